@@ -1,0 +1,24 @@
+# Compiler flags. No -march=native and no -ffast-math anywhere: SIMD flags are given per file (src/kernels) and chosen at
+# run time; -ffp-contract=off keeps the order and rounding of floating-point operations what the source says.
+add_compile_options(
+  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+  -Wvla -fno-strict-aliasing -ffp-contract=off)
+add_compile_definitions(_GNU_SOURCE)
+if(HEARTH_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  add_compile_options(-g1)
+  add_compile_definitions(_FORTIFY_SOURCE=2)
+endif()
+if(HEARTH_SANITIZE)
+  add_compile_options(-fsanitize=${HEARTH_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${HEARTH_SANITIZE})
+endif()
+if(HEARTH_COVERAGE)
+  add_compile_options(--coverage -O0)
+  add_link_options(--coverage)
+endif()
+if(HEARTH_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

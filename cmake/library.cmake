@@ -1,0 +1,11 @@
+# hearth_library(NAME [DEPS folders...] [LINK external...]): the static library of src/NAME, from all its .c files.
+function(hearth_library name)
+  cmake_parse_arguments(L "" "" "DEPS;LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.c)
+  add_library(h_${name} STATIC ${sources})
+  target_include_directories(h_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src PRIVATE ${CMAKE_SOURCE_DIR}/include)
+  foreach(dep IN LISTS L_DEPS)
+    target_link_libraries(h_${name} PUBLIC h_${dep})
+  endforeach()
+  target_link_libraries(h_${name} PUBLIC ${L_LINK})
+endfunction()

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void write_message(err *e, const char *fmt, va_list ap) {
+    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+}
+
+int err_set(err *e, int code, const char *fmt, ...) {
+    if (e) {
+        va_list ap;
+        e->code = code;
+        va_start(ap, fmt);
+        write_message(e, fmt, ap);
+        va_end(ap);
+    }
+    return code;
+}
+
+int err_wrap(err *e, int rc, const char *fmt, ...) {
+    if (e) {
+        char    old[sizeof e->msg];
+        va_list ap;
+        memcpy(old, e->msg, sizeof old);
+        if (e->code != rc || old[0] == '\0') snprintf(old, sizeof old, "%s", err_code_name(rc));
+        e->code = rc;
+        va_start(ap, fmt);
+        write_message(e, fmt, ap);
+        va_end(ap);
+        size_t used = strlen(e->msg);
+        snprintf(e->msg + used, sizeof e->msg - used, ": %s", old);
+    }
+    return rc;
+}
+
+int err_set_errno(err *e, const char *fmt, ...) {
+    int saved = errno;
+    if (e) {
+        va_list ap;
+        e->code = ERR_IO;
+        va_start(ap, fmt);
+        write_message(e, fmt, ap);
+        va_end(ap);
+        size_t used = strlen(e->msg);
+        snprintf(e->msg + used, sizeof e->msg - used, ": %s", strerror(saved));
+    }
+    return ERR_IO;
+}
+
+int err_set_nomem(err *e) { return err_set(e, ERR_NOMEM, "out of memory"); }
+
+const char *err_code_name(int code) {
+    switch (code) {
+    case 0: return "ok";
+    case ERR_NOMEM: return "out of memory";
+    case ERR_IO: return "input/output error";
+    case ERR_FORMAT: return "bad format";
+    case ERR_UNSUPPORTED: return "unsupported";
+    case ERR_ARG: return "bad argument";
+    case ERR_LIMIT: return "limit reached";
+    case ERR_NOTFOUND: return "not found";
+    case ERR_CANCELLED: return "cancelled";
+    default: return "error";
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files: read-only mappings, whole-file reads with a limit, atomic replacement.
+ *
+ * A mapping of a file that another process truncates afterwards raises SIGBUS on access; model files are treated as
+ * immutable while they are open, and this is the one assumption made about them.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct file_map {
+    const uint8_t *data; /* NULL for an empty file */
+    size_t         bytes;
+} file_map;
+
+/* Maps a regular file read-only. Directories, devices and pipes are refused. */
+int  file_map_open(file_map *out, const char *path, err *e);
+void file_map_close(file_map *m); /* accepts a zeroed map */
+
+/* Reads a whole file (also a pipe) of at most limit bytes; *out is NUL-terminated and owned by the caller. */
+int file_read(char **out, size_t *out_bytes, const char *path, size_t limit, err *e);
+int file_read_stream(char **out, size_t *out_bytes, FILE *in, const char *name, size_t limit, err *e);
+
+bool file_exists(const char *path); /* a regular file */
+bool dir_exists(const char *path);
+
+/* dir + "/" + name into a malloc'ed string; NULL when out of memory. */
+char *path_join(const char *dir, const char *name);
+
+/*
+ * Atomic replacement: write to a temporary file beside the target, then commit (flush, fsync, rename, fsync of the
+ * directory). Whoever opens the target sees the old content or the new, never a part. Abort removes the temporary.
+ */
+typedef struct file_replace {
+    FILE *out; /* write here */
+    char *path, *temp;
+} file_replace;
+
+int  file_replace_begin(file_replace *r, const char *path, err *e);
+int  file_replace_commit(file_replace *r, err *e); /* on failure the old file is untouched and r is released */
+void file_replace_abort(file_replace *r);
+
+#endif

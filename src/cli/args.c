@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parsing of a command line against a command's table, and the --help text from the same table. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SET = 64 };
+
+typedef struct set_option {
+    const cli_option *option;
+    const char       *value;
+} set_option;
+
+struct cli_args {
+    const cli_command *command;
+    const char        *program;
+    char             **positional;
+    int                n_positional;
+    set_option         set[MAX_SET];
+    int                n_set;
+};
+
+static void print_help(const cli_command *c, const char *program) {
+    printf("usage: %s %s%s%s\n\n%s\n", program, c->name, *c->usage ? " " : "", c->usage, c->summary);
+    printf("\noptions:\n");
+    for (const cli_option *o = c->options; o && o->name; o++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%c%s--%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
+                 o->letter ? ", " : "   ", o->name, o->value_name ? " " : "", o->value_name ? o->value_name : "");
+        printf("  %-30s %s\n", left, o->help);
+    }
+    printf("  %-30s %s\n", "-h, --help", "show this text");
+}
+
+static const cli_option *find_option(const cli_command *c, const char *name, size_t len, char letter) {
+    for (const cli_option *o = c->options; o && o->name; o++) {
+        if (letter ? o->letter == letter : strlen(o->name) == len && memcmp(o->name, name, len) == 0) return o;
+    }
+    return NULL;
+}
+
+static bool value_ok(const cli_option *o, const char *value) {
+    char *end = NULL;
+    errno = 0;
+    if (o->kind == CLI_INT) {
+        (void)strtoll(value, &end, 10);
+        return *value && *end == '\0' && errno == 0;
+    }
+    if (o->kind == CLI_REAL) {
+        (void)strtod(value, &end);
+        return *value && *end == '\0' && errno == 0;
+    }
+    return true;
+}
+
+/* Takes one option at argv[*i]; returns CLI_OK or CLI_USAGE after printing. */
+static int take_option(cli_args *a, int argc, char **argv, int *i) {
+    const char       *text = argv[*i];
+    const char       *value = NULL;
+    const cli_option *o;
+    if (text[1] == '-') {
+        const char *equals = strchr(text, '=');
+        size_t      len = equals ? (size_t)(equals - text - 2) : strlen(text + 2);
+        o = find_option(a->command, text + 2, len, 0);
+        if (equals) value = equals + 1;
+    } else {
+        o = find_option(a->command, NULL, 0, text[1]);
+        if (o && text[2]) value = text + 2;
+    }
+    if (!o) return cli_usage_error(a, "no option %s", text);
+    if (o->kind == CLI_FLAG) {
+        if (value) return cli_usage_error(a, "--%s takes no value", o->name);
+    } else if (!value) {
+        if (*i + 1 >= argc) return cli_usage_error(a, "--%s needs a value: %s", o->name, o->value_name);
+        value = argv[++*i];
+    }
+    if (value && !value_ok(o, value)) return cli_usage_error(a, "--%s: '%s' is not a number", o->name, value);
+    if (a->n_set == MAX_SET) return cli_usage_error(a, "too many options");
+    a->set[a->n_set++] = (set_option){ o, value };
+    return CLI_OK;
+}
+
+int cli_run_command(const cli_command *c, const char *program, int argc, char **argv) {
+    cli_args a = { .command = c, .program = program };
+    int      rc = CLI_OK;
+    bool     options_over = false;
+    a.positional = calloc((size_t)argc + 1, sizeof *a.positional);
+    if (!a.positional) return CLI_FAILED;
+    for (int i = 0; i < argc && rc == CLI_OK; i++) {
+        const char *text = argv[i];
+        if (!options_over && strcmp(text, "--") == 0) {
+            options_over = true;
+        } else if (!options_over && (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0)) {
+            print_help(c, program);
+            free(a.positional);
+            return CLI_OK;
+        } else if (!options_over && text[0] == '-' && text[1]) {
+            rc = take_option(&a, argc, argv, &i);
+        } else {
+            a.positional[a.n_positional++] = argv[i];
+        }
+    }
+    if (rc == CLI_OK && a.n_positional < c->min_args) rc = cli_usage_error(&a, "an argument is missing");
+    if (rc == CLI_OK && c->max_args >= 0 && a.n_positional > c->max_args)
+        rc = cli_usage_error(&a, "unexpected argument '%s'", a.positional[c->max_args]);
+    if (rc == CLI_OK) rc = c->run(&a);
+    free(a.positional);
+    if (fflush(stdout) != 0 && rc == CLI_OK) {
+        fprintf(stderr, "%s %s: cannot write the output: %s\n", program, c->name, strerror(errno));
+        rc = CLI_FAILED;
+    }
+    return rc;
+}
+
+int cli_count(const cli_args *a) { return a->n_positional; }
+
+const char *cli_arg(const cli_args *a, int index) { return index < a->n_positional ? a->positional[index] : NULL; }
+
+/* The last one typed wins. */
+static const set_option *find_set(const cli_args *a, const char *name) {
+    for (int i = a->n_set - 1; i >= 0; i--) {
+        if (strcmp(a->set[i].option->name, name) == 0) return &a->set[i];
+    }
+    return NULL;
+}
+
+bool cli_flag(const cli_args *a, const char *name) { return find_set(a, name) != NULL; }
+
+const char *cli_string(const cli_args *a, const char *name, const char *dflt) {
+    const set_option *s = find_set(a, name);
+    return s ? s->value : dflt;
+}
+
+long long cli_int(const cli_args *a, const char *name, long long dflt) {
+    const set_option *s = find_set(a, name);
+    return s ? strtoll(s->value, NULL, 10) : dflt;
+}
+
+double cli_real(const cli_args *a, const char *name, double dflt) {
+    const set_option *s = find_set(a, name);
+    return s ? strtod(s->value, NULL) : dflt;
+}
+
+int cli_fail(const cli_args *a, const err *e) {
+    fflush(stdout);
+    fprintf(stderr, "%s %s: %s\n", a->program, a->command->name, e->msg);
+    return CLI_FAILED;
+}
+
+int cli_usage_error(const cli_args *a, const char *fmt, ...) {
+    va_list ap;
+    fflush(stdout);
+    fprintf(stderr, "%s %s: ", a->program, a->command->name);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\nusage: %s %s %s\nTry '%s %s --help'.\n", a->program, a->command->name, a->command->usage,
+            a->program, a->command->name);
+    return CLI_USAGE;
+}

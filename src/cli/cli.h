@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The `hearth` program: a table of commands, each described as data.
+ *
+ * A command lists its arguments and options in a table; parsing, --help and (later) completions and man pages come from
+ * that one table. Only this folder exits the process, reads the environment or prints.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Exit codes, the same for every command. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_INT, CLI_REAL } cli_kind;
+
+typedef struct cli_option {
+    const char *name; /* without dashes; NULL ends the table */
+    cli_kind    kind;
+    const char *value_name; /* "FILE"; NULL for flags */
+    const char *help;
+    char        letter; /* a one-letter form, or 0 */
+} cli_option;
+
+typedef struct cli_args cli_args;
+
+typedef struct cli_command {
+    const char       *name;
+    const char       *usage; /* "MODEL [--json]" */
+    const char       *summary;
+    const cli_option *options;
+    int               min_args, max_args; /* positional arguments; max -1: any number */
+    int (*run)(const cli_args *args);
+} cli_command;
+
+/* What was typed. Absent options give false, NULL or the default. */
+int         cli_count(const cli_args *a);
+const char *cli_arg(const cli_args *a, int index); /* NULL beyond the end */
+bool        cli_flag(const cli_args *a, const char *name);
+const char *cli_string(const cli_args *a, const char *name, const char *dflt);
+long long   cli_int(const cli_args *a, const char *name, long long dflt);
+double      cli_real(const cli_args *a, const char *name, double dflt);
+
+/* Prints "hearth COMMAND: sentence" to stderr and returns CLI_FAILED. */
+int cli_fail(const cli_args *a, const err *e);
+/* The same with CLI_USAGE and a pointer to --help. */
+int cli_usage_error(const cli_args *a, const char *fmt, ...) BASE_PRINTF(2, 3);
+
+/* Every command; the list ends with a NULL. */
+extern const cli_command *const cli_commands[];
+
+extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cmd_detokenize, cli_cmd_render, cli_cmd_debug,
+    cli_cmd_logits;
+
+/* Runs argv against one command: used by main and by commands with sub-commands. */
+int cli_run_command(const cli_command *c, const char *program, int argc, char **argv);
+
+#endif

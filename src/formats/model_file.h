@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One view over every kind of model on disk: metadata and named tensors, memory-mapped, read-only.
+ *
+ * A path is a GGUF file (any part of a split set), a single safetensors file, or a directory in the Hugging Face or MLX
+ * layout. GGUF metadata is a flat list of typed keys; a directory brings config.json as a tree. Tensor shapes are stored
+ * fastest dimension first in both cases, so a weight of `rows` outputs and `cols` inputs is dims = { cols, rows }.
+ * Every offset and length was checked against the file: `data` .. `data + bytes` can be read.
+ */
+#ifndef FORMATS_MODEL_FILE_H
+#define FORMATS_MODEL_FILE_H
+
+#include "base/err.h"
+#include "base/json.h"
+#include "formats/meta.h"
+#include "tensor/types.h"
+
+#include <stdint.h>
+
+typedef struct model_file model_file;
+
+typedef enum model_format { MODEL_GGUF, MODEL_HF, MODEL_MLX } model_format;
+
+#define MODEL_MAX_DIMS 8
+
+typedef struct model_tensor {
+    const char    *name;
+    tensor_type    type;
+    int            n_dims;
+    int64_t        dims[MODEL_MAX_DIMS]; /* fastest first; unused ones are 1 */
+    const uint8_t *data;
+    size_t         bytes;
+} model_tensor;
+
+/* How an MLX checkpoint packs one module; mode AFFINE needs .scales and .biases, the others .scales only. */
+typedef enum model_quant_mode { MODEL_QUANT_AFFINE, MODEL_QUANT_MXFP4, MODEL_QUANT_MXFP8, MODEL_QUANT_NVFP4 } model_quant_mode;
+typedef struct model_quant {
+    model_quant_mode mode;
+    int              bits, group;
+} model_quant;
+
+int  model_file_open(model_file **out, const char *path, err *e);
+void model_file_free(model_file *m);
+
+model_format model_file_format(const model_file *m);
+const char  *model_file_path(const model_file *m);
+size_t       model_file_bytes(const model_file *m); /* all weight files together */
+
+/* GGUF metadata; NULL when absent or when this is no GGUF. */
+const meta_value *model_file_meta(const model_file *m, const char *key);
+size_t            model_file_meta_count(const model_file *m);
+const char       *model_file_meta_key(const model_file *m, size_t index);
+const meta_value *model_file_meta_at(const model_file *m, size_t index);
+
+/* config.json and generation_config.json of a directory; NULL when absent or when this is a GGUF. */
+const json_value *model_file_config(const model_file *m);
+const json_value *model_file_generation_config(const model_file *m);
+
+size_t              model_file_tensor_count(const model_file *m);
+const model_tensor *model_file_tensor_at(const model_file *m, size_t index);
+const model_tensor *model_file_tensor(const model_file *m, const char *name); /* NULL when absent */
+
+/* The MLX packing of a module ("model.layers.0.mlp.up_proj"); false when the module is not quantized. */
+bool model_file_quant(const model_file *m, const char *module, model_quant *out);
+
+/* "llama", "qwen3", ...: general.architecture of a GGUF, model_type of a config.json. NULL when it names none. */
+const char *model_file_arch(const model_file *m);
+
+#endif

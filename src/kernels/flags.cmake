@@ -1,0 +1,14 @@
+# Kernels: every file under cpu/<set>/ is compiled for that instruction set and called only after run-time detection.
+hearth_library(kernels DEPS base tensor LINK m)
+file(GLOB avx2 CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/avx2/*.c)
+file(GLOB avx512 CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/avx512/*.c)
+file(GLOB neon CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/neon/*.c)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set_source_files_properties(${avx2} PROPERTIES COMPILE_FLAGS "-O3 -mavx2 -mfma -mf16c -mbmi2")
+  set_source_files_properties(${avx512} PROPERTIES
+    COMPILE_FLAGS "-O3 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512")
+  set_source_files_properties(${neon} PROPERTIES HEADER_FILE_ONLY ON)
+else()
+  set_source_files_properties(${avx2} ${avx512} PROPERTIES HEADER_FILE_ONLY ON)
+  set_source_files_properties(${neon} PROPERTIES COMPILE_FLAGS "-O3 -march=armv8.2-a+dotprod+i8mm+fp16")
+endif()

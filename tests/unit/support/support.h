@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What unit tests share: cmocka with its includes, the corpus, temporary directories, a seeded generator. */
+#ifndef TESTS_SUPPORT_H
+#define TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+/* Path of a file below the corpus (HEARTH_CORPUS, else ../shared/corpus beside the source tree), or NULL after printing
+ * "skipped: corpus not found (...)". The caller frees. */
+char *test_corpus_path(const char *relative);
+
+/* Path of a file below tests/fixtures. The caller frees. */
+char *test_fixture_path(const char *relative);
+
+/* A new empty directory below $TMPDIR; removed with everything in it by test_temp_dir_remove, which frees the name. */
+char *test_temp_dir(void);
+void  test_temp_dir_remove(char *dir);
+
+/* splitmix64: the same numbers on every machine. */
+uint64_t test_random(uint64_t *state);
+
+#endif
