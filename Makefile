@@ -1,0 +1,54 @@
+# What people type. Everything else is CMake (CMakePresets.json); each target installs what it needs first.
+.PHONY: help build run test bench bench-kernels fuzz soak lint format install clean setup
+
+FUZZ_SECONDS ?= 60
+PREFIX ?= /usr/local
+
+help:
+	@echo "make run      build, then show what this machine can do (PROMPT=... once the engine is here)"
+	@echo "make test     build and run every test (about ten minutes on two cores)"
+	@echo "make build    leave the program at build/hearth"
+	@echo "make bench    measure; bench-kernels measures the kernels alone"
+	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
+	@echo "make lint     warnings of gcc and clang, cppcheck, clang-tidy, format"
+	@echo "make format   rewrite the sources with clang-format"
+	@echo "make install  install program, library, header below PREFIX=$(PREFIX)"
+
+setup:
+	@scripts/setup build
+
+build: setup
+	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build.log 2>&1 || (cat build.log; exit 1)
+	@cmake --build --preset release
+
+run: build
+	@scripts/run
+
+test:
+	@scripts/setup build test
+	@scripts/test
+
+bench: build
+	@scripts/bench
+
+bench-kernels: build
+	@build/bench/bench_kernels
+	@build/bench/bench_attn
+
+fuzz:
+	@scripts/setup build test
+	@scripts/fuzz seconds $(FUZZ_SECONDS)
+
+lint:
+	@scripts/setup build test lint
+	@scripts/lint
+
+format:
+	@scripts/setup lint
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+install: build
+	@cmake --install build
+
+clean:
+	@rm -rf build build-* build.log
