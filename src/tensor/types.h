@@ -57,8 +57,8 @@ typedef enum tensor_type {
     TENSOR_F8_E4M3,
     TENSOR_F8_E5M2,
     TENSOR_F8_E8M0,
-    TENSOR_NF4,       /* bitsandbytes: two 4-bit indices per byte, high nibble first, one scale per 64 */
-    TENSOR_MLX_AFF2,  /* MLX affine, by bits; group size in tensor_mat */
+    TENSOR_NF4,      /* bitsandbytes: two 4-bit indices per byte, high nibble first, one scale per 64 */
+    TENSOR_MLX_AFF2, /* MLX affine, by bits; group size in tensor_mat */
     TENSOR_MLX_AFF3,
     TENSOR_MLX_AFF4,
     TENSOR_MLX_AFF5,
@@ -79,7 +79,7 @@ typedef struct tensor_type_info {
 
 /* NULL for a number that is no type. */
 const tensor_type_info *tensor_type_get(int type);
-const char             *tensor_type_name(int type);                     /* "?" for a number that is no type */
+const char             *tensor_type_name(int type);                    /* "?" for a number that is no type */
 bool                    tensor_type_parse(const char *name, int *out); /* case-insensitive */
 
 /* Bytes of n elements in one row; false when n is not a whole number of blocks or the size overflows. */
