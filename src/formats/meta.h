@@ -49,6 +49,13 @@ bool meta_bool(const meta_value *v, bool *out);
 bool meta_string(const meta_value *v, view *out);
 bool meta_at_int(const meta_value *v, size_t index, int64_t *out);
 bool meta_at_real(const meta_value *v, size_t index, double *out);
+bool meta_at_bool(const meta_value *v, size_t index, bool *out);
 bool meta_at_string(const meta_value *v, size_t index, view *out);
+
+size_t      meta_type_bytes(int type); /* 0 for strings, arrays and unknown numbers */
+const char *meta_type_name(int type);  /* "u32"; "?" for an unknown number */
+
+/* Decodes a fixed-size value from unaligned little-endian bytes. */
+void meta_decode(meta_value *out, meta_type type, const uint8_t *bytes);
 
 #endif

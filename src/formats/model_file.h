@@ -3,9 +3,13 @@
  * One view over every kind of model on disk: metadata and named tensors, memory-mapped, read-only.
  *
  * A path is a GGUF file (any part of a split set), a single safetensors file, or a directory in the Hugging Face or MLX
- * layout. GGUF metadata is a flat list of typed keys; a directory brings config.json as a tree. Tensor shapes are stored
- * fastest dimension first in both cases, so a weight of `rows` outputs and `cols` inputs is dims = { cols, rows }.
- * Every offset and length was checked against the file: `data` .. `data + bytes` can be read.
+ * layout. GGUF metadata is a flat list of typed keys; a directory brings config.json as a tree. Tensor shapes are
+ * stored fastest dimension first in both cases, so a weight of `rows` outputs and `cols` inputs is dims = { cols, rows
+ * }. Every offset and length was checked against the file: `data` .. `data + bytes` can be read. Data of a GGUF is
+ * aligned to the file's alignment; data of a safetensors file need not be aligned to its element size.
+ *
+ * What a path is, its bytes decide, not its name. A directory without weights opens too (tensor count 0), so that a
+ * tokenizer or a config can be used alone; one that holds exactly one GGUF model and no safetensors opens as that GGUF.
  */
 #ifndef FORMATS_MODEL_FILE_H
 #define FORMATS_MODEL_FILE_H
@@ -33,7 +37,12 @@ typedef struct model_tensor {
 } model_tensor;
 
 /* How an MLX checkpoint packs one module; mode AFFINE needs .scales and .biases, the others .scales only. */
-typedef enum model_quant_mode { MODEL_QUANT_AFFINE, MODEL_QUANT_MXFP4, MODEL_QUANT_MXFP8, MODEL_QUANT_NVFP4 } model_quant_mode;
+typedef enum model_quant_mode {
+    MODEL_QUANT_AFFINE,
+    MODEL_QUANT_MXFP4,
+    MODEL_QUANT_MXFP8,
+    MODEL_QUANT_NVFP4
+} model_quant_mode;
 typedef struct model_quant {
     model_quant_mode mode;
     int              bits, group;
@@ -65,5 +74,36 @@ bool model_file_quant(const model_file *m, const char *module, model_quant *out)
 
 /* "llama", "qwen3", ...: general.architecture of a GGUF, model_type of a config.json. NULL when it names none. */
 const char *model_file_arch(const model_file *m);
+
+/* The language model's part of config.json: text_config (or its older names) of a multimodal model, else the whole. */
+const json_value *model_file_text_config(const model_file *m);
+/* A key of that part, or else of the top level; NULL when neither has it (or it is null). */
+const json_value *model_file_config_get(const model_file *m, const char *key);
+
+/* What the `quantization_config` of a Hugging Face config.json says. The layout of the tensors follows from it; whoever
+ * loads the model refuses by `name` what it cannot run. */
+typedef enum model_hf_method {
+    MODEL_HF_PLAIN, /* no such block */
+    MODEL_HF_FP8,   /* e4m3 weights, <name>.weight_scale_inv per block */
+    MODEL_HF_GPTQ,
+    MODEL_HF_AWQ,
+    MODEL_HF_BNB_4BIT, /* bitsandbytes nf4 or fp4 */
+    MODEL_HF_BNB_8BIT,
+    MODEL_HF_MXFP4,      /* <name>_blocks and <name>_scales */
+    MODEL_HF_COMPRESSED, /* compressed-tensors */
+    MODEL_HF_OTHER,
+} model_hf_method;
+typedef struct model_hf_quant {
+    model_hf_method   method;
+    const char       *name;                   /* quant_method as written; NULL for PLAIN. May hold control characters */
+    int               bits, group;            /* GPTQ, AWQ; 0 when absent */
+    int               block_rows, block_cols; /* FP8 with weight_block_size; 0: one scale per tensor */
+    const json_value *block;                  /* the whole quantization_config */
+} model_hf_quant;
+const model_hf_quant *model_file_hf_quant(const model_file *m); /* never NULL */
+
+/* The path of a file of this plain name beside the model (tokenizer.json, chat_template.jinja, ...), or NULL when there
+ * is none or memory is out. The caller frees. The directory is the one that was opened, or the one the file lies in. */
+char *model_file_sidecar(const model_file *m, const char *name);
 
 #endif
