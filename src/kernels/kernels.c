@@ -7,10 +7,12 @@ void kernels_init(kernels *k, unsigned cpu) {
     cpu = cpu_close(cpu);
     memset(k, 0, sizeof *k);
     k->cpu = cpu;
+    kernels_matmul_init_scalar(&k->matmul);
 #if KERNELS_X86
     if (cpu & CPU_AVX2) {
     }
     if (cpu & CPU_AVX512) {
+        kernels_matmul_init_avx512(&k->matmul, cpu);
     }
 #elif KERNELS_ARM
     if (cpu & CPU_NEON) {
@@ -18,8 +20,4 @@ void kernels_init(kernels *k, unsigned cpu) {
 #endif
 }
 
-void kernels_list(const kernels *k, kernels_visit *visit, void *ctx) {
-    (void)k;
-    (void)visit;
-    (void)ctx;
-}
+void kernels_list(const kernels *k, kernels_visit *visit, void *ctx) { kernels_matmul_list(&k->matmul, visit, ctx); }

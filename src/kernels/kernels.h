@@ -18,10 +18,12 @@
 #define KERNELS_KERNELS_H
 
 #include "kernels/cpu.h"
+#include "kernels/matmul.h"
 #include "kernels/slot.h"
 
 typedef struct kernels {
-    unsigned cpu; /* the sets in use */
+    unsigned       cpu; /* the sets in use */
+    kernels_matmul matmul;
 } kernels;
 
 /* `cpu` is usually cpu_detect() & a mask; flags without their prerequisites are dropped. */

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The AVX-512 (VNNI) matmul: its table and the activation quantizer. */
+#include "kernels/cpu/avx512/matmul_avx512.h"
+
+#include "kernels/cpu.h"
+
+static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
+    const __m512i abs = _mm512_set1_epi32(0x7fffffff);
+    for (; n > 0; n -= ACT8_BLOCK, x += ACT8_BLOCK, out++) {
+        __m512  v0 = _mm512_loadu_ps(x), v1 = _mm512_loadu_ps(x + 16);
+        __m512i b0 = _mm512_and_si512(_mm512_castps_si512(v0), abs),
+                b1 = _mm512_and_si512(_mm512_castps_si512(v1), abs);
+        uint32_t bits = (uint32_t)_mm512_reduce_max_epu32(_mm512_max_epu32(b0, b1));
+        float    m;
+        memcpy(&m, &bits, 4);
+        if (bits >= 0x7f800000u || m < ACT8_TINY) {
+            memset(out, 0, sizeof *out);
+            bits = 0x7fc00000u;
+            if (!(m < ACT8_TINY)) {
+                memcpy(&out->d, &bits, 4);
+                memcpy(&out->ds, &bits, 4);
+            }
+            continue;
+        }
+        __m512  inverse = _mm512_set1_ps(127.0f / m);
+        __m512i i0 = _mm512_cvtps_epi32(_mm512_mul_ps(v0, inverse)),
+                i1 = _mm512_cvtps_epi32(_mm512_mul_ps(v1, inverse));
+        int s0 = _mm512_reduce_add_epi32(i0), s1 = _mm512_reduce_add_epi32(i1);
+        out->d = m / 127.0f;
+        out->ds = out->d * (float)(s0 + s1);
+        out->s[0] = (int16_t)s0;
+        out->s[1] = (int16_t)s1;
+        _mm_storeu_si128((void *)out->q, _mm512_cvtepi32_epi8(i0));
+        _mm_storeu_si128((void *)(out->q + 16), _mm512_cvtepi32_epi8(i1));
+    }
+}
+
+#define X(type, name) [TENSOR_##type] = matmul_unpack8_##name##_avx512,
+#define Y(type, name) [TENSOR_##type] = matmul_gemv8_##name##_avx512,
+
+static const matmul_isa isa = {
+    .unpack8 = { MATMUL_AVX512_FORMATS(X) },
+    .gemv8 = { MATMUL_AVX512_FORMATS(Y) },
+    .tile8 = matmul_tile8_avx512,
+    .tilef = matmul_tilef_avx512,
+};
+
+static void matmul_avx512(const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
+    matmul_drive(&isa, a, p0, p1, scratch);
+}
+
+void kernels_matmul_init_avx512(kernels_matmul *t, unsigned cpu) {
+    (void)cpu;
+    KERNEL_USE(t, act_quantize, act_quantize_avx512, "avx512");
+    KERNEL_USE(t, run, matmul_avx512, "avx512");
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a weight format is written for AVX-512.
+ *
+ * Sixteen weight rows are the sixteen 32-bit lanes. A format unpacks one unit (a block) of 16 rows at a time, part by
+ * part, and hands each register of 16 x 4 values to `emit` together with the number of its quad (inputs 4q..4q+3 of the
+ * part). Emitting into a panel stores the register; emitting into dots feeds vpdpbusd at once. So the panel unpacking
+ * of the matrix-matrix path and the fused matrix-vector kernel come from the same lines. A format NAME brings
+ *
+ *     NAME_bytes                                                       bytes of a unit of one row
+ *     NAME_scales(const format_at *at, __m512 *scale, __m512 *min)     per group of the unit
+ *     NAME_part(const format_at *at, int part, void *sink, emit_fn *emit)
+ *
+ * and MATMUL_FORMAT(NAME, unit, part, group, zero, min) makes matmul_unpack8_NAME_avx512 and matmul_gemv8_NAME_avx512
+ * of them. Everything is inlined; the function pointers are constants.
+ *
+ * The matrix-vector kernel asks for the next panel while it works on this one: the 16 rows of a panel are one stretch
+ * of memory, so it is fetched in address order, each line once, a panel ahead.
+ */
+#ifndef KERNELS_CPU_AVX512_MATMUL_AVX512_H
+#define KERNELS_CPU_AVX512_MATMUL_AVX512_H
+
+#include "kernels/cpu/matmul_panel.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Where a unit lies: row r at data + r * stride. Types with scale arrays find theirs through src, row0 and k. */
+typedef struct format_at {
+    const uint8_t    *data;
+    size_t            stride;
+    const matmul_src *src;
+    int64_t           row0, k;
+} format_at;
+
+typedef void emit_fn(void *sink, int quad, __m512i v);
+
+INLINE uint32_t load_u32(const void *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+INLINE uint16_t load_u16(const void *p) {
+    uint16_t v;
+    memcpy(&v, p, 2);
+    return v;
+}
+
+/* Row r0, r0+4, r0+8, r0+12: 16 bytes each, one per 128-bit lane. */
+INLINE __m512i rows_of_four(const uint8_t *p, size_t stride) {
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
+    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128((const void *)(p + 4 * stride)));
+    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128((const void *)(p + 8 * stride)));
+    return _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128((const void *)(p + 12 * stride)));
+}
+
+/* 16 bytes of 16 rows, transposed: out[j] holds dword j of every row, row r in lane r. */
+INLINE void transpose16(const uint8_t *p, size_t stride, __m512i out[4]) {
+    __m512i a = rows_of_four(p, stride), b = rows_of_four(p + stride, stride);
+    __m512i c = rows_of_four(p + 2 * stride, stride), d = rows_of_four(p + 3 * stride, stride);
+    __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
+    __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
+    out[0] = _mm512_unpacklo_epi64(ab0, cd0);
+    out[1] = _mm512_unpackhi_epi64(ab0, cd0);
+    out[2] = _mm512_unpacklo_epi64(ab1, cd1);
+    out[3] = _mm512_unpackhi_epi64(ab1, cd1);
+}
+
+/* One u16 of 16 rows. */
+INLINE __m256i column16(const uint8_t *p, size_t s) {
+    __m128i a = _mm_cvtsi32_si128(load_u16(p)), b = _mm_cvtsi32_si128(load_u16(p + 8 * s));
+#define PUT(i)                                                                                                         \
+    a = _mm_insert_epi16(a, load_u16(p + (i)*s), i);                                                                   \
+    b = _mm_insert_epi16(b, load_u16(p + (8 + (i)) * s), i);
+    PUT(1)
+    PUT(2) PUT(3) PUT(4) PUT(5) PUT(6) PUT(7)
+#undef PUT
+        return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
+
+INLINE __m512 column_f16(const uint8_t *p, size_t stride) { return _mm512_cvtph_ps(column16(p, stride)); }
+
+/* Halves of 16 dwords, as f16 to f32. */
+INLINE __m512 low_f16(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+INLINE __m512 high_f16(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(v, 16))); }
+
+INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
+
+INLINE void emit_panel(void *sink, int quad, __m512i v) { _mm512_store_si512((uint8_t *)sink + quad * 64, v); }
+
+/* Sums of a part with one activation row: up to 8 groups of 32 or 16. */
+typedef struct dots {
+    const act8 *x;
+    __m512i     acc[8];
+} dots;
+
+INLINE void emit_dots32(void *sink, int quad, __m512i v) {
+    dots   *d = sink;
+    __m512i x = _mm512_set1_epi32((int)load_u32(d->x[quad / 8].q + quad % 8 * 4));
+    d->acc[quad / 8] = _mm512_dpbusd_epi32(d->acc[quad / 8], v, x);
+}
+
+INLINE void emit_dots16(void *sink, int quad, __m512i v) {
+    dots   *d = sink;
+    __m512i x = _mm512_set1_epi32((int)load_u32(d->x[quad / 8].q + quad % 8 * 4));
+    d->acc[quad / 4] = _mm512_dpbusd_epi32(d->acc[quad / 4], v, x);
+}
+
+/* The pair (-zero, -zero), or for groups of 16 the half of it that counts, to be multiplied with the sums of a block.
+ */
+INLINE __m512i zero_pair(int zero, int group, int half) {
+    uint32_t one = (uint16_t)-zero;
+    uint32_t pair = (group == 32 || half == 0 ? one : 0) | (group == 32 || half == 1 ? one << 16 : 0);
+    return _mm512_set1_epi32((int)pair);
+}
+
+/* -zero * (sum of the group's activations): where the integer sums begin. */
+INLINE __m512i zero_start(const act8 *x, __m512i pair) {
+    return _mm512_madd_epi16(_mm512_set1_epi32((int)load_u32(x->s)), pair);
+}
+
+/* The float steps of a group; both paths use them. */
+INLINE __m512 group_add(__m512 acc, __m512i sum, __m512 scale, const act8 *x) {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(x->d)), acc);
+}
+
+INLINE __m512 group_add_min(__m512 acc, __m512 min, const act8 *x, int group, int half) {
+    float ds = group == 32 ? x->ds : x->d * (float)x->s[half];
+    return _mm512_fmadd_ps(min, _mm512_set1_ps(ds), acc);
+}
+
+#define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                              \
+    void matmul_unpack8_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn,                  \
+                                        matmul_panel8 *p) {                                                            \
+        format_at at = { s->data + (size_t)row0 * s->w->row_bytes + (size_t)(k0 / (UNIT)) * NAME##_bytes,              \
+                         s->w->row_bytes, s, row0, k0 };                                                               \
+        (void)n;                                                                                                       \
+        for (int k = 0; k < kn; k += (UNIT), at.data += NAME##_bytes, at.k += (UNIT)) {                                \
+            __m512 scale[(UNIT) / (GROUP)], min[(UNIT) / (GROUP)];                                                     \
+            NAME##_scales(&at, scale, min);                                                                            \
+            for (int g = 0; g < (UNIT) / (GROUP); g++) {                                                               \
+                _mm512_store_ps(p->scale + (k / (GROUP) + g) * MATMUL_PANEL, scale[g]);                                \
+                if (MIN) _mm512_store_ps(p->min + (k / (GROUP) + g) * MATMUL_PANEL, min[g]);                           \
+            }                                                                                                          \
+            _Pragma("GCC unroll 8") for (int part = 0; part < (UNIT) / (PART); part++)                                 \
+                NAME##_part(&at, part, p->q + (k + part * (PART)) * MATMUL_PANEL, emit_panel);                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
+    void matmul_gemv8_##NAME##_avx512(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                  \
+        format_at      at = { s->data + (size_t)row0 * s->w->row_bytes, s->w->row_bytes, s, row0, 0 };                 \
+        const uint8_t *ahead = at.data + 16 * at.stride;                                                               \
+        __m512         acc = _mm512_setzero_ps();                                                                      \
+        for (; at.k < s->w->cols; at.k += (UNIT), at.data += NAME##_bytes) {                                           \
+            __m512 scale[(UNIT) / (GROUP)], min[(UNIT) / (GROUP)];                                                     \
+            for (size_t i = 0; i < 16 * NAME##_bytes; i += 64) _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);     \
+            ahead += 16 * NAME##_bytes;                                                                                \
+            NAME##_scales(&at, scale, min);                                                                            \
+            _Pragma("GCC unroll 8") for (int part = 0; part < (UNIT) / (PART); part++, x += (PART) / 32) {             \
+                dots d;                                                                                                \
+                d.x = x;                                                                                               \
+                for (int g = 0; g < (PART) / (GROUP); g++)                                                             \
+                    d.acc[g] = (MIN) ? _mm512_setzero_si512()                                                          \
+                                     : zero_start(x + g * (GROUP) / 32, zero_pair(ZERO, GROUP, g % 2));                \
+                NAME##_part(&at, part, &d, (GROUP) == 32 ? emit_dots32 : emit_dots16);                                 \
+                for (int g = 0; g < (PART) / (GROUP); g++) {                                                           \
+                    const act8 *b = x + g * (GROUP) / 32;                                                              \
+                    int         at_group = part * ((PART) / (GROUP)) + g;                                              \
+                    acc = group_add(acc, d.acc[g], scale[at_group], b);                                                \
+                    if (MIN) acc = group_add_min(acc, min[at_group], b, GROUP, g % 2);                                 \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+        _mm512_storeu_ps(out, acc);                                                                                    \
+    }
+
+/* Formats with their own unpacking and matrix-vector kernel: X(tensor type, NAME). */
+#define MATMUL_AVX512_FORMATS(X)                                                                                       \
+    X(Q4_0, q4_0)                                                                                                      \
+    X(Q8_0, q8_0)                                                                                                      \
+    X(Q4_K, q4_k)
+
+#define X(type, name)                                                                                                  \
+    matmul_unpack8_fn matmul_unpack8_##name##_avx512;                                                                  \
+    matmul_gemv8_fn   matmul_gemv8_##name##_avx512;
+MATMUL_AVX512_FORMATS(X)
+#undef X
+
+extern matmul_tile8_fn *const matmul_tile8_avx512[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
+extern matmul_tilef_fn *const matmul_tilef_avx512[MATMUL_WIDE][MATMUL_ROWSF];
+
+#endif

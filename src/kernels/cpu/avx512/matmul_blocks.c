@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * AVX-512 unpacking of 32-wide blocks: an f16 scale in front, then 16 bytes of nibbles or 32 bytes of values. Layouts:
+ * tensor/blocks.h.
+ */
+#include "kernels/cpu/avx512/matmul_avx512.h"
+
+#define q4_0_bytes 18
+INLINE void q4_0_scales(const format_at *at, __m512 *scale, __m512 *min) {
+    (void)min;
+    scale[0] = column_f16(at->data, at->stride);
+}
+INLINE void q4_0_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    __m512i v[4];
+    (void)part;
+    transpose16(at->data + 2, at->stride, v);
+    for (int j = 0; j < 4; j++) emit(sink, j, low_nibbles(v[j]));
+    for (int j = 0; j < 4; j++) emit(sink, 4 + j, high_nibbles(v[j]));
+}
+MATMUL_FORMAT(q4_0, 32, 32, 32, 8, false)
+
+#define q8_0_bytes 34
+INLINE void q8_0_scales(const format_at *at, __m512 *scale, __m512 *min) { q4_0_scales(at, scale, min); }
+INLINE void q8_0_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    (void)part;
+    for (int h = 0; h < 2; h++) {
+        __m512i v[4];
+        transpose16(at->data + 2 + 16 * h, at->stride, v);
+        for (int j = 0; j < 4; j++) emit(sink, 4 * h + j, _mm512_xor_si512(v[j], _mm512_set1_epi8((char)0x80)));
+    }
+}
+MATMUL_FORMAT(q8_0, 32, 32, 32, 128, false)

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The int8 register tile: up to 3 panels (48 weight rows) x 4 activation rows.
+ *
+ * Per quad of inputs: 3 loads of weights, 4 broadcasts of activations, 12 vpdpbusd. Twelve integer sums, twelve float
+ * sums, three weights and one broadcast stay in 28 registers. Per group of 32: 12 conversions, 12 scale products and 12
+ * FMAs, so that at most 96 of 120 multiplier slots do useful work. Order of operations: kernels/matmul.h.
+ */
+#include "kernels/cpu/avx512/matmul_avx512.h"
+
+INLINE void tile8(const matmul_panel8 *p, int zero, int kn, const act8 *const *rows, float *c, bool first, int wide,
+                  int n, int group, bool min) {
+    __m512      f[MATMUL_WIDE][MATMUL_ROWS8];
+    const act8 *x[MATMUL_ROWS8];
+    __m512i     zeros[2] = { zero_pair(zero, group, 0), zero_pair(zero, group, 1) };
+    for (int r = 0; r < n; r++) {
+        x[r] = rows[r];
+        for (int i = 0; i < wide; i++)
+            f[i][r] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + r * MATMUL_LANES + i * MATMUL_PANEL);
+    }
+    for (int b = 0; b < kn / 32; b++) {
+        for (int half = 0; half < 32 / group; half++) {
+            const uint8_t *q = p->q + (size_t)(b * 8 + half * 4) * 64;
+            const float   *scale = p->scale + (size_t)(b * (32 / group) + half) * MATMUL_PANEL;
+            const float   *mins = p->min + (size_t)(b * (32 / group) + half) * MATMUL_PANEL;
+            __m512i        a[MATMUL_WIDE][MATMUL_ROWS8];
+            for (int r = 0; r < n; r++)
+                for (int i = 0; i < wide; i++)
+                    a[i][r] = min ? _mm512_setzero_si512() : zero_start(&x[r][b], zeros[half]);
+            for (int quad = 0; quad < group / 4; quad++) {
+                __m512i w[MATMUL_WIDE];
+                for (int i = 0; i < wide; i++) w[i] = _mm512_load_si512(q + i * sizeof *p + quad * 64);
+                for (int r = 0; r < n; r++) {
+                    __m512i v = _mm512_set1_epi32((int)load_u32(x[r][b].q + half * 16 + quad * 4));
+                    for (int i = 0; i < wide; i++) a[i][r] = _mm512_dpbusd_epi32(a[i][r], w[i], v);
+                }
+            }
+            for (int i = 0; i < wide; i++) {
+                __m512 s = _mm512_load_ps(scale + i * (sizeof *p / 4));
+                for (int r = 0; r < n; r++) f[i][r] = group_add(f[i][r], a[i][r], s, &x[r][b]);
+            }
+            if (min)
+                for (int i = 0; i < wide; i++) {
+                    __m512 m = _mm512_load_ps(mins + i * (sizeof *p / 4));
+                    for (int r = 0; r < n; r++) f[i][r] = group_add_min(f[i][r], m, &x[r][b], group, half);
+                }
+        }
+    }
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < wide; i++) _mm512_storeu_ps(c + r * MATMUL_LANES + i * MATMUL_PANEL, f[i][r]);
+}
+
+MATMUL_TILES8(avx512)

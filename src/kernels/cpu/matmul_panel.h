@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the matmul kernels of all instruction sets share: panels, forms, and the table an instruction set fills.
+ *
+ * An int8 panel holds 16 weight rows of up to MATMUL_KC inputs, in the order that 4-byte dot instructions want, lane by
+ * lane: byte q[(k / 4) * 64 + row * 4 + k % 4] is the unsigned value of weight (row, k). Scale group g of 16 or 32
+ * inputs has scale[g * 16 + row] and, for types with a minimum, min[g * 16 + row]:
+ *
+ *     weight = scale * (u - zero)            zero is one constant per type
+ *     weight = scale * u + min               types with a minimum; zero is 0
+ *
+ * An f32 panel holds 16 rows of up to MATMUL_KF inputs: value [k * 16 + row].
+ *
+ * Path of each type (matmul_form gives the row of this table):
+ *
+ *   int8, scale per 32, zero   Q4_0 8, Q5_0 16, Q8_0 Q8_K IQ4_NL IQ4_XS 128, MXFP4 12, IQ2_XXS IQ3_XXS IQ3_S IQ1_S 64,
+ *                              TQ1_0 TQ2_0 1
+ *   int8, scale per 32, min    Q4_1 Q5_1 Q4_K Q5_K, MLX affine 2 3 4 5 6 8
+ *   int8, scale per 16, zero   Q6_K 32, Q3_K 4, IQ2_XS IQ2_S IQ1_M 64, NVFP4 12
+ *   int8, scale per 16, min    Q2_K
+ *   f32                        F32 F16 BF16, F8_E4M3 F8_E5M2, NF4, MLX mxfp8: values that are no small integers
+ *
+ * The integers are exact (IQ1's grid + 1/8 is held times 8, fp4 times 2), so an int8 matmul differs from f32 arithmetic
+ * only by the rounding of the activations, at most half of max|x| / 127 per value and block of 32.
+ */
+#ifndef KERNELS_CPU_MATMUL_PANEL_H
+#define KERNELS_CPU_MATMUL_PANEL_H
+
+#include "kernels/matmul.h"
+
+#define MATMUL_KC 512  /* inputs of an int8 panel: 8 KB */
+#define MATMUL_KF 256  /* inputs of an f32 panel: 16 KB */
+#define MATMUL_WIDE 3  /* panels a tile takes together */
+#define MATMUL_ROWS8 4 /* activation rows of an int8 tile */
+#define MATMUL_ROWSF 8 /* activation rows of an f32 tile */
+#define MATMUL_LANES (MATMUL_WIDE * MATMUL_PANEL)
+
+typedef struct matmul_panel8 {
+    uint8_t q[MATMUL_KC * MATMUL_PANEL];
+    float   scale[MATMUL_KC / 16 * MATMUL_PANEL];
+    float   min[MATMUL_KC / 16 * MATMUL_PANEL];
+} matmul_panel8;
+
+typedef struct matmul_panelf {
+    float w[MATMUL_KF * MATMUL_PANEL];
+} matmul_panelf;
+
+/* One matrix (one expert), resolved to pointers. */
+typedef struct matmul_src {
+    const tensor_mat *w;
+    int64_t           expert;
+    const uint8_t    *data, *scales, *biases;
+} matmul_src;
+
+enum { MATMUL_ZERO32, MATMUL_MIN32, MATMUL_ZERO16, MATMUL_MIN16, MATMUL_FORMS };
+
+typedef struct matmul_form {
+    uint8_t kind; /* matmul_kind */
+    uint8_t form; /* of an int8 type */
+    uint8_t zero;
+} matmul_form;
+
+matmul_form matmul_form_of(int type);
+
+/* Fills a panel with inputs [k0, k0 + kn) of n rows from row0 on; rows n..15 become zero. k0 is a multiple of the chunk
+ * (MATMUL_KC or MATMUL_KF), kn of the type's block. Sets other than scalar are only called with n = 16. */
+typedef void matmul_unpack8_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panel8 *p);
+typedef void matmul_unpackf_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panelf *p);
+
+/* One activation row times 16 whole weight rows. */
+typedef void matmul_gemv8_fn(const matmul_src *s, int64_t row0, const act8 *x, float *out);
+typedef void matmul_gemvf_fn(const matmul_src *s, int64_t row0, const float *x, float *out);
+
+/* c[r][lane] (rows of MATMUL_LANES floats) of kn inputs of adjacent panels and a few rows; first: start from zero. */
+typedef void matmul_tile8_fn(const matmul_panel8 *p, int zero, int kn, const act8 *const *x, float *c, bool first);
+typedef void matmul_tilef_fn(const matmul_panelf *p, int kn, const float *const *x, float *c, bool first);
+
+typedef struct matmul_isa {
+    matmul_unpack8_fn *unpack8[TENSOR_TYPE_COUNT]; /* NULL: the scalar one */
+    matmul_unpackf_fn *unpackf[TENSOR_TYPE_COUNT];
+    matmul_gemv8_fn   *gemv8[TENSOR_TYPE_COUNT]; /* NULL: unpack and tile */
+    matmul_gemvf_fn   *gemvf[TENSOR_TYPE_COUNT];
+    matmul_tile8_fn *const (*tile8)[MATMUL_WIDE][MATMUL_ROWS8]; /* [form][panels - 1][rows - 1] */
+    matmul_tilef_fn *const (*tilef)[MATMUL_ROWSF];
+} matmul_isa;
+
+/*
+ * Tile functions of an instruction set, from its inline tile8(p, zero, kn, rows, c, first, wide, n, group, min) and
+ * tilef(p, kn, rows, c, first, wide, n): one function per form and tile size, and the table of them.
+ */
+#define MATMUL_TILE8(form, group, min, w, r)                                                                           \
+    static void tile8_##form##_##w##_##r(const matmul_panel8 *p, int zero, int kn, const act8 *const *x, float *c,     \
+                                         bool first) {                                                                 \
+        tile8(p, zero, kn, x, c, first, w, r, group, min);                                                             \
+    }
+#define MATMUL_TILE8_ROWS(form, group, min, w)                                                                         \
+    MATMUL_TILE8(form, group, min, w, 1)                                                                               \
+    MATMUL_TILE8(form, group, min, w, 2)                                                                               \
+    MATMUL_TILE8(form, group, min, w, 3)                                                                               \
+    MATMUL_TILE8(form, group, min, w, 4)
+#define MATMUL_TILE8_FORM(form, group, min)                                                                            \
+    MATMUL_TILE8_ROWS(form, group, min, 1)                                                                             \
+    MATMUL_TILE8_ROWS(form, group, min, 2)                                                                             \
+    MATMUL_TILE8_ROWS(form, group, min, 3)
+#define MATMUL_TILE8_LIST(form, w)                                                                                     \
+    { tile8_##form##_##w##_1, tile8_##form##_##w##_2, tile8_##form##_##w##_3, tile8_##form##_##w##_4 }
+#define MATMUL_TILE8_TABLE(form)                                                                                       \
+    { MATMUL_TILE8_LIST(form, 1), MATMUL_TILE8_LIST(form, 2), MATMUL_TILE8_LIST(form, 3) }
+#define MATMUL_TILES8(set)                                                                                             \
+    MATMUL_TILE8_FORM(zero32, 32, false)                                                                               \
+    MATMUL_TILE8_FORM(min32, 32, true)                                                                                 \
+    MATMUL_TILE8_FORM(zero16, 16, false)                                                                               \
+    MATMUL_TILE8_FORM(min16, 16, true)                                                                                 \
+    matmul_tile8_fn *const matmul_tile8_##set[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8] = {                             \
+        MATMUL_TILE8_TABLE(zero32), MATMUL_TILE8_TABLE(min32), MATMUL_TILE8_TABLE(zero16), MATMUL_TILE8_TABLE(min16)   \
+    };
+
+#define MATMUL_TILEF(w, r)                                                                                             \
+    static void tilef_##w##_##r(const matmul_panelf *p, int kn, const float *const *x, float *c, bool first) {         \
+        tilef(p, kn, x, c, first, w, r);                                                                               \
+    }
+#define MATMUL_TILEF_ROWS(w)                                                                                           \
+    MATMUL_TILEF(w, 1)                                                                                                 \
+    MATMUL_TILEF(w, 2)                                                                                                 \
+    MATMUL_TILEF(w, 3)                                                                                                 \
+    MATMUL_TILEF(w, 4)                                                                                                 \
+    MATMUL_TILEF(w, 5)                                                                                                 \
+    MATMUL_TILEF(w, 6)                                                                                                 \
+    MATMUL_TILEF(w, 7)                                                                                                 \
+    MATMUL_TILEF(w, 8)
+#define MATMUL_TILEF_LIST(w)                                                                                           \
+    {                                                                                                                  \
+        tilef_##w##_1, tilef_##w##_2, tilef_##w##_3, tilef_##w##_4, tilef_##w##_5, tilef_##w##_6, tilef_##w##_7,       \
+            tilef_##w##_8                                                                                              \
+    }
+#define MATMUL_TILESF(set)                                                                                             \
+    MATMUL_TILEF_ROWS(1)                                                                                               \
+    MATMUL_TILEF_ROWS(2)                                                                                               \
+    MATMUL_TILEF_ROWS(3)                                                                                               \
+    matmul_tilef_fn *const matmul_tilef_##set[MATMUL_WIDE][MATMUL_ROWSF] = { MATMUL_TILEF_LIST(1),                     \
+                                                                             MATMUL_TILEF_LIST(2),                     \
+                                                                             MATMUL_TILEF_LIST(3) };
+
+/* The loops around the kernels: panels, chunks of K, row tiles, epilogue. */
+void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64_t p1, void *scratch);
+
+/* Scalar unpacking of any type; also serves the last panel of a matrix in every instruction set. */
+void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panel8 *p);
+void matmul_unpackf_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panelf *p);
+
+/* Block by block of one row: u values, scales and minima per group. */
+typedef void       matmul_unblock_fn(const uint8_t *block, uint8_t *u, float *scale, float *min);
+matmul_unblock_fn *matmul_unblock(int type);
+matmul_unblock_fn *matmul_unblock_iq(int type);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scalar twins of matmul: quantizer, tiles, and the table. fmaf stands where the vector versions use their fused
+ * multiply-add, so every set follows the order of operations of kernels/matmul.h.
+ */
+#include "kernels/cpu/matmul_panel.h"
+
+#include "tensor/codec.h"
+#include "tensor/half.h"
+
+#include <math.h>
+#include <string.h>
+
+static void act_quantize_scalar(act8 *out, const float *x, int64_t n) {
+    for (; n > 0; n -= ACT8_BLOCK, x += ACT8_BLOCK, out++) {
+        uint32_t bits = 0;
+        int      sum[2] = { 0, 0 };
+        for (int i = 0; i < ACT8_BLOCK; i++) {
+            uint32_t b = tensor_f32_bits(x[i]) & 0x7fffffffu;
+            if (b > bits) bits = b;
+        }
+        float m = tensor_bits_f32(bits);
+        memset(out, 0, sizeof *out);
+        if (bits >= 0x7f800000u) {
+            out->d = out->ds = tensor_bits_f32(0x7fc00000u);
+            continue;
+        }
+        if (m < ACT8_TINY) continue;
+        float inverse = 127.0f / m;
+        for (int i = 0; i < ACT8_BLOCK; i++) {
+            out->q[i] = (int8_t)lrintf(x[i] * inverse);
+            sum[i / 16] += out->q[i];
+        }
+        out->d = m / 127.0f;
+        out->s[0] = (int16_t)sum[0];
+        out->s[1] = (int16_t)sum[1];
+        out->ds = out->d * (float)(sum[0] + sum[1]);
+    }
+}
+
+/* Integer sum of n inputs of one lane, minus zero * sum of the activations. */
+static int32_t dot(const uint8_t *q, const int8_t *x, int n, int start) {
+    int32_t sum = start;
+    for (int k = 0; k < n; k++) sum += q[k / 4 * 64 + k % 4] * x[k];
+    return sum;
+}
+
+static inline void tile8(const matmul_panel8 *p, int zero, int kn, const act8 *const *x, float *c, bool first, int wide,
+                         int rows, int group, bool min) {
+    for (int r = 0; r < rows; r++)
+        for (int lane = 0; lane < wide * MATMUL_PANEL; lane++) {
+            const matmul_panel8 *pp = p + lane / MATMUL_PANEL;
+            int                  l = lane % MATMUL_PANEL;
+            float                acc = first ? 0 : c[r * MATMUL_LANES + lane];
+            for (int k = 0; k < kn; k += group) {
+                const act8 *b = &x[r][k / 32];
+                int         half = k % 32 / 16, sum = group == 32 ? b->s[0] + b->s[1] : b->s[half];
+                float       scale = pp->scale[k / group * MATMUL_PANEL + l] * b->d;
+                int32_t     i = dot(pp->q + k * MATMUL_PANEL + l * 4, b->q + k % 32, group, -zero * sum);
+                acc = fmaf((float)i, scale, acc);
+                if (min)
+                    acc = fmaf(pp->min[k / group * MATMUL_PANEL + l], group == 32 ? b->ds : b->d * (float)sum, acc);
+            }
+            c[r * MATMUL_LANES + lane] = acc;
+        }
+}
+
+static inline void tilef(const matmul_panelf *p, int kn, const float *const *x, float *c, bool first, int wide,
+                         int rows) {
+    for (int r = 0; r < rows; r++)
+        for (int lane = 0; lane < wide * MATMUL_PANEL; lane++) {
+            const float *w = p[lane / MATMUL_PANEL].w + lane % MATMUL_PANEL;
+            float        acc = first ? 0 : c[r * MATMUL_LANES + lane];
+            for (int k = 0; k < kn; k++) acc = fmaf(w[k * MATMUL_PANEL], x[r][k], acc);
+            c[r * MATMUL_LANES + lane] = acc;
+        }
+}
+
+void matmul_unpackf_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panelf *p) {
+    if (n < MATMUL_PANEL) memset(p, 0, sizeof *p);
+    for (int lane = 0; lane < n; lane++) {
+        float row[MATMUL_KF];
+        tensor_mat_dequant_span(s->w, s->expert, row0 + lane, k0, kn, row);
+        for (int k = 0; k < kn; k++) p->w[k * MATMUL_PANEL + lane] = row[k];
+    }
+}
+
+extern matmul_tile8_fn *const matmul_tile8_scalar[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
+extern matmul_tilef_fn *const matmul_tilef_scalar[MATMUL_WIDE][MATMUL_ROWSF];
+MATMUL_TILES8(scalar)
+MATMUL_TILESF(scalar)
+
+static const matmul_isa isa = {
+    .tile8 = matmul_tile8_scalar,
+    .tilef = matmul_tilef_scalar,
+};
+
+static void matmul_scalar(const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
+    matmul_drive(&isa, a, p0, p1, scratch);
+}
+
+void kernels_matmul_init_scalar(kernels_matmul *t) {
+    KERNEL_USE(t, act_quantize, act_quantize_scalar, "scalar");
+    KERNEL_USE(t, run, matmul_scalar, "scalar");
+}

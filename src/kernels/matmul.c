@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matmul above the kernels: which type takes which path, what is refused, and the loops.
+ *
+ * Order of work for a range of panels: three panels at a time, K in chunks. A chunk of the panels is unpacked once into
+ * scratch (it stays in L1 or L2), then every tile of activation rows passes over it and adds into c, a scratch array of
+ * [row][48] floats. After the last chunk c goes to out. Sums move through memory as f32, so chunks change no bit. A
+ * single row takes the fused matrix-vector kernel where the instruction set has one.
+ */
+#include "kernels/cpu/matmul_panel.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+#define I8(f, z)                                                                                                       \
+    { MATMUL_ACT8, MATMUL_##f, z }
+#define F32                                                                                                            \
+    { MATMUL_F32, 0, 0 }
+
+static const matmul_form forms[TENSOR_TYPE_COUNT] = {
+    [TENSOR_F32] = F32,
+    [TENSOR_F16] = F32,
+    [TENSOR_BF16] = F32,
+    [TENSOR_F8_E4M3] = F32,
+    [TENSOR_F8_E5M2] = F32,
+    [TENSOR_NF4] = F32,
+    [TENSOR_MLX_MXFP8] = F32,
+    [TENSOR_Q4_0] = I8(ZERO32, 8),
+    [TENSOR_Q5_0] = I8(ZERO32, 16),
+    [TENSOR_Q8_0] = I8(ZERO32, 128),
+    [TENSOR_Q8_K] = I8(ZERO32, 128),
+    [TENSOR_IQ4_NL] = I8(ZERO32, 128),
+    [TENSOR_IQ4_XS] = I8(ZERO32, 128),
+    [TENSOR_MXFP4] = I8(ZERO32, 12),
+    [TENSOR_MLX_MXFP4] = I8(ZERO32, 12),
+    [TENSOR_IQ2_XXS] = I8(ZERO32, 64),
+    [TENSOR_IQ3_XXS] = I8(ZERO32, 64),
+    [TENSOR_IQ3_S] = I8(ZERO32, 64),
+    [TENSOR_IQ1_S] = I8(ZERO32, 64),
+    [TENSOR_TQ1_0] = I8(ZERO32, 1),
+    [TENSOR_TQ2_0] = I8(ZERO32, 1),
+    [TENSOR_Q4_1] = I8(MIN32, 0),
+    [TENSOR_Q5_1] = I8(MIN32, 0),
+    [TENSOR_Q4_K] = I8(MIN32, 0),
+    [TENSOR_Q5_K] = I8(MIN32, 0),
+    [TENSOR_MLX_AFF2] = I8(MIN32, 0),
+    [TENSOR_MLX_AFF3] = I8(MIN32, 0),
+    [TENSOR_MLX_AFF4] = I8(MIN32, 0),
+    [TENSOR_MLX_AFF5] = I8(MIN32, 0),
+    [TENSOR_MLX_AFF6] = I8(MIN32, 0),
+    [TENSOR_MLX_AFF8] = I8(MIN32, 0),
+    [TENSOR_Q6_K] = I8(ZERO16, 32),
+    [TENSOR_Q3_K] = I8(ZERO16, 4),
+    [TENSOR_IQ2_XS] = I8(ZERO16, 64),
+    [TENSOR_IQ2_S] = I8(ZERO16, 64),
+    [TENSOR_IQ1_M] = I8(ZERO16, 64),
+    [TENSOR_NVFP4] = I8(ZERO16, 12),
+    [TENSOR_MLX_NVFP4] = I8(ZERO16, 12),
+    [TENSOR_Q2_K] = I8(MIN16, 0),
+};
+
+matmul_form matmul_form_of(int type) {
+    return type >= 0 && type < TENSOR_TYPE_COUNT ? forms[type] : (matmul_form){ MATMUL_NONE, 0, 0 };
+}
+
+matmul_kind matmul_input(int type) { return (matmul_kind)matmul_form_of(type).kind; }
+
+static bool is_affine(int type) { return type >= TENSOR_MLX_AFF2 && type <= TENSOR_MLX_AFF8; }
+
+static bool scale_type_known(int t) {
+    return t == TENSOR_F32 || t == TENSOR_F16 || t == TENSOR_BF16 || t == TENSOR_F8_E4M3 || t == TENSOR_F8_E8M0;
+}
+
+static int check_scales(const tensor_mat *w, err *e) {
+    const char *name = tensor_type_name(w->type);
+    bool        needs = w->type == TENSOR_NF4 || w->type >= TENSOR_MLX_AFF2;
+    if (!w->scales && needs) return err_set(e, ERR_ARG, "matmul: %s needs a scale array", name);
+    if (!w->scales) return 0;
+    if (!scale_type_known(w->scale_type))
+        return err_set(e, ERR_UNSUPPORTED, "matmul: scales of type %s", tensor_type_name(w->scale_type));
+    if (w->group <= 0 || w->group_rows <= 0)
+        return err_set(e, ERR_ARG, "matmul: scale group of %d x %d", w->group, w->group_rows);
+    if (matmul_input(w->type) == MATMUL_ACT8) {
+        int unit = w->type == TENSOR_MLX_NVFP4 ? 16 : 32;
+        if (w->group % unit != 0 || w->cols % w->group != 0 || w->group_rows != 1)
+            return err_set(e, ERR_UNSUPPORTED, "matmul: %s with groups of %d in rows of %lld", name, w->group,
+                           (long long)w->cols);
+    }
+    if (is_affine(w->type) && !w->biases) return err_set(e, ERR_ARG, "matmul: %s needs a bias array", name);
+    return 0;
+}
+
+int matmul_check(const tensor_mat *w, err *e) {
+    const tensor_type_info *t = tensor_type_get(w->type);
+    matmul_kind             kind = matmul_input(w->type);
+    size_t                  row_bytes;
+    if (kind == MATMUL_NONE)
+        return err_set(e, ERR_UNSUPPORTED, "matmul: weights of type %s", tensor_type_name(w->type));
+    if (w->rows <= 0 || w->cols <= 0 || w->cols % t->block_elems != 0 ||
+        (kind == MATMUL_ACT8 && w->cols % ACT8_BLOCK != 0))
+        return err_set(e, ERR_ARG, "matmul: %s matrix of %lld x %lld", t->name, (long long)w->rows, (long long)w->cols);
+    if (!tensor_row_bytes(w->type, w->cols, &row_bytes) || w->row_bytes < row_bytes)
+        return err_set(e, ERR_ARG, "matmul: %s rows of %zu bytes for %lld inputs", t->name, w->row_bytes,
+                       (long long)w->cols);
+    return check_scales(w, e);
+}
+
+static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
+
+size_t matmul_scratch_bytes(const tensor_mat *w, int64_t n_rows) {
+    size_t panels = matmul_input(w->type) == MATMUL_ACT8 ? sizeof(matmul_panel8) : sizeof(matmul_panelf);
+    return align64(MATMUL_WIDE * panels) + align64((size_t)n_rows * MATMUL_LANES * sizeof(float));
+}
+
+static matmul_src resolve(const tensor_mat *w, int64_t expert) {
+    matmul_src s = { w, expert, w->data, w->scales, w->biases };
+    if (expert > 0) {
+        s.data += (size_t)expert * w->expert_bytes;
+        if (s.scales) s.scales += (size_t)expert * w->scale_expert_bytes;
+        if (s.biases) s.biases += (size_t)expert * w->scale_expert_bytes;
+    }
+    return s;
+}
+
+static const void *row_in(const matmul_args *a, int64_t i) {
+    return (const uint8_t *)a->x + (size_t)(a->x_rows ? a->x_rows[i] : i) * a->x_stride;
+}
+
+static float *row_out(const matmul_args *a, int64_t i) {
+    return a->out + (size_t)(a->out_rows ? a->out_rows[i] : i) * a->out_stride;
+}
+
+/* n finished sums of weight rows from row0 on go to output row i. */
+static void finish(const matmul_args *a, int64_t i, int64_t row0, int64_t n, const float *c) {
+    float       *out = row_out(a, i) + row0;
+    const float *bias = a->bias ? a->bias + row0 : NULL;
+    if (!bias && !a->accumulate) {
+        memcpy(out, c, (size_t)n * sizeof *c);
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        float v = c[j];
+        if (bias) v += bias[j];
+        if (a->accumulate) v += out[j];
+        out[j] = v;
+    }
+}
+
+typedef struct drive {
+    const matmul_isa  *isa;
+    const matmul_args *a;
+    matmul_src         src;
+    matmul_form        form;
+    void              *panels;
+    float             *c;
+} drive;
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* One chunk of int8: unpack `wide` panels, pass all rows over them. */
+static void chunk8(const drive *d, int64_t row0, int wide, int64_t k0, int kn) {
+    const tensor_mat  *w = d->a->w;
+    matmul_panel8     *p = d->panels;
+    matmul_unpack8_fn *fast = d->isa->unpack8[w->type];
+    for (int i = 0; i < wide; i++) {
+        int64_t row = row0 + i * MATMUL_PANEL;
+        int     n = (int)min64(MATMUL_PANEL, w->rows - row);
+        (fast && n == MATMUL_PANEL ? fast : matmul_unpack8_scalar)(&d->src, row, n, k0, kn, p + i);
+    }
+    for (int64_t r = 0; r < d->a->n_rows; r += MATMUL_ROWS8) {
+        int         nr = (int)min64(MATMUL_ROWS8, d->a->n_rows - r);
+        const act8 *x[MATMUL_ROWS8];
+        for (int i = 0; i < nr; i++) x[i] = (const act8 *)row_in(d->a, r + i) + k0 / ACT8_BLOCK;
+        d->isa->tile8[d->form.form][wide - 1][nr - 1](p, d->form.zero, kn, x, d->c + r * MATMUL_LANES, k0 == 0);
+    }
+}
+
+static void chunkf(const drive *d, int64_t row0, int wide, int64_t k0, int kn) {
+    const tensor_mat  *w = d->a->w;
+    matmul_panelf     *p = d->panels;
+    matmul_unpackf_fn *fast = d->isa->unpackf[w->type];
+    for (int i = 0; i < wide; i++) {
+        int64_t row = row0 + i * MATMUL_PANEL;
+        int     n = (int)min64(MATMUL_PANEL, w->rows - row);
+        (fast && n == MATMUL_PANEL ? fast : matmul_unpackf_scalar)(&d->src, row, n, k0, kn, p + i);
+    }
+    for (int64_t r = 0; r < d->a->n_rows; r += MATMUL_ROWSF) {
+        int          nr = (int)min64(MATMUL_ROWSF, d->a->n_rows - r);
+        const float *x[MATMUL_ROWSF];
+        for (int i = 0; i < nr; i++) x[i] = (const float *)row_in(d->a, r + i) + k0;
+        d->isa->tilef[wide - 1][nr - 1](p, kn, x, d->c + r * MATMUL_LANES, k0 == 0);
+    }
+}
+
+/* One row: true when the fused kernel did the panel. */
+static bool vector(const drive *d, int64_t row0) {
+    const tensor_mat *w = d->a->w;
+    float             c[MATMUL_PANEL];
+    if (d->a->n_rows != 1 || w->rows - row0 < MATMUL_PANEL) return false;
+    if (d->form.kind == MATMUL_ACT8 && d->isa->gemv8[w->type])
+        d->isa->gemv8[w->type](&d->src, row0, row_in(d->a, 0), c);
+    else if (d->form.kind == MATMUL_F32 && d->isa->gemvf[w->type])
+        d->isa->gemvf[w->type](&d->src, row0, row_in(d->a, 0), c);
+    else
+        return false;
+    finish(d->a, 0, row0, MATMUL_PANEL, c);
+    return true;
+}
+
+void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
+    const tensor_mat *w = a->w;
+    drive             d = { isa, a, resolve(w, a->expert), matmul_form_of(w->type), scratch, NULL };
+    bool              int8 = d.form.kind == MATMUL_ACT8;
+    int64_t           step = int8 ? MATMUL_KC : MATMUL_KF;
+    size_t            panel_bytes = int8 ? sizeof(matmul_panel8) : sizeof(matmul_panelf);
+    d.c = (float *)((uint8_t *)scratch + align64(MATMUL_WIDE * panel_bytes));
+    if (a->n_rows <= 0) return;
+    p1 = min64(p1, matmul_panels(w));
+
+    for (int64_t p = p0; p < p1;) {
+        int64_t row0 = p * MATMUL_PANEL;
+        if (vector(&d, row0)) {
+            p++;
+            continue;
+        }
+        int wide = (int)min64(MATMUL_WIDE, p1 - p);
+        for (int64_t k0 = 0; k0 < w->cols; k0 += step) {
+            int kn = (int)min64(step, w->cols - k0);
+            if (int8)
+                chunk8(&d, row0, wide, k0, kn);
+            else
+                chunkf(&d, row0, wide, k0, kn);
+        }
+        int64_t n = min64(wide * MATMUL_PANEL, w->rows - row0);
+        for (int64_t i = 0; i < a->n_rows; i++) finish(a, i, row0, n, d.c + i * MATMUL_LANES);
+        p += wide;
+    }
+}
+
+int64_t matmul_experts_units(const tensor_mat *w, const int32_t *start) {
+    int64_t n = 0;
+    for (int64_t e = 0; e < w->n_experts; e++) n += start[e + 1] > start[e];
+    return n * matmul_panels(w);
+}
+
+void matmul_experts(const kernels_matmul *t, const matmul_args *a, const int32_t *start, int64_t u0, int64_t u1,
+                    void *scratch) {
+    int64_t panels = matmul_panels(a->w), first = 0;
+    for (int64_t e = 0; e < a->w->n_experts && first < u1; e++) {
+        if (start[e + 1] <= start[e]) continue;
+        int64_t p0 = u0 > first ? u0 - first : 0, p1 = min64(u1 - first, panels);
+        if (p0 < p1) {
+            matmul_args one = *a;
+            one.expert = e;
+            one.n_rows = start[e + 1] - start[e];
+            if (a->x_rows)
+                one.x_rows = a->x_rows + start[e];
+            else
+                one.x = (const uint8_t *)a->x + (size_t)start[e] * a->x_stride;
+            if (a->out_rows)
+                one.out_rows = a->out_rows + start[e];
+            else
+                one.out = a->out + (size_t)start[e] * a->out_stride;
+            if (a->bias) one.bias = a->bias + e * a->w->rows;
+            t->run(&one, p0, p1, scratch);
+        }
+        first += panels;
+    }
+}
+
+void kernels_matmul_list(const kernels_matmul *t, kernels_visit *visit, void *ctx) {
+#define X(fn, slot) KERNEL_VISIT(t, "matmul", slot);
+    KERNELS_MATMUL_SLOTS(X)
+#undef X
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matmul, every weight type: against a double-precision sum over the reference codecs, with guard pages right behind
+ * the weights, scales, activations and outputs; and bit for bit the same row in any number of rows and any split of the
+ * panels.
+ */
+#include "kernels/check.h"
+#include "kernels/kernels.h"
+#include "tensor/codec.h"
+#include "tensor/half.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROWS = 64 };
+
+/* A random matrix whose arrays end at unmapped pages. */
+typedef struct weights {
+    tensor_mat  m;
+    check_guard data, scales, biases;
+    float      *values; /* [expert][rows][cols], by the reference codec */
+} weights;
+
+/* Random blocks; those with absurd or non-finite values are drawn again, so that small and large scales stay. */
+static void fill_blocks(check *c, int type, uint8_t *dst, int64_t n_blocks) {
+    const tensor_type_info *t = tensor_type_get(type);
+    for (int64_t b = 0; b < n_blocks; b++) {
+        float v[256];
+        bool  ok;
+        do {
+            check_fill_bytes(c, dst, t->block_bytes);
+            tensor_dequant_row(type, dst, v, t->block_elems);
+            ok = true;
+            for (int i = 0; i < t->block_elems; i++) ok = ok && fabsf(v[i]) < 1e4f;
+        } while (!ok);
+        dst += t->block_bytes;
+    }
+}
+
+static void fill_scales(check *c, int type, uint8_t *dst, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        float    f = check_normal(c) * 0.1f;
+        uint16_t h = type == TENSOR_F16 ? tensor_f32_to_f16(f) : tensor_f32_to_bf16(f);
+        switch (type) {
+        case TENSOR_F32: memcpy(dst + 4 * i, &f, 4); break;
+        case TENSOR_F16:
+        case TENSOR_BF16: memcpy(dst + 2 * i, &h, 2); break;
+        case TENSOR_F8_E4M3: dst[i] = tensor_f32_to_e4m3(f); break;
+        default: dst[i] = (uint8_t)check_int(c, 110, 135); break;
+        }
+    }
+}
+
+static size_t scale_size(int type) {
+    return type == TENSOR_F32 ? 4 : type == TENSOR_F16 || type == TENSOR_BF16 ? 2 : 1;
+}
+
+/* pad: bytes between rows. group 0: the type carries its own scales. */
+static weights weights_make(check *c, int type, int64_t rows, int64_t cols, int64_t experts, size_t pad, int group,
+                            int scale_type) {
+    const tensor_type_info *t = tensor_type_get(type);
+    weights                 w = { 0 };
+    int64_t                 n_mats = experts ? experts : 1, block = t->block_elems;
+    w.m = (tensor_mat){ .type = (tensor_type)type, .rows = rows, .cols = cols, .n_experts = experts };
+    if (!tensor_row_bytes(type, cols, &w.m.row_bytes)) abort();
+    size_t used = w.m.row_bytes;
+    w.m.row_bytes += pad;
+    w.m.expert_bytes = (size_t)rows * w.m.row_bytes;
+    w.data = check_guard_alloc((size_t)n_mats * w.m.expert_bytes - pad, 0);
+    w.m.data = w.data.data;
+    for (int64_t r = 0; r < n_mats * rows; r++) {
+        uint8_t *row = w.data.data + (size_t)r * w.m.row_bytes;
+        if (tensor_can_dequant(type))
+            fill_blocks(c, type, row, cols / block);
+        else
+            check_fill_bytes(c, row, used);
+        if (type == TENSOR_MLX_MXFP8)
+            for (size_t i = 0; i < used; i++) row[i] = (row[i] & 0x7f) == 0x7f ? 0 : row[i];
+    }
+    if (group) {
+        int64_t groups = (cols + group - 1) / group, rows_per = group == 128 && type == TENSOR_F8_E4M3 ? 128 : 1;
+        w.m.group = group;
+        w.m.group_rows = (int)rows_per;
+        w.m.scale_type = (tensor_type)scale_type;
+        w.m.scale_row_bytes = (size_t)groups * scale_size(scale_type);
+        w.m.scale_expert_bytes = (size_t)((rows + rows_per - 1) / rows_per) * w.m.scale_row_bytes;
+        size_t n = (size_t)n_mats * w.m.scale_expert_bytes;
+        w.scales = check_guard_alloc(n, 0);
+        fill_scales(c, scale_type, w.scales.data, n / scale_size(scale_type));
+        w.m.scales = w.scales.data;
+        if (type >= TENSOR_MLX_AFF2 && type <= TENSOR_MLX_AFF8) {
+            w.biases = check_guard_alloc(n, 0);
+            fill_scales(c, scale_type, w.biases.data, n / scale_size(scale_type));
+            w.m.biases = w.biases.data;
+        }
+    }
+    w.values = malloc((size_t)(n_mats * rows * cols) * sizeof(float));
+    for (int64_t e = 0; e < n_mats; e++)
+        for (int64_t r = 0; r < rows; r++) tensor_mat_dequant_row(&w.m, e, r, w.values + (e * rows + r) * cols);
+    return w;
+}
+
+static void weights_free(check *c, weights *w) {
+    CHECK(c, check_guard_free(&w->data), "%s: weights written", tensor_type_name(w->m.type));
+    if (w->scales.base) check_guard_free(&w->scales);
+    if (w->biases.base) check_guard_free(&w->biases);
+    free(w->values);
+}
+
+/* Activation rows in the form the type wants, and as floats. */
+typedef struct acts {
+    check_guard x;
+    size_t      stride;
+    float      *values; /* what the rows say: after rounding to int8 */
+    float      *before; /* what was rounded */
+} acts;
+
+static acts acts_make(check *c, const kernels *k, int type, int64_t n, int64_t cols) {
+    acts a;
+    bool int8 = matmul_input(type) == MATMUL_ACT8;
+    a.stride = int8 ? act8_row_bytes(cols) : (size_t)cols * sizeof(float);
+    a.x = check_guard_alloc((size_t)n * a.stride, 0);
+    a.values = malloc((size_t)(n * cols) * sizeof(float));
+    a.before = malloc((size_t)(n * cols) * sizeof(float));
+    check_fill_normal(c, a.before, (size_t)(n * cols), 1);
+    for (int64_t i = 0; i < n * cols; i += 32) { /* blocks of very different size, some zero */
+        float scale = ldexpf(1, check_int(c, -12, 12)) * (check_int(c, 0, 15) != 0);
+        for (int64_t j = i; j < i + 32 && j < n * cols; j++) a.before[j] *= scale;
+    }
+    memcpy(a.values, a.before, (size_t)(n * cols) * sizeof(float));
+    if (!int8) {
+        memcpy(a.x.data, a.before, (size_t)n * a.stride);
+        return a;
+    }
+    for (int64_t r = 0; r < n; r++) {
+        act8 *row = (act8 *)(a.x.data + (size_t)r * a.stride);
+        k->matmul.act_quantize(row, a.before + r * cols, cols);
+        for (int64_t j = 0; j < cols; j++) a.values[r * cols + j] = row[j / 32].d * (float)row[j / 32].q[j % 32];
+    }
+    return a;
+}
+
+static void acts_free(check *c, acts *a) {
+    CHECK(c, check_guard_free(&a->x), "activations written");
+    free(a->values);
+    free(a->before);
+}
+
+static void *scratch_make(const tensor_mat *w, int64_t n, size_t *bytes) {
+    *bytes = matmul_scratch_bytes(w, n);
+    uint8_t *s = aligned_alloc(64, *bytes + 64);
+    memset(s + *bytes, 0xa5, 64);
+    memset(s, 0x7f, *bytes); /* large numbers: stale scratch must not be read */
+    return s;
+}
+
+static void scratch_free(check *c, uint8_t *s, size_t bytes, const char *name) {
+    bool ok = true;
+    for (int i = 0; i < 64; i++) ok = ok && s[bytes + (size_t)i] == 0xa5;
+    CHECK(c, ok, "%s: scratch overrun", name);
+    free(s);
+}
+
+/*
+ * Bound: each group adds at most a few roundings of its own size and of the sum so far; a group's size is at most 32 *
+ * its largest weight (four times, where a minimum cancels the scale) * its activations.
+ */
+static void check_value(check *c, const char *what, const tensor_mat *m, float got, const float *w, const float *x,
+                        const float *before) {
+    double sum = 0, size = 0, rounding = 0, exact = 0;
+    for (int64_t k = 0; k < m->cols; k += 32) {
+        double wmax = 0, xsum = 0, wsum = 0, xmax = 0;
+        for (int64_t j = k; j < k + 32 && j < m->cols; j++) {
+            sum += (double)w[j] * x[j];
+            exact += (double)w[j] * before[j];
+            wmax = fmax(wmax, fabs((double)w[j]));
+            xmax = fmax(xmax, fabs((double)before[j]));
+            wsum += fabs((double)w[j]);
+            xsum += fabs((double)x[j]);
+        }
+        size += 4 * wmax * xsum;
+        rounding += wsum * xmax / 127 * 0.5001;
+    }
+    double steps = matmul_input(m->type) == MATMUL_ACT8 ? (double)m->cols / 16 + 8 : (double)m->cols;
+    double bound = steps * 0x1p-24 * size + 1e-37;
+    CHECK(c, fabs(got - sum) <= bound, "%s: %g instead of %g, bound %g", what, (double)got, sum, bound);
+    CHECK(c, fabs(got - exact) <= bound + rounding, "%s: %g, in full precision %g, bound %g", what, (double)got, exact,
+          bound + rounding);
+}
+
+static void check_against_double(check *c, const kernels *k, weights *w, int64_t n_rows, size_t out_pad) {
+    const char *name = tensor_type_name(w->m.type);
+    acts        a = acts_make(c, k, w->m.type, n_rows, w->m.cols);
+    size_t      stride = (size_t)w->m.rows + out_pad, bytes;
+    check_guard out = check_guard_alloc(((size_t)n_rows * stride - out_pad) * sizeof(float), 0);
+    void       *scratch = scratch_make(&w->m, n_rows, &bytes);
+    memset(out.data, 0x5a, out.bytes);
+    matmul_args args = { .w = &w->m,
+                         .x = a.x.data,
+                         .x_stride = a.stride,
+                         .n_rows = n_rows,
+                         .out = (float *)out.data,
+                         .out_stride = stride };
+    k->matmul.run(&args, 0, matmul_panels(&w->m), scratch);
+    for (int64_t r = 0; r < n_rows; r++) {
+        char what[96];
+        for (int64_t j = 0; j < w->m.rows; j++) {
+            snprintf(what, sizeof what, "%s %lldx%lld row %lld of %lld weight row %lld", name, (long long)w->m.rows,
+                     (long long)w->m.cols, (long long)r, (long long)n_rows, (long long)j);
+            check_value(c, what, &w->m, args.out[(size_t)r * stride + (size_t)j], w->values + j * w->m.cols,
+                        a.values + r * w->m.cols, a.before + r * w->m.cols);
+        }
+        bool pad_ok = true;
+        for (size_t j = 0; r + 1 < n_rows && j < out_pad * 4; j++)
+            pad_ok = pad_ok && out.data[((size_t)r * stride + (size_t)w->m.rows) * 4 + j] == 0x5a;
+        CHECK(c, pad_ok, "%s: wrote between output rows", name);
+    }
+    CHECK(c, check_guard_free(&out), "%s: wrote around the output", name);
+    scratch_free(c, scratch, bytes, name);
+    acts_free(c, &a);
+}
+
+/* Row r of n rows, with the panels split anywhere, has the bits of the row alone. */
+static void check_invariance(check *c, const kernels *k, weights *w) {
+    const char *name = tensor_type_name(w->m.type);
+    int64_t     rows = w->m.rows, panels = matmul_panels(&w->m);
+    acts        a = acts_make(c, k, w->m.type, MAX_ROWS, w->m.cols);
+    float      *alone = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
+    float      *out = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
+    size_t      bytes;
+    void       *scratch = scratch_make(&w->m, MAX_ROWS, &bytes);
+    for (int64_t r = 0; r < MAX_ROWS; r++) {
+        matmul_args one = { .w = &w->m, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone + r * rows };
+        k->matmul.run(&one, 0, panels, scratch);
+    }
+    for (int64_t n = 1; n <= MAX_ROWS; n = c->quick && n > 5 ? n * 3 - 2 : n + 1) {
+        matmul_args args = {
+            .w = &w->m, .x = a.x.data, .x_stride = a.stride, .n_rows = n, .out = out, .out_stride = (size_t)rows
+        };
+        memset(out, 0x5a, (size_t)(n * rows) * sizeof(float));
+        for (int64_t p = 0; p < panels;) {
+            int64_t take = n % 3 == 0 ? panels : n % 3 == 1 ? (panels + 1) / 2 : check_int(c, 1, (int)panels);
+            k->matmul.run(&args, p, p + take, scratch);
+            p += take;
+        }
+        CHECK(c, memcmp(out, alone, (size_t)(n * rows) * sizeof(float)) == 0, "%s: %lld rows differ from single rows",
+              name, (long long)n);
+    }
+    scratch_free(c, scratch, bytes, name);
+    free(alone);
+    free(out);
+    acts_free(c, &a);
+}
+
+/* Gather, scatter, bias, accumulate and expert batches against plain calls. */
+static void check_experts(check *c, const kernels *k, int type, int group, int scale_type) {
+    enum { EXPERTS = 5, LIST = 17, TOKENS = 9 };
+    static const int32_t start[EXPERTS + 1] = { 0, 4, 4, 5, 16, LIST };
+    const char          *name = tensor_type_name(type);
+    int64_t              rows = 53;
+    weights              w = weights_make(c, type, rows, 256, EXPERTS, 0, group, scale_type);
+    acts                 a = acts_make(c, k, type, TOKENS, 256);
+    int32_t              in_rows[LIST], out_rows[LIST];
+    float                bias[EXPERTS * 53], want[LIST * 53], got[LIST * 53];
+    size_t               bytes;
+    void                *scratch = scratch_make(&w.m, LIST, &bytes);
+    check_fill_normal(c, bias, EXPERTS * 53, 1);
+    for (int i = 0; i < LIST; i++) {
+        in_rows[i] = check_int(c, 0, TOKENS - 1);
+        out_rows[i] = (i * 7 + 3) % LIST;
+    }
+    for (int i = 0; i < LIST * 53; i++) want[i] = got[i] = (float)i;
+    for (int e = 0; e < EXPERTS; e++)
+        for (int i = start[e]; i < start[e + 1]; i++) {
+            float       one[53];
+            matmul_args m = {
+                .w = &w.m, .expert = e, .x = a.x.data + (size_t)in_rows[i] * a.stride, .n_rows = 1, .out = one
+            };
+            k->matmul.run(&m, 0, matmul_panels(&w.m), scratch);
+            for (int j = 0; j < 53; j++)
+                want[out_rows[i] * 53 + j] = one[j] + bias[e * 53 + j] + want[out_rows[i] * 53 + j];
+        }
+    matmul_args m = { .w = &w.m,
+                      .x = a.x.data,
+                      .x_stride = a.stride,
+                      .x_rows = in_rows,
+                      .out = got,
+                      .out_stride = 53,
+                      .out_rows = out_rows,
+                      .bias = bias,
+                      .accumulate = true };
+    int64_t     units = matmul_experts_units(&w.m, start);
+    CHECK(c, units == 4 * matmul_panels(&w.m), "%s: %lld units", name, (long long)units);
+    for (int64_t u = 0; u < units; u += 3)
+        matmul_experts(&k->matmul, &m, start, u, u + 3 < units ? u + 3 : units, scratch);
+    CHECK(c, memcmp(got, want, sizeof got) == 0, "%s: expert batch differs from single calls", name);
+    scratch_free(c, scratch, bytes, name);
+    acts_free(c, &a);
+    weights_free(c, &w);
+}
+
+static void check_quantizer(check *c, const kernels *k) {
+    kernels scalar;
+    kernels_init(&scalar, 0);
+    for (int i = 0; i < (c->quick ? 200 : 2000); i++) {
+        int         blocks = check_int(c, 1, 5);
+        check_guard x = check_guard_alloc((size_t)blocks * 128, 0),
+                    out = check_guard_alloc((size_t)blocks * sizeof(act8), 0);
+        act8   want[5];
+        float *f = (float *)x.data;
+        check_fill_normal(c, f, (size_t)blocks * 32, ldexpf(1, check_int(c, -110, 110)));
+        if (i % 5 == 0) f[check_int(c, 0, 31)] = i % 3 == 0 ? INFINITY : i % 3 == 1 ? NAN : -INFINITY;
+        if (i % 7 == 0) memset(f, 0, 128);
+        if (i % 11 == 0) f[3] = FLT_MAX;
+        scalar.matmul.act_quantize(want, f, blocks * 32);
+        k->matmul.act_quantize((act8 *)out.data, f, blocks * 32);
+        CHECK(c, memcmp(want, out.data, out.bytes) == 0, "quantizer differs from its scalar twin");
+        for (int b = 0; b < blocks; b++) {
+            float m = 0;
+            int   s[2] = { 0, 0 };
+            bool  finite = true;
+            for (int j = 0; j < 32; j++) {
+                finite = finite && isfinite(f[b * 32 + j]);
+                m = fmaxf(m, fabsf(f[b * 32 + j]));
+                s[j / 16] += want[b].q[j];
+            }
+            if (!finite) {
+                CHECK(c, isnan(want[b].d) && isnan(want[b].ds), "a block with Inf or NaN has scale %g",
+                      (double)want[b].d);
+                continue;
+            }
+            for (int j = 0; j < 32; j++) {
+                double error = fabs((double)want[b].d * want[b].q[j] - f[b * 32 + j]);
+                CHECK(c, error <= m / 127 * 0.5001 + 1e-30, "quantizing %g gives an error of %g", (double)f[b * 32 + j],
+                      error);
+            }
+            CHECK(c, s[0] == want[b].s[0] && s[1] == want[b].s[1], "block sums");
+        }
+        check_guard_free(&x);
+        CHECK(c, check_guard_free(&out), "quantizer wrote around its output");
+    }
+}
+
+/* The 8-bit extremes: sums that a saturating instruction would clip. */
+static void check_extremes(check *c, const kernels *k) {
+    for (int variant = 0; variant < 4; variant++) {
+        weights w = weights_make(c, TENSOR_Q8_0, 48, 64, 0, 0, 0, 0);
+        acts    a = acts_make(c, k, TENSOR_Q8_0, 4, 64);
+        size_t  bytes;
+        void   *scratch = scratch_make(&w.m, 4, &bytes);
+        float   out[4 * 48];
+        for (int i = 0; i < 48 * 2; i++) {
+            uint8_t *b = w.data.data + i * 34;
+            uint16_t one = 0x3c00;
+            memcpy(b, &one, 2);
+            memset(b + 2, variant & 1 ? 0x80 : 0x7f, 32);
+        }
+        float x[64];
+        for (int i = 0; i < 64; i++) x[i] = variant & 2 ? -127.0f : 127.0f;
+        for (int r = 0; r < 4; r++) k->matmul.act_quantize((act8 *)(a.x.data + (size_t)r * a.stride), x, 64);
+        matmul_args m = { .w = &w.m, .x = a.x.data, .x_stride = a.stride, .n_rows = 4, .out = out, .out_stride = 48 };
+        k->matmul.run(&m, 0, 3, scratch);
+        float want = 64.0f * (variant & 1 ? -128.0f : 127.0f) * (variant & 2 ? -127.0f : 127.0f);
+        for (int i = 0; i < 4 * 48; i++)
+            CHECK(c, out[i] == want, "extreme values: %g instead of %g", (double)out[i], (double)want);
+        scratch_free(c, scratch, bytes, "Q8_0");
+        acts_free(c, &a);
+        weights_free(c, &w);
+    }
+}
+
+/* A block of Inf or NaN activations makes its own row NaN and no other. */
+static void check_nan(check *c, const kernels *k, int type) {
+    weights w = weights_make(c, type, 48, 256, 0, 0, 0, 0);
+    acts    a = acts_make(c, k, type, 5, 256);
+    size_t  bytes;
+    void   *scratch = scratch_make(&w.m, 5, &bytes);
+    float   out[5 * 48], x[256];
+    check_fill_normal(c, x, 256, 1);
+    x[77] = INFINITY;
+    if (matmul_input(type) == MATMUL_ACT8)
+        k->matmul.act_quantize((act8 *)(a.x.data + 2 * a.stride), x, 256);
+    else
+        memcpy(a.x.data + 2 * a.stride, x, sizeof x);
+    matmul_args m = { .w = &w.m, .x = a.x.data, .x_stride = a.stride, .n_rows = 5, .out = out, .out_stride = 48 };
+    k->matmul.run(&m, 0, 3, scratch);
+    for (int i = 0; i < 5 * 48; i++)
+        CHECK(c, isfinite(out[i]) == (i / 48 != 2), "%s: row %d is %g", tensor_type_name(type), i / 48, (double)out[i]);
+    scratch_free(c, scratch, bytes, tensor_type_name(type));
+    acts_free(c, &a);
+    weights_free(c, &w);
+}
+
+static void check_type(check *c, const kernels *k, int type, int group, int scale_type) {
+    static const int64_t n_weight_rows[] = { 1, 15, 16, 17, 48, 49, 85, 112 };
+    int64_t              unit = tensor_type_get(type)->block_elems;
+    if (matmul_input(type) == MATMUL_ACT8 && unit < 32) unit = 32;
+    if (group > unit) unit = group;
+    if (unit < 4) unit = 1;
+    for (size_t i = 0; i < sizeof n_weight_rows / sizeof *n_weight_rows; i += c->quick ? 3 : 1) {
+        int64_t cols = unit == 1 ? check_int(c, 1, 600) : unit * check_int(c, 1, (int)(1600 / unit));
+        size_t  pad = i % 3 == 2 ? (size_t)check_int(c, 0, 40) : 0;
+        weights w = weights_make(c, type, n_weight_rows[i], cols, 0, pad, group, scale_type);
+        err     e;
+        CHECK(c, matmul_check(&w.m, &e) == 0, "%s refused", tensor_type_name(type));
+        for (int64_t n = 1; n <= (c->quick ? 5 : 9); n += 1 + (i > 2 || c->quick)) check_against_double(c, k, &w, n, i % 4);
+        weights_free(c, &w);
+    }
+    weights w = weights_make(c, type, 85, unit == 1 ? 517 : unit * ((768 + unit - 1) / unit), 0, 0, group, scale_type);
+    check_invariance(c, k, &w);
+    weights_free(c, &w);
+    check_experts(c, k, type, group, scale_type);
+}
+
+int main(int argc, char **argv) {
+    static const int mlx_scale[3] = { TENSOR_F16, TENSOR_BF16, TENSOR_F32 };
+    check            c;
+    kernels          k;
+    if (!check_begin(&c, argc, argv)) return check_end(&c);
+    kernels_init(&k, c.cpu);
+    check_quantizer(&c, &k);
+    check_extremes(&c, &k);
+    for (int type = 0; type < TENSOR_TYPE_COUNT; type++) {
+        if (matmul_input(type) == MATMUL_NONE) continue;
+        if (type >= TENSOR_MLX_AFF2 && type <= TENSOR_MLX_AFF8) {
+            for (int i = 0; i < 3; i++) check_type(&c, &k, type, 32 << i, mlx_scale[(type + i) % 3]);
+        } else if (type == TENSOR_MLX_MXFP4 || type == TENSOR_MLX_MXFP8) {
+            check_type(&c, &k, type, 32, TENSOR_F8_E8M0);
+        } else if (type == TENSOR_MLX_NVFP4) {
+            check_type(&c, &k, type, 16, TENSOR_F8_E4M3);
+        } else if (type == TENSOR_NF4) {
+            check_type(&c, &k, type, 64, TENSOR_F32);
+        } else {
+            check_type(&c, &k, type, 0, 0);
+            check_nan(&c, &k, type);
+            if (type == TENSOR_F8_E4M3) check_type(&c, &k, type, 128, TENSOR_BF16);
+        }
+    }
+    return check_end(&c);
+}
