@@ -211,7 +211,7 @@ static int read_header(gguf *g, cursor *c, uint64_t *n_tensors, uint64_t *n_keys
 
 int gguf_read_memory(gguf *out, const uint8_t *data, size_t bytes, tensor_table *tensors, err *e) {
     cursor   c = { data, bytes, 0 };
-    uint64_t n_tensors, n_keys;
+    uint64_t n_tensors = 0, n_keys = 0;
     size_t   from = tensors ? tensors->count : 0;
     int      rc;
     *out = (gguf){ 0 };
