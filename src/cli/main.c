@@ -7,7 +7,6 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_cmd_debug,
     &cli_cmd_version,
     NULL,
 };

@@ -17,13 +17,20 @@
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
+#include "kernels/attn.h"
 #include "kernels/cpu.h"
 #include "kernels/matmul.h"
+#include "kernels/ops.h"
+#include "kernels/recur.h"
 #include "kernels/slot.h"
 
 typedef struct kernels {
-    unsigned       cpu; /* the sets in use */
+    unsigned cpu; /* the sets in use */
+
     kernels_matmul matmul;
+    kernels_attn   attn;
+    kernels_ops    ops;
+    kernels_recur  recur;
 } kernels;
 
 /* `cpu` is usually cpu_detect() & a mask; flags without their prerequisites are dropped. */

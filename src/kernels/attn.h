@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention over cache pages (kernels/kvpage.h), and the store into them.
+ *
+ * Order of operations, the same in every slot, so that a row's bits depend on its query, its position and the stored
+ * K and V only - not on the rows beside it, the split over threads, the page size or the place of pages:
+ *
+ *   Positions are cut into chunks of ATTN_CHUNK, aligned to position 0. For one query row, head and chunk:
+ *     s[j] = scale * sum over d of q[d] k[j][d], one chain of fma from zero in the order of d (stored K and V are read
+ * as f32, which is exact for every page type) s[j] = cap * tanh(s[j] / cap) with a soft-cap m = max s[j], p[j] =
+ * exp(s[j] - m), l = sum p[j] (lane by lane, then across), over the row's positions o[d] = sum over j of p[j] v[j][d],
+ * one chain of fma from zero in the order of j, over the row's positions Chunks are folded in order into (M, L, O),
+ * starting from (-inf, 0, 0): M' = max(M, m), a = exp(M - M'), b = exp(m - M'), L = L a + l b, O = O a + o b A sink is
+ * a logit that takes part in the sum only. The result is O / L.
+ *
+ * attn_rows does everything for a range of rows and heads. For few rows over a long context, attn_partial computes
+ * chunk results and attn_combine folds them: the same bits, but the context can be split over threads.
+ *
+ * Row t sits at position pos[t] and sees positions [max(0, pos - window + 1), pos + 1) when causal (window 0: from 0),
+ * [0, kv_len) otherwise; row_end, if not NULL, replaces the end (a row inside an image sees the whole image). Ends are
+ * clipped to kv_len. A row that sees nothing gives zeros. Pages outside every row's range are not touched and may be
+ * NULL. K and V of all positions below kv_len are stored before the call.
+ *
+ * scratch: attn_scratch_bytes(), 64-byte aligned, one per thread.
+ */
+#ifndef KERNELS_ATTN_H
+#define KERNELS_ATTN_H
+
+#include "kernels/kvpage.h"
+#include "kernels/slot.h"
+
+enum {
+    ATTN_CHUNK = 64,
+    ATTN_LANES = 64, /* query rows times heads that share one reading of a chunk */
+};
+
+/* The rows of one sequence in one layer. */
+typedef struct attn_args {
+    const float *q;                    /* row t, head h at q + t * q_stride + h * k_dim */
+    float       *out;                  /* row t, head h at out + t * out_stride + h * v_dim */
+    size_t       q_stride, out_stride; /* in floats */
+    int          n_rows, n_head;       /* n_head is a multiple of layout->n_kv */
+
+    const kv_layout   *layout;
+    const void *const *pages;    /* page i holds positions i * tokens and following */
+    size_t             page_off; /* where this layer's part begins inside a page */
+    int64_t            kv_len;
+
+    const int32_t *pos;     /* [n_rows] */
+    const int32_t *row_end; /* [n_rows] or NULL */
+    int32_t        window;  /* 0: none */
+    bool           causal;
+    float          scale;
+    float          softcap; /* 0: none */
+    const float   *sinks;   /* [n_head] or NULL */
+} attn_args;
+
+/* Bytes of scratch that attn_rows and attn_partial need for this shape. */
+size_t attn_scratch_bytes(const kv_layout *l, int n_head);
+
+/* Positions [*lo, *hi) that row t sees; *lo == *hi: none. Chunks are *lo / ATTN_CHUNK .. (*hi - 1) / ATTN_CHUNK. */
+void attn_row_range(const attn_args *a, int row, int64_t *lo, int64_t *hi);
+
+/* Floats of one partial result: o[v_dim], m, l, padded to a multiple of 16. */
+static inline size_t attn_part_floats(int v_dim) { return (size_t)(v_dim + 2 + 15) / 16 * 16; }
+
+/* Rows [row0, row1), query heads [head0, head1): complete results into out. */
+typedef void attn_rows_fn(const attn_args *a, int row0, int row1, int head0, int head1, void *scratch);
+
+/*
+ * One row, heads [head0, head1), chunks [chunk0, chunk1): the result of chunk c and head h goes to
+ * part + ((size_t)h * part_chunks + (c - part_first)) * attn_part_floats(v_dim).
+ */
+typedef void attn_partial_fn(const attn_args *a, int row, int head0, int head1, int64_t chunk0, int64_t chunk1,
+                             float *part, int64_t part_first, int64_t part_chunks, void *scratch);
+
+/* Folds all chunks of one row, heads [head0, head1), into out. part_first is the row's first chunk. */
+typedef void attn_combine_fn(const attn_args *a, int row, int head0, int head1, const float *part, int64_t part_first,
+                             int64_t part_chunks);
+
+/*
+ * Stores n consecutive positions of heads [head0, head1) into slots slot .. slot + n - 1 of one page (all in that
+ * page). Row i, head h at k + i * k_stride + h * k_dim (v the same with v_dim; unused with v_in_k). page is the page's
+ * start plus page_off. f16 saturates at +-65504. Stored bytes depend on the row only.
+ */
+typedef void kv_store_fn(const kv_layout *l, void *page, int slot, int n, int head0, int head1, const float *k,
+                         size_t k_stride, const float *v, size_t v_stride);
+
+/* Reads one position back as f32: k[n_kv][k_dim], v[n_kv][v_dim] (either may be NULL). For tests and conversions. */
+typedef void kv_load_fn(const kv_layout *l, const void *page, int slot, float *k, float *v);
+
+#define KERNELS_ATTN_SLOTS(X)                                                                                          \
+    X(attn_rows_fn, rows)                                                                                              \
+    X(attn_partial_fn, partial)                                                                                        \
+    X(attn_combine_fn, combine)                                                                                        \
+    X(kv_store_fn, kv_store)                                                                                           \
+    X(kv_load_fn, kv_load)
+
+typedef struct kernels_attn {
+    KERNELS_ATTN_SLOTS(KERNEL_SLOT)
+} kernels_attn;
+
+void kernels_attn_init_scalar(kernels_attn *t);
+void kernels_attn_init_avx2(kernels_attn *t, unsigned cpu);
+void kernels_attn_init_avx512(kernels_attn *t, unsigned cpu);
+void kernels_attn_list(const kernels_attn *t, kernels_visit *visit, void *ctx);
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention over pages, for every instruction set (see vec/scalar.h; the order of operations is in kernels/attn.h).
+ *
+ * Work goes in blocks of up to ATTN_LANES lanes. A lane is one query row of one head; all lanes of a block share a K/V
+ * head. For a chunk of positions the block reads K and V once as f32 into scratch (K [k_dim][ATTN_CHUNK],
+ * V [ATTN_CHUNK][v_dim]), then runs tiles of MR lanes over it: scores, softmax, values, fold. A tile only changes how
+ * many chains run side by side, never a chain.
+ */
+#ifndef KERNELS_CPU_IMPL_ATTN_IMPL_H
+#define KERNELS_CPU_IMPL_ATTN_IMPL_H
+
+#include <math.h>
+#include <string.h>
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+enum { MR = VREGS >= 32 ? 6 : 4, NR = VREGS >= 32 ? 4 : 3, CHUNK = ATTN_CHUNK };
+
+typedef struct attn_block {
+    const attn_args *a;
+    int              kv_head, n;    /* lanes in use */
+    const float     *q[ATTN_LANES]; /* [k_dim] */
+    int              head[ATTN_LANES];
+    int64_t          lo[ATTN_LANES], hi[ATTN_LANES]; /* positions the lane sees */
+    float           *k, *v, *s;                      /* chunk in f32; scores [lane][CHUNK] */
+    float           *o;                              /* [lane][v_dim] */
+    float            m[ATTN_LANES], l[ATTN_LANES];
+} attn_block;
+
+static void block_scratch(attn_block *b, const attn_args *a, void *scratch) {
+    const kv_layout *l = a->layout;
+    b->a = a;
+    b->k = scratch;
+    b->v = b->k + (size_t)l->k_dim * CHUNK;
+    b->s = b->v + (size_t)l->v_dim * CHUNK;
+    b->o = b->s + (size_t)ATTN_LANES * CHUNK;
+}
+
+static void block_lane(attn_block *b, int row, int head) {
+    const attn_args *a = b->a;
+    const int        i = b->n++;
+    b->q[i] = a->q + (size_t)row * a->q_stride + (size_t)head * (size_t)a->layout->k_dim;
+    b->head[i] = head;
+    attn_row_range(a, row, &b->lo[i], &b->hi[i]);
+}
+
+/* Brings positions [p0, p1), all of chunk c, into the block's K and V. */
+static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
+    const attn_args *a = b->a;
+    const kv_layout *l = a->layout;
+    for (int64_t page = p0 / l->tokens; page * l->tokens < p1; page++) {
+        const uint8_t *base = (const uint8_t *)a->pages[page] + a->page_off;
+        /* Positions of this page inside the chunk; K in whole groups of 16 slots. */
+        int64_t s = page * l->tokens > c * CHUNK ? page * l->tokens : c * CHUNK;
+        int64_t e = (page + 1) * l->tokens < (c + 1) * CHUNK ? (page + 1) * l->tokens : (c + 1) * CHUNK;
+        if (e > (p1 + 15) / 16 * 16) e = (p1 + 15) / 16 * 16;
+        if (s < p0 / 16 * 16) s = p0 / 16 * 16;
+        kv_load_k(l, base + kv_k_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
+                  b->k + (s - c * CHUNK), CHUNK);
+        if (e > p1) e = p1;
+        if (s < p0) s = p0;
+        if (!l->v_in_k) {
+            kv_load_v(l, base + kv_v_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
+                      b->v + (s - c * CHUNK) * l->v_dim, l->v_dim);
+            continue;
+        }
+        for (int64_t j = s - c * CHUNK; j < e - c * CHUNK; j++) {
+            for (int d = 0; d < l->v_dim; d++) b->v[j * l->v_dim + d] = b->k[d * CHUNK + j];
+        }
+    }
+}
+
+/* Scores of mr lanes against nv vectors of positions; mr and nv are constants at every call. */
+INLINE void score_tile(int mr, int nv, const float *const *q, const float *k, int k_dim, float *const *s) {
+    vf acc[MR][NR];
+    UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_zero(); }
+    for (int d = 0; d < k_dim; d++, k += CHUNK) {
+        vf kv[NR];
+        UNROLL for (int x = 0; x < nv; x++) kv[x] = vf_load(k + x * VW);
+        UNROLL for (int r = 0; r < mr; r++) {
+            const vf qd = vf_set1(q[r][d]);
+            UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(qd, kv[x], acc[r][x]);
+        }
+    }
+    UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < nv; x++) vf_store(s[r] + x * VW, acc[r][x]); }
+}
+
+INLINE void score_lanes(int mr, const float *const *q, const float *k, int k_dim, float *const *s, int from, int to) {
+    float *at[MR];
+    int    j = from;
+    for (; j + NR * VW <= to; j += NR * VW) {
+        UNROLL for (int r = 0; r < mr; r++) at[r] = s[r] + j;
+        score_tile(mr, NR, q, k + j, k_dim, at);
+    }
+    for (; j < to; j += VW) {
+        UNROLL for (int r = 0; r < mr; r++) at[r] = s[r] + j;
+        score_tile(mr, 1, q, k + j, k_dim, at);
+    }
+}
+
+/* Scores to probabilities of one lane, in place: positions [j0, j1) of the chunk. Sets *m and *l. */
+static void lane_softmax(const attn_args *a, float *s, int64_t j0, int64_t j1, float *m, float *l) {
+    const vf  scale = vf_set1(a->scale), low = vf_set1(-INFINITY);
+    const int from = (int)j0 / VW * VW;
+    vf        top = low, sum = vf_zero();
+    for (int j = from; j < j1; j += VW) {
+        vf x = vf_mul(vf_load(s + j), scale);
+        if (a->softcap > 0.0f) {
+            const vf cap = vf_set1(a->softcap);
+            x = vf_mul(cap, vf_tanh(vf_div(x, cap)));
+        }
+        x = vf_sel(vm_range(j0 - j, j1 - j), x, low);
+        top = vf_max(top, x);
+        vf_store(s + j, x);
+    }
+    *m = vf_hmax(top);
+    const vf mm = vf_set1(*m == -INFINITY ? 0.0f : *m);
+    for (int j = from; j < j1; j += VW) {
+        const vf p = vf_sel(vm_range(j0 - j, j1 - j), vf_exp(vf_sub(vf_load(s + j), mm)), vf_zero());
+        sum = vf_add(sum, p);
+        vf_store(s + j, p);
+    }
+    *l = vf_sum(sum);
+}
+
+INLINE void value_chain(int nv, int64_t tail, vf *acc, const float *p, const float *v, int v_dim, int64_t j0,
+                        int64_t j1) {
+    for (int64_t j = j0; j < j1; j++) {
+        const vf pj = vf_set1(p[j]);
+        UNROLL for (int x = 0; x < nv; x++) {
+            const float *at = v + j * v_dim + x * VW;
+            acc[x] = vf_fma(pj, tail ? vf_loadn(at, tail) : vf_load(at), acc[x]);
+        }
+    }
+}
+
+/*
+ * Values of mr lanes for nv vectors of dimensions (tail: one vector of that many), then the fold into o:
+ * o = o * wa + acc * wb (wa NULL: o = acc). Lanes may see different positions: what they share runs side by side, the
+ * rest alone.
+ */
+INLINE void value_tile(int mr, int nv, int64_t tail, const float *const *p, const float *v, int v_dim,
+                       const int64_t *j0, const int64_t *j1, float *const *o, const float *wa, const float *wb) {
+    vf      acc[MR][NR];
+    int64_t from = j0[0], to = j1[0];
+    UNROLL for (int r = 0; r < mr; r++) {
+        UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_zero();
+        if (j0[r] > from) from = j0[r];
+        if (j1[r] < to) to = j1[r];
+    }
+    if (from > to) from = to; /* nothing shared */
+    UNROLL for (int r = 0; r < mr; r++)
+        value_chain(nv, tail, acc[r], p[r], v, v_dim, j0[r], from < j1[r] ? from : j1[r]);
+    for (int64_t j = from; j < to; j++) {
+        vf vv[NR];
+        UNROLL for (int x = 0; x < nv; x++) {
+            const float *at = v + j * v_dim + x * VW;
+            vv[x] = tail ? vf_loadn(at, tail) : vf_load(at);
+        }
+        UNROLL for (int r = 0; r < mr; r++) {
+            const vf pj = vf_set1(p[r][j]);
+            UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(pj, vv[x], acc[r][x]);
+        }
+    }
+    UNROLL for (int r = 0; r < mr; r++) {
+        value_chain(nv, tail, acc[r], p[r], v, v_dim, to > j0[r] ? to : j0[r], j1[r]);
+        if (!wa) { /* the chunk's own result */
+            UNROLL for (int x = 0; x < nv; x++) vf_storen(o[r] + x * VW, acc[r][x], tail ? tail : VW);
+            continue;
+        }
+        const vf a = vf_set1(wa[r]), b = vf_set1(wb[r]);
+        UNROLL for (int x = 0; x < nv; x++) {
+            float *at = o[r] + x * VW;
+            if (tail) {
+                vf_storen(at, vf_fma(vf_loadn(at, tail), a, vf_mul(acc[r][x], b)), tail);
+            } else {
+                vf_store(at, vf_fma(vf_load(at), a, vf_mul(acc[r][x], b)));
+            }
+        }
+    }
+}
+
+INLINE void value_lanes(int mr, const float *const *p, const float *v, int v_dim, const int64_t *j0, const int64_t *j1,
+                        float *const *o, const float *wa, const float *wb) {
+    float *at[MR];
+    int    d = 0;
+    for (; d + NR * VW <= v_dim; d += NR * VW) {
+        UNROLL for (int r = 0; r < mr; r++) at[r] = o[r] + d;
+        value_tile(mr, NR, 0, p, v + d, v_dim, j0, j1, at, wa, wb);
+    }
+    for (; d + VW <= v_dim; d += VW) {
+        UNROLL for (int r = 0; r < mr; r++) at[r] = o[r] + d;
+        value_tile(mr, 1, 0, p, v + d, v_dim, j0, j1, at, wa, wb);
+    }
+    if (d < v_dim) {
+        UNROLL for (int r = 0; r < mr; r++) at[r] = o[r] + d;
+        value_tile(mr, 1, v_dim - d, p, v + d, v_dim, j0, j1, at, wa, wb);
+    }
+}
+
+/* Weights of the fold, and the new maximum and sum. A chunk without any finite score changes nothing. */
+static void fold_weights(float *m, float *l, float cm, float cl, float *wa, float *wb) {
+    float t[VW < 2 ? 2 : VW] = { 0 };
+    if (cm == -INFINITY) {
+        *wa = 1.0f;
+        *wb = 0.0f;
+        return;
+    }
+    const float top = *m > cm ? *m : cm;
+    t[0] = *m - top;
+    t[1] = cm - top;
+    for (int i = 0; i < 2; i += VW) vf_store(t + i, vf_exp(vf_load(t + i)));
+    *wa = t[0];
+    *wb = t[1];
+    *l = *l * t[0] + cl * t[1];
+    *m = top;
+}
+
+/* One tile of mr lanes of chunk c: the lanes whose numbers stand in lane[]. part: store the chunk's result instead. */
+INLINE void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *const *part) {
+    const attn_args *a = b->a;
+    const int        k_dim = a->layout->k_dim, v_dim = a->layout->v_dim;
+    const float     *q[MR], *p[MR];
+    float           *s[MR], *o[MR], wa[MR] = { 0 }, wb[MR] = { 0 };
+    int64_t          j0[MR], j1[MR], from = CHUNK, to = 0;
+    UNROLL for (int r = 0; r < mr; r++) {
+        const int64_t lo = b->lo[lane[r]] - c * CHUNK, hi = b->hi[lane[r]] - c * CHUNK;
+        q[r] = b->q[lane[r]];
+        s[r] = b->s + (size_t)lane[r] * CHUNK;
+        p[r] = s[r];
+        j0[r] = lo > 0 ? lo : 0;
+        j1[r] = hi < CHUNK ? hi : CHUNK;
+        if (j0[r] < from) from = j0[r];
+        if (j1[r] > to) to = j1[r];
+    }
+    score_lanes(mr, q, b->k, k_dim, s, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
+    UNROLL for (int r = 0; r < mr; r++) {
+        float cm, cl;
+        lane_softmax(a, s[r], j0[r], j1[r], &cm, &cl);
+        if (part) {
+            o[r] = part[lane[r]];
+            o[r][v_dim] = cm;
+            o[r][v_dim + 1] = cl;
+        } else {
+            o[r] = b->o + (size_t)lane[r] * (size_t)v_dim;
+            fold_weights(&b->m[lane[r]], &b->l[lane[r]], cm, cl, &wa[r], &wb[r]);
+        }
+    }
+    value_lanes(mr, p, b->v, v_dim, j0, j1, o, part ? NULL : wa, wb);
+}
+
+static void block_chunk(attn_block *b, int64_t c, float *const *part) {
+    int     lane[ATTN_LANES], n = 0;
+    int64_t p0 = INT64_MAX, p1 = 0;
+    for (int i = 0; i < b->n; i++) {
+        const int64_t s = b->lo[i] > c * CHUNK ? b->lo[i] : c * CHUNK;
+        const int64_t e = b->hi[i] < (c + 1) * CHUNK ? b->hi[i] : (c + 1) * CHUNK;
+        if (s >= e) continue;
+        lane[n++] = i;
+        if (s < p0) p0 = s;
+        if (e > p1) p1 = e;
+    }
+    if (n == 0) return;
+    block_load(b, c, p0, p1);
+    int i = 0;
+    for (; i + MR <= n; i += MR) tile_run(MR, b, lane + i, c, part);
+    if (MR > 4 && i + 4 <= n) tile_run(4 < MR ? 4 : MR, b, lane + i, c, part), i += 4;
+    if (i + 2 <= n) tile_run(2, b, lane + i, c, part), i += 2;
+    for (; i < n; i++) tile_run(1, b, lane + i, c, part);
+}
+
+/* O / L, with the sink in the sum. */
+static void lane_finish(const attn_args *a, int head, const float *o, float m, float l, float *out) {
+    const int v_dim = a->layout->v_dim;
+    float     w = 0.0f;
+    if (l != 0.0f) w = 1.0f / l;
+    if (a->sinks && l != 0.0f) {
+        float wa, wb;
+        fold_weights(&m, &l, a->sinks[head], 1.0f, &wa, &wb);
+        w = wa / l;
+    }
+    const vf vw = vf_set1(w);
+    for (int d = 0; d < v_dim; d += VW) {
+        const vf x = vf_mul(vf_loadn(o + d, v_dim - d), vw);
+        vf_storen(out + d, w == 0.0f ? vf_zero() : x, v_dim - d);
+    }
+}
+
+static void block_rows(attn_block *b, int row0, int row1, int head0, int head1) {
+    const attn_args *a = b->a;
+    const int        v_dim = a->layout->v_dim;
+    int64_t          lo = INT64_MAX, hi = 0;
+    b->n = 0;
+    for (int t = row0; t < row1; t++) {
+        for (int h = head0; h < head1; h++) block_lane(b, t, h);
+    }
+    for (int i = 0; i < b->n; i++) {
+        b->m[i] = -INFINITY;
+        b->l[i] = 0.0f;
+        if (b->lo[i] >= b->hi[i]) continue;
+        if (b->lo[i] < lo) lo = b->lo[i];
+        if (b->hi[i] > hi) hi = b->hi[i];
+    }
+    memset(b->o, 0, (size_t)b->n * (size_t)v_dim * sizeof(float));
+    for (int64_t c = lo / CHUNK; lo < hi && c <= (hi - 1) / CHUNK; c++) block_chunk(b, c, NULL);
+    for (int i = 0; i < b->n; i++) {
+        const int row = row0 + i / (head1 - head0);
+        lane_finish(a, b->head[i], b->o + (size_t)i * (size_t)v_dim, b->m[i], b->l[i],
+                    a->out + (size_t)row * a->out_stride + (size_t)b->head[i] * (size_t)v_dim);
+    }
+}
+
+static void VFN(attn_rows)(const attn_args *a, int row0, int row1, int head0, int head1, void *scratch) {
+    const int  group = a->n_head / a->layout->n_kv;
+    attn_block b;
+    block_scratch(&b, a, scratch);
+    for (int h = head0; h < head1;) {
+        b.kv_head = h / group;
+        int end = (b.kv_head + 1) * group;
+        if (end > head1) end = head1;
+        if (end > h + ATTN_LANES) end = h + ATTN_LANES;
+        const int rows = ATTN_LANES / (end - h);
+        for (int t = row0; t < row1; t += rows) block_rows(&b, t, t + rows < row1 ? t + rows : row1, h, end);
+        h = end;
+    }
+}
+
+static void VFN(attn_partial)(const attn_args *a, int row, int head0, int head1, int64_t chunk0, int64_t chunk1,
+                              float *part, int64_t part_first, int64_t part_chunks, void *scratch) {
+    const int    group = a->n_head / a->layout->n_kv;
+    const size_t stride = attn_part_floats(a->layout->v_dim);
+    float       *at[ATTN_LANES];
+    attn_block   b;
+    block_scratch(&b, a, scratch);
+    for (int h = head0; h < head1;) {
+        b.kv_head = h / group;
+        int end = (b.kv_head + 1) * group;
+        if (end > head1) end = head1;
+        if (end > h + ATTN_LANES) end = h + ATTN_LANES;
+        b.n = 0;
+        for (int i = h; i < end; i++) block_lane(&b, row, i);
+        for (int64_t c = chunk0; c < chunk1; c++) {
+            for (int i = h; i < end; i++) {
+                at[i - h] = part + (size_t)((int64_t)i * part_chunks + (c - part_first)) * stride;
+            }
+            block_chunk(&b, c, at);
+        }
+        h = end;
+    }
+}
+
+static void VFN(attn_combine)(const attn_args *a, int row, int head0, int head1, const float *part, int64_t part_first,
+                              int64_t part_chunks) {
+    const int    v_dim = a->layout->v_dim;
+    const size_t stride = attn_part_floats(v_dim);
+    int64_t      lo, hi;
+    float        o[KV_DIM_MAX];
+    attn_row_range(a, row, &lo, &hi);
+    for (int h = head0; h < head1; h++) {
+        float m = -INFINITY, l = 0.0f;
+        memset(o, 0, (size_t)v_dim * sizeof(float));
+        for (int64_t c = lo / CHUNK; lo < hi && c <= (hi - 1) / CHUNK; c++) {
+            const float *p = part + (size_t)((int64_t)h * part_chunks + (c - part_first)) * stride;
+            float        wa, wb;
+            fold_weights(&m, &l, p[v_dim], p[v_dim + 1], &wa, &wb);
+            const vf a4 = vf_set1(wa), b4 = vf_set1(wb);
+            for (int d = 0; d < v_dim; d += VW) {
+                const vf x = vf_mul(vf_loadn(p + d, v_dim - d), b4);
+                vf_storen(o + d, vf_fma(vf_loadn(o + d, v_dim - d), a4, x), v_dim - d);
+            }
+        }
+        lane_finish(a, h, o, m, l, a->out + (size_t)row * a->out_stride + (size_t)h * (size_t)v_dim);
+    }
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The vector vocabulary of vec/scalar.h, eight floats wide (AVX2, FMA, F16C). */
+#ifndef KERNELS_CPU_VEC_AVX2_H
+#define KERNELS_CPU_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VW 8
+#define VREGS 16
+#define VSET "avx2"
+#define VFN(name) name##_avx2
+
+typedef __m256 vf;
+typedef __m256 vm;
+
+static inline __m256i vi_iota(void) { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
+static inline __m256i vi_clip(int64_t n) { return _mm256_set1_epi32(n < 0 ? 0 : n > 8 ? 8 : (int)n); }
+static inline __m256i vi_first(int64_t n) { return _mm256_cmpgt_epi32(vi_clip(n), vi_iota()); }
+static inline vm      vm_range(int64_t lo, int64_t hi) {
+         return _mm256_castsi256_ps(_mm256_andnot_si256(vi_first(lo), vi_first(hi)));
+}
+
+static inline vf vf_zero(void) { return _mm256_setzero_ps(); }
+static inline vf vf_set1(float x) { return _mm256_set1_ps(x); }
+static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline vf vf_loadn(const float *p, int64_t n) {
+    return n >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, vi_first(n));
+}
+static inline void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+static inline void vf_storen(float *p, vf a, int64_t n) {
+    if (n >= 8) {
+        _mm256_storeu_ps(p, a);
+    } else {
+        _mm256_maskstore_ps(p, vi_first(n), a);
+    }
+}
+
+static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+static inline vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+static inline vf vf_sqrt(vf a) { return _mm256_sqrt_ps(a); }
+static inline vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+static inline vf vf_copysign(vf mag, vf sgn) {
+    const vf s = _mm256_set1_ps(-0.0f);
+    return _mm256_or_ps(_mm256_andnot_ps(s, mag), _mm256_and_ps(s, sgn));
+}
+static inline vm       vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+static inline vf       vf_sel(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+static inline int      vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
+static inline unsigned vm_bits(vm m) { return (unsigned)_mm256_movemask_ps(m); }
+static inline vf       vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/* a * 2^n for whole n in -252..254, in two steps so that results below the normal range come out rounded. */
+static inline vf vf_scale2(vf a, vf n) {
+    const __m256i i = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(i, 1), bias = _mm256_set1_epi32(127);
+    const __m256i e1 = _mm256_slli_epi32(_mm256_add_epi32(h, bias), 23);
+    const __m256i e2 = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, h), bias), 23);
+    return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(e1)), _mm256_castsi256_ps(e2));
+}
+
+static inline float vf_sum(vf a) {
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+static inline float vf_hmax(vf a) {
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+
+static inline vf      vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+static inline __m128i vf_load_u16n(const uint16_t *p, int64_t n) {
+    uint16_t t[8] = { 0 };
+    memcpy(t, p, (size_t)n * 2);
+    return _mm_loadu_si128((const __m128i *)t);
+}
+static inline vf      vf_loadn_f16(const uint16_t *p, int64_t n) { return _mm256_cvtph_ps(vf_load_u16n(p, n)); }
+static inline __m128i vf_to_f16(vf a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline void    vf_store_u16n(uint16_t *p, __m128i h, int64_t n) {
+       uint16_t t[8];
+       _mm_storeu_si128((__m128i *)t, h);
+       memcpy(p, t, (size_t)n * 2);
+}
+static inline void vf_store_f16(uint16_t *p, vf a) { _mm_storeu_si128((__m128i *)p, vf_to_f16(a)); }
+static inline void vf_storen_f16(uint16_t *p, vf a, int64_t n) { vf_store_u16n(p, vf_to_f16(a), n); }
+
+static inline vf vf_from_bf16(__m128i h) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+static inline __m128i vf_to_bf16(vf a) {
+    const __m256i b = _mm256_castps_si256(a);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(b, 16), _mm256_set1_epi32(1));
+    const __m256i r = _mm256_add_epi32(_mm256_add_epi32(b, odd), _mm256_set1_epi32(0x7fff));
+    const __m256i q = _mm256_or_si256(b, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    const __m256i s = _mm256_srli_epi32(_mm256_blendv_epi8(r, q, nan), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+}
+static inline vf   vf_load_bf16(const uint16_t *p) { return vf_from_bf16(_mm_loadu_si128((const __m128i *)p)); }
+static inline vf   vf_loadn_bf16(const uint16_t *p, int64_t n) { return vf_from_bf16(vf_load_u16n(p, n)); }
+static inline void vf_store_bf16(uint16_t *p, vf a) { _mm_storeu_si128((__m128i *)p, vf_to_bf16(a)); }
+static inline void vf_storen_bf16(uint16_t *p, vf a, int64_t n) { vf_store_u16n(p, vf_to_bf16(a), n); }
+
+static inline vf vf_load_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
+    const __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    *lo = _mm256_cvtepi32_ps(_mm256_and_si256(b, _mm256_set1_epi32(15)));
+    *hi = _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4));
+}
+
+#endif

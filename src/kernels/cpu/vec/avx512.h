@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The vector vocabulary of vec/scalar.h, sixteen floats wide (AVX-512 F, BW, DQ, VL). */
+#ifndef KERNELS_CPU_VEC_AVX512_H
+#define KERNELS_CPU_VEC_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VW 16
+#define VREGS 32
+#define VSET "avx512"
+#define VFN(name) name##_avx512
+
+typedef __m512    vf;
+typedef __mmask16 vm;
+
+static inline __mmask16 vm_first(int64_t n) { return (__mmask16)_bzhi_u32(0xffffu, (unsigned)(n > 16 ? 16 : n)); }
+/* Lanes i with lo <= i < hi; both may lie outside 0..16. */
+static inline vm vm_range(int64_t lo, int64_t hi) {
+    if (hi <= 0) return 0;
+    return (vm)(vm_first(hi) & ~(lo > 0 ? vm_first(lo) : 0));
+}
+
+static inline vf vf_zero(void) { return _mm512_setzero_ps(); }
+static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
+static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline vf vf_loadn(const float *p, int64_t n) {
+    return n >= 16 ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(vm_first(n), p);
+}
+static inline void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+static inline void vf_storen(float *p, vf a, int64_t n) {
+    if (n >= 16) {
+        _mm512_storeu_ps(p, a);
+    } else {
+        _mm512_mask_storeu_ps(p, vm_first(n), a);
+    }
+}
+
+static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+static inline vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
+static inline vf vf_abs(vf a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
+static inline vf vf_copysign(vf mag, vf sgn) {
+    const vf s = _mm512_set1_ps(-0.0f);
+    return _mm512_or_ps(_mm512_andnot_ps(s, mag), _mm512_and_ps(s, sgn));
+}
+static inline vm       vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+static inline vf       vf_sel(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+static inline int      vm_any(vm m) { return m != 0; }
+static inline unsigned vm_bits(vm m) { return m; }
+static inline vf       vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf       vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
+
+static inline float vf_sum(vf a) {
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+static inline float vf_hmax(vf a) {
+    __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+
+static inline vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vf vf_loadn_f16(const uint16_t *p, int64_t n) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vm_first(n), p));
+}
+static inline __m256i vf_to_f16(vf a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline void    vf_store_f16(uint16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, vf_to_f16(a)); }
+static inline void    vf_storen_f16(uint16_t *p, vf a, int64_t n) {
+       _mm256_mask_storeu_epi16(p, vm_first(n), vf_to_f16(a));
+}
+
+static inline vf vf_from_bf16(__m256i h) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+static inline __m256i vf_to_bf16(vf a) {
+    const __m512i b = _mm512_castps_si512(a);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(b, 16), _mm512_set1_epi32(1));
+    __m512i       r = _mm512_add_epi32(_mm512_add_epi32(b, odd), _mm512_set1_epi32(0x7fff));
+    r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), b, _mm512_set1_epi32(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
+}
+static inline vf vf_load_bf16(const uint16_t *p) { return vf_from_bf16(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vf vf_loadn_bf16(const uint16_t *p, int64_t n) {
+    return vf_from_bf16(_mm256_maskz_loadu_epi16(vm_first(n), p));
+}
+static inline void vf_store_bf16(uint16_t *p, vf a) { _mm256_storeu_si256((__m256i *)p, vf_to_bf16(a)); }
+static inline void vf_storen_bf16(uint16_t *p, vf a, int64_t n) {
+    _mm256_mask_storeu_epi16(p, vm_first(n), vf_to_bf16(a));
+}
+
+static inline vf vf_load_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+/* Low and high nibbles of VW bytes as numbers 0..15. */
+static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
+    const __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    *lo = _mm512_cvtepi32_ps(_mm512_and_si512(b, _mm512_set1_epi32(15)));
+    *hi = _mm512_cvtepi32_ps(_mm512_srli_epi32(b, 4));
+}
+
+#endif

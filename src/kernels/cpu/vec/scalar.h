@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The vector vocabulary that the kernels of cpu/impl are written in, here one float wide: the scalar twin.
+ *
+ * vec/avx2.h, vec/avx512.h and vec/neon.h define the same names for their registers. A file of a set includes its
+ * vocabulary and then the implementation, so every set runs the same statements in the same order; what differs is the
+ * width VW (lanes of a reduction) and whether a*b+c rounds once (fma) or twice (here).
+ *
+ *   vf, vm                    VW floats; a mask of VW lanes
+ *   vf_loadn, vf_storen       the first n lanes only (the others are zero / untouched); memory behind is not touched
+ *   vf_fma, vf_fnma           a * b + c;  c - a * b
+ *   vf_max, vf_min            return the second operand when one is NaN
+ *   vf_sel(m, a, b)           m ? a : b
+ *   vf_scale2(a, n)           a * 2^n for whole n
+ *   vf_sum, vf_hmax           over the lanes, in a fixed order
+ *   vf_load_nib               low and high nibbles of VW bytes as numbers 0..15
+ *   VREGS                     how many registers a tile may count on
+ *   VFN(name), VSET           the set's suffix and name
+ */
+#ifndef KERNELS_CPU_VEC_SCALAR_H
+#define KERNELS_CPU_VEC_SCALAR_H
+
+#include "tensor/half.h"
+
+#include <math.h>
+#include <stdint.h>
+
+#define VW 1
+#define VREGS 16
+#define VSET "scalar"
+#define VFN(name) name##_scalar
+
+typedef float vf;
+typedef int   vm;
+
+static inline vm vm_range(int64_t lo, int64_t hi) { return lo <= 0 && hi > 0; }
+
+static inline vf   vf_zero(void) { return 0.0f; }
+static inline vf   vf_set1(float x) { return x; }
+static inline vf   vf_load(const float *p) { return *p; }
+static inline vf   vf_loadn(const float *p, int64_t n) { return n > 0 ? *p : 0.0f; }
+static inline void vf_store(float *p, vf a) { *p = a; }
+static inline void vf_storen(float *p, vf a, int64_t n) {
+    if (n > 0) *p = a;
+}
+
+static inline vf       vf_add(vf a, vf b) { return a + b; }
+static inline vf       vf_sub(vf a, vf b) { return a - b; }
+static inline vf       vf_mul(vf a, vf b) { return a * b; }
+static inline vf       vf_div(vf a, vf b) { return a / b; }
+static inline vf       vf_fma(vf a, vf b, vf c) { return a * b + c; }
+static inline vf       vf_fnma(vf a, vf b, vf c) { return c - a * b; }
+static inline vf       vf_max(vf a, vf b) { return a > b ? a : b; }
+static inline vf       vf_min(vf a, vf b) { return a < b ? a : b; }
+static inline vf       vf_sqrt(vf a) { return sqrtf(a); }
+static inline vf       vf_abs(vf a) { return fabsf(a); }
+static inline vf       vf_copysign(vf mag, vf sgn) { return copysignf(mag, sgn); }
+static inline vm       vf_lt(vf a, vf b) { return a < b; }
+static inline vf       vf_sel(vm m, vf a, vf b) { return m ? a : b; }
+static inline int      vm_any(vm m) { return m; }
+static inline unsigned vm_bits(vm m) { return (unsigned)m; }
+static inline vf       vf_round(vf a) { return rintf(a); }
+static inline vf       vf_scale2(vf a, vf n) { return n == n ? ldexpf(a, (int)n) : n; }
+static inline float    vf_sum(vf a) { return a; }
+static inline float    vf_hmax(vf a) { return a; }
+
+static inline vf   vf_load_f16(const uint16_t *p) { return tensor_f16_to_f32(*p); }
+static inline vf   vf_loadn_f16(const uint16_t *p, int64_t n) { return n > 0 ? tensor_f16_to_f32(*p) : 0.0f; }
+static inline void vf_store_f16(uint16_t *p, vf a) { *p = tensor_f32_to_f16(a); }
+static inline void vf_storen_f16(uint16_t *p, vf a, int64_t n) {
+    if (n > 0) *p = tensor_f32_to_f16(a);
+}
+static inline vf   vf_load_bf16(const uint16_t *p) { return tensor_bf16_to_f32(*p); }
+static inline vf   vf_loadn_bf16(const uint16_t *p, int64_t n) { return n > 0 ? tensor_bf16_to_f32(*p) : 0.0f; }
+static inline void vf_store_bf16(uint16_t *p, vf a) { *p = tensor_f32_to_bf16(a); }
+static inline void vf_storen_bf16(uint16_t *p, vf a, int64_t n) {
+    if (n > 0) *p = tensor_f32_to_bf16(a);
+}
+
+static inline vf   vf_load_i8(const int8_t *p) { return (float)*p; }
+static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
+    *lo = (float)(*p & 15);
+    *hi = (float)(*p >> 4);
+}
+
+#endif

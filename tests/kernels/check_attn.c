@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention over pages against a double-precision reference, and its invariance bit for bit: one result for a row,
+ * whether it is computed in a prefill of any chunking, alone, with heads split, by chunks and combined, with pages of
+ * any size anywhere. Pages end at unmapped memory and unwritten slots hold NaN patterns.
+ */
+#include "kernels/check.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct scene {
+    kv_layout layout;
+    int       n, n_head, window, end_step; /* end_step: rows see up to the next multiple of it (0: causal) */
+    bool      causal, sinks;
+    float     softcap, q_scale, k_scale;
+} scene;
+
+typedef struct data {
+    float       *q, *k, *v; /* as given */
+    float       *kl, *vl;   /* as stored */
+    float       *out, *out2, *sinks;
+    int32_t     *pos, *row_end;
+    check_guard *pages;
+    const void **table;
+    int          n_pages;
+    check_guard  scratch;
+} data;
+
+static void *alloc(size_t bytes) {
+    void *p = calloc(1, bytes ? bytes : 1);
+    if (!p) abort();
+    return p;
+}
+
+enum { PAGE_OFF = 128 };
+
+static void pages_open(data *d, const kv_layout *l, int n) {
+    d->n_pages = (n + l->tokens - 1) / l->tokens;
+    d->pages = alloc((size_t)d->n_pages * sizeof *d->pages);
+    d->table = alloc((size_t)d->n_pages * sizeof *d->table);
+    for (int i = 0; i < d->n_pages; i++) {
+        d->pages[i] = check_guard_alloc(PAGE_OFF + l->layer_bytes, 0);
+        memset(d->pages[i].data, 0xff, d->pages[i].bytes);
+        d->table[i] = d->pages[i].data;
+    }
+}
+
+static void pages_close(check *c, data *d) {
+    for (int i = 0; i < d->n_pages; i++) {
+        for (int j = 0; j < PAGE_OFF; j++) CHECK(c, d->pages[i].data[j] == 0xff, "write in front of the layer's part");
+        CHECK(c, check_guard_free(&d->pages[i]), "canary of page %d", i);
+    }
+    free(d->pages);
+    free(d->table);
+}
+
+/* Stores all positions, in runs of random length. */
+static void store_all(check *c, const kernels *k, const kv_layout *l, data *d, int n) {
+    const size_t ks = (size_t)l->n_kv * (size_t)l->k_dim, vs = (size_t)l->n_kv * (size_t)l->v_dim;
+    for (int p = 0; p < n;) {
+        int run = check_int(c, 1, l->tokens);
+        if (run > l->tokens - p % l->tokens) run = l->tokens - p % l->tokens;
+        if (run > n - p) run = n - p;
+        uint8_t     *page = d->pages[p / l->tokens].data + PAGE_OFF;
+        const int    cut = check_int(c, 0, l->n_kv);
+        const float *kp = d->k + (size_t)p * ks, *vp = l->v_in_k ? NULL : d->v + (size_t)p * vs;
+        k->attn.kv_store(l, page, p % l->tokens, run, 0, cut, kp, ks, vp, vs);
+        k->attn.kv_store(l, page, p % l->tokens, run, cut, l->n_kv, kp, ks, vp, vs);
+        p += run;
+    }
+}
+
+static float type_error(kv_type t) {
+    switch (t) {
+    case KV_F32: return 0;
+    case KV_F16: return 0x1p-11f;
+    case KV_BF16: return 0x1p-8f;
+    case KV_Q8_0: return 0.6f / 127;
+    case KV_Q4_0: return 1.02f / 8;
+    case KV_TYPE_COUNT: break;
+    }
+    return 0;
+}
+
+static void check_stored(check *c, const scene *s, kv_type type, int dim, const float *x, const float *y, size_t n,
+                         const char *what) {
+    const float tol = type_error(type);
+    float       worst = 0;
+    for (size_t r = 0; r < n; r++, x += dim, y += dim) {
+        for (int g = 0; g < dim; g += KV_GROUP) {
+            float amax = 0;
+            for (int i = g; i < dim && i < g + KV_GROUP; i++) amax = fmaxf(amax, fabsf(x[i]));
+            for (int i = g; i < dim && i < g + KV_GROUP; i++) {
+                float want = x[i];
+                if (type == KV_F16) want = fmaxf(-65504.0f, fminf(65504.0f, want));
+                const float e = fabsf(y[i] - want) - 1e-6f;
+                if (amax > 0) worst = fmaxf(worst, e / (type == KV_F16 || type == KV_BF16 ? fabsf(want) : amax));
+                if (!(fabsf(y[i]) < INFINITY)) worst = INFINITY;
+            }
+        }
+    }
+    CHECK(c, worst <= tol, "%s %s dim %d page %d: stored error %g, limit %g", what, kv_type_get((int)type)->name, dim,
+          s->layout.tokens, (double)worst, (double)tol);
+}
+
+/* One row and head in double; returns the error bound. */
+static double reference(const scene *s, const data *d, int row, int head, int64_t lo, int64_t hi, double *out) {
+    const kv_layout *l = &s->layout;
+    const int        kvh = head / (s->n_head / l->n_kv);
+    const float     *q = d->q + ((size_t)row * (size_t)s->n_head + (size_t)head) * (size_t)l->k_dim;
+    const double     scale = 1.0 / sqrt((double)l->k_dim);
+    double           m = -INFINITY, sum = 0, vmax = 0, s_err = 0, *x = alloc((size_t)(hi + 1) * sizeof *x);
+    for (int64_t j = lo; j < hi; j++) {
+        const float *k = d->kl + ((size_t)j * (size_t)l->n_kv + (size_t)kvh) * (size_t)l->k_dim;
+        double       dot = 0, mag = 0;
+        for (int i = 0; i < l->k_dim; i++) {
+            dot += (double)q[i] * (double)k[i];
+            mag += fabs((double)q[i] * (double)k[i]);
+        }
+        x[j] = dot * (double)(float)scale;
+        s_err = fmax(s_err, mag * scale * 0x1p-24 * (4 + sqrt((double)l->k_dim)));
+        if (s->softcap > 0) {
+            x[j] = (double)s->softcap * tanh(x[j] / (double)s->softcap);
+            s_err = fmax(s_err, (double)s->softcap * 1e-6);
+        }
+        m = fmax(m, x[j]);
+    }
+    if (s->sinks && lo < hi) m = fmax(m, (double)d->sinks[head]);
+    for (int i = 0; i < l->v_dim; i++) out[i] = 0;
+    for (int64_t j = lo; j < hi; j++) {
+        const float *v = d->vl + ((size_t)j * (size_t)l->n_kv + (size_t)kvh) * (size_t)l->v_dim;
+        const double p = exp(x[j] - m);
+        sum += p;
+        for (int i = 0; i < l->v_dim; i++) {
+            out[i] += p * (double)v[i];
+            vmax = fmax(vmax, fabs((double)v[i]));
+        }
+    }
+    if (s->sinks) sum += exp((double)d->sinks[head] - m);
+    for (int i = 0; i < l->v_dim && lo < hi; i++) out[i] /= sum;
+    free(x);
+    return vmax * (2 * s_err + 4e-6);
+}
+
+static attn_args args_of(const scene *s, const data *d, float *out) {
+    const kv_layout *l = &s->layout;
+    return (attn_args){
+        .q = d->q,
+        .out = out,
+        .q_stride = (size_t)s->n_head * (size_t)l->k_dim,
+        .out_stride = (size_t)s->n_head * (size_t)l->v_dim,
+        .n_rows = s->n,
+        .n_head = s->n_head,
+        .layout = l,
+        .pages = d->table,
+        .page_off = PAGE_OFF,
+        .kv_len = s->n,
+        .pos = d->pos,
+        .row_end = s->end_step ? d->row_end : NULL,
+        .window = s->window,
+        .causal = s->causal,
+        .scale = 1.0f / sqrtf((float)l->k_dim),
+        .softcap = s->softcap,
+        .sinks = s->sinks ? d->sinks : NULL,
+    };
+}
+
+static bool same(const scene *s, const float *a, const float *b, int row0, int row1, int *row) {
+    const size_t w = (size_t)s->n_head * (size_t)s->layout.v_dim;
+    for (int t = row0; t < row1; t++) {
+        *row = t;
+        if (memcmp(a + (size_t)t * w, b + (size_t)t * w, w * sizeof(float)) != 0) return false;
+    }
+    return true;
+}
+
+/* A prefill in pieces: kv_len grows, pages behind the window are gone, later slots are not written yet. */
+static void check_pieces(check *c, const kernels *k, const scene *s, data *d, int piece) {
+    const kv_layout *l = &s->layout;
+    const size_t     w = (size_t)s->n_head * (size_t)l->v_dim;
+    const size_t     ks = (size_t)l->n_kv * (size_t)l->k_dim, vs = (size_t)l->n_kv * (size_t)l->v_dim;
+    data             e = *d;
+    int              row = 0;
+    pages_open(&e, l, s->n);
+    memset(d->out2, 0xff, (size_t)s->n * w * sizeof(float));
+    for (int t = 0; t < s->n; t += piece) {
+        const int end = t + piece < s->n ? t + piece : s->n;
+        for (int p = t; p < end; p++) {
+            k->attn.kv_store(l, e.pages[p / l->tokens].data + PAGE_OFF, p % l->tokens, 1, 0, l->n_kv,
+                             d->k + (size_t)p * ks, ks, l->v_in_k ? NULL : d->v + (size_t)p * vs, vs);
+        }
+        attn_args a = args_of(s, &e, d->out2);
+        a.kv_len = end;
+        a.q += (size_t)t * a.q_stride;
+        a.out += (size_t)t * a.out_stride;
+        a.pos += t;
+        a.n_rows = end - t;
+        const void **seen = alloc((size_t)e.n_pages * sizeof *seen);
+        for (int i = 0; i < e.n_pages; i++) {
+            const int64_t first = s->window > 0 ? (int64_t)t - s->window + 1 : 0;
+            if ((int64_t)(i + 1) * l->tokens > first && i * l->tokens < end) seen[i] = e.table[i];
+        }
+        a.pages = seen;
+        k->attn.rows(&a, 0, end - t, 0, s->n_head, d->scratch.data);
+        free(seen);
+    }
+    CHECK(c, same(s, d->out, d->out2, 0, s->n, &row), "pieces of %d: row %d differs", piece, row);
+    pages_close(c, &e);
+}
+
+/* Rows and heads in random pieces, and chunk by chunk. */
+static void check_splits(check *c, const kernels *k, const scene *s, data *d) {
+    const kv_layout *l = &s->layout;
+    const size_t     w = (size_t)s->n_head * (size_t)l->v_dim;
+    attn_args        a = args_of(s, d, d->out2);
+    int              row = 0;
+    memset(d->out2, 0xff, (size_t)s->n * w * sizeof(float));
+    for (int h = 0; h < s->n_head;) {
+        int he = h + check_int(c, 1, s->n_head);
+        if (he > s->n_head) he = s->n_head;
+        for (int t = 0; t < s->n;) {
+            int te = t + check_int(c, 1, 40);
+            if (te > s->n) te = s->n;
+            k->attn.rows(&a, t, te, h, he, d->scratch.data);
+            t = te;
+        }
+        h = he;
+    }
+    CHECK(c, same(s, d->out, d->out2, 0, s->n, &row), "split of rows and heads: row %d differs", row);
+
+    const size_t stride = attn_part_floats(l->v_dim);
+    for (int t = 0; t < s->n; t += check_int(c, 1, s->n / 4 + 1)) {
+        int64_t lo, hi;
+        attn_row_range(&a, t, &lo, &hi);
+        const int64_t first = lo / ATTN_CHUNK, n = lo < hi ? (hi - 1) / ATTN_CHUNK + 1 - first : 0;
+        check_guard   part = check_guard_alloc((size_t)s->n_head * (size_t)n * stride * sizeof(float), 0);
+        memset(part.data, 0xff, part.bytes);
+        memset(d->out2 + (size_t)t * w, 0xff, w * sizeof(float));
+        const int cut = check_int(c, 0, s->n_head);
+        for (int64_t at = n; at > 0;) { /* later chunks first: the order of the calls must not matter */
+            const int64_t from = at - check_int(c, 1, (int)at);
+            float        *p = (float *)(void *)part.data;
+            k->attn.partial(&a, t, cut, s->n_head, first + from, first + at, p, first, n, d->scratch.data);
+            k->attn.partial(&a, t, 0, cut, first + from, first + at, p, first, n, d->scratch.data);
+            at = from;
+        }
+        k->attn.combine(&a, t, 0, s->n_head, (const float *)(const void *)part.data, first, n);
+        CHECK(c, same(s, d->out, d->out2, t, t + 1, &row), "chunks combined: row %d differs", t);
+        CHECK(c, check_guard_free(&part), "canary of the partial results");
+    }
+}
+
+/* The same keys and values in pages of another size. */
+static void check_page_size(check *c, const kernels *k, const scene *s, data *d, int tokens) {
+    scene o = *s;
+    data  e = *d;
+    int   row = 0;
+    if (!CHECK(c,
+               kv_layout_init(&o.layout, s->layout.k_type, s->layout.v_type, tokens, s->layout.n_kv, s->layout.k_dim,
+                              s->layout.v_dim, s->layout.v_in_k),
+               "layout with pages of %d", tokens)) {
+        return;
+    }
+    pages_open(&e, &o.layout, s->n);
+    store_all(c, k, &o.layout, &e, s->n);
+    attn_args a = args_of(&o, &e, d->out2);
+    k->attn.rows(&a, 0, s->n, 0, s->n_head, d->scratch.data);
+    CHECK(c, same(s, d->out, d->out2, 0, s->n, &row), "pages of %d: row %d differs", tokens, row);
+    pages_close(c, &e);
+}
+
+static void data_open(check *c, const scene *s, data *d) {
+    const kv_layout *l = &s->layout;
+    const size_t     n = (size_t)s->n, kv = (size_t)l->n_kv, heads = (size_t)s->n_head;
+    const size_t     kd = (size_t)l->k_dim, vd = (size_t)l->v_dim;
+    *d = (data){ 0 };
+    d->q = alloc(n * heads * kd * 4);
+    d->k = alloc(n * kv * kd * 4);
+    d->v = alloc(n * kv * vd * 4);
+    d->kl = alloc(n * kv * kd * 4);
+    d->vl = alloc(n * kv * vd * 4);
+    d->out = alloc(n * heads * vd * 4);
+    d->out2 = alloc(n * heads * vd * 4);
+    d->sinks = alloc(heads * 4);
+    d->pos = alloc(n * 4);
+    d->row_end = alloc(n * 4);
+    check_fill_normal(c, d->q, n * heads * kd, s->q_scale);
+    check_fill_normal(c, d->k, n * kv * kd, s->k_scale);
+    check_fill_normal(c, d->v, n * kv * vd, 1.0f);
+    check_fill_normal(c, d->sinks, heads, 2.0f * s->q_scale);
+    for (int i = 0; i < s->n; i++) {
+        d->pos[i] = i;
+        if (s->end_step) d->row_end[i] = (i / s->end_step + 1) * s->end_step;
+    }
+    d->scratch = check_guard_alloc(attn_scratch_bytes(l, s->n_head), 0);
+}
+
+static void data_close(check *c, data *d) {
+    CHECK(c, check_guard_free(&d->scratch), "canary of the scratch");
+    free(d->q), free(d->k), free(d->v), free(d->kl), free(d->vl);
+    free(d->out), free(d->out2), free(d->sinks), free(d->pos), free(d->row_end);
+}
+
+static void check_scene(check *c, const kernels *k, const scene *s) {
+    const kv_layout *l = &s->layout;
+    const size_t     kv = (size_t)l->n_kv;
+    data             d;
+    const long       failed = c->n_failed;
+    data_open(c, s, &d);
+    pages_open(&d, l, s->n);
+    store_all(c, k, l, &d, s->n);
+    for (int p = 0; p < s->n; p++) {
+        k->attn.kv_load(l, d.pages[p / l->tokens].data + PAGE_OFF, p % l->tokens,
+                        d.kl + (size_t)p * kv * (size_t)l->k_dim, d.vl + (size_t)p * kv * (size_t)l->v_dim);
+    }
+    check_stored(c, s, l->k_type, l->k_dim, d.k, d.kl, (size_t)s->n * kv, "k");
+    if (!l->v_in_k) check_stored(c, s, l->v_type, l->v_dim, d.v, d.vl, (size_t)s->n * kv, "v");
+
+    attn_args a = args_of(s, &d, d.out);
+    k->attn.rows(&a, 0, s->n, 0, s->n_head, d.scratch.data);
+    double *want = alloc((size_t)l->v_dim * sizeof *want);
+    for (int t = 0; t < s->n; t += c->quick ? check_int(c, 1, 9) : check_int(c, 1, 3)) {
+        for (int h = 0; h < s->n_head; h++) {
+            int64_t lo, hi;
+            attn_row_range(&a, t, &lo, &hi);
+            const double tol = reference(s, &d, t, h, lo, hi, want);
+            const float *got = d.out + ((size_t)t * (size_t)s->n_head + (size_t)h) * (size_t)l->v_dim;
+            double       worst = 0;
+            for (int i = 0; i < l->v_dim; i++) {
+                const double e = fabs((double)got[i] - want[i]);
+                if (!(e <= worst)) worst = e;
+            }
+            CHECK(c, worst <= tol, "row %d head %d: error %g, limit %g", t, h, worst, tol);
+        }
+    }
+    free(want);
+    check_splits(c, k, s, &d);
+    static const int sizes[] = { 16, 32, 64, 128 };
+    check_page_size(c, k, s, &d, sizes[check_int(c, 0, 3)]);
+    if (s->causal && !s->end_step) {
+        static const int pieces[] = { 1, 7, 32, 100 };
+        check_pieces(c, k, s, &d, pieces[check_int(c, 0, 3)]);
+        if (!c->quick) check_pieces(c, k, s, &d, pieces[check_int(c, 0, 3)]);
+    }
+    if (c->n_failed > failed) {
+        printf("  in: k %s v %s pages of %d, n %d, heads %d/%d, dims %d/%d%s, causal %d window %d end_step %d sinks %d "
+               "softcap %g q_scale %g\n",
+               kv_type_get((int)l->k_type)->name, kv_type_get((int)l->v_type)->name, l->tokens, s->n, s->n_head,
+               l->n_kv, l->k_dim, l->v_dim, l->v_in_k ? " v in k" : "", s->causal, s->window, s->end_step, s->sinks,
+               (double)s->softcap, (double)s->q_scale);
+    }
+    pages_close(c, &d);
+    data_close(c, &d);
+}
+
+static scene random_scene(check *c) {
+    static const int dims[] = { 8, 16, 24, 40, 64, 64, 64, 72, 80, 96, 112, 128, 128, 128, 192, 256 };
+    static const int sizes[] = { 16, 32, 64, 128 };
+    scene            s = { .causal = true, .q_scale = 1, .k_scale = 1 };
+    const int        kd = dims[check_int(c, 0, 15)], vd = check_int(c, 0, 3) ? kd : dims[check_int(c, 0, 15)];
+    const int        kv = check_int(c, 1, 3), group = check_int(c, 1, 9);
+    const bool       latent = check_int(c, 0, 7) == 0;
+    const kv_type    kt = (kv_type)check_int(c, 0, KV_TYPE_COUNT - 1);
+    const kv_type    vt = check_int(c, 0, 2) ? kt : (kv_type)check_int(c, 0, KV_TYPE_COUNT - 1);
+    if (latent) {
+        const int rank = check_int(c, 1, 16) * 8, rope = check_int(c, 1, 8) * 8;
+        kv_layout_init(&s.layout, kt, kt, sizes[check_int(c, 0, 3)], 1, rank + rope, rank, true);
+    } else {
+        kv_layout_init(&s.layout, kt, vt, sizes[check_int(c, 0, 3)], kv, kd, vd, false);
+    }
+    s.n_head = s.layout.n_kv * group;
+    s.n = check_int(c, 0, 5) ? check_int(c, 1, 160) : check_int(c, 160, 330);
+    if (check_int(c, 0, 2) == 0) s.window = check_int(c, 1, s.n);
+    s.causal = check_int(c, 0, 4) != 0;
+    if (s.causal && check_int(c, 0, 7) == 0) s.end_step = check_int(c, 1, 50);
+    s.sinks = check_int(c, 0, 2) == 0;
+    if (check_int(c, 0, 2) == 0) s.softcap = check_int(c, 0, 1) ? 50.0f : 3.0f;
+    if (check_int(c, 0, 4) == 0) s.q_scale = check_int(c, 0, 1) ? 100.0f : 1e-4f;
+    if (check_int(c, 0, 9) == 0) s.k_scale = 3e4f; /* some keys leave the range of f16 */
+    return s;
+}
+
+int main(int argc, char **argv) {
+    check   c;
+    kernels k;
+    if (!check_begin(&c, argc, argv)) return check_end(&c);
+    kernels_init(&k, c.cpu);
+    const int n = c.quick ? 24 : c.cpu == 0 ? 60 : 160;
+    for (int i = 0; i < n; i++) {
+        const scene s = random_scene(&c);
+        check_scene(&c, &k, &s);
+    }
+    scene s = { .n = 150, .n_head = 16, .causal = true, .q_scale = 1, .k_scale = 1 }; /* MLA as DeepSeek has it */
+    kv_layout_init(&s.layout, KV_F16, KV_F16, 32, 1, 576, 512, true);
+    check_scene(&c, &k, &s);
+    s.n_head = 2, s.n = 100; /* the largest heads in use */
+    kv_layout_init(&s.layout, KV_BF16, KV_Q8_0, 16, 1, 512, 512, false);
+    check_scene(&c, &k, &s);
+    s.n_head = 200, s.n = 20; /* more heads in a group than lanes in a block */
+    kv_layout_init(&s.layout, KV_F16, KV_F16, 32, 2, 32, 16, false);
+    check_scene(&c, &k, &s);
+    CHECK(&c, !kv_layout_init(&s.layout, KV_F16, KV_F16, 48, 1, 64, 64, false), "pages of 48");
+    CHECK(&c, !kv_layout_init(&s.layout, KV_F16, KV_F16, 32, 1, 60, 64, false), "a dimension of 60");
+    CHECK(&c, !kv_layout_init(&s.layout, KV_F16, KV_F16, 32, 0, 64, 64, false), "no heads");
+    CHECK(&c, !kv_layout_init(&s.layout, KV_F16, KV_F16, 32, 1, 64, 128, true),
+          "values longer than keys in the latent");
+    return check_end(&c);
+}
