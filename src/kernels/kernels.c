@@ -25,6 +25,7 @@ void kernels_init(kernels *k, unsigned cpu) {
     }
 #elif KERNELS_ARM
     if (cpu & CPU_NEON) {
+        kernels_matmul_init_neon(&k->matmul, cpu);
     }
 #endif
 }

@@ -167,6 +167,7 @@ static void chunk8(const drive *d, int64_t row0, int wide, int64_t k0, int kn) {
         int64_t row = row0 + i * MATMUL_PANEL;
         int     n = (int)min64(MATMUL_PANEL, w->rows - row);
         (fast && n == MATMUL_PANEL ? fast : matmul_unpack8_scalar)(&d->src, row, n, k0, kn, p + i);
+        if (d->isa->arrange8) d->isa->arrange8(p + i, kn);
     }
     for (int64_t r = 0; r < d->a->n_rows; r += MATMUL_ROWS8) {
         int         nr = (int)min64(MATMUL_ROWS8, d->a->n_rows - r);

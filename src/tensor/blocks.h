@@ -270,6 +270,11 @@ static inline int block_iq4_xs_scale(const block_iq4_xs *b, int j) {
     return ((b->scales_l[j / 2] >> (4 * (j % 2)) & 15) | (b->scales_h >> (2 * j) & 3) << 4) - 32;
 }
 
+/* The scale of mxfp4 to go with doubled values: 2^(e - 128). 255 is not a NaN but 2^127, as in other readers. */
+static inline float block_mxfp4_scale(uint8_t e) {
+    return tensor_bits_f32(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
 /* The scale byte of nvfp4: an e4m3 without sign; 0x7f reads as 0, 0xff as 480. */
 static inline float block_nvfp4_scale(uint8_t d) {
     int mag = d & 0x7f;

@@ -151,9 +151,7 @@ void dequant_tq2_0(const void *block, float *dst) {
 
 void dequant_mxfp4(const void *block, float *dst) {
     const block_mxfp4 *b = block;
-    /* 2^(e - 128), to go with doubled values. Code 255 is not a NaN here but 2^127, as in other readers of the format.
-     */
-    float d = tensor_bits_f32(b->e < 2 ? 0x00200000u << b->e : (uint32_t)(b->e - 1) << 23);
+    float              d = block_mxfp4_scale(b->e);
     for (int j = 0; j < 16; j++) {
         dst[j] = d * (float)tensor_e2m1_doubled[b->qs[j] & 15];
         dst[j + 16] = d * (float)tensor_e2m1_doubled[b->qs[j] >> 4];

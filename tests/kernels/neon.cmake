@@ -8,4 +8,4 @@ endfunction()
 step(${CMAKE_COMMAND} -S ${SOURCE} -B ${BINARY} -G Ninja -DCMAKE_BUILD_TYPE=Release
   -DCMAKE_TOOLCHAIN_FILE=${SOURCE}/cmake/aarch64.cmake -DHEARTH_KERNELS_ONLY=ON)
 step(${CMAKE_COMMAND} --build ${BINARY} -j2)
-step(ctest --test-dir ${BINARY} --output-on-failure --no-tests=error)
+step(ctest --test-dir ${BINARY} -j2 --output-on-failure --no-tests=error)

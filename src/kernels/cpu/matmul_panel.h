@@ -75,11 +75,15 @@ typedef void matmul_gemvf_fn(const matmul_src *s, int64_t row0, const float *x, 
 typedef void matmul_tile8_fn(const matmul_panel8 *p, int zero, int kn, const act8 *const *x, float *c, bool first);
 typedef void matmul_tilef_fn(const matmul_panelf *p, int kn, const float *const *x, float *c, bool first);
 
+/* Puts the bytes of an unpacked panel into the order that the set's tiles want, where that is not the one above. */
+typedef void matmul_arrange8_fn(matmul_panel8 *p, int kn);
+
 typedef struct matmul_isa {
-    matmul_unpack8_fn *unpack8[TENSOR_TYPE_COUNT]; /* NULL: the scalar one */
-    matmul_unpackf_fn *unpackf[TENSOR_TYPE_COUNT];
-    matmul_gemv8_fn   *gemv8[TENSOR_TYPE_COUNT]; /* NULL: unpack and tile */
-    matmul_gemvf_fn   *gemvf[TENSOR_TYPE_COUNT];
+    matmul_unpack8_fn  *unpack8[TENSOR_TYPE_COUNT]; /* NULL: the scalar one */
+    matmul_unpackf_fn  *unpackf[TENSOR_TYPE_COUNT];
+    matmul_gemv8_fn    *gemv8[TENSOR_TYPE_COUNT]; /* NULL: unpack and tile */
+    matmul_gemvf_fn    *gemvf[TENSOR_TYPE_COUNT];
+    matmul_arrange8_fn *arrange8;                               /* NULL: the panel stays as it is */
     matmul_tile8_fn *const (*tile8)[MATMUL_WIDE][MATMUL_ROWS8]; /* [form][panels - 1][rows - 1] */
     matmul_tilef_fn *const (*tilef)[MATMUL_ROWSF];
 } matmul_isa;

@@ -159,7 +159,7 @@ static void mxfp4(const uint8_t *block, uint8_t *u, float *scale, float *min) {
     (void)min;
     nibbles(b->qs, u);
     for (int j = 0; j < 32; j++) u[j] = (uint8_t)(tensor_e2m1_doubled[u[j]] + 12);
-    scale[0] = tensor_e8m0_to_f32(b->e) * 0.5f;
+    scale[0] = block_mxfp4_scale(b->e);
 }
 
 static void nvfp4(const uint8_t *block, uint8_t *u, float *scale, float *min) {
