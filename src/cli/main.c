@@ -8,6 +8,8 @@
 
 const cli_command *const cli_commands[] = {
     &cli_cmd_version,
+    &cli_cmd_tokenize,
+    &cli_cmd_detokenize,
     NULL,
 };
 

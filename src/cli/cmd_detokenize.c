@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearth detokenize: ids (a JSON array) to text. The begin and end tokens that `tokenize` adds are left out. */
+#include "base/file.h"
+#include "base/json.h"
+#include "bundle/tokenizer.h"
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_INPUT_BYTES = 1 << 30 };
+
+typedef struct settings {
+    bool keep_added, skip_special, as_json;
+} settings;
+
+static int print_text(const tok *t, const char *json, size_t bytes, settings s, err *e) {
+    arena             a;
+    const json_value *v = NULL;
+    int32_t          *ids = NULL;
+    str               text, line;
+    int               rc;
+    arena_init(&a, MAX_INPUT_BYTES);
+    str_init(&text);
+    str_init(&line);
+    rc = json_parse(&v, json, bytes, &a, e);
+    if (rc == 0 && !json_is(v, JSON_K_ARRAY)) rc = err_set(e, ERR_FORMAT, "not a JSON array of ids");
+    size_t n = json_count(v);
+    if (rc == 0 && !(ids = malloc(n * sizeof *ids + 1))) rc = err_set_nomem(e);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        int64_t id;
+        if (!json_int(json_at(v, i), &id) || id < 0 || id > INT32_MAX)
+            rc = err_set(e, ERR_FORMAT, "element %zu is no token id", i);
+        else
+            ids[i] = (int32_t)id;
+    }
+    const int32_t *p = ids;
+    if (rc == 0 && !s.keep_added) tok_trim_added(t, &p, &n);
+    if (rc == 0) rc = tok_decode(t, p, n, s.skip_special, &text, e);
+    if (rc == 0 && s.as_json) {
+        str_put_json(&line, str_cstr(&text), text.len);
+        puts(str_cstr(&line));
+        fflush(stdout);
+    } else if (rc == 0) {
+        fwrite(str_cstr(&text), 1, text.len, stdout);
+    }
+    free(ids);
+    str_deinit(&text);
+    str_deinit(&line);
+    arena_deinit(&a);
+    return rc;
+}
+
+static int decode_lines(const tok *t, settings s, err *e) {
+    char   *line = NULL;
+    size_t  cap = 0, number = 0;
+    ssize_t n;
+    int     rc = 0;
+    s.as_json = true;
+    while (rc == 0 && (n = getline(&line, &cap, stdin)) >= 0) {
+        number++;
+        if (strspn(line, " \t\r\n") == (size_t)n) continue;
+        rc = print_text(t, line, (size_t)n, s, e);
+        if (rc < 0) err_wrap(e, rc, "line %zu", number);
+    }
+    free(line);
+    return rc;
+}
+
+static int run(const cli_args *args) {
+    err         e = { 0 };
+    tok        *t = NULL;
+    tok_options o = { .pre = cli_string(args, "pre", NULL) };
+    settings    s = { .keep_added = cli_flag(args, "no-bos"), .skip_special = cli_flag(args, "no-special") };
+    const char *ids = cli_string(args, "ids", NULL);
+    int         rc = bundle_tokenizer_open_path(&t, cli_arg(args, 0), &o, &e);
+    if (rc == 0 && cli_flag(args, "lines")) {
+        rc = decode_lines(t, s, &e);
+    } else if (rc == 0 && ids) {
+        rc = print_text(t, ids, strlen(ids), s, &e);
+    } else if (rc == 0) {
+        char  *data = NULL;
+        size_t bytes = 0;
+        rc = file_read_stream(&data, &bytes, stdin, "standard input", MAX_INPUT_BYTES, &e);
+        if (rc == 0) rc = print_text(t, data, bytes, s, &e);
+        free(data);
+    }
+    tok_free(t);
+    return rc < 0 ? cli_fail(args, &e) : CLI_OK;
+}
+
+static const cli_option options[] = {
+    { "ids", CLI_STRING, "JSON", "the ids; standard input is read without it", 0 },
+    { "no-bos", CLI_FLAG, NULL, "nothing was added by tokenize: keep begin and end tokens", 0 },
+    { "no-special", CLI_FLAG, NULL, "leave special tokens out", 0 },
+    { "lines", CLI_FLAG, NULL, "read one array per line, print one JSON string per line", 0 },
+    { "pre", CLI_STRING, "NAME", "pre-tokenizer to use instead of the one a GGUF names", 0 },
+    { 0 },
+};
+
+const cli_command cli_cmd_detokenize = {
+    "detokenize",
+    "MODEL [--ids JSON | < ids] [--no-bos] [--no-special] [--lines]",
+    "Print the text of token ids.",
+    options,
+    1,
+    1,
+    run,
+};
