@@ -20,9 +20,9 @@ typedef struct arena {
 
 void  arena_init(arena *a, size_t limit_bytes);
 void  arena_deinit(arena *a);
-void  arena_reset(arena *a); /* forgets all allocations, keeps one chunk */
-void *arena_alloc(arena *a, size_t bytes);                  /* aligned to 16, not zeroed */
-void *arena_calloc(arena *a, size_t count, size_t bytes);   /* zeroed, checked multiply */
+void  arena_reset(arena *a);                              /* forgets all allocations, keeps one chunk */
+void *arena_alloc(arena *a, size_t bytes);                /* aligned to 16, not zeroed */
+void *arena_calloc(arena *a, size_t count, size_t bytes); /* zeroed, checked multiply */
 char *arena_strdup(arena *a, const char *s);
 char *arena_strndup(arena *a, const char *s, size_t bytes); /* copies bytes (NULs too) and terminates */
 

@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void write_message(err *e, const char *fmt, va_list ap) {
-    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
-}
+static void write_message(err *e, const char *fmt, va_list ap) { vsnprintf(e->msg, sizeof e->msg, fmt, ap); }
 
 int err_set(err *e, int code, const char *fmt, ...) {
     if (e) {

@@ -44,7 +44,10 @@ static int hex4(const char *p) {
     int v = 0;
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        int  d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int  d = c >= '0' && c <= '9'   ? c - '0'
+                 : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                 : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                        : -1;
         if (d < 0) return -1;
         v = v * 16 + d;
     }
@@ -125,7 +128,9 @@ static bool take_word(json_reader *r, const char *word) {
     return true;
 }
 
-static bool is_digit(const json_reader *r, size_t pos) { return pos < r->len && r->src[pos] >= '0' && r->src[pos] <= '9'; }
+static bool is_digit(const json_reader *r, size_t pos) {
+    return pos < r->len && r->src[pos] >= '0' && r->src[pos] <= '9';
+}
 
 static json_event read_number(json_reader *r) {
     size_t begin = r->pos, p = r->pos;

@@ -37,11 +37,11 @@ typedef enum json_event {
 } json_event;
 
 typedef struct json_reader {
-    view    text;    /* of KEY and STRING: UTF-8, may hold NULs; valid until the next call */
+    view    text; /* of KEY and STRING: UTF-8, may hold NULs; valid until the next call */
     int64_t integer;
     double  real;
-    size_t  pos;     /* offset of the next unread byte */
-    size_t  start;   /* offset where the last event's text begins */
+    size_t  pos;   /* offset of the next unread byte */
+    size_t  start; /* offset where the last event's text begins */
     int     depth;
 
     const char *src;
@@ -59,7 +59,15 @@ json_event json_next(json_reader *r);
 /* Passes over the value that begins with the event just returned (a whole object or array). */
 bool json_skip(json_reader *r, json_event begun);
 
-typedef enum json_kind { JSON_K_NULL, JSON_K_BOOL, JSON_K_INT, JSON_K_REAL, JSON_K_STRING, JSON_K_ARRAY, JSON_K_OBJECT } json_kind;
+typedef enum json_kind {
+    JSON_K_NULL,
+    JSON_K_BOOL,
+    JSON_K_INT,
+    JSON_K_REAL,
+    JSON_K_STRING,
+    JSON_K_ARRAY,
+    JSON_K_OBJECT
+} json_kind;
 
 typedef struct json_value  json_value;
 typedef struct json_member json_member;
@@ -95,10 +103,10 @@ const json_value *json_get(const json_value *v, const char *key);
 const json_value *json_at(const json_value *v, size_t index);
 size_t            json_count(const json_value *v);
 bool              json_is(const json_value *v, json_kind kind);
-bool              json_int(const json_value *v, int64_t *out);    /* an integer, or a real with an integral value */
-bool              json_real(const json_value *v, double *out);    /* any number */
-const char       *json_string(const json_value *v);               /* NULL unless a string */
+bool              json_int(const json_value *v, int64_t *out); /* an integer, or a real with an integral value */
+bool              json_real(const json_value *v, double *out); /* any number */
+const char       *json_string(const json_value *v);            /* NULL unless a string */
 bool              json_bool(const json_value *v, bool dflt);
-void              json_write(const json_value *v, str *out);      /* compact */
+void              json_write(const json_value *v, str *out); /* compact */
 
 #endif

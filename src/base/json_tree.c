@@ -87,7 +87,8 @@ static bool add_event(builder *b, const json_reader *r, json_event ev) {
     case JSON_OBJECT_END:
     case JSON_ARRAY_END: return close(b);
     case JSON_KEY: return copy_text(b, r->text, &b->key);
-    case JSON_STRING: return copy_text(b, r->text, &text) && push(b, (json_value){ .kind = JSON_K_STRING, .u.string = text });
+    case JSON_STRING:
+        return copy_text(b, r->text, &text) && push(b, (json_value){ .kind = JSON_K_STRING, .u.string = text });
     case JSON_INT: return push(b, (json_value){ .kind = JSON_K_INT, .u.integer = r->integer });
     case JSON_REAL: return push(b, (json_value){ .kind = JSON_K_REAL, .u.real = r->real });
     case JSON_TRUE: return push(b, (json_value){ .kind = JSON_K_BOOL, .u.boolean = true });
@@ -112,8 +113,9 @@ int json_parse(const json_value **out, const char *src, size_t len, arena *a, er
             break;
         }
         if (!add_event(&b, &r, ev)) {
-            rc = a->limit_bytes ? err_set(e, ERR_LIMIT, "JSON: the text needs more than %zu bytes of memory", a->limit_bytes)
-                                : err_set_nomem(e);
+            rc = a->limit_bytes
+                     ? err_set(e, ERR_LIMIT, "JSON: the text needs more than %zu bytes of memory", a->limit_bytes)
+                     : err_set_nomem(e);
             break;
         }
     }
@@ -181,9 +183,12 @@ void json_write(const json_value *v, str *out) {
     case JSON_K_INT: str_printf(out, "%" PRId64, v->u.integer); break;
     case JSON_K_REAL: {
         double d = v->u.real;
-        if (isnan(d)) str_puts(out, "NaN");
-        else if (isinf(d)) str_puts(out, d < 0 ? "-Infinity" : "Infinity");
-        else str_printf(out, "%.17g", d);
+        if (isnan(d))
+            str_puts(out, "NaN");
+        else if (isinf(d))
+            str_puts(out, d < 0 ? "-Infinity" : "Infinity");
+        else
+            str_printf(out, "%.17g", d);
         break;
     }
     case JSON_K_STRING: str_put_json(out, v->u.string.data, v->u.string.len); break;

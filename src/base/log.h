@@ -31,9 +31,9 @@ void log_set_level(log_level level);
 bool log_enabled(log_level level);
 void log_write(log_level level, const char *module, const char *fmt, ...) BASE_PRINTF(3, 4);
 
-#define log_debug(module, ...) \
-    do {                                                                             \
-        if (log_enabled(LOG_DEBUG)) log_write(LOG_DEBUG, module, __VA_ARGS__); \
+#define log_debug(module, ...)                                                                                         \
+    do {                                                                                                               \
+        if (log_enabled(LOG_DEBUG)) log_write(LOG_DEBUG, module, __VA_ARGS__);                                         \
     } while (0)
 #define log_info(module, ...) log_write(LOG_INFO, module, __VA_ARGS__)
 #define log_warn(module, ...) log_write(LOG_WARN, module, __VA_ARGS__)

@@ -70,7 +70,7 @@ static map_slot *find(const map *m, const char *key, size_t len, uint64_t hash) 
 }
 
 static bool grow(map *m, size_t cap) {
-    map old = *m;
+    map       old = *m;
     map_slot *slots = calloc(cap, sizeof *slots);
     if (!slots) return false;
     m->slots = slots;

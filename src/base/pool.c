@@ -31,7 +31,7 @@ typedef struct worker {
 } worker;
 
 struct pool {
-    gate    start, arrive, barrier;
+    gate start, arrive, barrier;
     _Alignas(64) atomic_int running;
     _Alignas(64) atomic_int at_barrier;
     int     n_threads, n_started;

@@ -54,8 +54,8 @@ int cli_usage_error(const cli_args *a, const char *fmt, ...) BASE_PRINTF(2, 3);
 /* Every command; the list ends with a NULL. */
 extern const cli_command *const cli_commands[];
 
-extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cmd_detokenize, cli_cmd_render, cli_cmd_debug,
-    cli_cmd_logits;
+extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cmd_detokenize, cli_cmd_render,
+    cli_cmd_debug, cli_cmd_logits;
 
 /* Runs argv against one command: used by main and by commands with sub-commands. */
 int cli_run_command(const cli_command *c, const char *program, int argc, char **argv);

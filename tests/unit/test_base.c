@@ -11,12 +11,12 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <signal.h>
 #include <unistd.h>
 
 static void test_err_context(void **state) {
@@ -94,14 +94,16 @@ static void test_utf8_decode(void **state) {
     (void)state;
     assert_int_equal(utf8_decode("\xF0\x9F\x98\x80", 4, &cp), 4);
     assert_int_equal(cp, 0x1F600);
-    static const char *const bad[] = { "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xFF", "\xE2\x82" };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_int_equal(utf8_decode(bad[i], strlen(bad[i]), &cp), 0);
+    static const char *const bad[] = { "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                                       "\x80",     "\xFF",         "\xE2\x82" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(utf8_decode(bad[i], strlen(bad[i]), &cp), 0);
 }
 
 static void test_map(void **state) {
-    map       m;
-    uint64_t  v;
-    char     *keys = malloc(20000 * 8);
+    map      m;
+    uint64_t v;
+    char    *keys = malloc(20000 * 8);
     (void)state;
     map_init(&m);
     assert_false(map_get_c(&m, "a", &v));

@@ -8,7 +8,8 @@
 #include <string.h>
 
 static void test_tree(void **state) {
-    const char       *text = " {\"a\": [1, -2.5, true, null, \"x\\u00e9\\ud83d\\ude00\"], \"b\": {\"c\": 9223372036854775807}, \"b\": {\"c\": 1e2}} ";
+    const char       *text = " {\"a\": [1, -2.5, true, null, \"x\\u00e9\\ud83d\\ude00\"], \"b\": {\"c\": "
+                             "9223372036854775807}, \"b\": {\"c\": 1e2}} ";
     const json_value *v;
     arena             a;
     err               e;
@@ -23,7 +24,9 @@ static void test_tree(void **state) {
     str out;
     str_init(&out);
     json_write(v, &out);
-    assert_string_equal(str_cstr(&out), "{\"a\":[1,-2.5,true,null,\"x\xC3\xA9\xF0\x9F\x98\x80\"],\"b\":{\"c\":9223372036854775807},\"b\":{\"c\":100}}");
+    assert_string_equal(
+        str_cstr(&out),
+        "{\"a\":[1,-2.5,true,null,\"x\xC3\xA9\xF0\x9F\x98\x80\"],\"b\":{\"c\":9223372036854775807},\"b\":{\"c\":100}}");
     str_deinit(&out);
     arena_deinit(&a);
 }
@@ -46,7 +49,12 @@ static void test_python_numbers(void **state) {
 }
 
 static void test_refusals(void **state) {
-    static const char *const bad[] = { "", " ", "{", "[", "[1", "[1,", "[1,]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{1:2}", "01", "1.", "1e", "-", "tru", "\"", "\"\\", "\"\\u12", "\"\\x\"", "[1 2]", "1 2", "\"\x01\"", "\"\xff\"", "\"\xed\xa0\x80\"", "nul", "+1", "'a'", "{\"a\" 1}", "]" };
+    static const char *const bad[] = { "",      " ",    "{",        "[",         "[1",
+                                       "[1,",   "[1,]", "{\"a\"}",  "{\"a\":}",  "{\"a\":1,}",
+                                       "{1:2}", "01",   "1.",       "1e",        "-",
+                                       "tru",   "\"",   "\"\\",     "\"\\u12",   "\"\\x\"",
+                                       "[1 2]", "1 2",  "\"\x01\"", "\"\xff\"",  "\"\xed\xa0\x80\"",
+                                       "nul",   "+1",   "'a'",      "{\"a\" 1}", "]" };
     (void)state;
     for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
         const json_value *v;
