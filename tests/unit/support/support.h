@@ -3,12 +3,13 @@
 #ifndef TESTS_SUPPORT_H
 #define TESTS_SUPPORT_H
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h> /* needs the ones above */
 
 /* Path of a file below the corpus (HEARTH_CORPUS, else ../shared/corpus beside the source tree), or NULL after printing
  * "skipped: corpus not found (...)". The caller frees. */
