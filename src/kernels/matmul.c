@@ -159,14 +159,14 @@ typedef struct drive {
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* One chunk of int8: unpack `wide` panels, pass all rows over them. */
-static void chunk8(const drive *d, int64_t row0, int wide, int64_t k0, int kn) {
+static void chunk8(const drive *d, int64_t row0, int wide, int64_t k0, int kn, int64_t ahead) {
     const tensor_mat  *w = d->a->w;
     matmul_panel8     *p = d->panels;
     matmul_unpack8_fn *fast = d->isa->unpack8[w->type];
     for (int i = 0; i < wide; i++) {
         int64_t row = row0 + i * MATMUL_PANEL;
         int     n = (int)min64(MATMUL_PANEL, w->rows - row);
-        (fast && n == MATMUL_PANEL ? fast : matmul_unpack8_scalar)(&d->src, row, n, k0, kn, p + i);
+        (fast && n == MATMUL_PANEL ? fast : matmul_unpack8_scalar)(&d->src, row, n, k0, kn, ahead, p + i);
         if (d->isa->arrange8) d->isa->arrange8(p + i, kn);
     }
     for (int64_t r = 0; r < d->a->n_rows; r += MATMUL_ROWS8) {
@@ -177,14 +177,14 @@ static void chunk8(const drive *d, int64_t row0, int wide, int64_t k0, int kn) {
     }
 }
 
-static void chunkf(const drive *d, int64_t row0, int wide, int64_t k0, int kn) {
+static void chunkf(const drive *d, int64_t row0, int wide, int64_t k0, int kn, int64_t ahead) {
     const tensor_mat  *w = d->a->w;
     matmul_panelf     *p = d->panels;
     matmul_unpackf_fn *fast = d->isa->unpackf[w->type];
     for (int i = 0; i < wide; i++) {
         int64_t row = row0 + i * MATMUL_PANEL;
         int     n = (int)min64(MATMUL_PANEL, w->rows - row);
-        (fast && n == MATMUL_PANEL ? fast : matmul_unpackf_scalar)(&d->src, row, n, k0, kn, p + i);
+        (fast && n == MATMUL_PANEL ? fast : matmul_unpackf_scalar)(&d->src, row, n, k0, kn, ahead, p + i);
     }
     for (int64_t r = 0; r < d->a->n_rows; r += MATMUL_ROWSF) {
         int          nr = (int)min64(MATMUL_ROWSF, d->a->n_rows - r);
@@ -210,11 +210,13 @@ static bool vector(const drive *d, int64_t row0) {
 }
 
 void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
-    const tensor_mat *w = a->w;
-    drive             d = { isa, a, resolve(w, a->expert), matmul_form_of(w->type), scratch, NULL };
-    bool              int8 = d.form.kind == MATMUL_ACT8;
-    int64_t           step = int8 ? MATMUL_KC : MATMUL_KF;
-    size_t            panel_bytes = int8 ? sizeof(matmul_panel8) : sizeof(matmul_panelf);
+    const tensor_mat       *w = a->w;
+    const tensor_type_info *t = tensor_type_get(w->type);
+    drive                   d = { isa, a, resolve(w, a->expert), matmul_form_of(w->type), scratch, NULL };
+    bool                    int8 = d.form.kind == MATMUL_ACT8;
+    int64_t                 step = int8 ? MATMUL_KC : MATMUL_KF;
+    size_t                  panel_bytes = int8 ? sizeof(matmul_panel8) : sizeof(matmul_panelf);
+    int64_t                 step_bytes = step / t->block_elems * t->block_bytes;
     d.c = (float *)((uint8_t *)scratch + align64(MATMUL_WIDE * panel_bytes));
     if (a->n_rows <= 0) return;
     p1 = min64(p1, matmul_panels(w));
@@ -227,11 +229,14 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
         }
         int wide = (int)min64(MATMUL_WIDE, p1 - p);
         for (int64_t k0 = 0; k0 < w->cols; k0 += step) {
-            int kn = (int)min64(step, w->cols - k0);
+            int     kn = (int)min64(step, w->cols - k0);
+            int64_t ahead = step_bytes;
+            if (k0 + step >= w->cols) /* the first chunk of the next panels, if there are any */
+                ahead = p + wide < p1 ? wide * MATMUL_PANEL * (int64_t)w->row_bytes - k0 / step * step_bytes : 0;
             if (int8)
-                chunk8(&d, row0, wide, k0, kn);
+                chunk8(&d, row0, wide, k0, kn, ahead);
             else
-                chunkf(&d, row0, wide, k0, kn);
+                chunkf(&d, row0, wide, k0, kn, ahead);
         }
         int64_t n = min64(wide * MATMUL_PANEL, w->rows - row0);
         for (int64_t i = 0; i < a->n_rows; i++) finish(a, i, row0, n, d.c + i * MATMUL_LANES);

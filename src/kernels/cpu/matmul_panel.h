@@ -63,9 +63,12 @@ typedef struct matmul_form {
 matmul_form matmul_form_of(int type);
 
 /* Fills a panel with inputs [k0, k0 + kn) of n rows from row0 on; rows n..15 become zero. k0 is a multiple of the chunk
- * (MATMUL_KC or MATMUL_KF), kn of the type's block. Sets other than scalar are only called with n = 16. */
-typedef void matmul_unpack8_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panel8 *p);
-typedef void matmul_unpackf_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panelf *p);
+ * (MATMUL_KC or MATMUL_KF), kn of the type's block. `ahead` bytes further lies what the next call for
+ * this panel slot will read: worth prefetching. Sets other than scalar are only called with n = 16. */
+typedef void matmul_unpack8_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
+                               matmul_panel8 *p);
+typedef void matmul_unpackf_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
+                               matmul_panelf *p);
 
 /* One activation row times 16 whole weight rows. */
 typedef void matmul_gemv8_fn(const matmul_src *s, int64_t row0, const act8 *x, float *out);
@@ -149,8 +152,10 @@ typedef struct matmul_isa {
 void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64_t p1, void *scratch);
 
 /* Scalar unpacking of any type; also serves the last panel of a matrix in every instruction set. */
-void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panel8 *p);
-void matmul_unpackf_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panelf *p);
+void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
+                           matmul_panel8 *p);
+void matmul_unpackf_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
+                           matmul_panelf *p);
 
 /* Block by block of one row: u values, scales and minima per group. */
 typedef void       matmul_unblock_fn(const uint8_t *block, uint8_t *u, float *scale, float *min);

@@ -76,7 +76,9 @@ INLINE __m256i column16(const uint8_t *p, size_t s) {
     a = _mm_insert_epi16(a, load_u16(p + (i)*s), i);                                                                   \
     b = _mm_insert_epi16(b, load_u16(p + (8 + (i)) * s), i);
     PUT(1)
-    PUT(2) PUT(3) PUT(4) PUT(5) PUT(6) PUT(7)
+    PUT(2)
+    PUT(3)
+    PUT(4) PUT(5) PUT(6) PUT(7)
 #undef PUT
         return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
@@ -133,14 +135,23 @@ INLINE __m512 group_add_min(__m512 acc, __m512 min, const act8 *x, int group, in
     return _mm512_fmadd_ps(min, _mm512_set1_ps(ds), acc);
 }
 
+/* To L2: a panel ahead is more than L1 holds. */
+INLINE void fetch(const uint8_t *p, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+}
+
 #define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                              \
-    void matmul_unpack8_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn,                  \
+    void matmul_unpack8_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,   \
                                         matmul_panel8 *p) {                                                            \
-        format_at at = { s->data + (size_t)row0 * s->w->row_bytes + (size_t)(k0 / (UNIT)) * NAME##_bytes,              \
-                         s->w->row_bytes, s, row0, k0 };                                                               \
+        format_at      at = { s->data + (size_t)row0 * s->w->row_bytes + (size_t)(k0 / (UNIT)) * NAME##_bytes,         \
+                              s->w->row_bytes, s, row0, k0 };                                                          \
+        const uint8_t *next = at.data + ahead;                                                                         \
+        int            fetched = 0;                                                                                    \
         (void)n;                                                                                                       \
         for (int k = 0; k < kn; k += (UNIT), at.data += NAME##_bytes, at.k += (UNIT)) {                                \
             __m512 scale[(UNIT) / (GROUP)], min[(UNIT) / (GROUP)];                                                     \
+            for (int until = (k + (UNIT)) * 16 / kn; fetched < until; fetched++)                                       \
+                fetch(next + (size_t)fetched * at.stride, (size_t)(kn / (UNIT)) * NAME##_bytes);                       \
             NAME##_scales(&at, scale, min);                                                                            \
             for (int g = 0; g < (UNIT) / (GROUP); g++) {                                                               \
                 _mm512_store_ps(p->scale + (k / (GROUP) + g) * MATMUL_PANEL, scale[g]);                                \
@@ -157,11 +168,11 @@ INLINE __m512 group_add_min(__m512 acc, __m512 min, const act8 *x, int group, in
         __m512         acc = _mm512_setzero_ps();                                                                      \
         for (; at.k < s->w->cols; at.k += (UNIT), at.data += NAME##_bytes) {                                           \
             __m512 scale[(UNIT) / (GROUP)], min[(UNIT) / (GROUP)];                                                     \
-            for (size_t i = 0; i < 16 * NAME##_bytes; i += 64) _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);     \
-            ahead += 16 * NAME##_bytes;                                                                                \
             NAME##_scales(&at, scale, min);                                                                            \
             _Pragma("GCC unroll 8") for (int part = 0; part < (UNIT) / (PART); part++, x += (PART) / 32) {             \
                 dots d;                                                                                                \
+                fetch(ahead, 16 * NAME##_bytes / ((UNIT) / (PART)));                                                   \
+                ahead += 16 * NAME##_bytes / ((UNIT) / (PART));                                                        \
                 d.x = x;                                                                                               \
                 for (int g = 0; g < (PART) / (GROUP); g++)                                                             \
                     d.acc[g] = (MIN) ? _mm512_setzero_si512()                                                          \

@@ -31,9 +31,9 @@ INLINE void transpose_f32(const float32x4_t in[4], float *w) {
 }
 
 #define UNPACKF(NAME, TYPE, LOAD, LOADN)                                                                               \
-    void matmul_unpackf_##NAME##_neon(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn,                    \
+    void matmul_unpackf_##NAME##_neon(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,     \
                                       matmul_panelf *p) {                                                              \
-        (void)n;                                                                                                       \
+        (void)n, (void)ahead;                                                                                          \
         for (int row = 0; row < 16; row += 4) {                                                                        \
             const TYPE *x[4];                                                                                          \
             for (int r = 0; r < 4; r++)                                                                                \

@@ -76,7 +76,9 @@ static inline void tilef(const matmul_panelf *p, int kn, const float *const *x, 
         }
 }
 
-void matmul_unpackf_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panelf *p) {
+void matmul_unpackf_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
+                           matmul_panelf *p) {
+    (void)ahead;
     if (n < MATMUL_PANEL) memset(p, 0, sizeof *p);
     for (int lane = 0; lane < n; lane++) {
         float row[MATMUL_KF];

@@ -233,7 +233,9 @@ static void unpack_blocks(const matmul_src *s, int64_t row, int lane, int64_t k0
     }
 }
 
-void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panel8 *p) {
+void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
+                           matmul_panel8 *p) {
+    (void)ahead;
     int form = matmul_form_of(s->w->type).form, group = form == MATMUL_ZERO32 || form == MATMUL_MIN32 ? 32 : 16;
     if (n < MATMUL_PANEL) memset(p, 0, sizeof *p);
     for (int lane = 0; lane < n; lane++) {
