@@ -37,10 +37,14 @@ static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
 
 #define X(type, name) [TENSOR_##type] = matmul_unpack8_##name##_avx512,
 #define Y(type, name) [TENSOR_##type] = matmul_gemv8_##name##_avx512,
+#define XF(type, name) [TENSOR_##type] = matmul_unpackf_##name##_avx512,
+#define YF(type, name) [TENSOR_##type] = matmul_gemvf_##name##_avx512,
 
 static const matmul_isa isa = {
     .unpack8 = { MATMUL_AVX512_FORMATS(X) },
     .gemv8 = { MATMUL_AVX512_FORMATS(Y) },
+    .unpackf = { MATMUL_AVX512_FLOATS(XF) },
+    .gemvf = { MATMUL_AVX512_FLOATS(YF) },
     .tile8 = matmul_tile8_avx512,
     .tilef = matmul_tilef_avx512,
 };

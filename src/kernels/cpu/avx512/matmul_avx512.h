@@ -78,7 +78,9 @@ INLINE __m256i column16(const uint8_t *p, size_t s) {
     PUT(1)
     PUT(2)
     PUT(3)
-    PUT(4) PUT(5) PUT(6) PUT(7)
+    PUT(4)
+    PUT(5)
+    PUT(6) PUT(7)
 #undef PUT
         return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
@@ -92,7 +94,41 @@ INLINE __m512 high_f16(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16
 INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
 
+/* One byte of 16 rows. */
+INLINE __m128i column8(const uint8_t *p, size_t s) {
+    uint8_t b[16];
+    for (int r = 0; r < 16; r++) b[r] = p[(size_t)r * s];
+    return _mm_loadu_si128((const void *)b);
+}
+
+/* Half of an E8M0 scale, for fp4 values held times two: 2^(e - 128); 255 is NaN. */
+INLINE __m512 e8m0_half(__m512i e) {
+    __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    bits = _mm512_mask_mov_epi32(bits, _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)),
+                                 _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e));
+    bits =
+        _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)), _mm512_set1_epi32(0x7fc00000));
+    return _mm512_castsi512_ps(bits);
+}
+
+/* Values of 4-bit codes above their zero points: 128 and 12. */
+INLINE __m512i iq4_table(void) {
+    return _mm512_broadcast_i32x4(_mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153,
+                                                (char)166, (char)181, (char)197, (char)217, (char)241));
+}
+INLINE __m512i fp4_table(void) {
+    return _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+}
+
 INLINE void emit_panel(void *sink, int quad, __m512i v) { _mm512_store_si512((uint8_t *)sink + quad * 64, v); }
+
+/* 16 bytes of nibbles j | j + 16 of 16 rows, looked up in a table. */
+INLINE void nibble_values(const uint8_t *p, size_t stride, __m512i table, void *sink, emit_fn *emit) {
+    __m512i v[4];
+    transpose16(p, stride, v);
+    for (int j = 0; j < 4; j++) emit(sink, j, _mm512_shuffle_epi8(table, low_nibbles(v[j])));
+    for (int j = 0; j < 4; j++) emit(sink, 4 + j, _mm512_shuffle_epi8(table, high_nibbles(v[j])));
+}
 
 /* Sums of a part with one activation row: up to 8 groups of 32 or 16. */
 typedef struct dots {
@@ -193,12 +229,27 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 #define MATMUL_AVX512_FORMATS(X)                                                                                       \
     X(Q4_0, q4_0)                                                                                                      \
     X(Q8_0, q8_0)                                                                                                      \
-    X(Q4_K, q4_k)
+    X(IQ4_NL, iq4_nl)                                                                                                  \
+    X(MXFP4, mxfp4)                                                                                                    \
+    X(Q4_K, q4_k)                                                                                                      \
+    X(Q5_K, q5_k)                                                                                                      \
+    X(Q6_K, q6_k)                                                                                                      \
+    X(IQ4_XS, iq4_xs)                                                                                                  \
+    X(MLX_AFF4, mlx_aff4)                                                                                              \
+    X(MLX_AFF8, mlx_aff8)                                                                                              \
+    X(MLX_MXFP4, mlx_mxfp4)
 
 #define X(type, name)                                                                                                  \
     matmul_unpack8_fn matmul_unpack8_##name##_avx512;                                                                  \
     matmul_gemv8_fn   matmul_gemv8_##name##_avx512;
 MATMUL_AVX512_FORMATS(X)
+#undef X
+
+#define MATMUL_AVX512_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
+#define X(type, name)                                                                                                  \
+    matmul_unpackf_fn matmul_unpackf_##name##_avx512;                                                                  \
+    matmul_gemvf_fn   matmul_gemvf_##name##_avx512;
+MATMUL_AVX512_FLOATS(X)
 #undef X
 
 extern matmul_tile8_fn *const matmul_tile8_avx512[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * AVX-512 unpacking of F32, F16 and BF16 rows to f32 panels, and their matrix-vector kernels.
+ *
+ * Rows are read 64 bytes at a time: with rows of 4096 bytes all sixteen lines fall into one set of L1, so a line must
+ * be used up when it is touched. Sixteen registers of 16 dwords are transposed; for the 16-bit types a dword is a pair
+ * of inputs. The matrix-vector kernel adds the inputs one by one in the order of K (kernels/matmul.h).
+ */
+#include "kernels/cpu/avx512/matmul_avx512.h"
+
+typedef void emitf_fn(void *sink, int k, __m512 v);
+
+/* r[i] = row i; afterwards r[j] = dword j of every row. */
+INLINE void transpose64(__m512i r[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) { /* r[i + j]: dwords j, 4+j, 8+j, 12+j of rows i..i+3, one per 128-bit lane */
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);          /* lanes 0, 2 of rows 0..7 */
+        t[4 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88); /* and of rows 8..15 */
+        t[8 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
+        t[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
+    }
+    for (int j = 0; j < 4; j++) {
+        r[j] = _mm512_shuffle_i32x4(t[j], t[4 + j], 0x88);
+        r[4 + j] = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0x88);
+        r[8 + j] = _mm512_shuffle_i32x4(t[j], t[4 + j], 0xdd);
+        r[12 + j] = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0xdd);
+    }
+}
+
+INLINE void load_rows(const uint8_t *p, size_t stride, __m512i r[16]) {
+    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(p + (size_t)i * stride);
+    transpose64(r);
+}
+
+/* One unit: 64 bytes of each row. */
+INLINE void f32_unit(const uint8_t *p, size_t stride, void *sink, emitf_fn *emit) {
+    __m512i r[16];
+    load_rows(p, stride, r);
+    for (int j = 0; j < 16; j++) emit(sink, j, _mm512_castsi512_ps(r[j]));
+}
+
+INLINE void bf16_unit(const uint8_t *p, size_t stride, void *sink, emitf_fn *emit) {
+    __m512i r[16];
+    load_rows(p, stride, r);
+    for (int j = 0; j < 16; j++) {
+        emit(sink, 2 * j, _mm512_castsi512_ps(_mm512_slli_epi32(r[j], 16)));
+        emit(sink, 2 * j + 1, _mm512_castsi512_ps(_mm512_and_si512(r[j], _mm512_set1_epi32((int)0xffff0000))));
+    }
+}
+
+INLINE void f16_unit(const uint8_t *p, size_t stride, void *sink, emitf_fn *emit) {
+    const __m512i even = _mm512_add_epi32(_mm512_set1_epi32(0x00020000),
+                                          _mm512_setr_epi32(0x00000, 0x40004, 0x80008, 0xc000c, 0x100010, 0x140014,
+                                                            0x180018, 0x1c001c, 0x200020, 0x240024, 0x280028, 0x2c002c,
+                                                            0x300030, 0x340034, 0x380038, 0x3c003c));
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(0x00010001));
+    __m512i       r[16];
+    load_rows(p, stride, r);
+    for (int j = 0; j < 16; j += 2) {
+        __m512i a = _mm512_permutex2var_epi16(r[j], even, r[j + 1]), b = _mm512_permutex2var_epi16(r[j], odd, r[j + 1]);
+        emit(sink, 2 * j, _mm512_cvtph_ps(_mm512_castsi512_si256(a)));
+        emit(sink, 2 * j + 1, _mm512_cvtph_ps(_mm512_castsi512_si256(b)));
+        emit(sink, 2 * j + 2, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(a, 1)));
+        emit(sink, 2 * j + 3, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(b, 1)));
+    }
+}
+
+INLINE void emit_panelf(void *sink, int k, __m512 v) { _mm512_store_ps((float *)sink + k * MATMUL_PANEL, v); }
+
+typedef struct sums {
+    const float *x;
+    __m512       acc;
+} sums;
+
+INLINE void emit_sums(void *sink, int k, __m512 v) {
+    sums *s = sink;
+    s->acc = _mm512_fmadd_ps(v, _mm512_set1_ps(s->x[k]), s->acc);
+}
+
+/* UNIT inputs are 64 bytes; the scalar unpacking does the last inputs of a row that do not fill a unit. */
+#define MATMUL_FLOAT(NAME, UNIT)                                                                                       \
+    void matmul_unpackf_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,   \
+                                        matmul_panelf *p) {                                                            \
+        size_t         stride = s->w->row_bytes;                                                                       \
+        const uint8_t *data = s->data + (size_t)row0 * stride + (size_t)k0 * (64 / (UNIT));                            \
+        int            k = 0;                                                                                          \
+        for (; k + (UNIT) <= kn; k += (UNIT), data += 64) {                                                            \
+            for (int r = 0; r < 16; r++) _mm_prefetch((const char *)data + ahead + (size_t)r * stride, _MM_HINT_T1);   \
+            NAME##_unit(data, stride, p->w + k * MATMUL_PANEL, emit_panelf);                                           \
+        }                                                                                                              \
+        if (k < kn) matmul_unpackf_scalar(s, row0, n, k0 + k, kn - k, 0, (matmul_panelf *)(p->w + k * MATMUL_PANEL));  \
+    }                                                                                                                  \
+                                                                                                                       \
+    void matmul_gemvf_##NAME##_avx512(const matmul_src *s, int64_t row0, const float *x, float *out) {                 \
+        size_t         stride = s->w->row_bytes;                                                                       \
+        const uint8_t *data = s->data + (size_t)row0 * stride, *ahead = data + 16 * stride;                            \
+        sums           sum = { x, _mm512_setzero_ps() };                                                               \
+        int64_t        k = 0;                                                                                          \
+        for (; k + (UNIT) <= s->w->cols; k += (UNIT), data += 64, sum.x += (UNIT)) {                                   \
+            fetch(ahead, 1024);                                                                                        \
+            ahead += 1024;                                                                                             \
+            NAME##_unit(data, stride, &sum, emit_sums);                                                                \
+        }                                                                                                              \
+        if (k < s->w->cols) {                                                                                          \
+            int   left = (int)(s->w->cols - k);                                                                        \
+            float w[(UNIT)*MATMUL_PANEL];                                                                              \
+            matmul_unpackf_scalar(s, row0, 16, k, left, 0, (matmul_panelf *)w);                                        \
+            for (int i = 0; i < left; i++) emit_sums(&sum, i, _mm512_loadu_ps(w + i * MATMUL_PANEL));                  \
+        }                                                                                                              \
+        _mm512_storeu_ps(out, sum.acc);                                                                                \
+    }
+
+MATMUL_FLOAT(f32, 16)
+MATMUL_FLOAT(f16, 32)
+MATMUL_FLOAT(bf16, 32)
