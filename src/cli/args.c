@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parsing of a command line against a command's table, and the --help text from the same table. */
 #include "cli/cli.h"
+#include "formats/text.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -146,8 +147,18 @@ double cli_real(const cli_args *a, const char *name, double dflt) {
 }
 
 int cli_fail(const cli_args *a, const err *e) {
+    str text;
+    str_init(&text);
+    /* A sentence may quote a model file: no control character but its line breaks reaches the terminal. */
+    for (const char *p = e->msg; *p;) {
+        size_t n = strcspn(p, "\n");
+        text_put_safe(&text, (view){ p, n });
+        if (p[n]) str_push(&text, p[n++]);
+        p += n;
+    }
     fflush(stdout);
-    fprintf(stderr, "%s %s: %s\n", a->program, a->command->name, e->msg);
+    fprintf(stderr, "%s %s: %s\n", a->program, a->command->name, str_cstr(&text));
+    str_deinit(&text);
     return CLI_FAILED;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
+    &cli_cmd_show,
     &cli_cmd_version,
     &cli_cmd_tokenize,
     &cli_cmd_detokenize,
