@@ -26,6 +26,9 @@ void kernels_init(kernels *k, unsigned cpu) {
 #elif KERNELS_ARM
     if (cpu & CPU_NEON) {
         kernels_matmul_init_neon(&k->matmul, cpu);
+        kernels_attn_init_neon(&k->attn, cpu);
+        kernels_ops_init_neon(&k->ops, cpu);
+        kernels_recur_init_neon(&k->recur, cpu);
     }
 #endif
 }

@@ -166,6 +166,7 @@ typedef struct kernels_ops {
 void kernels_ops_init_scalar(kernels_ops *t);
 void kernels_ops_init_avx2(kernels_ops *t, unsigned cpu);
 void kernels_ops_init_avx512(kernels_ops *t, unsigned cpu);
+void kernels_ops_init_neon(kernels_ops *t, unsigned cpu);
 void kernels_ops_list(const kernels_ops *t, kernels_visit *visit, void *ctx);
 
 #endif

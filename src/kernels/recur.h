@@ -86,6 +86,7 @@ typedef struct kernels_recur {
 void kernels_recur_init_scalar(kernels_recur *t);
 void kernels_recur_init_avx2(kernels_recur *t, unsigned cpu);
 void kernels_recur_init_avx512(kernels_recur *t, unsigned cpu);
+void kernels_recur_init_neon(kernels_recur *t, unsigned cpu);
 void kernels_recur_list(const kernels_recur *t, kernels_visit *visit, void *ctx);
 
 #endif

@@ -232,11 +232,12 @@ static void check_invariance(check *c, const kernels *k, weights *w) {
     float      *out = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
     size_t      bytes;
     void       *scratch = scratch_make(&w->m, MAX_ROWS, &bytes);
-    for (int64_t r = 0; r < MAX_ROWS; r++) {
+    const int64_t max_rows = c->quick ? 16 : MAX_ROWS;
+    for (int64_t r = 0; r < max_rows; r++) {
         matmul_args one = { .w = &w->m, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone + r * rows };
         k->matmul.run(&one, 0, panels, scratch);
     }
-    for (int64_t n = 1; n <= MAX_ROWS; n = c->quick && n > 5 ? n * 3 - 2 : n + 1) {
+    for (int64_t n = 1; n <= max_rows; n = c->quick && n > 5 ? n * 3 - 2 : n + 1) {
         matmul_args args = {
             .w = &w->m, .x = a.x.data, .x_stride = a.stride, .n_rows = n, .out = out, .out_stride = (size_t)rows
         };
@@ -401,7 +402,7 @@ static void check_type(check *c, const kernels *k, int type, int group, int scal
     if (group > unit) unit = group;
     if (unit < 4) unit = 1;
     for (size_t i = 0; i < sizeof n_weight_rows / sizeof *n_weight_rows; i += c->quick ? 3 : 1) {
-        int64_t cols = unit == 1 ? check_int(c, 1, 600) : unit * check_int(c, 1, (int)(1600 / unit));
+        int64_t cols = unit == 1 ? check_int(c, 1, 600) : unit * check_int(c, 1, (int)((c->quick ? 800 : 1600) / unit));
         size_t  pad = i % 3 == 2 ? (size_t)check_int(c, 0, 40) : 0;
         weights w = weights_make(c, type, n_weight_rows[i], cols, 0, pad, group, scale_type);
         err     e;
