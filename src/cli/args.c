@@ -88,7 +88,7 @@ static int take_option(cli_args *a, int argc, char **argv, int *i) {
 int cli_run_command(const cli_command *c, const char *program, int argc, char **argv) {
     cli_args a = { .command = c, .program = program };
     int      rc = CLI_OK;
-    bool     options_over = false;
+    bool     options_over = c->max_args == CLI_SUBCOMMANDS;
     a.positional = calloc((size_t)argc + 1, sizeof *a.positional);
     if (!a.positional) return CLI_FAILED;
     for (int i = 0; i < argc && rc == CLI_OK; i++) {
@@ -115,6 +115,23 @@ int cli_run_command(const cli_command *c, const char *program, int argc, char **
         rc = CLI_FAILED;
     }
     return rc;
+}
+
+int cli_run_subcommand(const cli_args *a, const cli_command *const *list) {
+    const char *name = cli_arg(a, 0);
+    char        program[128];
+    if (!name) return cli_usage_error(a, "an argument is missing");
+    snprintf(program, sizeof program, "%s %s", a->program, a->command->name);
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        printf("usage: %s COMMAND [arguments]\n\n%s\n\ncommands:\n", program, a->command->summary);
+        for (; *list; list++) printf("  %-12s %s\n", (*list)->name, (*list)->summary);
+        return CLI_OK;
+    }
+    for (; *list; list++) {
+        if (strcmp((*list)->name, name) == 0)
+            return cli_run_command(*list, program, a->n_positional - 1, a->positional + 1);
+    }
+    return cli_usage_error(a, "no command '%s'", name);
 }
 
 int cli_count(const cli_args *a) { return a->n_positional; }

@@ -29,12 +29,15 @@ typedef struct cli_option {
 
 typedef struct cli_args cli_args;
 
+/* As max_args: the first argument names a sub-command; `run` hands everything on with cli_run_subcommand. */
+enum { CLI_SUBCOMMANDS = -2 };
+
 typedef struct cli_command {
     const char       *name;
     const char       *usage; /* "MODEL [--json]" */
     const char       *summary;
     const cli_option *options;
-    int               min_args, max_args; /* positional arguments; max -1: any number */
+    int               min_args, max_args; /* positional arguments; max -1: any number, or CLI_SUBCOMMANDS */
     int (*run)(const cli_args *args);
 } cli_command;
 
@@ -59,5 +62,8 @@ extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cm
 
 /* Runs argv against one command: used by main and by commands with sub-commands. */
 int cli_run_command(const cli_command *c, const char *program, int argc, char **argv);
+
+/* Runs the sub-command that the first argument names, or prints the list for --help. The list ends with a NULL. */
+int cli_run_subcommand(const cli_args *a, const cli_command *const *list);
 
 #endif

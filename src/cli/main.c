@@ -8,6 +8,7 @@
 
 const cli_command *const cli_commands[] = {
     &cli_cmd_show,
+    &cli_cmd_debug,
     &cli_cmd_version,
     &cli_cmd_tokenize,
     &cli_cmd_detokenize,
