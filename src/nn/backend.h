@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend interface: lower a model's tape once, then run steps.
+ *
+ * open picks kernels, plans memory and refuses an op or type that it cannot run by name; there is no fallback. A step
+ * is begin (the batch is checked and its tables are built) and run over all ops; running a range of ops is what the
+ * side-by-side comparison uses. Nothing allocates between begin and the end of run. An executor is used by one thread.
+ */
+#ifndef NN_BACKEND_H
+#define NN_BACKEND_H
+
+#include "base/err.h"
+#include "nn/batch.h"
+#include "nn/model.h"
+#include "nn/plan.h"
+
+typedef struct nn_exec    nn_exec;
+typedef struct nn_backend nn_backend;
+
+typedef struct nn_exec_options {
+    nn_limits limits;
+    int       k_type, v_type; /* kv_type of pages */
+    int       n_threads;      /* 0: one per core */
+    bool      pin;
+    unsigned  cpu; /* instruction sets that may be used; those absent are dropped */
+} nn_exec_options;
+
+struct nn_backend {
+    const char *name;
+    int (*open)(nn_exec **out, const nn_model *m, const nn_exec_options *o, err *e);
+    void (*free)(nn_exec *x);
+    int (*begin)(nn_exec *x, const nn_batch *b, err *e); /* the batch is borrowed until run returns */
+    void (*run)(nn_exec *x, int op0, int op1);
+};
+
+/* Common part; a backend's own struct begins with it. */
+struct nn_exec {
+    const nn_backend *backend;
+    const nn_model   *model;
+    nn_exec_options   options;
+    nn_groups         groups;
+    nn_plan           plan;
+    uint8_t          *arena; /* activations, 64-byte aligned */
+    size_t            arena_bytes;
+    arena             mem;
+    nn_batch          batch;
+};
+
+int  nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_model *m, const nn_exec_options *o, err *e);
+void nn_exec_deinit(nn_exec *x);
+
+int          nn_exec_step(nn_exec *x, const nn_batch *b, err *e);
+float       *nn_exec_buf(nn_exec *x, nn_buf b);            /* rows of the current batch, width floats each */
+int64_t      nn_exec_rows(const nn_exec *x, nn_buf b);     /* rows of the current batch */
+const float *nn_exec_logits(nn_exec *x, int64_t *n_vocab); /* [n_out][n_vocab], until the next step */
+void         nn_exec_free(nn_exec *x);                     /* accepts NULL */
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checking a batch before a backend trusts it. */
+#include "nn/batch.h"
+
+static int check_pages(const nn_batch *b, const nn_limits *l, const nn_groups *g, int s, err *e) {
+    int32_t first = b->pos[b->q_start[s]], len = b->kv_len[s];
+    for (int k = 0; k < g->n; k++) {
+        int32_t lo = g->window[k] && first - g->window[k] + 1 > 0 ? first - g->window[k] + 1 : 0;
+        if (!g->window[k]) lo = 0;
+        if (!b->pages[k]) return err_set(e, ERR_ARG, "the batch has no page table for group %d", k);
+        for (int32_t p = lo / l->page_tokens; p <= (len - 1) / l->page_tokens; p++) {
+            int32_t page = b->pages[k][(size_t)s * (size_t)b->pages_stride + (size_t)p];
+            if (page < 0 || page >= l->n_pages)
+                return err_set(e, ERR_ARG, "sequence %d: page %d of group %d is %d; there are %d", s, p, k, page,
+                               l->n_pages);
+        }
+    }
+    return 0;
+}
+
+static int check_seq(const nn_batch *b, const nn_limits *l, const nn_groups *g, int s, err *e) {
+    int32_t r0 = b->q_start[s], r1 = b->q_start[s + 1];
+    if (r1 <= r0 || r1 > b->n_tok)
+        return err_set(e, ERR_ARG, "sequence %d has rows %d to %d of %d", s, r0, r1, b->n_tok);
+    for (int32_t t = r0; t < r1; t++) {
+        if (b->seq_of[t] != s)
+            return err_set(e, ERR_ARG, "row %d names sequence %d, but lies in %d", t, b->seq_of[t], s);
+        if (b->pos[t] < 0 || b->pos[t] != b->pos[r0] + (t - r0))
+            return err_set(e, ERR_ARG, "row %d has position %d", t, b->pos[t]);
+    }
+    if (b->kv_len[s] != b->pos[r1 - 1] + 1)
+        return err_set(e, ERR_ARG, "sequence %d: length %d does not follow its last position %d", s, b->kv_len[s],
+                       b->pos[r1 - 1]);
+    if ((b->kv_len[s] - 1) / l->page_tokens >= (b->pages_stride < l->max_pages ? b->pages_stride : l->max_pages))
+        return err_set(e, ERR_LIMIT, "sequence %d: %d positions are more than its page table holds", s, b->kv_len[s]);
+    if (l->n_slots && (b->state_slot[s] < 0 || b->state_slot[s] >= l->n_slots))
+        return err_set(e, ERR_ARG, "sequence %d: state slot %d of %d", s, b->state_slot[s], l->n_slots);
+    return check_pages(b, l, g, s, e);
+}
+
+int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, int n_vocab, err *e) {
+    int rc;
+    if (b->n_tok <= 0 || b->n_tok > l->max_tokens || b->n_seq <= 0 || b->n_seq > l->max_seqs || b->n_out < 0 ||
+        b->n_out > l->max_outputs)
+        return err_set(e, ERR_LIMIT, "a batch of %d tokens, %d sequences, %d outputs; at most %d, %d, %d fit", b->n_tok,
+                       b->n_seq, b->n_out, l->max_tokens, l->max_seqs, l->max_outputs);
+    if (b->n_axes > 1 || b->adapter || b->embd)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "adapters, supplied embeddings and several position axes are not supported yet");
+    if (b->q_start[0] != 0 || b->q_start[b->n_seq] != b->n_tok)
+        return err_set(e, ERR_ARG, "the sequences do not cover the batch");
+    for (int t = 0; t < b->n_tok; t++) {
+        if (b->token[t] < 0 || b->token[t] >= n_vocab)
+            return err_set(e, ERR_ARG, "row %d: token %d; the vocabulary has %d", t, b->token[t], n_vocab);
+    }
+    for (int s = 0; s < b->n_seq; s++) {
+        if ((rc = check_seq(b, l, g, s, e)) < 0) return rc;
+    }
+    for (int r = 0; r < b->n_out; r++) {
+        if (b->out_rows[r] < 0 || b->out_rows[r] >= b->n_tok)
+            return err_set(e, ERR_ARG, "output %d names row %d of %d", r, b->out_rows[r], b->n_tok);
+    }
+    return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the binder: names to tensors to matrices. */
+#ifndef NN_BIND_H
+#define NN_BIND_H
+
+#include "nn/model.h"
+#include "tensor/mat.h"
+
+struct nn_binder {
+    nn_model         *model;
+    const model_file *file; /* NULL: a sketch; everything that is not optional is noted, nothing is bound */
+    arena            *mem;
+    bool              gguf;
+    char              gguf_prefix[32], hf_prefix[64]; /* "" in bind_top */
+    int               root;                           /* which spelling of "model." this file uses; see bind.c */
+    err               error;
+    bool              failed;
+};
+
+/* One alternative of a name, with what stands behind it. */
+typedef struct bind_name {
+    char name[200]; /* complete, '*' still in it */
+    bool transposed;
+    int  part, parts; /* parts 0: the whole */
+    bool interleaved;
+} bind_name;
+
+/* What a tensor of the file turned out to be. */
+typedef struct bind_found {
+    const model_tensor *tensor;
+    char                module[256]; /* its name without the ending: companions hang on it */
+    char                ending;      /* 'w' ".weight", '=' the name itself, 'b' "_blocks" */
+} bind_found;
+
+void bind_fail(nn_binder *b, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Finds `name` (as it stands, with ".weight", with "_blocks"), under every spelling of the root. */
+bool bind_find(nn_binder *b, const char *name, bind_found *out);
+/* A companion: module + ending. */
+const model_tensor *bind_companion(nn_binder *b, const bind_found *f, const char *ending);
+
+/* The whole tensor as a matrix (n_experts set for 3-D ones); false after bind_fail. */
+bool bind_describe(nn_binder *b, const bind_found *f, tensor_mat *out);
+/* Rows first, first + step, ... of m; copies where a view cannot say it. */
+bool bind_take_rows(nn_binder *b, const char *name, tensor_mat *m, int64_t first, int64_t step, int64_t rows);
+/* A transposed copy; plain element types only. */
+bool bind_transpose(nn_binder *b, const char *name, tensor_mat *m);
+/* n values as f32. */
+const float *bind_floats(nn_binder *b, const model_tensor *t, int64_t *n);
+
+#endif

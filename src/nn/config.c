@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hyper-parameters: look-ups in GGUF metadata, config.json or given values; the dims that every family has. */
+#include "nn/config.h"
+
+#include "base/str.h"
+#include "tensor/types.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LAYERS = 4096, MAX_WIDTH = 1 << 24 };
+
+void nn_config_fail(nn_config *c, const char *fmt, ...) {
+    if (c->failed) return;
+    va_list ap;
+    char    text[400];
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    c->failed = true;
+    err_set(&c->error, ERR_FORMAT, "%s", text);
+}
+
+bool nn_config_gguf(const nn_config *c) { return !c->file || model_file_format(c->file) == MODEL_GGUF; }
+
+bool nn_config_arch(const nn_config *c, const char *name) { return strcmp(c->arch_name, name) == 0; }
+
+void *nn_config_alloc(nn_config *c, size_t count, size_t bytes) {
+    static max_align_t nothing[512]; /* what a failed allocation points at; nobody uses a failed config's values */
+    void              *p = arena_calloc(c->mem, count ? count : 1, bytes);
+    if (!p) {
+        if (!c->failed) err_set_nomem(&c->error);
+        c->failed = true;
+        return count * bytes <= sizeof nothing ? (void *)nothing : NULL;
+    }
+    return p;
+}
+
+/* --- finding a value -------------------------------------------------------------------------------------------- */
+
+typedef struct value {
+    const meta_value *meta;
+    const json_value *json;
+    const double     *set;
+} value;
+
+/* The next alternative of a '|' list; false at the end. */
+static bool next_name(const char **list, char *out, size_t out_bytes) {
+    const char *s = *list;
+    if (!s || !*s) return false;
+    size_t n = strcspn(s, "|");
+    if (n >= out_bytes) n = out_bytes - 1;
+    memcpy(out, s, n);
+    out[n] = '\0';
+    s += n;
+    *list = *s == '|' ? s + 1 : NULL;
+    return true;
+}
+
+static const json_value *walk_path(const json_value *v, char *path) {
+    while (v && path) {
+        char *dot = strchr(path, '.');
+        if (dot) *dot = '\0';
+        v = json_get(v, path);
+        path = dot ? dot + 1 : NULL;
+    }
+    return v && v->kind != JSON_K_NULL ? v : NULL;
+}
+
+static value find(const nn_config *c, const char *gguf, const char *hf) {
+    value v = { 0 };
+    char  name[192], full[256];
+    for (size_t i = 0; i < c->n_set; i++) {
+        const char *list = gguf;
+        while (next_name(&list, name, sizeof name)) {
+            if (strcmp(c->set[i].key, name) == 0) {
+                v.set = &c->set[i].value;
+                return v;
+            }
+        }
+    }
+    if (!c->file) return v;
+    if (nn_config_gguf(c)) {
+        while (next_name(&gguf, name, sizeof name)) {
+            snprintf(full, sizeof full, "%s.%s", c->arch_name, name);
+            v.meta = model_file_meta(c->file, full);
+            if (v.meta) return v;
+        }
+        return v;
+    }
+    while (next_name(&hf, name, sizeof name)) {
+        char copy[192];
+        memcpy(copy, name, sizeof copy);
+        if (c->text) v.json = walk_path(c->text, copy);
+        if (!v.json) v.json = walk_path(c->root, name);
+        if (v.json) return v;
+    }
+    return v;
+}
+
+static bool found(value v) { return v.meta || v.json || v.set; }
+
+static bool is_list(value v) { return (v.meta && v.meta->type == META_ARRAY) || json_is(v.json, JSON_K_ARRAY); }
+
+static int list_count(value v) {
+    size_t n = v.meta ? v.meta->count : json_count(v.json);
+    return n > INT32_MAX ? INT32_MAX : (int)n;
+}
+
+/* A number or bool as a double; index -1: the value itself. */
+static bool number(value v, int index, double *out) {
+    bool b;
+    if (v.set) {
+        *out = *v.set;
+        return true;
+    }
+    if (v.meta) {
+        int64_t i;
+        if (index >= 0) {
+            if (meta_at_bool(v.meta, (size_t)index, &b)) {
+                *out = b;
+                return true;
+            }
+            if (meta_at_int(v.meta, (size_t)index, &i)) {
+                *out = (double)i;
+                return true;
+            }
+            return meta_at_real(v.meta, (size_t)index, out);
+        }
+        if (meta_real(v.meta, out)) return true;
+        if (!meta_bool(v.meta, &b)) return false;
+        *out = b;
+        return true;
+    }
+    const json_value *j = index >= 0 ? json_at(v.json, (size_t)index) : v.json;
+    if (json_real(j, out)) return true;
+    if (!json_is(j, JSON_K_BOOL)) return false;
+    *out = json_bool(j, false);
+    return true;
+}
+
+static const char *key_shown(const nn_config *c, const char *gguf, const char *hf) {
+    const char *k = nn_config_gguf(c) ? gguf : hf;
+    return k ? k : gguf ? gguf : hf ? hf : "?";
+}
+
+/* --- notes ------------------------------------------------------------------------------------------------------ */
+
+static nn_config_note *note(nn_config *c, const char *gguf, char type) {
+    if (!gguf) return NULL;
+    size_t          n = strcspn(gguf, "|");
+    nn_config_note *m;
+    for (m = c->notes; m; m = m->next) {
+        if (strlen(m->key) == n && memcmp(m->key, gguf, n) == 0) break;
+    }
+    if (!m) {
+        char *key = arena_strndup(c->mem, gguf, n);
+        m = arena_calloc(c->mem, 1, sizeof *m);
+        if (!m || !key) return NULL;
+        m->key = key;
+        m->next = c->notes;
+        c->notes = m;
+    }
+    m->type = type;
+    return m;
+}
+
+static void note_number(nn_config *c, const char *gguf, char type, double x) {
+    nn_config_note *m = note(c, gguf, type);
+    if (m) m->value = x;
+}
+
+void nn_config_note_real(nn_config *c, const char *key, double x) { note_number(c, key, 'f', x); }
+
+void nn_config_derived(nn_config *c, const char *gguf, double x) { note_number(c, gguf, 'f', x); }
+
+void nn_config_note_int(nn_config *c, const char *key, int64_t x) { note_number(c, key, 'i', (double)x); }
+
+void nn_config_note_text(nn_config *c, const char *key, const char *text) {
+    nn_config_note *m = note(c, key, 's');
+    if (m) m->text = text;
+}
+
+void nn_config_note_tensor(nn_config *c, const char *name, const float *data, int n) {
+    nn_config_note *m = note(c, name, 't');
+    if (!m) return;
+    m->reals = data;
+    m->n_list = n;
+}
+
+/* --- look-ups --------------------------------------------------------------------------------------------------- */
+
+static double get_number(nn_config *c, const char *gguf, const char *hf, char type, double dflt) {
+    double x = dflt;
+    value  v = find(c, gguf, hf);
+    if (c->failed) return dflt == NN_REQUIRED ? 0 : dflt;
+    if (!found(v)) {
+        if (dflt == NN_REQUIRED) {
+            nn_config_fail(c, "%s lacks the field \"%s\"", nn_config_gguf(c) ? "the metadata" : "config.json",
+                           key_shown(c, gguf, hf));
+            return 0;
+        }
+    } else {
+        if (is_list(v) ? !number(v, 0, &x) : !number(v, -1, &x)) {
+            nn_config_fail(c, "the field \"%s\" is not a number", key_shown(c, gguf, hf));
+            return 0;
+        }
+        if (type == 'i' && (x != floor(x) || fabs(x) > 1e15)) {
+            nn_config_fail(c, "the field \"%s\" is %g, not a whole number in range", key_shown(c, gguf, hf), x);
+            return 0;
+        }
+        if (type == 'f' && !isfinite(x)) {
+            nn_config_fail(c, "the field \"%s\" is not finite", key_shown(c, gguf, hf));
+            return 0;
+        }
+        note_number(c, gguf, type, x);
+    }
+    return x;
+}
+
+int64_t nn_config_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt) {
+    return (int64_t)get_number(c, gguf, hf, 'i', (double)dflt);
+}
+
+double nn_config_real(nn_config *c, const char *gguf, const char *hf, double dflt) {
+    return get_number(c, gguf, hf, 'f', dflt);
+}
+
+bool nn_config_bool(nn_config *c, const char *gguf, const char *hf, bool dflt) {
+    return get_number(c, gguf, hf, 'b', dflt) != 0;
+}
+
+bool nn_config_has(nn_config *c, const char *gguf, const char *hf) { return found(find(c, gguf, hf)); }
+
+int nn_config_count(nn_config *c, const char *gguf, const char *hf) {
+    value v = find(c, gguf, hf);
+    return is_list(v) ? list_count(v) : 0;
+}
+
+const char *nn_config_text(nn_config *c, const char *gguf, const char *hf) {
+    value       v = find(c, gguf, hf);
+    const char *text = NULL;
+    view        s;
+    if (v.meta && meta_string(v.meta, &s)) text = arena_strndup(c->mem, s.data, s.len);
+    if (v.json) text = json_string(v.json);
+    if (text) nn_config_note_text(c, gguf, text);
+    return text;
+}
+
+bool nn_config_is(nn_config *c, const char *gguf, const char *hf, const char *text, bool dflt) {
+    const char *s = nn_config_text(c, gguf, hf);
+    return s ? strcmp(s, text) == 0 : dflt;
+}
+
+const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int *n) {
+    value v = find(c, gguf, hf);
+    *n = 0;
+    if (!is_list(v)) return NULL;
+    int    count = list_count(v);
+    float *out = count > 0 && count <= MAX_WIDTH ? arena_calloc(c->mem, (size_t)count, sizeof *out) : NULL;
+    for (int i = 0; out && i < count; i++) {
+        double x;
+        if (!number(v, i, &x) || !isfinite(x)) {
+            nn_config_fail(c, "the field \"%s\" has an entry that is not a number", key_shown(c, gguf, hf));
+            return NULL;
+        }
+        out[i] = (float)x;
+    }
+    if (out) *n = count;
+    return out;
+}
+
+const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, int dflt) {
+    int  *out = nn_config_alloc(c, (size_t)c->n_layer, sizeof *out);
+    value v = find(c, gguf, hf);
+    for (int i = 0; i < c->n_layer && !c->failed; i++) {
+        double x = dflt;
+        bool   ok = !found(v) || (is_list(v) ? number(v, i, &x) : number(v, -1, &x));
+        if (!ok || x != floor(x) || fabs(x) > 2e9)
+            nn_config_fail(c, "the field \"%s\" has no whole number for layer %d", key_shown(c, gguf, hf), i);
+        else
+            out[i] = (int)x;
+    }
+    nn_config_note *m = found(v) && !c->failed ? note(c, gguf, is_list(v) ? 'I' : 'i') : NULL;
+    if (m) {
+        m->list = out;
+        m->n_list = c->n_layer;
+        m->value = c->n_layer ? out[0] : dflt;
+    }
+    return out;
+}
+
+const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, const char *text, int every) {
+    int   *out = nn_config_alloc(c, (size_t)c->n_layer, sizeof *out);
+    value  v = find(c, gguf, hf);
+    double x;
+    if (found(v) && !is_list(v) && number(v, -1, &x)) every = x >= 0 && x < MAX_LAYERS ? (int)x : 0;
+    for (int i = 0; i < c->n_layer && !c->failed; i++) {
+        const char *s = is_list(v) ? json_string(json_at(v.json, (size_t)i)) : NULL;
+        if (s)
+            out[i] = strcmp(s, text) == 0;
+        else if (!is_list(v))
+            out[i] = every ? (i + 1) % every != 0 : 0;
+        else if (number(v, i, &x))
+            out[i] = x != 0;
+        else
+            nn_config_fail(c, "the field \"%s\" has no entry for layer %d", key_shown(c, gguf, hf), i);
+    }
+    nn_config_note *m = !c->failed ? note(c, gguf, 'B') : NULL;
+    if (m) {
+        m->list = out;
+        m->n_list = c->n_layer;
+    }
+    return out;
+}
+
+const float *nn_config_tensor(nn_config *c, const char *name, int64_t n) {
+    const model_tensor *t = c->file ? model_file_tensor(c->file, name) : NULL;
+    if (!t) return NULL;
+    if (t->type != TENSOR_F32 || t->dims[0] != n || t->bytes != (size_t)n * 4) {
+        nn_config_fail(c, "tensor %s: expected %lld values of type F32", name, (long long)n);
+        return NULL;
+    }
+    float *out = arena_alloc(c->mem, t->bytes);
+    if (out) memcpy(out, t->data, t->bytes);
+    return out;
+}
+
+/* --- dims and tables -------------------------------------------------------------------------------------------- */
+
+static void read_keys(nn_config *c, const nn_key *keys, void *hp) {
+    for (const nn_key *k = keys; k && k->type && !c->failed; k++) {
+        double x = get_number(c, k->gguf, k->hf, k->type, k->dflt);
+        char  *at = (char *)hp + k->offset;
+        if (k->type == 'i') {
+            int i = fabs(x) <= 2147483647.0 ? (int)x : 0;
+            if (fabs(x) > 2147483647.0)
+                nn_config_fail(c, "the field \"%s\" is %g: too large", key_shown(c, k->gguf, k->hf), x);
+            memcpy(at, &i, sizeof i);
+        } else if (k->type == 'f') {
+            float f = (float)x;
+            memcpy(at, &f, sizeof f);
+        } else {
+            bool b = x != 0;
+            memcpy(at, &b, sizeof b);
+        }
+    }
+}
+
+#define DIM(field, type, gguf, hf, dflt)                                                                               \
+    { offsetof(nn_dims, field), type, gguf, hf, dflt }
+static const nn_key dim_keys[] = {
+    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers", NN_REQUIRED),
+    DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model", NN_REQUIRED),
+    DIM(context, 'i', "context_length", "max_position_embeddings|n_positions|max_seq_len|seq_length", 0),
+    { 0 },
+};
+static const nn_key head_keys[] = {
+    DIM(n_head, 'i', "attention.head_count", "num_attention_heads|n_head", NN_REQUIRED),
+    { 0 },
+};
+static const nn_key kv_keys[] = {
+    DIM(n_kv, 'i', "attention.head_count_kv", "num_key_value_heads", 0),
+    DIM(head_dim, 'i', "attention.key_length", "head_dim", 0),
+    { 0 },
+};
+static const nn_key ff_keys[] = {
+    DIM(n_ff, 'i', "feed_forward_length", "intermediate_size|n_inner|ffn_dim|block_ff_dim", NN_REQUIRED),
+    { 0 },
+};
+static const nn_key eps_keys[] = {
+    DIM(eps, 'f', "attention.layer_norm_rms_epsilon|attention.layer_norm_epsilon",
+        "rms_norm_eps|layer_norm_eps|layer_norm_epsilon|norm_epsilon|norm_eps", NN_REQUIRED),
+    { 0 },
+};
+
+static int read_vocab(nn_config *c) {
+    if (c->file && nn_config_gguf(c)) {
+        const meta_value *tokens = model_file_meta(c->file, "tokenizer.ggml.tokens");
+        if (tokens && tokens->type == META_ARRAY && tokens->count <= MAX_WIDTH) return (int)tokens->count;
+    }
+    return (int)get_number(c, "vocab_size", "vocab_size", 'i', NN_REQUIRED);
+}
+
+static void check_dims(nn_config *c, const nn_dims *d, unsigned lacks) {
+    const struct {
+        const char *name;
+        int         v, max;
+        unsigned    unless;
+    } rows[] = {
+        { "number of layers", d->n_layer, MAX_LAYERS, 0 },   { "embedding length", d->n_embd, MAX_WIDTH, 0 },
+        { "vocabulary size", d->n_vocab, MAX_WIDTH, 0 },     { "number of heads", d->n_head, 65536, NN_LACKS_HEADS },
+        { "head size", d->head_dim, 65536, NN_LACKS_HEADS }, { "feed-forward length", d->n_ff, MAX_WIDTH, NN_LACKS_FF },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!(lacks & rows[i].unless) && (rows[i].v <= 0 || rows[i].v > rows[i].max))
+            nn_config_fail(c, "the %s is %d; it must lie between 1 and %d", rows[i].name, rows[i].v, rows[i].max);
+    }
+    if (lacks & NN_LACKS_HEADS) return;
+    if (d->n_kv < 0 || d->n_kv > d->n_head || (d->n_kv && d->n_head % d->n_kv))
+        nn_config_fail(c, "%d attention heads cannot share %d key heads", d->n_head, d->n_kv);
+}
+
+int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
+    nn_dims *d = hp;
+    c->arch = arch;
+    read_keys(c, dim_keys, d);
+    if (!c->failed && (d->n_layer <= 0 || d->n_layer > MAX_LAYERS))
+        nn_config_fail(c, "the number of layers is %d; it must lie between 1 and %d", d->n_layer, MAX_LAYERS);
+    c->n_layer = c->failed ? 0 : d->n_layer;
+    if (!c->failed) d->n_vocab = read_vocab(c);
+    if (!(arch->lacks & NN_LACKS_HEADS)) {
+        read_keys(c, head_keys, d);
+        read_keys(c, kv_keys, d);
+        if (d->n_kv == 0 && !is_list(find(c, kv_keys[0].gguf, kv_keys[0].hf))) d->n_kv = d->n_head;
+        if (d->head_dim == 0 && d->n_head > 0) d->head_dim = d->n_embd / d->n_head;
+    }
+    if (!(arch->lacks & NN_LACKS_FF)) read_keys(c, ff_keys, d);
+    if (!(arch->lacks & NN_LACKS_EPS)) read_keys(c, eps_keys, d);
+    read_keys(c, arch->keys, hp);
+    if (!c->failed) check_dims(c, d, arch->lacks);
+    if (!c->failed && arch->setup) arch->setup(c, hp);
+    if (!c->failed) return 0;
+    if (e) *e = c->error;
+    return c->error.code;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading hyper-parameters, behind the nn_config_* calls of nn.h.
+ *
+ * Values come from GGUF metadata (keys get the architecture's name in front), from config.json (text_config first, then
+ * the top level), or, without a file, from `set` values alone: that is how synthetic models are made. Every look-up
+ * that has a GGUF key is also noted, so that a model read from one kind of file can be written as GGUF with the same
+ * values.
+ */
+#ifndef NN_CONFIG_H
+#define NN_CONFIG_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "formats/model_file.h"
+#include "nn/nn.h"
+
+typedef struct nn_config_set {
+    const char *key; /* GGUF key without the architecture */
+    double      value;
+} nn_config_set;
+
+/* A value that was looked up: one number, a list of them, or a text. */
+typedef struct nn_config_note {
+    const char            *key;  /* without the architecture */
+    char                   type; /* 'i' 'f' 'b' 's'; 'I' 'B' for a list; 't' for a tensor of that full name */
+    double                 value;
+    const char            *text;
+    const int             *list;
+    const float           *reals;
+    int                    n_list;
+    struct nn_config_note *next;
+} nn_config_note;
+
+struct nn_config {
+    arena               *mem;
+    const model_file    *file; /* NULL: synthetic */
+    const json_value    *root, *text;
+    const char          *arch_name; /* prefix of GGUF keys */
+    const nn_arch       *arch;
+    const nn_config_set *set;
+    size_t               n_set;
+    int                  n_layer;
+    int                  rope_context; /* the length that dynamic and long rotary rules assume; 0: the trained one */
+    nn_config_note      *notes;
+    err                  error;
+    bool                 failed;
+};
+
+/* Fills hp: dims, the family's keys, setup(). */
+int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e);
+
+/* A list of numbers, NULL when the file has none there. */
+const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int *n);
+/* A text; NULL when absent. */
+const char *nn_config_text(nn_config *c, const char *gguf, const char *hf);
+/* Notes a value that belongs into a GGUF file without having been looked up. */
+void nn_config_note_real(nn_config *c, const char *key, double value);
+void nn_config_note_int(nn_config *c, const char *key, int64_t value);
+void nn_config_note_text(nn_config *c, const char *key, const char *text);
+void nn_config_note_tensor(nn_config *c, const char *name, const float *data, int n);
+/* Rotary factors that a GGUF file keeps in a tensor: name of the tensor and n values. */
+const float *nn_config_tensor(nn_config *c, const char *name, int64_t n);
+
+#endif

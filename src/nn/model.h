@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model in memory: a family, its hyper-parameters, its tensors (still in the mapped file) and its tape.
+ *
+ * The model borrows the file: it must stay open as long as the model lives.
+ */
+#ifndef NN_MODEL_H
+#define NN_MODEL_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "formats/model_file.h"
+#include "nn/config.h"
+#include "nn/nn.h"
+#include "nn/tape.h"
+
+typedef struct nn_model_options {
+    int rope_context; /* the length that dynamic and long rotary rules assume; 0: the trained one */
+} nn_model_options;
+
+/* A tensor, or a part of one, as GGUF would name it: collected while binding, for writing files. */
+typedef struct nn_wanted {
+    const char       *name; /* "blk.0.attn_q.weight" */
+    const nn_vec     *vec;  /* one of the two; both NULL when there is no file */
+    const nn_mat     *mat;
+    int64_t           cols, rows;  /* of this part; a vec has rows 0 */
+    int64_t           n_stack;     /* 0: a plain matrix or vec */
+    int64_t           first, step; /* row r of the part is row first + r * step of the tensor */
+    int64_t           total;       /* rows of the whole tensor */
+    bool              rotary;      /* rows are heads that GGUF permutes */
+    struct nn_wanted *next;        /* the one bound before */
+} nn_wanted;
+
+typedef struct nn_model {
+    const nn_arch    *arch;
+    const model_file *file;
+    const nn_dims    *dims;
+    nn_net            net;
+    nn_state         *state; /* [n_layer] */
+    nn_tape          *tape;
+    arena             mem;
+    nn_config         config;
+    nn_wanted        *wanted; /* newest first */
+} nn_model;
+
+/* The family for an architecture name; NULL when none of `archs` (NULL-terminated) has it. */
+const nn_arch *nn_arch_find(const nn_arch *const *archs, const char *name);
+
+/* Reads hyper-parameters, binds tensors, records the tape. On success the caller owns *out. */
+int  nn_model_open(nn_model **out, const model_file *file, const nn_arch *const *archs, const nn_model_options *o,
+                   err *e);
+void nn_model_free(nn_model *m);
+
+/* Without a file: collects what a model with these values would need. There is no tape and no data. */
+int nn_model_sketch(nn_model **out, const nn_arch *arch, const nn_config_set *set, size_t n_set, err *e);
+
+#endif

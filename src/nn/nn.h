@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a model family sees, and all it sees.
+ *
+ * A family is one file in src/models: it says which hyper-parameters it reads (a table), which tensors it needs (bind
+ * functions), what each layer remembers (state) and how a token passes through (forward). forward looks eager, but it
+ * is called once at load: every nn_* call appends an op to a tape that the backends run for each batch. A family never
+ * sees sequences, pages, threads, files or a backend; row counts are symbolic (tokens, or output rows after
+ * nn_outputs).
+ *
+ * Errors are sticky: the first one is kept with its sentence, later calls do nothing, and the loader reports it. So a
+ * family has no error paths of its own; it calls nn_config_fail for what only it can know to be wrong.
+ */
+#ifndef NN_NN_H
+#define NN_NN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct nn_config nn_config; /* the metadata of the model on disk */
+typedef struct nn_binder nn_binder; /* its tensors */
+typedef struct nn_tape   nn_tape;   /* the recording */
+typedef int              nn_buf;    /* an activation matrix of f32: rows are tokens, width is known */
+
+/* --- weights ---------------------------------------------------------------------------------------------------- */
+
+struct tensor_mat;
+
+/* A small tensor: norm weights, biases, sinks. f32 in memory whatever the file had. */
+typedef struct nn_vec {
+    const char  *name;
+    int64_t      n;
+    const float *data;
+} nn_vec;
+
+/* A matrix in the file's own layout, `rows` outputs by `cols` inputs; or a stack of them, one per expert or head. */
+typedef struct nn_mat {
+    const char              *name;
+    int64_t                  rows, cols;
+    int                      n_stack; /* 0: a plain matrix */
+    const struct tensor_mat *at;      /* [n_stack], or one */
+} nn_mat;
+
+typedef struct nn_linear {
+    const nn_mat *w; /* NULL: not bound */
+    const nn_vec *b; /* NULL: none; n_stack * rows long for a stack */
+} nn_linear;
+
+/* --- hyper-parameters ------------------------------------------------------------------------------------------- */
+
+/* What nearly every decoder has. It stands first in a family's struct and is read for it; see nn_dims in config.c. */
+typedef struct nn_dims {
+    int   n_layer, n_embd, n_vocab;
+    int   n_head, n_kv, head_dim, n_ff; /* n_kv and head_dim follow from the others where the file has none */
+    int   context;                      /* the longest sequence the model was made for; 0 where unknown */
+    float eps;
+} nn_dims;
+
+/*
+ * One row of a family's table. GGUF keys stand without the architecture ("attention.sliding_window"); config.json keys
+ * may be paths ("rope_parameters.beta"), looked up in text_config first. '|' separates alternatives, tried in order.
+ */
+typedef struct nn_key {
+    size_t      offset;
+    char        type; /* 'i' int, 'f' float, 'b' bool */
+    const char *gguf, *hf;
+    double      dflt;
+} nn_key;
+
+#define NN_REQUIRED (-1e300)
+#define NN_INT(field, gguf, hf, dflt)                                                                                  \
+    { offsetof(hparams, field), 'i', gguf, hf, dflt }
+#define NN_FLOAT(field, gguf, hf, dflt)                                                                                \
+    { offsetof(hparams, field), 'f', gguf, hf, dflt }
+#define NN_BOOL(field, gguf, hf, dflt)                                                                                 \
+    { offsetof(hparams, field), 'b', gguf, hf, dflt }
+
+/* Look-ups for setup(), with the same key syntax. A list that the file gives as one number has it at every index. */
+int64_t nn_config_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+double  nn_config_real(nn_config *c, const char *gguf, const char *hf, double dflt);
+bool    nn_config_bool(nn_config *c, const char *gguf, const char *hf, bool dflt);
+bool    nn_config_is(nn_config *c, const char *gguf, const char *hf, const char *text, bool dflt);
+bool    nn_config_has(nn_config *c, const char *gguf, const char *hf);
+int     nn_config_count(nn_config *c, const char *gguf, const char *hf); /* length of a list; 0: no list */
+
+/* An array of n_layer numbers (arena memory; never NULL), the entry dflt where the file says nothing. */
+const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, int dflt);
+/* The same from a list of names such as layer_types: 1 where the entry is `text`; a GGUF lists bools. A single number n
+ * in the file, or as the default, means that every n-th layer is 0 and the others 1 (0: all layers are 0). */
+const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, const char *text, int every);
+
+/* Notes a derived value under the key where a GGUF file keeps it. */
+void nn_config_derived(nn_config *c, const char *gguf, double value);
+
+void *nn_config_alloc(nn_config *c, size_t count, size_t bytes); /* zeroed; lives as long as the model */
+void  nn_config_fail(nn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool  nn_config_gguf(const nn_config *c);                   /* only for quirks of converters; say which one */
+bool  nn_config_arch(const nn_config *c, const char *name); /* the file calls its architecture so */
+
+/* --- rotary positions ------------------------------------------------------------------------------------------- */
+
+/* The rotation of one kind of layer. Read by nn_rope_read, which knows linear, dynamic NTK, YaRN, llama3, longrope and
+ * proportional scaling in all their spellings. */
+typedef struct nn_rope {
+    int          n_rot;       /* leading elements of a head that are rotated; 0: none (NoPE) */
+    bool         interleaved; /* pairs (0,1)(2,3)..., else (0,n/2)(1,n/2+1)... */
+    float        scale;       /* on cosine and sine: YaRN's attention factor */
+    const float *inv_freq;    /* [n_rot / 2] */
+} nn_rope;
+
+typedef struct nn_rope_want {
+    int         dim;         /* elements of a head that may rotate, before any partial factor; 0: head_dim */
+    double      base;        /* where the file names none; 0: 10000 */
+    double      partial;     /* default partial rotary factor; 0: 1 */
+    bool        interleaved; /* as Hugging Face stores the family */
+    const char *layer_type;  /* a member of rope_parameters ("sliding_attention"); NULL: the plain one */
+    const char *gguf_base;   /* NULL: "rope.freq_base" */
+    const char *hf_base;     /* an older name of this base ("rope_local_base_freq"); NULL: "rope_theta" */
+    const char *gguf_dim;    /* NULL: "rope.dimension_count" */
+    bool        unscaled;    /* the scaling rules do not apply to this kind of layer */
+    bool        untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
+    bool        mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
+} nn_rope_want;
+
+nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
+/* YaRN's 0.1 * mscale_all_dim * ln(factor) + 1, else 1. DeepSeek's attention scale takes its square. */
+double nn_rope_yarn_mscale(nn_config *c);
+
+/* --- tensors ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Names. In bind_layer they are relative to the layer ("attn_q" is blk.3.attn_q.weight, "self_attn.q_proj" is
+ * model.layers.3.self_attn.q_proj.weight), in bind_top absolute. A name is tried as it stands, then with ".weight". '|'
+ * separates alternatives. '*' stands for the expert's number. Behind a name may follow
+ *     ^      the file stores inputs by outputs: transpose
+ *     #a/n   the a-th of n equal parts of the rows          (fused gate_up: "gate_up_proj#0/2")
+ *     #a%n   every n-th row, from the a-th                  (interleaved gate_up)
+ * NULL as a name: that kind of file has no such tensor.
+ */
+enum {
+    NN_OPTIONAL = 1,  /* leave *out empty when the file has no such tensor */
+    NN_PLUS_ONE = 2,  /* Hugging Face stores w - 1 (GGUF stores w) */
+    NN_NEG_EXP = 4,   /* Hugging Face stores log(-w) (GGUF stores w) */
+    NN_ROTARY = 8,    /* rows are rotated heads: GGUF permutes them where the family says permuted_qk */
+    NN_NO_BIAS = 16,  /* a bias in the file is an error rather than used */
+    NN_AT_LEAST = 32, /* the file may have more rows (padded vocabularies) */
+    NN_HEADS_T = 64,  /* nn_bind_stack from one matrix whose parts must be transposed (MLA's key half) */
+};
+
+void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t n, unsigned flags);
+void nn_bind_mat(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int64_t in, int64_t rows,
+                 unsigned flags);
+/* A matrix and, where the file has one, its bias. */
+void nn_bind_linear(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows,
+                    unsigned flags);
+/* `rows` rows from `first` on of a matrix with `total` rows: fused projections. */
+void nn_bind_rows(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows,
+                  int64_t first, int64_t total, unsigned flags);
+/* One matrix per expert, stacked or one tensor each. */
+void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int n_expert, int64_t in,
+                     int64_t rows, unsigned flags);
+/* One matrix per head. GGUF has them stacked; Hugging Face (and old GGUF files) as one matrix with `stride` rows per
+ * head, of which this takes `rows` from `first` on (with NN_HEADS_T it takes `in` rows and transposes them). */
+void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int n_head, int64_t in,
+                   int64_t rows, int64_t first, int64_t stride, unsigned flags);
+bool nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
+
+/* --- what a layer remembers ------------------------------------------------------------------------------------- */
+
+typedef enum nn_state_kind {
+    NN_STATE_NONE,
+    NN_STATE_PAGED_KV,     /* keys and values of every position, in pages */
+    NN_STATE_PAGED_LATENT, /* MLA: one latent and one rotated key per position */
+    NN_STATE_WINDOW,       /* keys and values of the last `window` positions; older pages are freed */
+} nn_state_kind;
+
+/* A layer may remember positions, a fixed block, both or nothing (a layer that reads another one's keys). */
+typedef struct nn_state {
+    nn_state_kind kind;
+    int           n_kv, dim_k, dim_v; /* LATENT: dim_k is the latent's width, dim_v the rotated key's */
+    int           window;
+    int           conv_channels, conv_kernel;      /* FIXED: the last conv_kernel - 1 inputs of a short convolution */
+    int           rec_heads, rec_dim_k, rec_dim_v; /* FIXED: a recurrent matrix per head */
+} nn_state;
+
+/* Keys and values of all positions, or of the last `window` where that is not 0. */
+static inline nn_state nn_state_kv(int n_kv, int dim, int window) {
+    return (nn_state){
+        .kind = window ? NN_STATE_WINDOW : NN_STATE_PAGED_KV, .n_kv = n_kv, .dim_k = dim, .dim_v = dim, .window = window
+    };
+}
+
+/* --- ops -------------------------------------------------------------------------------------------------------- */
+
+typedef enum nn_act_kind {
+    NN_ACT_NONE,
+    NN_ACT_SILU,
+    NN_ACT_GELU,
+    NN_ACT_GELU_TANH,
+    NN_ACT_RELU,
+    NN_ACT_RELU2,
+    NN_ACT_SIGMOID,
+    NN_ACT_SOFTPLUS,
+    NN_ACT_TANH
+} nn_act_kind;
+
+/* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit > 0 selects that. */
+typedef struct nn_glu_spec {
+    nn_act_kind act;
+    float       limit, alpha; /* min(g, limit) * sigmoid(alpha * g) * (clamp(up, limit) + 1) */
+} nn_glu_spec;
+
+typedef struct nn_attn_spec {
+    int           n_head, n_kv, dim_k, dim_v; /* dim_v 0: dim_k */
+    int           window;                     /* 0: all positions; else this many, itself included */
+    float         scale, softcap;             /* softcap 0: none */
+    const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
+} nn_attn_spec;
+
+typedef enum nn_score { NN_SCORE_SOFTMAX, NN_SCORE_SIGMOID } nn_score;
+
+typedef struct nn_moe_spec {
+    nn_linear     router, gate, up, down;
+    int           n_expert, n_used;
+    nn_score      score;
+    const nn_vec *bias;               /* added to the scores for the choice, not for the weight */
+    int           n_group, top_group; /* choose within the best groups; a group scores as its best two (0: no groups) */
+    bool          renorm;             /* weights of the chosen sum to one */
+    float         renorm_eps;
+    float         scale;        /* on the weights; 0: 1 */
+    const nn_vec *expert_scale; /* per expert, on the weights */
+    nn_glu_spec   glu;
+    nn_buf        router_in; /* NN_SAME: the experts' input */
+} nn_moe_spec;
+enum { NN_SAME = 0 };
+
+/* Gated delta rule. g is one decay per head, or one per key channel (KDA). */
+typedef struct nn_delta_spec {
+    int   heads_k, heads_v, dim_k, dim_v;
+    float scale;   /* on q */
+    bool  k_tiled; /* value head h uses key head h % heads_k, else h / (heads_v / heads_k) */
+} nn_delta_spec;
+
+typedef struct nn_ssm_spec {
+    int           n_head, dim, n_group, n_state;
+    const nn_vec *a, *d, *dt_bias;
+    float         dt_min, dt_max; /* limits of softplus(dt + bias); dt_max 0: none */
+} nn_ssm_spec;
+
+/* Rows of the embedding table, times scale (0: 1). nn_embed_positions adds the table's row pos + offset. */
+nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale);
+void   nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset);
+
+/* Norms over the whole row, or over each group of w->n elements (heads). w NULL: no weight; then `group` says the size.
+ */
+nn_buf nn_rms_norm(nn_tape *t, nn_buf x, const nn_vec *w, float eps);
+nn_buf nn_layer_norm(nn_tape *t, nn_buf x, const nn_vec *w, const nn_vec *b, float eps);
+nn_buf nn_rms_norm_groups(nn_tape *t, nn_buf x, int group, const nn_vec *w,
+                          float eps); /* w as wide as x, group, or NULL */
+nn_buf nn_layer_norm_groups(nn_tape *t, nn_buf x, int group, const nn_vec *w, const nn_vec *b, float eps);
+nn_buf nn_l2_norm(nn_tape *t, nn_buf x, int group, float eps);
+
+nn_buf nn_project(nn_tape *t, nn_buf x, nn_linear w);                 /* W x + b */
+void   nn_project_add(nn_tape *t, nn_buf acc, nn_buf x, nn_linear w); /* acc += W x + b */
+nn_buf nn_project_heads(nn_tape *t, nn_buf x, const nn_mat *w);       /* head h of x through matrix h of the stack */
+
+void nn_rope_apply(nn_tape *t, nn_buf x, int head_dim, const nn_rope *r); /* the head's first n_rot elements */
+void nn_rope_apply_at(nn_tape *t, nn_buf x, int head_dim, int offset, const nn_rope *r); /* from offset on */
+void nn_scale_by_position(nn_tape *t, nn_buf x, float beta,
+                          int period); /* x *= 1 + beta * ln(1 + floor(pos / period)) */
+
+void   nn_kv_store(nn_tape *t, int layer, nn_buf k, nn_buf v);
+nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a); /* causal, over what `layer` has stored */
+/* MLA in its absorbed form: q is [head][latent], its rotated part [head][rope]; the result is [head][latent]. */
+void   nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope);
+nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale);
+
+nn_buf nn_glu(nn_tape *t, nn_buf x, nn_linear gate, nn_linear up, nn_act_kind act); /* act(gate x) * up x */
+nn_buf nn_moe(nn_tape *t, nn_buf x, nn_moe_spec m);
+
+void   nn_act(nn_tape *t, nn_buf x, nn_act_kind act);
+void   nn_add(nn_tape *t, nn_buf acc, nn_buf x);
+void   nn_add_scaled(nn_tape *t, nn_buf acc, nn_buf x, float scale); /* acc += scale * x */
+void   nn_scale(nn_tape *t, nn_buf x, float scale);
+void   nn_gate(nn_tape *t, nn_buf x, nn_buf g,
+               nn_act_kind act); /* x *= act(g); g may have one element per equal part of x */
+nn_buf nn_take(nn_tape *t, nn_buf x, int offset, int width);                 /* columns */
+nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int width); /* columns of every group, side by side */
+nn_buf nn_copy(nn_tape *t, nn_buf x);
+
+/* Causal depthwise convolution over time; w is [channels][kernel]. channel0: where in the layer's conv state it begins.
+ */
+nn_buf nn_conv(nn_tape *t, int layer, nn_buf x, const nn_vec *w, const nn_vec *bias, int kernel, int channel0,
+               nn_act_kind act);
+void   nn_decay(nn_tape *t, nn_buf x, const nn_vec *a, const nn_vec *dt_bias); /* x = a * softplus(x + dt_bias) */
+nn_buf nn_delta(nn_tape *t, int layer, nn_buf q, nn_buf k, nn_buf v, nn_buf g, nn_buf beta, nn_delta_spec s);
+nn_buf nn_ssm(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn_ssm_spec s);
+
+nn_buf nn_outputs(nn_tape *t, nn_buf x); /* the rows whose logits are wanted */
+void   nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap); /* last; scale 0: 1 */
+
+/* --- a family --------------------------------------------------------------------------------------------------- */
+
+/* What forward gets. The pointers are the family's own structs. */
+typedef struct nn_net {
+    const void *hp, *top, *layers;
+} nn_net;
+
+enum { NN_LACKS_HEADS = 1, NN_LACKS_FF = 2, NN_LACKS_EPS = 4 };
+
+typedef struct nn_arch {
+    const char *const *names;     /* general.architecture and model_type values, the GGUF name first; NULL ends */
+    const char        *hf_layers; /* NULL: "model.layers." */
+    size_t             hp_size, top_size, layer_size;
+    const nn_key      *keys;
+    unsigned           lacks;              /* dims that this family does not have */
+    bool               permuted_qk;        /* GGUF files store q and k rows permuted for interleaved rotation */
+    void (*setup)(nn_config *c, void *hp); /* may be NULL: checks, derived values, rotary frequencies */
+    void (*bind_top)(nn_binder *b, void *top, const void *hp);
+    void (*bind_layer)(nn_binder *b, void *layer, const void *hp, int i);
+    nn_state (*state)(const void *hp, int i);
+    void (*forward)(nn_tape *t, const nn_net *net);
+} nn_arch;
+
+/* The usual fields, for a file that names its parts as this header does. */
+#define NN_FAMILY                                                                                                      \
+    .hp_size = sizeof(hparams), .top_size = sizeof(top), .layer_size = sizeof(layer), .keys = keys, .setup = setup,    \
+    .bind_top = bind_top, .bind_layer = bind_layer, .state = state, .forward = forward
+
+/* What stands outside the layers of most families. */
+typedef struct nn_ends {
+    const nn_mat *embd;
+    const nn_vec *norm;
+    nn_linear     head;
+} nn_ends;
+
+void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags);
+/* The head: "output" / "lm_head", or the embedding where the model ties them. */
+void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, int64_t n_vocab);
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tape as text, one op per line, for people and for bug reports. */
+#include "nn/tape.h"
+#include "tensor/mat.h"
+
+static const char *const names[NN_OP_KINDS] = {
+    [NN_OP_EMBED] = "embed",
+    [NN_OP_EMBED_POS] = "embed_pos",
+    [NN_OP_NORM] = "norm",
+    [NN_OP_LINEAR] = "linear",
+    [NN_OP_HEAD_LINEAR] = "head_linear",
+    [NN_OP_ROPE] = "rope",
+    [NN_OP_POS_SCALE] = "pos_scale",
+    [NN_OP_KV_STORE] = "kv_store",
+    [NN_OP_ATTN] = "attention",
+    [NN_OP_LATENT_STORE] = "latent_store",
+    [NN_OP_LATENT_ATTN] = "latent_attention",
+    [NN_OP_GLU] = "glu",
+    [NN_OP_ACT] = "act",
+    [NN_OP_ADD] = "add",
+    [NN_OP_SCALE] = "scale",
+    [NN_OP_GATE] = "gate",
+    [NN_OP_TAKE] = "take",
+    [NN_OP_ROUTE] = "route",
+    [NN_OP_EXPERTS] = "experts",
+    [NN_OP_COMBINE] = "combine",
+    [NN_OP_CONV] = "conv",
+    [NN_OP_DECAY] = "decay",
+    [NN_OP_DELTA] = "delta",
+    [NN_OP_SSM] = "ssm",
+    [NN_OP_OUTPUTS] = "outputs",
+    [NN_OP_SOFTCAP] = "softcap",
+};
+
+static const char *const acts[] = {
+    "none", "silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid", "softplus", "tanh"
+};
+
+const char *nn_op_name(nn_op_kind kind) { return names[kind]; }
+
+static void put_buf(const nn_tape *t, nn_buf b, str *out) {
+    const nn_buf_info *i = &t->bufs[b];
+    str_printf(out, "b%d[%s", b, i->rows == NN_ROWS_TOKENS ? "tok" : "out");
+    if (i->mult != 1) str_printf(out, "*%d", i->mult);
+    str_printf(out, ",%lld]", (long long)i->width);
+}
+
+static void put_mat(const nn_mat *m, str *out) {
+    if (!m) return;
+    str_printf(out, " %s %s(%lld,%lld", m->name, m->at ? tensor_type_name(m->at[0].type) : "?", (long long)m->rows,
+               (long long)m->cols);
+    if (m->n_stack) str_printf(out, ",x%d", m->n_stack);
+    str_push(out, ')');
+}
+
+static void put_vec(const char *label, const nn_vec *v, str *out) {
+    if (v) str_printf(out, " %s%s(%lld)", label, v->name, (long long)v->n);
+}
+
+static void put_norm(const nn_op *op, str *out) {
+    static const char *const kinds[] = { "rms", "layer", "l2" };
+    str_printf(out, " %s group=%d eps=%g", kinds[op->u.norm.kind], op->u.norm.group, (double)op->u.norm.eps);
+    put_vec("", op->u.norm.w, out);
+    put_vec("+", op->u.norm.b, out);
+}
+
+static void put_attn(const nn_op *op, str *out) {
+    const nn_attn_spec *a = &op->u.attn;
+    str_printf(out, " heads=%d/%d dim=%d,%d scale=%g", a->n_head, a->n_kv, a->dim_k, a->dim_v, (double)a->scale);
+    if (a->window) str_printf(out, " window=%d", a->window);
+    if (a->softcap != 0) str_printf(out, " softcap=%g", (double)a->softcap);
+    put_vec("sinks=", a->sinks, out);
+}
+
+static void put_route(const nn_op *op, str *out) {
+    str_printf(out, " %d of %d %s", op->u.route.n_used, op->u.route.n_expert,
+               op->u.route.score == NN_SCORE_SOFTMAX ? "softmax" : "sigmoid");
+    if (op->u.route.n_group > 1) str_printf(out, " groups=%d/%d", op->u.route.top_group, op->u.route.n_group);
+    if (op->u.route.renorm) str_puts(out, " renorm");
+    if (op->u.route.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.route.scale);
+    put_vec("bias=", op->u.route.bias, out);
+}
+
+static void put_params(const nn_op *op, str *out) {
+    switch (op->kind) {
+    case NN_OP_EMBED:
+    case NN_OP_EMBED_POS:
+        put_mat(op->u.embed.table, out);
+        if (op->u.embed.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.embed.scale);
+        break;
+    case NN_OP_NORM: put_norm(op, out); break;
+    case NN_OP_LINEAR:
+    case NN_OP_HEAD_LINEAR:
+    case NN_OP_EXPERTS:
+        put_mat(op->u.linear.w, out);
+        put_vec("+", op->u.linear.b, out);
+        break;
+    case NN_OP_ROPE:
+        str_printf(out, " head=%d rot=%d from=%d %s", op->u.rope.head_dim, op->u.rope.rope.n_rot, op->u.rope.offset,
+                   op->u.rope.rope.interleaved ? "interleaved" : "half");
+        if (op->u.rope.rope.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.rope.rope.scale);
+        break;
+    case NN_OP_ATTN:
+    case NN_OP_LATENT_ATTN: put_attn(op, out); break;
+    case NN_OP_GLU:
+        str_printf(out, " %s", acts[op->u.glu.act]);
+        if (op->u.glu.limit != 0)
+            str_printf(out, " limit=%g alpha=%g", (double)op->u.glu.limit, (double)op->u.glu.alpha);
+        break;
+    case NN_OP_ACT:
+    case NN_OP_GATE: str_printf(out, " %s", acts[op->u.act]); break;
+    case NN_OP_ADD:
+    case NN_OP_SCALE:
+    case NN_OP_SOFTCAP: str_printf(out, " %g", (double)op->u.scale); break;
+    case NN_OP_POS_SCALE:
+        str_printf(out, " beta=%g period=%d", (double)op->u.pos_scale.beta, op->u.pos_scale.period);
+        break;
+    case NN_OP_TAKE:
+        str_printf(out, " %d from %d of each %d", op->u.take.width, op->u.take.offset, op->u.take.group);
+        break;
+    case NN_OP_ROUTE: put_route(op, out); break;
+    case NN_OP_CONV:
+        str_printf(out, " kernel=%d %s", op->u.conv.kernel, acts[op->u.conv.act]);
+        put_vec("", op->u.conv.w, out);
+        break;
+    case NN_OP_DECAY: put_vec("", op->u.decay.a, out); break;
+    case NN_OP_DELTA:
+        str_printf(out, " heads=%d/%d dim=%d,%d", op->u.delta.heads_v, op->u.delta.heads_k, op->u.delta.dim_k,
+                   op->u.delta.dim_v);
+        break;
+    case NN_OP_SSM:
+        str_printf(out, " heads=%d dim=%d groups=%d state=%d", op->u.ssm.n_head, op->u.ssm.dim, op->u.ssm.n_group,
+                   op->u.ssm.n_state);
+        break;
+    default: break;
+    }
+}
+
+void nn_op_print(const nn_tape *t, const nn_op *op, str *out) {
+    str_printf(out, "%-12s", nn_op_name(op->kind));
+    if (op->layer >= 0) str_printf(out, " layer %d", op->layer);
+    if (op->out) {
+        str_push(out, ' ');
+        put_buf(t, op->out, out);
+        str_puts(out, op->acc ? " +=" : " =");
+    }
+    for (int i = 0; i < NN_MAX_IN && op->in[i]; i++) {
+        str_push(out, ' ');
+        put_buf(t, op->in[i], out);
+    }
+    put_params(op, out);
+}
+
+void nn_tape_print(const nn_tape *t, str *out) {
+    for (int i = 0; i < t->n_ops; i++) {
+        str_printf(out, "%4d  ", i);
+        nn_op_print(t, &t->ops[i], out);
+        str_push(out, '\n');
+    }
+}

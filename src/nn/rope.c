@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rotary frequencies from a model's metadata.
+ *
+ * config.json spells the rules as rope_parameters (flat, or one object per layer type) or as rope_theta with
+ * rope_scaling; GGUF as rope.* keys, with the factors of llama3, longrope and proportional scaling in a tensor that
+ * divides the plain frequencies. Where a rule depends on the length of the sequence (dynamic NTK, longrope), the length
+ * is the one that the model was opened for, so that a token's rotation never depends on how its sequence was cut.
+ */
+#include "nn/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifndef M_PI
+#define M_PI 3.14159265358979323846
+#endif
+
+/* The config.json paths under which one rule's field may stand. */
+typedef struct paths {
+    char text[400];
+} paths;
+
+static paths hf_paths(const nn_rope_want *w, const char *field) {
+    paths p = { "" };
+    int   n = 0;
+    if (w->layer_type)
+        n += snprintf(p.text, sizeof p.text, "rope_parameters.%s.%s|rope_scaling.%s.%s", w->layer_type, field,
+                      w->layer_type, field);
+    if (!w->unscaled)
+        snprintf(p.text + n, sizeof p.text - (size_t)n, "%srope_parameters.%s|rope_scaling.%s", n ? "|" : "", field,
+                 field);
+    return p;
+}
+
+static double rope_real(nn_config *c, const nn_rope_want *w, const char *gguf, const char *field, double dflt) {
+    paths p = hf_paths(w, field);
+    return nn_config_real(c, gguf, *p.text ? p.text : NULL, dflt);
+}
+
+static const char *rope_type(nn_config *c, const nn_rope_want *w) {
+    paths       p = hf_paths(w, "rope_type"), old = hf_paths(w, "type");
+    char        both[sizeof p.text * 2];
+    const char *type;
+    if (nn_config_gguf(c)) {
+        if (w->unscaled) return "default";
+        /* Phi-3 files bring the factors without naming the rule. */
+        if (c->file && model_file_tensor(c->file, "rope_factors_long.weight")) return "longrope";
+        type = nn_config_text(c, "rope.scaling.type", NULL);
+        return type && strcmp(type, "none") != 0 ? type : "default";
+    }
+    snprintf(both, sizeof both, "%s|%s", p.text, old.text);
+    type = *p.text ? nn_config_text(c, NULL, both) : NULL;
+    return type ? type : "default";
+}
+
+static double read_base(nn_config *c, const nn_rope_want *w) {
+    paths  p = { "" };
+    char   all[sizeof p.text + 128];
+    double dflt = w->base > 0 ? w->base : 10000.0;
+    int    n = 0;
+    if (w->layer_type) n = snprintf(all, sizeof all, "rope_parameters.%s.rope_theta|", w->layer_type);
+    if (w->hf_base)
+        snprintf(all + n, sizeof all - (size_t)n, "%s", w->hf_base);
+    else
+        snprintf(all + n, sizeof all - (size_t)n, "rope_parameters.rope_theta|rope_theta|rotary_emb_base");
+    double base = nn_config_real(c, w->gguf_base ? w->gguf_base : "rope.freq_base", all, dflt);
+    if (!(base > 1)) nn_config_fail(c, "the rotary base is %g; it must be greater than 1", base);
+    nn_config_note_real(c, w->gguf_base ? w->gguf_base : "rope.freq_base", base);
+    return base > 1 ? base : 10000.0;
+}
+
+static int read_n_rot(nn_config *c, const nn_rope_want *w, int dim, bool proportional) {
+    const char *gguf = w->gguf_dim ? w->gguf_dim : "rope.dimension_count";
+    int         n_rot = dim;
+    if (nn_config_gguf(c)) {
+        n_rot = (int)nn_config_int(c, gguf, NULL, (int64_t)(dim * (w->partial > 0 ? w->partial : 1.0)));
+    } else if (!proportional) {
+        char  all[600];
+        paths p = hf_paths(w, "partial_rotary_factor");
+        snprintf(all, sizeof all, "%s%spartial_rotary_factor|rotary_pct", p.text, *p.text ? "|" : "");
+        n_rot = (int)(dim * nn_config_real(c, NULL, all, w->partial > 0 ? w->partial : 1.0));
+    }
+    if (n_rot < 0 || n_rot > dim || n_rot % 2) {
+        nn_config_fail(c, "%d rotary elements do not fit a head of %d", n_rot, dim);
+        return 0;
+    }
+    nn_config_note_int(c, gguf, n_rot);
+    return n_rot;
+}
+
+static double original_context(nn_config *c, const nn_dims *d, const nn_rope_want *w) {
+    paths p = hf_paths(w, "original_max_position_embeddings");
+    char  all[600];
+    snprintf(all, sizeof all, "%s%soriginal_max_position_embeddings", p.text, *p.text ? "|" : "");
+    return nn_config_real(c, "rope.scaling.original_context_length", all, d->context);
+}
+
+static double mscale_of(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0; }
+
+static double yarn_factor(nn_config *c, const nn_dims *d, const nn_rope_want *w) {
+    double orig = original_context(c, d, w);
+    double factor = rope_real(c, w, "rope.scaling.factor", "factor", 0);
+    return factor > 0 ? factor : orig > 0 && d->context > 0 ? d->context / orig : 1.0;
+}
+
+static double yarn_scale(nn_config *c, const nn_rope_want *w, double factor) {
+    double given = rope_real(c, w, "rope.scaling.yarn_attn_factor", "attention_factor", 0);
+    double all = nn_config_gguf(c) ? nn_config_real(c, "rope.scaling.yarn_log_multiplier", NULL, 0)
+                                   : rope_real(c, w, NULL, "mscale_all_dim", 0);
+    double one = nn_config_gguf(c) ? (all != 0 ? 1.0 : 0.0) : rope_real(c, w, NULL, "mscale", 0);
+    if (!nn_config_gguf(c) && all != 0)
+        nn_config_note_real(c, "rope.scaling.yarn_log_multiplier", w->mla ? 0.1 * all : all);
+    if (given > 0) return given;
+    if (nn_config_gguf(c) && w->mla && all != 0) return 1.0;
+    return one != 0 && all != 0 ? mscale_of(factor, one) / mscale_of(factor, all) : mscale_of(factor, 1.0);
+}
+
+double nn_rope_yarn_mscale(nn_config *c) {
+    const nn_rope_want w = { 0 };
+    double             factor, all;
+    if (strcmp(rope_type(c, &w), "yarn") != 0) return 1.0;
+    factor = rope_real(c, &w, "rope.scaling.factor", "factor", 1.0);
+    all = nn_config_gguf(c) ? nn_config_real(c, "rope.scaling.yarn_log_multiplier", NULL, 0) / 0.1
+                            : rope_real(c, &w, NULL, "mscale_all_dim", 0);
+    return all != 0 ? mscale_of(factor, all) : 1.0;
+}
+
+static void yarn(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_rope *r, double base, float *freq) {
+    int    dim = r->n_rot;
+    double orig = original_context(c, d, w), factor = yarn_factor(c, d, w);
+    double fast = rope_real(c, w, "rope.scaling.yarn_beta_fast", "beta_fast", 32);
+    double slow = rope_real(c, w, "rope.scaling.yarn_beta_slow", "beta_slow", 1);
+    paths  p = hf_paths(w, "truncate");
+    bool   truncate = nn_config_bool(c, NULL, *p.text ? p.text : NULL, !w->untruncated);
+    if (!(orig > 0) || !(factor > 0) || !(fast > 0) || !(slow > 0)) {
+        nn_config_fail(c, "YaRN needs positive values for its factor, original context length and betas");
+        return;
+    }
+    double low = dim * log(orig / (fast * 2 * M_PI)) / (2 * log(base));
+    double high = dim * log(orig / (slow * 2 * M_PI)) / (2 * log(base));
+    if (truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, dim - 1);
+    if (low == high) high += 0.001;
+    for (int i = 0; i < dim / 2; i++) {
+        double plain = pow(base, -2.0 * i / dim);
+        double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
+        freq[i] = (float)(plain / factor * ramp + plain * (1 - ramp));
+    }
+    r->scale = (float)yarn_scale(c, w, factor);
+    nn_config_note_text(c, "rope.scaling.type", "yarn");
+    nn_config_note_real(c, "rope.scaling.factor", factor);
+    nn_config_note_int(c, "rope.scaling.original_context_length", (int64_t)orig);
+}
+
+/* Factors by which the plain frequencies are divided, from config.json; a GGUF carries them as a tensor. */
+static void divide(nn_config *c, nn_rope *r, float *freq, const float *factors, int n, const char *tensor) {
+    if (n != r->n_rot / 2) {
+        nn_config_fail(c, "%d rotary factors for %d frequencies", n, r->n_rot / 2);
+        return;
+    }
+    for (int i = 0; i < n; i++) freq[i] = freq[i] / factors[i];
+    nn_config_note_tensor(c, tensor, factors, n);
+}
+
+static void llama3(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_rope *r, double base, float *freq) {
+    double factor = rope_real(c, w, NULL, "factor", 8), low = rope_real(c, w, NULL, "low_freq_factor", 1);
+    double high = rope_real(c, w, NULL, "high_freq_factor", 4), orig = original_context(c, d, w);
+    int    n = r->n_rot / 2;
+    float *f = nn_config_alloc(c, (size_t)n, sizeof *f);
+    if (c->failed) return;
+    if (!(factor > 0) || !(low > 0) || !(high > low) || !(orig > 0)) {
+        nn_config_fail(c, "llama3 rotary scaling needs 0 < low_freq_factor < high_freq_factor and a positive factor");
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        double wave = 2 * M_PI / pow(base, -2.0 * i / r->n_rot);
+        if (wave < orig / high)
+            f[i] = 1;
+        else if (wave > orig / low)
+            f[i] = (float)factor;
+        else {
+            double smooth = (orig / wave - low) / (high - low);
+            f[i] = (float)(1 / ((1 - smooth) / factor + smooth));
+        }
+    }
+    divide(c, r, freq, f, n, "rope_freqs.weight");
+}
+
+static void longrope(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_rope *r, float *freq) {
+    double       orig = original_context(c, d, w);
+    double       length = c->rope_context > 0 ? c->rope_context : d->context;
+    bool         is_long = length > orig;
+    int          n = r->n_rot / 2, n_long = 0, n_short = 0;
+    const float *fl, *fs;
+    if (!(orig > 1)) {
+        nn_config_fail(c, "longrope needs the original context length");
+        return;
+    }
+    if (nn_config_gguf(c)) {
+        fl = nn_config_tensor(c, "rope_factors_long.weight", n);
+        fs = nn_config_tensor(c, "rope_factors_short.weight", n);
+        n_long = fl ? n : 0;
+        n_short = fs ? n : 0;
+    } else {
+        paths pl = hf_paths(w, "long_factor"), ps = hf_paths(w, "short_factor");
+        fl = nn_config_reals(c, NULL, pl.text, &n_long);
+        fs = nn_config_reals(c, NULL, ps.text, &n_short);
+        nn_config_note_tensor(c, "rope_factors_long.weight", fl, n_long);
+        nn_config_note_tensor(c, "rope_factors_short.weight", fs, n_short);
+    }
+    if (n_long != n || n_short != n) {
+        nn_config_fail(c, "longrope needs %d long and %d short factors; there are %d and %d", n, n, n_long, n_short);
+        return;
+    }
+    for (int i = 0; i < n; i++) freq[i] = freq[i] / (is_long ? fl : fs)[i];
+    double factor = nn_config_gguf(c) ? 0 : rope_real(c, w, NULL, "factor", 0);
+    if (!(factor > 0)) factor = d->context / orig;
+    double scale = rope_real(c, w, "rope.scaling.attn_factor", "attention_factor", 0);
+    if (!(scale > 0)) scale = factor <= 1 ? 1.0 : sqrt(1 + log(factor) / log(orig));
+    r->scale = (float)scale;
+    nn_config_note_text(c, "rope.scaling.type", "longrope");
+    nn_config_note_real(c, "rope.scaling.attn_factor", scale);
+    nn_config_note_int(c, "rope.scaling.original_context_length", (int64_t)orig);
+}
+
+/* The first share of the pairs turns with frequencies of the whole head; the others stand still. */
+static void proportional(nn_config *c, const nn_rope_want *w, nn_rope *r, double base, float *freq) {
+    double share = rope_real(c, w, NULL, "partial_rotary_factor", 1.0), factor = rope_real(c, w, NULL, "factor", 1.0);
+    int    n = r->n_rot / 2, turning = (int)floor(share * r->n_rot / 2);
+    float *f = nn_config_alloc(c, (size_t)n, sizeof *f);
+    for (int i = 0; i < n && !c->failed; i++) {
+        f[i] = i < turning ? (float)factor : 1e30f;
+        freq[i] = i < turning ? (float)(pow(base, -2.0 * i / r->n_rot) / factor) : 0.0f;
+    }
+    if (!c->failed) nn_config_note_tensor(c, "rope_freqs.weight", f, n);
+}
+
+nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
+    nn_rope     r = { .scale = 1.0f, .interleaved = w.interleaved };
+    int         dim = w.dim ? w.dim : d->head_dim;
+    const char *type = rope_type(c, &w);
+    double      base = read_base(c, &w);
+    r.n_rot = read_n_rot(c, &w, dim, strcmp(type, "proportional") == 0);
+    if (nn_config_gguf(c) && c->arch->permuted_qk) r.interleaved = true;
+    float *freq = nn_config_alloc(c, (size_t)(r.n_rot / 2 + 1), sizeof *freq);
+    r.inv_freq = freq;
+    if (c->failed) return r;
+    for (int i = 0; i < r.n_rot / 2; i++) freq[i] = (float)pow(base, -2.0 * i / r.n_rot);
+
+    if (strcmp(type, "linear") == 0) {
+        double factor = rope_real(c, &w, "rope.scaling.factor", "factor", 1.0);
+        nn_config_note_text(c, "rope.scaling.type", "linear");
+        for (int i = 0; i < r.n_rot / 2 && factor > 0; i++) freq[i] = (float)(pow(base, -2.0 * i / r.n_rot) / factor);
+    } else if (strcmp(type, "dynamic") == 0) {
+        double factor = rope_real(c, &w, NULL, "factor", 1.0), length = fmax(c->rope_context, d->context);
+        if (d->context > 0 && r.n_rot > 2)
+            base *= pow(factor * length / d->context - (factor - 1), r.n_rot / (r.n_rot - 2.0));
+        for (int i = 0; i < r.n_rot / 2; i++) freq[i] = (float)pow(base, -2.0 * i / r.n_rot);
+        nn_config_note_real(c, w.gguf_base ? w.gguf_base : "rope.freq_base", base);
+    } else if (strcmp(type, "yarn") == 0) {
+        yarn(c, d, &w, &r, base, freq);
+    } else if (strcmp(type, "llama3") == 0) {
+        llama3(c, d, &w, &r, base, freq);
+    } else if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) {
+        longrope(c, d, &w, &r, freq);
+    } else if (strcmp(type, "proportional") == 0) {
+        proportional(c, &w, &r, base, freq);
+    } else if (strcmp(type, "default") != 0 && strcmp(type, "mrope") != 0) {
+        nn_config_fail(c, "rotary scaling \"%s\" is not known", type);
+    }
+    if (nn_config_gguf(c) && !w.unscaled) {
+        const float *factors = nn_config_tensor(c, "rope_freqs.weight", r.n_rot / 2);
+        for (int i = 0; factors && i < r.n_rot / 2; i++) freq[i] = freq[i] / factors[i];
+    }
+    return r;
+}

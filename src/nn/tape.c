@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The recorder: each nn_* op of nn.h checks its shapes and appends to the tape. */
+#include "nn/tape.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_OPS = 1 << 20 };
+
+int nn_tape_open(nn_tape **out, arena *mem, const nn_state *state, int n_layer, err *e) {
+    nn_tape *t = arena_calloc(mem, 1, sizeof *t);
+    *out = t;
+    if (!t) return err_set_nomem(e);
+    t->mem = mem;
+    t->state = state;
+    t->n_layer = n_layer;
+    t->n_bufs = 1;
+    return 0;
+}
+
+static void fail(nn_tape *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void fail(nn_tape *t, const char *fmt, ...) {
+    va_list ap;
+    char    text[400];
+    if (t->failed) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    t->failed = true;
+    err_set(&t->error, ERR_FORMAT, "op %d: %s", t->n_ops, text);
+}
+
+/* Doubles an arena array; the old one is left behind. */
+static bool grow(nn_tape *t, void **array, int *cap, int need, size_t elem) {
+    if (need <= *cap) return true;
+    int   n = *cap ? *cap * 2 : 256;
+    void *p = need < MAX_OPS ? arena_calloc(t->mem, (size_t)n, elem) : NULL;
+    if (!p) {
+        if (!t->failed) err_set_nomem(&t->error);
+        t->failed = true;
+        return false;
+    }
+    if (*cap) memcpy(p, *array, (size_t)*cap * elem);
+    *array = p;
+    *cap = n;
+    return true;
+}
+
+static nn_buf new_buf(nn_tape *t, nn_row_kind rows, int mult, int64_t width) {
+    void *p = t->bufs;
+    if (t->failed || !grow(t, &p, &t->cap_bufs, t->n_bufs + 1, sizeof *t->bufs)) return 0;
+    t->bufs = p;
+    if (width <= 0) fail(t, "a buffer of width %lld", (long long)width);
+    t->bufs[t->n_bufs] = (nn_buf_info){ rows, mult, width };
+    return t->n_bufs++;
+}
+
+static nn_buf like(nn_tape *t, nn_buf x, int64_t width) {
+    if (t->failed) return 0;
+    return new_buf(t, t->bufs[x].rows, t->bufs[x].mult, width);
+}
+
+static int64_t width(const nn_tape *t, nn_buf x) { return t->failed ? 1 : t->bufs[x].width; }
+
+/* Checks buffers and appends a zeroed op; NULL after a failure. */
+static nn_op *push(nn_tape *t, nn_op_kind kind, int layer, nn_buf out, const nn_buf *in, int n_in) {
+    void *p = t->ops;
+    if (t->failed) return NULL;
+    if (out < 0 || out >= t->n_bufs) fail(t, "%s writes buffer %d, which does not exist", nn_op_name(kind), out);
+    for (int i = 0; i < n_in; i++) {
+        if (in[i] <= 0 || in[i] >= t->n_bufs)
+            fail(t, "%s reads buffer %d, which does not exist", nn_op_name(kind), in[i]);
+    }
+    if (layer >= t->n_layer) fail(t, "%s touches layer %d of %d", nn_op_name(kind), layer, t->n_layer);
+    if (t->failed || !grow(t, &p, &t->cap_ops, t->n_ops + 1, sizeof *t->ops)) return NULL;
+    t->ops = p;
+    nn_op *op = &t->ops[t->n_ops++];
+    memset(op, 0, sizeof *op);
+    op->kind = kind;
+    op->layer = layer;
+    op->out = out;
+    for (int i = 0; i < n_in; i++) op->in[i] = in[i];
+    return op;
+}
+
+#define PUSH(t, kind, layer, out, ...)                                                                                 \
+    push(t, kind, layer, out, (const nn_buf[]){ __VA_ARGS__ },                                                         \
+         (int)(sizeof((const nn_buf[]){ __VA_ARGS__ }) / sizeof(nn_buf)))
+
+static bool same_rows(nn_tape *t, nn_buf a, nn_buf b, const char *op) {
+    if (t->failed) return false;
+    if (t->bufs[a].rows != t->bufs[b].rows || t->bufs[a].mult != t->bufs[b].mult)
+        fail(t, "%s mixes buffers with other row counts", op);
+    return !t->failed;
+}
+
+static void want(nn_tape *t, const char *op, const char *what, int64_t is, int64_t should) {
+    if (is != should) fail(t, "%s: %s is %lld, expected %lld", op, what, (long long)is, (long long)should);
+}
+
+/* --- embedding, norms, linear ----------------------------------------------------------------------------------- */
+
+nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale) {
+    nn_buf out = new_buf(t, NN_ROWS_TOKENS, 1, table ? table->cols : 1);
+    nn_op *op = push(t, NN_OP_EMBED, -1, out, NULL, 0);
+    if (op) {
+        op->u.embed.table = table;
+        op->u.embed.scale = scale == 0 ? 1.0f : scale;
+    }
+    return out;
+}
+
+void nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset) {
+    nn_op *op = push(t, NN_OP_EMBED_POS, -1, acc, NULL, 0);
+    if (!op) return;
+    want(t, "embed_pos", "the table's width", table->cols, width(t, acc));
+    op->acc = true;
+    op->u.embed.table = table;
+    op->u.embed.scale = 1.0f;
+    op->u.embed.offset = offset;
+}
+
+static nn_buf norm(nn_tape *t, nn_buf x, nn_norm_kind kind, int64_t group, const nn_vec *w, const nn_vec *b,
+                   float eps) {
+    nn_buf out = like(t, x, width(t, x));
+    nn_op *op = PUSH(t, NN_OP_NORM, -1, out, x);
+    if (!op) return out;
+    if (group <= 0 || width(t, x) % group)
+        fail(t, "norm: groups of %lld in a row of %lld", (long long)group, (long long)width(t, x));
+    if (w && w->n != group && w->n != width(t, x))
+        fail(t, "norm: %s has %lld weights for groups of %lld", w->name, (long long)w->n, (long long)group);
+    if (w && b && b->n != w->n) fail(t, "norm: %s and %s differ in length", w->name, b->name);
+    op->u.norm.kind = kind;
+    op->u.norm.group = (int)group;
+    op->u.norm.w = w;
+    op->u.norm.b = b;
+    op->u.norm.eps = eps;
+    return out;
+}
+
+nn_buf nn_rms_norm(nn_tape *t, nn_buf x, const nn_vec *w, float eps) {
+    return norm(t, x, NN_NORM_RMS, w ? w->n : width(t, x), w, NULL, eps);
+}
+
+nn_buf nn_layer_norm(nn_tape *t, nn_buf x, const nn_vec *w, const nn_vec *b, float eps) {
+    return norm(t, x, NN_NORM_LAYER, w ? w->n : width(t, x), w, b, eps);
+}
+
+nn_buf nn_rms_norm_groups(nn_tape *t, nn_buf x, int group, const nn_vec *w, float eps) {
+    return norm(t, x, NN_NORM_RMS, group, w, NULL, eps);
+}
+
+nn_buf nn_layer_norm_groups(nn_tape *t, nn_buf x, int group, const nn_vec *w, const nn_vec *b, float eps) {
+    return norm(t, x, NN_NORM_LAYER, group, w, b, eps);
+}
+
+nn_buf nn_l2_norm(nn_tape *t, nn_buf x, int group, float eps) { return norm(t, x, NN_NORM_L2, group, NULL, NULL, eps); }
+
+static nn_op *linear(nn_tape *t, nn_op_kind kind, nn_buf out, nn_buf x, nn_linear w) {
+    nn_op *op = PUSH(t, kind, -1, out, x);
+    if (!op) return NULL;
+    if (!w.w) {
+        fail(t, "%s: no matrix was bound", nn_op_name(kind));
+        return NULL;
+    }
+    op->u.linear = w;
+    return op;
+}
+
+nn_buf nn_project(nn_tape *t, nn_buf x, nn_linear w) {
+    nn_buf out = like(t, x, w.w ? w.w->rows : 1);
+    if (linear(t, NN_OP_LINEAR, out, x, w)) want(t, w.w->name, "its input", w.w->cols, width(t, x));
+    return out;
+}
+
+void nn_project_add(nn_tape *t, nn_buf acc, nn_buf x, nn_linear w) {
+    nn_op *op = linear(t, NN_OP_LINEAR, acc, x, w);
+    if (!op) return;
+    op->acc = true;
+    same_rows(t, acc, x, w.w->name);
+    want(t, w.w->name, "its input", w.w->cols, width(t, x));
+    want(t, w.w->name, "its output", w.w->rows, width(t, acc));
+}
+
+nn_buf nn_project_heads(nn_tape *t, nn_buf x, const nn_mat *w) {
+    nn_buf out = like(t, x, w ? w->rows * w->n_stack : 1);
+    if (linear(t, NN_OP_HEAD_LINEAR, out, x, (nn_linear){ w, NULL }))
+        want(t, w->name, "its input", w->cols * w->n_stack, width(t, x));
+    return out;
+}
+
+/* --- positions and attention ------------------------------------------------------------------------------------ */
+
+void nn_rope_apply_at(nn_tape *t, nn_buf x, int head_dim, int offset, const nn_rope *r) {
+    if (r->n_rot == 0) return;
+    nn_op *op = push(t, NN_OP_ROPE, -1, x, NULL, 0);
+    if (!op) return;
+    if (head_dim <= 0 || width(t, x) % head_dim || offset + r->n_rot > head_dim)
+        fail(t, "rope: %d elements from %d in heads of %d", r->n_rot, offset, head_dim);
+    op->acc = true;
+    op->u.rope.rope = *r;
+    op->u.rope.head_dim = head_dim;
+    op->u.rope.offset = offset;
+}
+
+void nn_rope_apply(nn_tape *t, nn_buf x, int head_dim, const nn_rope *r) { nn_rope_apply_at(t, x, head_dim, 0, r); }
+
+void nn_scale_by_position(nn_tape *t, nn_buf x, float beta, int period) {
+    nn_op *op = push(t, NN_OP_POS_SCALE, -1, x, NULL, 0);
+    if (!op) return;
+    if (period <= 0) fail(t, "scale_by_position: period %d", period);
+    op->acc = true;
+    op->u.pos_scale.beta = beta;
+    op->u.pos_scale.period = period;
+}
+
+void nn_kv_store(nn_tape *t, int layer, nn_buf k, nn_buf v) {
+    nn_op *op = PUSH(t, NN_OP_KV_STORE, layer, 0, k, v);
+    if (!op) return;
+    const nn_state *s = &t->state[layer];
+    if (s->kind != NN_STATE_PAGED_KV && s->kind != NN_STATE_WINDOW)
+        fail(t, "kv_store: layer %d declares no keys and values", layer);
+    want(t, "kv_store", "the key's width", width(t, k), (int64_t)s->n_kv * s->dim_k);
+    want(t, "kv_store", "the value's width", width(t, v), (int64_t)s->n_kv * s->dim_v);
+}
+
+nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
+    if (a.dim_v == 0) a.dim_v = a.dim_k;
+    nn_buf out = like(t, q, (int64_t)a.n_head * a.dim_v);
+    nn_op *op = PUSH(t, NN_OP_ATTN, layer, out, q);
+    if (!op) return out;
+    const nn_state *s = &t->state[layer];
+    if ((s->kind != NN_STATE_PAGED_KV && s->kind != NN_STATE_WINDOW) || s->n_kv != a.n_kv || s->dim_k != a.dim_k ||
+        s->dim_v != a.dim_v)
+        fail(t, "attention: layer %d declares another state", layer);
+    if (s->kind == NN_STATE_WINDOW && (a.window <= 0 || a.window > s->window))
+        fail(t, "attention: layer %d keeps %d positions, the op reads %d", layer, s->window, a.window);
+    if (a.n_kv <= 0 || a.n_head % a.n_kv) fail(t, "attention: %d heads share %d", a.n_head, a.n_kv);
+    want(t, "attention", "the query's width", width(t, q), (int64_t)a.n_head * a.dim_k);
+    if (a.sinks) want(t, a.sinks->name, "the number of sinks", a.sinks->n, a.n_head);
+    op->u.attn = a;
+    return out;
+}
+
+void nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope) {
+    nn_op *op = PUSH(t, NN_OP_LATENT_STORE, layer, 0, latent, k_rope);
+    if (!op) return;
+    const nn_state *s = &t->state[layer];
+    if (s->kind != NN_STATE_PAGED_LATENT) fail(t, "latent_store: layer %d declares no latent", layer);
+    want(t, "latent_store", "the latent's width", width(t, latent), s->dim_k);
+    want(t, "latent_store", "the rotated key's width", width(t, k_rope), s->dim_v);
+}
+
+nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale) {
+    nn_buf out = like(t, q, width(t, q));
+    nn_op *op = PUSH(t, NN_OP_LATENT_ATTN, layer, out, q, q_rope);
+    if (!op) return out;
+    const nn_state *s = &t->state[layer];
+    if (s->kind != NN_STATE_PAGED_LATENT) fail(t, "latent_attention: layer %d declares no latent", layer);
+    want(t, "latent_attention", "the query's width", width(t, q), (int64_t)n_head * s->dim_k);
+    want(t, "latent_attention", "the rotated query's width", width(t, q_rope), (int64_t)n_head * s->dim_v);
+    op->u.attn = (nn_attn_spec){ .n_head = n_head, .n_kv = 1, .dim_k = s->dim_k, .dim_v = s->dim_v, .scale = scale };
+    return out;
+}
+
+/* --- feed-forward ----------------------------------------------------------------------------------------------- */
+
+static void glu_mul(nn_tape *t, nn_buf gate, nn_buf up, nn_glu_spec spec) {
+    nn_op *op = PUSH(t, NN_OP_GLU, -1, gate, up);
+    if (!op) return;
+    want(t, "glu", "the gate's width", width(t, gate), width(t, up));
+    op->acc = true;
+    op->u.glu = spec;
+}
+
+nn_buf nn_glu(nn_tape *t, nn_buf x, nn_linear gate, nn_linear up, nn_act_kind act) {
+    nn_buf g = nn_project(t, x, gate), u = nn_project(t, x, up);
+    glu_mul(t, g, u, (nn_glu_spec){ .act = act });
+    return g;
+}
+
+/* One matrix per chosen expert: n_used rows per token. x has one row per token, or n_used. */
+static nn_buf experts(nn_tape *t, nn_buf x, nn_buf chosen, nn_linear w, int n_used) {
+    nn_buf out = new_buf(t, NN_ROWS_TOKENS, n_used, w.w ? w.w->rows : 1);
+    nn_op *op = PUSH(t, NN_OP_EXPERTS, -1, out, x, chosen);
+    if (!op) return out;
+    if (!w.w) {
+        fail(t, "experts: no matrices were bound");
+        return out;
+    }
+    want(t, w.w->name, "its input", w.w->cols, width(t, x));
+    op->u.linear = w;
+    return out;
+}
+
+static nn_buf route(nn_tape *t, nn_buf logits, const nn_moe_spec *m) {
+    nn_buf out = like(t, logits, (int64_t)m->n_used * 2);
+    nn_op *op = PUSH(t, NN_OP_ROUTE, -1, out, logits);
+    if (!op) return out;
+    want(t, "route", "the number of router outputs", width(t, logits), m->n_expert);
+    if (m->n_expert > NN_MAX_EXPERTS)
+        fail(t, "route: %d experts; at most %d are supported", m->n_expert, NN_MAX_EXPERTS);
+    if (m->n_used <= 0 || m->n_used > m->n_expert) fail(t, "route: %d of %d experts", m->n_used, m->n_expert);
+    if (m->n_group > 1 && (m->n_expert % m->n_group || m->top_group <= 0 || m->top_group > m->n_group ||
+                           m->n_expert / m->n_group * m->top_group < m->n_used))
+        fail(t, "route: %d experts in %d groups, %d of them used", m->n_expert, m->n_group, m->top_group);
+    if (m->bias) want(t, m->bias->name, "its length", m->bias->n, m->n_expert);
+    if (m->expert_scale) want(t, m->expert_scale->name, "its length", m->expert_scale->n, m->n_expert);
+    op->u.route.n_expert = m->n_expert;
+    op->u.route.n_used = m->n_used;
+    op->u.route.n_group = m->n_group;
+    op->u.route.top_group = m->top_group;
+    op->u.route.score = m->score;
+    op->u.route.renorm = m->renorm;
+    op->u.route.renorm_eps = m->renorm_eps;
+    op->u.route.scale = m->scale == 0 ? 1.0f : m->scale;
+    op->u.route.bias = m->bias;
+    op->u.route.expert_scale = m->expert_scale;
+    return out;
+}
+
+nn_buf nn_moe(nn_tape *t, nn_buf x, nn_moe_spec m) {
+    nn_buf chosen = route(t, nn_project(t, m.router_in ? m.router_in : x, m.router), &m);
+    nn_buf g = experts(t, x, chosen, m.gate, m.n_used);
+    if (m.up.w) {
+        nn_buf u = experts(t, x, chosen, m.up, m.n_used);
+        glu_mul(t, g, u, m.glu);
+    } else {
+        nn_act(t, g, m.glu.act);
+    }
+    nn_buf y = experts(t, g, chosen, m.down, m.n_used);
+    nn_buf out = like(t, x, width(t, y));
+    nn_op *op = PUSH(t, NN_OP_COMBINE, -1, out, y, chosen);
+    if (op) op->u.n_used = m.n_used;
+    return out;
+}
+
+/* --- small ops -------------------------------------------------------------------------------------------------- */
+
+void nn_act(nn_tape *t, nn_buf x, nn_act_kind act) {
+    nn_op *op = push(t, NN_OP_ACT, -1, x, NULL, 0);
+    if (!op) return;
+    op->acc = true;
+    op->u.act = act;
+}
+
+void nn_add(nn_tape *t, nn_buf acc, nn_buf x) { nn_add_scaled(t, acc, x, 1.0f); }
+
+void nn_add_scaled(nn_tape *t, nn_buf acc, nn_buf x, float scale) {
+    nn_op *op = PUSH(t, NN_OP_ADD, -1, acc, x);
+    if (!op) return;
+    same_rows(t, acc, x, "add");
+    want(t, "add", "the width", width(t, x), width(t, acc));
+    op->acc = true;
+    op->u.scale = scale;
+}
+
+void nn_scale(nn_tape *t, nn_buf x, float scale) {
+    nn_op *op = push(t, NN_OP_SCALE, -1, x, NULL, 0);
+    if (!op) return;
+    op->acc = true;
+    op->u.scale = scale;
+}
+
+void nn_gate(nn_tape *t, nn_buf x, nn_buf g, nn_act_kind act) {
+    nn_op *op = PUSH(t, NN_OP_GATE, -1, x, g);
+    if (!op) return;
+    same_rows(t, x, g, "gate");
+    if (width(t, x) % width(t, g))
+        fail(t, "gate: %lld gates for %lld elements", (long long)width(t, g), (long long)width(t, x));
+    op->acc = true;
+    op->u.act = act;
+}
+
+nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int w) {
+    if (group <= 0 || width(t, x) % group || offset < 0 || w <= 0 || offset + w > group) {
+        fail(t, "take: %d from %d in groups of %d, row of %lld", w, offset, group, (long long)width(t, x));
+        return 0;
+    }
+    nn_buf out = like(t, x, width(t, x) / group * w);
+    nn_op *op = PUSH(t, NN_OP_TAKE, -1, out, x);
+    if (!op) return out;
+    op->u.take.group = group;
+    op->u.take.offset = offset;
+    op->u.take.width = w;
+    return out;
+}
+
+nn_buf nn_take(nn_tape *t, nn_buf x, int offset, int w) { return nn_take_each(t, x, (int)width(t, x), offset, w); }
+
+nn_buf nn_copy(nn_tape *t, nn_buf x) { return nn_take(t, x, 0, (int)width(t, x)); }
+
+/* --- recurrent layers ------------------------------------------------------------------------------------------- */
+
+nn_buf nn_conv(nn_tape *t, int layer, nn_buf x, const nn_vec *w, const nn_vec *bias, int kernel, int channel0,
+               nn_act_kind act) {
+    nn_buf out = like(t, x, width(t, x));
+    nn_op *op = PUSH(t, NN_OP_CONV, layer, out, x);
+    if (!op) return out;
+    const nn_state *s = &t->state[layer];
+    if (s->conv_kernel != kernel || channel0 < 0 || channel0 + width(t, x) > s->conv_channels)
+        fail(t, "conv: layer %d declares %d channels and a kernel of %d", layer, s->conv_channels, s->conv_kernel);
+    want(t, w->name, "its length", w->n, width(t, x) * kernel);
+    if (bias) want(t, bias->name, "its length", bias->n, width(t, x));
+    op->u.conv.w = w;
+    op->u.conv.bias = bias;
+    op->u.conv.kernel = kernel;
+    op->u.conv.channel0 = channel0;
+    op->u.conv.act = act;
+    return out;
+}
+
+void nn_decay(nn_tape *t, nn_buf x, const nn_vec *a, const nn_vec *dt_bias) {
+    nn_op *op = push(t, NN_OP_DECAY, -1, x, NULL, 0);
+    if (!op) return;
+    if (width(t, x) % a->n)
+        fail(t, "decay: %s has %lld values for %lld elements", a->name, (long long)a->n, (long long)width(t, x));
+    if (dt_bias) want(t, dt_bias->name, "its length", dt_bias->n, width(t, x));
+    op->acc = true;
+    op->u.decay.a = a;
+    op->u.decay.dt_bias = dt_bias;
+}
+
+nn_buf nn_delta(nn_tape *t, int layer, nn_buf q, nn_buf k, nn_buf v, nn_buf g, nn_buf beta, nn_delta_spec s) {
+    nn_buf out = like(t, v, width(t, v));
+    nn_op *op = PUSH(t, NN_OP_DELTA, layer, out, q, k, v, g, beta);
+    if (!op) return out;
+    const nn_state *st = &t->state[layer];
+    if (st->rec_heads != s.heads_v || st->rec_dim_k != s.dim_k || st->rec_dim_v != s.dim_v)
+        fail(t, "delta: layer %d declares another recurrent state", layer);
+    if (s.heads_k <= 0 || s.heads_v % s.heads_k)
+        fail(t, "delta: %d value heads share %d key heads", s.heads_v, s.heads_k);
+    want(t, "delta", "the query's width", width(t, q), (int64_t)s.heads_k * s.dim_k);
+    want(t, "delta", "the key's width", width(t, k), (int64_t)s.heads_k * s.dim_k);
+    want(t, "delta", "the value's width", width(t, v), (int64_t)s.heads_v * s.dim_v);
+    want(t, "delta", "beta's width", width(t, beta), s.heads_v);
+    if (width(t, g) != s.heads_v) want(t, "delta", "the decay's width", width(t, g), (int64_t)s.heads_v * s.dim_k);
+    op->u.delta = s;
+    return out;
+}
+
+nn_buf nn_ssm(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn_ssm_spec s) {
+    nn_buf out = like(t, x, width(t, x));
+    nn_op *op = PUSH(t, NN_OP_SSM, layer, out, x, b, c, dt);
+    if (!op) return out;
+    const nn_state *st = &t->state[layer];
+    if (st->rec_heads != s.n_head || st->rec_dim_k != s.n_state || st->rec_dim_v != s.dim)
+        fail(t, "ssm: layer %d declares another recurrent state", layer);
+    want(t, "ssm", "the input's width", width(t, x), (int64_t)s.n_head * s.dim);
+    want(t, "ssm", "b's width", width(t, b), (int64_t)s.n_group * s.n_state);
+    want(t, "ssm", "c's width", width(t, c), (int64_t)s.n_group * s.n_state);
+    want(t, "ssm", "dt's width", width(t, dt), s.n_head);
+    want(t, s.a->name, "its length", s.a->n, s.n_head);
+    op->u.ssm = s;
+    return out;
+}
+
+/* --- output ----------------------------------------------------------------------------------------------------- */
+
+nn_buf nn_outputs(nn_tape *t, nn_buf x) {
+    nn_buf out = new_buf(t, NN_ROWS_OUTPUTS, 1, width(t, x));
+    PUSH(t, NN_OP_OUTPUTS, -1, out, x);
+    return out;
+}
+
+void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap) {
+    nn_buf out = nn_project(t, x, head);
+    if (t->failed) return;
+    if (t->bufs[out].rows != NN_ROWS_OUTPUTS) fail(t, "logits: for output rows only (nn_outputs)");
+    if (scale != 0 && scale != 1.0f) nn_scale(t, out, scale);
+    if (softcap != 0) {
+        nn_op *op = push(t, NN_OP_SOFTCAP, -1, out, NULL, 0);
+        if (op) {
+            op->acc = true;
+            op->u.scale = softcap;
+        }
+    }
+    t->logits = out;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tape: what forward recorded, a linear list of ops over activation buffers.
+ *
+ * A buffer is a matrix of f32 with a symbolic number of rows (tokens of the batch or rows whose logits are wanted,
+ * times a constant for per-expert rows) and a fixed width. Ops run in order; there is no graph. `acc` says that the op
+ * also reads what it writes. Buffer 0 does not exist. Each op names the layer whose state it touches, or -1.
+ */
+#ifndef NN_TAPE_H
+#define NN_TAPE_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "nn/nn.h"
+
+typedef enum nn_op_kind {
+    NN_OP_EMBED,
+    NN_OP_EMBED_POS,
+    NN_OP_NORM,
+    NN_OP_LINEAR,
+    NN_OP_HEAD_LINEAR,
+    NN_OP_ROPE,
+    NN_OP_POS_SCALE,
+    NN_OP_KV_STORE,
+    NN_OP_ATTN,
+    NN_OP_LATENT_STORE,
+    NN_OP_LATENT_ATTN,
+    NN_OP_GLU,
+    NN_OP_ACT,
+    NN_OP_ADD,
+    NN_OP_SCALE,
+    NN_OP_GATE,
+    NN_OP_TAKE,
+    NN_OP_ROUTE,
+    NN_OP_EXPERTS,
+    NN_OP_COMBINE,
+    NN_OP_CONV,
+    NN_OP_DECAY,
+    NN_OP_DELTA,
+    NN_OP_SSM,
+    NN_OP_OUTPUTS,
+    NN_OP_SOFTCAP,
+    NN_OP_KINDS,
+} nn_op_kind;
+
+typedef enum nn_norm_kind { NN_NORM_RMS, NN_NORM_LAYER, NN_NORM_L2 } nn_norm_kind;
+typedef enum nn_row_kind { NN_ROWS_TOKENS, NN_ROWS_OUTPUTS } nn_row_kind;
+
+enum { NN_MAX_IN = 5, NN_MAX_EXPERTS = 4096 };
+
+typedef struct nn_op {
+    nn_op_kind kind;
+    int        layer; /* state it reads or writes; -1: none */
+    bool       acc;   /* out is read too */
+    nn_buf     out;   /* 0: writes state only */
+    nn_buf     in[NN_MAX_IN];
+    union {
+        struct {
+            const nn_mat *table;
+            float         scale;
+            int           offset;
+        } embed;
+        struct {
+            nn_norm_kind  kind;
+            int           group;
+            const nn_vec *w, *b; /* as wide as the group, or as the row */
+            float         eps;
+        } norm;
+        nn_linear linear; /* HEAD_LINEAR: a stack, one per head; EXPERTS: one per expert */
+        struct {
+            nn_rope rope;
+            int     head_dim, offset;
+        } rope;
+        struct {
+            float beta;
+            int   period;
+        } pos_scale;
+        nn_attn_spec attn; /* LATENT_ATTN: dim_k latent, dim_v rotated part */
+        nn_glu_spec  glu;
+        nn_act_kind  act;   /* ACT, GATE */
+        float        scale; /* ADD, SCALE; SOFTCAP: the cap */
+        struct {
+            int group, offset, width;
+        } take;
+        struct { /* in: router's logits; out: n_used (expert as int32, weight) pairs */
+            int           n_expert, n_used, n_group, top_group;
+            nn_score      score;
+            bool          renorm;
+            float         renorm_eps, scale;
+            const nn_vec *bias, *expert_scale;
+        } route;
+        int n_used; /* COMBINE */
+        struct {
+            const nn_vec *w, *bias;
+            int           kernel, channel0;
+            nn_act_kind   act;
+        } conv;
+        struct {
+            const nn_vec *a, *dt_bias;
+        } decay;
+        nn_delta_spec delta;
+        nn_ssm_spec   ssm;
+    } u;
+} nn_op;
+
+typedef struct nn_buf_info {
+    nn_row_kind rows;
+    int         mult; /* rows per token or output */
+    int64_t     width;
+} nn_buf_info;
+
+struct nn_tape {
+    arena          *mem;
+    nn_op          *ops;
+    int             n_ops, cap_ops;
+    nn_buf_info    *bufs; /* [n_bufs]; entry 0 unused */
+    int             n_bufs, cap_bufs;
+    int             n_layer;
+    const nn_state *state; /* [n_layer]: what the layers declared, to check ops against */
+    nn_buf          logits;
+    err             error;
+    bool            failed;
+};
+
+int         nn_tape_open(nn_tape **out, arena *mem, const nn_state *state, int n_layer, err *e);
+const char *nn_op_name(nn_op_kind kind);
+/* One line per op: number, name, buffers with widths, weights with types, parameters. */
+void nn_tape_print(const nn_tape *t, str *out);
+void nn_op_print(const nn_tape *t, const nn_op *op, str *out);
+
+#endif
