@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backends of this build. */
+#ifndef BACKEND_BACKEND_H
+#define BACKEND_BACKEND_H
+
+#include "base/str.h"
+#include "nn/backend.h"
+
+extern const nn_backend backend_cpu;    /* kernels over a pool of threads */
+extern const nn_backend backend_scalar; /* the reference: plain C, double accumulation, one thread, f32 state */
+
+/* For benchmarks: measure the time that the threads of a CPU executor spend in kernels, and its sum in the last step.
+ */
+void   backend_cpu_timed(nn_exec *x, bool on);
+double backend_cpu_kernel_seconds(const nn_exec *x, int *n_threads);
+
+/*
+ * Runs one batch on both, op by op, giving the reference the fast backend's inputs so that differences do not add up.
+ * Returns the first op whose result differs beyond its bound, with a sentence in `report`, or -1. The logits of `fast`
+ * are complete in either case.
+ */
+int backend_compare(nn_exec *fast, nn_exec *reference, const nn_batch *b, int *bad_op, str *report, err *e);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU backend: opening, beginning a step, walking the items. */
+#include "backend/cpu/cpu.h"
+
+#include "backend/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void cpu_free(nn_exec *base) {
+    cpu_exec *x = (cpu_exec *)base;
+    pool_free(x->pool);
+    for (int i = 0; x->layers && i < base->model->dims->n_layer; i++) free(x->layers[i].fixed);
+    for (int g = 0; g < NN_MAX_GROUPS; g++) {
+        free(x->pages[g]);
+        free(x->page_ptrs[g]);
+    }
+    for (int i = 0; i < x->n_ropes; i++) free(x->ropes[i].table);
+    for (int k = 0; k < CPU_AREAS; k++) free(x->areas[k]);
+    free(x->items);
+    free(x->counters);
+    free(x->start);
+    free(x->row_of);
+    free(x->in_of);
+    free(x->packed);
+    free(x->scratch);
+    free(x->times);
+    nn_exec_deinit(base);
+    free(x);
+}
+
+static int cpu_open(nn_exec **out, const nn_model *m, const nn_exec_options *o, err *e) {
+    cpu_exec *x = calloc(1, sizeof *x);
+    int       rc;
+    *out = NULL;
+    if (!x) return err_set_nomem(e);
+    x->n_threads = o->n_threads > 0 ? o->n_threads : pool_default_threads();
+    kernels_init(&x->k, o->cpu);
+    if ((rc = nn_exec_init(&x->base, &backend_cpu, m, o, e)) < 0) goto fail;
+    if ((rc = cpu_lower(x, e)) < 0) goto fail;
+    if ((rc = pool_open(&x->pool, x->n_threads, o->pin, e)) < 0) goto fail;
+    *out = &x->base;
+    return 0;
+fail:
+    cpu_free(&x->base);
+    return rc;
+}
+
+/* Page numbers become pointers; only those that a window still sees. */
+static void map_pages(cpu_exec *x) {
+    const nn_batch  *b = &x->base.batch;
+    const nn_limits *m = &x->base.options.limits;
+    for (int g = 0; g < x->base.groups.n; g++) {
+        int window = x->base.groups.window[g];
+        for (int s = 0; s < b->n_seq; s++) {
+            int32_t        first = b->pos[b->q_start[s]];
+            int32_t        lo = window && first >= window ? (first - window + 1) / m->page_tokens : 0;
+            const int32_t *from = b->pages[g] + (size_t)s * (size_t)b->pages_stride;
+            const void   **to = x->page_ptrs[g] + (size_t)s * (size_t)m->max_pages;
+            for (int32_t p = lo; p <= (b->kv_len[s] - 1) / m->page_tokens; p++)
+                to[p] = x->pages[g] + (size_t)from[p] * x->page_bytes[g];
+        }
+    }
+}
+
+static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
+    cpu_exec    *x = (cpu_exec *)base;
+    const nn_op *first = &base->model->tape->ops[0];
+    int64_t      n_vocab = first->kind == NN_OP_EMBED ? first->u.embed.table->rows : base->model->dims->n_vocab;
+    int          rc = nn_batch_check(b, &base->options.limits, &base->groups, (int)n_vocab, e);
+    if (rc < 0) return rc;
+    base->batch = *b;
+    map_pages(x);
+    for (int s = 0; s < b->n_seq; s++) {
+        if (b->pos[b->q_start[s]] != 0) continue;
+        for (int i = 0; i < base->model->dims->n_layer; i++) {
+            cpu_layer *y = &x->layers[i];
+            if (y->fixed_floats)
+                memset(y->fixed + (size_t)b->state_slot[s] * y->fixed_floats, 0, y->fixed_floats * sizeof *y->fixed);
+        }
+    }
+    return 0;
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void work(void *ctx, int worker, int n_workers) {
+    cpu_exec *x = ctx;
+    int64_t   spent = 0;
+    (void)n_workers;
+    for (int i = 0; i < x->n_items; i++) {
+        const cpu_item *it = &x->items[i];
+        if (it->op < x->op0 || it->op >= x->op1) continue;
+        if (it->barrier) pool_barrier(x->pool);
+        int64_t begin = x->timed ? now_ns() : 0;
+        cpu_run_item(x, it, worker);
+        if (x->timed) spent += now_ns() - begin;
+    }
+    if (x->timed) x->times[worker].kernels = spent;
+}
+
+static void cpu_run(nn_exec *base, int op0, int op1) {
+    cpu_exec *x = (cpu_exec *)base;
+    x->op0 = op0;
+    x->op1 = op1;
+    for (int i = 0; i < x->n_counters; i++) atomic_store_explicit(&x->counters[i], 0, memory_order_relaxed);
+    pool_run(x->pool, work, x);
+}
+
+void backend_cpu_timed(nn_exec *base, bool on) { ((cpu_exec *)base)->timed = on; }
+
+double backend_cpu_kernel_seconds(const nn_exec *base, int *n_threads) {
+    const cpu_exec *x = (const cpu_exec *)base;
+    int64_t         sum = 0;
+    for (int i = 0; i < x->n_threads; i++) sum += x->times[i].kernels;
+    *n_threads = x->n_threads;
+    return (double)sum * 1e-9;
+}
+
+const nn_backend backend_cpu = { "cpu", cpu_open, cpu_free, cpu_begin, cpu_run };

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the CPU backend: a tape lowered to work items, and everything a step touches, allocated once.
+ *
+ * An item is one kernel call pattern that all workers share. Most are an op of the tape; some are steps that an op
+ * needs first: rotary tables, int8 copies of activations, the list of rows per expert, packed queries of latent
+ * attention. Every worker walks the items in order and takes its share; items marked `barrier` begin when all workers
+ * have finished everything before. How work is shared never changes a bit of the result.
+ */
+#ifndef BACKEND_CPU_CPU_H
+#define BACKEND_CPU_CPU_H
+
+#include "base/pool.h"
+#include "kernels/kernels.h"
+#include "nn/backend.h"
+
+#include <stdatomic.h>
+
+typedef enum cpu_item_kind {
+    CPU_ITEM_OP,
+    CPU_ITEM_ROPE_TABLE, /* cosines and sines of the batch's positions */
+    CPU_ITEM_QUANT,      /* a buffer's rows as int8 blocks */
+    CPU_ITEM_GROUP,      /* rows sorted by expert */
+    CPU_ITEM_PACK,       /* latent attention: latent and rotated part side by side */
+} cpu_item_kind;
+
+typedef struct cpu_item {
+    cpu_item_kind kind;
+    bool          barrier;
+    int           op;   /* index into the tape */
+    int           aux;  /* ROPE_TABLE, rope ops: the table; QUANT and products: the int8 area, -1: f32 */
+    nn_buf        buf;  /* QUANT, PACK: what is read */
+    int           next; /* index of its counter where units are handed out one by one */
+} cpu_item;
+
+enum { CPU_AREAS = 2, CPU_MAX_ROPES = 8, CPU_MAX_USED = 128 };
+
+typedef struct cpu_rope {
+    nn_rope rope;
+    float  *table; /* [max_tokens][2 * n_freq] */
+} cpu_rope;
+
+typedef struct cpu_layer {
+    kv_layout layout;
+    size_t    page_off;
+    float    *fixed; /* [n_slots][fixed_floats] */
+    size_t    fixed_floats;
+} cpu_layer;
+
+/* Time of one worker, in nanoseconds; for benchmarks. */
+typedef struct cpu_times {
+    _Alignas(64) int64_t kernels;
+} cpu_times;
+
+typedef struct cpu_exec {
+    nn_exec     base;
+    kernels     k;
+    pool       *pool;
+    int         n_threads;
+    cpu_item   *items;
+    int         n_items, n_counters;
+    atomic_int *counters;
+
+    cpu_layer   *layers;
+    uint8_t     *pages[NN_MAX_GROUPS];
+    size_t       page_bytes[NN_MAX_GROUPS];
+    const void **page_ptrs[NN_MAX_GROUPS]; /* [max_seqs][max_pages] */
+
+    act8    *areas[CPU_AREAS];
+    cpu_rope ropes[CPU_MAX_ROPES];
+    int      n_ropes;
+    int32_t *start, *row_of, *in_of; /* rows per expert: start[E + 1], then row numbers of outputs and inputs */
+    float   *packed;                 /* latent queries, then latent keys */
+    uint8_t *scratch;                /* per worker */
+    size_t   scratch_bytes;
+
+    int        op0, op1; /* of the run under way */
+    bool       timed;
+    cpu_times *times; /* [n_threads] */
+} cpu_exec;
+
+int  cpu_lower(cpu_exec *x, err *e);
+void cpu_run_item(cpu_exec *x, const cpu_item *it, int worker);
+
+/* Shares: [*lo, *hi) of n for one worker. */
+static inline void cpu_share(int64_t n, int worker, int n_threads, int64_t *lo, int64_t *hi) {
+    *lo = n * worker / n_threads;
+    *hi = n * (worker + 1) / n_threads;
+}
+
+static inline void *cpu_scratch(const cpu_exec *x, int worker) {
+    return x->scratch + (size_t)worker * x->scratch_bytes;
+}
+
+void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+void cpu_group(cpu_exec *x, const nn_op *op, int worker);
+void cpu_quant(cpu_exec *x, const cpu_item *it, int worker);
+void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker);
+void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+void cpu_conv(cpu_exec *x, const nn_op *op, int worker);
+void cpu_delta(cpu_exec *x, const nn_op *op, int worker);
+void cpu_ssm(cpu_exec *x, const nn_op *op, int worker);
+
+#endif

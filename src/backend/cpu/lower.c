@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lowering: items, barriers, and the memory that a step needs. */
+#include "backend/cpu/cpu.h"
+
+#include "base/num.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Addresses of what is not in the activation arena, for the hazard scan. Activations take [0, arena bytes). */
+enum { SPACE = 1 << 20 };
+static const size_t AT_AREA = (size_t)1 << 50, AT_ROPE = (size_t)2 << 50, AT_GROUP = (size_t)3 << 50,
+                    AT_PACK = (size_t)4 << 50, AT_STATE = (size_t)5 << 50;
+
+typedef struct area {
+    nn_buf buf; /* 0: free */
+    int    version, used;
+} area;
+
+typedef struct lowering {
+    cpu_exec  *x;
+    nn_hazards hazards;
+    int       *version; /* [n_bufs]: writes so far */
+    area       areas[CPU_AREAS];
+    size_t     area_bytes, pack_floats;
+    int        clock, cap, max_expert;
+    int64_t    max_group_rows; /* rows per token of expert ops */
+    nn_buf     grouped;        /* the routing whose lists are in place */
+    int        grouped_version;
+    nn_span    spans[NN_MAX_IN + 8];
+    int        n_spans;
+    err       *e;
+    int        rc;
+} lowering;
+
+static void touch(lowering *l, size_t lo, size_t bytes, bool write) {
+    l->spans[l->n_spans++] = (nn_span){ lo, lo + bytes, write };
+}
+
+static void touch_buf(lowering *l, nn_buf b, bool write) {
+    const nn_buf_info *i = &l->x->base.model->tape->bufs[b];
+    const nn_limits   *m = &l->x->base.options.limits;
+    size_t             rows = (size_t)(i->rows == NN_ROWS_TOKENS ? m->max_tokens : m->max_outputs) * (size_t)i->mult;
+    touch(l, l->x->base.plan.offset[b], rows * (size_t)i->width * sizeof(float), write);
+}
+
+/* Appends an item that touches what was noted since the last one. */
+static cpu_item *push(lowering *l, cpu_item_kind kind, int op) {
+    cpu_exec *x = l->x;
+    if (x->n_items == l->cap) {
+        int       cap = l->cap ? l->cap * 2 : 512;
+        cpu_item *items = realloc(x->items, (size_t)cap * sizeof *items);
+        if (!items) {
+            l->rc = err_set_nomem(l->e);
+            x->n_items = 0;
+        } else {
+            x->items = items;
+            l->cap = cap;
+        }
+        if (!items) return NULL;
+    }
+    cpu_item *it = &x->items[x->n_items++];
+    *it = (cpu_item){ .kind = kind, .op = op, .aux = -1, .next = x->n_counters++ };
+    it->barrier = nn_hazards_next(&l->hazards, l->spans, l->n_spans);
+    l->n_spans = 0;
+    return it;
+}
+
+static int rope_table(cpu_exec *x, const nn_rope *r) {
+    for (int i = 0; i < x->n_ropes; i++) {
+        const nn_rope *o = &x->ropes[i].rope;
+        if (o->inv_freq == r->inv_freq && o->n_rot == r->n_rot && o->scale == r->scale) return i;
+    }
+    return -1;
+}
+
+static int refuse(lowering *l, int op, const char *why) {
+    const nn_tape *t = l->x->base.model->tape;
+    str            line;
+    str_init(&line);
+    nn_op_print(t, &t->ops[op], &line);
+    l->rc = err_set(l->e, ERR_UNSUPPORTED, "the CPU backend cannot run op %d (%s): %s", op, str_cstr(&line), why);
+    str_deinit(&line);
+    return l->rc;
+}
+
+/* Makes sure that an int8 copy of b exists; returns its area. */
+static int quantized(lowering *l, nn_buf b, int op) {
+    const nn_buf_info *i = &l->x->base.model->tape->bufs[b];
+    const nn_limits   *m = &l->x->base.options.limits;
+    int                at = 0;
+    for (int k = 0; k < CPU_AREAS; k++) {
+        if (l->areas[k].buf == b && l->areas[k].version == l->version[b]) {
+            l->areas[k].used = ++l->clock;
+            return k;
+        }
+        if (l->areas[k].used < l->areas[at].used) at = k;
+    }
+    size_t rows = (size_t)(i->rows == NN_ROWS_TOKENS ? m->max_tokens : m->max_outputs) * (size_t)i->mult;
+    size_t bytes = rows * act8_row_bytes(i->width);
+    if (bytes > l->area_bytes) l->area_bytes = bytes;
+    nn_span keep[NN_MAX_IN + 8];
+    int     n_keep = l->n_spans;
+    memcpy(keep, l->spans, sizeof keep);
+    l->n_spans = 0;
+    touch_buf(l, b, false);
+    touch(l, AT_AREA + (size_t)at * SPACE, 1, true);
+    cpu_item *it = push(l, CPU_ITEM_QUANT, op);
+    if (it) {
+        it->aux = at;
+        it->buf = b;
+    }
+    memcpy(l->spans, keep, sizeof keep);
+    l->n_spans = n_keep;
+    l->areas[at] = (area){ b, l->version[b], ++l->clock };
+    return at;
+}
+
+static void scratch_need(lowering *l, size_t bytes) {
+    uint64_t padded;
+    if (num_align_up(bytes, 64, &padded) && padded > l->x->scratch_bytes) l->x->scratch_bytes = (size_t)padded;
+}
+
+/* A product's matrices and input. */
+static int lower_product(lowering *l, int i, const nn_op *op) {
+    const nn_tape *t = l->x->base.model->tape;
+    const nn_mat  *w = op->u.linear.w;
+    int            n = w->n_stack ? w->n_stack : 1, at = -1;
+    err            why = { 0 };
+    for (int k = 0; k < n; k++) {
+        if (matmul_check(&w->at[k], &why) < 0) return refuse(l, i, why.msg);
+    }
+    nn_limits *m = &l->x->base.options.limits;
+    int64_t    rows =
+        (int64_t)(t->bufs[op->out].rows == NN_ROWS_TOKENS ? m->max_tokens : m->max_outputs) * t->bufs[op->out].mult;
+    scratch_need(l, matmul_scratch_bytes(&w->at[0], rows));
+    if (matmul_input((int)w->at[0].type) == MATMUL_ACT8) {
+        if (op->kind == NN_OP_HEAD_LINEAR && w->cols % ACT8_BLOCK)
+            return refuse(l, i, "heads that are no whole number of blocks");
+        at = quantized(l, op->in[0], i);
+    }
+    if (op->kind == NN_OP_EXPERTS && (l->grouped != op->in[1] || l->grouped_version != l->version[op->in[1]])) {
+        touch_buf(l, op->in[1], false);
+        touch(l, AT_GROUP, 1, true);
+        push(l, CPU_ITEM_GROUP, i);
+        l->grouped = op->in[1];
+        l->grouped_version = l->version[op->in[1]];
+    }
+    if (op->kind == NN_OP_EXPERTS) {
+        if (w->n_stack > l->max_expert) l->max_expert = w->n_stack;
+        if (t->bufs[op->out].mult > l->max_group_rows) l->max_group_rows = t->bufs[op->out].mult;
+        touch(l, AT_GROUP, 1, false);
+    }
+    if (at >= 0)
+        touch(l, AT_AREA + (size_t)at * SPACE, 1, false);
+    else
+        touch_buf(l, op->in[0], false);
+    touch_buf(l, op->out, true);
+    cpu_item *it = push(l, CPU_ITEM_OP, i);
+    if (it) it->aux = at;
+    return l->rc;
+}
+
+static int lower_latent(lowering *l, int i, const nn_op *op) {
+    const nn_state *s = &l->x->base.model->state[op->layer];
+    bool            store = op->kind == NN_OP_LATENT_STORE;
+    size_t          floats = (size_t)(s->dim_k + s->dim_v) * (size_t)(store ? 1 : op->u.attn.n_head);
+    if (floats > l->pack_floats) l->pack_floats = floats;
+    touch_buf(l, op->in[0], false);
+    touch_buf(l, op->in[1], false);
+    touch(l, AT_PACK, 1, true);
+    push(l, CPU_ITEM_PACK, i);
+    touch(l, AT_PACK, 1, false);
+    touch(l, AT_STATE + (size_t)op->layer * SPACE, 1, store);
+    if (op->out) touch_buf(l, op->out, true);
+    push(l, CPU_ITEM_OP, i);
+    return l->rc;
+}
+
+static int lower_op(lowering *l, int i) {
+    cpu_exec    *x = l->x;
+    const nn_op *op = &x->base.model->tape->ops[i];
+    int          table = -1;
+    switch (op->kind) {
+    case NN_OP_LINEAR:
+    case NN_OP_HEAD_LINEAR:
+    case NN_OP_EXPERTS: return lower_product(l, i, op);
+    case NN_OP_LATENT_STORE:
+    case NN_OP_LATENT_ATTN: return lower_latent(l, i, op);
+    case NN_OP_ROPE:
+        table = rope_table(x, &op->u.rope.rope);
+        touch(l, AT_ROPE + (size_t)table * SPACE, 1, false);
+        break;
+    case NN_OP_COMBINE:
+        if (op->u.n_used > CPU_MAX_USED) return refuse(l, i, "too many experts per token");
+        break;
+    case NN_OP_ROUTE:
+        scratch_need(l, (size_t)op->u.route.n_expert * 3 * sizeof(float) + (size_t)op->u.route.n_used * 8);
+        break;
+    case NN_OP_EMBED:
+    case NN_OP_EMBED_POS: scratch_need(l, (size_t)op->u.embed.table->cols * sizeof(float)); break;
+    case NN_OP_CONV:
+        if (op->u.conv.kernel < 2 || op->u.conv.kernel > RECUR_CONV_MAX) return refuse(l, i, "this kernel size");
+        if (op->u.conv.act != NN_ACT_NONE && op->u.conv.act != NN_ACT_SILU) return refuse(l, i, "this activation");
+        break;
+    case NN_OP_DELTA:
+        if (op->u.delta.dim_k > RECUR_DIM_MAX || op->u.delta.dim_v > RECUR_DIM_MAX)
+            return refuse(l, i, "heads this wide");
+        break;
+    case NN_OP_SSM:
+        if (op->u.ssm.dim > RECUR_DIM_MAX || op->u.ssm.n_state > RECUR_DIM_MAX) return refuse(l, i, "heads this wide");
+        break;
+    default: break;
+    }
+    for (int k = 0; k < NN_MAX_IN && op->in[k]; k++) touch_buf(l, op->in[k], false);
+    if (op->out) touch_buf(l, op->out, true);
+    if (op->layer >= 0) touch(l, AT_STATE + (size_t)op->layer * SPACE, 1, op->kind != NN_OP_ATTN);
+    cpu_item *it = push(l, CPU_ITEM_OP, i);
+    if (it) it->aux = table;
+    return l->rc;
+}
+
+static int collect_ropes(lowering *l) {
+    cpu_exec      *x = l->x;
+    const nn_tape *t = x->base.model->tape;
+    for (int i = 0; i < t->n_ops; i++) {
+        if (t->ops[i].kind != NN_OP_ROPE || rope_table(x, &t->ops[i].u.rope.rope) >= 0) continue;
+        if (x->n_ropes == CPU_MAX_ROPES) return refuse(l, i, "too many different rotations");
+        cpu_rope *r = &x->ropes[x->n_ropes];
+        r->rope = t->ops[i].u.rope.rope;
+        r->table = aligned_alloc(
+            64, ((size_t)x->base.options.limits.max_tokens * (size_t)r->rope.n_rot * sizeof(float) + 63) / 64 * 64);
+        if (!r->table) return l->rc = err_set_nomem(l->e);
+        touch(l, AT_ROPE + (size_t)x->n_ropes * SPACE, 1, true);
+        cpu_item *it = push(l, CPU_ITEM_ROPE_TABLE, 0);
+        if (it) it->aux = x->n_ropes;
+        x->n_ropes++;
+    }
+    return l->rc;
+}
+
+/* --- memory ----------------------------------------------------------------------------------------------------- */
+
+static int layer_layout(cpu_exec *x, int i, err *e) {
+    const nn_state        *s = &x->base.model->state[i];
+    const nn_exec_options *o = &x->base.options;
+    cpu_layer             *y = &x->layers[i];
+    int                    g = x->base.groups.of_layer[i];
+    y->fixed_floats = nn_state_fixed_floats(s);
+    if (y->fixed_floats && !(y->fixed = calloc((size_t)o->limits.n_slots * y->fixed_floats, sizeof *y->fixed)))
+        return err_set_nomem(e);
+    if (g < 0) return 0;
+    bool latent = s->kind == NN_STATE_PAGED_LATENT;
+    if (!kv_layout_init(&y->layout, (kv_type)o->k_type, (kv_type)o->v_type, o->limits.page_tokens, latent ? 1 : s->n_kv,
+                        latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent))
+        return err_set(e, ERR_UNSUPPORTED, "layer %d: pages of %d positions cannot hold heads of %d and %d", i,
+                       o->limits.page_tokens, s->dim_k, s->dim_v);
+    y->page_off = x->page_bytes[g];
+    x->page_bytes[g] += (y->layout.layer_bytes + 63) / 64 * 64;
+    return 0;
+}
+
+static int alloc_state(cpu_exec *x, err *e) {
+    const nn_limits *m = &x->base.options.limits;
+    int              rc;
+    x->layers = arena_calloc(&x->base.mem, (size_t)x->base.model->dims->n_layer, sizeof *x->layers);
+    if (!x->layers) return err_set_nomem(e);
+    for (int i = 0; i < x->base.model->dims->n_layer; i++) {
+        if ((rc = layer_layout(x, i, e)) < 0) return rc;
+    }
+    for (int g = 0; g < x->base.groups.n; g++) {
+        size_t bytes;
+        if (!num_mul_size((size_t)m->n_pages, x->page_bytes[g], &bytes))
+            return err_set(e, ERR_LIMIT, "%d cache pages are too many", m->n_pages);
+        x->pages[g] = bytes ? aligned_alloc(64, bytes) : NULL;
+        x->page_ptrs[g] = calloc((size_t)m->max_seqs * (size_t)m->max_pages, sizeof *x->page_ptrs[g]);
+        if ((bytes && !x->pages[g]) || !x->page_ptrs[g])
+            return err_set(e, ERR_NOMEM, "no memory for %zu bytes of cache pages", bytes);
+        if (bytes) memset(x->pages[g], 0, bytes);
+    }
+    return 0;
+}
+
+static int alloc_scratch(lowering *l) {
+    cpu_exec        *x = l->x;
+    const nn_limits *m = &x->base.options.limits;
+    size_t tokens = (size_t)m->max_tokens, rows = tokens * (size_t)(l->max_group_rows ? l->max_group_rows : 1);
+    for (int i = 0; i < x->base.model->dims->n_layer; i++) {
+        if (x->base.groups.of_layer[i] >= 0) scratch_need(l, attn_scratch_bytes(&x->layers[i].layout, 0));
+    }
+    bool ok = true;
+    for (int k = 0; k < CPU_AREAS && l->area_bytes; k++)
+        ok = (x->areas[k] = aligned_alloc(64, (l->area_bytes + 63) / 64 * 64)) && ok;
+    if (l->max_expert) {
+        ok = (x->start = calloc((size_t)l->max_expert + 1, sizeof *x->start)) && ok;
+        ok = (x->row_of = calloc(rows, sizeof *x->row_of)) && ok;
+        ok = (x->in_of = calloc(rows, sizeof *x->in_of)) && ok;
+    }
+    if (l->pack_floats)
+        ok = (x->packed = aligned_alloc(64, (tokens * l->pack_floats * sizeof(float) + 63) / 64 * 64)) && ok;
+    if (x->scratch_bytes == 0) x->scratch_bytes = 64;
+    ok = (x->scratch = aligned_alloc(64, x->scratch_bytes * (size_t)x->n_threads)) && ok;
+    ok = (x->counters = calloc((size_t)x->n_counters + 1, sizeof *x->counters)) && ok;
+    ok = (x->times = aligned_alloc(64, sizeof *x->times * (size_t)x->n_threads)) && ok;
+    return ok ? 0 : err_set_nomem(l->e);
+}
+
+int cpu_lower(cpu_exec *x, err *e) {
+    const nn_tape *t = x->base.model->tape;
+    lowering       l = { .x = x, .e = e };
+    int            rc;
+    if ((rc = alloc_state(x, e)) < 0) return rc;
+    l.version = calloc((size_t)t->n_bufs, sizeof *l.version);
+    if (!l.version) return err_set_nomem(e);
+    rc = collect_ropes(&l);
+    for (int i = 0; i < t->n_ops && rc == 0; i++) {
+        rc = lower_op(&l, i);
+        if (t->ops[i].out) l.version[t->ops[i].out]++;
+    }
+    if (rc == 0) rc = l.rc;
+    if (rc == 0) rc = alloc_scratch(&l);
+    free(l.version);
+    return rc;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products: plain, one matrix per head, one per chosen expert; and the int8 copies they read. */
+#include "backend/cpu/cpu.h"
+
+#include <string.h>
+
+void cpu_quant(cpu_exec *x, const cpu_item *it, int worker) {
+    int64_t      width = x->base.model->tape->bufs[it->buf].width, rows = nn_exec_rows(&x->base, it->buf), lo, hi;
+    const float *in = nn_exec_buf(&x->base, it->buf);
+    act8        *out = x->areas[it->aux];
+    /* Shared by blocks of 8 * 32 values: a single row is cut, too, and every block stands alone. */
+    int64_t blocks = width / ACT8_BLOCK, units = (blocks + 7) / 8;
+    cpu_share(rows * units, worker, x->n_threads, &lo, &hi);
+    for (int64_t u = lo; u < hi; u++) {
+        int64_t row = u / units, b0 = u % units * 8, b1 = b0 + 8 < blocks ? b0 + 8 : blocks;
+        x->k.matmul.act_quantize(out + row * blocks + b0, in + row * width + b0 * ACT8_BLOCK, (b1 - b0) * ACT8_BLOCK);
+    }
+}
+
+/* x and its stride for a product of this item. */
+static void input_of(cpu_exec *x, const cpu_item *it, const nn_op *op, matmul_args *a) {
+    int64_t width = x->base.model->tape->bufs[op->in[0]].width;
+    if (it->aux >= 0) {
+        a->x = x->areas[it->aux];
+        a->x_stride = act8_row_bytes(width);
+    } else {
+        a->x = nn_exec_buf(&x->base, op->in[0]);
+        a->x_stride = (size_t)width * sizeof(float);
+    }
+}
+
+void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
+    const nn_linear *w = &op->u.linear;
+    matmul_args      a = { .w = w->w->at,
+                           .n_rows = nn_exec_rows(&x->base, op->out),
+                           .out = nn_exec_buf(&x->base, op->out),
+                           .out_stride = (size_t)w->w->rows,
+                           .bias = w->b ? w->b->data : NULL,
+                           .accumulate = op->acc };
+    int64_t          lo, hi;
+    if (a.n_rows == 0) return;
+    input_of(x, it, op, &a);
+    cpu_share(matmul_panels(a.w), worker, x->n_threads, &lo, &hi);
+    if (lo < hi) x->k.matmul.run(&a, lo, hi, cpu_scratch(x, worker));
+}
+
+void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
+    const nn_mat *w = op->u.linear.w;
+    matmul_args   a = { .n_rows = nn_exec_rows(&x->base, op->out), .out_stride = (size_t)(w->rows * w->n_stack) };
+    int64_t       panels = matmul_panels(w->at), lo, hi;
+    float        *out = nn_exec_buf(&x->base, op->out);
+    input_of(x, it, op, &a);
+    const uint8_t *in = a.x;
+    size_t         head_bytes = it->aux >= 0 ? act8_row_bytes(w->cols) : (size_t)w->cols * sizeof(float);
+    cpu_share(panels * w->n_stack, worker, x->n_threads, &lo, &hi);
+    while (lo < hi) {
+        int64_t h = lo / panels, p0 = lo % panels, p1 = p0 + (hi - lo) < panels ? p0 + (hi - lo) : panels;
+        a.w = &w->at[h];
+        a.x = in + (size_t)h * head_bytes;
+        a.out = out + h * w->rows;
+        x->k.matmul.run(&a, p0, p1, cpu_scratch(x, worker));
+        lo += p1 - p0;
+    }
+}
+
+static int32_t expert_at(const float *chosen, int64_t row) {
+    int32_t e;
+    memcpy(&e, &chosen[row * 2], sizeof e);
+    return e;
+}
+
+/* A counting sort; rows of one expert keep their order. Small, so one worker does it. */
+void cpu_group(cpu_exec *x, const nn_op *op, int worker) {
+    const float *chosen = nn_exec_buf(&x->base, op->in[1]);
+    int64_t      rows = nn_exec_rows(&x->base, op->out);
+    int          n = op->u.linear.w->n_stack, n_used = x->base.model->tape->bufs[op->out].mult;
+    if (worker != 0) return;
+    memset(x->start, 0, (size_t)(n + 1) * sizeof *x->start);
+    for (int64_t r = 0; r < rows; r++) x->start[expert_at(chosen, r) + 1]++;
+    for (int e = 0; e < n; e++) x->start[e + 1] += x->start[e];
+    for (int64_t r = 0; r < rows; r++) {
+        int32_t at = x->start[expert_at(chosen, r)]++;
+        x->row_of[at] = (int32_t)r;
+        x->in_of[at] = (int32_t)(r / n_used);
+    }
+    for (int e = n; e > 0; e--) x->start[e] = x->start[e - 1];
+    x->start[0] = 0;
+}
+
+void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
+    const nn_linear *w = &op->u.linear;
+    bool             per_token = x->base.model->tape->bufs[op->in[0]].mult == 1;
+    matmul_args      a = { .out = nn_exec_buf(&x->base, op->out), .out_stride = (size_t)w->w->rows };
+    int64_t          panels = matmul_panels(w->w->at), used = 0, lo, hi, at = 0;
+    input_of(x, it, op, &a);
+    for (int e = 0; e < w->w->n_stack; e++) used += x->start[e + 1] > x->start[e];
+    cpu_share(used * panels, worker, x->n_threads, &lo, &hi);
+    for (int e = 0; e < w->w->n_stack && at < hi; e++) {
+        int32_t r0 = x->start[e], n = x->start[e + 1] - r0;
+        if (n == 0) continue;
+        int64_t p0 = lo > at ? lo - at : 0, p1 = hi - at < panels ? hi - at : panels;
+        at += panels;
+        if (p0 >= p1) continue;
+        a.w = &w->w->at[e];
+        a.n_rows = n;
+        a.x_rows = (per_token ? x->in_of : x->row_of) + r0;
+        a.out_rows = x->row_of + r0;
+        a.bias = w->b ? w->b->data + (int64_t)e * w->w->rows : NULL;
+        x->k.matmul.run(&a, p0, p1, cpu_scratch(x, worker));
+    }
+}

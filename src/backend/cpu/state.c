@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops that remember: pages, attention, recurrences. */
+#include "backend/cpu/cpu.h"
+
+#include <string.h>
+
+/* --- pages ------------------------------------------------------------------------------------------------------ */
+
+/* Where packed latents of token t begin. */
+static size_t pack_width(const cpu_exec *x, const nn_op *op) {
+    const nn_state *s = &x->base.model->state[op->layer];
+    return (size_t)(s->dim_k + s->dim_v) * (size_t)(op->kind == NN_OP_LATENT_STORE ? 1 : op->u.attn.n_head);
+}
+
+void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
+    const nn_state *s = &x->base.model->state[op->layer];
+    const float    *a = nn_exec_buf(&x->base, op->in[0]), *b = nn_exec_buf(&x->base, op->in[1]);
+    int64_t         heads = op->kind == NN_OP_LATENT_STORE ? 1 : op->u.attn.n_head, lo, hi;
+    (void)it;
+    cpu_share(x->base.batch.n_tok * heads, worker, x->n_threads, &lo, &hi);
+    for (int64_t u = lo; u < hi; u++) {
+        float *to = x->packed + u * (s->dim_k + s->dim_v);
+        memcpy(to, a + u * s->dim_k, (size_t)s->dim_k * sizeof *to);
+        memcpy(to + s->dim_k, b + u * s->dim_v, (size_t)s->dim_v * sizeof *to);
+    }
+}
+
+void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker) {
+    const nn_batch  *b = &x->base.batch;
+    const cpu_layer *y = &x->layers[op->layer];
+    const kv_layout *l = &y->layout;
+    bool             latent = op->kind == NN_OP_LATENT_STORE;
+    const float     *k = latent ? x->packed : nn_exec_buf(&x->base, op->in[0]),
+                *v = latent ? NULL : nn_exec_buf(&x->base, op->in[1]);
+    size_t  ks = (size_t)l->n_kv * (size_t)l->k_dim, vs = (size_t)l->n_kv * (size_t)l->v_dim;
+    int     g = x->base.groups.of_layer[op->layer];
+    int64_t h0, h1;
+    cpu_share(l->n_kv, worker, x->n_threads, &h0, &h1);
+    if (h0 == h1) return;
+    for (int s = 0; s < b->n_seq; s++) {
+        const void **pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.options.limits.max_pages;
+        for (int t = b->q_start[s]; t < b->q_start[s + 1];) {
+            int slot = b->pos[t] % l->tokens, n = l->tokens - slot;
+            if (n > b->q_start[s + 1] - t) n = b->q_start[s + 1] - t;
+            /* The table is const for readers; the store is the one writer. */
+            uint8_t *page = (uint8_t *)(uintptr_t)pages[b->pos[t] / l->tokens] + y->page_off;
+            x->k.attn.kv_store(l, page, slot, n, (int)h0, (int)h1, k + (size_t)t * ks, ks,
+                               v ? v + (size_t)t * vs : NULL, vs);
+            t += n;
+        }
+    }
+}
+
+/* --- attention -------------------------------------------------------------------------------------------------- */
+
+enum { ROW_BLOCK = 32 };
+
+/* Query heads per unit of work: those of one key head, or fewer when there would be too few units. */
+static int heads_per_unit(const cpu_exec *x, int n_head, int n_kv, int64_t blocks) {
+    int per = n_head / n_kv;
+    while (per > 1 && blocks * (n_head / per) < 2 * x->n_threads && per % 2 == 0) per /= 2;
+    return per;
+}
+
+void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
+    const nn_batch     *b = &x->base.batch;
+    const nn_attn_spec *spec = &op->u.attn;
+    const cpu_layer    *y = &x->layers[op->layer];
+    bool                latent = op->kind == NN_OP_LATENT_ATTN;
+    size_t              qs = latent ? pack_width(x, op) : (size_t)spec->n_head * (size_t)spec->dim_k;
+    size_t              os = (size_t)spec->n_head * (size_t)y->layout.v_dim;
+    const float        *q = latent ? x->packed : nn_exec_buf(&x->base, op->in[0]);
+    float              *out = nn_exec_buf(&x->base, op->out);
+    int                 g = x->base.groups.of_layer[op->layer];
+    int64_t             blocks = 0;
+    for (int s = 0; s < b->n_seq; s++) blocks += (b->q_start[s + 1] - b->q_start[s] + ROW_BLOCK - 1) / ROW_BLOCK;
+    int per = heads_per_unit(x, spec->n_head, y->layout.n_kv, blocks), groups = spec->n_head / per;
+
+    /* Units are handed out one by one, the long ones (late rows) first: their cost differs, their bits do not. */
+    for (;;) {
+        int64_t u = atomic_fetch_add_explicit(&x->counters[it->next], 1, memory_order_relaxed);
+        if (u >= blocks * groups) return;
+        int64_t block = blocks - 1 - u / groups;
+        int     head0 = (int)(u % groups) * per, s = 0;
+        for (;; s++) {
+            int64_t n = (b->q_start[s + 1] - b->q_start[s] + ROW_BLOCK - 1) / ROW_BLOCK;
+            if (block < n) break;
+            block -= n;
+        }
+        int       t0 = b->q_start[s], rows = b->q_start[s + 1] - t0, row0 = (int)block * ROW_BLOCK;
+        attn_args a = { .q = q + (size_t)t0 * qs,
+                        .out = out + (size_t)t0 * os,
+                        .q_stride = qs,
+                        .out_stride = os,
+                        .n_rows = rows,
+                        .n_head = spec->n_head,
+                        .layout = &y->layout,
+                        .pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.options.limits.max_pages,
+                        .page_off = y->page_off,
+                        .kv_len = b->kv_len[s],
+                        .pos = b->pos + t0,
+                        .window = spec->window,
+                        .causal = true,
+                        .scale = spec->scale,
+                        .softcap = spec->softcap,
+                        .sinks = spec->sinks ? spec->sinks->data : NULL };
+        x->k.attn.rows(&a, row0, row0 + ROW_BLOCK < rows ? row0 + ROW_BLOCK : rows, head0, head0 + per,
+                       cpu_scratch(x, worker));
+    }
+}
+
+/* --- recurrences ------------------------------------------------------------------------------------------------ */
+
+static float *fixed_of(cpu_exec *x, int layer, int s) {
+    return x->layers[layer].fixed + (size_t)x->base.batch.state_slot[s] * x->layers[layer].fixed_floats;
+}
+
+static int64_t width_of(const cpu_exec *x, nn_buf b) { return x->base.model->tape->bufs[b].width; }
+
+void cpu_conv(cpu_exec *x, const nn_op *op, int worker) {
+    const nn_batch *b = &x->base.batch;
+    int64_t         width = width_of(x, op->out), lo, hi;
+    cpu_share((width + 15) / 16, worker, x->n_threads, &lo, &hi);
+    lo *= 16;
+    hi = hi * 16 < width ? hi * 16 : width;
+    for (int s = 0; s < b->n_seq && lo < hi; s++) {
+        int64_t    t0 = b->q_start[s];
+        recur_conv a = { .y = nn_exec_buf(&x->base, op->out) + t0 * width,
+                         .x = nn_exec_buf(&x->base, op->in[0]) + t0 * width,
+                         .y_stride = (size_t)width,
+                         .x_stride = (size_t)width,
+                         .n_rows = b->q_start[s + 1] - t0,
+                         .w = op->u.conv.w->data,
+                         .bias = op->u.conv.bias ? op->u.conv.bias->data : NULL,
+                         .width = op->u.conv.kernel,
+                         .state = fixed_of(x, op->layer, s) + op->u.conv.channel0,
+                         .state_stride = (size_t)x->base.model->state[op->layer].conv_channels,
+                         .act = op->u.conv.act == NN_ACT_SILU ? OPS_ACT_SILU : OPS_ACT_NONE };
+        x->k.recur.conv1d(&a, lo, hi);
+    }
+}
+
+void cpu_delta(cpu_exec *x, const nn_op *op, int worker) {
+    const nn_batch      *b = &x->base.batch;
+    const nn_delta_spec *d = &op->u.delta;
+    size_t               qs = (size_t)(d->heads_k * d->dim_k), vs = (size_t)(d->heads_v * d->dim_v),
+           gs = (size_t)width_of(x, op->in[3]);
+    int64_t lo, hi;
+    cpu_share(d->heads_v, worker, x->n_threads, &lo, &hi);
+    for (int s = 0; s < b->n_seq && lo < hi; s++) {
+        size_t      t0 = (size_t)b->q_start[s];
+        recur_delta a = { .y = nn_exec_buf(&x->base, op->out) + t0 * vs,
+                          .q = nn_exec_buf(&x->base, op->in[0]) + t0 * qs,
+                          .k = nn_exec_buf(&x->base, op->in[1]) + t0 * qs,
+                          .v = nn_exec_buf(&x->base, op->in[2]) + t0 * vs,
+                          .g = nn_exec_buf(&x->base, op->in[3]) + t0 * gs,
+                          .beta = nn_exec_buf(&x->base, op->in[4]) + t0 * (size_t)d->heads_v,
+                          .y_stride = vs,
+                          .q_stride = qs,
+                          .k_stride = qs,
+                          .v_stride = vs,
+                          .g_stride = gs,
+                          .beta_stride = (size_t)d->heads_v,
+                          .n_rows = b->q_start[s + 1] - b->q_start[s],
+                          .n_kh = d->heads_k,
+                          .n_vh = d->heads_v,
+                          .k_dim = d->dim_k,
+                          .v_dim = d->dim_v,
+                          .g_per_channel = gs != (size_t)d->heads_v,
+                          .k_tiled = d->k_tiled,
+                          .scale = d->scale,
+                          .state = fixed_of(x, op->layer, s) + nn_state_conv_floats(&x->base.model->state[op->layer]) };
+        x->k.recur.delta(&a, (int)lo, (int)hi);
+    }
+}
+
+void cpu_ssm(cpu_exec *x, const nn_op *op, int worker) {
+    const nn_batch    *b = &x->base.batch;
+    const nn_ssm_spec *m = &op->u.ssm;
+    size_t             xs = (size_t)(m->n_head * m->dim), bs = (size_t)(m->n_group * m->n_state);
+    int64_t            lo, hi;
+    cpu_share(m->n_head, worker, x->n_threads, &lo, &hi);
+    for (int s = 0; s < b->n_seq && lo < hi; s++) {
+        size_t    t0 = (size_t)b->q_start[s];
+        recur_ssd a = { .y = nn_exec_buf(&x->base, op->out) + t0 * xs,
+                        .x = nn_exec_buf(&x->base, op->in[0]) + t0 * xs,
+                        .b = nn_exec_buf(&x->base, op->in[1]) + t0 * bs,
+                        .c = nn_exec_buf(&x->base, op->in[2]) + t0 * bs,
+                        .dt = nn_exec_buf(&x->base, op->in[3]) + t0 * (size_t)m->n_head,
+                        .y_stride = xs,
+                        .x_stride = xs,
+                        .b_stride = bs,
+                        .c_stride = bs,
+                        .dt_stride = (size_t)m->n_head,
+                        .n_rows = b->q_start[s + 1] - b->q_start[s],
+                        .n_head = m->n_head,
+                        .n_group = m->n_group,
+                        .head_dim = m->dim,
+                        .n_state = m->n_state,
+                        .a = m->a->data,
+                        .dt_bias = m->dt_bias ? m->dt_bias->data : NULL,
+                        .d = m->d ? m->d->data : NULL,
+                        .dt_min = m->dt_min,
+                        .dt_max = m->dt_max > 0 ? m->dt_max : 3.4e38f,
+                        .state = fixed_of(x, op->layer, s) + nn_state_conv_floats(&x->base.model->state[op->layer]) };
+        x->k.recur.ssd(&a, (int)lo, (int)hi);
+    }
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reference backend: each op as its definition reads, in plain C with double accumulation, on one thread.
+ *
+ * It takes the same batches and page tables as the others, keeps K and V in f32 and never quantizes activations. It is
+ * the yardstick for backend_compare and for families whose kernels are in doubt; nobody serves with it.
+ */
+#include "backend/scalar/scalar.h"
+
+#include "backend/backend.h"
+#include "base/num.h"
+#include "tensor/codec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void scalar_free(nn_exec *base) {
+    scalar_exec *x = (scalar_exec *)base;
+    for (int i = 0; x->layers && i < base->model->dims->n_layer; i++) {
+        free(x->layers[i].k);
+        free(x->layers[i].v);
+        free(x->layers[i].fixed);
+    }
+    free(x->row);
+    free(x->score);
+    nn_exec_deinit(base);
+    free(x);
+}
+
+static bool alloc_floats(float **out, size_t a, size_t b, size_t c) {
+    size_t n;
+    if (!num_mul_size(a, b, &n) || !num_mul_size(n, c, &n)) return false;
+    *out = n ? calloc(n, sizeof **out) : NULL;
+    return !n || *out;
+}
+
+static bool alloc_layer(scalar_exec *x, int i) {
+    const nn_state  *s = &x->base.model->state[i];
+    const nn_limits *l = &x->base.options.limits;
+    scalar_layer    *y = &x->layers[i];
+    size_t           slots = (size_t)l->n_pages * (size_t)l->page_tokens;
+    y->fixed_floats = nn_state_fixed_floats(s);
+    if (s->kind == NN_STATE_PAGED_LATENT) {
+        y->k_width = s->dim_k;
+        y->v_width = s->dim_v;
+    } else if (s->kind != NN_STATE_NONE) {
+        y->k_width = (int64_t)s->n_kv * s->dim_k;
+        y->v_width = (int64_t)s->n_kv * s->dim_v;
+    }
+    return alloc_floats(&y->k, slots, (size_t)y->k_width, 1) && alloc_floats(&y->v, slots, (size_t)y->v_width, 1) &&
+           alloc_floats(&y->fixed, (size_t)l->n_slots, y->fixed_floats, 1);
+}
+
+/* The widest matrix row that any op reads. */
+static int64_t widest(const nn_tape *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->n_ops; i++) {
+        const nn_op  *op = &t->ops[i];
+        const nn_mat *m = op->kind == NN_OP_EMBED || op->kind == NN_OP_EMBED_POS ? op->u.embed.table
+                          : op->kind == NN_OP_LINEAR || op->kind == NN_OP_HEAD_LINEAR || op->kind == NN_OP_EXPERTS
+                              ? op->u.linear.w
+                              : NULL;
+        if (m) n = num_max(n, m->cols);
+    }
+    return n;
+}
+
+static int scalar_open(nn_exec **out, const nn_model *m, const nn_exec_options *o, err *e) {
+    scalar_exec *x = calloc(1, sizeof *x);
+    int          rc;
+    *out = NULL;
+    if (!x) return err_set_nomem(e);
+    if ((rc = nn_exec_init(&x->base, &backend_scalar, m, o, e)) < 0) goto fail;
+    rc = ERR_NOMEM;
+    x->layers = arena_calloc(&x->base.mem, (size_t)m->dims->n_layer, sizeof *x->layers);
+    x->row = calloc((size_t)widest(m->tape), sizeof *x->row);
+    x->score = calloc((size_t)o->limits.max_pages * (size_t)o->limits.page_tokens, sizeof *x->score);
+    bool ok = x->layers && x->row && x->score;
+    for (int i = 0; ok && i < m->dims->n_layer; i++) ok = alloc_layer(x, i);
+    if (!ok) {
+        err_set_nomem(e);
+        goto fail;
+    }
+    *out = &x->base;
+    return 0;
+fail:
+    scalar_free(&x->base);
+    return rc;
+}
+
+static int scalar_begin(nn_exec *base, const nn_batch *b, err *e) {
+    scalar_exec *x = (scalar_exec *)base;
+    int64_t      n_vocab = 0;
+    const nn_op *first = &base->model->tape->ops[0];
+    n_vocab = first->kind == NN_OP_EMBED ? first->u.embed.table->rows : base->model->dims->n_vocab;
+    int rc = nn_batch_check(b, &base->options.limits, &base->groups, (int)n_vocab, e);
+    if (rc < 0) return rc;
+    base->batch = *b;
+    for (int s = 0; s < b->n_seq; s++) {
+        if (b->pos[b->q_start[s]] != 0) continue;
+        for (int i = 0; i < base->model->dims->n_layer; i++) {
+            scalar_layer *y = &x->layers[i];
+            if (y->fixed_floats)
+                memset(y->fixed + (size_t)b->state_slot[s] * y->fixed_floats, 0, y->fixed_floats * sizeof *y->fixed);
+        }
+    }
+    return 0;
+}
+
+/* --- ops -------------------------------------------------------------------------------------------------------- */
+
+double scalar_act(nn_act_kind act, double v) {
+    switch (act) {
+    case NN_ACT_NONE: return v;
+    case NN_ACT_SILU: return v / (1 + exp(-v));
+    case NN_ACT_GELU: return 0.5 * v * (1 + erf(v / sqrt(2.0)));
+    case NN_ACT_GELU_TANH: return 0.5 * v * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
+    case NN_ACT_RELU: return v > 0 ? v : 0;
+    case NN_ACT_RELU2: return v > 0 ? v * v : 0;
+    case NN_ACT_SIGMOID: return 1 / (1 + exp(-v));
+    case NN_ACT_SOFTPLUS: return v > 20 ? v : log1p(exp(v));
+    case NN_ACT_TANH: return tanh(v);
+    }
+    return v;
+}
+
+static void embed(scalar_exec *x, const nn_op *op) {
+    const nn_batch *b = &x->base.batch;
+    const nn_mat   *m = op->u.embed.table;
+    float          *y = nn_exec_buf(&x->base, op->out);
+    for (int t = 0; t < b->n_tok; t++) {
+        int64_t id = op->kind == NN_OP_EMBED ? b->token[t] : (int64_t)b->pos[t] + op->u.embed.offset;
+        if (id >= m->rows) id = m->rows - 1;
+        tensor_mat_dequant_row(m->at, 0, id, x->row);
+        for (int64_t i = 0; i < m->cols; i++) {
+            float v = x->row[i] * op->u.embed.scale;
+            y[t * m->cols + i] = op->acc ? y[t * m->cols + i] + v : v;
+        }
+    }
+}
+
+static void norm(scalar_exec *x, const nn_op *op) {
+    int64_t rows = nn_exec_rows(&x->base, op->out), width = x->base.model->tape->bufs[op->out].width,
+            group = op->u.norm.group;
+    const float  *in = nn_exec_buf(&x->base, op->in[0]);
+    float        *out = nn_exec_buf(&x->base, op->out);
+    const nn_vec *w = op->u.norm.w, *b = op->u.norm.b;
+    for (int64_t g = 0; g < rows * width / group; g++) {
+        const float *a = in + g * group;
+        float       *y = out + g * group;
+        int64_t      base = w && w->n == width ? g * group % width : 0;
+        double       mean = 0, sum = 0;
+        if (op->u.norm.kind == NN_NORM_LAYER) {
+            for (int64_t i = 0; i < group; i++) mean += a[i];
+            mean /= (double)group;
+        }
+        for (int64_t i = 0; i < group; i++) sum += (a[i] - mean) * (a[i] - mean);
+        double scale = 1 / sqrt((op->u.norm.kind == NN_NORM_L2 ? sum : sum / (double)group) + (double)op->u.norm.eps);
+        for (int64_t i = 0; i < group; i++) {
+            double v = (a[i] - mean) * scale;
+            if (w) v *= w->data[base + i];
+            if (b) v += b->data[base + i];
+            y[i] = (float)v;
+        }
+    }
+}
+
+static void linear_rows(scalar_exec *x, const tensor_mat *m, const float *bias, const float *in, int64_t in_stride,
+                        float *out, int64_t out_stride, int64_t n, bool acc) {
+    for (int64_t r = 0; r < m->rows; r++) {
+        tensor_mat_dequant_row(m, 0, r, x->row);
+        for (int64_t t = 0; t < n; t++) {
+            const float *a = in + t * in_stride;
+            double       sum = 0;
+            for (int64_t i = 0; i < m->cols; i++) sum += (double)x->row[i] * (double)a[i];
+            if (bias) sum += bias[r];
+            float *y = out + t * out_stride + r;
+            *y = (float)(acc ? *y + sum : sum);
+        }
+    }
+}
+
+static void linear(scalar_exec *x, const nn_op *op) {
+    const nn_linear *w = &op->u.linear;
+    const float     *in = nn_exec_buf(&x->base, op->in[0]);
+    float           *out = nn_exec_buf(&x->base, op->out);
+    int64_t          n = nn_exec_rows(&x->base, op->out);
+    if (op->kind == NN_OP_LINEAR) {
+        linear_rows(x, w->w->at, w->b ? w->b->data : NULL, in, w->w->cols, out, w->w->rows, n, op->acc);
+        return;
+    }
+    for (int h = 0; h < w->w->n_stack; h++)
+        linear_rows(x, &w->w->at[h], NULL, in + h * w->w->cols, w->w->cols * w->w->n_stack, out + h * w->w->rows,
+                    w->w->rows * w->w->n_stack, n, false);
+}
+
+static void experts(scalar_exec *x, const nn_op *op) {
+    const nn_linear   *w = &op->u.linear;
+    const nn_buf_info *ib = &x->base.model->tape->bufs[op->in[0]], *ob = &x->base.model->tape->bufs[op->out];
+    const float       *in = nn_exec_buf(&x->base, op->in[0]), *chosen = nn_exec_buf(&x->base, op->in[1]);
+    float             *out = nn_exec_buf(&x->base, op->out);
+    for (int64_t row = 0; row < nn_exec_rows(&x->base, op->out); row++) {
+        int32_t e;
+        memcpy(&e, &chosen[row * 2], sizeof e);
+        const float *a = in + (ib->mult == 1 ? row / ob->mult : row) * ib->width;
+        linear_rows(x, &w->w->at[e], w->b ? w->b->data + (int64_t)e * w->w->rows : NULL, a, 0, out + row * ob->width, 0,
+                    1, false);
+    }
+}
+
+static void combine(scalar_exec *x, const nn_op *op) {
+    const float *y = nn_exec_buf(&x->base, op->in[0]), *chosen = nn_exec_buf(&x->base, op->in[1]);
+    float       *out = nn_exec_buf(&x->base, op->out);
+    int64_t      width = x->base.model->tape->bufs[op->out].width;
+    for (int64_t t = 0; t < x->base.batch.n_tok; t++) {
+        for (int64_t i = 0; i < width; i++) {
+            double sum = 0;
+            for (int k = 0; k < op->u.n_used; k++)
+                sum += (double)chosen[(t * op->u.n_used + k) * 2 + 1] * (double)y[(t * op->u.n_used + k) * width + i];
+            out[t * width + i] = (float)sum;
+        }
+    }
+}
+
+static void rope(scalar_exec *x, const nn_op *op) {
+    const nn_rope *r = &op->u.rope.rope;
+    int64_t        width = x->base.model->tape->bufs[op->out].width;
+    float         *buf = nn_exec_buf(&x->base, op->out);
+    int            n = r->n_rot / 2;
+    for (int t = 0; t < x->base.batch.n_tok; t++) {
+        for (int64_t h = 0; h < width / op->u.rope.head_dim; h++) {
+            float *p = buf + t * width + h * op->u.rope.head_dim + op->u.rope.offset;
+            for (int i = 0; i < n; i++) {
+                double angle = (double)x->base.batch.pos[t] * (double)r->inv_freq[i];
+                double c = cos(angle) * r->scale, s = sin(angle) * r->scale;
+                float *a = r->interleaved ? &p[2 * i] : &p[i], *b = r->interleaved ? &p[2 * i + 1] : &p[i + n];
+                double va = *a, vb = *b;
+                *a = (float)(va * c - vb * s);
+                *b = (float)(va * s + vb * c);
+            }
+        }
+    }
+}
+
+static void elementwise(scalar_exec *x, const nn_op *op) {
+    int64_t      rows = nn_exec_rows(&x->base, op->out), width = x->base.model->tape->bufs[op->out].width;
+    float       *y = nn_exec_buf(&x->base, op->out);
+    const float *a = op->in[0] ? nn_exec_buf(&x->base, op->in[0]) : NULL;
+    int64_t      aw = op->in[0] ? x->base.model->tape->bufs[op->in[0]].width : 0;
+    for (int64_t i = 0; i < rows * width; i++) {
+        int64_t t = i / width, c = i % width;
+        double  v = y[i];
+        switch (op->kind) {
+        case NN_OP_ADD: v += (double)op->u.scale * (double)a[i]; break;
+        case NN_OP_SCALE: v *= op->u.scale; break;
+        case NN_OP_ACT: v = scalar_act(op->u.act, v); break;
+        case NN_OP_GATE: v *= scalar_act(op->u.act, a[t * aw + c / (width / aw)]); break;
+        case NN_OP_SOFTCAP: v = op->u.scale * tanh(v / op->u.scale); break;
+        case NN_OP_POS_SCALE:
+            v *= 1 + op->u.pos_scale.beta * log1p(floor((double)x->base.batch.pos[t] / op->u.pos_scale.period));
+            break;
+        case NN_OP_DECAY:
+            v = (double)op->u.decay.a->data[c / (width / op->u.decay.a->n)] *
+                scalar_act(NN_ACT_SOFTPLUS, v + (op->u.decay.dt_bias ? (double)op->u.decay.dt_bias->data[c] : 0.0));
+            break;
+        case NN_OP_GLU: {
+            double up = a[i], limit = op->u.glu.limit;
+            if (limit != 0) {
+                v = v > limit ? limit : v;
+                up = up > limit ? limit : up < -limit ? -limit : up;
+                v = v / (1 + exp(-op->u.glu.alpha * v)) * (up + 1);
+            } else {
+                v = scalar_act(op->u.glu.act, v) * up;
+            }
+            break;
+        }
+        default: break;
+        }
+        y[i] = (float)v;
+    }
+}
+
+static void take(scalar_exec *x, const nn_op *op) {
+    int64_t      rows = nn_exec_rows(&x->base, op->out), iw = x->base.model->tape->bufs[op->in[0]].width;
+    int64_t      ow = x->base.model->tape->bufs[op->out].width;
+    const float *a = nn_exec_buf(&x->base, op->in[0]);
+    float       *y = nn_exec_buf(&x->base, op->out);
+    for (int64_t t = 0; t < rows; t++) {
+        for (int64_t g = 0; g < iw / op->u.take.group; g++)
+            memcpy(y + t * ow + g * op->u.take.width, a + t * iw + g * op->u.take.group + op->u.take.offset,
+                   (size_t)op->u.take.width * sizeof *y);
+    }
+}
+
+static void outputs(scalar_exec *x, const nn_op *op) {
+    int64_t      width = x->base.model->tape->bufs[op->out].width;
+    const float *a = nn_exec_buf(&x->base, op->in[0]);
+    float       *y = nn_exec_buf(&x->base, op->out);
+    for (int r = 0; r < x->base.batch.n_out; r++)
+        memcpy(y + r * width, a + x->base.batch.out_rows[r] * width, (size_t)width * sizeof *y);
+}
+
+static void run_op(scalar_exec *x, const nn_op *op) {
+    switch (op->kind) {
+    case NN_OP_EMBED:
+    case NN_OP_EMBED_POS: embed(x, op); break;
+    case NN_OP_NORM: norm(x, op); break;
+    case NN_OP_LINEAR:
+    case NN_OP_HEAD_LINEAR: linear(x, op); break;
+    case NN_OP_ROPE: rope(x, op); break;
+    case NN_OP_KV_STORE:
+    case NN_OP_LATENT_STORE: scalar_kv_store(x, op); break;
+    case NN_OP_ATTN: scalar_attention(x, op); break;
+    case NN_OP_LATENT_ATTN: scalar_latent_attention(x, op); break;
+    case NN_OP_ROUTE: scalar_route(x, op); break;
+    case NN_OP_EXPERTS: experts(x, op); break;
+    case NN_OP_COMBINE: combine(x, op); break;
+    case NN_OP_TAKE: take(x, op); break;
+    case NN_OP_CONV: scalar_conv(x, op); break;
+    case NN_OP_DELTA: scalar_delta(x, op); break;
+    case NN_OP_SSM: scalar_ssm(x, op); break;
+    case NN_OP_OUTPUTS: outputs(x, op); break;
+    default: elementwise(x, op); break;
+    }
+}
+
+static void scalar_run(nn_exec *base, int op0, int op1) {
+    for (int i = op0; i < op1; i++) run_op((scalar_exec *)base, &base->model->tape->ops[i]);
+}
+
+const nn_backend backend_scalar = { "scalar", scalar_open, scalar_free, scalar_begin, scalar_run };
