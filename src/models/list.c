@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of families. Adding one is a line here and a file beside this one. */
+#include "models/list.h"
+
+#define MODELS(X)                                                                                                      \
+    X(llama)                                                                                                           \
+    X(mistral3)                                                                                                        \
+    X(qwen2)                                                                                                           \
+    X(qwen3)                                                                                                           \
+    X(qwen2_moe)                                                                                                       \
+    X(qwen3_moe)
+
+#define DECLARE(name) extern const nn_arch models_##name;
+MODELS(DECLARE)
+
+#define ENTRY(name) &models_##name,
+const nn_arch *const models_list[] = { MODELS(ENTRY) 0 };
