@@ -12,6 +12,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_version,
     &cli_cmd_tokenize,
     &cli_cmd_detokenize,
+    &cli_cmd_logits,
     NULL,
 };
 
