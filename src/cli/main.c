@@ -13,6 +13,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_tokenize,
     &cli_cmd_detokenize,
     &cli_cmd_logits,
+    &cli_cmd_render,
     NULL,
 };
 

@@ -188,7 +188,8 @@ FILTER(f_first) {
 }
 
 static bool reversible(tv v) {
-    return v.kind == TV_STR || tv_is_seq(v) || v.kind == TV_DICT || v.kind == TV_VIEW || v.kind == TV_RANGE;
+    return v.kind == TV_STR || tv_is_seq(v) || v.kind == TV_DICT || v.kind == TV_VIEW || v.kind == TV_RANGE ||
+           v.kind == TV_UNDEF;
 }
 
 FILTER(f_last) {
