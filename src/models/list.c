@@ -8,7 +8,22 @@
     X(qwen2)                                                                                                           \
     X(qwen3)                                                                                                           \
     X(qwen2_moe)                                                                                                       \
-    X(qwen3_moe)
+    X(qwen3_moe)                                                                                                       \
+    X(phi3)                                                                                                            \
+    X(gemma)                                                                                                           \
+    X(gemma2)                                                                                                          \
+    X(gemma3)                                                                                                          \
+    X(gemma4)                                                                                                          \
+    X(glm4)                                                                                                            \
+    X(glm4_moe)                                                                                                        \
+    X(deepseek)                                                                                                        \
+    X(gpt_oss)                                                                                                         \
+    X(olmo2)                                                                                                           \
+    X(exaone4)                                                                                                         \
+    X(granite)                                                                                                         \
+    X(smollm3)                                                                                                         \
+    X(cohere2)                                                                                                         \
+    X(minimax_m2)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the language model's tensors begin: text-only files, multimodal ones, older MLX ones, bare backbones. */
-static const char *const roots[] = { "model.", "model.language_model.", "language_model.model.", "language_model.",
-                                     "" };
+/* Where the language model's tensors begin: text-only files, multimodal ones, older MLX ones, GPT-2's, bare backbones.
+ */
+static const char *const roots[] = { "model.",          "model.language_model.", "language_model.model.",
+                                     "language_model.", "transformer.",          "" };
 enum { N_ROOTS = sizeof roots / sizeof *roots };
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) {
@@ -58,7 +59,7 @@ static bool next_name(const char **list, const char *prefix, bind_name *out) {
 }
 
 static bool find_exact(const nn_binder *b, const char *name, bind_found *out) {
-    char full[256];
+    char full[288];
     snprintf(full, sizeof full, "%s.weight", name);
     snprintf(out->module, sizeof out->module, "%s", name);
     out->ending = '=';
@@ -90,7 +91,7 @@ bool bind_find(nn_binder *b, const char *name, bind_found *out) {
 }
 
 const model_tensor *bind_companion(nn_binder *b, const bind_found *f, const char *ending) {
-    char full[256];
+    char full[320];
     snprintf(full, sizeof full, "%s%s", f->module, ending);
     return model_file_tensor(b->file, full);
 }
@@ -427,6 +428,59 @@ void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_fl
     nn_bind_mat(b, &out->embd, "token_embd", "model.embed_tokens", d->n_embd, d->n_vocab, NN_AT_LEAST);
     nn_bind_vec(b, &out->norm, "output_norm", "model.norm", d->n_embd, norm_flags);
     nn_bind_head(b, &out->head, out->embd, d->n_embd, d->n_vocab);
+}
+
+/* --- rows from all over a matrix -------------------------------------------------------------------------------- */
+
+/* dst row at, ... = rows [first, first + n) of src, with their scales. */
+static void copy_rows(tensor_mat *dst, int64_t at, const tensor_mat *src, int64_t first, int64_t n) {
+    for (int64_t r = 0; r < n; r++) {
+        memcpy((uint8_t *)(uintptr_t)dst->data + (size_t)(at + r) * dst->row_bytes,
+               (const uint8_t *)src->data + (size_t)(first + r) * src->row_bytes, dst->row_bytes);
+        if (src->scales)
+            memcpy((uint8_t *)(uintptr_t)dst->scales + (size_t)(at + r) * dst->scale_row_bytes,
+                   (const uint8_t *)src->scales + (size_t)(first + r) * src->scale_row_bytes, dst->scale_row_bytes);
+        if (src->biases)
+            memcpy((uint8_t *)(uintptr_t)dst->biases + (size_t)(at + r) * dst->scale_row_bytes,
+                   (const uint8_t *)src->biases + (size_t)(first + r) * src->scale_row_bytes, dst->scale_row_bytes);
+    }
+}
+
+void nn_bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int parts, int part,
+                  const nn_run *runs, int n_runs) {
+    int64_t    rows = 0, at = 0;
+    bind_name  n;
+    bind_found f;
+    tensor_mat all, *mine;
+    for (int i = 0; i < n_runs; i++) rows += (int64_t)parts * runs[i].n;
+    if (b->failed || !b->file || b->gguf || !find_any(b, gguf, hf, &n, &f)) {
+        nn_bind_linear(b, out, gguf, hf, in, rows, 0);
+        return;
+    }
+    *out = (nn_linear){ 0 };
+    if (!bind_describe(b, &f, &all) || !check_shape(b, f.tensor->name, &all, in, (int64_t)parts * part, 0, 0)) return;
+    if (all.group_rows > 1) {
+        bind_fail(b, ERR_UNSUPPORTED, "tensor %s: its scales cover several rows", f.tensor->name);
+        return;
+    }
+    if (!(mine = new_mats(b, 1))) return;
+    *mine = all;
+    mine->rows = rows;
+    mine->data = arena_alloc(b->mem, (size_t)rows * all.row_bytes);
+    if (all.scales) mine->scales = arena_alloc(b->mem, (size_t)rows * all.scale_row_bytes);
+    if (all.biases) mine->biases = arena_alloc(b->mem, (size_t)rows * all.scale_row_bytes);
+    if (!mine->data || (all.scales && !mine->scales) || (all.biases && !mine->biases)) {
+        bind_fail(b, ERR_NOMEM, "out of memory");
+        return;
+    }
+    mine->expert_bytes = (size_t)rows * all.row_bytes;
+    mine->scale_expert_bytes = (size_t)rows * all.scale_row_bytes;
+    for (int i = 0; i < n_runs; i++) {
+        for (int p = 0; p < parts; p++, at += runs[i].n)
+            copy_rows(mine, at, &all, (int64_t)p * part + runs[i].first, runs[i].n);
+    }
+    out->w = new_mat(b, f.tensor->name, mine, 0);
+    if (out->w) note_mat(b, gguf, out->w, &(wish){ in, rows, 0, rows, 0, 0 });
 }
 
 /* --- one matrix per head ---------------------------------------------------------------------------------------- */

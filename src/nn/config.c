@@ -177,6 +177,15 @@ void nn_config_note_real(nn_config *c, const char *key, double x) { note_number(
 
 void nn_config_derived(nn_config *c, const char *gguf, double x) { note_number(c, gguf, 'f', x); }
 
+void nn_config_derived_int(nn_config *c, const char *gguf, int64_t x) { note_number(c, gguf, 'i', (double)x); }
+
+void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values) {
+    nn_config_note *m = !c->failed ? note(c, gguf, 'I') : NULL;
+    if (!m) return;
+    m->list = values;
+    m->n_list = c->n_layer;
+}
+
 void nn_config_note_int(nn_config *c, const char *key, int64_t x) { note_number(c, key, 'i', (double)x); }
 
 void nn_config_note_text(nn_config *c, const char *key, const char *text) {
@@ -234,6 +243,15 @@ bool nn_config_bool(nn_config *c, const char *gguf, const char *hf, bool dflt) {
 }
 
 bool nn_config_has(nn_config *c, const char *gguf, const char *hf) { return found(find(c, gguf, hf)); }
+
+bool nn_config_lists(nn_config *c, const char *gguf, const char *hf, int64_t wanted) {
+    value  v = find(c, gguf, hf);
+    double x;
+    for (int i = 0, n = is_list(v) ? list_count(v) : 0; i < n; i++) {
+        if (number(v, i, &x) && x == (double)wanted) return true;
+    }
+    return false;
+}
 
 int nn_config_count(nn_config *c, const char *gguf, const char *hf) {
     value v = find(c, gguf, hf);

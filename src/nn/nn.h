@@ -83,6 +83,7 @@ bool    nn_config_bool(nn_config *c, const char *gguf, const char *hf, bool dflt
 bool    nn_config_is(nn_config *c, const char *gguf, const char *hf, const char *text, bool dflt);
 bool    nn_config_has(nn_config *c, const char *gguf, const char *hf);
 int     nn_config_count(nn_config *c, const char *gguf, const char *hf); /* length of a list; 0: no list */
+bool    nn_config_lists(nn_config *c, const char *gguf, const char *hf, int64_t number); /* a list has this number */
 
 /* An array of n_layer numbers (arena memory; never NULL), the entry dflt where the file says nothing. */
 const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, int dflt);
@@ -92,6 +93,8 @@ const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, co
 
 /* Notes a derived value under the key where a GGUF file keeps it. */
 void nn_config_derived(nn_config *c, const char *gguf, double value);
+void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
+void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values); /* n_layer of them; kept */
 
 void *nn_config_alloc(nn_config *c, size_t count, size_t bytes); /* zeroed; lives as long as the model */
 void  nn_config_fail(nn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -157,6 +160,13 @@ void nn_bind_linear(nn_binder *b, nn_linear *out, const char *gguf, const char *
 /* `rows` rows from `first` on of a matrix with `total` rows: fused projections. */
 void nn_bind_rows(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                   int64_t first, int64_t total, unsigned flags);
+/* GGUF has a plain matrix; Hugging Face one of `parts` equal parts of `part` rows whose rows belong elsewhere: for each
+ * run in turn, `n` rows from `first` on of every part. A copy. */
+typedef struct nn_run {
+    int first, n;
+} nn_run;
+void nn_bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int parts, int part,
+                  const nn_run *runs, int n_runs);
 /* One matrix per expert, stacked or one tensor each. */
 void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int n_expert, int64_t in,
                      int64_t rows, unsigned flags);

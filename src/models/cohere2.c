@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cohere 2 (Command R7B, A): attention and feed-forward side by side behind one LayerNorm; full layers do not rotate.
+ */
+#include "nn/nn.h"
+
+#include <math.h>
+
+typedef struct hparams {
+    nn_dims    d;
+    int        window;
+    float      logit_scale;
+    const int *slides;
+    nn_rope    rope;
+} hparams;
+
+typedef nn_ends top;
+
+typedef struct layer {
+    const nn_vec *norm;
+    nn_linear     q, k, v, o, gate, up, down;
+} layer;
+
+static const nn_key keys[] = {
+    NN_INT(window, "attention.sliding_window", "sliding_window", NN_REQUIRED),
+    NN_FLOAT(logit_scale, "logit_scale", "logit_scale", 1),
+    { 0 },
+};
+
+static void setup(nn_config *c, void *p) {
+    hparams *h = p;
+    h->slides =
+        nn_config_layer_is(c, "attention.sliding_window_pattern",
+                           "layer_types|sliding_window_pattern|_sliding_window_pattern", "sliding_attention", 4);
+    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .interleaved = true });
+}
+
+static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
+
+static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
+    const nn_dims *d = p;
+    layer         *w = out;
+    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+    (void)i;
+    nn_bind_vec(b, &w->norm, "attn_norm", "input_layernorm", n, 0);
+    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
+    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
+    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
+    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
+    nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
+}
+
+static nn_state state(const void *p, int i) {
+    const hparams *h = p;
+    return nn_state_kv(h->d.n_kv, h->d.head_dim, h->slides[i] ? h->window : 0);
+}
+
+static void forward(nn_tape *t, const nn_net *net) {
+    const hparams *h = net->hp;
+    const nn_dims *d = &h->d;
+    const top     *tw = net->top;
+    const layer   *lw = net->layers;
+    nn_attn_spec   attn = {
+          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
+    };
+
+    nn_buf x = nn_embed(t, tw->embd, 1.0f);
+    for (int i = 0; i < d->n_layer; i++) {
+        const layer *w = &lw[i];
+        nn_buf       n = nn_layer_norm(t, x, w->norm, NULL, d->eps);
+        nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
+        if (h->slides[i]) {
+            nn_rope_apply(t, q, d->head_dim, &h->rope);
+            nn_rope_apply(t, k, d->head_dim, &h->rope);
+        }
+        nn_kv_store(t, i, k, v);
+        attn.window = h->slides[i] ? h->window : 0;
+        nn_project_add(t, x, nn_attention(t, i, q, attn), w->o);
+        nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
+    }
+    nn_logits(t, nn_layer_norm(t, nn_outputs(t, x), tw->norm, NULL, d->eps), tw->head, h->logit_scale, 0.0f);
+}
+
+static const char *const names[] = { "cohere2", NULL };
+const nn_arch            models_cohere2 = { NN_FAMILY, .names = names };

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GLM 4: norms before and behind each block, biases on q, k and v, half of each head rotated in pairs. */
+#include "nn/nn.h"
+
+#include <math.h>
+
+typedef struct hparams {
+    nn_dims d;
+    nn_rope rope;
+} hparams;
+
+typedef nn_ends top;
+
+typedef struct layer {
+    const nn_vec *attn_norm, *post_attn_norm, *ffn_norm, *post_ffn_norm;
+    nn_linear     q, k, v, o, gate, up, down;
+} layer;
+
+static const nn_key keys[] = { { 0 } };
+
+static void setup(nn_config *c, void *p) {
+    hparams *h = p;
+    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = 0.5, .interleaved = true });
+}
+
+static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
+
+static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
+    const nn_dims *d = p;
+    layer         *w = out;
+    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+    (void)i;
+    nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
+    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
+    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
+    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
+    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
+    nn_bind_vec(b, &w->post_attn_norm, "post_attention_norm", "post_self_attn_layernorm", n, 0);
+    nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
+    nn_bind_linear(b, &w->gate, "ffn_up#0/2", "mlp.gate_up_proj#0/2", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->up, "ffn_up#1/2", "mlp.gate_up_proj#1/2", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
+    nn_bind_vec(b, &w->post_ffn_norm, "post_ffw_norm", "post_mlp_layernorm", n, 0);
+}
+
+static nn_state state(const void *p, int i) {
+    const nn_dims *d = p;
+    (void)i;
+    return nn_state_kv(d->n_kv, d->head_dim, 0);
+}
+
+static void forward(nn_tape *t, const nn_net *net) {
+    const hparams     *h = net->hp;
+    const nn_dims     *d = &h->d;
+    const top         *tw = net->top;
+    const layer       *lw = net->layers;
+    const nn_attn_spec attn = {
+        .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
+    };
+
+    nn_buf x = nn_embed(t, tw->embd, 1.0f);
+    for (int i = 0; i < d->n_layer; i++) {
+        const layer *w = &lw[i];
+        nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
+        nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
+        nn_rope_apply(t, q, d->head_dim, &h->rope);
+        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_kv_store(t, i, k, v);
+        n = nn_project(t, nn_attention(t, i, q, attn), w->o);
+        nn_add(t, x, nn_rms_norm(t, n, w->post_attn_norm, d->eps));
+
+        n = nn_rms_norm(t, x, w->ffn_norm, d->eps);
+        n = nn_project(t, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
+        nn_add(t, x, nn_rms_norm(t, n, w->post_ffn_norm, d->eps));
+    }
+    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
+}
+
+static const char *const names[] = { "glm4", NULL };
+const nn_arch            models_glm4 = { NN_FAMILY, .names = names };
