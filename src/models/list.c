@@ -23,7 +23,15 @@
     X(granite)                                                                                                         \
     X(smollm3)                                                                                                         \
     X(cohere2)                                                                                                         \
-    X(minimax_m2)
+    X(minimax_m2)                                                                                                      \
+    X(starcoder2)                                                                                                      \
+    X(lfm2)                                                                                                            \
+    X(qwen3_next)                                                                                                      \
+    X(qwen3_5)                                                                                                         \
+    X(qwen3_5_moe)                                                                                                     \
+    X(kimi_linear)                                                                                                     \
+    X(mamba2)                                                                                                          \
+    X(gpt2)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)
