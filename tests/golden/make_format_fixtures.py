@@ -217,8 +217,45 @@ def write_mlx():
     save("mlx/model.safetensors", safetensors(tensors, {"format": "mlx"}))
 
 
+def seed(target, name, data):
+    path = os.path.join(OUT, "..", "..", "fuzz", "corpus", target)
+    os.makedirs(path, exist_ok=True)
+    with open(os.path.join(path, name), "wb") as f:
+        f.write(data if isinstance(data, bytes) else data.encode())
+
+
+def fixture(path):
+    with open(os.path.join(OUT, path), "rb") as f:
+        return f.read()
+
+
+def write_seeds():
+    """Small inputs that reach every branch of the readers; the fuzzers start from them."""
+    tiny = [("a", "F32", [2], 1), ("b", "Q4_0", [32, 1], 2)]
+    seed("fuzz_gguf", "keys", gguf(EVERY, []))
+    seed("fuzz_gguf", "tensors", gguf([("general.architecture", STRING, "x")], tiny))
+    seed("fuzz_gguf", "aligned", gguf([("general.alignment", U32, 8)], tiny, 2, 8))
+    seed("fuzz_gguf", "split", fixture("split/tiny-00002-of-00003.gguf"))
+    seed("fuzz_gguf", "vocabulary", fixture("vocab-only.gguf"))
+    seed("fuzz_safetensors", "every", fixture("plain.safetensors"))
+    seed("fuzz_safetensors", "odd", fixture("odd.safetensors"))
+    seed("fuzz_safetensors", "metadata", safetensors([("x", "U8", [], 1)], {"format": "mlx", "a": ""}))
+    seed("fuzz_json", "config", fixture("hf/config.json"))
+    seed("fuzz_json", "scalars", '[0,-1,1.5,-2e-3,1e400,NaN,Infinity,-Infinity,true,false,null,"",9223372036854775808]')
+    seed("fuzz_json", "strings", '{"\\u00e9\\ud83d\\ude00":"\\\\ \\" \\/ \\b\\f\\n\\r\\t","a":"\u4f60","a":{}}')
+    seed("fuzz_json", "deep", "[" * 40 + "]" * 40)
+    seed("fuzz_hf_dir", "hf", fixture("hf/config.json") + b"\0" + fixture("hf/model.safetensors.index.json"))
+    seed("fuzz_hf_dir", "mlx", fixture("mlx/config.json"))
+    seed("fuzz_hf_dir", "fp8", fixture("fp8/config.json"))
+    for block in ['{"quant_method":"gptq","bits":4,"group_size":128}', '{"load_in_4bit":true}',
+                  '{"group_size":32,"bits":8}', '{"quant_method":"awq","bits":4}']:
+        seed("fuzz_hf_dir", "method-%d" % len(block), '{"quantization_config":%s}' % block)
+    seed("fuzz_hf_dir", "escape", '{}\0{"weight_map":{"w":"../x.safetensors"}}')
+
+
 if __name__ == "__main__":
     write_gguf()
     write_safetensors()
     write_hf()
     write_mlx()
+    write_seeds()

@@ -51,7 +51,7 @@ void test_refused(const char *path, int code, const char *text) {
         fail_msg("code %d, \"%s\"; expected %d, \"%s\"", rc, e.msg, code, text);
 }
 
-static uint64_t walk_value(const meta_value *v) {
+uint64_t test_value_walk(const meta_value *v) {
     uint64_t sum = 0;
     int64_t  i;
     double   r;
@@ -76,7 +76,7 @@ uint64_t test_model_walk(const model_file *m) {
     uint64_t sum = model_file_bytes(m);
     for (size_t i = 0; i < model_file_meta_count(m); i++) {
         sum += strlen(model_file_meta_key(m, i));
-        sum += walk_value(model_file_meta_at(m, i));
+        sum += test_value_walk(model_file_meta_at(m, i));
     }
     for (size_t i = 0; i < model_file_tensor_count(m); i++) {
         const model_tensor *t = model_file_tensor_at(m, i);

@@ -20,6 +20,7 @@ void test_refused(const char *path, int code, const char *text);
 /* Reads every key, every array element, and the first and last byte of every tensor; returns a sum so that nothing is
  * optimized away. A reader that let a bad range through crashes here (at the latest under a sanitizer). */
 uint64_t test_model_walk(const model_file *m);
+uint64_t test_value_walk(const meta_value *v);
 
 void test_write_file(const char *path, const void *data, size_t bytes);
 
