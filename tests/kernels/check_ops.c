@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The operations of kernels/ops.h against double precision: all short lengths and some long ones, every buffer ending
+ * at unmapped memory (so odd lengths are misaligned), outputs with canaries, extreme values; and that a value does not
+ * depend on its place in the row or on the rows beside it.
+ */
+#include "kernels/check.h"
+#include "kernels/kernels.h"
+#include "tensor/codec.h"
+#include "tensor/half.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct vec {
+    check_guard g;
+    float      *p;
+} vec;
+
+static vec vec_new(check *c, int64_t n, float scale) {
+    vec v = { .g = check_guard_alloc((size_t)n * sizeof(float), 0) };
+    v.p = (float *)(void *)v.g.data;
+    check_fill_normal(c, v.p, (size_t)n, scale);
+    return v;
+}
+
+static void vec_free(check *c, vec *v) {
+    CHECK(c, check_guard_free(&v->g), "canary of a row of %zu bytes", v->g.bytes);
+}
+
+static bool bits_equal(const float *a, const float *b, int64_t n) { return memcmp(a, b, (size_t)n * sizeof *a) == 0; }
+
+static double ulps(float got, double want) {
+    if (isnan(want)) return isnan(got) ? 0 : 1e9;
+    if ((double)got == want) return 0;
+    if (isinf(got) || isinf(want)) return fabs(want) > (double)FLT_MAX * (1 - 1e-7) && isinf(got) ? 0 : 1e9;
+    int e;
+    frexp(want, &e);
+    const double ulp = ldexp(1.0, e - 24 < -149 ? -149 : e - 24);
+    return fabs((double)got - want) / ulp;
+}
+
+/* The lengths worth trying: every tail, then real sizes. */
+static int64_t next_len(int64_t n) { return n < 70 ? n + 1 : n < 100 ? 1000 : n < 1001 ? 2048 : n < 2049 ? 4099 : 0; }
+
+static double act_want(double x, ops_act act) {
+    switch (act) {
+    case OPS_ACT_SILU: return x / (1 + exp(-x));
+    case OPS_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    case OPS_ACT_GELU_ERF: return 0.5 * x * erfc(-x * 0.7071067811865476);
+    case OPS_ACT_RELU: return x > 0 ? x : 0;
+    case OPS_ACT_RELU2: return x > 0 ? x * x : 0;
+    case OPS_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case OPS_ACT_TANH: return tanh(x);
+    case OPS_ACT_SOFTPLUS: return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+    case OPS_ACT_EXP: return exp(x);
+    case OPS_ACT_NONE:
+    case OPS_ACT_SWIGLU_CLAMP:
+    case OPS_ACT_COUNT: break;
+    }
+    return x;
+}
+
+/* How many ulps an activation may be off, or with `absolute` how many 1e-7 times |x|. */
+static double act_limit(ops_act act, bool *absolute) {
+    *absolute = act == OPS_ACT_GELU_TANH || act == OPS_ACT_GELU_ERF;
+    switch (act) {
+    case OPS_ACT_EXP: return 2;
+    case OPS_ACT_SIGMOID:
+    case OPS_ACT_TANH:
+    case OPS_ACT_SOFTPLUS: return 4;
+    case OPS_ACT_SILU: return 5;
+    case OPS_ACT_GELU_TANH:
+    case OPS_ACT_GELU_ERF: return 5;
+    case OPS_ACT_NONE:
+    case OPS_ACT_RELU:
+    case OPS_ACT_RELU2:
+    case OPS_ACT_SWIGLU_CLAMP:
+    case OPS_ACT_COUNT: break;
+    }
+    return 1;
+}
+
+static void check_act_range(check *c, const kernels *k, ops_act act) {
+    enum { N = 4096 };
+    static float x[N], y[N];
+    bool         absolute;
+    const double limit = act_limit(act, &absolute);
+    double       worst = 0;
+    float        worst_x = 0;
+    const int    rounds = c->quick ? 8 : 60;
+    for (int r = 0; r < rounds; r++) {
+        for (int i = 0; i < N; i++) {
+            const double u = (double)(check_u64(c) >> 11) * 0x1p-53;
+            if (r % 3 == 0) x[i] = (float)(u * 220 - 110);
+            if (r % 3 == 1) x[i] = (float)(u * 20 - 10);
+            if (r % 3 == 2) x[i] = (float)ldexp(u < 0.5 ? -1 - u : u + 0.5, check_int(c, -40, 6));
+        }
+        k->ops.act(y, x, N, act);
+        for (int i = 0; i < N; i++) {
+            const double want = act_want((double)x[i], act);
+            double e = absolute ? fabs((double)y[i] - want) / (1e-7 * fabs((double)x[i]) + 1e-38) : ulps(y[i], want);
+            /* x * sigma(x) where sigma has few bits left */
+            if (act == OPS_ACT_SILU && fabs(want) < 1e-36) e = fabs((double)y[i] - want) / 1e-43;
+            if (!(e <= worst)) worst = e, worst_x = x[i];
+        }
+    }
+    CHECK(c, worst <= limit, "activation %d: error %g at %g, limit %g", (int)act, worst, (double)worst_x, limit);
+}
+
+static void check_act_special(check *c, const kernels *k) {
+    float x[] = { NAN, INFINITY, -INFINITY, 0.0f, -0.0f, FLT_MAX, -FLT_MAX, FLT_TRUE_MIN, 88.8f, -103.9f, 1e-30f };
+    enum { N = sizeof x / sizeof *x };
+    float y[N];
+    k->ops.act(y, x, N, OPS_ACT_EXP);
+    CHECK(c, isnan(y[0]) && isinf(y[1]) && y[2] == 0 && y[3] == 1 && y[4] == 1 && isinf(y[5]) && y[6] == 0 && y[7] == 1,
+          "exp of special values");
+    CHECK(c, isinf(y[8]) && y[9] == FLT_TRUE_MIN, "exp at the edges: %g %g", (double)y[8], (double)y[9]);
+    k->ops.act(y, x, N, OPS_ACT_SIGMOID);
+    CHECK(c, isnan(y[0]) && y[1] == 1 && y[2] == 0 && y[3] == 0.5f && y[5] == 1 && y[6] == 0,
+          "sigmoid of special values");
+    k->ops.act(y, x, N, OPS_ACT_TANH);
+    CHECK(c, isnan(y[0]) && y[1] == 1 && y[2] == -1 && y[3] == 0 && y[5] == 1 && y[6] == -1, "tanh of special values");
+    k->ops.act(y, x, N, OPS_ACT_SOFTPLUS);
+    CHECK(c, isnan(y[0]) && isinf(y[1]) && y[2] == 0 && y[5] == FLT_MAX && y[6] == 0, "softplus of special values");
+    k->ops.act(y, x, N, OPS_ACT_RELU);
+    CHECK(c, isnan(y[0]) && isinf(y[1]) && y[2] == 0 && y[6] == 0, "relu of special values");
+    k->ops.act(y, x, N, OPS_ACT_GELU_ERF);
+    CHECK(c, isnan(y[0]) && isinf(y[1]) && y[5] == FLT_MAX && fabsf(y[6]) == 0, "gelu of special values");
+}
+
+static void check_acts(check *c, const kernels *k) {
+    for (int a = OPS_ACT_NONE; a < OPS_ACT_SWIGLU_CLAMP; a++) check_act_range(c, k, (ops_act)a);
+    check_act_special(c, k);
+    for (int a = OPS_ACT_NONE; a < OPS_ACT_COUNT; a++) {
+        for (int64_t n = 1; n; n = next_len(n)) {
+            vec         x = vec_new(c, n, 3), u = vec_new(c, n, 3), y = vec_new(c, n, 0), one = vec_new(c, n, 0);
+            const float alpha = 1.702f, lim = 2.0f;
+            k->ops.glu(y.p, x.p, u.p, n, (ops_act)a, alpha, lim);
+            double worst = 0;
+            for (int64_t i = 0; i < n; i++) {
+                double g = (double)x.p[i], up = (double)u.p[i], want = act_want(g, (ops_act)a) * up;
+                if (a == OPS_ACT_SWIGLU_CLAMP) {
+                    g = fmin(g, (double)lim);
+                    up = fmax(-(double)lim, fmin((double)lim, up));
+                    want = (up + 1) * g / (1 + exp(-g * (double)alpha));
+                }
+                worst = fmax(worst, fabs((double)y.p[i] - want) / (1 + fabs(want) + fabs(up * g)));
+                k->ops.glu(one.p + i, x.p + i, u.p + i, 1, (ops_act)a, alpha, lim);
+            }
+            CHECK(c, worst < 1e-6, "glu %d of %d values: error %g", a, (int)n, worst);
+            CHECK(c, bits_equal(y.p, one.p, n), "glu %d: a value depends on its place, n %d", a, (int)n);
+            if (a < OPS_ACT_SWIGLU_CLAMP) {
+                k->ops.act(y.p, x.p, n, (ops_act)a);
+                for (int64_t i = 0; i < n; i++) k->ops.act(one.p + i, x.p + i, 1, (ops_act)a);
+                CHECK(c, bits_equal(y.p, one.p, n), "act %d: a value depends on its place, n %d", a, (int)n);
+                k->ops.act(x.p, x.p, n, (ops_act)a);
+                CHECK(c, bits_equal(y.p, x.p, n), "act %d in place, n %d", a, (int)n);
+            }
+            vec_free(c, &x), vec_free(c, &u), vec_free(c, &y), vec_free(c, &one);
+        }
+    }
+}
+
+typedef struct norm_case {
+    int64_t n;
+    float   scale, eps;
+} norm_case;
+
+/* Rows are at odd strides; each is compared with double and with the same row alone at another address. */
+static void check_norm_case(check *c, const kernels *k, norm_case t) {
+    enum { ROWS = 3 };
+    const int64_t n = t.n;
+    const size_t  st = (size_t)n + 1;
+    const int64_t total = (int64_t)st * ROWS - 1;
+    vec           x = vec_new(c, total, t.scale), w = vec_new(c, n, 1), b = vec_new(c, n, 1), z = vec_new(c, total, 2);
+    vec y = vec_new(c, total, 0), one = vec_new(c, n, 0), d = vec_new(c, total, t.scale), x2 = vec_new(c, total, 0);
+    for (int mode = 0; mode < 8; mode++) {
+        memcpy(x2.p, x.p, (size_t)total * 4);
+        memset(y.p, 0, (size_t)total * 4);
+        const float  w_add = mode == 1 ? 1.0f : 0.0f;
+        const float *wp = mode == 2 ? NULL : w.p;
+        switch (mode) {
+        case 0:
+        case 1:
+        case 2: k->ops.rms_norm(y.p, st, x.p, st, ROWS, n, wp, w_add, t.eps); break;
+        case 3: k->ops.add_rms_norm(y.p, st, x2.p, st, d.p, st, 0.5f, ROWS, n, w.p, 1.0f, t.eps); break;
+        case 4: k->ops.layer_norm(y.p, st, x.p, st, ROWS, n, w.p, b.p, t.eps); break;
+        case 5: k->ops.l2_norm(y.p, st, x.p, st, ROWS, n, t.eps, 0.25f); break;
+        case 6:
+        case 7:
+            k->ops.rms_norm_gate(y.p, st, x.p, st, z.p, st, ROWS, n, w.p, 1, t.eps,
+                                 mode == 6 ? OPS_ACT_SILU : OPS_ACT_SIGMOID, mode == 6);
+            break;
+        }
+        for (int r = 0; r < ROWS; r++) {
+            const float *xr = x.p + (size_t)r * st, *zr = z.p + (size_t)r * st, *yr = y.p + (size_t)r * st;
+            double       sum = 0, sq = 0, worst = 0, mean = 0;
+            double      *v = malloc((size_t)n * sizeof *v);
+            if (!v) abort();
+            for (int64_t i = 0; i < n; i++) {
+                v[i] = (double)xr[i];
+                if (mode == 3) v[i] = (double)x2.p[(size_t)r * st + (size_t)i];
+                if (mode == 3) {
+                    const double e = fabs(v[i] - ((double)xr[i] + 0.5 * (double)d.p[(size_t)r * st + (size_t)i]));
+                    CHECK(c, e <= 1e-6 * (fabs(v[i]) + (double)t.scale), "residual add, n %d: error %g", (int)n, e);
+                }
+                if (mode == 6) v[i] *= act_want((double)zr[i], OPS_ACT_SILU);
+                sum += v[i];
+            }
+            if (mode == 4) mean = sum / (double)n;
+            for (int64_t i = 0; i < n; i++) sq += (v[i] - mean) * (v[i] - mean);
+            const double rs = mode == 5 ? 0.25 / sqrt(sq + (double)t.eps) : 1 / sqrt(sq / (double)n + (double)t.eps);
+            for (int64_t i = 0; i < n; i++) {
+                double want = (v[i] - mean) * rs;
+                if (mode == 1 || mode == 3) want *= (double)w.p[i] + 1;
+                if (mode == 0 || mode == 4 || mode >= 6) want *= (double)w.p[i];
+                if (mode == 4) want += (double)b.p[i];
+                if (mode == 7) want *= act_want((double)zr[i], OPS_ACT_SIGMOID);
+                const double e = fabs((double)yr[i] - want) / (1 + fabs(want));
+                if (!(e <= worst)) worst = e;
+            }
+            free(v);
+            CHECK(c, worst < (mode == 4 ? 1e-5 : 4e-6), "norm %d of %d values, scale %g: error %g", mode, (int)n,
+                  (double)t.scale, worst);
+            if (mode == 0) {
+                k->ops.rms_norm(one.p, 0, xr, 0, 1, n, w.p, 0.0f, t.eps);
+                CHECK(c, bits_equal(one.p, yr, n), "norm of one row differs, n %d", (int)n);
+            }
+        }
+        for (int r = 0; r + 1 < ROWS; r++) CHECK(c, y.p[(size_t)r * st + st - 1] == 0, "write between rows");
+    }
+    k->ops.rms_norm(y.p, st, x.p, st, ROWS, n, w.p, 0.0f, t.eps);
+    k->ops.rms_norm(x.p, st, x.p, st, ROWS, n, w.p, 0.0f, t.eps);
+    for (int r = 0; r < ROWS; r++) {
+        CHECK(c, bits_equal(x.p + (size_t)r * st, y.p + (size_t)r * st, n), "norm in place, n %d", (int)n);
+    }
+    vec_free(c, &x), vec_free(c, &w), vec_free(c, &b), vec_free(c, &z);
+    vec_free(c, &y), vec_free(c, &one), vec_free(c, &d), vec_free(c, &x2);
+}
+
+static void check_norms(check *c, const kernels *k) {
+    for (int64_t n = 1; n; n = next_len(n)) check_norm_case(c, k, (norm_case){ n, 1.0f, 1e-5f });
+    check_norm_case(c, k, (norm_case){ 300, 1e4f, 1e-6f });
+    check_norm_case(c, k, (norm_case){ 300, 1e-4f, 1e-6f });
+    check_norm_case(c, k, (norm_case){ 8192, 1e8f, 1e-6f });
+}
+
+static void check_rows(check *c, const kernels *k) {
+    for (int64_t n = 1; n; n = next_len(n)) {
+        vec x = vec_new(c, n, 2), z = vec_new(c, n, 2), y = vec_new(c, n, 0), w = vec_new(c, n, 2);
+        k->ops.softmax(y.p, x.p, n, 0.7f);
+        double m = -INFINITY, sum = 0, worst = 0, total = 0;
+        for (int64_t i = 0; i < n; i++) m = fmax(m, (double)x.p[i] * 0.7);
+        for (int64_t i = 0; i < n; i++) sum += exp((double)x.p[i] * (double)0.7f - m);
+        for (int64_t i = 0; i < n; i++) {
+            const double want = exp((double)x.p[i] * (double)0.7f - m) / sum;
+            worst = fmax(worst, fabs((double)y.p[i] - want) / want);
+            total += (double)y.p[i];
+        }
+        CHECK(c, worst < 4e-6 && fabs(total - 1) < 1e-5, "softmax of %d: error %g, sum %g", (int)n, worst, total);
+
+        worst = 0;
+        k->ops.softcap(y.p, x.p, n, 1.5f);
+        for (int64_t i = 0; i < n; i++) worst = fmax(worst, fabs((double)y.p[i] - 1.5 * tanh((double)x.p[i] / 1.5)));
+        CHECK(c, worst < 1e-6, "softcap of %d: error %g", (int)n, worst);
+
+        bool ok = true;
+        k->ops.add(y.p, x.p, z.p, n);
+        for (int64_t i = 0; i < n; i++) ok = ok && y.p[i] == x.p[i] + z.p[i];
+        k->ops.mul(y.p, x.p, z.p, n);
+        for (int64_t i = 0; i < n; i++) ok = ok && y.p[i] == x.p[i] * z.p[i];
+        k->ops.scale(y.p, x.p, 3.25f, n);
+        for (int64_t i = 0; i < n; i++) ok = ok && y.p[i] == x.p[i] * 3.25f;
+        CHECK(c, ok, "add, mul or scale of %d", (int)n);
+
+        worst = 0;
+        memcpy(y.p, z.p, (size_t)n * 4);
+        k->ops.axpy(y.p, x.p, -0.3f, n);
+        for (int64_t i = 0; i < n; i++) {
+            worst = fmax(worst, fabs((double)y.p[i] - ((double)z.p[i] + (double)x.p[i] * (double)-0.3f)));
+        }
+        memcpy(y.p, z.p, (size_t)n * 4);
+        k->ops.sigmoid_axpy(y.p, x.p, 0.4f, n);
+        for (int64_t i = 0; i < n; i++) {
+            const double want = (double)z.p[i] + (double)x.p[i] / (1 + exp(-(double)0.4f));
+            worst = fmax(worst, fabs((double)y.p[i] - want));
+        }
+        const float *rows[] = { x.p, z.p, w.p };
+        const float  wt[] = { 0.5f, -2.0f, 0.125f };
+        k->ops.weighted_sum(y.p, rows, wt, 3, n);
+        for (int64_t i = 0; i < n; i++) {
+            const double want = 0.5 * (double)x.p[i] - 2.0 * (double)z.p[i] + 0.125 * (double)w.p[i];
+            worst = fmax(worst, fabs((double)y.p[i] - want));
+        }
+        CHECK(c, worst < 4e-6, "axpy, sigmoid_axpy or weighted_sum of %d: error %g", (int)n, worst);
+
+        vec pair = vec_new(c, 2 * n, 1);
+        ok = true;
+        k->ops.deinterleave(y.p, w.p, pair.p, n);
+        for (int64_t i = 0; i < n; i++) ok = ok && y.p[i] == pair.p[2 * i] && w.p[i] == pair.p[2 * i + 1];
+        CHECK(c, ok, "deinterleave of %d", (int)n);
+        vec_free(c, &pair), vec_free(c, &x), vec_free(c, &z), vec_free(c, &y), vec_free(c, &w);
+    }
+}
+
+static void check_rope(check *c, const kernels *k) {
+    for (int nf = 1; nf <= 128; nf += nf < 34 ? 1 : 31) {
+        enum { T = 3, H = 2 };
+        const int32_t pos[2 * T] = { 0, 1048575, 777, 5, 6, 131071 }; /* two axes */
+        uint8_t       axis[128];
+        const size_t  hs = (size_t)(2 * nf + 3), xs = hs * H + 1;
+        vec           inv = vec_new(c, nf, 1), cs = vec_new(c, T * 2 * nf, 0);
+        vec           x = vec_new(c, (int64_t)xs * T - 1, 1), y = vec_new(c, (int64_t)xs * T - 1, 0);
+        for (int i = 0; i < nf; i++) {
+            inv.p[i] = (float)pow(10000.0, -(double)i / nf);
+            axis[i] = (uint8_t)(i % 3 == 2);
+        }
+        for (int two = 0; two < 2; two++) {
+            k->ops.rope_table(cs.p, pos, T, two ? axis : NULL, 0, 1, inv.p, nf, 1.25f);
+            k->ops.rope_table(cs.p, pos, T, two ? axis : NULL, 1, T, inv.p, nf, 1.25f);
+            double worst = 0;
+            for (int t = 0; t < T; t++) {
+                for (int i = 0; i < nf; i++) {
+                    const long double a = (long double)pos[(two ? axis[i] : 0) * T + t] * (long double)inv.p[i];
+                    worst = fmax(worst, fabs((double)cs.p[t * 2 * nf + i] - (double)(cosl(a) * 1.25L)));
+                    worst = fmax(worst, fabs((double)cs.p[t * 2 * nf + nf + i] - (double)(sinl(a) * 1.25L)));
+                }
+            }
+            CHECK(c, worst < 1.5e-7, "rope table of %d frequencies: error %g", nf, worst);
+        }
+        for (int style = 0; style < 2; style++) {
+            memcpy(y.p, x.p, x.g.bytes);
+            k->ops.rope(y.p, xs, T, hs, H, cs.p, nf, (ops_rope_style)style);
+            double worst = 0;
+            for (size_t i = 0; i < xs * T - 1; i++) {
+                const size_t t = i / xs, in = i % xs, h = in / hs, d = in % hs;
+                double       want = (double)x.p[i];
+                if (h < H && d < (size_t)(2 * nf)) {
+                    const size_t f = style ? d / 2 : d % (size_t)nf;
+                    const bool   second = style ? d % 2 : d >= (size_t)nf;
+                    const size_t other = style ? i ^ 0 : i;
+                    const size_t mate = second ? other - (style ? 1 : (size_t)nf) : other + (style ? 1 : (size_t)nf);
+                    const double co = (double)cs.p[t * 2 * (size_t)nf + f],
+                                 si = (double)cs.p[(t * 2 + 1) * (size_t)nf + f];
+                    want = second ? want * co + (double)x.p[mate] * si : want * co - (double)x.p[mate] * si;
+                    worst = fmax(worst, fabs((double)y.p[i] - want));
+                } else {
+                    CHECK(c, y.p[i] == x.p[i], "rope touched a value that it should not, %d frequencies", nf);
+                }
+            }
+            CHECK(c, worst < 2e-6, "rope style %d, %d frequencies: error %g", style, nf, worst);
+        }
+        vec_free(c, &inv), vec_free(c, &cs), vec_free(c, &x), vec_free(c, &y);
+    }
+}
+
+static void check_embed(check *c, const kernels *k) {
+    static const tensor_type types[] = { TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0,
+                                         TENSOR_Q4_0, TENSOR_Q6_K, TENSOR_Q4_K, TENSOR_Q5_1 };
+    enum { ROWS = 7, COLS = 512, T = 5 };
+    const int32_t ids[T] = { 6, 0, 3, 3, 5 };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        size_t row_bytes;
+        if (!CHECK(c, tensor_row_bytes((int)types[i], COLS, &row_bytes), "row size")) continue;
+        vec         x = vec_new(c, (int64_t)ROWS * COLS, 1), y = vec_new(c, (int64_t)(COLS + 1) * T - 1, 0);
+        check_guard m = check_guard_alloc(row_bytes * ROWS, 0);
+        float       want[COLS];
+        for (int r = 0; r < ROWS; r++) {
+            CHECK(c, tensor_quant_row((int)types[i], x.p + (size_t)r * COLS, m.data + (size_t)r * row_bytes, COLS),
+                  "quantize");
+        }
+        const tensor_mat mat = { .type = types[i], .rows = ROWS, .cols = COLS, .data = m.data, .row_bytes = row_bytes };
+        k->ops.embed(y.p, COLS + 1, &mat, ids, 0, 2, 0.5f);
+        k->ops.embed(y.p, COLS + 1, &mat, ids, 2, T, 0.5f);
+        for (int t = 0; t < T; t++) {
+            double worst = 0;
+            tensor_dequant_row((int)types[i], m.data + (size_t)ids[t] * row_bytes, want, COLS);
+            for (int d = 0; d < COLS; d++) {
+                worst = fmax(worst, fabs((double)y.p[t * (COLS + 1) + d] - 0.5 * (double)want[d]));
+            }
+            CHECK(c, worst < 1e-6, "embedding of type %s: error %g", tensor_type_name((int)types[i]), worst);
+        }
+        CHECK(c, check_guard_free(&m), "canary of the embedding");
+        vec_free(c, &x), vec_free(c, &y);
+    }
+}
+
+static float low_nan(float x) { return isnan(x) ? -INFINITY : x; }
+
+static void check_topk_case(check *c, const kernels *k, int n, int kk, int kind) {
+    vec         x = vec_new(c, n, 1), v = vec_new(c, kk, 0);
+    check_guard gi = check_guard_alloc((size_t)kk * 4, 0);
+    int32_t    *idx = (int32_t *)(void *)gi.data;
+    bool       *taken = calloc((size_t)n, 1);
+    if (!taken) abort();
+    for (int i = 0; i < n; i++) {
+        if (kind == 1) x.p[i] = (float)check_int(c, 0, 5); /* ties */
+        if (kind == 2 && check_int(c, 0, 3) == 0) x.p[i] = check_int(c, 0, 1) ? NAN : -INFINITY;
+        if (kind == 3) x.p[i] = (float)i; /* every value enters the heap */
+    }
+    const int64_t got = k->ops.topk(v.p, idx, x.p, n, kk);
+    CHECK(c, got == (kk < n ? kk : n), "topk returned %d of %d", (int)got, n);
+    bool ok = true;
+    for (int r = 0; r < got && ok; r++) {
+        int best = -1;
+        for (int i = 0; i < n; i++) {
+            if (!taken[i] && (best < 0 || low_nan(x.p[i]) > low_nan(x.p[best]))) best = i;
+        }
+        taken[best] = true;
+        ok = idx[r] == best && v.p[r] == low_nan(x.p[best]);
+        if (r == 0) CHECK(c, k->ops.argmax(x.p, n) == best, "argmax of %d, kind %d", n, kind);
+    }
+    CHECK(c, ok, "topk %d of %d, kind %d", kk, n, kind);
+    free(taken);
+    CHECK(c, check_guard_free(&gi), "canary of topk");
+    vec_free(c, &x), vec_free(c, &v);
+}
+
+static void check_topk(check *c, const kernels *k) {
+    for (int n = 1; n < 70; n++) {
+        for (int kind = 0; kind < 4; kind++) check_topk_case(c, k, n, check_int(c, 1, n + 3), kind);
+    }
+    for (int kind = 0; kind < 4; kind++) check_topk_case(c, k, 5001, 1000, kind);
+    check_topk_case(c, k, 50000, 40, 0);
+}
+
+/* Routing in double, written as the papers state it. */
+static void route_want(const ops_route *r, const float *logits, const float *bias, int *idx, double *w) {
+    const int n = r->n_expert;
+    double    score[512], choice[512], top = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++) top = fmax(top, (double)logits[i]);
+    for (int i = 0; i < n; i++) sum += exp((double)logits[i] - top);
+    for (int i = 0; i < n; i++) {
+        score[i] = (double)logits[i];
+        if (r->score == OPS_SCORE_SIGMOID) score[i] = 1 / (1 + exp(-(double)logits[i]));
+        if (r->score == OPS_SCORE_SOFTMAX) score[i] = exp((double)logits[i] - top) / sum;
+        choice[i] = score[i] + (bias ? (double)bias[i] : 0);
+    }
+    if (r->n_group > 1) {
+        const int per = n / r->n_group;
+        for (int g = 0; g < r->n_group; g++) {
+            double v[2][64];
+            for (int h = 0; h < r->n_group; h++) {
+                v[0][h] = v[1][h] = -INFINITY;
+                for (int e = h * per; e < (h + 1) * per; e++) {
+                    const double x = score[e] + (bias ? (double)bias[e] : 0);
+                    if (x > v[0][h])
+                        v[1][h] = v[0][h], v[0][h] = x;
+                    else if (x > v[1][h])
+                        v[1][h] = x;
+                }
+                if (r->group_top2) v[0][h] += v[1][h];
+            }
+            int better = 0;
+            for (int h = 0; h < r->n_group; h++) better += v[0][h] > v[0][g] || (v[0][h] == v[0][g] && h < g);
+            for (int e = g * per; better >= r->topk_group && e < (g + 1) * per; e++) choice[e] = -INFINITY;
+        }
+    }
+    double total = 0;
+    for (int i = 0; i < r->n_used; i++) {
+        int best = 0;
+        for (int e = 1; e < n; e++) {
+            if (choice[e] > choice[best]) best = e;
+        }
+        idx[i] = best;
+        choice[best] = -INFINITY;
+        w[i] = r->score == OPS_SCORE_TOPK_SOFTMAX ? exp((double)logits[best] - top) : score[best];
+        total += w[i];
+    }
+    for (int i = 0; i < r->n_used; i++) {
+        if (r->score == OPS_SCORE_TOPK_SOFTMAX) w[i] /= total;
+        if (r->renorm) w[i] /= (r->score == OPS_SCORE_TOPK_SOFTMAX ? 1 : total) + (double)r->renorm_eps;
+        w[i] *= (double)r->scale;
+    }
+}
+
+static void check_route(check *c, const kernels *k) {
+    for (int round = 0; round < 300; round++) {
+        static const int experts[] = { 4, 8, 32, 60, 64, 128, 256, 512 };
+        const int        n = experts[check_int(c, 0, 7)];
+        ops_route r = { .n_expert = n, .n_used = check_int(c, 1, n < 9 ? n / 2 : 8), .score = (ops_score)(round % 3) };
+        if (n % 8 == 0 && n >= 64 && check_int(c, 0, 1)) r.n_group = 8, r.topk_group = check_int(c, 1, 8);
+        r.group_top2 = check_int(c, 0, 1);
+        r.renorm = check_int(c, 0, 1);
+        r.renorm_eps = 1e-20f;
+        r.scale = check_int(c, 0, 1) ? 2.5f : 1.0f;
+        vec         logits = vec_new(c, n, 2), bias = vec_new(c, n, 0.1f), scratch = vec_new(c, 2 * n, 0);
+        vec         w = vec_new(c, r.n_used, 0);
+        check_guard gi = check_guard_alloc((size_t)r.n_used * 4, 0);
+        int32_t    *idx = (int32_t *)(void *)gi.data;
+        int         want_i[16];
+        double      want_w[16], worst = 0;
+        const bool  biased = check_int(c, 0, 1) && r.score != OPS_SCORE_TOPK_SOFTMAX;
+        k->ops.route(&r, logits.p, biased ? bias.p : NULL, idx, w.p, scratch.p);
+        route_want(&r, logits.p, biased ? bias.p : NULL, want_i, want_w);
+        bool ok = true;
+        for (int i = 0; i < r.n_used; i++) {
+            ok = ok && idx[i] == want_i[i];
+            worst = fmax(worst, fabs((double)w.p[i] - want_w[i]));
+        }
+        CHECK(c, ok && worst < 1e-5, "routing %d of %d, score %d, groups %d/%d, bias %d: error %g", r.n_used, n,
+              (int)r.score, r.topk_group, r.n_group, biased, worst);
+        for (int i = 0; i < n; i++) logits.p[i] = (float)(i % 2); /* ties: the lower index wins */
+        r.n_group = 0;
+        k->ops.route(&r, logits.p, NULL, idx, w.p, scratch.p);
+        ok = true;
+        for (int i = 0; i < r.n_used; i++) ok = ok && idx[i] == (i < n / 2 ? 2 * i + 1 : 2 * (i - n / 2));
+        CHECK(c, ok, "routing ties, %d of %d", r.n_used, n);
+        CHECK(c, check_guard_free(&gi), "canary of routing");
+        vec_free(c, &logits), vec_free(c, &bias), vec_free(c, &scratch), vec_free(c, &w);
+    }
+}
+
+static void check_halves(check *c, const kernels *k) {
+    enum { N = 65536 };
+    static uint16_t h[N], back[N];
+    static float    f[N];
+    for (int i = 0; i < N; i++) h[i] = (uint16_t)i;
+    for (int kind = 0; kind < 2; kind++) {
+        bool ok = true;
+        (kind ? k->ops.bf16_to_f32 : k->ops.f16_to_f32)(f, h, N);
+        for (int i = 0; i < N; i++) {
+            const float want = kind ? tensor_bf16_to_f32(h[i]) : tensor_f16_to_f32(h[i]);
+            ok = ok && (isnan(want) ? isnan(f[i]) : memcmp(&want, &f[i], 4) == 0);
+        }
+        CHECK(c, ok, "half format %d to f32", kind);
+        for (int round = 0; round < 20; round++) {
+            check_fill_bytes(c, f, sizeof f);
+            if (round % 2) { /* values in the range of f16, and ties */
+                for (int i = 0; i < N; i++) f[i] = (float)(check_int(c, -200000, 200000)) * 0x1p-3f;
+            }
+            (kind ? k->ops.f32_to_bf16 : k->ops.f32_to_f16)(back, f, N);
+            ok = true;
+            for (int i = 0; i < N; i++)
+                ok = ok && back[i] == (kind ? tensor_f32_to_bf16(f[i]) : tensor_f32_to_f16(f[i]));
+            CHECK(c, ok, "f32 to half format %d", kind);
+        }
+        for (int64_t n = 1; n < 70; n++) {
+            vec         x = vec_new(c, n, 1), y = vec_new(c, n, 0);
+            check_guard g = check_guard_alloc((size_t)n * 2, 0);
+            uint16_t   *p = (uint16_t *)(void *)g.data;
+            (kind ? k->ops.f32_to_bf16 : k->ops.f32_to_f16)(p, x.p, n);
+            (kind ? k->ops.bf16_to_f32 : k->ops.f16_to_f32)(y.p, p, n);
+            ok = true;
+            for (int64_t i = 0; i < n; i++) ok = ok && fabsf(x.p[i] - y.p[i]) <= fabsf(x.p[i]) * 0x1p-8f;
+            CHECK(c, ok && check_guard_free(&g), "half format %d of %d values", kind, (int)n);
+            vec_free(c, &x), vec_free(c, &y);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    check   c;
+    kernels k;
+    if (!check_begin(&c, argc, argv)) return check_end(&c);
+    kernels_init(&k, c.cpu);
+    check_acts(&c, &k);
+    check_norms(&c, &k);
+    check_rows(&c, &k);
+    check_rope(&c, &k);
+    check_embed(&c, &k);
+    check_topk(&c, &k);
+    check_route(&c, &k);
+    check_halves(&c, &k);
+    return check_end(&c);
+}
