@@ -19,6 +19,9 @@ typedef struct vec {
     float      *p;
 } vec;
 
+/* A NaN stays: an error that is no number must not pass. */
+static double larger(double a, double b) { return isnan(a) || b <= a ? a : b; }
+
 static vec vec_new(check *c, int64_t n, float scale) {
     vec v = { .g = check_guard_alloc((size_t)n * sizeof(float), 0) };
     v.p = (float *)(void *)v.g.data;
@@ -144,10 +147,10 @@ static void check_acts(check *c, const kernels *k) {
                 double g = (double)x.p[i], up = (double)u.p[i], want = act_want(g, (ops_act)a) * up;
                 if (a == OPS_ACT_SWIGLU_CLAMP) {
                     g = fmin(g, (double)lim);
-                    up = fmax(-(double)lim, fmin((double)lim, up));
+                    up = larger(-(double)lim, fmin((double)lim, up));
                     want = (up + 1) * g / (1 + exp(-g * (double)alpha));
                 }
-                worst = fmax(worst, fabs((double)y.p[i] - want) / (1 + fabs(want) + fabs(up * g)));
+                worst = larger(worst, fabs((double)y.p[i] - want) / (1 + fabs(want) + fabs(up * g)));
                 k->ops.glu(one.p + i, x.p + i, u.p + i, 1, (ops_act)a, alpha, lim);
             }
             CHECK(c, worst < 1e-6, "glu %d of %d values: error %g", a, (int)n, worst);
@@ -253,18 +256,18 @@ static void check_rows(check *c, const kernels *k) {
         vec x = vec_new(c, n, 2), z = vec_new(c, n, 2), y = vec_new(c, n, 0), w = vec_new(c, n, 2);
         k->ops.softmax(y.p, x.p, n, 0.7f);
         double m = -INFINITY, sum = 0, worst = 0, total = 0;
-        for (int64_t i = 0; i < n; i++) m = fmax(m, (double)x.p[i] * 0.7);
+        for (int64_t i = 0; i < n; i++) m = larger(m, (double)x.p[i] * 0.7);
         for (int64_t i = 0; i < n; i++) sum += exp((double)x.p[i] * (double)0.7f - m);
         for (int64_t i = 0; i < n; i++) {
             const double want = exp((double)x.p[i] * (double)0.7f - m) / sum;
-            worst = fmax(worst, fabs((double)y.p[i] - want) / want);
+            worst = larger(worst, fabs((double)y.p[i] - want) / want);
             total += (double)y.p[i];
         }
         CHECK(c, worst < 4e-6 && fabs(total - 1) < 1e-5, "softmax of %d: error %g, sum %g", (int)n, worst, total);
 
         worst = 0;
         k->ops.softcap(y.p, x.p, n, 1.5f);
-        for (int64_t i = 0; i < n; i++) worst = fmax(worst, fabs((double)y.p[i] - 1.5 * tanh((double)x.p[i] / 1.5)));
+        for (int64_t i = 0; i < n; i++) worst = larger(worst, fabs((double)y.p[i] - 1.5 * tanh((double)x.p[i] / 1.5)));
         CHECK(c, worst < 1e-6, "softcap of %d: error %g", (int)n, worst);
 
         bool ok = true;
@@ -280,20 +283,20 @@ static void check_rows(check *c, const kernels *k) {
         memcpy(y.p, z.p, (size_t)n * 4);
         k->ops.axpy(y.p, x.p, -0.3f, n);
         for (int64_t i = 0; i < n; i++) {
-            worst = fmax(worst, fabs((double)y.p[i] - ((double)z.p[i] + (double)x.p[i] * (double)-0.3f)));
+            worst = larger(worst, fabs((double)y.p[i] - ((double)z.p[i] + (double)x.p[i] * (double)-0.3f)));
         }
         memcpy(y.p, z.p, (size_t)n * 4);
         k->ops.sigmoid_axpy(y.p, x.p, 0.4f, n);
         for (int64_t i = 0; i < n; i++) {
             const double want = (double)z.p[i] + (double)x.p[i] / (1 + exp(-(double)0.4f));
-            worst = fmax(worst, fabs((double)y.p[i] - want));
+            worst = larger(worst, fabs((double)y.p[i] - want));
         }
         const float *rows[] = { x.p, z.p, w.p };
         const float  wt[] = { 0.5f, -2.0f, 0.125f };
         k->ops.weighted_sum(y.p, rows, wt, 3, n);
         for (int64_t i = 0; i < n; i++) {
             const double want = 0.5 * (double)x.p[i] - 2.0 * (double)z.p[i] + 0.125 * (double)w.p[i];
-            worst = fmax(worst, fabs((double)y.p[i] - want));
+            worst = larger(worst, fabs((double)y.p[i] - want));
         }
         CHECK(c, worst < 4e-6, "axpy, sigmoid_axpy or weighted_sum of %d: error %g", (int)n, worst);
 
@@ -325,8 +328,8 @@ static void check_rope(check *c, const kernels *k) {
             for (int t = 0; t < T; t++) {
                 for (int i = 0; i < nf; i++) {
                     const long double a = (long double)pos[(two ? axis[i] : 0) * T + t] * (long double)inv.p[i];
-                    worst = fmax(worst, fabs((double)cs.p[t * 2 * nf + i] - (double)(cosl(a) * 1.25L)));
-                    worst = fmax(worst, fabs((double)cs.p[t * 2 * nf + nf + i] - (double)(sinl(a) * 1.25L)));
+                    worst = larger(worst, fabs((double)cs.p[t * 2 * nf + i] - (double)(cosl(a) * 1.25L)));
+                    worst = larger(worst, fabs((double)cs.p[t * 2 * nf + nf + i] - (double)(sinl(a) * 1.25L)));
                 }
             }
             CHECK(c, worst < 1.5e-7, "rope table of %d frequencies: error %g", nf, worst);
@@ -346,7 +349,7 @@ static void check_rope(check *c, const kernels *k) {
                     const double co = (double)cs.p[t * 2 * (size_t)nf + f],
                                  si = (double)cs.p[(t * 2 + 1) * (size_t)nf + f];
                     want = second ? want * co + (double)x.p[mate] * si : want * co - (double)x.p[mate] * si;
-                    worst = fmax(worst, fabs((double)y.p[i] - want));
+                    worst = larger(worst, fabs((double)y.p[i] - want));
                 } else {
                     CHECK(c, y.p[i] == x.p[i], "rope touched a value that it should not, %d frequencies", nf);
                 }
@@ -379,7 +382,7 @@ static void check_embed(check *c, const kernels *k) {
             double worst = 0;
             tensor_dequant_row((int)types[i], m.data + (size_t)ids[t] * row_bytes, want, COLS);
             for (int d = 0; d < COLS; d++) {
-                worst = fmax(worst, fabs((double)y.p[t * (COLS + 1) + d] - 0.5 * (double)want[d]));
+                worst = larger(worst, fabs((double)y.p[t * (COLS + 1) + d] - 0.5 * (double)want[d]));
             }
             CHECK(c, worst < 1e-6, "embedding of type %s: error %g", tensor_type_name((int)types[i]), worst);
         }
@@ -427,11 +430,32 @@ static void check_topk(check *c, const kernels *k) {
     check_topk_case(c, k, 50000, 40, 0);
 }
 
+static int falling(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+static int first_best(const double *x, int n) {
+    int best = 0;
+    for (int i = 1; i < n; i++) {
+        if (x[i] > x[best]) best = i;
+    }
+    return best;
+}
+
+/* The best, or the sum of the two best choice values of a group. */
+static double group_want(const double *score, const float *bias, int from, int n, bool two) {
+    double x[512];
+    for (int i = 0; i < n; i++) x[i] = score[from + i] + (bias ? (double)bias[from + i] : 0);
+    qsort(x, (size_t)n, sizeof *x, falling);
+    return two ? x[0] + x[1] : x[0];
+}
+
 /* Routing in double, written as the papers state it. */
 static void route_want(const ops_route *r, const float *logits, const float *bias, int *idx, double *w) {
     const int n = r->n_expert;
     double    score[512], choice[512], top = -INFINITY, sum = 0;
-    for (int i = 0; i < n; i++) top = fmax(top, (double)logits[i]);
+    for (int i = 0; i < n; i++) top = larger(top, (double)logits[i]);
     for (int i = 0; i < n; i++) sum += exp((double)logits[i] - top);
     for (int i = 0; i < n; i++) {
         score[i] = (double)logits[i];
@@ -442,29 +466,17 @@ static void route_want(const ops_route *r, const float *logits, const float *bia
     if (r->n_group > 1) {
         const int per = n / r->n_group;
         for (int g = 0; g < r->n_group; g++) {
-            double v[2][64];
-            for (int h = 0; h < r->n_group; h++) {
-                v[0][h] = v[1][h] = -INFINITY;
-                for (int e = h * per; e < (h + 1) * per; e++) {
-                    const double x = score[e] + (bias ? (double)bias[e] : 0);
-                    if (x > v[0][h])
-                        v[1][h] = v[0][h], v[0][h] = x;
-                    else if (x > v[1][h])
-                        v[1][h] = x;
-                }
-                if (r->group_top2) v[0][h] += v[1][h];
-            }
+            double v[64];
+            for (int h = 0; h < r->n_group; h++) v[h] = group_want(score, bias, h * per, per, r->group_top2);
             int better = 0;
-            for (int h = 0; h < r->n_group; h++) better += v[0][h] > v[0][g] || (v[0][h] == v[0][g] && h < g);
+            for (int h = 0; h < g; h++) better += v[h] >= v[g];
+            for (int h = g + 1; h < r->n_group; h++) better += v[h] > v[g];
             for (int e = g * per; better >= r->topk_group && e < (g + 1) * per; e++) choice[e] = -INFINITY;
         }
     }
     double total = 0;
     for (int i = 0; i < r->n_used; i++) {
-        int best = 0;
-        for (int e = 1; e < n; e++) {
-            if (choice[e] > choice[best]) best = e;
-        }
+        const int best = first_best(choice, n);
         idx[i] = best;
         choice[best] = -INFINITY;
         w[i] = r->score == OPS_SCORE_TOPK_SOFTMAX ? exp((double)logits[best] - top) : score[best];
@@ -499,7 +511,7 @@ static void check_route(check *c, const kernels *k) {
         bool ok = true;
         for (int i = 0; i < r.n_used; i++) {
             ok = ok && idx[i] == want_i[i];
-            worst = fmax(worst, fabs((double)w.p[i] - want_w[i]));
+            worst = larger(worst, fabs((double)w.p[i] - want_w[i]));
         }
         CHECK(c, ok && worst < 1e-5, "routing %d of %d, score %d, groups %d/%d, bias %d: error %g", r.n_used, n,
               (int)r.score, r.topk_group, r.n_group, biased, worst);

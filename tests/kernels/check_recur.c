@@ -15,6 +15,9 @@ typedef struct vec {
     float      *p;
 } vec;
 
+/* A NaN stays: an error that is no number must not pass. */
+static double larger(double a, double b) { return isnan(a) || b <= a ? a : b; }
+
 static vec vec_new(check *c, size_t n, float scale) {
     vec v = { .g = check_guard_alloc(n * sizeof(float), 0) };
     v.p = (float *)(void *)v.g.data;
@@ -211,7 +214,7 @@ static void ssd_want(const recur_ssd *a, double *s, double *y) {
         for (int h = 0; h < a->n_head; h++) {
             const double raw =
                 (double)a->dt[(size_t)t * a->dt_stride + (size_t)h] + (a->dt_bias ? (double)a->dt_bias[h] : 0);
-            const double dt = fmax((double)a->dt_min, fmin((double)a->dt_max, log1p(exp(raw)))),
+            const double dt = larger((double)a->dt_min, fmin((double)a->dt_max, log1p(exp(raw)))),
                          e = exp(dt * (double)a->a[h]);
             const int g = h / (a->n_head / a->n_group);
             for (int p = 0; p < a->head_dim; p++) {
@@ -290,8 +293,8 @@ static void check_decay(check *c, const kernels *k, int heads, int per) {
     double worst = 0;
     for (size_t i = 0; i < n; i++) {
         const double v = (double)(x.p[i] + b.p[i]),
-                     want = (double)a.p[i / (size_t)per] * (fmax(v, 0) + log1p(exp(-fabs(v))));
-        worst = fmax(worst, fabs((double)g.p[i] - want) / (1e-30 + fabs(want)));
+                     want = (double)a.p[i / (size_t)per] * (larger(v, 0) + log1p(exp(-fabs(v))));
+        worst = larger(worst, fabs((double)g.p[i] - want) / (1e-30 + fabs(want)));
     }
     CHECK(c, worst < 1e-6, "decay of %d x %d: error %g", heads, per, worst);
     vec_free(c, &x), vec_free(c, &a), vec_free(c, &b), vec_free(c, &g);
