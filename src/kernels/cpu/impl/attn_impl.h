@@ -15,8 +15,10 @@
 
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
+#define UNROLL16 _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL16 _Pragma("GCC unroll 16")
 #endif
 
 enum { MR = VREGS >= 32 ? 6 : 4, NR = VREGS >= 32 ? 4 : 3, CHUNK = ATTN_CHUNK };
@@ -49,6 +51,29 @@ static void block_lane(attn_block *b, int row, int head) {
     attn_row_range(a, row, &b->lo[i], &b->hi[i]);
 }
 
+/* V from K in the latent form: slots [j0, j1) of the chunk, transposed. */
+static void latent_values(attn_block *b, int j0, int j1) {
+    const int v_dim = b->a->layout->v_dim;
+    for (int d = 0; d < v_dim;) {
+        const int nd = v_dim - d < 16 ? v_dim - d : 16;
+        int       j = j0;
+#ifdef VTRANSPOSE
+        for (; nd == 16 && j + VW <= j1; j += VW) {
+            for (int x = 0; x < 16; x += VW) {
+                vf r[VW];
+                UNROLL16 for (int i = 0; i < VW; i++) r[i] = vf_load(b->k + (d + x + i) * CHUNK + j);
+                vf_transpose(r);
+                UNROLL16 for (int i = 0; i < VW; i++) vf_store(b->v + (j + i) * v_dim + d + x, r[i]);
+            }
+        }
+#endif
+        for (; j < j1; j++) {
+            for (int i = 0; i < nd; i++) b->v[j * v_dim + d + i] = b->k[(d + i) * CHUNK + j];
+        }
+        d += nd;
+    }
+}
+
 /* Brings positions [p0, p1), all of chunk c, into the block's K and V. */
 static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
     const attn_args *a = b->a;
@@ -69,9 +94,7 @@ static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
                       b->v + (s - c * CHUNK) * l->v_dim, l->v_dim);
             continue;
         }
-        for (int64_t j = s - c * CHUNK; j < e - c * CHUNK; j++) {
-            for (int d = 0; d < l->v_dim; d++) b->v[j * l->v_dim + d] = b->k[d * CHUNK + j];
-        }
+        latent_values(b, (int)(s - c * CHUNK), (int)(e - c * CHUNK));
     }
 }
 
@@ -221,8 +244,11 @@ static void fold_weights(float *m, float *l, float cm, float cl, float *wa, floa
     *m = top;
 }
 
+#include "kernels/cpu/impl/attn_direct.h"
+
 /* One tile of mr lanes of chunk c: the lanes whose numbers stand in lane[]. part: store the chunk's result instead. */
-INLINE void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *const *part) {
+INLINE void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *const *part, const attn_where *w,
+                     const attn_where *next) {
     const attn_args *a = b->a;
     const int        k_dim = a->layout->k_dim, v_dim = a->layout->v_dim;
     const float     *q[MR], *p[MR];
@@ -238,7 +264,11 @@ INLINE void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
         if (j0[r] < from) from = j0[r];
         if (j1[r] > to) to = j1[r];
     }
-    score_lanes(mr, q, b->k, k_dim, s, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
+    if (w) {
+        direct_scores_any(mr, a->layout->k_type, q, w, next, k_dim, s);
+    } else {
+        score_lanes(mr, q, b->k, k_dim, s, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
+    }
     UNROLL for (int r = 0; r < mr; r++) {
         float cm, cl;
         lane_softmax(a, s[r], j0[r], j1[r], &cm, &cl);
@@ -251,10 +281,30 @@ INLINE void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
             fold_weights(&b->m[lane[r]], &b->l[lane[r]], cm, cl, &wa[r], &wb[r]);
         }
     }
-    value_lanes(mr, p, b->v, v_dim, j0, j1, o, part ? NULL : wa, wb);
+    if (w) {
+        direct_values_any(mr, a->layout->v_type, p, w, next, v_dim, o, part ? NULL : wa, wb);
+    } else {
+        value_lanes(mr, p, b->v, v_dim, j0, j1, o, part ? NULL : wa, wb);
+    }
 }
 
-static void block_chunk(attn_block *b, int64_t c, float *const *part) {
+/* Few lanes that see the whole chunk: no conversion. False: not that case. */
+static bool block_direct(attn_block *b, const int *lane, int n, int64_t c, int64_t last, float *const *part) {
+    attn_where w, next, *ahead = NULL;
+    if (n > DIRECT_LANES || !direct_fits(b->a->layout)) return false;
+    for (int i = 0; i < n; i++) {
+        if (b->lo[lane[i]] > c * CHUNK || b->hi[lane[i]] < (c + 1) * CHUNK) return false;
+    }
+    where_chunk(b->a, b->kv_head, c, &w);
+    if (c < last) where_chunk(b->a, b->kv_head, c + 1, &next), ahead = &next;
+    int i = 0;
+    for (; i + 4 <= n; i += 4) tile_run(4, b, lane + i, c, part, &w, i ? NULL : ahead);
+    for (; i < n; i++) tile_run(1, b, lane + i, c, part, &w, i ? NULL : ahead);
+    return true;
+}
+
+/* last: no whole chunk lies behind this one, so that prefetching stops. */
+static void block_chunk(attn_block *b, int64_t c, int64_t last, float *const *part) {
     int     lane[ATTN_LANES], n = 0;
     int64_t p0 = INT64_MAX, p1 = 0;
     for (int i = 0; i < b->n; i++) {
@@ -266,12 +316,13 @@ static void block_chunk(attn_block *b, int64_t c, float *const *part) {
         if (e > p1) p1 = e;
     }
     if (n == 0) return;
+    if (block_direct(b, lane, n, c, last, part)) return;
     block_load(b, c, p0, p1);
     int i = 0;
-    for (; i + MR <= n; i += MR) tile_run(MR, b, lane + i, c, part);
-    if (MR > 4 && i + 4 <= n) tile_run(4 < MR ? 4 : MR, b, lane + i, c, part), i += 4;
-    if (i + 2 <= n) tile_run(2, b, lane + i, c, part), i += 2;
-    for (; i < n; i++) tile_run(1, b, lane + i, c, part);
+    for (; i + MR <= n; i += MR) tile_run(MR, b, lane + i, c, part, NULL, NULL);
+    if (MR > 4 && i + 4 <= n) tile_run(4 < MR ? 4 : MR, b, lane + i, c, part, NULL, NULL), i += 4;
+    if (i + 2 <= n) tile_run(2, b, lane + i, c, part, NULL, NULL), i += 2;
+    for (; i < n; i++) tile_run(1, b, lane + i, c, part, NULL, NULL);
 }
 
 /* O / L, with the sink in the sum. */
@@ -307,7 +358,7 @@ static void block_rows(attn_block *b, int row0, int row1, int head0, int head1) 
         if (b->hi[i] > hi) hi = b->hi[i];
     }
     memset(b->o, 0, (size_t)b->n * (size_t)v_dim * sizeof(float));
-    for (int64_t c = lo / CHUNK; lo < hi && c <= (hi - 1) / CHUNK; c++) block_chunk(b, c, NULL);
+    for (int64_t c = lo / CHUNK; lo < hi && c <= (hi - 1) / CHUNK; c++) block_chunk(b, c, hi / CHUNK - 1, NULL);
     for (int i = 0; i < b->n; i++) {
         const int row = row0 + i / (head1 - head0);
         lane_finish(a, b->head[i], b->o + (size_t)i * (size_t)v_dim, b->m[i], b->l[i],
@@ -344,11 +395,12 @@ static void VFN(attn_partial)(const attn_args *a, int row, int head0, int head1,
         if (end > h + ATTN_LANES) end = h + ATTN_LANES;
         b.n = 0;
         for (int i = h; i < end; i++) block_lane(&b, row, i);
+        const int64_t last = (b.hi[0] / CHUNK < chunk1 ? b.hi[0] / CHUNK : chunk1) - 1;
         for (int64_t c = chunk0; c < chunk1; c++) {
             for (int i = h; i < end; i++) {
                 at[i - h] = part + (size_t)((int64_t)i * part_chunks + (c - part_first)) * stride;
             }
-            block_chunk(&b, c, at);
+            block_chunk(&b, c, last, at);
         }
         h = end;
     }

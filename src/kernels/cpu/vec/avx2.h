@@ -108,6 +108,9 @@ static inline vf   vf_loadn_bf16(const uint16_t *p, int64_t n) { return vf_from_
 static inline void vf_store_bf16(uint16_t *p, vf a) { _mm_storeu_si128((__m128i *)p, vf_to_bf16(a)); }
 static inline void vf_storen_bf16(uint16_t *p, vf a, int64_t n) { vf_store_u16n(p, vf_to_bf16(a), n); }
 
+/* One f16 in every lane. */
+static inline vf vf_set1_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_set1_epi16((short)*p)); }
+
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
@@ -115,6 +118,26 @@ static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
     const __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
     *lo = _mm256_cvtepi32_ps(_mm256_and_si256(b, _mm256_set1_epi32(15)));
     *hi = _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4));
+}
+
+#define VTRANSPOSE
+static inline void vf_transpose(vf r[8]) {
+    vf t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; i++) r[i] = t[i];
 }
 
 #endif

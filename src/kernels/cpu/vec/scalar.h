@@ -14,6 +14,8 @@
  *   vf_scale2(a, n)           a * 2^n for whole n
  *   vf_sum, vf_hmax           over the lanes, in a fixed order
  *   vf_load_nib               low and high nibbles of VW bytes as numbers 0..15
+ *   vf_set1_f16               one f16 in every lane
+ *   vf_transpose              VW registers as a square, in place; optional, VTRANSPOSE says that it exists
  *   VREGS                     how many registers a tile may count on
  *   VFN(name), VSET           the set's suffix and name
  */
@@ -77,6 +79,7 @@ static inline void vf_storen_bf16(uint16_t *p, vf a, int64_t n) {
     if (n > 0) *p = tensor_f32_to_bf16(a);
 }
 
+static inline vf   vf_set1_f16(const uint16_t *p) { return tensor_f16_to_f32(*p); }
 static inline vf   vf_load_i8(const int8_t *p) { return (float)*p; }
 static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
     *lo = (float)(*p & 15);
