@@ -370,6 +370,7 @@ int spm_prepare(tok *t, err *e) {
 
 static bool mergeable(const tok *t, int32_t id) {
     if (t->gguf_added) return true;
+    if (!tok_in_model(t, (uint32_t)id)) return false;
     tok_class k = vocab_class(&t->v, (uint32_t)id);
     return k == TOK_NORMAL || k == TOK_USER || k == TOK_UNUSED;
 }

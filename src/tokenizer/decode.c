@@ -148,7 +148,13 @@ static void decode_token(const tok *t, int32_t id, where w, str *s, int *byte, t
     *byte = -1;
     str_clear(s);
     view text = vocab_text(&t->v, (uint32_t)id);
-    if (t->raw_off && t->n_dec && t->dec[0].kind == DEC_BYTE_LEVEL && t->n_dec == 1) {
+    if (t->unk_surface.data && vocab_class(&t->v, (uint32_t)id) == TOK_UNKNOWN) {
+        str_append(s, t->unk_surface.data, t->unk_surface.len);
+        return;
+    }
+    if (t->shown && t->shown[id] >= 0) text = t->added[t->shown[id]].content;
+    if (!(t->shown && t->shown[id] >= 0) && t->raw_off && t->n_dec && t->dec[0].kind == DEC_BYTE_LEVEL &&
+        t->n_dec == 1) {
         str_append(s, t->raw.data + t->raw_off[id], t->raw_off[id + 1] - t->raw_off[id]);
         return;
     }
@@ -223,7 +229,7 @@ int tok_decode(const tok *t, const int32_t *ids, size_t count, bool skip_special
             flush_bytes(&run, &raw);
             str_append(&raw, str_cstr(&c->word), c->word.len);
         }
-        w.first = false;
+        w.first = w.first && t->strip_lead && raw.len + run.len == 0;
         w.after_special = special;
     }
     flush_bytes(&run, &raw);
@@ -266,7 +272,7 @@ int tok_stream_push(tok_stream *s, int32_t id, str *out, err *e) {
     }
     if (!(c = tok_ctx_take(s->t))) return err_set_nomem(e);
     decode_token(s->t, id, (where){ .first = s->first, .after_special = s->after_special }, &c->word, &byte, c);
-    s->first = false;
+    s->first = s->first && s->t->strip_lead && c->word.len == 0 && byte < 0;
     s->after_special = special;
     /* What was held back comes first. */
     str_clear(&c->norm);

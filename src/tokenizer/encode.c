@@ -160,6 +160,7 @@ void tok_free(tok *t) {
     free(t->extra_off);
     free(t->extra_ids);
     free(t->added);
+    free(t->shown);
     free(t->ends);
     arena_deinit(&t->names);
     pthread_mutex_destroy(&t->lock);
@@ -256,6 +257,17 @@ static int check_ids(const tok *t, err *e) {
     return 0;
 }
 
+/* The reference decodes such tokens to their normalized text. */
+static bool show_as(tok *t, int32_t id, int32_t added) {
+    if (!t->shown) {
+        t->shown = malloc((size_t)t->v.n * sizeof *t->shown);
+        if (!t->shown) return false;
+        memset(t->shown, 0xFF, (size_t)t->v.n * sizeof *t->shown);
+    }
+    t->shown[id] = added;
+    return true;
+}
+
 /* Normalized added tokens are looked for in their normalized form. */
 static int normalize_added(tok *t, err *e) {
     tok_ctx *c = t->n_norm ? tok_ctx_take(t) : NULL;
@@ -267,7 +279,7 @@ static int normalize_added(tok *t, err *e) {
         rc = normalize_text(t, c, t->added[i].content, &out, e);
         if (rc == 0 && !view_eq(out, t->added[i].content)) {
             t->added[i].content = tok_keep(t, out.data, out.len);
-            if (!t->added[i].content.data) rc = err_set_nomem(e);
+            if (!t->added[i].content.data || !show_as(t, t->added[i].id, (int32_t)i)) rc = err_set_nomem(e);
         }
     }
     tok_ctx_give(t, c);
@@ -293,12 +305,24 @@ int tok_finish(tok *t, err *e) {
     }
     if (rc < 0) return rc;
     if (t->model == MODEL_SPM) t->split_words = words_are_apart(t);
-    if ((rc = check_ids(t, e)) < 0 || (rc = normalize_added(t, e)) < 0) return rc;
+    if ((rc = check_ids(t, e)) < 0 || (rc = normalize_added(t, e)) < 0 || (rc = tok_refresh(t, e)) < 0) return rc;
+    if (tok_add_end(t, t->eos) < 0 || tok_add_end(t, t->eot) < 0 || tok_add_end(t, t->eom) < 0) return err_set_nomem(e);
+    return 0;
+}
+
+int tok_refresh(tok *t, err *e) {
+    added_set *const sets[] = { &t->raw_special, &t->raw_plain, &t->norm_special, &t->norm_plain };
+    int              rc = check_ids(t, e);
+    if (rc == 0 && t->v.n_indexed != t->v.n) rc = vocab_index(&t->v, e);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < 4; i++) {
+        added_set_deinit(sets[i]);
+        *sets[i] = (added_set){ 0 };
+    }
     if ((rc = added_set_build(&t->raw_special, t->added, t->n_added, false, true, e)) < 0) return rc;
     if ((rc = added_set_build(&t->raw_plain, t->added, t->n_added, false, false, e)) < 0) return rc;
     if ((rc = added_set_build(&t->norm_special, t->added, t->n_added, true, true, e)) < 0) return rc;
     if ((rc = added_set_build(&t->norm_plain, t->added, t->n_added, true, false, e)) < 0) return rc;
-    if (tok_add_end(t, t->eos) < 0 || tok_add_end(t, t->eot) < 0 || tok_add_end(t, t->eom) < 0) return err_set_nomem(e);
     return 0;
 }
 

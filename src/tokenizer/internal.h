@@ -28,8 +28,8 @@ typedef struct vocab {
     double   *score;     /* NULL unless the model has scores */
     str       blob;
     uint64_t  seed;
-    uint64_t *slots; /* hash << 32 | id + 1; open addressing, a power of two */
-    uint32_t  n_slots;
+    uint64_t *slots;              /* hash << 32 | id + 1; open addressing, a power of two */
+    uint32_t  n_slots, n_indexed; /* n_indexed: n when the index was built */
     uint32_t  max_len;
 } vocab;
 
@@ -51,6 +51,8 @@ int                   char_to_byte(unsigned cp); /* -1 when the character stands
 bool byte_level_decode(view text, str *out);     /* false (nothing appended) when a character stands for no byte */
 void byte_level_encode(const char *text, size_t bytes, str *out);
 int  byte_token_value(view text); /* "<0x0A>" -> 10; -1 otherwise */
+
+bool base64_decode(const char *text, size_t bytes, str *out); /* false: not base64 */
 
 /* ---- trie over byte strings, for longest and all-prefix matches ---- */
 typedef struct trie_node {
@@ -214,10 +216,10 @@ bool charsmap_exact(const charsmap *c, const char *text, size_t bytes, view *rep
 
 typedef struct norm_step {
     norm_kind kind;
-    bool      left, right;                          /* STRIP */
-    bool      clean, chinese, strip_accents, lower; /* BERT */
-    view      content, pattern;                     /* PREPEND, REPLACE; owned by tok->names */
-    regex    *re;                                   /* REPLACE by pattern */
+    bool      left, right;                                           /* STRIP */
+    bool      clean, chinese, strip_accents, lower, keep_unassigned; /* BERT */
+    view      content, pattern;                                      /* PREPEND, REPLACE; owned by tok->names */
+    regex    *re;                                                    /* REPLACE by pattern */
     /* SPACES */
     bool dummy_prefix, remove_extra, escape, suffix;
     bool use_charsmap, longest; /* CHARSMAP by longest prefix (SentencePiece) or by grapheme */
@@ -243,7 +245,7 @@ typedef enum pre_kind {
     PRE_DIGITS,
     PRE_METASPACE,
     PRE_DELIMITER,
-    PRE_SCRIPTS,
+
     PRE_FIXED,
 } pre_kind;
 
@@ -314,18 +316,21 @@ struct tok {
     bool gguf_added; /* added tokens by GGUF's rule (longest first over the whole text), else leftmost-longest */
     added_token *added;
     size_t       n_added;
-    added_set    raw_special, raw_plain;   /* looked for in the raw text: with and without special tokens */
-    added_set    norm_special, norm_plain; /* in the normalized text */
-    norm_step    norm[TOK_MAX_STEPS];
-    size_t       n_norm;
-    charsmap     map;
-    trie         user; /* user-defined symbols that a SentencePiece normalizer leaves alone */
-    pre_step     pre[TOK_MAX_STEPS];
-    size_t       n_pre;
-    dec_step     dec[TOK_MAX_STEPS];
-    size_t       n_dec;
-    int32_t      before[16], after[16]; /* added around the text */
-    size_t       n_before, n_after;
+    int32_t *shown; /* id -> added token whose normalized text is what decoding shows, or -1; NULL when there is none */
+    bool     strip_lead;                /* decoding: a token counts as the first one until something was shown */
+    view     unk_surface;               /* what an unknown token decodes to; data NULL: its text */
+    added_set raw_special, raw_plain;   /* looked for in the raw text: with and without special tokens */
+    added_set norm_special, norm_plain; /* in the normalized text */
+    norm_step norm[TOK_MAX_STEPS];
+    size_t    n_norm;
+    charsmap  map;
+    trie      user; /* user-defined symbols that a SentencePiece normalizer leaves alone */
+    pre_step  pre[TOK_MAX_STEPS];
+    size_t    n_pre;
+    dec_step  dec[TOK_MAX_STEPS];
+    size_t    n_dec;
+    int32_t   before[16], after[16]; /* added around the text */
+    size_t    n_before, n_after;
 
     /* model */
     model_kind  model;
@@ -372,8 +377,10 @@ static inline bool tok_in_model(const tok *t, uint32_t id) { return !(t->v.cls[i
 
 tok     *tok_new(void);
 view     tok_keep(tok *t, const char *text, size_t bytes); /* copies into names; data NULL when out of memory */
-int      tok_finish(tok *t, err *e);      /* after loading: indexes, tries, checks; every loader ends with it */
-int      tok_add_end(tok *t, int64_t id); /* false ids are ignored */
+int      tok_finish(tok *t, err *e);  /* after loading: indexes, tries, checks; every loader ends with it */
+int      tok_refresh(tok *t, err *e); /* after added tokens changed */
+int      tok_known_ends(tok *t, bool mark, err *e); /* end tokens known by their text; mark: make them control tokens */
+int      tok_add_end(tok *t, int64_t id);           /* false ids are ignored */
 tok_ctx *tok_ctx_take(const tok *t);
 void     tok_ctx_give(const tok *t, tok_ctx *c);
 

@@ -87,7 +87,8 @@ static int bert(const norm_step *s, tok_ctx *c, view in, str *out, err *e) {
     str_clear(a);
     for (size_t i = 0; i < in.len;) {
         unsigned n, cp = uc_decode((const uint8_t *)in.data + i, &n), f = uc_class(uc, cp);
-        bool     control = f & UC_OTHER && cp != '\t' && cp != '\n' && cp != '\r';
+        bool     control =
+            f & UC_OTHER && cp != '\t' && cp != '\n' && cp != '\r' && !(s->keep_unassigned && f & UC_UNASSIGNED);
         if (!s->clean || !(cp == 0 || cp == 0xFFFD || control)) {
             if (s->clean && f & UC_WS) {
                 str_push(a, ' ');

@@ -257,27 +257,39 @@ static const char *const shown_texts[] = { "<|channel|>", "<|message|>", "<|star
 
 static int32_t find_c(const tok *t, const char *text) { return vocab_find(&t->v, text, strlen(text)); }
 
-static int setup_ends(tok *t, const tok_vocab_source *s, err *e) {
+/* A token of this text that may be an end token: any if `mark`, else only one that is special already. */
+static int32_t end_candidate(const tok *t, const char *text, bool mark) {
+    int32_t id = find_c(t, text);
+    return id >= 0 && (mark || vocab_class(&t->v, (uint32_t)id) == TOK_CONTROL) ? id : -1;
+}
+
+int tok_known_ends(tok *t, bool mark, err *e) {
     bool harmony = find_c(t, "<|end|>") >= 0 && ((find_c(t, "<|return|>") >= 0 && find_c(t, "<|call|>") >= 0) ||
                                                  (find_c(t, "<|calls|>") >= 0 && find_c(t, "<|flush|>") >= 0));
     bool gemma4 = find_c(t, "<|tool_response>") >= 0;
     for (size_t i = 0; t->eot < 0 && i < sizeof turn_texts / sizeof turn_texts[0]; i++) {
-        t->eot = find_c(t, turn_texts[i]);
-        if (t->eot >= 0) t->v.cls[t->eot] = TOK_CONTROL;
+        t->eot = end_candidate(t, turn_texts[i], mark);
+        if (t->eot >= 0 && mark) t->v.cls[t->eot] = TOK_CONTROL;
     }
-    if (t->eom < 0) t->eom = find_c(t, "<|eom_id|>");
+    if (t->eom < 0) t->eom = end_candidate(t, "<|eom_id|>", mark);
     for (size_t i = 0; i < sizeof end_texts / sizeof end_texts[0]; i++) {
-        int32_t id = find_c(t, end_texts[i]);
+        int32_t id = end_candidate(t, end_texts[i], mark);
         if (id < 0) continue;
         if (harmony && strcmp(end_texts[i], "<|end|>") == 0) { /* ends a message there, not the answer */
-            t->v.cls[id] = TOK_USER;
+            if (mark) t->v.cls[id] = TOK_USER;
             if (t->eot == id) t->eot = -1;
             continue;
         }
         if (gemma4 && strcmp(end_texts[i], "</s>") == 0) continue;
-        t->v.cls[id] = TOK_CONTROL;
+        if (mark) t->v.cls[id] = TOK_CONTROL;
         if (tok_add_end(t, id) < 0) return err_set_nomem(e);
     }
+    return 0;
+}
+
+static int setup_ends(tok *t, const tok_vocab_source *s, err *e) {
+    int rc = tok_known_ends(t, true, e);
+    if (rc < 0) return rc;
     for (size_t i = 0; i < sizeof shown_texts / sizeof shown_texts[0]; i++) {
         int32_t id = find_c(t, shown_texts[i]);
         if (id >= 0) t->v.cls[id] = TOK_USER;

@@ -83,6 +83,8 @@ int tok_open_tiktoken(tok **out, const char *data, size_t bytes, const char *pre
 /* GPT-2's pair of files. */
 int tok_open_bpe_files(tok **out, const char *vocab, size_t vocab_bytes, const char *merges, size_t merges_bytes,
                        const char *pre, err *e);
+/* BERT's vocab.txt. */
+int tok_open_bert_vocab(tok **out, const char *data, size_t bytes, bool lower, err *e);
 /*
  * A path: a directory with tokenizer files (tokenizer.json, else tokenizer.model, spiece.model, vocab.json +
  * merges.txt,

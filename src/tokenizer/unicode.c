@@ -11,8 +11,8 @@ static uc_table       table;
 static bool           table_ok;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
-/* Code points outside [0, ASSIGNED_END) and the tags block are unassigned or private: one class for all of them. */
-enum { ASSIGNED_END = 0x33500, TAGS_BEGIN = 0xE0000, TAGS_END = 0xE0200, MAX_BLOCKS = 1024 };
+/* Between ASSIGNED_END and the private planes only the tags block is assigned. */
+enum { ASSIGNED_END = 0x33500, TAGS_BEGIN = 0xE0000, TAGS_END = 0xE0200, PRIVATE_BEGIN = 0xF0000, MAX_BLOCKS = 1024 };
 
 static bool is_white(unsigned c) {
     return (c >= 9 && c <= 13) || c == 32 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
@@ -67,6 +67,7 @@ static unsigned class_of(unsigned c) {
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP: break;
+    case UTF8PROC_CATEGORY_CN: f = UC_OTHER | UC_UNASSIGNED; break;
     default: f = UC_OTHER; break;
     }
     if (is_white(c)) f |= UC_WS;
@@ -79,11 +80,18 @@ static void build(void) {
     uint16_t(*blocks)[256] = calloc(MAX_BLOCKS, sizeof *blocks);
     unsigned n = 0;
     if (!blocks) return;
-    for (unsigned i = 0; i < 256; i++) blocks[0][i] = UC_OTHER; /* block 0: nothing assigned */
-    n = 1;
+    for (unsigned i = 0; i < 256; i++) {
+        blocks[0][i] = UC_OTHER | UC_UNASSIGNED;
+        blocks[1][i] = UC_OTHER; /* private use */
+    }
+    n = 2;
     for (unsigned b = 0; b < 0x110000 / 256; b++) {
         unsigned first = b << 8, same = 0;
-        if (first >= ASSIGNED_END && !(first >= TAGS_BEGIN && first < TAGS_END)) continue;
+        if (first >= PRIVATE_BEGIN && (b & 0xFF) != 0xFF) {
+            table.index[b] = 1;
+            continue;
+        }
+        if (first >= ASSIGNED_END && first < PRIVATE_BEGIN && !(first >= TAGS_BEGIN && first < TAGS_END)) continue;
         for (unsigned i = 0; i < 256; i++) blocks[n][i] = (uint16_t)class_of(first + i);
         while (same < n && memcmp(blocks[same], blocks[n], sizeof blocks[n]) != 0) same++;
         table.index[b] = (uint16_t)same;

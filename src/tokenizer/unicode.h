@@ -21,9 +21,10 @@ enum {
     UC_LOWER = 128,    /* Ll */
     UC_CASELESS = 256, /* Lm Lo */
     UC_MN = 512,
-    UC_OTHER = 1024, /* C: Cc Cf Cn Co Cs */
-    UC_HAN = 4096,   /* the script */
-    UC_CJK = 2048,   /* BERT's "Chinese characters" */
+    UC_OTHER = 1024,      /* C: Cc Cf Cn Co Cs */
+    UC_UNASSIGNED = 8192, /* Cn */
+    UC_HAN = 4096,        /* the script */
+    UC_CJK = 2048,        /* BERT's "Chinese characters" */
 };
 
 typedef struct uc_table {

@@ -67,6 +67,9 @@ static inline void offer(const tok *t, cell *to, double base, double score, uint
 
 /* Consecutive unknown characters come out as one unknown token, or as their bytes. */
 static bool put_unknown(const tok *t, const char *text, size_t bytes, tok_ids *out) {
+    /* A fused run may itself be a piece. */
+    int32_t id = t->all_pieces ? vocab_find(&t->v, text, bytes) : -1;
+    if (id >= 0 && tok_in_model(t, (uint32_t)id)) return tok_ids_push(out, id);
     if (t->byte_fallback) {
         size_t k = 0;
         while (k < bytes && t->byte_ids[(uint8_t)text[k]] >= 0) k++;
@@ -77,10 +80,7 @@ static bool put_unknown(const tok *t, const char *text, size_t bytes, tok_ids *o
             return true;
         }
     }
-    /* A fused run may itself be a piece. */
-    int32_t id = t->all_pieces ? vocab_find(&t->v, text, bytes) : -1;
-    if (id >= 0 && !tok_in_model(t, (uint32_t)id)) id = -1;
-    return tok_ids_push(out, id >= 0 ? id : t->unk);
+    return tok_ids_push(out, t->unk);
 }
 
 int unigram_encode(const tok *t, tok_ctx *c, const char *text, size_t bytes, tok_ids *out, err *e) {

@@ -87,6 +87,7 @@ int vocab_index(vocab *v, err *e) {
     v->slots = calloc(n_slots, sizeof *v->slots);
     if (!v->slots) return err_set_nomem(e);
     v->n_slots = n_slots;
+    v->n_indexed = v->n;
     for (uint32_t id = 0; id < v->n; id++) {
         if (v->len[id] == 0) continue;
         view     t = vocab_text(v, id);
@@ -175,4 +176,29 @@ int byte_token_value(view t) {
         v = v * 16 + d;
     }
     return v;
+}
+
+bool base64_decode(const char *text, size_t bytes, str *out) {
+    unsigned bits = 0, n = 0;
+    while (bytes && text[bytes - 1] == '=') bytes--;
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+        int  d = c >= 'A' && c <= 'Z'   ? c - 'A'
+                 : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                 : c >= '0' && c <= '9' ? c - '0' + 52
+                 : c == '+'             ? 62
+                 : c == '/'             ? 63
+                                        : -1;
+        if (d < 0) return false;
+        bits = bits << 6 | (unsigned)d;
+        if (++n == 4) {
+            const char three[3] = { (char)(bits >> 16), (char)(bits >> 8), (char)bits };
+            str_append(out, three, 3);
+            bits = n = 0;
+        }
+    }
+    if (n == 1) return false;
+    if (n >= 2) str_push(out, (char)(n == 2 ? bits >> 4 : bits >> 10));
+    if (n == 3) str_push(out, (char)(bits >> 2));
+    return str_ok(out);
 }

@@ -10,7 +10,8 @@ tokenizers of every kind on text that it generates itself and writes OUTDIR/toke
     texts.json              the texts, an array of strings
     <name>.json             a tokenizer.json
     <name>.model            a SentencePiece model
-    <name>.jsonl            one line per text: {"ids", "plain", "literal", "dec", "skip"}
+    <name>.jsonl            one line per text: {"ids", "plain", "literal", "dec", "skip"}; plain, literal and skip are left
+                            out where they equal the one before
     log.txt                 versions, and the configurations that could not be made
 
 ids: with the post-processor's tokens; plain: without; literal: without, special-token text taken as plain text;
@@ -151,7 +152,7 @@ def configurations(charsmap):
 
     c = {}
     c["gpt2"] = lambda: bpe(pre=P.ByteLevel(add_prefix_space=False), post=lambda t: X.ByteLevel(trim_offsets=True))
-    c["roberta"] = lambda: bpe(pre=P.ByteLevel(add_prefix_space=True), post=lambda t: X.RobertaProcessing(sep=("</s>", t.token_to_id("</s>")), cls=("<s>", t.token_to_id("<s>"))))
+    c["roberta"] = lambda: bpe(pre=P.ByteLevel(add_prefix_space=True), post=lambda t: X.RobertaProcessing(("</s>", t.token_to_id("</s>")), ("<s>", t.token_to_id("<s>"))))
     c["llama3"] = lambda: bpe(pre=P.Sequence([P.Split(Regex(LLAMA3), "isolated"), P.ByteLevel(add_prefix_space=False, use_regex=False)]), ignore_merges=True,
                               post=lambda t: X.Sequence([X.ByteLevel(), template(t)]))
     c["qwen2"] = lambda: bpe(norm=N.NFC(), pre=P.Sequence([P.Split(Regex(QWEN2), "isolated"), P.ByteLevel(add_prefix_space=False, use_regex=False)]))
@@ -180,7 +181,7 @@ def configurations(charsmap):
                        "nmt": N.Nmt(), "lower": N.Lowercase(), "replre": N.Replace(Regex("[aeiou]{1,2}"), "<v>"), "prepend": N.Prepend("x ")}.items():
         c["norm_" + name] = lambda norm=norm: bpe(norm=norm, pre=P.ByteLevel(add_prefix_space=False), size=380)
     for name, pre in {"ws": P.Whitespace(), "wssplit": P.WhitespaceSplit(), "digits": P.Digits(False), "digits1": P.Digits(True), "delim": P.CharDelimiterSplit("e"), "bert": P.BertPreTokenizer(),
-                      "scripts": P.UnicodeScripts(), "punct_removed": P.Punctuation("removed"), "punct_iso": P.Punctuation("isolated"), "punct_prev": P.Punctuation("merged_with_previous"),
+                      "punct_removed": P.Punctuation("removed"), "punct_iso": P.Punctuation("isolated"), "punct_prev": P.Punctuation("merged_with_previous"),
                       "punct_next": P.Punctuation("merged_with_next"), "punct_cont": P.Punctuation("contiguous"), "split_str": P.Split("e", "merged_with_previous"),
                       "split_next": P.Split("e", "merged_with_next"), "split_rm": P.Split(Regex(r"\s+"), "removed"), "split_inv_prev": P.Split(Regex(r"[a-z]+"), "merged_with_previous", invert=True),
                       "split_inv_next": P.Split(Regex(r"[a-z]+"), "merged_with_next", invert=True), "split_inv_cont": P.Split(Regex(r"[a-z]+"), "contiguous", invert=True),
@@ -243,8 +244,6 @@ SPM = {
     "spm_uni_fallback": dict(model_type="unigram", normalization_rule_name="nmt_nfkc_cf", byte_fallback=True, vocab_size=950, user_defined_symbols=["solo", "<|x|>"]),
     "spm_uni_suffix": dict(model_type="unigram", normalization_rule_name="identity", treat_whitespace_as_suffix=True, vocab_size=600),
     "spm_uni_noprefix": dict(model_type="unigram", normalization_rule_name="identity", add_dummy_prefix=False, remove_extra_whitespaces=False, vocab_size=600),
-    "spm_word": dict(model_type="word", normalization_rule_name="identity", vocab_size=300),
-    "spm_char": dict(model_type="char", normalization_rule_name="identity", vocab_size=150),
 }
 
 
@@ -293,8 +292,12 @@ def main():
                 t.encode_special_tokens = True
                 literal = t.encode(text, add_special_tokens=False).ids
                 t.encode_special_tokens = False
-                lines.append(json.dumps({"ids": ids, "plain": plain, "literal": literal, "dec": t.decode(ids, skip_special_tokens=False),
-                                         "skip": t.decode(ids, skip_special_tokens=True)}))
+                line = {"ids": ids, "plain": plain, "literal": literal, "dec": t.decode(ids, skip_special_tokens=False),
+                        "skip": t.decode(ids, skip_special_tokens=True)}
+                for key, same in (("skip", "dec"), ("literal", "plain"), ("plain", "ids")):
+                    if line[key] == line[same]:
+                        del line[key]
+                lines.append(json.dumps(line, separators=(",", ":")))
             files[name + ".json"] = saved
             files[name + ".jsonl"] = "\n".join(lines) + "\n"
         except Exception:
