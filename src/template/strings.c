@@ -203,7 +203,7 @@ static void split_space(tr *r, tv s, int64_t max, builder *b) {
         while (pos < s.len && uc_is_space(uc_next(s.u.s, s.len, &at))) pos = at;
         if (pos >= s.len) return;
         if (max-- == 0) {
-            add(r, b, tv_strip(r, tv_sub(r, s, pos, s.len), tv_none(), 2));
+            add(r, b, tv_sub(r, s, pos, s.len));
             return;
         }
         size_t from = pos;
@@ -226,7 +226,7 @@ static void rsplit_space(tr *r, tv s, int64_t max, builder *b) {
         }
         if (end == 0) break;
         if (max-- == 0) {
-            add(r, b, tv_strip(r, tv_sub(r, s, 0, end), tv_none(), 1));
+            add(r, b, tv_sub(r, s, 0, end));
             break;
         }
         size_t from = end;

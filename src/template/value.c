@@ -474,8 +474,7 @@ tv_list tv_items(tr *r, tv v) {
         for (size_t pos = 0; pos < v.len; i++) {
             size_t from = pos;
             uc_next(v.u.s, v.len, &pos);
-            l.items[i] =
-                (tv){ .kind = TV_STR, .flags = v.flags & TV_SAFE, .len = (uint32_t)(pos - from), .u.s = v.u.s + from };
+            l.items[i] = (tv){ .kind = TV_STR, .len = (uint32_t)(pos - from), .u.s = v.u.s + from };
             if (pos - from == 1) l.items[i].flags |= TV_ASCII;
         }
         return l;
