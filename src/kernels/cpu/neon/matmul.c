@@ -45,7 +45,10 @@ static void act_quantize_neon(act8 *out, const float *x, int64_t n) {
     .unpack8 = { MATMUL_NEON_FORMATS(UNPACK) }, .tilef = matmul_tilef_neon,                                            \
     .unpackf = { [TENSOR_F32] = matmul_unpackf_f32_neon,                                                               \
                  [TENSOR_F16] = matmul_unpackf_f16_neon,                                                               \
-                 [TENSOR_BF16] = matmul_unpackf_bf16_neon }
+                 [TENSOR_BF16] = matmul_unpackf_bf16_neon },                                                           \
+    .gemvf = { [TENSOR_F32] = matmul_gemvf_f32_neon,                                                                   \
+               [TENSOR_F16] = matmul_gemvf_f16_neon,                                                                   \
+               [TENSOR_BF16] = matmul_gemvf_bf16_neon }
 
 static const matmul_isa plain = { COMMON, .tile8 = matmul_tile8_neon, .gemv8 = { MATMUL_NEON_FORMATS(GEMV_PLAIN) } };
 static const matmul_isa dotprod = { COMMON, .tile8 = matmul_tile8_dotprod,

@@ -74,5 +74,6 @@ MATMUL_NEON_FORMATS(X)
 #undef X
 
 matmul_unpackf_fn matmul_unpackf_f32_neon, matmul_unpackf_f16_neon, matmul_unpackf_bf16_neon;
+matmul_gemvf_fn   matmul_gemvf_f32_neon, matmul_gemvf_f16_neon, matmul_gemvf_bf16_neon;
 
 #endif
