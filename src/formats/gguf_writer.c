@@ -96,7 +96,7 @@ static int finish(const str *s, err *e) { return str_ok(s) ? 0 : err_set_nomem(e
 
 int gguf_writer_set_array(gguf_writer *w, const char *key, meta_type elem, const void *values, size_t count, err *e) {
     size_t width = meta_type_bytes((int)elem);
-    str   *s;
+    str   *s = NULL;
     int    rc;
     if (width == 0 || count > SIZE_MAX / width)
         return err_set(e, ERR_ARG, "metadata key %s: no array of %s", key, meta_type_name((int)elem));
@@ -109,7 +109,7 @@ int gguf_writer_set_array(gguf_writer *w, const char *key, meta_type elem, const
 }
 
 int gguf_writer_set_strings(gguf_writer *w, const char *key, const view *values, size_t count, err *e) {
-    str *s;
+    str *s = NULL;
     int  rc = key_buffer(w, key, &s, e);
     if (rc < 0) return rc;
     put(s, META_ARRAY, 4);
@@ -120,7 +120,7 @@ int gguf_writer_set_strings(gguf_writer *w, const char *key, const view *values,
 }
 
 int gguf_writer_set(gguf_writer *w, const char *key, const meta_value *v, err *e) {
-    str    *s;
+    str    *s = NULL;
     float   f;
     int64_t align;
     int     rc;

@@ -8,7 +8,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,20 +67,26 @@ int model_list_dir(const char *dir, const char *suffix, char ***names, size_t *c
     *names = NULL;
     *count = 0;
     if (!d) return err_set_errno(e, "cannot open %s", dir);
-    while (rc == 0 && (entry = readdir(d))) {
+    while ((entry = readdir(d))) {
         if (entry->d_name[0] == '.' || !view_ends(view_of(entry->d_name), suffix)) continue;
         if (n == MAX_DIR_ENTRIES) {
             rc = err_set(e, ERR_LIMIT, "%s holds more than %d %s files", dir, MAX_DIR_ENTRIES, suffix);
-        } else if (n == cap) {
-            char **bigger;
-            cap = cap ? cap * 2 : 16;
-            bigger = realloc(list, cap * sizeof *list);
-            if (!bigger)
-                rc = err_set_nomem(e);
-            else
-                list = bigger;
+            break;
         }
-        if (rc == 0 && !(list[n++] = strdup(entry->d_name))) rc = err_set_nomem(e);
+        if (n == cap) {
+            char **bigger = realloc(list, (cap ? cap * 2 : 16) * sizeof(char *));
+            if (!bigger) {
+                rc = err_set_nomem(e);
+                break;
+            }
+            list = bigger;
+            cap = cap ? cap * 2 : 16;
+        }
+        if (!(list[n] = strdup(entry->d_name))) {
+            rc = err_set_nomem(e);
+            break;
+        }
+        n++;
     }
     closedir(d);
     if (rc < 0) {
@@ -248,13 +254,10 @@ const model_tensor *model_file_tensor(const model_file *m, const char *name) {
 }
 
 bool model_file_quant(const model_file *m, const char *module, model_quant *out) {
-    char   name[TABLE_MAX_NAME + 1];
-    size_t len = strlen(module);
-    if (m->format != MODEL_MLX || len + sizeof ".scales" > sizeof name) return false;
-    memcpy(name, module, len);
-    memcpy(name + len, ".scales", sizeof ".scales");
-    return tensor_table_find(&m->tensors, name, len + sizeof ".scales" - 1) &&
-           hf_mlx_module(&m->config.mlx, module, len, out);
+    char name[TABLE_MAX_NAME + 1];
+    int  len = snprintf(name, sizeof name, "%s.scales", module);
+    return m->format == MODEL_MLX && len < (int)sizeof name && tensor_table_find(&m->tensors, name, (size_t)len) &&
+           hf_mlx_module(&m->config.mlx, module, strlen(module), out);
 }
 
 char *model_file_sidecar(const model_file *m, const char *name) {

@@ -217,12 +217,9 @@ static int open_only_gguf(model_file *m, const char *dir, bool *found, err *e) {
 /* ---- MLX ---- */
 
 static const model_tensor *sibling(const model_file *m, const char *module, size_t len, const char *suffix) {
-    char   name[TABLE_MAX_NAME + 1];
-    size_t n = strlen(suffix);
-    if (len + n > TABLE_MAX_NAME) return NULL;
-    memcpy(name, module, len);
-    memcpy(name + len, suffix, n);
-    return tensor_table_find(&m->tensors, name, len + n);
+    char name[TABLE_MAX_NAME + 1];
+    int  n = snprintf(name, sizeof name, "%.*s%s", (int)len, module, suffix);
+    return n < (int)sizeof name ? tensor_table_find(&m->tensors, name, (size_t)n) : NULL;
 }
 
 static bool same_shape(const model_tensor *a, const model_tensor *b, int from) {

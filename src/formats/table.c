@@ -47,25 +47,30 @@ const model_tensor *tensor_table_find(const tensor_table *t, const char *name, s
     return map_get(&t->index, name, len, &at) ? &t->items[at] : NULL;
 }
 
+typedef struct span {
+    const model_tensor *tensor;
+} span;
+
 static int by_position(const void *a, const void *b) {
-    const model_tensor *x = *(const model_tensor *const *)a, *y = *(const model_tensor *const *)b;
-    return x->data < y->data ? -1 : x->data > y->data;
+    const uint8_t *x = ((const span *)a)->tensor->data, *y = ((const span *)b)->tensor->data;
+    return x < y ? -1 : x > y;
 }
 
 int tensor_table_check_overlap(const tensor_table *t, size_t from, err *e) {
-    size_t               n = 0;
-    int                  rc = 0;
-    const model_tensor **sorted;
+    size_t n = 0;
+    int    rc = 0;
+    span  *sorted;
     if (t->count - from < 2) return 0;
     sorted = malloc((t->count - from) * sizeof *sorted);
     if (!sorted) return err_set_nomem(e);
     for (size_t i = from; i < t->count; i++) {
-        if (t->items[i].bytes > 0) sorted[n++] = &t->items[i];
+        if (t->items[i].bytes > 0) sorted[n++].tensor = &t->items[i];
     }
     qsort(sorted, n, sizeof *sorted, by_position);
     for (size_t i = 1; i < n && rc == 0; i++) {
-        if ((size_t)(sorted[i]->data - sorted[i - 1]->data) < sorted[i - 1]->bytes)
-            rc = err_set(e, ERR_FORMAT, "tensors %s and %s overlap", sorted[i - 1]->name, sorted[i]->name);
+        const model_tensor *a = sorted[i - 1].tensor, *b = sorted[i].tensor;
+        if ((size_t)(b->data - a->data) < a->bytes)
+            rc = err_set(e, ERR_FORMAT, "tensors %s and %s overlap", a->name, b->name);
     }
     free(sorted);
     return rc;
