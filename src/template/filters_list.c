@@ -5,6 +5,7 @@
  */
 #include "template/ast.h"
 
+#include <math.h>
 #include <string.h>
 
 #define FILTER(id) static tv id(tr *r, tv v, const tv *a, const tv_args *raw)
@@ -352,13 +353,15 @@ static tv_list *make_batch(tr *r, tv_iter *it) {
     tv_list from = tv_items(r, it->source);
     tv      fill = it->args.pos[1];
     bool    fills = tv_given(fill) && fill.kind != TV_NONE;
-    if (!tv_is_num(it->args.pos[0])) { /* comparing a length with it is always false: one batch */
+    tv      by = it->args.pos[0];
+    bool    whole = tv_is_int(by) || (by.kind == TV_FLOAT && by.u.f == floor(by.u.f) && fabs(by.u.f) < 1e15);
+    if (!whole) { /* no length ever equals it: one batch */
         tv_list *one = list_room(r, 1);
-        if (fills && from.count) tr_fail(r, "batch expects a number");
+        if (fills && from.count) tr_fail(r, "batch expects an integer");
         if (from.count) one->items[one->count++] = sub_list(r, from.items, from.count, fill, 0);
         return one;
     }
-    int64_t n = tv_is_int(it->args.pos[0]) ? tv_index_arg(r, it->args.pos[0], "batch") : (int64_t)it->args.pos[0].u.f;
+    int64_t n = tv_is_int(by) ? tv_index_arg(r, by, "batch") : (int64_t)by.u.f;
     size_t  size = n > 0 ? (size_t)n : from.count ? from.count : 1;
     if (n == 0 && from.count) { /* the reference yields an empty batch first and then never matches again */
         tv_list *two = list_room(r, 2);

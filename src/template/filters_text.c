@@ -125,7 +125,7 @@ FILTER(f_truncate) {
     int64_t end_len = (int64_t)tv_length(r, end);
     if (length < end_len) tr_fail(r, "expected length >= %lld, got %lld", (long long)end_len, (long long)length);
     if (leeway < 0) tr_fail(r, "expected leeway >= 0, got %lld", (long long)leeway);
-    if ((int64_t)tv_length(r, v) <= length + leeway) return v;
+    if ((tv_wide)tv_length(r, v) <= (tv_wide)length + leeway) return v;
     tv cut = tv_slice(r, v, tv_none(), tv_int(length - end_len), tv_none());
     if (cut.kind != TV_STR || end.kind != TV_STR) tr_fail(r, "truncate expects a string");
     if (!flag(r, a[1])) cut = tv_split(r, cut, tv_str_c(" "), 1, true).u.list->items[0];
@@ -333,11 +333,13 @@ static tv round_int(tr *r, tv v, int64_t digits) {
         if (unit > ((tv_wide)1 << 120)) return tv_int(0);
         unit *= 10;
     }
-    tv_wide rest = w % unit;
+    tv_wide rest = w % unit, low;
     if (rest < 0) rest += unit;
-    tv_wide low = w - rest;
-    bool    up = rest * 2 > unit || (rest * 2 == unit && (low / unit) % 2 != 0);
-    return tv_wide_of(r, up ? low + unit : low);
+    bool over = __builtin_sub_overflow(w, rest, &low);
+    bool up = !over && (rest * 2 > unit || (rest * 2 == unit && (low / unit) % 2 != 0));
+    if (over || (up && __builtin_add_overflow(low, unit, &low)))
+        tr_fail(r, "integer result is too large (more than 128 bits)");
+    return tv_wide_of(r, low);
 }
 
 FILTER(f_round) {

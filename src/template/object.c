@@ -409,8 +409,11 @@ tv tv_slice(tr *r, tv obj, tv start, tv stop, tv step) {
     }
     if (obj.kind == TV_RANGE) {
         tv_range *g = tr_alloc(r, sizeof *g), *o = obj.u.range;
-        *g = (tv_range){ o->start + lo * o->step, o->start + hi * o->step,
-                         count > 1 || by == 1 ? o->step * by : o->step, count };
+        tv_wide   from = o->start + (tv_wide)lo * o->step, to = o->start + (tv_wide)hi * o->step,
+                stride = (tv_wide)o->step * by;
+        if (from != (int64_t)from || to != (int64_t)to || stride != (int64_t)stride)
+            tr_fail(r, "range bounds are too large");
+        *g = (tv_range){ (int64_t)from, (int64_t)to, (int64_t)stride, count };
         return (tv){ .kind = TV_RANGE, .u.range = g };
     }
     tv_list items = tv_items(r, obj);

@@ -464,8 +464,9 @@ static tv_list list_of(tr *r, size_t count) {
 }
 
 tv_list tv_items(tr *r, tv v) {
-    tv_list l = { 0 };
-    size_t  i = 0;
+    static tv nothing; /* so that the items of an empty list have an address, too */
+    tv_list   l = { &nothing, 0 };
+    size_t    i = 0;
     switch ((tv_kind)v.kind) {
     case TV_LIST:
     case TV_TUPLE: return *v.u.list; /* immutable: no copy needed */
