@@ -60,6 +60,9 @@ extern const cli_command *const cli_commands[];
 extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cmd_detokenize, cli_cmd_render,
     cli_cmd_debug, cli_cmd_logits;
 
+/* Of `hearth debug`. */
+extern const cli_command cli_cmd_debug_gguf, cli_cmd_debug_random_model;
+
 /* Runs argv against one command: used by main and by commands with sub-commands. */
 int cli_run_command(const cli_command *c, const char *program, int argc, char **argv);
 

@@ -92,6 +92,8 @@ static const cli_command cmd_kernels = {
 static const cli_command *const commands[] = {
     &cmd_dequant,
     &cmd_kernels,
+    &cli_cmd_debug_gguf,
+    &cli_cmd_debug_random_model,
     NULL,
 };
 

@@ -52,7 +52,7 @@ static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->d.n_layer -= h->n_next;
     if (nn_config_gguf(c)) {
-        int key = (int)nn_config_int(c, "attention.key_length_mla|attention.key_length", NULL, 0);
+        int key = (int)nn_config_int(c, "attention.key_length_mla|attention.key_length", NULL, NN_REQUIRED_INT);
         h->nope = key - h->rot;
         if (h->v_dim == 0) h->v_dim = (int)nn_config_int(c, "attention.value_length", NULL, h->nope);
     }

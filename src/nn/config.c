@@ -70,19 +70,21 @@ static const json_value *walk_path(const json_value *v, char *path) {
     return v && v->kind != JSON_K_NULL ? v : NULL;
 }
 
-static value find(const nn_config *c, const char *gguf, const char *hf) {
-    value v = { 0 };
-    char  name[192], full[256];
+static value find_set(const nn_config *c, const char *gguf, bool fallback) {
+    char name[192];
     for (size_t i = 0; i < c->n_set; i++) {
         const char *list = gguf;
-        while (next_name(&list, name, sizeof name)) {
-            if (strcmp(c->set[i].key, name) == 0) {
-                v.set = &c->set[i].value;
-                return v;
-            }
+        while (c->set[i].fallback == fallback && next_name(&list, name, sizeof name)) {
+            if (strcmp(c->set[i].key, name) == 0) return (value){ .set = &c->set[i].value };
         }
     }
-    if (!c->file) return v;
+    return (value){ 0 };
+}
+
+static value find(const nn_config *c, const char *gguf, const char *hf) {
+    value v = find_set(c, gguf, false);
+    char  name[192], full[256];
+    if (v.set || !c->file) return v;
     if (nn_config_gguf(c)) {
         while (next_name(&gguf, name, sizeof name)) {
             snprintf(full, sizeof full, "%s.%s", c->arch_name, name);
@@ -206,6 +208,7 @@ static double get_number(nn_config *c, const char *gguf, const char *hf, char ty
     double x = dflt;
     value  v = find(c, gguf, hf);
     if (c->failed) return dflt == NN_REQUIRED ? 0 : dflt;
+    if (!found(v) && dflt == NN_REQUIRED) v = find_set(c, gguf, true);
     if (!found(v)) {
         if (dflt == NN_REQUIRED) {
             nn_config_fail(c, "%s lacks the field \"%s\"", nn_config_gguf(c) ? "the metadata" : "config.json",
@@ -231,7 +234,7 @@ static double get_number(nn_config *c, const char *gguf, const char *hf, char ty
 }
 
 int64_t nn_config_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt) {
-    return (int64_t)get_number(c, gguf, hf, 'i', (double)dflt);
+    return (int64_t)get_number(c, gguf, hf, 'i', dflt == NN_REQUIRED_INT ? NN_REQUIRED : (double)dflt);
 }
 
 double nn_config_real(nn_config *c, const char *gguf, const char *hf, double dflt) {

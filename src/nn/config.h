@@ -18,6 +18,7 @@
 typedef struct nn_config_set {
     const char *key; /* GGUF key without the architecture */
     double      value;
+    bool        fallback; /* only where a family requires the key */
 } nn_config_set;
 
 /* A value that was looked up: one number, a list of them, or a text. */

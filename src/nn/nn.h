@@ -69,6 +69,7 @@ typedef struct nn_key {
 } nn_key;
 
 #define NN_REQUIRED (-1e300)
+#define NN_REQUIRED_INT INT64_MIN /* the same for nn_config_int */
 #define NN_INT(field, gguf, hf, dflt)                                                                                  \
     { offsetof(hparams, field), 'i', gguf, hf, dflt }
 #define NN_FLOAT(field, gguf, hf, dflt)                                                                                \

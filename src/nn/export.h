@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writing GGUF files from what binding a model has noted: names, shapes and values as published files have them.
+ *
+ * nn_export_gguf turns an opened model (usually a Hugging Face directory) into a GGUF file; weights keep their type.
+ * nn_synth_gguf writes a model that does not exist: any family, any size, any weight type, random weights, a vocabulary
+ * that a tokenizer accepts. Both leave tokenizers of real models alone (the converter of checkpoints is another tool).
+ */
+#ifndef NN_EXPORT_H
+#define NN_EXPORT_H
+
+#include "formats/gguf.h"
+#include "nn/model.h"
+
+int nn_export_gguf(const nn_model *m, const char *path, err *e);
+
+typedef struct nn_synth {
+    const nn_arch       *arch;
+    const nn_config_set *set; /* hyper-parameters by GGUF key, without the architecture */
+    size_t               n_set;
+    int                  type; /* tensor_type of matrices; rows that are no whole number of blocks become F16 */
+    int64_t              n_vocab;
+    uint64_t             seed;
+} nn_synth;
+
+int nn_synth_gguf(const nn_synth *s, const char *path, err *e);
+
+/* The metadata that a model's configuration noted. */
+int nn_export_keys(gguf_writer *w, const nn_model *m, err *e);
+
+#endif
