@@ -16,7 +16,7 @@
 
 static double bound_of(const nn_exec *fast, const nn_op *op) {
     bool product = op->kind == NN_OP_LINEAR || op->kind == NN_OP_HEAD_LINEAR || op->kind == NN_OP_EXPERTS;
-    if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 5e-2;
+    if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 0.15;
     if ((op->kind == NN_OP_ATTN || op->kind == NN_OP_LATENT_ATTN) && fast->options.k_type != KV_F32)
         return fast->options.k_type == KV_F16 || fast->options.k_type == KV_BF16 ? 3e-2 : 3e-1;
     return 2e-4;
