@@ -3,6 +3,8 @@
 #include "cli/cli.h"
 #include "formats/summary.h"
 #include "formats/text.h"
+#include "models/list.h"
+#include "nn/plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -269,6 +271,26 @@ static void put_json(str *out, const model_file *m, const model_summary *s, bool
     str_puts(out, "}\n");
 }
 
+/* The ops that a step runs, and the memory that they share. */
+static int put_tape(str *out, const model_file *m, err *e) {
+    nn_model *model;
+    nn_plan   plan;
+    arena     mem;
+    int       rc = nn_model_open(&model, m, models_list, NULL, e);
+    if (rc < 0) return rc;
+    arena_init(&mem, 0);
+    nn_tape_print(model->tape, out);
+    rc = nn_plan_arena(&plan, model->tape, 256, 256, &mem, e);
+    if (rc == 0) {
+        char buffer[32];
+        str_printf(out, "\n%d ops over %d buffers; %s of activations for 256 tokens\n", model->tape->n_ops,
+                   model->tape->n_bufs - 1, human_bytes(buffer, (double)plan.bytes));
+    }
+    arena_deinit(&mem);
+    nn_model_free(model);
+    return rc;
+}
+
 static int run(const cli_args *args) {
     model_file   *m;
     model_summary s;
@@ -278,13 +300,20 @@ static int run(const cli_args *args) {
     if (model_file_open(&m, cli_arg(args, 0), &e) < 0) return cli_fail(args, &e);
     model_summary_read(&s, m);
     str_init(&out);
-    if (cli_flag(args, "json")) {
+    if (cli_flag(args, "tape")) {
+        if (put_tape(&out, m, &e) < 0) {
+            rc = cli_fail(args, &e);
+            str_clear(&out);
+        }
+    } else if (cli_flag(args, "json")) {
         put_json(&out, m, &s, cli_flag(args, "tensors"));
     } else {
         put_summary(&out, m, &s);
         if (cli_flag(args, "tensors")) put_tensors(&out, m);
     }
-    if (str_ok(&out)) {
+    if (rc != CLI_OK) {
+        /* said already */
+    } else if (str_ok(&out)) {
         fwrite(out.data, 1, out.len, stdout);
     } else {
         err_set_nomem(&e);
@@ -299,9 +328,10 @@ static int run(const cli_args *args) {
 static const cli_option options[] = {
     { "json", CLI_FLAG, NULL, "print one JSON object", 0 },
     { "tensors", CLI_FLAG, NULL, "list the tensors too", 0 },
+    { "tape", CLI_FLAG, NULL, "print the ops that a step runs instead", 0 },
     { 0 },
 };
 
 const cli_command cli_cmd_show = {
-    "show", "PATH [--json] [--tensors]", "Show what a model file or directory holds.", options, 1, 1, run
+    "show", "PATH [--json] [--tensors] [--tape]", "Show what a model file or directory holds.", options, 1, 1, run
 };

@@ -237,5 +237,5 @@ static const char *const names_35[] = { "qwen35", "qwen3_5_text", "qwen3_5", NUL
 static const char *const names_35_moe[] = { "qwen35moe", "qwen3_5_moe_text", "qwen3_5_moe", NULL };
 
 const nn_arch models_qwen3_next = { NN_FAMILY, .names = names_next, .lacks = NN_LACKS_FF };
-const nn_arch models_qwen3_5 = { NN_FAMILY, .names = names_35, .lacks = NN_LACKS_FF };
-const nn_arch models_qwen3_5_moe = { NN_FAMILY, .names = names_35_moe, .lacks = NN_LACKS_FF };
+const nn_arch models_qwen3_5 = { NN_FAMILY, .reordered = true, .names = names_35, .lacks = NN_LACKS_FF };
+const nn_arch models_qwen3_5_moe = { NN_FAMILY, .reordered = true, .names = names_35_moe, .lacks = NN_LACKS_FF };

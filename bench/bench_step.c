@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much of a decode step is not kernels: barriers, uneven shares, bookkeeping.
+ *
+ * The model has the shape of a 1.24 B llama with random Q4_K weights. A worker's kernel time is measured around each
+ * item; the share outside is 1 - (sum over workers) / (workers * wall time), so waiting for a slower worker counts too.
+ *
+ *   bench_step [MODEL.gguf] [--threads N]
+ */
+#include "backend/backend.h"
+#include "backend/simple.h"
+#include "kernels/cpu.h"
+#include "kernels/kvpage.h"
+#include "models/list.h"
+#include "nn/export.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STEPS = 15, WARM = 3, PROMPT = 256 };
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int make_model(const char *path, err *e) {
+    const nn_config_set set[] = { { "block_count", 16, false },
+                                  { "embedding_length", 2048, false },
+                                  { "feed_forward_length", 8192, false },
+                                  { "attention.head_count", 32, false },
+                                  { "attention.head_count_kv", 8, false },
+                                  { "attention.layer_norm_rms_epsilon", 1e-5, false },
+                                  { "vocab_size", 128256, false } };
+    nn_synth            o = { .arch = nn_arch_find(models_list, "llama"),
+                              .set = set,
+                              .n_set = sizeof set / sizeof *set,
+                              .type = TENSOR_Q4_K,
+                              .n_vocab = 128256,
+                              .seed = 1 };
+    return nn_synth_gguf(&o, path, e);
+}
+
+static int measure(const nn_model *m, int threads, err *e) {
+    simple         s;
+    simple_options o = { .max_len = PROMPT + STEPS + WARM,
+                         .max_tokens = PROMPT,
+                         .n_threads = threads,
+                         .k_type = KV_F16,
+                         .v_type = KV_F16,
+                         .cpu = cpu_detect() };
+    double         wall[STEPS], outside[STEPS];
+    int32_t        ids[PROMPT];
+    int            rc = simple_open(&s, &backend_cpu, m, &o, e), n_threads = 1;
+    if (rc < 0) return rc;
+    for (int i = 0; i < PROMPT; i++) ids[i] = i * 7 % 1000;
+    double begin = now();
+    rc = simple_step(&s, &(simple_feed){ .ids = ids, .n = PROMPT }, 1, e);
+    double prompt = now() - begin;
+    backend_cpu_timed(s.exec, true);
+    for (int i = 0; i < STEPS + WARM && rc == 0; i++) {
+        begin = now();
+        rc = simple_step(&s, &(simple_feed){ .ids = ids, .n = 1 }, 1, e);
+        double took = now() - begin, kernels = backend_cpu_kernel_seconds(s.exec, &n_threads);
+        if (i < WARM) continue;
+        wall[i - WARM] = took;
+        outside[i - WARM] = 1 - kernels / (n_threads * took);
+    }
+    if (rc == 0) {
+        qsort(wall, STEPS, sizeof *wall, by_value);
+        qsort(outside, STEPS, sizeof *outside, by_value);
+        printf("step: 1.24 B llama, Q4_K, %d threads: prompt of %d %.0f tok/s, decode %.1f tok/s (%.2f ms), outside "
+               "kernels %.2f%% (bound 3%%)\n",
+               n_threads, PROMPT, PROMPT / prompt, 1 / wall[STEPS / 2], 1e3 * wall[STEPS / 2],
+               100 * outside[STEPS / 2]);
+    }
+    simple_close(&s);
+    return rc;
+}
+
+int main(int argc, char **argv) {
+    const char *path = NULL;
+    char        temp[] = "/tmp/hearth-bench-XXXXXX";
+    int         threads = 2, rc = 0, fd = -1;
+    model_file *file = NULL;
+    nn_model   *model = NULL;
+    err         e = { 0 };
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
+            threads = atoi(argv[++i]);
+        else
+            path = argv[i];
+    }
+    if (!path) {
+        fd = mkstemp(temp);
+        if (fd < 0) return 1;
+        close(fd);
+        path = temp;
+        rc = make_model(path, &e);
+    }
+    if (rc == 0) rc = model_file_open(&file, path, &e);
+    if (rc == 0) rc = nn_model_open(&model, file, models_list, NULL, &e);
+    if (rc == 0) rc = measure(model, threads, &e);
+    if (rc < 0) fprintf(stderr, "bench_step: %s\n", e.msg);
+    nn_model_free(model);
+    model_file_free(file);
+    if (fd >= 0) unlink(temp);
+    return rc < 0;
+}
