@@ -197,21 +197,47 @@ static bool pages_present(const kv_tree *t, const step *steps, int length) {
     return true;
 }
 
+/*
+ * The best snapshot in one page of the walk. Several children may agree with the tokens far enough (they differ only
+ * behind), and the state may hang on any of them; they stand side by side. Leaves the child in the step.
+ */
+static kv_match best_snapshot(const kv_tree *t, step *steps, int depth, const int32_t *tokens, int limit) {
+    int         P = t->o.page_tokens, at = depth * P, want = limit - at < P ? limit - at : P;
+    const step  walked = steps[depth];
+    const node *parent = walked.x->parent;
+    kv_match    best = { 0, -1 };
+    step        chosen = walked;
+    for (int k = 0; k < parent->n_children; k++) {
+        node *c = parent->children[k];
+        int   shared = common(c->tokens, c->n, tokens + at, want);
+        for (int q = c->n_snapshots - 1; q >= 0; q--) {
+            if (c->snapshots[q].offset > shared || at + c->snapshots[q].offset <= best.n_tokens) continue;
+            steps[depth] = (step){ c, shared };
+            if (pages_present(t, steps, at + c->snapshots[q].offset)) {
+                best = (kv_match){ at + c->snapshots[q].offset, c->snapshots[q].handle };
+                chosen = steps[depth];
+            }
+            break;
+        }
+    }
+    steps[depth] = chosen;
+    return best;
+}
+
 /* The largest usable length within what agrees, and its snapshot. */
-static kv_match best_length(const kv_tree *t, const step *steps, int depth, int limit) {
+static kv_match best_length(const kv_tree *t, step *steps, int depth, const int32_t *tokens, int limit) {
     int P = t->o.page_tokens;
     for (int i = depth - 1; i >= 0; i--) {
         int end = i * P + steps[i].shared;
         if (end > limit) end = limit;
-        if (!t->o.needs_snapshot) {
+        if (end <= i * P) continue;
+        if (t->o.needs_snapshot) {
+            kv_match m = best_snapshot(t, steps, i, tokens, limit);
+            if (m.n_tokens > 0) return m;
+        } else if (pages_present(t, steps, end)) {
             /* Ends of pages and the end of the agreement are all that can matter: within a page the same pages serve.
              */
-            if (end > i * P && pages_present(t, steps, end)) return (kv_match){ end, -1 };
-            continue;
-        }
-        for (int k = steps[i].x->n_snapshots - 1; k >= 0; k--) {
-            int at = i * P + steps[i].x->snapshots[k].offset;
-            if (at <= end && pages_present(t, steps, at)) return (kv_match){ at, steps[i].x->snapshots[k].handle };
+            return (kv_match){ end, -1 };
         }
     }
     return (kv_match){ 0, -1 };
@@ -222,7 +248,7 @@ kv_match kv_tree_match(kv_tree *t, const int32_t *tokens, int n, int32_t *const 
     step *steps = n > 1 ? malloc((size_t)((n + P - 1) / P) * sizeof *steps) : NULL;
     if (!steps) return (kv_match){ 0, -1 }; /* out of memory only costs the reuse */
     int      depth = walk(t, tokens, n, steps);
-    kv_match m = best_length(t, steps, depth, n - 1);
+    kv_match m = best_length(t, steps, depth, tokens, n - 1);
     int      used = (m.n_tokens + P - 1) / P;
     for (int g = 0; g < t->n_groups; g++) {
         int first = t->o.window[g] > 0 && m.n_tokens >= t->o.window[g] ? m.n_tokens - t->o.window[g] + 1 : 0;

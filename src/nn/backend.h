@@ -31,6 +31,12 @@ struct nn_backend {
     void (*free)(nn_exec *x);
     int (*begin)(nn_exec *x, const nn_batch *b, err *e); /* the batch is borrowed until run returns */
     void (*run)(nn_exec *x, int op0, int op1);
+
+    /* Moving what layers remember, between steps. NULL in a backend that only compares. */
+    void (*page_copy)(nn_exec *x, int group, int32_t from, int32_t to);
+    size_t (*slot_bytes)(const nn_exec *x); /* of one slot's fixed states; 0: the model has none */
+    void (*slot_read)(const nn_exec *x, int32_t slot, void *out);
+    void (*slot_write)(nn_exec *x, int32_t slot, const void *in);
 };
 
 /* Common part; a backend's own struct begins with it. */

@@ -122,4 +122,14 @@ double backend_cpu_kernel_seconds(const nn_exec *base, int *n_threads) {
     return (double)sum * 1e-9;
 }
 
-const nn_backend backend_cpu = { "cpu", cpu_open, cpu_free, cpu_begin, cpu_run };
+const nn_backend backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .free = cpu_free,
+    .begin = cpu_begin,
+    .run = cpu_run,
+    .page_copy = cpu_page_copy,
+    .slot_bytes = cpu_slot_bytes,
+    .slot_read = cpu_slot_read,
+    .slot_write = cpu_slot_write,
+};

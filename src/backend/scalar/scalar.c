@@ -329,4 +329,6 @@ static void scalar_run(nn_exec *base, int op0, int op1) {
     for (int i = op0; i < op1; i++) run_op((scalar_exec *)base, &base->model->tape->ops[i]);
 }
 
-const nn_backend backend_scalar = { "scalar", scalar_open, scalar_free, scalar_begin, scalar_run };
+const nn_backend backend_scalar = {
+    .name = "scalar", .open = scalar_open, .free = scalar_free, .begin = scalar_begin, .run = scalar_run
+};

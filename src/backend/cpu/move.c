@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copying pages and fixed states between steps. A slot's bytes are its layers' states in order. */
+#include "backend/cpu/cpu.h"
+
+#include <string.h>
+
+void cpu_page_copy(nn_exec *base, int group, int32_t from, int32_t to) {
+    cpu_exec *x = (cpu_exec *)base;
+    size_t    bytes = x->page_bytes[group];
+    memcpy(x->pages[group] + (size_t)to * bytes, x->pages[group] + (size_t)from * bytes, bytes);
+}
+
+size_t cpu_slot_bytes(const nn_exec *base) {
+    const cpu_exec *x = (const cpu_exec *)base;
+    size_t          floats = 0;
+    for (int i = 0; i < base->model->dims->n_layer; i++) floats += x->layers[i].fixed_floats;
+    return floats * sizeof(float);
+}
+
+void cpu_slot_read(const nn_exec *base, int32_t slot, void *out) {
+    const cpu_exec *x = (const cpu_exec *)base;
+    uint8_t        *to = out;
+    for (int i = 0; i < base->model->dims->n_layer; i++) {
+        const cpu_layer *y = &x->layers[i];
+        size_t           bytes = y->fixed_floats * sizeof(float);
+        if (bytes) memcpy(to, y->fixed + (size_t)slot * y->fixed_floats, bytes);
+        to += bytes;
+    }
+}
+
+void cpu_slot_write(nn_exec *base, int32_t slot, const void *in) {
+    cpu_exec      *x = (cpu_exec *)base;
+    const uint8_t *from = in;
+    for (int i = 0; i < base->model->dims->n_layer; i++) {
+        cpu_layer *y = &x->layers[i];
+        size_t     bytes = y->fixed_floats * sizeof(float);
+        if (bytes) memcpy(y->fixed + (size_t)slot * y->fixed_floats, from, bytes);
+        from += bytes;
+    }
+}

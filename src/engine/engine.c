@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine thread, the way in, the way out. */
+#include "engine/engine.h"
+
+#include "backend/backend.h"
+#include "base/num.h"
+#include "engine/internal.h"
+#include "kernels/kvpage.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double engine_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* -- the thread
+ * -------------------------------------------------------------------------------------------------------- */
+
+/* Takes over what came in; sleeps while there is nothing to do. False: the engine ends. */
+static bool take_incoming(engine *g) {
+    bool idle = g->n_running == 0 && !g->waiting;
+    pthread_mutex_lock(&g->lock);
+    if (idle && !g->incoming && !g->stop) {
+        g->busy = false;
+        pthread_cond_broadcast(&g->idle);
+        while (!g->incoming && !g->stop) pthread_cond_wait(&g->wake, &g->lock);
+    }
+    g->busy = true;
+    sequence *list = g->incoming;
+    g->incoming = NULL;
+    g->incoming_tail = &g->incoming;
+    bool stop = g->stop;
+    while (list) {
+        sequence *next = list->next;
+        schedule_add(g, list);
+        list = next;
+    }
+    for (size_t i = 0; i < g->n_cancels; i++) {
+        for (sequence *s = g->waiting; s; s = s->next) s->cancelled = s->cancelled || s->job->id == g->cancels[i];
+        for (int k = 0; k < g->n_running; k++)
+            g->running[k]->cancelled = g->running[k]->cancelled || g->running[k]->job->id == g->cancels[i];
+    }
+    g->n_cancels = 0;
+    pthread_mutex_unlock(&g->lock);
+    return !stop;
+}
+
+/* Ends what was cancelled; all: everything. */
+static void drop_cancelled(engine *g, bool all) {
+    for (sequence **at = &g->waiting; *at;) {
+        sequence *s = *at;
+        if (!all && !s->cancelled) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        step_end(g, s, ENGINE_CANCELLED, -1);
+    }
+    for (int i = g->n_running - 1; i >= 0; i--) {
+        if (all || g->running[i]->cancelled) step_end(g, g->running[i], ENGINE_CANCELLED, -1);
+    }
+}
+
+/* While somebody generates, the pieces of prompts follow the time that steps take. */
+static void adapt(engine *g, double seconds, int n_tok) {
+    if (g->o.target_step_ms <= 0) return;
+    double ratio = seconds * 1000.0 / g->o.target_step_ms;
+    if (ratio > 1.1 && n_tok > g->n_shares) g->prompt_budget = g->prompt_budget * 3 / 4;
+    if (ratio < 0.8) g->prompt_budget = g->prompt_budget * 5 / 4 + 1;
+    g->prompt_budget = (int)num_max(16, num_min(g->prompt_budget, g->o.step_tokens));
+}
+
+static void publish(engine *g) {
+    int waiting = 0;
+    for (const sequence *s = g->waiting; s; s = s->next) waiting++;
+    pthread_mutex_lock(&g->lock);
+    g->stats = g->counts;
+    g->stats.running = g->n_running;
+    g->stats.waiting = g->n_queued = waiting;
+    for (const sequence *s = g->incoming; s; s = s->next) g->n_queued++;
+    if (g->cache.n_groups > 0) {
+        g->stats.pages_total = kv_pool_total(g->cache.pool, 0);
+        g->stats.pages_unused = kv_pool_unused(g->cache.pool, 0);
+    }
+    g->stats.pages_cached = (int)kv_tree_stat(g->cache.tree).nodes;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void fail_step(engine *g, const err *why) {
+    for (int i = 0; i < g->n_shares; i++) step_fail(g, g->shares[i].s, why);
+}
+
+static void *engine_main(void *arg) {
+    engine *g = arg;
+    while (take_incoming(g)) {
+        nn_batch b;
+        err      e = { 0 };
+        drop_cancelled(g, false);
+        schedule_admit(g);
+        if (schedule_batch(g, &b)) {
+            double begin = engine_now();
+            if (nn_exec_step(g->exec, &b, &e) < 0) {
+                fail_step(g, &e);
+            } else {
+                adapt(g, engine_now() - begin, b.n_tok);
+                g->counts.steps++;
+                step_results(g);
+            }
+        }
+        publish(g);
+    }
+    drop_cancelled(g, true);
+    publish(g);
+    return NULL;
+}
+
+/* -- opening
+ * ----------------------------------------------------------------------------------------------------------- */
+
+static void defaults(engine_options *o, const nn_model *m) {
+    int trained = m->dims->context > 0 ? m->dims->context : 4096;
+    if (o->n_ctx <= 0) o->n_ctx = trained < 8192 ? trained : 8192;
+    if (o->page_tokens <= 0) o->page_tokens = 32;
+    if (o->max_seqs <= 0) o->max_seqs = 16;
+    if (o->max_seqs > 1024) o->max_seqs = 1024;
+    if (o->step_tokens <= 0) o->step_tokens = 256;
+    if (o->step_tokens < o->max_seqs) o->step_tokens = o->max_seqs;
+    if (o->max_waiting <= 0) o->max_waiting = 1024;
+}
+
+/* Bytes of one page over all layers of the widest group: what a page number costs in every group together. */
+static int pages_for(const nn_model *m, const engine_options *o) {
+    int per_seq = (o->n_ctx + o->page_tokens - 1) / o->page_tokens;
+    if (o->cache_bytes == 0) return 2 * per_seq + o->max_seqs;
+    size_t token_bytes = 0;
+    for (int i = 0; i < m->dims->n_layer; i++) {
+        const nn_state *s = &m->state[i];
+        kv_layout       l;
+        bool            latent = s->kind == NN_STATE_PAGED_LATENT;
+        if (s->kind == NN_STATE_NONE) continue;
+        if (kv_layout_init(&l, (kv_type)o->k_type, (kv_type)o->v_type, o->page_tokens, latent ? 1 : s->n_kv,
+                           latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent))
+            token_bytes += l.layer_bytes;
+    }
+    size_t pages = token_bytes ? o->cache_bytes / token_bytes : (size_t)(2 * per_seq);
+    return pages > INT32_MAX / 2 ? INT32_MAX / 2 : (int)pages;
+}
+
+static int open_batch(engine *g, err *e) {
+    size_t tokens = (size_t)g->o.step_tokens, seqs = (size_t)g->o.max_seqs;
+    bool   ok = true;
+    ok = (g->shares = calloc(seqs, sizeof *g->shares)) && ok;
+    ok = (g->running = calloc(seqs + 1, sizeof *g->running)) && ok;
+    ok = (g->slot_used = calloc(seqs, sizeof *g->slot_used)) && ok;
+    ok = (g->token = calloc(tokens, sizeof *g->token)) && ok;
+    ok = (g->pos = calloc(tokens, sizeof *g->pos)) && ok;
+    ok = (g->seq_of = calloc(tokens, sizeof *g->seq_of)) && ok;
+    ok = (g->q_start = calloc(seqs + 1, sizeof *g->q_start)) && ok;
+    ok = (g->kv_len = calloc(seqs, sizeof *g->kv_len)) && ok;
+    ok = (g->slot = calloc(seqs, sizeof *g->slot)) && ok;
+    ok = (g->out_rows = calloc(seqs, sizeof *g->out_rows)) && ok;
+    for (int k = 0; k < g->cache.n_groups; k++)
+        ok = (g->pages[k] = calloc(seqs * (size_t)g->cache.max_pages, sizeof *g->pages[k])) && ok;
+    ok = (g->row = calloc((size_t)g->n_vocab, sizeof *g->row)) && ok;
+    ok = (g->no_end_mask = malloc(((size_t)g->n_vocab + 31) / 32 * sizeof *g->no_end_mask)) && ok;
+    if (!ok) return err_set_nomem(e);
+    memset(g->no_end_mask, 0xFF, ((size_t)g->n_vocab + 31) / 32 * sizeof *g->no_end_mask);
+    size_t         n_end = 0;
+    const int32_t *ends = g->tok ? tok_end_ids(g->tok, &n_end) : NULL;
+    for (size_t i = 0; i < n_end; i++) {
+        if (ends[i] >= 0 && ends[i] < g->n_vocab) g->no_end_mask[ends[i] / 32] &= ~(1u << (ends[i] % 32));
+    }
+    return sampling_work_open(&g->work, (size_t)g->n_vocab, e);
+}
+
+int engine_open(engine **out, const nn_model *m, const tok *t, const engine_options *options, err *e) {
+    int rc;
+    *out = NULL;
+    engine *g = calloc(1, sizeof *g);
+    if (!g) return err_set_nomem(e);
+    g->model = m;
+    g->tok = t;
+    g->o = *options;
+    defaults(&g->o, m);
+    g->n_ctx = g->o.n_ctx;
+    g->prompt_budget = g->o.step_tokens;
+    g->incoming_tail = &g->incoming;
+    g->n_vocab = m->dims->n_vocab;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->wake, NULL);
+    pthread_cond_init(&g->idle, NULL);
+    nn_exec_options x = { .limits = { .max_tokens = g->o.step_tokens,
+                                      .max_seqs = g->o.max_seqs,
+                                      .max_outputs = g->o.max_seqs,
+                                      .page_tokens = g->o.page_tokens,
+                                      .max_pages = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens,
+                                      .n_pages = pages_for(m, &g->o),
+                                      .n_slots = g->o.max_seqs },
+                          .k_type = g->o.k_type,
+                          .v_type = g->o.v_type,
+                          .n_threads = g->o.n_threads,
+                          .cpu = g->o.cpu };
+    if ((rc = backend_cpu.open(&g->exec, m, &x, e)) < 0) goto fail;
+    if ((rc = cache_open(&g->cache, g->exec, e)) < 0) goto fail;
+    if ((rc = open_batch(g, e)) < 0) goto fail;
+    g->busy = true;
+    if (pthread_create(&g->thread, NULL, engine_main, g) != 0) {
+        rc = err_set(e, ERR_NOMEM, "cannot start the engine's thread");
+        goto fail;
+    }
+    g->started = true;
+    *out = g;
+    return 0;
+fail:
+    engine_free(g);
+    return rc;
+}
+
+void engine_free(engine *g) {
+    if (!g) return;
+    if (g->started) {
+        pthread_mutex_lock(&g->lock);
+        g->stop = true;
+        pthread_cond_signal(&g->wake);
+        pthread_mutex_unlock(&g->lock);
+        pthread_join(g->thread, NULL);
+    }
+    cache_close(&g->cache);
+    nn_exec_free(g->exec);
+    sampling_work_free(g->work);
+    free(g->shares);
+    free(g->running);
+    free(g->slot_used);
+    free(g->token);
+    free(g->pos);
+    free(g->seq_of);
+    free(g->q_start);
+    free(g->kv_len);
+    free(g->slot);
+    free(g->out_rows);
+    for (int k = 0; k < KV_MAX_GROUPS; k++) free(g->pages[k]);
+    free(g->row);
+    free(g->no_end_mask);
+    free(g->cancels);
+    pthread_cond_destroy(&g->idle);
+    pthread_cond_destroy(&g->wake);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+/* -- the way in
+ * -------------------------------------------------------------------------------------------------------- */
+
+static int check_request(const engine *g, const engine_request *r, err *e) {
+    if (r->n_tokens == 0) return err_set(e, ERR_ARG, "the prompt is empty");
+    if (r->n_tokens >= (size_t)g->n_ctx)
+        return err_set(e, ERR_LIMIT, "the prompt has %zu tokens, the context holds %d and needs room for an answer",
+                       r->n_tokens, g->n_ctx);
+    if (!cache_fits(&g->cache, (int)r->n_tokens + 1))
+        return err_set(e, ERR_LIMIT, "the prompt has %zu tokens, the cache holds %d", r->n_tokens,
+                       kv_pool_total(g->cache.pool, 0) * g->cache.page_tokens);
+    for (size_t i = 0; i < r->n_tokens; i++) {
+        if (r->tokens[i] < 0 || r->tokens[i] >= g->n_vocab)
+            return err_set(e, ERR_ARG, "token %zu of the prompt is %d; the vocabulary has %lld", i, r->tokens[i],
+                           (long long)g->n_vocab);
+    }
+    if (r->n_top < 0 || r->n_top > 20) return err_set(e, ERR_ARG, "top_logprobs: %d is not between 0 and 20", r->n_top);
+    if (r->n_choices > 128) return err_set(e, ERR_ARG, "n: %d is not between 1 and 128", r->n_choices);
+    if (!r->on_event) return err_set(e, ERR_ARG, "a request needs a callback");
+    return 0;
+}
+
+int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
+    job      *j = NULL;
+    sequence *list = NULL;
+    int       rc = check_request(g, r, e);
+    if (rc < 0 || (rc = job_open(&j, r, e)) < 0) return rc;
+    /* Positions beyond what the cache can ever hold end the answer like a full context. */
+    int n_ctx = g->n_ctx;
+    while (!cache_fits(&g->cache, n_ctx)) n_ctx--;
+    j->r.sampling.bias = r->sampling.bias;
+    j->r.sampling.dry_breakers = r->sampling.dry_breakers;
+    for (int i = j->r.n_choices - 1; i >= 0; i--) {
+        sequence *s;
+        if ((rc = sequence_open(&s, j, i, &g->cache, g->tok, n_ctx, e)) < 0) break;
+        if (g->o.no_prefix_cache) j->r.no_cache = true;
+        s->next = list;
+        list = s;
+    }
+    j->r.sampling.bias = NULL;
+    j->r.sampling.dry_breakers = NULL;
+    if (rc == 0) {
+        pthread_mutex_lock(&g->lock);
+        if (g->n_queued + j->r.n_choices > g->o.max_waiting) {
+            rc = err_set(e, ERR_LIMIT, "the queue is full: %d requests are waiting", g->n_queued);
+        } else {
+            *id = j->id = ++g->next_id;
+            j->n_open = j->r.n_choices;
+            g->n_queued += j->r.n_choices;
+            double now = engine_now();
+            for (sequence *s = list; s; s = s->next) {
+                s->order = j->id;
+                s->submitted_at = now;
+            }
+            *g->incoming_tail = list;
+            while (*g->incoming_tail) g->incoming_tail = &(*g->incoming_tail)->next;
+            list = NULL;
+            g->busy = true;
+            pthread_cond_signal(&g->wake);
+        }
+        pthread_mutex_unlock(&g->lock);
+    }
+    if (rc < 0) {
+        while (list) {
+            sequence *next = list->next;
+            sequence_free(list);
+            list = next;
+        }
+        job_free(j);
+    }
+    return rc;
+}
+
+void engine_cancel(engine *g, uint64_t id) {
+    pthread_mutex_lock(&g->lock);
+    if (g->n_cancels == g->cap_cancels) {
+        size_t    cap = g->cap_cancels ? g->cap_cancels * 2 : 16;
+        uint64_t *grown = realloc(g->cancels, cap * sizeof *grown);
+        if (grown) {
+            g->cancels = grown;
+            g->cap_cancels = cap;
+        }
+    }
+    if (g->n_cancels < g->cap_cancels) g->cancels[g->n_cancels++] = id; /* out of memory: the answer just goes on */
+    pthread_mutex_unlock(&g->lock);
+}
+
+void engine_wait_idle(engine *g) {
+    pthread_mutex_lock(&g->lock);
+    while (g->busy) pthread_cond_wait(&g->idle, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void engine_stat(engine *g, engine_stats *out) {
+    pthread_mutex_lock(&g->lock);
+    *out = g->stats;
+    pthread_mutex_unlock(&g->lock);
+}
+
+int engine_context(const engine *g) { return g->n_ctx; }

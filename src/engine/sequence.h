@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the engine: a job is one request, a sequence one of its choices.
+ *
+ * A sequence has tokens (prompt, then what was generated), of which the first n_evaluated are computed. What is left to
+ * evaluate is a prompt, a single sampled token, or both after it had to give way; there are no further states. Tables
+ * and slot belong to it while it is running. Everything here is owned by the engine thread once it was submitted.
+ */
+#ifndef ENGINE_SEQUENCE_H
+#define ENGINE_SEQUENCE_H
+
+#include "engine/cache.h"
+#include "engine/engine.h"
+#include "sampling/stop.h"
+
+typedef struct job {
+    uint64_t       id;
+    engine_request r; /* arrays are copies; tokens, marks and stop strings live in mem */
+    arena          mem;
+    int            n_open;       /* choices that have not ended */
+    bool           prompt_ready; /* the first choice has evaluated the prompt: the others may start */
+} job;
+
+typedef struct sequence {
+    struct sequence *next; /* in the waiting list */
+    job             *job;
+    int              choice;
+    uint64_t         order; /* of arrival; kept when it has to give way */
+    int32_t         *tokens;
+    int              n_tokens, n_prompt, n_evaluated, n_ctx;
+    bool             cancelled, counted; /* counted: the prompt's reuse is in the usage */
+    cache_tables     tables;
+    int32_t          slot; /* -1: waiting */
+    sampler         *sampler;
+    stop_matcher    *stop; /* NULL: none */
+    tok_stream       stream;
+    str              piece, out; /* text on its way */
+    engine_usage     usage;
+    double           submitted_at, started_at, prompt_done_at;
+} sequence;
+
+int  sequence_open(sequence **out, job *j, int choice, const cache *c, const tok *t, int n_ctx, err *e);
+void sequence_free(sequence *s); /* its pages must be released; accepts NULL */
+
+int  job_open(job **out, const engine_request *r, err *e);
+void job_free(job *j);
+
+static inline int sequence_left(const sequence *s) { return s->n_tokens - s->n_evaluated; }
+static inline int sequence_generated(const sequence *s) { return s->n_tokens - s->n_prompt; }
+
+#endif
