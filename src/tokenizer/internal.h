@@ -400,6 +400,7 @@ int  spm_encode(const tok *t, tok_ctx *c, const char *word, size_t bytes, tok_id
 int  unigram_encode(const tok *t, tok_ctx *c, const char *word, size_t bytes, tok_ids *out, err *e);
 int  wordpiece_encode(const tok *t, tok_ctx *c, const char *word, size_t bytes, tok_ids *out, err *e);
 int  wordlevel_encode(const tok *t, tok_ctx *c, const char *word, size_t bytes, tok_ids *out, err *e);
+int  bpe_merges_from_ranks(tok *t, err *e); /* tiktoken: ids are ranks; the index must be built */
 int  bpe_merges_reserve(tok *t, size_t n, err *e);
 int  bpe_merge_add(tok *t, uint32_t left, uint32_t right, uint32_t rank,
                    uint32_t id); /* the first of equal pairs wins */

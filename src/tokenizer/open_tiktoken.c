@@ -49,7 +49,7 @@ static int read_lines(tok *t, const char *data, size_t bytes, err *e) {
     return rc;
 }
 
-/* Calls add for every cut of every token into two tokens; with add NULL only counts. */
+/* Every cut of every token into two tokens; adds the merge or only counts. */
 static size_t each_cut(tok *t, bool add) {
     size_t n = 0;
     for (uint32_t id = 0; id < t->v.n; id++) {
@@ -65,6 +65,15 @@ static size_t each_cut(tok *t, bool add) {
     return n;
 }
 
+int bpe_merges_from_ranks(tok *t, err *e) {
+    int rc;
+    if (t->v.max_len > 4096)
+        return err_set(e, ERR_LIMIT, "a token of more than 2048 bytes"); /* cuts are quadratic in it */
+    if ((rc = bpe_merges_reserve(t, each_cut(t, false), e)) < 0) return rc;
+    each_cut(t, true);
+    return 0;
+}
+
 static int build(tok *t, const char *data, size_t bytes, const char *pre, err *e) {
     const pre_name *p = pre_name_find(view_of(pre));
     int             rc;
@@ -76,8 +85,7 @@ static int build(tok *t, const char *data, size_t bytes, const char *pre, err *e
     t->model = MODEL_BPE;
     t->kind_name = "byte-level bpe";
     t->byte_level = t->ignore_merges = true;
-    if ((rc = bpe_merges_reserve(t, each_cut(t, false), e)) < 0) return rc;
-    each_cut(t, true);
+    if ((rc = bpe_merges_from_ranks(t, e)) < 0) return rc;
     if (!tok_dec_add(t, DEC_BYTE_LEVEL, e)) return ERR_LIMIT;
     if ((rc = pre_name_apply(t, p, e)) < 0) return rc;
     return tok_finish(t, e);
