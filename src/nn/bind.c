@@ -361,6 +361,11 @@ static void bind_any(nn_binder *b, nn_linear *out, const char *gguf, const char 
     bind_found f;
     *out = (nn_linear){ 0 };
     if (b->failed) return;
+    if (w->cols <= 0 || w->rows <= 0 || w->stack < 0 || w->stack > NN_MAX_EXPERTS) {
+        bind_fail(b, ERR_FORMAT, "%s: a matrix of %lld outputs, %lld inputs and %d experts", gguf ? gguf : hf,
+                  (long long)w->rows, (long long)w->cols, w->stack);
+        return;
+    }
     if (!b->file) {
         if (!(w->flags & NN_OPTIONAL)) note_mat(b, gguf, NULL, w);
         return;

@@ -31,6 +31,7 @@ typedef struct cpu_item {
     int           aux;  /* ROPE_TABLE, rope ops: the table; QUANT and products: the int8 area, -1: f32 */
     nn_buf        buf;  /* QUANT, PACK: what is read */
     int           next; /* index of its counter where units are handed out one by one */
+    int           also; /* the int8 area that the op fills with its own result, too; -1: none */
 } cpu_item;
 
 enum { CPU_AREAS = 2, CPU_MAX_ROPES = 8, CPU_MAX_USED = 128 };
@@ -97,6 +98,8 @@ void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worke
 void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_group(cpu_exec *x, const nn_op *op, int worker);
 void cpu_quant(cpu_exec *x, const cpu_item *it, int worker);
+/* n values of buffer b, from element `at` on, into an int8 area; both multiples of a block. */
+void cpu_quant_piece(cpu_exec *x, int area, nn_buf b, int64_t at, int64_t n);
 void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker);
 void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);

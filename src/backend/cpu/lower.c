@@ -60,7 +60,7 @@ static cpu_item *push(lowering *l, cpu_item_kind kind, int op) {
         if (!items) return NULL;
     }
     cpu_item *it = &x->items[x->n_items++];
-    *it = (cpu_item){ .kind = kind, .op = op, .aux = -1, .next = x->n_counters++ };
+    *it = (cpu_item){ .kind = kind, .op = op, .aux = -1, .next = x->n_counters++, .also = -1 };
     it->barrier = nn_hazards_next(&l->hazards, l->spans, l->n_spans);
     l->n_spans = 0;
     return it;
@@ -84,6 +84,25 @@ static int refuse(lowering *l, int op, const char *why) {
     return l->rc;
 }
 
+/* A norm or a gate that has just made b can fill the area itself, piece by piece as it goes: no item, no barrier. Only
+ * when nobody since the last barrier reads the area's old content. */
+static bool fill_along(lowering *l, nn_buf b, int at) {
+    cpu_exec      *x = l->x;
+    const nn_tape *t = x->base.model->tape;
+    cpu_item      *it = x->n_items ? &x->items[x->n_items - 1] : NULL;
+    size_t         lo = AT_AREA + (size_t)at * SPACE;
+    if (!it || it->kind != CPU_ITEM_OP || it->also >= 0 || t->ops[it->op].out != b) return false;
+    const nn_op *op = &t->ops[it->op];
+    if (op->kind != NN_OP_GLU && !(op->kind == NN_OP_NORM && op->u.norm.group % ACT8_BLOCK == 0)) return false;
+    for (int k = 0; k < l->hazards.n; k++) {
+        if (l->hazards.since[k].lo <= lo && lo < l->hazards.since[k].hi) return false;
+    }
+    if (l->hazards.n == NN_MAX_HAZARDS) return false;
+    l->hazards.since[l->hazards.n++] = (nn_span){ lo, lo + 1, true };
+    it->also = at;
+    return true;
+}
+
 /* Makes sure that an int8 copy of b exists; returns its area. */
 static int quantized(lowering *l, nn_buf b, int op) {
     const nn_buf_info *i = &l->x->base.model->tape->bufs[b];
@@ -99,6 +118,10 @@ static int quantized(lowering *l, nn_buf b, int op) {
     size_t rows = (size_t)(i->rows == NN_ROWS_TOKENS ? m->max_tokens : m->max_outputs) * (size_t)i->mult;
     size_t bytes = rows * act8_row_bytes(i->width);
     if (bytes > l->area_bytes) l->area_bytes = bytes;
+    if (fill_along(l, b, at)) {
+        l->areas[at] = (area){ b, l->version[b], ++l->clock };
+        return at;
+    }
     nn_span keep[NN_MAX_IN + 8];
     int     n_keep = l->n_spans;
     memcpy(keep, l->spans, sizeof keep);
@@ -177,6 +200,17 @@ static int lower_latent(lowering *l, int i, const nn_op *op) {
     return l->rc;
 }
 
+/* A store whose keys were rotated just before: both share the heads among the workers in the same way, so that each
+ * worker stores what it has rotated itself. */
+static bool same_heads(const lowering *l, const nn_op *op) {
+    const cpu_exec *x = l->x;
+    const cpu_item *it = x->n_items ? &x->items[x->n_items - 1] : NULL;
+    if (op->kind != NN_OP_KV_STORE || !it || it->kind != CPU_ITEM_OP) return false;
+    const nn_op    *before = &x->base.model->tape->ops[it->op];
+    const nn_state *s = &x->base.model->state[op->layer];
+    return before->kind == NN_OP_ROPE && before->out == op->in[0] && before->u.rope.head_dim == s->dim_k;
+}
+
 static int lower_op(lowering *l, int i) {
     cpu_exec    *x = l->x;
     const nn_op *op = &x->base.model->tape->ops[i];
@@ -212,7 +246,9 @@ static int lower_op(lowering *l, int i) {
         break;
     default: break;
     }
-    for (int k = 0; k < NN_MAX_IN && op->in[k]; k++) touch_buf(l, op->in[k], false);
+    for (int k = 0; k < NN_MAX_IN && op->in[k]; k++) {
+        if (k > 0 || !same_heads(l, op)) touch_buf(l, op->in[k], false);
+    }
     if (op->out) touch_buf(l, op->out, true);
     if (op->layer >= 0) touch(l, AT_STATE + (size_t)op->layer * SPACE, 1, op->kind != NN_OP_ATTN);
     cpu_item *it = push(l, CPU_ITEM_OP, i);

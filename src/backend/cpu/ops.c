@@ -42,7 +42,7 @@ static void embed(cpu_exec *x, const nn_op *op, int worker) {
     }
 }
 
-static void norm(cpu_exec *x, const nn_op *op, int worker) {
+static void norm(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     int64_t width = width_of(x, op->out), rows = nn_exec_rows(&x->base, op->out), group = op->u.norm.group,
             per = width / group, lo, hi;
     const float  *in = nn_exec_buf(&x->base, op->in[0]);
@@ -60,6 +60,7 @@ static void norm(cpu_exec *x, const nn_op *op, int worker) {
             x->k.ops.layer_norm(out + at, (size_t)group, in + at, (size_t)group, n, group, wd, bd, op->u.norm.eps);
         else
             x->k.ops.l2_norm(out + at, (size_t)group, in + at, (size_t)group, n, group, op->u.norm.eps, 1.0f);
+        if (it->also >= 0) cpu_quant_piece(x, it->also, op->out, at, n * group);
         g += n;
     }
 }
@@ -70,17 +71,11 @@ static void rope(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     float         *buf = nn_exec_buf(&x->base, op->out) + op->u.rope.offset;
     const float   *table = x->ropes[it->aux].table;
     ops_rope_style style = r->interleaved ? OPS_ROPE_PAIRS : OPS_ROPE_HALF;
-    cpu_share(x->base.batch.n_tok, worker, x->n_threads, &lo, &hi);
-    if (x->base.batch.n_tok < x->n_threads) { /* few rows: share the heads of each */
-        cpu_share(heads, worker, x->n_threads, &lo, &hi);
-        for (int t = 0; t < x->base.batch.n_tok && lo < hi; t++)
-            x->k.ops.rope(buf + t * width + lo * op->u.rope.head_dim, (size_t)width, 1, (size_t)op->u.rope.head_dim,
-                          hi - lo, table + (int64_t)t * r->n_rot, r->n_rot / 2, style);
-        return;
-    }
+    /* By heads, as kv_store shares them; see same_heads in lower.c. */
+    cpu_share(heads, worker, x->n_threads, &lo, &hi);
     if (lo < hi)
-        x->k.ops.rope(buf + lo * width, (size_t)width, hi - lo, (size_t)op->u.rope.head_dim, heads,
-                      table + lo * r->n_rot, r->n_rot / 2, style);
+        x->k.ops.rope(buf + lo * op->u.rope.head_dim, (size_t)width, x->base.batch.n_tok, (size_t)op->u.rope.head_dim,
+                      hi - lo, table, r->n_rot / 2, style);
 }
 
 /* One piece of a row of an op that works element by element. */
@@ -111,13 +106,15 @@ static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t
     }
 }
 
-static void elementwise(cpu_exec *x, const nn_op *op, int worker) {
+static void elementwise(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     int64_t width = width_of(x, op->out), rows = nn_exec_rows(&x->base, op->out), pieces = (width + PIECE - 1) / PIECE,
             lo, hi;
     cpu_share(rows * pieces, worker, x->n_threads, &lo, &hi);
     while (lo < hi) { /* as many pieces of one row as this worker has */
         int64_t row = lo / pieces, p0 = lo % pieces, p1 = p0 + (hi - lo) < pieces ? p0 + (hi - lo) : pieces;
-        piece(x, op, row, p0 * PIECE, (p1 * PIECE < width ? p1 * PIECE : width) - p0 * PIECE);
+        int64_t c0 = p0 * PIECE, n = (p1 * PIECE < width ? p1 * PIECE : width) - c0;
+        piece(x, op, row, c0, n);
+        if (it->also >= 0) cpu_quant_piece(x, it->also, op->out, row * width + c0, n);
         lo += p1 - p0;
     }
 }
@@ -232,7 +229,7 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     switch (op->kind) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS: embed(x, op, worker); break;
-    case NN_OP_NORM: norm(x, op, worker); break;
+    case NN_OP_NORM: norm(x, it, op, worker); break;
     case NN_OP_LINEAR: cpu_linear(x, it, op, worker); break;
     case NN_OP_HEAD_LINEAR: cpu_head_linear(x, it, op, worker); break;
     case NN_OP_EXPERTS: cpu_experts(x, it, op, worker); break;
@@ -250,7 +247,7 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     case NN_OP_DELTA: cpu_delta(x, op, worker); break;
     case NN_OP_SSM: cpu_ssm(x, op, worker); break;
     case NN_OP_OUTPUTS: outputs(x, op, worker); break;
-    default: elementwise(x, op, worker); break;
+    default: elementwise(x, it, op, worker); break;
     }
 }
 

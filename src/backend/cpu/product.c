@@ -17,6 +17,10 @@ void cpu_quant(cpu_exec *x, const cpu_item *it, int worker) {
     }
 }
 
+void cpu_quant_piece(cpu_exec *x, int area, nn_buf b, int64_t at, int64_t n) {
+    x->k.matmul.act_quantize(x->areas[area] + at / ACT8_BLOCK, nn_exec_buf(&x->base, b) + at, n);
+}
+
 /* x and its stride for a product of this item. */
 static void input_of(cpu_exec *x, const cpu_item *it, const nn_op *op, matmul_args *a) {
     int64_t width = x->base.model->tape->bufs[op->in[0]].width;
@@ -40,8 +44,17 @@ void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     int64_t          lo, hi;
     if (a.n_rows == 0) return;
     input_of(x, it, op, &a);
-    cpu_share(matmul_panels(a.w), worker, x->n_threads, &lo, &hi);
+    /* Three quarters are shared evenly, the rest goes to whoever is done first: cores differ in speed. */
+    int64_t panels = matmul_panels(a.w), fixed = panels >= 16 * x->n_threads ? panels * 3 / 4 : panels;
+    int64_t chunk = (panels - fixed) / (4 * x->n_threads) + 1;
+    cpu_share(fixed, worker, x->n_threads, &lo, &hi);
     if (lo < hi) x->k.matmul.run(&a, lo, hi, cpu_scratch(x, worker));
+    while (fixed < panels) {
+        lo = fixed + chunk * atomic_fetch_add_explicit(&x->counters[it->next], 1, memory_order_relaxed);
+        hi = lo + chunk < panels ? lo + chunk : panels;
+        if (lo >= panels) break;
+        x->k.matmul.run(&a, lo, hi, cpu_scratch(x, worker));
+    }
 }
 
 void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
