@@ -50,15 +50,24 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    if (h->n_next < 0 || h->n_next >= h->d.n_layer) {
+        nn_config_fail(c, "%d of %d layers are for multi-token prediction", h->n_next, h->d.n_layer);
+        return;
+    }
     h->d.n_layer -= h->n_next;
     if (nn_config_gguf(c)) {
-        int key = (int)nn_config_int(c, "attention.key_length_mla|attention.key_length", NULL, NN_REQUIRED_INT);
-        h->nope = key - h->rot;
+        h->nope =
+            (int)(nn_config_int(c, "attention.key_length_mla|attention.key_length", NULL, NN_REQUIRED_INT) - h->rot);
         if (h->v_dim == 0) h->v_dim = (int)nn_config_int(c, "attention.value_length", NULL, h->nope);
     }
-    if (h->d.n_layer <= 0 || h->nope <= 0 || h->v_dim <= 0 || h->kv_rank <= 0 || h->rot <= 0)
+    if (h->d.n_layer <= 0 || h->nope <= 0 || h->v_dim <= 0 || h->kv_rank <= 0 || h->rot <= 0 || h->nope > 65536 ||
+        h->v_dim > 65536 || h->kv_rank > 65536 || h->rot > 65536) {
         nn_config_fail(c, "the sizes of the latent attention do not fit: %d + %d per query head, %d per value, rank %d",
                        h->nope, h->rot, h->v_dim, h->kv_rank);
+        return;
+    }
+    if (h->n_shared < 0 || h->n_shared > 1024 || h->n_ff_expert < 0 || h->n_ff_expert > 1 << 20)
+        nn_config_fail(c, "%d shared experts of width %d make no sense", h->n_shared, h->n_ff_expert);
     h->softmax = nn_config_gguf(c) ? h->gating == 1 : nn_config_is(c, NULL, "scoring_func", "softmax", false);
     nn_config_derived_int(c, "expert_gating_func", h->softmax ? 1 : 2);
     nn_config_derived_int(c, "attention.key_length_mla", h->nope + h->rot);

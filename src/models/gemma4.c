@@ -78,6 +78,10 @@ static void setup(nn_config *c, void *p) {
         ff[i] = given[i] * (h->double_wide && h->n_shared > 0 && i >= h->d.n_layer - h->n_shared ? 2 : 1);
     }
     h->ff = ff;
+    if (h->kv_full < 1 || h->kv_full > h->d.n_head || h->head_dim_full < 1 || h->head_dim_full > 65536 ||
+        h->per_layer < 0 || h->per_layer > 65536)
+        nn_config_fail(c, "%d key heads of %d elements, %d per-layer inputs make no sense", h->kv_full,
+                       h->head_dim_full, h->per_layer);
     nn_config_derived_layers(c, "feed_forward_length", ff);
     int *heads = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *heads);
     for (int i = 0; i < h->d.n_layer; i++) heads[i] = n_kv(h, i);

@@ -36,8 +36,13 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    if (h->n_next < 0 || h->n_next >= h->d.n_layer || h->n_shared < 0 || h->n_shared > 1024 ||
+        h->n_ff_expert > 1 << 20) {
+        nn_config_fail(c, "%d of %d layers for multi-token prediction, %d shared experts of width %d", h->n_next,
+                       h->d.n_layer, h->n_shared, h->n_ff_expert);
+        return;
+    }
     h->d.n_layer -= h->n_next; /* GGUF counts the layers for multi-token prediction, too */
-    if (h->d.n_layer <= 0) nn_config_fail(c, "%d of the layers are for multi-token prediction", h->n_next);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = 0.5 });
 }
 

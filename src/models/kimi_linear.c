@@ -63,15 +63,16 @@ static void setup(nn_config *c, void *hp) {
     h->mla = mla;
     nn_config_derived_layers(c, "attention.head_count_kv", mla); /* one latent, or none */
     nn_config_derived_int(c, "expert_gating_func", 2);
-    if (h->nope == 0) h->nope = (int)nn_config_int(c, "attention.key_length_mla", NULL, 0) - h->pe;
-    nn_config_derived_int(c, "attention.key_length_mla", h->nope + h->pe);
-    if (h->kda_heads < 1 || h->kda_heads > 65536 || h->kda_dim < 1 || h->kda_dim > 65536 || h->taps < 2 || h->taps > 64)
+    if (h->nope == 0) h->nope = (int)(nn_config_int(c, "attention.key_length_mla", NULL, 0) - h->pe);
+    nn_config_derived_int(c, "attention.key_length_mla", (int64_t)h->nope + h->pe);
+    if (h->kda_heads < 1 || h->kda_heads > 4096 || h->kda_dim < 1 || h->kda_dim > 4096 || h->taps < 2 || h->taps > 8)
         nn_config_fail(c, "delta attention with %d heads of %d and %d taps makes no sense", h->kda_heads, h->kda_dim,
                        h->taps);
     if (h->rank < 1 || h->nope < 1 || h->pe < 1 || h->dim_v < 1 || h->rank > 65536 || h->nope > 65536 ||
         h->pe > 65536 || h->dim_v > 65536)
         nn_config_fail(c, "latent attention with rank %d and heads of %d + %d makes no sense", h->rank, h->nope, h->pe);
-    if (h->n_expert < 1 || h->n_used < 1 || h->n_used > h->n_expert || h->n_ff_exp < 1)
+    if (h->n_expert < 1 || h->n_used < 1 || h->n_used > h->n_expert || h->n_ff_exp < 1 || h->n_shared < 0 ||
+        h->n_shared > 1024)
         nn_config_fail(c, "%d of %d experts of width %d make no sense", h->n_used, h->n_expert, h->n_ff_exp);
     if (nn_config_has(c, NULL, "mla_use_nope") && !nn_config_bool(c, NULL, "mla_use_nope", true))
         nn_config_fail(c, "latent attention with rotated keys is not supported in this family");

@@ -40,7 +40,11 @@ static bool has_experts(const hparams *h, int i) { return h->n_expert > 0 && i >
 static int adjusted_ff(nn_config *c, int ff) {
     int    multiple = (int)nn_config_int(c, NULL, "block_multiple_of", 256);
     double factor = nn_config_real(c, NULL, "block_ffn_dim_multiplier", 1.0);
-    if (nn_config_gguf(c) || !nn_config_bool(c, NULL, "block_auto_adjust_ff_dim", true) || multiple < 1) return ff;
+    if (nn_config_gguf(c) || !nn_config_bool(c, NULL, "block_auto_adjust_ff_dim", true)) return ff;
+    if (multiple < 1 || multiple > 65536 || factor <= 0 || factor > 64) {
+        nn_config_fail(c, "a feed-forward width of %g times, in steps of %d, makes no sense", factor, multiple);
+        return ff;
+    }
     ff = (int)(factor * (int)(2.0 * ff / 3.0));
     return (ff + multiple - 1) / multiple * multiple;
 }
@@ -65,7 +69,7 @@ static void setup(nn_config *c, void *hp) {
     nn_config_derived_int(c, "feed_forward_length", h->d.n_ff);
     if (h->d.n_head % h->d.n_kv)
         nn_config_fail(c, "%d attention heads cannot share %d key heads", h->d.n_head, h->d.n_kv);
-    if (h->taps < 2 || h->taps > 64) nn_config_fail(c, "the short convolution has %d taps", h->taps);
+    if (h->taps < 2 || h->taps > 8) nn_config_fail(c, "the short convolution has %d taps", h->taps);
     if (h->n_expert && (h->n_used < 1 || h->n_used > h->n_expert || h->n_ff_exp < 1))
         nn_config_fail(c, "%d of %d experts of width %d make no sense", h->n_used, h->n_expert, h->n_ff_exp);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 1000000.0 });

@@ -31,14 +31,14 @@ static int conv_channels(const hparams *h) { return h->inner + 2 * h->n_group * 
 
 static void setup(nn_config *c, void *hp) {
     hparams *h = hp;
-    if (h->n_head < 1 || h->n_head > 65536 || h->n_group < 1 || h->n_state < 1 || h->n_state > 65536 || h->taps < 2 ||
-        h->taps > 64) {
+    if (h->n_head < 1 || h->n_head > 4096 || h->n_group < 1 || h->n_state < 1 || h->n_state > 4096 || h->taps < 2 ||
+        h->taps > 8) {
         nn_config_fail(c, "a scan of %d heads, %d groups, %d states and %d taps makes no sense", h->n_head, h->n_group,
                        h->n_state, h->taps);
         return;
     }
     if (h->dim == 0) h->dim = h->inner / h->n_head;
-    if (h->dim < 1 || h->dim > 65536 || (h->inner && h->inner != h->dim * h->n_head) || h->n_head % h->n_group) {
+    if (h->dim < 1 || h->dim > 4096 || (h->inner && h->inner != h->dim * h->n_head) || h->n_head % h->n_group) {
         nn_config_fail(c, "an inner size of %d does not divide into %d heads and %d groups", h->inner, h->n_head,
                        h->n_group);
         return;

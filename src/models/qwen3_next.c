@@ -48,15 +48,19 @@ static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->fused = nn_config_arch(c, "qwen3next") || nn_config_arch(c, "qwen3_next");
     h->tiled = !h->fused && nn_config_gguf(c);
-    if (h->heads_k < 1 || h->heads_v < 1 || h->heads_v > 65536 || h->heads_v % h->heads_k || h->dim_k < 1 ||
-        h->dim_k > 65536) {
-        nn_config_fail(c, "%d value heads and %d key heads of %d make no delta net", h->heads_v, h->heads_k, h->dim_k);
+    if (h->heads_k < 1 || h->heads_v < 1 || h->heads_v > 4096 || h->heads_v % h->heads_k || h->dim_k < 1 ||
+        h->dim_k > 4096 || h->taps < 2 || h->taps > 8) {
+        nn_config_fail(c, "%d value heads and %d key heads of %d with %d taps make no delta net", h->heads_v,
+                       h->heads_k, h->dim_k, h->taps);
         return;
     }
-    if (h->n_next < 0 || h->n_next >= h->d.n_layer)
+    if (h->n_next < 0 || h->n_next >= h->d.n_layer) {
         nn_config_fail(c, "%d of %d layers predict further tokens", h->n_next, h->d.n_layer);
+        return;
+    }
+    h->d.n_layer -= h->n_next;
     if (h->dim_v == 0) h->dim_v = h->inner / h->heads_v;
-    if (h->dim_v < 1 || h->dim_v > 65536 || (h->inner && h->inner != h->dim_v * h->heads_v)) {
+    if (h->dim_v < 1 || h->dim_v > 4096 || (h->inner && h->inner != h->dim_v * h->heads_v)) {
         nn_config_fail(c, "an inner size of %d does not divide into %d value heads", h->inner, h->heads_v);
         return;
     }
@@ -123,7 +127,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     layer         *w = out;
     int            n = h->d.n_embd, ff = h->d.n_ff;
-    if (i >= h->d.n_layer - h->n_next) return;
     nn_bind_vec(b, &w->mix_norm, "attn_norm", "input_layernorm", n, NN_PLUS_ONE);
     nn_bind_vec(b, &w->ffn_norm, "post_attention_norm", "post_attention_layernorm", n, NN_PLUS_ONE);
     if (h->linear[i])
@@ -141,7 +144,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 
 static nn_state state(const void *p, int i) {
     const hparams *h = p;
-    if (i >= h->d.n_layer - h->n_next) return (nn_state){ .kind = NN_STATE_NONE };
     if (!h->linear[i]) return nn_state_kv(h->d.n_kv, h->d.head_dim, 0);
     return (nn_state){ .conv_channels = 2 * h->heads_k * h->dim_k + h->inner,
                        .conv_kernel = h->taps,
@@ -221,7 +223,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     const top     *tw = net->top;
     const layer   *lw = net->layers;
     nn_buf         x = nn_embed(t, tw->embd, 1.0f);
-    for (int i = 0; i < h->d.n_layer - h->n_next; i++) {
+    for (int i = 0; i < h->d.n_layer; i++) {
         nn_buf n = nn_rms_norm(t, x, lw[i].mix_norm, h->d.eps);
         if (h->linear[i])
             delta_net(t, i, x, n, h, &lw[i]);

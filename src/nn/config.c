@@ -300,7 +300,7 @@ const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, 
     for (int i = 0; i < c->n_layer && !c->failed; i++) {
         double x = dflt;
         bool   ok = !found(v) || (is_list(v) ? number(v, i, &x) : number(v, -1, &x));
-        if (!ok || x != floor(x) || fabs(x) > 2e9)
+        if (!ok || x != floor(x) || fabs(x) > MAX_WIDTH)
             nn_config_fail(c, "the field \"%s\" has no whole number for layer %d", key_shown(c, gguf, hf), i);
         else
             out[i] = (int)x;
@@ -352,14 +352,14 @@ const float *nn_config_tensor(nn_config *c, const char *name, int64_t n) {
 
 /* --- dims and tables -------------------------------------------------------------------------------------------- */
 
-static void read_keys(nn_config *c, const nn_key *keys, void *hp) {
+/* max: the largest integer. A family's integers are counts and widths that it adds and multiplies. */
+static void read_keys(nn_config *c, const nn_key *keys, void *hp, double max) {
     for (const nn_key *k = keys; k && k->type && !c->failed; k++) {
         double x = get_number(c, k->gguf, k->hf, k->type, k->dflt);
         char  *at = (char *)hp + k->offset;
         if (k->type == 'i') {
-            int i = fabs(x) <= 2147483647.0 ? (int)x : 0;
-            if (fabs(x) > 2147483647.0)
-                nn_config_fail(c, "the field \"%s\" is %g: too large", key_shown(c, k->gguf, k->hf), x);
+            int i = fabs(x) <= max ? (int)x : 0;
+            if (fabs(x) > max) nn_config_fail(c, "the field \"%s\" is %g: too large", key_shown(c, k->gguf, k->hf), x);
             memcpy(at, &i, sizeof i);
         } else if (k->type == 'f') {
             float f = (float)x;
@@ -423,25 +423,27 @@ static void check_dims(nn_config *c, const nn_dims *d, unsigned lacks) {
     if (lacks & NN_LACKS_HEADS) return;
     if (d->n_kv < 0 || d->n_kv > d->n_head || (d->n_kv && d->n_head % d->n_kv))
         nn_config_fail(c, "%d attention heads cannot share %d key heads", d->n_head, d->n_kv);
+    if ((int64_t)d->n_head * d->head_dim > MAX_WIDTH)
+        nn_config_fail(c, "%d heads of %d elements are too many", d->n_head, d->head_dim);
 }
 
 int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
     nn_dims *d = hp;
     c->arch = arch;
-    read_keys(c, dim_keys, d);
+    read_keys(c, dim_keys, d, INT32_MAX);
     if (!c->failed && (d->n_layer <= 0 || d->n_layer > MAX_LAYERS))
         nn_config_fail(c, "the number of layers is %d; it must lie between 1 and %d", d->n_layer, MAX_LAYERS);
     c->n_layer = c->failed ? 0 : d->n_layer;
     if (!c->failed) d->n_vocab = read_vocab(c);
     if (!(arch->lacks & NN_LACKS_HEADS)) {
-        read_keys(c, head_keys, d);
-        read_keys(c, kv_keys, d);
+        read_keys(c, head_keys, d, INT32_MAX);
+        read_keys(c, kv_keys, d, INT32_MAX);
         if (d->n_kv == 0 && !is_list(find(c, kv_keys[0].gguf, kv_keys[0].hf))) d->n_kv = d->n_head;
         if (d->head_dim == 0 && d->n_head > 0) d->head_dim = d->n_embd / d->n_head;
     }
-    if (!(arch->lacks & NN_LACKS_FF)) read_keys(c, ff_keys, d);
-    if (!(arch->lacks & NN_LACKS_EPS)) read_keys(c, eps_keys, d);
-    read_keys(c, arch->keys, hp);
+    if (!(arch->lacks & NN_LACKS_FF)) read_keys(c, ff_keys, d, INT32_MAX);
+    if (!(arch->lacks & NN_LACKS_EPS)) read_keys(c, eps_keys, d, INT32_MAX);
+    read_keys(c, arch->keys, hp, MAX_WIDTH);
     if (!c->failed) check_dims(c, d, arch->lacks);
     if (!c->failed && arch->setup) arch->setup(c, hp);
     if (!c->failed) return 0;
