@@ -10,6 +10,7 @@
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
 
+#include "kernels/act.h"
 #include "kernels/slot.h"
 #include "tensor/mat.h"
 
@@ -62,6 +63,15 @@ typedef void ops_act_fn(float *y, const float *x, int64_t n, ops_act act);
 
 /* y = act(gate) * up. alpha and limit are read by OPS_ACT_SWIGLU_CLAMP (gpt-oss: 1.702, 7); y may be gate or up. */
 typedef void ops_glu_fn(float *y, const float *gate, const float *up, int64_t n, ops_act act, float alpha, float limit);
+
+/*
+ * The same with a quantizing end (kernels/act.h): the f32 row is never written, only pieces of it on the stack. The
+ * bytes are those of the plain operation followed by quant. n is a multiple of ACT8_BLOCK; rows of y are y_bytes apart.
+ */
+typedef void ops_rms_norm_act8_fn(act8 *y, size_t y_bytes, const float *x, size_t x_stride, int64_t rows, int64_t n,
+                                  const float *w, float w_add, float eps, act_quantize_fn *quant);
+typedef void ops_glu_act8_fn(act8 *y, const float *gate, const float *up, int64_t n, ops_act act, float alpha,
+                             float limit, act_quantize_fn *quant);
 
 /* a[i] = x[2i], b[i] = x[2i + 1]. */
 typedef void ops_deinterleave_fn(float *a, float *b, const float *x, int64_t n);
@@ -139,6 +149,8 @@ typedef void ops_u16_to_f32_fn(float *y, const uint16_t *x, int64_t n);
     X(ops_rms_norm_gate_fn, rms_norm_gate)                                                                             \
     X(ops_act_fn, act)                                                                                                 \
     X(ops_glu_fn, glu)                                                                                                 \
+    X(ops_rms_norm_act8_fn, rms_norm_act8)                                                                             \
+    X(ops_glu_act8_fn, glu_act8)                                                                                       \
     X(ops_deinterleave_fn, deinterleave)                                                                               \
     X(ops_softmax_fn, softmax)                                                                                         \
     X(ops_softcap_fn, softcap)                                                                                         \

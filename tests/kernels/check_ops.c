@@ -244,6 +244,31 @@ static void check_norm_case(check *c, const kernels *k, norm_case t) {
     vec_free(c, &y), vec_free(c, &one), vec_free(c, &d), vec_free(c, &x2);
 }
 
+/* The quantizing ends give the bytes of the plain operation and the quantizer. */
+static void check_act8(check *c, const kernels *k) {
+    for (int64_t n = 32; n <= 1024; n += n < 320 ? 32 : 352) {
+        enum { ROWS = 2 };
+        const size_t bytes = act8_row_bytes(n);
+        vec          x = vec_new(c, n * ROWS, 3), w = vec_new(c, n, 1), y = vec_new(c, n * ROWS, 0);
+        check_guard  got = check_guard_alloc(bytes * ROWS, 0), want = check_guard_alloc(bytes * ROWS, 0);
+        act8        *g = (act8 *)(void *)got.data, *e = (act8 *)(void *)want.data;
+        for (int weight = 0; weight < 2; weight++) {
+            const float *wp = weight ? w.p : NULL;
+            k->ops.rms_norm(y.p, (size_t)n, x.p, (size_t)n, ROWS, n, wp, 1.0f, 1e-5f);
+            k->matmul.act_quantize(e, y.p, n);
+            k->matmul.act_quantize(e + n / ACT8_BLOCK, y.p + n, n);
+            k->ops.rms_norm_act8(g, bytes, x.p, (size_t)n, ROWS, n, wp, 1.0f, 1e-5f, k->matmul.act_quantize);
+            CHECK(c, memcmp(g, e, bytes * ROWS) == 0, "norm of %d values into the quantizer", (int)n);
+        }
+        k->ops.glu(y.p, x.p, x.p + n, n, OPS_ACT_SILU, 0, 0);
+        k->matmul.act_quantize(e, y.p, n);
+        k->ops.glu_act8(g, x.p, x.p + n, n, OPS_ACT_SILU, 0, 0, k->matmul.act_quantize);
+        CHECK(c, memcmp(g, e, bytes) == 0, "glu of %d values into the quantizer", (int)n);
+        CHECK(c, check_guard_free(&got) && check_guard_free(&want), "canary of quantized rows");
+        vec_free(c, &x), vec_free(c, &w), vec_free(c, &y);
+    }
+}
+
 static void check_norms(check *c, const kernels *k) {
     for (int64_t n = 1; n; n = next_len(n)) check_norm_case(c, k, (norm_case){ n, 1.0f, 1e-5f });
     check_norm_case(c, k, (norm_case){ 300, 1e4f, 1e-6f });
@@ -571,6 +596,7 @@ int main(int argc, char **argv) {
     kernels_init(&k, c.cpu);
     check_acts(&c, &k);
     check_norms(&c, &k);
+    check_act8(&c, &k);
     check_rows(&c, &k);
     check_rope(&c, &k);
     check_embed(&c, &k);

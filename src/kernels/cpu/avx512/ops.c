@@ -19,6 +19,9 @@ void kernels_ops_init_avx512(kernels_ops *t, unsigned cpu) {
     KERNEL_USE(t, rms_norm_gate, VFN(rms_norm_gate), VSET);
     KERNEL_USE(t, act, VFN(act), VSET);
     KERNEL_USE(t, glu, VFN(glu), VSET);
+    KERNEL_USE(t, rms_norm_act8, VFN(rms_norm_act8), VSET);
+    KERNEL_USE(t, glu_act8, VFN(glu_act8), VSET);
+    KERNEL_USE(t, embed, VFN(embed), VSET);
     KERNEL_USE(t, deinterleave, VFN(deinterleave), VSET);
     KERNEL_USE(t, softmax, VFN(softmax), VSET);
     KERNEL_USE(t, softcap, VFN(softcap), VSET);

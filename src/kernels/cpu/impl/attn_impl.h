@@ -98,6 +98,17 @@ static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
     }
 }
 
+/* A tile: up to MR lanes of one chunk. */
+typedef struct attn_tile {
+    int          mr;
+    const float *q[MR];          /* [k_dim] */
+    float       *s[MR];          /* scores, then probabilities: [CHUNK] */
+    float       *o[MR];          /* where the values go: [v_dim] */
+    float        wa[MR], wb[MR]; /* o = o * wa + values * wb */
+    bool         alone;          /* o = values */
+    int64_t      j0[MR], j1[MR]; /* positions of the chunk that the lane sees */
+} attn_tile;
+
 /* Scores of mr lanes against nv vectors of positions; mr and nv are constants at every call. */
 INLINE void score_tile(int mr, int nv, const float *const *q, const float *k, int k_dim, float *const *s) {
     vf acc[MR][NR];
@@ -113,117 +124,139 @@ INLINE void score_tile(int mr, int nv, const float *const *q, const float *k, in
     UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < nv; x++) vf_store(s[r] + x * VW, acc[r][x]); }
 }
 
-INLINE void score_lanes(int mr, const float *const *q, const float *k, int k_dim, float *const *s, int from, int to) {
+/* Positions [from, to) of the chunk, whole vectors. */
+INLINE void score_lanes(int mr, const attn_tile *t, const float *k, int k_dim, int from, int to) {
     float *at[MR];
     int    j = from;
     for (; j + NR * VW <= to; j += NR * VW) {
-        UNROLL for (int r = 0; r < mr; r++) at[r] = s[r] + j;
-        score_tile(mr, NR, q, k + j, k_dim, at);
+        UNROLL for (int r = 0; r < mr; r++) at[r] = t->s[r] + j;
+        score_tile(mr, NR, t->q, k + j, k_dim, at);
     }
     for (; j < to; j += VW) {
-        UNROLL for (int r = 0; r < mr; r++) at[r] = s[r] + j;
-        score_tile(mr, 1, q, k + j, k_dim, at);
-    }
-}
-
-/* Scores to probabilities of one lane, in place: positions [j0, j1) of the chunk. Sets *m and *l. */
-static void lane_softmax(const attn_args *a, float *s, int64_t j0, int64_t j1, float *m, float *l) {
-    const vf  scale = vf_set1(a->scale), low = vf_set1(-INFINITY);
-    const int from = (int)j0 / VW * VW;
-    vf        top = low, sum = vf_zero();
-    for (int j = from; j < j1; j += VW) {
-        vf x = vf_mul(vf_load(s + j), scale);
-        if (a->softcap > 0.0f) {
-            const vf cap = vf_set1(a->softcap);
-            x = vf_mul(cap, vf_tanh(vf_div(x, cap)));
-        }
-        x = vf_sel(vm_range(j0 - j, j1 - j), x, low);
-        top = vf_max(top, x);
-        vf_store(s + j, x);
-    }
-    *m = vf_hmax(top);
-    const vf mm = vf_set1(*m == -INFINITY ? 0.0f : *m);
-    for (int j = from; j < j1; j += VW) {
-        const vf p = vf_sel(vm_range(j0 - j, j1 - j), vf_exp(vf_sub(vf_load(s + j), mm)), vf_zero());
-        sum = vf_add(sum, p);
-        vf_store(s + j, p);
-    }
-    *l = vf_sum(sum);
-}
-
-INLINE void value_chain(int nv, int64_t tail, vf *acc, const float *p, const float *v, int v_dim, int64_t j0,
-                        int64_t j1) {
-    for (int64_t j = j0; j < j1; j++) {
-        const vf pj = vf_set1(p[j]);
-        UNROLL for (int x = 0; x < nv; x++) {
-            const float *at = v + j * v_dim + x * VW;
-            acc[x] = vf_fma(pj, tail ? vf_loadn(at, tail) : vf_load(at), acc[x]);
-        }
+        UNROLL for (int r = 0; r < mr; r++) at[r] = t->s[r] + j;
+        score_tile(mr, 1, t->q, k + j, k_dim, at);
     }
 }
 
 /*
- * Values of mr lanes for nv vectors of dimensions (tail: one vector of that many), then the fold into o:
- * o = o * wa + acc * wb (wa NULL: o = acc). Lanes may see different positions: what they share runs side by side, the
- * rest alone.
+ * Scores to probabilities of one lane, in place: positions [j0, j1) of the chunk. Sets *m and *l. whole: the lane sees
+ * the whole chunk, nothing to mask.
  */
-INLINE void value_tile(int mr, int nv, int64_t tail, const float *const *p, const float *v, int v_dim,
-                       const int64_t *j0, const int64_t *j1, float *const *o, const float *wa, const float *wb) {
-    vf      acc[MR][NR];
-    int64_t from = j0[0], to = j1[0];
+INLINE void softmax_lane(bool whole, const attn_args *a, float *s, int64_t j0, int64_t j1, float *m, float *l) {
+    const vf  scale = vf_set1(a->scale), low = vf_set1(-INFINITY);
+    const int from = whole ? 0 : (int)j0 / VW * VW, to = whole ? CHUNK : (int)j1;
+    vf        top = low, sum = vf_zero();
+    if (a->softcap > 0.0f) {
+        const vf cap = vf_set1(a->softcap);
+        for (int j = from; j < to; j += VW) {
+            vf_store(s + j, vf_mul(cap, vf_tanh(vf_div(vf_mul(vf_load(s + j), scale), cap))));
+        }
+    } else {
+        for (int j = from; j < to; j += VW) vf_store(s + j, vf_mul(vf_load(s + j), scale));
+    }
+    for (int j = from; j < to; j += VW) {
+        const vf x = vf_load(s + j);
+        top = vf_max(top, whole ? x : vf_sel(vm_range(j0 - j, j1 - j), x, low));
+    }
+    *m = vf_hmax(top);
+    const vf mm = vf_set1(*m == -INFINITY ? 0.0f : *m);
+    for (int j = from; j < to; j += VW) vf_store(s + j, vf_exp(vf_sub(vf_load(s + j), mm)));
+    for (int j = from; j < to; j += VW) {
+        vf p = vf_load(s + j);
+        if (!whole) {
+            p = vf_sel(vm_range(j0 - j, j1 - j), p, vf_zero());
+            vf_store(s + j, p);
+        }
+        sum = vf_add(sum, p);
+    }
+    *l = vf_sum(sum);
+}
+
+static void lane_softmax(const attn_args *a, float *s, int64_t j0, int64_t j1, float *m, float *l) {
+    if (j0 == 0 && j1 == CHUNK) {
+        softmax_lane(true, a, s, j0, j1, m, l);
+    } else {
+        softmax_lane(false, a, s, j0, j1, m, l);
+    }
+}
+
+/* n: floats of a single vector; with several vectors (nv > 1) they are whole. */
+INLINE vf value_load(int nv, const float *at, int64_t n) { return nv > 1 ? vf_load(at) : vf_loadn(at, n); }
+
+INLINE void value_chain(int nv, int64_t n, vf *acc, const float *p, const float *v, int v_dim, int64_t j0, int64_t j1) {
+    for (int64_t j = j0; j < j1; j++) {
+        const vf pj = vf_set1(p[j]);
+        UNROLL for (int x = 0; x < nv; x++) { acc[x] = vf_fma(pj, value_load(nv, v + j * v_dim + x * VW, n), acc[x]); }
+    }
+}
+
+/*
+ * Values of mr lanes for nv vectors of dimensions from d on, then the fold. Lanes may see different positions: what
+ * they share runs side by side, the rest alone.
+ */
+INLINE void value_tile(int mr, int nv, const attn_tile *t, const float *v, int v_dim, int d) {
+    const int64_t n = v_dim - d;
+    vf            acc[MR][NR];
+    int64_t       from = t->j0[0], to = t->j1[0];
+    v += d;
     UNROLL for (int r = 0; r < mr; r++) {
         UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_zero();
-        if (j0[r] > from) from = j0[r];
-        if (j1[r] < to) to = j1[r];
+        if (t->j0[r] > from) from = t->j0[r];
+        if (t->j1[r] < to) to = t->j1[r];
     }
     if (from > to) from = to; /* nothing shared */
-    UNROLL for (int r = 0; r < mr; r++)
-        value_chain(nv, tail, acc[r], p[r], v, v_dim, j0[r], from < j1[r] ? from : j1[r]);
+    UNROLL for (int r = 0; r < mr; r++) {
+        value_chain(nv, n, acc[r], t->s[r], v, v_dim, t->j0[r], from < t->j1[r] ? from : t->j1[r]);
+    }
     for (int64_t j = from; j < to; j++) {
         vf vv[NR];
-        UNROLL for (int x = 0; x < nv; x++) {
-            const float *at = v + j * v_dim + x * VW;
-            vv[x] = tail ? vf_loadn(at, tail) : vf_load(at);
-        }
+        UNROLL for (int x = 0; x < nv; x++) vv[x] = value_load(nv, v + j * v_dim + x * VW, n);
         UNROLL for (int r = 0; r < mr; r++) {
-            const vf pj = vf_set1(p[r][j]);
+            const vf pj = vf_set1(t->s[r][j]);
             UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(pj, vv[x], acc[r][x]);
         }
     }
     UNROLL for (int r = 0; r < mr; r++) {
-        value_chain(nv, tail, acc[r], p[r], v, v_dim, to > j0[r] ? to : j0[r], j1[r]);
-        if (!wa) { /* the chunk's own result */
-            UNROLL for (int x = 0; x < nv; x++) vf_storen(o[r] + x * VW, acc[r][x], tail ? tail : VW);
-            continue;
-        }
-        const vf a = vf_set1(wa[r]), b = vf_set1(wb[r]);
+        value_chain(nv, n, acc[r], t->s[r], v, v_dim, to > t->j0[r] ? to : t->j0[r], t->j1[r]);
         UNROLL for (int x = 0; x < nv; x++) {
-            float *at = o[r] + x * VW;
-            if (tail) {
-                vf_storen(at, vf_fma(vf_loadn(at, tail), a, vf_mul(acc[r][x], b)), tail);
-            } else {
-                vf_store(at, vf_fma(vf_load(at), a, vf_mul(acc[r][x], b)));
+            float *at = t->o[r] + d + x * VW;
+            if (!t->alone) {
+                const vf o = vf_mul(acc[r][x], vf_set1(t->wb[r]));
+                acc[r][x] = vf_fma(value_load(nv, at, n), vf_set1(t->wa[r]), o);
             }
+            vf_storen(at, acc[r][x], nv > 1 ? VW : n);
         }
     }
 }
 
-INLINE void value_lanes(int mr, const float *const *p, const float *v, int v_dim, const int64_t *j0, const int64_t *j1,
-                        float *const *o, const float *wa, const float *wb) {
-    float *at[MR];
-    int    d = 0;
-    for (; d + NR * VW <= v_dim; d += NR * VW) {
-        UNROLL for (int r = 0; r < mr; r++) at[r] = o[r] + d;
-        value_tile(mr, NR, 0, p, v + d, v_dim, j0, j1, at, wa, wb);
-    }
-    for (; d + VW <= v_dim; d += VW) {
-        UNROLL for (int r = 0; r < mr; r++) at[r] = o[r] + d;
-        value_tile(mr, 1, 0, p, v + d, v_dim, j0, j1, at, wa, wb);
-    }
-    if (d < v_dim) {
-        UNROLL for (int r = 0; r < mr; r++) at[r] = o[r] + d;
-        value_tile(mr, 1, v_dim - d, p, v + d, v_dim, j0, j1, at, wa, wb);
-    }
+INLINE void value_lanes(int mr, const attn_tile *t, const float *v, int v_dim) {
+    int d = 0;
+    for (; d + NR * VW <= v_dim; d += NR * VW) value_tile(mr, NR, t, v, v_dim, d);
+    for (; d < v_dim; d += VW) value_tile(mr, 1, t, v, v_dim, d);
+}
+
+/* One function per number of lanes: constants inside, calls outside. */
+#define LANES(n)                                                                                                       \
+    static void score_##n(const attn_tile *t, const float *k, int k_dim, int from, int to) {                           \
+        score_lanes(n, t, k, k_dim, from, to);                                                                         \
+    }                                                                                                                  \
+    static void value_##n(const attn_tile *t, const float *v, int v_dim) { value_lanes(n, t, v, v_dim); }
+LANES(1)
+LANES(2)
+LANES(4)
+#if VREGS >= 32
+LANES(6)
+#else
+#define score_6 score_4
+#define value_6 value_4
+#endif
+
+static void tile_scores(const attn_tile *t, const float *k, int k_dim, int from, int to) {
+    (t->mr == 6 ? score_6 : t->mr == 4 ? score_4 : t->mr == 2 ? score_2 : score_1)(t, k, k_dim, from, to);
+}
+
+static void tile_values(const attn_tile *t, const float *v, int v_dim) {
+    (t->mr == 6 ? value_6 : t->mr == 4 ? value_4 : t->mr == 2 ? value_2 : value_1)(t, v, v_dim);
 }
 
 /* Weights of the fold, and the new maximum and sum. A chunk without any finite score changes nothing. */
@@ -246,45 +279,45 @@ static void fold_weights(float *m, float *l, float cm, float cl, float *wa, floa
 
 #include "kernels/cpu/impl/attn_direct.h"
 
-/* One tile of mr lanes of chunk c: the lanes whose numbers stand in lane[]. part: store the chunk's result instead. */
-INLINE void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *const *part, const attn_where *w,
+/*
+ * mr lanes of chunk c, their numbers in lane[]. part: where each lane's own result goes instead of the fold. w: read
+ * the pages directly, next: the chunk to prefetch.
+ */
+static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *const *part, const attn_where *w,
                      const attn_where *next) {
     const attn_args *a = b->a;
     const int        k_dim = a->layout->k_dim, v_dim = a->layout->v_dim;
-    const float     *q[MR], *p[MR];
-    float           *s[MR], *o[MR], wa[MR] = { 0 }, wb[MR] = { 0 };
-    int64_t          j0[MR], j1[MR], from = CHUNK, to = 0;
-    UNROLL for (int r = 0; r < mr; r++) {
+    int64_t          from = CHUNK, to = 0;
+    attn_tile        t = { .mr = mr, .alone = part != NULL };
+    for (int r = 0; r < mr; r++) {
         const int64_t lo = b->lo[lane[r]] - c * CHUNK, hi = b->hi[lane[r]] - c * CHUNK;
-        q[r] = b->q[lane[r]];
-        s[r] = b->s + (size_t)lane[r] * CHUNK;
-        p[r] = s[r];
-        j0[r] = lo > 0 ? lo : 0;
-        j1[r] = hi < CHUNK ? hi : CHUNK;
-        if (j0[r] < from) from = j0[r];
-        if (j1[r] > to) to = j1[r];
+        t.q[r] = b->q[lane[r]];
+        t.s[r] = b->s + (size_t)lane[r] * CHUNK;
+        t.o[r] = part ? part[lane[r]] : b->o + (size_t)lane[r] * (size_t)v_dim;
+        t.j0[r] = lo > 0 ? lo : 0;
+        t.j1[r] = hi < CHUNK ? hi : CHUNK;
+        if (t.j0[r] < from) from = t.j0[r];
+        if (t.j1[r] > to) to = t.j1[r];
     }
     if (w) {
-        direct_scores_any(mr, a->layout->k_type, q, w, next, k_dim, s);
+        direct_scores(&t, a->layout->k_type, w, next, k_dim);
     } else {
-        score_lanes(mr, q, b->k, k_dim, s, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
+        tile_scores(&t, b->k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
     }
-    UNROLL for (int r = 0; r < mr; r++) {
+    for (int r = 0; r < mr; r++) {
         float cm, cl;
-        lane_softmax(a, s[r], j0[r], j1[r], &cm, &cl);
+        lane_softmax(a, t.s[r], t.j0[r], t.j1[r], &cm, &cl);
         if (part) {
-            o[r] = part[lane[r]];
-            o[r][v_dim] = cm;
-            o[r][v_dim + 1] = cl;
+            t.o[r][v_dim] = cm;
+            t.o[r][v_dim + 1] = cl;
         } else {
-            o[r] = b->o + (size_t)lane[r] * (size_t)v_dim;
-            fold_weights(&b->m[lane[r]], &b->l[lane[r]], cm, cl, &wa[r], &wb[r]);
+            fold_weights(&b->m[lane[r]], &b->l[lane[r]], cm, cl, &t.wa[r], &t.wb[r]);
         }
     }
     if (w) {
-        direct_values_any(mr, a->layout->v_type, p, w, next, v_dim, o, part ? NULL : wa, wb);
+        direct_values(&t, a->layout->v_type, w, next, v_dim);
     } else {
-        value_lanes(mr, p, b->v, v_dim, j0, j1, o, part ? NULL : wa, wb);
+        tile_values(&t, b->v, v_dim);
     }
 }
 
@@ -320,7 +353,7 @@ static void block_chunk(attn_block *b, int64_t c, int64_t last, float *const *pa
     block_load(b, c, p0, p1);
     int i = 0;
     for (; i + MR <= n; i += MR) tile_run(MR, b, lane + i, c, part, NULL, NULL);
-    if (MR > 4 && i + 4 <= n) tile_run(4 < MR ? 4 : MR, b, lane + i, c, part, NULL, NULL), i += 4;
+    if (i + 4 <= n) tile_run(4, b, lane + i, c, part, NULL, NULL), i += 4;
     if (i + 2 <= n) tile_run(2, b, lane + i, c, part, NULL, NULL), i += 2;
     for (; i < n; i++) tile_run(1, b, lane + i, c, part, NULL, NULL);
 }

@@ -7,6 +7,8 @@
 #ifndef KERNELS_CPU_IMPL_OPS_MAP_H
 #define KERNELS_CPU_IMPL_OPS_MAP_H
 
+#include "tensor/codec.h"
+
 #include <math.h>
 
 static inline vf vf_gelu_tanh(vf x) {
@@ -61,6 +63,18 @@ static void VFN(glu)(float *y, const float *gate, const float *up, int64_t n, op
     }
     for (int64_t i = 0; i < n; i += VW) {
         vf_storen(y + i, vf_mul(vf_act(vf_loadn(gate + i, n - i), act), vf_loadn(up + i, n - i)), n - i);
+    }
+}
+
+enum { OPS_PIECE = 256 }; /* of a row on its way into the quantizer */
+
+static void VFN(glu_act8)(act8 *y, const float *gate, const float *up, int64_t n, ops_act act, float alpha, float limit,
+                          act_quantize_fn *quant) {
+    float piece[OPS_PIECE];
+    for (int64_t i = 0; i < n; i += OPS_PIECE) {
+        const int64_t m = n - i < OPS_PIECE ? n - i : OPS_PIECE;
+        VFN(glu)(piece, gate + i, up + i, m, act, alpha, limit);
+        quant(y + i / ACT8_BLOCK, piece, m);
     }
 }
 
@@ -182,6 +196,23 @@ static void VFN(bf16_to_f32)(float *y, const uint16_t *x, int64_t n) {
     int64_t i = 0;
     for (; i + VW <= n; i += VW) vf_store(y + i, vf_load_bf16(x + i));
     if (i < n) vf_storen(y + i, vf_loadn_bf16(x + i, n - i), n - i);
+}
+
+/* Rows of f16 and bf16 go through the conversions of this set, all others through the codec. */
+static void VFN(embed)(float *y, size_t y_stride, const tensor_mat *m, const int32_t *ids, int64_t row0, int64_t row1,
+                       float scale) {
+    for (int64_t t = row0; t < row1; t++) {
+        float          *row = y + (size_t)t * y_stride;
+        const uint16_t *h = (const void *)((const uint8_t *)m->data + (size_t)ids[t] * m->row_bytes);
+        if (m->type == TENSOR_F16) {
+            VFN(f16_to_f32)(row, h, m->cols);
+        } else if (m->type == TENSOR_BF16) {
+            VFN(bf16_to_f32)(row, h, m->cols);
+        } else {
+            tensor_mat_dequant_row(m, 0, ids[t], row);
+        }
+        if (scale != 1.0f) VFN(scale)(row, row, scale, m->cols);
+    }
 }
 
 #endif

@@ -62,6 +62,19 @@ static void VFN(rms_norm)(float *y, size_t y_stride, const float *x, size_t x_st
     }
 }
 
+static void VFN(rms_norm_act8)(act8 *y, size_t y_bytes, const float *x, size_t x_stride, int64_t rows, int64_t n,
+                               const float *w, float w_add, float eps, act_quantize_fn *quant) {
+    float piece[OPS_PIECE];
+    for (int64_t r = 0; r < rows; r++, x += x_stride, y = (act8 *)(void *)((uint8_t *)y + y_bytes)) {
+        const float k = 1.0f / sqrtf(row_sum_sq(x, n, 0.0f) / (float)n + eps);
+        for (int64_t i = 0; i < n; i += OPS_PIECE) {
+            const int64_t m = n - i < OPS_PIECE ? n - i : OPS_PIECE;
+            row_apply(piece, x + i, m, k, w ? w + i : NULL, w_add);
+            quant(y + i / ACT8_BLOCK, piece, m);
+        }
+    }
+}
+
 static void VFN(add_rms_norm)(float *y, size_t y_stride, float *x, size_t x_stride, const float *d, size_t d_stride,
                               float d_scale, int64_t rows, int64_t n, const float *w, float w_add, float eps) {
     const vf ds = vf_set1(d_scale);

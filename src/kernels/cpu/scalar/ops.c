@@ -2,7 +2,6 @@
 /* The scalar twins of kernels/ops.h: the code and its order of operations are in cpu/impl. */
 #include "kernels/ops.h"
 #include "kernels/cpu/vec/scalar.h"
-#include "tensor/codec.h"
 
 #include "kernels/cpu/vec/math.h"
 
@@ -24,15 +23,6 @@ static void rope_table_scalar(float *cs, const int32_t *pos, size_t pos_stride, 
     }
 }
 
-static void embed_scalar(float *y, size_t y_stride, const tensor_mat *m, const int32_t *ids, int64_t row0, int64_t row1,
-                         float scale) {
-    for (int64_t t = row0; t < row1; t++) {
-        float *row = y + (size_t)t * y_stride;
-        tensor_mat_dequant_row(m, 0, ids[t], row);
-        if (scale != 1.0f) scale_scalar(row, row, scale, m->cols);
-    }
-}
-
 void kernels_ops_init_scalar(kernels_ops *t) {
     KERNEL_USE(t, rms_norm, VFN(rms_norm), VSET);
     KERNEL_USE(t, add_rms_norm, VFN(add_rms_norm), VSET);
@@ -41,6 +31,9 @@ void kernels_ops_init_scalar(kernels_ops *t) {
     KERNEL_USE(t, rms_norm_gate, VFN(rms_norm_gate), VSET);
     KERNEL_USE(t, act, VFN(act), VSET);
     KERNEL_USE(t, glu, VFN(glu), VSET);
+    KERNEL_USE(t, rms_norm_act8, VFN(rms_norm_act8), VSET);
+    KERNEL_USE(t, glu_act8, VFN(glu_act8), VSET);
+    KERNEL_USE(t, embed, VFN(embed), VSET);
     KERNEL_USE(t, deinterleave, VFN(deinterleave), VSET);
     KERNEL_USE(t, softmax, VFN(softmax), VSET);
     KERNEL_USE(t, softcap, VFN(softcap), VSET);
@@ -59,5 +52,4 @@ void kernels_ops_init_scalar(kernels_ops *t) {
     KERNEL_USE(t, f16_to_f32, VFN(f16_to_f32), VSET);
     KERNEL_USE(t, bf16_to_f32, VFN(bf16_to_f32), VSET);
     KERNEL_USE(t, rope_table, rope_table_scalar, VSET);
-    KERNEL_USE(t, embed, embed_scalar, VSET);
 }
