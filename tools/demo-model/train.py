@@ -226,6 +226,16 @@ def train(name, table, wtable, owner, steps, batch, peak, limit_s, seed):
     return model
 
 
+def show_markers(path):
+    """Markers of thoughts and tool calls are part of the text that a program reads; only turn markers are special."""
+    with open(path, encoding="utf-8") as f:
+        tokenizer = json.load(f)
+    for token in tokenizer["added_tokens"]:
+        token["special"] = token["content"].startswith("<|")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(tokenizer, f, ensure_ascii=False, indent=1)
+
+
 def save(model, name, tokenizer_path, out):
     from safetensors.torch import save_file
     from tokenizers import Tokenizer
@@ -233,6 +243,7 @@ def save(model, name, tokenizer_path, out):
     os.makedirs(folder, exist_ok=True)
     tokenizer = Tokenizer.from_file(tokenizer_path)
     tokenizer.save(os.path.join(folder, "tokenizer.json"))
+    show_markers(os.path.join(folder, "tokenizer.json"))
     end, stop = tokenizer.token_to_id("<|endoftext|>"), tokenizer.token_to_id("<|im_end|>")
     config = dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=VOCAB, max_position_embeddings=CONTEXT, rms_norm_eps=1e-5,
                   rope_theta=10000.0, hidden_act="silu", tie_word_embeddings=True, attention_bias=False, mlp_bias=False,
