@@ -59,7 +59,7 @@ static void symmetric_neighbours(const super_shape *s, super_fit *f, const float
         double best = INFINITY;
         for (int k = centre - 1; k <= centre + 1; k++) {
             if (k < s->smin || k > s->smax) continue;
-            double e = fit_error(&s->codes, x + g * s->size, s->size, f->d * (float)k);
+            float e = fit_error(&s->codes, x + g * s->size, s->size, f->d * (float)k);
             if (e < best) best = e, f->scale[g] = k;
         }
     }
@@ -90,19 +90,11 @@ static int affine_code(const super_shape *s, float x, float scale, float min) {
     return fit_round(fit_divide(x + min, scale), 0, s->qmax);
 }
 
-static double affine_group_error(const super_shape *s, const float *x, float scale, float min) {
-    double sum = 0;
-    for (int i = 0; i < s->size; i++) {
-        double e = (double)x[i] + (double)min - (double)scale * affine_code(s, x[i], scale, min);
-        sum += e * e;
-    }
-    return sum;
-}
-
 static double affine_error(const super_shape *s, const super_fit *f, const float *x) {
     double sum = 0;
     for (int g = 0; g < s->groups; g++) {
-        sum += affine_group_error(s, x + g * s->size, f->d * (float)f->scale[g], f->dmin * (float)f->min[g]);
+        sum +=
+            fit_affine_error(x + g * s->size, s->size, s->qmax, f->d * (float)f->scale[g], -f->dmin * (float)f->min[g]);
     }
     return sum;
 }
@@ -136,7 +128,7 @@ static void affine_neighbours(const super_shape *s, super_fit *f, const float *x
         for (int k = k0 - 1; k <= k0 + 1; k++) {
             for (int m = m0 - 1; m <= m0 + 1; m++) {
                 if (k < 0 || k > s->smax || m < 0 || m > s->smax) continue;
-                double e = affine_group_error(s, x + g * s->size, f->d * (float)k, f->dmin * (float)m);
+                float e = fit_affine_error(x + g * s->size, s->size, s->qmax, f->d * (float)k, -f->dmin * (float)m);
                 if (e < best) best = e, f->scale[g] = k, f->min[g] = m;
             }
         }
