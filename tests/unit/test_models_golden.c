@@ -47,7 +47,7 @@ static void golden_open(golden *g, const char *root_dir, const char *name) {
     arena             mem;
     const json_value *doc;
     err               e;
-    int64_t           vocab;
+    int64_t           vocab = 0;
     *g = (golden){ 0 };
     snprintf(g->dir, sizeof g->dir, "%.400s/%.63s", root_dir, name);
     snprintf(g->name, sizeof g->name, "%s", name);
@@ -151,7 +151,7 @@ static void check_reference(const golden *g, const nn_backend *backend, const nn
                             const char *form) {
     float  *logits = malloc((size_t)g->n_prompt * (size_t)g->n_vocab * sizeof *logits);
     int32_t greedy[MAX_IDS];
-    run(backend, m, g, (way){ .chunk = g->n_prompt, .threads = 2, .cpu = cpu_detect(), .kv = KV_F32 }, logits, greedy);
+    run(backend, m, g, (way){ .chunk = g->n_prompt, .threads = 1, .cpu = cpu_detect(), .kv = KV_F32 }, logits, greedy);
     double worst = worst_of(g, logits);
     if (!(worst <= bound))
         fail_msg("%s (%s): logits differ by %.3g standard deviations, bound %.3g", g->name, form, worst, bound);

@@ -44,16 +44,16 @@ void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     int64_t          lo, hi;
     if (a.n_rows == 0) return;
     input_of(x, it, op, &a);
-    /* Three quarters are shared evenly, the rest goes to whoever is done first: cores differ in speed. */
-    int64_t panels = matmul_panels(a.w), fixed = panels >= 16 * x->n_threads ? panels * 3 / 4 : panels;
-    int64_t chunk = (panels - fixed) / (4 * x->n_threads) + 1;
+    /* In units of three panels, which the matrix-matrix kernel takes at once. Three quarters are shared evenly, the
+     * rest goes to whoever is done first: cores differ in speed. */
+    int64_t panels = matmul_panels(a.w), units = (panels + 2) / 3;
+    int64_t fixed = units >= 8 * x->n_threads ? units * 3 / 4 : units, chunk = (units - fixed) / (4 * x->n_threads) + 1;
     cpu_share(fixed, worker, x->n_threads, &lo, &hi);
-    if (lo < hi) x->k.matmul.run(&a, lo, hi, cpu_scratch(x, worker));
-    while (fixed < panels) {
+    while (lo < hi) {
+        x->k.matmul.run(&a, lo * 3, hi * 3 < panels ? hi * 3 : panels, cpu_scratch(x, worker));
+        if (fixed == units) break;
         lo = fixed + chunk * atomic_fetch_add_explicit(&x->counters[it->next], 1, memory_order_relaxed);
-        hi = lo + chunk < panels ? lo + chunk : panels;
-        if (lo >= panels) break;
-        x->k.matmul.run(&a, lo, hi, cpu_scratch(x, worker));
+        hi = lo + chunk < units ? lo + chunk : units;
     }
 }
 
