@@ -28,6 +28,7 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
     h->slides =
         nn_config_layer_is(c, "attention.sliding_window_pattern",
                            "layer_types|sliding_window_pattern|_sliding_window_pattern", "sliding_attention", 4);

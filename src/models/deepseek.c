@@ -71,6 +71,10 @@ static void setup(nn_config *c, void *p) {
     h->softmax = nn_config_gguf(c) ? h->gating == 1 : nn_config_is(c, NULL, "scoring_func", "softmax", false);
     nn_config_derived_int(c, "expert_gating_func", h->softmax ? 1 : 2);
     nn_config_derived_int(c, "attention.key_length_mla", h->nope + h->rot);
+    nn_config_derived_int(c, "attention.value_length_mla", h->v_dim);
+    nn_config_derived_int(c, "attention.head_count_kv", 1); /* GGUF: the latent as one key head */
+    nn_config_derived_int(c, "attention.key_length", h->kv_rank + h->rot);
+    nn_config_derived_int(c, "attention.value_length", h->kv_rank);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .dim = h->rot, .interleaved = h->interleaved, .mla = true });
     double m = nn_rope_yarn_mscale(c);
     h->attn_scale = (float)(m * m / sqrt(h->nope + h->rot));

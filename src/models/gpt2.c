@@ -26,6 +26,7 @@ typedef struct layer {
 
 static void setup(nn_config *c, void *hp) {
     hparams *h = hp;
+    nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
     h->d.n_kv = h->d.n_head;
     if (h->d.n_ff <= 0) h->d.n_ff = 4 * h->d.n_embd;
     nn_config_derived_int(c, "feed_forward_length", h->d.n_ff);

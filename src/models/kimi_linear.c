@@ -65,6 +65,8 @@ static void setup(nn_config *c, void *hp) {
     nn_config_derived_int(c, "expert_gating_func", 2);
     if (h->nope == 0) h->nope = (int)(nn_config_int(c, "attention.key_length_mla", NULL, 0) - h->pe);
     nn_config_derived_int(c, "attention.key_length_mla", (int64_t)h->nope + h->pe);
+    nn_config_derived_int(c, "attention.key_length", (int64_t)h->rank + h->pe); /* GGUF: the latent as one key head */
+    nn_config_derived_int(c, "attention.value_length", h->rank);
     if (h->kda_heads < 1 || h->kda_heads > 4096 || h->kda_dim < 1 || h->kda_dim > 4096 || h->taps < 2 || h->taps > 8)
         nn_config_fail(c, "delta attention with %d heads of %d and %d taps makes no sense", h->kda_heads, h->kda_dim,
                        h->taps);

@@ -99,7 +99,7 @@ static void bind_layer(nn_binder *b, void *out, const void *hp, int i) {
     } else {
         nn_bind_linear(b, &w->in, "shortconv.in_proj", "conv.in_proj", d, 3 * d, 0);
         nn_bind_linear(b, &w->out, "shortconv.out_proj", "conv.out_proj", d, d, 0);
-        nn_bind_vec(b, &w->conv, "shortconv.conv", "conv.conv", d * h->taps, 0);
+        nn_bind_vec(b, &w->conv, "shortconv.conv.weight", "conv.conv", d * h->taps, 0);
         nn_bind_vec(b, &w->conv_bias, "shortconv.conv.bias", "conv.conv.bias", d, NN_OPTIONAL);
     }
     if (has_experts(h, i)) {
@@ -177,6 +177,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, x, tw->head, 1, 0);
 }
 
-static const char *const names[] = { "lfm2", "lfm2moe", "lfm2_moe", NULL };
+static const char *const names[] = { "lfm2", NULL }, *const names_moe[] = { "lfm2moe", "lfm2_moe", NULL };
 
 const nn_arch models_lfm2 = { NN_FAMILY, .names = names };
+const nn_arch models_lfm2_moe = { NN_FAMILY, .names = names_moe };

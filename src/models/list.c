@@ -26,6 +26,7 @@
     X(minimax_m2)                                                                                                      \
     X(starcoder2)                                                                                                      \
     X(lfm2)                                                                                                            \
+    X(lfm2_moe)                                                                                                        \
     X(qwen3_next)                                                                                                      \
     X(qwen3_5)                                                                                                         \
     X(qwen3_5_moe)                                                                                                     \

@@ -27,6 +27,7 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    nn_config_derived_int(c, "expert_gating_func", 2);
     if (h->n_ff_expert == 0) h->n_ff_expert = h->d.n_ff;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = h->rotary ? (double)h->rotary / h->d.head_dim : 0 });
 }

@@ -29,6 +29,7 @@ typedef struct layer {
 
 static void setup(nn_config *c, void *hp) {
     hparams *h = hp;
+    nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
 }
 
