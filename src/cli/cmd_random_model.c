@@ -42,37 +42,41 @@ static bool put_text(sets *s, const char *text) {
     return true;
 }
 
-/* What a family may require and a measurement rarely names. */
-static void put_fallbacks(sets *s, const cli_args *args) {
-    double dim = (double)cli_int(args, "dim", 2048);
+/* What a measurement rarely names. `required`: only where a family insists on the key, since another one would become
+ * something else by it (a mixture of experts, a sliding model). */
+static void put_fallbacks(sets *s, const cli_args *args, const char *arch) {
+    double dim = (double)cli_int(args, "dim", 2048), part = (double)(long long)(dim / 64);
+    bool   experts = strstr(arch, "moe") || strcmp(arch, "qwen3next") == 0 || strcmp(arch, "qwen3_next") == 0;
     const struct {
         const char *key;
         double      value;
+        bool        required;
     } rows[] = {
-        { "block_count", 16 },
-        { "embedding_length", 2048 },
-        { "feed_forward_length", 4 * dim },
-        { "attention.head_count", dim >= 64 ? (double)(long long)(dim / 64) : 1 },
-        { "attention.layer_norm_rms_epsilon", 1e-5 },
-        { "attention.sliding_window", 512 },
-        { "expert_count", 8 },
-        { "expert_used_count", 2 },
-        { "expert_feed_forward_length", (double)(long long)(dim / 64) * 32 },
-        { "expert_shared_feed_forward_length", (double)(long long)(dim / 64) * 32 },
-        { "attention.kv_lora_rank", 512 },
-        { "attention.key_length_mla", 192 },
-        { "rope.dimension_count", 64 },
-        { "attention.key_length_swa", 64 },
-        { "ssm.conv_kernel", 4 },
-        { "ssm.state_size", 128 },
-        { "ssm.inner_size", 2 * dim },
-        { "ssm.time_step_rank", (double)(long long)(2 * dim / 128) },
-        { "ssm.group_count", 1 },
-        { "shortconv.l_cache", 3 },
-        { "kda.head_dim", 128 },
+        { "block_count", 16, true },
+        { "embedding_length", 2048, true },
+        { "feed_forward_length", 4 * dim, false },
+        { "attention.head_count", part >= 1 ? part : 1, true },
+        { "attention.layer_norm_rms_epsilon", 1e-5, true },
+        { "attention.sliding_window", 512, true },
+        { "expert_count", 8, !experts },
+        { "expert_used_count", 2, !experts },
+        { "expert_feed_forward_length", part * 32, !experts },
+        { "expert_shared_feed_forward_length", part * 32, !experts },
+        { "attention.kv_lora_rank", 512, true },
+        { "attention.key_length_mla", 192, false },
+        { "attention.value_length_mla", 128, false },
+        { "rope.dimension_count", 64, true },
+        { "attention.key_length_swa", 64, true },
+        { "ssm.conv_kernel", 4, false },
+        { "ssm.state_size", 128, false },
+        { "ssm.inner_size", 2 * dim, false },
+        { "ssm.time_step_rank", part >= 1 ? part : 1, false },
+        { "ssm.group_count", 1, false },
+        { "shortconv.l_cache", 3, false },
+        { "kda.head_dim", 128, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        put(s, rows[i].key, strlen(rows[i].key), rows[i].value, true);
+        put(s, rows[i].key, strlen(rows[i].key), rows[i].value, rows[i].required);
 }
 
 static int run_random(const cli_args *args) {
@@ -108,7 +112,7 @@ static int run_random(const cli_args *args) {
     put_option(s, args, "experts-used", "expert_used_count");
     put(s, "vocab_size", strlen("vocab_size"), (double)o.n_vocab, false);
     put(s, "context_length", strlen("context_length"), 8192, false);
-    put_fallbacks(s, args);
+    put_fallbacks(s, args, arch);
     o.set = s->at;
     o.n_set = s->n;
     rc = nn_synth_gguf(&o, cli_arg(args, 0), &e) < 0 ? cli_fail(args, &e) : CLI_OK;
