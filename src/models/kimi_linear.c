@@ -88,9 +88,9 @@ static void bind_kda(nn_binder *b, layer *w, const hparams *h) {
     nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", d, inner, 0);
     nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", d, inner, 0);
     nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", inner, d, 0);
-    nn_bind_vec(b, &w->conv_q, "ssm_conv1d_q", "self_attn.q_conv1d", inner * h->taps, 0);
-    nn_bind_vec(b, &w->conv_k, "ssm_conv1d_k", "self_attn.k_conv1d", inner * h->taps, 0);
-    nn_bind_vec(b, &w->conv_v, "ssm_conv1d_v", "self_attn.v_conv1d", inner * h->taps, 0);
+    nn_bind_table(b, &w->conv_q, "ssm_conv1d_q", "self_attn.q_conv1d", inner, h->taps);
+    nn_bind_table(b, &w->conv_k, "ssm_conv1d_k", "self_attn.k_conv1d", inner, h->taps);
+    nn_bind_table(b, &w->conv_v, "ssm_conv1d_v", "self_attn.v_conv1d", inner, h->taps);
     nn_bind_linear(b, &w->f_a, "ssm_f_a", "self_attn.f_a_proj", d, dim, 0);
     nn_bind_linear(b, &w->f_b, "ssm_f_b", "self_attn.f_b_proj", dim, inner, 0);
     nn_bind_linear(b, &w->g_a, "ssm_g_a", "self_attn.g_a_proj", d, dim, 0);

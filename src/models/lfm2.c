@@ -99,7 +99,7 @@ static void bind_layer(nn_binder *b, void *out, const void *hp, int i) {
     } else {
         nn_bind_linear(b, &w->in, "shortconv.in_proj", "conv.in_proj", d, 3 * d, 0);
         nn_bind_linear(b, &w->out, "shortconv.out_proj", "conv.out_proj", d, d, 0);
-        nn_bind_vec(b, &w->conv, "shortconv.conv.weight", "conv.conv", d * h->taps, 0);
+        nn_bind_table(b, &w->conv, "shortconv.conv.weight", "conv.conv", d, h->taps);
         nn_bind_vec(b, &w->conv_bias, "shortconv.conv.bias", "conv.conv.bias", d, NN_OPTIONAL);
     }
     if (has_experts(h, i)) {

@@ -64,12 +64,12 @@ static void bind_layer(nn_binder *b, void *out, const void *hp, int i) {
     nn_bind_vec(b, &w->norm, "attn_norm", "norm", d, 0);
     nn_bind_linear(b, &w->in, "ssm_in", "mixer.in_proj", d, h->inner + channels + h->n_head, 0);
     nn_bind_linear(b, &w->out, "ssm_out", "mixer.out_proj", h->inner, d, 0);
-    nn_bind_vec(b, &w->conv, "ssm_conv1d", "mixer.conv1d", channels * h->taps, 0);
+    nn_bind_table(b, &w->conv, "ssm_conv1d", "mixer.conv1d", channels, h->taps);
     nn_bind_vec(b, &w->conv_bias, "ssm_conv1d.bias", "mixer.conv1d.bias", channels, NN_OPTIONAL);
     nn_bind_vec(b, &w->a, "ssm_a", "mixer.A_log", h->n_head, NN_NEG_EXP);
     nn_bind_vec(b, &w->d, "ssm_d", "mixer.D", h->n_head, 0);
     nn_bind_vec(b, &w->dt_bias, "ssm_dt.bias", "mixer.dt_bias", h->n_head, 0);
-    nn_bind_vec(b, &w->gate_norm, "ssm_norm", "mixer.norm", h->inner, 0);
+    nn_bind_table(b, &w->gate_norm, "ssm_norm", "mixer.norm", h->n_group, h->inner / h->n_group);
 }
 
 static nn_state state(const void *hp, int i) {

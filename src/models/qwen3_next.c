@@ -89,7 +89,7 @@ static void bind_delta(nn_binder *b, layer *w, const hparams *h) {
         nn_bind_linear(b, &w->beta, "ssm_beta", "linear_attn.in_proj_b", n, h->heads_v, 0);
         nn_bind_linear(b, &w->alpha, "ssm_alpha", "linear_attn.in_proj_a", n, h->heads_v, 0);
     }
-    nn_bind_vec(b, &w->conv, "ssm_conv1d", "linear_attn.conv1d", (int64_t)channels * h->taps, 0);
+    nn_bind_table(b, &w->conv, "ssm_conv1d", "linear_attn.conv1d", channels, h->taps);
     nn_bind_vec(b, &w->a, "ssm_a", "linear_attn.A_log", h->heads_v, NN_NEG_EXP);
     nn_bind_vec(b, &w->dt_bias, "ssm_dt.bias", "linear_attn.dt_bias", h->heads_v, 0);
     nn_bind_vec(b, &w->norm, "ssm_norm", "linear_attn.norm", h->dim_v, 0);

@@ -246,6 +246,12 @@ void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char 
     note_vec(b, gguf, *out, n);
 }
 
+void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols) {
+    nn_wanted *before = b->model->wanted;
+    nn_bind_vec(b, out, gguf, hf, rows * cols, 0);
+    if (b->model->wanted != before) b->model->wanted->fold = cols;
+}
+
 /* --- matrices --------------------------------------------------------------------------------------------------- */
 
 static bool check_shape(nn_binder *b, const char *name, const tensor_mat *m, int64_t cols, int64_t rows, int64_t stack,

@@ -76,7 +76,11 @@ static int64_t permuted(const nn_model *m, const nn_wanted *w, int64_t r) {
 static int add_vec(gguf_writer *w, const nn_model *m, const whole *all, arena *mem, err *e) {
     const nn_wanted *one = all->parts[0];
     int64_t          stack = one->n_stack ? one->n_stack : 1, dims[2] = { one->total, stack };
-    float           *data = arena_calloc(mem, (size_t)(one->total * stack), sizeof *data);
+    if (one->fold > 0 && !one->n_stack) {
+        dims[0] = one->fold;
+        dims[1] = one->total / one->fold;
+    }
+    float *data = arena_calloc(mem, (size_t)(one->total * stack), sizeof *data);
     if (!data) return err_set_nomem(e);
     for (int p = 0; p < all->n; p++) {
         const nn_wanted *x = all->parts[p];
@@ -85,8 +89,8 @@ static int add_vec(gguf_writer *w, const nn_model *m, const whole *all, arena *m
                 data[s * x->total + x->first + permuted(m, x, i) * x->step] = x->vec->data[s * x->cols + i];
         }
     }
-    return gguf_writer_add(w, one->name, TENSOR_F32, one->n_stack ? 2 : 1, dims, data, (size_t)(one->total * stack) * 4,
-                           e);
+    return gguf_writer_add(w, one->name, TENSOR_F32, one->n_stack || one->fold ? 2 : 1, dims, data,
+                           (size_t)(one->total * stack) * 4, e);
 }
 
 /* The bytes as they lie, when they lie as one block. */

@@ -27,6 +27,7 @@ typedef struct nn_wanted {
     int64_t           n_stack;     /* 0: a plain matrix or vec */
     int64_t           first, step; /* row r of the part is row first + r * step of the tensor */
     int64_t           total;       /* rows of the whole tensor */
+    int64_t           fold;        /* a vec that GGUF keeps as rows of this many; 0: one row */
     bool              rotary;      /* rows are heads that GGUF permutes */
     struct nn_wanted *next;        /* the one bound before */
 } nn_wanted;

@@ -153,6 +153,8 @@ enum {
 };
 
 void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t n, unsigned flags);
+/* Short rows kept as one vector: the kernel of a convolution, [channels][taps]. */
+void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols);
 void nn_bind_mat(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                  unsigned flags);
 /* A matrix and, where the file has one, its bias. */
