@@ -16,12 +16,11 @@ void dequant_iq2_xxs(const void *block, float *dst) {
     const block_iq2_xxs *b = block;
     float                d = tensor_f16_to_f32(b->d);
     for (int g = 0; g < 8; g++) {
-        const uint16_t *qs = b->qs + 4 * g;
-        uint32_t        signs = qs[2] | (uint32_t)qs[3] << 16;
-        float           scale = d * (0.5f + (float)(signs >> 28)) * 0.25f;
+        uint32_t signs = b->qs[4 * g + 2] | (uint32_t)b->qs[4 * g + 3] << 16;
+        float    scale = d * (0.5f + (float)(signs >> 28)) * 0.25f;
         for (int l = 0; l < 4; l++) {
             int8_t   grid[8];
-            unsigned index = qs[l / 2] >> (8 * (l % 2)) & 255u;
+            unsigned index = b->qs[4 * g + l / 2] >> (8 * (l % 2)) & 255u;
             tensor_iq2_row(grid, tensor_iq2_xxs_grid[index]);
             put_signed(dst + 32 * g + 8 * l, grid, 8, tensor_iq_signs(signs >> (7 * l) & 127), scale);
         }
