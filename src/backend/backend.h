@@ -13,6 +13,7 @@ extern const nn_backend backend_scalar; /* the reference: plain C, double accumu
  */
 void   backend_cpu_timed(nn_exec *x, bool on);
 double backend_cpu_kernel_seconds(const nn_exec *x, int *n_threads);
+double backend_cpu_kind_seconds(const nn_exec *x, nn_op_kind kind);
 
 /*
  * Runs one batch on both, op by op, giving the reference the fast backend's inputs so that differences do not add up.

@@ -53,7 +53,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->router, "ffn_gate_inp", "mlp.router", n, e, 0);
     nn_bind_experts(b, &w->gate, "ffn_gate_exps", "mlp.experts.gate_up_proj^#0%2|mlp.experts.gate_proj", e, n, ff, 0);
     nn_bind_experts(b, &w->up, "ffn_up_exps", "mlp.experts.gate_up_proj^#1%2|mlp.experts.up_proj", e, n, ff, 0);
-    nn_bind_experts(b, &w->down, "ffn_down_exps", "mlp.experts.down_proj^", e, ff, n, 0);
+    nn_bind_experts(b, &w->down, "ffn_down_exps", "mlp.experts.down_proj.weight|mlp.experts.down_proj^", e, ff, n, 0);
 }
 
 static nn_state state(const void *p, int i) {

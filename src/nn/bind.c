@@ -63,7 +63,14 @@ static bool find_exact(const nn_binder *b, const char *name, bind_found *out) {
     snprintf(full, sizeof full, "%s.weight", name);
     snprintf(out->module, sizeof out->module, "%s", name);
     out->ending = '=';
-    if ((out->tensor = model_file_tensor(b->file, name))) return true;
+    if ((out->tensor = model_file_tensor(b->file, name))) {
+        size_t len = strlen(name), suffix = strlen(".weight");
+        if (len > suffix && len < sizeof out->module && strcmp(name + len - suffix, ".weight") == 0) {
+            out->module[len - suffix] = '\0';
+            out->ending = 'w';
+        }
+        return true;
+    }
     out->ending = 'w';
     if ((out->tensor = model_file_tensor(b->file, full))) return true;
     if (b->gguf) return false;

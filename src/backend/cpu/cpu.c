@@ -92,6 +92,7 @@ static int64_t now_ns(void) {
 static void work(void *ctx, int worker, int n_workers) {
     cpu_exec *x = ctx;
     int64_t   spent = 0;
+    if (x->timed) x->times[worker] = (cpu_times){ 0 };
     (void)n_workers;
     for (int i = 0; i < x->n_items; i++) {
         const cpu_item *it = &x->items[i];
@@ -99,7 +100,10 @@ static void work(void *ctx, int worker, int n_workers) {
         if (it->barrier) pool_barrier(x->pool);
         int64_t begin = x->timed ? now_ns() : 0;
         cpu_run_item(x, it, worker);
-        if (x->timed) spent += now_ns() - begin;
+        if (!x->timed) continue;
+        int64_t took = now_ns() - begin;
+        spent += took;
+        x->times[worker].by_kind[x->base.model->tape->ops[it->op].kind] += took;
     }
     if (x->timed) x->times[worker].kernels = spent;
 }
@@ -119,6 +123,13 @@ double backend_cpu_kernel_seconds(const nn_exec *base, int *n_threads) {
     int64_t         sum = 0;
     for (int i = 0; i < x->n_threads; i++) sum += x->times[i].kernels;
     *n_threads = x->n_threads;
+    return (double)sum * 1e-9;
+}
+
+double backend_cpu_kind_seconds(const nn_exec *base, nn_op_kind kind) {
+    const cpu_exec *x = (const cpu_exec *)base;
+    int64_t         sum = 0;
+    for (int i = 0; i < x->n_threads; i++) sum += x->times[i].by_kind[kind];
     return (double)sum * 1e-9;
 }
 

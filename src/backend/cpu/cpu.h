@@ -51,6 +51,7 @@ typedef struct cpu_layer {
 /* Time of one worker, in nanoseconds; for benchmarks. */
 typedef struct cpu_times {
     _Alignas(64) int64_t kernels;
+    int64_t by_kind[NN_OP_KINDS]; /* steps that an op needs first count as the op */
 } cpu_times;
 
 typedef struct cpu_exec {
