@@ -86,16 +86,6 @@ static unsigned class_at(view text, size_t pos, unsigned *cp, unsigned *n) {
     return uc_class(uc_get(), *cp);
 }
 
-/* \w of Rust's regex, near enough: letters, marks, decimal digits and letter numbers, connector punctuation. */
-static bool is_word(unsigned f, unsigned cp) {
-    if (f & (UC_L | UC_M)) return true;
-    if (f & UC_N)
-        return cp < 0x80 ||
-               !((cp >= 0xB2 && cp <= 0xBE) || (cp >= 0x2070 && cp <= 0x215F) || (cp >= 0x2460 && cp <= 0x24B5));
-    return cp == '_' || cp == 0x203F || cp == 0x2040 || cp == 0x2054 || cp == 0x200C || cp == 0x200D ||
-           (cp >= 0x24B6 && cp <= 0x24E9);
-}
-
 static size_t strip_left(view text, size_t start, size_t floor) {
     unsigned cp;
     while (start > floor && class_before(text, start, &cp) & UC_WS) start = char_before(text, start);
@@ -123,9 +113,9 @@ static int split_leftmost(const added_set *s, view text, piece_list *out, int32_
         if (start < kept) continue; /* its beginning went with the white space of the one before */
         if (a->single_word) {
             unsigned f = class_before(text, start, &cp);
-            bool     joined = start > 0 && is_word(f, cp);
+            bool     joined = start > 0 && f & UC_WORD;
             f = class_at(text, end, &cp, &n);
-            if (joined || (n && is_word(f, cp))) continue;
+            if (joined || (n && f & UC_WORD)) continue;
         }
         if (a->lstrip) start = strip_left(text, start, kept);
         if (a->rstrip) end = strip_right(text, end, text.len);

@@ -241,6 +241,7 @@ typedef enum pre_kind {
     PRE_BYTE_LEVEL,
     PRE_PREFIX_SPACE,
     PRE_WHITESPACE_SPLIT,
+    PRE_WORDS, /* \\w+|[^\\w\\s]+, white space dropped */
     PRE_PUNCTUATION,
     PRE_DIGITS,
     PRE_METASPACE,

@@ -170,7 +170,6 @@ static int behavior(const json_value *v, split_behavior dflt, split_behavior *ou
                    json_is(x, JSON_K_STRING) ? json_string(x) : "(no string)");
 }
 
-#define WORDS_PATTERN "\\w+|[^\\w\\s]+"
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
 static int pre_byte_level(tok *t, const json_value *v, err *e) {
@@ -252,8 +251,7 @@ static int pre_tokenizer(tok *t, const json_value *v, int depth, err *e) {
     if (strcmp(type, "ByteLevel") == 0) return pre_byte_level(t, v, e);
     if (strcmp(type, "Split") == 0) return pre_split(t, v, e);
     if (strcmp(type, "Punctuation") == 0 || strcmp(type, "Digits") == 0) return pre_punctuation_like(t, type, v, e);
-    if (strcmp(type, "Whitespace") == 0)
-        return tok_pre_add_pattern(t, WORDS_PATTERN, strlen(WORDS_PATTERN), SPLIT_REMOVED, true, REGEX_RUST_WORD, e);
+    if (strcmp(type, "Whitespace") == 0) return tok_pre_add(t, PRE_WORDS, e) ? 0 : ERR_LIMIT;
     if (strcmp(type, "WhitespaceSplit") == 0 || strcmp(type, "BertPreTokenizer") == 0) {
         if (!(s = tok_pre_add(t, PRE_WHITESPACE_SPLIT, e))) return ERR_LIMIT;
         s->behavior = SPLIT_REMOVED;

@@ -203,6 +203,23 @@ static void split_fixed(const pre_step *s, const char *text, piece p, piece_list
     }
 }
 
+static void split_words(const char *text, piece p, piece_list *out) {
+    const uc_table *uc = uc_get();
+    size_t          i = p.start, end = (size_t)p.start + p.len, start = i;
+    unsigned        kind = UC_WS; /* of the run from start: UC_WS, UC_WORD, or 0 for the rest */
+    while (i < end) {
+        unsigned n, f = uc_class(uc, uc_decode((const uint8_t *)text + i, &n));
+        unsigned now = f & UC_WORD ? UC_WORD : f & UC_WS;
+        if (now != kind) {
+            if (kind != UC_WS && start < i) piece_push(out, start, i);
+            start = i;
+            kind = now;
+        }
+        i += n;
+    }
+    if (kind != UC_WS && start < end) piece_push(out, start, end);
+}
+
 static int apply(const pre_step *s, tok_ctx *c, view *text, bool first, err *e) {
     piece_list *in = &c->pieces, *out = &c->pieces2, *m = &c->matches;
     int         rc;
@@ -224,6 +241,10 @@ static int apply(const pre_step *s, tok_ctx *c, view *text, bool first, err *e) 
         piece p = in->data[i];
         if (s->kind == PRE_SPLITTER) {
             split_run(&s->fast, text->data, p.start, (size_t)p.start + p.len, out);
+            continue;
+        }
+        if (s->kind == PRE_WORDS) {
+            split_words(text->data, p, out);
             continue;
         }
         if (s->kind == PRE_FIXED) {

@@ -39,9 +39,16 @@ static bool is_han(unsigned c) {
     return false;
 }
 
+/* Symbols with the Alphabetic property (circled and squared Latin letters), and the joiners. */
+static bool is_word_symbol(unsigned c) {
+    return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+           (c >= 0x1F170 && c <= 0x1F189) || c == 0x200C || c == 0x200D;
+}
+
 static unsigned class_of(unsigned c) {
-    unsigned f = 0;
-    switch (utf8proc_category((utf8proc_int32_t)c)) {
+    unsigned            f = 0;
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    switch (category) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LT: f = UC_L | UC_UPPER; break;
     case UTF8PROC_CATEGORY_LL: f = UC_L | UC_LOWER; break;
@@ -70,6 +77,9 @@ static unsigned class_of(unsigned c) {
     case UTF8PROC_CATEGORY_CN: f = UC_OTHER | UC_UNASSIGNED; break;
     default: f = UC_OTHER; break;
     }
+    if (f & (UC_L | UC_M) || category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+        category == UTF8PROC_CATEGORY_PC || is_word_symbol(c))
+        f |= UC_WORD;
     if (is_white(c)) f |= UC_WS;
     if (is_cjk(c)) f |= UC_CJK;
     if (c >= 0x2E80 && is_han(c)) f |= UC_HAN;

@@ -23,6 +23,7 @@ enum {
     UC_MN = 512,
     UC_OTHER = 1024,      /* C: Cc Cf Cn Co Cs */
     UC_UNASSIGNED = 8192, /* Cn */
+    UC_WORD = 16384,      /* \w of Rust's regex: Alphabetic, marks, decimal digits, connectors, joiners */
     UC_HAN = 4096,        /* the script */
     UC_CJK = 2048,        /* BERT's "Chinese characters" */
 };

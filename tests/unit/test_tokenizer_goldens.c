@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static char *directory(void) {
     const char *env = getenv("HEARTH_TOKENIZER_GOLDENS");
@@ -192,7 +193,61 @@ static void test_goldens(void **state) {
     assert_int_equal(bad, 0);
 }
 
+static double seconds(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* A megabyte of one character or of one unbroken word takes time in proportion, with every tokenizer here. */
+static void test_long_texts(void **state) {
+    enum { BYTES = 1 << 20 };
+    char           *dir = directory(), *text = malloc(BYTES);
+    struct dirent **list = NULL;
+    double          worst = 0;
+    uint64_t        seed = 1;
+    (void)state;
+    int n = scandir(dir, &list, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        size_t len = strlen(list[i]->d_name);
+        bool   spm;
+        if (len > 6 && strcmp(list[i]->d_name + len - 6, ".jsonl") == 0) {
+            list[i]->d_name[len - 6] = '\0';
+            tok *t = open_tokenizer(dir, list[i]->d_name, &spm);
+            for (const char *c = "a 1.\n"; t; c++) {
+                tok_ids ids = { 0 };
+                err     e = { 0 };
+                if (*c)
+                    memset(text, *c, BYTES);
+                else
+                    for (size_t k = 0; k < BYTES; k++) text[k] = (char)('a' + test_random(&seed) % 26);
+                if (*c == ' ') text[BYTES - 1] = 'x';
+                double start = seconds();
+                if (tok_encode(t, text, BYTES, 0, &ids, &e) < 0) fail_msg("%s: %s", list[i]->d_name, e.msg);
+                double took = seconds() - start;
+                if (took > worst) {
+                    worst = took;
+                    printf("%s: 1 MB of %s: %.2f s\n", list[i]->d_name,
+                           *c == 'a'   ? "a"
+                           : *c == ' ' ? "spaces"
+                           : *c        ? "one character"
+                                       : "letters",
+                           took);
+                }
+                assert_true(took < 10); /* loaded machines and sanitizers; quadratic would take hours */
+                tok_ids_deinit(&ids);
+                if (!*c) break;
+            }
+            tok_free(t);
+        }
+        free(list[i]);
+    }
+    free(list);
+    free(text);
+    free(dir);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_goldens) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_goldens), cmocka_unit_test(test_long_texts) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,62 @@ static void test_random_text(void **state) {
     free(c);
 }
 
+/* \w+|[^\w\s]+ by table against the pattern. */
+static void test_words(void **state) {
+    static const char pattern[] = "\\w+|[^\\w\\s]+";
+    tok              *t = tok_new();
+    tok_ctx          *c = calloc(1, sizeof *c);
+    regex            *re, *word;
+    err               e = { 0 };
+    str               text, one;
+    uint64_t          seed = 8;
+    size_t            n = 0, out = 0;
+    (void)state;
+    assert_true(uc_init());
+    assert_int_equal(regex_open(&re, pattern, strlen(pattern), REGEX_RUST_WORD, &e), 0);
+    assert_int_equal(regex_open(&word, "\\w", 2, REGEX_RUST_WORD, &e), 0);
+    assert_non_null(tok_pre_add(t, PRE_WORDS, &e));
+    str_init(&text);
+    str_init(&one);
+    unsigned *list = malloc(0x32000 * sizeof *list);
+    for (unsigned cp = 1; cp < 0x32000; cp++) {
+        size_t a, b;
+        if (cp >= 0xD800 && cp < 0xE000) continue;
+        str_clear(&one);
+        str_put_utf8(&one, cp);
+        bool is = regex_next(word, c, one.data, one.len, 0, &a, &b, &e) == 1,
+             ours = (uc_class(uc_get(), cp) & UC_WORD) != 0;
+        if (is == ours && cp != 0x180E)
+            list[n++] = cp;
+        else
+            out++;
+    }
+    printf("%zu characters agree on \\w, %zu do not\n", n, out);
+    assert_true(out < 6000);
+    for (size_t round = 0; round < 2000; round++) {
+        random_text(&text, &seed, list, n, 1 + round % 200);
+        view v = { text.data, text.len };
+        assert_int_equal(pretokenize(t, c, &v, true, &e), 0);
+        size_t from = 0, start, end, k = 0;
+        while (from < text.len && regex_next(re, c, text.data, text.len, from, &start, &end, &e) == 1) {
+            assert_true(k < c->pieces.count);
+            assert_int_equal(c->pieces.data[k].start, start);
+            assert_int_equal(c->pieces.data[k].len, end - start);
+            k++;
+            from = end;
+        }
+        assert_int_equal(k, c->pieces.count);
+    }
+    str_deinit(&text);
+    str_deinit(&one);
+    free(list);
+    regex_free(re);
+    regex_free(word);
+    c->next = t->free_ctx;
+    t->free_ctx = c;
+    tok_free(t);
+}
+
 /* \s+$ where $ ends every line. */
 static void test_line_ends(void **state) {
     static const char *const texts[] = { "a  \n b \n\n", "  \n", "\n", " a", "a \n", "a\n \n b  ", " \r\n x", "a  " };
@@ -222,7 +278,8 @@ static void test_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_random_text), cmocka_unit_test(test_line_ends),
-                                        cmocka_unit_test(test_digits_from_the_right), cmocka_unit_test(test_names) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_random_text), cmocka_unit_test(test_words),
+                                        cmocka_unit_test(test_line_ends), cmocka_unit_test(test_digits_from_the_right),
+                                        cmocka_unit_test(test_names) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
