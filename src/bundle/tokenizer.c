@@ -73,6 +73,7 @@ static int open_gguf(tok **out, const model_file *m, const tok_options *o, err *
     if (!meta_string(model_file_meta(m, "tokenizer.ggml.model"), &s.model))
         return err_set(e, ERR_NOTFOUND, "the file has no tokenizer (tokenizer.ggml.model is absent)");
     (void)meta_string(model_file_meta(m, "tokenizer.ggml.pre"), &s.pre);
+    (void)meta_string(model_file_meta(m, "general.name"), &s.name);
     if ((rc = meta_strings(m, "tokenizer.ggml.tokens", &s.tokens, &s.n_tokens, e)) < 0) return rc;
     if ((rc = meta_strings(m, "tokenizer.ggml.merges", &s.merges, &s.n_merges, e)) < 0) return rc;
     if (map && map->type == META_ARRAY && (map->elem_type == META_U8 || map->elem_type == META_I8))

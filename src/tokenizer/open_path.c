@@ -224,13 +224,16 @@ static int open_file(tok **out, const char *path, const char *dir, const tok_opt
         rc = open_bpe_pair(out, path, dir, &f, pre, s, e);
     } else if (looks_like_json(&f)) {
         *from_json = true;
-        rc = tok_open_json(out, (const char *)f.data, f.bytes, e);
+        rc = pre ? err_set(e, ERR_ARG, "--pre does not apply: tokenizer.json brings its own pre-tokenizer")
+                 : tok_open_json(out, (const char *)f.data, f.bytes, e);
     } else if (looks_like_tiktoken(&f)) {
         if (!pre) pre = tiktoken_pre(path, s);
         rc = pre ? tok_open_tiktoken(out, (const char *)f.data, f.bytes, pre, e)
                  : err_set(e, ERR_ARG,
                            "the file's name does not tell its pattern; --pre NAME does (for example gpt-4o, llama-bpe, "
                            "qwen2)");
+    } else if (pre) {
+        rc = err_set(e, ERR_ARG, "--pre does not apply to this kind of tokenizer");
     } else if (len > 4 && strcmp(name + len - 4, ".txt") == 0) {
         rc = tok_open_bert_vocab(out, (const char *)f.data, f.bytes,
                                  json_bool(json_get(s->config, "do_lower_case"), true), e);

@@ -307,7 +307,19 @@ static int setup_ends(tok *t, const tok_vocab_source *s, err *e) {
     return 0;
 }
 
-static int collect_added(tok *t, err *e) {
+/* White space around special tokens that models swallow and a GGUF cannot say. */
+static void set_strips(added_token *a, view pre, view name) {
+    bool phi3 = name.len && (memmem(name.data, name.len, "phi-3", 5) || memmem(name.data, name.len, "Phi-3", 5) ||
+                             memmem(name.data, name.len, "phi3", 4) || memmem(name.data, name.len, "Phi3", 4));
+    bool jina = view_eq_c(pre, "jina-v2-de") || view_eq_c(pre, "jina-v2-es") || view_eq_c(pre, "jina-v2-code");
+    if (jina) a->lstrip = view_eq_c(a->content, "<mask>");
+    if (view_eq_c(pre, "modern-bert")) a->lstrip = view_eq_c(a->content, "[MASK]");
+    if (phi3)
+        a->rstrip =
+            !view_eq_c(a->content, "<unk>") && !view_eq_c(a->content, "<s>") && !view_eq_c(a->content, "<|endoftext|>");
+}
+
+static int collect_added(tok *t, const tok_vocab_source *s, err *e) {
     size_t n = 0;
     for (uint32_t id = 0; id < t->v.n; id++) {
         tok_class k = vocab_class(&t->v, id);
@@ -321,6 +333,7 @@ static int collect_added(tok *t, err *e) {
         if ((k != TOK_CONTROL && k != TOK_USER && k != TOK_UNKNOWN) || text.len == 0 || text.len > TOK_MAX_ADDED_BYTES)
             continue;
         t->added[t->n_added++] = (added_token){ .id = (int32_t)id, .content = text, .special = k != TOK_USER };
+        set_strips(&t->added[t->n_added - 1], s->pre, s->name);
     }
     return 0;
 }
@@ -376,6 +389,10 @@ static int build(tok *t, const tok_vocab_source *s, const tok_options *o, err *e
                            "example llama-bpe, qwen2, gpt-2)",
                            (int)(pre.len < 60 ? pre.len : 60), pre.data);
         rc = setup_bpe(t, s, p, e);
+    } else if (o && o->pre) {
+        return err_set(e, ERR_ARG,
+                       "--pre applies to byte-level BPE; this vocabulary ('%.*s') has no pre-tokenizer to name",
+                       (int)(s->model.len < 60 ? s->model.len : 60), s->model.data);
     } else if (view_eq_c(s->model, "llama")) {
         rc = setup_spm(t, s, e);
     } else if (view_eq_c(s->model, "t5")) {
@@ -386,7 +403,7 @@ static int build(tok *t, const tok_vocab_source *s, const tok_options *o, err *e
         return err_set(e, ERR_UNSUPPORTED, "the tokenizer model '%.*s' is not supported",
                        (int)(s->model.len < 60 ? s->model.len : 60), s->model.data);
     }
-    if (rc < 0 || (rc = setup_special(t, s, p, e)) < 0 || (rc = collect_added(t, e)) < 0) return rc;
+    if (rc < 0 || (rc = setup_special(t, s, p, e)) < 0 || (rc = collect_added(t, s, e)) < 0) return rc;
     return tok_finish(t, e);
 }
 

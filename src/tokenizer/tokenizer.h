@@ -56,6 +56,7 @@ typedef struct tok_options {
 typedef struct tok_vocab_source {
     view         model; /* tokenizer.ggml.model: "gpt2", "llama", "bert", "t5", ... */
     view         pre;   /* tokenizer.ggml.pre; empty when absent */
+    view         name;  /* general.name; some models are known by it only */
     const view  *tokens;
     size_t       n_tokens;
     const float *scores; /* n_tokens, or NULL */

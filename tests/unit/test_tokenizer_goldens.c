@@ -195,7 +195,7 @@ static void test_goldens(void **state) {
 
 static double seconds(void) {
     struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts); /* not the wall: others may hold the machine */
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
