@@ -8,7 +8,7 @@
  * of the matrix-matrix path and the fused matrix-vector kernel come from the same lines. A format NAME brings
  *
  *     NAME_bytes                                                       bytes of a unit of one row
- *     NAME_scales(const format_at *at, __m512 *scale, __m512 *min)     per group of the unit
+ *     NAME_scales(format_at *at, __m512 *scale, __m512 *min)     per group of the unit
  *     NAME_part(const format_at *at, int part, void *sink, emit_fn *emit)
  *
  * and MATMUL_FORMAT(NAME, unit, part, group, zero, min) makes matmul_unpack8_NAME_avx512 and matmul_gemv8_NAME_avx512
@@ -26,6 +26,7 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16") /* arrays of registers stay in registers only if every index is constant */
 
 /* Where a unit lies: row r at data + r * stride. Types with scale arrays find theirs through src, row0 and k. */
 typedef struct format_at {
@@ -33,6 +34,10 @@ typedef struct format_at {
     size_t            stride;
     const matmul_src *src;
     int64_t           row0, k;
+
+    /* Scales and biases of groups [table_from, table_from + 8), for types that keep them in arrays. */
+    int64_t table_from;
+    __m512  table[2][8];
 } format_at;
 
 typedef void emit_fn(void *sink, int quad, __m512i v);
@@ -51,10 +56,11 @@ INLINE uint16_t load_u16(const void *p) {
 
 /* Row r0, r0+4, r0+8, r0+12: 16 bytes each, one per 128-bit lane. */
 INLINE __m512i rows_of_four(const uint8_t *p, size_t stride) {
-    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
-    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128((const void *)(p + 4 * stride)));
-    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128((const void *)(p + 8 * stride)));
-    return _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128((const void *)(p + 12 * stride)));
+    __m256i lo = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)p)),
+                                         _mm_loadu_si128((const void *)(p + 4 * stride)), 1);
+    __m256i hi = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)(p + 8 * stride))),
+                                         _mm_loadu_si128((const void *)(p + 12 * stride)), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
 }
 
 /* 16 bytes of 16 rows, transposed: out[j] holds dword j of every row, row r in lane r. */
@@ -69,6 +75,43 @@ INLINE void transpose16(const uint8_t *p, size_t stride, __m512i out[4]) {
     out[3] = _mm512_unpackhi_epi64(ab1, cd1);
 }
 
+/* r[i] = row i; afterwards r[j] = dword j of every row. */
+INLINE void transpose64(__m512i r[16]) {
+    __m512i t[16];
+    UNROLL
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 16; i += 4) { /* r[i + j]: dwords j, 4+j, 8+j, 12+j of rows i..i+3, one per 128-bit lane */
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);          /* lanes 0, 2 of rows 0..7 */
+        t[4 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88); /* and of rows 8..15 */
+        t[8 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
+        t[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
+    }
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+        r[j] = _mm512_shuffle_i32x4(t[j], t[4 + j], 0x88);
+        r[4 + j] = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0x88);
+        r[8 + j] = _mm512_shuffle_i32x4(t[j], t[4 + j], 0xdd);
+        r[12 + j] = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0xdd);
+    }
+}
+
+INLINE void load64(const uint8_t *p, size_t stride, __m512i r[16]) {
+    UNROLL
+    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(p + (size_t)i * stride);
+    transpose64(r);
+}
+
 /* One u16 of 16 rows. */
 INLINE __m256i column16(const uint8_t *p, size_t s) {
     __m128i a = _mm_cvtsi32_si128(load_u16(p)), b = _mm_cvtsi32_si128(load_u16(p + 8 * s));
@@ -80,9 +123,10 @@ INLINE __m256i column16(const uint8_t *p, size_t s) {
     PUT(3)
     PUT(4)
     PUT(5)
-    PUT(6) PUT(7)
+    PUT(6)
+    PUT(7)
 #undef PUT
-        return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
 
 INLINE __m512 column_f16(const uint8_t *p, size_t stride) { return _mm512_cvtph_ps(column16(p, stride)); }
@@ -126,7 +170,9 @@ INLINE void emit_panel(void *sink, int quad, __m512i v) { _mm512_store_si512((ui
 INLINE void nibble_values(const uint8_t *p, size_t stride, __m512i table, void *sink, emit_fn *emit) {
     __m512i v[4];
     transpose16(p, stride, v);
+    UNROLL
     for (int j = 0; j < 4; j++) emit(sink, j, _mm512_shuffle_epi8(table, low_nibbles(v[j])));
+    UNROLL
     for (int j = 0; j < 4; j++) emit(sink, 4 + j, _mm512_shuffle_epi8(table, high_nibbles(v[j])));
 }
 
@@ -176,11 +222,16 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
 
-#define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                              \
+#define MATMUL_UNPACK(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                              \
     void matmul_unpack8_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,   \
                                         matmul_panel8 *p) {                                                            \
         format_at      at = { s->data + (size_t)row0 * s->w->row_bytes + (size_t)(k0 / (UNIT)) * NAME##_bytes,         \
-                              s->w->row_bytes, s, row0, k0 };                                                          \
+                              s->w->row_bytes,                                                                         \
+                              s,                                                                                       \
+                              row0,                                                                                    \
+                              k0,                                                                                      \
+                              -8,                                                                                      \
+                              { { { 0 } } } };                                                                         \
         const uint8_t *next = at.data + ahead;                                                                         \
         int            fetched = 0;                                                                                    \
         (void)n;                                                                                                       \
@@ -189,32 +240,32 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
             for (int until = (k + (UNIT)) * 16 / kn; fetched < until; fetched++)                                       \
                 fetch(next + (size_t)fetched * at.stride, (size_t)(kn / (UNIT)) * NAME##_bytes);                       \
             NAME##_scales(&at, scale, min);                                                                            \
-            for (int g = 0; g < (UNIT) / (GROUP); g++) {                                                               \
+            UNROLL for (int g = 0; g < (UNIT) / (GROUP); g++) {                                                        \
                 _mm512_store_ps(p->scale + (k / (GROUP) + g) * MATMUL_PANEL, scale[g]);                                \
                 if (MIN) _mm512_store_ps(p->min + (k / (GROUP) + g) * MATMUL_PANEL, min[g]);                           \
             }                                                                                                          \
-            _Pragma("GCC unroll 8") for (int part = 0; part < (UNIT) / (PART); part++)                                 \
+            UNROLL for (int part = 0; part < (UNIT) / (PART); part++)                                                  \
                 NAME##_part(&at, part, p->q + (k + part * (PART)) * MATMUL_PANEL, emit_panel);                         \
         }                                                                                                              \
-    }                                                                                                                  \
-                                                                                                                       \
+    }
+
+#define MATMUL_GEMV(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                                \
     void matmul_gemv8_##NAME##_avx512(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                  \
-        format_at      at = { s->data + (size_t)row0 * s->w->row_bytes, s->w->row_bytes, s, row0, 0 };                 \
+        format_at at = { s->data + (size_t)row0 * s->w->row_bytes, s->w->row_bytes, s, row0, 0, -8, { { { 0 } } } };   \
         const uint8_t *ahead = at.data + 16 * at.stride;                                                               \
         __m512         acc = _mm512_setzero_ps();                                                                      \
         for (; at.k < s->w->cols; at.k += (UNIT), at.data += NAME##_bytes) {                                           \
             __m512 scale[(UNIT) / (GROUP)], min[(UNIT) / (GROUP)];                                                     \
             NAME##_scales(&at, scale, min);                                                                            \
-            _Pragma("GCC unroll 8") for (int part = 0; part < (UNIT) / (PART); part++, x += (PART) / 32) {             \
+            UNROLL for (int part = 0; part < (UNIT) / (PART); part++, x += (PART) / 32) {                              \
                 dots d;                                                                                                \
                 fetch(ahead, 16 * NAME##_bytes / ((UNIT) / (PART)));                                                   \
                 ahead += 16 * NAME##_bytes / ((UNIT) / (PART));                                                        \
                 d.x = x;                                                                                               \
-                for (int g = 0; g < (PART) / (GROUP); g++)                                                             \
-                    d.acc[g] = (MIN) ? _mm512_setzero_si512()                                                          \
-                                     : zero_start(x + g * (GROUP) / 32, zero_pair(ZERO, GROUP, g % 2));                \
+                UNROLL for (int g = 0; g < (PART) / (GROUP); g++) d.acc[g] =                                           \
+                    (MIN) ? _mm512_setzero_si512() : zero_start(x + g * (GROUP) / 32, zero_pair(ZERO, GROUP, g % 2));  \
                 NAME##_part(&at, part, &d, (GROUP) == 32 ? emit_dots32 : emit_dots16);                                 \
-                for (int g = 0; g < (PART) / (GROUP); g++) {                                                           \
+                UNROLL for (int g = 0; g < (PART) / (GROUP); g++) {                                                    \
                     const act8 *b = x + g * (GROUP) / 32;                                                              \
                     int         at_group = part * ((PART) / (GROUP)) + g;                                              \
                     acc = group_add(acc, d.acc[g], scale[at_group], b);                                                \
@@ -224,6 +275,9 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
         }                                                                                                              \
         _mm512_storeu_ps(out, acc);                                                                                    \
     }
+
+#define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                              \
+    MATMUL_UNPACK(NAME, UNIT, PART, GROUP, ZERO, MIN) MATMUL_GEMV(NAME, UNIT, PART, GROUP, ZERO, MIN)
 
 /* Formats with their own unpacking and matrix-vector kernel: X(tensor type, NAME). */
 #define MATMUL_AVX512_FORMATS(X)                                                                                       \

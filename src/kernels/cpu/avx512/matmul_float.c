@@ -10,48 +10,16 @@
 
 typedef void emitf_fn(void *sink, int k, __m512 v);
 
-/* r[i] = row i; afterwards r[j] = dword j of every row. */
-INLINE void transpose64(__m512i r[16]) {
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) { /* r[i + j]: dwords j, 4+j, 8+j, 12+j of rows i..i+3, one per 128-bit lane */
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int j = 0; j < 4; j++) {
-        t[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);          /* lanes 0, 2 of rows 0..7 */
-        t[4 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88); /* and of rows 8..15 */
-        t[8 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
-        t[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
-    }
-    for (int j = 0; j < 4; j++) {
-        r[j] = _mm512_shuffle_i32x4(t[j], t[4 + j], 0x88);
-        r[4 + j] = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0x88);
-        r[8 + j] = _mm512_shuffle_i32x4(t[j], t[4 + j], 0xdd);
-        r[12 + j] = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0xdd);
-    }
-}
-
-INLINE void load_rows(const uint8_t *p, size_t stride, __m512i r[16]) {
-    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(p + (size_t)i * stride);
-    transpose64(r);
-}
-
 /* One unit: 64 bytes of each row. */
 INLINE void f32_unit(const uint8_t *p, size_t stride, void *sink, emitf_fn *emit) {
     __m512i r[16];
-    load_rows(p, stride, r);
+    load64(p, stride, r);
     for (int j = 0; j < 16; j++) emit(sink, j, _mm512_castsi512_ps(r[j]));
 }
 
 INLINE void bf16_unit(const uint8_t *p, size_t stride, void *sink, emitf_fn *emit) {
     __m512i r[16];
-    load_rows(p, stride, r);
+    load64(p, stride, r);
     for (int j = 0; j < 16; j++) {
         emit(sink, 2 * j, _mm512_castsi512_ps(_mm512_slli_epi32(r[j], 16)));
         emit(sink, 2 * j + 1, _mm512_castsi512_ps(_mm512_and_si512(r[j], _mm512_set1_epi32((int)0xffff0000))));
@@ -65,7 +33,7 @@ INLINE void f16_unit(const uint8_t *p, size_t stride, void *sink, emitf_fn *emit
                                                             0x300030, 0x340034, 0x380038, 0x3c003c));
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(0x00010001));
     __m512i       r[16];
-    load_rows(p, stride, r);
+    load64(p, stride, r);
     for (int j = 0; j < 16; j += 2) {
         __m512i a = _mm512_permutex2var_epi16(r[j], even, r[j + 1]), b = _mm512_permutex2var_epi16(r[j], odd, r[j + 1]);
         emit(sink, 2 * j, _mm512_cvtph_ps(_mm512_castsi512_si256(a)));
