@@ -11,8 +11,8 @@
  *     NAME_scales(format_at *at, __m512 *scale, __m512 *min)     per group of the unit
  *     NAME_part(const format_at *at, int part, void *sink, emit_fn *emit)
  *
- * and MATMUL_FORMAT(NAME, unit, part, group, zero, min) makes matmul_unpack8_NAME_avx512 and matmul_gemv8_NAME_avx512
- * of them. Everything is inlined; the function pointers are constants.
+ * and MATMUL_FORMAT(NAME, unit, part, group, zero, min, largest) makes matmul_unpack8_NAME_avx512 and
+ * matmul_gemv8_NAME_avx512 of them. Everything is inlined; the function pointers are constants.
  *
  * The matrix-vector kernel asks for the next panel while it works on this one: the 16 rows of a panel are one stretch
  * of memory, so it is fetched in address order, each line once, a panel ahead.
@@ -41,6 +41,29 @@ typedef struct format_at {
 } format_at;
 
 typedef void emit_fn(void *sink, int quad, __m512i v);
+
+/* The vector words of impl/matmul_formats.h. */
+typedef __m512i vi;
+typedef __m512  vf;
+#define v_and _mm512_and_si512
+#define v_or _mm512_or_si512
+#define v_xor _mm512_xor_si512
+#define v_srl16 _mm512_srli_epi16
+#define v_sll16 _mm512_slli_epi16
+#define v_srl32 _mm512_srli_epi32
+#define v_sll32 _mm512_slli_epi32
+#define v_sra32 _mm512_srai_epi32
+#define v_sub32 _mm512_sub_epi32
+#define v_set8(x) _mm512_set1_epi8((char)(x))
+#define v_set32 _mm512_set1_epi32
+#define v_lookup _mm512_shuffle_epi8
+#define v_table _mm512_broadcast_i32x4
+#define v_float _mm512_cvtepi32_ps
+#define v_as_float _mm512_castsi512_ps
+#define v_mul _mm512_mul_ps
+#define v_negate(x) _mm512_sub_ps(_mm512_setzero_ps(), x)
+#define v_select(mask, a, b) _mm512_ternarylogic_epi32(mask, a, b, 0xca)
+#define v_if_equal(a, b, yes, no) _mm512_mask_mov_epi32(no, _mm512_cmpeq_epi32_mask(a, b), yes)
 
 INLINE uint32_t load_u32(const void *p) {
     uint32_t v;
@@ -135,46 +158,14 @@ INLINE __m512 column_f16(const uint8_t *p, size_t stride) { return _mm512_cvtph_
 INLINE __m512 low_f16(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 INLINE __m512 high_f16(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(v, 16))); }
 
-INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
-INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
-
 /* One byte of 16 rows. */
-INLINE __m128i column8(const uint8_t *p, size_t s) {
+INLINE __m512i column_u8(const uint8_t *p, size_t s) {
     uint8_t b[16];
     for (int r = 0; r < 16; r++) b[r] = p[(size_t)r * s];
-    return _mm_loadu_si128((const void *)b);
-}
-
-/* Half of an E8M0 scale, for fp4 values held times two: 2^(e - 128); 255 is NaN. */
-INLINE __m512 e8m0_half(__m512i e) {
-    __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    bits = _mm512_mask_mov_epi32(bits, _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)),
-                                 _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e));
-    bits =
-        _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)), _mm512_set1_epi32(0x7fc00000));
-    return _mm512_castsi512_ps(bits);
-}
-
-/* Values of 4-bit codes above their zero points: 128 and 12. */
-INLINE __m512i iq4_table(void) {
-    return _mm512_broadcast_i32x4(_mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153,
-                                                (char)166, (char)181, (char)197, (char)217, (char)241));
-}
-INLINE __m512i fp4_table(void) {
-    return _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)b));
 }
 
 INLINE void emit_panel(void *sink, int quad, __m512i v) { _mm512_store_si512((uint8_t *)sink + quad * 64, v); }
-
-/* 16 bytes of nibbles j | j + 16 of 16 rows, looked up in a table. */
-INLINE void nibble_values(const uint8_t *p, size_t stride, __m512i table, void *sink, emit_fn *emit) {
-    __m512i v[4];
-    transpose16(p, stride, v);
-    UNROLL
-    for (int j = 0; j < 4; j++) emit(sink, j, _mm512_shuffle_epi8(table, low_nibbles(v[j])));
-    UNROLL
-    for (int j = 0; j < 4; j++) emit(sink, 4 + j, _mm512_shuffle_epi8(table, high_nibbles(v[j])));
-}
 
 /* Sums of a part with one activation row: up to 8 groups of 32 or 16. */
 typedef struct dots {
@@ -276,8 +267,11 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
         _mm512_storeu_ps(out, acc);                                                                                    \
     }
 
-#define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                              \
-    MATMUL_UNPACK(NAME, UNIT, PART, GROUP, ZERO, MIN) MATMUL_GEMV(NAME, UNIT, PART, GROUP, ZERO, MIN)
+#define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                     \
+    MATMUL_UNPACK(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                                  \
+    MATMUL_GEMV(NAME, UNIT, PART, GROUP, ZERO, MIN)
+
+#include "kernels/cpu/impl/matmul_formats.h"
 
 /* Formats with their own unpacking and matrix-vector kernel: X(tensor type, NAME). */
 #define MATMUL_AVX512_FORMATS(X)                                                                                       \

@@ -56,7 +56,7 @@ INLINE void e8m0_scales(const format_at *at, __m512 *scale, int n) {
     const tensor_mat *w = at->src->w;
     const uint8_t    *p = at->src->scales + (size_t)at->row0 * w->scale_row_bytes + at->k / 32;
     UNROLL
-    for (int i = 0; i < n; i++) scale[i] = e8m0_half(_mm512_cvtepu8_epi32(column8(p + i, w->scale_row_bytes)));
+    for (int i = 0; i < n; i++) scale[i] = e8m0_half(column_u8(p + i, w->scale_row_bytes));
 }
 
 /* Eight inputs per lane to two quads: bytes b0 b1 b2 b3 become b0 b0 b1 b1 and b2 b2 b3 b3, low and high nibbles in

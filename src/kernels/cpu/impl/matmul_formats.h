@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weight formats of the x86 matmul kernels, written once for both vector lengths: the lanes are V_LANES weight rows.
+ *
+ * The including file brings the vector words (vi, vf, v_and ...), transpose16 and the column readers
+ * (avx512/matmul_avx512.h, avx2/matmul_avx2.h). Each format here has NAME_bytes, NAME_scales and NAME_part (see there).
+ * Block layouts: tensor/blocks.h. Headers of 256-wide blocks are transposed like the values, so that the scales of all
+ * rows are decoded together.
+ */
+#ifndef KERNELS_CPU_IMPL_MATMUL_FORMATS_H
+#define KERNELS_CPU_IMPL_MATMUL_FORMATS_H
+
+/* Half of an E8M0 scale, for fp4 values held times two: 2^(e - 128); 255 is NaN. */
+INLINE vf e8m0_half(vi e) {
+    vi bits = v_sll32(v_sub32(e, v_set32(1)), 23);
+    bits = v_if_equal(e, v_set32(0), v_set32(0x200000), bits);
+    bits = v_if_equal(e, v_set32(1), v_set32(0x400000), bits);
+    return v_as_float(v_if_equal(e, v_set32(255), v_set32(0x7fc00000), bits));
+}
+
+/* Values of 4-bit codes above their zero points: 128 and 12. */
+INLINE vi iq4_table(void) {
+    return v_table(_mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166, (char)181,
+                                 (char)197, (char)217, (char)241));
+}
+INLINE vi fp4_table(void) { return v_table(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0)); }
+
+INLINE vi low_nibbles(vi v) { return v_and(v, v_set8(15)); }
+INLINE vi high_nibbles(vi v) { return v_and(v_srl16(v, 4), v_set8(15)); }
+
+/* 16 bytes of nibbles j | j + 16, looked up in a table. */
+INLINE void nibble_values(const uint8_t *p, size_t stride, vi table, void *sink, emit_fn *emit) {
+    vi v[4];
+    transpose16(p, stride, v);
+    UNROLL
+    for (int j = 0; j < 4; j++) emit(sink, j, v_lookup(table, low_nibbles(v[j])));
+    UNROLL
+    for (int j = 0; j < 4; j++) emit(sink, 4 + j, v_lookup(table, high_nibbles(v[j])));
+}
+
+#define q4_0_bytes 18
+INLINE void q4_0_scales(format_at *at, vf *scale, vf *min) {
+    (void)min;
+    scale[0] = column_f16(at->data, at->stride);
+}
+INLINE void q4_0_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    vi v[4];
+    (void)part;
+    transpose16(at->data + 2, at->stride, v);
+    UNROLL
+    for (int j = 0; j < 4; j++) emit(sink, j, low_nibbles(v[j]));
+    UNROLL
+    for (int j = 0; j < 4; j++) emit(sink, 4 + j, high_nibbles(v[j]));
+}
+
+#define q8_0_bytes 34
+INLINE void q8_0_scales(format_at *at, vf *scale, vf *min) { q4_0_scales(at, scale, min); }
+INLINE void q8_0_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    (void)part;
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        vi v[4];
+        transpose16(at->data + 2 + 16 * h, at->stride, v);
+        UNROLL
+        for (int j = 0; j < 4; j++) emit(sink, 4 * h + j, v_xor(v[j], v_set8((char)0x80)));
+    }
+}
+
+#define iq4_nl_bytes 18
+INLINE void iq4_nl_scales(format_at *at, vf *scale, vf *min) { q4_0_scales(at, scale, min); }
+INLINE void iq4_nl_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    (void)part;
+    nibble_values(at->data + 2, at->stride, iq4_table(), sink, emit);
+}
+
+#define mxfp4_bytes 17
+INLINE void mxfp4_scales(format_at *at, vf *scale, vf *min) {
+    (void)min;
+    scale[0] = e8m0_half(column_u8(at->data, at->stride));
+}
+INLINE void mxfp4_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    (void)part;
+    nibble_values(at->data + 1, at->stride, fp4_table(), sink, emit);
+}
+
+/* Byte j of each lane, to float. */
+INLINE vf byte_float(vi v, int j) { return v_float(v_and(v_srl32(v, (unsigned)j * 8), v_set32(255))); }
+
+/* The same, signed. */
+INLINE vf sbyte_float(vi v, int j) { return v_float(v_sra32(v_sll32(v, 24 - (unsigned)j * 8), 24)); }
+
+/* The 16-byte header of q4_k and q5_k: d, dmin, twelve bytes of 6-bit scales and minima. */
+INLINE void k4_scales(format_at *at, vf *scale, vf *min) {
+    const vi m6 = v_set8(0x3f), m4 = v_set8(0x0f), m2 = v_set8(0x30);
+    vi       h[4];
+    transpose16(at->data, at->stride, h);
+    vf d = low_f16(h[0]), dmin = v_negate(high_f16(h[0]));
+    vi sc[2], mn[2];
+    sc[0] = v_and(h[1], m6);
+    mn[0] = v_and(h[2], m6);
+    sc[1] = v_or(v_and(h[3], m4), v_and(v_srl32(h[1], 2), m2));
+    mn[1] = v_or(v_and(v_srl32(h[3], 4), m4), v_and(v_srl32(h[2], 2), m2));
+    UNROLL
+    for (int j = 0; j < 8; j++) {
+        scale[j] = v_mul(d, byte_float(sc[j / 4], j % 4));
+        min[j] = v_mul(dmin, byte_float(mn[j / 4], j % 4));
+    }
+}
+
+#define q4_k_bytes 144
+INLINE void q4_k_scales(format_at *at, vf *scale, vf *min) { k4_scales(at, scale, min); }
+INLINE void q4_k_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    vi v[8];
+    transpose16(at->data + 16 + 32 * part, at->stride, v);
+    transpose16(at->data + 32 + 32 * part, at->stride, v + 4);
+    UNROLL
+    for (int j = 0; j < 8; j++) emit(sink, j, low_nibbles(v[j]));
+    UNROLL
+    for (int j = 0; j < 8; j++) emit(sink, 8 + j, high_nibbles(v[j]));
+}
+
+/* (v & 15) | (h & mask & ~15): a choice by mask 15, then the bits that count. */
+INLINE vi join_bits(vi v, vi h, int mask) {
+    vi both = v_select(v_set8(15), v, h);
+    return v_and(both, v_set8((char)(mask | 15)));
+}
+
+/* Bit `at` of each byte of h becomes bit 4 above the low nibble of v. */
+INLINE vi with_fifth(vi v, vi h, int at) {
+    vi moved = at <= 4 ? v_sll16(h, 4 - (unsigned)at) : v_srl16(h, (unsigned)at - 4);
+    return join_bits(v, moved, 16);
+}
+
+#define q5_k_bytes 176
+INLINE void q5_k_scales(format_at *at, vf *scale, vf *min) { k4_scales(at, scale, min); }
+INLINE void q5_k_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        vi v[4], h[4];
+        transpose16(at->data + 48 + 32 * part + 16 * half, at->stride, v);
+        transpose16(at->data + 16 + 16 * half, at->stride, h);
+        UNROLL
+        for (int j = 0; j < 4; j++) {
+            emit(sink, 4 * half + j, with_fifth(v[j], h[j], 2 * part));
+            emit(sink, 8 + 4 * half + j, with_fifth(v_srl16(v[j], 4), h[j], 2 * part + 1));
+        }
+    }
+}
+
+#define q6_k_bytes 210
+INLINE void q6_k_scales(format_at *at, vf *scale, vf *min) {
+    vf d = column_f16(at->data + 208, at->stride);
+    vi s[4];
+    (void)min;
+    transpose16(at->data + 192, at->stride, s);
+    UNROLL
+    for (int j = 0; j < 16; j++) scale[j] = v_mul(d, sbyte_float(s[j / 4], j % 4));
+}
+/* Half a block: quad 8p + 4h + j of the part is bytes 16h + 4j.. of its quarter p. */
+INLINE void q6_k_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    const uint8_t *ql = at->data + 64 * part, *qh = at->data + 128 + 32 * part;
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        vi a[4], b[4], h[4];
+        transpose16(ql + 16 * half, at->stride, a);
+        transpose16(ql + 32 + 16 * half, at->stride, b);
+        transpose16(qh + 16 * half, at->stride, h);
+        UNROLL
+        for (int j = 0; j < 4; j++) {
+            emit(sink, 4 * half + j, join_bits(a[j], v_sll16(h[j], 4), 0x30));
+            emit(sink, 8 + 4 * half + j, join_bits(b[j], v_sll16(h[j], 2), 0x30));
+            emit(sink, 16 + 4 * half + j, join_bits(v_srl16(a[j], 4), h[j], 0x30));
+            emit(sink, 24 + 4 * half + j, join_bits(v_srl16(b[j], 4), v_srl16(h[j], 2), 0x30));
+        }
+    }
+}
+
+/* d, scales_h, four bytes of low scale nibbles: one dword and another. */
+#define iq4_xs_bytes 136
+INLINE void iq4_xs_scales(format_at *at, vf *scale, vf *min) {
+    vi h[4];
+    (void)min;
+    transpose16(at->data, at->stride, h);
+    vf d = low_f16(h[0]);
+    UNROLL
+    for (int j = 0; j < 8; j++) {
+        vi low = v_and(v_srl32(h[1], (unsigned)j * 4), v_set32(15));
+        vi two = v_and(v_srl32(h[0], 12 + (unsigned)j * 2), v_set32(0x30));
+        vi s = v_sub32(v_or(low, two), v_set32(32));
+        scale[j] = v_mul(d, v_float(s));
+    }
+}
+INLINE void iq4_xs_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    nibble_values(at->data + 8 + 16 * part, at->stride, iq4_table(), sink, emit);
+}
+
+/* MATMUL_FORMAT(NAME, unit, part, group, zero, has a minimum, largest value) of the formats above. */
+#define MATMUL_FORMATS_BLOCKS                                                                                          \
+    MATMUL_FORMAT(q4_0, 32, 32, 32, 8, false, 15)                                                                      \
+    MATMUL_FORMAT(q8_0, 32, 32, 32, 128, false, 255)                                                                   \
+    MATMUL_FORMAT(iq4_nl, 32, 32, 32, 128, false, 255)                                                                 \
+    MATMUL_FORMAT(mxfp4, 32, 32, 32, 12, false, 24)
+
+#define MATMUL_FORMATS_K                                                                                               \
+    MATMUL_FORMAT(q4_k, 256, 64, 32, 0, true, 15)                                                                      \
+    MATMUL_FORMAT(q5_k, 256, 64, 32, 0, true, 31)                                                                      \
+    MATMUL_FORMAT(q6_k, 256, 128, 16, 32, false, 63)                                                                   \
+    MATMUL_FORMAT(iq4_xs, 256, 32, 32, 128, false, 255)
+
+#endif
