@@ -13,6 +13,7 @@ void kernels_init(kernels *k, unsigned cpu) {
     kernels_recur_init_scalar(&k->recur);
 #if KERNELS_X86
     if (cpu & CPU_AVX2) {
+        kernels_matmul_init_avx2(&k->matmul, cpu);
         kernels_attn_init_avx2(&k->attn, cpu);
         kernels_ops_init_avx2(&k->ops, cpu);
         kernels_recur_init_avx2(&k->recur, cpu);

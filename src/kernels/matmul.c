@@ -13,10 +13,10 @@
 
 #include <string.h>
 
-#define I8(f, z)                                                                                                       \
-    { MATMUL_ACT8, MATMUL_##f, z }
+#define I8(f, z, largest)                                                                                              \
+    { MATMUL_ACT8, MATMUL_##f, z, largest }
 #define F32                                                                                                            \
-    { MATMUL_F32, 0, 0 }
+    { MATMUL_F32, 0, 0, 0 }
 
 static const matmul_form forms[TENSOR_TYPE_COUNT] = {
     [TENSOR_F32] = F32,
@@ -26,42 +26,42 @@ static const matmul_form forms[TENSOR_TYPE_COUNT] = {
     [TENSOR_F8_E5M2] = F32,
     [TENSOR_NF4] = F32,
     [TENSOR_MLX_MXFP8] = F32,
-    [TENSOR_Q4_0] = I8(ZERO32, 8),
-    [TENSOR_Q5_0] = I8(ZERO32, 16),
-    [TENSOR_Q8_0] = I8(ZERO32, 128),
-    [TENSOR_Q8_K] = I8(ZERO32, 128),
-    [TENSOR_IQ4_NL] = I8(ZERO32, 128),
-    [TENSOR_IQ4_XS] = I8(ZERO32, 128),
-    [TENSOR_MXFP4] = I8(ZERO32, 12),
-    [TENSOR_MLX_MXFP4] = I8(ZERO32, 12),
-    [TENSOR_IQ2_XXS] = I8(ZERO32, 64),
-    [TENSOR_IQ3_XXS] = I8(ZERO32, 64),
-    [TENSOR_IQ3_S] = I8(ZERO32, 64),
-    [TENSOR_IQ1_S] = I8(ZERO32, 64),
-    [TENSOR_TQ1_0] = I8(ZERO32, 1),
-    [TENSOR_TQ2_0] = I8(ZERO32, 1),
-    [TENSOR_Q4_1] = I8(MIN32, 0),
-    [TENSOR_Q5_1] = I8(MIN32, 0),
-    [TENSOR_Q4_K] = I8(MIN32, 0),
-    [TENSOR_Q5_K] = I8(MIN32, 0),
-    [TENSOR_MLX_AFF2] = I8(MIN32, 0),
-    [TENSOR_MLX_AFF3] = I8(MIN32, 0),
-    [TENSOR_MLX_AFF4] = I8(MIN32, 0),
-    [TENSOR_MLX_AFF5] = I8(MIN32, 0),
-    [TENSOR_MLX_AFF6] = I8(MIN32, 0),
-    [TENSOR_MLX_AFF8] = I8(MIN32, 0),
-    [TENSOR_Q6_K] = I8(ZERO16, 32),
-    [TENSOR_Q3_K] = I8(ZERO16, 4),
-    [TENSOR_IQ2_XS] = I8(ZERO16, 64),
-    [TENSOR_IQ2_S] = I8(ZERO16, 64),
-    [TENSOR_IQ1_M] = I8(ZERO16, 64),
-    [TENSOR_NVFP4] = I8(ZERO16, 12),
-    [TENSOR_MLX_NVFP4] = I8(ZERO16, 12),
-    [TENSOR_Q2_K] = I8(MIN16, 0),
+    [TENSOR_Q4_0] = I8(ZERO32, 8, 15),
+    [TENSOR_Q5_0] = I8(ZERO32, 16, 31),
+    [TENSOR_Q8_0] = I8(ZERO32, 128, 255),
+    [TENSOR_Q8_K] = I8(ZERO32, 128, 255),
+    [TENSOR_IQ4_NL] = I8(ZERO32, 128, 255),
+    [TENSOR_IQ4_XS] = I8(ZERO32, 128, 255),
+    [TENSOR_MXFP4] = I8(ZERO32, 12, 24),
+    [TENSOR_MLX_MXFP4] = I8(ZERO32, 12, 24),
+    [TENSOR_IQ2_XXS] = I8(ZERO32, 64, 107),
+    [TENSOR_IQ3_XXS] = I8(ZERO32, 64, 126),
+    [TENSOR_IQ3_S] = I8(ZERO32, 64, 79),
+    [TENSOR_IQ1_S] = I8(ZERO32, 64, 73),
+    [TENSOR_TQ1_0] = I8(ZERO32, 1, 2),
+    [TENSOR_TQ2_0] = I8(ZERO32, 1, 3),
+    [TENSOR_Q4_1] = I8(MIN32, 0, 15),
+    [TENSOR_Q5_1] = I8(MIN32, 0, 31),
+    [TENSOR_Q4_K] = I8(MIN32, 0, 15),
+    [TENSOR_Q5_K] = I8(MIN32, 0, 31),
+    [TENSOR_MLX_AFF2] = I8(MIN32, 0, 3),
+    [TENSOR_MLX_AFF3] = I8(MIN32, 0, 7),
+    [TENSOR_MLX_AFF4] = I8(MIN32, 0, 15),
+    [TENSOR_MLX_AFF5] = I8(MIN32, 0, 31),
+    [TENSOR_MLX_AFF6] = I8(MIN32, 0, 63),
+    [TENSOR_MLX_AFF8] = I8(MIN32, 0, 255),
+    [TENSOR_Q6_K] = I8(ZERO16, 32, 63),
+    [TENSOR_Q3_K] = I8(ZERO16, 4, 7),
+    [TENSOR_IQ2_XS] = I8(ZERO16, 64, 107),
+    [TENSOR_IQ2_S] = I8(ZERO16, 64, 107),
+    [TENSOR_IQ1_M] = I8(ZERO16, 64, 73),
+    [TENSOR_NVFP4] = I8(ZERO16, 12, 24),
+    [TENSOR_MLX_NVFP4] = I8(ZERO16, 12, 24),
+    [TENSOR_Q2_K] = I8(MIN16, 0, 3),
 };
 
 matmul_form matmul_form_of(int type) {
-    return type >= 0 && type < TENSOR_TYPE_COUNT ? forms[type] : (matmul_form){ MATMUL_NONE, 0, 0 };
+    return type >= 0 && type < TENSOR_TYPE_COUNT ? forms[type] : (matmul_form){ MATMUL_NONE, 0, 0, 0 };
 }
 
 matmul_kind matmul_input(int type) { return (matmul_kind)matmul_form_of(type).kind; }
@@ -173,7 +173,7 @@ static void chunk8(const drive *d, int64_t row0, int wide, int64_t k0, int kn, i
         int         nr = (int)min64(MATMUL_ROWS8, d->a->n_rows - r);
         const act8 *x[MATMUL_ROWS8];
         for (int i = 0; i < nr; i++) x[i] = (const act8 *)row_in(d->a, r + i) + k0 / ACT8_BLOCK;
-        d->isa->tile8[d->form.form][wide - 1][nr - 1](p, d->form.zero, kn, x, d->c + r * MATMUL_LANES, k0 == 0);
+        d->isa->tile8[d->form.form][wide - 1][nr - 1](p, &d->form, kn, x, d->c + r * MATMUL_LANES, k0 == 0);
     }
 }
 

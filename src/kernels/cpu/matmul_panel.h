@@ -58,6 +58,7 @@ typedef struct matmul_form {
     uint8_t kind; /* matmul_kind */
     uint8_t form; /* of an int8 type */
     uint8_t zero;
+    uint8_t largest; /* stored value */
 } matmul_form;
 
 matmul_form matmul_form_of(int type);
@@ -75,7 +76,8 @@ typedef void matmul_gemv8_fn(const matmul_src *s, int64_t row0, const act8 *x, f
 typedef void matmul_gemvf_fn(const matmul_src *s, int64_t row0, const float *x, float *out);
 
 /* c[r][lane] (rows of MATMUL_LANES floats) of kn inputs of adjacent panels and a few rows; first: start from zero. */
-typedef void matmul_tile8_fn(const matmul_panel8 *p, int zero, int kn, const act8 *const *x, float *c, bool first);
+typedef void matmul_tile8_fn(const matmul_panel8 *p, const matmul_form *f, int kn, const act8 *const *x, float *c,
+                             bool first);
 typedef void matmul_tilef_fn(const matmul_panelf *p, int kn, const float *const *x, float *c, bool first);
 
 /* Puts the bytes of an unpacked panel into the order that the set's tiles want, where that is not the one above. */
@@ -94,18 +96,22 @@ typedef struct matmul_isa {
 /*
  * Tile functions of an instruction set, from its inline tile8(p, zero, kn, rows, c, first, wide, n, group, min) and
  * tilef(p, kn, rows, c, first, wide, n): one function per form and tile size, and the table of them.
+ * A set whose tile8 wants the whole form instead of the zero defines MATMUL_TILE8_FORM before including this.
  */
+#ifndef MATMUL_TILE8_FORM
+#define MATMUL_TILE8_FORM(f) ((f)->zero)
+#endif
 #define MATMUL_TILE8(form, group, min, w, r)                                                                           \
-    static void tile8_##form##_##w##_##r(const matmul_panel8 *p, int zero, int kn, const act8 *const *x, float *c,     \
-                                         bool first) {                                                                 \
-        tile8(p, zero, kn, x, c, first, w, r, group, min);                                                             \
+    static void tile8_##form##_##w##_##r(const matmul_panel8 *p, const matmul_form *f, int kn, const act8 *const *x,   \
+                                         float *c, bool first) {                                                       \
+        tile8(p, MATMUL_TILE8_FORM(f), kn, x, c, first, w, r, group, min);                                             \
     }
 #define MATMUL_TILE8_ROWS(form, group, min, w)                                                                         \
     MATMUL_TILE8(form, group, min, w, 1)                                                                               \
     MATMUL_TILE8(form, group, min, w, 2)                                                                               \
     MATMUL_TILE8(form, group, min, w, 3)                                                                               \
     MATMUL_TILE8(form, group, min, w, 4)
-#define MATMUL_TILE8_FORM(form, group, min)                                                                            \
+#define MATMUL_TILE8_SIZES(form, group, min)                                                                           \
     MATMUL_TILE8_ROWS(form, group, min, 1)                                                                             \
     MATMUL_TILE8_ROWS(form, group, min, 2)                                                                             \
     MATMUL_TILE8_ROWS(form, group, min, 3)
@@ -114,10 +120,10 @@ typedef struct matmul_isa {
 #define MATMUL_TILE8_TABLE(form)                                                                                       \
     { MATMUL_TILE8_LIST(form, 1), MATMUL_TILE8_LIST(form, 2), MATMUL_TILE8_LIST(form, 3) }
 #define MATMUL_TILES8(set)                                                                                             \
-    MATMUL_TILE8_FORM(zero32, 32, false)                                                                               \
-    MATMUL_TILE8_FORM(min32, 32, true)                                                                                 \
-    MATMUL_TILE8_FORM(zero16, 16, false)                                                                               \
-    MATMUL_TILE8_FORM(min16, 16, true)                                                                                 \
+    MATMUL_TILE8_SIZES(zero32, 32, false)                                                                              \
+    MATMUL_TILE8_SIZES(min32, 32, true)                                                                                \
+    MATMUL_TILE8_SIZES(zero16, 16, false)                                                                              \
+    MATMUL_TILE8_SIZES(min16, 16, true)                                                                                \
     matmul_tile8_fn *const matmul_tile8_##set[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8] = {                             \
         MATMUL_TILE8_TABLE(zero32), MATMUL_TILE8_TABLE(min32), MATMUL_TILE8_TABLE(zero16), MATMUL_TILE8_TABLE(min16)   \
     };

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The int8 register tile of AVX2 and AVX-VNNI: one half panel pair (16 weight rows, two registers) x up to 4 activation
+ * rows, panel after panel. Eight integer sums, two weights, one broadcast and the temporaries fit in 16 registers; the
+ * float sums stay in c, in L1, and pass through registers once per group. DOT4 is 1 where vpdpbusd exists.
+ */
+#define MATMUL_TILE8_FORM(form) (form)
+#include "kernels/cpu/avx2/matmul_avx2.h"
+
+#if DOT4
+INLINE __m256i dot_add(__m256i acc, __m256i w, __m256i x) { return MATMUL_DPBUSD(acc, w, x); }
+#endif
+
+/* quads: how many products fit in 16 bits before they are widened; 0: one by one, weights above 127. */
+INLINE void panel8(const matmul_panel8 *p, const matmul_form *form, int kn, const act8 *const *x, float *c, bool first,
+                   int n, int group, bool min, int quads) {
+    int     largest = DOT4 || quads ? 0 : 255;
+    __m256i zeros[2] = { zero_pair(form->zero, largest, group, 0), zero_pair(form->zero, largest, group, 1) };
+    for (int k = 0; k < kn; k += group) {
+        int            b = k / 32, half = k % 32 / 16;
+        const uint8_t *q = p->q + (size_t)k * MATMUL_PANEL;
+        __m256i        a[2][MATMUL_ROWS8];
+        UNROLL
+        for (int r = 0; r < n; r++) {
+            a[0][r] = min && !largest ? _mm256_setzero_si256() : zero_start(&x[r][b], zeros[half]);
+            a[1][r] = a[0][r];
+        }
+#if DOT4
+        UNROLL
+        for (int quad = 0; quad < group / 4; quad++) {
+            __m256i w0 = _mm256_load_si256((const void *)(q + quad * 64));
+            __m256i w1 = _mm256_load_si256((const void *)(q + quad * 64 + 32));
+            UNROLL
+            for (int r = 0; r < n; r++) {
+                __m256i v = _mm256_set1_epi32((int)load_u32(x[r][b].q + half * 16 + quad * 4));
+                a[0][r] = dot_add(a[0][r], w0, v);
+                a[1][r] = dot_add(a[1][r], w1, v);
+            }
+        }
+#else
+        int run = quads == 0 ? 1 : quads > group / 4 ? group / 4 : quads;
+        UNROLL
+        for (int from = 0; from < group / 4; from += run) {
+            UNROLL
+            for (int r = 0; r < n; r++) {
+                __m256i s0 = _mm256_setzero_si256(), s1 = s0;
+                UNROLL
+                for (int quad = from; quad < from + run; quad++) {
+                    __m256i w0 = _mm256_load_si256((const void *)(q + quad * 64));
+                    __m256i w1 = _mm256_load_si256((const void *)(q + quad * 64 + 32));
+                    __m256i v = _mm256_set1_epi32((int)load_u32(x[r][b].q + half * 16 + quad * 4));
+                    s0 = _mm256_add_epi16(s0, products(w0, v, largest));
+                    s1 = _mm256_add_epi16(s1, products(w1, v, largest));
+                }
+                a[0][r] = _mm256_add_epi32(a[0][r], widen(s0));
+                a[1][r] = _mm256_add_epi32(a[1][r], widen(s1));
+            }
+        }
+#endif
+        UNROLL
+        for (int side = 0; side < 2; side++) {
+            __m256 scale = _mm256_load_ps(p->scale + k / group * MATMUL_PANEL + 8 * side);
+            UNROLL
+            for (int r = 0; r < n; r++) {
+                float *at = c + r * MATMUL_LANES + 8 * side;
+                __m256 f = first && k == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(at);
+                f = group_add(f, a[side][r], scale, &x[r][b]);
+                if (min) {
+                    __m256 m = _mm256_load_ps(p->min + k / group * MATMUL_PANEL + 8 * side);
+                    f = group_add_min(f, m, &x[r][b], group, half);
+                }
+                _mm256_storeu_ps(at, f);
+            }
+        }
+    }
+}
+
+INLINE void tile8(const matmul_panel8 *p, const matmul_form *form, int kn, const act8 *const *rows, float *c,
+                  bool first, int wide, int n, int group, bool min) {
+    const act8 *x[MATMUL_ROWS8];
+    for (int r = 0; r < n; r++) x[r] = rows[r];
+    for (int i = 0; i < wide; i++) {
+        float *at = c + i * MATMUL_PANEL;
+        if (DOT4)
+            panel8(p + i, form, kn, x, at, first, n, group, min, 1);
+        else if (form->largest <= 15)
+            panel8(p + i, form, kn, x, at, first, n, group, min, 8);
+        else if (form->largest <= 31)
+            panel8(p + i, form, kn, x, at, first, n, group, min, 4);
+        else if (form->largest <= 63)
+            panel8(p + i, form, kn, x, at, first, n, group, min, 2);
+        else if (form->largest <= 127)
+            panel8(p + i, form, kn, x, at, first, n, group, min, 1);
+        else
+            panel8(p + i, form, kn, x, at, first, n, group, min, 0);
+    }
+}
