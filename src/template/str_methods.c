@@ -115,7 +115,7 @@ static int64_t search(tr *r, tv s, view x, size_t from, size_t to, bool last) {
     tr_charge(r, to - from);
     if (!last) {
         if (x.len == 0) return (int64_t)from;
-        const char *hit = memmem(s.u.s + from, to - from, x.data, x.len);
+        const char *hit = tv_search(s.u.s + from, to - from, x);
         return hit ? hit - s.u.s : -1;
     }
     for (size_t at = to - x.len + 1; at-- > from;) {
@@ -165,7 +165,7 @@ METHOD(m_count) {
     if (!bounds(r, s, a[1], a[2], &from, &to)) return tv_int(0);
     if (x.len == 0) return tv_int((int64_t)uc_count((view){ s.u.s + from, to - from }) + 1);
     tr_charge(r, to - from);
-    for (int64_t at; to - from >= x.len && (at = search(r, s, x, from, to, false)) >= 0; from = (size_t)at + x.len) n++;
+    for (const char *hit; (hit = tv_search(s.u.s + from, to - from, x)); from = (size_t)(hit - s.u.s) + x.len) n++;
     return tv_int(n);
 }
 

@@ -5,6 +5,20 @@
 #include <string.h>
 #include <utf8proc.h>
 
+/* Most searches end at one of the first few candidates; memmem, which is linear for any needle, takes over from there.
+ */
+const char *tv_search(const char *s, size_t n, view x) {
+    const char *end = s + n;
+    if (x.len == 0) return s;
+    for (int tries = 0; tries < 32; tries++) {
+        if ((size_t)(end - s) < x.len) return NULL;
+        s = memchr(s, x.data[0], (size_t)(end - s) - x.len + 1);
+        if (!s || x.len == 1 || memcmp(s, x.data, x.len) == 0) return s;
+        s++;
+    }
+    return memmem(s, (size_t)(end - s), x.data, x.len);
+}
+
 tv tv_sub(tr *r, tv s, size_t from, size_t to) {
     (void)r;
     return (tv){ .kind = TV_STR, .flags = s.flags, .len = (uint32_t)(to - from), .u.s = s.u.s + from };
@@ -147,12 +161,13 @@ tv tv_replace(tr *r, tv s, view old, view neu, int64_t count) {
         }
     } else {
         while (count-- > 0) {
-            const char *hit = s.len - pos >= old.len ? memmem(s.u.s + pos, s.len - pos, old.data, old.len) : NULL;
+            const char *hit = tv_search(s.u.s + pos, s.len - pos, old);
             if (!hit) {
                 if (pos == 0) return s;
                 break;
             }
             size_t at = (size_t)(hit - s.u.s);
+            tr_step(r);
             tr_put(r, s.u.s + pos, at - pos);
             tr_put(r, neu.data, neu.len);
             pos = at + old.len;
@@ -244,7 +259,7 @@ static void rsplit_space(tr *r, tv s, int64_t max, builder *b) {
 static void split_text(tr *r, tv s, view sep, int64_t max, builder *b) {
     size_t pos = 0;
     while (max-- > 0) {
-        const char *hit = memmem(s.u.s + pos, s.len - pos, sep.data, sep.len);
+        const char *hit = tv_search(s.u.s + pos, s.len - pos, sep);
         if (!hit) break;
         add(r, b, tv_sub(r, s, pos, (size_t)(hit - s.u.s)));
         pos = (size_t)(hit - s.u.s) + sep.len;

@@ -323,14 +323,15 @@ size_t   tv_chars(tr *r, tv s);           /* length in code points */
 
 /* --- strings (strings.c) --- */
 typedef enum uc_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE, CASE_SWAP, CASE_FOLD } uc_case;
-tv   tv_case(tr *r, tv s, uc_case how);
-tv   tv_strip(tr *r, tv s, tv chars, int sides);  /* 1: left, 2: right */
-tv   tv_sub(tr *r, tv s, size_t from, size_t to); /* bytes */
-tv   tv_replace(tr *r, tv s, view old, view neu, int64_t count);
-tv   tv_splitlines(tr *r, tv s, bool keep);
-tv   tv_pad(tr *r, tv s, int64_t width, view fill, int align); /* align: -1 left, 0 center, 1 right */
-bool tv_is_case(tv s, bool upper);                             /* isupper, islower */
-tv   tv_split(tr *r, tv s, tv sep, int64_t max, bool from_right);
+const char *tv_search(const char *s, size_t n, view x); /* first x in s, or NULL; linear */
+tv          tv_case(tr *r, tv s, uc_case how);
+tv          tv_strip(tr *r, tv s, tv chars, int sides);  /* 1: left, 2: right */
+tv          tv_sub(tr *r, tv s, size_t from, size_t to); /* bytes */
+tv          tv_replace(tr *r, tv s, view old, view neu, int64_t count);
+tv          tv_splitlines(tr *r, tv s, bool keep);
+tv          tv_pad(tr *r, tv s, int64_t width, view fill, int align); /* align: -1 left, 0 center, 1 right */
+bool        tv_is_case(tv s, bool upper);                             /* isupper, islower */
+tv          tv_split(tr *r, tv s, tv sep, int64_t max, bool from_right);
 
 /* --- formats (format.c, format_spec.c) --- */
 tv   tv_percent(tr *r, tv fmt, tv args);                            /* fmt % args */
