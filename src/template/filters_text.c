@@ -169,6 +169,7 @@ FILTER(f_striptags) {
     size_t mark = tr_mark(r);
     for (size_t i = 0; i < v.len;) { /* comments first, then tags */
         if (v.len - i >= 4 && memcmp(v.u.s + i, "<!--", 4) == 0) {
+            tr_charge(r, v.len - i); /* many openings without an end */
             const char *end = memmem(v.u.s + i + 4, v.len - i - 4, "-->", 3);
             if (end) {
                 i = (size_t)(end - v.u.s) + 3;
@@ -180,6 +181,7 @@ FILTER(f_striptags) {
     tv no_comments = tr_take(r, mark);
     mark = tr_mark(r);
     for (size_t i = 0; i < no_comments.len;) {
+        if (no_comments.u.s[i] == '<') tr_charge(r, no_comments.len - i);
         const char *end =
             no_comments.u.s[i] == '<' ? memchr(no_comments.u.s + i + 1, '>', no_comments.len - i - 1) : NULL;
         if (end)
