@@ -29,7 +29,7 @@ bool nn_config_gguf(const nn_config *c) { return !c->file || model_file_format(c
 bool nn_config_arch(const nn_config *c, const char *name) { return strcmp(c->arch_name, name) == 0; }
 
 void *nn_config_alloc(nn_config *c, size_t count, size_t bytes) {
-    static max_align_t nothing[512]; /* what a failed allocation points at; nobody uses a failed config's values */
+    static max_align_t nothing[4096]; /* what a failed allocation points at; nobody uses a failed config's values */
     void              *p = arena_calloc(c->mem, count ? count : 1, bytes);
     if (!p) {
         if (!c->failed) err_set_nomem(&c->error);

@@ -149,7 +149,7 @@ enum {
     NN_ROTARY = 8,    /* rows are rotated heads: GGUF permutes them where the family says permuted_qk */
     NN_NO_BIAS = 16,  /* a bias in the file is an error rather than used */
     NN_AT_LEAST = 32, /* the file may have more rows (padded vocabularies) */
-    NN_HEADS_T = 64,  /* nn_bind_stack from one matrix whose parts must be transposed (MLA's key half) */
+    NN_HEADS_T = 64,  /* nn_bind_heads: the parts of the one matrix must be transposed (MLA: keys) */
 };
 
 void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t n, unsigned flags);
