@@ -3,9 +3,11 @@
 
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
+PROMPT ?=
+export PROMPT
 
 help:
-	@echo "make run      build, then show what this machine can do (PROMPT=... once the engine is here)"
+	@echo "make run      build, then talk to the demo model (PROMPT=\"What is 12 plus 30?\" for one answer)"
 	@echo "make test     build and run every test (about ten minutes on two cores)"
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"

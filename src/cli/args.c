@@ -153,6 +153,13 @@ const char *cli_string(const cli_args *a, const char *name, const char *dflt) {
     return s ? s->value : dflt;
 }
 
+const char *cli_string_at(const cli_args *a, const char *name, int index) {
+    for (int i = 0; i < a->n_set; i++) {
+        if (strcmp(a->set[i].option->name, name) == 0 && index-- == 0) return a->set[i].value;
+    }
+    return NULL;
+}
+
 long long cli_int(const cli_args *a, const char *name, long long dflt) {
     const set_option *s = find_set(a, name);
     return s ? strtoll(s->value, NULL, 10) : dflt;

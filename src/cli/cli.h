@@ -46,6 +46,7 @@ int         cli_count(const cli_args *a);
 const char *cli_arg(const cli_args *a, int index); /* NULL beyond the end */
 bool        cli_flag(const cli_args *a, const char *name);
 const char *cli_string(const cli_args *a, const char *name, const char *dflt);
+const char *cli_string_at(const cli_args *a, const char *name, int index); /* of a repeated option; NULL at the end */
 long long   cli_int(const cli_args *a, const char *name, long long dflt);
 double      cli_real(const cli_args *a, const char *name, double dflt);
 
@@ -58,7 +59,7 @@ int cli_usage_error(const cli_args *a, const char *fmt, ...) BASE_PRINTF(2, 3);
 extern const cli_command *const cli_commands[];
 
 extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cmd_detokenize, cli_cmd_render,
-    cli_cmd_debug, cli_cmd_logits;
+    cli_cmd_debug, cli_cmd_logits, cli_cmd_run, cli_cmd_bench, cli_cmd_perplexity;
 
 /* Of `hearth debug`. */
 extern const cli_command cli_cmd_debug_gguf, cli_cmd_debug_random_model;

@@ -7,6 +7,9 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
+    &cli_cmd_run,
+    &cli_cmd_bench,
+    &cli_cmd_perplexity,
     &cli_cmd_show,
     &cli_cmd_debug,
     &cli_cmd_version,

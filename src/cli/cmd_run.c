@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearth run: one answer, or a chat on a terminal. */
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/conversation.h"
+#include "cli/run_chat.h"
+#include "kernels/kvpage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { MAX_PROMPT_BYTES = 64 << 20, MAX_CONTEXT = 1 << 24 };
+
+static int read_session_options(const cli_args *a, session_options *o, err *e) {
+    long long   ctx = cli_int(a, "ctx", 0), threads = cli_int(a, "threads", 0);
+    const char *kv = cli_string(a, "kv", "f16");
+    if (ctx < 0 || ctx > MAX_CONTEXT) return err_set(e, ERR_ARG, "--ctx must lie between 0 and %d", MAX_CONTEXT);
+    if (threads < 0 || threads > 1024) return err_set(e, ERR_ARG, "--threads must lie between 0 and 1024");
+    if (!kv_type_parse(kv, &o->kv_type)) return err_set(e, ERR_ARG, "--kv: '%s' is no page type", kv);
+    o->n_ctx = (int)ctx;
+    o->n_threads = (int)threads;
+    return 0;
+}
+
+/* Refuses what lies outside; the model's own recommendations are in *p already. */
+static int read_sampling(const cli_args *a, sampling_params *p, int *max_tokens, err *e) {
+    long long top_k = cli_int(a, "top-k", p->top_k), max = cli_int(a, "max-tokens", 0);
+    if (top_k < 0 || top_k > INT32_MAX) return err_set(e, ERR_ARG, "--top-k must lie between 0 and %d", INT32_MAX);
+    if (max < 0 || max > INT32_MAX) return err_set(e, ERR_ARG, "--max-tokens must lie between 0 and %d", INT32_MAX);
+    p->temperature = (float)cli_real(a, "temp", p->temperature);
+    p->top_k = (int)top_k;
+    p->top_p = (float)cli_real(a, "top-p", p->top_p);
+    p->min_p = (float)cli_real(a, "min-p", p->min_p);
+    p->repeat_penalty = (float)cli_real(a, "repeat-penalty", p->repeat_penalty);
+    uint64_t fresh = 0;
+    if (!cli_string(a, "seed", NULL) && getrandom(&fresh, sizeof fresh, 0) != sizeof fresh)
+        return err_set_errno(e, "no random seed");
+    p->seed = (uint64_t)cli_int(a, "seed", (long long)(fresh >> 1));
+    *max_tokens = (int)max;
+    return sampling_params_check(p, e);
+}
+
+static int read_stops(const cli_args *a, session *s, err *e) {
+    size_t n = 0;
+    while (cli_string_at(a, "stop", (int)n)) n++;
+    if (n == 0) return 0;
+    s->stop = calloc(n, sizeof *s->stop);
+    s->stop_bytes = calloc(n, sizeof *s->stop_bytes);
+    if (!s->stop || !s->stop_bytes) return err_set_nomem(e);
+    for (size_t i = 0; i < n; i++) {
+        s->stop[i] = cli_string_at(a, "stop", (int)i);
+        s->stop_bytes[i] = strlen(s->stop[i]);
+        if (s->stop_bytes[i] == 0) return err_set(e, ERR_ARG, "--stop: the text is empty");
+    }
+    s->n_stop = n;
+    return 0;
+}
+
+static int answer_once(const cli_args *a, session *s, conversation *c, const char *prompt, err *e) {
+    session_result r = { 0 };
+    int            rc;
+    if (cli_flag(a, "raw")) {
+        tok_ids ids = { 0 };
+        str_init(&r.text);
+        rc = chat_encode(s->chat, prompt, strlen(prompt), &ids, e);
+        if (rc == 0) rc = session_answer(s, &ids, NULL, 0, NULL, &r, e);
+        tok_ids_deinit(&ids);
+    } else if ((rc = conversation_add(c, "user", prompt, e)) == 0) {
+        rc = conversation_answer(c, s, NULL, &r, e);
+    }
+    if (r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
+    fflush(stdout);
+    if (rc == 0 && r.finish == ENGINE_LENGTH && (s->max_tokens == 0 || r.usage.generated_tokens < s->max_tokens))
+        fprintf(stderr, "hearth run: the context of %d tokens is full\n", engine_context(s->engine));
+    if (rc == 0 && cli_flag(a, "verbose")) {
+        str line;
+        str_init(&line);
+        session_describe(&r.usage, &line);
+        fprintf(stderr, "%s\n", str_cstr(&line));
+        str_deinit(&line);
+    }
+    str_deinit(&r.text);
+    return rc;
+}
+
+/* The prompt that was typed or piped; *out stays NULL for a chat. */
+static int read_prompt(const cli_args *a, char **out, err *e) {
+    size_t bytes = 0;
+    if (cli_arg(a, 1)) {
+        *out = strdup(cli_arg(a, 1));
+        if (!*out) return err_set_nomem(e);
+    } else if (!isatty(STDIN_FILENO)) {
+        int rc = file_read_stream(out, &bytes, stdin, "stdin", MAX_PROMPT_BYTES, e);
+        if (rc < 0) return rc;
+        if (memchr(*out, '\0', bytes)) return err_set(e, ERR_ARG, "the prompt on stdin holds a NUL byte");
+        /* echo puts a newline there that nobody meant; a raw text is continued as it stands. */
+        while (!cli_flag(a, "raw") && bytes && (*out)[bytes - 1] == '\n') (*out)[--bytes] = '\0';
+    }
+    if (*out && !**out) return err_set(e, ERR_ARG, "the prompt is empty");
+    return 0;
+}
+
+static int check_switches(const cli_args *a, const session *s, const char *prompt, err *e) {
+    if (cli_flag(a, "raw") && !prompt) return err_set(e, ERR_ARG, "--raw needs a prompt");
+    if (cli_flag(a, "think") && !chat_uses(s->chat, "enable_thinking"))
+        return err_set(e, ERR_UNSUPPORTED, "--think: this model's chat template has no switch for it");
+    return 0;
+}
+
+static int run(const cli_args *args) {
+    session         s = { 0 };
+    session_options o = { 0 };
+    conversation    c = { .thinking = cli_flag(args, "think") };
+    char           *prompt = NULL;
+    err             e = { 0 };
+    int             rc;
+    if (cli_flag(args, "raw") && (cli_string(args, "system", NULL) || cli_flag(args, "think")))
+        return cli_usage_error(args, "--raw uses no template, so --system and --think mean nothing with it");
+    if ((rc = read_session_options(args, &o, &e)) < 0) return cli_usage_error(args, "%s", e.msg);
+    if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done;
+    if ((rc = session_open(&s, cli_arg(args, 0), &o, &e)) < 0) goto done;
+    if ((rc = check_switches(args, &s, prompt, &e)) < 0) goto done;
+    if ((rc = read_sampling(args, &s.sampling, &s.max_tokens, &e)) < 0) goto done;
+    if ((rc = read_stops(args, &s, &e)) < 0) goto done;
+    if ((rc = conversation_set_system(&c, cli_string(args, "system", NULL), &e)) < 0) goto done;
+    rc = prompt ? answer_once(args, &s, &c, prompt, &e) : run_chat(&s, &c, cli_flag(args, "verbose"), &e);
+done:
+    conversation_clear(&c);
+    session_close(&s);
+    free(prompt);
+    return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
+}
+
+static const cli_option options[] = {
+    { "system", CLI_STRING, "TEXT", "the system message", 0 },
+    { "temp", CLI_REAL, "T", "temperature; 0: always the likeliest token (0.8, or what the model recommends)", 0 },
+    { "top-k", CLI_INT, "N", "keep the N likeliest tokens; 0: all (40, or what the model recommends)", 0 },
+    { "top-p", CLI_REAL, "P", "keep the likeliest tokens with this probability together (0.95, or as recommended)", 0 },
+    { "min-p", CLI_REAL, "P", "drop tokens below this share of the likeliest one's probability (0)", 0 },
+    { "repeat-penalty", CLI_REAL, "X", "make the last 64 tokens less likely; 1: off (1)", 0 },
+    { "seed", CLI_INT, "N", "same seed, same answer (by default a new one each time)", 0 },
+    { "max-tokens", CLI_INT, "N", "end the answer after N tokens; 0: when the context is full (0)", 'n' },
+    { "stop", CLI_STRING, "TEXT", "end the answer before this text; may be given several times", 0 },
+    { "ctx", CLI_INT, "N", "positions of the context; 0: the model's own, at most 8192 (0)", 0 },
+    { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
+    { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
+    { "think", CLI_FLAG, NULL, "let the model reason before it answers", 0 },
+    { "raw", CLI_FLAG, NULL, "continue the prompt's text, without a chat template", 0 },
+    { "verbose", CLI_FLAG, NULL, "show token counts and speeds behind the answer", 'v' },
+    { 0 },
+};
+
+const cli_command cli_cmd_run = {
+    "run",
+    "[MODEL] [PROMPT]",
+    "Talk to a model: a GGUF file, a model directory, or the demo model (default). The prompt may come from stdin; "
+    "without one on a terminal it is a chat.",
+    options,
+    0,
+    2,
+    run,
+};

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a model named on the command line lies. */
+#ifndef CLI_MODELS_H
+#define CLI_MODELS_H
+
+#include "base/err.h"
+
+/* A path is used as it is. `demo` (or NULL) without such a path here is the model that ships with Hearth. The caller
+ * frees *out. */
+int cli_model_path(char **out, const char *name, err *e);
+
+#endif

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines are questions; lines that begin with / are commands. What went wrong is said, and the chat goes on: a command
+ * or an answer that fails leaves the conversation as it was.
+ */
+#include "cli/run_chat.h"
+
+#include "cli/interrupt.h"
+#include "cli/line.h"
+#include "formats/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct talk {
+    session      *s;
+    conversation *c;
+    line_editor  *line;
+    engine_usage  last; /* of the last answer */
+    bool          verbose, over;
+} talk;
+
+static const char *dim(const talk *t) { return t->s->colour ? "\033[2m" : ""; }
+static const char *plain(const talk *t) { return t->s->colour ? "\033[0m" : ""; }
+
+static void note(const talk *t, const char *text) { printf("%s%s%s\n", dim(t), text, plain(t)); }
+
+/* A sentence may quote a model's or a saved file's text. */
+static void complain(const talk *t, const err *e) {
+    str text;
+    str_init(&text);
+    text_put_safe(&text, view_of(e->msg));
+    note(t, str_cstr(&text));
+    str_deinit(&text);
+}
+
+/* --- commands --- */
+
+static int set_number(const char *text, double low, double high, double *out, err *e) {
+    char *end;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (!*text || *end || errno || !(v >= low && v <= high))
+        return err_set(e, ERR_ARG, "'%.40s' is no number between %g and %g", text, low, high);
+    *out = v;
+    return 0;
+}
+
+static int set_value(talk *t, const char *name, const char *value, err *e) {
+    sampling_params p = t->s->sampling;
+    double          v = 0;
+    bool            whole = strcmp(name, "top_k") == 0 || strcmp(name, "max_tokens") == 0 || strcmp(name, "seed") == 0;
+    int             rc = set_number(value, 0, whole ? INT32_MAX : 1000, &v, e);
+    if (rc < 0) return rc;
+    if (whole && v != (double)(int)v) return err_set(e, ERR_ARG, "%s must be a whole number", name);
+    if (strcmp(name, "temperature") == 0)
+        p.temperature = (float)v;
+    else if (strcmp(name, "top_k") == 0)
+        p.top_k = (int)v;
+    else if (strcmp(name, "top_p") == 0)
+        p.top_p = (float)v;
+    else if (strcmp(name, "min_p") == 0)
+        p.min_p = (float)v;
+    else if (strcmp(name, "repeat_penalty") == 0)
+        p.repeat_penalty = (float)v;
+    else if (strcmp(name, "seed") == 0)
+        p.seed = (uint64_t)v;
+    else if (strcmp(name, "max_tokens") == 0)
+        t->s->max_tokens = (int)v;
+    else
+        return err_set(e, ERR_ARG, "/set knows temperature, top_k, top_p, min_p, repeat_penalty, seed and max_tokens");
+    if ((rc = sampling_params_check(&p, e)) == 0) t->s->sampling = p;
+    return rc;
+}
+
+static int do_set(talk *t, char *rest, err *e) {
+    char *name = strtok(rest, " \t"), *value = strtok(NULL, " \t");
+    if (name && value) return set_value(t, name, value, e);
+    const sampling_params *p = &t->s->sampling;
+    printf("temperature %g, top_k %d, top_p %g, min_p %g, repeat_penalty %g, seed %llu, max_tokens %d\n",
+           (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repeat_penalty,
+           (unsigned long long)p->seed, t->s->max_tokens);
+    return 0;
+}
+
+static int do_system(talk *t, char *rest, err *e) {
+    if (*rest) return conversation_set_system(t->c, rest, e);
+    const char *now = conversation_system(t->c);
+    note(t, now ? now : "no system message; /system TEXT sets one");
+    return 0;
+}
+
+static int do_stats(talk *t, char *rest, err *e) {
+    engine_stats st;
+    str          line;
+    (void)rest;
+    (void)e;
+    engine_stat(t->s->engine, &st);
+    str_init(&line);
+    session_describe(&t->last, &line);
+    printf("last answer: %s\n", str_cstr(&line));
+    printf("conversation: %zu messages, context of %d tokens\n", t->c->count, engine_context(t->s->engine));
+    printf("evaluated %llu tokens, found %llu in the cache, generated %llu in %llu steps\n",
+           (unsigned long long)st.tokens_evaluated, (unsigned long long)st.tokens_cached,
+           (unsigned long long)st.tokens_generated, (unsigned long long)st.steps);
+    str_deinit(&line);
+    return 0;
+}
+
+static int do_save(talk *t, char *rest, err *e) {
+    if (!*rest) return err_set(e, ERR_ARG, "/save needs a file name");
+    int rc = conversation_save(t->c, rest, e);
+    if (rc == 0) printf("%zu messages saved\n", t->c->count);
+    return rc;
+}
+
+static int do_load(talk *t, char *rest, err *e) {
+    if (!*rest) return err_set(e, ERR_ARG, "/load needs a file name");
+    int rc = conversation_load(t->c, rest, e);
+    if (rc == 0) printf("%zu messages loaded\n", t->c->count);
+    return rc;
+}
+
+/* The system message stays: it is a setting rather than a part of the talk. */
+static int do_clear(talk *t, char *rest, err *e) {
+    (void)rest;
+    (void)e;
+    while (t->c->count > (conversation_system(t->c) ? 1u : 0u)) conversation_drop_last(t->c);
+    return 0;
+}
+
+static int do_bye(talk *t, char *rest, err *e) {
+    (void)rest;
+    (void)e;
+    t->over = true;
+    return 0;
+}
+
+static int do_help(talk *t, char *rest, err *e);
+
+static const struct chat_command {
+    const char *name, *usage, *help;
+    int (*run)(talk *t, char *rest, err *e);
+} commands[] = {
+    { "/system", "[TEXT]", "show or set the system message", do_system },
+    { "/set", "[NAME VALUE]", "temperature, top_k, top_p, min_p, repeat_penalty, seed, max_tokens", do_set },
+    { "/stats", "", "speeds and counts", do_stats },
+    { "/save", "FILE", "write the conversation as JSON messages", do_save },
+    { "/load", "FILE", "go on with a saved conversation", do_load },
+    { "/clear", "", "forget the conversation", do_clear },
+    { "/help", "", "this text", do_help },
+    { "/bye", "", "end (also Ctrl-D)", do_bye },
+};
+
+static int do_help(talk *t, char *rest, err *e) {
+    (void)t;
+    (void)rest;
+    (void)e;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        printf("  %-8s %-13s %s\n", commands[i].name, commands[i].usage, commands[i].help);
+    printf("  \"\"\"                    begins and ends a text of several lines\n"
+           "  Ctrl-C                 stops an answer; twice at the prompt it ends the chat\n");
+    return 0;
+}
+
+static int do_command(talk *t, char *line, err *e) {
+    size_t n = strcspn(line, " \t");
+    char  *rest = line + n;
+    rest += strspn(rest, " \t");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (strlen(commands[i].name) == n && strncmp(line, commands[i].name, n) == 0)
+            return commands[i].run(t, rest, e);
+    }
+    return err_set(e, ERR_ARG, "no command %.*s; /help lists them", (int)(n < 40 ? n : 40), line);
+}
+
+/* --- questions --- */
+
+static int ask(talk *t, const char *text, err *e) {
+    session_result r;
+    int            rc = conversation_add(t->c, "user", text, e);
+    if (rc < 0) return rc;
+    interrupt_count = 0;
+    rc = conversation_answer(t->c, t->s, &interrupt_count, &r, e);
+    if (r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
+    if (rc == 0) rc = conversation_add(t->c, "assistant", str_cstr(&r.text), e);
+    if (rc < 0) conversation_drop_last(t->c);
+    str_deinit(&r.text);
+    if (rc < 0) return rc;
+    t->last = r.usage;
+    if (r.finish == ENGINE_CANCELLED) note(t, "(stopped)");
+    if (r.finish == ENGINE_LENGTH && (t->s->max_tokens == 0 || r.usage.generated_tokens < t->s->max_tokens))
+        note(t, "(the context is full; /clear begins anew)");
+    if (t->verbose) {
+        str line;
+        str_init(&line);
+        session_describe(&r.usage, &line);
+        note(t, str_cstr(&line));
+        str_deinit(&line);
+    }
+    return 0;
+}
+
+/* Goes on reading until a line ends with """; text holds the first line behind its """. */
+static line_result read_block(talk *t, str *text) {
+    str         line;
+    line_result r = LINE_OK;
+    str_init(&line);
+    while (!view_ends((view){ str_cstr(text), text->len }, "\"\"\"")) {
+        if ((r = line_read(t->line, "... ", &line)) != LINE_OK) break;
+        if (text->len) str_push(text, '\n');
+        str_append(text, str_cstr(&line), line.len);
+    }
+    if (r == LINE_OK) {
+        text->len -= 3;
+        text->data[text->len] = '\0';
+        if (text->len && text->data[text->len - 1] == '\n') text->data[--text->len] = '\0';
+    }
+    str_deinit(&line);
+    return r;
+}
+
+static line_result read_input(talk *t, str *text) {
+    line_result r = line_read(t->line, ">>> ", text);
+    if (r != LINE_OK || !view_starts((view){ str_cstr(text), text->len }, "\"\"\"")) {
+        if (r == LINE_OK) line_remember(t->line, str_cstr(text));
+        return r;
+    }
+    memmove(text->data, text->data + 3, text->len - 2);
+    text->len -= 3;
+    return read_block(t, text);
+}
+
+int run_chat(session *s, conversation *c, bool verbose, err *e) {
+    talk t = { .s = s, .c = c, .verbose = verbose };
+    str  text;
+    int  rc = line_open(&t.line, e), interrupts = 0;
+    if (rc < 0) return rc;
+    str_init(&text);
+    note(&t, "/help lists the commands; Ctrl-D ends.");
+    while (!t.over && !text.failed) {
+        err         failed = { 0 };
+        line_result r = read_input(&t, &text);
+        interrupts = r == LINE_INTERRUPTED ? interrupts + 1 : 0;
+        if (r == LINE_END || interrupts == 2) break;
+        if (r == LINE_INTERRUPTED) note(&t, "(Ctrl-C again, Ctrl-D or /bye ends)");
+        if (r != LINE_OK || text.len == 0) continue;
+        if ((text.data[0] == '/' ? do_command(&t, text.data, &failed) : ask(&t, text.data, &failed)) < 0)
+            complain(&t, &failed);
+    }
+    line_close(t.line);
+    str_deinit(&text);
+    return 0;
+}
