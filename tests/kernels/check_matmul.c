@@ -225,13 +225,13 @@ static void check_against_double(check *c, const kernels *k, weights *w, int64_t
 
 /* Row r of n rows, with the panels split anywhere, has the bits of the row alone. */
 static void check_invariance(check *c, const kernels *k, weights *w) {
-    const char *name = tensor_type_name(w->m.type);
-    int64_t     rows = w->m.rows, panels = matmul_panels(&w->m);
-    acts        a = acts_make(c, k, w->m.type, MAX_ROWS, w->m.cols);
-    float      *alone = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
-    float      *out = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
-    size_t      bytes;
-    void       *scratch = scratch_make(&w->m, MAX_ROWS, &bytes);
+    const char   *name = tensor_type_name(w->m.type);
+    int64_t       rows = w->m.rows, panels = matmul_panels(&w->m);
+    acts          a = acts_make(c, k, w->m.type, MAX_ROWS, w->m.cols);
+    float        *alone = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
+    float        *out = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
+    size_t        bytes;
+    void         *scratch = scratch_make(&w->m, MAX_ROWS, &bytes);
     const int64_t max_rows = c->quick ? 16 : MAX_ROWS;
     for (int64_t r = 0; r < max_rows; r++) {
         matmul_args one = { .w = &w->m, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone + r * rows };
@@ -407,7 +407,8 @@ static void check_type(check *c, const kernels *k, int type, int group, int scal
         weights w = weights_make(c, type, n_weight_rows[i], cols, 0, pad, group, scale_type);
         err     e;
         CHECK(c, matmul_check(&w.m, &e) == 0, "%s refused", tensor_type_name(type));
-        for (int64_t n = 1; n <= (c->quick ? 5 : 9); n += 1 + (i > 2 || c->quick)) check_against_double(c, k, &w, n, i % 4);
+        for (int64_t n = 1; n <= (c->quick ? 5 : 9); n += 1 + (i > 2 || c->quick))
+            check_against_double(c, k, &w, n, i % 4);
         weights_free(c, &w);
     }
     weights w = weights_make(c, type, 85, unit == 1 ? 517 : unit * ((768 + unit - 1) / unit), 0, 0, group, scale_type);

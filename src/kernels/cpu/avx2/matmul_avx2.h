@@ -89,7 +89,8 @@ INLINE __m128i column16(const uint8_t *p, size_t s) {
     __m128i a = _mm_cvtsi32_si128(load_u16(p));
 #define PUT(i) a = _mm_insert_epi16(a, load_u16(p + (i)*s), i);
     PUT(1)
-    PUT(2) PUT(3) PUT(4) PUT(5) PUT(6) PUT(7)
+    PUT(2)
+    PUT(3) PUT(4) PUT(5) PUT(6) PUT(7)
 #undef PUT
         return a;
 }
