@@ -39,7 +39,7 @@ static void print_help(const cli_command *c, const char *program) {
 
 static const cli_option *find_option(const cli_command *c, const char *name, size_t len, char letter) {
     for (const cli_option *o = c->options; o && o->name; o++) {
-        if (letter ? o->letter == letter : strlen(o->name) == len && memcmp(o->name, name, len) == 0) return o;
+        if (letter ? o->letter == letter : name && strlen(o->name) == len && memcmp(o->name, name, len) == 0) return o;
     }
     return NULL;
 }

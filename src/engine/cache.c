@@ -17,7 +17,8 @@ int cache_open(cache *c, nn_exec *x, err *e) {
     const nn_limits *l = &x->options.limits;
     int              pages[KV_MAX_GROUPS], rc;
     *c = (cache){ .exec = x, .page_tokens = l->page_tokens, .max_pages = l->max_pages, .n_groups = x->groups.n };
-    if (!x->backend->page_copy) return err_set(e, ERR_UNSUPPORTED, "the %s backend cannot hold a cache", x->backend->name);
+    if (!x->backend->page_copy)
+        return err_set(e, ERR_UNSUPPORTED, "the %s backend cannot hold a cache", x->backend->name);
     kv_tree_options o = { .page_tokens = l->page_tokens, .drop_snapshot = drop_snapshot, .ctx = c };
     for (int g = 0; g < x->groups.n; g++) {
         pages[g] = l->n_pages;

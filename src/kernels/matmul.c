@@ -217,7 +217,7 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
     int64_t                 step = int8 ? MATMUL_KC : MATMUL_KF;
     size_t                  panel_bytes = int8 ? sizeof(matmul_panel8) : sizeof(matmul_panelf);
     int64_t                 step_bytes = step / t->block_elems * t->block_bytes;
-    d.c = (float *)((uint8_t *)scratch + align64(MATMUL_WIDE * panel_bytes));
+    d.c = (float *)(void *)((uint8_t *)scratch + align64(MATMUL_WIDE * panel_bytes));
     if (a->n_rows <= 0) return;
     p1 = min64(p1, matmul_panels(w));
 

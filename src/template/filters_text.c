@@ -380,10 +380,7 @@ FILTER(f_filesizeformat) {
         snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0);
     } else {
         int i = 0;
-        for (; i < 8; i++) {
-            unit *= base;
-            if (bytes < unit || i == 7) break;
-        }
+        for (unit *= base; bytes >= unit && i < 7; i++) unit *= base;
         snprintf(text, sizeof text, "%.1f %s", base * bytes / unit, units[binary][i]);
     }
     return tv_str_copy(r, text, strlen(text));

@@ -255,6 +255,7 @@ static inline void block_k4_scale_min(const uint8_t s[12], int j, int *scale, in
         *min = s[j + 4] & 63;
     } else {
         *scale = (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
+        /* cppcheck-suppress arrayIndexOutOfBoundsCond ; j is at most 7 */
         *min = s[j + 4] >> 4 | s[j] >> 6 << 4;
     }
 }

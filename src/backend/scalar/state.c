@@ -236,7 +236,7 @@ static void route_row(const nn_op *op, const float *logits, float *out) {
     for (int k = 0; k < n_used; k++) {
         ids[k] = best(choice, taken, n);
         taken[ids[k]] = true;
-        total += score[ids[k]];
+        total += score[ids[k]]; // cppcheck-suppress uninitvar ; filled by the loops above
     }
     for (int k = 0; k < n_used; k++) {
         double w = score[ids[k]];

@@ -227,7 +227,7 @@ INLINE void mlx8_scale(const format_at *at, const uint8_t *p, int row, float *sc
                                       matmul_panel8 *p) {                                                              \
         format_at at = { src->data + (size_t)row0 * src->w->row_bytes + (size_t)(k0 / (UNIT)) * NAME##_bytes,          \
                          src->w->row_bytes, src, row0, k0 };                                                           \
-        (void)n;                                                                                                     \
+        (void)n;                                                                                                       \
         for (int k = 0; k < kn; k += (UNIT), at.data += NAME##_bytes, at.k += (UNIT)) {                                \
             FORMAT_SCALES(NAME, UNIT, GROUP, MIN)                                                                      \
             for (int row = 0; row < 16; row++) __builtin_prefetch(at.data + (size_t)row * at.stride + ahead);          \
