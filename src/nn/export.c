@@ -68,7 +68,7 @@ static whole collect(const nn_model *m, const nn_wanted *first) {
 /* Where GGUF keeps row r of rotated heads: (j, i) of a head goes to 2i + j. */
 static int64_t permuted(const nn_model *m, const nn_wanted *w, int64_t r) {
     int64_t dim = m->dims->head_dim, half = dim / 2;
-    if (!w->rotary || !m->arch->permuted_qk || nn_config_gguf(&m->config) || half <= 0) return r;
+    if (!w->rotary || !m->arch->permuted_qk || nn_config_gguf(&m->config) || half < 1 || dim % 2) return r;
     int64_t h = r / dim, k = r % dim;
     return h * dim + 2 * (k % half) + k / half;
 }

@@ -220,7 +220,7 @@ static void mask_groups(const nn_op *op, const double *choice, bool *taken) {
 
 static void route_row(const nn_op *op, const float *logits, float *out) {
     int    n = op->u.route.n_expert, n_used = op->u.route.n_used;
-    double score[NN_MAX_EXPERTS], choice[NN_MAX_EXPERTS], max = -INFINITY, sum = 0;
+    double score[NN_MAX_EXPERTS] = { 0 }, choice[NN_MAX_EXPERTS], max = -INFINITY, sum = 0;
     bool   taken[NN_MAX_EXPERTS] = { false };
     for (int e = 0; e < n; e++) max = fmax(max, logits[e]);
     for (int e = 0; e < n; e++)
