@@ -358,10 +358,22 @@ static tv eval(tr *r, const node *n, frame *f) {
 
 /* --- loops --- */
 
+/* A filtered loop passes its items on as tuples of the shape of its target. */
+static tv as_target(tr *r, const node *target, tv v) {
+    if (target->kind != N_TUPLE) return v;
+    tv_list l = tv_items(r, v);
+    if (l.count != target->list.count) tr_fail(r, "cannot unpack %zu values into %zu", l.count, target->list.count);
+    tv t = tv_list_new(r, l.count);
+    t.kind = TV_TUPLE;
+    for (size_t i = 0; i < l.count; i++) t.u.list->items[i] = as_target(r, target->list.items[i], l.items[i]);
+    return t;
+}
+
 void tr_loop_fill(tr *r, tv_loop *l, size_t wanted) {
     while (l->count < wanted && l->source_pos < l->source.count) {
         tv item = l->source.items[l->source_pos++];
         tr_step(r);
+        item = as_target(r, l->def->a, item);
         assign(r, l->def->a, l->test, item);
         if (tv_truth(r, eval(r, l->def->c, l->test))) l->items[l->count++] = item;
     }

@@ -360,7 +360,7 @@ FILTER(f_round) {
     }
     double unit = pow(10, (double)precision), scaled = tv_double(r, v) * unit;
     if (!isfinite(scaled)) tr_fail(r, "cannot convert float to integer");
-    return tv_float((up ? ceil(scaled) : floor(scaled)) / unit);
+    return tv_float(((up ? ceil(scaled) : floor(scaled)) + 0.0) / unit); /* an integer there: no negative zero */
 }
 
 FILTER(f_filesizeformat) {
