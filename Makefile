@@ -1,5 +1,5 @@
 # What people type. Everything else is CMake (CMakePresets.json); each target installs what it needs first.
-.PHONY: help build run test bench bench-kernels fuzz soak lint format install clean setup
+.PHONY: help build run test bench bench-kernels fuzz lint format install clean setup
 
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
