@@ -119,7 +119,7 @@ static int run(const cli_args *args) {
     int             rc;
     if (cli_flag(args, "raw") && (cli_string(args, "system", NULL) || cli_flag(args, "think")))
         return cli_usage_error(args, "--raw uses no template, so --system and --think mean nothing with it");
-    if ((rc = read_session_options(args, &o, &e)) < 0) return cli_usage_error(args, "%s", e.msg);
+    if (read_session_options(args, &o, &e) < 0) return cli_usage_error(args, "%s", e.msg);
     if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done;
     if ((rc = session_open(&s, cli_arg(args, 0), &o, &e)) < 0) goto done;
     if ((rc = check_switches(args, &s, prompt, &e)) < 0) goto done;

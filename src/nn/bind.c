@@ -350,9 +350,10 @@ static const nn_vec *bind_bias(nn_binder *b, const bind_found *f, const bind_nam
     snprintf(base, sizeof base, "%s", t->name);
     const float *data = bind_floats(b, t, &count);
     if (!data) return NULL;
-    if (count != stack * w->total * parts) {
+    long long expected = (long long)stack * w->total * parts;
+    if (count != expected) {
         bind_fail(b, ERR_FORMAT, "tensor %s has %lld values where %lld were expected", t->name, (long long)count,
-                  (long long)(stack * w->total * parts));
+                  expected);
         return NULL;
     }
     float *mine = arena_alloc(b->mem, (size_t)(stack * w->rows) * sizeof *mine);

@@ -56,7 +56,7 @@ static const char *rope_type(nn_config *c, const nn_rope_want *w) {
 }
 
 static double read_base(nn_config *c, const nn_rope_want *w) {
-    paths  p = { "" };
+    paths  p;
     char   all[sizeof p.text + 128];
     double dflt = w->base > 0 ? w->base : 10000.0;
     int    n = 0;
@@ -248,7 +248,7 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
     double      base = read_base(c, &w);
     r.n_rot = read_n_rot(c, &w, dim, strcmp(type, "proportional") == 0);
     if (nn_config_gguf(c) && c->arch->permuted_qk) r.interleaved = true;
-    float *freq = nn_config_alloc(c, (size_t)(r.n_rot / 2 + 1), sizeof *freq);
+    float *freq = nn_config_alloc(c, (size_t)r.n_rot / 2 + 1, sizeof *freq);
     r.inv_freq = freq;
     if (c->failed) return r;
     for (int i = 0; i < r.n_rot / 2; i++) freq[i] = (float)pow(base, -2.0 * i / r.n_rot);

@@ -93,9 +93,11 @@ static int store_for(synth *s, int type, int64_t cols, int64_t rows, store **out
     if (s->n_stores == MAX_STORES) return err_set(s->e, ERR_LIMIT, "too many different shapes");
     if (!tensor_row_bytes(type, cols, &row_bytes) || !num_mul_size(row_bytes, (size_t)rows, &bytes))
         return err_set(s->e, ERR_LIMIT, "a tensor too large");
-    store *st = *out = &s->stores[s->n_stores++];
-    *st = (store){ type, cols, rows, malloc(bytes ? bytes : 1) };
-    return st->data ? fill_rows(s, st, row_bytes) : err_set_nomem(s->e);
+    void *data = malloc(bytes ? bytes : 1);
+    if (!data) return err_set_nomem(s->e);
+    store *st = *out = &s->stores[s->n_stores++]; /* freed with all stores */
+    *st = (store){ type, cols, rows, data };
+    return fill_rows(s, st, row_bytes); /* NOLINT(clang-analyzer-unix.Malloc): the store owns it */
 }
 
 static int type_for(const synth *s, int64_t cols) {

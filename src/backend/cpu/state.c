@@ -143,7 +143,7 @@ void cpu_conv(cpu_exec *x, const nn_op *op, int worker) {
 void cpu_delta(cpu_exec *x, const nn_op *op, int worker) {
     const nn_batch      *b = &x->base.batch;
     const nn_delta_spec *d = &op->u.delta;
-    size_t               qs = (size_t)(d->heads_k * d->dim_k), vs = (size_t)(d->heads_v * d->dim_v),
+    size_t               qs = (size_t)d->heads_k * (size_t)d->dim_k, vs = (size_t)d->heads_v * (size_t)d->dim_v,
            gs = (size_t)width_of(x, op->in[3]);
     int64_t lo, hi;
     cpu_share(d->heads_v, worker, x->n_threads, &lo, &hi);
@@ -177,7 +177,7 @@ void cpu_delta(cpu_exec *x, const nn_op *op, int worker) {
 void cpu_ssm(cpu_exec *x, const nn_op *op, int worker) {
     const nn_batch    *b = &x->base.batch;
     const nn_ssm_spec *m = &op->u.ssm;
-    size_t             xs = (size_t)(m->n_head * m->dim), bs = (size_t)(m->n_group * m->n_state);
+    size_t             xs = (size_t)m->n_head * (size_t)m->dim, bs = (size_t)m->n_group * (size_t)m->n_state;
     int64_t            lo, hi;
     cpu_share(m->n_head, worker, x->n_threads, &lo, &hi);
     for (int s = 0; s < b->n_seq && lo < hi; s++) {

@@ -218,7 +218,7 @@ static void kv_load_v(const kv_layout *l, const uint8_t *area, int s0, int n, fl
     const size_t tokens = (size_t)l->tokens, dim = (size_t)l->v_dim, groups = (size_t)kv_groups(l->v_dim);
     const int    nd = l->v_dim;
     for (int i = 0; i < n; i++, y += ld) {
-        const size_t    at = (size_t)(s0 + i);
+        const size_t    at = (size_t)s0 + (size_t)i;
         const uint16_t *h = (const uint16_t *)(const void *)area + at * dim;
         switch (l->v_type) {
         case KV_F32: memcpy(y, area + at * dim * 4, dim * 4); break;
