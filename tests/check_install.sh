@@ -7,6 +7,7 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 cmake --install build --prefix "$root" >/dev/null
 "$root/bin/hearth" version
+[ "$("$root/bin/hearth" run --temp 0 demo "What is 12 plus 30?")" = "12 plus 30 is 42." ]
 library=$(find "$root" -name 'libhearth.so' | head -n 1)
 [ -n "$library" ]
 foreign=$(nm -D --defined-only "$library" | awk '$3 !~ /^hearth_/ { print $3 }')

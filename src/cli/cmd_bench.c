@@ -153,19 +153,9 @@ static int open_engine(bench *b, const char *path, err *e) {
         return err_set(e, ERR_ARG, "the model's context has %d tokens; -p %d -n %d need %d", b->model->dims->context,
                        b->n_prompt, b->n_generate, longest);
     (void)bundle_tokenizer_open(&b->tok, b->file, NULL, NULL);
-    /* Pages for one long prompt and for every sequence of the largest batch. */
-    kv_layout l;
-    size_t page = 0, pages = (size_t)(longest + 31) / 32 + (size_t)most * ((size_t)(b->n_generate + 2 + 31) / 32 + 1);
-    for (int i = 0; i < b->model->dims->n_layer; i++) {
-        const nn_state *s = &b->model->state[i];
-        bool            latent = s->kind == NN_STATE_PAGED_LATENT;
-        if (s->kind == NN_STATE_NONE) continue;
-        if (kv_layout_init(&l, (kv_type)b->kv, (kv_type)b->kv, 32, latent ? 1 : s->n_kv,
-                           latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent))
-            page += l.layer_bytes;
-    }
-    engine_options o = { .n_ctx = longest,
-                         .cache_bytes = page * pages,
+    /* The engine's cache holds two full sequences: long enough ones for every sequence of the largest batch. */
+    int            half = most * ((b->n_generate + 2 + 31) / 32 * 32) / 2;
+    engine_options o = { .n_ctx = longest > half ? longest : half,
                          .max_seqs = most,
                          .n_threads = b->threads,
                          .k_type = b->kv,

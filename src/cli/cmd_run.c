@@ -99,6 +99,7 @@ static int read_prompt(const cli_args *a, char **out, err *e) {
         /* echo puts a newline there that nobody meant; a raw text is continued as it stands. */
         while (!cli_flag(a, "raw") && bytes && (*out)[bytes - 1] == '\n') (*out)[--bytes] = '\0';
     }
+    if (!*out && !isatty(STDOUT_FILENO)) return err_set(e, ERR_ARG, "a chat needs a terminal; give a prompt");
     if (*out && !**out) return err_set(e, ERR_ARG, "the prompt is empty");
     return 0;
 }

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ctrl-C, counted instead of ending the program. */
+/* Ctrl-C, noted instead of ending the program. */
 #ifndef CLI_INTERRUPT_H
 #define CLI_INTERRUPT_H
 
+#include "base/err.h"
+
 #include <signal.h>
+#include <stdbool.h>
 
-extern volatile sig_atomic_t interrupt_count; /* whoever acts on it sets it back to 0 */
+extern volatile sig_atomic_t interrupt_seen; /* set by Ctrl-C, cleared by interrupt_clear */
 
-void interrupt_begin(void); /* from here on SIGINT only counts, and interrupts system calls */
-void interrupt_end(void);   /* as before */
+int  interrupt_begin(err *e); /* from here on SIGINT only sets the flag */
+void interrupt_end(void);     /* as before */
+void interrupt_clear(void);
+
+/* Waits until fd can be read; false: Ctrl-C came, even if it came just before the call. */
+bool interrupt_wait(int fd);
 
 #endif

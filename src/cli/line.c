@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "cli/interrupt.h"
 
-#include <errno.h>
 #include <histedit.h>
 #include <locale.h>
 #include <stdio.h>
@@ -30,19 +29,19 @@ static char *show_prompt(EditLine *el) {
     return (char *)(uintptr_t)l->prompt; /* libedit only reads it */
 }
 
-/* One character. libedit's own reader starts a read again after a signal; here Ctrl-C ends the line. */
+/* One character. libedit's own reader sleeps on after a signal; here Ctrl-C ends the line. */
 static int read_char(EditLine *el, wchar_t *out) {
     line_editor *l = NULL;
     char         bytes[4];
     unsigned     code;
     el_get(el, EL_CLIENTDATA, &l);
     for (size_t n = 0; n < sizeof bytes;) {
-        ssize_t got = read(STDIN_FILENO, bytes + n, 1);
-        if (got < 0 && errno == EINTR && !interrupt_count) continue;
-        if (got < 0) {
-            l->interrupted = interrupt_count > 0;
+        if (!interrupt_wait(STDIN_FILENO)) {
+            l->interrupted = true;
             return -1;
         }
+        ssize_t got = read(STDIN_FILENO, bytes + n, 1);
+        if (got < 0) return -1;
         if (got == 0) return 0;
         if (utf8_decode(bytes, ++n, &code)) {
             *out = (wchar_t)code;
@@ -77,9 +76,10 @@ int line_open(line_editor **out, err *e) {
     l->prompt = "";
     l->el = el_init("hearth", stdin, stdout, stderr);
     l->history = history_init();
-    if (!l->el || !l->history) {
+    int rc = l->el && l->history ? interrupt_begin(e) : err_set(e, ERR_IO, "cannot use this terminal");
+    if (rc < 0) {
         line_close(l);
-        return err_set(e, ERR_IO, "cannot use this terminal");
+        return rc;
     }
     el_set(l->el, EL_CLIENTDATA, l);
     el_set(l->el, EL_PROMPT, show_prompt);
@@ -91,7 +91,6 @@ int line_open(line_editor **out, err *e) {
     l->path = history_path();
     if (l->path) history(l->history, &ev, H_LOAD, l->path);
     el_source(l->el, NULL);
-    interrupt_begin();
     *out = l;
     return 0;
 }
@@ -116,7 +115,7 @@ line_result line_read(line_editor *l, const char *prompt, str *out) {
     int n = 0;
     l->prompt = prompt;
     l->interrupted = false;
-    interrupt_count = 0;
+    interrupt_clear();
     str_clear(out);
     const char *text = el_gets(l->el, &n);
     if (l->interrupted) {

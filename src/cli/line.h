@@ -15,7 +15,7 @@ typedef struct line_editor line_editor;
 
 typedef enum line_result { LINE_OK, LINE_INTERRUPTED, LINE_END } line_result;
 
-/* Takes over SIGINT until line_close: it interrupts line_read and is counted in line_interrupts. */
+/* Takes over SIGINT until line_close: it interrupts line_read and sets interrupt_seen. */
 int  line_open(line_editor **out, err *e);
 void line_close(line_editor *l); /* saves the history; accepts NULL */
 

@@ -25,15 +25,13 @@ typedef struct talk {
 static const char *dim(const talk *t) { return t->s->colour ? "\033[2m" : ""; }
 static const char *plain(const talk *t) { return t->s->colour ? "\033[0m" : ""; }
 
-static void note(const talk *t, const char *text) { printf("%s%s%s\n", dim(t), text, plain(t)); }
-
-/* A sentence may quote a model's or a saved file's text. */
-static void complain(const talk *t, const err *e) {
-    str text;
-    str_init(&text);
-    text_put_safe(&text, view_of(e->msg));
-    note(t, str_cstr(&text));
-    str_deinit(&text);
+/* It may quote a model's or a saved file's text: without control characters. */
+static void note(const talk *t, const char *text) {
+    str shown;
+    str_init(&shown);
+    text_put_safe(&shown, view_of(text));
+    printf("%s%s%s\n", dim(t), str_cstr(&shown), plain(t));
+    str_deinit(&shown);
 }
 
 /* --- commands --- */
@@ -182,8 +180,8 @@ static int ask(talk *t, const char *text, err *e) {
     session_result r;
     int            rc = conversation_add(t->c, "user", text, e);
     if (rc < 0) return rc;
-    interrupt_count = 0;
-    rc = conversation_answer(t->c, t->s, &interrupt_count, &r, e);
+    interrupt_clear();
+    rc = conversation_answer(t->c, t->s, &interrupt_seen, &r, e);
     if (r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
     if (rc == 0) rc = conversation_add(t->c, "assistant", str_cstr(&r.text), e);
     if (rc < 0) conversation_drop_last(t->c);
@@ -248,7 +246,7 @@ int run_chat(session *s, conversation *c, bool verbose, err *e) {
         if (r == LINE_INTERRUPTED) note(&t, "(Ctrl-C again, Ctrl-D or /bye ends)");
         if (r != LINE_OK || text.len == 0) continue;
         if ((text.data[0] == '/' ? do_command(&t, text.data, &failed) : ask(&t, text.data, &failed)) < 0)
-            complain(&t, &failed);
+            note(&t, failed.msg);
     }
     line_close(t.line);
     str_deinit(&text);

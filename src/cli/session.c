@@ -29,7 +29,8 @@ int session_open(session *s, const char *model, const session_options *o, err *e
                          .cpu = cpu_detect() };
     if ((rc = engine_open(&s->engine, s->model, chat_tokenizer(s->chat), &g, e)) < 0) return rc;
     session_sampling(&s->sampling, s->file);
-    s->colour = s->safe = isatty(STDOUT_FILENO);
+    s->safe = isatty(STDOUT_FILENO);
+    s->colour = s->safe && !getenv("NO_COLOR");
     s->progress = isatty(STDERR_FILENO);
     return 0;
 }

@@ -32,8 +32,9 @@ typedef struct session {
     const char    **stop;
     size_t         *stop_bytes;
     size_t          n_stop;
-    bool            colour, safe; /* of stdout: a terminal gets colours, and no control characters from the model */
-    bool            progress;     /* stderr is a terminal */
+    bool            safe;     /* stdout is a terminal: no control characters from the model */
+    bool            colour;   /* and it wants colours (NO_COLOR is not set) */
+    bool            progress; /* stderr is a terminal */
 } session;
 
 typedef struct session_result {

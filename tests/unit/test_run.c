@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "bundle/tokenizer.h"
 #include "unit/support/model.h"
 
 #include <math.h>
@@ -186,11 +187,53 @@ static void test_perplexity(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* The printed value is the one that follows from the logits: a text of one window, its second half scored. */
+static void test_perplexity_value(void **state) {
+    const char *sentence = "The sun is hot. A cow eats grass. The cat sat on the mat and looked at the moon.";
+    char       *dir = test_temp_dir(), *file = path_join(dir, "text"), *raw = path_join(dir, "logits"), *got, *data;
+    tok        *t;
+    tok_ids     ids = { 0 };
+    str         line;
+    size_t      bytes;
+    double      sum = 0, printed;
+    (void)state;
+    assert_int_equal(bundle_tokenizer_open_path(&t, HEARTH_SOURCE_DIR "/models/demo/demo.gguf", NULL, NULL), 0);
+    assert_int_equal(tok_encode(t, sentence, strlen(sentence), 0, &ids, NULL), 0);
+    test_write_file(file, sentence, strlen(sentence));
+    str_init(&line);
+    str_printf(&line, "logits " HEARTH_SOURCE_DIR "/models/demo/demo.gguf --kv f16 --out '%s' --ids ", raw);
+    for (size_t i = 0; i < ids.count; i++) str_printf(&line, "%s%d", i ? "," : "", ids.data[i]);
+    assert_int_equal(hearth("", str_cstr(&line), &got), 0);
+    free(got);
+    assert_int_equal(file_read(&data, &bytes, raw, 1 << 26, NULL), 0);
+    size_t n_vocab = bytes / sizeof(float) / ids.count, first = ids.count / 2 + 1;
+    for (size_t i = first; i < ids.count; i++) {
+        const float *row = (const float *)(const void *)data + (i - 1) * n_vocab;
+        double       all = 0;
+        for (size_t k = 0; k < n_vocab; k++) all += exp((double)row[k]);
+        sum += log(all) - row[ids.data[i]];
+    }
+    str_clear(&line);
+    str_printf(&line, "perplexity demo '%s'", file);
+    assert_int_equal(hearth("", str_cstr(&line), &got), 0);
+    assert_int_equal(sscanf(got, "perplexity %lf", &printed), 1);
+    double want = exp(sum / (double)(ids.count - first));
+    if (fabs(printed / want - 1) > 1e-4) fail_msg("%s differs from %.4f", got, want);
+    free(got);
+    free(data);
+    free(file);
+    free(raw);
+    str_deinit(&line);
+    tok_ids_deinit(&ids);
+    tok_free(t);
+    test_temp_dir_remove(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers), cmocka_unit_test(test_stdin),      cmocka_unit_test(test_options),
         cmocka_unit_test(test_raw),     cmocka_unit_test(test_seed),       cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_bench),   cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_bench),   cmocka_unit_test(test_perplexity), cmocka_unit_test(test_perplexity_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
