@@ -287,7 +287,7 @@ static int normalize_added(tok *t, err *e) {
 }
 
 int tok_finish(tok *t, err *e) {
-    int rc;
+    int rc = 0;
     if (!uc_init()) return err_set_nomem(e);
     if (t->v.n == 0) return err_set(e, ERR_FORMAT, "the vocabulary is empty");
     if (!t->v.slots && (rc = vocab_index(&t->v, e)) < 0) return rc;
@@ -301,7 +301,7 @@ int tok_finish(tok *t, err *e) {
     case MODEL_SPM: rc = spm_prepare(t, e); break;
     case MODEL_UNIGRAM: rc = unigram_prepare(t, e); break;
     case MODEL_WORDPIECE: rc = wordpiece_prepare(t, e); break;
-    case MODEL_WORDLEVEL: rc = 0; break;
+    case MODEL_WORDLEVEL: break;
     }
     if (rc < 0) return rc;
     if (t->model == MODEL_SPM) t->split_words = words_are_apart(t);

@@ -111,7 +111,7 @@ static void test_reference_cases(void **state) {
 
 static double now_s(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* not the wall: others may hold the machine */
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
