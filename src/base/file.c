@@ -114,6 +114,17 @@ int file_replace_begin(file_replace *r, const char *path, err *e) {
         release(r);
         return err_set_nomem(e);
     }
+    /* A device or a pipe is written to as it is: renaming a file over /dev/null would replace the device. */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        free(r->temp);
+        r->temp = NULL;
+        r->out = S_ISDIR(st.st_mode) ? NULL : fopen(path, "wbe");
+        if (r->out) return 0;
+        if (S_ISDIR(st.st_mode)) errno = EISDIR;
+        int rc = err_set_errno(e, "cannot write %s", path);
+        release(r);
+        return rc;
+    }
     fd = mkostemp(r->temp, O_CLOEXEC);
     if (fd < 0) {
         int rc = err_set_errno(e, "cannot create a file beside %s", path);
@@ -152,10 +163,14 @@ static int sync_directory_of(const char *path, err *e) {
 
 int file_replace_commit(file_replace *r, err *e) {
     int rc = 0;
-    if (fflush(r->out) != 0 || ferror(r->out) || fsync(fileno(r->out)) < 0)
+    if (fflush(r->out) != 0 || ferror(r->out) || (r->temp && fsync(fileno(r->out)) < 0))
         rc = err_set_errno(e, "cannot write %s", r->path);
     if (fclose(r->out) != 0 && rc == 0) rc = err_set_errno(e, "cannot write %s", r->path);
     r->out = NULL;
+    if (!r->temp) {
+        release(r);
+        return rc;
+    }
     if (rc == 0 && rename(r->temp, r->path) < 0) rc = err_set_errno(e, "cannot replace %s", r->path);
     if (rc == 0)
         rc = sync_directory_of(r->path, e);

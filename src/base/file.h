@@ -36,7 +36,8 @@ char *path_join(const char *dir, const char *name);
 
 /*
  * Atomic replacement: write to a temporary file beside the target, then commit (flush, fsync, rename, fsync of the
- * directory). Whoever opens the target sees the old content or the new, never a part. Abort removes the temporary.
+ * directory). Whoever opens the target sees the old content or the new, never a part. Abort removes the temporary. A
+ * target that is a device or a pipe is written to directly.
  */
 typedef struct file_replace {
     FILE *out; /* write here */

@@ -11,6 +11,7 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,6 +199,29 @@ static void test_file_replace(void **state) {
     free(path);
 }
 
+/* A pipe (or a device) is written to, not replaced by a file. */
+static void test_file_replace_pipe(void **state) {
+    char        *dir = test_temp_dir(), *path = path_join(dir, "pipe"), got[4] = "";
+    file_replace r;
+    err          e;
+    struct stat  st;
+    (void)state;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int fd = open(path, O_RDWR | O_NONBLOCK);
+    assert_true(fd >= 0);
+    assert_int_equal(file_replace_begin(&r, path, &e), 0);
+    fputs("abc", r.out);
+    assert_int_equal(file_replace_commit(&r, &e), 0);
+    assert_int_equal(read(fd, got, 3), 3);
+    assert_string_equal(got, "abc");
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    close(fd);
+    assert_int_equal(file_replace_begin(&r, dir, &e), ERR_IO); /* a directory is refused */
+    free(path);
+    test_temp_dir_remove(dir);
+}
+
 /* A write that the system refuses (file size limit) leaves the old file and no temporary. */
 static void test_file_replace_full(void **state) {
     char         *dir = test_temp_dir(), *path = path_join(dir, "f"), *text;
@@ -262,6 +286,7 @@ int main(void) {
         cmocka_unit_test(test_checked_arithmetic),
         cmocka_unit_test(test_file_map),
         cmocka_unit_test(test_file_replace),
+        cmocka_unit_test(test_file_replace_pipe),
         cmocka_unit_test(test_file_replace_full),
         cmocka_unit_test(test_log),
     };
