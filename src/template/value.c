@@ -331,7 +331,12 @@ bool tv_identical(tv a, tv b) {
     case TV_BOOL: return a.u.b == b.u.b;
     case TV_INT: return a.u.i == b.u.i;
     case TV_BIG: return *a.u.big == *b.u.big;
-    case TV_FLOAT: return memcmp(&a.u.f, &b.u.f, sizeof a.u.f) == 0;
+    case TV_FLOAT: {
+        uint64_t x, y; /* the same bits: a NaN is itself, 0.0 is not -0.0 */
+        memcpy(&x, &a.u.f, sizeof x);
+        memcpy(&y, &b.u.f, sizeof y);
+        return x == y;
+    }
     case TV_STR: return a.len == b.len && (a.u.s == b.u.s || memcmp(a.u.s, b.u.s, a.len) == 0);
     case TV_METHOD: return a.u.bound == b.u.bound;
     case TV_FUNC: return a.sub == b.sub;

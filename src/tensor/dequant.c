@@ -110,10 +110,10 @@ void dequant_q6_k(const void *block, float *dst) {
     const block_q6_k *b = block;
     float             d = tensor_f16_to_f32(b->d);
     for (int i = 0; i < 256; i++) {
-        int half = i / 128, quarter = i % 128 / 32, l = i % 32;
+        int half = i / 128, quarter = i % 128 / 32, l = i % 32, group = i / 16;
         int low = b->ql[64 * half + 32 * (quarter % 2) + l] >> (quarter < 2 ? 0 : 4) & 15;
         int high = b->qh[32 * half + l] >> (2 * quarter) & 3;
-        dst[i] = d * (float)b->scales[i / 16] * (float)((low | high << 4) - 32);
+        dst[i] = d * (float)b->scales[group] * (float)((low | high << 4) - 32);
     }
 }
 

@@ -216,7 +216,8 @@ void quant_q5_k(const float *src, void *block) {
 }
 
 static int symmetric_code(const super_shape *s, const super_fit *f, const float *x, int i) {
-    return fit_code(&s->codes, fit_divide(x[i], f->d * (float)f->scale[i / s->size]));
+    int group = i / s->size;
+    return fit_code(&s->codes, fit_divide(x[i], f->d * (float)f->scale[group]));
 }
 
 void quant_q3_k(const float *src, void *block) {

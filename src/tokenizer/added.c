@@ -178,7 +178,6 @@ static int split_longest(const added_set *s, tok_ctx *c, view text, piece_list *
         size_t start = pos;
         while (pos < text.len && !c->taken[pos]) pos++;
         if (pos > start && !put(out, ids, cap, start, pos, -1)) return err_set_nomem(e);
-        start = pos;
         if (pos < text.len && c->taken[pos] & 2) {
             size_t limit = pos + 1;
             while (!(c->taken[limit - 1] & 4)) limit++;

@@ -32,12 +32,11 @@ static int split_file(const char *data, size_t bytes, view **out, size_t *count,
 
 static int read_vocab_json(tok *t, const char *data, size_t bytes, err *e) {
     json_reader r;
-    json_event  ev;
     int         rc = 0;
     json_reader_init(&r, data, bytes);
     if (json_next(&r) != JSON_OBJECT_BEGIN)
         rc = r.failed ? ERR_FORMAT : err_set(e, ERR_FORMAT, "vocab.json is no object");
-    while (rc == 0 && (ev = json_next(&r)) == JSON_KEY) {
+    while (rc == 0 && json_next(&r) == JSON_KEY) {
         str text;
         str_init(&text);
         str_append(&text, r.text.data, r.text.len);

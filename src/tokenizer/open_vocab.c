@@ -341,7 +341,7 @@ static int collect_added(tok *t, const tok_vocab_source *s, err *e) {
 static int setup_special(tok *t, const tok_vocab_source *s, const pre_name *p, err *e) {
     bool bert = t->model == MODEL_WORDPIECE, spm = t->model == MODEL_SPM, ugm = t->model == MODEL_UNIGRAM;
     bool plain = t->model == MODEL_BPE && t->byte_level;
-    bool add_bos = spm || bert, add_eos = ugm, add_sep = bert;
+    bool add_bos = spm || bert, add_eos = ugm;
     t->bos = id_or(t, s->bos, spm ? 1 : bert ? 101 : plain && !(p && p->no_bos_id) ? 11 : -1);
     t->eos = id_or(t, s->eos, spm ? 2 : ugm ? 1 : plain ? 11 : -1);
     t->unk = id_or(t, s->unk, spm ? 0 : ugm ? 2 : bert ? 100 : -1);
@@ -350,24 +350,17 @@ static int setup_special(tok *t, const tok_vocab_source *s, const pre_name *p, e
     t->mask = id_or(t, s->mask, bert ? 103 : -1);
     t->eot = id_or(t, s->eot, -1);
     t->eom = id_or(t, s->eom, -1);
-    if (p) {
-        add_bos = add_bos || p->add_bos;
-        add_sep = add_sep || p->add_sep;
-    }
+    if (p) add_bos = add_bos || p->add_bos;
     if (s->add_bos >= 0 && !(p && p->raw_utf8 && p->add_bos)) add_bos = s->add_bos; /* gemma4 always begins with BOS */
     if (s->add_eos >= 0) add_eos = s->add_eos;
-    if (s->add_sep >= 0) add_sep = s->add_sep;
     if (t->model == MODEL_BPE && t->byte_level) t->unk = -1; /* bytes are never unknown */
     if (bert) { /* CLS text SEP, whatever the file says about BOS and EOS */
         add_bos = true;
         add_eos = false;
-        add_sep = true;
-    } else {
-        add_sep = false; /* pairs of texts only */
     }
     if (add_bos && t->bos >= 0) t->before[t->n_before++] = t->bos;
     if (add_eos && t->eos >= 0) t->after[t->n_after++] = t->eos;
-    if (add_sep && t->sep >= 0) t->after[t->n_after++] = t->sep;
+    if (bert && t->sep >= 0) t->after[t->n_after++] = t->sep; /* elsewhere it stands between pairs of texts only */
     t->add_bos = t->n_before > 0;
     t->add_eos = t->n_after > 0;
     return setup_ends(t, s, e);
