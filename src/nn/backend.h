@@ -34,6 +34,9 @@ struct nn_backend {
 
     /* Moving what layers remember, between steps. NULL in a backend that only compares. */
     void (*page_copy)(nn_exec *x, int group, int32_t from, int32_t to);
+    size_t (*page_bytes)(const nn_exec *x, int group); /* of one page; its bytes are opaque outside the backend */
+    void (*page_read)(const nn_exec *x, int group, int32_t page, void *out);
+    void (*page_write)(nn_exec *x, int group, int32_t page, const void *in);
     size_t (*slot_bytes)(const nn_exec *x); /* of one slot's fixed states; 0: the model has none */
     void (*slot_read)(const nn_exec *x, int32_t slot, void *out);
     void (*slot_write)(nn_exec *x, int32_t slot, const void *in);

@@ -109,6 +109,9 @@ void cpu_delta(cpu_exec *x, const nn_op *op, int worker);
 void cpu_ssm(cpu_exec *x, const nn_op *op, int worker);
 
 void   cpu_page_copy(nn_exec *base, int group, int32_t from, int32_t to);
+size_t cpu_page_bytes(const nn_exec *base, int group);
+void   cpu_page_read(const nn_exec *base, int group, int32_t page, void *out);
+void   cpu_page_write(nn_exec *base, int group, int32_t page, const void *in);
 size_t cpu_slot_bytes(const nn_exec *base);
 void   cpu_slot_read(const nn_exec *base, int32_t slot, void *out);
 void   cpu_slot_write(nn_exec *base, int32_t slot, const void *in);

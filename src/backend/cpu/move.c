@@ -10,6 +10,18 @@ void cpu_page_copy(nn_exec *base, int group, int32_t from, int32_t to) {
     memcpy(x->pages[group] + (size_t)to * bytes, x->pages[group] + (size_t)from * bytes, bytes);
 }
 
+size_t cpu_page_bytes(const nn_exec *base, int group) { return ((const cpu_exec *)base)->page_bytes[group]; }
+
+void cpu_page_read(const nn_exec *base, int group, int32_t page, void *out) {
+    const cpu_exec *x = (const cpu_exec *)base;
+    memcpy(out, x->pages[group] + (size_t)page * x->page_bytes[group], x->page_bytes[group]);
+}
+
+void cpu_page_write(nn_exec *base, int group, int32_t page, const void *in) {
+    cpu_exec *x = (cpu_exec *)base;
+    memcpy(x->pages[group] + (size_t)page * x->page_bytes[group], in, x->page_bytes[group]);
+}
+
 size_t cpu_slot_bytes(const nn_exec *base) {
     const cpu_exec *x = (const cpu_exec *)base;
     size_t          floats = 0;
