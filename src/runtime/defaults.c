@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sampling values: what the model recommends, under what the request chose. */
+#include "runtime/internal.h"
+
+#include <stdio.h>
+#include <sys/random.h>
+
+static bool recommended(const model_file *m, const char *hf, const char *gguf, double *out) {
+    char key[64];
+    snprintf(key, sizeof key, "general.sampling.%s", gguf);
+    return json_real(json_get(model_file_generation_config(m), hf), out) || meta_real(model_file_meta(m, key), out);
+}
+
+void defaults_sampling(sampling_params *p, const model_file *m) {
+    sampling_params own;
+    double          v;
+    sampling_params_default(p);
+    p->temperature = 0.8f;
+    p->top_k = 40;
+    p->top_p = 0.95f;
+    own = *p;
+    if (recommended(m, "temperature", "temp", &v)) own.temperature = (float)v;
+    if (recommended(m, "top_k", "top_k", &v) && v >= 0 && v < 1e9) own.top_k = (int)v;
+    if (recommended(m, "top_p", "top_p", &v)) own.top_p = (float)v;
+    if (recommended(m, "min_p", "min_p", &v)) own.min_p = (float)v;
+    if (recommended(m, "repetition_penalty", "penalty_repeat", &v)) own.repeat_penalty = (float)v;
+    if (sampling_params_check(&own, NULL) == 0) *p = own; /* a file's nonsense is not an error of the user */
+}
+
+void runtime_sampling(const runtime *r, sampling_params *out) { *out = r->sampling; }
+
+static int random_seed(uint64_t *out, err *e) {
+    return getrandom(out, sizeof *out, 0) == (ssize_t)sizeof *out ? 0 : err_set_errno(e, "no random seed");
+}
+
+int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e) {
+    const sampling_params *own = &q->sampling;
+    unsigned               set = q->sampling_set;
+    int                    rc = 0;
+    *out = r->sampling;
+    if (set & RUNTIME_SET_TEMPERATURE) {
+        out->temperature = own->temperature;
+        out->dynatemp_range = own->dynatemp_range;
+        out->dynatemp_exponent = own->dynatemp_exponent;
+    }
+    if (set & RUNTIME_SET_TOP_K) out->top_k = own->top_k;
+    if (set & RUNTIME_SET_TOP_P) out->top_p = own->top_p;
+    if (set & RUNTIME_SET_MIN_P) out->min_p = own->min_p;
+    if (set & RUNTIME_SET_TYPICAL_P) out->typical_p = own->typical_p;
+    if (set & RUNTIME_SET_TOP_N_SIGMA) out->top_n_sigma = own->top_n_sigma;
+    if (set & RUNTIME_SET_XTC) {
+        out->xtc_probability = own->xtc_probability;
+        out->xtc_threshold = own->xtc_threshold;
+    }
+    if (set & RUNTIME_SET_REPEAT_LAST_N) out->repeat_last_n = own->repeat_last_n;
+    if (set & RUNTIME_SET_REPEAT_PENALTY) out->repeat_penalty = own->repeat_penalty;
+    if (set & RUNTIME_SET_FREQUENCY_PENALTY) out->frequency_penalty = own->frequency_penalty;
+    if (set & RUNTIME_SET_PRESENCE_PENALTY) out->presence_penalty = own->presence_penalty;
+    if (set & RUNTIME_SET_DRY) {
+        out->dry_multiplier = own->dry_multiplier;
+        out->dry_base = own->dry_base;
+        out->dry_allowed_length = own->dry_allowed_length;
+        out->dry_last_n = own->dry_last_n;
+        out->dry_breakers = own->dry_breakers;
+        out->n_dry_breakers = own->n_dry_breakers;
+    }
+    if (set & RUNTIME_SET_MIROSTAT) {
+        out->mirostat = own->mirostat;
+        out->mirostat_tau = own->mirostat_tau;
+        out->mirostat_eta = own->mirostat_eta;
+    }
+    if (set & RUNTIME_SET_ORDER) {
+        for (int i = 0; i < SAMPLING_STAGE_COUNT; i++) out->order[i] = own->order[i];
+        out->n_order = own->n_order;
+    }
+    out->seed = own->seed;
+    if (!(set & RUNTIME_SET_SEED)) rc = random_seed(&out->seed, e);
+    out->bias = own->bias;
+    out->n_bias = own->n_bias;
+    return rc < 0 ? rc : sampling_params_check(out, e);
+}

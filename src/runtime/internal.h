@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
+ * answer.c (engine events -> runtime events), infill.c, defaults.c.
+ *
+ * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
+ * engine_submit on the engine's events. Lock order: rq.order, then runtime.lock, then the engine's own.
+ */
+#ifndef RUNTIME_INTERNAL_H
+#define RUNTIME_INTERNAL_H
+
+#include "base/arena.h"
+#include "base/queue.h"
+#include "chat/chat.h"
+#include "formats/model_file.h"
+#include "nn/model.h"
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct rq rq;
+
+struct runtime {
+    model_file     *file;
+    nn_model       *model;
+    chat           *chat;
+    engine         *engine;
+    sampling_params sampling; /* recommended */
+    runtime_info    info;
+    arena           mem; /* texts of info */
+
+    queue    *incoming; /* of rq */
+    pthread_t thread;   /* prepares */
+    bool      started;
+
+    pthread_mutex_t lock; /* guards all below, and refs, links, engine_id and cancelled of every request */
+    rq             *first, *last;
+    uint64_t        next_id;
+    bool            closing;
+    runtime_stats   stats;
+};
+
+/* One answer of a request. */
+typedef struct rq_choice {
+    bool over;
+} rq_choice;
+
+struct rq {
+    runtime        *owner;
+    rq             *next, *prev;
+    int             refs;
+    uint64_t        id, engine_id; /* engine_id 0: not submitted */
+    bool            cancelled;
+    runtime_request q; /* what it points at lives in mem */
+    arena           mem;
+    pthread_mutex_t order; /* held while an event is made: they come one after another */
+    rq_choice      *choices;
+    int             n_open; /* choices that are not over; guarded by order */
+    double          submitted_at, prepared_at;
+    str             bytes; /* scratch of TOKEN events; guarded by order */
+    runtime_top    *top;
+    atomic_int      phase, prompt_tokens, generated_tokens;
+};
+
+double runtime_now(void);
+
+/* request.c */
+int  rq_open(rq **out, runtime *r, const runtime_request *q, err *e); /* copies; one reference */
+void rq_ref(rq *x);
+void rq_unref(rq *x); /* the last one frees */
+bool rq_is_cancelled(rq *x);
+/* The request is over before the engine took it. */
+void rq_fail(rq *x, const err *why);
+void rq_end_cancelled(rq *x);
+void rq_emit(rq *x, runtime_event *ev); /* order is held; counts choices and sets last */
+
+/* prepare.c */
+typedef struct prompt {
+    str     text; /* as rendered; empty when the request came as tokens */
+    tok_ids ids;
+    int32_t marks[4];
+    size_t  n_marks;
+} prompt;
+void  prompt_init(prompt *p);
+void  prompt_deinit(prompt *p);
+int   prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e);
+void *prepare_main(void *runtime); /* the preparation thread */
+
+/* infill.c */
+bool infill_known(const tok *t);
+int  infill_encode(const tok *t, view prefix, view suffix, tok_ids *out, err *e);
+
+/* answer.c: the engine's callback; ctx is an rq */
+void answer_event(void *ctx, const engine_event *ev);
+
+/* defaults.c */
+void defaults_sampling(sampling_params *out, const model_file *m);
+/* The request's own fields over the recommended ones. */
+int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a request to the engine: template, tokens, sampling values, checks. Everything here may take milliseconds. */
+#include "runtime/internal.h"
+
+#include <string.h>
+#include <time.h>
+
+void prompt_init(prompt *p) {
+    memset(p, 0, sizeof *p);
+    str_init(&p->text);
+}
+
+void prompt_deinit(prompt *p) {
+    str_deinit(&p->text);
+    tok_ids_deinit(&p->ids);
+}
+
+/* --- the prompt --- */
+
+static tmpl_clock clock_now(void) {
+    time_t    t = time(NULL);
+    struct tm tm;
+    if (!localtime_r(&t, &tm)) return (tmpl_clock){ 1970, 1, 1, 0, 0, 0 };
+    return (tmpl_clock){ tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec };
+}
+
+/* An absent text gives NULL. */
+static int parse_field(const json_value **out, view text, const char *field, json_kind kind, arena *a, err *e) {
+    *out = NULL;
+    if (text.len == 0) return 0;
+    int rc = json_parse(out, text.data, text.len, a, e);
+    if (rc < 0) return err_wrap(e, rc == ERR_FORMAT ? ERR_ARG : rc, "%s", field);
+    if (!json_is(*out, kind))
+        return err_set(e, ERR_ARG, "%s must be %s", field, kind == JSON_K_ARRAY ? "an array" : "an object");
+    return 0;
+}
+
+/* The caller's variables and the switch for thinking. */
+static int template_vars(const runtime *r, const runtime_request *q, const json_value *own, json_value *out, arena *a,
+                         err *e) {
+    size_t       n = json_count(own), m = 0;
+    json_member *list = arena_calloc(a, n + 2, sizeof *list);
+    if (!list) return err_set_nomem(e);
+    if (q->thinking != RUNTIME_THINK_DEFAULT) {
+        if (q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
+            return err_set(e, ERR_UNSUPPORTED, "thinking: this model's chat template has no switch for it");
+        list[m++] = (json_member){ view_of("enable_thinking"),
+                                   { .kind = JSON_K_BOOL, .u.boolean = q->thinking == RUNTIME_THINK_ON } };
+    }
+    if (q->effort.len)
+        list[m++] = (json_member){ view_of("reasoning_effort"), { .kind = JSON_K_STRING, .u.string = q->effort } };
+    for (size_t i = 0; i < n; i++) list[m++] = own->u.object.members[i];
+    *out = (json_value){ .kind = JSON_K_OBJECT, .u.object = { list, m } };
+    return 0;
+}
+
+static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    const json_value *messages, *tools, *own;
+    json_value        vars;
+    chat_tokens       t;
+    arena             a;
+    arena_init(&a, 0);
+    chat_tokens_init(&t);
+    int rc = parse_field(&messages, q->messages, "messages", JSON_K_ARRAY, &a, e);
+    if (rc == 0) rc = parse_field(&tools, q->tools, "tools", JSON_K_ARRAY, &a, e);
+    if (rc == 0) rc = parse_field(&own, q->template_vars, "template variables", JSON_K_OBJECT, &a, e);
+    if (rc == 0) rc = template_vars(r, q, own, &vars, &a, e);
+    if (rc == 0) {
+        chat_input in = { .messages = messages,
+                          .tools = tools,
+                          .variables = &vars,
+                          .add_generation_prompt = !q->continue_final,
+                          .continue_final = q->continue_final,
+                          .now = clock_now() };
+        rc = chat_prompt(r->chat, &in, &t, e);
+    }
+    if (rc == 0) {
+        out->text = t.text;
+        out->ids = t.ids;
+        out->n_marks = t.n_marks;
+        memcpy(out->marks, t.marks, t.n_marks * sizeof *t.marks);
+    } else {
+        chat_tokens_deinit(&t);
+    }
+    arena_deinit(&a);
+    return rc;
+}
+
+static int prompt_text(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    const tok *t = chat_tokenizer(r->chat);
+    if (q->n_tokens) {
+        for (size_t i = 0; i < q->n_tokens; i++) {
+            if (q->tokens[i] < 0 || q->tokens[i] >= r->info.n_vocab)
+                return err_set(e, ERR_ARG, "prompt: token %zu is %d; the vocabulary has %lld", i, q->tokens[i],
+                               (long long)r->info.n_vocab);
+            if (!tok_ids_push(&out->ids, q->tokens[i])) return err_set_nomem(e);
+        }
+        return tok_decode(t, q->tokens, q->n_tokens, false, &out->text, e);
+    }
+    str_append(&out->text, q->text.data, q->text.len);
+    if (!str_ok(&out->text)) return err_set_nomem(e);
+    return chat_encode(r->chat, q->text.data, q->text.len, &out->ids, e);
+}
+
+static int prompt_infill(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    const tok *t = chat_tokenizer(r->chat);
+    int        rc = infill_encode(t, q->text, q->suffix, &out->ids, e);
+    return rc < 0 ? rc : tok_decode(t, out->ids.data, out->ids.count, false, &out->text, e);
+}
+
+int prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    switch (q->task) {
+    case RUNTIME_CHAT: return prompt_chat(r, q, out, e);
+    case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);
+    case RUNTIME_INFILL: return prompt_infill(r, q, out, e);
+    case RUNTIME_EMBED: return err_set(e, ERR_UNSUPPORTED, "embeddings: not yet");
+    case RUNTIME_RERANK: return err_set(e, ERR_UNSUPPORTED, "rerank: this model has no ranking head");
+    }
+    return err_set(e, ERR_ARG, "task: %d is unknown", (int)q->task);
+}
+
+/* --- checks --- */
+
+static int check(const runtime_request *q, err *e) {
+    if (q->max_tokens < 0) return err_set(e, ERR_ARG, "max_tokens: %d is negative", q->max_tokens);
+    if (q->min_tokens < 0) return err_set(e, ERR_ARG, "min_tokens: %d is negative", q->min_tokens);
+    for (size_t i = 0; i < q->n_stop; i++)
+        if (q->stop[i].len == 0) return err_set(e, ERR_ARG, "stop: text %zu is empty", i);
+    if (q->constraint.kind != RUNTIME_FREE) return err_set(e, ERR_UNSUPPORTED, "constraints: not yet");
+    if (q->tool_choice >= RUNTIME_TOOLS_REQUIRED) return err_set(e, ERR_UNSUPPORTED, "tool_choice: not yet");
+    return 0;
+}
+
+/* Tokens in whose bytes one of the texts appears. */
+static int find_breakers(const tok *t, const runtime_request *q, tok_ids *out, err *e) {
+    str bytes;
+    int rc = 0;
+    str_init(&bytes);
+    for (int32_t id = 0; id < tok_count(t) && q->n_dry_breakers && rc == 0; id++) {
+        str_clear(&bytes);
+        if (!tok_bytes(t, id, &bytes)) continue;
+        for (size_t i = 0; i < q->n_dry_breakers; i++) {
+            view b = q->dry_breakers[i];
+            if (!b.len || bytes.len < b.len || !memmem(bytes.data, bytes.len, b.data, b.len)) continue;
+            if (!tok_ids_push(out, id)) rc = err_set_nomem(e);
+            break;
+        }
+    }
+    str_deinit(&bytes);
+    return rc;
+}
+
+/* --- into the engine --- */
+
+static void echo(rq *x, const prompt *p) {
+    for (int i = 0; i < x->q.n_choices; i++) {
+        runtime_event ev = { .kind = RUNTIME_CONTENT, .choice = i, .text = { str_cstr(&p->text), p->text.len } };
+        rq_emit(x, &ev);
+    }
+}
+
+/* Events wait on order until STARTED is out. */
+static int submit(rq *x, const engine_request *g, const prompt *p, err *e) {
+    runtime *r = x->owner;
+    uint64_t id = 0;
+    rq_ref(x); /* the engine's events */
+    pthread_mutex_lock(&x->order);
+    atomic_store(&x->phase, RUNTIME_WAITING);
+    int rc = engine_submit(r->engine, g, &id, e);
+    if (rc == 0) {
+        runtime_event ev = { .kind = RUNTIME_STARTED, .prompt_tokens = (int)g->n_tokens };
+        pthread_mutex_lock(&r->lock);
+        x->engine_id = id;
+        if (x->cancelled) engine_cancel(r->engine, id);
+        pthread_mutex_unlock(&r->lock);
+        rq_emit(x, &ev);
+        if (x->q.echo) echo(x, p);
+    }
+    pthread_mutex_unlock(&x->order);
+    if (rc < 0) rq_unref(x);
+    return rc;
+}
+
+static int hand_over(rq *x, const prompt *p, const sampling_params *s, err *e) {
+    const runtime_request *q = &x->q;
+    const char           **stop = arena_calloc(&x->mem, q->n_stop + 1, sizeof *stop);
+    size_t                *stop_bytes = arena_calloc(&x->mem, q->n_stop + 1, sizeof *stop_bytes);
+    if (!stop || !stop_bytes) return err_set_nomem(e);
+    for (size_t i = 0; i < q->n_stop; i++) {
+        stop[i] = q->stop[i].data;
+        stop_bytes[i] = q->stop[i].len;
+    }
+    engine_request g = { .tokens = p->ids.data,
+                         .n_tokens = p->ids.count,
+                         .sampling = *s,
+                         .max_tokens = q->max_tokens,
+                         .min_tokens = q->min_tokens,
+                         .ignore_eos = q->ignore_eos,
+                         .stop = stop,
+                         .stop_bytes = stop_bytes,
+                         .n_stop = q->n_stop,
+                         .n_choices = q->n_choices,
+                         .priority = q->priority,
+                         .want_logprob = q->want_logprob || q->n_top > 0,
+                         .n_top = q->n_top,
+                         .no_cache = q->no_cache,
+                         .marks = p->marks,
+                         .n_marks = p->n_marks,
+                         .on_event = answer_event,
+                         .ctx = x };
+    atomic_store(&x->prompt_tokens, (int)p->ids.count);
+    x->prepared_at = runtime_now();
+    return submit(x, &g, p, e);
+}
+
+static int prepare(rq *x, err *e) {
+    const runtime_request *q = &x->q;
+    sampling_params        s;
+    tok_ids                breakers = { 0 };
+    prompt                 p;
+    prompt_init(&p);
+    int rc = check(q, e);
+    if (rc == 0) rc = defaults_merge(x->owner, q, &s, e);
+    if (rc == 0) rc = find_breakers(chat_tokenizer(x->owner->chat), q, &breakers, e);
+    if (rc == 0 && breakers.count) {
+        s.dry_breakers = breakers.data;
+        s.n_dry_breakers = breakers.count;
+    }
+    if (rc == 0) rc = prompt_make(x->owner, q, &p, e);
+    if (rc == 0 && rq_is_cancelled(x)) rc = ERR_CANCELLED;
+    if (rc == 0) rc = hand_over(x, &p, &s, e);
+    tok_ids_deinit(&breakers);
+    prompt_deinit(&p);
+    return rc;
+}
+
+void *prepare_main(void *arg) {
+    runtime *r = arg;
+    void    *item;
+    while (queue_pop(r->incoming, &item)) {
+        rq *x = item;
+        err e = { 0 };
+        pthread_mutex_lock(&r->lock);
+        bool over = r->closing || x->cancelled;
+        pthread_mutex_unlock(&r->lock);
+        int rc = over ? ERR_CANCELLED : prepare(x, &e);
+        if (rc == ERR_CANCELLED)
+            rq_end_cancelled(x);
+        else if (rc < 0)
+            rq_fail(x, &e);
+        rq_unref(x);
+    }
+    return NULL;
+}

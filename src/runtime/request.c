@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a request: copied in, listed, counted, its events numbered off, freed. */
+#include "runtime/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void runtime_request_init(runtime_request *q) {
+    *q = (runtime_request){ .parallel_tools = true, .thinking_budget = -1, .n_choices = 1 };
+    sampling_params_default(&q->sampling);
+}
+
+/* --- copying --- */
+
+static bool keep_view(arena *a, view *v) {
+    char *copy = arena_strndup(a, v->len ? v->data : "", v->len);
+    v->data = copy;
+    return copy != NULL;
+}
+
+static bool keep_views(arena *a, const view **list, size_t n) {
+    view *copy = arena_calloc(a, n + 1, sizeof *copy);
+    if (!copy) return false;
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = (*list)[i];
+        if (!keep_view(a, &copy[i])) return false;
+    }
+    *list = copy;
+    return true;
+}
+
+static const void *keep(arena *a, const void *data, size_t n, size_t bytes) {
+    void *copy = arena_calloc(a, n + 1, bytes);
+    if (copy && n) memcpy(copy, data, n * bytes);
+    return copy;
+}
+
+static bool keep_request(rq *x) {
+    runtime_request *q = &x->q;
+    arena           *a = &x->mem;
+    view            *texts[] = { &q->messages, &q->tools,     &q->template_vars, &q->text,
+                                 &q->suffix,   &q->tool_name, &q->effort,        &q->constraint.text };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (!keep_view(a, texts[i])) return false;
+    sampling_params *p = &q->sampling;
+    return keep_views(a, &q->stop, q->n_stop) && keep_views(a, &q->dry_breakers, q->n_dry_breakers) &&
+           (q->tokens = keep(a, q->tokens, q->n_tokens, sizeof *q->tokens)) &&
+           (p->bias = keep(a, p->bias, p->n_bias, sizeof *p->bias)) &&
+           (p->dry_breakers = keep(a, p->dry_breakers, p->n_dry_breakers, sizeof *p->dry_breakers)) &&
+           (x->choices = arena_calloc(a, (size_t)q->n_choices, sizeof *x->choices)) &&
+           (x->top = arena_calloc(a, (size_t)q->n_top + 1, sizeof *x->top));
+}
+
+int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
+    *out = NULL;
+    rq *x = calloc(1, sizeof *x);
+    if (!x) return err_set_nomem(e);
+    x->owner = r;
+    x->refs = 1;
+    x->q = *q;
+    x->submitted_at = runtime_now();
+    if (x->q.n_choices < 1) x->q.n_choices = 1;
+    x->n_open = x->q.n_choices;
+    arena_init(&x->mem, 0);
+    str_init(&x->bytes);
+    pthread_mutex_init(&x->order, NULL);
+    if (!keep_request(x)) {
+        rq_unref(x);
+        return err_set_nomem(e);
+    }
+    *out = x;
+    return 0;
+}
+
+/* --- references and the list --- */
+
+static void rq_free(rq *x) {
+    str_deinit(&x->bytes);
+    arena_deinit(&x->mem);
+    pthread_mutex_destroy(&x->order);
+    free(x);
+}
+
+void rq_ref(rq *x) {
+    pthread_mutex_lock(&x->owner->lock);
+    x->refs++;
+    pthread_mutex_unlock(&x->owner->lock);
+}
+
+void rq_unref(rq *x) {
+    runtime *r = x->owner;
+    pthread_mutex_lock(&r->lock);
+    bool gone = --x->refs == 0;
+    if (gone && x->id) {
+        *(x->prev ? &x->prev->next : &r->first) = x->next;
+        *(x->next ? &x->next->prev : &r->last) = x->prev;
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (gone) rq_free(x);
+}
+
+bool rq_is_cancelled(rq *x) {
+    pthread_mutex_lock(&x->owner->lock);
+    bool yes = x->cancelled;
+    pthread_mutex_unlock(&x->owner->lock);
+    return yes;
+}
+
+int runtime_submit(runtime *r, const runtime_request *q, uint64_t *id, err *e) {
+    rq *x;
+    if (!q->on_event) return err_set(e, ERR_ARG, "a request needs a callback");
+    if (q->n_top < 0 || q->n_top > 20) return err_set(e, ERR_ARG, "top_logprobs: %d is not between 0 and 20", q->n_top);
+    if (q->n_choices < 0 || q->n_choices > 128)
+        return err_set(e, ERR_ARG, "n: %d is not between 1 and 128", q->n_choices);
+    int rc = rq_open(&x, r, q, e);
+    if (rc < 0) return rc;
+    pthread_mutex_lock(&r->lock);
+    *id = x->id = ++r->next_id;
+    x->prev = r->last;
+    *(r->last ? &r->last->next : &r->first) = x;
+    r->last = x;
+    r->stats.requests++;
+    pthread_mutex_unlock(&r->lock);
+    if (queue_try_push(r->incoming, x)) return 0;
+    rc = err_set(e, ERR_LIMIT, "the queue is full: %zu requests are waiting to be prepared", queue_count(r->incoming));
+    rq_unref(x);
+    return rc;
+}
+
+void runtime_cancel(runtime *r, uint64_t id) {
+    pthread_mutex_lock(&r->lock);
+    for (rq *x = r->first; x; x = x->next) {
+        if (x->id != id) continue;
+        x->cancelled = true;
+        if (x->engine_id) engine_cancel(r->engine, x->engine_id);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* --- events --- */
+
+void rq_emit(rq *x, runtime_event *ev) {
+    if (ev->kind == RUNTIME_DONE || ev->kind == RUNTIME_ERROR) {
+        x->n_open = ev->choice < 0 ? 0 : x->n_open - 1;
+        ev->last = x->n_open == 0;
+        pthread_mutex_lock(&x->owner->lock);
+        x->owner->stats.errors += ev->kind == RUNTIME_ERROR;
+        x->owner->stats.cancelled += ev->kind == RUNTIME_DONE && ev->finish == RUNTIME_CANCELLED;
+        pthread_mutex_unlock(&x->owner->lock);
+    }
+    x->q.on_event(x->q.ctx, ev);
+}
+
+void rq_fail(rq *x, const err *why) {
+    runtime_event ev = { .kind = RUNTIME_ERROR, .choice = -1, .error = why };
+    pthread_mutex_lock(&x->order);
+    rq_emit(x, &ev);
+    pthread_mutex_unlock(&x->order);
+}
+
+void rq_end_cancelled(rq *x) {
+    pthread_mutex_lock(&x->order);
+    for (int i = 0; i < x->q.n_choices; i++) {
+        runtime_event ev = { .kind = RUNTIME_DONE, .choice = i, .finish = RUNTIME_CANCELLED };
+        ev.usage.prepare_s = runtime_now() - x->submitted_at;
+        rq_emit(x, &ev);
+    }
+    pthread_mutex_unlock(&x->order);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening a model, facts about it, and what works without the engine. */
+#include "runtime/runtime.h"
+
+#include "formats/summary.h"
+#include "kernels/cpu.h"
+#include "models/list.h"
+#include "runtime/internal.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+double runtime_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const char *keep_text(arena *a, view v) { return arena_strndup(a, v.len ? v.data : "", v.len); }
+
+static int describe(runtime *r, err *e) {
+    model_summary *s = calloc(1, sizeof *s);
+    runtime_info  *i = &r->info;
+    if (!s) return err_set_nomem(e);
+    model_summary_read(s, r->file);
+    const nn_dims *d = r->model->dims;
+    *i = (runtime_info){ .path = arena_strdup(&r->mem, model_file_path(r->file)),
+                         .name = keep_text(&r->mem, s->name),
+                         .family = keep_text(&r->mem, s->arch),
+                         .format = s->format,
+                         .quant = arena_strdup(&r->mem, s->n_types ? s->types[0].label : ""),
+                         .n_params = s->parameters,
+                         .file_bytes = s->file_bytes,
+                         .n_ctx = engine_context(r->engine),
+                         .n_ctx_train = d->context,
+                         .n_layer = d->n_layer,
+                         .n_embd = (int)d->n_embd,
+                         .n_vocab = d->n_vocab,
+                         .template_origin = chat_template_origin(r->chat) };
+    i->can_chat = i->template_origin != NULL;
+    i->can_tools = i->can_chat && chat_uses(r->chat, "tools");
+    i->can_think = i->can_chat && chat_uses(r->chat, "enable_thinking");
+    i->can_infill = infill_known(chat_tokenizer(r->chat));
+    model_summary_deinit(s);
+    free(s);
+    return i->path && i->name && i->family && i->quant ? 0 : err_set_nomem(e);
+}
+
+static int open_parts(runtime *r, const runtime_options *o, err *e) {
+    int              rc;
+    nn_model_options m = { .rope_context = o->engine.n_ctx };
+    engine_options   g = o->engine;
+    if (g.cpu == 0) g.cpu = cpu_detect();
+    if (o->template_text) return err_set(e, ERR_UNSUPPORTED, "template_text: not yet");
+    if ((rc = model_file_open(&r->file, o->path, e)) < 0) return rc;
+    if ((rc = nn_model_open(&r->model, r->file, models_list, &m, e)) < 0) return rc;
+    if ((rc = chat_open(&r->chat, o->path, e)) < 0) return rc;
+    if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
+    defaults_sampling(&r->sampling, r->file);
+    return describe(r, e);
+}
+
+int runtime_open(runtime **out, const runtime_options *o, err *e) {
+    int rc;
+    *out = NULL;
+    runtime *r = calloc(1, sizeof *r);
+    if (!r) return err_set_nomem(e);
+    arena_init(&r->mem, 0);
+    pthread_mutex_init(&r->lock, NULL);
+    if ((rc = open_parts(r, o, e)) < 0) goto fail;
+    if ((rc = queue_open(&r->incoming, o->max_preparing > 0 ? (size_t)o->max_preparing : 256, e)) < 0) goto fail;
+    if (pthread_create(&r->thread, NULL, prepare_main, r) != 0) {
+        rc = err_set(e, ERR_NOMEM, "cannot start the preparation thread");
+        goto fail;
+    }
+    r->started = true;
+    *out = r;
+    return 0;
+fail:
+    runtime_free(r);
+    return rc;
+}
+
+void runtime_free(runtime *r) {
+    if (!r) return;
+    if (r->started) {
+        pthread_mutex_lock(&r->lock);
+        r->closing = true;
+        pthread_mutex_unlock(&r->lock);
+        queue_close(r->incoming);
+        pthread_join(r->thread, NULL);
+    }
+    engine_free(r->engine); /* the last events come in here */
+    queue_free(r->incoming);
+    chat_free(r->chat);
+    nn_model_free(r->model);
+    model_file_free(r->file);
+    arena_deinit(&r->mem);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+void runtime_describe(const runtime *r, runtime_info *out) { *out = r->info; }
+
+int runtime_tokenize(const runtime *r, view text, bool add_special, bool parse_special, tok_ids *out, err *e) {
+    unsigned flags = (add_special ? TOK_ADD_SPECIAL : 0u) | (parse_special ? TOK_PARSE_SPECIAL : 0u);
+    return tok_encode(chat_tokenizer(r->chat), text.len ? text.data : "", text.len, flags, out, e);
+}
+
+int runtime_detokenize(const runtime *r, const int32_t *tokens, size_t n, bool keep_special, str *out, err *e) {
+    return tok_decode(chat_tokenizer(r->chat), tokens, n, !keep_special, out, e);
+}
+
+int runtime_render(const runtime *r, const runtime_request *q, str *out, err *e) {
+    prompt p;
+    prompt_init(&p);
+    int rc = prompt_make(r, q, &p, e);
+    if (rc == 0) {
+        str_append(out, str_cstr(&p.text), p.text.len);
+        rc = str_ok(out) ? 0 : err_set_nomem(e);
+    }
+    prompt_deinit(&p);
+    return rc;
+}
+
+int runtime_count(const runtime *r, const runtime_request *q, size_t *out, err *e) {
+    prompt p;
+    prompt_init(&p);
+    int rc = prompt_make(r, q, &p, e);
+    *out = p.ids.count;
+    prompt_deinit(&p);
+    return rc;
+}
+
+void runtime_stat(runtime *r, runtime_stats *out) {
+    engine_stats g;
+    engine_stat(r->engine, &g);
+    pthread_mutex_lock(&r->lock);
+    *out = r->stats;
+    out->engine = g;
+    for (const rq *x = r->first; x; x = x->next) out->preparing += x->engine_id == 0;
+    pthread_mutex_unlock(&r->lock);
+}
+
+size_t runtime_requests(runtime *r, runtime_request_info *out, size_t cap) {
+    size_t n = 0;
+    double now = runtime_now();
+    pthread_mutex_lock(&r->lock);
+    for (rq *x = r->first; x; x = x->next, n++) {
+        if (n >= cap) continue;
+        out[n] = (runtime_request_info){ .id = x->id,
+                                         .client = x->q.client,
+                                         .task = x->q.task,
+                                         .phase = (runtime_phase)atomic_load(&x->phase),
+                                         .prompt_tokens = atomic_load(&x->prompt_tokens),
+                                         .generated_tokens = atomic_load(&x->generated_tokens),
+                                         .age_s = now - x->submitted_at };
+    }
+    pthread_mutex_unlock(&r->lock);
+    return n;
+}

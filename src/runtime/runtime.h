@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One opened model: complete requests in, events out.
+ *
+ * A runtime holds everything that belongs to a model: the mapped file, tokenizer and template, the engine with its
+ * cache, compiled grammars. A request is plain data (text is UTF-8, structures travel as JSON text), so that it can
+ * cross a process border; runtime_submit copies it and returns at once. Templating, tokenizing and compiling grammars
+ * happen on the runtime's own preparation thread, never on the caller's or the engine's.
+ *
+ * Events of a request come one after another from an internal thread. A callback must not block, must copy what it
+ * keeps, and may call runtime_cancel but no other function here. Exactly one event has `last` set; after that callback
+ * has returned nothing of the request is touched any more. A mistake in the request is that one event alone: an ERROR
+ * with a code such as ERR_ARG and a sentence that names the field, before any STARTED.
+ */
+#ifndef RUNTIME_RUNTIME_H
+#define RUNTIME_RUNTIME_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "engine/engine.h"
+#include "sampling/sampling.h"
+#include "tokenizer/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct runtime runtime;
+
+typedef struct runtime_options {
+    const char    *path;          /* a GGUF file or a model directory */
+    const char    *template_text; /* replaces the model's chat template; NULL: its own */
+    engine_options engine;        /* cpu 0: all the machine has */
+    int            max_preparing; /* requests between submit and the engine; 0: 256 */
+    size_t         grammar_bytes; /* texts of compiled grammars that are kept; 0: 4 MiB */
+} runtime_options;
+
+/* The model may be read by any thread until runtime_free. */
+int  runtime_open(runtime **out, const runtime_options *o, err *e);
+void runtime_free(runtime *r); /* cancels what is under way and waits for its events; accepts NULL */
+
+/* Texts live as long as the runtime. */
+typedef struct runtime_info {
+    const char *path, *name, *family; /* name: general.name of the file, or "" */
+    const char *format;               /* "GGUF", "Hugging Face", "MLX" */
+    const char *quant;                /* the type that holds most of the weights: "Q4_K" */
+    uint64_t    n_params, file_bytes;
+    int         n_ctx, n_ctx_train, n_layer, n_embd;
+    int64_t     n_vocab;
+    bool        can_chat, can_tools, can_think, can_embed, can_infill;
+    const char *template_text;   /* NULL: none */
+    const char *template_origin; /* "tokenizer.chat_template", "built-in chatml", ...; NULL: none */
+} runtime_info;
+void runtime_describe(const runtime *r, runtime_info *out);
+
+/* What a request gets when it sets nothing: generation_config.json or general.sampling.* of the file, then ours. */
+void runtime_sampling(const runtime *r, sampling_params *out);
+
+/* --- requests --- */
+
+typedef enum runtime_task {
+    RUNTIME_CHAT,     /* messages */
+    RUNTIME_COMPLETE, /* text or tokens go on; no template */
+    RUNTIME_INFILL,   /* what stands between text and suffix */
+    RUNTIME_EMBED,    /* text or tokens -> one vector */
+    RUNTIME_RERANK,   /* text is the query, suffix the document -> one score */
+} runtime_task;
+
+typedef enum runtime_tool_choice {
+    RUNTIME_TOOLS_AUTO,
+    RUNTIME_TOOLS_NONE,
+    RUNTIME_TOOLS_REQUIRED,
+    RUNTIME_TOOLS_NAMED, /* tool_name */
+} runtime_tool_choice;
+
+typedef enum runtime_thinking { RUNTIME_THINK_DEFAULT, RUNTIME_THINK_ON, RUNTIME_THINK_OFF } runtime_thinking;
+
+typedef enum runtime_constraint_kind {
+    RUNTIME_FREE,
+    RUNTIME_JSON,    /* any JSON object */
+    RUNTIME_SCHEMA,  /* text: a JSON Schema */
+    RUNTIME_REGEX,   /* text: a regular expression for the whole answer */
+    RUNTIME_GBNF,    /* text: a grammar with the rule root */
+    RUNTIME_CHOICES, /* text: a JSON array of strings */
+} runtime_constraint_kind;
+
+typedef struct runtime_constraint {
+    runtime_constraint_kind kind;
+    view                    text;
+} runtime_constraint;
+
+typedef enum runtime_pooling {
+    RUNTIME_POOL_DEFAULT,
+    RUNTIME_POOL_MEAN,
+    RUNTIME_POOL_CLS,
+    RUNTIME_POOL_LAST
+} runtime_pooling;
+
+/* Which fields of sampling the caller chose; the others come from runtime_sampling (a missing seed: a random one). */
+enum {
+    RUNTIME_SET_TEMPERATURE = 1 << 0, /* with dynatemp */
+    RUNTIME_SET_TOP_K = 1 << 1,
+    RUNTIME_SET_TOP_P = 1 << 2,
+    RUNTIME_SET_MIN_P = 1 << 3,
+    RUNTIME_SET_TYPICAL_P = 1 << 4,
+    RUNTIME_SET_TOP_N_SIGMA = 1 << 5,
+    RUNTIME_SET_XTC = 1 << 6, /* both fields */
+    RUNTIME_SET_REPEAT_LAST_N = 1 << 7,
+    RUNTIME_SET_REPEAT_PENALTY = 1 << 8,
+    RUNTIME_SET_FREQUENCY_PENALTY = 1 << 9,
+    RUNTIME_SET_PRESENCE_PENALTY = 1 << 10,
+    RUNTIME_SET_DRY = 1 << 11,      /* all fields */
+    RUNTIME_SET_MIROSTAT = 1 << 12, /* all fields */
+    RUNTIME_SET_SEED = 1 << 13,
+    RUNTIME_SET_ORDER = 1 << 14,
+    RUNTIME_SET_ALL = (1 << 15) - 1,
+};
+
+typedef struct runtime_event runtime_event;
+
+/* Fill with runtime_request_init, then change. Everything it points at is copied by runtime_submit. */
+typedef struct runtime_request {
+    runtime_task task;
+
+    /* CHAT. Messages as OpenAI writes them: role, content (text or parts), tool_calls, tool_call_id,
+     * reasoning_content; tools: an array of {"type": "function", "function": {name, description, parameters}}. */
+    view messages, tools; /* JSON arrays; tools may be empty */
+    view template_vars;   /* a JSON object of further template variables, or empty */
+    bool continue_final;  /* the last message is not over: go on with it */
+
+    /* COMPLETE, INFILL, EMBED, RERANK: text, or tokens where n_tokens is not 0 (COMPLETE and EMBED). */
+    view           text, suffix;
+    const int32_t *tokens;
+    size_t         n_tokens;
+    bool           echo; /* COMPLETE: the prompt's text is the first CONTENT of every choice */
+
+    runtime_tool_choice tool_choice;
+    view                tool_name;
+    bool                parallel_tools; /* more than one call in an answer; default true */
+
+    runtime_thinking thinking;
+    view             effort;          /* "low", "medium", "high" or empty */
+    int              thinking_budget; /* tokens; -1: none */
+    bool             raw_answer;      /* CHAT: everything is CONTENT as the model wrote it, markers included */
+
+    runtime_constraint constraint;
+
+    sampling_params sampling;
+    unsigned        sampling_set; /* RUNTIME_SET_*; bias needs no bit */
+    const view     *dry_breakers; /* texts; with RUNTIME_SET_DRY. Every token that contains one is a breaker */
+    size_t          n_dry_breakers;
+
+    int         max_tokens, min_tokens; /* max 0: until the context is full */
+    bool        ignore_eos;
+    const view *stop;
+    size_t      n_stop;
+    int         n_choices; /* 0: 1 */
+    int         priority;  /* higher goes first */
+    uint64_t    client;    /* for a fair share between clients; 0: anonymous */
+    bool        want_logprob;
+    int         n_top; /* at most 20 */
+    bool        no_cache;
+    bool        want_progress;
+
+    runtime_pooling pooling;
+    int             dimensions; /* EMBED: the first that many, normalised again; 0: all */
+
+    void (*on_event)(void *ctx, const runtime_event *ev);
+    void *ctx;
+} runtime_request;
+
+void runtime_request_init(runtime_request *q);
+
+/* --- events --- */
+
+typedef enum runtime_event_kind {
+    RUNTIME_STARTED,        /* the prompt is ready and the engine has taken it: prompt_tokens */
+    RUNTIME_PROGRESS,       /* only if wanted: done of total prompt tokens, of which cached were known */
+    RUNTIME_TOKEN,          /* only if logprobs were asked for; comes before the text that it made */
+    RUNTIME_CONTENT,        /* text */
+    RUNTIME_REASONING,      /* text */
+    RUNTIME_TOOL_BEGIN,     /* index, id, name */
+    RUNTIME_TOOL_ARGUMENTS, /* index, text: a piece of JSON */
+    RUNTIME_TOOL_END,       /* index */
+    RUNTIME_EMBEDDING,      /* vector */
+    RUNTIME_SCORE,          /* score */
+    RUNTIME_DONE,           /* the last event of a choice: finish, usage */
+    RUNTIME_ERROR,          /* the last event of a choice, or of the request (choice -1): error */
+} runtime_event_kind;
+
+typedef enum runtime_finish {
+    RUNTIME_STOP,        /* the model ended its answer */
+    RUNTIME_STOP_STRING, /* stop_index */
+    RUNTIME_LENGTH,      /* max_tokens, or the context is full */
+    RUNTIME_TOOL_CALLS,
+    RUNTIME_CANCELLED,
+} runtime_finish;
+
+typedef struct runtime_usage {
+    int    prompt_tokens, cached_tokens, generated_tokens, reasoning_tokens;
+    double prepare_s, queued_s, prompt_s, generate_s;
+} runtime_usage;
+
+typedef struct runtime_top {
+    int32_t token;
+    float   logprob;
+    view    bytes; /* need not be valid UTF-8 */
+} runtime_top;
+
+/* Valid during the callback only. */
+struct runtime_event {
+    runtime_event_kind kind;
+    int                choice;
+    bool               last; /* of the whole request */
+    view               text;
+    int                index;         /* TOOL_*: which call */
+    view               id, name;      /* TOOL_BEGIN */
+    int                prompt_tokens; /* STARTED */
+    int                done, total, cached;
+    int32_t            token; /* TOKEN */
+    float              logprob;
+    view               bytes; /* TOKEN: what it stands for */
+    const runtime_top *top;
+    int                n_top;
+    const float       *vector; /* EMBEDDING */
+    int                n_vector;
+    float              score;
+    runtime_finish     finish;
+    int                stop_index;
+    runtime_usage      usage;
+    const err         *error;
+};
+
+/* On success the events will come and *id names the request; on failure none comes. ERR_LIMIT: too many wait. */
+int  runtime_submit(runtime *r, const runtime_request *q, uint64_t *id, err *e);
+void runtime_cancel(runtime *r, uint64_t id); /* in any phase; unknown ids are ignored */
+
+/* --- without the engine; from any thread --- */
+
+/* Appends. add_special: the begin and end tokens of the model; parse_special: their texts are recognised. */
+int runtime_tokenize(const runtime *r, view text, bool add_special, bool parse_special, tok_ids *out, err *e);
+int runtime_detokenize(const runtime *r, const int32_t *tokens, size_t n, bool keep_special, str *out, err *e);
+/* The prompt of a CHAT, COMPLETE or INFILL request as text (appended), and how many tokens it has. */
+int runtime_render(const runtime *r, const runtime_request *q, str *out, err *e);
+int runtime_count(const runtime *r, const runtime_request *q, size_t *out, err *e);
+
+/* --- what is going on --- */
+
+typedef struct runtime_stats {
+    engine_stats engine;
+    int          preparing; /* requests that are not in the engine yet */
+    uint64_t     requests, errors, cancelled;
+    uint64_t     grammar_hits, grammar_misses;
+    int          grammars; /* kept */
+} runtime_stats;
+void runtime_stat(runtime *r, runtime_stats *out);
+
+typedef enum runtime_phase { RUNTIME_PREPARING, RUNTIME_WAITING, RUNTIME_GENERATING } runtime_phase;
+
+typedef struct runtime_request_info {
+    uint64_t      id, client;
+    runtime_task  task;
+    runtime_phase phase;
+    int           prompt_tokens, generated_tokens;
+    double        age_s;
+} runtime_request_info;
+/* Fills at most cap of them, oldest first; returns how many there are. */
+size_t runtime_requests(runtime *r, runtime_request_info *out, size_t cap);
+
+#endif

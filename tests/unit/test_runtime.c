@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The runtime on the demo model: complete requests in, events out. */
+#include "unit/support/support.h"
+
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEMO HEARTH_SOURCE_DIR "/models/demo/demo.gguf"
+
+enum { MAX_CHOICES = 4 };
+
+typedef struct answer {
+    str            content;
+    runtime_finish finish;
+    int            stop_index;
+    runtime_usage  usage;
+    bool           done;
+    int            n_tokens;
+    double         logprob; /* sum */
+} answer;
+
+/* Everything that came out of one request. */
+typedef struct result {
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t  moved;
+    answer          a[MAX_CHOICES];
+    int             n_events, n_progress, prompt_tokens, n_started, n_over;
+    bool            last, failed, bad;
+    err             why;
+} result;
+
+static void collect(void *ctx, const runtime_event *ev) {
+    result *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    answer *a = &r->a[ev->choice > 0 ? ev->choice : 0];
+    /* Order: STARTED first unless the request fails as a whole; nothing behind the last one or behind a DONE. */
+    if (r->last || a->done) r->bad = true;
+    if (r->n_events == 0 && ev->kind != RUNTIME_STARTED && ev->kind != RUNTIME_ERROR &&
+        !(ev->kind == RUNTIME_DONE && ev->finish == RUNTIME_CANCELLED))
+        r->bad = true;
+    r->n_events++;
+    switch (ev->kind) {
+    case RUNTIME_STARTED:
+        r->n_started++;
+        r->prompt_tokens = ev->prompt_tokens;
+        break;
+    case RUNTIME_PROGRESS: r->n_progress++; break;
+    case RUNTIME_CONTENT: str_append(&a->content, ev->text.data, ev->text.len); break;
+    case RUNTIME_TOKEN:
+        a->n_tokens++;
+        a->logprob += (double)ev->logprob;
+        for (int i = 1; i < ev->n_top; i++)
+            if (ev->top[i].logprob > ev->top[i - 1].logprob) r->bad = true;
+        break;
+    case RUNTIME_DONE:
+        a->done = true;
+        a->finish = ev->finish;
+        a->stop_index = ev->stop_index;
+        a->usage = ev->usage;
+        r->n_over++;
+        break;
+    case RUNTIME_ERROR:
+        r->failed = true;
+        r->why = *ev->error;
+        r->n_over++;
+        break;
+    default: break;
+    }
+    r->last = ev->last;
+    pthread_cond_signal(&r->moved);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void result_init(result *r) {
+    memset(r, 0, sizeof *r);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->moved, NULL);
+    for (int i = 0; i < MAX_CHOICES; i++) str_init(&r->a[i].content);
+}
+
+static void result_deinit(result *r) {
+    for (int i = 0; i < MAX_CHOICES; i++) str_deinit(&r->a[i].content);
+    pthread_cond_destroy(&r->moved);
+    pthread_mutex_destroy(&r->lock);
+}
+
+static void result_wait(result *r) {
+    pthread_mutex_lock(&r->lock);
+    while (!r->last) pthread_cond_wait(&r->moved, &r->lock);
+    pthread_mutex_unlock(&r->lock);
+    assert_false(r->bad);
+}
+
+static uint64_t submit(runtime *m, runtime_request *q, result *r) {
+    uint64_t id = 0;
+    err      e = { 0 };
+    q->on_event = collect;
+    q->ctx = r;
+    if (runtime_submit(m, q, &id, &e) < 0) fail_msg("%s", e.msg);
+    return id;
+}
+
+/* One request from its beginning to its end. */
+static void ask(runtime *m, runtime_request *q, result *r) {
+    result_init(r);
+    submit(m, q, r);
+    result_wait(r);
+}
+
+static void greedy(runtime_request *q, const char *messages) {
+    runtime_request_init(q);
+    q->task = RUNTIME_CHAT;
+    q->messages = view_of(messages);
+    q->thinking = RUNTIME_THINK_OFF;
+    q->sampling.temperature = 0;
+    q->sampling_set = RUNTIME_SET_TEMPERATURE;
+}
+
+static const char SUM[] = "[{\"role\": \"user\", \"content\": \"What is 12 plus 30?\"}]";
+static const char STORY[] = "[{\"role\": \"user\", \"content\": \"Tell me a story about a cat and a boat.\"}]";
+
+static int open_demo(void **state) {
+    runtime_options o = { .path = DEMO, .engine = { .n_threads = 1 } };
+    err             e = { 0 };
+    runtime        *m;
+    if (runtime_open(&m, &o, &e) < 0) fail_msg("%s", e.msg);
+    *state = m;
+    return 0;
+}
+
+static int close_demo(void **state) {
+    runtime_free(*state);
+    return 0;
+}
+
+static void test_describe(void **state) {
+    runtime_info i;
+    runtime_describe(*state, &i);
+    assert_string_equal(i.family, "llama");
+    assert_string_equal(i.format, "GGUF");
+    assert_string_equal(i.quant, "Q8_0");
+    assert_true(i.n_params > 19000000 && i.n_params < 21000000);
+    assert_int_equal(i.n_ctx_train, 1024);
+    assert_true(i.can_chat && i.can_tools && i.can_think && !i.can_infill);
+}
+
+static void test_chat(void **state) {
+    runtime_request q;
+    result          r;
+    greedy(&q, SUM);
+    ask(*state, &q, &r);
+    assert_string_equal(str_cstr(&r.a[0].content), "12 plus 30 is 42.");
+    assert_int_equal(r.a[0].finish, RUNTIME_STOP);
+    assert_int_equal(r.a[0].usage.prompt_tokens, r.prompt_tokens);
+    assert_int_equal(r.n_started, 1);
+    assert_int_equal(r.a[0].usage.generated_tokens, 12);
+    result_deinit(&r);
+}
+
+/* The template's text without the template; tokens instead of text; the prompt's own text in front. */
+static void test_complete(void **state) {
+    runtime_request chat, q;
+    result          r;
+    str             text, again;
+    tok_ids         ids = { 0 };
+    size_t          n = 0;
+    str_init(&text);
+    str_init(&again);
+    greedy(&chat, SUM);
+    assert_int_equal(runtime_render(*state, &chat, &text, NULL), 0);
+    assert_non_null(strstr(str_cstr(&text), "What is 12 plus 30?"));
+    greedy(&q, "");
+    q.task = RUNTIME_COMPLETE;
+    q.text = (view){ text.data, text.len };
+    q.echo = true;
+    ask(*state, &q, &r);
+    assert_memory_equal(r.a[0].content.data, text.data, text.len);
+    assert_string_equal(r.a[0].content.data + text.len, "12 plus 30 is 42.");
+    result_deinit(&r);
+    assert_int_equal(runtime_tokenize(*state, q.text, false, true, &ids, NULL), 0);
+    assert_int_equal(runtime_detokenize(*state, ids.data, ids.count, true, &again, NULL), 0);
+    assert_string_equal(str_cstr(&again), str_cstr(&text));
+    assert_int_equal(runtime_count(*state, &chat, &n, NULL), 0);
+    assert_int_equal(n, ids.count);
+    q.text = (view){ 0 };
+    q.tokens = ids.data;
+    q.n_tokens = ids.count;
+    q.echo = false;
+    ask(*state, &q, &r);
+    assert_string_equal(str_cstr(&r.a[0].content), "12 plus 30 is 42.");
+    result_deinit(&r);
+    tok_ids_deinit(&ids);
+    str_deinit(&text);
+    str_deinit(&again);
+}
+
+static void test_limits_and_stops(void **state) {
+    view            stop[] = { view_of("Paris"), view_of(" is") };
+    runtime_request q;
+    result          r;
+    greedy(&q, "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]");
+    q.stop = stop;
+    q.n_stop = 2;
+    ask(*state, &q, &r);
+    assert_string_equal(str_cstr(&r.a[0].content), "The capital of France");
+    assert_int_equal(r.a[0].finish, RUNTIME_STOP_STRING);
+    assert_int_equal(r.a[0].stop_index, 1);
+    result_deinit(&r);
+    q.n_stop = 0;
+    q.max_tokens = 2;
+    ask(*state, &q, &r);
+    assert_int_equal(r.a[0].finish, RUNTIME_LENGTH);
+    assert_int_equal(r.a[0].usage.generated_tokens, 2);
+    result_deinit(&r);
+}
+
+/* Several answers of one prompt: seeds follow each other, and each is what it would be alone. */
+static void test_choices(void **state) {
+    runtime_request q;
+    result          all, one;
+    greedy(&q, STORY);
+    q.sampling.temperature = 1.2f;
+    q.sampling.seed = 7;
+    q.sampling_set |= RUNTIME_SET_SEED;
+    q.max_tokens = 20;
+    q.n_choices = 3;
+    q.want_logprob = true;
+    q.n_top = 3;
+    ask(*state, &q, &all);
+    assert_int_equal(all.n_over, 3);
+    for (uint64_t i = 0; i < 3; i++) {
+        q.n_choices = 1;
+        q.sampling.seed = 7 + i;
+        ask(*state, &q, &one);
+        assert_string_equal(str_cstr(&one.a[0].content), str_cstr(&all.a[i].content));
+        assert_int_equal(one.a[0].n_tokens, all.a[i].n_tokens);
+        assert_true(one.a[0].logprob == all.a[i].logprob && one.a[0].logprob < 0);
+        result_deinit(&one);
+    }
+    assert_string_not_equal(str_cstr(&all.a[0].content), str_cstr(&all.a[1].content));
+    result_deinit(&all);
+    /* Without a seed every answer is another one. */
+    q.sampling_set &= ~(unsigned)RUNTIME_SET_SEED;
+    ask(*state, &q, &one);
+    ask(*state, &q, &all);
+    assert_string_not_equal(str_cstr(&one.a[0].content), str_cstr(&all.a[0].content));
+    result_deinit(&one);
+    result_deinit(&all);
+}
+
+static void test_continue(void **state) {
+    runtime_request q;
+    result          r;
+    greedy(&q, "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"},"
+               " {\"role\": \"assistant\", \"content\": \"The capital of\"}]");
+    q.continue_final = true;
+    ask(*state, &q, &r);
+    assert_string_equal(str_cstr(&r.a[0].content), " France is Paris.");
+    result_deinit(&r);
+}
+
+static void refused(runtime *m, runtime_request *q, int code, const char *sentence) {
+    result r;
+    ask(m, q, &r);
+    if (!r.failed || r.why.code != code || !strstr(r.why.msg, sentence))
+        fail_msg("expected \"%s\", got %d: %s", sentence, r.why.code, r.why.msg);
+    assert_int_equal(r.n_events, 1);
+    result_deinit(&r);
+}
+
+static void test_mistakes(void **state) {
+    view            empty = { "", 0 };
+    int32_t         token = 1 << 28;
+    runtime_request q;
+    uint64_t        id;
+    err             e = { 0 };
+    greedy(&q, "[{\"role\": ");
+    refused(*state, &q, ERR_ARG, "messages");
+    greedy(&q, "{}");
+    refused(*state, &q, ERR_ARG, "messages must be an array");
+    greedy(&q, "[]");
+    refused(*state, &q, ERR_ARG, "messages");
+    greedy(&q, SUM);
+    q.tools = view_of("7");
+    refused(*state, &q, ERR_ARG, "tools must be an array");
+    greedy(&q, SUM);
+    q.sampling.temperature = -1;
+    refused(*state, &q, ERR_ARG, "temperature");
+    greedy(&q, SUM);
+    q.max_tokens = -2;
+    refused(*state, &q, ERR_ARG, "max_tokens");
+    greedy(&q, SUM);
+    q.stop = &empty;
+    q.n_stop = 1;
+    refused(*state, &q, ERR_ARG, "stop");
+    greedy(&q, "");
+    q.task = RUNTIME_COMPLETE;
+    q.tokens = &token;
+    q.n_tokens = 1;
+    refused(*state, &q, ERR_ARG, "token 0 is 268435456");
+    greedy(&q, "");
+    q.task = RUNTIME_INFILL;
+    refused(*state, &q, ERR_UNSUPPORTED, "infill");
+    q.task = RUNTIME_RERANK;
+    refused(*state, &q, ERR_UNSUPPORTED, "rerank");
+    greedy(&q, SUM);
+    q.n_top = 21;
+    q.on_event = collect;
+    assert_int_equal(runtime_submit(*state, &q, &id, &e), ERR_ARG);
+    assert_non_null(strstr(e.msg, "top_logprobs"));
+}
+
+/* A prompt that does not fit is a mistake of the request as well: one event. */
+static void test_too_long(void **state) {
+    runtime_request q;
+    str             text;
+    str_init(&text);
+    for (int i = 0; i < 3000; i++) str_puts(&text, "cat ");
+    greedy(&q, "");
+    q.task = RUNTIME_COMPLETE;
+    q.text = (view){ text.data, text.len };
+    refused(*state, &q, ERR_LIMIT, "the context holds 1024");
+    str_deinit(&text);
+}
+
+/* Many at once, half of them cancelled right away or after their first event; every one ends exactly once. */
+static void test_cancel(void **state) {
+    enum { N = 24 };
+    static result   r[N];
+    uint64_t        ids[N];
+    runtime_request q;
+    greedy(&q, STORY);
+    q.want_progress = true;
+    for (int i = 0; i < N; i++) {
+        result_init(&r[i]);
+        ids[i] = submit(*state, &q, &r[i]);
+        if (i % 4 == 1) runtime_cancel(*state, ids[i]);
+    }
+    for (int i = 2; i < N; i += 4) {
+        pthread_mutex_lock(&r[i].lock);
+        while (r[i].n_events == 0) pthread_cond_wait(&r[i].moved, &r[i].lock);
+        pthread_mutex_unlock(&r[i].lock);
+        runtime_cancel(*state, ids[i]);
+    }
+    runtime_cancel(*state, 1u << 30);
+    for (int i = 0; i < N; i++) {
+        result_wait(&r[i]);
+        assert_int_equal(r[i].n_over, 1);
+        if (i % 4 == 0 || i % 4 == 3) {
+            assert_int_equal(r[i].a[0].finish, RUNTIME_STOP);
+            assert_string_equal(str_cstr(&r[i].a[0].content), str_cstr(&r[0].a[0].content));
+        } else {
+            assert_false(r[i].failed);
+        }
+    }
+    assert_int_equal(r[1].a[0].finish, RUNTIME_CANCELLED);
+    assert_true(r[0].a[0].content.len > 100);
+    for (int i = 0; i < N; i++) result_deinit(&r[i]);
+    runtime_stats st;
+    runtime_stat(*state, &st);
+    assert_true(st.cancelled > 0 && st.requests >= N);
+}
+
+/* Closing with work under way: every request still gets its last event. */
+static void test_close(void **state) {
+    enum { N = 8 };
+    static result   r[N];
+    runtime_request q;
+    void           *own = NULL;
+    (void)state;
+    open_demo(&own);
+    greedy(&q, STORY);
+    for (int i = 0; i < N; i++) {
+        result_init(&r[i]);
+        submit(own, &q, &r[i]);
+    }
+    runtime_request_info list[N];
+    assert_true(runtime_requests(own, list, N) <= N);
+    runtime_free(own);
+    for (int i = 0; i < N; i++) {
+        assert_true(r[i].last && !r[i].bad);
+        result_deinit(&r[i]);
+    }
+}
+
+/* A full queue is said at once; nothing is lost. */
+static void test_queue_full(void **state) {
+    enum { N = 64 };
+    static result   r[N];
+    runtime_options o = { .path = DEMO, .engine = { .n_threads = 1 }, .max_preparing = 1 };
+    runtime_request q;
+    runtime        *m;
+    err             e = { 0 };
+    int             full = 0;
+    (void)state;
+    assert_int_equal(runtime_open(&m, &o, &e), 0);
+    greedy(&q, SUM);
+    q.max_tokens = 1;
+    for (int i = 0; i < N; i++) {
+        uint64_t id;
+        result_init(&r[i]);
+        q.on_event = collect;
+        q.ctx = &r[i];
+        int rc = runtime_submit(m, &q, &id, &e);
+        if (rc < 0) {
+            assert_int_equal(rc, ERR_LIMIT);
+            full++;
+            r[i].last = true;
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        result_wait(&r[i]);
+        result_deinit(&r[i]);
+    }
+    assert_true(full > 0 && full < N);
+    runtime_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_describe),   cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_complete),   cmocka_unit_test(test_limits_and_stops),
+        cmocka_unit_test(test_choices),    cmocka_unit_test(test_continue),
+        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_cancel),     cmocka_unit_test(test_close),
+        cmocka_unit_test(test_queue_full),
+    };
+    return cmocka_run_group_tests(tests, open_demo, close_demo);
+}
