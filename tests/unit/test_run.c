@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "bundle/tokenizer.h"
 #include "unit/support/model.h"
+#include "unit/support/program.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,69 +15,31 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Runs `hearth <arguments>` in a shell; what it printed (stdout, or both with "2>&1") in *out. Returns the status. */
-static int hearth(const char *before, const char *arguments, char **out) {
-    const char *program = getenv("HEARTH_PROGRAM");
-    str         command;
-    size_t      len;
-    if (!program) {
-        printf("skipped: HEARTH_PROGRAM is not set\n");
-        skip();
-    }
-    str_init(&command);
-    str_printf(&command, "%s '%s' %s", before, program, arguments);
-    FILE *f = popen(str_cstr(&command), "r");
-    assert_non_null(f);
-    assert_int_equal(file_read_stream(out, &len, f, "hearth", 1 << 20, NULL), 0);
-    int status = pclose(f);
-    str_deinit(&command);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static void prints(const char *before, const char *arguments, const char *want) {
-    char *got;
-    assert_int_equal(hearth(before, arguments, &got), 0);
-    assert_string_equal(got, want);
-    free(got);
-}
-
-static void fails(const char *arguments, int status, const char *want) {
-    char *got;
-    str   both;
-    str_init(&both);
-    str_printf(&both, "%s 2>&1 </dev/null", arguments);
-    assert_int_equal(hearth("", str_cstr(&both), &got), status);
-    if (!strstr(got, want)) fail_msg("no \"%s\" in: %s", want, got);
-    free(got);
-    str_deinit(&both);
-}
-
 static void test_answers(void **state) {
     (void)state;
-    prints("", "run demo 'What is 12 plus 30?' --temp 0", "12 plus 30 is 42.\n");
-    prints("", "run --temp 0 demo 'What is the capital of France?'", "The capital of France is Paris.\n");
-    prints("", "run demo 'How many legs does a spider have?' --temp=0 --kv q8_0", "A spider has eight legs.\n");
+    program_prints("", "run demo 'What is 12 plus 30?' --temp 0", "12 plus 30 is 42.\n");
+    program_prints("", "run --temp 0 demo 'What is the capital of France?'", "The capital of France is Paris.\n");
+    program_prints("", "run demo 'How many legs does a spider have?' --temp=0 --kv q8_0", "A spider has eight legs.\n");
 }
 
 static void test_stdin(void **state) {
     (void)state;
-    prints("echo 'What is 7 plus 5?' |", "run --temp 0", "7 plus 5 is 12.\n");
-    fails("run demo", 2, "the prompt is empty");
+    program_prints("echo 'What is 7 plus 5?' |", "run --temp 0", "7 plus 5 is 12.\n");
+    program_fails("run demo", 2, "the prompt is empty");
 }
 
 /* A system message that gives a name, a stop text, a limit, reasoning. */
 static void test_options(void **state) {
     char *got;
     (void)state;
-    prints("", "run demo 'What is the capital of France?' --temp 0 --stop ' is' --stop ' Paris'",
-           "The capital of France\n");
-    assert_int_equal(hearth("", "run demo 'What is 12 plus 30?' --temp 0 --think", &got), 0);
+    program_prints("", "run demo 'What is the capital of France?' --temp 0 --stop ' is' --stop ' Paris'",
+                   "The capital of France\n");
+    assert_int_equal(program_run("", "run demo 'What is 12 plus 30?' --temp 0 --think", &got), 0);
     assert_non_null(strstr(got, "<think>\n"));
     assert_non_null(strstr(got, "</think>\n\n12 plus 30 is 42.\n"));
     free(got);
-    prints("", "run demo 'What is 12 plus 30?' --temp 0 --max-tokens 1", "1\n");
-    assert_int_equal(hearth("", "run demo 'What is 12 plus 30?' --temp 0 --verbose 2>&1 >/dev/null", &got), 0);
+    program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --max-tokens 1", "1\n");
+    assert_int_equal(program_run("", "run demo 'What is 12 plus 30?' --temp 0 --verbose 2>&1 >/dev/null", &got), 0);
     assert_non_null(strstr(got, "prompt 22 tokens (0 cached)"));
     assert_non_null(strstr(got, "; answer 12 tokens"));
     free(got);
@@ -85,10 +48,11 @@ static void test_options(void **state) {
 /* The conversation in the template's own text gives the same answer without the template. */
 static void test_raw(void **state) {
     (void)state;
-    prints("printf '<|im_start|>user\\nWhat is 12 plus 30?<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>"
-           "\\n\\n' |",
-           "run demo --raw --temp 0", "12 plus 30 is 42.\n");
-    fails("run demo x --raw --system y", 2, "--raw uses no template");
+    program_prints(
+        "printf '<|im_start|>user\\nWhat is 12 plus 30?<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>"
+        "\\n\\n' |",
+        "run demo --raw --temp 0", "12 plus 30 is 42.\n");
+    program_fails("run demo x --raw --system y", 2, "--raw uses no template");
 }
 
 static void test_seed(void **state) {
@@ -98,9 +62,9 @@ static void test_seed(void **state) {
     char        one[128], two[128];
     snprintf(one, sizeof one, story, 1);
     snprintf(two, sizeof two, story, 2);
-    assert_int_equal(hearth("", one, &a), 0);
-    assert_int_equal(hearth("", one, &b), 0);
-    assert_int_equal(hearth("", two, &c), 0);
+    assert_int_equal(program_run("", one, &a), 0);
+    assert_int_equal(program_run("", one, &b), 0);
+    assert_int_equal(program_run("", two, &c), 0);
     assert_string_equal(a, b);
     assert_string_not_equal(a, c);
     free(a);
@@ -110,17 +74,17 @@ static void test_seed(void **state) {
 
 static void test_mistakes(void **state) {
     (void)state;
-    fails("run /nowhere/model.gguf x", 1, "there is no model '/nowhere/model.gguf'");
-    fails("run demo x --bogus", 2, "no option --bogus");
-    fails("run demo x --temp -1", 2, "temperature: -1 is not between 0 and 1000");
-    fails("run demo x --top-p 1.5", 2, "top_p: 1.5");
-    fails("run demo x --temp hot", 2, "'hot' is not a number");
-    fails("run demo x --kv q3", 2, "'q3' is no page type");
-    fails("run demo x --ctx 8 ", 1, "the context holds 8");
-    fails("run demo x y", 2, "unexpected argument 'y'");
-    fails("bench demo --batch 1,x", 2, "--batch");
-    fails("bench demo -p 2000", 1, "the model's context has 1024 tokens");
-    fails("perplexity demo /nowhere/text", 1, "/nowhere/text");
+    program_fails("run /nowhere/model.gguf x", 1, "there is no model '/nowhere/model.gguf'");
+    program_fails("run demo x --bogus", 2, "no option --bogus");
+    program_fails("run demo x --temp -1", 2, "temperature: -1 is not between 0 and 1000");
+    program_fails("run demo x --top-p 1.5", 2, "top_p: 1.5");
+    program_fails("run demo x --temp hot", 2, "'hot' is not a number");
+    program_fails("run demo x --kv q3", 2, "'q3' is no page type");
+    program_fails("run demo x --ctx 8 ", 1, "the context holds 8");
+    program_fails("run demo x y", 2, "unexpected argument 'y'");
+    program_fails("bench demo --batch 1,x", 2, "--batch");
+    program_fails("bench demo -p 2000", 1, "the model's context has 1024 tokens");
+    program_fails("perplexity demo /nowhere/text", 1, "/nowhere/text");
 }
 
 static void positive(const json_value *v, const char *key) {
@@ -135,7 +99,7 @@ static void test_bench(void **state) {
     err               e = { 0 };
     int64_t           n;
     (void)state;
-    assert_int_equal(hearth("", "bench demo -p 64 -n 8 -t 1 --batch 1,3 --reps 2 --json", &text), 0);
+    assert_int_equal(program_run("", "bench demo -p 64 -n 8 -t 1 --batch 1,3 --reps 2 --json", &text), 0);
     arena_init(&a, 0);
     if (json_parse(&v, text, strlen(text), &a, &e) < 0) fail_msg("%s\n%s", e.msg, text);
     assert_string_equal(json_string(json_get(v, "architecture")), "llama");
@@ -150,7 +114,7 @@ static void test_bench(void **state) {
     positive(json_at(g, 1), "tokens_per_second");
     arena_deinit(&a);
     free(text);
-    assert_int_equal(hearth("", "bench demo -p 32 -n 4 --reps 1", &text), 0);
+    assert_int_equal(program_run("", "bench demo -p 32 -n 4 --reps 1", &text), 0);
     assert_non_null(strstr(text, "generation"));
     free(text);
 }
@@ -169,7 +133,7 @@ static void test_perplexity(void **state) {
     str_printf(&arguments, "perplexity demo '%s' --ctx 64", file);
     for (int i = 0; i < 2; i++) {
         test_write_file(file, text.data, text.len);
-        assert_int_equal(hearth("", str_cstr(&arguments), &got), 0);
+        assert_int_equal(program_run("", str_cstr(&arguments), &got), 0);
         assert_int_equal(sscanf(got, "perplexity %lf", &value[i]), 1);
         assert_true(isfinite(value[i]) && value[i] > 1);
         assert_non_null(strstr(got, "windows of 64\n"));
@@ -203,7 +167,7 @@ static void test_perplexity_value(void **state) {
     str_init(&line);
     str_printf(&line, "logits " HEARTH_SOURCE_DIR "/models/demo/demo.gguf --kv f16 --out '%s' --ids ", raw);
     for (size_t i = 0; i < ids.count; i++) str_printf(&line, "%s%d", i ? "," : "", ids.data[i]);
-    assert_int_equal(hearth("", str_cstr(&line), &got), 0);
+    assert_int_equal(program_run("", str_cstr(&line), &got), 0);
     free(got);
     assert_int_equal(file_read(&data, &bytes, raw, 1 << 26, NULL), 0);
     size_t n_vocab = bytes / sizeof(float) / ids.count, first = ids.count / 2 + 1;
@@ -215,7 +179,7 @@ static void test_perplexity_value(void **state) {
     }
     str_clear(&line);
     str_printf(&line, "perplexity demo '%s'", file);
-    assert_int_equal(hearth("", str_cstr(&line), &got), 0);
+    assert_int_equal(program_run("", str_cstr(&line), &got), 0);
     assert_int_equal(sscanf(got, "perplexity %lf", &printed), 1);
     double want = exp(sum / (double)(ids.count - first));
     if (fabs(printed / want - 1) > 1e-4) fail_msg("%s differs from %.4f", got, want);

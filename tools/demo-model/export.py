@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the demo model as GGUF, Q8_0 weights (the draft's embedding Q4_0), from its Hugging Face directory; standard library only.
 
-  python3 export.py HF_DIR OUT.gguf [NAME]
+  python3 export.py HF_DIR OUT.gguf [NAME] [bf16]     (bf16: the weights as they were trained, to measure what Q8_0 costs)
 
 Facts of the format: docs/formats.md. Llama files store the rows of q and k permuted for interleaved rotary pairs.
 """
@@ -12,7 +12,7 @@ import struct
 import sys
 
 ALIGN = 32
-F32, Q4_0, Q8_0 = 0, 2, 8
+F32, Q4_0, Q8_0, BF16 = 0, 2, 8, 30
 U32, I32, FLOAT, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 
 
@@ -113,7 +113,7 @@ def main():
     merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
     meta = [
         pair("general.architecture", STRING, "llama"), pair("general.name", STRING, sys.argv[3] if len(sys.argv) > 3 else os.path.basename(folder)),
-        pair("general.license", STRING, "cc0-1.0"), pair("general.file_type", U32, 7),
+        pair("general.license", STRING, "cc0-1.0"), pair("general.file_type", U32, 32 if sys.argv[4:] == ["bf16"] else 7),
         pair("llama.block_count", U32, c["num_hidden_layers"]), pair("llama.context_length", U32, c["max_position_embeddings"]),
         pair("llama.embedding_length", U32, c["hidden_size"]), pair("llama.feed_forward_length", U32, c["intermediate_size"]),
         pair("llama.attention.head_count", U32, c["num_attention_heads"]), pair("llama.attention.head_count_kv", U32, c["num_key_value_heads"]),
@@ -126,7 +126,7 @@ def main():
         pair("tokenizer.ggml.eos_token_id", U32, c["eos_token_id"]), pair("tokenizer.ggml.padding_token_id", U32, c["bos_token_id"]),
         pair("tokenizer.ggml.add_bos_token", BOOL, False), pair("tokenizer.chat_template", STRING, tc["chat_template"]),
     ]
-    small = c["hidden_size"] <= 256
+    small, plain = c["hidden_size"] <= 256, sys.argv[4:] == ["bf16"]
     infos, blobs, offset = [], [], 0
     for name, shape, values in read_safetensors(os.path.join(folder, "model.safetensors")):
         if name.endswith("q_proj.weight"):
@@ -135,6 +135,8 @@ def main():
             values = permute(values, shape[0], shape[1], c["num_key_value_heads"])
         if len(shape) == 1:
             kind, data = F32, values.tobytes()
+        elif plain:
+            kind, data = BF16, array.array("H", values.tobytes())[1::2].tobytes()
         elif small and name == "model.embed_tokens.weight":
             kind, data = Q4_0, q4_0(values)
         else:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores a served model on the held-out split, greedy; standard library only.
+
+  python3 evaluate.py [--url http://127.0.0.1:11434] [--model demo] [--count 200] [--skills a,b] [--stories]
+
+Everything goes through /v1/chat/completions, so template, tokenizer, weights, sampling and the reading of tool calls are
+all part of what is scored. Any server with that interface can be asked.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import random
+import sys
+import urllib.request
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from score import right  # noqa: E402
+from skills import SKILLS, Split, draw  # noqa: E402
+from text import call_text  # noqa: E402
+
+
+def wire(message):
+    """A message of the generator as the protocol writes it."""
+    out = {"role": message["role"], "content": message.get("content") or ""}
+    if message.get("tool_calls"):
+        out["tool_calls"] = [{"id": "call_%d" % i, "type": "function",
+                              "function": {"name": c["name"], "arguments": json.dumps(c["arguments"], ensure_ascii=False)}}
+                             for i, c in enumerate(message["tool_calls"])]
+    if message["role"] == "tool":
+        out["tool_call_id"] = "call_0"
+    return out
+
+
+def ask(url, model, example):
+    body = {"model": model, "messages": [wire(m) for m in example.messages[:-1]], "temperature": 0, "max_tokens": 200,
+            "chat_template_kwargs": {"enable_thinking": bool(example.thinking)}}
+    if example.tools:
+        body["tools"] = [{"type": "function", "function": t} for t in example.tools]
+    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        message = json.load(answer)["choices"][0]["message"]
+    calls = [{"name": c["function"]["name"], "arguments": json.loads(c["function"]["arguments"])} for c in message.get("tool_calls") or []]
+    return (message.get("content") or "") + "\n".join(call_text(c) for c in calls)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--url", default="http://127.0.0.1:11434")
+    p.add_argument("--model", default="demo")
+    p.add_argument("--count", type=int, default=200)
+    p.add_argument("--skills", default=",".join(SKILLS))
+    p.add_argument("--stories", action="store_true", help="print the first ten stories, whatever they are")
+    a = p.parse_args()
+    for skill in a.skills.split(","):
+        rng = random.Random("held out " + skill)
+        split = Split(skill not in ("about", "talk"))  # these two are learned by heart
+        examples = [draw(rng, split, skill) for _ in range(a.count)]
+        with concurrent.futures.ThreadPoolExecutor(8) as several:
+            texts = list(several.map(lambda e: ask(a.url, a.model, e), examples))
+        ok = [right(e, t) for e, t in zip(examples, texts)]
+        print("%-12s %5.1f%% of %d" % (skill, 100 * sum(ok) / len(ok), len(ok)), flush=True)
+        for e, t in [(e, t) for e, t, o in zip(examples, texts, ok) if not o][:3]:
+            print("   wrong: %r -> %r, expected %r" % (e.messages[-2].get("content", "")[-120:], t[-200:], e.check))
+        if skill == "stories" and a.stories:
+            for t in texts[:10]:
+                print("   story:", t)
+
+
+main()
