@@ -4,6 +4,7 @@
 
 #include "formats/summary.h"
 #include "kernels/cpu.h"
+#include "kernels/kvpage.h"
 #include "models/list.h"
 #include "runtime/internal.h"
 
@@ -14,6 +15,13 @@ double runtime_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int runtime_cache_type(const char *name, engine_options *o, err *e) {
+    int type;
+    if (!kv_type_parse(name ? name : "f16", &type)) return err_set(e, ERR_ARG, "'%s' is no page type", name);
+    o->k_type = o->v_type = type;
+    return 0;
 }
 
 static const char *keep_text(arena *a, view v) { return arena_strndup(a, v.len ? v.data : "", v.len); }

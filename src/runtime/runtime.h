@@ -35,6 +35,9 @@ typedef struct runtime_options {
     size_t         grammar_bytes; /* texts of compiled grammars that are kept; 0: 4 MiB */
 } runtime_options;
 
+/* Sets the page types of keys and values by name ("f16", "q8_0", ...); NULL: f16. */
+int runtime_cache_type(const char *name, engine_options *o, err *e);
+
 /* The model may be read by any thread until runtime_free. */
 int  runtime_open(runtime **out, const runtime_options *o, err *e);
 void runtime_free(runtime *r); /* cancels what is under way and waits for its events; accepts NULL */
