@@ -9,13 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-double engine_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* -- the thread
  * -------------------------------------------------------------------------------------------------------- */
@@ -36,7 +29,7 @@ static bool take_incoming(engine *g) {
     bool stop = g->stop;
     while (list) {
         sequence *next = list->next;
-        schedule_add(g, list);
+        schedule_enter(g, list);
         list = next;
     }
     for (size_t i = 0; i < g->n_cancels; i++) {
@@ -65,18 +58,25 @@ static void drop_cancelled(engine *g, bool all) {
     }
 }
 
-/* While somebody generates, the pieces of prompts follow the time that steps take. */
+/* Pieces of prompts follow the time that steps with such pieces take. */
 static void adapt(engine *g, double seconds, int n_tok) {
-    if (g->o.target_step_ms <= 0) return;
-    double ratio = seconds * 1000.0 / g->o.target_step_ms;
-    if (ratio > 1.1 && n_tok > g->n_shares) g->prompt_budget = g->prompt_budget * 3 / 4;
-    if (ratio < 0.8) g->prompt_budget = g->prompt_budget * 5 / 4 + 1;
-    g->prompt_budget = (int)num_max(16, num_min(g->prompt_budget, g->o.step_tokens));
+    int pieces = 0, most = g->o.step_tokens;
+    for (int i = 0; i < g->n_shares; i++) pieces += g->shares[i].n > 1 ? g->shares[i].n : 0;
+    int *budget = g->generating ? &g->prompt_budget : &g->piece_budget;
+    int  target = g->generating ? g->o.target_step_ms : ENGINE_PIECE_MS;
+    if (target <= 0 || pieces == 0) return;
+    int next = schedule_adapt(*budget, g->generating ? 16 : 4, most, seconds, target * 1e-3);
+    /* A step that was not full says nothing about how much more fits. */
+    if (next < *budget || pieces >= *budget || n_tok >= most) *budget = next;
 }
 
 static void publish(engine *g) {
     int waiting = 0;
     for (const sequence *s = g->waiting; s; s = s->next) waiting++;
+    pthread_mutex_lock(&g->guides.lock);
+    g->counts.guide_masks = g->guides.masks;
+    g->counts.guide_s = g->guides.seconds;
+    pthread_mutex_unlock(&g->guides.lock);
     pthread_mutex_lock(&g->lock);
     g->stats = g->counts;
     g->stats.running = g->n_running;
@@ -132,11 +132,9 @@ static void defaults(engine_options *o, const nn_model *m) {
     if (o->max_waiting <= 0) o->max_waiting = 1024;
 }
 
-/* Bytes of one page over all layers of the widest group: what a page number costs in every group together. */
-static int pages_for(const nn_model *m, const engine_options *o) {
-    int per_seq = (o->n_ctx + o->page_tokens - 1) / o->page_tokens;
-    if (o->cache_bytes == 0) return 2 * per_seq + o->max_seqs;
-    size_t token_bytes = 0;
+/* What one page takes in all layers together. */
+static size_t page_bytes(const nn_model *m, const engine_options *o) {
+    size_t bytes = 0;
     for (int i = 0; i < m->dims->n_layer; i++) {
         const nn_state *s = &m->state[i];
         kv_layout       l;
@@ -144,10 +142,24 @@ static int pages_for(const nn_model *m, const engine_options *o) {
         if (s->kind == NN_STATE_NONE) continue;
         if (kv_layout_init(&l, (kv_type)o->k_type, (kv_type)o->v_type, o->page_tokens, latent ? 1 : s->n_kv,
                            latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent))
-            token_bytes += l.layer_bytes;
+            bytes += l.layer_bytes;
     }
-    size_t pages = token_bytes ? o->cache_bytes / token_bytes : (size_t)(2 * per_seq);
+    return bytes;
+}
+
+static int pages_for(const engine *g) {
+    const engine_options *o = &g->o;
+    int                   per_seq = (o->n_ctx + o->page_tokens - 1) / o->page_tokens;
+    if (o->cache_bytes == 0) return 2 * per_seq + o->max_seqs;
+    size_t pages = g->page_bytes ? o->cache_bytes / g->page_bytes : (size_t)(2 * per_seq);
     return pages > INT32_MAX / 2 ? INT32_MAX / 2 : (int)pages;
+}
+
+/* The first piece of a prompt: before anything was measured a slow machine's second is assumed. */
+static int first_piece(const nn_model *m, int step_tokens) {
+    double layer = 4.0 * m->dims->n_embd * m->dims->n_embd + 3.0 * m->dims->n_embd * m->dims->n_ff;
+    double fits = 4e11 / (2.0 * layer * m->dims->n_layer + 1);
+    return fits < step_tokens ? (int)num_max(4, (int64_t)fits) : step_tokens;
 }
 
 static int open_batch(engine *g, err *e) {
@@ -162,11 +174,14 @@ static int open_batch(engine *g, err *e) {
     ok = (g->q_start = calloc(seqs + 1, sizeof *g->q_start)) && ok;
     ok = (g->kv_len = calloc(seqs, sizeof *g->kv_len)) && ok;
     ok = (g->slot = calloc(seqs, sizeof *g->slot)) && ok;
-    ok = (g->out_rows = calloc(seqs, sizeof *g->out_rows)) && ok;
+    ok = (g->out_rows = calloc(tokens, sizeof *g->out_rows)) && ok;
+    ok = (g->hidden_rows = calloc(tokens, sizeof *g->hidden_rows)) && ok;
     for (int k = 0; k < g->cache.n_groups; k++)
         ok = (g->pages[k] = calloc(seqs * (size_t)g->cache.max_pages, sizeof *g->pages[k])) && ok;
     ok = (g->row = calloc((size_t)g->n_vocab, sizeof *g->row)) && ok;
     ok = (g->no_end_mask = malloc(((size_t)g->n_vocab + 31) / 32 * sizeof *g->no_end_mask)) && ok;
+    ok = (g->mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->mask)) && ok;
+    ok = (g->vector = calloc((size_t)g->n_hidden, sizeof *g->vector)) && ok;
     if (!ok) return err_set_nomem(e);
     memset(g->no_end_mask, 0xFF, ((size_t)g->n_vocab + 31) / 32 * sizeof *g->no_end_mask);
     size_t         n_end = 0;
@@ -188,17 +203,21 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
     defaults(&g->o, m);
     g->n_ctx = g->o.n_ctx;
     g->prompt_budget = g->o.step_tokens;
+    g->piece_budget = first_piece(m, g->o.step_tokens);
+    g->page_bytes = page_bytes(m, &g->o);
     g->incoming_tail = &g->incoming;
-    g->n_vocab = m->dims->n_vocab;
+    g->n_vocab = m->tape->bufs[m->tape->logits].width;
+    g->n_hidden = m->tape->bufs[m->tape->hidden].width;
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->wake, NULL);
     pthread_cond_init(&g->idle, NULL);
     nn_exec_options x = { .limits = { .max_tokens = g->o.step_tokens,
                                       .max_seqs = g->o.max_seqs,
-                                      .max_outputs = g->o.max_seqs,
+                                      .max_outputs = g->o.step_tokens,
+                                      .max_logits = g->o.max_seqs,
                                       .page_tokens = g->o.page_tokens,
                                       .max_pages = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens,
-                                      .n_pages = pages_for(m, &g->o),
+                                      .n_pages = pages_for(g),
                                       .n_slots = g->o.max_seqs },
                           .k_type = g->o.k_type,
                           .v_type = g->o.v_type,
@@ -207,6 +226,10 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
     if ((rc = backend_cpu.open(&g->exec, m, &x, e)) < 0) goto fail;
     if ((rc = cache_open(&g->cache, g->exec, e)) < 0) goto fail;
     if ((rc = open_batch(g, e)) < 0) goto fail;
+    if ((rc = guide_thread_init(&g->guides, e)) < 0) goto fail;
+    /* Positions beyond what the cache can ever hold end an answer like a full context. */
+    g->n_ctx_held = g->n_ctx;
+    while (g->n_ctx_held > 0 && !cache_fits(&g->cache, g->n_ctx_held)) g->n_ctx_held--;
     g->busy = true;
     if (pthread_create(&g->thread, NULL, engine_main, g) != 0) {
         rc = err_set(e, ERR_NOMEM, "cannot start the engine's thread");
@@ -229,6 +252,7 @@ void engine_free(engine *g) {
         pthread_mutex_unlock(&g->lock);
         pthread_join(g->thread, NULL);
     }
+    guide_thread_deinit(&g->guides);
     cache_close(&g->cache);
     nn_exec_free(g->exec);
     sampling_work_free(g->work);
@@ -242,9 +266,12 @@ void engine_free(engine *g) {
     free(g->kv_len);
     free(g->slot);
     free(g->out_rows);
+    free(g->hidden_rows);
     for (int k = 0; k < KV_MAX_GROUPS; k++) free(g->pages[k]);
     free(g->row);
     free(g->no_end_mask);
+    free(g->mask);
+    free(g->vector);
     free(g->cancels);
     pthread_cond_destroy(&g->idle);
     pthread_cond_destroy(&g->wake);
@@ -255,14 +282,42 @@ void engine_free(engine *g) {
 /* -- the way in
  * -------------------------------------------------------------------------------------------------------- */
 
+static int check_guide(const engine_request *r, err *e) {
+    const engine_guide *guide = r->guide;
+    if (!guide) return 0;
+    if (r->pooling != ENGINE_POOL_NONE) return err_set(e, ERR_ARG, "an embedding cannot be constrained");
+    if (!guide->mask || !guide->accept || !guide->must_stop || !guide->free || (r->n_choices > 1 && !guide->clone))
+        return err_set(e, ERR_ARG, "the guide lacks a function");
+    return 0;
+}
+
+static int check_pooling(const engine *g, const engine_request *r, err *e) {
+    if (r->pooling == ENGINE_POOL_NONE) return 0;
+    if (r->pooling != ENGINE_POOL_MEAN && r->pooling != ENGINE_POOL_LAST)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "pooling: %s looks at earlier tokens only; its embeddings are the mean or the last token's",
+                       g->model->arch->names[0]);
+    if (r->n_choices > 1) return err_set(e, ERR_ARG, "n: an embedding has one choice");
+    return 0;
+}
+
+/* Refused at once: what can never fit, with the bytes that are missing. */
+static int check_room(const engine *g, const engine_request *r, err *e) {
+    size_t answer = r->pooling == ENGINE_POOL_NONE ? 1 : 0, P = (size_t)g->cache.page_tokens;
+    if (r->n_tokens + answer > (size_t)g->n_ctx)
+        return err_set(e, ERR_LIMIT, "the prompt has %zu tokens, the context holds %d%s", r->n_tokens, g->n_ctx,
+                       answer ? " and needs room for an answer" : "");
+    if (cache_fits(&g->cache, (int)(r->n_tokens + answer))) return 0;
+    size_t need = (r->n_tokens + answer + P - 1) / P, has = (size_t)kv_pool_total(g->cache.pool, 0);
+    return err_set(e, ERR_LIMIT,
+                   "the prompt has %zu tokens and needs %zu bytes of cache; there are %zu, %zu are missing",
+                   r->n_tokens, need * g->page_bytes, has * g->page_bytes, (need - has) * g->page_bytes);
+}
+
 static int check_request(const engine *g, const engine_request *r, err *e) {
+    int rc;
     if (r->n_tokens == 0) return err_set(e, ERR_ARG, "the prompt is empty");
-    if (r->n_tokens >= (size_t)g->n_ctx)
-        return err_set(e, ERR_LIMIT, "the prompt has %zu tokens, the context holds %d and needs room for an answer",
-                       r->n_tokens, g->n_ctx);
-    if (!cache_fits(&g->cache, (int)r->n_tokens + 1))
-        return err_set(e, ERR_LIMIT, "the prompt has %zu tokens, the cache holds %d", r->n_tokens,
-                       kv_pool_total(g->cache.pool, 0) * g->cache.page_tokens);
+    if ((rc = check_room(g, r, e)) < 0) return rc;
     for (size_t i = 0; i < r->n_tokens; i++) {
         if (r->tokens[i] < 0 || r->tokens[i] >= g->n_vocab)
             return err_set(e, ERR_ARG, "token %zu of the prompt is %d; the vocabulary has %lld", i, r->tokens[i],
@@ -271,23 +326,31 @@ static int check_request(const engine *g, const engine_request *r, err *e) {
     if (r->n_top < 0 || r->n_top > 20) return err_set(e, ERR_ARG, "top_logprobs: %d is not between 0 and 20", r->n_top);
     if (r->n_choices > 128) return err_set(e, ERR_ARG, "n: %d is not between 1 and 128", r->n_choices);
     if (!r->on_event) return err_set(e, ERR_ARG, "a request needs a callback");
-    return 0;
+    if ((rc = check_guide(r, e)) < 0) return rc;
+    return check_pooling(g, r, e);
+}
+
+static void free_list(sequence *list) {
+    while (list) {
+        sequence *next = list->next;
+        if (list->choice == 0) list->guide.guide = NULL; /* the caller's still */
+        sequence_free(list);
+        list = next;
+    }
 }
 
 int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
-    job      *j = NULL;
-    sequence *list = NULL;
-    int       rc = check_request(g, r, e);
+    job           *j = NULL;
+    sequence      *list = NULL;
+    sequence_shape shape = { &g->cache, g->tok, g->n_ctx_held, g->n_vocab, g->n_hidden };
+    int            rc = check_request(g, r, e);
     if (rc < 0 || (rc = job_open(&j, r, e)) < 0) return rc;
-    /* Positions beyond what the cache can ever hold end the answer like a full context. */
-    int n_ctx = g->n_ctx;
-    while (!cache_fits(&g->cache, n_ctx)) n_ctx--;
+    j->r.no_cache = j->r.no_cache || g->o.no_prefix_cache;
     j->r.sampling.bias = r->sampling.bias;
     j->r.sampling.dry_breakers = r->sampling.dry_breakers;
     for (int i = j->r.n_choices - 1; i >= 0; i--) {
         sequence *s;
-        if ((rc = sequence_open(&s, j, i, &g->cache, g->tok, n_ctx, e)) < 0) break;
-        if (g->o.no_prefix_cache) j->r.no_cache = true;
+        if ((rc = sequence_open(&s, j, i, &shape, e)) < 0) break;
         s->next = list;
         list = s;
     }
@@ -315,11 +378,7 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
         pthread_mutex_unlock(&g->lock);
     }
     if (rc < 0) {
-        while (list) {
-            sequence *next = list->next;
-            sequence_free(list);
-            list = next;
-        }
+        free_list(list);
         job_free(j);
     }
     return rc;
@@ -327,7 +386,7 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
 
 void engine_cancel(engine *g, uint64_t id) {
     pthread_mutex_lock(&g->lock);
-    if (g->n_cancels == g->cap_cancels) {
+    if (g->busy && g->n_cancels == g->cap_cancels) {
         size_t    cap = g->cap_cancels ? g->cap_cancels * 2 : 16;
         uint64_t *grown = realloc(g->cancels, cap * sizeof *grown);
         if (grown) {
@@ -335,7 +394,8 @@ void engine_cancel(engine *g, uint64_t id) {
             g->cap_cancels = cap;
         }
     }
-    if (g->n_cancels < g->cap_cancels) g->cancels[g->n_cancels++] = id; /* out of memory: the answer just goes on */
+    if (g->busy && g->n_cancels < g->cap_cancels)
+        g->cancels[g->n_cancels++] = id; /* out of memory: the answer just goes on */
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -352,3 +412,7 @@ void engine_stat(engine *g, engine_stats *out) {
 }
 
 int engine_context(const engine *g) { return g->n_ctx; }
+
+int64_t engine_vocab(const engine *g) { return g->n_vocab; }
+
+int engine_embedding_size(const engine *g) { return (int)g->n_hidden; }

@@ -7,6 +7,7 @@
  * generating and fills the rest of its token budget with pieces of prompts. What was computed before is found in the
  * prefix tree and not computed again. When pages run out, the least recently used cached ones go first; then the
  * sequence with the lowest priority that came last gives way and continues later from what the cache still has.
+ * Among requests of one priority the client that was given the fewest evaluated tokens goes first.
  *
  * The answer to a request depends on the request alone: not on what else runs, on threads, on chunking or on the cache.
  */
@@ -31,7 +32,7 @@ typedef struct engine_options {
     int      max_seqs;       /* that compute at once; 0: 16 */
     int      step_tokens;    /* tokens of one step; 0: 256 */
     int      max_waiting;    /* requests in the queue; 0: 1024 */
-    int      target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: 0 (off) */
+    int      target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: off */
     int      n_threads;      /* 0: one per core */
     int      k_type, v_type; /* kv_type of pages */
     unsigned cpu;            /* instruction sets that may be used */
@@ -39,10 +40,11 @@ typedef struct engine_options {
 } engine_options;
 
 typedef enum engine_event_kind {
-    ENGINE_TOKEN,    /* a token was generated; text may be empty while a character or a stop string is incomplete */
-    ENGINE_PROGRESS, /* a piece of the prompt was evaluated */
-    ENGINE_DONE,     /* the last event of a choice */
-    ENGINE_ERROR,    /* the last event of a choice */
+    ENGINE_TOKEN,     /* a token was generated; text may be empty while a character or a stop string is incomplete */
+    ENGINE_PROGRESS,  /* a piece of the prompt was evaluated; pieces are so small that one comes every two seconds */
+    ENGINE_EMBEDDING, /* the vector of a request with pooling; DONE follows */
+    ENGINE_DONE,      /* the last event of a choice */
+    ENGINE_ERROR,     /* the last event of a choice */
 } engine_event_kind;
 
 typedef enum engine_finish { ENGINE_STOP_TOKEN, ENGINE_STOP_STRING, ENGINE_LENGTH, ENGINE_CANCELLED } engine_finish;
@@ -61,12 +63,38 @@ typedef struct engine_event {
     float                   logprob;
     const sampling_logprob *top;
     int                     n_top;
-    int                     done, total; /* PROGRESS */
-    engine_finish           finish;      /* DONE */
-    int                     stop_index;  /* DONE by STOP_STRING: which one */
-    engine_usage            usage;       /* DONE */
-    const err              *error;       /* ERROR */
+    int                     done, total, cached; /* PROGRESS: of the prompt; cached ones count as done */
+    const float            *vector;              /* EMBEDDING */
+    int                     n_vector;
+    engine_finish           finish;     /* DONE */
+    int                     stop_index; /* DONE by STOP_STRING: which one */
+    engine_usage            usage;      /* DONE */
+    const err              *error;      /* ERROR */
 } engine_event;
+
+/*
+ * Decides what may come next in one choice. mask is called by the engine's guide thread, the rest by the engine thread
+ * (clone: by the one that submits), never two at once. Masks are made while the step runs: after accept(t) the next one
+ * is computed while the backend evaluates t.
+ */
+typedef struct engine_guide engine_guide;
+struct engine_guide {
+    /* Fills mask (engine_vocab bits, lowest first; a 0 forbids) and returns 1; 0: everything is allowed, mask
+     * untouched; negative: the request fails with e. End tokens are part of it: allowed where the text may end. Where a
+     * mask allows nothing but end tokens they may come although min_tokens or ignore_eos says otherwise. */
+    int (*mask)(engine_guide *self, uint32_t *mask, err *e);
+    /* A token was picked; neither the prompt's nor end tokens are reported. Negative: the request fails with e. */
+    int (*accept)(engine_guide *self, int32_t token, err *e);
+    void (*rollback)(engine_guide *self,
+                     int           n_tokens);        /* takes back accepted tokens; may be NULL while nobody drafts */
+    bool (*must_stop)(engine_guide *self); /* nothing may follow: the choice ends with ENGINE_STOP_TOKEN at once */
+    engine_guide *(*clone)(engine_guide *self, err *e); /* for n_choices > 1, before anything was accepted */
+    void (*free)(engine_guide *self);
+};
+
+/* What becomes of the last layer's rows (behind the final norm). A causal model's first row knows the first token
+ * only, so CLS is refused for those; they have MEAN and LAST. */
+typedef enum engine_pooling { ENGINE_POOL_NONE, ENGINE_POOL_MEAN, ENGINE_POOL_CLS, ENGINE_POOL_LAST } engine_pooling;
 
 typedef struct engine_request {
     const int32_t     *tokens; /* the prompt; at least one */
@@ -86,6 +114,10 @@ typedef struct engine_request {
     bool               no_cache;     /* neither use nor leave anything in the prefix tree */
     const int32_t     *marks;        /* rising positions where later requests are likely to branch (message ends) */
     size_t             n_marks;
+    uint64_t           client;    /* shares are fair between clients; 0: all that do not say */
+    engine_guide      *guide;     /* NULL: free text; belongs to the engine once engine_submit succeeded */
+    engine_pooling     pooling;   /* not NONE: an embedding is made, nothing is generated */
+    bool               normalize; /* the vector has length 1 */
     void (*on_event)(void *ctx, const engine_event *ev);
     void *ctx;
 } engine_request;
@@ -103,9 +135,13 @@ typedef struct engine_stats {
     uint64_t steps, tokens_evaluated, tokens_cached, tokens_generated, preemptions;
     int      running, waiting;
     int      pages_total, pages_unused, pages_cached; /* group 0 */
+    uint64_t guide_masks;
+    double   guide_s, guide_wait_s; /* time that masks took, and how much of it steps waited for them */
 } engine_stats;
 void engine_stat(engine *g, engine_stats *out);
 
-int engine_context(const engine *g); /* positions that a sequence may have */
+int     engine_context(const engine *g);        /* positions that a sequence may have */
+int64_t engine_vocab(const engine *g);          /* bits of a mask: rows of the model's head */
+int     engine_embedding_size(const engine *g); /* n_vector of embeddings */
 
 #endif

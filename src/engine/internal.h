@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's own state, shared by its files: engine.c (threads), schedule.c (who computes), step.c (what came out).
- */
+/* The engine's own state, shared by its files: engine.c (threads, the way in), schedule.c (who computes), step.c (what
+ * came out), guide.c (masks), fair.c (clients). */
 #ifndef ENGINE_INTERNAL_H
 #define ENGINE_INTERNAL_H
 
+#include "engine/clock.h"
 #include "engine/sequence.h"
 
 #include <pthread.h>
 
-enum { ENGINE_SNAPSHOT_EVERY = 8192 };
+enum {
+    ENGINE_SNAPSHOT_EVERY = 8192,
+    ENGINE_PIECE_MS = 1500, /* a piece of a prompt takes no longer, so that progress shows and a cancel is quick */
+};
 
 /* One sequence's rows of the step under way. */
 typedef struct share {
     sequence *s;
     int       n;   /* tokens */
-    int       out; /* row of the logits, or -1 */
+    int       out; /* row of the logits, or -1; an embedding: its first hidden row of n_rows */
+    int       n_rows;
 } share;
 
 struct engine {
@@ -22,8 +27,10 @@ struct engine {
     const tok      *tok;
     engine_options  o;
     nn_exec        *exec;
-    int64_t         n_vocab;
-    int             n_ctx;
+    int64_t         n_vocab, n_hidden;
+    int             n_ctx, n_ctx_held; /* held: what the cache can hold of it */
+    size_t          page_bytes;        /* of one page in all layers together */
+    guide_thread    guides;
 
     pthread_t thread;
     bool      started;
@@ -45,26 +52,33 @@ struct engine {
     int              n_running;
     sequence        *waiting; /* best first */
     bool            *slot_used;
+    fair             fair;
     int              prompt_budget; /* tokens of prompts per step while somebody generates */
+    int              piece_budget;  /* and while nobody does */
+    bool             generating;    /* somebody generates in the step under way */
     engine_stats     counts;        /* published in stats once per step */
     sampling_work   *work;
     float           *row;
     uint32_t        *no_end_mask; /* every token but those that end an answer */
+    uint32_t        *mask;        /* a guide's and this */
+    float           *vector;      /* an embedding */
     sampling_logprob top[20];
 
     /* The batch under construction; allocated once. */
     share   *shares;
     int      n_shares;
-    int32_t *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *pages[KV_MAX_GROUPS];
+    int32_t *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *hidden_rows, *pages[KV_MAX_GROUPS];
 };
 
-double engine_now(void);
-
 /* schedule.c */
-void schedule_add(engine *g, sequence *s);     /* puts it into the waiting list by priority and arrival */
+void schedule_enter(engine *g, sequence *s);   /* a new sequence */
 void schedule_admit(engine *g);                /* lets waiting sequences start while there is room */
 bool schedule_batch(engine *g, nn_batch *b);   /* false: nothing to do */
 void schedule_release(engine *g, sequence *s); /* takes it off the running ones and gives its pages back */
+void schedule_charge(sequence *s);             /* its client pays for tokens that are new */
+
+/* The budget that brings a step with pieces of prompts, which took so long, closer to the target. */
+int schedule_adapt(int budget, int least, int most, double seconds, double target);
 
 /* step.c */
 void step_results(engine *g);

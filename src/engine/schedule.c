@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who computes in the next step: admission, giving way, the batch. */
+/* Who computes in the next step: admission, fair shares, giving way, the batch. */
 #include "engine/internal.h"
 
 #include <string.h>
@@ -9,11 +9,28 @@ static bool goes_before(const sequence *a, const sequence *b) {
     return a->order != b->order ? a->order < b->order : a->choice < b->choice;
 }
 
-void schedule_add(engine *g, sequence *s) {
+/* Among waiting ones: of equal priority the client that has had the least. */
+static bool starts_before(const sequence *a, const sequence *b) {
+    bool by_client = a->job->r.priority == b->job->r.priority && a->client->time != b->client->time;
+    return by_client ? a->client->time < b->client->time : goes_before(a, b);
+}
+
+static void add_waiting(engine *g, sequence *s) {
     sequence **at = &g->waiting;
     while (*at && goes_before(*at, s)) at = &(*at)->next;
     s->next = *at;
     *at = s;
+}
+
+void schedule_enter(engine *g, sequence *s) {
+    s->client = fair_enter(&g->fair, s->job->r.client);
+    add_waiting(g, s);
+}
+
+void schedule_charge(sequence *s) {
+    if (s->n_tokens <= s->n_charged) return;
+    s->client->time += (uint64_t)(s->n_tokens - s->n_charged);
+    s->n_charged = s->n_tokens;
 }
 
 void schedule_release(engine *g, sequence *s) {
@@ -22,19 +39,18 @@ void schedule_release(engine *g, sequence *s) {
     if (s->slot < 0) return;
     g->slot_used[s->slot] = false;
     s->slot = -1;
+    s->client->n_running--;
     while (g->running[at] != s) at++;
     g->n_running--;
     memmove(&g->running[at], &g->running[at + 1], (size_t)(g->n_running - at) * sizeof *g->running);
 }
 
-static bool uses_cache(const sequence *s) { return !s->job->r.no_cache || s->job->r.n_choices > 1; }
-
 /* Back into the queue; what it computed stays in the cache as long as nobody needs the room. */
 static void give_way(engine *g, sequence *s) {
-    if (uses_cache(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot);
+    if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot);
     schedule_release(g, s);
     s->n_evaluated = 0;
-    schedule_add(g, s);
+    add_waiting(g, s);
     g->counts.preemptions++;
 }
 
@@ -50,7 +66,7 @@ static sequence *least_important(const engine *g) {
 static bool start(engine *g, sequence *s) {
     int32_t slot = 0;
     while (g->slot_used[slot]) slot++;
-    int reused = uses_cache(s) ? cache_attach(&g->cache, &s->tables, s->tokens, s->n_tokens, slot) : 0;
+    int reused = sequence_caches(s) ? cache_attach(&g->cache, &s->tables, s->tokens, s->n_tokens, slot) : 0;
     /* Room for everything that is known and one more token, so that a prompt never stops half-way for want of pages. */
     int len = s->n_tokens + 1 < s->n_ctx ? s->n_tokens + 1 : s->n_ctx;
     if (!cache_grow(&g->cache, &s->tables, len)) {
@@ -61,11 +77,15 @@ static bool start(engine *g, sequence *s) {
     g->slot_used[slot] = true;
     s->n_evaluated = reused;
     g->running[g->n_running++] = s;
+    s->client->n_running++;
     if (!s->counted) {
         s->counted = true;
-        s->usage.cached_tokens = reused;
+        s->usage.cached_tokens = s->n_charged = reused;
         s->started_at = engine_now();
+        guide_ask(&g->guides, &s->guide);
     }
+    schedule_charge(s);
+    if (s->pooled) memset(s->pooled, 0, (size_t)g->n_hidden * sizeof *s->pooled);
     g->counts.tokens_cached += (uint64_t)reused;
     return true;
 }
@@ -73,27 +93,49 @@ static bool start(engine *g, sequence *s) {
 /* A choice other than the first waits for the prompt: it then finds it in the cache. */
 static bool may_start(const sequence *s) { return s->choice == 0 || s->job->prompt_ready; }
 
-void schedule_admit(engine *g) {
-    for (sequence **at = &g->waiting; *at && g->n_running < g->o.max_seqs;) {
-        sequence *s = *at;
-        if (!may_start(s)) {
-            at = &s->next;
+/* The place in the list of the one that starts next. */
+static sequence **next_to_start(engine *g) {
+    sequence **best = NULL;
+    for (sequence **at = &g->waiting; *at; at = &(*at)->next) {
+        if (may_start(*at) && (!best || starts_before(*at, *best))) best = at;
+    }
+    return best;
+}
+
+/* Who gives way so that s can start: somebody of lower priority; or, when s's client has nothing running and lies
+ * behind, the latest sequence of the client that has had the most and keeps another one. NULL: s waits. */
+static sequence *victim_for(const engine *g, const sequence *s) {
+    sequence *worst = least_important(g);
+    if (!worst || worst->job->r.priority < s->job->r.priority) return worst;
+    worst = NULL;
+    if (s->client->n_running > 0) return NULL;
+    for (int i = 0; i < g->n_running; i++) {
+        sequence *r = g->running[i];
+        if (r->client == s->client || r->client->n_running < 2 || r->client->time < s->client->time + FAIR_LAG ||
+            r->job->r.priority > s->job->r.priority || !sequence_caches(r))
             continue;
-        }
+        bool more = !worst || r->client->time > worst->client->time;
+        if (more || (r->client == worst->client && goes_before(worst, r))) worst = r;
+    }
+    return worst;
+}
+
+void schedule_admit(engine *g) {
+    sequence **at;
+    while ((at = next_to_start(g)) != NULL) {
+        sequence *s = *at, *victim;
+        if (g->n_running == g->o.max_seqs && !victim_for(g, s)) return;
         *at = s->next; /* off the list first: giving way adds to it */
         s->next = NULL;
-        bool started = start(g, s);
-        while (!started && g->n_running > 0) {
-            sequence *worst = least_important(g);
-            if (worst->job->r.priority >= s->job->r.priority) break;
-            give_way(g, worst);
+        bool started = g->n_running < g->o.max_seqs && start(g, s);
+        while (!started && (victim = victim_for(g, s)) != NULL) {
+            give_way(g, victim);
             started = start(g, s);
         }
         if (!started) {
-            schedule_add(g, s);
+            add_waiting(g, s);
             return;
         }
-        at = &g->waiting; /* the list may have changed */
     }
 }
 
@@ -102,7 +144,7 @@ static int next_mark(const engine *g, const sequence *s) {
     int  best = s->n_tokens;
     bool forgets = g->cache.slot_bytes > 0;
     for (int k = 0; k < g->cache.n_groups; k++) forgets = forgets || g->exec->groups.window[k] > 0;
-    if (!forgets || !uses_cache(s)) return best;
+    if (!forgets || !sequence_caches(s)) return best;
     const engine_request *r = &s->job->r;
     for (size_t i = 0; i < r->n_marks; i++) {
         if (r->marks[i] > s->n_evaluated && r->marks[i] < best) best = r->marks[i];
@@ -116,7 +158,7 @@ static int next_mark(const engine *g, const sequence *s) {
 static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
     int  at = g->n_shares++, row = b->n_tok;
     bool ends = s->n_evaluated + n == s->n_tokens;
-    g->shares[at] = (share){ s, n, ends ? b->n_out : -1 };
+    g->shares[at] = (share){ .s = s, .n = n, .out = -1 };
     g->q_start[at] = row;
     g->kv_len[at] = s->n_evaluated + n;
     g->slot[at] = s->slot;
@@ -129,7 +171,32 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
         memcpy(g->pages[k] + (size_t)at * (size_t)g->cache.max_pages, s->tables.tables[k],
                (size_t)s->tables.n_pages * sizeof(int32_t));
     b->n_tok += n;
-    if (ends) g->out_rows[b->n_out++] = row + n - 1;
+    if (sequence_embeds(s)) {
+        int from = s->job->r.pooling == ENGINE_POOL_MEAN ? row : row + n - (ends ? 1 : 0);
+        g->shares[at].out = b->n_hidden;
+        for (int i = from; i < row + n; i++) g->hidden_rows[b->n_hidden++] = i;
+        g->shares[at].n_rows = row + n - from;
+    } else if (ends) {
+        g->shares[at].out = b->n_out;
+        g->out_rows[b->n_out++] = row + n - 1;
+    }
+}
+
+/* Rows without logits stand behind those with. */
+static void join_outputs(engine *g, nn_batch *b) {
+    if (b->n_hidden == 0) return;
+    memcpy(g->out_rows + b->n_out, g->hidden_rows, (size_t)b->n_hidden * sizeof *g->out_rows);
+    for (int i = 0; i < g->n_shares; i++) {
+        if (sequence_embeds(g->shares[i].s)) g->shares[i].out += b->n_out;
+    }
+    b->n_out += b->n_hidden;
+}
+
+int schedule_adapt(int budget, int least, int most, double seconds, double target) {
+    double ratio = seconds / target;
+    if (ratio > 1.1) budget = (int)(budget / (ratio < 2 ? ratio : 2));
+    if (ratio < 0.8) budget = (int)(budget * (ratio < 0.5 ? 2 : 1 / ratio)) + 1;
+    return budget < least ? least : budget > most ? most : budget;
 }
 
 /* Generating sequences get the page for their next token; when there is none, the least important one gives way. */
@@ -153,8 +220,8 @@ static void make_room(engine *g) {
 }
 
 bool schedule_batch(engine *g, nn_batch *b) {
-    bool somebody_generates = false;
     make_room(g);
+    g->generating = false;
     *b = (nn_batch){ .token = g->token,
                      .pos = g->pos,
                      .seq_of = g->seq_of,
@@ -167,19 +234,19 @@ bool schedule_batch(engine *g, nn_batch *b) {
     g->n_shares = 0;
     for (int i = 0; i < g->n_running; i++) {
         if (sequence_left(g->running[i]) == 1) {
-            somebody_generates = somebody_generates || sequence_generated(g->running[i]) > 0;
+            g->generating = g->generating || sequence_generated(g->running[i]) > 0;
             add_share(g, b, g->running[i], 1);
         }
     }
-    int budget = g->o.step_tokens - b->n_tok;
-    if (somebody_generates && g->prompt_budget < budget) budget = g->prompt_budget;
+    int budget = g->o.step_tokens - b->n_tok, wanted = g->generating ? g->prompt_budget : g->piece_budget;
+    if (wanted < budget) budget = wanted;
     /* Prompts in order of importance, so that the first one is through soonest. */
     bool taken[1024] = { false };
     while (budget > 0) {
         int best = -1;
         for (int i = 0; i < g->n_running; i++) {
             if (taken[i] || sequence_left(g->running[i]) <= 1) continue;
-            if (best < 0 || goes_before(g->running[i], g->running[best])) best = i;
+            if (best < 0 || starts_before(g->running[i], g->running[best])) best = i;
         }
         if (best < 0) break;
         taken[best] = true;
@@ -189,6 +256,7 @@ bool schedule_batch(engine *g, nn_batch *b) {
         add_share(g, b, s, n);
         budget -= n;
     }
+    join_outputs(g, b);
     b->n_seq = g->n_shares;
     g->q_start[g->n_shares] = b->n_tok;
     return b->n_tok > 0;

@@ -11,6 +11,8 @@
 
 #include "engine/cache.h"
 #include "engine/engine.h"
+#include "engine/fair.h"
+#include "engine/guide.h"
 #include "sampling/stop.h"
 
 typedef struct job {
@@ -28,10 +30,14 @@ typedef struct sequence {
     uint64_t         order; /* of arrival; kept when it has to give way */
     int32_t         *tokens;
     int              n_tokens, n_prompt, n_evaluated, n_ctx;
+    int              n_charged;          /* tokens that its client has paid for */
     bool             cancelled, counted; /* counted: the prompt's reuse is in the usage */
+    fair_client     *client;
     cache_tables     tables;
-    int32_t          slot; /* -1: waiting */
-    sampler         *sampler;
+    int32_t          slot;    /* -1: waiting */
+    sampler         *sampler; /* NULL: an embedding */
+    double          *pooled;  /* an embedding: sum of the rows so far, or the last one */
+    guide_work       guide;
     stop_matcher    *stop; /* NULL: none */
     tok_stream       stream;
     str              piece, out; /* text on its way */
@@ -39,11 +45,28 @@ typedef struct sequence {
     double           submitted_at, started_at, prompt_done_at;
 } sequence;
 
-int  sequence_open(sequence **out, job *j, int choice, const cache *c, const tok *t, int n_ctx, err *e);
+/* What all sequences of an engine have in common. */
+typedef struct sequence_shape {
+    const cache *cache;
+    const tok   *tok;
+    int          n_ctx;
+    int64_t      n_vocab, n_hidden;
+} sequence_shape;
+
+/* The first choice has the request's guide, the others have clones of it. While choice 0 is not submitted, take its
+ * guide away (guide.guide = NULL) before freeing it. */
+int  sequence_open(sequence **out, job *j, int choice, const sequence_shape *shape, err *e);
 void sequence_free(sequence *s); /* its pages must be released; accepts NULL */
 
 int  job_open(job **out, const engine_request *r, err *e);
 void job_free(job *j);
+
+static inline bool sequence_embeds(const sequence *s) { return s->job->r.pooling != ENGINE_POOL_NONE; }
+
+/* Whether it may use what others computed, and leave something. A mean needs the rows of all positions. */
+static inline bool sequence_caches(const sequence *s) {
+    return (!s->job->r.no_cache || s->job->r.n_choices > 1) && s->job->r.pooling != ENGINE_POOL_MEAN;
+}
 
 static inline int sequence_left(const sequence *s) { return s->n_tokens - s->n_evaluated; }
 static inline int sequence_generated(const sequence *s) { return s->n_tokens - s->n_prompt; }

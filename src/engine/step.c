@@ -2,7 +2,7 @@
 /* What came out of a step: tokens, text, ends. */
 #include "engine/internal.h"
 
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 static void emit(const sequence *s, engine_event *ev) {
@@ -13,7 +13,9 @@ static void emit(const sequence *s, engine_event *ev) {
 /* The sequence leaves; the last one of a job takes the job along. */
 static void leave(engine *g, sequence *s) {
     job *j = s->job;
+    guide_forget(&g->guides, &s->guide);
     schedule_release(g, s);
+    fair_leave(&g->fair, s->client);
     sequence_free(s);
     j->prompt_ready = true; /* nobody else will make it */
     if (--j->n_open == 0) job_free(j);
@@ -42,7 +44,8 @@ void step_end(engine *g, sequence *s, engine_finish finish, int stop_index) {
     s->usage.queued_s = (s->started_at > 0 ? s->started_at : now) - s->submitted_at;
     if (s->started_at > 0) s->usage.prompt_s = (s->prompt_done_at > 0 ? s->prompt_done_at : now) - s->started_at;
     if (s->prompt_done_at > 0) s->usage.generate_s = now - s->prompt_done_at;
-    if (s->slot >= 0 && !s->job->r.no_cache) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot);
+    if (s->slot >= 0 && !s->job->r.no_cache && sequence_caches(s))
+        cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot);
     engine_event ev = { .kind = ENGINE_DONE,
                         .finish = finish,
                         .stop_index = stop_index,
@@ -63,30 +66,74 @@ static int add_text(engine *g, sequence *s, int32_t token) {
     return -1;
 }
 
+/* What may be picked; NULL: everything. Fails with the guide's error. */
+static int mask_for(engine *g, sequence *s, const uint32_t **mask, err *e) {
+    const engine_request *r = &s->job->r;
+    bool                  no_end = r->ignore_eos || sequence_generated(s) < r->min_tokens;
+    *mask = no_end ? g->no_end_mask : NULL;
+    if (!s->guide.guide) return 0;
+    double begin = engine_now();
+    int    rc = guide_wait(&g->guides, &s->guide);
+    g->counts.guide_wait_s += engine_now() - begin;
+    if (rc < 0) *e = s->guide.error;
+    if (rc <= 0) return rc;
+    *mask = s->guide.mask;
+    if (!no_end) return 0;
+    uint32_t any = 0;
+    size_t   words = ((size_t)g->n_vocab + 31) / 32;
+    for (size_t i = 0; i < words; i++) any |= g->mask[i] = s->guide.mask[i] & g->no_end_mask[i];
+    if (any) *mask = g->mask; /* else nothing but the end is possible */
+    return 0;
+}
+
+/* The guide learns the token and begins with the next mask. Returns whether the choice goes on. */
+static bool guide_accepts(engine *g, sequence *s, int32_t token, bool *must_stop) {
+    engine_guide *guide = s->guide.guide;
+    err           e = { 0 };
+    *must_stop = false;
+    if (!guide) return true;
+    if (guide->accept(guide, token, &e) < 0) {
+        step_fail(g, s, &e);
+        return false;
+    }
+    *must_stop = guide->must_stop(guide);
+    if (!*must_stop) guide_ask(&g->guides, &s->guide);
+    return true;
+}
+
 static void pick(engine *g, sequence *s, const float *logits) {
     const engine_request *r = &s->job->r;
     sampling_result       got;
     err                   e = { 0 };
-    bool                  no_end = r->ignore_eos || sequence_generated(s) < r->min_tokens;
+    bool                  must_stop;
     memcpy(g->row, logits, (size_t)g->n_vocab * sizeof *g->row);
     sampling_request q = { .logits = g->row,
-                           .mask = no_end ? g->no_end_mask : NULL,
                            .position = (uint64_t)s->n_tokens,
                            .want_logprob = r->want_logprob,
                            .n_top = r->n_top,
                            .top = g->top };
+    if (s->prompt_done_at == 0) s->prompt_done_at = engine_now();
+    if (mask_for(g, s, &q.mask, &e) < 0) {
+        step_fail(g, s, &e);
+        return;
+    }
+    if (sequence_generated(s) == 0 && s->guide.guide && s->guide.guide->must_stop(s->guide.guide)) {
+        step_end(g, s, ENGINE_STOP_TOKEN, -1); /* the only text is the empty one */
+        return;
+    }
     if (sampler_pick(s->sampler, g->work, &q, &got, &e) < 0) {
         step_fail(g, s, &e);
         return;
     }
-    if (s->prompt_done_at == 0) s->prompt_done_at = engine_now();
     sampler_accept(s->sampler, got.token);
     s->tokens[s->n_tokens++] = got.token; /* there is room: a full sequence has ended */
+    schedule_charge(s);
     g->counts.tokens_generated++;
     if (g->tok && tok_is_end(g->tok, got.token)) {
         step_end(g, s, ENGINE_STOP_TOKEN, -1);
         return;
     }
+    if (!guide_accepts(g, s, got.token, &must_stop)) return;
     int          stopped = add_text(g, s, got.token);
     engine_event ev = { .kind = ENGINE_TOKEN,
                         .token = got.token,
@@ -97,30 +144,56 @@ static void pick(engine *g, sequence *s, const float *logits) {
     emit(s, &ev);
     if (stopped >= 0)
         step_end(g, s, ENGINE_STOP_STRING, stopped);
+    else if (must_stop)
+        step_end(g, s, ENGINE_STOP_TOKEN, -1);
     else if ((r->max_tokens > 0 && sequence_generated(s) >= r->max_tokens) || s->n_tokens >= s->n_ctx)
         step_end(g, s, ENGINE_LENGTH, -1);
 }
 
+/* Rows of an embedding are added in the order of their positions, so that pieces make no difference. */
+static void pool_rows(engine *g, sequence *s, const share *h, const float *hidden) {
+    for (int r = 0; r < h->n_rows; r++) {
+        const float *row = hidden + (int64_t)(h->out + r) * g->n_hidden;
+        for (int64_t i = 0; i < g->n_hidden; i++) s->pooled[i] += (double)row[i];
+    }
+}
+
+static void give_embedding(engine *g, sequence *s) {
+    double scale = s->job->r.pooling == ENGINE_POOL_MEAN ? 1.0 / s->n_tokens : 1.0, sum = 0;
+    for (int64_t i = 0; i < g->n_hidden; i++) sum += s->pooled[i] * s->pooled[i];
+    if (s->job->r.normalize && sum > 0) scale = 1.0 / sqrt(sum);
+    for (int64_t i = 0; i < g->n_hidden; i++) g->vector[i] = (float)(s->pooled[i] * scale);
+    s->prompt_done_at = engine_now();
+    engine_event ev = { .kind = ENGINE_EMBEDDING, .vector = g->vector, .n_vector = (int)g->n_hidden };
+    emit(s, &ev);
+    step_end(g, s, ENGINE_STOP_TOKEN, -1);
+}
+
 void step_results(engine *g) {
-    const float *logits = nn_exec_logits(g->exec, &g->n_vocab);
+    const float *logits = nn_exec_logits(g->exec, NULL), *hidden = nn_exec_hidden(g->exec, NULL);
     for (int i = 0; i < g->n_shares; i++) {
         const share *h = &g->shares[i];
         sequence    *s = h->s;
-        bool         cached = !s->job->r.no_cache || s->job->r.n_choices > 1;
-        bool         in_prompt = s->n_evaluated < s->n_prompt;
+        bool         in_prompt = s->n_evaluated < s->n_prompt, ends = s->n_evaluated + h->n == s->n_tokens;
         s->n_evaluated += h->n;
         g->counts.tokens_evaluated += (uint64_t)h->n;
-        if (h->out < 0) { /* a piece of a prompt */
-            if (cached) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot);
-            engine_event ev = { .kind = ENGINE_PROGRESS, .done = s->n_evaluated, .total = s->n_prompt };
-            emit(s, &ev);
+        if (sequence_embeds(s)) pool_rows(g, s, h, hidden);
+        if (!ends) { /* a piece of a prompt */
+            if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot);
+            engine_event ev = {
+                .kind = ENGINE_PROGRESS, .done = s->n_evaluated, .total = s->n_prompt, .cached = s->usage.cached_tokens
+            };
+            if (sequence_generated(s) == 0) emit(s, &ev); /* else it had to give way and catches up */
         } else {
             /* A model with fixed states left a snapshot one token earlier, where a repeated prompt can use it. */
-            if (in_prompt && cached && !g->cache.slot_bytes)
+            if (in_prompt && sequence_caches(s) && !g->cache.slot_bytes)
                 cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot);
             s->job->prompt_ready = true;
         }
         cache_trim(&g->cache, &s->tables, s->n_evaluated);
-        if (h->out >= 0) pick(g, s, logits + (int64_t)h->out * g->n_vocab);
+        if (ends && sequence_embeds(s))
+            give_embedding(g, s);
+        else if (ends)
+            pick(g, s, logits + (int64_t)h->out * g->n_vocab);
     }
 }

@@ -16,7 +16,7 @@ int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_model *m, const
         l->n_pages <= 0)
         return err_set(e, ERR_ARG, "limits of a step must be positive");
     if ((rc = nn_groups_make(&x->groups, m, &x->mem, e)) < 0) return rc;
-    if ((rc = nn_plan_arena(&x->plan, m->tape, l->max_tokens, l->max_outputs, &x->mem, e)) < 0) return rc;
+    if ((rc = nn_plan_arena(&x->plan, m->tape, l, &x->mem, e)) < 0) return rc;
     x->arena_bytes = x->plan.bytes;
     x->arena = aligned_alloc(64, x->arena_bytes ? x->arena_bytes : 64);
     if (!x->arena) return err_set(e, ERR_NOMEM, "no memory for %zu bytes of activations", x->arena_bytes);
@@ -40,12 +40,19 @@ float *nn_exec_buf(nn_exec *x, nn_buf b) { return (float *)(void *)(x->arena + x
 
 int64_t nn_exec_rows(const nn_exec *x, nn_buf b) {
     const nn_buf_info *i = &x->model->tape->bufs[b];
-    return (int64_t)(i->rows == NN_ROWS_TOKENS ? x->batch.n_tok : x->batch.n_out) * i->mult;
+    int                outputs = i->rows == NN_ROWS_LOGITS ? x->batch.n_out - x->batch.n_hidden : x->batch.n_out;
+    return (int64_t)(i->rows == NN_ROWS_TOKENS ? x->batch.n_tok : outputs) * i->mult;
 }
 
 const float *nn_exec_logits(nn_exec *x, int64_t *n_vocab) {
     nn_buf b = x->model->tape->logits;
     if (n_vocab) *n_vocab = x->model->tape->bufs[b].width;
+    return nn_exec_buf(x, b);
+}
+
+const float *nn_exec_hidden(nn_exec *x, int64_t *width) {
+    nn_buf b = x->model->tape->hidden;
+    if (width) *width = x->model->tape->bufs[b].width;
     return nn_exec_buf(x, b);
 }
 

@@ -61,7 +61,8 @@ void nn_exec_deinit(nn_exec *x);
 int          nn_exec_step(nn_exec *x, const nn_batch *b, err *e);
 float       *nn_exec_buf(nn_exec *x, nn_buf b);            /* rows of the current batch, width floats each */
 int64_t      nn_exec_rows(const nn_exec *x, nn_buf b);     /* rows of the current batch */
-const float *nn_exec_logits(nn_exec *x, int64_t *n_vocab); /* [n_out][n_vocab], until the next step */
+const float *nn_exec_logits(nn_exec *x, int64_t *n_vocab); /* [n_out - n_hidden][n_vocab], until the next step */
+const float *nn_exec_hidden(nn_exec *x, int64_t *width);   /* [n_out][width]: what the head reads */
 void         nn_exec_free(nn_exec *x);                     /* accepts NULL */
 
 #endif

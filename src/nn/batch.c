@@ -44,6 +44,10 @@ int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, in
         b->n_out > l->max_outputs)
         return err_set(e, ERR_LIMIT, "a batch of %d tokens, %d sequences, %d outputs; at most %d, %d, %d fit", b->n_tok,
                        b->n_seq, b->n_out, l->max_tokens, l->max_seqs, l->max_outputs);
+    int n_logits = b->n_out - b->n_hidden;
+    if (b->n_hidden < 0 || n_logits < 0 || (l->max_logits && n_logits > l->max_logits))
+        return err_set(e, ERR_LIMIT, "a batch of %d outputs, %d of them without logits; at most %d rows of logits fit",
+                       b->n_out, b->n_hidden, l->max_logits ? l->max_logits : l->max_outputs);
     if (b->n_axes > 1 || b->adapter || b->embd)
         return err_set(e, ERR_UNSUPPORTED,
                        "adapters, supplied embeddings and several position axes are not supported yet");

@@ -33,7 +33,8 @@ typedef struct nn_batch {
     const int32_t *pages[NN_MAX_GROUPS];
     int            pages_stride;
     const int32_t *state_slot; /* [n_seq] */
-    const int32_t *out_rows;   /* [n_out]: rows whose logits are wanted, rising */
+    const int32_t *out_rows;   /* [n_out]: rows whose logits are wanted, then n_hidden whose hidden state is enough */
+    int            n_hidden;
 
     const int32_t *adapter;  /* [n_tok]: which adapter, -1 none */
     const float   *embd;     /* [rows][n_embd]: supplied embeddings */
@@ -51,6 +52,7 @@ typedef struct nn_groups {
 
 typedef struct nn_limits {
     int max_tokens, max_seqs, max_outputs; /* of one batch */
+    int max_logits;                        /* of the outputs; 0: all of them */
     int page_tokens, max_pages;            /* positions per page, pages per sequence */
     int n_pages;                           /* per group */
     int n_slots;                           /* fixed states */

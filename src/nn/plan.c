@@ -12,8 +12,8 @@ typedef struct life {
     size_t bytes;
 } life;
 
-static bool buf_bytes(const nn_buf_info *b, int max_tokens, int max_outputs, size_t *out) {
-    size_t   rows = (size_t)(b->rows == NN_ROWS_TOKENS ? max_tokens : max_outputs) * (size_t)b->mult, n;
+static bool buf_bytes(const nn_buf_info *b, const nn_limits *l, size_t *out) {
+    size_t   rows = nn_rows_max(l, b), n;
     uint64_t padded;
     if (!num_mul_size(rows, (size_t)b->width, &n) || !num_mul_size(n, sizeof(float), &n) ||
         !num_align_up(n, 64, &padded))
@@ -41,7 +41,7 @@ static size_t place(const life *lives, const size_t *offset, const int *placed, 
     return at;
 }
 
-int nn_plan_arena(nn_plan *p, const nn_tape *t, int max_tokens, int max_outputs, arena *mem, err *e) {
+int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, arena *mem, err *e) {
     life *lives = calloc((size_t)t->n_bufs, sizeof *lives);
     int  *placed = calloc((size_t)t->n_bufs, sizeof *placed);
     int   n_placed = 0, rc = 0;
@@ -52,7 +52,7 @@ int nn_plan_arena(nn_plan *p, const nn_tape *t, int max_tokens, int max_outputs,
     }
     for (int b = 1; b < t->n_bufs; b++) {
         lives[b] = (life){ t->n_ops, -1, 0 };
-        if (!buf_bytes(&t->bufs[b], max_tokens, max_outputs, &lives[b].bytes)) {
+        if (!buf_bytes(&t->bufs[b], l, &lives[b].bytes)) {
             rc =
                 err_set(e, ERR_LIMIT, "an activation of %lld values per row is too large", (long long)t->bufs[b].width);
             goto done;
@@ -67,7 +67,7 @@ int nn_plan_arena(nn_plan *p, const nn_tape *t, int max_tokens, int max_outputs,
             if (i > lives[b].last) lives[b].last = i;
         }
     }
-    if (t->logits) lives[t->logits].last = t->n_ops;
+    if (t->logits) lives[t->logits].last = lives[t->hidden].last = t->n_ops;
     for (int b = 1; b < t->n_bufs; b++) { /* buffers are numbered in the order of their first use */
         if (lives[b].last < 0) continue;
         /* Those that died long ago cannot matter again: births rise. Keep the list short. */

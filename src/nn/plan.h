@@ -21,7 +21,13 @@ typedef struct nn_plan {
     size_t  bytes;  /* of the arena */
 } nn_plan;
 
-int nn_plan_arena(nn_plan *p, const nn_tape *t, int max_tokens, int max_outputs, arena *mem, err *e);
+int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, arena *mem, err *e);
+
+/* Rows of the largest batch. */
+static inline size_t nn_rows_max(const nn_limits *l, const nn_buf_info *b) {
+    int outputs = b->rows == NN_ROWS_LOGITS && l->max_logits ? l->max_logits : l->max_outputs;
+    return (size_t)(b->rows == NN_ROWS_TOKENS ? l->max_tokens : outputs) * (size_t)b->mult;
+}
 
 typedef struct nn_span {
     size_t lo, hi; /* [lo, hi) */

@@ -470,6 +470,7 @@ void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap)
     nn_buf out = nn_project(t, x, head);
     if (t->failed) return;
     if (t->bufs[out].rows != NN_ROWS_OUTPUTS) fail(t, "logits: for output rows only (nn_outputs)");
+    t->bufs[out].rows = NN_ROWS_LOGITS;
     if (scale != 0 && scale != 1.0f) nn_scale(t, out, scale);
     if (softcap != 0) {
         nn_op *op = push(t, NN_OP_SOFTCAP, -1, out, NULL, 0);
@@ -478,5 +479,6 @@ void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap)
             op->u.scale = softcap;
         }
     }
+    t->hidden = x;
     t->logits = out;
 }

@@ -2,9 +2,10 @@
 /*
  * The tape: what forward recorded, a linear list of ops over activation buffers.
  *
- * A buffer is a matrix of f32 with a symbolic number of rows (tokens of the batch or rows whose logits are wanted,
- * times a constant for per-expert rows) and a fixed width. Ops run in order; there is no graph. `acc` says that the op
- * also reads what it writes. Buffer 0 does not exist. Each op names the layer whose state it touches, or -1.
+ * A buffer is a matrix of f32 with a symbolic number of rows (tokens of the batch, rows whose end is wanted, or those
+ * of them that get logits, times a constant for per-expert rows) and a fixed width. Ops run in order; there is no
+ * graph. `acc` says that the op also reads what it writes. Buffer 0 does not exist. Each op names the layer whose state
+ * it touches, or -1.
  */
 #ifndef NN_TAPE_H
 #define NN_TAPE_H
@@ -45,7 +46,11 @@ typedef enum nn_op_kind {
 } nn_op_kind;
 
 typedef enum nn_norm_kind { NN_NORM_RMS, NN_NORM_LAYER, NN_NORM_L2 } nn_norm_kind;
-typedef enum nn_row_kind { NN_ROWS_TOKENS, NN_ROWS_OUTPUTS } nn_row_kind;
+typedef enum nn_row_kind {
+    NN_ROWS_TOKENS,
+    NN_ROWS_OUTPUTS, /* rows that the caller wants to see the end of */
+    NN_ROWS_LOGITS,  /* the first of them: those that also go through the head */
+} nn_row_kind;
 
 enum { NN_MAX_IN = 5, NN_MAX_EXPERTS = 4096 };
 
@@ -117,8 +122,8 @@ struct nn_tape {
     nn_buf_info    *bufs; /* [n_bufs]; entry 0 unused */
     int             n_bufs, cap_bufs;
     int             n_layer;
-    const nn_state *state; /* [n_layer]: what the layers declared, to check ops against */
-    nn_buf          logits;
+    const nn_state *state;          /* [n_layer]: what the layers declared, to check ops against */
+    nn_buf          hidden, logits; /* what the head reads (after the last norm), and what it makes of it */
     err             error;
     bool            failed;
 };

@@ -4,13 +4,8 @@
  * thread without a cache; then all together, with another number of threads, in other pieces, with the cache, and with
  * so few pages that sequences have to give way. Tokens and log-probabilities must be equal bit for bit.
  */
+#include "unit/support/engine_support.h"
 #include "unit/support/support.h"
-
-#include "base/file.h"
-#include "engine/engine.h"
-#include "kernels/cpu.h"
-#include "kernels/kvpage.h"
-#include "models/list.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -18,46 +13,6 @@
 #include <string.h>
 
 enum { REQUESTS = 32, LONGEST = 70, ANSWER = 12, CONTEXT = 128 };
-
-typedef struct fixture {
-    model_file *file;
-    nn_model   *model;
-} fixture;
-
-static void fixture_open(fixture *f, const char *name) {
-    char path[512];
-    err  e;
-    snprintf(path, sizeof path, "%s/tests/golden/models/%s", HEARTH_SOURCE_DIR, name);
-    if (model_file_open(&f->file, path, &e) < 0 || nn_model_open(&f->model, f->file, models_list, NULL, &e) < 0)
-        fail_msg("%s", e.msg);
-}
-
-static void fixture_close(fixture *f) {
-    nn_model_free(f->model);
-    model_file_free(f->file);
-}
-
-/* What came back of one request. */
-typedef struct answer {
-    int           n, cached;
-    int32_t       tokens[ANSWER];
-    float         logprobs[ANSWER];
-    engine_finish finish;
-    bool          over, failed;
-} answer;
-
-static void collect(void *ctx, const engine_event *ev) {
-    answer *a = ctx;
-    if (ev->kind == ENGINE_TOKEN && a->n < ANSWER) {
-        a->tokens[a->n] = ev->token;
-        a->logprobs[a->n++] = ev->logprob;
-    } else if (ev->kind == ENGINE_DONE || ev->kind == ENGINE_ERROR) {
-        a->over = true;
-        a->failed = ev->kind == ENGINE_ERROR;
-        a->finish = ev->finish;
-        a->cached = ev->usage.cached_tokens;
-    }
-}
 
 typedef struct prompt {
     int32_t tokens[LONGEST];
@@ -83,7 +38,7 @@ static engine_request request_of(const prompt *p, int i, answer *a) {
                          .n_tokens = (size_t)p->n,
                          .max_tokens = ANSWER,
                          .want_logprob = true,
-                         .on_event = collect,
+                         .on_event = answer_collect,
                          .ctx = a };
     sampling_params_default(&r.sampling);
     r.sampling.seed = (uint64_t)i;
@@ -94,26 +49,17 @@ static engine_request request_of(const prompt *p, int i, answer *a) {
     return r;
 }
 
-static engine *engine_for(const fixture *f, engine_options o) {
-    engine *g;
-    err     e;
-    o.n_ctx = CONTEXT;
-    o.k_type = o.v_type = KV_F16;
-    o.cpu = cpu_detect();
-    if (engine_open(&g, f->model, NULL, &o, &e) < 0) fail_msg("%s", e.msg);
-    return g;
-}
+/* Every fourth request is guided; of those every other one ends early. */
+static bool is_guided(int i) { return i % 4 == 2; }
+static int  guide_length(int i) { return i % 8 == 2 ? 7 : 0; }
 
-static void submit(engine *g, const engine_request *r) {
-    uint64_t id;
-    err      e;
-    if (engine_submit(g, r, &id, &e) < 0) fail_msg("%s", e.msg);
+static void submit(engine *g, engine_request *r, int i) {
+    if (is_guided(i)) r->guide = test_guide((uint64_t)i, engine_vocab(g), guide_length(i));
+    engine_submit_ok(g, r);
 }
 
 static void assert_same(const answer *a, const answer *b, const char *what, int i) {
-    if (a->n != b->n || memcmp(a->tokens, b->tokens, sizeof a->tokens) != 0 ||
-        memcmp(a->logprobs, b->logprobs, sizeof a->logprobs) != 0)
-        fail_msg("request %d differs: %s", i, what);
+    if (!answer_same(a, b) || a->finish != b->finish) fail_msg("request %d differs: %s", i, what);
 }
 
 /* After everything ended a page is unused or cached. */
@@ -126,21 +72,6 @@ static void assert_no_page_lost(engine *g, bool few) {
     if (few) assert_true(st.preemptions > 0);
 }
 
-/* What one page takes in all layers together. */
-static size_t page_bytes(const nn_model *m, int page_tokens) {
-    size_t bytes = 0;
-    for (int i = 0; i < m->dims->n_layer; i++) {
-        const nn_state *s = &m->state[i];
-        kv_layout       l;
-        bool            latent = s->kind == NN_STATE_PAGED_LATENT;
-        if (s->kind == NN_STATE_NONE) continue;
-        assert_true(kv_layout_init(&l, KV_F16, KV_F16, page_tokens, latent ? 1 : s->n_kv,
-                                   latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent));
-        bytes += l.layer_bytes;
-    }
-    return bytes;
-}
-
 static void check_model(const char *name) {
     static answer solo[REQUESTS], got[REQUESTS];
     static prompt prompts[REQUESTS];
@@ -149,12 +80,15 @@ static void check_model(const char *name) {
     make_prompts(prompts, f.model->dims->n_vocab);
 
     memset(solo, 0, sizeof solo);
-    engine *g = engine_for(&f, (engine_options){ .n_threads = 1, .max_seqs = 1, .no_prefix_cache = true });
+    engine *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1, .no_prefix_cache = true });
     for (int i = 0; i < REQUESTS; i++) {
         engine_request r = request_of(&prompts[i], i, &solo[i]);
-        submit(g, &r);
+        submit(g, &r, i);
         engine_wait_idle(g);
-        assert_true(solo[i].over && !solo[i].failed && solo[i].n == ANSWER && solo[i].finish == ENGINE_LENGTH);
+        bool early = is_guided(i) && guide_length(i);
+        assert_true(solo[i].over && !solo[i].failed && solo[i].n == (early ? guide_length(i) : ANSWER));
+        assert_int_equal(solo[i].finish, early ? ENGINE_STOP_TOKEN : ENGINE_LENGTH);
+        if (is_guided(i)) assert_true(test_guide_kept((uint64_t)i, guide_length(i), &solo[i]));
         assert_int_equal(solo[i].cached, 0);
     }
     engine_free(g);
@@ -173,14 +107,14 @@ static void check_model(const char *name) {
     };
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
         engine_options o = ways[k].o;
-        o.cache_bytes = page_bytes(f.model, o.page_tokens ? o.page_tokens : 32) *
+        o.cache_bytes = fixture_page_bytes(&f, o.page_tokens ? o.page_tokens : 32) *
                         (size_t)(ways[k].few_pages ? ways[k].few_pages : 500);
-        g = engine_for(&f, o);
+        g = fixture_engine(&f, o);
         for (int round = 0; round < 2; round++) { /* the second time everything may come from the cache */
             memset(got, 0, sizeof got);
             for (int i = 0; i < REQUESTS; i++) {
                 engine_request r = request_of(&prompts[i], i, &got[i]);
-                submit(g, &r);
+                submit(g, &r, i);
             }
             engine_wait_idle(g);
             for (int i = 0; i < REQUESTS; i++) {
@@ -195,6 +129,7 @@ static void check_model(const char *name) {
         assert_no_page_lost(g, ways[k].few_pages != 0);
         engine_free(g);
     }
+    assert_int_equal(test_guide_misuse() + test_guides_alive(), 0);
     fixture_close(&f);
 }
 
@@ -219,7 +154,7 @@ static void test_hybrid(void **state) {
 typedef struct choices {
     answer a[4];
 } choices;
-static void collect_choice(void *ctx, const engine_event *ev) { collect(&((choices *)ctx)->a[ev->choice], ev); }
+static void collect_choice(void *ctx, const engine_event *ev) { answer_collect(&((choices *)ctx)->a[ev->choice], ev); }
 
 static void test_choices(void **state) {
     fixture       f;
@@ -231,12 +166,12 @@ static void test_choices(void **state) {
     make_prompts(prompts, f.model->dims->n_vocab);
     prompts[0].n = LONGEST;
     for (int k = 0; k < LONGEST; k++) prompts[0].tokens[k] = k % 50;
-    engine        *g = engine_for(&f, (engine_options){ .n_threads = 1 });
+    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
     engine_request r = request_of(&prompts[0], 1, NULL);
     r.n_choices = 4;
     r.on_event = collect_choice;
     r.ctx = &c;
-    submit(g, &r);
+    engine_submit_ok(g, &r);
     engine_wait_idle(g);
     engine_stat(g, &st);
     /* The prompt once, the replayed token of three choices, and the generated ones but the last. */
@@ -245,7 +180,7 @@ static void test_choices(void **state) {
         answer         one = { 0 };
         engine_request alone = request_of(&prompts[0], 1, &one);
         alone.sampling.seed = 1 + (uint64_t)i;
-        submit(g, &alone);
+        engine_submit_ok(g, &alone);
         engine_wait_idle(g);
         assert_same(&one, &c.a[i], "a choice", i);
     }
@@ -264,7 +199,7 @@ static void test_turns(void **state) {
         uint64_t     seed = 5, expected = 0;
         engine_stats st;
         fixture_open(&f, names[m]);
-        engine *g = engine_for(&f, (engine_options){ .n_threads = 1 });
+        engine *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
         for (int turn = 0; turn < 4; turn++) {
             answer a = { 0 };
             int    fresh = 9 + turn;
@@ -275,7 +210,7 @@ static void test_turns(void **state) {
             engine_request r = request_of(&p, 0, &a);
             r.tokens = tokens;
             r.max_tokens = 5;
-            submit(g, &r);
+            engine_submit_ok(g, &r);
             engine_wait_idle(g);
             assert_int_equal(a.n, 5);
             memcpy(tokens + n, a.tokens, 5 * sizeof *tokens);
@@ -317,7 +252,7 @@ static void test_cancel_and_limits(void **state) {
     err     e;
     (void)state;
     fixture_open(&f, "llama");
-    engine        *g = engine_for(&f, (engine_options){ .n_threads = 1 });
+    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
     uint64_t       id;
     engine_request r = { .tokens = tokens, .n_tokens = 3, .on_event = count_tokens, .ctx = &w };
     sampling_params_default(&r.sampling);

@@ -31,7 +31,7 @@ static void test_no_two_living_buffers_share_bytes(void **state) {
         assert_int_equal(model_file_open(&f, path, &e), 0);
         assert_int_equal(nn_model_open(&m, f, models_list, NULL, &e), 0);
         arena_init(&mem, 0);
-        assert_int_equal(nn_plan_arena(&p, m->tape, 40, 7, &mem, &e), 0);
+        assert_int_equal(nn_plan_arena(&p, m->tape, &(nn_limits){ .max_tokens = 40, .max_outputs = 7 }, &mem, &e), 0);
         const nn_tape *t = m->tape;
         for (nn_buf a = 1; a < t->n_bufs; a++) {
             int    first = t->n_ops, last = -1;

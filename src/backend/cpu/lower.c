@@ -40,8 +40,7 @@ static void touch(lowering *l, size_t lo, size_t bytes, bool write) {
 static void touch_buf(lowering *l, nn_buf b, bool write) {
     const nn_buf_info *i = &l->x->base.model->tape->bufs[b];
     const nn_limits   *m = &l->x->base.options.limits;
-    size_t             rows = (size_t)(i->rows == NN_ROWS_TOKENS ? m->max_tokens : m->max_outputs) * (size_t)i->mult;
-    touch(l, l->x->base.plan.offset[b], rows * (size_t)i->width * sizeof(float), write);
+    touch(l, l->x->base.plan.offset[b], nn_rows_max(m, i) * (size_t)i->width * sizeof(float), write);
 }
 
 /* Appends an item that touches what was noted since the last one. */
@@ -115,8 +114,7 @@ static int quantized(lowering *l, nn_buf b, int op) {
         }
         if (l->areas[k].used < l->areas[at].used) at = k;
     }
-    size_t rows = (size_t)(i->rows == NN_ROWS_TOKENS ? m->max_tokens : m->max_outputs) * (size_t)i->mult;
-    size_t bytes = rows * act8_row_bytes(i->width);
+    size_t bytes = nn_rows_max(m, i) * act8_row_bytes(i->width);
     if (bytes > l->area_bytes) l->area_bytes = bytes;
     if (fill_along(l, b, at)) {
         l->areas[at] = (area){ b, l->version[b], ++l->clock };
@@ -153,10 +151,8 @@ static int lower_product(lowering *l, int i, const nn_op *op) {
     for (int k = 0; k < n; k++) {
         if (matmul_check(&w->at[k], &why) < 0) return refuse(l, i, why.msg);
     }
-    nn_limits *m = &l->x->base.options.limits;
-    int64_t    rows =
-        (int64_t)(t->bufs[op->out].rows == NN_ROWS_TOKENS ? m->max_tokens : m->max_outputs) * t->bufs[op->out].mult;
-    scratch_need(l, matmul_scratch_bytes(&w->at[0], rows));
+    const nn_limits *m = &l->x->base.options.limits;
+    scratch_need(l, matmul_scratch_bytes(&w->at[0], (int64_t)nn_rows_max(m, &t->bufs[op->out])));
     if (matmul_input((int)w->at[0].type) == MATMUL_ACT8) {
         if (op->kind == NN_OP_HEAD_LINEAR && w->cols % ACT8_BLOCK)
             return refuse(l, i, "heads that are no whole number of blocks");
