@@ -71,6 +71,7 @@ void answer_event(void *ctx, const engine_event *g) {
         if (x->q.want_logprob || x->q.n_top > 0) give_token(x, g);
         give_text(x, g->choice, g->text);
         break;
+    case ENGINE_EMBEDDING: break; /* not asked for yet */
     case ENGINE_DONE: give_done(x, g); break;
     case ENGINE_ERROR: {
         runtime_event ev = { .kind = RUNTIME_ERROR, .choice = g->choice, .error = g->error };
