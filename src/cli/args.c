@@ -58,6 +58,8 @@ static bool value_ok(const cli_option *o, const char *value) {
     return true;
 }
 
+static bool is_switch(const char *text) { return strcmp(text, "on") == 0 || strcmp(text, "off") == 0; }
+
 /* Takes one option at argv[*i]; returns CLI_OK or CLI_USAGE after printing. */
 static int take_option(cli_args *a, int argc, char **argv, int *i) {
     const char       *text = argv[*i];
@@ -75,6 +77,9 @@ static int take_option(cli_args *a, int argc, char **argv, int *i) {
     if (!o) return cli_usage_error(a, "no option %s", text);
     if (o->kind == CLI_FLAG) {
         if (value) return cli_usage_error(a, "--%s takes no value", o->name);
+    } else if (o->kind == CLI_SWITCH) {
+        if (!value) value = *i + 1 < argc && is_switch(argv[*i + 1]) ? argv[++*i] : "on";
+        if (!is_switch(value)) return cli_usage_error(a, "--%s is on or off, not '%s'", o->name, value);
     } else if (!value) {
         if (*i + 1 >= argc) return cli_usage_error(a, "--%s needs a value: %s", o->name, o->value_name);
         value = argv[++*i];

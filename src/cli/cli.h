@@ -17,7 +17,8 @@
 /* Exit codes, the same for every command. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_INT, CLI_REAL } cli_kind;
+/* A SWITCH takes "on" or "off" where one follows; alone it means "on". */
+typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_INT, CLI_REAL, CLI_SWITCH } cli_kind;
 
 typedef struct cli_option {
     const char *name; /* without dashes; NULL ends the table */

@@ -2,9 +2,7 @@
 /* hearth run: one answer, or a chat on a terminal. */
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/conversation.h"
 #include "cli/run_chat.h"
-#include "kernels/kvpage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +10,17 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MAX_PROMPT_BYTES = 64 << 20, MAX_CONTEXT = 1 << 24 };
+enum { MAX_PROMPT_BYTES = 64 << 20, MAX_FILE_BYTES = 16 << 20, MAX_CONTEXT = 1 << 24 };
+
+/* --- options --- */
 
 static int read_session_options(const cli_args *a, session_options *o, err *e) {
-    long long   ctx = cli_int(a, "ctx", 0), threads = cli_int(a, "threads", 0);
-    const char *kv = cli_string(a, "kv", "f16");
+    long long      ctx = cli_int(a, "ctx", 0), threads = cli_int(a, "threads", 0);
+    engine_options unused;
+    o->kv_type = cli_string(a, "kv", "f16");
     if (ctx < 0 || ctx > MAX_CONTEXT) return err_set(e, ERR_ARG, "--ctx must lie between 0 and %d", MAX_CONTEXT);
     if (threads < 0 || threads > 1024) return err_set(e, ERR_ARG, "--threads must lie between 0 and 1024");
-    if (!kv_type_parse(kv, &o->kv_type)) return err_set(e, ERR_ARG, "--kv: '%s' is no page type", kv);
+    if (runtime_cache_type(o->kv_type, &unused, e) < 0) return err_wrap(e, ERR_ARG, "--kv");
     o->n_ctx = (int)ctx;
     o->n_threads = (int)threads;
     return 0;
@@ -48,33 +49,94 @@ static int read_stops(const cli_args *a, session *s, err *e) {
     while (cli_string_at(a, "stop", (int)n)) n++;
     if (n == 0) return 0;
     s->stop = calloc(n, sizeof *s->stop);
-    s->stop_bytes = calloc(n, sizeof *s->stop_bytes);
-    if (!s->stop || !s->stop_bytes) return err_set_nomem(e);
+    if (!s->stop) return err_set_nomem(e);
     for (size_t i = 0; i < n; i++) {
-        s->stop[i] = cli_string_at(a, "stop", (int)i);
-        s->stop_bytes[i] = strlen(s->stop[i]);
-        if (s->stop_bytes[i] == 0) return err_set(e, ERR_ARG, "--stop: the text is empty");
+        s->stop[i] = view_of(cli_string_at(a, "stop", (int)i));
+        if (s->stop[i].len == 0) return err_set(e, ERR_ARG, "--stop: the text is empty");
     }
     s->n_stop = n;
     return 0;
 }
 
+static int read_thinking(const cli_args *a, session *s, err *e) {
+    const char *think = cli_string(a, "think", NULL);
+    long long   budget = cli_int(a, "think-budget", -1);
+    bool        on = (think && strcmp(think, "on") == 0) || (!think && budget >= 0);
+    if (budget > INT32_MAX || (budget < 0 && cli_string(a, "think-budget", NULL)))
+        return err_set(e, ERR_ARG, "--think-budget must lie between 0 and %d", INT32_MAX);
+    if (on && !s->info.can_think)
+        return err_set(e, ERR_UNSUPPORTED, "--think: this model's chat template has no switch for it");
+    if (on) s->thinking = RUNTIME_THINK_ON;
+    s->think_budget = (int)budget;
+    return 0;
+}
+
+static int read_constraint(const cli_args *a, session *s, err *e) {
+    static const struct {
+        const char             *option;
+        runtime_constraint_kind kind;
+        bool                    file;
+    } rows[] = { { "json-schema", RUNTIME_SCHEMA, true },
+                 { "grammar", RUNTIME_GBNF, true },
+                 { "regex", RUNTIME_REGEX, false } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *value = cli_string(a, rows[i].option, NULL);
+        size_t      bytes = 0;
+        if (!value) continue;
+        if (s->constraint.kind != RUNTIME_FREE)
+            return err_set(e, ERR_ARG, "--json-schema, --regex and --grammar: one of them at a time");
+        s->constraint.kind = rows[i].kind;
+        if (rows[i].file) {
+            int rc = file_read(&s->constraint_text, &bytes, value, MAX_FILE_BYTES, e);
+            if (rc < 0) return rc;
+            s->constraint.text = (view){ s->constraint_text, bytes };
+        } else {
+            s->constraint.text = view_of(value);
+        }
+    }
+    return 0;
+}
+
+static int read_tools(const cli_args *a, session *s, err *e) {
+    const char *file = cli_string(a, "tools", NULL), *choice = cli_string(a, "tool-choice", NULL);
+    size_t      bytes = 0;
+    if (!file) return choice ? err_set(e, ERR_ARG, "--tool-choice needs --tools") : 0;
+    int rc = file_read(&s->tools, &bytes, file, MAX_FILE_BYTES, e);
+    if (rc < 0) return rc;
+    if (!choice || strcmp(choice, "auto") == 0) return 0;
+    s->tool_choice = strcmp(choice, "none") == 0       ? RUNTIME_TOOLS_NONE
+                     : strcmp(choice, "required") == 0 ? RUNTIME_TOOLS_REQUIRED
+                                                       : RUNTIME_TOOLS_NAMED;
+    if (s->tool_choice == RUNTIME_TOOLS_NAMED) s->tool_name = choice;
+    return 0;
+}
+
+/* --- one answer --- */
+
+/* A line of stdin; the prompt goes to stderr where a person sits there. */
+static bool read_result(void *ctx, const session_call *call, str *out) {
+    bool from_stdin = *(const bool *)ctx;
+    int  c;
+    if (from_stdin) return false; /* the question was on stdin, up to its end */
+    if (isatty(STDIN_FILENO)) fprintf(stderr, "result of %s: ", str_cstr(&call->name));
+    while ((c = getchar()) != EOF && c != '\n') str_push(out, (char)c);
+    return (c != EOF || out->len) && str_ok(out);
+}
+
 static int answer_once(const cli_args *a, session *s, conversation *c, const char *prompt, err *e) {
     session_result r = { 0 };
+    bool           from_stdin = !cli_arg(a, 1);
+    turn_options   o = { .read_result = read_result, .ctx = &from_stdin };
     int            rc;
     if (cli_flag(a, "raw")) {
-        tok_ids ids = { 0 };
-        str_init(&r.text);
-        rc = chat_encode(s->chat, prompt, strlen(prompt), &ids, e);
-        if (rc == 0) rc = session_answer(s, &ids, NULL, 0, NULL, &r, e);
-        tok_ids_deinit(&ids);
+        rc = session_continue(s, view_of(prompt), &r, e);
+        if (r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
     } else if ((rc = conversation_add(c, "user", prompt, e)) == 0) {
-        rc = conversation_answer(c, s, NULL, &r, e);
+        rc = turn_run(c, s, &o, &r, e);
     }
-    if (r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
     fflush(stdout);
-    if (rc == 0 && r.finish == ENGINE_LENGTH && (s->max_tokens == 0 || r.usage.generated_tokens < s->max_tokens))
-        fprintf(stderr, "hearth run: the context of %d tokens is full\n", engine_context(s->engine));
+    if (rc == 0 && session_context_full(s, &r))
+        fprintf(stderr, "hearth run: the context of %d tokens is full\n", s->info.n_ctx);
     if (rc == 0 && cli_flag(a, "verbose")) {
         str line;
         str_init(&line);
@@ -82,7 +144,7 @@ static int answer_once(const cli_args *a, session *s, conversation *c, const cha
         fprintf(stderr, "%s\n", str_cstr(&line));
         str_deinit(&line);
     }
-    str_deinit(&r.text);
+    session_result_deinit(&r);
     return rc;
 }
 
@@ -101,31 +163,32 @@ static int read_prompt(const cli_args *a, char **out, err *e) {
     }
     if (!*out && !isatty(STDOUT_FILENO)) return err_set(e, ERR_ARG, "a chat needs a terminal; give a prompt");
     if (*out && !**out) return err_set(e, ERR_ARG, "the prompt is empty");
+    if (cli_flag(a, "raw") && !*out) return err_set(e, ERR_ARG, "--raw needs a prompt");
     return 0;
 }
 
-static int check_switches(const cli_args *a, const session *s, const char *prompt, err *e) {
-    if (cli_flag(a, "raw") && !prompt) return err_set(e, ERR_ARG, "--raw needs a prompt");
-    if (cli_flag(a, "think") && !chat_uses(s->chat, "enable_thinking"))
-        return err_set(e, ERR_UNSUPPORTED, "--think: this model's chat template has no switch for it");
-    return 0;
+static bool raw_with_chat_options(const cli_args *a) {
+    return cli_flag(a, "raw") && (cli_string(a, "system", NULL) || cli_string(a, "think", NULL) ||
+                                  cli_string(a, "think-budget", NULL) || cli_string(a, "tools", NULL));
 }
 
 static int run(const cli_args *args) {
     session         s = { 0 };
     session_options o = { 0 };
-    conversation    c = { .thinking = cli_flag(args, "think") };
+    conversation    c = { 0 };
     char           *prompt = NULL;
     err             e = { 0 };
     int             rc;
-    if (cli_flag(args, "raw") && (cli_string(args, "system", NULL) || cli_flag(args, "think")))
-        return cli_usage_error(args, "--raw uses no template, so --system and --think mean nothing with it");
+    if (raw_with_chat_options(args))
+        return cli_usage_error(args, "--raw uses no template, so --system, --think and --tools mean nothing with it");
     if (read_session_options(args, &o, &e) < 0) return cli_usage_error(args, "%s", e.msg);
     if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done;
     if ((rc = session_open(&s, cli_arg(args, 0), &o, &e)) < 0) goto done;
-    if ((rc = check_switches(args, &s, prompt, &e)) < 0) goto done;
+    if ((rc = read_thinking(args, &s, &e)) < 0) goto done;
     if ((rc = read_sampling(args, &s.sampling, &s.max_tokens, &e)) < 0) goto done;
     if ((rc = read_stops(args, &s, &e)) < 0) goto done;
+    if ((rc = read_constraint(args, &s, &e)) < 0) goto done;
+    if ((rc = read_tools(args, &s, &e)) < 0) goto done;
     if ((rc = conversation_set_system(&c, cli_string(args, "system", NULL), &e)) < 0) goto done;
     rc = prompt ? answer_once(args, &s, &c, prompt, &e) : run_chat(&s, &c, cli_flag(args, "verbose"), &e);
 done:
@@ -145,10 +208,16 @@ static const cli_option options[] = {
     { "seed", CLI_INT, "N", "same seed, same answer (by default a new one each time)", 0 },
     { "max-tokens", CLI_INT, "N", "end the answer after N tokens; 0: when the context is full (0)", 'n' },
     { "stop", CLI_STRING, "TEXT", "end the answer before this text; may be given several times", 0 },
+    { "think", CLI_SWITCH, "on|off", "let the model reason before it answers (off)", 0 },
+    { "think-budget", CLI_INT, "N", "end the reasoning after N tokens", 0 },
+    { "json-schema", CLI_STRING, "FILE", "the answer is JSON that fits this schema", 0 },
+    { "regex", CLI_STRING, "RE", "the answer matches this regular expression as a whole", 0 },
+    { "grammar", CLI_STRING, "FILE", "the answer fits this GBNF grammar", 0 },
+    { "tools", CLI_STRING, "FILE", "tools as a JSON array; calls are printed and their results read from stdin", 0 },
+    { "tool-choice", CLI_STRING, "CHOICE", "auto (default), none, required, or the name of the tool to call", 0 },
     { "ctx", CLI_INT, "N", "positions of the context; 0: the model's own, at most 8192 (0)", 0 },
     { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
-    { "think", CLI_FLAG, NULL, "let the model reason before it answers", 0 },
     { "raw", CLI_FLAG, NULL, "continue the prompt's text, without a chat template", 0 },
     { "verbose", CLI_FLAG, NULL, "show token counts and speeds behind the answer", 'v' },
     { 0 },

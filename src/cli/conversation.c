@@ -2,35 +2,44 @@
 #include "cli/conversation.h"
 
 #include "base/file.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_SAVED_BYTES = 64 << 20 };
 
 static void release(conversation_message *m) {
     free(m->role);
     free(m->content);
+    free(m->json);
 }
 
 void conversation_clear(conversation *c) {
-    for (size_t i = 0; i < c->count; i++) release(&c->items[i]);
+    conversation_shorten(c, 0);
     free(c->items);
     c->items = NULL;
-    c->count = c->cap = 0;
+    c->cap = 0;
 }
 
-int conversation_add(conversation *c, const char *role, const char *content, err *e) {
+void conversation_shorten(conversation *c, size_t count) {
+    while (c->count > count) release(&c->items[--c->count]);
+}
+
+/* Takes json over, also when it fails. */
+static int add(conversation *c, const char *role, const char *content, str *json, err *e) {
     if (c->count == c->cap) {
         size_t                cap = c->cap ? c->cap * 2 : 16;
         conversation_message *grown = realloc(c->items, cap * sizeof *grown);
-        if (!grown) return err_set_nomem(e);
+        if (!grown) {
+            str_deinit(json);
+            return err_set_nomem(e);
+        }
         c->items = grown;
         c->cap = cap;
     }
-    conversation_message m = { strdup(role), strdup(content) };
-    if (!m.role || !m.content) {
+    conversation_message m = { strdup(role), strdup(content), str_take(json) };
+    if (!m.role || !m.content || !m.json) {
         release(&m);
         return err_set_nomem(e);
     }
@@ -38,8 +47,52 @@ int conversation_add(conversation *c, const char *role, const char *content, err
     return 0;
 }
 
-void conversation_drop_last(conversation *c) {
-    if (c->count) release(&c->items[--c->count]);
+static void begin(str *json, const char *role, const char *content) {
+    str_init(json);
+    str_puts(json, "{\"role\": ");
+    str_put_json(json, role, strlen(role));
+    str_puts(json, ", \"content\": ");
+    str_put_json(json, content, strlen(content));
+}
+
+int conversation_add(conversation *c, const char *role, const char *content, err *e) {
+    str json;
+    begin(&json, role, content);
+    str_push(&json, '}');
+    return add(c, role, content, &json, e);
+}
+
+int conversation_add_answer(conversation *c, const session_result *r, err *e) {
+    size_t n_calls = r->finish == RUNTIME_TOOL_CALLS ? r->n_calls : 0; /* else the last one may be cut off */
+    str    json;
+    begin(&json, "assistant", str_cstr(&r->text));
+    if (n_calls && r->reasoning.len) { /* thoughts belong to what is still going on */
+        str_puts(&json, ", \"reasoning_content\": ");
+        str_put_json(&json, str_cstr(&r->reasoning), r->reasoning.len);
+    }
+    for (size_t i = 0; i < n_calls; i++) {
+        const session_call *call = &r->calls[i];
+        str_puts(&json, i ? ", {\"id\": " : ", \"tool_calls\": [{\"id\": ");
+        str_put_json(&json, str_cstr(&call->id), call->id.len);
+        str_puts(&json, ", \"type\": \"function\", \"function\": {\"name\": ");
+        str_put_json(&json, str_cstr(&call->name), call->name.len);
+        str_puts(&json, ", \"arguments\": ");
+        str_puts(&json, call->arguments.len ? str_cstr(&call->arguments) : "{}");
+        str_puts(&json, "}}");
+    }
+    str_puts(&json, n_calls ? "]}" : "}");
+    return add(c, "assistant", str_cstr(&r->text), &json, e);
+}
+
+int conversation_add_tool_result(conversation *c, const session_call *call, const char *text, err *e) {
+    str json;
+    begin(&json, "tool", text);
+    str_puts(&json, ", \"tool_call_id\": ");
+    str_put_json(&json, str_cstr(&call->id), call->id.len);
+    str_puts(&json, ", \"name\": ");
+    str_put_json(&json, str_cstr(&call->name), call->name.len);
+    str_push(&json, '}');
+    return add(c, "tool", text, &json, e);
 }
 
 const char *conversation_system(const conversation *c) {
@@ -65,20 +118,21 @@ int conversation_set_system(conversation *c, const char *text, err *e) {
     return 0;
 }
 
+void conversation_json(const conversation *c, str *out) {
+    for (size_t i = 0; i < c->count; i++) {
+        str_puts(out, i ? ",\n  " : "[\n  ");
+        str_puts(out, c->items[i].json);
+    }
+    str_puts(out, c->count ? "\n]\n" : "[]\n");
+}
+
 int conversation_save(const conversation *c, const char *path, err *e) {
     file_replace f;
     str          text;
     int          rc = file_replace_begin(&f, path, e);
     if (rc < 0) return rc;
     str_init(&text);
-    for (size_t i = 0; i < c->count; i++) {
-        str_puts(&text, i ? ",\n  {\"role\": " : "[\n  {\"role\": ");
-        str_put_json(&text, c->items[i].role, strlen(c->items[i].role));
-        str_puts(&text, ", \"content\": ");
-        str_put_json(&text, c->items[i].content, strlen(c->items[i].content));
-        str_push(&text, '}');
-    }
-    str_puts(&text, c->count ? "\n]\n" : "[]\n");
+    conversation_json(c, &text);
     if (!str_ok(&text) || fwrite(text.data, 1, text.len, f.out) != text.len) {
         rc = err_set_errno(e, "cannot write %s", path);
         file_replace_abort(&f);
@@ -89,20 +143,26 @@ int conversation_save(const conversation *c, const char *path, err *e) {
     return rc;
 }
 
+/* Content may be missing beside tool calls, and may be a list of parts. */
 static int take(conversation *c, const json_value *list, err *e) {
     if (!json_is(list, JSON_K_ARRAY)) return err_set(e, ERR_FORMAT, "expected a JSON array of messages");
     for (size_t i = 0; i < json_count(list); i++) {
-        const char *role = json_string(json_get(json_at(list, i), "role"));
-        const char *content = json_string(json_get(json_at(list, i), "content"));
-        if (!role || !content) return err_set(e, ERR_FORMAT, "message %zu needs the strings role and content", i + 1);
-        int rc = conversation_add(c, role, content, e);
+        const json_value *m = json_at(list, i);
+        const char       *role = json_string(json_get(m, "role"));
+        const char       *content = json_string(json_get(m, "content"));
+        str               json;
+        if (!role || (!content && !json_count(json_get(m, "content")) && !json_count(json_get(m, "tool_calls"))))
+            return err_set(e, ERR_FORMAT, "message %zu needs the strings role and content", i + 1);
+        str_init(&json);
+        json_write(m, &json);
+        int rc = add(c, role, content ? content : "", &json, e);
         if (rc < 0) return rc;
     }
     return 0;
 }
 
 int conversation_load(conversation *c, const char *path, err *e) {
-    conversation      fresh = { .thinking = c->thinking };
+    conversation      fresh = { 0 };
     const json_value *list = NULL;
     char             *text = NULL;
     size_t            bytes = 0;
@@ -119,55 +179,5 @@ int conversation_load(conversation *c, const char *path, err *e) {
     }
     free(text);
     arena_deinit(&a);
-    return rc;
-}
-
-static json_value string_value(const char *text) {
-    return (json_value){ .kind = JSON_K_STRING, .u.string = view_of(text) };
-}
-
-/* The messages as a tree for the template; it borrows the texts. */
-static int as_json(const conversation *c, json_value *out, arena *a, err *e) {
-    json_value *items = arena_calloc(a, c->count + 1, sizeof *items);
-    if (!items) return err_set_nomem(e);
-    for (size_t i = 0; i < c->count; i++) {
-        json_member *m = arena_calloc(a, 2, sizeof *m);
-        if (!m) return err_set_nomem(e);
-        m[0] = (json_member){ view_of("role"), string_value(c->items[i].role) };
-        m[1] = (json_member){ view_of("content"), string_value(c->items[i].content) };
-        items[i] = (json_value){ .kind = JSON_K_OBJECT, .u.object = { m, 2 } };
-    }
-    *out = (json_value){ .kind = JSON_K_ARRAY, .u.array = { items, c->count } };
-    return 0;
-}
-
-static tmpl_clock clock_now(void) {
-    time_t    t = time(NULL);
-    struct tm tm;
-    if (!localtime_r(&t, &tm)) return (tmpl_clock){ 1970, 1, 1, 0, 0, 0 };
-    return (tmpl_clock){ tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec };
-}
-
-int conversation_answer(const conversation *c, session *s, const volatile sig_atomic_t *interrupt,
-                        session_result *result, err *e) {
-    json_value        messages;
-    chat_tokens       prompt;
-    arena             a;
-    const json_member thinking = { view_of("enable_thinking"), { .kind = JSON_K_BOOL, .u.boolean = c->thinking } };
-    const json_value  variables = { .kind = JSON_K_OBJECT, .u.object = { &thinking, 1 } };
-    memset(result, 0, sizeof *result);
-    str_init(&result->text);
-    chat_tokens_init(&prompt);
-    arena_init(&a, 0);
-    int rc = as_json(c, &messages, &a, e);
-    if (rc == 0) {
-        chat_input in = {
-            .messages = &messages, .variables = &variables, .add_generation_prompt = true, .now = clock_now()
-        };
-        rc = chat_prompt(s->chat, &in, &prompt, e);
-    }
-    if (rc == 0) rc = session_answer(s, &prompt.ids, prompt.marks, prompt.n_marks, interrupt, result, e);
-    arena_deinit(&a);
-    chat_tokens_deinit(&prompt);
     return rc;
 }

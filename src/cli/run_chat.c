@@ -18,7 +18,7 @@ typedef struct talk {
     session      *s;
     conversation *c;
     line_editor  *line;
-    engine_usage  last; /* of the last answer */
+    runtime_usage last; /* of the last answer */
     bool          verbose, over;
 } talk;
 
@@ -91,15 +91,17 @@ static int do_system(talk *t, char *rest, err *e) {
 }
 
 static int do_stats(talk *t, char *rest, err *e) {
-    engine_stats st;
-    str          line;
+    runtime_stats all;
+    engine_stats  st;
+    str           line;
     (void)rest;
     (void)e;
-    engine_stat(t->s->engine, &st);
+    runtime_stat(t->s->runtime, &all);
+    st = all.engine;
     str_init(&line);
     session_describe(&t->last, &line);
     printf("last answer: %s\n", str_cstr(&line));
-    printf("conversation: %zu messages, context of %d tokens\n", t->c->count, engine_context(t->s->engine));
+    printf("conversation: %zu messages, context of %d tokens\n", t->c->count, t->s->info.n_ctx);
     printf("evaluated %llu tokens, found %llu in the cache, generated %llu in %llu steps\n",
            (unsigned long long)st.tokens_evaluated, (unsigned long long)st.tokens_cached,
            (unsigned long long)st.tokens_generated, (unsigned long long)st.steps);
@@ -125,7 +127,35 @@ static int do_load(talk *t, char *rest, err *e) {
 static int do_clear(talk *t, char *rest, err *e) {
     (void)rest;
     (void)e;
-    while (t->c->count > (conversation_system(t->c) ? 1u : 0u)) conversation_drop_last(t->c);
+    conversation_shorten(t->c, conversation_system(t->c) ? 1 : 0);
+    return 0;
+}
+
+/* "on" or "off"; empty leaves *value alone. */
+static int read_switch(const char *name, const char *rest, bool *value, err *e) {
+    if (*rest && strcmp(rest, "on") != 0 && strcmp(rest, "off") != 0)
+        return err_set(e, ERR_ARG, "%s is on or off", name);
+    if (*rest) *value = strcmp(rest, "on") == 0;
+    return 0;
+}
+
+static int do_tools(talk *t, char *rest, err *e) {
+    bool on = !t->s->tools_off;
+    if (!t->s->tools) return err_set(e, ERR_ARG, "there are no tools; hearth run --tools FILE brings some");
+    int rc = read_switch("/tools", rest, &on, e);
+    if (rc < 0) return rc;
+    t->s->tools_off = !on;
+    printf("tools are %s\n", on ? "on" : "off");
+    return 0;
+}
+
+static int do_think(talk *t, char *rest, err *e) {
+    bool on = t->s->thinking == RUNTIME_THINK_ON;
+    if (!t->s->info.can_think) return err_set(e, ERR_ARG, "this model's chat template has no switch for thinking");
+    int rc = read_switch("/think", rest, &on, e);
+    if (rc < 0) return rc;
+    t->s->thinking = on ? RUNTIME_THINK_ON : RUNTIME_THINK_OFF;
+    printf("thinking is %s\n", on ? "on" : "off");
     return 0;
 }
 
@@ -144,6 +174,8 @@ static const struct chat_command {
 } commands[] = {
     { "/system", "[TEXT]", "show or set the system message", do_system },
     { "/set", "[NAME VALUE]", "temperature, top_k, top_p, min_p, repeat_penalty, seed, max_tokens", do_set },
+    { "/think", "[on|off]", "reason before answering", do_think },
+    { "/tools", "[on|off]", "offer the tools of --tools to the model", do_tools },
     { "/stats", "", "speeds and counts", do_stats },
     { "/save", "FILE", "write the conversation as JSON messages", do_save },
     { "/load", "FILE", "go on with a saved conversation", do_load },
@@ -176,21 +208,32 @@ static int do_command(talk *t, char *line, err *e) {
 
 /* --- questions --- */
 
+static bool read_result(void *ctx, const session_call *call, str *out) {
+    talk *t = ctx;
+    (void)call;
+    return line_read(t->line, "result> ", out) == LINE_OK;
+}
+
 static int ask(talk *t, const char *text, err *e) {
-    session_result r;
+    session_result r = { 0 };
+    turn_options   o = { .interrupt = &interrupt_seen, .read_result = read_result, .ctx = t };
+    size_t         before = t->c->count;
     int            rc = conversation_add(t->c, "user", text, e);
     if (rc < 0) return rc;
     interrupt_clear();
-    rc = conversation_answer(t->c, t->s, &interrupt_seen, &r, e);
-    if (r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
-    if (rc == 0) rc = conversation_add(t->c, "assistant", str_cstr(&r.text), e);
-    if (rc < 0) conversation_drop_last(t->c);
-    str_deinit(&r.text);
-    if (rc < 0) return rc;
+    rc = turn_run(t->c, t->s, &o, &r, e);
+    if (rc < 0) {
+        conversation_shorten(t->c, before);
+        session_result_deinit(&r);
+        return rc;
+    }
     t->last = r.usage;
-    if (r.finish == ENGINE_CANCELLED) note(t, "(stopped)");
-    if (r.finish == ENGINE_LENGTH && (t->s->max_tokens == 0 || r.usage.generated_tokens < t->s->max_tokens))
-        note(t, "(the context is full; /clear begins anew)");
+    if (r.finish == RUNTIME_TOOL_CALLS) {
+        conversation_shorten(t->c, before);
+        note(t, "(no result: the question is forgotten)");
+    }
+    if (r.finish == RUNTIME_CANCELLED) note(t, "(stopped)");
+    if (session_context_full(t->s, &r)) note(t, "(the context is full; /clear begins anew)");
     if (t->verbose) {
         str line;
         str_init(&line);
@@ -198,6 +241,7 @@ static int ask(talk *t, const char *text, err *e) {
         note(t, str_cstr(&line));
         str_deinit(&line);
     }
+    session_result_deinit(&r);
     return 0;
 }
 

@@ -3,7 +3,7 @@
 #ifndef CLI_RUN_CHAT_H
 #define CLI_RUN_CHAT_H
 
-#include "cli/conversation.h"
+#include "cli/turn.h"
 
 int run_chat(session *s, conversation *c, bool verbose, err *e);
 

@@ -3,8 +3,6 @@
 
 #include "cli/models.h"
 #include "formats/text.h"
-#include "kernels/cpu.h"
-#include "models/list.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -16,19 +14,15 @@
 int session_open(session *s, const char *model, const session_options *o, err *e) {
     int rc;
     memset(s, 0, sizeof *s);
+    runtime_options r = { .engine = { .n_ctx = o->n_ctx, .max_seqs = 1, .n_threads = o->n_threads } };
+    if ((rc = runtime_cache_type(o->kv_type, &r.engine, e)) < 0) return rc;
     if ((rc = cli_model_path(&s->path, model, e)) < 0) return rc;
-    if ((rc = model_file_open(&s->file, s->path, e)) < 0) return rc;
-    nn_model_options m = { .rope_context = o->n_ctx };
-    if ((rc = nn_model_open(&s->model, s->file, models_list, &m, e)) < 0) return rc;
-    if ((rc = chat_open(&s->chat, s->path, e)) < 0) return rc;
-    engine_options g = { .n_ctx = o->n_ctx,
-                         .max_seqs = 1,
-                         .n_threads = o->n_threads,
-                         .k_type = o->kv_type,
-                         .v_type = o->kv_type,
-                         .cpu = cpu_detect() };
-    if ((rc = engine_open(&s->engine, s->model, chat_tokenizer(s->chat), &g, e)) < 0) return rc;
-    session_sampling(&s->sampling, s->file);
+    r.path = s->path;
+    if ((rc = runtime_open(&s->runtime, &r, e)) < 0) return rc;
+    runtime_describe(s->runtime, &s->info);
+    runtime_sampling(s->runtime, &s->sampling);
+    s->thinking = s->info.can_think ? RUNTIME_THINK_OFF : RUNTIME_THINK_DEFAULT;
+    s->think_budget = -1;
     s->safe = isatty(STDOUT_FILENO);
     s->colour = s->safe && !getenv("NO_COLOR");
     s->progress = isatty(STDERR_FILENO);
@@ -36,64 +30,98 @@ int session_open(session *s, const char *model, const session_options *o, err *e
 }
 
 void session_close(session *s) {
-    engine_free(s->engine);
-    chat_free(s->chat);
-    nn_model_free(s->model);
-    model_file_free(s->file);
+    runtime_free(s->runtime);
     free(s->path);
     free(s->stop);
-    free(s->stop_bytes);
+    free(s->tools);
+    free(s->constraint_text);
     memset(s, 0, sizeof *s);
 }
 
-/* --- one answer --- */
+/* --- events come in --- */
 
 typedef struct answer {
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t  moved;
-    str             fresh; /* text that was not printed yet */
+    /* Text that was not printed yet: thoughts, then content, in the order in which they came. A switch back waits
+     * until what is here was taken. */
+    str             thought, content, thought_later;
+    session_result *r; /* calls, finish, usage */
     int             done, total;
-    bool            over, failed;
-    engine_finish   finish;
-    engine_usage    usage;
+    bool            over, failed, no_memory;
     err             why;
 } answer;
 
-static void on_event(void *ctx, const engine_event *ev) {
+static session_call *call_at(answer *a, int index) {
+    session_result *r = a->r;
+    while (index >= 0 && (size_t)index >= r->n_calls) {
+        session_call *grown = realloc(r->calls, (r->n_calls + 1) * sizeof *grown);
+        if (!grown) {
+            a->no_memory = true;
+            return NULL;
+        }
+        r->calls = grown;
+        memset(&grown[r->n_calls++], 0, sizeof *grown);
+    }
+    return index >= 0 ? &r->calls[index] : NULL;
+}
+
+static void on_call(answer *a, const runtime_event *ev) {
+    session_call *c = call_at(a, ev->index);
+    if (!c) return;
+    if (ev->kind == RUNTIME_TOOL_BEGIN) {
+        str_append(&c->id, ev->id.data, ev->id.len);
+        str_append(&c->name, ev->name.data, ev->name.len);
+    } else {
+        str_append(&c->arguments, ev->text.data, ev->text.len);
+    }
+}
+
+static void on_event(void *ctx, const runtime_event *ev) {
     answer *a = ctx;
     pthread_mutex_lock(&a->lock);
-    if (ev->kind == ENGINE_TOKEN || ev->kind == ENGINE_DONE) str_append(&a->fresh, ev->text.data, ev->text.len);
-    if (ev->kind == ENGINE_PROGRESS) {
+    switch (ev->kind) {
+    case RUNTIME_CONTENT: str_append(&a->content, ev->text.data, ev->text.len); break;
+    case RUNTIME_REASONING:
+        str_append(a->content.len ? &a->thought_later : &a->thought, ev->text.data, ev->text.len);
+        break;
+    case RUNTIME_TOOL_BEGIN:
+    case RUNTIME_TOOL_ARGUMENTS: on_call(a, ev); break;
+    case RUNTIME_PROGRESS:
         a->done = ev->done;
         a->total = ev->total;
-    }
-    if (ev->kind == ENGINE_DONE) {
-        a->finish = ev->finish;
-        a->usage = ev->usage;
-        a->over = true;
-    }
-    if (ev->kind == ENGINE_ERROR) {
+        break;
+    case RUNTIME_DONE:
+        a->r->finish = ev->finish;
+        a->r->usage = ev->usage;
+        break;
+    case RUNTIME_ERROR:
         a->why = *ev->error;
-        a->failed = a->over = true;
+        a->failed = true;
+        break;
+    default: break;
     }
+    a->over = ev->last;
     pthread_cond_signal(&a->moved);
     pthread_mutex_unlock(&a->lock);
 }
 
+/* --- and are printed --- */
+
 /* A terminal obeys control characters, and the text is a model's. */
-static void print_text(const session *s, const str *text) {
+void session_print(const session *s, const char *text, size_t bytes) {
     str shown;
     if (!s->safe) {
-        fwrite(str_cstr(text), 1, text->len, stdout);
+        fwrite(text, 1, bytes, stdout);
         fflush(stdout);
         return;
     }
     str_init(&shown);
-    for (size_t i = 0; i < text->len;) {
+    for (size_t i = 0; i < bytes;) {
         size_t n = i;
-        while (n < text->len && text->data[n] != '\n' && text->data[n] != '\t') n++;
-        text_put_safe(&shown, (view){ text->data + i, n - i });
-        if (n < text->len) str_push(&shown, text->data[n++]);
+        while (n < bytes && text[n] != '\n' && text[n] != '\t') n++;
+        text_put_safe(&shown, (view){ text + i, n - i });
+        if (n < bytes) str_push(&shown, text[n++]);
         i = n;
     }
     fwrite(str_cstr(&shown), 1, shown.len, stdout);
@@ -119,79 +147,141 @@ static void wait_moved(answer *a) {
     pthread_cond_timedwait(&a->moved, &a->lock, &t);
 }
 
+/* What was on the screen last. */
+typedef struct screen {
+    const session *s;
+    bool           thinking;
+} screen;
+
+static void print_part(screen *p, bool thought, const str *text) {
+    const session *s = p->s;
+    if (text->len == 0) return;
+    if (thought && !p->thinking) fputs(s->colour ? "\033[2m" : "<think>\n", stdout);
+    if (!thought && p->thinking) fputs(s->colour ? "\033[0m\n\n" : "\n</think>\n\n", stdout);
+    p->thinking = thought;
+    session_print(s, str_cstr(text), text->len);
+}
+
+static void swap(str *a, str *b) {
+    str t = *a;
+    *a = *b;
+    *b = t;
+    str_clear(b);
+}
+
 /* Returns when the answer is over. */
 static void follow(session *s, answer *a, uint64_t id, const volatile sig_atomic_t *interrupt, session_result *r) {
     double begin = now();
     bool   shown = false, cancelled = false, over = false;
-    str    text;
-    str_init(&text);
+    screen p = { .s = s };
+    str    thought, content;
+    str_init(&thought);
+    str_init(&content);
     while (!over) {
         pthread_mutex_lock(&a->lock);
-        if (a->fresh.len == 0 && !a->over) wait_moved(a);
-        str swap = text;
-        text = a->fresh;
-        a->fresh = swap;
-        str_clear(&a->fresh);
+        if (a->content.len == 0 && a->thought.len == 0 && !a->over) wait_moved(a);
+        swap(&thought, &a->thought);
+        swap(&content, &a->content);
+        swap(&a->thought, &a->thought_later);
         int done = a->done, total = a->total;
-        over = a->over;
+        over = a->over && a->thought.len == 0;
         pthread_mutex_unlock(&a->lock);
-        if (shown && (text.len || over)) {
+        bool news = thought.len || content.len || over;
+        if (shown && news) {
             fprintf(stderr, "\r\033[K");
             shown = false;
-        } else if (s->progress && r->text.len == 0 && !over && total && now() - begin > 2.0) {
+        } else if (s->progress && !news && r->text.len == 0 && r->reasoning.len == 0 && total && now() - begin > 2.0) {
             fprintf(stderr, "\rreading the prompt: %d of %d tokens", done, total);
             shown = true;
         }
-        if (text.len) print_text(s, &text);
-        str_append(&r->text, str_cstr(&text), text.len);
-        str_clear(&text);
+        print_part(&p, true, &thought);
+        print_part(&p, false, &content);
+        str_append(&r->reasoning, str_cstr(&thought), thought.len);
+        str_append(&r->text, str_cstr(&content), content.len);
+        str_clear(&thought);
+        str_clear(&content);
         if (interrupt && *interrupt && !cancelled) {
-            engine_cancel(s->engine, id);
+            runtime_cancel(s->runtime, id);
             cancelled = true;
         }
     }
-    str_deinit(&text);
+    if (p.thinking) fputs(s->colour ? "\033[0m\n" : "\n</think>\n", stdout);
+    str_deinit(&thought);
+    str_deinit(&content);
 }
 
-int session_answer(session *s, const tok_ids *ids, const int32_t *marks, size_t n_marks,
-                   const volatile sig_atomic_t *interrupt, session_result *result, err *e) {
-    answer         a = { .over = false };
-    uint64_t       id;
-    engine_request r = { .tokens = ids->data,
-                         .n_tokens = ids->count,
-                         .sampling = s->sampling,
-                         .max_tokens = s->max_tokens,
-                         .stop = s->stop,
-                         .stop_bytes = s->stop_bytes,
-                         .n_stop = s->n_stop,
-                         .marks = marks,
-                         .n_marks = n_marks,
-                         .on_event = on_event,
-                         .ctx = &a };
-    memset(result, 0, sizeof *result);
-    str_init(&result->text);
-    str_init(&a.fresh);
+static int collect(session *s, runtime_request *q, const volatile sig_atomic_t *interrupt, session_result *r, err *e) {
+    answer   a = { .r = r };
+    uint64_t id;
+    memset(r, 0, sizeof *r);
+    q->sampling = s->sampling;
+    q->sampling_set = RUNTIME_SET_ALL;
+    q->max_tokens = s->max_tokens;
+    q->stop = s->stop;
+    q->n_stop = s->n_stop;
+    q->constraint = s->constraint;
+    q->want_progress = s->progress;
+    q->on_event = on_event;
+    q->ctx = &a;
     pthread_mutex_init(&a.lock, NULL);
     pthread_cond_init(&a.moved, NULL);
-    int rc = engine_submit(s->engine, &r, &id, e);
+    int rc = runtime_submit(s->runtime, q, &id, e);
     if (rc == 0) {
-        follow(s, &a, id, interrupt, result);
-        engine_wait_idle(s->engine); /* the engine's thread has left the callback */
-        result->finish = a.finish;
-        result->usage = a.usage;
+        follow(s, &a, id, interrupt, r);
         if (a.failed) {
             if (e) *e = a.why;
             rc = a.why.code;
         }
-        if (rc == 0 && !str_ok(&result->text)) rc = err_set_nomem(e);
+        if (rc == 0 && (a.no_memory || !str_ok(&r->text) || !str_ok(&r->reasoning))) rc = err_set_nomem(e);
     }
     pthread_cond_destroy(&a.moved);
     pthread_mutex_destroy(&a.lock);
-    str_deinit(&a.fresh);
+    str_deinit(&a.thought);
+    str_deinit(&a.content);
+    str_deinit(&a.thought_later);
     return rc;
 }
 
-void session_describe(const engine_usage *u, str *out) {
+int session_answer(session *s, view messages, const volatile sig_atomic_t *interrupt, session_result *result, err *e) {
+    runtime_request q;
+    runtime_request_init(&q);
+    q.task = RUNTIME_CHAT;
+    q.messages = messages;
+    if (s->tools && !s->tools_off) {
+        q.tools = view_of(s->tools);
+        q.tool_choice = s->tool_choice;
+        if (s->tool_name) q.tool_name = view_of(s->tool_name);
+    }
+    q.thinking = s->thinking;
+    q.thinking_budget = s->think_budget;
+    return collect(s, &q, interrupt, result, e);
+}
+
+int session_continue(session *s, view text, session_result *result, err *e) {
+    runtime_request q;
+    runtime_request_init(&q);
+    q.task = RUNTIME_COMPLETE;
+    q.text = text;
+    return collect(s, &q, NULL, result, e);
+}
+
+void session_result_deinit(session_result *r) {
+    for (size_t i = 0; i < r->n_calls; i++) {
+        str_deinit(&r->calls[i].id);
+        str_deinit(&r->calls[i].name);
+        str_deinit(&r->calls[i].arguments);
+    }
+    free(r->calls);
+    str_deinit(&r->text);
+    str_deinit(&r->reasoning);
+    memset(r, 0, sizeof *r);
+}
+
+bool session_context_full(const session *s, const session_result *r) {
+    return r->finish == RUNTIME_LENGTH && (s->max_tokens == 0 || r->usage.generated_tokens < s->max_tokens);
+}
+
+void session_describe(const runtime_usage *u, str *out) {
     int evaluated = u->prompt_tokens - u->cached_tokens;
     str_printf(out, "prompt %d tokens (%d cached)", u->prompt_tokens, u->cached_tokens);
     if (u->prompt_s > 0) str_printf(out, ", %.1f tok/s", evaluated / u->prompt_s);
@@ -199,28 +289,4 @@ void session_describe(const engine_usage *u, str *out) {
     /* The first token belongs to the prompt's time. */
     if (u->generate_s > 0 && u->generated_tokens > 1)
         str_printf(out, ", %.1f tok/s", (u->generated_tokens - 1) / u->generate_s);
-}
-
-/* --- what the model recommends --- */
-
-static bool recommended(const model_file *m, const char *hf, const char *gguf, double *out) {
-    char key[64];
-    snprintf(key, sizeof key, "general.sampling.%s", gguf);
-    return json_real(json_get(model_file_generation_config(m), hf), out) || meta_real(model_file_meta(m, key), out);
-}
-
-void session_sampling(sampling_params *p, const model_file *m) {
-    sampling_params own;
-    double          v;
-    sampling_params_default(p);
-    p->temperature = 0.8f;
-    p->top_k = 40;
-    p->top_p = 0.95f;
-    own = *p;
-    if (recommended(m, "temperature", "temp", &v)) own.temperature = (float)v;
-    if (recommended(m, "top_k", "top_k", &v) && v >= 0 && v < 1e9) own.top_k = (int)v;
-    if (recommended(m, "top_p", "top_p", &v)) own.top_p = (float)v;
-    if (recommended(m, "min_p", "min_p", &v)) own.min_p = (float)v;
-    if (recommended(m, "repetition_penalty", "penalty_repeat", &v)) own.repeat_penalty = (float)v;
-    if (sampling_params_check(&own, NULL) == 0) *p = own; /* a file's nonsense is not an error of the user */
 }
