@@ -86,26 +86,11 @@ static int mask_for(engine *g, sequence *s, const uint32_t **mask, err *e) {
     return 0;
 }
 
-/* The guide learns the token and begins with the next mask. Returns whether the choice goes on. */
-static bool guide_accepts(engine *g, sequence *s, int32_t token, bool *must_stop) {
-    engine_guide *guide = s->guide.guide;
-    err           e = { 0 };
-    *must_stop = false;
-    if (!guide) return true;
-    if (guide->accept(guide, token, &e) < 0) {
-        step_fail(g, s, &e);
-        return false;
-    }
-    *must_stop = guide->must_stop(guide);
-    if (!*must_stop) guide_ask(&g->guides, &s->guide);
-    return true;
-}
-
 static void pick(engine *g, sequence *s, const float *logits) {
     const engine_request *r = &s->job->r;
     sampling_result       got;
     err                   e = { 0 };
-    bool                  must_stop;
+    engine_guide         *guide = s->guide.guide;
     memcpy(g->row, logits, (size_t)g->n_vocab * sizeof *g->row);
     sampling_request q = { .logits = g->row,
                            .position = (uint64_t)s->n_tokens,
@@ -117,7 +102,7 @@ static void pick(engine *g, sequence *s, const float *logits) {
         step_fail(g, s, &e);
         return;
     }
-    if (sequence_generated(s) == 0 && s->guide.guide && s->guide.guide->must_stop(s->guide.guide)) {
+    if (sequence_generated(s) == 0 && guide && guide->must_stop(guide)) {
         step_end(g, s, ENGINE_STOP_TOKEN, -1); /* the only text is the empty one */
         return;
     }
@@ -133,7 +118,10 @@ static void pick(engine *g, sequence *s, const float *logits) {
         step_end(g, s, ENGINE_STOP_TOKEN, -1);
         return;
     }
-    if (!guide_accepts(g, s, got.token, &must_stop)) return;
+    if (guide && guide->accept(guide, got.token, &e) < 0) {
+        step_fail(g, s, &e);
+        return;
+    }
     int          stopped = add_text(g, s, got.token);
     engine_event ev = { .kind = ENGINE_TOKEN,
                         .token = got.token,
@@ -144,10 +132,12 @@ static void pick(engine *g, sequence *s, const float *logits) {
     emit(s, &ev);
     if (stopped >= 0)
         step_end(g, s, ENGINE_STOP_STRING, stopped);
-    else if (must_stop)
+    else if (guide && guide->must_stop(guide))
         step_end(g, s, ENGINE_STOP_TOKEN, -1);
     else if ((r->max_tokens > 0 && sequence_generated(s) >= r->max_tokens) || s->n_tokens >= s->n_ctx)
         step_end(g, s, ENGINE_LENGTH, -1);
+    else
+        guide_ask(&g->guides, &s->guide);
 }
 
 /* Rows of an embedding are added in the order of their positions, so that pieces make no difference. */
