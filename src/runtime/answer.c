@@ -2,6 +2,8 @@
 /* Engine events become runtime events. Runs on the engine's thread; nothing here may block for long. */
 #include "runtime/internal.h"
 
+#include <math.h>
+
 static void give_text(rq *x, int choice, view text) {
     runtime_event ev = { .kind = RUNTIME_CONTENT, .choice = choice, .text = text };
     if (text.len) rq_emit(x, &ev);
@@ -27,6 +29,20 @@ static void give_token(rq *x, const engine_event *g) {
     ev.bytes = (view){ base, own };
     ev.top = x->top;
     ev.n_top = g->n_top;
+    rq_emit(x, &ev);
+}
+
+/* The first dimensions of a vector of length 1, brought back to length 1. */
+static void give_vector(rq *x, const engine_event *g) {
+    runtime_event ev = { .kind = RUNTIME_EMBEDDING, .vector = g->vector, .n_vector = g->n_vector };
+    if (x->vector) {
+        double sum = 0;
+        ev.n_vector = x->q.dimensions;
+        ev.vector = x->vector;
+        for (int i = 0; i < ev.n_vector; i++) sum += (double)g->vector[i] * (double)g->vector[i];
+        double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+        for (int i = 0; i < ev.n_vector; i++) x->vector[i] = (float)((double)g->vector[i] * scale);
+    }
     rq_emit(x, &ev);
 }
 
@@ -62,7 +78,9 @@ void answer_event(void *ctx, const engine_event *g) {
     if (atomic_load(&x->phase) != RUNTIME_GENERATING) atomic_store(&x->phase, RUNTIME_GENERATING);
     switch (g->kind) {
     case ENGINE_PROGRESS: {
-        runtime_event ev = { .kind = RUNTIME_PROGRESS, .choice = g->choice, .done = g->done, .total = g->total };
+        runtime_event ev = {
+            .kind = RUNTIME_PROGRESS, .choice = g->choice, .done = g->done, .total = g->total, .cached = g->cached
+        };
         if (x->q.want_progress) rq_emit(x, &ev);
         break;
     }
@@ -71,7 +89,7 @@ void answer_event(void *ctx, const engine_event *g) {
         if (x->q.want_logprob || x->q.n_top > 0) give_token(x, g);
         give_text(x, g->choice, g->text);
         break;
-    case ENGINE_EMBEDDING: break; /* not asked for yet */
+    case ENGINE_EMBEDDING: give_vector(x, g); break;
     case ENGINE_DONE: give_done(x, g); break;
     case ENGINE_ERROR: {
         runtime_event ev = { .kind = RUNTIME_ERROR, .choice = g->choice, .error = g->error };

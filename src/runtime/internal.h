@@ -27,6 +27,7 @@ struct runtime {
     chat           *chat;
     engine         *engine;
     sampling_params sampling; /* recommended */
+    engine_pooling  pooling;  /* recommended */
     runtime_info    info;
     arena           mem; /* texts of info */
 
@@ -60,6 +61,7 @@ struct rq {
     double          submitted_at, prepared_at;
     str             bytes; /* scratch of TOKEN events; guarded by order */
     runtime_top    *top;
+    float          *vector; /* q.dimensions of them */
     atomic_int      phase, prompt_tokens, generated_tokens;
 };
 
@@ -96,6 +98,9 @@ void answer_event(void *ctx, const engine_event *ev);
 
 /* defaults.c */
 void defaults_sampling(sampling_params *out, const model_file *m);
+/* What the model was trained with, if the request does not say. */
+engine_pooling defaults_pooling(const runtime *r, runtime_pooling own);
+engine_pooling defaults_find_pooling(const model_file *m);
 /* The request's own fields over the recommended ones. */
 int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e);
 

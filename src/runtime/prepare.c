@@ -108,12 +108,20 @@ static int prompt_infill(const runtime *r, const runtime_request *q, prompt *out
     return rc < 0 ? rc : tok_decode(t, out->ids.data, out->ids.count, false, &out->text, e);
 }
 
+/* Text is plain: what looks like a special token is none. The begin and end tokens are those the model is made for. */
+static int prompt_embed(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    if (q->n_tokens) return prompt_text(r, q, out, e);
+    str_append(&out->text, q->text.data, q->text.len);
+    if (!str_ok(&out->text)) return err_set_nomem(e);
+    return tok_encode(chat_tokenizer(r->chat), q->text.data, q->text.len, TOK_ADD_SPECIAL, &out->ids, e);
+}
+
 int prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e) {
     switch (q->task) {
     case RUNTIME_CHAT: return prompt_chat(r, q, out, e);
     case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);
     case RUNTIME_INFILL: return prompt_infill(r, q, out, e);
-    case RUNTIME_EMBED: return err_set(e, ERR_UNSUPPORTED, "embeddings: not yet");
+    case RUNTIME_EMBED: return prompt_embed(r, q, out, e);
     case RUNTIME_RERANK: return err_set(e, ERR_UNSUPPORTED, "rerank: this model has no ranking head");
     }
     return err_set(e, ERR_ARG, "task: %d is unknown", (int)q->task);
@@ -121,11 +129,15 @@ int prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e)
 
 /* --- checks --- */
 
-static int check(const runtime_request *q, err *e) {
+static int check(const runtime *r, const runtime_request *q, err *e) {
     if (q->max_tokens < 0) return err_set(e, ERR_ARG, "max_tokens: %d is negative", q->max_tokens);
     if (q->min_tokens < 0) return err_set(e, ERR_ARG, "min_tokens: %d is negative", q->min_tokens);
     for (size_t i = 0; i < q->n_stop; i++)
         if (q->stop[i].len == 0) return err_set(e, ERR_ARG, "stop: text %zu is empty", i);
+    if (q->dimensions < 0 || q->dimensions > engine_embedding_size(r->engine))
+        return err_set(e, ERR_ARG, "dimensions: %d is not between 1 and the model's %d", q->dimensions,
+                       engine_embedding_size(r->engine));
+    if (q->task == RUNTIME_EMBED && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a text has one embedding");
     if (q->constraint.kind != RUNTIME_FREE) return err_set(e, ERR_UNSUPPORTED, "constraints: not yet");
     if (q->tool_choice >= RUNTIME_TOOLS_REQUIRED) return err_set(e, ERR_UNSUPPORTED, "tool_choice: not yet");
     return 0;
@@ -206,8 +218,15 @@ static int hand_over(rq *x, const prompt *p, const sampling_params *s, err *e) {
                          .no_cache = q->no_cache,
                          .marks = p->marks,
                          .n_marks = p->n_marks,
+                         .client = q->client,
                          .on_event = answer_event,
                          .ctx = x };
+    if (q->task == RUNTIME_EMBED) {
+        g.pooling = defaults_pooling(x->owner, q->pooling);
+        g.normalize = true;
+        if (q->dimensions && !(x->vector = arena_calloc(&x->mem, (size_t)q->dimensions, sizeof *x->vector)))
+            return err_set_nomem(e);
+    }
     atomic_store(&x->prompt_tokens, (int)p->ids.count);
     x->prepared_at = runtime_now();
     return submit(x, &g, p, e);
@@ -219,7 +238,7 @@ static int prepare(rq *x, err *e) {
     tok_ids                breakers = { 0 };
     prompt                 p;
     prompt_init(&p);
-    int rc = check(q, e);
+    int rc = check(x->owner, q, e);
     if (rc == 0) rc = defaults_merge(x->owner, q, &s, e);
     if (rc == 0) rc = find_breakers(chat_tokenizer(x->owner->chat), q, &breakers, e);
     if (rc == 0 && breakers.count) {

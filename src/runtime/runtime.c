@@ -48,6 +48,7 @@ static int describe(runtime *r, err *e) {
     i->can_chat = i->template_origin != NULL;
     i->can_tools = i->can_chat && chat_uses(r->chat, "tools");
     i->can_think = i->can_chat && chat_uses(r->chat, "enable_thinking");
+    i->can_embed = true;
     i->can_infill = infill_known(chat_tokenizer(r->chat));
     model_summary_deinit(s);
     free(s);
@@ -65,6 +66,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = chat_open(&r->chat, o->path, e)) < 0) return rc;
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
+    r->pooling = defaults_find_pooling(r->file);
     return describe(r, e);
 }
 

@@ -4,6 +4,7 @@
 
 #include "runtime/runtime.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,8 @@ typedef struct result {
     int             n_events, n_progress, prompt_tokens, n_started, n_over;
     bool            last, failed, bad;
     err             why;
+    float           vector[1024];
+    int             n_vector;
 } result;
 
 static void collect(void *ctx, const runtime_event *ev) {
@@ -55,6 +58,10 @@ static void collect(void *ctx, const runtime_event *ev) {
         a->logprob += (double)ev->logprob;
         for (int i = 1; i < ev->n_top; i++)
             if (ev->top[i].logprob > ev->top[i - 1].logprob) r->bad = true;
+        break;
+    case RUNTIME_EMBEDDING:
+        r->n_vector = ev->n_vector;
+        if (ev->n_vector <= 1024) memcpy(r->vector, ev->vector, (size_t)ev->n_vector * sizeof *r->vector);
         break;
     case RUNTIME_DONE:
         a->done = true;
@@ -263,6 +270,50 @@ static void test_continue(void **state) {
     result_deinit(&r);
 }
 
+static double dot(const float *a, const float *b, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+static void embed(runtime *m, const char *text, int dimensions, runtime_pooling pooling, result *r) {
+    runtime_request q;
+    runtime_request_init(&q);
+    q.task = RUNTIME_EMBED;
+    q.text = view_of(text);
+    q.dimensions = dimensions;
+    q.pooling = pooling;
+    ask(m, &q, r);
+    if (r->failed) fail_msg("%s", r->why.msg);
+}
+
+/* Vectors have length 1, are alike for alike texts, and can be cut. */
+static void test_embed(void **state) {
+    static result cat, kitten, sum, cut;
+    runtime_info  i;
+    runtime_describe(*state, &i);
+    assert_true(i.can_embed);
+    embed(*state, "The cat sat in the boat.", 0, RUNTIME_POOL_DEFAULT, &cat);
+    embed(*state, "A cat sits in a boat.", 0, RUNTIME_POOL_MEAN, &kitten);
+    embed(*state, "12 plus 30 is 42", 0, RUNTIME_POOL_MEAN, &sum);
+    assert_int_equal(cat.n_vector, i.n_embd);
+    assert_true(fabs(dot(cat.vector, cat.vector, cat.n_vector) - 1) < 1e-5);
+    assert_true(dot(cat.vector, kitten.vector, i.n_embd) > dot(cat.vector, sum.vector, i.n_embd) + 0.05);
+    embed(*state, "The cat sat in the boat.", 17, RUNTIME_POOL_MEAN, &cut);
+    assert_int_equal(cut.n_vector, 17);
+    double scale = 1 / sqrt(dot(cat.vector, cat.vector, 17));
+    for (int k = 0; k < 17; k++) assert_true(fabs((double)cut.vector[k] - (double)cat.vector[k] * scale) < 1e-5);
+    assert_int_equal(cat.a[0].usage.generated_tokens, 0);
+    result_deinit(&cat);
+    result_deinit(&kitten);
+    result_deinit(&sum);
+    result_deinit(&cut);
+    embed(*state, "The cat sat in the boat.", 0, RUNTIME_POOL_LAST, &cut);
+    assert_true(fabs(dot(cut.vector, cut.vector, cut.n_vector) - 1) < 1e-5);
+    assert_true(dot(cut.vector, cat.vector, i.n_embd) < 0.999);
+    result_deinit(&cut);
+}
+
 static void refused(runtime *m, runtime_request *q, int code, const char *sentence) {
     result r;
     ask(m, q, &r);
@@ -307,6 +358,15 @@ static void test_mistakes(void **state) {
     refused(*state, &q, ERR_UNSUPPORTED, "infill");
     q.task = RUNTIME_RERANK;
     refused(*state, &q, ERR_UNSUPPORTED, "rerank");
+    greedy(&q, "");
+    q.task = RUNTIME_EMBED;
+    refused(*state, &q, ERR_ARG, "the prompt is empty");
+    q.text = view_of("cat");
+    q.dimensions = 100000;
+    refused(*state, &q, ERR_ARG, "dimensions");
+    q.dimensions = 0;
+    q.pooling = RUNTIME_POOL_CLS;
+    refused(*state, &q, ERR_UNSUPPORTED, "pooling");
     greedy(&q, SUM);
     q.n_top = 21;
     q.on_event = collect;
@@ -422,12 +482,12 @@ static void test_queue_full(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),   cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_complete),   cmocka_unit_test(test_limits_and_stops),
-        cmocka_unit_test(test_choices),    cmocka_unit_test(test_continue),
-        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_cancel),     cmocka_unit_test(test_close),
-        cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_describe), cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_complete), cmocka_unit_test(test_limits_and_stops),
+        cmocka_unit_test(test_choices),  cmocka_unit_test(test_continue),
+        cmocka_unit_test(test_embed),    cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_too_long), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_close),    cmocka_unit_test(test_queue_full),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);
 }
