@@ -1,42 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cache.h"
 
+#include "engine/identity.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SNAPSHOTS = 1024 };
+enum { DEFAULT_STATES = 8 };
+#define DEFAULT_DISK_BYTES ((uint64_t)8 << 30)
 
-static void drop_snapshot(void *ctx, int32_t handle) {
-    cache *c = ctx;
-    free(c->snapshots[handle]);
-    c->snapshots[handle] = NULL;
-    c->n_snapshots--;
+static void page_read(void *ctx, int group, int32_t page, void *out) {
+    const nn_exec *x = ((const cache *)ctx)->exec;
+    x->backend->page_read(x, group, page, out);
 }
 
-int cache_open(cache *c, nn_exec *x, err *e) {
+static void page_write(void *ctx, int group, int32_t page, const void *in) {
+    nn_exec *x = ((const cache *)ctx)->exec;
+    x->backend->page_write(x, group, page, in);
+}
+
+static size_t budget_of(const cache *c, const cache_options *o, const kv_identity *id, int n_pages) {
+    size_t pages = 0, states = DEFAULT_STATES * c->slot_bytes;
+    if (o->bytes) return o->bytes;
+    for (int g = 0; g < c->n_groups; g++) pages += (size_t)n_pages * id->page_bytes[g];
+    return pages + (states > pages ? states : pages);
+}
+
+int cache_open(cache *c, nn_exec *x, const cache_options *o, err *e) {
     const nn_limits *l = &x->options.limits;
     int              pages[KV_MAX_GROUPS], rc;
     *c = (cache){ .exec = x, .page_tokens = l->page_tokens, .max_pages = l->max_pages, .n_groups = x->groups.n };
     if (!x->backend->page_copy)
         return err_set(e, ERR_UNSUPPORTED, "the %s backend cannot hold a cache", x->backend->name);
-    kv_tree_options o = { .page_tokens = l->page_tokens, .drop_snapshot = drop_snapshot, .ctx = c };
+    c->slot_bytes = x->backend->slot_bytes(x);
+    kv_tree_options t = { .id = { .page_tokens = l->page_tokens,
+                                  .n_groups = c->n_groups,
+                                  .k_type = x->options.k_type,
+                                  .v_type = x->options.v_type,
+                                  .state_bytes = c->slot_bytes },
+                          .host_bytes = o->host_bytes,
+                          .page_read = page_read,
+                          .page_write = page_write,
+                          .ctx = c };
     for (int g = 0; g < x->groups.n; g++) {
         pages[g] = l->n_pages;
-        o.window[g] = x->groups.window[g];
+        t.window[g] = x->groups.window[g];
+        t.id.page_bytes[g] = x->backend->page_bytes(x, g);
     }
-    c->slot_bytes = x->backend->slot_bytes(x);
-    o.needs_snapshot = c->slot_bytes > 0;
-    c->max_snapshots = c->slot_bytes ? MAX_SNAPSHOTS : 0;
-    c->snapshots = calloc((size_t)c->max_snapshots + 1, sizeof *c->snapshots);
-    if (!c->snapshots) return err_set_nomem(e);
+    t.budget_bytes = budget_of(c, o, &t.id, l->n_pages);
     if ((rc = kv_pool_open(&c->pool, c->n_groups, pages, e)) < 0) return rc;
-    return kv_tree_open(&c->tree, c->pool, &o, e);
+    if (o->disk_dir) {
+        kv_disk_options d = { .dir = o->disk_dir, .max_bytes = o->disk_bytes ? o->disk_bytes : DEFAULT_DISK_BYTES };
+        if ((rc = identity_of(x, &t.id.model, e)) < 0) return rc;
+        if ((rc = kv_disk_open(&c->disk, &t.id, &d, e)) < 0) return rc;
+        t.disk = c->disk;
+    }
+    return kv_tree_open(&c->tree, c->pool, &t, e);
 }
 
 void cache_close(cache *c) {
+    if (c->tree) kv_tree_flush(c->tree);
     kv_tree_free(c->tree);
+    kv_disk_free(c->disk);
     kv_pool_free(c->pool);
-    free(c->snapshots);
     *c = (cache){ 0 };
 }
 
@@ -52,12 +78,15 @@ int cache_tables_init(const cache *c, cache_tables *t, err *e) {
     return 0;
 }
 
-void cache_tables_release(cache *c, cache_tables *t) {
+/* Leaves the first n pages. */
+static void truncate_tables(cache *c, cache_tables *t, int n) {
     for (int g = 0; g < c->n_groups; g++) {
-        for (int i = 0; i < t->n_pages; i++) kv_pool_release(c->pool, g, t->tables[g][i]);
+        for (int i = n; i < t->n_pages; i++) kv_pool_release(c->pool, g, t->tables[g][i]);
     }
-    t->n_pages = 0;
+    if (n < t->n_pages) t->n_pages = n;
 }
+
+void cache_tables_release(cache *c, cache_tables *t) { truncate_tables(c, t, 0); }
 
 void cache_tables_deinit(cache_tables *t) {
     for (int g = 0; g < KV_MAX_GROUPS; g++) free(t->tables[g]);
@@ -72,41 +101,42 @@ static bool take_pages(cache *c, int32_t out[KV_MAX_GROUPS]) {
     return true;
 }
 
-int cache_attach(cache *c, cache_tables *t, const int32_t *tokens, int n, int32_t slot) {
-    kv_match m = kv_tree_match(c->tree, tokens, n, t->tables);
-    int      P = c->page_tokens, part = m.n_tokens % P;
-    t->n_pages = (m.n_tokens + P - 1) / P;
-    /* The state is copied first: making room below may drop the snapshot. */
-    if (m.n_tokens > 0 && c->slot_bytes) c->exec->backend->slot_write(c->exec, slot, c->snapshots[m.snapshot]);
-    if (part == 0) return m.n_tokens;
-    int     last = t->n_pages - 1;
+/* The page at index becomes the sequence's own: a copy takes its place. */
+static bool make_private(cache *c, cache_tables *t, int index) {
     int32_t fresh[KV_MAX_GROUPS];
-    if (!take_pages(c, fresh)) { /* no room for the copy: without a fixed state whole pages can still be used */
-        for (int g = 0; g < c->n_groups; g++) kv_pool_release(c->pool, g, t->tables[g][last]);
-        t->n_pages = last;
-        if (c->slot_bytes) {
-            cache_tables_release(c, t);
-            return 0;
-        }
-        return last * P;
-    }
+    if (!take_pages(c, fresh)) return false;
     for (int g = 0; g < c->n_groups; g++) {
-        int32_t shared = t->tables[g][last];
+        int32_t shared = t->tables[g][index];
         if (shared >= 0) c->exec->backend->page_copy(c->exec, g, shared, fresh[g]);
         kv_pool_release(c->pool, g, shared);
-        t->tables[g][last] = fresh[g];
+        t->tables[g][index] = fresh[g];
     }
-    return m.n_tokens;
+    return true;
+}
+
+int cache_attach(cache *c, cache_tables *t, const int32_t *tokens, int n, int32_t slot) {
+    int P = c->page_tokens, most = c->max_pages * P, reserve = n + 1 < most ? n + 1 : most;
+    for (;;) {
+        kv_match m = kv_tree_match(c->tree, tokens, n, reserve, t->tables);
+        t->n_pages = (m.n_tokens + P - 1) / P;
+        /* The state is copied first: making room below may move it. */
+        if (m.state) c->exec->backend->slot_write(c->exec, slot, m.state);
+        if (m.n_tokens % P == 0 || make_private(c, t, t->n_pages - 1)) return m.n_tokens;
+        /* No room for the copy; what ends at a page's end needs none. */
+        n = (t->n_pages - 1) * P + 1;
+        cache_tables_release(c, t);
+    }
 }
 
 bool cache_grow(cache *c, cache_tables *t, int len) {
     int want = (len + c->page_tokens - 1) / c->page_tokens, had = t->n_pages;
+    for (int g = 0; g < c->n_groups; g++) {
+        if (kv_pool_available(c->pool, g) < want - had) return false; /* and nothing was moved in vain */
+    }
     for (; t->n_pages < want; t->n_pages++) {
         int32_t fresh[KV_MAX_GROUPS];
         if (!take_pages(c, fresh)) {
-            for (; t->n_pages > had; t->n_pages--) {
-                for (int g = 0; g < c->n_groups; g++) kv_pool_release(c->pool, g, t->tables[g][t->n_pages - 1]);
-            }
+            truncate_tables(c, t, had);
             return false;
         }
         for (int g = 0; g < c->n_groups; g++) t->tables[g][t->n_pages] = fresh[g];
@@ -125,20 +155,13 @@ void cache_trim(cache *c, cache_tables *t, int len) {
     }
 }
 
-void cache_remember(cache *c, const cache_tables *t, const int32_t *tokens, int len, int32_t slot) {
+void cache_remember(cache *c, const cache_tables *t, const int32_t *tokens, int len, int32_t slot, cache_moment when) {
     if (len < 1 || !kv_tree_insert(c->tree, tokens, len, (const int32_t *const *)t->tables)) return;
-    if (!c->slot_bytes) return;
-    while (c->n_snapshots == c->max_snapshots) {
-        if (!kv_tree_evict_one(c->tree)) return;
+    if (c->slot_bytes && when != CACHE_PIECE) {
+        void *state = kv_tree_add_state(c->tree, tokens, len);
+        if (state) c->exec->backend->slot_read(c->exec, slot, state);
     }
-    int32_t handle = 0;
-    while (c->snapshots[handle]) handle++;
-    void *state = malloc(c->slot_bytes);
-    if (!state) return;
-    c->exec->backend->slot_read(c->exec, slot, state);
-    c->snapshots[handle] = state;
-    c->n_snapshots++;
-    if (!kv_tree_add_snapshot(c->tree, tokens, len, handle)) drop_snapshot(c, handle);
+    kv_tree_save(c->tree, tokens, len, when == CACHE_END);
 }
 
 bool cache_fits(const cache *c, int len) {
@@ -147,5 +170,23 @@ bool cache_fits(const cache *c, int len) {
     for (int g = 0; g < c->n_groups; g++) {
         if (want > kv_pool_total(c->pool, g)) return false;
     }
+    return true;
+}
+
+void cache_checkpoint(const cache *c, int32_t slot, void *out) {
+    if (c->slot_bytes) c->exec->backend->slot_read(c->exec, slot, out);
+}
+
+bool cache_rollback(cache *c, cache_tables *t, int len, int32_t slot, const void *state) {
+    int  keep = (len + c->page_tokens - 1) / c->page_tokens;
+    bool shared = false;
+    /* Positions behind len are written again: not into a page that the tree or somebody else reads. */
+    for (int g = 0; g < c->n_groups && len % c->page_tokens && keep <= t->n_pages; g++) {
+        int32_t page = t->tables[g][keep - 1];
+        shared = shared || (page >= 0 && kv_pool_refs(c->pool, g, page) > 1);
+    }
+    if (shared && !make_private(c, t, keep - 1)) return false;
+    truncate_tables(c, t, keep);
+    if (c->slot_bytes) c->exec->backend->slot_write(c->exec, slot, state);
     return true;
 }

@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's cache: page numbers, the prefix tree and snapshots of fixed states over one executor. */
+/*
+ * The engine's cache: page numbers, the prefix tree with its tiers, and the executor whose bytes they are about.
+ *
+ * One budget holds pages and states; what leaves it goes to host memory and to a directory, if those are on
+ * (docs/cache.md).
+ *
+ * Speculation: a sequence may evaluate positions that are taken back later. cache_checkpoint keeps the fixed state,
+ * cache_rollback returns to it. Pages that fell behind a window do not come back, so cache_trim and cache_remember are
+ * called with positions that are final.
+ */
 #ifndef ENGINE_CACHE_H
 #define ENGINE_CACHE_H
 
+#include "kv/disk.h"
 #include "kv/pool.h"
 #include "kv/tree.h"
 #include "nn/backend.h"
+
+typedef struct cache_options {
+    size_t      bytes;      /* of pages in use and states; 0: all pages and as much again, at least 8 states */
+    size_t      host_bytes; /* 0: no host tier */
+    const char *disk_dir;   /* NULL: no disk tier */
+    uint64_t    disk_bytes; /* 0: 8 GiB */
+} cache_options;
 
 typedef struct cache {
     nn_exec *exec;
     kv_pool *pool;
     kv_tree *tree;
+    kv_disk *disk; /* NULL: none */
     int      page_tokens, max_pages, n_groups;
     size_t   slot_bytes; /* 0: the model has no fixed state */
-    void   **snapshots;  /* by handle; NULL: free */
-    int      n_snapshots, max_snapshots;
 } cache;
 
 /* Page tables of one sequence: tables[g][i] is the page of positions i * page_tokens on, or -1. */
@@ -23,8 +39,8 @@ typedef struct cache_tables {
     int      n_pages;               /* entries in use, in every group */
 } cache_tables;
 
-int  cache_open(cache *c, nn_exec *x, err *e);
-void cache_close(cache *c);
+int  cache_open(cache *c, nn_exec *x, const cache_options *o, err *e);
+void cache_close(cache *c); /* writes what the disk lacks; accepts a zeroed or half-opened cache */
 
 int  cache_tables_init(const cache *c, cache_tables *t, err *e);
 void cache_tables_release(cache *c, cache_tables *t); /* gives the pages back; the tables stay */
@@ -34,16 +50,28 @@ void cache_tables_deinit(cache_tables *t);
  * loads the slot's state. Returns its length. */
 int cache_attach(cache *c, cache_tables *t, const int32_t *tokens, int n, int32_t slot);
 
-/* Makes room for positions up to len; forgets cached pages if need be. False: no room, nothing changed. */
+/* Makes room for positions up to len; moves cached pages away if need be. False: no room, nothing changed. */
 bool cache_grow(cache *c, cache_tables *t, int len);
 
 /* Gives up pages that no position from len on looks back on. */
 void cache_trim(cache *c, cache_tables *t, int len);
 
-/* Leaves the first len positions for others, with a snapshot of the slot's state at len where the model has one. */
-void cache_remember(cache *c, const cache_tables *t, const int32_t *tokens, int len, int32_t slot);
+typedef enum cache_moment {
+    CACHE_PIECE, /* a prompt is under way: pages only */
+    CACHE_MARK,  /* somebody may continue from here: with the slot's state, where the model has one */
+    CACHE_END,   /* nothing more comes: also what is left of the last page goes to the disk */
+} cache_moment;
+
+/* Leaves the first len positions for others. */
+void cache_remember(cache *c, const cache_tables *t, const int32_t *tokens, int len, int32_t slot, cache_moment when);
 
 /* Whether a sequence of len positions could ever be held. */
 bool cache_fits(const cache *c, int len);
+
+/* Keeps the slot's state in out (slot_bytes). */
+void cache_checkpoint(const cache *c, int32_t slot, void *out);
+/* Takes positions from len on back. state: of a checkpoint at len; ignored where the model has none. False: no page for
+ * the copy of one that others share; nothing changed. */
+bool cache_rollback(cache *c, cache_tables *t, int len, int32_t slot, const void *state);
 
 #endif

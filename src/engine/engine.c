@@ -70,6 +70,23 @@ static void adapt(engine *g, double seconds, int n_tok) {
     if (next < *budget || pieces >= *budget || n_tok >= most) *budget = next;
 }
 
+static void publish_cache(engine *g) {
+    kv_tree_stats t = kv_tree_stat(g->cache.tree);
+    engine_stats *st = &g->stats;
+    st->pages_cached = (int)t.device_nodes;
+    st->states = t.states;
+    st->state_bytes = t.state_bytes;
+    st->host_pages = t.host_nodes;
+    st->host_bytes = t.host_bytes;
+    st->disk_entries = t.disk_entries;
+    st->disk_bytes = t.disk_bytes;
+    st->to_host = t.to_host;
+    st->from_host = t.from_host;
+    st->from_disk = t.from_disk;
+    st->to_disk = t.saved;
+    st->not_written = t.not_saved;
+}
+
 static void publish(engine *g) {
     int waiting = 0;
     for (const sequence *s = g->waiting; s; s = s->next) waiting++;
@@ -86,7 +103,7 @@ static void publish(engine *g) {
         g->stats.pages_total = kv_pool_total(g->cache.pool, 0);
         g->stats.pages_unused = kv_pool_unused(g->cache.pool, 0);
     }
-    g->stats.pages_cached = (int)kv_tree_stat(g->cache.tree).nodes;
+    publish_cache(g);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -223,8 +240,12 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
                           .v_type = g->o.v_type,
                           .n_threads = g->o.n_threads,
                           .cpu = g->o.cpu };
+    cache_options   c = { .bytes = g->o.cache_bytes,
+                          .host_bytes = g->o.host_cache_bytes,
+                          .disk_dir = g->o.no_prefix_cache ? NULL : g->o.disk_cache_dir,
+                          .disk_bytes = g->o.disk_cache_bytes };
     if ((rc = backend_cpu.open(&g->exec, m, &x, e)) < 0) goto fail;
-    if ((rc = cache_open(&g->cache, g->exec, e)) < 0) goto fail;
+    if ((rc = cache_open(&g->cache, g->exec, &c, e)) < 0) goto fail;
     if ((rc = open_batch(g, e)) < 0) goto fail;
     if ((rc = guide_thread_init(&g->guides, e)) < 0) goto fail;
     /* Positions beyond what the cache can ever hold end an answer like a full context. */

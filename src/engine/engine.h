@@ -27,7 +27,7 @@ typedef struct engine engine;
 
 typedef struct engine_options {
     int      n_ctx;          /* positions of one sequence; 0: the model's own, at most 8192 */
-    size_t   cache_bytes;    /* for keys and values; 0: two full sequences */
+    size_t   cache_bytes;    /* for keys, values and states; 0: two full sequences */
     int      page_tokens;    /* 0: 32 */
     int      max_seqs;       /* that compute at once; 0: 16 */
     int      step_tokens;    /* tokens of one step; 0: 256 */
@@ -37,6 +37,11 @@ typedef struct engine_options {
     int      k_type, v_type; /* kv_type of pages */
     unsigned cpu;            /* instruction sets that may be used */
     bool     no_prefix_cache;
+
+    /* What the prefix cache has no room for (docs/cache.md). */
+    size_t      host_cache_bytes; /* goes to host memory; 0: is forgotten */
+    const char *disk_cache_dir;   /* and is kept here beyond the engine's end; NULL: is not. Copied */
+    uint64_t    disk_cache_bytes; /* of all files there; 0: 8 GiB */
 } engine_options;
 
 typedef enum engine_event_kind {
@@ -137,6 +142,10 @@ typedef struct engine_stats {
     int      pages_total, pages_unused, pages_cached; /* group 0 */
     uint64_t guide_masks;
     double   guide_s, guide_wait_s; /* time that masks took, and how much of it steps waited for them */
+
+    /* The prefix cache's tiers: what they hold, and pages and states that moved. */
+    size_t   states, state_bytes, host_pages, host_bytes, disk_entries;
+    uint64_t disk_bytes, to_host, from_host, from_disk, to_disk, not_written;
 } engine_stats;
 void engine_stat(engine *g, engine_stats *out);
 

@@ -20,6 +20,7 @@ typedef struct share {
     int       n;   /* tokens */
     int       out; /* row of the logits, or -1; an embedding: its first hidden row of n_rows */
     int       n_rows;
+    bool      mark; /* ends where somebody may want to continue */
 } share;
 
 struct engine {

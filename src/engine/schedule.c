@@ -47,7 +47,7 @@ void schedule_release(engine *g, sequence *s) {
 
 /* Back into the queue; what it computed stays in the cache as long as nobody needs the room. */
 static void give_way(engine *g, sequence *s) {
-    if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot);
+    if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, CACHE_MARK);
     schedule_release(g, s);
     s->n_evaluated = 0;
     add_waiting(g, s);
@@ -251,9 +251,9 @@ bool schedule_batch(engine *g, nn_batch *b) {
         if (best < 0) break;
         taken[best] = true;
         sequence *s = g->running[best];
-        int       n = next_mark(g, s) - s->n_evaluated;
-        if (n > budget) n = budget;
+        int       mark = next_mark(g, s) - s->n_evaluated, n = mark < budget ? mark : budget;
         add_share(g, b, s, n);
+        g->shares[g->n_shares - 1].mark = n == mark;
         budget -= n;
     }
     join_outputs(g, b);

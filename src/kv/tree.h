@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The prefix tree: which computed positions can be used again.
+ * The prefix tree: which computed positions can be used again, and where their bytes are.
  *
  * A radix tree over token ids whose edges are one page long: a node holds the tokens of one page (a leaf may hold
- * fewer) and, per group, the number of the page with their keys and values. Edges of page length make sharing exactly
- * as fine as the pages themselves, and a prompt that leaves the tree in the middle of a page still finds the longest
- * shared part of it (the caller copies that page). Nothing ever needs to be split.
+ * fewer) and, per group, the page with their keys and values. Edges of page length make sharing exactly as fine as the
+ * pages themselves, and a prompt that leaves the tree in the middle of a page still finds the longest shared part of it
+ * (the caller copies that page). Nothing ever needs to be split. Children are sorted by their tokens, so the one with
+ * the longest common beginning is a neighbour of the place where a new one would go: a look-up costs a binary search
+ * per page.
  *
- * Children are sorted by their tokens, so the one with the longest common beginning is a neighbour of the place where a
- * new one would go: a look-up costs a binary search per page. Nodes are kept in the order of their last use with every
- * node behind (less recent than) its parent, so the least recently used node is always a leaf and eviction is a list
- * removal.
+ * A node may lack the page of a windowed group (the sequence had passed it), and it may carry states: the fixed
+ * (recurrent) states behind one of its tokens. What can be used again therefore depends on the model: see
+ * kv_tree_match.
  *
- * A node may lack the page of a windowed group (the sequence had passed it), and it may carry snapshots: handles of
- * fixed (recurrent) states at exact positions. What can be used again therefore depends on the model: see
- * kv_tree_match. Used by the engine thread only.
+ * Bytes live in three tiers. Device: a page of the pool, or a state within the budget; host: memory with a budget of
+ * its own; disk: a file (kv/disk.h). What leaves a tier goes to the next one that is there, and comes back by copy, bit
+ * for bit, when a prompt matches; a node that is nowhere any more is forgotten with everything below it. Each tier is a
+ * list in the order of last use. A node is always newer than its children and than its states, so the least recently
+ * used one is never needed by a more recent one. Used by the engine thread only.
  */
 #ifndef KV_TREE_H
 #define KV_TREE_H
 
 #include "base/err.h"
+#include "kv/disk.h"
 #include "kv/pool.h"
 
 #include <stdbool.h>
@@ -29,30 +33,36 @@
 typedef struct kv_tree kv_tree;
 
 typedef struct kv_tree_options {
-    int  page_tokens;
-    int  window[KV_MAX_GROUPS]; /* per group; 0: needs all pages from position 0 on */
-    bool needs_snapshot;        /* the model has fixed states: only snapshot positions can be used */
-    /* Called when a snapshot's node goes; the owner of handles frees the state. May be NULL. */
-    void (*drop_snapshot)(void *ctx, int32_t handle);
+    kv_identity id;                    /* page size, bytes of pages and states; the model only matters to the disk */
+    int         window[KV_MAX_GROUPS]; /* per group; 0: needs all pages from position 0 on */
+    size_t      budget_bytes;          /* of pages in use and states in the first tier; 0: the pool is the limit */
+    size_t      host_bytes;            /* 0: no host tier */
+    kv_disk    *disk;                  /* borrowed; NULL: no disk tier */
+    /* Bytes of pages. May be NULL when there is neither a host nor a disk tier. */
+    void (*page_read)(void *ctx, int group, int32_t page, void *out);
+    void (*page_write)(void *ctx, int group, int32_t page, const void *in);
     void *ctx;
 } kv_tree_options;
 
+/* With a disk tier: begins with what the disk holds. */
 int  kv_tree_open(kv_tree **out, kv_pool *pool, const kv_tree_options *o, err *e);
-void kv_tree_free(kv_tree *t); /* releases every page and snapshot; accepts NULL */
+void kv_tree_free(kv_tree *t); /* releases every page and state; files stay; accepts NULL */
 
 /* What a prompt can use again. */
 typedef struct kv_match {
-    int     n_tokens; /* positions 0 .. n_tokens need not be computed */
-    int32_t snapshot; /* the state at n_tokens; -1: the model needs none, or n_tokens is 0 */
+    int         n_tokens; /* positions 0 .. n_tokens need not be computed */
+    const void *state;    /* the state behind them, until the next call; NULL: the model needs none, or n_tokens is 0 */
 } kv_match;
 
 /*
  * The longest reusable beginning of tokens[0..n), which is shorter than n by at least one: a prompt's last token is
- * always computed. Fills pages[g][0 .. ceil(n_tokens / page_tokens)) with the pages to use, taking a reference for the
- * caller on each (a page that lies behind a window, or is missing there, is -1). If n_tokens is no multiple of
- * page_tokens the last page is shared and must be copied before it is written to. Counts as a use.
+ * always computed. Brings pages and the state back from lower tiers. Fills pages[g][0 .. ceil(n_tokens / page_tokens))
+ * with the pages to use, taking a reference for the caller on each (a page that lies behind a window, or is missing
+ * there, is -1). If n_tokens is no multiple of page_tokens the last page is shared and must be copied before it is
+ * written to. Counts as a use. When the pool could not hold `reserve` positions of this sequence anyway, nothing is
+ * moved and the length is 0.
  */
-kv_match kv_tree_match(kv_tree *t, const int32_t *tokens, int n, int32_t *const pages[KV_MAX_GROUPS]);
+kv_match kv_tree_match(kv_tree *t, const int32_t *tokens, int n, int reserve, int32_t *const pages[KV_MAX_GROUPS]);
 
 /*
  * Remembers tokens[0..n), whose positions were computed into pages[g][...] (-1: given up already). The tree takes its
@@ -61,19 +71,27 @@ kv_match kv_tree_match(kv_tree *t, const int32_t *tokens, int n, int32_t *const 
  */
 bool kv_tree_insert(kv_tree *t, const int32_t *tokens, int n, const int32_t *const pages[KV_MAX_GROUPS]);
 
-/* Attaches a state to position n of tokens, which must have been inserted. False: no such place, or one is there
- * already; the caller keeps the handle. */
-bool kv_tree_add_snapshot(kv_tree *t, const int32_t *tokens, int n, int32_t handle);
+/* Room for the state behind position n of tokens, which must have been inserted: the caller fills it before any other
+ * call. NULL: it is there already, the budget has no room for it, or memory is out. */
+void *kv_tree_add_state(kv_tree *t, const int32_t *tokens, int n);
 
-/* Forgets least recently used nodes until at least need[g] pages of every group are unused, or nothing is left.
- * Returns whether they are. Pages that a sequence still holds do not become unused. */
+/* Queues what the disk lacks of tokens[0..n); the last page only if it is full, or `all`. Never waits. */
+void kv_tree_save(kv_tree *t, const int32_t *tokens, int n, bool all);
+/* Writes whatever the disk lacks and has room for. Waits for the disk. */
+void kv_tree_flush(kv_tree *t);
+
+/* Moves least recently used nodes to lower tiers (or forgets them) until at least need[g] pages of every group are
+ * unused, and the budget can hold them. False: sequences hold too much, or too much is about to be used; then as little
+ * as possible was moved. */
 bool kv_tree_evict(kv_tree *t, const int need[KV_MAX_GROUPS]);
 
-/* Forgets the least recently used node; false: the tree is empty. */
-bool kv_tree_evict_one(kv_tree *t);
-
 typedef struct kv_tree_stats {
-    size_t nodes, snapshots, tokens; /* tokens: positions that the tree remembers */
+    size_t   nodes, tokens, states;     /* that the tree remembers, in any tier */
+    size_t   device_nodes, state_bytes; /* first tier */
+    size_t   host_bytes, host_nodes;    /* states included in the bytes */
+    uint64_t disk_bytes;                /* entries that are known to the tree */
+    size_t   disk_entries;
+    uint64_t to_host, from_host, from_disk, saved, not_saved; /* pages and states that moved; writes left out */
 } kv_tree_stats;
 kv_tree_stats kv_tree_stat(const kv_tree *t);
 

@@ -108,7 +108,7 @@ static void check_model(const char *name) {
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
         engine_options o = ways[k].o;
         o.cache_bytes = fixture_page_bytes(&f, o.page_tokens ? o.page_tokens : 32) *
-                        (size_t)(ways[k].few_pages ? ways[k].few_pages : 500);
+                        (size_t)(ways[k].few_pages ? ways[k].few_pages : 5000);
         g = fixture_engine(&f, o);
         for (int round = 0; round < 2; round++) { /* the second time everything may come from the cache */
             memset(got, 0, sizeof got);

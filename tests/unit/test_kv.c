@@ -22,7 +22,8 @@ typedef struct world {
 
 static void world_open(world *w, int n_groups, int window1, bool snapshots) {
     int             pages[KV_MAX_GROUPS] = { PAGES, PAGES };
-    kv_tree_options o = { .page_tokens = P, .window = { 0, window1 }, .needs_snapshot = snapshots };
+    kv_tree_options o = { .id = { .page_tokens = P, .n_groups = n_groups, .state_bytes = snapshots ? 1 : 0 },
+                          .window = { 0, window1 } };
     memset(w, 0, sizeof *w);
     assert_int_equal(kv_pool_open(&w->pool, n_groups, pages, NULL), 0);
     assert_int_equal(kv_tree_open(&w->tree, w->pool, &o, NULL), 0);
@@ -51,7 +52,7 @@ static void sequence_init(sequence *s) {
 static int run_prompt(world *w, const int32_t *tokens, int n, int window) {
     sequence s;
     sequence_init(&s);
-    kv_match m = kv_tree_match(w->tree, tokens, n, s.rows);
+    kv_match m = kv_tree_match(w->tree, tokens, n, 0, s.rows);
     int      used = (m.n_tokens + P - 1) / P, n_groups = kv_pool_groups(w->pool);
     assert_true(m.n_tokens < n);
     for (int g = 0; g < n_groups; g++) {
@@ -170,6 +171,9 @@ static void test_eviction(void **state) {
     assert_int_equal(run_prompt(&w, keep, 9, 6), 8);
     const int impossible[KV_MAX_GROUPS] = { PAGES + 1, 0 };
     assert_false(kv_tree_evict(w.tree, impossible));
+    assert_int_equal(kv_tree_stat(w.tree).nodes, 3); /* nothing was forgotten in vain */
+    const int all[KV_MAX_GROUPS] = { PAGES, PAGES };
+    assert_true(kv_tree_evict(w.tree, all));
     assert_int_equal(kv_tree_stat(w.tree).nodes, 0);
     world_close(&w);
 }
@@ -189,41 +193,39 @@ static void test_window(void **state) {
     world_close(&w);
 }
 
-static int  dropped;
-static void count_drop(void *ctx, int32_t handle) {
-    (void)ctx;
-    (void)handle;
-    dropped++;
+static bool add_state(kv_tree *t, const int32_t *tokens, int n, uint8_t value) {
+    uint8_t *bytes = kv_tree_add_state(t, tokens, n);
+    if (bytes) *bytes = value;
+    return bytes != NULL;
 }
 
-static void test_snapshots(void **state) {
-    world           w;
-    int32_t         tokens[20];
-    sequence        s;
-    kv_tree_options o = { .page_tokens = P, .needs_snapshot = true, .drop_snapshot = count_drop };
+static void test_states(void **state) {
+    world    w;
+    int32_t  tokens[20];
+    sequence s;
     (void)state;
-    world_open(&w, 1, 0, false);
-    kv_tree_free(w.tree);
-    assert_int_equal(kv_tree_open(&w.tree, w.pool, &o, NULL), 0);
+    world_open(&w, 1, 0, true);
     for (int i = 0; i < 20; i++) tokens[i] = i;
     assert_int_equal(run_prompt(&w, tokens, 18, 0), 0);
     assert_int_equal(run_prompt(&w, tokens, 18, 0), 0); /* no state is known anywhere */
-    assert_true(kv_tree_add_snapshot(w.tree, tokens, 6, 60));
-    assert_true(kv_tree_add_snapshot(w.tree, tokens, 8, 80));
-    assert_true(kv_tree_add_snapshot(w.tree, tokens, 17, 170));
-    assert_false(kv_tree_add_snapshot(w.tree, tokens, 8, 81)); /* one is there */
-    assert_false(kv_tree_add_snapshot(w.tree, tokens, 20, 1)); /* never computed */
+    assert_true(add_state(w.tree, tokens, 6, 60));
+    assert_true(add_state(w.tree, tokens, 8, 80));
+    assert_true(add_state(w.tree, tokens, 17, 170));
+    assert_false(add_state(w.tree, tokens, 8, 81)); /* one is there */
+    assert_false(add_state(w.tree, tokens, 20, 1)); /* never computed */
     const struct { int n, want; } rows[] = { { 18, 17 }, { 17, 8 }, { 9, 8 }, { 8, 6 }, { 7, 6 }, { 6, 0 } };
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
         sequence_init(&s);
-        kv_match m = kv_tree_match(w.tree, tokens, rows[k].n, s.rows);
+        kv_match m = kv_tree_match(w.tree, tokens, rows[k].n, 0, s.rows);
         assert_int_equal(m.n_tokens, rows[k].want);
-        assert_int_equal(m.snapshot, rows[k].want ? rows[k].want * 10 : -1);
+        if (rows[k].want)
+            assert_int_equal(*(const uint8_t *)m.state, rows[k].want * 10);
+        else
+            assert_null(m.state);
         for (int i = 0; i < (m.n_tokens + P - 1) / P; i++) kv_pool_release(w.pool, 0, s.pages[0][i]);
     }
-    dropped = 0;
+    assert_int_equal(kv_tree_stat(w.tree).states, 3);
     world_close(&w);
-    assert_int_equal(dropped, 3);
 }
 
 static void test_pool(void **state) {
@@ -253,7 +255,7 @@ int main(void) {
         cmocka_unit_test(test_longest_prefix),
         cmocka_unit_test(test_eviction),
         cmocka_unit_test(test_window),
-        cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The disk tier's file format: one file per page of the prefix tree, one per state.
+ *
+ * All numbers are little-endian. T is the number of tokens in the entry, 1 .. page_tokens.
+ *
+ *   offset  bytes
+ *        0      8  "HEARTHKV"
+ *        8      4  version: 1
+ *       12      4  kind: 1 page, 2 state
+ *       16      4  page_tokens
+ *       20      4  T
+ *       24      4  position of the first token, a multiple of page_tokens
+ *       28      4  page: bit g is set when the payload holds the page of group g; state: 0
+ *       32      4  number of groups
+ *       36      4  type of keys (kv_type)
+ *       40      4  type of values
+ *       44      4  0
+ *       48     32  bytes of one page, per group (4 numbers of 8 bytes; 0 behind the last group)
+ *       80      8  bytes of one state
+ *       88     16  identity of the model (what computed the payload: weights, hyper-parameters, kernels)
+ *      104     16  key of the page before this one
+ *      120     16  key of this entry
+ *      136      8  bytes of the payload
+ *      144      8  XXH64 of the payload
+ *      152  4 * T  tokens
+ *  152+4*T      8  XXH64 of everything before
+ *  160+4*T         payload. Page: the pages of its groups in rising order, as the backend stores them (kernels/kvpage.h
+ *                  for the CPU). State: all layers' fixed states behind the T-th token
+ *
+ * Keys are the first 16 bytes of a SHA-256 and form a chain: the root's key covers everything above that must agree
+ * (model, types, page size), a page's key covers its predecessor's key and its own tokens. Equal keys therefore mean
+ * equal tokens from position 0 on, computed by the same model into the same layout; nobody can make another prompt
+ * match. A file's name is the model's identity (16 hex digits) and the key (32 hex digits): "<model>-<key>.hkv".
+ */
+#ifndef KV_ENTRY_H
+#define KV_ENTRY_H
+
+#include "base/err.h"
+#include "kv/pool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KV_KEY_BYTES = 16, KV_MAX_PAGE_TOKENS = 128, KV_ENTRY_VERSION = 1, KV_ENTRY_HEADER_MAX = 160 + 4 * 128 };
+
+typedef struct kv_key {
+    uint8_t b[KV_KEY_BYTES];
+} kv_key;
+
+/* What must agree for an entry to be usable. */
+typedef struct kv_identity {
+    kv_key model;
+    int    page_tokens, n_groups, k_type, v_type;
+    size_t page_bytes[KV_MAX_GROUPS];
+    size_t state_bytes; /* 0: the model has no fixed states */
+} kv_identity;
+
+typedef enum kv_entry_kind { KV_ENTRY_PAGE = 1, KV_ENTRY_STATE = 2 } kv_entry_kind;
+
+typedef struct kv_entry {
+    kv_entry_kind kind;
+    int           position, n_tokens;
+    unsigned      groups;
+    kv_key        parent, key;
+    uint64_t      payload_bytes, payload_sum;
+    int32_t       tokens[KV_MAX_PAGE_TOKENS];
+} kv_entry;
+
+kv_key kv_key_root(const kv_identity *id);
+kv_key kv_key_of(kv_entry_kind kind, const kv_key *parent, const int32_t *tokens, int n);
+bool   kv_key_eq(const kv_key *a, const kv_key *b);
+
+size_t kv_entry_payload_bytes(const kv_identity *id, kv_entry_kind kind, unsigned groups);
+size_t kv_entry_header_bytes(int n_tokens);
+
+/* Writes kv_entry_header_bytes(x->n_tokens) bytes. */
+void kv_entry_encode(const kv_identity *id, const kv_entry *x, uint8_t *out);
+
+/*
+ * Reads a header from the first `bytes` bytes of a file of file_bytes. ERR_UNSUPPORTED: written by another version or
+ * for another model, types or page size; ERR_FORMAT: damaged. The payload is not looked at.
+ */
+int kv_entry_decode(const kv_identity *id, const uint8_t *data, size_t bytes, uint64_t file_bytes, kv_entry *out,
+                    err *e);
+
+/* Whether the payload is the one that was written. */
+int kv_entry_check(const kv_entry *x, const void *payload, size_t bytes, err *e);
+
+#endif
