@@ -12,6 +12,7 @@ struct chat {
     tok            *t;
     bundle_template b;
     err             no_template; /* why b is empty */
+    chat_format     format;
 };
 
 int chat_open(chat **out, const char *path, err *e) {
@@ -24,6 +25,8 @@ int chat_open(chat **out, const char *path, err *e) {
         return rc;
     }
     (void)bundle_template_open(&c->b, path, &c->no_template);
+    view source = c->b.chat ? tmpl_source(bundle_template_pick(&c->b, true)) : (view){ "", 0 };
+    chat_format_detect(&c->format, source.data, source.len);
     *out = c;
     return 0;
 }
@@ -35,9 +38,10 @@ void chat_free(chat *c) {
     free(c);
 }
 
-const tok  *chat_tokenizer(const chat *c) { return c->t; }
-const char *chat_template_origin(const chat *c) { return c->b.chat ? c->b.origin : NULL; }
-bool        chat_uses(const chat *c, const char *variable) { return c->b.chat && tmpl_uses(c->b.chat, variable); }
+const tok         *chat_tokenizer(const chat *c) { return c->t; }
+const chat_format *chat_answer_format(const chat *c) { return &c->format; }
+const char        *chat_template_origin(const chat *c) { return c->b.chat ? c->b.origin : NULL; }
+bool chat_uses(const chat *c, const char *variable) { return c->b.chat && tmpl_uses(c->b.chat, variable); }
 
 void chat_tokens_init(chat_tokens *t) {
     memset(t, 0, sizeof *t);

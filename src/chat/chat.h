@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "chat/format.h"
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -40,6 +41,9 @@ typedef struct chat_tokens {
 
 int  chat_open(chat **out, const char *path, err *e); /* a GGUF or a model directory */
 void chat_free(chat *c);                              /* accepts NULL */
+
+/* How this model answers, found from its template (the one for tools, if it has two). */
+const chat_format *chat_answer_format(const chat *c);
 
 const tok  *chat_tokenizer(const chat *c);
 const char *chat_template_origin(const chat *c);            /* NULL: the model has no template */

@@ -422,6 +422,8 @@ void scope_bind(parse_state *p) {
     bind_all(p, t->root, &t->body, false);
 }
 
+view tmpl_source(const tmpl *t) { return (view){ t->source, t->source_len }; }
+
 bool tmpl_uses(const tmpl *t, const char *name) {
     for (size_t i = 0; i < t->n_uses; i++) {
         if (view_eq_c(t->uses[i], name)) return true;

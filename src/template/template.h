@@ -74,6 +74,9 @@ void tmpl_free(tmpl *t);
  */
 int tmpl_render(const tmpl *t, const tmpl_input *in, str *out, tmpl_fault *fault, err *e);
 
+/* The text it was parsed from. */
+view tmpl_source(const tmpl *t);
+
 /* True when the template reads a variable of this name somewhere ("tools", "enable_thinking", ...). */
 bool tmpl_uses(const tmpl *t, const char *name);
 
