@@ -24,4 +24,18 @@ gcc "$root/main.c" -o "$root/shared" $(pkg-config --define-variable=prefix="$roo
 [ "$(LD_LIBRARY_PATH=$(dirname "$library") "$root/shared")" = "$(cat VERSION)" ]
 gcc "$root/main.c" -o "$root/static" $(pkg-config --define-variable=prefix="$root" --cflags hearth) "$(dirname "$library")/libhearth.a" $(pkg-config --static --libs-only-l libpcre2-8 libutf8proc) -lm -lpthread
 [ "$("$root/static")" = "$(cat VERSION)" ]
+# The examples, as a user would build them.
+make -s -C examples OUT="$root" CFLAGS="-O2 -Wall -Wextra -Werror" PKG_CONFIG="pkg-config --define-variable=prefix=$root"
+export LD_LIBRARY_PATH
+LD_LIBRARY_PATH=$(dirname "$library")
+[ "$("$root/complete" demo "What is the capital of France?" 2>/dev/null)" = "The capital of France is Paris." ]
+printf 'The cat sat on the mat.\nA cat sits on a mat.\n12 plus 30 is 42.\n' | "$root/embed_many" | grep -q '^The cat sat on the mat. -> A cat sits on a mat. '
+# The header is C++ as well.
+if command -v g++ >/dev/null; then
+    cp "$root/main.c" "$root/main.cpp"
+    g++ -Wall -Wextra -Wpedantic -Werror -std=c++11 "$root/main.cpp" -o "$root/cpp" $(pkg-config --define-variable=prefix="$root" --cflags --libs hearth)
+    [ "$("$root/cpp")" = "$(cat VERSION)" ]
+else
+    echo "skipped: no g++ for the C++ check"
+fi
 echo "installed library works, shared and static"

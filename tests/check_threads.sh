@@ -3,5 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake --preset tsan
-cmake --build --preset tsan --target test_pool --target test_queue
-ctest --test-dir build-tsan -R '^(test_pool|test_queue)$' --output-on-failure
+cmake --build --preset tsan --target test_pool --target test_queue --target test_runtime --target test_api
+ctest --test-dir build-tsan -R '^(test_pool|test_queue|test_runtime|test_api)$' --output-on-failure

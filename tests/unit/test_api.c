@@ -92,6 +92,7 @@ static void test_poll_timeout(void **state) {
     hearth_request q;
     int            empty = 0, events = 0;
     greedy(&q, STORY);
+    q.max_tokens = 16;
     hearth_answer *a = submit(*state, &q);
     while (!hearth_answer_over(a)) {
         if (hearth_next(a, 0))
@@ -298,7 +299,7 @@ static void *work(void *arg) {
 }
 
 static void test_threads(void **state) {
-    enum { N = 6 };
+    enum { N = 4 };
     static worker w[N];
     hearth_stats  st;
     for (int i = 0; i < N; i++) {

@@ -233,7 +233,7 @@ static void test_choices(void **state) {
     q.sampling.temperature = 1.2f;
     q.sampling.seed = 7;
     q.sampling_set |= RUNTIME_SET_SEED;
-    q.max_tokens = 20;
+    q.max_tokens = 12;
     q.n_choices = 3;
     q.want_logprob = true;
     q.n_top = 3;
@@ -394,6 +394,7 @@ static void test_cancel(void **state) {
     uint64_t        ids[N];
     runtime_request q;
     greedy(&q, STORY);
+    q.max_tokens = 24;
     q.want_progress = true;
     for (int i = 0; i < N; i++) {
         result_init(&r[i]);
@@ -411,14 +412,14 @@ static void test_cancel(void **state) {
         result_wait(&r[i]);
         assert_int_equal(r[i].n_over, 1);
         if (i % 4 == 0 || i % 4 == 3) {
-            assert_int_equal(r[i].a[0].finish, RUNTIME_STOP);
+            assert_int_equal(r[i].a[0].finish, RUNTIME_LENGTH);
             assert_string_equal(str_cstr(&r[i].a[0].content), str_cstr(&r[0].a[0].content));
         } else {
             assert_false(r[i].failed);
         }
     }
     assert_int_equal(r[1].a[0].finish, RUNTIME_CANCELLED);
-    assert_true(r[0].a[0].content.len > 100);
+    assert_true(r[0].a[0].content.len > 40);
     for (int i = 0; i < N; i++) result_deinit(&r[i]);
     runtime_stats st;
     runtime_stat(*state, &st);
@@ -449,7 +450,7 @@ static void test_close(void **state) {
 
 /* A full queue is said at once; nothing is lost. */
 static void test_queue_full(void **state) {
-    enum { N = 64 };
+    enum { N = 32 };
     static result   r[N];
     runtime_options o = { .path = DEMO, .engine = { .n_threads = 1 }, .max_preparing = 1 };
     runtime_request q;
