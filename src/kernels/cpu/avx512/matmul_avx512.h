@@ -267,9 +267,15 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
         _mm512_storeu_ps(out, acc);                                                                                    \
     }
 
+/* The matrix-vector kernel of these formats: avx512/matmul_rows.h. */
 #define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                     \
     MATMUL_UNPACK(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                                  \
-    MATMUL_GEMV(NAME, UNIT, PART, GROUP, ZERO, MIN)
+    void matmul_gemv8_##NAME##_avx512(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                  \
+        MATMUL_GEMV_ROWS_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST);                                                \
+    }
+#define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
+#define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
+    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, MIN, LARGEST, NAME##_bytes, NAME##_scales, NAME##_pieces)
 
 #include "kernels/cpu/impl/matmul_formats.h"
 

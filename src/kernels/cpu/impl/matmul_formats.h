@@ -84,7 +84,10 @@ INLINE void mxfp4_part(const format_at *at, int part, void *sink, emit_fn *emit)
 }
 
 /* Byte j of each lane, to float. */
-INLINE vf byte_float(vi v, int j) { return v_float(v_and(v_srl32(v, (unsigned)j * 8), v_set32(255))); }
+INLINE vf byte_float(vi v, int j) {
+    const int pick = (int)0x80808000 + j;
+    return v_float(v_lookup(v, v_table(_mm_setr_epi32(pick, pick + 4, pick + 8, pick + 12))));
+}
 
 /* The same, signed. */
 INLINE vf sbyte_float(vi v, int j) { return v_float(v_sra32(v_sll32(v, 24 - (unsigned)j * 8), 24)); }
