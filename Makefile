@@ -1,7 +1,9 @@
 # What people type. Everything else is CMake (CMakePresets.json); each target installs what it needs first.
-.PHONY: help build run test bench bench-kernels fuzz lint format install clean setup
+.PHONY: help build run test bench bench-kernels soak fuzz lint format install clean setup
 
 FUZZ_SECONDS ?= 60
+SOAK_REQUESTS ?= 2000
+SOAK_SEED ?= 1
 PREFIX ?= /usr/local
 PROMPT ?=
 export PROMPT
@@ -11,6 +13,7 @@ help:
 	@echo "make test     build and run every test (about ten minutes on two cores)"
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
+	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model against a tiny cache (minutes)"
 	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
 	@echo "make lint     warnings of gcc and clang, cppcheck, clang-tidy, format"
 	@echo "make format   rewrite the sources with clang-format"
@@ -36,6 +39,12 @@ bench: build
 bench-kernels: build
 	@build/bench/bench_kernels
 	@build/bench/bench_attn
+
+soak:
+	@scripts/setup build test
+	@cmake --preset release >build.log 2>&1 || (cat build.log; exit 1)
+	@cmake --build --preset release --target soak_engine
+	@build/tests/soak_engine $(SOAK_REQUESTS) $(SOAK_SEED)
 
 fuzz:
 	@scripts/setup build test

@@ -2,6 +2,8 @@
 # The tests of threaded code under ThreadSanitizer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+tests='test_pool test_queue test_engine_requests soak_engine test_runtime test_api'
 cmake --preset tsan
-cmake --build --preset tsan --target test_pool --target test_queue --target test_runtime --target test_api
-ctest --test-dir build-tsan -R '^(test_pool|test_queue|test_runtime|test_api)$' --output-on-failure
+# shellcheck disable=SC2086
+cmake --build --preset tsan $(printf -- '--target %s ' $tests)
+ctest --test-dir build-tsan -j2 -R "^(${tests// /|})$" --output-on-failure
