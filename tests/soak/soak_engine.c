@@ -184,14 +184,15 @@ static void check_pages(engine *g, engine_stats *st) {
     assert_int_equal(st->running + st->waiting, 0);
     assert_int_equal(st->pages_unused + st->pages_cached, st->pages_total);
     /* The engine sleeps: its cache may be looked at. */
-    while (kv_tree_evict_one(g->cache.tree)) {
-    }
-    for (int k = 0; k < g->cache.n_groups; k++)
-        assert_int_equal(kv_pool_unused(g->cache.pool, k), kv_pool_total(g->cache.pool, k));
-    assert_int_equal(g->cache.n_snapshots, 0);
+    int all[KV_MAX_GROUPS] = { 0 };
+    for (int k = 0; k < g->cache.n_groups; k++) all[k] = kv_pool_total(g->cache.pool, k);
+    kv_tree_evict(g->cache.tree, all);
+    for (int k = 0; k < g->cache.n_groups; k++) assert_int_equal(kv_pool_unused(g->cache.pool, k), all[k]);
+    assert_int_equal(kv_tree_stat(g->cache.tree).device_nodes, 0);
 }
 
-static void soak_model(const char *name) {
+/* Which tiers are below the pages depends on the model and the seed. */
+static void soak_model(const char *name, int tiers) {
     fixture      f;
     pthread_t    threads[SUBMITTERS];
     soak         parts[SUBMITTERS];
@@ -201,10 +202,16 @@ static void soak_model(const char *name) {
     assert_non_null(items);
     fixture_open(&f, name);
     plan_items(items, &f);
+    tiers = (int)(((uint64_t)tiers + seed) % 3); /* 0: none, 1: host memory, 2: and a directory */
+    char  *dir = tiers == 2 ? test_temp_dir() : NULL;
+    size_t page = fixture_page_bytes(&f, 16), pages = f.model->state[0].rec_heads ? 48 : 18; /* states need room, too */
     engine *g = fixture_engine(&f, (engine_options){ .n_ctx = CONTEXT,
                                                      .page_tokens = 16,
-                                                     .cache_bytes = 18 * fixture_page_bytes(&f, 16),
-                                                     .max_seqs = 6,
+                                                     .cache_bytes = pages * page,
+                                                     .host_cache_bytes = tiers ? 2 * pages * page : 0,
+                                                     .disk_cache_dir = dir,
+                                                     .disk_cache_bytes = 10 * pages * page,
+                                                     .max_seqs = (int)pages / 3,
                                                      .step_tokens = 48,
                                                      .max_waiting = 40,
                                                      .n_threads = 2 });
@@ -218,37 +225,40 @@ static void soak_model(const char *name) {
     engine_wait_idle(g);
     check_pages(g, &st);
     engine_free(g);
+    if (dir) test_temp_dir_remove(dir);
 
     engine *solo = fixture_engine(
         &f, (engine_options){ .n_ctx = CONTEXT, .max_seqs = 1, .n_threads = 1, .no_prefix_cache = true });
     for (int i = 0; i < n_requests; i++) check_item(solo, &items[i], i, &n_cancelled);
     engine_free(solo);
     assert_int_equal(test_guide_misuse() + test_guides_alive(), 0);
-    print_message(
-        "%s: %d requests, %d choices cancelled, %llu steps, %llu tokens evaluated, %llu from the cache, %llu times "
-        "gave way, %d pages\n",
-        name, n_requests, n_cancelled, (unsigned long long)st.steps, (unsigned long long)st.tokens_evaluated,
-        (unsigned long long)st.tokens_cached, (unsigned long long)st.preemptions, st.pages_total);
-    if (n_requests >= 60) assert_true(st.preemptions > 0 && st.tokens_cached > 0 && n_cancelled > 0);
+    print_message("%s: %d requests, %d choices cancelled, %llu steps, %llu tokens evaluated, %llu from the cache, %llu "
+                  "times gave way, %d pages; to and from host %llu, %llu; to and from disk %llu, %llu\n",
+                  name, n_requests, n_cancelled, (unsigned long long)st.steps, (unsigned long long)st.tokens_evaluated,
+                  (unsigned long long)st.tokens_cached, (unsigned long long)st.preemptions, st.pages_total,
+                  (unsigned long long)st.to_host, (unsigned long long)st.from_host, (unsigned long long)st.to_disk,
+                  (unsigned long long)st.from_disk);
+    if (n_requests >= 60) assert_true(st.preemptions > 0 && n_cancelled > 0);
+    if (n_requests >= 500) assert_true(st.tokens_cached > 0 && (!tiers || (st.to_host > 0 && st.from_host > 0)));
     fixture_close(&f);
     free(items);
 }
 
 static void soak_transformer(void **state) {
     (void)state;
-    soak_model("llama");
+    soak_model("llama", 0);
 }
 static void soak_sliding_window(void **state) {
     (void)state;
-    soak_model("gemma3_text");
+    soak_model("gemma3_text", 1);
 }
 static void soak_latent(void **state) {
     (void)state;
-    soak_model("deepseek_v3");
+    soak_model("deepseek_v3", 1);
 }
 static void soak_hybrid(void **state) {
     (void)state;
-    soak_model("qwen3_next");
+    soak_model("qwen3_next", 2);
 }
 
 int main(int argc, char **argv) {
