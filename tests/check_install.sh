@@ -30,6 +30,7 @@ export LD_LIBRARY_PATH
 LD_LIBRARY_PATH=$(dirname "$library")
 [ "$("$root/complete" demo "What is the capital of France?" 2>/dev/null)" = "The capital of France is Paris." ]
 printf 'The cat sat on the mat.\nA cat sits on a mat.\n12 plus 30 is 42.\n' | "$root/embed_many" | grep -q '^The cat sat on the mat. -> A cat sits on a mat. '
+"$root/chat_tools" | grep -q '^It is sunny in Paris, with 21 degrees.$'
 # The header is C++ as well.
 if command -v g++ >/dev/null; then
     cp "$root/main.c" "$root/main.cpp"

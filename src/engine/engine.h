@@ -116,8 +116,10 @@ typedef struct engine_request {
     bool               want_logprob;
     int                n_top;        /* at most 20 */
     bool               keep_special; /* special tokens appear in the text */
-    bool               no_cache;     /* neither use nor leave anything in the prefix tree */
-    const int32_t     *marks;        /* rising positions where later requests are likely to branch (message ends) */
+    const int32_t     *shown;        /* special tokens that appear in the text although keep_special is not set */
+    size_t             n_shown;
+    bool               no_cache; /* neither use nor leave anything in the prefix tree */
+    const int32_t     *marks;    /* rising positions where later requests are likely to branch (message ends) */
     size_t             n_marks;
     uint64_t           client;    /* shares are fair between clients; 0: all that do not say */
     engine_guide      *guide;     /* NULL: free text; belongs to the engine once engine_submit succeeded */

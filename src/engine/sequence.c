@@ -26,6 +26,7 @@ int job_open(job **out, const engine_request *r, err *e) {
     j->r.stop = (const char *const *)stop;
     ok = ok && (j->r.stop_bytes = keep(&j->mem, r->stop_bytes, r->n_stop, sizeof *r->stop_bytes));
     ok = ok && (j->r.tokens = keep(&j->mem, r->tokens, r->n_tokens, sizeof *r->tokens));
+    ok = ok && (j->r.shown = keep(&j->mem, r->shown, r->n_shown, sizeof *r->shown));
     ok = ok && (j->r.marks = keep(&j->mem, r->marks, r->n_marks, sizeof *r->marks));
     if (!ok) {
         job_free(j);

@@ -55,11 +55,18 @@ void step_end(engine *g, sequence *s, engine_finish finish, int stop_index) {
     leave(g, s);
 }
 
+static bool shows_special(const engine_request *r, int32_t token) {
+    bool shown = r->keep_special;
+    for (size_t i = 0; i < r->n_shown && !shown; i++) shown = r->shown[i] == token;
+    return shown;
+}
+
 /* The text of a token, as far as it may be shown. Returns the stop string that was reached, or -1. */
 static int add_text(engine *g, sequence *s, int32_t token) {
     str_clear(&s->piece);
     str_clear(&s->out);
     if (!g->tok) return -1;
+    s->stream.skip_special = !shows_special(&s->job->r, token);
     if (tok_stream_push(&s->stream, token, &s->piece, NULL) < 0) return -1;
     if (s->stop) return stop_feed(s->stop, str_cstr(&s->piece), s->piece.len, &s->out);
     str_append(&s->out, str_cstr(&s->piece), s->piece.len);

@@ -1,12 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Engine events become runtime events. Runs on the engine's thread; nothing here may block for long. */
+#include "base/map.h"
 #include "runtime/internal.h"
 
 #include <math.h>
+#include <string.h>
+
+/* --- the parsers --- */
+
+int answer_markers(const chat *c, tok_ids *out, err *e) {
+    const tok *t = chat_tokenizer(c);
+    for (size_t i = 0;; i++) {
+        const char *text = chat_format_marker(chat_answer_format(c), i);
+        if (!text) return 0;
+        int32_t id = tok_find(t, text, strlen(text));
+        if (id >= 0 && tok_is_special(t, id) && !tok_is_end(t, id) && !tok_ids_push(out, id)) return err_set_nomem(e);
+    }
+}
+
+/* A name for a call whose syntax has none: nine letters and digits, which is what Mistral's templates insist on. */
+static void make_id(rq *x, const rq_choice *c, int call, char out[10]) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    uint64_t          parts[3] = { x->id, (uint64_t)(c - x->choices), (uint64_t)call };
+    uint64_t          h = hash_bytes(parts, sizeof parts, x->owner->id_seed);
+    for (int i = 0; i < 9; i++, h /= 62) out[i] = letters[h % 62];
+    out[9] = '\0';
+}
+
+static void on_part(void *ctx, const chat_event *p) {
+    rq_choice    *c = ctx;
+    rq           *x = c->owner;
+    runtime_event ev = { .choice = (int)(c - x->choices), .text = p->text, .index = p->index };
+    char          id[10];
+    switch (p->part) {
+    case CHAT_CONTENT: ev.kind = RUNTIME_CONTENT; break;
+    case CHAT_REASONING: ev.kind = RUNTIME_REASONING; break;
+    case CHAT_TOOL_ARGUMENTS: ev.kind = RUNTIME_TOOL_ARGUMENTS; break;
+    case CHAT_TOOL_END: ev.kind = RUNTIME_TOOL_END; break;
+    case CHAT_TOOL_BEGIN:
+        ev.kind = RUNTIME_TOOL_BEGIN;
+        ev.name = p->name;
+        ev.id = p->id;
+        if (!p->id.len) {
+            make_id(x, c, p->index, id);
+            ev.id = view_of(id);
+        }
+        break;
+    case CHAT_TOOL_FAILED: return; /* comes with streamed arguments only */
+    }
+    rq_emit(x, &ev);
+}
+
+int answer_open(rq *x, const prompt *p, err *e) {
+    const runtime_request *q = &x->q;
+    chat_parser_options    o = { .starts_in_reasoning = p->in_reasoning };
+    int                    rc = 0;
+    if (q->task != RUNTIME_CHAT || q->raw_answer) return 0;
+    if (q->tools.len && q->tool_choice != RUNTIME_TOOLS_NONE)
+        rc = json_parse(&o.tools, q->tools.data, q->tools.len, &x->mem, e);
+    for (int i = 0; i < q->n_choices && rc == 0; i++) {
+        x->choices[i].owner = x;
+        rc =
+            chat_parser_open(&x->choices[i].parser, chat_answer_format(x->owner->chat), &o, on_part, &x->choices[i], e);
+    }
+    return rc;
+}
+
+void answer_close(rq *x) {
+    for (int i = 0; x->choices && i < x->q.n_choices; i++) chat_parser_free(x->choices[i].parser);
+}
+
+/* --- text --- */
+
+static void give_error(rq *x, int choice, const err *why) {
+    runtime_event ev = { .kind = RUNTIME_ERROR, .choice = choice, .error = why };
+    rq_emit(x, &ev);
+}
+
+/* Memory is out: this answer ends, and with it the request in the engine. */
+static void give_up(rq *x, int choice, const err *why) {
+    give_error(x, choice, why);
+    engine_cancel(x->owner->engine, x->engine_id);
+}
 
 static void give_text(rq *x, int choice, view text) {
     runtime_event ev = { .kind = RUNTIME_CONTENT, .choice = choice, .text = text };
-    if (text.len) rq_emit(x, &ev);
+    rq_choice    *c = &x->choices[choice];
+    err           e = { 0 };
+    if (!c->parser) {
+        if (text.len) rq_emit(x, &ev);
+    } else if (chat_parser_feed(c->parser, text.data, text.len, &e) < 0) {
+        give_up(x, choice, &e);
+    }
+}
+
+/* A token belongs to the thoughts when they were open before it or are open behind it. */
+static void give_token_text(rq *x, const engine_event *g) {
+    rq_choice *c = &x->choices[g->choice];
+    bool       before = c->parser && chat_parser_in_reasoning(c->parser);
+    give_text(x, g->choice, g->text);
+    if (before || (c->parser && chat_parser_in_reasoning(c->parser))) c->reasoning_tokens++;
 }
 
 /* The bytes of the token and of its rivals lie one behind the other in x->bytes. */
@@ -57,6 +150,8 @@ static runtime_finish finish_of(engine_finish f) {
 }
 
 static void give_done(rq *x, const engine_event *g) {
+    rq_choice    *c = &x->choices[g->choice];
+    err           e = { 0 };
     runtime_event ev = { .kind = RUNTIME_DONE,
                          .choice = g->choice,
                          .finish = finish_of(g->finish),
@@ -69,13 +164,13 @@ static void give_done(rq *x, const engine_event *g) {
                                     .prompt_s = g->usage.prompt_s,
                                     .generate_s = g->usage.generate_s } };
     give_text(x, g->choice, g->text);
-    rq_emit(x, &ev);
+    if (!c->over && c->parser && chat_parser_finish(c->parser, &e) < 0) give_up(x, g->choice, &e);
+    if (c->parser && ev.finish == RUNTIME_STOP && chat_parser_calls(c->parser) > 0) ev.finish = RUNTIME_TOOL_CALLS;
+    ev.usage.reasoning_tokens = c->reasoning_tokens;
+    if (!c->over) rq_emit(x, &ev);
 }
 
-void answer_event(void *ctx, const engine_event *g) {
-    rq *x = ctx;
-    pthread_mutex_lock(&x->order);
-    if (atomic_load(&x->phase) != RUNTIME_GENERATING) atomic_store(&x->phase, RUNTIME_GENERATING);
+static void give(rq *x, const engine_event *g) {
     switch (g->kind) {
     case ENGINE_PROGRESS: {
         runtime_event ev = {
@@ -87,17 +182,20 @@ void answer_event(void *ctx, const engine_event *g) {
     case ENGINE_TOKEN:
         atomic_fetch_add(&x->generated_tokens, 1);
         if (x->q.want_logprob || x->q.n_top > 0) give_token(x, g);
-        give_text(x, g->choice, g->text);
+        give_token_text(x, g);
         break;
     case ENGINE_EMBEDDING: give_vector(x, g); break;
     case ENGINE_DONE: give_done(x, g); break;
-    case ENGINE_ERROR: {
-        runtime_event ev = { .kind = RUNTIME_ERROR, .choice = g->choice, .error = g->error };
-        rq_emit(x, &ev);
-        break;
+    case ENGINE_ERROR: give_error(x, g->choice, g->error); break;
     }
-    }
-    bool over = x->n_open == 0;
+}
+
+void answer_event(void *ctx, const engine_event *g) {
+    rq *x = ctx;
+    pthread_mutex_lock(&x->order);
+    if (atomic_load(&x->phase) != RUNTIME_GENERATING) atomic_store(&x->phase, RUNTIME_GENERATING);
+    if (!x->choices[g->choice].over) give(x, g);
+    bool over = (g->kind == ENGINE_DONE || g->kind == ENGINE_ERROR) && --x->n_engine_open == 0;
     pthread_mutex_unlock(&x->order);
     if (over) rq_unref(x);
 }

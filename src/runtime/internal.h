@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/queue.h"
 #include "chat/chat.h"
+#include "chat/parser.h"
 #include "formats/model_file.h"
 #include "nn/model.h"
 #include "runtime/runtime.h"
@@ -26,11 +27,14 @@ struct runtime {
     nn_model       *model;
     chat           *chat;
     engine         *engine;
-    sampling_params sampling; /* recommended */
-    engine_pooling  pooling;  /* recommended */
+    sampling_params sampling;          /* recommended */
+    engine_pooling  pooling;           /* recommended */
+    bool            arguments_as_text; /* what the template wants */
     runtime_info    info;
-    arena           mem; /* texts of info */
+    tok_ids         markers; /* special tokens that the parser of answers needs to see */
+    arena           mem;     /* texts of info */
 
+    uint64_t  id_seed;  /* of the names of tool calls */
     queue    *incoming; /* of rq */
     pthread_t thread;   /* prepares */
     bool      started;
@@ -42,9 +46,12 @@ struct runtime {
     runtime_stats   stats;
 };
 
-/* One answer of a request. */
+/* One answer of a request. Guarded by the request's order. */
 typedef struct rq_choice {
-    bool over;
+    rq          *owner;
+    chat_parser *parser; /* NULL: text is content as it stands */
+    bool         over;   /* its last event was given out */
+    int          reasoning_tokens;
 } rq_choice;
 
 struct rq {
@@ -57,7 +64,8 @@ struct rq {
     arena           mem;
     pthread_mutex_t order; /* held while an event is made: they come one after another */
     rq_choice      *choices;
-    int             n_open; /* choices that are not over; guarded by order */
+    int             n_open;        /* choices whose last event was not given out; guarded by order */
+    int             n_engine_open; /* choices from which the engine has more to say; guarded by order */
     double          submitted_at, prepared_at;
     str             bytes; /* scratch of TOKEN events; guarded by order */
     runtime_top    *top;
@@ -83,18 +91,26 @@ typedef struct prompt {
     tok_ids ids;
     int32_t marks[4];
     size_t  n_marks;
+    bool    in_reasoning; /* it ends inside a block of thoughts */
 } prompt;
 void  prompt_init(prompt *p);
 void  prompt_deinit(prompt *p);
 int   prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e);
 void *prepare_main(void *runtime); /* the preparation thread */
 
+/* messages.c */
+int  messages_fit(const runtime *r, const json_value *messages, json_value *out, arena *a, err *e);
+bool messages_probe(const chat *c); /* the template wants the arguments of calls as text */
+
 /* infill.c */
 bool infill_known(const tok *t);
 int  infill_encode(const tok *t, view prefix, view suffix, tok_ids *out, err *e);
 
-/* answer.c: the engine's callback; ctx is an rq */
-void answer_event(void *ctx, const engine_event *ev);
+/* answer.c */
+int  answer_open(rq *x, const prompt *p, err *e); /* the parsers of a chat's answers */
+void answer_close(rq *x);
+void answer_event(void *ctx, const engine_event *ev); /* the engine's callback; ctx is an rq */
+int  answer_markers(const chat *c, tok_ids *out, err *e);
 
 /* defaults.c */
 void defaults_sampling(sampling_params *out, const model_file *m);

@@ -54,9 +54,16 @@ static int template_vars(const runtime *r, const runtime_request *q, const json_
     return 0;
 }
 
+/* The template opened a block of thoughts for the model. */
+static bool ends_in_reasoning(const chat_format *f, const str *text) {
+    size_t n = text->len;
+    while (n && strchr(" \n\t\r", text->data[n - 1])) n--;
+    return f->think_open && view_ends((view){ text->data, n }, f->think_open);
+}
+
 static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, err *e) {
     const json_value *messages, *tools, *own;
-    json_value        vars;
+    json_value        vars, fit;
     chat_tokens       t;
     arena             a;
     arena_init(&a, 0);
@@ -64,10 +71,11 @@ static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, 
     int rc = parse_field(&messages, q->messages, "messages", JSON_K_ARRAY, &a, e);
     if (rc == 0) rc = parse_field(&tools, q->tools, "tools", JSON_K_ARRAY, &a, e);
     if (rc == 0) rc = parse_field(&own, q->template_vars, "template variables", JSON_K_OBJECT, &a, e);
+    if (rc == 0) rc = messages_fit(r, messages, &fit, &a, e);
     if (rc == 0) rc = template_vars(r, q, own, &vars, &a, e);
     if (rc == 0) {
-        chat_input in = { .messages = messages,
-                          .tools = tools,
+        chat_input in = { .messages = &fit,
+                          .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : tools,
                           .variables = &vars,
                           .add_generation_prompt = !q->continue_final,
                           .continue_final = q->continue_final,
@@ -79,6 +87,7 @@ static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, 
         out->ids = t.ids;
         out->n_marks = t.n_marks;
         memcpy(out->marks, t.marks, t.n_marks * sizeof *t.marks);
+        out->in_reasoning = ends_in_reasoning(chat_answer_format(r->chat), &out->text);
     } else {
         chat_tokens_deinit(&t);
     }
@@ -215,6 +224,9 @@ static int hand_over(rq *x, const prompt *p, const sampling_params *s, err *e) {
                          .priority = q->priority,
                          .want_logprob = q->want_logprob || q->n_top > 0,
                          .n_top = q->n_top,
+                         .shown = x->owner->markers.data,
+                         .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
+                         .keep_special = q->raw_answer,
                          .no_cache = q->no_cache,
                          .marks = p->marks,
                          .n_marks = p->n_marks,
@@ -246,6 +258,7 @@ static int prepare(rq *x, err *e) {
         s.n_dry_breakers = breakers.count;
     }
     if (rc == 0) rc = prompt_make(x->owner, q, &p, e);
+    if (rc == 0) rc = answer_open(x, &p, e);
     if (rc == 0 && rq_is_cancelled(x)) rc = ERR_CANCELLED;
     if (rc == 0) rc = hand_over(x, &p, &s, e);
     tok_ids_deinit(&breakers);

@@ -60,7 +60,7 @@ int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
     x->q = *q;
     x->submitted_at = runtime_now();
     if (x->q.n_choices < 1) x->q.n_choices = 1;
-    x->n_open = x->q.n_choices;
+    x->n_open = x->n_engine_open = x->q.n_choices;
     arena_init(&x->mem, 0);
     str_init(&x->bytes);
     pthread_mutex_init(&x->order, NULL);
@@ -75,6 +75,7 @@ int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
 /* --- references and the list --- */
 
 static void rq_free(rq *x) {
+    answer_close(x);
     str_deinit(&x->bytes);
     arena_deinit(&x->mem);
     pthread_mutex_destroy(&x->order);
@@ -141,6 +142,7 @@ void runtime_cancel(runtime *r, uint64_t id) {
 
 void rq_emit(rq *x, runtime_event *ev) {
     if (ev->kind == RUNTIME_DONE || ev->kind == RUNTIME_ERROR) {
+        if (ev->choice >= 0) x->choices[ev->choice].over = true;
         x->n_open = ev->choice < 0 ? 0 : x->n_open - 1;
         ev->last = x->n_open == 0;
         pthread_mutex_lock(&x->owner->lock);

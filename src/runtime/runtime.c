@@ -9,6 +9,7 @@
 #include "runtime/internal.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
 #include <time.h>
 
 double runtime_now(void) {
@@ -46,8 +47,9 @@ static int describe(runtime *r, err *e) {
                          .n_vocab = d->n_vocab,
                          .template_origin = chat_template_origin(r->chat) };
     i->can_chat = i->template_origin != NULL;
-    i->can_tools = i->can_chat && chat_uses(r->chat, "tools");
-    i->can_think = i->can_chat && chat_uses(r->chat, "enable_thinking");
+    i->can_tools =
+        i->can_chat && chat_uses(r->chat, "tools") && chat_answer_format(r->chat)->syntax != CHAT_SYNTAX_NONE;
+    i->can_think = i->can_chat && chat_format_thinks(chat_answer_format(r->chat));
     i->can_embed = true;
     i->can_infill = infill_known(chat_tokenizer(r->chat));
     model_summary_deinit(s);
@@ -67,6 +69,8 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
     r->pooling = defaults_find_pooling(r->file);
+    if ((rc = answer_markers(r->chat, &r->markers, e)) < 0) return rc;
+    r->arguments_as_text = messages_probe(r->chat);
     return describe(r, e);
 }
 
@@ -77,6 +81,7 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
     if (!r) return err_set_nomem(e);
     arena_init(&r->mem, 0);
     pthread_mutex_init(&r->lock, NULL);
+    if (getrandom(&r->id_seed, sizeof r->id_seed, 0) < 0) r->id_seed = (uint64_t)time(NULL);
     if ((rc = open_parts(r, o, e)) < 0) goto fail;
     if ((rc = queue_open(&r->incoming, o->max_preparing > 0 ? (size_t)o->max_preparing : 256, e)) < 0) goto fail;
     if (pthread_create(&r->thread, NULL, prepare_main, r) != 0) {
@@ -105,6 +110,7 @@ void runtime_free(runtime *r) {
     chat_free(r->chat);
     nn_model_free(r->model);
     model_file_free(r->file);
+    tok_ids_deinit(&r->markers);
     arena_deinit(&r->mem);
     pthread_mutex_destroy(&r->lock);
     free(r);

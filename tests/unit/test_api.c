@@ -276,6 +276,50 @@ static void test_older_program(void **state) {
     assert_true(q_new.temperature == (float)HEARTH_UNSET && q_new.seed == HEARTH_UNSET && q_new.max_tokens == 0);
 }
 
+/* Choice auto: the model decides, and decides right. The call comes out apart from the text, and its result goes in. */
+static void test_tools(void **state) {
+    static const char tools[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"description\":\"Get the weather in a city\","
+        "\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}},\"required\":[\"city\"]}}}"
+        ","
+        "{\"type\":\"function\",\"function\":{\"name\":\"set_timer\",\"description\":\"Start a timer\","
+        "\"parameters\":{\"type\":\"object\",\"properties\":{\"minutes\":{\"type\":\"integer\"}},"
+        "\"required\":[\"minutes\"]}}}]";
+    char           name[64] = "", arguments[64] = "", id[64] = "", messages[1024], text[256];
+    hearth_request q;
+    hearth_event   end = { 0 };
+    greedy(&q, "[{\"role\":\"user\",\"content\":\"What is the weather in Paris?\"}]");
+    q.tools = tools;
+    hearth_answer *a = submit(*state, &q);
+    for (const hearth_event *ev; (ev = hearth_next(a, -1)) != NULL;) {
+        assert_int_not_equal(ev->kind, HEARTH_CONTENT);
+        if (ev->kind == HEARTH_TOOL_BEGIN) {
+            assert_int_equal(ev->call, 0);
+            snprintf(name, sizeof name, "%s", ev->name);
+            snprintf(id, sizeof id, "%s", ev->id);
+        }
+        if (ev->kind == HEARTH_TOOL_ARGUMENTS) strncat(arguments, ev->text, sizeof arguments - strlen(arguments) - 1);
+        end = *ev;
+    }
+    assert_int_equal(end.finish, HEARTH_FINISH_TOOL_CALLS);
+    assert_string_equal(name, "get_weather");
+    assert_string_equal(arguments, "{\"city\": \"Paris\"}");
+    assert_true(strlen(id) > 0);
+    hearth_answer_free(a);
+    snprintf(messages, sizeof messages,
+             "[{\"role\":\"user\",\"content\":\"What is the weather in Paris?\"},{\"role\":\"assistant\","
+             "\"tool_calls\":[{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
+             "\"arguments\":%s}}]},{\"role\":\"tool\",\"tool_call_id\":\"%s\","
+             "\"content\":\"{\\\"weather\\\": \\\"rainy\\\", \\\"degrees\\\": 7}\"}]",
+             id, arguments, id);
+    q.messages = messages;
+    a = submit(*state, &q);
+    read_all(a, text, sizeof text, &end);
+    assert_string_equal(text, "It is rainy in Paris, with 7 degrees.");
+    assert_int_equal(end.finish, HEARTH_FINISH_STOP);
+    hearth_answer_free(a);
+}
+
 typedef struct worker {
     hearth_model *m;
     char          text[256];
@@ -319,7 +363,7 @@ int main(void) {
         cmocka_unit_test(test_describe), cmocka_unit_test(test_poll),     cmocka_unit_test(test_poll_timeout),
         cmocka_unit_test(test_callback), cmocka_unit_test(test_cancel),   cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_tokens),   cmocka_unit_test(test_mistakes), cmocka_unit_test(test_older_program),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),  cmocka_unit_test(test_tools),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);
 }

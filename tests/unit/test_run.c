@@ -45,6 +45,29 @@ static void test_options(void **state) {
     free(got);
 }
 
+/* The model chooses the tool; its call is printed, the result comes from stdin, the answer follows. */
+static void test_tools(void **state) {
+    const char *tools = HEARTH_SOURCE_DIR "/tests/fixtures/tools/house.json";
+    str         line;
+    (void)state;
+    str_init(&line);
+    str_printf(&line, "run demo 'What is the weather in Paris?' --temp 0 --tools '%s'", tools);
+    program_prints("echo '{\"weather\": \"sunny\", \"degrees\": 21}' |", str_cstr(&line),
+                   "call get_weather {\"city\": \"Paris\"}\nIt is sunny in Paris, with 21 degrees.\n");
+    program_prints("</dev/null", str_cstr(&line), "call get_weather {\"city\": \"Paris\"}\n"); /* stdin has no result */
+    str_clear(&line);
+    str_printf(&line, "run demo --temp 0 --tools '%s'", tools);
+    program_prints("echo 'Set a timer for 12 minutes.' |", str_cstr(&line), "call set_timer {\"minutes\": 12}\n");
+    program_prints("echo 'What is the weather in Rome and in Oslo?' |", str_cstr(&line),
+                   "call get_weather {\"city\": \"Rome\"}\ncall get_weather {\"city\": \"Oslo\"}\n");
+    program_prints("echo 'What is the capital of France?' |", str_cstr(&line), "The capital of France is Paris.\n");
+    str_puts(&line, " --tool-choice none");
+    program_prints("echo 'What is the capital of France?' |", str_cstr(&line), "The capital of France is Paris.\n");
+    program_fails("run demo x --tools /nowhere/tools.json", 1, "/nowhere/tools.json");
+    program_fails("run demo x --tool-choice auto", 2, "--tool-choice needs --tools");
+    str_deinit(&line);
+}
+
 /* The conversation in the template's own text gives the same answer without the template. */
 static void test_raw(void **state) {
     (void)state;
@@ -195,9 +218,11 @@ static void test_perplexity_value(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers), cmocka_unit_test(test_stdin),      cmocka_unit_test(test_options),
-        cmocka_unit_test(test_raw),     cmocka_unit_test(test_seed),       cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_bench),   cmocka_unit_test(test_perplexity), cmocka_unit_test(test_perplexity_value),
+        cmocka_unit_test(test_answers),    cmocka_unit_test(test_stdin),
+        cmocka_unit_test(test_options),    cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_tools),      cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_perplexity), cmocka_unit_test(test_perplexity_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /* The runtime on the demo model: complete requests in, events out. */
 #include "unit/support/support.h"
 
+#include "base/file.h"
 #include "runtime/runtime.h"
 
 #include <math.h>
@@ -15,7 +16,10 @@
 enum { MAX_CHOICES = 4 };
 
 typedef struct answer {
-    str            content;
+    str            content, reasoning;
+    str            calls; /* name arguments; name arguments; */
+    int            n_calls;
+    char           ids[4][32];
     runtime_finish finish;
     int            stop_index;
     runtime_usage  usage;
@@ -53,6 +57,18 @@ static void collect(void *ctx, const runtime_event *ev) {
         break;
     case RUNTIME_PROGRESS: r->n_progress++; break;
     case RUNTIME_CONTENT: str_append(&a->content, ev->text.data, ev->text.len); break;
+    case RUNTIME_REASONING: str_append(&a->reasoning, ev->text.data, ev->text.len); break;
+    case RUNTIME_TOOL_BEGIN:
+        if (ev->index != a->n_calls || ev->index >= 4) r->bad = true;
+        snprintf(a->ids[ev->index & 3], sizeof a->ids[0], "%.*s", (int)ev->id.len, ev->id.data);
+        str_append(&a->calls, ev->name.data, ev->name.len);
+        str_push(&a->calls, ' ');
+        break;
+    case RUNTIME_TOOL_ARGUMENTS: str_append(&a->calls, ev->text.data, ev->text.len); break;
+    case RUNTIME_TOOL_END:
+        a->n_calls++;
+        str_puts(&a->calls, "; ");
+        break;
     case RUNTIME_TOKEN:
         a->n_tokens++;
         a->logprob += (double)ev->logprob;
@@ -86,11 +102,14 @@ static void result_init(result *r) {
     memset(r, 0, sizeof *r);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->moved, NULL);
-    for (int i = 0; i < MAX_CHOICES; i++) str_init(&r->a[i].content);
 }
 
 static void result_deinit(result *r) {
-    for (int i = 0; i < MAX_CHOICES; i++) str_deinit(&r->a[i].content);
+    for (int i = 0; i < MAX_CHOICES; i++) {
+        str_deinit(&r->a[i].content);
+        str_deinit(&r->a[i].reasoning);
+        str_deinit(&r->a[i].calls);
+    }
     pthread_cond_destroy(&r->moved);
     pthread_mutex_destroy(&r->lock);
 }
@@ -268,6 +287,98 @@ static void test_continue(void **state) {
     ask(*state, &q, &r);
     assert_string_equal(str_cstr(&r.a[0].content), " France is Paris.");
     result_deinit(&r);
+}
+
+static void test_thinking(void **state) {
+    runtime_request q;
+    result          r;
+    greedy(&q, SUM);
+    q.thinking = RUNTIME_THINK_ON;
+    ask(*state, &q, &r);
+    assert_string_equal(str_cstr(&r.a[0].content), "12 plus 30 is 42.");
+    assert_non_null(strstr(str_cstr(&r.a[0].reasoning), "40 + 2 = 42"));
+    assert_null(strstr(str_cstr(&r.a[0].reasoning), "think>"));
+    assert_true(r.a[0].usage.reasoning_tokens > 10);
+    assert_true(r.a[0].usage.reasoning_tokens + 12 <= r.a[0].usage.generated_tokens);
+    result_deinit(&r);
+    q.raw_answer = true;
+    ask(*state, &q, &r);
+    assert_true(view_starts((view){ r.a[0].content.data, r.a[0].content.len }, "<think>"));
+    assert_int_equal(r.a[0].reasoning.len, 0);
+    result_deinit(&r);
+}
+
+static char *read_tools(void) {
+    char *path = test_fixture_path("tools/house.json"), *text;
+    err   e = { 0 };
+    if (file_read(&text, &(size_t){ 0 }, path, 1 << 16, &e) < 0) fail_msg("%s", e.msg);
+    free(path);
+    return text;
+}
+
+/* The demo model calls the right tool by itself, twice in one answer if need be, and answers from the result; where no
+ * tool fits it just answers. */
+static void test_tools_auto(void **state) {
+    static const struct {
+        const char *question, *calls, *content;
+        int         finish;
+    } rows[] = {
+        { "What is the weather in Paris?", "get_weather {\"city\": \"Paris\"}; ", "", RUNTIME_TOOL_CALLS },
+        { "Set a timer for 12 minutes.", "set_timer {\"minutes\": 12}; ", "", RUNTIME_TOOL_CALLS },
+        { "Turn off the light in the kitchen.", "switch_light {\"room\": \"kitchen\", \"on\": false}; ", "",
+          RUNTIME_TOOL_CALLS },
+        { "What is the weather in Rome and in Oslo?",
+          "get_weather {\"city\": \"Rome\"}; get_weather {\"city\": \"Oslo\"}; ", "", RUNTIME_TOOL_CALLS },
+        { "What is the capital of France?", "", "The capital of France is Paris.", RUNTIME_STOP },
+    };
+    char *tools = read_tools();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        runtime_request q;
+        result          r;
+        char            messages[256];
+        snprintf(messages, sizeof messages, "[{\"role\": \"user\", \"content\": \"%s\"}]", rows[i].question);
+        greedy(&q, messages);
+        q.tools = view_of(tools);
+        ask(*state, &q, &r);
+        assert_string_equal(str_cstr(&r.a[0].calls), rows[i].calls);
+        assert_string_equal(str_cstr(&r.a[0].content), rows[i].content);
+        assert_int_equal(r.a[0].finish, rows[i].finish);
+        if (r.a[0].n_calls) assert_int_equal(strlen(r.a[0].ids[0]), 9);
+        if (r.a[0].n_calls > 1) assert_string_not_equal(r.a[0].ids[0], r.a[0].ids[1]);
+        result_deinit(&r);
+    }
+    free(tools);
+}
+
+/* Arguments as text or as an object, content as text or as parts: the prompt is the same. */
+static void test_message_forms(void **state) {
+    static const char *const forms[] = {
+        "[{\"role\":\"user\",\"content\":\"What is the weather in Paris?\"},{\"role\":\"assistant\",\"content\":\"\","
+        "\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"arguments\":"
+        "{\"city\":\"Paris\"}}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"{\\\"weather\\\": "
+        "\\\"sunny\\\", \\\"degrees\\\": 21}\"}]",
+        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"What is the weather\"},{\"type\":\"text\","
+        "\"text\":\" in Paris?\"}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":"
+        "\"function\",\"function\":{\"name\":\"get_weather\",\"arguments\":\"{\\\"city\\\": \\\"Paris\\\"}\"}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":[{\"type\":\"text\",\"text\":\"{\\\"weather\\\": "
+        "\\\"sunny\\\", \\\"degrees\\\": 21}\"}]}]",
+    };
+    char *tools = read_tools();
+    str   text[2] = { 0 };
+    for (int i = 0; i < 2; i++) {
+        runtime_request q;
+        result          r;
+        greedy(&q, forms[i]);
+        q.tools = view_of(tools);
+        assert_int_equal(runtime_render(*state, &q, &text[i], NULL), 0);
+        ask(*state, &q, &r);
+        assert_string_equal(str_cstr(&r.a[0].content), "It is sunny in Paris, with 21 degrees.");
+        result_deinit(&r);
+    }
+    assert_string_equal(str_cstr(&text[0]), str_cstr(&text[1]));
+    str_deinit(&text[0]);
+    str_deinit(&text[1]);
+    free(tools);
 }
 
 static double dot(const float *a, const float *b, int n) {
@@ -483,12 +594,14 @@ static void test_queue_full(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe), cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_complete), cmocka_unit_test(test_limits_and_stops),
-        cmocka_unit_test(test_choices),  cmocka_unit_test(test_continue),
-        cmocka_unit_test(test_embed),    cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_too_long), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_close),    cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_describe),   cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_complete),   cmocka_unit_test(test_limits_and_stops),
+        cmocka_unit_test(test_choices),    cmocka_unit_test(test_continue),
+        cmocka_unit_test(test_embed),      cmocka_unit_test(test_thinking),
+        cmocka_unit_test(test_tools_auto), cmocka_unit_test(test_message_forms),
+        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_cancel),     cmocka_unit_test(test_close),
+        cmocka_unit_test(test_queue_full),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);
 }
