@@ -61,6 +61,7 @@ const char *err_code_name(int code) {
     case ERR_LIMIT: return "limit reached";
     case ERR_NOTFOUND: return "not found";
     case ERR_CANCELLED: return "cancelled";
+    case ERR_BUSY: return "busy";
     default: return "error";
     }
 }

@@ -21,6 +21,7 @@ enum {
     ERR_LIMIT = -6,       /* a size, depth, count or step limit was reached */
     ERR_NOTFOUND = -7,    /* the named thing does not exist */
     ERR_CANCELLED = -8,   /* the caller asked to stop */
+    ERR_BUSY = -9,        /* too much is under way; it may work later */
 };
 
 typedef struct err {

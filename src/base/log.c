@@ -21,20 +21,32 @@ void log_set_level(log_level level) { atomic_store(&the_level, the_sink ? (int)l
 
 bool log_enabled(log_level level) { return (int)level >= atomic_load_explicit(&the_level, memory_order_relaxed); }
 
-void log_write(log_level level, const char *module, const char *fmt, ...) {
+static void write_record(log_level level, const char *module, const char *fields, const char *fmt, va_list ap) {
     char            message[1024];
     struct timespec now;
-    va_list         ap;
-    if (level >= LOG_OFF || !log_enabled(level)) return;
-    va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
-    va_end(ap);
     for (char *p = message; *p; p++) {
         if (*p == '\n' || *p == '\r') *p = ' ';
     }
     clock_gettime(CLOCK_REALTIME, &now);
-    log_record r = { level, module, message, (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000 };
+    log_record r = { level, module, message, (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000, fields };
     the_sink(the_ctx, &r);
+}
+
+void log_write(log_level level, const char *module, const char *fmt, ...) {
+    va_list ap;
+    if (level >= LOG_OFF || !log_enabled(level)) return;
+    va_start(ap, fmt);
+    write_record(level, module, NULL, fmt, ap);
+    va_end(ap);
+}
+
+void log_write_fields(log_level level, const char *module, const char *fields, const char *fmt, ...) {
+    va_list ap;
+    if (level >= LOG_OFF || !log_enabled(level)) return;
+    va_start(ap, fmt);
+    write_record(level, module, fields, fmt, ap);
+    va_end(ap);
 }
 
 static void put_time(int64_t unix_us, str *out) {
@@ -58,6 +70,7 @@ void log_format_json(const log_record *r, str *out) {
     str_put_json(out, r->module, strlen(r->module));
     str_puts(out, ",\"message\":");
     str_put_json(out, r->message, strlen(r->message));
+    if (r->fields) str_printf(out, ",%s", r->fields);
     str_puts(out, "}\n");
 }
 

@@ -21,6 +21,7 @@ typedef struct log_record {
     const char *module;  /* "gguf", "engine", ... */
     const char *message; /* one line, no newline */
     int64_t     unix_us; /* microseconds since 1970 */
+    const char *fields;  /* members of a JSON object for log_format_json, or NULL; the message says the same in words */
 } log_record;
 
 typedef void (*log_sink)(void *ctx, const log_record *r);
@@ -30,6 +31,8 @@ void log_set_sink(log_sink sink, void *ctx, log_level level);
 void log_set_level(log_level level);
 bool log_enabled(log_level level);
 void log_write(log_level level, const char *module, const char *fmt, ...) BASE_PRINTF(3, 4);
+/* fields: "\"status\":200,\"ms\":1.5" */
+void log_write_fields(log_level level, const char *module, const char *fields, const char *fmt, ...) BASE_PRINTF(4, 5);
 
 #define log_debug(module, ...)                                                                                         \
     do {                                                                                                               \

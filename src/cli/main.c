@@ -7,8 +7,9 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_cmd_run,     &cli_cmd_bench,    &cli_cmd_perplexity, &cli_cmd_quantize, &cli_cmd_show,   &cli_cmd_debug,
-    &cli_cmd_version, &cli_cmd_tokenize, &cli_cmd_detokenize, &cli_cmd_logits,   &cli_cmd_render, NULL,
+    &cli_cmd_run,   &cli_cmd_serve,   &cli_cmd_bench,    &cli_cmd_perplexity, &cli_cmd_quantize, &cli_cmd_show,
+    &cli_cmd_debug, &cli_cmd_version, &cli_cmd_tokenize, &cli_cmd_detokenize, &cli_cmd_logits,   &cli_cmd_render,
+    NULL,
 };
 
 static void print_commands(FILE *out) {

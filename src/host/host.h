@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which models are loaded.
+ *
+ * A host knows models by name. The first request for a model loads it; the model stays for its keep-alive after its
+ * last request and leaves earlier when another one needs its place (least recently used first, never one that is
+ * working). Loading and unloading happen on the host's own thread: host_submit returns at once, and a request for a
+ * model that is still loading waits for it. The server reaches models through this header alone.
+ *
+ * Events of a request come as runtime.h says: from an internal thread, exactly one of them with `last` set.
+ */
+#ifndef HOST_HOST_H
+#define HOST_HOST_H
+
+#include "runtime/runtime.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct host host;
+
+#define HOST_KEEP_DEFAULT INT64_MIN /* as a keep-alive: what the host's options say */
+#define HOST_KEEP_FOREVER INT64_MAX
+
+typedef struct host_options {
+    int             max_loaded;    /* models at once; 0: 4 */
+    uint64_t        max_bytes;     /* files of loaded models together; 0: no limit */
+    int64_t         keep_alive_ms; /* HOST_KEEP_DEFAULT: five minutes */
+    runtime_options runtime;       /* for every model; path is ignored */
+} host_options;
+
+int  host_open(host **out, const host_options *o, err *e);
+void host_free(host *h); /* ends what is under way; accepts NULL */
+
+/* The name is what clients say; "x" and "x:latest" are the same. Replaces nothing: a known name is ERR_ARG. */
+int host_add_model(host *h, const char *name, const char *path, err *e);
+
+typedef enum host_state { HOST_UNLOADED, HOST_LOADING, HOST_LOADED } host_state;
+
+typedef struct host_model {
+    char       name[128];
+    char       path[512];
+    host_state state;
+    uint64_t   file_bytes;
+    int64_t    modified;   /* of the file, seconds since 1970 */
+    int64_t    expires_ms; /* until it is unloaded, from now; HOST_KEEP_FOREVER; 0 while unloaded */
+    int        active;     /* requests under way */
+    bool       described;  /* the fields below are known: the model was loaded once */
+    char       family[64], format[32], quant[32];
+    uint64_t   n_params;
+    int        n_ctx, n_ctx_train, n_layer, n_embd;
+    int64_t    n_vocab;
+    bool       can_chat, can_tools, can_think, can_embed, can_infill;
+} host_model;
+
+/* The caller frees *out with free. In the order of addition. */
+int host_list(host *h, host_model **out, size_t *n, err *e);
+int host_find(host *h, view name, host_model *out, err *e); /* ERR_NOTFOUND */
+
+/* q and what it points at must stay until the event with `last`. An unknown model is ERR_NOTFOUND at once; a model that
+ * cannot be loaded is an ERROR event. */
+int  host_submit(host *h, view model, const runtime_request *q, int64_t keep_alive_ms, uint64_t *id, err *e);
+void host_cancel(host *h, uint64_t id);
+
+/* These wait for a model that is not loaded; not for the I/O thread. */
+int host_load(host *h, view model, int64_t keep_alive_ms, err *e);
+int host_unload(host *h, view model, err *e); /* cancels its requests */
+int host_tokenize(host *h, view model, view text, bool add_special, bool parse_special, tok_ids *out, err *e);
+int host_detokenize(host *h, view model, const int32_t *tokens, size_t n, bool keep_special, str *out, err *e);
+int host_render(host *h, view model, const runtime_request *q, str *out, err *e);
+int host_count(host *h, view model, const runtime_request *q, size_t *out, err *e);
+int host_template(host *h, view model, str *out, err *e); /* the chat template's text, appended; empty if none */
+
+/* Sums over the loaded models; counters go on when a model is unloaded. */
+typedef struct host_stats {
+    int           n_models, n_loaded, n_loading;
+    uint64_t      loaded_bytes;
+    runtime_stats runtime;
+} host_stats;
+void host_stat(host *h, host_stats *out);
+
+#endif

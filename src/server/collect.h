@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events of one request gathered into whole answers, for protocols that send one piece. */
+#ifndef SERVER_COLLECT_H
+#define SERVER_COLLECT_H
+
+#include "runtime/runtime.h"
+
+typedef struct collect_call {
+    str id, name, arguments;
+} collect_call;
+
+typedef struct collect_choice {
+    str            content, reasoning;
+    collect_call  *calls;
+    size_t         n_calls;
+    str            logprobs; /* JSON of the tokens, if the adapter writes it */
+    bool           over;
+    runtime_finish finish;
+    int            stop_index;
+    runtime_usage  usage;
+} collect_choice;
+
+typedef struct collect {
+    collect_choice *choices;
+    size_t          n;
+    int             prompt_tokens;
+    bool            failed; /* out of memory */
+} collect;
+
+bool collect_init(collect *c, size_t n_choices);
+void collect_deinit(collect *c); /* accepts a zeroed one */
+/* CONTENT, REASONING, TOOL_* and DONE; others are ignored. */
+void collect_event(collect *c, const runtime_event *ev);
+bool collect_ok(const collect *c); /* nothing was lost for lack of memory */
+/* Prompt and cached tokens once, generated and reasoning tokens of all choices; times of the slowest. */
+void collect_usage(const collect *c, runtime_usage *out);
+
+#endif

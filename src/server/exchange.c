@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exchanges: from a complete request to the last byte of its answer.
+ *
+ * An exchange is freed when three parties have let go of it: the connection (answered or gone), the handler on its
+ * intake thread, and the jobs (each has delivered its last event). Callbacks only store what they want to say;
+ * exchange_flush sends it, so that a handler on another thread and an event on this one look the same.
+ */
+#include "base/log.h"
+#include "server/internal.h"
+#include "server/json_out.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARENA_BYTES = 256 << 20 };
+
+const char *http_status_text(int status) {
+    switch (status) {
+    case 200: return "OK";
+    case 201: return "Created";
+    case 204: return "No Content";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 413: return "Content Too Large";
+    case 414: return "URI Too Long";
+    case 417: return "Expectation Failed";
+    case 422: return "Unprocessable Content";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 499: return "Client Closed Request";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
+    case 505: return "HTTP Version Not Supported";
+    default: return "Unknown";
+    }
+}
+
+/* --- what adapters say; from the handler's thread or the I/O thread --- */
+
+void exchange_reply(exchange *x, int status, const char *type, str *body) {
+    exchange_core *c = x->core;
+    bool           ok = str_ok(body);
+    if (c->replied || c->streaming) {
+        str_deinit(body);
+        return;
+    }
+    c->replied = true;
+    c->status = status;
+    snprintf(c->type, sizeof c->type, "%s", type);
+    str_deinit(&c->out);
+    c->out = *body;
+    memset(body, 0, sizeof *body);
+    if (!ok) {
+        str_deinit(&c->out);
+        str_init(&c->out);
+        c->status = 503;
+    }
+}
+
+static void reply_failure(exchange *x, const failure *f) {
+    str body;
+    str_init(&body);
+    x->core->failed = true;
+    x->core->failure = *f;
+    x->route->api->put_error(&body, f);
+    exchange_reply(x, f->status, "application/json", &body);
+}
+
+void exchange_error(exchange *x, int status, const char *code, const char *param, const char *fmt, ...) {
+    failure f = { .status = status };
+    va_list ap;
+    snprintf(f.code, sizeof f.code, "%s", code ? code : "");
+    snprintf(f.param, sizeof f.param, "%s", param ? param : "");
+    va_start(ap, fmt);
+    vsnprintf(f.message, sizeof f.message, fmt, ap);
+    va_end(ap);
+    reply_failure(x, &f);
+}
+
+static void failure_from(failure *f, const err *e) {
+    const char *code = "";
+    memset(f, 0, sizeof *f);
+    switch (e->code) {
+    case ERR_NOTFOUND:
+        f->status = 404;
+        code = "model_not_found";
+        break;
+    case ERR_ARG:
+    case ERR_FORMAT: f->status = 400; break;
+    case ERR_UNSUPPORTED:
+        f->status = 400;
+        code = "unsupported";
+        break;
+    case ERR_LIMIT:
+        f->status = 400;
+        if (strstr(e->msg, "queue is full")) {
+            f->status = 503;
+            code = "overloaded";
+        } else if (strstr(e->msg, "token"))
+            code = "context_length_exceeded";
+        break;
+    case ERR_BUSY:
+        f->status = 503;
+        code = "overloaded";
+        break;
+    case ERR_CANCELLED:
+        f->status = 503;
+        code = "cancelled";
+        break;
+    case ERR_NOMEM:
+        f->status = 503;
+        code = "out_of_memory";
+        break;
+    default: f->status = 500; break;
+    }
+    snprintf(f->code, sizeof f->code, "%s", code);
+    snprintf(f->message, sizeof f->message, "%s", e->msg[0] ? e->msg : "unknown error");
+}
+
+void exchange_error_from(exchange *x, const err *e) {
+    failure f;
+    failure_from(&f, e);
+    reply_failure(x, &f);
+}
+
+void exchange_reject(exchange *x) { exchange_error(x, 400, "invalid_value", x->in.param, "%s", x->in.message); }
+
+void exchange_header(exchange *x, const char *name, const char *fmt, ...) {
+    char    value[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(value, sizeof value, fmt, ap);
+    va_end(ap);
+    for (char *p = value; *p; p++) {
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
+    }
+    str_printf(&x->core->headers, "%s: %s\r\n", name, value);
+}
+
+void exchange_run(exchange *x, const exchange_work *w) { x->core->work = *w; }
+
+void exchange_put(exchange *x, const void *data, size_t bytes) { str_append(&x->core->out, data, bytes); }
+
+bool exchange_begun(const exchange *x) { return x->core->streaming; }
+
+runtime_request *exchange_requests(exchange *x, size_t n) {
+    runtime_request *q = arena_calloc(&x->arena, n, sizeof *q);
+    if (!q) {
+        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        runtime_request_init(&q[i]);
+        q[i].client = x->core->key_id;
+    }
+    return q;
+}
+
+char *exchange_copy(exchange *x, const str *text, view *out) {
+    char *p = str_ok(text) ? arena_strndup(&x->arena, str_cstr(text), text->len) : NULL;
+    if (p)
+        *out = (view){ p, text->len };
+    else
+        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+    return p;
+}
+
+/* --- life --- */
+
+exchange *exchange_open(conn *c) {
+    server   *s = c->server;
+    exchange *x = calloc(1, sizeof *x);
+    if (x) x->core = calloc(1, sizeof *x->core);
+    if (!x || !x->core) {
+        free(x);
+        return NULL;
+    }
+    x->server = s;
+    x->host = s->options.host;
+    x->http = c->parser.request;
+    x->created = (int64_t)time(NULL);
+    arena_init(&x->arena, ARENA_BYTES);
+    uint64_t number = ++s->next_number;
+    snprintf(x->id, sizeof x->id, "req-%016llx", (unsigned long long)(s->id_salt ^ number * 0x9e3779b97f4a7c15u));
+    x->core->self = x;
+    x->core->conn = c;
+    x->core->is_unix = c->is_unix;
+    x->core->begin_us = mono_us();
+    x->core->next = s->exchanges;
+    if (x->core->next) x->core->next->core->prev = x;
+    s->exchanges = x;
+    s->n_exchanges++;
+    return x;
+}
+
+static void log_exchange(const exchange *x, int64_t took_us) {
+    const exchange_core *c = x->core;
+    if (!log_enabled(LOG_INFO)) return;
+    char fields[512];
+    snprintf(fields, sizeof fields,
+             "\"request\":\"%s\",\"api\":\"%s\",\"path\":\"%s\",\"status\":%d,\"ms\":%.1f,\"key\":\"%s\",\"prompt_"
+             "tokens\":%d,"
+             "\"cached_tokens\":%d,\"generated_tokens\":%d,\"cancelled\":%s",
+             x->id, x->route->api->name, x->route->path, c->status, (double)took_us / 1e3, c->key_name,
+             c->prompt_tokens, c->cached_tokens, c->generated_tokens, c->cancelled ? "true" : "false");
+    log_write_fields(LOG_INFO, "server", fields, "%s %s %s %d %.1f ms, %d prompt tokens (%d cached), %d generated%s%s",
+                     x->id, x->route->method, x->route->path, c->status, (double)took_us / 1e3, c->prompt_tokens,
+                     c->cached_tokens, c->generated_tokens, c->cancelled ? ", client gone" : "",
+                     c->failed && c->status >= 500 ? c->failure.message : "");
+}
+
+static void exchange_free(exchange *x) {
+    server        *s = x->server;
+    exchange_core *c = x->core;
+    int64_t        took = mono_us() - c->begin_us;
+    if (x->route && (c->status || c->cancelled)) {
+        if (c->cancelled && !c->status) c->status = 499;
+        metrics_request(&s->metrics, x->route->api->name, c->status, (double)took / 1e6);
+        log_exchange(x, took);
+    }
+    auth_key *key = c->key_id ? auth_by_id(s->keys, c->key_id) : NULL;
+    if (key) auth_charge(key, mono_us(), c->prompt_tokens - c->cached_tokens + c->generated_tokens);
+    if (x->state_free) x->state_free(x->state);
+    jobs_free(x);
+    json_doc_deinit(&x->doc);
+    arena_deinit(&x->arena);
+    if (x->http) {
+        s->body_bytes -= x->http->body.len;
+        http_request_free(x->http);
+    }
+    if (c->prev)
+        c->prev->core->next = c->next;
+    else
+        s->exchanges = c->next;
+    if (c->next) c->next->core->prev = c->prev;
+    s->n_exchanges--;
+    str_deinit(&c->headers);
+    str_deinit(&c->out);
+    free(c);
+    free(x);
+    if (s->draining && s->n_exchanges == 0) server_signal(s, SERVER_DRAIN); /* the loop looks again */
+}
+
+void exchange_settle(exchange *x) {
+    exchange_core *c = x->core;
+    if (!c->conn && !c->in_handler && c->in_flight == 0) exchange_free(x);
+}
+
+void exchange_detach(exchange *x) {
+    exchange_core *c = x->core;
+    c->conn = NULL;
+    if (!c->over) c->cancelled = true;
+    c->over = true;
+    jobs_cancel(x);
+    exchange_settle(x);
+}
+
+/* --- sending --- */
+
+static void put_head(exchange *x, str *out, bool chunked) {
+    exchange_core *c = x->core;
+    str_printf(out, "HTTP/1.1 %d %s\r\n", c->status, http_status_text(c->status));
+    if (c->status != 204) str_printf(out, "Content-Type: %s\r\n", c->type);
+    if (chunked)
+        str_puts(out, "Transfer-Encoding: chunked\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    else if (!c->streaming && c->status != 204)
+        str_printf(out, "Content-Length: %zu\r\n", c->out.len);
+    str_printf(out, "X-Request-Id: %s\r\n", x->id);
+    str_append(out, str_cstr(&c->headers), c->headers.len);
+    str_puts(out, c->close ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n");
+}
+
+/* Ends the connection's part in it. */
+static void finish(exchange *x) {
+    exchange_core *c = x->core;
+    conn          *n = c->conn;
+    c->over = true;
+    c->conn = NULL;
+    bool keep = !c->close;
+    bool owned = x->http != n->parser.request;
+    if (!owned) x->http = NULL;
+    conn_answered(n, keep);
+    exchange_settle(x);
+}
+
+void exchange_flush(exchange *x) {
+    exchange_core *c = x->core;
+    bool           old = x->http && x->http->minor == 0;
+    bool           last = c->replied || c->over;
+    str            wire;
+    if (!c->conn) return;
+    if (!c->replied && !c->streaming) return;
+    if (x->server->draining && !c->head_sent) c->close = true;
+    if (old && c->streaming) c->close = true; /* HTTP/1.0 has no chunks: the end of the connection is the end */
+    str_init(&wire);
+    if (!c->head_sent) {
+        put_head(x, &wire, c->streaming && !old);
+        c->head_sent = true;
+    }
+    if (c->out.len && !c->head_only) {
+        bool chunk = c->streaming && !old;
+        if (chunk) str_printf(&wire, "%zx\r\n", c->out.len);
+        str_append(&wire, c->out.data, c->out.len);
+        if (chunk) str_puts(&wire, "\r\n");
+    }
+    if (last && c->streaming && !old) str_puts(&wire, "0\r\n\r\n");
+    bool ok = str_ok(&wire) && str_ok(&c->out);
+    str_clear(&c->out);
+    if (ok && wire.len) conn_write(c->conn, wire.data, wire.len);
+    str_deinit(&wire);
+    if (!ok)
+        conn_free(c->conn); /* out of memory in the middle: an answer with a hole would be worse */
+    else if (last)
+        finish(x);
+}
+
+/* Fails an exchange on the I/O thread, whatever it has sent already. */
+static void fail_with(exchange *x, const failure *f) {
+    exchange_core *c = x->core;
+    if (c->over || c->replied) return;
+    if (!c->streaming) {
+        if (f->status == 503) exchange_header(x, "Retry-After", "1");
+        reply_failure(x, f);
+    } else {
+        c->failed = true;
+        c->failure = *f;
+        if (x->route->api->put_stream_error) x->route->api->put_stream_error(x, f);
+        c->over = true;
+    }
+    jobs_cancel(x);
+}
+
+void exchange_fail(exchange *x, const err *e) {
+    failure f;
+    failure_from(&f, e);
+    fail_with(x, &f);
+}
+
+void exchange_cancel(exchange *x, const char *why) {
+    failure f = { .status = 503, .code = "cancelled" };
+    if (x->core->in_handler) { /* the answer is another thread's until it comes back */
+        x->core->cancel_asked = true;
+        return;
+    }
+    snprintf(f.message, sizeof f.message, "%s", why);
+    fail_with(x, &f);
+    exchange_flush(x);
+}
+
+void exchange_beat(exchange *x) {
+    exchange_core *c = x->core;
+    if (c->in_handler || c->over || c->replied || !c->work.stream_type || !c->work.n_requests ||
+        !x->route->api->heartbeat)
+        return;
+    exchange_begin_stream(x);
+    x->route->api->heartbeat(x);
+    exchange_flush(x);
+}
+
+void exchange_begin_stream(exchange *x) {
+    exchange_core *c = x->core;
+    if (c->streaming || !c->work.stream_type) return;
+    c->streaming = true;
+    c->status = 200;
+    snprintf(c->type, sizeof c->type, "%s", c->work.stream_type);
+}
+
+/* --- from the head to the handler --- */
+
+/* A path that is no route still has the errors of its protocol. */
+static bool find_route(exchange *x) {
+    bool known = false;
+    bool head = view_eq_c(x->http->method, "HEAD");
+    x->route = route_find(head ? view_of("GET") : x->http->method, x->http->path, &x->tail, &known);
+    if (head && !x->route) x->route = route_find(x->http->method, x->http->path, &x->tail, &known);
+    x->core->head_only = head;
+    if (x->route) return true;
+    x->core->lost = (route){ "*", "unknown", route_api(x->http->path), NULL, 0 };
+    x->route = &x->core->lost;
+    int n = x->http->path.len > 100 ? 100 : (int)x->http->path.len;
+    if (view_eq_c(x->http->method, "OPTIONS")) return true;
+    if (known) {
+        str allow;
+        str_init(&allow);
+        route_allow(x->http->path, &allow);
+        exchange_header(x, "Allow", "%s", str_cstr(&allow));
+        exchange_error(x, 405, "method_not_allowed", NULL, "%.*s is not a method of %.*s; allowed: %s",
+                       (int)x->http->method.len, x->http->method.data, n, x->http->path.data, str_cstr(&allow));
+        str_deinit(&allow);
+    } else {
+        exchange_error(x, 404, "not_found", NULL, "there is no %.*s", n, x->http->path.data);
+    }
+    return false;
+}
+
+static void answer_options(exchange *x) {
+    str empty;
+    str_init(&empty);
+    if (!view_eq_c(x->http->path, "*")) {
+        str allow;
+        str_init(&allow);
+        route_allow(x->http->path, &allow);
+        exchange_header(x, "Allow", "%s", str_cstr(&allow));
+        str_deinit(&allow);
+    }
+    exchange_reply(x, 204, "text/plain", &empty);
+}
+
+void exchange_admit(exchange *x) {
+    exchange_core *c = x->core;
+    bool           body = x->http->chunked || x->http->content_length > 0;
+    bool           options = view_eq_c(x->http->method, "OPTIONS");
+    c->close = !x->http->keep_alive || x->server->draining;
+    bool routed = find_route(x);
+    if (!admit_host(x)) {
+        c->replied = false;
+        exchange_error(x, 403, "forbidden", NULL,
+                       "the Host header names no loopback address; use localhost, or allow the name with --allow-host");
+        routed = false;
+    }
+    if (routed && (!admit_origin(x) || (!options && !admit_key(x)))) routed = false;
+    if (routed && options) {
+        if (body) c->close = true;
+        answer_options(x);
+        routed = false;
+    }
+    if (routed) return; /* the body, then exchange_start */
+    c->close = true;
+    exchange_flush(x);
+}
+
+static void run_handler(exchange *x) {
+    err e = { 0 };
+    if (x->route->flags & ROUTE_BODY) {
+        if (json_doc_parse(&x->doc, str_cstr(&x->http->body), x->http->body.len, &e) < 0) {
+            exchange_error(x, e.code == ERR_NOMEM ? 503 : 400, "invalid_json", NULL, "%s", e.msg);
+            return;
+        }
+        x->body = node_root(&x->doc);
+    }
+    reader_init(&x->in);
+    x->route->handle(x);
+    if (x->route->flags & ROUTE_BODY) reader_log_unknown(&x->in, &x->body, x->route->api->name);
+}
+
+static void handled(exchange *x) {
+    exchange_core *c = x->core;
+    c->in_handler = false;
+    if (!c->conn) {
+        exchange_settle(x);
+        return;
+    }
+    if (!c->replied && c->cancel_asked)
+        exchange_error(x, 503, "cancelled", NULL, "the request was cancelled");
+    else if (!c->replied && c->work.n_requests)
+        jobs_start(x);
+    else if (!c->replied)
+        exchange_error(x, 500, NULL, NULL, "the handler of %s gave no answer", x->route->path);
+    exchange_flush(x);
+}
+
+static void take_handled(post *p) {
+    exchange_core *c = (exchange_core *)((char *)p - offsetof(exchange_core, handled));
+    handled(c->self);
+}
+
+void exchange_start(exchange *x) {
+    server *s = x->server;
+    x->core->in_handler = true;
+    if (x->route->flags & ROUTE_INLINE) {
+        run_handler(x);
+        handled(x);
+        return;
+    }
+    x->core->handled.take = take_handled;
+    if (queue_try_push(x->route->flags & ROUTE_SLOW ? s->slow : s->intake, x)) return;
+    exchange_error(x, 503, "overloaded", NULL, "too many requests are waiting");
+    handled(x);
+}
+
+static void *intake_main(void *ctx) {
+    queue *q = ctx;
+    void  *item;
+    while (queue_pop(q, &item)) {
+        exchange *x = item;
+        run_handler(x);
+        server_post(x->server, &x->core->handled);
+    }
+    return NULL;
+}
+
+int server_start_intake(server *s, err *e) {
+    int rc;
+    if ((rc = queue_open(&s->intake, INTAKE_WAITING, e)) < 0 || (rc = queue_open(&s->slow, INTAKE_WAITING, e)) < 0)
+        return rc;
+    for (size_t i = 0; i < INTAKE_THREADS + SLOW_THREADS; i++) {
+        rc = pthread_create(&s->threads[i], NULL, intake_main, i < INTAKE_THREADS ? s->intake : s->slow);
+        if (rc != 0) return err_set(e, ERR_IO, "cannot start a thread: %s", strerror(rc));
+        s->n_threads++;
+    }
+    return 0;
+}
+
+void server_stop_intake(server *s) {
+    if (s->intake) queue_close(s->intake);
+    if (s->slow) queue_close(s->slow);
+    for (size_t i = 0; i < s->n_threads; i++) pthread_join(s->threads[i], NULL);
+    s->n_threads = 0;
+    queue_free(s->intake);
+    queue_free(s->slow);
+    s->intake = s->slow = NULL;
+}

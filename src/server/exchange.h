@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One request and its answer: all that a protocol adapter sees of the server.
+ *
+ * How an adapter is written
+ *
+ * 1. An `api` says how this protocol writes errors. A row in route.c binds METHOD and path to a handler.
+ * 2. The handler runs on an intake thread, never on the I/O thread. With ROUTE_BODY the body was parsed: x->body is its
+ *    root, x->in its reader. The handler reads fields (json_in.h), then does exactly one of
+ *        exchange_reply(x, 200, "application/json", &text)      a complete answer
+ *        exchange_error(x, 400, "code", "param", "sentence")    in the api's own shape
+ *        exchange_reject(x)                                     the mistake that x->in holds
+ *        exchange_run(x, &work)                                 inference: requests for a model, callbacks for its
+ * events Memory with the request's lifetime comes from x->arena. Blocking functions of host.h need ROUTE_SLOW.
+ * 3. Callbacks of a work run on the I/O thread, in order, and must be quick. They use x->state, and
+ *        exchange_put(x, bytes, n)       appends to a stream (work.stream_type set); everything that was put during one
+ * wake-up goes out in one write exchange_reply / exchange_error as above, if nothing was put yet The stream begins with
+ * the first STARTED event: until then an error still is an HTTP status. on_over ends the answer: a stream must have put
+ * its closing lines, a plain answer must have called exchange_reply. A failed request never reaches on_over: the core
+ * answers it with api->put_error, or api->put_stream_error inside a stream.
+ * 4. Sockets, chunks, back-pressure, disconnects (work is cancelled, no further callback comes), heartbeats, rate
+ * limits, metrics and logs are the core's. collect.h gathers events for answers that are sent in one piece.
+ */
+#ifndef SERVER_EXCHANGE_H
+#define SERVER_EXCHANGE_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "host/host.h"
+#include "server/http_parser.h"
+#include "server/json_in.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct exchange exchange;
+typedef struct server   server;
+
+typedef struct failure {
+    int  status;
+    char code[48];   /* "model_not_found", "invalid_value", ...; may be empty */
+    char param[160]; /* path of the field at fault; may be empty */
+    char message[640];
+} failure;
+
+typedef struct api {
+    const char *name;                                        /* in metrics and logs */
+    void (*put_error)(str *out, const failure *f);           /* a JSON body */
+    void (*put_stream_error)(exchange *x, const failure *f); /* inside a stream; NULL: the stream just ends */
+    void (*heartbeat)(exchange *x);                          /* puts a comment; NULL: none */
+} api;
+
+enum {
+    ROUTE_BODY = 1,   /* has a JSON body */
+    ROUTE_SLOW = 2,   /* may wait for a model: has threads of its own */
+    ROUTE_INLINE = 4, /* runs on the I/O thread: must not wait */
+    ROUTE_OPEN = 8,   /* needs no key unless the server is told so */
+    ROUTE_RAW = 16,   /* a body that the handler reads itself (may be empty) */
+};
+
+typedef struct route {
+    const char *method;
+    const char *path; /* may hold one "{name}": any text, slashes too; it becomes x->tail */
+    const api  *api;
+    void (*handle)(exchange *x);
+    unsigned flags;
+} route;
+
+extern const route server_routes[]; /* ends with a NULL method */
+const route       *route_find(view method, view path, view *tail, bool *path_known);
+void               route_allow(view path, str *out); /* "GET, HEAD": the methods of a path */
+const api         *route_api(view path);             /* whose errors a path has that is no route */
+
+typedef struct exchange_work {
+    view             model;
+    int64_t          keep_alive_ms; /* HOST_KEEP_DEFAULT, ... */
+    runtime_request *requests;      /* in the arena; on_event and ctx are filled in by the core */
+    size_t           n_requests;
+    const char      *stream_type; /* a content type, or NULL: one answer at the end */
+    void (*on_event)(exchange *x, size_t request, const runtime_event *ev); /* never ERROR */
+    void (*on_over)(exchange *x);
+} exchange_work;
+
+typedef struct exchange_core exchange_core; /* the server's own side of it */
+
+struct exchange {
+    server       *server;
+    host         *host;
+    const route  *route;
+    http_request *http;
+    view          tail; /* what {name} stood for */
+    arena         arena;
+    json_doc      doc;
+    node          body; /* with ROUTE_BODY */
+    reader        in;
+    void         *state; /* the adapter's */
+    void (*state_free)(void *state);
+    char           id[32];  /* "req-..." */
+    int64_t        created; /* seconds since 1970 */
+    exchange_core *core;
+};
+
+void exchange_reply(exchange *x, int status, const char *type, str *body); /* takes the body's memory */
+void exchange_error(exchange *x, int status, const char *code, const char *param, const char *fmt, ...)
+    BASE_PRINTF(5, 6);
+void exchange_error_from(exchange *x, const err *e); /* status by the code */
+void exchange_reject(exchange *x);                   /* 400 with what x->in found */
+void exchange_header(exchange *x, const char *name, const char *fmt, ...)
+    BASE_PRINTF(3, 4); /* before the answer begins */
+void exchange_run(exchange *x, const exchange_work *w);
+void exchange_put(exchange *x, const void *data, size_t bytes);
+bool exchange_begun(const exchange *x); /* the stream's head was sent or is about to be */
+
+/* A request of the exchange's client in its arena, zeroed array of n. NULL after answering with an error. */
+runtime_request *exchange_requests(exchange *x, size_t n);
+char *exchange_copy(exchange *x, const str *text, view *out); /* into the arena; NULL: out of memory (answered) */
+
+const char *http_status_text(int status);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every endpoint is one function; route.c binds them to paths. */
+#ifndef SERVER_HANDLERS_H
+#define SERVER_HANDLERS_H
+
+#include "server/exchange.h"
+
+extern const api api_openai; /* also the shape of native errors */
+extern const api api_native;
+
+/* ops.c */
+void ops_health(exchange *x);
+void ops_metrics(exchange *x);
+void ops_stats(exchange *x);
+void ops_requests(exchange *x);
+void ops_cancel(exchange *x);
+void ops_slots(exchange *x);
+
+/* native.c */
+void native_props(exchange *x);
+void native_tokenize(exchange *x);
+void native_detokenize(exchange *x);
+void native_apply_template(exchange *x);
+void native_infill(exchange *x);
+void native_rerank(exchange *x);
+void native_load(exchange *x);
+void native_unload(exchange *x);
+
+/* openai*.c */
+void openai_chat(exchange *x);
+void openai_complete(exchange *x);
+void openai_embed(exchange *x);
+void openai_models(exchange *x);
+void openai_model(exchange *x);
+void openai_responses(exchange *x);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server's insides: connections, exchanges, jobs. Everything belongs to the I/O thread except what a comment gives
+ * to another one.
+ */
+#ifndef SERVER_INTERNAL_H
+#define SERVER_INTERNAL_H
+
+#include "base/queue.h"
+#include "server/exchange.h"
+#include "server/metrics.h"
+#include "server/server.h"
+
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum {
+    OUTPUT_HIGH = 32 * 1024,    /* bytes queued on a socket above which its stream is not drained */
+    OUTPUT_LOW = 8 * 1024,      /* and at which draining goes on */
+    PIPELINE_BYTES = 64 * 1024, /* of further requests while one is answered */
+    MAX_LISTENERS = 8,
+    JOBS_IN_FLIGHT = 16, /* of one exchange */
+    INTAKE_THREADS = 2,
+    SLOW_THREADS = 2,
+    INTAKE_WAITING = 4096,
+};
+
+typedef struct conn conn;
+typedef struct job  job;
+
+/* What another thread hands to the I/O thread. */
+typedef struct post post;
+struct post {
+    post *next;
+    void (*take)(post *p); /* on the I/O thread */
+};
+
+typedef struct listener {
+    struct evconnlistener *ev;
+    bool                   is_unix, is_tls, is_loopback;
+    server                *server;
+} listener;
+
+struct server {
+    server_options options;
+    http_limits    limits;
+    auth          *keys;
+    metrics        metrics;
+    int64_t        started_us;
+
+    struct event_base *base;
+    listener           listeners[MAX_LISTENERS];
+    size_t             n_listeners;
+    struct ssl_ctx_st *tls;
+    int                port;
+    char              *socket_path;
+    uint64_t           socket_dev, socket_ino; /* of the socket we made: only that one is removed */
+
+    conn     *conns;
+    int       n_conns;
+    exchange *exchanges; /* all that are not freed, newest first */
+    int       n_exchanges;
+    size_t    body_bytes; /* buffered, of all connections and exchanges */
+    uint64_t  next_number;
+    uint64_t  id_salt;
+
+    int           wake_fd;
+    struct event *wake_event, *drain_timer, *retry_timer;
+    atomic_int    asked; /* bits 1 << SERVER_DRAIN, ... from signal handlers and other threads */
+    void (*reload)(void *ctx);
+    void *reload_ctx;
+    bool  draining, cutting;
+
+    pthread_mutex_t post_lock; /* guards the posts */
+    post           *posts, **posts_end;
+
+    queue    *intake, *slow;
+    pthread_t threads[INTAKE_THREADS + SLOW_THREADS];
+    size_t    n_threads;
+};
+
+int64_t mono_us(void);
+void    server_post(server *s, post *p); /* from any thread */
+
+/* --- listen.c --- */
+int  server_listen(server *s, err *e);
+void server_unlisten(server *s);
+void server_close_listeners(server *s);
+
+/* --- conn.c --- */
+typedef enum conn_phase { CONN_IDLE, CONN_HEAD, CONN_BODY, CONN_ANSWER, CONN_FLUSH, CONN_LINGER } conn_phase;
+
+struct conn {
+    conn               *prev, *next;
+    server             *server;
+    struct bufferevent *bev;
+    struct event       *timer;
+    http_parser         parser;
+    exchange           *x; /* being received or answered */
+    conn_phase          phase;
+    int64_t             phase_us; /* when it began */
+    int64_t             moved_us; /* when output last moved, or was empty */
+    int64_t             sent_us;  /* when something was last written */
+    bool                is_unix, is_tls, is_loopback, advancing, dead, first;
+    bool                rest_unread; /* the request's body was refused, its bytes may still come */
+    size_t              body_counted, lingered;
+};
+
+void conn_accept(server *s, int fd, const listener *l);
+void conn_free(conn *c);
+void conn_write(conn *c, const void *data, size_t bytes);
+bool conn_congested(conn *c);
+void conn_answered(conn *c, bool keep); /* the exchange has put its last byte */
+void conn_close_idle(server *s);        /* those without a request */
+
+/* --- exchange.c --- */
+struct exchange_core {
+    exchange *self, *prev, *next;
+    conn     *conn; /* NULL: the client has gone, or everything is sent */
+    post      handled;
+    bool      in_handler;   /* then the answer and the work below are the handler's */
+    bool      cancel_asked; /* meanwhile */
+    route     lost;         /* of a path that is none */
+    bool      is_unix;
+    bool      head_only, close; /* HEAD; the connection closes behind the answer */
+    int64_t   begin_us;
+    uint64_t  key_id;
+    char      key_name[64];
+
+    /* The answer. */
+    bool    replied, streaming, head_sent, over, cancelled, failed;
+    int     status;
+    char    type[48];
+    str     headers, out;
+    failure failure;
+
+    /* Inference. */
+    exchange_work work;
+    job          *jobs;
+    size_t        next_job, in_flight, jobs_over;
+    bool          paused;
+    int           prompt_tokens, generated_tokens, cached_tokens;
+    int64_t       first_token_us, last_token_us, stalled_us;
+};
+
+exchange *exchange_open(conn *c);       /* takes the parser's request by reference; NULL: out of memory */
+void      exchange_admit(exchange *x);  /* after the head: may answer */
+void      exchange_start(exchange *x);  /* after the body: owns the request now */
+void      exchange_flush(exchange *x);  /* sends what callbacks left */
+void      exchange_detach(exchange *x); /* the client has gone */
+void      exchange_cancel(exchange *x, const char *why);
+void      exchange_fail(exchange *x, const err *e); /* on the I/O thread; exchange_flush must follow */
+void      exchange_begin_stream(exchange *x);
+void      exchange_beat(exchange *x);   /* nothing was sent for a while */
+void      exchange_settle(exchange *x); /* frees it if nobody needs it */
+int       server_start_intake(server *s, err *e);
+void      server_stop_intake(server *s);
+
+/* --- job.c --- */
+void jobs_start(exchange *x);
+void jobs_resume(exchange *x);
+void jobs_cancel(exchange *x);
+void jobs_free(exchange *x);
+
+/* --- admit.c --- */
+bool admit_host(const exchange *x);
+/* Sets CORS headers; false: this origin may not ask (answered). */
+bool admit_origin(exchange *x);
+bool admit_key(exchange *x); /* false: answered with 401 or 429 */
+
+#endif

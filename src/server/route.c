@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The routing table: every endpoint of the server, in one place. HEAD works wherever GET does, OPTIONS everywhere. */
+#include "server/handlers.h"
+
+#include <string.h>
+
+const route server_routes[] = {
+    { "GET", "/health", &api_native, ops_health, ROUTE_INLINE | ROUTE_OPEN },
+    { "GET", "/metrics", &api_native, ops_metrics, ROUTE_INLINE | ROUTE_OPEN },
+    { "GET", "/v1/stats", &api_native, ops_stats, ROUTE_INLINE },
+    { "GET", "/v1/requests", &api_native, ops_requests, ROUTE_INLINE },
+    { "POST", "/v1/requests/{id}/cancel", &api_native, ops_cancel, ROUTE_INLINE | ROUTE_RAW },
+    { "GET", "/slots", &api_native, ops_slots, ROUTE_INLINE },
+
+    { 0 },
+};
+
+static bool matches(const char *pattern, view path, view *tail) {
+    const char *open = strchr(pattern, '{');
+    *tail = (view){ "", 0 };
+    if (!open) return view_eq_c(path, pattern);
+    size_t      before = (size_t)(open - pattern);
+    const char *after = strchr(open, '}') + 1;
+    size_t      n_after = strlen(after);
+    if (path.len <= before + n_after || memcmp(path.data, pattern, before) != 0) return false;
+    if (memcmp(path.data + path.len - n_after, after, n_after) != 0) return false;
+    *tail = (view){ path.data + before, path.len - before - n_after };
+    return true;
+}
+
+const route *route_find(view method, view path, view *tail, bool *path_known) {
+    *path_known = false;
+    for (const route *r = server_routes; r->method; r++) {
+        if (!matches(r->path, path, tail)) continue;
+        *path_known = true;
+        if (view_eq_c(method, r->method)) return r;
+    }
+    return NULL;
+}
+
+void route_allow(view path, str *out) {
+    view tail;
+    for (const route *r = server_routes; r->method; r++) {
+        if (!matches(r->path, path, &tail) || strstr(str_cstr(out), r->method)) continue;
+        str_printf(out, "%s%s%s", out->len ? ", " : "", r->method, strcmp(r->method, "GET") == 0 ? ", HEAD" : "");
+    }
+    str_printf(out, "%sOPTIONS", out->len ? ", " : "");
+}
+
+const api *route_api(view path) {
+    view tail;
+    for (const route *r = server_routes; r->method; r++) {
+        if (matches(r->path, path, &tail)) return r->api;
+    }
+    return &api_openai;
+}

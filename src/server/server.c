@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The event loop: posts from other threads, signals, draining. */
+#include "server/server.h"
+
+#include "base/log.h"
+#include "server/internal.h"
+
+#include <openssl/ssl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { CUT_GRACE_US = 1500000 };
+
+int64_t mono_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* --- from other threads --- */
+
+static void wake(server *s) {
+    uint64_t one = 1;
+    (void)!write(s->wake_fd, &one, sizeof one); /* async-signal-safe; a full counter wakes too */
+}
+
+void server_post(server *s, post *p) {
+    p->next = NULL;
+    pthread_mutex_lock(&s->post_lock);
+    bool first = s->posts == NULL;
+    *s->posts_end = p;
+    s->posts_end = &p->next;
+    pthread_mutex_unlock(&s->post_lock);
+    if (first) wake(s);
+}
+
+void server_signal(server *s, int what) {
+    atomic_fetch_or(&s->asked, 1 << what);
+    wake(s);
+}
+
+static void take_posts(server *s) {
+    pthread_mutex_lock(&s->post_lock);
+    post *list = s->posts;
+    s->posts = NULL;
+    s->posts_end = &s->posts;
+    pthread_mutex_unlock(&s->post_lock);
+    while (list) {
+        post *p = list;
+        list = p->next; /* p may be gone after take */
+        p->take(p);
+    }
+}
+
+/* --- draining --- */
+
+static void set_timer(struct event *t, double seconds) {
+    struct timeval tv = { .tv_sec = (time_t)seconds,
+                          .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6) };
+    event_add(t, &tv);
+}
+
+static void begin_drain(server *s) {
+    if (s->draining) return;
+    s->draining = true;
+    log_info("server", "draining: %d requests under way", s->n_exchanges);
+    server_close_listeners(s);
+    conn_close_idle(s);
+    set_timer(s->drain_timer, s->options.drain_seconds);
+}
+
+/* The limit is over: what still runs is cancelled, and its clients are told. */
+static void cut(server *s) {
+    s->cutting = true;
+    log_warn("server", "cutting %d requests", s->n_exchanges);
+    for (exchange *x = s->exchanges, *next; x; x = next) {
+        next = x->core->next;
+        if (x->core->conn && x->core->conn->phase == CONN_ANSWER) exchange_cancel(x, "the server is stopping");
+    }
+    for (conn *c = s->conns, *next; c; c = next) {
+        next = c->next;
+        if (c->phase == CONN_IDLE || c->phase == CONN_HEAD || c->phase == CONN_BODY) conn_free(c);
+    }
+    set_timer(s->drain_timer, CUT_GRACE_US / 1e6);
+}
+
+static void on_drain_timer(evutil_socket_t fd, short what, void *ctx) {
+    server *s = ctx;
+    (void)fd;
+    (void)what;
+    if (s->cutting)
+        event_base_loopbreak(s->base);
+    else
+        cut(s);
+}
+
+static void on_retry(evutil_socket_t fd, short what, void *ctx) {
+    server *s = ctx;
+    (void)fd;
+    (void)what;
+    for (size_t i = 0; i < s->n_listeners; i++) evconnlistener_enable(s->listeners[i].ev);
+}
+
+/* Over when every request is, or only connections without one are left. */
+static void look_if_drained(server *s) {
+    if (!s->draining) return;
+    conn_close_idle(s);
+    if (s->n_conns == 0 && s->n_exchanges == 0) event_base_loopbreak(s->base);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *ctx) {
+    server  *s = ctx;
+    uint64_t n;
+    (void)what;
+    (void)!read(fd, &n, sizeof n);
+    int asked = atomic_exchange(&s->asked, 0);
+    if ((asked & (1 << SERVER_RELOAD)) && s->reload) s->reload(s->reload_ctx);
+    if (asked & (1 << SERVER_DRAIN)) begin_drain(s);
+    if ((asked & (1 << SERVER_STOP)) && !s->cutting) {
+        begin_drain(s);
+        cut(s);
+    }
+    take_posts(s);
+    look_if_drained(s);
+}
+
+/* --- life --- */
+
+static void set_defaults(server_options *o) {
+    if (!o->head_bytes) o->head_bytes = 32 << 10;
+    if (!o->body_bytes) o->body_bytes = 64 << 20;
+    if (!o->total_body_bytes) o->total_body_bytes = 512u << 20;
+    if (!o->max_connections) o->max_connections = 4096;
+    if (o->head_seconds <= 0) o->head_seconds = 15;
+    if (o->idle_seconds <= 0) o->idle_seconds = 75;
+    if (o->body_seconds <= 0) o->body_seconds = 20;
+    if (o->stall_seconds <= 0) o->stall_seconds = 30;
+    if (o->heartbeat_seconds <= 0) o->heartbeat_seconds = 10;
+    if (o->drain_seconds <= 0) o->drain_seconds = 30;
+    if (!o->stream_bytes) o->stream_bytes = 1 << 20;
+}
+
+static int open_loop(server *s, err *e) {
+    s->base = event_base_new();
+    s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (!s->base || s->wake_fd < 0) return err_set_errno(e, "cannot open an event loop");
+    s->wake_event = event_new(s->base, s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
+    s->drain_timer = evtimer_new(s->base, on_drain_timer, s);
+    s->retry_timer = evtimer_new(s->base, on_retry, s);
+    if (!s->wake_event || !s->drain_timer || !s->retry_timer) return err_set_nomem(e);
+    event_add(s->wake_event, NULL);
+    return 0;
+}
+
+int server_open(server **out, const server_options *o, auth *keys, err *e) {
+    server *s = calloc(1, sizeof *s);
+    int     rc;
+    *out = NULL;
+    if (!s) return err_set_nomem(e);
+    s->options = *o;
+    set_defaults(&s->options);
+    s->limits = (http_limits){ s->options.head_bytes, s->options.body_bytes };
+    s->keys = keys;
+    s->started_us = mono_us();
+    s->wake_fd = -1;
+    s->posts_end = &s->posts;
+    pthread_mutex_init(&s->post_lock, NULL);
+    if (getrandom(&s->id_salt, sizeof s->id_salt, 0) < 0) s->id_salt = (uint64_t)s->started_us;
+    if ((rc = open_loop(s, e)) < 0 || (rc = server_listen(s, e)) < 0 || (rc = server_start_intake(s, e)) < 0) {
+        s->keys = NULL;
+        server_free(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void server_free(server *s) {
+    if (!s) return;
+    server_stop_intake(s);
+    server_close_listeners(s);
+    while (s->conns) conn_free(s->conns);
+    if (s->base) take_posts(s);
+    for (exchange *x = s->exchanges, *next; x; x = next) { /* cut while a model still worked: the host is gone by now */
+        next = x->core->next;
+        x->core->in_flight = 0;
+        x->core->in_handler = false;
+        exchange_settle(x);
+    }
+    if (s->wake_event) event_free(s->wake_event);
+    if (s->drain_timer) event_free(s->drain_timer);
+    if (s->retry_timer) event_free(s->retry_timer);
+    if (s->base) event_base_free(s->base);
+    if (s->wake_fd >= 0) close(s->wake_fd);
+    if (s->tls) SSL_CTX_free(s->tls);
+    auth_free(s->keys);
+    pthread_mutex_destroy(&s->post_lock);
+    free(s->socket_path);
+    free(s);
+}
+
+int         server_port(const server *s) { return s->port; }
+const char *server_socket_path(const server *s) { return s->socket_path; }
+
+void server_on_reload(server *s, void (*reload)(void *ctx), void *ctx) {
+    s->reload = reload;
+    s->reload_ctx = ctx;
+}
+
+void server_set_keys(server *s, auth *keys) {
+    auth_inherit(keys, s->keys);
+    auth_free(s->keys);
+    s->keys = keys;
+}
+
+int server_run(server *s, err *e) {
+    signal(SIGPIPE, SIG_IGN);
+    int rc = event_base_dispatch(s->base) < 0 ? err_set_errno(e, "the event loop failed") : 0;
+    server_close_listeners(s);
+    server_stop_intake(s);
+    while (s->conns) conn_free(s->conns); /* cancels what was cut */
+    take_posts(s);
+    return rc;
+}
