@@ -258,7 +258,7 @@ static void collect(void *ctx, const log_record *r) {
 
 static void test_log(void **state) {
     str        out;
-    log_record r = { LOG_WARN, "gguf", "a \"quoted\" word", 1767366245123456 };
+    log_record r = { LOG_WARN, "gguf", "a \"quoted\" word", 1767366245123456, NULL };
     (void)state;
     str_init(&out);
     log_info("test", "no sink yet");
@@ -272,6 +272,10 @@ static void test_log(void **state) {
     str_clear(&out);
     log_format_text(&r, &out);
     assert_string_equal(str_cstr(&out), "2026-01-02T15:04:05.123Z warn gguf: a \"quoted\" word\n");
+    str_clear(&out);
+    r.fields = "\"status\":200";
+    log_format_json(&r, &out);
+    assert_non_null(strstr(str_cstr(&out), "\"message\":\"a \\\"quoted\\\" word\",\"status\":200}\n"));
     str_deinit(&out);
 }
 
