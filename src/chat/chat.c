@@ -4,7 +4,10 @@
 #include "base/arena.h"
 #include "bundle/template.h"
 #include "bundle/tokenizer.h"
+#include "chat/messages.h"
+#include "chat/vars.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,22 +16,64 @@ struct chat {
     bundle_template b;
     err             no_template; /* why b is empty */
     chat_format     format;
+    chat_wants      wants;
+    bool            empty_tools; /* without tools the template expects an empty list, not none */
 };
 
-int chat_open(chat **out, const char *path, err *e) {
+static bool render_probe(const chat *c, const char *messages, const char *tools, str *out);
+
+/* Tools for a rendering that asks how a template writes calls. */
+static const char PROBE_TOOLS[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"probe_call\",\"description\":\"d\",\"parameters\":{\"type\":"
+    "\"object\",\"properties\":{\"probe_key\":{\"type\":\"string\",\"description\":\"d\"}},\"required\":[\"probe_key\"]"
+    "}}}]";
+
+/* The template's text says most; how calls are to be given shows only when it renders one. */
+static void find_traits(chat *c) {
+    view        source = c->b.chat ? tmpl_source(bundle_template_pick(&c->b, true)) : (view){ "", 0 };
+    str         texts[4];
+    const char *probes[4] = { NULL, NULL, NULL, NULL };
+    chat_format_detect(&c->format, source.data, source.len);
+    for (int i = 0; i < 4; i++) str_init(&texts[i]);
+    if (c->b.chat) {
+        static const char plain[] = "[{\"role\":\"user\",\"content\":\"u\"}]";
+        c->empty_tools = !render_probe(c, plain, NULL, &texts[0]) && render_probe(c, plain, "[]", &texts[0]);
+        str_clear(&texts[0]);
+        for (int i = 0; i < 4; i++) {
+            if (render_probe(c, chat_probe_messages(i & 1, i >> 1), PROBE_TOOLS, &texts[i]))
+                probes[i] = str_cstr(&texts[i]);
+        }
+    }
+    chat_wants_find(&c->wants, source, probes);
+    for (int i = 0; i < 4; i++) str_deinit(&texts[i]);
+}
+
+static int use_template(chat *c, const char *text, err *e) {
+    tmpl *t;
+    int   rc = tmpl_open(&t, text, strlen(text), e);
+    if (rc < 0) return err_wrap(e, rc, "chat template");
+    tmpl_free(c->b.chat);
+    tmpl_free(c->b.tool_use);
+    c->b.chat = t;
+    c->b.tool_use = NULL;
+    snprintf(c->b.origin, sizeof c->b.origin, "given");
+    return 0;
+}
+
+int chat_open(chat **out, const char *path, const char *template_text, err *e) {
     int rc = ERR_NOMEM;
     *out = NULL;
     chat *c = calloc(1, sizeof *c);
     if (!c) return err_set_nomem(e);
-    if ((rc = bundle_tokenizer_open_path(&c->t, path, NULL, e)) < 0) {
-        chat_free(c);
-        return rc;
-    }
+    if ((rc = bundle_tokenizer_open_path(&c->t, path, NULL, e)) < 0) goto fail;
     (void)bundle_template_open(&c->b, path, &c->no_template);
-    view source = c->b.chat ? tmpl_source(bundle_template_pick(&c->b, true)) : (view){ "", 0 };
-    chat_format_detect(&c->format, source.data, source.len);
+    if (template_text && (rc = use_template(c, template_text, e)) < 0) goto fail;
+    find_traits(c);
     *out = c;
     return 0;
+fail:
+    chat_free(c);
+    return rc;
 }
 
 void chat_free(chat *c) {
@@ -41,7 +86,15 @@ void chat_free(chat *c) {
 const tok         *chat_tokenizer(const chat *c) { return c->t; }
 const chat_format *chat_answer_format(const chat *c) { return &c->format; }
 const char        *chat_template_origin(const chat *c) { return c->b.chat ? c->b.origin : NULL; }
-bool chat_uses(const chat *c, const char *variable) { return c->b.chat && tmpl_uses(c->b.chat, variable); }
+bool               chat_can_think(const chat *c) { return c->b.chat && chat_format_thinks(&c->format); }
+
+static bool uses(const chat *c, bool tools, const char *variable) {
+    return tmpl_uses(bundle_template_pick(&c->b, tools), variable);
+}
+
+bool chat_uses(const chat *c, const char *variable) {
+    return c->b.chat && (uses(c, false, variable) || uses(c, true, variable));
+}
 
 void chat_tokens_init(chat_tokens *t) {
     memset(t, 0, sizeof *t);
@@ -73,27 +126,99 @@ static json_value json_text(const char *text) {
     return (json_value){ .kind = JSON_K_STRING, .u.string = view_of(text) };
 }
 
+/* Variables that switch thoughts, in the order of their weight. */
+static const char *const switches[] = { "enable_thinking", "thinking", "reasoning", "thinking_budget",
+                                        "thinking_mode" };
+enum { N_SWITCHES = sizeof switches / sizeof *switches };
+
+/* What this template calls no effort at all; NULL: it has no name for it. */
+static const char *no_effort(const chat *c) {
+    static const char *const names[] = { "no_think", "none", "minimal" };
+    if (!chat_uses(c, "reasoning_effort")) return NULL;
+    for (size_t i = 0; i < 3; i++) {
+        char quoted[2][16];
+        view s = c->wants.source;
+        snprintf(quoted[0], 16, "'%s'", names[i]);
+        snprintf(quoted[1], 16, "\"%s\"", names[i]);
+        if (memmem(s.data, s.len, quoted[0], strlen(quoted[0])) || memmem(s.data, s.len, quoted[1], strlen(quoted[1])))
+            return names[i];
+    }
+    return NULL;
+}
+
+bool chat_can_switch(const chat *c) {
+    for (size_t i = 0; i < N_SWITCHES; i++) {
+        if (chat_uses(c, switches[i])) return true;
+    }
+    return no_effort(c) != NULL;
+}
+
+/* Values of the switches; they live as long as the rendering. */
+typedef struct thinking_vars {
+    json_value on, budget, mode, effort;
+} thinking_vars;
+
+static void add_thinking(const chat *c, const chat_input *in, thinking_vars *k, chat_vars *v) {
+    bool        on = in->thinking == CHAT_THINK_ON;
+    const char *none = no_effort(c);
+    k->on = (json_value){ .kind = JSON_K_BOOL, .u.boolean = on };
+    k->budget = (json_value){ .kind = JSON_K_INT, .u.integer = on ? in->thinking_budget : 0 };
+    k->mode = json_text(on ? "enabled" : "disabled");
+    k->effort = (json_value){ .kind = JSON_K_STRING, .u.string = in->effort };
+    if (in->thinking != CHAT_THINK_DEFAULT) {
+        for (size_t i = 0; i < 3; i++) chat_vars_add(v, view_of(switches[i]), &k->on);
+        chat_vars_add(v, view_of("thinking_mode"), &k->mode);
+    }
+    if (in->thinking == CHAT_THINK_OFF) {
+        k->effort = json_text(none ? none : "low");
+        chat_vars_add(v, view_of("thinking_budget"), &k->budget);
+        chat_vars_add(v, view_of("reasoning_effort"), &k->effort);
+    } else {
+        k->budget.u.integer = in->thinking_budget;
+        if (in->thinking_budget > 0) chat_vars_add(v, view_of("thinking_budget"), &k->budget);
+        if (in->effort.len) chat_vars_add(v, view_of("reasoning_effort"), &k->effort);
+    }
+}
+
 static int render(const chat *c, const chat_input *in, const json_value *messages, bool generation, str *out, err *e) {
-    static const json_value none = { .kind = JSON_K_NULL };
+    static const json_value empty = { .kind = JSON_K_ARRAY };
     const json_value        add = { .kind = JSON_K_BOOL, .u.boolean = generation };
-    const json_value        bos = json_text(c->b.bos ? c->b.bos : ""), eos = json_text(c->b.eos ? c->b.eos : "");
     const json_value       *tools = json_count(in->tools) ? in->tools : NULL;
-    size_t                  n = 0, n_own = json_count(in->variables);
-    tmpl_var               *v = calloc(n_own + 8, sizeof *v);
-    if (!v) return err_set_nomem(e);
-    /* Of two entries with one name the later wins: a caller's variables replace defaults but not the messages. */
-    v[n++] = (tmpl_var){ view_of("documents"), &none };
-    if (c->b.bos) v[n++] = (tmpl_var){ view_of("bos_token"), &bos };
-    if (c->b.eos) v[n++] = (tmpl_var){ view_of("eos_token"), &eos };
-    for (size_t i = 0; i < n_own; i++)
-        v[n++] = (tmpl_var){ in->variables->u.object.members[i].key, &in->variables->u.object.members[i].value };
-    v[n++] = (tmpl_var){ view_of("messages"), messages };
-    v[n++] = (tmpl_var){ view_of("tools"), tools ? tools : &none };
-    v[n++] = (tmpl_var){ view_of("add_generation_prompt"), &add };
-    tmpl_input t = { .vars = v, .n_vars = n, .now = in->now };
-    int        rc = tmpl_render(bundle_template_pick(&c->b, tools != NULL), &t, out, NULL, e);
-    free(v);
+    thinking_vars           k;
+    chat_vars               v;
+    chat_vars_init(&v, &c->b);
+    if (c->empty_tools) chat_vars_add(&v, view_of("tools"), &empty);
+    add_thinking(c, in, &k, &v);
+    chat_vars_add_members(&v, in->variables, NULL);
+    /* A caller's variables replace defaults but not the messages. */
+    chat_vars_add(&v, view_of("messages"), messages);
+    chat_vars_add(&v, view_of("add_generation_prompt"), &add);
+    if (tools) chat_vars_add(&v, view_of("tools"), tools);
+    int rc = chat_vars_render(&v, &c->b, tools != NULL, &in->now, NULL, out, NULL, e);
+    chat_vars_deinit(&v);
     return rc < 0 ? err_wrap(e, rc, "chat template") : 0;
+}
+
+static bool render_probe(const chat *c, const char *messages, const char *tools, str *out) {
+    const tmpl_limits small = { .steps = 2000000, .output_bytes = 1 << 20, .memory_bytes = 16 << 20 };
+    const tmpl_clock  now = { 2026, 1, 1, 0, 0, 0 };
+    const json_value  add = { .kind = JSON_K_BOOL };
+    const json_value *parsed, *offered = NULL;
+    arena             a;
+    chat_vars         v;
+    arena_init(&a, 0);
+    bool ok = json_parse(&parsed, messages, strlen(messages), &a, NULL) == 0 &&
+              (!tools || json_parse(&offered, tools, strlen(tools), &a, NULL) == 0);
+    if (ok) {
+        chat_vars_init(&v, &c->b);
+        chat_vars_add(&v, view_of("messages"), parsed);
+        if (tools) chat_vars_add(&v, view_of("tools"), offered);
+        chat_vars_add(&v, view_of("add_generation_prompt"), &add);
+        ok = chat_vars_render(&v, &c->b, json_count(offered) > 0, &now, &small, out, NULL, NULL) == 0;
+        chat_vars_deinit(&v);
+    }
+    arena_deinit(&a);
+    return ok;
 }
 
 /* --- continuing the last message: a tag behind its content shows where the template's ending begins --- */
@@ -133,32 +258,20 @@ static bool with_last(const json_value *from, json_value last, json_value *out, 
     return true;
 }
 
-/* Content is a string, or a list of parts of which the last is text. */
 static int tag_messages(const json_value *messages, json_value *out, arena *a, err *e) {
     const json_value *last = json_at(messages, json_count(messages) - 1), *content = json_get(last, "content");
     json_value        text, message;
-    bool              ok;
-    if (json_is(content, JSON_K_STRING)) {
-        ok = tagged_text(content->u.string, &text, a);
-    } else {
-        const json_value *part = json_count(content) ? json_at(content, json_count(content) - 1) : NULL;
-        const json_value *own = json_get(part, "text");
-        json_value        new_part, string;
-        if (!json_is(own, JSON_K_STRING))
-            return err_set(e, ERR_ARG, "the last message has no text that could be continued");
-        ok = tagged_text(own->u.string, &string, a) && with_member(part, "text", string, &new_part, a) &&
-             with_last(content, new_part, &text, a);
-    }
-    ok = ok && with_member(last, "content", text, &message, a) && with_last(messages, message, out, a);
+    bool ok = tagged_text(content->u.string, &text, a) && with_member(last, "content", text, &message, a) &&
+              with_last(messages, message, out, a);
     return ok ? 0 : err_set_nomem(e);
 }
 
-static int render_continued(const chat *c, const chat_input *in, str *out, err *e) {
-    json_value messages;
+static int render_continued(const chat *c, const chat_input *in, const json_value *messages, str *out, err *e) {
+    json_value tagged;
     arena      a;
     arena_init(&a, 0);
-    int rc = tag_messages(in->messages, &messages, &a, e);
-    if (rc == 0) rc = render(c, in, &messages, false, out, e);
+    int rc = tag_messages(messages, &tagged, &a, e);
+    if (rc == 0) rc = render(c, in, &tagged, false, out, e);
     if (rc == 0) {
         size_t n = sizeof CONTINUE_TAG - 1;
         char  *cut = out->len >= n ? memmem(out->data, out->len, CONTINUE_TAG, n) : NULL;
@@ -173,25 +286,145 @@ static int render_continued(const chat *c, const chat_input *in, str *out, err *
     return rc;
 }
 
-/* --- the prompt --- */
+/* --- thoughts at the prompt's end --- */
+
+static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static bool ends_with(const str *text, const char *what, size_t *at) {
+    size_t n = text->len, w = what ? strlen(what) : 0;
+    while (n > 0 && is_space(text->data[n - 1])) n--;
+    if (w == 0 || n < w || memcmp(text->data + n - w, what, w) != 0) return false;
+    *at = n - w;
+    return true;
+}
+
+static void cut(str *text, size_t at) {
+    text->len = at;
+    if (text->data) text->data[at] = '\0';
+}
+
+/* Which block the prompt ends in, and the empty block where thoughts are off but the template did not say so. */
+static void settle_thoughts(const chat *c, const chat_input *in, chat_tokens *out) {
+    const chat_format *f = &c->format;
+    size_t             at = 0;
+    bool               off = in->thinking == CHAT_THINK_OFF;
+    if (f->syntax == CHAT_SYNTAX_HARMONY) {
+        if (off && json_count(in->tools) == 0) str_puts(&out->text, "<|channel|>final<|message|>");
+        out->reasoning_off = ends_with(&out->text, "<|channel|>final<|message|>", &at);
+        out->in_reasoning = ends_with(&out->text, "<|channel|>analysis<|message|>", &at);
+        return;
+    }
+    out->in_reasoning = f->think_implicit || ends_with(&out->text, f->think_open, &at);
+    out->reasoning_off = !chat_format_thinks(f) || ends_with(&out->text, f->think_close, &(size_t){ 0 });
+    if (off && f->think_implicit) { /* the answer proper begins behind the marker that ends the thoughts */
+        str_puts(&out->text, f->think_close);
+        str_push(&out->text, '\n');
+        out->in_reasoning = false;
+    } else if (off && f->think_empty && (out->in_reasoning || (!out->reasoning_off && !chat_can_switch(c)))) {
+        if (out->in_reasoning) cut(&out->text, at);
+        str_puts(&out->text, f->think_empty);
+        out->in_reasoning = false;
+    }
+    out->reasoning_off = out->reasoning_off || off;
+}
+
+/* A continued message is inside its thoughts when its own text opened them last. */
+static void settle_continued(const chat *c, chat_tokens *out) {
+    const chat_format *f = &c->format;
+    const char        *open = NULL, *close = NULL, *at;
+    if (!f->think_open || f->think_implicit) return;
+    for (at = str_cstr(&out->text); (at = strstr(at, f->think_open)) != NULL; at++) open = at;
+    for (at = str_cstr(&out->text); (at = strstr(at, f->think_close)) != NULL; at++) close = at;
+    out->in_reasoning = open && (!close || close < open);
+    out->reasoning_off = !out->in_reasoning;
+}
+
+/* --- marks --- */
+
+static void add_mark(chat_tokens *out, size_t at) {
+    size_t n = out->n_marks;
+    if (at == 0 || at >= out->ids.count || (n > 0 && (size_t)out->marks[n - 1] >= at)) return;
+    if (n == CHAT_MARKS - 1) { /* the first message is what conversations share; of the others the latest count */
+        memmove(out->marks + 1, out->marks + 2, (n - 2) * sizeof *out->marks);
+        n--;
+    }
+    out->marks[n] = (int32_t)at;
+    out->n_marks = n + 1;
+}
+
+/*
+ * Where each message's content begins, as a token number: a later request with another message in this place shares
+ * everything before. Contents are looked up in the text in their order; one that the template changed is passed over.
+ */
+static void mark_messages(const chat *c, const json_value *messages, chat_tokens *out) {
+    const char *text = str_cstr(&out->text);
+    size_t      at = 0, end = 0, id = 0; /* end: of the tokens before id, in the text */
+    str         piece;
+    str_init(&piece);
+    if (out->ids.count && tok_adds_bos(c->t) && out->ids.data[0] == tok_bos(c->t)) {
+        view bos = tok_text(c->t, out->ids.data[0]);
+        id = 1;
+        if (out->text.len >= bos.len && memcmp(text, bos.data, bos.len) == 0) end = bos.len;
+    }
+    for (size_t i = 0; i < json_count(messages); i++) {
+        const json_value *content = json_get(json_at(messages, i), "content");
+        if (!json_is(content, JSON_K_STRING) || content->u.string.len == 0) continue;
+        const char *found = memmem(text + at, out->text.len - at, content->u.string.data, content->u.string.len);
+        if (!found) continue;
+        size_t begin = (size_t)(found - text);
+        while (id < out->ids.count) {
+            str_clear(&piece);
+            if (!tok_bytes(c->t, out->ids.data[id], &piece) || piece.len == 0) {
+                view own = tok_text(c->t, out->ids.data[id]);
+                str_append(&piece, own.data, own.len);
+            }
+            if (end + piece.len > begin) break;
+            end += piece.len;
+            id++;
+        }
+        if (i > 0) add_mark(out, id);
+        at = begin + content->u.string.len;
+    }
+    str_deinit(&piece);
+}
 
 /* The end of the last message: how far the prompt agrees with the same conversation without a generation prompt. */
-static int find_mark(const chat *c, const chat_input *in, chat_tokens *out, err *e) {
+static int mark_end(const chat *c, const chat_input *in, const json_value *messages, chat_tokens *out, err *e) {
     str     text;
     tok_ids ids = { 0 };
     str_init(&text);
-    int rc = render(c, in, in->messages, false, &text, e);
+    int rc = render(c, in, messages, false, &text, e);
     if (rc == 0) rc = chat_encode(c, str_cstr(&text), text.len, &ids, e);
     size_t n = 0;
     while (rc == 0 && n < ids.count && n < out->ids.count && ids.data[n] == out->ids.data[n]) n++;
-    if (n > 0 && n < out->ids.count) out->marks[out->n_marks++] = (int32_t)n;
+    if (n > 0 && n < out->ids.count && (out->n_marks == 0 || (size_t)out->marks[out->n_marks - 1] < n))
+        out->marks[out->n_marks++] = (int32_t)n;
     str_deinit(&text);
     tok_ids_deinit(&ids);
     return rc;
 }
 
+/* --- the prompt --- */
+
+static int make_prompt(const chat *c, const chat_input *in, const json_value *messages, chat_tokens *out, err *e) {
+    const json_value *last = json_get(json_at(in->messages, json_count(in->messages) - 1), "content");
+    if (in->continue_final && !json_is(last, JSON_K_STRING) && !json_is(last, JSON_K_ARRAY))
+        return err_set(e, ERR_ARG, "the last message has no text that could be continued");
+    int rc = in->continue_final ? render_continued(c, in, messages, &out->text, e)
+                                : render(c, in, messages, in->add_generation_prompt, &out->text, e);
+    if (rc < 0) return rc;
+    if (in->add_generation_prompt) settle_thoughts(c, in, out);
+    if (in->continue_final) settle_continued(c, out);
+    if (!str_ok(&out->text)) return err_set_nomem(e);
+    if ((rc = chat_encode(c, str_cstr(&out->text), out->text.len, &out->ids, e)) < 0) return rc;
+    mark_messages(c, messages, out);
+    return in->add_generation_prompt ? mark_end(c, in, messages, out, e) : 0;
+}
+
 int chat_prompt(const chat *c, const chat_input *in, chat_tokens *out, err *e) {
-    int rc;
+    const json_value *messages;
+    arena             a;
+    int               rc;
     if (!c->b.chat) {
         if (e) *e = c->no_template;
         return c->no_template.code;
@@ -200,9 +433,9 @@ int chat_prompt(const chat *c, const chat_input *in, chat_tokens *out, err *e) {
         return err_set(e, ERR_ARG, "messages must be an array with at least one message");
     if (in->continue_final && in->add_generation_prompt)
         return err_set(e, ERR_ARG, "a prompt either continues the last message or begins a new one");
-    rc = in->continue_final ? render_continued(c, in, &out->text, e)
-                            : render(c, in, in->messages, in->add_generation_prompt, &out->text, e);
-    if (rc == 0) rc = chat_encode(c, str_cstr(&out->text), out->text.len, &out->ids, e);
-    if (rc == 0 && in->add_generation_prompt) rc = find_mark(c, in, out, e);
+    arena_init(&a, 0);
+    rc = chat_messages_fit(&c->wants, &c->format, in->messages, &messages, &a, e);
+    if (rc == 0) rc = make_prompt(c, in, messages, out, e);
+    arena_deinit(&a);
     return rc;
 }

@@ -23,24 +23,37 @@
 
 typedef struct chat chat;
 
+typedef enum chat_thinking { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF } chat_thinking;
+
 typedef struct chat_input {
     const json_value *messages;  /* an array of objects with role and content */
     const json_value *tools;     /* an array, or NULL */
     const json_value *variables; /* an object with further template variables (enable_thinking, ...), or NULL */
     bool              add_generation_prompt;
-    bool              continue_final; /* the last message is not over: the prompt ends with its content */
-    tmpl_clock        now;            /* what strftime_now() shows */
+    bool              continue_final;  /* the last message is not over: the prompt ends with its content */
+    chat_thinking     thinking;        /* by the template's own switch; off also where it has none, see below */
+    view              effort;          /* low, medium, high, for templates that know it; or empty */
+    int64_t           thinking_budget; /* tokens, for templates that announce it to the model; 0: none */
+    tmpl_clock        now;             /* what strftime_now() shows */
 } chat_input;
+
+enum { CHAT_MARKS = 8 };
 
 typedef struct chat_tokens {
     str     text; /* the rendered prompt */
     tok_ids ids;
-    int32_t marks[1]; /* rising positions where later requests are likely to branch: the end of the last message */
-    size_t  n_marks;
+    int32_t marks[CHAT_MARKS]; /* rising positions where later requests are likely to branch: where messages begin and
+                                  where the last one ends; in long conversations the first and the latest ones */
+    size_t n_marks;
+    bool   in_reasoning;  /* the prompt ends inside a block of thoughts */
+    bool   reasoning_off; /* no thoughts will follow: the prompt closed the block, or they were switched off */
 } chat_tokens;
 
-int  chat_open(chat **out, const char *path, err *e); /* a GGUF or a model directory */
-void chat_free(chat *c);                              /* accepts NULL */
+/*
+ * A GGUF or a model directory; template_text replaces the model's own template (NULL: its own).
+ */
+int  chat_open(chat **out, const char *path, const char *template_text, err *e);
+void chat_free(chat *c); /* accepts NULL */
 
 /* How this model answers, found from its template (the one for tools, if it has two). */
 const chat_format *chat_answer_format(const chat *c);
@@ -51,6 +64,15 @@ bool        chat_uses(const chat *c, const char *variable); /* the template read
 
 void chat_tokens_init(chat_tokens *t);
 void chat_tokens_deinit(chat_tokens *t);
+
+/*
+ * Thoughts are switched off by the variables that the template reads (enable_thinking, thinking, reasoning,
+ * thinking_budget, reasoning_effort). Where it reads none, or opens a block all the same, an empty block is put at the
+ * prompt's end, as the model's own family writes one; gpt-oss begins its answer in the final channel, unless tools are
+ * offered, which it could not call from there.
+ */
+bool chat_can_think(const chat *c);  /* the model marks its thoughts */
+bool chat_can_switch(const chat *c); /* they can be switched on and off by the template */
 
 /* Fills out (initialised and empty). On failure it holds nothing of use but must still be released. */
 int chat_prompt(const chat *c, const chat_input *in, chat_tokens *out, err *e);

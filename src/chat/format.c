@@ -84,6 +84,9 @@ static chat_syntax find_syntax(view t) {
         { "<|tool_list_start|>", NULL, CHAT_SYNTAX_LFM2 },
         { "<arg_key>", "<arg_value>", CHAT_SYNTAX_GLM },
         { "<function=", "<parameter=", CHAT_SYNTAX_QWEN_XML },
+        { "<function=", NULL, CHAT_SYNTAX_NONE },        /* Functionary */
+        { "]minimax[", NULL, CHAT_SYNTAX_NONE },         /* MiniMax M3 */
+        { "<|function_call|>", NULL, CHAT_SYNTAX_NONE }, /* GigaChat 3.1 */
         { "<tool_calls>", NULL, CHAT_SYNTAX_TOOL_CALLS },
         { "<TOOLCALL>", NULL, CHAT_SYNTAX_NEMOTRON },
         { "<|tools_prefix|>", NULL, CHAT_SYNTAX_APERTUS },

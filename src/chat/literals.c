@@ -101,6 +101,13 @@ static bool escape(reader *r, str *text) {
     return c != '\0';
 }
 
+/* Models write quotes inside strings without escaping them; one that ends the string is followed by what may follow. */
+static bool ends_string(const reader *r) {
+    const char *p = r->p;
+    while (p < r->end && (*p == ' ' || *p == '\n')) p++;
+    return p == r->end || (*p && strchr(",)]}:", *p));
+}
+
 static bool quoted(reader *r) {
     char q = *r->p++;
     str  text;
@@ -108,7 +115,7 @@ static bool quoted(reader *r) {
     str_init(&text);
     while (r->p < r->end) {
         char c = *r->p++;
-        if (c == q) {
+        if (c == q && ends_string(r)) {
             ok = true;
             break;
         }
@@ -298,6 +305,13 @@ bool chat_python_calls(view text, chat_call_sink sink, void *ctx) {
     ok = ok && r.p == r.end && !out.failed;
     str_deinit(&out);
     return ok;
+}
+
+bool chat_python_value(view text, str *out) {
+    reader r = { .p = text.data, .end = text.data + text.len, .out = out };
+    bool   ok = value(&r);
+    space(&r);
+    return ok && r.p == r.end;
 }
 
 bool chat_gemma_call(view text, chat_call_sink sink, void *ctx) {

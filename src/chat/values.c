@@ -337,7 +337,10 @@ void chat_text_to_json(view text, unsigned kinds, str *out) {
         } else if (view_eq_c(word, "None") && (kinds & 1u << JSON_K_NULL)) {
             str_puts(out, "null");
             return;
+        } else if (!(kinds & CHAT_KIND_STRING) && chat_python_value(word, out)) {
+            return;
         }
+        out->len = at;
     }
     str_put_json(out, text.data, text.len);
 }

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "bundle/template.h"
+#include "chat/vars.h"
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -28,47 +29,16 @@ static int read_clock(tmpl_clock *out, const char *text, err *e) {
     return 0;
 }
 
-typedef struct render_vars {
-    tmpl_var *items;
-    size_t    count;
-} render_vars;
-
-static void add(render_vars *v, const char *name, const json_value *value) {
-    v->items[v->count++] = (tmpl_var){ view_of(name), value };
-}
-
-static void add_members(render_vars *v, const json_value *object, const char *except) {
-    for (size_t i = 0; i < json_count(object); i++) {
-        const json_member *m = &object->u.object.members[i];
-        if (except && view_eq_c(m->key, except)) continue;
-        v->items[v->count++] = (tmpl_var){ m->key, &m->value };
-    }
-}
-
 static int render(const bundle_template *b, const json_value *one, const tmpl_clock *now, str *out, tmpl_fault *fault,
                   err *e) {
-    static const json_value none = { .kind = JSON_K_NULL };
-    const json_value       *kwargs = json_get(one, "kwargs"), *tools = json_get(one, "tools");
+    const json_value *kwargs = json_get(one, "kwargs"), *tools = json_get(one, "tools");
+    chat_vars         v;
     if (!json_is(kwargs, JSON_K_OBJECT)) kwargs = NULL;
-    json_value  bos = { .kind = JSON_K_STRING }, eos = { .kind = JSON_K_STRING };
-    render_vars v = { calloc(4 + json_count(one) + json_count(kwargs), sizeof(tmpl_var)), 0 };
-    if (!v.items) return err_set_nomem(e);
-    add(&v, "tools", &none);
-    add(&v, "documents", &none);
-    if (b->bos) {
-        bos.u.string = view_of(b->bos);
-        add(&v, "bos_token", &bos);
-    }
-    if (b->eos) {
-        eos.u.string = view_of(b->eos);
-        add(&v, "eos_token", &eos);
-    }
-    add_members(&v, one, kwargs ? "kwargs" : NULL);
-    if (kwargs) add_members(&v, kwargs, NULL);
-    tmpl_input  in = { .vars = v.items, .n_vars = v.count, .now = *now };
-    const tmpl *t = bundle_template_pick(b, tools && !json_is(tools, JSON_K_NULL));
-    int         rc = tmpl_render(t, &in, out, fault, e);
-    free(v.items);
+    chat_vars_init(&v, b);
+    chat_vars_add_members(&v, one, kwargs ? "kwargs" : NULL);
+    chat_vars_add_members(&v, kwargs, NULL);
+    int rc = chat_vars_render(&v, b, tools && !json_is(tools, JSON_K_NULL), now, NULL, out, fault, e);
+    chat_vars_deinit(&v);
     return rc;
 }
 

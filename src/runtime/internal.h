@@ -89,7 +89,7 @@ void rq_emit(rq *x, runtime_event *ev); /* order is held; counts choices and set
 typedef struct prompt {
     str     text; /* as rendered; empty when the request came as tokens */
     tok_ids ids;
-    int32_t marks[4];
+    int32_t marks[CHAT_MARKS];
     size_t  n_marks;
     bool    in_reasoning; /* it ends inside a block of thoughts */
 } prompt;

@@ -65,7 +65,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if (o->template_text) return err_set(e, ERR_UNSUPPORTED, "template_text: not yet");
     if ((rc = model_file_open(&r->file, o->path, e)) < 0) return rc;
     if ((rc = nn_model_open(&r->model, r->file, models_list, &m, e)) < 0) return rc;
-    if ((rc = chat_open(&r->chat, o->path, e)) < 0) return rc;
+    if ((rc = chat_open(&r->chat, o->path, o->template_text, e)) < 0) return rc;
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
     r->pooling = defaults_find_pooling(r->file);

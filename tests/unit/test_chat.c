@@ -19,7 +19,7 @@ typedef struct made {
 static chat *open_chat(const char *path) {
     chat *c;
     err   e = { 0 };
-    if (chat_open(&c, path, &e) < 0) fail_msg("%s", e.msg);
+    if (chat_open(&c, path, NULL, &e) < 0) fail_msg("%s", e.msg);
     return c;
 }
 
