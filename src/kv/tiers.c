@@ -210,38 +210,58 @@ static bool disk_room(kv_tree *t, uint64_t bytes, uint64_t limit) {
     return true;
 }
 
-/* Queues an item's file. True: the disk has it, or will. */
-static bool save(kv_tree *t, kv_item *it, bool wait) {
-    kv_state *s = it->is_state ? (kv_state *)it : NULL;
-    kv_node  *x = s ? s->node : (kv_node *)it;
-    unsigned  groups = s ? 0 : kv_device_groups(t, x) | x->host_groups;
-    if (!t->o.disk) return false;
-    if (it->in[KV_DISK] && (s || (groups & ~x->disk_groups) == 0 || (x->disk_groups & ~groups) != 0)) return true;
-    /* Behind a gap nobody would find it. */
-    if (s ? !x->it.in[KV_DISK] : x->parent != t->root && !x->parent->it.in[KV_DISK]) return false;
-    kv_entry e = describe(t, it, groups);
-    uint64_t bytes = kv_disk_file_bytes(t->o.disk, &e);
-    if (!kv_disk_has_room(t->o.disk, (size_t)e.payload_bytes, wait) || !disk_room(t, bytes, it->used)) {
-        t->stats.not_saved++;
-        return false;
-    }
-    uint8_t *payload = malloc(e.payload_bytes ? (size_t)e.payload_bytes : 1);
-    if (!payload) return false;
-    if (s)
-        memcpy(payload, s->bytes, (size_t)e.payload_bytes);
-    else
-        gather(t, x, groups, payload);
-    if (!kv_disk_put(t->o.disk, &e, payload, ++t->tickets)) {
+/* Queues a file; the payload is taken over. */
+static bool queue_file(kv_tree *t, kv_item *it, const kv_entry *e, uint8_t *payload, uint64_t bytes) {
+    if (!kv_disk_put(t->o.disk, e, payload, ++t->tickets)) {
         free(payload);
         return false;
     }
     if (it->in[KV_DISK]) leave_disk(t, it); /* the new file replaces the old one */
     it->file_bytes = bytes;
     it->ticket = t->tickets;
-    if (!s) x->disk_groups = groups;
+    if (!it->is_state) ((kv_node *)it)->disk_groups = e->groups;
     kv_enter(t, it, KV_DISK);
     t->stats.saved++;
     return true;
+}
+
+/* Memory for an entry's payload when the queue has room for it and the directory, too, without what was used before
+ * `limit`; NULL: they have not. */
+static uint8_t *reserve_file(kv_tree *t, const kv_entry *e, uint64_t bytes, uint64_t limit, bool wait) {
+    if (kv_disk_has_room(t->o.disk, (size_t)e->payload_bytes, wait) && disk_room(t, bytes, limit))
+        return malloc(e->payload_bytes ? (size_t)e->payload_bytes : 1);
+    t->stats.not_saved++;
+    return NULL;
+}
+
+/* Queues a page's file. True: the disk has it, or will. */
+static bool save_page(kv_tree *t, kv_node *x, uint64_t limit, bool wait) {
+    unsigned groups = kv_device_groups(t, x) | x->host_groups;
+    if (x->it.in[KV_DISK] && ((groups & ~x->disk_groups) == 0 || (x->disk_groups & ~groups) != 0)) return true;
+    if (x->parent != t->root && !x->parent->it.in[KV_DISK]) return false; /* behind a gap nobody would find it */
+    kv_entry e = describe(t, &x->it, groups);
+    uint64_t bytes = kv_disk_file_bytes(t->o.disk, &e);
+    uint8_t *payload = reserve_file(t, &e, bytes, limit, wait);
+    if (!payload) return false;
+    gather(t, x, groups, payload);
+    return queue_file(t, &x->it, &e, payload, bytes);
+}
+
+/* Queues a state's file, and that of the page that it belongs to. */
+static bool save_state(kv_tree *t, kv_state *s, bool wait) {
+    if (s->it.in[KV_DISK]) return true;
+    if (!s->node->it.in[KV_DISK] && !save_page(t, s->node, s->it.used, wait)) return false;
+    kv_entry e = describe(t, &s->it, 0);
+    uint64_t bytes = kv_disk_file_bytes(t->o.disk, &e);
+    uint8_t *payload = reserve_file(t, &e, bytes, s->it.used, wait);
+    if (!payload) return false;
+    memcpy(payload, s->bytes, (size_t)e.payload_bytes);
+    return queue_file(t, &s->it, &e, payload, bytes);
+}
+
+static bool save(kv_tree *t, kv_item *it, bool wait) {
+    if (!t->o.disk) return false;
+    return it->is_state ? save_state(t, (kv_state *)it, wait) : save_page(t, (kv_node *)it, it->used, wait);
 }
 
 void kv_tree_save(kv_tree *t, const int32_t *tokens, int n, bool all) {

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nothing is computed twice: conversations that share a system prompt, on a transformer, a sliding-window model, a
+ * latent-attention model and a hybrid one. The number of evaluated tokens is exact: each distinct token once, in one
+ * engine, over a restart from disk, with an arena so small that pages have to go to host memory or disk and come back,
+ * and when conversations fork. Every answer equals, bit for bit, that of an engine without a prefix cache.
+ */
+#include "unit/support/engine_support.h"
+#include "unit/support/support.h"
+
+#include "kernels/cpu.h"
+#include "kernels/kvpage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+enum {
+    SYSTEM = 2000, /* ends in the middle of a page */
+    CONVERSATIONS = SANITIZED ? 6 : 20,
+    TURNS = 5,
+    USER = 11,
+    REPLY = 6,
+    FORKED = 4, /* conversations that are continued in a second way from their second answer on */
+    TURN = USER + REPLY,
+    LONGEST = SYSTEM + TURNS * TURN,
+};
+
+typedef struct conversation {
+    int32_t tokens[LONGEST], other[USER];
+    answer  answers[TURNS], fork;
+} conversation;
+
+static conversation world[CONVERSATIONS];
+
+/* Conversations that are run without a cache; what the others answer must be the same in every way of running them. */
+static int references(void) { return SANITIZED ? 1 : getenv("HEARTH_LONG") ? CONVERSATIONS : 2; }
+
+static void make_world(const fixture *f) {
+    uint64_t seed = 77, n_vocab = (uint64_t)f->model->dims->n_vocab;
+    memset(world, 0, sizeof world);
+    for (int i = 0; i < SYSTEM; i++) world[0].tokens[i] = (int32_t)(test_random(&seed) % n_vocab);
+    for (int c = 0; c < CONVERSATIONS; c++) {
+        memcpy(world[c].tokens, world[0].tokens, SYSTEM * sizeof *world[c].tokens);
+        for (int turn = 0; turn < TURNS; turn++) {
+            int32_t *user = world[c].tokens + SYSTEM + turn * TURN;
+            for (int i = 0; i < USER; i++) user[i] = (int32_t)(test_random(&seed) % n_vocab);
+            user[0] = (int32_t)((unsigned)(c * TURNS + turn) % n_vocab); /* no two messages begin alike */
+        }
+        for (int i = 0; i < USER; i++) world[c].other[i] = (int32_t)(test_random(&seed) % n_vocab);
+        world[c].other[0] = (int32_t)((CONVERSATIONS * TURNS + c) % (int)n_vocab);
+    }
+}
+
+/* The beginning of a conversation; marks are the ends of its messages. */
+static answer ask(engine *g, const int32_t *tokens, int n, uint64_t seed) {
+    answer  a = { 0 };
+    int32_t marks[2 * TURNS + 1];
+    size_t  n_marks = 0;
+    for (int at = SYSTEM; at < n; at += n_marks % 2 ? USER : REPLY) marks[n_marks++] = at;
+    engine_request r = { .tokens = tokens,
+                         .n_tokens = (size_t)n,
+                         .max_tokens = REPLY,
+                         .want_logprob = true,
+                         .marks = marks,
+                         .n_marks = n_marks,
+                         .on_event = answer_collect,
+                         .ctx = &a };
+    sampling_params_default(&r.sampling);
+    r.sampling.seed = seed;
+    r.sampling.temperature = seed % 2 ? 0.8f : 0.0f;
+    engine_submit_ok(g, &r);
+    engine_wait_idle(g);
+    assert_true(a.over && !a.failed && a.n == REPLY);
+    return a;
+}
+
+static answer ask_turn(engine *g, int c, int turn) {
+    return ask(g, world[c].tokens, SYSTEM + turn * TURN + USER, (uint64_t)(c * TURNS + turn));
+}
+
+static answer ask_fork(engine *g, int c) {
+    int32_t tokens[LONGEST];
+    int     n = SYSTEM + 2 * TURN;
+    memcpy(tokens, world[c].tokens, (size_t)n * sizeof *tokens);
+    memcpy(tokens + n, world[c].other, sizeof world[c].other);
+    return ask(g, tokens, n + USER, 1000 + (uint64_t)c);
+}
+
+static void keep_answer(int c, int turn, const answer *a) {
+    world[c].answers[turn] = *a;
+    memcpy(world[c].tokens + SYSTEM + turn * TURN + USER, a->tokens, REPLY * sizeof *a->tokens);
+}
+
+/* Every prompt from its first token on. */
+static void run_reference(const fixture *f) {
+    engine *g = fixture_engine(
+        f, (engine_options){ .n_threads = 2, .n_ctx = LONGEST + 1, .max_seqs = 1, .no_prefix_cache = true });
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int c = 0; c < references(); c++) {
+            answer a = ask_turn(g, c, turn);
+            assert_int_equal(a.cached, 0);
+            keep_answer(c, turn, &a);
+        }
+    }
+    for (int c = 0; c < FORKED && c < references(); c++) world[c].fork = ask_fork(g, c);
+    engine_free(g);
+}
+
+/* One turn of all conversations, checked against what is known of them. */
+static void run_turn(engine *g, int turn, const char *what) {
+    for (int c = 0; c < CONVERSATIONS; c++) {
+        answer a = ask_turn(g, c, turn);
+        if (world[c].answers[turn].n == 0) keep_answer(c, turn, &a);
+        if (!answer_same(&a, &world[c].answers[turn])) fail_msg("%s: conversation %d, turn %d differs", what, c, turn);
+        /* What was known: the system prompt, and in later turns all but the last token of the previous answer. */
+        int known = turn ? SYSTEM + turn * TURN - 1 : c ? SYSTEM : 0;
+        if (a.cached != known)
+            fail_msg("%s: conversation %d, turn %d: %d tokens cached, not %d", what, c, turn, a.cached, known);
+    }
+}
+
+static void run_forks(engine *g, const char *what) {
+    for (int c = 0; c < FORKED; c++) {
+        answer a = ask_fork(g, c);
+        if (world[c].fork.n == 0) world[c].fork = a;
+        if (!answer_same(&a, &world[c].fork)) fail_msg("%s: fork %d differs", what, c);
+        if (a.cached != SYSTEM + 2 * TURN) fail_msg("%s: fork %d: %d tokens cached", what, c, a.cached);
+    }
+}
+
+static engine_stats stats_of(engine *g) {
+    engine_stats st;
+    engine_wait_idle(g);
+    engine_stat(g, &st);
+    return st;
+}
+
+/* Tokens of all conversations and forks but the last one of each, whose successor nobody asked for. */
+enum { DISTINCT = SYSTEM + CONVERSATIONS * (TURNS * TURN - 1) + FORKED * (TURN - 1) };
+
+static void check_model(const char *name) {
+    fixture f;
+    fixture_open(&f, name);
+    make_world(&f);
+    run_reference(&f);
+    size_t page = fixture_page_bytes(&f, 32);
+    char  *dir = test_temp_dir();
+
+    /* One engine with room for everything. */
+    engine_options roomy = { .n_threads = 1, .n_ctx = LONGEST + 1, .max_seqs = 2, .cache_bytes = 64u << 20 };
+    engine        *g = fixture_engine(&f, roomy);
+    for (int turn = 0; turn < TURNS; turn++) run_turn(g, turn, "roomy");
+    run_forks(g, "roomy");
+    engine_stats st = stats_of(g);
+    assert_int_equal(st.tokens_evaluated, DISTINCT);
+    assert_int_equal(st.to_host + st.from_host + st.from_disk + st.to_disk, 0);
+    engine_free(g);
+
+    /* A restart in the middle: the second engine continues from disk. */
+    engine_options kept = roomy;
+    kept.disk_cache_dir = dir;
+    g = fixture_engine(&f, kept);
+    for (int turn = 0; turn < 3; turn++) run_turn(g, turn, "before the restart");
+    st = stats_of(g);
+    uint64_t evaluated = st.tokens_evaluated;
+    assert_int_equal(st.from_disk, 0);
+    engine_free(g);
+    g = fixture_engine(&f, kept);
+    for (int turn = 3; turn < TURNS; turn++) run_turn(g, turn, "after the restart");
+    run_forks(g, "after the restart");
+    st = stats_of(g);
+    assert_int_equal(evaluated + st.tokens_evaluated, DISTINCT);
+    assert_true(st.from_disk > 0);
+    engine_free(g);
+
+    /* An arena that holds one conversation; the others wait in host memory. */
+    engine_options tight = roomy;
+    tight.max_seqs = 1;
+    tight.cache_bytes = page * ((LONGEST + 31) / 32 + 4);
+    tight.host_cache_bytes = 64u << 20;
+    g = fixture_engine(&f, tight);
+    for (int turn = 0; turn < TURNS; turn++) run_turn(g, turn, "host tier");
+    run_forks(g, "host tier");
+    st = stats_of(g);
+    assert_int_equal(st.tokens_evaluated, DISTINCT);
+    assert_true(st.to_host > 0 && st.from_host > 0);
+    assert_int_equal(st.preemptions, 0);
+    engine_free(g);
+
+    /* The same with the disk alone, in a directory of its own. */
+    char *other = test_temp_dir();
+    tight.host_cache_bytes = 0;
+    tight.disk_cache_dir = other;
+    g = fixture_engine(&f, tight);
+    for (int turn = 0; turn < TURNS; turn++) run_turn(g, turn, "disk tier");
+    run_forks(g, "disk tier");
+    st = stats_of(g);
+    assert_int_equal(st.tokens_evaluated, DISTINCT);
+    assert_true(st.from_disk > 0);
+    engine_free(g);
+
+    test_temp_dir_remove(other);
+    test_temp_dir_remove(dir);
+    fixture_close(&f);
+}
+
+static void test_transformer(void **state) {
+    (void)state;
+    check_model("llama");
+}
+static void test_sliding_window(void **state) {
+    (void)state;
+    check_model("gemma3_text");
+}
+static void test_hybrid(void **state) {
+    (void)state;
+    check_model("qwen3_next");
+}
+static void test_latent(void **state) {
+    (void)state;
+    check_model("deepseek_v3");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_transformer),
+        cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_hybrid),
+        cmocka_unit_test(test_latent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
