@@ -98,6 +98,8 @@ ir_rx ir_rx_repeat(ir *g, ir_rx a, uint32_t min, int64_t max) {
     return rx_repeat(&g->rx, valid(g, a), min, max < 0 ? RX_INF : (uint32_t)max);
 }
 
+ir_rx ir_rx_multiple(ir *g, uint32_t step, uint32_t frac) { return rx_multiple(&g->rx, step, 0, 0, frac); }
+
 ir_rx ir_rx_json_string(ir *g, ir_rx text) {
     return rx_cat(&g->rx, rx_bytes(&g->rx, "\"", 1), rx_json(&g->rx, valid(g, text), 0));
 }

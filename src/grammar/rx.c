@@ -671,6 +671,31 @@ rx rx_json(rx_store *s, rx text, uint32_t state) {
                   NULL);
 }
 
+rx rx_multiple(rx_store *s, uint32_t step, uint32_t remainder, uint32_t phase, uint32_t frac) {
+    uint64_t span = 1, at = remainder;
+    bool     nullable;
+    if (!step || step > 100000000 || frac > 9 || phase > 2) {
+        rx_store_fail(s, ERR_LIMIT, "a multiple of this size is not supported");
+        return RX_NONE;
+    }
+    for (uint32_t i = 0; phase == 2 && i < frac; i++) {
+        span *= 10;
+        at = at * 10 % step;
+    }
+    if (phase == 2 && (step - at) % step >= span) return RX_NONE; /* the digits left cannot make it one */
+    nullable = phase && !frac && !remainder;
+    return intern(s,
+                  &(rx_node){ .kind = RX_K_MULTIPLE,
+                              .flags = (uint8_t)(RX_F_TEXT | (nullable ? RX_F_NULLABLE : 0)),
+                              .a = step,
+                              .b = remainder,
+                              .min = phase,
+                              .max = frac,
+                              .min_len = 0,
+                              .max_len = phase == 2 ? frac : RX_INF },
+                  NULL);
+}
+
 rx rx_copy(rx_store *to, const rx_store *from, rx a, rx *known) {
     const rx_node *t = rx_get(from, a);
     rx             out = RX_NONE;
@@ -705,6 +730,7 @@ rx rx_copy(rx_store *to, const rx_store *from, rx a, rx *known) {
     case RX_K_NOT: out = rx_not(to, rx_copy(to, from, (rx)t->a, known)); break;
     case RX_K_REPEAT: out = rx_repeat(to, rx_copy(to, from, (rx)t->a, known), t->min, t->max); break;
     case RX_K_JSON: out = rx_json(to, rx_copy(to, from, (rx)t->a, known), t->min); break;
+    case RX_K_MULTIPLE: out = rx_multiple(to, t->a, t->b, t->min, t->max); break;
     }
     to->depth--;
     known[a] = out;

@@ -45,6 +45,7 @@ typedef enum rx_kind {
     RX_K_NOT,    /* every byte string but those of a */
     RX_K_REPEAT, /* a, min to max times */
     RX_K_JSON,   /* rest of a JSON string literal whose decoded rest matches a; min = decoder state */
+    RX_K_MULTIPLE, /* rest of a decimal number that is a multiple of a: see rx_multiple */
 } rx_kind;
 
 enum {
@@ -103,6 +104,13 @@ rx rx_and_n(rx_store *s, const rx *list, size_t n);
 rx rx_not(rx_store *s, rx a); /* over all byte strings */
 rx rx_repeat(rx_store *s, rx a, uint32_t min, uint32_t max);
 rx rx_json(rx_store *s, rx text, uint32_t state); /* state 0: behind the opening quote */
+
+/*
+ * Digits, and if frac > 0 a point and exactly frac digits, which together (without the point) are a multiple of step,
+ * given that what was read so far has this remainder. phase 0: nothing read, 1: before the point, 2: behind it with frac
+ * digits to come.
+ */
+rx rx_multiple(rx_store *s, uint32_t step, uint32_t remainder, uint32_t phase, uint32_t frac);
 
 /* Of a class: see rx.c. */
 rx rx_class_part(rx_store *s, rx a, uint32_t first, uint32_t last, uint32_t base, uint32_t missing);

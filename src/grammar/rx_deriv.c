@@ -278,6 +278,23 @@ done:
     return out;
 }
 
+static rx multiple_deriv(rx_store *s, const rx_node *t, uint8_t b, rx_set *same) {
+    uint32_t step = t->a, phase = t->min, frac = t->max;
+    if (b == '.' || (b >= '0' && b <= '9')) {
+        keep_one(same, b);
+    } else {
+        rx_set digits = { 0 };
+        rx_set_add_range(&digits, '0', '9');
+        rx_set_add(&digits, '.');
+        rx_set_keep(same, &digits, false);
+        return RX_NONE;
+    }
+    if (b == '.') return phase == 1 && frac ? rx_multiple(s, step, t->b, 2, frac) : RX_NONE;
+    if (phase == 2 && !frac) return RX_NONE;
+    return rx_multiple(s, step, (uint32_t)(((uint64_t)t->b * 10 + (uint64_t)(b - '0')) % step), phase ? phase : 1,
+                       phase == 2 ? frac - 1 : frac);
+}
+
 rx rx_deriv(rx_store *s, rx a, uint8_t b, rx_set *same) {
     const rx_node *t = rx_get(s, a);
     rx             out = RX_NONE;
@@ -318,6 +335,7 @@ rx rx_deriv(rx_store *s, rx a, uint8_t b, rx_set *same) {
         break;
     }
     case RX_K_JSON: out = json_deriv(s, (rx)t->a, t->min, b, same); break;
+    case RX_K_MULTIPLE: out = multiple_deriv(s, t, b, same); break;
     }
     s->depth--;
     return out;

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Arrays: a tuple of single items, then any number of equal ones.
+ *
+ * contains asks for a witness: items, one that fulfils it, items. uniqueItems is exact where the items come from a small
+ * set of values (the state is the subset written so far) or where there is at most one item; elsewhere it is refused.
+ */
+#include "grammar/schema_priv.h"
+
+#include <string.h>
+
+enum { MAX_PREFIX = 256, MAX_UNIQUE_STATES = 2048, MAX_WITNESS = 64 };
+
+size_t schema_prefix_length(const schema_world *w) {
+    size_t n = 0;
+    for (const schema_items *t = w->items; t; t = t->next) {
+        if (json_count(t->prefix) > n) n = json_count(t->prefix);
+    }
+    for (const schema_item_at *t = w->item_at; t; t = t->next) {
+        if (t->index + 1 > n) n = t->index + 1;
+    }
+    return n;
+}
+
+const schema_lits *schema_index_lits(schema_ctx *c, const schema_world *w, size_t index) {
+    const schema_lits *out = NULL;
+    for (const schema_items *t = w->items; t; t = t->next) {
+        if (index < json_count(t->prefix))
+            out = schema_lits_add(c, out, schema_lit_of(&t->prefix->u.array.items[index], t->base, false));
+        else if (t->has_rest)
+            out = schema_lits_add(c, out, t->rest);
+    }
+    for (const schema_item_at *t = w->item_at; t; t = t->next) {
+        if (t->index == index) out = schema_lits_add(c, out, t->l);
+    }
+    return out;
+}
+
+static ir_sym terminal(schema_ctx *c, ir_rx a, ir_rx b) { return ir_terminal(c->g, ir_rx_cat(c->g, a, b)); }
+
+typedef struct array {
+    schema_ctx         *c;
+    const schema_world *w;
+    ir_sym              open, comma, close, empty;
+    uint64_t            min, max;
+} array;
+
+static ir_sym seq2(const array *a, ir_sym x, ir_sym y) { return ir_seq(a->c->g, (ir_sym[]){ x, y }, 2); }
+
+/* min and max separated items, from none of them: each with its comma in front, or the first without. */
+static ir_sym commas(const array *a, ir_sym item, uint64_t min, uint64_t max) {
+    if (max == 0) return ir_seq(a->c->g, NULL, 0);
+    if (min > UINT32_MAX || (max != SCHEMA_NO_LIMIT && max > UINT32_MAX)) {
+        schema_fail(a->c, a->w->at, ERR_LIMIT, "'minItems' or 'maxItems' is too large");
+        return item;
+    }
+    return ir_repeat(a->c->g, seq2(a, a->comma, item), (uint32_t)min, max == SCHEMA_NO_LIMIT ? -1 : (int64_t)max);
+}
+
+static uint64_t less(uint64_t n, uint64_t by) { return n == SCHEMA_NO_LIMIT ? n : n > by ? n - by : 0; }
+
+static ir_sym plain(array *a, ir_sym item) {
+    ir_sym list[4] = { a->open, item, commas(a, item, less(a->min, 1), less(a->max, 1)), a->close }, full;
+    if (a->max == 0) return a->empty;
+    full = ir_seq(a->c->g, list, 4);
+    return a->min ? full : ir_alt(a->c->g, (ir_sym[]){ a->empty, full }, 2);
+}
+
+/* Single items first; built from the last one backwards. */
+static ir_sym tuple(array *a, size_t n_prefix) {
+    schema_ctx *c = a->c;
+    ir_sym      tail = a->close, items[MAX_PREFIX];
+    uint64_t    max = a->max;
+    size_t      n = 0;
+    for (; n < n_prefix && n < max && !c->rc; n++) {
+        schema_node *node = schema_node_of(c, schema_index_lits(c, a->w, n));
+        if (!node || schema_node_is_empty(c, node)) {
+            max = n;
+            break;
+        }
+        items[n] = schema_node_sym(c, node);
+    }
+    if (max < a->min) return ir_terminal(c->g, ir_rx_none(c->g));
+    if (max == 0) return a->empty;
+    if (max > n_prefix) {
+        schema_node *rest = schema_node_of(c, schema_index_lits(c, a->w, n_prefix));
+        if (rest && !schema_node_is_empty(c, rest))
+            tail = seq2(a, commas(a, schema_node_sym(c, rest), less(a->min, n_prefix), less(max, n_prefix)), a->close);
+        else if (a->min > n_prefix)
+            return ir_terminal(c->g, ir_rx_none(c->g));
+    }
+    for (size_t i = n; i-- > 0;) {
+        ir_sym list[3] = { i ? a->comma : a->open, items[i], tail };
+        tail = ir_seq(c->g, list, 3);
+        if (a->min <= i) tail = ir_alt(c->g, (ir_sym[]){ tail, i ? a->close : a->empty }, 2);
+    }
+    return tail;
+}
+
+/* before items, the witness, the rest. */
+static ir_sym around(array *a, ir_sym item, ir_sym witness, uint64_t before_min, uint64_t before_max, uint64_t min,
+                     uint64_t max) {
+    ir_sym list[5] = { a->open, witness, commas(a, item, min, max), a->close }, with;
+    if (!before_max) return ir_seq(a->c->g, list, 4);
+    list[1] = item;
+    list[2] = commas(a, item, less(before_min, 1), less(before_max, 1));
+    list[3] = seq2(a, a->comma, witness);
+    list[4] = seq2(a, commas(a, item, min, max), a->close);
+    with = ir_seq(a->c->g, list, 5);
+    if (before_min) return with;
+    return ir_alt(a->c->g, (ir_sym[]){ with, around(a, item, witness, 0, 0, min, max) }, 2);
+}
+
+static ir_sym containing(array *a) {
+    schema_ctx  *c = a->c;
+    schema_node *item = schema_node_of(c, schema_index_lits(c, a->w, 0)), *witness;
+    ir_sym       each, found, alts[MAX_WITNESS + 1];
+    size_t       n = 0;
+    if (a->w->contains->next || schema_prefix_length(a->w)) {
+        schema_fail(c, a->w->at, ERR_UNSUPPORTED, "'contains' is not supported with another one or with a tuple");
+        return 0;
+    }
+    witness = schema_node_of(c, schema_lits_add(c, schema_index_lits(c, a->w, 0), a->w->contains->l));
+    if (!item || !witness || schema_node_is_empty(c, witness) || !a->max) return ir_terminal(c->g, ir_rx_none(c->g));
+    each = schema_node_sym(c, item);
+    found = schema_node_sym(c, witness);
+    if (a->max == SCHEMA_NO_LIMIT && a->min <= 1) return around(a, each, found, 0, SCHEMA_NO_LIMIT, 0, SCHEMA_NO_LIMIT);
+    if ((a->max == SCHEMA_NO_LIMIT ? a->min : a->max) > MAX_WITNESS) {
+        schema_fail(c, a->w->at, ERR_LIMIT, "'contains' with 'minItems' or 'maxItems' above %d", MAX_WITNESS);
+        return 0;
+    }
+    if (a->max == SCHEMA_NO_LIMIT) {
+        for (uint64_t k = 0; k + 1 < a->min; k++)
+            alts[n++] = around(a, each, found, k, k, less(a->min, k + 1), SCHEMA_NO_LIMIT);
+        alts[n++] = around(a, each, found, a->min - 1, SCHEMA_NO_LIMIT, 0, SCHEMA_NO_LIMIT);
+    } else {
+        for (uint64_t k = 0; k < a->max; k++) alts[n++] = around(a, each, found, k, k, less(a->min, k + 1), a->max - k - 1);
+    }
+    return ir_alt(c->g, alts, n);
+}
+
+/* The values of a node that has only a few. */
+static bool values_of(schema_ctx *c, schema_node *n, const json_value **out, size_t cap, size_t *count) {
+    static const json_value null = { .kind = JSON_K_NULL };
+    *count = 0;
+    if (!schema_node_expand(c, n)) return false;
+    for (const schema_world *w = n->worlds; w; w = w->next) {
+        const json_value *small[3] = { &null, schema_make_bool(false), schema_make_bool(true) };
+        schema_values     list[3];
+        const schema_values *v = w->only;
+        if (!w->has_only) {
+            if (w->types & ~(unsigned)(SCHEMA_NULL | SCHEMA_BOOL)) return false;
+            for (int i = 0; i < 3; i++) list[i] = (schema_values){ small[i], i < 2 ? &list[i + 1] : NULL };
+            v = list;
+        }
+        for (; v; v = v->next) {
+            bool known = false;
+            if (!schema_world_accepts(c, w, v->value)) continue;
+            for (size_t i = 0; i < *count && !known; i++) known = schema_values_equal(out[i], v->value);
+            if (known) continue;
+            if (*count == cap) return false;
+            out[(*count)++] = v->value;
+        }
+    }
+    return true;
+}
+
+typedef struct unique {
+    array  *a;
+    ir_sym *states;
+    ir_rx   values[16];
+    size_t  n;
+} unique;
+
+static ir_sym unique_state(unique *u, size_t seen) {
+    array   *a = u->a;
+    ir_sym   alts[17];
+    size_t   n = 0;
+    uint64_t count = (uint64_t)__builtin_popcountll(seen);
+    if (u->states[seen] >= 0) return u->states[seen];
+    if (count >= a->min) alts[n++] = seen ? a->close : a->empty;
+    for (size_t i = 0; i < u->n && count < a->max; i++) {
+        if (seen >> i & 1) continue;
+        alts[n++] = ir_seq(a->c->g,
+                           (ir_sym[]){ seen ? a->comma : a->open, ir_terminal(a->c->g, u->values[i]),
+                                       unique_state(u, seen | (size_t)1 << i) },
+                           3);
+    }
+    u->states[seen] = n ? ir_alt(a->c->g, alts, n) : ir_terminal(a->c->g, ir_rx_none(a->c->g));
+    return u->states[seen];
+}
+
+static ir_sym distinct(array *a, schema_node *item) {
+    schema_ctx       *c = a->c;
+    const json_value *values[16];
+    unique            u = { .a = a };
+    if (!item || !values_of(c, item, values, 11, &u.n)) {
+        schema_fail(c, a->w->at, ERR_UNSUPPORTED, "'uniqueItems' is not supported with items of many values");
+        return 0;
+    }
+    for (size_t i = 0; i < u.n; i++) u.values[i] = schema_value_rx(c, values[i]);
+    u.states = schema_alloc(c, sizeof *u.states << u.n);
+    if (!u.states) return 0;
+    memset(u.states, 0xFF, sizeof *u.states << u.n);
+    return unique_state(&u, 0);
+}
+
+ir_sym schema_world_array(schema_ctx *c, const schema_world *w) {
+    ir_rx        ws = schema_ws(c), none = ir_rx_none(c->g);
+    array        a = { .c = c, .w = w, .min = w->min_items, .max = w->max_items };
+    size_t       n_prefix = schema_prefix_length(w);
+    schema_node *item;
+    for (const schema_values *v = w->excluded; v; v = v->next) {
+        if (v->value->kind != JSON_K_ARRAY) continue;
+        if (v->value->u.array.count) {
+            schema_fail(c, w->at, ERR_UNSUPPORTED, "'not' with an array as value");
+            return 0;
+        }
+        if (a.min < 1) a.min = 1;
+    }
+    if (a.min > a.max) return ir_terminal(c->g, none);
+    a.open = terminal(c, ir_rx_text(c->g, "["), ws);
+    a.comma = terminal(c, ir_rx_text(c->g, ","), ws);
+    a.close = terminal(c, ws, ir_rx_text(c->g, "]"));
+    a.empty = ir_terminal(c->g, ir_rx_cat(c->g, ir_rx_text(c->g, "["), ir_rx_cat(c->g, ws, ir_rx_text(c->g, "]"))));
+    if (n_prefix > MAX_PREFIX) {
+        schema_fail(c, w->at, ERR_LIMIT, "a tuple of more than %d items", MAX_PREFIX);
+        return 0;
+    }
+    item = schema_node_of(c, schema_index_lits(c, w, 0));
+    if (w->unique && a.max > 1) {
+        if (w->contains || n_prefix) {
+            schema_fail(c, w->at, ERR_UNSUPPORTED, "'uniqueItems' is not supported with 'contains' or with a tuple");
+            return 0;
+        }
+        if (item && schema_node_is_empty(c, item)) return a.min ? ir_terminal(c->g, none) : a.empty;
+        return distinct(&a, item);
+    }
+    if (w->contains) return containing(&a);
+    if (n_prefix) return tuple(&a, n_prefix);
+    if (!item) return 0;
+    if (schema_node_is_empty(c, item)) return a.min ? ir_terminal(c->g, none) : a.empty;
+    return plain(&a, schema_node_sym(c, item));
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Formats as patterns over the whole text. Each accepts only texts that the format's specification allows; where the
+ * specification allows more than is ever written (quoted local parts, IPvFuture hosts), the pattern is narrower. A name
+ * that is not in the list is an annotation.
+ */
+#include "grammar/schema_priv.h"
+
+#include <string.h>
+
+#define YEAR_DAYS                                                                                                      \
+    "([0-9]{4}-(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|[0-9]{4}-(0[469]|11)-(0[1-9]|[12][0-9]|30)|"                  \
+    "[0-9]{4}-02-(0[1-9]|1[0-9]|2[0-8])|"                                                                              \
+    "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+#define CLOCK "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,12})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define IPV4 OCTET "(\\." OCTET "){3}"
+#define H16 "[0-9A-Fa-f]{1,4}"
+#define LS32 "(" H16 ":" H16 "|" IPV4 ")"
+#define IPV6                                                                                                           \
+    "((" H16 ":){6}" LS32 "|::(" H16 ":){5}" LS32 "|(" H16 ")?::(" H16 ":){4}" LS32 "|((" H16 ":){0,1}" H16            \
+    ")?::(" H16 ":){3}" LS32 "|((" H16 ":){0,2}" H16 ")?::(" H16 ":){2}" LS32 "|((" H16 ":){0,3}" H16 ")?::" H16       \
+    ":" LS32 "|((" H16 ":){0,4}" H16 ")?::" LS32 "|((" H16 ":){0,5}" H16 ")?::" H16 "|((" H16 ":){0,6}" H16 ")?::)"
+#define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+#define PCT "%[0-9A-Fa-f]{2}"
+#define UNRESERVED "A-Za-z0-9._~-"
+#define SUB "!$&'()*+,;="
+#define PCHAR(more) "([" UNRESERVED SUB ":@" more "]|" PCT ")"
+#define HOST(more) "(\\[" IPV6 "\\]|([" UNRESERVED SUB more "]|" PCT ")*)"
+#define AUTHORITY(more) "(([" UNRESERVED SUB ":" more "]|" PCT ")*@)?" HOST(more) "(:[0-9]{0,5})?"
+#define QUERY(more) "(\\?(" PCHAR(more) "|[/?])*)?(#(" PCHAR(more) "|[/?])*)?"
+#define ABEMPTY(more) "(/" PCHAR(more) "*)*"
+#define ABSOLUTE(more) "/(" PCHAR(more) "+" ABEMPTY(more) ")?"
+#define ROOTLESS(more) PCHAR(more) "+" ABEMPTY(more)
+#define NOSCHEME(more) "([" UNRESERVED SUB "@" more "]|" PCT ")+" ABEMPTY(more)
+#define URI(more)                                                                                                      \
+    "[A-Za-z][A-Za-z0-9+.-]*:(//" AUTHORITY(more) ABEMPTY(more) "|" ABSOLUTE(more) "|" ROOTLESS(more) "|)" QUERY(more)
+#define RELATIVE(more)                                                                                                 \
+    "(//" AUTHORITY(more) ABEMPTY(more) "|" ABSOLUTE(more) "|" NOSCHEME(more) "|)" QUERY(more)
+#define UCS "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF"
+#define VARNAME "([A-Za-z0-9_]|" PCT ")+(\\.([A-Za-z0-9_]|" PCT ")+)*"
+#define VARSPEC VARNAME "(:[1-9][0-9]{0,3}|\\*)?"
+/* Regular expressions with groups inside groups up to three deep, without back references. */
+#define RX_ATOM(group)                                                                                                 \
+    "([^\\\\^$.*+?()\\[\\]{}|/]|\\.|\\\\[dDwWsStnrfv.*+?()\\[\\]{}|/\\\\^$]|"                                          \
+    "\\[\\^?([^\\\\\\[\\]^-]|\\\\[dDwWsStnrfv.*+?()\\[\\]{}|/\\\\^$-]|[a-z]-[z]|[A-Z]-[Z]|[0-9]-[9])+-?\\]" group ")"
+#define RX_TERM(group) "(\\^|\\$|" RX_ATOM(group) "([*+?]\\??|\\{[0-9]{1,3}\\})?)"
+#define RX_GROUP(inner) "|\\((\\?:)?(" inner ")\\)"
+#define RX_SEQ(group) RX_TERM(group) "*(\\|" RX_TERM(group) "*)*"
+
+static const struct {
+    const char *name, *pattern, *also; /* also: a second pattern that must match */
+} formats[] = {
+    { "date-time", YEAR_DAYS "[Tt]" CLOCK, NULL },
+    { "date", YEAR_DAYS, NULL },
+    { "time", CLOCK, NULL },
+    { "email", ATOM "(\\." ATOM ")*@" LABEL "(\\." LABEL ")*", "[^@]{1,64}@.{1,253}" },
+    { "uri", URI(""), NULL },
+    { "uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}", NULL },
+    { "ipv4", IPV4, NULL },
+    { "ipv6", IPV6, NULL },
+    { "hostname", LABEL "(\\." LABEL ")*", ".{1,253}" },
+    { "uri-reference", "(" URI("") "|" RELATIVE("") ")", NULL },
+    { "iri", URI(UCS), NULL },
+    { "iri-reference", "(" URI(UCS) "|" RELATIVE(UCS) ")", NULL },
+    { "uri-template",
+      "([" UNRESERVED "!#$&()*+,/:;=?@\\[\\]]|" PCT "|\\{[+#./;?&]?" VARSPEC "(," VARSPEC ")*\\})*", NULL },
+    { "json-pointer", "(/([^~/]|~[01])*)*", NULL },
+    { "relative-json-pointer", "(0|[1-9][0-9]{0,8})(#|(/([^~/]|~[01])*)*)", NULL },
+    { "duration",
+      "P([0-9]{1,9}W|([0-9]{1,9}Y([0-9]{1,9}M([0-9]{1,9}D)?)?|[0-9]{1,9}M([0-9]{1,9}D)?|[0-9]{1,9}D)"
+      "(T([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))?|"
+      "T([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))",
+      NULL },
+    { "idn-email", ATOM "(\\." ATOM ")*@" LABEL "(\\." LABEL ")*", "[^@]{1,64}@.{1,253}" },
+    { "idn-hostname", LABEL "(\\." LABEL ")*", ".{1,253}" },
+    { "regex", RX_SEQ(RX_GROUP(RX_SEQ(RX_GROUP(RX_SEQ(""))))), NULL },
+};
+
+bool schema_format(schema_ctx *c, view name, ir_rx *out) {
+    size_t n = sizeof formats / sizeof *formats, i = 0;
+    ir_rx  also;
+    err    why = { 0 };
+    while (i < n && !view_eq_c(name, formats[i].name)) i++;
+    if (i == n) return false;
+    if (!c->format_known[i]) {
+        const char *p = formats[i].pattern, *q = formats[i].also;
+        if (ir_rx_parse(c->g, p, strlen(p), 0, &c->format_cache[i], &why) < 0 ||
+            (q && ir_rx_parse(c->g, q, strlen(q), 0, &also, &why) < 0)) {
+            schema_fail(c, NULL, why.code, "format %s: %.300s", formats[i].name, why.msg);
+            return false;
+        }
+        if (q) c->format_cache[i] = ir_rx_and(c->g, c->format_cache[i], also);
+        c->format_known[i] = true;
+    }
+    *out = c->format_cache[i];
+    return true;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Objects.
+ *
+ * Members come in any order. Which of the tracked members were written is the state: the required ones, and the optional
+ * ones too while there are few (then no name comes twice). Between them the other members may come at any time. States
+ * are subsets, so only SCHEMA_MAX_TRACKED are tracked this way; more required members come in one of two fixed orders,
+ * that of "properties" or that of "required".
+ *
+ * An optional member that is not tracked may be written twice. Readers take the last one, both fulfil the schema, and
+ * counts stay right: maxProperties counts every member, minProperties is refused where a repeated name could fool it.
+ */
+#include "grammar/schema_priv.h"
+
+#include <string.h>
+
+enum { MAX_SUBSET = 8, MAX_STATES = 4096 };
+
+typedef struct member {
+    view   name;
+    ir_rx  names;   /* of a member that is known by a pattern only */
+    bool   literal; /* has one name */
+    bool   required;
+    ir_sym value;
+} member;
+
+typedef struct object {
+    schema_ctx         *c;
+    const schema_world *w;
+    member             *members; /* declared ones in the schema's order, then witnesses, then classes */
+    size_t              n, cap;
+    ir_sym              loose_first, loose_next; /* any member that is not tracked; -1: there is none */
+    ir_sym              close;
+    const size_t       *tracked; /* indices of members */
+    size_t              n_tracked, n_required;
+    bool                chain;   /* tracked members come in their order */
+    uint64_t            min, max;
+    size_t              n_counts; /* counts of loose members that are told apart */
+    ir_sym             *states;   /* [progress * n_counts + count], -1: not built */
+} object;
+
+static member *member_add(object *o, member m) {
+    if (o->n == o->cap) {
+        size_t  cap = o->cap ? o->cap * 2 : 16;
+        member *grown = schema_alloc(o->c, cap * sizeof *grown);
+        if (!grown) return NULL;
+        if (o->n) memcpy(grown, o->members, o->n * sizeof *grown);
+        o->members = grown;
+        o->cap = cap;
+    }
+    o->members[o->n] = m;
+    return &o->members[o->n++];
+}
+
+/* Every declared name once, in the order in which the subschemas name them. */
+static size_t names_collect(schema_ctx *c, const schema_world *w, view **out) {
+    const schema_layer *layers[64];
+    size_t              n_layers = 0, n = 0, cap = 0;
+    map                 seen;
+    for (const schema_layer *l = w->layers; l; l = l->next) cap += json_count(l->props);
+    for (const schema_named *r = w->required; r; r = r->next) cap++;
+    for (const schema_named *r = w->named; r; r = r->next) cap++;
+    *out = schema_alloc(c, (cap + 1) * sizeof **out);
+    if (!*out) return 0;
+    map_init(&seen);
+    for (const schema_layer *l = w->layers; l; l = l->next) {
+        if (n_layers == sizeof layers / sizeof *layers) {
+            schema_fail(c, w->at, ERR_LIMIT, "more than 64 subschemas speak about one object");
+            break;
+        }
+        layers[n_layers++] = l;
+    }
+    while (n_layers > 0 && !c->rc) {
+        const schema_layer *l = layers[--n_layers];
+        for (size_t i = 0; i < json_count(l->props); i++) {
+            view k = l->props->u.object.members[i].key;
+            if (map_get(&seen, k.data, k.len, NULL)) continue;
+            (*out)[n++] = k;
+            if (!map_put(&seen, k.data, k.len, 1)) schema_fail(c, NULL, ERR_NOMEM, "out of memory");
+        }
+    }
+    for (int part = 0; part < 2; part++) {
+        for (const schema_named *r = part ? w->named : w->required; r && !c->rc; r = r->next) {
+            if (map_get(&seen, r->name.data, r->name.len, NULL)) continue;
+            (*out)[n++] = r->name;
+            if (!map_put(&seen, r->name.data, r->name.len, 1)) schema_fail(c, NULL, ERR_NOMEM, "out of memory");
+        }
+    }
+    map_deinit(&seen);
+    return c->rc ? 0 : n;
+}
+
+static bool is_required(const schema_world *w, view name) {
+    for (const schema_named *r = w->required; r; r = r->next) {
+        if (view_eq(r->name, name)) return true;
+    }
+    return false;
+}
+
+/* False: an object cannot exist. */
+static bool members_collect(object *o) {
+    schema_ctx         *c = o->c;
+    const schema_world *w = o->w;
+    view               *names;
+    schema_class       *classes;
+    size_t              n = names_collect(c, w, &names), n_classes;
+    for (size_t i = 0; i < n && !c->rc; i++) {
+        bool         required = is_required(w, names[i]);
+        schema_node *value = schema_name_allowed(c, w, names[i]) ? schema_node_of(c, schema_name_lits(c, w, names[i])) : NULL;
+        if (!value || schema_node_is_empty(c, value)) {
+            if (required) return false;
+            continue;
+        }
+        member_add(o, (member){ names[i], 0, true, required, schema_node_sym(c, value) });
+    }
+    n_classes = schema_name_classes(c, w, names, n, &classes);
+    for (const schema_some *s = w->some; s && !c->rc; s = s->next) {
+        bool found = false;
+        /* A witness is a member of a class, or a declared one, that fulfils more than its class asks for. */
+        for (size_t i = 0; i < n; i++) {
+            if (ir_rx_matches(c->g, s->names, names[i].data, names[i].len)) {
+                schema_fail(c, w->at, ERR_UNSUPPORTED, "a negation over property names that are declared elsewhere");
+                return false;
+            }
+        }
+        if (w->some->next || n_classes > 1) {
+            schema_fail(c, w->at, ERR_UNSUPPORTED, "a negation over patterns of property names");
+            return false;
+        }
+        for (size_t i = 0; i < n_classes && !found; i++) {
+            ir_rx        both = ir_rx_and(c->g, classes[i].names, s->names);
+            schema_node *value = schema_node_of(c, schema_lits_add(c, classes[i].lits, s->l));
+            if (!value || ir_rx_is_empty(c->g, both) || schema_node_is_empty(c, value)) continue;
+            member_add(o, (member){ .names = both, .required = true, .value = schema_node_sym(c, value) });
+            found = true;
+        }
+        if (!found) return false;
+    }
+    for (size_t i = 0; i < n_classes && !c->rc; i++) {
+        schema_node *value = schema_node_of(c, classes[i].lits);
+        if (!value || schema_node_is_empty(c, value)) continue;
+        member_add(o, (member){ .names = classes[i].names, .value = schema_node_sym(c, value) });
+    }
+    return !c->rc;
+}
+
+static ir_rx lead(schema_ctx *c, bool first) {
+    return ir_rx_cat(c->g, ir_rx_text(c->g, first ? "{" : ","), schema_ws(c));
+}
+
+static ir_rx colon(schema_ctx *c) { return ir_rx_cat(c->g, ir_rx_text(c->g, ":"), ir_rx_opt(c->g, ir_rx_text(c->g, " "))); }
+
+static ir_rx key_rx(schema_ctx *c, const member *m) {
+    return ir_rx_json_string(c->g, m->literal ? ir_rx_bytes(c->g, m->name.data, m->name.len) : m->names);
+}
+
+/* A key that is free text stays a terminal of its own, shared by all places; a literal one takes in what surrounds it. */
+static ir_sym member_sym(schema_ctx *c, const member *m, bool first) {
+    ir_sym list[4];
+    if (m->literal) {
+        list[0] = ir_terminal(c->g, ir_rx_cat(c->g, lead(c, first), ir_rx_cat(c->g, key_rx(c, m), colon(c))));
+        list[1] = m->value;
+        return ir_seq(c->g, list, 2);
+    }
+    list[0] = ir_terminal(c->g, lead(c, first));
+    list[1] = ir_terminal(c->g, key_rx(c, m));
+    list[2] = ir_terminal(c->g, colon(c));
+    list[3] = m->value;
+    return ir_seq(c->g, list, 4);
+}
+
+static bool is_tracked(const object *o, size_t i) {
+    for (size_t k = 0; k < o->n_tracked; k++) {
+        if (o->tracked[k] == i) return true;
+    }
+    return false;
+}
+
+/* All members that are not tracked, as one alternative; literal names with the same value share a terminal. */
+static ir_sym loose_sym(object *o, bool first) {
+    schema_ctx *c = o->c;
+    ir_sym     *alts = schema_alloc(c, (o->n + 1) * sizeof *alts);
+    ir_rx      *keys = schema_alloc(c, (o->n + 1) * sizeof *keys);
+    bool       *done = schema_alloc(c, (o->n + 1) * sizeof *done);
+    size_t      n = 0;
+    if (!alts || !keys || !done) return -1;
+    for (size_t i = 0; i < o->n; i++) done[i] = is_tracked(o, i);
+    for (size_t i = 0; i < o->n; i++) {
+        size_t n_keys = 0;
+        ir_sym pair[2];
+        if (done[i]) continue;
+        if (!o->members[i].literal) {
+            alts[n++] = member_sym(c, &o->members[i], first);
+            continue;
+        }
+        for (size_t k = i; k < o->n; k++) {
+            const member *m = &o->members[k];
+            if (done[k] || !m->literal || m->value != o->members[i].value) continue;
+            keys[n_keys++] = key_rx(c, m);
+            done[k] = true;
+        }
+        pair[0] = ir_terminal(
+            c->g, ir_rx_cat(c->g, lead(c, first), ir_rx_cat(c->g, ir_rx_alt_n(c->g, keys, n_keys), colon(c))));
+        pair[1] = o->members[i].value;
+        alts[n++] = ir_seq(c->g, pair, 2);
+    }
+    return n ? ir_alt(c->g, alts, n) : -1;
+}
+
+static size_t progress_seen(const object *o, size_t progress) {
+    return o->chain ? progress : (size_t)__builtin_popcountll(progress);
+}
+
+static bool may_close(const object *o, size_t progress, size_t count) {
+    if (progress_seen(o, progress) + count < o->min) return false;
+    if (o->chain) return progress == o->n_tracked;
+    for (size_t i = 0; i < o->n_tracked; i++) {
+        if (o->members[o->tracked[i]].required && !(progress >> i & 1)) return false;
+    }
+    return true;
+}
+
+/* What may follow a complete member. Recursion is as deep as members are told apart. */
+static ir_sym state_sym(object *o, size_t progress, size_t count) {
+    schema_ctx *c = o->c;
+    ir_sym      alts[MAX_SUBSET + 3], out;
+    size_t      n = 0, seen = progress_seen(o, progress), at = progress * o->n_counts + count;
+    bool        last = count + 1 == o->n_counts; /* no need to count any further */
+    bool        more = seen + count < o->max;
+    if (o->states[at] >= 0) return o->states[at];
+    if (may_close(o, progress, count)) alts[n++] = o->close;
+    for (size_t i = 0; i < o->n_tracked && more && !c->rc; i++) {
+        ir_sym pair[2];
+        if (o->chain ? i != progress : (progress >> i & 1) != 0) continue;
+        pair[0] = member_sym(c, &o->members[o->tracked[i]], false);
+        pair[1] = state_sym(o, o->chain ? progress + 1 : progress | (size_t)1 << i, count);
+        alts[n++] = ir_seq(c->g, pair, 2);
+    }
+    if (o->loose_next >= 0 && more && !last) {
+        ir_sym pair[2] = { o->loose_next, state_sym(o, progress, count + 1) };
+        alts[n++] = ir_seq(c->g, pair, 2);
+    }
+    out = n ? ir_alt(c->g, alts, n) : ir_terminal(c->g, ir_rx_none(c->g));
+    if (o->loose_next >= 0 && last && o->max == SCHEMA_NO_LIMIT) {
+        ir_sym pair[2] = { ir_repeat(c->g, o->loose_next, 0, -1), out };
+        out = ir_seq(c->g, pair, 2);
+    }
+    o->states[at] = out;
+    return out;
+}
+
+static ir_sym first_sym(object *o) {
+    schema_ctx *c = o->c;
+    ir_sym      alts[MAX_SUBSET + 3];
+    size_t      n = 0;
+    if (may_close(o, 0, 0)) {
+        ir_rx empty = ir_rx_cat(c->g, lead(c, true), ir_rx_text(c->g, "}"));
+        alts[n++] = ir_terminal(c->g, empty);
+    }
+    for (size_t i = 0; i < o->n_tracked && o->max && !c->rc; i++) {
+        ir_sym pair[2];
+        if (o->chain && i) break;
+        pair[0] = member_sym(c, &o->members[o->tracked[i]], true);
+        pair[1] = state_sym(o, (size_t)1 << i, 0);
+        alts[n++] = ir_seq(c->g, pair, 2);
+    }
+    if (o->loose_first >= 0 && o->max) {
+        ir_sym pair[2] = { o->loose_first, state_sym(o, 0, o->n_counts > 1 ? 1 : 0) };
+        alts[n++] = ir_seq(c->g, pair, 2);
+    }
+    return n ? ir_alt(c->g, alts, n) : ir_terminal(c->g, ir_rx_none(c->g));
+}
+
+static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool chain) {
+    schema_ctx *c = o->c;
+    uint64_t    need, counts = 1;
+    size_t      n_states;
+    o->tracked = tracked;
+    o->n_tracked = n_tracked;
+    o->chain = chain;
+    o->loose_first = loose_sym(o, true);
+    o->loose_next = loose_sym(o, false);
+    need = o->min > o->n_required ? o->min - o->n_required : 0;
+    if (o->loose_first < 0) {
+        need = 0;
+    } else if (need > 1) {
+        schema_fail(c, o->w->at, ERR_UNSUPPORTED, "'minProperties' %llu with %zu required properties and open names",
+                    (unsigned long long)o->min, o->n_required);
+        return 0;
+    }
+    if (o->loose_first >= 0 && o->max != SCHEMA_NO_LIMIT)
+        counts = o->max + 1;
+    else if (need)
+        counts = o->min + 1;
+    if (counts > 256) {
+        schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' or 'minProperties' above 255");
+        return 0;
+    }
+    n_states = (chain ? n_tracked + 1 : (size_t)1 << n_tracked) * counts;
+    if (n_states > MAX_STATES * 4) {
+        schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' with too many required properties");
+        return 0;
+    }
+    o->n_counts = counts;
+    o->states = schema_alloc(c, n_states * sizeof *o->states);
+    if (!o->states) return 0;
+    memset(o->states, 0xFF, n_states * sizeof *o->states);
+    return first_sym(o);
+}
+
+/* The required members in the order of the schema's "required". */
+static void required_order(const object *o, size_t *order) {
+    size_t n = o->n_required;
+    for (const schema_named *r = o->w->required; r; r = r->next) { /* newest first: fill from the end */
+        for (size_t i = 0; i < o->n && n; i++) {
+            if (o->members[i].literal && o->members[i].required && view_eq(o->members[i].name, r->name)) order[--n] = i;
+        }
+    }
+}
+
+ir_sym schema_world_object(schema_ctx *c, const schema_world *w) {
+    object  o = { .c = c, .w = w, .min = w->min_props, .max = w->max_props };
+    ir_sym  none = ir_terminal(c->g, ir_rx_none(c->g)), alts[2];
+    size_t *tracked, *order, n = 0, n_literal = 0, n_witness = 0, limit = SCHEMA_MAX_TRACKED;
+    for (const schema_values *v = w->excluded; v; v = v->next) {
+        if (v->value->kind != JSON_K_OBJECT) continue;
+        if (v->value->u.object.count) {
+            schema_fail(c, w->at, ERR_UNSUPPORTED, "'not' with an object as value");
+            return none;
+        }
+        if (o.min < 1) o.min = 1;
+    }
+    if (!members_collect(&o)) return none;
+    for (size_t i = 0; i < o.n; i++) {
+        n_literal += o.members[i].literal;
+        n_witness += !o.members[i].literal && o.members[i].required;
+        o.n_required += o.members[i].required;
+    }
+    if (o.n_required > o.max) return none;
+    o.close = ir_terminal(c->g, ir_rx_cat(c->g, schema_ws(c), ir_rx_text(c->g, "}")));
+    tracked = schema_alloc(c, (o.n + 1) * sizeof *tracked);
+    order = schema_alloc(c, (o.n + 1) * sizeof *order);
+    if (!tracked || !order) return none;
+    if (o.min > o.n_required + 1 || n_witness) limit = MAX_SUBSET;
+    if (o.n_required > limit && n_witness) {
+        schema_fail(c, w->at, ERR_UNSUPPORTED, "a negation over property names with more than %d required ones", MAX_SUBSET);
+        return none;
+    }
+    for (size_t i = 0; i < o.n; i++) {
+        const member *m = &o.members[i];
+        if (m->required || (m->literal && n_literal + n_witness <= limit)) tracked[n++] = i;
+    }
+    if (o.n_required <= limit) return automaton(&o, tracked, n, false);
+    alts[0] = automaton(&o, tracked, n, true);
+    required_order(&o, order);
+    if (c->rc || !memcmp(order, tracked, n * sizeof *order)) return alts[0];
+    alts[1] = automaton(&o, order, n, true);
+    return ir_alt(c->g, alts, 2);
+}
