@@ -50,8 +50,8 @@ ir_rx ir_rx_alt_n(ir *g, const ir_rx *list, size_t n); /* n = 0: nothing; for ma
 ir_rx ir_rx_and(ir *g, ir_rx a, ir_rx b);              /* intersection */
 ir_rx ir_rx_not(ir *g, ir_rx a);                       /* complement within valid UTF-8 */
 ir_rx ir_rx_opt(ir *g, ir_rx a);
-ir_rx ir_rx_multiple(ir *g, uint32_t step, uint32_t frac); /* digits, with frac > 0 also a point and exactly frac digits:
-                                                               without the point a multiple of step */
+ir_rx ir_rx_multiple(ir *g, uint32_t step, uint32_t frac);     /* digits, with frac > 0 also a point and exactly frac
+                                                                  digits:     without the point a multiple of step */
 ir_rx ir_rx_repeat(ir *g, ir_rx a, uint32_t min, int64_t max); /* max -1: no limit */
 
 /*

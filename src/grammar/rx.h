@@ -107,8 +107,8 @@ rx rx_json(rx_store *s, rx text, uint32_t state); /* state 0: behind the opening
 
 /*
  * Digits, and if frac > 0 a point and exactly frac digits, which together (without the point) are a multiple of step,
- * given that what was read so far has this remainder. phase 0: nothing read, 1: before the point, 2: behind it with frac
- * digits to come.
+ * given that what was read so far has this remainder. phase 0: nothing read, 1: before the point, 2: behind it with
+ * frac digits to come.
  */
 rx rx_multiple(rx_store *s, uint32_t step, uint32_t remainder, uint32_t phase, uint32_t frac);
 

@@ -452,6 +452,33 @@ static bool empty_search(rx_store *s, rx a) {
     return empty;
 }
 
+/* The code points that a half-read escape may still become. A search through its spellings would visit a million. */
+static size_t escape_ranges(uint32_t state, rx_range *out) {
+    uint32_t mode = state & 15, digits = state >> 4 & 15, value = state >> 8 & 0xFFF, high = state >> 20;
+    uint32_t shift = 4 * (4 - digits), first = value << shift, last = ((value + 1) << shift) - 1;
+    size_t   n = 0;
+    if (mode == J_ESCAPE) {
+        out[n++] = (rx_range){ 0, 0xD7FF };
+        out[n++] = (rx_range){ 0xE000, 0x10FFFF };
+        return n;
+    }
+    if (mode != J_HEX) { /* the second half of a pair */
+        uint32_t base = 0x10000 + (high << 10);
+        if (mode != J_LOW_HEX) first = 0xDC00, last = 0xDFFF;
+        if (first < 0xDC00) first = 0xDC00;
+        if (last > 0xDFFF) last = 0xDFFF;
+        if (first <= last) out[n++] = (rx_range){ base + first - 0xDC00, base + last - 0xDC00 };
+        return n;
+    }
+    if (first < 0xD800) out[n++] = (rx_range){ first, last < 0xD800 ? last : 0xD7FF };
+    if (last > 0xDFFF) out[n++] = (rx_range){ first > 0xDFFF ? first : 0xE000, last };
+    if (first < 0xD800) first = 0xD800;
+    if (last > 0xDBFF) last = 0xDBFF;
+    if (first <= last)
+        out[n++] = (rx_range){ 0x10000 + ((first - 0xD800) << 10), 0x10000 + ((last - 0xD800) << 10) + 0x3FF };
+    return n;
+}
+
 bool rx_is_empty(rx_store *s, rx a) {
     const rx_node *t = rx_get(s, a);
     int            known = empty_known(t, a);
@@ -476,7 +503,14 @@ bool rx_is_empty(rx_store *s, rx a) {
         break;
     }
     case RX_K_JSON: /* every text has a spelling */
-        empty = t->min == 0 ? rx_is_empty(s, (rx)t->a) : empty_search(s, a);
+        if (t->min == 0) {
+            empty = rx_is_empty(s, (rx)t->a);
+        } else {
+            rx_range ranges[3];
+            rx       text = (rx)t->a;
+            size_t   n = escape_ranges(t->min, ranges);
+            empty = n == 0 || rx_is_empty(s, rx_and(s, text, rx_cat(s, rx_class(s, ranges, n, false), s->all)));
+        }
         break;
     default: empty = empty_search(s, a); break;
     }

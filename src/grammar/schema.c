@@ -2,7 +2,6 @@
 /* The schema compiler's frame: context, errors with a path, the queue of rules, scalars. */
 #include "grammar/schema.h"
 
-#include "grammar/grammar.h"
 #include "grammar/schema_priv.h"
 
 #include <stdarg.h>
@@ -11,7 +10,8 @@
 
 void *schema_alloc(schema_ctx *c, size_t bytes) {
     void *p = c->rc ? NULL : arena_alloc(&c->a, bytes);
-    if (!p && !c->rc) c->rc = err_set(c->e, ERR_LIMIT, "schema: too complex (more than %d MiB)", SCHEMA_MAX_MEMORY >> 20);
+    if (!p && !c->rc)
+        c->rc = err_set(c->e, ERR_LIMIT, "schema: too complex (more than %d MiB)", SCHEMA_MAX_MEMORY >> 20);
     return p;
 }
 
@@ -63,7 +63,7 @@ static int draft_of(const json_value *root) {
     static const struct {
         const char *part;
         int         draft;
-    } known[] = { { "draft-04", 4 }, { "draft-03", 4 }, { "draft-05", 4 },   { "draft-06", 6 },
+    } known[] = { { "draft-04", 4 }, { "draft-03", 4 },   { "draft-05", 4 },  { "draft-06", 6 },
                   { "draft-07", 7 }, { "2019-09", 2019 }, { "2020-12", 2020 } };
     const char *uri = json_string(json_get(root, "$schema"));
     for (size_t i = 0; uri && i < sizeof known / sizeof *known; i++) {
@@ -94,7 +94,8 @@ static ir_rx world_scalars(schema_ctx *c, const schema_world *w) {
     }
     if (types & SCHEMA_NULL) list[n++] = ir_rx_text(c->g, "null");
     if (types & SCHEMA_BOOL) {
-        ir_rx t = yes ? ir_rx_text(c->g, "true") : ir_rx_none(c->g), f = no ? ir_rx_text(c->g, "false") : ir_rx_none(c->g);
+        ir_rx t = yes ? ir_rx_text(c->g, "true") : ir_rx_none(c->g),
+              f = no ? ir_rx_text(c->g, "false") : ir_rx_none(c->g);
         list[n++] = ir_rx_alt(c->g, t, f);
     }
     if (types & SCHEMA_NUMBER) list[n++] = schema_world_number(c, w, types & SCHEMA_NUMBER);
@@ -130,9 +131,7 @@ static void node_queue(schema_ctx *c, schema_node *n) {
     c->queue_tail = n;
 }
 
-static bool is_structured(const schema_world *w) {
-    return !w->has_only && (w->types & (SCHEMA_ARRAY | SCHEMA_OBJECT));
-}
+static bool is_structured(const schema_world *w) { return !w->has_only && (w->types & (SCHEMA_ARRAY | SCHEMA_OBJECT)); }
 
 ir_sym schema_node_sym(schema_ctx *c, schema_node *n) {
     bool  structured = false;
@@ -188,7 +187,8 @@ static int compile(schema_ctx *c, ir_sym *start) {
         node_compile(c, n);
         if (!c->rc) {
             err why = { 0 };
-            if (ir_error(c->g, &why)) return schema_fail(c, n->n_lits ? n->lits[0].s : NULL, why.code, "%.380s", why.msg);
+            if (ir_error(c->g, &why))
+                return schema_fail(c, n->n_lits ? n->lits[0].s : NULL, why.code, "%.380s", why.msg);
         }
     }
     return c->rc;
@@ -215,20 +215,5 @@ int schema_compile(ir *g, view json, ir_sym *start, err *e) {
     map_deinit(&c.nodes);
     map_deinit(&c.patterns);
     arena_deinit(&c.a);
-    return rc;
-}
-
-int grammar_from_schema(grammar **out, view schema_json, err *e) {
-    ir    *g = NULL;
-    ir_sym start;
-    int    rc = ir_open(&g, e);
-    *out = NULL;
-    if (rc < 0) return rc;
-    rc = schema_compile(g, schema_json, &start, e);
-    if (rc == 0) {
-        rc = grammar_compile(out, g, start, e);
-        if (rc < 0) err_wrap(e, rc, "schema");
-    }
-    ir_free(g);
     return rc;
 }

@@ -7,8 +7,8 @@
  * 2020-12 is meant). Known formats are asserted, unknown ones are annotations.
  *
  * What is narrower than the specification, on purpose:
- *  - White space: none, one space, or a line break with up to 32 spaces or 8 tabs, after "{", "[" and "," and before "}"
- *    and "]"; none or one space after ":". A model cannot write white space for ever.
+ *  - White space: none, one space, or a line break with up to 32 spaces or 8 tabs, after "{", "[" and "," and before
+ * "}" and "]"; none or one space after ":". A model cannot write white space for ever.
  *  - Numbers: at most 24 digits before and after the point and exponents of two digits, so that every number is finite
  *    in double precision and on the right side of its bounds.
  *  - Properties may come in any order. Objects with more than SCHEMA_MAX_TRACKED required properties take those in the

@@ -2,14 +2,15 @@
 /*
  * Arrays: a tuple of single items, then any number of equal ones.
  *
- * contains asks for a witness: items, one that fulfils it, items. uniqueItems is exact where the items come from a small
- * set of values (the state is the subset written so far) or where there is at most one item; elsewhere it is refused.
+ * contains asks for a witness: items, one that fulfils it, items. uniqueItems is exact where the items come from a
+ * small set of values (the state is the subset written so far) or where there is at most one item; elsewhere it is
+ * refused.
  */
 #include "grammar/schema_priv.h"
 
 #include <string.h>
 
-enum { MAX_PREFIX = 256, MAX_UNIQUE_STATES = 2048, MAX_WITNESS = 64 };
+enum { MAX_PREFIX = 256, MAX_UNIQUE = 11, MAX_WITNESS = 64, MAX_DEMANDS = 4 };
 
 size_t schema_prefix_length(const schema_world *w) {
     size_t n = 0;
@@ -47,7 +48,7 @@ typedef struct array {
 
 static ir_sym seq2(const array *a, ir_sym x, ir_sym y) { return ir_seq(a->c->g, (ir_sym[]){ x, y }, 2); }
 
-/* min and max separated items, from none of them: each with its comma in front, or the first without. */
+/* min to max items, each with its comma in front. */
 static ir_sym commas(const array *a, ir_sym item, uint64_t min, uint64_t max) {
     if (max == 0) return ir_seq(a->c->g, NULL, 0);
     if (min > UINT32_MAX || (max != SCHEMA_NO_LIMIT && max > UINT32_MAX)) {
@@ -97,46 +98,71 @@ static ir_sym tuple(array *a, size_t n_prefix) {
     return tail;
 }
 
-/* before items, the witness, the rest. */
-static ir_sym around(array *a, ir_sym item, ir_sym witness, uint64_t before_min, uint64_t before_max, uint64_t min,
-                     uint64_t max) {
-    ir_sym list[5] = { a->open, witness, commas(a, item, min, max), a->close }, with;
-    if (!before_max) return ir_seq(a->c->g, list, 4);
-    list[1] = item;
-    list[2] = commas(a, item, less(before_min, 1), less(before_max, 1));
-    list[3] = seq2(a, a->comma, witness);
-    list[4] = seq2(a, commas(a, item, min, max), a->close);
-    with = ir_seq(a->c->g, list, 5);
-    if (before_min) return with;
-    return ir_alt(a->c->g, (ir_sym[]){ with, around(a, item, witness, 0, 0, min, max) }, 2);
+/*
+ * contains: the state is the set of demands that are met and, as far as it matters, the number of items. Each item
+ * meets any of the open demands or none.
+ */
+typedef struct demands {
+    array             *a;
+    const schema_lits *list[MAX_DEMANDS];
+    size_t             n, n_prefix;
+    size_t             n_counts;
+    ir_sym            *states; /* [met * n_counts + count] */
+} demands;
+
+static ir_sym demand_item(demands *d, size_t met, size_t index) {
+    schema_ctx        *c = d->a->c;
+    const schema_lits *lits = schema_index_lits(c, d->a->w, index < d->n_prefix ? index : d->n_prefix);
+    schema_node       *node;
+    for (size_t i = 0; i < d->n; i++) {
+        if (met >> i & 1) lits = schema_lits_add(c, lits, d->list[i]->l);
+    }
+    node = schema_node_of(c, lits);
+    return !node || schema_node_is_empty(c, node) ? -1 : schema_node_sym(c, node);
 }
 
-static ir_sym containing(array *a) {
-    schema_ctx  *c = a->c;
-    schema_node *item = schema_node_of(c, schema_index_lits(c, a->w, 0)), *witness;
-    ir_sym       each, found, alts[MAX_WITNESS + 1];
-    size_t       n = 0;
-    if (a->w->contains->next || schema_prefix_length(a->w)) {
-        schema_fail(c, a->w->at, ERR_UNSUPPORTED, "'contains' is not supported with another one or with a tuple");
-        return 0;
+static ir_sym demand_state(demands *d, size_t met, size_t count) {
+    array *a = d->a;
+    ir_sym alts[(1 << MAX_DEMANDS) + 1], out;
+    size_t n = 0, full = ((size_t)1 << d->n) - 1, at = met * d->n_counts + count;
+    bool   last = count + 1 == d->n_counts;
+    ir_sym item;
+    if (d->states[at] >= 0) return d->states[at];
+    if (met == full && count >= a->min) alts[n++] = count ? a->close : a->empty;
+    for (size_t add = 0; add <= full && count < a->max && !a->c->rc; add++) {
+        if ((add & met) || (add == 0 && last) || (item = demand_item(d, add, count)) < 0) continue;
+        alts[n++] = ir_seq(
+            a->c->g,
+            (ir_sym[]){ count ? a->comma : a->open, item, demand_state(d, met | add, last ? count : count + 1) }, 3);
     }
-    witness = schema_node_of(c, schema_lits_add(c, schema_index_lits(c, a->w, 0), a->w->contains->l));
-    if (!item || !witness || schema_node_is_empty(c, witness) || !a->max) return ir_terminal(c->g, ir_rx_none(c->g));
-    each = schema_node_sym(c, item);
-    found = schema_node_sym(c, witness);
-    if (a->max == SCHEMA_NO_LIMIT && a->min <= 1) return around(a, each, found, 0, SCHEMA_NO_LIMIT, 0, SCHEMA_NO_LIMIT);
-    if ((a->max == SCHEMA_NO_LIMIT ? a->min : a->max) > MAX_WITNESS) {
+    out = ir_alt(a->c->g, alts, n);
+    if (last && a->max == SCHEMA_NO_LIMIT && (item = demand_item(d, 0, count)) >= 0)
+        out = seq2(a, commas(a, item, 0, SCHEMA_NO_LIMIT), out);
+    d->states[at] = out;
+    return out;
+}
+
+static ir_sym containing(array *a, size_t n_prefix) {
+    schema_ctx *c = a->c;
+    demands     d = { .a = a, .n_prefix = n_prefix };
+    uint64_t    counts = a->max != SCHEMA_NO_LIMIT ? a->max : a->min > n_prefix ? a->min : n_prefix;
+    if (counts < 1) counts = 1; /* the first item has no comma */
+    for (const schema_lits *l = a->w->contains; l; l = l->next) {
+        if (d.n == MAX_DEMANDS) {
+            schema_fail(c, a->w->at, ERR_LIMIT, "more than %d 'contains' for one array", MAX_DEMANDS);
+            return 0;
+        }
+        d.list[d.n++] = l;
+    }
+    if (counts > MAX_WITNESS) {
         schema_fail(c, a->w->at, ERR_LIMIT, "'contains' with 'minItems' or 'maxItems' above %d", MAX_WITNESS);
         return 0;
     }
-    if (a->max == SCHEMA_NO_LIMIT) {
-        for (uint64_t k = 0; k + 1 < a->min; k++)
-            alts[n++] = around(a, each, found, k, k, less(a->min, k + 1), SCHEMA_NO_LIMIT);
-        alts[n++] = around(a, each, found, a->min - 1, SCHEMA_NO_LIMIT, 0, SCHEMA_NO_LIMIT);
-    } else {
-        for (uint64_t k = 0; k < a->max; k++) alts[n++] = around(a, each, found, k, k, less(a->min, k + 1), a->max - k - 1);
-    }
-    return ir_alt(c->g, alts, n);
+    d.n_counts = counts + 1;
+    d.states = schema_alloc(c, (d.n_counts << d.n) * sizeof *d.states);
+    if (!d.states) return 0;
+    memset(d.states, 0xFF, (d.n_counts << d.n) * sizeof *d.states);
+    return demand_state(&d, 0, 0);
 }
 
 /* The values of a node that has only a few. */
@@ -145,8 +171,8 @@ static bool values_of(schema_ctx *c, schema_node *n, const json_value **out, siz
     *count = 0;
     if (!schema_node_expand(c, n)) return false;
     for (const schema_world *w = n->worlds; w; w = w->next) {
-        const json_value *small[3] = { &null, schema_make_bool(false), schema_make_bool(true) };
-        schema_values     list[3];
+        const json_value    *small[3] = { &null, schema_make_bool(false), schema_make_bool(true) };
+        schema_values        list[3];
         const schema_values *v = w->only;
         if (!w->has_only) {
             if (w->types & ~(unsigned)(SCHEMA_NULL | SCHEMA_BOOL)) return false;
@@ -194,7 +220,7 @@ static ir_sym distinct(array *a, schema_node *item) {
     schema_ctx       *c = a->c;
     const json_value *values[16];
     unique            u = { .a = a };
-    if (!item || !values_of(c, item, values, 11, &u.n)) {
+    if (!item || !values_of(c, item, values, MAX_UNIQUE, &u.n)) {
         schema_fail(c, a->w->at, ERR_UNSUPPORTED, "'uniqueItems' is not supported with items of many values");
         return 0;
     }
@@ -210,14 +236,6 @@ ir_sym schema_world_array(schema_ctx *c, const schema_world *w) {
     array        a = { .c = c, .w = w, .min = w->min_items, .max = w->max_items };
     size_t       n_prefix = schema_prefix_length(w);
     schema_node *item;
-    for (const schema_values *v = w->excluded; v; v = v->next) {
-        if (v->value->kind != JSON_K_ARRAY) continue;
-        if (v->value->u.array.count) {
-            schema_fail(c, w->at, ERR_UNSUPPORTED, "'not' with an array as value");
-            return 0;
-        }
-        if (a.min < 1) a.min = 1;
-    }
     if (a.min > a.max) return ir_terminal(c->g, none);
     a.open = terminal(c, ir_rx_text(c->g, "["), ws);
     a.comma = terminal(c, ir_rx_text(c->g, ","), ws);
@@ -236,7 +254,7 @@ ir_sym schema_world_array(schema_ctx *c, const schema_world *w) {
         if (item && schema_node_is_empty(c, item)) return a.min ? ir_terminal(c->g, none) : a.empty;
         return distinct(&a, item);
     }
-    if (w->contains) return containing(&a);
+    if (w->contains) return containing(&a, n_prefix);
     if (n_prefix) return tuple(&a, n_prefix);
     if (!item) return 0;
     if (schema_node_is_empty(c, item)) return a.min ? ir_terminal(c->g, none) : a.empty;

@@ -18,8 +18,10 @@ static bool number_is_empty(const schema_world *w) {
 
 static bool string_is_empty(schema_ctx *c, const schema_world *w) {
     if (w->min_length > w->max_length) return true;
-    /* One pattern alone matches something, or the schema is broken; then the grammar finds out. */
-    if (!w->texts || (!w->texts->next && !w->min_length && w->max_length == SCHEMA_NO_LIMIT && !w->excluded)) return false;
+    /* Patterns cost a search; without one the grammar finds out later that nothing matches. */
+    if (!c->proving || !w->texts ||
+        (!w->texts->next && !w->min_length && w->max_length == SCHEMA_NO_LIMIT && !w->excluded))
+        return false;
     return ir_rx_is_empty(c->g, schema_world_text(c, w));
 }
 
@@ -70,14 +72,19 @@ bool schema_world_is_empty(schema_ctx *c, const schema_world *w) {
 
 bool schema_node_is_empty(schema_ctx *c, schema_node *n) {
     bool empty = true;
-    if (n->empty) return n->empty == 1;
-    if (c->probing >= MAX_PROBING || n->expanding) return false;
-    n->empty = -1;
+    if (n->empty || n->tried || (n->looked && !c->proving)) return n->empty;
+    if (c->probing >= MAX_PROBING || n->expanding || n->deciding) return false;
+    n->deciding = true;
     c->probing++;
     if (!schema_node_expand(c, n)) empty = false;
     for (const schema_world *w = n->worlds; w && empty; w = w->next) empty = schema_world_is_empty(c, w);
     c->probing--;
-    n->empty = empty ? 1 : c->probing ? 0 : 2; /* deep inside other questions "no" may only mean "not looked" */
+    n->deciding = false;
+    n->empty = empty;
+    if (!empty && !c->probing) { /* deep inside other questions "no" may only mean "not looked" */
+        n->looked = true;
+        n->tried = c->proving;
+    }
     return empty;
 }
 
@@ -111,7 +118,8 @@ static bool shallow_values(const json_value *s, const json_value **list, size_t 
 static bool values_differ(const json_value *a, const json_value *b) {
     const json_value *x, *y;
     size_t            n, m;
-    if (!json_is(a, JSON_K_OBJECT) || !json_is(b, JSON_K_OBJECT) || !shallow_values(a, &x, &n) || !shallow_values(b, &y, &m))
+    if (!json_is(a, JSON_K_OBJECT) || !json_is(b, JSON_K_OBJECT) || !shallow_values(a, &x, &n) ||
+        !shallow_values(b, &y, &m))
         return false;
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < m; j++) {
@@ -152,10 +160,11 @@ bool schema_disjoint(schema_ctx *c, schema_lit a, schema_lit b) {
     const schema_lits *both;
     schema_node       *node;
     unsigned           ta, tb;
+    bool               empty, before = c->proving;
     for (int i = 0; i < 16; i++) { /* through plain references */
-        schema_lit        *l = i % 2 ? &b : &a;
-        const json_value  *ref = json_get(l->s, "$ref"), *to;
-        uint32_t           base = l->base;
+        schema_lit       *l = i % 2 ? &b : &a;
+        const json_value *ref = json_get(l->s, "$ref"), *to;
+        uint32_t          base = l->base;
         if (!json_is(ref, JSON_K_STRING) || (c->draft > 7 && l->s->u.object.count > 1)) continue;
         base = schema_base_of(c, l->s, base);
         if (!schema_ref_resolve(c, l->s, base, ref->u.string, &to, &base)) return false;
@@ -173,5 +182,9 @@ bool schema_disjoint(schema_ctx *c, schema_lit a, schema_lit b) {
     }
     both = schema_lits_add(c, schema_lits_add(c, NULL, a), b);
     node = schema_node_of(c, both);
-    return node && schema_node_is_empty(c, node);
+    if (!node) return false;
+    c->proving = true;
+    empty = schema_node_is_empty(c, node);
+    c->proving = before;
+    return empty;
 }

@@ -168,7 +168,8 @@ static const json_value *make_required(schema_ctx *c, const json_value *names) {
     return s;
 }
 
-static void apply_dependencies(schema_ctx *c, schema_world *w, const json_value *s, const json_value *v, uint32_t base) {
+static void apply_dependencies(schema_ctx *c, schema_world *w, const json_value *s, const json_value *v,
+                               uint32_t base) {
     if (!schema_check(c, s, "dependencies", v, JSON_K_OBJECT)) return;
     for (size_t i = 0; i < v->u.object.count; i++) {
         const json_member  *m = &v->u.object.members[i];
@@ -231,7 +232,8 @@ static void apply_contains(schema_ctx *c, schema_world *w, const json_value *s, 
 /* Without combinators beside it, unevaluatedProperties is additionalProperties. */
 static void apply_unevaluated(schema_ctx *c, schema_world *w, const json_value *s, const json_value *v, uint32_t base,
                               bool items) {
-    static const char *const in_place[] = { "$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "not", "contains" };
+    static const char *const in_place[] = { "$ref", "allOf",   "anyOf", "oneOf", "if", "dependentSchemas",
+                                            "not",  "contains" };
     const char              *name = items ? "unevaluatedItems" : "unevaluatedProperties";
     schema_layer            *l;
     if (schema_is_true(v)) return;
@@ -282,7 +284,8 @@ static void apply_number(schema_ctx *c, schema_world *w, const json_value *s, sc
     } else if (kw == KW_EXCLUSIVE_MINIMUM || kw == KW_EXCLUSIVE_MAXIMUM) {
         if (v->kind != JSON_K_BOOL) schema_bound_add(c, w, s, v, upper, true);
     } else { /* draft 4: a boolean beside it says that the bound is exclusive */
-        schema_bound_add(c, w, s, v, upper, json_bool(json_get(s, upper ? "exclusiveMaximum" : "exclusiveMinimum"), false));
+        schema_bound_add(c, w, s, v, upper,
+                         json_bool(json_get(s, upper ? "exclusiveMaximum" : "exclusiveMinimum"), false));
     }
 }
 
@@ -459,10 +462,9 @@ static void expand(schema_ctx *c, schema_world *w, const schema_lits *todo, expa
 bool schema_node_expand(schema_ctx *c, schema_node *n) {
     expansion          x = { 0 };
     const schema_lits *todo = NULL;
-    schema_world       w = { .types = SCHEMA_ANY,
-                             .max_length = SCHEMA_NO_LIMIT,
-                             .max_items = SCHEMA_NO_LIMIT,
-                             .max_props = SCHEMA_NO_LIMIT };
+    schema_world       w = {
+              .types = SCHEMA_ANY, .max_length = SCHEMA_NO_LIMIT, .max_items = SCHEMA_NO_LIMIT, .max_props = SCHEMA_NO_LIMIT
+    };
     if (n->expanded) return !c->rc;
     if (n->expanding) return false;
     n->expanding = true;
@@ -492,7 +494,8 @@ static schema_lit settle(schema_ctx *c, schema_lit l) {
         if (!json_is(ref, JSON_K_STRING)) break;
         if (c->draft > 7) {
             size_t n = 0;
-            for (size_t k = 0; k < l.s->u.object.count; k++) n += schema_keyword_of(l.s->u.object.members[k].key) != KW_NONE;
+            for (size_t k = 0; k < l.s->u.object.count; k++)
+                n += schema_keyword_of(l.s->u.object.members[k].key) != KW_NONE;
             if (n > 1) break;
         }
         base = schema_base_of(c, l.s, l.base);

@@ -24,7 +24,7 @@
     ":" LS32 "|((" H16 ":){0,4}" H16 ")?::" LS32 "|((" H16 ":){0,5}" H16 ")?::" H16 "|((" H16 ":){0,6}" H16 ")?::)"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 #define PCT "%[0-9A-Fa-f]{2}"
-#define UNRESERVED "A-Za-z0-9._~-"
+#define UNRESERVED "A-Za-z0-9._~\\-"
 #define SUB "!$&'()*+,;="
 #define PCHAR(more) "([" UNRESERVED SUB ":@" more "]|" PCT ")"
 #define HOST(more) "(\\[" IPV6 "\\]|([" UNRESERVED SUB more "]|" PCT ")*)"
@@ -36,8 +36,7 @@
 #define NOSCHEME(more) "([" UNRESERVED SUB "@" more "]|" PCT ")+" ABEMPTY(more)
 #define URI(more)                                                                                                      \
     "[A-Za-z][A-Za-z0-9+.-]*:(//" AUTHORITY(more) ABEMPTY(more) "|" ABSOLUTE(more) "|" ROOTLESS(more) "|)" QUERY(more)
-#define RELATIVE(more)                                                                                                 \
-    "(//" AUTHORITY(more) ABEMPTY(more) "|" ABSOLUTE(more) "|" NOSCHEME(more) "|)" QUERY(more)
+#define RELATIVE(more) "(//" AUTHORITY(more) ABEMPTY(more) "|" ABSOLUTE(more) "|" NOSCHEME(more) "|)" QUERY(more)
 #define UCS "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF"
 #define VARNAME "([A-Za-z0-9_]|" PCT ")+(\\.([A-Za-z0-9_]|" PCT ")+)*"
 #define VARSPEC VARNAME "(:[1-9][0-9]{0,3}|\\*)?"
@@ -64,8 +63,8 @@ static const struct {
     { "uri-reference", "(" URI("") "|" RELATIVE("") ")", NULL },
     { "iri", URI(UCS), NULL },
     { "iri-reference", "(" URI(UCS) "|" RELATIVE(UCS) ")", NULL },
-    { "uri-template",
-      "([" UNRESERVED "!#$&()*+,/:;=?@\\[\\]]|" PCT "|\\{[+#./;?&]?" VARSPEC "(," VARSPEC ")*\\})*", NULL },
+    { "uri-template", "([" UNRESERVED "!#$&()*+,/:;=?@\\[\\]]|" PCT "|\\{[+#./;?&]?" VARSPEC "(," VARSPEC ")*\\})*",
+      NULL },
     { "json-pointer", "(/([^~/]|~[01])*)*", NULL },
     { "relative-json-pointer", "(0|[1-9][0-9]{0,8})(#|(/([^~/]|~[01])*)*)", NULL },
     { "duration",

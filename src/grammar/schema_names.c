@@ -110,7 +110,8 @@ static bool split(schema_ctx *c, const schema_world *w, const schema_layer *l, c
         all->n = next.n;
     }
     for (size_t k = 0; k < all->n && l->additional; k++) {
-        if (!spoken[k]) all->v[k].lits = schema_lits_add(c, all->v[k].lits, schema_lit_of(l->additional, l->base, false));
+        if (!spoken[k])
+            all->v[k].lits = schema_lits_add(c, all->v[k].lits, schema_lit_of(l->additional, l->base, false));
     }
     return !c->rc;
 }
@@ -122,7 +123,8 @@ static bool is_false(const schema_lits *l) {
     return false;
 }
 
-size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken, schema_class **out) {
+size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken,
+                           schema_class **out) {
     classes all = { schema_alloc(c, SCHEMA_MAX_CLASSES * sizeof *all.v), 0 };
     ir_rx  *list = schema_alloc(c, (n_taken + 1) * sizeof *list), names;
     size_t  kept = 0;

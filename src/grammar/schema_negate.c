@@ -2,8 +2,8 @@
 /*
  * Literals of the kind "not valid against this subschema".
  *
- * A subschema is a conjunction of keywords, so its negation is a choice of the keyword that breaks; a keyword with parts
- * (properties, required, allOf) breaks in one of them. A keyword that only speaks about one type breaks only on
+ * A subschema is a conjunction of keywords, so its negation is a choice of the keyword that breaks; a keyword with
+ * parts (properties, required, allOf) breaks in one of them. A keyword that only speaks about one type breaks only on
  * instances of that type. What breaks an annotation is nothing.
  */
 #include "grammar/schema_priv.h"
@@ -39,7 +39,8 @@ static size_t parts_of(schema_ctx *c, const json_value *s, uint32_t base, const 
     case KW_MAX_CONTAINS: return 0;
     case KW_ALL_OF:
     case KW_REQUIRED: return json_is(v, JSON_K_ARRAY) ? v->u.array.count : 0;
-    case KW_ONE_OF: return json_is(v, JSON_K_ARRAY) && v->u.array.count < 100 ? 1 + v->u.array.count * v->u.array.count : 9999;
+    case KW_ONE_OF:
+        return json_is(v, JSON_K_ARRAY) && v->u.array.count < 100 ? 1 + v->u.array.count * v->u.array.count : 9999;
     case KW_PROPERTIES:
     case KW_PATTERN_PROPERTIES:
     case KW_DEPENDENCIES: return json_is(v, JSON_K_OBJECT) ? v->u.object.count : 0;
@@ -77,7 +78,8 @@ static void negate_whole(schema_ctx *c, schema_world *w, schema_lit l, const sch
     breaks            b = { 0 };
     size_t            only = SIZE_MAX;
     if (c->draft <= 7 && json_is(json_get(s, "$ref"), JSON_K_STRING)) {
-        while (!view_eq_c(s->u.object.members[++only].key, "$ref")) {}
+        while (!view_eq_c(s->u.object.members[++only].key, "$ref")) {
+        }
     }
     for (size_t i = 0; i < s->u.object.count && !c->rc; i++) {
         size_t parts = only == SIZE_MAX || only == i ? parts_of(c, s, l.base, &s->u.object.members[i]) : 0;
@@ -99,9 +101,81 @@ static void negate_whole(schema_ctx *c, schema_world *w, schema_lit l, const sch
         schema_choice_add(c, w, b.alts, b.n);
 }
 
+static json_value make_int(int64_t n) { return (json_value){ .kind = JSON_K_INT, .u.integer = n }; }
+
+static json_value make_object(schema_ctx *c, const char *k1, json_value v1, const char *k2, json_value v2) {
+    json_member *m = schema_alloc(c, 2 * sizeof *m);
+    if (!m) return *schema_make_bool(true);
+    m[0] = (json_member){ view_of(k1), v1 };
+    if (k2) m[1] = (json_member){ view_of(k2), v2 };
+    return (json_value){ .kind = JSON_K_OBJECT, .u.object = { m, k2 ? 2 : 1 } };
+}
+
+static json_value make_text(const char *text) {
+    return (json_value){ .kind = JSON_K_STRING, .u.string = view_of(text) };
+}
+
+static json_value not_const(schema_ctx *c, const json_value *v) {
+    return make_object(c, "not", make_object(c, "const", *v, NULL, *v), NULL, *v);
+}
+
+static void way_add(schema_ctx *c, breaks *b, json_value s) {
+    json_value *copy = schema_alloc(c, sizeof *copy);
+    if (!copy) return;
+    *copy = s;
+    breaks_add(c, b, schema_lits_add(c, NULL, schema_lit_of(copy, 0, false)));
+}
+
+/* Differs from an array or object: of another type or size, or in one of its parts. */
+static void differs_add(schema_ctx *c, schema_world *w, const json_value *v) {
+    bool       is_array = v->kind == JSON_K_ARRAY;
+    int64_t    n = (int64_t)json_count(v);
+    json_value type = make_object(c, "type", make_text(is_array ? "array" : "object"), NULL, *v);
+    json_value none = *schema_make_bool(false);
+    breaks     b = { 0 };
+    if (n > 256) {
+        schema_fail(c, w->at, ERR_LIMIT, "'not' with an array or object of more than 256 parts");
+        return;
+    }
+    way_add(c, &b, make_object(c, "not", type, NULL, type));
+    way_add(c, &b,
+            make_object(c, "type", make_text(is_array ? "array" : "object"), is_array ? "minItems" : "minProperties",
+                        make_int(n + 1)));
+    if (is_array && n > 0) way_add(c, &b, make_object(c, "type", make_text("array"), "maxItems", make_int(n - 1)));
+    for (int64_t i = 0; i < n && !c->rc; i++) {
+        if (is_array) {
+            json_value *prefix = schema_alloc(c, (size_t)(i + 1) * sizeof *prefix);
+            if (!prefix) return;
+            for (int64_t k = 0; k < i; k++) prefix[k] = *schema_make_bool(true);
+            prefix[i] = not_const(c, &v->u.array.items[i]);
+            way_add(c, &b,
+                    make_object(c, "prefixItems",
+                                (json_value){ .kind = JSON_K_ARRAY, .u.array = { prefix, (size_t)i + 1 } }, "minItems",
+                                make_int(i + 1)));
+        } else {
+            const json_member *m = &v->u.object.members[i];
+            json_member       *without = schema_alloc(c, sizeof *without), *other = schema_alloc(c, sizeof *other);
+            if (!without || !other) return;
+            *without = (json_member){ m->key, none };
+            *other = (json_member){ m->key, not_const(c, &m->value) };
+            way_add(c, &b,
+                    make_object(c, "type", make_text("object"), "properties",
+                                (json_value){ .kind = JSON_K_OBJECT, .u.object = { without, 1 } }));
+            way_add(c, &b,
+                    make_object(c, "type", make_text("object"), "properties",
+                                (json_value){ .kind = JSON_K_OBJECT, .u.object = { other, 1 } }));
+        }
+    }
+    schema_choice_add(c, w, b.alts, b.n);
+}
+
 static void excluded_add(schema_ctx *c, schema_world *w, const json_value *v) {
     schema_values *t = schema_alloc(c, sizeof *t);
     if (!t) return;
+    if (v->kind == JSON_K_ARRAY || v->kind == JSON_K_OBJECT) {
+        if (w->types & schema_type_of(v)) differs_add(c, w, v);
+        return;
+    }
     *t = (schema_values){ v, w->excluded };
     w->excluded = t;
     if (v->kind == JSON_K_NULL) w->types &= ~(unsigned)SCHEMA_NULL;
@@ -216,7 +290,9 @@ static void break_object(schema_ctx *c, schema_world *w, schema_lit l, schema_ke
         break;
     case KW_PROPERTY_NAMES: {
         schema_node *names = schema_node_of(c, schema_lits_add(c, NULL, schema_lit_of(v, l.base, false)));
-        if (names) some_add(c, w, ir_rx_not(c->g, schema_node_text(c, names)), schema_lit_of(schema_make_bool(true), 0, false));
+        if (names)
+            some_add(c, w, ir_rx_not(c->g, schema_node_text(c, names)),
+                     schema_lit_of(schema_make_bool(true), 0, false));
         break;
     }
     case KW_MIN_PROPERTIES:
@@ -290,7 +366,8 @@ static void break_keyword(schema_ctx *c, schema_world *w, schema_lit l, const sc
     bool               draft4;
     switch (kw) {
     case KW_REF:
-        if (schema_check(c, l.s, "$ref", v, JSON_K_STRING) && schema_ref_resolve(c, l.s, l.base, v->u.string, &to, &base))
+        if (schema_check(c, l.s, "$ref", v, JSON_K_STRING) &&
+            schema_ref_resolve(c, l.s, l.base, v->u.string, &to, &base))
             *todo = schema_lits_add(c, *todo, schema_lit_of(to, base, true));
         break;
     case KW_TYPE: w->types &= ~schema_read_types(c, l.s, v); break;

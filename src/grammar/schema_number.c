@@ -225,8 +225,8 @@ static ir_rx between(schema_ctx *c, const shape *sh, schema_bound near, schema_b
 static bool is_zero(const schema_dec *d) { return d->n_whole == 1 && d->whole[0] == '0' && !d->n_frac; }
 
 static ir_rx scientific(schema_ctx *c, bool small) {
-    ir_rx mantissa = ir_rx_cat(c->g, digit(c, '1', '9'),
-                               ir_rx_opt(c->g, ir_rx_cat(c->g, text(c, ".", 1), digits(c, 1, 17))));
+    ir_rx mantissa =
+        ir_rx_cat(c->g, digit(c, '1', '9'), ir_rx_opt(c->g, ir_rx_cat(c->g, text(c, ".", 1), digits(c, 1, 17))));
     ir_rx e = either(c, text(c, "e", 1), text(c, "E", 1)), exponent;
     if (small)
         exponent = ir_rx_cat(c->g, text(c, "-", 1),
@@ -242,6 +242,11 @@ static ir_rx side(schema_ctx *c, const shape *sh, schema_bound near, schema_boun
     static const schema_dec one = { .n_whole = 1, .whole = "1" };
     ir_rx                   out = between(c, sh, near, far);
     if (sh->whole) return out;
+    if (!near.at && !far.at) {
+        ir_rx e = either(c, text(c, "e", 1), text(c, "E", 1));
+        ir_rx sign = ir_rx_opt(c->g, either(c, text(c, "+", 1), text(c, "-", 1)));
+        return ir_rx_cat(c->g, out, ir_rx_opt(c->g, cat3(c, e, sign, digits(c, 1, 2))));
+    }
     if ((!near.at || is_zero(near.at)) && (!far.at || (!far.exclusive && magnitude_compare(far.at, &one) >= 0)))
         out = either(c, out, scientific(c, true));
     if ((!near.at || magnitude_compare(near.at, &one) < 0) && !far.at) out = either(c, out, scientific(c, false));
@@ -253,7 +258,7 @@ static ir_rx range(schema_ctx *c, const schema_world *w, bool whole) {
     schema_bound            lo = w->lo, hi = w->hi, none = { 0 }, over_zero = { &zero, true };
     shape                   sh = { whole, MAX_FRAC, text(c, "", 0) };
     ir_rx                   out = ir_rx_none(c->g);
-    bool                    exclusive = (lo.at && lo.exclusive && !is_zero(lo.at)) || (hi.at && hi.exclusive && !is_zero(hi.at));
+    bool exclusive = (lo.at && lo.exclusive && !is_zero(lo.at)) || (hi.at && hi.exclusive && !is_zero(hi.at));
     if (exclusive) {
         size_t longest = lo.at ? lo.at->n_whole : 1;
         if (hi.at && hi.at->n_whole > longest) longest = hi.at->n_whole;
@@ -311,8 +316,8 @@ static ir_rx multiple(schema_ctx *c, const schema_world *w, const schema_dec *m)
         return out;
     }
     for (size_t shown = 0; shown <= k; shown++) { /* digits behind the point that are written */
-        ir_rx body;
-        size_t hidden = k - shown;
+        ir_rx    body;
+        size_t   hidden = k - shown;
         uint64_t part = step;
         /* number * 10^hidden is a multiple of step: the number is one of step / gcd. */
         for (size_t i = 0; i < hidden; i++) {
@@ -338,8 +343,10 @@ ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types) 
         /* Neither whole numbers nor exponents, which may hide one. */
         out = ir_rx_and(c->g, out, ir_rx_not(c->g, cat3(c, ir_rx_all(c->g), e, ir_rx_all(c->g))));
         out = ir_rx_and(c->g, out, ir_rx_not(c->g, range(c, &all, true)));
-        out = ir_rx_and(c->g, out, ir_rx_not(c->g, ir_rx_cat(c->g, ir_rx_all(c->g), ir_rx_cat(c->g, text(c, ".", 1),
-                                             ir_rx_repeat(c->g, text(c, "0", 1), 1, -1)))));
+        out = ir_rx_and(
+            c->g, out,
+            ir_rx_not(c->g, ir_rx_cat(c->g, ir_rx_all(c->g),
+                                      ir_rx_cat(c->g, text(c, ".", 1), ir_rx_repeat(c->g, text(c, "0", 1), 1, -1)))));
     }
     for (const schema_multiple *m = w->multiples; m && !c->rc; m = m->next) {
         if (types == SCHEMA_INT && m->of->n_frac && scaled(m->of, m->of->n_frac) == 1 && !m->negate) continue;
@@ -359,7 +366,8 @@ ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types) 
             break;
         }
         out = ir_rx_and(c->g, out, ir_rx_not(c->g, schema_number_equal(c, &d)));
-        if (is_zero(&d)) out = ir_rx_and(c->g, out, ir_rx_not(c->g, ir_rx_cat(c->g, text(c, "-", 1), schema_number_equal(c, &d))));
+        if (is_zero(&d))
+            out = ir_rx_and(c->g, out, ir_rx_not(c->g, ir_rx_cat(c->g, text(c, "-", 1), schema_number_equal(c, &d))));
     }
     return out;
 }

@@ -2,10 +2,10 @@
 /*
  * Objects.
  *
- * Members come in any order. Which of the tracked members were written is the state: the required ones, and the optional
- * ones too while there are few (then no name comes twice). Between them the other members may come at any time. States
- * are subsets, so only SCHEMA_MAX_TRACKED are tracked this way; more required members come in one of two fixed orders,
- * that of "properties" or that of "required".
+ * Members come in any order. Which of the tracked members were written is the state: the required ones, and the
+ * optional ones too while there are few (then no name comes twice). Between them the other members may come at any
+ * time. States are subsets, so only SCHEMA_MAX_TRACKED are tracked this way; more required members come in one of two
+ * fixed orders, that of "properties" or that of "required".
  *
  * An optional member that is not tracked may be written twice. Readers take the last one, both fulfil the schema, and
  * counts stay right: maxProperties counts every member, minProperties is refused where a repeated name could fool it.
@@ -14,7 +14,14 @@
 
 #include <string.h>
 
-enum { MAX_SUBSET = 8, MAX_STATES = 4096 };
+enum {
+    MAX_SUBSET = 8,
+    MAX_EAGER = 6,         /* required members tracked while there are few such objects */
+    MAX_ALL_STATES = 2048, /* for all of those */
+    MAX_STATES = 16384,
+    MAX_WITNESSES = 3,
+    MAX_OBJECTS = 256, /* ways in which the witnesses can be found */
+};
 
 typedef struct member {
     view   name;
@@ -24,16 +31,25 @@ typedef struct member {
     ir_sym value;
 } member;
 
+/* A member that must exist, among the names of one class. */
+typedef struct witness {
+    ir_rx              names;
+    const schema_lits *lits;
+    size_t             in;
+} witness;
+
 typedef struct object {
     schema_ctx         *c;
     const schema_world *w;
     member             *members; /* declared ones in the schema's order, then witnesses, then classes */
     size_t              n, cap;
+    const witness      *witnesses;
+    size_t              n_witnesses;
     ir_sym              loose_first, loose_next; /* any member that is not tracked; -1: there is none */
     ir_sym              close;
     const size_t       *tracked; /* indices of members */
     size_t              n_tracked, n_required;
-    bool                chain;   /* tracked members come in their order */
+    bool                chain; /* tracked members come in their order */
     uint64_t            min, max;
     size_t              n_counts; /* counts of loose members that are told apart */
     ir_sym             *states;   /* [progress * n_counts + count], -1: not built */
@@ -80,10 +96,16 @@ static size_t names_collect(schema_ctx *c, const schema_world *w, view **out) {
         }
     }
     for (int part = 0; part < 2; part++) {
+        size_t from = n;
         for (const schema_named *r = part ? w->named : w->required; r && !c->rc; r = r->next) {
             if (map_get(&seen, r->name.data, r->name.len, NULL)) continue;
             (*out)[n++] = r->name;
             if (!map_put(&seen, r->name.data, r->name.len, 1)) schema_fail(c, NULL, ERR_NOMEM, "out of memory");
+        }
+        for (size_t to = n; from + 1 < to; from++) { /* the lists are newest first */
+            view swap = (*out)[from];
+            (*out)[from] = (*out)[--to];
+            (*out)[to] = swap;
         }
     }
     map_deinit(&seen);
@@ -97,6 +119,11 @@ static bool is_required(const schema_world *w, view name) {
     return false;
 }
 
+static const schema_lits *lits_join(schema_ctx *c, const schema_lits *a, const schema_lits *b) {
+    for (; a; a = a->next) b = schema_lits_add(c, b, a->l);
+    return b;
+}
+
 /* False: an object cannot exist. */
 static bool members_collect(object *o) {
     schema_ctx         *c = o->c;
@@ -106,7 +133,8 @@ static bool members_collect(object *o) {
     size_t              n = names_collect(c, w, &names), n_classes;
     for (size_t i = 0; i < n && !c->rc; i++) {
         bool         required = is_required(w, names[i]);
-        schema_node *value = schema_name_allowed(c, w, names[i]) ? schema_node_of(c, schema_name_lits(c, w, names[i])) : NULL;
+        schema_node *value =
+            schema_name_allowed(c, w, names[i]) ? schema_node_of(c, schema_name_lits(c, w, names[i])) : NULL;
         if (!value || schema_node_is_empty(c, value)) {
             if (required) return false;
             continue;
@@ -114,27 +142,15 @@ static bool members_collect(object *o) {
         member_add(o, (member){ names[i], 0, true, required, schema_node_sym(c, value) });
     }
     n_classes = schema_name_classes(c, w, names, n, &classes);
-    for (const schema_some *s = w->some; s && !c->rc; s = s->next) {
-        bool found = false;
-        /* A witness is a member of a class, or a declared one, that fulfils more than its class asks for. */
-        for (size_t i = 0; i < n; i++) {
-            if (ir_rx_matches(c->g, s->names, names[i].data, names[i].len)) {
-                schema_fail(c, w->at, ERR_UNSUPPORTED, "a negation over property names that are declared elsewhere");
-                return false;
-            }
-        }
-        if (w->some->next || n_classes > 1) {
-            schema_fail(c, w->at, ERR_UNSUPPORTED, "a negation over patterns of property names");
-            return false;
-        }
-        for (size_t i = 0; i < n_classes && !found; i++) {
-            ir_rx        both = ir_rx_and(c->g, classes[i].names, s->names);
-            schema_node *value = schema_node_of(c, schema_lits_add(c, classes[i].lits, s->l));
-            if (!value || ir_rx_is_empty(c->g, both) || schema_node_is_empty(c, value)) continue;
-            member_add(o, (member){ .names = both, .required = true, .value = schema_node_sym(c, value) });
-            found = true;
-        }
-        if (!found) return false;
+    for (size_t i = 0; i < o->n_witnesses && !c->rc; i++) {
+        const witness *t = &o->witnesses[i];
+        schema_node   *value;
+        ir_rx          both;
+        if (t->in >= n_classes) return false;
+        both = ir_rx_and(c->g, classes[t->in].names, t->names);
+        value = schema_node_of(c, lits_join(c, t->lits, classes[t->in].lits));
+        if (!value || ir_rx_is_empty(c->g, both) || schema_node_is_empty(c, value)) return false;
+        member_add(o, (member){ .names = both, .required = true, .value = schema_node_sym(c, value) });
     }
     for (size_t i = 0; i < n_classes && !c->rc; i++) {
         schema_node *value = schema_node_of(c, classes[i].lits);
@@ -148,13 +164,16 @@ static ir_rx lead(schema_ctx *c, bool first) {
     return ir_rx_cat(c->g, ir_rx_text(c->g, first ? "{" : ","), schema_ws(c));
 }
 
-static ir_rx colon(schema_ctx *c) { return ir_rx_cat(c->g, ir_rx_text(c->g, ":"), ir_rx_opt(c->g, ir_rx_text(c->g, " "))); }
+static ir_rx colon(schema_ctx *c) {
+    return ir_rx_cat(c->g, ir_rx_text(c->g, ":"), ir_rx_opt(c->g, ir_rx_text(c->g, " ")));
+}
 
 static ir_rx key_rx(schema_ctx *c, const member *m) {
     return ir_rx_json_string(c->g, m->literal ? ir_rx_bytes(c->g, m->name.data, m->name.len) : m->names);
 }
 
-/* A key that is free text stays a terminal of its own, shared by all places; a literal one takes in what surrounds it. */
+/* A key that is free text stays a terminal of its own, shared by all places; a literal one takes in what surrounds it.
+ */
 static ir_sym member_sym(schema_ctx *c, const member *m, bool first) {
     ir_sym list[4];
     if (m->literal) {
@@ -297,7 +316,7 @@ static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool
         return 0;
     }
     n_states = (chain ? n_tracked + 1 : (size_t)1 << n_tracked) * counts;
-    if (n_states > MAX_STATES * 4) {
+    if (n_states > MAX_STATES) {
         schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' with too many required properties");
         return 0;
     }
@@ -318,18 +337,12 @@ static void required_order(const object *o, size_t *order) {
     }
 }
 
-ir_sym schema_world_object(schema_ctx *c, const schema_world *w) {
+static ir_sym object_sym(schema_ctx *c, const schema_world *w, const witness *witnesses, size_t n_witnesses) {
     object  o = { .c = c, .w = w, .min = w->min_props, .max = w->max_props };
     ir_sym  none = ir_terminal(c->g, ir_rx_none(c->g)), alts[2];
     size_t *tracked, *order, n = 0, n_literal = 0, n_witness = 0, limit = SCHEMA_MAX_TRACKED;
-    for (const schema_values *v = w->excluded; v; v = v->next) {
-        if (v->value->kind != JSON_K_OBJECT) continue;
-        if (v->value->u.object.count) {
-            schema_fail(c, w->at, ERR_UNSUPPORTED, "'not' with an object as value");
-            return none;
-        }
-        if (o.min < 1) o.min = 1;
-    }
+    o.witnesses = witnesses;
+    o.n_witnesses = n_witnesses;
     if (!members_collect(&o)) return none;
     for (size_t i = 0; i < o.n; i++) {
         n_literal += o.members[i].literal;
@@ -342,13 +355,19 @@ ir_sym schema_world_object(schema_ctx *c, const schema_world *w) {
     order = schema_alloc(c, (o.n + 1) * sizeof *order);
     if (!tracked || !order) return none;
     if (o.min > o.n_required + 1 || n_witness) limit = MAX_SUBSET;
+    if (o.n_required > limit && o.n_required <= MAX_EAGER && c->n_states < MAX_ALL_STATES) {
+        limit = MAX_EAGER;
+        c->n_states += (size_t)1 << o.n_required;
+    }
     if (o.n_required > limit && n_witness) {
-        schema_fail(c, w->at, ERR_UNSUPPORTED, "a negation over property names with more than %d required ones", MAX_SUBSET);
+        schema_fail(c, w->at, ERR_UNSUPPORTED, "a negation over property names with more than %d required ones",
+                    MAX_SUBSET);
         return none;
     }
     for (size_t i = 0; i < o.n; i++) {
         const member *m = &o.members[i];
-        if (m->required || (m->literal && n_literal + n_witness <= limit)) tracked[n++] = i;
+        if (m->required || (m->literal && n_literal + n_witness <= (limit == MAX_EAGER ? SCHEMA_MAX_TRACKED : limit)))
+            tracked[n++] = i;
     }
     if (o.n_required <= limit) return automaton(&o, tracked, n, false);
     alts[0] = automaton(&o, tracked, n, true);
@@ -356,4 +375,74 @@ ir_sym schema_world_object(schema_ctx *c, const schema_world *w) {
     if (c->rc || !memcmp(order, tracked, n * sizeof *order)) return alts[0];
     alts[1] = automaton(&o, order, n, true);
     return ir_alt(c->g, alts, 2);
+}
+
+typedef struct search {
+    schema_ctx *c;
+    ir_sym      found[MAX_OBJECTS];
+    size_t      n;
+} search;
+
+static void found_add(search *q, const schema_world *w, const witness *list, size_t n) {
+    ir_sym none = ir_terminal(q->c->g, ir_rx_none(q->c->g)), s;
+    if (q->n == MAX_OBJECTS) {
+        schema_fail(q->c, w->at, ERR_LIMIT, "a negation over property names makes more than %d cases", MAX_OBJECTS);
+        return;
+    }
+    s = object_sym(q->c, w, list, n);
+    if (s != none) q->found[q->n++] = s;
+}
+
+/* Every way in which the next demand is met: by a declared member, by a witness that is there, by a new one. */
+static void demands_meet(search *q, const schema_world *w, witness *list, size_t n) {
+    schema_ctx        *c = q->c;
+    const schema_some *s = w->some;
+    schema_world       next = *w;
+    schema_class      *classes;
+    view              *names;
+    size_t             n_names, n_classes;
+    if (c->rc) return;
+    if (!s) {
+        found_add(q, w, list, n);
+        return;
+    }
+    next.some = s->next;
+    n_names = names_collect(c, w, &names);
+    for (size_t i = 0; i < n_names && !c->rc; i++) {
+        schema_world with = next;
+        if (!ir_rx_matches(c->g, s->names, names[i].data, names[i].len)) continue;
+        schema_required_add(c, &with, names[i]);
+        schema_named_add(c, &with, names[i], s->l);
+        if (!schema_world_is_empty(c, &with)) demands_meet(q, &with, list, n);
+    }
+    for (size_t i = 0; i < n && !c->rc; i++) {
+        witness before = list[i];
+        list[i].names = ir_rx_and(c->g, before.names, s->names);
+        list[i].lits = schema_lits_add(c, before.lits, s->l);
+        demands_meet(q, &next, list, n);
+        list[i] = before;
+    }
+    n_classes = schema_name_classes(c, w, names, n_names, &classes);
+    for (size_t i = 0; i < n_classes && !c->rc; i++) {
+        if (ir_rx_is_empty(c->g, ir_rx_and(c->g, classes[i].names, s->names))) continue;
+        if (n == MAX_WITNESSES) {
+            schema_fail(c, w->at, ERR_LIMIT, "a negation over property names needs more than %d members",
+                        MAX_WITNESSES);
+            return;
+        }
+        list[n] = (witness){ s->names, schema_lits_add(c, NULL, s->l), i };
+        demands_meet(q, &next, list, n + 1);
+    }
+}
+
+ir_sym schema_world_object(schema_ctx *c, const schema_world *w) {
+    witness list[MAX_WITNESSES];
+    search *q;
+    if (!w->some) return object_sym(c, w, NULL, 0);
+    q = schema_alloc(c, sizeof *q);
+    if (!q) return 0;
+    q->c = c;
+    q->n = 0;
+    demands_meet(q, w, list, 0);
+    return ir_alt(c->g, q->found, q->n);
 }

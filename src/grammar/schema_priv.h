@@ -43,9 +43,9 @@ enum {
 };
 
 typedef enum schema_kind {
-    SCHEMA_IS,         /* valid against the subschema */
-    SCHEMA_IS_NOT,     /* not valid against it */
-    SCHEMA_BREAKS,     /* not valid because of one keyword: `member` of the subschema, its part `part` */
+    SCHEMA_IS,     /* valid against the subschema */
+    SCHEMA_IS_NOT, /* not valid against it */
+    SCHEMA_BREAKS, /* not valid because of one keyword: `member` of the subschema, its part `part` */
 } schema_kind;
 
 typedef enum schema_keyword {
@@ -135,7 +135,7 @@ typedef struct schema_values {
     const struct schema_values *next;
 } schema_values;
 
-typedef struct schema_items { /* items, prefixItems and additionalItems of one subschema */
+typedef struct schema_items {          /* items, prefixItems and additionalItems of one subschema */
     const json_value          *prefix; /* a JSON array, or NULL */
     bool                       has_rest;
     schema_lit                 rest;
@@ -193,7 +193,7 @@ typedef struct schema_world {
     const schema_lits  *names;
     uint64_t            min_props, max_props;
 
-    const json_value *at; /* a subschema to name in messages */
+    const json_value          *at; /* a subschema to name in messages */
     const struct schema_world *next;
 } schema_world;
 
@@ -204,9 +204,10 @@ typedef struct schema_node {
     size_t              n_lits;
     const schema_world *worlds;
     bool                expanded, expanding, queued;
-    int8_t              empty; /* 1: proven, 0: not known, -1: being decided, 2: looked at and not proven */
-    ir_sym              sym;   /* -1: none yet */
-    ir_rx               text;  /* -1: not asked yet */
+    bool                deciding;             /* whether it is empty */
+    bool                empty, looked, tried; /* proven; not proven by a glance, by a search */
+    ir_sym              sym;                  /* -1: none yet */
+    ir_rx               text;                 /* -1: not asked yet */
     struct schema_node *next_queued;
 } schema_node;
 
@@ -229,7 +230,9 @@ typedef struct schema_ctx {
     map              nodes;    /* literals -> schema_node * */
     map              patterns; /* regular expression -> ir_rx */
     size_t           n_nodes, n_worlds, n_steps;
-    int              probing; /* nesting of emptiness questions */
+    size_t           n_states; /* of objects with many required members */
+    int              probing;  /* nesting of emptiness questions */
+    bool             proving;  /* the answer decides about a negation: worth a search through patterns */
     schema_node     *queue, *queue_tail;
     ir_sym           any;
     ir_rx            ws, format_cache[32];
@@ -237,25 +240,25 @@ typedef struct schema_ctx {
 } schema_ctx;
 
 /* Keeps the first error: "schema at #/path: message". Returns the code kept. */
-int schema_fail(schema_ctx *c, const json_value *at, int code, const char *fmt, ...) BASE_PRINTF(4, 5);
+int   schema_fail(schema_ctx *c, const json_value *at, int code, const char *fmt, ...) BASE_PRINTF(4, 5);
 void *schema_alloc(schema_ctx *c, size_t bytes); /* NULL and an error kept when the limit is reached */
 
 /* schema_ref.c */
-int  schema_resources_find(schema_ctx *c);
-bool schema_ref_resolve(schema_ctx *c, const json_value *at, uint32_t base, view ref, const json_value **out,
-                        uint32_t *out_base);
+int      schema_resources_find(schema_ctx *c);
+bool     schema_ref_resolve(schema_ctx *c, const json_value *at, uint32_t base, view ref, const json_value **out,
+                            uint32_t *out_base);
 uint32_t schema_base_of(schema_ctx *c, const json_value *s, uint32_t base); /* after s's own $id */
 
 /* schema_read.c: keywords */
 schema_keyword schema_keyword_of(view name);
-bool        schema_read_count(schema_ctx *c, const json_value *s, const char *keyword, const json_value *v, uint64_t *out);
-unsigned    schema_read_types(schema_ctx *c, const json_value *s, const json_value *v);
-unsigned    schema_type_of(const json_value *v);
-bool        schema_is_true(const json_value *s); /* true, {} or annotations alone */
-bool        schema_values_equal(const json_value *a, const json_value *b);
-const json_value *schema_make_bool(bool b);
-const json_value *schema_make_without(schema_ctx *c, view name); /* {"properties": {name: false}} */
-schema_lit  schema_lit_of(const json_value *s, uint32_t base, bool negate);
+bool     schema_read_count(schema_ctx *c, const json_value *s, const char *keyword, const json_value *v, uint64_t *out);
+unsigned schema_read_types(schema_ctx *c, const json_value *s, const json_value *v);
+unsigned schema_type_of(const json_value *v);
+bool     schema_is_true(const json_value *s); /* true, {} or annotations alone */
+bool     schema_values_equal(const json_value *a, const json_value *b);
+const json_value  *schema_make_bool(bool b);
+const json_value  *schema_make_without(schema_ctx *c, view name); /* {"properties": {name: false}} */
+schema_lit         schema_lit_of(const json_value *s, uint32_t base, bool negate);
 const schema_lits *schema_lits_add(schema_ctx *c, const schema_lits *list, schema_lit l);
 
 /* schema_expand.c, schema_negate.c */
@@ -273,8 +276,8 @@ void         schema_bound_add(schema_ctx *c, schema_world *w, const json_value *
                               bool exclusive);
 void         schema_multiple_add(schema_ctx *c, schema_world *w, const json_value *s, const json_value *v, bool negate);
 bool         schema_disjoint(schema_ctx *c, schema_lit a, schema_lit b);
-bool         schema_items_of(schema_ctx *c, const json_value *s, uint32_t base, const json_value **prefix,
-                             bool *has_rest, schema_lit *rest);
+bool schema_items_of(schema_ctx *c, const json_value *s, uint32_t base, const json_value **prefix, bool *has_rest,
+                     schema_lit *rest);
 const json_value *schema_check(schema_ctx *c, const json_value *s, const char *keyword, const json_value *v,
                                json_kind kind); /* v, or NULL and an error when it is of another kind */
 
@@ -286,9 +289,9 @@ bool schema_node_accepts(schema_ctx *c, schema_node *n, const json_value *v);
 
 /* schema_string.c, schema_format.c, schema_number.c, schema_value.c */
 bool  schema_pattern(schema_ctx *c, const json_value *s, view pattern, ir_rx *out); /* search semantics */
-bool  schema_format(schema_ctx *c, view name, ir_rx *out);                         /* false: an annotation */
-ir_rx schema_world_text(schema_ctx *c, const schema_world *w);                     /* decoded text */
-ir_rx schema_node_text(schema_ctx *c, schema_node *n);                             /* the strings among its instances */
+bool  schema_format(schema_ctx *c, view name, ir_rx *out);                          /* false: an annotation */
+ir_rx schema_world_text(schema_ctx *c, const schema_world *w);                      /* decoded text */
+ir_rx schema_node_text(schema_ctx *c, schema_node *n); /* the strings among its instances */
 ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types);
 bool  schema_dec_read(const json_value *v, schema_dec *out);
 int   schema_dec_compare(const schema_dec *a, const schema_dec *b);
@@ -305,14 +308,14 @@ typedef struct schema_class { /* names that nobody declares, and what is said ab
 size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken, schema_class **out);
 
 /* schema.c, schema_object.c, schema_array.c */
-ir_sym schema_node_sym(schema_ctx *c, schema_node *n);
-ir_sym schema_any(schema_ctx *c);
-ir_sym schema_world_object(schema_ctx *c, const schema_world *w);
-ir_sym schema_world_array(schema_ctx *c, const schema_world *w);
+ir_sym             schema_node_sym(schema_ctx *c, schema_node *n);
+ir_sym             schema_any(schema_ctx *c);
+ir_sym             schema_world_object(schema_ctx *c, const schema_world *w);
+ir_sym             schema_world_array(schema_ctx *c, const schema_world *w);
 const schema_lits *schema_name_lits(schema_ctx *c, const schema_world *w, view name);
 const schema_lits *schema_index_lits(schema_ctx *c, const schema_world *w, size_t index);
 size_t             schema_prefix_length(const schema_world *w);
 bool               schema_name_allowed(schema_ctx *c, const schema_world *w, view name);
-ir_rx              schema_layer_rest(schema_ctx *c, const json_value *s, uint32_t base); /* names additionalProperties is for */
+ir_rx schema_layer_rest(schema_ctx *c, const json_value *s, uint32_t base); /* names additionalProperties is for */
 
 #endif

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-
 schema_keyword schema_keyword_of(view name) {
     static const struct {
         const char    *name;
@@ -61,7 +60,8 @@ schema_keyword schema_keyword_of(view name) {
 
 const json_value *schema_check(schema_ctx *c, const json_value *s, const char *keyword, const json_value *v,
                                json_kind kind) {
-    static const char *const names[] = { "null", "a boolean", "an integer", "a number", "a string", "an array", "an object" };
+    static const char *const names[] = { "null",     "a boolean", "an integer", "a number",
+                                         "a string", "an array",  "an object" };
     if (v->kind == kind) return v;
     schema_fail(c, s, ERR_FORMAT, "'%s' is not %s", keyword, names[kind]);
     return NULL;
@@ -96,7 +96,7 @@ static unsigned one_type(const json_value *v) {
         const char *name;
         unsigned    bits;
     } names[] = {
-        { "string", SCHEMA_STRING },   { "object", SCHEMA_OBJECT }, { "array", SCHEMA_ARRAY },   { "integer", SCHEMA_INT },
+        { "string", SCHEMA_STRING }, { "object", SCHEMA_OBJECT }, { "array", SCHEMA_ARRAY }, { "integer", SCHEMA_INT },
         { "number", SCHEMA_NUMBER }, { "boolean", SCHEMA_BOOL },  { "null", SCHEMA_NULL },
     };
     const char *text = json_string(v);
@@ -132,9 +132,9 @@ unsigned schema_type_of(const json_value *v) {
     case JSON_K_NULL: return SCHEMA_NULL;
     case JSON_K_BOOL: return SCHEMA_BOOL;
     case JSON_K_INT: return SCHEMA_INT;
-    case JSON_K_REAL: return json_int(v, &n) || v->u.real > 9007199254740992.0 || v->u.real < -9007199254740992.0
-                                 ? SCHEMA_INT
-                                 : SCHEMA_FRAC;
+    case JSON_K_REAL:
+        return json_int(v, &n) || v->u.real > 9007199254740992.0 || v->u.real < -9007199254740992.0 ? SCHEMA_INT
+                                                                                                    : SCHEMA_FRAC;
     case JSON_K_STRING: return SCHEMA_STRING;
     case JSON_K_ARRAY: return SCHEMA_ARRAY;
     default: return SCHEMA_OBJECT;

@@ -102,7 +102,8 @@ static void anchor_add(schema_ctx *c, uint32_t base, view name, const json_value
     if (!key) return;
     n = snprintf(key, 16, "%u#", base);
     memcpy(key + n, name.data, name.len);
-    if (!map_put(&c->anchors, key, (size_t)n + name.len, (uint64_t)(uintptr_t)s)) schema_fail(c, s, ERR_NOMEM, "memory");
+    if (!map_put(&c->anchors, key, (size_t)n + name.len, (uint64_t)(uintptr_t)s))
+        schema_fail(c, s, ERR_NOMEM, "memory");
 }
 
 typedef struct visit {
@@ -160,8 +161,8 @@ int schema_resources_find(schema_ctx *c) {
             stack = grown;
         }
         for (size_t i = 0; i < count; i++) {
-            const json_value *v = json_is(at.v, JSON_K_OBJECT) ? &at.v->u.object.members[i].value
-                                                               : &at.v->u.array.items[i];
+            const json_value *v =
+                json_is(at.v, JSON_K_OBJECT) ? &at.v->u.object.members[i].value : &at.v->u.array.items[i];
             if (v->kind == JSON_K_OBJECT || v->kind == JSON_K_ARRAY) stack[n++] = (visit){ v, at.base };
         }
     }
@@ -255,8 +256,8 @@ bool schema_ref_resolve(schema_ctx *c, const json_value *at, uint32_t base, view
             if (view_eq(u, uri) || view_eq(u, target)) break;
         }
         if (i == c->n_resources) {
-            schema_fail(c, at, ERR_UNSUPPORTED, "'$ref' to another document (%.*s)", (int)(ref.len > 120 ? 120 : ref.len),
-                        ref.data);
+            schema_fail(c, at, ERR_UNSUPPORTED, "'$ref' to another document (%.*s)",
+                        (int)(ref.len > 120 ? 120 : ref.len), ref.data);
             return false;
         }
         to = (uint32_t)i;

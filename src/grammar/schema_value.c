@@ -10,8 +10,8 @@ ir_rx schema_ws(schema_ctx *c) {
     if (c->ws < 0) {
         ir_rx indent = ir_rx_alt(c->g, ir_rx_repeat(c->g, ir_rx_text(c->g, " "), 0, 32),
                                  ir_rx_repeat(c->g, ir_rx_text(c->g, "\t"), 0, 8));
-        ir_rx line = ir_rx_cat(c->g, ir_rx_opt(c->g, ir_rx_text(c->g, "\r")),
-                               ir_rx_cat(c->g, ir_rx_text(c->g, "\n"), indent));
+        ir_rx line =
+            ir_rx_cat(c->g, ir_rx_opt(c->g, ir_rx_text(c->g, "\r")), ir_rx_cat(c->g, ir_rx_text(c->g, "\n"), indent));
         c->ws = ir_rx_opt(c->g, ir_rx_alt(c->g, ir_rx_text(c->g, " "), line));
     }
     return c->ws;
@@ -128,7 +128,8 @@ bool schema_world_accepts(schema_ctx *c, const schema_world *w, const json_value
             if (order > 0 || (order == 0 && w->hi.exclusive)) return false;
         }
         if (w->multiples) {
-            ir_rx both = ir_rx_and(c->g, schema_world_number(c, w, w->types & SCHEMA_NUMBER), schema_number_equal(c, &d));
+            ir_rx both =
+                ir_rx_and(c->g, schema_world_number(c, w, w->types & SCHEMA_NUMBER), schema_number_equal(c, &d));
             return !ir_rx_is_empty(c->g, both);
         }
         return true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/ir_walk.h"
+#include "unit/support/ir_walk.h"
 
 #include "grammar/ir_impl.h"
 
@@ -21,19 +21,20 @@ typedef struct config {
 } config;
 
 typedef struct walk {
-    ir     *g;
-    follow *follows;
-    size_t  n_follows, cap_follows;
+    ir      *g;
+    follow  *follows;
+    size_t   n_follows, cap_follows;
     int32_t *table;
-    size_t  table_cap;
-    config *now, *then;
-    size_t  n_now, n_then, cap_now, cap_then;
-    bool    end; /* the end was reached in this step */
-    int     depth;
+    size_t   table_cap;
+    config  *now, *then;
+    size_t   n_now, n_then, cap_now, cap_then;
+    bool     end; /* the end was reached in this step */
+    int      depth;
 } walk;
 
 static int32_t follow_of(walk *w, follow f) {
-    uint64_t h = hash_bytes(&f.at, sizeof f.at, (uint64_t)(uintptr_t)f.body ^ (uint64_t)f.next * 0x9E3779B97F4A7C15u ^ f.rounds);
+    uint64_t h =
+        hash_bytes(&f.at, sizeof f.at, (uint64_t)(uintptr_t)f.body ^ (uint64_t)f.next * 0x9E3779B97F4A7C15u ^ f.rounds);
     if (w->n_follows * 2 >= w->table_cap) {
         size_t cap = w->table_cap ? w->table_cap * 2 : 1024;
         free(w->table);
