@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "backend/backend.h"
+#include "base/noalloc.h"
 #include "base/num.h"
 #include "engine/internal.h"
 #include "kernels/kvpage.h"
@@ -111,6 +112,16 @@ static void fail_step(engine *g, const err *why) {
     for (int i = 0; i < g->n_shares; i++) step_fail(g, g->shares[i].s, why);
 }
 
+static int run_step(engine *g, const nn_batch *b, err *e) {
+    double begin = engine_now();
+    int    rc = nn_exec_step(g->exec, b, e);
+    if (rc < 0) return rc;
+    adapt(g, engine_now() - begin, b->n_tok);
+    g->counts.steps++;
+    step_results(g);
+    return 0;
+}
+
 static void *engine_main(void *arg) {
     engine *g = arg;
     while (take_incoming(g)) {
@@ -118,16 +129,15 @@ static void *engine_main(void *arg) {
         err      e = { 0 };
         drop_cancelled(g, false);
         schedule_admit(g);
-        if (schedule_batch(g, &b)) {
-            double begin = engine_now();
-            if (nn_exec_step(g->exec, &b, &e) < 0) {
-                fail_step(g, &e);
-            } else {
-                adapt(g, engine_now() - begin, b.n_tok);
-                g->counts.steps++;
-                step_results(g);
-            }
-        }
+        schedule_make_room(g);
+        noalloc_begin();
+        bool work = schedule_batch(g, &b);
+        int  rc = work ? run_step(g, &b, &e) : 0;
+        noalloc_end();
+        if (rc < 0)
+            fail_step(g, &e);
+        else if (work)
+            step_settle(g);
         publish(g);
     }
     drop_cancelled(g, true);
@@ -196,11 +206,11 @@ static int open_batch(engine *g, err *e) {
     for (int k = 0; k < g->cache.n_groups; k++)
         ok = (g->pages[k] = calloc(seqs * (size_t)g->cache.max_pages, sizeof *g->pages[k])) && ok;
     ok = (g->row = calloc((size_t)g->n_vocab, sizeof *g->row)) && ok;
-    ok = (g->no_end_mask = malloc(((size_t)g->n_vocab + 31) / 32 * sizeof *g->no_end_mask)) && ok;
+    ok = (g->no_end_mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->no_end_mask)) && ok;
     ok = (g->mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->mask)) && ok;
     ok = (g->vector = calloc((size_t)g->n_hidden, sizeof *g->vector)) && ok;
     if (!ok) return err_set_nomem(e);
-    memset(g->no_end_mask, 0xFF, ((size_t)g->n_vocab + 31) / 32 * sizeof *g->no_end_mask);
+    for (int64_t i = 0; i < g->n_vocab; i++) g->no_end_mask[i / 32] |= 1u << (i % 32);
     size_t         n_end = 0;
     const int32_t *ends = g->tok ? tok_end_ids(g->tok, &n_end) : NULL;
     for (size_t i = 0; i < n_end; i++) {

@@ -21,6 +21,11 @@ typedef struct share {
     int       out; /* row of the logits, or -1; an embedding: its first hidden row of n_rows */
     int       n_rows;
     bool      mark; /* ends where somebody may want to continue */
+
+    /* What came out. */
+    bool          ends, over, failed; /* ends: everything known is evaluated; over, failed: that was the last step */
+    engine_finish finish;
+    int           stop_index;
 } share;
 
 struct engine {
@@ -74,6 +79,7 @@ struct engine {
 /* schedule.c */
 void schedule_enter(engine *g, sequence *s);   /* a new sequence */
 void schedule_admit(engine *g);                /* lets waiting sequences start while there is room */
+void schedule_make_room(engine *g);            /* for the tokens of the next step */
 bool schedule_batch(engine *g, nn_batch *b);   /* false: nothing to do */
 void schedule_release(engine *g, sequence *s); /* takes it off the running ones and gives its pages back */
 void schedule_charge(sequence *s);             /* its client pays for tokens that are new */
@@ -81,8 +87,10 @@ void schedule_charge(sequence *s);             /* its client pays for tokens tha
 /* The budget that brings a step with pieces of prompts, which took so long, closer to the target. */
 int schedule_adapt(int budget, int least, int most, double seconds, double target);
 
-/* step.c */
+/* step.c: the first one is part of the step and allocates nothing; the second leaves what was computed in the cache and
+ * lets go of what is over. */
 void step_results(engine *g);
+void step_settle(engine *g);
 void step_end(engine *g, sequence *s, engine_finish finish, int stop_index); /* the sequence is gone afterwards */
 void step_fail(engine *g, sequence *s, const err *why);
 

@@ -200,7 +200,7 @@ int schedule_adapt(int budget, int least, int most, double seconds, double targe
 }
 
 /* Generating sequences get the page for their next token; when there is none, the least important one gives way. */
-static void make_room(engine *g) {
+void schedule_make_room(engine *g) {
     for (int i = 0; i < g->n_running;) {
         sequence *s = g->running[i];
         if (cache_grow(&g->cache, &s->tables, s->n_tokens)) {
@@ -220,7 +220,6 @@ static void make_room(engine *g) {
 }
 
 bool schedule_batch(engine *g, nn_batch *b) {
-    make_room(g);
     g->generating = false;
     *b = (nn_batch){ .token = g->token,
                      .pos = g->pos,

@@ -38,7 +38,8 @@ typedef struct sequence {
     sampler         *sampler; /* NULL: an embedding */
     double          *pooled;  /* an embedding: sum of the rows so far, or the last one */
     guide_work       guide;
-    stop_matcher    *stop; /* NULL: none */
+    err              error; /* why it failed */
+    stop_matcher    *stop;  /* NULL: none */
     tok_stream       stream;
     str              piece, out; /* text on its way */
     engine_usage     usage;

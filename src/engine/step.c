@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What came out of a step: tokens, text, ends. */
+/* What came out of a step: tokens, text, embeddings; then what remains of it: the cache, the ends. */
+#include "base/noalloc.h"
 #include "engine/internal.h"
 
 #include <math.h>
 #include <string.h>
 
 static void emit(const sequence *s, engine_event *ev) {
+    int depth = noalloc_pause();
     ev->choice = s->choice;
     s->job->r.on_event(s->job->r.ctx, ev);
+    noalloc_resume(depth);
 }
 
 /* The sequence leaves; the last one of a job takes the job along. */
@@ -93,11 +96,38 @@ static int mask_for(engine *g, sequence *s, const uint32_t **mask, err *e) {
     return 0;
 }
 
-static void pick(engine *g, sequence *s, const float *logits) {
+static void end(share *h, engine_finish finish, int stop_index) {
+    h->over = true;
+    h->finish = finish;
+    h->stop_index = stop_index;
+}
+
+/* What the guide says to a token. */
+static int guide_accept(sequence *s, int32_t token, bool *must_stop) {
+    engine_guide *guide = s->guide.guide;
+    *must_stop = false;
+    if (!guide) return 0;
+    int depth = noalloc_pause(), rc = guide->accept(guide, token, &s->error);
+    if (rc >= 0) *must_stop = guide->must_stop(guide);
+    noalloc_resume(depth);
+    return rc;
+}
+
+/* Nothing may be said at all. */
+static bool guide_forbids(const sequence *s) {
+    engine_guide *guide = s->guide.guide;
+    if (!guide || sequence_generated(s) > 0) return false;
+    int  depth = noalloc_pause();
+    bool stop = guide->must_stop(guide);
+    noalloc_resume(depth);
+    return stop;
+}
+
+static void pick(engine *g, share *h, const float *logits) {
+    sequence             *s = h->s;
     const engine_request *r = &s->job->r;
     sampling_result       got;
-    err                   e = { 0 };
-    engine_guide         *guide = s->guide.guide;
+    bool                  must_stop;
     memcpy(g->row, logits, (size_t)g->n_vocab * sizeof *g->row);
     sampling_request q = { .logits = g->row,
                            .position = (uint64_t)s->n_tokens,
@@ -105,30 +135,19 @@ static void pick(engine *g, sequence *s, const float *logits) {
                            .n_top = r->n_top,
                            .top = g->top };
     if (s->prompt_done_at == 0) s->prompt_done_at = engine_now();
-    if (mask_for(g, s, &q.mask, &e) < 0) {
-        step_fail(g, s, &e);
-        return;
-    }
-    if (sequence_generated(s) == 0 && guide && guide->must_stop(guide)) {
-        step_end(g, s, ENGINE_STOP_TOKEN, -1); /* the only text is the empty one */
-        return;
-    }
-    if (sampler_pick(s->sampler, g->work, &q, &got, &e) < 0) {
-        step_fail(g, s, &e);
-        return;
-    }
+    h->failed = mask_for(g, s, &q.mask, &s->error) < 0;
+    if (!h->failed && guide_forbids(s)) end(h, ENGINE_STOP_TOKEN, -1);
+    if (h->failed || h->over) return;
+    if ((h->failed = sampler_pick(s->sampler, g->work, &q, &got, &s->error) < 0)) return;
     sampler_accept(s->sampler, got.token);
     s->tokens[s->n_tokens++] = got.token; /* there is room: a full sequence has ended */
     schedule_charge(s);
     g->counts.tokens_generated++;
     if (g->tok && tok_is_end(g->tok, got.token)) {
-        step_end(g, s, ENGINE_STOP_TOKEN, -1);
+        end(h, ENGINE_STOP_TOKEN, -1);
         return;
     }
-    if (guide && guide->accept(guide, got.token, &e) < 0) {
-        step_fail(g, s, &e);
-        return;
-    }
+    if ((h->failed = guide_accept(s, got.token, &must_stop) < 0)) return;
     int          stopped = add_text(g, s, got.token);
     engine_event ev = { .kind = ENGINE_TOKEN,
                         .token = got.token,
@@ -138,11 +157,11 @@ static void pick(engine *g, sequence *s, const float *logits) {
                         .n_top = r->n_top };
     emit(s, &ev);
     if (stopped >= 0)
-        step_end(g, s, ENGINE_STOP_STRING, stopped);
-    else if (guide && guide->must_stop(guide))
-        step_end(g, s, ENGINE_STOP_TOKEN, -1);
+        end(h, ENGINE_STOP_STRING, stopped);
+    else if (must_stop)
+        end(h, ENGINE_STOP_TOKEN, -1);
     else if ((r->max_tokens > 0 && sequence_generated(s) >= r->max_tokens) || s->n_tokens >= s->n_ctx)
-        step_end(g, s, ENGINE_LENGTH, -1);
+        end(h, ENGINE_LENGTH, -1);
     else
         guide_ask(&g->guides, &s->guide);
 }
@@ -155,27 +174,40 @@ static void pool_rows(engine *g, sequence *s, const share *h, const float *hidde
     }
 }
 
-static void give_embedding(engine *g, sequence *s) {
-    double scale = s->job->r.pooling == ENGINE_POOL_MEAN ? 1.0 / s->n_tokens : 1.0, sum = 0;
+static void give_embedding(engine *g, share *h) {
+    sequence *s = h->s;
+    double    scale = s->job->r.pooling == ENGINE_POOL_MEAN ? 1.0 / s->n_tokens : 1.0, sum = 0;
     for (int64_t i = 0; i < g->n_hidden; i++) sum += s->pooled[i] * s->pooled[i];
     if (s->job->r.normalize && sum > 0) scale = 1.0 / sqrt(sum);
     for (int64_t i = 0; i < g->n_hidden; i++) g->vector[i] = (float)(s->pooled[i] * scale);
     s->prompt_done_at = engine_now();
     engine_event ev = { .kind = ENGINE_EMBEDDING, .vector = g->vector, .n_vector = (int)g->n_hidden };
     emit(s, &ev);
-    step_end(g, s, ENGINE_STOP_TOKEN, -1);
+    end(h, ENGINE_STOP_TOKEN, -1);
 }
 
 void step_results(engine *g) {
     const float *logits = nn_exec_logits(g->exec, NULL), *hidden = nn_exec_hidden(g->exec, NULL);
     for (int i = 0; i < g->n_shares; i++) {
-        const share *h = &g->shares[i];
-        sequence    *s = h->s;
-        bool         in_prompt = s->n_evaluated < s->n_prompt, ends = s->n_evaluated + h->n == s->n_tokens;
+        share    *h = &g->shares[i];
+        sequence *s = h->s;
         s->n_evaluated += h->n;
         g->counts.tokens_evaluated += (uint64_t)h->n;
+        h->ends = s->n_evaluated == s->n_tokens;
         if (sequence_embeds(s)) pool_rows(g, s, h, hidden);
-        if (!ends) { /* a piece of a prompt */
+        if (h->ends && sequence_embeds(s))
+            give_embedding(g, h);
+        else if (h->ends)
+            pick(g, h, logits + (int64_t)h->out * g->n_vocab);
+    }
+}
+
+void step_settle(engine *g) {
+    for (int i = 0; i < g->n_shares; i++) {
+        share    *h = &g->shares[i];
+        sequence *s = h->s;
+        bool      in_prompt = s->n_evaluated - h->n < s->n_prompt;
+        if (!h->ends) { /* a piece of a prompt */
             cache_moment when = h->mark ? CACHE_MARK : CACHE_PIECE;
             if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, when);
             engine_event ev = {
@@ -189,9 +221,9 @@ void step_results(engine *g) {
             s->job->prompt_ready = true;
         }
         cache_trim(&g->cache, &s->tables, s->n_evaluated);
-        if (ends && sequence_embeds(s))
-            give_embedding(g, s);
-        else if (ends)
-            pick(g, s, logits + (int64_t)h->out * g->n_vocab);
+        if (h->failed)
+            step_fail(g, s, &s->error);
+        else if (h->over)
+            step_end(g, s, h->finish, h->stop_index);
     }
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PIECE_BYTES = 256 }; /* more than a piece usually has: feeding then allocates nothing */
+
 struct stop_matcher {
     view  *strings;
     size_t count;
@@ -29,7 +31,9 @@ int stop_open(stop_matcher **out, const char *const *strings, const size_t *leng
         memcpy(copy, strings[i], lengths[i]);
         m->strings[m->count++] = (view){ copy, lengths[i] };
     }
-    if (!m->strings) {
+    size_t longest = 0;
+    for (size_t i = 0; i < m->count; i++) longest = m->strings[i].len > longest ? m->strings[i].len : longest;
+    if (!m->strings || !str_reserve(&m->held, longest + PIECE_BYTES)) {
         stop_free(m);
         return err_set_nomem(e);
     }

@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu.h"
 
 #include "backend/backend.h"
+#include "base/noalloc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,7 @@ static int64_t now_ns(void) {
 static void work(void *ctx, int worker, int n_workers) {
     cpu_exec *x = ctx;
     int64_t   spent = 0;
+    noalloc_begin();
     if (x->timed) x->times[worker] = (cpu_times){ 0 };
     (void)n_workers;
     for (int i = 0; i < x->n_items; i++) {
@@ -106,6 +108,7 @@ static void work(void *ctx, int worker, int n_workers) {
         x->times[worker].by_kind[x->base.model->tape->ops[it->op].kind] += took;
     }
     if (x->timed) x->times[worker].kernels = spent;
+    noalloc_end();
 }
 
 static void cpu_run(nn_exec *base, int op0, int op1) {
