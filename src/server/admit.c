@@ -72,7 +72,8 @@ bool admit_origin(exchange *x) {
             listed = true;
     }
     view where = origin_host(*origin);
-    bool own = where.len && where.len == x->http->host.len && strncasecmp(where.data, x->http->host.data, where.len) == 0;
+    bool own =
+        where.len && where.len == x->http->host.len && strncasecmp(where.data, x->http->host.data, where.len) == 0;
     bool local = is_loopback_name(host_name(where));
     if (!listed && !any && !own && !local) {
         exchange_error(x, 403, "forbidden", NULL, "pages of this origin may not ask here; --cors-origin allows one");

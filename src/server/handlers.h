@@ -32,6 +32,5 @@ void openai_complete(exchange *x);
 void openai_embed(exchange *x);
 void openai_models(exchange *x);
 void openai_model(exchange *x);
-void openai_responses(exchange *x);
 
 #endif

@@ -11,7 +11,21 @@ const route server_routes[] = {
     { "GET", "/v1/requests", &api_native, ops_requests, ROUTE_INLINE },
     { "POST", "/v1/requests/{id}/cancel", &api_native, ops_cancel, ROUTE_INLINE | ROUTE_RAW },
     { "GET", "/slots", &api_native, ops_slots, ROUTE_INLINE },
+    { "GET", "/props", &api_native, native_props, ROUTE_SLOW },
+    { "POST", "/tokenize", &api_native, native_tokenize, ROUTE_BODY | ROUTE_SLOW },
+    { "POST", "/detokenize", &api_native, native_detokenize, ROUTE_BODY | ROUTE_SLOW },
+    { "POST", "/apply-template", &api_native, native_apply_template, ROUTE_BODY | ROUTE_SLOW },
+    { "POST", "/infill", &api_native, native_infill, ROUTE_BODY },
+    { "POST", "/rerank", &api_native, native_rerank, ROUTE_BODY },
+    { "POST", "/v1/rerank", &api_native, native_rerank, ROUTE_BODY },
+    { "POST", "/v1/models/load", &api_native, native_load, ROUTE_BODY | ROUTE_SLOW },
+    { "POST", "/v1/models/unload", &api_native, native_unload, ROUTE_BODY | ROUTE_SLOW },
 
+    { "POST", "/v1/chat/completions", &api_openai, openai_chat, ROUTE_BODY },
+    { "POST", "/v1/completions", &api_openai, openai_complete, ROUTE_BODY },
+    { "POST", "/v1/embeddings", &api_openai, openai_embed, ROUTE_BODY },
+    { "GET", "/v1/models", &api_openai, openai_models, ROUTE_INLINE },
+    { "GET", "/v1/models/{id}", &api_openai, openai_model, ROUTE_INLINE },
     { 0 },
 };
 

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversations and tools as OpenAI's chat endpoint takes them, checked and made uniform for the runtime. */
+#ifndef SERVER_OPENAI_INPUT_H
+#define SERVER_OPENAI_INPUT_H
+
+#include "server/exchange.h"
+
+enum { OPENAI_MAX_MESSAGES = 16384, OPENAI_MAX_TOOLS = 128 };
+
+void openai_read_messages(exchange *x, const node *body, runtime_request *q);
+/* tools, tool_choice, parallel_tool_calls. flat: the responses endpoint's form, without the inner "function". */
+void openai_read_tools(exchange *x, const node *body, runtime_request *q, bool flat);
+/* {"type": "text" | "json_object" | "json_schema", ...}; flat as above. */
+void openai_read_format(exchange *x, const node *format, runtime_request *q, bool flat);
+/* enable_thinking, reasoning_effort, chat_template_kwargs, continue_final_message */
+void openai_read_template(exchange *x, const node *body, runtime_request *q);
+
+bool openai_name_ok(view name); /* of a function: 1 to 64 letters, digits, _ and - */
+
+#endif

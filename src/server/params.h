@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fields that generating endpoints share, in OpenAI's names and in those that other local servers have added. Each
+ * function reads members of `o` into q; mistakes stay in x->in.
+ */
+#ifndef SERVER_PARAMS_H
+#define SERVER_PARAMS_H
+
+#include "server/exchange.h"
+
+enum { PARAMS_MAX_STOPS = 64, PARAMS_MAX_TOKENS = 1 << 24 };
+
+/* temperature, top_p, penalties, seed, logit_bias and the extensions top_k, min_p, dry_*, xtc_*, mirostat*, ... */
+void params_sampling(exchange *x, const node *o, runtime_request *q);
+/* The extensions that are no sampling: cache_prompt, ignore_eos, priority, min_tokens; lora is refused by name. */
+void params_extras(exchange *x, const node *o, runtime_request *q);
+/* grammar, json_schema, regex: at most one. */
+void params_grammar(exchange *x, const node *o, runtime_request *q);
+/* A string or an array of strings. */
+void params_stop(exchange *x, const node *o, const char *key, runtime_request *q);
+
+/* The model's name: required, or the server's default. False: it is unknown or missing (answered or in x->in). */
+bool params_model(exchange *x, const node *o, bool required, view *out);
+
+/* Texts into the arena. False: out of memory (in x->in). */
+bool params_json(exchange *x, const node *n, view *out);
+
+/* A prompt or several, as text or as token numbers: one request each, in the arena. *out stays NULL after a failure. */
+void params_prompts(exchange *x, const node *input, size_t max, runtime_request **out, size_t *n);
+
+/* Ollama's keep_alive and the like: a number of seconds or "5m", "1h30m", "-1". */
+bool params_keep_alive(exchange *x, const node *o, const char *key, int64_t *out_ms);
+
+#endif
