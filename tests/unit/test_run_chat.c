@@ -24,7 +24,8 @@ typedef struct terminal {
     char *dir;
 } terminal;
 
-static void terminal_open(terminal *t) {
+/* tools: a file for --tools, or NULL. */
+static void terminal_open(terminal *t, const char *tools) {
     const char *program = getenv("HEARTH_PROGRAM");
     if (!program) {
         printf("skipped: HEARTH_PROGRAM is not set\n");
@@ -39,7 +40,7 @@ static void terminal_open(terminal *t) {
         setenv("XDG_STATE_HOME", t->dir, 1);
         setenv("TERM", "xterm", 1);
         setenv("LC_ALL", "C.UTF-8", 1);
-        execl(program, program, "run", "demo", "--temp", "0", (char *)NULL);
+        execl(program, program, "run", "demo", "--temp", "0", tools ? "--tools" : (char *)NULL, tools, (char *)NULL);
         _exit(127);
     }
 }
@@ -102,7 +103,7 @@ static void test_talk(void **state) {
     char     line[512], *saved, *path;
     size_t   bytes;
     (void)state;
-    terminal_open(&t);
+    terminal_open(&t, NULL);
     expect_prompt(&t);
     say(&t, "My name is Tom.", "Nice to meet you, Tom.\r\n");
     say(&t, "What is my name?", "Your name is Tom.\r\n");
@@ -144,7 +145,7 @@ static void test_talk(void **state) {
 static void test_interrupt(void **state) {
     terminal t;
     (void)state;
-    terminal_open(&t);
+    terminal_open(&t, NULL);
     expect_prompt(&t);
     type(&t, "Tell me a long story about a cat and a boat.\n");
     expect(&t, "boat.\r\n");
@@ -162,7 +163,41 @@ static void test_interrupt(void **state) {
     assert_int_equal(terminal_close(&t), 0);
 }
 
+/* A call is shown, its result typed in; thoughts are dimmed; both can be switched. */
+static void test_tools(void **state) {
+    terminal t;
+    (void)state;
+    terminal_open(&t, HEARTH_SOURCE_DIR "/tests/fixtures/tools/house.json");
+    expect_prompt(&t);
+    type(&t, "What is the weather in Paris?\n");
+    expect(&t, "call\033[0m get_weather {\"city\": \"Paris\"}\r\n");
+    expect(&t, "result> ");
+    say(&t, "{\"weather\": \"sunny\", \"degrees\": 21}", "It is sunny in Paris, with 21 degrees.\r\n");
+    say(&t, "/stats", "conversation: 4 messages");
+    say(&t, "/clear", "");
+    type(&t, "Set a timer for 12 minutes.\n");
+    expect(&t, "call\033[0m set_timer {\"minutes\": 12}\r\n");
+    expect(&t, "result> ");
+    type(&t, "\003");
+    expect(&t, "(no result: the question is forgotten)");
+    expect_prompt(&t);
+    say(&t, "/stats", "conversation: 0 messages");
+    say(&t, "/tools", "tools are on");
+    say(&t, "/tools off", "tools are off");
+    say(&t, "/tools maybe", "/tools is on or off");
+    say(&t, "/think on", "thinking is on");
+    type(&t, "What is 12 plus 30?\n");
+    expect(&t, "\033[2m");
+    expect(&t, "40 + 2 = 42.\033[0m\r\n\r\n12 plus 30 is 42.\r\n");
+    expect_prompt(&t);
+    type(&t, "/bye\n");
+    while (more(&t, "its end")) {
+    }
+    assert_int_equal(terminal_close(&t), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_talk), cmocka_unit_test(test_interrupt) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_talk), cmocka_unit_test(test_interrupt),
+                                        cmocka_unit_test(test_tools) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
