@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 /* "<16 hex>-<32 hex>.hkv" */
-enum { MODEL_DIGITS = 16, KEY_DIGITS = 32, NAME_CHARS = MODEL_DIGITS + 1 + KEY_DIGITS + 4, BLOCK = 4096 };
+enum { ROOT_DIGITS = 16, KEY_DIGITS = 32, NAME_CHARS = ROOT_DIGITS + 1 + KEY_DIGITS + 4, BLOCK = 4096 };
 enum { MAX_FOUND = 1 << 18, TEMP_LIVES_S = 3600, QUEUE_BYTES = 64 << 20 };
 
 typedef struct foreign {
@@ -41,6 +41,7 @@ typedef struct job {
 struct kv_disk {
     char       *dir;
     kv_identity id;
+    kv_key      root;
     uint64_t    max_bytes;
     size_t      queue_bytes;
 
@@ -70,17 +71,17 @@ static void hex(const uint8_t *from, int digits, char *to) {
 }
 
 static void name_of(const kv_disk *d, const kv_key *key, char name[NAME_CHARS + 1]) {
-    hex(d->id.model.b, MODEL_DIGITS, name);
-    name[MODEL_DIGITS] = '-';
-    hex(key->b, KEY_DIGITS, name + MODEL_DIGITS + 1);
-    memcpy(name + MODEL_DIGITS + 1 + KEY_DIGITS, ".hkv", 5);
+    hex(d->root.b, ROOT_DIGITS, name);
+    name[ROOT_DIGITS] = '-';
+    hex(key->b, KEY_DIGITS, name + ROOT_DIGITS + 1);
+    memcpy(name + ROOT_DIGITS + 1 + KEY_DIGITS, ".hkv", 5);
 }
 
 static bool name_is_ours(const char *name) {
     size_t n = strlen(name);
     if (n < NAME_CHARS || memcmp(name + NAME_CHARS - 4, ".hkv", 4) != 0) return false;
     for (int i = 0; i < NAME_CHARS - 4; i++) {
-        if (i == MODEL_DIGITS ? name[i] != '-' : !strchr("0123456789abcdef", name[i])) return false;
+        if (i == ROOT_DIGITS ? name[i] != '-' : !strchr("0123456789abcdef", name[i])) return false;
     }
     return true;
 }
@@ -358,7 +359,7 @@ static int64_t time_of(const struct stat *st) { return (int64_t)st->st_mtim.tv_s
 
 static void look_at(kv_disk *d, int dir, const char *name) {
     struct stat st;
-    char        model[MODEL_DIGITS];
+    char        root[ROOT_DIGITS];
     err         e;
     if (!name_is_ours(name)) return;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) return;
@@ -366,8 +367,8 @@ static void look_at(kv_disk *d, int dir, const char *name) {
         if (st.st_mtime < time(NULL) - TEMP_LIVES_S) (void)unlinkat(dir, name, 0);
         return;
     }
-    hex(d->id.model.b, MODEL_DIGITS, model);
-    if (memcmp(name, model, MODEL_DIGITS) != 0 || d->n_found >= MAX_FOUND) {
+    hex(d->root.b, ROOT_DIGITS, root);
+    if (memcmp(name, root, ROOT_DIGITS) != 0 || d->n_found >= MAX_FOUND) {
         foreign_add(d, name, on_disk((uint64_t)st.st_size), time_of(&st));
         return;
     }
@@ -416,6 +417,7 @@ int kv_disk_open(kv_disk **out, const kv_identity *id, const kv_disk_options *o,
     kv_disk *d = calloc(1, sizeof *d);
     if (!d) return err_set_nomem(e);
     d->id = *id;
+    d->root = kv_key_root(id);
     d->max_bytes = o->max_bytes;
     d->queue_bytes = o->queue_bytes ? o->queue_bytes : QUEUE_BYTES;
     d->tail = &d->first;

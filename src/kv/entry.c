@@ -95,7 +95,7 @@ void kv_entry_encode(const kv_identity *id, const kv_entry *x, uint8_t *out) {
 static bool same_identity(const kv_identity *id, const uint8_t *h) {
     uint8_t want[FIXED_BYTES];
     memcpy(want, h, sizeof want);
-    memset(want + 48, 0, 32);
+    memset(want + 44, 0, 36);
     put_identity(id, want);
     return memcmp(want, h, sizeof want) == 0;
 }

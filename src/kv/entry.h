@@ -31,7 +31,7 @@
  * Keys are the first 16 bytes of a SHA-256 and form a chain: the root's key covers everything above that must agree
  * (model, types, page size), a page's key covers its predecessor's key and its own tokens. Equal keys therefore mean
  * equal tokens from position 0 on, computed by the same model into the same layout; nobody can make another prompt
- * match. A file's name is the model's identity (16 hex digits) and the key (32 hex digits): "<model>-<key>.hkv".
+ * match. A file's name is the beginning of the root's key (16 hex digits) and its own key (32): "<root>-<key>.hkv".
  */
 #ifndef KV_ENTRY_H
 #define KV_ENTRY_H

@@ -326,6 +326,8 @@ static bool host_room(kv_tree *t, size_t bytes, uint64_t limit) {
     return true;
 }
 
+bool kv_make_host_room(kv_tree *t, size_t bytes) { return host_room(t, bytes, t->pin); }
+
 static bool to_host(kv_tree *t, kv_node *x) {
     unsigned groups = x->host_groups | kv_device_groups(t, x);
     if (x->it.in[KV_HOST] && groups == x->host_groups) return true;

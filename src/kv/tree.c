@@ -439,8 +439,8 @@ void *kv_tree_add_state(kv_tree *t, const int32_t *tokens, int n) {
     }
     t->pin = t->clock + 1;
     kv_touch(t, x);
-    bool      room = kv_make_room(t, t->o.id.state_bytes);
-    void     *bytes = room ? malloc(t->o.id.state_bytes) : NULL;
+    bool      room = kv_make_room(t, t->o.id.state_bytes), host = !room && kv_make_host_room(t, t->o.id.state_bytes);
+    void     *bytes = room || host ? malloc(t->o.id.state_bytes) : NULL;
     kv_state *s = bytes ? kv_state_new(x, offset) : NULL;
     t->pin = KV_NOTHING_PINNED;
     if (!s) {
@@ -450,7 +450,7 @@ void *kv_tree_add_state(kv_tree *t, const int32_t *tokens, int n) {
     s->bytes = bytes;
     s->it.used = ++t->clock;
     t->stats.states++;
-    kv_enter(t, &s->it, KV_DEVICE);
+    kv_enter(t, &s->it, host ? KV_HOST : KV_DEVICE);
     kv_touch(t, x);
     return bytes;
 }

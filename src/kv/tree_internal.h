@@ -86,8 +86,9 @@ void     kv_touch_state(kv_tree *t, kv_state *s); /* before its node is touched 
 unsigned kv_device_groups(const kv_tree *t, const kv_node *x);
 void     kv_set_page(kv_tree *t, kv_node *x, int group, int32_t page); /* -1: none */
 void     kv_drop_host(kv_tree *t, kv_node *x);
-void     kv_drop_file(kv_tree *t, kv_item *it);          /* leaves DISK; the file is deleted */
-bool     kv_make_room(kv_tree *t, size_t bytes);         /* within the budget */
+void     kv_drop_file(kv_tree *t, kv_item *it);  /* leaves DISK; the file is deleted */
+bool     kv_make_room(kv_tree *t, size_t bytes); /* within the budget */
+bool     kv_make_host_room(kv_tree *t, size_t bytes);
 int kv_restore(kv_tree *t, kv_node *x, unsigned groups); /* ERR_LIMIT: no room; ERR_NOTFOUND: lost, x may be gone */
 const void *kv_state_fetch(kv_tree *t, kv_state *s);     /* NULL: lost, s is gone */
 
