@@ -86,6 +86,7 @@ void chat_free(chat *c) {
 const tok         *chat_tokenizer(const chat *c) { return c->t; }
 const chat_format *chat_answer_format(const chat *c) { return &c->format; }
 const char        *chat_template_origin(const chat *c) { return c->b.chat ? c->b.origin : NULL; }
+const char        *chat_template_text(const chat *c) { return c->b.chat ? tmpl_source(c->b.chat).data : NULL; }
 bool               chat_can_think(const chat *c) { return c->b.chat && chat_format_thinks(&c->format); }
 
 static bool uses(const chat *c, bool tools, const char *variable) {

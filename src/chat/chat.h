@@ -60,6 +60,7 @@ const chat_format *chat_answer_format(const chat *c);
 
 const tok  *chat_tokenizer(const chat *c);
 const char *chat_template_origin(const chat *c);            /* NULL: the model has no template */
+const char *chat_template_text(const chat *c);              /* NULL: likewise */
 bool        chat_uses(const chat *c, const char *variable); /* the template reads a variable of this name */
 
 void chat_tokens_init(chat_tokens *t);

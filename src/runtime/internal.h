@@ -27,9 +27,8 @@ struct runtime {
     nn_model       *model;
     chat           *chat;
     engine         *engine;
-    sampling_params sampling;          /* recommended */
-    engine_pooling  pooling;           /* recommended */
-    bool            arguments_as_text; /* what the template wants */
+    sampling_params sampling; /* recommended */
+    engine_pooling  pooling;  /* recommended */
     runtime_info    info;
     tok_ids         markers; /* special tokens that the parser of answers needs to see */
     arena           mem;     /* texts of info */
@@ -91,16 +90,12 @@ typedef struct prompt {
     tok_ids ids;
     int32_t marks[CHAT_MARKS];
     size_t  n_marks;
-    bool    in_reasoning; /* it ends inside a block of thoughts */
+    bool    in_reasoning, reasoning_off; /* as chat_tokens says */
 } prompt;
 void  prompt_init(prompt *p);
 void  prompt_deinit(prompt *p);
 int   prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e);
 void *prepare_main(void *runtime); /* the preparation thread */
-
-/* messages.c */
-int  messages_fit(const runtime *r, const json_value *messages, json_value *out, arena *a, err *e);
-bool messages_probe(const chat *c); /* the template wants the arguments of calls as text */
 
 /* infill.c */
 bool infill_known(const tok *t);

@@ -35,50 +35,27 @@ static int parse_field(const json_value **out, view text, const char *field, jso
     return 0;
 }
 
-/* The caller's variables and the switch for thinking. */
-static int template_vars(const runtime *r, const runtime_request *q, const json_value *own, json_value *out, arena *a,
-                         err *e) {
-    size_t       n = json_count(own), m = 0;
-    json_member *list = arena_calloc(a, n + 2, sizeof *list);
-    if (!list) return err_set_nomem(e);
-    if (q->thinking != RUNTIME_THINK_DEFAULT) {
-        if (q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
-            return err_set(e, ERR_UNSUPPORTED, "thinking: this model's chat template has no switch for it");
-        list[m++] = (json_member){ view_of("enable_thinking"),
-                                   { .kind = JSON_K_BOOL, .u.boolean = q->thinking == RUNTIME_THINK_ON } };
-    }
-    if (q->effort.len)
-        list[m++] = (json_member){ view_of("reasoning_effort"), { .kind = JSON_K_STRING, .u.string = q->effort } };
-    for (size_t i = 0; i < n; i++) list[m++] = own->u.object.members[i];
-    *out = (json_value){ .kind = JSON_K_OBJECT, .u.object = { list, m } };
-    return 0;
-}
-
-/* The template opened a block of thoughts for the model. */
-static bool ends_in_reasoning(const chat_format *f, const str *text) {
-    size_t n = text->len;
-    while (n && strchr(" \n\t\r", text->data[n - 1])) n--;
-    return f->think_open && view_ends((view){ text->data, n }, f->think_open);
-}
-
 static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, err *e) {
-    const json_value *messages, *tools, *own;
-    json_value        vars, fit;
-    chat_tokens       t;
-    arena             a;
+    static const chat_thinking thinking[] = { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF };
+    const json_value          *messages, *tools, *own;
+    chat_tokens                t;
+    arena                      a;
     arena_init(&a, 0);
     chat_tokens_init(&t);
     int rc = parse_field(&messages, q->messages, "messages", JSON_K_ARRAY, &a, e);
     if (rc == 0) rc = parse_field(&tools, q->tools, "tools", JSON_K_ARRAY, &a, e);
     if (rc == 0) rc = parse_field(&own, q->template_vars, "template variables", JSON_K_OBJECT, &a, e);
-    if (rc == 0) rc = messages_fit(r, messages, &fit, &a, e);
-    if (rc == 0) rc = template_vars(r, q, own, &vars, &a, e);
+    if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
+        rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
     if (rc == 0) {
-        chat_input in = { .messages = &fit,
+        chat_input in = { .messages = messages,
                           .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : tools,
-                          .variables = &vars,
+                          .variables = own,
                           .add_generation_prompt = !q->continue_final,
                           .continue_final = q->continue_final,
+                          .thinking = thinking[q->thinking],
+                          .effort = q->effort,
+                          .thinking_budget = q->thinking_budget > 0 ? q->thinking_budget : 0,
                           .now = clock_now() };
         rc = chat_prompt(r->chat, &in, &t, e);
     }
@@ -87,7 +64,8 @@ static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, 
         out->ids = t.ids;
         out->n_marks = t.n_marks;
         memcpy(out->marks, t.marks, t.n_marks * sizeof *t.marks);
-        out->in_reasoning = ends_in_reasoning(chat_answer_format(r->chat), &out->text);
+        out->in_reasoning = t.in_reasoning;
+        out->reasoning_off = t.reasoning_off;
     } else {
         chat_tokens_deinit(&t);
     }

@@ -45,11 +45,12 @@ static int describe(runtime *r, err *e) {
                          .n_layer = d->n_layer,
                          .n_embd = (int)d->n_embd,
                          .n_vocab = d->n_vocab,
+                         .template_text = chat_template_text(r->chat),
                          .template_origin = chat_template_origin(r->chat) };
     i->can_chat = i->template_origin != NULL;
     i->can_tools =
         i->can_chat && chat_uses(r->chat, "tools") && chat_answer_format(r->chat)->syntax != CHAT_SYNTAX_NONE;
-    i->can_think = i->can_chat && chat_format_thinks(chat_answer_format(r->chat));
+    i->can_think = chat_can_think(r->chat);
     i->can_embed = true;
     i->can_infill = infill_known(chat_tokenizer(r->chat));
     model_summary_deinit(s);
@@ -62,7 +63,6 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     nn_model_options m = { .rope_context = o->engine.n_ctx };
     engine_options   g = o->engine;
     if (g.cpu == 0) g.cpu = cpu_detect();
-    if (o->template_text) return err_set(e, ERR_UNSUPPORTED, "template_text: not yet");
     if ((rc = model_file_open(&r->file, o->path, e)) < 0) return rc;
     if ((rc = nn_model_open(&r->model, r->file, models_list, &m, e)) < 0) return rc;
     if ((rc = chat_open(&r->chat, o->path, o->template_text, e)) < 0) return rc;
@@ -70,7 +70,6 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     defaults_sampling(&r->sampling, r->file);
     r->pooling = defaults_find_pooling(r->file);
     if ((rc = answer_markers(r->chat, &r->markers, e)) < 0) return rc;
-    r->arguments_as_text = messages_probe(r->chat);
     return describe(r, e);
 }
 

@@ -357,8 +357,8 @@ static void test_message_forms(void **state) {
         "\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"arguments\":"
         "{\"city\":\"Paris\"}}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"{\\\"weather\\\": "
         "\\\"sunny\\\", \\\"degrees\\\": 21}\"}]",
-        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"What is the weather\"},{\"type\":\"text\","
-        "\"text\":\" in Paris?\"}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":"
+        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"What is the weather"
+        " in Paris?\"}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":"
         "\"function\",\"function\":{\"name\":\"get_weather\",\"arguments\":\"{\\\"city\\\": \\\"Paris\\\"}\"}}]},"
         "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":[{\"type\":\"text\",\"text\":\"{\\\"weather\\\": "
         "\\\"sunny\\\", \\\"degrees\\\": 21}\"}]}]",
@@ -432,6 +432,35 @@ static void refused(runtime *m, runtime_request *q, int code, const char *senten
         fail_msg("expected \"%s\", got %d: %s", sentence, r.why.code, r.why.msg);
     assert_int_equal(r.n_events, 1);
     result_deinit(&r);
+}
+
+/* Another template than the model's own. */
+static void test_template(void **state) {
+    runtime_options o = { .path = DEMO,
+                          .engine = { .n_threads = 1 },
+                          .template_text = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}>" };
+    runtime_request q;
+    runtime_info    i;
+    runtime        *m;
+    str             text;
+    err             e = { 0 };
+    str_init(&text);
+    runtime_describe(*state, &i);
+    assert_non_null(strstr(i.template_text, "<|im_start|>"));
+    assert_int_equal(runtime_open(&m, &o, &e), 0);
+    runtime_describe(m, &i);
+    assert_string_equal(i.template_text, o.template_text);
+    assert_false(i.can_think || i.can_tools);
+    greedy(&q, SUM);
+    assert_int_equal(runtime_render(m, &q, &text, NULL), 0);
+    assert_string_equal(str_cstr(&text), "[user] What is 12 plus 30?\n>");
+    q.thinking = RUNTIME_THINK_ON;
+    refused(m, &q, ERR_UNSUPPORTED, "thinking");
+    str_deinit(&text);
+    runtime_free(m);
+    o.template_text = "{% for";
+    assert_int_equal(runtime_open(&m, &o, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.msg, "template"));
 }
 
 static void test_mistakes(void **state) {
@@ -599,9 +628,9 @@ int main(void) {
         cmocka_unit_test(test_choices),    cmocka_unit_test(test_continue),
         cmocka_unit_test(test_embed),      cmocka_unit_test(test_thinking),
         cmocka_unit_test(test_tools_auto), cmocka_unit_test(test_message_forms),
-        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_cancel),     cmocka_unit_test(test_close),
-        cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_template),   cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_too_long),   cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_close),      cmocka_unit_test(test_queue_full),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);
 }
