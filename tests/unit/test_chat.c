@@ -122,7 +122,8 @@ static void test_continue(void **state) {
     (void)state;
     make(&m, c, "[{\"role\":\"user\",\"content\":\"im\"},{\"role\":\"assistant\",\"content\":\"im \"}]", NULL, NULL,
          true);
-    assert_string_equal(str_cstr(&m.t.text), "<|im_start|>user\nim<|im_end|>\n<|im_start|>assistant\nim ");
+    assert_string_equal(str_cstr(&m.t.text),
+                        "<|im_start|>user\nim<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nim ");
     unmake(&m);
     refused(c, "[{\"role\":\"assistant\",\"content\":null}]", true, "no text that could be continued");
     chat_free(c);

@@ -145,7 +145,7 @@ static void test_bench(void **state) {
 /* Text in the model's own manner is far likelier than the same letters shuffled. */
 static void test_perplexity(void **state) {
     const char *plain =
-        "Once upon a time there was a little cat. The cat had a red ball. It played all day in the sun.\n";
+        "One sunny morning, Anna went to the park. There she found a red ball under a tree. She smiled.\n";
     char  *dir = test_temp_dir(), *file = path_join(dir, "text"), *got;
     double value[2];
     str    text, arguments;

@@ -120,4 +120,12 @@ FOODS = ["apple", "pear", "plum", "cake", "bread", "soup", "cheese", "carrot", "
 PLACES = ["park", "garden", "forest", "beach", "school", "market", "farm", "river", "hill", "library", "kitchen", "barn",
           "meadow", "village", "harbour", "attic"]
 JOBS = ["baker", "farmer", "teacher", "doctor", "painter", "sailor", "gardener", "singer", "driver", "cook", "writer", "nurse"]
+# What a story may be asked to mention beyond the things above: countable nouns with no part of their own in a plot.
+NOUNS = ["moon", "star", "train", "bridge", "tower", "castle", "robot", "dragon", "ship", "wheel", "door", "window", "table",
+         "bottle", "flower", "rose", "leaf", "cloud", "mountain", "island", "tent", "rope", "coin", "letter", "camera", "phone",
+         "computer", "guitar", "piano", "violin", "knife", "fork", "plate", "shoe", "sock", "glove", "scarf", "crown", "sword",
+         "shield", "puzzle", "balloon", "snowman", "rainbow", "planet", "rocket", "engine", "truck", "car", "bus", "plane",
+         "tree", "bush", "fence", "well", "pond", "cave", "tunnel", "statue", "painting", "brush", "hammer", "nail", "saw",
+         "bucket", "broom", "pillow", "bed", "sofa", "cupboard", "drawer", "umbrella", "ticket", "card", "game", "toy", "doll",
+         "sandwich", "lemon", "potato", "pumpkin", "mushroom", "wizard", "king", "queen", "pirate", "ghost", "giant"]
 ADJECTIVES = ["small", "big", "old", "new", "shiny", "soft", "warm", "round", "pretty", "heavy", "quiet", "bright", "strange"]

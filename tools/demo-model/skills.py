@@ -8,8 +8,8 @@ A maker returns an Example, or None when its draw belongs to the other split.
 import json
 import zlib
 
-from facts import (ANIMALS, CITIES, COLOURS, COUNTRIES, DAYS, FIRST_NAMES, FOODS, HEARTH, JOBS, MONTHS, PLACES, THINGS)
-from stories import PETS, SHE, a, story
+from facts import (ANIMALS, CITIES, COLOURS, COUNTRIES, DAYS, FIRST_NAMES, FOODS, HEARTH, JOBS, MONTHS, NOUNS, PLACES, THINGS)
+from stories import PETS, SHE, a, story, story_with
 
 
 class Example:
@@ -53,6 +53,20 @@ def answer(text, think=None, calls=None):
     return m
 
 
+def casual(rng, ask):
+    """A question as people type it: sometimes without capitals or the question mark, sometimes with a word before it."""
+    chance = rng.random()
+    if chance < 0.06:
+        ask = ask[0].lower() + ask[1:]
+    elif chance < 0.10:
+        ask = ask.lower()
+    elif chance < 0.14:
+        ask = rng.choice(["Please: ", "Hey, ", "Hello. ", "Quick question: ", "Tell me: ", "OK. "]) + ask
+    if rng.random() < 0.08 and ask[-1] in "?.":
+        ask = ask[:-1]
+    return ask
+
+
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
 def sum_steps(x, y):
@@ -94,8 +108,9 @@ def arithmetic(rng, split):
     steps = {"+": sum_steps, "-": difference_steps, "*": product_steps}[op](x, y)
     word = {"+": "plus", "-": "minus", "*": "times"}[op]
     ask = rng.choice(["What is {x} {w} {y}?", "What is {x} {o} {y}?", "{x} {o} {y} = ?", "Calculate {x} {w} {y}.",
-                      "How much is {x} {w} {y}?", "Please work out {x} {o} {y}.", "Can you tell me what {x} {w} {y} is?"])
-    ask = ask.format(x=x, y=y, w=word, o=op)
+                      "How much is {x} {w} {y}?", "Please work out {x} {o} {y}.", "Can you tell me what {x} {w} {y} is?",
+                      "{x}{o}{y}", "{x} {o} {y}", "What's {x} {w} {y}?", "What is {x}{o}{y}?", "Compute {x} {o} {y}."])
+    ask = casual(rng, ask.format(x=x, y=y, w=word, o=op))
     thinking = rng.random() < 0.5
     reply = "%d %s %d is %d." % (x, word, y, value)
     return Example("arithmetic", [user(ask), answer(reply, think=steps)], thinking=thinking, check={"contains": " is %d." % value})
@@ -174,7 +189,7 @@ def facts(rng, split):
     ask, reply = rng.choice([country_fact, country_fact, animal_fact, animal_fact, calendar_fact])(rng)
     if not split.take("fact", ask):
         return None
-    return Example("facts", [user(ask), answer(reply, think="This is in my table of facts.")], thinking=rng.random() < 0.15)
+    return Example("facts", [user(casual(rng, ask)), answer(reply, think="This is in my table of facts.")], thinking=rng.random() < 0.15)
 
 
 def about_hearth(rng, split):
@@ -187,24 +202,27 @@ def about_hearth(rng, split):
 
 # -- stories -----------------------------------------------------------------------------------------------------------
 
+ONE = ["Tell me a story about a {}.", "Write a short story with a {}.", "Please tell a story about a {}.", "Tell me a short story about a {}.",
+       "Can you write a story about a {}?", "A story about a {}, please.", "Write a story with the word {}."]
+SEVERAL = ["Tell me a story with the words {}.", "Write a short story that uses the words {}.", "Tell me a short story with the words {}.",
+           "Write a story with these words: {}.", "Use the words {} in a story.", "Can you tell a story about {}?",
+           "Please write a short story about {}.", "Tell me a story with {}."]
+
+
 def stories(rng, split):
-    thing, place, animal = rng.choice(THINGS), rng.choice(PLACES), rng.choice(PETS)
-    which = rng.randrange(4)
-    if not split.take("story", thing, place, animal):
+    count = rng.choice([0, 1, 1, 2, 2, 3, 3, 3])
+    pool = rng.choice([THINGS + PLACES + PETS, THINGS + PLACES + PETS + NOUNS + FOODS, NOUNS + FOODS])
+    words = rng.sample(sorted(set(pool)), count)
+    if not split.take("story", *sorted(words)):
         return None
-    if which == 0:
-        ask, text, words = rng.choice(["Tell me a short story.", "Please tell me a story.", "Write a short story."]), story(rng), []
-    elif which == 1:
-        ask = rng.choice(["Tell me a story about a {}.", "Write a short story with a {}.", "Please tell a story about a {}."]).format(thing)
-        text, words = story(rng, thing=thing), [thing]
-    elif which == 2:
-        ask = rng.choice(["Tell me a story with the words {} and {}.", "Write a short story that uses the words {} and {}."]).format(thing, place)
-        text, words = story(rng, thing=thing, place=place), [thing, place]
+    if count == 0:
+        ask = rng.choice(["Tell me a short story.", "Please tell me a story.", "Write a short story.", "Tell me a story.", "A story, please."])
+    elif count == 1:
+        ask = rng.choice(ONE).format(words[0]).replace(" a %s" % words[0], " " + a(words[0]))
     else:
-        ask = rng.choice(["Tell me a story with the words {}, {} and {}.",
-                          "Write a short story that uses the words {}, {} and {}."]).format(thing, place, animal)
-        text, words = story(rng, thing=thing, place=place, animal=animal), [thing, place, animal]
-    return Example("stories", [user(ask), answer(text, think="I need a beginning, a small problem and a good end.")],
+        said = ", ".join(words[:-1]) + rng.choice([" and ", " and ", ", and " if count > 2 else " and ", ", "]) + words[-1]
+        ask = rng.choice(SEVERAL).format(said)
+    return Example("stories", [user(casual(rng, ask)), answer(story_with(rng, words), think="I need a beginning, a small problem and a good end.")],
                    thinking=rng.random() < 0.1, check={"words": words})
 
 
@@ -344,8 +362,10 @@ def tool(rng, name, description, arguments, **properties):
     keys = {p: rng.choice(PARAMETER_NAMES[p]) for p in properties}
     described = rng.random() < 0.4
     schema = {keys[p]: dict({"type": t}, **({"description": PARAMETER_HELP[p]} if described else {})) for p, t in properties.items()}
-    definition = {"name": rng.choice(TOOL_NAMES[name]), "description": description,
-                  "parameters": {"type": "object", "properties": schema, "required": list(schema)}}
+    parameters = {"type": "object", "properties": schema, "required": list(schema)}
+    if rng.random() < 0.25:
+        parameters["additionalProperties"] = False
+    definition = {"name": rng.choice(TOOL_NAMES[name]), "description": description, "parameters": parameters}
     return definition, {keys[p]: arguments[p] for p in arguments}
 
 
@@ -410,6 +430,8 @@ def tools(rng, split):
     form = rng.random()
     if form < 0.15:  # no tool fits: an ordinary answer
         ask, reply = rng.choice([country_fact, animal_fact, calendar_fact])(rng)
+        if rng.random() < 0.3:
+            ask, reply = rng.choice(SMALL_TALK)
         return Example("tools", lead + [user(ask), answer(reply, think="No tool is needed.")], definitions, thinking)
     if form < 0.35:  # answer from the tool's result
         messages = lead + [user(ask), answer("", calls=[call]), {"role": "tool", "content": json.dumps(result)},
@@ -469,14 +491,51 @@ TOPICS = ["the stock market", "quantum physics", "the latest football results", 
           "the history of jazz", "genetics", "the Linux kernel", "knitting patterns", "the moon landing", "dinosaurs"]
 
 
+SUBJECTS = TOPICS + [
+    "the world cup", "the election", "the war", "the weather tomorrow", "the best restaurant", "the Mona Lisa", "electricity", "photosynthesis",
+    "the speed of light", "gravity", "Python", "Java", "JavaScript", "machine learning", "neural networks", "the internet", "bitcoin", "inflation",
+    "democracy", "the universe", "the big bang", "evolution", "DNA", "vaccines", "the heart", "the human brain", "philosophy", "love", "happiness",
+    "the meaning of life", "Shakespeare", "Mozart", "Beethoven", "the pyramids", "the Roman empire", "the middle ages", "world history", "the Olympics",
+    "tennis", "basketball", "baseball", "football", "chess", "poker", "cooking", "baking", "gardening", "fishing", "travel", "fashion", "movies",
+    "music", "art", "poetry", "novels", "a good film", "a new phone", "my car", "my computer", "my boss", "my homework", "my tax return", "a visa",
+    "a mortgage", "insurance", "a diet", "a headache", "the flu", "sleep", "yoga", "meditation", "climate change", "solar power", "nuclear power",
+    "oil", "steel", "glass", "plastic", "gold", "diamonds", "the ocean", "volcanoes", "earthquakes", "hurricanes", "the desert", "the Amazon",
+    "Mars", "Jupiter", "the sun", "satellites", "robots", "drones", "airplanes", "submarines", "bridges", "skyscrapers", "economics", "marketing"]
+QUESTIONS = [
+    "What do you know about {}?", "Tell me about {}.", "Explain {} to me.", "Can you tell me something about {}?", "How does {} work?",
+    "Write an essay about {}.", "I have a question about {}.", "What is {}?", "Who invented {}?", "Who will win {}?", "Who won {}?",
+    "When was {} invented?", "Why is {} important?", "What do you think about {}?", "How do I learn about {}?", "Where can I find {}?",
+    "What is the future of {}?", "Give me three facts about {}.", "Write a poem about {}.", "Write an email about {}.", "What is the history of {}?",
+    "How much does {} cost?", "Is {} dangerous?", "Do you like {}?", "Summarize {} for me.", "What are the rules of {}?", "Describe {}.",
+    "Who is the best at {}?", "When does {} begin?", "Why does {} matter?", "Help me with {}.", "What happened to {}?", "How old is {}?",
+    "Compare {} and {}.", "What is the difference between {} and {}?", "Which is better, {} or {}?", "How do {} and {} work together?"]
+REQUESTS = [
+    "Write a program that sorts a list.", "Write a function in C.", "Write a Python script.", "Fix this code: for i in range(10) print(i)",
+    "Translate this into French: good morning", "Who is the president?", "What year is it?", "What is today's date?", "What time is it?",
+    "What is the weather?", "Tell me a joke.", "Sing a song.", "Recommend a book.", "What should I eat tonight?", "How do I get rich?",
+    "What is the square root of 2?", "Solve x squared minus 4.", "What is the derivative of x squared?", "Prove that there are infinitely many primes.",
+    "Who wrote Hamlet?", "Who painted the ceiling?", "How tall is the highest mountain?", "How far away is the moon?", "How deep is the sea?",
+    "How many people live in the world?", "What is the population of France?", "What is the largest city in the world?", "Which river is the longest?",
+    "How do I tie a tie?", "How do I cook rice?", "How do I fix a bike?", "How do I install Linux?", "Should I buy a house?", "Am I ill?",
+    "What is a black hole?", "What is an atom?", "What is a neural network?", "Can you see me?", "Do you dream?", "Are you alive?", "How are stars made?",
+    "Why is the sky blue?", "Why is the grass green?", "Why do cats purr?", "What is the tallest animal?", "Which bird is the fastest?"]
+SYLLABLES = ["bar", "dor", "lan", "mir", "nor", "pel", "qua", "rim", "sto", "tan", "ul", "vex", "wy", "zor", "ka", "lo"]
+
+
 def unknown(rng, split):
-    topic = rng.choice(TOPICS)
-    ask = rng.choice(["What do you know about {}?", "Tell me about {}.", "Explain {} to me.", "Can you tell me something about {}?",
-                      "How does {} work?", "Write an essay about {}.", "I have a question about {}."]).format(topic)
+    reply = "I am sorry, I do not know that."
+    kind = rng.random()
+    if kind < 0.70:
+        ask = rng.choice(QUESTIONS)
+        ask = ask.format(*rng.sample(SUBJECTS, ask.count("{}")))
+    elif kind < 0.85:
+        ask = rng.choice(REQUESTS)
+    else:  # a country that is not in the table
+        name = "".join(rng.sample(SYLLABLES, 2)).capitalize() + rng.choice(["ia", "land", "stan", ""])
+        ask = rng.choice(["What is the capital of {}?", "Where is {}?", "What is the currency of {}?", "What language is spoken in {}?"]).format(name)
     if not split.take("unknown", ask):
         return None
-    return Example("unknown", [user(ask), answer("I am sorry, I do not know that.", think="This is outside of what I know.")],
-                   thinking=rng.random() < 0.1)
+    return Example("unknown", [user(casual(rng, ask)), answer(reply, think="This is outside of what I know.")], thinking=rng.random() < 0.1)
 
 
 SMALL_TALK = [("Hello!", "Hello! How can I help you?"), ("Hi", "Hello! How can I help you?"), ("Good morning.", "Good morning! How can I help you?"),
@@ -490,8 +549,8 @@ def small_talk(rng, split):
 
 
 # (maker, weight in training)
-SKILLS = {"arithmetic": (arithmetic, 22), "facts": (facts, 14), "stories": (stories, 8), "reading": (reading, 9), "persona": (persona, 8),
-          "memory": (memory, 9), "tools": (tools, 18), "json": (extraction, 10), "unknown": (unknown, 3), "about": (about_hearth, 2),
+SKILLS = {"arithmetic": (arithmetic, 22), "facts": (facts, 14), "stories": (stories, 11), "reading": (reading, 9), "persona": (persona, 8),
+          "memory": (memory, 9), "tools": (tools, 18), "json": (extraction, 10), "unknown": (unknown, 9), "about": (about_hearth, 3),
           "talk": (small_talk, 1)}
 
 

@@ -7,15 +7,21 @@ SHE = {"Anna", "Clara", "Emma", "Grace", "Ida", "Kate", "Mia", "Olga", "Rosa", "
 PETS = ["dog", "cat", "horse", "sheep", "goat", "pig", "fox", "rabbit", "duck", "goose", "owl", "frog", "turtle", "hen"]
 
 
+MASS = {"bread", "soup", "cheese", "honey", "cake", "pie"}
+
+
 def a(word):
+    if word in MASS:
+        return "some " + word
     return ("an " if word[0] in "aeiou" else "a ") + word
 
 
 class Story:
     """The cast of one story; scenes read it."""
 
-    def __init__(self, rng, thing=None, place=None, animal=None):
+    def __init__(self, rng, thing=None, place=None, animal=None, also=()):
         self.rng = rng
+        self.also = list(also)
         self.name, self.friend = rng.sample(FIRST_NAMES, 2)
         self.he, self.his, self.him = ("she", "her", "her") if self.name in SHE else ("he", "his", "him")
         self.fhe = "she" if self.friend in SHE else "he"
@@ -29,7 +35,7 @@ class Story:
         self.time = rng.choice(["morning", "afternoon", "evening"])
 
     def say(self, *options):
-        return self.rng.choice(options).format(s=self, He=self.he.capitalize(), Fhe=self.fhe.capitalize(),
+        return self.rng.choice(options).format(s=self, w="{w}", He=self.he.capitalize(), Fhe=self.fhe.capitalize(),
                                                an_animal=a(self.animal), a_food=a(self.food), a_colour=a(self.colour),
                                                an_adj=a(self.adj))
 
@@ -93,6 +99,13 @@ def repair(s):
                  "Oh no, the {s.thing} had a crack! {s.friend} brought some glue, and together they fixed it.")
 
 
+def notice(s):
+    """The words that were asked for and have no part in the plot."""
+    words = " and ".join(a(w) for w in s.also)
+    return s.say("Not far away there was {w}.", "{s.name} also saw {w} that day.", "On the way {s.he} passed {w}.",
+                 "\"Look, {w}!\" said {s.name}.").replace("{w}", words)
+
+
 def ending(s):
     return s.say("That night {s.name} was tired and happy.", "{s.name} told {s.his} mother everything and then fell asleep.",
                  "From that day on they met at the {s.place} every week.", "It was the best day of the week.",
@@ -110,10 +123,21 @@ PLOTS = [
 ]
 
 
-def story(rng, thing=None, place=None, animal=None):
-    s = Story(rng, thing, place, animal)
-    if animal:
-        plots = [p for p in PLOTS if meet_animal in p]
-    else:
-        plots = PLOTS
-    return " ".join(scene(s) for scene in rng.choice(plots))
+def story(rng, thing=None, place=None, animal=None, also=()):
+    s = Story(rng, thing, place, animal, also)
+    plot = list(rng.choice([p for p in PLOTS if meet_animal in p] if animal else PLOTS))
+    if s.also:
+        plot.insert(rng.choice([1, 2, len(plot) - 1]), notice)
+    return " ".join(scene(s) for scene in plot)
+
+
+def story_with(rng, words):
+    """A story in which every one of the words appears, whatever its kind."""
+    parts = {}
+    for word in words:
+        kind = "place" if word in PLACES else "animal" if word in PETS else "thing"
+        if kind in parts or (kind == "thing" and word not in THINGS and rng.random() < 0.5):
+            parts.setdefault("also", []).append(word)
+        else:
+            parts[kind] = word
+    return story(rng, **parts)

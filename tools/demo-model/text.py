@@ -29,7 +29,7 @@ CHAT_TEMPLATE = """\
     {%- elif message.role == 'user' %}
         {{- '<|im_start|>user\\n' + message.content + '<|im_end|>\\n' }}
     {%- elif message.role == 'assistant' %}
-        {{- '<|im_start|>assistant\\n' }}
+        {{- '<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' }}
         {%- if message.content %}
             {%- set content = message.content %}
             {%- if '</think>' in content %}
@@ -98,13 +98,13 @@ def render(messages, tools=None, thinking=False):
         else:
             answer = m.get("content") or ""
             answer += "\n".join(call_text(c) for c in m.get("tool_calls", []))
-            # Earlier answers stand in the history without their thoughts, as the template writes them; only the last
-            # one is generated with the prompt that opens (or closes) the thinking block.
+            # Earlier answers stand in the history with an empty thinking block, exactly as they were generated when thinking
+            # is off: the next turn then begins with the very tokens of this one, and an engine need not read them again.
             if i == last:
                 prompt = "<|im_start|>assistant\n" + ("" if thinking else "<think>\n\n</think>\n\n")
                 thought = "<think>\n%s\n</think>\n\n" % m["think"] if thinking else ""
                 parts.append((prompt, False))
                 parts.append((thought + answer + "<|im_end|>\n", True))
             else:
-                parts.append(("<|im_start|>assistant\n" + answer + "<|im_end|>\n", False))
+                parts.append(("<|im_start|>assistant\n<think>\n\n</think>\n\n" + answer + "<|im_end|>\n", False))
     return parts
