@@ -44,6 +44,9 @@ static int read_options(const hearth_model_options *o, runtime_options *out, err
     out->engine.n_threads = full.threads;
     out->engine.max_seqs = full.max_running;
     out->engine.cache_bytes = (size_t)full.cache_bytes;
+    out->engine.host_cache_bytes = (size_t)full.host_cache_bytes;
+    out->engine.disk_cache_dir = full.disk_cache_dir;
+    out->engine.disk_cache_bytes = full.disk_cache_bytes;
     out->template_text = full.chat_template;
     return runtime_cache_type(full.cache_type, &out->engine, e);
 }

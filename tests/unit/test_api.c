@@ -320,6 +320,36 @@ static void test_tools(void **state) {
     hearth_answer_free(a);
 }
 
+/* What one program computed, the next one finds on disk. */
+static void test_disk_cache(void **state) {
+    char                *dir = test_temp_dir();
+    hearth_model_options o;
+    hearth_request       q;
+    hearth_event         end;
+    char                 text[256];
+    (void)state;
+    hearth_model_options_init(&o, sizeof o);
+    o.threads = 1;
+    o.disk_cache_dir = dir;
+    /* Longer than a page. */
+    greedy(
+        &q,
+        "[{\"role\":\"system\",\"content\":\"You are a friendly helper. You like cats and boats and the sun, and you "
+        "answer every question as well as you can, in one sentence, without anything else in it.\"},"
+        "{\"role\":\"user\",\"content\":\"What is 12 plus 30?\"}]");
+    for (int i = 0; i < 2; i++) {
+        hearth_error  e;
+        hearth_model *m = hearth_model_open(DEMO, &o, &e);
+        if (!m) fail_msg("%s", e.text);
+        hearth_answer *a = submit(m, &q);
+        read_all(a, text, sizeof text, &end);
+        assert_true(i == 0 ? end.cached_tokens == 0 : end.cached_tokens >= 32);
+        hearth_answer_free(a);
+        hearth_model_free(m);
+    }
+    test_temp_dir_remove(dir);
+}
+
 typedef struct worker {
     hearth_model *m;
     char          text[256];
@@ -363,7 +393,7 @@ int main(void) {
         cmocka_unit_test(test_describe), cmocka_unit_test(test_poll),     cmocka_unit_test(test_poll_timeout),
         cmocka_unit_test(test_callback), cmocka_unit_test(test_cancel),   cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_tokens),   cmocka_unit_test(test_mistakes), cmocka_unit_test(test_older_program),
-        cmocka_unit_test(test_threads),  cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_threads),  cmocka_unit_test(test_tools),    cmocka_unit_test(test_disk_cache),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);
 }
