@@ -4,7 +4,7 @@
  *
  * A grammar says which texts are allowed; a matcher walks one text, token by token, and gives the set of tokens that
  * may come next: exactly those whose bytes leave a text that can still be completed. Every spelling of a text is
- * allowed, not only the one the tokenizer would choose. See match.h for how it works.
+ * allowed, not only the one the tokenizer would choose. See automaton.h for how it works.
  */
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H

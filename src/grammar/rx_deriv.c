@@ -152,7 +152,9 @@ static rx json_text_deriv(rx_store *s, rx text, uint8_t b, rx_set *same) {
     }
     if (b == '\\') {
         keep_one(same, b);
-        return rx_get(s, text)->max_len == 0 ? RX_NONE : rx_json(s, text, J_ESCAPE);
+        /* An escape spells a whole character, so it cannot begin inside one. */
+        if (rx_get(s, text)->max_len == 0 || !(rx_get(s, text)->flags & RX_F_TEXT)) return RX_NONE;
+        return rx_json(s, text, J_ESCAPE);
     }
     out = rx_deriv(s, text, b, same);
     rx_set_keep(same, &special, false);
