@@ -407,13 +407,17 @@ chat_step chat_whole_step(chat_parser *p) {
     chat_mark   m = { close, strlen(close), CHAT_MARK_CALL, 0 };
     size_t      at, which;
     bool        python = p->f.row->shape == CHAT_SHAPE_PYTHON;
-    bool        found = chat_find(p, p->probe, &m, 1, &at, &which);
-    p->probe = at;
-    if (!found && !p->eof) return CHAT_STEP_MORE;
-    view text = { p->buf.data + p->cur, at - p->cur };
-    bool ok = python ? chat_python_calls(text, check_name, p) : chat_gemma_call(text, check_name, p);
+    bool        ok = false, found = true, cut = true;
+    view        text = { "", 0 };
+    while (!ok && cut && found) { /* an end marker inside a string does not end the call */
+        found = chat_find(p, p->probe, &m, 1, &at, &which);
+        p->probe = at + (found ? 1 : 0);
+        if (!found && !p->eof) return CHAT_STEP_MORE;
+        text = (view){ p->buf.data + p->cur, at - p->cur };
+        ok = (python ? chat_python_calls : chat_gemma_call)(text, check_name, p, &cut);
+    }
     if (!ok) return CHAT_STEP_FAIL;
     p->cur = at + (found ? m.len : 0);
-    (void)(python ? chat_python_calls(text, report_call, p) : chat_gemma_call(text, report_call, p));
+    (void)(python ? chat_python_calls : chat_gemma_call)(text, report_call, p, &cut);
     return CHAT_STEP_DONE;
 }

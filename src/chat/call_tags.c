@@ -139,6 +139,18 @@ static chat_step value_begin_step(chat_parser *p, const tag_style *s) {
     return CHAT_STEP_ON;
 }
 
+/* JSON that is not complete: what looks like the end of the value stands inside one of its strings. */
+static bool is_unfinished(view text) {
+    chat_json_scan s;
+    chat_scan      r = CHAT_SCAN_MORE;
+    str            copy;
+    str_init(&copy);
+    chat_json_scan_init(&s);
+    for (size_t i = 0; i < text.len && r == CHAT_SCAN_MORE; i++) r = chat_json_scan_byte(&s, text.data[i], &copy);
+    str_deinit(&copy);
+    return r == CHAT_SCAN_MORE && (s.kind == '{' || s.kind == '[' || s.kind == '"');
+}
+
 static chat_step value_step(chat_parser *p, const tag_style *s) {
     chat_mark end = { s->value_close, strlen(s->value_close), CHAT_MARK_CALL, 0 };
     size_t    at, which;
@@ -155,6 +167,10 @@ static chat_step value_step(chat_parser *p, const tag_style *s) {
         str_push(&p->arguments, '"');
     } else {
         if (!found) return CHAT_STEP_MORE;
+        if (is_unfinished((view){ p->buf.data + p->cur, to - p->cur })) {
+            p->probe = at + 1;
+            return CHAT_STEP_ON;
+        }
         chat_text_to_json((view){ p->buf.data + p->cur, to - p->cur }, p->kinds, &p->arguments);
         chat_call_flush(p);
     }

@@ -311,7 +311,8 @@ static void settle_thoughts(const chat *c, const chat_input *in, chat_tokens *ou
     bool               off = in->thinking == CHAT_THINK_OFF;
     if (f->syntax == CHAT_SYNTAX_HARMONY) {
         if (off && json_count(in->tools) == 0) str_puts(&out->text, "<|channel|>final<|message|>");
-        out->reasoning_off = ends_with(&out->text, "<|channel|>final<|message|>", &at);
+        /* With tools the channels are left to the model; its guide keeps it out of the one for thoughts. */
+        out->reasoning_off = off || ends_with(&out->text, "<|channel|>final<|message|>", &at);
         out->in_reasoning = ends_with(&out->text, "<|channel|>analysis<|message|>", &at);
         return;
     }

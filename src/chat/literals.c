@@ -11,7 +11,7 @@ enum { QUOTE_LEN = 5 };
 
 typedef struct reader {
     const char *p, *end;
-    bool        gemma;
+    bool        gemma, unfinished; /* unfinished: the text ended inside a string */
     int         depth;
     str        *out;
 } reader;
@@ -124,7 +124,10 @@ static bool quoted(reader *r) {
         else if (!escape(r, &text))
             break;
     }
-    if (ok) str_put_json(r->out, str_cstr(&text), text.len);
+    if (ok)
+        str_put_json(r->out, str_cstr(&text), text.len);
+    else
+        r->unfinished = true;
     r->out->failed |= text.failed;
     str_deinit(&text);
     return ok;
@@ -132,7 +135,10 @@ static bool quoted(reader *r) {
 
 static bool gemma_string(reader *r) {
     const char *end = memmem(r->p, (size_t)(r->end - r->p), QUOTE, QUOTE_LEN);
-    if (!end) return false;
+    if (!end) {
+        r->unfinished = true;
+        return false;
+    }
     str_put_json(r->out, r->p, (size_t)(end - r->p));
     r->p = end + QUOTE_LEN;
     return true;
@@ -290,7 +296,7 @@ static bool python_call(reader *r, chat_call_sink sink, void *ctx) {
     return sink(ctx, called, (view){ r->out->data, r->out->len });
 }
 
-bool chat_python_calls(view text, chat_call_sink sink, void *ctx) {
+bool chat_python_calls(view text, chat_call_sink sink, void *ctx, bool *unfinished) {
     str    out;
     reader r = { .p = text.data, .end = text.data + text.len, .out = &out };
     str_init(&out);
@@ -303,6 +309,7 @@ bool chat_python_calls(view text, chat_call_sink sink, void *ctx) {
     if (listed) ok = ok && take(&r, ']');
     space(&r);
     ok = ok && r.p == r.end && !out.failed;
+    *unfinished = r.unfinished;
     str_deinit(&out);
     return ok;
 }
@@ -314,7 +321,7 @@ bool chat_python_value(view text, str *out) {
     return ok && r.p == r.end;
 }
 
-bool chat_gemma_call(view text, chat_call_sink sink, void *ctx) {
+bool chat_gemma_call(view text, chat_call_sink sink, void *ctx, bool *unfinished) {
     str    out;
     reader r = { .p = text.data, .end = text.data + text.len, .gemma = true, .out = &out };
     bool   ok = false;
@@ -326,6 +333,7 @@ bool chat_gemma_call(view text, chat_call_sink sink, void *ctx) {
         space(&r);
         ok = ok && r.p == r.end && !out.failed && sink(ctx, called, (view){ out.data, out.len });
     }
+    *unfinished = r.unfinished;
     str_deinit(&out);
     return ok;
 }

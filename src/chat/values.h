@@ -46,11 +46,12 @@ void chat_text_to_json(view text, unsigned kinds, str *out);
 
 void chat_string_to_json(view text, str *out); /* the inside of a JSON string, without quotes */
 
-/* Calls as Python writes them, "[f(a=1, s='x'), g()]": each is handed on. False: not of this form. */
+/* Calls as Python writes them, "[f(a=1, s='x'), g()]": each is handed on. False: not of this form; unfinished: because
+ * the text ends inside a string. */
 typedef bool (*chat_call_sink)(void *ctx, view name, view arguments);
-bool chat_python_calls(view text, chat_call_sink sink, void *ctx);
+bool chat_python_calls(view text, chat_call_sink sink, void *ctx, bool *unfinished);
 bool chat_python_value(view text, str *out); /* appends one literal as JSON; on false some of it may be there */
 /* A call of Gemma 4: "call:f{a:1,s:<|"|>x<|"|>}". */
-bool chat_gemma_call(view text, chat_call_sink sink, void *ctx);
+bool chat_gemma_call(view text, chat_call_sink sink, void *ctx, bool *unfinished);
 
 #endif

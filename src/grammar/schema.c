@@ -172,11 +172,15 @@ static void node_compile(schema_ctx *c, schema_node *n) {
     }
 }
 
-static int compile(schema_ctx *c, ir_sym *start) {
+static int compile(schema_ctx *c, ir_sym *start, ir_rx *text) {
     schema_node *root;
     if (schema_resources_find(c) < 0) return c->rc;
     root = schema_node_of(c, schema_lits_add(c, NULL, schema_lit_of(c->root, 0, false)));
     if (!root) return c->rc;
+    if (text) {
+        *text = schema_node_text(c, root);
+        return c->rc;
+    }
     *start = schema_node_sym(c, root);
     if (!c->rc && (!root->expanded || (root->n_lits && !root->worlds) || schema_node_is_empty(c, root)))
         return schema_fail(c, c->root, ERR_ARG, "no instance is valid: the schema contradicts itself");
@@ -194,11 +198,10 @@ static int compile(schema_ctx *c, ir_sym *start) {
     return c->rc;
 }
 
-int schema_compile(ir *g, view json, ir_sym *start, err *e) {
+static int read_and_compile(ir *g, view json, ir_sym *start, ir_rx *text, err *e) {
     schema_ctx c = { .g = g, .e = e, .any = -1, .ws = -1 };
     err        why = { 0 };
     int        rc;
-    *start = 0;
     if (json.len > SCHEMA_MAX_BYTES) return err_set(e, ERR_LIMIT, "schema: more than %u bytes", SCHEMA_MAX_BYTES);
     arena_init(&c.a, SCHEMA_MAX_MEMORY);
     map_init(&c.anchors);
@@ -209,11 +212,22 @@ int schema_compile(ir *g, view json, ir_sym *start, err *e) {
         err_set(e, rc, "schema: %.400s", why.msg);
     } else {
         c.draft = draft_of(c.root);
-        rc = compile(&c, start);
+        rc = compile(&c, start, text);
     }
     map_deinit(&c.anchors);
     map_deinit(&c.nodes);
     map_deinit(&c.patterns);
     arena_deinit(&c.a);
     return rc;
+}
+
+int schema_compile(ir *g, view json, ir_sym *start, err *e) {
+    *start = 0;
+    return read_and_compile(g, json, start, NULL, e);
+}
+
+int schema_compile_text(ir *g, view json, ir_rx *out, err *e) {
+    ir_sym none;
+    *out = ir_rx_none(g);
+    return read_and_compile(g, json, &none, out, e);
 }

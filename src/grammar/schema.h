@@ -27,4 +27,7 @@
 /* Adds the schema's rules to g; *start is the symbol of its instances. Messages read "schema at #/a/b: ...". */
 int schema_compile(ir *g, view json, ir_sym *start, err *e);
 
+/* The strings among the schema's instances as plain text, without quotes and escapes; other instances are left out. */
+int schema_compile_text(ir *g, view json, ir_rx *out, err *e);
+
 #endif

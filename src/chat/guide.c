@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The phases of one answer, token by token; see constraint.h.
+ *
+ * Free phases (FREE, THINKING) only watch the text for the marker that ends them. In a bound phase one or more tracks
+ * say what may come: each is a row of fixed tokens, then a grammar or nothing (free text follows). A token that a track
+ * does not allow ends that track; while several live, their masks are joined.
+ *
+ * Taking tokens back inside a phase undoes them one by one; across its beginning the answer is replayed from its start,
+ * which is rare and costs no more than it did the first time.
+ */
+#include "chat/constraint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TRACKS = 3, MAX_GAP = 2 };
+
+typedef enum phase { FREE, THINKING, CLOSING, BOUND } phase;
+
+typedef enum track_end { END_GRAMMAR, END_FREE, END_THINKING } track_end;
+
+typedef struct track {
+    tok_ids          fixed;
+    size_t           at; /* fixed tokens accepted */
+    track_end        end;
+    grammar_matcher *m;
+    bool             alive;
+} track;
+
+typedef struct step {
+    int32_t  token;
+    uint32_t text_len;
+    uint8_t  moved, lived; /* tracks, one bit each: which took the token; which lived before it */
+    bool     gap;
+} step;
+
+struct chat_guide {
+    chat_format          f;
+    const tok           *t;
+    const grammar_vocab *text_vocab, *marker_vocab;
+    grammar             *calls, *content;
+    const char          *think_open, *think_close;
+    bool                 automatic, required;          /* calls: when the marker appears; and nothing else */
+    bool                 starts_inside, off, channels; /* channels: Harmony that must choose one */
+    int                  budget;
+    tok_ids              closing;
+    int32_t              gaps[3];
+    size_t               n_gaps, n_words;
+    uint32_t            *scratch;
+
+    phase  now;
+    track  tracks[MAX_TRACKS];
+    size_t n_tracks, closing_at, n_thoughts, phase_start;
+    size_t watch;  /* where to look for markers in text */
+    size_t answer; /* where the answer proper begins in text */
+    int    gap_left;
+    str    text;
+    step  *steps;
+    size_t n_steps, cap_steps;
+};
+
+/* --- the text of tokens --- */
+
+static void put_token(const tok *t, int32_t id, str *out) {
+    size_t before = out->len;
+    if (!tok_is_special(t, id) && tok_bytes(t, id, out) && out->len > before) return;
+    view v = tok_text(t, id);
+    str_append(out, v.data, v.len);
+}
+
+/* A control token counts as text when it is a part of one of the format's markers. */
+static bool is_marker(const chat_format *f, view text) {
+    const char *m;
+    if (text.len == 0) return false;
+    for (size_t i = 0; (m = chat_format_marker(f, i)) != NULL; i++) {
+        if (memmem(m, strlen(m), text.data, text.len)) return true;
+    }
+    return false;
+}
+
+int chat_vocab_open(grammar_vocab **out, const chat_format *f, const tok *t, err *e) {
+    size_t         n = (size_t)tok_count(t), n_ends;
+    const int32_t *ends = tok_end_ids(t, &n_ends);
+    view          *texts = calloc(n ? n : 1, sizeof *texts);
+    size_t        *offsets = calloc(n + 1, sizeof *offsets);
+    str            all;
+    int            rc;
+    *out = NULL;
+    str_init(&all);
+    for (size_t i = 0; texts && offsets && i < n; i++) {
+        int32_t   id = (int32_t)i;
+        tok_class k = tok_class_of(t, id);
+        if (tok_is_end(t, id)) {
+        } else if (k == TOK_CONTROL || tok_is_special(t, id)) {
+            if (is_marker(f, tok_text(t, id))) str_append(&all, tok_text(t, id).data, tok_text(t, id).len);
+        } else if (k != TOK_UNKNOWN && k != TOK_UNUSED && k != TOK_UNDEFINED) {
+            put_token(t, id, &all);
+        }
+        offsets[i + 1] = all.len;
+    }
+    if (!texts || !offsets || all.failed) {
+        rc = err_set_nomem(e);
+    } else {
+        for (size_t i = 0; i < n; i++) texts[i] = (view){ all.data + offsets[i], offsets[i + 1] - offsets[i] };
+        rc = grammar_vocab_open_texts(out, texts, n, ends, n_ends, e);
+    }
+    free(texts);
+    free(offsets);
+    str_deinit(&all);
+    return rc;
+}
+
+/* --- phases --- */
+
+static void drop_tracks(chat_guide *c) {
+    for (size_t i = 0; i < c->n_tracks; i++) {
+        grammar_matcher_free(c->tracks[i].m);
+        tok_ids_deinit(&c->tracks[i].fixed);
+    }
+    memset(c->tracks, 0, sizeof c->tracks);
+    c->n_tracks = 0;
+}
+
+static void enter(chat_guide *c, phase p) {
+    c->now = p;
+    c->phase_start = c->n_steps;
+    c->watch = c->text.len;
+    c->gap_left = 0;
+    drop_tracks(c);
+}
+
+static int add_track(chat_guide *c, const char *fixed, track_end end, grammar *g, const grammar_vocab *v, err *e) {
+    track *k = &c->tracks[c->n_tracks++];
+    *k = (track){ .end = end, .alive = true };
+    int rc = 0;
+    if (fixed) rc = tok_encode(c->t, fixed, strlen(fixed), TOK_PARSE_SPECIAL, &k->fixed, e);
+    if (rc == 0 && g) rc = grammar_matcher_open(&k->m, g, v, e);
+    return rc;
+}
+
+static bool is_bound(const chat_guide *c) { return c->required || c->content || c->channels; }
+
+/* What the answer proper may be, as tracks; with_thoughts: or thoughts before it. */
+static int bind(chat_guide *c, bool with_thoughts, err *e) {
+    static const char final[] = "<|channel|>final<|message|>";
+    int               rc = 0;
+    bool              harmony = c->f.syntax == CHAT_SYNTAX_HARMONY;
+    enter(c, BOUND);
+    if (with_thoughts) rc = add_track(c, c->think_open, END_THINKING, NULL, NULL, e);
+    if (rc == 0 && c->calls && (c->required || c->automatic))
+        rc = add_track(c, NULL, END_GRAMMAR, c->calls, c->marker_vocab, e);
+    if (rc == 0 && !c->required) {
+        const char *open = c->f.content_open && c->f.think_anywhere ? c->f.content_open : NULL;
+        if (harmony) open = c->channels || !c->off ? final : NULL;
+        if (c->content)
+            rc = add_track(c, open, END_GRAMMAR, c->content, c->text_vocab, e);
+        else
+            rc = add_track(c, open, END_FREE, NULL, NULL, e);
+    }
+    return rc;
+}
+
+/* Thoughts are over, or there are none. By the model itself: a line break may follow. */
+static int begin_answer(chat_guide *c, bool by_model, err *e) {
+    int rc = 0;
+    if (is_bound(c)) {
+        rc = bind(c, false, e);
+        if (by_model) c->gap_left = MAX_GAP;
+    } else {
+        enter(c, FREE);
+    }
+    c->answer = c->text.len;
+    return rc;
+}
+
+static void begin_thoughts(chat_guide *c) {
+    enter(c, THINKING);
+    c->n_thoughts = 0;
+    if (c->budget == 0) enter(c, CLOSING);
+    c->closing_at = 0;
+}
+
+static int begin(chat_guide *c, err *e) {
+    bool thinks = c->think_open && !c->off;
+    c->n_steps = c->n_thoughts = 0;
+    c->answer = 0;
+    str_clear(&c->text);
+    if (c->starts_inside) {
+        begin_thoughts(c);
+        return 0;
+    }
+    if (is_bound(c)) return bind(c, thinks, e);
+    enter(c, FREE);
+    return 0;
+}
+
+/* --- opening --- */
+
+static int find_gaps(chat_guide *c, err *e) {
+    static const char *const texts[] = { "\n", "\n\n", " " };
+    for (size_t i = 0; i < 3; i++) {
+        tok_ids ids = { 0 };
+        int     rc = tok_encode(c->t, texts[i], strlen(texts[i]), 0, &ids, e);
+        if (rc == 0 && ids.count == 1) c->gaps[c->n_gaps++] = ids.data[0];
+        tok_ids_deinit(&ids);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static int compile_calls(chat_guide *c, const chat_tools *tools, err *e) {
+    ir    *g;
+    ir_sym start;
+    int    rc = ir_open(&g, e);
+    if (rc < 0) return rc;
+    rc = chat_tool_grammar(&c->f, tools, g, &start, e);
+    if (rc == 0) rc = grammar_compile(&c->calls, g, start, e);
+    ir_free(g);
+    return rc;
+}
+
+static int prepare(chat_guide *c, const chat_guide_options *o, err *e) {
+    bool harmony = c->f.syntax == CHAT_SYNTAX_HARMONY, offered = json_count(o->tools.list) > 0;
+    int  rc = 0;
+    c->think_open = harmony ? "<|channel|>analysis<|message|>" : c->f.think_open;
+    c->think_close = harmony ? "<|end|><|start|>assistant" : c->f.think_close;
+    c->required = o->tools.choice == CHAT_TOOLS_REQUIRED || o->tools.choice == CHAT_TOOLS_NAMED;
+    c->automatic = offered && o->tools.choice == CHAT_TOOLS_AUTO && c->f.row->shape != CHAT_SHAPE_NONE;
+    c->channels = harmony && offered && o->reasoning_off;
+    if (c->required || c->automatic) {
+        if (!o->marker_vocab) return err_set(e, ERR_ARG, "a guide for tool calls needs the vocabulary of markers");
+        rc = compile_calls(c, &o->tools, e);
+    }
+    if (rc == 0 && c->think_open && c->budget >= 0) {
+        const char *end = c->f.think_end;
+        if (harmony) end = "<|end|><|start|>assistant";
+        if (end) rc = tok_encode(c->t, end, strlen(end), TOK_PARSE_SPECIAL, &c->closing, e);
+    }
+    if (c->closing.count == 0) c->budget = -1;
+    if (rc == 0 && is_bound(c)) rc = find_gaps(c, e);
+    c->n_words = ((size_t)tok_count(c->t) + 31) / 32;
+    c->scratch = calloc(c->n_words + 1, sizeof *c->scratch);
+    if (rc == 0 && !c->scratch) rc = err_set_nomem(e);
+    return rc == 0 ? begin(c, e) : rc;
+}
+
+int chat_guide_open(chat_guide **out, const chat_guide_options *o, err *e) {
+    bool offered = json_count(o->tools.list) > 0 && o->tools.choice != CHAT_TOOLS_NONE;
+    bool limited = o->budget >= 0 && chat_format_thinks(o->format) && !o->reasoning_off;
+    bool calls = offered && (o->format->row->shape != CHAT_SHAPE_NONE || o->tools.choice != CHAT_TOOLS_AUTO);
+    *out = NULL;
+    if ((o->tools.choice == CHAT_TOOLS_REQUIRED || o->tools.choice == CHAT_TOOLS_NAMED) && !offered)
+        return err_set(e, ERR_ARG, "a tool call is required but no tools were offered");
+    if (!o->content && !limited && !calls) return 0;
+    chat_guide *c = calloc(1, sizeof *c);
+    if (!c) return err_set_nomem(e);
+    c->f = *o->format;
+    c->t = o->t;
+    c->text_vocab = o->text_vocab;
+    c->marker_vocab = o->marker_vocab;
+    c->content = o->content ? grammar_ref(o->content) : NULL;
+    c->starts_inside = o->starts_in_reasoning || (c->f.think_implicit && !o->reasoning_off);
+    c->off = o->reasoning_off;
+    c->budget = o->budget;
+    int rc = prepare(c, o, e);
+    if (rc < 0) {
+        chat_guide_free(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void chat_guide_free(chat_guide *c) {
+    if (!c) return;
+    drop_tracks(c);
+    grammar_unref(c->calls);
+    grammar_unref(c->content);
+    tok_ids_deinit(&c->closing);
+    free(c->scratch);
+    free(c->steps);
+    str_deinit(&c->text);
+    free(c);
+}
+
+/* --- masks --- */
+
+static void set_bit(uint32_t *mask, int32_t id) { mask[(uint32_t)id >> 5] |= 1u << ((uint32_t)id & 31); }
+
+static bool untouched(const chat_guide *c) { return c->n_steps == c->phase_start || c->steps[c->n_steps - 1].gap; }
+
+int chat_guide_mask(chat_guide *c, uint32_t *mask, err *e) {
+    if (c->now == FREE || c->now == THINKING) return 0;
+    memset(mask, 0, c->n_words * sizeof *mask);
+    if (c->now == CLOSING) {
+        set_bit(mask, c->closing.data[c->closing_at]);
+        return 1;
+    }
+    for (size_t i = 0; i < c->n_tracks; i++) {
+        track *k = &c->tracks[i];
+        if (!k->alive) continue;
+        if (k->at < k->fixed.count) {
+            set_bit(mask, k->fixed.data[k->at]);
+            continue;
+        }
+        if (k->end == END_FREE) return 0; /* no fixed tokens: anything */
+        int rc = grammar_matcher_mask(k->m, c->scratch, e);
+        if (rc < 0) return rc;
+        for (size_t w = 0; w < c->n_words; w++) mask[w] |= c->scratch[w];
+    }
+    if (c->gap_left > 0 && untouched(c)) {
+        for (size_t i = 0; i < c->n_gaps; i++) set_bit(mask, c->gaps[i]);
+    }
+    return 1;
+}
+
+bool chat_guide_must_stop(const chat_guide *c) {
+    bool any = false;
+    if (c->now != BOUND) return false;
+    for (size_t i = 0; i < c->n_tracks; i++) {
+        const track *k = &c->tracks[i];
+        if (!k->alive) continue;
+        if (!k->m || k->at < k->fixed.count || !grammar_matcher_must_end(k->m)) return false;
+        any = true;
+    }
+    return any;
+}
+
+bool chat_guide_in_reasoning(const chat_guide *c) { return c->now == THINKING || c->now == CLOSING; }
+
+/* --- watching free text --- */
+
+static const char *find_from(const chat_guide *c, size_t from, const char *what) {
+    size_t n = strlen(what), back = n - 1;
+    from = from > c->answer + back ? from - back : c->answer;
+    if (from >= c->text.len) return NULL;
+    return memmem(c->text.data + from, c->text.len - from, what, n);
+}
+
+/* A call has begun here: from now on it must become a valid one. A beginning that is none already stays text. */
+static bool bind_call(chat_guide *c, const char *from, int *rc, err *e) {
+    size_t offset = (size_t)(from - c->text.data), answer = c->answer;
+    enter(c, BOUND);
+    *rc = add_track(c, NULL, END_GRAMMAR, c->calls, c->marker_vocab, e);
+    if (*rc < 0) return false;
+    if (grammar_matcher_accept_bytes(c->tracks[0].m, c->text.data + offset, c->text.len - offset)) {
+        c->phase_start = c->n_steps + 1; /* the token that is being accepted belongs to the old phase */
+        return true;
+    }
+    enter(c, FREE);
+    c->answer = answer;
+    return false;
+}
+
+static const char *harmony_call(const chat_guide *c) {
+    const char *to = find_from(c, c->watch, " to=functions."), *at;
+    if (!to) return NULL;
+    /* In a header, not in a message: the last marker before is <|channel|> or <|start|>, or there is none. */
+    for (at = to; at > c->text.data; at--) {
+        size_t n = (size_t)(to - at);
+        if (n >= 11 && memcmp(at, "<|message|>", 11) == 0) return NULL;
+        if (n >= 11 && memcmp(at, "<|channel|>", 11) == 0) return at;
+        if (n >= 9 && memcmp(at, "<|start|>", 9) == 0) return to;
+    }
+    return c->text.len >= 11 && memcmp(at, "<|channel|>", 11) == 0 ? at : to;
+}
+
+/* Llama 3: an object that has come as far as its parameters, and names an offered tool (the grammar decides that). */
+static const char *bare_call(const chat_guide *c) {
+    const char *at = c->text.data + c->answer, *key;
+    while (*at == ' ' || *at == '\n') at++;
+    if (*at != '{' || !(key = strstr(at, "\"parameters\""))) return NULL;
+    return strchr(key, ':') ? at : NULL;
+}
+
+static const char *call_begin(const chat_guide *c) {
+    const chat_syntax_row *r = c->f.row;
+    const char            *at;
+    if (r->shape == CHAT_SHAPE_HARMONY) return harmony_call(c);
+    if ((at = find_from(c, c->watch, r->open)) != NULL) return at;
+    return r->shape == CHAT_SHAPE_BARE ? bare_call(c) : NULL;
+}
+
+static bool thoughts_begin(const chat_guide *c, const char **behind) {
+    const char *at;
+    if (!c->think_open || c->off) return false;
+    if (c->f.think_anywhere || c->f.syntax == CHAT_SYNTAX_HARMONY) {
+        at = find_from(c, c->watch, c->think_open);
+    } else {
+        at = c->text.data + c->answer;
+        while (*at == ' ' || *at == '\n') at++;
+        if (strncmp(at, c->think_open, strlen(c->think_open)) != 0 || c->answer > 0) at = NULL;
+    }
+    if (at) *behind = at + strlen(c->think_open);
+    return at != NULL;
+}
+
+static int free_token(chat_guide *c, err *e) {
+    const char *at;
+    int         rc = 0;
+    if (thoughts_begin(c, &at)) {
+        begin_thoughts(c);
+        c->phase_start = c->n_steps + 1;
+    } else if (c->automatic && (at = call_begin(c)) != NULL) {
+        (void)bind_call(c, at, &rc, e);
+    }
+    c->watch = c->text.len;
+    return rc;
+}
+
+static int thought_token(chat_guide *c, err *e) {
+    size_t      n = strlen(c->think_close), from = c->watch > n ? c->watch - n : 0;
+    const char *at = memmem(c->text.data + from, c->text.len - from, c->think_close, n);
+    int         rc = 0;
+    c->n_thoughts++;
+    if (at) {
+        const char *rest = at + n;
+        while (*rest == ' ' || *rest == '\n') rest++;
+        rc = begin_answer(c, true, e);
+        c->phase_start = c->n_steps + 1;
+        /* What the token brought beyond the marker already belongs to the answer. */
+        for (size_t i = 0; rc == 0 && c->now == BOUND && *rest && i < c->n_tracks; i++) {
+            track *k = &c->tracks[i];
+            k->alive = k->m && k->fixed.count == 0 && grammar_matcher_accept_bytes(k->m, rest, strlen(rest));
+            c->gap_left = 0;
+        }
+        return rc;
+    }
+    if (c->automatic && !is_bound(c) && c->f.row->special && c->f.syntax != CHAT_SYNTAX_HARMONY &&
+        (at = find_from(c, c->watch, c->f.row->open)) != NULL && bind_call(c, at, &rc, e))
+        return rc;
+    c->watch = c->text.len;
+    if (rc == 0 && c->budget >= 0 && c->n_thoughts >= (size_t)c->budget) {
+        enter(c, CLOSING);
+        c->phase_start = c->n_steps + 1;
+        c->closing_at = 0;
+    }
+    return rc;
+}
+
+static int closing_token(chat_guide *c, int32_t token, err *e) {
+    if (token != c->closing.data[c->closing_at])
+        return err_set(e, ERR_ARG, "the token is not the one that closes the thoughts");
+    if (++c->closing_at < c->closing.count) return 0;
+    bool channels = c->channels;
+    c->channels = c->f.syntax == CHAT_SYNTAX_HARMONY; /* not back into the channel for thoughts */
+    int rc = begin_answer(c, false, e);
+    c->channels = channels;
+    c->phase_start = c->n_steps + 1;
+    return rc;
+}
+
+/* --- bound phases --- */
+
+static int bound_token(chat_guide *c, int32_t token, step *s, err *e) {
+    bool any = false;
+    for (size_t i = 0; i < c->n_tracks; i++) s->lived |= (uint8_t)(c->tracks[i].alive << i);
+    for (size_t i = 0; i < c->n_tracks; i++) {
+        track *k = &c->tracks[i];
+        bool   ok;
+        if (!k->alive) continue;
+        if (k->at < k->fixed.count) {
+            ok = k->fixed.data[k->at] == token;
+            k->at += ok;
+        } else {
+            ok = k->m ? grammar_matcher_accept(k->m, token, NULL) == 0 : k->end == END_FREE;
+        }
+        if (ok) s->moved |= (uint8_t)(1u << i);
+        any = any || ok;
+    }
+    if (!any && c->gap_left > 0 && untouched(c)) {
+        for (size_t i = 0; i < c->n_gaps; i++) s->gap = s->gap || c->gaps[i] == token;
+        if (s->gap) {
+            c->gap_left--;
+            return 0;
+        }
+    }
+    if (!any) return err_set(e, ERR_ARG, "the token is not allowed here");
+    for (size_t i = 0; i < c->n_tracks; i++) c->tracks[i].alive = s->moved >> i & 1;
+    for (size_t i = 0; i < c->n_tracks; i++) {
+        const track *k = &c->tracks[i];
+        if (!k->alive || k->m || k->at < k->fixed.count) continue;
+        if (k->end == END_THINKING) {
+            begin_thoughts(c);
+        } else {
+            enter(c, FREE);
+            c->answer = c->text.len;
+        }
+        c->phase_start = c->n_steps + 1;
+        break;
+    }
+    return 0;
+}
+
+int chat_guide_accept(chat_guide *c, int32_t token, err *e) {
+    step s = { .token = token, .text_len = (uint32_t)c->text.len };
+    int  rc = 0;
+    if (c->n_steps == c->cap_steps) {
+        size_t cap = c->cap_steps ? 2 * c->cap_steps : 256;
+        step  *more = realloc(c->steps, cap * sizeof *more);
+        if (!more) return err_set_nomem(e);
+        c->steps = more;
+        c->cap_steps = cap;
+    }
+    bool end = tok_is_end(c->t, token);
+    if (!end) put_token(c->t, token, &c->text);
+    if (c->text.failed) return err_set_nomem(e);
+    switch (c->now) {
+    case FREE: rc = end ? 0 : free_token(c, e); break;
+    case THINKING: rc = end ? 0 : thought_token(c, e); break;
+    case CLOSING: rc = closing_token(c, token, e); break;
+    case BOUND: rc = bound_token(c, token, &s, e); break;
+    }
+    if (rc < 0) { /* as before */
+        c->text.len = s.text_len;
+        if (c->text.data) c->text.data[c->text.len] = '\0';
+        return rc;
+    }
+    c->steps[c->n_steps++] = s;
+    return 0;
+}
+
+/* --- taking back --- */
+
+static void replay(chat_guide *c, size_t n) {
+    err e = { 0 };
+    if (begin(c, &e) < 0) return;
+    for (size_t i = 0; i < n; i++) {
+        int32_t token = c->steps[i].token;
+        if (chat_guide_accept(c, token, &e) < 0) return; /* it was accepted before */
+    }
+}
+
+void chat_guide_rollback(chat_guide *c, int n_tokens) {
+    size_t n = n_tokens < 0 ? 0 : (size_t)n_tokens;
+    if (n > c->n_steps) n = c->n_steps;
+    if (n == 0) return;
+    if (c->n_steps - n < c->phase_start) {
+        replay(c, c->n_steps - n);
+        return;
+    }
+    for (; n > 0; n--) {
+        const step *s = &c->steps[--c->n_steps];
+        c->text.len = s->text_len;
+        c->text.data[c->text.len] = '\0';
+        if (c->now == THINKING) c->n_thoughts--;
+        if (c->now == CLOSING) c->closing_at--;
+        if (c->now != BOUND) continue;
+        if (s->gap) c->gap_left++;
+        for (size_t i = 0; i < c->n_tracks; i++) {
+            track *k = &c->tracks[i];
+            if (!s->gap && s->moved >> i & 1) {
+                /* Fixed tokens come first: the matcher was moved only when all of them had been accepted. */
+                if (k->m && c->n_steps - c->phase_start >= k->fixed.count)
+                    grammar_matcher_rollback(k->m, 1);
+                else
+                    k->at--;
+            }
+            k->alive = s->lived >> i & 1;
+        }
+    }
+    c->watch = c->text.len;
+}
+
+int chat_guide_clone(chat_guide **out, const chat_guide *from, err *e) {
+    chat_guide *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c) return err_set_nomem(e);
+    c->f = from->f;
+    c->t = from->t;
+    c->text_vocab = from->text_vocab;
+    c->marker_vocab = from->marker_vocab;
+    c->calls = from->calls ? grammar_ref(from->calls) : NULL;
+    c->content = from->content ? grammar_ref(from->content) : NULL;
+    c->think_open = from->think_open;
+    c->think_close = from->think_close;
+    c->automatic = from->automatic;
+    c->required = from->required;
+    c->starts_inside = from->starts_inside;
+    c->off = from->off;
+    c->channels = from->channels;
+    c->budget = from->budget;
+    memcpy(c->gaps, from->gaps, sizeof c->gaps);
+    c->n_gaps = from->n_gaps;
+    c->n_words = from->n_words;
+    c->scratch = calloc(c->n_words + 1, sizeof *c->scratch);
+    int rc = c->scratch ? 0 : err_set_nomem(e);
+    for (size_t i = 0; rc == 0 && i < from->closing.count; i++) {
+        if (!tok_ids_push(&c->closing, from->closing.data[i])) rc = err_set_nomem(e);
+    }
+    if (rc == 0) rc = begin(c, e);
+    for (size_t i = 0; rc == 0 && i < from->n_steps; i++) rc = chat_guide_accept(c, from->steps[i].token, e);
+    if (rc < 0) {
+        chat_guide_free(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
