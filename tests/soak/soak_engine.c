@@ -214,7 +214,7 @@ static void soak_model(const char *name, int tiers) {
                                                      .max_seqs = (int)pages / 3,
                                                      .step_tokens = 48,
                                                      .max_waiting = 40,
-                                                     .n_threads = 2 });
+                                                     .n_threads = pages == 18 ? 1 + tiers % 2 : 1 });
     assert_true(engine_embedding_size(g) <= VECTOR);
     for (int p = 0; p < SUBMITTERS; p++) {
         parts[p] = (soak){ g, items, p };
