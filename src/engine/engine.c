@@ -322,13 +322,11 @@ static int check_guide(const engine_request *r, err *e) {
     return 0;
 }
 
-static int check_pooling(const engine *g, const engine_request *r, err *e) {
-    if (r->pooling == ENGINE_POOL_NONE) return 0;
-    if (r->pooling != ENGINE_POOL_MEAN && r->pooling != ENGINE_POOL_LAST)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "pooling: %s looks at earlier tokens only; its embeddings are the mean or the last token's",
-                       g->model->arch->names[0]);
-    if (r->n_choices > 1) return err_set(e, ERR_ARG, "n: an embedding has one choice");
+static int check_pooling(const engine_request *r, err *e) {
+    if (r->pooling < ENGINE_POOL_NONE || r->pooling > ENGINE_POOL_LAST)
+        return err_set(e, ERR_ARG, "pooling: there is no kind %d", (int)r->pooling);
+    if (r->pooling != ENGINE_POOL_NONE && r->n_choices > 1)
+        return err_set(e, ERR_ARG, "n: an embedding has one choice");
     return 0;
 }
 
@@ -358,7 +356,7 @@ static int check_request(const engine *g, const engine_request *r, err *e) {
     if (r->n_choices > 128) return err_set(e, ERR_ARG, "n: %d is not between 1 and 128", r->n_choices);
     if (!r->on_event) return err_set(e, ERR_ARG, "a request needs a callback");
     if ((rc = check_guide(r, e)) < 0) return rc;
-    return check_pooling(g, r, e);
+    return check_pooling(r, e);
 }
 
 static void free_list(sequence *list) {

@@ -97,8 +97,8 @@ struct engine_guide {
     void (*free)(engine_guide *self);
 };
 
-/* What becomes of the last layer's rows (behind the final norm). A causal model's first row knows the first token
- * only, so CLS is refused for those; they have MEAN and LAST. */
+/* Which of the last layer's rows (behind the final norm) make the vector: all, the first or the last one. The first row
+ * of a model that looks at earlier tokens only knows the first token alone, so CLS is for the others. */
 typedef enum engine_pooling { ENGINE_POOL_NONE, ENGINE_POOL_MEAN, ENGINE_POOL_CLS, ENGINE_POOL_LAST } engine_pooling;
 
 typedef struct engine_request {

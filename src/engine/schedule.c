@@ -172,10 +172,12 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
                (size_t)s->tables.n_pages * sizeof(int32_t));
     b->n_tok += n;
     if (sequence_embeds(s)) {
-        int from = s->job->r.pooling == ENGINE_POOL_MEAN ? row : row + n - (ends ? 1 : 0);
+        engine_pooling p = s->job->r.pooling;
+        int            first = p == ENGINE_POOL_LAST ? row + n - (ends ? 1 : 0) : row;
+        int            last = p == ENGINE_POOL_CLS ? row + (s->n_evaluated == 0 ? 1 : 0) : row + n;
         g->shares[at].out = b->n_hidden;
-        for (int i = from; i < row + n; i++) g->hidden_rows[b->n_hidden++] = i;
-        g->shares[at].n_rows = row + n - from;
+        for (int i = first; i < last; i++) g->hidden_rows[b->n_hidden++] = i;
+        g->shares[at].n_rows = last - first;
     } else if (ends) {
         g->shares[at].out = b->n_out;
         g->out_rows[b->n_out++] = row + n - 1;

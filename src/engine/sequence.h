@@ -64,9 +64,11 @@ void job_free(job *j);
 
 static inline bool sequence_embeds(const sequence *s) { return s->job->r.pooling != ENGINE_POOL_NONE; }
 
-/* Whether it may use what others computed, and leave something. A mean needs the rows of all positions. */
+/* Whether it may use what others computed, and leave something. A mean needs the rows of all positions, CLS the first.
+ */
 static inline bool sequence_caches(const sequence *s) {
-    return (!s->job->r.no_cache || s->job->r.n_choices > 1) && s->job->r.pooling != ENGINE_POOL_MEAN;
+    engine_pooling p = s->job->r.pooling;
+    return (!s->job->r.no_cache || s->job->r.n_choices > 1) && p != ENGINE_POOL_MEAN && p != ENGINE_POOL_CLS;
 }
 
 static inline int sequence_left(const sequence *s) { return s->n_tokens - s->n_evaluated; }

@@ -169,7 +169,7 @@ static engine_request embed_request(const int32_t *tokens, int n, engine_pooling
 }
 
 /* The reference: final hidden states by the plain backend, pooled in double here. */
-static void pooled_reference(const fixture *f, const int32_t *tokens, int n, bool mean, double *out) {
+static void pooled_reference(const fixture *f, const int32_t *tokens, int n, engine_pooling p, double *out) {
     simple         s;
     err            e;
     simple_options o = { .max_len = n, .max_tokens = n, .k_type = KV_F32, .v_type = KV_F32 };
@@ -180,12 +180,15 @@ static void pooled_reference(const fixture *f, const int32_t *tokens, int n, boo
     const float *rows = nn_exec_hidden(s.exec, &width);
     for (int64_t i = 0; i < width; i++) {
         out[i] = 0;
-        for (int r = mean ? 0 : n - 1; r < n; r++) out[i] += (double)rows[r * width + i];
+        int first = p == ENGINE_POOL_LAST ? n - 1 : 0, last = p == ENGINE_POOL_CLS ? 1 : n;
+        for (int r = first; r < last; r++) out[i] += (double)rows[r * width + i];
         sum += out[i] * out[i];
     }
     for (int64_t i = 0; i < width; i++) out[i] /= sqrt(sum);
     simple_close(&s);
 }
+
+static const engine_pooling kinds[] = { ENGINE_POOL_LAST, ENGINE_POOL_MEAN, ENGINE_POOL_CLS };
 
 static void check_embeddings(const char *name) {
     enum { TEXTS = 12 };
@@ -197,16 +200,16 @@ static void check_embeddings(const char *name) {
     memset(solo, 0, sizeof solo);
     engine *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1, .no_prefix_cache = true });
     for (int i = 0; i < TEXTS; i++) {
-        engine_pooling pooling = i % 2 ? ENGINE_POOL_MEAN : ENGINE_POOL_LAST;
+        engine_pooling pooling = kinds[i % 3];
         double         want[256], worst = 0, length = 0;
         len[i] = i == 0 ? 1 : i == 1 ? 128 : 3 + 9 * i; /* as long as the context, too */
-        fill(tokens[i], len[i], (uint64_t)i / 3, &f);   /* some begin alike */
+        fill(tokens[i], len[i], (uint64_t)i / 4, &f);   /* some begin alike */
         engine_request r = embed_request(tokens[i], len[i], pooling, &solo[i]);
         engine_submit_ok(g, &r);
         engine_wait_idle(g);
         assert_int_equal(solo[i].n, engine_embedding_size(g));
         assert_true(solo[i].count == 1 && solo[i].done == 1 && !solo[i].failed);
-        pooled_reference(&f, tokens[i], len[i], pooling == ENGINE_POOL_MEAN, want);
+        pooled_reference(&f, tokens[i], len[i], pooling, want);
         for (int k = 0; k < solo[i].n; k++) {
             worst = fmax(worst, fabs(want[k] - (double)solo[i].vector[k]));
             length += (double)solo[i].vector[k] * (double)solo[i].vector[k];
@@ -221,7 +224,7 @@ static void check_embeddings(const char *name) {
         answer other[3] = { 0 };
         memset(got, 0, sizeof got);
         for (int i = 0; i < TEXTS; i++) {
-            engine_request r = embed_request(tokens[i], len[i], i % 2 ? ENGINE_POOL_MEAN : ENGINE_POOL_LAST, &got[i]);
+            engine_request r = embed_request(tokens[i], len[i], kinds[i % 3], &got[i]);
             engine_request q = request(tokens[i], 5, 20, &other[i % 3]);
             engine_submit_ok(g, &r);
             if (i < 3) engine_submit_ok(g, &q);
@@ -253,16 +256,19 @@ static void test_embedding_limits(void **state) {
     engine_request r = embed_request(tokens, 129, ENGINE_POOL_LAST, &m);
     assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
     r.n_tokens = 20;
-    r.pooling = ENGINE_POOL_CLS;
-    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_UNSUPPORTED);
-    assert_non_null(strstr(e.msg, "llama"));
+    r.pooling = (engine_pooling)9;
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_ARG);
+    r.pooling = ENGINE_POOL_MEAN;
+    r.n_choices = 2;
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_ARG);
+    r.n_choices = 1;
     /* Not normalised: the mean itself. */
     double want[256], dot = 0, length = 0;
     r.pooling = ENGINE_POOL_MEAN;
     r.normalize = false;
     engine_submit_ok(g, &r);
     engine_wait_idle(g);
-    pooled_reference(&f, tokens, 20, true, want);
+    pooled_reference(&f, tokens, 20, ENGINE_POOL_MEAN, want);
     for (int k = 0; k < m.n; k++) {
         dot += want[k] * (double)m.vector[k];
         length += (double)m.vector[k] * (double)m.vector[k];

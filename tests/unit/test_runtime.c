@@ -504,9 +504,6 @@ static void test_mistakes(void **state) {
     q.text = view_of("cat");
     q.dimensions = 100000;
     refused(*state, &q, ERR_ARG, "dimensions");
-    q.dimensions = 0;
-    q.pooling = RUNTIME_POOL_CLS;
-    refused(*state, &q, ERR_UNSUPPORTED, "pooling");
     greedy(&q, SUM);
     q.n_top = 21;
     q.on_event = collect;
