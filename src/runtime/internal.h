@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
- * answer.c (engine events -> runtime events), infill.c, defaults.c.
+ * guides.c (what an answer may be), answer.c (engine events -> runtime events), infill.c, defaults.c.
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
  * engine_submit on the engine's events. Lock order: rq.order, then runtime.lock, then the engine's own.
@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/queue.h"
 #include "chat/chat.h"
+#include "chat/constraint.h"
 #include "chat/parser.h"
 #include "formats/model_file.h"
 #include "nn/model.h"
@@ -20,7 +21,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-typedef struct rq rq;
+typedef struct rq         rq;
+typedef struct kept_guide kept_guide; /* guides.c */
 
 struct runtime {
     model_file     *file;
@@ -33,7 +35,13 @@ struct runtime {
     tok_ids         markers; /* special tokens that the parser of answers needs to see */
     arena           mem;     /* texts of info */
 
-    uint64_t  id_seed;  /* of the names of tool calls */
+    uint64_t id_seed; /* of the names of tool calls */
+    /* The preparation thread's own; see guides.c. */
+    grammar_vocab *text_vocab, *marker_vocab; /* built when first needed */
+    kept_guide    *kept;
+    size_t         n_kept, kept_bytes, kept_limit;
+    uint64_t       kept_clock;
+
     queue    *incoming; /* of rq */
     pthread_t thread;   /* prepares */
     bool      started;
@@ -96,6 +104,10 @@ void  prompt_init(prompt *p);
 void  prompt_deinit(prompt *p);
 int   prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e);
 void *prepare_main(void *runtime); /* the preparation thread */
+
+/* guides.c: NULL where the answer is free */
+int  guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_guide **out, err *e);
+void guides_close(runtime *r);
 
 /* infill.c */
 bool infill_known(const tok *t);

@@ -125,8 +125,8 @@ static int check(const runtime *r, const runtime_request *q, err *e) {
         return err_set(e, ERR_ARG, "dimensions: %d is not between 1 and the model's %d", q->dimensions,
                        engine_embedding_size(r->engine));
     if (q->task == RUNTIME_EMBED && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a text has one embedding");
-    if (q->constraint.kind != RUNTIME_FREE) return err_set(e, ERR_UNSUPPORTED, "constraints: not yet");
-    if (q->tool_choice >= RUNTIME_TOOLS_REQUIRED) return err_set(e, ERR_UNSUPPORTED, "tool_choice: not yet");
+    if (q->tool_choice >= RUNTIME_TOOLS_REQUIRED && (q->task != RUNTIME_CHAT || !q->tools.len))
+        return err_set(e, ERR_ARG, "tool_choice: there are no tools to call");
     return 0;
 }
 
@@ -180,7 +180,7 @@ static int submit(rq *x, const engine_request *g, const prompt *p, err *e) {
     return rc;
 }
 
-static int hand_over(rq *x, const prompt *p, const sampling_params *s, err *e) {
+static int hand_over(rq *x, const prompt *p, const sampling_params *s, engine_guide *guide, err *e) {
     const runtime_request *q = &x->q;
     const char           **stop = arena_calloc(&x->mem, q->n_stop + 1, sizeof *stop);
     size_t                *stop_bytes = arena_calloc(&x->mem, q->n_stop + 1, sizeof *stop_bytes);
@@ -209,6 +209,7 @@ static int hand_over(rq *x, const prompt *p, const sampling_params *s, err *e) {
                          .marks = p->marks,
                          .n_marks = p->n_marks,
                          .client = q->client,
+                         .guide = guide,
                          .on_event = answer_event,
                          .ctx = x };
     if (q->task == RUNTIME_EMBED) {
@@ -226,6 +227,7 @@ static int prepare(rq *x, err *e) {
     const runtime_request *q = &x->q;
     sampling_params        s;
     tok_ids                breakers = { 0 };
+    engine_guide          *guide = NULL;
     prompt                 p;
     prompt_init(&p);
     int rc = check(x->owner, q, e);
@@ -237,8 +239,10 @@ static int prepare(rq *x, err *e) {
     }
     if (rc == 0) rc = prompt_make(x->owner, q, &p, e);
     if (rc == 0) rc = answer_open(x, &p, e);
+    if (rc == 0) rc = guides_get(x->owner, q, &p, &guide, e);
     if (rc == 0 && rq_is_cancelled(x)) rc = ERR_CANCELLED;
-    if (rc == 0) rc = hand_over(x, &p, &s, e);
+    if (rc == 0) rc = hand_over(x, &p, &s, guide, e);
+    if (rc < 0 && guide) guide->free(guide); /* on success it is the engine's */
     tok_ids_deinit(&breakers);
     prompt_deinit(&p);
     return rc;

@@ -81,6 +81,7 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
     arena_init(&r->mem, 0);
     pthread_mutex_init(&r->lock, NULL);
     if (getrandom(&r->id_seed, sizeof r->id_seed, 0) < 0) r->id_seed = (uint64_t)time(NULL);
+    r->kept_limit = o->grammar_bytes ? o->grammar_bytes : (size_t)4 << 20;
     if ((rc = open_parts(r, o, e)) < 0) goto fail;
     if ((rc = queue_open(&r->incoming, o->max_preparing > 0 ? (size_t)o->max_preparing : 256, e)) < 0) goto fail;
     if (pthread_create(&r->thread, NULL, prepare_main, r) != 0) {
@@ -106,6 +107,7 @@ void runtime_free(runtime *r) {
     }
     engine_free(r->engine); /* the last events come in here */
     queue_free(r->incoming);
+    guides_close(r);
     chat_free(r->chat);
     nn_model_free(r->model);
     model_file_free(r->file);
