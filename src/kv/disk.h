@@ -3,10 +3,10 @@
  * A directory of cache entries (kv/entry.h), and the thread that writes them.
  *
  * Writing and deleting happen on a thread of its own, behind a queue that is bounded by bytes: what does not fit is not
- * written, and nobody waits. An entry is written to a temporary file, synced and renamed, so that nobody ever reads a
- * part of one; files are private to the user (0600). Reading is done by the caller's thread and sees queued entries
- * too. A damaged entry is logged, deleted and forgotten; a missing one is only forgotten, because another process may
- * share the directory and delete what it thinks is old. A full disk is logged once and costs the entries.
+ * written, and nobody waits. An entry is written to a temporary file and renamed, so that nobody ever reads a part of
+ * one; files are private to the user (0600). Reading is done by the caller's thread and sees queued entries too. A
+ * damaged entry is logged, deleted and forgotten; a missing one is only forgotten, because another process may share
+ * the directory and delete what it thinks is old. A full disk is logged once and costs the entries.
  *
  * Which entry is worth keeping is the owner's decision (kv/tree.h). Entries of other models (or other page types, or
  * versions) are seen when the directory is opened and count towards the budget; the directory knows the order of their

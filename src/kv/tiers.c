@@ -161,7 +161,7 @@ static size_t part_offset(const kv_tree *t, unsigned groups, int g) {
 /* The node's pages of these groups, which are on the device or in host memory, side by side. */
 static void gather(const kv_tree *t, const kv_node *x, unsigned groups, uint8_t *out) {
     for (int g = 0; g < t->n_groups; g++) {
-        if (!(groups >> g & 1)) continue;
+        if (!(groups >> g & 1) || t->o.id.page_bytes[g] == 0) continue;
         uint8_t *to = out + part_offset(t, groups, g);
         if (x->pages[g] >= 0)
             t->o.page_read(t->o.ctx, g, x->pages[g], to);
@@ -374,7 +374,11 @@ static bool node_idle(const kv_tree *t, const kv_node *x) {
         if (kv_pool_idle(t->pool, g, x->pages[g])) return true;
         pages = true;
     }
-    return !pages && x->n_children == 0;
+    if (pages) return false;
+    for (int i = 0; i < x->n_children; i++) {
+        if (x->children[i]->it.in[KV_DEVICE]) return false;
+    }
+    return true;
 }
 
 static size_t device_bytes(const kv_tree *t) {
@@ -453,10 +457,12 @@ int kv_restore(kv_tree *t, kv_node *x, unsigned groups) {
     if (missing & x->host_groups) t->stats.from_host++;
     for (int g = 0; g < t->n_groups; g++) {
         if (!(missing >> g & 1)) continue;
-        const uint8_t *from = from_disk >> g & 1 ? t->buffer + part_offset(t, x->disk_groups, g)
-                                                 : x->host + part_offset(t, x->host_groups, g);
-        int32_t        page = kv_pool_take(t->pool, g);
-        t->o.page_write(t->o.ctx, g, page, from);
+        int32_t page = kv_pool_take(t->pool, g);
+        if (t->o.id.page_bytes[g]) {
+            const uint8_t *from = from_disk >> g & 1 ? t->buffer + part_offset(t, x->disk_groups, g)
+                                                     : x->host + part_offset(t, x->host_groups, g);
+            t->o.page_write(t->o.ctx, g, page, from);
+        }
         kv_set_page(t, x, g, page);
         kv_pool_release(t->pool, g, page);
     }

@@ -430,11 +430,11 @@ static size_t state_bytes(const fixture *f) {
 
 /* Every page type through host memory and the disk: three prompts in turns through an arena for one. */
 static void test_types(void **state) {
-    static const char *const names[] = { "llama", "qwen3_next" };
+    static const char *const names[] = { "llama", "qwen3_next", "mamba2" };
     static const int         types[] = { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_Q4_0 };
     (void)state;
     heard.lines = 0;
-    for (size_t m = 0; m < 2; m++) {
+    for (size_t m = 0; m < sizeof names / sizeof names[0]; m++) {
         fixture f;
         char   *dir = test_temp_dir();
         fixture_open(&f, names[m]);

@@ -7,6 +7,7 @@
 void cpu_page_copy(nn_exec *base, int group, int32_t from, int32_t to) {
     cpu_exec *x = (cpu_exec *)base;
     size_t    bytes = x->page_bytes[group];
+    if (bytes == 0) return; /* a model without positions */
     memcpy(x->pages[group] + (size_t)to * bytes, x->pages[group] + (size_t)from * bytes, bytes);
 }
 
@@ -14,11 +15,13 @@ size_t cpu_page_bytes(const nn_exec *base, int group) { return ((const cpu_exec 
 
 void cpu_page_read(const nn_exec *base, int group, int32_t page, void *out) {
     const cpu_exec *x = (const cpu_exec *)base;
+    if (x->page_bytes[group] == 0) return;
     memcpy(out, x->pages[group] + (size_t)page * x->page_bytes[group], x->page_bytes[group]);
 }
 
 void cpu_page_write(nn_exec *base, int group, int32_t page, const void *in) {
     cpu_exec *x = (cpu_exec *)base;
+    if (x->page_bytes[group] == 0) return;
     memcpy(x->pages[group] + (size_t)page * x->page_bytes[group], in, x->page_bytes[group]);
 }
 
