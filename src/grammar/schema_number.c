@@ -357,10 +357,11 @@ static ir_rx wholes(schema_ctx *c) {
     return cat3(c, ir_rx_opt(c->g, text(c, "-", 1)), digits(c, 1, MAX_WHOLE), ir_rx_opt(c->g, zeros));
 }
 
-ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types) {
+static ir_rx world_number(schema_ctx *c, const schema_world *w, unsigned types) {
     ir_rx out = range(c, w, types == SCHEMA_INT);
     bool  close = types == SCHEMA_FRAC || w->multiples;
-    for (const schema_values *v = w->excluded; v && !close; v = v->next) close = schema_type_of(v->value) & SCHEMA_NUMBER;
+    for (const schema_values *v = w->excluded; v && !close; v = v->next)
+        close = schema_type_of(v->value) & SCHEMA_NUMBER;
     if (close) out = ir_rx_and(c->g, out, exact(c));
     if (types == SCHEMA_FRAC) out = ir_rx_and(c->g, out, ir_rx_not(c->g, wholes(c)));
     for (const schema_multiple *m = w->multiples; m && !c->rc; m = m->next) {
@@ -379,4 +380,10 @@ ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types) 
         out = ir_rx_and(c->g, out, ir_rx_not(c->g, spelled(c, &d)));
     }
     return out;
+}
+
+ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types) {
+    if (w->lo.at || w->hi.at || w->multiples || w->excluded) return world_number(c, w, types);
+    if (c->plain_number[types] < 0) c->plain_number[types] = world_number(c, w, types);
+    return c->plain_number[types];
 }
