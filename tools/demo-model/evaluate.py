@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -38,8 +39,14 @@ def ask(url, model, example):
     if example.tools:
         body["tools"] = [{"type": "function", "function": t} for t in example.tools]
     request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=300) as answer:
-        message = json.load(answer)["choices"][0]["message"]
+    try:
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            message = json.load(answer)["choices"][0]["message"]
+    except urllib.error.HTTPError as e:
+        why = json.load(e)["error"]
+        if why.get("code") == "context_length_exceeded":  # the generator does not count tokens
+            return None
+        raise SystemExit("%s: %s" % (e, why["message"]))
     calls = [{"name": c["function"]["name"], "arguments": json.loads(c["function"]["arguments"])} for c in message.get("tool_calls") or []]
     return (message.get("content") or "") + "\n".join(call_text(c) for c in calls)
 
@@ -58,6 +65,7 @@ def main():
         examples = [draw(rng, split, skill) for _ in range(a.count)]
         with concurrent.futures.ThreadPoolExecutor(8) as several:
             texts = list(several.map(lambda e: ask(a.url, a.model, e), examples))
+        examples, texts = zip(*[(e, t) for e, t in zip(examples, texts) if t is not None])
         ok = [right(e, t) for e, t in zip(examples, texts)]
         print("%-12s %5.1f%% of %d" % (skill, 100 * sum(ok) / len(ok), len(ok)), flush=True)
         for e, t in [(e, t) for e, t, o in zip(examples, texts, ok) if not o][:3]:
