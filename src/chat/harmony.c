@@ -57,6 +57,10 @@ static chat_step header_step(chat_parser *p) {
     if (!found && !p->eof && at - p->at <= CHAT_MAX_NAME) return CHAT_STEP_MORE;
     if (!found || which == 1 || at - p->at > CHAT_MAX_NAME) { /* no header at all: it is text */
         text_begin(p, CHAT_CONTENT);
+        if (p->buf.len - p->at >= 11 && memcmp(p->buf.data + p->at, "<|channel|>", 11) == 0) {
+            put(p, 11); /* else it would be taken for the end of this text */
+            p->scan = p->at;
+        }
         return CHAT_STEP_ON;
     }
     view header = { p->buf.data + p->at, at - p->at };

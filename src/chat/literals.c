@@ -104,7 +104,7 @@ static bool escape(reader *r, str *text) {
 /* Models write quotes inside strings without escaping them; one that ends the string is followed by what may follow. */
 static bool ends_string(const reader *r) {
     const char *p = r->p;
-    while (p < r->end && (*p == ' ' || *p == '\n')) p++;
+    while (p < r->end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
     return p == r->end || (*p && strchr(",)]}:", *p));
 }
 
