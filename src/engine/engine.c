@@ -169,7 +169,7 @@ static size_t page_bytes(const nn_model *m, const engine_options *o) {
         if (s->kind == NN_STATE_NONE) continue;
         if (kv_layout_init(&l, (kv_type)o->k_type, (kv_type)o->v_type, o->page_tokens, latent ? 1 : s->n_kv,
                            latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent))
-            bytes += l.layer_bytes;
+            bytes += (l.layer_bytes + 63) / 64 * 64; /* as the backend lays them out */
     }
     return bytes;
 }
@@ -232,6 +232,12 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
     g->prompt_budget = g->o.step_tokens;
     g->piece_budget = first_piece(m, g->o.step_tokens);
     g->page_bytes = page_bytes(m, &g->o);
+    if (g->o.cache_bytes && g->o.cache_bytes < g->page_bytes) {
+        rc = err_set(e, ERR_LIMIT, "a cache of %zu bytes: one page of %d tokens takes %zu", g->o.cache_bytes,
+                     g->o.page_tokens, g->page_bytes);
+        free(g);
+        return rc;
+    }
     g->incoming_tail = &g->incoming;
     g->n_vocab = m->tape->bufs[m->tape->logits].width;
     g->n_hidden = m->tape->bufs[m->tape->hidden].width;

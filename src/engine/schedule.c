@@ -132,7 +132,10 @@ void schedule_admit(engine *g) {
             give_way(g, victim);
             started = start(g, s);
         }
-        if (!started) {
+        if (!started && g->n_running == 0) { /* alone and still no room: cannot happen while cache_fits holds */
+            err_set(&s->error, ERR_LIMIT, "the cache has no room for %d positions", s->n_tokens);
+            step_fail(g, s, &s->error);
+        } else if (!started) {
             add_waiting(g, s);
             return;
         }

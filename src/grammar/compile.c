@@ -382,7 +382,7 @@ static int compile(compiler *c, ir_sym start) {
     c->info = calloc(n + 1, sizeof *c->info);
     c->order = malloc((n + 1) * sizeof *c->order);
     if (!c->info || !c->order) return err_set_nomem(c->e);
-    c->g->rx.steps_limit = c->g->rx.steps + 50000000;
+    c->g->rx.steps_limit = c->g->rx.steps + 4000000;
     if ((rc = reach(c, start)) < 0) return rc;
     settle_all(c);
     if (!c->info[start].productive && !c->g->rx.error.code)

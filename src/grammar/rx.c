@@ -423,9 +423,11 @@ static void list_deinit(rx_list *l) {
 /* Flattens nodes of `kind`, sorts, drops duplicates and `unit`. */
 static bool list_fill(rx_store *s, rx_list *l, const rx *list, size_t n, rx_kind kind, rx unit) {
     size_t k = 0;
+    s->steps += n / 4; /* long lists are work too */
     for (size_t i = 0; i < n; i++) {
         const rx_node *t = rx_get(s, list[i]);
         if (t->kind == kind) {
+            s->steps += t->n / 4;
             for (uint32_t j = 0; j < t->n; j++)
                 if (!list_push(s, l, rx_kids(s, list[i])[j])) return false;
         } else if (list[i] != unit && !list_push(s, l, list[i])) {

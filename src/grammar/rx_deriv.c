@@ -396,9 +396,19 @@ static int empty_known(const rx_node *t, rx a) {
     return -1;
 }
 
+/* The last entry becomes the one with the least to read; the others keep their order. */
+static void nearest_last(const rx_store *s, const search *q, uint32_t *stack, uint32_t n) {
+    uint32_t best = n - 1, x;
+    for (uint32_t i = 0; i < n; i++)
+        if (rx_get(s, q->node[stack[i]])->min_len < rx_get(s, q->node[stack[best]])->min_len) best = i;
+    x = stack[best];
+    memmove(stack + best, stack + best + 1, (n - 1 - best) * sizeof *stack);
+    stack[n - 1] = x;
+}
+
 /*
- * Depth first through derivatives until one is known to match something. What lies on the way to it is not empty
- * either; when nothing is found, everything seen is empty.
+ * Depth first through derivatives, nearest first, until one is known to match something. What lies on the way to it is
+ * not empty either; when nothing is found, everything seen is empty.
  */
 static bool empty_search(rx_store *s, rx a) {
     search    q = { 0 };
@@ -408,7 +418,7 @@ static bool empty_search(rx_store *s, rx a) {
     ok = ok && stack;
     if (ok) stack[n_stack++] = 0;
     while (ok && n_stack && empty && !s->error.code) {
-        uint32_t at = stack[--n_stack];
+        uint32_t at = stack[--n_stack], below = n_stack;
         rx       from = q.node[at];
         rx_set   left = { { ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0 } };
         for (int w = 0; w < 4 && empty && ok;) {
@@ -441,6 +451,7 @@ static bool empty_search(rx_store *s, rx a) {
                 ok = false;
             }
         }
+        if (n_stack > below + 1) nearest_last(s, &q, stack + below, n_stack - below);
     }
     if (!ok) rx_store_fail(s, ERR_NOMEM, "");
     if (ok && empty && !s->error.code)

@@ -199,10 +199,11 @@ static int compile(schema_ctx *c, ir_sym *start, ir_rx *text) {
 }
 
 static int read_and_compile(ir *g, view json, ir_sym *start, ir_rx *text, err *e) {
-    schema_ctx c = { .g = g, .e = e, .any = -1, .ws = -1 };
+    schema_ctx c = { .g = g, .e = e, .any = -1, .ws = -1, .lead = { -1, -1 }, .colon = -1 };
     err        why = { 0 };
     int        rc;
     if (json.len > SCHEMA_MAX_BYTES) return err_set(e, ERR_LIMIT, "schema: more than %u bytes", SCHEMA_MAX_BYTES);
+    for (size_t i = 0; i < sizeof c.plain_number / sizeof *c.plain_number; i++) c.plain_number[i] = -1;
     arena_init(&c.a, SCHEMA_MAX_MEMORY);
     map_init(&c.anchors);
     map_init(&c.nodes);

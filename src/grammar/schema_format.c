@@ -35,7 +35,7 @@
 #define ROOTLESS(more) PCHAR(more) "+" ABEMPTY(more)
 #define NOSCHEME(more) "([" UNRESERVED SUB "@" more "]|" PCT ")+" ABEMPTY(more)
 #define URI(more)                                                                                                      \
-    "[A-Za-z][A-Za-z0-9+.-]*:(//" AUTHORITY(more) ABEMPTY(more) "|" ABSOLUTE(more) "|" ROOTLESS(more) "|)" QUERY(more)
+    "[A-Za-z][A-Za-z0-9+.-]*:(//" AUTHORITY(more) ABEMPTY(more) "|" ABSOLUTE(more) "|" ROOTLESS(more) ")" QUERY(more)
 #define RELATIVE(more) "(//" AUTHORITY(more) ABEMPTY(more) "|" ABSOLUTE(more) "|" NOSCHEME(more) "|)" QUERY(more)
 #define UCS "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF"
 #define VARNAME "([A-Za-z0-9_]|" PCT ")+(\\.([A-Za-z0-9_]|" PCT ")+)*"
@@ -54,7 +54,7 @@ static const struct {
     { "date-time", YEAR_DAYS "[Tt]" CLOCK, NULL },
     { "date", YEAR_DAYS, NULL },
     { "time", CLOCK, NULL },
-    { "email", ATOM "(\\." ATOM ")*@" LABEL "(\\." LABEL ")*", "[^@]{1,64}@.{1,253}" },
+    { "email", ATOM "(\\." ATOM ")*@(" LABEL "\\.)+" LABEL, "[^@]{1,64}@.{1,253}" },
     { "uri", URI(""), NULL },
     { "uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}", NULL },
     { "ipv4", IPV4, NULL },
@@ -72,7 +72,7 @@ static const struct {
       "(T([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))?|"
       "T([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))",
       NULL },
-    { "idn-email", ATOM "(\\." ATOM ")*@" LABEL "(\\." LABEL ")*", "[^@]{1,64}@.{1,253}" },
+    { "idn-email", ATOM "(\\." ATOM ")*@(" LABEL "\\.)+" LABEL, "[^@]{1,64}@.{1,253}" },
     { "idn-hostname", LABEL "(\\." LABEL ")*", ".{1,253}" },
     { "regex", RX_SEQ(RX_GROUP(RX_SEQ(RX_GROUP(RX_SEQ(""))))), NULL },
 };

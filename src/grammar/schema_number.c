@@ -295,6 +295,15 @@ ir_rx schema_number_equal(schema_ctx *c, const schema_dec *d) {
     return d->negative ? ir_rx_cat(c->g, text(c, "-", 1), out) : out;
 }
 
+/* Every text of the number, whatever zeros follow. */
+static ir_rx spelled(schema_ctx *c, const schema_dec *d) {
+    ir_rx zeros = ir_rx_repeat(c->g, text(c, "0", 1), 0, -1), point = text(c, ".", 1);
+    ir_rx out = text(c, d->whole, d->n_whole), frac = cat3(c, point, text(c, d->frac, d->n_frac), zeros);
+    out = ir_rx_cat(c->g, out, d->n_frac ? frac : ir_rx_opt(c->g, frac));
+    if (is_zero(d)) return ir_rx_cat(c->g, ir_rx_opt(c->g, text(c, "-", 1)), out);
+    return d->negative ? ir_rx_cat(c->g, text(c, "-", 1), out) : out;
+}
+
 /* d * 10^scale as an integer; 0: does not fit. */
 static uint64_t scaled(const schema_dec *d, size_t scale) {
     uint64_t n = 0;
@@ -335,28 +344,31 @@ static ir_rx multiple(schema_ctx *c, const schema_world *w, const schema_dec *m)
     return ir_rx_cat(c->g, sign, ir_rx_and(c->g, out, syntax));
 }
 
-ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types) {
+/* Short enough that different texts are different doubles. */
+static ir_rx exact(schema_ctx *c) {
+    ir_range r[2] = { { '0', '9' }, { '.', '.' } };
+    ir_rx    part = ir_rx_repeat(c->g, ir_rx_class(c->g, r, 2, false), 1, EXACT_DIGITS + 1);
+    return ir_rx_cat(c->g, ir_rx_opt(c->g, text(c, "-", 1)), part);
+}
+
+/* Whatever of these numbers has only zeros behind the point, or no point. */
+static ir_rx wholes(schema_ctx *c) {
+    ir_rx zeros = ir_rx_cat(c->g, text(c, ".", 1), ir_rx_repeat(c->g, text(c, "0", 1), 1, -1));
+    return cat3(c, ir_rx_opt(c->g, text(c, "-", 1)), digits(c, 1, MAX_WHOLE), ir_rx_opt(c->g, zeros));
+}
+
+static ir_rx world_number(schema_ctx *c, const schema_world *w, unsigned types) {
     ir_rx out = range(c, w, types == SCHEMA_INT);
-    if (types == SCHEMA_FRAC) {
-        schema_world all = { 0 };
-        ir_rx        e = ir_rx_alt(c->g, text(c, "e", 1), text(c, "E", 1));
-        /* Neither whole numbers nor exponents, which may hide one. */
-        out = ir_rx_and(c->g, out, ir_rx_not(c->g, cat3(c, ir_rx_all(c->g), e, ir_rx_all(c->g))));
-        out = ir_rx_and(c->g, out, ir_rx_not(c->g, range(c, &all, true)));
-        out = ir_rx_and(
-            c->g, out,
-            ir_rx_not(c->g, ir_rx_cat(c->g, ir_rx_all(c->g),
-                                      ir_rx_cat(c->g, text(c, ".", 1), ir_rx_repeat(c->g, text(c, "0", 1), 1, -1)))));
-    }
+    bool  close = types == SCHEMA_FRAC || w->multiples;
+    for (const schema_values *v = w->excluded; v && !close; v = v->next)
+        close = schema_type_of(v->value) & SCHEMA_NUMBER;
+    if (close) out = ir_rx_and(c->g, out, exact(c));
+    if (types == SCHEMA_FRAC) out = ir_rx_and(c->g, out, ir_rx_not(c->g, wholes(c)));
     for (const schema_multiple *m = w->multiples; m && !c->rc; m = m->next) {
+        ir_rx rx;
         if (types == SCHEMA_INT && m->of->n_frac && scaled(m->of, m->of->n_frac) == 1 && !m->negate) continue;
-        if (m->negate) {
-            ir_rx e = ir_rx_alt(c->g, text(c, "e", 1), text(c, "E", 1));
-            out = ir_rx_and(c->g, out, ir_rx_not(c->g, cat3(c, ir_rx_all(c->g), e, ir_rx_all(c->g))));
-            out = ir_rx_and(c->g, out, ir_rx_not(c->g, multiple(c, w, m->of)));
-        } else {
-            out = ir_rx_and(c->g, out, multiple(c, w, m->of));
-        }
+        rx = multiple(c, w, m->of);
+        out = ir_rx_and(c->g, out, m->negate ? ir_rx_not(c->g, rx) : rx);
     }
     for (const schema_values *v = w->excluded; v && !c->rc; v = v->next) {
         schema_dec d;
@@ -365,9 +377,13 @@ ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types) 
             schema_fail(c, w->at, ERR_UNSUPPORTED, "a number that is excluded has too many digits");
             break;
         }
-        out = ir_rx_and(c->g, out, ir_rx_not(c->g, schema_number_equal(c, &d)));
-        if (is_zero(&d))
-            out = ir_rx_and(c->g, out, ir_rx_not(c->g, ir_rx_cat(c->g, text(c, "-", 1), schema_number_equal(c, &d))));
+        out = ir_rx_and(c->g, out, ir_rx_not(c->g, spelled(c, &d)));
     }
     return out;
+}
+
+ir_rx schema_world_number(schema_ctx *c, const schema_world *w, unsigned types) {
+    if (w->lo.at || w->hi.at || w->multiples || w->excluded) return world_number(c, w, types);
+    if (c->plain_number[types] < 0) c->plain_number[types] = world_number(c, w, types);
+    return c->plain_number[types];
 }

@@ -29,6 +29,7 @@ typedef struct member {
     bool   literal; /* has one name */
     bool   required;
     ir_sym value;
+    ir_sym sym[2]; /* with what follows a member in front, and as the first one; 0: not built yet */
 } member;
 
 /* A member that must exist, among the names of one class. */
@@ -139,7 +140,8 @@ static bool members_collect(object *o) {
             if (required) return false;
             continue;
         }
-        member_add(o, (member){ names[i], 0, true, required, schema_node_sym(c, value) });
+        member_add(
+            o, (member){ .name = names[i], .literal = true, .required = required, .value = schema_node_sym(c, value) });
     }
     n_classes = schema_name_classes(c, w, names, n, &classes);
     for (size_t i = 0; i < o->n_witnesses && !c->rc; i++) {
@@ -161,11 +163,13 @@ static bool members_collect(object *o) {
 }
 
 static ir_rx lead(schema_ctx *c, bool first) {
-    return ir_rx_cat(c->g, ir_rx_text(c->g, first ? "{" : ","), schema_ws(c));
+    if (c->lead[first] < 0) c->lead[first] = ir_rx_cat(c->g, ir_rx_text(c->g, first ? "{" : ","), schema_ws(c));
+    return c->lead[first];
 }
 
 static ir_rx colon(schema_ctx *c) {
-    return ir_rx_cat(c->g, ir_rx_text(c->g, ":"), ir_rx_opt(c->g, ir_rx_text(c->g, " ")));
+    if (c->colon < 0) c->colon = ir_rx_cat(c->g, ir_rx_text(c->g, ":"), ir_rx_opt(c->g, ir_rx_text(c->g, " ")));
+    return c->colon;
 }
 
 static ir_rx key_rx(schema_ctx *c, const member *m) {
@@ -174,18 +178,21 @@ static ir_rx key_rx(schema_ctx *c, const member *m) {
 
 /* A key that is free text stays a terminal of its own, shared by all places; a literal one takes in what surrounds it.
  */
-static ir_sym member_sym(schema_ctx *c, const member *m, bool first) {
+static ir_sym member_sym(schema_ctx *c, member *m, bool first) {
     ir_sym list[4];
+    if (m->sym[first]) return m->sym[first];
     if (m->literal) {
         list[0] = ir_terminal(c->g, ir_rx_cat(c->g, lead(c, first), ir_rx_cat(c->g, key_rx(c, m), colon(c))));
         list[1] = m->value;
-        return ir_seq(c->g, list, 2);
+        m->sym[first] = ir_seq(c->g, list, 2);
+    } else {
+        list[0] = ir_terminal(c->g, lead(c, first));
+        list[1] = ir_terminal(c->g, key_rx(c, m));
+        list[2] = ir_terminal(c->g, colon(c));
+        list[3] = m->value;
+        m->sym[first] = ir_seq(c->g, list, 4);
     }
-    list[0] = ir_terminal(c->g, lead(c, first));
-    list[1] = ir_terminal(c->g, key_rx(c, m));
-    list[2] = ir_terminal(c->g, colon(c));
-    list[3] = m->value;
-    return ir_seq(c->g, list, 4);
+    return m->sym[first];
 }
 
 static bool is_tracked(const object *o, size_t i) {

@@ -235,7 +235,8 @@ typedef struct schema_ctx {
     bool             proving;  /* the answer decides about a negation: worth a search through patterns */
     schema_node     *queue, *queue_tail;
     ir_sym           any;
-    ir_rx            ws, format_cache[32];
+    ir_rx            ws, lead[2], colon, plain_number[16]; /* by types; -1: not built yet */
+    ir_rx            format_cache[32];
     bool             format_known[32];
 } schema_ctx;
 

@@ -16,7 +16,8 @@
 
 /* The host without its port; brackets of IPv6 stay. */
 static view host_name(view h) {
-    if (h.len && h.data[0] == '[') {
+    if (h.len == 0) return h;
+    if (h.data[0] == '[') {
         const char *end = memchr(h.data, ']', h.len);
         return end ? (view){ h.data, (size_t)(end - h.data) + 1 } : h;
     }

@@ -7,6 +7,7 @@
 
 extern const api api_openai; /* also the shape of native errors */
 extern const api api_native;
+extern const api api_responses; /* OpenAI's, with the events of its newer streams */
 
 /* ops.c */
 void ops_health(exchange *x);
@@ -32,5 +33,6 @@ void openai_complete(exchange *x);
 void openai_embed(exchange *x);
 void openai_models(exchange *x);
 void openai_model(exchange *x);
+void openai_responses(exchange *x);
 
 #endif

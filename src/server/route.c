@@ -24,6 +24,7 @@ const route server_routes[] = {
     { "POST", "/v1/chat/completions", &api_openai, openai_chat, ROUTE_BODY },
     { "POST", "/v1/completions", &api_openai, openai_complete, ROUTE_BODY },
     { "POST", "/v1/embeddings", &api_openai, openai_embed, ROUTE_BODY },
+    { "POST", "/v1/responses", &api_responses, openai_responses, ROUTE_BODY },
     { "GET", "/v1/models", &api_openai, openai_models, ROUTE_INLINE },
     { "GET", "/v1/models/{id}", &api_openai, openai_model, ROUTE_INLINE },
     { 0 },

@@ -444,12 +444,26 @@ static void test_room(void **state) {
     engine_wait_idle(g);
     assert_true(a.over && !a.failed && a.n == 28);
     assert_int_equal(a.finish, ENGINE_LENGTH);
+    /* Every page for one prompt, while others wait. */
+    answer others[2] = { 0 };
+    r = request(tokens, 127, 1, &a);
+    a = (answer){ 0 };
+    engine_request small = request(tokens + 60, 20, 8, &others[0]);
+    engine_submit_ok(g, &small);
+    engine_submit_ok(g, &r);
+    small.ctx = &others[1];
+    engine_submit_ok(g, &small);
+    engine_wait_idle(g);
+    assert_true(a.over && !a.failed && a.n == 1 && others[0].n == 8 && answer_same(&others[0], &others[1]));
     /* The queue is bounded. */
     r = request(tokens, 100, 20, &a);
     r.n_choices = 4;
     assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
     assert_non_null(strstr(e.msg, "queue is full"));
     engine_free(g);
+    engine_options tiny = { .cache_bytes = page - 1 };
+    assert_int_equal(engine_open(&g, f.model, NULL, &tiny, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.msg, "one page"));
     fixture_close(&f);
 }
 

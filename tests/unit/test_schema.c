@@ -142,7 +142,7 @@ static void formats(void **state) {
           { "\"12:00:00Z\"", "\"01:02:03-08:00\"" },
           { "\"12:00:00\"", "\"1:00:00Z\"" } },
         { "{\"format\": \"email\", \"type\": \"string\"}",
-          { "\"a@b\"", "\"joe.bloggs+x@example.co.uk\"" },
+          { "\"a@b.c\"", "\"joe.bloggs+x@example.co.uk\"" },
           { "\"a\"", "\"a@\"", "\".a@b\"", "\"a..b@c\"", "\"a@-b\"", "\"a b@c\"" } },
         { "{\"format\": \"uri\", \"type\": \"string\"}",
           { "\"https://example.com/a?b=c#d\"", "\"urn:a:b\"", "\"file:///C:/x\"", "\"http://[::1]:80/\"",

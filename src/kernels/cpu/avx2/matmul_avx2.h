@@ -42,7 +42,6 @@ typedef void    emit_fn(void *sink, int quad, __m256i v);
 #define v_sll16(v, n) _mm256_slli_epi16(v, (int)(n))
 #define v_srl32(v, n) _mm256_srli_epi32(v, (int)(n))
 #define v_sll32(v, n) _mm256_slli_epi32(v, (int)(n))
-#define v_sra32(v, n) _mm256_srai_epi32(v, (int)(n))
 #define v_sub32 _mm256_sub_epi32
 #define v_set8(x) _mm256_set1_epi8((char)(x))
 #define v_set32 _mm256_set1_epi32
@@ -51,6 +50,8 @@ typedef void    emit_fn(void *sink, int quad, __m256i v);
 #define v_float _mm256_cvtepi32_ps
 #define v_as_float _mm256_castsi256_ps
 #define v_mul _mm256_mul_ps
+#define v_fmsub _mm256_fmsub_ps
+#define v_setf _mm256_set1_ps
 #define v_negate(x) _mm256_sub_ps(_mm256_setzero_ps(), x)
 #define v_select(mask, a, b) _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b))
 #define v_if_equal(a, b, yes, no) _mm256_blendv_epi8(no, yes, _mm256_cmpeq_epi32(a, b))
@@ -90,7 +91,8 @@ INLINE __m128i column16(const uint8_t *p, size_t s) {
 #define PUT(i) a = _mm_insert_epi16(a, load_u16(p + (i)*s), i);
     PUT(1)
     PUT(2)
-    PUT(3) PUT(4) PUT(5) PUT(6) PUT(7)
+    PUT(3)
+    PUT(4) PUT(5) PUT(6) PUT(7)
 #undef PUT
         return a;
 }

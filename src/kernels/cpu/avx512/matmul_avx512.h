@@ -52,7 +52,6 @@ typedef __m512  vf;
 #define v_sll16 _mm512_slli_epi16
 #define v_srl32 _mm512_srli_epi32
 #define v_sll32 _mm512_slli_epi32
-#define v_sra32 _mm512_srai_epi32
 #define v_sub32 _mm512_sub_epi32
 #define v_set8(x) _mm512_set1_epi8((char)(x))
 #define v_set32 _mm512_set1_epi32
@@ -61,6 +60,8 @@ typedef __m512  vf;
 #define v_float _mm512_cvtepi32_ps
 #define v_as_float _mm512_castsi512_ps
 #define v_mul _mm512_mul_ps
+#define v_fmsub _mm512_fmsub_ps
+#define v_setf _mm512_set1_ps
 #define v_negate(x) _mm512_sub_ps(_mm512_setzero_ps(), x)
 #define v_select(mask, a, b) _mm512_ternarylogic_epi32(mask, a, b, 0xca)
 #define v_if_equal(a, b, yes, no) _mm512_mask_mov_epi32(no, _mm512_cmpeq_epi32_mask(a, b), yes)
@@ -275,7 +276,10 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     }
 #define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
 #define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
-    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, MIN, LARGEST, NAME##_bytes, NAME##_scales, NAME##_pieces)
+    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_head, NAME##_scale,                     \
+              MATMUL_MIN_##MIN(NAME), NAME##_pieces)
+#define MATMUL_MIN_1(NAME) NAME##_min
+#define MATMUL_MIN_0(NAME) NULL
 
 #include "kernels/cpu/impl/matmul_formats.h"
 

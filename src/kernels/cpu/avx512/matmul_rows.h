@@ -7,7 +7,7 @@
  * result is one register of 16 integer sums, row r in lane r, which goes into one FMA per group as in every other path.
  * Against transposing the weights this takes fewer shuffles, and no chain of dots is longer than two.
  *
- * A format NAME brings, beside NAME_bytes and NAME_scales (impl/matmul_formats.h),
+ * A format NAME brings, beside NAME_bytes, NAME_head and NAME_scale (impl/matmul_formats.h),
  *
  *     NAME_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v)
  *
@@ -15,49 +15,32 @@
  * integers are exact in any order; the float steps are in the order of K (kernels/matmul.h).
  *
  * Reading: 16 rows are 16 streams, more than the hardware follows by itself. Each is fetched AHEAD bytes before it is
- * used, on into the next 16 rows, a line per row in turn; that way the hardware helps. (The next panel's lines in the
- * order of their addresses came at three quarters of that speed, fetching into L1 at half.)
+ * used, on into the next 16 rows, a line or two at every step; that way the hardware helps. (Fetching the next panel in
+ * the order of its addresses came at three quarters of that speed, many lines at once or into L1 at half.)
  */
 #ifndef KERNELS_CPU_AVX512_MATMUL_ROWS_H
 #define KERNELS_CPU_AVX512_MATMUL_ROWS_H
 
 #include "kernels/cpu/avx512/matmul_avx512.h"
 
-typedef void pieces_fn(const uint8_t *unit, size_t stride, int part, __m512i *v);
-typedef void scales_fn(format_at *at, __m512 *scale, __m512 *min);
+typedef void   pieces_fn(const uint8_t *unit, size_t stride, int part, __m512i *v);
+typedef void   head_fn(format_at *at, format_head *h);
+typedef __m512 scale_fn(const format_head *h, int g);
 
-enum { AHEAD = 2304 };
+enum { AHEAD = 1152, AHEAD_LONG = 1680 }; /* the latter for blocks of 34 bytes and q6_k */
 
-typedef struct row_fetch {
-    const uint8_t *panel;
-    size_t         stride, at;
-    int            due; /* bytes used since the last lines */
-} row_fetch;
-
-INLINE void row_fetch_settle(row_fetch *f) {
-    while (f->at >= f->stride) {
-        f->panel += 16 * f->stride;
-        f->at -= f->stride;
-    }
+/* How far from here that place lies; `used`: bytes used of this panel's rows. */
+INLINE size_t row_fetch_offset(size_t used, size_t stride, size_t ahead) {
+    size_t off = ahead;
+    if (stride < 256) return ahead; /* a panel is a few KB: nothing to gain */
+    for (used += ahead; used >= stride; used -= stride) off += 15 * stride;
+    return off;
 }
 
-INLINE row_fetch row_fetch_begin(const uint8_t *panel, size_t stride) {
-    row_fetch f = { panel, stride, AHEAD, 0 };
-    row_fetch_settle(&f);
-    return f;
-}
-
-/* A quarter of the rows at a time, so that requests do not pile up. */
-INLINE void row_fetch_quarter(row_fetch *f, int quarter) {
-    if (f->due < 64) return;
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        _mm_prefetch((const char *)f->panel + (size_t)(4 * quarter + i) * f->stride + f->at, _MM_HINT_T1);
-    if (quarter == 3) {
-        f->due -= 64;
-        f->at += 64;
-        row_fetch_settle(f);
-    }
+/* Asks for a line between the making of v and its use: compilers gather plain prefetches in one place. */
+INLINE __m512i with_fetch(__m512i v, const uint8_t *line) {
+    __asm__("prefetcht1 %1" : "+v"(v) : "m"(*line));
+    return v;
 }
 
 /*
@@ -88,23 +71,27 @@ INLINE __m512i acts16(const act8 *x, int half) {
 
 /* Groups of 32. All arguments but the first four are constants. */
 INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *out, int unit, int part, int zero,
-                      bool min, int largest, int bytes, scales_fn *scales, pieces_fn *pieces) {
-    format_at at = { s->data + (size_t)row0 * s->w->row_bytes, s->w->row_bytes, s, row0, 0, -8, { { { 0 } } } };
-    row_fetch fetch = row_fetch_begin(at.data, at.stride);
-    const int groups = part / 32, parts = unit / part;
-    __m512    acc = _mm512_setzero_ps();
+                      int largest, int bytes, head_fn *head, scale_fn *scale, scale_fn *min, pieces_fn *pieces) {
+    format_at    at = { s->data + (size_t)row0 * s->w->row_bytes, s->w->row_bytes, s, row0, 0, -8, { { { 0 } } } };
+    const int    groups = part / 32, parts = unit / part, lines = bytes / parts < 32 ? 2 : 4;
+    const size_t ahead = bytes == 34 ? AHEAD_LONG : AHEAD;
+    __m512       acc = _mm512_setzero_ps();
     for (; at.k < s->w->cols; at.k += unit, at.data += bytes) {
-        __m512 scale[8], mins[8];
-        scales(&at, scale, mins);
+        format_head    h;
+        const uint8_t *line = at.data + row_fetch_offset((size_t)(at.k / unit) * bytes, at.stride, ahead);
+        if (lines == 2 && at.k / unit % 2) line += 2 * at.stride; /* blocks of 18 bytes: half of the rows in turn */
+        head(&at, &h);
         UNROLL
         for (int p = 0; p < parts; p++, x += groups) {
             __m512i d[4][2];
-            fetch.due += bytes / parts;
             UNROLL
             for (int q = 0; q < 4; q++) {
                 __m512i v[4];
-                row_fetch_quarter(&fetch, q);
                 pieces(at.data + (size_t)q * at.stride, at.stride, p, v);
+                UNROLL
+                for (int i = 0; i < lines; i++)
+                    v[i % (2 * groups)] =
+                        with_fetch(v[i % (2 * groups)], line + (size_t)(4 * q + i) * at.stride + p * (bytes / parts));
                 UNROLL
                 for (int g = 0; g < groups; g++) {
                     d[q][g] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * g], acts16(x + g, 0));
@@ -115,8 +102,8 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *o
             for (int g = 0; g < groups; g++) {
                 __m512i start = zero ? zero_start(x + g, zero_pair(zero, 32, 0)) : _mm512_setzero_si512();
                 __m512i sum = add_across(d[0][g], d[1][g], d[2][g], d[3][g], start, largest * 127 * 8);
-                acc = group_add(acc, sum, scale[p * groups + g], x + g);
-                if (min) acc = group_add_min(acc, mins[p * groups + g], x + g, 32, 0);
+                acc = group_add(acc, sum, scale(&h, p * groups + g), x + g);
+                if (min) acc = group_add_min(acc, min(&h, p * groups + g), x + g, 32, 0);
             }
         }
     }
@@ -171,13 +158,17 @@ INLINE void iq4_xs_pieces(const uint8_t *unit, size_t stride, int part, __m512i 
  * row. Four rows are added across as above (a lane is then a group of four rows), and the lanes of 16 rows gathered.
  */
 
-/* Half a block of one row: groups 0..3 and 4..7. */
+/* Half a block of one row: groups 0..3 and 4..7. The pairs of bits of a byte of qh belong to groups 0 1, 2 3, 4 5, 6 7;
+ * what the shifts leave besides bits 4 and 5 falls under the low nibbles. */
 INLINE void q6_k_half(const uint8_t *ql, const uint8_t *qh, __m512i v[2]) {
-    const __m512i left = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_set1_epi16(2), 1);
+    const __m512i pairs = _mm512_inserti64x4(_mm512_set1_epi8(0x33), _mm256_set1_epi8((char)0xcc), 1);
+    const __m512i left = _mm512_inserti64x4(_mm512_set1_epi16(16), _mm256_set1_epi16(4), 1);
     const __m512i right = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
+    const __m512i low = _mm512_set1_epi8(15);
     __m512i       l = _mm512_loadu_si512(ql), h = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)qh));
-    v[0] = join_bits(l, _mm512_sllv_epi16(h, left), 0x30);
-    v[1] = join_bits(_mm512_srli_epi16(l, 4), _mm512_srlv_epi16(h, right), 0x30);
+    h = _mm512_and_si512(h, pairs);
+    v[0] = v_select(low, l, _mm512_mullo_epi16(h, left));
+    v[1] = v_select(low, _mm512_srli_epi16(l, 4), _mm512_srlv_epi16(h, right));
 }
 
 /* Lane g of the four registers, one after the other: rows 0..15 of group g. */
@@ -203,36 +194,36 @@ INLINE __m512i q6_k_start(__m512i x) {
 
 INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *x, float *out) {
     format_at at = { s->data + (size_t)row0 * s->w->row_bytes, s->w->row_bytes, s, row0, 0, -8, { { { 0 } } } };
-    row_fetch fetch = row_fetch_begin(at.data, at.stride);
     __m512    acc = _mm512_setzero_ps();
     for (; at.k < s->w->cols; at.k += 256, at.data += q6_k_bytes) {
-        __m512 scale[16];
-        q6_k_scales(&at, scale, NULL);
+        format_head h;
+        size_t      off = row_fetch_offset((size_t)at.k / 256 * q6_k_bytes, at.stride, AHEAD_LONG);
+        q6_k_head(&at, &h);
         UNROLL
         for (int p = 0; p < 2; p++, x += 4) {
             __m512i y[2] = { acts64(x), acts64(x + 2) }, from[2] = { q6_k_start(y[0]), q6_k_start(y[1]) };
             __m512i four[2][4], sum[8];
-            fetch.due += p ? 106 : 104;
             UNROLL
             for (int r = 0; r < 4; r++) {
                 __m512i d[4][2];
                 UNROLL
                 for (int i = 0; i < 4; i++) {
-                    if (i % 2 == 0) row_fetch_quarter(&fetch, (2 * r + i / 2) % 4); /* up to two lines per part */
                     const uint8_t *row = at.data + (size_t)(4 * r + i) * at.stride;
                     __m512i        v[2];
                     q6_k_half(row + 64 * p, row + 128 + 32 * p, v);
+                    v[0] = with_fetch(v[0], row + off + 104 * p);
+                    v[1] = with_fetch(v[1], row + off + 104 * p + 64);
                     d[i][0] = _mm512_dpbusd_epi32(from[0], v[0], y[0]);
                     d[i][1] = _mm512_dpbusd_epi32(from[1], v[1], y[1]);
                 }
                 UNROLL
-                for (int h = 0; h < 2; h++)
-                    four[h][r] = add_across(d[0][h], d[1][h], d[2][h], d[3][h], _mm512_setzero_si512(), 32 * 127 * 4);
+                for (int e = 0; e < 2; e++)
+                    four[e][r] = add_across(d[0][e], d[1][e], d[2][e], d[3][e], _mm512_setzero_si512(), 32 * 127 * 4);
             }
             gather_lanes(four[0], sum);
             gather_lanes(four[1], sum + 4);
             UNROLL
-            for (int g = 0; g < 8; g++) acc = group_add(acc, sum[g], scale[8 * p + g], x + g / 2);
+            for (int g = 0; g < 8; g++) acc = group_add(acc, sum[g], q6_k_scale(&h, 8 * p + g), x + g / 2);
         }
     }
     _mm512_storeu_ps(out, acc);

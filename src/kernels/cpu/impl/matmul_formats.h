@@ -3,7 +3,9 @@
  * Weight formats of the x86 matmul kernels, written once for both vector lengths: the lanes are V_LANES weight rows.
  *
  * The including file brings the vector words (vi, vf, v_and ...), transpose16 and the column readers
- * (avx512/matmul_avx512.h, avx2/matmul_avx2.h). Each format here has NAME_bytes, NAME_scales and NAME_part (see there).
+ * (avx512/matmul_avx512.h, avx2/matmul_avx2.h). Each format here has NAME_bytes, NAME_scales and NAME_part (see there);
+ * NAME_scales is made of NAME_head, which reads what a unit's scales come from, and NAME_scale and NAME_min, which give
+ * those of one group.
  * Block layouts: tensor/blocks.h. Headers of 256-wide blocks are transposed like the values, so that the scales of all
  * rows are decoded together.
  */
@@ -38,11 +40,29 @@ INLINE void nibble_values(const uint8_t *p, size_t stride, vi table, void *sink,
     for (int j = 0; j < 4; j++) emit(sink, 4 + j, v_lookup(table, high_nibbles(v[j])));
 }
 
+typedef struct format_head {
+    vf d, m;
+    vi s[4];
+} format_head;
+
+/* Formats without a minimum name NAME_scale twice: it is not called. */
+#define FORMAT_SCALES(NAME, GROUPS, MIN, MIN_OF)                                                                       \
+    INLINE void NAME##_scales(format_at *at, vf *scale, vf *min) {                                                     \
+        format_head h;                                                                                                 \
+        NAME##_head(at, &h);                                                                                           \
+        UNROLL for (int g = 0; g < (GROUPS); g++) {                                                                    \
+            scale[g] = NAME##_scale(&h, g);                                                                            \
+            if (MIN) min[g] = MIN_OF(&h, g);                                                                           \
+        }                                                                                                              \
+    }
+
 #define q4_0_bytes 18
-INLINE void q4_0_scales(format_at *at, vf *scale, vf *min) {
-    (void)min;
-    scale[0] = column_f16(at->data, at->stride);
+INLINE void q4_0_head(format_at *at, format_head *h) { h->d = column_f16(at->data, at->stride); }
+INLINE vf   q4_0_scale(const format_head *h, int g) {
+      (void)g;
+      return h->d;
 }
+FORMAT_SCALES(q4_0, 1, false, q4_0_scale)
 INLINE void q4_0_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     vi v[4];
     (void)part;
@@ -54,7 +74,9 @@ INLINE void q4_0_part(const format_at *at, int part, void *sink, emit_fn *emit) 
 }
 
 #define q8_0_bytes 34
-INLINE void q8_0_scales(format_at *at, vf *scale, vf *min) { q4_0_scales(at, scale, min); }
+#define q8_0_head q4_0_head
+#define q8_0_scale q4_0_scale
+FORMAT_SCALES(q8_0, 1, false, q8_0_scale)
 INLINE void q8_0_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     (void)part;
     UNROLL
@@ -67,17 +89,18 @@ INLINE void q8_0_part(const format_at *at, int part, void *sink, emit_fn *emit) 
 }
 
 #define iq4_nl_bytes 18
-INLINE void iq4_nl_scales(format_at *at, vf *scale, vf *min) { q4_0_scales(at, scale, min); }
+#define iq4_nl_head q4_0_head
+#define iq4_nl_scale q4_0_scale
+FORMAT_SCALES(iq4_nl, 1, false, iq4_nl_scale)
 INLINE void iq4_nl_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     (void)part;
     nibble_values(at->data + 2, at->stride, iq4_table(), sink, emit);
 }
 
 #define mxfp4_bytes 17
-INLINE void mxfp4_scales(format_at *at, vf *scale, vf *min) {
-    (void)min;
-    scale[0] = e8m0_half(column_u8(at->data, at->stride));
-}
+INLINE void mxfp4_head(format_at *at, format_head *h) { h->d = e8m0_half(column_u8(at->data, at->stride)); }
+#define mxfp4_scale q4_0_scale
+FORMAT_SCALES(mxfp4, 1, false, mxfp4_scale)
 INLINE void mxfp4_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     (void)part;
     nibble_values(at->data + 1, at->stride, fp4_table(), sink, emit);
@@ -89,29 +112,23 @@ INLINE vf byte_float(vi v, int j) {
     return v_float(v_lookup(v, v_table(_mm_setr_epi32(pick, pick + 4, pick + 8, pick + 12))));
 }
 
-/* The same, signed. */
-INLINE vf sbyte_float(vi v, int j) { return v_float(v_sra32(v_sll32(v, 24 - (unsigned)j * 8), 24)); }
-
 /* The 16-byte header of q4_k and q5_k: d, dmin, twelve bytes of 6-bit scales and minima. */
-INLINE void k4_scales(format_at *at, vf *scale, vf *min) {
+INLINE void q4_k_head(format_at *at, format_head *out) {
     const vi m6 = v_set8(0x3f), m4 = v_set8(0x0f), m2 = v_set8(0x30);
     vi       h[4];
     transpose16(at->data, at->stride, h);
-    vf d = low_f16(h[0]), dmin = v_negate(high_f16(h[0]));
-    vi sc[2], mn[2];
-    sc[0] = v_and(h[1], m6);
-    mn[0] = v_and(h[2], m6);
-    sc[1] = v_or(v_and(h[3], m4), v_and(v_srl32(h[1], 2), m2));
-    mn[1] = v_or(v_and(v_srl32(h[3], 4), m4), v_and(v_srl32(h[2], 2), m2));
-    UNROLL
-    for (int j = 0; j < 8; j++) {
-        scale[j] = v_mul(d, byte_float(sc[j / 4], j % 4));
-        min[j] = v_mul(dmin, byte_float(mn[j / 4], j % 4));
-    }
+    out->d = low_f16(h[0]);
+    out->m = v_negate(high_f16(h[0]));
+    out->s[0] = v_and(h[1], m6);
+    out->s[1] = v_or(v_and(h[3], m4), v_and(v_srl32(h[1], 2), m2));
+    out->s[2] = v_and(h[2], m6);
+    out->s[3] = v_or(v_and(v_srl32(h[3], 4), m4), v_and(v_srl32(h[2], 2), m2));
 }
+INLINE vf q4_k_scale(const format_head *h, int g) { return v_mul(h->d, byte_float(h->s[g / 4], g % 4)); }
+INLINE vf q4_k_min(const format_head *h, int g) { return v_mul(h->m, byte_float(h->s[2 + g / 4], g % 4)); }
+FORMAT_SCALES(q4_k, 8, true, q4_k_min)
 
 #define q4_k_bytes 144
-INLINE void q4_k_scales(format_at *at, vf *scale, vf *min) { k4_scales(at, scale, min); }
 INLINE void q4_k_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     vi v[8];
     transpose16(at->data + 16 + 32 * part, at->stride, v);
@@ -135,7 +152,10 @@ INLINE vi with_fifth(vi v, vi h, int at) {
 }
 
 #define q5_k_bytes 176
-INLINE void q5_k_scales(format_at *at, vf *scale, vf *min) { k4_scales(at, scale, min); }
+#define q5_k_head q4_k_head
+#define q5_k_scale q4_k_scale
+#define q5_k_min q4_k_min
+FORMAT_SCALES(q5_k, 8, true, q5_k_min)
 INLINE void q5_k_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     UNROLL
     for (int half = 0; half < 2; half++) {
@@ -151,14 +171,16 @@ INLINE void q5_k_part(const format_at *at, int part, void *sink, emit_fn *emit) 
 }
 
 #define q6_k_bytes 210
-INLINE void q6_k_scales(format_at *at, vf *scale, vf *min) {
-    vf d = column_f16(at->data + 208, at->stride);
-    vi s[4];
-    (void)min;
-    transpose16(at->data + 192, at->stride, s);
+INLINE void q6_k_head(format_at *at, format_head *h) {
+    h->d = column_f16(at->data + 208, at->stride);
+    h->m = v_mul(h->d, v_setf(128));
+    transpose16(at->data + 192, at->stride, h->s);
     UNROLL
-    for (int j = 0; j < 16; j++) scale[j] = v_mul(d, sbyte_float(s[j / 4], j % 4));
+    for (int j = 0; j < 4; j++) h->s[j] = v_xor(h->s[j], v_set8((char)0x80));
 }
+/* d * (u - 128) with u = s + 128: exact, as d has 11 bits. */
+INLINE vf q6_k_scale(const format_head *h, int g) { return v_fmsub(byte_float(h->s[g / 4], g % 4), h->d, h->m); }
+FORMAT_SCALES(q6_k, 16, false, q6_k_scale)
 /* Half a block: quad 8p + 4h + j of the part is bytes 16h + 4j.. of its quarter p. */
 INLINE void q6_k_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     const uint8_t *ql = at->data + 64 * part, *qh = at->data + 128 + 32 * part;
@@ -180,19 +202,16 @@ INLINE void q6_k_part(const format_at *at, int part, void *sink, emit_fn *emit) 
 
 /* d, scales_h, four bytes of low scale nibbles: one dword and another. */
 #define iq4_xs_bytes 136
-INLINE void iq4_xs_scales(format_at *at, vf *scale, vf *min) {
-    vi h[4];
-    (void)min;
-    transpose16(at->data, at->stride, h);
-    vf d = low_f16(h[0]);
-    UNROLL
-    for (int j = 0; j < 8; j++) {
-        vi low = v_and(v_srl32(h[1], (unsigned)j * 4), v_set32(15));
-        vi two = v_and(v_srl32(h[0], 12 + (unsigned)j * 2), v_set32(0x30));
-        vi s = v_sub32(v_or(low, two), v_set32(32));
-        scale[j] = v_mul(d, v_float(s));
-    }
+INLINE void iq4_xs_head(format_at *at, format_head *h) {
+    transpose16(at->data, at->stride, h->s);
+    h->d = low_f16(h->s[0]);
 }
+INLINE vf iq4_xs_scale(const format_head *h, int g) {
+    vi low = v_and(v_srl32(h->s[1], (unsigned)g * 4), v_set32(15));
+    vi two = v_and(v_srl32(h->s[0], 12 + (unsigned)g * 2), v_set32(0x30));
+    return v_mul(h->d, v_float(v_sub32(v_or(low, two), v_set32(32))));
+}
+FORMAT_SCALES(iq4_xs, 8, false, iq4_xs_scale)
 INLINE void iq4_xs_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     nibble_values(at->data + 8 + 16 * part, at->stride, iq4_table(), sink, emit);
 }

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams under load: equal to their solo runs, unharmed by others that are cut, drained on SIGTERM; /health stays quick."""
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from hearth_server import Checks, Connection, Server, chat_text, encode, eventually, in_threads, percentile
+
+PROGRAM = sys.argv[1]
+STREAMS = int(sys.argv[2]) if len(sys.argv) > 2 else 40  # of the load check; make soak takes 200
+SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 5
+OPTIONS = ("--parallel", "16", "--threads", "2")
+
+
+def body_of(i, **fields):
+    body = {"model": "demo", "messages": [{"role": "user", "content": f"Tell me a story about a fox, a lamp and the number {i}."}],
+            "temperature": 0.7, "seed": i, "max_tokens": 24 + i % 17, "stream": True}
+    body.update(fields)
+    return body
+
+
+def streams_equal_solo_runs(server):
+    """Each of many concurrent streams gives what it gives alone, for SECONDS."""
+    solo = {i: chat_text(server.stream("/v1/chat/completions", body_of(i))) for i in range(min(STREAMS, 24))}
+    gaps, runs, end = [], [0], time.monotonic() + SECONDS
+    lock = threading.Lock()
+
+    def follow(i):
+        while True:
+            times, events = [], []
+            for event in server.stream("/v1/chat/completions", body_of(i % len(solo))):
+                times.append(time.monotonic())
+                events.append(event)
+            assert chat_text(events) == solo[i % len(solo)], (chat_text(events), solo[i % len(solo)])
+            with lock:
+                gaps.extend(b - a for a, b in zip(times[1:], times[2:]))
+                runs[0] += 1
+            if time.monotonic() > end:
+                return
+
+    before = server.get("/v1/stats")[1]["resident_bytes"]
+    in_threads([lambda i=i: follow(i) for i in range(STREAMS)])
+    after = server.get("/v1/stats")[1]["resident_bytes"]
+    for text, finish, done in solo.values():
+        assert text and finish in ("stop", "length") and done
+    return (f"{runs[0]} streams, {STREAMS} at once, gap p50 {percentile(gaps, .5) * 1e3:.1f} ms, p99 {percentile(gaps, .99) * 1e3:.1f} ms, "
+            f"memory {before >> 20} -> {after >> 20} MB")
+
+
+def busy(server, n, stop):
+    """Keeps n streams running until stop is set."""
+    def follow(i):
+        while not stop.is_set():
+            with Connection(server) as c:
+                for _ in c.stream("/v1/chat/completions", body_of(i, max_tokens=200, ignore_eos=True)):
+                    if stop.is_set():
+                        break
+
+    threads = [threading.Thread(target=follow, args=(i,)) for i in range(n)]
+    for t in threads:
+        t.start()
+    return threads
+
+
+def health_is_quick_under_load(server):
+    stop, times = threading.Event(), []
+    threads = busy(server, 16, stop)
+    try:
+        eventually(lambda: server.get("/health")[1]["requests"]["running"] >= 8, 30)
+        with Connection(server) as c:
+            for _ in range(300):
+                begin = time.monotonic()
+                c.send(encode("GET", "/health"))
+                _, headers = c.head()
+                times.append(time.monotonic() - begin)
+                c._exactly(int(headers["content-length"]))
+                time.sleep(0.005)
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    p99 = percentile(times, .99)
+    assert p99 < HEALTH_LIMIT, f"p99 {p99 * 1e3:.1f} ms"
+    return f"p50 {percentile(times, .5) * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms"
+
+
+# The promise is 20 ms on two cores. A sanitizer's build or a machine that other tests load proves nothing about it.
+HEALTH_LIMIT = float(os.environ.get("HEARTH_HEALTH_MS", "250")) / 1e3
+
+
+def disconnects_free_their_sequences(server):
+    """50 streams, 25 cut at random moments, also in the prompt; the others are unharmed."""
+    rng = random.Random(7)
+    solo = {i: chat_text(server.stream("/v1/chat/completions", body_of(i, max_tokens=CUT_TOKENS))) for i in range(1, 50, 2)}
+    survivors, slowest = [], [0.0]
+
+    def cut(i):
+        long_prompt = "word " * 700 if i % 4 == 0 else "Tell me a long story."
+        body = body_of(i, max_tokens=400, ignore_eos=True)
+        body["messages"][0]["content"] = long_prompt
+        body["user"] = str(i)
+        if i % 8 == 2:
+            body["stream"] = False  # nothing was sent to this client yet
+        s = server.connect()
+        s.sendall(encode("POST", "/v1/chat/completions", json.dumps(body).encode()))
+        time.sleep(rng.random() * 1.5)
+        s.close()
+
+    def keep(i):
+        assert chat_text(server.stream("/v1/chat/completions", body_of(i, max_tokens=CUT_TOKENS))) == solo[i]
+        survivors.append(i)
+
+    threads = [threading.Thread(target=cut if i % 2 == 0 else keep, args=(i,)) for i in range(50)]
+    cutters = [t for i, t in enumerate(threads) if i % 2 == 0]
+    for t in threads:
+        t.start()
+    for t in cutters:
+        t.join()
+    # Only the survivors' requests may be left 200 ms after the last cut.
+    time.sleep(GONE_SECONDS)
+    left = server.get("/v1/requests")[1]["data"]
+    running = server.get("/health")[1]["requests"]
+    alive = 25 - len(survivors)
+    assert len(left) <= alive, (len(left), alive, left)
+    assert running["running"] + running["waiting"] <= alive, (running, alive)
+    for t in threads:
+        t.join()
+    assert len(survivors) == 25, sorted(survivors)
+    # One by one: how long a sequence lives after its client has gone.
+    for i in range(6):
+        body = body_of(i, max_tokens=400, ignore_eos=True, stream=i % 2 == 0)
+        if i >= 3:
+            body["messages"][0]["content"] = f"{i} " + "word " * 800
+        s = server.connect()
+        s.sendall(encode("POST", "/v1/chat/completions", json.dumps(body).encode()))
+        eventually(lambda: server.get("/health")[1]["requests"]["running"] > 0, 10, 0.001)
+        s.close()
+        slowest[0] = max(slowest[0], eventually(lambda: not server.get("/v1/requests")[1]["data"], 5, 0.002))
+    assert slowest[0] < GONE_SECONDS, slowest
+    return f"slowest of six single cuts {slowest[0] * 1e3:.0f} ms"
+
+
+CUT_TOKENS = 24
+GONE_SECONDS = float(os.environ.get("HEARTH_GONE_MS", "200")) / 1e3
+
+
+def cancel_by_id(server):
+    with Connection(server) as c:
+        events = c.stream("/v1/chat/completions", body_of(1, max_tokens=500, ignore_eos=True))
+        next(events)
+        next(events)
+        (request,) = server.get("/v1/requests")[1]["data"]
+        assert request["path"] == "/v1/chat/completions" and request["model"] == "demo"
+        assert server.post(f"/v1/requests/{request['id']}/cancel", {})[0] == 200
+        rest = list(events)
+        assert json.loads(rest[-1][6:])["error"]["code"] == "cancelled", rest[-1]
+    assert server.post("/v1/requests/req-unknown/cancel", {})[0] == 404
+
+
+def slow_reader_is_dropped_alone(program):
+    """A client that reads nothing is given up after the limit; another one does not notice."""
+    with Server(program, *OPTIONS, "--stall-seconds", "1") as server:
+        body = body_of(3, max_tokens=900, ignore_eos=True, logprobs=True, top_logprobs=20, n=8)
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.connect(("127.0.0.1", server.port))
+            s.sendall(encode("POST", "/v1/chat/completions", json.dumps(body).encode()))
+            text, finish, done = chat_text(server.stream("/v1/chat/completions", body_of(5)))
+            assert text and finish and done
+            eventually(lambda: not server.get("/v1/requests")[1]["data"], 60, 0.1)
+
+
+def pipelined_answers_come_in_order(server):
+    with Connection(server) as c:
+        c.send(b"".join(encode("POST", "/tokenize", json.dumps({"content": "a" * i}).encode()) if i % 3 else encode("GET", "/health")
+                        for i in range(1, 31)))
+        for i in range(1, 31):
+            status, _, body = c.answer()
+            assert status == 200 and (("tokens" in json.loads(body)) == bool(i % 3)), (i, body)
+        status, headers, body = c.request("HEAD", "/health")
+        assert status == 200 and int(headers["content-length"]) > 10 and body == b""
+        c.send(encode("POST", "/tokenize", None, {"Content-Length": "15", "Expect": "100-continue"}))
+        while b"100 Continue" not in c.buffer:
+            c._more()
+        c.send(b'{"content":"x"}')
+        assert c.answer()[0] == 200
+
+
+def idle_connections_cost_nothing(server):
+    n = 2000
+    try:
+        idle = [server.connect() for _ in range(n)]
+    except OSError as why:
+        return f"skipped: {why}"
+    try:
+        eventually(lambda: server.get("/v1/stats")[1]["connections"] > n, 10)
+        assert server.chat("What is 2 plus 3?", max_tokens=4)[0] == 200
+        with open(f"/proc/{server.ready['pid']}/stat", encoding="ascii") as f:
+            before = sum(int(v) for v in f.read().split()[13:15])
+        time.sleep(1)
+        with open(f"/proc/{server.ready['pid']}/stat", encoding="ascii") as f:
+            ticks = sum(int(v) for v in f.read().split()[13:15]) - before
+        assert ticks <= 10, ticks
+        return f"{n} connections, {ticks} ticks of CPU in a second"
+    finally:
+        for s in idle:
+            s.close()
+
+
+def term_under_load_drains(program):
+    """Every accepted stream ends properly, the exit code is 0, new connections are refused."""
+    with Server(program, *OPTIONS, "--drain-seconds", "60") as server:
+        solo = {i: chat_text(server.stream("/v1/chat/completions", body_of(i, max_tokens=20))) for i in range(20)}
+        got, started = {}, threading.Barrier(21)
+
+        def follow(i):
+            with Connection(server) as c:
+                events = c.stream("/v1/chat/completions", body_of(i, max_tokens=20))
+                first = next(events)
+                started.wait()
+                got[i] = chat_text([first] + list(events))
+
+        threads = [threading.Thread(target=follow, args=(i,)) for i in range(20)]
+        for t in threads:
+            t.start()
+        started.wait()
+        server.process.send_signal(signal.SIGTERM)
+        def refused():
+            try:
+                server.connect(2).close()
+                return False
+            except ConnectionRefusedError:
+                return True
+        eventually(refused, 5)
+        for t in threads:
+            t.join()
+        took = server.stop()
+        assert got == solo
+        return f"the rest took {took:.1f} s"
+
+
+def drain_limit_holds(program):
+    """An endless answer and an unfinished body are cut at the limit; the stream is told."""
+    with Server(program, *OPTIONS, "--drain-seconds", "1") as server:
+        half = server.connect()
+        half.sendall(encode("POST", "/tokenize", None, {"Content-Length": "100"}) + b'{"con')
+        with Connection(server) as c:
+            events = c.stream("/v1/chat/completions", body_of(1, max_tokens=900, ignore_eos=True, n=4))
+            next(events)
+            begin = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            rest = list(events)
+            server.stop()
+            took = time.monotonic() - begin
+            assert took < 6, took
+            assert "error" in json.loads(rest[-1][6:]) or rest[-1] == "data: [DONE]", rest[-1]
+        half.close()
+        return f"{took:.1f} s"
+
+
+def reload_changes_keys_and_level(program):
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "keys")
+        level = os.path.join(directory, "level")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("# ours\nold:key-number-one\n")
+        with open(level, "w", encoding="ascii") as f:
+            f.write("error\n")
+        with Server(program, "--api-key-file", path, "--log-level-file", level) as server:
+            def status(key):
+                return server.request("GET", "/v1/models", headers={"x-api-key": key})[0]
+            assert status("key-number-one") == 200 and status("key-number-two") == 401
+            assert "GET /v1/models" not in server.log_text()
+            with open(path, "w", encoding="ascii") as f:
+                f.write("new:key-number-two\n")
+            with open(level, "w", encoding="ascii") as f:
+                f.write("info\n")
+            server.process.send_signal(signal.SIGHUP)
+            eventually(lambda: status("key-number-two") == 200, 5)
+            assert status("key-number-one") == 401
+            assert "GET /v1/models" in server.log_text()
+
+
+def systemd_hands_over_a_socket(program):
+    """Socket activation and readiness, by hand."""
+    with tempfile.TemporaryDirectory() as directory, socket.socket() as listening, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        notify.bind(os.path.join(directory, "notify"))
+        notify.settimeout(20)
+        environment = dict(os.environ, XDG_STATE_HOME=directory, NOTIFY_SOCKET=os.path.join(directory, "notify"), LISTEN_FDS="1",
+                           HEARTH_API_KEYS="a:test-key-1")
+        child = subprocess.Popen(["sh", "-c", 'exec 3<&0; LISTEN_PID=$$ exec "$0" serve --log-level warn', program], stdin=listening,
+                                 stdout=subprocess.PIPE, env=environment)
+        try:
+            assert notify.recv(100) == b"READY=1"
+            with socket.create_connection(listening.getsockname(), timeout=10) as s:
+                s.sendall(encode("GET", "/v1/models", headers={"x-api-key": "test-key-1", "Connection": "close"}))
+                assert s.recv(100).startswith(b"HTTP/1.1 200")
+        finally:
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(timeout=20) == 0
+
+
+def main():
+    checks = Checks()
+    with Server(PROGRAM, *OPTIONS) as server:
+        assert server.chat("What is 12 plus 30?")[1]["choices"][0]["message"]["content"] == "12 plus 30 is 42."
+        for check in (pipelined_answers_come_in_order, cancel_by_id, disconnects_free_their_sequences, streams_equal_solo_runs,
+                      health_is_quick_under_load, idle_connections_cost_nothing):
+            checks.run(check, server)
+    for check in (slow_reader_is_dropped_alone, term_under_load_drains, drain_limit_holds, reload_changes_keys_and_level,
+                  systemd_hands_over_a_socket):
+        checks.run(check, PROGRAM)
+    checks.exit()
+
+
+main()
