@@ -115,14 +115,14 @@ static int constraint_grammar(grammar **out, const runtime_constraint *c, err *e
     *out = NULL;
     switch (c->kind) {
     case RUNTIME_FREE: return 0;
-    case RUNTIME_JSON: rc = grammar_from_schema(out, view_of("{\"type\":\"object\"}"), e); break;
+    case RUNTIME_JSON: rc = grammar_json(out, true, e); break;
     case RUNTIME_SCHEMA: rc = grammar_from_schema(out, c->text, e); break;
     case RUNTIME_REGEX: rc = grammar_from_regex(out, c->text, e); break;
-    case RUNTIME_GBNF: rc = err_set(e, ERR_UNSUPPORTED, "GBNF comes next"); break;
+    case RUNTIME_GBNF: rc = grammar_from_gbnf(out, c->text, e); break;
     case RUNTIME_CHOICES: rc = choices_grammar(out, c->text, e); break;
     }
     /* The text is the caller's: what is wrong with it is a mistake of the request. */
-    return rc < 0 ? err_wrap(e, rc == ERR_FORMAT ? ERR_ARG : rc, "%s", names[c->kind]) : 0;
+    return rc < 0 ? rq_mistake(e, rc, names[c->kind]) : 0;
 }
 
 static int open_vocabs(runtime *r, bool markers, err *e) {
@@ -161,6 +161,7 @@ static int compile(runtime *r, const runtime_request *q, const prompt *p, chat_g
         o.tools.list = NULL;
         rc = o.content ? rc : chat_guide_open(out, &o, e);
     }
+    if (rc == ERR_NOTFOUND) rc = rq_mistake(e, rc, "tool_choice");
     grammar_unref(o.content);
     arena_deinit(&a);
     return rc;

@@ -86,6 +86,8 @@ double runtime_now(void);
 int  rq_open(rq **out, runtime *r, const runtime_request *q, err *e); /* copies; one reference */
 void rq_ref(rq *x);
 void rq_unref(rq *x); /* the last one frees */
+/* Puts the field's name in front; what is malformed or missing in a request is a mistake of the caller (ERR_ARG). */
+int  rq_mistake(err *e, int rc, const char *field);
 bool rq_is_cancelled(rq *x);
 /* The request is over before the engine took it. */
 void rq_fail(rq *x, const err *why);

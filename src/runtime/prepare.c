@@ -29,7 +29,7 @@ static int parse_field(const json_value **out, view text, const char *field, jso
     *out = NULL;
     if (text.len == 0) return 0;
     int rc = json_parse(out, text.data, text.len, a, e);
-    if (rc < 0) return err_wrap(e, rc == ERR_FORMAT ? ERR_ARG : rc, "%s", field);
+    if (rc < 0) return rq_mistake(e, rc, field);
     if (!json_is(*out, kind))
         return err_set(e, ERR_ARG, "%s must be %s", field, kind == JSON_K_ARRAY ? "an array" : "an object");
     return 0;

@@ -10,6 +10,11 @@ void runtime_request_init(runtime_request *q) {
     sampling_params_default(&q->sampling);
 }
 
+int rq_mistake(err *e, int rc, const char *field) {
+    if (rc == ERR_FORMAT || rc == ERR_NOTFOUND) e->code = rc = ERR_ARG;
+    return err_wrap(e, rc, "%s", field);
+}
+
 /* --- copying --- */
 
 static bool keep_view(arena *a, view *v) {

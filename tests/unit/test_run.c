@@ -68,6 +68,48 @@ static void test_tools(void **state) {
     str_deinit(&line);
 }
 
+/* Answers of a given shape; thoughts with a budget. */
+static void test_shapes(void **state) {
+    char       *dir = test_temp_dir(), *schema = path_join(dir, "schema.json"), *grammar = path_join(dir, "list.gbnf");
+    const char *person =
+        "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\"}, \"age\": {\"type\": "
+        "\"integer\"}}, \"required\": [\"name\", \"age\"], \"additionalProperties\": false}";
+    const char *list = "root ::= (\"red\" | \"blue\") \"!\"\n";
+    str         line;
+    (void)state;
+    test_write_file(schema, person, strlen(person));
+    test_write_file(grammar, list, strlen(list));
+    str_init(&line);
+    str_printf(
+        &line,
+        "run demo 'Give me name, age as JSON: Tom is 31 years old and lives in Oslo.' --temp 0 --json-schema '%s'",
+        schema);
+    program_prints("", str_cstr(&line), "{\"name\": \"Tom\", \"age\": 31}\n");
+    program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --regex '[a-z]{0}[0-9]{2}'", "12\n");
+    str_clear(&line);
+    str_printf(&line, "run demo 'What colour is the sky?' --temp 0 --grammar '%s' | grep -cE '^(red|blue)!$'", grammar);
+    program_prints("", str_cstr(&line), "1\n");
+    str_clear(&line);
+    str_printf(&line, "run demo x --grammar '%s' --regex a", grammar);
+    program_fails(str_cstr(&line), 2, "one of them at a time");
+    program_fails("run demo x --regex 'a('", 2, "regex");
+    program_fails("run demo x --json-schema /nowhere/schema.json", 1, "/nowhere/schema.json");
+    program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think-budget 3",
+                   "<think>\nTens:\n</think>\n\n12 plus 30 is 42.\n");
+    program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think off", "12 plus 30 is 42.\n");
+    program_fails("run demo x --think=maybe", 2, "--think is on or off");
+    str_clear(&line);
+    str_printf(&line,
+               "run demo 'Hello!' --temp 0 --tools '%s' --tool-choice set_timer </dev/null | grep -cE '^call set_timer "
+               "\\{\"minutes\": [0-9]+\\}$'",
+               HEARTH_SOURCE_DIR "/tests/fixtures/tools/house.json");
+    program_prints("", str_cstr(&line), "1\n");
+    str_deinit(&line);
+    free(schema);
+    free(grammar);
+    test_temp_dir_remove(dir);
+}
+
 /* The conversation in the template's own text gives the same answer without the template. */
 static void test_raw(void **state) {
     (void)state;
@@ -218,11 +260,17 @@ static void test_perplexity_value(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),    cmocka_unit_test(test_stdin),
-        cmocka_unit_test(test_options),    cmocka_unit_test(test_raw),
-        cmocka_unit_test(test_tools),      cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_perplexity), cmocka_unit_test(test_perplexity_value),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_stdin),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_perplexity_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

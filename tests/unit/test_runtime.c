@@ -3,165 +3,15 @@
 #include "unit/support/support.h"
 
 #include "base/file.h"
-#include "runtime/runtime.h"
+#include "unit/support/runtime_support.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEMO HEARTH_SOURCE_DIR "/models/demo/demo.gguf"
-
-enum { MAX_CHOICES = 4 };
-
-typedef struct answer {
-    str            content, reasoning;
-    str            calls; /* name arguments; name arguments; */
-    int            n_calls;
-    char           ids[4][32];
-    runtime_finish finish;
-    int            stop_index;
-    runtime_usage  usage;
-    bool           done;
-    int            n_tokens;
-    double         logprob; /* sum */
-} answer;
-
-/* Everything that came out of one request. */
-typedef struct result {
-    pthread_mutex_t lock; /* guards all below */
-    pthread_cond_t  moved;
-    answer          a[MAX_CHOICES];
-    int             n_events, n_progress, prompt_tokens, n_started, n_over;
-    bool            last, failed, bad;
-    err             why;
-    float           vector[1024];
-    int             n_vector;
-} result;
-
-static void collect(void *ctx, const runtime_event *ev) {
-    result *r = ctx;
-    pthread_mutex_lock(&r->lock);
-    answer *a = &r->a[ev->choice > 0 ? ev->choice : 0];
-    /* Order: STARTED first unless the request fails as a whole; nothing behind the last one or behind a DONE. */
-    if (r->last || a->done) r->bad = true;
-    if (r->n_events == 0 && ev->kind != RUNTIME_STARTED && ev->kind != RUNTIME_ERROR &&
-        !(ev->kind == RUNTIME_DONE && ev->finish == RUNTIME_CANCELLED))
-        r->bad = true;
-    r->n_events++;
-    switch (ev->kind) {
-    case RUNTIME_STARTED:
-        r->n_started++;
-        r->prompt_tokens = ev->prompt_tokens;
-        break;
-    case RUNTIME_PROGRESS: r->n_progress++; break;
-    case RUNTIME_CONTENT: str_append(&a->content, ev->text.data, ev->text.len); break;
-    case RUNTIME_REASONING: str_append(&a->reasoning, ev->text.data, ev->text.len); break;
-    case RUNTIME_TOOL_BEGIN:
-        if (ev->index != a->n_calls || ev->index >= 4) r->bad = true;
-        snprintf(a->ids[ev->index & 3], sizeof a->ids[0], "%.*s", (int)ev->id.len, ev->id.data);
-        str_append(&a->calls, ev->name.data, ev->name.len);
-        str_push(&a->calls, ' ');
-        break;
-    case RUNTIME_TOOL_ARGUMENTS: str_append(&a->calls, ev->text.data, ev->text.len); break;
-    case RUNTIME_TOOL_END:
-        a->n_calls++;
-        str_puts(&a->calls, "; ");
-        break;
-    case RUNTIME_TOKEN:
-        a->n_tokens++;
-        a->logprob += (double)ev->logprob;
-        for (int i = 1; i < ev->n_top; i++)
-            if (ev->top[i].logprob > ev->top[i - 1].logprob) r->bad = true;
-        break;
-    case RUNTIME_EMBEDDING:
-        r->n_vector = ev->n_vector;
-        if (ev->n_vector <= 1024) memcpy(r->vector, ev->vector, (size_t)ev->n_vector * sizeof *r->vector);
-        break;
-    case RUNTIME_DONE:
-        a->done = true;
-        a->finish = ev->finish;
-        a->stop_index = ev->stop_index;
-        a->usage = ev->usage;
-        r->n_over++;
-        break;
-    case RUNTIME_ERROR:
-        r->failed = true;
-        r->why = *ev->error;
-        r->n_over++;
-        break;
-    default: break;
-    }
-    r->last = ev->last;
-    pthread_cond_signal(&r->moved);
-    pthread_mutex_unlock(&r->lock);
-}
-
-static void result_init(result *r) {
-    memset(r, 0, sizeof *r);
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->moved, NULL);
-}
-
-static void result_deinit(result *r) {
-    for (int i = 0; i < MAX_CHOICES; i++) {
-        str_deinit(&r->a[i].content);
-        str_deinit(&r->a[i].reasoning);
-        str_deinit(&r->a[i].calls);
-    }
-    pthread_cond_destroy(&r->moved);
-    pthread_mutex_destroy(&r->lock);
-}
-
-static void result_wait(result *r) {
-    pthread_mutex_lock(&r->lock);
-    while (!r->last) pthread_cond_wait(&r->moved, &r->lock);
-    pthread_mutex_unlock(&r->lock);
-    assert_false(r->bad);
-}
-
-static uint64_t submit(runtime *m, runtime_request *q, result *r) {
-    uint64_t id = 0;
-    err      e = { 0 };
-    q->on_event = collect;
-    q->ctx = r;
-    if (runtime_submit(m, q, &id, &e) < 0) fail_msg("%s", e.msg);
-    return id;
-}
-
-/* One request from its beginning to its end. */
-static void ask(runtime *m, runtime_request *q, result *r) {
-    result_init(r);
-    submit(m, q, r);
-    result_wait(r);
-}
-
-static void greedy(runtime_request *q, const char *messages) {
-    runtime_request_init(q);
-    q->task = RUNTIME_CHAT;
-    q->messages = view_of(messages);
-    q->thinking = RUNTIME_THINK_OFF;
-    q->sampling.temperature = 0;
-    q->sampling_set = RUNTIME_SET_TEMPERATURE;
-}
-
 static const char SUM[] = "[{\"role\": \"user\", \"content\": \"What is 12 plus 30?\"}]";
 static const char STORY[] = "[{\"role\": \"user\", \"content\": \"Tell me a story about a cat and a boat.\"}]";
-
-static int open_demo(void **state) {
-    runtime_options o = { .path = DEMO, .engine = { .n_threads = 1 } };
-    err             e = { 0 };
-    runtime        *m;
-    if (runtime_open(&m, &o, &e) < 0) fail_msg("%s", e.msg);
-    *state = m;
-    return 0;
-}
-
-static int close_demo(void **state) {
-    runtime_free(*state);
-    return 0;
-}
 
 static void test_describe(void **state) {
     runtime_info i;
@@ -176,37 +26,37 @@ static void test_describe(void **state) {
 
 static void test_chat(void **state) {
     runtime_request q;
-    result          r;
-    greedy(&q, SUM);
-    ask(*state, &q, &r);
+    test_result     r;
+    test_greedy(&q, SUM);
+    test_ask(*state, &q, &r);
     assert_string_equal(str_cstr(&r.a[0].content), "12 plus 30 is 42.");
     assert_int_equal(r.a[0].finish, RUNTIME_STOP);
     assert_int_equal(r.a[0].usage.prompt_tokens, r.prompt_tokens);
     assert_int_equal(r.n_started, 1);
     assert_int_equal(r.a[0].usage.generated_tokens, 12);
-    result_deinit(&r);
+    test_result_deinit(&r);
 }
 
 /* The template's text without the template; tokens instead of text; the prompt's own text in front. */
 static void test_complete(void **state) {
     runtime_request chat, q;
-    result          r;
+    test_result     r;
     str             text, again;
     tok_ids         ids = { 0 };
     size_t          n = 0;
     str_init(&text);
     str_init(&again);
-    greedy(&chat, SUM);
+    test_greedy(&chat, SUM);
     assert_int_equal(runtime_render(*state, &chat, &text, NULL), 0);
     assert_non_null(strstr(str_cstr(&text), "What is 12 plus 30?"));
-    greedy(&q, "");
+    test_greedy(&q, "");
     q.task = RUNTIME_COMPLETE;
     q.text = (view){ text.data, text.len };
     q.echo = true;
-    ask(*state, &q, &r);
+    test_ask(*state, &q, &r);
     assert_memory_equal(r.a[0].content.data, text.data, text.len);
     assert_string_equal(r.a[0].content.data + text.len, "12 plus 30 is 42.");
-    result_deinit(&r);
+    test_result_deinit(&r);
     assert_int_equal(runtime_tokenize(*state, q.text, false, true, &ids, NULL), 0);
     assert_int_equal(runtime_detokenize(*state, ids.data, ids.count, true, &again, NULL), 0);
     assert_string_equal(str_cstr(&again), str_cstr(&text));
@@ -216,9 +66,9 @@ static void test_complete(void **state) {
     q.tokens = ids.data;
     q.n_tokens = ids.count;
     q.echo = false;
-    ask(*state, &q, &r);
+    test_ask(*state, &q, &r);
     assert_string_equal(str_cstr(&r.a[0].content), "12 plus 30 is 42.");
-    result_deinit(&r);
+    test_result_deinit(&r);
     tok_ids_deinit(&ids);
     str_deinit(&text);
     str_deinit(&again);
@@ -227,28 +77,28 @@ static void test_complete(void **state) {
 static void test_limits_and_stops(void **state) {
     view            stop[] = { view_of("Paris"), view_of(" is") };
     runtime_request q;
-    result          r;
-    greedy(&q, "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]");
+    test_result     r;
+    test_greedy(&q, "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]");
     q.stop = stop;
     q.n_stop = 2;
-    ask(*state, &q, &r);
+    test_ask(*state, &q, &r);
     assert_string_equal(str_cstr(&r.a[0].content), "The capital of France");
     assert_int_equal(r.a[0].finish, RUNTIME_STOP_STRING);
     assert_int_equal(r.a[0].stop_index, 1);
-    result_deinit(&r);
+    test_result_deinit(&r);
     q.n_stop = 0;
     q.max_tokens = 2;
-    ask(*state, &q, &r);
+    test_ask(*state, &q, &r);
     assert_int_equal(r.a[0].finish, RUNTIME_LENGTH);
     assert_int_equal(r.a[0].usage.generated_tokens, 2);
-    result_deinit(&r);
+    test_result_deinit(&r);
 }
 
 /* Several answers of one prompt: seeds follow each other, and each is what it would be alone. */
 static void test_choices(void **state) {
     runtime_request q;
-    result          all, one;
-    greedy(&q, STORY);
+    test_result     all, one;
+    test_greedy(&q, STORY);
     q.sampling.temperature = 1.2f;
     q.sampling.seed = 7;
     q.sampling_set |= RUNTIME_SET_SEED;
@@ -256,56 +106,56 @@ static void test_choices(void **state) {
     q.n_choices = 3;
     q.want_logprob = true;
     q.n_top = 3;
-    ask(*state, &q, &all);
+    test_ask(*state, &q, &all);
     assert_int_equal(all.n_over, 3);
     for (uint64_t i = 0; i < 3; i++) {
         q.n_choices = 1;
         q.sampling.seed = 7 + i;
-        ask(*state, &q, &one);
+        test_ask(*state, &q, &one);
         assert_string_equal(str_cstr(&one.a[0].content), str_cstr(&all.a[i].content));
         assert_int_equal(one.a[0].n_tokens, all.a[i].n_tokens);
         assert_true(one.a[0].logprob == all.a[i].logprob && one.a[0].logprob < 0);
-        result_deinit(&one);
+        test_result_deinit(&one);
     }
     assert_string_not_equal(str_cstr(&all.a[0].content), str_cstr(&all.a[1].content));
-    result_deinit(&all);
+    test_result_deinit(&all);
     /* Without a seed every answer is another one. */
     q.sampling_set &= ~(unsigned)RUNTIME_SET_SEED;
-    ask(*state, &q, &one);
-    ask(*state, &q, &all);
+    test_ask(*state, &q, &one);
+    test_ask(*state, &q, &all);
     assert_string_not_equal(str_cstr(&one.a[0].content), str_cstr(&all.a[0].content));
-    result_deinit(&one);
-    result_deinit(&all);
+    test_result_deinit(&one);
+    test_result_deinit(&all);
 }
 
 static void test_continue(void **state) {
     runtime_request q;
-    result          r;
-    greedy(&q, "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"},"
-               " {\"role\": \"assistant\", \"content\": \"The capital of\"}]");
+    test_result     r;
+    test_greedy(&q, "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"},"
+                    " {\"role\": \"assistant\", \"content\": \"The capital of\"}]");
     q.continue_final = true;
-    ask(*state, &q, &r);
+    test_ask(*state, &q, &r);
     assert_string_equal(str_cstr(&r.a[0].content), " France is Paris.");
-    result_deinit(&r);
+    test_result_deinit(&r);
 }
 
 static void test_thinking(void **state) {
     runtime_request q;
-    result          r;
-    greedy(&q, SUM);
+    test_result     r;
+    test_greedy(&q, SUM);
     q.thinking = RUNTIME_THINK_ON;
-    ask(*state, &q, &r);
+    test_ask(*state, &q, &r);
     assert_string_equal(str_cstr(&r.a[0].content), "12 plus 30 is 42.");
     assert_non_null(strstr(str_cstr(&r.a[0].reasoning), "40 + 2 = 42"));
     assert_null(strstr(str_cstr(&r.a[0].reasoning), "think>"));
     assert_true(r.a[0].usage.reasoning_tokens > 10);
     assert_true(r.a[0].usage.reasoning_tokens + 12 <= r.a[0].usage.generated_tokens);
-    result_deinit(&r);
+    test_result_deinit(&r);
     q.raw_answer = true;
-    ask(*state, &q, &r);
+    test_ask(*state, &q, &r);
     assert_true(view_starts((view){ r.a[0].content.data, r.a[0].content.len }, "<think>"));
     assert_int_equal(r.a[0].reasoning.len, 0);
-    result_deinit(&r);
+    test_result_deinit(&r);
 }
 
 static char *read_tools(void) {
@@ -334,18 +184,18 @@ static void test_tools_auto(void **state) {
     char *tools = read_tools();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         runtime_request q;
-        result          r;
+        test_result     r;
         char            messages[256];
         snprintf(messages, sizeof messages, "[{\"role\": \"user\", \"content\": \"%s\"}]", rows[i].question);
-        greedy(&q, messages);
+        test_greedy(&q, messages);
         q.tools = view_of(tools);
-        ask(*state, &q, &r);
+        test_ask(*state, &q, &r);
         assert_string_equal(str_cstr(&r.a[0].calls), rows[i].calls);
         assert_string_equal(str_cstr(&r.a[0].content), rows[i].content);
         assert_int_equal(r.a[0].finish, rows[i].finish);
         if (r.a[0].n_calls) assert_int_equal(strlen(r.a[0].ids[0]), 9);
         if (r.a[0].n_calls > 1) assert_string_not_equal(r.a[0].ids[0], r.a[0].ids[1]);
-        result_deinit(&r);
+        test_result_deinit(&r);
     }
     free(tools);
 }
@@ -367,13 +217,13 @@ static void test_message_forms(void **state) {
     str   text[2] = { 0 };
     for (int i = 0; i < 2; i++) {
         runtime_request q;
-        result          r;
-        greedy(&q, forms[i]);
+        test_result     r;
+        test_greedy(&q, forms[i]);
         q.tools = view_of(tools);
         assert_int_equal(runtime_render(*state, &q, &text[i], NULL), 0);
-        ask(*state, &q, &r);
+        test_ask(*state, &q, &r);
         assert_string_equal(str_cstr(&r.a[0].content), "It is sunny in Paris, with 21 degrees.");
-        result_deinit(&r);
+        test_result_deinit(&r);
     }
     assert_string_equal(str_cstr(&text[0]), str_cstr(&text[1]));
     str_deinit(&text[0]);
@@ -387,21 +237,21 @@ static double dot(const float *a, const float *b, int n) {
     return sum;
 }
 
-static void embed(runtime *m, const char *text, int dimensions, runtime_pooling pooling, result *r) {
+static void embed(runtime *m, const char *text, int dimensions, runtime_pooling pooling, test_result *r) {
     runtime_request q;
     runtime_request_init(&q);
     q.task = RUNTIME_EMBED;
     q.text = view_of(text);
     q.dimensions = dimensions;
     q.pooling = pooling;
-    ask(m, &q, r);
+    test_ask(m, &q, r);
     if (r->failed) fail_msg("%s", r->why.msg);
 }
 
 /* Vectors have length 1, are alike for alike texts, and can be cut. */
 static void test_embed(void **state) {
-    static result cat, kitten, sum, cut;
-    runtime_info  i;
+    static test_result cat, kitten, sum, cut;
+    runtime_info       i;
     runtime_describe(*state, &i);
     assert_true(i.can_embed);
     embed(*state, "The cat sat in the boat.", 0, RUNTIME_POOL_DEFAULT, &cat);
@@ -415,28 +265,19 @@ static void test_embed(void **state) {
     double scale = 1 / sqrt(dot(cat.vector, cat.vector, 17));
     for (int k = 0; k < 17; k++) assert_true(fabs((double)cut.vector[k] - (double)cat.vector[k] * scale) < 1e-5);
     assert_int_equal(cat.a[0].usage.generated_tokens, 0);
-    result_deinit(&cat);
-    result_deinit(&kitten);
-    result_deinit(&sum);
-    result_deinit(&cut);
+    test_result_deinit(&cat);
+    test_result_deinit(&kitten);
+    test_result_deinit(&sum);
+    test_result_deinit(&cut);
     embed(*state, "The cat sat in the boat.", 0, RUNTIME_POOL_LAST, &cut);
     assert_true(fabs(dot(cut.vector, cut.vector, cut.n_vector) - 1) < 1e-5);
     assert_true(dot(cut.vector, cat.vector, i.n_embd) < 0.999);
-    result_deinit(&cut);
-}
-
-static void refused(runtime *m, runtime_request *q, int code, const char *sentence) {
-    result r;
-    ask(m, q, &r);
-    if (!r.failed || r.why.code != code || !strstr(r.why.msg, sentence))
-        fail_msg("expected \"%s\", got %d: %s", sentence, r.why.code, r.why.msg);
-    assert_int_equal(r.n_events, 1);
-    result_deinit(&r);
+    test_result_deinit(&cut);
 }
 
 /* Another template than the model's own. */
 static void test_template(void **state) {
-    runtime_options o = { .path = DEMO,
+    runtime_options o = { .path = TEST_DEMO,
                           .engine = { .n_threads = 1 },
                           .template_text = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}>" };
     runtime_request q;
@@ -451,11 +292,11 @@ static void test_template(void **state) {
     runtime_describe(m, &i);
     assert_string_equal(i.template_text, o.template_text);
     assert_false(i.can_think || i.can_tools);
-    greedy(&q, SUM);
+    test_greedy(&q, SUM);
     assert_int_equal(runtime_render(m, &q, &text, NULL), 0);
     assert_string_equal(str_cstr(&text), "[user] What is 12 plus 30?\n>");
     q.thinking = RUNTIME_THINK_ON;
-    refused(m, &q, ERR_UNSUPPORTED, "thinking");
+    test_request_refused(m, &q, ERR_UNSUPPORTED, "thinking");
     str_deinit(&text);
     runtime_free(m);
     o.template_text = "{% for";
@@ -469,44 +310,44 @@ static void test_mistakes(void **state) {
     runtime_request q;
     uint64_t        id;
     err             e = { 0 };
-    greedy(&q, "[{\"role\": ");
-    refused(*state, &q, ERR_ARG, "messages");
-    greedy(&q, "{}");
-    refused(*state, &q, ERR_ARG, "messages must be an array");
-    greedy(&q, "[]");
-    refused(*state, &q, ERR_ARG, "messages");
-    greedy(&q, SUM);
+    test_greedy(&q, "[{\"role\": ");
+    test_request_refused(*state, &q, ERR_ARG, "messages: JSON line 1");
+    test_greedy(&q, "{}");
+    test_request_refused(*state, &q, ERR_ARG, "messages must be an array");
+    test_greedy(&q, "[]");
+    test_request_refused(*state, &q, ERR_ARG, "messages");
+    test_greedy(&q, SUM);
     q.tools = view_of("7");
-    refused(*state, &q, ERR_ARG, "tools must be an array");
-    greedy(&q, SUM);
+    test_request_refused(*state, &q, ERR_ARG, "tools must be an array");
+    test_greedy(&q, SUM);
     q.sampling.temperature = -1;
-    refused(*state, &q, ERR_ARG, "temperature");
-    greedy(&q, SUM);
+    test_request_refused(*state, &q, ERR_ARG, "temperature");
+    test_greedy(&q, SUM);
     q.max_tokens = -2;
-    refused(*state, &q, ERR_ARG, "max_tokens");
-    greedy(&q, SUM);
+    test_request_refused(*state, &q, ERR_ARG, "max_tokens");
+    test_greedy(&q, SUM);
     q.stop = &empty;
     q.n_stop = 1;
-    refused(*state, &q, ERR_ARG, "stop");
-    greedy(&q, "");
+    test_request_refused(*state, &q, ERR_ARG, "stop");
+    test_greedy(&q, "");
     q.task = RUNTIME_COMPLETE;
     q.tokens = &token;
     q.n_tokens = 1;
-    refused(*state, &q, ERR_ARG, "token 0 is 268435456");
-    greedy(&q, "");
+    test_request_refused(*state, &q, ERR_ARG, "token 0 is 268435456");
+    test_greedy(&q, "");
     q.task = RUNTIME_INFILL;
-    refused(*state, &q, ERR_UNSUPPORTED, "infill");
+    test_request_refused(*state, &q, ERR_UNSUPPORTED, "infill");
     q.task = RUNTIME_RERANK;
-    refused(*state, &q, ERR_UNSUPPORTED, "rerank");
-    greedy(&q, "");
+    test_request_refused(*state, &q, ERR_UNSUPPORTED, "rerank");
+    test_greedy(&q, "");
     q.task = RUNTIME_EMBED;
-    refused(*state, &q, ERR_ARG, "the prompt is empty");
+    test_request_refused(*state, &q, ERR_ARG, "the prompt is empty");
     q.text = view_of("cat");
     q.dimensions = 100000;
-    refused(*state, &q, ERR_ARG, "dimensions");
-    greedy(&q, SUM);
+    test_request_refused(*state, &q, ERR_ARG, "dimensions");
+    test_greedy(&q, SUM);
     q.n_top = 21;
-    q.on_event = collect;
+    q.on_event = test_collect;
     assert_int_equal(runtime_submit(*state, &q, &id, &e), ERR_ARG);
     assert_non_null(strstr(e.msg, "top_logprobs"));
 }
@@ -517,25 +358,25 @@ static void test_too_long(void **state) {
     str             text;
     str_init(&text);
     for (int i = 0; i < 3000; i++) str_puts(&text, "cat ");
-    greedy(&q, "");
+    test_greedy(&q, "");
     q.task = RUNTIME_COMPLETE;
     q.text = (view){ text.data, text.len };
-    refused(*state, &q, ERR_LIMIT, "the context holds 1024");
+    test_request_refused(*state, &q, ERR_LIMIT, "the context holds 1024");
     str_deinit(&text);
 }
 
 /* Many at once, half of them cancelled right away or after their first event; every one ends exactly once. */
 static void test_cancel(void **state) {
     enum { N = 24 };
-    static result   r[N];
-    uint64_t        ids[N];
-    runtime_request q;
-    greedy(&q, STORY);
+    static test_result r[N];
+    uint64_t           ids[N];
+    runtime_request    q;
+    test_greedy(&q, STORY);
     q.max_tokens = 24;
     q.want_progress = true;
     for (int i = 0; i < N; i++) {
-        result_init(&r[i]);
-        ids[i] = submit(*state, &q, &r[i]);
+        test_result_init(&r[i]);
+        ids[i] = test_submit(*state, &q, &r[i]);
         if (i % 4 == 1) runtime_cancel(*state, ids[i]);
     }
     for (int i = 2; i < N; i += 4) {
@@ -546,7 +387,7 @@ static void test_cancel(void **state) {
     }
     runtime_cancel(*state, 1u << 30);
     for (int i = 0; i < N; i++) {
-        result_wait(&r[i]);
+        test_result_wait(&r[i]);
         assert_int_equal(r[i].n_over, 1);
         if (i % 4 == 0 || i % 4 == 3) {
             assert_int_equal(r[i].a[0].finish, RUNTIME_LENGTH);
@@ -557,7 +398,7 @@ static void test_cancel(void **state) {
     }
     assert_int_equal(r[1].a[0].finish, RUNTIME_CANCELLED);
     assert_true(r[0].a[0].content.len > 40);
-    for (int i = 0; i < N; i++) result_deinit(&r[i]);
+    for (int i = 0; i < N; i++) test_result_deinit(&r[i]);
     runtime_stats st;
     runtime_stat(*state, &st);
     assert_true(st.cancelled > 0 && st.requests >= N);
@@ -566,42 +407,42 @@ static void test_cancel(void **state) {
 /* Closing with work under way: every request still gets its last event. */
 static void test_close(void **state) {
     enum { N = 8 };
-    static result   r[N];
-    runtime_request q;
-    void           *own = NULL;
+    static test_result r[N];
+    runtime_request    q;
+    void              *own = NULL;
     (void)state;
-    open_demo(&own);
-    greedy(&q, STORY);
+    test_demo_open(&own);
+    test_greedy(&q, STORY);
     for (int i = 0; i < N; i++) {
-        result_init(&r[i]);
-        submit(own, &q, &r[i]);
+        test_result_init(&r[i]);
+        test_submit(own, &q, &r[i]);
     }
     runtime_request_info list[N];
     assert_true(runtime_requests(own, list, N) <= N);
     runtime_free(own);
     for (int i = 0; i < N; i++) {
         assert_true(r[i].last && !r[i].bad);
-        result_deinit(&r[i]);
+        test_result_deinit(&r[i]);
     }
 }
 
 /* A full queue is said at once; nothing is lost. */
 static void test_queue_full(void **state) {
     enum { N = 32 };
-    static result   r[N];
-    runtime_options o = { .path = DEMO, .engine = { .n_threads = 1 }, .max_preparing = 1 };
-    runtime_request q;
-    runtime        *m;
-    err             e = { 0 };
-    int             full = 0;
+    static test_result r[N];
+    runtime_options    o = { .path = TEST_DEMO, .engine = { .n_threads = 1 }, .max_preparing = 1 };
+    runtime_request    q;
+    runtime           *m;
+    err                e = { 0 };
+    int                full = 0;
     (void)state;
     assert_int_equal(runtime_open(&m, &o, &e), 0);
-    greedy(&q, SUM);
+    test_greedy(&q, SUM);
     q.max_tokens = 1;
     for (int i = 0; i < N; i++) {
         uint64_t id;
-        result_init(&r[i]);
-        q.on_event = collect;
+        test_result_init(&r[i]);
+        q.on_event = test_collect;
         q.ctx = &r[i];
         int rc = runtime_submit(m, &q, &id, &e);
         if (rc < 0) {
@@ -611,8 +452,8 @@ static void test_queue_full(void **state) {
         }
     }
     for (int i = 0; i < N; i++) {
-        result_wait(&r[i]);
-        result_deinit(&r[i]);
+        test_result_wait(&r[i]);
+        test_result_deinit(&r[i]);
     }
     assert_true(full > 0 && full < N);
     runtime_free(m);
@@ -629,5 +470,5 @@ int main(void) {
         cmocka_unit_test(test_too_long),   cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_close),      cmocka_unit_test(test_queue_full),
     };
-    return cmocka_run_group_tests(tests, open_demo, close_demo);
+    return cmocka_run_group_tests(tests, test_demo_open, test_demo_close);
 }
