@@ -37,11 +37,21 @@ typedef struct lex_pair {
     rx      expr;
 } lex_pair;
 
-/* Where a terminal that began at this lex state may end inside the trie, with more of the token behind. */
-typedef struct lex_exit {
-    uint32_t node;  /* of the trie */
-    int32_t  state; /* the accepting lex state */
-} lex_exit;
+/*
+ * Places in a trie where a terminal that began at this lex state may end with more of the token behind, by the
+ * accepting state and the byte that follows: nodes[first .. first + n) are the nodes of that byte.
+ */
+typedef struct lex_run {
+    int32_t  state;
+    uint32_t first, n;
+    uint8_t  byte;
+} lex_run;
+
+typedef struct lex_exits {
+    uint32_t *nodes;
+    lex_run  *runs; /* by state, then by byte */
+    uint32_t  n_nodes, n_runs;
+} lex_exits;
 
 /* What a lex state allows by itself; the slice of plain tokens (vocab.h) comes on top. */
 typedef struct lex_mask {
@@ -49,8 +59,7 @@ typedef struct lex_mask {
     int32_t  *ids;
     uint32_t  n_ids;
     uint32_t  slice;    /* plain tokens of up to this many characters; 0: none */
-    lex_exit *exits[2]; /* in the tries of other and of plain tokens, by state */
-    uint32_t  n_exits[2];
+    lex_exits exits[2]; /* in the tries of other and of plain tokens */
 } lex_mask;
 
 typedef struct lex_state {
@@ -129,7 +138,7 @@ struct grammar {
 /* Each of the following with the lock held. Failures are kept in g->rx.error. */
 int32_t lex_start(grammar *g, const int32_t *terminals, uint32_t n); /* ascending */
 int32_t lex_step_slow(grammar *g, int32_t state, uint8_t b);
-void    lex_masks_drop(grammar *g);
+void    lex_masks_drop(grammar *g); /* in mask.c */
 
 static inline int32_t lex_step(grammar *g, int32_t state, uint8_t b) {
     const int32_t *row = g->states[state].row;

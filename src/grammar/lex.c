@@ -124,20 +124,6 @@ int32_t lex_step_slow(grammar *g, int32_t state, uint8_t b) {
     return to;
 }
 
-void lex_masks_drop(grammar *g) {
-    for (uint32_t i = 0; i < g->n_states; i++) {
-        lex_mask *m = g->states[i].mask;
-        if (!m) continue;
-        free(m->bits);
-        free(m->ids);
-        free(m->exits[0]);
-        free(m->exits[1]);
-        free(m);
-        g->states[i].mask = NULL;
-    }
-    g->mask_bytes = 0;
-}
-
 /* --- plain characters --- */
 
 typedef struct bounds {

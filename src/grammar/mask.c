@@ -11,11 +11,16 @@ enum {
 };
 
 /* What a walk of a trie with a lex state alone gives. */
+typedef struct leaving {
+    uint32_t node;  /* behind the end of the terminal */
+    int32_t  state; /* in which it ended */
+} leaving;
+
 typedef struct found {
-    int32_t  *ids;
-    lex_exit *exits;
-    uint32_t  n_ids, cap_ids, n_exits, cap_exits;
-    bool      failed;
+    int32_t *ids;
+    leaving *exits;
+    uint32_t n_ids, cap_ids, n_exits, cap_exits;
+    bool     failed;
 } found;
 
 static void found_id(found *f, int32_t id) {
@@ -34,8 +39,8 @@ static void found_id(found *f, int32_t id) {
 
 static void found_exit(found *f, uint32_t node, int32_t state) {
     if (f->n_exits == f->cap_exits) {
-        uint32_t  cap = f->cap_exits ? f->cap_exits * 2 : 64;
-        lex_exit *p = realloc(f->exits, cap * sizeof *p);
+        uint32_t cap = f->cap_exits ? f->cap_exits * 2 : 64;
+        leaving *p = realloc(f->exits, cap * sizeof *p);
         if (!p) {
             f->failed = true;
             return;
@@ -43,7 +48,7 @@ static void found_exit(found *f, uint32_t node, int32_t state) {
         f->exits = p;
         f->cap_exits = cap;
     }
-    f->exits[f->n_exits++] = (lex_exit){ node, state };
+    f->exits[f->n_exits++] = (leaving){ node, state };
 }
 
 static void walk_lex(grammar *g, const grammar_vocab *v, int which, int32_t state, found *f) {
@@ -59,24 +64,71 @@ static void walk_lex(grammar *g, const grammar_vocab *v, int which, int32_t stat
         }
         path[n->depth] = to;
         for (int32_t id = n->token; id >= 0; id = v->same[id]) found_id(f, id);
-        if (n->next > i + 1 && g->states[to].n_accepts) found_exit(f, i, to);
+        if (g->states[to].n_accepts)
+            for (uint32_t k = i + 1; k < n->next; k = t->nodes[k].next) found_exit(f, k, to);
         i++;
     }
 }
 
-static int by_state(const void *a, const void *b) {
-    const lex_exit *x = a, *y = b;
-    if (x->state != y->state) return x->state < y->state ? -1 : 1;
-    return x->node < y->node ? -1 : x->node > y->node;
+/* One pass of a stable sort by one byte of the key. */
+static void sort_pass(const leaving *from, leaving *to, uint32_t n, const vocab_node *nodes, int shift) {
+    uint32_t at[257] = { 0 };
+#define KEY(x) (shift < 0 ? nodes[(x).node].byte : (uint8_t)((uint32_t)(x).state >> shift))
+    for (uint32_t i = 0; i < n; i++) at[KEY(from[i]) + 1]++;
+    for (int i = 0; i < 256; i++) at[i + 1] += at[i];
+    for (uint32_t i = 0; i < n; i++) to[at[KEY(from[i])]++] = from[i];
+#undef KEY
+}
+
+/* The exits of f, sorted and packed. False: no memory. */
+static bool exits_pack(found *f, const vocab_trie *t, uint32_t n_states, lex_exits *out) {
+    uint32_t n = f->n_exits, runs = 0;
+    leaving *x = f->exits, *y, *swap;
+    if (n == 0) return true;
+    if (!(y = malloc(n * sizeof *y))) return false;
+    for (int shift = -8; shift < 24; shift += 8) {
+        if (shift > 0 && n_states >> shift == 0) break;
+        sort_pass(x, y, n, t->nodes, shift);
+        swap = x;
+        x = y;
+        y = swap;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        runs += i == 0 || x[i].state != x[i - 1].state || t->nodes[x[i].node].byte != t->nodes[x[i - 1].node].byte;
+    out->nodes = malloc(n * sizeof *out->nodes);
+    out->runs = malloc(runs * sizeof *out->runs);
+    f->exits = x; /* whichever of the two arrays; both hold n */
+    f->cap_exits = n;
+    free(y);
+    if (!out->nodes || !out->runs) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t b = t->nodes[x[i].node].byte;
+        if (i == 0 || x[i].state != x[i - 1].state || b != t->nodes[x[i - 1].node].byte)
+            out->runs[out->n_runs++] = (lex_run){ .state = x[i].state, .first = i, .byte = b };
+        out->runs[out->n_runs - 1].n++;
+        out->nodes[i] = x[i].node;
+    }
+    out->n_nodes = n;
+    return true;
 }
 
 static void lex_mask_free(lex_mask *m) {
     if (!m) return;
     free(m->bits);
     free(m->ids);
-    free(m->exits[0]);
-    free(m->exits[1]);
+    for (int i = 0; i < 2; i++) {
+        free(m->exits[i].nodes);
+        free(m->exits[i].runs);
+    }
     free(m);
+}
+
+void lex_masks_drop(grammar *g) {
+    for (uint32_t i = 0; i < g->n_states; i++) {
+        lex_mask_free(g->states[i].mask);
+        g->states[i].mask = NULL;
+    }
+    g->mask_bytes = 0;
 }
 
 /* What a lex state allows by itself. A new object, or NULL without memory. */
@@ -90,13 +142,10 @@ static lex_mask *lex_mask_new(grammar *g, const grammar_vocab *v, int32_t state)
     for (int which = 0; which < 2; which++) {
         if (which == VOCAB_PLAIN && (all >= VOCAB_SLICES || most <= all)) continue;
         f.n_exits = 0;
-        f.exits = NULL;
-        f.cap_exits = 0;
         walk_lex(g, v, which, state, &f);
-        if (f.n_exits > 1) qsort(f.exits, f.n_exits, sizeof *f.exits, by_state);
-        m->exits[which] = f.exits;
-        m->n_exits[which] = f.n_exits;
+        if (!f.failed && !exits_pack(&f, &v->tries[which], g->n_states, &m->exits[which])) f.failed = true;
     }
+    free(f.exits);
     if (f.n_ids > MAX_IDS && !f.failed) {
         if (!(m->bits = calloc(v->n_words, sizeof *m->bits))) f.failed = true;
         for (uint32_t i = 0; m->bits && i < f.n_ids; i++) m->bits[f.ids[i] >> 5] |= 1u << (f.ids[i] & 31);
@@ -115,11 +164,14 @@ static lex_mask *lex_mask_new(grammar *g, const grammar_vocab *v, int32_t state)
     return m;
 }
 
+static void mask_token(const grammar_vocab *v, int32_t id, uint32_t *mask) {
+    for (; id >= 0; id = v->same[id]) mask[id >> 5] |= 1u << (id & 31);
+}
+
 /* Tokens below a node of the trie, from the row of that node on. */
 static void walk_chart(grammar_matcher *m, const vocab_trie *t, uint32_t node, const chart_row *from, uint32_t *mask) {
-    const grammar_vocab *v = m->vocab;
-    uint32_t             end = t->nodes[node].next;
-    chart               *c = &m->chart;
+    uint32_t end = t->nodes[node].next;
+    chart   *c = &m->chart;
     m->path[t->nodes[node].depth] = *from;
     for (uint32_t i = node + 1; i < end;) {
         const vocab_node *n = &t->nodes[i];
@@ -130,33 +182,36 @@ static void walk_chart(grammar_matcher *m, const vocab_trie *t, uint32_t node, c
             i = n->next;
             continue;
         }
-        for (int32_t id = n->token; id >= 0; id = v->same[id]) mask[id >> 5] |= 1u << (id & 31);
+        mask_token(m->vocab, n->token, mask);
         i++;
     }
 }
 
-/* Tokens that leave the terminal of a thread. */
-static void mask_exits(grammar_matcher *m, const lex_mask *l, chart_thread t, uint32_t *mask) {
-    chart   *c = &m->chart;
-    uint32_t base = c->n_threads;
-    for (int which = 0; which < 2; which++) {
-        int32_t   state = LEX_DEAD;
-        chart_row row = { 0 };
-        for (uint32_t i = 0; i < l->n_exits[which] && !m->g->rx.error.code; i++) {
-            const lex_exit *x = &l->exits[which][i];
-            if (x->state != state) {
-                uint32_t column = chart_leave(c, m->g, t.column, x->state, true);
-                int32_t  lex = column == CHART_NONE ? LEX_DEAD : m->g->cores[c->columns[column].core].lex;
-                state = x->state;
-                row = (chart_row){ .threads = base, .n_threads = lex != LEX_DEAD };
-                c->threads[base] = (chart_thread){ column, lex };
-            }
-            if (!row.n_threads) continue;
-            c->n_threads = base + 1;
-            walk_chart(m, &m->vocab->tries[which], x->node, &row, mask);
+/* Tokens that leave the terminal of a thread. The byte behind the terminal is read once for all places of a run. */
+static void mask_exits(grammar_matcher *m, const lex_exits *x, const vocab_trie *trie, chart_thread t, uint32_t *mask) {
+    chart    *c = &m->chart;
+    uint32_t  base = c->n_threads;
+    int32_t   state = LEX_DEAD;
+    chart_row row = { .threads = base }, to;
+    for (uint32_t r = 0; r < x->n_runs && !m->g->rx.error.code; r++) {
+        const lex_run *run = &x->runs[r];
+        if (run->state != state) {
+            uint32_t column = chart_leave(c, m->g, t.column, run->state, true);
+            int32_t  lex = column == CHART_NONE ? LEX_DEAD : m->g->cores[c->columns[column].core].lex;
+            state = run->state;
+            row.n_threads = lex != LEX_DEAD;
+            c->threads[base] = (chart_thread){ column, lex };
         }
-        c->n_threads = base;
+        if (!row.n_threads) continue;
+        c->n_threads = base + 1;
+        if (!chart_step(c, m->g, &row, run->byte, &to, true)) continue;
+        for (uint32_t i = 0; i < run->n && !m->g->rx.error.code; i++) {
+            uint32_t node = x->nodes[run->first + i];
+            mask_token(m->vocab, trie->nodes[node].token, mask);
+            if (trie->nodes[node].next > node + 1) walk_chart(m, trie, node, &to, mask);
+        }
     }
+    c->n_threads = base;
 }
 
 static void mask_thread(grammar_matcher *m, chart_thread t, uint32_t *mask) {
@@ -174,7 +229,8 @@ static void mask_thread(grammar_matcher *m, chart_thread t, uint32_t *mask) {
     }
     if (!keep && g->mask_bytes < MAX_CACHE_BYTES) {
         g->mask_bytes += sizeof *l + l->n_ids * sizeof *l->ids + (l->bits ? v->n_words * sizeof *l->bits : 0) +
-                         (l->n_exits[0] + l->n_exits[1]) * sizeof **l->exits;
+                         (l->exits[0].n_nodes + l->exits[1].n_nodes) * sizeof(uint32_t) +
+                         (l->exits[0].n_runs + l->exits[1].n_runs) * sizeof(lex_run);
         g->states[t.state].mask = l;
         keep = true;
     }
@@ -183,7 +239,7 @@ static void mask_thread(grammar_matcher *m, chart_thread t, uint32_t *mask) {
     if (l->bits)
         for (uint32_t i = 0; i < v->n_words; i++) mask[i] |= l->bits[i];
     for (uint32_t i = 0; i < l->n_ids; i++) mask[l->ids[i] >> 5] |= 1u << (l->ids[i] & 31);
-    mask_exits(m, l, t, mask);
+    for (int which = 0; which < 2; which++) mask_exits(m, &l->exits[which], &v->tries[which], t, mask);
     if (!keep) lex_mask_free(l);
 }
 

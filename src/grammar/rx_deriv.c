@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SEARCH = 20000, MAX_DERIV_DEPTH = 1500 };
+enum { MAX_SEARCH = 20000, MAX_SEARCH_STEPS = 500000, MAX_DERIV_DEPTH = 1500 };
 
 enum { J_TEXT, J_ESCAPE, J_HEX, J_LOW_ESCAPE, J_LOW_U, J_LOW_HEX };
 
@@ -414,6 +414,7 @@ static bool empty_search(rx_store *s, rx a) {
     search    q = { 0 };
     uint32_t *stack = NULL, n_stack = 0;
     bool      empty = true, ok = search_add(&q, a, 0) == 1;
+    uint64_t  limit = s->steps + MAX_SEARCH_STEPS;
     if (ok) stack = malloc((MAX_SEARCH + 512) * sizeof *stack);
     ok = ok && stack;
     if (ok) stack[n_stack++] = 0;
@@ -446,7 +447,7 @@ static bool empty_search(rx_store *s, rx a) {
             if (empty_known(rx_get(s, d), d) == 1) continue;
             if ((added = search_add(&q, d, at)) < 0) ok = false;
             if (added == 1) stack[n_stack++] = q.n - 1;
-            if (q.n >= MAX_SEARCH) {
+            if (q.n >= MAX_SEARCH || s->steps > limit) {
                 rx_store_fail(s, ERR_LIMIT, "a pattern is too complex: too long a search for a text that matches");
                 ok = false;
             }
