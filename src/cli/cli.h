@@ -63,7 +63,8 @@ extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cm
     cli_cmd_debug, cli_cmd_logits, cli_cmd_run, cli_cmd_bench, cli_cmd_serve, cli_cmd_perplexity, cli_cmd_quantize;
 
 /* Of `hearth debug`. */
-extern const cli_command cli_cmd_debug_gguf, cli_cmd_debug_random_model, cli_cmd_debug_masks;
+extern const cli_command cli_cmd_debug_gguf, cli_cmd_debug_random_model, cli_cmd_debug_masks,
+    cli_cmd_debug_sample;
 
 /* Runs argv against one command: used by main and by commands with sub-commands. */
 int cli_run_command(const cli_command *c, const char *program, int argc, char **argv);

@@ -313,27 +313,29 @@ static uint64_t scaled(const schema_dec *d, size_t scale) {
     return n;
 }
 
-/* Multiples of m: with k digits behind the point (k those of m) the number without its point is a multiple of an
- * integer. Fewer digits are as if zeros followed; more must be zeros. */
-static ir_rx multiple(schema_ctx *c, const schema_world *w, const schema_dec *m) {
-    size_t   k = m->n_frac;
-    uint64_t step = scaled(m, k);
-    ir_rx    out = ir_rx_none(c->g), sign = ir_rx_opt(c->g, text(c, "-", 1));
-    ir_rx    zeros = ir_rx_repeat(c->g, text(c, "0", 1), 0, 8), syntax;
-    if (!step || step > 1000000) {
+static uint64_t gcd(uint64_t a, uint64_t b) {
+    while (b) {
+        uint64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* Multiples of step / 10^k: with k digits behind the point the number without its point is a multiple of step. Fewer
+ * digits are as if zeros followed; more must be zeros. */
+static ir_rx multiple(schema_ctx *c, const schema_world *w, uint64_t step, size_t k) {
+    ir_rx out = ir_rx_none(c->g), sign = ir_rx_opt(c->g, text(c, "-", 1));
+    ir_rx zeros = ir_rx_repeat(c->g, text(c, "0", 1), 0, 8), syntax;
+    if (!step || step > 1000000 || k > 9) {
         schema_fail(c, w->at, ERR_UNSUPPORTED, "'multipleOf' of this size is not supported");
         return out;
     }
     for (size_t shown = 0; shown <= k; shown++) { /* digits behind the point that are written */
+        uint64_t hidden = 1;
         ir_rx    body;
-        size_t   hidden = k - shown;
-        uint64_t part = step;
-        /* number * 10^hidden is a multiple of step: the number is one of step / gcd. */
-        for (size_t i = 0; i < hidden; i++) {
-            if (part % 2 == 0) part /= 2;
-            if (part % 5 == 0) part /= 5;
-        }
-        body = ir_rx_multiple(c->g, (uint32_t)part, (uint32_t)shown);
+        for (size_t i = shown; i < k; i++) hidden *= 10;
+        body = ir_rx_multiple(c->g, (uint32_t)(step / gcd(step, hidden)), (uint32_t)shown);
         if (shown == k) {
             ir_rx more = k ? zeros : ir_rx_opt(c->g, ir_rx_cat(c->g, text(c, ".0", 2), zeros));
             body = ir_rx_cat(c->g, body, more);
@@ -342,6 +344,30 @@ static ir_rx multiple(schema_ctx *c, const schema_world *w, const schema_dec *m)
     }
     syntax = unbounded(c, &(shape){ .max_frac = MAX_FRAC });
     return ir_rx_cat(c->g, sign, ir_rx_and(c->g, out, syntax));
+}
+
+/* What all multipleOf say together: one multiple, the least common one, and what is forbidden. */
+static ir_rx multiples(schema_ctx *c, const schema_world *w, ir_rx out) {
+    uint64_t all = 0;
+    size_t   k = 0;
+    for (const schema_multiple *m = w->multiples; m; m = m->next) {
+        if (!m->negate && m->of->n_frac > k) k = m->of->n_frac;
+    }
+    for (const schema_multiple *m = w->multiples; m && !c->rc; m = m->next) {
+        uint64_t step;
+        if (m->negate) {
+            ir_rx rx = multiple(c, w, scaled(m->of, m->of->n_frac), m->of->n_frac);
+            out = ir_rx_and(c->g, out, ir_rx_not(c->g, rx));
+            continue;
+        }
+        step = scaled(m->of, k);
+        if (!step || step > 1000000000 || all > 1000000000) {
+            schema_fail(c, w->at, ERR_UNSUPPORTED, "'multipleOf' of this size is not supported");
+            return out;
+        }
+        all = all ? all / gcd(all, step) * step : step;
+    }
+    return all ? ir_rx_and(c->g, out, multiple(c, w, all, k)) : out;
 }
 
 /* Short enough that different texts are different doubles. */
@@ -364,12 +390,7 @@ static ir_rx world_number(schema_ctx *c, const schema_world *w, unsigned types) 
         close = schema_type_of(v->value) & SCHEMA_NUMBER;
     if (close) out = ir_rx_and(c->g, out, exact(c));
     if (types == SCHEMA_FRAC) out = ir_rx_and(c->g, out, ir_rx_not(c->g, wholes(c)));
-    for (const schema_multiple *m = w->multiples; m && !c->rc; m = m->next) {
-        ir_rx rx;
-        if (types == SCHEMA_INT && m->of->n_frac && scaled(m->of, m->of->n_frac) == 1 && !m->negate) continue;
-        rx = multiple(c, w, m->of);
-        out = ir_rx_and(c->g, out, m->negate ? ir_rx_not(c->g, rx) : rx);
-    }
+    out = multiples(c, w, out);
     for (const schema_values *v = w->excluded; v && !c->rc; v = v->next) {
         schema_dec d;
         if (!(schema_type_of(v->value) & types)) continue;

@@ -35,8 +35,8 @@ enum {
 enum {
     SCHEMA_MAX_NODES = 60000,      /* distinct conjunctions */
     SCHEMA_MAX_WORLDS = 512,       /* of one node */
-    SCHEMA_MAX_ALL_WORLDS = 60000, /* of all nodes, with the pruned ones */
-    SCHEMA_MAX_STEPS = 2000000,    /* literals applied */
+    SCHEMA_MAX_ALL_WORLDS = 20000, /* of all nodes, with the pruned ones */
+    SCHEMA_MAX_STEPS = 300000,     /* literals applied */
     SCHEMA_MAX_CHOICES = 200,      /* nested choices of one world: bounds recursion */
     SCHEMA_MAX_CLASSES = 64,       /* classes of property names made by patternProperties */
     SCHEMA_MAX_MEMORY = 128 << 20,
