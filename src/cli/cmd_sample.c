@@ -3,9 +3,9 @@
  * hearth debug sample: random walks under a schema, without a model. Schemas come from stdin, one JSON object per line
  * with "name" and "schema"; each walk is a JSON line with how it ended ("stop", "length") and its text.
  *
- * A token is drawn from those the mask allows: half of the time from all of them, half of the time from those that begin
- * with a structural character, and in the second half of a walk from those that close something, so that walks end.
- * Whatever is drawn is allowed; a mask without a token is an error.
+ * A token is drawn from those the mask allows: half of the time from all of them, half of the time from those that
+ * begin with a structural character, and in the second half of a walk from those that close something, so that walks
+ * end. Whatever is drawn is allowed; a mask without a token is an error.
  */
 #include "base/json.h"
 #include "base/str.h"
