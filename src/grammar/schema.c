@@ -206,6 +206,7 @@ static int read_and_compile(ir *g, view json, ir_sym *start, ir_rx *text, err *e
     for (size_t i = 0; i < sizeof c.plain_number / sizeof *c.plain_number; i++) c.plain_number[i] = -1;
     arena_init(&c.a, SCHEMA_MAX_MEMORY);
     map_init(&c.anchors);
+    map_init(&c.refs);
     map_init(&c.nodes);
     map_init(&c.patterns);
     rc = json_parse(&c.root, json.data, json.len, &c.a, &why);
@@ -216,6 +217,7 @@ static int read_and_compile(ir *g, view json, ir_sym *start, ir_rx *text, err *e
         rc = compile(&c, start, text);
     }
     map_deinit(&c.anchors);
+    map_deinit(&c.refs);
     map_deinit(&c.nodes);
     map_deinit(&c.patterns);
     arena_deinit(&c.a);

@@ -443,7 +443,7 @@ static void expand(schema_ctx *c, schema_world *w, const schema_lits *todo, expa
     const schema_choice *ch;
     apply_all(c, w, todo);
     if (c->rc || !w->types) return;
-    if (++c->n_worlds > SCHEMA_MAX_ALL_WORLDS || depth > SCHEMA_MAX_CHOICES) {
+    if (depth > 0 && (++c->n_worlds > SCHEMA_MAX_ALL_WORLDS || depth > SCHEMA_MAX_CHOICES)) {
         schema_fail(c, w->at, ERR_LIMIT, "its combinations make too many alternatives");
         return;
     }

@@ -227,6 +227,7 @@ typedef struct schema_ctx {
     schema_resource *resources; /* [0] is the document */
     size_t           n_resources;
     map              anchors;  /* "index#name" -> json_value * */
+    map              refs;     /* base and reference -> where it leads */
     map              nodes;    /* literals -> schema_node * */
     map              patterns; /* regular expression -> ir_rx */
     size_t           n_nodes, n_worlds, n_steps;

@@ -241,8 +241,8 @@ static const json_value *anchor_get(schema_ctx *c, uint32_t base, view name) {
     return map_get(&c->anchors, key, (size_t)n + name.len, &v) ? (const json_value *)(uintptr_t)v : NULL;
 }
 
-bool schema_ref_resolve(schema_ctx *c, const json_value *at, uint32_t base, view ref, const json_value **out,
-                        uint32_t *out_base) {
+static bool resolve(schema_ctx *c, const json_value *at, uint32_t base, view ref, const json_value **out,
+                    uint32_t *out_base) {
     const char       *hash = memchr(ref.data, '#', ref.len);
     view              frag = { "", 0 }, target = uri_without_fragment(ref);
     const json_value *v = NULL;
@@ -278,5 +278,38 @@ bool schema_ref_resolve(schema_ctx *c, const json_value *at, uint32_t base, view
         return false;
     }
     *out = v;
+    return true;
+}
+
+typedef struct target {
+    const json_value *v;
+    uint32_t          base;
+} target;
+
+/* Definitions are referred to again and again: each reference is looked up once. */
+bool schema_ref_resolve(schema_ctx *c, const json_value *at, uint32_t base, view ref, const json_value **out,
+                        uint32_t *out_base) {
+    char     few[256], *key = few;
+    size_t   n = sizeof base + ref.len;
+    uint64_t known;
+    target  *t;
+    if (n > sizeof few && !(key = schema_alloc(c, n))) return false;
+    memcpy(key, &base, sizeof base);
+    memcpy(key + sizeof base, ref.data, ref.len);
+    if (map_get(&c->refs, key, n, &known)) {
+        t = (target *)(uintptr_t)known;
+        *out = t->v;
+        *out_base = t->base;
+        return true;
+    }
+    if (!resolve(c, at, base, ref, out, out_base)) return false;
+    t = schema_alloc(c, sizeof *t);
+    key = t ? arena_strndup(&c->a, key, n) : NULL;
+    if (!key) return false;
+    *t = (target){ *out, *out_base };
+    if (!map_put(&c->refs, key, n, (uint64_t)(uintptr_t)t)) {
+        schema_fail(c, at, ERR_NOMEM, "out of memory");
+        return false;
+    }
     return true;
 }
