@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SEARCH = 20000, MAX_SEARCH_STEPS = 500000, MAX_DERIV_DEPTH = 1500 };
+enum { MAX_SEARCH = 20000, MAX_SEARCH_STEPS = 1000000, MAX_DERIV_DEPTH = 1500 };
 
 enum { J_TEXT, J_ESCAPE, J_HEX, J_LOW_ESCAPE, J_LOW_U, J_LOW_HEX };
 
