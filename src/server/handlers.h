@@ -8,6 +8,7 @@
 extern const api api_openai; /* also the shape of native errors */
 extern const api api_native;
 extern const api api_responses; /* OpenAI's, with the events of its newer streams */
+extern const api api_anthropic;
 
 /* ops.c */
 void ops_health(exchange *x);
@@ -34,5 +35,9 @@ void openai_embed(exchange *x);
 void openai_models(exchange *x);
 void openai_model(exchange *x);
 void openai_responses(exchange *x);
+
+/* anthropic.c */
+void anthropic_messages(exchange *x);
+void anthropic_count(exchange *x);
 
 #endif

@@ -27,6 +27,9 @@ const route server_routes[] = {
     { "POST", "/v1/responses", &api_responses, openai_responses, ROUTE_BODY },
     { "GET", "/v1/models", &api_openai, openai_models, ROUTE_INLINE },
     { "GET", "/v1/models/{id}", &api_openai, openai_model, ROUTE_INLINE },
+
+    { "POST", "/v1/messages", &api_anthropic, anthropic_messages, ROUTE_BODY },
+    { "POST", "/v1/messages/count_tokens", &api_anthropic, anthropic_count, ROUTE_BODY | ROUTE_SLOW },
     { 0 },
 };
 
