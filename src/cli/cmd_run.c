@@ -10,17 +10,21 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MAX_PROMPT_BYTES = 64 << 20, MAX_FILE_BYTES = 16 << 20, MAX_CONTEXT = 1 << 24 };
+enum { MAX_PROMPT_BYTES = 64 << 20, MAX_FILE_BYTES = 16 << 20, MAX_CONTEXT = 1 << 24, MAX_CACHE_MIB = 1 << 24 };
 
 /* --- options --- */
 
 static int read_session_options(const cli_args *a, session_options *o, err *e) {
-    long long      ctx = cli_int(a, "ctx", 0), threads = cli_int(a, "threads", 0);
+    long long      ctx = cli_int(a, "ctx", 0), threads = cli_int(a, "threads", 0), mem = cli_int(a, "cache-mem", 0);
     engine_options unused;
     o->kv_type = cli_string(a, "kv", "f16");
     if (ctx < 0 || ctx > MAX_CONTEXT) return err_set(e, ERR_ARG, "--ctx must lie between 0 and %d", MAX_CONTEXT);
     if (threads < 0 || threads > 1024) return err_set(e, ERR_ARG, "--threads must lie between 0 and 1024");
     if (runtime_cache_type(o->kv_type, &unused, e) < 0) return err_wrap(e, ERR_ARG, "--kv");
+    if (mem < 0 || mem > MAX_CACHE_MIB)
+        return err_set(e, ERR_ARG, "--cache-mem must lie between 0 and %d", MAX_CACHE_MIB);
+    o->cache_dir = cli_string(a, "cache-dir", NULL);
+    o->cache_mem = (size_t)mem << 20;
     o->n_ctx = (int)ctx;
     o->n_threads = (int)threads;
     return 0;
@@ -218,6 +222,8 @@ static const cli_option options[] = {
     { "ctx", CLI_INT, "N", "positions of the context; 0: the model's own, at most 8192 (0)", 0 },
     { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
+    { "cache-dir", CLI_STRING, "DIR", "keep what was computed here, for the next time", 0 },
+    { "cache-mem", CLI_INT, "MIB", "memory for what does not fit into the context's cache any more (0)", 0 },
     { "raw", CLI_FLAG, NULL, "continue the prompt's text, without a chat template", 0 },
     { "verbose", CLI_FLAG, NULL, "show token counts and speeds behind the answer", 'v' },
     { 0 },

@@ -14,7 +14,11 @@
 int session_open(session *s, const char *model, const session_options *o, err *e) {
     int rc;
     memset(s, 0, sizeof *s);
-    runtime_options r = { .engine = { .n_ctx = o->n_ctx, .max_seqs = 1, .n_threads = o->n_threads } };
+    runtime_options r = { .engine = { .n_ctx = o->n_ctx,
+                                      .max_seqs = 1,
+                                      .n_threads = o->n_threads,
+                                      .host_cache_bytes = o->cache_mem,
+                                      .disk_cache_dir = o->cache_dir } };
     if ((rc = runtime_cache_type(o->kv_type, &r.engine, e)) < 0) return rc;
     if ((rc = cli_model_path(&s->path, model, e)) < 0) return rc;
     r.path = s->path;

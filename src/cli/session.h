@@ -18,7 +18,9 @@
 
 typedef struct session_options {
     int         n_ctx, n_threads;
-    const char *kv_type; /* by name */
+    const char *kv_type;   /* by name */
+    const char *cache_dir; /* NULL: nothing is kept for the next time */
+    size_t      cache_mem; /* bytes of host memory for what the cache has no room for */
 } session_options;
 
 typedef struct session {
