@@ -323,7 +323,7 @@ static int run(const cli_args *args) {
     err         e = { 0 };
     int         rc;
     if (!model) return cli_usage_error(args, "--vocab is missing");
-    if ((rc = bundle_tokenizer_open_path(&b.t, model, NULL, &e)) < 0) return cli_fail(args, &e);
+    if (bundle_tokenizer_open_path(&b.t, model, NULL, &e) < 0) return cli_fail(args, &e);
     t0 = now_us();
     rc = grammar_vocab_open(&b.v, b.t, &e);
     double vocab_ms = (now_us() - t0) / 1e3;

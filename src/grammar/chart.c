@@ -205,6 +205,8 @@ static bool table_reserve(chart *c, grammar *g, uint32_t base) {
 static void item_add(chart *c, grammar *g, uint32_t base, chart_item it) {
     uint64_t h = hash_bytes(&it, sizeof it, 3);
     uint32_t at;
+    g->rx.steps += 8; /* about as long as so many derivatives */
+    if (g->rx.steps > g->rx.steps_limit) rx_store_fail(&g->rx, ERR_LIMIT, "the grammar is too ambiguous for this text");
     if (g->rx.error.code || !table_reserve(c, g, base)) return;
     for (at = (uint32_t)h & (c->table_cap - 1); c->table_stamp[at] == c->stamp; at = (at + 1) & (c->table_cap - 1)) {
         const chart_item *o = &c->items[c->table[at]];

@@ -305,10 +305,11 @@ static int flatten(compiler *c, const ir_body *b, int32_t **list, size_t *n, siz
         if (*n && join(c, (*list)[*n - 1], x, &(*list)[*n - 1], &rc)) continue;
         if (rc < 0) return rc;
         if (*n == *cap) {
-            int32_t *p = realloc(*list, *cap * 2 * sizeof *p);
+            size_t   more = *cap ? *cap * 2 : 64;
+            int32_t *p = realloc(*list, more * sizeof *p);
             if (!p) return err_set_nomem(c->e);
             *list = p;
-            *cap *= 2;
+            *cap = more;
         }
         (*list)[(*n)++] = x;
     }
@@ -327,11 +328,11 @@ static int write_rule(compiler *c, uint32_t rule) {
     grammar         *g = c->g;
     ir_sym           s = c->todo[rule];
     const ir_symbol *t = sym(c, s);
-    size_t           n, cap = 64;
-    int32_t         *list = malloc(cap * sizeof *list), x;
-    int              rc = list ? 0 : err_set_nomem(c->e);
+    size_t           n, cap = 0;
+    int32_t         *list = NULL, x;
+    int              rc = 0;
     g->rules[rule].first_alt = g->n_alts;
-    if (!rc && t->kind == IR_REPEAT) {
+    if (t->kind == IR_REPEAT) {
         g->rules[rule].repeat = true;
         g->rules[rule].min = c->info[t->body].nullable ? 0 : t->min;
         g->rules[rule].max = t->max;
@@ -340,7 +341,7 @@ static int write_rule(compiler *c, uint32_t rule) {
                 (rc = put_pos(c, 0, rule)) < 0)
                 goto done;
         }
-    } else if (!rc) {
+    } else {
         c->info[s].inlining = true;
         for (const ir_body *b = t->first; b; b = b->next) {
             if (!body_all(c, b, false)) continue;

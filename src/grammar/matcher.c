@@ -5,11 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Derivative steps of one call: far above what sane patterns need, about a quarter of a second. */
+/* Steps of one call (derivatives, items): far above what sane patterns need, about a quarter of a second. */
 static const uint64_t step_budget = 5000000;
 
+/*
+ * A limit that one text ran into is that text's: nothing half-done was kept, so the next call begins without the error.
+ */
 static void enter(grammar *g) {
     pthread_mutex_lock(&g->lock);
+    g->rx.error.code = 0;
+    g->rx.depth = 0;
     g->rx.steps_limit = g->rx.steps + step_budget;
 }
 

@@ -416,6 +416,33 @@ static void test_counted_rules(void **state) {
     grammar_vocab_free(v);
 }
 
+/* Work without end ends with an error; the grammar stays usable. */
+static void test_ambiguity(void **state) {
+    ir              *g;
+    grammar         *out;
+    grammar_vocab   *v = small_vocab();
+    grammar_matcher *m;
+    err              e = { 0 };
+    uint32_t         mask[1];
+    char             text[2000];
+    (void)state;
+    memset(text, 'a', sizeof text);
+    assert_int_equal(ir_open(&g, &e), 0);
+    ir_sym s = ir_rule(g, "s"), a = ir_terminal(g, ir_rx_text(g, "a"));
+    ir_rule_alt(g, s, (ir_sym[]){ s, s, s }, 3);
+    ir_rule_alt(g, s, (ir_sym[]){ s, s }, 2);
+    ir_rule_alt(g, s, (ir_sym[]){ a }, 1);
+    assert_int_equal(grammar_compile(&out, g, s, &e), 0);
+    ir_free(g);
+    assert_int_equal(grammar_matcher_open(&m, out, v, &e), 0);
+    assert_false(grammar_matcher_accept_bytes(m, text, sizeof text));
+    assert_int_equal(grammar_matcher_mask(m, mask, &e), 0);
+    assert_int_equal(mask[0], 1u | 1u << 9); /* "a", "aaaa" */
+    grammar_matcher_free(m);
+    grammar_unref(out);
+    grammar_vocab_free(v);
+}
+
 static void *thread_walk(void *ctx) {
     void           **args = ctx;
     grammar_matcher *m;
@@ -449,9 +476,10 @@ static void test_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_grammars),   cmocka_unit_test(test_json_like),     cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_large_counts),      cmocka_unit_test(test_counted_rules), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_real_vocabularies),
+        cmocka_unit_test(test_random_grammars), cmocka_unit_test(test_json_like),
+        cmocka_unit_test(test_choices),         cmocka_unit_test(test_large_counts),
+        cmocka_unit_test(test_counted_rules),   cmocka_unit_test(test_ambiguity),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_real_vocabularies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
