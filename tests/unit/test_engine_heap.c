@@ -182,9 +182,9 @@ static void check_steps(const nn_model *m, const tok *t, const char *name, int n
 
 /* With text: the small model that comes with the demo, then its tokenizer with a smaller model. */
 static void test_ten_thousand_steps(void **state) {
-    model_file *f;
-    nn_model   *m;
-    tok        *t;
+    model_file *f = NULL;
+    nn_model   *m = NULL;
+    tok        *t = NULL;
     fixture     llama;
     char        path[512];
     err         e;

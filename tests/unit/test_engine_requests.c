@@ -393,6 +393,58 @@ static void test_newcomer(void **state) {
     fixture_close(&f);
 }
 
+/* A request of higher priority takes the only place; the one that gave way goes on where it was. */
+typedef struct impatient {
+    engine        *g;
+    engine_request then;
+    answer         slow, quick;
+    int            order; /* 1: the quick one ended first */
+} impatient;
+
+static void note_slow(void *ctx, const engine_event *ev) {
+    impatient *p = ctx;
+    if (ev->kind == ENGINE_TOKEN && p->slow.n == 20) engine_submit_ok(p->g, &p->then);
+    answer_collect(&p->slow, ev);
+    if (ev->kind == ENGINE_DONE && p->quick.over && p->order == 0) p->order = 1;
+}
+
+static void note_quick(void *ctx, const engine_event *ev) { answer_collect(&((impatient *)ctx)->quick, ev); }
+
+static void test_priority(void **state) {
+    static const char *const names[] = { "llama", "gemma3_text", "deepseek_v3", "qwen3_next" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fixture      f;
+        int32_t      tokens[PROMPT];
+        answer       alone = { 0 };
+        engine_stats st;
+        fixture_open(&f, names[i]);
+        fill(tokens, PROMPT, 8, &f);
+        engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1 });
+        impatient      p = { .g = g, .then = request(tokens + 5, 20, 8, NULL) };
+        engine_request r = request(tokens, PROMPT, 50, NULL);
+        p.then.on_event = note_quick;
+        p.then.priority = 1;
+        p.then.ctx = r.ctx = &p;
+        r.on_event = note_slow;
+        engine_submit_ok(g, &r);
+        engine_wait_idle(g);
+        engine_stat(g, &st);
+        assert_true(p.order == 1 && p.slow.n == 50 && p.quick.n == 8);
+        assert_int_equal(st.preemptions, 1);
+        /* 60 positions were known; one is evaluated again. */
+        assert_in_range(st.tokens_evaluated, PROMPT + 49 + 20 + 7, PROMPT + 49 + 20 + 7 + 1);
+        engine_free(g);
+        g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1, .no_prefix_cache = true });
+        r = request(tokens, PROMPT, 50, &alone);
+        engine_submit_ok(g, &r);
+        engine_wait_idle(g);
+        assert_true(answer_same(&alone, &p.slow));
+        engine_free(g);
+        fixture_close(&f);
+    }
+}
+
 static void test_fair_table(void **state) {
     static fair f;
     (void)state;
@@ -539,9 +591,11 @@ static void test_pieces(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_guided_choices),   cmocka_unit_test(test_guide_ends), cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_embedding_limits), cmocka_unit_test(test_flood),      cmocka_unit_test(test_newcomer),
-        cmocka_unit_test(test_fair_table),       cmocka_unit_test(test_room),       cmocka_unit_test(test_adapt),
+        cmocka_unit_test(test_guided_choices), cmocka_unit_test(test_guide_ends),
+        cmocka_unit_test(test_embeddings),     cmocka_unit_test(test_embedding_limits),
+        cmocka_unit_test(test_flood),          cmocka_unit_test(test_newcomer),
+        cmocka_unit_test(test_priority),       cmocka_unit_test(test_fair_table),
+        cmocka_unit_test(test_room),           cmocka_unit_test(test_adapt),
         cmocka_unit_test(test_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
