@@ -7,7 +7,7 @@
  */
 #include "grammar/schema_priv.h"
 
-enum { MAX_PROBING = 6 };
+enum { MAX_PROBING = 6, MAX_NESTING = 6 };
 
 static bool number_is_empty(const schema_world *w) {
     int order;
@@ -34,14 +34,37 @@ static bool array_is_empty(schema_ctx *c, const schema_world *w) {
     return false;
 }
 
+/* Values and plain types: looked at before what may lead back to the question that is being asked. */
+static bool is_light(const schema_node *n) {
+    for (size_t i = 0; i < n->n_lits; i++) {
+        const json_value *s = n->lits[i].s;
+        for (size_t k = 0; s->kind == JSON_K_OBJECT && k < s->u.object.count; k++) {
+            switch (schema_keyword_of(s->u.object.members[k].key)) {
+            case KW_REF:
+            case KW_ANY_OF:
+            case KW_ONE_OF:
+            case KW_ALL_OF:
+            case KW_IF:
+            case KW_NOT:
+            case KW_ITEMS:
+            case KW_PROPERTIES: return false;
+            default: break;
+            }
+        }
+    }
+    return true;
+}
+
 static bool object_is_empty(schema_ctx *c, const schema_world *w) {
     uint64_t n = 0;
-    for (const schema_named *r = w->required; r && !c->rc; r = r->next) {
-        schema_node *value;
-        if (!schema_name_allowed(c, w, r->name)) return true;
-        value = schema_node_of(c, schema_name_lits(c, w, r->name));
-        if (value && schema_node_is_empty(c, value)) return true;
-        n++;
+    for (int light = 1; light >= 0; light--) {
+        for (const schema_named *r = w->required; r && !c->rc; r = r->next) {
+            schema_node *value;
+            if (light && !schema_name_allowed(c, w, r->name)) return true;
+            value = schema_node_of(c, schema_name_lits(c, w, r->name));
+            if (value && is_light(value) == light && schema_node_is_empty(c, value)) return true;
+            n += (uint64_t)light;
+        }
     }
     return n > w->max_props || w->min_props > w->max_props;
 }
@@ -161,6 +184,7 @@ bool schema_disjoint(schema_ctx *c, schema_lit a, schema_lit b) {
     schema_node       *node;
     unsigned           ta, tb;
     bool               empty, before = c->proving;
+    int                probing = c->probing;
     for (int i = 0; i < 16; i++) { /* through plain references */
         schema_lit       *l = i % 2 ? &b : &a;
         const json_value *ref = json_get(l->s, "$ref"), *to;
@@ -182,9 +206,14 @@ bool schema_disjoint(schema_ctx *c, schema_lit a, schema_lit b) {
     }
     both = schema_lits_add(c, schema_lits_add(c, NULL, a), b);
     node = schema_node_of(c, both);
-    if (!node) return false;
+    if (!node || c->nesting >= MAX_NESTING) return false;
+    /* A question of its own, however deep inside others it comes up: its answer stays in the node's worlds. */
+    c->nesting++;
+    c->probing = 0;
     c->proving = true;
     empty = schema_node_is_empty(c, node);
     c->proving = before;
+    c->probing = probing;
+    c->nesting--;
     return empty;
 }

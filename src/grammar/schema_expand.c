@@ -439,6 +439,19 @@ static const schema_choice *choice_take(schema_ctx *c, schema_world *w) {
     return best;
 }
 
+/* Among strings alone a choice is a union of expressions, and needs no worlds of its own. */
+static bool choice_is_text(schema_ctx *c, schema_world *w, const schema_choice *ch) {
+    ir_rx text = ir_rx_none(c->g);
+    if (w->types != SCHEMA_STRING) return false;
+    for (size_t i = 0; i < ch->n && !c->rc; i++) {
+        schema_node *n = schema_node_of(c, ch->alts[i]);
+        if (!n || !schema_node_expand(c, n)) return false;
+        text = ir_rx_alt(c->g, text, schema_node_text(c, n));
+    }
+    schema_text_add(c, w, text);
+    return !c->rc;
+}
+
 static void expand(schema_ctx *c, schema_world *w, const schema_lits *todo, expansion *x, int depth) {
     const schema_choice *ch;
     apply_all(c, w, todo);
@@ -453,6 +466,10 @@ static void expand(schema_ctx *c, schema_world *w, const schema_lits *todo, expa
         return;
     }
     ch = choice_take(c, w);
+    if (ch && choice_is_text(c, w, ch)) {
+        expand(c, w, NULL, x, depth + 1);
+        return;
+    }
     for (size_t i = 0; ch && i < ch->n && !c->rc; i++) {
         schema_world copy = *w;
         expand(c, &copy, ch->alts[i], x, depth + 1);

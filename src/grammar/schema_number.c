@@ -351,23 +351,25 @@ static ir_rx multiples(schema_ctx *c, const schema_world *w, ir_rx out) {
     uint64_t all = 0;
     size_t   k = 0;
     for (const schema_multiple *m = w->multiples; m; m = m->next) {
-        if (!m->negate && m->of->n_frac > k) k = m->of->n_frac;
+        if (m->of->n_frac > k) k = m->of->n_frac;
     }
-    for (const schema_multiple *m = w->multiples; m && !c->rc; m = m->next) {
-        uint64_t step;
-        if (m->negate) {
-            ir_rx rx = multiple(c, w, scaled(m->of, m->of->n_frac), m->of->n_frac);
-            out = ir_rx_and(c->g, out, ir_rx_not(c->g, rx));
-            continue;
+    for (int negate = 0; negate < 2; negate++) {
+        for (const schema_multiple *m = w->multiples; m && !c->rc; m = m->next) {
+            uint64_t step = scaled(m->of, k);
+            if (m->negate != negate) continue;
+            if (!step || step > 1000000000 || all > 1000000000) {
+                schema_fail(c, w->at, ERR_UNSUPPORTED, "'multipleOf' of this size is not supported");
+                return out;
+            }
+            if (!negate)
+                all = all ? all / gcd(all, step) * step : step;
+            else if (all && all % step == 0)
+                return ir_rx_none(c->g); /* every multiple of the one is a multiple of the other */
+            else
+                out = ir_rx_and(c->g, out, ir_rx_not(c->g, multiple(c, w, step, k)));
         }
-        step = scaled(m->of, k);
-        if (!step || step > 1000000000 || all > 1000000000) {
-            schema_fail(c, w->at, ERR_UNSUPPORTED, "'multipleOf' of this size is not supported");
-            return out;
-        }
-        all = all ? all / gcd(all, step) * step : step;
     }
-    return all ? ir_rx_and(c->g, out, multiple(c, w, all, k)) : out;
+    return all && !c->rc ? ir_rx_and(c->g, out, multiple(c, w, all, k)) : out;
 }
 
 /* Short enough that different texts are different doubles. */

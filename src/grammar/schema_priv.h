@@ -233,6 +233,7 @@ typedef struct schema_ctx {
     size_t           n_nodes, n_worlds, n_steps;
     size_t           n_states; /* of objects with many required members */
     int              probing;  /* nesting of emptiness questions */
+    int              nesting;  /* of questions whether alternatives are disjoint */
     bool             proving;  /* the answer decides about a negation: worth a search through patterns */
     schema_node     *queue, *queue_tail;
     ir_sym           any;
