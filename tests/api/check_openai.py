@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAI surface on the wire: exact event sequences and field sets, and every mistake with its status and shape."""
+import base64
+import json
+import struct
+import sys
+
+from hearth_server import Checks, Connection, Server, chat_text
+
+PROGRAM = sys.argv[1]
+CHAT = "/v1/chat/completions"
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Get the weather in a city", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+SUM = [{"role": "user", "content": "What is 12 plus 30?"}]
+ASK_WEATHER = [{"role": "user", "content": "What is the weather in Paris?"}]
+
+
+def chat(messages, **fields):
+    return dict({"model": "demo", "messages": messages, "temperature": 0}, **fields)
+
+
+def keys(value):
+    """The field set of a JSON value: names with types, lists by their first element."""
+    if isinstance(value, dict):
+        return {k: keys(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [keys(value[0])] if value else []
+    return type(value).__name__
+
+
+def data(events):
+    return [json.loads(e[6:]) for e in events if e.startswith("data: {")]
+
+
+CHUNK = {"id": "str", "object": "str", "created": "int", "model": "str", "system_fingerprint": "str"}
+USAGE = {"prompt_tokens": "int", "completion_tokens": "int", "total_tokens": "int", "prompt_tokens_details": {"cached_tokens": "int"},
+         "completion_tokens_details": {"reasoning_tokens": "int"}}
+
+
+def chunk_of(delta, finish="NoneType"):
+    return dict(CHUNK, choices=[{"index": "int", "delta": delta, "finish_reason": finish}])
+
+
+def runs(events):
+    """The sequence of field sets with repetitions folded."""
+    folded = []
+    for e in data(events):
+        if not folded or folded[-1] != keys(e):
+            folded.append(keys(e))
+    return folded
+
+
+def stream_text(server):
+    events = list(server.stream(CHAT, chat(SUM, stream=True)))
+    assert runs(events) == [chunk_of({"role": "str", "content": "str"}), chunk_of({"content": "str"}), chunk_of({}, "str")], runs(events)
+    assert events[-1] == "data: [DONE]"
+    assert chat_text(events) == ("12 plus 30 is 42.", "stop", True)
+    first = data(events)[0]
+    assert first["object"] == "chat.completion.chunk" and first["id"].startswith("chatcmpl-")
+    assert len({e["id"] for e in data(events)}) == 1
+
+
+def stream_usage(server):
+    events = list(server.stream(CHAT, chat(SUM, stream=True, stream_options={"include_usage": True})))
+    chunks = data(events)
+    assert all(c["usage"] is None for c in chunks[:-1])
+    assert chunks[-1]["choices"] == [] and keys(chunks[-1]["usage"]) == USAGE
+    assert chunks[-1]["usage"]["completion_tokens"] == 12
+
+
+def stream_tool_call(server):
+    events = list(server.stream(CHAT, chat(ASK_WEATHER, stream=True, tools=[WEATHER])))
+    begin = chunk_of({"tool_calls": [{"index": "int", "id": "str", "type": "str", "function": {"name": "str", "arguments": "str"}}]})
+    piece = chunk_of({"tool_calls": [{"index": "int", "function": {"arguments": "str"}}]})
+    assert runs(events) == [chunk_of({"role": "str", "content": "str"}), begin, piece, chunk_of({}, "str")], runs(events)
+    calls = [c["choices"][0]["delta"]["tool_calls"][0] for c in data(events)[1:-1]]
+    assert calls[0]["function"]["name"] == "get_weather" and calls[0]["type"] == "function"
+    assert json.loads("".join(c["function"]["arguments"] for c in calls)) == {"city": "Paris"}
+    assert data(events)[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def stream_parallel_tool_calls(server):
+    """Two calls in one answer, forced by a grammar over the model's own syntax."""
+    one = '"<tool_call>\\n{\\"name\\": \\"get_weather\\", \\"arguments\\": {\\"city\\": \\"%s\\"}}\\n</tool_call>"'
+    body = chat(ASK_WEATHER, stream=True, tools=[WEATHER], grammar=f'root ::= {one % "Paris"} "\\n" {one % "Rome"}')
+    events = list(server.stream(CHAT, body))
+    seen = {}
+    for c in data(events):
+        for call in c["choices"][0]["delta"].get("tool_calls", []):
+            entry = seen.setdefault(call["index"], {"id": call.get("id"), "name": call["function"].get("name"), "arguments": ""})
+            entry["arguments"] += call["function"]["arguments"]
+    assert sorted(seen) == [0, 1] and seen[0]["id"] != seen[1]["id"], seen
+    assert [json.loads(seen[i]["arguments"])["city"] for i in (0, 1)] == ["Paris", "Rome"]
+    status, whole = server.post(CHAT, dict(body, stream=False))
+    message = whole["choices"][0]["message"]
+    assert message["content"] is None and [c["function"]["name"] for c in message["tool_calls"]] == ["get_weather"] * 2, message
+
+
+def stream_reasoning(server):
+    events = list(server.stream(CHAT, chat(SUM, stream=True, enable_thinking=True)))
+    assert runs(events) == [chunk_of({"role": "str", "content": "str"}), chunk_of({"reasoning_content": "str", "reasoning": "str"}),
+                            chunk_of({"content": "str"}), chunk_of({}, "str")], runs(events)
+    status, whole = server.post(CHAT, chat(SUM, enable_thinking=True))
+    message = whole["choices"][0]["message"]
+    assert message["reasoning_content"] == message["reasoning"] and message["content"] == "12 plus 30 is 42."
+    assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] > 5
+    assert "".join(c["choices"][0]["delta"].get("reasoning", "") for c in data(events)) == message["reasoning"]
+
+
+def whole_answer_fields(server):
+    status, whole = server.post(CHAT, chat(SUM))
+    assert status == 200
+    assert keys(whole) == {
+        "id": "str", "object": "str", "created": "int", "model": "str", "system_fingerprint": "str",
+        "choices": [{"index": "int", "message": {"role": "str", "content": "str", "refusal": "NoneType"}, "logprobs": "NoneType",
+                     "finish_reason": "str"}],
+        "usage": USAGE, "timings": keys(whole["timings"])}, keys(whole)
+    assert set(whole["timings"]) == {"cache_n", "prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms",
+                                     "predicted_per_second"}
+    usage = whole["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def ends_are_told(server):
+    status, cut = server.post(CHAT, chat(SUM, max_tokens=3))
+    assert cut["choices"][0]["finish_reason"] == "length" and cut["usage"]["completion_tokens"] == 3
+    status, stopped = server.post(CHAT, chat(SUM, stop=" is"))
+    assert stopped["choices"][0]["finish_reason"] == "stop" and stopped["choices"][0]["message"]["content"] == "12 plus 30"
+    events = list(server.stream(CHAT, chat(SUM, stream=True, stop=["zzz", " is"])))
+    assert chat_text(events) == ("12 plus 30", "stop", True)
+    events = list(server.stream(CHAT, chat(SUM, stream=True, max_completion_tokens=3)))
+    assert chat_text(events)[1] == "length"
+
+
+def several_choices(server):
+    status, many = server.post(CHAT, chat([{"role": "user", "content": "Tell me a story about a fox."}], n=3, temperature=1, seed=5, max_tokens=12))
+    assert [c["index"] for c in many["choices"]] == [0, 1, 2]
+    assert len({c["message"]["content"] for c in many["choices"]}) > 1
+    assert many["usage"]["completion_tokens"] == 36
+    again = server.post(CHAT, chat([{"role": "user", "content": "Tell me a story about a fox."}], n=3, temperature=1, seed=5, max_tokens=12))[1]
+    assert [c["message"]["content"] for c in again["choices"]] == [c["message"]["content"] for c in many["choices"]]
+
+
+def logprobs(server):
+    status, whole = server.post(CHAT, chat(SUM, logprobs=True, top_logprobs=3))
+    content = whole["choices"][0]["logprobs"]["content"]
+    assert keys(content[0]) == {"token": "str", "logprob": "float", "bytes": ["int"],
+                                "top_logprobs": [{"token": "str", "logprob": "float", "bytes": ["int"]}]}
+    assert b"".join(bytes(t["bytes"]) for t in content).decode().startswith("12 plus 30 is 42.")
+    assert all(len(t["top_logprobs"]) == 3 and t["logprob"] <= 0 and t["top_logprobs"][0]["logprob"] >= t["logprob"] - 1e-4 for t in content)
+    events = list(server.stream(CHAT, chat(SUM, logprobs=True, stream=True)))
+    streamed = [t for c in data(events) for t in (c["choices"][0]["logprobs"] or {"content": []})["content"]]
+    assert [t["token"] for t in streamed] == [t["token"] for t in content]
+
+
+def json_answers(server):
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"}},
+              "required": ["name", "age"], "additionalProperties": False}
+    messages = [{"role": "user", "content": "Anna is 31 years old."}]
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": schema, "strict": True}}
+    for fields in ({"response_format": form}, {"json_schema": schema}):
+        answer = json.loads(server.post(CHAT, chat(messages, **fields))[1]["choices"][0]["message"]["content"])
+        assert set(answer) == {"name", "age"} and isinstance(answer["age"], int), answer
+    text = server.post(CHAT, chat(messages, response_format={"type": "json_object"}, max_tokens=200))[1]["choices"][0]["message"]["content"]
+    assert isinstance(json.loads(text), dict), text
+    text = server.post(CHAT, chat(messages, regex="[0-9]{3}-[a-f]{2}"))[1]["choices"][0]["message"]["content"]
+    assert len(text) == 6 and text[3] == "-", text
+    text = server.post(CHAT, chat(messages, grammar='root ::= "yes" | "no"'))[1]["choices"][0]["message"]["content"]
+    assert text in ("yes", "no")
+
+
+def tool_choices(server):
+    hello = [{"role": "user", "content": "Hello"}]
+    for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
+        answer = server.post(CHAT, chat(hello, tools=[WEATHER], tool_choice=choice))[1]["choices"][0]
+        assert answer["message"]["tool_calls"][0]["function"]["name"] == "get_weather", answer
+        assert "city" in json.loads(answer["message"]["tool_calls"][0]["function"]["arguments"])
+    answer = server.post(CHAT, chat(ASK_WEATHER, tools=[WEATHER], tool_choice="none", max_tokens=30))[1]["choices"][0]
+    assert "tool_calls" not in answer["message"]
+
+
+def completions(server):
+    status, whole = server.post("/v1/completions", {"model": "demo", "prompt": ["Hello", [100, 200]], "max_tokens": 4, "n": 2, "temperature": 0})
+    assert status == 200 and [c["index"] for c in whole["choices"]] == [0, 1, 2, 3], whole
+    assert keys(whole["choices"][0]) == {"index": "int", "text": "str", "logprobs": "NoneType", "finish_reason": "str"}
+    status, echoed = server.post("/v1/completions", {"model": "demo", "prompt": "Hello", "max_tokens": 2, "echo": True, "temperature": 0, "logprobs": 2})
+    choice = echoed["choices"][0]
+    assert choice["text"].startswith("Hello")
+    assert set(choice["logprobs"]) == {"tokens", "token_logprobs", "top_logprobs", "text_offset"}
+    assert len({len(v) for v in choice["logprobs"].values()}) == 1
+    status, best = server.post("/v1/completions", {"model": "demo", "prompt": "Hello", "max_tokens": 4, "n": 1, "best_of": 4, "temperature": 1.5, "seed": 1})
+    assert len(best["choices"]) == 1 and best["usage"]["completion_tokens"] > 4
+    events = list(server.stream("/v1/completions", {"model": "demo", "prompt": "Hello", "max_tokens": 4, "stream": True, "temperature": 0}))
+    text = "".join(c["choices"][0]["text"] for c in data(events))
+    assert events[-1] == "data: [DONE]" and text == server.post(
+        "/v1/completions", {"model": "demo", "prompt": "Hello", "max_tokens": 4, "temperature": 0})[1]["choices"][0]["text"]
+    assert server.post("/v1/completions", {"model": "demo", "prompt": "Hello"})[1]["usage"]["completion_tokens"] <= 16
+
+
+def embeddings(server):
+    ask = {"model": "demo", "input": ["a fox", "a lamp"]}
+    status, floats = server.post("/v1/embeddings", ask)
+    status, packed = server.post("/v1/embeddings", dict(ask, encoding_format="base64"))
+    assert keys(floats) == {"object": "str", "data": [{"object": "str", "index": "int", "embedding": ["float"]}], "model": "str",
+                            "usage": {"prompt_tokens": "int", "total_tokens": "int"}}
+    for a, b in zip(floats["data"], packed["data"]):
+        raw = base64.b64decode(b["embedding"])
+        vector = struct.unpack(f"<{len(raw) // 4}f", raw)
+        assert len(vector) == 512 and all(struct.pack("<f", x) == struct.pack("<f", y) for x, y in zip(vector, a["embedding"]))
+        assert abs(sum(v * v for v in vector) - 1) < 1e-4
+    short = server.post("/v1/embeddings", dict(ask, dimensions=64))[1]["data"][0]["embedding"]
+    assert len(short) == 64 and abs(sum(v * v for v in short) - 1) < 1e-4
+    many = server.post("/v1/embeddings", {"model": "demo", "input": [f"text {i}" for i in range(40)]})[1]
+    assert [d["index"] for d in many["data"]] == list(range(40))
+    assert many["data"][7]["embedding"] == server.post("/v1/embeddings", {"model": "demo", "input": "text 7"})[1]["data"][0]["embedding"]
+
+
+def models(server):
+    status, listed = server.get("/v1/models")
+    assert listed["object"] == "list" and listed["data"][0]["id"] == "demo" and listed["data"][0]["object"] == "model"
+    assert server.get("/v1/models/demo")[1]["id"] == "demo"
+    status, missing = server.get("/v1/models/no/such%20model")
+    assert status == 404 and missing["error"]["code"] == "model_not_found"
+
+
+def names(events):
+    folded = []
+    for e in events:
+        name = e.split("\n")[0]
+        if not folded or folded[-1] != name:
+            folded.append(name)
+    return [n.replace("event: response.", "") for n in folded]
+
+
+def response_events(server, **fields):
+    body = dict({"model": "demo", "input": "What is 12 plus 30?", "temperature": 0, "stream": True}, **fields)
+    events = list(server.stream("/v1/responses", body))
+    parsed = [json.loads(e.split("\ndata: ")[1]) for e in events]
+    assert [p["sequence_number"] for p in parsed] == list(range(len(parsed)))
+    assert all(e.startswith("event: " + p["type"] + "\n") for e, p in zip(events, parsed))
+    return names(events), parsed
+
+
+def responses(server):
+    seen, parsed = response_events(server)
+    message = ["output_item.added", "content_part.added", "output_text.delta", "output_text.done", "content_part.done", "output_item.done"]
+    assert seen == ["created", "in_progress"] + message + ["completed"], seen
+    last = parsed[-1]["response"]
+    assert last["status"] == "completed" and last["output"][0]["content"][0]["text"] == "12 plus 30 is 42."
+    assert set(last["usage"]) == {"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"}
+    status, whole = server.post("/v1/responses", {"model": "demo", "input": "What is 12 plus 30?", "temperature": 0, "instructions": "Be brief."})
+    assert status == 200 and whole["object"] == "response" and whole["instructions"] == "Be brief."
+    seen, parsed = response_events(server, max_output_tokens=3)
+    assert seen[-1] == "incomplete" and parsed[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+    tool = dict(WEATHER["function"], type="function")
+    seen, parsed = response_events(server, input="What is the weather in Paris?", tools=[tool])
+    assert seen == ["created", "in_progress", "output_item.added", "function_call_arguments.delta", "function_call_arguments.done",
+                    "output_item.done", "completed"], seen
+    call = parsed[-1]["response"]["output"][0]
+    assert call["type"] == "function_call" and json.loads(call["arguments"]) == {"city": "Paris"}
+    back = [{"role": "user", "content": "What is the weather in Paris?"}, call,
+            {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}]
+    assert server.post("/v1/responses", {"model": "demo", "input": back, "tools": [tool], "temperature": 0})[0] == 200
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"], "additionalProperties": False}
+    form = {"format": {"type": "json_schema", "name": "p", "schema": schema, "strict": True}}
+    text = server.post("/v1/responses", {"model": "demo", "input": "Anna is 31.", "temperature": 0, "text": form})[1]["output"][0]["content"][0]["text"]
+    assert isinstance(json.loads(text)["age"], int)
+    status, refused = server.post("/v1/responses", {"model": "demo", "input": "x", "previous_response_id": "resp_1"})
+    assert status == 400 and refused["error"]["param"] == "previous_response_id"
+
+
+LONG = [{"role": "user", "content": "word " * 3000}]
+MISTAKES = [
+    ({}, 400, "model"), (chat(SUM, model=7), 400, "model"), (chat(SUM, model="nope"), 404, "model"), (chat([]), 400, "messages"),
+    ({"model": "demo"}, 400, "messages"), (chat([7]), 400, "messages[0]"), (chat([{"role": "wizard", "content": "x"}]), 400, "messages[0].role"),
+    (chat([{"content": "x"}]), 400, "messages[0].role"), (chat([{"role": "user"}]), 400, "messages[0].content"),
+    (chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]), 400, "messages[0].content[0].type"),
+    (chat([{"role": "user", "content": [{"type": "text"}]}]), 400, "messages[0].content[0].text"),
+    (chat([{"role": "tool", "content": "x"}]), 400, "messages[0].tool_call_id"), (chat(SUM, temperature=3), 400, "temperature"),
+    (chat(SUM, temperature="warm"), 400, "temperature"), (chat(SUM, top_p=1.1), 400, "top_p"), (chat(SUM, n=0), 400, "n"),
+    (chat(SUM, max_tokens=0), 400, "max_tokens"), (chat(SUM, max_tokens=-5), 400, "max_tokens"), (chat(SUM, stop=[7]), 400, "stop[0]"),
+    (chat(SUM, presence_penalty=3), 400, "presence_penalty"), (chat(SUM, logit_bias={"x": 1}), 400, "logit_bias.x"),
+    (chat(SUM, logit_bias={"1": 101}), 400, "logit_bias.1"), (chat(SUM, top_logprobs=2), 400, "top_logprobs"),
+    (chat(SUM, logprobs=True, top_logprobs=21), 400, "top_logprobs"), (chat(SUM, stream_options={}), 400, "stream_options"),
+    (chat(SUM, tools=[{}]), 400, "tools[0].type"), (chat(SUM, tools=[{"type": "function"}]), 400, "tools[0].function"),
+    (chat(SUM, tools=[{"type": "function", "function": {"name": "a b"}}]), 400, "tools[0].function.name"),
+    (chat(SUM, tool_choice="required"), 400, "tool_choice"),
+    (chat(SUM, tools=[WEATHER], tool_choice={"type": "function", "function": {"name": "other"}}), 400, "tool_choice"),
+    (chat(SUM, response_format={"type": "xml"}), 400, "response_format.type"),
+    (chat(SUM, response_format={"type": "json_schema", "json_schema": {"name": "x"}}), 400, "response_format.json_schema.schema"),
+    (chat(SUM, functions=[{}]), 400, "functions"), (chat(SUM, lora=[{"id": 0}]), 400, "lora"), (chat(SUM, audio={}), 400, "audio"),
+    (chat(SUM, grammar="root ::= ("), 400, None), (chat(SUM, regex="(("), 400, None),
+    (chat(SUM, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "wrong"}}}), 400, None),
+    (chat(LONG), 400, None),
+]
+
+
+def mistakes(server):
+    with Connection(server) as c:
+        for stream in (False, True):
+            for body, want, param in MISTAKES:
+                if stream and "stream_options" in body:
+                    continue
+                status, headers, answer = c.request("POST", CHAT, json.dumps(dict(body, stream=stream) if stream else body).encode())
+                error = json.loads(answer)["error"]
+                assert status == want and set(error) == {"message", "type", "param", "code"}, (body, status, answer)
+                assert error["param"] == param and error["type"] == "invalid_request_error", (str(body)[:200], error)
+        status, _, answer = c.request("POST", CHAT, json.dumps(chat(LONG)).encode())
+        message = json.loads(answer)["error"]
+        assert message["code"] == "context_length_exceeded" and "1024" in message["message"] and "3013" in message["message"], message
+
+
+def native(server):
+    tokens = server.post("/tokenize", {"content": "hello world"})[1]["tokens"]
+    assert server.post("/detokenize", {"tokens": tokens})[1]["content"] == "hello world"
+    pieces = server.post("/tokenize", {"content": "hello world", "with_pieces": True})[1]["tokens"]
+    assert "".join(p["piece"] for p in pieces) == "hello world" and [p["id"] for p in pieces] == tokens
+    assert "What is 12 plus 30?" in server.post("/apply-template", {"messages": SUM})[1]["prompt"]
+    assert server.post("/v1/models/unload", {"model": "demo"})[1]["status"] == "unloaded"
+    assert server.get("/v1/models")[1]["data"][0]["status"] == "unloaded"
+    assert server.post("/v1/models/load", {"model": "demo", "keep_alive": "10m"})[1]["status"] == "loaded"
+    assert server.get("/props")[1]["default_generation_settings"]["n_ctx"] == 1024
+    assert server.get("/slots")[1] == []
+    status, _, text = server.request("GET", "/metrics")
+    lines = text.decode().splitlines()
+    for name in ("requests_total", "request_duration_seconds", "time_to_first_token_seconds", "inter_token_seconds", "prompt_tokens_total",
+                 "prompt_tokens_cached_total", "tokens_generated_total", "requests_running", "requests_waiting", "batch_tokens",
+                 "batch_sequences", "kv_pages_used", "kv_pages_total", "kv_evictions_total", "prefix_cache_hit_tokens_total",
+                 "models_loaded", "memory_bytes", "spec_drafted_total", "spec_accepted_total", "experts_bytes_read_total", "uptime_seconds"):
+        assert f"# TYPE hearth_{name} " in "".join(l + " " for l in lines if l.startswith(f"# TYPE hearth_{name} ")), name
+        assert any(l.startswith(f"hearth_{name}") for l in lines), name
+    for line in lines:
+        assert line.startswith("#") or float(line.rsplit(" ", 1)[1]) >= 0, line
+    infinite = [l for l in lines if l.startswith('hearth_request_duration_seconds_bucket{le="+Inf"}')][0]
+    total = [l for l in lines if l.startswith("hearth_request_duration_seconds_count")][0]
+    assert infinite.split()[-1] == total.split()[-1]
+
+
+def heartbeats_and_progress(program):
+    with Server(program, "--heartbeat-seconds", "0.05", "--threads", "1") as server:
+        body = chat([{"role": "user", "content": "word " * 900}], stream=True, max_tokens=2, return_progress=True)
+        events = list(server.stream(CHAT, body))
+        progress = [json.loads(e.split("\ndata: ")[1]) for e in events if e.startswith("event: prefill_progress")]
+        assert progress and progress[-1]["processed"] == progress[-1]["total"] and set(progress[0]) == {"total", "processed", "cached"}
+        assert any(e.startswith(": ") for e in events), "no heartbeat in a slow prefill"
+        plain = list(server.stream(CHAT, dict(body, return_progress=False, messages=SUM)))
+        assert not any(e.startswith("event:") for e in plain)
+
+
+def main():
+    checks = Checks()
+    with Server(PROGRAM) as server:
+        for check in (stream_text, stream_usage, stream_tool_call, stream_parallel_tool_calls, stream_reasoning, whole_answer_fields,
+                      ends_are_told, several_choices, logprobs, json_answers, tool_choices, completions, embeddings, models, responses,
+                      mistakes, native):
+            checks.run(check, server)
+    checks.run(heartbeats_and_progress, PROGRAM)
+    checks.exit()
+
+
+main()
