@@ -86,6 +86,7 @@ static void publish_cache(engine *g) {
     st->from_disk = t.from_disk;
     st->to_disk = t.saved;
     st->not_written = t.not_saved;
+    st->evictions = t.evicted;
 }
 
 static void publish(engine *g) {

@@ -148,6 +148,7 @@ typedef struct engine_stats {
     /* The prefix cache's tiers: what they hold, and pages and states that moved. */
     size_t   states, state_bytes, host_pages, host_bytes, disk_entries;
     uint64_t disk_bytes, to_host, from_host, from_disk, to_disk, not_written;
+    uint64_t evictions; /* cached pages that made room for others */
 } engine_stats;
 void engine_stat(engine *g, engine_stats *out);
 

@@ -428,7 +428,10 @@ bool kv_tree_evict(kv_tree *t, const int need[KV_MAX_GROUPS]) {
     for (kv_item *it = t->lists[KV_DEVICE].oldest, *next; it && !enough(t, need); it = next) {
         if (it->used >= t->pin) return false;
         next = it->newer[KV_DEVICE];
-        if (!it->is_state && helps(t, (const kv_node *)it, need)) node_demote(t, (kv_node *)it);
+        if (!it->is_state && helps(t, (const kv_node *)it, need)) {
+            node_demote(t, (kv_node *)it);
+            t->stats.evicted++;
+        }
     }
     if (!enough(t, need)) return false;
     (void)kv_make_room(t, bytes); /* pages come before states, and the pool bounds them */

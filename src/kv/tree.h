@@ -92,6 +92,7 @@ typedef struct kv_tree_stats {
     uint64_t disk_bytes;                /* entries that are known to the tree */
     size_t   disk_entries;
     uint64_t to_host, from_host, from_disk, saved, not_saved; /* pages and states that moved; writes left out */
+    uint64_t evicted;                                         /* pages that left the first tier for others */
 } kv_tree_stats;
 kv_tree_stats kv_tree_stat(const kv_tree *t);
 

@@ -81,6 +81,19 @@ void ops_metrics(exchange *x) {
     metrics_put(&b, "tokens_generated_total", "counter", "Tokens of answers.", (double)m->generated_tokens);
     metrics_put(&b, "requests_running", "gauge", "Sequences that compute.", r->engine.running);
     metrics_put(&b, "requests_waiting", "gauge", "Sequences that wait.", r->engine.waiting + r->preparing);
+    uint64_t steps = r->engine.steps - s->metrics.last_steps,
+             tokens = r->engine.tokens_evaluated - s->metrics.last_evaluated;
+    x->server->metrics.last_steps = r->engine.steps;
+    x->server->metrics.last_evaluated = r->engine.tokens_evaluated;
+    metrics_put(&b, "batch_tokens", "gauge", "Tokens per step since the last scrape.",
+                steps ? (double)tokens / (double)steps : 0);
+    metrics_put(&b, "batch_sequences", "gauge", "Sequences in the current step.", r->engine.running);
+    metrics_put(&b, "kv_evictions_total", "counter", "Cached pages that made room for others.",
+                (double)r->engine.evictions);
+    metrics_put(&b, "spec_drafted_total", "counter", "Tokens that a draft proposed.", 0); /* nothing drafts yet */
+    metrics_put(&b, "spec_accepted_total", "counter", "Drafted tokens that were accepted.", 0);
+    metrics_put(&b, "experts_bytes_read_total", "counter", "Bytes of experts read from disk.",
+                0); /* experts are mapped */
     metrics_put(&b, "kv_pages_used", "gauge", "Cache pages in use.", r->engine.pages_total - r->engine.pages_unused);
     metrics_put(&b, "kv_pages_total", "gauge", "Cache pages.", r->engine.pages_total);
     metrics_put(&b, "prefix_cache_hit_tokens_total", "counter", "Tokens found in the prefix cache.",

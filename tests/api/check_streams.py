@@ -16,6 +16,9 @@ from hearth_server import Checks, Connection, Server, chat_text, encode, eventua
 PROGRAM = sys.argv[1]
 STREAMS = int(sys.argv[2]) if len(sys.argv) > 2 else 40  # of the load check; make soak takes 200
 SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 5
+QUICK = os.environ.get("HEARTH_QUICK") == "1"  # a sanitizer's build: the same checks with fewer streams
+DRAINED = 6 if QUICK else 20
+CUTS = 12 if QUICK else 50
 OPTIONS = ("--parallel", "16", "--threads", "2")
 
 
@@ -71,11 +74,11 @@ def busy(server, n, stop):
 
 def health_is_quick_under_load(server):
     stop, times = threading.Event(), []
-    threads = busy(server, 16, stop)
+    threads = busy(server, 4 if QUICK else 16, stop)
     try:
-        eventually(lambda: server.get("/health")[1]["requests"]["running"] >= 8, 30)
+        eventually(lambda: server.get("/health")[1]["requests"]["running"] >= (2 if QUICK else 8), 30)
         with Connection(server) as c:
-            for _ in range(300):
+            for _ in range(60 if QUICK else 300):
                 begin = time.monotonic()
                 c.send(encode("GET", "/health"))
                 _, headers = c.head()
@@ -96,9 +99,9 @@ HEALTH_LIMIT = float(os.environ.get("HEARTH_HEALTH_MS", "250")) / 1e3
 
 
 def disconnects_free_their_sequences(server):
-    """50 streams, 25 cut at random moments, also in the prompt; the others are unharmed."""
+    """Half of CUTS streams cut at random moments, also in the prompt; the others are unharmed."""
     rng = random.Random(7)
-    solo = {i: chat_text(server.stream("/v1/chat/completions", body_of(i, max_tokens=CUT_TOKENS))) for i in range(1, 50, 2)}
+    solo = {i: chat_text(server.stream("/v1/chat/completions", body_of(i, max_tokens=CUT_TOKENS))) for i in range(1, CUTS, 2)}
     survivors, slowest = [], [0.0]
 
     def cut(i):
@@ -117,7 +120,7 @@ def disconnects_free_their_sequences(server):
         assert chat_text(server.stream("/v1/chat/completions", body_of(i, max_tokens=CUT_TOKENS))) == solo[i]
         survivors.append(i)
 
-    threads = [threading.Thread(target=cut if i % 2 == 0 else keep, args=(i,)) for i in range(50)]
+    threads = [threading.Thread(target=cut if i % 2 == 0 else keep, args=(i,)) for i in range(CUTS)]
     cutters = [t for i, t in enumerate(threads) if i % 2 == 0]
     for t in threads:
         t.start()
@@ -127,16 +130,16 @@ def disconnects_free_their_sequences(server):
     time.sleep(GONE_SECONDS)
     left = server.get("/v1/requests")[1]["data"]
     running = server.get("/health")[1]["requests"]
-    alive = 25 - len(survivors)
+    alive = CUTS // 2 - len(survivors)
     assert len(left) <= alive, (len(left), alive, left)
     assert running["running"] + running["waiting"] <= alive, (running, alive)
     for t in threads:
         t.join()
-    assert len(survivors) == 25, sorted(survivors)
+    assert len(survivors) == CUTS // 2, sorted(survivors)
     # One by one: how long a sequence lives after its client has gone.
-    for i in range(6):
+    for i in range(2 if QUICK else 6):
         body = body_of(i, max_tokens=400, ignore_eos=True, stream=i % 2 == 0)
-        if i >= 3:
+        if i % 3 == 1:
             body["messages"][0]["content"] = f"{i} " + "word " * 800
         s = server.connect()
         s.sendall(encode("POST", "/v1/chat/completions", json.dumps(body).encode()))
@@ -144,7 +147,7 @@ def disconnects_free_their_sequences(server):
         s.close()
         slowest[0] = max(slowest[0], eventually(lambda: not server.get("/v1/requests")[1]["data"], 5, 0.002))
     assert slowest[0] < GONE_SECONDS, slowest
-    return f"slowest of six single cuts {slowest[0] * 1e3:.0f} ms"
+    return f"slowest of the single cuts {slowest[0] * 1e3:.0f} ms"
 
 
 CUT_TOKENS = 24
@@ -167,7 +170,7 @@ def cancel_by_id(server):
 def slow_reader_is_dropped_alone(program):
     """A client that reads nothing is given up after the limit; another one does not notice."""
     with Server(program, *OPTIONS, "--stall-seconds", "1") as server:
-        body = body_of(3, max_tokens=900, ignore_eos=True, logprobs=True, top_logprobs=20, n=8)
+        body = body_of(3, max_tokens=900, ignore_eos=True, logprobs=True, top_logprobs=20, n=2 if QUICK else 8)
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             s.connect(("127.0.0.1", server.port))
@@ -217,8 +220,8 @@ def idle_connections_cost_nothing(server):
 def term_under_load_drains(program):
     """Every accepted stream ends properly, the exit code is 0, new connections are refused."""
     with Server(program, *OPTIONS, "--drain-seconds", "60") as server:
-        solo = {i: chat_text(server.stream("/v1/chat/completions", body_of(i, max_tokens=20))) for i in range(20)}
-        got, started = {}, threading.Barrier(21)
+        solo = {i: chat_text(server.stream("/v1/chat/completions", body_of(i, max_tokens=20))) for i in range(DRAINED)}
+        got, started = {}, threading.Barrier(DRAINED + 1)
 
         def follow(i):
             with Connection(server) as c:
@@ -227,7 +230,7 @@ def term_under_load_drains(program):
                 started.wait()
                 got[i] = chat_text([first] + list(events))
 
-        threads = [threading.Thread(target=follow, args=(i,)) for i in range(20)]
+        threads = [threading.Thread(target=follow, args=(i,)) for i in range(DRAINED)]
         for t in threads:
             t.start()
         started.wait()
