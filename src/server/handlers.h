@@ -9,6 +9,7 @@ extern const api api_openai; /* also the shape of native errors */
 extern const api api_native;
 extern const api api_responses; /* OpenAI's, with the events of its newer streams */
 extern const api api_anthropic;
+extern const api api_ollama;
 
 /* ops.c */
 void ops_health(exchange *x);
@@ -39,5 +40,17 @@ void openai_responses(exchange *x);
 /* anthropic.c */
 void anthropic_messages(exchange *x);
 void anthropic_count(exchange *x);
+
+/* ollama*.c */
+void ollama_root(exchange *x);
+void ollama_version(exchange *x);
+void ollama_later(exchange *x); /* what needs the registry */
+void ollama_generate(exchange *x);
+void ollama_chat(exchange *x);
+void ollama_embed(exchange *x);
+void ollama_embeddings(exchange *x);
+void ollama_tags(exchange *x);
+void ollama_ps(exchange *x);
+void ollama_show(exchange *x);
 
 #endif

@@ -3,6 +3,7 @@
 #include "server/handlers.h"
 #include "server/openai.h"
 #include "server/params.h"
+#include "server/vectors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +13,12 @@ enum { MAX_INPUTS = 2048 };
 typedef struct embed_state {
     view    model;
     bool    base64;
-    float **vectors;
-    int    *sizes;
-    size_t  n;
-    int64_t prompt_tokens;
-    bool    failed;
+    vectors v;
 } embed_state;
 
 static void state_free(void *p) {
     embed_state *s = p;
-    for (size_t i = 0; s->vectors && i < s->n; i++) free(s->vectors[i]);
-    free(s->vectors);
-    free(s->sizes);
+    vectors_deinit(&s->v);
     free(s);
 }
 
@@ -39,21 +34,13 @@ static void put_base64(str *out, const unsigned char *p, size_t n) {
 
 static void on_event(exchange *x, size_t request, const runtime_event *ev) {
     embed_state *s = x->state;
-    if (ev->kind == RUNTIME_STARTED) s->prompt_tokens += ev->prompt_tokens;
-    if (ev->kind != RUNTIME_EMBEDDING) return;
-    free(s->vectors[request]);
-    s->vectors[request] = malloc((size_t)ev->n_vector * sizeof(float) + 1);
-    s->sizes[request] = s->vectors[request] ? ev->n_vector : 0;
-    if (s->vectors[request])
-        memcpy(s->vectors[request], ev->vector, (size_t)ev->n_vector * sizeof(float));
-    else
-        s->failed = true;
+    vectors_event(&s->v, request, ev);
 }
 
 static void on_over(exchange *x) {
     embed_state *s = x->state;
     str          b;
-    if (s->failed) {
+    if (s->v.failed) {
         exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
         return;
     }
@@ -63,19 +50,19 @@ static void on_over(exchange *x) {
     jw_put_cstr(&w, "object", "list");
     jw_key(&w, "data");
     jw_open(&w, '[');
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < s->v.n; i++) {
         jw_open(&w, '{');
         jw_put_cstr(&w, "object", "embedding");
         jw_put_int(&w, "index", (int64_t)i);
         jw_key(&w, "embedding");
         if (s->base64) {
             str_push(&b, '"');
-            put_base64(&b, (const unsigned char *)s->vectors[i], (size_t)s->sizes[i] * sizeof(float));
+            put_base64(&b, (const unsigned char *)s->v.at[i], (size_t)s->v.sizes[i] * sizeof(float));
             str_push(&b, '"');
             w.comma = true;
         } else {
             jw_open(&w, '[');
-            for (int k = 0; k < s->sizes[i]; k++) jw_real(&w, s->vectors[i][k]);
+            for (int k = 0; k < s->v.sizes[i]; k++) jw_real(&w, s->v.at[i][k]);
             jw_close(&w, ']');
         }
         jw_close(&w, '}');
@@ -84,8 +71,8 @@ static void on_over(exchange *x) {
     jw_put_text(&w, "model", s->model);
     jw_key(&w, "usage");
     jw_open(&w, '{');
-    jw_put_int(&w, "prompt_tokens", s->prompt_tokens);
-    jw_put_int(&w, "total_tokens", s->prompt_tokens);
+    jw_put_int(&w, "prompt_tokens", s->v.prompt_tokens);
+    jw_put_int(&w, "total_tokens", s->v.prompt_tokens);
     jw_close(&w, '}');
     jw_close(&w, '}');
     exchange_reply(x, 200, "application/json", &b);
@@ -114,11 +101,8 @@ void openai_embed(exchange *x) {
     if (s) {
         x->state = s;
         x->state_free = state_free;
-        s->vectors = calloc(n, sizeof *s->vectors);
-        s->sizes = calloc(n, sizeof *s->sizes);
-        s->n = n;
     }
-    if (!s || !s->vectors || !s->sizes) {
+    if (!s || !vectors_init(&s->v, n)) {
         exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
         return;
     }

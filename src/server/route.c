@@ -30,6 +30,22 @@ const route server_routes[] = {
 
     { "POST", "/v1/messages", &api_anthropic, anthropic_messages, ROUTE_BODY },
     { "POST", "/v1/messages/count_tokens", &api_anthropic, anthropic_count, ROUTE_BODY | ROUTE_SLOW },
+
+    { "GET", "/", &api_ollama, ollama_root, ROUTE_INLINE | ROUTE_OPEN },
+    { "GET", "/api/version", &api_ollama, ollama_version, ROUTE_INLINE },
+    { "POST", "/api/generate", &api_ollama, ollama_generate, ROUTE_BODY | ROUTE_SLOW },
+    { "POST", "/api/chat", &api_ollama, ollama_chat, ROUTE_BODY | ROUTE_SLOW },
+    { "POST", "/api/embed", &api_ollama, ollama_embed, ROUTE_BODY },
+    { "POST", "/api/embeddings", &api_ollama, ollama_embeddings, ROUTE_BODY },
+    { "GET", "/api/tags", &api_ollama, ollama_tags, ROUTE_INLINE },
+    { "GET", "/api/ps", &api_ollama, ollama_ps, ROUTE_INLINE },
+    { "POST", "/api/show", &api_ollama, ollama_show, ROUTE_BODY | ROUTE_SLOW },
+    { "POST", "/api/pull", &api_ollama, ollama_later, ROUTE_INLINE | ROUTE_RAW },
+    { "POST", "/api/push", &api_ollama, ollama_later, ROUTE_INLINE | ROUTE_RAW },
+    { "POST", "/api/create", &api_ollama, ollama_later, ROUTE_INLINE | ROUTE_RAW },
+    { "POST", "/api/copy", &api_ollama, ollama_later, ROUTE_INLINE | ROUTE_RAW },
+    { "DELETE", "/api/delete", &api_ollama, ollama_later, ROUTE_INLINE | ROUTE_RAW },
+    { "POST", "/api/blobs/{digest}", &api_ollama, ollama_later, ROUTE_INLINE | ROUTE_RAW },
     { 0 },
 };
 
