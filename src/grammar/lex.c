@@ -160,18 +160,20 @@ static bool few_literals(const rx_store *s, rx a) {
 static bounds plain_bounds(const rx_store *s, rx a, int depth);
 
 /*
- * "Anything of this form but these few texts": a plain prefix that is not yet as long as allowed goes on in more ways
- * than there are exceptions.
+ * "Anything of this form but these". When the form has no longest text and the exceptions do, a plain prefix goes on
+ * beyond them. When the form has one, but there are few exceptions, a prefix that is not yet as long as allowed goes on
+ * in more ways than there are exceptions.
  */
 static bounds and_bounds(const rx_store *s, rx a, int depth) {
     const rx_node *t = rx_get(s, a);
     bounds         out = { RX_INF, RX_INF };
     uint32_t       positive = 0;
-    bool           finite = true;
+    bool           few = true, finite = true;
     for (uint32_t i = 0; i < t->n; i++) {
         const rx_node *k = rx_get(s, rx_kids(s, a)[i]);
         if (k->kind == RX_K_NOT) {
-            finite &= few_literals(s, (rx)k->a);
+            few &= few_literals(s, (rx)k->a);
+            finite &= rx_get(s, (rx)k->a)->max_len != RX_INF;
         } else {
             bounds b = plain_bounds(s, rx_kids(s, a)[i], depth);
             positive++;
@@ -179,7 +181,7 @@ static bounds and_bounds(const rx_store *s, rx a, int depth) {
             if (b.most < out.most) out.most = b.most;
         }
     }
-    if (positive != 1 || !finite)
+    if (positive != 1 || !(out.all == RX_INF ? finite : few))
         out.all = 0;
     else if (out.all != RX_INF && out.all > 0)
         out.all--;

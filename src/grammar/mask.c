@@ -17,25 +17,11 @@ typedef struct leaving {
 } leaving;
 
 typedef struct found {
-    int32_t *ids;
-    leaving *exits;
-    uint32_t n_ids, cap_ids, n_exits, cap_exits;
-    bool     failed;
+    uint32_t *bits; /* one per token */
+    leaving  *exits;
+    uint32_t  n_ids, n_exits, cap_exits;
+    bool      failed;
 } found;
-
-static void found_id(found *f, int32_t id) {
-    if (f->n_ids == f->cap_ids) {
-        uint32_t cap = f->cap_ids ? f->cap_ids * 2 : 256;
-        int32_t *p = realloc(f->ids, cap * sizeof *p);
-        if (!p) {
-            f->failed = true;
-            return;
-        }
-        f->ids = p;
-        f->cap_ids = cap;
-    }
-    f->ids[f->n_ids++] = id;
-}
 
 static void found_exit(found *f, uint32_t node, int32_t state) {
     if (f->n_exits == f->cap_exits) {
@@ -54,16 +40,27 @@ static void found_exit(found *f, uint32_t node, int32_t state) {
 static void walk_lex(grammar *g, const grammar_vocab *v, int which, int32_t state, found *f) {
     const vocab_trie *t = &v->tries[which];
     int32_t           path[VOCAB_MAX_TOKEN + 1];
+    const int32_t    *rows[VOCAB_MAX_TOKEN + 1];
     path[0] = state;
+    rows[0] = g->states[state].row;
     for (uint32_t i = 1; i < t->n;) {
         const vocab_node *n = &t->nodes[i];
-        int32_t           to = lex_step(g, path[n->depth - 1], n->byte);
+        const int32_t    *row = rows[n->depth - 1];
+        int32_t           to = row ? row[n->byte] : -1;
+        if (to < 0) {
+            to = lex_step_slow(g, path[n->depth - 1], n->byte);
+            rows[n->depth - 1] = g->states[path[n->depth - 1]].row;
+        }
         if (to == LEX_DEAD) {
             i = n->next;
             continue;
         }
         path[n->depth] = to;
-        for (int32_t id = n->token; id >= 0; id = v->same[id]) found_id(f, id);
+        rows[n->depth] = g->states[to].row;
+        for (int32_t id = n->token; id >= 0; id = v->same[id]) {
+            f->bits[id >> 5] |= 1u << (id & 31);
+            f->n_ids++;
+        }
         if (g->states[to].n_accepts)
             for (uint32_t k = i + 1; k < n->next; k = t->nodes[k].next) found_exit(f, k, to);
         i++;
@@ -136,7 +133,10 @@ static lex_mask *lex_mask_new(grammar *g, const grammar_vocab *v, int32_t state)
     lex_mask *m = calloc(1, sizeof *m);
     found     f = { 0 };
     uint32_t  all, most;
-    if (!m) return NULL;
+    if (!m || !(f.bits = calloc(v->n_words, sizeof *f.bits))) {
+        free(m);
+        return NULL;
+    }
     lex_plain_bounds(g, state, &all, &most);
     m->slice = all < VOCAB_SLICES ? all : VOCAB_SLICES;
     for (int which = 0; which < 2; which++) {
@@ -146,17 +146,15 @@ static lex_mask *lex_mask_new(grammar *g, const grammar_vocab *v, int32_t state)
         if (!f.failed && !exits_pack(&f, &v->tries[which], g->n_states, &m->exits[which])) f.failed = true;
     }
     free(f.exits);
-    if (f.n_ids > MAX_IDS && !f.failed) {
-        if (!(m->bits = calloc(v->n_words, sizeof *m->bits))) f.failed = true;
-        for (uint32_t i = 0; m->bits && i < f.n_ids; i++) m->bits[f.ids[i] >> 5] |= 1u << (f.ids[i] & 31);
-        free(f.ids);
-    } else if (f.n_ids) {
-        m->ids = realloc(f.ids, f.n_ids * sizeof *f.ids);
-        if (!m->ids) m->ids = f.ids;
-        m->n_ids = f.n_ids;
+    if (f.n_ids > MAX_IDS) {
+        m->bits = f.bits;
+    } else if (f.n_ids && !(m->ids = malloc(f.n_ids * sizeof *m->ids))) {
+        f.failed = true;
     } else {
-        free(f.ids);
+        for (uint32_t w = 0; w < v->n_words && f.n_ids; w++)
+            for (uint32_t x = f.bits[w]; x; x &= x - 1) m->ids[m->n_ids++] = (int32_t)(w * 32) + __builtin_ctz(x);
     }
+    if (!m->bits) free(f.bits);
     if (f.failed) {
         lex_mask_free(m);
         return NULL;
