@@ -89,18 +89,39 @@ static void publish_cache(engine *g) {
     st->evictions = t.evicted;
 }
 
+static int *queued_of(engine *g, const job *j) { return &g->queued_of[(j->r.client * 0x9E3779B97F4A7C15u) >> 56]; }
+
+/* The queue is bounded. Behind the bound there is room for clients that have hardly anything in it, so that one client
+ * cannot keep the others out. */
+static bool queue_takes(engine *g, const job *j) {
+    int n = j->r.n_choices, few = g->o.max_waiting / 16 > 1 ? g->o.max_waiting / 16 : 1;
+    return g->n_queued + n <= g->o.max_waiting ||
+           (*queued_of(g, j) + n <= few && g->n_queued + n <= 2 * g->o.max_waiting);
+}
+
+/* Under the lock: how much waits. */
+static void publish_queue(engine *g) {
+    g->stats.waiting = g->n_queued = 0;
+    g->stats.running = g->n_running;
+    memset(g->queued_of, 0, sizeof g->queued_of);
+    for (const sequence *s = g->waiting; s; s = s->next, g->stats.waiting++) {
+        g->n_queued++;
+        (*queued_of(g, s->job))++;
+    }
+    for (const sequence *s = g->incoming; s; s = s->next) {
+        g->n_queued++;
+        (*queued_of(g, s->job))++;
+    }
+}
+
 static void publish(engine *g) {
-    int waiting = 0;
-    for (const sequence *s = g->waiting; s; s = s->next) waiting++;
     pthread_mutex_lock(&g->guides.lock);
     g->counts.guide_masks = g->guides.masks;
     g->counts.guide_s = g->guides.seconds;
     pthread_mutex_unlock(&g->guides.lock);
     pthread_mutex_lock(&g->lock);
     g->stats = g->counts;
-    g->stats.running = g->n_running;
-    g->stats.waiting = g->n_queued = waiting;
-    for (const sequence *s = g->incoming; s; s = s->next) g->n_queued++;
+    publish_queue(g);
     if (g->cache.n_groups > 0) {
         g->stats.pages_total = kv_pool_total(g->cache.pool, 0);
         g->stats.pages_unused = kv_pool_unused(g->cache.pool, 0);
@@ -131,6 +152,9 @@ static void *engine_main(void *arg) {
         drop_cancelled(g, false);
         schedule_admit(g);
         schedule_make_room(g);
+        pthread_mutex_lock(&g->lock);
+        publish_queue(g);
+        pthread_mutex_unlock(&g->lock);
         noalloc_begin();
         bool work = schedule_batch(g, &b);
         int  rc = work ? run_step(g, &b, &e) : 0;
@@ -394,12 +418,13 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     j->r.sampling.dry_breakers = NULL;
     if (rc == 0) {
         pthread_mutex_lock(&g->lock);
-        if (g->n_queued + j->r.n_choices > g->o.max_waiting) {
+        if (!queue_takes(g, j)) {
             rc = err_set(e, ERR_LIMIT, "the queue is full: %d requests are waiting", g->n_queued);
         } else {
             *id = j->id = ++g->next_id;
             j->n_open = j->r.n_choices;
             g->n_queued += j->r.n_choices;
+            *queued_of(g, j) += j->r.n_choices;
             double now = engine_now();
             for (sequence *s = list; s; s = s->next) {
                 s->order = j->id;

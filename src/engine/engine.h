@@ -31,7 +31,7 @@ typedef struct engine_options {
     int      page_tokens;    /* 0: 32 */
     int      max_seqs;       /* that compute at once; 0: 16 */
     int      step_tokens;    /* tokens of one step; 0: 256 */
-    int      max_waiting;    /* requests in the queue; 0: 1024 */
+    int      max_waiting;    /* requests in the queue (and as many again of clients with few of them); 0: 1024 */
     int      target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: off */
     int      n_threads;      /* 0: one per core */
     int      k_type, v_type; /* kv_type of pages */

@@ -11,6 +11,7 @@
 
 enum {
     ENGINE_SNAPSHOT_EVERY = 8192,
+    ENGINE_CLIENTS = 256,
     ENGINE_PIECE_MS = 1500, /* a piece of a prompt takes no longer, so that progress shows and a cancel is quick */
 };
 
@@ -47,7 +48,8 @@ struct engine {
     sequence      *incoming, **incoming_tail;
     uint64_t      *cancels;
     size_t         n_cancels, cap_cancels;
-    int            n_queued; /* sequences that were submitted and do not run yet */
+    int            n_queued;                  /* sequences that were submitted and do not run yet */
+    int            queued_of[ENGINE_CLIENTS]; /* of them by client; clients may share an entry */
     bool           stop, busy;
     uint64_t       next_id;
     engine_stats   stats;

@@ -7,8 +7,11 @@
 
 #include "backend/backend.h"
 #include "backend/simple.h"
+#include "bundle/tokenizer.h"
 #include "engine/internal.h"
+#include "kernels/cpu.h"
 #include "kernels/kvpage.h"
+#include "models/list.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -137,6 +140,73 @@ static void test_guide_ends(void **state) {
     assert_string_equal(a.error.msg, "not this token");
     engine_free(g);
     fixture_close(&f);
+}
+
+/* End tokens: min_tokens and ignore_eos take them out of a mask, unless nothing else is left. */
+typedef struct two_tokens {
+    engine_guide base;
+    int32_t      a, b;
+} two_tokens;
+
+static int two_mask(engine_guide *self, uint32_t *mask, err *e) {
+    two_tokens *t = (two_tokens *)self;
+    (void)e;
+    memset(mask, 0, (size_t)8192 / 8);
+    mask[t->a / 32] |= 1u << (t->a % 32);
+    mask[t->b / 32] |= 1u << (t->b % 32);
+    return 1;
+}
+static int two_accept(engine_guide *self, int32_t token, err *e) {
+    two_tokens *t = (two_tokens *)self;
+    return token == t->a ? 0 : err_set(e, ERR_ARG, "an end token was reported");
+}
+static bool two_must_stop(engine_guide *self) {
+    (void)self;
+    return false;
+}
+
+static void test_guide_and_end(void **state) {
+    model_file    *f = NULL;
+    nn_model      *m = NULL;
+    tok           *t = NULL;
+    engine        *g = NULL;
+    engine_options o = { .n_ctx = 64, .n_threads = 1, .k_type = KV_F16, .v_type = KV_F16 };
+    int32_t        tokens[] = { 40, 41, 42 };
+    err            e;
+    (void)state;
+    o.cpu = cpu_detect();
+    if (model_file_open(&f, HEARTH_SOURCE_DIR "/models/demo/draft.gguf", &e) < 0 ||
+        nn_model_open(&m, f, models_list, NULL, &e) < 0 || bundle_tokenizer_open(&t, f, &(tok_options){ 0 }, &e) < 0 ||
+        engine_open(&g, m, t, &o, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(engine_vocab(g), 8192);
+    size_t     n_end;
+    int32_t    eos = tok_end_ids(t, &n_end)[0];
+    two_tokens guide = { .base = {
+                             .mask = two_mask, .accept = two_accept, .must_stop = two_must_stop, .free = one_free } };
+    for (int way = 0; way < 4; way++) {
+        answer         a = { 0 };
+        engine_request r = request(tokens, 3, 12, &a);
+        guide.a = way == 3 ? eos : 50;
+        guide.b = eos;
+        r.guide = &guide.base;
+        r.sampling.temperature = 0;
+        /* The end is what the model would say, if it may. */
+        r.sampling.bias = &(sampling_bias){ eos, 100 };
+        r.sampling.n_bias = 1;
+        r.min_tokens = way == 1 || way == 3 ? 5 : 0;
+        r.ignore_eos = way == 2;
+        engine_submit_ok(g, &r);
+        engine_wait_idle(g);
+        static const int want[] = { 0, 5, 12, 0 };
+        if (a.failed) fail_msg("%s", a.error.msg);
+        assert_int_equal(a.n, want[way]);
+        assert_int_equal(a.finish, way == 2 ? ENGINE_LENGTH : ENGINE_STOP_TOKEN);
+    }
+    engine_free(g);
+    tok_free(t);
+    nn_model_free(m);
+    model_file_free(f);
 }
 
 /* -- embeddings --------------------------------------------------------------------------------------------------- */
@@ -393,6 +463,48 @@ static void test_newcomer(void **state) {
     fixture_close(&f);
 }
 
+/* A full queue is full for who filled it. */
+typedef struct full {
+    engine *g;
+    answer  a[8];
+    int     taken[8]; /* results of submissions, in order */
+} full;
+
+static void fill_it(void *ctx, const engine_event *ev) {
+    static const uint64_t clients[8] = { 1, 1, 1, 1, 1, 2, 2, 3 };
+    full                 *q = ctx;
+    int32_t               tokens[] = { 5, 6, 7 };
+    if (ev->kind != ENGINE_TOKEN) return;
+    for (int i = 0; i < 8; i++) {
+        engine_request r = request(tokens, 3, 2, &q->a[i]);
+        uint64_t       id;
+        err            e;
+        r.client = clients[i];
+        q->taken[i] = engine_submit(q->g, &r, &id, &e);
+    }
+}
+
+static void test_full_queue(void **state) {
+    fixture f;
+    int32_t tokens[] = { 1 };
+    (void)state;
+    fixture_open(&f, "llama");
+    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1, .max_waiting = 4 });
+    full           q = { .g = g };
+    engine_request r = request(tokens, 1, 1, NULL);
+    r.on_event = fill_it;
+    r.ctx = &q;
+    engine_submit_ok(g, &r);
+    engine_wait_idle(g);
+    for (int i = 0; i < 8; i++) {
+        bool refused = i == 4 || i == 6; /* the fifth of the first client, the second of the next one */
+        assert_int_equal(q.taken[i], refused ? ERR_LIMIT : 0);
+        assert_int_equal(q.a[i].over, !refused);
+    }
+    engine_free(g);
+    fixture_close(&f);
+}
+
 /* A request of higher priority takes the only place; the one that gave way goes on where it was. */
 typedef struct impatient {
     engine        *g;
@@ -594,7 +706,8 @@ int main(void) {
         cmocka_unit_test(test_guided_choices), cmocka_unit_test(test_guide_ends),
         cmocka_unit_test(test_embeddings),     cmocka_unit_test(test_embedding_limits),
         cmocka_unit_test(test_flood),          cmocka_unit_test(test_newcomer),
-        cmocka_unit_test(test_priority),       cmocka_unit_test(test_fair_table),
+        cmocka_unit_test(test_priority),       cmocka_unit_test(test_full_queue),
+        cmocka_unit_test(test_guide_and_end),  cmocka_unit_test(test_fair_table),
         cmocka_unit_test(test_room),           cmocka_unit_test(test_adapt),
         cmocka_unit_test(test_pieces),
     };
