@@ -209,6 +209,24 @@ static bool vector(const drive *d, int64_t row0) {
     return true;
 }
 
+/* A few rows over one panel, up to 8 at a time: true when that was done. Rows that a kernel takes beyond the last are
+ * the last again. */
+static bool few(const drive *d, int64_t row0) {
+    const tensor_mat *w = d->a->w;
+    int64_t           n_rows = d->a->n_rows;
+    float             c[MATMUL_FEW * MATMUL_PANEL];
+    if (n_rows > MATMUL_FEWS || w->rows - row0 < MATMUL_PANEL || !d->isa->few8[w->type][n_rows > 4 ? 2 : 0])
+        return false;
+    for (int64_t i = 0; i < n_rows; i += MATMUL_FEW) {
+        int         n = (int)min64(MATMUL_FEW, n_rows - i), size = n > 4 ? 2 : n > 2 ? 1 : 0;
+        const act8 *x[MATMUL_FEW];
+        for (int r = 0; r < MATMUL_FEW; r++) x[r] = row_in(d->a, i + (r < n ? r : n - 1));
+        d->isa->few8[w->type][size](&d->src, row0, x, c);
+        for (int r = 0; r < n; r++) finish(d->a, i + r, row0, MATMUL_PANEL, c + r * MATMUL_PANEL);
+    }
+    return true;
+}
+
 void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
     const tensor_mat       *w = a->w;
     const tensor_type_info *t = tensor_type_get(w->type);
@@ -223,7 +241,7 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
 
     for (int64_t p = p0; p < p1;) {
         int64_t row0 = p * MATMUL_PANEL;
-        if (vector(&d, row0)) {
+        if (vector(&d, row0) || few(&d, row0)) {
             p++;
             continue;
         }

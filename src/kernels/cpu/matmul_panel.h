@@ -32,6 +32,8 @@
 #define MATMUL_KF 256  /* inputs of an f32 panel: 16 KB */
 #define MATMUL_WIDE 3  /* panels a tile takes together */
 #define MATMUL_ROWS8 4 /* activation rows of an int8 tile */
+#define MATMUL_FEW 8   /* activation rows of the largest kernel for a few rows, */
+#define MATMUL_FEWS 16 /* and up to how many are done that way */
 #define MATMUL_ROWSF 8 /* activation rows of an f32 tile */
 #define MATMUL_LANES (MATMUL_WIDE * MATMUL_PANEL)
 
@@ -75,6 +77,9 @@ typedef void matmul_unpackf_fn(const matmul_src *s, int64_t row0, int n, int64_t
 typedef void matmul_gemv8_fn(const matmul_src *s, int64_t row0, const act8 *x, float *out);
 typedef void matmul_gemvf_fn(const matmul_src *s, int64_t row0, const float *x, float *out);
 
+/* 2, 4 or 8 activation rows times 16 whole weight rows; out: rows of 16. */
+typedef void matmul_few8_fn(const matmul_src *s, int64_t row0, const act8 *const *x, float *out);
+
 /* c[r][lane] (rows of MATMUL_LANES floats) of kn inputs of adjacent panels and a few rows; first: start from zero. */
 typedef void matmul_tile8_fn(const matmul_panel8 *p, const matmul_form *f, int kn, const act8 *const *x, float *c,
                              bool first);
@@ -88,6 +93,7 @@ typedef struct matmul_isa {
     matmul_unpackf_fn  *unpackf[TENSOR_TYPE_COUNT];
     matmul_gemv8_fn    *gemv8[TENSOR_TYPE_COUNT]; /* NULL: unpack and tile */
     matmul_gemvf_fn    *gemvf[TENSOR_TYPE_COUNT];
+    matmul_few8_fn     *few8[TENSOR_TYPE_COUNT][3];             /* of 2, 4 and 8 rows; NULL: unpack and tile */
     matmul_arrange8_fn *arrange8;                               /* NULL: the panel stays as it is */
     matmul_tile8_fn *const (*tile8)[MATMUL_WIDE][MATMUL_ROWS8]; /* [form][panels - 1][rows - 1] */
     matmul_tilef_fn *const (*tilef)[MATMUL_ROWSF];

@@ -273,7 +273,19 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     MATMUL_UNPACK(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                                  \
     void matmul_gemv8_##NAME##_avx512(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                  \
         MATMUL_GEMV_ROWS_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST);                                                \
+    }                                                                                                                  \
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, ZERO, MIN, 2)                                                             \
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, ZERO, MIN, 4)                                                             \
+    MATMUL_FEW_ROWS_##GROUP(NAME, UNIT, PART, ZERO, MIN)
+/* The kernels for a few rows: avx512/matmul_few.h. */
+#define MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, ZERO, MIN, N)                                                         \
+    void matmul_few8_##NAME##_##N##_avx512(const matmul_src *s, int64_t row0, const act8 *const *x, float *out) {      \
+        few_rows(s, row0, x, out, N, UNIT, PART, GROUP, ZERO, NAME##_bytes, NAME##_head, NAME##_scale,                 \
+                 MATMUL_MIN_##MIN(NAME), NAME##_part);                                                                 \
     }
+/* Eight rows of groups of 16 do not fit the registers: NULL. */
+#define MATMUL_FEW_ROWS_16(NAME, UNIT, PART, ZERO, MIN)
+#define MATMUL_FEW_ROWS_32(NAME, UNIT, PART, ZERO, MIN) MATMUL_FEW_ROWS(NAME, UNIT, PART, 32, ZERO, MIN, 8)
 #define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
 #define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
     gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_head, NAME##_scale,                     \
@@ -283,8 +295,9 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 
 #include "kernels/cpu/impl/matmul_formats.h"
 
-/* Formats with their own unpacking and matrix-vector kernel: X(tensor type, NAME). */
-#define MATMUL_AVX512_FORMATS(X)                                                                                       \
+/* Formats with their own unpacking and matrix-vector kernel: X(tensor type, NAME). The first have kernels for a few
+ * rows, too. */
+#define MATMUL_AVX512_FEW(X)                                                                                           \
     X(Q4_0, q4_0)                                                                                                      \
     X(Q8_0, q8_0)                                                                                                      \
     X(IQ4_NL, iq4_nl)                                                                                                  \
@@ -292,7 +305,9 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     X(Q4_K, q4_k)                                                                                                      \
     X(Q5_K, q5_k)                                                                                                      \
     X(Q6_K, q6_k)                                                                                                      \
-    X(IQ4_XS, iq4_xs)                                                                                                  \
+    X(IQ4_XS, iq4_xs)
+#define MATMUL_AVX512_FORMATS(X)                                                                                       \
+    MATMUL_AVX512_FEW(X)                                                                                               \
     X(MLX_AFF4, mlx_aff4)                                                                                              \
     X(MLX_AFF8, mlx_aff8)                                                                                              \
     X(MLX_MXFP4, mlx_mxfp4)
@@ -302,6 +317,13 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     matmul_gemv8_fn   matmul_gemv8_##name##_avx512;
 MATMUL_AVX512_FORMATS(X)
 #undef X
+
+#define matmul_few8_q6_k_8_avx512 NULL
+#define X(type, name) matmul_few8_fn matmul_few8_##name##_2_avx512, matmul_few8_##name##_4_avx512;
+MATMUL_AVX512_FEW(X)
+#undef X
+matmul_few8_fn matmul_few8_q4_0_8_avx512, matmul_few8_q8_0_8_avx512, matmul_few8_iq4_nl_8_avx512,
+    matmul_few8_mxfp4_8_avx512, matmul_few8_q4_k_8_avx512, matmul_few8_q5_k_8_avx512, matmul_few8_iq4_xs_8_avx512;
 
 #define MATMUL_AVX512_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 #define X(type, name)                                                                                                  \

@@ -5,7 +5,7 @@
  * The including file brings the vector words (vi, vf, v_and ...), transpose16 and the column readers
  * (avx512/matmul_avx512.h, avx2/matmul_avx2.h). Each format here has NAME_bytes, NAME_scales and NAME_part (see there);
  * NAME_scales is made of NAME_head, which reads what a unit's scales come from, and NAME_scale and NAME_min, which give
- * those of one group.
+ * those of one group. NAME_part emits the quads in the order of K.
  * Block layouts: tensor/blocks.h. Headers of 256-wide blocks are transposed like the values, so that the scales of all
  * rows are decoded together.
  */
@@ -157,17 +157,16 @@ INLINE vi with_fifth(vi v, vi h, int at) {
 #define q5_k_min q4_k_min
 FORMAT_SCALES(q5_k, 8, true, q5_k_min)
 INLINE void q5_k_part(const format_at *at, int part, void *sink, emit_fn *emit) {
+    vi v[8], h[8];
     UNROLL
     for (int half = 0; half < 2; half++) {
-        vi v[4], h[4];
-        transpose16(at->data + 48 + 32 * part + 16 * half, at->stride, v);
-        transpose16(at->data + 16 + 16 * half, at->stride, h);
-        UNROLL
-        for (int j = 0; j < 4; j++) {
-            emit(sink, 4 * half + j, with_fifth(v[j], h[j], 2 * part));
-            emit(sink, 8 + 4 * half + j, with_fifth(v_srl16(v[j], 4), h[j], 2 * part + 1));
-        }
+        transpose16(at->data + 48 + 32 * part + 16 * half, at->stride, v + 4 * half);
+        transpose16(at->data + 16 + 16 * half, at->stride, h + 4 * half);
     }
+    UNROLL
+    for (int j = 0; j < 8; j++) emit(sink, j, with_fifth(v[j], h[j], 2 * part));
+    UNROLL
+    for (int j = 0; j < 8; j++) emit(sink, 8 + j, with_fifth(v_srl16(v[j], 4), h[j], 2 * part + 1));
 }
 
 #define q6_k_bytes 210
@@ -181,23 +180,24 @@ INLINE void q6_k_head(format_at *at, format_head *h) {
 /* d * (u - 128) with u = s + 128: exact, as d has 11 bits. */
 INLINE vf q6_k_scale(const format_head *h, int g) { return v_fmsub(byte_float(h->s[g / 4], g % 4), h->d, h->m); }
 FORMAT_SCALES(q6_k, 16, false, q6_k_scale)
-/* Half a block: quad 8p + 4h + j of the part is bytes 16h + 4j.. of its quarter p. */
+/* Half a block. */
 INLINE void q6_k_part(const format_at *at, int part, void *sink, emit_fn *emit) {
     const uint8_t *ql = at->data + 64 * part, *qh = at->data + 128 + 32 * part;
+    vi             a[8], b[8], h[8];
     UNROLL
     for (int half = 0; half < 2; half++) {
-        vi a[4], b[4], h[4];
-        transpose16(ql + 16 * half, at->stride, a);
-        transpose16(ql + 32 + 16 * half, at->stride, b);
-        transpose16(qh + 16 * half, at->stride, h);
-        UNROLL
-        for (int j = 0; j < 4; j++) {
-            emit(sink, 4 * half + j, join_bits(a[j], v_sll16(h[j], 4), 0x30));
-            emit(sink, 8 + 4 * half + j, join_bits(b[j], v_sll16(h[j], 2), 0x30));
-            emit(sink, 16 + 4 * half + j, join_bits(v_srl16(a[j], 4), h[j], 0x30));
-            emit(sink, 24 + 4 * half + j, join_bits(v_srl16(b[j], 4), v_srl16(h[j], 2), 0x30));
-        }
+        transpose16(ql + 16 * half, at->stride, a + 4 * half);
+        transpose16(ql + 32 + 16 * half, at->stride, b + 4 * half);
+        transpose16(qh + 16 * half, at->stride, h + 4 * half);
     }
+    UNROLL
+    for (int j = 0; j < 8; j++) emit(sink, j, join_bits(a[j], v_sll16(h[j], 4), 0x30));
+    UNROLL
+    for (int j = 0; j < 8; j++) emit(sink, 8 + j, join_bits(b[j], v_sll16(h[j], 2), 0x30));
+    UNROLL
+    for (int j = 0; j < 8; j++) emit(sink, 16 + j, join_bits(v_srl16(a[j], 4), h[j], 0x30));
+    UNROLL
+    for (int j = 0; j < 8; j++) emit(sink, 24 + j, join_bits(v_srl16(b[j], 4), v_srl16(h[j], 2), 0x30));
 }
 
 /* d, scales_h, four bytes of low scale nibbles: one dword and another. */
