@@ -13,10 +13,6 @@
  *
  * v[j]: inputs 16j.. of the part, of the rows unit + {0, 4, 8, 12} * stride; two pieces are a group of 32. Sums of
  * integers are exact in any order; the float steps are in the order of K (kernels/matmul.h).
- *
- * Reading: 16 rows are 16 streams, more than the hardware follows by itself. Each is fetched AHEAD bytes before it is
- * used, on into the next 16 rows, a line or two at every step; that way the hardware helps. (Fetching the next panel in
- * the order of its addresses came at three quarters of that speed, many lines at once or into L1 at half.)
  */
 #ifndef KERNELS_CPU_AVX512_MATMUL_ROWS_H
 #define KERNELS_CPU_AVX512_MATMUL_ROWS_H
@@ -26,22 +22,6 @@
 typedef void   pieces_fn(const uint8_t *unit, size_t stride, int part, __m512i *v);
 typedef void   head_fn(format_at *at, format_head *h);
 typedef __m512 scale_fn(const format_head *h, int g);
-
-enum { AHEAD = 1152, AHEAD_LONG = 1680 }; /* the latter for blocks of 34 bytes and q6_k */
-
-/* How far from here that place lies; `used`: bytes used of this panel's rows. */
-INLINE size_t row_fetch_offset(size_t used, size_t stride, size_t ahead) {
-    size_t off = ahead;
-    if (stride < 256) return ahead; /* a panel is a few KB: nothing to gain */
-    for (used += ahead; used >= stride; used -= stride) off += 15 * stride;
-    return off;
-}
-
-/* Asks for a line between the making of v and its use: compilers gather plain prefetches in one place. */
-INLINE __m512i with_fetch(__m512i v, const uint8_t *line) {
-    __asm__("prefetcht1 %1" : "+v"(v) : "m"(*line));
-    return v;
-}
 
 /*
  * start + the sums of each lane of a, b, c, d. Partial sums are at most `largest` in size: they are added in 16 bits
