@@ -135,9 +135,10 @@ int kv_entry_decode(const kv_identity *id, const uint8_t *data, size_t bytes, ui
     out->payload_sum = get(data + 144, 8);
     if (out->payload_bytes != kv_entry_payload_bytes(id, out->kind, out->groups))
         return err_set(e, ERR_FORMAT, "a payload of %llu bytes cannot be", (unsigned long long)out->payload_bytes);
-    if (file_bytes != sum_at + 8 + out->payload_bytes)
+    uint64_t whole = sum_at + 8 + out->payload_bytes;
+    if (file_bytes != whole)
         return err_set(e, ERR_FORMAT, "%llu bytes long instead of %llu", (unsigned long long)file_bytes,
-                       (unsigned long long)(sum_at + 8 + out->payload_bytes));
+                       (unsigned long long)whole);
     return 0;
 }
 
