@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -376,6 +377,33 @@ static void test_bad_directory(void **state) {
     assert_non_null(strstr(e.msg, "/dev/null/cache"));
 }
 
+/* A process that is killed loses what it had not written yet; what it had written is there for the next one. */
+static void test_killed(void **state) {
+    char *dir = test_temp_dir();
+    int   status;
+    (void)state;
+    heard.lines = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        int32_t  tokens[PROMPT];
+        uint64_t bytes;
+        prompt_of(&llama, 0, tokens);
+        engine *g = fixture_engine(&llama, options(dir));
+        (void)ask(g, tokens, PROMPT);
+        while (count_files(dir, &bytes) < (PROMPT + REPLY - 1 + PAGE - 1) / PAGE) sched_yield();
+        (void)kill(getpid(), SIGKILL);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    answer a = ask_once(&llama, dir, 0);
+    assert_true(answer_same(&a, &plain));
+    assert_true(a.cached >= 2 * PAGE); /* the last file may have been a temporary one */
+    assert_int_equal(heard.lines, 0);
+    test_temp_dir_remove(dir);
+}
+
 /* Two processes write the same and different entries into one directory, and both delete what they think is old. */
 static void test_two_processes(void **state) {
     char *dir = test_temp_dir();
@@ -494,9 +522,9 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_damage), cmocka_unit_test(test_foreign),       cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_budget), cmocka_unit_test(test_bad_directory), cmocka_unit_test(test_two_processes),
-        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_damage),        cmocka_unit_test(test_foreign),       cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_budget),        cmocka_unit_test(test_bad_directory), cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_two_processes), cmocka_unit_test(test_types),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

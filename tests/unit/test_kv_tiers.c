@@ -104,7 +104,10 @@ static void check_budgets(void) {
     kv_tree_stats st = kv_tree_stat(w.tree);
     assert_true(st.host_bytes <= w.s->host);
     assert_true(st.disk_bytes <= w.s->disk);
-    if (w.s->budget) assert_true(st.state_bytes <= w.s->budget);
+    size_t bytes = st.state_bytes;
+    for (int g = 0; g < w.s->n_groups; g++) bytes += (size_t)(PAGES - kv_pool_unused(w.pool, g)) * P * sizeof(int32_t);
+    bool held = w.held[0].n_pages || w.held[1].n_pages; /* a sequence may take more than the tree can give back */
+    if (w.s->budget && !held) assert_true(bytes <= w.s->budget);
 }
 
 static void check_match(const sequence *q, kv_match m, const int32_t *tokens, int n) {
@@ -254,7 +257,7 @@ static void test_host(void **state) {
         { "all is kept", 1, 0, false, 0, 1 << 22, 0, true, 3, 300 },
         { "little host memory", 1, 0, false, 0, 8000, 0, false, 3, 2000 },
         { "window", 2, 6, false, 0, 8000, 0, false, 3, 2000 },
-        { "states", 1, 0, true, PAGES * 16 + 40, 8000, 0, false, 3, 2000 },
+        { "states", 1, 0, true, PAGES * 16 - 60, 8000, 0, false, 3, 2000 },
         { "window and states", 2, 6, true, PAGES * 32 + 40, 9000, 0, false, 3, 2000 },
         { "states alone", 0, 0, true, 16000, 90000, 0, false, 3, 2000 },
         { "no tiers", 2, 6, true, PAGES * 32, 0, 0, false, 2, 1000 },

@@ -64,12 +64,8 @@ static void make_world(const fixture *f) {
     }
 }
 
-/* The beginning of a conversation; marks are the ends of its messages. */
-static answer ask(engine *g, const int32_t *tokens, int n, uint64_t seed) {
-    answer  a = { 0 };
-    int32_t marks[2 * TURNS + 1];
-    size_t  n_marks = 0;
-    for (int at = SYSTEM; at < n; at += n_marks % 2 ? USER : REPLY) marks[n_marks++] = at;
+static answer ask_marked(engine *g, const int32_t *tokens, int n, uint64_t seed, const int32_t *marks, size_t n_marks) {
+    answer         a = { 0 };
     engine_request r = { .tokens = tokens,
                          .n_tokens = (size_t)n,
                          .max_tokens = REPLY,
@@ -85,6 +81,16 @@ static answer ask(engine *g, const int32_t *tokens, int n, uint64_t seed) {
     engine_wait_idle(g);
     assert_true(a.over && !a.failed && a.n == REPLY);
     return a;
+}
+
+static answer ask_plain(engine *g, const int32_t *tokens, int n) { return ask_marked(g, tokens, n, 0, NULL, 0); }
+
+/* The beginning of a conversation; marks are the ends of its messages. */
+static answer ask(engine *g, const int32_t *tokens, int n, uint64_t seed) {
+    int32_t marks[2 * TURNS + 1];
+    size_t  n_marks = 0;
+    for (int at = SYSTEM; at < n; at += n_marks % 2 ? USER : REPLY) marks[n_marks++] = at;
+    return ask_marked(g, tokens, n, seed, marks, n_marks);
 }
 
 static answer ask_turn(engine *g, int c, int turn) {
@@ -234,12 +240,32 @@ static void test_latent(void **state) {
     if (!SANITIZED) check_model("deepseek_v3");
 }
 
+/* A long prompt without marks: a hybrid model can be continued at 8192, before the prompt's end and at the answer's
+ * end, and keeps no other states. */
+static void test_long_prompt(void **state) {
+    enum { PROMPT = 8400, SHARED = 8300 };
+    static int32_t tokens[PROMPT];
+    uint64_t       seed = 3;
+    fixture        f;
+    (void)state;
+    if (SANITIZED) return;
+    fixture_open(&f, "qwen3_next");
+    for (int i = 0; i < PROMPT; i++) tokens[i] = (int32_t)(test_random(&seed) % (uint64_t)f.model->dims->n_vocab);
+    engine *g = fixture_engine(
+        &f, (engine_options){ .n_threads = 2, .n_ctx = PROMPT + 32, .max_seqs = 1, .cache_bytes = 64u << 20 });
+    assert_int_equal(ask_plain(g, tokens, PROMPT).cached, 0);
+    assert_int_equal(stats_of(g).states, 3);
+    assert_int_equal(ask_plain(g, tokens, PROMPT).cached, PROMPT - 1);
+    tokens[SHARED] = (tokens[SHARED] + 1) % (int32_t)f.model->dims->n_vocab;
+    assert_int_equal(ask_plain(g, tokens, PROMPT).cached, 8192);
+    engine_free(g);
+    fixture_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_transformer),
-        cmocka_unit_test(test_sliding_window),
-        cmocka_unit_test(test_hybrid),
-        cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_transformer), cmocka_unit_test(test_sliding_window), cmocka_unit_test(test_hybrid),
+        cmocka_unit_test(test_latent),      cmocka_unit_test(test_long_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
