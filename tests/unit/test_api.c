@@ -389,6 +389,7 @@ static void test_threads(void **state) {
 }
 
 int main(void) {
+    test_filter();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_describe), cmocka_unit_test(test_poll),     cmocka_unit_test(test_poll_timeout),
         cmocka_unit_test(test_callback), cmocka_unit_test(test_cancel),   cmocka_unit_test(test_logprobs),

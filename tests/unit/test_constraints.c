@@ -538,6 +538,7 @@ static void test_mistakes(void **state) {
 }
 
 int main(void) {
+    test_filter();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_extraction),   cmocka_unit_test(test_all_is_allowed),
         cmocka_unit_test(test_strings),      cmocka_unit_test(test_cut_off),

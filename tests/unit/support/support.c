@@ -47,3 +47,8 @@ uint64_t test_random(uint64_t *state) {
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     return z ^ z >> 31;
 }
+
+void test_filter(void) {
+    const char *filter = getenv("HEARTH_TEST_FILTER");
+    if (filter) cmocka_set_test_filter(filter);
+}

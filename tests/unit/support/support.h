@@ -22,6 +22,10 @@ char *test_fixture_path(const char *relative);
 char *test_temp_dir(void);
 void  test_temp_dir_remove(char *dir);
 
+/* Runs only the tests whose names fit HEARTH_TEST_FILTER ("test_c*"), if that is set: for builds in which all take too
+ * long. */
+void test_filter(void);
+
 /* splitmix64: the same numbers on every machine. */
 uint64_t test_random(uint64_t *state);
 
