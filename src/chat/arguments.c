@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a syntax is not JSON its arguments are written one by one, in the order of the schema's properties; optional
- * ones may be left out and undeclared ones do not occur. A value that can only be a string is plain text that does not
- * contain what ends it; any other value is JSON of its schema. Gemma 4 writes strings, keys and so objects its own way,
- * for which the schema is walked here.
+ * Where a syntax is not JSON its arguments are written one by one: up to MAX_FREE_ORDER in any order, more in the order
+ * of the schema's properties; optional ones may be left out, undeclared ones do not occur and none occurs twice. A
+ * value that can only be a string is plain text that does not contain what ends it; any other value is JSON of its
+ * schema. Gemma 4 writes strings, keys and so objects its own way, for which the schema is walked here.
  */
 #include "chat/arguments.h"
 
@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { MAX_PARAMS = 512, MAX_DEPTH = 16 };
+enum { MAX_PARAMS = 512, MAX_DEPTH = 16, MAX_FREE_ORDER = 5 };
 
 typedef struct maker {
     ir                *g;
@@ -182,6 +182,26 @@ static ir_sym in_order(ir *g, const ir_sym *items, const param *p, size_t n, con
     return first;
 }
 
+/* The same in any order: one symbol for each set of items that are there already. */
+static ir_sym any_order(ir *g, const ir_sym *items, const param *p, size_t n, const char *separator) {
+    ir_sym   behind[1 << MAX_FREE_ORDER], sep = ir_terminal(g, chat_rx_pieces(g, separator));
+    unsigned required = 0, all = (1u << n) - 1;
+    if (n > MAX_FREE_ORDER) return in_order(g, items, p, n, separator);
+    for (size_t i = 0; i < n; i++) required |= (unsigned)p[i].required << i;
+    for (unsigned have = all + 1; have-- > 0;) {
+        ir_sym list[MAX_FREE_ORDER + 1];
+        size_t k = 0;
+        if ((have & required) == required) list[k++] = ir_seq(g, NULL, 0);
+        for (unsigned i = 0; i < n; i++) {
+            if (have >> i & 1) continue;
+            ir_sym next[3] = { sep, items[i], behind[have | 1u << i] };
+            list[k++] = have && *separator ? ir_seq(g, next, 3) : ir_seq(g, next + 1, 2);
+        }
+        behind[have] = ir_alt(g, list, k);
+    }
+    return behind[0];
+}
+
 static const json_value anything = { .kind = JSON_K_OBJECT };
 
 /* --- tags --- */
@@ -251,6 +271,14 @@ static ir_sym python_param(maker *m, const param *p) {
         kinds == 1u << JSON_K_BOOL && p->schema && !json_get(p->schema, "enum") && !json_get(p->schema, "const");
     ir_sym value = plain_bool ? ir_terminal(g, ir_rx_alt(g, ir_rx_text(g, "True"), ir_rx_text(g, "False")))
                               : compiled(m, p->schema ? p->schema : &anything, NULL, "{}");
+    if (kinds == CHAT_KIND_STRING && p->schema) { /* in single quotes as well, then without escapes */
+        static const ir_range hard[] = { { '\'', '\'' }, { '\\', '\\' }, { 0, 31 } };
+        ir_rx                 raw = ir_rx_repeat(g, ir_rx_class(g, hard, 3, true), 0, -1);
+        ir_rx                 quoted = ir_rx_cat(g, ir_rx_text(g, "'"),
+                                                 ir_rx_cat(g, ir_rx_and(g, compiled_text(m, p->schema), raw), ir_rx_text(g, "'")));
+        ir_sym                both[2] = { value, ir_terminal(g, quoted) };
+        value = ir_alt(g, both, 2);
+    }
     ir_sym list[2] = { ir_terminal(g, head), value };
     return ir_seq(g, list, 2);
 }
@@ -321,7 +349,7 @@ static ir_sym gemma_members(maker *m, const json_value *s) {
         items[i] = ir_seq(m->g, pair, 2);
         if (m->rc < 0) return 0;
     }
-    return in_order(m->g, items, p, n, ",");
+    return any_order(m->g, items, p, n, ",");
 }
 
 static ir_sym gemma_widen(maker *m, const char *what) {
@@ -485,12 +513,12 @@ int chat_arguments(ir *g, const chat_format *f, const json_value *schema, bool l
     case CHAT_SHAPE_INVOKE:
         n = list_params(&m, schema, &p);
         for (size_t i = 0; i < n && m.rc == 0; i++) items[i] = tag_param(&m, &p[i], &t);
-        if (m.rc == 0) *out = in_order(g, items, p, n, "");
+        if (m.rc == 0) *out = any_order(g, items, p, n, "");
         break;
     case CHAT_SHAPE_PYTHON:
         n = list_params(&m, schema, &p);
         for (size_t i = 0; i < n && m.rc == 0; i++) items[i] = python_param(&m, &p[i]);
-        if (m.rc == 0) *out = in_order(g, items, p, n, ",\1");
+        if (m.rc == 0) *out = any_order(g, items, p, n, ",\1");
         break;
     case CHAT_SHAPE_GEMMA: *out = gemma_members(&m, schema); break;
     default: *out = json_arguments(&m); break;

@@ -220,6 +220,16 @@ static int compile_calls(chat_guide *c, const chat_tools *tools, err *e) {
     return rc;
 }
 
+/* Room for a common answer, so that accepting a token rarely touches the heap. */
+static int reserve(chat_guide *c, err *e) {
+    enum { STEPS = 1024, BYTES = 8192 };
+    c->scratch = calloc(c->n_words + 1, sizeof *c->scratch);
+    c->steps = malloc(STEPS * sizeof *c->steps);
+    if (!c->scratch || !c->steps || !str_reserve(&c->text, BYTES)) return err_set_nomem(e);
+    c->cap_steps = STEPS;
+    return 0;
+}
+
 static int prepare(chat_guide *c, const chat_guide_options *o, err *e) {
     bool harmony = c->f.syntax == CHAT_SYNTAX_HARMONY, offered = json_count(o->tools.list) > 0;
     int  rc = 0;
@@ -240,8 +250,7 @@ static int prepare(chat_guide *c, const chat_guide_options *o, err *e) {
     if (c->closing.count == 0) c->budget = -1;
     if (rc == 0 && is_bound(c)) rc = find_gaps(c, e);
     c->n_words = ((size_t)tok_count(c->t) + 31) / 32;
-    c->scratch = calloc(c->n_words + 1, sizeof *c->scratch);
-    if (rc == 0 && !c->scratch) rc = err_set_nomem(e);
+    if (rc == 0) rc = reserve(c, e);
     return rc == 0 ? begin(c, e) : rc;
 }
 
@@ -584,8 +593,7 @@ int chat_guide_clone(chat_guide **out, const chat_guide *from, err *e) {
     memcpy(c->gaps, from->gaps, sizeof c->gaps);
     c->n_gaps = from->n_gaps;
     c->n_words = from->n_words;
-    c->scratch = calloc(c->n_words + 1, sizeof *c->scratch);
-    int rc = c->scratch ? 0 : err_set_nomem(e);
+    int rc = reserve(c, e);
     for (size_t i = 0; rc == 0 && i < from->closing.count; i++) {
         if (!tok_ids_push(&c->closing, from->closing.data[i])) rc = err_set_nomem(e);
     }

@@ -166,12 +166,135 @@ static void test_begin_token(void **state) {
     begin_token("{{ messages[0].content }}", "ab");
 }
 
+/* --- messages as clients send them --- */
+
+static chat *open_with(const char *template) {
+    chat *c;
+    err   e = { 0 };
+    if (chat_open(&c, DEMO, template, &e) < 0) fail_msg("%s", e.msg);
+    return c;
+}
+
+static void shows(const char *template, const char *messages, const char *want) {
+    chat *c = open_with(template);
+    made  m;
+    make(&m, c, messages, NULL, NULL, false);
+    assert_string_equal(str_cstr(&m.t.text), want);
+    unmake(&m);
+    chat_free(c);
+}
+
+#define SHOW                                                                                                           \
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}<{{ c.id }} {{ c.type }} "    \
+    "{{ c.function.name }} {{ c.function.arguments | tojson }}>{% endfor %}"                                           \
+    "{% if m.role == 'tool' %}<{{ m.tool_call_id }} {{ m.name }}>{% endif %}"                                          \
+    "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}{{ '\\n' }}{% endfor %}"
+
+static void test_messages(void **state) {
+    (void)state;
+    /* Arguments as text, no ids, a result without an id, thoughts under another name, parts, null. */
+    shows(
+        SHOW,
+        "[{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},"
+        "{\"role\":\"user\",\"content\":null},"
+        "{\"role\":\"assistant\",\"thinking\":\"hm\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{"
+        "\\\"x\\\": "
+        "[1]}\"}},{\"id\":\"my\",\"function\":{\"name\":\"g\",\"arguments\":{\"y\":\"z\"}}}]},"
+        "{\"role\":\"tool\",\"content\":\"one\"},{\"role\":\"tool\",\"tool_call_id\":\"my\",\"content\":\"two\"},"
+        "{\"role\":\"assistant\",\"content\":\"t\",\"tool_calls\":[]}]",
+        "system:a\nb\nuser:\nassistant:<call00000 function f {\"x\": [1]}><my function g {\"y\": \"z\"}>(hm)\n"
+        "tool:one<call00000 f>\ntool:two<my g>\nassistant:t\n");
+    /* A template that joins arguments as text gets text. */
+    shows("{% for m in messages %}{% for c in m.tool_calls or [] %}{{ '[' + c.function.arguments + ']' }}{% endfor "
+          "%}{% endfor %}",
+          "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"y\":\"z\"}}},{"
+          "\"function\":{\"name\":"
+          "\"f\",\"arguments\":\"{\\\"y\\\": 1}\"}},{\"function\":{\"name\":\"f\"}}]}]",
+          "[{\"y\":\"z\"}][{\"y\": 1}][{}]");
+    /* One that shows no calls gets them in the content, in its own syntax. */
+    shows("{# <|tool_call_start|> #}{% for m in messages %}{{ m.content }}{% endfor %}",
+          "[{\"role\":\"assistant\",\"content\":\"A "
+          "\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"y\":[true,null,\"q\"]}}},{"
+          "\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]",
+          "A <|tool_call_start|>[f(y=[True, None, \"q\"]), g()]<|tool_call_end|>");
+    /* Nine letters or digits, the same for a call and its result. */
+    shows(
+        "{# length != 9 #}{% for m in messages %}{{ m.tool_call_id }}{% for c in m.tool_calls or [] %}{{ c.id|length }}"
+        "{{ 'same' if c.id == messages[1].tool_call_id else 'other' }} {{ c.function.arguments.a }}{% endfor %}{% "
+        "endfor %}"
+        "{{ messages[1].tool_call_id|length }}{% if messages[1].tool_call_id == 'abcdefghi' %}kept{% endif %}|",
+        "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"function\":{\"name\":\"f\",\"arguments\":{"
+        "\"a\":1}}}]},{\"role\":"
+        "\"tool\",\"tool_call_id\":\"abcdefghi\",\"content\":\"x\"}]",
+        "9same 1abcdefghi9kept|");
+    chat *c = open_with(
+        "{# length != 9 #}{% for m in messages %}{{ m.tool_call_id }}{% for c in m.tool_calls or [] %}{{ c.id }}"
+        "{{ c.function.arguments.a }}{% endfor %}={% endfor %}");
+    made m;
+    make(&m, c,
+         "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"call_with_a_long_id\",\"function\":{\"name\":\"f\","
+         "\"arguments\":{\"a\":\"!\"}}}]},"
+         "{\"role\":\"tool\",\"tool_call_id\":\"call_with_a_long_id\",\"content\":\"x\"}]",
+         NULL, NULL, false);
+    const char *text = str_cstr(&m.t.text);
+    assert_int_equal(strlen(text), 9 + 2 + 9 + 1);
+    assert_memory_equal(text, text + 11, 9);
+    unmake(&m);
+    refused(c, "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:\"}}]}]", false,
+            "image_url");
+    refused(c, "[{\"role\":\"user\",\"content\":\"x\"},{\"content\":\"x\"}]", false, "message 2: the role is missing");
+    refused(c, "[{\"role\":\"user\",\"content\":7}]", false, "message 1: content must be");
+    refused(c, "[{\"role\":\"assistant\",\"tool_calls\":[{}]}]", false, "message 1: a tool call has no function name");
+    refused(c, "[7]", false, "message 1");
+    chat_free(c);
+    /* The template's own words. */
+    c = open_with("{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}");
+    refused(c, "[{\"role\":\"system\",\"content\":\"x\"}]", false, "System role not supported");
+    chat_free(c);
+}
+
+/* Where each message begins and where the last one ends; bounded, with the first and the latest. */
+static void test_marks(void **state) {
+    chat *c = open_chat(DEMO);
+    made  m;
+    str   text;
+    (void)state;
+    make(&m, c,
+         "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"One\"},{\"role\":\"assistant\","
+         "\"content\":\"Two\"},{\"role\":"
+         "\"user\",\"content\":\"Three\"}]",
+         NULL, NULL, false);
+    const char *const before[] = { "One", "Two", "Three", "assistant\n<think>" };
+    assert_int_equal(m.t.n_marks, 4);
+    for (int i = 0; i < 4; i++) {
+        str_init(&text);
+        assert_int_equal(tok_decode(chat_tokenizer(c), m.t.ids.data, (size_t)m.t.marks[i], false, &text, NULL), 0);
+        /* The text behind the mark begins with the message; the last mark stands before the turn's opening token. */
+        const char *rest = str_cstr(&m.t.text) + text.len;
+        if (i == 3) rest += strlen("<|im_start|>");
+        if (strncmp(rest, before[i], strlen(before[i])) != 0) fail_msg("mark %d stands before: %s", i, rest);
+        str_deinit(&text);
+    }
+    unmake(&m);
+    str_init(&text);
+    str_puts(&text, "[{\"role\":\"system\",\"content\":\"S\"}");
+    for (int i = 0; i < 40; i++)
+        str_printf(&text, ",{\"role\":\"%s\",\"content\":\"Message %d\"}", i % 2 ? "assistant" : "user", i);
+    str_puts(&text, ",{\"role\":\"user\",\"content\":\"X\"}]");
+    make(&m, c, str_cstr(&text), NULL, NULL, false);
+    assert_int_equal(m.t.n_marks, CHAT_MARKS);
+    for (size_t i = 1; i < m.t.n_marks; i++) assert_true(m.t.marks[i] > m.t.marks[i - 1]);
+    assert_true((size_t)m.t.marks[0] < m.t.ids.count / 20 && (size_t)m.t.marks[1] > m.t.ids.count / 2);
+    unmake(&m);
+    str_deinit(&text);
+    chat_free(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_variables_and_tools),
-        cmocka_unit_test(test_continue),
-        cmocka_unit_test(test_begin_token),
+        cmocka_unit_test(test_ids),      cmocka_unit_test(test_variables_and_tools),
+        cmocka_unit_test(test_continue), cmocka_unit_test(test_begin_token),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

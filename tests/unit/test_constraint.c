@@ -142,7 +142,8 @@ static bool try_text(chat_guide *g, const model *m, const char *text, str *out) 
 }
 
 /* What closes a value, a call, an answer: tried when the walk has been long enough. */
-static const char *const closings[] = { "\"",
+static const char *const closings[] = { "'",
+                                        "\"",
                                         "<|\"|>",
                                         "\n</parameter>\n",
                                         "</parameter>\n",
