@@ -11,8 +11,9 @@
  * "}" and "]"; none or one space after ":". A model cannot write white space for ever.
  *  - Numbers: at most 24 digits before and after the point and exponents of two digits, so that every number is finite
  *    in double precision and on the right side of its bounds.
- *  - Properties may come in any order. Objects with more than SCHEMA_MAX_TRACKED required properties take those in the
- *    order of "properties" or of "required"; optional ones come anywhere.
+ *  - Properties may come in any order, but an object with required ones does not begin with a name that the schema does
+ * not mention. Objects with more than SCHEMA_MAX_TRACKED required properties take those in the order of "properties" or
+ * of "required"; optional ones come anywhere.
  */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H

@@ -4,8 +4,10 @@
  *
  * Members come in any order. Which of the tracked members were written is the state: the required ones, and the
  * optional ones too while there are few (then no name comes twice). Between them the other members may come at any
- * time. States are subsets, so only SCHEMA_MAX_TRACKED are tracked this way; more required members come in one of two
- * fixed orders, that of "properties" or that of "required".
+ * time, with one exception: an object with required members does not begin with a name that the schema does not
+ * mention. Otherwise a model that may write any name would wander off before it says what was asked for. States are
+ * subsets, so only SCHEMA_MAX_TRACKED are tracked this way; more required members come in one of two fixed orders, that
+ * of "properties" or that of "required".
  *
  * An optional member that is not tracked may be written twice. Readers take the last one, both fulfil the schema, and
  * counts stay right: maxProperties counts every member, minProperties is refused where a repeated name could fool it.
@@ -46,7 +48,8 @@ typedef struct object {
     size_t              n, cap;
     const witness      *witnesses;
     size_t              n_witnesses;
-    ir_sym              loose_first, loose_next; /* any member that is not tracked; -1: there is none */
+    ir_sym              loose_first, loose_next;       /* any member that is not tracked; -1: there is none */
+    ir_sym              declared_first, declared_next; /* the same without names that the schema does not mention */
     ir_sym              close;
     const size_t       *tracked; /* indices of members */
     size_t              n_tracked, n_required;
@@ -203,7 +206,7 @@ static bool is_tracked(const object *o, size_t i) {
 }
 
 /* All members that are not tracked, as one alternative; literal names with the same value share a terminal. */
-static ir_sym loose_sym(object *o, bool first) {
+static ir_sym loose_sym(object *o, bool first, bool open) {
     schema_ctx *c = o->c;
     ir_sym     *alts = schema_alloc(c, (o->n + 1) * sizeof *alts);
     ir_rx      *keys = schema_alloc(c, (o->n + 1) * sizeof *keys);
@@ -216,7 +219,7 @@ static ir_sym loose_sym(object *o, bool first) {
         ir_sym pair[2];
         if (done[i]) continue;
         if (!o->members[i].literal) {
-            alts[n++] = member_sym(c, &o->members[i], first);
+            if (open) alts[n++] = member_sym(c, &o->members[i], first);
             continue;
         }
         for (size_t k = i; k < o->n; k++) {
@@ -253,6 +256,7 @@ static ir_sym state_sym(object *o, size_t progress, size_t count) {
     size_t      n = 0, seen = progress_seen(o, progress), at = progress * o->n_counts + count;
     bool        last = count + 1 == o->n_counts; /* no need to count any further */
     bool        more = seen + count < o->max;
+    ir_sym      loose = progress || !o->n_required ? o->loose_next : o->declared_next;
     if (o->states[at] >= 0) return o->states[at];
     if (may_close(o, progress, count)) alts[n++] = o->close;
     for (size_t i = 0; i < o->n_tracked && more && !c->rc; i++) {
@@ -262,13 +266,13 @@ static ir_sym state_sym(object *o, size_t progress, size_t count) {
         pair[1] = state_sym(o, o->chain ? progress + 1 : progress | (size_t)1 << i, count);
         alts[n++] = ir_seq(c->g, pair, 2);
     }
-    if (o->loose_next >= 0 && more && !last) {
-        ir_sym pair[2] = { o->loose_next, state_sym(o, progress, count + 1) };
+    if (loose >= 0 && more && !last) {
+        ir_sym pair[2] = { loose, state_sym(o, progress, count + 1) };
         alts[n++] = ir_seq(c->g, pair, 2);
     }
     out = n ? ir_alt(c->g, alts, n) : ir_terminal(c->g, ir_rx_none(c->g));
-    if (o->loose_next >= 0 && last && o->max == SCHEMA_NO_LIMIT) {
-        ir_sym pair[2] = { ir_repeat(c->g, o->loose_next, 0, -1), out };
+    if (loose >= 0 && last && o->max == SCHEMA_NO_LIMIT) {
+        ir_sym pair[2] = { ir_repeat(c->g, loose, 0, -1), out };
         out = ir_seq(c->g, pair, 2);
     }
     o->states[at] = out;
@@ -277,7 +281,7 @@ static ir_sym state_sym(object *o, size_t progress, size_t count) {
 
 static ir_sym first_sym(object *o) {
     schema_ctx *c = o->c;
-    ir_sym      alts[MAX_SUBSET + 3];
+    ir_sym      alts[MAX_SUBSET + 3], loose = o->n_required ? o->declared_first : o->loose_first;
     size_t      n = 0;
     if (may_close(o, 0, 0)) {
         ir_rx empty = ir_rx_cat(c->g, lead(c, true), ir_rx_text(c->g, "}"));
@@ -290,8 +294,8 @@ static ir_sym first_sym(object *o) {
         pair[1] = state_sym(o, (size_t)1 << i, 0);
         alts[n++] = ir_seq(c->g, pair, 2);
     }
-    if (o->loose_first >= 0 && o->max) {
-        ir_sym pair[2] = { o->loose_first, state_sym(o, 0, o->n_counts > 1 ? 1 : 0) };
+    if (loose >= 0 && o->max) {
+        ir_sym pair[2] = { loose, state_sym(o, 0, o->n_counts > 1 ? 1 : 0) };
         alts[n++] = ir_seq(c->g, pair, 2);
     }
     return n ? ir_alt(c->g, alts, n) : ir_terminal(c->g, ir_rx_none(c->g));
@@ -304,8 +308,10 @@ static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool
     o->tracked = tracked;
     o->n_tracked = n_tracked;
     o->chain = chain;
-    o->loose_first = loose_sym(o, true);
-    o->loose_next = loose_sym(o, false);
+    o->loose_first = loose_sym(o, true, true);
+    o->loose_next = loose_sym(o, false, true);
+    o->declared_first = loose_sym(o, true, false);
+    o->declared_next = loose_sym(o, false, false);
     need = o->min > o->n_required ? o->min - o->n_required : 0;
     if (o->loose_first < 0) {
         need = 0;
