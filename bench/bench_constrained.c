@@ -217,8 +217,8 @@ done:
 int main(int argc, char **argv) {
     err e = { 0 };
     if (argc < 3) {
-        fprintf(stderr, "usage: %s MODEL TOKENIZER [SCHEMA.json] [tokens] [repetitions] [threads]\n", argv[0]);
-        return 2;
+        printf("skipped: needs MODEL TOKENIZER [SCHEMA.json] [tokens] [repetitions] [threads]\n");
+        return 0;
     }
     if (run(argc, argv, &e) == 0) return 0;
     fprintf(stderr, "%s\n", e.msg);
