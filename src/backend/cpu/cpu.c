@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static void cpu_free(nn_exec *base) {
@@ -14,7 +15,7 @@ static void cpu_free(nn_exec *base) {
     pool_free(x->pool);
     for (int i = 0; x->layers && i < base->model->dims->n_layer; i++) free(x->layers[i].fixed);
     for (int g = 0; g < NN_MAX_GROUPS; g++) {
-        free(x->pages[g]);
+        if (x->pages[g]) munmap(x->pages[g], x->pages_bytes[g]);
         free(x->page_ptrs[g]);
     }
     for (int i = 0; i < x->n_ropes; i++) free(x->ropes[i].table);

@@ -64,7 +64,8 @@ typedef struct cpu_exec {
     atomic_int *counters;
 
     cpu_layer   *layers;
-    uint8_t     *pages[NN_MAX_GROUPS];
+    uint8_t     *pages[NN_MAX_GROUPS]; /* mapped, not allocated */
+    size_t       pages_bytes[NN_MAX_GROUPS];
     size_t       page_bytes[NN_MAX_GROUPS];
     const void **page_ptrs[NN_MAX_GROUPS]; /* [max_seqs][max_pages] */
 

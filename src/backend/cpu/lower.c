@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Addresses of what is not in the activation arena, for the hazard scan. Activations take [0, arena bytes). */
 enum { SPACE = 1 << 20 };
@@ -304,11 +305,13 @@ static int alloc_state(cpu_exec *x, err *e) {
         size_t bytes;
         if (!num_mul_size((size_t)m->n_pages, x->page_bytes[g], &bytes))
             return err_set(e, ERR_LIMIT, "%d cache pages are too many", m->n_pages);
-        x->pages[g] = bytes ? aligned_alloc(64, bytes) : NULL;
+        /* Zero pages of the system, taken when they are first written: a large cache costs nothing until it is used. */
+        void *mem = bytes ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+        x->pages[g] = mem == MAP_FAILED ? NULL : mem;
+        x->pages_bytes[g] = bytes;
         x->page_ptrs[g] = calloc((size_t)m->max_seqs * (size_t)m->max_pages, sizeof *x->page_ptrs[g]);
         if ((bytes && !x->pages[g]) || !x->page_ptrs[g])
             return err_set(e, ERR_NOMEM, "no memory for %zu bytes of cache pages", bytes);
-        if (bytes) memset(x->pages[g], 0, bytes);
     }
     return 0;
 }
