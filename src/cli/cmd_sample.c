@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hearth debug sample: random walks under a schema, without a model. Schemas come from stdin, one JSON object per line
- * with "name" and "schema"; each walk is a JSON line with how it ended ("stop", "length") and its text.
+ * with "name" and "schema"; each walk is a JSON line with how it ended ("stop", "length") and its text. A schema that
+ * is refused gets one line with the reason.
  *
  * A token is drawn from those the mask allows: half of the time from all of them, half of the time from those that
  * begin with a structural character, and in the second half of a walk from those that close something, so that walks
@@ -87,12 +88,19 @@ static int run_case(sampler *s, const json_value *v, view schema, err *e) {
     const char *name = json_string(json_get(v, "name"));
     grammar    *g = NULL;
     str         out, text;
-    int         rc;
+    int         rc = 0;
     if (s->only && (!name || strcmp(name, s->only) != 0)) return 0;
     str_init(&out);
     str_init(&text);
-    rc = grammar_from_schema(&g, schema, e);
-    for (size_t i = 0; i < s->count && rc >= 0; i++) {
+    if (grammar_from_schema(&g, schema, e) < 0) {
+        str_puts(&out, "{\"name\":");
+        str_put_json(&out, name ? name : "", name ? strlen(name) : 0);
+        str_puts(&out, ",\"finish\":\"refused\",\"reason\":");
+        str_put_json(&out, e->msg, strlen(e->msg));
+        str_push(&out, '}');
+        puts(str_cstr(&out));
+    }
+    for (size_t i = 0; g && i < s->count && rc >= 0; i++) {
         size_t at = 0;
         str_clear(&text);
         str_clear(&out);

@@ -56,6 +56,10 @@ const seen = new Set();
 let stopped = 0;
 let bad = 0;
 for (const walk of walks) {
+  if (walk.finish === 'refused') {
+    console.log(`${walk.name}: refused: ${walk.reason}`);
+    continue;
+  }
   seen.add(walk.name);
   if (walk.finish !== 'stop') continue;
   stopped++;
