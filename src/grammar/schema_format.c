@@ -45,11 +45,14 @@
 #define UCS "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF"
 #define VARNAME "([A-Za-z0-9_]|" PCT ")+(\\.([A-Za-z0-9_]|" PCT ")+)*"
 #define VARSPEC VARNAME "(:[1-9][0-9]{0,3}|\\*)?"
-/* Regular expressions with groups inside groups up to three deep, without back references. */
-#define RX_ATOM(group)                                                                                                 \
-    "([^\\\\^$.*+?()\\[\\]{}|/]|\\.|\\\\[dDwWsStnrfv.*+?()\\[\\]{}|/\\\\^$]|"                                          \
-    "\\[\\^?([^\\\\\\[\\]^-]|\\\\[dDwWsStnrfv.*+?()\\[\\]{}|/\\\\^$-]|[a-z]-[z]|[A-Z]-[Z]|[0-9]-[9])+-?\\]" group ")"
-#define RX_TERM(group) "(\\^|\\$|" RX_ATOM(group) "([*+?]\\??|\\{[0-9]{1,3}\\})?)"
+/* Regular expressions with groups inside groups up to three deep, without back references. Ranges and counts only where
+ * their order can be seen from the first digits. */
+#define RX_ESCAPE "\\\\([dDwWsStnrfv.*+?()\\[\\]{}|/\\\\^$]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
+#define RX_SPAN "([a-e]-[f-z]|[a-y]-z|[A-E]-[F-Z]|[A-Y]-Z|[0-4]-[5-9]|[0-8]-9)"
+#define RX_CLASS "\\[\\^?(" RX_SPAN "|[^\\\\\\[\\]^-]|" RX_ESCAPE "|\\\\-)+-?\\]"
+#define RX_COUNT "\\{([0-9]{1,3},?|[01],[1-9][0-9]{0,2}|[2-5],([6-9]|[1-9][0-9]{1,2}))\\}"
+#define RX_ATOM(group) "([^\\\\^$.*+?()\\[\\]{}|/]|\\.|" RX_ESCAPE "|" RX_CLASS group ")"
+#define RX_TERM(group) "(\\^|\\$|\\\\b|" RX_ATOM(group) "([*+?]\\??|" RX_COUNT ")?)"
 #define RX_GROUP(inner) "|\\((\\?:)?(" inner ")\\)"
 #define RX_SEQ(group) RX_TERM(group) "*(\\|" RX_TERM(group) "*)*"
 

@@ -167,7 +167,7 @@ static ir_rx frac_beyond(schema_ctx *c, const schema_dec *d, compare op, size_t 
     size_t n = d->n_frac;
     bool   greater = op == CMP_GT || op == CMP_GE, equal = op == CMP_GE || op == CMP_LE;
     ir_rx  point = text(c, ".", 1), zeros = ir_rx_repeat(c->g, text(c, "0", 1), 0, (int64_t)max_frac);
-    ir_rx  tail = ir_rx_none(c->g), out = ir_rx_none(c->g);
+    ir_rx  tail = ir_rx_none(c->g), out;
     if (max_frac < n + 1) max_frac = n + 1;
     for (size_t i = 0; i < n; i++) {
         ir_rx differs = greater ? digit(c, (char)(d->frac[i] + 1), '9') : digit(c, '0', (char)(d->frac[i] - 1));

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (n > 4096 || ir_open(&g, &e) < 0) return 0;
     rc = schema_compile(g, (view){ (const char *)data, n }, &start, &e);
     if (rc < 0 && (e.code != rc || !e.msg[0])) abort();
-    if (rc == 0 && rest && rest < 200 && ir_walk(g, start, (const char *)end + 1, rest, NULL)) {
+    if (rc == 0 && rest && rest < 100 && ir_walk(g, start, (const char *)end + 1, rest, NULL)) {
         const json_value *v;
         arena             a;
         arena_init(&a, 0);
