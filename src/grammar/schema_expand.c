@@ -293,6 +293,7 @@ static void apply_keyword(schema_ctx *c, schema_world *w, const json_value *s, u
                           const schema_lits **todo) {
     const json_value *v = &m->value;
     schema_keyword    kw = schema_keyword_of(m->key);
+    if (kw == KW_NOT || kw == KW_IF || kw == KW_DEPENDENCIES) w->conditional = true;
     switch (kw) {
     case KW_NONE: break;
     case KW_REF: {

@@ -53,7 +53,8 @@ typedef struct object {
     ir_sym              close;
     const size_t       *tracked; /* indices of members */
     size_t              n_tracked, n_required;
-    bool                chain; /* tracked members come in their order */
+    bool                chain;          /* tracked members come in their order */
+    bool                declared_begin; /* the first member is one that the schema mentions */
     uint64_t            min, max;
     size_t              n_counts; /* counts of loose members that are told apart */
     ir_sym             *states;   /* [progress * n_counts + count], -1: not built */
@@ -256,7 +257,7 @@ static ir_sym state_sym(object *o, size_t progress, size_t count) {
     size_t      n = 0, seen = progress_seen(o, progress), at = progress * o->n_counts + count;
     bool        last = count + 1 == o->n_counts; /* no need to count any further */
     bool        more = seen + count < o->max;
-    ir_sym      loose = progress || !o->n_required ? o->loose_next : o->declared_next;
+    ir_sym      loose = progress || !o->declared_begin ? o->loose_next : o->declared_next;
     if (o->states[at] >= 0) return o->states[at];
     if (may_close(o, progress, count)) alts[n++] = o->close;
     for (size_t i = 0; i < o->n_tracked && more && !c->rc; i++) {
@@ -281,7 +282,7 @@ static ir_sym state_sym(object *o, size_t progress, size_t count) {
 
 static ir_sym first_sym(object *o) {
     schema_ctx *c = o->c;
-    ir_sym      alts[MAX_SUBSET + 3], loose = o->n_required ? o->declared_first : o->loose_first;
+    ir_sym      alts[MAX_SUBSET + 3], loose = o->declared_begin ? o->declared_first : o->loose_first;
     size_t      n = 0;
     if (may_close(o, 0, 0)) {
         ir_rx empty = ir_rx_cat(c->g, lead(c, true), ir_rx_text(c->g, "}"));
@@ -362,6 +363,7 @@ static ir_sym object_sym(schema_ctx *c, const schema_world *w, const witness *wi
         n_witness += !o.members[i].literal && o.members[i].required;
         o.n_required += o.members[i].required;
     }
+    o.declared_begin = o.n_required > 0 && !w->conditional;
     if (o.n_required > o.max) return none;
     o.close = ir_terminal(c->g, ir_rx_cat(c->g, schema_ws(c), ir_rx_text(c->g, "}")));
     tracked = schema_alloc(c, (o.n + 1) * sizeof *tracked);

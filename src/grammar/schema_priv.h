@@ -191,7 +191,8 @@ typedef struct schema_world {
     const schema_named *named, *required;
     const schema_some  *some;
     const schema_lits  *names;
-    uint64_t            min_props, max_props;
+    bool     conditional; /* says what follows if a member is there or not: names matter that are not declared here */
+    uint64_t min_props, max_props;
 
     const json_value          *at; /* a subschema to name in messages */
     const struct schema_world *next;
