@@ -25,15 +25,23 @@ typedef struct watch {
     atomic_int progress, after_cancel;
     int        cancel_at; /* progress events; 0: never */
     int        last, tokens, cached;
-    double     at, longest_gap;
+    double     at, longest_gap, cpu, longest_cpu; /* between events, in seconds; cpu: of the engine's thread */
     bool       in_order, over, cancelled;
 } watch;
 
+static double thread_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void note(void *ctx, const engine_event *ev) {
     watch *w = ctx;
-    double t = engine_now();
+    double t = engine_now(), cpu = thread_seconds();
     if (t - w->at > w->longest_gap) w->longest_gap = t - w->at;
+    if (w->cpu > 0 && cpu - w->cpu > w->longest_cpu) w->longest_cpu = cpu - w->cpu;
     w->at = t;
+    w->cpu = cpu;
     if (ev->kind == ENGINE_PROGRESS) {
         w->in_order = w->in_order && ev->done > w->last && ev->done <= ev->total && ev->total == LONG;
         w->last = ev->done;
@@ -90,7 +98,7 @@ static void check_long(const char *name) {
     assert_int_equal(all.tokens, 2);
     assert_int_equal(st.tokens_evaluated, LONG + 1); /* and the first generated token */
     assert_true(all.progress >= (LONG - 3 * PIECE) / PIECE - 1);
-    assert_true(all.longest_gap < 2.0);
+    assert_true(all.longest_cpu < 2.0); /* its own time: a loaded machine is not our doing */
     assert_true(st.pages_cached >= LONG / 32);
     assert_int_equal(st.pages_cached + st.pages_unused, st.pages_total);
 
