@@ -418,8 +418,10 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     j->r.sampling.dry_breakers = NULL;
     if (rc == 0) {
         pthread_mutex_lock(&g->lock);
-        if (!queue_takes(g, j)) {
-            rc = err_set(e, ERR_LIMIT, "the queue is full: %d requests are waiting", g->n_queued);
+        if (g->stop) {
+            rc = err_set(e, ERR_CANCELLED, "the engine is closing");
+        } else if (!queue_takes(g, j)) {
+            rc = err_set(e, ERR_BUSY, "the queue is full: %d requests are waiting", g->n_queued);
         } else {
             *id = j->id = ++g->next_id;
             j->n_open = j->r.n_choices;

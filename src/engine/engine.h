@@ -133,7 +133,8 @@ typedef struct engine_request {
 int  engine_open(engine **out, const nn_model *m, const tok *t, const engine_options *o, err *e);
 void engine_free(engine *g); /* cancels what is under way; accepts NULL */
 
-/* Copies the request. On success *id names it for engine_cancel; on failure no event will come. */
+/* Copies the request. On success *id names it for engine_cancel; on failure no event will come. ERR_BUSY: the queue is
+ * full. Callbacks may submit and cancel, too. */
 int  engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e);
 void engine_cancel(engine *g, uint64_t id); /* takes effect before the next step; unknown ids are ignored */
 void engine_wait_idle(engine *g);           /* until nothing waits or runs */

@@ -2,6 +2,7 @@
 /* Who computes in the next step: admission, fair shares, giving way, the batch. */
 #include "engine/internal.h"
 
+#include <limits.h>
 #include <string.h>
 
 static bool goes_before(const sequence *a, const sequence *b) {
@@ -224,6 +225,34 @@ void schedule_make_room(engine *g) {
     }
 }
 
+/* The most important prompt that is not taken and has at most so many tokens left; -1: none. */
+static int next_prompt(const engine *g, const bool *taken, int most) {
+    int best = -1;
+    for (int i = 0; i < g->n_running; i++) {
+        int left = sequence_left(g->running[i]);
+        if (taken[i] || left <= 1 || left > most) continue;
+        if (best < 0 || starts_before(g->running[i], g->running[best])) best = i;
+    }
+    return best;
+}
+
+/* Pieces of prompts within the budget, the most important first; whole: only prompts that fit, and only of the highest
+ * priority. Returns what is left of the budget. */
+static int add_prompts(engine *g, nn_batch *b, bool *taken, int budget, bool whole) {
+    int first = next_prompt(g, taken, INT_MAX);
+    while (budget > 0) {
+        int best = next_prompt(g, taken, whole ? budget : INT_MAX);
+        if (best < 0 || (whole && g->running[best]->job->r.priority < g->running[first]->job->r.priority)) break;
+        taken[best] = true;
+        sequence *s = g->running[best];
+        int       mark = next_mark(g, s) - s->n_evaluated, n = mark < budget ? mark : budget;
+        add_share(g, b, s, n);
+        g->shares[g->n_shares - 1].mark = n == mark;
+        budget -= n;
+    }
+    return budget;
+}
+
 bool schedule_batch(engine *g, nn_batch *b) {
     g->generating = false;
     *b = (nn_batch){ .token = g->token,
@@ -244,22 +273,12 @@ bool schedule_batch(engine *g, nn_batch *b) {
     }
     int budget = g->o.step_tokens - b->n_tok, wanted = g->generating ? g->prompt_budget : g->piece_budget;
     if (wanted < budget) budget = wanted;
-    /* Prompts in order of importance, so that the first one is through soonest. */
+    /* Short prompts may have a quarter of the step before the others: they are through at once, and a long one hardly
+     * notices. Then in order of importance, so that the first one is through soonest. */
     bool taken[1024] = { false };
-    while (budget > 0) {
-        int best = -1;
-        for (int i = 0; i < g->n_running; i++) {
-            if (taken[i] || sequence_left(g->running[i]) <= 1) continue;
-            if (best < 0 || starts_before(g->running[i], g->running[best])) best = i;
-        }
-        if (best < 0) break;
-        taken[best] = true;
-        sequence *s = g->running[best];
-        int       mark = next_mark(g, s) - s->n_evaluated, n = mark < budget ? mark : budget;
-        add_share(g, b, s, n);
-        g->shares[g->n_shares - 1].mark = n == mark;
-        budget -= n;
-    }
+    int  quarter = budget / 4;
+    budget -= quarter - add_prompts(g, b, taken, quarter, true);
+    add_prompts(g, b, taken, budget, false);
     join_outputs(g, b);
     b->n_seq = g->n_shares;
     g->q_start[g->n_shares] = b->n_tok;

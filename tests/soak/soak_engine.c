@@ -127,7 +127,7 @@ static void *submit_part(void *arg) {
         it->g = s->g;
         atomic_store(&it->n_open, it->n_choices);
         if (it->guided) r.guide = test_guide((uint64_t)i, engine_vocab(s->g), it->guide_length);
-        while ((rc = engine_submit(s->g, &r, &id, &e)) == ERR_LIMIT && strstr(e.msg, "queue is full")) breathe();
+        while ((rc = engine_submit(s->g, &r, &id, &e)) == ERR_BUSY) breathe();
         if (rc < 0) fail_msg("%s", e.msg);
         if (it->cancel == AT_ONCE) engine_cancel(s->g, id);
         it->id = id;

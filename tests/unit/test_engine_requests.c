@@ -433,25 +433,36 @@ static void note_newcomer(void *ctx, const engine_event *ev) {
     }
 }
 
-static void test_newcomer(void **state) {
-    fixture      f;
-    int32_t      tokens[PROMPT], few[10] = { 1 };
-    engine_stats st;
-    (void)state;
-    fixture_open(&f, "llama");
-    engine *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 2, .n_ctx = 1024 });
-    party   p = { .g = g, .newcomer = request(few, 10, 5, NULL) };
-    p.newcomer.client = 2;
-    p.newcomer.on_event = note_newcomer;
-    p.newcomer.ctx = &p;
+/* All of them come at once, with the token of an opening request. */
+static void let_others_in(void *ctx, const engine_event *ev) {
+    party  *p = ctx;
+    int32_t tokens[PROMPT] = { 0 };
+    if (ev->kind != ENGINE_TOKEN) return;
     for (int i = 0; i < 4; i++) {
-        fill(tokens, PROMPT, (uint64_t)i, &f);
+        tokens[0] = i;
         engine_request r = request(tokens, PROMPT, 800, NULL);
         r.client = 1;
         r.on_event = note_others;
-        r.ctx = &p;
-        engine_submit_ok(g, &r);
+        r.ctx = p;
+        engine_submit_ok(p->g, &r);
     }
+}
+
+static void test_newcomer(void **state) {
+    fixture      f;
+    int32_t      few[10] = { 1 };
+    engine_stats st;
+    (void)state;
+    fixture_open(&f, "llama");
+    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 2, .n_ctx = 1024 });
+    party          p = { .g = g, .newcomer = request(few, 10, 5, NULL) };
+    engine_request r = request(few, 1, 1, NULL);
+    p.newcomer.client = 2;
+    p.newcomer.on_event = note_newcomer;
+    p.newcomer.ctx = r.ctx = &p;
+    r.client = 3;
+    r.on_event = let_others_in;
+    engine_submit_ok(g, &r);
     engine_wait_idle(g);
     assert_int_equal(p.newcomer_tokens, 5);
     assert_int_equal(p.tokens, 4 * 800);
@@ -498,7 +509,7 @@ static void test_full_queue(void **state) {
     engine_wait_idle(g);
     for (int i = 0; i < 8; i++) {
         bool refused = i == 4 || i == 6; /* the fifth of the first client, the second of the next one */
-        assert_int_equal(q.taken[i], refused ? ERR_LIMIT : 0);
+        assert_int_equal(q.taken[i], refused ? ERR_BUSY : 0);
         assert_int_equal(q.a[i].over, !refused);
     }
     engine_free(g);
@@ -622,7 +633,7 @@ static void test_room(void **state) {
     /* The queue is bounded. */
     r = request(tokens, 100, 20, &a);
     r.n_choices = 4;
-    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_BUSY);
     assert_non_null(strstr(e.msg, "queue is full"));
     engine_free(g);
     engine_options tiny = { .cache_bytes = page - 1 };
@@ -701,6 +712,47 @@ static void test_pieces(void **state) {
     fixture_close(&f);
 }
 
+/* A short prompt does not wait for a long one that came before. */
+typedef struct pair {
+    engine        *g;
+    engine_request then;
+    answer         slow, quick;
+    int            pieces_then; /* of the long one, when the short one was through */
+} pair;
+
+static void note_long(void *ctx, const engine_event *ev) {
+    pair *p = ctx;
+    answer_collect(&p->slow, ev);
+    if (ev->kind == ENGINE_PROGRESS && p->slow.progress == 1) engine_submit_ok(p->g, &p->then);
+}
+
+static void note_short(void *ctx, const engine_event *ev) {
+    pair *p = ctx;
+    answer_collect(&p->quick, ev);
+    if (ev->kind == ENGINE_DONE) p->pieces_then = p->slow.progress;
+}
+
+static void test_short_behind_long(void **state) {
+    fixture        f;
+    static int32_t tokens[2000];
+    (void)state;
+    fixture_open(&f, "llama");
+    fill(tokens, 2000, 5, &f);
+    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .n_ctx = 2048, .step_tokens = 100 });
+    pair           p = { .g = g, .then = request(tokens + 1, 25, 1, NULL) };
+    engine_request r = request(tokens, 2000, 1, NULL);
+    p.then.on_event = note_short;
+    p.then.ctx = r.ctx = &p;
+    r.on_event = note_long;
+    engine_submit_ok(g, &r);
+    engine_wait_idle(g);
+    assert_true(p.slow.n == 1 && p.quick.n == 1);
+    assert_in_range(p.pieces_then, 1, 2);
+    assert_in_range(p.slow.progress, 20, 21); /* it lost a quarter of one step */
+    engine_free(g);
+    fixture_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_guided_choices), cmocka_unit_test(test_guide_ends),
@@ -709,7 +761,7 @@ int main(void) {
         cmocka_unit_test(test_priority),       cmocka_unit_test(test_full_queue),
         cmocka_unit_test(test_guide_and_end),  cmocka_unit_test(test_fair_table),
         cmocka_unit_test(test_room),           cmocka_unit_test(test_adapt),
-        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_pieces),         cmocka_unit_test(test_short_behind_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
