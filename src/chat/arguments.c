@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { MAX_PARAMS = 512, MAX_DEPTH = 16, MAX_FREE_ORDER = 5 };
+enum { MAX_PARAMS = 512, MAX_DEPTH = 16, MAX_FREE_ORDER = 5, MAX_REFS = 128 };
 
 typedef struct maker {
     ir                *g;
@@ -24,8 +24,12 @@ typedef struct maker {
     err               *e;
     int                rc;
     ir_sym             any; /* Gemma: any value; -1: not made yet */
-    int                depth;
     arena              a;
+    struct {
+        const json_value *target;
+        ir_sym            rule;
+    } refs[MAX_REFS]; /* Gemma: what was referred to so far */
+    size_t n_refs;
 } maker;
 
 /* --- schemas --- */
@@ -340,9 +344,13 @@ static ir_sym gemma_any(maker *m) {
 }
 
 static ir_sym gemma_members(maker *m, const json_value *s) {
-    param *p;
-    size_t n = list_params(m, s, &p);
-    ir_sym items[MAX_PARAMS];
+    param  *p;
+    size_t  n = list_params(m, s, &p);
+    ir_sym *items = arena_calloc(&m->a, n + 1, sizeof *items);
+    if (!items) {
+        m->rc = err_set_nomem(m->e);
+        return 0;
+    }
     for (size_t i = 0; i < n; i++) {
         ir_rx  key = ir_rx_cat(m->g, gemma_key(m, p[i].key), ir_rx_text(m->g, ":"));
         ir_sym pair[2] = { ir_terminal(m->g, key), p[i].schema ? gemma_value(m, p[i].schema) : gemma_any(m) };
@@ -387,6 +395,7 @@ static ir_sym gemma_constant(maker *m, const json_value *v) {
     return out;
 }
 
+/* What a chain of references leads to; NULL: nowhere that is known. */
 static const json_value *follow(maker *m, const json_value *s) {
     for (int i = 0; i < MAX_DEPTH; i++) {
         const json_value *ref = json_get(s, "$ref"), *home;
@@ -447,36 +456,74 @@ static bool disjoint(maker *m, const json_value *list) {
     return true;
 }
 
-static ir_sym gemma_value(maker *m, const json_value *s) {
-    static const char *const hard[] = { "allOf", "not", "if", "$dynamicRef" };
-    const json_value        *v, *at = follow(m, s);
-    if (m->rc < 0) return 0;
-    if (!at || m->depth == MAX_DEPTH) return gemma_widen(m, "$ref");
+/* A schema without a type is narrowed to the one that its keywords speak of: fewer values, all of them valid. */
+static unsigned narrowed(maker *m, const json_value *s) {
+    static const struct {
+        const char *keyword;
+        json_kind   kind;
+    } about[] = {
+        { "properties", JSON_K_OBJECT }, { "required", JSON_K_OBJECT },      { "items", JSON_K_ARRAY },
+        { "minItems", JSON_K_ARRAY },    { "maxItems", JSON_K_ARRAY },       { "pattern", JSON_K_STRING },
+        { "minLength", JSON_K_STRING },  { "maxLength", JSON_K_STRING },     { "format", JSON_K_STRING },
+        { "minimum", JSON_K_INT },       { "exclusiveMinimum", JSON_K_INT }, { "maximum", JSON_K_INT },
+        { "multipleOf", JSON_K_INT },    { "exclusiveMaximum", JSON_K_INT },
+    };
+    unsigned kinds = kinds_of(s);
+    view     other;
+    if (kinds != CHAT_KINDS_ALL) return kinds & ~(1u << JSON_K_REAL);
+    for (size_t i = 0; i < sizeof about / sizeof *about; i++) {
+        if (json_get(s, about[i].keyword)) return 1u << about[i].kind;
+    }
+    if (!is_plain_object(s, &other)) (void)gemma_widen(m, "a schema without a type");
+    return kinds;
+}
+
+static ir_sym gemma_choice(maker *m, const json_value *s, const json_value *list, bool values) {
+    const json_value *one = json_get(s, "oneOf");
+    size_t            n = json_count(list);
+    ir_sym           *syms = arena_calloc(&m->a, n + 1, sizeof *syms);
+    if (!syms) {
+        m->rc = err_set_nomem(m->e);
+        return 0;
+    }
+    if (!values && !m->lenient && (json_get(s, "properties") || (list == one && !disjoint(m, list))))
+        return gemma_widen(m, list == one ? "oneOf" : "anyOf");
+    for (size_t i = 0; i < n; i++)
+        syms[i] = values ? gemma_constant(m, json_at(list, i)) : gemma_value(m, json_at(list, i));
+    return ir_alt(m->g, syms, n);
+}
+
+static ir_sym gemma_plain(maker *m, const json_value *s) {
+    static const char *const hard[] = { "allOf", "not", "if", "$dynamicRef", "patternProperties", "dependentRequired" };
+    const json_value        *v;
     for (size_t i = 0; i < sizeof hard / sizeof *hard; i++) {
-        if (json_get(at, hard[i])) return gemma_widen(m, hard[i]);
+        if (json_get(s, hard[i])) return gemma_widen(m, hard[i]);
     }
-    m->depth++;
-    ir_sym out;
-    if ((v = json_get(at, "const")) != NULL) {
-        out = gemma_constant(m, v);
-    } else if (json_is(v = json_get(at, "enum"), JSON_K_ARRAY) || json_is(v = json_get(at, "anyOf"), JSON_K_ARRAY) ||
-               json_is(v = json_get(at, "oneOf"), JSON_K_ARRAY)) {
-        bool   values = v == json_get(at, "enum");
-        size_t n = json_count(v);
-        if (!values && !m->lenient && (json_get(at, "properties") || (v == json_get(at, "oneOf") && !disjoint(m, v)))) {
-            m->depth--;
-            return gemma_widen(m, v == json_get(at, "oneOf") ? "oneOf" : "anyOf");
-        }
-        ir_sym *list = arena_calloc(&m->a, n + 1, sizeof *list);
-        for (size_t i = 0; list && i < n; i++)
-            list[i] = values ? gemma_constant(m, json_at(v, i)) : gemma_value(m, json_at(v, i));
-        out = list ? ir_alt(m->g, list, n) : 0;
-    } else {
-        unsigned kinds = kinds_of(at);
-        out = kinds == CHAT_KINDS_ALL ? gemma_any(m) : gemma_typed(m, at, kinds & ~(1u << JSON_K_REAL));
+    if ((v = json_get(s, "const")) != NULL) return gemma_constant(m, v);
+    if (json_is(v = json_get(s, "enum"), JSON_K_ARRAY)) return gemma_choice(m, s, v, true);
+    if (json_is(v = json_get(s, "anyOf"), JSON_K_ARRAY)) return gemma_choice(m, s, v, false);
+    if (json_is(v = json_get(s, "oneOf"), JSON_K_ARRAY)) return gemma_choice(m, s, v, false);
+    unsigned kinds = narrowed(m, s);
+    return kinds == CHAT_KINDS_ALL ? gemma_any(m) : gemma_typed(m, s, kinds);
+}
+
+/* What a reference leads to is one rule, made once: schemas may refer to themselves. */
+static ir_sym gemma_value(maker *m, const json_value *s) {
+    const json_value *at = follow(m, s);
+    ir_sym            rule, body;
+    if (m->rc < 0) return 0;
+    if (!at) return gemma_widen(m, "$ref");
+    if (at == s) return gemma_plain(m, s);
+    for (size_t i = 0; i < m->n_refs; i++) {
+        if (m->refs[i].target == at) return m->refs[i].rule;
     }
-    m->depth--;
-    return out;
+    if (m->n_refs == MAX_REFS) return gemma_widen(m, "$ref");
+    rule = ir_rule(m->g, "gemma-ref");
+    m->refs[m->n_refs].target = at;
+    m->refs[m->n_refs++].rule = rule;
+    body = gemma_plain(m, at);
+    ir_rule_alt(m->g, rule, &body, 1);
+    return rule;
 }
 
 /* --- all shapes --- */

@@ -38,9 +38,15 @@ static const char *const SCHEMAS[][2] = {
       "\"required\":[\"name\"],\"additionalProperties\":false},\"when\":{\"type\":\"string\",\"format\":\"date\"},"
       "\"kind\":{"
       "\"const\":\"note\"}},\"required\":[\"path\",\"when\",\"who\"]}" },
+    { "grow_tree",
+      "{\"type\":\"object\",\"$defs\":{\"node\":{\"properties\":{\"v\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":"
+      "3},{"
+      "\"type\":\"boolean\"}]},\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/node\"},\"maxItems\":2}},"
+      "\"type\":\"object\",\"required\":[\"v\"],\"additionalProperties\":false}},\"properties\":{\"root\":{\"$ref\":"
+      "\"#/$defs/node\"}},\"required\":[\"root\"]}" },
     { "now", NULL },
 };
-enum { N_TOOLS = 4 };
+enum { N_TOOLS = 5 };
 
 static const json_value *parse(arena *a, const char *text) {
     const json_value *v;
@@ -332,6 +338,65 @@ static void test_required(void **state) {
     free(path);
 }
 
+/* Tools as coding agents and tool servers declare them: every syntax can enforce them, or says what it cannot. */
+static void test_real_tools(void **state) {
+    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"Bash\",\"strict\":true,"
+                                "\"parameters\":{\"$schema\":\"http://json-schema.org/draft-07/"
+                                "schema#\",\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\","
+                                "\"description\":\"c\"},\"timeout\":{\"type\":\"number\","
+                                "\"exclusiveMinimum\":0,\"maximum\":600000},\"run_in_background\":{\"type\":"
+                                "\"boolean\",\"default\":false}},\"required\":[\"command\"],"
+                                "\"additionalProperties\":false}}},"
+                                "{\"type\":\"function\",\"function\":{\"name\":\"TodoWrite\",\"parameters\":{\"type\":"
+                                "\"object\",\"properties\":{\"todos\":{\"type\":"
+                                "\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"properties\":{\"content\":{"
+                                "\"type\":\"string\",\"minLength\":1},\"status\":{"
+                                "\"type\":\"string\",\"enum\":[\"pending\",\"in_progress\",\"completed\"]},"
+                                "\"priority\":{\"type\":[\"integer\",\"null\"]}},\"required\":["
+                                "\"content\",\"status\"],\"additionalProperties\":false}}},\"required\":[\"todos\"]}}},"
+                                "{\"type\":\"function\",\"function\":{\"name\":\"mcp__web-fetch\",\"parameters\":{"
+                                "\"type\":\"object\",\"properties\":{\"url\":{\"type\":"
+                                "\"string\",\"format\":\"uri\"},\"headers\":{\"type\":\"object\","
+                                "\"additionalProperties\":{\"type\":\"string\"}},\"method\":{\"anyOf\":[{"
+                                "\"type\":\"string\",\"enum\":[\"GET\",\"POST\"]},{\"type\":\"null\"}],\"default\":"
+                                "null}},\"required\":[\"url\"]}}},"
+                                "{\"type\":\"function\",\"function\":{\"name\":\"ping\",\"parameters\":{\"type\":"
+                                "\"object\",\"properties\":{}}}}]";
+    static const char hard[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
+                               "\"object\",\"properties\":{\"a\":{"
+                               "\"type\":\"string\"}},\"minProperties\":1}}}]";
+    arena             a;
+    (void)state;
+    arena_init(&a, 0);
+    for (int s = CHAT_SYNTAX_NONE + 1; s < CHAT_SYNTAX_COUNT; s++) {
+        chat_format f = format_of((chat_syntax)s);
+        for (int choice = 0; choice < 2; choice++) {
+            chat_tools t = { .list = parse(&a, tools),
+                             .choice = choice ? CHAT_TOOLS_REQUIRED : CHAT_TOOLS_AUTO,
+                             .parallel = true };
+            ir        *g;
+            ir_sym     start;
+            grammar   *compiled;
+            err        e = { 0 };
+            assert_int_equal(ir_open(&g, &e), 0);
+            if (chat_tool_grammar(&f, &t, g, &start, &e) < 0) fail_msg("%s: %s", f.row->name, e.msg);
+            if (grammar_compile(&compiled, g, start, &e) < 0) fail_msg("%s: %s", f.row->name, e.msg);
+            grammar_unref(compiled);
+            ir_free(g);
+            /* Not in the model's hands and not enforceable: refused by name. In its hands: called all the same. */
+            bool json = f.row->shape == CHAT_SHAPE_JSON || f.row->shape == CHAT_SHAPE_BARE ||
+                        f.row->shape == CHAT_SHAPE_NAME_JSON || f.row->shape == CHAT_SHAPE_HARMONY;
+            t.list = parse(&a, hard);
+            assert_int_equal(ir_open(&g, &e), 0);
+            int rc = chat_tool_grammar(&f, &t, g, &start, &e);
+            assert_int_equal(rc, json || !choice ? 0 : ERR_UNSUPPORTED);
+            if (rc < 0) assert_non_null(strstr(e.msg, "minProperties"));
+            ir_free(g);
+        }
+    }
+    arena_deinit(&a);
+}
+
 /* --- guides, with the demo model's tokens: <think>, </think>, <tool_call> and </tool_call> are tokens there --- */
 
 typedef struct fixture {
@@ -603,9 +668,13 @@ static void test_harmony(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_required), cmocka_unit_test(test_nothing_to_guide),
-        cmocka_unit_test(test_budget),   cmocka_unit_test(test_thoughts_then_grammar),
-        cmocka_unit_test(test_auto),     cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_required),
+        cmocka_unit_test(test_real_tools),
+        cmocka_unit_test(test_nothing_to_guide),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_thoughts_then_grammar),
+        cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_harmony),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
