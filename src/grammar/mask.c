@@ -37,7 +37,8 @@ static void found_exit(found *f, uint32_t node, int32_t state) {
     f->exits[f->n_exits++] = (leaving){ node, state };
 }
 
-static void walk_lex(grammar *g, const grammar_vocab *v, int which, int32_t state, found *f) {
+/* known: plain tokens of up to this many characters are allowed anyway. */
+static void walk_lex(grammar *g, const grammar_vocab *v, int which, int32_t state, uint32_t known, found *f) {
     const vocab_trie *t = &v->tries[which];
     int32_t           path[VOCAB_MAX_TOKEN + 1];
     const int32_t    *rows[VOCAB_MAX_TOKEN + 1];
@@ -47,6 +48,10 @@ static void walk_lex(grammar *g, const grammar_vocab *v, int which, int32_t stat
         const vocab_node *n = &t->nodes[i];
         const int32_t    *row = rows[n->depth - 1];
         int32_t           to = row ? row[n->byte] : -1;
+        if (n->longest <= known && which == VOCAB_PLAIN) {
+            i = n->next;
+            continue;
+        }
         if (to < 0) {
             to = lex_step_slow(g, path[n->depth - 1], n->byte);
             rows[n->depth - 1] = g->states[path[n->depth - 1]].row;
@@ -142,7 +147,7 @@ static lex_mask *lex_mask_new(grammar *g, const grammar_vocab *v, int32_t state)
     for (int which = 0; which < 2; which++) {
         if (which == VOCAB_PLAIN && (all >= VOCAB_SLICES || most <= all)) continue;
         f.n_exits = 0;
-        walk_lex(g, v, which, state, &f);
+        walk_lex(g, v, which, state, m->slice, &f);
         if (!f.failed && !exits_pack(&f, &v->tries[which], g->n_states, &m->exits[which])) f.failed = true;
     }
     free(f.exits);

@@ -161,6 +161,40 @@ static rx json_text_deriv(rx_store *s, rx text, uint8_t b, rx_set *same) {
     return rx_json(s, out, J_TEXT);
 }
 
+/* The one class that the next character comes from, whatever follows it; RX_NONE: there is no such class. */
+static rx next_class(const rx_store *s, rx text) {
+    const rx_node *t = rx_get(s, text);
+    if (t->kind == RX_K_CAT) {
+        t = rx_get(s, (rx)t->a);
+        if (t->kind == RX_K_CLASS) return (rx)rx_get(s, text)->a;
+        if (t->flags & RX_F_NULLABLE) return RX_NONE;
+    }
+    if (t->kind != RX_K_REPEAT) return RX_NONE;
+    return rx_get(s, (rx)t->a)->kind == RX_K_CLASS ? (rx)t->a : RX_NONE;
+}
+
+/*
+ * A half-read escape. Where every character that it may still become is as good as any other, the value is replaced by
+ * the first one of which that is true, so that a text of free characters has a few such states and not thousands.
+ */
+static rx json_half(rx_store *s, rx text, uint32_t mode, uint32_t digits, uint32_t value, uint32_t high) {
+    rx class = next_class(s, text);
+    uint32_t shift = 4 * (4 - digits), lo = value << shift, hi = lo + (1u << shift) - 1;
+    if (class == RX_NONE || rx_get(s, class)->a != 0) return rx_json(s, text, j_state(mode, digits, value, high));
+    if (mode == J_HEX && digits > 0 && (hi < 0xD800 || lo > 0xDFFF) && class_covers(s, rx_get(s, class), lo, hi)) {
+        for (uint32_t first = 0; first < value; first++) {
+            if (!class_covers(s, rx_get(s, class), first << shift, ((first + 1) << shift) - 1)) continue;
+            value = first;
+            break;
+        }
+    } else if (class_covers(s, rx_get(s, class), 0x10000, 0x10FFFF)) {
+        if (mode == J_HEX && digits > 1 && lo >= 0xD800 && hi <= 0xDBFF) value = digits == 2 ? 0xD8 : 0xD80;
+        if (mode == J_LOW_HEX && digits > 1) value = digits == 2 ? 0xDC : 0xDC0;
+        high = 0;
+    }
+    return rx_json(s, text, j_state(mode, digits, value, high));
+}
+
 static rx json_escape_deriv(rx_store *s, rx text, uint8_t b, rx_set *same) {
     static const char from[] = "\"\\/bfnrtu", to[] = "\"\\/\b\f\n\r\t";
     const char       *p = b ? strchr(from, b) : NULL;
@@ -195,10 +229,10 @@ static rx json_hex_deriv(rx_store *s, rx text, uint32_t state, uint8_t b, rx_set
     if (mode == J_LOW_HEX && digits == 0 && value != 0xD) return RX_NONE;
     if (mode == J_LOW_HEX && digits == 1 && value < 0xDC) return RX_NONE;
     if (mode == J_HEX && digits == 1 && value >= 0xDC && value <= 0xDF) return RX_NONE;
-    if (digits < 3) return rx_json(s, text, j_state(mode, digits + 1, value, high));
+    if (digits < 3) return json_half(s, text, mode, digits + 1, value, high);
     if (mode == J_LOW_HEX)
         return rx_json(s, code_point_deriv(s, text, 0x10000 + (high << 10) + (value & 0x3FF)), J_TEXT);
-    if (value >= 0xD800 && value <= 0xDBFF) return rx_json(s, text, j_state(J_LOW_ESCAPE, 0, 0, value & 0x3FF));
+    if (value >= 0xD800 && value <= 0xDBFF) return json_half(s, text, J_LOW_ESCAPE, 0, 0, value & 0x3FF);
     return rx_json(s, code_point_deriv(s, text, value), J_TEXT);
 }
 
@@ -216,7 +250,7 @@ static rx json_deriv(rx_store *s, rx text, uint32_t state, uint8_t b, rx_set *sa
             return RX_NONE;
         }
         keep_one(same, b);
-        return rx_json(s, text, j_state(mode == J_LOW_U ? J_LOW_HEX : J_LOW_U, 0, 0, high));
+        return json_half(s, text, mode == J_LOW_U ? J_LOW_HEX : J_LOW_U, 0, 0, high);
     default: return json_hex_deriv(s, text, state, b, same);
     }
 }

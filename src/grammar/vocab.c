@@ -47,7 +47,7 @@ static int by_bytes(const void *a, const void *b, void *ctx) {
 }
 
 /* A trie of the tokens in list, which is sorted by bytes. */
-static int trie_build(grammar_vocab *v, vocab_trie *t, const uint32_t *list, size_t n, err *e) {
+static int trie_build(grammar_vocab *v, vocab_trie *t, const uint32_t *list, size_t n, const uint32_t *chars, err *e) {
     uint32_t path[VOCAB_MAX_TOKEN + 1] = { 0 };
     size_t   total = 1, depth = 0;
     for (size_t i = 0; i < n; i++) total += v->offsets[list[i] + 1] - v->offsets[list[i]];
@@ -63,6 +63,8 @@ static int trie_build(grammar_vocab *v, vocab_trie *t, const uint32_t *list, siz
             path[depth + 1] = t->n;
             t->nodes[t->n++] = (vocab_node){ .token = -1, .depth = (uint16_t)(depth + 1), .byte = (uint8_t)p[depth] };
         }
+        for (size_t k = 0; k <= depth; k++)
+            if (t->nodes[path[k]].longest < chars[list[i]]) t->nodes[path[k]].longest = (uint8_t)chars[list[i]];
         v->same[list[i]] = t->nodes[path[depth]].token;
         t->nodes[path[depth]].token = (int32_t)list[i];
     }
@@ -133,7 +135,7 @@ int grammar_vocab_open_texts(grammar_vocab **out, const view *texts, size_t n, c
     v->offsets[n] = (uint32_t)total;
     for (int k = 0; k < 2; k++) {
         qsort_r(lists[k], counts[k], sizeof **lists, by_bytes, v);
-        if ((rc = trie_build(v, &v->tries[k], lists[k], counts[k], e)) < 0) goto fail;
+        if ((rc = trie_build(v, &v->tries[k], lists[k], counts[k], chars, e)) < 0) goto fail;
     }
     if ((rc = slices_build(v, chars, e)) < 0) goto fail;
     for (size_t i = 0; i < n_end_ids; i++)

@@ -21,6 +21,7 @@ typedef struct vocab_node {
     int32_t  token; /* -1: none ends here; further tokens of the same bytes: grammar_vocab.same */
     uint16_t depth; /* bytes from the root */
     uint8_t  byte;
+    uint8_t  longest; /* characters of the longest plain token here or below; of other tokens 0 */
 } vocab_node;
 
 typedef struct vocab_trie {

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "grammar/ir.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool m(ir *g, ir_rx a, const char *text) { return ir_rx_matches(g, a, text, strlen(text)); }
@@ -94,6 +95,33 @@ static void test_json_string(void **state) {
     ir_free(g);
 }
 
+/* Every character by every spelling, in texts of one free character, of many, and of a class with holes. */
+static void test_json_escapes(void **state) {
+    ir_range holes[] = { { 'a', 0x4FF }, { 0x3000, 0xD7FF }, { 0xF000, 0xFFFF }, { 0x1F000, 0x1F6FF } };
+    err      e = { 0 };
+    ir      *g;
+    (void)state;
+    assert_int_equal(ir_open(&g, &e), 0);
+    ir_rx one = ir_rx_json_string(g, ir_rx_any(g)), many = ir_rx_json_string(g, ir_rx_repeat(g, ir_rx_any(g), 1, 40)),
+          some = ir_rx_json_string(g, ir_rx_repeat(g, ir_rx_class(g, holes, 4, false), 0, 5));
+    for (unsigned c = 0; c < 0x110000; c += c < 0x200 ? 1 : 37) {
+        char text[32];
+        bool surrogate = c >= 0xD800 && c <= 0xDFFF, in = false;
+        for (int i = 0; i < 4; i++) in |= c >= holes[i].first && c <= holes[i].last;
+        if (c < 0x10000)
+            snprintf(text, sizeof text, c & 1 ? "\"\\u%04x\"" : "\"\\u%04X\"", c);
+        else
+            snprintf(text, sizeof text, "\"\\u%04x\\u%04X\"", 0xD800 + ((c - 0x10000) >> 10), 0xDC00 + (c & 0x3FF));
+        assert_int_equal(m(g, one, text), !surrogate);
+        assert_int_equal(m(g, many, text), !surrogate);
+        assert_int_equal(m(g, some, text), in && !surrogate);
+    }
+    assert_false(m(g, many, "\"\\ud83d\\u0041\""));
+    assert_false(m(g, many, "\"\\ud83dx\""));
+    assert_int_equal(ir_error(g, &e), 0);
+    ir_free(g);
+}
+
 static void test_limits(void **state) {
     (void)state;
     err e = { 0 };
@@ -110,10 +138,8 @@ static void test_limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_basic),
-        cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_json_string),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_basic),        cmocka_unit_test(test_classes), cmocka_unit_test(test_json_string),
+        cmocka_unit_test(test_json_escapes), cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
