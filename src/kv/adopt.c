@@ -11,24 +11,41 @@
 
 typedef struct adoptee {
     const kv_disk_found *from;
-    kv_item             *it; /* NULL: not placed */
+    bool                 placed;
 } adoptee;
+
+typedef struct adoption {
+    kv_tree  *t;
+    adoptee  *list; /* by the parents' keys */
+    size_t    n;
+    kv_node **queue; /* full pages, whose children are looked for */
+    size_t    n_queue;
+    kv_item **items; /* what found its place; parents come first */
+    size_t    n_items;
+} adoption;
 
 static int by_parent(const void *a, const void *b) {
     const kv_entry *x = &((const adoptee *)a)->from->head, *y = &((const adoptee *)b)->from->head;
     return memcmp(x->parent.b, y->parent.b, KV_KEY_BYTES);
 }
 
-static int by_time(const void *a, const void *b) {
-    int64_t x = ((const adoptee *)a)->from->time, y = ((const adoptee *)b)->from->time;
-    return x < y ? -1 : x > y;
+static int position_of(const kv_item *it) {
+    return it->is_state ? ((const kv_state *)it)->node->position : ((const kv_node *)it)->position;
 }
 
-static size_t first_of(const adoptee *list, size_t n, const kv_key *parent) {
-    size_t lo = 0, hi = n;
+/* Of equal times what is further down is older, and a state older than its node. */
+static int by_use(const void *a, const void *b) {
+    const kv_item *x = *(kv_item *const *)a, *y = *(kv_item *const *)b;
+    if (x->file_time != y->file_time) return x->file_time < y->file_time ? -1 : 1;
+    int p = position_of(x), q = position_of(y);
+    return p != q ? (p > q ? -1 : 1) : (int)y->is_state - (int)x->is_state;
+}
+
+static size_t first_of(const adoption *d, const kv_key *parent) {
+    size_t lo = 0, hi = d->n;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (memcmp(list[mid].from->head.parent.b, parent->b, KV_KEY_BYTES) < 0)
+        if (memcmp(d->list[mid].from->head.parent.b, parent->b, KV_KEY_BYTES) < 0)
             lo = mid + 1;
         else
             hi = mid;
@@ -36,82 +53,87 @@ static size_t first_of(const adoptee *list, size_t n, const kv_key *parent) {
     return lo;
 }
 
-static void enter(kv_tree *t, adoptee *a, kv_item *it) {
-    a->it = it;
-    it->used = ++t->clock;
+static void place(adoption *d, adoptee *a, kv_item *it) {
+    a->placed = true;
     it->file_bytes = a->from->bytes;
     it->file_time = a->from->time;
-    kv_enter(t, it, KV_DISK);
+    d->items[d->n_items++] = it;
 }
 
-static void adopt_page(kv_tree *t, kv_node *parent, adoptee *a, kv_node **queue, size_t *n_queue) {
+static void adopt_page(adoption *d, kv_node *parent, adoptee *a) {
     const kv_entry *h = &a->from->head;
     int             shared;
     const kv_node  *known = kv_child_best(parent, h->tokens, h->n_tokens, &shared);
     if (known && shared == h->n_tokens && known->n == h->n_tokens) return; /* equal keys would mean the same file */
-    kv_node *x = kv_node_new(t, parent, h->tokens, h->n_tokens);
+    kv_node *x = kv_node_new(d->t, parent, h->tokens, h->n_tokens);
     if (!x) return;
     x->disk_groups = h->groups;
-    enter(t, a, &x->it);
-    if (h->n_tokens == t->page_tokens) queue[(*n_queue)++] = x;
+    place(d, a, &x->it);
+    if (h->n_tokens == d->t->page_tokens) d->queue[d->n_queue++] = x;
 }
 
-static void adopt_state(kv_tree *t, const kv_node *parent, adoptee *a) {
+static void adopt_state(adoption *d, const kv_node *parent, adoptee *a) {
     const kv_entry *h = &a->from->head;
     int             shared;
     kv_node        *x = kv_child_best(parent, h->tokens, h->n_tokens, &shared);
-    if (!x || shared < h->n_tokens) return;
-    kv_state *s = kv_state_new(x, h->n_tokens);
+    kv_state       *s = x && shared == h->n_tokens ? kv_state_new(x, h->n_tokens) : NULL;
     if (!s) return;
-    t->stats.states++;
-    enter(t, a, &s->it);
+    d->t->stats.states++;
+    place(d, a, &s->it);
 }
 
 /* All children of one node: pages first, as states hang on them. */
-static void adopt_children(kv_tree *t, kv_node *parent, adoptee *list, size_t n, kv_node **queue, size_t *n_queue) {
-    int    position = parent == t->root ? 0 : parent->position + t->page_tokens;
-    size_t first = first_of(list, n, &parent->key);
+static void adopt_children(adoption *d, kv_node *parent) {
+    int    position = parent == d->t->root ? 0 : parent->position + d->t->page_tokens;
+    size_t first = first_of(d, &parent->key);
     for (int kind = KV_ENTRY_PAGE; kind <= KV_ENTRY_STATE; kind++) {
-        for (size_t i = first; i < n && kv_key_eq(&list[i].from->head.parent, &parent->key); i++) {
-            const kv_entry *h = &list[i].from->head;
+        for (size_t i = first; i < d->n && kv_key_eq(&d->list[i].from->head.parent, &parent->key); i++) {
+            const kv_entry *h = &d->list[i].from->head;
             if ((int)h->kind != kind || h->position != position) continue;
             if (kind == KV_ENTRY_PAGE)
-                adopt_page(t, parent, &list[i], queue, n_queue);
+                adopt_page(d, parent, &d->list[i]);
             else
-                adopt_state(t, parent, &list[i]);
+                adopt_state(d, parent, &d->list[i]);
         }
+    }
+}
+
+/* Whoever used an item used everything above it, too. */
+static void order(adoption *d) {
+    for (size_t i = d->n_items; i-- > 0;) {
+        const kv_item *it = d->items[i];
+        kv_node       *above = it->is_state ? ((const kv_state *)it)->node : ((const kv_node *)it)->parent;
+        if (above->it.file_time < it->file_time) above->it.file_time = it->file_time;
+    }
+    if (d->n_items) qsort(d->items, d->n_items, sizeof(kv_item *), by_use);
+    for (size_t i = 0; i < d->n_items; i++) {
+        d->items[i]->used = ++d->t->clock;
+        kv_enter(d->t, d->items[i], KV_DISK);
     }
 }
 
 int kv_tree_adopt(kv_tree *t, err *e) {
-    size_t n = 0, n_queue = 1;
-    while (kv_disk_found_at(t->o.disk, n)) n++;
-    adoptee  *list = calloc(n + 1, sizeof *list);
-    kv_node **queue = calloc(n + 1, sizeof(kv_node *));
-    if (!list || !queue) {
-        free(list);
-        free(queue);
-        return err_set_nomem(e);
-    }
-    for (size_t i = 0; i < n; i++) list[i].from = kv_disk_found_at(t->o.disk, i);
-    if (n) qsort(list, n, sizeof *list, by_parent);
-    queue[0] = t->root;
-    for (size_t i = 0; i < n_queue; i++) adopt_children(t, queue[i], list, n, queue, &n_queue);
-    /* Order of use: states before their nodes, nodes before those above them. */
-    if (n) qsort(list, n, sizeof *list, by_time);
-    for (size_t i = 0; i < n; i++) {
-        if (!list[i].it) {
-            kv_disk_foreign_add(t->o.disk, list[i].from);
-        } else if (list[i].it->is_state) {
-            kv_touch_state(t, (kv_state *)list[i].it);
-            kv_touch(t, ((kv_state *)list[i].it)->node);
-        } else {
-            kv_touch(t, (kv_node *)list[i].it);
+    adoption d = { .t = t, .n_queue = 1 };
+    while (kv_disk_found_at(t->o.disk, d.n)) d.n++;
+    d.list = calloc(d.n + 1, sizeof *d.list);
+    d.queue = calloc(d.n + 1, sizeof(kv_node *));
+    d.items = calloc(d.n + 1, sizeof(kv_item *));
+    bool ok = d.list && d.queue && d.items;
+    if (ok) {
+        for (size_t i = 0; i < d.n; i++) d.list[i].from = kv_disk_found_at(t->o.disk, i);
+        if (d.n) qsort(d.list, d.n, sizeof *d.list, by_parent);
+        d.queue[0] = t->root;
+        for (size_t i = 0; i < d.n_queue; i++) adopt_children(&d, d.queue[i]);
+        for (size_t i = 0; i < d.n; i++) {
+            if (!d.list[i].placed) kv_disk_foreign_add(t->o.disk, d.list[i].from);
         }
+        order(&d);
+        kv_disk_found_release(t->o.disk);
+        t->adopted = t->clock;
+        kv_trim_disk(t);
     }
-    kv_disk_found_release(t->o.disk);
-    t->adopted = t->clock;
-    free(list);
-    free(queue);
-    return 0;
+    free(d.list);
+    free(d.queue);
+    free(d.items);
+    return ok ? 0 : err_set_nomem(e);
 }

@@ -210,6 +210,8 @@ static bool disk_room(kv_tree *t, uint64_t bytes, uint64_t limit) {
     return true;
 }
 
+void kv_trim_disk(kv_tree *t) { (void)disk_room(t, 0, UINT64_MAX); }
+
 /* Queues a file; the payload is taken over. */
 static bool queue_file(kv_tree *t, kv_item *it, const kv_entry *e, uint8_t *payload, uint64_t bytes) {
     if (!kv_disk_put(t->o.disk, e, payload, ++t->tickets)) {

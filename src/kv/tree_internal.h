@@ -89,6 +89,7 @@ void     kv_drop_host(kv_tree *t, kv_node *x);
 void     kv_drop_file(kv_tree *t, kv_item *it);  /* leaves DISK; the file is deleted */
 bool     kv_make_room(kv_tree *t, size_t bytes); /* within the budget */
 bool     kv_make_host_room(kv_tree *t, size_t bytes);
+void     kv_trim_disk(kv_tree *t);                       /* the directory may have been larger than it may be now */
 int kv_restore(kv_tree *t, kv_node *x, unsigned groups); /* ERR_LIMIT: no room; ERR_NOTFOUND: lost, x may be gone */
 const void *kv_state_fetch(kv_tree *t, kv_state *s);     /* NULL: lost, s is gone */
 

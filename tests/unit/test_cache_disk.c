@@ -351,6 +351,11 @@ static void test_budget(void **state) {
     assert_true(bytes <= budget);
     assert_int_equal(ask_once(&f, dir, 3).cached, PROMPT - 1);
     fixture_close(&f);
+    /* A smaller budget holds from the start. */
+    o.disk_cache_bytes = budget / 3;
+    engine_free(fixture_engine(&llama, o));
+    (void)count_files(dir, &bytes);
+    assert_true(bytes > 0 && bytes <= budget / 3);
     /* What a process left half-written when it died goes after a while, and not before. */
     char                 *old = path_join(dir, "0123456789abcdef-0123456789abcdef0123456789abcdef.hkv.aaaaaa");
     char                 *fresh = path_join(dir, "0123456789abcdef-0123456789abcdef0123456789abcdef.hkv.bbbbbb");
