@@ -13,6 +13,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/*
+ * At an address that is a multiple of 2 MB: where the page cache holds a file in pages of that size (it does for what
+ * is read through a mapping that asks for it), they can be mapped as such, and reading gigabytes in order costs a
+ * five-hundredth of the address translations. NULL and errno on failure.
+ */
+static void *map_aligned(int fd, size_t bytes) {
+    const size_t huge = (size_t)2 << 20;
+    if (bytes < huge || bytes > SIZE_MAX - huge) {
+        void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+        return p == MAP_FAILED ? NULL : p;
+    }
+    uint8_t *room = mmap(NULL, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return NULL;
+    size_t   skip = (huge - (uintptr_t)room % huge) % huge, page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *p = mmap(room + skip, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (p == MAP_FAILED) {
+        int why = errno;
+        munmap(room, bytes + huge);
+        errno = why;
+        return NULL;
+    }
+    uint8_t *end = p + (bytes + page - 1) / page * page, *room_end = room + (bytes + huge + page - 1) / page * page;
+    if (skip) munmap(room, skip);
+    if (end < room_end) munmap(end, (size_t)(room_end - end));
+    madvise(p, bytes, MADV_HUGEPAGE); /* a wish: kernels without it say no */
+    return p;
+}
+
 int file_map_open(file_map *out, const char *path, err *e) {
     struct stat st;
     int         rc = 0;
@@ -25,8 +53,8 @@ int file_map_open(file_map *out, const char *path, err *e) {
     } else if (!S_ISREG(st.st_mode)) {
         rc = err_set(e, ERR_IO, "%s is not a regular file", path);
     } else if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED)
+        void *p = map_aligned(fd, (size_t)st.st_size);
+        if (!p)
             rc = err_set_errno(e, "cannot map %s", path);
         else
             *out = (file_map){ p, (size_t)st.st_size };
