@@ -96,7 +96,7 @@ node node_get(const node *object, const char *key) {
     node n = { .json = node_is(object) == NODE_OBJECT ? json_object_get(object->json, key) : NULL,
                .up = object,
                .key = key };
-    if (n.json && json_is_null(n.json)) n.json = NULL;
+    if (n.json && json_typeof(n.json) == JSON_NULL) n.json = NULL;
     return n;
 }
 
@@ -113,7 +113,7 @@ int64_t node_int(const node *n) {
 
 double node_real(const node *n) { return n->json ? json_number_value(n->json) : 0.0; }
 
-bool node_true(const node *n) { return n->json && json_is_true(n->json); }
+bool node_true(const node *n) { return n->json && json_typeof(n->json) == JSON_TRUE; }
 
 bool node_next(const node *object, void **cursor, const char **key, node *out) {
     if (node_is(object) != NODE_OBJECT) return false;

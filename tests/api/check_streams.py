@@ -48,13 +48,23 @@ def streams_equal_solo_runs(server):
             if time.monotonic() > end:
                 return
 
-    before = server.get("/v1/stats")[1]["resident_bytes"]
+    before, cpu, begin = server.get("/v1/stats")[1], io_seconds(server), time.monotonic()
     in_threads([lambda i=i: follow(i) for i in range(STREAMS)])
-    after = server.get("/v1/stats")[1]["resident_bytes"]
+    took, cpu, after = time.monotonic() - begin, io_seconds(server) - cpu, server.get("/v1/stats")[1]
+    tokens = after["tokens_generated"] - before["tokens_generated"]
+    before, after = before["resident_bytes"], after["resident_bytes"]
+    assert after < before + (64 << 20), (before, after)
     for text, finish, done in solo.values():
         assert text and finish in ("stop", "length") and done
     return (f"{runs[0]} streams, {STREAMS} at once, gap p50 {percentile(gaps, .5) * 1e3:.1f} ms, p99 {percentile(gaps, .99) * 1e3:.1f} ms, "
-            f"memory {before >> 20} -> {after >> 20} MB")
+            f"memory {before >> 20} -> {after >> 20} MB; {tokens / took:.0f} tokens/s, of the I/O thread {cpu / tokens * 1e6:.1f} us each: "
+            f"{cpu / tokens * 2000 * 100:.1f}% of a core at 2000 tokens/s")
+
+
+def io_seconds(server):
+    """CPU time of the thread that owns the sockets: the first one."""
+    with open(f"/proc/{server.ready['pid']}/task/{server.ready['pid']}/stat", encoding="ascii") as f:
+        return sum(int(v) for v in f.read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def busy(server, n, stop):
