@@ -13,7 +13,7 @@ help:
 	@echo "make test     build and run every test (about ten minutes on two cores)"
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
-	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model against a tiny cache (minutes)"
+	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model, then 200 streams for a minute"
 	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
 	@echo "make lint     warnings of gcc and clang, cppcheck, clang-tidy, format"
 	@echo "make format   rewrite the sources with clang-format"
@@ -43,8 +43,9 @@ bench-kernels: build
 soak:
 	@scripts/setup build test
 	@cmake --preset release >build.log 2>&1 || (cat build.log; exit 1)
-	@cmake --build --preset release --target soak_engine
+	@cmake --build --preset release --target soak_engine --target hearth
 	@build/tests/soak_engine $(SOAK_REQUESTS) $(SOAK_SEED)
+	@python3 tests/api/check_streams.py build/hearth 200 60
 
 fuzz:
 	@scripts/setup build test

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hearth serve` as a program: sockets, TLS, web origins, logs, the token, models that come and go."""
+import json
+import os
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import tempfile
+
+from hearth_server import Checks, Connection, Server, chat_text, encode, eventually, in_threads
+
+PROGRAM = sys.argv[1]
+FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures")
+DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "demo")
+SECRET = "xyzzy-prompt-nobody-may-log"
+
+
+def run(*options, env=None):
+    """Starts the server where it is expected to fail: (exit code, stderr)."""
+    done = subprocess.run([PROGRAM, "serve", "--log-level", "warn", *options], capture_output=True, text=True, timeout=60, check=False,
+                          env=dict(os.environ, **(env or {})))
+    return done.returncode, done.stderr
+
+
+def unix_socket():
+    """Mode 0600; a live one is never taken over, a stale one is; it is removed at the end; a chat works over it."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "hearth.sock")
+        with Server(PROGRAM, "--no-tcp", "--socket", path) as server:
+            server.socket_path = path
+            assert server.ready["port"] == 0 and server.ready["socket"] == path
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+            with Connection(server, unix=True) as c:
+                events = c.stream("/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": "What is 12 plus 30?"}],
+                                                           "temperature": 0, "stream": True})
+                assert chat_text(events) == ("12 plus 30 is 42.", "stop", True)
+            if shutil.which("curl"):
+                out = subprocess.run(["curl", "-s", "--unix-socket", path, "http://hearth/health"], capture_output=True, check=True).stdout
+                assert json.loads(out)["status"] == "ok"
+            code, text = run("--no-tcp", "--socket", path)
+            assert code == 1 and "another server answers" in text, text
+        assert not os.path.exists(path)
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(path)
+        with Server(PROGRAM, "--no-tcp", "--socket", path) as server:
+            server.socket_path = path
+            with Connection(server, unix=True) as c:
+                assert c.request("GET", "/health")[0] == 200
+        with open(path, "w", encoding="ascii") as f:
+            f.write("precious")
+        code, text = run("--no-tcp", "--socket", path)
+        assert code != 0 and "not a socket" in text and os.path.getsize(path) == 8, text
+
+
+def tls():
+    cert, key = (os.path.join(FIXTURES, "tls", name) for name in ("cert.pem", "key.pem"))
+    with Server(PROGRAM, "--tls-cert", cert, "--tls-key", key) as server:
+        assert server.ready["url"].startswith("https://")
+        trust = ssl.create_default_context(cafile=cert)
+        with Connection(server) as c:
+            c.sock = trust.wrap_socket(c.sock, server_hostname="localhost")
+            body = {"model": "demo", "messages": [{"role": "user", "content": "What is 12 plus 30?"}], "temperature": 0, "stream": True}
+            assert chat_text(c.stream("/v1/chat/completions", body)) == ("12 plus 30 is 42.", "stop", True)
+            status, _, big = c.request("POST", "/tokenize", json.dumps({"content": "word " * 100000}).encode())
+            assert status == 200 and len(json.loads(big)["tokens"]) >= 100000
+        with server.connect() as plain:  # no TLS: no answer, no harm
+            plain.sendall(encode("GET", "/health"))
+            try:
+                while plain.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+        cut = trust.wrap_socket(server.connect(), server_hostname="localhost")
+        cut.sendall(encode("POST", "/v1/chat/completions", json.dumps(dict(body, max_tokens=900, ignore_eos=True)).encode()))
+        cut.recv(100)
+        cut.close()
+        with Connection(server) as c:
+            c.sock = trust.wrap_socket(c.sock, server_hostname="localhost")
+            eventually(lambda: json.loads(c.request("GET", "/v1/requests")[2])["data"] == [], 10)
+    code, text = run("--tls-cert", cert)
+    assert code == 2 and "belong together" in text
+    code, text = run("--tls-cert", key, "--tls-key", key, "--no-socket", "--port", "0")
+    assert code != 0 and "--tls-cert" in text, text
+
+
+def origins():
+    with Server(PROGRAM, "--cors-origin", "https://app.example") as server:
+        def ask(origin, method="GET", **extra):
+            status, headers, _ = server.request(method, "/v1/models", headers=dict({"Origin": origin}, **extra))
+            return status, headers.get("access-control-allow-origin"), headers.get("access-control-allow-credentials")
+        assert ask("https://app.example") == (200, "https://app.example", "true")
+        assert ask("https://evil.example") == (403, None, None)
+        assert ask("null") == (403, None, None)
+        assert ask("http://localhost:5173") == (200, "http://localhost:5173", None)
+        status, headers, _ = server.request("OPTIONS", "/v1/chat/completions", headers={
+            "Origin": "https://app.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,x-custom"})
+        assert status == 204 and "POST" in headers["access-control-allow-methods"], headers
+        assert headers["access-control-allow-headers"] == "authorization,x-custom"
+    with Server(PROGRAM, "--cors-origin", "*") as server:
+        status, headers, _ = server.request("GET", "/v1/models", headers={"Origin": "https://evil.example"})
+        assert status == 200 and headers["access-control-allow-origin"] == "*" and "access-control-allow-credentials" not in headers
+
+
+def logs():
+    """JSON lines with ids; no text of a prompt or an answer above debug; an unknown field is named once."""
+    with Server(PROGRAM, "--log-format", "json", log_level="info") as server:
+        for _ in range(2):
+            status, headers, _ = server.request("POST", "/v1/chat/completions", json.dumps(
+                {"model": "demo", "messages": [{"role": "user", "content": SECRET}], "max_tokens": 3, "not_a_field": 1}).encode(), timeout=60)
+            assert status == 200
+        server.request("POST", "/v1/chat/completions", ('{"model": "demo", "messages": "' + SECRET + '"}').encode())
+        server.request("POST", "/v1/chat/completions", ('{"model": ' + SECRET).encode())
+        lines = [json.loads(line) for line in server.log_text().splitlines()]
+        assert SECRET not in server.log_text()
+        mine = [l for l in lines if l.get("request") == headers["x-request-id"]]
+        assert len(mine) == 1 and mine[0]["status"] == 200 and mine[0]["generated_tokens"] == 3 and mine[0]["ms"] > 0, mine
+        assert sum("not_a_field" in l["message"] for l in lines) == 1
+
+
+def token():
+    """Beyond loopback a key is needed even if none was given: the token, which only the owner can read."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "deep", "token")
+        with Server(PROGRAM, "--host", "0.0.0.0", "--token-file", path) as server:
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+            with open(path, encoding="ascii") as f:
+                secret = f.read().strip()
+            assert server.request("GET", "/v1/models")[0] == 401
+            assert server.request("GET", "/v1/models", headers={"Authorization": f"Bearer {secret}"})[0] == 200
+            assert server.request("GET", "/v1/models", headers={"Authorization": f"Bearer {secret[:-1]}"})[0] == 401
+            with Connection(server, unix=True) as c:
+                assert c.request("GET", "/v1/models")[0] == 200
+        os.chmod(path, 0o644)
+        code, text = run("--host", "0.0.0.0", "--port", "0", "--no-socket", "--token-file", path)
+        assert code != 0 and "0600" in text, text
+
+
+def models_come_and_go():
+    """Loaded on first use, least recently used first out, unloaded after the keep-alive; a bad file is an error, not an end."""
+    with tempfile.TemporaryDirectory() as directory:
+        bad = os.path.join(directory, "bad.gguf")
+        with open(bad, "wb") as f:
+            f.write(b"GGUF" + b"\xff" * 60)
+        demo, draft = (os.path.join(DEMO, name) for name in ("demo.gguf", "draft.gguf"))
+        if not os.path.exists(draft):
+            draft = demo
+        with Server(PROGRAM, "--model", f"a={demo}", "--model", f"b={draft}", "--model", f"bad={bad}", "--max-loaded", "1", "--keep-alive", "60") as server:
+            def states():
+                return {m["id"]: m["status"] for m in server.get("/v1/models")[1]["data"]}
+
+            def ask(model, text="What is 12 plus 30?"):
+                return server.post("/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 5})
+            assert states() == {"a": "unloaded", "b": "unloaded", "bad": "unloaded"}
+            assert ask("a:latest")[0] == 200 and states()["a"] == "loaded"
+            assert ask("b")[0] == 200
+            assert states() == {"a": "unloaded", "b": "loaded", "bad": "unloaded"}
+            status, error = ask("bad")
+            assert status == 500 and "bad" in error["error"]["message"], error
+            assert ask("b")[0] == 200 and ask("nothing")[0] == 404
+            # Many at once for two models of which one fits: all are answered.
+            in_threads([lambda m=m: None if ask(m)[0] == 200 else 1 / 0 for m in "abababab"])
+            assert server.post("/v1/models/load", {"model": "a", "keep_alive": 0.3})[0] == 200
+            eventually(lambda: states()["a"] == "unloaded", 10)
+    code, text = run("--model", "x=/no/such/file", "--no-socket", "--port", "0")
+    assert code != 0 and "no/such/file" in text
+
+
+def ports():
+    with Server(PROGRAM) as server:
+        code, text = run("--port", str(server.port), "--no-socket")
+        assert code == 1 and "cannot listen" in text, text
+    for options in (("--port", "70000"), ("--log-level", "loud"), ("--model", "nonsense"), ("--log-format", "xml")):
+        code, text = run(*options, "--no-socket")
+        assert code == 2 and "usage:" in text, (options, text)
+
+
+def main():
+    checks = Checks()
+    for check in (unix_socket, tls, origins, logs, token, models_come_and_go, ports):
+        checks.run(check)
+    checks.exit()
+
+
+main()
