@@ -214,22 +214,22 @@ static void follow(session *s, answer *a, uint64_t id, const volatile sig_atomic
     str_deinit(&content);
 }
 
-static int collect(session *s, runtime_request *q, const volatile sig_atomic_t *interrupt, session_result *r, err *e) {
+static int collect(session *s, runtime_request q, const volatile sig_atomic_t *interrupt, session_result *r, err *e) {
     answer   a = { .r = r };
     uint64_t id;
     memset(r, 0, sizeof *r);
-    q->sampling = s->sampling;
-    q->sampling_set = RUNTIME_SET_ALL;
-    q->max_tokens = s->max_tokens;
-    q->stop = s->stop;
-    q->n_stop = s->n_stop;
-    q->constraint = s->constraint;
-    q->want_progress = s->progress;
-    q->on_event = on_event;
-    q->ctx = &a;
+    q.sampling = s->sampling;
+    q.sampling_set = RUNTIME_SET_ALL;
+    q.max_tokens = s->max_tokens;
+    q.stop = s->stop;
+    q.n_stop = s->n_stop;
+    q.constraint = s->constraint;
+    q.want_progress = s->progress;
+    q.on_event = on_event;
+    q.ctx = &a;
     pthread_mutex_init(&a.lock, NULL);
     pthread_cond_init(&a.moved, NULL);
-    int rc = runtime_submit(s->runtime, q, &id, e);
+    int rc = runtime_submit(s->runtime, &q, &id, e);
     if (rc == 0) {
         follow(s, &a, id, interrupt, r);
         if (a.failed) {
@@ -258,7 +258,7 @@ int session_answer(session *s, view messages, const volatile sig_atomic_t *inter
     }
     q.thinking = s->thinking;
     q.thinking_budget = s->think_budget;
-    return collect(s, &q, interrupt, result, e);
+    return collect(s, q, interrupt, result, e);
 }
 
 int session_continue(session *s, view text, session_result *result, err *e) {
@@ -266,7 +266,7 @@ int session_continue(session *s, view text, session_result *result, err *e) {
     runtime_request_init(&q);
     q.task = RUNTIME_COMPLETE;
     q.text = text;
-    return collect(s, &q, NULL, result, e);
+    return collect(s, q, NULL, result, e);
 }
 
 void session_result_deinit(session_result *r) {

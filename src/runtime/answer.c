@@ -106,7 +106,7 @@ static void give_token_text(rq *x, const engine_event *g) {
 static void give_token(rq *x, const engine_event *g) {
     const tok    *t = chat_tokenizer(x->owner->chat);
     runtime_event ev = { .kind = RUNTIME_TOKEN, .choice = g->choice, .token = g->token, .logprob = g->logprob };
-    size_t        ends[21];
+    size_t        ends[21] = { 0 };
     str_clear(&x->bytes);
     (void)tok_bytes(t, g->token, &x->bytes);
     size_t own = x->bytes.len;

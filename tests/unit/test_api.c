@@ -320,6 +320,39 @@ static void test_tools(void **state) {
     hearth_answer_free(a);
 }
 
+/* An answer of a given shape, and thoughts apart from it. */
+static void test_shape(void **state) {
+    hearth_request q;
+    hearth_event   end = { 0 };
+    char           text[256], thoughts[512] = "", content[64] = "";
+    greedy(&q,
+           "[{\"role\":\"user\",\"content\":\"Give me name, age as JSON: Tom is 31 years old and lives in Oslo.\"}]");
+    q.constraint = HEARTH_SCHEMA;
+    q.constraint_text =
+        "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"}},"
+        "\"required\":[\"name\",\"age\"],\"additionalProperties\":false}";
+    hearth_answer *a = submit(*state, &q);
+    read_all(a, text, sizeof text, &end);
+    assert_string_equal(text, "{\"name\": \"Tom\", \"age\": 31}");
+    hearth_answer_free(a);
+    greedy(&q, SUM);
+    q.thinking = HEARTH_THINK_ON;
+    q.constraint = HEARTH_ONE_OF;
+    q.constraint_text = "[\"42\", \"43\"]";
+    a = submit(*state, &q);
+    for (const hearth_event *ev; (ev = hearth_next(a, -1)) != NULL; end = *ev) {
+        if (ev->kind == HEARTH_REASONING) strncat(thoughts, ev->text, sizeof thoughts - strlen(thoughts) - 1);
+        if (ev->kind == HEARTH_CONTENT) strncat(content, ev->text, sizeof content - strlen(content) - 1);
+    }
+    assert_string_equal(content, "42");
+    assert_non_null(strstr(thoughts, "40 + 2 = 42"));
+    assert_int_equal(end.finish, HEARTH_FINISH_STOP);
+    assert_true(end.reasoning_tokens > 0 && end.reasoning_tokens < end.generated_tokens);
+    hearth_answer_free(a);
+    q.constraint_text = "{";
+    refused(*state, &q, HEARTH_ERR_ARG, "choices");
+}
+
 /* What one program computed, the next one finds on disk. */
 static void test_disk_cache(void **state) {
     char                *dir = test_temp_dir();
@@ -395,6 +428,7 @@ int main(void) {
         cmocka_unit_test(test_callback), cmocka_unit_test(test_cancel),   cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_tokens),   cmocka_unit_test(test_mistakes), cmocka_unit_test(test_older_program),
         cmocka_unit_test(test_threads),  cmocka_unit_test(test_tools),    cmocka_unit_test(test_disk_cache),
+        cmocka_unit_test(test_shape),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);
 }
