@@ -113,7 +113,7 @@ static void keep_answer(int c, int turn, const answer *a) {
 /* Every prompt from its first token on. */
 static void run_reference(const fixture *f) {
     engine *g = fixture_engine(
-        f, (engine_options){ .n_threads = 2, .n_ctx = LONGEST + 1, .max_seqs = 1, .no_prefix_cache = true });
+        f, (engine_options){ .n_threads = 1, .n_ctx = LONGEST + 1, .max_seqs = 1, .no_prefix_cache = true });
     for (int turn = 0; turn < (SANITIZED ? 1 : TURNS); turn++) {
         for (int c = 0; c < references(); c++) {
             answer a = ask_turn(g, c, turn);
@@ -252,7 +252,7 @@ static void test_long_prompt(void **state) {
     fixture_open(&f, "qwen3_next");
     for (int i = 0; i < PROMPT; i++) tokens[i] = (int32_t)(test_random(&seed) % (uint64_t)f.model->dims->n_vocab);
     engine *g = fixture_engine(
-        &f, (engine_options){ .n_threads = 2, .n_ctx = PROMPT + 32, .max_seqs = 1, .cache_bytes = 64u << 20 });
+        &f, (engine_options){ .n_threads = 1, .n_ctx = PROMPT + 32, .max_seqs = 1, .cache_bytes = 64u << 20 });
     assert_int_equal(ask_plain(g, tokens, PROMPT).cached, 0);
     assert_int_equal(stats_of(g).states, 3);
     assert_int_equal(ask_plain(g, tokens, PROMPT).cached, PROMPT - 1);
