@@ -123,7 +123,7 @@ static bool is_false(const schema_lits *l) {
     return false;
 }
 
-size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken,
+static size_t find_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken,
                            schema_class **out) {
     classes all = { schema_alloc(c, SCHEMA_MAX_CLASSES * sizeof *all.v), 0 };
     ir_rx  *list = schema_alloc(c, (n_taken + 1) * sizeof *list), names;
@@ -152,4 +152,18 @@ size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *tak
         if (!is_false(all.v[k].lits)) all.v[kept++] = all.v[k];
     }
     return c->rc ? 0 : kept;
+}
+
+/* The ways in which one object's demands are met ask the same question again and again: the last answer is kept. */
+size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken,
+                           schema_class **out) {
+    schema_known_classes *k = &c->known_classes;
+    bool                  same = k->list && k->layers == w->layers && k->names == w->names && k->n_taken == n_taken;
+    for (size_t i = 0; i < n_taken && same; i++) same = view_eq(taken[i], k->taken[i]);
+    if (!same) {
+        *k = (schema_known_classes){ .layers = w->layers, .names = w->names, .taken = taken, .n_taken = n_taken };
+        k->n = find_classes(c, w, taken, n_taken, &k->list);
+    }
+    *out = k->list;
+    return c->rc ? 0 : k->n;
 }

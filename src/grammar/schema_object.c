@@ -21,7 +21,7 @@ enum {
     MAX_EAGER = 6,         /* required members tracked while there are few such objects */
     MAX_ALL_STATES = 2048, /* for all of those */
     MAX_STATES = 16384,
-    MAX_WITNESSES = 3,
+    MAX_WITNESSES = 5,
     MAX_OBJECTS = 256, /* ways in which the witnesses can be found */
 };
 

@@ -217,6 +217,19 @@ typedef struct schema_resource {
     const json_value *root;
 } schema_resource;
 
+typedef struct schema_class { /* names that nobody declares, and what is said about their values */
+    ir_rx              names;
+    const schema_lits *lits;
+} schema_class;
+
+typedef struct schema_known_classes { /* the last answer of schema_name_classes, and what was asked */
+    const schema_layer *layers;
+    const schema_lits  *names;
+    const view         *taken;
+    size_t              n_taken, n;
+    schema_class       *list;
+} schema_known_classes;
+
 typedef struct schema_ctx {
     ir               *g;
     arena             a;
@@ -225,22 +238,23 @@ typedef struct schema_ctx {
     const json_value *root;
     int               draft; /* 4, 6, 7, 2019, 2020 */
 
-    schema_resource *resources; /* [0] is the document */
-    size_t           n_resources;
-    map              anchors;  /* "index#name" -> json_value * */
-    map              refs;     /* base and reference -> where it leads */
-    map              nodes;    /* literals -> schema_node * */
-    map              patterns; /* regular expression -> ir_rx */
-    size_t           n_nodes, n_worlds, n_steps;
-    size_t           n_states; /* of objects with many required members */
-    int              probing;  /* nesting of emptiness questions */
-    int              nesting;  /* of questions whether alternatives are disjoint */
-    bool             proving;  /* the answer decides about a negation: worth a search through patterns */
-    schema_node     *queue, *queue_tail;
-    ir_sym           any;
-    ir_rx            ws, lead[2], colon, plain_number[16]; /* by types; -1: not built yet */
-    ir_rx            format_cache[32];
-    bool             format_known[32];
+    schema_resource     *resources; /* [0] is the document */
+    size_t               n_resources;
+    map                  anchors;  /* "index#name" -> json_value * */
+    map                  refs;     /* base and reference -> where it leads */
+    map                  nodes;    /* literals -> schema_node * */
+    map                  patterns; /* regular expression -> ir_rx */
+    size_t               n_nodes, n_worlds, n_steps;
+    size_t               n_states; /* of objects with many required members */
+    int                  probing;  /* nesting of emptiness questions */
+    int                  nesting;  /* of questions whether alternatives are disjoint */
+    bool                 proving;  /* the answer decides about a negation: worth a search through patterns */
+    schema_node         *queue, *queue_tail;
+    schema_known_classes known_classes;
+    ir_sym               any;
+    ir_rx                ws, lead[2], colon, plain_number[16]; /* by types; -1: not built yet */
+    ir_rx                format_cache[32];
+    bool                 format_known[32];
 } schema_ctx;
 
 /* Keeps the first error: "schema at #/path: message". Returns the code kept. */
@@ -302,11 +316,6 @@ int   schema_dec_compare(const schema_dec *a, const schema_dec *b);
 ir_rx schema_number_equal(schema_ctx *c, const schema_dec *d);
 ir_rx schema_value_rx(schema_ctx *c, const json_value *v); /* the texts of one JSON value */
 ir_rx schema_ws(schema_ctx *c);
-
-typedef struct schema_class { /* names that nobody declares, and what is said about their values */
-    ir_rx              names;
-    const schema_lits *lits;
-} schema_class;
 
 /* schema_names.c */
 size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken, schema_class **out);
