@@ -74,7 +74,8 @@ static ir_sym compiled(maker *m, const json_value *s, const char *extra, const c
     if (m->rc < 0) return out;
     str_init(&text);
     write_schema(m, s, extra, &text);
-    int rc = text.failed ? err_set_nomem(&why) : schema_compile(m->g, (view){ text.data, text.len }, &out, &why);
+    int rc = text.failed ? err_set_nomem(&why)
+                         : schema_compile_with(m->g, (view){ text.data, text.len }, SCHEMA_DECLARED_FIRST, &out, &why);
     str_deinit(&text);
     if (rc < 0 && m->lenient && rc != ERR_NOMEM) rc = schema_compile(m->g, view_of(fallback), &out, &why);
     if (rc < 0) m->rc = err_set(m->e, rc, "%.480s", why.msg);

@@ -28,6 +28,7 @@ typedef struct bench {
     times          masks, compiles;
     size_t         n_schemas, n_passed, n_refused, n_valid_rejected, n_invalid_accepted, n_errors, n_tokens;
     const char    *only;
+    bool           steered;
 } bench;
 
 /* One schema's result. */
@@ -252,7 +253,7 @@ static void report(bench *b, const str *name, outcome *o, const err *refused) {
 static int compile_case(bench *b, view schema, grammar **g, outcome *o, err *e) {
     double           t0 = now_us();
     grammar_matcher *m = NULL;
-    int              rc = grammar_from_schema(g, schema, e);
+    int              rc = b->steered ? grammar_from_schema_steered(g, schema, e) : grammar_from_schema(g, schema, e);
     if (rc == 0) rc = grammar_matcher_open(&m, *g, b->v, e); /* the first mask needs nothing more */
     o->compile_us = now_us() - t0;
     grammar_matcher_free(m);
@@ -315,7 +316,7 @@ static int run_case(bench *b, const char *line, size_t len, err *e) {
 
 static int run(const cli_args *args) {
     const char *model = cli_string(args, "vocab", NULL);
-    bench       b = { .only = cli_string(args, "only", NULL) };
+    bench       b = { .only = cli_string(args, "only", NULL), .steered = cli_flag(args, "steered") };
     char       *line = NULL;
     size_t      cap = 0;
     ssize_t     len;
@@ -352,6 +353,7 @@ static int run(const cli_args *args) {
 static const cli_option options[] = {
     { "vocab", CLI_STRING, "MODEL", "whose tokenizer: a model, a directory or a tokenizer file", 0 },
     { "only", CLI_STRING, "NAME", "run the case of this name alone", 0 },
+    { "steered", CLI_FLAG, NULL, "objects begin with a declared name, as in requests", 0 },
     { 0 },
 };
 

@@ -18,9 +18,10 @@
 typedef struct grammar grammar;
 
 /* Each: on success the caller owns one reference of *out; on failure *out is NULL and e says why. */
-int grammar_compile(grammar **out, const ir *g, ir_sym start, err *e); /* g stays the caller's */
-int grammar_from_schema(grammar **out, view schema_json, err *e);      /* what is not supported is refused by name */
-int grammar_from_regex(grammar **out, view pattern, err *e);           /* the whole text matches */
+int grammar_compile(grammar **out, const ir *g, ir_sym start, err *e);    /* g stays the caller's */
+int grammar_from_schema(grammar **out, view schema_json, err *e);         /* what is not supported is refused by name */
+int grammar_from_schema_steered(grammar **out, view schema_json, err *e); /* for a model to write under: see schema.h */
+int grammar_from_regex(grammar **out, view pattern, err *e);              /* the whole text matches */
 int grammar_from_gbnf(grammar **out, view source, err *e);
 int grammar_from_choices(grammar **out, const view *texts, size_t n, err *e);
 int grammar_json(grammar **out, bool object, err *e); /* any JSON value, or any JSON object */

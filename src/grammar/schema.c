@@ -198,8 +198,8 @@ static int compile(schema_ctx *c, ir_sym *start, ir_rx *text) {
     return c->rc;
 }
 
-static int read_and_compile(ir *g, view json, ir_sym *start, ir_rx *text, err *e) {
-    schema_ctx c = { .g = g, .e = e, .any = -1, .ws = -1, .lead = { -1, -1 }, .colon = -1 };
+static int read_and_compile(ir *g, view json, unsigned flags, ir_sym *start, ir_rx *text, err *e) {
+    schema_ctx c = { .g = g, .e = e, .flags = flags, .any = -1, .ws = -1, .lead = { -1, -1 }, .colon = -1 };
     err        why = { 0 };
     int        rc;
     if (json.len > SCHEMA_MAX_BYTES) return err_set(e, ERR_LIMIT, "schema: more than %u bytes", SCHEMA_MAX_BYTES);
@@ -226,11 +226,16 @@ static int read_and_compile(ir *g, view json, ir_sym *start, ir_rx *text, err *e
 
 int schema_compile(ir *g, view json, ir_sym *start, err *e) {
     *start = 0;
-    return read_and_compile(g, json, start, NULL, e);
+    return read_and_compile(g, json, 0, start, NULL, e);
+}
+
+int schema_compile_with(ir *g, view json, unsigned flags, ir_sym *start, err *e) {
+    *start = 0;
+    return read_and_compile(g, json, flags, start, NULL, e);
 }
 
 int schema_compile_text(ir *g, view json, ir_rx *out, err *e) {
     ir_sym none;
     *out = ir_rx_none(g);
-    return read_and_compile(g, json, &none, out, e);
+    return read_and_compile(g, json, 0, &none, out, e);
 }

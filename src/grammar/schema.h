@@ -11,9 +11,8 @@
  * "}" and "]"; none or one space after ":". A model cannot write white space for ever.
  *  - Numbers: at most 24 digits before and after the point and exponents of two digits, so that every number is finite
  *    in double precision and on the right side of its bounds.
- *  - Properties may come in any order, but an object with required ones does not begin with a name that the schema does
- * not mention. Objects with more than SCHEMA_MAX_TRACKED required properties take those in the order of "properties" or
- * of "required"; optional ones come anywhere.
+ *  - Properties may come in any order. Objects with more than six required properties take those in the order of
+ *    "properties" or of "required"; optional ones come anywhere.
  */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H
@@ -27,6 +26,14 @@
 
 /* Adds the schema's rules to g; *start is the symbol of its instances. Messages read "schema at #/a/b: ...". */
 int schema_compile(ir *g, view json, ir_sym *start, err *e);
+
+/*
+ * For a model to write under. SCHEMA_DECLARED_FIRST: an object with required members does not begin with a name that
+ * its schema never mentions; a small model that may write any name wanders off inside the first one instead of saying
+ * what was asked for. Objects with conditions (not, if, dependencies), where such names matter, are left as they are.
+ */
+enum { SCHEMA_DECLARED_FIRST = 1 };
+int schema_compile_with(ir *g, view json, unsigned flags, ir_sym *start, err *e);
 
 /* The strings among the schema's instances as plain text, without quotes and escapes; other instances are left out. */
 int schema_compile_text(ir *g, view json, ir_rx *out, err *e);

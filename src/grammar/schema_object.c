@@ -4,10 +4,9 @@
  *
  * Members come in any order. Which of the tracked members were written is the state: the required ones, and the
  * optional ones too while there are few (then no name comes twice). Between them the other members may come at any
- * time, with one exception: an object with required members does not begin with a name that the schema does not
- * mention. Otherwise a model that may write any name would wander off before it says what was asked for. States are
- * subsets, so only SCHEMA_MAX_TRACKED are tracked this way; more required members come in one of two fixed orders, that
- * of "properties" or that of "required".
+ * time. States are subsets, so only few are tracked this way; more required members come in one of two fixed orders,
+ * that of "properties" or that of "required". Under SCHEMA_DECLARED_FIRST an object with required members begins with a
+ * declared one.
  *
  * An optional member that is not tracked may be written twice. Readers take the last one, both fulfil the schema, and
  * counts stay right: maxProperties counts every member, minProperties is refused where a repeated name could fool it.
@@ -363,7 +362,7 @@ static ir_sym object_sym(schema_ctx *c, const schema_world *w, const witness *wi
         n_witness += !o.members[i].literal && o.members[i].required;
         o.n_required += o.members[i].required;
     }
-    o.declared_begin = o.n_required > 0 && !w->conditional;
+    o.declared_begin = (c->flags & SCHEMA_DECLARED_FIRST) && o.n_required > 0 && !w->conditional;
     if (o.n_required > o.max) return none;
     o.close = ir_terminal(c->g, ir_rx_cat(c->g, schema_ws(c), ir_rx_text(c->g, "}")));
     tracked = schema_alloc(c, (o.n + 1) * sizeof *tracked);

@@ -237,6 +237,7 @@ typedef struct schema_ctx {
     int               rc;
     const json_value *root;
     int               draft; /* 4, 6, 7, 2019, 2020 */
+    unsigned          flags; /* of schema_compile_with */
 
     schema_resource     *resources; /* [0] is the document */
     size_t               n_resources;

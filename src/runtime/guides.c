@@ -116,7 +116,7 @@ static int constraint_grammar(grammar **out, const runtime_constraint *c, err *e
     switch (c->kind) {
     case RUNTIME_FREE: return 0;
     case RUNTIME_JSON: rc = grammar_json(out, true, e); break;
-    case RUNTIME_SCHEMA: rc = grammar_from_schema(out, c->text, e); break;
+    case RUNTIME_SCHEMA: rc = grammar_from_schema_steered(out, c->text, e); break;
     case RUNTIME_REGEX: rc = grammar_from_regex(out, c->text, e); break;
     case RUNTIME_GBNF: rc = grammar_from_gbnf(out, c->text, e); break;
     case RUNTIME_CHOICES: rc = choices_grammar(out, c->text, e); break;

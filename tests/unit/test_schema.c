@@ -271,7 +271,7 @@ static void objects(void **state) {
     static const schema_case cases[] = {
         { "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"string\"}}, "
           "\"required\": [\"a\"]}",
-          { "{\"a\": 1}", "{\"a\": 1, \"b\": \"x\"}", "{\"b\": \"x\", \"a\": 1}", "{\"a\": 1, \"z\": null, \"y\": 2}",
+          { "{\"a\": 1}", "{\"a\": 1, \"b\": \"x\"}", "{\"b\": \"x\", \"a\": 1}", "{\"z\": null, \"a\": 1, \"y\": 2}",
             "{\"\\u0061\": 1}" },
           { "{}", "{\"b\": \"x\"}", "{\"a\": \"x\"}", "{\"a\": 1, \"b\": 2}", "{\"\\u0061\": \"x\"}",
             "{\"z\": 1, \"b\": 2, \"a\": 1}" } },
@@ -297,7 +297,7 @@ static void objects(void **state) {
           { "{\"x\": 1, \"y\": 2}" },
           { "{\"z\": 1}" } },
         { "{\"type\": \"object\", \"required\": [\"q\"]}",
-          { "{\"q\": 1}", "{\"q\": [], \"a\": 1}" },
+          { "{\"q\": 1}", "{\"a\": 1, \"q\": []}" },
           { "{}", "{\"a\": 1}" } },
         { "{\"type\": \"object\", \"minProperties\": 1, \"maxProperties\": 2}",
           { "{\"a\": 1}", "{\"a\": 1, \"b\": 2}" },
@@ -338,6 +338,30 @@ static void objects(void **state) {
     };
     (void)state;
     CHECK(cases);
+}
+
+/* Under SCHEMA_DECLARED_FIRST undeclared names come later; with conditions, or without required members, anywhere. */
+static void declared_first(void **state) {
+    static const struct {
+        const char *schema, *valid, *left_out;
+    } cases[] = {
+        { "{\"type\": \"object\", \"properties\": {\"a\": {}, \"b\": {}}, \"required\": [\"b\"]}",
+          "{\"b\": 1, \"x\": 2, \"a\": 3}", "{\"x\": 2, \"b\": 1}" },
+        { "{\"type\": \"object\", \"properties\": {\"a\": {}}}", "{\"x\": 1, \"a\": 2}", NULL },
+        { "{\"type\": \"object\", \"required\": [\"b\"], \"not\": {\"required\": [\"z\"]}}", "{\"x\": 1, \"b\": 2}",
+          NULL },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ir    *g;
+        ir_sym start;
+        err    e = { 0 };
+        assert_int_equal(ir_open(&g, &e), 0);
+        assert_int_equal(schema_compile_with(g, view_of(cases[i].schema), SCHEMA_DECLARED_FIRST, &start, &e), 0);
+        assert_true(ir_walk(g, start, cases[i].valid, strlen(cases[i].valid), NULL));
+        if (cases[i].left_out) assert_false(ir_walk(g, start, cases[i].left_out, strlen(cases[i].left_out), NULL));
+        ir_free(g);
+    }
 }
 
 static void combinators(void **state) {
@@ -489,10 +513,11 @@ static void limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types),      cmocka_unit_test(white_space), cmocka_unit_test(values),
-        cmocka_unit_test(strings),    cmocka_unit_test(formats),     cmocka_unit_test(numbers),
-        cmocka_unit_test(arrays),     cmocka_unit_test(objects),     cmocka_unit_test(combinators),
-        cmocka_unit_test(references), cmocka_unit_test(refusals),    cmocka_unit_test(limits),
+        cmocka_unit_test(types),       cmocka_unit_test(white_space), cmocka_unit_test(values),
+        cmocka_unit_test(strings),     cmocka_unit_test(formats),     cmocka_unit_test(numbers),
+        cmocka_unit_test(arrays),      cmocka_unit_test(objects),     cmocka_unit_test(declared_first),
+        cmocka_unit_test(combinators), cmocka_unit_test(references),  cmocka_unit_test(refusals),
+        cmocka_unit_test(limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
