@@ -277,38 +277,55 @@ static chat_format format_of(chat_syntax s) {
     return f;
 }
 
+enum { PARALLEL, SINGLE, NAMED, AUTOMATIC, N_MODES };
+
+/* With auto: text, then what begins a call, as a model would write it. */
+static void begin_call(chat_guide *g, const model *m, const chat_format *f, str *text) {
+    const char *open = f->row->open;
+    if (f->syntax == CHAT_SYNTAX_HARMONY)
+        open = "<|channel|>commentary<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.";
+    else
+        assert_true(try_text(g, m, "Hm. ", text));
+    assert_int_equal(chat_guide_mask(g, m->mask, NULL), 0);
+    if (!try_text(g, m, open, text)) fail_msg("%s: its own marker is not allowed", f->row->name);
+    if (chat_guide_mask(g, m->mask, NULL) != 1) fail_msg("%s: free behind its marker", f->row->name);
+}
+
 static void walks(model *m, chat_format f, const json_value *tools, int rounds) {
-    uint64_t seed = 11;
+    static const chat_tool_choice choices[] = { CHAT_TOOLS_REQUIRED, CHAT_TOOLS_REQUIRED, CHAT_TOOLS_NAMED,
+                                                CHAT_TOOLS_AUTO };
+    uint64_t                      seed = 11;
     reopen_markers(m, &f);
-    for (int mode = 0; mode < 3; mode++) {
-        for (int round = 0; round < rounds; round++) {
-            chat_guide        *g;
-            answer             x;
-            str                text;
-            err                e = { 0 };
-            chat_guide_options o = { .format = &f,
-                                     .t = m->t,
-                                     .text_vocab = m->plain,
-                                     .marker_vocab = m->marked,
-                                     .tools = { .list = tools,
-                                                .choice = mode == 2 ? CHAT_TOOLS_NAMED : CHAT_TOOLS_REQUIRED,
-                                                .name = view_of("file_note"),
-                                                .parallel = mode == 0 },
-                                     .reasoning_off = true,
-                                     .budget = -1 };
-            if (chat_guide_open(&g, &o, &e) < 0) fail_msg("%s: %s", f.row->name, e.msg);
-            str_init(&text);
-            if (!walk(g, m, f.row->close, &seed, 20 + 10 * round, &text))
-                fail_msg("%s: no end of %s", f.row->name, str_cstr(&text));
-            read_answer(&f, tools, &text, false, &x);
-            if (x.calls == 0 || (mode > 0 && x.calls != 1) || x.content.len)
-                fail_msg("%s: %d calls, content \"%s\", from %s", f.row->name, x.calls, str_cstr(&x.content),
-                         str_cstr(&text));
-            if (mode == 2) assert_string_equal(str_cstr(&x.name), "file_note");
-            free_answer(&x);
-            str_deinit(&text);
-            chat_guide_free(g);
-        }
+    for (int i = 0; i < N_MODES * rounds; i++) {
+        int                mode = i % N_MODES;
+        chat_guide        *g;
+        answer             x;
+        str                text;
+        err                e = { 0 };
+        chat_guide_options o = { .format = &f,
+                                 .t = m->t,
+                                 .text_vocab = m->plain,
+                                 .marker_vocab = m->marked,
+                                 .tools = { .list = tools,
+                                            .choice = choices[mode],
+                                            .name = view_of("file_note"),
+                                            .parallel = mode == PARALLEL || mode == AUTOMATIC },
+                                 .reasoning_off = mode != AUTOMATIC,
+                                 .budget = -1 };
+        if (chat_guide_open(&g, &o, &e) < 0) fail_msg("%s: %s", f.row->name, e.msg);
+        str_init(&text);
+        if (mode == AUTOMATIC) begin_call(g, m, &f, &text);
+        if (!walk(g, m, f.row->close, &seed, 20 + 10 * (i / N_MODES), &text))
+            fail_msg("%s: no end of %s", f.row->name, str_cstr(&text));
+        read_answer(&f, tools, &text, false, &x);
+        if (x.calls == 0 || (mode != PARALLEL && mode != AUTOMATIC && x.calls != 1) ||
+            strcmp(str_cstr(&x.content), mode == AUTOMATIC ? "Hm." : "") != 0)
+            fail_msg("%s: %d calls, content \"%s\", from %s", f.row->name, x.calls, str_cstr(&x.content),
+                     str_cstr(&text));
+        if (mode == NAMED) assert_string_equal(str_cstr(&x.name), "file_note");
+        free_answer(&x);
+        str_deinit(&text);
+        chat_guide_free(g);
     }
 }
 
