@@ -282,6 +282,7 @@ enum {
 /* Kimi's name is "functions.f:0", which is the call's id as well. */
 static void kimi_name(chat_parser *p) {
     view v = { str_cstr(&p->name), p->name.len };
+    if (v.len == 0) return;
     str_clear(&p->id);
     str_append(&p->id, v.data, v.len);
     if (view_starts(v, "functions.")) v.data += 10, v.len -= 10;
