@@ -606,3 +606,5 @@ int chat_guide_clone(chat_guide **out, const chat_guide *from, err *e) {
     *out = c;
     return 0;
 }
+
+size_t chat_guide_bytes(const chat_guide *c) { return c ? grammar_bytes(c->calls) + grammar_bytes(c->content) : 0; }

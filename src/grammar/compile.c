@@ -425,6 +425,16 @@ void grammar_unref(grammar *g) {
     if (g && atomic_fetch_sub(&g->refs, 1) == 1) grammar_free(g);
 }
 
+size_t grammar_bytes(grammar *g) {
+    if (!g) return 0;
+    pthread_mutex_lock(&g->lock);
+    size_t n = sizeof *g + g->mem.used_bytes + g->mask_bytes + g->cap_states * sizeof *g->states +
+               g->cap_cores * sizeof *g->cores + g->rx.cap_nodes * sizeof *g->rx.nodes + g->rx.data_cap +
+               (g->rx.table_cap + g->state_table_cap + g->core_table_cap) * sizeof(int32_t);
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
 /* own: the expressions may be taken. */
 static int build(grammar **out, ir *own, const ir *from, ir_sym start, err *e) {
     compiler c = { .from = from, .e = e };

@@ -28,6 +28,7 @@ int grammar_json(grammar **out, bool object, err *e); /* any JSON value, or any 
 
 grammar *grammar_ref(grammar *g);
 void     grammar_unref(grammar *g); /* accepts NULL */
+size_t   grammar_bytes(grammar *g); /* memory that it takes now; grows with the texts it has seen. NULL: 0 */
 
 /*
  * The tokens of one model as texts: built once per model, immutable, shared by all its matchers (which must not outlive

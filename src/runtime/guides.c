@@ -4,8 +4,8 @@
  *
  * Programs send the same tools and the same schema with every request. A compiled guide that has not seen a token yet
  * is kept under everything that made it (constraint, tools, choice, how the thoughts stand); a request gets a copy,
- * which shares the compiled grammar. The least recently used ones go when their texts exceed the limit. Only the
- * preparation thread comes here.
+ * which shares the compiled grammar. The least recently used ones go when all together take more memory than the limit
+ * (a grammar grows with the texts it has seen, so it is measured each time). Only the preparation thread comes here.
  */
 #include "base/log.h"
 #include "runtime/internal.h"
@@ -184,7 +184,6 @@ static void make_key(str *key, const runtime_request *q, const prompt *p) {
 
 static void forget(runtime *r, size_t at) {
     kept_guide *k = &r->kept[at];
-    r->kept_bytes -= k->key_bytes;
     chat_guide_free(k->guide);
     free(k->key);
     r->kept[at] = r->kept[--r->n_kept];
@@ -197,11 +196,17 @@ void guides_close(runtime *r) {
     grammar_vocab_free(r->marker_vocab);
 }
 
-static void make_room(runtime *r, size_t bytes) {
-    while (r->n_kept && (r->n_kept == MAX_KEPT || r->kept_bytes + bytes > r->kept_limit)) {
+static size_t kept_bytes(const kept_guide *k) { return sizeof *k + k->key_bytes + chat_guide_bytes(k->guide); }
+
+/* The newest stays, however large: it is in use. */
+static void make_room(runtime *r) {
+    size_t all = 0;
+    for (size_t i = 0; i < r->n_kept; i++) all += kept_bytes(&r->kept[i]);
+    while (r->n_kept > 1 && (r->n_kept == MAX_KEPT || all > r->kept_limit)) {
         size_t oldest = 0;
         for (size_t i = 1; i < r->n_kept; i++)
             if (r->kept[i].used < r->kept[oldest].used) oldest = i;
+        all -= kept_bytes(&r->kept[oldest]);
         forget(r, oldest);
     }
 }
@@ -209,13 +214,11 @@ static void make_room(runtime *r, size_t bytes) {
 /* Takes key and guide over when it returns true. */
 static bool keep(runtime *r, str *key, chat_guide *guide) {
     size_t bytes = key->len;
-    if (bytes > r->kept_limit) return false;
     if (!r->kept && !(r->kept = calloc(MAX_KEPT, sizeof *r->kept))) return false;
     char *text = str_take(key);
     if (!text) return false;
-    make_room(r, bytes);
     r->kept[r->n_kept++] = (kept_guide){ text, bytes, guide, ++r->kept_clock };
-    r->kept_bytes += bytes;
+    make_room(r);
     return true;
 }
 

@@ -39,7 +39,7 @@ struct runtime {
     /* The preparation thread's own; see guides.c. */
     grammar_vocab *text_vocab, *marker_vocab; /* built when first needed */
     kept_guide    *kept;
-    size_t         n_kept, kept_bytes, kept_limit;
+    size_t         n_kept, kept_limit;
     uint64_t       kept_clock;
 
     queue    *incoming; /* of rq */

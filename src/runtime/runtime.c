@@ -81,7 +81,7 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
     arena_init(&r->mem, 0);
     pthread_mutex_init(&r->lock, NULL);
     if (getrandom(&r->id_seed, sizeof r->id_seed, 0) < 0) r->id_seed = (uint64_t)time(NULL);
-    r->kept_limit = o->grammar_bytes ? o->grammar_bytes : (size_t)4 << 20;
+    r->kept_limit = o->grammar_bytes ? o->grammar_bytes : (size_t)256 << 20;
     if ((rc = open_parts(r, o, e)) < 0) goto fail;
     if ((rc = queue_open(&r->incoming, o->max_preparing > 0 ? (size_t)o->max_preparing : 256, e)) < 0) goto fail;
     if (pthread_create(&r->thread, NULL, prepare_main, r) != 0) {

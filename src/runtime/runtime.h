@@ -32,7 +32,7 @@ typedef struct runtime_options {
     const char    *template_text; /* replaces the model's chat template; NULL: its own */
     engine_options engine;        /* cpu 0: all the machine has */
     int            max_preparing; /* requests between submit and the engine; 0: 256 */
-    size_t         grammar_bytes; /* texts of compiled grammars that are kept; 0: 4 MiB */
+    size_t         grammar_bytes; /* of compiled grammars that are kept; 0: 256 MiB */
 } runtime_options;
 
 /* Sets the page types of keys and values by name ("f16", "q8_0", ...); NULL: f16. */

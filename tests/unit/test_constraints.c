@@ -72,7 +72,7 @@ static void test_extraction(void **state) {
     str                      schema = { 0 }, question = { 0 }, messages = { 0 };
     int                      same = 0, cases = 0;
     for (size_t i = 0; i < 4; i++) {
-        for (size_t n = 1; n <= 4; n++, cases++) {
+        for (size_t n = 1 + i % 2; n <= 4; n += 2, cases++) {
             test_result     plain, held;
             runtime_request q;
             make_case(&schema, &question, keys, "siss", n, people[i]);
@@ -500,7 +500,7 @@ static void test_kept(void **state) {
     runtime_stat(m, &st);
     assert_int_equal(st.grammar_hits, 5);
     assert_int_equal(st.grammar_misses, 7);
-    assert_true(st.grammars >= 1 && st.grammars < 7); /* the texts of seven do not fit */
+    assert_int_equal(st.grammars, 1); /* the newest; there is no room for a second */
     runtime_free(m);
 }
 
