@@ -69,7 +69,8 @@ typedef struct lex_state {
     uint32_t  hash;
     int32_t  *accepts; /* terminals that may end here */
     uint32_t  n_accepts;
-    bool      moves; /* some terminal may go on */
+    bool      moves;  /* some terminal may go on */
+    int32_t   capped; /* the state that stands for this one in masks: lex_capped; 0: not known yet */
     lex_mask *mask;
 } lex_state;
 
@@ -145,6 +146,12 @@ static inline int32_t lex_step(grammar *g, int32_t state, uint8_t b) {
     int32_t        to = row ? row[b] : -1;
     return to >= 0 ? to : lex_step_slow(g, state, b);
 }
+
+/*
+ * A state that allows the same tokens: counts that no token can exhaust are made equal, so that the places inside a
+ * long bounded text share one mask. bytes: of the longest token.
+ */
+int32_t lex_capped(grammar *g, int32_t state, uint32_t bytes);
 
 /*
  * Of the plain tokens of vocab.h: all of up to *all characters stay inside a terminal, and none of more than *most does

@@ -124,6 +124,26 @@ int32_t lex_step_slow(grammar *g, int32_t state, uint8_t b) {
     return to;
 }
 
+int32_t lex_capped(grammar *g, int32_t state, uint32_t bytes) {
+    uint32_t  n = g->states[state].n_pairs;
+    lex_pair *pairs;
+    bool      counted = false;
+    int32_t   to = state;
+    if (g->states[state].capped) return g->states[state].capped;
+    for (uint32_t i = 0; i < n; i++)
+        counted |= (rx_get(&g->rx, g->states[state].pairs[i].expr)->flags & RX_F_COUNTED) != 0;
+    if (counted && (pairs = pairs_scratch(g, n + 1))) {
+        for (uint32_t i = 0; i < n; i++) {
+            lex_pair p = g->states[state].pairs[i];
+            pairs[i] = (lex_pair){ p.terminal, rx_cap(&g->rx, p.expr, bytes + 1) };
+        }
+        to = state_get(g, pairs, n);
+    }
+    if (g->rx.error.code) return state;
+    g->states[state].capped = to;
+    return to;
+}
+
 /* --- plain characters --- */
 
 typedef struct bounds {

@@ -129,6 +129,7 @@ void lex_masks_drop(grammar *g) {
     for (uint32_t i = 0; i < g->n_states; i++) {
         lex_mask_free(g->states[i].mask);
         g->states[i].mask = NULL;
+        g->states[i].capped = 0;
     }
     g->mask_bytes = 0;
 }
@@ -220,9 +221,10 @@ static void mask_exits(grammar_matcher *m, const lex_exits *x, const vocab_trie 
 static void mask_thread(grammar_matcher *m, chart_thread t, uint32_t *mask) {
     grammar             *g = m->g;
     const grammar_vocab *v = m->vocab;
-    lex_mask            *l = g->states[t.state].mask;
+    int32_t              state = lex_capped(g, t.state, v->longest);
+    lex_mask            *l = g->states[state].mask;
     bool                 keep = l != NULL;
-    if (!l && !(l = lex_mask_new(g, v, t.state))) {
+    if (!l && !(l = lex_mask_new(g, v, state))) {
         rx_store_fail(&g->rx, ERR_NOMEM, "");
         return;
     }
@@ -234,7 +236,7 @@ static void mask_thread(grammar_matcher *m, chart_thread t, uint32_t *mask) {
         g->mask_bytes += sizeof *l + l->n_ids * sizeof *l->ids + (l->bits ? v->n_words * sizeof *l->bits : 0) +
                          (l->exits[0].n_nodes + l->exits[1].n_nodes) * sizeof(uint32_t) +
                          (l->exits[0].n_runs + l->exits[1].n_runs) * sizeof(lex_run);
-        g->states[t.state].mask = l;
+        g->states[state].mask = l;
         keep = true;
     }
     if (l->slice)

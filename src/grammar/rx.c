@@ -367,7 +367,7 @@ rx rx_cat(rx_store *s, rx a, rx b) {
         y = rx_get(s, b);
     }
     flags = x->flags & y->flags & (RX_F_NULLABLE | RX_F_TEXT);
-    flags |= (x->flags | y->flags) & (RX_F_UNSURE | RX_F_BOOLEAN);
+    flags |= (x->flags | y->flags) & (RX_F_UNSURE | RX_F_BOOLEAN | RX_F_COUNTED);
     return intern(s,
                   &(rx_node){ .kind = RX_K_CAT,
                               .flags = flags,
@@ -489,7 +489,7 @@ rx rx_alt_n(rx_store *s, const rx *list, size_t n) {
         }
         has_all |= l.v[i] == s->all;
         text &= (k->flags & RX_F_TEXT) != 0;
-        t.flags |= k->flags & (RX_F_NULLABLE | RX_F_UNSURE | RX_F_BOOLEAN);
+        t.flags |= k->flags & (RX_F_NULLABLE | RX_F_UNSURE | RX_F_BOOLEAN | RX_F_COUNTED);
         if (k->min_len < t.min_len) t.min_len = k->min_len;
         if (k->max_len > t.max_len) t.max_len = k->max_len;
     }
@@ -639,7 +639,8 @@ rx rx_repeat(rx_store *s, rx a, uint32_t min, uint32_t max) {
     if (x->kind == RX_K_REPEAT && x->min == 0 && x->max == RX_INF) return a;
     if (x->kind == RX_K_REPEAT && x->min <= 1 && max == RX_INF && x->max >= 1) /* (x{0,9})* = x*, (x{1,9})* = x* */
         return rx_repeat(s, (rx)x->a, x->min == 0 || min == 0 ? 0 : min, RX_INF);
-    flags = x->flags & (RX_F_TEXT | RX_F_BOOLEAN);
+    flags = x->flags & (RX_F_TEXT | RX_F_BOOLEAN | RX_F_COUNTED);
+    if ((max != RX_INF && max > RX_COUNTED) || min > RX_COUNTED) flags |= RX_F_COUNTED;
     if (min == 0)
         flags |= RX_F_NULLABLE;
     else
@@ -657,7 +658,7 @@ rx rx_repeat(rx_store *s, rx a, uint32_t min, uint32_t max) {
 
 rx rx_json(rx_store *s, rx text, uint32_t state) {
     const rx_node *x = rx_get(s, text);
-    uint8_t        flags = x->flags & RX_F_BOOLEAN;
+    uint8_t        flags = x->flags & (RX_F_BOOLEAN | RX_F_COUNTED);
     if (text == RX_NONE) return RX_NONE;
     if (state == 0)
         flags |= (x->flags & RX_F_UNSURE) | (x->flags & RX_F_TEXT);
@@ -696,6 +697,37 @@ rx rx_multiple(rx_store *s, uint32_t step, uint32_t remainder, uint32_t phase, u
                               .min_len = 0,
                               .max_len = phase == 2 ? frac : RX_INF },
                   NULL);
+}
+
+rx rx_cap(rx_store *s, rx a, uint32_t count) {
+    const rx_node *t = rx_get(s, a);
+    rx             x, y;
+    if ((t->flags & (RX_F_COUNTED | RX_F_BOOLEAN)) != RX_F_COUNTED) return a;
+    switch ((rx_kind)t->kind) {
+    case RX_K_CAT:
+        y = (rx)t->b;
+        x = rx_cap(s, (rx)t->a, count);
+        return rx_cat(s, x, rx_cap(s, y, count));
+    case RX_K_REPEAT: {
+        uint32_t min = t->min > count ? count : t->min, max = t->max != RX_INF && t->max > count ? count : t->max;
+        return rx_repeat(s, rx_cap(s, (rx)t->a, count), min, max);
+    }
+    case RX_K_JSON: {
+        uint32_t state = t->min;
+        return rx_json(s, rx_cap(s, (rx)t->a, count), state);
+    }
+    case RX_K_ALT: {
+        rx_list  l;
+        uint32_t n = t->n;
+        list_init(&l);
+        for (uint32_t i = 0; i < n; i++)
+            if (!list_push(s, &l, rx_cap(s, rx_kids(s, a)[i], count))) break;
+        x = rx_alt_n(s, l.v, l.n);
+        list_deinit(&l);
+        return x;
+    }
+    default: return a;
+    }
 }
 
 rx rx_copy(rx_store *to, const rx_store *from, rx a, rx *known) {

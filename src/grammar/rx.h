@@ -30,7 +30,7 @@ enum { RX_NONE = 0, RX_EPS = 1, RX_ALL_BYTES = 2 }; /* the first three numbers o
 
 #define RX_INF 0xFFFFFFFFu /* as a count or length: no bound */
 
-enum { RX_MAX_DEPTH = 3000 }; /* of nested expressions */
+enum { RX_COUNTED = 32, RX_MAX_DEPTH = 3000 }; /* of nested expressions */
 
 typedef enum rx_kind {
     RX_K_NONE,
@@ -49,13 +49,14 @@ typedef enum rx_kind {
 } rx_kind;
 
 enum {
-    RX_F_NULLABLE = 1, /* matches the empty text */
-    RX_F_UNSURE = 2,   /* may be empty although it does not look so */
-    RX_F_NONEMPTY = 4, /* a search found that it is not */
-    RX_F_EMPTY = 8,    /* a search found that it is */
-    RX_F_TEXT = 16,    /* matches whole valid UTF-8 characters only */
-    RX_F_PLAIN = 32,   /* a class that contains every plain character (see lex.h) */
-    RX_F_BOOLEAN = 64, /* contains an intersection or complement */
+    RX_F_NULLABLE = 1,  /* matches the empty text */
+    RX_F_UNSURE = 2,    /* may be empty although it does not look so */
+    RX_F_NONEMPTY = 4,  /* a search found that it is not */
+    RX_F_EMPTY = 8,     /* a search found that it is */
+    RX_F_TEXT = 16,     /* matches whole valid UTF-8 characters only */
+    RX_F_PLAIN = 32,    /* a class that contains every plain character (see lex.h) */
+    RX_F_BOOLEAN = 64,  /* contains an intersection or complement */
+    RX_F_COUNTED = 128, /* contains a repeat with a count above RX_COUNTED */
 };
 
 typedef struct rx_set {
@@ -119,6 +120,12 @@ rx rx_class_part(rx_store *s, rx a, uint32_t first, uint32_t last, uint32_t base
 rx rx_deriv(rx_store *s, rx a, uint8_t b, rx_set *same);
 
 bool rx_is_empty(rx_store *s, rx a); /* exact; a search beyond the limit fails the store and says false */
+
+/*
+ * Larger counts made `count`: nobody can tell the difference by reading fewer than `count` bytes. Expressions with
+ * intersections or complements are left alone.
+ */
+rx rx_cap(rx_store *s, rx a, uint32_t count);
 
 /* The same expression in another store. known has from->n_nodes elements, zeroed before the first call: 0 unknown. */
 rx rx_copy(rx_store *to, const rx_store *from, rx a, rx *known);

@@ -128,6 +128,7 @@ int grammar_vocab_open_texts(grammar_vocab **out, const view *texts, size_t n, c
         if (!len) continue;
         memcpy(v->bytes + total, texts[i].data, len);
         total += len;
+        if (len > v->longest) v->longest = (uint32_t)len;
         chars[i] = plain_chars(texts[i].data, len);
         which = chars[i] ? VOCAB_PLAIN : VOCAB_OTHER;
         lists[which][counts[which]++] = (uint32_t)i;

@@ -34,6 +34,7 @@ enum { VOCAB_OTHER, VOCAB_PLAIN }; /* the tries */
 struct grammar_vocab {
     uint64_t   id; /* differs from every other vocabulary of this process */
     uint32_t   n_tokens, n_words;
+    uint32_t   longest; /* bytes of the longest token */
     vocab_trie tries[2];
     int32_t   *same;                     /* the next token of the same bytes, or -1 */
     uint32_t  *slices[VOCAB_SLICES + 1]; /* [n]: plain tokens of up to n characters */

@@ -416,6 +416,27 @@ static void test_counted_rules(void **state) {
     grammar_vocab_free(v);
 }
 
+/* Masks of places inside a long bounded text are shared; the counts still hold. */
+static void test_long_bounds(void **state) {
+    static const char *const patterns[] = { "[ab]{40,90}c", "(?:[ab]{0,70}c){0,50}", "b?(?:a|aab?){3,60}c{0,40}" };
+    grammar_vocab           *v = small_vocab();
+    err                      e = { 0 };
+    (void)state;
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        grammar         *g;
+        grammar_matcher *m;
+        assert_int_equal(grammar_from_regex(&g, view_of(patterns[i]), &e), 0);
+        assert_int_equal(grammar_matcher_open(&m, g, v, &e), 0);
+        for (int k = 0; k < 200; k++) {
+            check_mask_by_trying(m, v, small_texts, SMALL, END);
+            if (!grammar_matcher_accept_bytes(m, "a", 1) && !grammar_matcher_accept_bytes(m, "c", 1)) break;
+        }
+        grammar_matcher_free(m);
+        grammar_unref(g);
+    }
+    grammar_vocab_free(v);
+}
+
 /* Work without end ends with an error; the grammar stays usable. */
 static void test_ambiguity(void **state) {
     ir              *g;
@@ -476,10 +497,11 @@ static void test_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_grammars), cmocka_unit_test(test_json_like),
-        cmocka_unit_test(test_choices),         cmocka_unit_test(test_large_counts),
-        cmocka_unit_test(test_counted_rules),   cmocka_unit_test(test_ambiguity),
-        cmocka_unit_test(test_threads),         cmocka_unit_test(test_real_vocabularies),
+        cmocka_unit_test(test_random_grammars),   cmocka_unit_test(test_json_like),
+        cmocka_unit_test(test_choices),           cmocka_unit_test(test_large_counts),
+        cmocka_unit_test(test_counted_rules),     cmocka_unit_test(test_ambiguity),
+        cmocka_unit_test(test_long_bounds),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_real_vocabularies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
