@@ -11,8 +11,9 @@
  * "}" and "]"; none or one space after ":". A model cannot write white space for ever.
  *  - Numbers: at most 24 digits before and after the point and exponents of two digits, so that every number is finite
  *    in double precision and on the right side of its bounds.
- *  - Properties may come in any order. Objects with more than six required properties take those in the order of
- *    "properties" or of "required"; optional ones come anywhere.
+ *  - Properties may come in any order. Objects with more than eight required properties (four, where a schema has
+ *    many such objects) take those in the order of "properties" or of "required", with one of them out of place at a
+ *    time; optional ones come anywhere.
  */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H

@@ -17,8 +17,9 @@
 
 enum {
     MAX_SUBSET = 8,
-    MAX_EAGER = 6,         /* required members tracked while there are few such objects */
-    MAX_ALL_STATES = 2048, /* for all of those */
+    MAX_EAGER = 8,         /* required members tracked while there are few such objects */
+    MAX_GAP = 32,          /* of more, one may be out of place */
+    MAX_ALL_STATES = 4096, /* of all those objects */
     MAX_STATES = 16384,
     MAX_WITNESSES = 5,
     MAX_OBJECTS = 256, /* ways in which the witnesses can be found */
@@ -53,6 +54,7 @@ typedef struct object {
     const size_t       *tracked; /* indices of members */
     size_t              n_tracked, n_required;
     bool                chain;          /* tracked members come in their order */
+    bool                gap;            /* but one may be out of place at any time */
     bool                declared_begin; /* the first member is one that the schema mentions */
     uint64_t            min, max;
     size_t              n_counts; /* counts of loose members that are told apart */
@@ -236,8 +238,71 @@ static ir_sym loose_sym(object *o, bool first, bool open) {
     return n ? ir_alt(c->g, alts, n) : -1;
 }
 
+/*
+ * How far an object is, as a number. Subsets: one bit for each tracked member. Chains: how many were written in order;
+ * with `gap` also the states in which one member is out of place, written early or still owed.
+ */
+typedef struct place {
+    size_t at; /* members of the order that lie behind */
+    enum { NONE, EARLY, OWED } out;
+    size_t which; /* the one out of place */
+} place;
+
+static size_t place_number(const object *o, place p) {
+    size_t n = o->n_tracked;
+    if (p.out == NONE) return p.at;
+    return n + 1 + (p.out == OWED ? n * (n + 1) : 0) + p.at * n + p.which;
+}
+
+static place place_of(const object *o, size_t progress) {
+    size_t n = o->n_tracked, rest;
+    bool   owed;
+    if (progress <= n) return (place){ progress, NONE, 0 };
+    rest = progress - n - 1;
+    owed = rest >= n * (n + 1);
+    if (owed) rest -= n * (n + 1);
+    return (place){ rest / n, owed ? OWED : EARLY, rest % n };
+}
+
+static size_t progress_count(const object *o) {
+    size_t n = o->n_tracked;
+    if (!o->chain) return (size_t)1 << n;
+    return n + 1 + (o->gap ? 2 * n * (n + 1) : 0);
+}
+
 static size_t progress_seen(const object *o, size_t progress) {
-    return o->chain ? progress : (size_t)__builtin_popcountll(progress);
+    place p;
+    if (!o->chain) return (size_t)__builtin_popcountll(progress);
+    p = place_of(o, progress);
+    return p.at + (p.out == EARLY) - (p.out == OWED);
+}
+
+typedef struct move {
+    size_t member, to; /* index into tracked; where it leads */
+} move;
+
+static size_t chain_moves(const object *o, place p, move *out) {
+    size_t n = o->n_tracked, k = 0;
+    bool   skip = p.out == EARLY && p.at + 1 == p.which; /* the next but one was written already */
+    if (p.at < n) {
+        place next = { p.at + 1 + skip, skip ? NONE : p.out, skip ? 0 : p.which };
+        out[k++] = (move){ p.at, place_number(o, next) };
+    }
+    if (p.out == OWED) out[k++] = (move){ p.which, place_number(o, (place){ p.at, NONE, 0 }) };
+    if (p.out != NONE || !o->gap) return k;
+    for (size_t j = p.at + 2; j < n; j++) out[k++] = (move){ j, place_number(o, (place){ p.at, EARLY, j }) };
+    if (p.at + 1 < n) out[k++] = (move){ p.at + 1, place_number(o, (place){ p.at + 2, OWED, p.at }) };
+    return k;
+}
+
+/* Which tracked members may come next. */
+static size_t moves_of(const object *o, size_t progress, move *out) {
+    size_t k = 0;
+    if (o->chain) return chain_moves(o, place_of(o, progress), out);
+    for (size_t i = 0; i < o->n_tracked; i++) {
+        if (!(progress >> i & 1)) out[k++] = (move){ i, progress | (size_t)1 << i };
+    }
+    return k;
 }
 
 static bool may_close(const object *o, size_t progress, size_t count) {
@@ -249,23 +314,35 @@ static bool may_close(const object *o, size_t progress, size_t count) {
     return true;
 }
 
+static ir_sym state_sym(object *o, size_t progress, size_t count);
+
+/* A tracked member and what may follow it, for each that may come; to alts. */
+static size_t moves_add(object *o, size_t progress, size_t count, bool first, ir_sym *alts) {
+    schema_ctx *c = o->c;
+    move       *moves = schema_alloc(c, (o->n_tracked + 3) * sizeof *moves);
+    size_t      n = moves ? moves_of(o, progress, moves) : 0;
+    for (size_t i = 0; i < n && !c->rc; i++) {
+        ir_sym pair[2];
+        pair[0] = member_sym(c, &o->members[o->tracked[moves[i].member]], first);
+        pair[1] = state_sym(o, moves[i].to, count);
+        alts[i] = ir_seq(c->g, pair, 2);
+    }
+    return c->rc ? 0 : n;
+}
+
 /* What may follow a complete member. Recursion is as deep as members are told apart. */
 static ir_sym state_sym(object *o, size_t progress, size_t count) {
     schema_ctx *c = o->c;
-    ir_sym      alts[MAX_SUBSET + 3], out;
+    ir_sym     *alts, out;
     size_t      n = 0, seen = progress_seen(o, progress), at = progress * o->n_counts + count;
     bool        last = count + 1 == o->n_counts; /* no need to count any further */
     bool        more = seen + count < o->max;
     ir_sym      loose = progress || !o->declared_begin ? o->loose_next : o->declared_next;
     if (o->states[at] >= 0) return o->states[at];
+    alts = schema_alloc(c, (o->n_tracked + 5) * sizeof *alts);
+    if (!alts) return 0;
     if (may_close(o, progress, count)) alts[n++] = o->close;
-    for (size_t i = 0; i < o->n_tracked && more && !c->rc; i++) {
-        ir_sym pair[2];
-        if (o->chain ? i != progress : (progress >> i & 1) != 0) continue;
-        pair[0] = member_sym(c, &o->members[o->tracked[i]], false);
-        pair[1] = state_sym(o, o->chain ? progress + 1 : progress | (size_t)1 << i, count);
-        alts[n++] = ir_seq(c->g, pair, 2);
-    }
+    if (more) n += moves_add(o, progress, count, false, alts + n);
     if (loose >= 0 && more && !last) {
         ir_sym pair[2] = { loose, state_sym(o, progress, count + 1) };
         alts[n++] = ir_seq(c->g, pair, 2);
@@ -281,19 +358,15 @@ static ir_sym state_sym(object *o, size_t progress, size_t count) {
 
 static ir_sym first_sym(object *o) {
     schema_ctx *c = o->c;
-    ir_sym      alts[MAX_SUBSET + 3], loose = o->declared_begin ? o->declared_first : o->loose_first;
+    ir_sym     *alts = schema_alloc(c, (o->n_tracked + 5) * sizeof *alts);
+    ir_sym      loose = o->declared_begin ? o->declared_first : o->loose_first;
     size_t      n = 0;
+    if (!alts) return 0;
     if (may_close(o, 0, 0)) {
         ir_rx empty = ir_rx_cat(c->g, lead(c, true), ir_rx_text(c->g, "}"));
         alts[n++] = ir_terminal(c->g, empty);
     }
-    for (size_t i = 0; i < o->n_tracked && o->max && !c->rc; i++) {
-        ir_sym pair[2];
-        if (o->chain && i) break;
-        pair[0] = member_sym(c, &o->members[o->tracked[i]], true);
-        pair[1] = state_sym(o, (size_t)1 << i, 0);
-        alts[n++] = ir_seq(c->g, pair, 2);
-    }
+    if (o->max) n += moves_add(o, 0, 0, true, alts + n);
     if (loose >= 0 && o->max) {
         ir_sym pair[2] = { loose, state_sym(o, 0, o->n_counts > 1 ? 1 : 0) };
         alts[n++] = ir_seq(c->g, pair, 2);
@@ -328,7 +401,9 @@ static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool
         schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' or 'minProperties' above 255");
         return 0;
     }
-    n_states = (chain ? n_tracked + 1 : (size_t)1 << n_tracked) * counts;
+    o->gap = chain && counts == 1 && n_tracked <= MAX_GAP && c->n_states < MAX_ALL_STATES;
+    n_states = progress_count(o) * counts;
+    if (o->gap) c->n_states += n_states;
     if (n_states > MAX_STATES) {
         schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' with too many required properties");
         return 0;
@@ -353,7 +428,7 @@ static void required_order(const object *o, size_t *order) {
 static ir_sym object_sym(schema_ctx *c, const schema_world *w, const witness *witnesses, size_t n_witnesses) {
     object  o = { .c = c, .w = w, .min = w->min_props, .max = w->max_props };
     ir_sym  none = ir_terminal(c->g, ir_rx_none(c->g)), alts[2];
-    size_t *tracked, *order, n = 0, n_literal = 0, n_witness = 0, limit = SCHEMA_MAX_TRACKED;
+    size_t *tracked, *order, n = 0, n_literal = 0, n_witness = 0, limit = SCHEMA_MAX_TRACKED, few;
     o.witnesses = witnesses;
     o.n_witnesses = n_witnesses;
     if (!members_collect(&o)) return none;
@@ -369,6 +444,7 @@ static ir_sym object_sym(schema_ctx *c, const schema_world *w, const witness *wi
     order = schema_alloc(c, (o.n + 1) * sizeof *order);
     if (!tracked || !order) return none;
     if (o.min > o.n_required + 1 || n_witness) limit = MAX_SUBSET;
+    few = limit;
     if (o.n_required > limit && o.n_required <= MAX_EAGER && c->n_states < MAX_ALL_STATES) {
         limit = MAX_EAGER;
         c->n_states += (size_t)1 << o.n_required;
@@ -380,8 +456,7 @@ static ir_sym object_sym(schema_ctx *c, const schema_world *w, const witness *wi
     }
     for (size_t i = 0; i < o.n; i++) {
         const member *m = &o.members[i];
-        if (m->required || (m->literal && n_literal + n_witness <= (limit == MAX_EAGER ? SCHEMA_MAX_TRACKED : limit)))
-            tracked[n++] = i;
+        if (m->required || (m->literal && n_literal + n_witness <= few)) tracked[n++] = i;
     }
     if (o.n_required <= limit) return automaton(&o, tracked, n, false);
     alts[0] = automaton(&o, tracked, n, true);
