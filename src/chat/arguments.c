@@ -536,8 +536,9 @@ static ir_sym json_arguments(maker *m) {
     str                     extra;
     str_init(&extra);
     if (!json_get(s, "type")) str_puts(&extra, "\"type\":\"object\"");
-    /* Members that no property declares are mistakes of the model, unless the schema wants to know nothing of them. */
-    if (is_plain_object(s, &offender) && json_count(json_get(s, "properties")) &&
+    /* Members that no property declares are mistakes of the model, unless the schema declares none at all. A tool
+     * without a schema takes no arguments. */
+    if ((!m->root || (is_plain_object(s, &offender) && json_is(json_get(s, "properties"), JSON_K_OBJECT))) &&
         !json_get(s, "additionalProperties")) {
         if (extra.len) str_push(&extra, ',');
         str_puts(&extra, "\"additionalProperties\":false");

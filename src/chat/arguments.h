@@ -9,8 +9,8 @@
 #include "grammar/ir.h"
 
 /*
- * schema may be NULL: any object. What cannot be enforced exactly is an error that names it; with lenient it is widened
- * instead (any value of the right kind).
+ * schema may be NULL: no arguments. What cannot be enforced exactly is an error that names it; with lenient it is
+ * widened instead (any value of the right kind).
  */
 int chat_arguments(ir *g, const chat_format *f, const json_value *schema, bool lenient, ir_sym *out, err *e);
 
