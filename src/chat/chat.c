@@ -45,6 +45,12 @@ static void find_traits(chat *c) {
         }
     }
     chat_wants_find(&c->wants, source, probes);
+    if (c->b.chat && !c->wants.calls_as_text) {
+        const char *two = chat_probe_two_calls(c->wants.string_arguments, c->wants.null_content);
+        str_clear(&texts[0]);
+        c->wants.single_calls = (probes[0] || probes[2]) && !(render_probe(c, two, PROBE_TOOLS, &texts[0]) &&
+                                                              strstr(str_cstr(&texts[0]), CHAT_PROBE_SECOND));
+    }
     for (int i = 0; i < 4; i++) str_deinit(&texts[i]);
 }
 

@@ -176,6 +176,8 @@ static void find_wrappers(chat_format *f, view t) {
         f->content_open = wrappers[i].open;
         f->content_close = wrappers[i].close;
     }
+    /* Laguna's turns end in a tag of plain text, in front of the end token. */
+    if (!f->content_close && has(t, "<assistant>") && has(t, "</assistant>")) f->content_close = "</assistant>";
 }
 
 void chat_format_detect(chat_format *out, const char *template_text, size_t bytes) {

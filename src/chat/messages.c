@@ -23,6 +23,28 @@ const char *chat_probe_messages(bool text, bool null) {
 #undef TEXT
 }
 
+const char *chat_probe_two_calls(bool text, bool null) {
+#define CALL(id, arguments)                                                                                            \
+    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"probe_call\",\"arguments\":" arguments "}}"
+#define RESULT(id) ",{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"name\":\"probe_call\",\"content\":\"r\"}"
+#define PROBE(content, first, second)                                                                                  \
+    "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":" content                              \
+    ",\"tool_calls\":[" CALL("probe0001", first) "," CALL("probe0002", second) "]}" RESULT("probe0001")                \
+        RESULT("probe0002") ",{\"role\":\"user\",\"content\":\"v\"}]"
+#define OBJECT(v) "{\"probe_key\":\"" v "\"}"
+#define TEXT(v) "\"{\\\"probe_key\\\": \\\"" v "\\\"}\""
+    if (null)
+        return text ? PROBE("null", TEXT("first"), TEXT(CHAT_PROBE_SECOND))
+                    : PROBE("null", OBJECT("first"), OBJECT(CHAT_PROBE_SECOND));
+    return text ? PROBE("\"\"", TEXT("first"), TEXT(CHAT_PROBE_SECOND))
+                : PROBE("\"\"", OBJECT("first"), OBJECT(CHAT_PROBE_SECOND));
+#undef CALL
+#undef RESULT
+#undef PROBE
+#undef OBJECT
+#undef TEXT
+}
+
 static bool says(view source, const char *what) { return memmem(source.data, source.len, what, strlen(what)) != NULL; }
 
 /* An attribute or key of this name is read. */
@@ -420,6 +442,67 @@ static int fit_message(fitter *t, const json_value *in, json_value *out) {
     return rc;
 }
 
+/* --- one call per message --- */
+
+static size_t n_calls_of(const json_value *message) { return json_count(json_get(message, "tool_calls")); }
+
+static bool is_result_of(const json_value *message, const json_value *call) {
+    const json_value *role = json_get(message, "role"), *id = json_get(message, "tool_call_id"),
+                     *own = json_get(call, "id");
+    return json_is(role, JSON_K_STRING) && view_eq_c(role->u.string, "tool") && json_is(id, JSON_K_STRING) &&
+           view_eq(id->u.string, own->u.string);
+}
+
+/* A copy of the message with one of its calls; only the first keeps the text and the thoughts. */
+static bool single(fitter *t, const json_value *message, size_t which, json_value *out) {
+    members     m = { arena_calloc(t->a, json_count(message), sizeof(json_member)), 0 };
+    json_value *one = arena_alloc(t->a, sizeof *one);
+    if (!m.items || !one) return false;
+    *one = *json_at(json_get(message, "tool_calls"), which);
+    for (size_t i = 0; i < json_count(message); i++) {
+        json_member k = message->u.object.members[i];
+        if (view_eq_c(k.key, "tool_calls"))
+            k.value = (json_value){ .kind = JSON_K_ARRAY, .u.array = { one, 1 } };
+        else if (which > 0 && view_eq_c(k.key, "content") && k.value.kind == JSON_K_STRING)
+            k.value.u.string = view_of("");
+        else if (which > 0 && !view_eq_c(k.key, "role") && !view_eq_c(k.key, "content"))
+            continue;
+        m.items[m.n++] = k;
+    }
+    *out = (json_value){ .kind = JSON_K_OBJECT, .u.object = { m.items, m.n } };
+    return true;
+}
+
+/* Each call in a message of its own, followed by its result; results of no call of the message keep their place. */
+static int split_calls(fitter *t, json_value *all) {
+    size_t            n = all->u.array.count, extra = 0, k = 0;
+    const json_value *in = all->u.array.items;
+    for (size_t i = 0; i < n; i++) extra += n_calls_of(&in[i]) > 1 ? n_calls_of(&in[i]) - 1 : 0;
+    if (extra == 0) return 0;
+    json_value *list = arena_calloc(t->a, n + extra, sizeof *list);
+    bool       *used = arena_calloc(t->a, n, sizeof *used);
+    if (!list || !used) return err_set_nomem(t->e);
+    for (size_t i = 0; i < n; i++) {
+        size_t calls = n_calls_of(&in[i]), end = i + 1;
+        if (used[i]) continue;
+        if (calls < 2) {
+            list[k++] = in[i];
+            continue;
+        }
+        while (end < n && json_is(json_get(&in[end], "tool_call_id"), JSON_K_STRING)) end++;
+        for (size_t c = 0; c < calls; c++) {
+            if (!single(t, &in[i], c, &list[k++])) return err_set_nomem(t->e);
+            for (size_t r = i + 1; r < end; r++) {
+                if (used[r] || !is_result_of(&in[r], json_at(json_get(&in[i], "tool_calls"), c))) continue;
+                list[k++] = in[r];
+                used[r] = true;
+            }
+        }
+    }
+    *all = (json_value){ .kind = JSON_K_ARRAY, .u.array = { list, k } };
+    return 0;
+}
+
 int chat_messages_fit(const chat_wants *w, const chat_format *f, const json_value *in, const json_value **out, arena *a,
                       err *e) {
     size_t      n = json_count(in);
@@ -436,5 +519,5 @@ int chat_messages_fit(const chat_wants *w, const chat_format *f, const json_valu
     }
     *all = (json_value){ .kind = JSON_K_ARRAY, .u.array = { list, n } };
     *out = all;
-    return 0;
+    return w->single_calls ? split_calls(t, all) : 0;
 }

@@ -21,6 +21,7 @@
 typedef struct chat_wants {
     bool string_arguments; /* arguments as JSON text; else as an object */
     bool null_content;     /* a message with calls is shown only without content (DeepSeek-R1) */
+    bool single_calls;     /* one call per message: several become several messages, each with its result */
     bool short_ids;        /* ids of calls have nine letters or digits */
     bool calls_as_text;    /* the template leaves calls out: they are written into the content */
     bool developer;        /* knows the role */
@@ -32,6 +33,9 @@ typedef struct chat_wants {
 /* A conversation with one call, for finding out what a template wants; text: arguments are a JSON text; null: the
  * call's message has content null instead of "". */
 const char *chat_probe_messages(bool text, bool null);
+/* The same with two calls in one message. */
+const char *chat_probe_two_calls(bool text, bool null);
+#define CHAT_PROBE_SECOND "probe_second" /* stands in the second call */
 /* What its renderings say: object and text with "", object and text with null. NULL: the rendering failed. */
 void chat_wants_find(chat_wants *w, view source, const char *const probes[4]);
 
