@@ -27,9 +27,34 @@ static void make_id(rq *x, const rq_choice *c, int call, char out[10]) {
     out[9] = '\0';
 }
 
+static void emit_shown(rq_choice *c) {
+    runtime_event ev = { .kind = RUNTIME_CONTENT,
+                         .choice = (int)(c - c->owner->choices),
+                         .text = { str_cstr(&c->shown), c->shown.len } };
+    if (c->shown.len) rq_emit(c->owner, &ev);
+    str_clear(&c->shown);
+}
+
+/* Content goes out as far as no stop text can begin in it. The engine is stopped when all answers have reached one. */
+static void give_content(rq_choice *c, view text) {
+    rq *x = c->owner;
+    c->stopped = stop_feed(c->stop, text.data, text.len, &c->shown);
+    emit_shown(c);
+    if (c->stopped >= 0 && --x->n_unstopped == 0) engine_cancel(x->owner->engine, x->engine_id);
+}
+
 static void on_part(void *ctx, const chat_event *p) {
-    rq_choice    *c = ctx;
-    rq           *x = c->owner;
+    rq_choice *c = ctx;
+    rq        *x = c->owner;
+    if (c->stopped >= 0) return; /* it is over, the engine does not know yet */
+    if (c->stop && p->part == CHAT_CONTENT) {
+        give_content(c, p->text);
+        return;
+    }
+    if (c->stop) { /* a stop text does not reach across a call */
+        stop_finish(c->stop, &c->shown);
+        emit_shown(c);
+    }
     runtime_event ev = { .choice = (int)(c - x->choices), .text = p->text, .index = p->index };
     char          id[10];
     switch (p->part) {
@@ -59,15 +84,21 @@ int answer_open(rq *x, const prompt *p, err *e) {
     if (q->tools.len && q->tool_choice != RUNTIME_TOOLS_NONE)
         rc = json_parse(&o.tools, q->tools.data, q->tools.len, &x->mem, e);
     for (int i = 0; i < q->n_choices && rc == 0; i++) {
-        x->choices[i].owner = x;
-        rc =
-            chat_parser_open(&x->choices[i].parser, chat_answer_format(x->owner->chat), &o, on_part, &x->choices[i], e);
+        rq_choice *c = &x->choices[i];
+        c->owner = x;
+        c->stopped = -1;
+        rc = chat_parser_open(&c->parser, chat_answer_format(x->owner->chat), &o, on_part, c, e);
+        if (rc == 0 && q->n_stop) rc = stop_open(&c->stop, x->stop, x->stop_bytes, q->n_stop, e);
     }
     return rc;
 }
 
 void answer_close(rq *x) {
-    for (int i = 0; x->choices && i < x->q.n_choices; i++) chat_parser_free(x->choices[i].parser);
+    for (int i = 0; x->choices && i < x->q.n_choices; i++) {
+        chat_parser_free(x->choices[i].parser);
+        stop_free(x->choices[i].stop);
+        str_deinit(&x->choices[i].shown);
+    }
 }
 
 /* --- text --- */
@@ -98,6 +129,7 @@ static void give_text(rq *x, int choice, view text) {
 static void give_token_text(rq *x, const engine_event *g) {
     rq_choice *c = &x->choices[g->choice];
     bool       before = c->parser && chat_parser_in_reasoning(c->parser);
+    c->tokens++;
     give_text(x, g->choice, g->text);
     if (before || (c->parser && chat_parser_in_reasoning(c->parser))) c->reasoning_tokens++;
 }
@@ -165,6 +197,14 @@ static void give_done(rq *x, const engine_event *g) {
                                     .generate_s = g->usage.generate_s } };
     give_text(x, g->choice, g->text);
     if (!c->over && c->parser && chat_parser_finish(c->parser, &e) < 0) give_up(x, g->choice, &e);
+    if (c->stop && c->stopped < 0 && !c->over) {
+        stop_finish(c->stop, &c->shown);
+        emit_shown(c);
+    } else if (c->stop) {
+        ev.finish = RUNTIME_STOP_STRING;
+        ev.stop_index = c->stopped;
+        ev.usage.generated_tokens = c->tokens;
+    }
     if (c->parser && ev.finish == RUNTIME_STOP && chat_parser_calls(c->parser) > 0) ev.finish = RUNTIME_TOOL_CALLS;
     ev.usage.reasoning_tokens = c->reasoning_tokens;
     if (!c->over) rq_emit(x, &ev);
@@ -194,7 +234,9 @@ void answer_event(void *ctx, const engine_event *g) {
     rq *x = ctx;
     pthread_mutex_lock(&x->order);
     if (atomic_load(&x->phase) != RUNTIME_GENERATING) atomic_store(&x->phase, RUNTIME_GENERATING);
-    if (!x->choices[g->choice].over) give(x, g);
+    const rq_choice *c = &x->choices[g->choice];
+    bool             stopped = c->stop && c->stopped >= 0 && (g->kind == ENGINE_TOKEN || g->kind == ENGINE_PROGRESS);
+    if (!c->over && !stopped) give(x, g);
     bool over = (g->kind == ENGINE_DONE || g->kind == ENGINE_ERROR) && --x->n_engine_open == 0;
     pthread_mutex_unlock(&x->order);
     if (over) rq_unref(x);

@@ -17,6 +17,7 @@
 #include "formats/model_file.h"
 #include "nn/model.h"
 #include "runtime/runtime.h"
+#include "sampling/stop.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -58,7 +59,11 @@ typedef struct rq_choice {
     rq          *owner;
     chat_parser *parser; /* NULL: text is content as it stands */
     bool         over;   /* its last event was given out */
-    int          reasoning_tokens;
+    int          tokens, reasoning_tokens;
+    /* Stop texts end the content of a parsed answer; thoughts and calls may contain them. */
+    stop_matcher *stop;    /* NULL: none, or the engine looks for them */
+    str           shown;   /* scratch */
+    int           stopped; /* which one was reached; -1: none */
 } rq_choice;
 
 struct rq {
@@ -72,9 +77,12 @@ struct rq {
     pthread_mutex_t order; /* held while an event is made: they come one after another */
     rq_choice      *choices;
     int             n_open;        /* choices whose last event was not given out; guarded by order */
+    int             n_unstopped;   /* choices that no stop text has ended; guarded by order */
     int             n_engine_open; /* choices from which the engine has more to say; guarded by order */
     double          submitted_at, prepared_at;
     str             bytes; /* scratch of TOKEN events; guarded by order */
+    const char    **stop;  /* the request's stop texts as the engine and the matchers take them */
+    size_t         *stop_bytes;
     runtime_top    *top;
     float          *vector; /* q.dimensions of them */
     atomic_int      phase, prompt_tokens, generated_tokens;

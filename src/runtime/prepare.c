@@ -182,36 +182,29 @@ static int submit(rq *x, const engine_request *g, const prompt *p, err *e) {
 
 static int hand_over(rq *x, const prompt *p, const sampling_params *s, engine_guide *guide, err *e) {
     const runtime_request *q = &x->q;
-    const char           **stop = arena_calloc(&x->mem, q->n_stop + 1, sizeof *stop);
-    size_t                *stop_bytes = arena_calloc(&x->mem, q->n_stop + 1, sizeof *stop_bytes);
-    if (!stop || !stop_bytes) return err_set_nomem(e);
-    for (size_t i = 0; i < q->n_stop; i++) {
-        stop[i] = q->stop[i].data;
-        stop_bytes[i] = q->stop[i].len;
-    }
-    engine_request g = { .tokens = p->ids.data,
-                         .n_tokens = p->ids.count,
-                         .sampling = *s,
-                         .max_tokens = q->max_tokens,
-                         .min_tokens = q->min_tokens,
-                         .ignore_eos = q->ignore_eos,
-                         .stop = stop,
-                         .stop_bytes = stop_bytes,
-                         .n_stop = q->n_stop,
-                         .n_choices = q->n_choices,
-                         .priority = q->priority,
-                         .want_logprob = q->want_logprob || q->n_top > 0,
-                         .n_top = q->n_top,
-                         .shown = x->owner->markers.data,
-                         .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
-                         .keep_special = q->raw_answer,
-                         .no_cache = q->no_cache,
-                         .marks = p->marks,
-                         .n_marks = p->n_marks,
-                         .client = q->client,
-                         .guide = guide,
-                         .on_event = answer_event,
-                         .ctx = x };
+    engine_request         g = { .tokens = p->ids.data,
+                                 .n_tokens = p->ids.count,
+                                 .sampling = *s,
+                                 .max_tokens = q->max_tokens,
+                                 .min_tokens = q->min_tokens,
+                                 .ignore_eos = q->ignore_eos,
+                                 .stop = x->stop,
+                                 .stop_bytes = x->stop_bytes,
+                                 .n_stop = x->choices[0].stop ? 0 : q->n_stop,
+                                 .n_choices = q->n_choices,
+                                 .priority = q->priority,
+                                 .want_logprob = q->want_logprob || q->n_top > 0,
+                                 .n_top = q->n_top,
+                                 .shown = x->owner->markers.data,
+                                 .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
+                                 .keep_special = q->raw_answer,
+                                 .no_cache = q->no_cache,
+                                 .marks = p->marks,
+                                 .n_marks = p->n_marks,
+                                 .client = q->client,
+                                 .guide = guide,
+                                 .on_event = answer_event,
+                                 .ctx = x };
     if (q->task == RUNTIME_EMBED) {
         g.pooling = defaults_pooling(x->owner, q->pooling);
         g.normalize = true;

@@ -40,6 +40,17 @@ static const void *keep(arena *a, const void *data, size_t n, size_t bytes) {
     return copy;
 }
 
+static bool keep_stops(rq *x) {
+    size_t n = x->q.n_stop;
+    x->stop = arena_calloc(&x->mem, n + 1, sizeof *x->stop);
+    x->stop_bytes = arena_calloc(&x->mem, n + 1, sizeof *x->stop_bytes);
+    for (size_t i = 0; x->stop && x->stop_bytes && i < n; i++) {
+        x->stop[i] = x->q.stop[i].data;
+        x->stop_bytes[i] = x->q.stop[i].len;
+    }
+    return x->stop && x->stop_bytes;
+}
+
 static bool keep_request(rq *x) {
     runtime_request *q = &x->q;
     arena           *a = &x->mem;
@@ -53,7 +64,7 @@ static bool keep_request(rq *x) {
            (p->bias = keep(a, p->bias, p->n_bias, sizeof *p->bias)) &&
            (p->dry_breakers = keep(a, p->dry_breakers, p->n_dry_breakers, sizeof *p->dry_breakers)) &&
            (x->choices = arena_calloc(a, (size_t)q->n_choices, sizeof *x->choices)) &&
-           (x->top = arena_calloc(a, (size_t)q->n_top + 1, sizeof *x->top));
+           (x->top = arena_calloc(a, (size_t)q->n_top + 1, sizeof *x->top)) && keep_stops(x);
 }
 
 int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
@@ -65,7 +76,7 @@ int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
     x->q = *q;
     x->submitted_at = runtime_now();
     if (x->q.n_choices < 1) x->q.n_choices = 1;
-    x->n_open = x->n_engine_open = x->q.n_choices;
+    x->n_open = x->n_engine_open = x->n_unstopped = x->q.n_choices;
     arena_init(&x->mem, 0);
     str_init(&x->bytes);
     pthread_mutex_init(&x->order, NULL);

@@ -94,6 +94,45 @@ static void test_limits_and_stops(void **state) {
     test_result_deinit(&r);
 }
 
+static char *read_tools(void) {
+    char *path = test_fixture_path("tools/house.json"), *text;
+    err   e = { 0 };
+    if (file_read(&text, &(size_t){ 0 }, path, 1 << 16, &e) < 0) fail_msg("%s", e.msg);
+    free(path);
+    return text;
+}
+
+/* Stop texts end the content; thoughts and the arguments of calls may contain them. */
+static void test_stops_in_content(void **state) {
+    view            stop[] = { view_of(" = "), view_of(" is"), view_of("city") };
+    char           *tools = read_tools();
+    runtime_request q;
+    test_result     r;
+    test_greedy(&q, SUM);
+    q.thinking = RUNTIME_THINK_ON;
+    q.stop = stop;
+    q.n_stop = 3;
+    q.n_choices = 2;
+    test_ask(*state, &q, &r);
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(strstr(str_cstr(&r.a[i].reasoning), "40 + 2 = 42"));
+        assert_string_equal(str_cstr(&r.a[i].content), "12 plus 30");
+        assert_int_equal(r.a[i].finish, RUNTIME_STOP_STRING);
+        assert_int_equal(r.a[i].stop_index, 1);
+        assert_true(r.a[i].usage.generated_tokens > r.a[i].usage.reasoning_tokens);
+    }
+    test_result_deinit(&r);
+    test_greedy(&q, "[{\"role\": \"user\", \"content\": \"What is the weather in Paris?\"}]");
+    q.tools = view_of(tools);
+    q.stop = stop;
+    q.n_stop = 3;
+    test_ask(*state, &q, &r);
+    assert_string_equal(str_cstr(&r.a[0].calls), "get_weather {\"city\": \"Paris\"}; ");
+    assert_int_equal(r.a[0].finish, RUNTIME_TOOL_CALLS);
+    test_result_deinit(&r);
+    free(tools);
+}
+
 /* Several answers of one prompt: seeds follow each other, and each is what it would be alone. */
 static void test_choices(void **state) {
     runtime_request q;
@@ -156,14 +195,6 @@ static void test_thinking(void **state) {
     assert_true(view_starts((view){ r.a[0].content.data, r.a[0].content.len }, "<think>"));
     assert_int_equal(r.a[0].reasoning.len, 0);
     test_result_deinit(&r);
-}
-
-static char *read_tools(void) {
-    char *path = test_fixture_path("tools/house.json"), *text;
-    err   e = { 0 };
-    if (file_read(&text, &(size_t){ 0 }, path, 1 << 16, &e) < 0) fail_msg("%s", e.msg);
-    free(path);
-    return text;
 }
 
 /* The demo model calls the right tool by itself, twice in one answer if need be, and answers from the result; where no
@@ -462,14 +493,15 @@ static void test_queue_full(void **state) {
 int main(void) {
     test_filter();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),   cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_complete),   cmocka_unit_test(test_limits_and_stops),
-        cmocka_unit_test(test_choices),    cmocka_unit_test(test_continue),
-        cmocka_unit_test(test_embed),      cmocka_unit_test(test_thinking),
-        cmocka_unit_test(test_tools_auto), cmocka_unit_test(test_message_forms),
-        cmocka_unit_test(test_template),   cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_too_long),   cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_close),      cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_describe),         cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_complete),         cmocka_unit_test(test_limits_and_stops),
+        cmocka_unit_test(test_stops_in_content), cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_continue),         cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_thinking),         cmocka_unit_test(test_tools_auto),
+        cmocka_unit_test(test_message_forms),    cmocka_unit_test(test_template),
+        cmocka_unit_test(test_mistakes),         cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_cancel),           cmocka_unit_test(test_close),
+        cmocka_unit_test(test_queue_full),
     };
     return cmocka_run_group_tests(tests, test_demo_open, test_demo_close);
 }
