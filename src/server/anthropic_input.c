@@ -8,6 +8,7 @@
  */
 #include "server/anthropic.h"
 
+#include "server/conversation.h"
 #include "server/json_out.h"
 #include "server/openai_input.h"
 #include "server/params.h"
@@ -110,15 +111,7 @@ static void put_call(exchange *x, jw *w, const node *block) {
     if (!read_object(&x->in, block, "input", &input)) need_kind(&x->in, &input, NODE_OBJECT);
     str_init(&text);
     node_write(&input, &text);
-    jw_open(w, '{');
-    jw_put_text(w, "id", id);
-    jw_put_cstr(w, "type", "function");
-    jw_key(w, "function");
-    jw_open(w, '{');
-    jw_put_text(w, "name", name);
-    jw_put_text(w, "arguments", (view){ str_cstr(&text), text.len });
-    jw_close(w, '}');
-    jw_close(w, '}');
+    conversation_put_call(w, id, name, (view){ str_cstr(&text), text.len });
     str_deinit(&text);
 }
 
@@ -207,33 +200,18 @@ static void read_messages(exchange *x, runtime_request *q) {
 /* --- tools --- */
 
 static void put_tool(exchange *x, jw *w, const node *tool) {
-    view type, name = { "", 0 }, text;
+    view type, name = { "", 0 }, text = { "", 0 };
     node schema;
-    str  raw;
     if (!need_kind(&x->in, tool, NODE_OBJECT)) return;
     if (read_string(&x->in, tool, "type", &type) && !view_eq_c(type, "custom")) {
         node at = node_get(tool, "type");
         reader_fail(&x->in, &at, "tools of type '%.40s' run at a hosted service and are not supported", type.data);
         return;
     }
-    if (need_string(&x->in, tool, "name", &name) && !openai_name_ok(name)) {
-        node at = node_get(tool, "name");
-        reader_fail(&x->in, &at, "must be 1 to 64 letters, digits, underscores or dashes");
-    }
-    jw_open(w, '{');
-    jw_put_cstr(w, "type", "function");
-    jw_key(w, "function");
-    jw_open(w, '{');
-    jw_put_text(w, "name", name);
-    if (read_string(&x->in, tool, "description", &text)) jw_put_text(w, "description", text);
+    if (need_string(&x->in, tool, "name", &name)) conversation_check_name(&x->in, tool, "name");
+    read_string(&x->in, tool, "description", &text);
     if (!read_object(&x->in, tool, "input_schema", &schema)) need_kind(&x->in, &schema, NODE_OBJECT);
-    str_init(&raw);
-    node_write(&schema, &raw);
-    jw_key(w, "parameters");
-    jw_raw(w, (view){ str_cstr(&raw), raw.len });
-    str_deinit(&raw);
-    jw_close(w, '}');
-    jw_close(w, '}');
+    conversation_put_tool(w, name, text, &schema);
 }
 
 static bool has_tool(const node *tools, view name) {

@@ -6,27 +6,7 @@
 #include "server/params.h"
 #include "server/vectors.h"
 
-#include <stdlib.h>
-
-enum { MAX_INPUTS = 2048 };
-
-typedef struct embed_state {
-    view    model;
-    bool    old; /* /api/embeddings */
-    int64_t begin_us;
-    vectors v;
-} embed_state;
-
-static void state_free(void *p) {
-    embed_state *s = p;
-    vectors_deinit(&s->v);
-    free(s);
-}
-
-static void on_event(exchange *x, size_t request, const runtime_event *ev) {
-    embed_state *s = x->state;
-    vectors_event(&s->v, request, ev);
-}
+enum { FORM_MANY, FORM_ONE };
 
 static void put_vector(jw *w, const vectors *v, size_t i) {
     jw_open(w, '[');
@@ -34,34 +14,26 @@ static void put_vector(jw *w, const vectors *v, size_t i) {
     jw_close(w, ']');
 }
 
-static void on_over(exchange *x) {
-    embed_state *s = x->state;
-    str          b;
-    if (s->v.failed) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
-        return;
-    }
-    str_init(&b);
-    jw w = jw_of(&b);
+static void put_answer(const vectors *v, str *out) {
+    jw w = jw_of(out);
     jw_open(&w, '{');
-    if (s->old) {
+    if (v->form == FORM_ONE) {
         jw_key(&w, "embedding");
-        put_vector(&w, &s->v, 0);
+        put_vector(&w, v, 0);
     } else {
-        jw_put_text(&w, "model", s->model);
+        jw_put_text(&w, "model", v->model);
         jw_key(&w, "embeddings");
         jw_open(&w, '[');
-        for (size_t i = 0; i < s->v.n; i++) put_vector(&w, &s->v, i);
+        for (size_t i = 0; i < v->n; i++) put_vector(&w, v, i);
         jw_close(&w, ']');
-        jw_put_int(&w, "total_duration", (mono_us() - s->begin_us) * 1000);
+        jw_put_int(&w, "total_duration", (mono_us() - v->begin_us) * 1000);
         jw_put_int(&w, "load_duration", 0);
-        jw_put_int(&w, "prompt_eval_count", s->v.prompt_tokens);
+        jw_put_int(&w, "prompt_eval_count", v->prompt_tokens);
     }
     jw_close(&w, '}');
-    exchange_reply(x, 200, "application/json", &b);
 }
 
-static void embed(exchange *x, bool old) {
+static void embed(exchange *x, int form) {
     runtime_request *q = NULL, unused = { 0 };
     size_t           n = 0;
     int64_t          dimensions = 0, keep = HOST_KEEP_DEFAULT;
@@ -73,37 +45,14 @@ static void embed(exchange *x, bool old) {
     read_int(&x->in, &x->body, "dimensions", 1, 1 << 20, &dimensions);
     read_bool(&x->in, &x->body, "truncate", &truncate); /* too long a text is an error either way */
     ollama_read_options(x, &unused);                    /* checked; nothing of it changes an embedding */
-    node input = read_any(&x->in, &x->body, old ? "prompt" : "input");
-    if (old && !x->in.failed) need_kind(&x->in, &input, NODE_STRING);
-    if (!x->in.failed) params_prompts(x, &input, MAX_INPUTS, &q, &n);
-    if (x->in.failed) {
+    node input = read_any(&x->in, &x->body, form == FORM_ONE ? "prompt" : "input");
+    if (form == FORM_ONE && !x->in.failed) need_kind(&x->in, &input, NODE_STRING);
+    if (!x->in.failed) params_prompts(x, &input, VECTORS_MAX_TEXTS, &q, &n);
+    if (x->in.failed)
         exchange_reject(x);
-        return;
-    }
-    if (!q) return;
-    embed_state *s = calloc(1, sizeof *s);
-    if (s) {
-        x->state = s;
-        x->state_free = state_free;
-    }
-    if (!s || !vectors_init(&s->v, n)) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        q[i].task = RUNTIME_EMBED;
-        q[i].dimensions = (int)dimensions;
-    }
-    s->model = model;
-    s->old = old;
-    s->begin_us = mono_us();
-    exchange_run(x, &(exchange_work){ .model = model,
-                                      .keep_alive_ms = keep,
-                                      .requests = q,
-                                      .n_requests = n,
-                                      .on_event = on_event,
-                                      .on_over = on_over });
+    else if (q)
+        vectors_run(x, model, keep, q, n, (int)dimensions, form, put_answer);
 }
 
-void ollama_embed(exchange *x) { embed(x, false); }
-void ollama_embeddings(exchange *x) { embed(x, true); }
+void ollama_embed(exchange *x) { embed(x, FORM_MANY); }
+void ollama_embeddings(exchange *x) { embed(x, FORM_ONE); }

@@ -6,6 +6,7 @@
  * text stands: at the top (response, thinking) or inside message. A call of a tool is one line, when it is complete.
  */
 #include "server/collect.h"
+#include "server/conversation.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/ollama.h"
@@ -297,15 +298,7 @@ static void put_history_calls(exchange *x, jw *w, const node *calls, size_t mess
         }
         str_init(&text);
         node_write(&arguments, &text);
-        jw_open(w, '{');
-        jw_put_text(w, "id", id);
-        jw_put_cstr(w, "type", "function");
-        jw_key(w, "function");
-        jw_open(w, '{');
-        jw_put_text(w, "name", name);
-        jw_put_text(w, "arguments", (view){ str_cstr(&text), text.len });
-        jw_close(w, '}');
-        jw_close(w, '}');
+        conversation_put_call(w, id, name, (view){ str_cstr(&text), text.len });
         str_deinit(&text);
     }
     jw_close(w, ']');

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/openai_input.h"
 
+#include "server/conversation.h"
 #include "server/json_out.h"
 #include "server/params.h"
 
@@ -60,15 +61,7 @@ static void put_calls(exchange *x, jw *w, const node *calls) {
         }
         need_string(&x->in, &function, "name", &name);
         need_string(&x->in, &function, "arguments", &arguments);
-        jw_open(w, '{');
-        jw_put_text(w, "id", id);
-        jw_put_cstr(w, "type", "function");
-        jw_key(w, "function");
-        jw_open(w, '{');
-        jw_put_text(w, "name", name);
-        jw_put_text(w, "arguments", arguments);
-        jw_close(w, '}');
-        jw_close(w, '}');
+        conversation_put_call(w, id, name, arguments);
     }
     jw_close(w, ']');
 }
@@ -118,18 +111,8 @@ void openai_read_messages(exchange *x, const node *body, runtime_request *q) {
 
 /* --- tools --- */
 
-bool openai_name_ok(view name) {
-    if (name.len == 0 || name.len > 64) return false;
-    for (size_t i = 0; i < name.len; i++) {
-        char c = name.data[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-'))
-            return false;
-    }
-    return true;
-}
-
 static void put_tool(exchange *x, jw *w, const node *tool, bool flat) {
-    view type, name = { "", 0 }, text;
+    view type, name = { "", 0 }, text = { "", 0 };
     node inner, parameters, function;
     if (!need_kind(&x->in, tool, NODE_OBJECT) || !need_string(&x->in, tool, "type", &type)) return;
     if (!view_eq_c(type, "function")) {
@@ -142,29 +125,10 @@ static void put_tool(exchange *x, jw *w, const node *tool, bool flat) {
         return;
     }
     function = flat ? *tool : inner;
-    if (need_string(&x->in, &function, "name", &name) && !openai_name_ok(name)) {
-        node at = node_get(&function, "name");
-        reader_fail(&x->in, &at, "must be 1 to 64 letters, digits, underscores or dashes");
-    }
-    jw_open(w, '{');
-    jw_put_cstr(w, "type", "function");
-    jw_key(w, "function");
-    jw_open(w, '{');
-    jw_put_text(w, "name", name);
-    if (read_string(&x->in, &function, "description", &text)) jw_put_text(w, "description", text);
-    if (read_object(&x->in, &function, "parameters", &parameters)) {
-        jw_key(w, "parameters");
-        str raw;
-        str_init(&raw);
-        node_write(&parameters, &raw);
-        jw_raw(w, (view){ str_cstr(&raw), raw.len });
-        str_deinit(&raw);
-    } else {
-        jw_key(w, "parameters");
-        jw_raw(w, view_of("{\"type\":\"object\",\"properties\":{}}"));
-    }
-    jw_close(w, '}');
-    jw_close(w, '}');
+    if (need_string(&x->in, &function, "name", &name)) conversation_check_name(&x->in, &function, "name");
+    read_string(&x->in, &function, "description", &text);
+    read_object(&x->in, &function, "parameters", &parameters);
+    conversation_put_tool(w, name, text, &parameters);
 }
 
 static bool has_tool(const node *tools, view name, bool flat) {
@@ -255,11 +219,8 @@ void openai_read_format(exchange *x, const node *format, runtime_request *q, boo
     }
     if (flat) outer = *format;
     if (!need_string(&x->in, &outer, "name", &text)) return;
-    if (!openai_name_ok(text)) {
-        node at = node_get(&outer, "name");
-        reader_fail(&x->in, &at, "must be 1 to 64 letters, digits, underscores or dashes");
-        return;
-    }
+    conversation_check_name(&x->in, &outer, "name");
+    if (x->in.failed) return;
     if (!read_object(&x->in, &outer, "schema", &schema)) {
         need_kind(&x->in, &schema, NODE_OBJECT);
         return;

@@ -15,6 +15,4 @@ void openai_read_format(exchange *x, const node *format, runtime_request *q, boo
 /* enable_thinking, reasoning_effort, chat_template_kwargs, continue_final_message */
 void openai_read_template(exchange *x, const node *body, runtime_request *q);
 
-bool openai_name_ok(view name); /* of a function: 1 to 64 letters, digits, _ and - */
-
 #endif

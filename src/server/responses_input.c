@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/responses_input.h"
 
+#include "server/conversation.h"
 #include "server/json_out.h"
 
 #include <string.h>
@@ -79,15 +80,7 @@ static void read_call(writer *o, const node *item) {
         jw_open(&o->w, '[');
         o->in_calls = true;
     }
-    jw_open(&o->w, '{');
-    jw_put_text(&o->w, "id", id);
-    jw_put_cstr(&o->w, "type", "function");
-    jw_key(&o->w, "function");
-    jw_open(&o->w, '{');
-    jw_put_text(&o->w, "name", name);
-    jw_put_text(&o->w, "arguments", arguments);
-    jw_close(&o->w, '}');
-    jw_close(&o->w, '}');
+    conversation_put_call(&o->w, id, name, arguments);
 }
 
 static void read_result(writer *o, const node *item) {

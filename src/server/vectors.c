@@ -1,25 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/vectors.h"
 
+#include "server/internal.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-bool vectors_init(vectors *v, size_t n) {
-    memset(v, 0, sizeof *v);
-    v->at = calloc(n, sizeof *v->at);
-    v->sizes = calloc(n, sizeof *v->sizes);
-    v->n = n;
-    return v->at && v->sizes;
-}
-
-void vectors_deinit(vectors *v) {
+static void state_free(void *p) {
+    vectors *v = p;
     for (size_t i = 0; v->at && i < v->n; i++) free(v->at[i]);
     free(v->at);
     free(v->sizes);
-    memset(v, 0, sizeof *v);
+    free(v);
 }
 
-void vectors_event(vectors *v, size_t request, const runtime_event *ev) {
+static void on_event(exchange *x, size_t request, const runtime_event *ev) {
+    vectors *v = x->state;
     if (ev->kind == RUNTIME_STARTED) v->prompt_tokens += ev->prompt_tokens;
     if (ev->kind != RUNTIME_EMBEDDING) return;
     size_t bytes = (size_t)ev->n_vector * sizeof(float);
@@ -30,4 +26,46 @@ void vectors_event(vectors *v, size_t request, const runtime_event *ev) {
         memcpy(v->at[request], ev->vector, bytes);
     else
         v->failed = true;
+}
+
+static void on_over(exchange *x) {
+    vectors *v = x->state;
+    str      b;
+    if (v->failed) {
+        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        return;
+    }
+    str_init(&b);
+    v->put(v, &b);
+    exchange_reply(x, 200, "application/json", &b);
+}
+
+void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions, int form,
+                 void (*put)(const vectors *v, str *out)) {
+    vectors *v = calloc(1, sizeof *v);
+    if (v) {
+        x->state = v;
+        x->state_free = state_free;
+        v->at = calloc(n, sizeof *v->at);
+        v->sizes = calloc(n, sizeof *v->sizes);
+    }
+    if (!v || !v->at || !v->sizes) {
+        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        return;
+    }
+    v->n = n;
+    v->model = model;
+    v->form = form;
+    v->put = put;
+    v->begin_us = mono_us();
+    for (size_t i = 0; i < n; i++) {
+        q[i].task = RUNTIME_EMBED;
+        q[i].dimensions = dimensions;
+    }
+    exchange_run(x, &(exchange_work){ .model = model,
+                                      .keep_alive_ms = keep_alive_ms,
+                                      .requests = q,
+                                      .n_requests = n,
+                                      .on_event = on_event,
+                                      .on_over = on_over });
 }

@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Embeddings of one exchange: a vector per request, gathered until all are there. */
+/* Embeddings: one request per text, a vector each, one answer when all are there. What differs between protocols is how
+ * the answer is written. */
 #ifndef SERVER_VECTORS_H
 #define SERVER_VECTORS_H
 
-#include "runtime/runtime.h"
+#include "server/exchange.h"
+
+enum { VECTORS_MAX_TEXTS = 2048 };
 
 typedef struct vectors {
+    view    model;
+    int     form; /* the adapter's own: which of its forms the answer has */
+    int64_t begin_us;
     float **at;
     int    *sizes;
     size_t  n;
     int64_t prompt_tokens; /* of all */
     bool    failed;        /* out of memory */
+    void (*put)(const struct vectors *v, str *out);
 } vectors;
 
-bool vectors_init(vectors *v, size_t n);
-void vectors_deinit(vectors *v); /* accepts a zeroed one */
-void vectors_event(vectors *v, size_t request, const runtime_event *ev);
+/* Starts the requests (texts or tokens filled in); x answers with what put writes. */
+void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions, int form,
+                 void (*put)(const vectors *v, str *out));
 
 #endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pieces of a conversation as the runtime takes them, whatever protocol they came in. */
+#ifndef SERVER_CONVERSATION_H
+#define SERVER_CONVERSATION_H
+
+#include "server/json_in.h"
+#include "server/json_out.h"
+
+/* {"id", "type": "function", "function": {"name", "arguments"}}; arguments is JSON text. */
+void conversation_put_call(jw *w, view id, view name, view arguments);
+
+/* {"type": "function", "function": {"name", "description", "parameters"}}; without a description or a schema: one of an
+ * object without properties. */
+void conversation_put_tool(jw *w, view name, view description, const node *schema);
+
+/* Of a function: 1 to 64 letters, digits, underscores and dashes. */
+bool conversation_name_ok(view name);
+/* The same as a check of a member that holds one. */
+void conversation_check_name(reader *r, const node *object, const char *key);
+
+#endif
