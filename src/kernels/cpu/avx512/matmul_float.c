@@ -55,6 +55,47 @@ INLINE void emit_sums(void *sink, int k, __m512 v) {
     s->acc = _mm512_fmadd_ps(v, _mm512_set1_ps(s->x[k]), s->acc);
 }
 
+typedef void unitf_fn(const uint8_t *p, size_t stride, void *sink, emitf_fn *emit);
+
+/* Inputs [from, to) of the unit at p. */
+INLINE void sum_some(const uint8_t *p, size_t stride, int from, int to, const float *x, sums *sum, unitf_fn *one) {
+    _Alignas(64) float w[32 * MATMUL_PANEL];
+    one(p, stride, w, emit_panelf);
+    sum->x = x - from;
+    for (int i = from; i < to; i++) emit_sums(sum, i, _mm512_load_ps(w + i * MATMUL_PANEL));
+}
+
+/*
+ * Whole units begin at a line, where all rows agree on it: files align tensors to 32 bytes, and rows of 4096 bytes
+ * whose units span two lines would throw the second one out of L1 before its other half is read. What is left at both
+ * ends of the rows comes from units that overlap.
+ */
+INLINE void gemv_float(const matmul_src *s, int64_t row0, const float *x, float *out, int unit, unitf_fn *one) {
+    size_t         stride = s->w->row_bytes, size = 64 / (size_t)unit;
+    const uint8_t *row = s->data + (size_t)row0 * stride, *ahead = row + 16 * stride;
+    int64_t        cols = s->w->cols, k = 0;
+    sums           sum = { x, _mm512_setzero_ps() };
+    size_t         beyond = (uintptr_t)row % 64;
+    if (cols >= unit && beyond && beyond % size == 0 && stride % 64 == 0) {
+        k = (int64_t)((64 - beyond) / size);
+        sum_some(row, stride, 0, (int)k, x, &sum, one);
+    }
+    for (; k + unit <= cols; k += unit) {
+        fetch(ahead, 1024);
+        ahead += 1024;
+        sum.x = x + k;
+        one(row + (size_t)k * size, stride, &sum, emit_sums);
+    }
+    if (k < cols && cols >= unit) {
+        sum_some(row + (size_t)(cols - unit) * size, stride, (int)(k - cols) + unit, unit, x + k, &sum, one);
+    } else if (k < cols) {
+        float w[32 * MATMUL_PANEL];
+        matmul_unpackf_scalar(s, row0, 16, 0, (int)cols, 0, (matmul_panelf *)w);
+        for (int i = 0; i < cols; i++) emit_sums(&sum, i, _mm512_loadu_ps(w + i * MATMUL_PANEL));
+    }
+    _mm512_storeu_ps(out, sum.acc);
+}
+
 /* UNIT inputs are 64 bytes; the scalar unpacking does the last inputs of a row that do not fill a unit. */
 #define MATMUL_FLOAT(NAME, UNIT)                                                                                       \
     void matmul_unpackf_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,   \
@@ -70,22 +111,7 @@ INLINE void emit_sums(void *sink, int k, __m512 v) {
     }                                                                                                                  \
                                                                                                                        \
     void matmul_gemvf_##NAME##_avx512(const matmul_src *s, int64_t row0, const float *x, float *out) {                 \
-        size_t         stride = s->w->row_bytes;                                                                       \
-        const uint8_t *data = s->data + (size_t)row0 * stride, *ahead = data + 16 * stride;                            \
-        sums           sum = { x, _mm512_setzero_ps() };                                                               \
-        int64_t        k = 0;                                                                                          \
-        for (; k + (UNIT) <= s->w->cols; k += (UNIT), data += 64, sum.x += (UNIT)) {                                   \
-            fetch(ahead, 1024);                                                                                        \
-            ahead += 1024;                                                                                             \
-            NAME##_unit(data, stride, &sum, emit_sums);                                                                \
-        }                                                                                                              \
-        if (k < s->w->cols) {                                                                                          \
-            int   left = (int)(s->w->cols - k);                                                                        \
-            float w[(UNIT)*MATMUL_PANEL];                                                                              \
-            matmul_unpackf_scalar(s, row0, 16, k, left, 0, (matmul_panelf *)w);                                        \
-            for (int i = 0; i < left; i++) emit_sums(&sum, i, _mm512_loadu_ps(w + i * MATMUL_PANEL));                  \
-        }                                                                                                              \
-        _mm512_storeu_ps(out, sum.acc);                                                                                \
+        gemv_float(s, row0, x, out, UNIT, NAME##_unit);                                                                \
     }
 
 MATMUL_FLOAT(f32, 16)
