@@ -71,6 +71,7 @@ static void reply_failure(exchange *x, const failure *f) {
     str_init(&body);
     x->core->failed = true;
     x->core->failure = *f;
+    if (f->status == 503 && !x->core->replied) exchange_header(x, "Retry-After", "1");
     x->route->api->put_error(&body, f);
     exchange_reply(x, f->status, "application/json", &body);
 }
@@ -328,7 +329,6 @@ static void fail_with(exchange *x, const failure *f) {
     exchange_core *c = x->core;
     if (c->over || c->replied) return;
     if (!c->streaming) {
-        if (f->status == 503) exchange_header(x, "Retry-After", "1");
         reply_failure(x, f);
     } else {
         c->failed = true;

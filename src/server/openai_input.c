@@ -147,9 +147,12 @@ static void read_choice_of_tool(exchange *x, const node *body, const node *tools
     int                              i = 0;
     view                             type, name;
     if (node_is(&choice) == NODE_ABSENT) return;
+    if (node_count(tools) == 0) {
+        reader_fail(&x->in, &choice, "is only allowed when there are tools");
+        return;
+    }
     if (node_is(&choice) == NODE_STRING) {
         if (!read_choice(&x->in, body, "tool_choice", names, &i)) return;
-        if (i == 2 && node_count(tools) == 0) reader_fail(&x->in, &choice, "'required' needs tools");
         q->tool_choice = values[i];
         return;
     }

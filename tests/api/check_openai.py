@@ -336,7 +336,7 @@ def native(server):
 
 def heartbeats_and_progress(program):
     with Server(program, "--heartbeat-seconds", "0.05", "--threads", "1") as server:
-        body = chat([{"role": "user", "content": "word " * 900}], stream=True, max_tokens=2, return_progress=True)
+        body = chat([{"role": "user", "content": "word " * 600}], stream=True, max_tokens=2, return_progress=True)
         events = list(server.stream(CHAT, body))
         progress = [json.loads(e.split("\ndata: ")[1]) for e in events if e.startswith("event: prefill_progress")]
         assert progress and [p["processed"] for p in progress] == sorted({p["processed"] for p in progress}) and set(progress[0]) == {"total", "processed", "cached"}

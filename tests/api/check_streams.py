@@ -179,8 +179,10 @@ def cancel_by_id(server):
 
 def slow_reader_is_dropped_alone(program):
     """A client that reads nothing is given up after the limit; another one does not notice."""
+    if QUICK:
+        return "left out: a slow model does not fill the socket's buffers"
     with Server(program, *OPTIONS, "--stall-seconds", "1") as server:
-        body = body_of(3, max_tokens=900, ignore_eos=True, logprobs=True, top_logprobs=20, n=2 if QUICK else 8)
+        body = body_of(3, max_tokens=900, ignore_eos=True, logprobs=True, top_logprobs=20, n=8)
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             s.connect(("127.0.0.1", server.port))
