@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A schema's grammar, ready for matchers. */
-#include "grammar/grammar.h"
+#include "grammar/compile.h"
 #include "grammar/schema.h"
 
 static int from_schema(grammar **out, view schema_json, unsigned flags, err *e) {
@@ -9,12 +9,14 @@ static int from_schema(grammar **out, view schema_json, unsigned flags, err *e) 
     int    rc = ir_open(&g, e);
     *out = NULL;
     if (rc < 0) return rc;
-    rc = schema_compile_with(g, schema_json, flags, &start, e);
-    if (rc == 0) {
-        rc = grammar_compile(out, g, start, e);
-        if (rc < 0) err_wrap(e, rc, "schema");
+    if ((rc = schema_compile_with(g, schema_json, flags, &start, e)) < 0) {
+        ir_free(g);
+        return rc;
     }
-    ir_free(g);
+    /* SentencePiece models begin an answer with a space of their own; without it they would say something else. */
+    if (flags & SCHEMA_DECLARED_FIRST)
+        start = ir_seq(g, (ir_sym[]){ ir_terminal(g, ir_rx_opt(g, ir_rx_text(g, " "))), start }, 2);
+    if ((rc = grammar_compile_own(out, g, start, e)) < 0) err_wrap(e, rc, "schema");
     return rc;
 }
 

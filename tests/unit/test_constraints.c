@@ -284,7 +284,7 @@ static void test_cut_off(void **state) {
     err               e = { 0 };
     assert_int_equal(bundle_tokenizer_open_path(&t, TEST_DEMO, NULL, NULL), 0);
     assert_int_equal(grammar_vocab_open(&v, t, NULL), 0);
-    if (grammar_from_schema(&g, view_of(ORDER), &e) < 0) fail_msg("%s", e.msg);
+    if (grammar_from_schema_steered(&g, view_of(ORDER), &e) < 0) fail_msg("%s", e.msg);
     for (int i = 0; i < 24; i++) {
         grammar_matcher *m;
         test_result      r;

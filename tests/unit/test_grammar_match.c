@@ -301,7 +301,7 @@ static void walk_real(const char *name) {
                 continue;
             }
         }
-        for (int32_t id = 0; i % 5 == 1 && id < tok_count(t); id++) {
+        for (int32_t id = 0; i % 11 == 1 && id < tok_count(t); id++) {
             bool ok, bit = (mask[id >> 5] >> (id & 31)) & 1;
             ok = grammar_matcher_accept(m, id, NULL) == 0;
             if (ok) grammar_matcher_rollback(m, 1);
