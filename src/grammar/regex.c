@@ -282,11 +282,30 @@ static rx go_seq(regex *p, const node *child, const rest *r, bool start) {
     return go(p, child, &here, start);
 }
 
+static bool has_ahead(const node *n) {
+    bool found = n->kind == AHEAD;
+    for (const node *x = n->kind == PLAIN ? NULL : n->child; x && !found; x = x->next) found = has_ahead(x);
+    return found;
+}
+
+/* A round that meets "$" is the last one that reads anything: rounds without it, then one that may have it. */
+static rx go_rounds(regex *p, const node *n, const rest *r, bool start) {
+    bool before = p->no_end;
+    rx   round, out;
+    p->no_end = true;
+    round = go(p, n->child, &(rest){ .expr = RX_EPS }, false);
+    p->no_end = before;
+    round = rx_repeat(p->rx, round, n->min ? n->min - 1 : 0, n->max == RX_INF ? RX_INF : n->max - 1);
+    out = rx_cat(p->rx, round, go(p, n->child, r, start));
+    return n->min ? out : rx_alt(p->rx, out, go_rest(p, r, start));
+}
+
 static rx go_repeat(regex *p, const node *n, const rest *r, bool start) {
     node less = *n;
     rest here;
     rx   out = RX_NONE;
     if (n->max == 0) return go_rest(p, r, start);
+    if (n->max > MAX_UNROLL && !n->caret && !n->behind && !r->caret && !has_ahead(n)) return go_rounds(p, n, r, start);
     if (n->max > MAX_UNROLL) {
         regex_fail(p, ERR_UNSUPPORTED, "an assertion inside a repeated group is not supported");
         return RX_NONE;
@@ -305,7 +324,7 @@ static rx go_kind(regex *p, const node *n, const rest *r, bool start) {
     case SEQ: return go_seq(p, n->child, r, start);
     case REPEAT: return go_repeat(p, n, r, start);
     case CARET: return start ? go_rest(p, r, true) : RX_NONE;
-    case DOLLAR: return rx_nullable(p->rx, go_rest(p, r, start)) ? RX_EPS : RX_NONE;
+    case DOLLAR: return !p->no_end && rx_nullable(p->rx, go_rest(p, r, start)) ? RX_EPS : RX_NONE;
     case ALT: {
         rest once = { .expr = RX_NONE };
         if (!r->caret) { /* the rest is the same for all of them */

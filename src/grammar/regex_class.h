@@ -12,6 +12,7 @@ typedef struct regex {
     size_t      len, at;
     arena       mem;
     size_t      walk, depth; /* of the conversion, bounded */
+    bool        no_end;      /* something follows: "$" does not match */
     err        *e;
     int         e_code; /* the first error */
 } regex;
