@@ -2,7 +2,7 @@
 # The tests of threaded code under ThreadSanitizer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tests='test_pool test_queue test_kv_tiers test_cache_disk test_engine_requests soak_engine'
+tests='test_pool test_queue test_grammar_threads test_kv_tiers test_cache_disk test_engine_requests soak_engine'
 more='test_runtime test_api test_constraints'
 cmake --preset tsan
 # shellcheck disable=SC2086

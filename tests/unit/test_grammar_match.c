@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Matchers. Random grammars against a plain recognizer that tries every split of the text; masks against trying every
- * token; rollback, clone, limits, threads.
+ * token; rollback, clone, limits.
  */
 #include "unit/support/support.h"
 
@@ -9,7 +9,6 @@
 #include "bundle/tokenizer.h"
 #include "grammar/grammar.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -464,44 +463,12 @@ static void test_ambiguity(void **state) {
     grammar_vocab_free(v);
 }
 
-static void *thread_walk(void *ctx) {
-    void           **args = ctx;
-    grammar_matcher *m;
-    uint32_t         mask[1];
-    err              e = { 0 };
-    for (int round = 0; round < 20; round++) {
-        if (grammar_matcher_open(&m, args[0], args[1], &e) < 0) return NULL;
-        for (size_t i = 0; i < strlen(sample); i++) {
-            if (grammar_matcher_mask(m, mask, &e) < 0 || !grammar_matcher_accept_bytes(m, sample + i, 1)) return NULL;
-        }
-        if (!grammar_matcher_may_end(m)) return NULL;
-        grammar_matcher_free(m);
-    }
-    return args;
-}
-
-static void test_threads(void **state) {
-    grammar       *g = json_like();
-    grammar_vocab *v = small_vocab();
-    void          *args[2] = { g, v }, *result;
-    pthread_t      threads[4];
-    (void)state;
-    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, thread_walk, args), 0);
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(pthread_join(threads[i], &result), 0);
-        assert_ptr_equal(result, args);
-    }
-    grammar_vocab_free(v);
-    grammar_unref(g);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_grammars),   cmocka_unit_test(test_json_like),
-        cmocka_unit_test(test_choices),           cmocka_unit_test(test_large_counts),
-        cmocka_unit_test(test_counted_rules),     cmocka_unit_test(test_ambiguity),
-        cmocka_unit_test(test_long_bounds),       cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_real_vocabularies),
+        cmocka_unit_test(test_random_grammars), cmocka_unit_test(test_json_like),
+        cmocka_unit_test(test_choices),         cmocka_unit_test(test_large_counts),
+        cmocka_unit_test(test_counted_rules),   cmocka_unit_test(test_ambiguity),
+        cmocka_unit_test(test_long_bounds),     cmocka_unit_test(test_real_vocabularies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
