@@ -321,6 +321,8 @@ void anthropic_read(exchange *x, runtime_request *q, bool counting) {
         if (node_is(&at) == NODE_ABSENT) reader_fail(&x->in, &at, "is required");
         if (read_int(&x->in, &x->body, "max_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
         read_sampling(x, q);
+        at = node_get(&x->body, "stop_sequences");
+        if (node_is(&at) != NODE_ABSENT) need_kind(&x->in, &at, NODE_ARRAY); /* a string is not in their protocol */
         params_stop(x, &x->body, "stop_sequences", q);
     }
     read_messages(x, q);

@@ -216,7 +216,8 @@ static void read_common(exchange *x, runtime_request *q, bool *stream, int64_t *
 
 static void refuse_images(exchange *x, const node *o) {
     node images = node_get(o, "images");
-    if (node_count(&images)) reader_fail(&x->in, &images, "images are not supported by this model");
+    if (node_is(&images) != NODE_ABSENT && (node_is(&images) != NODE_ARRAY || node_count(&images)))
+        reader_fail(&x->in, &images, "images are not supported by this model");
 }
 
 /* system and prompt as a conversation. */
@@ -256,7 +257,8 @@ void ollama_generate(exchange *x) {
     read_any(&x->in, &x->body, "images");
     refuse_images(x, &x->body);
     node at = read_any(&x->in, &x->body, "context");
-    if (node_count(&at)) reader_fail(&x->in, &at, "is not supported; send the conversation to /api/chat");
+    if (node_is(&at) != NODE_ABSENT && (node_is(&at) != NODE_ARRAY || node_count(&at)))
+        reader_fail(&x->in, &at, "is not supported; send the conversation to /api/chat");
     if (read_string(&x->in, &x->body, "template", &text) && text.len) {
         at = node_get(&x->body, "template");
         reader_fail(&x->in, &at, "is not supported for a single request");

@@ -146,7 +146,8 @@ void params_extras(exchange *x, const node *o, runtime_request *q) {
     bool    flag;
     int64_t integer;
     node    n = read_any(&x->in, o, "lora");
-    if (node_is(&n) != NODE_ABSENT && node_count(&n)) reader_fail(&x->in, &n, "adapters are not supported");
+    if (node_is(&n) != NODE_ABSENT && (node_is(&n) != NODE_ARRAY || node_count(&n)))
+        reader_fail(&x->in, &n, "adapters are not supported");
     if (read_bool(&x->in, o, "cache_prompt", &flag)) q->no_cache = !flag;
     if (read_bool(&x->in, o, "ignore_eos", &flag)) q->ignore_eos = flag;
     if (read_int(&x->in, o, "priority", -1000, 1000, &integer)) q->priority = (int)integer;

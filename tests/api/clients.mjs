@@ -41,7 +41,7 @@ const ollama = new Ollama({ host: server.url });
 const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
 
 async function running() {
-  return (await (await fetch(`${server.url}/v1/requests`)).json()).requests?.length ?? 0;
+  return (await (await fetch(`${server.url}/v1/requests`)).json()).data.length;
 }
 async function gone() {
   for (let i = 0; i < 100; i++) {
