@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tool calls as a grammar, in each family's own syntax. Fixed text is written as the model writes it; where models vary
- * in white space one blank or line break is allowed (\1), inside lists several (\2).
+ * in white space one blank or line break is allowed (\1), in lists an indentation as well (\2).
  */
 #include "chat/constraint.h"
 
@@ -14,19 +14,22 @@ enum { MAX_TOOLS = 1024 };
 
 /* --- pieces --- */
 
-static ir_rx blanks(ir *g, uint32_t max) {
+/* One blank or line break at most; wide: or a line break with an indentation. */
+static ir_rx blanks(ir *g, bool wide) {
     static const ir_range set[] = { { ' ', ' ' }, { '\n', '\n' } };
-    return ir_rx_repeat(g, ir_rx_class(g, set, 2, false), 0, max);
+    ir_rx                 one = ir_rx_opt(g, ir_rx_class(g, set, 2, false));
+    if (!wide) return one;
+    return ir_rx_alt(g, one, ir_rx_cat(g, ir_rx_text(g, "\n"), ir_rx_repeat(g, ir_rx_text(g, " "), 0, 12)));
 }
 
-/* Text in which \1 stands for at most one blank, \2 for at most sixteen. */
+/* Text in which \1 stands for at most one blank, \2 for an indentation as well. */
 ir_rx chat_rx_pieces(ir *g, const char *text) {
     ir_rx out = ir_rx_bytes(g, "", 0);
     while (*text) {
         size_t n = strcspn(text, "\1\2");
         if (n) out = ir_rx_cat(g, out, ir_rx_bytes(g, text, n));
         text += n;
-        if (*text) out = ir_rx_cat(g, out, blanks(g, *text++ == '\1' ? 1 : 16));
+        if (*text) out = ir_rx_cat(g, out, blanks(g, *text++ == '\2'));
     }
     return out;
 }
@@ -80,10 +83,11 @@ static ir_sym json_call(builder *b, const char *name, ir_sym arguments) {
     } else {
         str middle;
         str_init(&middle);
-        str_printf(&before, "{\2\"%s\"\1:\1", r->key_name);
-        str_printf(&middle, "\1,\2\"%s\"\1:\1", r->key_arguments);
+        const char *gap = r->syntax == CHAT_SYNTAX_COMMAND_R_PLUS ? "\2" : "\1";
+        str_printf(&before, "{%s\"%s\"\1:\1", gap, r->key_name);
+        str_printf(&middle, "\1,%s\"%s\"\1:\1", gap, r->key_arguments);
         out = wrap(b, str_cstr(&before), str_cstr(&quoted), str_cstr(&middle), arguments, "");
-        ir_rx end = chat_rx_pieces(b->g, "\2}");
+        ir_rx end = chat_rx_pieces(b->g, r->syntax == CHAT_SYNTAX_COMMAND_R_PLUS ? "\2}" : "\1}");
         if (r->syntax == CHAT_SYNTAX_MISTRAL) {
             ir_rx id = ir_rx_cat(b->g, chat_rx_pieces(b->g, "\1,\1\"id\"\1:\1\""), characters(b->g, "azAZ09", 9, 9));
             end = ir_rx_cat(b->g, ir_rx_opt(b->g, ir_rx_cat(b->g, id, ir_rx_text(b->g, "\""))), end);
@@ -182,8 +186,8 @@ static ir_sym all_calls(builder *b, ir_sym call) {
     str_init(&behind);
     switch (r->shape) {
     case CHAT_SHAPE_JSON:
-        str_printf(&before, r->list ? "%s\2[\2" : "%s\2", r->open);
-        str_printf(&behind, r->list ? "\2]%s%s" : "\2%s%s", r->close && r->list ? "\1" : "", r->close ? r->close : "");
+        str_printf(&before, r->list ? "%s\1[\2" : "%s\1", r->open);
+        str_printf(&behind, r->list ? "\1]%s%s" : "\1%s%s", r->close && r->list ? "\1" : "", r->close ? r->close : "");
         if (r->list) {
             out = around(b, str_cstr(&before), several(b, call, "\1,\2"), str_cstr(&behind));
         } else if (r->close) {
