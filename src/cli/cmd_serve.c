@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth serve: options and the environment become a host and a server; signals; the ready line. */
 #include "base/file.h"
+#include "cli/catalogue.h"
 #include "cli/cli.h"
 #include "cli/models.h"
 #include "cli/serve_keys.h"
@@ -115,6 +116,22 @@ static int add_directory(serve *s, const char *dir, err *e) {
     return rc;
 }
 
+/* Everything of `hearth list`; the demo's name may have been given to another model. */
+static int add_registered(serve *s, err *e) {
+    registry       *r = NULL;
+    registry_model *list = NULL;
+    size_t          n = 0;
+    int             rc = catalogue_open_existing(&r, e);
+    if (rc == 0 && r) rc = registry_list(r, &list, &n, e);
+    for (size_t i = 0; i < n; i++) {
+        if (rc == 0 && strcmp(list[i].name, "demo") != 0) rc = add_named(s, list[i].name, list[i].path, e);
+        registry_model_deinit(&list[i]);
+    }
+    free(list);
+    registry_close(r);
+    return rc;
+}
+
 static int add_models(serve *s, err *e) {
     const char *spec, *dir = cli_string(s->args, "model-dir", NULL);
     char       *path = NULL;
@@ -133,7 +150,7 @@ static int add_models(serve *s, err *e) {
     if (rc < 0 || s->default_model.len) return rc;
     if ((rc = cli_model_path(&path, "demo", e)) == 0) rc = add_named(s, "demo", path, e);
     free(path);
-    return rc;
+    return rc == 0 ? add_registered(s, e) : rc;
 }
 
 static int open_host(serve *s, err *e) {
@@ -327,7 +344,7 @@ static const cli_option options[] = {
     { "socket", CLI_STRING, "PATH", "Unix socket ($XDG_RUNTIME_DIR/hearth.sock)", 0 },
     { "no-tcp", CLI_FLAG, NULL, "no TCP", 0 },
     { "no-socket", CLI_FLAG, NULL, "no Unix socket", 0 },
-    { "model", CLI_STRING, "NAME=PATH", "a model to offer; may be given several times (demo)", 'm' },
+    { "model", CLI_STRING, "NAME=PATH", "a model to offer; several times (demo and what hearth list shows)", 'm' },
     { "model-dir", CLI_STRING, "DIR", "offer every GGUF file and model directory in it", 0 },
     { "max-loaded", CLI_INT, "N", "models in memory at once (4)", 0 },
     { "max-model-mb", CLI_INT, "N", "their files together; 0: no limit (0)", 0 },
@@ -360,6 +377,10 @@ static const cli_option options[] = {
     { 0 },
 };
 
-const cli_command cli_cmd_serve = {
-    "serve", "[--port N] [--model NAME=PATH]...", "Answer over HTTP: the OpenAI API and more.", options, 0, 0, run
-};
+const cli_command cli_cmd_serve = { "serve",
+                                    "[--port N] [--model NAME=PATH]...",
+                                    "Answer over HTTP: the OpenAI, Ollama and Anthropic APIs.",
+                                    options,
+                                    0,
+                                    0,
+                                    run };

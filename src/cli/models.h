@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 
-/* A path is used as it is. `demo` (or NULL) without such a path here is the model that ships with Hearth. The caller
- * frees *out. */
+/* A path is used as it is; then come names of the registry; `demo` (or NULL) is the model that ships with Hearth. The
+ * caller frees *out. */
 int cli_model_path(char **out, const char *name, err *e);
 
 #endif

@@ -20,7 +20,7 @@ class Server:
         self.dir = tempfile.TemporaryDirectory()
         self.socket_path = os.path.join(self.dir.name, "s")
         self.log = open(os.path.join(self.dir.name, "log"), "w+")
-        environment = dict(os.environ, XDG_STATE_HOME=self.dir.name, XDG_RUNTIME_DIR=self.dir.name)
+        environment = dict(os.environ, XDG_STATE_HOME=self.dir.name, XDG_RUNTIME_DIR=self.dir.name, XDG_DATA_HOME=self.dir.name)
         environment.pop("HEARTH_API_KEYS", None)
         environment.update(env or {})
         command = [program, "serve", "--port", "0", "--socket", self.socket_path, "--ready-json", "--log-level", log_level]

@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 
 export async function startServer(hearth, ...options) {
   const dir = mkdtempSync(join(tmpdir(), 'hearth-'));
-  const env = { ...process.env, XDG_STATE_HOME: dir, XDG_RUNTIME_DIR: dir };
+  const env = { ...process.env, XDG_STATE_HOME: dir, XDG_RUNTIME_DIR: dir, XDG_DATA_HOME: dir };
   delete env.HEARTH_API_KEYS;
   const socket = join(dir, 's');
   const child = spawn(hearth, ['serve', '--port', '0', '--socket', socket, '--ready-json', '--log-level', 'warn', ...options], {

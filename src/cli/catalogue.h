@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The registry of this user, as commands use it: at $XDG_DATA_HOME/hearth/registry.db. */
+#ifndef CLI_CATALOGUE_H
+#define CLI_CATALOGUE_H
+
+#include "registry/registry.h"
+
+int catalogue_open(registry **out, err *e);
+/* As catalogue_open, but *out is NULL where nothing was ever registered: looking must not make a file. */
+int catalogue_open_existing(registry **out, err *e);
+
+/* Fills everything but name, source and times from the model at a path; the path becomes absolute. */
+int catalogue_describe(registry_model *m, const char *path, err *e);
+
+#endif
