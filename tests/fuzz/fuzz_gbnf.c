@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t   n = walk_split(data, size);
     grammar *g;
     err      e;
-    if (n > 1000) return 0;
+    if (n > 400) return 0;
     if (grammar_from_gbnf(&g, (view){ (const char *)data, n }, &e) == 0) walk_grammar(g, data + n, size - n);
     return 0;
 }

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ir      *i;
     ir_rx    a;
     err      e;
-    if (n > 300) return 0;
+    if (n > 100) return 0;
     if (grammar_from_regex(&g, (view){ (const char *)data, n }, &e) == 0) walk_grammar(g, data + n, size - n);
     if (ir_open(&i, &e) < 0) return 0;
     if (ir_rx_parse(i, (const char *)data, n, IR_RX_SEARCH, &a, &e) == 0 &&

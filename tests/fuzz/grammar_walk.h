@@ -37,7 +37,7 @@ static void walk_grammar(grammar *g, const uint8_t *data, size_t size) {
     grammar_matcher *m;
     uint32_t         mask[WALK_WORDS], again[WALK_WORDS];
     err              e;
-    if (size > 64) size = 64;
+    if (size > 20) size = 20;
     if (grammar_matcher_open(&m, g, walk_vocab(), &e) < 0) {
         grammar_unref(g);
         return;
