@@ -90,7 +90,7 @@ static const cli_command cmd_kernels = {
 };
 
 static const cli_command *const commands[] = {
-    &cmd_dequant, &cmd_kernels, &cli_cmd_debug_gguf, &cli_cmd_debug_random_model, &cli_cmd_debug_masks,
+    &cmd_dequant,          &cmd_kernels, &cli_cmd_debug_gguf, &cli_cmd_debug_random_model, &cli_cmd_debug_masks,
     &cli_cmd_debug_sample, NULL,
 };
 

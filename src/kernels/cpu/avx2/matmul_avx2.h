@@ -88,13 +88,16 @@ INLINE void transpose16(const uint8_t *p, size_t s, __m256i out[4]) {
 /* One u16 of 8 rows. */
 INLINE __m128i column16(const uint8_t *p, size_t s) {
     __m128i a = _mm_cvtsi32_si128(load_u16(p));
-#define PUT(i) a = _mm_insert_epi16(a, load_u16(p + (i)*s), i);
-    PUT(1)
-    PUT(2)
-    PUT(3)
-    PUT(4) PUT(5) PUT(6) PUT(7)
+#define PUT(i) a = _mm_insert_epi16(a, load_u16(p + (i)*s), i)
+    PUT(1);
+    PUT(2);
+    PUT(3);
+    PUT(4);
+    PUT(5);
+    PUT(6);
+    PUT(7);
 #undef PUT
-        return a;
+    return a;
 }
 
 INLINE __m256 column_f16(const uint8_t *p, size_t stride) { return _mm256_cvtph_ps(column16(p, stride)); }
