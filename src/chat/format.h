@@ -82,7 +82,7 @@ typedef struct chat_format {
     const char *content_open; /* wrappers around the answer proper, which are no part of it; NULL: none */
     const char *content_close;
     bool        think_anywhere;  /* the markers are special tokens: a block may begin behind text too */
-    bool        think_implicit;  /* an answer begins with thoughts, without a marker */
+    bool        think_implicit;  /* an answer begins with thoughts, without a marker: prompts end inside them */
     bool        deepseek_fenced; /* DEEPSEEK of R1: function<｜tool▁sep｜>f and a fenced block of JSON */
     bool        compact;         /* GLM: no line breaks between the tags; MISTRAL_ARGS: no [CALL_ID] */
 } chat_format;

@@ -111,7 +111,7 @@ static bool skip_front(chat_parser *p) {
 
 static chat_step start_step(chat_parser *p) {
     const chat_format *f = &p->f;
-    bool               inside = p->o.starts_in_reasoning || f->think_implicit;
+    bool               inside = p->o.starts_in_reasoning;
     if (p->o.plain_reasoning || !f->think_open) {
         enter(p, CHAT_IN_CONTENT, p->at, false);
         return CHAT_STEP_ON;
@@ -351,7 +351,6 @@ int chat_parser_finish(chat_parser *p, err *e) {
 int  chat_parser_calls(const chat_parser *p) { return p->n_calls; }
 bool chat_parser_in_reasoning(const chat_parser *p) {
     if (p->state == CHAT_IN_HARMONY) return p->channel == CHAT_REASONING;
-    if (p->state == CHAT_AT_START)
-        return p->f.think_open && !p->o.plain_reasoning && (p->o.starts_in_reasoning || p->f.think_implicit);
+    if (p->state == CHAT_AT_START) return p->f.think_open && !p->o.plain_reasoning && p->o.starts_in_reasoning;
     return p->state == CHAT_IN_REASONING;
 }
