@@ -57,10 +57,9 @@ static ir_rx names_of(schema_ctx *c, const json_value *props) {
     return ir_rx_alt_n(c->g, list, n);
 }
 
-ir_rx schema_layer_rest(schema_ctx *c, const json_value *s, uint32_t base) {
+ir_rx schema_layer_rest(schema_ctx *c, const json_value *s) {
     const json_value *props = json_get(s, "properties"), *patterns = json_get(s, "patternProperties");
     ir_rx             taken = json_is(props, JSON_K_OBJECT) ? names_of(c, props) : ir_rx_none(c->g), rx;
-    (void)base;
     for (size_t i = 0; json_is(patterns, JSON_K_OBJECT) && i < patterns->u.object.count; i++) {
         if (schema_pattern(c, s, patterns->u.object.members[i].key, &rx)) taken = ir_rx_alt(c->g, taken, rx);
     }

@@ -285,9 +285,7 @@ static void break_object(schema_ctx *c, schema_world *w, schema_lit l, schema_ke
         if (schema_pattern(c, l.s, m->key, &rx)) some_add(c, w, rx, schema_lit_of(&m->value, l.base, true));
         break;
     }
-    case KW_ADDITIONAL_PROPERTIES:
-        some_add(c, w, schema_layer_rest(c, l.s, l.base), schema_lit_of(v, l.base, true));
-        break;
+    case KW_ADDITIONAL_PROPERTIES: some_add(c, w, schema_layer_rest(c, l.s), schema_lit_of(v, l.base, true)); break;
     case KW_PROPERTY_NAMES: {
         schema_node *names = schema_node_of(c, schema_lits_add(c, NULL, schema_lit_of(v, l.base, false)));
         if (names)

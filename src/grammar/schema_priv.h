@@ -330,6 +330,6 @@ const schema_lits *schema_name_lits(schema_ctx *c, const schema_world *w, view n
 const schema_lits *schema_index_lits(schema_ctx *c, const schema_world *w, size_t index);
 size_t             schema_prefix_length(const schema_world *w);
 bool               schema_name_allowed(schema_ctx *c, const schema_world *w, view name);
-ir_rx schema_layer_rest(schema_ctx *c, const json_value *s, uint32_t base); /* names additionalProperties is for */
+ir_rx              schema_layer_rest(schema_ctx *c, const json_value *s); /* names additionalProperties is for */
 
 #endif

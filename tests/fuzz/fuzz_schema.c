@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ir_sym         start;
     err            e = { 0 };
     int            rc;
-    if (n > 4096 || ir_open(&g, &e) < 0) return 0;
+    if (n > 1024 || ir_open(&g, &e) < 0) return 0;
     rc = schema_compile(g, (view){ (const char *)data, n }, &start, &e);
     if (rc < 0 && (e.code != rc || !e.msg[0])) abort();
     if (rc == 0 && rest && rest < 100 && ir_walk(g, start, (const char *)end + 1, rest, NULL)) {
