@@ -316,7 +316,7 @@ def keys_and_hosts(program):
 
 def main():
     checks = Checks()
-    with Server(PROGRAM, log_level="error") as server:
+    with Server(PROGRAM, "--ctx", "256", log_level="error") as server:  # a wrong limit may mean a long answer
         expect_alive(server)
         for check in (smuggling_gets_one_answer, oversized, aborts_at_every_byte, wrong_types_at_every_field, malformed_json, malformed_http):
             checks.run(check, server)
