@@ -159,6 +159,8 @@ def replaced(value, path, new):
 def wrong_types_at_every_field(server):
     cases = [(path, json.dumps(replaced(body, spot, new)).encode())
              for path, body in GOOD_BODIES.items() for spot in spots(body) for new in WRONG]
+    if QUICK:
+        cases = cases[::2]  # the other half runs without the sanitizer
     counts = {}
 
     def run(thread):
