@@ -37,6 +37,7 @@ static double surprise(const float *row, int64_t n, int32_t token) {
     double most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < n; i++) most = row[i] > most ? row[i] : most;
     for (int64_t i = 0; i < n; i++) sum += exp(row[i] - most);
+    /* cppcheck-suppress invalidFunctionArg ; n is the size of a vocabulary: sum is at least 1 */
     return log(sum) + most - row[token];
 }
 

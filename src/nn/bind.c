@@ -325,7 +325,7 @@ static tensor_mat stack_at(const tensor_mat *m, int64_t e) {
 static bool cut_each(nn_binder *b, const bind_name *n, const wish *w, tensor_mat *at) {
     for (int e = 0; e < w->stack; e++) {
         char       full[240];
-        bind_found f;
+        bind_found f = { 0 };
         expand(n, e, full, sizeof full);
         if (!bind_find(b, full, &f)) {
             bind_fail(b, ERR_NOTFOUND, "tensor %s.weight is missing", full);

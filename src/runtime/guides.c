@@ -68,23 +68,26 @@ static void wrapped_free(engine_guide *self) {
 /* Takes c over, also when it fails. */
 static engine_guide *wrap(chat_guide *c, size_t words, size_t wanted, err *e) {
     wrapped *w = calloc(1, sizeof *w);
-    if (w) {
-        *w = (wrapped){ .g = { .mask = wrapped_mask,
-                               .accept = wrapped_accept,
-                               .rollback = wrapped_rollback,
-                               .must_stop = wrapped_must_stop,
-                               .clone = wrapped_clone,
-                               .free = wrapped_free },
-                        .c = c,
-                        .words = words,
-                        .wanted = wanted };
-        if (wanted > words) w->own = calloc(wanted, sizeof *w->own);
-        if (wanted <= words || w->own) return &w->g;
+    if (!w) {
+        chat_guide_free(c);
+        err_set_nomem(e);
+        return NULL;
     }
-    if (!w) chat_guide_free(c);
-    wrapped_free(w ? &w->g : NULL);
-    err_set_nomem(e);
-    return NULL;
+    *w = (wrapped){ .g = { .mask = wrapped_mask,
+                           .accept = wrapped_accept,
+                           .rollback = wrapped_rollback,
+                           .must_stop = wrapped_must_stop,
+                           .clone = wrapped_clone,
+                           .free = wrapped_free },
+                    .c = c,
+                    .words = words,
+                    .wanted = wanted };
+    if (wanted > words && !(w->own = calloc(wanted, sizeof *w->own))) {
+        wrapped_free(&w->g);
+        err_set_nomem(e);
+        return NULL;
+    }
+    return &w->g;
 }
 
 /* --- compiling --- */
