@@ -340,7 +340,7 @@ def heartbeats_and_progress(program):
         events = list(server.stream(CHAT, body))
         progress = [json.loads(e.split("\ndata: ")[1]) for e in events if e.startswith("event: prefill_progress")]
         assert progress and [p["processed"] for p in progress] == sorted({p["processed"] for p in progress}) and set(progress[0]) == {"total", "processed", "cached"}
-        silent = chat([{"role": "user", "content": "other " * 600}], stream=True, max_tokens=2)
+        silent = chat([{"role": "user", "content": "x" + " word" * 900}], stream=True, max_tokens=2)
         assert any(e.startswith(": ") for e in server.stream(CHAT, silent)), "no heartbeat in a slow prefill"
         plain = list(server.stream(CHAT, dict(body, return_progress=False, messages=SUM)))
         assert not any(e.startswith("event:") for e in plain)
