@@ -62,12 +62,28 @@ void native_tokenize(exchange *x) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
+/* {"key": text}, or the error; releases the text. */
+static void reply_text(exchange *x, int rc, const char *key, str *text, const err *e) {
+    str b;
+    if (rc < 0) {
+        exchange_error_from(x, e);
+    } else {
+        str_init(&b);
+        jw w = jw_of(&b);
+        jw_open(&w, '{');
+        jw_put_text(&w, key, (view){ str_cstr(text), text->len });
+        jw_close(&w, '}');
+        exchange_reply(x, 200, "application/json", &b);
+    }
+    str_deinit(text);
+}
+
 void native_detokenize(exchange *x) {
     view             model;
     runtime_request *q = NULL;
     size_t           n = 0;
     err              e = { 0 };
-    str              b, text;
+    str              text;
     bool             special = true, known = params_model(x, &x->body, false, &model);
     node             list;
     if (!known && !x->in.failed) return;
@@ -79,24 +95,14 @@ void native_detokenize(exchange *x) {
         return;
     }
     str_init(&text);
-    if (q && host_detokenize(x->host, model, q->tokens, q->n_tokens, special, &text, &e) < 0) {
-        str_deinit(&text);
-        exchange_error_from(x, &e);
-        return;
-    }
-    str_init(&b);
-    jw w = jw_of(&b);
-    jw_open(&w, '{');
-    jw_put_text(&w, "content", (view){ str_cstr(&text), text.len });
-    jw_close(&w, '}');
-    str_deinit(&text);
-    exchange_reply(x, 200, "application/json", &b);
+    int rc = q ? host_detokenize(x->host, model, q->tokens, q->n_tokens, special, &text, &e) : 0;
+    reply_text(x, rc, "content", &text, &e);
 }
 
 void native_apply_template(exchange *x) {
     view             model;
     err              e = { 0 };
-    str              b, text;
+    str              text;
     runtime_request *q = exchange_requests(x, 1);
     bool             known = q && params_model(x, &x->body, false, &model);
     if (!q || (!known && !x->in.failed)) return;
@@ -109,18 +115,8 @@ void native_apply_template(exchange *x) {
         return;
     }
     str_init(&text);
-    if (host_render(x->host, model, q, &text, &e) < 0) {
-        str_deinit(&text);
-        exchange_error_from(x, &e);
-        return;
-    }
-    str_init(&b);
-    jw w = jw_of(&b);
-    jw_open(&w, '{');
-    jw_put_text(&w, "prompt", (view){ str_cstr(&text), text.len });
-    jw_close(&w, '}');
-    str_deinit(&text);
-    exchange_reply(x, 200, "application/json", &b);
+    int rc = host_render(x->host, model, q, &text, &e);
+    reply_text(x, rc, "prompt", &text, &e);
 }
 
 /* --- infill --- */
