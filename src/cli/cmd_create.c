@@ -13,7 +13,7 @@ static int run(const cli_args *a) {
     err            e = { 0 };
     int            rc;
     if (!registry_name_ok(cli_arg(a, 0)))
-        return cli_usage_error(a, "'%s' is no name for a model: letters, digits and . _ - : / only", cli_arg(a, 0));
+        return cli_usage_error(a, "'%s' is no name for a model: letters, digits and . _ - : / @ only", cli_arg(a, 0));
     if ((rc = catalogue_describe(&m, cli_arg(a, 1), &e)) < 0) goto done;
     m.name = strdup(cli_arg(a, 0));
     m.source = strdup("local");

@@ -148,7 +148,7 @@ bool registry_name_ok(const char *name) {
     for (size_t i = 0; i < n; i++) {
         char c = name[i];
         bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-        if (!plain && (i == 0 || !strchr("._-:/", c))) return false;
+        if (!plain && (i == 0 || !strchr("._-:/@", c))) return false;
     }
     return true;
 }
@@ -186,7 +186,7 @@ int registry_add(registry *r, registry_model *m, bool replace, err *e) {
     sqlite3_stmt *s = NULL;
     int           rc;
     if (!m->name || !registry_name_ok(m->name))
-        return err_set(e, ERR_ARG, "'%s' is no name for a model: letters, digits and . _ - : / only",
+        return err_set(e, ERR_ARG, "'%s' is no name for a model: letters, digits and . _ - : / @ only",
                        m->name ? m->name : "");
     if (m->created_at == 0) m->created_at = (int64_t)time(NULL);
     rc = prepare(r, &s,

@@ -7,7 +7,7 @@
  * Write-ahead logging with full sync: what a function reported as done survives kill -9, and other processes may read
  * and write at the same time. A registry is used by one thread.
  *
- * Names are 1 to 127 letters, digits and . _ - : / and begin with a letter or digit; "x" and "x:latest" are the same.
+ * Names are 1 to 127 letters, digits and . _ - : / @ and begin with a letter or digit; "x" and "x:latest" are the same.
  */
 #ifndef REGISTRY_REGISTRY_H
 #define REGISTRY_REGISTRY_H
