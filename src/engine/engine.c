@@ -14,15 +14,35 @@
 /* -- the thread
  * -------------------------------------------------------------------------------------------------------- */
 
+static void apply(sequence *s, const order *o) {
+    if (s->job->id != o->id) return;
+    if (o->what == ORDER_CANCEL)
+        s->cancelled = true;
+    else
+        s->paused = o->what == ORDER_PAUSE;
+}
+
+/* Nothing can go on: there are no sequences, or all are paused. */
+static bool at_rest(const engine *g) {
+    for (const sequence *s = g->waiting; s; s = s->next) {
+        if (!s->paused) return false;
+    }
+    for (int i = 0; i < g->n_running; i++) {
+        if (!g->running[i]->paused) return false;
+    }
+    return true;
+}
+
 /* Takes over what came in; sleeps while there is nothing to do. False: the engine ends. */
 static bool take_incoming(engine *g) {
-    bool idle = g->n_running == 0 && !g->waiting;
+    bool rest = at_rest(g), idle = g->n_running == 0 && !g->waiting;
     pthread_mutex_lock(&g->lock);
     if (idle && !g->incoming && !g->stop) {
         g->busy = false;
         pthread_cond_broadcast(&g->idle);
-        while (!g->incoming && !g->stop) pthread_cond_wait(&g->wake, &g->lock);
     }
+    /* An order to an idle engine is for nobody, and is not kept. */
+    while (rest && !g->incoming && !g->stop && g->n_orders == 0) pthread_cond_wait(&g->wake, &g->lock);
     g->busy = true;
     sequence *list = g->incoming;
     g->incoming = NULL;
@@ -33,12 +53,11 @@ static bool take_incoming(engine *g) {
         schedule_enter(g, list);
         list = next;
     }
-    for (size_t i = 0; i < g->n_cancels; i++) {
-        for (sequence *s = g->waiting; s; s = s->next) s->cancelled = s->cancelled || s->job->id == g->cancels[i];
-        for (int k = 0; k < g->n_running; k++)
-            g->running[k]->cancelled = g->running[k]->cancelled || g->running[k]->job->id == g->cancels[i];
+    for (size_t i = 0; i < g->n_orders; i++) {
+        for (sequence *s = g->waiting; s; s = s->next) apply(s, &g->orders[i]);
+        for (int k = 0; k < g->n_running; k++) apply(g->running[k], &g->orders[i]);
     }
-    g->n_cancels = 0;
+    g->n_orders = 0;
     pthread_mutex_unlock(&g->lock);
     return !stop;
 }
@@ -101,13 +120,15 @@ static bool queue_takes(engine *g, const job *j) {
 
 /* Under the lock: how much waits. */
 static void publish_queue(engine *g) {
-    g->stats.waiting = g->n_queued = 0;
+    g->stats.waiting = g->stats.paused = g->n_queued = 0;
     g->stats.running = g->n_running;
     memset(g->queued_of, 0, sizeof g->queued_of);
     for (const sequence *s = g->waiting; s; s = s->next, g->stats.waiting++) {
         g->n_queued++;
+        g->stats.paused += s->paused;
         (*queued_of(g, s->job))++;
     }
+    for (int i = 0; i < g->n_running; i++) g->stats.paused += g->running[i]->paused;
     for (const sequence *s = g->incoming; s; s = s->next) {
         g->n_queued++;
         (*queued_of(g, s->job))++;
@@ -334,7 +355,7 @@ void engine_free(engine *g) {
     free(g->no_end_mask);
     free(g->mask);
     free(g->vector);
-    free(g->cancels);
+    free(g->orders);
     pthread_cond_destroy(&g->idle);
     pthread_cond_destroy(&g->wake);
     pthread_mutex_destroy(&g->lock);
@@ -447,20 +468,26 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     return rc;
 }
 
-void engine_cancel(engine *g, uint64_t id) {
+static void give_order(engine *g, order o) {
     pthread_mutex_lock(&g->lock);
-    if (g->busy && g->n_cancels == g->cap_cancels) {
-        size_t    cap = g->cap_cancels ? g->cap_cancels * 2 : 16;
-        uint64_t *grown = realloc(g->cancels, cap * sizeof *grown);
+    if (g->busy && g->n_orders == g->cap_orders) {
+        size_t cap = g->cap_orders ? g->cap_orders * 2 : 16;
+        order *grown = realloc(g->orders, cap * sizeof *grown);
         if (grown) {
-            g->cancels = grown;
-            g->cap_cancels = cap;
+            g->orders = grown;
+            g->cap_orders = cap;
         }
     }
-    if (g->busy && g->n_cancels < g->cap_cancels)
-        g->cancels[g->n_cancels++] = id; /* out of memory: the answer just goes on */
+    if (g->busy && g->n_orders < g->cap_orders) g->orders[g->n_orders++] = o; /* out of memory: all goes on as it is */
+    pthread_cond_signal(&g->wake);
     pthread_mutex_unlock(&g->lock);
 }
+
+void engine_cancel(engine *g, uint64_t id) { give_order(g, (order){ id, ORDER_CANCEL }); }
+
+void engine_pause(engine *g, uint64_t id) { give_order(g, (order){ id, ORDER_PAUSE }); }
+
+void engine_resume(engine *g, uint64_t id) { give_order(g, (order){ id, ORDER_RESUME }); }
 
 void engine_wait_idle(engine *g) {
     pthread_mutex_lock(&g->lock);

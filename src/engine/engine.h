@@ -7,6 +7,7 @@
  * generating and fills the rest of its token budget with pieces of prompts. What was computed before is found in the
  * prefix tree and not computed again. When pages run out, the least recently used cached ones go first; then the
  * sequence with the lowest priority that came last gives way and continues later from what the cache still has.
+ * A paused sequence gives way before all others.
  * Among requests of one priority the client that was given the fewest evaluated tokens goes first.
  *
  * The answer to a request depends on the request alone: not on what else runs, on threads, on chunking or on the cache.
@@ -137,11 +138,16 @@ void engine_free(engine *g); /* cancels what is under way; accepts NULL */
  * full. Callbacks may submit and cancel, too. */
 int  engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e);
 void engine_cancel(engine *g, uint64_t id); /* takes effect before the next step; unknown ids are ignored */
-void engine_wait_idle(engine *g);           /* until nothing waits or runs */
+/* A paused request computes nothing and says nothing; it keeps its pages as long as nobody else needs them, counts as
+ * running or waiting as before, and can be cancelled. Both take effect before the next step, on all its choices; what
+ * comes out is what would have come without a pause. */
+void engine_pause(engine *g, uint64_t id);
+void engine_resume(engine *g, uint64_t id);
+void engine_wait_idle(engine *g); /* until nothing waits or runs; paused ones do */
 
 typedef struct engine_stats {
     uint64_t steps, tokens_evaluated, tokens_cached, tokens_generated, preemptions;
-    int      running, waiting;
+    int      running, waiting, paused;                /* paused ones are also counted in one of the others */
     int      pages_total, pages_unused, pages_cached; /* group 0 */
     uint64_t guide_masks;
     double   guide_s, guide_wait_s; /* time that masks took, and how much of it steps waited for them */

@@ -29,6 +29,12 @@ typedef struct share {
     int           stop_index;
 } share;
 
+/* What somebody wants done with a job before the next step. */
+typedef struct order {
+    uint64_t id;
+    enum { ORDER_CANCEL, ORDER_PAUSE, ORDER_RESUME } what;
+} order;
+
 struct engine {
     const nn_model *model;
     const tok      *tok;
@@ -39,20 +45,19 @@ struct engine {
     size_t          page_bytes;        /* of one page in all layers together */
     guide_thread    guides;
 
-    pthread_t thread;
-    bool      started;
-    pthread_mutex_t
-                   lock; /* guards incoming, cancels, n_cancels, cap_cancels, n_queued, stop, busy, next_id and stats */
-    pthread_cond_t wake; /* something came in, or stop */
-    pthread_cond_t idle; /* busy became false */
-    sequence      *incoming, **incoming_tail;
-    uint64_t      *cancels;
-    size_t         n_cancels, cap_cancels;
-    int            n_queued;                  /* sequences that were submitted and do not run yet */
-    int            queued_of[ENGINE_CLIENTS]; /* of them by client; clients may share an entry */
-    bool           stop, busy;
-    uint64_t       next_id;
-    engine_stats   stats;
+    pthread_t       thread;
+    bool            started;
+    pthread_mutex_t lock; /* guards incoming, orders, n_orders, cap_orders, n_queued, stop, busy, next_id and stats */
+    pthread_cond_t  wake; /* something came in, or stop */
+    pthread_cond_t  idle; /* busy became false */
+    sequence       *incoming, **incoming_tail;
+    order          *orders;
+    size_t          n_orders, cap_orders;
+    int             n_queued;                  /* sequences that were submitted and do not run yet */
+    int             queued_of[ENGINE_CLIENTS]; /* of them by client; clients may share an entry */
+    bool            stop, busy;
+    uint64_t        next_id;
+    engine_stats    stats;
 
     /* The engine thread's own. */
     cache            cache;

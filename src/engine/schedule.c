@@ -55,11 +55,16 @@ static void give_way(engine *g, sequence *s) {
     g->counts.preemptions++;
 }
 
-/* The running sequence that the others can do without most easily: last in the order of going first. */
+/* Paused ones can be done without first; then what is last in the order of going first. */
+static bool matters_more(const sequence *a, const sequence *b) {
+    return a->paused != b->paused ? b->paused : goes_before(a, b);
+}
+
+/* The running sequence that the others can do without most easily. */
 static sequence *least_important(const engine *g) {
     sequence *worst = NULL;
     for (int i = 0; i < g->n_running; i++) {
-        if (!worst || goes_before(worst, g->running[i])) worst = g->running[i];
+        if (!worst || matters_more(worst, g->running[i])) worst = g->running[i];
     }
     return worst;
 }
@@ -92,7 +97,7 @@ static bool start(engine *g, sequence *s) {
 }
 
 /* A choice other than the first waits for the prompt: it then finds it in the cache. */
-static bool may_start(const sequence *s) { return s->choice == 0 || s->job->prompt_ready; }
+static bool may_start(const sequence *s) { return !s->paused && (s->choice == 0 || s->job->prompt_ready); }
 
 /* The place in the list of the one that starts next. */
 static sequence **next_to_start(engine *g) {
@@ -103,11 +108,11 @@ static sequence **next_to_start(engine *g) {
     return best;
 }
 
-/* Who gives way so that s can start: somebody of lower priority; or, when s's client has nothing running and lies
- * behind, the latest sequence of the client that has had the most and keeps another one. NULL: s waits. */
+/* Who gives way so that s can start: somebody paused, or of lower priority; or, when s's client has nothing running and
+ * lies behind, the latest sequence of the client that has had the most and keeps another one. NULL: s waits. */
 static sequence *victim_for(const engine *g, const sequence *s) {
     sequence *worst = least_important(g);
-    if (!worst || worst->job->r.priority < s->job->r.priority) return worst;
+    if (!worst || worst->paused || worst->job->r.priority < s->job->r.priority) return worst;
     worst = NULL;
     if (s->client->n_running > 0) return NULL;
     for (int i = 0; i < g->n_running; i++) {
@@ -209,7 +214,7 @@ int schedule_adapt(int budget, int least, int most, double seconds, double targe
 void schedule_make_room(engine *g) {
     for (int i = 0; i < g->n_running;) {
         sequence *s = g->running[i];
-        if (cache_grow(&g->cache, &s->tables, s->n_tokens)) {
+        if (s->paused || cache_grow(&g->cache, &s->tables, s->n_tokens)) {
             i++;
             continue;
         }
@@ -230,7 +235,7 @@ static int next_prompt(const engine *g, const bool *taken, int most) {
     int best = -1;
     for (int i = 0; i < g->n_running; i++) {
         int left = sequence_left(g->running[i]);
-        if (taken[i] || left <= 1 || left > most) continue;
+        if (taken[i] || g->running[i]->paused || left <= 1 || left > most) continue;
         if (best < 0 || starts_before(g->running[i], g->running[best])) best = i;
     }
     return best;
@@ -266,7 +271,7 @@ bool schedule_batch(engine *g, nn_batch *b) {
     for (int k = 0; k < g->cache.n_groups; k++) b->pages[k] = g->pages[k];
     g->n_shares = 0;
     for (int i = 0; i < g->n_running; i++) {
-        if (sequence_left(g->running[i]) == 1) {
+        if (!g->running[i]->paused && sequence_left(g->running[i]) == 1) {
             g->generating = g->generating || sequence_generated(g->running[i]) > 0;
             add_share(g, b, g->running[i], 1);
         }

@@ -30,8 +30,8 @@ typedef struct sequence {
     uint64_t         order; /* of arrival; kept when it has to give way */
     int32_t         *tokens;
     int              n_tokens, n_prompt, n_evaluated, n_ctx;
-    int              n_charged;          /* tokens that its client has paid for */
-    bool             cancelled, counted; /* counted: the prompt's reuse is in the usage */
+    int              n_charged;                  /* tokens that its client has paid for */
+    bool             cancelled, paused, counted; /* counted: the prompt's reuse is in the usage */
     fair_client     *client;
     cache_tables     tables;
     int32_t          slot;    /* -1: waiting */

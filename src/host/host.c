@@ -33,7 +33,7 @@ struct ticket {
     model                 *model;
     uint64_t               id, runtime_id;
     const runtime_request *q;
-    bool                   submitted, cancelled;
+    bool                   submitted, cancelled, paused;
 };
 
 struct model {
@@ -302,6 +302,7 @@ static void start_ticket(host *h, ticket *t) {
         for (ticket *o = m->tickets; o; o = o->next) {
             if (o->id != id) continue;
             o->runtime_id = runtime_id;
+            if (o->paused) runtime_pause(r, runtime_id);
             if (o->cancelled) cancel_ticket(h, o);
             break;
         }
@@ -502,6 +503,22 @@ found:
     fail_ticket(dead, &why);
 }
 
+static void set_paused(host *h, uint64_t id, bool paused) {
+    pthread_mutex_lock(&h->lock);
+    for (model *m = h->models; m; m = m->next) {
+        for (ticket *t = m->tickets; t; t = t->next) {
+            if (t->id != id) continue;
+            t->paused = paused; /* start_ticket sees the mark */
+            if (t->runtime_id) (paused ? runtime_pause : runtime_resume)(m->runtime, t->runtime_id);
+        }
+    }
+    pthread_mutex_unlock(&h->lock);
+}
+
+void host_pause(host *h, uint64_t id) { set_paused(h, id, true); }
+
+void host_resume(host *h, uint64_t id) { set_paused(h, id, false); }
+
 /* --- blocking calls --- */
 
 /* Holds the model in memory until put. */
@@ -655,6 +672,7 @@ void host_stat(host *h, host_stats *out) {
         out->runtime.grammars += s.grammars;
         out->runtime.engine.running += s.engine.running;
         out->runtime.engine.waiting += s.engine.waiting;
+        out->runtime.engine.paused += s.engine.paused;
         out->runtime.engine.pages_total += s.engine.pages_total;
         out->runtime.engine.pages_unused += s.engine.pages_unused;
         out->runtime.engine.pages_cached += s.engine.pages_cached;

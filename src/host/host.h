@@ -62,6 +62,10 @@ int host_find(host *h, view name, host_model *out, err *e); /* ERR_NOTFOUND */
  * cannot be loaded is an ERROR event. */
 int  host_submit(host *h, view model, const runtime_request *q, int64_t keep_alive_ms, uint64_t *id, err *e);
 void host_cancel(host *h, uint64_t id);
+/* As runtime.h says: the request makes no further events until it is resumed; events on their way still come. For a
+ * client that reads too slowly. Returns at once; unknown ids are ignored. */
+void host_pause(host *h, uint64_t id);
+void host_resume(host *h, uint64_t id);
 
 /* These wait for a model that is not loaded; not for the I/O thread. */
 int host_load(host *h, view model, int64_t keep_alive_ms, err *e);

@@ -47,7 +47,7 @@ struct runtime {
     pthread_t thread;   /* prepares */
     bool      started;
 
-    pthread_mutex_t lock; /* guards all below, and refs, links, engine_id and cancelled of every request */
+    pthread_mutex_t lock; /* guards all below, and refs, links, engine_id, cancelled and paused of every request */
     rq             *first, *last;
     uint64_t        next_id;
     bool            closing;
@@ -71,7 +71,7 @@ struct rq {
     rq             *next, *prev;
     int             refs;
     uint64_t        id, engine_id; /* engine_id 0: not submitted */
-    bool            cancelled;
+    bool            cancelled, paused;
     runtime_request q; /* what it points at lives in mem */
     arena           mem;
     pthread_mutex_t order; /* held while an event is made: they come one after another */

@@ -171,6 +171,7 @@ static int submit(rq *x, const engine_request *g, const prompt *p, err *e) {
         pthread_mutex_lock(&r->lock);
         x->engine_id = id;
         if (x->cancelled) engine_cancel(r->engine, id);
+        if (x->paused) engine_pause(r->engine, id);
         pthread_mutex_unlock(&r->lock);
         rq_emit(x, &ev);
         if (x->q.echo) echo(x, p);

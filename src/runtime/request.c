@@ -154,6 +154,20 @@ void runtime_cancel(runtime *r, uint64_t id) {
     pthread_mutex_unlock(&r->lock);
 }
 
+static void set_paused(runtime *r, uint64_t id, bool paused) {
+    pthread_mutex_lock(&r->lock);
+    for (rq *x = r->first; x; x = x->next) {
+        if (x->id != id) continue;
+        x->paused = paused;
+        if (x->engine_id) (paused ? engine_pause : engine_resume)(r->engine, x->engine_id);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+void runtime_pause(runtime *r, uint64_t id) { set_paused(r, id, true); }
+
+void runtime_resume(runtime *r, uint64_t id) { set_paused(r, id, false); }
+
 /* --- events --- */
 
 void rq_emit(rq *x, runtime_event *ev) {

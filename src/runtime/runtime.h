@@ -8,9 +8,10 @@
  * happen on the runtime's own preparation thread, never on the caller's or the engine's.
  *
  * Events of a request come one after another from an internal thread. A callback must not block, must copy what it
- * keeps, and may call runtime_cancel but no other function here. Exactly one event has `last` set; after that callback
- * has returned nothing of the request is touched any more. A mistake in the request is that one event alone: an ERROR
- * with a code such as ERR_ARG and a sentence that names the field, before any STARTED.
+ * keeps, and may call runtime_cancel, runtime_pause and runtime_resume but no other function here. Exactly one event
+ * has `last` set; after that callback has returned nothing of the request is touched any more. A mistake in the request
+ * is that one event alone: an ERROR with a code such as ERR_ARG and a sentence that names the field, before any
+ * STARTED.
  */
 #ifndef RUNTIME_RUNTIME_H
 #define RUNTIME_RUNTIME_H
@@ -237,6 +238,10 @@ struct runtime_event {
 /* On success the events will come and *id names the request; on failure none comes. ERR_LIMIT: too many wait. */
 int  runtime_submit(runtime *r, const runtime_request *q, uint64_t *id, err *e);
 void runtime_cancel(runtime *r, uint64_t id); /* in any phase; unknown ids are ignored */
+/* A paused request stops before the engine's next step and goes on where it was; events that were made before still
+ * come. The same in any phase, and from any thread; pauses are not counted. */
+void runtime_pause(runtime *r, uint64_t id);
+void runtime_resume(runtime *r, uint64_t id);
 
 /* --- without the engine; from any thread --- */
 
