@@ -42,6 +42,7 @@ struct model {
     runtime   *runtime;
     bool       wanted;    /* somebody waits for it */
     bool       leaving;   /* unload as soon as nobody uses it */
+    bool       removed;   /* nobody finds it any more; the keeper frees it as soon as nobody uses it */
     int        users;     /* requests in the runtime, and callers that hold it */
     int        waiters;   /* callers that wait for it */
     int64_t    keep_ms;   /* of the last request */
@@ -80,7 +81,7 @@ static view bare_name(view name) {
 static model *find_model(host *h, view name) {
     name = bare_name(name);
     for (model *m = h->models; m; m = m->next) {
-        if (view_eq_c(name, m->info.name)) return m;
+        if (!m->removed && view_eq_c(name, m->info.name)) return m;
     }
     return NULL;
 }
@@ -125,6 +126,15 @@ int host_add_model(host *h, const char *name, const char *path, err *e) {
     if (!known) return 0;
     free(m);
     return err_set(e, ERR_ARG, "model %s was given twice", name);
+}
+
+int host_remove_model(host *h, view name, err *e) {
+    pthread_mutex_lock(&h->lock);
+    model *m = need_model(h, name, e);
+    if (m) m->removed = true;
+    pthread_cond_signal(&h->keeper_wake);
+    pthread_mutex_unlock(&h->lock);
+    return m ? 0 : ERR_NOTFOUND;
 }
 
 /* --- loading and unloading: the keeper --- */
@@ -348,10 +358,25 @@ static int64_t expiry(const model *m) {
     return m->keep_ms == HOST_KEEP_FOREVER ? INT64_MAX : m->last_used + m->keep_ms;
 }
 
+/* A removed model that nobody uses: unloaded first, freed in the next round. */
+static bool forget(host *h, model *m) {
+    model **at = &h->models;
+    if (!m->removed || m->users || m->waiters || m->tickets) return false;
+    if (m->runtime) {
+        unload(h, m);
+        return true;
+    }
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+    free(m);
+    return true;
+}
+
 /* One thing that is due; false: nothing is, and *wake says when the next may be. */
 static bool keeper_act(host *h, int64_t *wake) {
     *wake = INT64_MAX;
     for (model *m = h->models; m; m = m->next) {
+        if (forget(h, m)) return true;
         if (m->runtime) {
             if (!m->leaving) m->wanted = false;
             if (has_waiting(m) && !m->leaving) {
@@ -533,6 +558,7 @@ static int hold(host *h, view name, int64_t keep_ms, model **out, err *e) {
         while (!h->closing && (!m->runtime || m->leaving) && m->loads == loads)
             pthread_cond_wait(&h->changed, &h->lock);
         m->waiters--;
+        pthread_cond_signal(&h->keeper_wake);
         if (m->runtime && !m->leaving) {
             m->users++;
         } else {
@@ -572,7 +598,10 @@ int host_unload(host *h, view name, err *e) {
             t = act ? m->tickets : t->next; /* the list may have changed */
         }
         pthread_cond_signal(&h->keeper_wake);
+        m->waiters++;
         while (m->leaving && !h->closing) pthread_cond_wait(&h->changed, &h->lock);
+        m->waiters--;
+        pthread_cond_signal(&h->keeper_wake);
     }
     pthread_mutex_unlock(&h->lock);
     return m ? 0 : ERR_NOTFOUND;
@@ -639,10 +668,12 @@ static void snapshot(const model *m, host_model *out) {
 int host_list(host *h, host_model **out, size_t *n, err *e) {
     size_t count = 0, i = 0;
     pthread_mutex_lock(&h->lock);
-    for (model *m = h->models; m; m = m->next) count++;
+    for (model *m = h->models; m; m = m->next) count += !m->removed;
     *n = count;
     *out = calloc(count + 1, sizeof **out);
-    for (model *m = h->models; m && *out; m = m->next) snapshot(m, &(*out)[i++]);
+    for (model *m = h->models; m && *out; m = m->next) {
+        if (!m->removed) snapshot(m, &(*out)[i++]);
+    }
     pthread_mutex_unlock(&h->lock);
     return *out ? 0 : err_set_nomem(e);
 }
@@ -661,7 +692,7 @@ void host_stat(host *h, host_stats *out) {
     out->runtime = h->gone;
     for (model *m = h->models; m; m = m->next) {
         runtime_stats s = { 0 };
-        out->n_models++;
+        out->n_models += !m->removed;
         out->n_loading += m->info.state == HOST_LOADING;
         if (!m->runtime) continue;
         out->n_loaded++;

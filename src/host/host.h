@@ -35,6 +35,9 @@ void host_free(host *h); /* ends what is under way; accepts NULL */
 
 /* The name is what clients say; "x" and "x:latest" are the same. Replaces nothing: a known name is ERR_ARG. */
 int host_add_model(host *h, const char *name, const char *path, err *e);
+/* The name is unknown, and free for another model, at once. Requests under way end as they would; the model is unloaded
+ * behind them. Does not wait. */
+int host_remove_model(host *h, view name, err *e);
 
 typedef enum host_state { HOST_UNLOADED, HOST_LOADING, HOST_LOADED } host_state;
 
