@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
-#include "formats/summary.h"
+#include "registry/describe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,27 +43,10 @@ int catalogue_open_existing(registry **out, err *e) {
     return rc;
 }
 
-static int copy(char **out, view text, err *e) {
-    *out = text.len ? strndup(text.data, text.len) : NULL;
-    return text.len && !*out ? err_set_nomem(e) : 0;
-}
-
 int catalogue_describe(registry_model *m, const char *path, err *e) {
-    model_file   *file = NULL;
-    model_summary s;
-    int           rc;
-    if (!(m->path = realpath(path, NULL))) return err_set_errno(e, "%s", path);
-    if ((rc = model_file_open(&file, m->path, e)) < 0) return rc;
-    model_summary_read(&s, file);
-    view label = view_of(s.n_types ? s.types[0].label : "");
-    if ((rc = copy(&m->family, s.arch, e)) == 0 && (rc = copy(&m->format, view_of(s.format), e)) == 0)
-        rc = copy(&m->quant, label, e);
-    m->params = (int64_t)s.parameters;
-    m->n_ctx = s.context;
-    m->n_layer = s.layers;
-    m->vocab_size = s.vocabulary ? s.vocabulary : s.tokens;
-    m->size = (int64_t)s.file_bytes;
-    model_summary_deinit(&s);
-    model_file_free(file);
+    char *full = realpath(path, NULL);
+    if (!full) return err_set_errno(e, "%s", path);
+    int rc = registry_describe(m, full, e);
+    free(full);
     return rc;
 }

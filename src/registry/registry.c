@@ -2,20 +2,15 @@
 #include "registry/registry.h"
 
 #include "base/str.h"
+#include "registry/db.h"
 
 #include <errno.h>
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
 enum { BUSY_MS = 10000, MAX_NAME = 127 };
-
-struct registry {
-    sqlite3 *db;
-    char    *path;
-};
 
 /* Number i takes a file from version i to i + 1. Never changed once released; new ones are added behind. */
 static const char *const migrations[] = {
@@ -34,10 +29,15 @@ static const char *const migrations[] = {
     " NULL, tokens INTEGER NOT NULL, path TEXT NOT NULL, created_at INTEGER NOT NULL, last_access INTEGER NOT NULL);"
     "CREATE TRIGGER models_gone AFTER DELETE ON models BEGIN"
     " DELETE FROM tags WHERE ref_type = 'model' AND ref_id = OLD.id; END;",
+    "CREATE TABLE blobs (digest TEXT PRIMARY KEY, size INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE model_blobs ("
+    " model_id INTEGER NOT NULL REFERENCES models(id) ON DELETE CASCADE,"
+    " digest TEXT NOT NULL REFERENCES blobs(digest), PRIMARY KEY (model_id, digest)) WITHOUT ROWID;"
+    "CREATE INDEX model_blobs_digest ON model_blobs (digest);",
 };
 enum { VERSION = (int)(sizeof migrations / sizeof *migrations) };
 
-static int fail(registry *r, err *e) {
+int registry_db_fail(registry *r, err *e) {
     int code = sqlite3_errcode(r->db);
     return err_set(e,
                    code == SQLITE_NOMEM                              ? ERR_NOMEM
@@ -46,13 +46,21 @@ static int fail(registry *r, err *e) {
                    "registry %s: %s", r->path, sqlite3_errmsg(r->db));
 }
 
-static int run(registry *r, const char *sql, err *e) {
-    return sqlite3_exec(r->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : fail(r, e);
+int registry_db_run(registry *r, const char *sql, err *e) {
+    return sqlite3_exec(r->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : registry_db_fail(r, e);
+}
+
+int registry_db_begin(registry *r, err *e) { return registry_db_run(r, "BEGIN IMMEDIATE", e); }
+
+int registry_db_end(registry *r, int rc, err *e) {
+    if (rc == 0) rc = registry_db_run(r, "COMMIT", e);
+    if (rc < 0) sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
 }
 
 /* --- opening --- */
 
-static int make_folder(const char *path, err *e) {
+int registry_make_folder(const char *path, err *e) {
     char *copy = strdup(path), *slash;
     int   rc = 0;
     if (!copy) return err_set_nomem(e);
@@ -71,7 +79,7 @@ static int version_of(registry *r, int *out, err *e) {
     if (sqlite3_prepare_v2(r->db, "PRAGMA user_version", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
         *out = sqlite3_column_int(s, 0);
     else
-        rc = fail(r, e);
+        rc = registry_db_fail(r, e);
     sqlite3_finalize(s);
     return rc;
 }
@@ -80,20 +88,18 @@ static int version_of(registry *r, int *out, err *e) {
 static int migrate(registry *r, err *e) {
     int version = 0, rc = version_of(r, &version, e);
     if (rc < 0 || version == VERSION) return rc;
-    if ((rc = run(r, "BEGIN IMMEDIATE", e)) < 0) return rc;
+    if ((rc = registry_db_begin(r, e)) < 0) return rc;
     rc = version_of(r, &version, e);
     if (rc == 0 && version > VERSION)
         rc = err_set(e, ERR_UNSUPPORTED, "registry %s: was written by a newer Hearth (version %d, this one knows %d)",
                      r->path, version, VERSION);
-    for (; rc == 0 && version < VERSION; version++) rc = run(r, migrations[version], e);
+    for (; rc == 0 && version < VERSION; version++) rc = registry_db_run(r, migrations[version], e);
     if (rc == 0) {
         char text[48];
         sqlite3_snprintf(sizeof text, text, "PRAGMA user_version = %d", VERSION);
-        rc = run(r, text, e);
+        rc = registry_db_run(r, text, e);
     }
-    if (rc == 0) return run(r, "COMMIT", e);
-    sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
-    return rc;
+    return registry_db_end(r, rc, e);
 }
 
 int registry_open(registry **out, const char *path, err *e) {
@@ -104,14 +110,17 @@ int registry_open(registry **out, const char *path, err *e) {
         registry_close(r);
         return err_set_nomem(e);
     }
-    if ((rc = make_folder(path, e)) < 0) goto failed;
+    if ((rc = registry_make_folder(path, e)) < 0) goto failed;
     if (sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, NULL) !=
         SQLITE_OK) {
-        rc = r->db ? fail(r, e) : err_set_nomem(e);
+        rc = r->db ? registry_db_fail(r, e) : err_set_nomem(e);
         goto failed;
     }
     sqlite3_busy_timeout(r->db, BUSY_MS);
-    if ((rc = run(r, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON", e)) < 0 ||
+    if ((rc = registry_db_run(r,
+                              "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
+                              "PRAGMA recursive_triggers = ON" /* INSERT OR REPLACE fires models_gone, too */,
+                              e)) < 0 ||
         (rc = migrate(r, e)) < 0)
         goto failed;
     *out = r;
@@ -159,8 +168,8 @@ static size_t plain_length(const char *name) {
     return n > 7 && strcmp(name + n - 7, ":latest") == 0 ? n - 7 : n;
 }
 
-static int prepare(registry *r, sqlite3_stmt **s, const char *sql, err *e) {
-    return sqlite3_prepare_v2(r->db, sql, -1, s, NULL) == SQLITE_OK ? 0 : fail(r, e);
+int registry_db_prepare(registry *r, sqlite3_stmt **s, const char *sql, err *e) {
+    return sqlite3_prepare_v2(r->db, sql, -1, s, NULL) == SQLITE_OK ? 0 : registry_db_fail(r, e);
 }
 
 static void bind_text(sqlite3_stmt *s, int at, const char *text) {
@@ -171,9 +180,8 @@ static void bind_name(sqlite3_stmt *s, int at, const char *name) {
     sqlite3_bind_text(s, at, name, (int)plain_length(name), SQLITE_TRANSIENT);
 }
 
-/* Steps a statement that gives no rows, and releases it. */
-static int finish(registry *r, sqlite3_stmt *s, err *e) {
-    int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : fail(r, e);
+int registry_db_finish(registry *r, sqlite3_stmt *s, err *e) {
+    int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : registry_db_fail(r, e);
     sqlite3_finalize(s);
     return rc;
 }
@@ -189,10 +197,11 @@ int registry_add(registry *r, registry_model *m, bool replace, err *e) {
         return err_set(e, ERR_ARG, "'%s' is no name for a model: letters, digits and . _ - : / @ only",
                        m->name ? m->name : "");
     if (m->created_at == 0) m->created_at = (int64_t)time(NULL);
-    rc = prepare(r, &s,
-                 replace ? "INSERT OR REPLACE INTO models (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-                         : "INSERT INTO models (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                 e);
+    rc = registry_db_prepare(r, &s,
+                             replace ? "INSERT OR REPLACE INTO models (" COLUMNS
+                                       ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+                                     : "INSERT INTO models (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                             e);
     if (rc < 0) return rc;
     const char *texts[] = { m->family, m->format, m->path, m->dtype, m->quant, m->sha256, m->source };
     int64_t     numbers[] = { m->params, m->n_ctx, m->n_layer, m->vocab_size, m->size, m->created_at, m->last_used };
@@ -204,7 +213,7 @@ int registry_add(registry *r, registry_model *m, bool replace, err *e) {
     else if (sqlite3_extended_errcode(r->db) == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set(e, ERR_ARG, "there is a model '%s' already", m->name);
     else
-        rc = fail(r, e);
+        rc = registry_db_fail(r, e);
     sqlite3_finalize(s);
     return rc;
 }
@@ -234,7 +243,7 @@ static int read_model(sqlite3_stmt *s, registry_model *m, err *e) {
 
 int registry_find(registry *r, const char *name, registry_model *out, err *e) {
     sqlite3_stmt *s = NULL;
-    int           rc = prepare(r, &s, "SELECT " COLUMNS ", id FROM models WHERE name = ?", e);
+    int           rc = registry_db_prepare(r, &s, "SELECT " COLUMNS ", id FROM models WHERE name = ?", e);
     memset(out, 0, sizeof *out);
     if (rc < 0) return rc;
     bind_name(s, 1, name);
@@ -242,7 +251,7 @@ int registry_find(registry *r, const char *name, registry_model *out, err *e) {
     if (step == SQLITE_ROW)
         rc = read_model(s, out, e);
     else
-        rc = step == SQLITE_DONE ? err_set(e, ERR_NOTFOUND, "there is no model '%s'", name) : fail(r, e);
+        rc = step == SQLITE_DONE ? err_set(e, ERR_NOTFOUND, "there is no model '%s'", name) : registry_db_fail(r, e);
     sqlite3_finalize(s);
     return rc;
 }
@@ -251,13 +260,13 @@ int registry_list(registry *r, registry_model **out, size_t *n, err *e) {
     sqlite3_stmt   *s = NULL;
     registry_model *list = NULL;
     size_t          count = 0, room = 0;
-    int             step, rc = prepare(r, &s, "SELECT " COLUMNS ", id FROM models ORDER BY name", e);
+    int             step, rc = registry_db_prepare(r, &s, "SELECT " COLUMNS ", id FROM models ORDER BY name", e);
     *out = NULL;
     *n = 0;
     if (rc < 0) return rc;
     while (rc == 0 && (step = sqlite3_step(s)) != SQLITE_DONE) {
         if (step != SQLITE_ROW) {
-            rc = fail(r, e);
+            rc = registry_db_fail(r, e);
             break;
         }
         if (count == room) {
@@ -285,10 +294,10 @@ int registry_list(registry *r, registry_model **out, size_t *n, err *e) {
 /* A statement about one name; it must touch a row. */
 static int change(registry *r, const char *sql, const char *name, err *e) {
     sqlite3_stmt *s = NULL;
-    int           rc = prepare(r, &s, sql, e);
+    int           rc = registry_db_prepare(r, &s, sql, e);
     if (rc < 0) return rc;
     bind_name(s, 1, name);
-    if ((rc = finish(r, s, e)) < 0) return rc;
+    if ((rc = registry_db_finish(r, s, e)) < 0) return rc;
     return sqlite3_changes(r->db) ? 0 : err_set(e, ERR_NOTFOUND, "there is no model '%s'", name);
 }
 
@@ -323,15 +332,16 @@ int registry_tag(registry *r, const char *name, const char *key, const char *val
     registry_model m;
     int            rc = registry_find(r, name, &m, e);
     if (rc < 0) return rc;
-    rc = prepare(r, &s,
-                 value ? "INSERT OR REPLACE INTO tags (ref_type, ref_id, key, value) VALUES ('model', ?, ?, ?)"
-                       : "DELETE FROM tags WHERE ref_type = 'model' AND ref_id = ? AND key = ?",
-                 e);
+    rc = registry_db_prepare(
+        r, &s,
+        value ? "INSERT OR REPLACE INTO tags (ref_type, ref_id, key, value) VALUES ('model', ?, ?, ?)"
+              : "DELETE FROM tags WHERE ref_type = 'model' AND ref_id = ? AND key = ?",
+        e);
     if (rc == 0) {
         sqlite3_bind_int64(s, 1, m.id);
         bind_text(s, 2, key);
         if (value) bind_text(s, 3, value);
-        rc = finish(r, s, e);
+        rc = registry_db_finish(r, s, e);
     }
     registry_model_deinit(&m);
     return rc;
@@ -340,11 +350,11 @@ int registry_tag(registry *r, const char *name, const char *key, const char *val
 int registry_tag_get(registry *r, const char *name, const char *key, char **out, err *e) {
     sqlite3_stmt *s = NULL;
     bool          failed = false;
-    int           rc =
-        prepare(r, &s,
-                "SELECT value FROM tags JOIN models ON models.id = ref_id WHERE ref_type = 'model' AND name = ? AND "
-                "key = ?",
-                e);
+    int           rc = registry_db_prepare(
+                  r, &s,
+                  "SELECT value FROM tags JOIN models ON models.id = ref_id WHERE ref_type = 'model' AND name = ? AND "
+                            "key = ?",
+                  e);
     *out = NULL;
     if (rc < 0) return rc;
     bind_name(s, 1, name);
@@ -353,7 +363,8 @@ int registry_tag_get(registry *r, const char *name, const char *key, char **out,
     if (step == SQLITE_ROW)
         *out = text_at(s, 0, &failed);
     else
-        rc = step == SQLITE_DONE ? err_set(e, ERR_NOTFOUND, "the model '%s' has no tag '%s'", name, key) : fail(r, e);
+        rc = step == SQLITE_DONE ? err_set(e, ERR_NOTFOUND, "the model '%s' has no tag '%s'", name, key)
+                                 : registry_db_fail(r, e);
     sqlite3_finalize(s);
     return failed ? err_set_nomem(e) : rc;
 }
