@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/model.h"
+
+#include "config/sampling_keys.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static const config_key    preset_keys[] = { CONFIG_SAMPLING_KEYS("") };
+static const config_schema preset_schema = { preset_keys, COUNT(preset_keys), NULL };
+
+static const config_key message_keys[] = {
+    { .path = "role",
+      .type = CONFIG_CHOICE,
+      .choices = "system|user|assistant",
+      .help = "who says it",
+      .required = true },
+    { .path = "content", .type = CONFIG_TEXT, .help = "what is said", .required = true },
+};
+static const config_schema message_schema = { message_keys, COUNT(message_keys), NULL };
+
+static const config_key adapter_keys[] = {
+    { .path = "path", .type = CONFIG_TEXT, .help = "the adapter's file", .required = true },
+    { .path = "scale", .type = CONFIG_REAL, .help = "its weight" },
+};
+static const config_schema adapter_schema = { adapter_keys, COUNT(adapter_keys), NULL };
+
+static const config_key keys[] = {
+    { .path = "context",
+      .type = CONFIG_INT,
+      .max = 16777216,
+      .help = "positions of a sequence; 0: the model's own, at most 8192",
+      .env = "HEARTH_CONTEXT",
+      .flag = "ctx" },
+    { .path = "system",
+      .type = CONFIG_TEXT,
+      .help = "the system message of chats that bring none",
+      .env = "HEARTH_SYSTEM",
+      .flag = "system" },
+    { .path = "template", .type = CONFIG_TEXT, .help = "replaces the model's chat template (Jinja)" },
+    { .path = "template_file", .type = CONFIG_TEXT, .help = "the same from a file, relative to this one" },
+    CONFIG_SAMPLING_KEYS("sampling."),
+    { .path = "preset",
+      .type = CONFIG_TEXT,
+      .help = "the preset that is laid over sampling",
+      .env = "HEARTH_PRESET",
+      .flag = "preset" },
+    { .path = "presets", .type = CONFIG_NAMED, .items = &preset_schema, .help = "NAME: {keys of sampling}" },
+    { .path = "messages",
+      .type = CONFIG_LIST,
+      .items = &message_schema,
+      .help = "{role, content}: messages that stand before every chat" },
+    { .path = "adapters",
+      .type = CONFIG_LIST,
+      .items = &adapter_schema,
+      .help = "{path, scale}: not supported yet",
+      .refused = "adapters are not supported yet; remove the key" },
+    { .path = "rope_scaling.type",
+      .type = CONFIG_CHOICE,
+      .choices = "none|linear|yarn",
+      .help = "another rule for long contexts" },
+    { .path = "rope_scaling.factor", .type = CONFIG_REAL, .min = 1, .max = 1024, .help = "how much longer" },
+    { .path = "rope_scaling.original_context",
+      .type = CONFIG_INT,
+      .min = 1,
+      .max = 16777216,
+      .help = "the length that the model was trained with; unset: as its file says" },
+    { .path = "keep_alive",
+      .type = CONFIG_SECONDS,
+      .help = "how long it stays in memory after its last request; forever: until it is stopped" },
+    { .path = "pinned", .type = CONFIG_BOOL, .help = "never make room for another model" },
+    { .path = "license", .type = CONFIG_TEXT, .help = "the licence's text, for show" },
+    { .path = "draft",
+      .type = CONFIG_TEXT,
+      .help = "a smaller model for speculation: not supported yet",
+      .refused = "speculative decoding is not supported yet; remove the key" },
+};
+
+static const config_section sections[] = {
+    { "sampling", "How answers are drawn; what a request says itself comes first." },
+    { "rope_scaling", "For contexts longer than the model was trained with." },
+    { NULL, NULL },
+};
+
+const config_schema config_model_schema = { keys, COUNT(keys), sections };
+
+/* --- sampling --- */
+
+typedef struct field {
+    const char *name;
+    unsigned    bit;
+    size_t      offset;
+    bool        integer;
+} field;
+
+#define REAL(name, bit)                                                                                                \
+    { #name, CONFIG_SET_##bit, offsetof(config_sampling, name), false }
+#define INTEGER(name, bit)                                                                                             \
+    { #name, CONFIG_SET_##bit, offsetof(config_sampling, name), true }
+
+static const field fields[] = {
+    REAL(temperature, TEMPERATURE),
+    INTEGER(top_k, TOP_K),
+    REAL(top_p, TOP_P),
+    REAL(min_p, MIN_P),
+    REAL(typical_p, TYPICAL_P),
+    REAL(top_n_sigma, TOP_N_SIGMA),
+    REAL(repeat_penalty, REPEAT_PENALTY),
+    INTEGER(repeat_last_n, REPEAT_LAST_N),
+    REAL(presence_penalty, PRESENCE_PENALTY),
+    REAL(frequency_penalty, FREQUENCY_PENALTY),
+    INTEGER(mirostat, MIROSTAT),
+    REAL(mirostat_tau, MIROSTAT_TAU),
+    REAL(mirostat_eta, MIROSTAT_ETA),
+    REAL(xtc_probability, XTC_PROBABILITY),
+    REAL(xtc_threshold, XTC_THRESHOLD),
+    REAL(dry_multiplier, DRY_MULTIPLIER),
+    REAL(dry_base, DRY_BASE),
+    INTEGER(dry_allowed_length, DRY_ALLOWED_LENGTH),
+    INTEGER(dry_penalty_last_n, DRY_PENALTY_LAST_N),
+    REAL(dynatemp_range, DYNATEMP_RANGE),
+    REAL(dynatemp_exponent, DYNATEMP_EXPONENT),
+    INTEGER(max_tokens, MAX_TOKENS),
+    INTEGER(min_tokens, MIN_TOKENS),
+};
+
+/* prefix "sampling." of a model's values, "" of a preset's, which knows the model's as `over`. */
+static int take_sampling(config_sampling *s, const config_values *v, const char *prefix, const config_values *over,
+                         arena *mem, err *e) {
+    size_t skip = strlen(prefix);
+    for (size_t i = 0; i < v->schema->n; i++) {
+        const config_value *x = &v->v[i];
+        const char         *path = v->schema->keys[i].path;
+        if (!x->origin || strncmp(path, prefix, skip) != 0) continue;
+        if (over) { /* a preset gives way to the environment and to flags */
+            char full[64] = "sampling.";
+            strncat(full, path, sizeof full - 10);
+            if (config_get(over, full)->origin >= CONFIG_FROM_ENV) continue;
+        }
+        for (size_t f = 0; f < COUNT(fields); f++) {
+            if (strcmp(path + skip, fields[f].name) != 0) continue;
+            char *at = (char *)s + fields[f].offset;
+            if (fields[f].integer)
+                *(int *)(void *)at = (int)x->integer;
+            else
+                *(double *)(void *)at = x->real;
+            s->set |= fields[f].bit;
+        }
+        if (strcmp(path + skip, "seed") == 0) {
+            s->seed = x->integer;
+            s->set |= CONFIG_SET_SEED;
+        }
+        if (strcmp(path + skip, "stop") != 0) continue;
+        const char **list = arena_calloc(mem, x->n_texts + 1, sizeof *list);
+        for (size_t j = 0; list && j < x->n_texts; j++)
+            if (!(list[j] = arena_strdup(mem, x->texts[j]))) list = NULL;
+        if (!list) return err_set_nomem(e);
+        s->stop = list;
+        s->n_stop = x->n_texts;
+        s->set |= CONFIG_SET_STOP;
+    }
+    return 0;
+}
+
+/* --- the whole --- */
+
+static const config_values *find_preset(const config_values *v, const char *name) {
+    const config_value *all = config_get(v, "presets");
+    for (size_t i = 0; i < all->n_items; i++)
+        if (strcmp(all->items[i].name, name) == 0) return &all->items[i];
+    return NULL;
+}
+
+static int place_of(const config_value *v) {
+    const char *colon = v->where ? strrchr(v->where, ':') : NULL;
+    int         line = 0;
+    for (const char *p = colon ? colon + 1 : ""; *p >= '0' && *p <= '9' && line < 100000000; p++)
+        line = line * 10 + (*p - '0');
+    return line;
+}
+
+static void check_preset(const config_values *v, config_report *r) {
+    const config_value *chosen = config_get(v, "preset"), *all = config_get(v, "presets");
+    const char         *names[64], *best;
+    size_t              n = 0;
+    if (!chosen->origin || find_preset(v, chosen->text)) return;
+    for (; n < all->n_items && n < 64; n++) names[n] = all->items[n].name;
+    best = config_nearest(chosen->text, names, n);
+    if (best)
+        config_report_add(r, place_of(chosen), 1, "preset: there is no preset '%.60s'; did you mean %s?", chosen->text,
+                          best);
+    else
+        config_report_add(r, place_of(chosen), 1, "preset: there is no preset '%.60s'; define it below presets",
+                          chosen->text);
+}
+
+void config_model_check(const config_values *v, config_report *r) {
+    const config_value *file = config_get(v, "template_file"), *rope = config_get(v, "rope_scaling.type");
+    check_preset(v, r);
+    if (config_get(v, "template")->origin && file->origin)
+        config_report_add(r, place_of(file), 1, "template_file: there is a template, too; keep one of them");
+    if (!rope->origin &&
+        (config_get(v, "rope_scaling.factor")->origin || config_get(v, "rope_scaling.original_context")->origin))
+        config_report_add(r, 0, 0, "rope_scaling.type: is missing; add linear or yarn");
+    if (rope->origin && strcmp(rope->text, "none") != 0 && !config_get(v, "rope_scaling.factor")->origin)
+        config_report_add(r, place_of(rope), 1, "rope_scaling.factor: is missing; add how much longer the context is");
+}
+
+static const char *keep(arena *mem, const config_values *v, const char *path, bool *bad) {
+    const char *text = config_text(v, path), *copy = text ? arena_strdup(mem, text) : NULL;
+    if (text && !copy) *bad = true;
+    return copy;
+}
+
+int config_model_from(config_model *out, const config_values *v, err *e) {
+    bool                 bad = false;
+    const config_value  *messages = config_get(v, "messages"), *keep_alive = config_get(v, "keep_alive");
+    const config_values *preset = NULL;
+    memset(out, 0, sizeof *out);
+    arena_init(&out->mem, 0);
+    out->context = (int)config_int(v, "context");
+    out->system = keep(&out->mem, v, "system", &bad);
+    out->template_text = keep(&out->mem, v, "template", &bad);
+    out->template_file = keep(&out->mem, v, "template_file", &bad);
+    out->preset = keep(&out->mem, v, "preset", &bad);
+    out->license = keep(&out->mem, v, "license", &bad);
+    out->rope_type = keep(&out->mem, v, "rope_scaling.type", &bad);
+    out->rope_factor = config_real(v, "rope_scaling.factor");
+    out->rope_original_context = (int)config_int(v, "rope_scaling.original_context");
+    out->keep_alive_set = keep_alive->origin != CONFIG_UNSET;
+    out->keep_alive_s = keep_alive->real;
+    out->pinned = config_bool(v, "pinned");
+    out->messages = arena_calloc(&out->mem, messages->n_items + 1, sizeof *out->messages);
+    for (size_t i = 0; out->messages && i < messages->n_items; i++) {
+        out->messages[i].role = keep(&out->mem, &messages->items[i], "role", &bad);
+        out->messages[i].content = keep(&out->mem, &messages->items[i], "content", &bad);
+        if (!out->messages[i].content) out->messages[i].content = "";
+        out->n_messages++;
+    }
+    int rc =
+        bad || !out->messages ? err_set_nomem(e) : take_sampling(&out->sampling, v, "sampling.", NULL, &out->mem, e);
+    if (rc == 0 && out->preset && !(preset = find_preset(v, out->preset)))
+        rc = err_set(e, ERR_NOTFOUND, "there is no preset '%.60s'", out->preset);
+    if (rc == 0 && preset) rc = take_sampling(&out->sampling, preset, "", v, &out->mem, e);
+    if (rc < 0) config_model_deinit(out);
+    return rc;
+}
+
+int config_model_read(config_model *out, view text, const char *label, err *e) {
+    config_values v;
+    config_report r;
+    arena         mem;
+    int           rc;
+    memset(out, 0, sizeof *out);
+    arena_init(&mem, (size_t)64 << 20);
+    config_report_init(&r, label);
+    if (!config_values_init(&v, &config_model_schema, &mem)) {
+        rc = err_set_nomem(e);
+    } else {
+        config_read(&v, text, CONFIG_FROM_MODEL, &mem, &r);
+        if (r.n == 0) config_model_check(&v, &r);
+        rc = config_report_result(&r, e);
+        if (rc == 0) rc = config_model_from(out, &v, e);
+    }
+    config_report_deinit(&r);
+    arena_deinit(&mem);
+    return rc;
+}
+
+void config_model_deinit(config_model *m) {
+    arena_deinit(&m->mem);
+    memset(m, 0, sizeof *m);
+}
+
+void config_model_file_name(const char *model, str *out) {
+    for (const char *p = model; *p; p++) {
+        if (*p == '/' || *p == ':')
+            str_puts(out, "__");
+        else
+            str_push(out, *p);
+    }
+    str_puts(out, ".yaml");
+}

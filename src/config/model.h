@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Settings of one model: $XDG_CONFIG_HOME/hearth/models/NAME.yaml, and the registry's tag `settings` (the same keys as
+ * JSON, which is YAML). In the file's name '/' and ':' of the model's name are written "__".
+ *
+ *     context: 16384                      # positions of a sequence
+ *     system: You are brief.              # for chats that bring no system message
+ *     template_file: my.jinja             # or template: |  with the text
+ *     sampling: { temperature: 0.7, stop: ["###"] }
+ *     presets: { precise: { temperature: 0 } }
+ *     preset: precise                     # laid over sampling
+ *     messages: [ { role: user, content: Hi. }, { role: assistant, content: Hello. } ]   # before every chat
+ *     rope_scaling: { type: yarn, factor: 4, original_context: 8192 }
+ *     keep_alive: 1h
+ *     pinned: true
+ *
+ * adapters and draft are refused by name until there is something that uses them.
+ */
+#ifndef CONFIG_MODEL_H
+#define CONFIG_MODEL_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "config/schema.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One bit per key of sampling that is set. */
+enum {
+    CONFIG_SET_TEMPERATURE = 1 << 0,
+    CONFIG_SET_TOP_K = 1 << 1,
+    CONFIG_SET_TOP_P = 1 << 2,
+    CONFIG_SET_MIN_P = 1 << 3,
+    CONFIG_SET_TYPICAL_P = 1 << 4,
+    CONFIG_SET_TOP_N_SIGMA = 1 << 5,
+    CONFIG_SET_REPEAT_PENALTY = 1 << 6,
+    CONFIG_SET_REPEAT_LAST_N = 1 << 7,
+    CONFIG_SET_PRESENCE_PENALTY = 1 << 8,
+    CONFIG_SET_FREQUENCY_PENALTY = 1 << 9,
+    CONFIG_SET_MIROSTAT = 1 << 10,
+    CONFIG_SET_MIROSTAT_TAU = 1 << 11,
+    CONFIG_SET_MIROSTAT_ETA = 1 << 12,
+    CONFIG_SET_SEED = 1 << 13,
+    CONFIG_SET_XTC_PROBABILITY = 1 << 14,
+    CONFIG_SET_XTC_THRESHOLD = 1 << 15,
+    CONFIG_SET_DRY_MULTIPLIER = 1 << 16,
+    CONFIG_SET_DRY_BASE = 1 << 17,
+    CONFIG_SET_DRY_ALLOWED_LENGTH = 1 << 18,
+    CONFIG_SET_DRY_PENALTY_LAST_N = 1 << 19,
+    CONFIG_SET_DYNATEMP_RANGE = 1 << 20,
+    CONFIG_SET_DYNATEMP_EXPONENT = 1 << 21,
+    CONFIG_SET_MAX_TOKENS = 1 << 22,
+    CONFIG_SET_MIN_TOKENS = 1 << 23,
+    CONFIG_SET_STOP = 1 << 24,
+};
+
+typedef struct config_sampling {
+    unsigned           set; /* CONFIG_SET_*; the other fields are 0 */
+    double             temperature, top_p, min_p, typical_p, top_n_sigma;
+    double             repeat_penalty, presence_penalty, frequency_penalty;
+    double             mirostat_tau, mirostat_eta, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
+    double             dynatemp_range, dynatemp_exponent;
+    int                top_k, repeat_last_n, mirostat, dry_allowed_length, dry_penalty_last_n, max_tokens, min_tokens;
+    int64_t            seed; /* -1: a new one each time */
+    const char *const *stop;
+    size_t             n_stop;
+} config_sampling;
+
+typedef struct config_message {
+    const char *role, *content; /* system, user or assistant */
+} config_message;
+
+typedef struct config_model {
+    int             context;                                                   /* 0: not set */
+    const char     *system, *template_text, *template_file, *preset, *license; /* NULL: not set */
+    config_sampling sampling;                                                  /* with the chosen preset over it */
+    config_message *messages;
+    size_t          n_messages;
+    const char     *rope_type; /* NULL: the model's own rule */
+    double          rope_factor;
+    int             rope_original_context; /* 0: not set */
+    bool            keep_alive_set, pinned;
+    double          keep_alive_s; /* negative: for ever */
+    arena           mem;
+} config_model;
+
+extern const config_schema config_model_schema;
+
+/* Reads YAML or JSON text. label names the file in messages. On success the caller releases *out with deinit; on
+ * failure e holds the first problem and how many follow. */
+int  config_model_read(config_model *out, view text, const char *label, err *e);
+void config_model_deinit(config_model *m); /* accepts a zeroed one */
+
+/* From values that are laid over each other already; texts are copied. The preset must exist. */
+int config_model_from(config_model *out, const config_values *v, err *e);
+
+/* Adds what the table cannot say: a template given twice, a preset that is not there, roles. */
+void config_model_check(const config_values *v, config_report *r);
+
+/* "owner/repo:tag" -> "owner__repo__tag.yaml" */
+void config_model_file_name(const char *model, str *out);
+
+#endif
