@@ -50,6 +50,10 @@ struct model {
     ticket    *tickets;
     err        load_error; /* of the last attempt */
     uint64_t   loads;      /* attempts that are over */
+    /* As the owner wishes; never changed. */
+    runtime_settings *settings;
+    int64_t           own_keep_ms;
+    bool              pinned;
 };
 
 struct host {
@@ -99,7 +103,16 @@ static uint64_t path_bytes(const char *path, int64_t *modified) {
     return S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
 }
 
+static void free_model(model *m) {
+    runtime_settings_free(m->settings);
+    free(m);
+}
+
 int host_add_model(host *h, const char *name, const char *path, err *e) {
+    return host_add_model_with(h, name, path, &(host_model_options){ .keep_alive_ms = HOST_KEEP_DEFAULT }, e);
+}
+
+int host_add_model_with(host *h, const char *name, const char *path, const host_model_options *o, err *e) {
     view   bare = bare_name(view_of(name));
     model *m;
     if (bare.len == 0 || bare.len >= sizeof m->info.name)
@@ -117,6 +130,12 @@ int host_add_model(host *h, const char *name, const char *path, err *e) {
     memcpy(m->info.name, bare.data, bare.len);
     snprintf(m->info.path, sizeof m->info.path, "%s", path);
     m->info.file_bytes = path_bytes(path, &m->info.modified);
+    m->own_keep_ms = o->keep_alive_ms;
+    m->pinned = o->pinned;
+    if (o->settings && !(m->settings = runtime_settings_copy(o->settings))) {
+        free_model(m);
+        return err_set_nomem(e);
+    }
     pthread_mutex_lock(&h->lock);
     model **end = &h->models;
     bool    known = find_model(h, bare) != NULL;
@@ -124,7 +143,7 @@ int host_add_model(host *h, const char *name, const char *path, err *e) {
     if (!known) *end = m;
     pthread_mutex_unlock(&h->lock);
     if (!known) return 0;
-    free(m);
+    free_model(m);
     return err_set(e, ERR_ARG, "model %s was given twice", name);
 }
 
@@ -194,7 +213,7 @@ static void unload(host *h, model *m) {
 static model *least_recent(host *h, const model *except) {
     model *found = NULL;
     for (model *m = h->models; m; m = m->next) {
-        if (m == except || !m->runtime || m->users || m->waiters || m->tickets) continue;
+        if (m == except || m->pinned || !m->runtime || m->users || m->waiters || m->tickets) continue;
         if (!found || m->last_used < found->last_used) found = m;
     }
     return found;
@@ -225,6 +244,7 @@ static void load(host *h, model *m) {
     err             e = { 0 };
     int64_t         begin = now_ms();
     o.path = m->info.path;
+    if (m->settings) o.settings = *m->settings;
     m->info.state = HOST_LOADING;
     m->wanted = false;
     pthread_mutex_unlock(&h->lock);
@@ -368,7 +388,7 @@ static bool forget(host *h, model *m) {
     }
     while (*at != m) at = &(*at)->next;
     *at = m->next;
-    free(m);
+    free_model(m);
     return true;
 }
 
@@ -459,7 +479,7 @@ void host_free(host *h) {
             fail_ticket(t, &m->load_error);
         }
         h->models = m->next;
-        free(m);
+        free_model(m);
     }
     pthread_cond_destroy(&h->keeper_wake);
     pthread_cond_destroy(&h->changed);
@@ -473,7 +493,8 @@ static void want(host *h, model *m, int64_t keep_ms) {
     if (keep_ms != HOST_KEEP_DEFAULT)
         m->keep_ms = keep_ms;
     else if (!m->runtime)
-        m->keep_ms = h->options.keep_alive_ms;
+        m->keep_ms = m->own_keep_ms != HOST_KEEP_DEFAULT ? m->own_keep_ms : h->options.keep_alive_ms;
+    if (m->pinned) m->keep_ms = HOST_KEEP_FOREVER;
     m->last_used = now_ms();
     if (!m->runtime || m->leaving) m->wanted = true;
     pthread_cond_signal(&h->keeper_wake);

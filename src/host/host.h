@@ -35,6 +35,14 @@ void host_free(host *h); /* ends what is under way; accepts NULL */
 
 /* The name is what clients say; "x" and "x:latest" are the same. Replaces nothing: a known name is ERR_ARG. */
 int host_add_model(host *h, const char *name, const char *path, err *e);
+
+/* What is particular about one model. */
+typedef struct host_model_options {
+    const runtime_settings *settings;      /* NULL: none; copied */
+    int64_t                 keep_alive_ms; /* of requests that say nothing; HOST_KEEP_DEFAULT: what the host says */
+    bool                    pinned; /* never makes room for another one, and stays until it is unloaded by name */
+} host_model_options;
+int host_add_model_with(host *h, const char *name, const char *path, const host_model_options *o, err *e);
 /* The name is unknown, and free for another model, at once. Requests under way end as they would; the model is unloaded
  * behind them. Does not wait. */
 int host_remove_model(host *h, view name, err *e);

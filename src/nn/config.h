@@ -43,6 +43,10 @@ struct nn_config {
     size_t               n_set;
     int                  n_layer;
     int                  rope_context; /* the length that dynamic and long rotary rules assume; 0: the trained one */
+    const char          *rope_type;    /* replaces the file's rule; NULL: its own. See nn_model_options */
+    double               rope_factor;
+    int                  rope_original_context;
+    bool                 rope_replaced; /* a rotation took the rule */
     nn_config_note      *notes;
     err                  error;
     bool                 failed;

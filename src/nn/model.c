@@ -54,6 +54,8 @@ static int open_model(nn_model *m, err *e) {
     m->net.hp = hp;
     m->dims = hp;
     if ((rc = nn_config_read(&m->config, m->arch, hp, e)) < 0) return rc;
+    if (m->config.rope_type && !m->config.rope_replaced)
+        return err_set(e, ERR_UNSUPPORTED, "rope_scaling: this model has no rotation to scale; remove the setting");
     if ((rc = bind_all(m, e)) < 0) return rc;
     if (!m->file) return 0;
     if ((rc = nn_tape_open(&m->tape, &m->mem, m->state, m->dims->n_layer, e)) < 0) return rc;
@@ -95,7 +97,10 @@ int nn_model_open(nn_model **out, const model_file *file, const nn_arch *const *
                              .text = model_file_text_config(file),
                              .arch_name = name,
                              .arch = arch,
-                             .rope_context = o ? o->rope_context : 0 };
+                             .rope_context = o ? o->rope_context : 0,
+                             .rope_type = o ? o->rope_type : NULL,
+                             .rope_factor = o ? o->rope_factor : 0,
+                             .rope_original_context = o ? o->rope_original_context : 0 };
     if ((rc = open_model(m, e)) < 0) goto fail;
     *out = m;
     return 0;

@@ -16,6 +16,11 @@
 
 typedef struct nn_model_options {
     int rope_context; /* the length that dynamic and long rotary rules assume; 0: the trained one */
+    /* Another rotary rule than the file's: "none", "linear" or "yarn"; NULL: the file's. Refused for models whose
+     * rotation this cannot describe. */
+    const char *rope_type;
+    double      rope_factor;
+    int         rope_original_context; /* 0: as the file says */
 } nn_model_options;
 
 /* A tensor, or a part of one, as GGUF would name it: collected while binding, for writing files. */

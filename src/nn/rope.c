@@ -34,7 +34,24 @@ static paths hf_paths(const nn_rope_want *w, const char *field) {
     return p;
 }
 
+/* Sliding windows are short: a rule for long contexts is none of theirs. */
+static bool is_replaced(const nn_config *c, const nn_rope_want *w) {
+    return c->rope_type && !w->unscaled && (!w->layer_type || strcmp(w->layer_type, "full_attention") == 0);
+}
+
+/* What a rule from outside cannot replace is refused. */
+static const char *replaced_type(nn_config *c, const nn_rope_want *w) {
+    if (w->mla)
+        nn_config_fail(c, "rope_scaling: this family scales its attention with its own rule; remove the setting");
+    if (nn_config_gguf(c) && c->file &&
+        (model_file_tensor(c->file, "rope_freqs.weight") || model_file_tensor(c->file, "rope_factors_long.weight")))
+        nn_config_fail(c, "rope_scaling: the file brings factors for its frequencies; remove the setting");
+    c->rope_replaced = true;
+    return strcmp(c->rope_type, "none") == 0 ? "default" : c->rope_type;
+}
+
 static double rope_real(nn_config *c, const nn_rope_want *w, const char *gguf, const char *field, double dflt) {
+    if (is_replaced(c, w) && strcmp(field, "factor") == 0 && c->rope_factor > 0) return c->rope_factor;
     paths p = hf_paths(w, field);
     return nn_config_real(c, gguf, *p.text ? p.text : NULL, dflt);
 }
@@ -43,6 +60,7 @@ static const char *rope_type(nn_config *c, const nn_rope_want *w) {
     paths       p = hf_paths(w, "rope_type"), old = hf_paths(w, "type");
     char        both[sizeof p.text * 2];
     const char *type;
+    if (is_replaced(c, w)) return replaced_type(c, w);
     if (nn_config_gguf(c)) {
         if (w->unscaled) return "default";
         /* Phi-3 files bring the factors without naming the rule. */
@@ -93,6 +111,7 @@ static int read_n_rot(nn_config *c, const nn_rope_want *w, int dim, bool proport
 static double original_context(nn_config *c, const nn_dims *d, const nn_rope_want *w) {
     paths p = hf_paths(w, "original_max_position_embeddings");
     char  all[600];
+    if (is_replaced(c, w) && c->rope_original_context > 0) return c->rope_original_context;
     snprintf(all, sizeof all, "%s%soriginal_max_position_embeddings", p.text, *p.text ? "|" : "");
     return nn_config_real(c, "rope.scaling.original_context_length", all, d->context);
 }

@@ -85,13 +85,9 @@ static int random_seed(uint64_t *out, err *e) {
     return getrandom(out, sizeof *out, 0) == (ssize_t)sizeof *out ? 0 : err_set_errno(e, "no random seed");
 }
 
-int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e) {
-    const sampling_params *own = &q->sampling;
-    unsigned               set = q->sampling_set;
-    int                    rc = 0;
-    *out = r->sampling;
-    if (set & RUNTIME_SET_TEMPERATURE) {
-        out->temperature = own->temperature;
+void defaults_overlay(sampling_params *out, const sampling_params *own, unsigned set) {
+    if (set & RUNTIME_SET_TEMPERATURE) out->temperature = own->temperature;
+    if (set & (RUNTIME_SET_TEMPERATURE | RUNTIME_SET_DYNATEMP)) {
         out->dynatemp_range = own->dynatemp_range;
         out->dynatemp_exponent = own->dynatemp_exponent;
     }
@@ -113,8 +109,6 @@ int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *
         out->dry_base = own->dry_base;
         out->dry_allowed_length = own->dry_allowed_length;
         out->dry_last_n = own->dry_last_n;
-        out->dry_breakers = own->dry_breakers;
-        out->n_dry_breakers = own->n_dry_breakers;
     }
     if (set & RUNTIME_SET_MIROSTAT) {
         out->mirostat = own->mirostat;
@@ -125,8 +119,21 @@ int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *
         for (int i = 0; i < SAMPLING_STAGE_COUNT; i++) out->order[i] = own->order[i];
         out->n_order = own->n_order;
     }
-    out->seed = own->seed;
-    if (!(set & RUNTIME_SET_SEED)) rc = random_seed(&out->seed, e);
+}
+
+int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e) {
+    const sampling_params *own = &q->sampling;
+    int                    rc = 0;
+    *out = r->sampling;
+    defaults_overlay(out, own, q->sampling_set);
+    if (q->sampling_set & RUNTIME_SET_DRY) {
+        out->dry_breakers = own->dry_breakers;
+        out->n_dry_breakers = own->n_dry_breakers;
+    }
+    if (q->sampling_set & RUNTIME_SET_SEED)
+        out->seed = own->seed;
+    else if (!(r->settings->sampling_set & RUNTIME_SET_SEED))
+        rc = random_seed(&out->seed, e);
     out->bias = own->bias;
     out->n_bias = own->n_bias;
     return rc < 0 ? rc : sampling_params_check(out, e);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
- * guides.c (what an answer may be), answer.c (engine events -> runtime events), infill.c, defaults.c.
+ * guides.c (what an answer may be), answer.c (engine events -> runtime events), infill.c, defaults.c, settings.c (what
+ * a model's owner wishes).
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
  * engine_submit on the engine's events. Lock order: rq.order, then runtime.lock, then the engine's own.
@@ -26,15 +27,17 @@ typedef struct rq         rq;
 typedef struct kept_guide kept_guide; /* guides.c */
 
 struct runtime {
-    model_file     *file;
-    nn_model       *model;
-    chat           *chat;
-    engine         *engine;
-    sampling_params sampling; /* recommended */
-    engine_pooling  pooling;  /* recommended */
-    runtime_info    info;
-    tok_ids         markers; /* special tokens that the parser of answers needs to see */
-    arena           mem;     /* texts of info */
+    model_file       *file;
+    nn_model         *model;
+    chat             *chat;
+    engine           *engine;
+    runtime_settings *settings; /* a copy */
+    view             *stop;     /* of settings */
+    sampling_params   sampling; /* recommended, with the settings over it */
+    engine_pooling    pooling;  /* recommended */
+    runtime_info      info;
+    tok_ids           markers; /* special tokens that the parser of answers needs to see */
+    arena             mem;     /* texts of info */
 
     uint64_t id_seed; /* of the names of tool calls */
     /* The preparation thread's own; see guides.c. */
@@ -129,11 +132,20 @@ void answer_close(rq *x);
 void answer_event(void *ctx, const engine_event *ev); /* the engine's callback; ctx is an rq */
 int  answer_markers(const chat *c, tok_ids *out, err *e);
 
+/* settings.c: keeps a copy and checks it; the sampling values are laid over r->sampling. */
+int settings_open(runtime *r, const runtime_settings *s, err *e);
+/* Fills what the request does not say. */
+void settings_fill(const runtime *r, runtime_request *q);
+/* The conversation with the owner's system message and leading messages; in a. */
+int settings_messages(const runtime *r, const json_value **messages, arena *a, err *e);
+
 /* defaults.c */
 void defaults_sampling(sampling_params *out, const model_file *m);
 /* What the model was trained with, if the request does not say. */
 engine_pooling defaults_pooling(const runtime *r, runtime_pooling own);
 engine_pooling defaults_find_pooling(const model_file *m);
+/* Fields of own over out. The seed and arrays are left alone. */
+void defaults_overlay(sampling_params *out, const sampling_params *own, unsigned set);
 /* The request's own fields over the recommended ones. */
 int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e);
 

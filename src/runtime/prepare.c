@@ -45,6 +45,7 @@ static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, 
     int rc = parse_field(&messages, q->messages, "messages", JSON_K_ARRAY, &a, e);
     if (rc == 0) rc = parse_field(&tools, q->tools, "tools", JSON_K_ARRAY, &a, e);
     if (rc == 0) rc = parse_field(&own, q->template_vars, "template variables", JSON_K_OBJECT, &a, e);
+    if (rc == 0) rc = settings_messages(r, &messages, &a, e);
     if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
         rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
     if (rc == 0) {

@@ -74,6 +74,7 @@ int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
     x->owner = r;
     x->refs = 1;
     x->q = *q;
+    settings_fill(r, &x->q);
     x->submitted_at = runtime_now();
     if (x->q.n_choices < 1) x->q.n_choices = 1;
     x->n_open = x->n_engine_open = x->n_unstopped = x->q.n_choices;

@@ -59,15 +59,21 @@ static int describe(runtime *r, err *e) {
 }
 
 static int open_parts(runtime *r, const runtime_options *o, err *e) {
-    int              rc;
-    nn_model_options m = { .rope_context = o->engine.n_ctx };
-    engine_options   g = o->engine;
+    int            rc;
+    engine_options g = o->engine;
+    const char    *text = o->template_text ? o->template_text : o->settings.template_text;
+    if (o->settings.n_ctx > 0) g.n_ctx = o->settings.n_ctx;
+    nn_model_options m = { .rope_context = g.n_ctx,
+                           .rope_type = o->settings.rope_type,
+                           .rope_factor = o->settings.rope_factor,
+                           .rope_original_context = o->settings.rope_original_context };
     if (g.cpu == 0) g.cpu = cpu_detect();
     if ((rc = model_file_open(&r->file, o->path, e)) < 0) return rc;
     if ((rc = nn_model_open(&r->model, r->file, models_list, &m, e)) < 0) return rc;
-    if ((rc = chat_open(&r->chat, o->path, o->template_text, e)) < 0) return rc;
+    if ((rc = chat_open(&r->chat, o->path, text, e)) < 0) return rc;
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
+    if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
     r->pooling = defaults_find_pooling(r->file);
     if ((rc = answer_markers(r->chat, &r->markers, e)) < 0) return rc;
     return describe(r, e);
@@ -112,6 +118,7 @@ void runtime_free(runtime *r) {
     nn_model_free(r->model);
     model_file_free(r->file);
     tok_ids_deinit(&r->markers);
+    runtime_settings_free(r->settings);
     arena_deinit(&r->mem);
     pthread_mutex_destroy(&r->lock);
     free(r);

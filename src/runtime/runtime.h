@@ -28,12 +28,36 @@
 
 typedef struct runtime runtime;
 
+/*
+ * What a model's owner wishes for it, under what a request says itself. Plain data without handles: it crosses a
+ * process border. All zero: no wishes. runtime_open copies it.
+ */
+typedef struct runtime_settings {
+    const char        *system;        /* the system message of chats that bring none; NULL: none */
+    const char        *messages;      /* a JSON array that stands before every chat, behind its system messages; NULL */
+    const char        *template_text; /* replaces the model's chat template; NULL: its own */
+    sampling_params    sampling;      /* over what the model recommends; its arrays are not used */
+    unsigned           sampling_set;  /* RUNTIME_SET_*; without SEED every request draws another one */
+    const char *const *stop;          /* for requests that bring none */
+    size_t             n_stop;
+    int                max_tokens, min_tokens; /* likewise; 0: none */
+    int                n_ctx;                  /* instead of the engine's option; 0: that one */
+    const char        *rope_type;              /* "none", "linear" or "yarn" instead of the model's own rule; NULL */
+    double             rope_factor;
+    int                rope_original_context; /* 0: as the model says */
+} runtime_settings;
+
+/* A copy that owns its texts; NULL: out of memory. */
+runtime_settings *runtime_settings_copy(const runtime_settings *s);
+void              runtime_settings_free(runtime_settings *s); /* of a copy; accepts NULL */
+
 typedef struct runtime_options {
-    const char    *path;          /* a GGUF file or a model directory */
-    const char    *template_text; /* replaces the model's chat template; NULL: its own */
-    engine_options engine;        /* cpu 0: all the machine has */
-    int            max_preparing; /* requests between submit and the engine; 0: 256 */
-    size_t         grammar_bytes; /* of compiled grammars that are kept; 0: 256 MiB */
+    const char      *path;          /* a GGUF file or a model directory */
+    const char      *template_text; /* replaces the model's chat template and that of settings; NULL: theirs */
+    engine_options   engine;        /* cpu 0: all the machine has */
+    runtime_settings settings;
+    int              max_preparing; /* requests between submit and the engine; 0: 256 */
+    size_t           grammar_bytes; /* of compiled grammars that are kept; 0: 256 MiB */
 } runtime_options;
 
 /* Sets the page types of keys and values by name ("f16", "q8_0", ...); NULL: f16. */
@@ -57,7 +81,8 @@ typedef struct runtime_info {
 } runtime_info;
 void runtime_describe(const runtime *r, runtime_info *out);
 
-/* What a request gets when it sets nothing: generation_config.json or general.sampling.* of the file, then ours. */
+/* What a request gets when it sets nothing: the settings, generation_config.json or general.sampling.* of the file,
+ * ours. */
 void runtime_sampling(const runtime *r, sampling_params *out);
 
 /* --- requests --- */
@@ -118,6 +143,7 @@ enum {
     RUNTIME_SET_SEED = 1 << 13,
     RUNTIME_SET_ORDER = 1 << 14,
     RUNTIME_SET_ALL = (1 << 15) - 1,
+    RUNTIME_SET_DYNATEMP = 1 << 15, /* of settings: without the temperature itself */
 };
 
 typedef struct runtime_event runtime_event;
