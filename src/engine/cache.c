@@ -19,11 +19,18 @@ static void page_write(void *ctx, int group, int32_t page, const void *in) {
     x->backend->page_write(x, group, page, in);
 }
 
+size_t cache_states_bytes(size_t pages_bytes, size_t slot_bytes, size_t budget_bytes) {
+    size_t states = DEFAULT_STATES * slot_bytes;
+    if (slot_bytes == 0) return 0;
+    if (budget_bytes) return budget_bytes;
+    return states > pages_bytes ? states : pages_bytes;
+}
+
 static size_t budget_of(const cache *c, const cache_options *o, const kv_identity *id, int n_pages) {
-    size_t pages = 0, states = DEFAULT_STATES * c->slot_bytes;
+    size_t pages = 0;
     if (o->bytes) return o->bytes;
     for (int g = 0; g < c->n_groups; g++) pages += (size_t)n_pages * id->page_bytes[g];
-    return pages + (states > pages ? states : pages);
+    return pages + (c->slot_bytes ? cache_states_bytes(pages, c->slot_bytes, 0) : pages);
 }
 
 int cache_open(cache *c, nn_exec *x, const cache_options *o, err *e) {

@@ -39,6 +39,9 @@ typedef struct cache_tables {
     int      n_pages;               /* entries in use, in every group */
 } cache_tables;
 
+/* What kept states may take at most beside pages of this size; the budget is that of cache_options. */
+size_t cache_states_bytes(size_t pages_bytes, size_t slot_bytes, size_t budget_bytes);
+
 int  cache_open(cache *c, nn_exec *x, const cache_options *o, err *e);
 void cache_close(cache *c); /* writes what the disk lacks; accepts a zeroed or half-opened cache */
 

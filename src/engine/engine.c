@@ -265,6 +265,62 @@ static int open_batch(engine *g, err *e) {
     return sampling_work_open(&g->work, (size_t)g->n_vocab, e);
 }
 
+static nn_exec_options exec_options(const engine *g) {
+    return (nn_exec_options){ .limits = { .max_tokens = g->o.step_tokens,
+                                          .max_seqs = g->o.max_seqs,
+                                          .max_outputs = g->o.step_tokens,
+                                          .max_logits = g->o.max_seqs,
+                                          .page_tokens = g->o.page_tokens,
+                                          .max_pages = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens,
+                                          .n_pages = pages_for(g),
+                                          .n_slots = g->o.max_seqs },
+                              .k_type = g->o.k_type,
+                              .v_type = g->o.v_type,
+                              .n_threads = g->o.n_threads,
+                              .cpu = g->o.cpu };
+}
+
+/* What the batch, the masks, the sampler and one sequence's tables take beside the executor. */
+static size_t own_bytes(const engine *g, const nn_exec *x) {
+    const nn_limits *l = &x->options.limits;
+    size_t           tables = (size_t)l->max_seqs * (size_t)l->max_pages * sizeof(int32_t) * (size_t)x->groups.n;
+    size_t vocab = (size_t)g->n_vocab * (sizeof(float) + 2 * sizeof(sampling_logprob)); /* the row and its candidates */
+    return 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
+}
+
+int engine_measure(engine_memory *out, const nn_model *m, const engine_options *options, err *e) {
+    engine g = { .model = m, .o = *options };
+    *out = (engine_memory){ 0 };
+    defaults(&g.o, m);
+    g.n_ctx = g.o.n_ctx;
+    g.page_bytes = page_bytes(m, &g.o);
+    g.n_vocab = m->tape->bufs[m->tape->logits].width;
+    nn_exec_options o = exec_options(&g);
+    nn_exec        *x;
+    o.plan_only = true;
+    int rc = backend_cpu.open(&x, m, &o, e);
+    if (rc < 0) return rc;
+    out->n_ctx = g.n_ctx;
+    out->page_tokens = g.o.page_tokens;
+    out->full_sequences = o.limits.n_pages / o.limits.max_pages;
+    out->pages_bytes = x->pages_bytes;
+    for (int k = 0; k < x->groups.n; k++) {
+        size_t bytes = x->backend->page_bytes(x, k);
+        out->all_page_bytes += bytes;
+        if (x->groups.window[k] == 0) {
+            out->page_bytes += bytes;
+            continue;
+        }
+        int behind = x->groups.window[k] < g.n_ctx ? x->groups.window[k] : g.n_ctx;
+        out->window_bytes += (size_t)(behind / g.o.page_tokens + 2) * bytes;
+    }
+    out->slot_bytes = x->backend->slot_bytes(x);
+    out->states_bytes = cache_states_bytes(x->pages_bytes, out->slot_bytes, g.o.cache_bytes);
+    out->heap_bytes = x->heap_bytes + own_bytes(&g, x);
+    nn_exec_free(x);
+    return 0;
+}
+
 int engine_open(engine **out, const nn_model *m, const tok *t, const engine_options *options, err *e) {
     int rc;
     *out = NULL;
@@ -290,18 +346,7 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->wake, NULL);
     pthread_cond_init(&g->idle, NULL);
-    nn_exec_options x = { .limits = { .max_tokens = g->o.step_tokens,
-                                      .max_seqs = g->o.max_seqs,
-                                      .max_outputs = g->o.step_tokens,
-                                      .max_logits = g->o.max_seqs,
-                                      .page_tokens = g->o.page_tokens,
-                                      .max_pages = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens,
-                                      .n_pages = pages_for(g),
-                                      .n_slots = g->o.max_seqs },
-                          .k_type = g->o.k_type,
-                          .v_type = g->o.v_type,
-                          .n_threads = g->o.n_threads,
-                          .cpu = g->o.cpu };
+    nn_exec_options x = exec_options(g);
     cache_options   c = { .bytes = g->o.cache_bytes,
                           .host_bytes = g->o.host_cache_bytes,
                           .disk_dir = g->o.no_prefix_cache ? NULL : g->o.disk_cache_dir,
@@ -309,6 +354,9 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
     if ((rc = backend_cpu.open(&g->exec, m, &x, e)) < 0) goto fail;
     if ((rc = cache_open(&g->cache, g->exec, &c, e)) < 0) goto fail;
     if ((rc = open_batch(g, e)) < 0) goto fail;
+    g->counts.pages_bytes = g->exec->pages_bytes;
+    g->counts.heap_bytes = g->exec->heap_bytes + own_bytes(g, g->exec);
+    g->stats = g->counts;
     if ((rc = guide_thread_init(&g->guides, e)) < 0) goto fail;
     /* Positions beyond what the cache can ever hold end an answer like a full context. */
     g->n_ctx_held = g->n_ctx;

@@ -156,8 +156,24 @@ typedef struct engine_stats {
     size_t   states, state_bytes, host_pages, host_bytes, disk_entries;
     uint64_t disk_bytes, to_host, from_host, from_disk, to_disk, not_written;
     uint64_t evictions; /* cached pages that made room for others */
+
+    size_t pages_bytes, heap_bytes; /* taken when it was opened: as in engine_memory */
 } engine_stats;
 void engine_stat(engine *g, engine_stats *out);
+
+/* What an engine would take, without taking it. */
+typedef struct engine_memory {
+    int    n_ctx, page_tokens;
+    int    full_sequences; /* of n_ctx positions that the cache holds */
+    size_t pages_bytes;    /* the cache's arena: pages of all groups; touched as it fills */
+    size_t states_bytes;   /* limit of the fixed states that the cache keeps beside its pages */
+    size_t heap_bytes;     /* activations, scratch, fixed states of running sequences, tables */
+    size_t all_page_bytes; /* of page_tokens positions in all layers */
+    size_t page_bytes;     /* and in the layers that see all of them */
+    size_t window_bytes;   /* of one full sequence in the layers with a window */
+    size_t slot_bytes;     /* of one sequence's fixed states */
+} engine_memory;
+int engine_measure(engine_memory *out, const nn_model *m, const engine_options *o, err *e);
 
 int     engine_context(const engine *g);        /* positions that a sequence may have */
 int64_t engine_vocab(const engine *g);          /* bits of a mask: rows of the model's head */

@@ -18,6 +18,8 @@ int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_model *m, const
     if ((rc = nn_groups_make(&x->groups, m, &x->mem, e)) < 0) return rc;
     if ((rc = nn_plan_arena(&x->plan, m->tape, l, &x->mem, e)) < 0) return rc;
     x->arena_bytes = x->plan.bytes;
+    x->heap_bytes = x->arena_bytes;
+    if (o->plan_only) return 0;
     x->arena = aligned_alloc(64, x->arena_bytes ? x->arena_bytes : 64);
     if (!x->arena) return err_set(e, ERR_NOMEM, "no memory for %zu bytes of activations", x->arena_bytes);
     memset(x->arena, 0, x->arena_bytes);

@@ -22,7 +22,8 @@ typedef struct nn_exec_options {
     int       k_type, v_type; /* kv_type of pages */
     int       n_threads;      /* 0: one per core */
     bool      pin;
-    unsigned  cpu; /* instruction sets that may be used; those absent are dropped */
+    unsigned  cpu;       /* instruction sets that may be used; those absent are dropped */
+    bool      plan_only; /* memory is counted, not taken: the executor answers questions and runs nothing */
 } nn_exec_options;
 
 struct nn_backend {
@@ -51,6 +52,7 @@ struct nn_exec {
     nn_plan           plan;
     uint8_t          *arena; /* activations, 64-byte aligned */
     size_t            arena_bytes;
+    size_t            pages_bytes, heap_bytes; /* taken for cache pages, and for everything else (the arena too) */
     arena             mem;
     nn_batch          batch;
 };

@@ -41,7 +41,7 @@ static int cpu_open(nn_exec **out, const nn_model *m, const nn_exec_options *o, 
     kernels_init(&x->k, o->cpu);
     if ((rc = nn_exec_init(&x->base, &backend_cpu, m, o, e)) < 0) goto fail;
     if ((rc = cpu_lower(x, e)) < 0) goto fail;
-    if ((rc = pool_open(&x->pool, x->n_threads, o->pin, e)) < 0) goto fail;
+    if (!o->plan_only && (rc = pool_open(&x->pool, x->n_threads, o->pin, e)) < 0) goto fail;
     *out = &x->base;
     return 0;
 fail:

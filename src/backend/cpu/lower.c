@@ -13,6 +13,18 @@ enum { SPACE = 1 << 20 };
 static const size_t AT_AREA = (size_t)1 << 50, AT_ROPE = (size_t)2 << 50, AT_GROUP = (size_t)3 << 50,
                     AT_PACK = (size_t)4 << 50, AT_STATE = (size_t)5 << 50;
 
+/* Memory that is counted; NULL when there is none, and where it is only planned. Not zeroed, aligned to 64 bytes. */
+static void *take(cpu_exec *x, size_t bytes) {
+    bytes = (bytes + 63) / 64 * 64;
+    x->base.heap_bytes += bytes;
+    return x->base.options.plan_only ? NULL : aligned_alloc(64, bytes);
+}
+
+static void *take_zeroed(cpu_exec *x, size_t count, size_t size) {
+    x->base.heap_bytes += count * size;
+    return x->base.options.plan_only ? NULL : calloc(count, size);
+}
+
 typedef struct area {
     nn_buf buf; /* 0: free */
     int    version, used;
@@ -261,9 +273,8 @@ static int collect_ropes(lowering *l) {
         if (x->n_ropes == CPU_MAX_ROPES) return refuse(l, i, "too many different rotations");
         cpu_rope *r = &x->ropes[x->n_ropes];
         r->rope = t->ops[i].u.rope.rope;
-        r->table = aligned_alloc(
-            64, ((size_t)x->base.options.limits.max_tokens * (size_t)r->rope.n_rot * sizeof(float) + 63) / 64 * 64);
-        if (!r->table) return l->rc = err_set_nomem(l->e);
+        r->table = take(x, (size_t)x->base.options.limits.max_tokens * (size_t)r->rope.n_rot * sizeof(float));
+        if (!r->table && !x->base.options.plan_only) return l->rc = err_set_nomem(l->e);
         touch(l, AT_ROPE + (size_t)x->n_ropes * SPACE, 1, true);
         cpu_item *it = push(l, CPU_ITEM_ROPE_TABLE, 0);
         if (it) it->aux = x->n_ropes;
@@ -280,8 +291,8 @@ static int layer_layout(cpu_exec *x, int i, err *e) {
     cpu_layer             *y = &x->layers[i];
     int                    g = x->base.groups.of_layer[i];
     y->fixed_floats = nn_state_fixed_floats(s);
-    if (y->fixed_floats && !(y->fixed = calloc((size_t)o->limits.n_slots * y->fixed_floats, sizeof *y->fixed)))
-        return err_set_nomem(e);
+    if (y->fixed_floats) y->fixed = take_zeroed(x, (size_t)o->limits.n_slots * y->fixed_floats, sizeof *y->fixed);
+    if (y->fixed_floats && !y->fixed && !o->plan_only) return err_set_nomem(e);
     if (g < 0) return 0;
     bool latent = s->kind == NN_STATE_PAGED_LATENT;
     if (!kv_layout_init(&y->layout, (kv_type)o->k_type, (kv_type)o->v_type, o->limits.page_tokens, latent ? 1 : s->n_kv,
@@ -305,11 +316,13 @@ static int alloc_state(cpu_exec *x, err *e) {
         size_t bytes;
         if (!num_mul_size((size_t)m->n_pages, x->page_bytes[g], &bytes))
             return err_set(e, ERR_LIMIT, "%d cache pages are too many", m->n_pages);
+        x->base.pages_bytes += bytes;
+        x->page_ptrs[g] = take_zeroed(x, (size_t)m->max_seqs * (size_t)m->max_pages, sizeof *x->page_ptrs[g]);
+        if (x->base.options.plan_only) continue;
         /* Zero pages of the system, taken when they are first written: a large cache costs nothing until it is used. */
         void *mem = bytes ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
         x->pages[g] = mem == MAP_FAILED ? NULL : mem;
         x->pages_bytes[g] = bytes;
-        x->page_ptrs[g] = calloc((size_t)m->max_seqs * (size_t)m->max_pages, sizeof *x->page_ptrs[g]);
         if ((bytes && !x->pages[g]) || !x->page_ptrs[g])
             return err_set(e, ERR_NOMEM, "no memory for %zu bytes of cache pages", bytes);
     }
@@ -324,20 +337,18 @@ static int alloc_scratch(lowering *l) {
         if (x->base.groups.of_layer[i] >= 0) scratch_need(l, attn_scratch_bytes(&x->layers[i].layout, 0));
     }
     bool ok = true;
-    for (int k = 0; k < CPU_AREAS && l->area_bytes; k++)
-        ok = (x->areas[k] = aligned_alloc(64, (l->area_bytes + 63) / 64 * 64)) && ok;
+    for (int k = 0; k < CPU_AREAS && l->area_bytes; k++) ok = (x->areas[k] = take(x, l->area_bytes)) && ok;
     if (l->max_expert) {
-        ok = (x->start = calloc((size_t)l->max_expert + 1, sizeof *x->start)) && ok;
-        ok = (x->row_of = calloc(rows, sizeof *x->row_of)) && ok;
-        ok = (x->in_of = calloc(rows, sizeof *x->in_of)) && ok;
+        ok = (x->start = take_zeroed(x, (size_t)l->max_expert + 1, sizeof *x->start)) && ok;
+        ok = (x->row_of = take_zeroed(x, rows, sizeof *x->row_of)) && ok;
+        ok = (x->in_of = take_zeroed(x, rows, sizeof *x->in_of)) && ok;
     }
-    if (l->pack_floats)
-        ok = (x->packed = aligned_alloc(64, (tokens * l->pack_floats * sizeof(float) + 63) / 64 * 64)) && ok;
+    if (l->pack_floats) ok = (x->packed = take(x, tokens * l->pack_floats * sizeof(float))) && ok;
     if (x->scratch_bytes == 0) x->scratch_bytes = 64;
-    ok = (x->scratch = aligned_alloc(64, x->scratch_bytes * (size_t)x->n_threads)) && ok;
-    ok = (x->counters = calloc((size_t)x->n_counters + 1, sizeof *x->counters)) && ok;
-    ok = (x->times = aligned_alloc(64, sizeof *x->times * (size_t)x->n_threads)) && ok;
-    return ok ? 0 : err_set_nomem(l->e);
+    ok = (x->scratch = take(x, x->scratch_bytes * (size_t)x->n_threads)) && ok;
+    ok = (x->counters = take_zeroed(x, (size_t)x->n_counters + 1, sizeof *x->counters)) && ok;
+    ok = (x->times = take(x, sizeof *x->times * (size_t)x->n_threads)) && ok;
+    return ok || x->base.options.plan_only ? 0 : err_set_nomem(l->e);
 }
 
 int cpu_lower(cpu_exec *x, err *e) {
