@@ -19,11 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { STEPS = 1500 };
-#else
-enum { STEPS = 10000 };
-#endif
+enum { STEPS = TEST_SANITIZED ? 1500 : 10000 };
 
 static atomic_long live_blocks, live_bytes, calls, broken;
 

@@ -12,11 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { LONG = 4096 };
-#else
-enum { LONG = 32768 };
-#endif
+enum { LONG = TEST_SANITIZED ? 4096 : 32768 };
 enum { PIECE = 256 };
 
 typedef struct watch {

@@ -15,21 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 enum {
     SYSTEM = 2000, /* ends in the middle of a page */
-    CONVERSATIONS = SANITIZED ? 4 : 20,
-    TURNS = SANITIZED ? 3 : 5,
+    CONVERSATIONS = TEST_SANITIZED ? 4 : 20,
+    TURNS = TEST_SANITIZED ? 3 : 5,
     USER = 11,
     REPLY = 6,
     FORKED = 4, /* conversations that are continued in a second way from their second answer on */
@@ -114,14 +103,14 @@ static void keep_answer(int c, int turn, const answer *a) {
 static void run_reference(const fixture *f) {
     engine *g = fixture_engine(
         f, (engine_options){ .n_threads = 1, .n_ctx = LONGEST + 1, .max_seqs = 1, .no_prefix_cache = true });
-    for (int turn = 0; turn < (SANITIZED ? 1 : TURNS); turn++) {
+    for (int turn = 0; turn < (TEST_SANITIZED ? 1 : TURNS); turn++) {
         for (int c = 0; c < references(); c++) {
             answer a = ask_turn(g, c, turn);
             assert_int_equal(a.cached, 0);
             keep_answer(c, turn, &a);
         }
     }
-    for (int c = 0; !SANITIZED && c < FORKED && c < references(); c++) world[c].fork = ask_fork(g, c);
+    for (int c = 0; !TEST_SANITIZED && c < FORKED && c < references(); c++) world[c].fork = ask_fork(g, c);
     engine_free(g);
 }
 
@@ -237,7 +226,7 @@ static void test_hybrid(void **state) {
 }
 static void test_latent(void **state) {
     (void)state;
-    if (!SANITIZED) check_model("deepseek_v3");
+    if (!TEST_SANITIZED) check_model("deepseek_v3");
 }
 
 /* A long prompt without marks: a hybrid model can be continued at 8192, before the prompt's end and at the answer's
@@ -248,7 +237,7 @@ static void test_long_prompt(void **state) {
     uint64_t       seed = 3;
     fixture        f;
     (void)state;
-    if (SANITIZED) return;
+    if (TEST_SANITIZED) return;
     fixture_open(&f, "qwen3_next");
     for (int i = 0; i < PROMPT; i++) tokens[i] = (int32_t)(test_random(&seed) % (uint64_t)f.model->dims->n_vocab);
     engine *g = fixture_engine(

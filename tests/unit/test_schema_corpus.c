@@ -16,16 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define EVERY "NR % 5 == 1"
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define EVERY "NR % 5 == 1"
-#endif
-#endif
-#ifndef EVERY
-#define EVERY "1"
-#endif
+#define EVERY (TEST_SANITIZED ? "NR % 5 == 1" : "1")
 
 static int64_t total(const json_value *t, const char *name) {
     int64_t n = -1;

@@ -11,6 +11,18 @@
 
 #include <cmocka.h> /* needs the ones above */
 
+/* 1 under a sanitizer, where programs are slow and long tests take a part of their cases. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TEST_SANITIZED 1
+#endif
+#endif
+#ifndef TEST_SANITIZED
+#define TEST_SANITIZED 0
+#endif
+
 /* Path of a file below the corpus (HEARTH_CORPUS, else ../shared/corpus beside the source tree), or NULL after printing
  * "skipped: corpus not found (...)". The caller frees. */
 char *test_corpus_path(const char *relative);
