@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "cli/catalogue.h"
 #include "cli/cli.h"
+#include "registry/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,13 +38,45 @@ static void put_json(str *out, const registry_model *m) {
     str_push(out, '}');
 }
 
-static void print_row(const registry_model *m) {
-    char      date[32] = "never";
-    time_t    at = (time_t)m->last_used;
-    struct tm tm;
-    if (at && localtime_r(&at, &tm)) strftime(date, sizeof date, "%Y-%m-%d %H:%M", &tm);
-    printf("%-32s %-16s %-8s %8.1f MB  %-16s %s\n", m->name, m->family ? m->family : "?", m->quant ? m->quant : "?",
-           (double)m->size / 1e6, date, m->path);
+/* "3 hours ago": what people ask of a list; --json has the seconds. */
+static const char *ago(char out[32], int64_t at) {
+    static const struct {
+        int64_t     seconds;
+        const char *unit;
+    } steps[] = { { 365 * 86400, "year" }, { 30 * 86400, "month" }, { 7 * 86400, "week" },
+                  { 86400, "day" },        { 3600, "hour" },        { 60, "minute" } };
+    int64_t age = (int64_t)time(NULL) - at;
+    if (!at) return "never";
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        int64_t n = age / steps[i].seconds;
+        if (n < 1) continue;
+        snprintf(out, 32, "%lld %s%s ago", (long long)n, steps[i].unit, n > 1 ? "s" : "");
+        return out;
+    }
+    return "just now";
+}
+
+static void print_row(const registry_model *m, int width) {
+    char        size[16], made[32], used[32];
+    const char *source = m->source && strcmp(m->source, "local") != 0 ? m->source : m->path;
+    printf("%-*s  %-10s %-8s %9s  %-14s %-14s %s\n", width, m->name, m->family ? m->family : "?",
+           m->quant ? m->quant : "?", name_bytes(size, (double)m->size), ago(made, m->created_at),
+           ago(used, m->last_used), source);
+}
+
+static void print_table(const registry_model *list, size_t n) {
+    int width = 16;
+    for (size_t i = 0; i < n; i++) {
+        int len = (int)strlen(list[i].name);
+        if (len > width) width = len;
+    }
+    if (n == 0) {
+        printf("no models yet; 'hearth search' shows what there is, 'hearth run' talks to the demo\n");
+        return;
+    }
+    printf("%-*s  %-10s %-8s %9s  %-14s %-14s %s\n", width, "NAME", "FAMILY", "TYPE", "SIZE", "MODIFIED", "USED",
+           "SOURCE");
+    for (size_t i = 0; i < n; i++) print_row(&list[i], width);
 }
 
 static int run(const cli_args *a) {
@@ -63,8 +96,7 @@ static int run(const cli_args *a) {
         printf("[%s]\n", str_cstr(&json));
         str_deinit(&json);
     } else if (rc == 0) {
-        printf("%-32s %-16s %-8s %11s  %-16s %s\n", "NAME", "FAMILY", "TYPE", "SIZE", "LAST USED", "PATH");
-        for (size_t i = 0; i < n; i++) print_row(&list[i]);
+        print_table(list, n);
     }
     for (size_t i = 0; i < n; i++) registry_model_deinit(&list[i]);
     free(list);

@@ -179,13 +179,16 @@ static bool raw_with_chat_options(const cli_args *a) {
 static int run(const cli_args *args) {
     session         s = { 0 };
     session_options o = { 0 };
+    cli_model_wish  wish;
     conversation    c = { 0 };
     char           *prompt = NULL;
     err             e = { 0 };
     int             rc;
     if (raw_with_chat_options(args))
         return cli_usage_error(args, "--raw uses no template, so --system, --think and --tools mean nothing with it");
-    if (read_session_options(args, &o, &e) < 0) return cli_usage_error(args, "%s", e.msg);
+    if (read_session_options(args, &o, &e) < 0 || cli_model_wish_read(&wish, args, &e) < 0)
+        return cli_usage_error(args, "%s", e.msg);
+    o.wish = &wish;
     if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done;
     if ((rc = session_open(&s, cli_arg(args, 0), &o, &e)) < 0) goto done;
     if ((rc = read_thinking(args, &s, &e)) < 0) goto done;
@@ -224,6 +227,8 @@ static const cli_option options[] = {
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
     { "cache-dir", CLI_STRING, "DIR", "keep what was computed here, for the next time", 0 },
     { "cache-mem", CLI_INT, "MIB", "memory for what does not fit into the context's cache any more (0)", 0 },
+    CLI_MODEL_FORMAT_OPTIONS,
+    CLI_MODEL_PULL_OPTION,
     { "raw", CLI_FLAG, NULL, "continue the prompt's text, without a chat template", 0 },
     { "verbose", CLI_FLAG, NULL, "show token counts and speeds behind the answer", 'v' },
     { 0 },

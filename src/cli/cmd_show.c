@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth show: what a model on disk is, for people or (--json, stable keys) for programs. */
+/* hearth show: what a model is, for people or (--json, stable keys) for programs. */
+#include "cli/catalogue.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 #include "formats/summary.h"
 #include "formats/text.h"
 #include "models/list.h"
 #include "nn/plan.h"
+#include "registry/create.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- text ---- */
@@ -234,7 +238,66 @@ static void put_json_tensors(str *out, const model_file *m) {
     str_push(out, ']');
 }
 
-static void put_json(str *out, const model_file *m, const model_summary *s, bool tensors) {
+/* What the registry knows of a model. */
+typedef struct registered {
+    registry_model model;    /* no name: it is not there */
+    char          *settings; /* NULL: none */
+} registered;
+
+static void registered_deinit(registered *g) {
+    registry_model_deinit(&g->model);
+    free(g->settings);
+}
+
+static int read_registered(registered *g, const char *name, err *e) {
+    registry *r = NULL;
+    int       rc = catalogue_open_existing(&r, e);
+    if (rc == 0 && r) rc = registry_find(r, name, &g->model, e);
+    if (rc == 0 && r) rc = registry_settings(r, name, &g->settings, e);
+    registry_close(r);
+    return rc;
+}
+
+static void put_json_registered(str *out, const registered *g) {
+    if (!g->model.name) return;
+    str_puts(out, ",\"registered\":{\"name\":");
+    put_json_text(out, view_of(g->model.name));
+    put_json_string(out, "source", view_of(g->model.source ? g->model.source : ""));
+    str_printf(out, ",\"settings\":%s}", g->settings ? g->settings : "null");
+}
+
+static int put_registered(str *out, const registered *g, err *e) {
+    str params;
+    int rc = 0;
+    if (!g->model.name) return 0;
+    put_text(out, "registered as", view_of(g->model.name));
+    put_text(out, "source", view_of(g->model.source ? g->model.source : ""));
+    str_init(&params);
+    if (g->settings) rc = modelfile_print_params(g->settings, &params, e);
+    for (const char *p = str_cstr(&params); rc == 0 && *p;) {
+        size_t n = strcspn(p, "\n");
+        put_text(out, p == str_cstr(&params) ? "parameters" : "", (view){ p, n });
+        p += n + (p[n] != '\0');
+    }
+    str_deinit(&params);
+    return rc;
+}
+
+/* A model that another one was made from is its file: names may change their meaning. */
+static int print_modelfile(const cli_args *args, const cli_model *m, const registered *g) {
+    str out;
+    err e = { 0 };
+    str_init(&out);
+    int rc = modelfile_print(g->model.path ? g->model.path : m->path, g->settings, &out, &e);
+    if (rc == 0)
+        fwrite(out.data, 1, out.len, stdout);
+    else
+        rc = cli_fail(args, &e);
+    str_deinit(&out);
+    return rc;
+}
+
+static void put_json(str *out, const model_file *m, const model_summary *s, const registered *g, bool tensors) {
     str_puts(out, "{\"path\":");
     put_json_text(out, view_of(model_file_path(m)));
     put_json_string(out, "format", view_of(s->format));
@@ -267,6 +330,7 @@ static void put_json(str *out, const model_file *m, const model_summary *s, bool
         str_puts(out, ",\"template\":null");
     }
     put_json_memory(out, s);
+    put_json_registered(out, g);
     if (tensors) put_json_tensors(out, m);
     str_puts(out, "}\n");
 }
@@ -291,37 +355,47 @@ static int put_tape(str *out, const model_file *m, err *e) {
     return rc;
 }
 
-static int run(const cli_args *args) {
+static int show(const cli_args *args, const char *path, const registered *g) {
     model_file   *m;
     model_summary s;
     err           e = { 0 };
     str           out;
-    int           rc = CLI_OK;
-    if (model_file_open(&m, cli_arg(args, 0), &e) < 0) return cli_fail(args, &e);
+    int           rc = model_file_open(&m, path, &e);
+    if (rc < 0) return cli_fail(args, &e);
     model_summary_read(&s, m);
     str_init(&out);
     if (cli_flag(args, "tape")) {
-        if (put_tape(&out, m, &e) < 0) {
-            rc = cli_fail(args, &e);
-            str_clear(&out);
-        }
+        rc = put_tape(&out, m, &e);
     } else if (cli_flag(args, "json")) {
-        put_json(&out, m, &s, cli_flag(args, "tensors"));
+        put_json(&out, m, &s, g, cli_flag(args, "tensors"));
     } else {
         put_summary(&out, m, &s);
+        rc = put_registered(&out, g, &e);
         if (cli_flag(args, "tensors")) put_tensors(&out, m);
     }
-    if (rc != CLI_OK) {
-        /* said already */
-    } else if (str_ok(&out)) {
-        fwrite(out.data, 1, out.len, stdout);
-    } else {
-        err_set_nomem(&e);
-        rc = cli_fail(args, &e);
-    }
+    if (rc == 0 && !str_ok(&out)) rc = err_set_nomem(&e);
+    if (rc == 0) fwrite(out.data, 1, out.len, stdout);
     str_deinit(&out);
     model_summary_deinit(&s);
     model_file_free(m);
+    return rc == 0 ? CLI_OK : cli_fail(args, &e);
+}
+
+static int run(const cli_args *args) {
+    cli_model      m = { 0 };
+    cli_model_wish w;
+    registered     g = { 0 };
+    err            e = { 0 };
+    int            rc = cli_model_wish_read(&w, args, &e);
+    if (rc < 0) return cli_usage_error(args, "%s", e.msg);
+    w.pull = false;
+    if ((rc = cli_model_find(&m, cli_arg(args, 0), &w, &e)) == 0 && m.name) rc = read_registered(&g, m.name, &e);
+    if (rc < 0)
+        rc = cli_fail(args, &e);
+    else
+        rc = cli_flag(args, "modelfile") ? print_modelfile(args, &m, &g) : show(args, m.path, &g);
+    registered_deinit(&g);
+    cli_model_deinit(&m);
     return rc;
 }
 
@@ -329,9 +403,15 @@ static const cli_option options[] = {
     { "json", CLI_FLAG, NULL, "print one JSON object", 0 },
     { "tensors", CLI_FLAG, NULL, "list the tensors too", 0 },
     { "tape", CLI_FLAG, NULL, "print the ops that a step runs instead", 0 },
+    { "modelfile", CLI_FLAG, NULL, "print a Modelfile that makes this model instead", 0 },
+    CLI_MODEL_FORMAT_OPTIONS,
     { 0 },
 };
 
-const cli_command cli_cmd_show = {
-    "show", "PATH [--json] [--tensors] [--tape]", "Show what a model file or directory holds.", options, 1, 1, run
-};
+const cli_command cli_cmd_show = { "show",
+                                   "MODEL [--json] [--tensors] [--tape] [--modelfile]",
+                                   "Show what a model holds: a name of 'hearth list', a file or a directory.",
+                                   options,
+                                   1,
+                                   1,
+                                   run };

@@ -5,37 +5,84 @@
 #include "cli/catalogue.h"
 #include "runtime/demo.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* *out stays NULL where no model has the name. */
-static int registered_path(char **out, const char *name, err *e) {
+void cli_model_deinit(cli_model *m) {
+    free(m->path);
+    free(m->name);
+    memset(m, 0, sizeof *m);
+}
+
+int cli_model_wish_read(cli_model_wish *out, const cli_args *a, err *e) {
+    const char *gguf = cli_string(a, "gguf-file", NULL), *mlx = cli_string(a, "mlx-file", NULL);
+    bool        want_gguf = gguf || cli_flag(a, "gguf"), want_mlx = mlx || cli_flag(a, "mlx");
+    *out = (cli_model_wish){ .pull = !cli_flag(a, "no-pull") };
+    if (want_gguf && want_mlx) return err_set(e, ERR_ARG, "a model is GGUF or safetensors: --gguf or --mlx");
+    out->wish.format = want_gguf ? NAME_GGUF : want_mlx ? NAME_MLX : NAME_ANY_FORMAT;
+    out->wish.file = gguf ? gguf : mlx;
+    return 0;
+}
+
+/* *out stays empty where no model has the name; why says what is near. */
+static int find_registered(cli_model *out, const char *name, const name_wish *w, err *why, err *e) {
     registry      *r = NULL;
-    registry_model m;
+    registry_model m = { 0 };
     int            rc = catalogue_open_existing(&r, e);
     if (rc < 0 || !r) return rc;
-    rc = registry_find(r, name, &m, e);
+    rc = names_find(r, name, w, &m, e);
     if (rc == 0) {
-        *out = strdup(m.path);
-        rc = *out ? registry_touch(r, name, e) : err_set_nomem(e);
-        registry_model_deinit(&m);
+        out->path = strdup(m.path);
+        out->name = strdup(m.name);
+        rc = out->path && out->name ? registry_touch(r, m.name, e) : err_set_nomem(e);
     } else if (rc == ERR_NOTFOUND) {
+        *why = *e;
         rc = 0;
+    } else if (rc == ERR_ARG) {
+        rc = e->code = ERR_NOTFOUND; /* several: which one cannot be found out; not a mistake of the command line */
     }
+    registry_model_deinit(&m);
     registry_close(r);
     return rc;
 }
 
-int cli_model_path(char **out, const char *name, err *e) {
-    *out = NULL;
-    if (!name) name = "demo";
-    if (file_exists(name) || dir_exists(name)) {
-        *out = strdup(name);
-        return *out ? 0 : err_set_nomem(e);
+/* Written as a path: opening it says what is wrong with it. */
+static bool is_path(const char *name) {
+    name_ref n;
+    bool     path = name_parse(&n, name, NULL) == 0 && n.kind == NAME_PATH;
+    name_ref_deinit(&n);
+    return path;
+}
+
+static int find(cli_model *out, const char *name, const cli_model_wish *w, err *e) {
+    err why = { 0 };
+    int rc;
+    if (file_exists(name) || dir_exists(name) || is_path(name)) {
+        out->path = strdup(name);
+        return out->path ? 0 : err_set_nomem(e);
     }
-    int rc = registered_path(out, name, e);
-    if (rc < 0 || *out) return rc;
-    if (strcmp(name, "demo") == 0) return runtime_demo_path(out, e);
+    rc = find_registered(out, name, w ? &w->wish : NULL, &why, e);
+    if (rc < 0 || out->path) return rc;
+    if (strcmp(name, "demo") == 0) return runtime_demo_path(&out->path, e);
+    if (strstr(why.msg, "meant?")) return err_set(e, ERR_NOTFOUND, "%s", why.msg);
     return err_set(e, ERR_NOTFOUND,
-                   "there is no model '%s': expected a GGUF file, a model directory, a name of 'hearth list' or 'demo'",
+                   "there is no model '%.120s': expected a GGUF file, a model directory, a name of 'hearth list' or "
+                   "'demo'",
                    name);
+}
+
+int cli_model_find(cli_model *out, const char *name, const cli_model_wish *w, err *e) {
+    memset(out, 0, sizeof *out);
+    int rc = find(out, name ? name : "demo", w, e);
+    if (rc < 0) cli_model_deinit(out);
+    return rc;
+}
+
+int cli_model_path(char **out, const char *name, err *e) {
+    cli_model m;
+    int       rc = cli_model_find(&m, name, NULL, e);
+    *out = m.path;
+    m.path = NULL;
+    cli_model_deinit(&m);
+    return rc;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/session.h"
 
-#include "cli/models.h"
 #include "formats/text.h"
 
 #include <pthread.h>
@@ -20,8 +19,8 @@ int session_open(session *s, const char *model, const session_options *o, err *e
                                       .host_cache_bytes = o->cache_mem,
                                       .disk_cache_dir = o->cache_dir } };
     if ((rc = runtime_cache_type(o->kv_type, &r.engine, e)) < 0) return rc;
-    if ((rc = cli_model_path(&s->path, model, e)) < 0) return rc;
-    r.path = s->path;
+    if ((rc = cli_model_find(&s->model, model, o->wish, e)) < 0) return rc;
+    r.path = s->model.path;
     if ((rc = runtime_open(&s->runtime, &r, e)) < 0) return rc;
     runtime_describe(s->runtime, &s->info);
     runtime_sampling(s->runtime, &s->sampling);
@@ -35,7 +34,7 @@ int session_open(session *s, const char *model, const session_options *o, err *e
 
 void session_close(session *s) {
     runtime_free(s->runtime);
-    free(s->path);
+    cli_model_deinit(&s->model);
     free(s->stop);
     free(s->tools);
     free(s->constraint_text);

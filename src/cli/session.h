@@ -11,20 +11,22 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "cli/models.h"
 #include "runtime/runtime.h"
 
 #include <signal.h>
 #include <stdbool.h>
 
 typedef struct session_options {
-    int         n_ctx, n_threads;
-    const char *kv_type;   /* by name */
-    const char *cache_dir; /* NULL: nothing is kept for the next time */
-    size_t      cache_mem; /* bytes of host memory for what the cache has no room for */
+    int                   n_ctx, n_threads;
+    const char           *kv_type;   /* by name */
+    const char           *cache_dir; /* NULL: nothing is kept for the next time */
+    size_t                cache_mem; /* bytes of host memory for what the cache has no room for */
+    const cli_model_wish *wish;      /* NULL: any format, no pull */
 } session_options;
 
 typedef struct session {
-    char               *path;
+    cli_model           model;
     runtime            *runtime;
     runtime_info        info;
     sampling_params     sampling;

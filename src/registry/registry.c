@@ -309,19 +309,57 @@ int registry_touch(registry *r, const char *name, err *e) {
     return change(r, "UPDATE models SET last_used = unixepoch() WHERE name = ?", name, e);
 }
 
-int registry_copy(registry *r, const char *from, const char *to, err *e) {
-    registry_model m;
-    char          *name = strdup(to);
-    int            rc = name ? registry_find(r, from, &m, e) : err_set_nomem(e);
-    if (rc < 0) {
-        free(name);
-        return rc;
+/* Gives a model what hangs on another one. */
+static int copy_rows(registry *r, int64_t from, int64_t to, err *e) {
+    static const char *const copies[] = {
+        "INSERT OR REPLACE INTO tags (ref_type, ref_id, key, value)"
+        " SELECT ref_type, ?1, key, value FROM tags WHERE ref_type = 'model' AND ref_id = ?2",
+        "INSERT INTO adapters (model_id, type, path, scale, rank)"
+        " SELECT ?1, type, path, scale, rank FROM adapters WHERE model_id = ?2",
+        "INSERT OR IGNORE INTO model_blobs (model_id, digest) SELECT ?1, digest FROM model_blobs WHERE model_id = ?2",
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof copies / sizeof *copies; i++) {
+        sqlite3_stmt *s = NULL;
+        if ((rc = registry_db_prepare(r, &s, copies[i], e)) < 0) break;
+        sqlite3_bind_int64(s, 1, to);
+        sqlite3_bind_int64(s, 2, from);
+        rc = registry_db_finish(r, s, e);
     }
-    free(m.name);
-    m.name = name;
-    m.created_at = m.last_used = 0;
-    rc = registry_add(r, &m, false, e);
+    return rc;
+}
+
+int registry_copy(registry *r, const char *from, const char *to, bool replace, err *e) {
+    registry_model m = { 0 };
+    int            rc = registry_db_begin(r, e);
+    if (rc < 0) return rc;
+    rc = registry_find(r, from, &m, e);
+    if (rc == 0 && strlen(m.name) == plain_length(to) && strncmp(m.name, to, plain_length(to)) == 0) {
+        registry_model_deinit(&m);
+        return registry_db_end(r, 0, e);
+    }
+    if (rc == 0) {
+        int64_t id = m.id;
+        free(m.name);
+        m.name = strdup(to);
+        m.created_at = m.last_used = 0;
+        rc = m.name ? registry_add(r, &m, replace, e) : err_set_nomem(e);
+        if (rc == 0) rc = copy_rows(r, id, m.id, e);
+    }
     registry_model_deinit(&m);
+    return registry_db_end(r, rc, e);
+}
+
+int registry_changes(registry *r, int64_t *out, err *e) {
+    sqlite3_stmt *s = NULL;
+    int           rc = registry_db_prepare(r, &s, "PRAGMA data_version", e);
+    *out = 0;
+    if (rc < 0) return rc;
+    if (sqlite3_step(s) == SQLITE_ROW)
+        *out = sqlite3_column_int64(s, 0);
+    else
+        rc = registry_db_fail(r, e);
+    sqlite3_finalize(s);
     return rc;
 }
 

@@ -40,8 +40,11 @@ int registry_find(registry *r, const char *name, registry_model *out, err *e); /
 int registry_list(registry *r, registry_model **out, size_t *n, err *e);
 /* Forgets a name and what hangs on it; the files of a model are not the registry's. */
 int registry_remove(registry *r, const char *name, err *e);
-int registry_copy(registry *r, const char *from, const char *to, err *e); /* the same model under another name */
-int registry_touch(registry *r, const char *name, err *e);                /* it was used now */
+/* The same model under another name, with its tags, adapters and blobs. To its own name: nothing happens. */
+int registry_copy(registry *r, const char *from, const char *to, bool replace, err *e);
+/* A number that changes when another handle or process has changed the file. Cheap: asked at every request. */
+int registry_changes(registry *r, int64_t *out, err *e);
+int registry_touch(registry *r, const char *name, err *e); /* it was used now */
 
 /* Tags of a model: key and value. */
 int registry_tag(registry *r, const char *name, const char *key, const char *value, err *e); /* value NULL: removes */

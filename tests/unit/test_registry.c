@@ -61,9 +61,15 @@ static void test_names(void **state) {
     assert_int_equal(registry_tag_get(r, "other", "preset", &value, &e), 0);
     assert_string_equal(value, "calm");
     free(value);
-    assert_int_equal(registry_copy(r, "other", "third", &e), 0);
-    assert_int_equal(registry_copy(r, "nobody", "fourth", &e), ERR_NOTFOUND);
-    assert_int_equal(registry_copy(r, "other", "third", &e), ERR_ARG);
+    assert_int_equal(registry_copy(r, "other", "third", false, &e), 0);
+    assert_int_equal(registry_copy(r, "other", "other:latest", false, &e), 0); /* itself */
+    assert_int_equal(registry_tag_get(r, "third", "preset", &value, &e), 0);
+    assert_string_equal(value, "calm");
+    free(value);
+    assert_int_equal(registry_copy(r, "llama3.2:1b", "third", true, &e), 0);
+    assert_int_equal(registry_tag_get(r, "third", "preset", &value, &e), ERR_NOTFOUND);
+    assert_int_equal(registry_copy(r, "nobody", "fourth", false, &e), ERR_NOTFOUND);
+    assert_int_equal(registry_copy(r, "other", "third", false, &e), ERR_ARG);
     assert_int_equal(registry_list(r, &list, &n, &e), 0);
     assert_int_equal(n, 3);
     assert_string_equal(list[0].name, "llama3.2:1b");

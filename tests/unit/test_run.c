@@ -139,7 +139,8 @@ static void test_seed(void **state) {
 
 static void test_mistakes(void **state) {
     (void)state;
-    program_fails("run /nowhere/model.gguf x", 1, "there is no model '/nowhere/model.gguf'");
+    program_fails("run /nowhere/model.gguf x", 1, "cannot open /nowhere/model.gguf");
+    program_fails("run nowhere x --no-pull", 1, "there is no model 'nowhere'");
     program_fails("run demo x --bogus", 2, "no option --bogus");
     program_fails("run demo x --temp -1", 2, "temperature: -1 is not between 0 and 1000");
     program_fails("run demo x --top-p 1.5", 2, "top_p: 1.5");

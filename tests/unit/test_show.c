@@ -146,9 +146,13 @@ static void test_failures(void **state) {
     char *dir = test_temp_dir(), *path = path_join(dir, "x.safetensors"), *text;
     str   arguments;
     (void)state;
-    text = show("no-such-file", true, &status);
+    text = show("./no-such-file", true, &status);
     assert_int_equal(status, 1);
-    has(text, "hearth show: cannot open no-such-file: No such file or directory");
+    has(text, "hearth show: cannot open ./no-such-file: No such file or directory");
+    free(text);
+    text = show("no-such-model", true, &status);
+    assert_int_equal(status, 1);
+    has(text, "hearth show: there is no model 'no-such-model'");
     free(text);
     text = show("", true, &status);
     assert_int_equal(status, 2);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making a named model out of a file, a directory or another model, with what a Modelfile sets. */
+#ifndef REGISTRY_CREATE_H
+#define REGISTRY_CREATE_H
+
+#include "registry/modelfile.h"
+#include "registry/registry.h"
+
+typedef struct create_request {
+    const char        *name;    /* of the new model */
+    const char        *base;    /* a name of the registry: its files, settings and blobs; or NULL */
+    const char        *path;    /* without base: a file or directory, absolute */
+    const char        *source;  /* without base: where it came from; NULL: "local" */
+    const char *const *digests; /* without base: the blobs that path consists of, pinned by the caller */
+    size_t             n_digests;
+    const modelfile   *modelfile; /* what it sets; NULL: nothing. Its FROM is not looked at */
+    bool               replace;   /* take the name away from the model that has it */
+} create_request;
+
+/* All or nothing: the model, its settings, adapters and blobs. out may be NULL; the caller deinits it. */
+int registry_create(registry *r, const create_request *q, registry_model *out, err *e);
+
+/* The tag `settings`, or NULL where there is none; the caller frees. */
+int registry_settings(registry *r, const char *name, char **out, err *e);
+
+#endif
