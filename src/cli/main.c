@@ -17,6 +17,8 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_cp,
     &cli_cmd_rm,
     &cli_cmd_show,
+    &cli_cmd_ps,
+    &cli_cmd_stop,
     &cli_cmd_debug,
     &cli_cmd_version,
     &cli_cmd_tokenize,

@@ -169,6 +169,14 @@ void ops_stats(exchange *x) {
                                                     : "unloaded");
         jw_put_int(&w, "file_bytes", (int64_t)list[i].file_bytes);
         jw_put_int(&w, "active", list[i].active);
+        if (list[i].state == HOST_LOADED) {
+            jw_put_int(&w, "context_length", list[i].n_ctx);
+            jw_key(&w, "expires_seconds");
+            if (list[i].expires_ms == HOST_KEEP_FOREVER)
+                jw_raw(&w, view_of("null"));
+            else
+                jw_real(&w, (double)list[i].expires_ms / 1000);
+        }
         jw_close(&w, '}');
     }
     free(list);
