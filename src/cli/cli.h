@@ -63,6 +63,7 @@ extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cm
     cli_cmd_debug, cli_cmd_logits, cli_cmd_run, cli_cmd_bench, cli_cmd_serve, cli_cmd_perplexity, cli_cmd_quantize,
     cli_cmd_create, cli_cmd_list, cli_cmd_cp, cli_cmd_rm;
 extern const cli_command cli_cmd_ps, cli_cmd_stop;
+extern const cli_command cli_cmd_pull;
 
 /* Of `hearth debug`. */
 extern const cli_command cli_cmd_debug_gguf, cli_cmd_debug_random_model, cli_cmd_debug_masks, cli_cmd_debug_sample;

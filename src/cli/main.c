@@ -9,6 +9,7 @@
 const cli_command *const cli_commands[] = {
     &cli_cmd_run,
     &cli_cmd_serve,
+    &cli_cmd_pull,
     &cli_cmd_bench,
     &cli_cmd_perplexity,
     &cli_cmd_quantize,
