@@ -65,6 +65,9 @@ extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cm
 extern const cli_command cli_cmd_ps, cli_cmd_stop;
 extern const cli_command cli_cmd_pull;
 
+/* Not in the list: started by `hearth serve`. */
+extern const cli_command cli_cmd_worker;
+
 /* Of `hearth debug`. */
 extern const cli_command cli_cmd_debug_gguf, cli_cmd_debug_random_model, cli_cmd_debug_masks, cli_cmd_debug_sample;
 

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/models.h"
 #include "cli/serve_keys.h"
+#include "cli/serve_workers.h"
 #include "cli/service.h"
 #include "hearth.h"
 #include "server/server.h"
@@ -157,7 +158,6 @@ static int open_host(serve *s, err *e) {
     const cli_args *a = s->args;
     double          keep = cli_real(a, "keep-alive", 300);
     host_options    o = { .max_loaded = (int)cli_int(a, "max-loaded", 4),
-                          .max_bytes = (uint64_t)cli_int(a, "max-model-mb", 0) << 20,
                           .keep_alive_ms = keep < 0 ? HOST_KEEP_FOREVER : (int64_t)(keep * 1000) };
     long long       ctx = cli_int(a, "ctx", 0), threads = cli_int(a, "threads", 0), seqs = cli_int(a, "parallel", 0);
     long long       cache = cli_int(a, "cache-mb", 0);
@@ -167,7 +167,8 @@ static int open_host(serve *s, err *e) {
     o.runtime.engine.n_threads = (int)threads;
     o.runtime.engine.max_seqs = (int)seqs;
     o.runtime.engine.cache_bytes = (size_t)cache << 20;
-    int rc = host_open(&s->host, &o, e);
+    int rc = serve_workers(a, &o, e);
+    if (rc == 0) rc = host_open(&s->host, &o, e);
     return rc < 0 ? rc : add_models(s, e);
 }
 
@@ -347,7 +348,7 @@ static const cli_option options[] = {
     { "model", CLI_STRING, "NAME=PATH", "a model to offer; several times (demo and what hearth list shows)", 'm' },
     { "model-dir", CLI_STRING, "DIR", "offer every GGUF file and model directory in it", 0 },
     { "max-loaded", CLI_INT, "N", "models in memory at once (4)", 0 },
-    { "max-model-mb", CLI_INT, "N", "their files together; 0: no limit (0)", 0 },
+    { "mem-limit", CLI_STRING, "SIZE", "their memory together, such as 8G; none: no limit (80% of what is free)", 0 },
     { "keep-alive", CLI_REAL, "SECONDS", "unload a model this long after its last request; negative: never (300)", 0 },
     { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own, at most 8192 (0)", 0 },
     { "parallel", CLI_INT, "N", "sequences that compute at once; 0: the engine's own (0)", 0 },

@@ -64,6 +64,7 @@ int main(int argc, char **argv) {
     for (const cli_command *const *c = cli_commands; *c; c++) {
         if (strcmp((*c)->name, name) == 0) return cli_run_command(*c, "hearth", argc - 2, argv + 2);
     }
+    if (strcmp(name, "worker") == 0) return cli_run_command(&cli_cmd_worker, "hearth", argc - 2, argv + 2);
     fprintf(stderr, "hearth: no command '%s'\n", argv[1]);
     print_commands(stderr);
     return CLI_USAGE;

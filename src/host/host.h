@@ -2,10 +2,14 @@
 /*
  * Which models are loaded.
  *
- * A host knows models by name. The first request for a model loads it; the model stays for its keep-alive after its
- * last request and leaves earlier when another one needs its place (least recently used first, never one that is
- * working). Loading and unloading happen on the host's own thread: host_submit returns at once, and a request for a
- * model that is still loading waits for it. The server reaches models through this header alone.
+ * A host knows models by name. The first request for a model loads it, in a worker process of its own (docs/host.md);
+ * the model stays for its keep-alive after its last request and leaves earlier when another one needs its place (least
+ * recently used first, never one that is working). host_submit returns at once, and a request for a model that is still
+ * loading waits for it. The server reaches models through this header alone.
+ *
+ * A worker that dies or hangs ends its requests with an ERROR event each, and nothing else; the next request starts it
+ * again. A file whose workers crashed three times within ten minutes is left alone until it changes or somebody loads
+ * it by name (host_load).
  *
  * Events of a request come as runtime.h says: from an internal thread, exactly one of them with `last` set.
  */
@@ -23,11 +27,23 @@ typedef struct host host;
 #define HOST_KEEP_DEFAULT INT64_MIN /* as a keep-alive: what the host's options say */
 #define HOST_KEEP_FOREVER INT64_MAX
 
+#define HOST_NO_LIMIT UINT64_MAX
+
+enum { HOST_MAX_REQUESTS = 4096 }; /* under way at once, waiting ones too */
+
 typedef struct host_options {
-    int             max_loaded;    /* models at once; 0: 4 */
-    uint64_t        max_bytes;     /* files of loaded models together; 0: no limit */
+    int      max_loaded;           /* models at once; 0: 4 */
+    uint64_t max_bytes;            /* memory of loaded models together, as docs/host.md counts it; 0: 80% of what is
+                                      available now; HOST_NO_LIMIT */
     int64_t         keep_alive_ms; /* HOST_KEEP_DEFAULT: five minutes */
     runtime_options runtime;       /* for every model; path is ignored */
+
+    const char  *program;     /* that has the command `worker`; NULL: this one */
+    char *const *worker_env;  /* the environment of workers; NULL: empty. Must stay */
+    int64_t      hang_ms;     /* a worker without a sign of progress for so long is ended; 0: 30 s */
+    int64_t      wait_ms;     /* how long a request waits for a place among busy models; 0: 5 minutes */
+    int64_t      yield_ms;    /* a place is asked of a busy model after so long; 0: 2 s */
+    const char  *debug_fault; /* tests only: "MODEL=FAULT", see fault.h; must stay */
 } host_options;
 
 int  host_open(host **out, const host_options *o, err *e);
@@ -63,6 +79,14 @@ typedef struct host_model {
     int        n_ctx, n_ctx_train, n_layer, n_embd;
     int64_t    n_vocab;
     bool       can_chat, can_tools, can_think, can_embed, can_infill;
+
+    bool     pinned;
+    float    load_fraction; /* while loading */
+    double   load_seconds;  /* so far, or that the last load took */
+    uint64_t need_bytes;    /* what it counts for in the budget; 0: not known yet */
+    int      pid;           /* of its worker; 0: none */
+    bool     quarantined;
+    int      crashes; /* of its workers since the host was opened */
 } host_model;
 
 /* The caller frees *out with free. In the order of addition. */
@@ -79,8 +103,8 @@ void host_pause(host *h, uint64_t id);
 void host_resume(host *h, uint64_t id);
 
 /* These wait for a model that is not loaded; not for the I/O thread. */
-int host_load(host *h, view model, int64_t keep_alive_ms, err *e);
-int host_unload(host *h, view model, err *e); /* cancels its requests */
+int host_load(host *h, view model, int64_t keep_alive_ms, err *e); /* ends a quarantine */
+int host_unload(host *h, view model, err *e);                      /* cancels its requests */
 int host_tokenize(host *h, view model, view text, bool add_special, bool parse_special, tok_ids *out, err *e);
 int host_detokenize(host *h, view model, const int32_t *tokens, size_t n, bool keep_special, str *out, err *e);
 int host_render(host *h, view model, const runtime_request *q, str *out, err *e);
@@ -90,7 +114,9 @@ int host_template(host *h, view model, str *out, err *e); /* the chat template's
 /* Sums over the loaded models; counters go on when a model is unloaded. */
 typedef struct host_stats {
     int           n_models, n_loaded, n_loading;
-    uint64_t      loaded_bytes;
+    uint64_t      loaded_bytes;            /* files of loaded models */
+    uint64_t      need_bytes, limit_bytes; /* memory that they count for, and the budget */
+    uint64_t      crashes;                 /* of workers */
     runtime_stats runtime;
 } host_stats;
 void host_stat(host *h, host_stats *out);

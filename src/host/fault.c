@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host/fault.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int fault_parse(fault *f, const char *text, err *e) {
+    static const char *const names[] = { "", "segv:", "abort:", "hang:", "exit:", "garbage:" };
+    f->kind = FAULT_NONE;
+    if (!*text) return 0;
+    for (int i = FAULT_SEGV; i <= FAULT_GARBAGE; i++) {
+        size_t n = strlen(names[i]);
+        if (strncmp(text, names[i], n) != 0) continue;
+        f->kind = (fault_kind)i;
+        f->at = (int)strtol(text + n, NULL, 10);
+        return 0;
+    }
+    if (strcmp(text, "socket") == 0) {
+        f->kind = FAULT_SOCKET;
+    } else if (strncmp(text, "open:", 5) == 0) {
+        f->kind = FAULT_OPEN;
+        f->path = text + 5;
+    } else {
+        return err_set(e, ERR_ARG, "'%s' is no fault", text);
+    }
+    return 0;
+}
+
+static void happen(const fault *f, int socket) {
+    static const char noise[64] = "this is no frame";
+    if (f->kind == FAULT_SEGV) raise(SIGSEGV);
+    if (f->kind == FAULT_ABORT) raise(SIGABRT);
+    if (f->kind == FAULT_EXIT) _exit(7);
+    if (f->kind == FAULT_GARBAGE && socket >= 0) (void)!send(socket, noise, sizeof noise, MSG_NOSIGNAL);
+    if (f->kind == FAULT_HANG) {
+        for (;;) pause();
+    }
+}
+
+int fault_at_load(fault *f, err *e) {
+    if (f->kind >= FAULT_SEGV && f->kind <= FAULT_GARBAGE && f->at == 0) happen(f, -1);
+    if (f->kind != FAULT_SOCKET && f->kind != FAULT_OPEN) return 0;
+    int fd =
+        f->kind == FAULT_SOCKET ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : open(f->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return err_set_errno(e, "the sandbox refused it");
+    close(fd);
+    return err_set(e, ERR_ARG, "the sandbox let it through");
+}
+
+void fault_at_event(fault *f, int socket) {
+    if (f->kind == FAULT_NONE || f->at == 0) return;
+    if (atomic_fetch_add(&f->seen, 1) + 1 == f->at) happen(f, socket);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the host's files share.
+ *
+ * Threads: callers; the keeper, which decides what is loaded; one thread per worker (child.h), which delivers events.
+ *
+ * Locking: host.lock guards everything in host, model and ticket. No callback is called with it held, and nothing that
+ * may wait for a worker. A child's own lock is taken inside it (child_send, child_stop), never the other way round.
+ *
+ * A ticket is a request or a call from its beginning to its last event. The thread of its worker ends it once it was
+ * sent; before that its caller or the keeper does. While `sending` is set it belongs to the thread that sends it: an
+ * end that comes meanwhile is only noted.
+ */
+#ifndef HOST_INTERNAL_H
+#define HOST_INTERNAL_H
+
+#include "host/child.h"
+#include "host/host.h"
+#include "host/quarantine.h"
+
+#include <pthread.h>
+
+typedef struct model  model;
+typedef struct ticket ticket;
+
+struct ticket {
+    ticket                *prev, *next; /* of its model */
+    model                 *model;
+    uint64_t               id; /* its low bits are its place in host.slots */
+    const runtime_request *q;  /* NULL: a call */
+    int64_t                since;
+    bool                   sent, sending, cancelled, paused;
+    bool                   ended;  /* while sending: its last event came */
+    bool                   orphan; /* while sending: its worker ended */
+    /* a call's */
+    bool     done;
+    err      result;
+    tok_ids *ids;
+    str     *text;
+    size_t  *count;
+};
+
+typedef enum model_phase {
+    MODEL_DOWN,
+    MODEL_MEASURING, /* its worker runs and finds out how much memory it needs */
+    MODEL_IN_LINE,   /* it knows, and waits for a place; the worker has loaded nothing */
+    MODEL_LOADING,
+    MODEL_UP,
+    MODEL_STOPPING, /* the worker was told to end */
+    MODEL_OVER,     /* its process is gone; the keeper has to clean up */
+} model_phase;
+
+struct model {
+    model      *next;
+    host       *host;
+    host_model  info;
+    char       *template_text;
+    model_phase phase;
+    child      *child;
+    int         holders;     /* threads that use the child outside the lock */
+    bool        placed;      /* it takes a place and memory: from the permission to load until its process is gone */
+    bool        wanted;      /* somebody waits for it */
+    bool        leaving;     /* unload as soon as nobody uses it */
+    bool        yielding;    /* the same, because another model has waited long enough; new requests wait */
+    bool        removed;     /* nobody finds it any more; the keeper frees it as soon as nobody uses it */
+    bool        load_failed; /* those who wait have not been told yet */
+    int         users;       /* requests at the worker, and callers that hold it */
+    int         paused;      /* of the users: requests that are paused */
+    int         waiters;     /* callers that wait for it */
+    int64_t     keep_ms;     /* of the last request */
+    int64_t     last_used;   /* monotonic ms */
+    int64_t     wanted_at;   /* since when it stands in line */
+    int64_t     load_begin;
+    ticket     *tickets;
+    err         load_error; /* of the last attempt */
+    err         end_why;    /* of the last worker */
+    uint64_t    loads;      /* attempts that are over */
+    /* As the owner wishes; never changed. */
+    runtime_settings *settings;
+    int64_t           own_keep_ms;
+    arena             mem; /* of the child's thread: for the frame at hand */
+};
+
+struct host {
+    host_options    options;
+    pthread_mutex_t lock;
+    pthread_cond_t  keeper_wake, changed;
+    pthread_t       keeper;
+    bool            keeper_runs, closing;
+    model          *models;
+    uint64_t        next_id;
+    int             n_tickets;
+    int             inside; /* callers that wait in here */
+    ticket         *slots[HOST_MAX_REQUESTS];
+    runtime_stats   gone; /* counters of workers that ended */
+    quarantine      quarantine;
+    uint64_t        crashes;
+};
+
+int64_t host_now_ms(void);
+
+/* tickets.c; all with the lock held. */
+int  ticket_enlist(host *h, model *m, ticket *t, err *e); /* a number and a place; ERR_BUSY */
+void ticket_end(host *h, ticket *t);                      /* gives them back */
+void ticket_send(host *h, ticket *t);        /* hands a request to the worker; releases the lock meanwhile */
+void ticket_steer(ticket *t, wire_type how); /* CANCEL, PAUSE, RESUME, if it was sent */
+void ticket_fail(ticket *t, const err *why); /* WITHOUT the lock, after ticket_end: last event; frees */
+void ticket_fail_waiting(host *h, model *m, const err *why); /* releases the lock meanwhile */
+bool model_has_waiting(const model *m);
+
+/* A worker's frames and end, on its thread. */
+int            model_take_frame(void *ctx, const wire_frame *f, err *e);
+child_activity model_activity(void *ctx);
+void           model_take_end(void *ctx, const child_end *end);
+void           model_add_counters(runtime_stats *to, const runtime_stats *s);
+
+/* keeper.c */
+void   *keeper_main(void *ctx);
+int64_t model_expiry(const model *m);
+void    model_free(model *m);
+
+#endif
