@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* clang-format off: one per line */
 const cli_command *const cli_commands[] = {
     &cli_cmd_run,
     &cli_cmd_serve,
@@ -18,6 +19,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_cp,
     &cli_cmd_rm,
     &cli_cmd_show,
+    &cli_cmd_info,
     &cli_cmd_ps,
     &cli_cmd_stop,
     &cli_cmd_debug,
@@ -28,6 +30,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_render,
     NULL,
 };
+/* clang-format on */
 
 static void print_commands(FILE *out) {
     fprintf(out, "Hearth runs language models on this machine.\n\nusage: hearth COMMAND [arguments]\n\ncommands:\n");

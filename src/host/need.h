@@ -31,6 +31,9 @@ typedef struct need {
     uint64_t scratch_bytes;      /* activations and tables, known exactly */
     uint64_t other_bytes;        /* tokenizer and the rest of the heap, estimated */
     uint64_t total_bytes;
+
+    /* What one token costs: bytes of weights that are read, and multiplications with them. */
+    uint64_t token_bytes, token_products;
 } need;
 
 /*
