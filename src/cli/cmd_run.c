@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/run_chat.h"
+#include "cli/settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,55 +11,30 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MAX_PROMPT_BYTES = 64 << 20, MAX_FILE_BYTES = 16 << 20, MAX_CONTEXT = 1 << 24, MAX_CACHE_MIB = 1 << 24 };
+enum { MAX_PROMPT_BYTES = 64 << 20, MAX_FILE_BYTES = 16 << 20 };
 
 /* --- options --- */
 
-static int read_session_options(const cli_args *a, session_options *o, err *e) {
-    long long      ctx = cli_int(a, "ctx", 0), threads = cli_int(a, "threads", 0), mem = cli_int(a, "cache-mem", 0);
-    engine_options unused;
-    o->kv_type = cli_string(a, "kv", "f16");
-    if (ctx < 0 || ctx > MAX_CONTEXT) return err_set(e, ERR_ARG, "--ctx must lie between 0 and %d", MAX_CONTEXT);
-    if (threads < 0 || threads > 1024) return err_set(e, ERR_ARG, "--threads must lie between 0 and 1024");
-    if (runtime_cache_type(o->kv_type, &unused, e) < 0) return err_wrap(e, ERR_ARG, "--kv");
-    if (mem < 0 || mem > MAX_CACHE_MIB)
-        return err_set(e, ERR_ARG, "--cache-mem must lie between 0 and %d", MAX_CACHE_MIB);
-    o->cache_dir = cli_string(a, "cache-dir", NULL);
-    o->cache_mem = (size_t)mem << 20;
-    o->n_ctx = (int)ctx;
-    o->n_threads = (int)threads;
-    return 0;
+/* The name under which a model has settings: a file has none. */
+static const char *name_of(const cli_args *a, const cli_model *m) {
+    const char *typed = cli_arg(a, 0);
+    return m->name ? m->name : !typed || strcmp(typed, "demo") == 0 ? "demo" : NULL;
 }
 
-/* Refuses what lies outside; the model's own recommendations are in *p already. */
-static int read_sampling(const cli_args *a, sampling_params *p, int *max_tokens, err *e) {
-    long long top_k = cli_int(a, "top-k", p->top_k), max = cli_int(a, "max-tokens", 0);
-    if (top_k < 0 || top_k > INT32_MAX) return err_set(e, ERR_ARG, "--top-k must lie between 0 and %d", INT32_MAX);
-    if (max < 0 || max > INT32_MAX) return err_set(e, ERR_ARG, "--max-tokens must lie between 0 and %d", INT32_MAX);
-    p->temperature = (float)cli_real(a, "temp", p->temperature);
-    p->top_k = (int)top_k;
-    p->top_p = (float)cli_real(a, "top-p", p->top_p);
-    p->min_p = (float)cli_real(a, "min-p", p->min_p);
-    p->repeat_penalty = (float)cli_real(a, "repeat-penalty", p->repeat_penalty);
+static int read_options(const cli_args *a, const settings *s, const cli_model *m, model_settings *own,
+                        runtime_options *o, err *e) {
+    int rc = settings_model(s, a, name_of(a, m), NULL, own, e);
+    if (rc == 0) rc = settings_engine(s, o, e);
+    o->engine.max_seqs = 1;
+    o->settings = own->runtime;
+    return rc;
+}
+
+static int choose_seed(const runtime_settings *r, sampling_params *p, err *e) {
     uint64_t fresh = 0;
-    if (!cli_string(a, "seed", NULL) && getrandom(&fresh, sizeof fresh, 0) != sizeof fresh)
-        return err_set_errno(e, "no random seed");
-    p->seed = (uint64_t)cli_int(a, "seed", (long long)(fresh >> 1));
-    *max_tokens = (int)max;
-    return sampling_params_check(p, e);
-}
-
-static int read_stops(const cli_args *a, session *s, err *e) {
-    size_t n = 0;
-    while (cli_string_at(a, "stop", (int)n)) n++;
-    if (n == 0) return 0;
-    s->stop = calloc(n, sizeof *s->stop);
-    if (!s->stop) return err_set_nomem(e);
-    for (size_t i = 0; i < n; i++) {
-        s->stop[i] = view_of(cli_string_at(a, "stop", (int)i));
-        if (s->stop[i].len == 0) return err_set(e, ERR_ARG, "--stop: the text is empty");
-    }
-    s->n_stop = n;
+    if (r->sampling_set & RUNTIME_SET_SEED) return 0;
+    if (getrandom(&fresh, sizeof fresh, 0) != sizeof fresh) return err_set_errno(e, "no random seed");
+    p->seed = fresh >> 1;
     return 0;
 }
 
@@ -178,22 +154,25 @@ static bool raw_with_chat_options(const cli_args *a) {
 
 static int run(const cli_args *args) {
     session         s = { 0 };
-    session_options o = { 0 };
+    settings        all = { 0 };
+    model_settings  own = { 0 };
+    runtime_options o = { 0 };
     cli_model_wish  wish;
+    cli_model       model = { 0 };
     conversation    c = { 0 };
     char           *prompt = NULL;
     err             e = { 0 };
     int             rc;
     if (raw_with_chat_options(args))
         return cli_usage_error(args, "--raw uses no template, so --system, --think and --tools mean nothing with it");
-    if (read_session_options(args, &o, &e) < 0 || cli_model_wish_read(&wish, args, &e) < 0)
-        return cli_usage_error(args, "%s", e.msg);
-    o.wish = &wish;
+    if (cli_model_wish_read(&wish, args, &e) < 0) return cli_usage_error(args, "%s", e.msg);
+    if ((rc = settings_load(&all, args, &e)) < 0) goto done;
     if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done;
-    if ((rc = session_open(&s, cli_arg(args, 0), &o, &e)) < 0) goto done;
+    if ((rc = cli_model_find(&model, cli_arg(args, 0), &wish, &e)) < 0) goto done;
+    if ((rc = read_options(args, &all, &model, &own, &o, &e)) < 0) goto done;
+    if ((rc = session_open(&s, &model, &o, &e)) < 0) goto done;
     if ((rc = read_thinking(args, &s, &e)) < 0) goto done;
-    if ((rc = read_sampling(args, &s.sampling, &s.max_tokens, &e)) < 0) goto done;
-    if ((rc = read_stops(args, &s, &e)) < 0) goto done;
+    if ((rc = choose_seed(&o.settings, &s.sampling, &e)) < 0) goto done;
     if ((rc = read_constraint(args, &s, &e)) < 0) goto done;
     if ((rc = read_tools(args, &s, &e)) < 0) goto done;
     if ((rc = conversation_set_system(&c, cli_string(args, "system", NULL), &e)) < 0) goto done;
@@ -201,6 +180,9 @@ static int run(const cli_args *args) {
 done:
     conversation_clear(&c);
     session_close(&s);
+    cli_model_deinit(&model);
+    model_settings_deinit(&own);
+    settings_deinit(&all);
     free(prompt);
     return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
 }
@@ -229,6 +211,9 @@ static const cli_option options[] = {
     { "cache-mem", CLI_INT, "MIB", "memory for what does not fit into the context's cache any more (0)", 0 },
     CLI_MODEL_FORMAT_OPTIONS,
     CLI_MODEL_PULL_OPTION,
+    { "preset", CLI_STRING, "NAME", "sampling preset of the model's settings", 0 },
+    { "config", CLI_STRING, "FILE", "server.yaml to read", 0 },
+    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
     { "raw", CLI_FLAG, NULL, "continue the prompt's text, without a chat template", 0 },
     { "verbose", CLI_FLAG, NULL, "show token counts and speeds behind the answer", 'v' },
     { 0 },

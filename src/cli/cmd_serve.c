@@ -5,8 +5,10 @@
 #include "cli/cli.h"
 #include "cli/models.h"
 #include "cli/serve_keys.h"
+#include "cli/serve_log.h"
 #include "cli/serve_workers.h"
 #include "cli/service.h"
+#include "cli/settings.h"
 #include "hearth.h"
 #include "server/server.h"
 
@@ -20,75 +22,41 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MAX_LIST = 32, DEFAULT_PORT = 11434 };
-
 typedef struct serve {
     const cli_args *args;
+    settings        settings;
     host           *host;
     server         *server;
     bool            beyond_loopback;
     str             socket_path, default_model;
-    const char     *origins[MAX_LIST], *hosts[MAX_LIST];
     int             inherited[SERVICE_MAX_SOCKETS];
 } serve;
 
-/* --- logs --- */
+/* --- models --- */
 
-static void log_text(void *ctx, const log_record *r) {
-    str line;
-    (void)ctx;
-    str_init(&line);
-    log_format_text(r, &line);
-    fputs(str_cstr(&line), stderr);
-    str_deinit(&line);
+static bool is_pinned(const serve *s, const char *name) {
+    const config_value *pinned = config_get(&s->settings.server, "models.pinned");
+    for (size_t i = 0; i < pinned->n_texts; i++)
+        if (strcmp(pinned->texts[i], name) == 0) return true;
+    return false;
 }
 
-static void log_json(void *ctx, const log_record *r) {
-    str line;
-    (void)ctx;
-    str_init(&line);
-    log_format_json(r, &line);
-    fputs(str_cstr(&line), stderr);
-    str_deinit(&line);
-}
-
-/* --log-level-file is read at the start and again on SIGHUP. */
-static int read_level(const cli_args *a, log_level *out, err *e) {
-    const char *name = cli_string(a, "log-level", NULL), *file = cli_string(a, "log-level-file", NULL);
-    char       *text = NULL;
-    size_t      n = 0;
-    *out = LOG_INFO;
-    if (!name && !file) name = getenv("HEARTH_LOG");
-    if (file) {
-        int rc = file_read(&text, &n, file, 4096, e);
-        if (rc < 0) return rc;
-        text[strcspn(text, " \t\r\n")] = '\0';
-        name = text;
-    }
-    int rc = !name || log_level_parse(name, out)
-                 ? 0
-                 : err_set(e, ERR_ARG, "log level '%.20s': expected debug, info, warn, error or off", name);
-    free(text);
+static int add_with(serve *s, const char *name, const char *path, const config_values *entry, err *e) {
+    model_settings m;
+    int            rc = settings_model(&s->settings, s->args, name, entry, &m, e);
+    if (rc < 0) return rc;
+    if (s->default_model.len == 0) str_puts(&s->default_model, name);
+    host_model_options o = { .settings = &m.runtime,
+                             .keep_alive_ms = HOST_KEEP_DEFAULT,
+                             .pinned = m.model.pinned || is_pinned(s, name) };
+    if (m.model.keep_alive_set)
+        o.keep_alive_ms = m.model.keep_alive_s < 0 ? HOST_KEEP_FOREVER : (int64_t)(m.model.keep_alive_s * 1000);
+    rc = host_add_model_with(s->host, name, path, &o, e);
+    model_settings_deinit(&m);
     return rc;
 }
 
-static int set_logs(const cli_args *a, err *e) {
-    const char *format = cli_string(a, "log-format", "text");
-    log_level   level;
-    int         rc = read_level(a, &level, e);
-    if (rc < 0) return rc;
-    if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0)
-        return err_set(e, ERR_ARG, "--log-format %s: expected text or json", format);
-    log_set_sink(strcmp(format, "json") == 0 ? log_json : log_text, NULL, level);
-    return 0;
-}
-
-/* --- models --- */
-
-static int add_named(serve *s, const char *name, const char *path, err *e) {
-    if (s->default_model.len == 0) str_puts(&s->default_model, name);
-    return host_add_model(s->host, name, path, e);
-}
+static int add_named(serve *s, const char *name, const char *path, err *e) { return add_with(s, name, path, NULL, e); }
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
@@ -133,8 +101,8 @@ static int add_registered(serve *s, err *e) {
     return rc;
 }
 
-static int add_models(serve *s, err *e) {
-    const char *spec, *dir = cli_string(s->args, "model-dir", NULL);
+static int add_flagged(serve *s, err *e) {
+    const char *spec;
     char       *path = NULL;
     int         rc = 0;
     for (int i = 0; rc == 0 && (spec = cli_string_at(s->args, "model", i)); i++) {
@@ -147,27 +115,55 @@ static int add_models(serve *s, err *e) {
         if ((rc = cli_model_path(&path, equals + 1, e)) == 0) rc = add_named(s, name, path, e);
         free(path);
     }
+    return rc;
+}
+
+/* models.list, which --model replaces. */
+static int add_listed(serve *s, err *e) {
+    const config_value *list = config_get(&s->settings.server, "models.list");
+    char               *path = NULL;
+    int                 rc = 0;
+    for (size_t i = 0; rc == 0 && i < list->n_items; i++) {
+        const config_values *entry = &list->items[i];
+        rc = cli_model_path(&path, config_text(entry, "path"), e);
+        if (rc == 0) rc = add_with(s, config_text(entry, "name"), path, entry, e);
+        free(path);
+        if (rc < 0) return err_wrap(e, rc, "%s: models.list[%zu]", list->where, i);
+    }
+    return rc;
+}
+
+static int choose_default(serve *s, err *e) {
+    const config_value *v = config_get(&s->settings.server, "models.default");
+    host_model          found;
+    if (!v->origin || !*v->text) return 0;
+    if (host_find(s->host, view_of(v->text), &found, NULL) < 0)
+        return err_set(e, ERR_NOTFOUND, "%s: models.default: no model '%.60s' is offered", v->where, v->text);
+    str_clear(&s->default_model);
+    str_puts(&s->default_model, v->text);
+    return 0;
+}
+
+static int add_models(serve *s, err *e) {
+    const char *dir = config_text(&s->settings.server, "models.directory");
+    char       *path = NULL;
+    int         rc = cli_string(s->args, "model", NULL) ? add_flagged(s, e) : add_listed(s, e);
     if (rc == 0 && dir) rc = add_directory(s, dir, e);
-    if (rc < 0 || s->default_model.len) return rc;
-    if ((rc = cli_model_path(&path, "demo", e)) == 0) rc = add_named(s, "demo", path, e);
-    free(path);
-    return rc == 0 ? add_registered(s, e) : rc;
+    if (rc == 0 && !s->default_model.len) {
+        if ((rc = cli_model_path(&path, "demo", e)) == 0) rc = add_named(s, "demo", path, e);
+        free(path);
+        if (rc == 0) rc = add_registered(s, e);
+    }
+    return rc < 0 ? rc : choose_default(s, e);
 }
 
 static int open_host(serve *s, err *e) {
-    const cli_args *a = s->args;
-    double          keep = cli_real(a, "keep-alive", 300);
-    host_options    o = { .max_loaded = (int)cli_int(a, "max-loaded", 4),
-                          .keep_alive_ms = keep < 0 ? HOST_KEEP_FOREVER : (int64_t)(keep * 1000) };
-    long long       ctx = cli_int(a, "ctx", 0), threads = cli_int(a, "threads", 0), seqs = cli_int(a, "parallel", 0);
-    long long       cache = cli_int(a, "cache-mb", 0);
-    if (ctx < 0 || ctx > 1 << 24 || threads < 0 || threads > 1024 || seqs < 0 || seqs > 4096 || cache < 0)
-        return err_set(e, ERR_ARG, "--ctx, --threads, --parallel or --cache-mb lies outside its range");
-    o.runtime.engine.n_ctx = (int)ctx;
-    o.runtime.engine.n_threads = (int)threads;
-    o.runtime.engine.max_seqs = (int)seqs;
-    o.runtime.engine.cache_bytes = (size_t)cache << 20;
-    int rc = serve_workers(a, &o, e);
+    const config_values *v = &s->settings.server;
+    double               keep = config_real(v, "models.keep_alive");
+    host_options         o = { .max_loaded = (int)config_int(v, "models.max_loaded"),
+                               .keep_alive_ms = keep < 0 ? HOST_KEEP_FOREVER : (int64_t)(keep * 1000) };
+    int                  rc = settings_engine(&s->settings, &o.runtime, e);
+    serve_workers(v, &o);
     if (rc == 0) rc = host_open(&s->host, &o, e);
     return rc < 0 ? rc : add_models(s, e);
 }
@@ -178,26 +174,20 @@ static bool is_loopback(const char *name) {
     return strcasecmp(name, "localhost") == 0 || strncmp(name, "127.", 4) == 0 || strcmp(name, "::1") == 0;
 }
 
-static size_t read_list(const cli_args *a, const char *option, const char **out) {
-    size_t n = 0;
-    while (n < MAX_LIST && (out[n] = cli_string_at(a, option, (int)n))) n++;
-    return n;
-}
-
 static void default_socket(str *out) {
     const char *dir = getenv("XDG_RUNTIME_DIR");
     if (dir && dir[0] == '/' && dir_exists(dir)) str_printf(out, "%s/hearth.sock", dir);
 }
 
 static int open_server(serve *s, err *e) {
-    const cli_args *a = s->args;
-    const char     *tcp = cli_flag(a, "no-tcp") ? NULL : cli_string(a, "host", "127.0.0.1");
-    long long       port = cli_int(a, "port", DEFAULT_PORT);
-    auth           *keys = NULL;
-    if (port < 0 || port > 65535) return err_set(e, ERR_ARG, "--port must lie between 0 and 65535");
-    if (!cli_flag(a, "no-socket")) {
-        if (cli_string(a, "socket", NULL))
-            str_puts(&s->socket_path, cli_string(a, "socket", NULL));
+    const config_values *v = &s->settings.server;
+    const config_value  *origins = config_get(v, "transport.cors_origins"),
+                       *hosts = config_get(v, "transport.allowed_hosts");
+    const char *tcp = config_bool(v, "transport.tcp") ? config_text(v, "transport.host") : NULL;
+    auth       *keys = NULL;
+    if (config_bool(v, "transport.unix_socket")) {
+        if (config_text(v, "transport.socket"))
+            str_puts(&s->socket_path, config_text(v, "transport.socket"));
         else
             default_socket(&s->socket_path);
     }
@@ -205,29 +195,34 @@ static int open_server(serve *s, err *e) {
                          .version = hearth_version(),
                          .default_model = str_cstr(&s->default_model),
                          .tcp_host = tcp,
-                         .tcp_port = (int)port,
+                         .tcp_port = (int)config_int(v, "transport.port"),
                          .socket_path = s->socket_path.len ? str_cstr(&s->socket_path) : NULL,
                          .inherited = s->inherited,
                          .n_inherited = service_sockets(s->inherited),
-                         .tls_cert = cli_string(a, "tls-cert", NULL),
-                         .tls_key = cli_string(a, "tls-key", NULL),
-                         .cors_origins = s->origins,
-                         .n_cors_origins = read_list(a, "cors-origin", s->origins),
-                         .allow_hosts = s->hosts,
-                         .n_allow_hosts = read_list(a, "allow-host", s->hosts),
-                         .health_needs_key = cli_flag(a, "health-needs-key"),
-                         .body_bytes = (size_t)cli_int(a, "max-body-mb", 64) << 20,
-                         .max_connections = (int)cli_int(a, "max-connections", 4096),
-                         .head_seconds = cli_real(a, "head-seconds", 0),
-                         .idle_seconds = cli_real(a, "idle-seconds", 0),
-                         .body_seconds = cli_real(a, "body-seconds", 0),
-                         .stall_seconds = cli_real(a, "stall-seconds", 0),
-                         .heartbeat_seconds = cli_real(a, "heartbeat-seconds", 0),
-                         .drain_seconds = cli_real(a, "drain-seconds", 30) };
+                         .tls_cert = config_text(v, "transport.tls_cert"),
+                         .tls_key = config_text(v, "transport.tls_key"),
+                         .cors_origins = origins->texts,
+                         .n_cors_origins = origins->n_texts,
+                         .allow_hosts = hosts->texts,
+                         .n_allow_hosts = hosts->n_texts,
+                         .health_needs_key = config_bool(v, "security.health_needs_key"),
+                         .no_metrics = !config_bool(v, "telemetry.metrics"),
+                         .no_request_log = !config_bool(v, "telemetry.request_log"),
+                         .head_bytes = (size_t)config_int(v, "transport.max_head_bytes"),
+                         .body_bytes = (size_t)config_int(v, "transport.max_body_bytes"),
+                         .total_body_bytes = (size_t)config_int(v, "transport.max_total_body_bytes"),
+                         .stream_bytes = (size_t)config_int(v, "transport.stream_bytes"),
+                         .max_connections = (int)config_int(v, "transport.max_connections"),
+                         .head_seconds = config_real(v, "transport.head_timeout"),
+                         .idle_seconds = config_real(v, "transport.idle_timeout"),
+                         .body_seconds = config_real(v, "transport.body_timeout"),
+                         .stall_seconds = config_real(v, "transport.stall_timeout"),
+                         .heartbeat_seconds = config_real(v, "transport.heartbeat"),
+                         .drain_seconds = config_real(v, "transport.drain_timeout") };
     if (!o.tls_cert != !o.tls_key) return err_set(e, ERR_ARG, "--tls-cert and --tls-key belong together");
     if (o.n_inherited) o.tcp_host = o.socket_path = NULL;
     s->beyond_loopback = o.n_inherited || (tcp && !is_loopback(tcp));
-    int rc = serve_keys_load(&keys, a, s->beyond_loopback, e);
+    int rc = serve_keys_load(&keys, v, s->beyond_loopback, e);
     if (rc < 0) return rc;
     if ((rc = server_open(&s->server, &o, keys, e)) < 0) auth_free(keys);
     return rc;
@@ -247,21 +242,25 @@ static void on_signal(int number) {
     errno = saved;
 }
 
+/* Everything is read again; what a running server can change is the log and the keys with their limits. */
 static void on_reload(void *ctx) {
-    serve    *s = ctx;
-    auth     *keys = NULL;
-    err       e = { 0 };
-    log_level level;
-    if (read_level(s->args, &level, &e) < 0)
-        log_error("serve", "reload: %s", e.msg);
-    else
-        log_set_level(level);
-    if (serve_keys_load(&keys, s->args, s->beyond_loopback, &e) < 0) {
-        log_error("serve", "reload: the old keys stay: %s", e.msg);
+    serve   *s = ctx;
+    auth    *keys = NULL;
+    settings again;
+    err      e = { 0 };
+    if (settings_load(&again, s->args, &e) < 0) {
+        log_error("serve", "reload: everything stays: %s", e.msg);
+        settings_deinit(&again);
         return;
     }
-    server_set_keys(s->server, keys);
-    log_info("serve", "keys and log level were read again");
+    if (serve_log_set(&again.server, &e) < 0) log_error("serve", "reload: %s", e.msg);
+    if (serve_keys_load(&keys, &again.server, s->beyond_loopback, &e) < 0) {
+        log_error("serve", "reload: the old keys stay: %s", e.msg);
+    } else {
+        server_set_keys(s->server, keys);
+        log_info("serve", "keys and log level were read again");
+    }
+    settings_deinit(&again);
 }
 
 static void catch_signals(serve *s) {
@@ -275,10 +274,10 @@ static void catch_signals(serve *s) {
 }
 
 static void print_ready(const serve *s) {
-    const char *tcp = cli_string(s->args, "host", "127.0.0.1"), *path = server_socket_path(s->server);
+    const char *tcp = config_text(&s->settings.server, "transport.host"), *path = server_socket_path(s->server);
     int         port = server_port(s->server);
-    bool        colons = strchr(tcp, ':') != NULL;
-    const char *scheme = cli_string(s->args, "tls-cert", NULL) ? "https" : "http";
+    bool        colons = tcp && strchr(tcp, ':') != NULL;
+    const char *scheme = config_text(&s->settings.server, "transport.tls_cert") ? "https" : "http";
     str         line, url;
     str_init(&line);
     str_init(&url);
@@ -316,7 +315,8 @@ static void raise_file_limit(void) {
 static int run(const cli_args *args) {
     serve s = { .args = args };
     err   e = { 0 };
-    int   rc = set_logs(args, &e);
+    int   rc = settings_load(&s.settings, args, &e);
+    if (rc == 0) rc = serve_log_set(&s.settings.server, &e);
     if (rc == 0) {
         raise_file_limit();
         str_init(&s.socket_path);
@@ -336,6 +336,7 @@ static int run(const cli_args *args) {
     server_free(s.server);
     str_deinit(&s.socket_path);
     str_deinit(&s.default_model);
+    settings_deinit(&s.settings);
     return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
 }
 
@@ -374,6 +375,8 @@ static const cli_option options[] = {
     { "log-format", CLI_STRING, "FORMAT", "text or json (text)", 0 },
     { "log-level", CLI_STRING, "LEVEL", "debug, info, warn, error or off (info)", 0 },
     { "log-level-file", CLI_STRING, "FILE", "holds the level; read again on SIGHUP", 0 },
+    { "config", CLI_STRING, "FILE", "server.yaml to read ($XDG_CONFIG_HOME/hearth/server.yaml)", 0 },
+    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
     { "ready-json", CLI_FLAG, NULL, "the ready line on stdout is JSON", 0 },
     { 0 },
 };

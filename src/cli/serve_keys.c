@@ -7,6 +7,7 @@
 #include "cli/serve_keys.h"
 
 #include "base/file.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,8 +31,9 @@ static int make_parents(const char *path, err *e) {
     return rc;
 }
 
-static void token_path(const cli_args *a, str *out) {
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME"), *given = cli_string(a, "token-file", NULL);
+static void token_path(const config_values *v, str *out) {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME"),
+               *given = config_text(v, "security.token_file");
     if (given)
         str_puts(out, given);
     else if (state && state[0] == '/')
@@ -40,13 +42,14 @@ static void token_path(const cli_args *a, str *out) {
         str_printf(out, "%s/.local/state/hearth/token", home);
 }
 
-static int add_token(auth *keys, const cli_args *a, err *e) {
+static int add_token(auth *keys, const config_values *v, err *e) {
     str path, token;
     int rc = 0;
     str_init(&path);
     str_init(&token);
-    token_path(a, &path);
-    if (path.len == 0) rc = err_set(e, ERR_ARG, "there is no place for the token; give --token-file");
+    token_path(v, &path);
+    if (path.len == 0)
+        rc = err_set(e, ERR_ARG, "there is no place for the token; give --token-file or security.token_file");
     if (rc == 0) rc = make_parents(str_cstr(&path), e);
     if (rc == 0) rc = auth_token_file(str_cstr(&path), &token, e);
     if (rc == 0) rc = auth_add(keys, view_of("token"), (view){ token.data, token.len }, 0, 0, e);
@@ -55,24 +58,36 @@ static int add_token(auth *keys, const cli_args *a, err *e) {
     return rc;
 }
 
-int serve_keys_load(auth **out, const cli_args *a, bool beyond_loopback, err *e) {
-    const char *file = cli_string(a, "api-key-file", NULL), *env = getenv("HEARTH_API_KEYS");
-    char       *text = NULL;
-    size_t      n = 0;
-    int         rc = auth_open(out, e);
+static int add_list(auth *keys, const config_value *list, err *e) {
+    str lines;
+    int rc = 0;
+    str_init(&lines);
+    for (size_t i = 0; i < list->n_texts; i++) str_printf(&lines, "%s\n", list->texts[i]);
+    if (!str_ok(&lines)) rc = err_set_nomem(e);
+    if (rc == 0 && lines.len) rc = auth_add_lines(keys, str_cstr(&lines), list->where, e);
+    str_deinit(&lines);
+    return rc;
+}
+
+int serve_keys_load(auth **out, const config_values *v, bool beyond_loopback, err *e) {
+    const char         *file = config_text(v, "security.api_key_file");
+    const config_value *list = config_get(v, "security.api_keys");
+    char               *text = NULL;
+    size_t              n = 0;
+    int                 rc = auth_open(out, e);
     if (rc < 0) return rc;
-    auth_set_limits(*out, cli_real(a, "rate-requests", 0), cli_real(a, "rate-tokens", 0));
+    auth_set_limits(*out, config_real(v, "security.rate_requests"), config_real(v, "security.rate_tokens"));
     if (file && (rc = file_read(&text, &n, file, MAX_KEY_FILE, e)) == 0) rc = auth_add_lines(*out, text, file, e);
     free(text);
-    if (rc == 0 && env) rc = auth_add_lines(*out, env, "HEARTH_API_KEYS", e);
-    if (rc == 0 && (file || env))
+    if (rc == 0) rc = add_list(*out, list, e);
+    if (rc == 0 && (file || list->n_texts))
         auth_require(*out, false);
     else if (rc == 0 && beyond_loopback)
         auth_require(*out, true);
     if (rc == 0) {
         err why = { 0 };
-        int bad = add_token(*out, a, &why);
-        if (bad < 0 && (beyond_loopback || cli_string(a, "token-file", NULL))) {
+        int bad = add_token(*out, v, &why);
+        if (bad < 0 && (beyond_loopback || config_text(v, "security.token_file"))) {
             rc = bad;
             if (e) *e = why;
         } else if (bad < 0) {

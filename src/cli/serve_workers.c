@@ -1,32 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/serve_workers.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
-
-int serve_memory(const char *text, uint64_t *out, err *e) {
-    static const char letters[] = "kmgt";
-    char             *end;
-    if (strcasecmp(text, "none") == 0) {
-        *out = HOST_NO_LIMIT;
-        return 0;
-    }
-    double      value = strtod(text, &end), unit = 1;
-    const char *found;
-    while (*end == ' ') end++;
-    if (*end && (found = strchr(letters, *end | 0x20))) {
-        for (const char *p = letters; p <= found; p++) unit *= 1024;
-        end++;
-        if ((*end | 0x20) == 'i') end++;
-        if ((*end | 0x20) == 'b') end++;
-    }
-    if (end == text || *end || !(value > 0) || value * unit >= 9e18)
-        return err_set(e, ERR_ARG, "--mem-limit %s: expected a size such as 8G or 512M, or none", text);
-    *out = (uint64_t)(value * unit);
-    return 0;
-}
 
 /* A worker reads a file that is not to be trusted and needs to know nothing: no tokens, no paths. What sanitizers and
  * the dynamic linker look for is passed on. */
@@ -46,8 +22,8 @@ static char *const *worker_environment(void) {
     return list;
 }
 
-int serve_workers(const cli_args *a, host_options *o, err *e) {
-    const char *limit = cli_string(a, "mem-limit", NULL);
+void serve_workers(const config_values *v, host_options *o) {
+    const config_value *limit = config_get(v, "models.mem_limit");
     o->worker_env = worker_environment();
-    return limit ? serve_memory(limit, &o->max_bytes, e) : 0;
+    if (limit->origin) o->max_bytes = limit->integer < 0 ? HOST_NO_LIMIT : (uint64_t)limit->integer;
 }

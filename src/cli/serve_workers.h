@@ -3,12 +3,9 @@
 #ifndef CLI_SERVE_WORKERS_H
 #define CLI_SERVE_WORKERS_H
 
-#include "cli/cli.h"
+#include "config/schema.h"
 #include "host/host.h"
 
-int serve_workers(const cli_args *a, host_options *o, err *e);
-
-/* "8G", "512M", "1.5 GiB", bytes without a letter, or "none" (HOST_NO_LIMIT). */
-int serve_memory(const char *text, uint64_t *out, err *e);
+void serve_workers(const config_values *v, host_options *o);
 
 #endif

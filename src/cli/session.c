@@ -10,20 +10,17 @@
 #include <time.h>
 #include <unistd.h>
 
-int session_open(session *s, const char *model, const session_options *o, err *e) {
-    int rc;
+int session_open(session *s, cli_model *model, const runtime_options *o, err *e) {
+    runtime_options r = *o;
+    int             rc;
     memset(s, 0, sizeof *s);
-    runtime_options r = { .engine = { .n_ctx = o->n_ctx,
-                                      .max_seqs = 1,
-                                      .n_threads = o->n_threads,
-                                      .host_cache_bytes = o->cache_mem,
-                                      .disk_cache_dir = o->cache_dir } };
-    if ((rc = runtime_cache_type(o->kv_type, &r.engine, e)) < 0) return rc;
-    if ((rc = cli_model_find(&s->model, model, o->wish, e)) < 0) return rc;
+    s->model = *model;
+    *model = (cli_model){ 0 };
     r.path = s->model.path;
     if ((rc = runtime_open(&s->runtime, &r, e)) < 0) return rc;
     runtime_describe(s->runtime, &s->info);
     runtime_sampling(s->runtime, &s->sampling);
+    s->max_tokens = o->settings.max_tokens;
     s->thinking = s->info.can_think ? RUNTIME_THINK_OFF : RUNTIME_THINK_DEFAULT;
     s->think_budget = -1;
     s->safe = isatty(STDOUT_FILENO);
@@ -35,7 +32,6 @@ int session_open(session *s, const char *model, const session_options *o, err *e
 void session_close(session *s) {
     runtime_free(s->runtime);
     cli_model_deinit(&s->model);
-    free(s->stop);
     free(s->tools);
     free(s->constraint_text);
     memset(s, 0, sizeof *s);
@@ -220,8 +216,6 @@ static int collect(session *s, runtime_request q, const volatile sig_atomic_t *i
     q.sampling = s->sampling;
     q.sampling_set = RUNTIME_SET_ALL;
     q.max_tokens = s->max_tokens;
-    q.stop = s->stop;
-    q.n_stop = s->n_stop;
     q.constraint = s->constraint;
     q.want_progress = s->progress;
     q.on_event = on_event;

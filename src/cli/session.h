@@ -17,22 +17,12 @@
 #include <signal.h>
 #include <stdbool.h>
 
-typedef struct session_options {
-    int                   n_ctx, n_threads;
-    const char           *kv_type;   /* by name */
-    const char           *cache_dir; /* NULL: nothing is kept for the next time */
-    size_t                cache_mem; /* bytes of host memory for what the cache has no room for */
-    const cli_model_wish *wish;      /* NULL: any format, no pull */
-} session_options;
-
 typedef struct session {
     cli_model           model;
     runtime            *runtime;
     runtime_info        info;
     sampling_params     sampling;
     int                 max_tokens;
-    view               *stop;
-    size_t              n_stop;
     runtime_thinking    thinking;
     int                 think_budget; /* -1: none */
     char               *tools;        /* JSON; NULL: none */
@@ -58,7 +48,8 @@ typedef struct session_result {
     runtime_usage  usage;
 } session_result;
 
-int  session_open(session *s, const char *model, const session_options *o, err *e);
+/* Takes the model over, also when it fails; o: everything but the path. */
+int  session_open(session *s, cli_model *model, const runtime_options *o, err *e);
 void session_close(session *s); /* accepts a zeroed one */
 
 /* Streams the answer to stdout: to a conversation (a JSON array of messages), or the text that follows a text.

@@ -26,6 +26,10 @@ static bool parse_real(const char *text, const char **end, double *out) {
 static bool parse_bytes(const char *text, double *out) {
     static const char letters[] = "KMGT";
     const char       *end;
+    if (strcasecmp(text, "none") == 0) { /* where the key's range has it */
+        *out = -1;
+        return true;
+    }
     if (!parse_real(text, &end, out)) return false;
     while (*end == ' ') end++;
     if (!*end || strcasecmp(end, "b") == 0) return true;
@@ -85,7 +89,10 @@ static void write_number(double v, config_type type, str *out) {
         str_printf(out, "%.0f%s", v / units[i].size, units[i].name);
         return;
     }
-    str_printf(out, "%.10g", v);
+    if (type == CONFIG_BYTES && v == -1)
+        str_puts(out, "none");
+    else
+        str_printf(out, "%.10g", v);
 }
 
 static void write_range(const config_key *k, str *out) {

@@ -121,6 +121,18 @@ int config_set(config_values *out, const config_key *k, const char *text, double
     return 0;
 }
 
+int config_set_texts(config_values *out, const config_key *k, const char *const *texts, size_t n, config_origin origin,
+                     const char *where, arena *mem, err *e) {
+    config_value *to = slot(out, k);
+    const char  **list = arena_calloc(mem, n + 1, sizeof *list);
+    config_value  v = { .origin = origin, .where = arena_strdup(mem, where), .texts = list, .n_texts = n };
+    bool          ok = list && v.where && k->type == CONFIG_TEXTS;
+    for (size_t i = 0; ok && i < n; i++) ok = (list[i] = arena_strdup(mem, texts[i])) != NULL;
+    if (!ok) return err_set_nomem(e);
+    if (origin >= to->origin) *to = v;
+    return 0;
+}
+
 /* --- a file --- */
 
 static void read_map(config_values *out, const config_node *map, const char *prefix, const char *above, reading *r);

@@ -42,6 +42,7 @@ typedef struct config_key {
     const char          *help;
     const char          *env, *flag; /* NULL: none */
     double               flag_unit;  /* what 1 of the flag means here; 0: the same */
+    const char          *flag_means; /* of a flag without a value: what it sets */
     const config_schema *items;
     const char          *refused;  /* why no value is taken; of a CONFIG_BOOL: why not true */
     bool                 required; /* inside items */
@@ -100,6 +101,8 @@ void config_read_node(config_values *out, const config_node *root, config_origin
 /* One value as the environment or a flag gives it; lists are separated by commas. unit 0: 1. */
 int config_set(config_values *out, const config_key *k, const char *text, double unit, config_origin origin,
                const char *where, arena *mem, err *e);
+int config_set_texts(config_values *out, const config_key *k, const char *const *texts, size_t n, config_origin origin,
+                     const char *where, arena *mem, err *e);
 /* What src has set, of a higher or equal origin, replaces what dst has at the same path. */
 void config_overlay(config_values *dst, const config_values *src);
 

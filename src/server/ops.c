@@ -64,6 +64,10 @@ void ops_metrics(exchange *x) {
     const server        *s = x->server;
     const metrics       *m = &s->metrics;
     const runtime_stats *r = &h.runtime;
+    if (s->options.no_metrics) {
+        exchange_error(x, 404, "not_found", NULL, "metrics are switched off (telemetry.metrics)");
+        return;
+    }
     host_stat(x->host, &h);
     str_init(&b);
     metrics_put_head(&b, "requests_total", "counter", "Requests that were answered, by protocol and status.");

@@ -142,10 +142,10 @@ static void test_mistakes(void **state) {
     program_fails("run /nowhere/model.gguf x", 1, "cannot open /nowhere/model.gguf");
     program_fails("run nowhere x --no-pull", 1, "there is no model 'nowhere'");
     program_fails("run demo x --bogus", 2, "no option --bogus");
-    program_fails("run demo x --temp -1", 2, "temperature: -1 is not between 0 and 1000");
-    program_fails("run demo x --top-p 1.5", 2, "top_p: 1.5");
+    program_fails("run demo x --temp -1", 2, "--temp: '-1' is out of range; expected a number from 0 to 1000");
+    program_fails("run demo x --top-p 1.5", 2, "--top-p: '1.5' is out of range");
     program_fails("run demo x --temp hot", 2, "'hot' is not a number");
-    program_fails("run demo x --kv q3", 2, "'q3' is no page type");
+    program_fails("run demo x --kv q3", 2, "--kv: expected f16, bf16, q8_0, q4_0 or f32, found 'q3'");
     program_fails("run demo x --ctx 8 ", 1, "the context holds 8");
     program_fails("run demo x y", 2, "unexpected argument 'y'");
     program_fails("bench demo --batch 1,x", 2, "--batch");

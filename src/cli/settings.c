@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/settings.h"
+
+#include "base/file.h"
+#include "cli/catalogue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LIST = 64, SETTINGS_BYTES = 64 << 20 };
+
+/* --- places --- */
+
+void settings_directory(str *out) {
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (config && config[0] == '/')
+        str_printf(out, "%s/hearth", config);
+    else if (home && home[0] == '/')
+        str_printf(out, "%s/.config/hearth", home);
+}
+
+void settings_model_path(const char *model, str *out) {
+    size_t before = out->len;
+    settings_directory(out);
+    if (out->len == before) return;
+    str_puts(out, "/models/");
+    config_model_file_name(model, out);
+}
+
+/* given: it must be there. */
+static int find_file(settings *s, const cli_args *a, bool *given, err *e) {
+    const char *flag = cli_string(a, "config", NULL), *env = getenv("HEARTH_CONFIG");
+    str         path;
+    *given = flag || (env && *env);
+    s->no_config = cli_flag(a, "no-config");
+    if (s->no_config) return flag ? err_set(e, ERR_ARG, "--config and --no-config exclude each other") : 0;
+    str_init(&path);
+    if (*given) {
+        str_puts(&path, flag ? flag : env);
+    } else {
+        settings_directory(&path);
+        if (path.len == 0) return 0;
+        str_puts(&path, "/server.yaml");
+    }
+    s->path = str_take(&path);
+    return s->path ? 0 : err_set_nomem(e);
+}
+
+/* --- origins --- */
+
+static int print_report(const config_report *r, err *e) {
+    str text;
+    if (r->no_memory) return err_set_nomem(e);
+    str_init(&text);
+    config_report_write(r, &text);
+    fflush(stdout);
+    fputs(str_cstr(&text), stderr);
+    str_deinit(&text);
+    return err_set(e, ERR_FORMAT, "%s has %zu problem%s; 'hearth config check' shows them, too", r->label, r->n,
+                   r->n == 1 ? "" : "s");
+}
+
+typedef void (*check_fn)(const config_values *v, config_report *r);
+
+/* One file over v; a checker looks at the file's values alone. */
+static int read_over(config_values *v, const char *text, size_t bytes, const char *label, config_origin origin,
+                     check_fn check, arena *mem, err *e) {
+    config_report r;
+    config_values own;
+    int           rc = 0;
+    config_report_init(&r, label);
+    if (!config_values_init(&own, v->schema, mem)) {
+        config_report_deinit(&r);
+        return err_set_nomem(e);
+    }
+    config_read(&own, (view){ text, bytes }, origin, mem, &r);
+    if (r.n == 0 && !r.no_memory) {
+        config_values whole;
+        if (!config_values_init(&whole, v->schema, mem)) r.no_memory = true;
+        if (!r.no_memory) {
+            config_values_defaults(&whole, mem);
+            config_overlay(&whole, &own);
+            check(&whole, &r);
+        }
+    }
+    if (r.n || r.no_memory)
+        rc = print_report(&r, e);
+    else
+        config_overlay(v, &own);
+    config_report_deinit(&r);
+    return rc;
+}
+
+static int read_file_over(config_values *v, const char *path, config_origin origin, check_fn check, arena *mem,
+                          err *e) {
+    char  *text = NULL;
+    size_t bytes = 0;
+    int    rc = file_read(&text, &bytes, path, (size_t)CONFIG_MAX_BYTES + 1, e);
+    if (rc == 0) rc = read_over(v, text, bytes, path, origin, check, mem, e);
+    free(text);
+    return rc;
+}
+
+static int read_environment(config_values *v, arena *mem, err *e) {
+    for (size_t i = 0; i < v->schema->n; i++) {
+        const config_key *k = &v->schema->keys[i];
+        const char       *text = k->env ? getenv(k->env) : NULL;
+        if (!text || !*text) continue;
+        int rc = config_set(v, k, text, 0, CONFIG_FROM_ENV, k->env, mem, e);
+        if (rc < 0) return err_wrap(e, rc == ERR_NOMEM ? rc : ERR_ARG, "%s (%s)", k->env, k->path);
+    }
+    return 0;
+}
+
+static int read_flag(config_values *v, const config_key *k, const cli_args *a, arena *mem, err *e) {
+    const char *texts[MAX_LIST];
+    size_t      n = 0;
+    char        where[64];
+    snprintf(where, sizeof where, "--%s", k->flag);
+    if (k->flag_means)
+        return cli_flag(a, k->flag) ? config_set(v, k, k->flag_means, 0, CONFIG_FROM_FLAG, where, mem, e) : 0;
+    if (k->type == CONFIG_TEXTS) {
+        while (n < MAX_LIST && (texts[n] = cli_string_at(a, k->flag, (int)n))) n++;
+        return n ? config_set_texts(v, k, texts, n, CONFIG_FROM_FLAG, where, mem, e) : 0;
+    }
+    const char *text = cli_string(a, k->flag, NULL);
+    return text ? config_set(v, k, text, k->flag_unit, CONFIG_FROM_FLAG, where, mem, e) : 0;
+}
+
+static int read_flags(config_values *v, const cli_args *a, arena *mem, err *e) {
+    for (size_t i = 0; i < v->schema->n; i++) {
+        const config_key *k = &v->schema->keys[i];
+        int               rc = k->flag ? read_flag(v, k, a, mem, e) : 0;
+        if (rc < 0) return err_wrap(e, rc == ERR_NOMEM ? rc : ERR_ARG, "--%s", k->flag);
+    }
+    return 0;
+}
+
+int settings_load(settings *s, const cli_args *a, err *e) {
+    bool given = false;
+    int  rc;
+    memset(s, 0, sizeof *s);
+    arena_init(&s->mem, SETTINGS_BYTES);
+    if (!config_values_init(&s->server, &config_server_schema, &s->mem)) return err_set_nomem(e);
+    config_values_defaults(&s->server, &s->mem);
+    if ((rc = find_file(s, a, &given, e)) < 0) return rc;
+    s->found = s->path && (given || file_exists(s->path));
+    if (s->found) rc = read_file_over(&s->server, s->path, CONFIG_FROM_SERVER, config_server_check, &s->mem, e);
+    if (rc == 0) rc = read_environment(&s->server, &s->mem, e);
+    if (rc == 0) rc = read_flags(&s->server, a, &s->mem, e);
+    return rc;
+}
+
+void settings_deinit(settings *s) {
+    arena_deinit(&s->mem);
+    free(s->path);
+    memset(s, 0, sizeof *s);
+}
+
+int settings_engine(const settings *s, runtime_options *out, err *e) {
+    const config_values *v = &s->server;
+    engine_options      *g = &out->engine;
+    g->n_ctx = (int)config_int(v, "models.context");
+    g->cache_bytes = (size_t)config_int(v, "kv_cache.bytes");
+    g->page_tokens = (int)config_int(v, "kv_cache.page_tokens");
+    g->max_seqs = (int)config_int(v, "scheduler.max_sequences");
+    g->step_tokens = (int)config_int(v, "scheduler.token_budget");
+    g->max_waiting = (int)config_int(v, "scheduler.max_queue");
+    g->target_step_ms = (int)config_int(v, "scheduler.latency_target_ms");
+    g->n_threads = (int)config_int(v, "scheduler.threads");
+    g->no_prefix_cache = !config_bool(v, "kv_cache.prefix_cache");
+    g->host_cache_bytes = (size_t)config_int(v, "kv_cache.host_bytes");
+    g->disk_cache_dir = config_text(v, "kv_cache.disk_dir");
+    g->disk_cache_bytes = (uint64_t)config_int(v, "kv_cache.disk_bytes");
+    out->max_preparing = (int)config_int(v, "scheduler.max_preparing");
+    out->grammar_bytes = (size_t)config_int(v, "scheduler.grammar_bytes");
+    return runtime_cache_type(config_text(v, "kv_cache.type"), g, e);
+}
+
+/* --- one model --- */
+
+static void copy_value(config_values *to, const char *path, const config_values *from, const char *from_path) {
+    const config_value *v = config_get(from, from_path);
+    config_value       *slot = &to->v[config_find_key(to->schema, path) - to->schema->keys];
+    /* A default of the server is no wish. */
+    if (v->origin > CONFIG_FROM_DEFAULT && v->origin >= slot->origin) *slot = *v;
+}
+
+/* template_file stands relative to the file that names it. */
+static int read_template(model_settings *m, err *e) {
+    const config_value *v = config_get(&m->values, "template_file");
+    const char         *slash = v->where ? strrchr(v->where, '/') : NULL;
+    char               *text = NULL;
+    size_t              bytes = 0;
+    str                 path;
+    if (!m->model.template_file) return 0;
+    str_init(&path);
+    if (m->model.template_file[0] != '/' && slash) str_append(&path, v->where, (size_t)(slash - v->where) + 1);
+    str_puts(&path, m->model.template_file);
+    int rc = file_read(&text, &bytes, str_cstr(&path), CONFIG_MAX_BYTES, e);
+    if (rc == 0 && memchr(text, '\0', bytes)) rc = err_set(e, ERR_FORMAT, "%s holds a NUL", str_cstr(&path));
+    if (rc == 0 && !(m->runtime.template_text = arena_strdup(&m->mem, text))) rc = err_set_nomem(e);
+    free(text);
+    str_deinit(&path);
+    return rc < 0 ? err_wrap(e, rc, "template_file") : 0;
+}
+
+static void wish_sampling(const config_sampling *c, runtime_settings *out) {
+    static const struct {
+        unsigned from, to;
+    } bits[] = {
+        { CONFIG_SET_TEMPERATURE, RUNTIME_SET_TEMPERATURE },
+        { CONFIG_SET_DYNATEMP_RANGE | CONFIG_SET_DYNATEMP_EXPONENT, RUNTIME_SET_DYNATEMP },
+        { CONFIG_SET_TOP_K, RUNTIME_SET_TOP_K },
+        { CONFIG_SET_TOP_P, RUNTIME_SET_TOP_P },
+        { CONFIG_SET_MIN_P, RUNTIME_SET_MIN_P },
+        { CONFIG_SET_TYPICAL_P, RUNTIME_SET_TYPICAL_P },
+        { CONFIG_SET_TOP_N_SIGMA, RUNTIME_SET_TOP_N_SIGMA },
+        { CONFIG_SET_XTC_PROBABILITY | CONFIG_SET_XTC_THRESHOLD, RUNTIME_SET_XTC },
+        { CONFIG_SET_REPEAT_LAST_N, RUNTIME_SET_REPEAT_LAST_N },
+        { CONFIG_SET_REPEAT_PENALTY, RUNTIME_SET_REPEAT_PENALTY },
+        { CONFIG_SET_FREQUENCY_PENALTY, RUNTIME_SET_FREQUENCY_PENALTY },
+        { CONFIG_SET_PRESENCE_PENALTY, RUNTIME_SET_PRESENCE_PENALTY },
+        { CONFIG_SET_DRY_MULTIPLIER | CONFIG_SET_DRY_BASE | CONFIG_SET_DRY_ALLOWED_LENGTH |
+              CONFIG_SET_DRY_PENALTY_LAST_N,
+          RUNTIME_SET_DRY },
+        { CONFIG_SET_MIROSTAT | CONFIG_SET_MIROSTAT_TAU | CONFIG_SET_MIROSTAT_ETA, RUNTIME_SET_MIROSTAT },
+    };
+    sampling_params *p = &out->sampling;
+    sampling_params_default(p);
+#define TAKE(bit, field, value)                                                                                        \
+    if (c->set & CONFIG_SET_##bit) p->field = value
+    TAKE(TEMPERATURE, temperature, (float)c->temperature);
+    TAKE(DYNATEMP_RANGE, dynatemp_range, (float)c->dynatemp_range);
+    TAKE(DYNATEMP_EXPONENT, dynatemp_exponent, (float)c->dynatemp_exponent);
+    TAKE(TOP_K, top_k, c->top_k);
+    TAKE(TOP_P, top_p, (float)c->top_p);
+    TAKE(MIN_P, min_p, (float)c->min_p);
+    TAKE(TYPICAL_P, typical_p, (float)c->typical_p);
+    TAKE(TOP_N_SIGMA, top_n_sigma, (float)c->top_n_sigma);
+    TAKE(XTC_PROBABILITY, xtc_probability, (float)c->xtc_probability);
+    TAKE(XTC_THRESHOLD, xtc_threshold, (float)c->xtc_threshold);
+    TAKE(REPEAT_LAST_N, repeat_last_n, c->repeat_last_n);
+    TAKE(REPEAT_PENALTY, repeat_penalty, (float)c->repeat_penalty);
+    TAKE(FREQUENCY_PENALTY, frequency_penalty, (float)c->frequency_penalty);
+    TAKE(PRESENCE_PENALTY, presence_penalty, (float)c->presence_penalty);
+    TAKE(DRY_MULTIPLIER, dry_multiplier, (float)c->dry_multiplier);
+    TAKE(DRY_BASE, dry_base, (float)c->dry_base);
+    TAKE(DRY_ALLOWED_LENGTH, dry_allowed_length, c->dry_allowed_length);
+    TAKE(DRY_PENALTY_LAST_N, dry_last_n, c->dry_penalty_last_n);
+    TAKE(MIROSTAT, mirostat, c->mirostat);
+    TAKE(MIROSTAT_TAU, mirostat_tau, (float)c->mirostat_tau);
+    TAKE(MIROSTAT_ETA, mirostat_eta, (float)c->mirostat_eta);
+#undef TAKE
+    for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++)
+        if (c->set & bits[i].from) out->sampling_set |= bits[i].to;
+    if ((c->set & CONFIG_SET_SEED) && c->seed >= 0) {
+        p->seed = (uint64_t)c->seed;
+        out->sampling_set |= RUNTIME_SET_SEED;
+    }
+}
+
+static int wishes(model_settings *m, err *e) {
+    const config_model *c = &m->model;
+    runtime_settings   *r = &m->runtime;
+    str                 json;
+    r->system = c->system;
+    r->template_text = c->template_text;
+    r->n_ctx = c->context;
+    r->rope_type = c->rope_type;
+    r->rope_factor = c->rope_factor;
+    r->rope_original_context = c->rope_original_context;
+    r->stop = c->sampling.stop;
+    r->n_stop = c->sampling.n_stop;
+    r->max_tokens = c->sampling.max_tokens;
+    r->min_tokens = c->sampling.min_tokens;
+    wish_sampling(&c->sampling, r);
+    int rc = read_template(m, e);
+    if (rc < 0 || c->n_messages == 0) return rc;
+    str_init(&json);
+    for (size_t i = 0; i < c->n_messages; i++) {
+        str_puts(&json, i ? ",{\"role\":" : "[{\"role\":");
+        str_put_json(&json, c->messages[i].role, strlen(c->messages[i].role));
+        str_puts(&json, ",\"content\":");
+        str_put_json(&json, c->messages[i].content, strlen(c->messages[i].content));
+        str_push(&json, '}');
+    }
+    str_push(&json, ']');
+    if (!str_ok(&json) || !(r->messages = arena_strdup(&m->mem, str_cstr(&json)))) rc = err_set_nomem(e);
+    str_deinit(&json);
+    return rc;
+}
+
+/* The registry's tag, if it has one. The caller frees. */
+static int registered(const char *name, char **out, err *e) {
+    registry *r = NULL;
+    int       rc = catalogue_open_existing(&r, e);
+    *out = NULL;
+    if (rc == 0 && r && (rc = registry_tag_get(r, name, "settings", out, e)) == ERR_NOTFOUND) rc = 0;
+    registry_close(r);
+    return rc;
+}
+
+static int gather_named(const settings *s, const char *name, model_settings *m, err *e) {
+    str   path, label;
+    char *own = NULL;
+    int   rc = registered(name, &own, e);
+    str_init(&path);
+    str_init(&label);
+    if (rc == 0 && own) {
+        str_printf(&label, "settings of %s", name);
+        rc = read_over(&m->values, own, strlen(own), str_cstr(&label), CONFIG_FROM_REGISTRY, config_model_check,
+                       &m->mem, e);
+    }
+    if (!s->no_config) settings_model_path(name, &path);
+    if (rc == 0 && path.len && file_exists(str_cstr(&path)))
+        rc = read_file_over(&m->values, str_cstr(&path), CONFIG_FROM_MODEL, config_model_check, &m->mem, e);
+    str_deinit(&path);
+    str_deinit(&label);
+    free(own);
+    return rc;
+}
+
+static int gather(const settings *s, const cli_args *a, const char *name, const config_values *entry, model_settings *m,
+                  err *e) {
+    config_values *v = &m->values;
+    int            rc = 0;
+    if (!config_values_init(v, &config_model_schema, &m->mem)) return err_set_nomem(e);
+    config_overlay(v, &s->server); /* sampling */
+    copy_value(v, "context", &s->server, "models.context");
+    if (entry) {
+        copy_value(v, "context", entry, "context");
+        copy_value(v, "keep_alive", entry, "keep_alive");
+        copy_value(v, "pinned", entry, "pinned");
+    }
+    if (name) rc = gather_named(s, name, m, e);
+    if (rc == 0) rc = read_environment(v, &m->mem, e);
+    if (rc == 0) rc = read_flags(v, a, &m->mem, e);
+    /* What the server is told by the environment or a flag holds for every model. */
+    if (rc == 0 && config_get(&s->server, "models.keep_alive")->origin >= CONFIG_FROM_ENV)
+        copy_value(v, "keep_alive", &s->server, "models.keep_alive");
+    return rc;
+}
+
+int settings_model(const settings *s, const cli_args *a, const char *name, const config_values *entry,
+                   model_settings *out, err *e) {
+    memset(out, 0, sizeof *out);
+    arena_init(&out->mem, SETTINGS_BYTES);
+    int rc = gather(s, a, name, entry, out, e);
+    if (rc == 0) rc = config_model_from(&out->model, &out->values, e);
+    if (rc == 0) rc = wishes(out, e);
+    if (rc == 0) return 0;
+    model_settings_deinit(out);
+    return name ? err_wrap(e, rc, "model %s", name) : rc;
+}
+
+void model_settings_deinit(model_settings *m) {
+    config_model_deinit(&m->model);
+    arena_deinit(&m->mem);
+    memset(m, 0, sizeof *m);
+}
