@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parsing of a command line against a command's table, and the --help text from the same table. */
 #include "cli/cli.h"
+#include "cli/help.h"
+#include "config/schema.h"
 #include "formats/text.h"
 
 #include <errno.h>
@@ -25,20 +27,17 @@ struct cli_args {
     int                n_set;
 };
 
-static void print_help(const cli_command *c, const char *program) {
-    printf("usage: %s %s%s%s\n\n%s\n", program, c->name, *c->usage ? " " : "", c->usage, c->summary);
-    printf("\noptions:\n");
-    for (const cli_option *o = c->options; o && o->name; o++) {
-        char left[64];
-        snprintf(left, sizeof left, "%s%c%s--%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
-                 o->letter ? ", " : "   ", o->name, o->value_name ? " " : "", o->value_name ? o->value_name : "");
-        printf("  %-30s %s\n", left, o->help);
-    }
-    printf("  %-30s %s\n", "-h, --help", "show this text");
+static void print_help(const cli_command *c, const char *program, bool all) {
+    str text;
+    str_init(&text);
+    help_command(c, program, all, &text);
+    fputs(str_cstr(&text), stdout);
+    str_deinit(&text);
 }
 
 static const cli_option *find_option(const cli_command *c, const char *name, size_t len, char letter) {
     for (const cli_option *o = c->options; o && o->name; o++) {
+        if (o->kind == CLI_GROUP) continue;
         if (letter ? o->letter == letter : name && strlen(o->name) == len && memcmp(o->name, name, len) == 0) return o;
     }
     return NULL;
@@ -60,6 +59,16 @@ static bool value_ok(const cli_option *o, const char *value) {
 
 static bool is_switch(const char *text) { return strcmp(text, "on") == 0 || strcmp(text, "off") == 0; }
 
+static int unknown_option(const cli_args *a, const char *text) {
+    const char *names[128], *best = NULL;
+    size_t      n = 0;
+    for (const cli_option *o = a->command->options; o && o->name && n < 128; o++)
+        if (o->kind != CLI_GROUP) names[n++] = o->name;
+    if (text[1] == '-') best = config_nearest(text + 2, names, n);
+    return best ? cli_usage_error(a, "no option %s; did you mean --%s?", text, best)
+                : cli_usage_error(a, "no option %s", text);
+}
+
 /* Takes one option at argv[*i]; returns CLI_OK or CLI_USAGE after printing. */
 static int take_option(cli_args *a, int argc, char **argv, int *i) {
     const char       *text = argv[*i];
@@ -74,7 +83,7 @@ static int take_option(cli_args *a, int argc, char **argv, int *i) {
         o = find_option(a->command, NULL, 0, text[1]);
         if (o && text[2]) value = text + 2;
     }
-    if (!o) return cli_usage_error(a, "no option %s", text);
+    if (!o) return unknown_option(a, text);
     if (o->kind == CLI_FLAG) {
         if (value) return cli_usage_error(a, "--%s takes no value", o->name);
     } else if (o->kind == CLI_SWITCH) {
@@ -100,8 +109,9 @@ int cli_run_command(const cli_command *c, const char *program, int argc, char **
         const char *text = argv[i];
         if (!options_over && strcmp(text, "--") == 0) {
             options_over = true;
-        } else if (!options_over && (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0)) {
-            print_help(c, program);
+        } else if (!options_over &&
+                   (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0 || strcmp(text, "--help-all") == 0)) {
+            print_help(c, program, strcmp(text, "--help-all") == 0);
             free(a.positional);
             return CLI_OK;
         } else if (!options_over && text[0] == '-' && text[1]) {
@@ -128,8 +138,11 @@ int cli_run_subcommand(const cli_args *a, const cli_command *const *list) {
     if (!name) return cli_usage_error(a, "an argument is missing");
     snprintf(program, sizeof program, "%s %s", a->program, a->command->name);
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        printf("usage: %s COMMAND [arguments]\n\n%s\n\ncommands:\n", program, a->command->summary);
-        for (; *list; list++) printf("  %-12s %s\n", (*list)->name, (*list)->summary);
+        str text;
+        str_init(&text);
+        help_subcommands(a->command, program, list, &text);
+        fputs(str_cstr(&text), stdout);
+        str_deinit(&text);
         return CLI_OK;
     }
     for (; *list; list++) {

@@ -2,8 +2,8 @@
 /*
  * The `hearth` program: a table of commands, each described as data.
  *
- * A command lists its arguments and options in a table; parsing, --help and (later) completions and man pages come from
- * that one table. Only this folder exits the process, reads the environment or prints.
+ * A command lists its arguments and options in a table; parsing, --help, completions and man pages come from that one
+ * table. Only this folder exits the process, reads the environment or prints.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -17,8 +17,9 @@
 /* Exit codes, the same for every command. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* A SWITCH takes "on" or "off" where one follows; alone it means "on". */
-typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_INT, CLI_REAL, CLI_SWITCH } cli_kind;
+/* A SWITCH takes "on" or "off" where one follows; alone it means "on". A GROUP is no option: what stands behind it is
+ * less often needed, and --help only names it; its help is the group's title. */
+typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_INT, CLI_REAL, CLI_SWITCH, CLI_GROUP } cli_kind;
 
 typedef struct cli_option {
     const char *name; /* without dashes; NULL ends the table */
@@ -56,9 +57,15 @@ int cli_fail(const cli_args *a, const err *e);
 /* The same with CLI_USAGE and a pointer to --help. */
 int cli_usage_error(const cli_args *a, const char *fmt, ...) BASE_PRINTF(2, 3);
 
-/* Every command; the list ends with a NULL. */
+/* Every command; the list ends with a NULL. The hidden ones are for scripts and for the program itself. */
 extern const cli_command *const cli_commands[];
+extern const cli_command *const cli_hidden_commands[];
 
+/* Of a command with CLI_SUBCOMMANDS; NULL: it is none. */
+const cli_command *const       *cli_subcommands(const cli_command *c);
+extern const cli_command *const cli_debug_commands[], *const cli_config_commands[];
+
+extern const cli_command cli_cmd_config, cli_cmd_completion, cli_cmd_complete, cli_cmd_man;
 extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cmd_detokenize, cli_cmd_render,
     cli_cmd_debug, cli_cmd_logits, cli_cmd_run, cli_cmd_bench, cli_cmd_serve, cli_cmd_perplexity, cli_cmd_quantize,
     cli_cmd_create, cli_cmd_list, cli_cmd_cp, cli_cmd_rm;

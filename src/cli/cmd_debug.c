@@ -89,11 +89,11 @@ static const cli_command cmd_kernels = {
     "kernels", "[--cpu SETS]", "Print the kernel table: slot and instruction set.", kernels_options, 0, 0, run_kernels,
 };
 
-static const cli_command *const commands[] = {
+const cli_command *const cli_debug_commands[] = {
     &cmd_dequant,          &cmd_kernels, &cli_cmd_debug_gguf, &cli_cmd_debug_random_model, &cli_cmd_debug_masks,
     &cli_cmd_debug_sample, NULL,
 };
 
-static int run(const cli_args *args) { return cli_run_subcommand(args, commands); }
+static int run(const cli_args *args) { return cli_run_subcommand(args, cli_debug_commands); }
 
 const cli_command cli_cmd_debug = { "debug", "COMMAND", "Look into the engine.", NULL, 0, CLI_SUBCOMMANDS, run };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry point: finds the command, installs the log sink, runs it. */
 #include "cli/cli.h"
+#include "cli/help.h"
+#include "config/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +24,8 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_info,
     &cli_cmd_ps,
     &cli_cmd_stop,
+    &cli_cmd_config,
+    &cli_cmd_completion,
     &cli_cmd_debug,
     &cli_cmd_version,
     &cli_cmd_tokenize,
@@ -32,10 +36,28 @@ const cli_command *const cli_commands[] = {
 };
 /* clang-format on */
 
+const cli_command *const cli_hidden_commands[] = {
+    &cli_cmd_worker,
+    &cli_cmd_complete,
+    &cli_cmd_man,
+    NULL,
+};
+
+const cli_command *const *cli_subcommands(const cli_command *c) {
+    return c == &cli_cmd_debug ? cli_debug_commands : c == &cli_cmd_config ? cli_config_commands : NULL;
+}
+
 static void print_commands(FILE *out) {
-    fprintf(out, "Hearth runs language models on this machine.\n\nusage: hearth COMMAND [arguments]\n\ncommands:\n");
-    for (const cli_command *const *c = cli_commands; *c; c++) fprintf(out, "  %-12s %s\n", (*c)->name, (*c)->summary);
-    fprintf(out, "\n'hearth COMMAND --help' explains one of them.\n");
+    str text;
+    str_init(&text);
+    help_commands(&text);
+    fputs(str_cstr(&text), out);
+    str_deinit(&text);
+}
+
+static const cli_command *find(const cli_command *const *list, const char *name) {
+    while (*list && strcmp((*list)->name, name) != 0) list++;
+    return *list;
 }
 
 static void log_to_stderr(void *ctx, const log_record *r) {
@@ -45,6 +67,17 @@ static void log_to_stderr(void *ctx, const log_record *r) {
     log_format_text(r, &line);
     fputs(str_cstr(&line), stderr);
     str_deinit(&line);
+}
+
+static int unknown_command(const char *name) {
+    const char *names[64], *best;
+    size_t      n = 0;
+    for (; cli_commands[n] && n < 64; n++) names[n] = cli_commands[n]->name;
+    best = config_nearest(name, names, n);
+    fprintf(stderr, "hearth: no command '%s'", name);
+    if (best) fprintf(stderr, "; did you mean %s?", best);
+    fprintf(stderr, "\nTry 'hearth --help'.\n");
+    return CLI_USAGE;
 }
 
 int main(int argc, char **argv) {
@@ -63,12 +96,9 @@ int main(int argc, char **argv) {
         print_commands(stdout);
         return CLI_OK;
     }
-    const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
-    for (const cli_command *const *c = cli_commands; *c; c++) {
-        if (strcmp((*c)->name, name) == 0) return cli_run_command(*c, "hearth", argc - 2, argv + 2);
-    }
-    if (strcmp(name, "worker") == 0) return cli_run_command(&cli_cmd_worker, "hearth", argc - 2, argv + 2);
-    fprintf(stderr, "hearth: no command '%s'\n", argv[1]);
-    print_commands(stderr);
-    return CLI_USAGE;
+    const char        *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
+    const cli_command *c = find(cli_commands, name);
+    if (!c) c = find(cli_hidden_commands, name);
+    if (c) return cli_run_command(c, "hearth", argc - 2, argv + 2);
+    return unknown_command(argv[1]);
 }
