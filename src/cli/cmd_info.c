@@ -4,13 +4,12 @@
 #include "cli/calibration.h"
 #include "cli/cli.h"
 #include "cli/models.h"
+#include "cli/once.h"
 #include "formats/summary.h"
 #include "host/need.h"
 #include "runtime/runtime.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,32 +35,10 @@ typedef struct info {
 
 /* --- measuring --- */
 
-typedef struct waiter {
-    pthread_mutex_t lock; /* guards the rest */
-    pthread_cond_t  done;
-    bool            over;
-    runtime_usage   usage;
-    err             why;
-} waiter;
-
-static void on_event(void *ctx, const runtime_event *ev) {
-    waiter *w = ctx;
-    pthread_mutex_lock(&w->lock);
-    if (ev->kind == RUNTIME_DONE) w->usage = ev->usage;
-    if (ev->kind == RUNTIME_ERROR) w->why = *ev->error;
-    if (ev->last) {
-        w->over = true;
-        pthread_cond_signal(&w->done);
-    }
-    pthread_mutex_unlock(&w->lock);
-}
-
 /* One request of random tokens. */
 static int measure(runtime *r, int n_prompt, int n_generate, int64_t n_vocab, runtime_usage *out, err *e) {
     static uint64_t random = 88172645463325252u;
-    waiter          w = { .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
     runtime_request q;
-    uint64_t        id;
     int32_t        *tokens = calloc((size_t)n_prompt, sizeof *tokens);
     if (!tokens) return err_set_nomem(e);
     for (int i = 0; i < n_prompt; i++) {
@@ -78,16 +55,7 @@ static int measure(runtime *r, int n_prompt, int n_generate, int64_t n_vocab, ru
     q.ignore_eos = q.no_cache = true;
     q.sampling.temperature = 0;
     q.sampling_set = RUNTIME_SET_TEMPERATURE;
-    q.on_event = on_event;
-    q.ctx = &w;
-    int rc = runtime_submit(r, &q, &id, e);
-    if (rc == 0) {
-        pthread_mutex_lock(&w.lock);
-        while (!w.over) pthread_cond_wait(&w.done, &w.lock);
-        pthread_mutex_unlock(&w.lock);
-        *out = w.usage;
-        if (w.why.code) rc = err_set(e, w.why.code, "%s", w.why.msg);
-    }
+    int rc = once_ask(r, &q, NULL, out, e);
     free(tokens);
     return rc;
 }

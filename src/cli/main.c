@@ -26,6 +26,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_stop,
     &cli_cmd_config,
     &cli_cmd_completion,
+    &cli_cmd_doctor,
     &cli_cmd_debug,
     &cli_cmd_version,
     &cli_cmd_tokenize,

@@ -173,6 +173,10 @@ void ops_stats(exchange *x) {
                                                     : "unloaded");
         jw_put_int(&w, "file_bytes", (int64_t)list[i].file_bytes);
         jw_put_int(&w, "active", list[i].active);
+        if (list[i].state != HOST_UNLOADED) {
+            jw_put_int(&w, "memory_bytes", (int64_t)list[i].need_bytes);
+            jw_put_int(&w, "pid", list[i].pid);
+        }
         if (list[i].state == HOST_LOADED) {
             jw_put_int(&w, "context_length", list[i].n_ctx);
             jw_key(&w, "expires_seconds");

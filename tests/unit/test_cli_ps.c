@@ -8,6 +8,7 @@
 #include "unit/support/program.h"
 #include "unit/support/serve.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,8 @@ static void test_models(void **state) {
     assert_true(json_int(json_get(v, "size"), &n) && n > 20000000);
     assert_true(json_int(json_get(v, "context"), &n) && n == 1024);
     assert_true(json_int(json_get(v, "active"), &n) && n == 0);
+    assert_true(json_int(json_get(v, "memory"), &n) && n > 25000000);
+    assert_true(json_int(json_get(v, "pid"), &n) && n > 1 && n != s.pid && kill((pid_t)n, 0) == 0);
     assert_true(json_real(json_get(v, "expires_seconds"), &seconds) && seconds > 200 && seconds <= 300);
     arena_deinit(&a);
     free(got);

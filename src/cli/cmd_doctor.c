@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearth doctor: is everything on this machine as it should be, and what to do where it is not. */
+#include "cli/doctor.h"
+#include "formats/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *doctor_bytes(char out[32], double bytes) {
+    static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB" };
+    size_t                   u = 0;
+    while (bytes >= 1000 && u + 1 < sizeof units / sizeof units[0]) {
+        bytes /= 1000;
+        u++;
+    }
+    snprintf(out, 32, u < 2 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
+    return out;
+}
+
+static void put_json(doctor *d, const char *check, const char *status, const char *text, const char *remedy) {
+    str_printf(&d->out, "%s{\"check\":\"%s\",\"status\":\"%s\",\"message\":", d->n ? ",\n" : "", check, status);
+    str_put_json(&d->out, text, strlen(text));
+    str_puts(&d->out, ",\"remedy\":");
+    if (remedy)
+        str_put_json(&d->out, remedy, strlen(remedy));
+    else
+        str_puts(&d->out, "null");
+    str_push(&d->out, '}');
+}
+
+void doctor_say(doctor *d, const char *check, doctor_status status, const char *remedy, const char *fmt, ...) {
+    static const char *const names[] = { "ok", "warning", "broken" };
+    char                     text[1024];
+    va_list                  ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (d->json) {
+        put_json(d, check, names[status], text, remedy);
+    } else {
+        /* Names of files and of models come from elsewhere: no control characters reach the terminal. */
+        str_printf(&d->out, "%-8s %-9s ", names[status], check);
+        text_put_safe(&d->out, view_of(text));
+        str_push(&d->out, '\n');
+        if (remedy) {
+            str_puts(&d->out, "                   -> ");
+            text_put_safe(&d->out, view_of(remedy));
+            str_push(&d->out, '\n');
+        }
+        fputs(str_cstr(&d->out), stdout);
+        fflush(stdout);
+        str_clear(&d->out);
+    }
+    d->n++;
+    d->n_of[status]++;
+}
+
+static void gpu(doctor *d) { doctor_say(d, "gpu", DOCTOR_OK, NULL, "none: this build computes on the CPU"); }
+
+static int run(const cli_args *a) {
+    static void (*const checks[])(
+        doctor *) = { doctor_cpu,   doctor_memory,   gpu,           doctor_limits, doctor_sandbox,
+                      doctor_paths, doctor_registry, doctor_config, doctor_server, doctor_demo };
+    doctor d = { .args = a, .json = cli_flag(a, "json") };
+    str_init(&d.out);
+    if (d.json) fputs("{\"checks\":[\n", stdout);
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) checks[i](&d);
+    if (d.json)
+        printf("%s\n],\"ok\":%d,\"warnings\":%d,\"broken\":%d}\n", str_cstr(&d.out), d.n_of[DOCTOR_OK],
+               d.n_of[DOCTOR_WARN], d.n_of[DOCTOR_BROKEN]);
+    else
+        printf("\n%d in order, %d warning%s, %d broken\n", d.n_of[DOCTOR_OK], d.n_of[DOCTOR_WARN],
+               d.n_of[DOCTOR_WARN] == 1 ? "" : "s", d.n_of[DOCTOR_BROKEN]);
+    str_deinit(&d.out);
+    return d.n_of[DOCTOR_BROKEN] ? CLI_FAILED : CLI_OK;
+}
+
+static const cli_option options[] = {
+    { "json", CLI_FLAG, NULL, "as JSON", 0 },
+    { 0 },
+};
+
+const cli_command cli_cmd_doctor = {
+    "doctor", "[--json]", "Check this machine, the installation and the running server.", options, 0, 0, run,
+};

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hearth doctor: each check says one or more findings. A finding is in order, worth a warning, or broken; the last two
+ * come with a remedy. Checks look and do not repair.
+ */
+#ifndef CLI_DOCTOR_H
+#define CLI_DOCTOR_H
+
+#include "base/str.h"
+#include "cli/cli.h"
+
+typedef enum doctor_status { DOCTOR_OK, DOCTOR_WARN, DOCTOR_BROKEN } doctor_status;
+
+typedef struct doctor {
+    const cli_args *args;
+    bool            json;
+    str             out;
+    int             n, n_of[3];
+} doctor;
+
+/* check: "cpu", "registry", ...; remedy: NULL with DOCTOR_OK. */
+void doctor_say(doctor *d, const char *check, doctor_status status, const char *remedy, const char *fmt, ...)
+    BASE_PRINTF(5, 6);
+
+/* "1.5 GB" */
+const char *doctor_bytes(char out[32], double bytes);
+
+/* The checks, in the order in which they are printed. */
+void doctor_cpu(doctor *d);
+void doctor_memory(doctor *d);
+void doctor_limits(doctor *d);
+void doctor_sandbox(doctor *d);
+void doctor_paths(doctor *d);
+void doctor_registry(doctor *d);
+void doctor_config(doctor *d);
+void doctor_server(doctor *d);
+void doctor_demo(doctor *d);
+
+#endif
