@@ -155,12 +155,17 @@ static void fail_step(engine *g, const err *why) {
     for (int i = 0; i < g->n_shares; i++) step_fail(g, g->shares[i].s, why);
 }
 
+static void batch(const engine *g, bool begins) {
+    if (g->o.on_batch) g->o.on_batch(g->o.batch_ctx, begins);
+}
+
 static int run_step(engine *g, const nn_batch *b, err *e) {
     double begin = engine_now();
     int    rc = nn_exec_step(g->exec, b, e);
     if (rc < 0) return rc;
     adapt(g, engine_now() - begin, b->n_tok);
     g->counts.steps++;
+    batch(g, true);
     step_results(g);
     return 0;
 }
@@ -184,6 +189,7 @@ static void *engine_main(void *arg) {
             fail_step(g, &e);
         else if (work)
             step_settle(g);
+        if (work) batch(g, false);
         publish(g);
     }
     drop_cancelled(g, true);

@@ -39,6 +39,11 @@ typedef struct engine_options {
     unsigned cpu;            /* instruction sets that may be used */
     bool     no_prefix_cache;
 
+    /* Called around the events of a step by the thread that gives them out, so that whoever passes them on can do so
+     * once per step. NULL: nobody wants to know. Events outside of steps have no such frame. */
+    void (*on_batch)(void *ctx, bool begins);
+    void *batch_ctx;
+
     /* What the prefix cache has no room for (docs/cache.md). */
     size_t      host_cache_bytes; /* goes to host memory; 0: is forgotten */
     const char *disk_cache_dir;   /* and is kept here beyond the engine's end; NULL: is not. Copied */

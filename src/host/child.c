@@ -403,7 +403,9 @@ static void converse(child *c, child_end *end) {
         if (p[0].revents & (POLLIN | POLLHUP | POLLERR)) {
             int rc = inbox_read(&c->in, c->socket, MSG_DONTWAIT, &e);
             if (rc == 0) return;
+            if (rc > 0 && c->o.on_batch) c->o.on_batch(c->o.batch_ctx, true);
             if (rc > 0) rc = take_frames(c, &e);
+            if (c->o.on_batch) c->o.on_batch(c->o.batch_ctx, false);
             if (rc < 0 && rc != ERR_BUSY) {
                 end->crashed = true;
                 err_set(&end->why, ERR_IO, "the model's worker said something that cannot be understood (%s)", e.msg);

@@ -43,6 +43,8 @@ typedef struct child_options {
      * is beyond help. on_end comes once, as the last one, when the process is gone. */
     int (*on_frame)(void *ctx, const wire_frame *f, err *e);
     child_activity (*activity)(void *ctx);
+    void (*on_batch)(void *ctx, bool begins); /* around the frames of one read; NULL: not wanted */
+    void *batch_ctx;
     void (*on_end)(void *ctx, const child_end *end);
     void *ctx;
 } child_options;

@@ -140,6 +140,13 @@ int host_open(host **out, const host_options *o, err *e) {
     return 0;
 }
 
+void host_on_batch(host *h, void (*fn)(void *ctx, bool begins), void *ctx) {
+    pthread_mutex_lock(&h->lock);
+    h->on_batch = fn;
+    h->batch_ctx = ctx;
+    pthread_mutex_unlock(&h->lock);
+}
+
 /* All workers end at the same time; each thread delivers the last events of its own. */
 static void end_workers(host *h) {
     for (model *m = h->models; m; m = m->next) {

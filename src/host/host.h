@@ -49,6 +49,10 @@ typedef struct host_options {
 int  host_open(host **out, const host_options *o, err *e);
 void host_free(host *h); /* ends what is under way; accepts NULL */
 
+/* Events come in groups (those of a step): fn is called before and after each, on the thread that delivers them. Events
+ * that belong to no group come without it. To be set before the first model is loaded. */
+void host_on_batch(host *h, void (*fn)(void *ctx, bool begins), void *ctx);
+
 /* The name is what clients say; "x" and "x:latest" are the same. Replaces nothing: a known name is ERR_ARG. */
 int host_add_model(host *h, const char *name, const char *path, err *e);
 

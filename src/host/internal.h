@@ -94,6 +94,8 @@ struct host {
     ticket         *slots[HOST_MAX_REQUESTS];
     runtime_stats   gone; /* counters of workers that ended */
     quarantine      quarantine;
+    void (*on_batch)(void *ctx, bool begins); /* set before the first worker starts */
+    void *batch_ctx;
     uint64_t        crashes;
 };
 

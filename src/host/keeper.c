@@ -79,6 +79,8 @@ static void start(host *h, model *m) {
                         .hang_ms = h->options.hang_ms,
                         .on_frame = model_take_frame,
                         .activity = model_activity,
+                        .on_batch = h->on_batch,
+                        .batch_ctx = h->batch_ctx,
                         .on_end = model_take_end,
                         .ctx = m };
     o.open.runtime.path = m->info.path;

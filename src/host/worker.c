@@ -63,6 +63,7 @@ struct worker {
     str             out;
     size_t          limit;
     bool            writer_waits, closing;
+    bool            in_step; /* more events of this step come: the writer sleeps until all are there */
     job            *jobs[HOST_MAX_REQUESTS]; /* by the low bits of the id */
 };
 
@@ -108,8 +109,17 @@ static void *writer_main(void *ctx) {
 
 /* With the lock held. */
 static void written(worker *w) {
+    if (w->in_step) return;
     if (w->writer_waits) pthread_cond_signal(&w->more);
     w->writer_waits = false;
+}
+
+static void on_batch(void *ctx, bool begins) {
+    worker *w = ctx;
+    pthread_mutex_lock(&w->lock);
+    w->in_step = begins;
+    if (w->out.len) written(w);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void say_result(worker *w, uint64_t id, const wire_result *r) {
@@ -332,6 +342,8 @@ static int measure(worker *w, err *e) {
 static int load(worker *w, err *e) {
     runtime_info info;
     say_loading(w, 0);
+    w->open.runtime.engine.on_batch = on_batch;
+    w->open.runtime.engine.batch_ctx = w;
     int rc = runtime_open(&w->runtime, &w->open.runtime, e);
     if (rc < 0) return rc;
     runtime_describe(w->runtime, &info);

@@ -99,19 +99,30 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx) {
 /* --- writing --- */
 
 /* Straight to the socket while nothing waits: saves a round through the event loop per token. */
-void conn_write(conn *c, const void *data, size_t bytes) {
-    const char *p = data;
+void conn_write_parts(conn *c, struct iovec *parts, int n) {
+    size_t done = 0;
     c->sent_us = mono_us();
-    if (!c->is_tls && evbuffer_get_length(bufferevent_get_output(c->bev)) == 0) {
-        ssize_t n = send(bufferevent_getfd(c->bev), p, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) {
-            p += n;
-            bytes -= (size_t)n;
-            c->moved_us = c->sent_us;
+    if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0) {
+        c->moved_us = c->sent_us; /* nothing was waiting until now */
+        if (!c->is_tls) {
+            struct msghdr m = { .msg_iov = parts, .msg_iovlen = (size_t)n };
+            ssize_t       sent = sendmsg(bufferevent_getfd(c->bev), &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (sent > 0) done = (size_t)sent;
         }
     }
     /* An error of the socket comes back as an event of the bufferevent. */
-    if (bytes && bufferevent_write(c->bev, p, bytes) != 0) c->dead = true;
+    for (int i = 0; i < n; i++) {
+        size_t skip = done < parts[i].iov_len ? done : parts[i].iov_len;
+        done -= skip;
+        if (parts[i].iov_len == skip) continue;
+        if (bufferevent_write(c->bev, (const char *)parts[i].iov_base + skip, parts[i].iov_len - skip) != 0)
+            c->dead = true;
+    }
+}
+
+void conn_write(conn *c, const void *data, size_t bytes) {
+    struct iovec part = { (void *)(uintptr_t)data, bytes };
+    conn_write_parts(c, &part, 1);
 }
 
 bool conn_congested(conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)) > OUTPUT_HIGH; }
@@ -292,7 +303,9 @@ void conn_accept(server *s, int fd, const listener *l) {
         s->metrics.connections_refused++;
         return;
     }
+    int held = SOCKET_BYTES;
     if (!l->is_unix) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &held, sizeof held);
     c = calloc(1, sizeof *c);
     if (!c) {
         close(fd);

@@ -293,35 +293,52 @@ static void finish(exchange *x) {
     exchange_settle(x);
 }
 
-void exchange_flush(exchange *x) {
+/* "1f\r\n" at the end of the buffer. */
+static struct iovec chunk_size(char buffer[20], size_t bytes) {
+    char *p = buffer + 20;
+    *--p = '\n';
+    *--p = '\r';
+    do *--p = "0123456789abcdef"[bytes & 15];
+    while (bytes >>= 4);
+    return (struct iovec){ p, (size_t)(buffer + 20 - p) };
+}
+
+/* Head, chunk and end go out in one system call; the parts stay where they are. */
+bool exchange_flush(exchange *x) {
+    static char    line_end[] = "\r\n", stream_end[] = "0\r\n\r\n";
     exchange_core *c = x->core;
-    bool           old = x->http && x->http->minor == 0;
+    bool           old = x->http && x->http->minor == 0, chunked = c->streaming && !old;
     bool           last = c->replied || c->over;
-    str            wire;
-    if (!c->conn) return;
-    if (!c->replied && !c->streaming) return;
+    str            head;
+    struct iovec   parts[5];
+    char           size[20];
+    int            n = 0;
+    if (!c->conn) return false;
+    if (!c->replied && !c->streaming) return true;
     if (x->server->draining && !c->head_sent) c->close = true;
     if (old && c->streaming) c->close = true; /* HTTP/1.0 has no chunks: the end of the connection is the end */
-    str_init(&wire);
+    str_init(&head);
     if (!c->head_sent) {
-        put_head(x, &wire, c->streaming && !old);
+        put_head(x, &head, chunked);
         c->head_sent = true;
+        parts[n++] = (struct iovec){ head.data, head.len };
     }
     if (c->out.len && !c->head_only) {
-        bool chunk = c->streaming && !old;
-        if (chunk) str_printf(&wire, "%zx\r\n", c->out.len);
-        str_append(&wire, c->out.data, c->out.len);
-        if (chunk) str_puts(&wire, "\r\n");
+        if (chunked) parts[n++] = chunk_size(size, c->out.len);
+        parts[n++] = (struct iovec){ c->out.data, c->out.len };
+        if (chunked) parts[n++] = (struct iovec){ line_end, sizeof line_end - 1 };
     }
-    if (last && c->streaming && !old) str_puts(&wire, "0\r\n\r\n");
-    bool ok = str_ok(&wire) && str_ok(&c->out);
+    if (last && chunked) parts[n++] = (struct iovec){ stream_end, sizeof stream_end - 1 };
+    bool ok = str_ok(&head) && str_ok(&c->out);
+    if (ok && n) conn_write_parts(c->conn, parts, n);
     str_clear(&c->out);
-    if (ok && wire.len) conn_write(c->conn, wire.data, wire.len);
-    str_deinit(&wire);
+    str_deinit(&head);
+    if (ok && !last) return true;
     if (!ok)
         conn_free(c->conn); /* out of memory in the middle: an answer with a hole would be worse */
-    else if (last)
+    else
         finish(x);
+    return false;
 }
 
 /* Fails an exchange on the I/O thread, whatever it has sent already. */

@@ -16,11 +16,13 @@
 #include <event2/listener.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/uio.h>
 #include <time.h>
 
 enum {
-    OUTPUT_HIGH = 32 * 1024,    /* bytes queued on a socket above which its stream is not drained */
-    OUTPUT_LOW = 8 * 1024,      /* and at which draining goes on */
+    OUTPUT_HIGH = 32 * 1024,    /* bytes queued on a socket above which its requests are paused */
+    OUTPUT_LOW = 8 * 1024,      /* and at which they go on */
+    SOCKET_BYTES = 128 * 1024,  /* of answers that the system holds per connection before a client counts as slow */
     PIPELINE_BYTES = 64 * 1024, /* of further requests while one is answered */
     MAX_LISTENERS = 8,
     JOBS_IN_FLIGHT = 16, /* of one exchange */
@@ -113,6 +115,7 @@ struct conn {
 void conn_accept(server *s, int fd, const listener *l);
 void conn_free(conn *c);
 void conn_write(conn *c, const void *data, size_t bytes);
+void conn_write_parts(conn *c, struct iovec *parts, int n); /* one system call; changes the parts */
 bool conn_congested(conn *c);
 void conn_answered(conn *c, bool keep); /* the exchange has put its last byte */
 void conn_close_idle(server *s);        /* those without a request */
@@ -150,7 +153,7 @@ struct exchange_core {
 exchange *exchange_open(conn *c);       /* takes the parser's request by reference; NULL: out of memory */
 void      exchange_admit(exchange *x);  /* after the head: may answer */
 void      exchange_start(exchange *x);  /* after the body: owns the request now */
-void      exchange_flush(exchange *x);  /* sends what callbacks left */
+bool      exchange_flush(exchange *x);  /* sends what callbacks left; false: the connection has let go of x */
 void      exchange_detach(exchange *x); /* the client has gone */
 void      exchange_cancel(exchange *x, const char *why);
 void      exchange_fail(exchange *x, const err *e); /* on the I/O thread; exchange_flush must follow */

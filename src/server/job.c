@@ -4,9 +4,12 @@
  *
  * An event is copied into the job's list under its lock; the first one of a batch posts the job, which wakes the I/O
  * thread once however many jobs a step has fed. The I/O thread takes the whole list and hands the events to the
- * adapter. While the client's socket is congested the list stays where it is: the model goes on, other streams do not
- * notice. A client that leaves more than stream_bytes waiting is given up. Nothing is ever dropped from a stream that
- * goes on.
+ * adapter. While the client's socket is congested the list stays where it is and the model pauses these requests; other
+ * streams do not notice. conn.c gives up a client that reads nothing for stall_seconds; one whose events, made before
+ * the pause took hold, are more than stream_bytes is given up at once. Nothing is ever dropped from a stream that goes
+ * on.
+ *
+ * Events lie in slabs one behind the other, of which a job keeps one: a token costs no allocation.
  *
  * A job counts as in flight until its event with `last` was taken.
  */
@@ -15,14 +18,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct item item;
-struct item {
-    item         *next;
+enum { SLAB_BYTES = 4000 };
+
+typedef struct slab slab;
+struct slab {
+    slab  *next;
+    size_t used, cap;
+    _Alignas(16) char data[];
+};
+
+/* bytes long in all, then comes the next one of its slab. */
+typedef struct item {
     int64_t       at_us;
     size_t        bytes;
     runtime_event ev; /* its pointers lead behind this struct */
-    err           error;
-};
+} item;
 
 struct job {
     post      post;
@@ -32,7 +42,7 @@ struct job {
     bool      in_flight;
 
     pthread_mutex_t lock; /* guards the rest */
-    item           *items, **end;
+    slab           *slabs, *last, *spare;
     size_t          bytes;
     bool            posted, lost, last_lost;
 };
@@ -48,16 +58,41 @@ static char *keep(char **at, const void *data, size_t n) {
 
 static view keep_view(char **at, view v) { return (view){ keep(at, v.data, v.len), v.len }; }
 
-static item *copy_event(const runtime_event *ev) {
+/* Room for one item at the end of the job's slabs, which are locked. */
+static void *add_room(job *j, size_t bytes) {
+    slab *s = j->last;
+    if (!s || s->cap - s->used < bytes) {
+        if (j->spare && j->spare->cap >= bytes) {
+            s = j->spare;
+            j->spare = NULL;
+        } else {
+            size_t cap = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
+            s = malloc(sizeof *s + cap);
+            if (!s) return NULL;
+            s->cap = cap;
+        }
+        s->next = NULL;
+        s->used = 0;
+        *(j->last ? &j->last->next : &j->slabs) = s;
+        j->last = s;
+    }
+    void *p = s->data + s->used;
+    s->used += bytes;
+    j->bytes += bytes;
+    return p;
+}
+
+static item *copy_event(job *j, const runtime_event *ev) {
     size_t n_top = ev->top && ev->n_top > 0 ? (size_t)ev->n_top : 0;
     size_t n_vector = ev->vector && ev->n_vector > 0 ? (size_t)ev->n_vector : 0;
     size_t bytes = sizeof(item) + ev->text.len + ev->id.len + ev->name.len + ev->bytes.len +
-                   n_top * sizeof(runtime_top) + n_vector * sizeof(float) + 8 * (6 + n_top);
+                   n_top * sizeof(runtime_top) + n_vector * sizeof(float) + (ev->error ? sizeof *ev->error : 0) +
+                   8 * (7 + n_top);
     for (size_t i = 0; i < n_top; i++) bytes += ev->top[i].bytes.len;
-    item *it = malloc(bytes);
+    bytes = (bytes + 15) & ~(size_t)15;
+    item *it = add_room(j, bytes);
     if (!it) return NULL;
     char *at = (char *)(it + 1);
-    it->next = NULL;
     it->bytes = bytes;
     it->at_us = mono_us();
     it->ev = *ev;
@@ -71,20 +106,14 @@ static item *copy_event(const runtime_event *ev) {
     it->ev.name = keep_view(&at, ev->name);
     it->ev.bytes = keep_view(&at, ev->bytes);
     for (size_t i = 0; i < n_top; i++) top[i].bytes = keep_view(&at, ev->top[i].bytes);
-    if (ev->error) it->error = *ev->error;
-    it->ev.error = ev->error ? &it->error : NULL;
+    if (ev->error) it->ev.error = (const err *)(void *)keep(&at, ev->error, sizeof *ev->error);
     return it;
 }
 
 static void on_event(void *ctx, const runtime_event *ev) {
-    job  *j = ctx;
-    item *it = copy_event(ev);
+    job *j = ctx;
     pthread_mutex_lock(&j->lock);
-    if (it) {
-        *j->end = it;
-        j->end = &it->next;
-        j->bytes += it->bytes;
-    } else {
+    if (!copy_event(j, ev)) {
         j->lost = true;
         j->last_lost |= ev->last;
     }
@@ -101,7 +130,7 @@ static void on_event(void *ctx, const runtime_event *ev) {
 
 static void submit_more(exchange *x) {
     exchange_core *c = x->core;
-    while (!c->over && !c->failed && c->next_job < c->work.n_requests && c->in_flight < JOBS_IN_FLIGHT) {
+    while (!c->over && !c->failed && !c->paused && c->next_job < c->work.n_requests && c->in_flight < JOBS_IN_FLIGHT) {
         job             *j = &c->jobs[c->next_job++];
         runtime_request *q = &c->work.requests[j->index];
         err              e = { 0 };
@@ -155,7 +184,7 @@ static void take_event(exchange *x, job *j, const item *it) {
     }
     if (c->over || c->replied || !c->conn) return;
     if (it->ev.kind == RUNTIME_ERROR) {
-        exchange_fail(x, &it->error);
+        exchange_fail(x, it->ev.error);
         return;
     }
     if (it->ev.kind == RUNTIME_DONE && it->ev.finish == RUNTIME_CANCELLED) {
@@ -172,33 +201,39 @@ static void take_event(exchange *x, job *j, const item *it) {
  * be in the server's list when `posted` is cleared, and the thread of the last event must be done with the job. */
 static void drain(exchange *x, job *j) {
     exchange_core *c = x->core;
-    bool           lost, last_lost;
-    c->paused = c->conn && !c->over && conn_congested(c->conn);
+    bool           lost, last_lost, wait = c->paused && c->conn && !c->over;
     pthread_mutex_lock(&j->lock);
     bool full = j->bytes > x->server->options.stream_bytes;
-    if (c->paused && !full) {
+    if (wait && !full) {
         j->posted = false;
         pthread_mutex_unlock(&j->lock);
         return;
     }
-    item *list = j->items;
-    j->items = NULL;
-    j->end = &j->items;
+    slab *list = j->slabs, *kept = NULL;
+    j->slabs = j->last = NULL;
     j->bytes = 0;
     j->posted = false;
     lost = j->lost;
     last_lost = j->last_lost;
     pthread_mutex_unlock(&j->lock);
-    if (c->paused) { /* too slow for too long */
-        conn *n = c->conn;
-        conn_free(n); /* detaches x, which stays for its jobs */
-    }
+    if (wait) conn_free(c->conn); /* detaches x, which stays for its jobs */
     while (list) {
-        item *it = list;
-        list = it->next;
-        take_event(x, j, it);
-        free(it);
+        slab *s = list;
+        list = s->next;
+        for (size_t at = 0; at < s->used;) {
+            const item *it = (const item *)(void *)(s->data + at);
+            at += it->bytes;
+            take_event(x, j, it);
+        }
+        slab *gone = s->cap == SLAB_BYTES ? kept : s;
+        if (gone != s) kept = s;
+        free(gone);
     }
+    pthread_mutex_lock(&j->lock);
+    slab *other = j->spare;
+    j->spare = kept;
+    pthread_mutex_unlock(&j->lock);
+    free(other);
     if (lost) {
         err e = { 0 };
         err_set_nomem(&e);
@@ -207,6 +242,15 @@ static void drain(exchange *x, job *j) {
     if (last_lost && j->in_flight) {
         j->in_flight = false;
         c->in_flight--;
+    }
+}
+
+/* The client reads more slowly than the model writes. */
+static void hold_back(exchange *x) {
+    exchange_core *c = x->core;
+    c->paused = true;
+    for (size_t i = 0; i < c->next_job; i++) {
+        if (c->jobs[i].in_flight) host_pause(x->host, c->jobs[i].id);
     }
 }
 
@@ -220,10 +264,11 @@ static void proceed(exchange *x) {
         else if (!c->replied)
             exchange_error(x, 500, NULL, NULL, "no answer was written");
     }
-    if (c->conn)
-        exchange_flush(x);
-    else
+    if (!c->conn) {
         exchange_settle(x);
+        return;
+    }
+    if (exchange_flush(x) && !c->paused && conn_congested(c->conn)) hold_back(x);
 }
 
 static void take_posted(post *p) {
@@ -244,11 +289,19 @@ void jobs_start(exchange *x) {
         job *j = &c->jobs[i];
         j->x = x;
         j->index = i;
-        j->end = &j->items;
         j->post.take = take_posted;
         pthread_mutex_init(&j->lock, NULL);
     }
     submit_more(x);
+}
+
+/* What waited while the exchange was paused. */
+static void post_due(exchange *x, job *j) {
+    pthread_mutex_lock(&j->lock);
+    bool due = j->slabs && !j->posted;
+    if (due) j->posted = true;
+    pthread_mutex_unlock(&j->lock);
+    if (due) server_post(x->server, &j->post);
 }
 
 void jobs_resume(exchange *x) {
@@ -256,31 +309,31 @@ void jobs_resume(exchange *x) {
     if (!c->paused || conn_congested(c->conn)) return;
     c->paused = false;
     for (size_t i = 0; i < c->next_job; i++) {
-        job *j = &c->jobs[i];
-        pthread_mutex_lock(&j->lock);
-        bool due = j->items && !j->posted;
-        if (due) j->posted = true;
-        pthread_mutex_unlock(&j->lock);
-        if (due) server_post(x->server, &j->post);
+        if (c->jobs[i].in_flight) host_resume(x->host, c->jobs[i].id);
+        post_due(x, &c->jobs[i]);
     }
+    if (c->next_job < c->work.n_requests) proceed(x);
 }
 
 void jobs_cancel(exchange *x) {
     exchange_core *c = x->core;
     for (size_t i = 0; i < c->next_job; i++) {
         if (c->jobs[i].in_flight) host_cancel(x->host, c->jobs[i].id);
+        if (c->paused) post_due(x, &c->jobs[i]);
     }
+    c->paused = false;
 }
 
 void jobs_free(exchange *x) {
     exchange_core *c = x->core;
     for (size_t i = 0; c->jobs && i < c->work.n_requests; i++) {
-        item *list = c->jobs[i].items;
+        slab *list = c->jobs[i].slabs;
         while (list) {
-            item *next = list->next;
+            slab *next = list->next;
             free(list);
             list = next;
         }
+        free(c->jobs[i].spare);
         pthread_mutex_destroy(&c->jobs[i].lock);
     }
     free(c->jobs);

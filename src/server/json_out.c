@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/json_out.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +42,13 @@ void jw_cstr(jw *w, const char *text) {
 }
 
 void jw_int(jw *w, int64_t v) {
+    char     digits[24], *p = digits + sizeof digits;
+    uint64_t rest = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
     before(w);
-    str_printf(w->out, "%" PRId64, v);
+    do *--p = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (v < 0) *--p = '-';
+    str_append(w->out, p, (size_t)(digits + sizeof digits - p));
 }
 
 void jw_real(jw *w, double v) {

@@ -37,7 +37,10 @@ static void state_free(void *p) {
 static jw begin_chunk(chat_state *s, int choice) {
     str_clear(&s->chunk);
     str_append(&s->chunk, str_cstr(&s->prefix), s->prefix.len);
-    str_printf(&s->chunk, "\"choices\":[{\"index\":%d,\"delta\":{", choice);
+    jw w = jw_of(&s->chunk);
+    str_puts(&s->chunk, "\"choices\":[{\"index\":");
+    jw_int(&w, choice);
+    str_puts(&s->chunk, ",\"delta\":{");
     return jw_of(&s->chunk);
 }
 

@@ -47,6 +47,7 @@ void ops_health(exchange *x) {
     jw_open(&w, '{');
     jw_put_int(&w, "running", h.runtime.engine.running);
     jw_put_int(&w, "waiting", h.runtime.engine.waiting + h.runtime.preparing);
+    jw_put_int(&w, "paused", h.runtime.engine.paused);
     jw_close(&w, '}');
     jw_key(&w, "memory");
     jw_open(&w, '{');
@@ -85,6 +86,7 @@ void ops_metrics(exchange *x) {
     metrics_put(&b, "tokens_generated_total", "counter", "Tokens of answers.", (double)m->generated_tokens);
     metrics_put(&b, "requests_running", "gauge", "Sequences that compute.", r->engine.running);
     metrics_put(&b, "requests_waiting", "gauge", "Sequences that wait.", r->engine.waiting + r->preparing);
+    metrics_put(&b, "requests_paused", "gauge", "Of these, those whose clients read too slowly.", r->engine.paused);
     uint64_t steps = r->engine.steps - s->metrics.last_steps,
              tokens = r->engine.tokens_evaluated - s->metrics.last_evaluated;
     x->server->metrics.last_steps = r->engine.steps;
@@ -146,6 +148,7 @@ void ops_stats(exchange *x) {
     jw_put_int(&w, "requests", s->n_exchanges - 1); /* without this one */
     jw_put_int(&w, "running", h.runtime.engine.running);
     jw_put_int(&w, "waiting", h.runtime.engine.waiting + h.runtime.preparing);
+    jw_put_int(&w, "paused", h.runtime.engine.paused);
     jw_put_int(&w, "prompt_tokens", (int64_t)m->prompt_tokens);
     jw_put_int(&w, "prompt_tokens_cached", (int64_t)m->cached_tokens);
     jw_put_int(&w, "tokens_generated", (int64_t)m->generated_tokens);
@@ -197,6 +200,7 @@ static const char *state_name(const exchange_core *c) {
     if (c->in_handler) return "reading";
     if (!c->conn) return "ending";
     if (!c->jobs) return "receiving";
+    if (c->paused) return "paused";
     if (c->first_token_us) return "generating";
     return c->prompt_tokens ? "prompt" : "preparing";
 }

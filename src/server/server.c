@@ -23,9 +23,20 @@ int64_t mono_us(void) {
 
 /* --- from other threads --- */
 
+/* The event is edge-triggered: every write wakes, and nobody has to read the counter. */
 static void wake(server *s) {
     uint64_t one = 1;
-    (void)!write(s->wake_fd, &one, sizeof one); /* async-signal-safe; a full counter wakes too */
+    (void)!write(s->wake_fd, &one, sizeof one); /* async-signal-safe */
+}
+
+/* What this thread is in the middle of. While events of a step come in, waking waits for the last of them. */
+static _Thread_local struct { bool open, owed; } batch;
+
+static void on_batch(void *ctx, bool begins) {
+    bool owed = batch.owed;
+    batch.open = begins;
+    batch.owed = false;
+    if (owed) wake(ctx);
 }
 
 void server_post(server *s, post *p) {
@@ -35,7 +46,10 @@ void server_post(server *s, post *p) {
     *s->posts_end = p;
     s->posts_end = &p->next;
     pthread_mutex_unlock(&s->post_lock);
-    if (first) wake(s);
+    if (first && batch.open)
+        batch.owed = true;
+    else if (first)
+        wake(s);
 }
 
 void server_signal(server *s, int what) {
@@ -113,10 +127,9 @@ static void look_if_drained(server *s) {
 }
 
 static void on_wake(evutil_socket_t fd, short what, void *ctx) {
-    server  *s = ctx;
-    uint64_t n;
+    server *s = ctx;
+    (void)fd;
     (void)what;
-    (void)!read(fd, &n, sizeof n);
     int asked = atomic_exchange(&s->asked, 0);
     if ((asked & (1 << SERVER_RELOAD)) && s->reload) s->reload(s->reload_ctx);
     if (asked & (1 << SERVER_DRAIN)) begin_drain(s);
@@ -148,7 +161,7 @@ static int open_loop(server *s, err *e) {
     s->base = event_base_new();
     s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (!s->base || s->wake_fd < 0) return err_set_errno(e, "cannot open an event loop");
-    s->wake_event = event_new(s->base, s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
+    s->wake_event = event_new(s->base, s->wake_fd, EV_READ | EV_PERSIST | EV_ET, on_wake, s);
     s->drain_timer = evtimer_new(s->base, on_drain_timer, s);
     s->retry_timer = evtimer_new(s->base, on_retry, s);
     if (!s->wake_event || !s->drain_timer || !s->retry_timer) return err_set_nomem(e);
@@ -175,6 +188,7 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
         server_free(s);
         return rc;
     }
+    host_on_batch(s->options.host, on_batch, s);
     *out = s;
     return 0;
 }

@@ -177,6 +177,35 @@ def cancel_by_id(server):
     assert server.post("/v1/requests/req-unknown/cancel", {})[0] == 404
 
 
+def slow_reader_pauses_alone(server):
+    """A client that stops reading stops its own answer; when it reads on it gets every token, as if nothing had been."""
+    if QUICK:
+        return "left out: a slow model does not fill the socket's buffers"
+    body = body_of(3, max_tokens=450, ignore_eos=True, logprobs=True, top_logprobs=20)
+    solo = list(server.stream("/v1/chat/completions", body))
+    with Connection(server, receive=32768) as c:
+        events = c.stream("/v1/chat/completions", body)
+        next(events)
+        eventually(lambda: server.get("/v1/stats")[1]["paused"] == 1, 30)
+        text, finish, done = chat_text(server.stream("/v1/chat/completions", body_of(5)))
+        assert text and finish and done
+        assert [r["state"] for r in server.get("/v1/requests")[1]["data"]] == ["paused"]
+        eventually(lambda: server.get("/v1/stats")[1]["running"] == 1, 5)
+        before = server.get("/v1/stats")[1]
+        time.sleep(0.2)
+        after = server.get("/v1/stats")[1]
+        assert before["paused"] == after["paused"] == 1 and before["steps"] == after["steps"], (before, after)
+        rest = list(events)
+        assert chat_text(rest) == chat_text(solo) and len(rest) == len(solo) - 1
+    assert server.get("/v1/stats")[1]["paused"] == 0
+    # A paused one that is cut is gone like any other.
+    with Connection(server, receive=32768) as c:
+        next(c.stream("/v1/chat/completions", body))
+        eventually(lambda: server.get("/v1/stats")[1]["paused"] == 1, 30)
+    eventually(lambda: not server.get("/v1/requests")[1]["data"], 5)
+    eventually(lambda: server.get("/v1/stats")[1]["running"] == 0, 5)
+
+
 def slow_reader_is_dropped_alone(program):
     """A client that reads nothing is given up after the limit; another one does not notice."""
     if QUICK:
@@ -330,7 +359,7 @@ def main():
         assert server.chat("What is 12 plus 30?")[1]["choices"][0]["message"]["content"] == "12 plus 30 is 42."
         for check in (pipelined_answers_come_in_order, cancel_by_id, disconnects_free_their_sequences):
             checks.run(check, server)
-        for check in () if QUICK else (streams_equal_solo_runs, health_is_quick_under_load, idle_connections_cost_nothing):
+        for check in () if QUICK else (slow_reader_pauses_alone, streams_equal_solo_runs, health_is_quick_under_load, idle_connections_cost_nothing):
             checks.run(check, server)
     for check in (slow_reader_is_dropped_alone, term_under_load_drains, drain_limit_holds, reload_changes_keys_and_level,
                   systemd_hands_over_a_socket):

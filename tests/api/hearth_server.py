@@ -37,8 +37,12 @@ class Server:
         with open(self.log.name, encoding="utf-8", errors="replace") as f:
             return f.read()
 
-    def connect(self, timeout=30):
-        s = socket.create_connection((LOOPBACK, self.port), timeout=timeout)
+    def connect(self, timeout=30, receive=None):
+        s = socket.socket()
+        s.settimeout(timeout)
+        if receive:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+        s.connect((LOOPBACK, self.port))
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return s
 
@@ -113,13 +117,13 @@ def encode(method, path, body=None, headers=None):
 class Connection:
     """One keep-alive connection with its own small reader."""
 
-    def __init__(self, server, timeout=60, unix=False):
+    def __init__(self, server, timeout=60, unix=False, receive=None):
         if unix:
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.settimeout(timeout)
             self.sock.connect(server.socket_path)
         else:
-            self.sock = server.connect(timeout)
+            self.sock = server.connect(timeout, receive)
         self.buffer = b""
 
     def __enter__(self):
