@@ -45,7 +45,7 @@ soak:
 	@cmake --preset release >build.log 2>&1 || (cat build.log; exit 1)
 	@cmake --build --preset release --target soak_engine --target hearth
 	@build/tests/soak_engine $(SOAK_REQUESTS) $(SOAK_SEED)
-	@python3 tests/api/check_streams.py build/hearth 200 60
+	@HEARTH_IO_PERCENT=5 HEARTH_HEALTH_MS=20 HEARTH_GONE_MS=200 python3 tests/api/check_streams.py build/hearth 200 60
 
 fuzz:
 	@scripts/setup build test

@@ -95,8 +95,8 @@ struct host {
     runtime_stats   gone; /* counters of workers that ended */
     quarantine      quarantine;
     void (*on_batch)(void *ctx, bool begins); /* set before the first worker starts */
-    void *batch_ctx;
-    uint64_t        crashes;
+    void    *batch_ctx;
+    uint64_t crashes;
 };
 
 int64_t host_now_ms(void);

@@ -63,7 +63,7 @@ struct worker {
     str             out;
     size_t          limit;
     bool            writer_waits, closing;
-    bool            in_step; /* more events of this step come: the writer sleeps until all are there */
+    bool            in_step;                 /* more events of this step come: the writer sleeps until all are there */
     job            *jobs[HOST_MAX_REQUESTS]; /* by the low bits of the id */
 };
 

@@ -471,6 +471,7 @@ static void run_handler(exchange *x) {
 
 static void handled(exchange *x) {
     exchange_core *c = x->core;
+    if (x->stats && c->conn && !c->replied) run_handler(x);
     c->in_handler = false;
     if (!c->conn) {
         exchange_settle(x);
@@ -493,15 +494,28 @@ static void take_handled(post *p) {
 void exchange_start(exchange *x) {
     server *s = x->server;
     x->core->in_handler = true;
-    if (x->route->flags & ROUTE_INLINE) {
+    if ((x->route->flags & (ROUTE_INLINE | ROUTE_STATS)) == ROUTE_INLINE) {
         run_handler(x);
         handled(x);
         return;
     }
     x->core->handled.take = take_handled;
-    if (queue_try_push(x->route->flags & ROUTE_SLOW ? s->slow : s->intake, x)) return;
+    if (queue_try_push(x->route->flags & ROUTE_STATS  ? s->watch
+                       : x->route->flags & ROUTE_SLOW ? s->slow
+                                                      : s->intake,
+                       x))
+        return;
     exchange_error(x, 503, "overloaded", NULL, "too many requests are waiting");
     handled(x);
+}
+
+static void ask_stats(exchange *x) {
+    host_stats *s = arena_calloc(&x->arena, 1, sizeof *s);
+    if (s)
+        host_stat(x->host, s);
+    else
+        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+    x->stats = s;
 }
 
 static void *intake_main(void *ctx) {
@@ -509,7 +523,10 @@ static void *intake_main(void *ctx) {
     void  *item;
     while (queue_pop(q, &item)) {
         exchange *x = item;
-        run_handler(x);
+        if (x->route->flags & ROUTE_STATS)
+            ask_stats(x);
+        else
+            run_handler(x);
         server_post(x->server, &x->core->handled);
     }
     return NULL;
@@ -517,10 +534,12 @@ static void *intake_main(void *ctx) {
 
 int server_start_intake(server *s, err *e) {
     int rc;
-    if ((rc = queue_open(&s->intake, INTAKE_WAITING, e)) < 0 || (rc = queue_open(&s->slow, INTAKE_WAITING, e)) < 0)
+    if ((rc = queue_open(&s->intake, INTAKE_WAITING, e)) < 0 || (rc = queue_open(&s->slow, INTAKE_WAITING, e)) < 0 ||
+        (rc = queue_open(&s->watch, INTAKE_WAITING, e)) < 0)
         return rc;
-    for (size_t i = 0; i < INTAKE_THREADS + SLOW_THREADS; i++) {
-        rc = pthread_create(&s->threads[i], NULL, intake_main, i < INTAKE_THREADS ? s->intake : s->slow);
+    for (size_t i = 0; i < INTAKE_THREADS + SLOW_THREADS + 1; i++) {
+        queue *q = i == 0 ? s->watch : i <= INTAKE_THREADS ? s->intake : s->slow;
+        rc = pthread_create(&s->threads[i], NULL, intake_main, q);
         if (rc != 0) return err_set(e, ERR_IO, "cannot start a thread: %s", strerror(rc));
         s->n_threads++;
     }
@@ -530,9 +549,11 @@ int server_start_intake(server *s, err *e) {
 void server_stop_intake(server *s) {
     if (s->intake) queue_close(s->intake);
     if (s->slow) queue_close(s->slow);
+    if (s->watch) queue_close(s->watch);
     for (size_t i = 0; i < s->n_threads; i++) pthread_join(s->threads[i], NULL);
     s->n_threads = 0;
     queue_free(s->intake);
     queue_free(s->slow);
-    s->intake = s->slow = NULL;
+    queue_free(s->watch);
+    s->intake = s->slow = s->watch = NULL;
 }

@@ -58,6 +58,7 @@ enum {
     ROUTE_INLINE = 4, /* runs on the I/O thread: must not wait */
     ROUTE_OPEN = 8,   /* needs no key unless the server is told so */
     ROUTE_RAW = 16,   /* a body that the handler reads itself (may be empty) */
+    ROUTE_STATS = 32, /* with ROUTE_INLINE: x->stats was filled before, on a thread that may wait for workers */
 };
 
 typedef struct route {
@@ -97,9 +98,10 @@ struct exchange {
     reader        in;
     void         *state; /* the adapter's */
     void (*state_free)(void *state);
-    char           id[32];  /* "req-..." */
-    int64_t        created; /* seconds since 1970 */
-    exchange_core *core;
+    const host_stats *stats;   /* with ROUTE_STATS */
+    char              id[32];  /* "req-..." */
+    int64_t           created; /* seconds since 1970 */
+    exchange_core    *core;
 };
 
 void exchange_reply(exchange *x, int status, const char *type, str *body); /* takes the body's memory */

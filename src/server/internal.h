@@ -80,8 +80,8 @@ struct server {
     pthread_mutex_t post_lock; /* guards the posts */
     post           *posts, **posts_end;
 
-    queue    *intake, *slow;
-    pthread_t threads[INTAKE_THREADS + SLOW_THREADS];
+    queue    *intake, *slow, *watch; /* watch: host_stat */
+    pthread_t threads[INTAKE_THREADS + SLOW_THREADS + 1];
     size_t    n_threads;
 };
 

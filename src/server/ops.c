@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What operators ask: health, metrics, statistics, the requests under way. All on the I/O thread: nothing here waits.
+/* What operators ask: health, metrics, statistics, the requests under way. All on the I/O thread, which owns most of
+ * it; what workers have to be asked for was asked before.
  */
 #include "server/handlers.h"
 #include "server/internal.h"
@@ -23,12 +24,11 @@ static uint64_t resident_bytes(void) {
 static double uptime_s(const server *s) { return (double)(mono_us() - s->started_us) / 1e6; }
 
 void ops_health(exchange *x) {
-    host_stats  h;
-    str         b;
-    server     *s = x->server;
-    const char *status = "ok";
-    host_stat(x->host, &h);
-    if (h.n_loading && !h.n_loaded) status = "loading";
+    const host_stats *h = x->stats;
+    str               b;
+    server           *s = x->server;
+    const char       *status = "ok";
+    if (h->n_loading && !h->n_loaded) status = "loading";
     if (s->draining) status = "draining";
     bool ok = strcmp(status, "ok") == 0;
     str_init(&b);
@@ -39,20 +39,20 @@ void ops_health(exchange *x) {
     jw_put_real(&w, "uptime_seconds", uptime_s(s));
     jw_key(&w, "models");
     jw_open(&w, '{');
-    jw_put_int(&w, "known", h.n_models);
-    jw_put_int(&w, "loaded", h.n_loaded);
-    jw_put_int(&w, "loading", h.n_loading);
+    jw_put_int(&w, "known", h->n_models);
+    jw_put_int(&w, "loaded", h->n_loaded);
+    jw_put_int(&w, "loading", h->n_loading);
     jw_close(&w, '}');
     jw_key(&w, "requests");
     jw_open(&w, '{');
-    jw_put_int(&w, "running", h.runtime.engine.running);
-    jw_put_int(&w, "waiting", h.runtime.engine.waiting + h.runtime.preparing);
-    jw_put_int(&w, "paused", h.runtime.engine.paused);
+    jw_put_int(&w, "running", h->runtime.engine.running);
+    jw_put_int(&w, "waiting", h->runtime.engine.waiting + h->runtime.preparing);
+    jw_put_int(&w, "paused", h->runtime.engine.paused);
     jw_close(&w, '}');
     jw_key(&w, "memory");
     jw_open(&w, '{');
     jw_put_int(&w, "resident_bytes", (int64_t)resident_bytes());
-    jw_put_int(&w, "model_bytes", (int64_t)h.loaded_bytes);
+    jw_put_int(&w, "model_bytes", (int64_t)h->loaded_bytes);
     jw_close(&w, '}');
     jw_close(&w, '}');
     if (!ok) exchange_header(x, "Retry-After", "1");
@@ -60,16 +60,15 @@ void ops_health(exchange *x) {
 }
 
 void ops_metrics(exchange *x) {
-    host_stats           h;
+    const host_stats    *h = x->stats;
     str                  b;
     const server        *s = x->server;
     const metrics       *m = &s->metrics;
-    const runtime_stats *r = &h.runtime;
+    const runtime_stats *r = &h->runtime;
     if (s->options.no_metrics) {
         exchange_error(x, 404, "not_found", NULL, "metrics are switched off (telemetry.metrics)");
         return;
     }
-    host_stat(x->host, &h);
     str_init(&b);
     metrics_put_head(&b, "requests_total", "counter", "Requests that were answered, by protocol and status.");
     for (size_t i = 0; i < m->n_codes; i++)
@@ -109,11 +108,11 @@ void ops_metrics(exchange *x) {
                 (double)r->engine.tokens_evaluated);
     metrics_put(&b, "preemptions_total", "counter", "Sequences that gave way for lack of pages.",
                 (double)r->engine.preemptions);
-    metrics_put(&b, "models_loaded", "gauge", "Models in memory.", h.n_loaded);
+    metrics_put(&b, "models_loaded", "gauge", "Models in memory.", h->n_loaded);
     metrics_put_head(&b, "memory_bytes", "gauge", "Memory by kind.");
     str_printf(&b,
                "hearth_memory_bytes{kind=\"resident\"} %" PRIu64 "\nhearth_memory_bytes{kind=\"models\"} %" PRIu64 "\n",
-               resident_bytes(), h.loaded_bytes);
+               resident_bytes(), h->loaded_bytes);
     str_printf(&b, "hearth_memory_bytes{kind=\"request_bodies\"} %zu\n", s->body_bytes);
     metrics_put(&b, "connections", "gauge", "Open connections.", s->n_conns);
     metrics_put(&b, "connections_refused_total", "counter", "Connections beyond the limit.",
@@ -133,33 +132,32 @@ static void put_quantiles(jw *w, const char *key, const histogram *h) {
 }
 
 void ops_stats(exchange *x) {
-    host_stats     h;
-    str            b;
-    const server  *s = x->server;
-    const metrics *m = &s->metrics;
-    host_model    *list = NULL;
-    size_t         n = 0;
-    host_stat(x->host, &h);
+    const host_stats *h = x->stats;
+    str               b;
+    const server     *s = x->server;
+    const metrics    *m = &s->metrics;
+    host_model       *list = NULL;
+    size_t            n = 0;
     str_init(&b);
     jw w = jw_of(&b);
     jw_open(&w, '{');
     jw_put_real(&w, "uptime_seconds", uptime_s(s));
     jw_put_int(&w, "connections", s->n_conns);
     jw_put_int(&w, "requests", s->n_exchanges - 1); /* without this one */
-    jw_put_int(&w, "running", h.runtime.engine.running);
-    jw_put_int(&w, "waiting", h.runtime.engine.waiting + h.runtime.preparing);
-    jw_put_int(&w, "paused", h.runtime.engine.paused);
+    jw_put_int(&w, "running", h->runtime.engine.running);
+    jw_put_int(&w, "waiting", h->runtime.engine.waiting + h->runtime.preparing);
+    jw_put_int(&w, "paused", h->runtime.engine.paused);
     jw_put_int(&w, "prompt_tokens", (int64_t)m->prompt_tokens);
     jw_put_int(&w, "prompt_tokens_cached", (int64_t)m->cached_tokens);
     jw_put_int(&w, "tokens_generated", (int64_t)m->generated_tokens);
-    jw_put_int(&w, "steps", (int64_t)h.runtime.engine.steps);
-    jw_put_int(&w, "tokens_evaluated", (int64_t)h.runtime.engine.tokens_evaluated);
-    jw_put_int(&w, "preemptions", (int64_t)h.runtime.engine.preemptions);
-    jw_put_int(&w, "kv_pages_total", h.runtime.engine.pages_total);
-    jw_put_int(&w, "kv_pages_unused", h.runtime.engine.pages_unused);
-    jw_put_int(&w, "kv_pages_cached", h.runtime.engine.pages_cached);
-    jw_put_int(&w, "grammar_hits", (int64_t)h.runtime.grammar_hits);
-    jw_put_int(&w, "grammar_misses", (int64_t)h.runtime.grammar_misses);
+    jw_put_int(&w, "steps", (int64_t)h->runtime.engine.steps);
+    jw_put_int(&w, "tokens_evaluated", (int64_t)h->runtime.engine.tokens_evaluated);
+    jw_put_int(&w, "preemptions", (int64_t)h->runtime.engine.preemptions);
+    jw_put_int(&w, "kv_pages_total", h->runtime.engine.pages_total);
+    jw_put_int(&w, "kv_pages_unused", h->runtime.engine.pages_unused);
+    jw_put_int(&w, "kv_pages_cached", h->runtime.engine.pages_cached);
+    jw_put_int(&w, "grammar_hits", (int64_t)h->runtime.grammar_hits);
+    jw_put_int(&w, "grammar_misses", (int64_t)h->runtime.grammar_misses);
     jw_put_int(&w, "resident_bytes", (int64_t)resident_bytes());
     put_quantiles(&w, "request_seconds", &m->duration);
     put_quantiles(&w, "first_token_seconds", &m->first_token);

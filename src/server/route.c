@@ -5,9 +5,9 @@
 #include <string.h>
 
 const route server_routes[] = {
-    { "GET", "/health", &api_native, ops_health, ROUTE_INLINE | ROUTE_OPEN },
-    { "GET", "/metrics", &api_native, ops_metrics, ROUTE_INLINE | ROUTE_OPEN },
-    { "GET", "/v1/stats", &api_native, ops_stats, ROUTE_INLINE },
+    { "GET", "/health", &api_native, ops_health, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN },
+    { "GET", "/metrics", &api_native, ops_metrics, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN },
+    { "GET", "/v1/stats", &api_native, ops_stats, ROUTE_STATS | ROUTE_INLINE },
     { "GET", "/v1/requests", &api_native, ops_requests, ROUTE_INLINE },
     { "POST", "/v1/requests/{id}/cancel", &api_native, ops_cancel, ROUTE_INLINE | ROUTE_RAW },
     { "GET", "/slots", &api_native, ops_slots, ROUTE_INLINE },
