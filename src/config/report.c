@@ -27,7 +27,11 @@ void config_report_add(config_report *r, int line, int column, const char *fmt, 
     va_end(ap);
     const char *kept = arena_strdup(&r->mem, text);
     if (!kept) r->no_memory = true;
-    r->items[r->n++] = (config_problem){ line, column, kept ? kept : "out of memory" };
+    size_t at = r->n++; /* in the order of the file, however they were found */
+    for (; at && (r->items[at - 1].line > line || (r->items[at - 1].line == line && r->items[at - 1].column > column));
+         at--)
+        r->items[at] = r->items[at - 1];
+    r->items[at] = (config_problem){ line, column, kept ? kept : "out of memory" };
 }
 
 static void write_one(const config_report *r, const config_problem *p, str *out) {

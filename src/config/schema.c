@@ -183,7 +183,9 @@ static bool read_texts(const config_node *n, const char *path, config_value *v, 
 
 static void check_required(const config_values *v, const config_node *n, const char *path, reading *r) {
     for (size_t i = 0; i < v->schema->n; i++) {
-        if (v->schema->keys[i].required && !v->v[i].origin)
+        const config_node *given = n->first;
+        while (given && !view_eq_c(given->key, v->schema->keys[i].path)) given = given->next;
+        if (v->schema->keys[i].required && !given)
             config_report_add(r->r, n->line, n->column, "%s.%s: is missing; add it", path, v->schema->keys[i].path);
     }
 }

@@ -127,6 +127,17 @@ static bool is_full(builder *b, config_node *into, const config_node *n) {
     return true;
 }
 
+static void twice(builder *b, const config_node *n, const config_node *before) {
+    str path;
+    str_init(&path);
+    for (int i = 1; i < b->depth; i++)
+        if (b->stack[i]->key.len) str_printf(&path, "%.60s.", b->stack[i]->key.data);
+    config_report_add(b->r, n->key_line, n->key_column,
+                      "%s%.100s: a second time (first in line %d); remove one of them", str_cstr(&path), n->key.data,
+                      before->key_line);
+    str_deinit(&path);
+}
+
 /* Hangs a value into the innermost container. */
 static void attach(builder *b, config_node *n) {
     config_node *into = b->depth ? b->stack[b->depth - 1] : NULL;
@@ -143,9 +154,7 @@ static void attach(builder *b, config_node *n) {
         n->key_column = b->key_column[at];
         b->want_key[at] = true;
         if (before) {
-            config_report_add(b->r, n->key_line, n->key_column,
-                              "%.100s: a second time (first in line %d); remove one of them", n->key.data,
-                              before->key_line);
+            twice(b, n, before);
             return;
         }
     }
@@ -217,12 +226,11 @@ static void take_scalar(builder *b, const yaml_event_t *ev) {
     attach(b, n);
 }
 
+/* Its place stays empty: one complaint is enough. */
 static void take_alias(builder *b, const yaml_event_t *ev) {
-    config_node *n = new_node(b, CONFIG_SCALAR, ev);
-    if (!n) return;
-    config_report_add(b->r, n->line, n->column, "aliases (*%.40s) are not supported; write the value out",
-                      (const char *)ev->data.alias.anchor);
-    attach(b, n);
+    config_report_add(b->r, (int)ev->start_mark.line + 1, (int)ev->start_mark.column + 1,
+                      "aliases (*%.40s) are not supported; write the value out", (const char *)ev->data.alias.anchor);
+    if (b->depth) b->want_key[b->depth - 1] = b->stack[b->depth - 1]->kind == CONFIG_MAPPING;
 }
 
 static void take_event(builder *b, const yaml_event_t *ev) {
