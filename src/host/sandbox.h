@@ -17,7 +17,8 @@
  * instead of its JIT, which gives the same matches; the patterns of well-known tokenizers are not run by it at all.
  *
  * What fails instead of ending the process, because libraries try it and go on: clone3 (ENOSYS; the C library takes
- * clone, whose flags the filter can see), opening a file for writing when no path is writable (EACCES).
+ * clone, whose flags the filter can see), choosing cores (EPERM), opening a file for writing when no path is writable
+ * (EACCES).
  *
  * A kernel without one of them: sandbox_options says whether that is an error or a warning in the log; it is never
  * silent. Without Landlock any file that the user may read can be read; the filter then still refuses writing, if no

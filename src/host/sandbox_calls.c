@@ -28,10 +28,6 @@
 #endif
 #endif
 
-#ifndef SYS_SECCOMP
-#define SYS_SECCOMP 1
-#endif
-
 enum { GET_ACTION_AVAIL = 2 };
 
 static const char *const always[] = {
@@ -48,8 +44,8 @@ static const char *const always[] = {
     "brk", "munmap", "mremap", "madvise", "mincore", "mlock", "mlock2", "munlock", "msync", "membarrier",
     /* threads and time */
     "futex", "futex_waitv", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "sched_yield",
-    "sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_getscheduler", "getcpu", "nanosleep",
-    "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday", "time", "exit", "exit_group", "restart_syscall",
+    "sched_getaffinity", "sched_getparam", "sched_getscheduler", "getcpu", "nanosleep", "clock_nanosleep",
+    "clock_gettime", "clock_getres", "gettimeofday", "time", "exit", "exit_group", "restart_syscall",
     /* signals of its own; rt_sigaction, kill and tgkill are below */
     "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigtimedwait", "rt_sigsuspend", "sigaltstack",
     /* questions */
@@ -117,6 +113,8 @@ static int thread_rules(scmp_filter_ctx f, err *e) {
         CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
     int rc = masked(f, SCMP_ACT_ALLOW, "clone", 0, CLONE_THREAD | spaces, CLONE_THREAD, e);
     if (rc == 0) rc = rule(f, SCMP_ACT_ERRNO(ENOSYS), "clone3", 0, NULL, e); /* its flags are in memory */
+    /* It could name any process. */
+    if (rc == 0) rc = rule(f, SCMP_ACT_ERRNO(EPERM), "sched_setaffinity", 0, NULL, e);
     return rc;
 }
 
@@ -153,7 +151,7 @@ static int signal_rules(scmp_filter_ctx f, err *e) {
 
 static int argument_rules(scmp_filter_ctx f, err *e) {
     /* 0x53564d41: names of mappings, given by the C library's malloc */
-    static const uint64_t prctls[] = { PR_SET_NAME,         PR_GET_NAME,    PR_GET_DUMPABLE, PR_SET_PDEATHSIG,
+    static const uint64_t prctls[] = { PR_SET_NAME,         PR_GET_NAME,    PR_GET_DUMPABLE,
                                        PR_GET_NO_NEW_PRIVS, PR_GET_SECCOMP, 0x53564d41 };
     static const uint64_t ioctls[] = { TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO };
     static const uint64_t fcntls[] = { F_GETFD,  F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_GETLK, F_SETLK,
@@ -176,16 +174,59 @@ static void put(const char *text) {
     (void)n;
 }
 
+/* Of the calls that an intruder, or a mistake of ours, is likely to make. */
+static const char *name_of(int number) {
+    static const struct {
+        int         number;
+        const char *name;
+    } known[] = {
+        { SYS_socket, "socket" },
+        { SYS_socketpair, "socketpair" },
+        { SYS_connect, "connect" },
+        { SYS_bind, "bind" },
+        { SYS_listen, "listen" },
+        { SYS_accept4, "accept4" },
+        { SYS_execve, "execve" },
+        { SYS_execveat, "execveat" },
+        { SYS_clone, "clone" },
+        { SYS_ptrace, "ptrace" },
+        { SYS_kill, "kill" },
+        { SYS_tgkill, "tgkill" },
+        { SYS_mount, "mount" },
+        { SYS_unshare, "unshare" },
+        { SYS_setns, "setns" },
+        { SYS_prctl, "prctl" },
+        { SYS_ioctl, "ioctl" },
+        { SYS_fcntl, "fcntl" },
+        { SYS_prlimit64, "prlimit64" },
+        { SYS_rt_sigaction, "rt_sigaction" },
+        { SYS_memfd_create, "memfd_create" },
+        { SYS_openat, "openat" },
+        { SYS_unlinkat, "unlinkat" },
+        { SYS_wait4, "wait4" },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (known[i].number == number) return known[i].name;
+    }
+    return NULL;
+}
+
 /* Runs inside the call that was refused, so it may use next to nothing. SA_RESETHAND: the raised signal ends us. */
 static void on_refused(int sig, siginfo_t *info, void *context) {
-    char digits[16];
-    int  at = sizeof digits - 1;
+    const char *name = name_of(info->si_syscall);
+    char        digits[16];
+    int         at = sizeof digits - 1;
     (void)context;
     digits[at] = '\0';
     for (unsigned n = (unsigned)info->si_syscall; at > 0 && (n || at == sizeof digits - 1); n /= 10)
         digits[--at] = (char)('0' + n % 10);
     put("hearth sandbox: system call ");
     put(digits + at);
+    if (name) {
+        put(" (");
+        put(name);
+        put(")");
+    }
     put(" is not allowed; the process ends\n");
     raise(sig);
 }

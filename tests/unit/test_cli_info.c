@@ -83,7 +83,7 @@ static void test_calibration(void **state) {
     (void)state;
     serve_isolate(dir);
     arena_init(&mem, 0);
-    const json_value *v = ask("info demo --calibrate --json 2>/dev/null"), *speed = json_get(v, "speed");
+    const json_value *v = ask("info demo --ctx 128 --calibrate --json 2>/dev/null"), *speed = json_get(v, "speed");
     double            prompt, generation, again;
     assert_string_equal(json_string(json_get(speed, "source")), "calibration");
     assert_true(json_real(json_get(speed, "prompt_tokens_per_second"), &prompt) && prompt > 0);

@@ -17,12 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-
 static need need_of(const fixture *f, const engine_options *o, int n_sequences) {
     need n;
     err  e = { 0 };
@@ -153,12 +147,13 @@ static int grow(const char *path, const engine_options *o, uint64_t *out) {
 static void test_resident(void **state) {
     static const char *const models[] = { "llama", "gemma3 --set attention.sliding_window=128", "deepseek2",
                                           "qwen3next" };
-    char                    *dir = test_temp_dir(), path[600], command[1024];
+    char                    *dir, path[600], command[1024];
     (void)state;
-    if (SANITIZED) {
+    if (TEST_SANITIZED) {
         printf("skipped: under a sanitizer the heap is larger than what was asked for\n");
         skip();
     }
+    dir = test_temp_dir();
     snprintf(path, sizeof path, "%s/m.gguf", dir);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         engine_options o = {

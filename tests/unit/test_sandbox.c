@@ -146,6 +146,8 @@ static int do_other_signal_handler(void) {
     return (int)syscall(SYS_rt_sigaction, SIGSYS, &a, NULL, 8);
 }
 
+static int do_other_parent_signal(void) { return prctl(PR_SET_PDEATHSIG, 0); }
+
 static void test_refused_calls(void **state) {
     (void)state;
     if (!has_filter()) skip();
@@ -168,6 +170,8 @@ static void test_refused_calls(void **state) {
     is_killed(do_setuid, SYS_setuid);
     is_killed(do_raise_limit, SYS_prlimit64);
     is_killed(do_other_signal_handler, SYS_rt_sigaction);
+    is_killed(do_other_parent_signal, SYS_prctl); /* it cannot outlive its parent */
+    assert_non_null(strstr(run_in(do_socket, TEST_DEMO, false).said, "(socket) is not allowed"));
 #ifdef SYS_unlink
     is_killed(do_unlink, SYS_unlink);
 #else
