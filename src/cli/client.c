@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/settings.h"
 
 #include <curl/curl.h>
 #include <stdlib.h>
@@ -78,18 +79,41 @@ static int add_tcp(client *c, const char *given, err *e) {
     return 0;
 }
 
-static int find_places(client *c, const cli_args *a, err *e) {
-    const char *socket = cli_string(a, "socket", NULL), *host = cli_string(a, "host", getenv("HEARTH_HOST"));
+/* Where `hearth serve` would listen: server.yaml and the environment, as far as they can be read. */
+static int add_configured(client *c, const config_values *v, err *e) {
+    const char *socket = config_text(v, "transport.socket"), *host = config_text(v, "transport.host");
     const char *dir = getenv("XDG_RUNTIME_DIR");
+    str         text;
     int         rc = 0;
+    str_init(&text);
+    if (socket)
+        str_puts(&text, socket);
+    else if (dir && dir[0] == '/')
+        str_printf(&text, "%s/hearth.sock", dir);
+    if (text.len && config_bool(v, "transport.unix_socket")) rc = add_socket(c, str_cstr(&text), e);
+    str_clear(&text);
+    if (!host || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) host = "127.0.0.1";
+    bool colons = strchr(host, ':') != NULL;
+    str_printf(&text, "%s%s%s%s:%lld", config_text(v, "transport.tls_cert") ? "https://" : "http://", colons ? "[" : "",
+               host, colons ? "]" : "", (long long)config_int(v, "transport.port"));
+    /* A port that was picked freely is not known here. */
+    if (rc == 0 && (c->n == 0 || (config_bool(v, "transport.tcp") && config_int(v, "transport.port"))))
+        rc = str_ok(&text) ? add_tcp(c, str_cstr(&text), e) : err_set_nomem(e);
+    str_deinit(&text);
+    return rc;
+}
+
+static int find_places(client *c, const cli_args *a, err *e) {
+    const char   *socket = cli_string(a, "socket", NULL), *host = cli_string(a, "host", getenv("HEARTH_HOST"));
+    arena         mem;
+    config_values v;
     if (socket) return add_socket(c, socket, e);
     if (host && host[0]) return add_tcp(c, host, e);
-    if (dir && dir[0] == '/') {
-        char *path = path_join(dir, "hearth.sock");
-        rc = path ? add_socket(c, path, e) : err_set_nomem(e);
-        free(path);
-    }
-    return rc < 0 ? rc : add_tcp(c, "127.0.0.1", e);
+    arena_init(&mem, 0);
+    int rc = settings_peek(&v, &mem, e);
+    if (rc == 0) rc = add_configured(c, &v, e);
+    arena_deinit(&mem);
+    return rc;
 }
 
 /* The token of `hearth serve`, if there is one that only its owner can read. */

@@ -2,9 +2,9 @@
 /*
  * A client of the running server, for commands that ask it something.
  *
- * Where it is: --socket PATH, else --host (or HEARTH_HOST: "name", "name:port", a URL), else the Unix socket of
- * `hearth serve` in XDG_RUNTIME_DIR and then 127.0.0.1:11434. The key: --api-key, HEARTH_API_KEY, else, on this machine
- * only, the owner's capability token.
+ * Where it is: --socket PATH, else --host (or HEARTH_HOST: "name", "name:port", a URL), else where `hearth serve`
+ * listens as server.yaml and the environment say: its Unix socket ($XDG_RUNTIME_DIR/hearth.sock), then TCP
+ * (127.0.0.1:11434). The key: --api-key, HEARTH_API_KEY, else, on this machine only, the owner's capability token.
  */
 #ifndef CLI_CLIENT_H
 #define CLI_CLIENT_H

@@ -152,6 +152,36 @@ int settings_load(settings *s, const cli_args *a, err *e) {
     return rc;
 }
 
+int settings_peek(config_values *out, arena *mem, err *e) {
+    const char   *given = getenv("HEARTH_CONFIG");
+    char         *text = NULL;
+    size_t        bytes = 0;
+    str           path;
+    config_report r;
+    if (!config_values_init(out, &config_server_schema, mem)) return err_set_nomem(e);
+    config_values_defaults(out, mem);
+    str_init(&path);
+    if (given && *given) {
+        str_puts(&path, given);
+    } else {
+        settings_directory(&path);
+        str_puts(&path, "/server.yaml");
+    }
+    config_report_init(&r, str_cstr(&path));
+    if (file_exists(str_cstr(&path)) &&
+        file_read(&text, &bytes, str_cstr(&path), (size_t)CONFIG_MAX_BYTES + 1, NULL) == 0)
+        config_read(out, (view){ text, bytes }, CONFIG_FROM_SERVER, mem, &r);
+    for (size_t i = 0; i < out->schema->n; i++) {
+        const config_key *k = &out->schema->keys[i];
+        const char       *value = k->env ? getenv(k->env) : NULL;
+        if (value && *value) (void)config_set(out, k, value, 0, CONFIG_FROM_ENV, k->env, mem, NULL);
+    }
+    config_report_deinit(&r);
+    free(text);
+    str_deinit(&path);
+    return 0;
+}
+
 void settings_deinit(settings *s) {
     arena_deinit(&s->mem);
     free(s->path);

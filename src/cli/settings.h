@@ -27,6 +27,10 @@ typedef struct settings {
 int  settings_load(settings *s, const cli_args *a, err *e);
 void settings_deinit(settings *s); /* accepts a zeroed one */
 
+/* server.yaml and the environment for somebody who wants to know where the server is: what is wrong in them is left out
+ * without a word. Values live in mem. */
+int settings_peek(config_values *out, arena *mem, err *e);
+
 /* "$XDG_CONFIG_HOME/hearth" (or below HOME); empty where there is none. */
 void settings_directory(str *out);
 /* The file of a model's own settings, which may be absent; empty where there is no place. */

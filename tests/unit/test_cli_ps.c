@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "unit/support/model.h"
 #include "unit/support/program.h"
 #include "unit/support/serve.h"
 
@@ -80,6 +81,18 @@ static void test_models(void **state) {
     load(&s);
     says("stop --all", "demo is unloaded");
     program_fails("stop nobody", 1, "has no model 'nobody'");
+    /* As server.yaml and the environment say. */
+    setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+    snprintf(text, sizeof text, "%d", s.port);
+    setenv("HEARTH_PORT", text, 1);
+    says("ps", "NAME");
+    unsetenv("HEARTH_PORT");
+    snprintf(text, sizeof text, "transport: { socket: '%s', prot: 3 }\n", s.socket);
+    char *yaml = path_join(dir, "hearth/server.yaml");
+    test_write_file(yaml, text, strlen(text));
+    says("ps", "NAME");
+    free(yaml);
+    setenv("XDG_RUNTIME_DIR", dir, 1);
     serve_stop(&s);
     program_fails("ps", 1, "no server answers at unix:");
     test_temp_dir_remove(dir);
