@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int catalogue_path(char **out, err *e) {
+int catalogue_path(char **out, err *e) {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     str         path;
     *out = NULL;

@@ -5,6 +5,8 @@
 
 #include "registry/registry.h"
 
+/* ERR_ARG: there is no place for it, because neither XDG_DATA_HOME nor HOME is set. The caller frees *out. */
+int catalogue_path(char **out, err *e);
 int catalogue_open(registry **out, err *e);
 /* As catalogue_open, but *out is NULL where nothing was ever registered: looking must not make a file. */
 int catalogue_open_existing(registry **out, err *e);

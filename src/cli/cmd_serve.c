@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/models.h"
 #include "cli/serve_keys.h"
+#include "cli/serve_library.h"
 #include "cli/serve_log.h"
 #include "cli/serve_workers.h"
 #include "cli/service.h"
@@ -26,6 +27,7 @@ typedef struct serve {
     const cli_args *args;
     settings        settings;
     host           *host;
+    serve_library   library;
     server         *server;
     bool            beyond_loopback;
     str             socket_path, default_model;
@@ -85,26 +87,16 @@ static int add_directory(serve *s, const char *dir, err *e) {
     return rc;
 }
 
-/* Everything of `hearth list`; the demo's name may have been given to another model. */
-static int add_registered(serve *s, err *e) {
-    registry       *r = NULL;
-    registry_model *list = NULL;
-    size_t          n = 0;
-    int             rc = catalogue_open_existing(&r, e);
-    if (rc == 0 && r) rc = registry_list(r, &list, &n, e);
-    for (size_t i = 0; i < n; i++) {
-        if (rc == 0 && strcmp(list[i].name, "demo") != 0) rc = add_named(s, list[i].name, list[i].path, e);
-        registry_model_deinit(&list[i]);
-    }
-    free(list);
-    registry_close(r);
-    return rc;
+/* One of `hearth list`; what the server was started with keeps its name. */
+static int add_registered(void *ctx, const char *name, const char *path, err *e) {
+    return add_named(ctx, name, path, e);
 }
 
 static int add_flagged(serve *s, err *e) {
-    const char *spec;
-    char       *path = NULL;
-    int         rc = 0;
+    const char    *spec;
+    cli_model      m;
+    cli_model_wish wish;
+    int            rc = cli_model_wish_read(&wish, s->args, e);
     for (int i = 0; rc == 0 && (spec = cli_string_at(s->args, "model", i)); i++) {
         const char *equals = strchr(spec, '=');
         char        name[128];
@@ -112,8 +104,8 @@ static int add_flagged(serve *s, err *e) {
             return err_set(e, ERR_ARG, "--model %s: expected NAME=PATH", spec);
         memcpy(name, spec, (size_t)(equals - spec));
         name[equals - spec] = '\0';
-        if ((rc = cli_model_path(&path, equals + 1, e)) == 0) rc = add_named(s, name, path, e);
-        free(path);
+        if ((rc = cli_model_find(&m, equals + 1, &wish, e)) == 0) rc = add_named(s, name, m.path, e);
+        cli_model_deinit(&m);
     }
     return rc;
 }
@@ -152,7 +144,7 @@ static int add_models(serve *s, err *e) {
     if (rc == 0 && !s->default_model.len) {
         if ((rc = cli_model_path(&path, "demo", e)) == 0) rc = add_named(s, "demo", path, e);
         free(path);
-        if (rc == 0) rc = add_registered(s, e);
+        if (rc == 0) rc = serve_library_open(&s->library, s->host, add_registered, s, e);
     }
     return rc < 0 ? rc : choose_default(s, e);
 }
@@ -192,6 +184,7 @@ static int open_server(serve *s, err *e) {
             default_socket(&s->socket_path);
     }
     server_options o = { .host = s->host,
+                         .library = s->library.library,
                          .version = hearth_version(),
                          .default_model = str_cstr(&s->default_model),
                          .tcp_host = tcp,
@@ -329,7 +322,8 @@ static int run(const cli_args *args) {
         rc = server_run(s.server, &e);
         service_notify("STOPPING=1");
     }
-    host_free(s.host); /* its last events still reach the server */
+    serve_library_close(&s.library); /* its last lines, and ... */
+    host_free(s.host);               /* ... the host's last events still reach the server */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
@@ -340,7 +334,8 @@ static int run(const cli_args *args) {
     return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
 }
 
-/* Every one of these but --model, --config, --no-config and --ready-json is a key of server.yaml (config/server.c). */
+/* Every one of these but --model with its formats, --config, --no-config and --ready-json is a key of server.yaml
+ * (config/server.c). */
 static const cli_option options[] = {
     { "host", CLI_STRING, "ADDRESS", "listen there; beyond loopback a key is needed", 0 },
     { "port", CLI_INT, "N", "TCP port; 0: any free one (11434)", 'p' },
@@ -364,6 +359,9 @@ static const cli_option options[] = {
     { "tls-key", CLI_STRING, "FILE", "its key (PEM)", 0 },
     { "cors-origin", CLI_STRING, "ORIGIN", "web pages of this origin may ask; * for all; several times", 0 },
     { "allow-host", CLI_STRING, "NAME", "a further name for the Host header on loopback; several times", 0 },
+    { "models", CLI_GROUP, NULL, "models that --model names", 0 },
+    CLI_MODEL_FORMAT_OPTIONS,
+    CLI_MODEL_PULL_OPTION,
     { "keys", CLI_GROUP, NULL, "keys", 0 },
     { "token-file", CLI_STRING, "FILE", "the capability token, made at the first start (in XDG_STATE_HOME)", 0 },
     { "rate-requests", CLI_REAL, "N", "requests per minute of a key that states none; 0: unlimited (0)", 0 },

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "cli/catalogue.h"
+#include "cli/pulling.h"
 #include "runtime/demo.h"
 
 #include <stdlib.h>
@@ -54,6 +55,37 @@ static bool is_path(const char *name) {
     return path;
 }
 
+static int pull(cli_model *out, const char *name, const cli_model_wish *w, err *e) {
+    static const pull_format formats[] = {
+        [NAME_ANY_FORMAT] = PULL_ANY, [NAME_GGUF] = PULL_GGUF, [NAME_MLX] = PULL_MLX
+    };
+    pull_request q = { .name = name, .format = formats[w->wish.format], .file = w->wish.file };
+    pull_result  got = { 0 };
+    registry    *r = NULL;
+    char        *token = NULL;
+    int          rc = pulling_settings(&q, &token, e);
+    if (rc == 0) rc = catalogue_open(&r, e);
+    if (rc == 0) rc = pulling_run(r, &q, PULLING_TEXT, &got, e);
+    if (rc == 0) {
+        out->path = got.path;
+        out->name = got.name;
+        got.path = got.name = NULL;
+    }
+    pull_result_deinit(&got);
+    registry_close(r);
+    free(token);
+    return rc < 0 ? err_wrap(e, rc, "'%.80s' is not here, and cannot be pulled", name) : 0;
+}
+
+/* May it be fetched? A bare word that is near to a name that is here is rather a slip of the fingers. */
+static bool can_pull(const char *name, bool near) {
+    name_ref n;
+    if (name_parse(&n, name, NULL) < 0) return false;
+    bool remote = n.kind == NAME_HF || n.kind == NAME_OLLAMA, said = n.explicit_kind || strchr(name, '/');
+    name_ref_deinit(&n);
+    return remote && (said || !near);
+}
+
 static int find(cli_model *out, const char *name, const cli_model_wish *w, err *e) {
     err why = { 0 };
     int rc;
@@ -64,7 +96,9 @@ static int find(cli_model *out, const char *name, const cli_model_wish *w, err *
     rc = find_registered(out, name, w ? &w->wish : NULL, &why, e);
     if (rc < 0 || out->path) return rc;
     if (strcmp(name, "demo") == 0) return runtime_demo_path(&out->path, e);
-    if (strstr(why.msg, "meant?")) return err_set(e, ERR_NOTFOUND, "%s", why.msg);
+    bool near = strstr(why.msg, "meant?") != NULL;
+    if (w && w->pull && can_pull(name, near)) return pull(out, name, w, e);
+    if (near) return err_set(e, ERR_NOTFOUND, "%s", why.msg);
     return err_set(e, ERR_NOTFOUND,
                    "there is no model '%.120s': expected a GGUF file, a model directory, a name of 'hearth list' or "
                    "'demo'",

@@ -1,18 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "registry/create.h"
 
+#include "base/file.h"
+#include "base/sha256.h"
 #include "config/model.h"
 #include "registry/blobs.h"
 #include "registry/db.h"
 #include "registry/describe.h"
 #include "template/template.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int registry_settings(registry *r, const char *name, char **out, err *e) {
     int rc = registry_tag_get(r, name, MODELFILE_SETTINGS, out, e);
     return rc == ERR_NOTFOUND ? 0 : rc;
+}
+
+int registry_link_folder(registry *r, const char *const *names, const char *const *digests, size_t n, char **out,
+                         err *e) {
+    sha256  s;
+    uint8_t sum[SHA256_BYTES];
+    str     dir;
+    char   *inside = NULL;
+    int     rc = 0;
+    *out = NULL;
+    sha256_init(&s);
+    for (size_t i = 0; i < n; i++) {
+        sha256_feed(&s, names[i], strlen(names[i]) + 1);
+        sha256_feed(&s, digests[i], strlen(digests[i]) + 1);
+    }
+    sha256_finish(&s, sum);
+    str_init(&dir);
+    str_puts(&dir, "models/local/created/");
+    for (int i = 0; i < 16; i++) str_printf(&dir, "%02x", sum[i]);
+    rc = registry_data_path(r, str_cstr(&dir), out, e);
+    str_puts(&dir, "/x"); /* every folder above it is made */
+    if (rc == 0 && (rc = registry_data_path(r, str_cstr(&dir), &inside, e)) == 0) rc = registry_make_folder(inside, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        char *at = path_join(*out, names[i]), target[128];
+        snprintf(target, sizeof target, "../../../../blobs/sha256-%.64s", digests[i] + 7);
+        if (!at)
+            rc = err_set_nomem(e);
+        else if (symlink(target, at) != 0 && errno != EEXIST)
+            rc = err_set_errno(e, "cannot make the link %s", at);
+        free(at);
+    }
+    free(inside);
+    str_deinit(&dir);
+    return rc;
 }
 
 typedef struct parts {

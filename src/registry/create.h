@@ -20,6 +20,11 @@ typedef struct create_request {
 /* All or nothing: the model, its settings, adapters and blobs. out may be NULL; the caller deinits it. */
 int registry_create(registry *r, const create_request *q, registry_model *out, err *e);
 
+/* A folder of links to pinned blobs, for a model of several files; the same files give the same folder. A sweep removes
+ * it if no model is in it: hold registry_folders_lock until one is. The caller frees *out. */
+int registry_link_folder(registry *r, const char *const *names, const char *const *digests, size_t n, char **out,
+                         err *e);
+
 /* The tag `settings`, or NULL where there is none; the caller frees. */
 int registry_settings(registry *r, const char *name, char **out, err *e);
 

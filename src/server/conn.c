@@ -8,6 +8,7 @@
  */
 #include "base/log.h"
 #include "server/internal.h"
+#include "server/upload.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -53,9 +54,12 @@ static void refuse(conn *c, int status, const char *reason);
 
 /* A body may take its base time plus what its bytes need at a slow link's speed. */
 static void body_deadline(conn *c) {
-    double elapsed = (double)(mono_us() - c->phase_us) / 1e6;
-    double allowed = c->server->options.body_seconds + (double)c->parser.request->body.len / BODY_BYTES_PER_S;
-    if (elapsed < allowed)
+    double   elapsed = (double)(mono_us() - c->phase_us) / 1e6;
+    uint64_t bytes = c->parser.request->no_limit ? upload_received(c->x) : c->parser.request->body.len;
+    double   allowed = c->server->options.body_seconds + (double)bytes / BODY_BYTES_PER_S;
+    if (c->held) /* our disk is slow, not the client */
+        arm(c, c->server->options.body_seconds);
+    else if (elapsed < allowed)
         arm(c, allowed - elapsed + 0.01);
     else
         refuse(c, 408, "the body did not arrive in time");
@@ -223,11 +227,25 @@ static void on_complete(conn *c) {
     exchange_start(c->x);
 }
 
+/* What arrives of an upload is the disk's; where that is slow the socket waits. */
+static void take_upload(conn *c) {
+    upload_take(c->x, &c->parser.request->body);
+    c->held = upload_full(c->x);
+    if (c->held) bufferevent_disable(c->bev, EV_READ);
+}
+
+void conn_resume(conn *c) {
+    if (!c->held) return;
+    c->held = false;
+    bufferevent_enable(c->bev, EV_READ);
+    if (!c->advancing) advance(c);
+}
+
 /* Takes what has arrived until a request is being answered or nothing is left. */
 static void advance(conn *c) {
     struct evbuffer *in = bufferevent_get_input(c->bev);
     c->advancing = true;
-    while (!c->dead && (c->phase == CONN_IDLE || c->phase == CONN_HEAD || c->phase == CONN_BODY)) {
+    while (!c->dead && !c->held && (c->phase == CONN_IDLE || c->phase == CONN_HEAD || c->phase == CONN_BODY)) {
         struct evbuffer_iovec v = { 0 };
         size_t                used = 0;
         evbuffer_peek(in, -1, NULL, &v, 1);
@@ -235,6 +253,7 @@ static void advance(conn *c) {
         if (c->phase == CONN_IDLE && v.iov_len) enter(c, CONN_HEAD);
         http_event ev = http_parser_feed(&c->parser, v.iov_base, v.iov_len, &used);
         evbuffer_drain(in, used);
+        if (c->phase == CONN_BODY && c->parser.request && c->parser.request->no_limit) take_upload(c);
         if (c->parser.request) count_body(c, c->parser.request->body.len);
         if (ev == HTTP_MORE && v.iov_len == 0) break;
         if (ev == HTTP_ERROR)

@@ -7,8 +7,10 @@
  * exchange_flush sends it, so that a handler on another thread and an event on this one look the same.
  */
 #include "base/log.h"
+#include "server/feed.h"
 #include "server/internal.h"
 #include "server/json_out.h"
+#include "server/upload.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,6 +41,7 @@ const char *http_status_text(int status) {
     case 500: return "Internal Server Error";
     case 501: return "Not Implemented";
     case 503: return "Service Unavailable";
+    case 507: return "Insufficient Storage";
     case 505: return "HTTP Version Not Supported";
     default: return "Unknown";
     }
@@ -232,6 +235,7 @@ static void exchange_free(exchange *x) {
     if (key) auth_charge(key, mono_us(), c->prompt_tokens - c->cached_tokens + c->generated_tokens);
     if (x->state_free) x->state_free(x->state);
     jobs_free(x);
+    feed_free(c->feed);
     json_doc_deinit(&x->doc);
     arena_deinit(&x->arena);
     if (x->http) {
@@ -262,6 +266,7 @@ void exchange_detach(exchange *x) {
     if (!c->over) c->cancelled = true;
     c->over = true;
     jobs_cancel(x);
+    if (!c->in_handler) feed_detach(c->feed); /* else handled() does */
     exchange_settle(x);
 }
 
@@ -354,6 +359,7 @@ static void fail_with(exchange *x, const failure *f) {
         c->over = true;
     }
     jobs_cancel(x);
+    feed_detach(c->feed);
 }
 
 void exchange_fail(exchange *x, const err *e) {
@@ -450,6 +456,7 @@ void exchange_admit(exchange *x) {
         answer_options(x);
         routed = false;
     }
+    if (routed && (x->route->flags & ROUTE_UPLOAD) && !upload_admit(x)) routed = false;
     if (routed) return; /* the body, then exchange_start */
     c->close = true;
     exchange_flush(x);
@@ -465,6 +472,7 @@ static void run_handler(exchange *x) {
         x->body = node_root(&x->doc);
     }
     reader_init(&x->in);
+    if (!(x->route->flags & ROUTE_INLINE)) library_refresh(x->server->options.library);
     x->route->handle(x);
     if (x->route->flags & ROUTE_BODY) reader_log_unknown(&x->in, &x->body, x->route->api->name);
 }
@@ -473,6 +481,14 @@ static void handled(exchange *x) {
     exchange_core *c = x->core;
     if (x->stats && c->conn && !c->replied) run_handler(x);
     c->in_handler = false;
+    if (c->feed) {
+        if (!c->conn)
+            feed_detach(c->feed);
+        else if (c->cancel_asked)
+            exchange_cancel(x, "the request was cancelled");
+        feed_attached(c->feed); /* may be the end of x */
+        return;
+    }
     if (!c->conn) {
         exchange_settle(x);
         return;

@@ -53,12 +53,13 @@ typedef struct api {
 } api;
 
 enum {
-    ROUTE_BODY = 1,   /* has a JSON body */
-    ROUTE_SLOW = 2,   /* may wait for a model: has threads of its own */
-    ROUTE_INLINE = 4, /* runs on the I/O thread: must not wait */
-    ROUTE_OPEN = 8,   /* needs no key unless the server is told so */
-    ROUTE_RAW = 16,   /* a body that the handler reads itself (may be empty) */
-    ROUTE_STATS = 32, /* with ROUTE_INLINE: x->stats was filled before, on a thread that may wait for workers */
+    ROUTE_BODY = 1,    /* has a JSON body */
+    ROUTE_SLOW = 2,    /* may wait for a model: has threads of its own */
+    ROUTE_INLINE = 4,  /* runs on the I/O thread: must not wait */
+    ROUTE_OPEN = 8,    /* needs no key unless the server is told so */
+    ROUTE_RAW = 16,    /* a body that the handler reads itself (may be empty) */
+    ROUTE_STATS = 32,  /* with ROUTE_INLINE: x->stats was filled before, on a thread that may wait for workers */
+    ROUTE_UPLOAD = 64, /* the body goes to disk while it arrives, whatever its size (upload.h) */
 };
 
 typedef struct route {

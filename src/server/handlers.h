@@ -44,7 +44,6 @@ void anthropic_count(exchange *x);
 /* ollama*.c */
 void ollama_root(exchange *x);
 void ollama_version(exchange *x);
-void ollama_later(exchange *x); /* what needs the registry */
 void ollama_generate(exchange *x);
 void ollama_chat(exchange *x);
 void ollama_embed(exchange *x);
@@ -52,5 +51,12 @@ void ollama_embeddings(exchange *x);
 void ollama_tags(exchange *x);
 void ollama_ps(exchange *x);
 void ollama_show(exchange *x);
+void ollama_pull(exchange *x);
+void ollama_push(exchange *x);
+void ollama_create(exchange *x);
+void ollama_copy_model(exchange *x);
+void ollama_delete(exchange *x);
+void ollama_blob_head(exchange *x);
+void ollama_blob_put(exchange *x);
 
 #endif

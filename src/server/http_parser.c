@@ -243,7 +243,8 @@ static http_event finish_head(http_parser *p) {
         at += len + 2;
     }
     if (read_headers(p) == HTTP_ERROR || read_target(p) == HTTP_ERROR) return HTTP_ERROR;
-    if (r->content_length > p->limits.body_bytes) return fail(p, 413, "the body is too large");
+    r->no_limit = p->limits.no_limit && p->limits.no_limit(r);
+    if (r->content_length > p->limits.body_bytes && !r->no_limit) return fail(p, 413, "the body is too large");
     p->state = S_HEAD_DONE;
     return HTTP_HEAD;
 }
@@ -349,7 +350,8 @@ static http_event read_chunk_size(http_parser *p) {
         if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
             return fail(p, 400, "a chunk extension holds a control character");
     }
-    if (size > p->limits.body_bytes - p->request->body.len) return fail(p, 413, "the body is too large");
+    if (!p->request->no_limit && size > p->limits.body_bytes - p->request->body.len)
+        return fail(p, 413, "the body is too large");
     p->left = size;
     p->state = size ? S_CHUNK_DATA : S_TRAILER;
     str_clear(&p->small);

@@ -8,7 +8,8 @@
  * prefixes or spaces in sizes, a bare LF or CR, NUL, folded header lines, a space before the colon, more than one Host,
  * an absolute target that names another host. After an error the parser takes nothing more: the connection must close.
  *
- * A request is complete in memory: head (at most head_bytes) and body (at most body_bytes). Trailers and chunk
+ * A request is complete in memory: head (at most head_bytes) and body (at most body_bytes); where `no_limit` says so of
+ * a head, the body may have any length, and the caller empties request->body while it arrives. Trailers and chunk
  * extensions are checked and dropped.
  */
 #ifndef SERVER_HTTP_PARSER_H
@@ -22,8 +23,11 @@
 
 enum { HTTP_MAX_HEADERS = 100, HTTP_MAX_LINE = 8192 };
 
+typedef struct http_request http_request;
+
 typedef struct http_limits {
     size_t head_bytes, body_bytes;
+    bool (*no_limit)(const http_request *r); /* NULL: of none */
 } http_limits;
 
 typedef struct http_header {
@@ -31,7 +35,7 @@ typedef struct http_header {
     view value;
 } http_header;
 
-typedef struct http_request {
+struct http_request {
     view        method;
     view        path;  /* percent-decoded, begins with '/' (or is "*") */
     view        query; /* behind the '?', as sent */
@@ -43,8 +47,10 @@ typedef struct http_request {
     uint64_t    content_length; /* 0 for chunked */
     str         body;
 
+    bool no_limit; /* of the body */
+
     str head, decoded; /* what the views point into */
-} http_request;
+};
 
 void        http_request_free(http_request *r);                        /* accepts NULL */
 const view *http_request_get(const http_request *r, const char *name); /* by lower-case name; NULL: absent */

@@ -108,6 +108,7 @@ struct conn {
     int64_t             moved_us; /* when output last moved, or was empty */
     int64_t             sent_us;  /* when something was last written */
     bool                is_unix, is_tls, is_loopback, advancing, dead, first;
+    bool                held;        /* reading stopped: an upload waits for the disk */
     bool                rest_unread; /* the request's body was refused, its bytes may still come */
     size_t              body_counted, lingered;
 };
@@ -117,6 +118,7 @@ void conn_free(conn *c);
 void conn_write(conn *c, const void *data, size_t bytes);
 void conn_write_parts(conn *c, struct iovec *parts, int n); /* one system call; changes the parts */
 bool conn_congested(conn *c);
+void conn_resume(conn *c);              /* an upload has room again */
 void conn_answered(conn *c, bool keep); /* the exchange has put its last byte */
 void conn_close_idle(server *s);        /* those without a request */
 
@@ -140,6 +142,8 @@ struct exchange_core {
     char    type[48];
     str     headers, out;
     failure failure;
+
+    struct feed *feed; /* another thread writes the answer; in_flight counts it */
 
     /* Inference. */
     exchange_work work;

@@ -137,9 +137,3 @@ void ollama_version(exchange *x) {
     jw_close(&w, '}');
     exchange_reply(x, 200, "application/json", &b);
 }
-
-void ollama_later(exchange *x) {
-    exchange_error(x, 501, "not_implemented", NULL,
-                   "this server does not pull, push, create, copy or delete models; it offers those it was started "
-                   "with (hearth serve --model NAME=PATH)");
-}

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET /api/tags, GET /api/ps, POST /api/show */
+#include "base/json.h"
 #include "base/sha256.h"
+#include "registry/modelfile.h"
 #include "server/handlers.h"
+#include "server/internal.h"
 #include "server/ollama.h"
 #include "server/params.h"
 
@@ -127,6 +130,41 @@ static void put_capabilities(jw *w, const host_model *m) {
     jw_close(w, ']');
 }
 
+/* What was set for the model here: by a Modelfile, by /api/create, by the registry it came from. */
+static void put_settings(exchange *x, jw *w, const host_model *m) {
+    char             *settings = NULL;
+    const json_value *v = NULL;
+    arena             a;
+    str               file, params;
+    library_settings(x->server->options.library, m->name, &settings);
+    arena_init(&a, 64 << 20);
+    str_init(&file);
+    str_init(&params);
+    if (settings) json_parse(&v, settings, strlen(settings), &a, NULL);
+    if (modelfile_print(m->path, settings, &file, NULL) < 0) { /* a text that no Modelfile can hold */
+        str_clear(&file);
+        str_printf(&file, "FROM %s\n", m->path);
+    }
+    if (settings) modelfile_print_params(settings, &params, NULL);
+    const char *license = json_string(json_get(v, "license")), *system = json_string(json_get(v, "system"));
+    jw_put_cstr(w, "license", license ? license : "");
+    jw_put_cstr(w, "modelfile", str_cstr(&file));
+    jw_put_cstr(w, "parameters", str_cstr(&params));
+    if (system) jw_put_cstr(w, "system", system);
+    if (json_get(v, "messages")) {
+        str list;
+        str_init(&list);
+        json_write(json_get(v, "messages"), &list);
+        jw_key(w, "messages");
+        jw_raw(w, (view){ str_cstr(&list), list.len });
+        str_deinit(&list);
+    }
+    str_deinit(&file);
+    str_deinit(&params);
+    arena_deinit(&a);
+    free(settings);
+}
+
 void ollama_show(exchange *x) {
     host_model m;
     view       name = { "", 0 };
@@ -155,14 +193,7 @@ void ollama_show(exchange *x) {
     str_init(&b);
     jw w = jw_of(&b);
     jw_open(&w, '{');
-    jw_put_cstr(&w, "license", "");
-    jw_key(&w, "modelfile");
-    str modelfile;
-    str_init(&modelfile);
-    str_printf(&modelfile, "FROM %s\n", m.path);
-    jw_text(&w, (view){ str_cstr(&modelfile), modelfile.len });
-    str_deinit(&modelfile);
-    jw_put_cstr(&w, "parameters", "");
+    put_settings(x, &w, &m);
     jw_put_text(&w, "template", (view){ str_cstr(&text), text.len });
     put_details(&w, &m);
     put_info(&w, &m);

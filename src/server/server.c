@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "server/internal.h"
+#include "server/upload.h"
 
 #include <openssl/ssl.h>
 #include <signal.h>
@@ -176,7 +177,7 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
     if (!s) return err_set_nomem(e);
     s->options = *o;
     set_defaults(&s->options);
-    s->limits = (http_limits){ s->options.head_bytes, s->options.body_bytes };
+    s->limits = (http_limits){ s->options.head_bytes, s->options.body_bytes, upload_has_no_limit };
     s->keys = keys;
     s->started_us = mono_us();
     s->wake_fd = -1;

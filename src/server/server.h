@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "host/host.h"
 #include "server/auth.h"
+#include "server/library.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@ typedef struct server server;
 
 typedef struct server_options {
     host       *host;          /* borrowed */
+    library    *library;       /* borrowed; NULL: the models are fixed, nothing is pulled, created or removed */
     const char *version;       /* for /api/version and the Server header */
     const char *default_model; /* for requests that name none where the protocol allows that; NULL: none */
 

@@ -38,7 +38,7 @@ static outcome run(const char *text, size_t len, size_t step) {
     outcome     o = { 0 };
     http_parser p;
     size_t      at = 0;
-    http_parser_init(&p, (http_limits){ 2048, 4096 });
+    http_parser_init(&p, (http_limits){ .head_bytes = 2048, .body_bytes = 4096 });
     for (;;) {
         size_t     used, n = len - at < step ? len - at : step;
         http_event ev = http_parser_feed(&p, text + at, n, &used);

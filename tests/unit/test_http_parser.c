@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const http_limits limits = { 4096, 1000 };
+static const http_limits limits = { .head_bytes = 4096, .body_bytes = 1000 };
 
 /* Feeds text in pieces of at most `step` bytes. Returns 0 if incomplete, 200 if complete, else the error's status. */
 static int feed(http_parser *p, const char *text, size_t len, size_t step, size_t *taken) {

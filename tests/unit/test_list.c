@@ -54,7 +54,7 @@ static void test_names(void **state) {
     program_fails("rm other nobody", 1, "there is no model 'nobody'"); /* and other is still there */
     program_prints("", "rm other mine:small", "removed other\nremoved mine:small\n");
     program_prints("", "list --json", "[]\n");
-    program_fails("run other x", 1, "there is no model 'other'");
+    program_fails("run other x --no-pull", 1, "there is no model 'other'");
     str_deinit(&home);
     test_temp_dir_remove(dir);
 }

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/library.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "registry/create.h"
+#include "registry/names.h"
+#include "server/feed.h"
+#include "server/json_out.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { MAX_TASKS = 16, MAX_SUBSCRIBERS = 64 };
+
+/* A model of the registry that the host was given. */
+typedef struct offer {
+    char   *name, *path;
+    int64_t id;
+} offer;
+
+typedef struct pull_task pull_task;
+
+typedef struct subscriber {
+    feed *feed; /* NULL: a free place */
+    bool  quiet;
+} subscriber;
+
+struct pull_task {
+    pull_task  *next;
+    library    *library;
+    char       *name;
+    atomic_bool cancel;
+    bool        over; /* nobody may join any more */
+    subscriber  subscribers[MAX_SUBSCRIBERS];
+    int         alive; /* clients that have not left */
+};
+
+struct library {
+    library_options options;
+    char           *path;
+
+    pthread_mutex_t sync_lock; /* guards the next four; held while the host is told */
+    registry       *watch;     /* only reads: every change of the file is another handle's */
+    int64_t         seen;
+    offer          *offers;
+    size_t          n_offers;
+
+    pthread_mutex_t task_lock; /* guards the next three, and all in a pull_task but cancel */
+    pthread_cond_t  task_over;
+    int             n_tasks;
+    pull_task      *pulls;
+};
+
+/* --- what the host offers --- */
+
+static void drop_offer(library *l, size_t i) {
+    host_remove_model(l->options.host, view_of(l->offers[i].name), NULL);
+    log_info("library", "%s is no longer offered", l->offers[i].name);
+    free(l->offers[i].name);
+    free(l->offers[i].path);
+    l->offers[i] = l->offers[--l->n_offers];
+}
+
+static const registry_model *find_by_id(const registry_model *list, size_t n, const offer *o) {
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].id == o->id)
+            return strcmp(list[i].name, o->name) == 0 && strcmp(list[i].path, o->path) == 0 ? &list[i] : NULL;
+    }
+    return NULL;
+}
+
+static bool is_offered(const library *l, const registry_model *m) {
+    for (size_t i = 0; i < l->n_offers; i++) {
+        if (l->offers[i].id == m->id) return true;
+    }
+    return false;
+}
+
+static void add_offer(library *l, const registry_model *m) {
+    err    e = { 0 };
+    offer *more = realloc(l->offers, (l->n_offers + 1) * sizeof *more);
+    if (!more) return; /* the next change tries again */
+    l->offers = more;
+    offer o = { strdup(m->name), strdup(m->path), m->id };
+    if (o.name && o.path && l->options.add(l->options.ctx, m->name, m->path, &e) == 0) {
+        l->offers[l->n_offers++] = o;
+        return;
+    }
+    if (strcmp(m->name, "demo") != 0) log_warn("library", "%s is not offered: %s", m->name, e.msg);
+    free(o.name);
+    free(o.path);
+}
+
+static int sync_offers(library *l, err *e) {
+    registry_model *list = NULL;
+    size_t          n = 0;
+    int             rc = registry_list(l->watch, &list, &n, e);
+    if (rc < 0) return rc;
+    for (size_t i = l->n_offers; i-- > 0;) {
+        if (!find_by_id(list, n, &l->offers[i])) drop_offer(l, i);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!is_offered(l, &list[i])) add_offer(l, &list[i]);
+        registry_model_deinit(&list[i]);
+    }
+    free(list);
+    return 0;
+}
+
+/* Looking makes no file. */
+static int refresh(library *l, err *e) {
+    int64_t now = 0;
+    int     rc = 0;
+    if (!l->watch) {
+        if (access(l->path, F_OK) != 0) return 0;
+        if ((rc = registry_open(&l->watch, l->path, e)) < 0) return rc;
+        l->seen = -1;
+    }
+    if ((rc = registry_changes(l->watch, &now, e)) < 0 || now == l->seen) return rc;
+    l->seen = now; /* before the list is read: a change in between is seen next time */
+    return sync_offers(l, e);
+}
+
+void library_refresh(library *l) {
+    err e = { 0 };
+    if (!l) return;
+    pthread_mutex_lock(&l->sync_lock);
+    if (refresh(l, &e) < 0) log_error("library", "%s", e.msg);
+    pthread_mutex_unlock(&l->sync_lock);
+}
+
+void library_settings(library *l, const char *name, char **out) {
+    *out = NULL;
+    if (!l) return;
+    pthread_mutex_lock(&l->sync_lock);
+    if (l->watch) registry_settings(l->watch, name, out, NULL);
+    pthread_mutex_unlock(&l->sync_lock);
+}
+
+int library_registry(library *l, registry **out, err *e) { return registry_open(out, l->path, e); }
+
+uint64_t library_free_bytes(library *l) {
+    struct statvfs v;
+    char          *dir = strdup(l->path);
+    uint64_t       n = 0;
+    for (char *slash; dir && (slash = strrchr(dir, '/')) && slash != dir;) { /* the nearest folder that exists */
+        *slash = '\0';
+        if (statvfs(dir, &v) != 0) continue;
+        n = (uint64_t)v.f_bavail * v.f_frsize;
+        break;
+    }
+    free(dir);
+    return n;
+}
+
+/* --- threads --- */
+
+typedef struct task {
+    library *library;
+    void (*work)(void *ctx);
+    void *ctx;
+} task;
+
+static void *task_main(void *arg) {
+    task    *t = arg;
+    library *l = t->library;
+    t->work(t->ctx);
+    free(t);
+    pthread_mutex_lock(&l->task_lock);
+    l->n_tasks--;
+    pthread_cond_broadcast(&l->task_over);
+    pthread_mutex_unlock(&l->task_lock);
+    return NULL;
+}
+
+/* With the lock held. */
+static int start_locked(library *l, void (*work)(void *ctx), void *ctx, err *e) {
+    pthread_attr_t detached;
+    pthread_t      thread;
+    task          *t;
+    if (l->n_tasks >= MAX_TASKS) return err_set(e, ERR_BUSY, "%d pulls and uploads are under way already", MAX_TASKS);
+    if (!(t = malloc(sizeof *t))) return err_set_nomem(e);
+    *t = (task){ l, work, ctx };
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    int rc = pthread_create(&thread, &detached, task_main, t);
+    pthread_attr_destroy(&detached);
+    if (rc != 0) {
+        free(t);
+        return err_set(e, ERR_BUSY, "cannot start a thread: %s", strerror(rc));
+    }
+    l->n_tasks++;
+    return 0;
+}
+
+int library_start(library *l, void (*work)(void *ctx), void *ctx, err *e) {
+    pthread_mutex_lock(&l->task_lock);
+    int rc = start_locked(l, work, ctx, e);
+    pthread_mutex_unlock(&l->task_lock);
+    return rc;
+}
+
+/* --- pulls --- */
+
+static void put_all(pull_task *t, const str *line, bool last) {
+    pthread_mutex_lock(&t->library->task_lock);
+    for (int i = 0; i < MAX_SUBSCRIBERS; i++) {
+        subscriber *s = &t->subscribers[i];
+        if (s->feed && (last || !s->quiet)) feed_put(s->feed, str_cstr(line), line->len);
+    }
+    pthread_mutex_unlock(&t->library->task_lock);
+}
+
+static bool on_progress(void *ctx, const pull_progress *p) {
+    pull_task *t = ctx;
+    str        line;
+    if (strcmp(p->status, "success") == 0) return true; /* said when the host knows it, too */
+    str_init(&line);
+    jw w = jw_of(&line);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "status", p->status);
+    if (p->digest && strncmp(p->status, "pulling ", 8) == 0) { /* clients make a bar of what has a digest */
+        jw_put_cstr(&w, "digest", p->digest);
+        jw_put_int(&w, "total", p->total);
+        if (p->completed) jw_put_int(&w, "completed", p->completed);
+    }
+    jw_close(&w, '}');
+    str_push(&line, '\n');
+    put_all(t, &line, false);
+    str_deinit(&line);
+    return true;
+}
+
+static void pull_work(void *ctx) {
+    pull_task   *t = ctx;
+    library     *l = t->library;
+    registry    *r = NULL;
+    pull_request q = l->options.pull;
+    pull_events  ev = { .ctx = t, .progress = on_progress, .cancel = &t->cancel };
+    err          e = { 0 };
+    q.name = t->name;
+    q.as = NULL;
+    int rc = library_registry(l, &r, &e);
+    if (rc == 0) rc = pull_model(r, &q, &ev, NULL, &e);
+    registry_close(r);
+    if (rc == 0) {
+        str line;
+        str_init(&line);
+        library_refresh(l);
+        str_puts(&line, "{\"status\":\"success\"}\n");
+        put_all(t, &line, true);
+        str_deinit(&line);
+    } else {
+        log_info("library", "pull of %s: %s", t->name, e.msg);
+    }
+    pthread_mutex_lock(&l->task_lock);
+    t->over = true;
+    pull_task **at = &l->pulls;
+    while (*at != t) at = &(*at)->next;
+    *at = t->next;
+    for (int i = 0; i < MAX_SUBSCRIBERS; i++) {
+        if (t->subscribers[i].feed) feed_end(t->subscribers[i].feed, rc < 0 ? &e : NULL);
+    }
+    pthread_mutex_unlock(&l->task_lock);
+    free(t->name);
+    free(t);
+}
+
+/* On the I/O thread. The feed itself ends with the pull, which may be over by now. */
+static void on_gone(void *ctx, feed *f) {
+    library *l = ctx;
+    pthread_mutex_lock(&l->task_lock);
+    for (pull_task *t = l->pulls; t; t = t->next) {
+        for (int i = 0; i < MAX_SUBSCRIBERS; i++) {
+            if (t->subscribers[i].feed == f && --t->alive == 0) atomic_store(&t->cancel, true);
+        }
+    }
+    pthread_mutex_unlock(&l->task_lock);
+}
+
+/* With the lock held. NULL: none that can be joined; one that was given up by all ends soon. */
+static pull_task *find_pull(library *l, const char *name) {
+    for (pull_task *t = l->pulls; t; t = t->next) {
+        if (!t->over && t->alive > 0 && strcmp(t->name, name) == 0) return t;
+    }
+    return NULL;
+}
+
+static bool subscribe(pull_task *t, bool quiet, feed *f) {
+    for (int i = 0; i < MAX_SUBSCRIBERS; i++) {
+        if (t->subscribers[i].feed) continue;
+        t->subscribers[i] = (subscriber){ f, quiet };
+        t->alive++;
+        feed_on_gone(f, on_gone, t->library);
+        return true;
+    }
+    return false;
+}
+
+static int begin_pull(library *l, const char *name, pull_task **out, err *e) {
+    pull_task *t = calloc(1, sizeof *t);
+    *out = NULL;
+    if (!t || !(t->name = strdup(name))) {
+        free(t);
+        return err_set_nomem(e);
+    }
+    t->library = l;
+    atomic_init(&t->cancel, false);
+    int rc = start_locked(l, pull_work, t, e); /* it waits for the lock at its first line */
+    if (rc < 0) {
+        free(t->name);
+        free(t);
+        return rc;
+    }
+    t->next = l->pulls;
+    l->pulls = t;
+    *out = t;
+    return 0;
+}
+
+int library_pull(library *l, const char *name, bool quiet, feed *f, err *e) {
+    name_ref n;
+    str      key;
+    int      rc = name_parse(&n, name, e);
+    if (rc < 0) return rc;
+    bool remote = n.kind == NAME_HF || n.kind == NAME_OLLAMA;
+    str_init(&key);
+    name_source(&n, &key); /* in full: two ways to write a name are one pull */
+    name_ref_deinit(&n);
+    if (!remote) {
+        str_deinit(&key);
+        return err_set(e, ERR_ARG, "'%.100s' is not the name of a model that can be pulled", name);
+    }
+    pthread_mutex_lock(&l->task_lock);
+    pull_task *t = str_ok(&key) ? find_pull(l, str_cstr(&key)) : NULL;
+    rc = str_ok(&key) ? 0 : err_set_nomem(e);
+    if (rc == 0 && !t) rc = begin_pull(l, str_cstr(&key), &t, e);
+    if (rc == 0 && !subscribe(t, quiet, f))
+        rc = err_set(e, ERR_BUSY, "%d clients pull this model already", MAX_SUBSCRIBERS);
+    pthread_mutex_unlock(&l->task_lock);
+    str_deinit(&key);
+    return rc;
+}
+
+/* --- life --- */
+
+int library_open(library **out, const library_options *o, err *e) {
+    library *l = calloc(1, sizeof *l);
+    *out = NULL;
+    if (!l || !(l->path = strdup(o->path))) {
+        free(l);
+        return err_set_nomem(e);
+    }
+    l->options = *o;
+    pthread_mutex_init(&l->sync_lock, NULL);
+    pthread_mutex_init(&l->task_lock, NULL);
+    pthread_cond_init(&l->task_over, NULL);
+    int rc = refresh(l, e);
+    if (rc < 0) {
+        library_free(l);
+        return rc;
+    }
+    *out = l;
+    return 0;
+}
+
+void library_free(library *l) {
+    if (!l) return;
+    pthread_mutex_lock(&l->task_lock);
+    for (pull_task *t = l->pulls; t; t = t->next) atomic_store(&t->cancel, true);
+    while (l->n_tasks) pthread_cond_wait(&l->task_over, &l->task_lock);
+    pthread_mutex_unlock(&l->task_lock);
+    for (size_t i = 0; i < l->n_offers; i++) {
+        free(l->offers[i].name);
+        free(l->offers[i].path);
+    }
+    free(l->offers);
+    registry_close(l->watch);
+    pthread_mutex_destroy(&l->sync_lock);
+    pthread_mutex_destroy(&l->task_lock);
+    pthread_cond_destroy(&l->task_over);
+    free(l->path);
+    free(l);
+}

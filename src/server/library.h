@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server's view of the registry: which of its models the host offers, and work on it that takes a while.
+ *
+ * library_refresh is called before every request is handled. It asks the registry's file for its change counter, and
+ * only if that has moved compares the list with what the host offers; so a model that another process pulled, created
+ * or removed is seen by the next request. Pulls and creations run on threads of their own; several clients that pull
+ * the same model share one pull, which goes on until the last of them has left. Everything here may be called from any
+ * thread but the I/O thread, unless it says otherwise.
+ */
+#ifndef SERVER_LIBRARY_H
+#define SERVER_LIBRARY_H
+
+#include "host/host.h"
+#include "registry/pull.h"
+#include "registry/registry.h"
+
+typedef struct library library;
+typedef struct feed    feed;
+
+typedef struct library_options {
+    const char *path; /* of the registry's file; copied */
+    host       *host; /* borrowed */
+    /* Offers a model to the host, with the settings that hold for it. Not called twice at once. */
+    int (*add)(void *ctx, const char *name, const char *path, err *e);
+    void        *ctx;
+    pull_request pull; /* where models come from; its texts stay with the caller, name and as are ignored */
+} library_options;
+
+/* Offers what is there already. A model that cannot be offered is logged and left out. */
+int library_open(library **out, const library_options *o, err *e);
+/* Cancels and waits for what is under way. After the server ran, before it is freed. Accepts NULL. */
+void library_free(library *l);
+
+void library_refresh(library *l); /* accepts NULL */
+
+/* The settings that the registry has for a model (JSON), or NULL; the caller frees. Accepts l == NULL. */
+void library_settings(library *l, const char *name, char **out);
+
+/* A handle of one's own, made if need be; the caller closes it. */
+int library_registry(library *l, registry **out, err *e);
+
+/* Joins the pull of this model, or begins one; the feed gets lines as Ollama writes them. With `quiet` only the last
+ * one. */
+int library_pull(library *l, const char *name, bool quiet, feed *f, err *e);
+
+/* Runs work on a thread that library_free waits for. ERR_BUSY: too much is under way. */
+int library_start(library *l, void (*work)(void *ctx), void *ctx, err *e);
+
+/* Bytes that are free where the registry lies; 0 if that is not known. */
+uint64_t library_free_bytes(library *l);
+
+#endif

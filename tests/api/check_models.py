@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""usage: check_models.py HEARTH
+
+Models that come and go while the server runs: /api/pull, create, copy, delete, blobs and push; other processes that work
+on the same registry; against a hub on loopback (tests/registry/server.py)."""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+from hearth_server import Server
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEMO = os.path.join(HERE, "../../models/demo/demo.gguf")
+SUM = [{"role": "user", "content": "What is 12 plus 30?"}]
+
+
+class Hub:
+    """The misbehaving server with one repository and one registry model."""
+
+    def __init__(self):
+        self.dir = tempfile.TemporaryDirectory()
+        for folder in ("hf/org/tiny", "ollama/library/tiny"):
+            os.makedirs(os.path.join(self.dir.name, folder))
+        shutil.copy(DEMO, os.path.join(self.dir.name, "hf/org/tiny/tiny-Q8_0.gguf"))
+        with open(os.path.join(self.dir.name, "ollama/library/tiny/latest.json"), "w") as f:
+            json.dump({"layers": [["model", "hf/org/tiny/tiny-Q8_0.gguf"], ["params", {"temperature": 0}], ["system", "Be brief."]]}, f)
+        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "../registry/server.py"), self.dir.name],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline().split()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def control(self, fault=None):
+        data = None if fault is None else json.dumps(fault).encode()
+        with urllib.request.urlopen(self.url + "/_control", data) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.dir.cleanup()
+
+
+def names(server):
+    return sorted(m["name"] for m in server.get("/api/tags")[1]["models"])
+
+
+def lines(answer):
+    return [json.loads(line) for line in answer.decode().splitlines()]
+
+
+def call(server, method, path, value):
+    status, _, answer = server.request(method, path, json.dumps(value).encode())
+    return status, lines(answer)
+
+
+def says_42(server, model):
+    status, got = server.post("/api/chat", {"model": model, "messages": SUM, "stream": False, "options": {"temperature": 0}})
+    assert status == 200 and got["message"]["content"] == "12 plus 30 is 42.", got
+
+
+def hearth(program, server, *arguments):
+    return subprocess.run([program, *arguments], env=dict(os.environ, XDG_DATA_HOME=server.dir.name), check=True,
+                          capture_output=True, text=True).stdout
+
+
+def blobs_and_create(server):
+    with open(DEMO, "rb") as f:
+        demo = f.read()
+    digest = "sha256:" + hashlib.sha256(demo).hexdigest()
+    wrong = "sha256:" + "0" * 64
+    assert server.request("HEAD", "/api/blobs/" + digest)[0] == 404
+    status, _, answer = server.request("POST", "/api/blobs/" + wrong, demo[:100000])
+    assert status == 400 and "digest" in json.loads(answer)["error"], answer
+    assert server.request("HEAD", "/api/blobs/" + wrong)[0] == 404
+    assert server.request("POST", "/api/blobs/nonsense", b"x")[0] == 400
+    assert server.request("POST", "/api/blobs/" + digest, demo)[0] == 201
+    assert server.request("POST", "/api/blobs/" + digest, demo)[0] == 201  # there already
+    assert server.request("HEAD", "/api/blobs/" + digest)[0] == 200
+    # an upload may be larger than a body; the server here takes bodies of 1 MB (--max-body-mb 1)
+    assert len(demo) > 2 << 20
+    assert server.request("POST", "/api/copy", b" " * (2 << 20))[0] == 413
+    status, got = call(server, "POST", "/api/create", {
+        "model": "mine", "files": {"demo.gguf": digest}, "system": "Be brief.", "license": ["one", "two"],
+        "parameters": {"temperature": 0, "stop": ["never", "ever"], "num_ctx": 512}})
+    assert status == 200 and [g["status"] for g in got] == ["reading model metadata", "writing manifest", "success"], got
+    says_42(server, "mine")
+    status, got = call(server, "POST", "/api/create", {"model": "other:small", "from": "mine", "stream": False, "parameters": {"top_k": 3}})
+    assert (status, got) == (200, [{"status": "success"}]), got
+    shown = server.post("/api/show", {"model": "other:small"})[1]
+    assert "top_k" in shown["parameters"] and "temperature" in shown["parameters"], shown["parameters"]
+    assert shown["system"] == "Be brief." and shown["license"] == "one\ntwo", shown
+    assert 'PARAMETER stop never\n' in shown["modelfile"] and shown["modelfile"].startswith("FROM "), shown["modelfile"]
+    assert names(server) == ["demo:latest", "mine:latest", "other:small"]
+    assert call(server, "DELETE", "/api/delete", {"model": "mine"})[0] == 200
+    assert server.request("HEAD", "/api/blobs/" + digest)[0] == 200  # other:small uses it
+    says_42(server, "other:small")
+    assert call(server, "DELETE", "/api/delete", {"name": "other:small"})[0] == 200
+    assert server.request("HEAD", "/api/blobs/" + digest)[0] == 404
+    assert names(server) == ["demo:latest"]
+
+
+def another_process(server, program):
+    hearth(program, server, "create", "beside", DEMO)
+    assert names(server) == ["beside:latest", "demo:latest"]
+    says_42(server, "beside")
+    hearth(program, server, "cp", "beside", "twice")
+    assert [m["id"] for m in server.get("/v1/models")[1]["data"]] == ["demo", "beside", "twice"]
+    hearth(program, server, "rm", "beside")
+    status, got = server.post("/api/chat", {"model": "beside", "messages": SUM})
+    assert status == 404, got
+    says_42(server, "twice")
+    assert call(server, "POST", "/api/copy", {"source": "twice", "destination": "thrice"})[0] == 200
+    assert call(server, "POST", "/api/copy", {"source": "demo", "destination": "thrice"})[0] == 200  # takes the name
+    assert hearth(program, server, "list").count("\n") == 3
+    hearth(program, server, "rm", "twice", "thrice")
+    assert names(server) == ["demo:latest"]
+
+
+MISTAKES = [
+    ("POST", "/api/create", {}, 400, "name"), ("POST", "/api/create", {"model": "x"}, 400, "from"),
+    ("POST", "/api/create", {"model": "x", "from": "nobody"}, 404, "nobody"), ("POST", "/api/create", {"model": "a b", "from": "demo"}, 400, "a b"),
+    ("POST", "/api/create", {"model": "x", "from": "demo", "parameters": {"temprature": 1}}, 400, "temperature"),
+    ("POST", "/api/create", {"model": "x", "from": "demo", "parameters": {"top_k": "many"}}, 400, "parameters.top_k"),
+    ("POST", "/api/create", {"model": "x", "from": "demo", "template": "{{ range .Messages }}{{ end }}"}, 400, "template"),
+    ("POST", "/api/create", {"model": "x", "from": "demo", "messages": [{"role": "king", "content": "x"}]}, 400, "messages[0]"),
+    ("POST", "/api/create", {"model": "x", "from": "demo", "quantize": "q4_K_M"}, 400, "quantize"),
+    ("POST", "/api/create", {"model": "x", "files": {"../x": "sha256:" + "0" * 64}}, 400, "files"),
+    ("POST", "/api/create", {"model": "x", "files": {"x.gguf": "sha256:1"}}, 400, "files.x.gguf"),
+    ("POST", "/api/create", {"model": "x", "files": {"x.gguf": "sha256:" + "0" * 64}, "stream": False}, 400, "no blob"),
+    ("POST", "/api/copy", {"source": "demo"}, 400, "destination"), ("POST", "/api/copy", {"source": "nobody", "destination": "x"}, 404, "nobody"),
+    ("DELETE", "/api/delete", {"model": "nobody"}, 404, "nobody"), ("DELETE", "/api/delete", {"model": "demo"}, 400, "started with"),
+    ("DELETE", "/api/delete", {}, 400, "name"), ("POST", "/api/push", {"model": "demo"}, 501, "push"),
+    ("POST", "/api/pull", {"model": "a b"}, 400, "a b"), ("POST", "/api/pull", {"model": "./x.gguf"}, 400, "pulled"),
+    ("POST", "/api/pull", {"model": "x", "insecure": True}, 400, "insecure"), ("POST", "/api/pull", {"model": "nobody", "stream": False}, 404, "nobody"),
+]
+
+
+def mistakes(server):
+    for method, path, value, want, text in MISTAKES:
+        status, _, answer = server.request(method, path, json.dumps(value).encode())
+        got = json.loads(answer)
+        assert status == want and set(got) == {"error"} and text in got["error"], (path, value, status, got)
+    assert names(server) == ["demo:latest"]
+
+
+def pulls(server, hub):
+    status, got = call(server, "POST", "/api/pull", {"model": "tiny"})
+    assert status == 200 and got[0] == {"status": "pulling manifest"} and got[-1] == {"status": "success"}, got
+    layers = [g for g in got if "digest" in g]
+    size = os.path.getsize(DEMO)
+    assert any(g["total"] == g.get("completed") == size for g in layers), got
+    assert all(g["status"].startswith("pulling ") and g.get("completed", 0) <= g["total"] for g in layers), got
+    says_42(server, "tiny")
+    status, got = call(server, "POST", "/api/pull", {"model": "org/tiny:Q8_0", "stream": False})
+    assert (status, got) == (200, [{"status": "success"}]), got
+    found = [n for n in names(server) if n.startswith("org/")]
+    assert len(found) == 1, found
+    says_42(server, found[0])
+    status, got = call(server, "POST", "/api/pull", {"model": "nobody"})
+    assert status == 200 and set(got[-1]) == {"error"} and "nobody" in got[-1]["error"], got
+    for name in ("tiny", found[0]):
+        assert call(server, "DELETE", "/api/delete", {"model": name})[0] == 200
+
+
+def shared_pull(server, hub):
+    """Two clients, one download; the one that leaves does not end the other's, the last one that leaves ends it."""
+    size = os.path.getsize(DEMO)
+    hub.control({"delay": 0.002})
+    begun = threading.Event()
+    results = {}
+
+    def client(key, leave):
+        with server.connect() as s:
+            body = b'{"model":"tiny"}'
+            s.sendall(b"POST /api/pull HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            text = b""
+            while b"success" not in text and (piece := s.recv(65536)):
+                text += piece
+                if b'"completed"' in text:
+                    begun.set()
+                    if leave:
+                        break
+            results[key] = text
+
+    threads = [threading.Thread(target=client, args=(key, key == "leaves")) for key in ("one", "leaves", "two")]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert b"success" in results["one"] and b"success" in results["two"], results["two"][-500:]
+    sent = sum(hub.control()["bytes"].values())
+    assert sent < 1.5 * size, (sent, size)
+    assert call(server, "DELETE", "/api/delete", {"model": "tiny"})[0] == 200
+    hub.control({"delay": 0.02})
+    begun.clear()
+    t = threading.Thread(target=client, args=("gone", True))
+    t.start()
+    t.join()
+    time.sleep(0.5)  # the hub notices a closed connection at its next block
+    before = sum(hub.control()["bytes"].values())
+    time.sleep(0.5)
+    assert sum(hub.control()["bytes"].values()) == before < size
+    assert "tiny:latest" not in names(server)
+    hub.control({})
+    assert call(server, "POST", "/api/pull", {"model": "tiny", "stream": False}) == (200, [{"status": "success"}])
+    says_42(server, "tiny")
+
+
+def drains_while_pulling(program, env, hub):
+    hub.control({"stall": 1000000})
+    with Server(program, "--drain-seconds", "0.3", env=env) as server:
+        with server.connect() as s:
+            body = b'{"model":"org/tiny"}'
+            s.sendall(b"POST /api/pull HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            text = b""
+            while b"digest" not in text:
+                text += s.recv(65536)
+            took = server.stop()
+            assert took < 10, took
+    hub.control({})
+
+
+def fixed_models(program):
+    """A server that was told what to offer leaves the registry alone."""
+    with Server(program, "--model", "only=" + DEMO) as server:
+        for method, path in (("POST", "/api/pull"), ("POST", "/api/create"), ("POST", "/api/copy"), ("DELETE", "/api/delete"),
+                             ("POST", "/api/push"), ("POST", "/api/blobs/sha256:" + "0" * 64)):
+            status, _, answer = server.request(method, path, b'{"model":"x","source":"x","destination":"y"}')
+            assert status == 501 and set(json.loads(answer)) == {"error"}, (path, status, answer)
+        assert names(server) == ["only:latest"]
+        assert not os.path.exists(os.path.join(server.dir.name, "hearth/registry.db"))
+
+
+def timed(check, *arguments):
+    begin = time.monotonic()
+    check(*arguments)
+    print(f"{check.__name__}: {time.monotonic() - begin:.1f} s")
+
+
+def main():
+    program = sys.argv[1]
+    hub = Hub()
+    try:
+        env = {"HEARTH_OLLAMA_REGISTRY": hub.url, "HF_ENDPOINT": hub.url}
+        with Server(program, "--max-body-mb", "1", env=env) as server:
+            assert names(server) == ["demo:latest"]
+            timed(blobs_and_create, server)
+            timed(another_process, server, program)
+            timed(mistakes, server)
+            timed(pulls, server, hub)
+            timed(shared_pull, server, hub)
+        timed(drains_while_pulling, program, env, hub)
+        timed(fixed_models, program)
+    finally:
+        hub.close()
+    print("models come and go")
+
+
+main()
