@@ -141,6 +141,7 @@ int partial_note(partial *p, err *e) {
     if (f && fclose(f) != 0 && rc == 0) rc = err_set_errno(e, "cannot write %s", str_cstr(&temp));
     if (rc == 0 && rename(str_cstr(&temp), p->note) < 0) rc = err_set_errno(e, "cannot write %s", p->note);
     if (rc == 0) p->noted_bytes = p->have_bytes;
+    p->news = false;
     str_deinit(&s);
     str_deinit(&temp);
     return rc;
@@ -274,6 +275,7 @@ int partial_write(partial *p, int64_t at, const void *data, size_t bytes, err *e
         p->have_bytes += n;
         if (is_full(p, i)) {
             p->taken[i] = false;
+            p->news = true;
             /* Begins to write the piece to the disk now, so that the last fsync has little left to do. */
             (void)sync_file_range(p->fd, (off_t)i * p->piece, p->piece, SYNC_FILE_RANGE_WRITE);
             advance(p);

@@ -26,6 +26,7 @@ typedef struct partial {
     int64_t *have;               /* bytes of each piece */
     bool    *taken;              /* someone is at it */
     int64_t  have_bytes, noted_bytes;
+    bool     news; /* a piece became full since the last note */
 } partial;
 
 /* The caller holds the maker's lock. Checks that the disk has room for what is missing. */

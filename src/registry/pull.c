@@ -216,7 +216,8 @@ static int fetch_item(pull *p, item *i, err *e) {
     int rc = 0;
     if (i->pin.fd >= 0) { /* fetched already, to see what else there is */
     } else if (i->digest[0]) {
-        snprintf(name, sizeof name, "%.150s", i->path ? i->path : i->digest);
+        snprintf(name, sizeof name, "%s%.150s", i->path ? "" : "layer ", i->path ? i->path : i->digest + 7);
+        if (!i->path) name[18] = '\0'; /* twelve digits are enough to tell them apart */
         transfer_job j = { .url = i->url,
                            .name = name,
                            .digest = i->digest,

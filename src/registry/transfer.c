@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_LANES = 16, POLL_MS = 50, REPORT_MS = 100, NOTE_MS = 500, NOTE_BYTES = 64 << 20, RUN_PIECES = 8 };
+enum { MAX_LANES = 16, POLL_MS = 50, REPORT_MS = 100, NOTE_MS = 500, PIECE_NOTE_MS = 20, RUN_PIECES = 8 };
 
 typedef enum fault {
     FAULT_NONE,
@@ -413,7 +413,7 @@ static int report(run *x, err *e) {
                           paused ? x->reason : NULL))
             return err_set(e, ERR_CANCELLED, "%s: stopped", x->j->name);
     }
-    if (now - x->noted_ms < NOTE_MS && x->file.have_bytes - x->file.noted_bytes < NOTE_BYTES) return 0;
+    if (now - x->noted_ms < (x->file.news ? PIECE_NOTE_MS : NOTE_MS)) return 0;
     x->noted_ms = now;
     return partial_note(&x->file, e);
 }
@@ -425,7 +425,9 @@ static int load(run *x, err *e) {
         if (http_now_ms() >= x->not_before_ms) rc = start_lanes(x, e);
         if (rc == 0) rc = look_after_lanes(x, e);
         if (rc == 0) rc = report(x, e);
-        if (rc == 0 && x->file.have_bytes < x->file.size) curl_multi_poll(x->multi, NULL, 0, POLL_MS, NULL);
+        int64_t pause = x->not_before_ms - http_now_ms();
+        if (pause <= 0 || pause > POLL_MS) pause = POLL_MS;
+        if (rc == 0 && x->file.have_bytes < x->file.size) curl_multi_poll(x->multi, NULL, 0, (int)pause, NULL);
     }
     for (int i = 0; i < MAX_LANES; i++) lane_stop(&x->lanes[i]);
     if (x->file.have_bytes > 0) partial_note(&x->file, rc == 0 ? e : NULL);
