@@ -82,7 +82,10 @@ static int show_model(const cli_args *a, const settings *all, shown *s, err *e) 
     model_settings m;
     const char    *name = cli_arg(a, 0);
     int            rc = cli_model_find(&found, name, NULL, e);
-    if (rc == 0) rc = settings_model(all, a, found.name ? found.name : name, NULL, &m, e);
+    if (rc == 0 && !file_exists(found.path) && !dir_exists(found.path))
+        rc = err_set(e, ERR_NOTFOUND, "there is no model '%s'", name);
+    if (rc == 0)
+        rc = settings_model(all, a, found.name ? found.name : strcmp(name, "demo") == 0 ? name : NULL, NULL, &m, e);
     if (rc == 0) {
         put_values(s, &m.values);
         model_settings_deinit(&m);

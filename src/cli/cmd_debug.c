@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth debug: looks into the engine from outside. One entry of `commands` per sub-command. */
+#include "base/str.h"
 #include "cli/cli.h"
 #include "kernels/kernels.h"
 #include "tensor/codec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Blocks from stdin to little-endian floats on stdout, a few thousand blocks at a time. */
 static int dequant_stream(int type, FILE *in, FILE *out, err *e) {
@@ -65,28 +67,58 @@ static void print_slot(void *ctx, const char *slot, const char *set) {
     printf("%-36s %s\n", slot, set ? set : "-");
 }
 
+typedef struct slots {
+    str out;
+    int n;
+} slots;
+
+static void put_slot(void *ctx, const char *slot, const char *set) {
+    slots *s = ctx;
+    str_printf(&s->out, "%s\"%s\": ", s->n++ ? ", " : "", slot);
+    str_printf(&s->out, set ? "\"%s\"" : "null", set);
+}
+
+static void print_slots_json(const kernels *k, const char *cpu, const char *used) {
+    slots s = { .n = 0 };
+    str_init(&s.out);
+    str_puts(&s.out, "{\"cpu\": ");
+    str_put_json(&s.out, cpu, strlen(cpu));
+    str_puts(&s.out, ", \"in_use\": ");
+    str_put_json(&s.out, used, strlen(used));
+    str_puts(&s.out, ", \"kernels\": {");
+    kernels_list(k, put_slot, &s);
+    str_puts(&s.out, "}}");
+    puts(str_cstr(&s.out));
+    str_deinit(&s.out);
+}
+
 static int run_kernels(const cli_args *args) {
     const char *mask_text = cli_string(args, "cpu", "all");
     unsigned    mask;
-    char        text[192];
+    char        text[192], used[192];
     kernels     k;
     if (!cpu_parse(mask_text, &mask))
         return cli_usage_error(args, "--cpu: '%s' is no list of instruction sets", mask_text);
     cpu_describe(text, sizeof text);
-    printf("CPU: %s\n", text);
     kernels_init(&k, cpu_detect() & mask);
-    cpu_names(k.cpu, text, sizeof text);
-    printf("in use: %s\n\n", text);
+    cpu_names(k.cpu, used, sizeof used);
+    if (cli_flag(args, "json")) {
+        print_slots_json(&k, text, used);
+        return CLI_OK;
+    }
+    printf("CPU: %s\nin use: %s\n\n", text, used);
     kernels_list(&k, print_slot, NULL);
     return CLI_OK;
 }
 
 static const cli_option kernels_options[] = {
     { "cpu", CLI_STRING, "SETS", "use only these, for example avx2, -avx512 or scalar", 0 },
+    { "json", CLI_FLAG, NULL, "as JSON", 0 },
     { 0 },
 };
 static const cli_command cmd_kernels = {
-    "kernels", "[--cpu SETS]", "Print the kernel table: slot and instruction set.", kernels_options, 0, 0, run_kernels,
+    "kernels",   "[--cpu SETS] [--json]", "Print the kernel table: slot and instruction set.", kernels_options, 0, 0,
+    run_kernels,
 };
 
 const cli_command *const cli_debug_commands[] = {
