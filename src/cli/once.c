@@ -25,12 +25,13 @@ static void on_event(void *ctx, const runtime_event *ev) {
     pthread_mutex_unlock(&w->lock);
 }
 
-int once_ask(runtime *r, runtime_request *q, str *text, runtime_usage *usage, err *e) {
-    waiter   w = { .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .text = text };
-    uint64_t id;
-    q->on_event = on_event;
-    q->ctx = &w;
-    int rc = runtime_submit(r, q, &id, e);
+int once_ask(runtime *r, const runtime_request *q, str *text, runtime_usage *usage, err *e) {
+    waiter          w = { .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .text = text };
+    uint64_t        id;
+    runtime_request own = *q;
+    own.on_event = on_event;
+    own.ctx = &w;
+    int rc = runtime_submit(r, &own, &id, e);
     if (rc < 0) return rc;
     pthread_mutex_lock(&w.lock);
     while (!w.over) pthread_cond_wait(&w.done, &w.lock);

@@ -5,7 +5,7 @@
 
 #include "runtime/runtime.h"
 
-/* Waits for the end. Content is appended to *text (may be NULL); on_event and ctx of the request are replaced. */
-int once_ask(runtime *r, runtime_request *q, str *text, runtime_usage *usage, err *e);
+/* Waits for the end. Content is appended to *text (may be NULL); on_event and ctx of the request are not used. */
+int once_ask(runtime *r, const runtime_request *q, str *text, runtime_usage *usage, err *e);
 
 #endif

@@ -135,7 +135,7 @@ static int do_bpf(void) { return (int)syscall(SYS_bpf, 0, NULL, 0); }
 static int do_io_uring(void) { return (int)syscall(425, 1, NULL); }
 static int do_vm_write(void) { return (int)syscall(SYS_process_vm_writev, getppid(), NULL, 0, NULL, 0, 0); }
 static int do_memfd(void) { return (int)syscall(SYS_memfd_create, "x", 0); }
-static int do_setuid(void) { return setuid(0); }
+static int do_setuid(void) { return (int)syscall(SYS_setuid, 0); }
 static int do_unlink(void) { return unlink(TEST_DEMO "-that-is-not-there"); }
 static int do_raise_limit(void) {
     struct rlimit l = { 4096, 4096 };
