@@ -38,7 +38,7 @@ enum {
     VOCAB = 128256
 };
 #define ROTATE_BYTES ((size_t)256 << 20)
-#define POOL_BYTES ((size_t)3 << 30)
+#define POOL_BYTES ((size_t)6 << 30)
 
 static double now(void) {
     struct timespec t;
@@ -516,7 +516,7 @@ static int setup(bench *b, int argc, char **argv) {
         fprintf(stderr, "bench_kernels: %s\n", e.msg);
         return 1;
     }
-    tensor_mat widest = matrix_of(TENSOR_F32, 16, 16);
+    tensor_mat widest = matrix_of(TENSOR_F32, 16, FF);
     size_t     scratch = matmul_scratch_bytes(&widest, 256) * 2;
     b->memory = mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (b->memory == MAP_FAILED) return 1;
@@ -540,7 +540,9 @@ int main(int argc, char **argv) {
         if (matmul_input(type) == MATMUL_NONE || (b->types ? !wanted(b->types, tensor_type_name(type)) : !in_table))
             continue;
         tensor_mat head = matrix_of(type, VOCAB, WIDTH);
-        fill_memory(b, type, (size_t)((double)matrix_bytes(&head) / VOCAB / WIDTH * 1.3e9) + ROTATE_BYTES + (1 << 26));
+        double     weights = wanted(b->part, "model") ? 1.3e9 : (double)VOCAB * WIDTH;
+        fill_memory(b, type,
+                    (size_t)((double)matrix_bytes(&head) / VOCAB / WIDTH * weights) + ROTATE_BYTES + (1 << 26));
         int index = first;
         for (int rep = 0; rep < b->reps; rep++) {
             index = first;

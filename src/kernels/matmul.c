@@ -7,7 +7,7 @@
  * [row][48] floats. After the last chunk c goes to out. Sums move through memory as f32, so chunks change no bit. A
  * single row takes the fused matrix-vector kernel where the instruction set has one.
  */
-#include "kernels/cpu/matmul_panel.h"
+#include "kernels/cpu/matmul_floats.h"
 
 #include "base/num.h"
 
@@ -109,8 +109,8 @@ int matmul_check(const tensor_mat *w, err *e) {
 static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 size_t matmul_scratch_bytes(const tensor_mat *w, int64_t n_rows) {
-    size_t panels = matmul_input(w->type) == MATMUL_ACT8 ? sizeof(matmul_panel8) : sizeof(matmul_panelf);
-    return align64(MATMUL_WIDE * panels) + align64((size_t)n_rows * MATMUL_LANES * sizeof(float));
+    if (matmul_input(w->type) == MATMUL_F32) return matmul_floats_scratch_bytes(w);
+    return align64(MATMUL_WIDE * sizeof(matmul_panel8)) + align64((size_t)n_rows * MATMUL_LANES * sizeof(float));
 }
 
 static matmul_src resolve(const tensor_mat *w, int64_t expert) {
@@ -121,30 +121,6 @@ static matmul_src resolve(const tensor_mat *w, int64_t expert) {
         if (s.biases) s.biases += (size_t)expert * w->scale_expert_bytes;
     }
     return s;
-}
-
-static const void *row_in(const matmul_args *a, int64_t i) {
-    return (const uint8_t *)a->x + (size_t)(a->x_rows ? a->x_rows[i] : i) * a->x_stride;
-}
-
-static float *row_out(const matmul_args *a, int64_t i) {
-    return a->out + (size_t)(a->out_rows ? a->out_rows[i] : i) * a->out_stride;
-}
-
-/* n finished sums of weight rows from row0 on go to output row i. */
-static void finish(const matmul_args *a, int64_t i, int64_t row0, int64_t n, const float *c) {
-    float       *out = row_out(a, i) + row0;
-    const float *bias = a->bias ? a->bias + row0 : NULL;
-    if (!bias && !a->accumulate) {
-        memcpy(out, c, (size_t)n * sizeof *c);
-        return;
-    }
-    for (int64_t j = 0; j < n; j++) {
-        float v = c[j];
-        if (bias) v += bias[j];
-        if (a->accumulate) v += out[j];
-        out[j] = v;
-    }
 }
 
 typedef struct drive {
@@ -172,25 +148,8 @@ static void chunk8(const drive *d, int64_t row0, int wide, int64_t k0, int kn, i
     for (int64_t r = 0; r < d->a->n_rows; r += MATMUL_ROWS8) {
         int         nr = (int)min64(MATMUL_ROWS8, d->a->n_rows - r);
         const act8 *x[MATMUL_ROWS8];
-        for (int i = 0; i < nr; i++) x[i] = (const act8 *)row_in(d->a, r + i) + k0 / ACT8_BLOCK;
+        for (int i = 0; i < nr; i++) x[i] = (const act8 *)matmul_row_in(d->a, r + i) + k0 / ACT8_BLOCK;
         d->isa->tile8[d->form.form][wide - 1][nr - 1](p, &d->form, kn, x, d->c + r * MATMUL_LANES, k0 == 0);
-    }
-}
-
-static void chunkf(const drive *d, int64_t row0, int wide, int64_t k0, int kn, int64_t ahead) {
-    const tensor_mat  *w = d->a->w;
-    matmul_panelf     *p = d->panels;
-    matmul_unpackf_fn *fast = d->isa->unpackf[w->type];
-    for (int i = 0; i < wide; i++) {
-        int64_t row = row0 + i * MATMUL_PANEL;
-        int     n = (int)min64(MATMUL_PANEL, w->rows - row);
-        (fast && n == MATMUL_PANEL ? fast : matmul_unpackf_scalar)(&d->src, row, n, k0, kn, ahead, p + i);
-    }
-    for (int64_t r = 0; r < d->a->n_rows; r += MATMUL_ROWSF) {
-        int          nr = (int)min64(MATMUL_ROWSF, d->a->n_rows - r);
-        const float *x[MATMUL_ROWSF];
-        for (int i = 0; i < nr; i++) x[i] = (const float *)row_in(d->a, r + i) + k0;
-        d->isa->tilef[wide - 1][nr - 1](p, kn, x, d->c + r * MATMUL_LANES, k0 == 0);
     }
 }
 
@@ -199,13 +158,9 @@ static bool vector(const drive *d, int64_t row0) {
     const tensor_mat *w = d->a->w;
     float             c[MATMUL_PANEL];
     if (d->a->n_rows != 1 || w->rows - row0 < MATMUL_PANEL) return false;
-    if (d->form.kind == MATMUL_ACT8 && d->isa->gemv8[w->type])
-        d->isa->gemv8[w->type](&d->src, row0, row_in(d->a, 0), c);
-    else if (d->form.kind == MATMUL_F32 && d->isa->gemvf[w->type])
-        d->isa->gemvf[w->type](&d->src, row0, row_in(d->a, 0), c);
-    else
-        return false;
-    finish(d->a, 0, row0, MATMUL_PANEL, c);
+    if (!d->isa->gemv8[w->type]) return false;
+    d->isa->gemv8[w->type](&d->src, row0, matmul_row_in(d->a, 0), c);
+    matmul_finish(d->a, 0, row0, MATMUL_PANEL, c);
     return true;
 }
 
@@ -220,9 +175,9 @@ static bool few(const drive *d, int64_t row0) {
     for (int64_t i = 0; i < n_rows; i += MATMUL_FEW) {
         int         n = (int)min64(MATMUL_FEW, n_rows - i), size = n > 4 ? 2 : n > 2 ? 1 : 0;
         const act8 *x[MATMUL_FEW];
-        for (int r = 0; r < MATMUL_FEW; r++) x[r] = row_in(d->a, i + (r < n ? r : n - 1));
+        for (int r = 0; r < MATMUL_FEW; r++) x[r] = matmul_row_in(d->a, i + (r < n ? r : n - 1));
         d->isa->few8[w->type][size](&d->src, row0, x, c);
-        for (int r = 0; r < n; r++) finish(d->a, i + r, row0, MATMUL_PANEL, c + r * MATMUL_PANEL);
+        for (int r = 0; r < n; r++) matmul_finish(d->a, i + r, row0, MATMUL_PANEL, c + r * MATMUL_PANEL);
     }
     return true;
 }
@@ -231,13 +186,15 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
     const tensor_mat       *w = a->w;
     const tensor_type_info *t = tensor_type_get(w->type);
     drive                   d = { isa, a, resolve(w, a->expert), matmul_form_of(w->type), scratch, NULL };
-    bool                    int8 = d.form.kind == MATMUL_ACT8;
-    int64_t                 step = int8 ? MATMUL_KC : MATMUL_KF;
-    size_t                  panel_bytes = int8 ? sizeof(matmul_panel8) : sizeof(matmul_panelf);
+    int64_t                 step = MATMUL_KC;
     int64_t                 step_bytes = step / t->block_elems * t->block_bytes;
-    d.c = (float *)(void *)((uint8_t *)scratch + align64(MATMUL_WIDE * panel_bytes));
+    d.c = (float *)(void *)((uint8_t *)scratch + align64(MATMUL_WIDE * sizeof(matmul_panel8)));
     if (a->n_rows <= 0) return;
     p1 = min64(p1, matmul_panels(w));
+    if (d.form.kind == MATMUL_F32) {
+        matmul_drive_floats(isa->floats, a, &d.src, p0, p1, scratch);
+        return;
+    }
 
     for (int64_t p = p0; p < p1;) {
         int64_t row0 = p * MATMUL_PANEL;
@@ -251,13 +208,10 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
             int64_t ahead = step_bytes;
             if (k0 + step >= w->cols) /* the first chunk of the next panels, if there are any */
                 ahead = p + wide < p1 ? wide * MATMUL_PANEL * (int64_t)w->row_bytes - k0 / step * step_bytes : 0;
-            if (int8)
-                chunk8(&d, row0, wide, k0, kn, ahead);
-            else
-                chunkf(&d, row0, wide, k0, kn, ahead);
+            chunk8(&d, row0, wide, k0, kn, ahead);
         }
         int64_t n = min64(wide * MATMUL_PANEL, w->rows - row0);
-        for (int64_t i = 0; i < a->n_rows; i++) finish(a, i, row0, n, d.c + i * MATMUL_LANES);
+        for (int64_t i = 0; i < a->n_rows; i++) matmul_finish(a, i, row0, n, d.c + i * MATMUL_LANES);
         p += wide;
     }
 }

@@ -12,11 +12,14 @@
  *                i   = exact integer sum of (u - zero) * q      u: the unsigned stored value
  *                acc = fma((float)i, w_scale * d, acc)
  *                acc = fma(w_min, ds, acc)                      types with a minimum only
- *     f32:   for each input k in order: acc = fma(w[k], x[k], acc)
+ *     f32:   in each lane l of the set's registers: for k = l, l + lanes, ...: acc[l] = fma(w[k], x[k], acc[l])
+ *            acc = the sum of acc[l], halves added to halves until one is left
  *     out = acc, then + bias, then + old out, each only if asked for
  *
- * both in the matrix-vector and in the matrix-matrix kernels. The scale is the f32 product of the block's scale
- * factors. BF16 dot instructions (vdpbf16ps) are not used: they would round the activations to 8 bits of mantissa.
+ * both in the matrix-vector and in the matrix-matrix kernels; the scalar set rounds each product before it adds it. The
+ * scale is the f32 product of the block's scale factors. BF16 dot instructions (vdpbf16ps) are not used: they would
+ * round the activations to 8 bits of mantissa, and two of them for the activations' upper and lower halves take as long
+ * as one f32 fma.
  *
  * Nothing here allocates, locks or remembers: each thread brings scratch of matmul_scratch_bytes, aligned to 64.
  */

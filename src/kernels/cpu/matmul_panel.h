@@ -9,8 +9,6 @@
  *     weight = scale * (u - zero)            zero is one constant per type
  *     weight = scale * u + min               types with a minimum; zero is 0
  *
- * An f32 panel holds 16 rows of up to MATMUL_KF inputs: value [k * 16 + row].
- *
  * Path of each type (matmul_form gives the row of this table):
  *
  *   int8, scale per 32, zero   Q4_0 8, Q5_0 16, Q8_0 Q8_K IQ4_NL IQ4_XS 128, MXFP4 12, IQ2_XXS IQ3_XXS IQ3_S IQ1_S 64,
@@ -19,6 +17,7 @@
  *   int8, scale per 16, zero   Q6_K 32, Q3_K 4, IQ2_XS IQ2_S IQ1_M 64, NVFP4 12
  *   int8, scale per 16, min    Q2_K
  *   f32                        F32 F16 BF16, F8_E4M3 F8_E5M2, NF4, MLX mxfp8: values that are no small integers
+ *                              (cpu/matmul_floats.h)
  *
  * The integers are exact (IQ1's grid + 1/8 is held times 8, fp4 times 2), so an int8 matmul differs from f32 arithmetic
  * only by the rounding of the activations, at most half of max|x| / 127 per value and block of 32.
@@ -28,13 +27,13 @@
 
 #include "kernels/matmul.h"
 
+#include <string.h>
+
 #define MATMUL_KC 512  /* inputs of an int8 panel: 8 KB */
-#define MATMUL_KF 256  /* inputs of an f32 panel: 16 KB */
 #define MATMUL_WIDE 3  /* panels a tile takes together */
 #define MATMUL_ROWS8 4 /* activation rows of an int8 tile */
 #define MATMUL_FEW 8   /* activation rows of the largest kernel for a few rows, */
 #define MATMUL_FEWS 16 /* and up to how many are done that way */
-#define MATMUL_ROWSF 8 /* activation rows of an f32 tile */
 #define MATMUL_LANES (MATMUL_WIDE * MATMUL_PANEL)
 
 typedef struct matmul_panel8 {
@@ -42,10 +41,6 @@ typedef struct matmul_panel8 {
     float   scale[MATMUL_KC / 16 * MATMUL_PANEL];
     float   min[MATMUL_KC / 16 * MATMUL_PANEL];
 } matmul_panel8;
-
-typedef struct matmul_panelf {
-    float w[MATMUL_KF * MATMUL_PANEL];
-} matmul_panelf;
 
 /* One matrix (one expert), resolved to pointers. */
 typedef struct matmul_src {
@@ -66,16 +61,13 @@ typedef struct matmul_form {
 matmul_form matmul_form_of(int type);
 
 /* Fills a panel with inputs [k0, k0 + kn) of n rows from row0 on; rows n..15 become zero. k0 is a multiple of the chunk
- * (MATMUL_KC or MATMUL_KF), kn of the type's block. `ahead` bytes further lies what the next call for
+ * (MATMUL_KC), kn of the type's block. `ahead` bytes further lies what the next call for
  * this panel slot will read: worth prefetching. Sets other than scalar are only called with n = 16. */
 typedef void matmul_unpack8_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
                                matmul_panel8 *p);
-typedef void matmul_unpackf_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
-                               matmul_panelf *p);
 
 /* One activation row times 16 whole weight rows. */
 typedef void matmul_gemv8_fn(const matmul_src *s, int64_t row0, const act8 *x, float *out);
-typedef void matmul_gemvf_fn(const matmul_src *s, int64_t row0, const float *x, float *out);
 
 /* 2, 4 or 8 activation rows times 16 whole weight rows; out: rows of 16. */
 typedef void matmul_few8_fn(const matmul_src *s, int64_t row0, const act8 *const *x, float *out);
@@ -83,25 +75,22 @@ typedef void matmul_few8_fn(const matmul_src *s, int64_t row0, const act8 *const
 /* c[r][lane] (rows of MATMUL_LANES floats) of kn inputs of adjacent panels and a few rows; first: start from zero. */
 typedef void matmul_tile8_fn(const matmul_panel8 *p, const matmul_form *f, int kn, const act8 *const *x, float *c,
                              bool first);
-typedef void matmul_tilef_fn(const matmul_panelf *p, int kn, const float *const *x, float *c, bool first);
 
 /* Puts the bytes of an unpacked panel into the order that the set's tiles want, where that is not the one above. */
 typedef void matmul_arrange8_fn(matmul_panel8 *p, int kn);
 
 typedef struct matmul_isa {
-    matmul_unpack8_fn  *unpack8[TENSOR_TYPE_COUNT]; /* NULL: the scalar one */
-    matmul_unpackf_fn  *unpackf[TENSOR_TYPE_COUNT];
-    matmul_gemv8_fn    *gemv8[TENSOR_TYPE_COUNT]; /* NULL: unpack and tile */
-    matmul_gemvf_fn    *gemvf[TENSOR_TYPE_COUNT];
+    matmul_unpack8_fn  *unpack8[TENSOR_TYPE_COUNT];             /* NULL: the scalar one */
+    matmul_gemv8_fn    *gemv8[TENSOR_TYPE_COUNT];               /* NULL: unpack and tile */
     matmul_few8_fn     *few8[TENSOR_TYPE_COUNT][3];             /* of 2, 4 and 8 rows; NULL: unpack and tile */
     matmul_arrange8_fn *arrange8;                               /* NULL: the panel stays as it is */
     matmul_tile8_fn *const (*tile8)[MATMUL_WIDE][MATMUL_ROWS8]; /* [form][panels - 1][rows - 1] */
-    matmul_tilef_fn *const (*tilef)[MATMUL_ROWSF];
+    const struct matmul_floats *floats;                         /* cpu/matmul_floats.h */
 } matmul_isa;
 
 /*
- * Tile functions of an instruction set, from its inline tile8(p, zero, kn, rows, c, first, wide, n, group, min) and
- * tilef(p, kn, rows, c, first, wide, n): one function per form and tile size, and the table of them.
+ * Tile functions of an instruction set, from its inline tile8(p, zero, kn, rows, c, first, wide, n, group, min): one
+ * function per form and tile size, and the table of them.
  * A set whose tile8 wants the whole form instead of the zero defines MATMUL_TILE8_FORM before including this.
  */
 #ifndef MATMUL_TILE8_FORM
@@ -134,40 +123,36 @@ typedef struct matmul_isa {
         MATMUL_TILE8_TABLE(zero32), MATMUL_TILE8_TABLE(min32), MATMUL_TILE8_TABLE(zero16), MATMUL_TILE8_TABLE(min16)   \
     };
 
-#define MATMUL_TILEF(w, r)                                                                                             \
-    static void tilef_##w##_##r(const matmul_panelf *p, int kn, const float *const *x, float *c, bool first) {         \
-        tilef(p, kn, x, c, first, w, r);                                                                               \
-    }
-#define MATMUL_TILEF_ROWS(w)                                                                                           \
-    MATMUL_TILEF(w, 1)                                                                                                 \
-    MATMUL_TILEF(w, 2)                                                                                                 \
-    MATMUL_TILEF(w, 3)                                                                                                 \
-    MATMUL_TILEF(w, 4)                                                                                                 \
-    MATMUL_TILEF(w, 5)                                                                                                 \
-    MATMUL_TILEF(w, 6)                                                                                                 \
-    MATMUL_TILEF(w, 7)                                                                                                 \
-    MATMUL_TILEF(w, 8)
-#define MATMUL_TILEF_LIST(w)                                                                                           \
-    {                                                                                                                  \
-        tilef_##w##_1, tilef_##w##_2, tilef_##w##_3, tilef_##w##_4, tilef_##w##_5, tilef_##w##_6, tilef_##w##_7,       \
-            tilef_##w##_8                                                                                              \
-    }
-#define MATMUL_TILESF(set)                                                                                             \
-    MATMUL_TILEF_ROWS(1)                                                                                               \
-    MATMUL_TILEF_ROWS(2)                                                                                               \
-    MATMUL_TILEF_ROWS(3)                                                                                               \
-    matmul_tilef_fn *const matmul_tilef_##set[MATMUL_WIDE][MATMUL_ROWSF] = { MATMUL_TILEF_LIST(1),                     \
-                                                                             MATMUL_TILEF_LIST(2),                     \
-                                                                             MATMUL_TILEF_LIST(3) };
-
 /* The loops around the kernels: panels, chunks of K, row tiles, epilogue. */
 void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64_t p1, void *scratch);
+
+static inline const void *matmul_row_in(const matmul_args *a, int64_t i) {
+    return (const uint8_t *)a->x + (size_t)(a->x_rows ? a->x_rows[i] : i) * a->x_stride;
+}
+
+static inline float *matmul_row_out(const matmul_args *a, int64_t i) {
+    return a->out + (size_t)(a->out_rows ? a->out_rows[i] : i) * a->out_stride;
+}
+
+/* n finished sums of weight rows from row0 on go to output row i. */
+static inline void matmul_finish(const matmul_args *a, int64_t i, int64_t row0, int64_t n, const float *c) {
+    float       *out = matmul_row_out(a, i) + row0;
+    const float *bias = a->bias ? a->bias + row0 : NULL;
+    if (!bias && !a->accumulate) {
+        memcpy(out, c, (size_t)n * sizeof *c);
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        float v = c[j];
+        if (bias) v += bias[j];
+        if (a->accumulate) v += out[j];
+        out[j] = v;
+    }
+}
 
 /* Scalar unpacking of any type; also serves the last panel of a matrix in every instruction set. */
 void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
                            matmul_panel8 *p);
-void matmul_unpackf_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
-                           matmul_panelf *p);
 
 /* Block by block of one row: u values, scales and minima per group. */
 typedef void       matmul_unblock_fn(const uint8_t *block, uint8_t *u, float *scale, float *min);

@@ -3,6 +3,7 @@
 #include "kernels/cpu/avx2/matmul_avx2.h"
 
 #include "kernels/cpu.h"
+#include "kernels/cpu/matmul_floats.h"
 
 INLINE __m256i max_u32(__m256i v) {
     v = _mm256_max_epu32(v, _mm256_permute2x128_si256(v, v, 1));
@@ -55,11 +56,7 @@ static void act_quantize_avx2(act8 *out, const float *x, int64_t n) {
 
 #define X(type, name) [TENSOR_##type] = matmul_unpack8_##name##_avx2,
 #define Y(type, name) [TENSOR_##type] = matmul_gemv8_##name##_avx2,
-#define XF(type, name) [TENSOR_##type] = matmul_unpackf_##name##_avx2,
-#define YF(type, name) [TENSOR_##type] = matmul_gemvf_##name##_avx2,
-#define COMMON                                                                                                         \
-    .unpack8 = { MATMUL_AVX2_FORMATS(X) }, .gemv8 = { MATMUL_AVX2_FORMATS(Y) }, .unpackf = { MATMUL_AVX2_FLOATS(XF) }, \
-    .gemvf = { MATMUL_AVX2_FLOATS(YF) }, .tilef = matmul_tilef_avx2
+#define COMMON .unpack8 = { MATMUL_AVX2_FORMATS(X) }, .gemv8 = { MATMUL_AVX2_FORMATS(Y) }, .floats = &matmul_floats_avx2
 
 static const matmul_isa isa = { COMMON, .tile8 = matmul_tile8_avx2 };
 static const matmul_isa isa_vnni = { COMMON, .tile8 = matmul_tile8_avxvnni };

@@ -249,15 +249,7 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 MATMUL_AVX2_FORMATS(X)
 #undef X
 
-#define MATMUL_AVX2_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
-#define X(type, name)                                                                                                  \
-    matmul_unpackf_fn matmul_unpackf_##name##_avx2;                                                                    \
-    matmul_gemvf_fn   matmul_gemvf_##name##_avx2;
-MATMUL_AVX2_FLOATS(X)
-#undef X
-
 extern matmul_tile8_fn *const matmul_tile8_avx2[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
 extern matmul_tile8_fn *const matmul_tile8_avxvnni[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
-extern matmul_tilef_fn *const matmul_tilef_avx2[MATMUL_WIDE][MATMUL_ROWSF];
 
 #endif

@@ -3,6 +3,7 @@
 #include "kernels/cpu/avx512/matmul_avx512.h"
 
 #include "kernels/cpu.h"
+#include "kernels/cpu/matmul_floats.h"
 
 static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
     const __m512i abs = _mm512_set1_epi32(0x7fffffff);
@@ -39,17 +40,13 @@ static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
 #define Y(type, name) [TENSOR_##type] = matmul_gemv8_##name##_avx512,
 #define Z(type, name)                                                                                                  \
     [TENSOR_##type] = { matmul_few8_##name##_2_avx512, matmul_few8_##name##_4_avx512, matmul_few8_##name##_8_avx512 },
-#define XF(type, name) [TENSOR_##type] = matmul_unpackf_##name##_avx512,
-#define YF(type, name) [TENSOR_##type] = matmul_gemvf_##name##_avx512,
 
 static const matmul_isa isa = {
     .unpack8 = { MATMUL_AVX512_FORMATS(X) },
     .gemv8 = { MATMUL_AVX512_FORMATS(Y) },
     .few8 = { MATMUL_AVX512_FEW(Z) },
-    .unpackf = { MATMUL_AVX512_FLOATS(XF) },
-    .gemvf = { MATMUL_AVX512_FLOATS(YF) },
     .tile8 = matmul_tile8_avx512,
-    .tilef = matmul_tilef_avx512,
+    .floats = &matmul_floats_avx512,
 };
 
 static void matmul_avx512(const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {

@@ -343,14 +343,6 @@ MATMUL_AVX512_FEW(X)
 matmul_few8_fn matmul_few8_q4_0_8_avx512, matmul_few8_q8_0_8_avx512, matmul_few8_iq4_nl_8_avx512,
     matmul_few8_mxfp4_8_avx512, matmul_few8_q4_k_8_avx512, matmul_few8_q5_k_8_avx512, matmul_few8_iq4_xs_8_avx512;
 
-#define MATMUL_AVX512_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
-#define X(type, name)                                                                                                  \
-    matmul_unpackf_fn matmul_unpackf_##name##_avx512;                                                                  \
-    matmul_gemvf_fn   matmul_gemvf_##name##_avx512;
-MATMUL_AVX512_FLOATS(X)
-#undef X
-
 extern matmul_tile8_fn *const matmul_tile8_avx512[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
-extern matmul_tilef_fn *const matmul_tilef_avx512[MATMUL_WIDE][MATMUL_ROWSF];
 
 #endif

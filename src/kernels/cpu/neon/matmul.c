@@ -3,6 +3,7 @@
 #include "kernels/cpu/neon/matmul_neon.h"
 
 #include "kernels/cpu.h"
+#include "kernels/cpu/matmul_floats.h"
 #include "tensor/half.h"
 
 static void act_quantize_neon(act8 *out, const float *x, int64_t n) {
@@ -41,14 +42,7 @@ static void act_quantize_neon(act8 *out, const float *x, int64_t n) {
 #define GEMV_PLAIN(type, name) [TENSOR_##type] = matmul_gemv8_##name##_neon,
 #define GEMV_DOTPROD(type, name) [TENSOR_##type] = matmul_gemv8_##name##_dotprod,
 #define GEMV_I8MM(type, name) [TENSOR_##type] = matmul_gemv8_##name##_i8mm,
-#define COMMON                                                                                                         \
-    .unpack8 = { MATMUL_NEON_FORMATS(UNPACK) }, .tilef = matmul_tilef_neon,                                            \
-    .unpackf = { [TENSOR_F32] = matmul_unpackf_f32_neon,                                                               \
-                 [TENSOR_F16] = matmul_unpackf_f16_neon,                                                               \
-                 [TENSOR_BF16] = matmul_unpackf_bf16_neon },                                                           \
-    .gemvf = { [TENSOR_F32] = matmul_gemvf_f32_neon,                                                                   \
-               [TENSOR_F16] = matmul_gemvf_f16_neon,                                                                   \
-               [TENSOR_BF16] = matmul_gemvf_bf16_neon }
+#define COMMON .unpack8 = { MATMUL_NEON_FORMATS(UNPACK) }, .floats = &matmul_floats_neon
 
 static const matmul_isa plain = { COMMON, .tile8 = matmul_tile8_neon, .gemv8 = { MATMUL_NEON_FORMATS(GEMV_PLAIN) } };
 static const matmul_isa dotprod = { COMMON, .tile8 = matmul_tile8_dotprod,

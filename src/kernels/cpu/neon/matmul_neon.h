@@ -49,7 +49,6 @@ INLINE float32x4_t group_add_min(float32x4_t acc, float32x4_t min, const act8 *x
 extern matmul_tile8_fn *const matmul_tile8_neon[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
 extern matmul_tile8_fn *const matmul_tile8_dotprod[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
 extern matmul_tile8_fn *const matmul_tile8_i8mm[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
-extern matmul_tilef_fn *const matmul_tilef_neon[MATMUL_WIDE][MATMUL_ROWSF];
 
 /* i8mm reads the values of a panel in another order: see matmul_tile8_i8mm.c. */
 void matmul_arrange_i8mm(matmul_panel8 *p, int kn);
@@ -72,8 +71,5 @@ void matmul_arrange_i8mm(matmul_panel8 *p, int kn);
     matmul_gemv8_fn   matmul_gemv8_##name##_neon, matmul_gemv8_##name##_dotprod, matmul_gemv8_##name##_i8mm;
 MATMUL_NEON_FORMATS(X)
 #undef X
-
-matmul_unpackf_fn matmul_unpackf_f32_neon, matmul_unpackf_f16_neon, matmul_unpackf_bf16_neon;
-matmul_gemvf_fn   matmul_gemvf_f32_neon, matmul_gemvf_f16_neon, matmul_gemvf_bf16_neon;
 
 #endif

@@ -3,9 +3,8 @@
  * The scalar twins of matmul: quantizer, tiles, and the table. fmaf stands where the vector versions use their fused
  * multiply-add, so every set follows the order of operations of kernels/matmul.h.
  */
-#include "kernels/cpu/matmul_panel.h"
+#include "kernels/cpu/matmul_floats.h"
 
-#include "tensor/codec.h"
 #include "tensor/half.h"
 
 #include <math.h>
@@ -65,36 +64,12 @@ static inline void tile8(const matmul_panel8 *p, int zero, int kn, const act8 *c
         }
 }
 
-static inline void tilef(const matmul_panelf *p, int kn, const float *const *x, float *c, bool first, int wide,
-                         int rows) {
-    for (int r = 0; r < rows; r++)
-        for (int lane = 0; lane < wide * MATMUL_PANEL; lane++) {
-            const float *w = p[lane / MATMUL_PANEL].w + lane % MATMUL_PANEL;
-            float        acc = first ? 0 : c[r * MATMUL_LANES + lane];
-            for (int k = 0; k < kn; k++) acc = fmaf(w[k * MATMUL_PANEL], x[r][k], acc);
-            c[r * MATMUL_LANES + lane] = acc;
-        }
-}
-
-void matmul_unpackf_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
-                           matmul_panelf *p) {
-    (void)ahead;
-    if (n < MATMUL_PANEL) memset(p, 0, sizeof *p);
-    for (int lane = 0; lane < n; lane++) {
-        float row[MATMUL_KF];
-        tensor_mat_dequant_span(s->w, s->expert, row0 + lane, k0, kn, row);
-        for (int k = 0; k < kn; k++) p->w[k * MATMUL_PANEL + lane] = row[k];
-    }
-}
-
 extern matmul_tile8_fn *const matmul_tile8_scalar[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
-extern matmul_tilef_fn *const matmul_tilef_scalar[MATMUL_WIDE][MATMUL_ROWSF];
 MATMUL_TILES8(scalar)
-MATMUL_TILESF(scalar)
 
 static const matmul_isa isa = {
     .tile8 = matmul_tile8_scalar,
-    .tilef = matmul_tilef_scalar,
+    .floats = &matmul_floats_scalar,
 };
 
 static void matmul_scalar(const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
