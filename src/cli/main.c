@@ -20,6 +20,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_create,
     &cli_cmd_cp,
     &cli_cmd_rm,
+    &cli_cmd_search,
     &cli_cmd_show,
     &cli_cmd_info,
     &cli_cmd_ps,

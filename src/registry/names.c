@@ -2,6 +2,7 @@
 #include "registry/names.h"
 
 #include "base/nearest.h"
+#include "registry/known.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,7 +233,11 @@ static int read_any(name_ref *n, const char *text, err *e) {
         n->kind = NAME_DEMO;
         return 0;
     }
-    return memchr(v.data, '/', v.len) ? read_slashed(n, v, text, e) : read_ollama(n, v, text, e);
+    if (memchr(v.data, '/', v.len)) return read_slashed(n, v, text, e);
+    const known_model *known = known_find(text);
+    if (!known || known->ollama) return read_ollama(n, v, text, e);
+    int rc = read_hf(n, view_of(known->repo), text, e); /* well known, but not to the Ollama registry */
+    return rc < 0 ? rc : set_c(&n->quant, known->quant, e);
 }
 
 int name_parse(name_ref *out, const char *text, err *e) {

@@ -7,7 +7,7 @@
  *   owner/repo[:QUANT][@revision]          a repository of the Hugging Face hub
  *   owner/repo/dir/file.gguf[@revision]    one file of it
  *   hf://..., hf.co/..., huggingface.co/...  the same in full; pages (https://, /tree/, /blob/, /resolve/) too
- *   name[:tag], library/name[:tag]         a model of the Ollama registry
+ *   name[:tag], library/name[:tag]         a model of the Ollama registry; or what the name means in known.h
  *   user/name:tag                          a user's model there, if tag is no QUANT and not "latest"
  *   ollama://[HOST/][user/]name[:tag]      the same in full
  *   HOST/user/name[:tag]                   of another registry; HOST has a dot or a port

@@ -4,6 +4,7 @@
 Models that come and go while the server runs: /api/pull, create, copy, delete, blobs and push; other processes that work
 on the same registry; against a hub on loopback (tests/registry/server.py)."""
 import hashlib
+import http.server
 import json
 import os
 import shutil
@@ -214,6 +215,74 @@ def shared_pull(server, hub):
     says_42(server, "tiny")
 
 
+def commands(program, hub):
+    """What the command line does with models that are not here yet."""
+    with tempfile.TemporaryDirectory() as home:
+        env = dict(os.environ, XDG_DATA_HOME=home, HF_ENDPOINT=hub.url, HEARTH_OLLAMA_REGISTRY=hub.url, HF_TOKEN="")
+
+        def run(*arguments):
+            done = subprocess.run([program, *arguments], env=env, capture_output=True, text=True)
+            return done.returncode, done.stdout, done.stderr
+
+        ask = ("What is 12 plus 30?", "--temp", "0")
+        code, _, said = run("run", "org/tiny", *ask, "--no-pull")
+        assert code == 1 and "there is no model 'org/tiny'" in said, said
+        code, out, said = run("run", "org/tiny", *ask)
+        assert code == 0 and out == "12 plus 30 is 42.\n", (code, out, said)
+        code, out, said = run("run", "hf.co/Org/Tiny:q8_0", *ask, "--no-pull")  # here by now, however it is written
+        assert code == 0 and out == "12 plus 30 is 42.\n", (code, out, said)
+        code, out, _ = run("show", "org/tiny/tiny-Q8_0.gguf", "--json")
+        assert code == 0 and json.loads(out)["registered"]["source"].startswith("hf://org/tiny"), out
+        shutil.copy(DEMO, os.path.join(hub.dir.name, "hf/org/tiny/tiny-Q4_K_M.gguf"))
+        with open(os.path.join(hub.dir.name, "hf/org/tiny/tiny-Q4_K_M.gguf"), "ab") as f:
+            f.write(bytes(32))  # another file
+        code, out, said = run("create", "of-another", "--gguf-file", "tiny-Q4_K_M.gguf", "-f", "/dev/stdin")
+        assert code == 1 and "FROM" in said, said
+        code, out, said = run("pull", "org/tiny:Q4_K_M", "--json")
+        assert code == 0, said
+        code, _, said = run("show", "hf://org/tiny")
+        assert code == 1 and "MB)" in said and "say which" in said, said
+        code, out, _ = run("show", "hf://org/tiny", "--gguf-file", "tiny-Q8_0.gguf", "--modelfile")
+        assert code == 0 and out.startswith("FROM /"), out
+        code, out, _ = run("rm", "org/tiny:Q4_K_M")
+        assert code == 0 and "freed 21.3 MB" in out, out
+        os.remove(os.path.join(hub.dir.name, "hf/org/tiny/tiny-Q4_K_M.gguf"))
+        code, out, said = run("run", "tiny", *ask)  # of the Ollama registry, with its settings
+        assert code == 0 and out == "12 plus 30 is 42.\n", (code, out, said)
+        code, out, _ = run("show", "tiny", "--modelfile")
+        assert code == 0 and "SYSTEM Be brief.\n" in out and "PARAMETER temperature 0\n" in out, out
+
+
+class SearchHandler(http.server.BaseHTTPRequestHandler):
+    asked = []
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        body = json.dumps([
+            {"id": "org/tiny-GGUF", "downloads": 12, "likes": 3, "tags": ["gguf", "x"], "lastModified": "2026-01-31T00:00:00.000Z"},
+            {"id": "../evil", "downloads": 1}, {"id": "org/tiny", "tags": ["safetensors"]}]).encode()
+        self.send_response(500 if "broken" in self.path else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def search(program):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), SearchHandler) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        env = dict(os.environ, HF_ENDPOINT=f"http://127.0.0.1:{hub.server_port}")
+        done = subprocess.run([program, "search", "--hub", "tiny", "a&b", "--json"], env=env, capture_output=True, text=True)
+        got = json.loads(done.stdout)
+        assert [g["repository"] for g in got] == ["org/tiny-GGUF", "org/tiny"] and got[0]["gguf"] and got[0]["downloads"] == 12, got
+        assert SearchHandler.asked[0].startswith("/api/models?search=tiny%20a%26b&"), SearchHandler.asked
+        done = subprocess.run([program, "search", "--hub", "tiny"], env=env, capture_output=True, text=True)
+        assert "org/tiny-GGUF" in done.stdout and "2026-01-31" in done.stdout, done.stdout
+        hub.shutdown()
+
+
 def drains_while_pulling(program, env, hub):
     hub.control({"stall": 1000000})
     with Server(program, "--drain-seconds", "0.3", env=env) as server:
@@ -258,6 +327,8 @@ def main():
             timed(pulls, server, hub)
             timed(shared_pull, server, hub)
         timed(drains_while_pulling, program, env, hub)
+        timed(commands, program, hub)
+        timed(search, program)
         timed(fixed_models, program)
     finally:
         hub.close()

@@ -56,6 +56,8 @@ static void test_parse(void **state) {
         { "llama3.2:1b", "ollama library llama3.2 - - - 1b - -", "llama3.2:1b", "ollama://library/llama3.2:1b" },
         { "llama3.2:1b-instruct-q4_K_M", "ollama library llama3.2 - - - 1b-instruct-q4_K_M - -",
           "llama3.2:1b-instruct-q4_K_M", "ollama://library/llama3.2:1b-instruct-q4_K_M" },
+        { "smollm3:3b", "hf ggml-org SmolLM3-3B-GGUF - Q4_K_M - - - -", "ggml-org/SmolLM3-3B-GGUF:Q4_K_M",
+          "hf://ggml-org/SmolLM3-3B-GGUF:Q4_K_M" },
         { "library/x", "ollama library x - - - latest - -", "x", "ollama://library/x:latest" },
         { "user/m:7b", "ollama user m - - - 7b - -", "user/m:7b", "ollama://user/m:7b" },
         { "ollama://user/m", "ollama user m - - - latest - -", "user/m", "ollama://user/m:latest" },
