@@ -76,6 +76,8 @@ extern const cli_command cli_cmd_pull;
 extern const cli_command cli_cmd_worker;
 
 /* Of `hearth debug`. */
+extern const cli_option  cli_serve_options[];
+extern const cli_command cli_cmd_debug_options;
 extern const cli_command cli_cmd_debug_gguf, cli_cmd_debug_random_model, cli_cmd_debug_masks, cli_cmd_debug_sample;
 
 /* Runs argv against one command: used by main and by commands with sub-commands. */

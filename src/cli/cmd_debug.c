@@ -122,8 +122,8 @@ static const cli_command cmd_kernels = {
 };
 
 const cli_command *const cli_debug_commands[] = {
-    &cmd_dequant,          &cmd_kernels, &cli_cmd_debug_gguf, &cli_cmd_debug_random_model, &cli_cmd_debug_masks,
-    &cli_cmd_debug_sample, NULL,
+    &cmd_dequant,         &cmd_kernels,           &cli_cmd_debug_gguf,   &cli_cmd_debug_random_model,
+    &cli_cmd_debug_masks, &cli_cmd_debug_options, &cli_cmd_debug_sample, NULL,
 };
 
 static int run(const cli_args *args) { return cli_run_subcommand(args, cli_debug_commands); }

@@ -7,11 +7,10 @@
 #include "cli/serve_keys.h"
 #include "cli/serve_library.h"
 #include "cli/serve_log.h"
-#include "cli/serve_workers.h"
+#include "cli/serve_options.h"
 #include "cli/service.h"
 #include "cli/settings.h"
 #include "hearth.h"
-#include "server/server.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -150,12 +149,8 @@ static int add_models(serve *s, err *e) {
 }
 
 static int open_host(serve *s, err *e) {
-    const config_values *v = &s->settings.server;
-    double               keep = config_real(v, "models.keep_alive");
-    host_options         o = { .max_loaded = (int)config_int(v, "models.max_loaded"),
-                               .keep_alive_ms = keep < 0 ? HOST_KEEP_FOREVER : (int64_t)(keep * 1000) };
-    int                  rc = settings_engine(&s->settings, &o.runtime, e);
-    serve_workers(v, &o);
+    host_options o;
+    int          rc = serve_host_options(&s->settings, &o, e);
     if (rc == 0) rc = host_open(&s->host, &o, e);
     return rc < 0 ? rc : add_models(s, e);
 }
@@ -173,48 +168,20 @@ static void default_socket(str *out) {
 
 static int open_server(serve *s, err *e) {
     const config_values *v = &s->settings.server;
-    const config_value  *origins = config_get(v, "transport.cors_origins"),
-                       *hosts = config_get(v, "transport.allowed_hosts");
-    const char *tcp = config_bool(v, "transport.tcp") ? config_text(v, "transport.host") : NULL;
-    auth       *keys = NULL;
-    if (config_bool(v, "transport.unix_socket")) {
-        if (config_text(v, "transport.socket"))
-            str_puts(&s->socket_path, config_text(v, "transport.socket"));
-        else
-            default_socket(&s->socket_path);
-    }
-    server_options o = { .host = s->host,
-                         .library = s->library.library,
-                         .version = hearth_version(),
-                         .default_model = str_cstr(&s->default_model),
-                         .tcp_host = tcp,
-                         .tcp_port = (int)config_int(v, "transport.port"),
-                         .socket_path = s->socket_path.len ? str_cstr(&s->socket_path) : NULL,
-                         .inherited = s->inherited,
-                         .n_inherited = service_sockets(s->inherited),
-                         .tls_cert = config_text(v, "transport.tls_cert"),
-                         .tls_key = config_text(v, "transport.tls_key"),
-                         .cors_origins = origins->texts,
-                         .n_cors_origins = origins->n_texts,
-                         .allow_hosts = hosts->texts,
-                         .n_allow_hosts = hosts->n_texts,
-                         .health_needs_key = config_bool(v, "security.health_needs_key"),
-                         .no_metrics = !config_bool(v, "telemetry.metrics"),
-                         .no_request_log = !config_bool(v, "telemetry.request_log"),
-                         .head_bytes = (size_t)config_int(v, "transport.max_head_bytes"),
-                         .body_bytes = (size_t)config_int(v, "transport.max_body_bytes"),
-                         .total_body_bytes = (size_t)config_int(v, "transport.max_total_body_bytes"),
-                         .stream_bytes = (size_t)config_int(v, "transport.stream_bytes"),
-                         .max_connections = (int)config_int(v, "transport.max_connections"),
-                         .head_seconds = config_real(v, "transport.head_timeout"),
-                         .idle_seconds = config_real(v, "transport.idle_timeout"),
-                         .body_seconds = config_real(v, "transport.body_timeout"),
-                         .stall_seconds = config_real(v, "transport.stall_timeout"),
-                         .heartbeat_seconds = config_real(v, "transport.heartbeat"),
-                         .drain_seconds = config_real(v, "transport.drain_timeout") };
+    auth                *keys = NULL;
+    if (config_bool(v, "transport.unix_socket") && !config_text(v, "transport.socket")) default_socket(&s->socket_path);
+    server_options o;
+    serve_server_options(v, &o);
+    o.host = s->host;
+    o.library = s->library.library;
+    o.version = hearth_version();
+    o.default_model = str_cstr(&s->default_model);
+    if (s->socket_path.len) o.socket_path = str_cstr(&s->socket_path);
+    o.inherited = s->inherited;
+    o.n_inherited = service_sockets(s->inherited);
     if (!o.tls_cert != !o.tls_key) return err_set(e, ERR_ARG, "--tls-cert and --tls-key belong together");
     if (o.n_inherited) o.tcp_host = o.socket_path = NULL;
-    s->beyond_loopback = o.n_inherited || (tcp && !is_loopback(tcp));
+    s->beyond_loopback = o.n_inherited || (o.tcp_host && !is_loopback(o.tcp_host));
     int rc = serve_keys_load(&keys, v, s->beyond_loopback, e);
     if (rc < 0) return rc;
     if ((rc = server_open(&s->server, &o, keys, e)) < 0) auth_free(keys);
@@ -336,7 +303,7 @@ static int run(const cli_args *args) {
 
 /* Every one of these but --model with its formats, --config, --no-config and --ready-json is a key of server.yaml
  * (config/server.c). */
-static const cli_option options[] = {
+const cli_option cli_serve_options[] = {
     { "host", CLI_STRING, "ADDRESS", "listen there; beyond loopback a key is needed", 0 },
     { "port", CLI_INT, "N", "TCP port; 0: any free one (11434)", 'p' },
     { "model", CLI_STRING, "NAME=PATH", "a model to offer, several times (all of hearth list)", 'm' },
@@ -387,7 +354,7 @@ static const cli_option options[] = {
 const cli_command cli_cmd_serve = { "serve",
                                     "[--port N] [--model NAME=PATH]...",
                                     "Answer over HTTP: the OpenAI, Ollama and Anthropic APIs.",
-                                    options,
+                                    cli_serve_options,
                                     0,
                                     0,
                                     run };

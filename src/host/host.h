@@ -40,6 +40,7 @@ typedef struct host_options {
 
     const char  *program;     /* that has the command `worker`; NULL: this one */
     char *const *worker_env;  /* the environment of workers; NULL: empty. Must stay */
+    bool         no_sandbox;  /* workers may do what this process may: the owner asked for it */
     int64_t      hang_ms;     /* a worker without a sign of progress for so long is ended; 0: 30 s */
     int64_t      wait_ms;     /* how long a request waits for a place among busy models; 0: 5 minutes */
     int64_t      yield_ms;    /* a place is asked of a busy model after so long; 0: 2 s */

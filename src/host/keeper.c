@@ -75,7 +75,10 @@ static void start(host *h, model *m) {
     err           e = { 0 };
     child_options o = { .program = h->options.program ? h->options.program : "/proc/self/exe",
                         .env = h->options.worker_env,
-                        .open = { .runtime = h->options.runtime, .name = m->info.name, .fault = "" },
+                        .open = { .runtime = h->options.runtime,
+                                  .name = m->info.name,
+                                  .fault = "",
+                                  .no_sandbox = h->options.no_sandbox },
                         .hang_ms = h->options.hang_ms,
                         .on_frame = model_take_frame,
                         .activity = model_activity,

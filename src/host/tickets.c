@@ -118,7 +118,7 @@ static int take_event(model *m, const wire_frame *f, err *e) {
     if (t && t->id == f->id && t->model == m && t->sent && t->q) q = t->q;
     if (q && ev.choice >= (q->n_choices > 1 ? q->n_choices : 1)) q = NULL;
     if (q && ev.kind == RUNTIME_DONE && ev.finish == RUNTIME_STOP_STRING &&
-        (ev.stop_index < 0 || (size_t)ev.stop_index >= q->n_stop))
+        (ev.stop_index < -1 || ev.stop_index >= (int)q->n_stop)) /* -1: a text of the settings */
         q = NULL;
     if (q && ev.last) {
         ticket_end(h, t);

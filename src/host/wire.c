@@ -418,6 +418,7 @@ static void walk_open(wire *w, wire_open *o) {
     put_size(w, &o->runtime.grammar_bytes, "grammar_bytes");
     put_cstr(w, &o->name, MAX_SHORT, "name");
     put_cstr(w, &o->fault, MAX_SHORT, "fault");
+    put_bool(w, &o->no_sandbox, "no_sandbox");
     put_int(w, &o->log_level, LOG_DEBUG, LOG_OFF, "log level");
     put_size(w, &o->queue_bytes, "queue_bytes");
     if (!w->failed && (!o->runtime.path || !o->name || !o->fault)) fail(w, "path", "is missing", ERR_ARG);

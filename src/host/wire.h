@@ -71,6 +71,7 @@ typedef struct wire_open {
     runtime_options runtime;
     const char     *name;  /* of the model, for its log lines */
     const char     *fault; /* what a test wants to go wrong; "": nothing */
+    bool            no_sandbox;
     int             log_level;
     size_t          queue_bytes; /* of events that the parent has not read; 0: the worker's own */
 } wire_open;

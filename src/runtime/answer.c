@@ -206,6 +206,7 @@ static void give_done(rq *x, const engine_event *g) {
         ev.usage.generated_tokens = c->tokens;
     }
     if (c->parser && ev.finish == RUNTIME_STOP && chat_parser_calls(c->parser) > 0) ev.finish = RUNTIME_TOOL_CALLS;
+    if (x->owner_stops) ev.stop_index = -1;
     ev.usage.reasoning_tokens = c->reasoning_tokens;
     if (!c->over) rq_emit(x, &ev);
 }

@@ -83,8 +83,9 @@ struct rq {
     int             n_unstopped;   /* choices that no stop text has ended; guarded by order */
     int             n_engine_open; /* choices from which the engine has more to say; guarded by order */
     double          submitted_at, prepared_at;
-    str             bytes; /* scratch of TOKEN events; guarded by order */
-    const char    **stop;  /* the request's stop texts as the engine and the matchers take them */
+    str             bytes;       /* scratch of TOKEN events; guarded by order */
+    bool            owner_stops; /* the stop texts are those of the settings */
+    const char    **stop;        /* the request's stop texts as the engine and the matchers take them */
     size_t         *stop_bytes;
     runtime_top    *top;
     float          *vector; /* q.dimensions of them */

@@ -75,6 +75,7 @@ int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
     x->refs = 1;
     x->q = *q;
     settings_fill(r, &x->q);
+    x->owner_stops = q->n_stop == 0 && x->q.n_stop > 0;
     x->submitted_at = runtime_now();
     if (x->q.n_choices < 1) x->q.n_choices = 1;
     x->n_open = x->n_engine_open = x->n_unstopped = x->q.n_choices;

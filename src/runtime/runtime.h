@@ -220,7 +220,7 @@ typedef enum runtime_event_kind {
 
 typedef enum runtime_finish {
     RUNTIME_STOP,        /* the model ended its answer */
-    RUNTIME_STOP_STRING, /* stop_index */
+    RUNTIME_STOP_STRING, /* stop_index; -1: one of the settings */
     RUNTIME_LENGTH,      /* max_tokens, or the context is full */
     RUNTIME_TOOL_CALLS,
     RUNTIME_CANCELLED,

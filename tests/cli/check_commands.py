@@ -26,7 +26,7 @@ for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
     if name in os.environ:
         ENV[name] = os.environ[name]
 
-LINES = {"serve": 40, "run": 26}  # of --help; all others: one screen of 24
+LINES = {"serve": 40, "debug options": 40, "run": 26}  # of --help; all others: one screen of 24
 NOT_A_LISTING = None
 
 # error: arguments that must fail, the status, and what must be said. json: arguments whose output must be JSON.
@@ -57,6 +57,7 @@ CASES = {
     "debug kernels": dict(error=(["--cpu", "abacus"], 2, "abacus"), json=["--json"]),
     "debug gguf": dict(error=([NOWHERE, HOME + "/o.gguf"], 1, NOWHERE), json=NOT_A_LISTING),
     "debug random-model": dict(error=(["--arch", "nobody", HOME + "/o.gguf"], (1, 2), "nobody"), json=NOT_A_LISTING),
+    "debug options": dict(error=(["--port", "http"], 2, "http"), json=[]),
     "debug masks": dict(error=(["--vocab", NOWHERE], 1, NOWHERE), json=NOT_A_LISTING),
     "debug sample": dict(error=(["--vocab", NOWHERE], 1, NOWHERE), json=NOT_A_LISTING),
     "version": dict(error=(["x"], 2, "unexpected argument 'x'"), json=["--json"]),
@@ -120,14 +121,14 @@ def check_command(c):
 def check_case(c, case):
     name, words = c["name"], c["name"].split()
     has_json = any(o["name"] == "json" for o in c["options"])
-    check(not has_json or case["json"] or name == "pull", name, "has --json that is not tried")
+    check(not has_json or case["json"] is not NOT_A_LISTING or name == "pull", name, "has --json that is not tried")
     if case["error"]:
         arguments, status, said = case["error"]
         r = run(*words, *arguments)
         check(r.returncode in (status if isinstance(status, tuple) else (status,)) and said in r.stderr
               and r.stderr.startswith("hearth " + name + ": " if name != "config check" else said),
               name, arguments, "ends with", r.returncode, r.stderr)
-    if case["json"]:
+    if case["json"] is not NOT_A_LISTING:
         r = run(*words, *case["json"])
         try:
             json.loads(r.stdout)

@@ -111,6 +111,7 @@ static void test_sampling(void **state) {
     test_ask(r, &q, &a);
     assert_string_equal(str_cstr(&a.a[0].content), "12 plus 30");
     assert_int_equal(a.a[0].finish, RUNTIME_STOP_STRING);
+    assert_int_equal(a.a[0].stop_index, -1); /* none of the request's */
     test_result_deinit(&a);
     view own = view_of(" 42");
     q.stop = &own;
