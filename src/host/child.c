@@ -193,7 +193,7 @@ static int start(child *c, err *e) {
     posix_spawnattr_t          attr;
     sigset_t                   none, all;
     char                       parent[24];
-    char                      *argv[] = { c->program, "worker", "--parent", parent, NULL };
+    char                      *argv[] = { "hearth", "worker", "--parent", parent, NULL };
     char                      *empty[] = { NULL };
     snprintf(parent, sizeof parent, "%ld", (long)getpid());
     sigemptyset(&none);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 int fault_parse(fault *f, const char *text, err *e) {
@@ -37,7 +38,7 @@ static void happen(const fault *f, int socket) {
     if (f->kind == FAULT_EXIT) _exit(7);
     if (f->kind == FAULT_GARBAGE && socket >= 0) (void)!send(socket, noise, sizeof noise, MSG_NOSIGNAL);
     if (f->kind == FAULT_HANG) {
-        for (;;) pause();
+        for (;;) nanosleep(&(struct timespec){ .tv_sec = 1000 }, NULL);
     }
 }
 

@@ -462,7 +462,6 @@ int host_find(host *h, view name, host_model *out, err *e) {
 }
 
 static void add_gauges(runtime_stats *to, const runtime_stats *s) {
-    model_add_counters(to, s);
     to->preparing += s->preparing;
     to->grammars += s->grammars;
     to->engine.running += s->engine.running;
@@ -481,23 +480,24 @@ void host_stat(host *h, host_stats *out) {
     out->crashes = h->crashes;
     h->inside++;
     for (model *m = h->models; m; m = m->next) {
-        runtime_stats s = { 0 };
         out->n_models += !m->removed;
         out->n_loading += m->phase >= MODEL_MEASURING && m->phase < MODEL_UP;
+        out->n_loaded += m->phase == MODEL_UP;
+        if (m->phase == MODEL_UP) out->loaded_bytes += m->info.file_bytes;
         if (m->placed) out->need_bytes += m->info.need_bytes;
+    }
+    for (model *m = h->models; m; m = m->next) {
+        runtime_stats s = { 0 };
+        child        *c = m->child;
         if (m->phase != MODEL_UP) continue;
-        out->n_loaded++;
-        out->loaded_bytes += m->info.file_bytes;
-        child *c = m->child;
         m->holders++; /* also keeps m in the list */
         pthread_mutex_unlock(&h->lock);
         child_stat(c, &s, STAT_WAIT_MS);
         pthread_mutex_lock(&h->lock);
         m->holders--;
-        if (m->phase == MODEL_UP)
-            add_gauges(&out->runtime, &s);
-        else
-            pthread_cond_signal(&h->keeper_wake);
+        model_add_counters(&out->runtime, &s);
+        if (m->phase == MODEL_UP) add_gauges(&out->runtime, &s);
+        pthread_cond_signal(&h->keeper_wake);
     }
     h->inside--;
     if (h->closing) pthread_cond_broadcast(&h->changed);

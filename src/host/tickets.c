@@ -91,10 +91,11 @@ bool model_has_waiting(const model *m) {
 }
 
 void ticket_fail_waiting(host *h, model *m, const err *why) {
+    uint64_t newest = h->next_id; /* who comes while others are told is not meant */
     for (;;) {
         ticket *t = m->tickets, *last = NULL;
         for (; t; t = t->next) {
-            if (!t->sent) last = t; /* new ones stand in front: the oldest is told first */
+            if (!t->sent && t->id <= newest) last = t; /* new ones stand in front: the oldest is told first */
         }
         if (!last) return;
         ticket_end(h, last);

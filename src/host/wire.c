@@ -128,21 +128,21 @@ static void put_i64(wire *w, int64_t *v, int64_t min, int64_t max, const char *f
 static void put_u64(wire *w, uint64_t *v, const char *field) { raw(w, v, sizeof *v, field); }
 
 static void put_int(wire *w, int *v, int min, int max, const char *field) {
-    int32_t x = *v;
+    int32_t x = w->out ? *v : 0;
     raw(w, &x, sizeof x, field);
     if (!w->failed && (x < min || x > max)) fail(w, field, "lies outside its range", ERR_ARG);
     if (!w->failed) *v = x;
 }
 
 static void put_bool(wire *w, bool *v, const char *field) {
-    unsigned char x = *v;
+    unsigned char x = w->out ? *v : 0; /* what is read into may be anything */
     raw(w, &x, 1, field);
     if (!w->failed && x > 1) fail(w, field, "is neither true nor false", ERR_FORMAT);
     if (!w->failed) *v = x != 0;
 }
 
 static void put_size(wire *w, size_t *v, const char *field) {
-    uint64_t x = *v;
+    uint64_t x = w->out ? *v : 0;
     raw(w, &x, sizeof x, field);
     if (!w->failed && x > SIZE_MAX / 2) fail(w, field, "lies outside its range", ERR_ARG);
     if (!w->failed) *v = (size_t)x;
@@ -689,6 +689,8 @@ static void walk_need(wire *w, need *n) {
     put_u64(w, &n->scratch_bytes, "scratch");
     put_u64(w, &n->other_bytes, "other");
     put_u64(w, &n->total_bytes, "total");
+    put_u64(w, &n->token_bytes, "token");
+    put_u64(w, &n->token_products, "token");
 }
 
 int wire_put_need(str *out, const need *n, err *e) {

@@ -9,6 +9,7 @@
 #include "host/sandbox.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -22,7 +23,8 @@
 enum {
     DEFAULT_QUEUE = 64 << 20,
     MAX_CALLS = 1024,
-    STOP_SECONDS = 60, /* for ending well */
+    SEND_BYTES = 64 << 10, /* what the engine's thread sends itself */
+    STOP_SECONDS = 60,     /* for ending well */
 };
 
 typedef enum state { MEASURING, MEASURED, LOADING, READY, FAILED } state;
@@ -62,8 +64,8 @@ struct worker {
     pthread_cond_t  more;
     str             out;
     size_t          limit;
-    bool            writer_waits, closing;
-    bool            in_step;                 /* more events of this step come: the writer sleeps until all are there */
+    bool            writer_waits, writing, closing;
+    bool            in_step;                 /* more events of this step come: they leave together */
     job            *jobs[HOST_MAX_REQUESTS]; /* by the low bits of the id */
 };
 
@@ -96,11 +98,13 @@ static void *writer_main(void *ctx) {
         str t = w->out;
         w->out = batch;
         batch = t;
+        w->writing = true;
         pthread_mutex_unlock(&w->lock);
         if (!broken) broken = !send_all(w->fd, batch.data, batch.len); /* the reader sees the end, too */
         str_clear(&batch);
         if (batch.cap > (1 << 20)) str_deinit(&batch);
         pthread_mutex_lock(&w->lock);
+        w->writing = false;
     }
     pthread_mutex_unlock(&w->lock);
     str_deinit(&batch);
@@ -114,11 +118,28 @@ static void written(worker *w) {
     w->writer_waits = false;
 }
 
+/* With the lock held, behind events. What a step has to say goes out from the engine's thread: waking the writer costs
+ * as much as sending. Never waits; what does not fit is the writer's. */
+static void send_events(worker *w) {
+    if (w->in_step || !w->out.len) return;
+    ssize_t n = 0;
+    if (!w->writing && w->out.len <= SEND_BYTES) n = send(w->fd, w->out.data, w->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n == (ssize_t)w->out.len) {
+        str_clear(&w->out);
+        return;
+    }
+    if (n > 0) {
+        memmove(w->out.data, w->out.data + n, w->out.len - (size_t)n);
+        w->out.len -= (size_t)n;
+    }
+    written(w);
+}
+
 static void on_batch(void *ctx, bool begins) {
     worker *w = ctx;
     pthread_mutex_lock(&w->lock);
     w->in_step = begins;
-    if (w->out.len) written(w);
+    send_events(w);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -187,7 +208,7 @@ static void on_event(void *ctx, const runtime_event *ev) {
         (void)wire_put_event(&w->out, j->id, &end, NULL);
     }
     if (last) w->jobs[j->id % HOST_MAX_REQUESTS] = NULL;
-    written(w);
+    send_events(w);
     pthread_mutex_unlock(&w->lock);
     if (last)
         free(j);
@@ -429,6 +450,9 @@ static int take(worker *w, const wire_frame *f, err *e) {
 static int next_frame(worker *w, wire_frame *f, err *e) {
     int rc;
     while ((rc = inbox_next(&w->in, f, e)) == 0) {
+        /* Sleeping in recv would wake with every piece that the other side reads. */
+        struct pollfd p = { .fd = w->fd, .events = POLLIN };
+        if (poll(&p, 1, -1) < 0) continue;
         if ((rc = inbox_read(&w->in, w->fd, 0, e)) <= 0) return rc;
     }
     return rc;
@@ -450,6 +474,7 @@ static int read_frames(worker *w, err *e) {
 static int settle(long parent, err *e) {
     const int ignored[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE };
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+    (void)prctl(PR_SET_NAME, "hearth-worker");
     if (!parent) return 0;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return err_set_errno(e, "cannot tie the worker to its parent");
     /* It may have ended before the line above. */

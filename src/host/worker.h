@@ -3,9 +3,9 @@
  * The worker process: one model behind a socket (wire.h).
  *
  * The main thread reads frames and answers pings; a second thread loads the model and then does the calls that take
- * time (tokenizing, rendering); a third one writes. Events are encoded by the engine's thread into a buffer that the
- * writer takes as a whole, so the events of a step leave in one or a few writes and the engine never waits for the
- * socket. Where the other side does not read, the buffer ends at queue_bytes: a request that has more to say is
+ * time (tokenizing, rendering); a third one writes. Events are encoded by the engine's thread into a buffer; behind a
+ * step that thread hands it to the socket in one call that does not wait, and what the socket does not take is the
+ * writer's. Where the other side does not read, the buffer ends at queue_bytes: a request that has more to say is
  * cancelled then, its further events are dropped, and its last one says so.
  */
 #ifndef HOST_WORKER_H

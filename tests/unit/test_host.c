@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models in worker processes: answers, failures that stay where they happen, places and memory. The program itself is
+ * run for the workers, so this is what `hearth serve` does behind its sockets. */
+#include "unit/support/support.h"
+
+#include "base/file.h"
+#include "host/host.h"
+#include "unit/support/runtime_support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TEST_DRAFT HEARTH_SOURCE_DIR "/models/demo/draft.gguf"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+static const char SUM[] = "[{\"role\": \"user\", \"content\": \"What is 12 plus 30?\"}]";
+static const char STORY[] = "[{\"role\": \"user\", \"content\": \"Tell me a story about a cat and a boat.\"}]";
+
+/* A sanitizer's worker is thirty times slower. */
+static int tokens(int n) { return SANITIZED ? n / 12 + 3 : n; }
+
+static char *kept_env[8]; /* what sanitizers read */
+
+static host_options usual(void) {
+    return (host_options){ .program = getenv("HEARTH_PROGRAM"),
+                           .keep_alive_ms = HOST_KEEP_DEFAULT,
+                           .max_bytes = HOST_NO_LIMIT,
+                           .runtime = { .engine = { .n_threads = 1 } },
+                           .worker_env = kept_env };
+}
+
+static host *open_host(const host_options *o) {
+    host *h;
+    err   e = { 0 };
+    if (host_open(&h, o, &e) < 0) fail_msg("%s", e.msg);
+    return h;
+}
+
+static void add(host *h, const char *name, const char *path) {
+    err e = { 0 };
+    if (host_add_model(h, name, path, &e) < 0) fail_msg("%s", e.msg);
+}
+
+static uint64_t submit(host *h, const char *model, runtime_request *q, test_result *r) {
+    uint64_t id = 0;
+    err      e = { 0 };
+    test_result_init(r);
+    q->on_event = test_collect;
+    q->ctx = r;
+    if (host_submit(h, view_of(model), q, HOST_KEEP_DEFAULT, &id, &e) < 0) fail_msg("%s", e.msg);
+    return id;
+}
+
+static void ask(host *h, const char *model, runtime_request *q, test_result *r) {
+    submit(h, model, q, r);
+    test_result_wait(r);
+}
+
+static void assert_answer(test_result *r, const char *text) {
+    if (r->failed) fail_msg("%s", r->why.msg);
+    assert_string_equal(str_cstr(&r->a[0].content), text);
+    test_result_deinit(r);
+}
+
+#define assert_failure(r, p) assert_failure_(r, p, __LINE__)
+static void assert_failure_(test_result *r, const char *part, int line) {
+    assert_true(r->failed);
+    if (!strstr(r->why.msg, part)) fail_msg("line %d: '%s' is not in '%s'", line, part, r->why.msg);
+    test_result_deinit(r);
+}
+
+static host_model look_up(host *h, const char *name) {
+    host_model m;
+    assert_int_equal(host_find(h, view_of(name), &m, NULL), 0);
+    return m;
+}
+
+static void wait_events(test_result *r, int n) {
+    pthread_mutex_lock(&r->lock);
+    while (r->n_events < n && !r->last) pthread_cond_wait(&r->moved, &r->lock);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void assert_gone(pid_t pid) {
+    for (int i = 0; i < 1000; i++) {
+        char  path[64], text[256] = "";
+        FILE *f;
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+        if (!(f = fopen(path, "re"))) return;
+        const char *end = fgets(text, sizeof text, f) ? strrchr(text, ')') : NULL;
+        fclose(f);
+        if (end && end[2] == 'Z') return; /* ended; whoever is its parent now will notice */
+        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    }
+    fail_msg("process %d is still there", (int)pid);
+}
+
+/* Everything as the same model says it in this process. */
+static void test_same_as_in_process(void **state) {
+    host_options    o = usual();
+    host           *h = open_host(&o);
+    runtime        *solo;
+    runtime_options ro = { .path = TEST_DEMO, .engine = { .n_threads = 1 } };
+    runtime_request q;
+    test_result     a, b;
+    runtime_info    info;
+    str             s, t;
+    tok_ids         x = { 0 }, y = { 0 };
+    size_t          n = 0, m = 0;
+    host_stats      st;
+    (void)state;
+    assert_int_equal(runtime_open(&solo, &ro, NULL), 0);
+    add(h, "demo", TEST_DEMO);
+    assert_int_equal(look_up(h, "demo").state, HOST_UNLOADED);
+    test_greedy(&q, STORY);
+    q.max_tokens = tokens(60);
+    q.want_logprob = true;
+    q.n_top = 3;
+    ask(h, "demo:latest", &q, &a);
+    test_ask(solo, &q, &b);
+    assert_int_equal(a.a[0].n_tokens, b.a[0].n_tokens);
+    assert_memory_equal(a.a[0].tokens, b.a[0].tokens, sizeof(int32_t) * (size_t)a.a[0].n_tokens);
+    assert_true(a.a[0].logprob == b.a[0].logprob);
+    assert_int_equal(a.a[0].usage.prompt_tokens, b.a[0].usage.prompt_tokens);
+    assert_int_equal(a.a[0].usage.generated_tokens, b.a[0].usage.generated_tokens);
+    assert_answer(&a, str_cstr(&b.a[0].content));
+    test_result_deinit(&b);
+    str_init(&s);
+    str_init(&t);
+    assert_int_equal(host_render(h, view_of("demo"), &q, &s, NULL), 0);
+    assert_int_equal(runtime_render(solo, &q, &t, NULL), 0);
+    assert_string_equal(str_cstr(&s), str_cstr(&t));
+    assert_int_equal(host_count(h, view_of("demo"), &q, &n, NULL), 0);
+    assert_int_equal(runtime_count(solo, &q, &m, NULL), 0);
+    assert_int_equal(n, m);
+    assert_int_equal(host_tokenize(h, view_of("demo"), view_of(STORY), true, true, &x, NULL), 0);
+    assert_int_equal(runtime_tokenize(solo, view_of(STORY), true, true, &y, NULL), 0);
+    assert_int_equal(x.count, y.count);
+    assert_memory_equal(x.data, y.data, x.count * sizeof *x.data);
+    str_clear(&s);
+    str_clear(&t);
+    assert_int_equal(host_detokenize(h, view_of("demo"), x.data, x.count, true, &s, NULL), 0);
+    assert_int_equal(runtime_detokenize(solo, y.data, y.count, true, &t, NULL), 0);
+    assert_string_equal(str_cstr(&s), str_cstr(&t));
+    str_clear(&s);
+    assert_int_equal(host_template(h, view_of("demo"), &s, NULL), 0);
+    runtime_describe(solo, &info);
+    assert_string_equal(str_cstr(&s), info.template_text);
+    host_model d = look_up(h, "demo");
+    assert_true(d.state == HOST_LOADED && d.pid > 0 && d.described && d.n_params == info.n_params);
+    assert_true(d.need_bytes > d.file_bytes && d.file_bytes == info.file_bytes);
+    host_stat(h, &st);
+    assert_true(st.n_loaded == 1 && st.runtime.requests == 1 &&
+                st.runtime.engine.tokens_generated == (uint64_t)tokens(60));
+    /* A mistake comes back as the runtime says it. */
+    q.messages = view_of("nonsense");
+    ask(h, "demo", &q, &a);
+    assert_int_equal(a.why.code, ERR_ARG);
+    assert_failure(&a, "messages");
+    err e = { 0 };
+    assert_int_equal(host_load(h, view_of("nobody"), HOST_KEEP_DEFAULT, &e), ERR_NOTFOUND);
+    pid_t pid = d.pid;
+    assert_int_equal(host_unload(h, view_of("demo"), NULL), 0);
+    assert_gone(pid);
+    host_stat(h, &st);
+    assert_true(st.n_loaded == 0 && st.need_bytes == 0 && st.runtime.engine.tokens_generated == (uint64_t)tokens(60));
+    str_deinit(&s);
+    str_deinit(&t);
+    tok_ids_deinit(&x);
+    tok_ids_deinit(&y);
+    runtime_free(solo);
+    host_free(h);
+}
+
+/* One attempt; everybody who waits hears the worker's sentence; nothing else suffers. */
+static void test_failed_load(void **state) {
+    host_options    o = usual();
+    host           *h = open_host(&o);
+    char           *dir = test_temp_dir(), path[512];
+    test_result     r[4], good;
+    runtime_request q[5];
+    err             e = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s/bad.gguf", dir);
+    FILE *f = fopen(path, "we");
+    fputs("GGUF this is not a model", f);
+    fclose(f);
+    add(h, "bad", path);
+    add(h, "demo", TEST_DEMO);
+    for (int i = 0; i < 5; i++) test_greedy(&q[i], SUM);
+    for (int i = 0; i < 4; i++) submit(h, "bad", &q[i], &r[i]);
+    submit(h, "demo", &q[4], &good);
+    for (int i = 0; i < 4; i++) {
+        test_result_wait(&r[i]);
+        assert_int_equal(r[i].n_events, 1);
+        assert_int_equal(r[i].why.code, ERR_IO);
+        assert_failure(&r[i], "cannot load model bad: ");
+    }
+    test_result_wait(&good);
+    assert_answer(&good, "12 plus 30 is 42.");
+    assert_true(host_load(h, view_of("bad"), HOST_KEEP_DEFAULT, &e) < 0);
+    assert_non_null(strstr(e.msg, "bad.gguf"));
+    assert_int_equal(look_up(h, "bad").crashes, 0); /* refusing a file is not crashing */
+    host_free(h);
+    test_temp_dir_remove(dir);
+}
+
+/* A worker that crashes in the middle of an answer: its requests end with one error, its neighbour's do not notice, and
+ * after three times the file is left alone until it changes or is loaded by name. */
+static void test_crash_and_quarantine(void **state) {
+    host_options    o = usual();
+    char           *dir = test_temp_dir(), path[512];
+    runtime_request q, other;
+    test_result     r, second, neighbour;
+    err             e = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s/copy.gguf", dir);
+    assert_int_equal(link(TEST_DRAFT, path) == 0 || symlink(TEST_DRAFT, path) == 0, 1);
+    o.debug_fault = "frail=segv:6";
+    host *h = open_host(&o);
+    add(h, "frail", path);
+    add(h, "demo", TEST_DEMO);
+    test_greedy(&q, STORY);
+    test_greedy(&other, SUM);
+    for (int i = 0; i < 3; i++) {
+        runtime_request same = q;
+        submit(h, "demo", &other, &neighbour);
+        submit(h, "frail", &q, &r);
+        submit(h, "frail", &same, &second);
+        test_result_wait(&r);
+        test_result_wait(&second);
+        assert_int_equal(r.why.code, ERR_IO);
+        assert_failure(&r, SANITIZED ? "ended unexpectedly" : "ended unexpectedly (signal 11");
+        assert_failure(&second, "ended unexpectedly");
+        test_result_wait(&neighbour);
+        assert_answer(&neighbour, "12 plus 30 is 42.");
+        assert_int_equal(look_up(h, "frail").crashes, i + 1);
+    }
+    ask(h, "frail", &q, &r);
+    assert_int_equal(r.n_events, 1);
+    assert_failure(&r, "crashed 3 times");
+    assert_true(look_up(h, "frail").quarantined);
+    assert_int_equal(look_up(h, "frail").crashes, 3); /* it was not tried */
+    assert_int_equal(host_load(h, view_of("frail"), HOST_KEEP_DEFAULT, &e), 0);
+    assert_false(look_up(h, "frail").quarantined);
+    for (int i = 0; i < 3; i++) {
+        ask(h, "frail", &q, &r);
+        assert_failure(&r, "ended unexpectedly");
+    }
+    ask(h, "frail", &q, &r);
+    assert_failure(&r, "crashed 3 times");
+    unlink(path); /* another file in its place */
+    assert_int_equal(symlink(TEST_DEMO, path), 0);
+    ask(h, "frail", &q, &r);
+    assert_failure(&r, "ended unexpectedly");
+    host_free(h);
+    test_temp_dir_remove(dir);
+}
+
+static void expect_fault(const char *fault, const char *sentence) {
+    host_options    o = usual();
+    runtime_request q;
+    test_result     r;
+    char            spec[64];
+    snprintf(spec, sizeof spec, "m=%s", fault);
+    o.debug_fault = spec;
+    o.hang_ms = SANITIZED ? 3000 : 400;
+    host *h = open_host(&o);
+    add(h, "m", TEST_DRAFT);
+    test_greedy(&q, STORY);
+    ask(h, "m", &q, &r);
+    assert_failure(&r, sentence);
+    host_free(h);
+}
+
+static void test_other_faults(void **state) {
+    (void)state;
+    expect_fault("hang:4", "did nothing for");
+    expect_fault("hang:0", "did nothing for");
+    expect_fault("exit:3", "(exit code 7)");
+    expect_fault("exit:0", "(exit code 7)");
+    expect_fault("garbage:2", "cannot be understood");
+    expect_fault("nonsense", "ended unexpectedly (exit code 3)");
+}
+
+/* Behind the walls: neither a socket nor a foreign file. */
+static void test_sandboxed(void **state) {
+    (void)state;
+    expect_fault("socket", "ended unexpectedly (signal 31");
+    expect_fault("open:/etc/passwd", "the sandbox refused it: Permission denied");
+}
+
+typedef struct watch {
+    host    *h;
+    uint64_t limit;
+    bool     stop; /* atomic */
+    uint64_t most_need, most_resident;
+    int      most_loaded, samples;
+} watch;
+
+/* All pages of the workers' processes, those of mapped weights too. */
+static uint64_t resident(host *h) {
+    host_model *list;
+    size_t      n;
+    uint64_t    sum = 0;
+    if (host_list(h, &list, &n, NULL) < 0) return 0;
+    for (size_t i = 0; i < n; i++) {
+        char  path[64];
+        FILE *f;
+        long  total, pages = 0;
+        if (!list[i].pid) continue;
+        snprintf(path, sizeof path, "/proc/%d/statm", list[i].pid);
+        if (!(f = fopen(path, "re"))) continue;
+        if (fscanf(f, "%ld %ld", &total, &pages) == 2) sum += (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+        fclose(f);
+    }
+    free(list);
+    return sum;
+}
+
+static void *watch_main(void *ctx) {
+    watch *w = ctx;
+    while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+        host_stats s;
+        host_stat(w->h, &s);
+        uint64_t r = resident(w->h);
+        if (s.need_bytes > w->most_need) w->most_need = s.need_bytes;
+        if (r > w->most_resident) w->most_resident = r;
+        if (s.n_loaded > w->most_loaded) w->most_loaded = s.n_loaded;
+        w->samples++;
+        nanosleep(&(struct timespec){ .tv_nsec = 3000000 }, NULL);
+    }
+    return NULL;
+}
+
+/* Three models, memory for two: requests in random order, several at once, are all answered as they are alone. */
+static void test_three_in_a_budget_for_two(void **state) {
+    enum { N = SANITIZED ? 8 : 24, AT_ONCE = 4 };
+    static const char *const names[] = { "a", "b", "c" };
+    const int                rounds = getenv("HEARTH_LONG") ? 40 : 1;
+    host_options             o = usual();
+    uint64_t                 random = 11, need = 0;
+    char                     solo[3][400];
+    runtime_request          q[AT_ONCE];
+    test_result              r[AT_ONCE];
+    int                      which[AT_ONCE];
+    pthread_t                thread;
+    host_stats               before, after;
+    (void)state;
+    host *h = open_host(&o);
+    add(h, "a", TEST_DEMO);
+    add(h, "b", TEST_DRAFT);
+    add(h, "c", TEST_DEMO);
+    for (int i = 0; i < 3; i++) {
+        test_greedy(&q[0], STORY);
+        q[0].max_tokens = tokens(12);
+        ask(h, names[i], &q[0], &r[0]);
+        snprintf(solo[i], sizeof solo[i], "%s", str_cstr(&r[0].a[0].content));
+        test_result_deinit(&r[0]);
+        host_model m = look_up(h, names[i]);
+        if (m.need_bytes > need) need = m.need_bytes;
+    }
+    host_free(h);
+    o.max_bytes = 2 * need;
+    o.yield_ms = 20;
+    h = open_host(&o);
+    for (int i = 0; i < 3; i++) add(h, names[i], i == 1 ? TEST_DRAFT : TEST_DEMO);
+    watch w = { .h = h, .limit = o.max_bytes };
+    assert_int_equal(pthread_create(&thread, NULL, watch_main, &w), 0);
+    host_stat(h, &before);
+    for (int done = 0; done < N * rounds; done += AT_ONCE) {
+        for (int i = 0; i < AT_ONCE; i++) {
+            which[i] = (int)(test_random(&random) % 3);
+            test_greedy(&q[i], STORY);
+            q[i].max_tokens = tokens(12);
+            submit(h, names[which[i]], &q[i], &r[i]);
+        }
+        for (int i = 0; i < AT_ONCE; i++) {
+            test_result_wait(&r[i]);
+            assert_answer(&r[i], solo[which[i]]);
+        }
+    }
+    __atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    host_stat(h, &after);
+    printf("budget %.1f MiB: counted at most %.1f, resident at most %.1f MiB in %d samples, %d models at most\n",
+           (double)o.max_bytes / 1048576, (double)w.most_need / 1048576, (double)w.most_resident / 1048576, w.samples,
+           w.most_loaded);
+    assert_true(w.most_need <= o.max_bytes);
+    assert_true(w.most_loaded <= 2);
+    if (!SANITIZED) assert_true(w.most_resident <= o.max_bytes);
+    assert_int_equal(after.crashes, 0);
+    host_free(h);
+}
+
+/* Never unloaded: a model in use, a pinned one. Refused at once: what can never fit, with both numbers. */
+static void test_places(void **state) {
+    host_options       o = usual();
+    host_model_options pinned = { .keep_alive_ms = 0, .pinned = true };
+    runtime_request    q, long_one;
+    test_result        r, busy;
+    (void)state;
+    o.max_loaded = 1;
+    o.yield_ms = 10;
+    host *h = open_host(&o);
+    add(h, "a", TEST_DEMO);
+    add(h, "b", TEST_DRAFT);
+    test_greedy(&q, SUM);
+    test_greedy(&long_one, STORY);
+    long_one.max_tokens = tokens(150);
+    long_one.ignore_eos = true;
+    submit(h, "a", &long_one, &busy);
+    wait_events(&busy, 3);
+    pid_t pid = look_up(h, "a").pid;
+    ask(h, "b", &q, &r); /* waits for the end of the long one */
+    pthread_mutex_lock(&busy.lock);
+    bool over = busy.last;
+    pthread_mutex_unlock(&busy.lock);
+    assert_true(over && !busy.failed && busy.a[0].usage.generated_tokens == tokens(150));
+    test_result_deinit(&busy);
+    assert_false(r.failed);
+    test_result_deinit(&r);
+    assert_gone(pid);
+    host_free(h);
+    /* A place that never becomes free: the request is told after a while. */
+    o.wait_ms = 50;
+    h = open_host(&o);
+    assert_int_equal(host_add_model_with(h, "stays", TEST_DEMO, &pinned, NULL), 0);
+    add(h, "b", TEST_DRAFT);
+    ask(h, "stays", &q, &r);
+    assert_answer(&r, "12 plus 30 is 42.");
+    ask(h, "b", &q, &r);
+    assert_failure(&r, "the pinned models leave");
+    host_model m = look_up(h, "stays");
+    assert_true(m.state == HOST_LOADED && m.expires_ms == HOST_KEEP_FOREVER);
+    host_free(h);
+    h = open_host(&o);
+    add(h, "a", TEST_DEMO);
+    add(h, "b", TEST_DRAFT);
+    long_one.max_tokens = tokens(900);
+    submit(h, "a", &long_one, &busy);
+    wait_events(&busy, 3);
+    ask(h, "b", &q, &r);
+    assert_int_equal(r.why.code, ERR_BUSY);
+    assert_failure(&r, "no place became free");
+    test_result_wait(&busy);
+    assert_false(busy.failed);
+    test_result_deinit(&busy);
+    host_free(h);
+    o.wait_ms = 0;
+    o.max_bytes = 1 << 20;
+    h = open_host(&o);
+    add(h, "a", TEST_DEMO);
+    ask(h, "a", &q, &r);
+    assert_int_equal(r.n_events, 1);
+    assert_failure(&r, "GiB of memory and the limit is 0.00 GiB");
+    host_free(h);
+}
+
+/* Cancelled before, while and after the model is loaded; paused and resumed; removed; the host closed under load. */
+static void test_control(void **state) {
+    host_options    o = usual();
+    host           *h = open_host(&o);
+    runtime_request q[6];
+    test_result     r[6];
+    (void)state;
+    add(h, "a", TEST_DEMO);
+    for (int i = 0; i < 6; i++) {
+        test_greedy(&q[i], STORY);
+        q[i].max_tokens = tokens(300);
+        q[i].ignore_eos = true;
+    }
+    uint64_t id = submit(h, "a", &q[0], &r[0]);
+    host_cancel(h, id);
+    test_result_wait(&r[0]);
+    if (r[0].failed) assert_int_equal(r[0].why.code, ERR_CANCELLED);
+    test_result_deinit(&r[0]);
+    id = submit(h, "a", &q[1], &r[1]);
+    wait_events(&r[1], 5);
+    host_pause(h, id);
+    submit(h, "a", &q[2], &r[2]);
+    test_result_wait(&r[2]);
+    assert_int_equal(r[2].a[0].usage.generated_tokens, tokens(300));
+    pthread_mutex_lock(&r[1].lock);
+    assert_false(r[1].last);
+    pthread_mutex_unlock(&r[1].lock);
+    host_resume(h, id);
+    test_result_wait(&r[1]);
+    assert_string_equal(str_cstr(&r[1].a[0].content), str_cstr(&r[2].a[0].content));
+    test_result_deinit(&r[1]);
+    test_result_deinit(&r[2]);
+    id = submit(h, "a", &q[3], &r[3]);
+    wait_events(&r[3], 5);
+    host_cancel(h, id);
+    host_cancel(h, id + 1);
+    test_result_wait(&r[3]);
+    assert_int_equal(r[3].a[0].finish, RUNTIME_CANCELLED);
+    test_result_deinit(&r[3]);
+    submit(h, "a", &q[4], &r[4]);
+    wait_events(&r[4], 3);
+    assert_int_equal(host_remove_model(h, view_of("a"), NULL), 0);
+    assert_int_equal(host_find(h, view_of("a"), &(host_model){ 0 }, NULL), ERR_NOTFOUND);
+    add(h, "a", TEST_DRAFT);
+    submit(h, "a", &q[5], &r[5]);
+    wait_events(&r[5], 3);
+    test_result_wait(&r[4]);
+    assert_int_equal(r[4].a[0].usage.generated_tokens, tokens(300));
+    test_result_deinit(&r[4]);
+    pid_t pid = look_up(h, "a").pid;
+    host_free(h);
+    test_result_wait(&r[5]);
+    test_result_deinit(&r[5]);
+    assert_gone(pid);
+}
+
+/* The process that has the host is killed with -9: its workers end, too. */
+static void test_no_orphans(void **state) {
+    int pipe_fds[2], pid = 0, status;
+    (void)state;
+    assert_int_equal(pipe(pipe_fds), 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        host_options    o = usual();
+        host           *h = open_host(&o);
+        runtime_request q;
+        test_result     r;
+        add(h, "a", TEST_DEMO);
+        test_greedy(&q, STORY);
+        q.max_tokens = 900;
+        q.ignore_eos = true;
+        submit(h, "a", &q, &r);
+        wait_events(&r, 4);
+        pid = look_up(h, "a").pid;
+        (void)!write(pipe_fds[1], &pid, sizeof pid);
+        for (;;) pause();
+    }
+    assert_int_equal(read(pipe_fds[0], &pid, sizeof pid), sizeof pid);
+    assert_true(pid > 0);
+    kill(parent, SIGKILL);
+    waitpid(parent, &status, 0);
+    assert_gone(pid);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_as_in_process),
+        cmocka_unit_test(test_failed_load),
+        cmocka_unit_test(test_crash_and_quarantine),
+        cmocka_unit_test(test_other_faults),
+        cmocka_unit_test(test_sandboxed),
+        cmocka_unit_test(test_three_in_a_budget_for_two),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_control),
+        cmocka_unit_test(test_no_orphans),
+    };
+    static const char *const names[] = { "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS=", "TSAN_OPTIONS=" };
+    size_t                   n = 0;
+    for (char **v = environ; *v; v++) {
+        for (size_t i = 0; i < 4; i++) {
+            if (strncmp(*v, names[i], strlen(names[i])) == 0 && n < 7) kept_env[n++] = *v;
+        }
+    }
+    test_filter();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
