@@ -3,7 +3,14 @@
 //
 //   npm ci && node clients.mjs HEARTH
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import { runCases, startServer } from './server.mjs';
 
 const hearth = process.argv[2];
@@ -20,6 +27,18 @@ try {
   console.log(`skipped: the clients are not installed (npm ci in tests/api): ${error.message}`);
   process.exit(0);
 }
+
+// A registry to pull from, on loopback (tests/registry/server.py), with the demo model as `tiny`.
+const here = dirname(fileURLToPath(import.meta.url));
+const hubDir = mkdtempSync(join(tmpdir(), 'hearth-hub-'));
+mkdirSync(join(hubDir, 'ollama/library/tiny'), { recursive: true });
+cpSync(join(here, '../../models/demo/demo.gguf'), join(hubDir, 'weights'));
+writeFileSync(join(hubDir, 'ollama/library/tiny/latest.json'), JSON.stringify({ layers: [['model', 'weights'], ['system', 'Be brief.']] }));
+const hub = spawn('python3', [join(here, '../registry/server.py'), hubDir], { stdio: ['pipe', 'pipe', 'inherit'] });
+const [hubLine] = await once(createInterface({ input: hub.stdout }), 'line');
+const hubUrl = `http://127.0.0.1:${hubLine.split(' ')[1]}`;
+process.env.HEARTH_OLLAMA_REGISTRY = hubUrl;
+const hubFault = (fault) => fetch(`${hubUrl}/_control`, { method: 'POST', body: JSON.stringify(fault) });
 
 const server = await startServer(hearth);
 const model = 'demo';
@@ -240,6 +259,40 @@ const ollamaCases = {
     assert.equal((await ollama.generate({ model, prompt: '', keep_alive: 0 })).done_reason, 'unload');
     assert.deepEqual((await ollama.ps()).models, []);
   },
+  'ollama create, copy, delete': async () => {
+    let last;
+    for await (const part of await ollama.create({ model: 'calm', from: model, system: 'Be brief.', parameters: { temperature: 0, stop: ['never'] }, stream: true })) last = part;
+    assert.equal(last.status, 'success');
+    assert.match((await ollama.show({ model: 'calm' })).parameters, /temperature/);
+    assert.equal((await ollama.chat({ model: 'calm', messages: sum })).message.content, sumAnswer);
+    await ollama.copy({ source: 'calm', destination: 'calmer:one' });
+    assert.deepEqual((await ollama.list()).models.map((m) => m.name).sort(), ['calm:latest', 'calmer:one', 'demo:latest']);
+    await ollama.delete({ model: 'calm' });
+    assert.equal((await ollama.chat({ model: 'calmer:one', messages: sum })).message.content, sumAnswer);
+    await ollama.delete({ model: 'calmer:one' });
+    assert.equal((await ollama.list()).models.length, 1);
+    await assert.rejects(ollama.delete({ model: 'calm' }), (e) => e.status_code === 404);
+    await assert.rejects(ollama.create({ model: 'x', from: 'nobody' }), (e) => e.status_code === 404);
+    await assert.rejects(ollama.push({ model }), (e) => e.status_code === 501);
+  },
+  'ollama pull with progress, abort and go on': async () => {
+    await hubFault({ delay: 0.01 });
+    const stream = await ollama.pull({ model: 'tiny', stream: true });
+    setTimeout(() => stream.abort(), 500);
+    await assert.rejects(async () => { for await (const _ of stream); }, /abort/i);
+    await gone();
+    await hubFault({});
+    const seen = [];
+    for await (const part of await ollama.pull({ model: 'tiny', stream: true })) seen.push(part);
+    assert.equal(seen[0].status, 'pulling manifest');
+    assert.equal(seen.at(-1).status, 'success');
+    assert.ok(seen.some((p) => p.digest && p.completed === p.total && p.total > 1e6));
+    assert.equal((await ollama.show({ model: 'tiny' })).system, 'Be brief.');
+    assert.equal((await ollama.chat({ model: 'tiny', messages: sum, options: { temperature: 0 } })).message.content, sumAnswer);
+    assert.equal((await ollama.pull({ model: 'tiny' })).status, 'success');
+    await ollama.delete({ model: 'tiny' });
+    await assert.rejects(ollama.pull({ model: 'nobody' }), /nobody/);
+  },
   'ollama errors': async () => {
     await assert.rejects(ollama.chat({ model: 'nope', messages: sum }), (e) => e.status_code === 404);
     await assert.rejects(ollama.chat({ model, messages: [{ role: 'king', content: 'x' }] }), (e) => e.status_code === 400 && /role/.test(e.message));
@@ -342,4 +395,7 @@ const otherCases = {
 
 const ok = await runCases({ ...openaiCases, ...ollamaCases, ...anthropicCases, ...otherCases });
 await server.stop();
+hub.stdin.end();
+await once(hub, 'exit');
+rmSync(hubDir, { recursive: true });
 process.exit(ok ? 0 : 1);
