@@ -4,6 +4,8 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "registry/blobs.h"
+#include "registry/create.h"
 #include "registry/registry.h"
 #include "unit/support/model.h"
 
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,30 +127,112 @@ static void test_bad_files(void **state) {
     test_temp_dir_remove(dir);
 }
 
-/* A writer that says a number when its row is in; it never ends by itself. */
+/* --- writers that are killed --- */
+
+static void name_of(char out[48], int round, uint32_t i, const char *suffix) {
+    snprintf(out, 48, "r%d-%u%s", round, i, suffix);
+}
+
+/* One step: a model with settings, an adapter and a blob, another name for it, and an older other name goes. */
+static int step(registry *r, int round, uint32_t i, err *e) {
+    char           name[48], copy[48], old[48];
+    modelfile      m;
+    create_request q = { .name = name, .base = "base", .modelfile = &m };
+    name_of(name, round, i, "");
+    name_of(copy, round, i, "-c");
+    modelfile_init(&m);
+    int rc = modelfile_add_param(&m, "top_k", "7", e);
+    if (rc == 0) rc = modelfile_add_adapter(&m, "/adapters/x.gguf", e);
+    if (rc == 0) rc = registry_create(r, &q, NULL, e);
+    if (rc == 0) rc = registry_copy(r, name, copy, false, e);
+    if (rc == 0 && i >= 2) {
+        name_of(old, round, i - 2, "-c");
+        rc = registry_remove(r, old, e);
+    }
+    modelfile_deinit(&m);
+    return rc;
+}
+
+/* Says a number when its step is done; never ends by itself. */
 static void write_for_ever(const char *path, int round, int out) {
     registry *r;
-    char      name[48];
     if (registry_open(&r, path, NULL) < 0) _exit(1);
     for (uint32_t i = 0;; i++) {
-        snprintf(name, sizeof name, "r%d-%u", round, i);
-        if (add(r, name, false, NULL) < 0) _exit(2);
+        if (step(r, round, i, NULL) < 0) _exit(2);
         if (write(out, &i, sizeof i) != sizeof i) _exit(0);
     }
 }
 
-/* Kills writers at random moments: every row that was reported is there, and the file is sound. */
+static void is_whole(registry *r, const char *name) {
+    registry_model m;
+    char          *settings, **digests;
+    size_t         n;
+    err            e = { 0 };
+    if (registry_find(r, name, &m, &e) < 0) fail_msg("lost %s: %s", name, e.msg);
+    assert_int_equal(registry_settings(r, name, &settings, &e), 0);
+    assert_string_equal(settings, "{\"sampling\":{\"top_k\":7},\"adapters\":[{\"path\":\"/adapters/x.gguf\"}]}");
+    free(settings);
+    assert_int_equal(registry_blob_list(r, m.id, &digests, &n, &e), 0);
+    assert_int_equal(n, 1);
+    free(digests[0]);
+    free(digests);
+    registry_model_deinit(&m);
+}
+
+/* A model with a blob, for others to be made from. */
+static void add_base(registry *r) {
+    blob_writer    w;
+    blob_lock      pin;
+    char           digest[BLOB_DIGEST_CHARS];
+    err            e = { 0 };
+    registry_model m = { .name = "base", .path = "/models/x.gguf", .family = "llama" };
+    assert_int_equal(registry_add(r, &m, false, &e), 0);
+    assert_int_equal(blob_writer_begin(&w, r, NULL, &e), 0);
+    assert_int_equal(blob_writer_put(&w, "blob", 4, &e), 0);
+    assert_int_equal(blob_writer_commit(&w, digest, &pin, &e), 0);
+    assert_int_equal(registry_blob_link(r, m.id, digest, 4, &e), 0);
+    blob_unlock(&pin);
+}
+
+static void prints(sqlite3 *db, const char *sql, const char *want) {
+    sqlite3_stmt *s;
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &s, NULL), SQLITE_OK);
+    int step_rc = sqlite3_step(s);
+    if (want)
+        assert_int_equal(step_rc, SQLITE_ROW);
+    else
+        assert_int_equal(step_rc, SQLITE_DONE);
+    if (want) assert_string_equal((const char *)sqlite3_column_text(s, 0), want);
+    sqlite3_finalize(s);
+}
+
+/* Sound, and nothing hangs on a model that is not there. */
+static void is_sound(const char *path) {
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    prints(db, "PRAGMA integrity_check", "ok");
+    prints(db, "PRAGMA foreign_key_check", NULL);
+    prints(db, "SELECT count(*) FROM tags WHERE ref_id NOT IN (SELECT id FROM models)", "0");
+    prints(db, "SELECT count(*) FROM adapters WHERE model_id NOT IN (SELECT id FROM models)", "0");
+    prints(db, "SELECT count(*) FROM model_blobs WHERE model_id NOT IN (SELECT id FROM models)", "0");
+    sqlite3_close(db);
+}
+
+/* Kills writers at random moments: what was reported is there as a whole, and the file is sound. */
 static void test_killed(void **state) {
     char     *dir = test_temp_dir(), *path = path_join(dir, "registry.db");
     int       rounds = getenv("HEARTH_LONG") ? 500 : 25;
-    long long rows = 0;
-    sqlite3  *db;
+    long long steps = 0;
     (void)state;
     srand(7);
-    registry_close(opened(path));
+    registry *first = opened(path);
+    add_base(first);
+    registry_close(first);
     for (int round = 0; round < rounds; round++) {
         int      pipes[2];
         uint32_t said, last = 0, count = 0;
+        char     name[48];
+        err      e = { 0 };
         assert_int_equal(pipe(pipes), 0);
         pid_t child = fork();
         assert_true(child >= 0);
@@ -156,7 +241,7 @@ static void test_killed(void **state) {
             write_for_ever(path, round, pipes[1]);
         }
         close(pipes[1]);
-        nanosleep(&(struct timespec){ 0, (rand() % 12000) * 1000L }, NULL);
+        nanosleep(&(struct timespec){ 0, (rand() % (rounds > 25 ? 80000 : 24000)) * 1000L }, NULL);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
         while (read(pipes[0], &said, sizeof said) == sizeof said) {
@@ -167,34 +252,114 @@ static void test_killed(void **state) {
         registry *r = opened(path);
         for (uint32_t i = 0; count && i <= last; i++) {
             registry_model m;
-            char           name[48];
-            err            e = { 0 };
-            snprintf(name, sizeof name, "r%d-%u", round, i);
-            if (registry_find(r, name, &m, &e) < 0) fail_msg("lost %s: %s", name, e.msg);
-            registry_model_deinit(&m);
-            rows++;
+            name_of(name, round, i, "");
+            is_whole(r, name);
+            name_of(name, round, i, "-c");
+            if (i == last) is_whole(r, name);
+            if (i + 2 <= last) assert_int_equal(registry_find(r, name, &m, &e), ERR_NOTFOUND);
+            steps++;
         }
         registry_close(r);
     }
-    printf("%d writers killed, %lld reported rows found\n", rounds, rows);
-    assert_true(rows > 0);
-    sqlite3_stmt *s;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &s, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
-    assert_string_equal((const char *)sqlite3_column_text(s, 0), "ok");
-    sqlite3_finalize(s);
-    sqlite3_close(db);
+    printf("%d writers killed, %lld reported steps found\n", rounds, steps);
+    assert_true(steps > 0);
+    is_sound(path);
+    free(path);
+    test_temp_dir_remove(dir);
+}
+
+/* --- a full disk, and many at once --- */
+
+typedef struct report {
+    uint32_t done;
+    err      why;
+} report;
+
+/* No file may grow beyond a limit: the write fails as on a full disk. */
+static void write_until_full(const char *path, int out) {
+    struct rlimit limit = { 96 << 10, 96 << 10 };
+    registry     *r;
+    report        p = { 0 };
+    signal(SIGXFSZ, SIG_IGN);
+    if (registry_open(&r, path, NULL) < 0 || setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(1);
+    while (p.done < 100000 && step(r, 0, p.done, &p.why) == 0) p.done++;
+    if (write(out, &p, sizeof p) != (ssize_t)sizeof p) _exit(2);
+    registry_close(r);
+    _exit(0);
+}
+
+static void test_full_disk(void **state) {
+    char     *dir = test_temp_dir(), *path = path_join(dir, "registry.db"), name[48];
+    int       pipes[2], status;
+    report    p;
+    err       e = { 0 };
+    registry *r = opened(path);
+    (void)state;
+    add_base(r);
+    registry_close(r);
+    assert_int_equal(pipe(pipes), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) write_until_full(path, pipes[1]);
+    close(pipes[1]);
+    assert_int_equal(read(pipes[0], &p, sizeof p), sizeof p);
+    close(pipes[0]);
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(p.done > 0 && p.done < 100000);
+    assert_int_equal(p.why.code, ERR_IO);
+    assert_non_null(strstr(p.why.msg, "registry.db"));
+    r = opened(path);
+    for (uint32_t i = 0; i < p.done; i++) {
+        name_of(name, 0, i, "");
+        is_whole(r, name);
+    }
+    assert_int_equal(step(r, 1, 0, &e), 0); /* and it goes on when there is room again */
+    registry_close(r);
+    is_sound(path);
+    free(path);
+    test_temp_dir_remove(dir);
+}
+
+static void test_processes(void **state) {
+    enum { PROCESSES = 4, STEPS = 20 };
+    char     *dir = test_temp_dir(), *path = path_join(dir, "registry.db"), name[48];
+    pid_t     child[PROCESSES];
+    int       status;
+    registry *r = opened(path);
+    (void)state;
+    add_base(r);
+    registry_close(r);
+    for (int k = 0; k < PROCESSES; k++) {
+        assert_true((child[k] = fork()) >= 0);
+        if (child[k] != 0) continue;
+        if (registry_open(&r, path, NULL) < 0) _exit(1);
+        for (uint32_t i = 0; i < STEPS; i++) {
+            if (step(r, k, i, NULL) < 0) _exit(2);
+        }
+        _exit(0);
+    }
+    for (int k = 0; k < PROCESSES; k++) {
+        waitpid(child[k], &status, 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    r = opened(path);
+    for (int k = 0; k < PROCESSES; k++) {
+        for (uint32_t i = 0; i < STEPS; i++) {
+            name_of(name, k, i, "");
+            is_whole(r, name);
+        }
+    }
+    registry_close(r);
+    is_sound(path);
     free(path);
     test_temp_dir_remove(dir);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_two),
-        cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_names),  cmocka_unit_test(test_two),       cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_killed), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
