@@ -81,7 +81,9 @@ typedef struct screen {
     struct {
         int64_t ms, bytes;
     } sample[SAMPLES]; /* of the last seconds, oldest first */
-    int n_samples;
+    int     n_samples;
+    char    file[80];  /* digest or name of the file that was under way last */
+    int64_t at, moved; /* its bytes then; bytes that came while it was looked at */
 } screen;
 
 static int64_t now_ms(void) {
@@ -90,11 +92,19 @@ static int64_t now_ms(void) {
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Bytes a second over the last seconds; what was there before does not count. */
-static double rate_of(screen *s, int64_t bytes) {
-    int64_t now = now_ms();
+/* Counts what comes, not what was there before: the first word about a file says where it begins. */
+static void count_bytes(screen *s, const pull_progress *p) {
+    const char *file = p->digest ? p->digest : p->file;
+    if (!file) return;
+    if (strncmp(file, s->file, sizeof s->file - 1) == 0 && p->completed > s->at) s->moved += p->completed - s->at;
+    snprintf(s->file, sizeof s->file, "%s", file);
+    s->at = p->completed;
+}
+
+/* Bytes a second over the last seconds. */
+static double rate_of(screen *s) {
+    int64_t now = now_ms(), bytes = s->moved;
     int     n = s->n_samples;
-    if (n && bytes < s->sample[n - 1].bytes) n = s->n_samples = 0; /* it began anew */
     if (!n || now - s->sample[n - 1].ms >= SAMPLE_MS) {
         if (n == SAMPLES) memmove(s->sample, s->sample + 1, (size_t)(--n) * sizeof *s->sample);
         s->sample[n].ms = now;
@@ -116,7 +126,7 @@ static void put_time(str *out, double seconds) {
 /* "1.2 GB of 2.6 GB, 45 MB/s, 0:32 left" */
 static void put_numbers(str *out, screen *s, const pull_progress *p) {
     char   a[16], b[16];
-    double rate = rate_of(s, p->all_completed);
+    double rate = rate_of(s);
     str_printf(out, "%s of ", name_bytes(a, (double)p->all_completed));
     str_puts(out, name_bytes(b, (double)p->all_total));
     if (rate <= 0 || p->all_completed >= p->all_total) return;
@@ -187,7 +197,7 @@ static void say_lines(screen *s, const pull_progress *p) {
         if (p->total > 0 && strncmp(p->status, "pulling", 7) == 0)
             str_printf(&line, " (%s)", name_bytes(bytes, (double)p->total));
         s->line_ms = now;
-        if (p->all_total > 0) rate_of(s, p->all_completed);
+        if (p->all_total > 0) (void)rate_of(s);
     } else if (p->all_total > 0 && now - s->line_ms >= LINE_MS) {
         put_numbers(&line, s, p);
         s->line_ms = now;
@@ -221,6 +231,7 @@ static void say_json(const pull_progress *p) {
 
 static bool on_progress(void *ctx, const pull_progress *p) {
     screen *s = ctx;
+    count_bytes(s, p);
     if (s->style == PULLING_JSON && strcmp(p->status, "success") != 0) {
         say_json(p);
     } else if (s->style == PULLING_TEXT && s->terminal && (p->total > 0 || is_waiting(p))) {

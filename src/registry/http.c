@@ -342,11 +342,13 @@ int http_explain(const http_client *c, int status, const char *url, const char *
                 "%s: %s refuses it (%d) although a token was sent: the token may be wrong or expired, or the "
                 "licence of the model was not accepted on its page",
                 what, host, status);
-        return err_set(e, ERR_ARG,
-                       "%s: %s refuses it (%d): it does not exist, or it needs a token (HF_TOKEN) of an account that "
-                       "accepted its licence",
-                       what, host, status);
-    case 404: return err_set(e, ERR_NOTFOUND, "%s: %s has no such thing (404)", what, host);
+        if (!c->hint) return err_set(e, ERR_ARG, "%s: %s refuses it (%d)", what, host, status);
+        return err_set(
+            e, ERR_ARG,
+            "%s: %s refuses it (%d): it does not exist, or it needs a token (%s) of an account that accepted "
+            "its licence",
+            what, host, status, c->hint);
+    case 404: return err_set(e, ERR_NOTFOUND, "%s does not exist at %s (404)", what, host);
     case 429:
         return err_set(e, ERR_BUSY, "%s: %s says that there were too many requests (429); try again later", what, host);
     default:

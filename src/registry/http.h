@@ -21,6 +21,7 @@ enum { HTTP_MAX_REDIRECTS = 10 };
 typedef struct http_client {
     const char   *origin; /* URL of the endpoint */
     const char   *token;  /* NULL: none */
+    const char   *hint;   /* how a user gives a token, for sentences; NULL: there is no way */
     const char   *ca_file;
     pull_patience patience; /* without zeros: http_patience */
     void         *ctx;

@@ -545,6 +545,7 @@ static int pull_any(pull *p, pull_result *out, err *e) {
     if (hub) {
         p->c.origin = p->q->hf_endpoint ? p->q->hf_endpoint : PULL_HF_ENDPOINT;
         p->c.token = p->q->hf_token && *p->q->hf_token ? p->q->hf_token : NULL;
+        p->c.hint = "HF_TOKEN";
     } else {
         p->c.origin = p->q->ollama_registry ? p->q->ollama_registry : PULL_OLLAMA_REGISTRY;
         if (p->ref.host) {

@@ -503,13 +503,26 @@ done:
     return rc;
 }
 
+/* What a download that was killed between its last two steps left behind. */
+static void remove_leftovers(registry *r, const char *digest) {
+    static const char *const suffixes[] = { ".partial", ".partial.json" };
+    for (int i = 0; i < 2; i++) {
+        char *path;
+        if (registry_blob_path(r, digest, suffixes[i], &path, NULL) == 0) unlink(path);
+        free(path);
+    }
+}
+
 int transfer_blob(const http_client *c, registry *r, const transfer_job *j, int64_t *fetched, blob_lock *pin, err *e) {
     err own;
     int rc;
     if (!e) e = &own; /* sentences are passed on inside */
     *pin = BLOB_LOCK_NONE;
     for (;;) {
-        if ((rc = registry_blob_pin(r, j->digest, pin, e)) != ERR_NOTFOUND) return rc;
+        if ((rc = registry_blob_pin(r, j->digest, pin, e)) != ERR_NOTFOUND) {
+            if (rc == 0) remove_leftovers(r, j->digest);
+            return rc;
+        }
         rc = registry_blob_try_lock(r, j->digest, pin, e);
         if (rc == ERR_BUSY) {
             int64_t have = partial_peek(r, j->digest);

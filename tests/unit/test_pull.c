@@ -348,7 +348,7 @@ static void test_faults_that_stay(void **state) {
     fails("{\"redirect\":\"plain\"}", q, ERR_FORMAT, "no web address");
     fails("{\"redirect\":\"host\",\"linked\":\"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"}", q,
           ERR_FORMAT, "do not belong together");
-    fails("{\"gone\":true}", q, ERR_NOTFOUND, "tiny-Q4_K_M.gguf");
+    fails("{\"gone\":true}", q, ERR_NOTFOUND, "tiny-Q4_K_M.gguf does not exist at 127.0.0.1");
     fails("{\"need_token\":\"abc\"}", q, ERR_ARG, "HF_TOKEN");
     q.hf_token = "wrong";
     fails("{\"need_token\":\"abc\"}", q, ERR_ARG, "licence");
