@@ -100,8 +100,11 @@ static int lock_blob(registry *r, const char *digest, int how, blob_lock *out, e
     char *path;
     int   rc = registry_blob_path(r, digest, ".lock", &path, e);
     *out = BLOB_LOCK_NONE;
-    if (rc == 0 && (rc = registry_make_folder(path, e)) < 0) free(path);
-    return rc < 0 ? rc : lock_file(path, how, out, e);
+    if (rc < 0) return rc;
+    rc = registry_make_folder(path, e);
+    if (rc == 0) return lock_file(path, how, out, e);
+    free(path);
+    return rc;
 }
 
 void blob_unlock(blob_lock *l) {
@@ -153,8 +156,11 @@ int registry_folders_lock(registry *r, blob_lock *out, err *e) {
     char *path;
     int   rc = registry_data_path(r, "models/.lock", &path, e);
     *out = BLOB_LOCK_NONE;
-    if (rc == 0 && (rc = registry_make_folder(path, e)) < 0) free(path);
-    return rc < 0 ? rc : lock_file(path, LOCK_EX, out, e);
+    if (rc < 0) return rc;
+    rc = registry_make_folder(path, e);
+    if (rc == 0) return lock_file(path, LOCK_EX, out, e);
+    free(path);
+    return rc;
 }
 
 /* --- making --- */
@@ -200,9 +206,19 @@ int blob_writer_put(blob_writer *w, const void *data, size_t bytes, err *e) {
     return 0;
 }
 
-/* Waits for a lock that others hold for moments only. */
-static int lock_shortly(registry *r, const char *digest, blob_lock *out, err *e) {
-    return lock_blob(r, digest, LOCK_EX, out, e);
+/* Makes the blob, unless another did; ERR_NOTFOUND: it was freed again before it was pinned. */
+static int store(blob_writer *w, const char *digest, blob_lock *pin, err *e) {
+    int rc = lock_blob(w->r, digest, LOCK_EX, pin, e);
+    if (rc < 0) return rc;
+    if (!registry_blob_has(w->r, digest, NULL)) {
+        if ((rc = registry_blob_adopt(w->r, digest, w->temp, e)) < 0) {
+            blob_unlock(pin);
+            return rc;
+        }
+        free(w->temp);
+        w->temp = NULL;
+    }
+    return registry_blob_lock_to_pin(w->r, digest, pin, e);
 }
 
 int blob_writer_commit(blob_writer *w, char digest[BLOB_DIGEST_CHARS], blob_lock *pin, err *e) {
@@ -218,21 +234,10 @@ int blob_writer_commit(blob_writer *w, char digest[BLOB_DIGEST_CHARS], blob_lock
         rc = err_set(e, ERR_FORMAT, "the data has the digest %s, not %s", digest, w->want);
         goto done;
     }
-    for (;;) { /* until it is there and pinned: in between it may be freed */
-        if ((rc = registry_blob_pin(w->r, digest, pin, e)) != ERR_NOTFOUND) break;
-        if (!w->temp) break;
-        if ((rc = lock_shortly(w->r, digest, pin, e)) < 0) break;
-        if (!registry_blob_has(w->r, digest, NULL)) {
-            rc = registry_blob_adopt(w->r, digest, w->temp, e);
-            if (rc == 0) {
-                free(w->temp);
-                w->temp = NULL;
-            }
-        }
-        if (rc == 0) rc = registry_blob_lock_to_pin(w->r, digest, pin, e);
-        if (rc != ERR_NOTFOUND) break;
-    }
-    if (rc < 0) blob_unlock(pin);
+    do { /* until it is there and pinned */
+        rc = registry_blob_pin(w->r, digest, pin, e);
+        if (rc == ERR_NOTFOUND && w->temp) rc = store(w, digest, pin, e);
+    } while (rc == ERR_NOTFOUND && w->temp);
 done:
     blob_writer_abort(w);
     return rc;

@@ -98,7 +98,8 @@ static int free_stray(registry *r, const char *name, int64_t *freed, err *e) {
     if (strncmp(name, "sha256-", 7) != 0 || strlen(name) < 71) return 0;
     memcpy(digest + 7, name + 7, 64);
     digest[71] = '\0';
-    if (!blob_digest_ok(digest) || (rc = known_digest(r, digest, &known, e)) < 0 || known) return 0;
+    if (!blob_digest_ok(digest)) return 0;
+    if ((rc = known_digest(r, digest, &known, e)) < 0 || known) return rc;
     if ((rc = registry_blob_try_lock(r, digest, &lock, e)) < 0) return rc == ERR_BUSY ? 0 : rc;
     if ((rc = known_digest(r, digest, &known, e)) == 0 && !known) {
         remove_suffixed(r, digest, "", freed);
