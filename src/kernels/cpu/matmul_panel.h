@@ -134,20 +134,27 @@ static inline float *matmul_row_out(const matmul_args *a, int64_t i) {
     return a->out + (size_t)(a->out_rows ? a->out_rows[i] : i) * a->out_stride;
 }
 
-/* n finished sums of weight rows from row0 on go to output row i. */
+/* out = c, + bias, + the old out: additions in this order. */
+static inline void matmul_put(float *out, const float *bias, bool accumulate, int64_t n, const float *c) {
+    if (!bias && !accumulate) {
+        memcpy(out, c, (size_t)n * sizeof *c);
+    } else if (!bias) {
+        for (int64_t j = 0; j < n; j++) out[j] = c[j] + out[j];
+    } else {
+        for (int64_t j = 0; j < n; j++) out[j] = accumulate ? (c[j] + bias[j]) + out[j] : c[j] + bias[j];
+    }
+}
+
+/* n finished sums of weight rows from row0 on go to output row i. The usual counts are known to the compiler. */
 static inline void matmul_finish(const matmul_args *a, int64_t i, int64_t row0, int64_t n, const float *c) {
     float       *out = matmul_row_out(a, i) + row0;
     const float *bias = a->bias ? a->bias + row0 : NULL;
-    if (!bias && !a->accumulate) {
-        memcpy(out, c, (size_t)n * sizeof *c);
-        return;
-    }
-    for (int64_t j = 0; j < n; j++) {
-        float v = c[j];
-        if (bias) v += bias[j];
-        if (a->accumulate) v += out[j];
-        out[j] = v;
-    }
+    if (n == MATMUL_PANEL)
+        matmul_put(out, bias, a->accumulate, MATMUL_PANEL, c);
+    else if (n == MATMUL_LANES)
+        matmul_put(out, bias, a->accumulate, MATMUL_LANES, c);
+    else
+        matmul_put(out, bias, a->accumulate, n, c);
 }
 
 /* Scalar unpacking of any type; also serves the last panel of a matrix in every instruction set. */
