@@ -34,6 +34,31 @@ void cand_fill(cand_set *s, const float *logits, size_t n) {
     s->has_sum = false;
 }
 
+/* Eight largest at once over a piece, then the place in the piece that has the largest: a set of 150,000 candidates
+ * takes twenty times as long to fill. */
+int32_t cand_first(const float *logits, size_t n) {
+    enum { PIECE = 4096 };
+    float  best = -INFINITY;
+    size_t in = n;
+    for (size_t from = 0; from < n; from += PIECE) {
+        size_t count = n - from < PIECE ? n - from : PIECE, whole = count / 8 * 8;
+        float  m[8], most = -INFINITY;
+        for (int j = 0; j < 8; j++) m[j] = -INFINITY;
+        for (size_t i = 0; i < whole; i += 8)
+            for (int j = 0; j < 8; j++) m[j] = logits[from + i + j] > m[j] ? logits[from + i + j] : m[j];
+        for (int j = 0; j < 8; j++) most = m[j] > most ? m[j] : most;
+        for (size_t i = whole; i < count; i++) most = logits[from + i] > most ? logits[from + i] : most;
+        if (most > LARGEST) most = LARGEST;
+        if (most > best) {
+            best = most;
+            in = from;
+        }
+    }
+    for (size_t i = in; i < n; i++)
+        if (logits[i] >= best) return (int32_t)i;
+    return -1;
+}
+
 /* Sift down in a heap whose root is the last in order (the worst kept). */
 static void sift(cand *heap, size_t n, size_t i) {
     for (;;) {

@@ -25,10 +25,11 @@ typedef struct cand_set {
     bool   has_sum;
 } cand_set;
 
-void   cand_fill(cand_set *s, const float *logits, size_t n); /* finite entries, in order of id */
-void   cand_sort(cand_set *s, size_t n);                      /* makes sorted >= min(n, count) */
-void   cand_keep(cand_set *s, size_t n);                      /* only the first n, which are sorted */
-void   cand_softmax(cand_set *s);                             /* makes max and sum valid */
-double cand_prob(const cand_set *s, size_t index);            /* after cand_softmax */
+void    cand_fill(cand_set *s, const float *logits, size_t n); /* finite entries, in order of id */
+int32_t cand_first(const float *logits, size_t n);  /* the id that cand_fill and cand_sort put first; -1: none */
+void    cand_sort(cand_set *s, size_t n);           /* makes sorted >= min(n, count) */
+void    cand_keep(cand_set *s, size_t n);           /* only the first n, which are sorted */
+void    cand_softmax(cand_set *s);                  /* makes max and sum valid */
+double  cand_prob(const cand_set *s, size_t index); /* after cand_softmax */
 
 #endif

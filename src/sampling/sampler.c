@@ -325,20 +325,22 @@ int sampler_pick(sampler *s, sampling_work *w, const sampling_request *r, sampli
     for (int i = 0; i < p->n_order; i++) {
         if (p->order[i] == SAMPLING_PENALTIES || p->order[i] == SAMPLING_DRY) run_row_stage(s, w, logits, p->order[i]);
     }
-    cand_fill(&set, logits, w->n_vocab);
-    if (set.count == 0) return err_set(e, ERR_ARG, "no token is allowed at this place");
-    size_t picked;
-    double uniform = rng_uniform(p->seed, r->position, DRAW_PICK);
     if (p->temperature <= 0 && p->dynatemp_range <= 0) {
-        cand_sort(&set, 1); /* greedy: no filter can remove the most likely token but xtc, which greedy ignores */
-        picked = 0;
-    } else if (p->mirostat) {
-        picked = mirostat(s, &set, uniform);
+        /* greedy: no filter can remove the most likely token but xtc, which greedy ignores */
+        out->token = cand_first(logits, w->n_vocab);
     } else {
-        for (int i = 0; i < p->n_order; i++) run_set_stage(s, w, &set, p->order[i], r->position);
-        picked = draw(&set, uniform);
+        cand_fill(&set, logits, w->n_vocab);
+        double uniform = rng_uniform(p->seed, r->position, DRAW_PICK);
+        if (set.count == 0) {
+            out->token = -1;
+        } else if (p->mirostat) {
+            out->token = set.c[mirostat(s, &set, uniform)].id;
+        } else {
+            for (int i = 0; i < p->n_order; i++) run_set_stage(s, w, &set, p->order[i], r->position);
+            out->token = set.c[draw(&set, uniform)].id;
+        }
     }
-    out->token = set.c[picked].id;
+    if (out->token < 0) return err_set(e, ERR_ARG, "no token is allowed at this place");
     if (logprobs) out->logprob = (float)((double)w->raw[out->token] - log_sum);
     return 0;
 }

@@ -330,6 +330,32 @@ static void test_draws(void **state) {
     assert_distribution(&p, row, want);
 }
 
+/* The most likely token: the lowest id among equals; NaN and -INFINITY never; everything beyond 1e30 is equal. */
+static void test_first(void **state) {
+    static float row[9001];
+    uint64_t     seed = 5;
+    (void)state;
+    for (size_t n = 0; n <= 9001; n = n < 40 ? n + 1 : n * 2 + (n % 7) - 3) {
+        for (int kind = 0; kind < 6; kind++) {
+            if (n > 9001) break;
+            for (size_t i = 0; i < n; i++) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                int level = (int)(seed >> 60);
+                row[i] = kind == 0 ? (float)(int64_t)(seed >> 20) : kind == 1 ? (float)level : -INFINITY;
+                if (kind == 2 && level == 3) row[i] = -2;
+                if (kind == 3) row[i] = level < 3 ? NAN : (float)-level;
+                if (kind == 4) row[i] = level == 9 ? INFINITY : level == 4 ? 2e30f : level == 5 ? NAN : (float)level;
+            }
+            int32_t want = -1;
+            for (size_t i = 0; i < n; i++) {
+                float v = fminf(row[i], 1e30f);
+                if (!isnan(row[i]) && v > -INFINITY && (want < 0 || v > fminf(row[want], 1e30f))) want = (int32_t)i;
+            }
+            assert_int_equal(cand_first(row, n), want);
+        }
+    }
+}
+
 static void test_mask_bias_logprobs(void **state) {
     float            row[FEW] = { 0, 1, 2, 3, NAN, -INFINITY, 1, 1, 1, 1, 1, 1 }, logits[FEW];
     sampling_bias    bias[] = { { 3, -INFINITY }, { 0, 50 }, { 999, 1 }, { -4, 1 } };
@@ -466,6 +492,7 @@ int main(void) {
         cmocka_unit_test(test_dry),
         cmocka_unit_test(test_philox_vectors),
         cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_first),
         cmocka_unit_test(test_mask_bias_logprobs),
         cmocka_unit_test(test_mirostat),
         cmocka_unit_test(test_history_and_rollback),
