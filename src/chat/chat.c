@@ -17,6 +17,7 @@ struct chat {
     err             no_template; /* why b is empty */
     chat_format     format;
     chat_wants      wants;
+    bool            borrowed;    /* t is another one's */
     bool            empty_tools; /* without tools the template expects an empty list, not none */
 };
 
@@ -54,9 +55,9 @@ static void find_traits(chat *c) {
     for (int i = 0; i < 4; i++) str_deinit(&texts[i]);
 }
 
-static int use_template(chat *c, const char *text, err *e) {
+static int use_template(chat *c, view text, err *e) {
     tmpl *t;
-    int   rc = tmpl_open(&t, text, strlen(text), e);
+    int   rc = tmpl_open(&t, text.data, text.len, e);
     if (rc < 0) return err_wrap(e, rc, "chat template");
     tmpl_free(c->b.chat);
     tmpl_free(c->b.tool_use);
@@ -73,7 +74,7 @@ int chat_open(chat **out, const char *path, const char *template_text, err *e) {
     if (!c) return err_set_nomem(e);
     if ((rc = bundle_tokenizer_open_path(&c->t, path, NULL, e)) < 0) goto fail;
     (void)bundle_template_open(&c->b, path, &c->no_template);
-    if (template_text && (rc = use_template(c, template_text, e)) < 0) goto fail;
+    if (template_text && (rc = use_template(c, view_of(template_text), e)) < 0) goto fail;
     find_traits(c);
     *out = c;
     return 0;
@@ -82,9 +83,28 @@ fail:
     return rc;
 }
 
+int chat_with_template(chat **out, const chat *base, view template_text, err *e) {
+    chat *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c) return err_set_nomem(e);
+    c->t = base->t;
+    c->borrowed = true;
+    c->b.bos = base->b.bos ? strdup(base->b.bos) : NULL;
+    c->b.eos = base->b.eos ? strdup(base->b.eos) : NULL;
+    int rc = use_template(c, template_text, e);
+    if (rc < 0) {
+        chat_free(c);
+        return rc;
+    }
+    find_traits(c);
+    c->format = base->format;
+    *out = c;
+    return 0;
+}
+
 void chat_free(chat *c) {
     if (!c) return;
-    tok_free(c->t);
+    if (!c->borrowed) tok_free(c->t);
     bundle_template_deinit(&c->b);
     free(c);
 }

@@ -55,6 +55,9 @@ typedef struct chat_tokens {
 int  chat_open(chat **out, const char *path, const char *template_text, err *e);
 void chat_free(chat *c); /* accepts NULL */
 
+/* The same model with another template; base must outlive it. Answers are read as base's are. */
+int chat_with_template(chat **out, const chat *base, view template_text, err *e);
+
 /* How this model answers, found from its template (the one for tools, if it has two). */
 const chat_format *chat_answer_format(const chat *c);
 

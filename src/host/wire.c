@@ -309,6 +309,7 @@ static void walk_request(wire *w, runtime_request *q) {
     put_text(w, &q->messages, WIRE_MAX_DOWN, "messages");
     put_text(w, &q->tools, WIRE_MAX_DOWN, "tools");
     put_text(w, &q->template_vars, WIRE_MAX_DOWN, "template variables");
+    put_text(w, &q->template_text, WIRE_MAX_DOWN, "template");
     put_bool(w, &q->continue_final, "continue_final");
     put_text(w, &q->text, WIRE_MAX_DOWN, "text");
     put_text(w, &q->suffix, WIRE_MAX_DOWN, "suffix");
@@ -317,6 +318,7 @@ static void walk_request(wire *w, runtime_request *q) {
     PUT_ENUM(w, q->tool_choice, RUNTIME_TOOLS_NAMED + 1, "tool_choice");
     put_text(w, &q->tool_name, WIRE_MAX_DOWN, "tool name");
     put_bool(w, &q->parallel_tools, "parallel_tools");
+    put_bool(w, &q->stream_calls, "stream_calls");
     PUT_ENUM(w, q->thinking, RUNTIME_THINK_OFF + 1, "thinking");
     put_text(w, &q->effort, WIRE_MAX_DOWN, "effort");
     put_int(w, &q->thinking_budget, INT_MIN, INT_MAX, "thinking budget");
@@ -330,6 +332,9 @@ static void walk_request(wire *w, runtime_request *q) {
     put_views(w, &q->dry_breakers, &q->n_dry_breakers, "dry breakers");
     put_int(w, &q->max_tokens, INT_MIN, INT_MAX, "max_tokens");
     put_int(w, &q->min_tokens, INT_MIN, INT_MAX, "min_tokens");
+    put_int(w, &q->n_ctx, INT_MIN, INT_MAX, "n_ctx");
+    put_bool(w, &q->truncate, "truncate");
+    put_bool(w, &q->want_context, "want_context");
     put_bool(w, &q->ignore_eos, "ignore_eos");
     put_views(w, &q->stop, &q->n_stop, "stop");
     put_int(w, &q->n_choices, 0, MAX_CHOICES, "n");
@@ -561,6 +566,7 @@ static void walk_event(wire *w, runtime_event *ev, err *error) {
         PUT_ENUM(w, ev->finish, RUNTIME_CANCELLED + 1, "finish");
         put_int(w, &ev->stop_index, INT_MIN, INT_MAX, "stop_index");
         walk_usage(w, &ev->usage);
+        put_ids(w, &ev->context, &ev->n_context, "context");
         break;
     case RUNTIME_ERROR: walk_err(w, error); break;
     }

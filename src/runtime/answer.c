@@ -47,6 +47,7 @@ static void on_part(void *ctx, const chat_event *p) {
     rq_choice *c = ctx;
     rq        *x = c->owner;
     if (c->stopped >= 0) return; /* it is over, the engine does not know yet */
+    if (c->cut) return;
     if (c->stop && p->part == CHAT_CONTENT) {
         give_content(c, p->text);
         return;
@@ -71,14 +72,18 @@ static void on_part(void *ctx, const chat_event *p) {
             ev.id = view_of(id);
         }
         break;
-    case CHAT_TOOL_FAILED: return; /* comes with streamed arguments only */
+    case CHAT_TOOL_FAILED: /* with streamed arguments only: cut off, unless its grammar had a hole */
+        c->cut = c->finishing;
+        if (c->cut) return;
+        ev.kind = RUNTIME_TOOL_END;
+        break;
     }
     rq_emit(x, &ev);
 }
 
-int answer_open(rq *x, const prompt *p, err *e) {
+int answer_open(rq *x, const prompt *p, bool stream_calls, err *e) {
     const runtime_request *q = &x->q;
-    chat_parser_options    o = { .starts_in_reasoning = p->in_reasoning };
+    chat_parser_options    o = { .starts_in_reasoning = p->in_reasoning, .stream_arguments = stream_calls };
     int                    rc = 0;
     if (q->task != RUNTIME_CHAT || q->raw_answer) return 0;
     if (q->tools.len && q->tool_choice != RUNTIME_TOOLS_NONE)
@@ -196,6 +201,7 @@ static void give_done(rq *x, const engine_event *g) {
                                     .prompt_s = g->usage.prompt_s,
                                     .generate_s = g->usage.generate_s } };
     give_text(x, g->choice, g->text);
+    c->finishing = true;
     if (!c->over && c->parser && chat_parser_finish(c->parser, &e) < 0) give_up(x, g->choice, &e);
     if (c->stop && c->stopped < 0 && !c->over) {
         stop_finish(c->stop, &c->shown);
@@ -208,6 +214,10 @@ static void give_done(rq *x, const engine_event *g) {
     if (c->parser && ev.finish == RUNTIME_STOP && chat_parser_calls(c->parser) > 0) ev.finish = RUNTIME_TOOL_CALLS;
     if (x->owner_stops) ev.stop_index = -1;
     ev.usage.reasoning_tokens = c->reasoning_tokens;
+    if (x->q.want_context && g->choice == 0) {
+        ev.context = x->context.data;
+        ev.n_context = x->context.count;
+    }
     if (!c->over) rq_emit(x, &ev);
 }
 
@@ -222,6 +232,7 @@ static void give(rq *x, const engine_event *g) {
     }
     case ENGINE_TOKEN:
         atomic_fetch_add(&x->generated_tokens, 1);
+        if (x->q.want_context && g->choice == 0) (void)tok_ids_push(&x->context, g->token);
         if (x->q.want_logprob || x->q.n_top > 0) give_token(x, g);
         give_token_text(x, g);
         break;

@@ -19,6 +19,7 @@ struct kept_guide {
     char       *key;
     size_t      key_bytes;
     chat_guide *guide; /* NULL: nothing is to be guided */
+    bool        calls; /* it knows the tools */
     uint64_t    used;  /* when, for throwing away */
 };
 
@@ -137,7 +138,7 @@ static int open_vocabs(runtime *r, bool markers, err *e) {
     return rc;
 }
 
-static int compile(runtime *r, const runtime_request *q, const prompt *p, chat_guide **out, err *e) {
+static int compile(runtime *r, const runtime_request *q, const prompt *p, chat_guide **out, bool *calls, err *e) {
     static const chat_tool_choice choices[] = { CHAT_TOOLS_AUTO, CHAT_TOOLS_NONE, CHAT_TOOLS_REQUIRED,
                                                 CHAT_TOOLS_NAMED };
     chat_guide_options            o = {
@@ -165,6 +166,9 @@ static int compile(runtime *r, const runtime_request *q, const prompt *p, chat_g
         rc = o.content ? rc : chat_guide_open(out, &o, e);
     }
     if (rc == ERR_NOTFOUND) rc = rq_mistake(e, rc, "tool_choice");
+    /* Where calls have no opening marker, a guide of free text cannot know that one has begun. */
+    *calls = rc == 0 && *out && o.tools.list &&
+             (o.format->row->shape != CHAT_SHAPE_BARE || q->tool_choice >= RUNTIME_TOOLS_REQUIRED);
     grammar_unref(o.content);
     arena_deinit(&a);
     return rc;
@@ -215,12 +219,12 @@ static void make_room(runtime *r) {
 }
 
 /* Takes key and guide over when it returns true. */
-static bool keep(runtime *r, str *key, chat_guide *guide) {
+static bool keep(runtime *r, str *key, chat_guide *guide, bool calls) {
     size_t bytes = key->len;
     if (!r->kept && !(r->kept = calloc(MAX_KEPT, sizeof *r->kept))) return false;
     char *text = str_take(key);
     if (!text) return false;
-    r->kept[r->n_kept++] = (kept_guide){ text, bytes, guide, ++r->kept_clock };
+    r->kept[r->n_kept++] = (kept_guide){ text, bytes, guide, calls, ++r->kept_clock };
     make_room(r);
     return true;
 }
@@ -250,12 +254,13 @@ static bool wanted(const runtime_request *q) {
            (talks && q->thinking_budget >= 0) || (talks && q->thinking == RUNTIME_THINK_OFF);
 }
 
-int guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_guide **out, err *e) {
+int guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_guide **out, bool *calls, err *e) {
     chat_guide *proto = NULL, *own = NULL;
     bool        kept = true;
     str         key;
     int         rc = 0;
     *out = NULL;
+    *calls = false;
     if (!wanted(q)) return 0;
     str_init(&key);
     make_key(&key, q, p);
@@ -263,9 +268,10 @@ int guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_gui
     if (k) {
         k->used = ++r->kept_clock;
         proto = k->guide;
+        *calls = k->calls;
     } else {
-        rc = compile(r, q, p, &proto, e);
-        kept = rc == 0 && keep(r, &key, proto);
+        rc = compile(r, q, p, &proto, calls, e);
+        kept = rc == 0 && keep(r, &key, proto, *calls);
     }
     if (rc == 0) count(r, k != NULL);
     if (rc == 0 && proto) rc = chat_guide_clone(&own, proto, e);

@@ -60,8 +60,10 @@ struct runtime {
 /* One answer of a request. Guarded by the request's order. */
 typedef struct rq_choice {
     rq          *owner;
-    chat_parser *parser; /* NULL: text is content as it stands */
-    bool         over;   /* its last event was given out */
+    chat_parser *parser;    /* NULL: text is content as it stands */
+    bool         over;      /* its last event was given out */
+    bool         finishing; /* the engine has said everything */
+    bool         cut;       /* a call that was announced is not complete, and its text was told as arguments */
     int          tokens, reasoning_tokens;
     /* Stop texts end the content of a parsed answer; thoughts and calls may contain them. */
     stop_matcher *stop;    /* NULL: none, or the engine looks for them */
@@ -88,7 +90,8 @@ struct rq {
     const char    **stop;        /* the request's stop texts as the engine and the matchers take them */
     size_t         *stop_bytes;
     runtime_top    *top;
-    float          *vector; /* q.dimensions of them */
+    float          *vector;  /* q.dimensions of them */
+    tok_ids         context; /* of the prompt and of choice 0, with want_context; guarded by order */
     atomic_int      phase, prompt_tokens, generated_tokens;
 };
 
@@ -120,7 +123,8 @@ int   prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *
 void *prepare_main(void *runtime); /* the preparation thread */
 
 /* guides.c: NULL where the answer is free */
-int  guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_guide **out, err *e);
+/* *calls: tool calls cannot be malformed, only cut off */
+int  guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_guide **out, bool *calls, err *e);
 void guides_close(runtime *r);
 
 /* infill.c */
@@ -128,7 +132,7 @@ bool infill_known(const tok *t);
 int  infill_encode(const tok *t, view prefix, view suffix, tok_ids *out, err *e);
 
 /* answer.c */
-int  answer_open(rq *x, const prompt *p, err *e); /* the parsers of a chat's answers */
+int  answer_open(rq *x, const prompt *p, bool stream_calls, err *e); /* the parsers of a chat's answers */
 void answer_close(rq *x);
 void answer_event(void *ctx, const engine_event *ev); /* the engine's callback; ctx is an rq */
 int  answer_markers(const chat *c, tok_ids *out, err *e);

@@ -35,10 +35,38 @@ static int parse_field(const json_value **out, view text, const char *field, jso
     return 0;
 }
 
+/* Tokens of an earlier conversation stand in front; the begin token only once. */
+static int put_before(const runtime *r, const runtime_request *q, prompt *p, err *e) {
+    const tok *t = chat_tokenizer(r->chat);
+    tok_ids    all = { 0 };
+    str        text;
+    size_t     skip = p->ids.count && p->ids.data[0] == tok_bos(t) && tok_bos(t) >= 0;
+    bool       ok = true;
+    if (!q->n_tokens) return 0;
+    for (size_t i = 0; i < q->n_tokens; i++) {
+        if (q->tokens[i] < 0 || q->tokens[i] >= r->info.n_vocab) {
+            tok_ids_deinit(&all);
+            return err_set(e, ERR_ARG, "context: token %zu is %d; the vocabulary has %lld", i, q->tokens[i],
+                           (long long)r->info.n_vocab);
+        }
+        ok = ok && tok_ids_push(&all, q->tokens[i]);
+    }
+    for (size_t i = skip; i < p->ids.count; i++) ok = ok && tok_ids_push(&all, p->ids.data[i]);
+    tok_ids_deinit(&p->ids);
+    p->ids = all;
+    for (size_t i = 0; i < p->n_marks; i++) p->marks[i] += (int32_t)(q->n_tokens - skip);
+    str_init(&text);
+    int rc = ok ? tok_decode(t, all.data, all.count, false, &text, e) : err_set_nomem(e);
+    str_deinit(&p->text);
+    p->text = text;
+    return rc;
+}
+
 static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, err *e) {
     static const chat_thinking thinking[] = { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF };
     const json_value          *messages, *tools, *own;
     chat_tokens                t;
+    chat                      *other = NULL;
     arena                      a;
     arena_init(&a, 0);
     chat_tokens_init(&t);
@@ -48,6 +76,8 @@ static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, 
     if (rc == 0) rc = settings_messages(r, &messages, &a, e);
     if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
         rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
+    if (rc == 0 && q->template_text.len && (rc = chat_with_template(&other, r->chat, q->template_text, e)) < 0)
+        rc = rq_mistake(e, rc, "template");
     if (rc == 0) {
         chat_input in = { .messages = messages,
                           .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : tools,
@@ -58,7 +88,7 @@ static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, 
                           .effort = q->effort,
                           .thinking_budget = q->thinking_budget > 0 ? q->thinking_budget : 0,
                           .now = clock_now() };
-        rc = chat_prompt(r->chat, &in, &t, e);
+        rc = chat_prompt(other ? other : r->chat, &in, &t, e);
     }
     if (rc == 0) {
         out->text = t.text;
@@ -67,9 +97,11 @@ static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, 
         memcpy(out->marks, t.marks, t.n_marks * sizeof *t.marks);
         out->in_reasoning = t.in_reasoning;
         out->reasoning_off = t.reasoning_off;
+        rc = put_before(r, q, out, e);
     } else {
         chat_tokens_deinit(&t);
     }
+    chat_free(other);
     arena_deinit(&a);
     return rc;
 }
@@ -159,6 +191,25 @@ static void echo(rq *x, const prompt *p) {
     }
 }
 
+/* The request's own limit, where it is lower than the model's. */
+static int limit_context(const runtime *r, const runtime_request *q, prompt *p, int *max_tokens, err *e) {
+    int    all = engine_context(r->engine), limit = q->n_ctx > 0 && q->n_ctx < all ? q->n_ctx : all;
+    size_t answer = q->task == RUNTIME_EMBED ? 0 : 1;
+    *max_tokens = q->max_tokens;
+    if (q->task == RUNTIME_EMBED && q->truncate && p->ids.count > (size_t)limit) {
+        int32_t last = p->ids.data[p->ids.count - 1];
+        p->ids.count = (size_t)limit;
+        if (tok_is_special(chat_tokenizer(r->chat), last)) p->ids.data[limit - 1] = last; /* the model looks for it */
+    }
+    if (limit == all) return 0; /* the engine has the rest of it */
+    if (p->ids.count + answer > (size_t)limit)
+        return err_set(e, ERR_LIMIT, "the prompt has %zu tokens, the context holds %d%s", p->ids.count, limit,
+                       answer ? " and needs room for an answer" : "");
+    int room = limit - (int)p->ids.count;
+    if (*max_tokens <= 0 || *max_tokens > room) *max_tokens = room;
+    return 0;
+}
+
 /* Events wait on order until STARTED is out. */
 static int submit(rq *x, const engine_request *g, const prompt *p, err *e) {
     runtime *r = x->owner;
@@ -182,12 +233,12 @@ static int submit(rq *x, const engine_request *g, const prompt *p, err *e) {
     return rc;
 }
 
-static int hand_over(rq *x, const prompt *p, const sampling_params *s, engine_guide *guide, err *e) {
+static int hand_over(rq *x, const prompt *p, const sampling_params *s, int max_tokens, engine_guide *guide, err *e) {
     const runtime_request *q = &x->q;
     engine_request         g = { .tokens = p->ids.data,
                                  .n_tokens = p->ids.count,
                                  .sampling = *s,
-                                 .max_tokens = q->max_tokens,
+                                 .max_tokens = max_tokens,
                                  .min_tokens = q->min_tokens,
                                  .ignore_eos = q->ignore_eos,
                                  .stop = x->stop,
@@ -224,6 +275,8 @@ static int prepare(rq *x, err *e) {
     tok_ids                breakers = { 0 };
     engine_guide          *guide = NULL;
     prompt                 p;
+    int                    max_tokens = 0;
+    bool                   calls = false;
     prompt_init(&p);
     int rc = check(x->owner, q, e);
     if (rc == 0) rc = defaults_merge(x->owner, q, &s, e);
@@ -233,10 +286,14 @@ static int prepare(rq *x, err *e) {
         s.n_dry_breakers = breakers.count;
     }
     if (rc == 0) rc = prompt_make(x->owner, q, &p, e);
-    if (rc == 0) rc = answer_open(x, &p, e);
-    if (rc == 0) rc = guides_get(x->owner, q, &p, &guide, e);
+    if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
+    if (rc == 0) rc = guides_get(x->owner, q, &p, &guide, &calls, e);
+    if (rc == 0) rc = answer_open(x, &p, calls && q->stream_calls, e);
     if (rc == 0 && rq_is_cancelled(x)) rc = ERR_CANCELLED;
-    if (rc == 0) rc = hand_over(x, &p, &s, guide, e);
+    for (size_t i = 0; rc == 0 && q->want_context && i < p.ids.count; i++) {
+        if (!tok_ids_push(&x->context, p.ids.data[i])) rc = err_set_nomem(e);
+    }
+    if (rc == 0) rc = hand_over(x, &p, &s, max_tokens, guide, e);
     if (rc < 0 && guide) guide->free(guide); /* on success it is the engine's */
     tok_ids_deinit(&breakers);
     prompt_deinit(&p);

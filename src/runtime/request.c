@@ -54,7 +54,7 @@ static bool keep_stops(rq *x) {
 static bool keep_request(rq *x) {
     runtime_request *q = &x->q;
     arena           *a = &x->mem;
-    view            *texts[] = { &q->messages, &q->tools,     &q->template_vars, &q->text,
+    view            *texts[] = { &q->messages, &q->tools,     &q->template_vars, &q->template_text,  &q->text,
                                  &q->suffix,   &q->tool_name, &q->effort,        &q->constraint.text };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (!keep_view(a, texts[i])) return false;
@@ -95,6 +95,7 @@ int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
 static void rq_free(rq *x) {
     answer_close(x);
     str_deinit(&x->bytes);
+    tok_ids_deinit(&x->context);
     arena_deinit(&x->mem);
     pthread_mutex_destroy(&x->order);
     free(x);

@@ -156,9 +156,11 @@ typedef struct runtime_request {
      * reasoning_content; tools: an array of {"type": "function", "function": {name, description, parameters}}. */
     view messages, tools; /* JSON arrays; tools may be empty */
     view template_vars;   /* a JSON object of further template variables, or empty */
+    view template_text;   /* Jinja, instead of the model's own; or empty */
     bool continue_final;  /* the last message is not over: go on with it */
 
-    /* COMPLETE, INFILL, EMBED, RERANK: text, or tokens where n_tokens is not 0 (COMPLETE and EMBED). */
+    /* COMPLETE, INFILL, EMBED, RERANK: text, or tokens where n_tokens is not 0 (COMPLETE and EMBED). CHAT: tokens stand
+     * in front of the prompt that the messages make. */
     view           text, suffix;
     const int32_t *tokens;
     size_t         n_tokens;
@@ -167,6 +169,10 @@ typedef struct runtime_request {
     runtime_tool_choice tool_choice;
     view                tool_name;
     bool                parallel_tools; /* more than one call in an answer; default true */
+    /* Calls that are held to their grammar are announced when their name is known, and their arguments come in pieces
+     * while they are written. One that the end of the answer cuts off has no TOOL_END then; otherwise a call that is
+     * not complete is content. */
+    bool stream_calls;
 
     runtime_thinking thinking;
     view             effort;          /* "low", "medium", "high" or empty */
@@ -181,6 +187,9 @@ typedef struct runtime_request {
     size_t          n_dry_breakers;
 
     int         max_tokens, min_tokens; /* max 0: until the context is full */
+    int         n_ctx;                  /* positions of prompt and answer; 0, or more than the model's: the model's */
+    bool        truncate;               /* EMBED: too long a text is cut; else it is an error */
+    bool        want_context;           /* DONE tells the tokens of prompt and answer */
     bool        ignore_eos;
     const view *stop;
     size_t      n_stop;
@@ -258,6 +267,8 @@ struct runtime_event {
     runtime_finish     finish;
     int                stop_index;
     runtime_usage      usage;
+    const int32_t     *context; /* DONE, if wanted; without the token that ended the answer */
+    size_t             n_context;
     const err         *error;
 };
 

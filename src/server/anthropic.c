@@ -341,7 +341,7 @@ void anthropic_messages(exchange *x) {
     }
     if (!(s = open_state(x))) return;
     s->model = model;
-    s->stream = stream;
+    s->stream = q->stream_calls = stream;
     s->request = q;
     snprintf(s->id, sizeof s->id, "msg_%s", x->id + 4);
     exchange_run(x, &(exchange_work){ .model = model,

@@ -87,7 +87,7 @@ static item *copy_event(job *j, const runtime_event *ev) {
     size_t n_vector = ev->vector && ev->n_vector > 0 ? (size_t)ev->n_vector : 0;
     size_t bytes = sizeof(item) + ev->text.len + ev->id.len + ev->name.len + ev->bytes.len +
                    n_top * sizeof(runtime_top) + n_vector * sizeof(float) + (ev->error ? sizeof *ev->error : 0) +
-                   8 * (7 + n_top);
+                   ev->n_context * sizeof *ev->context + 8 * (8 + n_top);
     for (size_t i = 0; i < n_top; i++) bytes += ev->top[i].bytes.len;
     bytes = (bytes + 15) & ~(size_t)15;
     item *it = add_room(j, bytes);
@@ -101,6 +101,7 @@ static item *copy_event(job *j, const runtime_event *ev) {
     it->ev.n_top = (int)n_top;
     it->ev.vector = (const float *)(void *)keep(&at, ev->vector, n_vector * sizeof(float));
     it->ev.n_vector = (int)n_vector;
+    it->ev.context = (const int32_t *)(void *)keep(&at, ev->context, ev->n_context * sizeof *ev->context);
     it->ev.text = keep_view(&at, ev->text);
     it->ev.id = keep_view(&at, ev->id);
     it->ev.name = keep_view(&at, ev->name);

@@ -2,10 +2,12 @@
 /* Ollama: errors, times, options; the parts of its API that need no model. */
 #include "server/ollama.h"
 
+#include "base/log.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/params.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -69,13 +71,34 @@ void ollama_put_durations(jw *w, int64_t begin_us, const runtime_usage *u) {
 
 /* --- options --- */
 
-void ollama_read_options(exchange *x, runtime_request *q) {
-    /* How their engine is set up; ours decides that when the model is loaded, and never shifts the context. */
-    static const char *const setup[] = { "num_ctx",  "num_keep", "num_batch", "num_gpu",    "num_thread", "main_gpu",
-                                         "use_mmap", "numa",     "use_mlock", "vocab_only", "low_vram",   NULL };
-    node                     options;
+/* How their engine is set up for speed; ours is set up when the model is loaded, and answers are the same either way.
+ * Checked, and said once. */
+static void read_setup(exchange *x, const node *options) {
+    static const char *const numbers[] = { "num_batch", "num_gpu", "num_thread", "main_gpu" };
+    static const char *const flags[] = { "use_mmap", "numa", "use_mlock", "low_vram" };
+    static atomic_bool       said;
     int64_t                  n;
+    bool                     any = false, flag;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        any |= read_int(&x->in, options, numbers[i], -1, INT32_MAX, &n);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) any |= read_bool(&x->in, options, flags[i], &flag);
+    if (any && !atomic_exchange(&said, true))
+        log_info("server", "options such as num_thread, num_batch and num_gpu have no effect on a single request");
+}
+
+void ollama_read_options(exchange *x, runtime_request *q) {
+    node    options;
+    int64_t n;
+    bool    flag;
     if (!read_object(&x->in, &x->body, "options", &options)) return;
+    if (read_int(&x->in, &options, "num_ctx", 1, INT32_MAX, &n)) q->n_ctx = (int)n;
+    /* How much stays when their context is shifted. Ours never is: all of it stays, whatever the number. */
+    read_int(&x->in, &options, "num_keep", -1, INT32_MAX, &n);
+    if (read_bool(&x->in, &options, "vocab_only", &flag) && flag) {
+        node at = node_get(&options, "vocab_only");
+        reader_fail(&x->in, &at, "is not supported; /tokenize needs no such model");
+    }
+    read_setup(x, &options);
     params_sampling(x, &options, q);
     params_stop(x, &options, "stop", q);
     if (read_int(&x->in, &options, "num_predict", -2, PARAMS_MAX_TOKENS, &n)) {
@@ -83,7 +106,6 @@ void ollama_read_options(exchange *x, runtime_request *q) {
         if (n == 0) reader_fail(&x->in, &at, "must not be 0; -1 means until the answer ends");
         q->max_tokens = n < 0 ? 0 : (int)n;
     }
-    for (size_t i = 0; setup[i]; i++) read_any(&x->in, &options, setup[i]);
 }
 
 void ollama_read_format(exchange *x, runtime_request *q) {

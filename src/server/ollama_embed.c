@@ -34,20 +34,24 @@ static void put_answer(const vectors *v, str *out) {
 }
 
 static void embed(exchange *x, int form) {
-    runtime_request *q = NULL, unused = { 0 };
+    runtime_request *q = NULL, options = { 0 };
     size_t           n = 0;
     int64_t          dimensions = 0, keep = HOST_KEEP_DEFAULT;
-    bool             truncate;
+    bool             truncate = true;
     view             model;
     bool             known = params_model(x, &x->body, true, &model);
     if (!known && !x->in.failed) return;
     params_keep_alive(x, &x->body, "keep_alive", &keep);
     read_int(&x->in, &x->body, "dimensions", 1, 1 << 20, &dimensions);
-    read_bool(&x->in, &x->body, "truncate", &truncate); /* too long a text is an error either way */
-    ollama_read_options(x, &unused);                    /* checked; nothing of it changes an embedding */
+    read_bool(&x->in, &x->body, "truncate", &truncate);
+    ollama_read_options(x, &options); /* of which num_ctx matters here */
     node input = read_any(&x->in, &x->body, form == FORM_ONE ? "prompt" : "input");
     if (form == FORM_ONE && !x->in.failed) need_kind(&x->in, &input, NODE_STRING);
     if (!x->in.failed) params_prompts(x, &input, VECTORS_MAX_TEXTS, &q, &n);
+    for (size_t i = 0; q && i < n; i++) {
+        q[i].truncate = truncate;
+        q[i].n_ctx = options.n_ctx;
+    }
     if (x->in.failed)
         exchange_reject(x);
     else if (q)

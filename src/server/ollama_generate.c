@@ -5,6 +5,7 @@
  * Both give lines of JSON, one per piece of the answer, or a single object with stream: false. They differ in where the
  * text stands: at the top (response, thinking) or inside message. A call of a tool is one line, when it is complete.
  */
+#include "registry/modelfile.h"
 #include "server/collect.h"
 #include "server/conversation.h"
 #include "server/handlers.h"
@@ -18,11 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_CONTEXT = 1 << 20 };
+
 typedef struct answer_state {
     view    model;
     bool    chat, stream, logprobs;
     int64_t begin_us;
     collect all;
+    str     context; /* "[1,2]", for the last line of /api/generate */
     str     line;    /* reused */
     str     pending; /* log-probabilities whose text has not come; or all of them */
 } answer_state;
@@ -32,6 +36,7 @@ static void state_free(void *p) {
     collect_deinit(&s->all);
     str_deinit(&s->line);
     str_deinit(&s->pending);
+    str_deinit(&s->context);
     free(s);
 }
 
@@ -88,6 +93,10 @@ static void put_end(jw *w, const answer_state *s) {
     collect_usage(&s->all, &u);
     jw_put_bool(w, "done", true);
     jw_put_cstr(w, "done_reason", s->all.choices[0].finish == RUNTIME_LENGTH ? "length" : "stop");
+    if (s->context.len) {
+        jw_key(w, "context");
+        jw_raw(w, (view){ s->context.data, s->context.len });
+    }
     ollama_put_durations(w, s->begin_us, &u);
     jw_close(w, '}');
 }
@@ -107,6 +116,13 @@ static void send_piece(exchange *x, answer_state *s, view content, view thinking
 
 /* --- events --- */
 
+static void put_context(answer_state *s, const runtime_event *ev) {
+    jw w = jw_of(&s->context);
+    jw_open(&w, '[');
+    for (size_t i = 0; i < ev->n_context; i++) jw_int(&w, ev->context[i]);
+    jw_close(&w, ']');
+}
+
 static void on_event(exchange *x, size_t request, const runtime_event *ev) {
     answer_state         *s = x->state;
     const collect_choice *c = &s->all.choices[0];
@@ -117,6 +133,7 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
         openai_put_logprob(&w, ev);
         return;
     }
+    if (ev->kind == RUNTIME_DONE && ev->n_context) put_context(s, ev);
     if (!s->stream || (ev->kind != RUNTIME_CONTENT && ev->kind != RUNTIME_REASONING)) collect_event(&s->all, ev);
     if (!s->stream) return;
     if (ev->kind == RUNTIME_CONTENT) send_piece(x, s, ev->text, none, NULL, 0);
@@ -241,9 +258,49 @@ static void make_messages(exchange *x, view system, view prompt, runtime_request
     str_deinit(&text);
 }
 
+/* The conversation so far, as an earlier answer gave it. */
+static void read_context(exchange *x, runtime_request *q) {
+    node list;
+    if (!read_array(&x->in, &x->body, "context", MAX_CONTEXT, &list) || !node_count(&list)) return;
+    int32_t *ids = arena_calloc(&x->arena, node_count(&list), sizeof *ids);
+    for (size_t i = 0; ids && i < node_count(&list) && !x->in.failed; i++) {
+        node at = node_at(&list, i);
+        if (!need_kind(&x->in, &at, NODE_INT)) return;
+        if (node_int(&at) < 0 || node_int(&at) > INT32_MAX) reader_fail(&x->in, &at, "is no token");
+        ids[i] = (int32_t)node_int(&at);
+    }
+    q->tokens = ids;
+    q->n_tokens = ids ? node_count(&list) : 0;
+    if (!ids) exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+}
+
+/* Jinja, or one of the plain templates in Go's language that can be turned into it. */
+static void read_template(exchange *x, runtime_request *q) {
+    modelfile m;
+    view      text;
+    err       e = { 0 };
+    str       copy;
+    if (!read_string(&x->in, &x->body, "template", &text) || !text.len) return;
+    node at = node_get(&x->body, "template");
+    modelfile_init(&m);
+    str_init(&copy);
+    str_append(&copy, text.data, text.len);
+    if (memchr(text.data, '\0', text.len)) {
+        reader_fail(&x->in, &at, "must not contain NUL characters");
+    } else if (modelfile_set_template(&m, str_cstr(&copy), &e) < 0) {
+        reader_fail(&x->in, &at, "%s", e.msg);
+    } else {
+        str_clear(&copy);
+        str_puts(&copy, m.template_text);
+        exchange_copy(x, &copy, &q->template_text);
+    }
+    str_deinit(&copy);
+    modelfile_deinit(&m);
+}
+
 void ollama_generate(exchange *x) {
     runtime_request *q = exchange_requests(x, 1);
-    view             model, prompt = { "", 0 }, system = { "", 0 }, text;
+    view             model, prompt = { "", 0 }, system = { "", 0 };
     bool             stream, raw = false;
     int64_t          keep;
     if (!q) return;
@@ -256,13 +313,11 @@ void ollama_generate(exchange *x) {
     read_common(x, q, &stream, &keep);
     read_any(&x->in, &x->body, "images");
     refuse_images(x, &x->body);
-    node at = read_any(&x->in, &x->body, "context");
-    if (node_is(&at) != NODE_ABSENT && (node_is(&at) != NODE_ARRAY || node_count(&at)))
-        reader_fail(&x->in, &at, "is not supported; send the conversation to /api/chat");
-    if (read_string(&x->in, &x->body, "template", &text) && text.len) {
-        at = node_get(&x->body, "template");
-        reader_fail(&x->in, &at, "is not supported for a single request");
-    }
+    read_context(x, q);
+    read_template(x, q);
+    if ((raw || q->suffix.len) && (q->n_tokens || q->template_text.len || (raw && system.len)))
+        reader_fail(&x->in, NULL, "%s: has neither template, system nor context", raw ? "raw" : "suffix");
+    if (x->core->replied) return;
     if (x->in.failed) {
         exchange_reject(x);
         return;
@@ -273,6 +328,7 @@ void ollama_generate(exchange *x) {
     }
     q->task = q->suffix.len ? RUNTIME_INFILL : raw ? RUNTIME_COMPLETE : RUNTIME_CHAT;
     q->text = prompt;
+    q->want_context = q->task == RUNTIME_CHAT;
     if (q->task == RUNTIME_CHAT) make_messages(x, system, prompt, q);
     start(x, model, keep, q, stream, false);
 }

@@ -347,6 +347,7 @@ void openai_chat(exchange *x) {
         return;
     }
     if (!open_state(x, &s, (size_t)q->n_choices)) return;
+    q->stream_calls = stream;
     s->model = model;
     s->stream = stream;
     s->include_usage = include_usage;

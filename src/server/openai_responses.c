@@ -431,7 +431,7 @@ void openai_responses(exchange *x) {
     if (!make_echo(x, s)) return;
     snprintf(s->id, sizeof s->id, "resp_%s", x->id + 4);
     s->model = model;
-    s->stream = stream;
+    s->stream = q->stream_calls = stream;
     exchange_run(x, &(exchange_work){ .model = model,
                                       .keep_alive_ms = HOST_KEEP_DEFAULT,
                                       .requests = q,

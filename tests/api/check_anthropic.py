@@ -79,6 +79,11 @@ def tool_call(server):
     assert set(begin) == {"type", "id", "name", "input"} and begin["name"] == "get_weather" and begin["input"] == {} and begin["id"]
     assert json.loads("".join(v["delta"]["partial_json"] for n, v in events if n == "content_block_delta")) == {"city": "Paris"}
     assert events[-2][1]["delta"]["stop_reason"] == "tool_use"
+    assert sum(n == "content_block_delta" for n, _ in events) >= 4  # while it is written
+    cut = events_of(server, tools=[TOOL], messages=[{"role": "user", "content": "What is the weather in Paris?"}], max_tokens=15)
+    assert shape(cut) == framed(block(0, "tool_use", "input_json_delta")), shape(cut)
+    assert cut[-2][1]["delta"]["stop_reason"] == "max_tokens"
+    assert '{"city": "Paris"}'.startswith("".join(v["delta"]["partial_json"] for n, v in cut if n == "content_block_delta"))
 
 
 def parallel_tool_calls(server):

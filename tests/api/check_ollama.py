@@ -29,10 +29,53 @@ def generate_lines(server):
     got = lines(server, "/api/generate", {"model": "demo", "prompt": SUM[0]["content"], "options": {"temperature": 0}})
     assert all(set(g) == {"model", "created_at", "response", "done"} and g["done"] is False for g in got[:-1])
     assert "".join(g["response"] for g in got) == ANSWER
-    assert set(got[-1]) == LAST | {"response"} and got[-1]["done_reason"] == "stop" and got[-1]["eval_count"] > 0
+    assert set(got[-1]) == LAST | {"response", "context"} and got[-1]["done_reason"] == "stop" and got[-1]["eval_count"] > 0
     assert all(isinstance(got[-1][d], int) for d in DURATIONS)
     status, whole = server.post("/api/generate", {"model": "demo", "prompt": SUM[0]["content"], "stream": False, "options": {"temperature": 0}})
-    assert status == 200 and set(whole) == LAST | {"response"} and whole["response"] == ANSWER
+    assert status == 200 and set(whole) == LAST | {"response", "context"} and whole["response"] == ANSWER
+    assert whole["context"] == got[-1]["context"]
+
+
+def generate_context(server):
+    """A conversation in tokens: what was said is the prompt of the next turn, byte for byte."""
+    greedy = {"temperature": 0, "num_predict": 12}
+    first = server.post("/api/generate", {"model": "demo", "prompt": "My name is Ann.", "stream": False, "options": greedy})[1]
+    assert first["prompt_eval_count"] + first["eval_count"] - len(first["context"]) in (0, 1)  # the end token is no part of it
+    text = server.post("/detokenize", {"model": "demo", "tokens": first["context"]})[1]["content"]
+    assert "My name is Ann." in text and text.endswith(first["response"]), text
+    body = {"model": "demo", "prompt": SUM[0]["content"], "context": first["context"], "stream": False, "options": greedy}
+    second = server.post("/api/generate", body)[1]
+    alone = server.post("/api/generate", dict(body, context=[]))[1]
+    assert second["context"][:len(first["context"])] == first["context"] and second["response"] == ANSWER
+    # The second prompt is the first conversation and what the template makes of the question.
+    assert second["prompt_eval_count"] == len(first["context"]) + alone["prompt_eval_count"]
+
+
+def generate_template(server):
+    plain = {"model": "demo", "prompt": SUM[0]["content"], "system": "Be brief.", "stream": False, "options": {"temperature": 0, "num_predict": 4}}
+    jinja = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+    for template, want in ((jinja, "[system] Be brief.\n[user] What is 12 plus 30?\n"),
+                           ("{{ if .System }}S: {{ .System }} {{ end }}P: {{ .Prompt }} A:", "S: Be brief. P: What is 12 plus 30? A:")):
+        status, got = server.post("/api/generate", dict(plain, template=template))
+        assert status == 200, got
+        prompt = got["context"][:got["prompt_eval_count"]]
+        text = server.post("/detokenize", {"model": "demo", "tokens": prompt})[1]["content"]
+        assert text == want, text
+
+
+def context_limit(server):
+    body = {"model": "demo", "prompt": STORY[0]["content"], "stream": False, "options": {"temperature": 0, "num_ctx": 48}}
+    got = server.post("/api/generate", body)[1]
+    assert got["done_reason"] == "length" and got["prompt_eval_count"] + got["eval_count"] == 48 == len(got["context"])
+    body["options"]["num_ctx"] = 1 << 20  # at most the model's own
+    assert server.post("/api/generate", dict(body, options=dict(body["options"], num_predict=60)))[1]["eval_count"] == 60
+    long_text = "The fox sat by the river. " * 300
+    status, cut = server.post("/api/embed", {"model": "demo", "input": long_text})
+    assert status == 200 and cut["prompt_eval_count"] == 1024, cut
+    tokens = server.post("/tokenize", {"model": "demo", "content": long_text, "add_special": True})[1]["tokens"]
+    want = server.post("/v1/embeddings", {"model": "demo", "input": [tokens[:1024]]})[1]["data"][0]["embedding"]
+    assert max(abs(a - b) for a, b in zip(cut["embeddings"][0], want)) < 1e-6
+    assert server.post("/api/embed", {"model": "demo", "input": long_text, "options": {"num_ctx": 16}})[1]["prompt_eval_count"] == 16
 
 
 def chat_lines(server):
@@ -108,8 +151,15 @@ MISTAKES = [
     ("/api/chat", chat(SUM, options={"temperature": "hot"}), 400, "options.temperature"), ("/api/chat", chat(SUM, format="xml"), 400, "format"),
     ("/api/chat", chat([{"role": "user", "content": "x", "images": ["aGk="]}]), 400, "images"), ("/api/chat", chat(SUM, think="hard"), 400, "think"),
     ("/api/chat", chat(SUM, keep_alive="soon"), 400, "keep_alive"), ("/api/generate", {"model": "demo", "prompt": 7}, 400, "prompt"),
-    ("/api/generate", {"model": "demo", "prompt": "x", "context": [1]}, 400, "context"),
-    ("/api/generate", {"model": "demo", "prompt": "x", "template": "{{ .Prompt }}"}, 400, "template"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "context": [1, "x"]}, 400, "context[1]"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "context": [99999]}, 400, "context: token 0 is 99999"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "context": [1], "raw": True}, 400, "raw: has neither template, system nor context"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "template": "{{ range .Messages }}{{ .Content }}{{ end }}"}, 400, "template: the template is written in Go"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "template": "{% for %}"}, 400, "template"),
+    ("/api/generate", {"model": "demo", "prompt": "word " * 50, "options": {"num_ctx": 20}}, 400, "the context holds 20"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "options": {"vocab_only": True}}, 400, "options.vocab_only"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "options": {"num_thread": "x"}}, 400, "options.num_thread"),
+    ("/api/embed", {"model": "demo", "input": "word " * 2000, "truncate": False}, 400, "tokens, the context holds 1024"),
     ("/api/embed", {"model": "demo"}, 400, "input"), ("/api/show", {}, 400, "name"), ("/api/show", {"model": "nope"}, 404, "nope"),
     ("/api/chat", chat([{"role": "user", "content": "word " * 3000}]), 400, "1024"),
 ]
@@ -144,7 +194,7 @@ def error_during_the_stream(server):
 def main():
     checks = Checks()
     with Server(PROGRAM) as server:
-        for check in (generate_lines, chat_lines, reasoning, tool_calls, ends, logprobs, loading, plain, mistakes, error_during_the_stream):
+        for check in (generate_lines, generate_context, generate_template, context_limit, chat_lines, reasoning, tool_calls, ends, logprobs, loading, plain, mistakes, error_during_the_stream):
             checks.run(check, server)
     checks.exit()
 

@@ -77,6 +77,26 @@ def stream_tool_call(server):
     assert calls[0]["function"]["name"] == "get_weather" and calls[0]["type"] == "function"
     assert json.loads("".join(c["function"]["arguments"] for c in calls)) == {"city": "Paris"}
     assert data(events)[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    # While they are written: about a piece per token, not the whole when it is there.
+    pieces = [c["function"]["arguments"] for c in calls[1:]]
+    assert len(pieces) >= 4 and "" not in pieces, pieces
+
+
+def stream_tool_call_cut_off(server):
+    """Wherever the limit falls, a stream has a part of the call and says length; an answer in one piece keeps the text."""
+    arguments = '{"city": "Paris"}'
+    seen = set()
+    for limit in range(3, 16):
+        events = data(list(server.stream(CHAT, chat(ASK_WEATHER, stream=True, tools=[WEATHER], max_tokens=limit))))
+        deltas = [e["choices"][0]["delta"] for e in events]
+        content = "".join(d.get("content") or "" for d in deltas)
+        got = "".join(d["tool_calls"][0]["function"]["arguments"] for d in deltas if "tool_calls" in d)
+        assert events[-1]["choices"][0]["finish_reason"] == "length" and arguments.startswith(got), (limit, deltas)
+        assert not (content and any("tool_calls" in d for d in deltas)), (limit, deltas)  # never both
+        whole = server.post(CHAT, chat(ASK_WEATHER, tools=[WEATHER], max_tokens=limit))[1]["choices"][0]
+        assert whole["finish_reason"] == "length" and "tool_calls" not in whole["message"] and whole["message"]["content"], whole
+        seen.add(len(got))
+    assert len(seen) >= 3, seen
 
 
 def stream_parallel_tool_calls(server):
@@ -251,10 +271,14 @@ def responses(server):
     assert status == 200 and whole["object"] == "response" and whole["instructions"] == "Be brief."
     seen, parsed = response_events(server, max_output_tokens=3)
     assert seen[-1] == "incomplete" and parsed[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
-    tool = dict(WEATHER["function"], type="function")
+    tool, call_text = dict(WEATHER["function"], type="function"), '{"city": "Paris"}'
     seen, parsed = response_events(server, input="What is the weather in Paris?", tools=[tool])
     assert seen == ["created", "in_progress", "output_item.added", "function_call_arguments.delta", "function_call_arguments.done",
                     "output_item.done", "completed"], seen
+    assert sum(p["type"] == "response.function_call_arguments.delta" for p in parsed) >= 4
+    _, cut = response_events(server, input="What is the weather in Paris?", tools=[tool], max_output_tokens=16)
+    half = cut[-1]["response"]["output"][0]
+    assert cut[-1]["type"] == "response.incomplete" and half["status"] == "incomplete" and call_text.startswith(half["arguments"]), half
     call = parsed[-1]["response"]["output"][0]
     assert call["type"] == "function_call" and json.loads(call["arguments"]) == {"city": "Paris"}
     back = [{"role": "user", "content": "What is the weather in Paris?"}, call,
@@ -350,7 +374,7 @@ def heartbeats_and_progress(program):
 def main():
     checks = Checks()
     with Server(PROGRAM) as server:
-        for check in (stream_text, stream_usage, stream_tool_call, stream_parallel_tool_calls, stream_reasoning, whole_answer_fields,
+        for check in (stream_text, stream_usage, stream_tool_call, stream_tool_call_cut_off, stream_parallel_tool_calls, stream_reasoning, whole_answer_fields,
                       ends_are_told, several_choices, logprobs, json_answers, tool_choices, completions, embeddings, models, responses,
                       mistakes, native):
             checks.run(check, server)

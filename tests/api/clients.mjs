@@ -116,11 +116,14 @@ const openaiCases = {
   },
   'openai tools, streamed deltas': async () => {
     const stream = openai.chat.completions.stream({ model, messages: askWeather, tools, temperature: 0 });
+    let pieces = 0;
+    stream.on('tool_calls.function.arguments.delta', () => { pieces++; });
     const final = await stream.finalChatCompletion();
     const call = final.choices[0].message.tool_calls[0];
     assert.equal(call.function.name, 'get_weather');
     assert.deepEqual(JSON.parse(call.function.arguments), { city: 'Paris' });
     assert.equal(final.choices[0].finish_reason, 'tool_calls');
+    assert.ok(pieces >= 4, `arguments in ${pieces} pieces`);
   },
   'openai tool_choice required and none': async () => {
     const forced = await openai.chat.completions.create({ model, messages: sum, tools, tool_choice: 'required', max_tokens: 200 });
@@ -329,8 +332,11 @@ const anthropicCases = {
   },
   'anthropic streamed tool input': async () => {
     const stream = anthropic.messages.stream({ model, max_tokens: 200, temperature: 0, tools: claudeTools, messages: askWeather });
+    let pieces = 0;
+    stream.on('inputJson', () => { pieces++; });
     const final = await stream.finalMessage();
     assert.deepEqual(final.content.find((b) => b.type === 'tool_use').input, { city: 'Paris' });
+    assert.ok(pieces >= 4, `input in ${pieces} pieces`);
   },
   'anthropic tool_choice any': async () => {
     const r = await anthropic.messages.create({ model, max_tokens: 200, tools: claudeTools, tool_choice: { type: 'any' }, messages: sum });
