@@ -82,6 +82,7 @@ static int gather(registry *r, const create_request *q, parts *p, err *e) {
         if ((rc = registry_describe(&p->model, q->path, e)) < 0) return rc;
         p->model.source = strdup(q->source ? q->source : "local");
         if (!p->model.source) return err_set_nomem(e);
+        if (q->settings_of && (rc = registry_settings(r, q->settings_of, &p->settings, e)) < 0) return rc;
     }
     free(p->model.name);
     if (!(p->model.name = strdup(q->name))) return err_set_nomem(e);

@@ -13,8 +13,9 @@ typedef struct create_request {
     const char        *source;  /* without base: where it came from; NULL: "local" */
     const char *const *digests; /* without base: the blobs that path consists of, pinned by the caller */
     size_t             n_digests;
-    const modelfile   *modelfile; /* what it sets; NULL: nothing. Its FROM is not looked at */
-    bool               replace;   /* take the name away from the model that has it */
+    const char        *settings_of; /* without base: a model of the registry whose settings are the base; or NULL */
+    const modelfile   *modelfile;   /* what it sets; NULL: nothing. Its FROM is not looked at */
+    bool               replace;     /* take the name away from the model that has it */
 } create_request;
 
 /* All or nothing: the model, its settings, adapters and blobs. out may be NULL; the caller deinits it. */

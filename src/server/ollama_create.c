@@ -5,6 +5,9 @@
  * The handler reads and checks the request; the work (files are opened and described, perhaps quantized) is done by a
  * thread of the library, which tells the client how far it is.
  */
+#include "base/file.h"
+#include "formats/quantize.h"
+#include "host/need.h"
 #include "registry/blobs.h"
 #include "registry/create.h"
 #include "registry/names.h"
@@ -13,9 +16,14 @@
 #include "server/internal.h"
 #include "server/json_out.h"
 #include "server/ollama.h"
+#include "tensor/codec.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_FILES = 256 };
 
@@ -30,7 +38,8 @@ typedef struct creation {
     bool        quiet;
     char       *name, *base, *path; /* from a model of the registry, or a path */
     modelfile   modelfile;
-    upload_file files[MAX_FILES], adapters[16];
+    upload_file files[MAX_FILES], adapters[16], quantized;
+    int         quantize; /* a type; -1: none */
     size_t      n_files, n_adapters;
 } creation;
 
@@ -41,6 +50,8 @@ static void creation_free(creation *c) {
         free(f->name);
         free(f->digest);
     }
+    blob_unlock(&c->quantized.pin);
+    free(c->quantized.digest);
     modelfile_deinit(&c->modelfile);
     free(c->name);
     free(c->base);
@@ -182,6 +193,26 @@ static void read_modelfile(exchange *x, modelfile *m) {
 
 /* --- the work --- */
 
+/* Copies a file into the blobs. */
+static int adopt_file(registry *r, const char *path, upload_file *out, err *e) {
+    blob_writer w;
+    file_map    m;
+    char        digest[BLOB_DIGEST_CHARS];
+    int         rc = file_map_open(&m, path, e);
+    if (rc < 0) return rc;
+    if ((rc = blob_writer_begin(&w, r, NULL, e)) == 0) {
+        for (size_t at = 0; rc == 0 && at < m.bytes; at += 4 << 20) {
+            size_t n = m.bytes - at < 4 << 20 ? m.bytes - at : 4 << 20;
+            rc = blob_writer_put(&w, m.data + at, n, e);
+        }
+        if (rc == 0) rc = blob_writer_commit(&w, digest, &out->pin, e);
+        blob_writer_abort(&w);
+    }
+    file_map_close(&m);
+    if (rc == 0 && !(out->digest = strdup(digest))) rc = err_set_nomem(e);
+    return rc;
+}
+
 static int pin_all(registry *r, upload_file *files, size_t n, err *e) {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
@@ -190,6 +221,59 @@ static int pin_all(registry *r, upload_file *files, size_t n, err *e) {
             err_set(e, ERR_ARG, "%s: there is no blob %s; send it to /api/blobs first", files[i].name, files[i].digest);
     }
     return rc < 0 ? e->code : 0;
+}
+
+/* A blob with the model's matrices in another type; it is pinned in c->files[0]. */
+static int quantize(registry *r, creation *c, const char *path, err *e) {
+    model_file *in = NULL;
+    pool       *p = NULL;
+    char       *temp = NULL;
+    char        name[64];
+    size_t      fallbacks;
+    /* A sweep knows such names, should this process be killed meanwhile. */
+    snprintf(name, sizeof name, "blobs/put-%ld-%llx", (long)getpid(), (unsigned long long)(uintptr_t)c);
+    char *folder = NULL;
+    int   rc = registry_data_path(r, "blobs", &folder, e);
+    if (rc == 0 && mkdir(folder, 0700) != 0 && errno != EEXIST) rc = err_set_errno(e, "cannot make %s", folder);
+    free(folder);
+    if (rc == 0) rc = registry_data_path(r, name, &temp, e);
+    if (rc == 0 && (rc = model_file_open(&in, path, e)) == 0) {
+        /* The result is made in memory. */
+        uint64_t room = need_available_bytes(NULL), bytes = 0;
+        for (size_t i = 0; i < model_file_tensor_count(in); i++) bytes += model_file_tensor_at(in, i)->bytes;
+        if (room && bytes > room / 2)
+            rc = err_set(e, ERR_LIMIT, "quantizing %llu bytes needs more memory than is free; use 'hearth quantize'",
+                         (unsigned long long)bytes);
+    }
+    if (rc == 0) rc = pool_open(&p, 1, false, e); /* the cores belong to the requests */
+    if (rc == 0) rc = gguf_quantize(in, temp, c->quantize, p, &fallbacks, e);
+    pool_free(p);
+    model_file_free(in);
+    if (rc == 0) rc = adopt_file(r, temp, &c->quantized, e);
+    if (temp) unlink(temp);
+    free(temp);
+    return rc;
+}
+
+/* The model that is quantized, with the settings of the base; its file takes the place of what the request named. */
+static int quantize_source(registry *r, creation *c, create_request *q, const char **digests, char **path, err *e) {
+    registry_model base = { 0 };
+    int            rc = q->base ? registry_find(r, q->base, &base, e) : 0;
+    if (rc == 0) rc = quantize(r, c, base.path ? base.path : q->path, e);
+    if (rc == 0) {
+        char *to = NULL;
+        rc = registry_blob_path(r, c->quantized.digest, "", &to, e);
+        free(*path);
+        *path = to;
+        q->path = to;
+        for (size_t i = 0; i < c->n_adapters; i++) digests[i] = c->adapters[i].digest;
+        digests[c->n_adapters] = c->quantized.digest;
+        q->n_digests = c->n_adapters + 1;
+        q->settings_of = q->base;
+        q->base = NULL;
+    }
+    registry_model_deinit(&base);
+    return rc;
 }
 
 static int create(registry *r, creation *c, err *e) {
@@ -218,6 +302,12 @@ static int create(registry *r, creation *c, err *e) {
     else if (rc == 0 && c->n_files == 1)
         rc = registry_blob_path(r, c->files[0].digest, "", &path, e);
     q.path = path ? path : c->path;
+    if (rc == 0 && c->quantize >= 0) {
+        char status[64];
+        snprintf(status, sizeof status, "quantizing to %s", tensor_type_name(c->quantize));
+        say(c, status);
+        rc = quantize_source(r, c, &q, digests, &path, e);
+    }
     if (rc == 0) {
         say(c, "reading model metadata");
         rc = registry_create(r, &q, NULL, e);
@@ -270,7 +360,7 @@ void ollama_create(exchange *x) {
     library  *l = ollama_library(x);
     creation *c = l ? calloc(1, sizeof *c) : NULL;
     bool      stream = true;
-    view      quantize;
+    view      quantize_to;
     char     *from = NULL;
     err       e = { 0 };
     if (!l) return;
@@ -280,6 +370,8 @@ void ollama_create(exchange *x) {
     }
     modelfile_init(&c->modelfile);
     c->library = l;
+    c->quantize = -1;
+    c->quantized.pin = BLOB_LOCK_NONE;
     char *name = ollama_need_model(x);
     if (name && !(c->name = strdup(name))) name = NULL;
     if (name && !x->in.failed && !registry_name_ok(name))
@@ -290,9 +382,11 @@ void ollama_create(exchange *x) {
     read_files(x, "files", c->files, MAX_FILES, &c->n_files);
     read_files(x, "adapters", c->adapters, 16, &c->n_adapters);
     read_modelfile(x, &c->modelfile);
-    if (read_string(&x->in, &x->body, "quantize", &quantize) && quantize.len) {
-        node at = node_get(&x->body, "quantize");
-        reader_fail(&x->in, &at, "this server does not quantize; 'hearth quantize' does");
+    if (read_string(&x->in, &x->body, "quantize", &quantize_to) && quantize_to.len) {
+        node  at = node_get(&x->body, "quantize");
+        char *type = ollama_copy(x, quantize_to);
+        if (type && gguf_quantize_type(type, &c->quantize, &e) < 0)
+            reader_fail(&x->in, &at, "%s (one type for all matrices, such as Q8_0 or Q4_K)", e.msg);
     }
     if (node_is(&x->body) == NODE_OBJECT && node_get(&x->body, "modelfile").json) {
         node at = node_get(&x->body, "modelfile");
