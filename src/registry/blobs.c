@@ -65,44 +65,37 @@ bool registry_blob_has(registry *r, const char *digest, int64_t *size) {
  * Lock files are removed by the last who holds them, so after the lock was had it may be on a file that is gone: what
  * counts is the one that has the name now.
  */
-static int lock_file(char *path, int how, blob_lock *out, err *e) {
+static int lock_file(const char *path, int how, blob_lock *out, err *e) {
     struct stat mine, named;
     int         rc = 0;
-    *out = BLOB_LOCK_NONE;
     for (;;) {
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0) {
-            rc = err_set_errno(e, "cannot make the lock file %s", path);
-            break;
-        }
+        if (fd < 0) return err_set_errno(e, "cannot make the lock file %s", path);
         while (flock(fd, how) < 0) {
             if (errno == EINTR) continue;
             rc = errno == EWOULDBLOCK ? err_set(e, ERR_BUSY, "%s is locked by another process", path)
                                       : err_set_errno(e, "cannot lock %s", path);
-            break;
-        }
-        if (rc < 0) {
             close(fd);
-            break;
+            return rc;
         }
         if (fstat(fd, &mine) == 0 && stat(path, &named) == 0 && mine.st_dev == named.st_dev &&
             mine.st_ino == named.st_ino) {
-            *out = (blob_lock){ fd, path };
-            return 0;
+            *out = (blob_lock){ fd, strdup(path) };
+            if (out->path) return 0;
+            close(fd);
+            *out = BLOB_LOCK_NONE;
+            return err_set_nomem(e);
         }
         close(fd);
     }
-    free(path);
-    return rc;
 }
 
 static int lock_blob(registry *r, const char *digest, int how, blob_lock *out, err *e) {
     char *path;
     int   rc = registry_blob_path(r, digest, ".lock", &path, e);
     *out = BLOB_LOCK_NONE;
-    if (rc < 0) return rc;
-    rc = registry_make_folder(path, e);
-    if (rc == 0) return lock_file(path, how, out, e);
+    if (rc == 0) rc = registry_make_folder(path, e);
+    if (rc == 0) rc = lock_file(path, how, out, e);
     free(path);
     return rc;
 }
@@ -112,7 +105,8 @@ void blob_unlock(blob_lock *l) {
     if (flock(l->fd, LOCK_EX | LOCK_NB) == 0) unlink(l->path);
     close(l->fd);
     free(l->path);
-    *l = BLOB_LOCK_NONE;
+    l->fd = -1;
+    l->path = NULL;
 }
 
 static int check_pinned(registry *r, const char *digest, blob_lock *l, err *e) {
@@ -156,9 +150,8 @@ int registry_folders_lock(registry *r, blob_lock *out, err *e) {
     char *path;
     int   rc = registry_data_path(r, "models/.lock", &path, e);
     *out = BLOB_LOCK_NONE;
-    if (rc < 0) return rc;
-    rc = registry_make_folder(path, e);
-    if (rc == 0) return lock_file(path, LOCK_EX, out, e);
+    if (rc == 0) rc = registry_make_folder(path, e);
+    if (rc == 0) rc = lock_file(path, LOCK_EX, out, e);
     free(path);
     return rc;
 }
@@ -208,17 +201,20 @@ int blob_writer_put(blob_writer *w, const void *data, size_t bytes, err *e) {
 
 /* Makes the blob, unless another did; ERR_NOTFOUND: it was freed again before it was pinned. */
 static int store(blob_writer *w, const char *digest, blob_lock *pin, err *e) {
-    int rc = lock_blob(w->r, digest, LOCK_EX, pin, e);
+    blob_lock mine;
+    int       rc = lock_blob(w->r, digest, LOCK_EX, &mine, e);
     if (rc < 0) return rc;
     if (!registry_blob_has(w->r, digest, NULL)) {
         if ((rc = registry_blob_adopt(w->r, digest, w->temp, e)) < 0) {
-            blob_unlock(pin);
+            blob_unlock(&mine);
             return rc;
         }
         free(w->temp);
         w->temp = NULL;
     }
-    return registry_blob_lock_to_pin(w->r, digest, pin, e);
+    rc = registry_blob_lock_to_pin(w->r, digest, &mine, e);
+    *pin = mine;
+    return rc;
 }
 
 int blob_writer_commit(blob_writer *w, char digest[BLOB_DIGEST_CHARS], blob_lock *pin, err *e) {
