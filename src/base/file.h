@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,15 @@ typedef struct file_map {
 /* Maps a regular file read-only. Directories, devices and pipes are refused. */
 int  file_map_open(file_map *out, const char *path, err *e);
 void file_map_close(file_map *m); /* accepts a zeroed map */
+
+/*
+ * Moves the bytes of a mapping into pages of 2 MB, at the same addresses and while others read them: each piece is
+ * copied beside and then takes the place of the file's pages, in one step. The page cache of most file systems has
+ * small pages, and reading gigabytes through them costs about a tenth in address translation. The copies are memory of
+ * this process: whoever calls this has made sure that there is room. Stops between two pieces once *stop is true (NULL:
+ * never), and when the system has no such page left. Returns the bytes moved.
+ */
+size_t file_map_settle(const file_map *m, const atomic_bool *stop);
 
 /* Reads a whole file (also a pipe) of at most limit bytes; *out is NUL-terminated and owned by the caller. */
 int file_read(char **out, size_t *out_bytes, const char *path, size_t limit, err *e);

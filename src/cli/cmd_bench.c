@@ -5,7 +5,8 @@
  * Prompt: P random tokens of the vocabulary from an empty cache, until the first token is picked. Generation: N tokens
  * after a prompt of one token, end tokens forbidden. With a batch of B there are B such requests at once; the clock
  * runs from the step in which the last of them has begun to the one in which the first ends, so that every counted step
- * has B tokens. Each figure is the median over the repetitions.
+ * has B tokens. Each figure is the median over the repetitions. Weights are moved into huge pages first where hearth
+ * run would do so too; --mapped leaves them in the page cache.
  */
 #include "base/str.h"
 #include "bundle/tokenizer.h"
@@ -13,6 +14,7 @@
 #include "cli/models.h"
 #include "engine/engine.h"
 #include "formats/summary.h"
+#include "host/need.h"
 #include "kernels/cpu.h"
 #include "kernels/kvpage.h"
 #include "models/list.h"
@@ -29,6 +31,7 @@ enum { MAX_BATCHES = 16, MAX_BATCH = 256, MAX_REPS = 100, MAX_TOKENS = 1 << 20 }
 typedef struct bench {
     int         n_prompt, n_generate, reps, threads, kv;
     int         batch[MAX_BATCHES], n_batch;
+    bool        mapped;
     model_file *file;
     nn_model   *model;
     tok        *tok; /* NULL: the model comes without one */
@@ -153,6 +156,8 @@ static int open_engine(bench *b, const char *path, err *e) {
         return err_set(e, ERR_ARG, "the model's context has %d tokens; -p %d -n %d need %d", b->model->dims->context,
                        b->n_prompt, b->n_generate, longest);
     (void)bundle_tokenizer_open(&b->tok, b->file, NULL, NULL);
+    if (!b->mapped && need_available_bytes(NULL) / 2 > model_file_bytes(b->file))
+        (void)model_file_settle(b->file, NULL);
     /* The engine's cache holds two full sequences: long enough ones for every sequence of the largest batch. */
     int            half = most * ((b->n_generate + 2 + 31) / 32 * 32) / 2;
     engine_options o = { .n_ctx = longest > half ? longest : half,
@@ -244,6 +249,7 @@ static int run(const cli_args *a) {
     b.n_generate = (int)n;
     b.reps = (int)reps;
     b.threads = (int)threads;
+    b.mapped = cli_flag(a, "mapped");
     int rc = cli_model_path(&path, cli_arg(a, 0), &e);
     if (rc == 0) rc = open_engine(&b, path, &e);
     if (rc == 0) rc = measure_all(&b, &e);
@@ -260,6 +266,7 @@ static const cli_option options[] = {
     { "batch", CLI_STRING, "LIST", "sequences that generate at once, as 1,4,16 (1)", 'b' },
     { "reps", CLI_INT, "N", "repetitions; the median counts (3)", 'r' },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
+    { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file, not from huge pages", 0 },
     { "json", CLI_FLAG, NULL, "print JSON", 0 },
     { 0 },
 };

@@ -2,6 +2,7 @@
 #include "cli/session.h"
 
 #include "formats/text.h"
+#include "host/need.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ int session_open(session *s, cli_model *model, const runtime_options *o, err *e)
     s->model = *model;
     *model = (cli_model){ 0 };
     r.path = s->model.path;
+    r.spare_bytes = need_available_bytes(NULL);
     if ((rc = runtime_open(&s->runtime, &r, e)) < 0) return rc;
     runtime_describe(s->runtime, &s->info);
     runtime_sampling(s->runtime, &s->sampling);

@@ -199,6 +199,12 @@ int model_file_open(model_file **out, const char *path, err *e) {
     return 0;
 }
 
+size_t model_file_settle(const model_file *m, const atomic_bool *stop) {
+    size_t moved = 0;
+    for (size_t i = 0; i < m->n_maps; i++) moved += file_map_settle(&m->maps[i], stop);
+    return moved;
+}
+
 void model_file_free(model_file *m) {
     if (!m) return;
     tensor_table_deinit(&m->tensors);

@@ -19,6 +19,7 @@
 #include "formats/meta.h"
 #include "tensor/types.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 typedef struct model_file model_file;
@@ -50,6 +51,10 @@ typedef struct model_quant {
 
 int  model_file_open(model_file **out, const char *path, err *e);
 void model_file_free(model_file *m);
+
+/* Moves the weights into memory of this process, in huge pages, while they may be read (base/file.h). Call it where
+ * model_file_bytes more are free. Returns the bytes moved. */
+size_t model_file_settle(const model_file *m, const atomic_bool *stop);
 
 model_format model_file_format(const model_file *m);
 const char  *model_file_path(const model_file *m);

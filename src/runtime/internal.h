@@ -38,6 +38,9 @@ struct runtime {
     runtime_info      info;
     tok_ids           markers; /* special tokens that the parser of answers needs to see */
     arena             mem;     /* texts of info */
+    pthread_t         settler; /* moves the weights into huge pages */
+    atomic_bool       settle_stop;
+    bool              settling;
 
     uint64_t id_seed; /* of the names of tool calls */
     /* The preparation thread's own; see guides.c. */

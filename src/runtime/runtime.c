@@ -10,7 +10,9 @@
 
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 double runtime_now(void) {
     struct timespec t;
@@ -79,6 +81,14 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     return describe(r, e);
 }
 
+/* Beside the engine, and only with what it leaves of the cores. */
+static void *settle_main(void *arg) {
+    runtime *r = arg;
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+    (void)model_file_settle(r->file, &r->settle_stop);
+    return NULL;
+}
+
 int runtime_open(runtime **out, const runtime_options *o, err *e) {
     int rc;
     *out = NULL;
@@ -95,6 +105,8 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
         goto fail;
     }
     r->started = true;
+    if (o->spare_bytes / 2 > model_file_bytes(r->file))
+        r->settling = pthread_create(&r->settler, NULL, settle_main, r) == 0; /* without it all is well, too */
     *out = r;
     return 0;
 fail:
@@ -104,6 +116,8 @@ fail:
 
 void runtime_free(runtime *r) {
     if (!r) return;
+    atomic_store(&r->settle_stop, true);
+    if (r->settling) pthread_join(r->settler, NULL);
     if (r->started) {
         pthread_mutex_lock(&r->lock);
         r->closing = true;

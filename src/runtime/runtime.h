@@ -58,6 +58,8 @@ typedef struct runtime_options {
     runtime_settings settings;
     int              max_preparing; /* requests between submit and the engine; 0: 256 */
     size_t           grammar_bytes; /* of compiled grammars that are kept; 0: 256 MiB */
+    uint64_t         spare_bytes; /* of memory; where the weights fit twice, they move into huge pages (a tenth faster),
+                                     in the background; 0: they stay where the file is mapped */
 } runtime_options;
 
 /* Sets the page types of keys and values by name ("f16", "q8_0", ...); NULL: f16. */

@@ -12,7 +12,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +168,63 @@ static void test_file_map(void **state) {
     test_temp_dir_remove(dir);
 }
 
+enum { SETTLE_BYTES = (21 << 20) + 12345 }; /* more than one piece, and an end that is no whole page */
+
+static uint32_t settle_word(size_t i) { return (uint32_t)(i * 2654435761u ^ i >> 7); }
+
+typedef struct settle_reader {
+    file_map    m;
+    atomic_bool done;
+    size_t      wrong, passes;
+} settle_reader;
+
+static void *settle_read(void *arg) {
+    settle_reader *r = arg;
+    do {
+        for (size_t i = r->passes % 1024; i < r->m.bytes / 4; i += 1021) {
+            uint32_t v;
+            memcpy(&v, r->m.data + 4 * i, 4);
+            r->wrong += v != settle_word(i);
+        }
+        r->passes++;
+    } while (!atomic_load(&r->done));
+    return NULL;
+}
+
+/* The bytes stay what they were for somebody who reads them all the time, and the file is no longer needed for them. */
+static void test_file_settle(void **state) {
+    char         *dir = test_temp_dir(), *path = path_join(dir, "f");
+    uint32_t     *words = malloc(SETTLE_BYTES / 4 * 4 + 4);
+    settle_reader r = { 0 };
+    atomic_bool   stop = true;
+    pthread_t     t;
+    err           e;
+    (void)state;
+    for (size_t i = 0; i <= SETTLE_BYTES / 4; i++) words[i] = settle_word(i);
+    FILE *f = fopen(path, "w");
+    assert_int_equal(fwrite(words, 1, SETTLE_BYTES, f), SETTLE_BYTES);
+    fclose(f);
+    assert_int_equal(file_map_open(&r.m, path, &e), 0);
+    assert_int_equal(file_map_settle(&r.m, &stop), 0);
+    assert_int_equal(pthread_create(&t, NULL, settle_read, &r), 0);
+    size_t moved = file_map_settle(&r.m, NULL);
+    atomic_store(&r.done, true);
+    pthread_join(t, NULL);
+    assert_int_equal(r.wrong, 0);
+    assert_true(moved <= 20 << 20 && moved % (2 << 20) == 0); /* none where the system has no huge pages */
+    assert_memory_equal(r.m.data, words, SETTLE_BYTES);
+    if (moved > 0) { /* what the file says now does not matter any more */
+        f = fopen(path, "r+");
+        fputs("other", f);
+        fclose(f);
+        assert_memory_equal(r.m.data, words, moved);
+    }
+    file_map_close(&r.m);
+    free(words);
+    free(path);
+    test_temp_dir_remove(dir);
+}
+
 static void test_file_replace(void **state) {
     char        *dir = test_temp_dir(), *path = path_join(dir, "f"), *text;
     file_replace r;
@@ -289,6 +348,7 @@ int main(void) {
         cmocka_unit_test(test_map),
         cmocka_unit_test(test_checked_arithmetic),
         cmocka_unit_test(test_file_map),
+        cmocka_unit_test(test_file_settle),
         cmocka_unit_test(test_file_replace),
         cmocka_unit_test(test_file_replace_pipe),
         cmocka_unit_test(test_file_replace_full),
