@@ -210,7 +210,8 @@ int config_parse_scalar(const config_key *k, const char *text, double unit, conf
 
 static void write_text(const char *text, bool json, str *out) {
     bool plain = !json && *text && !strpbrk(text, ":#{}[],&*!|>'\"%@`\\\n\t") && text[0] != '-' && text[0] != '?' &&
-                 text[0] != ' ' && text[strlen(text) - 1] != ' ';
+                 text[0] != ' ' && text[strlen(text) - 1] != ' ' && strcasecmp(text, "null") != 0 &&
+                 strcmp(text, "~") != 0;
     if (plain)
         str_puts(out, text);
     else
