@@ -38,7 +38,7 @@ typedef struct pull {
     const pull_events  *ev;
     http_client         c;
     name_ref            ref;
-    const char         *known; /* the name of a well-known model; NULL: it is none */
+    const known_model  *known; /* what the name is in the program's own table, or NULL */
     char               *repo;  /* "owner/name" */
     char                commit[65];
     item               *items;
@@ -307,7 +307,7 @@ static int make_link(pull *p, const item *i, err *e) {
 static int model_name(const pull *p, char **out, err *e) {
     str s;
     if (p->q->as || p->known) {
-        *out = strdup(p->q->as ? p->q->as : p->known);
+        *out = strdup(p->q->as ? p->q->as : p->known->name);
         return *out ? 0 : err_set_nomem(e);
     }
     str_init(&s);
@@ -535,20 +535,6 @@ void pull_result_deinit(pull_result *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* A well-known model that the Ollama registry does not have: its files on the hub are meant. */
-static int replace_known(pull *p, err *e) {
-    const known_model *k = known_find(p->q->name);
-    str                name;
-    if (p->ref.kind != NAME_OLLAMA || p->ref.explicit_kind || !k || k->ollama) return 0;
-    str_init(&name);
-    str_printf(&name, "hf://%s:%s", k->repo, k->quant);
-    name_ref_deinit(&p->ref);
-    int rc = str_ok(&name) ? name_parse(&p->ref, str_cstr(&name), e) : err_set_nomem(e);
-    str_deinit(&name);
-    p->known = k->name;
-    return rc;
-}
-
 static int pull_any(pull *p, pull_result *out, err *e) {
     char other[300];
     if (p->q->as && !registry_name_ok(p->q->as)) return err_set(e, ERR_ARG, "'%s' is no name for a model", p->q->as);
@@ -594,7 +580,7 @@ int pull_model(registry *r, const pull_request *q, const pull_events *ev, pull_r
     p.c = (http_client){ .ca_file = q->ca_file, .patience = q->patience, .ctx = &p, .go_on = on_wait };
     http_patience(&p.c.patience);
     rc = name_parse(&p.ref, q->name, e);
-    if (rc == 0) rc = replace_known(&p, e);
+    p.known = known_find(q->name); /* one that only the hub has keeps the short name */
     if (rc == 0) rc = pull_any(&p, out, e);
     for (size_t i = 0; i < p.n; i++) {
         blob_unlock(&p.items[i].pin);

@@ -313,7 +313,7 @@ static void test_known(void **state) {
     test_hub_fault(&hub, "{}");
     if (pull_into(dir, &q, NULL, NULL, &e) < 0) fail_msg("%s", e.msg);
     registry *r = open_registry(dir);
-    assert_int_equal(registry_find(r, "lfm2:1.2b", &m, &e), 0);
+    if (registry_find(r, "lfm2:1.2b", &m, &e) < 0) fail_msg("%s", e.msg);
     assert_string_equal(m.source, "hf://LiquidAI/LFM2-1.2B-GGUF/LFM2-1.2B-Q4_K_M.gguf");
     registry_model_deinit(&m);
     registry_close(r);
