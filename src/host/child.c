@@ -61,9 +61,11 @@ struct child {
     pthread_cond_t  news;
     str             out; /* unsent from `sent` on */
     size_t          sent;
-    bool            idle;  /* the thread sleeps without a limit */
-    bool            poked; /* something was sent since it last looked whether there is work */
-    bool            over, stopping;
+    bool            idle;   /* the thread sleeps without a limit */
+    bool            poked;  /* something was sent since it last looked whether there is work */
+    bool            over;   /* its process is gone */
+    bool            broken; /* its end of the socket is closed: it is going */
+    bool            stopping;
     int64_t         stop_at;
     pid_t           pid;
     uint64_t        next_ping, last_pong;
@@ -90,8 +92,9 @@ static void flush(child *c) {
         if (n > 0) {
             c->sent += (size_t)n;
         } else if (n < 0 && errno != EINTR) {
-            if (errno != EAGAIN && errno != EWOULDBLOCK) c->sent = c->out.len; /* it ended: the thread will see */
-            break;
+            if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+            c->broken = true; /* the thread will see it, too */
+            c->sent = c->out.len;
         }
     }
     if (c->sent < c->out.len) return;
@@ -103,21 +106,20 @@ static void flush(child *c) {
 int child_send(child *c, const char *frames, size_t bytes, err *e) {
     int rc = 0;
     pthread_mutex_lock(&c->lock);
-    if (!c->over) {
-        if (c->out.len - c->sent + bytes > MAX_UNSENT)
-            rc = err_set(e, ERR_BUSY, "the model's worker does not read its requests");
-        else {
-            str_append(&c->out, frames, bytes);
-            if (!str_ok(&c->out)) {
-                c->out.failed = false;
-                rc = err_set_nomem(e);
-            }
-            if (c->socket >= 0) flush(c);
-            if (c->idle || c->out.len) wake(c);
-            c->idle = false;
-            c->poked = true;
+    if (!c->over && !c->broken && c->out.len - c->sent + bytes > MAX_UNSENT) {
+        rc = err_set(e, ERR_BUSY, "the model's worker does not read its requests");
+    } else if (!c->over && !c->broken) {
+        str_append(&c->out, frames, bytes);
+        if (!str_ok(&c->out)) {
+            c->out.failed = false;
+            rc = err_set_nomem(e);
         }
+        if (c->socket >= 0) flush(c);
+        if (c->idle || c->out.len) wake(c);
+        c->idle = false;
+        c->poked = true;
     }
+    if (c->over || c->broken) rc = err_set(e, ERR_IO, "the model's worker has ended");
     pthread_mutex_unlock(&c->lock);
     return rc;
 }

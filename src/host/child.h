@@ -52,7 +52,7 @@ typedef struct child_options {
 int  child_open(child **out, const child_options *o, err *e);
 void child_free(child *c); /* after on_end; accepts NULL */
 
-/* Whole frames. ERR_BUSY: the worker does not keep up with reading. A child that ended swallows them. */
+/* Whole frames. ERR_BUSY: the worker does not keep up with reading. ERR_IO: it has ended and will never see them. */
 int child_send(child *c, const char *frames, size_t bytes, err *e);
 
 void child_stop(child *c); /* graceful, then SIGKILL */

@@ -172,7 +172,7 @@ void host_free(host *h) {
     if (h->keeper_runs) pthread_join(h->keeper, NULL);
     err_set(&why, ERR_CANCELLED, "the server is stopping");
     pthread_mutex_lock(&h->lock);
-    for (model *m = h->models; m; m = m->next) ticket_fail_waiting(h, m, &why);
+    for (model *m = h->models; m; m = m->next) ticket_fail_waiting(h, m, UINT64_MAX, &why);
     pthread_mutex_unlock(&h->lock);
     end_workers(h);
     pthread_mutex_lock(&h->lock);
@@ -318,6 +318,7 @@ static int put_question(str *s, uint64_t id, const question *a, err *e) {
 /* Sends a call to a model that is held and waits for its result. With the lock held; releases it meanwhile. */
 static int ask_worker(host *h, model *m, const question *a, ticket *t, err *e) {
     str s;
+    t->sent = t->done = false;
     if (m->phase != MODEL_UP) return err_set(e, ERR_IO, "%s", m->end_why.msg);
     int rc = ticket_enlist(h, m, t, e);
     if (rc < 0) return rc;
@@ -332,6 +333,7 @@ static int ask_worker(host *h, model *m, const question *a, ticket *t, err *e) {
     str_deinit(&s);
     pthread_mutex_lock(&h->lock);
     m->holders--;
+    if (rc == ERR_IO && m->phase == MODEL_UP) m->phase = MODEL_STOPPING; /* by itself */
     while (rc == 0 && !t->done) pthread_cond_wait(&h->changed, &h->lock);
     ticket_end(h, t);
     if (rc == 0 && t->result.code < 0) {
@@ -346,6 +348,10 @@ static int ask(host *h, view name, const question *a, ticket *t, err *e) {
     pthread_mutex_lock(&h->lock);
     int rc = hold(h, name, HOST_KEEP_DEFAULT, &m, e);
     if (rc == 0) {
+        rc = ask_worker(h, m, a, t, e);
+        put(h, m);
+    }
+    if (rc == ERR_IO && !t->done && (rc = hold(h, name, HOST_KEEP_DEFAULT, &m, e)) == 0) { /* it never saw the call */
         rc = ask_worker(h, m, a, t, e);
         put(h, m);
     }

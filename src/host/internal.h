@@ -72,9 +72,10 @@ struct model {
     int64_t     wanted_at;   /* since when it stands in line */
     int64_t     load_begin;
     ticket     *tickets;
-    err         load_error; /* of the last attempt */
-    err         end_why;    /* of the last worker */
-    uint64_t    loads;      /* attempts that are over */
+    err         load_error;    /* of the last attempt */
+    uint64_t    failed_newest; /* the last ticket that it concerns */
+    err         end_why;       /* of the last worker */
+    uint64_t    loads;         /* attempts that are over */
     /* As the owner wishes; never changed. */
     runtime_settings *settings;
     int64_t           own_keep_ms;
@@ -107,7 +108,8 @@ void ticket_end(host *h, ticket *t);                      /* gives them back */
 void ticket_send(host *h, ticket *t);        /* hands a request to the worker; releases the lock meanwhile */
 void ticket_steer(ticket *t, wire_type how); /* CANCEL, PAUSE, RESUME, if it was sent */
 void ticket_fail(ticket *t, const err *why); /* WITHOUT the lock, after ticket_end: last event; frees */
-void ticket_fail_waiting(host *h, model *m, const err *why); /* releases the lock meanwhile */
+/* Tells those who wait, up to this number: who comes later is not meant. Releases the lock meanwhile. */
+void ticket_fail_waiting(host *h, model *m, uint64_t newest, const err *why);
 bool model_has_waiting(const model *m);
 
 /* A worker's frames and end, on its thread. */

@@ -57,13 +57,14 @@ static void tell_failure(host *h, model *m) {
     err_wrap(&why, why.code, "cannot load model %s", m->info.name);
     if (why.code != ERR_BUSY) why.code = ERR_IO; /* a server's fault, whatever the file's */
     m->load_failed = false;
-    m->wanted = false;
-    ticket_fail_waiting(h, m, &why);
+    ticket_fail_waiting(h, m, m->failed_newest, &why);
 }
 
 /* Without an attempt: everybody who waits is told. */
 static void refuse(host *h, model *m, const err *why) {
     m->load_error = *why;
+    m->failed_newest = h->next_id;
+    m->wanted = false;
     m->loads++;
     pthread_cond_broadcast(&h->changed);
     tell_failure(h, m);

@@ -50,6 +50,16 @@ void ticket_steer(ticket *t, wire_type how) {
     str_deinit(&s);
 }
 
+/* The worker ended before it could see the request: it waits for the next one. */
+static void go_back(model *m, ticket *t) {
+    t->sent = t->orphan = false;
+    m->users--;
+    if (t->paused) m->paused--;
+    m->wanted = true;
+    if (m->phase == MODEL_UP) m->phase = MODEL_STOPPING; /* by itself; nothing more is sent */
+    pthread_cond_signal(&m->host->keeper_wake);
+}
+
 /* The frame is made without the lock: it may be megabytes. */
 void ticket_send(host *h, ticket *t) {
     model *m = t->model;
@@ -70,6 +80,8 @@ void ticket_send(host *h, ticket *t) {
     m->holders--;
     if (t->ended) {
         free(t);
+    } else if (rc == ERR_IO && !t->cancelled) {
+        go_back(m, t);
     } else if (rc < 0 || t->orphan) {
         if (rc == 0) e = m->end_why;
         ticket_end(h, t);
@@ -90,8 +102,7 @@ bool model_has_waiting(const model *m) {
     return false;
 }
 
-void ticket_fail_waiting(host *h, model *m, const err *why) {
-    uint64_t newest = h->next_id; /* who comes while others are told is not meant */
+void ticket_fail_waiting(host *h, model *m, uint64_t newest, const err *why) {
     for (;;) {
         ticket *t = m->tickets, *last = NULL;
         for (; t; t = t->next) {
@@ -207,7 +218,9 @@ static int take_ready(model *m, const wire_frame *f, err *e) {
 static void load_failed(model *m, const err *why) {
     log_error("host", "cannot load %s: %s", m->info.name, why->msg);
     m->load_error = *why;
+    m->failed_newest = m->host->next_id;
     m->load_failed = true;
+    m->wanted = false; /* by those who are told; who comes from now on wants another attempt */
     m->loads++;
     pthread_cond_signal(&m->host->keeper_wake);
     pthread_cond_broadcast(&m->host->changed);
