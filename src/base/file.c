@@ -153,6 +153,23 @@ bool dir_exists(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+int dir_make(const char *path, err *e) {
+    char *copy = strdup(path);
+    int   rc = 0;
+    if (!copy) return err_set_nomem(e);
+    for (char *p = copy + (copy[0] == '/'); rc == 0; p++) {
+        char end = *p;
+        if (end && end != '/') continue;
+        *p = '\0';
+        if (copy[0] && mkdir(copy, 0700) != 0 && !dir_exists(copy))
+            rc = err_set_errno(e, "cannot make the folder %s", copy);
+        *p = end;
+        if (!end) break;
+    }
+    free(copy);
+    return rc;
+}
+
 char *path_join(const char *dir, const char *name) {
     str    s;
     size_t n = strlen(dir);

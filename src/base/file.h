@@ -41,6 +41,9 @@ int file_read_stream(char **out, size_t *out_bytes, FILE *in, const char *name, 
 bool file_exists(const char *path); /* a regular file */
 bool dir_exists(const char *path);
 
+/* Makes a directory and those above it, for the owner only; one that is there is left as it is. */
+int dir_make(const char *path, err *e);
+
 /* dir + "/" + name into a malloc'ed string; NULL when out of memory. */
 char *path_join(const char *dir, const char *name);
 

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* A model that is so many times larger or smaller says nothing: it lies in another level of memory. */
 #define MAX_RATIO 16.0
@@ -149,16 +148,6 @@ static void put_entry(str *out, const calibration *c) {
                (long long)c->measured_at);
 }
 
-/* The directory and those above it. */
-static int make_dirs(char *dir, err *e) {
-    for (char *p = strchr(dir + 1, '/');; p = strchr(p + 1, '/')) {
-        if (p) *p = '\0';
-        if (mkdir(dir, 0700) != 0 && !dir_exists(dir)) return err_set_errno(e, "cannot create %s", dir);
-        if (!p) return 0;
-        *p = '/';
-    }
-}
-
 static int write_text(const char *path, const str *text, err *e) {
     file_replace r;
     int          rc = file_replace_begin(&r, path, e);
@@ -181,7 +170,7 @@ int calibration_store(const calibration *c, err *e) {
         rc = err_set(e, ERR_ARG, "there is no place to remember it: neither XDG_DATA_HOME nor HOME is set");
     else if (!path)
         rc = err_set_nomem(e);
-    if (rc == 0) rc = make_dirs(dir, e);
+    if (rc == 0) rc = dir_make(dir, e);
     if (rc == 0) {
         str_init(&out);
         store_open(&s);

@@ -5,8 +5,10 @@
 #include "cli/cli.h"
 #include "cli/models.h"
 #include "cli/once.h"
+#include "cli/settings.h"
 #include "formats/summary.h"
 #include "host/need.h"
+#include "kernels/kvpage.h"
 #include "runtime/runtime.h"
 
 #include <inttypes.h>
@@ -265,20 +267,40 @@ static void put_json(const info *x, str *out) {
     str_puts(out, "}}\n");
 }
 
+/* The model, and the options that `hearth serve` would open it with; flags go before them. */
+static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, err *e) {
+    model_settings  own = { 0 };
+    runtime_options o = { 0 };
+    const char     *type = cli_string(a, "cache-type", NULL);
+    int             rc = settings_load(all, a, e);
+    if (rc == 0) rc = cli_model_find(model, x->given, NULL, e);
+    /* As in `hearth run`: a file has no settings of its own. */
+    const char *name = rc == 0 && model->name ? model->name : strcmp(x->given, "demo") == 0 ? "demo" : NULL;
+    if (rc == 0) rc = settings_engine(all, &o, e);
+    if (rc == 0) rc = settings_model(all, a, name, NULL, &own, e);
+    if (rc == 0 && type) rc = runtime_cache_type(type, &o.engine, e);
+    x->engine = o.engine;
+    if (own.runtime.n_ctx > 0) x->engine.n_ctx = own.runtime.n_ctx;
+    x->cache_type = kv_type_get(o.engine.k_type)->name;
+    x->path = model->path;
+    model_settings_deinit(&own);
+    return rc;
+}
+
 static int run(const cli_args *a) {
-    info      x = { .given = cli_arg(a, 0) ? cli_arg(a, 0) : "demo", .cache_type = cli_string(a, "cache-type", "f16") };
+    info      x = { .given = cli_arg(a, 0) ? cli_arg(a, 0) : "demo" };
     long long ctx = cli_int(a, "ctx", 0), sequences = cli_int(a, "sequences", 0), threads = cli_int(a, "threads", 0);
-    char     *path = NULL;
+    settings  all = { 0 };
+    cli_model model = { 0 };
     err       e = { 0 };
     str       out;
+    int       type;
     if (ctx < 0 || ctx > MAX_CONTEXT) return cli_usage_error(a, "--ctx must lie between 0 and %d", MAX_CONTEXT);
     if (sequences < 0 || sequences > 1024) return cli_usage_error(a, "--sequences must lie between 0 and 1024");
     if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
-    if (runtime_cache_type(x.cache_type, &x.engine, &e) < 0) return cli_usage_error(a, "--cache-type: %s", e.msg);
-    x.engine.n_ctx = (int)ctx;
-    x.engine.n_threads = (int)threads;
-    int rc = cli_model_path(&path, x.given, &e);
-    x.path = path;
+    if (!kv_type_parse(cli_string(a, "cache-type", "f16"), &type))
+        return cli_usage_error(a, "--cache-type: '%s' is no page type", cli_string(a, "cache-type", ""));
+    int rc = prepare(&x, a, &all, &model, &e);
     if (rc == 0) rc = look(&x, (int)sequences, &e);
     if (rc == 0 && cli_flag(a, "calibrate")) rc = calibrate(&x, &e);
     if (rc == 0) {
@@ -289,7 +311,8 @@ static int run(const cli_args *a) {
     }
     if (x.file) model_summary_deinit(&x.sum);
     model_file_free(x.file);
-    free(path);
+    cli_model_deinit(&model);
+    settings_deinit(&all);
     return rc == 0 ? CLI_OK : cli_fail(a, &e);
 }
 
@@ -299,6 +322,8 @@ static const cli_option options[] = {
     { "sequences", CLI_INT, "N", "full contexts that the cache holds; 0: as hearth serve opens it (0)", 0 },
     { "threads", CLI_INT, "N", "threads of --calibrate; 0: one per core (0)", 't' },
     { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and remember it for this machine", 0 },
+    { "config", CLI_STRING, "FILE", "instead of $XDG_CONFIG_HOME/hearth/server.yaml", 0 },
+    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
     { "json", CLI_FLAG, NULL, "as JSON", 0 },
     { 0 },
 };

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/pool.h"
 #include "cli/doctor.h"
+#include "cli/settings.h"
 #include "host/need.h"
 #include "host/sandbox.h"
 #include "kernels/kernels.h"
@@ -144,6 +145,8 @@ void doctor_sandbox(doctor *d) {
     sandbox_state can;
     str           text;
     int           status = 0;
+    arena         mem;
+    config_values v;
     str_init(&text);
     sandbox_probe(&can);
     sandbox_describe(&can, &text);
@@ -163,4 +166,10 @@ void doctor_sandbox(doctor *d) {
                    "%s, but a child that tried it %s", str_cstr(&text),
                    WIFEXITED(status) && WEXITSTATUS(status) == 2 ? "could not enter it" : "was not stopped");
     str_deinit(&text);
+    arena_init(&mem, 0);
+    if (settings_peek(&v, &mem, NULL) == 0 && !config_bool(&v, "security.sandbox"))
+        doctor_say(d, "sandbox", DOCTOR_WARN,
+                   "remove security.sandbox from server.yaml and HEARTH_SANDBOX from the environment",
+                   "it is switched off: models run with all that this user may do");
+    arena_deinit(&mem);
 }

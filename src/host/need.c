@@ -15,13 +15,14 @@
 enum { VOCAB_ENTRY_BYTES = 220 };
 #define FIXED_BYTES ((uint64_t)16 << 20)
 
-static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f) {
+static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f,
+                 const engine_options *o) {
     out->n_ctx = m->n_ctx;
     out->n_ctx_train = model->dims->context;
     out->weights_bytes = model_file_bytes(f);
     out->cache_bytes_per_1k = (uint64_t)m->page_bytes * 1000 / (uint64_t)m->page_tokens;
     out->sequence_bytes = (uint64_t)m->window_bytes + m->slot_bytes;
-    out->cache_bytes = (uint64_t)m->pages_bytes + m->states_bytes;
+    out->cache_bytes = (uint64_t)m->pages_bytes + m->states_bytes + o->host_cache_bytes;
     out->scratch_bytes = (uint64_t)m->heap_bytes + model->mem.used_bytes;
     out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES;
     out->total_bytes = out->weights_bytes + out->cache_bytes + out->scratch_bytes + out->other_bytes;
@@ -65,7 +66,7 @@ int need_of_model(need *out, const model_file *f, const engine_options *options,
         }
     }
     if (rc == 0) {
-        fill(out, &m, model, f);
+        fill(out, &m, model, f, &o);
         count_token(out, model);
         out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
     }

@@ -27,7 +27,7 @@ typedef struct need {
     uint64_t weights_bytes;      /* mapped */
     uint64_t cache_bytes_per_1k; /* what 1000 further tokens of one sequence take */
     uint64_t sequence_bytes;     /* what a sequence takes whatever its length: full windows, fixed states */
-    uint64_t cache_bytes;        /* all pages, and the fixed states that may be kept */
+    uint64_t cache_bytes;        /* all pages, the fixed states that may be kept, the host tier */
     uint64_t scratch_bytes;      /* activations and tables, known exactly */
     uint64_t other_bytes;        /* tokenizer and the rest of the heap, estimated */
     uint64_t total_bytes;

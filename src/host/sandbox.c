@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host/sandbox.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "host/sandbox_walls.h"
 
@@ -89,6 +90,7 @@ int sandbox_enter(const sandbox_options *o, err *e) {
     if (!s.one_thread)
         rc = without(o, err_set(&why, ERR_ARG, "sandbox: other threads run already, Landlock does not hold for them"),
                      &why);
+    for (size_t i = 0; rc == 0 && i < o->n_writable; i++) rc = dir_make(o->writable[i], &why);
     if (rc == 0) rc = set_limits(o, &why);
     if (rc == 0) {
         s.no_new_privs = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;

@@ -57,7 +57,7 @@ typedef struct sandbox_options {
      * belong to a model), a directory (with the files that links in it lead to). They must exist. */
     const char *const *readable;
     size_t             n_readable;
-    /* Directories for files that come and go, such as the disk cache. They must exist. */
+    /* Directories for files that come and go, such as the disk cache; made if they are not there. */
     const char *const *writable;
     size_t             n_writable;
     sandbox_missing    missing;

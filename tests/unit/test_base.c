@@ -281,6 +281,28 @@ static void test_file_replace_pipe(void **state) {
     test_temp_dir_remove(dir);
 }
 
+static void test_dir_make(void **state) {
+    char       *dir = test_temp_dir(), *path = path_join(dir, "a/b//c/"), *file = path_join(dir, "a/f"), *below;
+    err         e = { 0 };
+    struct stat st;
+    (void)state;
+    assert_int_equal(dir_make(path, &e), 0);
+    assert_true(stat(path, &st) == 0 && S_ISDIR(st.st_mode) && (st.st_mode & 0777) == 0700);
+    assert_int_equal(dir_make(path, &e), 0); /* it is there */
+    assert_int_equal(dir_make("/", &e), 0);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fclose(f);
+    below = path_join(file, "d");
+    assert_int_equal(dir_make(below, &e), ERR_IO);
+    assert_non_null(strstr(e.msg, "a/f"));
+    assert_int_equal(dir_make(file, &e), ERR_IO);
+    free(below);
+    free(file);
+    free(path);
+    test_temp_dir_remove(dir);
+}
+
 /* A write that the system refuses (file size limit) leaves the old file and no temporary. */
 static void test_file_replace_full(void **state) {
     char         *dir = test_temp_dir(), *path = path_join(dir, "f"), *text;
@@ -352,6 +374,7 @@ int main(void) {
         cmocka_unit_test(test_file_replace),
         cmocka_unit_test(test_file_replace_pipe),
         cmocka_unit_test(test_file_replace_full),
+        cmocka_unit_test(test_dir_make),
         cmocka_unit_test(test_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,7 +142,7 @@ static void test_out_of_order(void **state) {
     free(
         put(dir, "hearth/blobs/sha256-0000c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855.partial", "bl"));
     /* Configuration with mistakes, a token that others can read, a stranger on the port. */
-    free(put(dir, "hearth/server.yaml", "transport:\n  prot: 8080\n"));
+    free(put(dir, "hearth/server.yaml", "transport:\n  prot: 8080\nsecurity: { sandbox: false }\n"));
     make_dir(dir, "hearth/models");
     free(put(dir, "hearth/models/demo.yaml", "contex: 12\n"));
     token = put(dir, "hearth/token", "0123456789abcdef");
@@ -161,6 +161,7 @@ static void test_out_of_order(void **state) {
     found(v, "blobs", "warning", "download");
     found(v, "config", "broken", "prot");
     found(v, "config", "broken", "contex");
+    found(v, "sandbox", "warning", "switched off");
     found(v, "paths", "broken", "token");
     found(v, "paths", "warning", "XDG_RUNTIME_DIR /nonexistent");
     found(v, "server", "warning", "another program answers at http://127.0.0.1:");

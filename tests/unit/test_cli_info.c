@@ -44,6 +44,18 @@ static void says(const char *arguments, const char *want) {
     free(got);
 }
 
+static void make(const char *dir, const char *name) {
+    char *path = path_join(dir, name);
+    assert_true(mkdir(path, 0700) == 0 || dir_exists(path));
+    free(path);
+}
+
+static void put(const char *dir, const char *name, const char *text) {
+    char *path = path_join(dir, name);
+    test_write_file(path, text, strlen(text));
+    free(path);
+}
+
 static void test_dry_run(void **state) {
     char       *dir = test_temp_dir();
     struct stat st;
@@ -71,6 +83,19 @@ static void test_dry_run(void **state) {
     says("info --ctx 1000000 --sequences 1000", "DOES NOT FIT");
     v = ask("info --ctx 1000000 --sequences 1000 --json");
     assert_false(json_bool(json_get(json_get(v, "memory"), "fits"), true));
+    /* Without flags as the configuration says; a file of the model's own goes before server.yaml. */
+    make(dir, "hearth");
+    put(dir, "hearth/server.yaml", "models: { context: 512 }\nkv_cache: { type: q8_0 }\n");
+    v = ask("info --json");
+    assert_int_equal(number(v, "context", NULL), 512);
+    assert_string_equal(json_string(json_get(v, "cache_type")), "q8_0");
+    make(dir, "hearth/models");
+    put(dir, "hearth/models/demo.yaml", "context: 256\n");
+    assert_int_equal(number(ask("info --json"), "context", NULL), 256);
+    assert_int_equal(number(ask("info --ctx 768 --json"), "context", NULL), 768);
+    v = ask("info --no-config --json");
+    assert_int_equal(number(v, "context", NULL), 1024);
+    assert_string_equal(json_string(json_get(v, "cache_type")), "f16");
     /* A name works as well as a path; nothing was written. */
     says("create small '" DRAFT "'", "small is");
     assert_true(number(ask("info small --json"), "memory", "weights") < 3000000);
