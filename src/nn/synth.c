@@ -139,10 +139,28 @@ static void put_byte(str *s, int byte) {
     str_put_utf8(s, (unsigned)next);
 }
 
-/* Token t: a byte, a pair of bytes, a pair and a byte. The last two are control tokens. */
-static void put_token(str *s, int64_t t, int64_t n_vocab, str *merge) {
+static int64_t count_texts(const char *list) {
+    int64_t n = list && *list ? 1 : 0;
+    for (; list && *list; list++) n += *list == ',';
+    return n;
+}
+
+static view text_at(const char *list, int64_t at) {
+    for (; at > 0; at--) list = strchr(list, ',') + 1;
+    return (view){ list, strcspn(list, ",") };
+}
+
+/* Token t: a byte, a pair of bytes, a pair and a byte. The last ones are control tokens: those that were asked for,
+ * begin and end. */
+static void put_token(str *s, int64_t t, int64_t n_vocab, const char *control, str *merge) {
+    int64_t first = n_vocab - 2 - count_texts(control);
     str_clear(s);
     str_clear(merge);
+    if (t >= first && t < n_vocab - 2) {
+        view v = text_at(control, t - first);
+        str_append(s, v.data, v.len);
+        return;
+    }
     if (t >= n_vocab - 2) {
         str_puts(s, t == n_vocab - 2 ? "<|begin|>" : "<|end|>");
         return;
@@ -169,24 +187,24 @@ static void put_token(str *s, int64_t t, int64_t n_vocab, str *merge) {
 }
 
 static int set_vocabulary(synth *s, gguf_writer *w) {
-    int64_t n = s->o->n_vocab;
+    int64_t n = s->o->n_vocab, n_control = 2 + count_texts(s->o->control);
     view   *tokens = arena_calloc(&s->mem, (size_t)n, sizeof *tokens),
          *merges = arena_calloc(&s->mem, (size_t)n, sizeof *merges);
     int32_t *types = arena_calloc(&s->mem, (size_t)n, sizeof *types);
     size_t   n_merges = 0;
     str      token, merge;
     int      rc;
-    if (n < 258 || n > 16000000)
-        return err_set(s->e, ERR_ARG, "a vocabulary of %lld tokens; between 258 and 16000000 are possible",
-                       (long long)n);
+    if (n < 256 + n_control || n > 16000000)
+        return err_set(s->e, ERR_ARG, "a vocabulary of %lld tokens; between %lld and 16000000 are possible",
+                       (long long)n, 256 + (long long)n_control);
     if (!tokens || !merges || !types) return err_set_nomem(s->e);
     str_init(&token);
     str_init(&merge);
     for (int64_t t = 0; t < n; t++) {
-        put_token(&token, t, n, &merge);
+        put_token(&token, t, n, s->o->control, &merge);
         tokens[t] = (view){ arena_strndup(&s->mem, str_cstr(&token), token.len), token.len };
         if (merge.len) merges[n_merges++] = (view){ arena_strndup(&s->mem, str_cstr(&merge), merge.len), merge.len };
-        types[t] = t >= n - 2 ? 3 : 1; /* control, normal */
+        types[t] = t >= n - n_control ? 3 : 1; /* control, normal */
     }
     str_deinit(&token);
     str_deinit(&merge);

@@ -295,7 +295,13 @@ static void on_write(struct bufferevent *bev, void *ctx) {
 }
 
 static void on_event(struct bufferevent *bev, short what, void *ctx) {
+    conn *c = ctx;
     (void)bev;
+    if ((what & BEV_EVENT_EOF) && !(what & BEV_EVENT_ERROR) && c->phase == CONN_ANSWER && c->x &&
+        (c->x->route->flags & ROUTE_STATS)) { /* asked, and will say no more: it is answered in a moment */
+        c->x->core->close = true;
+        return;
+    }
     if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT)) conn_free(ctx);
 }
 

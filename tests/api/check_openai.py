@@ -2,8 +2,11 @@
 """The OpenAI surface on the wire: exact event sequences and field sets, and every mistake with its status and shape."""
 import base64
 import json
+import os
 import struct
+import subprocess
 import sys
+import tempfile
 
 from hearth_server import Checks, Connection, Server, chat_text
 
@@ -339,6 +342,11 @@ def native(server):
     pieces = server.post("/tokenize", {"content": "hello world", "with_pieces": True})[1]["tokens"]
     assert "".join(p["piece"] for p in pieces) == "hello world" and [p["id"] for p in pieces] == tokens
     assert "What is 12 plus 30?" in server.post("/apply-template", {"messages": SUM})[1]["prompt"]
+    # U+0000 is a character like any other.
+    tokens = server.post("/tokenize", {"content": "a\0b"})[1]["tokens"]
+    assert server.post("/detokenize", {"tokens": tokens})[1]["content"] == "a\0b"
+    assert "x\0y" in server.post("/apply-template", {"messages": [{"role": "user", "content": "x\0y"}]})[1]["prompt"]
+    assert server.post(CHAT, chat([{"role": "user", "content": "x\0y"}], max_tokens=2, stop=["\0"]))[0] == 200
     assert server.post("/v1/models/unload", {"model": "demo"})[1]["status"] == "unloaded"
     assert server.get("/v1/models")[1]["data"][0]["status"] == "unloaded"
     assert server.post("/v1/models/load", {"model": "demo", "keep_alive": "10m"})[1]["status"] == "loaded"
@@ -357,6 +365,33 @@ def native(server):
     infinite = [l for l in lines if l.startswith('hearth_request_duration_seconds_bucket{le="+Inf"}')][0]
     total = [l for l in lines if l.startswith("hearth_request_duration_seconds_count")][0]
     assert infinite.split()[-1] == total.split()[-1]
+
+
+def infill(program):
+    """A gap is filled from the tokens that the model was made for, in their order; the rest is the model's."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "fim.gguf")
+        marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+        subprocess.run([program, "debug", "random-model", "--dim", "64", "--layers", "1", "--vocab", "2000", "--type", "Q8_0", "--control",
+                        ",".join(marks), path], check=True)
+        with Server(program, "--model", f"fim={path}", "--ctx", "512") as server:
+            def ids(text, special=False):
+                return server.post("/tokenize", {"model": "fim", "content": text, "parse_special": special})[1]["tokens"]
+            before, after = "def f(x):\n    return ", "\n\nprint(f(1))\n"
+            prompt = ids(marks[0], True) + ids(before) + ids(marks[1], True) + ids(after) + ids(marks[2], True)
+            assert len(ids("".join(marks), True)) == 3
+            bos = server.post("/tokenize", {"model": "fim", "content": "", "add_special": True})[1]["tokens"]
+            status, want = server.post("/v1/completions", {"model": "fim", "prompt": [bos + prompt], "temperature": 0, "max_tokens": 24})
+            assert status == 200, want
+            status, got = server.post("/infill", {"model": "fim", "input_prefix": before, "input_suffix": after, "temperature": 0, "n_predict": 24})
+            assert status == 200 and got["content"] == want["choices"][0]["text"], (got, want)
+            status, got = server.post("/v1/completions", {"model": "fim", "prompt": before, "suffix": after, "temperature": 0, "max_tokens": 24})
+            assert status == 200 and got["choices"][0]["text"] == want["choices"][0]["text"], got
+            assert got["usage"]["prompt_tokens"] == len(bos + prompt)
+            got = server.post("/api/generate", {"model": "fim", "prompt": before, "suffix": after, "stream": False,
+                                                "options": {"temperature": 0, "num_predict": 24}})[1]
+            assert got["response"] == want["choices"][0]["text"], got
+            assert "insert" in server.post("/api/show", {"model": "fim"})[1]["capabilities"]
 
 
 def heartbeats_and_progress(program):
@@ -378,6 +413,7 @@ def main():
                       ends_are_told, several_choices, logprobs, json_answers, tool_choices, completions, embeddings, models, responses,
                       mistakes, native):
             checks.run(check, server)
+    checks.run(infill, PROGRAM)
     checks.run(heartbeats_and_progress, PROGRAM)
     checks.exit()
 
