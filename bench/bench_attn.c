@@ -196,9 +196,9 @@ static void run_attn(void *ctx, int worker, int n_workers) {
         } else {
             const int64_t n = (s->context + ATTN_CHUNK - 1) / ATTN_CHUNK;
             k->partial(&a, 0, 0, n_head, n * worker / n_workers, n * (worker + 1) / n_workers, s->part, 0, n, scratch);
-            pool_barrier(s->b->p);
+            pool_barrier(s->b->p, worker);
             k->combine(&a, 0, n_head * worker / n_workers, n_head * (worker + 1) / n_workers, s->part, 0, n);
-            pool_barrier(s->b->p);
+            pool_barrier(s->b->p, worker);
         }
     }
 }

@@ -195,7 +195,7 @@ static void run_stages(void *ctx, int worker, int n_workers) {
                            .out = s->out,
                            .out_stride = (size_t)s->m.rows };
         b->k.matmul.run(&a, panels * worker / n_workers, panels * (worker + 1) / n_workers, b->scratch[worker]);
-        if (s->barrier) pool_barrier(b->p);
+        if (s->barrier) pool_barrier(b->p, worker);
     }
 }
 

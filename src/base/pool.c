@@ -2,7 +2,13 @@
 /*
  * The waiting discipline: spin for SPINS rounds of the pause instruction, yield the core YIELDS times, then sleep on a
  * condition variable. Sequence numbers instead of flags make every wait a comparison with one atomic, so that no
- * reset between rounds is needed. `sleepers` lets the waker skip the lock when nobody sleeps.
+ * reset between rounds is needed. `sleepers` lets the waker skip the lock when nobody sleeps. The sequence number of
+ * `start` carries the number of workers in its low 16 bits: who is not among them goes back to waiting.
+ *
+ * Advice: worker 0 has W of the S nanoseconds of the last runs to wait (short waits, which tiny steps are full of, are
+ * not counted: they say nothing about the cores). Half as many workers would need 2 (S - W), so when W passes S / 2 the
+ * number is halved. It is doubled again to try after a while, BACKOFF_MIN first, twice as long after each trial that
+ * fails.
  */
 #include "base/pool.h"
 
@@ -12,9 +18,17 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { SPINS = 4000, YIELDS = 16, MAX_THREADS = 512 };
+enum { SPINS = 4000, SHORT_SPINS = 300, YIELDS = 16, MAX_THREADS = 512 };
+enum {
+    LONG_WAIT = 30000,
+    WINDOW_MIN = 2000000,
+    WINDOW_MAX = 50000000,
+    BACKOFF_MIN = 10000000,
+    BACKOFF_MAX = 1000000000
+}; /* ns */
 
 /* A counter that threads wait on until it differs from what they saw. */
 typedef struct gate {
@@ -34,7 +48,14 @@ struct pool {
     gate start, arrive, barrier;
     _Alignas(64) atomic_int running;
     _Alignas(64) atomic_int at_barrier;
-    int     n_threads, n_started;
+    int n_threads, n_started;
+    int n_active; /* workers of the run under way */
+
+    /* Advice; worker 0 only. */
+    int     advice;
+    int64_t waited, window_waited, window; /* of this run, of the window; ns */
+    int64_t try_at, backoff;
+
     bool    stop;
     pool_fn fn;
     void   *ctx;
@@ -59,8 +80,7 @@ static void gate_deinit(gate *g) {
     pthread_mutex_destroy(&g->lock);
 }
 
-static void gate_open(gate *g) {
-    atomic_fetch_add(&g->seq, 1);
+static void gate_wake(gate *g) {
     if (atomic_load(&g->sleepers) > 0) {
         pthread_mutex_lock(&g->lock);
         pthread_cond_broadcast(&g->moved);
@@ -68,11 +88,27 @@ static void gate_open(gate *g) {
     }
 }
 
-static void gate_wait(gate *g, uint64_t seen) {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&g->seq, memory_order_acquire) != seen) return;
+static void gate_open(gate *g) {
+    atomic_fetch_add(&g->seq, 1);
+    gate_wake(g);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool gate_spin(gate *g, uint64_t seen, int spins) {
+    for (int i = 0; i < spins; i++) {
+        if (atomic_load_explicit(&g->seq, memory_order_acquire) != seen) return true;
         cpu_relax();
     }
+    return false;
+}
+
+static void gate_wait(gate *g, uint64_t seen) {
+    if (gate_spin(g, seen, SPINS)) return;
     for (int i = 0; i < YIELDS; i++) {
         if (atomic_load_explicit(&g->seq, memory_order_acquire) != seen) return;
         sched_yield();
@@ -84,15 +120,26 @@ static void gate_wait(gate *g, uint64_t seen) {
     pthread_mutex_unlock(&g->lock);
 }
 
+/* Worker 0's wait: long ones are measured. */
+static void gate_wait_first(pool *p, gate *g, uint64_t seen) {
+    if (gate_spin(g, seen, SHORT_SPINS)) return;
+    int64_t begin = now_ns();
+    gate_wait(g, seen);
+    int64_t took = now_ns() - begin;
+    if (took >= LONG_WAIT) p->waited += took;
+}
+
 static void *worker_main(void *arg) {
     worker  *w = arg;
     pool    *p = w->p;
     uint64_t seen = 0;
     for (;;) {
         gate_wait(&p->start, seen);
-        seen++;
+        seen = atomic_load(&p->start.seq);
+        int n = (int)(seen & 0xffff);
+        if (w->index >= n) continue;
         if (p->stop) return NULL;
-        p->fn(p->ctx, w->index, p->n_threads);
+        p->fn(p->ctx, w->index, n);
         if (atomic_fetch_sub(&p->running, 1) == 1) gate_open(&p->arrive);
     }
 }
@@ -116,13 +163,19 @@ static void pin_thread(pthread_t t, int index) {
     (void)pthread_setaffinity_np(t, sizeof one, &one);
 }
 
+static void start(pool *p, int n) {
+    uint64_t seq = atomic_load(&p->start.seq);
+    atomic_store(&p->start.seq, ((seq >> 16) + 1) << 16 | (unsigned)n);
+    gate_wake(&p->start);
+}
+
 int pool_open(pool **out, int n_threads, bool pin, err *e) {
     *out = NULL;
     if (n_threads < 1 || n_threads > MAX_THREADS)
         return err_set(e, ERR_ARG, "thread count %d: expected 1 to %d", n_threads, MAX_THREADS);
     pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
     if (!p) return err_set_nomem(e);
-    *p = (pool){ .n_threads = n_threads };
+    *p = (pool){ .n_threads = n_threads, .advice = n_threads, .backoff = BACKOFF_MIN };
     gate_init(&p->start);
     gate_init(&p->arrive);
     gate_init(&p->barrier);
@@ -150,7 +203,7 @@ void pool_free(pool *p) {
     if (!p) return;
     if (p->n_started > 0) {
         p->stop = true;
-        gate_open(&p->start);
+        start(p, p->n_threads);
         for (int i = 1; i <= p->n_started; i++) pthread_join(p->workers[i].thread, NULL);
     }
     gate_deinit(&p->start);
@@ -162,29 +215,66 @@ void pool_free(pool *p) {
 
 int pool_threads(const pool *p) { return p->n_threads; }
 
-void pool_run(pool *p, pool_fn fn, void *ctx) {
-    if (p->n_threads == 1) {
-        fn(ctx, 0, 1);
+/* After a run of n workers. */
+static void advise(pool *p, int n, int64_t begin, int64_t end) {
+#if !defined(__SANITIZE_THREAD__) /* races show only between threads that run */
+    if (n != p->advice) return;
+    if (n < p->n_threads && end >= p->try_at) {
+        p->advice = n * 2 < p->n_threads ? n * 2 : p->n_threads;
+        p->window = p->window_waited = 0;
         return;
     }
-    p->fn = fn;
-    p->ctx = ctx;
-    uint64_t arrived = atomic_load(&p->arrive.seq);
-    atomic_store(&p->running, p->n_threads);
-    gate_open(&p->start);
-    fn(ctx, 0, p->n_threads);
-    if (atomic_fetch_sub(&p->running, 1) == 1)
-        gate_open(&p->arrive);
-    else
-        gate_wait(&p->arrive, arrived);
+    p->window += end - begin;
+    p->window_waited += p->waited;
+    if (p->window < WINDOW_MIN) return;
+    if (n > 1 && p->window_waited > p->window / 2) {
+        p->advice = n / 2;
+        p->try_at = end + p->backoff;
+        p->backoff = p->backoff < BACKOFF_MAX / 2 ? p->backoff * 2 : BACKOFF_MAX;
+        p->window = p->window_waited = 0;
+    } else if (p->window > WINDOW_MAX) {
+        p->window /= 2;
+        p->window_waited /= 2;
+        if (n == p->n_threads) p->backoff = BACKOFF_MIN;
+    }
+#else
+    (void)p, (void)n, (void)begin, (void)end;
+#endif
 }
 
-void pool_barrier(pool *p) {
-    if (p->n_threads == 1) return;
+void pool_run_some(pool *p, int n, pool_fn fn, void *ctx) {
+    int64_t begin = p->n_threads > 1 ? now_ns() : 0;
+    p->waited = 0;
+    p->n_active = n;
+    if (n == 1) {
+        fn(ctx, 0, 1);
+    } else {
+        p->fn = fn;
+        p->ctx = ctx;
+        uint64_t arrived = atomic_load(&p->arrive.seq);
+        atomic_store(&p->running, n);
+        start(p, n);
+        fn(ctx, 0, n);
+        if (atomic_fetch_sub(&p->running, 1) == 1)
+            gate_open(&p->arrive);
+        else
+            gate_wait_first(p, &p->arrive, arrived);
+    }
+    if (p->n_threads > 1) advise(p, n, begin, now_ns());
+}
+
+void pool_run(pool *p, pool_fn fn, void *ctx) { pool_run_some(p, p->n_threads, fn, ctx); }
+
+int pool_advice(const pool *p) { return p->advice; }
+
+void pool_barrier(pool *p, int me) {
+    if (p->n_active == 1) return;
     uint64_t seen = atomic_load(&p->barrier.seq);
-    if (atomic_fetch_add(&p->at_barrier, 1) == p->n_threads - 1) {
+    if (atomic_fetch_add(&p->at_barrier, 1) == p->n_active - 1) {
         atomic_store(&p->at_barrier, 0);
         gate_open(&p->barrier);
+    } else if (me == 0) {
+        gate_wait_first(p, &p->barrier, seen);
     } else {
         gate_wait(&p->barrier, seen);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The compute pool: every worker runs once per round, barriers hold, an idle pool uses no CPU. */
+/* The compute pool: every worker runs once per round, barriers hold, fewer workers are advised
+ * when the others make the first one wait, an idle pool uses no CPU. */
 #include "unit/support/support.h"
 
 #include "base/pool.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 500, PHASES = 5 };
+enum { ROUNDS = 150, PHASES = 5 };
 
 typedef struct shared {
     pool      *p;
@@ -23,11 +24,11 @@ static void work(void *ctx, int worker, int n_workers) {
     atomic_fetch_add(&s->runs[worker], 1);
     for (int phase = 1; phase <= PHASES; phase++) {
         s->phase[worker] = phase;
-        pool_barrier(s->p);
+        pool_barrier(s->p, worker);
         for (int w = 0; w < n_workers; w++) {
             if (s->phase[w] != phase) atomic_fetch_add(&s->wrong, 1);
         }
-        pool_barrier(s->p);
+        pool_barrier(s->p, worker);
     }
 }
 
@@ -44,6 +45,44 @@ static void test_rounds_and_barriers(void **state) {
         assert_int_equal(atomic_load(&s.wrong), 0);
         pool_free(s.p);
     }
+}
+
+/* Runs of different sizes after each other: those who take part do so once, the others not at all. */
+static void test_some(void **state) {
+    shared s;
+    int    wanted[4] = { 0 };
+    (void)state;
+    memset(&s, 0, sizeof s);
+    assert_int_equal(pool_open(&s.p, 4, false, NULL), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        int n = 1 + i * 7 / 3 % 4;
+        pool_run_some(s.p, n, work, &s);
+        for (int w = 0; w < n; w++) wanted[w]++;
+        for (int w = 0; w < 4; w++) assert_int_equal(atomic_load(&s.runs[w]), wanted[w]);
+    }
+    assert_int_equal(atomic_load(&s.wrong), 0);
+    pool_free(s.p);
+}
+
+/* Every worker but the first takes 3 ms, as if its core were taken away. */
+static void slow_others(void *ctx, int worker, int n_workers) {
+    struct timespec t = { 0, 3000000 };
+    (void)ctx, (void)n_workers;
+    if (worker > 0) nanosleep(&t, NULL);
+}
+
+static void test_advice(void **state) {
+    pool *p;
+    (void)state;
+    assert_int_equal(pool_open(&p, 4, false, NULL), 0);
+    assert_int_equal(pool_advice(p), 4);
+#if !defined(__SANITIZE_THREAD__)
+    for (int i = 0; i < 1000 && pool_advice(p) > 1; i++) pool_run_some(p, pool_advice(p), slow_others, NULL);
+    assert_int_equal(pool_advice(p), 1);
+    while (pool_advice(p) == 1) pool_run_some(p, 1, slow_others, NULL); /* it is tried again */
+    assert_int_equal(pool_advice(p), 2);
+#endif
+    pool_free(p);
 }
 
 static double cpu_seconds(void) {
@@ -78,9 +117,8 @@ static void test_bad_counts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds_and_barriers),
-        cmocka_unit_test(test_idle_uses_no_cpu),
-        cmocka_unit_test(test_bad_counts),
+        cmocka_unit_test(test_rounds_and_barriers), cmocka_unit_test(test_some),       cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_idle_uses_no_cpu),    cmocka_unit_test(test_bad_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,12 +95,11 @@ static void work(void *ctx, int worker, int n_workers) {
     cpu_exec *x = ctx;
     int64_t   spent = 0;
     noalloc_begin();
-    if (x->timed) x->times[worker] = (cpu_times){ 0 };
     (void)n_workers;
     for (int i = 0; i < x->n_items; i++) {
         const cpu_item *it = &x->items[i];
         if (it->op < x->op0 || it->op >= x->op1) continue;
-        if (it->barrier) pool_barrier(x->pool);
+        if (it->barrier) pool_barrier(x->pool, worker);
         int64_t begin = x->timed ? now_ns() : 0;
         cpu_run_item(x, it, worker);
         if (!x->timed) continue;
@@ -117,7 +116,9 @@ static void cpu_run(nn_exec *base, int op0, int op1) {
     x->op0 = op0;
     x->op1 = op1;
     for (int i = 0; i < x->n_counters; i++) atomic_store_explicit(&x->counters[i], 0, memory_order_relaxed);
-    pool_run(x->pool, work, x);
+    x->n_workers = pool_advice(x->pool);
+    if (x->timed) memset(x->times, 0, (size_t)x->n_threads * sizeof *x->times);
+    pool_run_some(x->pool, x->n_workers, work, x);
 }
 
 void backend_cpu_timed(nn_exec *base, bool on) { ((cpu_exec *)base)->timed = on; }

@@ -58,7 +58,7 @@ typedef struct cpu_exec {
     nn_exec     base;
     kernels     k;
     pool       *pool;
-    int         n_threads;
+    int         n_threads, n_workers; /* n_workers: of the step under way */
     cpu_item   *items;
     int         n_items, n_counters;
     atomic_int *counters;

@@ -30,7 +30,7 @@ static void embed(cpu_exec *x, const nn_op *op, int worker) {
     const nn_mat   *m = op->u.embed.table;
     float          *y = nn_exec_buf(&x->base, op->out), *row = cpu_scratch(x, worker);
     int64_t         lo, hi;
-    cpu_share(b->n_tok, worker, x->n_threads, &lo, &hi);
+    cpu_share(b->n_tok, worker, x->n_workers, &lo, &hi);
     if (op->kind == NN_OP_EMBED) {
         if (lo < hi) x->k.ops.embed(y, (size_t)m->cols, m->at, b->token, lo, hi, op->u.embed.scale);
         return;
@@ -49,7 +49,7 @@ static void norm(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     float        *out = nn_exec_buf(&x->base, op->out);
     const nn_vec *w = op->u.norm.w, *b = op->u.norm.b;
     bool          wide = w && w->n != group; /* other weights for each group */
-    cpu_share(rows * per, worker, x->n_threads, &lo, &hi);
+    cpu_share(rows * per, worker, x->n_workers, &lo, &hi);
     for (int64_t g = lo; g < hi;) {
         int64_t      n = wide ? 1 : hi - g, at = g * group;
         const float *wd = w ? w->data + (wide ? at % width : 0) : NULL,
@@ -72,7 +72,7 @@ static void rope(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const float   *table = x->ropes[it->aux].table;
     ops_rope_style style = r->interleaved ? OPS_ROPE_PAIRS : OPS_ROPE_HALF;
     /* By heads, as kv_store shares them; see same_heads in lower.c. */
-    cpu_share(heads, worker, x->n_threads, &lo, &hi);
+    cpu_share(heads, worker, x->n_workers, &lo, &hi);
     if (lo < hi)
         x->k.ops.rope(buf + lo * op->u.rope.head_dim, (size_t)width, x->base.batch.n_tok, (size_t)op->u.rope.head_dim,
                       hi - lo, table, r->n_rot / 2, style);
@@ -109,7 +109,7 @@ static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t
 static void elementwise(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     int64_t width = width_of(x, op->out), rows = nn_exec_rows(&x->base, op->out), pieces = (width + PIECE - 1) / PIECE,
             lo, hi;
-    cpu_share(rows * pieces, worker, x->n_threads, &lo, &hi);
+    cpu_share(rows * pieces, worker, x->n_workers, &lo, &hi);
     while (lo < hi) { /* as many pieces of one row as this worker has */
         int64_t row = lo / pieces, p0 = lo % pieces, p1 = p0 + (hi - lo) < pieces ? p0 + (hi - lo) : pieces;
         int64_t c0 = p0 * PIECE, n = (p1 * PIECE < width ? p1 * PIECE : width) - c0;
@@ -127,7 +127,7 @@ static void gate(cpu_exec *x, const nn_op *op, int worker) {
     ops_act      act = act_of(op->u.act);
     if (gw == width) {
         int64_t pieces = (width + PIECE - 1) / PIECE;
-        cpu_share(rows * pieces, worker, x->n_threads, &lo, &hi);
+        cpu_share(rows * pieces, worker, x->n_workers, &lo, &hi);
         for (; lo < hi; lo++) {
             int64_t at = lo / pieces * width + lo % pieces * PIECE, n = width - lo % pieces * PIECE;
             x->k.ops.glu(y + at, g + at, y + at, n < PIECE ? n : PIECE, act, 0.0f, 0.0f);
@@ -135,7 +135,7 @@ static void gate(cpu_exec *x, const nn_op *op, int worker) {
         return;
     }
     int64_t part = width / gw;
-    cpu_share(rows * gw, worker, x->n_threads, &lo, &hi);
+    cpu_share(rows * gw, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) {
         float s;
         x->k.ops.act(&s, g + lo, 1, act);
@@ -147,7 +147,7 @@ static void decay(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      width = width_of(x, op->out), heads = op->u.decay.a->n, lo, hi;
     float       *y = nn_exec_buf(&x->base, op->out);
     const float *bias = op->u.decay.dt_bias ? op->u.decay.dt_bias->data : NULL;
-    cpu_share(nn_exec_rows(&x->base, op->out), worker, x->n_threads, &lo, &hi);
+    cpu_share(nn_exec_rows(&x->base, op->out), worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++)
         x->k.recur.decay(y + lo * width, y + lo * width, op->u.decay.a->data, bias, heads, width / heads);
 }
@@ -156,7 +156,7 @@ static void take(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      iw = width_of(x, op->in[0]), ow = width_of(x, op->out), groups = iw / op->u.take.group, lo, hi;
     const float *a = nn_exec_buf(&x->base, op->in[0]);
     float       *y = nn_exec_buf(&x->base, op->out);
-    cpu_share(nn_exec_rows(&x->base, op->out) * groups, worker, x->n_threads, &lo, &hi);
+    cpu_share(nn_exec_rows(&x->base, op->out) * groups, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) {
         int64_t t = lo / groups, g = lo % groups;
         memcpy(y + t * ow + g * op->u.take.width, a + t * iw + g * op->u.take.group + op->u.take.offset,
@@ -177,7 +177,7 @@ static void route(cpu_exec *x, const nn_op *op, int worker) {
     float    *scratch = cpu_scratch(x, worker), *weight = scratch + 2 * r.n_expert;
     int32_t  *id = (int32_t *)(void *)(weight + r.n_expert);
     int64_t   lo, hi;
-    cpu_share(x->base.batch.n_tok, worker, x->n_threads, &lo, &hi);
+    cpu_share(x->base.batch.n_tok, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) {
         float *out = nn_exec_buf(&x->base, op->out) + lo * r.n_used * 2;
         x->k.ops.route(&r, nn_exec_buf(&x->base, op->in[0]) + lo * r.n_expert,
@@ -195,7 +195,7 @@ static void combine(cpu_exec *x, const nn_op *op, int worker) {
     int          n = op->u.n_used;
     const float *y = nn_exec_buf(&x->base, op->in[0]), *chosen = nn_exec_buf(&x->base, op->in[1]);
     float       *out = nn_exec_buf(&x->base, op->out);
-    cpu_share(x->base.batch.n_tok * pieces, worker, x->n_threads, &lo, &hi);
+    cpu_share(x->base.batch.n_tok * pieces, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) {
         int64_t      t = lo / pieces, c0 = lo % pieces * PIECE, len = width - c0 < PIECE ? width - c0 : PIECE;
         const float *rows[CPU_MAX_USED];
@@ -212,14 +212,14 @@ static void outputs(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      width = width_of(x, op->out), lo, hi;
     const float *a = nn_exec_buf(&x->base, op->in[0]);
     float       *y = nn_exec_buf(&x->base, op->out);
-    cpu_share(x->base.batch.n_out, worker, x->n_threads, &lo, &hi);
+    cpu_share(x->base.batch.n_out, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) memcpy(y + lo * width, a + x->base.batch.out_rows[lo] * width, (size_t)width * sizeof *y);
 }
 
 static void rope_table(cpu_exec *x, const cpu_item *it, int worker) {
     cpu_rope *r = &x->ropes[it->aux];
     int64_t   lo, hi;
-    cpu_share(x->base.batch.n_tok, worker, x->n_threads, &lo, &hi);
+    cpu_share(x->base.batch.n_tok, worker, x->n_workers, &lo, &hi);
     if (lo < hi)
         x->k.ops.rope_table(r->table, x->base.batch.pos, (size_t)x->base.batch.n_tok, NULL, lo, hi, r->rope.inv_freq,
                             r->rope.n_rot / 2, r->rope.scale);

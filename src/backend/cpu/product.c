@@ -10,7 +10,7 @@ void cpu_quant(cpu_exec *x, const cpu_item *it, int worker) {
     act8        *out = x->areas[it->aux];
     /* Shared by blocks of 8 * 32 values: a single row is cut, too, and every block stands alone. */
     int64_t blocks = width / ACT8_BLOCK, units = (blocks + 7) / 8;
-    cpu_share(rows * units, worker, x->n_threads, &lo, &hi);
+    cpu_share(rows * units, worker, x->n_workers, &lo, &hi);
     for (int64_t u = lo; u < hi; u++) {
         int64_t row = u / units, b0 = u % units * 8, b1 = b0 + 8 < blocks ? b0 + 8 : blocks;
         x->k.matmul.act_quantize(out + row * blocks + b0, in + row * width + b0 * ACT8_BLOCK, (b1 - b0) * ACT8_BLOCK);
@@ -47,8 +47,8 @@ void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     /* In units of three panels, which the matrix-matrix kernel takes at once. Three quarters are shared evenly, the
      * rest goes to whoever is done first: cores differ in speed. */
     int64_t panels = matmul_panels(a.w), units = (panels + 2) / 3;
-    int64_t fixed = units >= 8 * x->n_threads ? units * 3 / 4 : units, chunk = (units - fixed) / (4 * x->n_threads) + 1;
-    cpu_share(fixed, worker, x->n_threads, &lo, &hi);
+    int64_t fixed = units >= 8 * x->n_workers ? units * 3 / 4 : units, chunk = (units - fixed) / (4 * x->n_workers) + 1;
+    cpu_share(fixed, worker, x->n_workers, &lo, &hi);
     while (lo < hi) {
         x->k.matmul.run(&a, lo * 3, hi * 3 < panels ? hi * 3 : panels, cpu_scratch(x, worker));
         if (fixed == units) break;
@@ -65,7 +65,7 @@ void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worke
     input_of(x, it, op, &a);
     const uint8_t *in = a.x;
     size_t         head_bytes = it->aux >= 0 ? act8_row_bytes(w->cols) : (size_t)w->cols * sizeof(float);
-    cpu_share(panels * w->n_stack, worker, x->n_threads, &lo, &hi);
+    cpu_share(panels * w->n_stack, worker, x->n_workers, &lo, &hi);
     while (lo < hi) {
         int64_t h = lo / panels, p0 = lo % panels, p1 = p0 + (hi - lo) < panels ? p0 + (hi - lo) : panels;
         a.w = &w->at[h];
@@ -107,7 +107,7 @@ void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     int64_t          panels = matmul_panels(w->w->at), used = 0, lo, hi, at = 0;
     input_of(x, it, op, &a);
     for (int e = 0; e < w->w->n_stack; e++) used += x->start[e + 1] > x->start[e];
-    cpu_share(used * panels, worker, x->n_threads, &lo, &hi);
+    cpu_share(used * panels, worker, x->n_workers, &lo, &hi);
     for (int e = 0; e < w->w->n_stack && at < hi; e++) {
         int32_t r0 = x->start[e], n = x->start[e + 1] - r0;
         if (n == 0) continue;

@@ -17,7 +17,7 @@ void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const float    *a = nn_exec_buf(&x->base, op->in[0]), *b = nn_exec_buf(&x->base, op->in[1]);
     int64_t         heads = op->kind == NN_OP_LATENT_STORE ? 1 : op->u.attn.n_head, lo, hi;
     (void)it;
-    cpu_share(x->base.batch.n_tok * heads, worker, x->n_threads, &lo, &hi);
+    cpu_share(x->base.batch.n_tok * heads, worker, x->n_workers, &lo, &hi);
     for (int64_t u = lo; u < hi; u++) {
         float *to = x->packed + u * (s->dim_k + s->dim_v);
         memcpy(to, a + u * s->dim_k, (size_t)s->dim_k * sizeof *to);
@@ -35,7 +35,7 @@ void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker) {
     size_t  ks = (size_t)l->n_kv * (size_t)l->k_dim, vs = (size_t)l->n_kv * (size_t)l->v_dim;
     int     g = x->base.groups.of_layer[op->layer];
     int64_t h0, h1;
-    cpu_share(l->n_kv, worker, x->n_threads, &h0, &h1);
+    cpu_share(l->n_kv, worker, x->n_workers, &h0, &h1);
     if (h0 == h1) return;
     for (int s = 0; s < b->n_seq; s++) {
         const void **pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.options.limits.max_pages;
@@ -58,7 +58,7 @@ enum { ROW_BLOCK = 32 };
 /* Query heads per unit of work: those of one key head, or fewer when there would be too few units. */
 static int heads_per_unit(const cpu_exec *x, int n_head, int n_kv, int64_t blocks) {
     int per = n_head / n_kv;
-    while (per > 1 && blocks * (n_head / per) < 2 * x->n_threads && per % 2 == 0) per /= 2;
+    while (per > 1 && blocks * (n_head / per) < 2 * x->n_workers && per % 2 == 0) per /= 2;
     return per;
 }
 
@@ -120,7 +120,7 @@ static int64_t width_of(const cpu_exec *x, nn_buf b) { return x->base.model->tap
 void cpu_conv(cpu_exec *x, const nn_op *op, int worker) {
     const nn_batch *b = &x->base.batch;
     int64_t         width = width_of(x, op->out), lo, hi;
-    cpu_share((width + 15) / 16, worker, x->n_threads, &lo, &hi);
+    cpu_share((width + 15) / 16, worker, x->n_workers, &lo, &hi);
     lo *= 16;
     hi = hi * 16 < width ? hi * 16 : width;
     for (int s = 0; s < b->n_seq && lo < hi; s++) {
@@ -146,7 +146,7 @@ void cpu_delta(cpu_exec *x, const nn_op *op, int worker) {
     size_t               qs = (size_t)d->heads_k * (size_t)d->dim_k, vs = (size_t)d->heads_v * (size_t)d->dim_v,
            gs = (size_t)width_of(x, op->in[3]);
     int64_t lo, hi;
-    cpu_share(d->heads_v, worker, x->n_threads, &lo, &hi);
+    cpu_share(d->heads_v, worker, x->n_workers, &lo, &hi);
     for (int s = 0; s < b->n_seq && lo < hi; s++) {
         size_t      t0 = (size_t)b->q_start[s];
         recur_delta a = { .y = nn_exec_buf(&x->base, op->out) + t0 * vs,
@@ -179,7 +179,7 @@ void cpu_ssm(cpu_exec *x, const nn_op *op, int worker) {
     const nn_ssm_spec *m = &op->u.ssm;
     size_t             xs = (size_t)m->n_head * (size_t)m->dim, bs = (size_t)m->n_group * (size_t)m->n_state;
     int64_t            lo, hi;
-    cpu_share(m->n_head, worker, x->n_threads, &lo, &hi);
+    cpu_share(m->n_head, worker, x->n_workers, &lo, &hi);
     for (int s = 0; s < b->n_seq && lo < hi; s++) {
         size_t    t0 = (size_t)b->q_start[s];
         recur_ssd a = { .y = nn_exec_buf(&x->base, op->out) + t0 * xs,
