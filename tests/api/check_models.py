@@ -74,11 +74,15 @@ def hearth(program, server, *arguments):
 
 def quantize(server):
     """The first thing that happens in an empty registry."""
-    status, got = call(server, "POST", "/api/create", {"model": "half", "from": "demo", "quantize": "q4_0", "stream": False})
-    assert (status, got) == (200, [{"status": "success"}]), got
+    assert call(server, "POST", "/api/create", {"model": "whole", "from": "demo", "parameters": {"num_ctx": 512}})[0] == 200
+    status, got = call(server, "POST", "/api/create", {"model": "half", "from": "whole", "quantize": "q4_0", "system": "Short."})
+    assert status == 200 and got[0] == {"status": "quantizing to Q4_0"} and got[-1] == {"status": "success"}, got
+    shown = server.post("/api/show", {"model": "half"})[1]
+    assert shown["details"]["quantization_level"] == "Q4_0" and shown["system"] == "Short." and "num_ctx" in shown["parameters"], shown
     says_42(server, "half")
     assert [n for n in os.listdir(os.path.join(server.dir.name, "hearth/blobs")) if not n.startswith("sha256-")] == []
-    assert call(server, "DELETE", "/api/delete", {"model": "half"})[0] == 200
+    for name in ("whole", "half"):
+        assert call(server, "DELETE", "/api/delete", {"model": name})[0] == 200
 
 
 def blobs_and_create(server):
@@ -109,11 +113,6 @@ def blobs_and_create(server):
     assert shown["system"] == "Be brief." and shown["license"] == "one\ntwo", shown
     assert 'PARAMETER stop never\n' in shown["modelfile"] and shown["modelfile"].startswith("FROM "), shown["modelfile"]
     assert names(server) == ["demo:latest", "mine:latest", "other:small"]
-    status, got = call(server, "POST", "/api/create", {"model": "smaller", "from": "mine", "quantize": "Q4_0", "system": "Short."})
-    assert status == 200 and got[0] == {"status": "quantizing to Q4_0"} and got[-1] == {"status": "success"}, got
-    shown = server.post("/api/show", {"model": "smaller"})[1]
-    assert shown["details"]["quantization_level"] == "Q4_0" and shown["system"] == "Short." and "num_ctx" in shown["parameters"], shown
-    assert call(server, "DELETE", "/api/delete", {"model": "smaller"})[0] == 200
     assert call(server, "DELETE", "/api/delete", {"model": "mine"})[0] == 200
     assert server.request("HEAD", "/api/blobs/" + digest)[0] == 200  # other:small uses it
     says_42(server, "other:small")
@@ -335,7 +334,8 @@ def main():
         env = {"HEARTH_OLLAMA_REGISTRY": hub.url, "HF_ENDPOINT": hub.url}
         with Server(program, "--max-body-mb", "1", env=env) as server:
             assert names(server) == ["demo:latest"]
-            timed(quantize, server)
+            if not os.environ.get("HEARTH_QUICK"):  # the quantizer is slow under a sanitizer, and has tests of its own
+                timed(quantize, server)
             timed(blobs_and_create, server)
             timed(another_process, server, program)
             timed(mistakes, server)
