@@ -154,6 +154,7 @@ static bool raw_with_chat_options(const cli_args *a) {
 
 static int run(const cli_args *args) {
     session         s = { 0 };
+    log_level       level;
     settings        all = { 0 };
     model_settings  own = { 0 };
     runtime_options o = { 0 };
@@ -167,6 +168,9 @@ static int run(const cli_args *args) {
         return cli_usage_error(args, "--raw uses no template, so --system, --think and --tools mean nothing with it");
     if (cli_model_wish_read(&wish, args, &e) < 0) return cli_usage_error(args, "%s", e.msg);
     if ((rc = settings_load(&all, args, &e)) < 0) goto done;
+    if (config_text(&all.server, "telemetry.log_level") &&
+        log_level_parse(config_text(&all.server, "telemetry.log_level"), &level))
+        log_set_level(level);
     if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done;
     if ((rc = cli_model_find(&model, cli_arg(args, 0), &wish, &e)) < 0) goto done;
     if ((rc = read_options(args, &all, &model, &own, &o, &e)) < 0) goto done;

@@ -155,13 +155,13 @@ static void put_line(str *out, const char *before, const char *text) {
 }
 
 static void man_head(const char *title, const char *name, const char *summary, str *out) {
-    char   upper[64];
-    size_t n = strlen(title), end = strcspn(summary, ".");
-    for (size_t i = 0; i <= n && i < sizeof upper; i++)
-        upper[i] = (char)(title[i] >= 'a' && title[i] <= 'z' ? title[i] - 32 : title[i]);
-    upper[sizeof upper - 1] = '\0';
+    size_t end = strcspn(summary, ".");
+    str    upper;
+    str_init(&upper);
+    for (const char *p = title; *p; p++) str_push(&upper, (char)(*p >= 'a' && *p <= 'z' ? *p - 32 : *p));
     str_puts(out, ".TH \"");
-    put_roff(out, upper);
+    put_roff(out, str_cstr(&upper));
+    str_deinit(&upper);
     str_puts(out, "\" \"1\" \"\" \"Hearth\" \"Hearth\"\n.SH NAME\n");
     put_roff(out, name);
     str_puts(out, " \\- ");

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* clang-format off: one per line */
+/* One per line. */
+/* clang-format off */
 const cli_command *const cli_commands[] = {
     &cli_cmd_run,
     &cli_cmd_serve,
@@ -74,7 +75,7 @@ static void log_to_stderr(void *ctx, const log_record *r) {
 static int unknown_command(const char *name) {
     const char *names[64], *best;
     size_t      n = 0;
-    for (; cli_commands[n] && n < 64; n++) names[n] = cli_commands[n]->name;
+    for (; n < 64 && cli_commands[n]; n++) names[n] = cli_commands[n]->name;
     best = config_nearest(name, names, n);
     fprintf(stderr, "hearth: no command '%s'", name);
     if (best) fprintf(stderr, "; did you mean %s?", best);
