@@ -3,7 +3,9 @@
  * Speed of the matmul kernels, beside what the machine can do in the same minutes.
  *
  * Every figure is a median over --reps rounds. Right before a case is run, the register peak (vpdpbusd or f32 FMA) and
- * the read bandwidth are measured, so a slow moment of the machine slows both sides. Percentages compare medians.
+ * the read bandwidth are measured, so a slow moment of the machine slows both sides. Percentages are the medians of the
+ * rounds' own: each compares a case with what was measured beside it. Where the weights of all chosen types fit into
+ * memory together, every round goes through all types and shapes; else one type follows the other.
  * Weights are valid random blocks in memory that is advised to use huge pages; a matrix smaller than ROTATE_BYTES is
  * repeated and the copies are used in turn, so that matrix-vector figures are memory figures and not cache figures.
  * GB/s counts weight bytes only.
@@ -171,6 +173,8 @@ typedef struct bench {
     bool        json;
     const char *types, *part;
     uint8_t    *memory; /* POOL_BYTES for weights */
+    uint8_t    *region; /* of them for the type at hand */
+    bool        together;
     uint8_t    *x;
     float      *out;
     void       *scratch[MAX_THREADS];
@@ -315,17 +319,17 @@ static void fill_memory(bench *b, int type, size_t bytes) {
     size_t                  unit = tensor_can_dequant(type) ? t->block_bytes : 64, have = unit * 1024;
     for (size_t i = 0; i < have; i += unit) {
         if (tensor_can_dequant(type)) {
-            random_block(type, b->memory + i, t->block_elems, &seed);
+            random_block(type, b->region + i, t->block_elems, &seed);
         } else { /* separate arrays: any bytes are values; as f16, bf16 or f8 scales these are ordinary numbers */
             for (size_t j = 0; j < unit; j++) {
                 seed = seed * 6364136223846793005u + 1442695040888963407u;
-                b->memory[i + j] = (uint8_t)(j % 2 ? 0x2c | (seed >> 63) << 7 : seed >> 56);
+                b->region[i + j] = (uint8_t)(j % 2 ? 0x2c | (seed >> 63) << 7 : seed >> 56);
             }
         }
     }
     while (have < bytes) {
         size_t n = have < bytes - have ? have : bytes - have;
-        memcpy(b->memory + have, b->memory, n);
+        memcpy(b->region + have, b->region, n);
         have += n;
     }
 }
@@ -334,17 +338,17 @@ static void place(bench *b, tensor_mat *m, size_t *at) {
     const tensor_type_info *t = tensor_type_get(m->type);
     size_t                  unit = tensor_can_dequant(m->type) ? t->block_bytes : 64;
     *at = (*at + unit - 1) / unit * unit;
-    m->data = b->memory + *at;
+    m->data = b->region + *at;
     *at += (size_t)m->rows * m->row_bytes;
     if (m->scale_row_bytes) {
-        m->scales = b->memory + *at;
+        m->scales = b->region + *at;
         *at += (size_t)m->rows * m->scale_row_bytes;
         if (affine(m->type)) {
-            m->biases = b->memory + *at;
+            m->biases = b->region + *at;
             *at += (size_t)m->rows * m->scale_row_bytes;
         }
     }
-    if (*at > POOL_BYTES) abort();
+    if (b->region - b->memory + *at > POOL_BYTES) abort();
 }
 
 static void fill_inputs(bench *b, int type, int64_t n_rows, int64_t cols) {
@@ -453,7 +457,12 @@ static void report_case(const bench *b, const bench_case *c, bool first) {
     double t = median(c->seconds, b->reps), gmacs = c->macs / t * 1e-9, gbs = c->bytes / t * 1e-9;
     char   shape[32];
     double peak = median(c->peak, b->reps), read = median(c->read, b->reps), read1 = median(c->read1, b->reps);
-    double peak_percent = peak > 0 ? 100 * gmacs / peak : 0, read_percent = 100 * gbs / read;
+    double of_peak[MAX_REPS], of_read[MAX_REPS];
+    for (int i = 0; i < b->reps; i++) {
+        of_peak[i] = c->peak[i] > 0 ? 100 * c->macs / c->seconds[i] * 1e-9 / c->peak[i] : 0;
+        of_read[i] = 100 * c->bytes / c->seconds[i] * 1e-9 / c->read[i];
+    }
+    double peak_percent = median(of_peak, b->reps), read_percent = median(of_read, b->reps);
     if (c->rows)
         snprintf(shape, sizeof shape, "%lldx%lld", (long long)c->rows, (long long)c->cols);
     else
@@ -476,11 +485,12 @@ static void report(const bench *b) {
         printf("{\"cpu\":\"%s\",\"threads\":%d,\"reps\":%d,\"kernels\":\"%s\",\"cases\":[", cpu, b->threads, b->reps,
                b->k.matmul.run_set);
     else
-        printf(
-            "%s, %d threads, kernels %s, medians of %d; peak: int8 dot or f32 FMA from registers; read: all threads\n\n"
-            "%-7s %-10s %12s %5s %8s %6s %6s %7s %6s %7s %8s\n",
-            cpu, b->threads, b->k.matmul.run_set, b->reps, "part", "type", "shape", "rows", "GMAC/s", "peak", "%",
-            "GB/s", "read", "%", "tok/s");
+        printf("%s, %d threads, kernels %s, medians of %d, %s;\n"
+               "peak: int8 dot or f32 FMA from registers; read: all threads\n\n"
+               "%-7s %-10s %12s %5s %8s %6s %6s %7s %6s %7s %8s\n",
+               cpu, b->threads, b->k.matmul.run_set, b->reps,
+               b->together ? "all types in every round" : "type after type", "part", "type", "shape", "rows", "GMAC/s",
+               "peak", "%", "GB/s", "read", "%", "tok/s");
     for (int i = 0; i < b->n_cases; i++) report_case(b, &b->cases[i], i == 0);
     if (b->json) printf("]}\n");
 }
@@ -529,26 +539,49 @@ static int setup(bench *b, int argc, char **argv) {
     return 0;
 }
 
-int main(int argc, char **argv) {
-    bench *b = calloc(1, sizeof *b);
-    int    rc = b ? setup(b, argc, argv) : 1, n_types = sizeof table_types / sizeof *table_types;
-    if (rc) return rc;
-    int first = 0;
+/* Bytes of valid blocks that the cases of a type need. */
+static size_t type_bytes(const bench *b, int type) {
+    tensor_mat head = matrix_of(type, VOCAB, WIDTH);
+    size_t     bytes = ROTATE_BYTES + matrix_bytes(&head) + (1 << 26);
+    if (wanted(b->part, "model")) bytes += (size_t)((double)matrix_bytes(&head) / VOCAB / WIDTH * 1.0e9);
+    return bytes;
+}
+
+static int choose_types(const bench *b, int *types) {
+    int n = 0;
     for (int type = 0; type < TENSOR_TYPE_COUNT; type++) {
         bool in_table = false;
-        for (int j = 0; j < n_types; j++) in_table = in_table || table_types[j] == type;
-        if (matmul_input(type) == MATMUL_NONE || (b->types ? !wanted(b->types, tensor_type_name(type)) : !in_table))
-            continue;
-        tensor_mat head = matrix_of(type, VOCAB, WIDTH);
-        double     weights = wanted(b->part, "model") ? 1.3e9 : (double)VOCAB * WIDTH;
-        fill_memory(b, type,
-                    (size_t)((double)matrix_bytes(&head) / VOCAB / WIDTH * weights) + ROTATE_BYTES + (1 << 26));
-        int index = first;
+        for (size_t j = 0; j < sizeof table_types / sizeof *table_types; j++)
+            in_table = in_table || table_types[j] == type;
+        if (matmul_input(type) != MATMUL_NONE && (b->types ? wanted(b->types, tensor_type_name(type)) : in_table))
+            types[n++] = type;
+    }
+    return n;
+}
+
+int main(int argc, char **argv) {
+    bench *b = calloc(1, sizeof *b);
+    int    rc = b ? setup(b, argc, argv) : 1, types[TENSOR_TYPE_COUNT], index = 0;
+    if (rc) return rc;
+    int    n = choose_types(b, types);
+    size_t all = 0;
+    for (int i = 0; i < n; i++) all += type_bytes(b, types[i]);
+    b->together = all <= POOL_BYTES;
+    for (int from = 0; from < n; from = b->together ? n : from + 1) {
+        int    until = b->together ? n : from + 1, first = index;
+        size_t at = 0;
+        for (int i = from; i < until; at += type_bytes(b, types[i]), i++) {
+            b->region = b->memory + at;
+            fill_memory(b, types[i], type_bytes(b, types[i]));
+        }
         for (int rep = 0; rep < b->reps; rep++) {
             index = first;
-            measure_type(b, type, rep, &index);
+            at = 0;
+            for (int i = from; i < until; at += type_bytes(b, types[i]), i++) {
+                b->region = b->memory + at;
+                measure_type(b, types[i], rep, &index);
+            }
         }
-        first = index;
     }
     report(b);
     return 0;
