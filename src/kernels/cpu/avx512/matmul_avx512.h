@@ -78,25 +78,64 @@ INLINE uint16_t load_u16(const void *p) {
     return v;
 }
 
-/* Row r0, r0+4, r0+8, r0+12: 16 bytes each, one per 128-bit lane. */
-INLINE __m512i rows_of_four(const uint8_t *p, size_t stride) {
-    __m256i lo = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)p)),
-                                         _mm_loadu_si128((const void *)(p + 4 * stride)), 1);
-    __m256i hi = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)(p + 8 * stride))),
-                                         _mm_loadu_si128((const void *)(p + 12 * stride)), 1);
+/*
+ * Sixteen rows as two pointers and four multiples of the stride: with the scaled addresses of the machine that is all
+ * 16 of them in six registers. Left alone, compilers keep one offset per row and move them in and out of registers.
+ */
+typedef struct rows16 {
+    const uint8_t *lo, *hi; /* rows 0 and 8 */
+    size_t         s, s3, s5, s7;
+} rows16;
+
+INLINE rows16 rows_at(const uint8_t *p, size_t stride) {
+    rows16 r = { p, p + 8 * stride, stride, 3 * stride, 5 * stride, 7 * stride };
+    __asm__("" : "+r"(r.hi), "+r"(r.s3), "+r"(r.s5), "+r"(r.s7));
+    return r;
+}
+
+INLINE void rows_move(rows16 *r, size_t bytes) {
+    r->lo += bytes;
+    r->hi += bytes;
+}
+
+INLINE const uint8_t *row_of(const rows16 *r, int i) {
+    const uint8_t *p = i < 8 ? r->lo : r->hi;
+    switch (i % 8) {
+    case 0: return p;
+    case 1: return p + r->s;
+    case 2: return p + 2 * r->s;
+    case 3: return p + r->s3;
+    case 4: return p + 4 * r->s;
+    case 5: return p + r->s5;
+    case 6: return p + 2 * r->s3;
+    default: return p + r->s7;
+    }
+}
+
+/* Rows q, q+4, q+8, q+12: 16 bytes each, one per 128-bit lane. */
+INLINE __m512i rows_of_four(const rows16 *r, int q, size_t at) {
+    __m256i lo = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)(row_of(r, q) + at))),
+                                         _mm_loadu_si128((const void *)(row_of(r, q + 4) + at)), 1);
+    __m256i hi = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)(row_of(r, q + 8) + at))),
+                                         _mm_loadu_si128((const void *)(row_of(r, q + 12) + at)), 1);
     return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
 }
 
 /* 16 bytes of 16 rows, transposed: out[j] holds dword j of every row, row r in lane r. */
-INLINE void transpose16(const uint8_t *p, size_t stride, __m512i out[4]) {
-    __m512i a = rows_of_four(p, stride), b = rows_of_four(p + stride, stride);
-    __m512i c = rows_of_four(p + 2 * stride, stride), d = rows_of_four(p + 3 * stride, stride);
+INLINE void rows_transpose16(const rows16 *r, size_t at, __m512i out[4]) {
+    __m512i a = rows_of_four(r, 0, at), b = rows_of_four(r, 1, at);
+    __m512i c = rows_of_four(r, 2, at), d = rows_of_four(r, 3, at);
     __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
     __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
     out[0] = _mm512_unpacklo_epi64(ab0, cd0);
     out[1] = _mm512_unpackhi_epi64(ab0, cd0);
     out[2] = _mm512_unpacklo_epi64(ab1, cd1);
     out[3] = _mm512_unpackhi_epi64(ab1, cd1);
+}
+
+INLINE void transpose16(const uint8_t *p, size_t stride, __m512i out[4]) {
+    rows16 r = rows_at(p, stride);
+    rows_transpose16(&r, 0, out);
 }
 
 /* r[i] = row i; afterwards r[j] = dword j of every row. */
@@ -137,11 +176,11 @@ INLINE void load64(const uint8_t *p, size_t stride, __m512i r[16]) {
 }
 
 /* One u16 of 16 rows. */
-INLINE __m256i column16(const uint8_t *p, size_t s) {
-    __m128i a = _mm_cvtsi32_si128(load_u16(p)), b = _mm_cvtsi32_si128(load_u16(p + 8 * s));
+INLINE __m256i rows_column16(const rows16 *r, size_t at) {
+    __m128i a = _mm_cvtsi32_si128(load_u16(row_of(r, 0) + at)), b = _mm_cvtsi32_si128(load_u16(row_of(r, 8) + at));
 #define PUT(i)                                                                                                         \
-    a = _mm_insert_epi16(a, load_u16(p + (i)*s), i);                                                                   \
-    b = _mm_insert_epi16(b, load_u16(p + (8 + (i)) * s), i);
+    a = _mm_insert_epi16(a, load_u16(row_of(r, i) + at), i);                                                           \
+    b = _mm_insert_epi16(b, load_u16(row_of(r, 8 + (i)) + at), i);
     PUT(1)
     PUT(2)
     PUT(3)
@@ -151,6 +190,11 @@ INLINE __m256i column16(const uint8_t *p, size_t s) {
     PUT(7)
 #undef PUT
     return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
+
+INLINE __m256i column16(const uint8_t *p, size_t stride) {
+    rows16 r = rows_at(p, stride);
+    return rows_column16(&r, 0);
 }
 
 INLINE __m512 column_f16(const uint8_t *p, size_t stride) { return _mm512_cvtph_ps(column16(p, stride)); }
@@ -306,8 +350,8 @@ INLINE __m512i with_fetch(__m512i v, const uint8_t *line) {
 #define MATMUL_FEW_ROWS_32(NAME, UNIT, PART, ZERO, MIN) MATMUL_FEW_ROWS(NAME, UNIT, PART, 32, ZERO, MIN, 8)
 #define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
 #define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
-    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_head, NAME##_scale,                     \
-              MATMUL_MIN_##MIN(NAME), NAME##_pieces)
+    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_n_raw, NAME##_row_head, NAME##_scale,   \
+              MATMUL_MIN_##MIN(NAME), NAME##_raw, NAME##_pieces, NAME##_bits)
 #define MATMUL_MIN_1(NAME) NAME##_min
 #define MATMUL_MIN_0(NAME) NULL
 

@@ -7,21 +7,39 @@
  * result is one register of 16 integer sums, row r in lane r, which goes into one FMA per group as in every other path.
  * Against transposing the weights this takes fewer shuffles, and no chain of dots is longer than two.
  *
- * A format NAME brings, beside NAME_bytes, NAME_head and NAME_scale (impl/matmul_formats.h),
+ * A format NAME brings, beside NAME_bytes and NAME_scale (impl/matmul_formats.h),
  *
- *     NAME_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v)
+ *     NAME_row_head(const rows16 *r, format_head *h)                  what the scales of a unit come from
+ *     NAME_raw(const rows16 *r, int q, int part, __m512i *raw)        bytes of the part, of rows q, q + 4, q + 8, q +
+ * 12 NAME_pieces(const __m512i *raw, const unit_bits *, int part, int q, __m512i *v)    v[j]: inputs 16j.. of the part
  *
- * v[j]: inputs 16j.. of the part, of the rows unit + {0, 4, 8, 12} * stride; two pieces are a group of 32. Sums of
- * integers are exact in any order; the float steps are in the order of K (kernels/matmul.h).
+ * two pieces are a group of 32. Sums of integers are exact in any order; the float steps are in the order of K
+ * (kernels/matmul.h).
+ *
+ * A step is one q of one part. The schedulers of the vector units see only some 60 instructions ahead, so raw bytes are
+ * loaded `early` steps before their use, across units (at the end of the rows the last unit is loaded again).
  */
 #ifndef KERNELS_CPU_AVX512_MATMUL_ROWS_H
 #define KERNELS_CPU_AVX512_MATMUL_ROWS_H
 
 #include "kernels/cpu/avx512/matmul_avx512.h"
 
-typedef void   pieces_fn(const uint8_t *unit, size_t stride, int part, __m512i *v);
-typedef void   head_fn(format_at *at, format_head *h);
+/* What a format keeps for the parts of a unit: the fifth bits of q5_k. */
+typedef struct unit_bits {
+    __m512i v[4][2];
+} unit_bits;
+
+typedef void   raw_fn(const rows16 *r, int q, int part, __m512i *raw);
+typedef void   pieces_fn(const __m512i *raw, const unit_bits *bits, int part, int q, __m512i *v);
+typedef void   bits_fn(const rows16 *r, unit_bits *bits);
+typedef void   row_head_fn(const rows16 *r, format_head *h);
 typedef __m512 scale_fn(const format_head *h, int g);
+
+/* Keeps a value where the source made it. */
+INLINE __m512i made_here(__m512i v) {
+    __asm__ volatile("" : "+v"(v));
+    return v;
+}
 
 /*
  * start + the sums of each lane of a, b, c, d. Partial sums are at most `largest` in size: they are added in 16 bits
@@ -49,33 +67,50 @@ INLINE __m512i acts16(const act8 *x, int half) {
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)(x->q + 16 * half)));
 }
 
-/* Groups of 32. All arguments but the first four are constants. */
+/* Groups of 32. All arguments but the first four are constants; n_raw registers are the raw bytes of a step. */
 INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *out, int unit, int part, int zero,
-                      int largest, int bytes, head_fn *head, scale_fn *scale, scale_fn *min, pieces_fn *pieces) {
-    format_at    at = { s->data + (size_t)row0 * s->w->row_bytes, s->w->row_bytes, s, row0, 0, -8, { { { 0 } } } };
-    const int    groups = part / 32, parts = unit / part, lines = bytes / parts < 32 ? 2 : 4;
-    const size_t ahead = bytes == 34 ? AHEAD_LONG : AHEAD;
+                      int largest, int bytes, int n_raw, row_head_fn *head, scale_fn *scale, scale_fn *min, raw_fn *raw,
+                      pieces_fn *pieces, bits_fn *more) {
+    const int    groups = part / 32, parts = unit / part, steps = 4 * parts, early = parts == 1 ? 4 : 2;
+    const int    lines = bytes / parts < 32 ? 2 : 4;
+    const size_t stride = s->w->row_bytes, ahead = bytes == 34 ? AHEAD_LONG : AHEAD;
+    rows16       r = rows_at(s->data + (size_t)row0 * stride, stride);
+    unit_bits    bits;
+    __m512i      b[36][2];
     __m512       acc = _mm512_setzero_ps();
-    for (; at.k < s->w->cols; at.k += unit, at.data += bytes) {
+    UNROLL
+    for (int t = 0; t < early; t++) raw(&r, t % 4, t / 4, b[t]);
+    for (int64_t k = 0; k < s->w->cols; k += unit) {
         format_head    h;
-        const uint8_t *line = at.data + row_fetch_offset((size_t)(at.k / unit) * bytes, at.stride, ahead);
-        if (lines == 2 && at.k / unit % 2) line += 2 * at.stride; /* blocks of 18 bytes: half of the rows in turn */
-        head(&at, &h);
+        const size_t   off = row_fetch_offset((size_t)(k / unit) * (size_t)bytes, stride, ahead);
+        const size_t   next = k + unit < s->w->cols ? (size_t)bytes : 0;
+        const uint8_t *line = r.lo + off; /* the next to ask for: a row further each time */
+        /* Short units and parts: half of the rows in turn. */
+        if (lines == 2 && parts == 1) line += (size_t)(k / unit % 2) * 2 * stride;
+        head(&r, &h);
+        if (more) more(&r, &bits);
         UNROLL
         for (int p = 0; p < parts; p++, x += groups) {
             __m512i d[4][2];
+            if (p > 0)
+                line += (size_t)(bytes / parts) + (lines == 4 ? 0 : p % 2 ? 2 * stride : -2 * stride) - 16 * stride;
             UNROLL
             for (int q = 0; q < 4; q++) {
-                __m512i v[4];
-                pieces(at.data + (size_t)q * at.stride, at.stride, p, v);
+                const int t = 4 * p + q, u = t + early;
+                __m512i   v[4];
+                if (u == steps) rows_move(&r, next);
+                raw(&r, u % 4, u / 4 % parts, b[u]);
+                UNROLL
+                for (int i = 0; i < n_raw; i++) b[u][i] = made_here(b[u][i]);
+                pieces(b[t], &bits, p, q, v);
                 UNROLL
                 for (int i = 0; i < lines; i++)
-                    v[i % (2 * groups)] =
-                        with_fetch(v[i % (2 * groups)], line + (size_t)(4 * q + i) * at.stride + p * (bytes / parts));
+                    v[i % (2 * groups)] = with_fetch(v[i % (2 * groups)], line + (size_t)i * stride);
+                line += 4 * stride;
                 UNROLL
                 for (int g = 0; g < groups; g++) {
                     d[q][g] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * g], acts16(x + g, 0));
-                    d[q][g] = _mm512_dpbusd_epi32(d[q][g], v[2 * g + 1], acts16(x + g, 1));
+                    d[q][g] = made_here(_mm512_dpbusd_epi32(d[q][g], v[2 * g + 1], acts16(x + g, 1)));
                 }
             }
             UNROLL
@@ -86,52 +121,120 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *o
                 if (min) acc = group_add_min(acc, min(&h, p * groups + g), x + g, 32, 0);
             }
         }
+        UNROLL
+        for (int t = 0; t < early; t++) {
+            b[t][0] = b[steps + t][0];
+            if (n_raw > 1) b[t][1] = b[steps + t][1];
+        }
     }
     _mm512_storeu_ps(out, acc);
 }
 
-INLINE void q4_0_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v) {
-    __m512i b = rows_of_four(unit + 2, stride);
-    (void)part;
-    v[0] = low_nibbles(b);
-    v[1] = high_nibbles(b);
-}
+#define PIECES(NAME) INLINE void NAME##_pieces(const __m512i *raw, const unit_bits *bits, int part, int q, __m512i *v)
+#define PIECES_UNUSED (void)bits, (void)part, (void)q
 
-INLINE void q8_0_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v) {
+INLINE void q4_0_row_head(const rows16 *r, format_head *h) { h->d = _mm512_cvtph_ps(rows_column16(r, 0)); }
+INLINE void q4_0_raw(const rows16 *r, int q, int part, __m512i *raw) {
     (void)part;
-    for (int h = 0; h < 2; h++)
-        v[h] = _mm512_xor_si512(rows_of_four(unit + 2 + 16 * h, stride), _mm512_set1_epi8((char)0x80));
+    raw[0] = rows_of_four(r, q, 2);
 }
+PIECES(q4_0) {
+    PIECES_UNUSED;
+    v[0] = low_nibbles(raw[0]);
+    v[1] = high_nibbles(raw[0]);
+}
+#define q4_0_n_raw 1
+#define q4_0_bits NULL
 
-INLINE void iq4_nl_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v) {
-    q4_0_pieces(unit, stride, part, v);
+#define q8_0_row_head q4_0_row_head
+INLINE void q8_0_raw(const rows16 *r, int q, int part, __m512i *raw) {
+    (void)part;
+    raw[0] = rows_of_four(r, q, 2);
+    raw[1] = rows_of_four(r, q, 18);
+}
+PIECES(q8_0) {
+    PIECES_UNUSED;
+    for (int h = 0; h < 2; h++) v[h] = _mm512_xor_si512(raw[h], _mm512_set1_epi8((char)0x80));
+}
+#define q8_0_n_raw 2
+#define q8_0_bits NULL
+
+#define iq4_nl_row_head q4_0_row_head
+#define iq4_nl_raw q4_0_raw
+PIECES(iq4_nl) {
+    q4_0_pieces(raw, bits, part, q, v);
     for (int h = 0; h < 2; h++) v[h] = _mm512_shuffle_epi8(iq4_table(), v[h]);
 }
+#define iq4_nl_n_raw 1
+#define iq4_nl_bits NULL
 
-INLINE void mxfp4_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v) {
-    q4_0_pieces(unit - 1, stride, part, v);
+INLINE void mxfp4_row_head(const rows16 *r, format_head *h) {
+    uint8_t e[16];
+    UNROLL
+    for (int i = 0; i < 16; i++) e[i] = *row_of(r, i);
+    h->d = e8m0_half(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)e)));
+}
+INLINE void mxfp4_raw(const rows16 *r, int q, int part, __m512i *raw) {
+    (void)part;
+    raw[0] = rows_of_four(r, q, 1);
+}
+PIECES(mxfp4) {
+    q4_0_pieces(raw, bits, part, q, v);
     for (int h = 0; h < 2; h++) v[h] = _mm512_shuffle_epi8(fp4_table(), v[h]);
 }
+#define mxfp4_n_raw 1
+#define mxfp4_bits NULL
 
-INLINE void q4_k_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v) {
+INLINE void q4_k_row_head(const rows16 *r, format_head *h) {
+    __m512i t[4];
+    rows_transpose16(r, 0, t);
+    q4_k_fields(t, h);
+}
+INLINE void q4_k_raw(const rows16 *r, int q, int part, __m512i *raw) {
+    raw[0] = rows_of_four(r, q, 16 + 32 * (size_t)part);
+    raw[1] = rows_of_four(r, q, 32 + 32 * (size_t)part);
+}
+PIECES(q4_k) {
+    PIECES_UNUSED;
     for (int h = 0; h < 2; h++) {
-        __m512i b = rows_of_four(unit + 16 + 32 * part + 16 * h, stride);
-        v[h] = low_nibbles(b);
-        v[2 + h] = high_nibbles(b);
+        v[h] = low_nibbles(raw[h]);
+        v[2 + h] = high_nibbles(raw[h]);
     }
 }
+#define q4_k_n_raw 2
+#define q4_k_bits NULL
 
-INLINE void q5_k_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v) {
-    for (int h = 0; h < 2; h++) {
-        __m512i b = rows_of_four(unit + 48 + 32 * part + 16 * h, stride), f = rows_of_four(unit + 16 + 16 * h, stride);
-        v[h] = with_fifth(b, f, 2 * part);
-        v[2 + h] = with_fifth(_mm512_srli_epi16(b, 4), f, 2 * part + 1);
+#define q5_k_row_head q4_k_row_head
+INLINE void q5_k_raw(const rows16 *r, int q, int part, __m512i *raw) {
+    raw[0] = rows_of_four(r, q, 48 + 32 * (size_t)part);
+    raw[1] = rows_of_four(r, q, 64 + 32 * (size_t)part);
+}
+INLINE void q5_k_bits(const rows16 *r, unit_bits *bits) {
+    UNROLL
+    for (int q = 0; q < 4; q++) {
+        bits->v[q][0] = rows_of_four(r, q, 16);
+        bits->v[q][1] = rows_of_four(r, q, 32);
     }
 }
-
-INLINE void iq4_xs_pieces(const uint8_t *unit, size_t stride, int part, __m512i *v) {
-    iq4_nl_pieces(unit + 6 + 16 * part, stride, part, v);
+PIECES(q5_k) {
+    for (int h = 0; h < 2; h++) {
+        v[h] = with_fifth(raw[h], bits->v[q][h], 2 * part);
+        v[2 + h] = with_fifth(_mm512_srli_epi16(raw[h], 4), bits->v[q][h], 2 * part + 1);
+    }
 }
+#define q5_k_n_raw 2
+
+INLINE void iq4_xs_row_head(const rows16 *r, format_head *h) {
+    __m512i t[4];
+    rows_transpose16(r, 0, t);
+    iq4_xs_fields(t, h);
+}
+INLINE void iq4_xs_raw(const rows16 *r, int q, int part, __m512i *raw) {
+    raw[0] = rows_of_four(r, q, 8 + 16 * (size_t)part);
+}
+#define iq4_xs_pieces iq4_nl_pieces
+#define iq4_xs_n_raw 1
+#define iq4_xs_bits NULL
 
 /*
  * q6_k: its groups are 16 long, and 64 bytes of a row are the values of four groups: a lane is a group, a register one
@@ -140,15 +243,24 @@ INLINE void iq4_xs_pieces(const uint8_t *unit, size_t stride, int part, __m512i 
 
 /* Half a block of one row: groups 0..3 and 4..7. The pairs of bits of a byte of qh belong to groups 0 1, 2 3, 4 5, 6 7;
  * what the shifts leave besides bits 4 and 5 falls under the low nibbles. */
-INLINE void q6_k_half(const uint8_t *ql, const uint8_t *qh, __m512i v[2]) {
+INLINE void q6_k_raw(const rows16 *r, int row, int half, __m512i raw[2]) {
+    const uint8_t *p = row_of(r, row);
+    raw[0] = made_here(_mm512_loadu_si512(p + 64 * half));
+    raw[1] = made_here(_mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)(p + 128 + 32 * half))));
+}
+INLINE void q6_k_half(const __m512i raw[2], __m512i v[2]) {
     const __m512i pairs = _mm512_inserti64x4(_mm512_set1_epi8(0x33), _mm256_set1_epi8((char)0xcc), 1);
-    const __m512i left = _mm512_inserti64x4(_mm512_set1_epi16(16), _mm256_set1_epi16(4), 1);
+    const __m512i left = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_set1_epi16(2), 1);
     const __m512i right = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
     const __m512i low = _mm512_set1_epi8(15);
-    __m512i       l = _mm512_loadu_si512(ql), h = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)qh));
-    h = _mm512_and_si512(h, pairs);
-    v[0] = v_select(low, l, _mm512_mullo_epi16(h, left));
-    v[1] = v_select(low, _mm512_srli_epi16(l, 4), _mm512_srlv_epi16(h, right));
+    __m512i       h = _mm512_and_si512(raw[1], pairs);
+    v[0] = v_select(low, raw[0], _mm512_sllv_epi16(h, left));
+    v[1] = v_select(low, _mm512_srli_epi16(raw[0], 4), _mm512_srlv_epi16(h, right));
+}
+INLINE void q6_k_row_head(const rows16 *r, format_head *h) {
+    __m512i t[4];
+    rows_transpose16(r, 192, t);
+    q6_k_fields(_mm512_cvtph_ps(rows_column16(r, 208)), t, h);
 }
 
 /* Lane g of the four registers, one after the other: rows 0..15 of group g. */
@@ -173,38 +285,52 @@ INLINE __m512i q6_k_start(__m512i x) {
 }
 
 INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *x, float *out) {
-    format_at at = { s->data + (size_t)row0 * s->w->row_bytes, s->w->row_bytes, s, row0, 0, -8, { { { 0 } } } };
-    __m512    acc = _mm512_setzero_ps();
-    for (; at.k < s->w->cols; at.k += 256, at.data += q6_k_bytes) {
-        format_head h;
-        size_t      off = row_fetch_offset((size_t)at.k / 256 * q6_k_bytes, at.stride, AHEAD_LONG);
-        q6_k_head(&at, &h);
+    enum { EARLY = 2 };
+    const size_t stride = s->w->row_bytes;
+    rows16       r = rows_at(s->data + (size_t)row0 * stride, stride);
+    __m512i      b[32 + EARLY][2];
+    __m512       acc = _mm512_setzero_ps();
+    UNROLL
+    for (int t = 0; t < EARLY; t++) q6_k_raw(&r, t, 0, b[t]);
+    for (int64_t k = 0; k < s->w->cols; k += 256) {
+        format_head  h;
+        const size_t off = row_fetch_offset((size_t)k / 256 * q6_k_bytes, stride, AHEAD_LONG);
+        const size_t next = k + 256 < s->w->cols ? q6_k_bytes : 0;
+        rows16       line = r;
+        rows_move(&line, off);
+        __asm__("" : "+r"(line.lo), "+r"(line.hi));
+        q6_k_row_head(&r, &h);
         UNROLL
         for (int p = 0; p < 2; p++, x += 4) {
             __m512i y[2] = { acts64(x), acts64(x + 2) }, from[2] = { q6_k_start(y[0]), q6_k_start(y[1]) };
             __m512i four[2][4], sum[8];
             UNROLL
-            for (int r = 0; r < 4; r++) {
+            for (int q = 0; q < 4; q++) {
                 __m512i d[4][2];
                 UNROLL
                 for (int i = 0; i < 4; i++) {
-                    const uint8_t *row = at.data + (size_t)(4 * r + i) * at.stride;
-                    __m512i        v[2];
-                    q6_k_half(row + 64 * p, row + 128 + 32 * p, v);
-                    v[0] = with_fetch(v[0], row + off + 104 * p);
-                    v[1] = with_fetch(v[1], row + off + 104 * p + 64);
-                    d[i][0] = _mm512_dpbusd_epi32(from[0], v[0], y[0]);
-                    d[i][1] = _mm512_dpbusd_epi32(from[1], v[1], y[1]);
+                    const int t = 16 * p + 4 * q + i, u = t + EARLY;
+                    __m512i   v[2];
+                    if (u == 32) rows_move(&r, next);
+                    q6_k_raw(&r, u % 16, u / 16 % 2, b[u]);
+                    q6_k_half(b[t], v);
+                    UNROLL
+                    for (int e = 0; e < 2; e++) {
+                        v[e] = with_fetch(v[e], row_of(&line, t % 16) + 104 * p + 64 * e);
+                        d[i][e] = made_here(_mm512_dpbusd_epi32(from[e], v[e], y[e]));
+                    }
                 }
                 UNROLL
                 for (int e = 0; e < 2; e++)
-                    four[e][r] = add_across(d[0][e], d[1][e], d[2][e], d[3][e], _mm512_setzero_si512(), 32 * 127 * 4);
+                    four[e][q] = add_across(d[0][e], d[1][e], d[2][e], d[3][e], _mm512_setzero_si512(), 32 * 127 * 4);
             }
             gather_lanes(four[0], sum);
             gather_lanes(four[1], sum + 4);
             UNROLL
             for (int g = 0; g < 8; g++) acc = group_add(acc, sum[g], q6_k_scale(&h, 8 * p + g), x + g / 2);
         }
+        UNROLL
+        for (int t = 0; t < EARLY; t++) b[t][0] = b[32 + t][0], b[t][1] = b[32 + t][1];
     }
     _mm512_storeu_ps(out, acc);
 }

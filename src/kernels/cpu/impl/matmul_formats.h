@@ -112,17 +112,20 @@ INLINE vf byte_float(vi v, int j) {
     return v_float(v_lookup(v, v_table(_mm_setr_epi32(pick, pick + 4, pick + 8, pick + 12))));
 }
 
-/* The 16-byte header of q4_k and q5_k: d, dmin, twelve bytes of 6-bit scales and minima. */
-INLINE void q4_k_head(format_at *at, format_head *out) {
+/* The 16-byte header of q4_k and q5_k, transposed: d, dmin, twelve bytes of 6-bit scales and minima. */
+INLINE void q4_k_fields(const vi h[4], format_head *out) {
     const vi m6 = v_set8(0x3f), m4 = v_set8(0x0f), m2 = v_set8(0x30);
-    vi       h[4];
-    transpose16(at->data, at->stride, h);
     out->d = low_f16(h[0]);
     out->m = v_negate(high_f16(h[0]));
     out->s[0] = v_and(h[1], m6);
     out->s[1] = v_or(v_and(h[3], m4), v_and(v_srl32(h[1], 2), m2));
     out->s[2] = v_and(h[2], m6);
     out->s[3] = v_or(v_and(v_srl32(h[3], 4), m4), v_and(v_srl32(h[2], 2), m2));
+}
+INLINE void q4_k_head(format_at *at, format_head *out) {
+    vi h[4];
+    transpose16(at->data, at->stride, h);
+    q4_k_fields(h, out);
 }
 INLINE vf q4_k_scale(const format_head *h, int g) { return v_mul(h->d, byte_float(h->s[g / 4], g % 4)); }
 INLINE vf q4_k_min(const format_head *h, int g) { return v_mul(h->m, byte_float(h->s[2 + g / 4], g % 4)); }
@@ -170,12 +173,16 @@ INLINE void q5_k_part(const format_at *at, int part, void *sink, emit_fn *emit) 
 }
 
 #define q6_k_bytes 210
-INLINE void q6_k_head(format_at *at, format_head *h) {
-    h->d = column_f16(at->data + 208, at->stride);
-    h->m = v_mul(h->d, v_setf(128));
-    transpose16(at->data + 192, at->stride, h->s);
+INLINE void q6_k_fields(vf d, const vi s[4], format_head *h) {
+    h->d = d;
+    h->m = v_mul(d, v_setf(128));
     UNROLL
-    for (int j = 0; j < 4; j++) h->s[j] = v_xor(h->s[j], v_set8((char)0x80));
+    for (int j = 0; j < 4; j++) h->s[j] = v_xor(s[j], v_set8((char)0x80));
+}
+INLINE void q6_k_head(format_at *at, format_head *h) {
+    vi s[4];
+    transpose16(at->data + 192, at->stride, s);
+    q6_k_fields(column_f16(at->data + 208, at->stride), s, h);
 }
 /* d * (u - 128) with u = s + 128: exact, as d has 11 bits. */
 INLINE vf q6_k_scale(const format_head *h, int g) { return v_fmsub(byte_float(h->s[g / 4], g % 4), h->d, h->m); }
@@ -202,9 +209,15 @@ INLINE void q6_k_part(const format_at *at, int part, void *sink, emit_fn *emit) 
 
 /* d, scales_h, four bytes of low scale nibbles: one dword and another. */
 #define iq4_xs_bytes 136
+INLINE void iq4_xs_fields(const vi s[4], format_head *h) {
+    h->s[0] = s[0];
+    h->s[1] = s[1];
+    h->d = low_f16(s[0]);
+}
 INLINE void iq4_xs_head(format_at *at, format_head *h) {
-    transpose16(at->data, at->stride, h->s);
-    h->d = low_f16(h->s[0]);
+    vi s[4];
+    transpose16(at->data, at->stride, s);
+    iq4_xs_fields(s, h);
 }
 INLINE vf iq4_xs_scale(const format_head *h, int g) {
     vi low = v_and(v_srl32(h->s[1], (unsigned)g * 4), v_set32(15));
