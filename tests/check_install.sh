@@ -8,6 +8,10 @@ trap 'rm -rf "$root"' EXIT
 cmake --install build --prefix "$root" >/dev/null
 "$root/bin/hearth" version
 [ "$("$root/bin/hearth" run --temp 0 demo "What is 12 plus 30?")" = "12 plus 30 is 42." ]
+"$root/bin/hearth" man --json | python3 -c 'import json, os, sys
+for c in json.load(sys.stdin):
+    if not c["hidden"] and " " not in c["name"]:
+        assert os.path.exists(sys.argv[1] + "/share/man/man1/hearth-" + c["name"] + ".1"), c["name"]' "$root"
 library=$(find "$root" -name 'libhearth.so' | head -n 1)
 [ -n "$library" ]
 foreign=$(nm -D --defined-only "$library" | awk '$3 !~ /^hearth_/ { print $3 }')

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* --- show --- */
 
@@ -188,12 +189,53 @@ static int check_all(bool *ok, err *e) {
     return 0;
 }
 
+/* Variables that are none of the settings'. */
+static const char *const other_variables[] = { "HEARTH_CONFIG", "HEARTH_HOST", "HEARTH_API_KEY",
+                                               "HEARTH_OLLAMA_REGISTRY" };
+
+static size_t list_variables(const char **out, size_t cap) {
+    const config_schema *all[] = { &config_server_schema, &config_model_schema };
+    size_t               n = 0;
+    for (size_t i = 0; i < sizeof other_variables / sizeof other_variables[0]; i++)
+        out[n++] = other_variables[i] + strlen("HEARTH_");
+    for (size_t s = 0; s < 2; s++)
+        for (size_t i = 0; i < all[s]->n && n < cap; i++)
+            if (all[s]->keys[i].env) out[n++] = all[s]->keys[i].env + strlen("HEARTH_");
+    return n;
+}
+
+/* A variable that looks like one of ours and is none may be somebody else's: it is only pointed out. */
+static void check_variables(void) {
+    const char *known[256];
+    size_t      n = list_variables(known, 256);
+    for (char **v = environ; *v; v++) {
+        char        name[64];
+        const char *best;
+        size_t      len = strcspn(*v, "="), i = 0;
+        if (strncmp(*v, "HEARTH_", 7) != 0 || len - 7 >= sizeof name) continue;
+        memcpy(name, *v + 7, len - 7);
+        name[len - 7] = '\0';
+        while (i < n && strcmp(known[i], name) != 0) i++;
+        if (i < n || !(best = config_nearest(name, known, n))) continue;
+        fprintf(stderr, "HEARTH_%s: no such variable; did you mean HEARTH_%s?\n", name, best);
+    }
+}
+
 static int run_check(const cli_args *a) {
-    bool ok = true;
-    err  e = { 0 };
+    bool     ok = true;
+    settings all = { 0 };
+    err      e = { 0 };
     for (int i = 0; i < cli_count(a); i++)
         if (!check_file(cli_arg(a, i), cli_flag(a, "model") || is_model_file(cli_arg(a, i)))) ok = false;
-    if (cli_count(a) == 0 && check_all(&ok, &e) < 0) return cli_fail(a, &e);
+    if (cli_count(a) == 0) {
+        if (check_all(&ok, &e) < 0) return cli_fail(a, &e);
+        check_variables();
+        if (ok && settings_load(&all, a, &e) < 0) { /* the values of variables */
+            fprintf(stderr, "%s\n", e.msg);
+            ok = false;
+        }
+        settings_deinit(&all);
+    }
     return ok ? CLI_OK : CLI_FAILED;
 }
 

@@ -95,6 +95,13 @@ int main(int argc, char **argv) {
         print_commands(stderr);
         return CLI_USAGE;
     }
+    if (strcmp(argv[1], "help") == 0 && argc > 2) { /* hearth help COMMAND [SUB-COMMAND] */
+        char              *help = "--help", *words[3] = { argv[3], help, NULL };
+        const cli_command *about = find(cli_commands, argv[2]);
+        if (!about) return unknown_command(argv[2]);
+        return argc > 3 && cli_subcommands(about) ? cli_run_command(about, "hearth", 2, words)
+                                                  : cli_run_command(about, "hearth", 1, &help);
+    }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_commands(stdout);
         return CLI_OK;

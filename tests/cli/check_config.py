@@ -267,6 +267,28 @@ def which_file():
         assert "server.yaml:2:1: modles: unknown key; did you mean models?" in r.stderr and "has 2 problems" in r.stderr
 
 
+def check_of_variables():
+    r = run(environment(HEARTH_PROT="1", HEARTH_CORPUS="1"), "config", "check")
+    assert r.stderr == "HEARTH_PROT: no such variable; did you mean HEARTH_PORT?\n", r.stderr
+    r = run(environment(HEARTH_TOP_P="2"), "config", "check", status=1)
+    assert "HEARTH_TOP_P (sampling.top_p): '2' is out of range; expected a number from 0 to 1" in r.stderr, r.stderr
+    run(environment(HEARTH_TOP_P="1", HEARTH_HOST="x", HEARTH_CONFIG="/dev/null"), "config", "check")
+
+
+def rope_refused():
+    """Where another rotation cannot be described the setting is refused, not ignored."""
+    env = environment()
+    golden = ROOT / "tests/golden/models"
+    run(env, "debug", "gguf", str(golden / "llama_rope3"), env["HOME"] + "/factors.gguf")
+    for name, path, why in (("factors", env["HOME"] + "/factors.gguf", "the file brings factors"),
+                            ("latent", str(golden / "deepseek_v3"), "its own rule"),
+                            ("learnt", str(golden / "gpt2"), "no rotation to scale")):
+        run(env, "create", name, path)
+        write(env, f"models/{name}.yaml", "rope_scaling: {type: yarn, factor: 4}\n")
+        r = run(env, "run", name, "x", status=1)
+        assert "rope_scaling: " in r.stderr and why in r.stderr, r.stderr
+
+
 def secrets():
     env = environment(HEARTH_API_KEYS="alice:sk-secret-1")
     for arguments in (["config", "show"], ["config", "show", "--json", "--origin"]):
@@ -400,7 +422,7 @@ def tls():
 
 
 checks = Checks()
-for f in (every_key_is_known, every_key_from_the_file, every_key_from_the_environment, every_flag, model_keys, precedence, which_file,
+for f in (every_key_is_known, every_key_from_the_file, every_key_from_the_environment, every_flag, model_keys, precedence, which_file, check_of_variables, rope_refused,
           secrets, models_and_settings, keys_logs_and_reload, tls):
     checks.run(f)
 HOME.cleanup()
