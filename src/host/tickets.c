@@ -106,6 +106,7 @@ void ticket_fail_waiting(host *h, model *m, uint64_t newest, const err *why) {
     for (;;) {
         ticket *t = m->tickets, *last = NULL;
         for (; t; t = t->next) {
+            /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): an ended ticket is in no list */
             if (!t->sent && t->id <= newest) last = t; /* new ones stand in front: the oldest is told first */
         }
         if (!last) return;

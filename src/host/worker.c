@@ -327,7 +327,8 @@ static int answer_call(worker *w, const call *c, arena *mem, err *e) {
     return 0;
 }
 
-static void say_loading(worker *w, float fraction) {
+static void say_loading(void *ctx, float fraction) {
+    worker *w = ctx;
     pthread_mutex_lock(&w->lock);
     (void)wire_put_loading(&w->out, fraction, NULL);
     written(w);
@@ -365,6 +366,8 @@ static int load(worker *w, err *e) {
     say_loading(w, 0);
     w->open.runtime.engine.on_batch = on_batch;
     w->open.runtime.engine.batch_ctx = w;
+    w->open.runtime.on_progress = say_loading;
+    w->open.runtime.progress_ctx = w;
     int rc = runtime_open(&w->runtime, &w->open.runtime, e);
     if (rc < 0) return rc;
     runtime_describe(w->runtime, &info);

@@ -60,6 +60,11 @@ static int describe(runtime *r, err *e) {
     return i->path && i->name && i->family && i->quant ? 0 : err_set_nomem(e);
 }
 
+static void progress(const runtime_options *o, float fraction) {
+    if (o->on_progress) o->on_progress(o->progress_ctx, fraction);
+}
+
+/* The parts by the time they take with a large vocabulary. */
 static int open_parts(runtime *r, const runtime_options *o, err *e) {
     int            rc;
     engine_options g = o->engine;
@@ -72,12 +77,15 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if (g.cpu == 0) g.cpu = cpu_detect();
     if ((rc = model_file_open(&r->file, o->path, e)) < 0) return rc;
     if ((rc = nn_model_open(&r->model, r->file, models_list, &m, e)) < 0) return rc;
+    progress(o, 0.2f);
     if ((rc = chat_open(&r->chat, o->path, text, e)) < 0) return rc;
+    progress(o, 0.8f);
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
     if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
     r->pooling = defaults_find_pooling(r->file);
     if ((rc = answer_markers(r->chat, &r->markers, e)) < 0) return rc;
+    progress(o, 1);
     return describe(r, e);
 }
 

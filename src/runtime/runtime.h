@@ -60,6 +60,10 @@ typedef struct runtime_options {
     size_t           grammar_bytes; /* of compiled grammars that are kept; 0: 256 MiB */
     uint64_t         spare_bytes; /* of memory; where the weights fit twice, they move into huge pages (a tenth faster),
                                      in the background; 0: they stay where the file is mapped */
+
+    /* How far runtime_open has come, 0 to 1, from the thread that called it; NULL: nobody asks. */
+    void (*on_progress)(void *ctx, float fraction);
+    void *progress_ctx;
 } runtime_options;
 
 /* Sets the page types of keys and values by name ("f16", "q8_0", ...); NULL: f16. */

@@ -178,6 +178,11 @@ void ops_stats(exchange *x) {
             jw_put_int(&w, "memory_bytes", (int64_t)list[i].need_bytes);
             jw_put_int(&w, "pid", list[i].pid);
         }
+        if (list[i].state == HOST_LOADING) {
+            jw_put_real(&w, "load_fraction", (double)list[i].load_fraction);
+            jw_put_real(&w, "load_seconds", list[i].load_seconds);
+        }
+        if (list[i].quarantined) jw_put_bool(&w, "quarantined", true);
         if (list[i].state == HOST_LOADED) {
             jw_put_int(&w, "context_length", list[i].n_ctx);
             jw_key(&w, "expires_seconds");

@@ -4,6 +4,7 @@
 #include "unit/support/support.h"
 
 #include "base/file.h"
+#include "host/child.h"
 #include "host/host.h"
 #include "unit/support/runtime_support.h"
 
@@ -357,7 +358,7 @@ static void test_three_in_a_budget_for_two(void **state) {
     static const char *const names[] = { "a", "b", "c" };
     const int                rounds = getenv("HEARTH_LONG") ? 40 : 1;
     host_options             o = usual();
-    uint64_t                 random = 11, need = 0;
+    uint64_t                 random = 11, most = 0;
     char                     solo[3][400];
     runtime_request          q[AT_ONCE];
     test_result              r[AT_ONCE];
@@ -376,10 +377,10 @@ static void test_three_in_a_budget_for_two(void **state) {
         snprintf(solo[i], sizeof solo[i], "%s", str_cstr(&r[0].a[0].content));
         test_result_deinit(&r[0]);
         host_model m = look_up(h, names[i]);
-        if (m.need_bytes > need) need = m.need_bytes;
+        if (m.need_bytes > most) most = m.need_bytes;
     }
     host_free(h);
-    o.max_bytes = 2 * need;
+    o.max_bytes = 2 * most;
     o.yield_ms = 20;
     h = open_host(&o);
     for (int i = 0; i < 3; i++) add(h, names[i], i == 1 ? TEST_DRAFT : TEST_DEMO);
@@ -531,6 +532,143 @@ static void test_control(void **state) {
     assert_gone(pid);
 }
 
+/* --- one worker without a host --- */
+
+typedef struct deaf {
+    child          *c;
+    runtime_request q;
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t  moved;
+    int             n_events, n_last, n_loading;
+    float           fraction;
+    bool            stopped_listening, listen, over;
+    err             why;
+    arena           mem;
+} deaf;
+
+static void send_to(deaf *d, str *s) {
+    assert_int_equal(child_send(d->c, s->data, s->len, NULL), 0);
+    str_deinit(s);
+}
+
+static int deaf_frame(void *ctx, const wire_frame *f, err *e) {
+    deaf         *d = ctx;
+    runtime_event ev;
+    str           s;
+    (void)e;
+    str_init(&s);
+    pthread_mutex_lock(&d->lock); /* child_open has returned */
+    switch (f->type) {
+    case WIRE_NEED:
+        assert_int_equal(wire_put_empty(&s, WIRE_LOAD, 0, NULL), 0);
+        send_to(d, &s);
+        break;
+    case WIRE_LOADING: {
+        float fraction;
+        assert_int_equal(wire_get_loading(f->body, &fraction, NULL), 0);
+        assert_true(fraction >= d->fraction);
+        d->fraction = fraction;
+        d->n_loading++;
+        break;
+    }
+    case WIRE_READY:
+        assert_int_equal(wire_put_request(&s, WIRE_SUBMIT, 1, &d->q, NULL), 0);
+        send_to(d, &s);
+        break;
+    case WIRE_EVENT:
+        assert_int_equal(wire_get_event(f->body, &d->mem, &ev, NULL), 0);
+        d->n_events++;
+        d->n_last += ev.last;
+        if (ev.kind == RUNTIME_ERROR) d->why = *ev.error;
+        if (d->n_events == 3) {
+            d->stopped_listening = true;
+            pthread_cond_broadcast(&d->moved);
+            while (!d->listen) pthread_cond_wait(&d->moved, &d->lock);
+        }
+        pthread_cond_broadcast(&d->moved);
+        break;
+    default: break;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return 0;
+}
+
+static child_activity deaf_activity(void *ctx) {
+    (void)ctx;
+    return CHILD_IDLE;
+}
+
+static void deaf_end(void *ctx, const child_end *end) {
+    deaf *d = ctx;
+    pthread_mutex_lock(&d->lock);
+    assert_true(end->asked);
+    d->over = true;
+    pthread_cond_broadcast(&d->moved);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static unsigned long long cpu_ticks(pid_t pid) {
+    char               path[64], text[512] = "";
+    unsigned long long user = 0, system = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE       *f = fopen(path, "re");
+    const char *at = f && fgets(text, sizeof text, f) ? strrchr(text, ')') : NULL;
+    if (f) fclose(f);
+    if (at) (void)sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system);
+    return user + system;
+}
+
+/* A server that stops reading: the engine does not wait for it, the worker's memory stays bounded, and the request ends
+ * with one error when somebody listens again. */
+static void test_events_not_taken(void **state) {
+    deaf          d = { .n_events = 0 };
+    child_options o = { .program = getenv("HEARTH_PROGRAM"),
+                        .env = kept_env,
+                        .open = { .runtime = { .path = TEST_DEMO, .engine = { .n_threads = 1 } },
+                                  .name = "m",
+                                  .fault = "",
+                                  .queue_bytes = 2000 },
+                        .on_frame = deaf_frame,
+                        .activity = deaf_activity,
+                        .on_end = deaf_end,
+                        .ctx = &d };
+    (void)state;
+    if (SANITIZED) {
+        printf("skipped: a sanitizer's worker takes minutes to fill a socket\n");
+        skip();
+    }
+    pthread_mutex_init(&d.lock, NULL);
+    pthread_cond_init(&d.moved, NULL);
+    arena_init(&d.mem, 0);
+    test_greedy(&d.q, STORY);
+    d.q.max_tokens = 900;
+    d.q.ignore_eos = true;
+    pthread_mutex_lock(&d.lock);
+    assert_int_equal(child_open(&d.c, &o, NULL), 0);
+    while (!d.stopped_listening) pthread_cond_wait(&d.moved, &d.lock);
+    pthread_mutex_unlock(&d.lock);
+    for (int quiet = 0; quiet < 10;) { /* until it does nothing more: a tick is 10 ms */
+        unsigned long long before = cpu_ticks(child_pid(d.c));
+        nanosleep(&(struct timespec){ .tv_nsec = 30000000 }, NULL);
+        quiet = cpu_ticks(child_pid(d.c)) == before ? quiet + 1 : 0;
+    }
+    pthread_mutex_lock(&d.lock);
+    d.listen = true;
+    pthread_cond_broadcast(&d.moved);
+    while (!d.n_last) pthread_cond_wait(&d.moved, &d.lock);
+    assert_int_equal(d.n_last, 1);
+    assert_int_equal(d.why.code, ERR_LIMIT);
+    assert_true(d.n_events < 900);
+    assert_true(d.n_loading >= 2 && d.fraction == 1);
+    child_stop(d.c);
+    while (!d.over) pthread_cond_wait(&d.moved, &d.lock);
+    pthread_mutex_unlock(&d.lock);
+    child_free(d.c);
+    arena_deinit(&d.mem);
+    pthread_cond_destroy(&d.moved);
+    pthread_mutex_destroy(&d.lock);
+}
+
 /* The process that has the host is killed with -9: its workers end, too. */
 static void test_no_orphans(void **state) {
     int pipe_fds[2], pid = 0, status;
@@ -571,6 +709,7 @@ int main(void) {
         cmocka_unit_test(test_three_in_a_budget_for_two),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_control),
+        cmocka_unit_test(test_events_not_taken),
         cmocka_unit_test(test_no_orphans),
     };
     static const char *const names[] = { "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS=", "TSAN_OPTIONS=" };
