@@ -174,14 +174,14 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
 }
 
 /* Runs a prepared handle until it ends, stalls or is not wanted any more. */
-static int run_one(const http_client *c, CURLM *multi, CURL *easy, document *d, CURLcode *code, err *e) {
+static int run_one(const http_client *c, CURL *easy, document *d, CURLcode *code, err *e) {
     int64_t begun = http_now_ms();
     int     running = 1, rc = 0;
     *code = CURLE_OPERATION_TIMEDOUT;
     d->last_ms = begun;
-    if (curl_multi_add_handle(multi, easy) != CURLM_OK) return err_set_nomem(e);
+    if (curl_multi_add_handle(c->multi, easy) != CURLM_OK) return err_set_nomem(e);
     while (running) {
-        if (curl_multi_perform(multi, &running) != CURLM_OK) {
+        if (curl_multi_perform(c->multi, &running) != CURLM_OK) {
             rc = err_set_nomem(e);
             break;
         }
@@ -193,20 +193,20 @@ static int run_one(const http_client *c, CURLM *multi, CURL *easy, document *d, 
         int64_t now = http_now_ms();
         if (now - d->last_ms > c->patience.stall_ms || now - begun > DOCUMENT_STALLS * (int64_t)c->patience.stall_ms)
             break;
-        curl_multi_poll(multi, NULL, 0, POLL_MS, NULL);
+        curl_multi_poll(c->multi, NULL, 0, POLL_MS, NULL);
     }
     int            left;
     const CURLMsg *m;
-    while ((m = curl_multi_info_read(multi, &left))) {
+    while ((m = curl_multi_info_read(c->multi, &left))) {
         if (m->msg == CURLMSG_DONE) *code = m->data.result;
     }
-    curl_multi_remove_handle(multi, easy);
+    curl_multi_remove_handle(c->multi, easy);
     return rc;
 }
 
 /* One try: the request and its redirects. */
-static int get_once(const http_client *c, CURLM *multi, const char *url, const char *accept, document *d,
-                    CURLcode *code, char *why, err *e) {
+static int get_once(const http_client *c, const char *url, const char *accept, document *d, CURLcode *code, char *why,
+                    err *e) {
     char *at = strdup(url), *next;
     int   rc = at ? 0 : err_set_nomem(e);
     for (int hop = 0; rc == 0; hop++) {
@@ -223,7 +223,7 @@ static int get_once(const http_client *c, CURLM *multi, const char *url, const c
             curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
             curl_easy_setopt(easy, CURLOPT_WRITEDATA, d);
             curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, why);
-            rc = run_one(c, multi, easy, d, code, e);
+            rc = run_one(c, easy, d, code, e);
         }
         curl_easy_cleanup(easy);
         curl_slist_free_all(headers);
@@ -297,14 +297,12 @@ int http_get(const http_client *c, const char *url, const char *accept, size_t l
              err *e) {
     document d = { .body = body };
     char     why[CURL_ERROR_SIZE] = "", reason[CURL_ERROR_SIZE + 64];
-    CURLM   *multi;
-    int      rc = http_open(&multi, e);
+    int      rc = 0;
     memset(head, 0, sizeof *head);
-    if (rc < 0) return rc;
     body->limit = limit;
     for (int failures = 0; rc == 0;) {
         CURLcode code = CURLE_OK;
-        if ((rc = get_once(c, multi, url, accept, &d, &code, why, e)) < 0) break;
+        if ((rc = get_once(c, url, accept, &d, &code, why, e)) < 0) break;
         bool pass = !d.too_long && (code == CURLE_OK ? http_status_may_pass(d.head.status) : http_may_pass(code));
         if (code == CURLE_OK && !pass) break;
         /* A host that is not there is not there in ten seconds either. */
@@ -325,7 +323,6 @@ int http_get(const http_client *c, const char *url, const char *accept, size_t l
             snprintf(reason, sizeof reason, "%s", why[0] ? why : curl_easy_strerror(code));
         rc = http_wait(c, ms, reason, e);
     }
-    curl_multi_cleanup(multi);
     *head = d.head;
     return rc;
 }

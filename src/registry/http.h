@@ -23,6 +23,7 @@ typedef struct http_client {
     const char   *token;  /* NULL: none */
     const char   *hint;   /* how a user gives a token, for sentences; NULL: there is no way */
     const char   *ca_file;
+    CURLM        *multi;    /* http_open; connections are kept in it from one request to the next */
     pull_patience patience; /* without zeros: http_patience */
     void         *ctx;
     bool (*go_on)(void *ctx, const char *waiting); /* often; waiting: why nothing happens just now, or NULL */

@@ -318,6 +318,7 @@ static int model_name(const pull *p, char **out, err *e) {
         char two[3] = { 'a', *c, 0 };
         if (!registry_name_ok(two)) *c = '-';
     }
+    while (strlen(*out) > 1 && !registry_name_ok(*out)) (*out)[strlen(*out) - 1] = '\0'; /* it is too long */
     return 0;
 }
 
@@ -579,7 +580,8 @@ int pull_model(registry *r, const pull_request *q, const pull_events *ev, pull_r
     if (out) memset(out, 0, sizeof *out);
     p.c = (http_client){ .ca_file = q->ca_file, .patience = q->patience, .ctx = &p, .go_on = on_wait };
     http_patience(&p.c.patience);
-    rc = name_parse(&p.ref, q->name, e);
+    rc = http_open(&p.c.multi, e);
+    if (rc == 0) rc = name_parse(&p.ref, q->name, e);
     p.known = known_find(q->name); /* one that only the hub has keeps the short name */
     if (rc == 0) rc = pull_any(&p, out, e);
     for (size_t i = 0; i < p.n; i++) {
@@ -587,6 +589,7 @@ int pull_model(registry *r, const pull_request *q, const pull_events *ev, pull_r
         free(p.items[i].path);
         free(p.items[i].url);
     }
+    curl_multi_cleanup(p.c.multi); /* accepts NULL */
     free(p.items);
     free(p.repo);
     name_ref_deinit(&p.ref);

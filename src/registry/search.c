@@ -93,8 +93,8 @@ int search_hub(search_hits *out, const pull_request *q, const char *words, int l
             str_printf(&url, "%%%02X", (unsigned char)*p);
     }
     str_printf(&url, "&sort=downloads&direction=-1&limit=%d", limit);
-    int rc =
-        str_ok(&url) ? http_get(&c, str_cstr(&url), "application/json", MAX_ANSWER, &body, &head, e) : err_set_nomem(e);
+    int rc = str_ok(&url) ? http_open(&c.multi, e) : err_set_nomem(e);
+    if (rc == 0) rc = http_get(&c, str_cstr(&url), "application/json", MAX_ANSWER, &body, &head, e);
     if (rc == 0 && head.status != 200) rc = http_explain(&c, head.status, str_cstr(&url), words, e);
     if (rc == 0) {
         char host[128];
@@ -102,6 +102,7 @@ int search_hub(search_hits *out, const pull_request *q, const char *words, int l
         rc = search_read(out, str_cstr(&body), body.len, e);
         if (rc < 0) err_wrap(e, rc, "the answer of %s", host);
     }
+    curl_multi_cleanup(c.multi); /* accepts NULL */
     http_head_deinit(&head);
     str_deinit(&url);
     str_deinit(&body);

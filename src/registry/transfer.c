@@ -20,7 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_LANES = 16, POLL_MS = 50, REPORT_MS = 100, NOTE_MS = 500, PIECE_NOTE_MS = 20, RUN_PIECES = 8 };
+enum {
+    MAX_LANES = 16,
+    POLL_MS = 50,
+    REPORT_MS = 100,
+    NOTE_MS = 500,
+    PIECE_NOTE_MS = 20,
+    RUN_PIECES = 8,
+    SLOWEST = 200 /* bytes a second */
+};
 
 typedef enum fault {
     FAULT_NONE,
@@ -41,7 +49,7 @@ typedef struct lane {
     bool               busy, accepted, whole; /* whole: asked without a range */
     int64_t            from, at, to;
     int                redirects;
-    int64_t            last_ms;
+    int64_t            mark_ms, mark; /* when it had come so far: what is slower than this is given up */
     fault              fault;
     http_head          head;
     char               why[CURL_ERROR_SIZE];
@@ -50,7 +58,6 @@ typedef struct lane {
 struct run {
     const http_client  *c;
     const transfer_job *j;
-    CURLM              *multi;
     partial             file;
     hasher             *hash;
     lane                lanes[MAX_LANES];
@@ -73,7 +80,6 @@ struct run {
 static size_t on_header(char *data, size_t size, size_t n, void *ctx) {
     lane *l = ctx;
     http_head_line(&l->head, (view){ data, size * n }, (int64_t)time(NULL));
-    l->last_ms = http_now_ms();
     return size * n;
 }
 
@@ -168,7 +174,6 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
     lane  *l = ctx;
     run   *x = l->x;
     size_t bytes = size * n;
-    l->last_ms = http_now_ms();
     if (l->fault != FAULT_NONE) return 0;
     if (l->head.status != 200 && l->head.status != 206) return bytes; /* the page of a redirect or an error */
     if (!l->accepted && !accept_answer(l)) {
@@ -191,7 +196,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
 static void lane_stop(lane *l) {
     run *x = l->x;
     if (!l->busy) return;
-    curl_multi_remove_handle(x->multi, l->easy);
+    curl_multi_remove_handle(x->c->multi, l->easy);
     curl_slist_free_all(l->headers);
     l->headers = NULL;
     if (l->at < l->to) partial_give_back(&x->file, l->at, l->to);
@@ -213,7 +218,8 @@ static int lane_ask(lane *l, const char *url, err *e) {
     l->accepted = false;
     l->fault = FAULT_NONE;
     l->why[0] = '\0';
-    l->last_ms = http_now_ms();
+    l->mark_ms = http_now_ms();
+    l->mark = l->at;
     if ((rc = http_prepare(x->c, l->easy, url, NULL, &l->headers, e)) < 0) {
         curl_slist_free_all(l->headers);
         l->headers = NULL;
@@ -229,7 +235,7 @@ static int lane_ask(lane *l, const char *url, err *e) {
     curl_easy_setopt(l->easy, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(l->easy, CURLOPT_WRITEDATA, l);
     curl_easy_setopt(l->easy, CURLOPT_ERRORBUFFER, l->why);
-    if (curl_multi_add_handle(x->multi, l->easy) != CURLM_OK) return err_set_nomem(e);
+    if (curl_multi_add_handle(x->c->multi, l->easy) != CURLM_OK) return err_set_nomem(e);
     l->busy = true;
     return 0;
 }
@@ -320,7 +326,7 @@ static int follow(lane *l, err *e) {
         return err_set(e, ERR_FORMAT, "%s: more than %d redirects", x->j->name, HTTP_MAX_REDIRECTS);
     if ((rc = check_linked(x, &l->head, e)) < 0 || (rc = http_redirect(l->url, l->head.location, &next, e)) < 0)
         return rc < 0 ? err_wrap(e, rc, "%s", x->j->name) : rc;
-    curl_multi_remove_handle(x->multi, l->easy);
+    curl_multi_remove_handle(x->c->multi, l->easy);
     curl_slist_free_all(l->headers);
     l->headers = NULL;
     l->busy = false;
@@ -345,7 +351,7 @@ static int lane_failed(lane *l, CURLcode code, err *e) {
         return range_failed(x, e, rc);
     case FAULT_DROPPED: return 0;
     case FAULT_STALL:
-        rc = err_set(e, ERR_IO, "%s: nothing came for %d ms", x->j->name, x->c->patience.stall_ms);
+        rc = err_set(e, ERR_IO, "%s: next to nothing came for %d ms", x->j->name, x->c->patience.stall_ms);
         return failed_once(x, 0, e, rc);
     case FAULT_NONE: break;
     }
@@ -378,11 +384,21 @@ static int lane_ended(lane *l, CURLcode code, err *e) {
 
 /* --- the download --- */
 
+/* Hardly anything came for too long. */
+static bool is_slow(lane *l, int64_t now) {
+    int64_t ms = l->x->c->patience.stall_ms;
+    if (now - l->mark_ms <= ms) return false;
+    bool slow = l->at - l->mark < ms * SLOWEST / 1000;
+    l->mark_ms = now;
+    l->mark = l->at;
+    return slow;
+}
+
 static int look_after_lanes(run *x, err *e) {
     const CURLMsg *m;
     int            left, running, rc = 0;
-    if (curl_multi_perform(x->multi, &running) != CURLM_OK) return err_set_nomem(e);
-    while (rc == 0 && (m = curl_multi_info_read(x->multi, &left))) {
+    if (curl_multi_perform(x->c->multi, &running) != CURLM_OK) return err_set_nomem(e);
+    while (rc == 0 && (m = curl_multi_info_read(x->c->multi, &left))) {
         if (m->msg != CURLMSG_DONE) continue;
         CURLcode code = m->data.result;
         for (int i = 0; i < MAX_LANES; i++) {
@@ -395,7 +411,7 @@ static int look_after_lanes(run *x, err *e) {
     int64_t now = http_now_ms();
     for (int i = 0; i < MAX_LANES && rc == 0; i++) {
         lane *l = &x->lanes[i];
-        if (!l->busy || (l->fault == FAULT_NONE && now - l->last_ms <= x->c->patience.stall_ms)) continue;
+        if (!l->busy || (l->fault == FAULT_NONE && !is_slow(l, now))) continue;
         if (l->fault == FAULT_NONE) l->fault = FAULT_STALL;
         rc = lane_failed(l, CURLE_OK, e);
         lane_stop(l);
@@ -427,7 +443,7 @@ static int load(run *x, err *e) {
         if (rc == 0) rc = report(x, e);
         int64_t pause = x->not_before_ms - http_now_ms();
         if (pause <= 0 || pause > POLL_MS) pause = POLL_MS;
-        if (rc == 0 && x->file.have_bytes < x->file.size) curl_multi_poll(x->multi, NULL, 0, (int)pause, NULL);
+        if (rc == 0 && x->file.have_bytes < x->file.size) curl_multi_poll(x->c->multi, NULL, 0, (int)pause, NULL);
     }
     for (int i = 0; i < MAX_LANES; i++) lane_stop(&x->lanes[i]);
     if (x->file.have_bytes > 0) partial_note(&x->file, rc == 0 ? e : NULL);
@@ -466,7 +482,6 @@ static void run_deinit(run *x) {
     }
     hasher_free(x->hash);
     partial_close(&x->file);
-    curl_multi_cleanup(x->multi);
     free(x->direct);
     free(x);
 }
@@ -488,7 +503,6 @@ static int download(const http_client *c, registry *r, const transfer_job *j, in
     x->file.fd = -1;
     x->n_lanes = c->patience.ranges;
     for (int i = 0; i < MAX_LANES; i++) x->lanes[i].x = x;
-    if ((rc = http_open(&x->multi, e)) < 0) goto done;
     if ((rc = partial_open(&x->file, r, j->digest, j->size, c->patience.piece_bytes, e)) < 0) {
         err_wrap(e, rc, "%s", j->name);
         goto done;
