@@ -342,7 +342,7 @@ def models_and_settings():
     write(env, "server.yaml", "transport: {port: 0, unix_socket: off}\nmodels:\n  default: second\n  pinned: second\n"
           f"  directory: {env['HOME']}/many\n  list:\n"
           f"  - {{name: first, path: {DEMO}, context: 300, keep_alive: forever}}\n  - {{name: second, path: {DEMO}}}\n"
-          "sampling: {temperature: 0, max_tokens: 3}\ntelemetry: {metrics: off}\n")
+          "sampling: {temperature: 0, max_tokens: 3}\ntelemetry: {metrics: off, log_level: warn}\n")
     write(env, "models/second.yaml", "system: Speak like a pirate.\nsampling: {stop: [' is']}\n"
           "messages: [{role: user, content: Ahoy?}, {role: assistant, content: Ahoy!}]\n")
     question = {"messages": [{"role": "user", "content": "What is 12 plus 30?"}]}
@@ -358,10 +358,16 @@ def models_and_settings():
         assert "pirate" not in text and "Ahoy" not in text
         status, a = s.ask("/v1/chat/completions", dict(question, model="second", max_tokens=50))
         assert status == 200 and " is" not in a["choices"][0]["message"]["content"], a
+        s.ask("/v1/chat/completions", dict(question, model="third"))
         loaded = {m["name"].split(":")[0]: m for m in s.ask("/api/ps")[1]["models"]}
-        assert loaded["first"]["context_length"] == 300 if "context_length" in loaded["first"] else True
+        assert loaded["first"]["context_length"] == 300, loaded
+        until = {name: int(m["expires_at"][:4]) for name, m in loaded.items()}  # the year
+        assert until["first"] > until["third"] and until["second"] > until["third"], until  # for ever, pinned, five minutes
+        text = s.ask("/apply-template", question)[1]["prompt"]  # the default model
+        assert "pirate" in text, text
         assert s.ask("/metrics")[0] == 404
         assert s.ask("/health")[0] == 200
+    assert " info " not in open(env["HOME"] + "/err").read()
     write(env, "server.yaml", f"models:\n  default: nobody\n  list: [{{name: first, path: {DEMO}}}]\n")
     assert "models.default: no model 'nobody' is offered" in run(env, "serve", status=1).stderr
 
