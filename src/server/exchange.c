@@ -462,6 +462,22 @@ void exchange_admit(exchange *x) {
     exchange_flush(x);
 }
 
+/* A model that is here may be called by where it came from ("hf.co/owner/repo:Q4_K_M"): the adapters see its own name.
+ */
+static void resolve_model(exchange *x) {
+    static const char *const keys[] = { "model", "name" };
+    library                 *l = x->server->options.library;
+    for (size_t i = 0; l && i < 2; i++) {
+        node  n = node_get(&x->body, keys[i]);
+        char *own = NULL;
+        view  said = node_text(&n);
+        if (node_is(&n) != NODE_STRING || said.len == 0 || host_find(x->host, said, &(host_model){ 0 }, NULL) == 0)
+            continue;
+        if (library_resolve(l, said, &own)) node_set_text(&x->body, keys[i], own);
+        free(own);
+    }
+}
+
 static void run_handler(exchange *x) {
     err e = { 0 };
     if (x->route->flags & ROUTE_BODY) {
@@ -473,6 +489,7 @@ static void run_handler(exchange *x) {
     }
     reader_init(&x->in);
     if (!(x->route->flags & ROUTE_INLINE)) library_refresh(x->server->options.library);
+    if ((x->route->flags & (ROUTE_BODY | ROUTE_NAMES)) == ROUTE_BODY) resolve_model(x);
     x->route->handle(x);
     if (x->route->flags & ROUTE_BODY) reader_log_unknown(&x->in, &x->body, x->route->api->name);
 }

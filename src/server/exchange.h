@@ -60,6 +60,7 @@ enum {
     ROUTE_RAW = 16,    /* a body that the handler reads itself (may be empty) */
     ROUTE_STATS = 32,  /* with ROUTE_INLINE: x->stats was filled before, on a thread that may wait for workers */
     ROUTE_UPLOAD = 64, /* the body goes to disk while it arrives, whatever its size (upload.h) */
+    ROUTE_NAMES = 128, /* names in the body need not be of models that are here */
 };
 
 typedef struct route {

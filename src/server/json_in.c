@@ -130,6 +130,10 @@ static int put_text(const char *text, size_t len, void *out) {
     return 0;
 }
 
+bool node_set_text(const node *object, const char *key, const char *text) {
+    return json_object_set_new(object->json, key, json_stringn(text, strlen(text))) == 0; /* base has a json_string */
+}
+
 void node_write(const node *n, str *out) {
     if (!n->json || json_dump_callback(n->json, put_text, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0)
         str_puts(out, "null");

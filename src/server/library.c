@@ -141,6 +141,27 @@ void library_settings(library *l, const char *name, char **out) {
     pthread_mutex_unlock(&l->sync_lock);
 }
 
+bool library_resolve(library *l, view name, char **out) {
+    registry_model m = { 0 };
+    char          *text = strndup(name.data, name.len);
+    *out = NULL;
+    pthread_mutex_lock(&l->sync_lock);
+    if (l->watch && text && names_find(l->watch, text, NULL, &m, NULL) == 0) *out = strdup(m.name);
+    pthread_mutex_unlock(&l->sync_lock);
+    registry_model_deinit(&m);
+    free(text);
+    return *out != NULL;
+}
+
+bool library_find(library *l, const char *name, registry_model *out) {
+    memset(out, 0, sizeof *out);
+    if (!l) return false;
+    pthread_mutex_lock(&l->sync_lock);
+    bool found = l->watch && registry_find(l->watch, name, out, NULL) == 0;
+    pthread_mutex_unlock(&l->sync_lock);
+    return found;
+}
+
 int library_registry(library *l, registry **out, err *e) { return registry_open(out, l->path, e); }
 
 uint64_t library_free_bytes(library *l) {

@@ -37,6 +37,11 @@ void library_refresh(library *l); /* accepts NULL */
 /* The settings that the registry has for a model (JSON), or NULL; the caller frees. Accepts l == NULL. */
 void library_settings(library *l, const char *name, char **out);
 
+/* The own name of a model that is called by where it came from; false: none, or several. The caller frees *out. */
+bool library_resolve(library *l, view name, char **out);
+/* What the registry knows about a model; false: nothing. The caller deinits. Accepts l == NULL. */
+bool library_find(library *l, const char *name, registry_model *out);
+
 /* A handle of one's own, made if need be; the caller closes it. */
 int library_registry(library *l, registry **out, err *e);
 

@@ -69,6 +69,19 @@ static void put_running(jw *w, const host_model *m) {
     jw_put_int(w, "context_length", m->n_ctx);
 }
 
+/* What a file holds the host knows once it was opened; of a registered one it was written down. */
+static void complete(exchange *x, host_model *m) {
+    registry_model r;
+    if (m->described || !library_find(x->server->options.library, m->name, &r)) return;
+    snprintf(m->family, sizeof m->family, "%s", r.family ? r.family : "");
+    snprintf(m->quant, sizeof m->quant, "%s", r.quant ? r.quant : "");
+    snprintf(m->format, sizeof m->format, "%s", r.format ? r.format : "");
+    m->n_params = (uint64_t)r.params;
+    if (r.size > 0) m->file_bytes = (uint64_t)r.size;
+    m->described = true; /* this copy */
+    registry_model_deinit(&r);
+}
+
 static void list_models(exchange *x, bool running) {
     host_model *list = NULL;
     size_t      n = 0;
@@ -85,6 +98,7 @@ static void list_models(exchange *x, bool running) {
     jw_open(&w, '[');
     for (size_t i = 0; i < n; i++) {
         if (running && list[i].state != HOST_LOADED) continue;
+        complete(x, &list[i]);
         jw_open(&w, '{');
         put_model(&w, &list[i]);
         if (running)

@@ -124,6 +124,8 @@ def blobs_and_create(server):
 def another_process(server, program):
     hearth(program, server, "create", "beside", DEMO)
     assert names(server) == ["beside:latest", "demo:latest"]
+    details = [m["details"] for m in server.get("/api/tags")[1]["models"] if m["name"] == "beside:latest"][0]
+    assert details["family"] == "llama" and details["parameter_size"] == "19.8M" and details["quantization_level"] == "Q8_0", details
     says_42(server, "beside")
     hearth(program, server, "cp", "beside", "twice")
     assert [m["id"] for m in server.get("/v1/models")[1]["data"]] == ["demo", "beside", "twice"]
@@ -178,6 +180,9 @@ def pulls(server, hub):
     found = [n for n in names(server) if n.startswith("org/")]
     assert len(found) == 1, found
     says_42(server, found[0])
+    for name in ("hf.co/org/tiny:Q8_0", "hf://Org/Tiny", "org/tiny/tiny-Q8_0.gguf"):  # by where it came from
+        says_42(server, name)
+        assert server.post("/v1/chat/completions", {"model": name, "messages": SUM, "max_tokens": 1})[0] == 200
     status, got = call(server, "POST", "/api/pull", {"model": "nobody"})
     assert status == 200 and set(got[-1]) == {"error"} and "nobody" in got[-1]["error"], got
     for name in ("tiny", found[0]):
