@@ -75,7 +75,7 @@ static const cli_option options[] = { { 0 } };
 const cli_command cli_cmd_completion = {
     "completion",
     "bash|zsh|fish",
-    "Print a completion script for a shell, for example: source <(hearth completion bash)",
+    "Print a completion script for a shell: source <(hearth completion bash)",
     options,
     1,
     1,

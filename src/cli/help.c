@@ -104,16 +104,13 @@ void help_command(const cli_command *c, const char *program, bool all, str *out)
     put_options(c, program, all, out);
 }
 
-/* Lists have one line for a command: the first sentence, or as many of its parts as fit. */
+/* Lists have one line for a command: the first sentence, or the first part of it that can stand alone. */
 static void put_summary(const cli_command *c, str *out) {
     char        left[64], text[200];
     const char *end = strstr(c->summary, ". ");
     snprintf(text, sizeof text, "%.*s", end ? (int)(end - c->summary) : (int)strlen(c->summary), c->summary);
-    for (size_t n; (n = strlen(text)) > HELP_WIDTH - COMMAND_COLUMN;) {
-        while (n && !(strchr(",;:", text[n - 1]) && (text[n] == ' '))) n--;
-        if (n == 0) break;
-        text[n - 1] = '\0';
-    }
+    if (strlen(text) > HELP_WIDTH - COMMAND_COLUMN) text[strcspn(text, ":;")] = '\0';
+    if (strlen(text) > HELP_WIDTH - COMMAND_COLUMN) text[strcspn(text, ",")] = '\0';
     if (text[0] && text[strlen(text) - 1] == '.') text[strlen(text) - 1] = '\0';
     snprintf(left, sizeof left, "  %s", c->name);
     put_row(out, left, text, COMMAND_COLUMN);

@@ -290,29 +290,12 @@ int registry_blob_link(registry *r, int64_t model_id, const char *digest, int64_
 
 int registry_blob_list(registry *r, int64_t model_id, char ***out, size_t *n, err *e) {
     sqlite3_stmt *s = NULL;
-    int           step, rc;
     *out = NULL;
     *n = 0;
-    rc = registry_db_prepare(r, &s, "SELECT digest FROM model_blobs WHERE model_id = ? ORDER BY digest", e);
+    int rc = registry_db_prepare(r, &s, "SELECT digest FROM model_blobs WHERE model_id = ? ORDER BY digest", e);
     if (rc < 0) return rc;
     sqlite3_bind_int64(s, 1, model_id);
-    while ((step = sqlite3_step(s)) == SQLITE_ROW) {
-        char **more = realloc(*out, (*n + 1) * sizeof *more);
-        if (more) *out = more;
-        if (!more || !((*out)[*n] = strdup((const char *)sqlite3_column_text(s, 0)))) {
-            rc = err_set_nomem(e);
-            break;
-        }
-        ++*n;
-    }
-    if (rc == 0 && step != SQLITE_DONE) rc = registry_db_fail(r, e);
-    sqlite3_finalize(s);
-    if (rc == 0) return 0;
-    for (size_t i = 0; i < *n; i++) free((*out)[i]);
-    free(*out);
-    *out = NULL;
-    *n = 0;
-    return rc;
+    return registry_db_texts(r, s, out, n, e);
 }
 
 int registry_blob_copy(registry *r, int64_t from_id, int64_t to_id, err *e) {

@@ -16,6 +16,8 @@ int registry_db_fail(registry *r, err *e); /* what SQLite says about the last ca
 int registry_db_run(registry *r, const char *sql, err *e);
 int registry_db_prepare(registry *r, sqlite3_stmt **s, const char *sql, err *e);
 int registry_db_finish(registry *r, sqlite3_stmt *s, err *e); /* steps a statement without rows, and releases it */
+/* The first column of every row; releases the statement. The caller frees each text and *out. */
+int registry_db_texts(registry *r, sqlite3_stmt *s, char ***out, size_t *n, err *e);
 
 /* A transaction around several calls of this room; registry_db_end commits when rc is 0, else rolls back, and returns
  * rc or what the commit said. */

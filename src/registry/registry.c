@@ -186,6 +186,30 @@ int registry_db_finish(registry *r, sqlite3_stmt *s, err *e) {
     return rc;
 }
 
+int registry_db_texts(registry *r, sqlite3_stmt *s, char ***out, size_t *n, err *e) {
+    int step, rc = 0;
+    *out = NULL;
+    *n = 0;
+    while ((step = sqlite3_step(s)) == SQLITE_ROW) {
+        const char *text = (const char *)sqlite3_column_text(s, 0);
+        char      **more = realloc(*out, (*n + 1) * sizeof *more);
+        if (more) *out = more;
+        if (!more || !((*out)[*n] = strdup(text ? text : ""))) {
+            rc = err_set_nomem(e);
+            break;
+        }
+        ++*n;
+    }
+    if (rc == 0 && step != SQLITE_DONE) rc = registry_db_fail(r, e);
+    sqlite3_finalize(s);
+    if (rc == 0) return 0;
+    for (size_t i = 0; i < *n; i++) free((*out)[i]);
+    free(*out);
+    *out = NULL;
+    *n = 0;
+    return rc;
+}
+
 #define COLUMNS                                                                                                        \
     "name, family, format, path, dtype, quant, sha256, source, params, n_ctx, n_layer, vocab_size, size, created_at, " \
     "last_used"

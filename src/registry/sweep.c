@@ -25,25 +25,12 @@ enum { KEEP_SECONDS = 14 * 24 * 3600, MAX_DEPTH = 16 };
 /* The digests that a statement gives; a row of them is looked at again under the lock before anything goes. */
 static int unused_digests(registry *r, char ***out, size_t *n, err *e) {
     sqlite3_stmt *s = NULL;
-    int           step, rc;
     *out = NULL;
     *n = 0;
-    rc = registry_db_prepare(
+    int rc = registry_db_prepare(
         r, &s, "SELECT digest FROM blobs WHERE NOT EXISTS (SELECT 1 FROM model_blobs m WHERE m.digest = blobs.digest)",
         e);
-    if (rc < 0) return rc;
-    while ((step = sqlite3_step(s)) == SQLITE_ROW) {
-        char **more = realloc(*out, (*n + 1) * sizeof *more);
-        if (more) *out = more;
-        if (!more || !((*out)[*n] = strdup((const char *)sqlite3_column_text(s, 0)))) {
-            rc = err_set_nomem(e);
-            break;
-        }
-        ++*n;
-    }
-    if (rc == 0 && step != SQLITE_DONE) rc = registry_db_fail(r, e);
-    sqlite3_finalize(s);
-    return rc;
+    return rc < 0 ? rc : registry_db_texts(r, s, out, n, e);
 }
 
 static void remove_suffixed(registry *r, const char *digest, const char *suffix, int64_t *freed) {
