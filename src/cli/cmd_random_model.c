@@ -85,7 +85,8 @@ static int run_random(const cli_args *args) {
     nn_synth    o = { .arch = nn_arch_find(models_list, arch),
                       .n_vocab = cli_int(args, "vocab", 32000),
                       .seed = (uint64_t)cli_int(args, "seed", 1),
-                      .control = cli_string(args, "control", NULL) };
+                      .control = cli_string(args, "control", NULL),
+                      .rank_form = cli_string(args, "rank", NULL) };
     err         e = { 0 };
     int         rc;
     if (!s) return CLI_FAILED;
@@ -131,6 +132,7 @@ static const cli_option random_options[] = {
     { "kv-heads", CLI_INT, "N", "key heads (as many)", 0 },
     { "head-dim", CLI_INT, "N", "size of a head (dim / heads)", 0 },
     { "vocab", CLI_INT, "N", "tokens (32000)", 0 },
+    { "rank", CLI_STRING, "FORM", "a model that ranks, asked in this form", 0 },
     { "control", CLI_STRING, "TEXT,...", "texts of further control tokens", 0 },
     { "context", CLI_INT, "N", "longest sequence (8192)", 0 },
     { "experts", CLI_INT, "N", "experts, where the family may have them", 0 },

@@ -21,7 +21,8 @@ typedef struct nn_synth {
     int                  type; /* tensor_type of matrices; rows that are no whole number of blocks become F16 */
     int64_t              n_vocab;
     uint64_t             seed;
-    const char          *control; /* texts of further control tokens, separated by commas; NULL: none */
+    const char          *rank_form; /* makes it a ranking model that is asked in this form; NULL: it is none */
+    const char          *control;   /* texts of further control tokens, separated by commas; NULL: none */
 } nn_synth;
 
 int nn_synth_gguf(const nn_synth *s, const char *path, err *e);

@@ -218,6 +218,13 @@ static int set_vocabulary(synth *s, gguf_writer *w) {
     return rc;
 }
 
+static int set_ranking(synth *s, gguf_writer *w) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.pooling_type", s->o->arch->names[0]);
+    int rc = gguf_writer_set_int(w, key, META_U32, 4, s->e);
+    return rc < 0 ? rc : gguf_writer_set_string(w, "tokenizer.chat_template.rerank", s->o->rank_form, s->e);
+}
+
 /* --- the file --------------------------------------------------------------------------------------------------- */
 
 /* Makes the largest store of each row length first, so that smaller tensors find theirs. */
@@ -254,6 +261,7 @@ int nn_synth_gguf(const nn_synth *o, const char *path, err *e) {
     if ((rc = nn_export_keys(w, m, e)) < 0) goto done;
     if ((rc = gguf_writer_set_string(w, "general.name", "random weights", e)) < 0) goto done;
     if ((rc = set_vocabulary(&s, w)) < 0) goto done;
+    if (o->rank_form && (rc = set_ranking(&s, w)) < 0) goto done;
     if ((rc = prepare_stores(&s, m)) < 0) goto done;
     for (const nn_wanted *n = m->wanted; n && rc == 0; n = n->next) {
         if (!seen_before(m, n)) rc = n->rows ? add_mat(&s, w, n) : add_vec(&s, w, n);

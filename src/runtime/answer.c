@@ -165,6 +165,8 @@ static void give_token(rq *x, const engine_event *g) {
 /* The first dimensions of a vector of length 1, brought back to length 1. */
 static void give_vector(rq *x, const engine_event *g) {
     runtime_event ev = { .kind = RUNTIME_EMBEDDING, .vector = g->vector, .n_vector = g->n_vector };
+    if (x->q.task == RUNTIME_RERANK)
+        ev = (runtime_event){ .kind = RUNTIME_SCORE, .score = rerank_score(x->owner, g->vector, g->n_vector) };
     if (x->vector) {
         double sum = 0;
         ev.n_vector = x->q.dimensions;

@@ -27,6 +27,8 @@ typedef struct rq         rq;
 typedef struct kept_guide kept_guide; /* guides.c */
 
 struct runtime {
+    const char       *rank_form; /* NULL: it cannot rank documents */
+    float            *rank_rows; /* of its head: yes, no */
     model_file       *file;
     nn_model         *model;
     chat             *chat;
@@ -133,6 +135,11 @@ void guides_close(runtime *r);
 /* infill.c */
 bool infill_known(const tok *t);
 int  infill_encode(const tok *t, view prefix, view suffix, tok_ids *out, err *e);
+
+/* rerank.c */
+int   rerank_open(runtime *r, err *e); /* a model that cannot rank opens, too */
+int   rerank_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e);
+float rerank_score(const runtime *r, const float *hidden, int n);
 
 /* answer.c */
 int  answer_open(rq *x, const prompt *p, bool stream_calls, err *e); /* the parsers of a chat's answers */

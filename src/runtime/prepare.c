@@ -142,7 +142,7 @@ int prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e)
     case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);
     case RUNTIME_INFILL: return prompt_infill(r, q, out, e);
     case RUNTIME_EMBED: return prompt_embed(r, q, out, e);
-    case RUNTIME_RERANK: return err_set(e, ERR_UNSUPPORTED, "rerank: this model has no ranking head");
+    case RUNTIME_RERANK: return rerank_prompt(r, q, out, e);
     }
     return err_set(e, ERR_ARG, "task: %d is unknown", (int)q->task);
 }
@@ -158,6 +158,7 @@ static int check(const runtime *r, const runtime_request *q, err *e) {
         return err_set(e, ERR_ARG, "dimensions: %d is not between 1 and the model's %d", q->dimensions,
                        engine_embedding_size(r->engine));
     if (q->task == RUNTIME_EMBED && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a text has one embedding");
+    if (q->task == RUNTIME_RERANK && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a document has one score");
     if (q->tool_choice >= RUNTIME_TOOLS_REQUIRED && (q->task != RUNTIME_CHAT || !q->tools.len))
         return err_set(e, ERR_ARG, "tool_choice: there are no tools to call");
     return 0;
@@ -194,7 +195,7 @@ static void echo(rq *x, const prompt *p) {
 /* The request's own limit, where it is lower than the model's. */
 static int limit_context(const runtime *r, const runtime_request *q, prompt *p, int *max_tokens, err *e) {
     int    all = engine_context(r->engine), limit = q->n_ctx > 0 && q->n_ctx < all ? q->n_ctx : all;
-    size_t answer = q->task == RUNTIME_EMBED ? 0 : 1;
+    size_t answer = q->task == RUNTIME_EMBED || q->task == RUNTIME_RERANK ? 0 : 1;
     *max_tokens = q->max_tokens;
     if (q->task == RUNTIME_EMBED && q->truncate && p->ids.count > (size_t)limit) {
         int32_t last = p->ids.data[p->ids.count - 1];
@@ -264,6 +265,7 @@ static int hand_over(rq *x, const prompt *p, const sampling_params *s, int max_t
         if (q->dimensions && !(x->vector = arena_calloc(&x->mem, (size_t)q->dimensions, sizeof *x->vector)))
             return err_set_nomem(e);
     }
+    if (q->task == RUNTIME_RERANK) g.pooling = ENGINE_POOL_LAST;
     atomic_store(&x->prompt_tokens, (int)p->ids.count);
     x->prepared_at = runtime_now();
     return submit(x, &g, p, e);

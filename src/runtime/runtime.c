@@ -84,6 +84,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     defaults_sampling(&r->sampling, r->file);
     if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
     r->pooling = defaults_find_pooling(r->file);
+    if ((rc = rerank_open(r, e)) < 0) return rc;
     if ((rc = answer_markers(r->chat, &r->markers, e)) < 0) return rc;
     progress(o, 1);
     return describe(r, e);
