@@ -164,19 +164,20 @@ static bool vector(const drive *d, int64_t row0) {
     return true;
 }
 
-/* A few rows over one panel, up to 8 at a time: true when that was done. Rows that a kernel takes beyond the last are
- * the last again. */
+/* A few rows over one panel, up to 8 or 4 at a time, twice at most: true when that was done. Rows that a kernel takes
+ * beyond the last are the last again. */
 static bool few(const drive *d, int64_t row0) {
-    const tensor_mat *w = d->a->w;
-    int64_t           n_rows = d->a->n_rows;
-    float             c[MATMUL_FEW * MATMUL_PANEL];
-    if (n_rows > MATMUL_FEWS || w->rows - row0 < MATMUL_PANEL || !d->isa->few8[w->type][n_rows > 4 ? 2 : 0])
-        return false;
-    for (int64_t i = 0; i < n_rows; i += MATMUL_FEW) {
-        int         n = (int)min64(MATMUL_FEW, n_rows - i), size = n > 4 ? 2 : n > 2 ? 1 : 0;
+    const tensor_mat      *w = d->a->w;
+    int64_t                n_rows = d->a->n_rows;
+    float                  c[MATMUL_FEW * MATMUL_PANEL];
+    matmul_few8_fn *const *of = d->isa->few8[w->type];
+    const int64_t          most = of[2] ? MATMUL_FEW : MATMUL_FEW / 2; /* of one call */
+    if (n_rows > 2 * most || w->rows - row0 < MATMUL_PANEL || !of[0]) return false;
+    for (int64_t i = 0; i < n_rows; i += most) {
+        int         n = (int)min64(most, n_rows - i), size = n > 4 ? 2 : n > 2 ? 1 : 0;
         const act8 *x[MATMUL_FEW];
         for (int r = 0; r < MATMUL_FEW; r++) x[r] = matmul_row_in(d->a, i + (r < n ? r : n - 1));
-        d->isa->few8[w->type][size](&d->src, row0, x, c);
+        of[size](&d->src, row0, x, c);
         for (int r = 0; r < n; r++) matmul_finish(d->a, i + r, row0, MATMUL_PANEL, c + r * MATMUL_PANEL);
     }
     return true;

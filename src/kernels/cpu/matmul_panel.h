@@ -32,8 +32,7 @@
 #define MATMUL_KC 512  /* inputs of an int8 panel: 8 KB */
 #define MATMUL_WIDE 3  /* panels a tile takes together */
 #define MATMUL_ROWS8 4 /* activation rows of an int8 tile */
-#define MATMUL_FEW 8   /* activation rows of the largest kernel for a few rows, */
-#define MATMUL_FEWS 16 /* and up to how many are done that way */
+#define MATMUL_FEW 8   /* activation rows of the largest kernel for a few rows */
 #define MATMUL_LANES (MATMUL_WIDE * MATMUL_PANEL)
 
 typedef struct matmul_panel8 {

@@ -263,7 +263,7 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
  * it is used, on into the next 16 rows, a line or two at every step; that way the hardware helps. (Fetching the next
  * panel in the order of its addresses came at three quarters of that speed, many lines at once or into L1 at half.)
  */
-enum { AHEAD = 1152, AHEAD_LONG = 1680 }; /* the latter for blocks of 34 bytes and q6_k */
+enum { AHEAD = 3456 };
 
 /* How far from here that place lies; `used`: bytes used of this panel's rows. */
 INLINE size_t row_fetch_offset(size_t used, size_t stride, size_t ahead) {

@@ -28,14 +28,14 @@ typedef struct few {
 INLINE void few_quad(few *f, int quad, __m512i v, int n, int group, int zero, few_scale_fn *scale_of,
                      few_scale_fn *min_of) {
     const int per = group / 4, half = group == 32 ? 0 : quad / 4 % 2;
-    if (quad < 16) {
-        v = with_fetch(v, f->line);
-        f->line += f->stride;
-    }
+    v = with_fetch(v, f->line);
+    f->line += f->stride;
+    if (quad == 15) f->line += 52 - 16 * f->stride; /* half a block of q6_k is 105 bytes: a second round */
     UNROLL
     for (int r = 0; r < n; r++) {
         const act8 *b = f->x[r] + f->block + quad / 8;
-        if (quad % per == 0) f->sum[r] = zero ? zero_start(b, zero_pair(zero, group, half)) : _mm512_setzero_si512();
+        if (quad % per == 0) /* outside of the vector units, as in the tile */
+            f->sum[r] = _mm512_set1_epi32(-zero * (group == 32 ? b->s[0] + b->s[1] : b->s[half]));
         f->sum[r] = _mm512_dpbusd_epi32(f->sum[r], v, _mm512_set1_epi32((int)load_u32(b->q + quad % 8 * 4)));
     }
     if (quad % per != per - 1) return;

@@ -73,7 +73,7 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *o
                       pieces_fn *pieces, bits_fn *more) {
     const int    groups = part / 32, parts = unit / part, steps = 4 * parts, early = parts == 1 ? 4 : 2;
     const int    lines = bytes / parts < 32 ? 2 : 4;
-    const size_t stride = s->w->row_bytes, ahead = bytes == 34 ? AHEAD_LONG : AHEAD;
+    const size_t stride = s->w->row_bytes;
     rows16       r = rows_at(s->data + (size_t)row0 * stride, stride);
     unit_bits    bits;
     __m512i      b[36][2];
@@ -82,7 +82,7 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *o
     for (int t = 0; t < early; t++) raw(&r, t % 4, t / 4, b[t]);
     for (int64_t k = 0; k < s->w->cols; k += unit) {
         format_head    h;
-        const size_t   off = row_fetch_offset((size_t)(k / unit) * (size_t)bytes, stride, ahead);
+        const size_t   off = row_fetch_offset((size_t)(k / unit) * (size_t)bytes, stride, AHEAD);
         const size_t   next = k + unit < s->w->cols ? (size_t)bytes : 0;
         const uint8_t *line = r.lo + off; /* the next to ask for: a row further each time */
         /* Short units and parts: half of the rows in turn. */
@@ -294,7 +294,7 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *x, float *o
     for (int t = 0; t < EARLY; t++) q6_k_raw(&r, t, 0, b[t]);
     for (int64_t k = 0; k < s->w->cols; k += 256) {
         format_head  h;
-        const size_t off = row_fetch_offset((size_t)k / 256 * q6_k_bytes, stride, AHEAD_LONG);
+        const size_t off = row_fetch_offset((size_t)k / 256 * q6_k_bytes, stride, 16 * q6_k_bytes);
         const size_t next = k + 256 < s->w->cols ? q6_k_bytes : 0;
         rows16       line = r;
         rows_move(&line, off);
@@ -316,7 +316,9 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *x, float *o
                     q6_k_half(b[t], v);
                     UNROLL
                     for (int e = 0; e < 2; e++) {
-                        v[e] = with_fetch(v[e], row_of(&line, t % 16) + 104 * p + 64 * e);
+                        /* Every line is asked for more than once: 5% faster than once. */
+                        v[e] = with_fetch(v[e], row_of(&line, t % 16) + 104 * p + 52 * e);
+                        v[e] = with_fetch(v[e], row_of(&line, t % 16) + 104 * p + 52 * e + 26);
                         d[i][e] = made_here(_mm512_dpbusd_epi32(from[e], v[e], y[e]));
                     }
                 }
