@@ -137,6 +137,42 @@ static int read_flags(config_values *v, const cli_args *a, arena *mem, err *e) {
     return 0;
 }
 
+/* --- names of files --- */
+
+/* "~/x" begins at home; "x" of a file beside it, of the environment and of a flag where the program was started. */
+static const char *full_path(const char *text, const config_value *v, arena *mem) {
+    const char *home = getenv("HOME"), *slash = v->where ? strrchr(v->where, '/') : NULL;
+    const char *kept = text;
+    str         path;
+    str_init(&path);
+    if (strncmp(text, "~/", 2) == 0 && home && home[0] == '/')
+        str_printf(&path, "%s/%s", home, text + 2);
+    else if (v->origin == CONFIG_FROM_SERVER && text[0] != '/' && slash)
+        str_printf(&path, "%.*s%s", (int)(slash - v->where) + 1, v->where, text);
+    if (path.len) kept = str_ok(&path) ? arena_strdup(mem, str_cstr(&path)) : NULL;
+    str_deinit(&path);
+    return kept;
+}
+
+static int resolve_files(config_values *v, arena *mem, err *e) {
+    for (size_t i = 0; i < v->schema->n; i++) {
+        config_value *x = &v->v[i];
+        if (!v->schema->keys[i].file || !x->origin || !x->text || !*x->text) continue;
+        if (!(x->text = full_path(x->text, x, mem))) return err_set_nomem(e);
+    }
+    /* A model's path may be a name: only what is plainly a path is resolved. */
+    const config_value *list = config_get(v, "models.list");
+    for (size_t i = 0; i < list->n_items; i++) {
+        config_value *x =
+            &list->items[i].v[config_find_key(list->items[i].schema, "path") - list->items[i].schema->keys];
+        if (!x->text ||
+            (strncmp(x->text, "~/", 2) != 0 && strncmp(x->text, "./", 2) != 0 && strncmp(x->text, "../", 3) != 0))
+            continue;
+        if (!(x->text = full_path(x->text, x, mem))) return err_set_nomem(e);
+    }
+    return 0;
+}
+
 int settings_load(settings *s, const cli_args *a, err *e) {
     bool given = false;
     int  rc;
@@ -149,7 +185,7 @@ int settings_load(settings *s, const cli_args *a, err *e) {
     if (s->found) rc = read_file_over(&s->server, s->path, CONFIG_FROM_SERVER, config_server_check, &s->mem, e);
     if (rc == 0) rc = read_environment(&s->server, &s->mem, e);
     if (rc == 0) rc = read_flags(&s->server, a, &s->mem, e);
-    return rc;
+    return rc < 0 ? rc : resolve_files(&s->server, &s->mem, e);
 }
 
 int settings_peek(config_values *out, arena *mem, err *e) {
@@ -179,7 +215,7 @@ int settings_peek(config_values *out, arena *mem, err *e) {
     config_report_deinit(&r);
     free(text);
     str_deinit(&path);
-    return 0;
+    return resolve_files(out, mem, e);
 }
 
 void settings_deinit(settings *s) {

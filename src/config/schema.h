@@ -47,6 +47,7 @@ typedef struct config_key {
     const char          *refused;  /* why no value is taken; of a CONFIG_BOOL: why not true */
     bool                 required; /* inside items */
     bool                 secret;   /* shown as *** */
+    bool                 file;     /* the name of a file: ~/ is the home, and a file's names begin where it lies */
 } config_key;
 
 typedef struct config_section {

@@ -33,8 +33,8 @@ EACH = {
     "transport.tcp": ("false", None, "server.tcp_host"),
     "transport.unix_socket": ("false", None, "server.socket_path"),
     "transport.socket": ("/x/s", "/x/s", "server.socket_path"),
-    "transport.tls_cert": ("c.pem", "c.pem", "server.tls_cert"),
-    "transport.tls_key": ("k.pem", "k.pem", "server.tls_key"),
+    "transport.tls_cert": ("/x/c.pem", "/x/c.pem", "server.tls_cert"),
+    "transport.tls_key": ("/x/k.pem", "/x/k.pem", "server.tls_key"),
     "transport.cors_origins": ("https://a.example", ["https://a.example"], "server.cors_origins"),
     "transport.allowed_hosts": ("box", ["box"], "server.allow_hosts"),
     "transport.max_head_bytes": ("16KiB", 16384, "server.head_bytes"),
@@ -267,6 +267,20 @@ def which_file():
         assert "server.yaml:2:1: modles: unknown key; did you mean models?" in r.stderr and "has 2 problems" in r.stderr
 
 
+def names_of_files():
+    env = environment()
+    here = env["XDG_CONFIG_HOME"] + "/hearth/"
+    write(env, "server.yaml", "kv_cache: {disk_dir: cache}\ntransport: {socket: ~/s}\n")
+    shown = options(env)
+    assert shown["host"]["disk_cache_dir"] == here + "cache" and shown["server"]["socket_path"] == env["HOME"] + "/s", shown
+    shown = options(dict(env, HEARTH_KV_DISK_DIR="there", HEARTH_SOCKET="~/t"))
+    assert shown["host"]["disk_cache_dir"] == "there" and shown["server"]["socket_path"] == env["HOME"] + "/t", shown
+    os.symlink(DEMO, here + "m.gguf")
+    write(env, "server.yaml", "models: {list: [{name: a, path: ./m.gguf}, {name: b, path: demo}]}\ntransport: {port: 0, unix_socket: off}\n")
+    with Serving(env) as s:
+        assert [m["id"] for m in s.ask("/v1/models")[1]["data"]] == ["a", "b"]
+
+
 def check_of_variables():
     r = run(environment(HEARTH_PROT="1", HEARTH_CORPUS="1"), "config", "check")
     assert r.stderr == "HEARTH_PROT: no such variable; did you mean HEARTH_PORT?\n", r.stderr
@@ -428,7 +442,7 @@ def tls():
 
 
 checks = Checks()
-for f in (every_key_is_known, every_key_from_the_file, every_key_from_the_environment, every_flag, model_keys, precedence, which_file, check_of_variables, rope_refused,
+for f in (every_key_is_known, every_key_from_the_file, every_key_from_the_environment, every_flag, model_keys, precedence, which_file, names_of_files, check_of_variables, rope_refused,
           secrets, models_and_settings, keys_logs_and_reload, tls):
     checks.run(f)
 HOME.cleanup()
