@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "registry/blobs.h"
+#include "registry/db.h"
 #include "registry/pull.h"
 #include "unit/support/hub.h"
 
@@ -575,6 +576,53 @@ static void test_two_at_once(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* A process that removes the model and frees its files, all the time. */
+static pid_t remove_in_child(const char *dir) {
+    fflush(stdout);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        registry *r;
+        char     *path = path_join(dir, "registry.db");
+        if (registry_open(&r, path, NULL) < 0) _exit(1);
+        for (;;) {
+            registry_remove(r, "acme/tiny-gguf", NULL);
+            registry_remove(r, "acme/parts", NULL);
+            if (registry_blob_sweep(r, NULL, NULL) < 0) _exit(2);
+        }
+    }
+    return child;
+}
+
+/* While files come and go, every model that is in the registry has its own: nothing is freed before it is entered. */
+static void test_removed_meanwhile(void **state) {
+    char          *dir = test_temp_dir();
+    registry      *r = open_registry(dir);
+    registry_model m;
+    int            status, there = 0, rounds = getenv("HEARTH_LONG") ? 100 : 10;
+    (void)state;
+    test_hub_fault(&hub, "{}");
+    pid_t child = remove_in_child(dir);
+    for (int i = 0; i < rounds; i++) {
+        pull_request q = request(i % 2 ? "acme/parts" : "acme/tiny-gguf");
+        err          e;
+        if (pull_into(dir, &q, NULL, NULL, &e) < 0) fail_msg("%s", e.msg);
+        assert_int_equal(registry_db_begin(r, &e), 0); /* nothing is removed while this lasts */
+        if (registry_find(r, q.name, &m, &e) == 0) {
+            there++;
+            if (!file_exists(m.path)) fail_msg("%s is gone", m.path);
+            registry_model_deinit(&m);
+        }
+        assert_int_equal(registry_db_end(r, 0, &e), 0);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status));
+    printf("%d pulls against a process that removes; %d models were still there after theirs\n", rounds, there);
+    registry_close(r);
+    test_temp_dir_remove(dir);
+}
+
 /*
  * Kills a pull: at a random moment, or when a random amount has come; true if it was still at work. Bytes that it says
  * it has are on their way into the note.
@@ -670,6 +718,16 @@ static void put_random_fault(str *s, uint64_t *seed) {
     str_puts(s, "}");
 }
 
+/* What the user reads says whether something is kept, or why nothing came. */
+static bool is_clear(const char *text) {
+    static const char *const parts[] = { "is kept",    "thrown away",       "tries:",      "try again later",
+                                         "refuses it", "does not exist at", "larger than", "the listing says" };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (strstr(text, parts[i])) return true;
+    }
+    return false;
+}
+
 /* Each ends complete and verified, or with a sentence; and from there a server that behaves finishes it. */
 static void test_random_faults(void **state) {
     static const char *const names[] = { "acme/tiny-gguf", "acme/tiny-gguf", "tiny:1b", "acme/dir", "acme/parts" };
@@ -695,6 +753,7 @@ static void test_random_faults(void **state) {
             complete++;
         } else {
             bool says = strstr(e.msg, "is kept") != NULL;
+            if (!is_clear(e.msg)) fail_msg("%s: %s", str_cstr(&faults), e.msg);
             kept += says;
             other += !says;
             if (getenv("HEARTH_LONG")) printf("%s: %s\n", str_cstr(&faults), e.msg);
@@ -751,6 +810,7 @@ int main(void) {
         cmocka_unit_test(test_bad_notes),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_removed_meanwhile),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_random_faults),
     };
