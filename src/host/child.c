@@ -346,9 +346,8 @@ static bool tick(child *c, child_end *end) {
     bool slow = loading && now - c->begin > c->o.load_ms;
     if (slow || now - c->last_sign > c->o.hang_ms) {
         end->crashed = true;
-        err_set(&end->why, ERR_IO, "the model's worker %s for %lld s and was ended",
-                slow ? "has been loading" : "did nothing",
-                (long long)((slow ? now - c->begin : now - c->last_sign) / 1000));
+        err_set(&end->why, ERR_IO, "the model's worker %s for %.1f s and was ended",
+                slow ? "has been loading" : "did nothing", (double)(slow ? now - c->begin : now - c->last_sign) / 1000);
         return false;
     }
     pthread_mutex_lock(&c->lock);

@@ -157,10 +157,14 @@ static int argument_rules(scmp_filter_ctx f, err *e) {
     static const uint64_t fcntls[] = { F_GETFD,  F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_GETLK, F_SETLK,
                                        F_SETLKW, 36,      37,      38 };
     struct scmp_arg_cmp   limits[] = { { 0, SCMP_CMP_EQ, 0, 0 }, { 2, SCMP_CMP_EQ, 0, 0 } }; /* own limits, reading */
+    struct scmp_arg_cmp   last[] = { { 0, SCMP_CMP_EQ, 0, 0 },
+                                     { 1, SCMP_CMP_EQ, 0, 0 },
+                                     { 2, SCMP_CMP_EQ, 19, 0 } }; /* this thread behind all others */
     int                   rc = allow_values(f, "prctl", 0, prctls, sizeof prctls / sizeof prctls[0], e);
     if (rc == 0) rc = allow_values(f, "ioctl", 1, ioctls, sizeof ioctls / sizeof ioctls[0], e);
     if (rc == 0) rc = allow_values(f, "fcntl", 1, fcntls, sizeof fcntls / sizeof fcntls[0], e);
     if (rc == 0) rc = rule(f, SCMP_ACT_ALLOW, "prlimit64", 2, limits, e);
+    if (rc == 0) rc = rule(f, SCMP_ACT_ALLOW, "setpriority", 3, last, e);
     return rc;
 }
 

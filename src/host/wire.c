@@ -421,6 +421,7 @@ static void walk_open(wire *w, wire_open *o) {
     walk_settings(w, &o->runtime.settings);
     put_int(w, &o->runtime.max_preparing, 0, INT_MAX, "max_preparing");
     put_size(w, &o->runtime.grammar_bytes, "grammar_bytes");
+    put_u64(w, &o->runtime.spare_bytes, "spare_bytes");
     put_cstr(w, &o->name, MAX_SHORT, "name");
     put_cstr(w, &o->fault, MAX_SHORT, "fault");
     put_bool(w, &o->no_sandbox, "no_sandbox");

@@ -23,8 +23,9 @@
 enum {
     DEFAULT_QUEUE = 64 << 20,
     MAX_CALLS = 1024,
-    SEND_BYTES = 64 << 10, /* what the engine's thread sends itself */
-    STOP_SECONDS = 60,     /* for ending well */
+    MOVING_BYTES = 16 << 20, /* a piece of file_map_settle */
+    SEND_BYTES = 64 << 10,   /* what the engine's thread sends itself */
+    STOP_SECONDS = 60,       /* for ending well */
 };
 
 typedef enum state { MEASURING, MEASURED, LOADING, READY, FAILED } state;
@@ -353,6 +354,10 @@ static int measure(worker *w, err *e) {
     if (w->open.runtime.settings.n_ctx > 0) o.n_ctx = w->open.runtime.settings.n_ctx;
     if (rc == 0) rc = need_of_path(&n, w->open.runtime.path, &o, 0, e);
     if (rc < 0) return rc;
+    if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
+        n.other_bytes += MOVING_BYTES;
+        n.total_bytes += MOVING_BYTES;
+    }
     pthread_mutex_lock(&w->lock);
     rc = wire_put_need(&w->out, &n, e);
     atomic_store(&w->state, MEASURED);

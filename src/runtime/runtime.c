@@ -12,7 +12,6 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 double runtime_now(void) {
     struct timespec t;
@@ -93,7 +92,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
 /* Beside the engine, and only with what it leaves of the cores. */
 static void *settle_main(void *arg) {
     runtime *r = arg;
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+    (void)setpriority(PRIO_PROCESS, 0, 19); /* 0: this thread */
     (void)model_file_settle(r->file, &r->settle_stop);
     return NULL;
 }

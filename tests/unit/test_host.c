@@ -283,7 +283,7 @@ static void expect_fault(const char *fault, const char *sentence) {
     char            spec[64];
     snprintf(spec, sizeof spec, "m=%s", fault);
     o.debug_fault = spec;
-    o.hang_ms = SANITIZED ? 3000 : 400;
+    if (strncmp(fault, "hang", 4) == 0) o.hang_ms = SANITIZED ? 3000 : 400;
     host *h = open_host(&o);
     add(h, "m", TEST_DRAFT);
     test_greedy(&q, STORY);

@@ -189,9 +189,11 @@ static void test_open(void **state) {
     static const char *const stops[] = { "one", "two" };
     wire_open                o = { .name = "m:1", .fault = "", .log_level = LOG_WARN, .queue_bytes = 12345 }, got;
     (void)state;
-    o.runtime = (runtime_options){
-        .path = "/models/m.gguf", .template_text = "{{ x }}", .max_preparing = 3, .grammar_bytes = 1 << 20
-    };
+    o.runtime = (runtime_options){ .path = "/models/m.gguf",
+                                   .template_text = "{{ x }}",
+                                   .max_preparing = 3,
+                                   .spare_bytes = 77,
+                                   .grammar_bytes = 1 << 20 };
     o.runtime.engine = (engine_options){ .n_ctx = 1,
                                          .cache_bytes = (size_t)5 << 32,
                                          .page_tokens = 16,
@@ -232,6 +234,7 @@ static void test_open(void **state) {
     assert_string_equal(got.runtime.path, "/models/m.gguf");
     assert_string_equal(got.runtime.template_text, "{{ x }}");
     assert_true(got.runtime.max_preparing == 3 && got.runtime.grammar_bytes == 1 << 20);
+    assert_true(got.runtime.spare_bytes == 77);
     const runtime_settings *s = &got.runtime.settings;
     assert_string_equal(s->system, "be brief");
     assert_string_equal(s->messages, "[]");
