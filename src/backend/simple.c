@@ -20,6 +20,7 @@ int simple_open(simple *s, const nn_backend *backend, const nn_model *m, const s
                           .k_type = o->k_type,
                           .v_type = o->v_type,
                           .n_threads = o->n_threads,
+                          .steady = o->steady,
                           .cpu = o->cpu };
     size_t          t = (size_t)s->max_tokens, n = (size_t)s->n_seq;
     int             rc;

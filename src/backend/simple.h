@@ -16,6 +16,7 @@ typedef struct simple_options {
     int      max_tokens;  /* of one step; 0: 256 */
     int      page_tokens; /* 0: 32 */
     int      n_threads;
+    bool     steady;         /* nn_exec_options */
     int      k_type, v_type; /* kv_type */
     unsigned cpu;
 } simple_options;

@@ -22,6 +22,7 @@ typedef struct nn_exec_options {
     int       k_type, v_type; /* kv_type of pages */
     int       n_threads;      /* 0: one per core */
     bool      pin;
+    bool      steady;    /* all threads in every step, even where other programs hold the cores: for tests */
     unsigned  cpu;       /* instruction sets that may be used; those absent are dropped */
     bool      plan_only; /* memory is counted, not taken: the executor answers questions and runs nothing */
 } nn_exec_options;

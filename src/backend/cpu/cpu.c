@@ -26,6 +26,8 @@ static void cpu_free(nn_exec *base) {
     free(x->row_of);
     free(x->in_of);
     free(x->packed);
+    free(x->parts);
+    free(x->folds);
     free(x->scratch);
     free(x->times);
     nn_exec_deinit(base);
@@ -116,7 +118,7 @@ static void cpu_run(nn_exec *base, int op0, int op1) {
     x->op0 = op0;
     x->op1 = op1;
     for (int i = 0; i < x->n_counters; i++) atomic_store_explicit(&x->counters[i], 0, memory_order_relaxed);
-    x->n_workers = pool_advice(x->pool);
+    x->n_workers = base->options.steady ? x->n_threads : pool_advice(x->pool);
     if (x->timed) memset(x->times, 0, (size_t)x->n_threads * sizeof *x->times);
     pool_run_some(x->pool, x->n_workers, work, x);
 }

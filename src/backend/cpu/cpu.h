@@ -69,13 +69,16 @@ typedef struct cpu_exec {
     size_t       page_bytes[NN_MAX_GROUPS];
     const void **page_ptrs[NN_MAX_GROUPS]; /* [max_seqs][max_pages] */
 
-    act8    *areas[CPU_AREAS];
-    cpu_rope ropes[CPU_MAX_ROPES];
-    int      n_ropes;
-    int32_t *start, *row_of, *in_of; /* rows per expert: start[E + 1], then row numbers of outputs and inputs */
-    float   *packed;                 /* latent queries, then latent keys */
-    uint8_t *scratch;                /* per worker */
-    size_t   scratch_bytes;
+    act8       *areas[CPU_AREAS];
+    cpu_rope    ropes[CPU_MAX_ROPES];
+    int         n_ropes;
+    int32_t    *start, *row_of, *in_of; /* rows per expert: start[E + 1], then row numbers of outputs and inputs */
+    float      *packed;                 /* latent queries, then latent keys */
+    float      *parts;                  /* results of chunks where a context is shared among workers */
+    size_t      parts_floats;
+    atomic_int *folds;   /* [2 * n_threads]: units done of a sequence's key head; 0 between steps */
+    uint8_t    *scratch; /* per worker */
+    size_t      scratch_bytes;
 
     int        op0, op1; /* of the run under way */
     bool       timed;

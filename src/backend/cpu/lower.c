@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 /* Addresses of what is not in the activation arena, for the hazard scan. Activations take [0, arena bytes). */
-enum { SPACE = 1 << 20 };
+enum { SPACE = 1 << 20, PARTS_MOST = 1 << 27 };
 static const size_t AT_AREA = (size_t)1 << 50, AT_ROPE = (size_t)2 << 50, AT_GROUP = (size_t)3 << 50,
                     AT_PACK = (size_t)4 << 50, AT_STATE = (size_t)5 << 50;
 
@@ -35,7 +35,7 @@ typedef struct lowering {
     nn_hazards hazards;
     int       *version; /* [n_bufs]: writes so far */
     area       areas[CPU_AREAS];
-    size_t     area_bytes, pack_floats;
+    size_t     area_bytes, pack_floats, parts_floats;
     int        clock, cap, max_expert;
     int64_t    max_group_rows; /* rows per token of expert ops */
     nn_buf     grouped;        /* the routing whose lists are in place */
@@ -193,11 +193,24 @@ static int lower_product(lowering *l, int i, const nn_op *op) {
     return l->rc;
 }
 
+/* Room for the chunks of one sequence of full length, where its context may be shared (split_pays in state.c). Memory
+ * of the system, taken when a long context first writes there. */
+static void parts_need(lowering *l, const nn_op *op) {
+    cpu_exec        *x = l->x;
+    const nn_limits *m = &x->base.options.limits;
+    const kv_layout *y = &x->layers[op->layer].layout;
+    size_t           chunks = (size_t)m->max_pages * (size_t)m->page_tokens / ATTN_CHUNK + 1, floats;
+    if (x->n_threads == 1 || y->n_kv >= 2 * x->n_threads) return;
+    if (!num_mul_size(chunks * (size_t)op->u.attn.n_head, attn_part_floats(y->v_dim), &floats)) return;
+    if (floats > l->parts_floats && floats <= PARTS_MOST) l->parts_floats = floats;
+}
+
 static int lower_latent(lowering *l, int i, const nn_op *op) {
     const nn_state *s = &l->x->base.model->state[op->layer];
     bool            store = op->kind == NN_OP_LATENT_STORE;
     size_t          floats = (size_t)(s->dim_k + s->dim_v) * (size_t)(store ? 1 : op->u.attn.n_head);
     if (floats > l->pack_floats) l->pack_floats = floats;
+    if (!store) parts_need(l, op);
     touch_buf(l, op->in[0], false);
     touch_buf(l, op->in[1], false);
     touch(l, AT_PACK, 1, true);
@@ -230,6 +243,7 @@ static int lower_op(lowering *l, int i) {
     case NN_OP_EXPERTS: return lower_product(l, i, op);
     case NN_OP_LATENT_STORE:
     case NN_OP_LATENT_ATTN: return lower_latent(l, i, op);
+    case NN_OP_ATTN: parts_need(l, op); break;
     case NN_OP_ROPE:
         table = rope_table(x, &op->u.rope.rope);
         touch(l, AT_ROPE + (size_t)table * SPACE, 1, false);
@@ -344,6 +358,11 @@ static int alloc_scratch(lowering *l) {
         ok = (x->in_of = take_zeroed(x, rows, sizeof *x->in_of)) && ok;
     }
     if (l->pack_floats) ok = (x->packed = take(x, tokens * l->pack_floats * sizeof(float))) && ok;
+    if (l->parts_floats) {
+        x->parts_floats = l->parts_floats;
+        ok = (x->parts = take(x, l->parts_floats * sizeof(float))) && ok;
+        ok = (x->folds = take_zeroed(x, 2 * (size_t)x->n_threads, sizeof *x->folds)) && ok;
+    }
     if (x->scratch_bytes == 0) x->scratch_bytes = 64;
     ok = (x->scratch = take(x, x->scratch_bytes * (size_t)x->n_threads)) && ok;
     ok = (x->counters = take_zeroed(x, (size_t)x->n_counters + 1, sizeof *x->counters)) && ok;

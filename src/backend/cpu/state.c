@@ -53,7 +53,7 @@ void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker) {
 
 /* --- attention -------------------------------------------------------------------------------------------------- */
 
-enum { ROW_BLOCK = 32 };
+enum { ROW_BLOCK = 32, SPLIT_CHUNKS = 8, SPLIT_HEADS = 4 };
 
 /* Query heads per unit of work: those of one key head, or fewer when there would be too few units. */
 static int heads_per_unit(const cpu_exec *x, int n_head, int n_kv, int64_t blocks) {
@@ -62,19 +62,100 @@ static int heads_per_unit(const cpu_exec *x, int n_head, int n_kv, int64_t block
     return per;
 }
 
-void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
+/* The rows of sequence s. */
+static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
     const nn_batch     *b = &x->base.batch;
     const nn_attn_spec *spec = &op->u.attn;
     const cpu_layer    *y = &x->layers[op->layer];
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     size_t              qs = latent ? pack_width(x, op) : (size_t)spec->n_head * (size_t)spec->dim_k;
     size_t              os = (size_t)spec->n_head * (size_t)y->layout.v_dim;
-    const float        *q = latent ? x->packed : nn_exec_buf(&x->base, op->in[0]);
-    float              *out = nn_exec_buf(&x->base, op->out);
-    int                 g = x->base.groups.of_layer[op->layer];
-    int64_t             blocks = 0;
+    int                 g = x->base.groups.of_layer[op->layer], t0 = b->q_start[s];
+    return (attn_args){ .q = (latent ? x->packed : nn_exec_buf(&x->base, op->in[0])) + (size_t)t0 * qs,
+                        .out = nn_exec_buf(&x->base, op->out) + (size_t)t0 * os,
+                        .q_stride = qs,
+                        .out_stride = os,
+                        .n_rows = b->q_start[s + 1] - t0,
+                        .n_head = spec->n_head,
+                        .layout = &y->layout,
+                        .pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.options.limits.max_pages,
+                        .page_off = y->page_off,
+                        .kv_len = b->kv_len[s],
+                        .pos = b->pos + t0,
+                        .window = spec->window,
+                        .causal = true,
+                        .scale = spec->scale,
+                        .softcap = spec->softcap,
+                        .sinks = spec->sinks ? spec->sinks->data : NULL };
+}
+
+/* The chunks of positions that a sequence's only row sees: n from *first on. */
+static int64_t chunks_of(const attn_args *a, int64_t *first) {
+    int64_t lo, hi;
+    attn_row_range(a, 0, &lo, &hi);
+    *first = lo / ATTN_CHUNK;
+    return hi > lo ? (hi - 1) / ATTN_CHUNK - *first + 1 : 0;
+}
+
+/*
+ * Few sequences that generate, few heads, a long context: the context is shared among the workers, too. True when that
+ * is worth it: units of SPLIT_HEADS query heads, which make good use of a key that was read, would not keep all workers
+ * busy. Every unit is SPLIT_CHUNKS chunks of one key head; whoever finishes the last unit of a key head folds its
+ * chunks, in order.
+ */
+static bool split_pays(cpu_exec *x, const nn_op *op) {
+    const nn_batch *b = &x->base.batch;
+    int             n_kv = x->layers[op->layer].layout.n_kv;
+    size_t          floats = 0;
+    int64_t         most = 0, first;
+    int             per = (op->u.attn.n_head / n_kv + SPLIT_HEADS - 1) / SPLIT_HEADS;
+    if (x->n_workers == 1 || b->n_tok != b->n_seq || b->n_seq * n_kv * per >= 2 * x->n_workers) return false;
+    for (int s = 0; s < b->n_seq; s++) {
+        attn_args a = attn_of(x, op, s);
+        int64_t   n = chunks_of(&a, &first);
+        floats += (size_t)n * (size_t)a.n_head * attn_part_floats(a.layout->v_dim);
+        most = n > most ? n : most;
+    }
+    return most >= 2 * SPLIT_CHUNKS && floats <= x->parts_floats;
+}
+
+static void split_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
+    const nn_batch *b = &x->base.batch;
+    for (;;) {
+        int64_t u = atomic_fetch_add_explicit(&x->counters[it->next], 1, memory_order_relaxed), first = 0, n = 0;
+        int     n_kv = x->layers[op->layer].layout.n_kv, s = 0;
+        float  *part = x->parts;
+        for (; s < b->n_seq; s++) {
+            attn_args a = attn_of(x, op, s);
+            n = chunks_of(&a, &first);
+            int64_t units = (n + SPLIT_CHUNKS - 1) / SPLIT_CHUNKS * n_kv;
+            if (u < units) break;
+            u -= units;
+            part += (size_t)n * (size_t)a.n_head * attn_part_floats(a.layout->v_dim);
+        }
+        if (s == b->n_seq) return;
+        attn_args a = attn_of(x, op, s);
+        int       pieces = (int)((n + SPLIT_CHUNKS - 1) / SPLIT_CHUNKS), kv = (int)(u / pieces), per = a.n_head / n_kv;
+        int64_t   c0 = first + u % pieces * SPLIT_CHUNKS,
+                c1 = c0 + SPLIT_CHUNKS < first + n ? c0 + SPLIT_CHUNKS : first + n;
+        x->k.attn.partial(&a, 0, kv * per, (kv + 1) * per, c0, c1, part, first, n, cpu_scratch(x, worker));
+        atomic_int *done = &x->folds[s * n_kv + kv];
+        if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) < pieces - 1) continue;
+        atomic_store_explicit(done, 0, memory_order_relaxed);
+        x->k.attn.combine(&a, 0, kv * per, (kv + 1) * per, part, first, n);
+    }
+}
+
+void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
+    const nn_batch  *b = &x->base.batch;
+    const kv_layout *l = &x->layers[op->layer].layout;
+    int64_t          blocks = 0;
+    if (split_pays(x, op)) {
+        split_attention(x, it, op, worker);
+        return;
+    }
     for (int s = 0; s < b->n_seq; s++) blocks += (b->q_start[s + 1] - b->q_start[s] + ROW_BLOCK - 1) / ROW_BLOCK;
-    int per = heads_per_unit(x, spec->n_head, y->layout.n_kv, blocks), groups = spec->n_head / per;
+    int per = heads_per_unit(x, op->u.attn.n_head, l->n_kv, blocks), groups = op->u.attn.n_head / per;
 
     /* Units are handed out one by one, the long ones (late rows) first: their cost differs, their bits do not. */
     for (;;) {
@@ -87,24 +168,9 @@ void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
             if (block < n) break;
             block -= n;
         }
-        int       t0 = b->q_start[s], rows = b->q_start[s + 1] - t0, row0 = (int)block * ROW_BLOCK;
-        attn_args a = { .q = q + (size_t)t0 * qs,
-                        .out = out + (size_t)t0 * os,
-                        .q_stride = qs,
-                        .out_stride = os,
-                        .n_rows = rows,
-                        .n_head = spec->n_head,
-                        .layout = &y->layout,
-                        .pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.options.limits.max_pages,
-                        .page_off = y->page_off,
-                        .kv_len = b->kv_len[s],
-                        .pos = b->pos + t0,
-                        .window = spec->window,
-                        .causal = true,
-                        .scale = spec->scale,
-                        .softcap = spec->softcap,
-                        .sinks = spec->sinks ? spec->sinks->data : NULL };
-        x->k.attn.rows(&a, row0, row0 + ROW_BLOCK < rows ? row0 + ROW_BLOCK : rows, head0, head0 + per,
+        attn_args a = attn_of(x, op, s);
+        int       row0 = (int)block * ROW_BLOCK;
+        x->k.attn.rows(&a, row0, row0 + ROW_BLOCK < a.n_rows ? row0 + ROW_BLOCK : a.n_rows, head0, head0 + per,
                        cpu_scratch(x, worker));
     }
 }
