@@ -121,6 +121,35 @@ def blobs_and_create(server):
     assert names(server) == ["demo:latest"]
 
 
+def broken_uploads(server):
+    """A client that leaves in the middle leaves nothing behind; one that sends in chunks and slowly is served."""
+    data = bytes(range(256)) * 8192
+    digest = "sha256:" + hashlib.sha256(data).hexdigest()
+    folder = os.path.join(server.dir.name, "hearth/blobs")
+    for part in (0, 1, len(data) // 2, len(data) - 1):
+        with server.connect() as s:
+            s.sendall(f"POST /api/blobs/{digest} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data[:part])
+    for _ in range(100):
+        left = [n for n in os.listdir(folder) if n.startswith("put-")]
+        if not left:
+            break
+        time.sleep(0.05)
+    assert not left, left
+    assert server.request("HEAD", "/api/blobs/" + digest)[0] == 404
+    with server.connect() as s:
+        s.sendall(f"POST /api/blobs/{digest} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        for at in range(0, len(data), 500000):
+            piece = data[at:at + 500000]
+            s.sendall(b"%x\r\n" % len(piece) + piece + b"\r\n")
+        s.sendall(b"0\r\n\r\n")
+        assert s.recv(4096).startswith(b"HTTP/1.1 201 "), "no blob"
+    assert server.request("HEAD", "/api/blobs/" + digest)[0] == 200
+    huge = f"POST /api/blobs/{digest} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 49}\r\n\r\n".encode()
+    with server.connect() as s:
+        s.sendall(huge)
+        assert s.recv(4096).startswith(b"HTTP/1.1 507 "), "the disk is not that large"
+
+
 def another_process(server, program):
     hearth(program, server, "create", "beside", DEMO)
     assert names(server) == ["beside:latest", "demo:latest"]
@@ -342,6 +371,7 @@ def main():
             if not os.environ.get("HEARTH_QUICK"):  # the quantizer is slow under a sanitizer, and has tests of its own
                 timed(quantize, server)
             timed(blobs_and_create, server)
+            timed(broken_uploads, server)
             timed(another_process, server, program)
             timed(mistakes, server)
             timed(pulls, server, hub)
