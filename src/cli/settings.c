@@ -201,7 +201,7 @@ int settings_peek(config_values *out, arena *mem, err *e) {
         str_puts(&path, given);
     } else {
         settings_directory(&path);
-        str_puts(&path, "/server.yaml");
+        if (path.len) str_puts(&path, "/server.yaml");
     }
     config_report_init(&r, str_cstr(&path));
     if (file_exists(str_cstr(&path)) &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which valid name was meant: a few typing mistakes away, or with a word in common. */
+/* Which valid name was meant: a few typing mistakes away, with a word in common, or shortened. */
 #include "config/schema.h"
 
 #include <ctype.h>
@@ -52,6 +52,13 @@ static size_t shared_words(const char *a, const char *b) {
     return sum;
 }
 
+/* "ctx" for "context": the letters in their order, from the first one on. */
+static bool is_short_for(const char *name, const char *full) {
+    if (strlen(name) < 3 || tolower((unsigned char)*name) != tolower((unsigned char)*full)) return false;
+    for (; *full && *name; full++) name += tolower((unsigned char)*name) == tolower((unsigned char)*full);
+    return !*name;
+}
+
 const char *config_nearest(const char *name, const char *const *valid, size_t n) {
     const char *best = NULL;
     size_t      len = strlen(name), least = len < 4 ? 2 : len < 8 ? 3 : 4, words = 0; /* mistakes: fewer than that */
@@ -68,5 +75,7 @@ const char *config_nearest(const char *name, const char *const *valid, size_t n)
         words = w;
         best = valid[i];
     }
+    for (size_t i = 0; !best && i < n; i++)
+        if (is_short_for(name, valid[i])) best = valid[i];
     return best;
 }
