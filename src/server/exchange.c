@@ -491,7 +491,9 @@ static void run_handler(exchange *x) {
     if (!(x->route->flags & ROUTE_INLINE)) library_refresh(x->server->options.library);
     if ((x->route->flags & (ROUTE_BODY | ROUTE_NAMES)) == ROUTE_BODY) resolve_model(x);
     x->route->handle(x);
-    if (x->route->flags & ROUTE_BODY) reader_log_unknown(&x->in, &x->body, x->route->api->name);
+    /* A refused request was not read to its end. */
+    bool refused = x->core->replied && x->core->status >= 400;
+    if ((x->route->flags & ROUTE_BODY) && !refused) reader_log_unknown(&x->in, &x->body, x->route->api->name);
 }
 
 static void handled(exchange *x) {
