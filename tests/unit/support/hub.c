@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,3 +125,30 @@ static int64_t number_at(const test_hub *h, const char *group, const char *key) 
 int64_t test_hub_number(const test_hub *h, const char *key) { return number_at(h, NULL, key); }
 
 int64_t test_hub_bytes(const test_hub *h, const char *path) { return number_at(h, "bytes", path); }
+
+bool test_same_bytes(const char *a, const char *b) {
+    file_map x, y;
+    if (file_map_open(&x, a, NULL) < 0) return false;
+    if (file_map_open(&y, b, NULL) < 0) fail_msg("no %s", b);
+    bool same = x.bytes == y.bytes && memcmp(x.data, y.data, x.bytes) == 0;
+    file_map_close(&x);
+    file_map_close(&y);
+    return same;
+}
+
+int test_count_like(const char *dir, const char *pattern) {
+    char command[600];
+    int  n = 0;
+    snprintf(command, sizeof command, "find '%s' -name '%s' | wc -l", dir, pattern);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%d", &n), 1);
+    pclose(f);
+    return n;
+}
+
+void test_avoid_the_disk(void) {
+    struct statvfs v;
+    if (statvfs("/dev/shm", &v) == 0 && v.f_bavail * v.f_frsize > 100 << 20 && access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 1);
+}

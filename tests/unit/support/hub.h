@@ -3,6 +3,7 @@
 #ifndef UNIT_SUPPORT_HUB_H
 #define UNIT_SUPPORT_HUB_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -25,5 +26,11 @@ void    test_hub_fault(const test_hub *h, const char *json); /* "{}": none. Forg
 char   *test_hub_seen(const test_hub *h);                    /* JSON; the caller frees */
 int64_t test_hub_number(const test_hub *h, const char *key); /* a number of it */
 int64_t test_hub_bytes(const test_hub *h, const char *path); /* sent of this file */
+
+/* What tests of pulls ask about files. */
+bool test_same_bytes(const char *a, const char *b);         /* false if there is no a; b must be there */
+int  test_count_like(const char *dir, const char *pattern); /* files and folders of this name, at any depth */
+/* Files of a moment: where there is a file system in memory, no test waits for a disk. */
+void test_avoid_the_disk(void);
 
 #endif
