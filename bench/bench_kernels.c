@@ -39,7 +39,7 @@ enum {
     KV = 512,
     VOCAB = 128256
 };
-#define ROTATE_BYTES ((size_t)256 << 20)
+#define ROTATE_BYTES ((size_t)512 << 20)
 #define POOL_BYTES ((size_t)6 << 30)
 
 static double now(void) {
