@@ -480,6 +480,7 @@ static void *child_main(void *ctx) {
     pthread_mutex_lock(&c->lock);
     c->over = true;
     c->pid = 0;
+    end.stats = c->stats;
     pthread_cond_broadcast(&c->news);
     pthread_mutex_unlock(&c->lock);
     c->o.on_end(c->o.ctx, &end);

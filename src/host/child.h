@@ -19,9 +19,10 @@ typedef struct child child;
 
 /* How a worker ended. */
 typedef struct child_end {
-    bool asked;   /* child_stop was called before: nothing went wrong */
-    bool crashed; /* by its own fault: a signal other than a person's, an exit code, a hang, a broken frame */
-    err  why;     /* a sentence for those who waited for its answers */
+    bool          asked;   /* child_stop was called before: nothing went wrong */
+    bool          crashed; /* by its own fault: a signal other than a person's, an exit code, a hang, a broken frame */
+    err           why;     /* a sentence for those who waited for its answers */
+    runtime_stats stats;   /* what it last said */
 } child_end;
 
 /* What is expected of a worker right now. */

@@ -149,16 +149,21 @@ void host_on_batch(host *h, void (*fn)(void *ctx, bool begins), void *ctx) {
 
 /* All workers end at the same time; each thread delivers the last events of its own. */
 static void end_workers(host *h) {
+    pthread_mutex_lock(&h->lock);
     for (model *m = h->models; m; m = m->next) {
-        if (m->child) child_stop(m->child);
+        if (!m->child) continue;
+        if (m->phase != MODEL_OVER) m->phase = MODEL_STOPPING; /* nobody begins to use it any more */
+        child_stop(m->child);
     }
     for (model *m = h->models; m; m = m->next) {
         child *c = m->child;
-        child_free(c);
-        pthread_mutex_lock(&h->lock);
+        while (m->holders) pthread_cond_wait(&h->changed, &h->lock);
         m->child = NULL;
         pthread_mutex_unlock(&h->lock);
+        child_free(c);
+        pthread_mutex_lock(&h->lock);
     }
+    pthread_mutex_unlock(&h->lock);
 }
 
 void host_free(host *h) {
@@ -332,7 +337,7 @@ static int ask_worker(host *h, model *m, const question *a, ticket *t, err *e) {
     if (rc == 0) rc = child_send(c, s.data, s.len, e);
     str_deinit(&s);
     pthread_mutex_lock(&h->lock);
-    m->holders--;
+    model_release(m);
     if (rc == ERR_IO && m->phase == MODEL_UP) m->phase = MODEL_STOPPING; /* by itself */
     while (rc == 0 && !t->done) pthread_cond_wait(&h->changed, &h->lock);
     ticket_end(h, t);
@@ -438,7 +443,7 @@ static void snapshot(host *h, const model *m, host_model *out) {
     out->state = m->phase == MODEL_UP                                 ? HOST_LOADED
                  : m->phase >= MODEL_MEASURING && m->phase < MODEL_UP ? HOST_LOADING
                                                                       : HOST_UNLOADED;
-    out->quarantined = quarantine_is_shut(&h->quarantine, quarantine_identity(m->info.path));
+    out->quarantined = quarantine_holds_path(&h->quarantine, m->info.path);
     if (out->state == HOST_LOADING) out->load_seconds = (double)(host_now_ms() - m->load_begin) / 1000;
     if (m->child) out->pid = (int)child_pid(m->child);
     if (m->phase != MODEL_UP) return;
@@ -500,10 +505,9 @@ void host_stat(host *h, host_stats *out) {
         pthread_mutex_unlock(&h->lock);
         child_stat(c, &s, STAT_WAIT_MS);
         pthread_mutex_lock(&h->lock);
-        m->holders--;
+        model_release(m);
         model_add_counters(&out->runtime, &s);
         if (m->phase == MODEL_UP) add_gauges(&out->runtime, &s);
-        pthread_cond_signal(&h->keeper_wake);
     }
     h->inside--;
     if (h->closing) pthread_cond_broadcast(&h->changed);

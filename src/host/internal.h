@@ -111,6 +111,7 @@ void ticket_fail(ticket *t, const err *why); /* WITHOUT the lock, after ticket_e
 /* Tells those who wait, up to this number: who comes later is not meant. Releases the lock meanwhile. */
 void ticket_fail_waiting(host *h, model *m, uint64_t newest, const err *why);
 bool model_has_waiting(const model *m);
+void model_release(model *m); /* one holder less */
 
 /* A worker's frames and end, on its thread. */
 int            model_take_frame(void *ctx, const wire_frame *f, err *e);

@@ -104,7 +104,7 @@ static void start(host *h, model *m) {
 /* The worker is started for every model that is wanted: only it looks into the file, which is not to be trusted. */
 static void begin(host *h, model *m) {
     err e = { 0 };
-    if (!quarantine_is_shut(&h->quarantine, quarantine_identity(m->info.path))) {
+    if (!quarantine_holds_path(&h->quarantine, m->info.path)) {
         start(h, m);
         return;
     }
@@ -151,6 +151,11 @@ static bool act(host *h, model *m, int64_t *wake) {
     if (forget(h, m)) return true;
     if (m->phase == MODEL_DOWN && is_wanted(m)) {
         begin(h, m);
+        return true;
+    }
+    if (m->phase == MODEL_IN_LINE && !m->waiters && !model_has_waiting(m)) { /* all have given up */
+        m->wanted = false;
+        stop(m);
         return true;
     }
     if (m->phase != MODEL_UP) return false;

@@ -61,6 +61,12 @@ bool quarantine_is_shut(const quarantine *q, uint64_t identity) {
     return false;
 }
 
+bool quarantine_holds_path(const quarantine *q, const char *path) {
+    bool any = false;
+    for (int i = 0; i < QUARANTINE_FILES; i++) any |= q->files[i].shut;
+    return any && quarantine_is_shut(q, quarantine_identity(path));
+}
+
 void quarantine_forgive(quarantine *q, uint64_t identity) {
     quarantine_file *f = identity ? find(q, identity) : NULL;
     if (f) *f = (quarantine_file){ 0 };

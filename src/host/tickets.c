@@ -44,7 +44,7 @@ void ticket_fail(ticket *t, const err *why) {
 
 void ticket_steer(ticket *t, wire_type how) {
     str s;
-    if (!t->sent || t->sending) return; /* ticket_send sees the marks */
+    if (!t->sent || t->sending || !t->model->child) return; /* ticket_send sees the marks */
     str_init(&s);
     if (wire_put_empty(&s, how, t->id, NULL) == 0) (void)child_send(t->model->child, s.data, s.len, NULL);
     str_deinit(&s);
@@ -77,7 +77,7 @@ void ticket_send(host *h, ticket *t) {
     str_deinit(&s);
     pthread_mutex_lock(&h->lock);
     t->sending = false;
-    m->holders--;
+    model_release(m);
     if (t->ended) {
         free(t);
     } else if (rc == ERR_IO && !t->cancelled) {
@@ -92,7 +92,12 @@ void ticket_send(host *h, ticket *t) {
         if (t->paused) ticket_steer(t, WIRE_PAUSE);
         if (t->cancelled) ticket_steer(t, WIRE_CANCEL);
     }
-    if (m->phase == MODEL_OVER) pthread_cond_signal(&h->keeper_wake);
+}
+
+void model_release(model *m) {
+    if (--m->holders) return;
+    if (m->phase != MODEL_UP || m->removed) pthread_cond_signal(&m->host->keeper_wake);
+    if (m->host->closing) pthread_cond_broadcast(&m->host->changed);
 }
 
 bool model_has_waiting(const model *m) {
@@ -349,9 +354,7 @@ void model_take_end(void *ctx, const child_end *end) {
     }
     if (m->phase == MODEL_LOADING || m->phase == MODEL_MEASURING || m->phase == MODEL_IN_LINE)
         load_failed(m, &end->why);
-    runtime_stats s;
-    child_stat(m->child, &s, 0);
-    model_add_counters(&h->gone, &s);
+    model_add_counters(&h->gone, &end->stats);
     m->phase = MODEL_OVER; /* the keeper waits for this thread's end before it touches the child */
     ticket *chain = take_sent(h, m, &end->why);
     pthread_cond_signal(&h->keeper_wake);
