@@ -62,9 +62,18 @@ def call(server, method, path, value):
     return status, lines(answer)
 
 
+QUICK = bool(os.environ.get("HEARTH_QUICK"))  # under a sanitizer every token counts
+TOKENS = 2 if QUICK else 30
+
+
+def is_42(text):
+    return "12 plus 30 is 42.".startswith(text.strip()) and text.strip() if QUICK else text.strip() == "12 plus 30 is 42."
+
+
 def says_42(server, model):
-    status, got = server.post("/api/chat", {"model": model, "messages": SUM, "stream": False, "options": {"temperature": 0}})
-    assert status == 200 and got["message"]["content"] == "12 plus 30 is 42.", got
+    options = {"temperature": 0, "num_predict": TOKENS}
+    status, got = server.post("/api/chat", {"model": model, "messages": SUM, "stream": False, "options": options})
+    assert status == 200 and is_42(got["message"]["content"]), got
 
 
 def hearth(program, server, *arguments):
@@ -252,10 +261,13 @@ def shared_pull(server, hub):
     t = threading.Thread(target=client, args=("gone", True))
     t.start()
     t.join()
-    time.sleep(0.5)  # the hub notices a closed connection at its next block
-    before = sum(hub.control()["bytes"].values())
-    time.sleep(0.5)
-    assert sum(hub.control()["bytes"].values()) == before < size
+    before, now = -1, 0
+    for _ in range(40):  # the hub notices a closed connection at its next blocks
+        before, now = now, sum(hub.control()["bytes"].values())
+        if before == now:
+            break
+        time.sleep(0.5)
+    assert before == now < size, (before, now, size)
     assert "tiny:latest" not in names(server)
     hub.control({})
     assert call(server, "POST", "/api/pull", {"model": "tiny", "stream": False}) == (200, [{"status": "success"}])
@@ -271,13 +283,13 @@ def commands(program, hub):
             done = subprocess.run([program, *arguments], env=env, capture_output=True, text=True)
             return done.returncode, done.stdout, done.stderr
 
-        ask = ("What is 12 plus 30?", "--temp", "0")
+        ask = ("What is 12 plus 30?", "--temp", "0", "-n", str(TOKENS))
         code, _, said = run("run", "org/tiny", *ask, "--no-pull")
         assert code == 1 and "there is no model 'org/tiny'" in said, said
         code, out, said = run("run", "org/tiny", *ask)
-        assert code == 0 and out == "12 plus 30 is 42.\n", (code, out, said)
+        assert code == 0 and is_42(out), (code, out, said)
         code, out, said = run("run", "hf.co/Org/Tiny:q8_0", *ask, "--no-pull")  # here by now, however it is written
-        assert code == 0 and out == "12 plus 30 is 42.\n", (code, out, said)
+        assert code == 0 and is_42(out), (code, out, said)
         code, out, _ = run("show", "org/tiny/tiny-Q8_0.gguf", "--json")
         assert code == 0 and json.loads(out)["registered"]["source"].startswith("hf://org/tiny"), out
         shutil.copy(DEMO, os.path.join(hub.dir.name, "hf/org/tiny/tiny-Q4_K_M.gguf"))
@@ -295,7 +307,7 @@ def commands(program, hub):
         assert code == 0 and "freed 21.3 MB" in out, out
         os.remove(os.path.join(hub.dir.name, "hf/org/tiny/tiny-Q4_K_M.gguf"))
         code, out, said = run("run", "tiny", *ask)  # of the Ollama registry, with its settings
-        assert code == 0 and out == "12 plus 30 is 42.\n", (code, out, said)
+        assert code == 0 and is_42(out), (code, out, said)
         code, out, _ = run("show", "tiny", "--modelfile")
         assert code == 0 and "SYSTEM Be brief.\n" in out and "PARAMETER temperature 0\n" in out, out
 
@@ -368,7 +380,7 @@ def main():
         env = {"HEARTH_OLLAMA_REGISTRY": hub.url, "HF_ENDPOINT": hub.url}
         with Server(program, "--max-body-mb", "1", env=env) as server:
             assert names(server) == ["demo:latest"]
-            if not os.environ.get("HEARTH_QUICK"):  # the quantizer is slow under a sanitizer, and has tests of its own
+            if not QUICK:  # the quantizer is slow under a sanitizer, and has tests of its own
                 timed(quantize, server)
             timed(blobs_and_create, server)
             timed(broken_uploads, server)
