@@ -298,14 +298,17 @@ static void finish(exchange *x) {
     exchange_settle(x);
 }
 
-/* "1f\r\n" at the end of the buffer. */
-static struct iovec chunk_size(char buffer[20], size_t bytes) {
-    char *p = buffer + 20;
-    *--p = '\n';
-    *--p = '\r';
-    do *--p = "0123456789abcdef"[bytes & 15];
+typedef struct size_line {
+    char text[20]; /* "1f\r\n", at the end */
+} size_line;
+
+static struct iovec chunk_size(size_line *line, size_t bytes) {
+    size_t at = sizeof line->text - 2;
+    line->text[at] = '\r';
+    line->text[at + 1] = '\n';
+    do line->text[--at] = "0123456789abcdef"[bytes & 15];
     while (bytes >>= 4);
-    return (struct iovec){ p, (size_t)(buffer + 20 - p) };
+    return (struct iovec){ line->text + at, sizeof line->text - at };
 }
 
 /* Head, chunk and end go out in one system call; the parts stay where they are. */
@@ -316,7 +319,7 @@ bool exchange_flush(exchange *x) {
     bool           last = c->replied || c->over;
     str            head;
     struct iovec   parts[5];
-    char           size[20];
+    size_line      size;
     int            n = 0;
     if (!c->conn) return false;
     if (!c->replied && !c->streaming) return true;
@@ -329,7 +332,7 @@ bool exchange_flush(exchange *x) {
         parts[n++] = (struct iovec){ head.data, head.len };
     }
     if (c->out.len && !c->head_only) {
-        if (chunked) parts[n++] = chunk_size(size, c->out.len);
+        if (chunked) parts[n++] = chunk_size(&size, c->out.len);
         parts[n++] = (struct iovec){ c->out.data, c->out.len };
         if (chunked) parts[n++] = (struct iovec){ line_end, sizeof line_end - 1 };
     }
