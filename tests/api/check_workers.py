@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -168,6 +170,26 @@ def worker_by_hand(program):
     assert done.returncode == 2 and "started by hearth serve" in done.stderr, done
 
 
+def bad_frames_end_it(program):
+    """A worker that reads something that is no frame, or a request at the wrong time, ends; so does one whose socket closes."""
+    def frame(kind, body=b"", version=1):
+        return struct.pack("<IBBHQ", len(body), version, kind, 0, 0) + body
+
+    cases = {b"GET / HTTP/1.1\r\nHost: x\r\n\r\n": 3, frame(2, b"x" * 20): 3, frame(0, b"short"): 3, frame(0, version=2): 3,
+             frame(200): 3, struct.pack("<IBBHQ", 0xffffffff, 1, 0, 0, 0): 3, b"": 3}
+    for data, code in cases.items():
+        ours, theirs = socket.socketpair()
+        worker = subprocess.Popen([program, "worker", "--parent", str(os.getpid())], stderr=subprocess.PIPE,
+                                  preexec_fn=lambda fd=theirs.fileno(): os.dup2(fd, 3), close_fds=False)
+        theirs.close()
+        ours.sendall(data)
+        if not data:
+            ours.close()
+        assert worker.wait(timeout=30) == code, (data, worker.returncode, worker.stderr.read())
+        worker.stderr.close()
+        ours.close()
+
+
 def main():
     checks = Checks()
     with Server(PROGRAM, *THREE) as server:
@@ -177,6 +199,7 @@ def main():
     checks.run(crowded_out, PROGRAM)
     checks.run(no_orphans, PROGRAM)
     checks.run(worker_by_hand, PROGRAM)
+    checks.run(bad_frames_end_it, PROGRAM)
     checks.exit()
 
 
