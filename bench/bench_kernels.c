@@ -457,7 +457,7 @@ static void report_case(const bench *b, const bench_case *c, bool first) {
     double t = median(c->seconds, b->reps), gmacs = c->macs / t * 1e-9, gbs = c->bytes / t * 1e-9;
     char   shape[32];
     double peak = median(c->peak, b->reps), read = median(c->read, b->reps), read1 = median(c->read1, b->reps);
-    double of_peak[MAX_REPS], of_read[MAX_REPS];
+    double of_peak[MAX_REPS] = { 0 }, of_read[MAX_REPS] = { 0 };
     for (int i = 0; i < b->reps; i++) {
         of_peak[i] = c->peak[i] > 0 ? 100 * c->macs / c->seconds[i] * 1e-9 / c->peak[i] : 0;
         of_read[i] = 100 * c->bytes / c->seconds[i] * 1e-9 / c->read[i];
@@ -560,8 +560,9 @@ static int choose_types(const bench *b, int *types) {
 }
 
 int main(int argc, char **argv) {
-    bench *b = calloc(1, sizeof *b);
-    int    rc = b ? setup(b, argc, argv) : 1, types[TENSOR_TYPE_COUNT], index = 0;
+    static bench all_of_it;
+    bench       *b = &all_of_it;
+    int          rc = setup(b, argc, argv), types[TENSOR_TYPE_COUNT], index = 0;
     if (rc) return rc;
     int    n = choose_types(b, types);
     size_t all = 0;
