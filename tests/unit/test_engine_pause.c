@@ -3,6 +3,7 @@
 #include "unit/support/engine_support.h"
 #include "unit/support/support.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 enum { PROMPT = 40, PAUSE_AT = 10 };
@@ -151,6 +152,17 @@ static void note_choice(void *ctx, const engine_event *ev) {
     c->n_over += ev->kind == ENGINE_DONE;
 }
 
+typedef struct visitor {
+    answer     a;
+    atomic_int n_over;
+} visitor;
+
+static void note_end(void *ctx, const engine_event *ev) {
+    visitor *v = ctx;
+    answer_collect(&v->a, ev);
+    if (ev->kind == ENGINE_DONE || ev->kind == ENGINE_ERROR) atomic_fetch_add(&v->n_over, 1);
+}
+
 /* Paused with its first token, five of six choices still waiting, in a cache that holds one sequence: others come and
  * go. */
 static void test_waiting(void **state) {
@@ -163,26 +175,22 @@ static void test_waiting(void **state) {
     engine *g = fixture_engine(
         &f, (engine_options){ .n_threads = 1, .max_seqs = 4, .page_tokens = 16, .cache_bytes = 9 * page });
     counted        c = { .g = g };
-    pair           p = { .g = g };
+    visitor        other = { 0 };
     engine_request r = request(tokens, PROMPT, 30), o = request(tokens + 3, 30, 20);
     r.n_choices = 6;
     r.on_event = note_choice;
     r.ctx = &c;
     uint64_t id = engine_submit_ok(g, &r);
     wait_paused(g, 6);
-    o.on_event = answer_collect;
-    o.ctx = &p.other;
+    o.on_event = note_end;
+    o.ctx = &other;
     for (int i = 0; i < 3; i++) {
-        p.other = (answer){ 0 };
+        other.a = (answer){ 0 };
         engine_submit_ok(g, &o);
-        engine_stats st;
-        do {
-            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-            engine_stat(g, &st);
-        } while (st.running + st.waiting != 6);
-        assert_true(p.other.over && !p.other.failed && p.other.n == 20);
-        assert_int_equal(c.n_over, 0);
+        while (atomic_load(&other.n_over) == i) nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        assert_true(other.a.over && !other.a.failed && other.a.n == 20);
     }
+    wait_paused(g, 6);
     engine_resume(g, id);
     engine_wait_idle(g);
     assert_int_equal(c.n_over, 6);
