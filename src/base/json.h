@@ -103,9 +103,9 @@ const json_value *json_get(const json_value *v, const char *key);
 const json_value *json_at(const json_value *v, size_t index);
 size_t            json_count(const json_value *v);
 bool              json_is(const json_value *v, json_kind kind);
-bool              json_int(const json_value *v, int64_t *out); /* an integer, or a real with an integral value */
-bool              json_real(const json_value *v, double *out); /* any number */
-const char       *json_string(const json_value *v);            /* NULL unless a string */
+bool              json_int(const json_value *v, int64_t *out);   /* an integer, or a real with an integral value */
+bool              json_number(const json_value *v, double *out); /* any number */
+const char       *json_cstr(const json_value *v);                /* NULL unless a string */
 bool              json_bool(const json_value *v, bool dflt);
 void              json_write(const json_value *v, str *out); /* compact */
 

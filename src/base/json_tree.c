@@ -162,7 +162,7 @@ bool json_int(const json_value *v, int64_t *out) {
     return false;
 }
 
-bool json_real(const json_value *v, double *out) {
+bool json_number(const json_value *v, double *out) {
     if (json_is(v, JSON_K_INT)) {
         *out = (double)v->u.integer;
         return true;
@@ -172,7 +172,7 @@ bool json_real(const json_value *v, double *out) {
     return true;
 }
 
-const char *json_string(const json_value *v) { return json_is(v, JSON_K_STRING) ? v->u.string.data : NULL; }
+const char *json_cstr(const json_value *v) { return json_is(v, JSON_K_STRING) ? v->u.string.data : NULL; }
 
 bool json_bool(const json_value *v, bool dflt) { return json_is(v, JSON_K_BOOL) ? v->u.boolean : dflt; }
 

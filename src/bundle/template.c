@@ -86,7 +86,7 @@ static int open_value(bundle_template *b, const json_value *v, const char *origi
     } else if (json_is(v, JSON_K_ARRAY)) {
         const json_value *first = NULL;
         for (size_t i = 0; i < json_count(v); i++) {
-            const char       *name = json_string(json_get(json_at(v, i), "name"));
+            const char       *name = json_cstr(json_get(json_at(v, i), "name"));
             const json_value *text = json_get(json_at(v, i), "template");
             if (!name || !json_is(text, JSON_K_STRING)) continue;
             if (!first) first = text;
@@ -164,7 +164,7 @@ static int open_dir_builtin(bundle_template *b, const char *dir, arena *a, err *
     int                      rc = read_json(&config, dir, "config.json", a, e);
     for (size_t i = 0; rc >= 0 && i < 3; i++) rc = read_optional(&v.parts[i], dir, names[i], MAX_VOCAB_BYTES, e);
     if (rc >= 0) {
-        const char *arch = json_string(json_get(config, "model_type"));
+        const char *arch = json_cstr(json_get(config, "model_type"));
         rc = open_builtin(b, bundle_template_guess(arch, raw_has, &v), arch, e);
     }
     for (size_t i = 0; i < 3; i++) free(v.parts[i].data);

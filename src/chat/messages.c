@@ -159,7 +159,7 @@ static void drop(members *m, const char *key) {
 /* --- content --- */
 
 static bool is_text_part(const json_value *part) {
-    const char *type = json_string(json_get(part, "type"));
+    const char *type = json_cstr(json_get(part, "type"));
     return json_is(json_get(part, "text"), JSON_K_STRING) &&
            (!type || strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 || strcmp(type, "output_text") == 0);
 }
@@ -182,7 +182,7 @@ static int fit_content(fitter *t, members *m) {
         } else if (is_text_part(part)) {
             piece = json_get(part, "text")->u.string;
         } else {
-            const char *type = json_string(json_get(part, "type"));
+            const char *type = json_cstr(json_get(part, "type"));
             str_deinit(&text);
             return err_set(t->e, type ? ERR_UNSUPPORTED : ERR_ARG, "message %zu: content of type %s cannot be read",
                            t->index + 1, type ? type : "unknown");

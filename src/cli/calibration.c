@@ -72,13 +72,13 @@ static void store_close(store *s) {
 }
 
 static bool copy(char *out, size_t room, const json_value *v) {
-    const char *text = json_string(v);
+    const char *text = json_cstr(v);
     if (!text || strlen(text) >= room) return false;
     memcpy(out, text, strlen(text) + 1);
     return true;
 }
 
-static bool positive(double *out, const json_value *v) { return json_real(v, out) && isfinite(*out) && *out > 0; }
+static bool positive(double *out, const json_value *v) { return json_number(v, out) && isfinite(*out) && *out > 0; }
 
 static bool read_entry(calibration *c, const json_value *v) {
     *c = (calibration){ 0 };

@@ -230,7 +230,7 @@ static void server_sentence(const str *body, int status, const char *where, err 
     const char *text = NULL;
     if (body->len && json_parse(&v, body->data, body->len, &a, NULL) == 0) {
         const json_value *x = json_get(v, "error");
-        text = json_string(x) ? json_string(x) : json_string(json_get(x, "message"));
+        text = json_cstr(x) ? json_cstr(x) : json_cstr(json_get(x, "message"));
     }
     if (status == 401)
         err_set(e, ERR_ARG, "%s needs a key: give --api-key or set HEARTH_API_KEY", where);

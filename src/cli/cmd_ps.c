@@ -11,14 +11,14 @@
 static void put_number(str *out, const char *key, const json_value *m, const char *from) {
     double v;
     str_printf(out, ",\"%s\":", key);
-    if (json_real(json_get(m, from), &v))
+    if (json_number(json_get(m, from), &v))
         str_printf(out, "%.15g", v);
     else
         str_puts(out, "null");
 }
 
 static void put_json(str *out, const json_value *m) {
-    const char *name = json_string(json_get(m, "name")), *state = json_string(json_get(m, "state"));
+    const char *name = json_cstr(json_get(m, "name")), *state = json_cstr(json_get(m, "state"));
     str_puts(out, "{\"name\":");
     str_put_json(out, name, strlen(name));
     str_puts(out, ",\"state\":");
@@ -34,7 +34,7 @@ static void put_json(str *out, const json_value *m) {
 
 static void put_bytes(char *out, size_t room, const json_value *v) {
     double bytes;
-    if (json_real(v, &bytes))
+    if (json_number(v, &bytes))
         snprintf(out, room, "%.1f MB", bytes / 1e6);
     else
         snprintf(out, room, "-");
@@ -48,7 +48,7 @@ static void put_expiry(char *out, size_t room, const json_value *m) {
         snprintf(out, room, "-");
     else if (active > 0)
         snprintf(out, room, "in use");
-    else if (!json_real(json_get(m, "expires_seconds"), &s))
+    else if (!json_number(json_get(m, "expires_seconds"), &s))
         snprintf(out, room, "never");
     else if (s < 90)
         snprintf(out, room, "in %.0f seconds", s);
@@ -64,8 +64,8 @@ static void put_row(str *out, const json_value *m) {
     put_bytes(size, sizeof size, json_get(m, "file_bytes"));
     put_bytes(memory, sizeof memory, json_get(m, "memory_bytes"));
     put_expiry(expiry, sizeof expiry, m);
-    str_printf(out, "%-32s %-8s %12s %12s %8lld %7lld  %s\n", json_string(json_get(m, "name")),
-               json_string(json_get(m, "state")), size, memory, (long long)context, (long long)active, expiry);
+    str_printf(out, "%-32s %-8s %12s %12s %8lld %7lld  %s\n", json_cstr(json_get(m, "name")),
+               json_cstr(json_get(m, "state")), size, memory, (long long)context, (long long)active, expiry);
 }
 
 /* The models of /v1/stats; the tree lives in a. */
@@ -78,13 +78,13 @@ static int ask_models(client *c, const json_value **out, arena *a, str *body, er
         rc = err_set(e, ERR_FORMAT, "no list of models");
     for (size_t i = 0; rc == 0 && i < json_count(*out); i++) {
         const json_value *m = json_at(*out, i);
-        if (!json_string(json_get(m, "name")) || !json_string(json_get(m, "state")))
+        if (!json_cstr(json_get(m, "name")) || !json_cstr(json_get(m, "state")))
             rc = err_set(e, ERR_FORMAT, "a model without name or state");
     }
     return rc < 0 ? err_wrap(e, rc, "%s: the answer is not what a Hearth server gives", client_where(c)) : 0;
 }
 
-static bool is_loaded(const json_value *m) { return strcmp(json_string(json_get(m, "state")), "unloaded") != 0; }
+static bool is_loaded(const json_value *m) { return strcmp(json_cstr(json_get(m, "state")), "unloaded") != 0; }
 
 static int run_ps(const cli_args *a) {
     client           *c = NULL;
@@ -122,7 +122,7 @@ static const json_value *find(const json_value *models, const char *name) {
     view bare = view_of(name);
     if (view_ends(bare, ":latest")) bare.len -= strlen(":latest");
     for (size_t i = 0; i < json_count(models); i++) {
-        if (view_eq_c(bare, json_string(json_get(json_at(models, i), "name")))) return json_at(models, i);
+        if (view_eq_c(bare, json_cstr(json_get(json_at(models, i), "name")))) return json_at(models, i);
     }
     return NULL;
 }
@@ -160,7 +160,7 @@ static int run_stop(const cli_args *a) {
     if (rc == 0 && cli_flag(a, "all")) {
         for (size_t i = 0; rc == 0 && i < json_count(models); i++) {
             const json_value *m = json_at(models, i);
-            if (is_loaded(m)) rc = stop_one(c, models, json_string(json_get(m, "name")), &e);
+            if (is_loaded(m)) rc = stop_one(c, models, json_cstr(json_get(m, "name")), &e);
         }
     }
     for (int i = 0; rc == 0 && i < cli_count(a); i++) rc = stop_one(c, models, cli_arg(a, i), &e);

@@ -85,7 +85,7 @@ static int walk(sampler *s, grammar *g, str *text, size_t *at, err *e) {
 }
 
 static int run_case(sampler *s, const json_value *v, view schema, err *e) {
-    const char *name = json_string(json_get(v, "name"));
+    const char *name = json_cstr(json_get(v, "name"));
     grammar    *g = NULL;
     str         out, text;
     int         rc = 0;

@@ -148,8 +148,8 @@ static int take(conversation *c, const json_value *list, err *e) {
     if (!json_is(list, JSON_K_ARRAY)) return err_set(e, ERR_FORMAT, "expected a JSON array of messages");
     for (size_t i = 0; i < json_count(list); i++) {
         const json_value *m = json_at(list, i);
-        const char       *role = json_string(json_get(m, "role"));
-        const char       *content = json_string(json_get(m, "content"));
+        const char       *role = json_cstr(json_get(m, "role"));
+        const char       *content = json_cstr(json_get(m, "content"));
         str               json;
         if (!role || (!content && !json_count(json_get(m, "content")) && !json_count(json_get(m, "tool_calls"))))
             return err_set(e, ERR_FORMAT, "message %zu needs the strings role and content", i + 1);

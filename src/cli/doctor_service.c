@@ -18,8 +18,8 @@ static bool read_version(const str *body, char *out, size_t room) {
     bool              yes = false;
     arena_init(&a, 1 << 20);
     if (body->len && json_parse(&v, body->data, body->len, &a, NULL) == 0) {
-        const char *text = json_string(json_get(v, "version"));
-        yes = text && json_string(json_get(v, "status")) && strlen(text) < room;
+        const char *text = json_cstr(json_get(v, "version"));
+        yes = text && json_cstr(json_get(v, "status")) && strlen(text) < room;
         if (yes) memcpy(out, text, strlen(text) + 1);
     }
     arena_deinit(&a);

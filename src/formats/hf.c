@@ -123,7 +123,7 @@ static int read_hf_quant(model_hf_quant *q, const json_value *block, err *e) {
     bool              four = json_bool(json_get(block, "load_in_4bit"), false);
     int64_t           rows = 0, cols = 0;
     q->block = block;
-    q->name = json_string(json_get(block, "quant_method"));
+    q->name = json_cstr(json_get(block, "quant_method"));
     if (!q->name) q->name = four || json_bool(json_get(block, "load_in_8bit"), false) ? "bitsandbytes" : "unnamed";
     q->method = MODEL_HF_OTHER;
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {

@@ -171,8 +171,8 @@ static int open_path(model_file *m, const char *path, err *e) {
 
 static int name_arch(model_file *m, err *e) {
     view        s;
-    const char *type = json_string(json_get(m->config.root, "model_type"));
-    if (!type) type = json_string(json_get(m->config.text, "model_type"));
+    const char *type = json_cstr(json_get(m->config.root, "model_type"));
+    if (!type) type = json_cstr(json_get(m->config.text, "model_type"));
     if (m->format == MODEL_GGUF && meta_string(gguf_find(&m->meta, "general.architecture"), &s))
         m->arch = strndup(s.data, s.len);
     else if (m->format != MODEL_GGUF && type)

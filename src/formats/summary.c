@@ -225,7 +225,7 @@ static void kv_of_config(model_summary *s, const model_file *m) {
             "layers keep what their kind says: the whole context, a window, or a fixed state (not counted)";
         s->kv_known = true;
         for (size_t i = 0; i < json_count(kinds) && s->kv_known; i++) {
-            const char *kind = json_string(json_at(kinds, i));
+            const char *kind = json_cstr(json_at(kinds, i));
             int64_t     tokens = s->context;
             if (kind && strcmp(kind, "sliding_attention") == 0 && window)
                 tokens = num_min(window, s->context);
@@ -340,7 +340,7 @@ static size_t template_in(const json_value *v) {
     if (json_is(v, JSON_K_STRING)) return v->u.string.len;
     for (size_t i = 0; i < json_count(v); i++) {
         const json_value *one = json_at(v, i), *text = json_get(one, "template");
-        const char       *name = json_string(json_get(one, "name"));
+        const char       *name = json_cstr(json_get(one, "name"));
         if (json_is(text, JSON_K_STRING) && (json_count(v) == 1 || (name && strcmp(name, "default") == 0)))
             return text->u.string.len;
     }

@@ -65,7 +65,7 @@ static int draft_of(const json_value *root) {
         int         draft;
     } known[] = { { "draft-04", 4 }, { "draft-03", 4 },   { "draft-05", 4 },  { "draft-06", 6 },
                   { "draft-07", 7 }, { "2019-09", 2019 }, { "2020-12", 2020 } };
-    const char *uri = json_string(json_get(root, "$schema"));
+    const char *uri = json_cstr(json_get(root, "$schema"));
     for (size_t i = 0; uri && i < sizeof known / sizeof *known; i++) {
         if (strstr(uri, known[i].part)) return known[i].draft;
     }

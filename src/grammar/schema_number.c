@@ -49,7 +49,7 @@ bool schema_dec_read(const json_value *v, schema_dec *out) {
         out->negative = text[0] == '-';
         return dec_from_digits(out, text + out->negative, len - out->negative, len - out->negative);
     }
-    if (!json_real(v, &x) || !isfinite(x)) return false;
+    if (!json_number(v, &x) || !isfinite(x)) return false;
     out->negative = x < 0;
     for (int precision = 14; precision <= 16; precision++) {
         snprintf(text, sizeof text, "%.*e", precision, fabs(x));
@@ -103,7 +103,7 @@ void schema_bound_add(schema_ctx *c, schema_world *w, const json_value *s, const
     double            x;
     int               order;
     /* Beyond what may be written anyway: no bound, or nothing left. */
-    if (json_real(v, &x) && fabs(x) >= 1e24) {
+    if (json_number(v, &x) && fabs(x) >= 1e24) {
         if (upper != (x > 0)) w->types &= ~(unsigned)SCHEMA_NUMBER;
         return;
     }
@@ -122,7 +122,7 @@ void schema_multiple_add(schema_ctx *c, schema_world *w, const json_value *s, co
     const schema_dec *d = dec_keep(c, s, "multipleOf", v);
     double            x = 0;
     if (!t || !d) return;
-    if (!json_real(v, &x) || x <= 0) {
+    if (!json_number(v, &x) || x <= 0) {
         schema_fail(c, s, ERR_FORMAT, "'multipleOf' is not above 0");
         return;
     }

@@ -83,7 +83,7 @@ bool schema_read_count(schema_ctx *c, const json_value *s, const char *keyword, 
         *out = (uint64_t)n;
         return true;
     }
-    if (json_real(v, &d) && d >= 9007199254740992.0) {
+    if (json_number(v, &d) && d >= 9007199254740992.0) {
         *out = SCHEMA_NO_LIMIT;
         return true;
     }
@@ -99,7 +99,7 @@ static unsigned one_type(const json_value *v) {
         { "string", SCHEMA_STRING }, { "object", SCHEMA_OBJECT }, { "array", SCHEMA_ARRAY }, { "integer", SCHEMA_INT },
         { "number", SCHEMA_NUMBER }, { "boolean", SCHEMA_BOOL },  { "null", SCHEMA_NULL },
     };
-    const char *text = json_string(v);
+    const char *text = json_cstr(v);
     if (!text) return 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!strcmp(text, names[i].name)) return names[i].bits;
@@ -111,7 +111,7 @@ unsigned schema_read_types(schema_ctx *c, const json_value *s, const json_value 
     unsigned all = 0;
     if (json_is(v, JSON_K_STRING)) {
         all = one_type(v);
-        if (!all) schema_fail(c, s, ERR_FORMAT, "'type': unknown type \"%.40s\"", json_string(v));
+        if (!all) schema_fail(c, s, ERR_FORMAT, "'type': unknown type \"%.40s\"", json_cstr(v));
         return all;
     }
     if (!json_is(v, JSON_K_ARRAY)) {
@@ -151,7 +151,7 @@ static const json_value *member(const json_value *o, view key) {
 /* Recursion is bounded by the JSON reader's depth limit. */
 bool schema_values_equal(const json_value *a, const json_value *b) {
     double x, y;
-    if (json_real(a, &x) && json_real(b, &y)) {
+    if (json_number(a, &x) && json_number(b, &y)) {
         if (a->kind == JSON_K_INT && b->kind == JSON_K_INT) return a->u.integer == b->u.integer;
         return !(x < y) && !(y < x);
     }

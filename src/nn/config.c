@@ -138,7 +138,7 @@ static bool number(value v, int index, double *out) {
         return true;
     }
     const json_value *j = index >= 0 ? json_at(v.json, (size_t)index) : v.json;
-    if (json_real(j, out)) return true;
+    if (json_number(j, out)) return true;
     if (!json_is(j, JSON_K_BOOL)) return false;
     *out = json_bool(j, false);
     return true;
@@ -266,7 +266,7 @@ const char *nn_config_text(nn_config *c, const char *gguf, const char *hf) {
     const char *text = NULL;
     view        s;
     if (v.meta && meta_string(v.meta, &s)) text = arena_strndup(c->mem, s.data, s.len);
-    if (v.json) text = json_string(v.json);
+    if (v.json) text = json_cstr(v.json);
     if (text) nn_config_note_text(c, gguf, text);
     return text;
 }
@@ -320,7 +320,7 @@ const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, co
     double x;
     if (found(v) && !is_list(v) && number(v, -1, &x)) every = x >= 0 && x < MAX_LAYERS ? (int)x : 0;
     for (int i = 0; i < c->n_layer && !c->failed; i++) {
-        const char *s = is_list(v) ? json_string(json_at(v.json, (size_t)i)) : NULL;
+        const char *s = is_list(v) ? json_cstr(json_at(v.json, (size_t)i)) : NULL;
         if (s)
             out[i] = strcmp(s, text) == 0;
         else if (!is_list(v))

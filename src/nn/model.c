@@ -19,7 +19,7 @@ const nn_arch *nn_arch_find(const nn_arch *const *archs, const char *name) {
 
 /* A multimodal config names its language model in text_config. */
 static const nn_arch *find_family(const model_file *f, const nn_arch *const *archs, const char **name) {
-    const char    *inner = json_string(json_get(model_file_text_config(f), "model_type"));
+    const char    *inner = json_cstr(json_get(model_file_text_config(f), "model_type"));
     const nn_arch *a = nn_arch_find(archs, inner);
     *name = inner && a ? inner : model_file_arch(f);
     return a ? a : nn_arch_find(archs, *name);

@@ -51,7 +51,7 @@ int hub_read_revision(char commit[65], const char *text, size_t len, err *e) {
     if (rc < 0) {
         err_wrap(e, rc, "the hub's answer");
     } else {
-        const char *sha = json_string(json_get(v, "sha"));
+        const char *sha = json_cstr(json_get(v, "sha"));
         if (is_hex(sha, 40) || is_hex(sha, 64))
             memcpy(commit, sha, strlen(sha) + 1);
         else
@@ -72,7 +72,7 @@ static int add_file(hub_listing *l, const json_value *v, err *e) {
                        "the hub lists a file '%.100s': such a name could lead out of the model's folder; "
                        "nothing is taken from this repository",
                        path->u.string.data);
-    const char *sha256 = json_string(json_get(lfs, "oid")), *sha1 = json_string(json_get(v, "oid"));
+    const char *sha256 = json_cstr(json_get(lfs, "oid")), *sha1 = json_cstr(json_get(v, "oid"));
     if (sha256 && strncmp(sha256, "sha256:", 7) == 0) sha256 += 7;
     if (is_hex(sha256, 64)) {
         int64_t size;
@@ -107,7 +107,7 @@ int hub_read_tree(hub_listing *l, const char *text, size_t len, err *e) {
         rc = err_set(e, ERR_FORMAT, "the hub's listing is no list");
     for (size_t i = 0; rc == 0 && i < json_count(v); i++) {
         const json_value *item = json_at(v, i);
-        const char       *type = json_string(json_get(item, "type"));
+        const char       *type = json_cstr(json_get(item, "type"));
         if (!type) rc = err_set(e, ERR_FORMAT, "the hub's listing has an entry that is neither file nor folder");
         if (type && strcmp(type, "file") == 0) rc = add_file(l, item, e);
     }

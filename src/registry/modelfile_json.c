@@ -206,7 +206,7 @@ static int put_value(str *out, const char *prefix, const char *name, const json_
     str_init(&head);
     str_printf(&head, "%s%s", prefix, name);
     if (json_is(v, JSON_K_STRING)) {
-        rc = put_line(out, str_cstr(&head), json_string(v), e);
+        rc = put_line(out, str_cstr(&head), json_cstr(v), e);
     } else {
         str_printf(out, "%s ", str_cstr(&head));
         json_write(v, out);
@@ -235,7 +235,7 @@ static int put_params(str *out, const char *prefix, const json_value *settings, 
 }
 
 static int put_text_of(str *out, const char *instruction, const json_value *settings, const char *key, err *e) {
-    const char *text = json_string(json_get(settings, key));
+    const char *text = json_cstr(json_get(settings, key));
     return text ? put_line(out, instruction, text, e) : 0;
 }
 
@@ -255,11 +255,11 @@ static int put_rest(str *out, const json_value *settings, err *e) {
     const json_value *messages = json_get(settings, "messages"), *adapters = json_get(settings, "adapters");
     int               rc = 0;
     for (size_t i = 0; rc == 0 && i < json_count(adapters); i++) {
-        const char *path = json_string(json_get(json_at(adapters, i), "path"));
+        const char *path = json_cstr(json_get(json_at(adapters, i), "path"));
         if (path) rc = put_line(out, "ADAPTER", path, e);
     }
     for (size_t i = 0; rc == 0 && i < json_count(messages); i++) {
-        const char *role = json_string(json_get(json_at(messages, i), "role"));
+        const char *role = json_cstr(json_get(json_at(messages, i), "role"));
         if (role) rc = put_value(out, "MESSAGE ", role, json_get(json_at(messages, i), "content"), e);
     }
     return rc;

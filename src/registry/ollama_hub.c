@@ -34,8 +34,8 @@ static int read_layers(ollama_manifest *out, const json_value *v, err *e) {
     for (size_t i = 0; i < json_count(layers); i++) {
         const json_value *item = json_at(layers, i);
         ollama_layer     *l = &out->layers[i];
-        const char       *digest = json_string(json_get(item, "digest"));
-        l->kind = kind_of(json_string(json_get(item, "mediaType")));
+        const char       *digest = json_cstr(json_get(item, "digest"));
+        l->kind = kind_of(json_cstr(json_get(item, "mediaType")));
         if (!digest || !blob_digest_ok(digest))
             return err_set(e, ERR_FORMAT, "layer %zu of the manifest has no sha256 digest", i);
         if (!json_int(json_get(item, "size"), &l->size) || l->size < 0)
@@ -83,8 +83,8 @@ static bool token_of(const char *text, size_t len, char **out) {
     const char       *token = NULL;
     arena_init(&a, DOCUMENT_MEMORY);
     if (json_parse(&v, text, len, &a, NULL) == 0) {
-        token = json_string(json_get(v, "token"));
-        if (!token) token = json_string(json_get(v, "access_token"));
+        token = json_cstr(json_get(v, "token"));
+        if (!token) token = json_cstr(json_get(v, "access_token"));
     }
     *out = token && *token && strlen(token) < 16384 && !strpbrk(token, "\r\n") ? strdup(token) : NULL;
     arena_deinit(&a);
@@ -195,8 +195,8 @@ static int read_params(modelfile *m, const json_value *v, err *e) {
 static int read_messages(modelfile *m, const json_value *v, err *e) {
     if (!json_is(v, JSON_K_ARRAY)) return err_set(e, ERR_FORMAT, "the messages are no JSON list");
     for (size_t i = 0; i < json_count(v); i++) {
-        const char *role = json_string(json_get(json_at(v, i), "role"));
-        const char *content = json_string(json_get(json_at(v, i), "content"));
+        const char *role = json_cstr(json_get(json_at(v, i), "role"));
+        const char *content = json_cstr(json_get(json_at(v, i), "content"));
         err         why = { 0 };
         if (!role || !content || modelfile_add_message(m, role, content, &why) < 0)
             log_info("pull", "a message of the model is left aside: %s", why.msg[0] ? why.msg : "it has no text");

@@ -91,7 +91,7 @@ static bool read_note(partial *p) {
     bool              ok = false;
     arena_init(&a, NOTE_MEMORY);
     if (file_read(&text, &len, p->note, NOTE_LIMIT, NULL) == 0 && json_parse(&v, text, len, &a, NULL) == 0) {
-        const char *digest = json_string(json_get(v, "digest")), *etag = json_string(json_get(v, "etag"));
+        const char *digest = json_cstr(json_get(v, "digest")), *etag = json_cstr(json_get(v, "etag"));
         ok = json_int(json_get(v, "version"), &version) && version == 1 && digest && strcmp(digest, p->digest) == 0 &&
              json_int(json_get(v, "size"), &size) && size == p->size && json_int(json_get(v, "piece"), &piece) &&
              piece > 0 && p->size / piece < MAX_PIECES && etag && strlen(etag) < sizeof p->etag;

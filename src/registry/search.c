@@ -19,7 +19,7 @@ void search_hits_deinit(search_hits *h) {
 static bool has_tag(const json_value *v, const char *tag) {
     const json_value *tags = json_get(v, "tags");
     for (size_t i = 0; i < json_count(tags); i++) {
-        const char *text = json_string(json_at(tags, i));
+        const char *text = json_cstr(json_at(tags, i));
         if (text && strcmp(text, tag) == 0) return true;
     }
     return false;
@@ -36,7 +36,7 @@ static bool repo_ok(const char *id) {
 }
 
 static int add_hit(search_hits *out, const json_value *v, err *e) {
-    const char *id = json_string(json_get(v, "id")), *date = json_string(json_get(v, "lastModified"));
+    const char *id = json_cstr(json_get(v, "id")), *date = json_cstr(json_get(v, "lastModified"));
     search_hit *h = &out->list[out->n];
     if (!repo_ok(id)) return 0;
     memset(h, 0, sizeof *h);

@@ -11,7 +11,7 @@
 static bool recommended(const model_file *m, const char *hf, const char *gguf, double *out) {
     char key[64];
     snprintf(key, sizeof key, "general.sampling.%s", gguf);
-    return json_real(json_get(model_file_generation_config(m), hf), out) || meta_real(model_file_meta(m, key), out);
+    return json_number(json_get(model_file_generation_config(m), hf), out) || meta_real(model_file_meta(m, key), out);
 }
 
 void defaults_sampling(sampling_params *p, const model_file *m) {

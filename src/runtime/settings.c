@@ -54,7 +54,7 @@ static int check_messages(const char *text, err *e) {
     int rc = json_parse(&v, text, strlen(text), &a, e);
     if (rc == 0 && !json_is(v, JSON_K_ARRAY)) rc = err_set(e, ERR_ARG, "must be an array");
     for (size_t i = 0; rc == 0 && i < json_count(v); i++)
-        if (!json_string(json_get(json_at(v, i), "role"))) rc = err_set(e, ERR_ARG, "message %zu has no role", i);
+        if (!json_cstr(json_get(json_at(v, i), "role"))) rc = err_set(e, ERR_ARG, "message %zu has no role", i);
     arena_deinit(&a);
     return rc < 0 ? rq_mistake(e, rc, "messages of the settings") : 0;
 }
@@ -89,7 +89,7 @@ void settings_fill(const runtime *r, runtime_request *q) {
 }
 
 static bool is_system(const json_value *message) {
-    const char *role = json_string(json_get(message, "role"));
+    const char *role = json_cstr(json_get(message, "role"));
     return role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
 }
 

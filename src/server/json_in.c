@@ -131,7 +131,7 @@ static int put_text(const char *text, size_t len, void *out) {
 }
 
 bool node_set_text(const node *object, const char *key, const char *text) {
-    return json_object_set_new(object->json, key, json_stringn(text, strlen(text))) == 0; /* base has a json_string */
+    return json_object_set_new(object->json, key, json_string(text)) == 0;
 }
 
 void node_write(const node *n, str *out) {

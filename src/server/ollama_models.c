@@ -160,7 +160,7 @@ static void put_settings(exchange *x, jw *w, const host_model *m) {
         str_printf(&file, "FROM %s\n", m->path);
     }
     if (settings) modelfile_print_params(settings, &params, NULL);
-    const char *license = json_string(json_get(v, "license")), *system = json_string(json_get(v, "system"));
+    const char *license = json_cstr(json_get(v, "license")), *system = json_cstr(json_get(v, "system"));
     jw_put_cstr(w, "license", license ? license : "");
     jw_put_cstr(w, "modelfile", str_cstr(&file));
     jw_put_cstr(w, "parameters", str_cstr(&params));

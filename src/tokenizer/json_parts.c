@@ -10,7 +10,7 @@
 
 enum { MAX_NESTING = 8 };
 
-static const char *type_of(const json_value *v) { return json_string(json_get(v, "type")); }
+static const char *type_of(const json_value *v) { return json_cstr(json_get(v, "type")); }
 
 static int unknown(const char *part, const json_value *v, err *e) {
     const char *type = type_of(v);
@@ -167,7 +167,7 @@ static int behavior(const json_value *v, split_behavior dflt, split_behavior *ou
         }
     }
     return err_set(e, ERR_UNSUPPORTED, "behavior: '%.40s' is not supported",
-                   json_is(x, JSON_K_STRING) ? json_string(x) : "(no string)");
+                   json_is(x, JSON_K_STRING) ? json_cstr(x) : "(no string)");
 }
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
@@ -352,7 +352,7 @@ static int template(tok *t, const json_value *v, err *e) {
             seen = true;
             continue;
         }
-        const char       *name = json_string(json_get(special, "id"));
+        const char       *name = json_cstr(json_get(special, "id"));
         const json_value *ids = name ? json_get(json_get(tokens, name), "ids") : NULL;
         if (!json_is(ids, JSON_K_ARRAY))
             return err_set(e, ERR_FORMAT, "post_processor: '%.60s' is not in special_tokens", name ? name : "?");

@@ -115,7 +115,7 @@ static int add_ends(tok *t, const json_value *v, err *e) {
 }
 
 static bool class_starts(const sidecar *s, const char *prefix) {
-    const char *name = json_string(json_get(s->config, "tokenizer_class"));
+    const char *name = json_cstr(json_get(s->config, "tokenizer_class"));
     return name && strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
@@ -177,7 +177,7 @@ static const char *file_name(const char *path) {
 
 /* Which pattern goes with a tiktoken file: its name, else the model's type. */
 static const char *tiktoken_pre(const char *path, const sidecar *s) {
-    const char *name = file_name(path), *type = json_string(json_get(s->model, "model_type"));
+    const char *name = file_name(path), *type = json_cstr(json_get(s->model, "model_type"));
     if (contains(name, "o200k")) return "gpt-4o";
     if (contains(name, "cl100k")) return "llama-bpe";
     if (contains(name, "qwen")) return "qwen2";

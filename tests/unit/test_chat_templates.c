@@ -176,7 +176,7 @@ static void collect(void *ctx, const chat_event *ev) {
 
 static bool same(const json_value *a, const json_value *b) {
     double x, y;
-    if (json_real(a, &x) && json_real(b, &y)) return x == y;
+    if (json_number(a, &x) && json_number(b, &y)) return x == y;
     if (a->kind != b->kind || json_count(a) != json_count(b)) return false;
     switch (a->kind) {
     case JSON_K_BOOL: return a->u.boolean == b->u.boolean;

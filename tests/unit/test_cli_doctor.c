@@ -40,11 +40,10 @@ static void found(const json_value *v, const char *check, const char *status, co
     const json_value *list = json_get(v, "checks");
     for (size_t i = 0; i < json_count(list); i++) {
         const json_value *c = json_at(list, i);
-        if (strcmp(json_string(json_get(c, "check")), check) != 0 ||
-            strcmp(json_string(json_get(c, "status")), status) != 0 ||
-            !strstr(json_string(json_get(c, "message")), text))
+        if (strcmp(json_cstr(json_get(c, "check")), check) != 0 ||
+            strcmp(json_cstr(json_get(c, "status")), status) != 0 || !strstr(json_cstr(json_get(c, "message")), text))
             continue;
-        bool remedy = json_string(json_get(c, "remedy")) != NULL;
+        bool remedy = json_cstr(json_get(c, "remedy")) != NULL;
         assert_int_equal(remedy, strcmp(status, "ok") != 0);
         return;
     }
@@ -79,7 +78,7 @@ static void test_in_order(void **state) {
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         bool there = false;
         for (size_t k = 0; k < json_count(list); k++)
-            there = there || strcmp(json_string(json_get(json_at(list, k), "check")), checks[i]) == 0;
+            there = there || strcmp(json_cstr(json_get(json_at(list, k), "check")), checks[i]) == 0;
         if (!there) fail_msg("%s was not checked", checks[i]);
     }
     found(v, "demo", "ok", "12 plus 30 is 42.");

@@ -64,8 +64,8 @@ static void test_dry_run(void **state) {
     arena_init(&mem, 0);
     assert_int_equal(stat(DEMO, &st), 0);
     const json_value *v = ask("info --json");
-    assert_string_equal(json_string(json_get(v, "architecture")), "llama");
-    assert_string_equal(json_string(json_get(v, "type")), "Q8_0");
+    assert_string_equal(json_cstr(json_get(v, "architecture")), "llama");
+    assert_string_equal(json_cstr(json_get(v, "type")), "Q8_0");
     assert_int_equal(number(v, "context", NULL), 1024);
     assert_int_equal(number(v, "memory", "weights"), st.st_size);
     int64_t per_1k = number(v, "memory", "cache_per_1k");
@@ -88,14 +88,14 @@ static void test_dry_run(void **state) {
     put(dir, "hearth/server.yaml", "models: { context: 512 }\nkv_cache: { type: q8_0 }\n");
     v = ask("info --json");
     assert_int_equal(number(v, "context", NULL), 512);
-    assert_string_equal(json_string(json_get(v, "cache_type")), "q8_0");
+    assert_string_equal(json_cstr(json_get(v, "cache_type")), "q8_0");
     make(dir, "hearth/models");
     put(dir, "hearth/models/demo.yaml", "context: 256\n");
     assert_int_equal(number(ask("info --json"), "context", NULL), 256);
     assert_int_equal(number(ask("info --ctx 768 --json"), "context", NULL), 768);
     v = ask("info --no-config --json");
     assert_int_equal(number(v, "context", NULL), 1024);
-    assert_string_equal(json_string(json_get(v, "cache_type")), "f16");
+    assert_string_equal(json_cstr(json_get(v, "cache_type")), "f16");
     /* A name works as well as a path; nothing was written. */
     says("create small '" DRAFT "'", "small is");
     assert_true(number(ask("info small --json"), "memory", "weights") < 3000000);
@@ -110,22 +110,22 @@ static void test_calibration(void **state) {
     arena_init(&mem, 0);
     const json_value *v = ask("info demo --ctx 128 --calibrate --json 2>/dev/null"), *speed = json_get(v, "speed");
     double            prompt, generation, again;
-    assert_string_equal(json_string(json_get(speed, "source")), "calibration");
-    assert_true(json_real(json_get(speed, "prompt_tokens_per_second"), &prompt) && prompt > 0);
-    assert_true(json_real(json_get(speed, "generation_tokens_per_second"), &generation) && generation > 0);
+    assert_string_equal(json_cstr(json_get(speed, "source")), "calibration");
+    assert_true(json_number(json_get(speed, "prompt_tokens_per_second"), &prompt) && prompt > 0);
+    assert_true(json_number(json_get(speed, "generation_tokens_per_second"), &generation) && generation > 0);
     assert_true(file_exists(path));
     /* Remembered, also for the same model under another name, but not for other page types. */
     speed = json_get(ask("info '" DEMO "' --json"), "speed");
-    assert_string_equal(json_string(json_get(speed, "source")), "calibration");
-    assert_true(json_real(json_get(speed, "prompt_tokens_per_second"), &again) && again > prompt * 0.99 &&
+    assert_string_equal(json_cstr(json_get(speed, "source")), "calibration");
+    assert_true(json_number(json_get(speed, "prompt_tokens_per_second"), &again) && again > prompt * 0.99 &&
                 again < prompt * 1.01);
     speed = json_get(ask("info demo --cache-type q8_0 --json"), "speed");
-    assert_string_equal(json_string(json_get(speed, "source")), "estimate");
+    assert_string_equal(json_cstr(json_get(speed, "source")), "estimate");
     /* A model of the same size class is estimated from it, in proportion. */
     speed = json_get(ask("info '" DRAFT "' --json"), "speed");
-    assert_string_equal(json_string(json_get(speed, "source")), "estimate");
-    assert_string_equal(json_string(json_get(speed, "measured_model")), "demo");
-    assert_true(json_real(json_get(speed, "generation_tokens_per_second"), &again) && again > 4 * generation);
+    assert_string_equal(json_cstr(json_get(speed, "source")), "estimate");
+    assert_string_equal(json_cstr(json_get(speed, "measured_model")), "demo");
+    assert_true(json_number(json_get(speed, "generation_tokens_per_second"), &again) && again > 4 * generation);
     says("info '" DRAFT "'", "an estimate from 'demo'");
     says("info", "measured 20");
     /* A broken file counts as none and is replaced. */

@@ -60,14 +60,14 @@ static void test_models(void **state) {
     assert_int_equal(json_parse(&v, got, strlen(got), &a, NULL), 0);
     assert_int_equal(json_count(v), 1);
     v = json_at(v, 0);
-    assert_string_equal(json_string(json_get(v, "name")), "demo");
-    assert_string_equal(json_string(json_get(v, "state")), "loaded");
+    assert_string_equal(json_cstr(json_get(v, "name")), "demo");
+    assert_string_equal(json_cstr(json_get(v, "state")), "loaded");
     assert_true(json_int(json_get(v, "size"), &n) && n > 20000000);
     assert_true(json_int(json_get(v, "context"), &n) && n == 1024);
     assert_true(json_int(json_get(v, "active"), &n) && n == 0);
     assert_true(json_int(json_get(v, "memory"), &n) && n > 25000000);
     assert_true(json_int(json_get(v, "pid"), &n) && n > 1 && n != s.pid && kill((pid_t)n, 0) == 0);
-    assert_true(json_real(json_get(v, "expires_seconds"), &seconds) && seconds > 200 && seconds <= 300);
+    assert_true(json_number(json_get(v, "expires_seconds"), &seconds) && seconds > 200 && seconds <= 300);
     arena_deinit(&a);
     free(got);
     says("ps", "in 5 minutes");

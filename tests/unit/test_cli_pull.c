@@ -99,12 +99,12 @@ static void test_json(void **state) {
         if (json_int(json_get(v, "completed"), &n)) {
             assert_true(n >= last);
             last = n;
-            assert_non_null(json_string(json_get(v, "digest")));
+            assert_non_null(json_cstr(json_get(v, "digest")));
         }
-        success = strcmp(json_string(json_get(v, "status")), "success") == 0;
+        success = strcmp(json_cstr(json_get(v, "status")), "success") == 0;
         if (success) {
-            assert_string_equal(json_string(json_get(v, "name")), "acme/tiny-gguf");
-            assert_true(file_exists(json_string(json_get(v, "path"))));
+            assert_string_equal(json_cstr(json_get(v, "name")), "acme/tiny-gguf");
+            assert_true(file_exists(json_cstr(json_get(v, "path"))));
             assert_true(json_int(json_get(v, "fetched"), &n) && n == last);
         }
         arena_deinit(&a);

@@ -257,10 +257,9 @@ static bool order_is_valid(const char *text) {
     arena_init(&a, 0);
     bool ok = json_parse(&v, text, strlen(text), &a, NULL) == 0 && json_count(v) == 5 &&
               json_int(json_get(v, "id"), &id) && id >= 1 && id <= 5000;
-    const char *kind = ok ? json_string(json_get(v, "kind")) : NULL,
-               *date = ok ? json_string(json_get(v, "date")) : NULL;
+    const char *kind = ok ? json_cstr(json_get(v, "kind")) : NULL, *date = ok ? json_cstr(json_get(v, "date")) : NULL;
     ok = ok && kind && (!strcmp(kind, "order") || !strcmp(kind, "refund") || !strcmp(kind, "invoice")) && date &&
-         strlen(date) == 10 && date[4] == '-' && date[7] == '-' && json_string(json_get(v, "note")) &&
+         strlen(date) == 10 && date[4] == '-' && date[7] == '-' && json_cstr(json_get(v, "note")) &&
          json_count(json_get(v, "tags")) >= 1 && json_count(json_get(v, "tags")) <= 2;
     arena_deinit(&a);
     return ok;

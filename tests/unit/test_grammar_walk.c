@@ -81,7 +81,7 @@ static void test_walks(void **state) {
         assert_int_equal(json_parse(&c, line, (size_t)len, &a, &e), 0);
         json_write(json_get(c, "schema"), &schema);
         if (grammar_from_schema(&g, (view){ schema.data, schema.len }, &e) == 0) {
-            walk(json_string(json_get(c, "name")), g, v, t);
+            walk(json_cstr(json_get(c, "name")), g, v, t);
             grammar_unref(g);
             walked++;
         }

@@ -30,9 +30,9 @@ static void test_directory(void **state) {
         test_tensor_check(m, "lm_head.weight", TENSOR_BF16, (int64_t[]){ 64, 8, 0 }, 4);
         assert_int_equal(model_file_bytes(m), 9448 + 1488);
         assert_string_equal(model_file_arch(m), "gemma3");
-        assert_string_equal(json_string(json_get(model_file_text_config(m), "model_type")), "gemma3_text");
+        assert_string_equal(json_cstr(json_get(model_file_text_config(m), "model_type")), "gemma3_text");
         assert_true(json_int(model_file_config_get(m, "vocab_size"), &n) && n == 8); /* the nested one comes first */
-        assert_string_equal(json_string(model_file_config_get(m, "torch_dtype")), "bfloat16");
+        assert_string_equal(json_cstr(model_file_config_get(m, "torch_dtype")), "bfloat16");
         assert_null(model_file_config_get(m, "none"));
         assert_true(json_int(json_at(json_get(model_file_generation_config(m), "eos_token_id"), 1), &n) && n == 106);
         assert_int_equal(model_file_hf_quant(m)->method, MODEL_HF_PLAIN);

@@ -43,9 +43,9 @@ static void test_names(void **state) {
     arena_init(&a, 0);
     assert_int_equal(json_parse(&v, text, strlen(text), &a, NULL), 0);
     assert_int_equal(json_count(v), 2);
-    assert_string_equal(json_string(json_get(json_at(v, 0), "name")), "mine:small");
-    assert_string_equal(json_string(json_get(json_at(v, 0), "family")), "llama");
-    assert_string_equal(json_string(json_get(json_at(v, 0), "quant")), "Q8_0");
+    assert_string_equal(json_cstr(json_get(json_at(v, 0), "name")), "mine:small");
+    assert_string_equal(json_cstr(json_get(json_at(v, 0), "family")), "llama");
+    assert_string_equal(json_cstr(json_get(json_at(v, 0), "quant")), "Q8_0");
     assert_true(json_int(json_get(json_at(v, 0), "n_ctx"), &n) && n == 1024);
     assert_true(json_int(json_get(json_at(v, 0), "last_used"), &n) && n > 1700000000);
     arena_deinit(&a);

@@ -58,7 +58,7 @@ static void golden_open(golden *g, const char *root_dir, const char *name) {
     assert_int_equal(json_parse(&doc, text, bytes, &mem, &e), 0);
     g->n_prompt = read_ids(json_get(doc, "prompt"), g->prompt);
     g->n_greedy = read_ids(json_get(doc, "greedy"), g->greedy);
-    assert_true(json_real(json_get(doc, "logit_std"), &g->std) && json_int(json_get(doc, "vocab"), &vocab));
+    assert_true(json_number(json_get(doc, "logit_std"), &g->std) && json_int(json_get(doc, "vocab"), &vocab));
     g->n_vocab = (int)vocab;
     arena_deinit(&mem);
     free(text);

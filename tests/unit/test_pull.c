@@ -269,12 +269,12 @@ static void test_ollama(void **state) {
     registry_close(r);
     arena_init(&a, 0);
     assert_int_equal(json_parse(&v, settings, strlen(settings), &a, NULL), 0);
-    assert_true(json_real(json_get(json_get(v, "sampling"), "temperature"), &t) && t == 0.5);
-    assert_string_equal(json_string(json_at(json_get(json_get(v, "sampling"), "stop"), 1)), "<b>");
-    assert_true(json_real(json_get(v, "context"), &t) && t == 512);
-    assert_string_equal(json_string(json_get(v, "system")), "Be brief.");
-    assert_string_equal(json_string(json_get(json_at(json_get(v, "messages"), 0), "content")), "hi");
-    assert_string_equal(json_string(json_get(v, "license")), "MIT");
+    assert_true(json_number(json_get(json_get(v, "sampling"), "temperature"), &t) && t == 0.5);
+    assert_string_equal(json_cstr(json_at(json_get(json_get(v, "sampling"), "stop"), 1)), "<b>");
+    assert_true(json_number(json_get(v, "context"), &t) && t == 512);
+    assert_string_equal(json_cstr(json_get(v, "system")), "Be brief.");
+    assert_string_equal(json_cstr(json_get(json_at(json_get(v, "messages"), 0), "content")), "hi");
+    assert_string_equal(json_cstr(json_get(v, "license")), "MIT");
     arena_deinit(&a);
     free(settings);
     pull_result_deinit(&out);

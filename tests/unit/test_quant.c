@@ -122,12 +122,12 @@ static void check_mat(const json_value *v) {
     tensor_mat m = { 0 };
     int        type, scale_type;
     size_t     data_bytes, scale_bytes, bias_bytes, want_bytes;
-    assert_true(tensor_type_parse(json_string(json_get(v, "type")), &type));
-    assert_true(tensor_type_parse(json_string(json_get(v, "scale_type")), &scale_type));
-    void     *data = from_hex(json_string(json_get(v, "data")), &data_bytes);
-    void     *scales = from_hex(json_string(json_get(v, "scales")), &scale_bytes);
-    void     *biases = from_hex(json_string(json_get(v, "biases")), &bias_bytes);
-    uint32_t *want = from_hex(json_string(json_get(v, "want")), &want_bytes);
+    assert_true(tensor_type_parse(json_cstr(json_get(v, "type")), &type));
+    assert_true(tensor_type_parse(json_cstr(json_get(v, "scale_type")), &scale_type));
+    void     *data = from_hex(json_cstr(json_get(v, "data")), &data_bytes);
+    void     *scales = from_hex(json_cstr(json_get(v, "scales")), &scale_bytes);
+    void     *biases = from_hex(json_cstr(json_get(v, "biases")), &bias_bytes);
+    uint32_t *want = from_hex(json_cstr(json_get(v, "want")), &want_bytes);
     int64_t   groups, experts = int_of(v, "experts");
     m.type = (tensor_type)type;
     m.scale_type = (tensor_type)scale_type;

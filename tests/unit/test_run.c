@@ -155,7 +155,7 @@ static void test_mistakes(void **state) {
 
 static void positive(const json_value *v, const char *key) {
     double d = 0;
-    if (!json_real(json_get(v, key), &d) || !(d > 0)) fail_msg("%s is no positive number", key);
+    if (!json_number(json_get(v, key), &d) || !(d > 0)) fail_msg("%s is no positive number", key);
 }
 
 static void test_bench(void **state) {
@@ -168,8 +168,8 @@ static void test_bench(void **state) {
     assert_int_equal(program_run("", "bench demo -p 64 -n 8 -t 1 --batch 1,3 --reps 2 --json", &text), 0);
     arena_init(&a, 0);
     if (json_parse(&v, text, strlen(text), &a, &e) < 0) fail_msg("%s\n%s", e.msg, text);
-    assert_string_equal(json_string(json_get(v, "architecture")), "llama");
-    assert_string_equal(json_string(json_get(v, "type")), "Q8_0");
+    assert_string_equal(json_cstr(json_get(v, "architecture")), "llama");
+    assert_string_equal(json_cstr(json_get(v, "type")), "Q8_0");
     assert_true(json_int(json_get(v, "threads"), &n) && n == 1);
     assert_true(json_int(json_get(json_get(v, "prompt"), "tokens"), &n) && n == 64);
     positive(json_get(v, "prompt"), "tokens_per_second");

@@ -63,7 +63,7 @@ static bool schema_find(const char *all, const char *name, arena *a, str *out) {
         size_t            n = (size_t)(strchr(line, '\n') - line);
         arena_reset(a);
         if (json_parse(&v, line, n, a, NULL) < 0) return false;
-        if (strcmp(json_string(json_get(v, "name")), name) != 0) continue;
+        if (strcmp(json_cstr(json_get(v, "name")), name) != 0) continue;
         str_clear(out);
         json_write(json_get(v, "schema"), out);
         return str_ok(out);
@@ -72,9 +72,9 @@ static bool schema_find(const char *all, const char *name, arena *a, str *out) {
 }
 
 static void check_walk(const char *all, const json_value *v) {
-    const char *name = json_string(json_get(v, "name"));
+    const char *name = json_cstr(json_get(v, "name"));
     view        text = json_get(v, "text")->u.string;
-    bool        stopped = strcmp(json_string(json_get(v, "finish")), "stop") == 0, accepted;
+    bool        stopped = strcmp(json_cstr(json_get(v, "finish")), "stop") == 0, accepted;
     size_t      at = 0;
     str         schema;
     arena       a;

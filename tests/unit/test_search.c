@@ -83,7 +83,7 @@ static void test_program(void **state) {
     assert_int_equal(json_count(v), 7);
     for (size_t i = 0; i < json_count(v); i++) {
         const json_value *m = json_at(v, i);
-        bool              mine = strcmp(json_string(json_get(m, "name")), "qwen3:4b") == 0;
+        bool              mine = strcmp(json_cstr(json_get(m, "name")), "qwen3:4b") == 0;
         assert_int_equal(json_bool(json_get(m, "here"), false), mine);
         assert_true(json_count(json_get(m, "capabilities")) >= 2);
     }

@@ -97,8 +97,8 @@ static void test_json(void **state) {
     (void)state;
     assert_int_equal(name.len, 14 + 3); /* the bad byte became U+FFFD */
     assert_memory_equal(name.data, "Tiny \x1b[31mred\x07", 14);
-    assert_string_equal(json_string(json_get(v, "format")), "GGUF");
-    assert_string_equal(json_string(json_get(v, "architecture")), "llama");
+    assert_string_equal(json_cstr(json_get(v, "format")), "GGUF");
+    assert_string_equal(json_cstr(json_get(v, "architecture")), "llama");
     assert_int_equal(number(v, "parameters"), 512 + 4096 + 768 + 64 + 60 + 24 + 512 + 1);
     assert_int_equal(number(v, "size_bytes"), 6592);
     assert_int_equal(number(v, "context_length"), 2048);
@@ -108,7 +108,7 @@ static void test_json(void **state) {
     assert_int_equal(number(json_get(v, "memory"), "weights_bytes"), 544 + 2304 + 432 + 256 + 120 + 48 + 420 + 4);
     assert_int_equal(json_count(json_get(v, "quantization")), 8);
     t = json_at(json_get(v, "tensors"), 4);
-    assert_string_equal(json_string(json_get(t, "name")), "blk.1.ffn_gate_exps.weight");
+    assert_string_equal(json_cstr(json_get(t, "name")), "blk.1.ffn_gate_exps.weight");
     assert_int_equal(json_count(json_get(t, "shape")), 3);
     release(&p);
 }
@@ -117,27 +117,27 @@ static void test_json_directories(void **state) {
     parsed            p;
     const json_value *v = show_json(&p, "--json mlx"), *q;
     (void)state;
-    assert_string_equal(json_string(json_get(v, "format")), "MLX");
+    assert_string_equal(json_cstr(json_get(v, "format")), "MLX");
     /* logical weights: 512 + 4 * 512 + 3 * 256 (8-bit, mxfp8, mxfp4) + 256 (nvfp4) + 3 experts of 256, then the plain
      * ones */
     assert_int_equal(number(v, "parameters"), 512 + 4 * 512 + 4 * 256 + 3 * 256 + 256 + 64 + 512);
     q = json_at(json_get(v, "quantization"), 1);
-    assert_string_equal(json_string(json_get(q, "type")), "MLX 4-bit g64");
+    assert_string_equal(json_cstr(json_get(q, "type")), "MLX 4-bit g64");
     assert_int_equal(number(q, "tensors"), 2);
     assert_int_equal(number(q, "parameters"), 512 + 768);
     assert_int_equal(number(q, "bytes"), 256 + 16 + 16 + 384 + 24 + 24);
     assert_true(json_is(json_get(v, "template"), JSON_K_NULL));
     release(&p);
     v = show_json(&p, "--json hf");
-    assert_string_equal(json_string(json_get(v, "architecture")), "gemma3");
-    assert_string_equal(json_string(json_get(json_get(v, "tokenizer"), "model")), "BPE");
+    assert_string_equal(json_cstr(json_get(v, "architecture")), "gemma3");
+    assert_string_equal(json_cstr(json_get(json_get(v, "tokenizer"), "model")), "BPE");
     assert_int_equal(number(json_get(v, "tokenizer"), "size"), 8);
-    assert_string_equal(json_string(json_get(json_get(v, "template"), "source")), "tokenizer_config.json");
+    assert_string_equal(json_cstr(json_get(json_get(v, "template"), "source")), "tokenizer_config.json");
     assert_int_equal(number(json_get(v, "memory"), "kv_cache_bytes"), 2 * 2 * 32 * 4096 * 2);
     assert_null(json_get(v, "tensors"));
     release(&p);
     v = show_json(&p, "--json fp8");
-    assert_string_equal(json_string(json_get(v, "quantization_method")), "fp8");
+    assert_string_equal(json_cstr(json_get(v, "quantization_method")), "fp8");
     release(&p);
 }
 

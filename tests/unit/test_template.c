@@ -81,7 +81,7 @@ static void test_reference_cases(void **state) {
         fail_msg("%s", e.msg);
     for (size_t i = 0; i < json_count(all); i++) {
         const json_value *c = json_at(all, i), *source = json_get(c, "template"), *want = json_get(c, "expected");
-        const char       *kind = json_string(json_get(c, "kind"));
+        const char       *kind = json_cstr(json_get(c, "kind"));
         result r = render_json(source->u.string.data, source->u.string.len, json_get(c, "context"), (tmpl_limits){ 0 });
         bool   ok;
         if (want)
@@ -91,12 +91,12 @@ static void test_reference_cases(void **state) {
             ok = r.opened < 0;
         else if (strcmp(kind, "raised") == 0)
             ok = r.rc < 0 && r.fault.kind == TMPL_FAULT_RAISED &&
-                 strcmp(str_cstr(&r.fault.message), json_string(json_get(c, "error"))) == 0;
+                 strcmp(str_cstr(&r.fault.message), json_cstr(json_get(c, "error"))) == 0;
         else
             ok = r.opened == 0 && r.rc < 0 && r.fault.kind == TMPL_FAULT_RUNTIME;
         if (!ok) {
             differ++;
-            printf("%s: %s\n got  [%s] %s\n want [%s]\n", json_string(json_get(c, "name")), source->u.string.data,
+            printf("%s: %s\n got  [%s] %s\n want [%s]\n", json_cstr(json_get(c, "name")), source->u.string.data,
                    str_cstr(&r.out), r.opened < 0 || r.rc < 0 ? r.e.msg : "", want ? want->u.string.data : kind);
         }
         result_free(&r);

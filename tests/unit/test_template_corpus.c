@@ -54,7 +54,7 @@ static bool agrees(const char *label, const char *source, size_t bytes, const va
     bool       ok = true;
     tmpl_fault_init(&fault);
     str_init(&out);
-    const char *kind = failure ? json_string(json_get(failure, "kind")) : NULL;
+    const char *kind = failure ? json_cstr(json_get(failure, "kind")) : NULL;
     int         rc = tmpl_open(&t, source, bytes, &e);
     if (rc < 0) {
         ok = kind && strcmp(kind, "syntax") == 0;
@@ -63,7 +63,7 @@ static bool agrees(const char *label, const char *source, size_t bytes, const va
         tmpl_input in = { .vars = v->items, .n_vars = v->count, .now = { 2026, 1, 2, 15, 4, 5 } };
         rc = tmpl_render(t, &in, &out, &fault, &e);
         if (kind && strcmp(kind, "raised") == 0) {
-            const char *want = json_string(json_get(failure, "error"));
+            const char *want = json_cstr(json_get(failure, "error"));
             ok = rc < 0 && fault.kind == TMPL_FAULT_RAISED && strcmp(str_cstr(&fault.message), want) == 0;
         } else if (kind) {
             ok = strcmp(kind, "runtime") == 0 && rc < 0 && fault.kind == TMPL_FAULT_RUNTIME;
@@ -101,7 +101,7 @@ static void test_templates(void **state) {
         for (size_t c = 0; c < json_count(cases); c++) {
             static const char *const keys[] = { "messages", "add_generation_prompt", "tools", "documents" };
             const json_value        *one = json_at(cases, c);
-            const char              *name = json_string(json_get(one, "name"));
+            const char              *name = json_cstr(json_get(one, "name"));
             const json_value        *want = json_get(&file->value, name);
             vars                     v = { .count = 0 };
             vars_set(&v, "tools", &NONE);
@@ -145,7 +145,7 @@ static void test_snippets(void **state) {
         const json_value *s = json_at(all, i), *source = json_get(s, "template"), *want = json_get(s, "expected");
         vars              v = { .count = 0 };
         vars_merge(&v, json_get(s, "context"));
-        differ += !agrees(json_string(json_get(s, "name")), source->u.string.data, source->u.string.len, &v,
+        differ += !agrees(json_cstr(json_get(s, "name")), source->u.string.data, source->u.string.len, &v,
                           want ? want->u.string.data : "", want ? want->u.string.len : 0, want ? NULL : s);
     }
     printf("%zu snippets compared, %zu differ\n", n, differ);
