@@ -43,7 +43,9 @@ static int run(const cli_args *a) {
     const char   *gguf_file = cli_string(a, "gguf-file", NULL), *mlx_file = cli_string(a, "mlx-file", NULL);
     bool          gguf = cli_flag(a, "gguf") || gguf_file, mlx = cli_flag(a, "mlx") || mlx_file;
     pulling_style style = cli_flag(a, "json") ? PULLING_JSON : cli_flag(a, "quiet") ? PULLING_QUIET : PULLING_TEXT;
-    pull_request  q = { .name = cli_arg(a, 0), .revision = cli_string(a, "revision", NULL) };
+    pull_request  q = { .name = cli_arg(a, 0),
+                        .as = cli_string(a, "as", NULL),
+                        .revision = cli_string(a, "revision", NULL) };
     pull_result   out = { 0 };
     registry     *r = NULL;
     char         *token = NULL;
@@ -69,6 +71,7 @@ static const cli_option options[] = {
     { "gguf-file", CLI_STRING, "FILE", "take this GGUF file of the repository", 0 },
     { "mlx-file", CLI_STRING, "FILE", "take this safetensors file, or the weights of this index", 0 },
     { "revision", CLI_STRING, "REV", "a branch, tag or commit of the repository", 0 },
+    { "as", CLI_STRING, "NAME", "the name it gets here (what was asked for)", 0 },
     { "json", CLI_FLAG, NULL, "report progress as JSON lines", 0 },
     { "quiet", CLI_FLAG, NULL, "print errors only", 'q' },
     { 0 },
@@ -76,7 +79,7 @@ static const cli_option options[] = {
 
 const cli_command cli_cmd_pull = {
     "pull",
-    "NAME [--gguf|--mlx] [--json]",
+    "NAME [--gguf|--mlx] [--as NAME] [--json]",
     "Download a model: owner/repo[:QUANT] of Hugging Face, or a name of an Ollama registry.",
     options,
     1,

@@ -74,7 +74,9 @@ static void test_text(void **state) {
     says("pull tiny 2>&1", 0, "pulling manifest\n");
     program_prints("", "pull tiny --quiet 2>&1", "");
     says("list", 0, "hf://acme/tiny-gguf/tiny-Q4_K_M.gguf");
-    says("rm acme/tiny-gguf tiny", 0, "freed 2.7 MB");
+    says("pull tiny --as mine 2>/dev/null", 0, "mine is up to date");
+    says("pull tiny --as 'a name' 2>&1", 1, "'a name' is no name for a model");
+    says("rm acme/tiny-gguf tiny mine", 0, "freed 2.7 MB");
     char *blobs = path_join(home, "hearth/blobs"), command[600];
     snprintf(command, sizeof command, "test -z \"$(ls -A '%s')\"", blobs);
     assert_int_equal(system(command), 0); /* nothing is left */
