@@ -497,6 +497,7 @@ static void run_handler(exchange *x) {
     /* A refused request was not read to its end. */
     bool refused = x->core->replied && x->core->status >= 400;
     if ((x->route->flags & ROUTE_BODY) && !refused) reader_log_unknown(&x->in, &x->body, x->route->api->name);
+    if (!refused && x->core->work.n_requests > 0) library_used(x->server->options.library, x->core->work.model);
 }
 
 static void handled(exchange *x) {

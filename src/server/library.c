@@ -12,14 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MAX_TASKS = 16, MAX_SUBSCRIBERS = 64 };
+enum { MAX_TASKS = 16, MAX_SUBSCRIBERS = 64, TOUCH_SECONDS = 60 };
 
 /* A model of the registry that the host was given. */
 typedef struct offer {
     char   *name, *path;
     int64_t id;
+    time_t  used; /* as the registry knows it, or will soon; 0: not while this server runs */
 } offer;
 
 typedef struct pull_task pull_task;
@@ -85,7 +87,7 @@ static void add_offer(library *l, const registry_model *m) {
     offer *more = realloc(l->offers, (l->n_offers + 1) * sizeof *more);
     if (!more) return; /* the next change tries again */
     l->offers = more;
-    offer o = { strdup(m->name), strdup(m->path), m->id };
+    offer o = { strdup(m->name), strdup(m->path), m->id, 0 };
     if (o.name && o.path && l->options.add(l->options.ctx, m->name, m->path, &e) == 0) {
         l->offers[l->n_offers++] = o;
         return;
@@ -223,6 +225,51 @@ int library_start(library *l, void (*work)(void *ctx), void *ctx, err *e) {
     int rc = start_locked(l, work, ctx, e);
     pthread_mutex_unlock(&l->task_lock);
     return rc;
+}
+
+/* --- use --- */
+
+typedef struct touch {
+    library *library;
+    char     name[];
+} touch;
+
+static void touch_main(void *ctx) {
+    touch    *t = ctx;
+    registry *r = NULL;
+    err       e = { 0 };
+    int       rc = library_registry(t->library, &r, &e);
+    if (rc == 0) rc = registry_touch(r, t->name, &e);
+    if (rc < 0 && rc != ERR_NOTFOUND) log_warn("library", "%s", e.msg);
+    registry_close(r);
+    free(t);
+}
+
+/* "x" and "x:latest" are the same, as in the registry. */
+static bool is_name(const char *own, view name) {
+    static const char latest[] = ":latest";
+    size_t            n = strlen(own), m = sizeof latest - 1;
+    return name.len >= n && memcmp(own, name.data, n) == 0 &&
+           (name.len == n || (name.len == n + m && memcmp(name.data + n, latest, m) == 0));
+}
+
+void library_used(library *l, view name) {
+    touch *t = NULL;
+    time_t now = time(NULL);
+    if (!l) return;
+    pthread_mutex_lock(&l->sync_lock);
+    for (size_t i = 0; i < l->n_offers && !t; i++) {
+        offer *o = &l->offers[i];
+        if (!is_name(o->name, name) || now - o->used < TOUCH_SECONDS) continue;
+        o->used = now;
+        size_t n = strlen(o->name) + 1;
+        if ((t = malloc(sizeof *t + n))) {
+            t->library = l;
+            memcpy(t->name, o->name, n);
+        }
+    }
+    pthread_mutex_unlock(&l->sync_lock);
+    if (t && library_start(l, touch_main, t, NULL) < 0) free(t); /* too much to do: the next minute's request does it */
 }
 
 /* --- pulls --- */

@@ -42,6 +42,9 @@ bool library_resolve(library *l, view name, char **out);
 /* What the registry knows about a model; false: nothing. The caller deinits. Accepts l == NULL. */
 bool library_find(library *l, const char *name, registry_model *out);
 
+/* A request for this model was taken: the registry's last_used follows, at most once a minute. Accepts l == NULL. */
+void library_used(library *l, view name);
+
 /* A handle of one's own, made if need be; the caller closes it. */
 int library_registry(library *l, registry **out, err *e);
 

@@ -165,6 +165,10 @@ def another_process(server, program):
     details = [m["details"] for m in server.get("/api/tags")[1]["models"] if m["name"] == "beside:latest"][0]
     assert details["family"] == "llama" and details["parameter_size"] == "19.8M" and details["quantization_level"] == "Q8_0", details
     says_42(server, "beside")
+    deadline = time.monotonic() + 10  # the registry learns of the use a moment after the answer
+    while not any(m["name"] == "beside" and m["last_used"] for m in json.loads(hearth(program, server, "list", "--json"))):
+        assert time.monotonic() < deadline, "a request did not count as use"
+        time.sleep(0.02)
     hearth(program, server, "cp", "beside", "twice")
     assert [m["id"] for m in server.get("/v1/models")[1]["data"]] == ["demo", "beside", "twice"]
     hearth(program, server, "rm", "beside")
