@@ -313,6 +313,8 @@ int http_get(const http_client *c, const char *url, const char *accept, size_t l
             rc = give_up(c, url, &d, code, why, e);
             if (too_late && pass)
                 rc = err_wrap(e, rc, "the server asks to come back in %lld s", (long long)d.head.retry_after);
+            else if (pass)
+                rc = err_wrap(e, rc, "given up after %d tries", failures);
             break;
         }
         int64_t ms = http_pause_ms(&c->patience, failures);
