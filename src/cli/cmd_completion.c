@@ -72,15 +72,13 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = { { 0 } };
 
-const cli_command cli_cmd_completion = {
-    "completion",
-    "bash|zsh|fish",
-    "Print a completion script for a shell: source <(hearth completion bash)",
-    options,
-    1,
-    1,
-    run
-};
+const cli_command cli_cmd_completion = { "completion",
+                                         "bash|zsh|fish",
+                                         "Print a completion script for a shell: source <(hearth completion bash)",
+                                         options,
+                                         1,
+                                         1,
+                                         run };
 
 /* --- what may stand at the end of a line --- */
 

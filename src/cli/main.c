@@ -75,7 +75,7 @@ static void log_to_stderr(void *ctx, const log_record *r) {
 static int unknown_command(const char *name) {
     const char *names[64], *best;
     size_t      n = 0;
-    for (; n < 64 && cli_commands[n]; n++) names[n] = cli_commands[n]->name;
+    for (const cli_command *const *c = cli_commands; *c && n < 64; c++) names[n++] = (*c)->name;
     best = config_nearest(name, names, n);
     fprintf(stderr, "hearth: no command '%s'", name);
     if (best) fprintf(stderr, "; did you mean %s?", best);

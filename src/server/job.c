@@ -226,9 +226,10 @@ static void drain(exchange *x, job *j) {
             at += it->bytes;
             take_event(x, j, it);
         }
-        slab *gone = s->cap == SLAB_BYTES ? kept : s;
-        if (gone != s) kept = s;
-        free(gone);
+        if (s->cap == SLAB_BYTES && !kept)
+            kept = s;
+        else
+            free(s);
     }
     pthread_mutex_lock(&j->lock);
     slab *other = j->spare;

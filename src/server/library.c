@@ -21,7 +21,8 @@ enum { MAX_TASKS = 16, MAX_SUBSCRIBERS = 64, TOUCH_SECONDS = 60 };
 typedef struct offer {
     char   *name, *path;
     int64_t id;
-    time_t  used; /* as the registry knows it, or will soon; 0: not while this server runs */
+    time_t  used;   /* 0: not while this server runs */
+    bool    untold; /* the registry does not know it yet */
 } offer;
 
 typedef struct pull_task pull_task;
@@ -87,7 +88,7 @@ static void add_offer(library *l, const registry_model *m) {
     offer *more = realloc(l->offers, (l->n_offers + 1) * sizeof *more);
     if (!more) return; /* the next change tries again */
     l->offers = more;
-    offer o = { strdup(m->name), strdup(m->path), m->id, 0 };
+    offer o = { strdup(m->name), strdup(m->path), m->id, 0, false };
     if (o.name && o.path && l->options.add(l->options.ctx, m->name, m->path, &e) == 0) {
         l->offers[l->n_offers++] = o;
         return;
@@ -229,20 +230,29 @@ int library_start(library *l, void (*work)(void *ctx), void *ctx, err *e) {
 
 /* --- use --- */
 
-typedef struct touch {
-    library *library;
-    char     name[];
-} touch;
+/* The next name that the registry has to be told of; the caller frees. NULL: none. */
+static char *next_used(library *l) {
+    char *name = NULL;
+    pthread_mutex_lock(&l->sync_lock);
+    for (size_t i = 0; i < l->n_offers && !name; i++) {
+        if (l->offers[i].untold) name = strdup(l->offers[i].name);
+        if (name) l->offers[i].untold = false;
+    }
+    pthread_mutex_unlock(&l->sync_lock);
+    return name;
+}
 
 static void touch_main(void *ctx) {
-    touch    *t = ctx;
+    library  *l = ctx;
     registry *r = NULL;
     err       e = { 0 };
-    int       rc = library_registry(t->library, &r, &e);
-    if (rc == 0) rc = registry_touch(r, t->name, &e);
-    if (rc < 0 && rc != ERR_NOTFOUND) log_warn("library", "%s", e.msg);
+    int       rc = library_registry(l, &r, &e);
+    for (char *name; rc == 0 && (name = next_used(l)); free(name)) {
+        rc = registry_touch(r, name, &e);
+        if (rc == ERR_NOTFOUND) rc = 0;
+    }
+    if (rc < 0) log_warn("library", "%s", e.msg);
     registry_close(r);
-    free(t);
 }
 
 /* "x" and "x:latest" are the same, as in the registry. */
@@ -254,22 +264,18 @@ static bool is_name(const char *own, view name) {
 }
 
 void library_used(library *l, view name) {
-    touch *t = NULL;
+    bool   news = false;
     time_t now = time(NULL);
     if (!l) return;
     pthread_mutex_lock(&l->sync_lock);
-    for (size_t i = 0; i < l->n_offers && !t; i++) {
+    for (size_t i = 0; i < l->n_offers; i++) {
         offer *o = &l->offers[i];
         if (!is_name(o->name, name) || now - o->used < TOUCH_SECONDS) continue;
         o->used = now;
-        size_t n = strlen(o->name) + 1;
-        if ((t = malloc(sizeof *t + n))) {
-            t->library = l;
-            memcpy(t->name, o->name, n);
-        }
+        news = o->untold = true;
     }
     pthread_mutex_unlock(&l->sync_lock);
-    if (t && library_start(l, touch_main, t, NULL) < 0) free(t); /* too much to do: the next minute's request does it */
+    if (news) (void)library_start(l, touch_main, l, NULL); /* too much to do: the next one's thread says it */
 }
 
 /* --- pulls --- */

@@ -202,7 +202,8 @@ static double seconds(void) {
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* A quarter of a megabyte of one character or of one unbroken word takes time in proportion, with every tokenizer here. */
+/* A quarter of a megabyte of one character or of one unbroken word takes time in proportion, with every tokenizer here.
+ */
 static void test_long_texts(void **state) {
     enum { BYTES = TEST_SANITIZED ? 1 << 16 : 1 << 18 };
     char           *dir = directory(), *text = malloc(BYTES);

@@ -94,8 +94,11 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *o
         UNROLL
         for (int p = 0; p < parts; p++, x += groups) {
             __m512i d[4][2];
-            if (p > 0)
-                line += (size_t)(bytes / parts) + (lines == 4 ? 0 : p % 2 ? 2 * stride : -2 * stride) - 16 * stride;
+            if (p > 0) {
+                line += (size_t)(bytes / parts);
+                line -= 16 * stride;
+                if (lines != 4) line = p % 2 ? line + 2 * stride : line - 2 * stride;
+            }
             UNROLL
             for (int q = 0; q < 4; q++) {
                 const int t = 4 * p + q, u = t + early;

@@ -4,7 +4,8 @@
  *
  * Per quad of inputs: 3 loads of weights, 4 broadcasts of activations, 12 vpdpbusd. Twelve integer sums, twelve float
  * sums, three weights and one broadcast stay in 28 registers. Per group of 32: 12 conversions, 12 scale products and 12
- * FMAs, so that at most 96 of 120 multiplier slots do useful work (132 with a minimum); in L1 the tile needs 123. Order of operations: kernels/matmul.h.
+ * FMAs, so that at most 96 of 120 multiplier slots do useful work (132 with a minimum); in L1 the tile needs 123. Order
+ * of operations: kernels/matmul.h.
  */
 #include "kernels/cpu/avx512/matmul_avx512.h"
 
