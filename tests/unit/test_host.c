@@ -21,22 +21,11 @@
 
 #define TEST_DRAFT HEARTH_SOURCE_DIR "/models/demo/draft.gguf"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 static const char SUM[] = "[{\"role\": \"user\", \"content\": \"What is 12 plus 30?\"}]";
 static const char STORY[] = "[{\"role\": \"user\", \"content\": \"Tell me a story about a cat and a boat.\"}]";
 
 /* A sanitizer's worker is thirty times slower. */
-static int tokens(int n) { return SANITIZED ? n / 12 + 3 : n; }
+static int tokens(int n) { return TEST_SANITIZED ? n / 12 + 3 : n; }
 
 static char *kept_env[8]; /* what sanitizers read */
 
@@ -249,7 +238,7 @@ static void test_crash_and_quarantine(void **state) {
         test_result_wait(&r);
         test_result_wait(&second);
         assert_int_equal(r.why.code, ERR_IO);
-        assert_failure(&r, SANITIZED ? "ended unexpectedly" : "ended unexpectedly (signal 11");
+        assert_failure(&r, TEST_SANITIZED ? "ended unexpectedly" : "ended unexpectedly (signal 11");
         assert_failure(&second, "ended unexpectedly");
         test_result_wait(&neighbour);
         assert_answer(&neighbour, "12 plus 30 is 42.");
@@ -283,7 +272,7 @@ static void expect_fault(const char *fault, const char *sentence) {
     char            spec[64];
     snprintf(spec, sizeof spec, "m=%s", fault);
     o.debug_fault = spec;
-    if (strncmp(fault, "hang", 4) == 0) o.hang_ms = SANITIZED ? 3000 : 400;
+    if (strncmp(fault, "hang", 4) == 0) o.hang_ms = TEST_SANITIZED ? 3000 : 400;
     host *h = open_host(&o);
     add(h, "m", TEST_DRAFT);
     test_greedy(&q, STORY);
@@ -354,7 +343,7 @@ static void *watch_main(void *ctx) {
 
 /* Three models, memory for two: requests in random order, several at once, are all answered as they are alone. */
 static void test_three_in_a_budget_for_two(void **state) {
-    enum { N = SANITIZED ? 8 : 24, AT_ONCE = 4 };
+    enum { N = TEST_SANITIZED ? 8 : 24, AT_ONCE = 4 };
     static const char *const names[] = { "a", "b", "c" };
     const int                rounds = getenv("HEARTH_LONG") ? 40 : 1;
     host_options             o = usual();
@@ -407,7 +396,7 @@ static void test_three_in_a_budget_for_two(void **state) {
            w.most_loaded);
     assert_true(w.most_need <= o.max_bytes);
     assert_true(w.most_loaded <= 2);
-    if (!SANITIZED) assert_true(w.most_resident <= o.max_bytes);
+    if (!TEST_SANITIZED) assert_true(w.most_resident <= o.max_bytes);
     assert_int_equal(after.crashes, 0);
     host_free(h);
 }
@@ -633,7 +622,7 @@ static void test_events_not_taken(void **state) {
                         .on_end = deaf_end,
                         .ctx = &d };
     (void)state;
-    if (SANITIZED) {
+    if (TEST_SANITIZED) {
         printf("skipped: a sanitizer's worker takes minutes to fill a socket\n");
         skip();
     }
