@@ -4,8 +4,8 @@
  *
  * Order of work for a range of panels: three panels at a time, K in chunks. A chunk of the panels is unpacked once into
  * scratch (it stays in L1 or L2), then every tile of activation rows passes over it and adds into c, a scratch array of
- * [row][48] floats. After the last chunk c goes to out. Sums move through memory as f32, so chunks change no bit. A
- * single row takes the fused matrix-vector kernel where the instruction set has one.
+ * [row][48] floats. With the last chunk c goes to out, tile by tile. Sums move through memory as f32, so chunks change
+ * no bit. A single row takes the fused matrix-vector kernel where the instruction set has one.
  */
 #include "kernels/cpu/matmul_floats.h"
 
@@ -134,22 +134,36 @@ typedef struct drive {
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* One chunk of int8: unpack `wide` panels, pass all rows over them. */
+/* The outputs of a row's weight rows [row0, row0 + n), while the tile before them computes. */
+static void fetch_out(const matmul_args *a, int64_t i, int64_t row0, int64_t n) {
+    const float *out = matmul_row_out(a, i) + row0;
+    for (int64_t j = 0; j < n; j += 16) __builtin_prefetch(out + j, 1);
+}
+
+/* One chunk of int8: unpack `wide` panels, pass all rows over them; the last chunk finishes them. */
 static void chunk8(const drive *d, int64_t row0, int wide, int64_t k0, int kn, int64_t ahead) {
     const tensor_mat  *w = d->a->w;
     matmul_panel8     *p = d->panels;
     matmul_unpack8_fn *fast = d->isa->unpack8[w->type];
+    const bool         last = k0 + kn >= w->cols;
+    const int64_t      n_out = min64(wide * MATMUL_PANEL, w->rows - row0);
     for (int i = 0; i < wide; i++) {
         int64_t row = row0 + i * MATMUL_PANEL;
         int     n = (int)min64(MATMUL_PANEL, w->rows - row);
         (fast && n == MATMUL_PANEL ? fast : matmul_unpack8_scalar)(&d->src, row, n, k0, kn, ahead, p + i);
-        if (d->isa->arrange8) d->isa->arrange8(p + i, kn);
+        if (d->isa->arrange8) d->isa->arrange8(p + i, kn, matmul_group(&d->form));
     }
     for (int64_t r = 0; r < d->a->n_rows; r += MATMUL_ROWS8) {
         int         nr = (int)min64(MATMUL_ROWS8, d->a->n_rows - r);
         const act8 *x[MATMUL_ROWS8];
-        for (int i = 0; i < nr; i++) x[i] = (const act8 *)matmul_row_in(d->a, r + i) + k0 / ACT8_BLOCK;
-        d->isa->tile8[d->form.form][wide - 1][nr - 1](p, &d->form, kn, x, d->c + r * MATMUL_LANES, k0 == 0);
+        float      *c = d->c + r * MATMUL_LANES;
+        for (int i = 0; i < nr; i++) {
+            x[i] = (const act8 *)matmul_row_in(d->a, r + i) + k0 / ACT8_BLOCK;
+            if (last) fetch_out(d->a, r + i, row0, n_out);
+        }
+        d->isa->tile8[d->form.form][wide - 1][nr - 1](p, &d->form, kn, x, c, k0 == 0);
+        if (!last) continue;
+        for (int i = 0; i < nr; i++) matmul_finish(d->a, r + i, row0, n_out, c + i * MATMUL_LANES);
     }
 }
 
@@ -211,8 +225,6 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
                 ahead = p + wide < p1 ? wide * MATMUL_PANEL * (int64_t)w->row_bytes - k0 / step * step_bytes : 0;
             chunk8(&d, row0, wide, k0, kn, ahead);
         }
-        int64_t n = min64(wide * MATMUL_PANEL, w->rows - row0);
-        for (int64_t i = 0; i < a->n_rows; i++) matmul_finish(a, i, row0, n, d.c + i * MATMUL_LANES);
         p += wide;
     }
 }

@@ -182,7 +182,7 @@ static void check_value(check *c, const char *what, const tensor_mat *m, float g
             xsum += fabs((double)x[j]);
         }
         size += 4 * wmax * xsum;
-        rounding += wsum * xmax / 127 * 0.5001;
+        rounding += wsum * xmax / 127 * 1.125 * 0.5001;
     }
     double steps = matmul_input(m->type) == MATMUL_ACT8 ? (double)m->cols / 16 + 8 : (double)m->cols;
     double bound = steps * 0x1p-24 * size + 1e-37;
@@ -315,7 +315,7 @@ static void check_quantizer(check *c, const kernels *k) {
         check_fill_normal(c, f, (size_t)blocks * 32, ldexpf(1, check_int(c, -110, 110)));
         if (i % 5 == 0) f[check_int(c, 0, 31)] = i % 3 == 0 ? INFINITY : i % 3 == 1 ? NAN : -INFINITY;
         if (i % 7 == 0) memset(f, 0, 128);
-        if (i % 11 == 0) f[3] = FLT_MAX;
+        if (i % 11 == 0) f[3] = i % 2 == 0 ? FLT_MAX : 0.999f * ACT8_HUGE;
         scalar.matmul.act_quantize(want, f, blocks * 32);
         k->matmul.act_quantize((act8 *)out.data, f, blocks * 32);
         CHECK(c, memcmp(want, out.data, out.bytes) == 0, "quantizer differs from its scalar twin");
@@ -324,7 +324,7 @@ static void check_quantizer(check *c, const kernels *k) {
             int   s[2] = { 0, 0 };
             bool  finite = true;
             for (int j = 0; j < 32; j++) {
-                finite = finite && isfinite(f[b * 32 + j]);
+                finite = finite && fabsf(f[b * 32 + j]) <= ACT8_HUGE;
                 m = fmaxf(m, fabsf(f[b * 32 + j]));
                 s[j / 16] += want[b].q[j];
             }
@@ -335,8 +335,8 @@ static void check_quantizer(check *c, const kernels *k) {
             }
             for (int j = 0; j < 32; j++) {
                 double error = fabs((double)want[b].d * want[b].q[j] - f[b * 32 + j]);
-                CHECK(c, error <= m / 127 * 0.5001 + 1e-30, "quantizing %g gives an error of %g", (double)f[b * 32 + j],
-                      error);
+                CHECK(c, error <= m / 127 * 1.125 * 0.5001 + 1e-30, "quantizing %g gives an error of %g",
+                      (double)f[b * 32 + j], error);
             }
             CHECK(c, s[0] == want[b].s[0] && s[1] == want[b].s[1], "block sums");
         }

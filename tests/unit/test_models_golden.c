@@ -137,13 +137,20 @@ static void run(const nn_backend *backend, const nn_model *m, const golden *g, w
     simple_close(&s);
 }
 
-static double worst_of(const golden *g, const float *logits) {
+static double worst_of(const golden *g, const float *logits, int row) {
     double worst = 0;
-    for (int64_t i = 0; i < (int64_t)g->n_prompt * g->n_vocab; i++) {
+    for (int64_t i = (int64_t)row * g->n_vocab; i < (int64_t)(row + 1) * g->n_vocab; i++) {
         double d = fabs((double)logits[i] - (double)g->logits[i]) / g->std;
         if (!(d <= worst)) worst = d;
     }
     return worst;
+}
+
+/* How many rows may be further off: int8 activations may send a token to another expert where two are close. */
+static int strays(const golden *g, const nn_model *m) {
+    bool mixture = false;
+    for (int i = 0; i < m->tape->n_ops; i++) mixture = mixture || m->tape->ops[i].kind == NN_OP_ROUTE;
+    return g->quantized && mixture ? 1 + g->n_prompt / 32 : 0;
 }
 
 /* Int8 activations may choose another token where two are close: exact says whether the continuation must agree. */
@@ -152,9 +159,14 @@ static void check_reference(const golden *g, const nn_backend *backend, const nn
     float  *logits = malloc((size_t)g->n_prompt * (size_t)g->n_vocab * sizeof *logits);
     int32_t greedy[MAX_IDS];
     run(backend, m, g, (way){ .chunk = g->n_prompt, .threads = 1, .cpu = cpu_detect(), .kv = KV_F32 }, logits, greedy);
-    double worst = worst_of(g, logits);
-    if (!(worst <= bound))
-        fail_msg("%s (%s): logits differ by %.3g standard deviations, bound %.3g", g->name, form, worst, bound);
+    double worst = 0;
+    for (int r = 0, free_rows = exact ? 0 : strays(g, m); r < g->n_prompt; r++) {
+        double d = worst_of(g, logits, r);
+        if (!(d <= bound) && d < 2 && free_rows-- > 0) continue;
+        if (!(d <= bound))
+            fail_msg("%s (%s): logits %d differ by %.3g standard deviations, bound %.3g", g->name, form, r, d, bound);
+        worst = fmax(worst, d);
+    }
     for (int i = 0; exact && i < g->n_greedy; i++) {
         if (greedy[i] != g->greedy[i])
             fail_msg("%s (%s): greedy token %d is %d, expected %d", g->name, form, i, greedy[i], g->greedy[i]);

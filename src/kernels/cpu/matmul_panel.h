@@ -20,7 +20,7 @@
  *                              (cpu/matmul_floats.h)
  *
  * The integers are exact (IQ1's grid + 1/8 is held times 8, fp4 times 2), so an int8 matmul differs from f32 arithmetic
- * only by the rounding of the activations, at most half of max|x| / 127 per value and block of 32.
+ * only by the rounding of the activations, at most half a step (act.h) per value.
  */
 #ifndef KERNELS_CPU_MATMUL_PANEL_H
 #define KERNELS_CPU_MATMUL_PANEL_H
@@ -29,7 +29,7 @@
 
 #include <string.h>
 
-#define MATMUL_KC 512  /* inputs of an int8 panel: 8 KB */
+#define MATMUL_KC 1024 /* inputs of an int8 panel: 16 KB */
 #define MATMUL_WIDE 3  /* panels a tile takes together */
 #define MATMUL_ROWS8 4 /* activation rows of an int8 tile */
 #define MATMUL_FEW 8   /* activation rows of the largest kernel for a few rows */
@@ -39,6 +39,7 @@ typedef struct matmul_panel8 {
     uint8_t q[MATMUL_KC * MATMUL_PANEL];
     float   scale[MATMUL_KC / 16 * MATMUL_PANEL];
     float   min[MATMUL_KC / 16 * MATMUL_PANEL];
+    float   steps[MATMUL_KC / 16 * ACT8_STEPS * MATMUL_PANEL]; /* scale times 1, 9/8 ...: of sets that use them */
 } matmul_panel8;
 
 /* One matrix (one expert), resolved to pointers. */
@@ -59,6 +60,11 @@ typedef struct matmul_form {
 
 matmul_form matmul_form_of(int type);
 
+/* Inputs per scale of an int8 type. */
+static inline int matmul_group(const matmul_form *f) {
+    return f->form == MATMUL_ZERO32 || f->form == MATMUL_MIN32 ? 32 : 16;
+}
+
 /* Fills a panel with inputs [k0, k0 + kn) of n rows from row0 on; rows n..15 become zero. k0 is a multiple of the chunk
  * (MATMUL_KC), kn of the type's block. `ahead` bytes further lies what the next call for
  * this panel slot will read: worth prefetching. Sets other than scalar are only called with n = 16. */
@@ -75,8 +81,8 @@ typedef void matmul_few8_fn(const matmul_src *s, int64_t row0, const act8 *const
 typedef void matmul_tile8_fn(const matmul_panel8 *p, const matmul_form *f, int kn, const act8 *const *x, float *c,
                              bool first);
 
-/* Puts the bytes of an unpacked panel into the order that the set's tiles want, where that is not the one above. */
-typedef void matmul_arrange8_fn(matmul_panel8 *p, int kn);
+/* Makes of an unpacked panel what the set's tiles want beyond the above: another order of the bytes, the steps. */
+typedef void matmul_arrange8_fn(matmul_panel8 *p, int kn, int group);
 
 typedef struct matmul_isa {
     matmul_unpack8_fn  *unpack8[TENSOR_TYPE_COUNT];             /* NULL: the scalar one */

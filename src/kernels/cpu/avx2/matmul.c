@@ -31,7 +31,7 @@ static void act_quantize_avx2(act8 *out, const float *x, int64_t n) {
         }
         bits = (uint32_t)_mm_cvtsi128_si32(_mm256_castsi256_si128(max_u32(most)));
         memcpy(&m, &bits, 4);
-        if (bits >= 0x7f800000u || m < ACT8_TINY) {
+        if (!(m <= ACT8_HUGE) || m < ACT8_TINY) {
             memset(out, 0, sizeof *out);
             bits = 0x7fc00000u;
             if (!(m < ACT8_TINY)) {
@@ -40,10 +40,11 @@ static void act_quantize_avx2(act8 *out, const float *x, int64_t n) {
             }
             continue;
         }
-        __m256 inverse = _mm256_set1_ps(127.0f / m);
+        float  d = act8_scale(m);
+        __m256 inverse = _mm256_set1_ps(1.0f / d);
         for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
         int s0 = sum_i32(_mm256_add_epi32(q[0], q[1])), s1 = sum_i32(_mm256_add_epi32(q[2], q[3]));
-        out->d = m / 127.0f;
+        out->d = d;
         out->ds = out->d * (float)(s0 + s1);
         out->s[0] = (int16_t)s0;
         out->s[1] = (int16_t)s1;

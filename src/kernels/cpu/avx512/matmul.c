@@ -14,7 +14,7 @@ static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
         uint32_t bits = (uint32_t)_mm512_reduce_max_epu32(_mm512_max_epu32(b0, b1));
         float    m;
         memcpy(&m, &bits, 4);
-        if (bits >= 0x7f800000u || m < ACT8_TINY) {
+        if (!(m <= ACT8_HUGE) || m < ACT8_TINY) {
             memset(out, 0, sizeof *out);
             bits = 0x7fc00000u;
             if (!(m < ACT8_TINY)) {
@@ -23,11 +23,12 @@ static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
             }
             continue;
         }
-        __m512  inverse = _mm512_set1_ps(127.0f / m);
+        float   d = act8_scale(m);
+        __m512  inverse = _mm512_set1_ps(1.0f / d);
         __m512i i0 = _mm512_cvtps_epi32(_mm512_mul_ps(v0, inverse)),
                 i1 = _mm512_cvtps_epi32(_mm512_mul_ps(v1, inverse));
         int s0 = _mm512_reduce_add_epi32(i0), s1 = _mm512_reduce_add_epi32(i1);
-        out->d = m / 127.0f;
+        out->d = d;
         out->ds = out->d * (float)(s0 + s1);
         out->s[0] = (int16_t)s0;
         out->s[1] = (int16_t)s1;
@@ -45,6 +46,7 @@ static const matmul_isa isa = {
     .unpack8 = { MATMUL_AVX512_FORMATS(X) },
     .gemv8 = { MATMUL_AVX512_FORMATS(Y) },
     .few8 = { MATMUL_AVX512_FEW(Z) },
+    .arrange8 = matmul_arrange8_avx512,
     .tile8 = matmul_tile8_avx512,
     .floats = &matmul_floats_avx512,
 };

@@ -387,6 +387,7 @@ MATMUL_AVX512_FEW(X)
 matmul_few8_fn matmul_few8_q4_0_8_avx512, matmul_few8_q8_0_8_avx512, matmul_few8_iq4_nl_8_avx512,
     matmul_few8_mxfp4_8_avx512, matmul_few8_q4_k_8_avx512, matmul_few8_q5_k_8_avx512, matmul_few8_iq4_xs_8_avx512;
 
+matmul_arrange8_fn matmul_arrange8_avx512;
 extern matmul_tile8_fn *const matmul_tile8_avx512[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
 
 #endif

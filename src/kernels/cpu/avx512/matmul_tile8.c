@@ -3,9 +3,14 @@
  * The int8 register tile: up to 3 panels (48 weight rows) x 4 activation rows.
  *
  * Per quad of inputs: 3 loads of weights, 4 broadcasts of activations, 12 vpdpbusd. Twelve integer sums, twelve float
- * sums, three weights and one broadcast stay in 28 registers. Per group of 32: 12 conversions, 12 scale products and 12
- * FMAs, so that at most 96 of 120 multiplier slots do useful work (132 with a minimum); in L1 the tile needs 123. Order
- * of operations: kernels/matmul.h.
+ * sums, three weights and one broadcast stay in 28 registers.
+ *
+ * Everything that multiplies shares the same two pipes (Zen 4: one 512-bit dot or FMA per cycle), so what counts is how
+ * few multiplications there are beside the dots. The scale of an activation block is a power of two times one of eight
+ * steps (kernels/act.h): the panel keeps its scales times each of the steps, vscalefps, which runs in the other pipes,
+ * applies the power, and one FMA per group of 32 is left: at most 96 of 108 slots do dots (of 120 with a minimum). The
+ * bits are those of scale * d: both factors of the FMA differ from that only by the power of two. Order of operations:
+ * kernels/matmul.h.
  */
 #include "kernels/cpu/avx512/matmul_avx512.h"
 
@@ -21,7 +26,7 @@ INLINE void tile8(const matmul_panel8 *p, int zero, int kn, const act8 *const *r
     for (int b = 0; b < kn / 32; b++) {
         for (int half = 0; half < 32 / group; half++) {
             const uint8_t *q = p->q + (size_t)(b * 8 + half * 4) * 64;
-            const float   *scale = p->scale + (size_t)(b * (32 / group) + half) * MATMUL_PANEL;
+            const float   *steps = p->steps + (size_t)(b * (32 / group) + half) * ACT8_STEPS * MATMUL_PANEL;
             const float   *mins = p->min + (size_t)(b * (32 / group) + half) * MATMUL_PANEL;
             __m512i        a[MATMUL_WIDE][MATMUL_ROWS8];
             for (int r = 0; r < n; r++) {
@@ -38,9 +43,12 @@ INLINE void tile8(const matmul_panel8 *p, int zero, int kn, const act8 *const *r
                     for (int i = 0; i < wide; i++) a[i][r] = _mm512_dpbusd_epi32(a[i][r], w[i], v);
                 }
             }
-            for (int i = 0; i < wide; i++) {
-                __m512 s = _mm512_load_ps(scale + i * (sizeof *p / 4));
-                for (int r = 0; r < n; r++) f[i][r] = group_add(f[i][r], a[i][r], s, &x[r][b]);
+            for (int r = 0; r < n; r++) {
+                __m512       power = _mm512_getexp_ps(_mm512_set1_ps(x[r][b].d)); /* -Inf of 0, NaN of NaN */
+                const float *scale = steps + act8_step(x[r][b].d) * MATMUL_PANEL;
+                for (int i = 0; i < wide; i++)
+                    f[i][r] = _mm512_fmadd_ps(_mm512_scalef_ps(_mm512_cvtepi32_ps(a[i][r]), power),
+                                              _mm512_load_ps(scale + i * (sizeof *p / 4)), f[i][r]);
             }
             if (min)
                 for (int i = 0; i < wide; i++) {
@@ -51,6 +59,16 @@ INLINE void tile8(const matmul_panel8 *p, int zero, int kn, const act8 *const *r
     }
     for (int r = 0; r < n; r++)
         for (int i = 0; i < wide; i++) _mm512_storeu_ps(c + r * MATMUL_LANES + i * MATMUL_PANEL, f[i][r]);
+}
+
+void matmul_arrange8_avx512(matmul_panel8 *p, int kn, int group) {
+    for (int g = 0; g < kn / group; g++) {
+        __m512 scale = _mm512_load_ps(p->scale + g * MATMUL_PANEL);
+        UNROLL
+        for (int j = 0; j < ACT8_STEPS; j++)
+            _mm512_store_ps(p->steps + (g * ACT8_STEPS + j) * MATMUL_PANEL,
+                            _mm512_mul_ps(scale, _mm512_set1_ps(1 + (float)j / ACT8_STEPS)));
+    }
 }
 
 MATMUL_TILES8(avx512)

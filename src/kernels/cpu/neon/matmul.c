@@ -16,12 +16,12 @@ static void act_quantize_neon(act8 *out, const float *x, int64_t n) {
         }
         uint32_t bits = vmaxvq_u32(top);
         float    m = tensor_bits_f32(bits);
-        if (bits >= 0x7f800000u || m < ACT8_TINY) {
+        if (!(m <= ACT8_HUGE) || m < ACT8_TINY) {
             memset(out, 0, sizeof *out);
-            if (bits >= 0x7f800000u) out->d = out->ds = tensor_bits_f32(0x7fc00000u);
+            if (!(m <= ACT8_HUGE)) out->d = out->ds = tensor_bits_f32(0x7fc00000u);
             continue;
         }
-        float inverse = 127.0f / m;
+        float d = act8_scale(m), inverse = 1.0f / d;
         int   sum[2];
         for (int h = 0; h < 2; h++) {
             int32x4_t i[4];
@@ -31,7 +31,7 @@ static void act_quantize_neon(act8 *out, const float *x, int64_t n) {
             int16x8_t b = vcombine_s16(vmovn_s32(i[2]), vmovn_s32(i[3]));
             vst1q_s8(out->q + 16 * h, vcombine_s8(vmovn_s16(a), vmovn_s16(b)));
         }
-        out->d = m / 127.0f;
+        out->d = d;
         out->s[0] = (int16_t)sum[0];
         out->s[1] = (int16_t)sum[1];
         out->ds = out->d * (float)(sum[0] + sum[1]);

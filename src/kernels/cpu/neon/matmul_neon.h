@@ -51,7 +51,7 @@ extern matmul_tile8_fn *const matmul_tile8_dotprod[MATMUL_FORMS][MATMUL_WIDE][MA
 extern matmul_tile8_fn *const matmul_tile8_i8mm[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
 
 /* i8mm reads the values of a panel in another order: see matmul_tile8_i8mm.c. */
-void matmul_arrange_i8mm(matmul_panel8 *p, int kn);
+void matmul_arrange_i8mm(matmul_panel8 *p, int kn, int group);
 
 /* Formats with vector unpacking and a fused matrix-vector kernel: X(tensor type, name). */
 #define MATMUL_NEON_FORMATS(X)                                                                                         \

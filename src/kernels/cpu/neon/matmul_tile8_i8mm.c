@@ -10,7 +10,8 @@
  */
 #include "kernels/cpu/neon/matmul_neon.h"
 
-void matmul_arrange_i8mm(matmul_panel8 *p, int kn) {
+void matmul_arrange_i8mm(matmul_panel8 *p, int kn, int group) {
+    (void)group;
     for (int k = 0; k < kn; k += 8) {
         uint8_t   *q = p->q + k * MATMUL_PANEL;
         uint32x4_t a[4], b[4];

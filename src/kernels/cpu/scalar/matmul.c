@@ -20,17 +20,17 @@ static void act_quantize_scalar(act8 *out, const float *x, int64_t n) {
         }
         float m = tensor_bits_f32(bits);
         memset(out, 0, sizeof *out);
-        if (bits >= 0x7f800000u) {
+        if (!(m <= ACT8_HUGE)) {
             out->d = out->ds = tensor_bits_f32(0x7fc00000u);
             continue;
         }
         if (m < ACT8_TINY) continue;
-        float inverse = 127.0f / m;
+        out->d = act8_scale(m);
+        float inverse = 1.0f / out->d;
         for (int i = 0; i < ACT8_BLOCK; i++) {
             out->q[i] = (int8_t)lrintf(x[i] * inverse);
             sum[i / 16] += out->q[i];
         }
-        out->d = m / 127.0f;
         out->s[0] = (int16_t)sum[0];
         out->s[1] = (int16_t)sum[1];
         out->ds = out->d * (float)(sum[0] + sum[1]);
