@@ -2,14 +2,15 @@
 /*
  * Activations in int8: the one format that every quantized weight type multiplies with.
  *
- * A row of n values (n a multiple of 32) is n / 32 blocks of 44 bytes, row after row, nothing interleaved between rows
+ * A row of n values (n a multiple of 32) is n / 32 blocks of 48 bytes, row after row, nothing interleaved between rows
  * and nothing packed later: matmul reads these rows as they are, for any number of rows and through any list of row
  * numbers. So a quantizing epilogue (norm, GLU, attention output) writes one row at a time: it computes f32 values into
  * a small buffer and calls the act_quantize slot on it, in pieces of any multiple of 32.
  *
  *     value k of a block = d * q[k]
- *     ds  = d * (sum of q[0..31])           f32, rounded once; serves weights with a minimum
- *     s   = sums of q[0..15] and q[16..31]  serves weights with a zero point
+ *     ds  = d * sum                         serves weights with a minimum
+ *     sum = the sum of q[0..31]             serves weights with a zero point
+ *     s   = sums of q[0..15] and q[16..31]  the same for scales per 16
  *
  * How a block of x becomes q, the same on every instruction set, bit for bit:
  *     m = the largest |x|, compared as bit patterns (so Inf and NaN are larger than all numbers)
@@ -37,10 +38,11 @@
 
 typedef struct act8 {
     float   d, ds;
+    int32_t sum;
     int16_t s[2];
     int8_t  q[ACT8_BLOCK];
 } act8;
-static_assert(sizeof(act8) == 44, "activation blocks are 44 bytes");
+static_assert(sizeof(act8) == 48, "activation blocks are 48 bytes");
 
 /* The scale of a block whose largest |x| is m, ACT8_TINY <= m <= ACT8_HUGE. */
 static inline float act8_scale(float m) {

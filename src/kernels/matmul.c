@@ -106,11 +106,16 @@ int matmul_check(const tensor_mat *w, err *e) {
     return check_scales(w, e);
 }
 
-static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static size_t  align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 size_t matmul_scratch_bytes(const tensor_mat *w, int64_t n_rows) {
     if (matmul_input(w->type) == MATMUL_F32) return matmul_floats_scratch_bytes(w);
-    return align64(MATMUL_WIDE * sizeof(matmul_panel8)) + align64((size_t)n_rows * MATMUL_LANES * sizeof(float));
+    /* Kernels take up to twice as many rows as there are, panels and sums are not needed beside them. */
+    size_t packed = (size_t)min64(2 * n_rows, 2 * MATMUL_FEW) * (size_t)(w->cols / ACT8_BLOCK) * sizeof(matmul_few);
+    size_t panels =
+        align64(MATMUL_WIDE * sizeof(matmul_panel8)) + align64((size_t)n_rows * MATMUL_LANES * sizeof(float));
+    return align64(packed > panels ? packed : panels);
 }
 
 static matmul_src resolve(const tensor_mat *w, int64_t expert) {
@@ -131,8 +136,6 @@ typedef struct drive {
     void              *panels;
     float             *c;
 } drive;
-
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The outputs of a row's weight rows [row0, row0 + n), while the tile before them computes. */
 static void fetch_out(const matmul_args *a, int64_t i, int64_t row0, int64_t n) {
@@ -178,21 +181,58 @@ static bool vector(const drive *d, int64_t row0) {
     return true;
 }
 
-/* A few rows over one panel, up to 8 or 4 at a time, twice at most: true when that was done. Rows that a kernel takes
+/* Rows that the largest kernel for a few rows takes, 0 where the type has none. */
+static int few_most(const drive *d) {
+    matmul_few8_fn *const *of = d->isa->few8[d->a->w->type];
+    return of[2] ? MATMUL_FEW : of[0] ? MATMUL_FEW / 2 : 0;
+}
+
+/* How a stretch of rows is cut: the kernel (2, 4 or 8 rows), and how many of them count. */
+typedef struct few_cut {
+    int size, rows, n;
+} few_cut;
+
+static few_cut few_cut_at(const drive *d, int64_t i) {
+    int n = (int)min64(few_most(d), d->a->n_rows - i), size = n > 4 ? 2 : n > 2 ? 1 : 0;
+    return (few_cut){ size, 2 << size, n };
+}
+
+/* Packs up to two stretches of rows into scratch: true when the rows are few enough for that. Rows that a kernel takes
  * beyond the last are the last again. */
+static bool few_pack(const drive *d) {
+    const int64_t blocks = d->a->w->cols / ACT8_BLOCK, most = few_most(d);
+    matmul_few   *out = d->panels;
+    if (d->a->n_rows == 1 || d->a->n_rows > 2 * most) return false;
+    for (int64_t i = 0; i < d->a->n_rows; i += most) {
+        few_cut cut = few_cut_at(d, i);
+        for (int r = 0; r < cut.rows; r++) {
+            const act8 *x = matmul_row_in(d->a, i + (r < cut.n ? r : cut.n - 1));
+            for (int64_t b = 0; b < blocks; b++) {
+                matmul_few *f = out + b * cut.rows + r;
+                bool        whole = matmul_group(&d->form) == 32;
+                f->d = x[b].d;
+                f->ds = x[b].ds;
+                f->start[0] = -d->form.zero * (whole ? x[b].sum : x[b].s[0]);
+                f->start[1] = -d->form.zero * x[b].s[1];
+                memcpy(f->q, x[b].q, sizeof f->q);
+            }
+        }
+        out += blocks * cut.rows;
+    }
+    return true;
+}
+
+/* The packed rows over one panel: true when that was done. */
 static bool few(const drive *d, int64_t row0) {
-    const tensor_mat      *w = d->a->w;
-    int64_t                n_rows = d->a->n_rows;
-    float                  c[MATMUL_FEW * MATMUL_PANEL];
-    matmul_few8_fn *const *of = d->isa->few8[w->type];
-    const int64_t          most = of[2] ? MATMUL_FEW : MATMUL_FEW / 2; /* of one call */
-    if (n_rows > 2 * most || w->rows - row0 < MATMUL_PANEL || !of[0]) return false;
-    for (int64_t i = 0; i < n_rows; i += most) {
-        int         n = (int)min64(most, n_rows - i), size = n > 4 ? 2 : n > 2 ? 1 : 0;
-        const act8 *x[MATMUL_FEW];
-        for (int r = 0; r < MATMUL_FEW; r++) x[r] = matmul_row_in(d->a, i + (r < n ? r : n - 1));
-        of[size](&d->src, row0, x, c);
-        for (int r = 0; r < n; r++) matmul_finish(d->a, i + r, row0, MATMUL_PANEL, c + r * MATMUL_PANEL);
+    const tensor_mat *w = d->a->w;
+    const matmul_few *x = d->panels;
+    float             c[MATMUL_FEW * MATMUL_PANEL];
+    if (w->rows - row0 < MATMUL_PANEL) return false;
+    for (int64_t i = 0; i < d->a->n_rows; i += few_most(d)) {
+        few_cut cut = few_cut_at(d, i);
+        d->isa->few8[w->type][cut.size](&d->src, row0, x, c);
+        for (int r = 0; r < cut.n; r++) matmul_finish(d->a, i + r, row0, MATMUL_PANEL, c + r * MATMUL_PANEL);
+        x += w->cols / ACT8_BLOCK * cut.rows;
     }
     return true;
 }
@@ -211,9 +251,10 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
         return;
     }
 
+    const bool packed = few_pack(&d);
     for (int64_t p = p0; p < p1;) {
         int64_t row0 = p * MATMUL_PANEL;
-        if (vector(&d, row0) || few(&d, row0)) {
+        if (vector(&d, row0) || (packed && few(&d, row0))) {
             p++;
             continue;
         }

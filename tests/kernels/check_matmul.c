@@ -338,7 +338,7 @@ static void check_quantizer(check *c, const kernels *k) {
                 CHECK(c, error <= m / 127 * 1.125 * 0.5001 + 1e-30, "quantizing %g gives an error of %g",
                       (double)f[b * 32 + j], error);
             }
-            CHECK(c, s[0] == want[b].s[0] && s[1] == want[b].s[1], "block sums");
+            CHECK(c, s[0] == want[b].s[0] && s[1] == want[b].s[1] && s[0] + s[1] == want[b].sum, "block sums");
         }
         check_guard_free(&x);
         CHECK(c, check_guard_free(&out), "quantizer wrote around its output");

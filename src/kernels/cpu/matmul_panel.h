@@ -74,8 +74,16 @@ typedef void matmul_unpack8_fn(const matmul_src *s, int64_t row0, int n, int64_t
 /* One activation row times 16 whole weight rows. */
 typedef void matmul_gemv8_fn(const matmul_src *s, int64_t row0, const act8 *x, float *out);
 
+/* An activation block as the kernels for a few rows want it: block b of row r is number b * rows + r, so that one
+ * pointer leads to all of them. `start`: where the integer sums of a group begin, -zero * its sum. */
+typedef struct matmul_few {
+    float   d, ds;
+    int32_t start[2]; /* of groups of 32 the first */
+    int8_t  q[ACT8_BLOCK];
+} matmul_few;
+
 /* 2, 4 or 8 activation rows times 16 whole weight rows; out: rows of 16. */
-typedef void matmul_few8_fn(const matmul_src *s, int64_t row0, const act8 *const *x, float *out);
+typedef void matmul_few8_fn(const matmul_src *s, int64_t row0, const matmul_few *x, float *out);
 
 /* c[r][lane] (rows of MATMUL_LANES floats) of kn inputs of adjacent panels and a few rows; first: start from zero. */
 typedef void matmul_tile8_fn(const matmul_panel8 *p, const matmul_form *f, int kn, const act8 *const *x, float *c,

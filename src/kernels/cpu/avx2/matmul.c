@@ -45,7 +45,8 @@ static void act_quantize_avx2(act8 *out, const float *x, int64_t n) {
         for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
         int s0 = sum_i32(_mm256_add_epi32(q[0], q[1])), s1 = sum_i32(_mm256_add_epi32(q[2], q[3]));
         out->d = d;
-        out->ds = out->d * (float)(s0 + s1);
+        out->sum = s0 + s1;
+        out->ds = out->d * (float)out->sum;
         out->s[0] = (int16_t)s0;
         out->s[1] = (int16_t)s1;
         __m256i lo = _mm256_packs_epi32(q[0], q[1]), hi = _mm256_packs_epi32(q[2], q[3]);

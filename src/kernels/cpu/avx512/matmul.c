@@ -29,7 +29,8 @@ static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
                 i1 = _mm512_cvtps_epi32(_mm512_mul_ps(v1, inverse));
         int s0 = _mm512_reduce_add_epi32(i0), s1 = _mm512_reduce_add_epi32(i1);
         out->d = d;
-        out->ds = out->d * (float)(s0 + s1);
+        out->sum = s0 + s1;
+        out->ds = out->d * (float)out->sum;
         out->s[0] = (int16_t)s0;
         out->s[1] = (int16_t)s1;
         _mm_storeu_si128((void *)out->q, _mm512_cvtepi32_epi8(i0));

@@ -339,15 +339,12 @@ INLINE __m512i with_fetch(__m512i v, const uint8_t *line) {
     void matmul_gemv8_##NAME##_avx512(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                  \
         MATMUL_GEMV_ROWS_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST);                                                \
     }                                                                                                                  \
-    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, ZERO, MIN, 2)                                                             \
-    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, ZERO, MIN, 4)                                                             \
-    MATMUL_FEW_ROWS_##GROUP(NAME, UNIT, PART, ZERO, MIN)
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, 2)                                                                   \
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, 4)                                                                   \
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, 8)
 /* The kernels for a few rows: avx512/matmul_few.h. */
-#define MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, ZERO, MIN, N)                                                         \
-    MATMUL_FEW_KERNEL(NAME, UNIT, PART, GROUP, ZERO, MATMUL_MIN_##MIN(NAME), N)
-/* Eight rows of groups of 16 do not fit the registers: NULL. */
-#define MATMUL_FEW_ROWS_16(NAME, UNIT, PART, ZERO, MIN)
-#define MATMUL_FEW_ROWS_32(NAME, UNIT, PART, ZERO, MIN) MATMUL_FEW_ROWS(NAME, UNIT, PART, 32, ZERO, MIN, 8)
+#define MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, N)                                                               \
+    MATMUL_FEW_KERNEL(NAME, UNIT, PART, GROUP, MATMUL_MIN_##MIN(NAME), N)
 #define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
 #define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
     gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_n_raw, NAME##_row_head, NAME##_scale,   \
@@ -380,14 +377,12 @@ INLINE __m512i with_fetch(__m512i v, const uint8_t *line) {
 MATMUL_AVX512_FORMATS(X)
 #undef X
 
-#define matmul_few8_q6_k_8_avx512 NULL
-#define X(type, name) matmul_few8_fn matmul_few8_##name##_2_avx512, matmul_few8_##name##_4_avx512;
+#define X(type, name)                                                                                                  \
+    matmul_few8_fn matmul_few8_##name##_2_avx512, matmul_few8_##name##_4_avx512, matmul_few8_##name##_8_avx512;
 MATMUL_AVX512_FEW(X)
 #undef X
-matmul_few8_fn matmul_few8_q4_0_8_avx512, matmul_few8_q8_0_8_avx512, matmul_few8_iq4_nl_8_avx512,
-    matmul_few8_mxfp4_8_avx512, matmul_few8_q4_k_8_avx512, matmul_few8_q5_k_8_avx512, matmul_few8_iq4_xs_8_avx512;
 
-matmul_arrange8_fn matmul_arrange8_avx512;
+matmul_arrange8_fn            matmul_arrange8_avx512;
 extern matmul_tile8_fn *const matmul_tile8_avx512[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
 
 #endif

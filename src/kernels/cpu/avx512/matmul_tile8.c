@@ -31,7 +31,7 @@ INLINE void tile8(const matmul_panel8 *p, int zero, int kn, const act8 *const *r
             __m512i        a[MATMUL_WIDE][MATMUL_ROWS8];
             for (int r = 0; r < n; r++) {
                 /* Computed outside of the vector units, which are the limit. */
-                int     sum = group == 32 ? x[r][b].s[0] + x[r][b].s[1] : x[r][b].s[half];
+                int     sum = group == 32 ? x[r][b].sum : x[r][b].s[half];
                 __m512i start = min ? _mm512_setzero_si512() : _mm512_set1_epi32(-zero * sum);
                 for (int i = 0; i < wide; i++) a[i][r] = start;
             }

@@ -34,7 +34,8 @@ static void act_quantize_neon(act8 *out, const float *x, int64_t n) {
         out->d = d;
         out->s[0] = (int16_t)sum[0];
         out->s[1] = (int16_t)sum[1];
-        out->ds = out->d * (float)(sum[0] + sum[1]);
+        out->sum = sum[0] + sum[1];
+        out->ds = out->d * (float)out->sum;
     }
 }
 

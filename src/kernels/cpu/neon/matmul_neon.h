@@ -26,7 +26,7 @@
 /* What to flip weight bytes with, and what the integer sum of a group begins with. */
 INLINE uint8x16_t flip_mask(int zero, bool min) { return vdupq_n_u8(min || zero == 128 ? 0x80 : 0); }
 
-INLINE int group_sum(const act8 *x, int group, int half) { return group == 32 ? x->s[0] + x->s[1] : x->s[half]; }
+INLINE int group_sum(const act8 *x, int group, int half) { return group == 32 ? x->sum : x->s[half]; }
 
 INLINE int32x4_t flipped_start(const act8 *x, int zero, bool min, int group, int half) {
     return vdupq_n_s32(((min || zero == 128 ? 128 : 0) - zero) * group_sum(x, group, half));

@@ -33,7 +33,8 @@ static void act_quantize_scalar(act8 *out, const float *x, int64_t n) {
         }
         out->s[0] = (int16_t)sum[0];
         out->s[1] = (int16_t)sum[1];
-        out->ds = out->d * (float)(sum[0] + sum[1]);
+        out->sum = sum[0] + sum[1];
+        out->ds = out->d * (float)out->sum;
     }
 }
 
@@ -53,7 +54,7 @@ static inline void tile8(const matmul_panel8 *p, int zero, int kn, const act8 *c
             float                acc = first ? 0 : c[r * MATMUL_LANES + lane];
             for (int k = 0; k < kn; k += group) {
                 const act8 *b = &x[r][k / 32];
-                int         half = k % 32 / 16, sum = group == 32 ? b->s[0] + b->s[1] : b->s[half];
+                int         half = k % 32 / 16, sum = group == 32 ? b->sum : b->s[half];
                 float       scale = pp->scale[k / group * MATMUL_PANEL + l] * b->d;
                 int32_t     i = dot(pp->q + k * MATMUL_PANEL + l * 4, b->q + k % 32, group, -zero * sum);
                 acc = fmaf((float)i, scale, acc);
