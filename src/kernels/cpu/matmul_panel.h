@@ -66,10 +66,8 @@ static inline int matmul_group(const matmul_form *f) {
 }
 
 /* Fills a panel with inputs [k0, k0 + kn) of n rows from row0 on; rows n..15 become zero. k0 is a multiple of the chunk
- * (MATMUL_KC), kn of the type's block. `ahead` bytes further lies what the next call for
- * this panel slot will read: worth prefetching. Sets other than scalar are only called with n = 16. */
-typedef void matmul_unpack8_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
-                               matmul_panel8 *p);
+ * (MATMUL_KC), kn of the type's block. Sets other than scalar are only called with n = 16. */
+typedef void matmul_unpack8_fn(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panel8 *p);
 
 /* One activation row times 16 whole weight rows. */
 typedef void matmul_gemv8_fn(const matmul_src *s, int64_t row0, const act8 *x, float *out);
@@ -171,8 +169,7 @@ static inline void matmul_finish(const matmul_args *a, int64_t i, int64_t row0, 
 }
 
 /* Scalar unpacking of any type; also serves the last panel of a matrix in every instruction set. */
-void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
-                           matmul_panel8 *p);
+void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panel8 *p);
 
 /* Block by block of one row: u values, scales and minima per group. */
 typedef void       matmul_unblock_fn(const uint8_t *block, uint8_t *u, float *scale, float *min);

@@ -171,15 +171,13 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 }
 
 #define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                     \
-    void matmul_unpack8_##NAME##_avx2(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,     \
+    void matmul_unpack8_##NAME##_avx2(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn,                    \
                                       matmul_panel8 *p) {                                                              \
         (void)n;                                                                                                       \
         for (int side = 0; side < 2; side++) {                                                                         \
             format_at at = { s->data + (size_t)(row0 + 8 * side) * s->w->row_bytes +                                   \
                                  (size_t)(k0 / (UNIT)) * NAME##_bytes,                                                 \
                              s->w->row_bytes, s, row0 + 8 * side, k0 };                                                \
-            for (int r = 0; r < 8; r++)                                                                                \
-                fetch(at.data + ahead + (size_t)r * at.stride, (size_t)(kn / (UNIT)) * NAME##_bytes);                  \
             for (int k = 0; k < kn; k += (UNIT), at.data += NAME##_bytes, at.k += (UNIT)) {                            \
                 __m256 scale[(UNIT) / (GROUP)], min[(UNIT) / (GROUP)];                                                 \
                 NAME##_scales(&at, scale, min);                                                                        \

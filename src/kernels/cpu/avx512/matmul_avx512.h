@@ -280,22 +280,18 @@ INLINE __m512i with_fetch(__m512i v, const uint8_t *line) {
 }
 
 #define MATMUL_UNPACK(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                              \
-    void matmul_unpack8_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,   \
+    void matmul_unpack8_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn,                  \
                                         matmul_panel8 *p) {                                                            \
-        format_at      at = { s->data + (size_t)row0 * s->w->row_bytes + (size_t)(k0 / (UNIT)) * NAME##_bytes,         \
-                              s->w->row_bytes,                                                                         \
-                              s,                                                                                       \
-                              row0,                                                                                    \
-                              k0,                                                                                      \
-                              -8,                                                                                      \
-                              { { { 0 } } } };                                                                         \
-        const uint8_t *next = at.data + ahead;                                                                         \
-        int            fetched = 0;                                                                                    \
+        format_at at = { s->data + (size_t)row0 * s->w->row_bytes + (size_t)(k0 / (UNIT)) * NAME##_bytes,              \
+                         s->w->row_bytes,                                                                              \
+                         s,                                                                                            \
+                         row0,                                                                                         \
+                         k0,                                                                                           \
+                         -8,                                                                                           \
+                         { { { 0 } } } };                                                                              \
         (void)n;                                                                                                       \
         for (int k = 0; k < kn; k += (UNIT), at.data += NAME##_bytes, at.k += (UNIT)) {                                \
             __m512 scale[(UNIT) / (GROUP)], min[(UNIT) / (GROUP)];                                                     \
-            for (int until = (k + (UNIT)) * 16 / kn; fetched < until; fetched++)                                       \
-                fetch(next + (size_t)fetched * at.stride, (size_t)(kn / (UNIT)) * NAME##_bytes);                       \
             NAME##_scales(&at, scale, min);                                                                            \
             UNROLL for (int g = 0; g < (UNIT) / (GROUP); g++) {                                                        \
                 _mm512_store_ps(p->scale + (k / (GROUP) + g) * MATMUL_PANEL, scale[g]);                                \

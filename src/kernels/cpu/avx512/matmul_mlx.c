@@ -133,12 +133,12 @@ MLX_FORMAT(mxfp4_16, 16, 32, 12, false, e8m0_scales(at, scale, 1), nibbles16(at,
 MLX_FORMAT(mxfp4_64, 64, 128, 12, false, e8m0_scales(at, scale, 4), nibbles64(at, true, sink, emit))
 
 #define MLX_CHOOSE(NAME, UNIT, WHOLE, ODD)                                                                             \
-    void matmul_unpack8_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,   \
+    void matmul_unpack8_##NAME##_avx512(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn,                  \
                                         matmul_panel8 *p) {                                                            \
         if (s->w->cols % (UNIT) == 0)                                                                                  \
-            matmul_unpack8_##WHOLE##_avx512(s, row0, n, k0, kn, ahead, p);                                             \
+            matmul_unpack8_##WHOLE##_avx512(s, row0, n, k0, kn, p);                                                    \
         else                                                                                                           \
-            matmul_unpack8_##ODD##_avx512(s, row0, n, k0, kn, ahead, p);                                               \
+            matmul_unpack8_##ODD##_avx512(s, row0, n, k0, kn, p);                                                      \
     }                                                                                                                  \
     void matmul_gemv8_##NAME##_avx512(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                  \
         if (s->w->cols % (UNIT) == 0)                                                                                  \

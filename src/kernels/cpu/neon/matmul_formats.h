@@ -223,14 +223,13 @@ INLINE void mlx8_scale(const format_at *at, const uint8_t *p, int row, float *sc
     }
 
 #define FORMAT_UNPACK(NAME, UNIT, PART, GROUP, ZERO, MIN)                                                              \
-    void matmul_unpack8_##NAME##_neon(const matmul_src *src, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,   \
+    void matmul_unpack8_##NAME##_neon(const matmul_src *src, int64_t row0, int n, int64_t k0, int kn,                  \
                                       matmul_panel8 *p) {                                                              \
         format_at at = { src->data + (size_t)row0 * src->w->row_bytes + (size_t)(k0 / (UNIT)) * NAME##_bytes,          \
                          src->w->row_bytes, src, row0, k0 };                                                           \
         (void)n;                                                                                                       \
         for (int k = 0; k < kn; k += (UNIT), at.data += NAME##_bytes, at.k += (UNIT)) {                                \
             FORMAT_SCALES(NAME, UNIT, GROUP, MIN)                                                                      \
-            for (int row = 0; row < 16; row++) __builtin_prefetch(at.data + (size_t)row * at.stride + ahead);          \
             for (int g = 0; g < (UNIT) / (GROUP); g++) {                                                               \
                 memcpy(p->scale + (k / (GROUP) + g) * MATMUL_PANEL, scale[g], sizeof scale[g]);                        \
                 if (MIN) memcpy(p->min + (k / (GROUP) + g) * MATMUL_PANEL, min[g], sizeof min[g]);                     \

@@ -233,11 +233,10 @@ static void unpack_blocks(const matmul_src *s, int64_t row, int lane, int64_t k0
     }
 }
 
-void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, int64_t ahead,
-                           matmul_panel8 *p) {
-    (void)ahead;
-    int form = matmul_form_of(s->w->type).form, group = form == MATMUL_ZERO32 || form == MATMUL_MIN32 ? 32 : 16;
-    if (n < MATMUL_PANEL) memset(p, 0, sizeof *p);
+void matmul_unpack8_scalar(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn, matmul_panel8 *p) {
+    matmul_form form = matmul_form_of(s->w->type);
+    int         group = matmul_group(&form);
+    if (n < MATMUL_PANEL) memset(p, 0, offsetof(matmul_panel8, steps));
     for (int lane = 0; lane < n; lane++) {
         if (s->w->type > TENSOR_GGML_END)
             unpack_mlx(s, row0 + lane, lane, k0, kn, group, p);
