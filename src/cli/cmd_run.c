@@ -171,8 +171,8 @@ static int run(const cli_args *args) {
     if (config_text(&all.server, "telemetry.log_level") &&
         log_level_parse(config_text(&all.server, "telemetry.log_level"), &level))
         log_set_level(level);
-    if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done;
     if ((rc = cli_model_find(&model, cli_arg(args, 0), &wish, &e)) < 0) goto done;
+    if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done; /* a wrong name is said first */
     if ((rc = read_options(args, &all, &model, &own, &o, &e)) < 0) goto done;
     if ((rc = session_open(&s, &model, &o, &e)) < 0) goto done;
     if ((rc = read_thinking(args, &s, &e)) < 0) goto done;

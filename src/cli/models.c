@@ -6,6 +6,7 @@
 #include "cli/pulling.h"
 #include "runtime/demo.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,9 +88,14 @@ static bool can_pull(const char *name, bool near) {
 }
 
 static int find(cli_model *out, const char *name, const cli_model_wish *w, err *e) {
-    err why = { 0 };
-    int rc;
-    if (file_exists(name) || dir_exists(name) || is_path(name)) {
+    err  why = { 0 };
+    int  rc;
+    bool here = file_exists(name) || dir_exists(name);
+    if (!here && is_path(name)) {
+        errno = ENOENT;
+        return err_set_errno(e, "cannot open %.200s", name);
+    }
+    if (here) {
         out->path = strdup(name);
         return out->path ? 0 : err_set_nomem(e);
     }

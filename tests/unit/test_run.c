@@ -26,6 +26,7 @@ static void test_stdin(void **state) {
     (void)state;
     program_prints("echo 'What is 7 plus 5?' |", "run --temp 0", "7 plus 5 is 12.\n");
     program_fails("run demo", 2, "the prompt is empty");
+    program_fails("run ./nosuch.gguf", 1, "nosuch.gguf"); /* before the missing prompt */
 }
 
 /* A system message that gives a name, a stop text, a limit, reasoning. */
