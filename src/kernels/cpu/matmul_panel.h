@@ -29,7 +29,7 @@
 
 #include <string.h>
 
-#define MATMUL_KC 1024 /* inputs of an int8 panel: 16 KB */
+#define MATMUL_KC 2048 /* inputs of an int8 panel: 32 KB */
 #define MATMUL_WIDE 3  /* panels a tile takes together */
 #define MATMUL_ROWS8 4 /* activation rows of an int8 tile */
 #define MATMUL_FEW 8   /* activation rows of the largest kernel for a few rows */
