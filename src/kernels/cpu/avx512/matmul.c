@@ -27,14 +27,19 @@ static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
         __m512  inverse = _mm512_set1_ps(1.0f / d);
         __m512i i0 = _mm512_cvtps_epi32(_mm512_mul_ps(v0, inverse)),
                 i1 = _mm512_cvtps_epi32(_mm512_mul_ps(v1, inverse));
-        int s0 = _mm512_reduce_add_epi32(i0), s1 = _mm512_reduce_add_epi32(i1);
+        __m256i q =
+            _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(i0)), _mm512_cvtepi32_epi8(i1), 1);
+        /* Sums of eight bytes each, of q + 128. */
+        __m256i sums = _mm256_sad_epu8(_mm256_xor_si256(q, _mm256_set1_epi8((char)0x80)), _mm256_setzero_si256());
+        sums = _mm256_add_epi64(sums, _mm256_unpackhi_epi64(sums, sums));
+        int s0 = _mm256_cvtsi256_si32(sums) - 16 * 128,
+            s1 = _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)) - 16 * 128;
         out->d = d;
         out->sum = s0 + s1;
         out->ds = out->d * (float)out->sum;
         out->s[0] = (int16_t)s0;
         out->s[1] = (int16_t)s1;
-        _mm_storeu_si128((void *)out->q, _mm512_cvtepi32_epi8(i0));
-        _mm_storeu_si128((void *)(out->q + 16), _mm512_cvtepi32_epi8(i1));
+        _mm256_storeu_si256((void *)out->q, q);
     }
 }
 
