@@ -23,7 +23,7 @@ POST /_control with a JSON object sets what goes wrong from now on; {} is all we
   meta_status    the same for listings and manifests
   statuses       [[code, probability], ...] of files
   delay          seconds before every block of 64 KiB
-  stall          files end with silence after so many bytes
+  stall          files end with silence after so many bytes, until the client goes
   redirect       files: "host" (the other port), "loop", "plain" (file://), or a list of codes
   expire         addresses behind redirects work so many times, then they are 403
   garbage        listings are this text
@@ -288,15 +288,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def bytes_of(self, full):
         with lock:
-            seen["files"] += 1
-            seen["open"] += 1
-            seen["most"] = max(seen["most"], seen["open"])
+            mine = seen  # what goes on after a reset belongs to what was before it
+            mine["files"] += 1
+            mine["open"] += 1
+            mine["most"] = max(mine["most"], mine["open"])
         try:
-            self.send_file(full)
+            self.send_file(full, mine)
         finally:
-            count("open", -1)
+            with lock:
+                mine["open"] -= 1
 
-    def send_file(self, full):
+    def send_file(self, full, mine):
         if f := once("status"):
             return self.answer(f[0], b"busy", f[2].items())
         for code, chance in fault.get("statuses", []):
@@ -337,20 +339,21 @@ class Handler(BaseHTTPRequestHandler):
             if not fault.get("delay") and silence is None and "flip" not in fault and "cut" not in fault and stop == n:
                 sent = self.connection.sendfile(f, first, n) or 0
                 with lock:
-                    seen["bytes"][name] = seen["bytes"].get(name, 0) + sent
+                    mine["bytes"][name] = mine["bytes"].get(name, 0) + sent
             while sent < stop:
                 block = bytearray(f.read(min(65536, stop - sent)))
                 if at <= fault.get("flip", -1) < at + len(block):
                     block[fault["flip"] - at] ^= 1
                 if silence is not None and sent >= silence:
-                    time.sleep(30)
+                    self.connection.recv(1)
+                    break
                 if fault.get("delay"):
                     time.sleep(fault["delay"])
                 self.wfile.write(block)
                 sent += len(block)
                 at += len(block)
                 with lock:
-                    seen["bytes"][name] = seen["bytes"].get(name, 0) + len(block)
+                    mine["bytes"][name] = mine["bytes"].get(name, 0) + len(block)
         if sent < n:
             self.close_connection = True
             try:
