@@ -283,8 +283,8 @@ def commands(program, hub):
     with tempfile.TemporaryDirectory() as home:
         env = dict(os.environ, XDG_DATA_HOME=home, HF_ENDPOINT=hub.url, HEARTH_OLLAMA_REGISTRY=hub.url, HF_TOKEN="")
 
-        def run(*arguments):
-            done = subprocess.run([program, *arguments], env=env, capture_output=True, text=True)
+        def run(*arguments, stdin=""):
+            done = subprocess.run([program, *arguments], env=env, input=stdin, capture_output=True, text=True)
             return done.returncode, done.stdout, done.stderr
 
         ask = ("What is 12 plus 30?", "--temp", "0", "-n", str(TOKENS))
@@ -299,8 +299,12 @@ def commands(program, hub):
         shutil.copy(DEMO, os.path.join(hub.dir.name, "hf/org/tiny/tiny-Q4_K_M.gguf"))
         with open(os.path.join(hub.dir.name, "hf/org/tiny/tiny-Q4_K_M.gguf"), "ab") as f:
             f.write(bytes(32))  # another file
-        code, out, said = run("create", "of-another", "--gguf-file", "tiny-Q4_K_M.gguf", "-f", "/dev/stdin")
+        code, out, said = run("create", "of-another", "--gguf-file", "tiny-Q4_K_M.gguf", "-f", "-")
         assert code == 1 and "FROM" in said, said
+        code, out, said = run("create", "calm", "-f", "-", stdin="FROM org/tiny/tiny-Q8_0.gguf\nSYSTEM Be calm.\n")
+        assert code == 0 and out.startswith("calm is /"), (code, out, said)
+        code, out, _ = run("show", "calm", "--modelfile")
+        assert code == 0 and "SYSTEM Be calm.\n" in out, out
         code, out, said = run("pull", "org/tiny:Q4_K_M", "--json")
         assert code == 0, said
         code, _, said = run("show", "hf://org/tiny")
