@@ -259,22 +259,29 @@ static void tile_values(const attn_tile *t, const float *v, int v_dim) {
     (t->mr == 6 ? value_6 : t->mr == 4 ? value_4 : t->mr == 2 ? value_2 : value_1)(t, v, v_dim);
 }
 
-/* Weights of the fold, and the new maximum and sum. A chunk without any finite score changes nothing. */
-static void fold_weights(float *m, float *l, float cm, float cl, float *wa, float *wb) {
-    float t[VW < 2 ? 2 : VW] = { 0 };
-    if (cm == -INFINITY) {
-        *wa = 1.0f;
-        *wb = 0.0f;
-        return;
+/*
+ * Weights of the folds of n lanes, and their new maxima and sums; cm, cl: those of the chunk. A chunk without any
+ * finite score changes nothing. The exponentials are taken together: a register for each lane would wait for its own
+ * stores.
+ */
+static void fold_weights(int n, float *m, float *l, const float *cm, const float *cl, float *wa, float *wb) {
+    float e[2 * MR + VW] = { 0 }, top[MR] = { 0 };
+    for (int r = 0; r < n; r++) {
+        if (cm[r] == -INFINITY) continue;
+        top[r] = m[r] > cm[r] ? m[r] : cm[r];
+        e[2 * r] = m[r] - top[r];
+        e[2 * r + 1] = cm[r] - top[r];
     }
-    const float top = *m > cm ? *m : cm;
-    t[0] = *m - top;
-    t[1] = cm - top;
-    for (int i = 0; i < 2; i += VW) vf_store(t + i, vf_exp(vf_load(t + i)));
-    *wa = t[0];
-    *wb = t[1];
-    *l = *l * t[0] + cl * t[1];
-    *m = top;
+    for (int i = 0; i < 2 * n; i += VW) vf_store(e + i, vf_exp(vf_load(e + i)));
+    for (int r = 0; r < n; r++) {
+        wa[r] = 1.0f;
+        wb[r] = 0.0f;
+        if (cm[r] == -INFINITY) continue;
+        wa[r] = e[2 * r];
+        wb[r] = e[2 * r + 1];
+        l[r] = l[r] * wa[r] + cl[r] * wb[r];
+        m[r] = top[r];
+    }
 }
 
 #include "kernels/cpu/impl/attn_direct.h"
@@ -304,14 +311,21 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     } else {
         tile_scores(&t, b->k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
     }
+    float cm[MR], cl[MR], m[MR], l[MR];
     for (int r = 0; r < mr; r++) {
-        float cm, cl;
-        lane_softmax(a, t.s[r], t.j0[r], t.j1[r], &cm, &cl);
+        lane_softmax(a, t.s[r], t.j0[r], t.j1[r], &cm[r], &cl[r]);
+        m[r] = b->m[lane[r]];
+        l[r] = b->l[lane[r]];
         if (part) {
-            t.o[r][v_dim] = cm;
-            t.o[r][v_dim + 1] = cl;
-        } else {
-            fold_weights(&b->m[lane[r]], &b->l[lane[r]], cm, cl, &t.wa[r], &t.wb[r]);
+            t.o[r][v_dim] = cm[r];
+            t.o[r][v_dim + 1] = cl[r];
+        }
+    }
+    if (!part) {
+        fold_weights(mr, m, l, cm, cl, t.wa, t.wb);
+        for (int r = 0; r < mr; r++) {
+            b->m[lane[r]] = m[r];
+            b->l[lane[r]] = l[r];
         }
     }
     if (w) {
@@ -364,8 +378,9 @@ static void lane_finish(const attn_args *a, int head, const float *o, float m, f
     float     w = 0.0f;
     if (l != 0.0f) w = 1.0f / l;
     if (a->sinks && l != 0.0f) {
-        float wa, wb;
-        fold_weights(&m, &l, a->sinks[head], 1.0f, &wa, &wb);
+        const float one = 1.0f;
+        float       wa, wb;
+        fold_weights(1, &m, &l, &a->sinks[head], &one, &wa, &wb);
         w = wa / l;
     }
     const vf vw = vf_set1(w);
@@ -452,7 +467,7 @@ static void VFN(attn_combine)(const attn_args *a, int row, int head0, int head1,
         for (int64_t c = lo / CHUNK; lo < hi && c <= (hi - 1) / CHUNK; c++) {
             const float *p = part + (size_t)((int64_t)h * part_chunks + (c - part_first)) * stride;
             float        wa, wb;
-            fold_weights(&m, &l, p[v_dim], p[v_dim + 1], &wa, &wb);
+            fold_weights(1, &m, &l, p + v_dim, p + v_dim + 1, &wa, &wb);
             const vf a4 = vf_set1(wa), b4 = vf_set1(wb);
             for (int d = 0; d < v_dim; d += VW) {
                 const vf x = vf_mul(vf_loadn(p + d, v_dim - d), b4);
