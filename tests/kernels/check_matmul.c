@@ -223,8 +223,9 @@ static void check_against_double(check *c, const kernels *k, weights *w, int64_t
     acts_free(c, &a);
 }
 
-/* Row r of n rows, with the panels split anywhere, has the bits of the row alone. */
-static void check_invariance(check *c, const kernels *k, weights *w) {
+/* Row r of n rows, with the panels split anywhere, has the bits of the row alone. Every number of rows, or 1-6, 16 and
+ * 46, which take all kinds of kernels. */
+static void check_invariance(check *c, const kernels *k, weights *w, bool every) {
     const char   *name = tensor_type_name(w->m.type);
     int64_t       rows = w->m.rows, panels = matmul_panels(&w->m);
     acts          a = acts_make(c, k, w->m.type, MAX_ROWS, w->m.cols);
@@ -232,12 +233,12 @@ static void check_invariance(check *c, const kernels *k, weights *w) {
     float        *out = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
     size_t        bytes;
     void         *scratch = scratch_make(&w->m, MAX_ROWS, &bytes);
-    const int64_t max_rows = c->quick ? 16 : MAX_ROWS;
+    const int64_t max_rows = every ? MAX_ROWS : 46;
     for (int64_t r = 0; r < max_rows; r++) {
         matmul_args one = { .w = &w->m, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone + r * rows };
         k->matmul.run(&one, 0, panels, scratch);
     }
-    for (int64_t n = 1; n <= max_rows; n = c->quick && n > 5 ? n * 3 - 2 : n + 1) {
+    for (int64_t n = 1; n <= max_rows; n = !every && n > 5 ? n * 3 - 2 : n + 1) {
         matmul_args args = {
             .w = &w->m, .x = a.x.data, .x_stride = a.stride, .n_rows = n, .out = out, .out_stride = (size_t)rows
         };
@@ -412,8 +413,13 @@ static void check_type(check *c, const kernels *k, int type, int group, int scal
         weights_free(c, &w);
     }
     weights w = weights_make(c, type, 85, unit == 1 ? 517 : unit * ((768 + unit - 1) / unit), 0, 0, group, scale_type);
-    check_invariance(c, k, &w);
+    check_invariance(c, k, &w, !c->quick);
     weights_free(c, &w);
+    if (unit > 1) { /* longer than a panel's stretch of inputs */
+        w = weights_make(c, type, 50, unit * ((2100 + unit - 1) / unit), 0, 0, group, scale_type);
+        check_invariance(c, k, &w, false);
+        weights_free(c, &w);
+    }
     check_experts(c, k, type, group, scale_type);
 }
 
