@@ -73,16 +73,20 @@ INLINE __m256i two_rows(const uint8_t *p, const uint8_t *q) {
     return _mm256_inserti128_si256(v, _mm_loadu_si128((const void *)q), 1);
 }
 
-/* 16 bytes of 8 rows, transposed: out[j] holds dword j of every row, row r in lane r. */
-INLINE void transpose16(const uint8_t *p, size_t s, __m256i out[4]) {
-    __m256i a = two_rows(p, p + 4 * s), b = two_rows(p + s, p + 5 * s);
-    __m256i c = two_rows(p + 2 * s, p + 6 * s), d = two_rows(p + 3 * s, p + 7 * s);
+/* Registers of rows (0, 4), (1, 5), (2, 6), (3, 7), transposed: out[j] holds dword j of every row, row r in lane r. */
+INLINE void transpose_rows(__m256i a, __m256i b, __m256i c, __m256i d, __m256i out[4]) {
     __m256i ab0 = _mm256_unpacklo_epi32(a, b), ab1 = _mm256_unpackhi_epi32(a, b);
     __m256i cd0 = _mm256_unpacklo_epi32(c, d), cd1 = _mm256_unpackhi_epi32(c, d);
     out[0] = _mm256_unpacklo_epi64(ab0, cd0);
     out[1] = _mm256_unpackhi_epi64(ab0, cd0);
     out[2] = _mm256_unpacklo_epi64(ab1, cd1);
     out[3] = _mm256_unpackhi_epi64(ab1, cd1);
+}
+
+/* 16 bytes of 8 rows. */
+INLINE void transpose16(const uint8_t *p, size_t s, __m256i out[4]) {
+    transpose_rows(two_rows(p, p + 4 * s), two_rows(p + s, p + 5 * s), two_rows(p + 2 * s, p + 6 * s),
+                   two_rows(p + 3 * s, p + 7 * s), out);
 }
 
 /* One u16 of 8 rows. */
@@ -170,7 +174,7 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
 
-#define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                     \
+#define MATMUL_UNPACK(NAME, UNIT, PART, GROUP, MIN)                                                                    \
     void matmul_unpack8_##NAME##_avx2(const matmul_src *s, int64_t row0, int n, int64_t k0, int kn,                    \
                                       matmul_panel8 *p) {                                                              \
         (void)n;                                                                                                       \
@@ -189,8 +193,9 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
                     NAME##_part(&at, part, p->q + (k + part * (PART)) * MATMUL_PANEL + 32 * side, emit_panel);         \
             }                                                                                                          \
         }                                                                                                              \
-    }                                                                                                                  \
-                                                                                                                       \
+    }
+
+#define MATMUL_GEMV(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                       \
     void matmul_gemv8_##NAME##_avx2(const matmul_src *s, int64_t row0, const act8 *rows, float *out) {                 \
         for (int side = 0; side < 2; side++) {                                                                         \
             format_at      at = { s->data + (size_t)(row0 + 8 * side) * s->w->row_bytes, s->w->row_bytes, s,           \
@@ -224,6 +229,19 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
             _mm256_storeu_ps(out + 8 * side, acc);                                                                     \
         }                                                                                                              \
     }
+
+/* The matrix-vector kernel of these formats: avx2/matmul_rows.h. */
+#define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                     \
+    MATMUL_UNPACK(NAME, UNIT, PART, GROUP, MIN)                                                                        \
+    void matmul_gemv8_##NAME##_avx2(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                    \
+        MATMUL_GEMV_ROWS_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST);                                                \
+    }
+#define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
+#define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
+    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_row_head, NAME##_scale,                 \
+              MATMUL_MIN_##MIN(NAME), NAME##_raw, NAME##_pieces, NAME##_bits)
+#define MATMUL_MIN_1(NAME) NAME##_min
+#define MATMUL_MIN_0(NAME) NULL
 
 #include "kernels/cpu/impl/matmul_formats.h"
 

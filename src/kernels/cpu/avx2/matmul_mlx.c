@@ -46,7 +46,8 @@ INLINE void mlx_aff4_part(const format_at *at, int part, void *sink, emit_fn *em
     (void)part;
     stream_nibbles(at, false, sink, emit);
 }
-MATMUL_FORMAT(mlx_aff4, 32, 32, 32, 0, true, 15)
+MATMUL_UNPACK(mlx_aff4, 32, 32, 32, true)
+MATMUL_GEMV(mlx_aff4, 32, 32, 32, 0, true, 15)
 
 #define mlx_aff8_bytes 32
 INLINE void mlx_aff8_scales(format_at *at, __m256 *scale, __m256 *min) { affine_scales(at, scale, min); }
@@ -60,7 +61,8 @@ INLINE void mlx_aff8_part(const format_at *at, int part, void *sink, emit_fn *em
         for (int j = 0; j < 4; j++) emit(sink, 4 * h + j, v[j]);
     }
 }
-MATMUL_FORMAT(mlx_aff8, 32, 32, 32, 0, true, 255)
+MATMUL_UNPACK(mlx_aff8, 32, 32, 32, true)
+MATMUL_GEMV(mlx_aff8, 32, 32, 32, 0, true, 255)
 
 #define mlx_mxfp4_bytes 16
 INLINE void mlx_mxfp4_scales(format_at *at, __m256 *scale, __m256 *min) {
@@ -73,4 +75,5 @@ INLINE void mlx_mxfp4_part(const format_at *at, int part, void *sink, emit_fn *e
     (void)part;
     stream_nibbles(at, true, sink, emit);
 }
-MATMUL_FORMAT(mlx_mxfp4, 32, 32, 32, 12, false, 24)
+MATMUL_UNPACK(mlx_mxfp4, 32, 32, 32, false)
+MATMUL_GEMV(mlx_mxfp4, 32, 32, 32, 12, false, 24)

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The matrix-vector kernel of AVX2: dots along the rows, as the bytes lie in the file, eight weight rows at a time.
+ *
+ * A register holds 16 bytes of two weight rows (q and q + 4, one per 128-bit lane). Products with 16 activations in
+ * both lanes leave eight partial sums per row; the registers of q = 0..3 are then added across: the result is one
+ * register of eight integer sums, row r in lane r, which goes into one FMA per group as in every other path. Partial
+ * sums stay in 16 bits as long as they fit, and all that are added across do: 8 products of 31, 4 of 63.
+ *
+ * A format NAME brings, beside NAME_bytes and NAME_scale (impl/matmul_formats.h),
+ *
+ *     NAME_row_head(const rows8 *r, format_head *h)                what the scales of a unit come from
+ *     NAME_raw(const rows8 *r, int q, int part, __m256i *raw)      bytes of the part, of rows q and q + 4
+ *     NAME_pieces(const __m256i *raw, const unit_bits *, int part, int q, __m256i *v)    v[j]: inputs 16j.. of the part
+ *
+ * two pieces are a group of 32. Pieces are unsigned values up to 63, or signed values (their zero taken off) where they
+ * may pass that. Sums of integers are exact in any order; the float steps are in the order of K (kernels/matmul.h).
+ */
+#ifndef KERNELS_CPU_AVX2_MATMUL_ROWS_H
+#define KERNELS_CPU_AVX2_MATMUL_ROWS_H
+
+#include "kernels/cpu/avx2/matmul_avx2.h"
+
+/* Eight rows as one pointer and four multiples of the stride: with the scaled addresses of the machine that is all of
+ * them in five registers. */
+typedef struct rows8 {
+    const uint8_t *p;
+    size_t         s, s3, s5, s7;
+} rows8;
+
+INLINE rows8 rows_at(const uint8_t *p, size_t stride) {
+    rows8 r = { p, stride, 3 * stride, 5 * stride, 7 * stride };
+    __asm__("" : "+r"(r.s3), "+r"(r.s5), "+r"(r.s7));
+    return r;
+}
+
+INLINE const uint8_t *row_of(const rows8 *r, int i) {
+    switch (i) {
+    case 0: return r->p;
+    case 1: return r->p + r->s;
+    case 2: return r->p + 2 * r->s;
+    case 3: return r->p + r->s3;
+    case 4: return r->p + 4 * r->s;
+    case 5: return r->p + r->s5;
+    case 6: return r->p + 2 * r->s3;
+    default: return r->p + r->s7;
+    }
+}
+
+INLINE __m256i rows_of_two(const rows8 *r, int q, size_t at) {
+    return two_rows(row_of(r, q) + at, row_of(r, q + 4) + at);
+}
+
+INLINE void rows_transpose16(const rows8 *r, size_t at, __m256i out[4]) {
+    transpose_rows(rows_of_two(r, 0, at), rows_of_two(r, 1, at), rows_of_two(r, 2, at), rows_of_two(r, 3, at), out);
+}
+
+INLINE __m256 rows_column_f16(const rows8 *r, size_t at) {
+    __m128i a = _mm_cvtsi32_si128(load_u16(row_of(r, 0) + at));
+#define PUT(i) a = _mm_insert_epi16(a, load_u16(row_of(r, i) + at), i);
+    PUT(1)
+    PUT(2)
+    PUT(3)
+    PUT(4)
+    PUT(5)
+    PUT(6)
+    PUT(7)
+#undef PUT
+    return _mm256_cvtph_ps(a);
+}
+
+/* What a format keeps for the parts of a unit: the fifth bits of q5_k. */
+typedef struct unit_bits {
+    __m256i v[4][2];
+} unit_bits;
+
+typedef void   raw_fn(const rows8 *r, int q, int part, __m256i *raw);
+typedef void   pieces_fn(const __m256i *raw, const unit_bits *bits, int part, int q, __m256i *v);
+typedef void   bits_fn(const rows8 *r, unit_bits *bits);
+typedef void   row_head_fn(const rows8 *r, format_head *h);
+typedef __m256 scale_fn(const format_head *h, int g);
+
+/*
+ * Reading ahead. Each row is a stream; it is fetched AHEAD bytes before it is used, on into the next rows, a line or
+ * two at every step.
+ */
+enum { AHEAD = 3456 };
+
+/* How far from here that place lies; `used`: bytes used of these rows. */
+INLINE size_t row_fetch_offset(size_t used, size_t stride, size_t ahead) {
+    size_t off = ahead;
+    if (stride < 256) return ahead; /* eight rows are 2 KB: nothing to gain */
+    for (used += ahead; used >= stride; used -= stride) off += 7 * stride;
+    return off;
+}
+
+/* Asks for a line between the making of v and its use: compilers gather plain prefetches in one place. */
+INLINE __m256i with_fetch(__m256i v, const uint8_t *line) {
+    __asm__("prefetcht1 %1" : "+x"(v) : "m"(*line));
+    return v;
+}
+
+/* Keeps a value where the source made it. */
+INLINE __m256i made_here(__m256i v) {
+    __asm__ volatile("" : "+x"(v));
+    return v;
+}
+
+/* 16 activations in both lanes. */
+INLINE __m256i acts16(const act8 *x, int half) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)(x->q + 16 * half)));
+}
+
+/* In each lane: halves of a added, halves of b added. */
+INLINE __m256i add_halves(__m256i a, __m256i b, bool wide) {
+    __m256i x = _mm256_blend_epi32(a, b, 0xcc), y = _mm256_alignr_epi8(b, a, 8);
+    return wide ? _mm256_add_epi32(x, y) : _mm256_add_epi16(x, y);
+}
+
+/* The same of the halves' halves. */
+INLINE __m256i add_quarters(__m256i a, __m256i b, bool wide) {
+    __m256  x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    __m256i even = _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
+            odd = _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd));
+    return wide ? _mm256_add_epi32(even, odd) : _mm256_add_epi16(even, odd);
+}
+
+/* Sums under way, of one group: those of q = 0, 1 and of q = 2, 3 meet as soon as they are there. */
+typedef struct across {
+    __m256i first, ab, cd;
+} across;
+
+/* Sums of 16 or 32 products of two rows: eight of 16 bits per row, four of 32 bits where values pass 63. */
+INLINE __m256i piece_dots(const __m256i *v, const act8 *x, int half, int group, int largest) {
+    if (largest <= 63) {
+        __m256i d = _mm256_maddubs_epi16(v[0], acts16(x, half));
+        return group == 16 ? d : _mm256_add_epi16(d, _mm256_maddubs_epi16(v[1], acts16(x, 1)));
+    }
+    __m256i a = _mm256_maddubs_epi16(_mm256_abs_epi8(v[0]), _mm256_sign_epi8(acts16(x, half), v[0]));
+    if (group == 16) return widen(a);
+    __m256i b = _mm256_maddubs_epi16(_mm256_abs_epi8(v[1]), _mm256_sign_epi8(acts16(x, 1), v[1]));
+    return _mm256_add_epi32(widen(a), widen(b));
+}
+
+INLINE void across_put(across *a, int q, __m256i d, int largest) {
+    const bool wide = largest > 63;
+    if (q % 2 == 0) a->first = d;
+    if (q == 1) a->ab = add_halves(a->first, d, wide);
+    if (q == 3) a->cd = add_halves(a->first, d, wide);
+}
+
+INLINE __m256i across_sum(const across *a, int group, int largest) {
+    if (largest > 63) return add_quarters(a->ab, a->cd, true);
+    if (largest * 127 * group / 2 <= 32767) return widen(add_quarters(a->ab, a->cd, false));
+    return add_quarters(widen(a->ab), widen(a->cd), true);
+}
+
+/* Groups of 32. All arguments but the first four are constants. */
+INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *rows, float *out, int unit, int part, int zero,
+                      int largest, int bytes, row_head_fn *head, scale_fn *scale, scale_fn *min, raw_fn *raw,
+                      pieces_fn *pieces, bits_fn *more) {
+    const int    groups = part / 32, parts = unit / part;
+    const size_t stride = s->w->row_bytes;
+    for (int side = 0; side < 2; side++) {
+        rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);
+        const act8 *x = rows;
+        unit_bits   bits;
+        __m256      acc = _mm256_setzero_ps();
+        for (int64_t k = 0; k < s->w->cols; k += unit, r.p += bytes) {
+            format_head  h;
+            const size_t off = row_fetch_offset((size_t)(k / unit) * (size_t)bytes, stride, AHEAD);
+            rows8        line = r;
+            line.p += off;
+            head(&r, &h);
+            if (more) more(&r, &bits);
+            UNROLL
+            for (int p = 0; p < parts; p++, x += groups) {
+                across a[2];
+                UNROLL
+                for (int q = 0; q < 4; q++) {
+                    __m256i b[2], v[4];
+                    raw(&r, q, p, b);
+                    pieces(b, &bits, p, q, v);
+                    v[0] = with_fetch(v[0], row_of(&line, q) + p * (bytes / parts));
+                    v[1] = with_fetch(v[1], row_of(&line, q + 4) + p * (bytes / parts));
+                    UNROLL
+                    for (int g = 0; g < groups; g++)
+                        across_put(&a[g], q, made_here(piece_dots(v + 2 * g, x + g, 0, 32, largest)), largest);
+                }
+                UNROLL
+                for (int g = 0; g < groups; g++) {
+                    __m256i sum = across_sum(&a[g], 32, largest);
+                    if (zero && largest <= 63)
+                        sum = _mm256_add_epi32(sum, zero_start(x + g, zero_pair(zero, largest, 32, 0)));
+                    acc = group_add(acc, sum, scale(&h, p * groups + g), x + g);
+                    if (min) acc = group_add_min(acc, min(&h, p * groups + g), x + g, 32, 0);
+                }
+            }
+        }
+        _mm256_storeu_ps(out + 8 * side, acc);
+    }
+}
+
+#define PIECES(NAME) INLINE void NAME##_pieces(const __m256i *raw, const unit_bits *bits, int part, int q, __m256i *v)
+#define PIECES_UNUSED (void)bits, (void)part, (void)q
+
+INLINE void q4_0_row_head(const rows8 *r, format_head *h) { h->d = rows_column_f16(r, 0); }
+INLINE void q4_0_raw(const rows8 *r, int q, int part, __m256i *raw) {
+    (void)part;
+    raw[0] = rows_of_two(r, q, 2);
+}
+PIECES(q4_0) {
+    PIECES_UNUSED;
+    v[0] = low_nibbles(raw[0]);
+    v[1] = high_nibbles(raw[0]);
+}
+#define q4_0_bits NULL
+
+#define q8_0_row_head q4_0_row_head
+INLINE void q8_0_raw(const rows8 *r, int q, int part, __m256i *raw) {
+    (void)part;
+    raw[0] = rows_of_two(r, q, 2);
+    raw[1] = rows_of_two(r, q, 18);
+}
+PIECES(q8_0) {
+    PIECES_UNUSED;
+    v[0] = raw[0];
+    v[1] = raw[1];
+}
+#define q8_0_bits NULL
+
+/* The values of iq4_table less 128. */
+INLINE __m256i iq4_signed(__m256i codes) {
+    return _mm256_shuffle_epi8(_mm256_xor_si256(iq4_table(), _mm256_set1_epi8((char)0x80)), codes);
+}
+#define iq4_nl_row_head q4_0_row_head
+#define iq4_nl_raw q4_0_raw
+PIECES(iq4_nl) {
+    q4_0_pieces(raw, bits, part, q, v);
+    for (int h = 0; h < 2; h++) v[h] = iq4_signed(v[h]);
+}
+#define iq4_nl_bits NULL
+
+INLINE void mxfp4_row_head(const rows8 *r, format_head *h) {
+    uint8_t e[8];
+    UNROLL
+    for (int i = 0; i < 8; i++) e[i] = *row_of(r, i);
+    h->d = e8m0_half(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)e)));
+}
+INLINE void mxfp4_raw(const rows8 *r, int q, int part, __m256i *raw) {
+    (void)part;
+    raw[0] = rows_of_two(r, q, 1);
+}
+PIECES(mxfp4) {
+    q4_0_pieces(raw, bits, part, q, v);
+    for (int h = 0; h < 2; h++) v[h] = _mm256_shuffle_epi8(fp4_table(), v[h]);
+}
+#define mxfp4_bits NULL
+
+INLINE void q4_k_row_head(const rows8 *r, format_head *h) {
+    __m256i t[4];
+    rows_transpose16(r, 0, t);
+    q4_k_fields(t, h);
+}
+INLINE void q4_k_raw(const rows8 *r, int q, int part, __m256i *raw) {
+    raw[0] = rows_of_two(r, q, 16 + 32 * (size_t)part);
+    raw[1] = rows_of_two(r, q, 32 + 32 * (size_t)part);
+}
+PIECES(q4_k) {
+    PIECES_UNUSED;
+    for (int h = 0; h < 2; h++) {
+        v[h] = low_nibbles(raw[h]);
+        v[2 + h] = high_nibbles(raw[h]);
+    }
+}
+#define q4_k_bits NULL
+
+#define q5_k_row_head q4_k_row_head
+INLINE void q5_k_raw(const rows8 *r, int q, int part, __m256i *raw) {
+    raw[0] = rows_of_two(r, q, 48 + 32 * (size_t)part);
+    raw[1] = rows_of_two(r, q, 64 + 32 * (size_t)part);
+}
+INLINE void q5_k_bits(const rows8 *r, unit_bits *bits) {
+    UNROLL
+    for (int q = 0; q < 4; q++) {
+        bits->v[q][0] = rows_of_two(r, q, 16);
+        bits->v[q][1] = rows_of_two(r, q, 32);
+    }
+}
+PIECES(q5_k) {
+    for (int h = 0; h < 2; h++) {
+        v[h] = with_fifth(raw[h], bits->v[q][h], 2 * part);
+        v[2 + h] = with_fifth(_mm256_srli_epi16(raw[h], 4), bits->v[q][h], 2 * part + 1);
+    }
+}
+
+INLINE void iq4_xs_row_head(const rows8 *r, format_head *h) {
+    __m256i t[4];
+    rows_transpose16(r, 0, t);
+    iq4_xs_fields(t, h);
+}
+INLINE void iq4_xs_raw(const rows8 *r, int q, int part, __m256i *raw) {
+    raw[0] = rows_of_two(r, q, 8 + 16 * (size_t)part);
+}
+#define iq4_xs_pieces iq4_nl_pieces
+#define iq4_xs_bits NULL
+
+/* q6_k: 16 bytes of ql are the values of groups c and c + 4 of half a block, and the bits above them two pairs of the
+ * bytes of qh, at 2 * (c / 2) and four further up. */
+INLINE void q6_k_row_head(const rows8 *r, format_head *h) {
+    __m256i t[4];
+    rows_transpose16(r, 192, t);
+    q6_k_fields(rows_column_f16(r, 208), t, h);
+}
+INLINE void q6_k_values(const rows8 *r, int q, int half, int c, __m256i v[2]) {
+    __m256i a = rows_of_two(r, q, 64 * (size_t)half + 16 * (size_t)c);
+    __m256i h = rows_of_two(r, q, 128 + 32 * (size_t)half + 16 * (size_t)(c % 2));
+    v[0] = join_bits(a, c < 2 ? _mm256_slli_epi16(h, 4) : _mm256_slli_epi16(h, 2), 0x30);
+    v[1] = join_bits(_mm256_srli_epi16(a, 4), c < 2 ? h : _mm256_srli_epi16(h, 2), 0x30);
+}
+
+INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float *out) {
+    const size_t stride = s->w->row_bytes;
+    for (int side = 0; side < 2; side++) {
+        rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);
+        const act8 *x = rows;
+        __m256      acc = _mm256_setzero_ps();
+        for (int64_t k = 0; k < s->w->cols; k += 256, r.p += q6_k_bytes) {
+            format_head  h;
+            const size_t off = row_fetch_offset((size_t)k / 256 * q6_k_bytes, stride, AHEAD);
+            rows8        line = r;
+            line.p += off;
+            q6_k_row_head(&r, &h);
+            UNROLL
+            for (int half = 0; half < 2; half++, x += 4) {
+                __m256i sum[8];
+                UNROLL
+                for (int c = 0; c < 4; c++) {
+                    across a[2];
+                    UNROLL
+                    for (int q = 0; q < 4; q++) {
+                        __m256i v[2];
+                        q6_k_values(&r, q, half, c, v);
+                        if (c % 2 == 0)
+                            for (int e = 0; e < 2; e++)
+                                v[e] = with_fetch(v[e], row_of(&line, q + 4 * e) + 104 * half + 52 * (c / 2));
+                        UNROLL
+                        for (int e = 0; e < 2; e++)
+                            across_put(&a[e], q, made_here(piece_dots(v + e, x + 2 * e + c / 2, c % 2, 16, 63)), 63);
+                    }
+                    UNROLL
+                    for (int e = 0; e < 2; e++)
+                        sum[4 * e + c] = _mm256_add_epi32(across_sum(&a[e], 16, 63),
+                                                          zero_start(x + 2 * e + c / 2, zero_pair(32, 63, 16, c % 2)));
+                }
+                UNROLL
+                for (int g = 0; g < 8; g++) acc = group_add(acc, sum[g], q6_k_scale(&h, 8 * half + g), x + g / 2);
+            }
+        }
+        _mm256_storeu_ps(out + 8 * side, acc);
+    }
+}
+
+#endif
