@@ -53,7 +53,7 @@ typedef void    emit_fn(void *sink, int quad, __m256i v);
 #define v_fmsub _mm256_fmsub_ps
 #define v_setf _mm256_set1_ps
 #define v_negate(x) _mm256_sub_ps(_mm256_setzero_ps(), x)
-#define v_select(mask, a, b) _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b))
+#define v_join(v, h, mask) v_or(v_and(v, v_set8(15)), v_and(h, v_set8(mask)))
 #define v_if_equal(a, b, yes, no) _mm256_blendv_epi8(no, yes, _mm256_cmpeq_epi32(a, b))
 
 INLINE uint32_t load_u32(const void *p) {
@@ -238,7 +238,7 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     }
 #define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
 #define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
-    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_row_head, NAME##_scale,                 \
+    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_n_raw, NAME##_row_head, NAME##_scale,   \
               MATMUL_MIN_##MIN(NAME), NAME##_raw, NAME##_pieces, NAME##_bits)
 #define MATMUL_MIN_1(NAME) NAME##_min
 #define MATMUL_MIN_0(NAME) NULL

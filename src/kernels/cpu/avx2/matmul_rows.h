@@ -34,6 +34,8 @@ INLINE rows8 rows_at(const uint8_t *p, size_t stride) {
     return r;
 }
 
+INLINE rows8 rows_from(const rows8 *r, const uint8_t *p) { return (rows8){ p, r->s, r->s3, r->s5, r->s7 }; }
+
 INLINE const uint8_t *row_of(const rows8 *r, int i) {
     switch (i) {
     case 0: return r->p;
@@ -55,18 +57,18 @@ INLINE void rows_transpose16(const rows8 *r, size_t at, __m256i out[4]) {
     transpose_rows(rows_of_two(r, 0, at), rows_of_two(r, 1, at), rows_of_two(r, 2, at), rows_of_two(r, 3, at), out);
 }
 
-INLINE __m256 rows_column_f16(const rows8 *r, size_t at) {
-    __m128i a = _mm_cvtsi32_si128(load_u16(row_of(r, 0) + at));
-#define PUT(i) a = _mm_insert_epi16(a, load_u16(row_of(r, i) + at), i);
-    PUT(1)
-    PUT(2)
-    PUT(3)
-    PUT(4)
-    PUT(5)
-    PUT(6)
-    PUT(7)
-#undef PUT
-    return _mm256_cvtph_ps(a);
+/* The f16 that 16 bytes of each row begin or end with: fewer instructions than inserting one after the other. */
+INLINE __m256 rows_column_f16(const rows8 *r, size_t at, bool last) {
+    __m128i v[8];
+    UNROLL
+    for (int i = 0; i < 8; i++) v[i] = _mm_loadu_si128((const void *)(row_of(r, i) + at));
+    UNROLL
+    for (int i = 0; i < 8; i += 2)
+        v[i] = last ? _mm_unpackhi_epi16(v[i], v[i + 1]) : _mm_unpacklo_epi16(v[i], v[i + 1]);
+    UNROLL
+    for (int i = 0; i < 8; i += 4)
+        v[i] = last ? _mm_unpackhi_epi32(v[i], v[i + 2]) : _mm_unpacklo_epi32(v[i], v[i + 2]);
+    return _mm256_cvtph_ps(last ? _mm_unpackhi_epi64(v[0], v[4]) : _mm_unpacklo_epi64(v[0], v[4]));
 }
 
 /* What a format keeps for the parts of a unit: the fifth bits of q5_k. */
@@ -81,17 +83,37 @@ typedef void   row_head_fn(const rows8 *r, format_head *h);
 typedef __m256 scale_fn(const format_head *h, int g);
 
 /*
- * Reading ahead. Each row is a stream; it is fetched AHEAD bytes before it is used, on into the next rows, a line or
- * two at every step.
+ * Reading ahead. 16 rows are 16 streams. Each is fetched AHEAD bytes before it is used, on into the next 16 rows, a
+ * line or two at every step.
  */
 enum { AHEAD = 3456 };
+#ifndef EARLY
+#define EARLY 1
+#endif
 
-/* How far from here that place lies; `used`: bytes used of these rows. */
-INLINE size_t row_fetch_offset(size_t used, size_t stride, size_t ahead) {
-    size_t off = ahead;
-    if (stride < 256) return ahead; /* eight rows are 2 KB: nothing to gain */
-    for (used += ahead; used >= stride; used -= stride) off += 7 * stride;
-    return off;
+typedef struct ahead {
+    size_t off; /* from the bytes in use to those to ask for */
+    size_t at;  /* of these in their row */
+    size_t stride;
+} ahead;
+
+INLINE void ahead_wrap(ahead *a) {
+    for (; a->at >= a->stride; a->at -= a->stride) a->off += 7 * a->stride;
+}
+
+INLINE ahead ahead_of(size_t stride) {
+    ahead a = { AHEAD, AHEAD, stride };
+    if (stride < 256) a.at = 0; /* 16 rows are a few KB: nothing to gain */
+    ahead_wrap(&a);
+    return a;
+}
+
+INLINE void ahead_move(ahead *a, size_t bytes) {
+    a->at += bytes;
+    if (a->at >= a->stride) {
+        a->at -= a->stride;
+        a->off += 7 * a->stride;
+    }
 }
 
 /* Asks for a line between the making of v and its use: compilers gather plain prefetches in one place. */
@@ -104,6 +126,17 @@ INLINE __m256i with_fetch(__m256i v, const uint8_t *line) {
 INLINE __m256i made_here(__m256i v) {
     __asm__ volatile("" : "+x"(v));
     return v;
+}
+
+/* The same of a pointer: what is read through it is read here, not kept from before, and no sum of it and a row's
+ * offset is kept in a register that the machine's addresses could do without. */
+INLINE const void *here(const void *p) {
+    __asm__ volatile("" : "+r"(p));
+    return p;
+}
+
+INLINE void rows_here(rows8 *r) {
+    __asm__ volatile("" : "+r"(r->p), "+r"(r->s), "+r"(r->s3), "+r"(r->s5), "+r"(r->s7));
 }
 
 /* 16 activations in both lanes. */
@@ -145,8 +178,8 @@ INLINE __m256i piece_dots(const __m256i *v, const act8 *x, int half, int group, 
 INLINE void across_put(across *a, int q, __m256i d, int largest) {
     const bool wide = largest > 63;
     if (q % 2 == 0) a->first = d;
-    if (q == 1) a->ab = add_halves(a->first, d, wide);
-    if (q == 3) a->cd = add_halves(a->first, d, wide);
+    if (q == 1) a->ab = made_here(add_halves(a->first, d, wide));
+    if (q == 3) a->cd = made_here(add_halves(a->first, d, wide));
 }
 
 INLINE __m256i across_sum(const across *a, int group, int largest) {
@@ -155,32 +188,41 @@ INLINE __m256i across_sum(const across *a, int group, int largest) {
     return add_quarters(widen(a->ab), widen(a->cd), true);
 }
 
-/* Groups of 32. All arguments but the first four are constants. */
+/* Groups of 32. All arguments but the first four are constants; n_raw registers are the raw bytes of a step. */
 INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *rows, float *out, int unit, int part, int zero,
-                      int largest, int bytes, row_head_fn *head, scale_fn *scale, scale_fn *min, raw_fn *raw,
+                      int largest, int bytes, int n_raw, row_head_fn *head, scale_fn *scale, scale_fn *min, raw_fn *raw,
                       pieces_fn *pieces, bits_fn *more) {
-    const int    groups = part / 32, parts = unit / part;
+    const int    groups = part / 32, parts = unit / part, steps = 4 * parts, early = EARLY;
     const size_t stride = s->w->row_bytes;
     for (int side = 0; side < 2; side++) {
         rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);
+        ahead       far = ahead_of(stride);
         const act8 *x = rows;
         unit_bits   bits;
+        __m256i     b[16 + EARLY][2];
         __m256      acc = _mm256_setzero_ps();
-        for (int64_t k = 0; k < s->w->cols; k += unit, r.p += bytes) {
+        UNROLL
+        for (int t = 0; t < early; t++) raw(&r, t % 4, t / 4, b[t]);
+        for (int64_t k = 0; k < s->w->cols; k += unit) {
             format_head  h;
-            const size_t off = row_fetch_offset((size_t)(k / unit) * (size_t)bytes, stride, AHEAD);
-            rows8        line = r;
-            line.p += off;
+            const size_t next = k + unit < s->w->cols ? (size_t)bytes : 0;
+            rows8        line = rows_from(&r, here(r.p + far.off));
             head(&r, &h);
             if (more) more(&r, &bits);
             UNROLL
             for (int p = 0; p < parts; p++, x += groups) {
                 across a[2];
+                rows_here(&r);
+                line = rows_from(&r, here(line.p));
                 UNROLL
                 for (int q = 0; q < 4; q++) {
-                    __m256i b[2], v[4];
-                    raw(&r, q, p, b);
-                    pieces(b, &bits, p, q, v);
+                    const int t = 4 * p + q, u = t + early;
+                    __m256i   v[4];
+                    if (u == steps) r.p += next;
+                    raw(&r, u % 4, u / 4 % parts, b[u]);
+                    UNROLL
+                    for (int i = 0; i < n_raw; i++) b[u][i] = made_here(b[u][i]);
+                    pieces(b[t], &bits, p, q, v);
                     v[0] = with_fetch(v[0], row_of(&line, q) + p * (bytes / parts));
                     v[1] = with_fetch(v[1], row_of(&line, q + 4) + p * (bytes / parts));
                     UNROLL
@@ -194,8 +236,15 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *rows, float
                         sum = _mm256_add_epi32(sum, zero_start(x + g, zero_pair(zero, largest, 32, 0)));
                     acc = group_add(acc, sum, scale(&h, p * groups + g), x + g);
                     if (min) acc = group_add_min(acc, min(&h, p * groups + g), x + g, 32, 0);
+                    acc = _mm256_castsi256_ps(made_here(_mm256_castps_si256(acc)));
                 }
             }
+            UNROLL
+            for (int t = 0; t < early; t++) {
+                b[t][0] = b[steps + t][0];
+                if (n_raw > 1) b[t][1] = b[steps + t][1];
+            }
+            ahead_move(&far, (size_t)bytes);
         }
         _mm256_storeu_ps(out + 8 * side, acc);
     }
@@ -204,7 +253,7 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *rows, float
 #define PIECES(NAME) INLINE void NAME##_pieces(const __m256i *raw, const unit_bits *bits, int part, int q, __m256i *v)
 #define PIECES_UNUSED (void)bits, (void)part, (void)q
 
-INLINE void q4_0_row_head(const rows8 *r, format_head *h) { h->d = rows_column_f16(r, 0); }
+INLINE void q4_0_row_head(const rows8 *r, format_head *h) { h->d = rows_column_f16(r, 0, false); }
 INLINE void q4_0_raw(const rows8 *r, int q, int part, __m256i *raw) {
     (void)part;
     raw[0] = rows_of_two(r, q, 2);
@@ -214,6 +263,7 @@ PIECES(q4_0) {
     v[0] = low_nibbles(raw[0]);
     v[1] = high_nibbles(raw[0]);
 }
+#define q4_0_n_raw 1
 #define q4_0_bits NULL
 
 #define q8_0_row_head q4_0_row_head
@@ -227,6 +277,7 @@ PIECES(q8_0) {
     v[0] = raw[0];
     v[1] = raw[1];
 }
+#define q8_0_n_raw 2
 #define q8_0_bits NULL
 
 /* The values of iq4_table less 128. */
@@ -239,6 +290,7 @@ PIECES(iq4_nl) {
     q4_0_pieces(raw, bits, part, q, v);
     for (int h = 0; h < 2; h++) v[h] = iq4_signed(v[h]);
 }
+#define iq4_nl_n_raw 1
 #define iq4_nl_bits NULL
 
 INLINE void mxfp4_row_head(const rows8 *r, format_head *h) {
@@ -255,6 +307,7 @@ PIECES(mxfp4) {
     q4_0_pieces(raw, bits, part, q, v);
     for (int h = 0; h < 2; h++) v[h] = _mm256_shuffle_epi8(fp4_table(), v[h]);
 }
+#define mxfp4_n_raw 1
 #define mxfp4_bits NULL
 
 INLINE void q4_k_row_head(const rows8 *r, format_head *h) {
@@ -273,6 +326,7 @@ PIECES(q4_k) {
         v[2 + h] = high_nibbles(raw[h]);
     }
 }
+#define q4_k_n_raw 2
 #define q4_k_bits NULL
 
 #define q5_k_row_head q4_k_row_head
@@ -294,6 +348,8 @@ PIECES(q5_k) {
     }
 }
 
+#define q5_k_n_raw 2
+
 INLINE void iq4_xs_row_head(const rows8 *r, format_head *h) {
     __m256i t[4];
     rows_transpose16(r, 0, t);
@@ -303,6 +359,7 @@ INLINE void iq4_xs_raw(const rows8 *r, int q, int part, __m256i *raw) {
     raw[0] = rows_of_two(r, q, 8 + 16 * (size_t)part);
 }
 #define iq4_xs_pieces iq4_nl_pieces
+#define iq4_xs_n_raw 1
 #define iq4_xs_bits NULL
 
 /* q6_k: 16 bytes of ql are the values of groups c and c + 4 of half a block, and the bits above them two pairs of the
@@ -310,7 +367,7 @@ INLINE void iq4_xs_raw(const rows8 *r, int q, int part, __m256i *raw) {
 INLINE void q6_k_row_head(const rows8 *r, format_head *h) {
     __m256i t[4];
     rows_transpose16(r, 192, t);
-    q6_k_fields(rows_column_f16(r, 208), t, h);
+    q6_k_fields(rows_column_f16(r, 194, true), t, h);
 }
 INLINE void q6_k_values(const rows8 *r, int q, int half, int c, __m256i v[2]) {
     __m256i a = rows_of_two(r, q, 64 * (size_t)half + 16 * (size_t)c);
@@ -323,13 +380,12 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float
     const size_t stride = s->w->row_bytes;
     for (int side = 0; side < 2; side++) {
         rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);
+        ahead       far = ahead_of(stride);
         const act8 *x = rows;
         __m256      acc = _mm256_setzero_ps();
-        for (int64_t k = 0; k < s->w->cols; k += 256, r.p += q6_k_bytes) {
-            format_head  h;
-            const size_t off = row_fetch_offset((size_t)k / 256 * q6_k_bytes, stride, AHEAD);
-            rows8        line = r;
-            line.p += off;
+        for (int64_t k = 0; k < s->w->cols; k += 256) {
+            rows8       line = rows_from(&r, here(r.p + far.off));
+            format_head h;
             q6_k_row_head(&r, &h);
             UNROLL
             for (int half = 0; half < 2; half++, x += 4) {
@@ -337,6 +393,8 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float
                 UNROLL
                 for (int c = 0; c < 4; c++) {
                     across a[2];
+                    rows_here(&r);
+                    line = rows_from(&r, here(line.p));
                     UNROLL
                     for (int q = 0; q < 4; q++) {
                         __m256i v[2];
@@ -350,12 +408,14 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float
                     }
                     UNROLL
                     for (int e = 0; e < 2; e++)
-                        sum[4 * e + c] = _mm256_add_epi32(across_sum(&a[e], 16, 63),
-                                                          zero_start(x + 2 * e + c / 2, zero_pair(32, 63, 16, c % 2)));
+                        sum[4 * e + c] = made_here(_mm256_add_epi32(
+                            across_sum(&a[e], 16, 63), zero_start(x + 2 * e + c / 2, zero_pair(32, 63, 16, c % 2))));
                 }
                 UNROLL
                 for (int g = 0; g < 8; g++) acc = group_add(acc, sum[g], q6_k_scale(&h, 8 * half + g), x + g / 2);
             }
+            r.p += q6_k_bytes;
+            ahead_move(&far, q6_k_bytes);
         }
         _mm256_storeu_ps(out + 8 * side, acc);
     }

@@ -64,6 +64,7 @@ typedef __m512  vf;
 #define v_setf _mm512_set1_ps
 #define v_negate(x) _mm512_sub_ps(_mm512_setzero_ps(), x)
 #define v_select(mask, a, b) _mm512_ternarylogic_epi32(mask, a, b, 0xca)
+#define v_join(v, h, mask) v_and(v_select(v_set8(15), v, h), v_set8((mask) | 15))
 #define v_if_equal(a, b, yes, no) _mm512_mask_mov_epi32(no, _mm512_cmpeq_epi32_mask(a, b), yes)
 
 INLINE uint32_t load_u32(const void *p) {

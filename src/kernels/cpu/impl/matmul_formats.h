@@ -142,11 +142,8 @@ INLINE void q4_k_part(const format_at *at, int part, void *sink, emit_fn *emit) 
     for (int j = 0; j < 8; j++) emit(sink, 8 + j, high_nibbles(v[j]));
 }
 
-/* (v & 15) | (h & mask & ~15): a choice by mask 15, then the bits that count. */
-INLINE vi join_bits(vi v, vi h, int mask) {
-    vi both = v_select(v_set8(15), v, h);
-    return v_and(both, v_set8((char)(mask | 15)));
-}
+/* (v & 15) | (h & mask), the mask above 15. */
+INLINE vi join_bits(vi v, vi h, int mask) { return v_join(v, h, mask); }
 
 /* Bit `at` of each byte of h becomes bit 4 above the low nibble of v. */
 INLINE vi with_fifth(vi v, vi h, int at) {
