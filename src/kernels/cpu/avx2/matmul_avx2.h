@@ -56,6 +56,12 @@ typedef void    emit_fn(void *sink, int quad, __m256i v);
 #define v_join(v, h, mask) v_or(v_and(v, v_set8(15)), v_and(h, v_set8(mask)))
 #define v_if_equal(a, b, yes, no) _mm256_blendv_epi8(no, yes, _mm256_cmpeq_epi32(a, b))
 
+/* Keeps a value where the source made it: sums that compilers put in another order do not fit into 16 registers. */
+INLINE __m256i made_here(__m256i v) {
+    __asm__ volatile("" : "+x"(v));
+    return v;
+}
+
 INLINE uint32_t load_u32(const void *p) {
     uint32_t v;
     memcpy(&v, p, 4);

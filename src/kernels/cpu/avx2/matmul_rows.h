@@ -122,12 +122,6 @@ INLINE __m256i with_fetch(__m256i v, const uint8_t *line) {
     return v;
 }
 
-/* Keeps a value where the source made it. */
-INLINE __m256i made_here(__m256i v) {
-    __asm__ volatile("" : "+x"(v));
-    return v;
-}
-
 /* The same of a pointer: what is read through it is read here, not kept from before, and no sum of it and a row's
  * offset is kept in a register that the machine's addresses could do without. */
 INLINE const void *here(const void *p) {
@@ -178,8 +172,8 @@ INLINE __m256i piece_dots(const __m256i *v, const act8 *x, int half, int group, 
 INLINE void across_put(across *a, int q, __m256i d, int largest) {
     const bool wide = largest > 63;
     if (q % 2 == 0) a->first = d;
-    if (q == 1) a->ab = made_here(add_halves(a->first, d, wide));
-    if (q == 3) a->cd = made_here(add_halves(a->first, d, wide));
+    if (q == 1) a->ab = add_halves(a->first, d, wide);
+    if (q == 3) a->cd = add_halves(a->first, d, wide);
 }
 
 INLINE __m256i across_sum(const across *a, int group, int largest) {
@@ -199,7 +193,7 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *rows, float
         ahead       far = ahead_of(stride);
         const act8 *x = rows;
         unit_bits   bits;
-        __m256i     b[16 + EARLY][2];
+        __m256i     b[32 + EARLY][2];
         __m256      acc = _mm256_setzero_ps();
         UNROLL
         for (int t = 0; t < early; t++) raw(&r, t % 4, t / 4, b[t]);
@@ -404,7 +398,7 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float
                                 v[e] = with_fetch(v[e], row_of(&line, q + 4 * e) + 104 * half + 52 * (c / 2));
                         UNROLL
                         for (int e = 0; e < 2; e++)
-                            across_put(&a[e], q, made_here(piece_dots(v + e, x + 2 * e + c / 2, c % 2, 16, 63)), 63);
+                            across_put(&a[e], q, piece_dots(v + e, x + 2 * e + c / 2, c % 2, 16, 63), 63);
                     }
                     UNROLL
                     for (int e = 0; e < 2; e++)

@@ -9,6 +9,56 @@
 
 #if DOT4
 INLINE __m256i dot_add(__m256i acc, __m256i w, __m256i x) { return MATMUL_DPBUSD(acc, w, x); }
+#else
+/*
+ * Sums of a group with weights up to 63 or 127. A quad's weights are loaded once for all rows, whose sums stay in 16
+ * bits for `quads` of them.
+ */
+INLINE void run_dots(const uint8_t *q, const act8 *const *x, int b, int half, __m256i a[2][MATMUL_ROWS8], int n,
+                     int group, int quads) {
+    const int run = quads > group / 4 ? group / 4 : quads;
+    UNROLL
+    for (int from = 0; from < group / 4; from += run) {
+        __m256i s[2][MATMUL_ROWS8];
+        UNROLL
+        for (int quad = from; quad < from + run; quad++) {
+            __m256i w0 = _mm256_load_si256((const void *)(q + quad * 64));
+            __m256i w1 = _mm256_load_si256((const void *)(q + quad * 64 + 32));
+            UNROLL
+            for (int r = 0; r < n; r++) {
+                __m256i v = _mm256_set1_epi32((int)load_u32(x[r][b].q + half * 16 + quad * 4));
+                __m256i p0 = _mm256_maddubs_epi16(w0, v), p1 = _mm256_maddubs_epi16(w1, v);
+                s[0][r] = made_here(quad == from ? p0 : _mm256_add_epi16(s[0][r], p0));
+                s[1][r] = made_here(quad == from ? p1 : _mm256_add_epi16(s[1][r], p1));
+            }
+        }
+        UNROLL
+        for (int r = 0; r < n; r++) {
+            a[0][r] = from == 0 ? widen(s[0][r]) : _mm256_add_epi32(a[0][r], widen(s[0][r]));
+            a[1][r] = from == 0 ? widen(s[1][r]) : _mm256_add_epi32(a[1][r], widen(s[1][r]));
+        }
+    }
+}
+
+/* The same of weights above 127, added to a: each product is widened at once. */
+INLINE void signed_dots(const uint8_t *q, const act8 *const *x, int b, int half, __m256i a[2][MATMUL_ROWS8], int n,
+                        int group) {
+    const __m256i flip = _mm256_set1_epi8((char)0x80);
+    UNROLL
+    for (int quad = 0; quad < group / 4; quad++) {
+        __m256i w0 = _mm256_xor_si256(_mm256_load_si256((const void *)(q + quad * 64)), flip);
+        __m256i w1 = _mm256_xor_si256(_mm256_load_si256((const void *)(q + quad * 64 + 32)), flip);
+        __m256i u0 = _mm256_abs_epi8(w0), u1 = _mm256_abs_epi8(w1);
+        UNROLL
+        for (int r = 0; r < n; r++) {
+            __m256i v = _mm256_set1_epi32((int)load_u32(x[r][b].q + half * 16 + quad * 4));
+            __m256i p0 = _mm256_maddubs_epi16(u0, _mm256_sign_epi8(v, w0));
+            __m256i p1 = _mm256_maddubs_epi16(u1, _mm256_sign_epi8(v, w1));
+            a[0][r] = made_here(_mm256_add_epi32(a[0][r], widen(p0)));
+            a[1][r] = made_here(_mm256_add_epi32(a[1][r], widen(p1)));
+        }
+    }
+}
 #endif
 
 /* quads: how many products fit in 16 bits before they are widened; 0: one by one, weights above 127. */
@@ -20,12 +70,12 @@ INLINE void panel8(const matmul_panel8 *p, const matmul_form *form, int kn, cons
         int            b = k / 32, half = k % 32 / 16;
         const uint8_t *q = p->q + (size_t)k * MATMUL_PANEL;
         __m256i        a[2][MATMUL_ROWS8];
+#if DOT4
         UNROLL
         for (int r = 0; r < n; r++) {
-            a[0][r] = min && !largest ? _mm256_setzero_si256() : zero_start(&x[r][b], zeros[half]);
+            a[0][r] = min ? _mm256_setzero_si256() : zero_start(&x[r][b], zeros[half]);
             a[1][r] = a[0][r];
         }
-#if DOT4
         UNROLL
         for (int quad = 0; quad < group / 4; quad++) {
             __m256i w0 = _mm256_load_si256((const void *)(q + quad * 64));
@@ -38,23 +88,18 @@ INLINE void panel8(const matmul_panel8 *p, const matmul_form *form, int kn, cons
             }
         }
 #else
-        int run = quads == 0 ? 1 : quads > group / 4 ? group / 4 : quads;
-        UNROLL
-        for (int from = 0; from < group / 4; from += run) {
+        if (quads) {
+            run_dots(q, x, b, half, a, n, group, quads);
             UNROLL
-            for (int r = 0; r < n; r++) {
-                __m256i s0 = _mm256_setzero_si256(), s1 = s0;
-                UNROLL
-                for (int quad = from; quad < from + run; quad++) {
-                    __m256i w0 = _mm256_load_si256((const void *)(q + quad * 64));
-                    __m256i w1 = _mm256_load_si256((const void *)(q + quad * 64 + 32));
-                    __m256i v = _mm256_set1_epi32((int)load_u32(x[r][b].q + half * 16 + quad * 4));
-                    s0 = _mm256_add_epi16(s0, products(w0, v, largest));
-                    s1 = _mm256_add_epi16(s1, products(w1, v, largest));
-                }
-                a[0][r] = _mm256_add_epi32(a[0][r], widen(s0));
-                a[1][r] = _mm256_add_epi32(a[1][r], widen(s1));
+            for (int r = 0; r < n && !min; r++) {
+                __m256i start = zero_start(&x[r][b], zeros[half]);
+                a[0][r] = _mm256_add_epi32(a[0][r], start);
+                a[1][r] = _mm256_add_epi32(a[1][r], start);
             }
+        } else {
+            UNROLL
+            for (int r = 0; r < n; r++) a[0][r] = a[1][r] = zero_start(&x[r][b], zeros[half]);
+            signed_dots(q, x, b, half, a, n, group);
         }
 #endif
         UNROLL
