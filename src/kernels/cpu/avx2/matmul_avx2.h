@@ -241,7 +241,13 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     MATMUL_UNPACK(NAME, UNIT, PART, GROUP, MIN)                                                                        \
     void matmul_gemv8_##NAME##_avx2(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                    \
         MATMUL_GEMV_ROWS_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST);                                                \
-    }
+    }                                                                                                                  \
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 2)                                                          \
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 4)                                                          \
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 8)
+/* The kernels for a few rows: avx2/matmul_few.h. */
+#define MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, N)                                                      \
+    MATMUL_FEW_KERNEL(NAME, UNIT, PART, GROUP, MATMUL_MIN_##MIN(NAME), LARGEST, N)
 #define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
 #define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
     gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_n_raw, NAME##_row_head, NAME##_scale,   \
@@ -251,8 +257,9 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 
 #include "kernels/cpu/impl/matmul_formats.h"
 
-/* Formats with their own unpacking and matrix-vector kernel: X(tensor type, NAME). */
-#define MATMUL_AVX2_FORMATS(X)                                                                                         \
+/* Formats with their own unpacking and matrix-vector kernel: X(tensor type, NAME). The first have kernels for a few
+ * rows, too. */
+#define MATMUL_AVX2_FEW(X)                                                                                             \
     X(Q4_0, q4_0)                                                                                                      \
     X(Q8_0, q8_0)                                                                                                      \
     X(IQ4_NL, iq4_nl)                                                                                                  \
@@ -260,7 +267,9 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     X(Q4_K, q4_k)                                                                                                      \
     X(Q5_K, q5_k)                                                                                                      \
     X(Q6_K, q6_k)                                                                                                      \
-    X(IQ4_XS, iq4_xs)                                                                                                  \
+    X(IQ4_XS, iq4_xs)
+#define MATMUL_AVX2_FORMATS(X)                                                                                         \
+    MATMUL_AVX2_FEW(X)                                                                                                 \
     X(MLX_AFF4, mlx_aff4)                                                                                              \
     X(MLX_AFF8, mlx_aff8)                                                                                              \
     X(MLX_MXFP4, mlx_mxfp4)
@@ -269,6 +278,11 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     matmul_unpack8_fn matmul_unpack8_##name##_avx2;                                                                    \
     matmul_gemv8_fn   matmul_gemv8_##name##_avx2;
 MATMUL_AVX2_FORMATS(X)
+#undef X
+
+#define X(type, name)                                                                                                  \
+    matmul_few8_fn matmul_few8_##name##_2_avx2, matmul_few8_##name##_4_avx2, matmul_few8_##name##_8_avx2;
+MATMUL_AVX2_FEW(X)
 #undef X
 
 extern matmul_tile8_fn *const matmul_tile8_avx2[MATMUL_FORMS][MATMUL_WIDE][MATMUL_ROWS8];
