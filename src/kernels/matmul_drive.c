@@ -12,10 +12,6 @@
 
 #include <string.h>
 
-/* How often the kernels for a few rows go over a panel before unpacking it pays: of types with scales per 32. With
- * scales per 16 half of that. */
-enum { FEW_CALLS = 4 };
-
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static size_t  align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
@@ -23,7 +19,7 @@ size_t matmul_scratch_bytes(const tensor_mat *w, int64_t n_rows) {
     if (matmul_input(w->type) == MATMUL_F32) return matmul_floats_scratch_bytes(w);
     /* Kernels take up to twice as many rows as there are, panels and sums are not needed beside them. */
     size_t packed =
-        (size_t)min64(2 * n_rows, FEW_CALLS * MATMUL_FEW) * (size_t)(w->cols / ACT8_BLOCK) * sizeof(matmul_few);
+        (size_t)min64(2 * n_rows, MATMUL_FEW_CALLS * MATMUL_FEW) * (size_t)(w->cols / ACT8_BLOCK) * sizeof(matmul_few);
     size_t panels =
         align64(MATMUL_WIDE * sizeof(matmul_panel8)) + align64((size_t)n_rows * MATMUL_LANES * sizeof(float));
     return align64(packed > panels ? packed : panels);
@@ -135,8 +131,9 @@ static few_cut few_cut_at(const drive *d, int64_t i) {
 static bool few_pack(const drive *d) {
     const int64_t blocks = d->a->w->cols / ACT8_BLOCK, most = few_most(d);
     const bool    whole = matmul_group(&d->form) == 32;
+    const int     calls = whole ? d->isa->few_calls : (d->isa->few_calls + 1) / 2;
     matmul_few   *out = d->panels;
-    if (d->a->n_rows == 1 || d->a->n_rows > most * (whole ? FEW_CALLS : FEW_CALLS / 2)) return false;
+    if (d->a->n_rows == 1 || d->a->n_rows > most * calls) return false;
     for (int64_t i = 0; i < d->a->n_rows; i += most) {
         few_cut cut = few_cut_at(d, i);
         for (int r = 0; r < cut.rows; r++) {

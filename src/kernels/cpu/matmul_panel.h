@@ -29,10 +29,11 @@
 
 #include <string.h>
 
-#define MATMUL_KC 2048 /* inputs of an int8 panel: 32 KB */
-#define MATMUL_WIDE 3  /* panels a tile takes together */
-#define MATMUL_ROWS8 4 /* activation rows of an int8 tile */
-#define MATMUL_FEW 8   /* activation rows of the largest kernel for a few rows */
+#define MATMUL_KC 2048     /* inputs of an int8 panel: 32 KB */
+#define MATMUL_WIDE 3      /* panels a tile takes together */
+#define MATMUL_ROWS8 4     /* activation rows of an int8 tile */
+#define MATMUL_FEW 8       /* activation rows of the largest kernel for a few rows */
+#define MATMUL_FEW_CALLS 4 /* of these kernels over a panel, at most */
 #define MATMUL_LANES (MATMUL_WIDE * MATMUL_PANEL)
 
 typedef struct matmul_panel8 {
@@ -91,9 +92,10 @@ typedef void matmul_tile8_fn(const matmul_panel8 *p, const matmul_form *f, int k
 typedef void matmul_arrange8_fn(matmul_panel8 *p, int kn, int group);
 
 typedef struct matmul_isa {
-    matmul_unpack8_fn  *unpack8[TENSOR_TYPE_COUNT];             /* NULL: the scalar one */
-    matmul_gemv8_fn    *gemv8[TENSOR_TYPE_COUNT];               /* NULL: unpack and tile */
-    matmul_few8_fn     *few8[TENSOR_TYPE_COUNT][3];             /* of 2, 4 and 8 rows; NULL: unpack and tile */
+    matmul_unpack8_fn *unpack8[TENSOR_TYPE_COUNT]; /* NULL: the scalar one */
+    matmul_gemv8_fn   *gemv8[TENSOR_TYPE_COUNT];   /* NULL: unpack and tile */
+    matmul_few8_fn    *few8[TENSOR_TYPE_COUNT][3]; /* of 2, 4 and 8 rows; NULL: unpack and tile */
+    int few_calls; /* over a panel before unpacking it pays; with scales per 16 half of that, rounded up */
     matmul_arrange8_fn *arrange8;                               /* NULL: the panel stays as it is */
     matmul_tile8_fn *const (*tile8)[MATMUL_WIDE][MATMUL_ROWS8]; /* [form][panels - 1][rows - 1] */
     const struct matmul_floats *floats;                         /* cpu/matmul_floats.h */

@@ -62,7 +62,7 @@ static void act_quantize_avx2(act8 *out, const float *x, int64_t n) {
     [TENSOR_##type] = { matmul_few8_##name##_2_avx2, matmul_few8_##name##_4_avx2, matmul_few8_##name##_8_avx2 },
 #define COMMON                                                                                                         \
     .unpack8 = { MATMUL_AVX2_FORMATS(X) }, .gemv8 = { MATMUL_AVX2_FORMATS(Y) }, .few8 = { MATMUL_AVX2_FEW(Z) },        \
-    .floats = &matmul_floats_avx2
+    .few_calls = 1, .floats = &matmul_floats_avx2
 
 static const matmul_isa isa = { COMMON, .tile8 = matmul_tile8_avx2 };
 static const matmul_isa isa_vnni = { COMMON, .tile8 = matmul_tile8_avxvnni };

@@ -39,7 +39,7 @@ INLINE void few_quad(few *f, int quad, __m256i v, int n, int group, int largest,
         f->run[r] = made_here(quad % run == 0 ? p : _mm256_add_epi16(f->run[r], p));
         if (quad % run != run - 1) continue;
         f->sum[r] = quad % per < run ? widen(f->run[r]) : _mm256_add_epi32(f->sum[r], widen(f->run[r]));
-        if (run < per) f->sum[r] = made_here(f->sum[r]);
+        if (big || group == 16) f->sum[r] = made_here(f->sum[r]);
     }
     if (quad % per != per - 1) return;
     __m256 scale = scale_of(&f->head, f->at_group + quad / per);

@@ -387,8 +387,6 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float
                 UNROLL
                 for (int c = 0; c < 4; c++) {
                     across a[2];
-                    rows_here(&r);
-                    line = rows_from(&r, here(line.p));
                     UNROLL
                     for (int q = 0; q < 4; q++) {
                         __m256i v[2];

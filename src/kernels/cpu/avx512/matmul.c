@@ -52,6 +52,7 @@ static const matmul_isa isa = {
     .unpack8 = { MATMUL_AVX512_FORMATS(X) },
     .gemv8 = { MATMUL_AVX512_FORMATS(Y) },
     .few8 = { MATMUL_AVX512_FEW(Z) },
+    .few_calls = MATMUL_FEW_CALLS,
     .arrange8 = matmul_arrange8_avx512,
     .tile8 = matmul_tile8_avx512,
     .floats = &matmul_floats_avx512,
