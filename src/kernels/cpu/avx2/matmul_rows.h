@@ -370,6 +370,13 @@ INLINE void q6_k_values(const rows8 *r, int q, int half, int c, __m256i v[2]) {
     v[1] = join_bits(_mm256_srli_epi16(a, 4), c < 2 ? h : _mm256_srli_epi16(h, 2), 0x30);
 }
 
+/* The steps of group g of half a block. */
+INLINE __m256 q6_k_add(__m256 acc, __m256i sum, const format_head *h, int half, int g, const act8 *x) {
+    sum = _mm256_add_epi32(sum, zero_start(x + g / 2, zero_pair(32, 63, 16, g % 2)));
+    acc = group_add(acc, sum, q6_k_scale(h, 8 * half + g), x + g / 2);
+    return _mm256_castsi256_ps(made_here(_mm256_castps_si256(acc)));
+}
+
 INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float *out) {
     const size_t stride = s->w->row_bytes;
     for (int side = 0; side < 2; side++) {
@@ -383,7 +390,9 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float
             q6_k_row_head(&r, &h);
             UNROLL
             for (int half = 0; half < 2; half++, x += 4) {
-                __m256i sum[8];
+                __m256i later[4]; /* sums of groups 4..7 */
+                rows_here(&r);
+                line = rows_from(&r, here(line.p));
                 UNROLL
                 for (int c = 0; c < 4; c++) {
                     across a[2];
@@ -398,13 +407,11 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float
                         for (int e = 0; e < 2; e++)
                             across_put(&a[e], q, piece_dots(v + e, x + 2 * e + c / 2, c % 2, 16, 63), 63);
                     }
-                    UNROLL
-                    for (int e = 0; e < 2; e++)
-                        sum[4 * e + c] = made_here(_mm256_add_epi32(
-                            across_sum(&a[e], 16, 63), zero_start(x + 2 * e + c / 2, zero_pair(32, 63, 16, c % 2))));
+                    acc = q6_k_add(acc, across_sum(&a[0], 16, 63), &h, half, c, x);
+                    later[c] = made_here(across_sum(&a[1], 16, 63));
                 }
                 UNROLL
-                for (int g = 0; g < 8; g++) acc = group_add(acc, sum[g], q6_k_scale(&h, 8 * half + g), x + g / 2);
+                for (int c = 0; c < 4; c++) acc = q6_k_add(acc, later[c], &h, half, 4 + c, x);
             }
             r.p += q6_k_bytes;
             ahead_move(&far, q6_k_bytes);
