@@ -239,19 +239,20 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 /* The matrix-vector kernel of these formats: avx2/matmul_rows.h. */
 #define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                     \
     MATMUL_UNPACK(NAME, UNIT, PART, GROUP, MIN)                                                                        \
-    void matmul_gemv8_##NAME##_avx2(const matmul_src *s, int64_t row0, const act8 *x, float *out) {                    \
-        MATMUL_GEMV_ROWS_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST);                                                \
-    }                                                                                                                  \
-    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 2)                                                          \
-    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 4)                                                          \
-    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 8)
+    MATMUL_ADD_UNIT_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST) void matmul_gemv8_##NAME##_avx2(                     \
+        const matmul_src *s, int64_t row0, const act8 *rows, float *out){ GEMV_ROWS(                                   \
+        UNIT, NAME##_bytes, NAME##_unit) } MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 2)                   \
+        MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 4)                                                      \
+            MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 8)
+#define MATMUL_ADD_UNIT_16(NAME, UNIT, PART, ZERO, MIN, LARGEST)
+#define MATMUL_ADD_UNIT_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                       \
+    INLINE __m256 NAME##_unit(__m256 acc, rows8 r, size_t far, const act8 *x) {                                        \
+        return gemv_unit(acc, r, far, x, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_row_head, NAME##_scale,       \
+                         MATMUL_MIN_##MIN(NAME), NAME##_raw, NAME##_pieces, NAME##_bits);                              \
+    }
 /* The kernels for a few rows: avx2/matmul_few.h. */
 #define MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, N)                                                      \
     MATMUL_FEW_KERNEL(NAME, UNIT, PART, GROUP, MATMUL_MIN_##MIN(NAME), LARGEST, N)
-#define MATMUL_GEMV_ROWS_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) gemv_##NAME(s, row0, x, out)
-#define MATMUL_GEMV_ROWS_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                      \
-    gemv_rows(s, row0, x, out, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_n_raw, NAME##_row_head, NAME##_scale,   \
-              MATMUL_MIN_##MIN(NAME), NAME##_raw, NAME##_pieces, NAME##_bits)
 #define MATMUL_MIN_1(NAME) NAME##_min
 #define MATMUL_MIN_0(NAME) NULL
 

@@ -63,7 +63,7 @@ INLINE void few_quad(few *f, int quad, __m256i v, int n, int group, int largest,
         for (int side = 0; side < 2; side++) {                                                                         \
             const size_t      stride = s->w->row_bytes;                                                                \
             format_at         at = { s->data + (size_t)(row0 + 8 * side) * stride, stride, s, row0 + 8 * side, 0 };    \
-            ahead             far = ahead_of(stride);                                                                  \
+            ahead             far = ahead_of(stride, 8);                                                               \
             const matmul_few *x = rows;                                                                                \
             few               f;                                                                                       \
             f.stride = stride;                                                                                         \

@@ -87,24 +87,17 @@ typedef __m256 scale_fn(const format_head *h, int g);
  * line or two at every step.
  */
 enum { AHEAD = 3456 };
-#ifndef EARLY
-#define EARLY 1
-#endif
 
 typedef struct ahead {
-    size_t off; /* from the bytes in use to those to ask for */
-    size_t at;  /* of these in their row */
-    size_t stride;
+    size_t off;          /* from the bytes in use to those to ask for */
+    size_t at;           /* of these in their row */
+    size_t stride, rest; /* a row, the rows between this one and its next */
 } ahead;
 
-INLINE void ahead_wrap(ahead *a) {
-    for (; a->at >= a->stride; a->at -= a->stride) a->off += 7 * a->stride;
-}
-
-INLINE ahead ahead_of(size_t stride) {
-    ahead a = { AHEAD, AHEAD, stride };
-    if (stride < 256) a.at = 0; /* 16 rows are a few KB: nothing to gain */
-    ahead_wrap(&a);
+INLINE ahead ahead_of(size_t stride, int rows) {
+    ahead a = { AHEAD, AHEAD, stride, (size_t)(rows - 1) * stride };
+    if (stride < 256) a.at = 0; /* all rows are a few KB: nothing to gain */
+    for (; a.at >= stride; a.at -= stride) a.off += a.rest;
     return a;
 }
 
@@ -112,7 +105,7 @@ INLINE void ahead_move(ahead *a, size_t bytes) {
     a->at += bytes;
     if (a->at >= a->stride) {
         a->at -= a->stride;
-        a->off += 7 * a->stride;
+        a->off += a->rest;
     }
 }
 
@@ -182,67 +175,67 @@ INLINE __m256i across_sum(const across *a, int group, int largest) {
     return add_quarters(widen(a->ab), widen(a->cd), true);
 }
 
-/* Groups of 32. All arguments but the first four are constants; n_raw registers are the raw bytes of a step. */
-INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *rows, float *out, int unit, int part, int zero,
-                      int largest, int bytes, int n_raw, row_head_fn *head, scale_fn *scale, scale_fn *min, raw_fn *raw,
-                      pieces_fn *pieces, bits_fn *more) {
-    const int    groups = part / 32, parts = unit / part, steps = 4 * parts, early = EARLY;
-    const size_t stride = s->w->row_bytes;
-    for (int side = 0; side < 2; side++) {
-        rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);
-        ahead       far = ahead_of(stride);
-        const act8 *x = rows;
-        unit_bits   bits;
-        __m256i     b[32 + EARLY][2];
-        __m256      acc = _mm256_setzero_ps();
-        UNROLL
-        for (int t = 0; t < early; t++) raw(&r, t % 4, t / 4, b[t]);
-        for (int64_t k = 0; k < s->w->cols; k += unit) {
-            format_head  h;
-            const size_t next = k + unit < s->w->cols ? (size_t)bytes : 0;
-            rows8        line = rows_from(&r, here(r.p + far.off));
-            head(&r, &h);
-            if (more) more(&r, &bits);
-            UNROLL
-            for (int p = 0; p < parts; p++, x += groups) {
-                across a[2];
-                rows_here(&r);
-                line = rows_from(&r, here(line.p));
-                UNROLL
-                for (int q = 0; q < 4; q++) {
-                    const int t = 4 * p + q, u = t + early;
-                    __m256i   v[4];
-                    if (u == steps) r.p += next;
-                    raw(&r, u % 4, u / 4 % parts, b[u]);
-                    UNROLL
-                    for (int i = 0; i < n_raw; i++) b[u][i] = made_here(b[u][i]);
-                    pieces(b[t], &bits, p, q, v);
-                    v[0] = with_fetch(v[0], row_of(&line, q) + p * (bytes / parts));
-                    v[1] = with_fetch(v[1], row_of(&line, q + 4) + p * (bytes / parts));
-                    UNROLL
-                    for (int g = 0; g < groups; g++)
-                        across_put(&a[g], q, made_here(piece_dots(v + 2 * g, x + g, 0, 32, largest)), largest);
-                }
-                UNROLL
-                for (int g = 0; g < groups; g++) {
-                    __m256i sum = across_sum(&a[g], 32, largest);
-                    if (zero && largest <= 63)
-                        sum = _mm256_add_epi32(sum, zero_start(x + g, zero_pair(zero, largest, 32, 0)));
-                    acc = group_add(acc, sum, scale(&h, p * groups + g), x + g);
-                    if (min) acc = group_add_min(acc, min(&h, p * groups + g), x + g, 32, 0);
-                    acc = _mm256_castsi256_ps(made_here(_mm256_castps_si256(acc)));
-                }
-            }
-            UNROLL
-            for (int t = 0; t < early; t++) {
-                b[t][0] = b[steps + t][0];
-                if (n_raw > 1) b[t][1] = b[steps + t][1];
-            }
-            ahead_move(&far, (size_t)bytes);
+/* A unit of eight rows, groups of 32. All arguments but the first four are constants. */
+INLINE __m256 gemv_unit(__m256 acc, rows8 r, size_t far, const act8 *x, int unit, int part, int zero, int largest,
+                        int bytes, row_head_fn *head, scale_fn *scale, scale_fn *min, raw_fn *raw, pieces_fn *pieces,
+                        bits_fn *more) {
+    const int   groups = part / 32, parts = unit / part;
+    rows8       line = rows_from(&r, r.p + far);
+    format_head h;
+    unit_bits   bits;
+    head(&r, &h);
+    if (more) more(&r, &bits);
+    UNROLL
+    for (int p = 0; p < parts; p++, x += groups) {
+        across a[2];
+        if (parts > 1) {
+            rows_here(&r);
+            line = rows_from(&r, here(line.p));
         }
-        _mm256_storeu_ps(out + 8 * side, acc);
+        UNROLL
+        for (int q = 0; q < 4; q++) {
+            __m256i b[2], v[4];
+            raw(&r, q, p, b);
+            pieces(b, &bits, p, q, v);
+            v[0] = with_fetch(v[0], row_of(&line, q) + p * (bytes / parts));
+            v[1] = with_fetch(v[1], row_of(&line, q + 4) + p * (bytes / parts));
+            UNROLL
+            for (int g = 0; g < groups; g++)
+                across_put(&a[g], q, made_here(piece_dots(v + 2 * g, x + g, 0, 32, largest)), largest);
+        }
+        UNROLL
+        for (int g = 0; g < groups; g++) {
+            __m256i sum = across_sum(&a[g], 32, largest);
+            if (zero && largest <= 63) sum = _mm256_add_epi32(sum, zero_start(x + g, zero_pair(zero, largest, 32, 0)));
+            acc = group_add(acc, sum, scale(&h, p * groups + g), x + g);
+            if (min) acc = group_add_min(acc, min(&h, p * groups + g), x + g, 32, 0);
+            if (parts > 1) acc = _mm256_castsi256_ps(made_here(_mm256_castps_si256(acc)));
+        }
     }
+    return acc;
 }
+
+/*
+ * The rows of a panel. Short units are done for all 16 side by side, which shares the activations and the steps of the
+ * loop; long ones for eight rows and then for the others, as more addresses do not fit into registers.
+ */
+#define GEMV_ROWS(UNIT, BYTES, ADD_UNIT)                                                                               \
+    const size_t stride = s->w->row_bytes;                                                                             \
+    const int    sides = (UNIT) == 32 ? 2 : 1;                                                                         \
+    for (int side = 0; side < 2; side += sides) {                                                                      \
+        rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);                                 \
+        ahead       far = ahead_of(stride, 8 * sides);                                                                 \
+        const act8 *x = rows;                                                                                          \
+        __m256      acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };                                             \
+        for (int64_t k = 0; k < s->w->cols; k += (UNIT)) {                                                             \
+            acc[0] = ADD_UNIT(acc[0], r, far.off, x);                                                                  \
+            if (sides == 2) acc[1] = ADD_UNIT(acc[1], rows_from(&r, r.p + 8 * stride), far.off, x);                    \
+            r.p += (BYTES);                                                                                            \
+            x += (UNIT) / 32;                                                                                          \
+            ahead_move(&far, BYTES);                                                                                   \
+        }                                                                                                              \
+        UNROLL for (int i = 0; i < sides; i++) _mm256_storeu_ps(out + 8 * (side + i), acc[i]);                         \
+    }
 
 #define PIECES(NAME) INLINE void NAME##_pieces(const __m256i *raw, const unit_bits *bits, int part, int q, __m256i *v)
 #define PIECES_UNUSED (void)bits, (void)part, (void)q
@@ -257,7 +250,6 @@ PIECES(q4_0) {
     v[0] = low_nibbles(raw[0]);
     v[1] = high_nibbles(raw[0]);
 }
-#define q4_0_n_raw 1
 #define q4_0_bits NULL
 
 #define q8_0_row_head q4_0_row_head
@@ -271,7 +263,6 @@ PIECES(q8_0) {
     v[0] = raw[0];
     v[1] = raw[1];
 }
-#define q8_0_n_raw 2
 #define q8_0_bits NULL
 
 /* The values of iq4_table less 128. */
@@ -284,7 +275,6 @@ PIECES(iq4_nl) {
     q4_0_pieces(raw, bits, part, q, v);
     for (int h = 0; h < 2; h++) v[h] = iq4_signed(v[h]);
 }
-#define iq4_nl_n_raw 1
 #define iq4_nl_bits NULL
 
 INLINE void mxfp4_row_head(const rows8 *r, format_head *h) {
@@ -301,7 +291,6 @@ PIECES(mxfp4) {
     q4_0_pieces(raw, bits, part, q, v);
     for (int h = 0; h < 2; h++) v[h] = _mm256_shuffle_epi8(fp4_table(), v[h]);
 }
-#define mxfp4_n_raw 1
 #define mxfp4_bits NULL
 
 INLINE void q4_k_row_head(const rows8 *r, format_head *h) {
@@ -320,7 +309,6 @@ PIECES(q4_k) {
         v[2 + h] = high_nibbles(raw[h]);
     }
 }
-#define q4_k_n_raw 2
 #define q4_k_bits NULL
 
 #define q5_k_row_head q4_k_row_head
@@ -342,8 +330,6 @@ PIECES(q5_k) {
     }
 }
 
-#define q5_k_n_raw 2
-
 INLINE void iq4_xs_row_head(const rows8 *r, format_head *h) {
     __m256i t[4];
     rows_transpose16(r, 0, t);
@@ -353,7 +339,6 @@ INLINE void iq4_xs_raw(const rows8 *r, int q, int part, __m256i *raw) {
     raw[0] = rows_of_two(r, q, 8 + 16 * (size_t)part);
 }
 #define iq4_xs_pieces iq4_nl_pieces
-#define iq4_xs_n_raw 1
 #define iq4_xs_bits NULL
 
 /* q6_k: 16 bytes of ql are the values of groups c and c + 4 of half a block, and the bits above them two pairs of the
@@ -377,47 +362,35 @@ INLINE __m256 q6_k_add(__m256 acc, __m256i sum, const format_head *h, int half, 
     return _mm256_castsi256_ps(made_here(_mm256_castps_si256(acc)));
 }
 
-INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *rows, float *out) {
-    const size_t stride = s->w->row_bytes;
-    for (int side = 0; side < 2; side++) {
-        rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);
-        ahead       far = ahead_of(stride);
-        const act8 *x = rows;
-        __m256      acc = _mm256_setzero_ps();
-        for (int64_t k = 0; k < s->w->cols; k += 256) {
-            rows8       line = rows_from(&r, here(r.p + far.off));
-            format_head h;
-            q6_k_row_head(&r, &h);
+INLINE __m256 q6_k_unit(__m256 acc, rows8 r, size_t far, const act8 *x) {
+    rows8       line = rows_from(&r, here(r.p + far));
+    format_head h;
+    q6_k_row_head(&r, &h);
+    UNROLL
+    for (int half = 0; half < 2; half++, x += 4) {
+        __m256i later[4]; /* sums of groups 4..7 */
+        rows_here(&r);
+        line = rows_from(&r, here(line.p));
+        UNROLL
+        for (int c = 0; c < 4; c++) {
+            across a[2];
             UNROLL
-            for (int half = 0; half < 2; half++, x += 4) {
-                __m256i later[4]; /* sums of groups 4..7 */
-                rows_here(&r);
-                line = rows_from(&r, here(line.p));
+            for (int q = 0; q < 4; q++) {
+                __m256i v[2];
+                q6_k_values(&r, q, half, c, v);
                 UNROLL
-                for (int c = 0; c < 4; c++) {
-                    across a[2];
-                    UNROLL
-                    for (int q = 0; q < 4; q++) {
-                        __m256i v[2];
-                        q6_k_values(&r, q, half, c, v);
-                        if (c % 2 == 0)
-                            for (int e = 0; e < 2; e++)
-                                v[e] = with_fetch(v[e], row_of(&line, q + 4 * e) + 104 * half + 52 * (c / 2));
-                        UNROLL
-                        for (int e = 0; e < 2; e++)
-                            across_put(&a[e], q, piece_dots(v + e, x + 2 * e + c / 2, c % 2, 16, 63), 63);
-                    }
-                    acc = q6_k_add(acc, across_sum(&a[0], 16, 63), &h, half, c, x);
-                    later[c] = made_here(across_sum(&a[1], 16, 63));
+                for (int e = 0; e < 2; e++) {
+                    if (c % 2 == 0) v[e] = with_fetch(v[e], row_of(&line, q + 4 * e) + 104 * half + 52 * (c / 2));
+                    across_put(&a[e], q, piece_dots(v + e, x + 2 * e + c / 2, c % 2, 16, 63), 63);
                 }
-                UNROLL
-                for (int c = 0; c < 4; c++) acc = q6_k_add(acc, later[c], &h, half, 4 + c, x);
             }
-            r.p += q6_k_bytes;
-            ahead_move(&far, q6_k_bytes);
+            acc = q6_k_add(acc, across_sum(&a[0], 16, 63), &h, half, c, x);
+            later[c] = made_here(across_sum(&a[1], 16, 63));
         }
-        _mm256_storeu_ps(out + 8 * side, acc);
+        UNROLL
+        for (int c = 0; c < 4; c++) acc = q6_k_add(acc, later[c], &h, half, 4 + c, x);
     }
+    return acc;
 }
 
 #endif
