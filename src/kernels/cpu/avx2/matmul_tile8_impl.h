@@ -7,19 +7,49 @@
 #define MATMUL_TILE8_FORM(form) (form)
 #include "kernels/cpu/avx2/matmul_avx2.h"
 
+/* Where the 16-bit sums of each group begin, see start_sums. */
+typedef int32_t tile_starts[MATMUL_ROWS8][MATMUL_KC / 16];
+
 #if DOT4
 INLINE __m256i dot_add(__m256i acc, __m256i w, __m256i x) { return MATMUL_DPBUSD(acc, w, x); }
 #else
 /*
- * Sums of a group with weights up to 63 or 127. A quad's weights are loaded once for all rows, whose sums stay in 16
- * bits for `quads` of them.
+ * With zero points, a group's products of u - zero fit into 16 bits where those of u do not: u up to 63 and groups of
+ * 16, up to 31 and groups of 32. So sums begin at -zero times the activations that go into them, pass through values
+ * that do not fit, and end right, as additions wrap. The even 16 bits of a dword sum inputs 0 and 1 of every quad, the
+ * odd ones 2 and 3.
+ */
+INLINE void start_sums(tile_starts starts, const act8 *const *x, int zero, int kn, int n, int group) {
+    for (int r = 0; r < n; r++)
+        for (int b = 0; b < kn / 32; b++) {
+            __m256i q = _mm256_loadu_si256((const void *)x[r][b].q);
+            __m256i s = _mm256_maddubs_epi16(_mm256_set1_epi8((char)zero), q);
+            s = _mm256_add_epi16(s, _mm256_shuffle_epi32(s, 0x4e));
+            s = _mm256_add_epi16(s, _mm256_shuffle_epi32(s, 0xb1));
+            s = _mm256_sub_epi16(_mm256_setzero_si256(), s);
+            __m128i lo = _mm256_castsi256_si128(s), hi = _mm256_extracti128_si256(s, 1);
+            if (group == 32) {
+                starts[r][b] = _mm_cvtsi128_si32(_mm_add_epi16(lo, hi));
+            } else {
+                starts[r][2 * b] = _mm_cvtsi128_si32(lo);
+                starts[r][2 * b + 1] = _mm_cvtsi128_si32(hi);
+            }
+        }
+}
+
+/*
+ * Sums of a group with weights up to 127. A quad's weights are loaded once for all rows, whose sums stay in 16 bits for
+ * `quads` of them, or from their starts to the group's end.
  */
 INLINE void run_dots(const uint8_t *q, const act8 *const *x, int b, int half, __m256i a[2][MATMUL_ROWS8], int n,
-                     int group, int quads) {
-    const int run = quads > group / 4 ? group / 4 : quads;
+                     int group, int quads, const tile_starts *starts, int g) {
+    const int run = starts || quads > group / 4 ? group / 4 : quads;
     UNROLL
     for (int from = 0; from < group / 4; from += run) {
         __m256i s[2][MATMUL_ROWS8];
+        UNROLL
+        for (int r = 0; r < n; r++)
+            s[0][r] = s[1][r] = starts ? _mm256_set1_epi32((*starts)[r][g]) : _mm256_setzero_si256();
         UNROLL
         for (int quad = from; quad < from + run; quad++) {
             __m256i w0 = _mm256_load_si256((const void *)(q + quad * 64));
@@ -28,8 +58,8 @@ INLINE void run_dots(const uint8_t *q, const act8 *const *x, int b, int half, __
             for (int r = 0; r < n; r++) {
                 __m256i v = _mm256_set1_epi32((int)load_u32(x[r][b].q + half * 16 + quad * 4));
                 __m256i p0 = _mm256_maddubs_epi16(w0, v), p1 = _mm256_maddubs_epi16(w1, v);
-                s[0][r] = made_here(quad == from ? p0 : _mm256_add_epi16(s[0][r], p0));
-                s[1][r] = made_here(quad == from ? p1 : _mm256_add_epi16(s[1][r], p1));
+                s[0][r] = made_here(!starts && quad == from ? p0 : _mm256_add_epi16(s[0][r], p0));
+                s[1][r] = made_here(!starts && quad == from ? p1 : _mm256_add_epi16(s[1][r], p1));
             }
         }
         UNROLL
@@ -73,7 +103,7 @@ INLINE void nibble_dots(const uint8_t *q, const act8 *const *x, int b, int half,
 
 /* quads: how many products fit in 16 bits before they are widened; 0: one by one, weights above 127. */
 INLINE void panel8(const matmul_panel8 *p, const matmul_form *form, int kn, const act8 *const *x, float *c, bool first,
-                   int n, int group, bool min, int quads) {
+                   int n, int group, bool min, int quads, const tile_starts *starts) {
     __m256i zeros[2] = { zero_pair(form->zero, 0, group, 0), zero_pair(form->zero, 0, group, 1) };
     __m256  f[2][MATMUL_ROWS8]; /* do not fit into registers, but compilers would write them both to c and elsewhere */
     UNROLL
@@ -85,7 +115,7 @@ INLINE void panel8(const matmul_panel8 *p, const matmul_form *form, int kn, cons
         const uint8_t *q = p->q + (size_t)k * MATMUL_PANEL;
         __m256i        a[2][MATMUL_ROWS8];
 #if DOT4
-        (void)quads;
+        (void)quads, (void)starts;
         UNROLL
         for (int r = 0; r < n; r++) {
             a[0][r] = min ? _mm256_setzero_si256() : zero_start(&x[r][b], zeros[half]);
@@ -104,11 +134,12 @@ INLINE void panel8(const matmul_panel8 *p, const matmul_form *form, int kn, cons
         }
 #else
         if (quads)
-            run_dots(q, x, b, half, a, n, group, quads);
+            run_dots(q, x, b, half, a, n, group, quads, starts, k / group);
         else
             nibble_dots(q, x, b, half, a, n, group);
         UNROLL
-        for (int r = 0; r < n && !min; r++) {
+        for (int r = 0; r < n; r++) {
+            if (min || starts) continue;
             __m256i start = zero_start(&x[r][b], zeros[half]);
             a[0][r] = _mm256_add_epi32(a[0][r], start);
             a[1][r] = _mm256_add_epi32(a[1][r], start);
@@ -136,19 +167,29 @@ INLINE void tile8(const matmul_panel8 *p, const matmul_form *form, int kn, const
                   bool first, int wide, int n, int group, bool min) {
     const act8 *x[MATMUL_ROWS8];
     for (int r = 0; r < n; r++) x[r] = rows[r];
+#if !DOT4
+    const int   size = form->zero > form->largest - form->zero ? form->zero : form->largest - form->zero;
+    const bool  centred = !min && form->largest > 15 && size * 127 * group / 2 <= 32767;
+    tile_starts starts;
+    if (centred) start_sums(starts, x, form->zero, kn, n, group);
+#endif
     for (int i = 0; i < wide; i++) {
         float *at = c + i * MATMUL_PANEL;
-        if (DOT4)
-            panel8(p + i, form, kn, x, at, first, n, group, min, 1);
+#if DOT4
+        panel8(p + i, form, kn, x, at, first, n, group, min, 1, NULL);
+#else
+        if (centred)
+            panel8(p + i, form, kn, x, at, first, n, group, min, 8, &starts);
         else if (form->largest <= 15)
-            panel8(p + i, form, kn, x, at, first, n, group, min, 8);
+            panel8(p + i, form, kn, x, at, first, n, group, min, 8, NULL);
         else if (form->largest <= 31)
-            panel8(p + i, form, kn, x, at, first, n, group, min, 4);
+            panel8(p + i, form, kn, x, at, first, n, group, min, 4, NULL);
         else if (form->largest <= 63)
-            panel8(p + i, form, kn, x, at, first, n, group, min, 2);
+            panel8(p + i, form, kn, x, at, first, n, group, min, 2, NULL);
         else if (form->largest <= 127)
-            panel8(p + i, form, kn, x, at, first, n, group, min, 1);
+            panel8(p + i, form, kn, x, at, first, n, group, min, 1, NULL);
         else
-            panel8(p + i, form, kn, x, at, first, n, group, min, 0);
+            panel8(p + i, form, kn, x, at, first, n, group, min, 0, NULL);
+#endif
     }
 }
