@@ -346,29 +346,61 @@ static void check_quantizer(check *c, const kernels *k) {
     }
 }
 
-/* The 8-bit extremes: sums that a saturating instruction would clip. */
+/* A block whose values are all of the same bits, times one. */
+static void fill_extreme(int type, uint8_t *b, int bits) {
+    const uint8_t  k_scales[12] = { 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1 };
+    const uint16_t d[2] = { 0x3c00, 0 };
+    memset(b, bits, (size_t)tensor_type_get(type)->block_bytes);
+    switch (type) {
+    case TENSOR_Q4_K:
+    case TENSOR_Q5_K:
+        memcpy(b, d, 4);
+        memcpy(b + 4, k_scales, sizeof k_scales);
+        break;
+    case TENSOR_Q6_K:
+        memset(b + 192, 1, 16);
+        memcpy(b + 208, d, 2);
+        break;
+    case TENSOR_MXFP4: b[0] = 127; break;
+    default: memcpy(b, d, 2);
+    }
+}
+
+/* Extreme values against extreme activations, of one sign or of both in every quad: sums that a saturating instruction
+ * would clip and that do not fit into 16 bits. All of them are small integers: exact. */
 static void check_extremes(check *c, const kernels *k) {
-    for (int variant = 0; variant < 4; variant++) {
-        weights w = weights_make(c, TENSOR_Q8_0, 48, 64, 0, 0, 0, 0);
-        acts    a = acts_make(c, k, TENSOR_Q8_0, 4, 64);
+    enum { ROWS = 48, COLS = 256, MOST = 20 };
+    static const int     types[] = { TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q5_0,  TENSOR_Q4_K,
+                                     TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_MXFP4, TENSOR_IQ4_NL };
+    static const uint8_t bits[] = { 0x00, 0x77, 0x7f, 0x80, 0xff };
+    static const int     counts[] = { 1, 2, 3, 4, 8, MOST };
+    for (size_t v = 0; v < 3 * sizeof bits * (sizeof types / sizeof *types); v++) {
+        int     type = types[v / 3 / sizeof bits], signs = (int)(v % 3);
+        weights w = weights_make(c, type, ROWS, COLS, 0, 0, 0, 0);
+        acts    a = acts_make(c, k, type, MOST, COLS);
         size_t  bytes;
-        void   *scratch = scratch_make(&w.m, 4, &bytes);
-        float   out[4 * 48];
-        for (int i = 0; i < 48 * 2; i++) {
-            uint8_t *b = w.data.data + i * 34;
-            uint16_t one = 0x3c00;
-            memcpy(b, &one, 2);
-            memset(b + 2, variant & 1 ? 0x80 : 0x7f, 32);
+        void   *scratch = scratch_make(&w.m, MOST, &bytes);
+        float   out[MOST * ROWS], x[COLS], row[COLS];
+        double  want = 0;
+        int     blocks = (int)w.m.row_bytes / tensor_type_get(type)->block_bytes;
+        for (int i = 0; i < ROWS * blocks; i++)
+            fill_extreme(type, w.data.data + i * tensor_type_get(type)->block_bytes, bits[v / 3 % sizeof bits]);
+        tensor_dequant_row(type, w.data.data, row, COLS);
+        for (int i = 0; i < COLS; i++) {
+            x[i] = signs == 0 || (signs == 1 && i % 4 < 2) ? 127.0f : -127.0f;
+            want += (double)x[i] * (double)row[i];
         }
-        float x[64];
-        for (int i = 0; i < 64; i++) x[i] = variant & 2 ? -127.0f : 127.0f;
-        for (int r = 0; r < 4; r++) k->matmul.act_quantize((act8 *)(a.x.data + (size_t)r * a.stride), x, 64);
-        matmul_args m = { .w = &w.m, .x = a.x.data, .x_stride = a.stride, .n_rows = 4, .out = out, .out_stride = 48 };
-        k->matmul.run(&m, 0, 3, scratch);
-        float want = 64.0f * (variant & 1 ? -128.0f : 127.0f) * (variant & 2 ? -127.0f : 127.0f);
-        for (int i = 0; i < 4 * 48; i++)
-            CHECK(c, out[i] == want, "extreme values: %g instead of %g", (double)out[i], (double)want);
-        scratch_free(c, scratch, bytes, "Q8_0");
+        for (int r = 0; r < MOST; r++) k->matmul.act_quantize((act8 *)(a.x.data + (size_t)r * a.stride), x, COLS);
+        for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+            matmul_args m = {
+                .w = &w.m, .x = a.x.data, .x_stride = a.stride, .n_rows = counts[n], .out = out, .out_stride = ROWS
+            };
+            k->matmul.run(&m, 0, matmul_panels(&w.m), scratch);
+            for (int i = 0; i < counts[n] * ROWS; i++)
+                CHECK(c, (double)out[i] == want, "extreme values of %s, %d rows: %g instead of %g",
+                      tensor_type_name(type), counts[n], (double)out[i], want);
+        }
+        scratch_free(c, scratch, bytes, tensor_type_name(type));
         acts_free(c, &a);
         weights_free(c, &w);
     }
