@@ -10,7 +10,8 @@ file(GLOB avx512 CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/avx51
 file(GLOB neon CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/neon/*.c)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${avx2} PROPERTIES COMPILE_FLAGS "${opt} -mavx2 -mfma -mf16c -mbmi2")
-  set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/avx2/matmul_tile8_vnni.c PROPERTIES
+  file(GLOB vnni CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/avx2/*_vnni.c)
+  set_source_files_properties(${vnni} PROPERTIES
     COMPILE_FLAGS "${opt} -mavx2 -mfma -mf16c -mbmi2 -mavxvnni")
   set_source_files_properties(${avx512} PROPERTIES
     COMPILE_FLAGS "${opt} -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512")

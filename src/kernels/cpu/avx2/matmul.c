@@ -60,12 +60,15 @@ static void act_quantize_avx2(act8 *out, const float *x, int64_t n) {
 #define Y(type, name) [TENSOR_##type] = matmul_gemv8_##name##_avx2,
 #define Z(type, name)                                                                                                  \
     [TENSOR_##type] = { matmul_few8_##name##_2_avx2, matmul_few8_##name##_4_avx2, matmul_few8_##name##_8_avx2 },
+#define V(type, name)                                                                                                  \
+    [TENSOR_##                                                                                                         \
+        type] = { matmul_few8_##name##_2_avxvnni, matmul_few8_##name##_4_avxvnni, matmul_few8_##name##_8_avxvnni },
 #define COMMON                                                                                                         \
-    .unpack8 = { MATMUL_AVX2_FORMATS(X) }, .gemv8 = { MATMUL_AVX2_FORMATS(Y) }, .few8 = { MATMUL_AVX2_FEW(Z) },        \
-    .few_calls = 1, .floats = &matmul_floats_avx2
+    .unpack8 = { MATMUL_AVX2_FORMATS(X) }, .gemv8 = { MATMUL_AVX2_FORMATS(Y) }, .few_calls = 1,                        \
+    .floats = &matmul_floats_avx2
 
-static const matmul_isa isa = { COMMON, .tile8 = matmul_tile8_avx2 };
-static const matmul_isa isa_vnni = { COMMON, .tile8 = matmul_tile8_avxvnni };
+static const matmul_isa isa = { COMMON, .few8 = { MATMUL_AVX2_FEW(Z) }, .tile8 = matmul_tile8_avx2 };
+static const matmul_isa isa_vnni = { COMMON, .few8 = { MATMUL_AVX2_FEW(V) }, .tile8 = matmul_tile8_avxvnni };
 
 static void matmul_avx2(const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
     matmul_drive(&isa, a, p0, p1, scratch);

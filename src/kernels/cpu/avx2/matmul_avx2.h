@@ -137,6 +137,17 @@ INLINE __m256i products(__m256i w, __m256i x, int largest) {
     return _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
 }
 
+/* DOT4 is 1 in files compiled for AVX-VNNI, whose vpdpbusd does all of this at once and clips nothing. */
+#ifndef DOT4
+#define DOT4 0
+#endif
+#if DOT4
+#ifndef MATMUL_DPBUSD
+#define MATMUL_DPBUSD _mm256_dpbusd_avx_epi32
+#endif
+INLINE __m256i dot_add(__m256i acc, __m256i w, __m256i x) { return MATMUL_DPBUSD(acc, w, x); }
+#endif
+
 INLINE __m256i widen(__m256i p) { return _mm256_madd_epi16(p, _mm256_set1_epi16(1)); }
 
 /* The pair (-zero, -zero), or for groups of 16 the half of it that counts, to be multiplied with the sums of a block.
@@ -282,7 +293,8 @@ MATMUL_AVX2_FORMATS(X)
 #undef X
 
 #define X(type, name)                                                                                                  \
-    matmul_few8_fn matmul_few8_##name##_2_avx2, matmul_few8_##name##_4_avx2, matmul_few8_##name##_8_avx2;
+    matmul_few8_fn matmul_few8_##name##_2_avx2, matmul_few8_##name##_4_avx2, matmul_few8_##name##_8_avx2;              \
+    matmul_few8_fn matmul_few8_##name##_2_avxvnni, matmul_few8_##name##_4_avxvnni, matmul_few8_##name##_8_avxvnni;
 MATMUL_AVX2_FEW(X)
 #undef X
 

@@ -10,9 +10,7 @@
 /* Where the 16-bit sums of each group begin, see start_sums. */
 typedef int32_t tile_starts[MATMUL_ROWS8][MATMUL_KC / 16];
 
-#if DOT4
-INLINE __m256i dot_add(__m256i acc, __m256i w, __m256i x) { return MATMUL_DPBUSD(acc, w, x); }
-#else
+#if !DOT4
 /*
  * With zero points, a group's products of u - zero fit into 16 bits where those of u do not: u up to 63 and groups of
  * 16, up to 31 and groups of 32. So sums begin at -zero times the activations that go into them, pass through values
