@@ -11,7 +11,7 @@
  *                (128 - zero) * sum(x)
  *
  * and products are added in 16 bits as long as they fit before they are widened: 8 quads up to 15, 4 up to 31, 2 up
- * to 63.
+ * to 63. Tiles have better ways for some of this (avx2/matmul_tile8_impl.h).
  */
 #ifndef KERNELS_CPU_AVX2_MATMUL_AVX2_H
 #define KERNELS_CPU_AVX2_MATMUL_AVX2_H
@@ -250,20 +250,19 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 /* The matrix-vector kernel of these formats: avx2/matmul_rows.h. */
 #define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                     \
     MATMUL_UNPACK(NAME, UNIT, PART, GROUP, MIN)                                                                        \
-    MATMUL_ADD_UNIT_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST) void matmul_gemv8_##NAME##_avx2(                     \
-        const matmul_src *s, int64_t row0, const act8 *rows, float *out){ GEMV_ROWS(                                   \
-        UNIT, NAME##_bytes, NAME##_unit) } MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 2)                   \
-        MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 4)                                                      \
-            MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 8)
-#define MATMUL_ADD_UNIT_16(NAME, UNIT, PART, ZERO, MIN, LARGEST)
-#define MATMUL_ADD_UNIT_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                       \
+    MATMUL_UNIT_##GROUP(NAME, UNIT, PART, ZERO, MIN, LARGEST) MATMUL_GEMV_ROWS(NAME, UNIT)                             \
+        MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST)
+#define MATMUL_UNIT_16(NAME, UNIT, PART, ZERO, MIN, LARGEST) /* has its own */
+#define MATMUL_UNIT_32(NAME, UNIT, PART, ZERO, MIN, LARGEST)                                                           \
     INLINE __m256 NAME##_unit(__m256 acc, rows8 r, size_t far, const act8 *x) {                                        \
         return gemv_unit(acc, r, far, x, UNIT, PART, ZERO, LARGEST, NAME##_bytes, NAME##_row_head, NAME##_scale,       \
                          MATMUL_MIN_##MIN(NAME), NAME##_raw, NAME##_pieces, NAME##_bits);                              \
     }
 /* The kernels for a few rows: avx2/matmul_few.h. */
-#define MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, N)                                                      \
-    MATMUL_FEW_KERNEL(NAME, UNIT, PART, GROUP, MATMUL_MIN_##MIN(NAME), LARGEST, N)
+#define MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST)                                                         \
+    MATMUL_FEW_KERNEL(NAME, UNIT, PART, GROUP, MATMUL_MIN_##MIN(NAME), LARGEST, 2)                                     \
+    MATMUL_FEW_KERNEL(NAME, UNIT, PART, GROUP, MATMUL_MIN_##MIN(NAME), LARGEST, 4)                                     \
+    MATMUL_FEW_KERNEL(NAME, UNIT, PART, GROUP, MATMUL_MIN_##MIN(NAME), LARGEST, 8)
 #define MATMUL_MIN_1(NAME) NAME##_min
 #define MATMUL_MIN_0(NAME) NULL
 

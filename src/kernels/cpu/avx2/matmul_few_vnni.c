@@ -5,8 +5,6 @@
 
 #undef MATMUL_FORMAT
 #define MATMUL_FORMAT(NAME, UNIT, PART, GROUP, ZERO, MIN, LARGEST)                                                     \
-    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 2)                                                          \
-    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 4)                                                          \
-    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST, 8)
+    MATMUL_FEW_ROWS(NAME, UNIT, PART, GROUP, MIN, LARGEST)
 MATMUL_FORMATS_BLOCKS
 MATMUL_FORMATS_K

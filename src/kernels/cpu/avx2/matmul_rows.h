@@ -83,8 +83,8 @@ typedef void   row_head_fn(const rows8 *r, format_head *h);
 typedef __m256 scale_fn(const format_head *h, int g);
 
 /*
- * Reading ahead. 16 rows are 16 streams. Each is fetched AHEAD bytes before it is used, on into the next 16 rows, a
- * line or two at every step.
+ * Reading ahead. Eight or 16 rows are as many streams. Each is fetched AHEAD bytes before it is used, on into the next
+ * rows, two at every step (avx512/matmul_avx512.h says what else was tried).
  */
 enum { AHEAD = 3456 };
 
@@ -115,8 +115,8 @@ INLINE __m256i with_fetch(__m256i v, const uint8_t *line) {
     return v;
 }
 
-/* The same of a pointer: what is read through it is read here, not kept from before, and no sum of it and a row's
- * offset is kept in a register that the machine's addresses could do without. */
+/* made_here of a pointer: what is read through it is read here and not kept from before, and no sum of it and a row's
+ * offset is kept where the machine's addresses do without. (Left alone, compilers keep dozens on the stack.) */
 INLINE const void *here(const void *p) {
     __asm__ volatile("" : "+r"(p));
     return p;
@@ -219,22 +219,24 @@ INLINE __m256 gemv_unit(__m256 acc, rows8 r, size_t far, const act8 *x, int unit
  * The rows of a panel. Short units are done for all 16 side by side, which shares the activations and the steps of the
  * loop; long ones for eight rows and then for the others, as more addresses do not fit into registers.
  */
-#define GEMV_ROWS(UNIT, BYTES, ADD_UNIT)                                                                               \
-    const size_t stride = s->w->row_bytes;                                                                             \
-    const int    sides = (UNIT) == 32 ? 2 : 1;                                                                         \
-    for (int side = 0; side < 2; side += sides) {                                                                      \
-        rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);                                 \
-        ahead       far = ahead_of(stride, 8 * sides);                                                                 \
-        const act8 *x = rows;                                                                                          \
-        __m256      acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };                                             \
-        for (int64_t k = 0; k < s->w->cols; k += (UNIT)) {                                                             \
-            acc[0] = ADD_UNIT(acc[0], r, far.off, x);                                                                  \
-            if (sides == 2) acc[1] = ADD_UNIT(acc[1], rows_from(&r, r.p + 8 * stride), far.off, x);                    \
-            r.p += (BYTES);                                                                                            \
-            x += (UNIT) / 32;                                                                                          \
-            ahead_move(&far, BYTES);                                                                                   \
+#define MATMUL_GEMV_ROWS(NAME, UNIT)                                                                                   \
+    void matmul_gemv8_##NAME##_avx2(const matmul_src *s, int64_t row0, const act8 *rows, float *out) {                 \
+        const size_t stride = s->w->row_bytes;                                                                         \
+        const int    sides = (UNIT) == 32 ? 2 : 1;                                                                     \
+        for (int side = 0; side < 2; side += sides) {                                                                  \
+            rows8       r = rows_at(s->data + (size_t)(row0 + 8 * side) * stride, stride);                             \
+            ahead       far = ahead_of(stride, 8 * sides);                                                             \
+            const act8 *x = rows;                                                                                      \
+            __m256      acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };                                         \
+            for (int64_t k = 0; k < s->w->cols; k += (UNIT)) {                                                         \
+                acc[0] = NAME##_unit(acc[0], r, far.off, x);                                                           \
+                if (sides == 2) acc[1] = NAME##_unit(acc[1], rows_from(&r, r.p + 8 * stride), far.off, x);             \
+                r.p += NAME##_bytes;                                                                                   \
+                x += (UNIT) / 32;                                                                                      \
+                ahead_move(&far, NAME##_bytes);                                                                        \
+            }                                                                                                          \
+            UNROLL for (int i = 0; i < sides; i++) _mm256_storeu_ps(out + 8 * (side + i), acc[i]);                     \
         }                                                                                                              \
-        UNROLL for (int i = 0; i < sides; i++) _mm256_storeu_ps(out + 8 * (side + i), acc[i]);                         \
     }
 
 #define PIECES(NAME) INLINE void NAME##_pieces(const __m256i *raw, const unit_bits *bits, int part, int q, __m256i *v)

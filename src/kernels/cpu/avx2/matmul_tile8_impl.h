@@ -2,7 +2,7 @@
 /*
  * The int8 register tile of AVX2 and AVX-VNNI: one half panel pair (16 weight rows, two registers) x up to 4 activation
  * rows, panel after panel. Eight integer sums, two weights, one broadcast and the temporaries fit in 16 registers; the
- * float sums stay in c, in L1, and pass through registers once per group. DOT4 is 1 where vpdpbusd exists.
+ * float sums live on the stack and pass through registers once per group. DOT4 is 1 where vpdpbusd exists.
  */
 #define MATMUL_TILE8_FORM(form) (form)
 #include "kernels/cpu/avx2/matmul_avx2.h"
@@ -103,7 +103,7 @@ INLINE void nibble_dots(const uint8_t *q, const act8 *const *x, int b, int half,
 INLINE void panel8(const matmul_panel8 *p, const matmul_form *form, int kn, const act8 *const *x, float *c, bool first,
                    int n, int group, bool min, int quads, const tile_starts *starts) {
     __m256i zeros[2] = { zero_pair(form->zero, 0, group, 0), zero_pair(form->zero, 0, group, 1) };
-    __m256  f[2][MATMUL_ROWS8]; /* do not fit into registers, but compilers would write them both to c and elsewhere */
+    __m256  f[2][MATMUL_ROWS8];
     UNROLL
     for (int r = 0; r < n; r++)
         for (int side = 0; side < 2; side++)
@@ -166,7 +166,8 @@ INLINE void tile8(const matmul_panel8 *p, const matmul_form *form, int kn, const
     const act8 *x[MATMUL_ROWS8];
     for (int r = 0; r < n; r++) x[r] = rows[r];
 #if !DOT4
-    const int   size = form->zero > form->largest - form->zero ? form->zero : form->largest - form->zero;
+    const int size = form->zero > form->largest - form->zero ? form->zero : form->largest - form->zero;
+    /* Values up to 15 fit as they are. */
     const bool  centred = !min && form->largest > 15 && size * 127 * group / 2 <= 32767;
     tile_starts starts;
     if (centred) start_sums(starts, x, form->zero, kn, n, group);
