@@ -7,14 +7,9 @@
  * register of eight integer sums, row r in lane r, which goes into one FMA per group as in every other path. Partial
  * sums stay in 16 bits as long as they fit, and all that are added across do: 8 products of 31, 4 of 63.
  *
- * A format NAME brings, beside NAME_bytes and NAME_scale (impl/matmul_formats.h),
- *
- *     NAME_row_head(const rows8 *r, format_head *h)                what the scales of a unit come from
- *     NAME_raw(const rows8 *r, int q, int part, __m256i *raw)      bytes of the part, of rows q and q + 4
- *     NAME_pieces(const __m256i *raw, const unit_bits *, int part, int q, __m256i *v)    v[j]: inputs 16j.. of the part
- *
- * two pieces are a group of 32. Pieces are unsigned values up to 63, or signed values (their zero taken off) where they
- * may pass that. Sums of integers are exact in any order; the float steps are in the order of K (kernels/matmul.h).
+ * What a format brings: impl/matmul_row_formats.h. Pieces are unsigned values up to 63, or signed values (their zero
+ * taken off) where they may pass that. Sums of integers are exact in any order; the float steps are in the order of K
+ * (kernels/matmul.h).
  */
 #ifndef KERNELS_CPU_AVX2_MATMUL_ROWS_H
 #define KERNELS_CPU_AVX2_MATMUL_ROWS_H
@@ -71,16 +66,20 @@ INLINE __m256 rows_column_f16(const rows8 *r, size_t at, bool last) {
     return _mm256_cvtph_ps(last ? _mm_unpackhi_epi64(v[0], v[4]) : _mm_unpacklo_epi64(v[0], v[4]));
 }
 
-/* What a format keeps for the parts of a unit: the fifth bits of q5_k. */
-typedef struct unit_bits {
-    __m256i v[4][2];
-} unit_bits;
+typedef rows8 row_set;
+#define rows_of rows_of_two
+#define ROW_SIGNED true
 
-typedef void   raw_fn(const rows8 *r, int q, int part, __m256i *raw);
-typedef void   pieces_fn(const __m256i *raw, const unit_bits *bits, int part, int q, __m256i *v);
-typedef void   bits_fn(const rows8 *r, unit_bits *bits);
-typedef void   row_head_fn(const rows8 *r, format_head *h);
-typedef __m256 scale_fn(const format_head *h, int g);
+INLINE __m256 rows_f16(const rows8 *r, size_t at) { return rows_column_f16(r, at, false); }
+
+INLINE __m256i rows_u8(const rows8 *r, size_t at) {
+    uint8_t b[8];
+    UNROLL
+    for (int i = 0; i < 8; i++) b[i] = row_of(r, i)[at];
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)b));
+}
+
+#include "kernels/cpu/impl/matmul_row_formats.h"
 
 /*
  * Reading ahead. Eight or 16 rows are as many streams. Each is fetched AHEAD bytes before it is used, on into the next
@@ -238,110 +237,6 @@ INLINE __m256 gemv_unit(__m256 acc, rows8 r, size_t far, const act8 *x, int unit
             UNROLL for (int i = 0; i < sides; i++) _mm256_storeu_ps(out + 8 * (side + i), acc[i]);                     \
         }                                                                                                              \
     }
-
-#define PIECES(NAME) INLINE void NAME##_pieces(const __m256i *raw, const unit_bits *bits, int part, int q, __m256i *v)
-#define PIECES_UNUSED (void)bits, (void)part, (void)q
-
-INLINE void q4_0_row_head(const rows8 *r, format_head *h) { h->d = rows_column_f16(r, 0, false); }
-INLINE void q4_0_raw(const rows8 *r, int q, int part, __m256i *raw) {
-    (void)part;
-    raw[0] = rows_of_two(r, q, 2);
-}
-PIECES(q4_0) {
-    PIECES_UNUSED;
-    v[0] = low_nibbles(raw[0]);
-    v[1] = high_nibbles(raw[0]);
-}
-#define q4_0_bits NULL
-
-#define q8_0_row_head q4_0_row_head
-INLINE void q8_0_raw(const rows8 *r, int q, int part, __m256i *raw) {
-    (void)part;
-    raw[0] = rows_of_two(r, q, 2);
-    raw[1] = rows_of_two(r, q, 18);
-}
-PIECES(q8_0) {
-    PIECES_UNUSED;
-    v[0] = raw[0];
-    v[1] = raw[1];
-}
-#define q8_0_bits NULL
-
-/* The values of iq4_table less 128. */
-INLINE __m256i iq4_signed(__m256i codes) {
-    return _mm256_shuffle_epi8(_mm256_xor_si256(iq4_table(), _mm256_set1_epi8((char)0x80)), codes);
-}
-#define iq4_nl_row_head q4_0_row_head
-#define iq4_nl_raw q4_0_raw
-PIECES(iq4_nl) {
-    q4_0_pieces(raw, bits, part, q, v);
-    for (int h = 0; h < 2; h++) v[h] = iq4_signed(v[h]);
-}
-#define iq4_nl_bits NULL
-
-INLINE void mxfp4_row_head(const rows8 *r, format_head *h) {
-    uint8_t e[8];
-    UNROLL
-    for (int i = 0; i < 8; i++) e[i] = *row_of(r, i);
-    h->d = e8m0_half(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)e)));
-}
-INLINE void mxfp4_raw(const rows8 *r, int q, int part, __m256i *raw) {
-    (void)part;
-    raw[0] = rows_of_two(r, q, 1);
-}
-PIECES(mxfp4) {
-    q4_0_pieces(raw, bits, part, q, v);
-    for (int h = 0; h < 2; h++) v[h] = _mm256_shuffle_epi8(fp4_table(), v[h]);
-}
-#define mxfp4_bits NULL
-
-INLINE void q4_k_row_head(const rows8 *r, format_head *h) {
-    __m256i t[4];
-    rows_transpose16(r, 0, t);
-    q4_k_fields(t, h);
-}
-INLINE void q4_k_raw(const rows8 *r, int q, int part, __m256i *raw) {
-    raw[0] = rows_of_two(r, q, 16 + 32 * (size_t)part);
-    raw[1] = rows_of_two(r, q, 32 + 32 * (size_t)part);
-}
-PIECES(q4_k) {
-    PIECES_UNUSED;
-    for (int h = 0; h < 2; h++) {
-        v[h] = low_nibbles(raw[h]);
-        v[2 + h] = high_nibbles(raw[h]);
-    }
-}
-#define q4_k_bits NULL
-
-#define q5_k_row_head q4_k_row_head
-INLINE void q5_k_raw(const rows8 *r, int q, int part, __m256i *raw) {
-    raw[0] = rows_of_two(r, q, 48 + 32 * (size_t)part);
-    raw[1] = rows_of_two(r, q, 64 + 32 * (size_t)part);
-}
-INLINE void q5_k_bits(const rows8 *r, unit_bits *bits) {
-    UNROLL
-    for (int q = 0; q < 4; q++) {
-        bits->v[q][0] = rows_of_two(r, q, 16);
-        bits->v[q][1] = rows_of_two(r, q, 32);
-    }
-}
-PIECES(q5_k) {
-    for (int h = 0; h < 2; h++) {
-        v[h] = with_fifth(raw[h], bits->v[q][h], 2 * part);
-        v[2 + h] = with_fifth(_mm256_srli_epi16(raw[h], 4), bits->v[q][h], 2 * part + 1);
-    }
-}
-
-INLINE void iq4_xs_row_head(const rows8 *r, format_head *h) {
-    __m256i t[4];
-    rows_transpose16(r, 0, t);
-    iq4_xs_fields(t, h);
-}
-INLINE void iq4_xs_raw(const rows8 *r, int q, int part, __m256i *raw) {
-    raw[0] = rows_of_two(r, q, 8 + 16 * (size_t)part);
-}
-#define iq4_xs_pieces iq4_nl_pieces
-#define iq4_xs_bits NULL
 
 /* q6_k: 16 bytes of ql are the values of groups c and c + 4 of half a block, and the bits above them two pairs of the
  * bytes of qh, at 2 * (c / 2) and four further up. */

@@ -7,14 +7,8 @@
  * result is one register of 16 integer sums, row r in lane r, which goes into one FMA per group as in every other path.
  * Against transposing the weights this takes fewer shuffles, and no chain of dots is longer than two.
  *
- * A format NAME brings, beside NAME_bytes and NAME_scale (impl/matmul_formats.h),
- *
- *     NAME_row_head(const rows16 *r, format_head *h)                  what the scales of a unit come from
- *     NAME_raw(const rows16 *r, int q, int part, __m512i *raw)        bytes of the part, of rows q, q + 4, q + 8, q +
- * 12 NAME_pieces(const __m512i *raw, const unit_bits *, int part, int q, __m512i *v)    v[j]: inputs 16j.. of the part
- *
- * two pieces are a group of 32. Sums of integers are exact in any order; the float steps are in the order of K
- * (kernels/matmul.h).
+ * What a format brings: impl/matmul_row_formats.h. Sums of integers are exact in any order; the float steps are in the
+ * order of K (kernels/matmul.h).
  *
  * A step is one q of one part. The schedulers of the vector units see only some 60 instructions ahead, so raw bytes are
  * loaded `early` steps before their use, across units (at the end of the rows the last unit is loaded again).
@@ -24,16 +18,20 @@
 
 #include "kernels/cpu/avx512/matmul_avx512.h"
 
-/* What a format keeps for the parts of a unit: the fifth bits of q5_k. */
-typedef struct unit_bits {
-    __m512i v[4][2];
-} unit_bits;
+typedef rows16 row_set;
+#define rows_of rows_of_four
+#define ROW_SIGNED false
 
-typedef void   raw_fn(const rows16 *r, int q, int part, __m512i *raw);
-typedef void   pieces_fn(const __m512i *raw, const unit_bits *bits, int part, int q, __m512i *v);
-typedef void   bits_fn(const rows16 *r, unit_bits *bits);
-typedef void   row_head_fn(const rows16 *r, format_head *h);
-typedef __m512 scale_fn(const format_head *h, int g);
+INLINE __m512 rows_f16(const rows16 *r, size_t at) { return _mm512_cvtph_ps(rows_column16(r, at)); }
+
+INLINE __m512i rows_u8(const rows16 *r, size_t at) {
+    uint8_t b[16];
+    UNROLL
+    for (int i = 0; i < 16; i++) b[i] = row_of(r, i)[at];
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)b));
+}
+
+#include "kernels/cpu/impl/matmul_row_formats.h"
 
 /* Keeps a value where the source made it. */
 INLINE __m512i made_here(__m512i v) {
@@ -136,112 +134,6 @@ INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *o
     }
     _mm512_storeu_ps(out, acc);
 }
-
-#define PIECES(NAME) INLINE void NAME##_pieces(const __m512i *raw, const unit_bits *bits, int part, int q, __m512i *v)
-#define PIECES_UNUSED (void)bits, (void)part, (void)q
-
-INLINE void q4_0_row_head(const rows16 *r, format_head *h) { h->d = _mm512_cvtph_ps(rows_column16(r, 0)); }
-INLINE void q4_0_raw(const rows16 *r, int q, int part, __m512i *raw) {
-    (void)part;
-    raw[0] = rows_of_four(r, q, 2);
-}
-PIECES(q4_0) {
-    PIECES_UNUSED;
-    v[0] = low_nibbles(raw[0]);
-    v[1] = high_nibbles(raw[0]);
-}
-#define q4_0_n_raw 1
-#define q4_0_bits NULL
-
-#define q8_0_row_head q4_0_row_head
-INLINE void q8_0_raw(const rows16 *r, int q, int part, __m512i *raw) {
-    (void)part;
-    raw[0] = rows_of_four(r, q, 2);
-    raw[1] = rows_of_four(r, q, 18);
-}
-PIECES(q8_0) {
-    PIECES_UNUSED;
-    for (int h = 0; h < 2; h++) v[h] = _mm512_xor_si512(raw[h], _mm512_set1_epi8((char)0x80));
-}
-#define q8_0_n_raw 2
-#define q8_0_bits NULL
-
-#define iq4_nl_row_head q4_0_row_head
-#define iq4_nl_raw q4_0_raw
-PIECES(iq4_nl) {
-    q4_0_pieces(raw, bits, part, q, v);
-    for (int h = 0; h < 2; h++) v[h] = _mm512_shuffle_epi8(iq4_table(), v[h]);
-}
-#define iq4_nl_n_raw 1
-#define iq4_nl_bits NULL
-
-INLINE void mxfp4_row_head(const rows16 *r, format_head *h) {
-    uint8_t e[16];
-    UNROLL
-    for (int i = 0; i < 16; i++) e[i] = *row_of(r, i);
-    h->d = e8m0_half(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)e)));
-}
-INLINE void mxfp4_raw(const rows16 *r, int q, int part, __m512i *raw) {
-    (void)part;
-    raw[0] = rows_of_four(r, q, 1);
-}
-PIECES(mxfp4) {
-    q4_0_pieces(raw, bits, part, q, v);
-    for (int h = 0; h < 2; h++) v[h] = _mm512_shuffle_epi8(fp4_table(), v[h]);
-}
-#define mxfp4_n_raw 1
-#define mxfp4_bits NULL
-
-INLINE void q4_k_row_head(const rows16 *r, format_head *h) {
-    __m512i t[4];
-    rows_transpose16(r, 0, t);
-    q4_k_fields(t, h);
-}
-INLINE void q4_k_raw(const rows16 *r, int q, int part, __m512i *raw) {
-    raw[0] = rows_of_four(r, q, 16 + 32 * (size_t)part);
-    raw[1] = rows_of_four(r, q, 32 + 32 * (size_t)part);
-}
-PIECES(q4_k) {
-    PIECES_UNUSED;
-    for (int h = 0; h < 2; h++) {
-        v[h] = low_nibbles(raw[h]);
-        v[2 + h] = high_nibbles(raw[h]);
-    }
-}
-#define q4_k_n_raw 2
-#define q4_k_bits NULL
-
-#define q5_k_row_head q4_k_row_head
-INLINE void q5_k_raw(const rows16 *r, int q, int part, __m512i *raw) {
-    raw[0] = rows_of_four(r, q, 48 + 32 * (size_t)part);
-    raw[1] = rows_of_four(r, q, 64 + 32 * (size_t)part);
-}
-INLINE void q5_k_bits(const rows16 *r, unit_bits *bits) {
-    UNROLL
-    for (int q = 0; q < 4; q++) {
-        bits->v[q][0] = rows_of_four(r, q, 16);
-        bits->v[q][1] = rows_of_four(r, q, 32);
-    }
-}
-PIECES(q5_k) {
-    for (int h = 0; h < 2; h++) {
-        v[h] = with_fifth(raw[h], bits->v[q][h], 2 * part);
-        v[2 + h] = with_fifth(_mm512_srli_epi16(raw[h], 4), bits->v[q][h], 2 * part + 1);
-    }
-}
-#define q5_k_n_raw 2
-
-INLINE void iq4_xs_row_head(const rows16 *r, format_head *h) {
-    __m512i t[4];
-    rows_transpose16(r, 0, t);
-    iq4_xs_fields(t, h);
-}
-INLINE void iq4_xs_raw(const rows16 *r, int q, int part, __m512i *raw) {
-    raw[0] = rows_of_four(r, q, 8 + 16 * (size_t)part);
-}
-#define iq4_xs_pieces iq4_nl_pieces
-#define iq4_xs_n_raw 1
-#define iq4_xs_bits NULL
 
 /*
  * q6_k: its groups are 16 long, and 64 bytes of a row are the values of four groups: a lane is a group, a register one
