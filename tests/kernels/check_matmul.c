@@ -225,15 +225,14 @@ static void check_against_double(check *c, const kernels *k, weights *w, int64_t
 
 /* Row r of n rows, with the panels split anywhere, has the bits of the row alone. Every number of rows, or 1-6, 16 and
  * 46, which take all kinds of kernels. */
-static void check_invariance(check *c, const kernels *k, weights *w, bool every) {
-    const char   *name = tensor_type_name(w->m.type);
-    int64_t       rows = w->m.rows, panels = matmul_panels(&w->m);
-    acts          a = acts_make(c, k, w->m.type, MAX_ROWS, w->m.cols);
-    float        *alone = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
-    float        *out = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
-    size_t        bytes;
-    void         *scratch = scratch_make(&w->m, MAX_ROWS, &bytes);
-    const int64_t max_rows = every ? MAX_ROWS : 46;
+static void check_invariance(check *c, const kernels *k, weights *w, bool every, int64_t max_rows) {
+    const char *name = tensor_type_name(w->m.type);
+    int64_t     rows = w->m.rows, panels = matmul_panels(&w->m);
+    acts        a = acts_make(c, k, w->m.type, MAX_ROWS, w->m.cols);
+    float      *alone = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
+    float      *out = malloc((size_t)(MAX_ROWS * rows) * sizeof(float));
+    size_t      bytes;
+    void       *scratch = scratch_make(&w->m, MAX_ROWS, &bytes);
     for (int64_t r = 0; r < max_rows; r++) {
         matmul_args one = { .w = &w->m, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone + r * rows };
         k->matmul.run(&one, 0, panels, scratch);
@@ -445,11 +444,12 @@ static void check_type(check *c, const kernels *k, int type, int group, int scal
         weights_free(c, &w);
     }
     weights w = weights_make(c, type, 85, unit == 1 ? 517 : unit * ((768 + unit - 1) / unit), 0, 0, group, scale_type);
-    check_invariance(c, k, &w, !c->quick);
+    check_invariance(c, k, &w, !c->quick, c->quick ? 16 : MAX_ROWS);
     weights_free(c, &w);
-    if (unit > 1) { /* longer than a panel's stretch of inputs */
+    bool one_of_a_kind = type == TENSOR_Q4_0 || type == TENSOR_Q4_K || type == TENSOR_Q6_K || type == TENSOR_Q2_K;
+    if (one_of_a_kind || (unit > 1 && !c->quick && c->cpu)) { /* longer than a panel's stretch of inputs */
         w = weights_make(c, type, 50, unit * ((2100 + unit - 1) / unit), 0, 0, group, scale_type);
-        check_invariance(c, k, &w, false);
+        check_invariance(c, k, &w, false, 46);
         weights_free(c, &w);
     }
     check_experts(c, k, type, group, scale_type);
