@@ -2,10 +2,11 @@
 /*
  * Activations in int8: the one format that every quantized weight type multiplies with.
  *
- * A row of n values (n a multiple of 32) is n / 32 blocks of 48 bytes, row after row, nothing interleaved between rows
- * and nothing packed later: matmul reads these rows as they are, for any number of rows and through any list of row
- * numbers. So a quantizing epilogue (norm, GLU, attention output) writes one row at a time: it computes f32 values into
- * a small buffer and calls the act_quantize slot on it, in pieces of any multiple of 32.
+ * A row of n values (n a multiple of 32) is n / 32 blocks of 48 bytes, row after row, nothing interleaved between rows:
+ * matmul takes these rows as they are, for any number of rows and through any list of row numbers (for a few rows its
+ * kernels want them side by side: it packs them itself, matmul_drive.c). So a quantizing epilogue (norm, GLU, attention
+ * output) writes one row at a time: it computes f32 values into a small buffer and calls the act_quantize slot on it,
+ * in pieces of any multiple of 32.
  *
  *     value k of a block = d * q[k]
  *     ds  = d * sum                         serves weights with a minimum

@@ -10,16 +10,7 @@
 
 #include "kernels/cpu/avx2/matmul_rows.h"
 
-/* The sums under way. */
-typedef struct few {
-    const matmul_few *x;    /* of the part's first inputs */
-    const uint8_t    *line; /* the next to ask for, of a row further with every quad */
-    size_t            stride;
-    int               at_group;
-    format_head       head;
-    __m256            acc[MATMUL_FEW];
-    __m256i           sum[MATMUL_FEW], run[MATMUL_FEW];
-} few;
+#include "kernels/cpu/impl/matmul_few_sums.h"
 
 /* Quads come in the order of K: a group is finished with its last one. All arguments but the first three are constants.
  * Weights above 127 have their zero at 128: with signs as in products() sums begin at 0. */

@@ -9,20 +9,9 @@
 #ifndef KERNELS_CPU_AVX512_MATMUL_FEW_H
 #define KERNELS_CPU_AVX512_MATMUL_FEW_H
 
-#include "kernels/cpu/avx512/matmul_avx512.h"
+#include "kernels/cpu/avx512/matmul_rows.h"
 
-typedef __m512 few_scale_fn(const format_head *h, int g);
-
-/* The sums under way. */
-typedef struct few {
-    const matmul_few *x;    /* of the part's first inputs */
-    const uint8_t    *line; /* the next to ask for, of a row further with every quad */
-    size_t            stride;
-    int               at_group;
-    format_head       head;
-    __m512            acc[MATMUL_FEW];
-    __m512i           sum[MATMUL_FEW];
-} few;
+#include "kernels/cpu/impl/matmul_few_sums.h"
 
 /* sum + v * (four activations in every lane). Compilers make a register of the broadcast first. */
 INLINE __m512i dots_with(__m512i sum, __m512i v, const int8_t *x) {
@@ -32,7 +21,7 @@ INLINE __m512i dots_with(__m512i sum, __m512i v, const int8_t *x) {
 
 /* Quads come in the order of K: a group is finished with its last one. All arguments but the first three are constants.
  */
-INLINE void few_quad(few *f, int quad, __m512i v, int n, int group, few_scale_fn *scale_of, few_scale_fn *min_of) {
+INLINE void few_quad(few *f, int quad, __m512i v, int n, int group, scale_fn *scale_of, scale_fn *min_of) {
     const int per = group / 4, half = group == 32 ? 0 : quad / 4 % 2;
     v = with_fetch(v, f->line);
     f->line += f->stride;
