@@ -13,9 +13,9 @@
 #include "engine/clock.h"
 #include "engine/engine.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 #include "nn/export.h"
+#include "nn/kv_type.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,7 +126,7 @@ int main(int argc, char **argv) {
     if (made[0]) unlink(made);
     if (rc == 0) rc = nn_model_open(&m, f, models_list, NULL, &e);
     if (rc == 0) {
-        engine_options o = { .n_ctx = longest + 32, .n_threads = n_threads, .k_type = KV_F16, .v_type = KV_F16 };
+        engine_options o = { .n_ctx = longest + 32, .n_threads = n_threads, .k_type = NN_KV_F16, .v_type = NN_KV_F16 };
         o.cpu = cpu_detect();
         o.max_seqs = 1;
         rc = engine_open(&g, m, NULL, &o, &e);

@@ -11,8 +11,8 @@
 #include "engine/engine.h"
 #include "formats/model_file.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
+#include "nn/kv_type.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -74,7 +74,7 @@ static int measure(const char *path, int threads, double *part, err *e) {
     tok           *tokenizer = NULL;
     engine        *g = NULL;
     arrival        a = { 0 };
-    engine_options o = { .n_threads = threads, .k_type = KV_F16, .v_type = KV_F16, .cpu = cpu_detect() };
+    engine_options o = { .n_threads = threads, .k_type = NN_KV_F16, .v_type = NN_KV_F16, .cpu = cpu_detect() };
     double         begin = now(), t[N_PARTS] = { 0 };
     int            rc = model_file_open(&file, path, e);
     t[FILE_PART] = now();

@@ -10,7 +10,6 @@
 #include "backend/backend.h"
 #include "backend/simple.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 #include "nn/export.h"
 
@@ -74,12 +73,12 @@ static int measure(const nn_model *m, int threads, err *e) {
     simple_options o = { .max_len = PROMPT + STEPS + WARM,
                          .max_tokens = PROMPT,
                          .n_threads = threads,
-                         .k_type = KV_F16,
-                         .v_type = KV_F16,
+                         .k_type = NN_KV_F16,
+                         .v_type = NN_KV_F16,
                          .cpu = cpu_detect() };
     double         wall[STEPS], outside[STEPS];
     int32_t        ids[PROMPT];
-    int            rc = simple_open(&s, &backend_cpu, m, &o, e), n_threads = 1;
+    int            rc = simple_open(&s, "cpu", m, &o, e), n_threads = 1;
     if (rc < 0) return rc;
     for (int i = 0; i < PROMPT; i++) ids[i] = i * 7 % 1000;
     backend_cpu_timed(s.exec, true);

@@ -5,12 +5,10 @@
  * After each op both results are compared, then the reference takes over the fast one's numbers, so that every op is
  * judged on the same inputs. The bound is relative to the root mean square of the op's result: wide for products with
  * int8 activations, narrow for everything else. A product of a few weight rows may come out near zero by chance, which
- * makes the rounding of its inputs no smaller: there the size that such products usually have counts. Both plans lay
- * buffers out alike, so a buffer number is enough.
+ * makes the rounding of its inputs no smaller: there the size that such products usually have counts.
  */
 #include "backend/backend.h"
 
-#include "kernels/kvpage.h"
 #include "kernels/matmul.h"
 #include "tensor/codec.h"
 
@@ -21,14 +19,39 @@
 static double bound_of(const nn_exec *fast, const nn_op *op) {
     bool product = op->kind == NN_OP_LINEAR || op->kind == NN_OP_HEAD_LINEAR || op->kind == NN_OP_EXPERTS;
     if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 0.15;
-    if ((op->kind == NN_OP_ATTN || op->kind == NN_OP_LATENT_ATTN) && fast->options.k_type != KV_F32)
-        return fast->options.k_type == KV_F16 || fast->options.k_type == KV_BF16 ? 3e-2 : 3e-1;
+    nn_kv_type type = fast->options.k_type;
+    if ((op->kind == NN_OP_ATTN || op->kind == NN_OP_LATENT_ATTN) && type != NN_KV_F32)
+        return type == NN_KV_F16 || type == NN_KV_BF16 ? 3e-2 : 3e-1;
     return 2e-4;
+}
+
+/* The numbers of both sides for one op, and of its input. */
+typedef struct numbers {
+    float *fast, *reference, *in;
+} numbers;
+
+static void numbers_free(numbers *n) {
+    free(n->fast);
+    free(n->reference);
+    free(n->in);
+}
+
+/* Room for the largest buffer that the batch has. */
+static int numbers_open(numbers *n, const nn_tape *t, const nn_batch *b, err *e) {
+    size_t most = 1;
+    for (int k = 1; k < t->n_bufs; k++) {
+        size_t floats = (size_t)nn_batch_rows(b, t, k) * (size_t)t->bufs[k].width;
+        if (floats > most) most = floats;
+    }
+    *n = (numbers){ malloc(most * sizeof(float)), malloc(most * sizeof(float)), malloc(most * sizeof(float)) };
+    if (n->fast && n->reference && n->in) return 0;
+    numbers_free(n);
+    return err_set_nomem(e);
 }
 
 /* |w| |x| / sqrt(n) of the first weight row and the largest input row: what a product of n inputs is like when nothing
  * speaks for a direction. 0 where there are results enough to see it. */
-static double usual_size(nn_exec *x, const nn_op *op) {
+static double usual_size(nn_exec *x, const nn_batch *b, const nn_op *op, float *in) {
     const nn_mat *w = op->u.linear.w;
     double        weights = 0, largest = 0;
     float        *row;
@@ -36,8 +59,8 @@ static double usual_size(nn_exec *x, const nn_op *op) {
     tensor_mat_dequant_row(w->at, 0, 0, row);
     for (int64_t k = 0; k < w->cols; k++) weights += (double)row[k] * (double)row[k];
     free(row);
-    const float *in = nn_exec_buf(x, op->in[0]);
-    for (int64_t i = 0; i < nn_exec_rows(x, op->in[0]); i++, in += w->cols) {
+    if (x->backend->read(x, op->in[0], in, NULL) < 0) return 0;
+    for (int64_t i = 0; i < nn_batch_rows(b, x->model->tape, op->in[0]); i++, in += w->cols) {
         double sum = 0;
         for (int64_t k = 0; k < w->cols; k++) sum += (double)in[k] * (double)in[k];
         largest = fmax(largest, sum);
@@ -58,28 +81,38 @@ static double difference(const nn_op *op, const float *a, const float *b, int64_
     return worst;
 }
 
+/* Runs op i on both and compares; the reference then has the fast one's result. */
+static int compare_op(nn_exec *fast, nn_exec *reference, const nn_batch *b, int i, numbers *v, int *bad_op, str *report,
+                      err *e) {
+    const nn_tape *t = fast->model->tape;
+    const nn_op   *op = &t->ops[i];
+    int            rc;
+    if ((rc = reference->backend->run(reference, i, i + 1, e)) < 0 || !op->out) return rc;
+    if ((rc = fast->backend->read(fast, op->out, v->fast, e)) < 0) return rc;
+    if ((rc = reference->backend->read(reference, op->out, v->reference, e)) < 0) return rc;
+    int64_t n = nn_batch_rows(b, t, op->out) * t->bufs[op->out].width;
+    double  rms, worst = difference(op, v->fast, v->reference, n, &rms);
+    double  bound = bound_of(fast, op) * fmax(rms, usual_size(reference, b, op, v->in));
+    if (!(worst <= bound + 1e-9)) {
+        *bad_op = i;
+        str_printf(report, "op %d differs by %.3g, bound %.3g (root mean square %.3g): ", i, worst, bound, rms);
+        nn_op_print(t, op, report);
+    }
+    return reference->backend->write(reference, op->out, v->fast, e);
+}
+
 int backend_compare(nn_exec *fast, nn_exec *reference, const nn_batch *b, int *bad_op, str *report, err *e) {
     const nn_tape *t = fast->model->tape;
+    numbers        v;
     int            rc;
     *bad_op = -1;
     if ((rc = fast->backend->begin(fast, b, e)) < 0) return rc;
     if ((rc = reference->backend->begin(reference, b, e)) < 0) return rc;
-    for (int i = 0; i < t->n_ops; i++) {
-        const nn_op *op = &t->ops[i];
-        fast->backend->run(fast, i, i + 1);
-        if (*bad_op >= 0) continue;
-        reference->backend->run(reference, i, i + 1);
-        if (!op->out) continue;
-        int64_t n = nn_exec_rows(fast, op->out) * t->bufs[op->out].width;
-        float  *a = nn_exec_buf(fast, op->out), *r = nn_exec_buf(reference, op->out);
-        double  rms, worst = difference(op, a, r, n, &rms);
-        double  bound = bound_of(fast, op) * fmax(rms, usual_size(reference, op));
-        if (!(worst <= bound + 1e-9)) {
-            *bad_op = i;
-            str_printf(report, "op %d differs by %.3g, bound %.3g (root mean square %.3g): ", i, worst, bound, rms);
-            nn_op_print(t, op, report);
-        }
-        memcpy(r, a, (size_t)n * sizeof *r);
+    if ((rc = numbers_open(&v, t, b, e)) < 0) return rc;
+    for (int i = 0; i < t->n_ops && rc == 0; i++) {
+        rc = fast->backend->run(fast, i, i + 1, e);
+        if (rc == 0 && *bad_op < 0) rc = compare_op(fast, reference, b, i, &v, bad_op, report, e);
     }
-    return 0;
+    numbers_free(&v);
+    return rc;
 }

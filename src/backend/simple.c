@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/simple.h"
 
+#include "backend/backend.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-int simple_open(simple *s, const nn_backend *backend, const nn_model *m, const simple_options *o, err *e) {
+int simple_open(simple *s, const char *device, const nn_model *m, const simple_options *o, err *e) {
+    const nn_backend *backend;
+    nn_device         found;
     *s = (simple){ .n_seq = o->n_seq > 0 ? o->n_seq : 1,
                    .max_len = o->max_len,
                    .max_tokens = o->max_tokens > 0 ? o->max_tokens : 256,
@@ -23,7 +27,8 @@ int simple_open(simple *s, const nn_backend *backend, const nn_model *m, const s
                           .steady = o->steady,
                           .cpu = o->cpu };
     size_t          t = (size_t)s->max_tokens, n = (size_t)s->n_seq;
-    int             rc;
+    int             rc = backend_find(device, &backend, &found, e);
+    if (rc < 0) return rc;
     s->len = calloc(n, sizeof *s->len);
     s->token = calloc(t, sizeof *s->token);
     s->pos = calloc(t, sizeof *s->pos);
@@ -34,7 +39,7 @@ int simple_open(simple *s, const nn_backend *backend, const nn_model *m, const s
     s->slot = calloc(n, sizeof *s->slot);
     s->pages = calloc(n * (size_t)s->max_pages + 1, sizeof *s->pages);
     rc = s->len && s->token && s->pos && s->seq_of && s->out_rows && s->q_start && s->kv_len && s->slot && s->pages
-             ? backend->open(&s->exec, m, &x, e)
+             ? backend->open(&s->exec, &found, m, &x, e)
              : err_set_nomem(e);
     if (rc < 0) simple_close(s);
     return rc;
@@ -51,6 +56,7 @@ void simple_close(simple *s) {
     free(s->kv_len);
     free(s->slot);
     free(s->pages);
+    free(s->rows);
     *s = (simple){ 0 };
 }
 
@@ -97,3 +103,18 @@ int simple_step(simple *s, const simple_feed *feeds, int n_feeds, err *e) {
 }
 
 void simple_reset(simple *s, int seq) { s->len[seq] = 0; }
+
+const float *simple_fetch(simple *s, nn_fetch_what what, err *e) {
+    int64_t n = what == NN_FETCH_LOGITS ? s->batch.n_out - s->batch.n_hidden : s->batch.n_out;
+    size_t  floats = (size_t)(n * nn_exec_width(s->exec, what));
+    if (floats > s->cap_rows) {
+        float *grown = realloc(s->rows, floats * sizeof *grown);
+        if (!grown) {
+            err_set_nomem(e);
+            return NULL;
+        }
+        s->rows = grown;
+        s->cap_rows = floats;
+    }
+    return s->exec->backend->fetch(s->exec, what, 0, n, s->rows, e) < 0 ? NULL : s->rows;
+}

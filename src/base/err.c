@@ -62,6 +62,7 @@ const char *err_code_name(int code) {
     case ERR_NOTFOUND: return "not found";
     case ERR_CANCELLED: return "cancelled";
     case ERR_BUSY: return "busy";
+    case ERR_LOST: return "device lost";
     default: return "error";
     }
 }

@@ -22,6 +22,7 @@ enum {
     ERR_NOTFOUND = -7,    /* the named thing does not exist */
     ERR_CANCELLED = -8,   /* the caller asked to stop */
     ERR_BUSY = -9,        /* too much is under way; it may work later */
+    ERR_LOST = -10,       /* a device is gone for this process; another process may get it back */
 };
 
 typedef struct err {

@@ -8,6 +8,7 @@
  * has B tokens. Each figure is the median over the repetitions. Weights are moved into huge pages first where hearth
  * run would do so too; --mapped leaves them in the page cache.
  */
+#include "base/machine.h"
 #include "base/str.h"
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
@@ -16,7 +17,6 @@
 #include "formats/summary.h"
 #include "host/need.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 
 #include <math.h>
@@ -29,7 +29,8 @@
 enum { MAX_BATCHES = 16, MAX_BATCH = 256, MAX_REPS = 100, MAX_TOKENS = 1 << 20 };
 
 typedef struct bench {
-    int         n_prompt, n_generate, reps, threads, kv;
+    int         n_prompt, n_generate, reps, threads;
+    nn_kv_type  kv;
     int         batch[MAX_BATCHES], n_batch;
     bool        mapped;
     model_file *file;
@@ -156,7 +157,7 @@ static int open_engine(bench *b, const char *path, err *e) {
         return err_set(e, ERR_ARG, "the model's context has %d tokens; -p %d -n %d need %d", b->model->dims->context,
                        b->n_prompt, b->n_generate, longest);
     (void)bundle_tokenizer_open(&b->tok, b->file, NULL, NULL);
-    if (!b->mapped && need_available_bytes(NULL) / 2 > model_file_bytes(b->file))
+    if (!b->mapped && machine_memory_available(NULL) / 2 > model_file_bytes(b->file))
         (void)model_file_settle(b->file, NULL);
     /* The engine's cache holds two full sequences: long enough ones for every sequence of the largest batch. */
     int            half = most * ((b->n_generate + 2 + 31) / 32 * 32) / 2;
@@ -193,7 +194,7 @@ static void show(const bench *b, const char *path, bool json) {
         str_put_json(&out, m.types[0].label, strlen(m.types[0].label));
         str_printf(&out, ",\"parameters\":%llu,\"cpu\":", (unsigned long long)m.parameters);
         str_put_json(&out, cpu, strlen(cpu));
-        str_printf(&out, ",\"threads\":%d,\"kv\":\"%s\",\"repetitions\":%d", b->threads, kv_type_get(b->kv)->name,
+        str_printf(&out, ",\"threads\":%d,\"kv\":\"%s\",\"repetitions\":%d", b->threads, nn_kv_type_name(b->kv),
                    b->reps);
         str_printf(&out, ",\"prompt\":{\"tokens\":%d,\"tokens_per_second\":%.2f},\"generation\":[", b->n_prompt,
                    b->prompt_speed);
@@ -203,7 +204,7 @@ static void show(const bench *b, const char *path, bool json) {
         str_puts(&out, "]}\n");
     } else {
         str_printf(&out, "%s\n%s\n%d threads, keys and values in %s, medians of %d\n\n", path, cpu, b->threads,
-                   kv_type_get(b->kv)->name, b->reps);
+                   nn_kv_type_name(b->kv), b->reps);
         str_printf(&out, "%-12s %8s %8s %12s\n", "test", "tokens", "batch", "tok/s");
         str_printf(&out, "%-12s %8d %8d %12.2f\n", "prompt", b->n_prompt, 1, b->prompt_speed);
         for (int i = 0; i < b->n_batch; i++)
@@ -244,7 +245,7 @@ static int run(const cli_args *a) {
     if (!read_batches(&b, cli_string(a, "batch", "1")))
         return cli_usage_error(a, "--batch: expected up to %d numbers from 1 to %d with commas", MAX_BATCHES,
                                MAX_BATCH);
-    if (!kv_type_parse(kv, &b.kv)) return cli_usage_error(a, "--kv: '%s' is no page type", kv);
+    if (!nn_kv_type_parse(kv, &b.kv)) return cli_usage_error(a, "--kv: '%s' is not a page type", kv);
     b.n_prompt = (int)p;
     b.n_generate = (int)n;
     b.reps = (int)reps;

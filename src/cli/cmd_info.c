@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth info: what a model would need and how fast it would be, without loading it; --calibrate measures the speed. */
+#include "base/machine.h"
 #include "base/pool.h"
 #include "cli/calibration.h"
 #include "cli/cli.h"
@@ -8,7 +9,6 @@
 #include "cli/settings.h"
 #include "formats/summary.h"
 #include "host/need.h"
-#include "kernels/kvpage.h"
 #include "runtime/runtime.h"
 
 #include <inttypes.h>
@@ -137,7 +137,7 @@ static int look(info *x, int n_sequences, err *e) {
     if (rc < 0) return rc;
     model_summary_read(&x->sum, x->file);
     if ((rc = need_of_model(&x->n, x->file, &x->engine, n_sequences, e)) < 0) return err_wrap(e, rc, "%s", x->path);
-    x->available = need_available_bytes(&x->available_from);
+    x->available = machine_memory_available(&x->available_from);
     if (x->available && x->n.total_bytes > x->available) x->fitting_context = fitting(x, n_sequences);
     calibration_model_key(x->model_key, x->file);
     calibration_machine_key(x->machine);
@@ -281,25 +281,25 @@ static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, 
     if (rc == 0 && type) rc = runtime_cache_type(type, &o.engine, e);
     x->engine = o.engine;
     if (own.runtime.n_ctx > 0) x->engine.n_ctx = own.runtime.n_ctx;
-    x->cache_type = kv_type_get(o.engine.k_type)->name;
+    x->cache_type = nn_kv_type_name(o.engine.k_type);
     x->path = model->path;
     model_settings_deinit(&own);
     return rc;
 }
 
 static int run(const cli_args *a) {
-    info      x = { .given = cli_arg(a, 0) ? cli_arg(a, 0) : "demo" };
-    long long ctx = cli_int(a, "ctx", 0), sequences = cli_int(a, "sequences", 0), threads = cli_int(a, "threads", 0);
-    settings  all = { 0 };
-    cli_model model = { 0 };
-    err       e = { 0 };
-    str       out;
-    int       type;
+    info       x = { .given = cli_arg(a, 0) ? cli_arg(a, 0) : "demo" };
+    long long  ctx = cli_int(a, "ctx", 0), sequences = cli_int(a, "sequences", 0), threads = cli_int(a, "threads", 0);
+    settings   all = { 0 };
+    cli_model  model = { 0 };
+    err        e = { 0 };
+    str        out;
+    nn_kv_type type;
     if (ctx < 0 || ctx > MAX_CONTEXT) return cli_usage_error(a, "--ctx must lie between 0 and %d", MAX_CONTEXT);
     if (sequences < 0 || sequences > 1024) return cli_usage_error(a, "--sequences must lie between 0 and 1024");
     if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
-    if (!kv_type_parse(cli_string(a, "cache-type", "f16"), &type))
-        return cli_usage_error(a, "--cache-type: '%s' is no page type", cli_string(a, "cache-type", ""));
+    if (!nn_kv_type_parse(cli_string(a, "cache-type", "f16"), &type))
+        return cli_usage_error(a, "--cache-type: '%s' is not a page type", cli_string(a, "cache-type", ""));
     int rc = prepare(&x, a, &all, &model, &e);
     if (rc == 0) rc = look(&x, (int)sequences, &e);
     if (rc == 0 && cli_flag(a, "calibrate")) rc = calibrate(&x, &e);

@@ -6,7 +6,6 @@
 #include "base/str.h"
 #include "cli/cli.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 #include "nn/model.h"
 
@@ -84,12 +83,12 @@ static int step(job *j, const int32_t *tokens, int n, bool all, err *e) {
 
 static int run_job(job *j, err *e) {
     const float *logits = NULL;
-    int64_t      n_vocab = 0;
+    int64_t      n_vocab = nn_exec_width(j->fast.exec, NN_FETCH_LOGITS);
     int          rc, last = 0;
     for (int at = 0; at < j->prompt.n && !j->differs; at += j->chunk) {
         int n = j->prompt.n - at < j->chunk ? j->prompt.n - at : j->chunk;
         if ((rc = step(j, j->prompt.v + at, n, true, e)) < 0) return rc;
-        logits = nn_exec_logits(j->fast.exec, &n_vocab);
+        if (!(logits = simple_fetch(&j->fast, NN_FETCH_LOGITS, e))) return ERR_NOMEM;
         if (j->out && fwrite(logits, sizeof(float), (size_t)n * (size_t)n_vocab, j->out) != (size_t)n * (size_t)n_vocab)
             return err_set_errno(e, "cannot write the logits");
         last = n - 1;
@@ -102,11 +101,12 @@ static int run_job(job *j, err *e) {
         int32_t id = argmax(logits + (int64_t)last * n_vocab, n_vocab);
         str_printf(&line, "%s%d", i ? ", " : "", id);
         if (i + 1 == j->greedy) break;
-        if ((rc = step(j, &id, 1, false, e)) < 0) {
+        rc = step(j, &id, 1, false, e);
+        if (rc == 0 && !(logits = simple_fetch(&j->fast, NN_FETCH_LOGITS, e))) rc = ERR_NOMEM;
+        if (rc < 0) {
             str_deinit(&line);
             return rc;
         }
-        logits = nn_exec_logits(j->fast.exec, &n_vocab);
         last = 0;
     }
     printf("%s]\n", str_cstr(&line));
@@ -122,13 +122,13 @@ static int open_executors(job *j, const nn_model *m, err *e) {
     const char    *kv = cli_string(j->args, "kv", "f32"), *cpu = cli_string(j->args, "cpu", NULL);
     bool           scalar = cli_flag(j->args, "scalar");
     unsigned       mask;
-    int            type, rc;
-    if (!kv_type_parse(kv, &type)) return err_set(e, ERR_ARG, "--kv: '%s' is no page type", kv);
-    o.k_type = o.v_type = type;
+    int            rc;
+    if (!nn_kv_type_parse(kv, &o.k_type)) return err_set(e, ERR_ARG, "--kv: '%s' is not a page type", kv);
+    o.v_type = o.k_type;
     if (cpu && !cpu_parse(cpu, &mask)) return err_set(e, ERR_ARG, "--cpu: '%s' names no instruction set", cpu);
     if (cpu) o.cpu &= mask;
-    if ((rc = simple_open(&j->fast, scalar ? &backend_scalar : &backend_cpu, m, &o, e)) < 0) return rc;
-    return j->compare ? simple_open(&j->reference, &backend_scalar, m, &o, e) : 0;
+    if ((rc = simple_open(&j->fast, scalar ? "scalar" : "cpu", m, &o, e)) < 0) return rc;
+    return j->compare ? simple_open(&j->reference, "scalar", m, &o, e) : 0;
 }
 
 static int run(const cli_args *args) {

@@ -18,7 +18,6 @@
 #include "cli/cli.h"
 #include "cli/models.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 
 #include <math.h>
@@ -47,9 +46,10 @@ static int score_window(simple *x, const int32_t *ids, int n, int first, score *
     for (int at = 0; at < n; at += CHUNK) {
         int         k = n - at < CHUNK ? n - at : CHUNK, rc;
         simple_feed feed = { .ids = ids + at, .n = k, .all = true };
-        int64_t     n_vocab;
+        int64_t     n_vocab = nn_exec_width(x->exec, NN_FETCH_LOGITS);
         if ((rc = simple_step(x, &feed, 1, e)) < 0) return rc;
-        const float *logits = nn_exec_logits(x->exec, &n_vocab);
+        const float *logits = simple_fetch(x, NN_FETCH_LOGITS, e);
+        if (!logits) return ERR_NOMEM;
         for (int i = 0; i < k; i++) {
             int next = at + i + 1; /* what this row predicts */
             if (next >= n || next < first) continue;
@@ -145,10 +145,10 @@ static int evaluate(const cli_args *a, const nn_model *m, const tok *t, windows 
     simple_options o = { .max_len = ctx,
                          .max_tokens = CHUNK,
                          .n_threads = (int)cli_int(a, "threads", 0),
-                         .k_type = KV_F16,
-                         .v_type = KV_F16,
+                         .k_type = NN_KV_F16,
+                         .v_type = NN_KV_F16,
                          .cpu = cpu_detect() };
-    int            rc = simple_open(&x, &backend_cpu, m, &o, e);
+    int            rc = simple_open(&x, "cpu", m, &o, e);
     if (rc < 0) return rc;
     for (size_t i = 0; rc == 0 && i < w->n; i++) {
         int32_t *at = w->ids.data + w->start[i];

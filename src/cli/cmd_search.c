@@ -3,6 +3,7 @@
  * hearth search: models to choose from. Without a network: a table of well-known ones, with what they need of this
  * machine's memory. With --hub: what a Hugging Face hub finds.
  */
+#include "base/machine.h"
 #include "base/str.h"
 #include "cli/catalogue.h"
 #include "cli/cli.h"
@@ -82,7 +83,7 @@ static void put_row(str *out, const known_model *k, bool here, uint64_t memory) 
 
 static int search_known(const cli_args *a, const char *const *words, size_t n, err *e) {
     registry *r = NULL;
-    uint64_t  memory = need_available_bytes(NULL);
+    uint64_t  memory = machine_memory_available(NULL);
     size_t    found = 0;
     bool      json = cli_flag(a, "json");
     str       out;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine: processor, memory, limits, what the kernel has for the sandbox. */
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/pool.h"
 #include "cli/doctor.h"
 #include "cli/settings.h"
@@ -79,7 +80,7 @@ void doctor_cpu(doctor *d) {
 
 void doctor_memory(doctor *d) {
     const char    *from = NULL;
-    uint64_t       available = need_available_bytes(&from);
+    uint64_t       available = machine_memory_available(&from);
     struct sysinfo i;
     char           a[32], b[32], thp[128] = "";
     double         total = sysinfo(&i) == 0 ? (double)i.totalram * i.mem_unit : 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/session.h"
 
+#include "base/machine.h"
 #include "formats/text.h"
 #include "host/need.h"
 
@@ -18,7 +19,7 @@ int session_open(session *s, cli_model *model, const runtime_options *o, err *e)
     s->model = *model;
     *model = (cli_model){ 0 };
     r.path = s->model.path;
-    r.spare_bytes = need_available_bytes(NULL);
+    r.spare_bytes = machine_memory_available(NULL);
     if ((rc = runtime_open(&s->runtime, &r, e)) < 0) return rc;
     runtime_describe(s->runtime, &s->info);
     runtime_sampling(s->runtime, &s->sampling);

@@ -10,13 +10,13 @@ enum { DEFAULT_STATES = 8 };
 #define DEFAULT_DISK_BYTES ((uint64_t)8 << 30)
 
 static void page_read(void *ctx, int group, int32_t page, void *out) {
-    const nn_exec *x = ((const cache *)ctx)->exec;
-    x->backend->page_read(x, group, page, out);
+    nn_move m = { .kind = NN_MOVE_PAGE, .group = group, .from = page, .to = NN_HOST, .host = out };
+    (void)nn_exec_move(((const cache *)ctx)->exec, &m, 1, NULL);
 }
 
 static void page_write(void *ctx, int group, int32_t page, const void *in) {
-    nn_exec *x = ((const cache *)ctx)->exec;
-    x->backend->page_write(x, group, page, in);
+    nn_move m = { .kind = NN_MOVE_PAGE, .group = group, .from = NN_HOST, .to = page, .host = (void *)(uintptr_t)in };
+    (void)nn_exec_move(((const cache *)ctx)->exec, &m, 1, NULL);
 }
 
 size_t cache_states_bytes(size_t pages_bytes, size_t slot_bytes, size_t budget_bytes) {
@@ -37,13 +37,11 @@ int cache_open(cache *c, nn_exec *x, const cache_options *o, err *e) {
     const nn_limits *l = &x->options.limits;
     int              pages[KV_MAX_GROUPS], rc;
     *c = (cache){ .exec = x, .page_tokens = l->page_tokens, .max_pages = l->max_pages, .n_groups = x->groups.n };
-    if (!x->backend->page_copy)
-        return err_set(e, ERR_UNSUPPORTED, "the %s backend cannot hold a cache", x->backend->name);
-    c->slot_bytes = x->backend->slot_bytes(x);
+    c->slot_bytes = x->memory.slot_bytes;
     kv_tree_options t = { .id = { .page_tokens = l->page_tokens,
                                   .n_groups = c->n_groups,
-                                  .k_type = x->options.k_type,
-                                  .v_type = x->options.v_type,
+                                  .k_type = (int)x->options.k_type,
+                                  .v_type = (int)x->options.v_type,
                                   .state_bytes = c->slot_bytes },
                           .host_bytes = o->host_bytes,
                           .page_read = page_read,
@@ -52,7 +50,7 @@ int cache_open(cache *c, nn_exec *x, const cache_options *o, err *e) {
     for (int g = 0; g < x->groups.n; g++) {
         pages[g] = l->n_pages;
         t.window[g] = x->groups.window[g];
-        t.id.page_bytes[g] = x->backend->page_bytes(x, g);
+        t.id.page_bytes[g] = x->memory.page_bytes[g];
     }
     t.budget_bytes = budget_of(c, o, &t.id, l->n_pages);
     if ((rc = kv_pool_open(&c->pool, c->n_groups, pages, e)) < 0) return rc;
@@ -108,17 +106,29 @@ static bool take_pages(cache *c, int32_t out[KV_MAX_GROUPS]) {
     return true;
 }
 
-/* The page at index becomes the sequence's own: a copy takes its place. */
+/* The page at index becomes the sequence's own: a copy takes its place. False: there is no page, or the copy failed;
+ * nothing changed. */
 static bool make_private(cache *c, cache_tables *t, int index) {
     int32_t fresh[KV_MAX_GROUPS];
+    nn_move moves[KV_MAX_GROUPS];
+    int     n = 0;
     if (!take_pages(c, fresh)) return false;
     for (int g = 0; g < c->n_groups; g++) {
         int32_t shared = t->tables[g][index];
-        if (shared >= 0) c->exec->backend->page_copy(c->exec, g, shared, fresh[g]);
-        kv_pool_release(c->pool, g, shared);
-        t->tables[g][index] = fresh[g];
+        if (shared >= 0) moves[n++] = (nn_move){ .kind = NN_MOVE_PAGE, .group = g, .from = shared, .to = fresh[g] };
     }
-    return true;
+    bool copied = nn_exec_move(c->exec, moves, n, NULL) == 0;
+    for (int g = 0; g < c->n_groups; g++) {
+        kv_pool_release(c->pool, g, copied ? t->tables[g][index] : fresh[g]);
+        if (copied) t->tables[g][index] = fresh[g];
+    }
+    return copied;
+}
+
+/* The slot's state from or to host memory. */
+static bool move_slot(const cache *c, int32_t slot, void *host, bool out) {
+    nn_move m = { .kind = NN_MOVE_SLOT, .from = out ? slot : NN_HOST, .to = out ? NN_HOST : slot, .host = host };
+    return nn_exec_move(c->exec, &m, 1, NULL) == 0;
 }
 
 int cache_attach(cache *c, cache_tables *t, const int32_t *tokens, int n, int32_t slot) {
@@ -127,7 +137,10 @@ int cache_attach(cache *c, cache_tables *t, const int32_t *tokens, int n, int32_
         kv_match m = kv_tree_match(c->tree, tokens, n, reserve, t->tables);
         t->n_pages = (m.n_tokens + P - 1) / P;
         /* The state is copied first: making room below may move it. */
-        if (m.state) c->exec->backend->slot_write(c->exec, slot, m.state);
+        if (m.state && !move_slot(c, slot, (void *)(uintptr_t)m.state, false)) {
+            cache_tables_release(c, t);
+            return 0;
+        }
         if (m.n_tokens % P == 0 || make_private(c, t, t->n_pages - 1)) return m.n_tokens;
         /* No room for the copy; what ends at a page's end needs none. */
         n = (t->n_pages - 1) * P + 1;
@@ -166,7 +179,7 @@ void cache_remember(cache *c, const cache_tables *t, const int32_t *tokens, int 
     if (len < 1 || !kv_tree_insert(c->tree, tokens, len, (const int32_t *const *)t->tables)) return;
     if (c->slot_bytes && when != CACHE_PIECE) {
         void *state = kv_tree_add_state(c->tree, tokens, len);
-        if (state) c->exec->backend->slot_read(c->exec, slot, state);
+        if (state) (void)move_slot(c, slot, state, true);
     }
     kv_tree_save(c->tree, tokens, len, when == CACHE_END);
 }
@@ -180,8 +193,8 @@ bool cache_fits(const cache *c, int len) {
     return true;
 }
 
-void cache_checkpoint(const cache *c, int32_t slot, void *out) {
-    if (c->slot_bytes) c->exec->backend->slot_read(c->exec, slot, out);
+bool cache_checkpoint(const cache *c, int32_t slot, void *out) {
+    return c->slot_bytes == 0 || move_slot(c, slot, out, true);
 }
 
 bool cache_rollback(cache *c, cache_tables *t, int len, int32_t slot, const void *state) {
@@ -193,7 +206,7 @@ bool cache_rollback(cache *c, cache_tables *t, int len, int32_t slot, const void
         shared = shared || (page >= 0 && kv_pool_refs(c->pool, g, page) > 1);
     }
     if (shared && !make_private(c, t, keep - 1)) return false;
+    if (c->slot_bytes && !move_slot(c, slot, (void *)(uintptr_t)state, false)) return false;
     truncate_tables(c, t, keep);
-    if (c->slot_bytes) c->exec->backend->slot_write(c->exec, slot, state);
     return true;
 }

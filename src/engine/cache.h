@@ -50,7 +50,7 @@ void cache_tables_release(cache *c, cache_tables *t); /* gives the pages back; t
 void cache_tables_deinit(cache_tables *t);
 
 /* Attaches the longest reusable beginning of the tokens to empty tables, copying a page that is shared in part, and
- * loads the slot's state. Returns its length. */
+ * loads the slot's state. Returns its length; what the device could not copy costs the reuse. */
 int cache_attach(cache *c, cache_tables *t, const int32_t *tokens, int n, int32_t slot);
 
 /* Makes room for positions up to len; moves cached pages away if need be. False: no room, nothing changed. */
@@ -71,10 +71,11 @@ void cache_remember(cache *c, const cache_tables *t, const int32_t *tokens, int 
 /* Whether a sequence of len positions could ever be held. */
 bool cache_fits(const cache *c, int len);
 
-/* Keeps the slot's state in out (slot_bytes). */
-void cache_checkpoint(const cache *c, int32_t slot, void *out);
+/* Keeps the slot's state in out (slot_bytes). False: the device could not copy it. */
+bool cache_checkpoint(const cache *c, int32_t slot, void *out);
 /* Takes positions from len on back. state: of a checkpoint at len; ignored where the model has none. False: no page for
- * the copy of one that others share; nothing changed. */
+ * the copy of one that others share, or the device could not copy: then the slot is undefined and the sequence must
+ * end. */
 bool cache_rollback(cache *c, cache_tables *t, int len, int32_t slot, const void *state);
 
 #endif

@@ -2,17 +2,13 @@
 /* The engine thread, the way in, the way out. */
 #include "engine/engine.h"
 
-#include "backend/backend.h"
 #include "base/noalloc.h"
-#include "base/num.h"
 #include "engine/internal.h"
-#include "kernels/kvpage.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* -- the thread
- * -------------------------------------------------------------------------------------------------------- */
+/* --- the thread -------------------------------------------------------------------------------------------------- */
 
 static void apply(sequence *s, const order *o) {
     if (s->job->id != o->id) return;
@@ -81,7 +77,7 @@ static void drop_cancelled(engine *g, bool all) {
 /* Pieces of prompts follow the time that steps with such pieces take. */
 static void adapt(engine *g, double seconds, int n_tok) {
     int pieces = 0, most = g->o.step_tokens;
-    for (int i = 0; i < g->n_shares; i++) pieces += g->shares[i].n > 1 ? g->shares[i].n : 0;
+    for (int i = 0; i < g->n_shares; i++) pieces += g->shares[i].decodes ? 0 : g->shares[i].n;
     int *budget = g->generating ? &g->prompt_budget : &g->piece_budget;
     int  target = g->generating ? g->o.target_step_ms : ENGINE_PIECE_MS;
     if (target <= 0 || pieces == 0) return;
@@ -151,7 +147,26 @@ static void publish(engine *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
+/* The device is gone, and with it every page: nobody here can be answered any more. */
+static void lose_device(engine *g, const err *why) {
+    pthread_mutex_lock(&g->lock);
+    g->lost = *why;
+    pthread_mutex_unlock(&g->lock);
+    while (g->n_running > 0) step_fail(g, g->running[g->n_running - 1], why);
+    while (g->waiting) {
+        sequence *s = g->waiting;
+        g->waiting = s->next;
+        step_fail(g, s, why);
+    }
+}
+
+/* The requests of a failed step end with its reason. Whatever it wrote lies behind what the cache knows. */
 static void fail_step(engine *g, const err *why) {
+    g->counts.failed_steps++;
+    if (why->code == ERR_LOST) {
+        lose_device(g, why);
+        return;
+    }
     for (int i = 0; i < g->n_shares; i++) step_fail(g, g->shares[i].s, why);
 }
 
@@ -160,8 +175,10 @@ static void batch(const engine *g, bool begins) {
 }
 
 static int run_step(engine *g, const nn_batch *b, err *e) {
-    double begin = engine_now();
-    int    rc = nn_exec_step(g->exec, b, e);
+    double    begin = engine_now();
+    nn_ticket step;
+    int       rc = g->backend->submit(g->exec, b, &step, e);
+    if (rc == 0) rc = g->backend->wait(g->exec, step, e);
     if (rc < 0) return rc;
     adapt(g, engine_now() - begin, b->n_tok);
     g->counts.steps++;
@@ -170,7 +187,7 @@ static int run_step(engine *g, const nn_batch *b, err *e) {
     return 0;
 }
 
-static void *engine_main(void *arg) {
+void *engine_main(void *arg) {
     engine *g = arg;
     while (take_incoming(g)) {
         nn_batch b;
@@ -197,227 +214,7 @@ static void *engine_main(void *arg) {
     return NULL;
 }
 
-/* -- opening
- * ----------------------------------------------------------------------------------------------------------- */
-
-static void defaults(engine_options *o, const nn_model *m) {
-    int trained = m->dims->context > 0 ? m->dims->context : 4096;
-    if (o->n_ctx <= 0) o->n_ctx = trained < 8192 ? trained : 8192;
-    if (o->page_tokens <= 0) o->page_tokens = 32;
-    if (o->max_seqs <= 0) o->max_seqs = 16;
-    if (o->max_seqs > 1024) o->max_seqs = 1024;
-    if (o->step_tokens <= 0) o->step_tokens = 256;
-    if (o->step_tokens < o->max_seqs) o->step_tokens = o->max_seqs;
-    if (o->max_waiting <= 0) o->max_waiting = 1024;
-}
-
-/* What one page takes in all layers together. */
-static size_t page_bytes(const nn_model *m, const engine_options *o) {
-    size_t bytes = 0;
-    for (int i = 0; i < m->dims->n_layer; i++) {
-        const nn_state *s = &m->state[i];
-        kv_layout       l;
-        bool            latent = s->kind == NN_STATE_PAGED_LATENT;
-        if (s->kind == NN_STATE_NONE) continue;
-        if (kv_layout_init(&l, (kv_type)o->k_type, (kv_type)o->v_type, o->page_tokens, latent ? 1 : s->n_kv,
-                           latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent))
-            bytes += (l.layer_bytes + 63) / 64 * 64; /* as the backend lays them out */
-    }
-    return bytes;
-}
-
-static int pages_for(const engine *g) {
-    const engine_options *o = &g->o;
-    int                   per_seq = (o->n_ctx + o->page_tokens - 1) / o->page_tokens;
-    if (o->cache_bytes == 0) return 2 * per_seq + o->max_seqs;
-    size_t pages = g->page_bytes ? o->cache_bytes / g->page_bytes : (size_t)(2 * per_seq);
-    return pages > INT32_MAX / 2 ? INT32_MAX / 2 : (int)pages;
-}
-
-/* The first piece of a prompt: before anything was measured a slow machine's second is assumed. */
-static int first_piece(const nn_model *m, int step_tokens) {
-    double layer = 4.0 * m->dims->n_embd * m->dims->n_embd + 3.0 * m->dims->n_embd * m->dims->n_ff;
-    double fits = 4e11 / (2.0 * layer * m->dims->n_layer + 1);
-    return fits < step_tokens ? (int)num_max(4, (int64_t)fits) : step_tokens;
-}
-
-static int open_batch(engine *g, err *e) {
-    size_t tokens = (size_t)g->o.step_tokens, seqs = (size_t)g->o.max_seqs;
-    bool   ok = true;
-    ok = (g->shares = calloc(seqs, sizeof *g->shares)) && ok;
-    ok = (g->running = calloc(seqs + 1, sizeof *g->running)) && ok;
-    ok = (g->slot_used = calloc(seqs, sizeof *g->slot_used)) && ok;
-    ok = (g->token = calloc(tokens, sizeof *g->token)) && ok;
-    ok = (g->pos = calloc(tokens, sizeof *g->pos)) && ok;
-    ok = (g->seq_of = calloc(tokens, sizeof *g->seq_of)) && ok;
-    ok = (g->q_start = calloc(seqs + 1, sizeof *g->q_start)) && ok;
-    ok = (g->kv_len = calloc(seqs, sizeof *g->kv_len)) && ok;
-    ok = (g->slot = calloc(seqs, sizeof *g->slot)) && ok;
-    ok = (g->out_rows = calloc(tokens, sizeof *g->out_rows)) && ok;
-    ok = (g->hidden_rows = calloc(tokens, sizeof *g->hidden_rows)) && ok;
-    for (int k = 0; k < g->cache.n_groups; k++)
-        ok = (g->pages[k] = calloc(seqs * (size_t)g->cache.max_pages, sizeof *g->pages[k])) && ok;
-    ok = (g->row = calloc((size_t)g->n_vocab, sizeof *g->row)) && ok;
-    ok = (g->no_end_mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->no_end_mask)) && ok;
-    ok = (g->mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->mask)) && ok;
-    ok = (g->vector = calloc((size_t)g->n_hidden, sizeof *g->vector)) && ok;
-    if (!ok) return err_set_nomem(e);
-    for (int64_t i = 0; i < g->n_vocab; i++) g->no_end_mask[i / 32] |= 1u << (i % 32);
-    size_t         n_end = 0;
-    const int32_t *ends = g->tok ? tok_end_ids(g->tok, &n_end) : NULL;
-    for (size_t i = 0; i < n_end; i++) {
-        if (ends[i] >= 0 && ends[i] < g->n_vocab) g->no_end_mask[ends[i] / 32] &= ~(1u << (ends[i] % 32));
-    }
-    return sampling_work_open(&g->work, (size_t)g->n_vocab, e);
-}
-
-static nn_exec_options exec_options(const engine *g) {
-    return (nn_exec_options){ .limits = { .max_tokens = g->o.step_tokens,
-                                          .max_seqs = g->o.max_seqs,
-                                          .max_outputs = g->o.step_tokens,
-                                          .max_logits = g->o.max_seqs,
-                                          .page_tokens = g->o.page_tokens,
-                                          .max_pages = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens,
-                                          .n_pages = pages_for(g),
-                                          .n_slots = g->o.max_seqs },
-                              .k_type = g->o.k_type,
-                              .v_type = g->o.v_type,
-                              .n_threads = g->o.n_threads,
-                              .cpu = g->o.cpu };
-}
-
-/* What the batch, the masks, the sampler and one sequence's tables take beside the executor. */
-static size_t own_bytes(const engine *g, const nn_exec *x) {
-    const nn_limits *l = &x->options.limits;
-    size_t           tables = (size_t)l->max_seqs * (size_t)l->max_pages * sizeof(int32_t) * (size_t)x->groups.n;
-    size_t vocab = (size_t)g->n_vocab * (sizeof(float) + 2 * sizeof(sampling_logprob)); /* the row and its candidates */
-    return 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
-}
-
-int engine_measure(engine_memory *out, const nn_model *m, const engine_options *options, err *e) {
-    engine g = { .model = m, .o = *options };
-    *out = (engine_memory){ 0 };
-    defaults(&g.o, m);
-    g.n_ctx = g.o.n_ctx;
-    g.page_bytes = page_bytes(m, &g.o);
-    g.n_vocab = m->tape->bufs[m->tape->logits].width;
-    nn_exec_options o = exec_options(&g);
-    nn_exec        *x;
-    o.plan_only = true;
-    int rc = backend_cpu.open(&x, m, &o, e);
-    if (rc < 0) return rc;
-    out->n_ctx = g.n_ctx;
-    out->page_tokens = g.o.page_tokens;
-    out->full_sequences = o.limits.n_pages / o.limits.max_pages;
-    out->pages_bytes = x->pages_bytes;
-    for (int k = 0; k < x->groups.n; k++) {
-        size_t bytes = x->backend->page_bytes(x, k);
-        out->all_page_bytes += bytes;
-        if (x->groups.window[k] == 0) {
-            out->page_bytes += bytes;
-            continue;
-        }
-        int behind = x->groups.window[k] < g.n_ctx ? x->groups.window[k] : g.n_ctx;
-        out->window_bytes += (size_t)(behind / g.o.page_tokens + 2) * bytes;
-    }
-    out->slot_bytes = x->backend->slot_bytes(x);
-    out->states_bytes = cache_states_bytes(x->pages_bytes, out->slot_bytes, g.o.cache_bytes);
-    out->heap_bytes = x->heap_bytes + own_bytes(&g, x);
-    nn_exec_free(x);
-    return 0;
-}
-
-int engine_open(engine **out, const nn_model *m, const tok *t, const engine_options *options, err *e) {
-    int rc;
-    *out = NULL;
-    engine *g = calloc(1, sizeof *g);
-    if (!g) return err_set_nomem(e);
-    g->model = m;
-    g->tok = t;
-    g->o = *options;
-    defaults(&g->o, m);
-    g->n_ctx = g->o.n_ctx;
-    g->prompt_budget = g->o.step_tokens;
-    g->piece_budget = first_piece(m, g->o.step_tokens);
-    g->page_bytes = page_bytes(m, &g->o);
-    if (g->o.cache_bytes && g->o.cache_bytes < g->page_bytes) {
-        rc = err_set(e, ERR_LIMIT, "a cache of %zu bytes: one page of %d tokens takes %zu", g->o.cache_bytes,
-                     g->o.page_tokens, g->page_bytes);
-        free(g);
-        return rc;
-    }
-    g->incoming_tail = &g->incoming;
-    g->n_vocab = m->tape->bufs[m->tape->logits].width;
-    g->n_hidden = m->tape->bufs[m->tape->hidden].width;
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->wake, NULL);
-    pthread_cond_init(&g->idle, NULL);
-    nn_exec_options x = exec_options(g);
-    cache_options   c = { .bytes = g->o.cache_bytes,
-                          .host_bytes = g->o.host_cache_bytes,
-                          .disk_dir = g->o.no_prefix_cache ? NULL : g->o.disk_cache_dir,
-                          .disk_bytes = g->o.disk_cache_bytes };
-    if ((rc = backend_cpu.open(&g->exec, m, &x, e)) < 0) goto fail;
-    if ((rc = cache_open(&g->cache, g->exec, &c, e)) < 0) goto fail;
-    if ((rc = open_batch(g, e)) < 0) goto fail;
-    g->counts.pages_bytes = g->exec->pages_bytes;
-    g->counts.heap_bytes = g->exec->heap_bytes + own_bytes(g, g->exec);
-    g->stats = g->counts;
-    if ((rc = guide_thread_init(&g->guides, e)) < 0) goto fail;
-    /* Positions beyond what the cache can ever hold end an answer like a full context. */
-    g->n_ctx_held = g->n_ctx;
-    while (g->n_ctx_held > 0 && !cache_fits(&g->cache, g->n_ctx_held)) g->n_ctx_held--;
-    g->busy = true;
-    if (pthread_create(&g->thread, NULL, engine_main, g) != 0) {
-        rc = err_set(e, ERR_NOMEM, "cannot start the engine's thread");
-        goto fail;
-    }
-    g->started = true;
-    *out = g;
-    return 0;
-fail:
-    engine_free(g);
-    return rc;
-}
-
-void engine_free(engine *g) {
-    if (!g) return;
-    if (g->started) {
-        pthread_mutex_lock(&g->lock);
-        g->stop = true;
-        pthread_cond_signal(&g->wake);
-        pthread_mutex_unlock(&g->lock);
-        pthread_join(g->thread, NULL);
-    }
-    guide_thread_deinit(&g->guides);
-    cache_close(&g->cache);
-    nn_exec_free(g->exec);
-    sampling_work_free(g->work);
-    free(g->shares);
-    free(g->running);
-    free(g->slot_used);
-    free(g->token);
-    free(g->pos);
-    free(g->seq_of);
-    free(g->q_start);
-    free(g->kv_len);
-    free(g->slot);
-    free(g->out_rows);
-    free(g->hidden_rows);
-    for (int k = 0; k < KV_MAX_GROUPS; k++) free(g->pages[k]);
-    free(g->row);
-    free(g->no_end_mask);
-    free(g->mask);
-    free(g->vector);
-    free(g->orders);
-    pthread_cond_destroy(&g->idle);
-    pthread_cond_destroy(&g->wake);
-    pthread_mutex_destroy(&g->lock);
-    free(g);
-}
-
-/* -- the way in
- * -------------------------------------------------------------------------------------------------------- */
+/* --- the way in ------------------------------------------------------------------------------------------------- */
 
 static int check_guide(const engine_request *r, err *e) {
     const engine_guide *guide = r->guide;
@@ -495,6 +292,8 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
         pthread_mutex_lock(&g->lock);
         if (g->stop) {
             rc = err_set(e, ERR_CANCELLED, "the engine is closing");
+        } else if (g->lost.code) {
+            rc = err_set(e, ERR_LOST, "%s", g->lost.msg);
         } else if (!queue_takes(g, j)) {
             rc = err_set(e, ERR_BUSY, "the queue is full: %d requests are waiting", g->n_queued);
         } else {

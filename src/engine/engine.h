@@ -16,7 +16,7 @@
 #define ENGINE_ENGINE_H
 
 #include "base/err.h"
-#include "nn/model.h"
+#include "nn/backend.h"
 #include "sampling/sampling.h"
 #include "tokenizer/tokenizer.h"
 
@@ -27,17 +27,20 @@
 typedef struct engine engine;
 
 typedef struct engine_options {
-    int      n_ctx;          /* positions of one sequence; 0: the model's own, at most 8192 */
-    size_t   cache_bytes;    /* for keys, values and states; 0: two full sequences */
-    int      page_tokens;    /* 0: 32 */
-    int      max_seqs;       /* that compute at once; 0: 16 */
-    int      step_tokens;    /* tokens of one step; 0: 256 */
-    int      max_waiting;    /* requests in the queue (and as many again of clients with few of them); 0: 1024 */
-    int      target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: off */
-    int      n_threads;      /* 0: one per core */
-    int      k_type, v_type; /* kv_type of pages */
-    unsigned cpu;            /* instruction sets that may be used */
-    bool     no_prefix_cache;
+    int        n_ctx;          /* positions of one sequence; 0: the model's own, at most 8192 */
+    size_t     cache_bytes;    /* for keys, values and states; 0: two full sequences */
+    int        page_tokens;    /* 0: 32 */
+    int        max_seqs;       /* that compute at once; 0: 16 */
+    int        step_tokens;    /* tokens of one step; 0: 256 */
+    int        max_waiting;    /* requests in the queue (and as many again of clients with few of them); 0: 1024 */
+    int        target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: off */
+    int        n_threads;      /* 0: one per core */
+    nn_kv_type k_type, v_type; /* of pages */
+    unsigned   cpu;            /* instruction sets that may be used */
+    bool       no_prefix_cache;
+
+    const char       *device;  /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */
+    const nn_backend *backend; /* instead of the device's own, on its first device: tests wrap one. NULL: none */
 
     /* Called around the events of a step by the thread that gives them out, so that whoever passes them on can do so
      * once per step. NULL: nobody wants to know. Events outside of steps have no such frame. */
@@ -140,7 +143,7 @@ int  engine_open(engine **out, const nn_model *m, const tok *t, const engine_opt
 void engine_free(engine *g); /* cancels what is under way; accepts NULL */
 
 /* Copies the request. On success *id names it for engine_cancel; on failure no event will come. ERR_BUSY: the queue is
- * full. Callbacks may submit and cancel, too. */
+ * full. ERR_LOST: the device is gone; the engine can only be freed. Callbacks may submit and cancel, too. */
 int  engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e);
 void engine_cancel(engine *g, uint64_t id); /* takes effect before the next step; unknown ids are ignored */
 /* A paused request computes nothing and says nothing; it keeps its pages as long as nobody else needs them, counts as
@@ -152,7 +155,8 @@ void engine_wait_idle(engine *g); /* until nothing waits or runs; paused ones do
 
 typedef struct engine_stats {
     uint64_t steps, tokens_evaluated, tokens_cached, tokens_generated, preemptions;
-    int      running, waiting, paused;                /* paused ones are also counted in one of the others */
+    uint64_t failed_steps;             /* that the device did not carry out; their requests ended with its reason */
+    int      running, waiting, paused; /* paused ones are also counted in one of the others */
     int      pages_total, pages_unused, pages_cached; /* group 0 */
     uint64_t guide_masks;
     double   guide_s, guide_wait_s; /* time that masks took, and how much of it steps waited for them */
@@ -172,11 +176,15 @@ typedef struct engine_memory {
     int    full_sequences; /* of n_ctx positions that the cache holds */
     size_t pages_bytes;    /* the cache's arena: pages of all groups; touched as it fills */
     size_t states_bytes;   /* limit of the fixed states that the cache keeps beside its pages */
-    size_t heap_bytes;     /* activations, scratch, fixed states of running sequences, tables */
+    size_t device_bytes;   /* activations, scratch, fixed states of running sequences: where the device computes */
+    size_t weights_bytes;  /* and its copies of weights; 0: they are read where the file is mapped */
+    size_t heap_bytes;     /* tables and masks, in host memory whatever the device */
     size_t all_page_bytes; /* of page_tokens positions in all layers */
     size_t page_bytes;     /* and in the layers that see all of them */
     size_t window_bytes;   /* of one full sequence in the layers with a window */
     size_t slot_bytes;     /* of one sequence's fixed states */
+    char   device[64];
+    bool   shares_memory; /* the device's memory is the host's: all of this counts there */
 } engine_memory;
 int engine_measure(engine_memory *out, const nn_model *m, const engine_options *o, err *e);
 

@@ -21,7 +21,8 @@ typedef struct share {
     int       n;   /* tokens */
     int       out; /* row of the logits, or -1; an embedding: its first hidden row of n_rows */
     int       n_rows;
-    bool      mark; /* ends where somebody may want to continue */
+    bool      decodes; /* else a piece of a prompt */
+    bool      mark;    /* ends where somebody may want to continue */
 
     /* What came out. */
     bool          ends, over, failed; /* ends: everything known is evaluated; over, failed: that was the last step */
@@ -36,28 +37,32 @@ typedef struct order {
 } order;
 
 struct engine {
-    const nn_model *model;
-    const tok      *tok;
-    engine_options  o;
-    nn_exec        *exec;
-    int64_t         n_vocab, n_hidden;
-    int             n_ctx, n_ctx_held; /* held: what the cache can hold of it */
-    size_t          page_bytes;        /* of one page in all layers together */
-    guide_thread    guides;
+    const nn_model   *model;
+    const tok        *tok;
+    engine_options    o;
+    const nn_backend *backend;
+    nn_device         device;
+    nn_exec          *exec;
+    int64_t           n_vocab, n_hidden;
+    int               n_ctx, n_ctx_held; /* held: what the cache can hold of it */
+    size_t            page_bytes;        /* of one page in all layers together */
+    guide_thread      guides;
 
-    pthread_t       thread;
-    bool            started;
-    pthread_mutex_t lock; /* guards incoming, orders, n_orders, cap_orders, n_queued, stop, busy, next_id and stats */
-    pthread_cond_t  wake; /* something came in, or stop */
-    pthread_cond_t  idle; /* busy became false */
-    sequence       *incoming, **incoming_tail;
-    order          *orders;
-    size_t          n_orders, cap_orders;
-    int             n_queued;                  /* sequences that were submitted and do not run yet */
-    int             queued_of[ENGINE_CLIENTS]; /* of them by client; clients may share an entry */
-    bool            stop, busy;
-    uint64_t        next_id;
-    engine_stats    stats;
+    pthread_t thread;
+    bool      started;
+    pthread_mutex_t
+                   lock; /* guards incoming, orders, n_orders, cap_orders, n_queued, stop, busy, lost, next_id, stats */
+    pthread_cond_t wake; /* something came in, or stop */
+    pthread_cond_t idle; /* busy became false */
+    sequence      *incoming, **incoming_tail;
+    order         *orders;
+    size_t         n_orders, cap_orders;
+    int            n_queued;                  /* sequences that were submitted and do not run yet */
+    int            queued_of[ENGINE_CLIENTS]; /* of them by client; clients may share an entry */
+    bool           stop, busy;
+    err            lost; /* code not 0: the device is gone, and why */
+    uint64_t       next_id;
+    engine_stats   stats;
 
     /* The engine thread's own. */
     cache            cache;
@@ -71,7 +76,7 @@ struct engine {
     bool             generating;    /* somebody generates in the step under way */
     engine_stats     counts;        /* published in stats once per step */
     sampling_work   *work;
-    float           *row;
+    float           *row;         /* one row that was fetched: logits or hidden state */
     uint32_t        *no_end_mask; /* every token but those that end an answer */
     uint32_t        *mask;        /* a guide's and this */
     float           *vector;      /* an embedding */
@@ -100,5 +105,7 @@ void step_results(engine *g);
 void step_settle(engine *g);
 void step_end(engine *g, sequence *s, engine_finish finish, int stop_index); /* the sequence is gone afterwards */
 void step_fail(engine *g, sequence *s, const err *why);
+
+void *engine_main(void *arg); /* the engine thread: engine.c */
 
 #endif

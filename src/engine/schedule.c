@@ -51,6 +51,7 @@ static void give_way(engine *g, sequence *s) {
     if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, CACHE_MARK);
     schedule_release(g, s);
     s->n_evaluated = 0;
+    s->decodes = false;
     add_waiting(g, s);
     g->counts.preemptions++;
 }
@@ -167,6 +168,7 @@ static int next_mark(const engine *g, const sequence *s) {
 static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
     int  at = g->n_shares++, row = b->n_tok;
     bool ends = s->n_evaluated + n == s->n_tokens;
+    s->in_step = true;
     g->shares[at] = (share){ .s = s, .n = n, .out = -1 };
     g->q_start[at] = row;
     g->kv_len[at] = s->n_evaluated + n;
@@ -230,12 +232,12 @@ void schedule_make_room(engine *g) {
     }
 }
 
-/* The most important prompt that is not taken and has at most so many tokens left; -1: none. */
-static int next_prompt(const engine *g, const bool *taken, int most) {
+/* The most important prompt that has no share yet and has at most so many tokens left; -1: none. */
+static int next_prompt(const engine *g, int most) {
     int best = -1;
     for (int i = 0; i < g->n_running; i++) {
-        int left = sequence_left(g->running[i]);
-        if (taken[i] || g->running[i]->paused || left <= 1 || left > most) continue;
+        const sequence *s = g->running[i];
+        if (s->in_step || s->paused || sequence_left(s) > most) continue;
         if (best < 0 || starts_before(g->running[i], g->running[best])) best = i;
     }
     return best;
@@ -243,12 +245,11 @@ static int next_prompt(const engine *g, const bool *taken, int most) {
 
 /* Pieces of prompts within the budget, the most important first; whole: only prompts that fit, and only of the highest
  * priority. Returns what is left of the budget. */
-static int add_prompts(engine *g, nn_batch *b, bool *taken, int budget, bool whole) {
-    int first = next_prompt(g, taken, INT_MAX);
+static int add_prompts(engine *g, nn_batch *b, int budget, bool whole) {
+    int first = next_prompt(g, INT_MAX);
     while (budget > 0) {
-        int best = next_prompt(g, taken, whole ? budget : INT_MAX);
+        int best = next_prompt(g, whole ? budget : INT_MAX);
         if (best < 0 || (whole && g->running[best]->job->r.priority < g->running[first]->job->r.priority)) break;
-        taken[best] = true;
         sequence *s = g->running[best];
         int       mark = next_mark(g, s) - s->n_evaluated, n = mark < budget ? mark : budget;
         add_share(g, b, s, n);
@@ -271,19 +272,19 @@ bool schedule_batch(engine *g, nn_batch *b) {
     for (int k = 0; k < g->cache.n_groups; k++) b->pages[k] = g->pages[k];
     g->n_shares = 0;
     for (int i = 0; i < g->n_running; i++) {
-        if (!g->running[i]->paused && sequence_left(g->running[i]) == 1) {
-            g->generating = g->generating || sequence_generated(g->running[i]) > 0;
-            add_share(g, b, g->running[i], 1);
-        }
+        sequence *s = g->running[i];
+        s->in_step = false;
+        if (s->paused || !s->decodes) continue;
+        add_share(g, b, s, sequence_left(s));
+        g->shares[g->n_shares - 1].decodes = g->generating = true;
     }
     int budget = g->o.step_tokens - b->n_tok, wanted = g->generating ? g->prompt_budget : g->piece_budget;
     if (wanted < budget) budget = wanted;
     /* Short prompts may have a quarter of the step before the others: they are through at once, and a long one hardly
      * notices. Then in order of importance, so that the first one is through soonest. */
-    bool taken[1024] = { false };
-    int  quarter = budget / 4;
-    budget -= quarter - add_prompts(g, b, taken, quarter, true);
-    add_prompts(g, b, taken, budget, false);
+    int quarter = budget / 4;
+    budget -= quarter - add_prompts(g, b, quarter, true);
+    add_prompts(g, b, budget, false);
     join_outputs(g, b);
     b->n_seq = g->n_shares;
     g->q_start[g->n_shares] = b->n_tok;

@@ -32,9 +32,11 @@ typedef struct sequence {
     int              n_tokens, n_prompt, n_evaluated, n_ctx;
     int              n_charged;                  /* tokens that its client has paid for */
     bool             cancelled, paused, counted; /* counted: the prompt's reuse is in the usage */
+    bool             decodes;                    /* all that was known is evaluated; what is left was picked since */
     fair_client     *client;
     cache_tables     tables;
     int32_t          slot;    /* -1: waiting */
+    bool             in_step; /* has a share of the step under construction */
     sampler         *sampler; /* NULL: an embedding */
     double          *pooled;  /* an embedding: sum of the rows so far, or the last one */
     guide_work       guide;

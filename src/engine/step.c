@@ -123,12 +123,13 @@ static bool guide_forbids(const sequence *s) {
     return stop;
 }
 
-static void pick(engine *g, share *h, const float *logits) {
+static void pick(engine *g, share *h) {
     sequence             *s = h->s;
     const engine_request *r = &s->job->r;
     sampling_result       got;
     bool                  must_stop;
-    memcpy(g->row, logits, (size_t)g->n_vocab * sizeof *g->row);
+    h->failed = g->backend->fetch(g->exec, NN_FETCH_LOGITS, h->out, 1, g->row, &s->error) < 0;
+    if (h->failed) return;
     sampling_request q = { .logits = g->row,
                            .position = (uint64_t)s->n_tokens,
                            .want_logprob = r->want_logprob,
@@ -167,10 +168,11 @@ static void pick(engine *g, share *h, const float *logits) {
 }
 
 /* Rows of an embedding are added in the order of their positions, so that pieces make no difference. */
-static void pool_rows(engine *g, sequence *s, const share *h, const float *hidden) {
-    for (int r = 0; r < h->n_rows; r++) {
-        const float *row = hidden + (int64_t)(h->out + r) * g->n_hidden;
-        for (int64_t i = 0; i < g->n_hidden; i++) s->pooled[i] += (double)row[i];
+static void pool_rows(engine *g, share *h) {
+    sequence *s = h->s;
+    for (int r = 0; r < h->n_rows && !h->failed; r++) {
+        h->failed = g->backend->fetch(g->exec, NN_FETCH_HIDDEN, h->out + r, 1, g->row, &s->error) < 0;
+        for (int64_t i = 0; i < g->n_hidden && !h->failed; i++) s->pooled[i] += (double)g->row[i];
     }
 }
 
@@ -187,18 +189,18 @@ static void give_embedding(engine *g, share *h) {
 }
 
 void step_results(engine *g) {
-    const float *logits = nn_exec_logits(g->exec, NULL), *hidden = nn_exec_hidden(g->exec, NULL);
     for (int i = 0; i < g->n_shares; i++) {
         share    *h = &g->shares[i];
         sequence *s = h->s;
         s->n_evaluated += h->n;
         g->counts.tokens_evaluated += (uint64_t)h->n;
         h->ends = s->n_evaluated == s->n_tokens;
-        if (sequence_embeds(s)) pool_rows(g, s, h, hidden);
-        if (h->ends && sequence_embeds(s))
+        if (sequence_embeds(s)) pool_rows(g, h);
+        if (h->ends && !sequence_embeds(s))
+            pick(g, h);
+        else if (h->ends && !h->failed)
             give_embedding(g, h);
-        else if (h->ends)
-            pick(g, h, logits + (int64_t)h->out * g->n_vocab);
+        s->decodes = h->ends;
     }
 }
 

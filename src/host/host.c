@@ -3,6 +3,7 @@
 #include "host/host.h"
 
 #include "base/file.h"
+#include "base/machine.h"
 #include "host/internal.h"
 #include "host/need.h"
 
@@ -113,7 +114,7 @@ static void fill_defaults(host_options *o) {
     if (o->keep_alive_ms == HOST_KEEP_DEFAULT) o->keep_alive_ms = DEFAULT_KEEP_MS;
     if (o->wait_ms <= 0) o->wait_ms = DEFAULT_WAIT_MS;
     if (o->yield_ms <= 0) o->yield_ms = DEFAULT_YIELD_MS;
-    if (!o->max_bytes) o->max_bytes = need_available_bytes(NULL) / 5 * 4;
+    if (!o->max_bytes) o->max_bytes = machine_memory_available(NULL) / 5 * 4;
     if (!o->max_bytes) o->max_bytes = HOST_NO_LIMIT; /* the system does not say */
 }
 

@@ -11,6 +11,7 @@
  * is in use is ended.
  */
 #include "base/log.h"
+#include "base/machine.h"
 #include "host/internal.h"
 
 #include <stdio.h>
@@ -89,7 +90,7 @@ static void start(host *h, model *m) {
                         .ctx = m };
     o.open.runtime.path = m->info.path;
     if (m->settings) o.open.runtime.settings = *m->settings;
-    o.open.runtime.spare_bytes = need_available_bytes(NULL); /* moved weights count as mapped ones do: once */
+    o.open.runtime.spare_bytes = machine_memory_available(NULL); /* moved weights count as mapped ones do: once */
     if (equals && (size_t)(equals - fault) == n && memcmp(fault, m->info.name, n) == 0) o.open.fault = equals + 1;
     m->info.load_fraction = 0;
     m->load_begin = m->wanted_at = host_now_ms();

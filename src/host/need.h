@@ -43,10 +43,4 @@ typedef struct need {
 int need_of_model(need *out, const model_file *f, const engine_options *o, int n_sequences, err *e);
 int need_of_path(need *out, const char *path, const engine_options *o, int n_sequences, err *e);
 
-/*
- * Bytes that this process can use: MemAvailable of the system, or less where a control group (v1 or v2, any level)
- * limits it. 0: not known. *limit_from (may be NULL) is "memory" or "cgroup".
- */
-uint64_t need_available_bytes(const char **limit_from);
-
 #endif

@@ -373,8 +373,8 @@ static void walk_engine(wire *w, engine_options *o) {
     put_int(w, &o->max_waiting, 0, INT_MAX, "max_waiting");
     put_int(w, &o->target_step_ms, 0, INT_MAX, "target_step_ms");
     put_int(w, &o->n_threads, 0, INT_MAX, "n_threads");
-    put_int(w, &o->k_type, 0, INT_MAX, "k_type");
-    put_int(w, &o->v_type, 0, INT_MAX, "v_type");
+    PUT_ENUM(w, o->k_type, NN_KV_TYPE_COUNT, "k_type");
+    PUT_ENUM(w, o->v_type, NN_KV_TYPE_COUNT, "v_type");
     uint64_t cpu = o->cpu;
     put_u64(w, &cpu, "cpu");
     if (cpu > UINT_MAX) fail(w, "cpu", "lies outside its range", ERR_FORMAT);
@@ -383,6 +383,7 @@ static void walk_engine(wire *w, engine_options *o) {
     put_size(w, &o->host_cache_bytes, "host_cache_bytes");
     put_cstr(w, &o->disk_cache_dir, MAX_SHORT, "disk_cache_dir");
     put_u64(w, &o->disk_cache_bytes, "disk_cache_bytes");
+    put_cstr(w, &o->device, MAX_SHORT, "device");
 }
 
 static void walk_settings(wire *w, runtime_settings *s) {

@@ -4,24 +4,12 @@
 #include "base/num.h"
 
 #include <string.h>
-#include <strings.h>
 
 static const kv_type_info infos[KV_TYPE_COUNT] = {
-    [KV_F32] = { "f32", 32, 0 },  [KV_F16] = { "f16", 16, 0 },  [KV_BF16] = { "bf16", 16, 0 },
-    [KV_Q8_0] = { "q8_0", 8, 2 }, [KV_Q4_0] = { "q4_0", 4, 2 },
+    [KV_F32] = { 32, 0 }, [KV_F16] = { 16, 0 }, [KV_BF16] = { 16, 0 }, [KV_Q8_0] = { 8, 2 }, [KV_Q4_0] = { 4, 2 },
 };
 
 const kv_type_info *kv_type_get(int type) { return type >= 0 && type < KV_TYPE_COUNT ? &infos[type] : NULL; }
-
-bool kv_type_parse(const char *name, int *out) {
-    for (int i = 0; i < KV_TYPE_COUNT; i++) {
-        if (strcasecmp(infos[i].name, name) == 0) {
-            *out = i;
-            return true;
-        }
-    }
-    return false;
-}
 
 static size_t area_bytes(kv_type type, int tokens, int dim) {
     const kv_type_info *t = &infos[type];

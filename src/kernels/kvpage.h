@@ -36,9 +36,8 @@ enum { KV_DIM_MAX = 1024, KV_GROUP = 32 };
 typedef enum kv_type { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_Q4_0, KV_TYPE_COUNT } kv_type;
 
 typedef struct kv_type_info {
-    const char *name;
-    int         value_bits;  /* of one element, without its scale */
-    int         scale_bytes; /* per KV_GROUP elements; 0: no scale */
+    int value_bits;  /* of one element, without its scale */
+    int scale_bytes; /* per KV_GROUP elements; 0: no scale */
 } kv_type_info;
 
 /* One layer's part of a page. Filled by kv_layout_init, then read only. */
@@ -53,8 +52,7 @@ typedef struct kv_layout {
     size_t  layer_bytes;      /* n_kv * head_bytes */
 } kv_layout;
 
-const kv_type_info *kv_type_get(int type);                     /* NULL: no such type */
-bool                kv_type_parse(const char *name, int *out); /* case-insensitive */
+const kv_type_info *kv_type_get(int type); /* NULL: no such type */
 
 /* False when a size is out of range: tokens not 16, 32, 64 or 128, a dimension not a multiple of 8, ... */
 bool kv_layout_init(kv_layout *l, kv_type k_type, kv_type v_type, int tokens, int n_kv, int k_dim, int v_dim,

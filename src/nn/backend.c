@@ -1,61 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all executors share: options, the page groups, the activation arena. */
+/* What all executors share: the device list, options, checks, and the two-call forms in one. */
 #include "nn/backend.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "nn/plan.h"
 
-int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_model *m, const nn_exec_options *o, err *e) {
+int nn_device_list(const nn_backend *const *backends, nn_device *out, int cap) {
+    int n = 0;
+    for (; *backends && n < cap; backends++) n += (*backends)->devices(out + n, cap - n);
+    return n;
+}
+
+int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_device *d, const nn_model *m, const nn_exec_options *o,
+                 arena *mem, err *e) {
     const nn_limits *l = &o->limits;
-    int              rc;
     x->backend = backend;
+    x->device = *d;
     x->model = m;
     x->options = *o;
-    arena_init(&x->mem, 0);
+    if (x->options.first_op == 0 && x->options.end_op == 0) x->options.end_op = m->tape->n_ops;
     if (l->max_tokens <= 0 || l->max_seqs <= 0 || l->max_outputs <= 0 || l->page_tokens <= 0 || l->max_pages <= 0 ||
         l->n_pages <= 0)
         return err_set(e, ERR_ARG, "limits of a step must be positive");
-    if ((rc = nn_groups_make(&x->groups, m, &x->mem, e)) < 0) return rc;
-    if ((rc = nn_plan_arena(&x->plan, m->tape, l, &x->mem, e)) < 0) return rc;
-    x->arena_bytes = x->plan.bytes;
-    x->heap_bytes = x->arena_bytes;
-    if (o->plan_only) return 0;
-    x->arena = aligned_alloc(64, x->arena_bytes ? x->arena_bytes : 64);
-    if (!x->arena) return err_set(e, ERR_NOMEM, "no memory for %zu bytes of activations", x->arena_bytes);
-    memset(x->arena, 0, x->arena_bytes);
-    return 0;
-}
-
-void nn_exec_deinit(nn_exec *x) {
-    free(x->arena);
-    arena_deinit(&x->mem);
+    if (x->options.first_op < 0 || x->options.first_op >= x->options.end_op || x->options.end_op > m->tape->n_ops)
+        return err_set(e, ERR_ARG, "ops %d to %d of a tape of %d", x->options.first_op, x->options.end_op,
+                       m->tape->n_ops);
+    if ((unsigned)o->k_type >= NN_KV_TYPE_COUNT || (unsigned)o->v_type >= NN_KV_TYPE_COUNT)
+        return err_set(e, ERR_ARG, "page types %d and %d are not known", (int)o->k_type, (int)o->v_type);
+    return nn_groups_make(&x->groups, m, mem, e);
 }
 
 int nn_exec_step(nn_exec *x, const nn_batch *b, err *e) {
-    int rc = x->backend->begin(x, b, e);
-    if (rc < 0) return rc;
-    x->backend->run(x, 0, x->model->tape->n_ops);
+    nn_ticket step;
+    int       rc = x->backend->submit(x, b, &step, e);
+    return rc < 0 ? rc : x->backend->wait(x, step, e);
+}
+
+int nn_exec_move(nn_exec *x, const nn_move *moves, int n, err *e) {
+    nn_ticket ticket;
+    if (n == 0) return 0;
+    int rc = x->backend->move(x, moves, n, &ticket, e);
+    return rc < 0 ? rc : x->backend->wait(x, ticket, e);
+}
+
+int64_t nn_exec_width(const nn_exec *x, nn_fetch_what what) {
+    const nn_tape *t = x->model->tape;
+    return t->bufs[what == NN_FETCH_LOGITS ? t->logits : t->hidden].width;
+}
+
+int nn_exec_check(const nn_exec *x, const nn_batch *b, err *e) {
+    const nn_op *first = &x->model->tape->ops[0];
+    int64_t      n_vocab = first->kind == NN_OP_EMBED ? first->u.embed.table->rows : x->model->dims->n_vocab;
+    return nn_batch_check(b, &x->options.limits, &x->groups, (int)n_vocab, x->backend->can, e);
+}
+
+static int check_move(const nn_exec *x, const nn_move *m, err *e) {
+    const nn_limits *l = &x->options.limits;
+    bool             page = m->kind == NN_MOVE_PAGE;
+    int32_t          most = page ? l->n_pages : l->n_slots;
+    if (page && (m->group < 0 || m->group >= x->groups.n))
+        return err_set(e, ERR_ARG, "a page of group %d; there are %d", m->group, x->groups.n);
+    if (m->from < NN_HOST || m->from >= most || m->to < NN_HOST || m->to >= most)
+        return err_set(e, ERR_ARG, "%s %d to %d; there are %d", page ? "page" : "slot", m->from, m->to, most);
+    if (m->from == NN_HOST && m->to == NN_HOST) return err_set(e, ERR_ARG, "a move from host memory to host memory");
+    if ((m->from == NN_HOST || m->to == NN_HOST) && !m->host)
+        return err_set(e, ERR_ARG, "a move without its host buffer");
     return 0;
 }
 
-float *nn_exec_buf(nn_exec *x, nn_buf b) { return (float *)(void *)(x->arena + x->plan.offset[b]); }
-
-int64_t nn_exec_rows(const nn_exec *x, nn_buf b) {
-    const nn_buf_info *i = &x->model->tape->bufs[b];
-    int                outputs = i->rows == NN_ROWS_LOGITS ? x->batch.n_out - x->batch.n_hidden : x->batch.n_out;
-    return (int64_t)(i->rows == NN_ROWS_TOKENS ? x->batch.n_tok : outputs) * i->mult;
-}
-
-const float *nn_exec_logits(nn_exec *x, int64_t *n_vocab) {
-    nn_buf b = x->model->tape->logits;
-    if (n_vocab) *n_vocab = x->model->tape->bufs[b].width;
-    return nn_exec_buf(x, b);
-}
-
-const float *nn_exec_hidden(nn_exec *x, int64_t *width) {
-    nn_buf b = x->model->tape->hidden;
-    if (width) *width = x->model->tape->bufs[b].width;
-    return nn_exec_buf(x, b);
+int nn_exec_check_moves(const nn_exec *x, const nn_move *m, int n, err *e) {
+    for (int i = 0; i < n; i++) {
+        int rc = check_move(x, &m[i], e);
+        if (rc < 0) return err_wrap(e, rc, "move %d", i);
+    }
+    return 0;
 }
 
 void nn_exec_free(nn_exec *x) {

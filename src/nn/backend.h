@@ -1,71 +1,158 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backend interface: lower a model's tape once, then run steps.
+ * The backend interface: a model's tape on a device. docs/writing-a-backend.md says how one is written.
  *
- * open picks kernels, plans memory and refuses an op or type that it cannot run by name; there is no fallback. A step
- * is begin (the batch is checked and its tables are built) and run over all ops; running a range of ops is what the
- * side-by-side comparison uses. Nothing allocates between begin and the end of run. An executor is used by one thread.
+ * A backend owns everything that a step touches: its copy of the weights (where it needs another layout, open makes
+ * it), its activations, its pages and its slots. Nobody outside holds a pointer into them: rows are fetched, pages and
+ * slots are moved, and both are named by number. open picks kernels, plans memory and refuses an op or a type that it
+ * cannot run by name; there is no fallback.
+ *
+ * Time
+ *
+ * Steps and moves are started by one call and finished by another; between the two the device works. They take effect
+ * in the order in which they were started: a step sees the pages that an earlier move brought, and a page may be given
+ * to somebody else as soon as a move out of it was started. Memory of the caller is different: the batch and what it
+ * points at are only needed until submit returns, but the host side of a move must stay, and may be read only, until
+ * its ticket was waited for. Nothing allocates between submit and the end of wait.
+ *
+ * Failure
+ *
+ * Every call may fail, at its start or when it is waited for, with a sentence. A failed step has written nothing but
+ * positions, slots and rows of its own batch; a failed move has left its destination undefined. The executor can be
+ * used further, except after ERR_LOST: then the device is gone for this process, every later call fails in the same
+ * way, and only free may follow.
+ *
+ * An executor is used by one thread at a time.
  */
 #ifndef NN_BACKEND_H
 #define NN_BACKEND_H
 
 #include "base/err.h"
 #include "nn/batch.h"
+#include "nn/kv_type.h"
 #include "nn/model.h"
-#include "nn/plan.h"
 
 typedef struct nn_exec    nn_exec;
 typedef struct nn_backend nn_backend;
 
+/* Names work that was started. Tickets of one executor rise. */
+typedef uint64_t nn_ticket;
+
+/* --- devices ---------------------------------------------------------------------------------------------------- */
+
+typedef enum nn_device_kind {
+    NN_DEVICE_CPU,
+    NN_DEVICE_GPU,
+    NN_DEVICE_REFERENCE, /* slow and exact: for comparisons, never chosen by itself */
+} nn_device_kind;
+
+typedef struct nn_device {
+    char           id[64];   /* "cpu", "cuda:0": what an option names */
+    char           name[96]; /* for people */
+    nn_device_kind kind;
+    uint64_t       total_bytes, free_bytes; /* of its memory; 0: not known */
+} nn_device;
+
+enum { NN_MAX_DEVICES = 16 };
+
+/* All devices of these backends (NULL ends the list), in their order. Returns how many were written, at most cap. */
+int nn_device_list(const nn_backend *const *backends, nn_device *out, int cap);
+
+/* --- opening ---------------------------------------------------------------------------------------------------- */
+
 typedef struct nn_exec_options {
-    nn_limits limits;
-    int       k_type, v_type; /* kv_type of pages */
-    int       n_threads;      /* 0: one per core */
-    bool      pin;
-    bool      steady;    /* all threads in every step, even where other programs hold the cores: for tests */
-    unsigned  cpu;       /* instruction sets that may be used; those absent are dropped */
-    bool      plan_only; /* memory is counted, not taken: the executor answers questions and runs nothing */
+    nn_limits  limits;
+    nn_kv_type k_type, v_type;
+    int        first_op, end_op; /* the part of the tape that this executor runs; both 0: all of it */
+
+    /* The CPU's. */
+    int      n_threads; /* 0: one per core */
+    bool     pin;
+    bool     steady; /* all threads in every step, even where other programs hold the cores: for tests */
+    unsigned cpu;    /* instruction sets that may be used; those absent are dropped */
 } nn_exec_options;
 
-struct nn_backend {
-    const char *name;
-    int (*open)(nn_exec **out, const nn_model *m, const nn_exec_options *o, err *e);
-    void (*free)(nn_exec *x);
-    int (*begin)(nn_exec *x, const nn_batch *b, err *e); /* the batch is borrowed until run returns */
-    void (*run)(nn_exec *x, int op0, int op1);
+/* What an executor takes of its device's memory. */
+typedef struct nn_memory {
+    size_t page_bytes[NN_MAX_GROUPS]; /* one page; its bytes are opaque outside the backend */
+    size_t slot_bytes;                /* one slot's fixed states; 0: the model has none */
+    size_t pages_bytes;               /* all pages of all groups */
+    size_t heap_bytes;                /* activations, scratch, tables, slots */
+    size_t weights_bytes;             /* copies of weights; 0: they are read where the file is mapped */
+} nn_memory;
 
-    /* Moving what layers remember, between steps. NULL in a backend that only compares. */
-    void (*page_copy)(nn_exec *x, int group, int32_t from, int32_t to);
-    size_t (*page_bytes)(const nn_exec *x, int group); /* of one page; its bytes are opaque outside the backend */
-    void (*page_read)(const nn_exec *x, int group, int32_t page, void *out);
-    void (*page_write)(nn_exec *x, int group, int32_t page, const void *in);
-    size_t (*slot_bytes)(const nn_exec *x); /* of one slot's fixed states; 0: the model has none */
-    void (*slot_read)(const nn_exec *x, int32_t slot, void *out);
-    void (*slot_write)(nn_exec *x, int32_t slot, const void *in);
-};
-
-/* Common part; a backend's own struct begins with it. */
+/* What everybody may know of an executor; a backend's own struct begins with it. */
 struct nn_exec {
     const nn_backend *backend;
+    nn_device         device;
     const nn_model   *model;
     nn_exec_options   options;
     nn_groups         groups;
-    nn_plan           plan;
-    uint8_t          *arena; /* activations, 64-byte aligned */
-    size_t            arena_bytes;
-    size_t            pages_bytes, heap_bytes; /* taken for cache pages, and for everything else (the arena too) */
-    arena             mem;
-    nn_batch          batch;
+    nn_memory         memory;
+    uint64_t          arithmetic; /* executors of one backend with the same number compute the same bits */
 };
 
-int  nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_model *m, const nn_exec_options *o, err *e);
-void nn_exec_deinit(nn_exec *x);
+/* --- moving ----------------------------------------------------------------------------------------------------- */
 
-int          nn_exec_step(nn_exec *x, const nn_batch *b, err *e);
-float       *nn_exec_buf(nn_exec *x, nn_buf b);            /* rows of the current batch, width floats each */
-int64_t      nn_exec_rows(const nn_exec *x, nn_buf b);     /* rows of the current batch */
-const float *nn_exec_logits(nn_exec *x, int64_t *n_vocab); /* [n_out - n_hidden][n_vocab], until the next step */
-const float *nn_exec_hidden(nn_exec *x, int64_t *width);   /* [n_out][width]: what the head reads */
-void         nn_exec_free(nn_exec *x);                     /* accepts NULL */
+typedef enum nn_move_kind { NN_MOVE_PAGE, NN_MOVE_SLOT } nn_move_kind;
+
+/* One page (of a group) or one slot, from number to number. NN_HOST on one side means the host buffer, which has
+ * page_bytes[group] or slot_bytes. */
+typedef struct nn_move {
+    nn_move_kind kind;
+    int          group; /* of pages */
+    int32_t      from, to;
+    void        *host; /* read when from is NN_HOST, written when to is */
+} nn_move;
+enum { NN_HOST = -1 };
+
+/* --- what comes out --------------------------------------------------------------------------------------------- */
+
+typedef enum nn_fetch_what {
+    NN_FETCH_LOGITS, /* [n_out - n_hidden][n_vocab] */
+    NN_FETCH_HIDDEN, /* [n_out][width]: what the head reads */
+} nn_fetch_what;
+
+/* --- the backend ------------------------------------------------------------------------------------------------ */
+
+struct nn_backend {
+    const char *name;
+    unsigned    can; /* NN_BATCH_*: what a batch may hold beyond tokens (nn/batch.h) */
+
+    int (*devices)(nn_device *out, int cap); /* returns how many it wrote; none is not an error */
+    int (*measure)(nn_memory *out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e);
+    int (*open)(nn_exec **out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e);
+    void (*free)(nn_exec *x); /* waits for what is under way */
+
+    /* One step over the executor's part of the tape. Only one may be under way. */
+    int (*submit)(nn_exec *x, const nn_batch *b, nn_ticket *step, err *e);
+    int (*wait)(nn_exec *x, nn_ticket ticket, err *e); /* of a step or a move; once each */
+    /* Rows of the last step that was waited for; they are there until the next submit. */
+    int (*fetch)(nn_exec *x, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e);
+
+    /* n pages and slots at once; the moves do not depend on each other. */
+    int (*move)(nn_exec *x, const nn_move *moves, int n, nn_ticket *ticket, err *e);
+
+    /*
+     * Op by op and synchronous: for comparing backends, and for a tape that is cut in two. begin takes the batch of a
+     * step (borrowed until the last run), run computes a range of ops, read and write copy all rows that the batch has
+     * in a buffer. nn_batch_rows says how many those are.
+     */
+    int (*begin)(nn_exec *x, const nn_batch *b, err *e);
+    int (*run)(nn_exec *x, int first_op, int end_op, err *e);
+    int (*read)(nn_exec *x, nn_buf b, float *to, err *e);
+    int (*write)(nn_exec *x, nn_buf b, const float *from, err *e);
+};
+
+/* Fills the common part and checks the options; the groups lie in mem. */
+int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_device *d, const nn_model *m, const nn_exec_options *o,
+                 arena *mem, err *e);
+
+int     nn_exec_step(nn_exec *x, const nn_batch *b, err *e);                    /* submit and wait */
+int     nn_exec_move(nn_exec *x, const nn_move *moves, int n, err *e);          /* move and wait */
+int64_t nn_exec_width(const nn_exec *x, nn_fetch_what what);                    /* floats of a row that is fetched */
+int     nn_exec_check(const nn_exec *x, const nn_batch *b, err *e);             /* nn_batch_check for this executor */
+int     nn_exec_check_moves(const nn_exec *x, const nn_move *m, int n, err *e); /* numbers and buffers */
+void    nn_exec_free(nn_exec *x);                                               /* accepts NULL */
 
 #endif

@@ -2,6 +2,8 @@
 /* Checking a batch before a backend trusts it. */
 #include "nn/batch.h"
 
+#include "nn/tape.h"
+
 static int check_pages(const nn_batch *b, const nn_limits *l, const nn_groups *g, int s, err *e) {
     int32_t first = b->pos[b->q_start[s]], len = b->kv_len[s];
     for (int k = 0; k < g->n; k++) {
@@ -38,7 +40,49 @@ static int check_seq(const nn_batch *b, const nn_limits *l, const nn_groups *g, 
     return check_pages(b, l, g, s, e);
 }
 
-int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, int n_vocab, err *e) {
+unsigned nn_batch_holds(const nn_batch *b) {
+    return (b->embd || b->embd_row ? NN_BATCH_EMBD : 0u) | (b->row_end ? NN_BATCH_ROW_END : 0u) |
+           (b->adapter ? NN_BATCH_ADAPTER : 0u) | (b->pos_axes || b->n_axes > 1 ? NN_BATCH_AXES : 0u);
+}
+
+int nn_batch_allow(unsigned holds, unsigned can, err *e) {
+    static const struct {
+        unsigned    bit;
+        const char *what;
+    } rows[] = { { NN_BATCH_EMBD, "supplied embeddings are" },
+                 { NN_BATCH_ROW_END, "spans that see themselves whole are" },
+                 { NN_BATCH_ADAPTER, "adapters are" },
+                 { NN_BATCH_AXES, "positions with several axes are" } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (holds & rows[i].bit & ~can) return err_set(e, ERR_UNSUPPORTED, "%s not supported yet", rows[i].what);
+    }
+    return 0;
+}
+
+/* Tokens, or rows of supplied embeddings in their place. */
+static int check_inputs(const nn_batch *b, int n_vocab, err *e) {
+    if ((b->embd != NULL) != (b->embd_row != NULL) || (b->embd && b->n_embd <= 0))
+        return err_set(e, ERR_ARG, "supplied embeddings come with the rows that they are for");
+    for (int t = 0; t < b->n_tok; t++) {
+        if (b->embd_row && b->embd_row[t] >= 0) {
+            if (b->embd_row[t] >= b->n_embd)
+                return err_set(e, ERR_ARG, "row %d: supplied embedding %d of %d", t, b->embd_row[t], b->n_embd);
+        } else if (b->token[t] < 0 || b->token[t] >= n_vocab) {
+            return err_set(e, ERR_ARG, "row %d: token %d; the vocabulary has %d", t, b->token[t], n_vocab);
+        }
+        if (b->row_end && (b->row_end[t] <= b->pos[t] || b->row_end[t] > b->kv_len[b->seq_of[t]]))
+            return err_set(e, ERR_ARG, "row %d at position %d sees up to %d", t, b->pos[t], b->row_end[t]);
+    }
+    return 0;
+}
+
+int64_t nn_batch_rows(const nn_batch *b, const nn_tape *t, nn_buf buf) {
+    const nn_buf_info *i = &t->bufs[buf];
+    int                outputs = i->rows == NN_ROWS_LOGITS ? b->n_out - b->n_hidden : b->n_out;
+    return (int64_t)(i->rows == NN_ROWS_TOKENS ? b->n_tok : outputs) * i->mult;
+}
+
+int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, int n_vocab, unsigned can, err *e) {
     int rc;
     if (b->n_tok <= 0 || b->n_tok > l->max_tokens || b->n_seq <= 0 || b->n_seq > l->max_seqs || b->n_out < 0 ||
         b->n_out > l->max_outputs)
@@ -48,18 +92,13 @@ int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, in
     if (b->n_hidden < 0 || n_logits < 0 || (l->max_logits && n_logits > l->max_logits))
         return err_set(e, ERR_LIMIT, "a batch of %d outputs, %d of them without logits; at most %d rows of logits fit",
                        b->n_out, b->n_hidden, l->max_logits ? l->max_logits : l->max_outputs);
-    if (b->n_axes > 1 || b->adapter || b->embd)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "adapters, supplied embeddings and several position axes are not supported yet");
+    if ((rc = nn_batch_allow(nn_batch_holds(b), can, e)) < 0) return rc;
     if (b->q_start[0] != 0 || b->q_start[b->n_seq] != b->n_tok)
         return err_set(e, ERR_ARG, "the sequences do not cover the batch");
-    for (int t = 0; t < b->n_tok; t++) {
-        if (b->token[t] < 0 || b->token[t] >= n_vocab)
-            return err_set(e, ERR_ARG, "row %d: token %d; the vocabulary has %d", t, b->token[t], n_vocab);
-    }
     for (int s = 0; s < b->n_seq; s++) {
         if ((rc = check_seq(b, l, g, s, e)) < 0) return rc;
     }
+    if ((rc = check_inputs(b, n_vocab, e)) < 0) return rc;
     for (int r = 0; r < b->n_out; r++) {
         if (b->out_rows[r] < 0 || b->out_rows[r] >= b->n_tok)
             return err_set(e, ERR_ARG, "output %d names row %d of %d", r, b->out_rows[r], b->n_tok);

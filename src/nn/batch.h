@@ -10,8 +10,15 @@
  * pages[g][s * pages_stride + p / page_tokens]. There is one table per group of layers with the same window; group 0
  * sees everything. Pages that lie behind a window may be -1.
  *
- * The last fields are optional (NULL) and the place where later features enter: an adapter per token, rows whose
- * embedding is supplied, and positions with several axes.
+ * Any row may be an output, and a sequence may have several: the last one of a prompt, all rows of a draft.
+ *
+ * The last fields are optional (NULL). They are what a batch may hold beyond tokens, each with a bit by which a backend
+ * says that it can do it; nn_batch_check refuses by name what the backend at hand cannot:
+ *     embd, embd_row   rows whose embedding is supplied (an image's); the token at such a row is not looked up, and the
+ *                      row is taken as it is: no scale of the embedding table applies
+ *     row_end          how far a row sees: positions below row_end[t] instead of pos[t] + 1, for a span that sees
+ * itself whole; such a span lies in one batch adapter          an adapter set per row pos_axes         rotary positions
+ * with several axes; pos stays the place in the cache
  */
 #ifndef NN_BATCH_H
 #define NN_BATCH_H
@@ -22,6 +29,14 @@
 #include <stdint.h>
 
 enum { NN_MAX_GROUPS = 4 };
+
+/* What a batch may hold beyond tokens. */
+enum {
+    NN_BATCH_EMBD = 1,
+    NN_BATCH_ROW_END = 2,
+    NN_BATCH_ADAPTER = 4,
+    NN_BATCH_AXES = 8,
+};
 
 typedef struct nn_batch {
     int            n_tok, n_seq, n_out;
@@ -36,9 +51,11 @@ typedef struct nn_batch {
     const int32_t *out_rows;   /* [n_out]: rows whose logits are wanted, then n_hidden whose hidden state is enough */
     int            n_hidden;
 
-    const int32_t *adapter;  /* [n_tok]: which adapter, -1 none */
-    const float   *embd;     /* [rows][n_embd]: supplied embeddings */
+    const float   *embd; /* [n_embd][width of the embedding]: supplied embeddings */
+    int            n_embd;
     const int32_t *embd_row; /* [n_tok]: row of embd, -1: look the token up */
+    const int32_t *row_end;  /* [n_tok] */
+    const int32_t *adapter;  /* [n_tok]: which set, -1: none */
     const int32_t *pos_axes; /* [n_axes][n_tok] */
     int            n_axes;
 } nn_batch;
@@ -58,7 +75,15 @@ typedef struct nn_limits {
     int n_slots;                           /* fixed states */
 } nn_limits;
 
-/* An error that names the row or sequence when a batch does not keep the rules above. */
-int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, int n_vocab, err *e);
+/* Which of the optional things a batch holds, as NN_BATCH_* bits. */
+unsigned nn_batch_holds(const nn_batch *b);
+/* Refuses by name what is in `holds` and not in `can`. */
+int nn_batch_allow(unsigned holds, unsigned can, err *e);
+
+/* An error that names the row or sequence when a batch does not keep the rules above. can: NN_BATCH_* bits. */
+int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, int n_vocab, unsigned can, err *e);
+
+/* Rows that a batch has in a buffer of the tape. */
+int64_t nn_batch_rows(const nn_batch *b, const struct nn_tape *t, nn_buf buf);
 
 #endif

@@ -6,7 +6,6 @@
 #include "nn/bind.h"
 
 #include "base/num.h"
-#include "kernels/matmul.h"
 #include "tensor/codec.h"
 
 #include <string.h>
@@ -153,7 +152,7 @@ bool bind_describe(nn_binder *b, const bind_found *f, tensor_mat *m) {
     else if (t->type == TENSOR_F8_E4M3 || t->type == TENSOR_F8_E5M2)
         ok = tensor_row_bytes((int)t->type, m->cols, &m->row_bytes) && describe_fp8(b, f, m);
     else
-        ok = (matmul_input((int)t->type) != MATMUL_NONE && tensor_row_bytes((int)t->type, m->cols, &m->row_bytes)) ||
+        ok = (tensor_can_dequant((int)t->type) && tensor_row_bytes((int)t->type, m->cols, &m->row_bytes)) ||
              shape_fail(b, t->name, t, "this type cannot be a weight");
     if (!ok) return b->failed ? false : shape_fail(b, t->name, t, "the row is no whole number of blocks");
     if (!num_mul_size(m->row_bytes, (size_t)m->rows, &m->expert_bytes)) return shape_fail(b, t->name, t, "too large");

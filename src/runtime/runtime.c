@@ -4,7 +4,6 @@
 
 #include "formats/summary.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 #include "runtime/internal.h"
 
@@ -20,9 +19,8 @@ double runtime_now(void) {
 }
 
 int runtime_cache_type(const char *name, engine_options *o, err *e) {
-    int type;
-    if (!kv_type_parse(name ? name : "f16", &type)) return err_set(e, ERR_ARG, "'%s' is no page type", name);
-    o->k_type = o->v_type = type;
+    if (!nn_kv_type_parse(name ? name : "f16", &o->k_type)) return err_set(e, ERR_ARG, "'%s' is not a page type", name);
+    o->v_type = o->k_type;
     return 0;
 }
 

@@ -6,6 +6,7 @@
  * thread of the library, which tells the client how far it is.
  */
 #include "base/file.h"
+#include "base/machine.h"
 #include "formats/quantize.h"
 #include "host/need.h"
 #include "registry/blobs.h"
@@ -239,7 +240,7 @@ static int quantize(registry *r, creation *c, const char *path, err *e) {
     if (rc == 0) rc = registry_data_path(r, name, &temp, e);
     if (rc == 0 && (rc = model_file_open(&in, path, e)) == 0) {
         /* The result is made in memory. */
-        uint64_t room = need_available_bytes(NULL), bytes = 0;
+        uint64_t room = machine_memory_available(NULL), bytes = 0;
         for (size_t i = 0; i < model_file_tensor_count(in); i++) bytes += model_file_tensor_at(in, i)->bytes;
         if (room && bytes > room / 2)
             rc = err_set(e, ERR_LIMIT, "quantizing %llu bytes needs more memory than is free; use 'hearth quantize'",

@@ -36,6 +36,8 @@ static void *alloc(size_t bytes) {
     return p;
 }
 
+static const char *const type_names[KV_TYPE_COUNT] = { "f32", "f16", "bf16", "q8_0", "q4_0" };
+
 enum { PAGE_OFF = 128 };
 
 static void pages_open(data *d, const kv_layout *l, int n) {
@@ -103,7 +105,7 @@ static void check_stored(check *c, const scene *s, kv_type type, int dim, const 
             }
         }
     }
-    CHECK(c, worst <= tol, "%s %s dim %d page %d: stored error %g, limit %g", what, kv_type_get((int)type)->name, dim,
+    CHECK(c, worst <= tol, "%s %s dim %d page %d: stored error %g, limit %g", what, type_names[type], dim,
           s->layout.tokens, (double)worst, (double)tol);
 }
 
@@ -349,9 +351,9 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
     if (c->n_failed > failed) {
         printf("  in: k %s v %s pages of %d, n %d, heads %d/%d, dims %d/%d%s, causal %d window %d end_step %d sinks %d "
                "softcap %g q_scale %g\n",
-               kv_type_get((int)l->k_type)->name, kv_type_get((int)l->v_type)->name, l->tokens, s->n, s->n_head,
-               l->n_kv, l->k_dim, l->v_dim, l->v_in_k ? " v in k" : "", s->causal, s->window, s->end_step, s->sinks,
-               (double)s->softcap, (double)s->q_scale);
+               type_names[l->k_type], type_names[l->v_type], l->tokens, s->n, s->n_head, l->n_kv, l->k_dim, l->v_dim,
+               l->v_in_k ? " v in k" : "", s->causal, s->window, s->end_step, s->sinks, (double)s->softcap,
+               (double)s->q_scale);
     }
     pages_close(c, &d);
     data_close(c, &d);

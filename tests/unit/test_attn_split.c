@@ -9,7 +9,6 @@
 #include "backend/backend.h"
 #include "backend/simple.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +34,10 @@ static void run(const fixture *f, int n_threads, float *out) {
                          .max_len = 1200,
                          .n_threads = n_threads,
                          .steady = true,
-                         .k_type = KV_F16,
-                         .v_type = KV_F16,
+                         .k_type = NN_KV_F16,
+                         .v_type = NN_KV_F16,
                          .cpu = cpu_detect() };
-    must(simple_open(&s, &backend_cpu, f->model, &o, &e), &e);
+    must(simple_open(&s, "cpu", f->model, &o, &e), &e);
     for (int q = 0; q < 2; q++)
         for (int at = 0; at < length[q]; at += PIECE) {
             int n = length[q] - at < PIECE ? length[q] - at : PIECE;
@@ -49,9 +48,9 @@ static void run(const fixture *f, int n_threads, float *out) {
         int32_t     a = token_at(f, 0, 5000 + step), b = token_at(f, 1, 6000 + step);
         simple_feed feeds[2] = { { .seq = 0, .ids = &a, .n = 1 }, { .seq = 1, .ids = &b, .n = 1 } };
         must(simple_step(&s, feeds, 1, &e), &e);
-        memcpy(out, nn_exec_logits(s.exec, NULL), n_vocab * sizeof *out);
+        memcpy(out, simple_fetch(&s, NN_FETCH_LOGITS, &e), n_vocab * sizeof *out);
         must(simple_step(&s, feeds, 2, &e), &e);
-        memcpy(out + n_vocab, nn_exec_logits(s.exec, NULL), 2 * n_vocab * sizeof *out);
+        memcpy(out + n_vocab, simple_fetch(&s, NN_FETCH_LOGITS, &e), 2 * n_vocab * sizeof *out);
         out += 3 * n_vocab;
     }
     simple_close(&s);

@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "formats/safetensors.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 #include "nn/model.h"
 #include "tensor/half.h"
@@ -50,16 +49,15 @@ static void logits_of(const char *dir, float *out) {
     simple      s;
     err         e = { 0 };
     int32_t     ids[N];
-    int64_t     n_vocab;
     for (int i = 0; i < N; i++) ids[i] = i * 13 % VOCAB;
     if (model_file_open(&f, dir, &e) < 0 || nn_model_open(&m, f, models_list, NULL, &e) < 0) fail_msg("%s", e.msg);
     simple_options o = {
-        .max_len = N, .max_tokens = N, .n_threads = 1, .k_type = KV_F32, .v_type = KV_F32, .cpu = cpu_detect()
+        .max_len = N, .max_tokens = N, .n_threads = 1, .k_type = NN_KV_F32, .v_type = NN_KV_F32, .cpu = cpu_detect()
     };
-    if (simple_open(&s, &backend_cpu, m, &o, &e) < 0) fail_msg("%s", e.msg);
+    if (simple_open(&s, "cpu", m, &o, &e) < 0) fail_msg("%s", e.msg);
     if (simple_step(&s, &(simple_feed){ .ids = ids, .n = N, .all = true }, 1, &e) < 0) fail_msg("%s", e.msg);
-    const float *logits = nn_exec_logits(s.exec, &n_vocab);
-    assert_int_equal(n_vocab, VOCAB);
+    const float *logits = simple_fetch(&s, NN_FETCH_LOGITS, &e);
+    assert_int_equal(nn_exec_width(s.exec, NN_FETCH_LOGITS), VOCAB);
     memcpy(out, logits, sizeof(float) * N * VOCAB);
     simple_close(&s);
     nn_model_free(m);

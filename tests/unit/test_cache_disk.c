@@ -3,6 +3,7 @@
  * The disk tier under an engine: damaged, foreign and missing files, a full disk, two processes, budgets, page types.
  * Whatever happens to the files, the answers stay what they are without a cache.
  */
+#include "nn/kv_type.h"
 #include "unit/support/engine_support.h"
 #include "unit/support/model.h"
 #include "unit/support/support.h"
@@ -10,7 +11,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "nn/plan.h"
 
 #include <dirent.h>
@@ -377,7 +377,7 @@ static void test_bad_directory(void **state) {
     err            e;
     engine_options o = options("/dev/null/cache");
     (void)state;
-    o.k_type = o.v_type = KV_F16;
+    o.k_type = o.v_type = NN_KV_F16;
     assert_int_equal(engine_open(&g, llama.model, NULL, &o, &e), ERR_IO);
     assert_non_null(strstr(e.msg, "/dev/null/cache"));
 }
@@ -464,7 +464,7 @@ static size_t state_bytes(const fixture *f) {
 /* Every page type through host memory and the disk: three prompts in turns through an arena for one. */
 static void test_types(void **state) {
     static const char *const names[] = { "llama", "qwen3_next", "mamba2" };
-    static const int         types[] = { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_Q4_0 };
+    static const int         types[] = { NN_KV_F32, NN_KV_F16, NN_KV_BF16, NN_KV_Q8_0, NN_KV_Q4_0 };
     (void)state;
     heard.lines = 0;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++) {
@@ -485,7 +485,7 @@ static void test_types(void **state) {
             engine_free(g);
             o = options(NULL);
             o.host_cache_bytes = 16 << 20;
-            o.cache_bytes = fixture_page_bytes(&f, PAGE) * (types[k] == KV_F32 ? 2 : 1) * 5;
+            o.cache_bytes = fixture_page_bytes(&f, PAGE) * (types[k] == NN_KV_F32 ? 2 : 1) * 5;
             o.cache_bytes += 2 * state_bytes(&f);
             for (int way = 0; way < 3; way++) { /* host; disk; disk after a restart */
                 if (way == 1) {
@@ -501,7 +501,8 @@ static void test_types(void **state) {
                         fail_msg("%s: type %d, way %d: request %d: %d cached", names[m], types[k], way, i, a.cached);
                 }
                 engine_stat(g, &st);
-                if (types[k] != KV_Q8_0 && types[k] != KV_Q4_0) assert_true(way ? st.from_disk > 0 : st.from_host > 0);
+                if (types[k] != NN_KV_Q8_0 && types[k] != NN_KV_Q4_0)
+                    assert_true(way ? st.from_disk > 0 : st.from_host > 0);
                 engine_free(g);
             }
         }

@@ -145,7 +145,7 @@ static void test_mistakes(void **state) {
     program_fails("info /dev/null", 1, "hearth info: ");
     program_fails("info --ctx -1", 2, "--ctx");
     program_fails("info --sequences 5000", 2, "--sequences");
-    program_fails("info --cache-type q9", 2, "'q9' is no page type");
+    program_fails("info --cache-type q9", 2, "'q9' is not a page type");
     program_fails("info a b", 2, "unexpected argument");
     test_temp_dir_remove(dir);
 }

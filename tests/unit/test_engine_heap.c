@@ -4,13 +4,13 @@
  * the promise of base/noalloc.h and keeps the balance of live blocks. Facts: no thread allocates or frees inside a
  * step, and after ten thousand steps exactly as much is alive as after the first few hundred.
  */
+#include "nn/kv_type.h"
 #include "unit/support/engine_support.h"
 #include "unit/support/support.h"
 
 #include "base/noalloc.h"
 #include "bundle/tokenizer.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 
 #include <malloc.h>
@@ -149,7 +149,7 @@ static void check_steps(const nn_model *m, const tok *t, const char *name, int n
     engine        *g;
     engine_stats   st = { 0 };
     engine_options o = {
-        .n_ctx = 128, .n_threads = n_threads, .max_seqs = 5, .step_tokens = 32, .k_type = KV_F16, .v_type = KV_F16
+        .n_ctx = 128, .n_threads = n_threads, .max_seqs = 5, .step_tokens = 32, .k_type = NN_KV_F16, .v_type = NN_KV_F16
     };
     err    e;
     size_t bytes = 0;

@@ -10,7 +10,6 @@
 #include "bundle/tokenizer.h"
 #include "engine/internal.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 
 #include <math.h>
@@ -170,7 +169,7 @@ static void test_guide_and_end(void **state) {
     nn_model      *m = NULL;
     tok           *t = NULL;
     engine        *g = NULL;
-    engine_options o = { .n_ctx = 64, .n_threads = 1, .k_type = KV_F16, .v_type = KV_F16 };
+    engine_options o = { .n_ctx = 64, .n_threads = 1, .k_type = NN_KV_F16, .v_type = NN_KV_F16 };
     int32_t        tokens[] = { 40, 41, 42 };
     err            e;
     (void)state;
@@ -242,12 +241,12 @@ static engine_request embed_request(const int32_t *tokens, int n, engine_pooling
 static void pooled_reference(const fixture *f, const int32_t *tokens, int n, engine_pooling p, double *out) {
     simple         s;
     err            e;
-    simple_options o = { .max_len = n, .max_tokens = n, .k_type = KV_F32, .v_type = KV_F32 };
-    int64_t        width;
+    simple_options o = { .max_len = n, .max_tokens = n, .k_type = NN_KV_F32, .v_type = NN_KV_F32 };
     double         sum = 0;
-    if (simple_open(&s, &backend_scalar, f->model, &o, &e) < 0) fail_msg("%s", e.msg);
+    if (simple_open(&s, "scalar", f->model, &o, &e) < 0) fail_msg("%s", e.msg);
     if (simple_step(&s, &(simple_feed){ .ids = tokens, .n = n, .all = true }, 1, &e) < 0) fail_msg("%s", e.msg);
-    const float *rows = nn_exec_hidden(s.exec, &width);
+    const float *rows = simple_fetch(&s, NN_FETCH_HIDDEN, &e);
+    int64_t      width = nn_exec_width(s.exec, NN_FETCH_HIDDEN);
     for (int64_t i = 0; i < width; i++) {
         out[i] = 0;
         int first = p == ENGINE_POOL_LAST ? n - 1 : 0, last = p == ENGINE_POOL_CLS ? 1 : n;

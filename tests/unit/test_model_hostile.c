@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 #include "unit/support/support.h"
 
@@ -57,11 +56,11 @@ static bool try_model(const char *dir) {
     bool        opened = false;
     if (model_file_open(&f, dir, &e) == 0 && nn_model_open(&m, f, models_list, NULL, &e) == 0) {
         simple_options o = {
-            .max_len = 8, .max_tokens = 4, .n_threads = 1, .k_type = KV_F16, .v_type = KV_F16, .cpu = cpu_detect()
+            .max_len = 8, .max_tokens = 4, .n_threads = 1, .k_type = NN_KV_F16, .v_type = NN_KV_F16, .cpu = cpu_detect()
         };
         int32_t ids[] = { 1, 2, 3 };
         opened = true;
-        if (simple_open(&s, &backend_cpu, m, &o, &e) == 0) {
+        if (simple_open(&s, "cpu", m, &o, &e) == 0) {
             if (simple_step(&s, &(simple_feed){ .ids = ids, .n = 3 }, 1, &e) < 0) assert_true(e.msg[0]);
             simple_close(&s);
         }

@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
 #include "nn/export.h"
 #include "unit/support/support.h"
@@ -88,17 +87,17 @@ static opened model_at(const char *path, int rope_context) {
 
 /* How a run is cut and shared. */
 typedef struct way {
-    int      chunk, threads;
-    bool     company; /* a second sequence, of other tokens and other lengths, in the same batches */
-    unsigned cpu;
-    int      kv;
+    int        chunk, threads;
+    bool       company; /* a second sequence, of other tokens and other lengths, in the same batches */
+    unsigned   cpu;
+    nn_kv_type kv;
 } way;
 
 /* Logits of the whole prompt into out; then n_greedy further ids. */
-static void run(const nn_backend *backend, const nn_model *m, const golden *g, way w, float *out, int32_t *greedy) {
+static void run(const char *device, const nn_model *m, const golden *g, way w, float *out, int32_t *greedy) {
     simple         s;
     err            e = { 0 };
-    int64_t        n_vocab;
+    int64_t        n_vocab = g->n_vocab;
     int            len = g->n_prompt + g->n_greedy;
     simple_options o = { .n_seq = 2,
                          .max_len = len,
@@ -111,7 +110,7 @@ static void run(const nn_backend *backend, const nn_model *m, const golden *g, w
     int32_t        other[MAX_IDS];
     const float   *last = NULL;
     for (int i = 0; i < g->n_prompt; i++) other[i] = g->prompt[g->n_prompt - 1 - i];
-    if (simple_open(&s, backend, m, &o, &e) < 0) fail_msg("%s: %s", g->name, e.msg);
+    if (simple_open(&s, device, m, &o, &e) < 0) fail_msg("%s: %s", g->name, e.msg);
     for (int at = 0, to = 0; at < g->n_prompt; at += w.chunk) {
         int         n = g->n_prompt - at < w.chunk ? g->n_prompt - at : w.chunk, more = n + 3;
         simple_feed feeds[2] = { { .seq = 1, .ids = other + to, .n = more },
@@ -119,8 +118,8 @@ static void run(const nn_backend *backend, const nn_model *m, const golden *g, w
         if (to + more > g->n_prompt) feeds[0].n = g->n_prompt - to;
         bool both = w.company && feeds[0].n > 0;
         if (simple_step(&s, both ? feeds : feeds + 1, both ? 2 : 1, &e) < 0) fail_msg("%s: %s", g->name, e.msg);
-        last = nn_exec_logits(s.exec, &n_vocab) + (both ? n_vocab : 0); /* the other sequence's one row comes first */
-        assert_int_equal(n_vocab, g->n_vocab);
+        assert_int_equal(nn_exec_width(s.exec, NN_FETCH_LOGITS), g->n_vocab);
+        last = simple_fetch(&s, NN_FETCH_LOGITS, &e) + (both ? n_vocab : 0); /* the other sequence's row comes first */
         memcpy(out + (size_t)at * (size_t)n_vocab, last, (size_t)n * (size_t)n_vocab * sizeof *out);
         last += (n - 1) * n_vocab;
         to += both ? feeds[0].n : 0;
@@ -132,7 +131,7 @@ static void run(const nn_backend *backend, const nn_model *m, const golden *g, w
         if (i + 1 == g->n_greedy) break;
         simple_feed feed = { .ids = &best, .n = 1 };
         if (simple_step(&s, &feed, 1, &e) < 0) fail_msg("%s: %s", g->name, e.msg);
-        last = nn_exec_logits(s.exec, NULL);
+        last = simple_fetch(&s, NN_FETCH_LOGITS, &e);
     }
     simple_close(&s);
 }
@@ -154,11 +153,12 @@ static int strays(const golden *g, const nn_model *m) {
 }
 
 /* Int8 activations may choose another token where two are close: exact says whether the continuation must agree. */
-static void check_reference(const golden *g, const nn_backend *backend, const nn_model *m, double bound, bool exact,
+static void check_reference(const golden *g, const char *device, const nn_model *m, double bound, bool exact,
                             const char *form) {
     float  *logits = malloc((size_t)g->n_prompt * (size_t)g->n_vocab * sizeof *logits);
     int32_t greedy[MAX_IDS];
-    run(backend, m, g, (way){ .chunk = g->n_prompt, .threads = 1, .cpu = cpu_detect(), .kv = KV_F32 }, logits, greedy);
+    run(device, m, g, (way){ .chunk = g->n_prompt, .threads = 1, .cpu = cpu_detect(), .kv = NN_KV_F32 }, logits,
+        greedy);
     double worst = 0;
     for (int r = 0, free_rows = exact ? 0 : strays(g, m); r < g->n_prompt; r++) {
         double d = worst_of(g, logits, r);
@@ -183,12 +183,12 @@ static void check_same_bits(const golden *g, const nn_model *m, unsigned cpu, in
                                 { MAX_IDS, 2, true, 0, 0 } };
     size_t           bytes = (size_t)g->n_prompt * (size_t)g->n_vocab * sizeof(float);
     float           *whole = malloc(bytes), *other = malloc(bytes);
-    run(&backend_cpu, m, g, (way){ .chunk = MAX_IDS, .threads = 1, .cpu = cpu, .kv = kv }, whole, NULL);
+    run("cpu", m, g, (way){ .chunk = MAX_IDS, .threads = 1, .cpu = cpu, .kv = kv }, whole, NULL);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         way w = ways[i];
         w.cpu = cpu;
         w.kv = kv;
-        run(&backend_cpu, m, g, w, other, NULL);
+        run("cpu", m, g, w, other, NULL);
         if (memcmp(whole, other, bytes) != 0)
             fail_msg("%s: other bits in chunks of %d on %d threads%s", g->name, w.chunk, w.threads,
                      w.company ? " beside another sequence" : "");
@@ -223,9 +223,8 @@ static void test_reference_logits(void **state) {
         golden g;
         golden_open(&g, root, names[i]);
         opened o = model_at(g.dir, g.n_prompt);
-        check_reference(&g, &backend_scalar, o.model, 2e-3, true, "scalar");
-        check_reference(&g, &backend_cpu, o.model, g.quantized ? 0.3 : 2e-3, !g.quantized,
-                        g.quantized ? "cpu int8" : "cpu");
+        check_reference(&g, "scalar", o.model, 2e-3, true, "scalar");
+        check_reference(&g, "cpu", o.model, g.quantized ? 0.3 : 2e-3, !g.quantized, g.quantized ? "cpu int8" : "cpu");
         model_close(&o);
         free(g.logits);
     }
@@ -252,7 +251,7 @@ static void test_reference_logits_through_gguf(void **state) {
             if (rc < 0) fail_msg("%s: %s", g.name, e.msg);
             o = model_at(path, g.n_prompt);
             assert_int_equal(model_file_format(o.file), MODEL_GGUF);
-            check_reference(&g, &backend_cpu, o.model, 2e-3, true, "gguf");
+            check_reference(&g, "cpu", o.model, 2e-3, true, "gguf");
             model_close(&o);
         }
         free(g.logits);
@@ -266,7 +265,7 @@ static void test_same_bits(void **state) {
         golden g;
         golden_open(&g, root, names[i]);
         opened o = model_at(g.dir, g.n_prompt);
-        check_same_bits(&g, o.model, cpu_detect(), KV_F32);
+        check_same_bits(&g, o.model, cpu_detect(), NN_KV_F32);
         model_close(&o);
         free(g.logits);
     }
@@ -275,7 +274,7 @@ static void test_same_bits(void **state) {
 /* Quantized weights and pages, and each instruction set. */
 static void test_same_bits_quantized(void **state) {
     static const char *const types[] = { "Q4_K", "Q8_0", "Q6_K", "F16" }, *const sets[] = { "scalar", "avx2", "all" };
-    static const int kvs[] = { KV_F16, KV_Q8_0, KV_F16, KV_Q4_0 };
+    static const int kvs[] = { NN_KV_F16, NN_KV_Q8_0, NN_KV_F16, NN_KV_Q4_0 };
     char            *dir = test_temp_dir(), path[600];
     (void)state;
     snprintf(path, sizeof path, "%s/r.gguf", dir);

@@ -4,10 +4,11 @@
  */
 #include "unit/support/support.h"
 
+#include "base/machine.h"
 #include "host/need.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 #include "models/list.h"
+#include "nn/kv_type.h"
 #include "unit/support/engine_support.h"
 #include "unit/support/program.h"
 
@@ -29,7 +30,7 @@ static need need_of(const fixture *f, const engine_options *o, int n_sequences) 
 static void test_same_as_opened(void **state) {
     static const char *const names[] = { "llama",       "gemma3_text", "gpt_oss", "deepseek_v3",
                                          "kimi_linear", "qwen3_next",  "lfm2",    "mamba2" };
-    static const int         types[] = { KV_F16, KV_Q8_0, KV_F32 };
+    static const int         types[] = { NN_KV_F16, NN_KV_Q8_0, NN_KV_F32 };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         fixture f;
@@ -61,7 +62,7 @@ static void test_same_as_opened(void **state) {
 
 /* By hand: keys and values of 1000 tokens in 16 bits each, layer by layer as the configurations say. */
 static void test_by_hand(void **state) {
-    engine_options o = { .n_ctx = 256, .k_type = KV_F16, .v_type = KV_F16 };
+    engine_options o = { .n_ctx = 256, .k_type = NN_KV_F16, .v_type = NN_KV_F16 };
     fixture        f;
     need           n;
     (void)state;
@@ -156,14 +157,17 @@ static void test_resident(void **state) {
     dir = test_temp_dir();
     snprintf(path, sizeof path, "%s/m.gguf", dir);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        engine_options o = {
-            .n_ctx = CONTEXT, .max_seqs = 2, .n_threads = 2, .k_type = KV_F32, .v_type = KV_F32, .cpu = cpu_detect()
-        };
-        uint64_t grown = 0;
-        int      pipes[2], status;
-        need     n;
-        err      e = { 0 };
-        char    *said;
+        engine_options o = { .n_ctx = CONTEXT,
+                             .max_seqs = 2,
+                             .n_threads = 2,
+                             .k_type = NN_KV_F32,
+                             .v_type = NN_KV_F32,
+                             .cpu = cpu_detect() };
+        uint64_t       grown = 0;
+        int            pipes[2], status;
+        need           n;
+        err            e = { 0 };
+        char          *said;
         snprintf(command, sizeof command,
                  "debug random-model '%s' --arch %s --layers 4 --dim 512 --vocab 8000 --type Q8_0", path, models[i]);
         assert_int_equal(program_run("", command, &said), 0);
@@ -205,7 +209,7 @@ static void test_mistakes(void **state) {
 
 static void test_available(void **state) {
     const char *from = NULL;
-    uint64_t    bytes = need_available_bytes(&from);
+    uint64_t    bytes = machine_memory_available(&from);
     (void)state;
     assert_non_null(from);
     assert_true(bytes > 16 << 20);

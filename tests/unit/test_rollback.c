@@ -10,7 +10,6 @@
 #include "backend/backend.h"
 #include "engine/cache.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,21 +22,24 @@ static cache    c;
 static int32_t tokens[LENGTH], drafts[DRAFTS];
 
 static void open_model(const fixture *f) {
-    err             e;
-    nn_exec_options o = { .limits = { .max_tokens = STEP,
-                                      .max_seqs = 1,
-                                      .max_outputs = STEP,
-                                      .max_logits = STEP,
-                                      .page_tokens = PAGE,
-                                      .max_pages = MAX_INDEX,
-                                      .n_pages = PAGES,
-                                      .n_slots = 2 },
-                          .k_type = KV_F16,
-                          .v_type = KV_F16,
-                          .n_threads = 1,
-                          .cpu = cpu_detect() };
-    cache_options   co = { .bytes = 8 << 20 };
-    if (backend_cpu.open(&exec, f->model, &o, &e) < 0) fail_msg("%s", e.msg);
+    err               e;
+    nn_exec_options   o = { .limits = { .max_tokens = STEP,
+                                        .max_seqs = 1,
+                                        .max_outputs = STEP,
+                                        .max_logits = STEP,
+                                        .page_tokens = PAGE,
+                                        .max_pages = MAX_INDEX,
+                                        .n_pages = PAGES,
+                                        .n_slots = 2 },
+                            .k_type = NN_KV_F16,
+                            .v_type = NN_KV_F16,
+                            .n_threads = 1,
+                            .cpu = cpu_detect() };
+    cache_options     co = { .bytes = 8 << 20 };
+    const nn_backend *backend;
+    nn_device         device;
+    if (backend_find("cpu", &backend, &device, &e) < 0) fail_msg("%s", e.msg);
+    if (backend->open(&exec, &device, f->model, &o, &e) < 0) fail_msg("%s", e.msg);
     if (cache_open(&c, exec, &co, &e) < 0) fail_msg("%s", e.msg);
 }
 
@@ -56,13 +58,11 @@ static void evaluate(cache_tables *t, int32_t slot, const int32_t *what, int fro
                    .state_slot = &slot,
                    .out_rows = &row };
     err      e;
-    int64_t  n_vocab;
     for (int i = 0; i < n; i++) pos[i] = from + i;
     assert_true(cache_grow(&c, t, from + n));
     for (int g = 0; g < c.n_groups; g++) b.pages[g] = t->tables[g];
     if (nn_exec_step(exec, &b, &e) < 0) fail_msg("%s", e.msg);
-    const float *logits = nn_exec_logits(exec, &n_vocab);
-    if (out) memcpy(out, logits, (size_t)n_vocab * sizeof *out);
+    if (out && exec->backend->fetch(exec, NN_FETCH_LOGITS, 0, 1, out, &e) < 0) fail_msg("%s", e.msg);
 }
 
 static void check_model(const char *name) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU backend: opening, beginning a step, walking the items. */
+/* The CPU backend: its device, opening, beginning a step, walking the items. */
 #include "backend/cpu/cpu.h"
 
 #include "backend/backend.h"
+#include "base/machine.h"
 #include "base/noalloc.h"
 
 #include <stdlib.h>
@@ -30,51 +31,80 @@ static void cpu_free(nn_exec *base) {
     free(x->folds);
     free(x->scratch);
     free(x->times);
-    nn_exec_deinit(base);
+    local_deinit(&x->base);
     free(x);
 }
 
-static int cpu_open(nn_exec **out, const nn_model *m, const nn_exec_options *o, err *e) {
+/* What may change a bit of a result: raised with every change in kernels, in the layout of pages or in the order of
+ * operations. The instruction sets count, too. */
+enum { ARITHMETIC = 1 };
+
+static int make(cpu_exec **out, bool planned, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e) {
     cpu_exec *x = calloc(1, sizeof *x);
     int       rc;
     *out = NULL;
     if (!x) return err_set_nomem(e);
+    x->base.planned = planned;
     x->n_threads = o->n_threads > 0 ? o->n_threads : pool_default_threads();
     kernels_init(&x->k, o->cpu);
-    if ((rc = nn_exec_init(&x->base, &backend_cpu, m, o, e)) < 0) goto fail;
+    if ((rc = local_init(&x->base, &backend_cpu, d, m, o, e)) < 0) goto fail;
+    x->base.x.arithmetic = (uint64_t)ARITHMETIC << 32 | (cpu_detect() & cpu_close(o->cpu));
     if ((rc = cpu_lower(x, e)) < 0) goto fail;
-    if (!o->plan_only && (rc = pool_open(&x->pool, x->n_threads, o->pin, e)) < 0) goto fail;
-    *out = &x->base;
+    if (!planned && (rc = pool_open(&x->pool, x->n_threads, o->pin, e)) < 0) goto fail;
+    *out = x;
     return 0;
 fail:
-    cpu_free(&x->base);
+    cpu_free(&x->base.x);
     return rc;
+}
+
+static int cpu_open(nn_exec **out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e) {
+    cpu_exec *x;
+    int       rc = make(&x, false, d, m, o, e);
+    *out = x ? &x->base.x : NULL;
+    return rc;
+}
+
+static int cpu_measure(nn_memory *out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e) {
+    cpu_exec *x;
+    int       rc = make(&x, true, d, m, o, e);
+    *out = x ? x->base.x.memory : (nn_memory){ 0 };
+    if (x) cpu_free(&x->base.x);
+    return rc;
+}
+
+static int cpu_devices(nn_device *out, int cap) {
+    if (cap < 1) return 0;
+    *out = (nn_device){ .id = "cpu",
+                        .kind = NN_DEVICE_CPU,
+                        .total_bytes = machine_memory_total(),
+                        .free_bytes = machine_memory_available(NULL) };
+    machine_cpu_name(out->name, sizeof out->name);
+    return 1;
 }
 
 /* Page numbers become pointers; only those that a window still sees. */
 static void map_pages(cpu_exec *x) {
     const nn_batch  *b = &x->base.batch;
-    const nn_limits *m = &x->base.options.limits;
-    for (int g = 0; g < x->base.groups.n; g++) {
-        int window = x->base.groups.window[g];
+    const nn_limits *m = &x->base.x.options.limits;
+    for (int g = 0; g < x->base.x.groups.n; g++) {
+        int window = x->base.x.groups.window[g];
         for (int s = 0; s < b->n_seq; s++) {
             int32_t        first = b->pos[b->q_start[s]];
             int32_t        lo = window && first >= window ? (first - window + 1) / m->page_tokens : 0;
             const int32_t *from = b->pages[g] + (size_t)s * (size_t)b->pages_stride;
             const void   **to = x->page_ptrs[g] + (size_t)s * (size_t)m->max_pages;
             for (int32_t p = lo; p <= (b->kv_len[s] - 1) / m->page_tokens; p++)
-                to[p] = x->pages[g] + (size_t)from[p] * x->page_bytes[g];
+                to[p] = x->pages[g] + (size_t)from[p] * x->base.x.memory.page_bytes[g];
         }
     }
 }
 
 static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
-    cpu_exec    *x = (cpu_exec *)base;
-    const nn_op *first = &base->model->tape->ops[0];
-    int64_t      n_vocab = first->kind == NN_OP_EMBED ? first->u.embed.table->rows : base->model->dims->n_vocab;
-    int          rc = nn_batch_check(b, &base->options.limits, &base->groups, (int)n_vocab, e);
+    cpu_exec *x = (cpu_exec *)base;
+    int       rc = nn_exec_check(base, b, e);
     if (rc < 0) return rc;
-    base->batch = *b;
+    x->base.batch = *b;
     map_pages(x);
     for (int s = 0; s < b->n_seq; s++) {
         if (b->pos[b->q_start[s]] != 0) continue;
@@ -107,20 +137,22 @@ static void work(void *ctx, int worker, int n_workers) {
         if (!x->timed) continue;
         int64_t took = now_ns() - begin;
         spent += took;
-        x->times[worker].by_kind[x->base.model->tape->ops[it->op].kind] += took;
+        x->times[worker].by_kind[x->base.x.model->tape->ops[it->op].kind] += took;
     }
     if (x->timed) x->times[worker].kernels = spent;
     noalloc_end();
 }
 
-static void cpu_run(nn_exec *base, int op0, int op1) {
+static int cpu_run(nn_exec *base, int first_op, int end_op, err *e) {
     cpu_exec *x = (cpu_exec *)base;
-    x->op0 = op0;
-    x->op1 = op1;
+    (void)e;
+    x->op0 = first_op;
+    x->op1 = end_op;
     for (int i = 0; i < x->n_counters; i++) atomic_store_explicit(&x->counters[i], 0, memory_order_relaxed);
     x->n_workers = base->options.steady ? x->n_threads : pool_advice(x->pool);
     if (x->timed) memset(x->times, 0, (size_t)x->n_threads * sizeof *x->times);
     pool_run_some(x->pool, x->n_workers, work, x);
+    return 0;
 }
 
 void backend_cpu_timed(nn_exec *base, bool on) { ((cpu_exec *)base)->timed = on; }
@@ -142,15 +174,17 @@ double backend_cpu_kind_seconds(const nn_exec *base, nn_op_kind kind) {
 
 const nn_backend backend_cpu = {
     .name = "cpu",
+    .can = NN_BATCH_EMBD,
+    .devices = cpu_devices,
+    .measure = cpu_measure,
     .open = cpu_open,
     .free = cpu_free,
+    .submit = local_submit,
+    .wait = local_wait,
+    .fetch = local_fetch,
+    .move = cpu_move,
     .begin = cpu_begin,
     .run = cpu_run,
-    .page_copy = cpu_page_copy,
-    .page_bytes = cpu_page_bytes,
-    .page_read = cpu_page_read,
-    .page_write = cpu_page_write,
-    .slot_bytes = cpu_slot_bytes,
-    .slot_read = cpu_slot_read,
-    .slot_write = cpu_slot_write,
+    .read = local_read,
+    .write = local_write,
 };

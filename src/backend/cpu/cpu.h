@@ -10,9 +10,9 @@
 #ifndef BACKEND_CPU_CPU_H
 #define BACKEND_CPU_CPU_H
 
+#include "backend/local.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
-#include "nn/backend.h"
 
 #include <stdatomic.h>
 
@@ -55,7 +55,7 @@ typedef struct cpu_times {
 } cpu_times;
 
 typedef struct cpu_exec {
-    nn_exec     base;
+    local_exec  base;
     kernels     k;
     pool       *pool;
     int         n_threads, n_workers; /* n_workers: of the step under way */
@@ -66,7 +66,6 @@ typedef struct cpu_exec {
     cpu_layer   *layers;
     uint8_t     *pages[NN_MAX_GROUPS]; /* mapped, not allocated */
     size_t       pages_bytes[NN_MAX_GROUPS];
-    size_t       page_bytes[NN_MAX_GROUPS];
     const void **page_ptrs[NN_MAX_GROUPS]; /* [max_seqs][max_pages] */
 
     act8       *areas[CPU_AREAS];
@@ -112,12 +111,9 @@ void cpu_conv(cpu_exec *x, const nn_op *op, int worker);
 void cpu_delta(cpu_exec *x, const nn_op *op, int worker);
 void cpu_ssm(cpu_exec *x, const nn_op *op, int worker);
 
-void   cpu_page_copy(nn_exec *base, int group, int32_t from, int32_t to);
-size_t cpu_page_bytes(const nn_exec *base, int group);
-void   cpu_page_read(const nn_exec *base, int group, int32_t page, void *out);
-void   cpu_page_write(nn_exec *base, int group, int32_t page, const void *in);
-size_t cpu_slot_bytes(const nn_exec *base);
-void   cpu_slot_read(const nn_exec *base, int32_t slot, void *out);
-void   cpu_slot_write(nn_exec *base, int32_t slot, const void *in);
+int cpu_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
+
+/* How a page type lies in this backend's pages; false: it has none of this type. */
+bool cpu_kv_type(nn_kv_type type, kv_type *out);
 
 #endif

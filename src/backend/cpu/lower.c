@@ -16,13 +16,13 @@ static const size_t AT_AREA = (size_t)1 << 50, AT_ROPE = (size_t)2 << 50, AT_GRO
 /* Memory that is counted; NULL when there is none, and where it is only planned. Not zeroed, aligned to 64 bytes. */
 static void *take(cpu_exec *x, size_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
-    x->base.heap_bytes += bytes;
-    return x->base.options.plan_only ? NULL : aligned_alloc(64, bytes);
+    x->base.x.memory.heap_bytes += bytes;
+    return x->base.planned ? NULL : aligned_alloc(64, bytes);
 }
 
 static void *take_zeroed(cpu_exec *x, size_t count, size_t size) {
-    x->base.heap_bytes += count * size;
-    return x->base.options.plan_only ? NULL : calloc(count, size);
+    x->base.x.memory.heap_bytes += count * size;
+    return x->base.planned ? NULL : calloc(count, size);
 }
 
 typedef struct area {
@@ -51,8 +51,8 @@ static void touch(lowering *l, size_t lo, size_t bytes, bool write) {
 }
 
 static void touch_buf(lowering *l, nn_buf b, bool write) {
-    const nn_buf_info *i = &l->x->base.model->tape->bufs[b];
-    const nn_limits   *m = &l->x->base.options.limits;
+    const nn_buf_info *i = &l->x->base.x.model->tape->bufs[b];
+    const nn_limits   *m = &l->x->base.x.options.limits;
     touch(l, l->x->base.plan.offset[b], nn_rows_max(m, i) * (size_t)i->width * sizeof(float), write);
 }
 
@@ -87,7 +87,7 @@ static int rope_table(cpu_exec *x, const nn_rope *r) {
 }
 
 static int refuse(lowering *l, int op, const char *why) {
-    const nn_tape *t = l->x->base.model->tape;
+    const nn_tape *t = l->x->base.x.model->tape;
     str            line;
     str_init(&line);
     nn_op_print(t, &t->ops[op], &line);
@@ -100,7 +100,7 @@ static int refuse(lowering *l, int op, const char *why) {
  * when nobody since the last barrier reads the area's old content. */
 static bool fill_along(lowering *l, nn_buf b, int at) {
     cpu_exec      *x = l->x;
-    const nn_tape *t = x->base.model->tape;
+    const nn_tape *t = x->base.x.model->tape;
     cpu_item      *it = x->n_items ? &x->items[x->n_items - 1] : NULL;
     size_t         lo = AT_AREA + (size_t)at * SPACE;
     if (!it || it->kind != CPU_ITEM_OP || it->also >= 0 || t->ops[it->op].out != b) return false;
@@ -117,8 +117,8 @@ static bool fill_along(lowering *l, nn_buf b, int at) {
 
 /* Makes sure that an int8 copy of b exists; returns its area. */
 static int quantized(lowering *l, nn_buf b, int op) {
-    const nn_buf_info *i = &l->x->base.model->tape->bufs[b];
-    const nn_limits   *m = &l->x->base.options.limits;
+    const nn_buf_info *i = &l->x->base.x.model->tape->bufs[b];
+    const nn_limits   *m = &l->x->base.x.options.limits;
     int                at = 0;
     for (int k = 0; k < CPU_AREAS; k++) {
         if (l->areas[k].buf == b && l->areas[k].version == l->version[b]) {
@@ -157,14 +157,14 @@ static void scratch_need(lowering *l, size_t bytes) {
 
 /* A product's matrices and input. */
 static int lower_product(lowering *l, int i, const nn_op *op) {
-    const nn_tape *t = l->x->base.model->tape;
+    const nn_tape *t = l->x->base.x.model->tape;
     const nn_mat  *w = op->u.linear.w;
     int            n = w->n_stack ? w->n_stack : 1, at = -1;
     err            why = { 0 };
     for (int k = 0; k < n; k++) {
         if (matmul_check(&w->at[k], &why) < 0) return refuse(l, i, why.msg);
     }
-    const nn_limits *m = &l->x->base.options.limits;
+    const nn_limits *m = &l->x->base.x.options.limits;
     scratch_need(l, matmul_scratch_bytes(&w->at[0], (int64_t)nn_rows_max(m, &t->bufs[op->out])));
     if (matmul_input((int)w->at[0].type) == MATMUL_ACT8) {
         if (op->kind == NN_OP_HEAD_LINEAR && w->cols % ACT8_BLOCK)
@@ -197,7 +197,7 @@ static int lower_product(lowering *l, int i, const nn_op *op) {
  * of the system, taken when a long context first writes there. */
 static void parts_need(lowering *l, const nn_op *op) {
     cpu_exec        *x = l->x;
-    const nn_limits *m = &x->base.options.limits;
+    const nn_limits *m = &x->base.x.options.limits;
     const kv_layout *y = &x->layers[op->layer].layout;
     size_t           chunks = (size_t)m->max_pages * (size_t)m->page_tokens / ATTN_CHUNK + 1, floats;
     if (x->n_threads == 1 || y->n_kv >= 2 * x->n_threads) return;
@@ -206,7 +206,7 @@ static void parts_need(lowering *l, const nn_op *op) {
 }
 
 static int lower_latent(lowering *l, int i, const nn_op *op) {
-    const nn_state *s = &l->x->base.model->state[op->layer];
+    const nn_state *s = &l->x->base.x.model->state[op->layer];
     bool            store = op->kind == NN_OP_LATENT_STORE;
     size_t          floats = (size_t)(s->dim_k + s->dim_v) * (size_t)(store ? 1 : op->u.attn.n_head);
     if (floats > l->pack_floats) l->pack_floats = floats;
@@ -228,14 +228,14 @@ static bool same_heads(const lowering *l, const nn_op *op) {
     const cpu_exec *x = l->x;
     const cpu_item *it = x->n_items ? &x->items[x->n_items - 1] : NULL;
     if (op->kind != NN_OP_KV_STORE || !it || it->kind != CPU_ITEM_OP) return false;
-    const nn_op    *before = &x->base.model->tape->ops[it->op];
-    const nn_state *s = &x->base.model->state[op->layer];
+    const nn_op    *before = &x->base.x.model->tape->ops[it->op];
+    const nn_state *s = &x->base.x.model->state[op->layer];
     return before->kind == NN_OP_ROPE && before->out == op->in[0] && before->u.rope.head_dim == s->dim_k;
 }
 
 static int lower_op(lowering *l, int i) {
     cpu_exec    *x = l->x;
-    const nn_op *op = &x->base.model->tape->ops[i];
+    const nn_op *op = &x->base.x.model->tape->ops[i];
     int          table = -1;
     switch (op->kind) {
     case NN_OP_LINEAR:
@@ -281,14 +281,14 @@ static int lower_op(lowering *l, int i) {
 
 static int collect_ropes(lowering *l) {
     cpu_exec      *x = l->x;
-    const nn_tape *t = x->base.model->tape;
+    const nn_tape *t = x->base.x.model->tape;
     for (int i = 0; i < t->n_ops; i++) {
         if (t->ops[i].kind != NN_OP_ROPE || rope_table(x, &t->ops[i].u.rope.rope) >= 0) continue;
         if (x->n_ropes == CPU_MAX_ROPES) return refuse(l, i, "too many different rotations");
         cpu_rope *r = &x->ropes[x->n_ropes];
         r->rope = t->ops[i].u.rope.rope;
-        r->table = take(x, (size_t)x->base.options.limits.max_tokens * (size_t)r->rope.n_rot * sizeof(float));
-        if (!r->table && !x->base.options.plan_only) return l->rc = err_set_nomem(l->e);
+        r->table = take(x, (size_t)x->base.x.options.limits.max_tokens * (size_t)r->rope.n_rot * sizeof(float));
+        if (!r->table && !x->base.planned) return l->rc = err_set_nomem(l->e);
         touch(l, AT_ROPE + (size_t)x->n_ropes * SPACE, 1, true);
         cpu_item *it = push(l, CPU_ITEM_ROPE_TABLE, 0);
         if (it) it->aux = x->n_ropes;
@@ -299,40 +299,55 @@ static int collect_ropes(lowering *l) {
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
 
+bool cpu_kv_type(nn_kv_type type, kv_type *out) {
+    static const kv_type types[NN_KV_TYPE_COUNT] = {
+        [NN_KV_F32] = KV_F32,   [NN_KV_F16] = KV_F16,   [NN_KV_BF16] = KV_BF16,
+        [NN_KV_Q8_0] = KV_Q8_0, [NN_KV_Q4_0] = KV_Q4_0,
+    };
+    if ((unsigned)type >= NN_KV_TYPE_COUNT) return false;
+    *out = types[type];
+    return true;
+}
+
 static int layer_layout(cpu_exec *x, int i, err *e) {
-    const nn_state        *s = &x->base.model->state[i];
-    const nn_exec_options *o = &x->base.options;
+    const nn_state        *s = &x->base.x.model->state[i];
+    const nn_exec_options *o = &x->base.x.options;
     cpu_layer             *y = &x->layers[i];
-    int                    g = x->base.groups.of_layer[i];
+    int                    g = x->base.x.groups.of_layer[i];
     y->fixed_floats = nn_state_fixed_floats(s);
+    x->base.x.memory.slot_bytes += y->fixed_floats * sizeof *y->fixed;
     if (y->fixed_floats) y->fixed = take_zeroed(x, (size_t)o->limits.n_slots * y->fixed_floats, sizeof *y->fixed);
-    if (y->fixed_floats && !y->fixed && !o->plan_only) return err_set_nomem(e);
+    if (y->fixed_floats && !y->fixed && !x->base.planned) return err_set_nomem(e);
     if (g < 0) return 0;
-    bool latent = s->kind == NN_STATE_PAGED_LATENT;
-    if (!kv_layout_init(&y->layout, (kv_type)o->k_type, (kv_type)o->v_type, o->limits.page_tokens, latent ? 1 : s->n_kv,
+    bool    latent = s->kind == NN_STATE_PAGED_LATENT;
+    kv_type k, v;
+    if (!cpu_kv_type(o->k_type, &k) || !cpu_kv_type(o->v_type, &v))
+        return err_set(e, ERR_UNSUPPORTED, "the CPU backend has no pages of type %s and %s", nn_kv_type_name(o->k_type),
+                       nn_kv_type_name(o->v_type));
+    if (!kv_layout_init(&y->layout, k, v, o->limits.page_tokens, latent ? 1 : s->n_kv,
                         latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent))
         return err_set(e, ERR_UNSUPPORTED, "layer %d: pages of %d positions cannot hold heads of %d and %d", i,
                        o->limits.page_tokens, s->dim_k, s->dim_v);
-    y->page_off = x->page_bytes[g];
-    x->page_bytes[g] += (y->layout.layer_bytes + 63) / 64 * 64;
+    y->page_off = x->base.x.memory.page_bytes[g];
+    x->base.x.memory.page_bytes[g] += (y->layout.layer_bytes + 63) / 64 * 64;
     return 0;
 }
 
 static int alloc_state(cpu_exec *x, err *e) {
-    const nn_limits *m = &x->base.options.limits;
+    const nn_limits *m = &x->base.x.options.limits;
     int              rc;
-    x->layers = arena_calloc(&x->base.mem, (size_t)x->base.model->dims->n_layer, sizeof *x->layers);
+    x->layers = arena_calloc(&x->base.mem, (size_t)x->base.x.model->dims->n_layer, sizeof *x->layers);
     if (!x->layers) return err_set_nomem(e);
-    for (int i = 0; i < x->base.model->dims->n_layer; i++) {
+    for (int i = 0; i < x->base.x.model->dims->n_layer; i++) {
         if ((rc = layer_layout(x, i, e)) < 0) return rc;
     }
-    for (int g = 0; g < x->base.groups.n; g++) {
+    for (int g = 0; g < x->base.x.groups.n; g++) {
         size_t bytes;
-        if (!num_mul_size((size_t)m->n_pages, x->page_bytes[g], &bytes))
+        if (!num_mul_size((size_t)m->n_pages, x->base.x.memory.page_bytes[g], &bytes))
             return err_set(e, ERR_LIMIT, "%d cache pages are too many", m->n_pages);
-        x->base.pages_bytes += bytes;
+        x->base.x.memory.pages_bytes += bytes;
         x->page_ptrs[g] = take_zeroed(x, (size_t)m->max_seqs * (size_t)m->max_pages, sizeof *x->page_ptrs[g]);
-        if (x->base.options.plan_only) continue;
+        if (x->base.planned) continue;
         /* Zero pages of the system, taken when they are first written: a large cache costs nothing until it is used. */
         void *mem = bytes ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
         x->pages[g] = mem == MAP_FAILED ? NULL : mem;
@@ -345,10 +360,10 @@ static int alloc_state(cpu_exec *x, err *e) {
 
 static int alloc_scratch(lowering *l) {
     cpu_exec        *x = l->x;
-    const nn_limits *m = &x->base.options.limits;
+    const nn_limits *m = &x->base.x.options.limits;
     size_t tokens = (size_t)m->max_tokens, rows = tokens * (size_t)(l->max_group_rows ? l->max_group_rows : 1);
-    for (int i = 0; i < x->base.model->dims->n_layer; i++) {
-        if (x->base.groups.of_layer[i] >= 0) scratch_need(l, attn_scratch_bytes(&x->layers[i].layout, 0));
+    for (int i = 0; i < x->base.x.model->dims->n_layer; i++) {
+        if (x->base.x.groups.of_layer[i] >= 0) scratch_need(l, attn_scratch_bytes(&x->layers[i].layout, 0));
     }
     bool ok = true;
     for (int k = 0; k < CPU_AREAS && l->area_bytes; k++) ok = (x->areas[k] = take(x, l->area_bytes)) && ok;
@@ -367,11 +382,11 @@ static int alloc_scratch(lowering *l) {
     ok = (x->scratch = take(x, x->scratch_bytes * (size_t)x->n_threads)) && ok;
     ok = (x->counters = take_zeroed(x, (size_t)x->n_counters + 1, sizeof *x->counters)) && ok;
     ok = (x->times = take(x, sizeof *x->times * (size_t)x->n_threads)) && ok;
-    return ok || x->base.options.plan_only ? 0 : err_set_nomem(l->e);
+    return ok || x->base.planned ? 0 : err_set_nomem(l->e);
 }
 
 int cpu_lower(cpu_exec *x, err *e) {
-    const nn_tape *t = x->base.model->tape;
+    const nn_tape *t = x->base.x.model->tape;
     lowering       l = { .x = x, .e = e };
     int            rc;
     if ((rc = alloc_state(x, e)) < 0) return rc;

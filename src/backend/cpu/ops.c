@@ -14,7 +14,7 @@
 
 enum { PIECE = 256 };
 
-static int64_t width_of(const cpu_exec *x, nn_buf b) { return x->base.model->tape->bufs[b].width; }
+static int64_t width_of(const cpu_exec *x, nn_buf b) { return x->base.x.model->tape->bufs[b].width; }
 
 static ops_act act_of(nn_act_kind a) {
     static const ops_act map[] = {
@@ -25,14 +25,28 @@ static ops_act act_of(nn_act_kind a) {
     return map[a];
 }
 
+/* The rows [lo, hi) of the batch that are tokens are looked up, the others are copied. */
+static void embed_rows(cpu_exec *x, const nn_op *op, float *y, int64_t lo, int64_t hi) {
+    const nn_batch *b = &x->base.batch;
+    const nn_mat   *m = op->u.embed.table;
+    while (lo < hi) {
+        int64_t end = lo;
+        while (end < hi && (!b->embd_row || b->embd_row[end] < 0)) end++;
+        if (lo < end) x->k.ops.embed(y, (size_t)m->cols, m->at, b->token, lo, end, op->u.embed.scale);
+        for (; end < hi && b->embd_row[end] >= 0; end++)
+            memcpy(y + end * m->cols, b->embd + b->embd_row[end] * m->cols, (size_t)m->cols * sizeof *y);
+        lo = end;
+    }
+}
+
 static void embed(cpu_exec *x, const nn_op *op, int worker) {
     const nn_batch *b = &x->base.batch;
     const nn_mat   *m = op->u.embed.table;
-    float          *y = nn_exec_buf(&x->base, op->out), *row = cpu_scratch(x, worker);
+    float          *y = local_buf(&x->base, op->out), *row = cpu_scratch(x, worker);
     int64_t         lo, hi;
     cpu_share(b->n_tok, worker, x->n_workers, &lo, &hi);
     if (op->kind == NN_OP_EMBED) {
-        if (lo < hi) x->k.ops.embed(y, (size_t)m->cols, m->at, b->token, lo, hi, op->u.embed.scale);
+        embed_rows(x, op, y, lo, hi);
         return;
     }
     for (int64_t t = lo; t < hi; t++) {
@@ -43,10 +57,10 @@ static void embed(cpu_exec *x, const nn_op *op, int worker) {
 }
 
 static void norm(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
-    int64_t width = width_of(x, op->out), rows = nn_exec_rows(&x->base, op->out), group = op->u.norm.group,
+    int64_t width = width_of(x, op->out), rows = local_rows(&x->base, op->out), group = op->u.norm.group,
             per = width / group, lo, hi;
-    const float  *in = nn_exec_buf(&x->base, op->in[0]);
-    float        *out = nn_exec_buf(&x->base, op->out);
+    const float  *in = local_buf(&x->base, op->in[0]);
+    float        *out = local_buf(&x->base, op->out);
     const nn_vec *w = op->u.norm.w, *b = op->u.norm.b;
     bool          wide = w && w->n != group; /* other weights for each group */
     cpu_share(rows * per, worker, x->n_workers, &lo, &hi);
@@ -68,7 +82,7 @@ static void norm(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
 static void rope(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const nn_rope *r = &op->u.rope.rope;
     int64_t        width = width_of(x, op->out), heads = width / op->u.rope.head_dim, lo, hi;
-    float         *buf = nn_exec_buf(&x->base, op->out) + op->u.rope.offset;
+    float         *buf = local_buf(&x->base, op->out) + op->u.rope.offset;
     const float   *table = x->ropes[it->aux].table;
     ops_rope_style style = r->interleaved ? OPS_ROPE_PAIRS : OPS_ROPE_HALF;
     /* By heads, as kv_store shares them; see same_heads in lower.c. */
@@ -81,8 +95,8 @@ static void rope(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
 /* One piece of a row of an op that works element by element. */
 static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t n) {
     int64_t      width = width_of(x, op->out), iw = op->in[0] ? width_of(x, op->in[0]) : 0;
-    float       *y = nn_exec_buf(&x->base, op->out) + row * width + c0;
-    const float *a = op->in[0] ? nn_exec_buf(&x->base, op->in[0]) + row * iw : NULL;
+    float       *y = local_buf(&x->base, op->out) + row * width + c0;
+    const float *a = op->in[0] ? local_buf(&x->base, op->in[0]) + row * iw : NULL;
     switch (op->kind) {
     case NN_OP_ADD:
         if (op->u.scale == 1.0f)
@@ -107,7 +121,7 @@ static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t
 }
 
 static void elementwise(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
-    int64_t width = width_of(x, op->out), rows = nn_exec_rows(&x->base, op->out), pieces = (width + PIECE - 1) / PIECE,
+    int64_t width = width_of(x, op->out), rows = local_rows(&x->base, op->out), pieces = (width + PIECE - 1) / PIECE,
             lo, hi;
     cpu_share(rows * pieces, worker, x->n_workers, &lo, &hi);
     while (lo < hi) { /* as many pieces of one row as this worker has */
@@ -121,9 +135,9 @@ static void elementwise(cpu_exec *x, const cpu_item *it, const nn_op *op, int wo
 
 /* x *= act(g). A gate as wide as x goes by pieces through glu; a narrower one by rows. */
 static void gate(cpu_exec *x, const nn_op *op, int worker) {
-    int64_t width = width_of(x, op->out), gw = width_of(x, op->in[0]), rows = nn_exec_rows(&x->base, op->out), lo, hi;
-    float  *y = nn_exec_buf(&x->base, op->out);
-    const float *g = nn_exec_buf(&x->base, op->in[0]);
+    int64_t width = width_of(x, op->out), gw = width_of(x, op->in[0]), rows = local_rows(&x->base, op->out), lo, hi;
+    float  *y = local_buf(&x->base, op->out);
+    const float *g = local_buf(&x->base, op->in[0]);
     ops_act      act = act_of(op->u.act);
     if (gw == width) {
         int64_t pieces = (width + PIECE - 1) / PIECE;
@@ -145,18 +159,18 @@ static void gate(cpu_exec *x, const nn_op *op, int worker) {
 
 static void decay(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      width = width_of(x, op->out), heads = op->u.decay.a->n, lo, hi;
-    float       *y = nn_exec_buf(&x->base, op->out);
+    float       *y = local_buf(&x->base, op->out);
     const float *bias = op->u.decay.dt_bias ? op->u.decay.dt_bias->data : NULL;
-    cpu_share(nn_exec_rows(&x->base, op->out), worker, x->n_workers, &lo, &hi);
+    cpu_share(local_rows(&x->base, op->out), worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++)
         x->k.recur.decay(y + lo * width, y + lo * width, op->u.decay.a->data, bias, heads, width / heads);
 }
 
 static void take(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      iw = width_of(x, op->in[0]), ow = width_of(x, op->out), groups = iw / op->u.take.group, lo, hi;
-    const float *a = nn_exec_buf(&x->base, op->in[0]);
-    float       *y = nn_exec_buf(&x->base, op->out);
-    cpu_share(nn_exec_rows(&x->base, op->out) * groups, worker, x->n_workers, &lo, &hi);
+    const float *a = local_buf(&x->base, op->in[0]);
+    float       *y = local_buf(&x->base, op->out);
+    cpu_share(local_rows(&x->base, op->out) * groups, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) {
         int64_t t = lo / groups, g = lo % groups;
         memcpy(y + t * ow + g * op->u.take.width, a + t * iw + g * op->u.take.group + op->u.take.offset,
@@ -179,8 +193,8 @@ static void route(cpu_exec *x, const nn_op *op, int worker) {
     int64_t   lo, hi;
     cpu_share(x->base.batch.n_tok, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) {
-        float *out = nn_exec_buf(&x->base, op->out) + lo * r.n_used * 2;
-        x->k.ops.route(&r, nn_exec_buf(&x->base, op->in[0]) + lo * r.n_expert,
+        float *out = local_buf(&x->base, op->out) + lo * r.n_used * 2;
+        x->k.ops.route(&r, local_buf(&x->base, op->in[0]) + lo * r.n_expert,
                        op->u.route.bias ? op->u.route.bias->data : NULL, id, weight, scratch);
         for (int k = 0; k < r.n_used; k++) {
             memcpy(&out[k * 2], &id[k], sizeof id[k]);
@@ -193,8 +207,8 @@ static void route(cpu_exec *x, const nn_op *op, int worker) {
 static void combine(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      width = width_of(x, op->out), pieces = (width + PIECE - 1) / PIECE, lo, hi;
     int          n = op->u.n_used;
-    const float *y = nn_exec_buf(&x->base, op->in[0]), *chosen = nn_exec_buf(&x->base, op->in[1]);
-    float       *out = nn_exec_buf(&x->base, op->out);
+    const float *y = local_buf(&x->base, op->in[0]), *chosen = local_buf(&x->base, op->in[1]);
+    float       *out = local_buf(&x->base, op->out);
     cpu_share(x->base.batch.n_tok * pieces, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) {
         int64_t      t = lo / pieces, c0 = lo % pieces * PIECE, len = width - c0 < PIECE ? width - c0 : PIECE;
@@ -210,8 +224,8 @@ static void combine(cpu_exec *x, const nn_op *op, int worker) {
 
 static void outputs(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      width = width_of(x, op->out), lo, hi;
-    const float *a = nn_exec_buf(&x->base, op->in[0]);
-    float       *y = nn_exec_buf(&x->base, op->out);
+    const float *a = local_buf(&x->base, op->in[0]);
+    float       *y = local_buf(&x->base, op->out);
     cpu_share(x->base.batch.n_out, worker, x->n_workers, &lo, &hi);
     for (; lo < hi; lo++) memcpy(y + lo * width, a + x->base.batch.out_rows[lo] * width, (size_t)width * sizeof *y);
 }
@@ -252,7 +266,7 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
 }
 
 void cpu_run_item(cpu_exec *x, const cpu_item *it, int worker) {
-    const nn_op *op = &x->base.model->tape->ops[it->op];
+    const nn_op *op = &x->base.x.model->tape->ops[it->op];
     switch (it->kind) {
     case CPU_ITEM_OP: run_op(x, it, op, worker); break;
     case CPU_ITEM_ROPE_TABLE: rope_table(x, it, worker); break;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 void cpu_quant(cpu_exec *x, const cpu_item *it, int worker) {
-    int64_t      width = x->base.model->tape->bufs[it->buf].width, rows = nn_exec_rows(&x->base, it->buf), lo, hi;
-    const float *in = nn_exec_buf(&x->base, it->buf);
+    int64_t      width = x->base.x.model->tape->bufs[it->buf].width, rows = local_rows(&x->base, it->buf), lo, hi;
+    const float *in = local_buf(&x->base, it->buf);
     act8        *out = x->areas[it->aux];
     /* Shared by blocks of 8 * 32 values: a single row is cut, too, and every block stands alone. */
     int64_t blocks = width / ACT8_BLOCK, units = (blocks + 7) / 8;
@@ -18,17 +18,17 @@ void cpu_quant(cpu_exec *x, const cpu_item *it, int worker) {
 }
 
 void cpu_quant_piece(cpu_exec *x, int area, nn_buf b, int64_t at, int64_t n) {
-    x->k.matmul.act_quantize(x->areas[area] + at / ACT8_BLOCK, nn_exec_buf(&x->base, b) + at, n);
+    x->k.matmul.act_quantize(x->areas[area] + at / ACT8_BLOCK, local_buf(&x->base, b) + at, n);
 }
 
 /* x and its stride for a product of this item. */
 static void input_of(cpu_exec *x, const cpu_item *it, const nn_op *op, matmul_args *a) {
-    int64_t width = x->base.model->tape->bufs[op->in[0]].width;
+    int64_t width = x->base.x.model->tape->bufs[op->in[0]].width;
     if (it->aux >= 0) {
         a->x = x->areas[it->aux];
         a->x_stride = act8_row_bytes(width);
     } else {
-        a->x = nn_exec_buf(&x->base, op->in[0]);
+        a->x = local_buf(&x->base, op->in[0]);
         a->x_stride = (size_t)width * sizeof(float);
     }
 }
@@ -36,8 +36,8 @@ static void input_of(cpu_exec *x, const cpu_item *it, const nn_op *op, matmul_ar
 void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const nn_linear *w = &op->u.linear;
     matmul_args      a = { .w = w->w->at,
-                           .n_rows = nn_exec_rows(&x->base, op->out),
-                           .out = nn_exec_buf(&x->base, op->out),
+                           .n_rows = local_rows(&x->base, op->out),
+                           .out = local_buf(&x->base, op->out),
                            .out_stride = (size_t)w->w->rows,
                            .bias = w->b ? w->b->data : NULL,
                            .accumulate = op->acc };
@@ -59,9 +59,9 @@ void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
 
 void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const nn_mat *w = op->u.linear.w;
-    matmul_args   a = { .n_rows = nn_exec_rows(&x->base, op->out), .out_stride = (size_t)(w->rows * w->n_stack) };
+    matmul_args   a = { .n_rows = local_rows(&x->base, op->out), .out_stride = (size_t)(w->rows * w->n_stack) };
     int64_t       panels = matmul_panels(w->at), lo, hi;
-    float        *out = nn_exec_buf(&x->base, op->out);
+    float        *out = local_buf(&x->base, op->out);
     input_of(x, it, op, &a);
     const uint8_t *in = a.x;
     size_t         head_bytes = it->aux >= 0 ? act8_row_bytes(w->cols) : (size_t)w->cols * sizeof(float);
@@ -84,9 +84,9 @@ static int32_t expert_at(const float *chosen, int64_t row) {
 
 /* A counting sort; rows of one expert keep their order. Small, so one worker does it. */
 void cpu_group(cpu_exec *x, const nn_op *op, int worker) {
-    const float *chosen = nn_exec_buf(&x->base, op->in[1]);
-    int64_t      rows = nn_exec_rows(&x->base, op->out);
-    int          n = op->u.linear.w->n_stack, n_used = x->base.model->tape->bufs[op->out].mult;
+    const float *chosen = local_buf(&x->base, op->in[1]);
+    int64_t      rows = local_rows(&x->base, op->out);
+    int          n = op->u.linear.w->n_stack, n_used = x->base.x.model->tape->bufs[op->out].mult;
     if (worker != 0) return;
     memset(x->start, 0, (size_t)(n + 1) * sizeof *x->start);
     for (int64_t r = 0; r < rows; r++) x->start[expert_at(chosen, r) + 1]++;
@@ -102,8 +102,8 @@ void cpu_group(cpu_exec *x, const nn_op *op, int worker) {
 
 void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const nn_linear *w = &op->u.linear;
-    bool             per_token = x->base.model->tape->bufs[op->in[0]].mult == 1;
-    matmul_args      a = { .out = nn_exec_buf(&x->base, op->out), .out_stride = (size_t)w->w->rows };
+    bool             per_token = x->base.x.model->tape->bufs[op->in[0]].mult == 1;
+    matmul_args      a = { .out = local_buf(&x->base, op->out), .out_stride = (size_t)w->w->rows };
     int64_t          panels = matmul_panels(w->w->at), used = 0, lo, hi, at = 0;
     input_of(x, it, op, &a);
     for (int e = 0; e < w->w->n_stack; e++) used += x->start[e + 1] > x->start[e];

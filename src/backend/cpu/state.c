@@ -8,13 +8,13 @@
 
 /* Where packed latents of token t begin. */
 static size_t pack_width(const cpu_exec *x, const nn_op *op) {
-    const nn_state *s = &x->base.model->state[op->layer];
+    const nn_state *s = &x->base.x.model->state[op->layer];
     return (size_t)(s->dim_k + s->dim_v) * (size_t)(op->kind == NN_OP_LATENT_STORE ? 1 : op->u.attn.n_head);
 }
 
 void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
-    const nn_state *s = &x->base.model->state[op->layer];
-    const float    *a = nn_exec_buf(&x->base, op->in[0]), *b = nn_exec_buf(&x->base, op->in[1]);
+    const nn_state *s = &x->base.x.model->state[op->layer];
+    const float    *a = local_buf(&x->base, op->in[0]), *b = local_buf(&x->base, op->in[1]);
     int64_t         heads = op->kind == NN_OP_LATENT_STORE ? 1 : op->u.attn.n_head, lo, hi;
     (void)it;
     cpu_share(x->base.batch.n_tok * heads, worker, x->n_workers, &lo, &hi);
@@ -30,15 +30,15 @@ void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker) {
     const cpu_layer *y = &x->layers[op->layer];
     const kv_layout *l = &y->layout;
     bool             latent = op->kind == NN_OP_LATENT_STORE;
-    const float     *k = latent ? x->packed : nn_exec_buf(&x->base, op->in[0]),
-                *v = latent ? NULL : nn_exec_buf(&x->base, op->in[1]);
+    const float     *k = latent ? x->packed : local_buf(&x->base, op->in[0]),
+                *v = latent ? NULL : local_buf(&x->base, op->in[1]);
     size_t  ks = (size_t)l->n_kv * (size_t)l->k_dim, vs = (size_t)l->n_kv * (size_t)l->v_dim;
-    int     g = x->base.groups.of_layer[op->layer];
+    int     g = x->base.x.groups.of_layer[op->layer];
     int64_t h0, h1;
     cpu_share(l->n_kv, worker, x->n_workers, &h0, &h1);
     if (h0 == h1) return;
     for (int s = 0; s < b->n_seq; s++) {
-        const void **pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.options.limits.max_pages;
+        const void **pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.x.options.limits.max_pages;
         for (int t = b->q_start[s]; t < b->q_start[s + 1];) {
             int slot = b->pos[t] % l->tokens, n = l->tokens - slot;
             if (n > b->q_start[s + 1] - t) n = b->q_start[s + 1] - t;
@@ -70,15 +70,15 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     size_t              qs = latent ? pack_width(x, op) : (size_t)spec->n_head * (size_t)spec->dim_k;
     size_t              os = (size_t)spec->n_head * (size_t)y->layout.v_dim;
-    int                 g = x->base.groups.of_layer[op->layer], t0 = b->q_start[s];
-    return (attn_args){ .q = (latent ? x->packed : nn_exec_buf(&x->base, op->in[0])) + (size_t)t0 * qs,
-                        .out = nn_exec_buf(&x->base, op->out) + (size_t)t0 * os,
+    int                 g = x->base.x.groups.of_layer[op->layer], t0 = b->q_start[s];
+    return (attn_args){ .q = (latent ? x->packed : local_buf(&x->base, op->in[0])) + (size_t)t0 * qs,
+                        .out = local_buf(&x->base, op->out) + (size_t)t0 * os,
                         .q_stride = qs,
                         .out_stride = os,
                         .n_rows = b->q_start[s + 1] - t0,
                         .n_head = spec->n_head,
                         .layout = &y->layout,
-                        .pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.options.limits.max_pages,
+                        .pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.x.options.limits.max_pages,
                         .page_off = y->page_off,
                         .kv_len = b->kv_len[s],
                         .pos = b->pos + t0,
@@ -181,7 +181,7 @@ static float *fixed_of(cpu_exec *x, int layer, int s) {
     return x->layers[layer].fixed + (size_t)x->base.batch.state_slot[s] * x->layers[layer].fixed_floats;
 }
 
-static int64_t width_of(const cpu_exec *x, nn_buf b) { return x->base.model->tape->bufs[b].width; }
+static int64_t width_of(const cpu_exec *x, nn_buf b) { return x->base.x.model->tape->bufs[b].width; }
 
 void cpu_conv(cpu_exec *x, const nn_op *op, int worker) {
     const nn_batch *b = &x->base.batch;
@@ -191,8 +191,8 @@ void cpu_conv(cpu_exec *x, const nn_op *op, int worker) {
     hi = hi * 16 < width ? hi * 16 : width;
     for (int s = 0; s < b->n_seq && lo < hi; s++) {
         int64_t    t0 = b->q_start[s];
-        recur_conv a = { .y = nn_exec_buf(&x->base, op->out) + t0 * width,
-                         .x = nn_exec_buf(&x->base, op->in[0]) + t0 * width,
+        recur_conv a = { .y = local_buf(&x->base, op->out) + t0 * width,
+                         .x = local_buf(&x->base, op->in[0]) + t0 * width,
                          .y_stride = (size_t)width,
                          .x_stride = (size_t)width,
                          .n_rows = b->q_start[s + 1] - t0,
@@ -200,7 +200,7 @@ void cpu_conv(cpu_exec *x, const nn_op *op, int worker) {
                          .bias = op->u.conv.bias ? op->u.conv.bias->data : NULL,
                          .width = op->u.conv.kernel,
                          .state = fixed_of(x, op->layer, s) + op->u.conv.channel0,
-                         .state_stride = (size_t)x->base.model->state[op->layer].conv_channels,
+                         .state_stride = (size_t)x->base.x.model->state[op->layer].conv_channels,
                          .act = op->u.conv.act == NN_ACT_SILU ? OPS_ACT_SILU : OPS_ACT_NONE };
         x->k.recur.conv1d(&a, lo, hi);
     }
@@ -215,12 +215,12 @@ void cpu_delta(cpu_exec *x, const nn_op *op, int worker) {
     cpu_share(d->heads_v, worker, x->n_workers, &lo, &hi);
     for (int s = 0; s < b->n_seq && lo < hi; s++) {
         size_t      t0 = (size_t)b->q_start[s];
-        recur_delta a = { .y = nn_exec_buf(&x->base, op->out) + t0 * vs,
-                          .q = nn_exec_buf(&x->base, op->in[0]) + t0 * qs,
-                          .k = nn_exec_buf(&x->base, op->in[1]) + t0 * qs,
-                          .v = nn_exec_buf(&x->base, op->in[2]) + t0 * vs,
-                          .g = nn_exec_buf(&x->base, op->in[3]) + t0 * gs,
-                          .beta = nn_exec_buf(&x->base, op->in[4]) + t0 * (size_t)d->heads_v,
+        recur_delta a = { .y = local_buf(&x->base, op->out) + t0 * vs,
+                          .q = local_buf(&x->base, op->in[0]) + t0 * qs,
+                          .k = local_buf(&x->base, op->in[1]) + t0 * qs,
+                          .v = local_buf(&x->base, op->in[2]) + t0 * vs,
+                          .g = local_buf(&x->base, op->in[3]) + t0 * gs,
+                          .beta = local_buf(&x->base, op->in[4]) + t0 * (size_t)d->heads_v,
                           .y_stride = vs,
                           .q_stride = qs,
                           .k_stride = qs,
@@ -235,7 +235,8 @@ void cpu_delta(cpu_exec *x, const nn_op *op, int worker) {
                           .g_per_channel = gs != (size_t)d->heads_v,
                           .k_tiled = d->k_tiled,
                           .scale = d->scale,
-                          .state = fixed_of(x, op->layer, s) + nn_state_conv_floats(&x->base.model->state[op->layer]) };
+                          .state =
+                              fixed_of(x, op->layer, s) + nn_state_conv_floats(&x->base.x.model->state[op->layer]) };
         x->k.recur.delta(&a, (int)lo, (int)hi);
     }
 }
@@ -248,11 +249,11 @@ void cpu_ssm(cpu_exec *x, const nn_op *op, int worker) {
     cpu_share(m->n_head, worker, x->n_workers, &lo, &hi);
     for (int s = 0; s < b->n_seq && lo < hi; s++) {
         size_t    t0 = (size_t)b->q_start[s];
-        recur_ssd a = { .y = nn_exec_buf(&x->base, op->out) + t0 * xs,
-                        .x = nn_exec_buf(&x->base, op->in[0]) + t0 * xs,
-                        .b = nn_exec_buf(&x->base, op->in[1]) + t0 * bs,
-                        .c = nn_exec_buf(&x->base, op->in[2]) + t0 * bs,
-                        .dt = nn_exec_buf(&x->base, op->in[3]) + t0 * (size_t)m->n_head,
+        recur_ssd a = { .y = local_buf(&x->base, op->out) + t0 * xs,
+                        .x = local_buf(&x->base, op->in[0]) + t0 * xs,
+                        .b = local_buf(&x->base, op->in[1]) + t0 * bs,
+                        .c = local_buf(&x->base, op->in[2]) + t0 * bs,
+                        .dt = local_buf(&x->base, op->in[3]) + t0 * (size_t)m->n_head,
                         .y_stride = xs,
                         .x_stride = xs,
                         .b_stride = bs,
@@ -268,7 +269,7 @@ void cpu_ssm(cpu_exec *x, const nn_op *op, int worker) {
                         .d = m->d ? m->d->data : NULL,
                         .dt_min = m->dt_min,
                         .dt_max = m->dt_max > 0 ? m->dt_max : 3.4e38f,
-                        .state = fixed_of(x, op->layer, s) + nn_state_conv_floats(&x->base.model->state[op->layer]) };
+                        .state = fixed_of(x, op->layer, s) + nn_state_conv_floats(&x->base.x.model->state[op->layer]) };
         x->k.recur.ssd(&a, (int)lo, (int)hi);
     }
 }

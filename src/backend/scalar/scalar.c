@@ -8,6 +8,7 @@
 #include "backend/scalar/scalar.h"
 
 #include "backend/backend.h"
+#include "base/machine.h"
 #include "base/num.h"
 #include "tensor/codec.h"
 
@@ -24,7 +25,7 @@ static void scalar_free(nn_exec *base) {
     }
     free(x->row);
     free(x->score);
-    nn_exec_deinit(base);
+    local_deinit(&x->base);
     free(x);
 }
 
@@ -36,10 +37,12 @@ static bool alloc_floats(float **out, size_t a, size_t b, size_t c) {
 }
 
 static bool alloc_layer(scalar_exec *x, int i) {
-    const nn_state  *s = &x->base.model->state[i];
-    const nn_limits *l = &x->base.options.limits;
+    const nn_state  *s = &x->base.x.model->state[i];
+    const nn_limits *l = &x->base.x.options.limits;
     scalar_layer    *y = &x->layers[i];
     size_t           slots = (size_t)l->n_pages * (size_t)l->page_tokens;
+    nn_memory       *mem = &x->base.x.memory;
+    int              g = x->base.x.groups.of_layer[i];
     y->fixed_floats = nn_state_fixed_floats(s);
     if (s->kind == NN_STATE_PAGED_LATENT) {
         y->k_width = s->dim_k;
@@ -48,6 +51,12 @@ static bool alloc_layer(scalar_exec *x, int i) {
         y->k_width = (int64_t)s->n_kv * s->dim_k;
         y->v_width = (int64_t)s->n_kv * s->dim_v;
     }
+    size_t page = (size_t)l->page_tokens * (size_t)(y->k_width + y->v_width) * sizeof(float);
+    if (g >= 0) mem->page_bytes[g] += page;
+    mem->pages_bytes += (size_t)l->n_pages * page;
+    mem->slot_bytes += y->fixed_floats * sizeof(float);
+    mem->heap_bytes += (size_t)l->n_slots * y->fixed_floats * sizeof(float);
+    if (x->base.planned) return true;
     return alloc_floats(&y->k, slots, (size_t)y->k_width, 1) && alloc_floats(&y->v, slots, (size_t)y->v_width, 1) &&
            alloc_floats(&y->fixed, (size_t)l->n_slots, y->fixed_floats, 1);
 }
@@ -66,12 +75,14 @@ static int64_t widest(const nn_tape *t) {
     return n;
 }
 
-static int scalar_open(nn_exec **out, const nn_model *m, const nn_exec_options *o, err *e) {
+static int make(scalar_exec **out, bool planned, const nn_device *d, const nn_model *m, const nn_exec_options *o,
+                err *e) {
     scalar_exec *x = calloc(1, sizeof *x);
     int          rc;
     *out = NULL;
     if (!x) return err_set_nomem(e);
-    if ((rc = nn_exec_init(&x->base, &backend_scalar, m, o, e)) < 0) goto fail;
+    x->base.planned = planned;
+    if ((rc = local_init(&x->base, &backend_scalar, d, m, o, e)) < 0) goto fail;
     rc = ERR_NOMEM;
     x->layers = arena_calloc(&x->base.mem, (size_t)m->dims->n_layer, sizeof *x->layers);
     x->row = calloc((size_t)widest(m->tape), sizeof *x->row);
@@ -82,21 +93,44 @@ static int scalar_open(nn_exec **out, const nn_model *m, const nn_exec_options *
         err_set_nomem(e);
         goto fail;
     }
-    *out = &x->base;
+    *out = x;
     return 0;
 fail:
-    scalar_free(&x->base);
+    scalar_free(&x->base.x);
     return rc;
+}
+
+/* Pages and states are always f32, whatever the options say: the yardstick does not round. */
+static int scalar_open(nn_exec **out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e) {
+    scalar_exec *x;
+    int          rc = make(&x, false, d, m, o, e);
+    *out = x ? &x->base.x : NULL;
+    return rc;
+}
+
+static int scalar_measure(nn_memory *out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e) {
+    scalar_exec *x;
+    int          rc = make(&x, true, d, m, o, e);
+    *out = x ? x->base.x.memory : (nn_memory){ 0 };
+    if (x) scalar_free(&x->base.x);
+    return rc;
+}
+
+static int scalar_devices(nn_device *out, int cap) {
+    if (cap < 1) return 0;
+    *out = (nn_device){ .id = "scalar",
+                        .name = "reference in plain C",
+                        .kind = NN_DEVICE_REFERENCE,
+                        .total_bytes = machine_memory_total(),
+                        .free_bytes = machine_memory_available(NULL) };
+    return 1;
 }
 
 static int scalar_begin(nn_exec *base, const nn_batch *b, err *e) {
     scalar_exec *x = (scalar_exec *)base;
-    int64_t      n_vocab = 0;
-    const nn_op *first = &base->model->tape->ops[0];
-    n_vocab = first->kind == NN_OP_EMBED ? first->u.embed.table->rows : base->model->dims->n_vocab;
-    int rc = nn_batch_check(b, &base->options.limits, &base->groups, (int)n_vocab, e);
+    int          rc = nn_exec_check(base, b, e);
     if (rc < 0) return rc;
-    base->batch = *b;
+    x->base.batch = *b;
     for (int s = 0; s < b->n_seq; s++) {
         if (b->pos[b->q_start[s]] != 0) continue;
         for (int i = 0; i < base->model->dims->n_layer; i++) {
@@ -128,8 +162,12 @@ double scalar_act(nn_act_kind act, double v) {
 static void embed(scalar_exec *x, const nn_op *op) {
     const nn_batch *b = &x->base.batch;
     const nn_mat   *m = op->u.embed.table;
-    float          *y = nn_exec_buf(&x->base, op->out);
+    float          *y = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
+        if (op->kind == NN_OP_EMBED && b->embd_row && b->embd_row[t] >= 0) {
+            memcpy(y + t * m->cols, b->embd + b->embd_row[t] * m->cols, (size_t)m->cols * sizeof *y);
+            continue;
+        }
         int64_t id = op->kind == NN_OP_EMBED ? b->token[t] : (int64_t)b->pos[t] + op->u.embed.offset;
         if (id >= m->rows) id = m->rows - 1;
         tensor_mat_dequant_row(m->at, 0, id, x->row);
@@ -141,10 +179,10 @@ static void embed(scalar_exec *x, const nn_op *op) {
 }
 
 static void norm(scalar_exec *x, const nn_op *op) {
-    int64_t rows = nn_exec_rows(&x->base, op->out), width = x->base.model->tape->bufs[op->out].width,
+    int64_t rows = local_rows(&x->base, op->out), width = x->base.x.model->tape->bufs[op->out].width,
             group = op->u.norm.group;
-    const float  *in = nn_exec_buf(&x->base, op->in[0]);
-    float        *out = nn_exec_buf(&x->base, op->out);
+    const float  *in = local_buf(&x->base, op->in[0]);
+    float        *out = local_buf(&x->base, op->out);
     const nn_vec *w = op->u.norm.w, *b = op->u.norm.b;
     for (int64_t g = 0; g < rows * width / group; g++) {
         const float *a = in + g * group;
@@ -183,9 +221,9 @@ static void linear_rows(scalar_exec *x, const tensor_mat *m, const float *bias, 
 
 static void linear(scalar_exec *x, const nn_op *op) {
     const nn_linear *w = &op->u.linear;
-    const float     *in = nn_exec_buf(&x->base, op->in[0]);
-    float           *out = nn_exec_buf(&x->base, op->out);
-    int64_t          n = nn_exec_rows(&x->base, op->out);
+    const float     *in = local_buf(&x->base, op->in[0]);
+    float           *out = local_buf(&x->base, op->out);
+    int64_t          n = local_rows(&x->base, op->out);
     if (op->kind == NN_OP_LINEAR) {
         linear_rows(x, w->w->at, w->b ? w->b->data : NULL, in, w->w->cols, out, w->w->rows, n, op->acc);
         return;
@@ -197,10 +235,10 @@ static void linear(scalar_exec *x, const nn_op *op) {
 
 static void experts(scalar_exec *x, const nn_op *op) {
     const nn_linear   *w = &op->u.linear;
-    const nn_buf_info *ib = &x->base.model->tape->bufs[op->in[0]], *ob = &x->base.model->tape->bufs[op->out];
-    const float       *in = nn_exec_buf(&x->base, op->in[0]), *chosen = nn_exec_buf(&x->base, op->in[1]);
-    float             *out = nn_exec_buf(&x->base, op->out);
-    for (int64_t row = 0; row < nn_exec_rows(&x->base, op->out); row++) {
+    const nn_buf_info *ib = &x->base.x.model->tape->bufs[op->in[0]], *ob = &x->base.x.model->tape->bufs[op->out];
+    const float       *in = local_buf(&x->base, op->in[0]), *chosen = local_buf(&x->base, op->in[1]);
+    float             *out = local_buf(&x->base, op->out);
+    for (int64_t row = 0; row < local_rows(&x->base, op->out); row++) {
         int32_t e;
         memcpy(&e, &chosen[row * 2], sizeof e);
         const float *a = in + (ib->mult == 1 ? row / ob->mult : row) * ib->width;
@@ -210,9 +248,9 @@ static void experts(scalar_exec *x, const nn_op *op) {
 }
 
 static void combine(scalar_exec *x, const nn_op *op) {
-    const float *y = nn_exec_buf(&x->base, op->in[0]), *chosen = nn_exec_buf(&x->base, op->in[1]);
-    float       *out = nn_exec_buf(&x->base, op->out);
-    int64_t      width = x->base.model->tape->bufs[op->out].width;
+    const float *y = local_buf(&x->base, op->in[0]), *chosen = local_buf(&x->base, op->in[1]);
+    float       *out = local_buf(&x->base, op->out);
+    int64_t      width = x->base.x.model->tape->bufs[op->out].width;
     for (int64_t t = 0; t < x->base.batch.n_tok; t++) {
         for (int64_t i = 0; i < width; i++) {
             double sum = 0;
@@ -225,8 +263,8 @@ static void combine(scalar_exec *x, const nn_op *op) {
 
 static void rope(scalar_exec *x, const nn_op *op) {
     const nn_rope *r = &op->u.rope.rope;
-    int64_t        width = x->base.model->tape->bufs[op->out].width;
-    float         *buf = nn_exec_buf(&x->base, op->out);
+    int64_t        width = x->base.x.model->tape->bufs[op->out].width;
+    float         *buf = local_buf(&x->base, op->out);
     int            n = r->n_rot / 2;
     for (int t = 0; t < x->base.batch.n_tok; t++) {
         for (int64_t h = 0; h < width / op->u.rope.head_dim; h++) {
@@ -244,10 +282,10 @@ static void rope(scalar_exec *x, const nn_op *op) {
 }
 
 static void elementwise(scalar_exec *x, const nn_op *op) {
-    int64_t      rows = nn_exec_rows(&x->base, op->out), width = x->base.model->tape->bufs[op->out].width;
-    float       *y = nn_exec_buf(&x->base, op->out);
-    const float *a = op->in[0] ? nn_exec_buf(&x->base, op->in[0]) : NULL;
-    int64_t      aw = op->in[0] ? x->base.model->tape->bufs[op->in[0]].width : 0;
+    int64_t      rows = local_rows(&x->base, op->out), width = x->base.x.model->tape->bufs[op->out].width;
+    float       *y = local_buf(&x->base, op->out);
+    const float *a = op->in[0] ? local_buf(&x->base, op->in[0]) : NULL;
+    int64_t      aw = op->in[0] ? x->base.x.model->tape->bufs[op->in[0]].width : 0;
     for (int64_t i = 0; i < rows * width; i++) {
         int64_t t = i / width, c = i % width;
         double  v = y[i];
@@ -282,10 +320,10 @@ static void elementwise(scalar_exec *x, const nn_op *op) {
 }
 
 static void take(scalar_exec *x, const nn_op *op) {
-    int64_t      rows = nn_exec_rows(&x->base, op->out), iw = x->base.model->tape->bufs[op->in[0]].width;
-    int64_t      ow = x->base.model->tape->bufs[op->out].width;
-    const float *a = nn_exec_buf(&x->base, op->in[0]);
-    float       *y = nn_exec_buf(&x->base, op->out);
+    int64_t      rows = local_rows(&x->base, op->out), iw = x->base.x.model->tape->bufs[op->in[0]].width;
+    int64_t      ow = x->base.x.model->tape->bufs[op->out].width;
+    const float *a = local_buf(&x->base, op->in[0]);
+    float       *y = local_buf(&x->base, op->out);
     for (int64_t t = 0; t < rows; t++) {
         for (int64_t g = 0; g < iw / op->u.take.group; g++)
             memcpy(y + t * ow + g * op->u.take.width, a + t * iw + g * op->u.take.group + op->u.take.offset,
@@ -294,9 +332,9 @@ static void take(scalar_exec *x, const nn_op *op) {
 }
 
 static void outputs(scalar_exec *x, const nn_op *op) {
-    int64_t      width = x->base.model->tape->bufs[op->out].width;
-    const float *a = nn_exec_buf(&x->base, op->in[0]);
-    float       *y = nn_exec_buf(&x->base, op->out);
+    int64_t      width = x->base.x.model->tape->bufs[op->out].width;
+    const float *a = local_buf(&x->base, op->in[0]);
+    float       *y = local_buf(&x->base, op->out);
     for (int r = 0; r < x->base.batch.n_out; r++)
         memcpy(y + r * width, a + x->base.batch.out_rows[r] * width, (size_t)width * sizeof *y);
 }
@@ -325,10 +363,25 @@ static void run_op(scalar_exec *x, const nn_op *op) {
     }
 }
 
-static void scalar_run(nn_exec *base, int op0, int op1) {
-    for (int i = op0; i < op1; i++) run_op((scalar_exec *)base, &base->model->tape->ops[i]);
+static int scalar_run(nn_exec *base, int first_op, int end_op, err *e) {
+    (void)e;
+    for (int i = first_op; i < end_op; i++) run_op((scalar_exec *)base, &base->model->tape->ops[i]);
+    return 0;
 }
 
 const nn_backend backend_scalar = {
-    .name = "scalar", .open = scalar_open, .free = scalar_free, .begin = scalar_begin, .run = scalar_run
+    .name = "scalar",
+    .can = NN_BATCH_EMBD,
+    .devices = scalar_devices,
+    .measure = scalar_measure,
+    .open = scalar_open,
+    .free = scalar_free,
+    .submit = local_submit,
+    .wait = local_wait,
+    .fetch = local_fetch,
+    .move = scalar_move,
+    .begin = scalar_begin,
+    .run = scalar_run,
+    .read = local_read,
+    .write = local_write,
 };

@@ -3,7 +3,7 @@
 #ifndef BACKEND_SCALAR_SCALAR_H
 #define BACKEND_SCALAR_SCALAR_H
 
-#include "nn/backend.h"
+#include "backend/local.h"
 
 /* Positions of one layer: page p, slot t at k + (p * page_tokens + t) * k_width. */
 typedef struct scalar_layer {
@@ -14,7 +14,7 @@ typedef struct scalar_layer {
 } scalar_layer;
 
 typedef struct scalar_exec {
-    nn_exec       base;
+    local_exec    base;
     scalar_layer *layers;
     float        *row;   /* one dequantized weight row */
     double       *score; /* max_pages * page_tokens */
@@ -27,6 +27,8 @@ void scalar_conv(scalar_exec *x, const nn_op *op);
 void scalar_delta(scalar_exec *x, const nn_op *op);
 void scalar_ssm(scalar_exec *x, const nn_op *op);
 void scalar_route(scalar_exec *x, const nn_op *op);
+
+int scalar_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
 
 double scalar_act(nn_act_kind act, double v);
 

@@ -8,15 +8,15 @@
 /* Where position p of sequence s lies: an index into a layer's [page][slot] array. */
 static size_t slot_of(const scalar_exec *x, int layer, int s, int64_t p) {
     const nn_batch *b = &x->base.batch;
-    int             pt = x->base.options.limits.page_tokens;
-    int32_t page = b->pages[x->base.groups.of_layer[layer]][(size_t)s * (size_t)b->pages_stride + (size_t)(p / pt)];
+    int             pt = x->base.x.options.limits.page_tokens;
+    int32_t page = b->pages[x->base.x.groups.of_layer[layer]][(size_t)s * (size_t)b->pages_stride + (size_t)(p / pt)];
     return (size_t)page * (size_t)pt + (size_t)(p % pt);
 }
 
 void scalar_kv_store(scalar_exec *x, const nn_op *op) {
     const nn_batch *b = &x->base.batch;
     scalar_layer   *y = &x->layers[op->layer];
-    const float    *k = nn_exec_buf(&x->base, op->in[0]), *v = nn_exec_buf(&x->base, op->in[1]);
+    const float    *k = local_buf(&x->base, op->in[0]), *v = local_buf(&x->base, op->in[1]);
     for (int t = 0; t < b->n_tok; t++) {
         size_t at = slot_of(x, op->layer, b->seq_of[t], b->pos[t]);
         memcpy(y->k + at * (size_t)y->k_width, k + t * y->k_width, (size_t)y->k_width * sizeof *k);
@@ -37,8 +37,8 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
     const nn_attn_spec *a = &op->u.attn;
     const nn_batch     *b = &x->base.batch;
     scalar_layer       *y = &x->layers[op->layer];
-    const float        *q = nn_exec_buf(&x->base, op->in[0]);
-    float              *out = nn_exec_buf(&x->base, op->out);
+    const float        *q = local_buf(&x->base, op->in[0]);
+    float              *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
         int64_t hi = (int64_t)b->pos[t] + 1, lo = a->window > 0 && hi > a->window ? hi - a->window : 0;
         for (int h = 0; h < a->n_head; h++) {
@@ -69,8 +69,8 @@ void scalar_latent_attention(scalar_exec *x, const nn_op *op) {
     const nn_attn_spec *a = &op->u.attn; /* dim_k: latent, dim_v: rotated part */
     const nn_batch     *b = &x->base.batch;
     scalar_layer       *y = &x->layers[op->layer];
-    const float        *q = nn_exec_buf(&x->base, op->in[0]), *qr = nn_exec_buf(&x->base, op->in[1]);
-    float              *out = nn_exec_buf(&x->base, op->out);
+    const float        *q = local_buf(&x->base, op->in[0]), *qr = local_buf(&x->base, op->in[1]);
+    float              *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
         int64_t hi = (int64_t)b->pos[t] + 1;
         for (int h = 0; h < a->n_head; h++) {
@@ -105,10 +105,10 @@ static float *fixed_of(scalar_exec *x, int layer, int s) {
 /* State: [kernel - 1][channels], oldest first. */
 void scalar_conv(scalar_exec *x, const nn_op *op) {
     const nn_batch *b = &x->base.batch;
-    const nn_state *st = &x->base.model->state[op->layer];
-    int             kernel = op->u.conv.kernel, width = (int)x->base.model->tape->bufs[op->out].width;
-    const float    *in = nn_exec_buf(&x->base, op->in[0]);
-    float          *out = nn_exec_buf(&x->base, op->out);
+    const nn_state *st = &x->base.x.model->state[op->layer];
+    int             kernel = op->u.conv.kernel, width = (int)x->base.x.model->tape->bufs[op->out].width;
+    const float    *in = local_buf(&x->base, op->in[0]);
+    float          *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
         float *state = fixed_of(x, op->layer, b->seq_of[t]) + op->u.conv.channel0;
         for (int c = 0; c < width; c++) {
@@ -128,13 +128,13 @@ void scalar_conv(scalar_exec *x, const nn_op *op) {
 void scalar_delta(scalar_exec *x, const nn_op *op) {
     const nn_delta_spec *d = &op->u.delta;
     const nn_batch      *b = &x->base.batch;
-    const float         *q = nn_exec_buf(&x->base, op->in[0]), *k = nn_exec_buf(&x->base, op->in[1]),
-                *v = nn_exec_buf(&x->base, op->in[2]);
-    const float *g = nn_exec_buf(&x->base, op->in[3]), *beta = nn_exec_buf(&x->base, op->in[4]);
-    float       *out = nn_exec_buf(&x->base, op->out);
-    bool         per_channel = x->base.model->tape->bufs[op->in[3]].width != d->heads_v;
+    const float         *q = local_buf(&x->base, op->in[0]), *k = local_buf(&x->base, op->in[1]),
+                *v = local_buf(&x->base, op->in[2]);
+    const float *g = local_buf(&x->base, op->in[3]), *beta = local_buf(&x->base, op->in[4]);
+    float       *out = local_buf(&x->base, op->out);
+    bool         per_channel = x->base.x.model->tape->bufs[op->in[3]].width != d->heads_v;
     for (int t = 0; t < b->n_tok; t++) {
-        float *state = fixed_of(x, op->layer, b->seq_of[t]) + nn_state_conv_floats(&x->base.model->state[op->layer]);
+        float *state = fixed_of(x, op->layer, b->seq_of[t]) + nn_state_conv_floats(&x->base.x.model->state[op->layer]);
         for (int h = 0; h < d->heads_v; h++) {
             int          kh = d->k_tiled ? h % d->heads_k : h / (d->heads_v / d->heads_k);
             const float *qh = q + ((int64_t)t * d->heads_k + kh) * d->dim_k,
@@ -163,12 +163,12 @@ void scalar_delta(scalar_exec *x, const nn_op *op) {
 void scalar_ssm(scalar_exec *x, const nn_op *op) {
     const nn_ssm_spec *s = &op->u.ssm;
     const nn_batch    *b = &x->base.batch;
-    const float       *in = nn_exec_buf(&x->base, op->in[0]), *vb = nn_exec_buf(&x->base, op->in[1]),
-                *vc = nn_exec_buf(&x->base, op->in[2]);
-    const float *dts = nn_exec_buf(&x->base, op->in[3]);
-    float       *out = nn_exec_buf(&x->base, op->out);
+    const float       *in = local_buf(&x->base, op->in[0]), *vb = local_buf(&x->base, op->in[1]),
+                *vc = local_buf(&x->base, op->in[2]);
+    const float *dts = local_buf(&x->base, op->in[3]);
+    float       *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
-        float *state = fixed_of(x, op->layer, b->seq_of[t]) + nn_state_conv_floats(&x->base.model->state[op->layer]);
+        float *state = fixed_of(x, op->layer, b->seq_of[t]) + nn_state_conv_floats(&x->base.x.model->state[op->layer]);
         for (int h = 0; h < s->n_head; h++) {
             int          g = h / (s->n_head / s->n_group);
             const float *bb = vb + ((int64_t)t * s->n_group + g) * s->n_state,
@@ -250,8 +250,8 @@ static void route_row(const nn_op *op, const float *logits, float *out) {
 }
 
 void scalar_route(scalar_exec *x, const nn_op *op) {
-    const float *logits = nn_exec_buf(&x->base, op->in[0]);
-    float       *out = nn_exec_buf(&x->base, op->out);
+    const float *logits = local_buf(&x->base, op->in[0]);
+    float       *out = local_buf(&x->base, op->out);
     for (int t = 0; t < x->base.batch.n_tok; t++)
         route_row(op, logits + (int64_t)t * op->u.route.n_expert, out + (int64_t)t * op->u.route.n_used * 2);
 }

@@ -44,7 +44,7 @@ engine *fixture_engine(const fixture *f, engine_options o) {
     engine *g;
     err     e;
     if (o.n_ctx == 0) o.n_ctx = 128;
-    o.k_type = o.v_type = KV_F16;
+    o.k_type = o.v_type = NN_KV_F16;
     o.cpu = cpu_detect();
     if (engine_open(&g, f->model, NULL, &o, &e) < 0) fail_msg("%s", e.msg);
     return g;

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one table of this build's backends. */
+#include "backend/backend.h"
+
+#include <string.h>
+
+/* In the order of preference where nobody names a device. */
+static const nn_backend *const table[] = { &backend_cpu, &backend_scalar, NULL };
+
+int backend_devices(nn_device *out, int cap) { return nn_device_list(table, out, cap); }
+
+/* Looks a device up; NULL: the preferred one. False: there is none. */
+static bool look_up(const char *id, const nn_backend **backend, nn_device *device) {
+    nn_device devices[NN_MAX_DEVICES];
+    for (const nn_backend *const *b = table; *b; b++) {
+        int n = (*b)->devices(devices, NN_MAX_DEVICES);
+        for (int i = 0; i < n; i++) {
+            if (id ? strcmp(devices[i].id, id) != 0 : devices[i].kind == NN_DEVICE_REFERENCE) continue;
+            *backend = *b;
+            *device = devices[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e) {
+    nn_device devices[NN_MAX_DEVICES];
+    str       known;
+    if (id && (!*id || strcmp(id, "auto") == 0)) id = NULL;
+    if (look_up(id, backend, device)) return 0;
+    str_init(&known);
+    for (int i = 0, n = backend_devices(devices, NN_MAX_DEVICES); i < n; i++) {
+        if (devices[i].kind != NN_DEVICE_REFERENCE) str_printf(&known, "%s%s", known.len ? ", " : "", devices[i].id);
+    }
+    int rc =
+        err_set(e, ERR_NOTFOUND, "there is no device '%s'; this machine has %s", id ? id : "auto", str_cstr(&known));
+    str_deinit(&known);
+    return rc;
+}

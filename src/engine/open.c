@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening an engine, and saying beforehand what it would take. */
+#include "backend/backend.h"
+#include "base/num.h"
+#include "engine/internal.h"
+#include "nn/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void defaults(engine_options *o, const nn_model *m) {
+    int trained = m->dims->context > 0 ? m->dims->context : 4096;
+    if (o->n_ctx <= 0) o->n_ctx = trained < 8192 ? trained : 8192;
+    if (o->page_tokens <= 0) o->page_tokens = 32;
+    if (o->max_seqs <= 0) o->max_seqs = 16;
+    if (o->max_seqs > 1024) o->max_seqs = 1024;
+    if (o->step_tokens <= 0) o->step_tokens = 256;
+    if (o->step_tokens < o->max_seqs) o->step_tokens = o->max_seqs;
+    if (o->max_waiting <= 0) o->max_waiting = 1024;
+}
+
+/* Which device; options.backend stands in front of the table. */
+static int choose_device(engine *g, err *e) {
+    if (!g->o.backend) return backend_find(g->o.device, &g->backend, &g->device, e);
+    g->backend = g->o.backend;
+    if (g->backend->devices(&g->device, 1) == 1) return 0;
+    return err_set(e, ERR_NOTFOUND, "the %s backend has no device", g->backend->name);
+}
+
+static int pages_for(const engine *g) {
+    const engine_options *o = &g->o;
+    int                   per_seq = (o->n_ctx + o->page_tokens - 1) / o->page_tokens;
+    if (o->cache_bytes == 0) return 2 * per_seq + o->max_seqs;
+    size_t pages = g->page_bytes ? o->cache_bytes / g->page_bytes : (size_t)(2 * per_seq);
+    return pages > INT32_MAX / 2 ? INT32_MAX / 2 : (int)pages;
+}
+
+/* The first piece of a prompt: before anything was measured a slow machine's second is assumed. */
+static int first_piece(const nn_model *m, int step_tokens) {
+    double layer = 4.0 * m->dims->n_embd * m->dims->n_embd + 3.0 * m->dims->n_embd * m->dims->n_ff;
+    double fits = 4e11 / (2.0 * layer * m->dims->n_layer + 1);
+    return fits < step_tokens ? (int)num_max(4, (int64_t)fits) : step_tokens;
+}
+
+static int open_batch(engine *g, err *e) {
+    size_t tokens = (size_t)g->o.step_tokens, seqs = (size_t)g->o.max_seqs;
+    bool   ok = true;
+    ok = (g->shares = calloc(seqs, sizeof *g->shares)) && ok;
+    ok = (g->running = calloc(seqs + 1, sizeof *g->running)) && ok;
+    ok = (g->slot_used = calloc(seqs, sizeof *g->slot_used)) && ok;
+    ok = (g->token = calloc(tokens, sizeof *g->token)) && ok;
+    ok = (g->pos = calloc(tokens, sizeof *g->pos)) && ok;
+    ok = (g->seq_of = calloc(tokens, sizeof *g->seq_of)) && ok;
+    ok = (g->q_start = calloc(seqs + 1, sizeof *g->q_start)) && ok;
+    ok = (g->kv_len = calloc(seqs, sizeof *g->kv_len)) && ok;
+    ok = (g->slot = calloc(seqs, sizeof *g->slot)) && ok;
+    ok = (g->out_rows = calloc(tokens, sizeof *g->out_rows)) && ok;
+    ok = (g->hidden_rows = calloc(tokens, sizeof *g->hidden_rows)) && ok;
+    for (int k = 0; k < g->cache.n_groups; k++)
+        ok = (g->pages[k] = calloc(seqs * (size_t)g->cache.max_pages, sizeof *g->pages[k])) && ok;
+    ok = (g->row = calloc((size_t)num_max(g->n_vocab, g->n_hidden), sizeof *g->row)) && ok;
+    ok = (g->no_end_mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->no_end_mask)) && ok;
+    ok = (g->mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->mask)) && ok;
+    ok = (g->vector = calloc((size_t)g->n_hidden, sizeof *g->vector)) && ok;
+    if (!ok) return err_set_nomem(e);
+    for (int64_t i = 0; i < g->n_vocab; i++) g->no_end_mask[i / 32] |= 1u << (i % 32);
+    size_t         n_end = 0;
+    const int32_t *ends = g->tok ? tok_end_ids(g->tok, &n_end) : NULL;
+    for (size_t i = 0; i < n_end; i++) {
+        if (ends[i] >= 0 && ends[i] < g->n_vocab) g->no_end_mask[ends[i] / 32] &= ~(1u << (ends[i] % 32));
+    }
+    return sampling_work_open(&g->work, (size_t)g->n_vocab, e);
+}
+
+static nn_exec_options exec_options(const engine *g, int n_pages) {
+    return (nn_exec_options){ .limits = { .max_tokens = g->o.step_tokens,
+                                          .max_seqs = g->o.max_seqs,
+                                          .max_outputs = g->o.step_tokens,
+                                          .max_logits = g->o.max_seqs,
+                                          .page_tokens = g->o.page_tokens,
+                                          .max_pages = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens,
+                                          .n_pages = n_pages,
+                                          .n_slots = g->o.max_seqs },
+                              .k_type = g->o.k_type,
+                              .v_type = g->o.v_type,
+                              .n_threads = g->o.n_threads,
+                              .cpu = g->o.cpu };
+}
+
+/* What the batch, the masks, the sampler and one sequence's tables take beside the executor. */
+static size_t own_bytes(const engine *g, const nn_limits *l, int n_groups) {
+    size_t tables = (size_t)l->max_seqs * (size_t)l->max_pages * sizeof(int32_t) * (size_t)n_groups;
+    size_t vocab = (size_t)g->n_vocab * (sizeof(float) + 2 * sizeof(sampling_logprob)); /* the row and its candidates */
+    return 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
+}
+
+/* The part of opening that takes nothing: device, sizes, how many pages there will be. */
+static int plan(engine *g, const nn_model *m, const engine_options *options, err *e) {
+    nn_memory one;
+    int       rc;
+    g->model = m;
+    g->o = *options;
+    defaults(&g->o, m);
+    g->n_ctx = g->o.n_ctx;
+    g->n_vocab = m->tape->bufs[m->tape->logits].width;
+    g->n_hidden = m->tape->bufs[m->tape->hidden].width;
+    if ((rc = choose_device(g, e)) < 0) return rc;
+    nn_exec_options x = exec_options(g, 1);
+    if ((rc = g->backend->measure(&one, &g->device, m, &x, e)) < 0) return rc;
+    for (int k = 0; k < NN_MAX_GROUPS; k++) g->page_bytes += one.page_bytes[k];
+    if (g->o.cache_bytes && g->o.cache_bytes < g->page_bytes)
+        return err_set(e, ERR_LIMIT, "a cache of %zu bytes: one page of %d tokens takes %zu", g->o.cache_bytes,
+                       g->o.page_tokens, g->page_bytes);
+    return 0;
+}
+
+int engine_measure(engine_memory *out, const nn_model *m, const engine_options *options, err *e) {
+    engine    g = { 0 };
+    nn_groups groups;
+    nn_memory x;
+    arena     mem;
+    int       rc;
+    *out = (engine_memory){ 0 };
+    if ((rc = plan(&g, m, options, e)) < 0) return rc;
+    nn_exec_options o = exec_options(&g, pages_for(&g));
+    if ((rc = g.backend->measure(&x, &g.device, m, &o, e)) < 0) return rc;
+    arena_init(&mem, 0);
+    if ((rc = nn_groups_make(&groups, m, &mem, e)) == 0) {
+        out->n_ctx = g.n_ctx;
+        out->page_tokens = g.o.page_tokens;
+        out->full_sequences = o.limits.n_pages / o.limits.max_pages;
+        out->pages_bytes = x.pages_bytes;
+        for (int k = 0; k < groups.n; k++) {
+            out->all_page_bytes += x.page_bytes[k];
+            if (groups.window[k] == 0) {
+                out->page_bytes += x.page_bytes[k];
+                continue;
+            }
+            int behind = groups.window[k] < g.n_ctx ? groups.window[k] : g.n_ctx;
+            out->window_bytes += (size_t)(behind / g.o.page_tokens + 2) * x.page_bytes[k];
+        }
+        out->slot_bytes = x.slot_bytes;
+        out->states_bytes = cache_states_bytes(x.pages_bytes, out->slot_bytes, g.o.cache_bytes);
+        out->device_bytes = x.heap_bytes;
+        out->weights_bytes = x.weights_bytes;
+        out->heap_bytes = own_bytes(&g, &o.limits, groups.n);
+        snprintf(out->device, sizeof out->device, "%s", g.device.id);
+        out->shares_memory = g.device.kind != NN_DEVICE_GPU;
+    }
+    arena_deinit(&mem);
+    return rc;
+}
+
+static int open_parts(engine *g, err *e) {
+    int             rc;
+    nn_exec_options x = exec_options(g, pages_for(g));
+    cache_options   c = { .bytes = g->o.cache_bytes,
+                          .host_bytes = g->o.host_cache_bytes,
+                          .disk_dir = g->o.no_prefix_cache ? NULL : g->o.disk_cache_dir,
+                          .disk_bytes = g->o.disk_cache_bytes };
+    if ((rc = g->backend->open(&g->exec, &g->device, g->model, &x, e)) < 0) return rc;
+    if ((rc = cache_open(&g->cache, g->exec, &c, e)) < 0) return rc;
+    if ((rc = open_batch(g, e)) < 0) return rc;
+    g->counts.pages_bytes = g->exec->memory.pages_bytes;
+    g->counts.heap_bytes = g->exec->memory.heap_bytes + own_bytes(g, &x.limits, g->exec->groups.n);
+    g->stats = g->counts;
+    /* Positions beyond what the cache can ever hold end an answer like a full context. */
+    g->n_ctx_held = g->n_ctx;
+    while (g->n_ctx_held > 0 && !cache_fits(&g->cache, g->n_ctx_held)) g->n_ctx_held--;
+    return guide_thread_init(&g->guides, e);
+}
+
+int engine_open(engine **out, const nn_model *m, const tok *t, const engine_options *options, err *e) {
+    int rc;
+    *out = NULL;
+    engine *g = calloc(1, sizeof *g);
+    if (!g) return err_set_nomem(e);
+    g->tok = t;
+    g->incoming_tail = &g->incoming;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->wake, NULL);
+    pthread_cond_init(&g->idle, NULL);
+    if ((rc = plan(g, m, options, e)) < 0 || (rc = open_parts(g, e)) < 0) goto fail;
+    g->prompt_budget = g->o.step_tokens;
+    g->piece_budget = first_piece(m, g->o.step_tokens);
+    g->busy = true;
+    if (pthread_create(&g->thread, NULL, engine_main, g) != 0) {
+        rc = err_set(e, ERR_NOMEM, "cannot start the engine's thread");
+        goto fail;
+    }
+    g->started = true;
+    *out = g;
+    return 0;
+fail:
+    engine_free(g);
+    return rc;
+}
+
+void engine_free(engine *g) {
+    if (!g) return;
+    if (g->started) {
+        pthread_mutex_lock(&g->lock);
+        g->stop = true;
+        pthread_cond_signal(&g->wake);
+        pthread_mutex_unlock(&g->lock);
+        pthread_join(g->thread, NULL);
+    }
+    guide_thread_deinit(&g->guides);
+    cache_close(&g->cache);
+    nn_exec_free(g->exec);
+    sampling_work_free(g->work);
+    free(g->shares);
+    free(g->running);
+    free(g->slot_used);
+    free(g->token);
+    free(g->pos);
+    free(g->seq_of);
+    free(g->q_start);
+    free(g->kv_len);
+    free(g->slot);
+    free(g->out_rows);
+    free(g->hidden_rows);
+    for (int k = 0; k < KV_MAX_GROUPS; k++) free(g->pages[k]);
+    free(g->row);
+    free(g->no_end_mask);
+    free(g->mask);
+    free(g->vector);
+    free(g->orders);
+    pthread_cond_destroy(&g->idle);
+    pthread_cond_destroy(&g->wake);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
