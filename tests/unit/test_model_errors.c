@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model that cannot be run is refused with a sentence that says what is wrong and where. */
+#include "backend/simple.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "formats/safetensors.h"
@@ -161,10 +162,24 @@ static void test_wrong_shape(void **state) {
            WORDS("model.embed_tokens.weight", "64", "32"));
 }
 
+/* The file may say so; that nobody can multiply with it is the backend's answer, by the op's name. */
 static void test_wrong_type(void **state) {
+    char          *dir = test_temp_dir();
+    model_file    *f = NULL;
+    nn_model      *m = NULL;
+    simple         s;
+    err            e = { 0 };
+    simple_options o = { .max_len = 8, .max_tokens = 8, .n_threads = 1 };
     (void)state;
-    refuse(&(edit){ .tensor = "model.layers.2.mlp.down_proj.weight", .integers = true }, ERR_FORMAT,
-           WORDS("model.layers.2.mlp.down_proj.weight", "I32"));
+    make(dir, &(edit){ .tensor = "model.layers.2.mlp.down_proj.weight", .integers = true });
+    assert_int_equal(model_file_open(&f, dir, &e), 0);
+    if (nn_model_open(&m, f, models_list, NULL, &e) < 0) fail_msg("%s", e.msg);
+    assert_int_equal(simple_open(&s, "cpu", m, &o, &e), ERR_UNSUPPORTED);
+    if (!strstr(e.msg, "cannot run op") || !strstr(e.msg, "model.layers.2.mlp.down_proj.weight") || !strstr(e.msg, "I32"))
+        fail_msg("\"%s\"", e.msg);
+    nn_model_free(m);
+    model_file_free(f);
+    test_temp_dir_remove(dir);
 }
 
 static void test_vocabulary_larger_than_the_embedding(void **state) {
