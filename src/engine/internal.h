@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine's own state, shared by its files: engine.c (threads, the way in), schedule.c (who computes), step.c (what
- * came out), guide.c (masks), fair.c (clients). */
+ * came out), front.c (shared beginnings), guide.c (masks), fair.c (clients), open.c (beginning and end). */
 #ifndef ENGINE_INTERNAL_H
 #define ENGINE_INTERNAL_H
 
@@ -98,6 +98,16 @@ void schedule_charge(sequence *s);             /* its client pays for tokens tha
 
 /* The budget that brings a step with pieces of prompts, which took so long, closer to the target. */
 int schedule_adapt(int budget, int least, int most, double seconds, double target);
+
+/* Of equal priority the client that has had the least goes first. */
+bool schedule_before(const sequence *a, const sequence *b);
+
+/* front.c */
+bool front_wait(engine *g, sequence *s);         /* lets s wait behind a running one, if that is worth it */
+bool front_waits(sequence *s);                   /* whether it still has to */
+void front_leaves(engine *g, const sequence *r); /* r does not run any more: nobody waits behind it */
+int  front_next(const engine *g, const sequence *r, int most); /* where the next one behind r parts from it, or most */
+void front_lead(engine *g);                                    /* fills `lead` of all running ones */
 
 /* step.c: the first one is part of the step and allocates nothing; the second leaves what was computed in the cache and
  * lets go of what is over. */

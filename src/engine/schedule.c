@@ -10,8 +10,7 @@ static bool goes_before(const sequence *a, const sequence *b) {
     return a->order != b->order ? a->order < b->order : a->choice < b->choice;
 }
 
-/* Among waiting ones: of equal priority the client that has had the least. */
-static bool starts_before(const sequence *a, const sequence *b) {
+bool schedule_before(const sequence *a, const sequence *b) {
     bool by_client = a->job->r.priority == b->job->r.priority && a->client->time != b->client->time;
     return by_client ? a->client->time < b->client->time : goes_before(a, b);
 }
@@ -41,6 +40,7 @@ void schedule_release(engine *g, sequence *s) {
     g->slot_used[s->slot] = false;
     s->slot = -1;
     s->client->n_running--;
+    front_leaves(g, s);
     while (g->running[at] != s) at++;
     g->n_running--;
     memmove(&g->running[at], &g->running[at + 1], (size_t)(g->n_running - at) * sizeof *g->running);
@@ -97,14 +97,11 @@ static bool start(engine *g, sequence *s) {
     return true;
 }
 
-/* A choice other than the first waits for the prompt: it then finds it in the cache. */
-static bool may_start(const sequence *s) { return !s->paused && (s->choice == 0 || s->job->prompt_ready); }
-
 /* The place in the list of the one that starts next. */
 static sequence **next_to_start(engine *g) {
     sequence **best = NULL;
     for (sequence **at = &g->waiting; *at; at = &(*at)->next) {
-        if (may_start(*at) && (!best || starts_before(*at, *best))) best = at;
+        if (!(*at)->paused && !front_waits(*at) && (!best || schedule_before(*at, *best))) best = at;
     }
     return best;
 }
@@ -131,6 +128,7 @@ void schedule_admit(engine *g) {
     sequence **at;
     while ((at = next_to_start(g)) != NULL) {
         sequence *s = *at, *victim;
+        if (front_wait(g, s)) continue;
         if (g->n_running == g->o.max_seqs && !victim_for(g, s)) return;
         *at = s->next; /* off the list first: giving way adds to it */
         s->next = NULL;
@@ -162,7 +160,7 @@ static int next_mark(const engine *g, const sequence *s) {
     int every = (s->n_evaluated / ENGINE_SNAPSHOT_EVERY + 1) * ENGINE_SNAPSHOT_EVERY;
     if (every < best) best = every;
     if (s->n_prompt - 1 > s->n_evaluated && s->n_prompt - 1 < best) best = s->n_prompt - 1;
-    return best;
+    return front_next(g, s, best);
 }
 
 static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
@@ -238,7 +236,7 @@ static int next_prompt(const engine *g, int most) {
     for (int i = 0; i < g->n_running; i++) {
         const sequence *s = g->running[i];
         if (s->in_step || s->paused || sequence_left(s) > most) continue;
-        if (best < 0 || starts_before(g->running[i], g->running[best])) best = i;
+        if (best < 0 || schedule_before(s->lead, g->running[best]->lead)) best = i;
     }
     return best;
 }
@@ -249,7 +247,8 @@ static int add_prompts(engine *g, nn_batch *b, int budget, bool whole) {
     int first = next_prompt(g, INT_MAX);
     while (budget > 0) {
         int best = next_prompt(g, whole ? budget : INT_MAX);
-        if (best < 0 || (whole && g->running[best]->job->r.priority < g->running[first]->job->r.priority)) break;
+        if (best < 0 || (whole && g->running[best]->lead->job->r.priority < g->running[first]->lead->job->r.priority))
+            break;
         sequence *s = g->running[best];
         int       mark = next_mark(g, s) - s->n_evaluated, n = mark < budget ? mark : budget;
         add_share(g, b, s, n);
@@ -271,6 +270,7 @@ bool schedule_batch(engine *g, nn_batch *b) {
                      .pages_stride = g->cache.max_pages };
     for (int k = 0; k < g->cache.n_groups; k++) b->pages[k] = g->pages[k];
     g->n_shares = 0;
+    front_lead(g);
     for (int i = 0; i < g->n_running; i++) {
         sequence *s = g->running[i];
         s->in_step = false;

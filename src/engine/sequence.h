@@ -19,8 +19,7 @@ typedef struct job {
     uint64_t       id;
     engine_request r; /* arrays are copies; tokens, marks and stop strings live in mem */
     arena          mem;
-    int            n_open;       /* choices that have not ended */
-    bool           prompt_ready; /* the first choice has evaluated the prompt: the others may start */
+    int            n_open; /* choices that have not ended */
 } job;
 
 typedef struct sequence {
@@ -35,10 +34,13 @@ typedef struct sequence {
     bool             decodes;                    /* all that was known is evaluated; what is left was picked since */
     fair_client     *client;
     cache_tables     tables;
-    int32_t          slot;    /* -1: waiting */
-    bool             in_step; /* has a share of the step under construction */
-    sampler         *sampler; /* NULL: an embedding */
-    double          *pooled;  /* an embedding: sum of the rows so far, or the last one */
+    int32_t          slot;     /* -1: waiting */
+    bool             in_step;  /* has a share of the step under construction */
+    struct sequence *front;    /* while waiting: the running one that computes its beginning; NULL: none (front.c) */
+    int              parts_at; /* and how long that beginning is */
+    struct sequence *lead;     /* while running: the most important one of itself and those behind it */
+    sampler         *sampler;  /* NULL: an embedding */
+    double          *pooled;   /* an embedding: sum of the rows so far, or the last one */
     guide_work       guide;
     err              error; /* why it failed */
     stop_matcher    *stop;  /* NULL: none */

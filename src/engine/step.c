@@ -20,7 +20,6 @@ static void leave(engine *g, sequence *s) {
     schedule_release(g, s);
     fair_leave(&g->fair, s->client);
     sequence_free(s);
-    j->prompt_ready = true; /* nobody else will make it */
     if (--j->n_open == 0) job_free(j);
 }
 
@@ -220,7 +219,6 @@ void step_settle(engine *g) {
             /* A model with fixed states left a snapshot one token earlier, where a repeated prompt can use it. */
             if (in_prompt && sequence_caches(s) && !g->cache.slot_bytes)
                 cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, CACHE_PIECE);
-            s->job->prompt_ready = true;
         }
         cache_trim(&g->cache, &s->tables, s->n_evaluated);
         if (h->failed)

@@ -3,14 +3,15 @@
  * Nothing is computed twice: conversations that share a system prompt, on a transformer, a sliding-window model, a
  * latent-attention model and a hybrid one. The number of evaluated tokens is exact: each distinct token once, in one
  * engine, over a restart from disk, with an arena so small that pages have to go to host memory or disk and come back,
- * and when conversations fork. Every answer equals, bit for bit, that of an engine without a prefix cache.
+ * when conversations fork, and when requests with a common beginning arrive together. Every answer equals, bit for bit,
+ * that of an engine without a prefix cache.
  */
 #include "unit/support/engine_support.h"
 #include "unit/support/support.h"
 
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,10 +252,143 @@ static void test_long_prompt(void **state) {
     fixture_close(&f);
 }
 
+/* --- requests that arrive together ---------------------------------------------------------------------------- */
+
+enum {
+    CROWD = 16,
+    BEGINNING = 800, /* what all of them share */
+    GROUP = 4,       /* every GROUP of them share SECOND more */
+    SECOND = 24,
+    OWN = 50, /* behind BEGINNING, SECOND included */
+    CROWD_LEN = BEGINNING + OWN,
+};
+
+typedef struct crowd {
+    int32_t       tokens[CROWD][CROWD_LEN];
+    answer        alone[CROWD], together[CROWD];
+    engine       *g;
+    uint64_t      ids[CROWD];
+    int           cancel_after; /* events of the first request; 0: never */
+    int           seen;
+    atomic_ullong first; /* its id, once it is known */
+} crowd;
+
+static crowd them;
+
+static void make_crowd(const fixture *f, bool groups) {
+    uint64_t seed = 5, n_vocab = (uint64_t)f->model->dims->n_vocab;
+    memset(&them, 0, sizeof them);
+    for (int c = 0; c < CROWD; c++) {
+        int from = c ? BEGINNING : 0;
+        memcpy(them.tokens[c], them.tokens[0], sizeof them.tokens[c]);
+        if (groups && c % GROUP) { /* the group's first one has the second beginning */
+            memcpy(them.tokens[c], them.tokens[c - c % GROUP], sizeof them.tokens[c]);
+            from = BEGINNING + SECOND;
+        }
+        for (int i = from; i < CROWD_LEN; i++) them.tokens[c][i] = (int32_t)(test_random(&seed) % n_vocab);
+        them.tokens[c][BEGINNING] = groups ? c / GROUP : c; /* no two parts begin alike */
+        them.tokens[c][BEGINNING + SECOND] = c;
+    }
+}
+
+/* Cancels the first request at its n-th event, from within the engine's thread. */
+static void collect_and_cancel(void *ctx, const engine_event *ev) {
+    answer_collect(ctx, ev);
+    if (ctx == &them.together[0] && them.cancel_after && ++them.seen == them.cancel_after)
+        engine_cancel(them.g, atomic_load(&them.first));
+}
+
+static void submit_crowd(int c, answer *a) {
+    engine_request r = { .tokens = them.tokens[c],
+                         .n_tokens = CROWD_LEN,
+                         .max_tokens = REPLY,
+                         .want_logprob = true,
+                         .client = (uint64_t)(c % 3),
+                         .on_event = collect_and_cancel,
+                         .ctx = a };
+    sampling_params_default(&r.sampling);
+    r.sampling.seed = (uint64_t)c;
+    r.sampling.temperature = c % 2 ? 0.8f : 0.0f;
+    them.ids[c] = engine_submit_ok(them.g, &r);
+    if (c == 0) atomic_store(&them.first, them.ids[0]);
+}
+
+static void run_alone(const fixture *f) {
+    them.g = fixture_engine(
+        f, (engine_options){ .n_threads = 1, .n_ctx = CROWD_LEN + REPLY + 1, .max_seqs = 1, .no_prefix_cache = true });
+    for (int c = 0; c < CROWD; c++) {
+        submit_crowd(c, &them.alone[c]);
+        engine_wait_idle(them.g);
+    }
+    engine_free(them.g);
+}
+
+/* All at once. */
+static engine_stats run_together(const fixture *f, int step_tokens, int cancel_after) {
+    them.g = fixture_engine(f, (engine_options){ .n_threads = 1,
+                                                 .n_ctx = CROWD_LEN + REPLY + 1,
+                                                 .max_seqs = CROWD,
+                                                 .step_tokens = step_tokens,
+                                                 .cache_bytes = 64u << 20 });
+    memset(them.together, 0, sizeof them.together);
+    them.cancel_after = cancel_after;
+    them.seen = 0;
+    for (int c = 0; c < CROWD; c++) submit_crowd(c, &them.together[c]);
+    engine_stats st = stats_of(them.g);
+    engine_free(them.g);
+    for (int c = 0; c < CROWD; c++) {
+        const answer *a = &them.together[c];
+        assert_true(a->over && !a->failed);
+        if (c == 0 && a->finish == ENGINE_CANCELLED) continue;
+        if (!answer_same(a, &them.alone[c])) fail_msg("request %d of the crowd answers otherwise", c);
+    }
+    return st;
+}
+
+static void check_crowd(const char *name) {
+    fixture  f;
+    uint64_t seed = 11;
+    fixture_open(&f, name);
+    for (int groups = 0; groups < 2; groups++) {
+        uint64_t distinct = BEGINNING + CROWD * (OWN + REPLY - 1) - (groups ? (CROWD - CROWD / GROUP) * SECOND : 0);
+        make_crowd(&f, groups);
+        run_alone(&f);
+        assert_int_equal(run_together(&f, 256, 0).tokens_evaluated, distinct);
+        assert_int_equal(run_together(&f, 96, 0).tokens_evaluated, distinct);
+        for (int i = 0; i < (TEST_SANITIZED ? 2 : 6); i++) {
+            engine_stats st = run_together(&f, 64, 1 + (int)(test_random(&seed) % 16));
+            if (st.tokens_evaluated > distinct)
+                fail_msg("%s: %llu tokens evaluated, %llu are distinct", name, (unsigned long long)st.tokens_evaluated,
+                         (unsigned long long)distinct);
+        }
+    }
+    fixture_close(&f);
+}
+
+static void test_together_transformer(void **state) {
+    (void)state;
+    check_crowd("llama");
+}
+static void test_together_window(void **state) {
+    (void)state;
+    check_crowd("gemma3_text");
+}
+static void test_together_hybrid(void **state) {
+    (void)state;
+    check_crowd("qwen3_next");
+}
+static void test_together_latent(void **state) {
+    (void)state;
+    check_crowd("deepseek_v3");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_transformer), cmocka_unit_test(test_sliding_window), cmocka_unit_test(test_hybrid),
-        cmocka_unit_test(test_latent),      cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_transformer),     cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_hybrid),          cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_long_prompt),     cmocka_unit_test(test_together_transformer),
+        cmocka_unit_test(test_together_window), cmocka_unit_test(test_together_hybrid),
+        cmocka_unit_test(test_together_latent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
