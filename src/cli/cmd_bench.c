@@ -31,6 +31,7 @@ enum { MAX_BATCHES = 16, MAX_BATCH = 256, MAX_REPS = 100, MAX_TOKENS = 1 << 20 }
 typedef struct bench {
     int         n_prompt, n_generate, reps, threads;
     nn_kv_type  kv;
+    const char *device;
     int         batch[MAX_BATCHES], n_batch;
     bool        mapped;
     model_file *file;
@@ -164,6 +165,7 @@ static int open_engine(bench *b, const char *path, err *e) {
     engine_options o = { .n_ctx = longest > half ? longest : half,
                          .max_seqs = most,
                          .n_threads = b->threads,
+                         .device = b->device,
                          .k_type = b->kv,
                          .v_type = b->kv,
                          .cpu = cpu_detect(),
@@ -245,6 +247,7 @@ static int run(const cli_args *a) {
     if (!read_batches(&b, cli_string(a, "batch", "1")))
         return cli_usage_error(a, "--batch: expected up to %d numbers from 1 to %d with commas", MAX_BATCHES,
                                MAX_BATCH);
+    b.device = cli_string(a, "device", NULL);
     if (!nn_kv_type_parse(kv, &b.kv)) return cli_usage_error(a, "--kv: '%s' is not a page type", kv);
     b.n_prompt = (int)p;
     b.n_generate = (int)n;
@@ -266,6 +269,7 @@ static const cli_option options[] = {
     { "threads", CLI_INT, "N", "threads (one per core)", 't' },
     { "batch", CLI_STRING, "LIST", "sequences that generate at once, as 1,4,16 (1)", 'b' },
     { "reps", CLI_INT, "N", "repetitions; the median counts (3)", 'r' },
+    { "device", CLI_STRING, "ID", "what computes: cpu, or auto for the fastest of this machine (auto)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
     { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file, not from huge pages", 0 },
     { "json", CLI_FLAG, NULL, "print JSON", 0 },

@@ -66,6 +66,7 @@ static void put_host(const host_options *h, str *out) {
     put_number(out, "max_waiting", g->max_waiting);
     put_number(out, "target_step_ms", g->target_step_ms);
     put_number(out, "n_threads", g->n_threads);
+    put_text(out, "device", g->device);
     put_number(out, "k_type", g->k_type);
     put_number(out, "v_type", g->v_type);
     put_number(out, "no_prefix_cache", g->no_prefix_cache);

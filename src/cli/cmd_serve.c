@@ -335,6 +335,7 @@ const cli_option cli_serve_options[] = {
     { "rate-tokens", CLI_REAL, "N", "tokens per minute of a key that states none; 0: unlimited (0)", 0 },
     { "health-needs-key", CLI_FLAG, NULL, "/health and /metrics need a key too", 0 },
     { "limits", CLI_GROUP, NULL, "limits", 0 },
+    { "device", CLI_STRING, "ID", "what computes: cpu, or auto for the fastest of this machine (auto)", 0 },
     { "cache-mb", CLI_INT, "N", "memory for keys and values of a model; 0: two full sequences (0)", 0 },
     { "max-body-mb", CLI_INT, "N", "largest request body (64)", 0 },
     { "max-connections", CLI_INT, "N", "connections at once (4096)", 0 },

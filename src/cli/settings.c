@@ -235,6 +235,7 @@ int settings_engine(const settings *s, runtime_options *out, err *e) {
     g->max_waiting = (int)config_int(v, "scheduler.max_queue");
     g->target_step_ms = (int)config_int(v, "scheduler.latency_target_ms");
     g->n_threads = (int)config_int(v, "scheduler.threads");
+    g->device = config_text(v, "scheduler.device");
     g->no_prefix_cache = !config_bool(v, "kv_cache.prefix_cache");
     g->host_cache_bytes = (size_t)config_int(v, "kv_cache.host_bytes");
     g->disk_cache_dir = config_text(v, "kv_cache.disk_dir");

@@ -54,6 +54,7 @@ EACH = {
     "scheduler.max_preparing": ("10", 10, "host.max_preparing"),
     "scheduler.latency_target_ms": ("50", 50, "host.target_step_ms"),
     "scheduler.threads": ("2", 2, "host.n_threads"),
+    "scheduler.device": ("cpu", "cpu", "host.device"),
     "scheduler.grammar_bytes": ("32MiB", 32 << 20, "host.grammar_bytes"),
     "kv_cache.bytes": ("100MiB", 100 << 20, "host.cache_bytes", "100"),
     "kv_cache.page_tokens": ("64", 64, "host.page_tokens"),
