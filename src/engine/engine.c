@@ -11,7 +11,7 @@
 /* --- the thread -------------------------------------------------------------------------------------------------- */
 
 static void apply(sequence *s, const order *o) {
-    if (s->job->id != o->id) return;
+    if (s->request->id != o->id) return;
     if (o->what == ORDER_CANCEL)
         s->cancelled = true;
     else
@@ -104,14 +104,14 @@ static void publish_cache(engine *g) {
     st->evictions = t.evicted;
 }
 
-static int *queued_of(engine *g, const job *j) { return &g->queued_of[(j->r.client * 0x9E3779B97F4A7C15u) >> 56]; }
+static int *queued_of(engine *g, const request *q) { return &g->queued_of[(q->r.client * 0x9E3779B97F4A7C15u) >> 56]; }
 
 /* The queue is bounded. Behind the bound there is room for clients that have hardly anything in it, so that one client
  * cannot keep the others out. */
-static bool queue_takes(engine *g, const job *j) {
-    int n = j->r.n_choices, few = g->o.max_waiting / 16 > 1 ? g->o.max_waiting / 16 : 1;
+static bool queue_takes(engine *g, const request *q) {
+    int n = q->r.n_choices, few = g->o.max_waiting / 16 > 1 ? g->o.max_waiting / 16 : 1;
     return g->n_queued + n <= g->o.max_waiting ||
-           (*queued_of(g, j) + n <= few && g->n_queued + n <= 2 * g->o.max_waiting);
+           (*queued_of(g, q) + n <= few && g->n_queued + n <= 2 * g->o.max_waiting);
 }
 
 /* Under the lock: how much waits. */
@@ -122,12 +122,12 @@ static void publish_queue(engine *g) {
     for (const sequence *s = g->waiting; s; s = s->next, g->stats.waiting++) {
         g->n_queued++;
         g->stats.paused += s->paused;
-        (*queued_of(g, s->job))++;
+        (*queued_of(g, s->request))++;
     }
     for (int i = 0; i < g->n_running; i++) g->stats.paused += g->running[i]->paused;
     for (const sequence *s = g->incoming; s; s = s->next) {
         g->n_queued++;
-        (*queued_of(g, s->job))++;
+        (*queued_of(g, s->request))++;
     }
 }
 
@@ -272,38 +272,38 @@ static void free_list(sequence *list) {
 }
 
 int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
-    job           *j = NULL;
+    request       *q = NULL;
     sequence      *list = NULL;
     sequence_shape shape = { &g->cache, g->tok, g->n_ctx_held, g->n_vocab, g->n_hidden };
     int            rc = check_request(g, r, e);
-    if (rc < 0 || (rc = job_open(&j, r, e)) < 0) return rc;
-    j->r.no_cache = j->r.no_cache || g->o.no_prefix_cache;
-    j->r.sampling.bias = r->sampling.bias;
-    j->r.sampling.dry_breakers = r->sampling.dry_breakers;
-    for (int i = j->r.n_choices - 1; i >= 0; i--) {
+    if (rc < 0 || (rc = request_open(&q, r, e)) < 0) return rc;
+    q->r.no_cache = q->r.no_cache || g->o.no_prefix_cache;
+    q->r.sampling.bias = r->sampling.bias;
+    q->r.sampling.dry_breakers = r->sampling.dry_breakers;
+    for (int i = q->r.n_choices - 1; i >= 0; i--) {
         sequence *s;
-        if ((rc = sequence_open(&s, j, i, &shape, e)) < 0) break;
+        if ((rc = sequence_open(&s, q, i, &shape, e)) < 0) break;
         s->next = list;
         list = s;
     }
-    j->r.sampling.bias = NULL;
-    j->r.sampling.dry_breakers = NULL;
+    q->r.sampling.bias = NULL;
+    q->r.sampling.dry_breakers = NULL;
     if (rc == 0) {
         pthread_mutex_lock(&g->lock);
         if (g->stop) {
             rc = err_set(e, ERR_CANCELLED, "the engine is closing");
         } else if (g->lost.code) {
             rc = err_set(e, ERR_LOST, "%s", g->lost.msg);
-        } else if (!queue_takes(g, j)) {
+        } else if (!queue_takes(g, q)) {
             rc = err_set(e, ERR_BUSY, "the queue is full: %d requests are waiting", g->n_queued);
         } else {
-            *id = j->id = ++g->next_id;
-            j->n_open = j->r.n_choices;
-            g->n_queued += j->r.n_choices;
-            *queued_of(g, j) += j->r.n_choices;
+            *id = q->id = ++g->next_id;
+            q->n_open = q->r.n_choices;
+            g->n_queued += q->r.n_choices;
+            *queued_of(g, q) += q->r.n_choices;
             double now = engine_now();
             for (sequence *s = list; s; s = s->next) {
-                s->order = j->id;
+                s->order = q->id;
                 s->submitted_at = now;
             }
             *g->incoming_tail = list;
@@ -316,7 +316,7 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     }
     if (rc < 0) {
         free_list(list);
-        job_free(j);
+        request_free(q);
     }
     return rc;
 }

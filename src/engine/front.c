@@ -35,7 +35,7 @@ bool front_wait(engine *g, sequence *s) {
         sequence *r = g->running[i];
         if (r->paused || r->decodes || !sequence_caches(r)) continue;
         int n = common(r, s), gain = n - r->n_evaluated;
-        if (gain < (r->job == s->job ? 1 : FRONT_LEAST) || n <= best) continue;
+        if (gain < (r->request == s->request ? 1 : FRONT_LEAST) || n <= best) continue;
         best = n;
         s->front = r;
         s->parts_at = n;

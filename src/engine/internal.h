@@ -30,7 +30,7 @@ typedef struct share {
     int           stop_index;
 } share;
 
-/* What somebody wants done with a job before the next step. */
+/* What somebody wants done with a request before the next step. */
 typedef struct order {
     uint64_t id;
     enum { ORDER_CANCEL, ORDER_PAUSE, ORDER_RESUME } what;

@@ -6,12 +6,12 @@
 #include <string.h>
 
 static bool goes_before(const sequence *a, const sequence *b) {
-    if (a->job->r.priority != b->job->r.priority) return a->job->r.priority > b->job->r.priority;
+    if (a->request->r.priority != b->request->r.priority) return a->request->r.priority > b->request->r.priority;
     return a->order != b->order ? a->order < b->order : a->choice < b->choice;
 }
 
 bool schedule_before(const sequence *a, const sequence *b) {
-    bool by_client = a->job->r.priority == b->job->r.priority && a->client->time != b->client->time;
+    bool by_client = a->request->r.priority == b->request->r.priority && a->client->time != b->client->time;
     return by_client ? a->client->time < b->client->time : goes_before(a, b);
 }
 
@@ -23,7 +23,7 @@ static void add_waiting(engine *g, sequence *s) {
 }
 
 void schedule_enter(engine *g, sequence *s) {
-    s->client = fair_enter(&g->fair, s->job->r.client);
+    s->client = fair_enter(&g->fair, s->request->r.client);
     add_waiting(g, s);
 }
 
@@ -110,13 +110,13 @@ static sequence **next_to_start(engine *g) {
  * lies behind, the latest sequence of the client that has had the most and keeps another one. NULL: s waits. */
 static sequence *victim_for(const engine *g, const sequence *s) {
     sequence *worst = least_important(g);
-    if (!worst || worst->paused || worst->job->r.priority < s->job->r.priority) return worst;
+    if (!worst || worst->paused || worst->request->r.priority < s->request->r.priority) return worst;
     worst = NULL;
     if (s->client->n_running > 0) return NULL;
     for (int i = 0; i < g->n_running; i++) {
         sequence *r = g->running[i];
         if (r->client == s->client || r->client->n_running < 2 || r->client->time < s->client->time + FAIR_LAG ||
-            r->job->r.priority > s->job->r.priority || !sequence_caches(r))
+            r->request->r.priority > s->request->r.priority || !sequence_caches(r))
             continue;
         bool more = !worst || r->client->time > worst->client->time;
         if (more || (r->client == worst->client && goes_before(worst, r))) worst = r;
@@ -153,7 +153,7 @@ static int next_mark(const engine *g, const sequence *s) {
     bool forgets = g->cache.slot_bytes > 0;
     for (int k = 0; k < g->cache.n_groups; k++) forgets = forgets || g->exec->groups.window[k] > 0;
     if (!forgets || !sequence_caches(s)) return best;
-    const engine_request *r = &s->job->r;
+    const engine_request *r = &s->request->r;
     for (size_t i = 0; i < r->n_marks; i++) {
         if (r->marks[i] > s->n_evaluated && r->marks[i] < best) best = r->marks[i];
     }
@@ -181,7 +181,7 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
                (size_t)s->tables.n_pages * sizeof(int32_t));
     b->n_tok += n;
     if (sequence_embeds(s)) {
-        engine_pooling p = s->job->r.pooling;
+        engine_pooling p = s->request->r.pooling;
         int            first = p == ENGINE_POOL_LAST ? row + n - (ends ? 1 : 0) : row;
         int            last = p == ENGINE_POOL_CLS ? row + (s->n_evaluated == 0 ? 1 : 0) : row + n;
         g->shares[at].out = b->n_hidden;
@@ -247,7 +247,8 @@ static int add_prompts(engine *g, nn_batch *b, int budget, bool whole) {
     int first = next_prompt(g, INT_MAX);
     while (budget > 0) {
         int best = next_prompt(g, whole ? budget : INT_MAX);
-        if (best < 0 || (whole && g->running[best]->lead->job->r.priority < g->running[first]->lead->job->r.priority))
+        if (best < 0 ||
+            (whole && g->running[best]->lead->request->r.priority < g->running[first]->lead->request->r.priority))
             break;
         sequence *s = g->running[best];
         int       mark = next_mark(g, s) - s->n_evaluated, n = mark < budget ? mark : budget;

@@ -12,41 +12,41 @@ static void *keep(arena *mem, const void *data, size_t count, size_t bytes) {
     return p;
 }
 
-int job_open(job **out, const engine_request *r, err *e) {
+int request_open(request **out, const engine_request *r, err *e) {
     *out = NULL;
-    job *j = calloc(1, sizeof *j);
-    if (!j) return err_set_nomem(e);
-    arena_init(&j->mem, 0);
-    j->r = *r;
-    if (j->r.n_choices < 1) j->r.n_choices = 1;
-    char **stop = arena_calloc(&j->mem, r->n_stop + 1, sizeof *stop);
+    request *q = calloc(1, sizeof *q);
+    if (!q) return err_set_nomem(e);
+    arena_init(&q->mem, 0);
+    q->r = *r;
+    if (q->r.n_choices < 1) q->r.n_choices = 1;
+    char **stop = arena_calloc(&q->mem, r->n_stop + 1, sizeof *stop);
     bool   ok = stop != NULL;
     for (size_t i = 0; ok && i < r->n_stop; i++)
-        ok = (stop[i] = arena_strndup(&j->mem, r->stop[i], r->stop_bytes[i])) != NULL;
-    j->r.stop = (const char *const *)stop;
-    ok = ok && (j->r.stop_bytes = keep(&j->mem, r->stop_bytes, r->n_stop, sizeof *r->stop_bytes));
-    ok = ok && (j->r.tokens = keep(&j->mem, r->tokens, r->n_tokens, sizeof *r->tokens));
-    ok = ok && (j->r.shown = keep(&j->mem, r->shown, r->n_shown, sizeof *r->shown));
-    ok = ok && (j->r.marks = keep(&j->mem, r->marks, r->n_marks, sizeof *r->marks));
+        ok = (stop[i] = arena_strndup(&q->mem, r->stop[i], r->stop_bytes[i])) != NULL;
+    q->r.stop = (const char *const *)stop;
+    ok = ok && (q->r.stop_bytes = keep(&q->mem, r->stop_bytes, r->n_stop, sizeof *r->stop_bytes));
+    ok = ok && (q->r.tokens = keep(&q->mem, r->tokens, r->n_tokens, sizeof *r->tokens));
+    ok = ok && (q->r.shown = keep(&q->mem, r->shown, r->n_shown, sizeof *r->shown));
+    ok = ok && (q->r.marks = keep(&q->mem, r->marks, r->n_marks, sizeof *r->marks));
     if (!ok) {
-        job_free(j);
+        request_free(q);
         return err_set_nomem(e);
     }
     /* The samplers copied these; the request's own arrays end with the call. */
-    j->r.sampling.bias = NULL;
-    j->r.sampling.dry_breakers = NULL;
-    *out = j;
+    q->r.sampling.bias = NULL;
+    q->r.sampling.dry_breakers = NULL;
+    *out = q;
     return 0;
 }
 
-void job_free(job *j) {
-    if (!j) return;
-    arena_deinit(&j->mem);
-    free(j);
+void request_free(request *q) {
+    if (!q) return;
+    arena_deinit(&q->mem);
+    free(q);
 }
 
 static int open_guide(sequence *s, const sequence_shape *shape, err *e) {
-    engine_guide *guide = s->job->r.guide;
+    engine_guide *guide = s->request->r.guide;
     if (!guide) return 0;
     s->guide.mask = calloc(((size_t)shape->n_vocab + 31) / 32, sizeof *s->guide.mask);
     if (!s->guide.mask) return err_set_nomem(e);
@@ -54,14 +54,14 @@ static int open_guide(sequence *s, const sequence_shape *shape, err *e) {
     return s->guide.guide ? 0 : ERR_NOMEM;
 }
 
-int sequence_open(sequence **out, job *j, int choice, const sequence_shape *shape, err *e) {
-    const engine_request *r = &j->r;
+int sequence_open(sequence **out, request *q, int choice, const sequence_shape *shape, err *e) {
+    const engine_request *r = &q->r;
     sampling_params       p = r->sampling;
     int                   rc;
     *out = NULL;
     sequence *s = calloc(1, sizeof *s);
     if (!s) return err_set_nomem(e);
-    *s = (sequence){ .job = j, .choice = choice, .slot = -1, .n_ctx = shape->n_ctx, .n_prompt = (int)r->n_tokens };
+    *s = (sequence){ .request = q, .choice = choice, .slot = -1, .n_ctx = shape->n_ctx, .n_prompt = (int)r->n_tokens };
     p.seed += (uint64_t)choice;
     if (sequence_embeds(s)) {
         s->pooled = calloc((size_t)shape->n_hidden, sizeof *s->pooled);

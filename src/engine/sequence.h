@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the engine: a job is one request, a sequence one of its choices.
+ * Inside the engine: a request as it was submitted, and a sequence for each of its choices.
  *
  * A sequence has tokens (prompt, then what was generated), of which the first n_evaluated are computed. What is left to
  * evaluate is a prompt, a single sampled token, or both after it had to give way; there are no further states. Tables
@@ -15,16 +15,16 @@
 #include "engine/guide.h"
 #include "sampling/stop.h"
 
-typedef struct job {
+typedef struct request {
     uint64_t       id;
     engine_request r; /* arrays are copies; tokens, marks and stop strings live in mem */
     arena          mem;
     int            n_open; /* choices that have not ended */
-} job;
+} request;
 
 typedef struct sequence {
     struct sequence *next; /* in the waiting list */
-    job             *job;
+    request         *request;
     int              choice;
     uint64_t         order; /* of arrival; kept when it has to give way */
     int32_t         *tokens;
@@ -60,19 +60,19 @@ typedef struct sequence_shape {
 
 /* The first choice has the request's guide, the others have clones of it. While choice 0 is not submitted, take its
  * guide away (guide.guide = NULL) before freeing it. */
-int  sequence_open(sequence **out, job *j, int choice, const sequence_shape *shape, err *e);
+int  sequence_open(sequence **out, request *q, int choice, const sequence_shape *shape, err *e);
 void sequence_free(sequence *s); /* its pages must be released; accepts NULL */
 
-int  job_open(job **out, const engine_request *r, err *e);
-void job_free(job *j);
+int  request_open(request **out, const engine_request *r, err *e);
+void request_free(request *q);
 
-static inline bool sequence_embeds(const sequence *s) { return s->job->r.pooling != ENGINE_POOL_NONE; }
+static inline bool sequence_embeds(const sequence *s) { return s->request->r.pooling != ENGINE_POOL_NONE; }
 
 /* Whether it may use what others computed, and leave something. A mean needs the rows of all positions, CLS the first.
  */
 static inline bool sequence_caches(const sequence *s) {
-    engine_pooling p = s->job->r.pooling;
-    return (!s->job->r.no_cache || s->job->r.n_choices > 1) && p != ENGINE_POOL_MEAN && p != ENGINE_POOL_CLS;
+    engine_pooling p = s->request->r.pooling;
+    return (!s->request->r.no_cache || s->request->r.n_choices > 1) && p != ENGINE_POOL_MEAN && p != ENGINE_POOL_CLS;
 }
 
 static inline int sequence_left(const sequence *s) { return s->n_tokens - s->n_evaluated; }

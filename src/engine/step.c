@@ -9,18 +9,18 @@
 static void emit(const sequence *s, engine_event *ev) {
     int depth = noalloc_pause();
     ev->choice = s->choice;
-    s->job->r.on_event(s->job->r.ctx, ev);
+    s->request->r.on_event(s->request->r.ctx, ev);
     noalloc_resume(depth);
 }
 
-/* The sequence leaves; the last one of a job takes the job along. */
+/* The sequence leaves; the last one of a request takes the request along. */
 static void leave(engine *g, sequence *s) {
-    job *j = s->job;
+    request *q = s->request;
     guide_forget(&g->guides, &s->guide);
     schedule_release(g, s);
     fair_leave(&g->fair, s->client);
     sequence_free(s);
-    if (--j->n_open == 0) job_free(j);
+    if (--q->n_open == 0) request_free(q);
 }
 
 void step_fail(engine *g, sequence *s, const err *why) {
@@ -46,7 +46,7 @@ void step_end(engine *g, sequence *s, engine_finish finish, int stop_index) {
     s->usage.queued_s = (s->started_at > 0 ? s->started_at : now) - s->submitted_at;
     if (s->started_at > 0) s->usage.prompt_s = (s->prompt_done_at > 0 ? s->prompt_done_at : now) - s->started_at;
     if (s->prompt_done_at > 0) s->usage.generate_s = now - s->prompt_done_at;
-    if (s->slot >= 0 && !s->job->r.no_cache && sequence_caches(s))
+    if (s->slot >= 0 && !s->request->r.no_cache && sequence_caches(s))
         cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, CACHE_END);
     engine_event ev = { .kind = ENGINE_DONE,
                         .finish = finish,
@@ -68,7 +68,7 @@ static int add_text(engine *g, sequence *s, int32_t token) {
     str_clear(&s->piece);
     str_clear(&s->out);
     if (!g->tok) return -1;
-    s->stream.skip_special = !shows_special(&s->job->r, token);
+    s->stream.skip_special = !shows_special(&s->request->r, token);
     if (tok_stream_push(&s->stream, token, &s->piece, NULL) < 0) return -1;
     if (s->stop) return stop_feed(s->stop, str_cstr(&s->piece), s->piece.len, &s->out);
     str_append(&s->out, str_cstr(&s->piece), s->piece.len);
@@ -77,7 +77,7 @@ static int add_text(engine *g, sequence *s, int32_t token) {
 
 /* What may be picked; NULL: everything. Fails with the guide's error. */
 static int mask_for(engine *g, sequence *s, const uint32_t **mask, err *e) {
-    const engine_request *r = &s->job->r;
+    const engine_request *r = &s->request->r;
     bool                  no_end = r->ignore_eos || sequence_generated(s) < r->min_tokens;
     *mask = no_end ? g->no_end_mask : NULL;
     if (!s->guide.guide) return 0;
@@ -124,7 +124,7 @@ static bool guide_forbids(const sequence *s) {
 
 static void pick(engine *g, share *h) {
     sequence             *s = h->s;
-    const engine_request *r = &s->job->r;
+    const engine_request *r = &s->request->r;
     sampling_result       got;
     bool                  must_stop;
     h->failed = g->backend->fetch(g->exec, NN_FETCH_LOGITS, h->out, 1, g->row, &s->error) < 0;
@@ -177,9 +177,9 @@ static void pool_rows(engine *g, share *h) {
 
 static void give_embedding(engine *g, share *h) {
     sequence *s = h->s;
-    double    scale = s->job->r.pooling == ENGINE_POOL_MEAN ? 1.0 / s->n_tokens : 1.0, sum = 0;
+    double    scale = s->request->r.pooling == ENGINE_POOL_MEAN ? 1.0 / s->n_tokens : 1.0, sum = 0;
     for (int64_t i = 0; i < g->n_hidden; i++) sum += s->pooled[i] * s->pooled[i];
-    if (s->job->r.normalize && sum > 0) scale = 1.0 / sqrt(sum);
+    if (s->request->r.normalize && sum > 0) scale = 1.0 / sqrt(sum);
     for (int64_t i = 0; i < g->n_hidden; i++) g->vector[i] = (float)(s->pooled[i] * scale);
     s->prompt_done_at = engine_now();
     engine_event ev = { .kind = ENGINE_EMBEDDING, .vector = g->vector, .n_vector = (int)g->n_hidden };
