@@ -23,7 +23,7 @@ static void fill(int32_t *tokens, int n, uint64_t seed, const fixture *f) {
     for (int i = 0; i < n; i++) tokens[i] = (int32_t)(test_random(&seed) % (uint64_t)f->model->dims->n_vocab);
 }
 
-static engine_request request(const int32_t *tokens, int n, int max_tokens, answer *a) {
+static engine_request request_for(const int32_t *tokens, int n, int max_tokens, answer *a) {
     engine_request r = { .tokens = tokens,
                          .n_tokens = (size_t)n,
                          .max_tokens = max_tokens,
@@ -51,7 +51,7 @@ static void test_guided_choices(void **state) {
     fixture_open(&f, "llama");
     fill(tokens, PROMPT, 3, &f);
     engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
-    engine_request r = request(tokens, PROMPT, 20, NULL);
+    engine_request r = request_for(tokens, PROMPT, 20, NULL);
     r.n_choices = 4;
     r.on_event = collect_choice;
     r.ctx = &c;
@@ -60,7 +60,7 @@ static void test_guided_choices(void **state) {
     engine_wait_idle(g);
     for (int i = 0; i < 4; i++) {
         answer         one = { 0 };
-        engine_request alone = request(tokens, PROMPT, 20, &one);
+        engine_request alone = request_for(tokens, PROMPT, 20, &one);
         alone.sampling.seed += (uint64_t)i;
         alone.guide = test_guide(77, engine_vocab(g), 0);
         engine_submit_ok(g, &alone);
@@ -107,7 +107,7 @@ static bool one_must_stop(engine_guide *self) { return ((one_token *)self)->n ==
 static void one_free(engine_guide *self) { (void)self; }
 
 static void run_one(engine *g, one_token *o, const int32_t *tokens, answer *a) {
-    engine_request r = request(tokens, PROMPT, 10, a);
+    engine_request r = request_for(tokens, PROMPT, 10, a);
     o->base = (engine_guide){ .mask = one_mask, .accept = one_accept, .must_stop = one_must_stop, .free = one_free };
     r.guide = &o->base;
     *a = (answer){ 0 };
@@ -185,7 +185,7 @@ static void test_guide_and_end(void **state) {
                              .mask = two_mask, .accept = two_accept, .must_stop = two_must_stop, .free = one_free } };
     for (int way = 0; way < 4; way++) {
         answer         a = { 0 };
-        engine_request r = request(tokens, 3, 12, &a);
+        engine_request r = request_for(tokens, 3, 12, &a);
         guide.a = way == 3 ? eos : 50;
         guide.b = eos;
         r.guide = &guide.base;
@@ -294,7 +294,7 @@ static void check_embeddings(const char *name) {
         memset(got, 0, sizeof got);
         for (int i = 0; i < TEXTS; i++) {
             engine_request r = embed_request(tokens[i], len[i], kinds[i % 3], &got[i]);
-            engine_request q = request(tokens[i], 5, 20, &other[i % 3]);
+            engine_request q = request_for(tokens[i], 5, 20, &other[i % 3]);
             engine_submit_ok(g, &r);
             if (i < 3) engine_submit_ok(g, &q);
         }
@@ -374,7 +374,7 @@ static void fill_queue(void *ctx, const engine_event *ev) {
         all->member[c] = (struct member){ all, c };
         for (int i = 0; i < (c ? 4 : 60); i++) {
             fill(tokens, PROMPT, (uint64_t)(c * 100 + i), all->f);
-            engine_request r = request(tokens, PROMPT, 30, NULL);
+            engine_request r = request_for(tokens, PROMPT, 30, NULL);
             r.client = (uint64_t)c;
             r.on_event = note_end;
             r.ctx = &all->member[c];
@@ -393,7 +393,7 @@ static void test_flood(void **state) {
     engine *g = fixture_engine(
         &f, (engine_options){ .n_threads = 1, .max_seqs = 4, .cache_bytes = 64 * fixture_page_bytes(&f, 32) });
     crowd          all = { .g = g, .f = &f };
-    engine_request r = request(tokens, 1, 1, NULL);
+    engine_request r = request_for(tokens, 1, 1, NULL);
     r.client = 9;
     r.on_event = fill_queue;
     r.ctx = &all;
@@ -439,7 +439,7 @@ static void let_others_in(void *ctx, const engine_event *ev) {
     if (ev->kind != ENGINE_TOKEN) return;
     for (int i = 0; i < 4; i++) {
         tokens[0] = i;
-        engine_request r = request(tokens, PROMPT, 800, NULL);
+        engine_request r = request_for(tokens, PROMPT, 800, NULL);
         r.client = 1;
         r.on_event = note_others;
         r.ctx = p;
@@ -454,8 +454,8 @@ static void test_newcomer(void **state) {
     (void)state;
     fixture_open(&f, "llama");
     engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 2, .n_ctx = 1024 });
-    party          p = { .g = g, .newcomer = request(few, 10, 5, NULL) };
-    engine_request r = request(few, 1, 1, NULL);
+    party          p = { .g = g, .newcomer = request_for(few, 10, 5, NULL) };
+    engine_request r = request_for(few, 1, 1, NULL);
     p.newcomer.client = 2;
     p.newcomer.on_event = note_newcomer;
     p.newcomer.ctx = r.ctx = &p;
@@ -486,7 +486,7 @@ static void fill_it(void *ctx, const engine_event *ev) {
     int32_t               tokens[] = { 5, 6, 7 };
     if (ev->kind != ENGINE_TOKEN) return;
     for (int i = 0; i < 8; i++) {
-        engine_request r = request(tokens, 3, 2, &q->a[i]);
+        engine_request r = request_for(tokens, 3, 2, &q->a[i]);
         uint64_t       id;
         err            e;
         r.client = clients[i];
@@ -501,7 +501,7 @@ static void test_full_queue(void **state) {
     fixture_open(&f, "llama");
     engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1, .max_waiting = 4 });
     full           q = { .g = g };
-    engine_request r = request(tokens, 1, 1, NULL);
+    engine_request r = request_for(tokens, 1, 1, NULL);
     r.on_event = fill_it;
     r.ctx = &q;
     engine_submit_ok(g, &r);
@@ -543,8 +543,8 @@ static void test_priority(void **state) {
         fixture_open(&f, names[i]);
         fill(tokens, PROMPT, 8, &f);
         engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1 });
-        impatient      p = { .g = g, .then = request(tokens + 5, 20, 8, NULL) };
-        engine_request r = request(tokens, PROMPT, 50, NULL);
+        impatient      p = { .g = g, .then = request_for(tokens + 5, 20, 8, NULL) };
+        engine_request r = request_for(tokens, PROMPT, 50, NULL);
         p.then.on_event = note_quick;
         p.then.priority = 1;
         p.then.ctx = r.ctx = &p;
@@ -558,7 +558,7 @@ static void test_priority(void **state) {
         assert_in_range(st.tokens_evaluated, PROMPT + 49 + 20 + 7, PROMPT + 49 + 20 + 7 + 1);
         engine_free(g);
         g = fixture_engine(&f, (engine_options){ .n_threads = 1, .max_seqs = 1, .no_prefix_cache = true });
-        r = request(tokens, PROMPT, 50, &alone);
+        r = request_for(tokens, PROMPT, 50, &alone);
         engine_submit_ok(g, &r);
         engine_wait_idle(g);
         assert_true(answer_same(&alone, &p.slow));
@@ -607,22 +607,22 @@ static void test_room(void **state) {
     size_t  page = fixture_page_bytes(&f, 32);
     engine *g =
         fixture_engine(&f, (engine_options){ .n_threads = 1, .n_ctx = 256, .max_waiting = 3, .cache_bytes = 4 * page });
-    engine_request r = request(tokens, 160, 1, &a);
+    engine_request r = request_for(tokens, 160, 1, &a);
     /* 161 positions are 6 pages; there are 4. */
     assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
     snprintf(missing, sizeof missing, "%zu are missing", 2 * page);
     assert_non_null(strstr(e.msg, missing));
     /* An answer that outgrows the cache ends like one that fills the context. */
-    r = request(tokens, 100, 100, &a);
+    r = request_for(tokens, 100, 100, &a);
     engine_submit_ok(g, &r);
     engine_wait_idle(g);
     assert_true(a.over && !a.failed && a.n == 28);
     assert_int_equal(a.finish, ENGINE_LENGTH);
     /* Every page for one prompt, while others wait. */
     answer others[2] = { 0 };
-    r = request(tokens, 127, 1, &a);
+    r = request_for(tokens, 127, 1, &a);
     a = (answer){ 0 };
-    engine_request small = request(tokens + 60, 20, 8, &others[0]);
+    engine_request small = request_for(tokens + 60, 20, 8, &others[0]);
     engine_submit_ok(g, &small);
     engine_submit_ok(g, &r);
     small.ctx = &others[1];
@@ -630,7 +630,7 @@ static void test_room(void **state) {
     engine_wait_idle(g);
     assert_true(a.over && !a.failed && a.n == 1 && others[0].n == 8 && answer_same(&others[0], &others[1]));
     /* The queue is bounded. */
-    r = request(tokens, 100, 20, &a);
+    r = request_for(tokens, 100, 20, &a);
     r.n_choices = 4;
     assert_int_equal(engine_submit(g, &r, &id, &e), ERR_BUSY);
     assert_non_null(strstr(e.msg, "queue is full"));
@@ -695,8 +695,8 @@ static void test_pieces(void **state) {
     fill(tokens, 2000, 9, &f);
     engine *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .n_ctx = 2048, .step_tokens = 512 });
     g->prompt_budget = 32; /* as a latency target would have left it */
-    speaker        s = { .g = g, .then = request(tokens, 2000, 1, NULL) };
-    engine_request r = request(tokens, 10, 12, NULL);
+    speaker        s = { .g = g, .then = request_for(tokens, 2000, 1, NULL) };
+    engine_request r = request_for(tokens, 10, 12, NULL);
     s.then.on_event = note_piece;
     s.then.ctx = &p;
     s.then.no_cache = true;
@@ -738,8 +738,8 @@ static void test_short_behind_long(void **state) {
     fixture_open(&f, "llama");
     fill(tokens, 2000, 5, &f);
     engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .n_ctx = 2048, .step_tokens = 100 });
-    pair           p = { .g = g, .then = request(tokens + 1, 25, 1, NULL) };
-    engine_request r = request(tokens, 2000, 1, NULL);
+    pair           p = { .g = g, .then = request_for(tokens + 1, 25, 1, NULL) };
+    engine_request r = request_for(tokens, 2000, 1, NULL);
     p.then.on_event = note_short;
     p.then.ctx = r.ctx = &p;
     r.on_event = note_long;
