@@ -9,14 +9,29 @@
 enum { DEFAULT_STATES = 8 };
 #define DEFAULT_DISK_BYTES ((uint64_t)8 << 30)
 
-static void page_read(void *ctx, int group, int32_t page, void *out) {
-    nn_move m = { .kind = NN_MOVE_PAGE, .group = group, .from = page, .to = NN_HOST, .host = out };
-    (void)nn_exec_move(((const cache *)ctx)->exec, &m, 1, NULL);
+/* The tree's moves as the backend takes them. */
+static int move(void *ctx, const kv_move *moves, int n, uint64_t *ticket) {
+    cache *c = ctx;
+    if (n > c->cap_moves) {
+        nn_move *grown = realloc(c->moves, (size_t)n * sizeof *grown);
+        if (!grown) return ERR_NOMEM;
+        c->moves = grown;
+        c->cap_moves = n;
+    }
+    for (int i = 0; i < n; i++) {
+        bool out = moves[i].direction == KV_MOVE_OUT;
+        c->moves[i] = (nn_move){ .kind = NN_MOVE_PAGE,
+                                 .group = moves[i].group,
+                                 .from = out ? moves[i].page : NN_HOST,
+                                 .to = out ? NN_HOST : moves[i].page,
+                                 .host = moves[i].host };
+    }
+    return c->exec->backend->move(c->exec, c->moves, n, ticket, NULL);
 }
 
-static void page_write(void *ctx, int group, int32_t page, const void *in) {
-    nn_move m = { .kind = NN_MOVE_PAGE, .group = group, .from = NN_HOST, .to = page, .host = (void *)(uintptr_t)in };
-    (void)nn_exec_move(((const cache *)ctx)->exec, &m, 1, NULL);
+static int moved(void *ctx, uint64_t ticket) {
+    nn_exec *x = ((const cache *)ctx)->exec;
+    return x->backend->wait(x, ticket, NULL);
 }
 
 size_t cache_states_bytes(size_t pages_bytes, size_t slot_bytes, size_t budget_bytes) {
@@ -44,8 +59,8 @@ int cache_open(cache *c, nn_exec *x, const cache_options *o, err *e) {
                                   .v_type = (int)x->options.v_type,
                                   .state_bytes = c->slot_bytes },
                           .host_bytes = o->host_bytes,
-                          .page_read = page_read,
-                          .page_write = page_write,
+                          .move = move,
+                          .moved = moved,
                           .ctx = c };
     for (int g = 0; g < x->groups.n; g++) {
         pages[g] = l->n_pages;
@@ -68,6 +83,7 @@ void cache_close(cache *c) {
     kv_tree_free(c->tree);
     kv_disk_free(c->disk);
     kv_pool_free(c->pool);
+    free(c->moves);
     *c = (cache){ 0 };
 }
 
@@ -131,10 +147,10 @@ static bool move_slot(const cache *c, int32_t slot, void *host, bool out) {
     return nn_exec_move(c->exec, &m, 1, NULL) == 0;
 }
 
-int cache_attach(cache *c, cache_tables *t, const int32_t *tokens, int n, int32_t slot) {
+int cache_attach(cache *c, cache_tables *t, const kv_text *text, int n, int32_t slot) {
     int P = c->page_tokens, most = c->max_pages * P, reserve = n + 1 < most ? n + 1 : most;
     for (;;) {
-        kv_match m = kv_tree_match(c->tree, tokens, n, reserve, t->tables);
+        kv_match m = kv_tree_match(c->tree, text, n, reserve, t->tables);
         t->n_pages = (m.n_tokens + P - 1) / P;
         /* The state is copied first: making room below may move it. */
         if (m.state && !move_slot(c, slot, (void *)(uintptr_t)m.state, false)) {
@@ -175,13 +191,13 @@ void cache_trim(cache *c, cache_tables *t, int len) {
     }
 }
 
-void cache_remember(cache *c, const cache_tables *t, const int32_t *tokens, int len, int32_t slot, cache_moment when) {
-    if (len < 1 || !kv_tree_insert(c->tree, tokens, len, (const int32_t *const *)t->tables)) return;
+void cache_remember(cache *c, const cache_tables *t, const kv_text *text, int len, int32_t slot, cache_moment when) {
+    if (len < 1 || !kv_tree_insert(c->tree, text, len, (const int32_t *const *)t->tables)) return;
     if (c->slot_bytes && when != CACHE_PIECE) {
-        void *state = kv_tree_add_state(c->tree, tokens, len);
-        if (state) (void)move_slot(c, slot, state, true);
+        void *state = kv_tree_add_state(c->tree, text, len);
+        if (state && !move_slot(c, slot, state, true)) kv_tree_drop_state(c->tree, text, len);
     }
-    kv_tree_save(c->tree, tokens, len, when == CACHE_END);
+    kv_tree_save(c->tree, text, len, when == CACHE_END);
 }
 
 bool cache_fits(const cache *c, int len) {

@@ -31,6 +31,8 @@ typedef struct cache {
     kv_disk *disk; /* NULL: none */
     int      page_tokens, max_pages, n_groups;
     size_t   slot_bytes; /* 0: the model has no fixed state */
+    nn_move *moves;      /* the tree's, on their way to the backend */
+    int      cap_moves;
 } cache;
 
 /* Page tables of one sequence: tables[g][i] is the page of positions i * page_tokens on, or -1. */
@@ -49,9 +51,9 @@ int  cache_tables_init(const cache *c, cache_tables *t, err *e);
 void cache_tables_release(cache *c, cache_tables *t); /* gives the pages back; the tables stay */
 void cache_tables_deinit(cache_tables *t);
 
-/* Attaches the longest reusable beginning of the tokens to empty tables, copying a page that is shared in part, and
+/* Attaches the longest reusable beginning of the text to empty tables, copying a page that is shared in part, and
  * loads the slot's state. Returns its length; what the device could not copy costs the reuse. */
-int cache_attach(cache *c, cache_tables *t, const int32_t *tokens, int n, int32_t slot);
+int cache_attach(cache *c, cache_tables *t, const kv_text *text, int n, int32_t slot);
 
 /* Makes room for positions up to len; moves cached pages away if need be. False: no room, nothing changed. */
 bool cache_grow(cache *c, cache_tables *t, int len);
@@ -66,7 +68,7 @@ typedef enum cache_moment {
 } cache_moment;
 
 /* Leaves the first len positions for others. */
-void cache_remember(cache *c, const cache_tables *t, const int32_t *tokens, int len, int32_t slot, cache_moment when);
+void cache_remember(cache *c, const cache_tables *t, const kv_text *text, int len, int32_t slot, cache_moment when);
 
 /* Whether a sequence of len positions could ever be held. */
 bool cache_fits(const cache *c, int len);

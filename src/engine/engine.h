@@ -110,9 +110,24 @@ struct engine_guide {
  * of a model that looks at earlier tokens only knows the first token alone, so CLS is for the others. */
 typedef enum engine_pooling { ENGINE_POOL_NONE, ENGINE_POOL_MEAN, ENGINE_POOL_CLS, ENGINE_POOL_LAST } engine_pooling;
 
+enum { ENGINE_KEY_BYTES = 16 };
+
+/* Rows of a prompt whose embedding is supplied: an image's. Their tokens are placeholders. */
+typedef struct engine_rows {
+    int          first, n;                  /* positions */
+    const float *embd;                      /* [n][engine_input_size], as the first layer gets them */
+    uint8_t      content[ENGINE_KEY_BYTES]; /* what content and preprocessing hash to: the same rows are computed once,
+                                               others are never taken for them */
+    bool         whole;                     /* each of them sees all of them */
+} engine_rows;
+
 typedef struct engine_request {
     const int32_t     *tokens; /* the prompt; at least one */
     size_t             n_tokens;
+    const engine_rows *rows; /* rising, none within another */
+    size_t             n_rows;
+    int                adapter;                       /* 0: the model alone; else the number of an adapter set */
+    uint8_t            adapter_key[ENGINE_KEY_BYTES]; /* what the set hashes to: prefixes are shared within it only */
     sampling_params    sampling;
     int                max_tokens; /* <= 0: until the context is full */
     int                min_tokens; /* no end token before */
@@ -191,5 +206,6 @@ int engine_measure(engine_memory *out, const nn_model *m, const engine_options *
 int     engine_context(const engine *g);        /* positions that a sequence may have */
 int64_t engine_vocab(const engine *g);          /* bits of a mask: rows of the model's head */
 int     engine_embedding_size(const engine *g); /* n_vector of embeddings */
+int     engine_input_size(const engine *g);     /* floats of a row of engine_rows */
 
 #endif

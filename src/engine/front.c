@@ -20,11 +20,10 @@
 /* A step reads all weights whatever its rows; beyond about this many a row costs more than its share of that. */
 enum { FRONT_LEAST = 16 };
 
-/* Tokens at the beginning that are the same. The last one of s is always computed. */
+/* Positions at the beginning that are the same. The last one of s is always computed. */
 static int common(const sequence *r, const sequence *s) {
-    int n = 0, most = s->n_tokens - 1 < r->n_tokens ? s->n_tokens - 1 : r->n_tokens;
-    while (n < most && r->tokens[n] == s->tokens[n]) n++;
-    return n;
+    kv_span a = kv_text_span(&r->text, 0, r->n_tokens), b = kv_text_span(&s->text, 0, s->n_tokens - 1);
+    return kv_key_eq(&r->text.space, &s->text.space) ? kv_common(&a, &b) : 0;
 }
 
 bool front_wait(engine *g, sequence *s) {

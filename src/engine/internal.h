@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine's own state, shared by its files: engine.c (threads, the way in), schedule.c (who computes), step.c (what
- * came out), front.c (shared beginnings), guide.c (masks), fair.c (clients), open.c (beginning and end). */
+ * came out), submit.c (the way in), front.c (shared beginnings), guide.c (masks), fair.c (clients), open.c (beginning and end). */
 #ifndef ENGINE_INTERNAL_H
 #define ENGINE_INTERNAL_H
 
@@ -43,7 +43,7 @@ struct engine {
     const nn_backend *backend;
     nn_device         device;
     nn_exec          *exec;
-    int64_t           n_vocab, n_hidden;
+    int64_t           n_vocab, n_hidden, n_input;
     int               n_ctx, n_ctx_held; /* held: what the cache can hold of it */
     size_t            page_bytes;        /* of one page in all layers together */
     guide_thread      guides;
@@ -83,10 +83,15 @@ struct engine {
     sampling_logprob top[20];
 
     /* The batch under construction; allocated once. */
-    share   *shares;
-    int      n_shares;
-    int32_t *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *hidden_rows, *pages[KV_MAX_GROUPS];
+    share        *shares;
+    int           n_shares;
+    int32_t      *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *hidden_rows, *pages[KV_MAX_GROUPS];
+    int32_t      *adapter; /* used by batches that have such rows */
+    const float **embd;
 };
+
+/* submit.c: how many of a client wait; under the lock. */
+int *engine_queued_of(engine *g, const request *q);
 
 /* schedule.c */
 void schedule_enter(engine *g, sequence *s);   /* a new sequence */

@@ -56,6 +56,8 @@ static int open_batch(engine *g, err *e) {
     ok = (g->kv_len = calloc(seqs, sizeof *g->kv_len)) && ok;
     ok = (g->slot = calloc(seqs, sizeof *g->slot)) && ok;
     ok = (g->out_rows = calloc(tokens, sizeof *g->out_rows)) && ok;
+    ok = (g->adapter = calloc(tokens, sizeof *g->adapter)) && ok;
+    ok = (g->embd = calloc(tokens, sizeof *g->embd)) && ok;
     ok = (g->hidden_rows = calloc(tokens, sizeof *g->hidden_rows)) && ok;
     for (int k = 0; k < g->cache.n_groups; k++)
         ok = (g->pages[k] = calloc(seqs * (size_t)g->cache.max_pages, sizeof *g->pages[k])) && ok;
@@ -105,6 +107,7 @@ static int plan(engine *g, const nn_model *m, const engine_options *options, err
     g->n_ctx = g->o.n_ctx;
     g->n_vocab = m->tape->bufs[m->tape->logits].width;
     g->n_hidden = m->tape->bufs[m->tape->hidden].width;
+    g->n_input = m->tape->bufs[m->tape->ops[0].out].width; /* the embedding's */
     if ((rc = choose_device(g, e)) < 0) return rc;
     nn_exec_options x = exec_options(g, 1);
     if ((rc = g->backend->measure(&one, &g->device, m, &x, e)) < 0) return rc;
@@ -221,6 +224,8 @@ void engine_free(engine *g) {
     free(g->slot);
     free(g->out_rows);
     free(g->hidden_rows);
+    free(g->adapter);
+    free(g->embd);
     for (int k = 0; k < KV_MAX_GROUPS; k++) free(g->pages[k]);
     free(g->row);
     free(g->no_end_mask);

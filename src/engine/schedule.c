@@ -48,7 +48,7 @@ void schedule_release(engine *g, sequence *s) {
 
 /* Back into the queue; what it computed stays in the cache as long as nobody needs the room. */
 static void give_way(engine *g, sequence *s) {
-    if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, CACHE_MARK);
+    if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, &s->text, s->n_evaluated, s->slot, CACHE_MARK);
     schedule_release(g, s);
     s->n_evaluated = 0;
     s->decodes = false;
@@ -73,7 +73,7 @@ static sequence *least_important(const engine *g) {
 static bool start(engine *g, sequence *s) {
     int32_t slot = 0;
     while (g->slot_used[slot]) slot++;
-    int reused = sequence_caches(s) ? cache_attach(&g->cache, &s->tables, s->tokens, s->n_tokens, slot) : 0;
+    int reused = sequence_caches(s) ? cache_attach(&g->cache, &s->tables, &s->text, s->n_tokens, slot) : 0;
     /* Room for everything that is known and one more token, so that a prompt never stops half-way for want of pages. */
     int len = s->n_tokens + 1 < s->n_ctx ? s->n_tokens + 1 : s->n_ctx;
     if (!cache_grow(&g->cache, &s->tables, len)) {
@@ -173,9 +173,13 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
     g->slot[at] = s->slot;
     for (int i = 0; i < n; i++) {
         g->token[row + i] = s->tokens[s->n_evaluated + i];
+        g->embd[row + i] = sequence_embd(s, s->n_evaluated + i);
+        g->adapter[row + i] = s->request->r.adapter;
+        if (g->embd[row + i]) b->embd = g->embd;
         g->pos[row + i] = s->n_evaluated + i;
         g->seq_of[row + i] = at;
     }
+    if (s->request->r.adapter) b->adapter = g->adapter;
     for (int k = 0; k < g->cache.n_groups; k++)
         memcpy(g->pages[k] + (size_t)at * (size_t)g->cache.max_pages, s->tables.tables[k],
                (size_t)s->tables.n_pages * sizeof(int32_t));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sequence.h"
 
+#include "base/sha256.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +14,24 @@ static void *keep(arena *mem, const void *data, size_t count, size_t bytes) {
     return p;
 }
 
-int request_open(request **out, const engine_request *r, err *e) {
+/* The supplied embeddings, and their spans. */
+static bool keep_rows(request *q, const engine_request *r) {
+    engine_rows *rows = keep(&q->mem, r->rows, r->n_rows, sizeof *rows);
+    for (size_t i = 0; rows && i < r->n_rows; i++) {
+        size_t floats = (size_t)rows[i].n * (size_t)q->input_size;
+        if (!(rows[i].embd = keep(&q->mem, r->rows[i].embd, floats, sizeof(float)))) return false;
+    }
+    q->r.rows = rows;
+    return rows != NULL;
+}
+
+int request_open(request **out, const engine_request *r, int64_t input_size, err *e) {
     *out = NULL;
     request *q = calloc(1, sizeof *q);
     if (!q) return err_set_nomem(e);
     arena_init(&q->mem, 0);
     q->r = *r;
+    q->input_size = input_size;
     if (q->r.n_choices < 1) q->r.n_choices = 1;
     char **stop = arena_calloc(&q->mem, r->n_stop + 1, sizeof *stop);
     bool   ok = stop != NULL;
@@ -27,6 +41,7 @@ int request_open(request **out, const engine_request *r, err *e) {
     ok = ok && (q->r.stop_bytes = keep(&q->mem, r->stop_bytes, r->n_stop, sizeof *r->stop_bytes));
     ok = ok && (q->r.tokens = keep(&q->mem, r->tokens, r->n_tokens, sizeof *r->tokens));
     ok = ok && (q->r.shown = keep(&q->mem, r->shown, r->n_shown, sizeof *r->shown));
+    ok = ok && keep_rows(q, r);
     ok = ok && (q->r.marks = keep(&q->mem, r->marks, r->n_marks, sizeof *r->marks));
     if (!ok) {
         request_free(q);
@@ -54,6 +69,36 @@ static int open_guide(sequence *s, const sequence_shape *shape, err *e) {
     return s->guide.guide ? 0 : ERR_NOMEM;
 }
 
+/* What the tokens do not say: the namespace, and a key for every supplied row. */
+static bool open_text(sequence *s) {
+    const engine_request *r = &s->request->r;
+    s->text.tokens = s->tokens;
+    if (r->adapter) memcpy(s->text.space.b, r->adapter_key, sizeof s->text.space.b);
+    if (r->n_rows == 0) return true;
+    s->text.rows = s->keys = calloc((size_t)s->n_ctx, sizeof *s->keys);
+    for (size_t i = 0; s->keys && i < r->n_rows; i++) {
+        for (int32_t k = 0; k < r->rows[i].n; k++) {
+            uint8_t digest[SHA256_BYTES];
+            sha256  h;
+            sha256_init(&h);
+            sha256_feed(&h, r->rows[i].content, sizeof r->rows[i].content);
+            sha256_feed(&h, &k, sizeof k);
+            sha256_finish(&h, digest);
+            memcpy(s->keys[r->rows[i].first + k].b, digest, KV_KEY_BYTES);
+        }
+    }
+    return s->keys != NULL;
+}
+
+const float *sequence_embd(const sequence *s, int position) {
+    const engine_request *r = &s->request->r;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        int k = position - r->rows[i].first;
+        if (k >= 0 && k < r->rows[i].n) return r->rows[i].embd + (int64_t)k * s->request->input_size;
+    }
+    return NULL;
+}
+
 int sequence_open(sequence **out, request *q, int choice, const sequence_shape *shape, err *e) {
     const engine_request *r = &q->r;
     sampling_params       p = r->sampling;
@@ -75,7 +120,10 @@ int sequence_open(sequence **out, request *q, int choice, const sequence_shape *
     if (!s->tokens || !str_reserve(&s->piece, PIECE_BYTES) || !str_reserve(&s->out, PIECE_BYTES)) goto nomem;
     memcpy(s->tokens, r->tokens, r->n_tokens * sizeof *s->tokens);
     s->n_tokens = s->n_prompt;
-    for (int i = 0; s->sampler && i < s->n_prompt; i++) sampler_accept(s->sampler, s->tokens[i]);
+    if (!open_text(s)) goto nomem;
+    for (int i = 0; s->sampler && i < s->n_prompt; i++) {
+        if (!sequence_embd(s, i)) sampler_accept(s->sampler, s->tokens[i]); /* placeholders were never said */
+    }
     if (shape->tok) {
         tok_stream_init(&s->stream, shape->tok, !r->keep_special);
         s->stream.first = false; /* the text continues the prompt */
@@ -102,6 +150,7 @@ void sequence_free(sequence *s) {
     cache_tables_deinit(&s->tables);
     str_deinit(&s->piece);
     str_deinit(&s->out);
+    free(s->keys);
     free(s->tokens);
     free(s);
 }

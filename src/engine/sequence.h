@@ -17,7 +17,8 @@
 
 typedef struct request {
     uint64_t       id;
-    engine_request r; /* arrays are copies; tokens, marks and stop strings live in mem */
+    engine_request r; /* arrays are copies; tokens, rows, marks and stop strings live in mem */
+    int64_t        input_size;
     arena          mem;
     int            n_open; /* choices that have not ended */
 } request;
@@ -28,6 +29,8 @@ typedef struct sequence {
     int              choice;
     uint64_t         order; /* of arrival; kept when it has to give way */
     int32_t         *tokens;
+    kv_text          text; /* the tokens, and what else decides what is computed from them */
+    kv_key          *keys; /* of supplied rows, n_ctx; NULL: there are none */
     int              n_tokens, n_prompt, n_evaluated, n_ctx;
     int              n_charged;                  /* tokens that its client has paid for */
     bool             cancelled, paused, counted; /* counted: the prompt's reuse is in the usage */
@@ -63,7 +66,7 @@ typedef struct sequence_shape {
 int  sequence_open(sequence **out, request *q, int choice, const sequence_shape *shape, err *e);
 void sequence_free(sequence *s); /* its pages must be released; accepts NULL */
 
-int  request_open(request **out, const engine_request *r, err *e);
+int  request_open(request **out, const engine_request *r, int64_t input_size, err *e);
 void request_free(request *q);
 
 static inline bool sequence_embeds(const sequence *s) { return s->request->r.pooling != ENGINE_POOL_NONE; }
@@ -74,6 +77,9 @@ static inline bool sequence_caches(const sequence *s) {
     engine_pooling p = s->request->r.pooling;
     return (!s->request->r.no_cache || s->request->r.n_choices > 1) && p != ENGINE_POOL_MEAN && p != ENGINE_POOL_CLS;
 }
+
+/* The supplied embedding at a position; NULL: there is a token. */
+const float *sequence_embd(const sequence *s, int position);
 
 static inline int sequence_left(const sequence *s) { return s->n_tokens - s->n_evaluated; }
 static inline int sequence_generated(const sequence *s) { return s->n_tokens - s->n_prompt; }

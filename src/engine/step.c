@@ -47,7 +47,7 @@ void step_end(engine *g, sequence *s, engine_finish finish, int stop_index) {
     if (s->started_at > 0) s->usage.prompt_s = (s->prompt_done_at > 0 ? s->prompt_done_at : now) - s->started_at;
     if (s->prompt_done_at > 0) s->usage.generate_s = now - s->prompt_done_at;
     if (s->slot >= 0 && !s->request->r.no_cache && sequence_caches(s))
-        cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, CACHE_END);
+        cache_remember(&g->cache, &s->tables, &s->text, s->n_evaluated, s->slot, CACHE_END);
     engine_event ev = { .kind = ENGINE_DONE,
                         .finish = finish,
                         .stop_index = stop_index,
@@ -210,7 +210,7 @@ void step_settle(engine *g) {
         bool      in_prompt = s->n_evaluated - h->n < s->n_prompt;
         if (!h->ends) { /* a piece of a prompt */
             cache_moment when = h->mark ? CACHE_MARK : CACHE_PIECE;
-            if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, when);
+            if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, &s->text, s->n_evaluated, s->slot, when);
             engine_event ev = {
                 .kind = ENGINE_PROGRESS, .done = s->n_evaluated, .total = s->n_prompt, .cached = s->usage.cached_tokens
             };
@@ -218,7 +218,7 @@ void step_settle(engine *g) {
         } else {
             /* A model with fixed states left a snapshot one token earlier, where a repeated prompt can use it. */
             if (in_prompt && sequence_caches(s) && !g->cache.slot_bytes)
-                cache_remember(&g->cache, &s->tables, s->tokens, s->n_evaluated, s->slot, CACHE_PIECE);
+                cache_remember(&g->cache, &s->tables, &s->text, s->n_evaluated, s->slot, CACHE_PIECE);
         }
         cache_trim(&g->cache, &s->tables, s->n_evaluated);
         if (h->failed)

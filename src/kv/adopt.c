@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tree begins with what the disk holds. Entries name the page before them by its key, so the tree grows from the
- * root: of the entries in the order of their parents' keys, those of one parent stand together. An entry whose parent
- * is missing cannot be used; it is left to age with those of other models.
+ * roots, one for every namespace with a first page: of the entries in the order of their parents' keys, those of one
+ * parent stand together. An entry whose parent is missing cannot be used; it is left to age with those of other models.
  */
 #include "kv/tree_internal.h"
 
@@ -18,7 +18,7 @@ typedef struct adoption {
     kv_tree  *t;
     adoptee  *list; /* by the parents' keys */
     size_t    n;
-    kv_node **queue; /* full pages, whose children are looked for */
+    kv_node **queue; /* roots and full pages, whose children are looked for */
     size_t    n_queue;
     kv_item **items; /* what found its place; parents come first */
     size_t    n_items;
@@ -62,10 +62,11 @@ static void place(adoption *d, adoptee *a, kv_item *it) {
 
 static void adopt_page(adoption *d, kv_node *parent, adoptee *a) {
     const kv_entry *h = &a->from->head;
+    const kv_span   span = { h->tokens, h->rows, h->n_tokens };
     int             shared;
-    const kv_node  *known = kv_child_best(parent, h->tokens, h->n_tokens, &shared);
+    const kv_node  *known = kv_child_best(parent, &span, &shared);
     if (known && shared == h->n_tokens && known->n == h->n_tokens) return; /* equal keys would mean the same file */
-    kv_node *x = kv_node_new(d->t, parent, h->tokens, h->n_tokens);
+    kv_node *x = kv_node_new(d->t, parent, &span);
     if (!x) return;
     x->disk_groups = h->groups;
     place(d, a, &x->it);
@@ -74,8 +75,9 @@ static void adopt_page(adoption *d, kv_node *parent, adoptee *a) {
 
 static void adopt_state(adoption *d, const kv_node *parent, adoptee *a) {
     const kv_entry *h = &a->from->head;
+    const kv_span   span = { h->tokens, h->rows, h->n_tokens };
     int             shared;
-    kv_node        *x = kv_child_best(parent, h->tokens, h->n_tokens, &shared);
+    kv_node        *x = kv_child_best(parent, &span, &shared);
     kv_state       *s = x && shared == h->n_tokens ? kv_state_new(x, h->n_tokens) : NULL;
     if (!s) return;
     d->t->stats.states++;
@@ -84,17 +86,27 @@ static void adopt_state(adoption *d, const kv_node *parent, adoptee *a) {
 
 /* All children of one node: pages first, as states hang on them. */
 static void adopt_children(adoption *d, kv_node *parent) {
-    int    position = parent == d->t->root ? 0 : parent->position + d->t->page_tokens;
+    int    position = parent->parent ? parent->position + d->t->page_tokens : 0;
     size_t first = first_of(d, &parent->key);
     for (int kind = KV_ENTRY_PAGE; kind <= KV_ENTRY_STATE; kind++) {
         for (size_t i = first; i < d->n && kv_key_eq(&d->list[i].from->head.parent, &parent->key); i++) {
             const kv_entry *h = &d->list[i].from->head;
-            if ((int)h->kind != kind || h->position != position) continue;
+            if ((int)h->kind != kind || h->position != position || !kv_key_eq(&h->space, &parent->space)) continue;
             if (kind == KV_ENTRY_PAGE)
                 adopt_page(d, parent, &d->list[i]);
             else
                 adopt_state(d, parent, &d->list[i]);
         }
+    }
+}
+
+/* A first page's key was checked against its namespace. */
+static void adopt_roots(adoption *d) {
+    for (size_t i = 0; i < d->n; i++) {
+        const kv_entry *h = &d->list[i].from->head;
+        if (h->position != 0 || h->kind != KV_ENTRY_PAGE || kv_root_find(d->t, &h->space)) continue;
+        kv_node *root = kv_root_get(d->t, &h->space);
+        if (root) d->queue[d->n_queue++] = root;
     }
 }
 
@@ -113,20 +125,21 @@ static void order(adoption *d) {
 }
 
 int kv_tree_adopt(kv_tree *t, err *e) {
-    adoption d = { .t = t, .n_queue = 1 };
+    adoption d = { .t = t };
     while (kv_disk_found_at(t->o.disk, d.n)) d.n++;
     d.list = calloc(d.n + 1, sizeof *d.list);
-    d.queue = calloc(d.n + 1, sizeof(kv_node *));
+    d.queue = calloc(2 * d.n + 1, sizeof(kv_node *)); /* an entry makes a node, and perhaps a root */
     d.items = calloc(d.n + 1, sizeof(kv_item *));
     bool ok = d.list && d.queue && d.items;
     if (ok) {
         for (size_t i = 0; i < d.n; i++) d.list[i].from = kv_disk_found_at(t->o.disk, i);
         if (d.n) qsort(d.list, d.n, sizeof *d.list, by_parent);
-        d.queue[0] = t->root;
+        adopt_roots(&d);
         for (size_t i = 0; i < d.n_queue; i++) adopt_children(&d, d.queue[i]);
         for (size_t i = 0; i < d.n; i++) {
             if (!d.list[i].placed) kv_disk_foreign_add(t->o.disk, d.list[i].from);
         }
+        for (int i = t->n_roots - 1; i >= 0; i--) kv_root_settle(t, t->roots[i]); /* memory may have been out */
         order(&d);
         kv_disk_found_release(t->o.disk);
         t->adopted = t->clock;

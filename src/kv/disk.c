@@ -36,12 +36,13 @@ typedef struct job {
     bool        erase, begun;
     void       *payload;
     uint64_t    ticket;
+    kv_key      rows[]; /* of x, if it has any */
 } job;
 
 struct kv_disk {
     char       *dir;
     kv_identity id;
-    kv_key      root;
+    kv_key      root; /* of the model without adapters: what all names begin with */
     uint64_t    max_bytes;
     size_t      queue_bytes;
 
@@ -89,7 +90,7 @@ static bool name_is_ours(const char *name) {
 static uint64_t on_disk(uint64_t bytes) { return (bytes + BLOCK - 1) / BLOCK * BLOCK; }
 
 uint64_t kv_disk_file_bytes(const kv_disk *d, const kv_entry *x) {
-    return on_disk(kv_entry_header_bytes(x->n_tokens) + kv_entry_payload_bytes(&d->id, x->kind, x->groups));
+    return on_disk(kv_entry_header_bytes(x) + kv_entry_payload_bytes(&d->id, x->kind, x->groups));
 }
 
 static bool write_all(int fd, const void *data, size_t bytes) {
@@ -138,8 +139,7 @@ static int entry_write(const kv_disk *d, kv_entry *x, const void *payload, err *
     if (fd < 0) {
         rc = err_set_errno(e, "cannot create %s", temp.data);
     } else {
-        if (!write_all(fd, header, kv_entry_header_bytes(x->n_tokens)) ||
-            !write_all(fd, payload, (size_t)x->payload_bytes))
+        if (!write_all(fd, header, kv_entry_header_bytes(x)) || !write_all(fd, payload, (size_t)x->payload_bytes))
             rc = err_set_errno(e, "cannot write %s", temp.data);
         if (close(fd) < 0 && rc == 0) rc = err_set_errno(e, "cannot write %s", temp.data);
         if (rc == 0 && rename(temp.data, path) < 0) rc = err_set_errno(e, "cannot rename %s", temp.data);
@@ -221,9 +221,13 @@ bool kv_disk_has_room(kv_disk *d, size_t bytes, bool wait) {
 }
 
 bool kv_disk_put(kv_disk *d, const kv_entry *x, void *payload, uint64_t ticket) {
-    job *j = calloc(1, sizeof *j);
+    size_t rows = x->rows ? (size_t)x->n_tokens * sizeof *x->rows : 0;
+    job   *j = calloc(1, sizeof *j + rows);
     if (!j) return false;
-    *j = (job){ .x = *x, .payload = payload, .ticket = ticket };
+    j->x = *x;
+    j->payload = payload;
+    j->ticket = ticket;
+    if (rows) j->x.rows = memcpy(j->rows, x->rows, rows);
     pthread_mutex_lock(&d->lock);
     d->queued += (size_t)x->payload_bytes;
     push_locked(d, j);
@@ -281,13 +285,13 @@ static bool get_queued(kv_disk *d, const kv_entry *x, void *payload) {
     return got;
 }
 
-/* The header of an open file, checked against its name. */
-static int read_header(const kv_disk *d, int fd, const char *name, kv_entry *out, struct stat *st, err *e) {
-    uint8_t header[KV_ENTRY_HEADER_MAX];
-    char    want[NAME_CHARS + 1];
+/* The header of an open file, checked against its name; out points into `header`. */
+static int read_header(const kv_disk *d, int fd, const char *name, uint8_t header[KV_ENTRY_HEADER_MAX], kv_entry *out,
+                       struct stat *st, err *e) {
+    char want[NAME_CHARS + 1];
     if (fstat(fd, st) < 0) return err_set_errno(e, "cannot stat");
     if (!S_ISREG(st->st_mode)) return err_set(e, ERR_FORMAT, "not a regular file");
-    ssize_t n = pread(fd, header, sizeof header, 0);
+    ssize_t n = pread(fd, header, KV_ENTRY_HEADER_MAX, 0);
     if (n < 0) return err_set_errno(e, "cannot read");
     int rc = kv_entry_decode(&d->id, header, (size_t)n, (uint64_t)st->st_size, out, e);
     if (rc < 0) return rc;
@@ -296,15 +300,16 @@ static int read_header(const kv_disk *d, int fd, const char *name, kv_entry *out
 }
 
 static int get_file(kv_disk *d, const kv_entry *x, int fd, const char *name, void *payload, err *e) {
+    uint8_t     header[KV_ENTRY_HEADER_MAX];
     kv_entry    got;
     struct stat st;
-    int         rc = read_header(d, fd, name, &got, &st, e);
+    int         rc = read_header(d, fd, name, header, &got, &st, e);
     if (rc < 0) return rc;
+    kv_span is = { got.tokens, got.rows, got.n_tokens }, was = { x->tokens, x->rows, x->n_tokens };
     if (got.kind != x->kind || got.n_tokens != x->n_tokens || got.position != x->position || got.groups != x->groups ||
-        !kv_key_eq(&got.parent, &x->parent) ||
-        memcmp(got.tokens, x->tokens, (size_t)x->n_tokens * sizeof *x->tokens) != 0)
+        !kv_key_eq(&got.parent, &x->parent) || !kv_key_eq(&got.space, &x->space) || kv_common(&is, &was) < x->n_tokens)
         return err_set(e, ERR_FORMAT, "is not the entry that was written");
-    if (lseek(fd, (off_t)kv_entry_header_bytes(got.n_tokens), SEEK_SET) < 0 ||
+    if (lseek(fd, (off_t)kv_entry_header_bytes(&got), SEEK_SET) < 0 ||
         !read_all(fd, payload, (size_t)got.payload_bytes))
         return err_set(e, ERR_FORMAT, "cannot be read to its end");
     return kv_entry_check(&got, payload, (size_t)got.payload_bytes, e);
@@ -356,11 +361,21 @@ void kv_disk_foreign_add(kv_disk *d, const kv_disk_found *x) {
     foreign_add(d, name, x->bytes, x->time);
 }
 
+/* An entry's header outlives the buffer it was read into. */
+static bool keep_rows(kv_entry *x) {
+    if (!x->rows) return true;
+    size_t  bytes = (size_t)x->n_tokens * sizeof *x->rows;
+    kv_key *own = malloc(bytes);
+    if (own) x->rows = memcpy(own, x->rows, bytes);
+    return own != NULL;
+}
+
 static int64_t time_of(const struct stat *st) { return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec; }
 
 static void look_at(kv_disk *d, int dir, const char *name) {
     struct stat st;
     char        root[ROOT_DIGITS];
+    uint8_t     header[KV_ENTRY_HEADER_MAX];
     err         e;
     if (!name_is_ours(name)) return;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) return;
@@ -381,12 +396,12 @@ static void look_at(kv_disk *d, int dir, const char *name) {
         return;
     }
     kv_disk_found *f = &d->found[d->n_found];
-    int            rc = read_header(d, fd, name, &f->head, &st, &e);
+    int            rc = read_header(d, fd, name, header, &f->head, &st, &e);
     close(fd);
     f->bytes = on_disk((uint64_t)st.st_size);
     f->time = time_of(&st);
     if (rc == 0) {
-        d->n_found++;
+        d->n_found += keep_rows(&f->head);
         return;
     }
     log_warn("kv", "cache entry %s is skipped: %s", name, e.msg);
@@ -418,7 +433,7 @@ int kv_disk_open(kv_disk **out, const kv_identity *id, const kv_disk_options *o,
     kv_disk *d = calloc(1, sizeof *d);
     if (!d) return err_set_nomem(e);
     d->id = *id;
-    d->root = kv_key_root(id);
+    d->root = kv_key_root(id, &(const kv_key){ { 0 } });
     d->max_bytes = o->max_bytes;
     d->queue_bytes = o->queue_bytes ? o->queue_bytes : QUEUE_BYTES;
     d->tail = &d->first;
@@ -444,6 +459,13 @@ fail:
     return rc;
 }
 
+static void found_free(kv_disk *d) {
+    for (size_t i = 0; i < d->n_found; i++) free((void *)d->found[i].head.rows);
+    free(d->found);
+    d->found = NULL;
+    d->n_found = d->cap_found = 0;
+}
+
 void kv_disk_free(kv_disk *d) {
     if (!d) return;
     if (d->started) {
@@ -456,8 +478,8 @@ void kv_disk_free(kv_disk *d) {
     pthread_cond_destroy(&d->room);
     pthread_cond_destroy(&d->work);
     pthread_mutex_destroy(&d->lock);
+    found_free(d);
     free(d->dir);
-    free(d->found);
     free(d->others);
     free(d->failed);
     free(d);
@@ -471,9 +493,7 @@ const kv_disk_found *kv_disk_found_at(const kv_disk *d, size_t index) {
 }
 
 void kv_disk_found_release(kv_disk *d) {
-    free(d->found);
-    d->found = NULL;
-    d->n_found = d->cap_found = 0;
+    found_free(d);
     if (d->n_others) qsort(d->others, d->n_others, sizeof *d->others, by_time);
 }
 

@@ -8,7 +8,7 @@
 
 static const char magic[8] = { 'H', 'E', 'A', 'R', 'T', 'H', 'K', 'V' };
 
-enum { FIXED_BYTES = 152 };
+enum { FIXED_BYTES = 168, CHAINED_BYTES = 120 };
 
 static void put(uint8_t *at, uint64_t v, int bytes) {
     for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(v >> (8 * i));
@@ -39,29 +39,30 @@ static kv_key finish(sha256 *s) {
     return k;
 }
 
-kv_key kv_key_root(const kv_identity *id) {
-    uint8_t h[FIXED_BYTES] = { 0 };
+kv_key kv_key_root(const kv_identity *id, const kv_key *space) {
+    uint8_t h[CHAINED_BYTES] = { 0 };
     sha256  s;
+    memcpy(h, magic, sizeof magic);
+    put(h + 8, KV_ENTRY_VERSION, 4);
     put_identity(id, h);
+    memcpy(h + 104, space->b, KV_KEY_BYTES);
     sha256_init(&s);
-    sha256_feed(&s, magic, sizeof magic);
     sha256_feed(&s, h, sizeof h);
     return finish(&s);
 }
 
-kv_key kv_key_of(kv_entry_kind kind, const kv_key *parent, const int32_t *tokens, int n) {
+kv_key kv_key_of(kv_entry_kind kind, const kv_key *parent, const kv_span *span) {
     uint8_t bytes[8 + 4 * KV_MAX_PAGE_TOKENS];
     sha256  s;
     put(bytes, (uint64_t)kind, 4);
-    put(bytes + 4, (uint64_t)n, 4);
-    for (int i = 0; i < n; i++) put(bytes + 8 + 4 * i, (uint32_t)tokens[i], 4);
+    put(bytes + 4, (uint64_t)span->n, 4);
+    for (int i = 0; i < span->n; i++) put(bytes + 8 + 4 * i, (uint32_t)span->tokens[i], 4);
     sha256_init(&s);
     sha256_feed(&s, parent->b, sizeof parent->b);
-    sha256_feed(&s, bytes, 8 + 4 * (size_t)n);
+    sha256_feed(&s, bytes, 8 + 4 * (size_t)span->n);
+    if (!kv_span_plain(span)) sha256_feed(&s, span->rows, (size_t)span->n * sizeof *span->rows);
     return finish(&s);
 }
-
-bool kv_key_eq(const kv_key *a, const kv_key *b) { return memcmp(a->b, b->b, sizeof a->b) == 0; }
 
 size_t kv_entry_payload_bytes(const kv_identity *id, kv_entry_kind kind, unsigned groups) {
     size_t bytes = 0;
@@ -72,10 +73,15 @@ size_t kv_entry_payload_bytes(const kv_identity *id, kv_entry_kind kind, unsigne
     return bytes;
 }
 
-size_t kv_entry_header_bytes(int n_tokens) { return FIXED_BYTES + 4 * (size_t)n_tokens + 8; }
+/* Where the checksum stands. */
+static size_t sum_offset(int n_tokens, bool rows) {
+    return FIXED_BYTES + (4 + (rows ? KV_KEY_BYTES : 0)) * (size_t)n_tokens;
+}
+
+size_t kv_entry_header_bytes(const kv_entry *x) { return sum_offset(x->n_tokens, x->rows) + 8; }
 
 void kv_entry_encode(const kv_identity *id, const kv_entry *x, uint8_t *out) {
-    size_t sum_at = FIXED_BYTES + 4 * (size_t)x->n_tokens;
+    size_t sum_at = sum_offset(x->n_tokens, x->rows), rows_at = sum_offset(x->n_tokens, false);
     memset(out, 0, FIXED_BYTES);
     memcpy(out, magic, sizeof magic);
     put_identity(id, out);
@@ -84,57 +90,86 @@ void kv_entry_encode(const kv_identity *id, const kv_entry *x, uint8_t *out) {
     put(out + 20, (uint64_t)x->n_tokens, 4);
     put(out + 24, (uint64_t)x->position, 4);
     put(out + 28, x->groups, 4);
-    memcpy(out + 104, x->parent.b, KV_KEY_BYTES);
-    memcpy(out + 120, x->key.b, KV_KEY_BYTES);
-    put(out + 136, x->payload_bytes, 8);
-    put(out + 144, x->payload_sum, 8);
+    put(out + 44, x->rows ? (uint64_t)x->n_tokens : 0, 4);
+    memcpy(out + 104, x->space.b, KV_KEY_BYTES);
+    memcpy(out + 120, x->parent.b, KV_KEY_BYTES);
+    memcpy(out + 136, x->key.b, KV_KEY_BYTES);
+    put(out + 152, x->payload_bytes, 8);
+    put(out + 160, x->payload_sum, 8);
     for (int i = 0; i < x->n_tokens; i++) put(out + FIXED_BYTES + 4 * i, (uint32_t)x->tokens[i], 4);
+    if (x->rows) memcpy(out + rows_at, x->rows, sum_at - rows_at);
     put(out + sum_at, xxh64(out, sum_at), 8);
 }
 
 static bool same_identity(const kv_identity *id, const uint8_t *h) {
     uint8_t want[FIXED_BYTES];
     memcpy(want, h, sizeof want);
-    memset(want + 44, 0, 36);
+    memset(want + 48, 0, 32);
     put_identity(id, want);
     return memcmp(want, h, sizeof want) == 0;
 }
 
+/* Keys say what they claim to: the entry's own, and for a first page that of the root before it. */
+static int check_keys(const kv_identity *id, const kv_entry *x, err *e) {
+    kv_span span = { x->tokens, x->rows, x->n_tokens };
+    kv_key  key = kv_key_of(x->kind, &x->parent, &span);
+    if (!kv_key_eq(&key, &x->key)) return err_set(e, ERR_FORMAT, "the key does not belong to the tokens");
+    if (x->position > 0) return 0;
+    key = kv_key_root(id, &x->space);
+    return kv_key_eq(&key, &x->parent) ? 0 : err_set(e, ERR_FORMAT, "the key before does not belong to the namespace");
+}
+
+/* Tokens, content keys and payload, of a header whose checksum is right and whose identity is ours. */
+static int read_contents(const kv_identity *id, const uint8_t *data, bool rows, kv_entry *out, err *e) {
+    out->position = (int)get(data + 24, 4);
+    memcpy(out->space.b, data + 104, KV_KEY_BYTES);
+    memcpy(out->parent.b, data + 120, KV_KEY_BYTES);
+    memcpy(out->key.b, data + 136, KV_KEY_BYTES);
+    for (int i = 0; i < out->n_tokens; i++) out->tokens[i] = (int32_t)get(data + FIXED_BYTES + 4 * i, 4);
+    if (rows) {
+        out->rows = (const kv_key *)(data + sum_offset(out->n_tokens, false));
+        kv_span span = { out->tokens, out->rows, out->n_tokens };
+        if (kv_span_plain(&span)) return err_set(e, ERR_FORMAT, "content keys, and all of them are 0");
+    }
+    out->payload_bytes = get(data + 152, 8);
+    out->payload_sum = get(data + 160, 8);
+    if (out->payload_bytes != kv_entry_payload_bytes(id, out->kind, out->groups))
+        return err_set(e, ERR_FORMAT, "a payload of %llu bytes cannot be", (unsigned long long)out->payload_bytes);
+    return check_keys(id, out, e);
+}
+
 int kv_entry_decode(const kv_identity *id, const uint8_t *data, size_t bytes, uint64_t file_bytes, kv_entry *out,
                     err *e) {
+    int rc;
     memset(out, 0, sizeof *out);
-    if (bytes < FIXED_BYTES) return err_set(e, ERR_FORMAT, "the file ends after %zu bytes", bytes);
+    if (bytes < sizeof magic + 4) return err_set(e, ERR_FORMAT, "the file ends after %zu bytes", bytes);
     if (memcmp(data, magic, sizeof magic) != 0) return err_set(e, ERR_FORMAT, "not a cache entry");
-    uint64_t version = get(data + 8, 4), n = get(data + 20, 4), kind = get(data + 12, 4);
     /* The version comes before everything else: what follows is only known for our own. */
+    uint64_t version = get(data + 8, 4);
     if (version != KV_ENTRY_VERSION)
         return err_set(e, ERR_UNSUPPORTED, "version %llu, this program writes %d", (unsigned long long)version,
                        KV_ENTRY_VERSION);
+    if (bytes < FIXED_BYTES) return err_set(e, ERR_FORMAT, "the file ends after %zu bytes", bytes);
+    uint64_t kind = get(data + 12, 4), n = get(data + 20, 4), rows = get(data + 44, 4);
     if (n < 1 || n > KV_MAX_PAGE_TOKENS)
         return err_set(e, ERR_FORMAT, "%llu tokens in one page", (unsigned long long)n);
-    size_t sum_at = FIXED_BYTES + 4 * (size_t)n;
+    if (rows != 0 && rows != n)
+        return err_set(e, ERR_FORMAT, "%llu content keys for %llu tokens", (unsigned long long)rows,
+                       (unsigned long long)n);
+    size_t sum_at = sum_offset((int)n, rows != 0);
     if (bytes < sum_at + 8) return err_set(e, ERR_FORMAT, "the file ends after %zu bytes", bytes);
     if (get(data + sum_at, 8) != xxh64(data, sum_at)) return err_set(e, ERR_FORMAT, "the header's checksum is wrong");
     if (!same_identity(id, data))
         return err_set(e, ERR_UNSUPPORTED, "belongs to another model, page size or page type");
+    uint64_t position = get(data + 24, 4);
     out->kind = kind == KV_ENTRY_STATE ? KV_ENTRY_STATE : KV_ENTRY_PAGE;
     out->n_tokens = (int)n;
-    uint64_t position = get(data + 24, 4);
     out->groups = (unsigned)get(data + 28, 4);
     if ((kind != KV_ENTRY_PAGE && kind != KV_ENTRY_STATE) || out->n_tokens > id->page_tokens ||
         position > INT32_MAX - KV_MAX_PAGE_TOKENS || position % (uint64_t)id->page_tokens != 0 ||
         out->groups >> id->n_groups != 0 || (kind == KV_ENTRY_STATE && (out->groups != 0 || id->state_bytes == 0)))
         return err_set(e, ERR_FORMAT, "fields of the header contradict each other");
-    out->position = (int)position;
-    memcpy(out->parent.b, data + 104, KV_KEY_BYTES);
-    memcpy(out->key.b, data + 120, KV_KEY_BYTES);
-    for (int i = 0; i < out->n_tokens; i++) out->tokens[i] = (int32_t)get(data + FIXED_BYTES + 4 * i, 4);
-    kv_key key = kv_key_of(out->kind, &out->parent, out->tokens, out->n_tokens);
-    if (!kv_key_eq(&key, &out->key)) return err_set(e, ERR_FORMAT, "the key does not belong to the tokens");
-    out->payload_bytes = get(data + 136, 8);
-    out->payload_sum = get(data + 144, 8);
-    if (out->payload_bytes != kv_entry_payload_bytes(id, out->kind, out->groups))
-        return err_set(e, ERR_FORMAT, "a payload of %llu bytes cannot be", (unsigned long long)out->payload_bytes);
+    if ((rc = read_contents(id, data, rows != 0, out, e)) < 0) return rc;
     uint64_t whole = sum_at + 8 + out->payload_bytes;
     if (file_bytes != whole)
         return err_set(e, ERR_FORMAT, "%llu bytes long instead of %llu", (unsigned long long)file_bytes,

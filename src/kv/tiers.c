@@ -84,15 +84,15 @@ static void touch(kv_tree *t, kv_item *it) {
 }
 
 void kv_touch(kv_tree *t, kv_node *x) {
-    for (; x != t->root; x = x->parent) touch(t, &x->it);
+    for (; x->parent; x = x->parent) touch(t, &x->it);
 }
 
 void kv_touch_state(kv_tree *t, kv_state *s) { touch(t, &s->it); }
 
 static bool resident(const kv_item *it) { return it->in[KV_DEVICE] || it->in[KV_HOST] || it->in[KV_DISK]; }
 
-/* A node that is nowhere is forgotten, unless what is below can be used without it. */
-static void settle(kv_tree *t, kv_node *x) {
+/* Unless what is below can be used without it. */
+void kv_settle(kv_tree *t, kv_node *x) {
     if (resident(&x->it)) return;
     if (!t->looks_back && x->n_children)
         kv_enter(t, &x->it, KV_DEVICE);
@@ -119,27 +119,31 @@ void kv_set_page(kv_tree *t, kv_node *x, int g, int32_t page) {
 void kv_drop_host(kv_tree *t, kv_node *x) {
     if (!x->it.in[KV_HOST]) return;
     kv_leave(t, &x->it, KV_HOST);
+    (void)kv_transfer_wait(t, &x->arriving); /* whether it worked no longer matters */
     free(x->host);
     x->host = NULL;
     x->host_groups = 0;
 }
 
-/* What an entry's header says. */
-static kv_entry describe(const kv_tree *t, const kv_item *it, unsigned groups) {
+/* What an entry's header says; it lives as long as the node. */
+kv_entry kv_describe(const kv_tree *t, const kv_item *it, unsigned groups) {
     const kv_state *s = it->is_state ? (const kv_state *)it : NULL;
     const kv_node  *x = s ? s->node : (const kv_node *)it;
+    const kv_span   span = { x->tokens, x->rows, s ? s->offset : x->n };
     kv_entry        e = { .kind = s ? KV_ENTRY_STATE : KV_ENTRY_PAGE,
                           .position = x->position,
-                          .n_tokens = s ? s->offset : x->n,
+                          .n_tokens = span.n,
                           .groups = s ? 0 : groups,
-                          .parent = x->parent->key };
+                          .space = x->space,
+                          .parent = x->parent->key,
+                          .rows = kv_span_plain(&span) ? NULL : x->rows };
     memcpy(e.tokens, x->tokens, (size_t)e.n_tokens * sizeof *e.tokens);
-    e.key = s ? kv_key_of(KV_ENTRY_STATE, &e.parent, e.tokens, e.n_tokens) : x->key;
+    e.key = s ? kv_key_of(KV_ENTRY_STATE, &e.parent, &span) : x->key;
     e.payload_bytes = kv_entry_payload_bytes(&t->o.id, e.kind, e.groups);
     return e;
 }
 
-static void leave_disk(kv_tree *t, kv_item *it) {
+void kv_lose_file(kv_tree *t, kv_item *it) {
     kv_leave(t, it, KV_DISK);
     if (!it->is_state) ((kv_node *)it)->disk_groups = 0;
 }
@@ -147,27 +151,10 @@ static void leave_disk(kv_tree *t, kv_item *it) {
 void kv_drop_file(kv_tree *t, kv_item *it) {
     if (!it->in[KV_DISK]) return;
     if (!t->closing) {
-        kv_entry e = describe(t, it, 0);
+        kv_entry e = kv_describe(t, it, 0);
         kv_disk_drop(t->o.disk, &e.key);
     }
-    leave_disk(t, it);
-}
-
-/* Where a group's page stands in a row of the groups' pages. */
-static size_t part_offset(const kv_tree *t, unsigned groups, int g) {
-    return kv_entry_payload_bytes(&t->o.id, KV_ENTRY_PAGE, groups & ((1u << g) - 1));
-}
-
-/* The node's pages of these groups, which are on the device or in host memory, side by side. */
-static void gather(const kv_tree *t, const kv_node *x, unsigned groups, uint8_t *out) {
-    for (int g = 0; g < t->n_groups; g++) {
-        if (!(groups >> g & 1) || t->o.id.page_bytes[g] == 0) continue;
-        uint8_t *to = out + part_offset(t, groups, g);
-        if (x->pages[g] >= 0)
-            t->o.page_read(t->o.ctx, g, x->pages[g], to);
-        else
-            memcpy(to, x->host + part_offset(t, x->host_groups, g), t->o.id.page_bytes[g]);
-    }
+    kv_lose_file(t, it);
 }
 
 /* -- saving
@@ -180,9 +167,9 @@ static void learn_failures(kv_tree *t) {
         kv_item *it = t->lists[KV_DISK].oldest;
         while (it && it->ticket != ticket) it = it->newer[KV_DISK];
         if (!it) continue;
-        leave_disk(t, it);
+        kv_lose_file(t, it);
         if (!it->is_state)
-            settle(t, (kv_node *)it);
+            kv_settle(t, (kv_node *)it);
         else if (!resident(it))
             kv_state_free(t, (kv_state *)it);
     }
@@ -203,7 +190,7 @@ static bool disk_room(kv_tree *t, uint64_t bytes, uint64_t limit) {
         if (!it) return false;
         kv_drop_file(t, it);
         if (!it->is_state)
-            settle(t, (kv_node *)it);
+            kv_settle(t, (kv_node *)it);
         else if (!resident(it))
             kv_state_free(t, (kv_state *)it);
     }
@@ -218,7 +205,7 @@ static bool queue_file(kv_tree *t, kv_item *it, const kv_entry *e, uint8_t *payl
         free(payload);
         return false;
     }
-    if (it->in[KV_DISK]) leave_disk(t, it); /* the new file replaces the old one */
+    if (it->in[KV_DISK]) kv_lose_file(t, it); /* the new file replaces the old one */
     it->file_bytes = bytes;
     it->ticket = t->tickets;
     if (!it->is_state) ((kv_node *)it)->disk_groups = e->groups;
@@ -236,16 +223,23 @@ static uint8_t *reserve_file(kv_tree *t, const kv_entry *e, uint64_t bytes, uint
     return NULL;
 }
 
-/* Queues a page's file. True: the disk has it, or will. */
+/* Queues a page's file. True: the disk has it, or will. False may also mean that the copy in host memory turned out to
+ * be bad: then it was dropped, and the node may be nowhere. */
 static bool save_page(kv_tree *t, kv_node *x, uint64_t limit, bool wait) {
-    unsigned groups = kv_device_groups(t, x) | x->host_groups;
+    kv_transfer w = { 0 };
+    unsigned    groups = kv_device_groups(t, x) | x->host_groups;
     if (x->it.in[KV_DISK] && ((groups & ~x->disk_groups) == 0 || (x->disk_groups & ~groups) != 0)) return true;
-    if (x->parent != t->root && !x->parent->it.in[KV_DISK]) return false; /* behind a gap nobody would find it */
-    kv_entry e = describe(t, &x->it, groups);
+    if (x->parent->parent && !x->parent->it.in[KV_DISK]) return false; /* behind a gap nobody would find it */
+    kv_entry e = kv_describe(t, &x->it, groups);
     uint64_t bytes = kv_disk_file_bytes(t->o.disk, &e);
+    if ((groups & ~kv_device_groups(t, x)) != 0 && !kv_host_ready(t, x)) return false;
     uint8_t *payload = reserve_file(t, &e, bytes, limit, wait);
     if (!payload) return false;
-    gather(t, x, groups, payload);
+    if (kv_gather(t, x, groups, payload, &w) < 0 || kv_transfer_wait(t, &w) < 0) {
+        free(payload);
+        t->stats.not_saved++;
+        return false;
+    }
     return queue_file(t, &x->it, &e, payload, bytes);
 }
 
@@ -253,7 +247,7 @@ static bool save_page(kv_tree *t, kv_node *x, uint64_t limit, bool wait) {
 static bool save_state(kv_tree *t, kv_state *s, bool wait) {
     if (s->it.in[KV_DISK]) return true;
     if (!s->node->it.in[KV_DISK] && !save_page(t, s->node, s->it.used, wait)) return false;
-    kv_entry e = describe(t, &s->it, 0);
+    kv_entry e = kv_describe(t, &s->it, 0);
     uint64_t bytes = kv_disk_file_bytes(t->o.disk, &e);
     uint8_t *payload = reserve_file(t, &e, bytes, s->it.used, wait);
     if (!payload) return false;
@@ -266,18 +260,27 @@ static bool save(kv_tree *t, kv_item *it, bool wait) {
     return it->is_state ? save_state(t, (kv_state *)it, wait) : save_page(t, (kv_node *)it, it->used, wait);
 }
 
-void kv_tree_save(kv_tree *t, const int32_t *tokens, int n, bool all) {
-    int      P = t->page_tokens;
-    kv_node *x = t->root;
+/* Like save, after which its node may be forgotten (and this with it): then false. */
+static bool save_settled(kv_tree *t, kv_item *it, bool wait) {
+    kv_node *x = it->is_state ? ((kv_state *)it)->node : (kv_node *)it;
+    bool     ok = save(t, it, wait);
+    kv_settle(t, x);
+    return ok;
+}
+
+void kv_tree_save(kv_tree *t, const kv_text *text, int n, bool all) {
+    int P = t->page_tokens;
     if (!t->o.disk) return;
     learn_failures(t);
-    for (int at = 0; at < n; at += P) {
-        int want = n - at < P ? n - at : P, shared;
-        x = kv_child_best(x, tokens + at, want, &shared);
-        if (!x || shared < want || (x->n < P && !all)) return;
-        if (!save(t, &x->it, false)) return;
+    kv_node *x = kv_root_find(t, &text->space);
+    for (int at = 0; x && at < n; at += P) {
+        kv_span span = kv_text_span(text, at, n - at < P ? n - at : P);
+        int     shared;
+        x = kv_child_best(x, &span, &shared);
+        if (!x || shared < span.n || (x->n < P && !all)) return;
+        if (!save_settled(t, &x->it, false)) return;
         for (int i = 0; i < x->n_states; i++) {
-            if (x->states[i]->bytes) (void)save(t, &x->states[i]->it, false);
+            if (x->states[i]->bytes) (void)save(t, &x->states[i]->it, false); /* the page is saved: the node stays */
         }
     }
 }
@@ -290,11 +293,12 @@ void kv_tree_flush(kv_tree *t) {
     for (int round = 0; round < 3; round++) {
         for (kv_tier tier = KV_DEVICE; tier <= KV_HOST; tier++) {
             uint64_t forgotten = t->forgotten;
-            for (kv_item *it = t->lists[tier].newest; it; it = it->older[tier]) {
-                (void)save(t, it, true);
+            for (kv_item *it = t->lists[tier].newest, *older; it; it = older) {
+                older = it->older[tier];
+                (void)save_settled(t, it, true);
                 if (forgotten == t->forgotten) continue;
                 forgotten = t->forgotten; /* room was made, and `older` may have gone with it */
-                it = t->lists[tier].newest;
+                older = t->lists[tier].newest;
             }
         }
     }
@@ -313,7 +317,7 @@ static void host_evict(kv_tree *t, kv_item *it) {
         if (!it->in[KV_DISK]) kv_state_free(t, s);
     } else {
         kv_drop_host(t, (kv_node *)it);
-        settle(t, (kv_node *)it);
+        kv_settle(t, (kv_node *)it);
     }
 }
 
@@ -330,16 +334,23 @@ static bool host_room(kv_tree *t, size_t bytes, uint64_t limit) {
 
 bool kv_make_host_room(kv_tree *t, size_t bytes) { return host_room(t, bytes, t->pin); }
 
+/* Starts copying the node's pages to host memory. Whether that works is only known when the copy is needed. */
 static bool to_host(kv_tree *t, kv_node *x) {
-    unsigned groups = x->host_groups | kv_device_groups(t, x);
-    if (x->it.in[KV_HOST] && groups == x->host_groups) return true;
-    size_t bytes = kv_entry_payload_bytes(&t->o.id, KV_ENTRY_PAGE, groups);
+    kv_transfer w = { 0 };
+    unsigned    device = kv_device_groups(t, x);
+    if (x->it.in[KV_HOST] && (device & ~x->host_groups) == 0) return true;
+    if (x->it.in[KV_HOST]) (void)kv_host_ready(t, x); /* the new copy takes over what the old one has */
+    unsigned groups = x->host_groups | device;
+    size_t   bytes = kv_entry_payload_bytes(&t->o.id, KV_ENTRY_PAGE, groups);
     if (!host_room(t, KV_NODE_BYTES + bytes, x->it.used)) return false;
     uint8_t *host = bytes ? malloc(bytes) : NULL;
-    if (bytes && !host) return false;
-    gather(t, x, groups, host);
+    if ((bytes && !host) || kv_gather(t, x, groups, host, &w) < 0) {
+        free(host);
+        return false;
+    }
     kv_drop_host(t, x);
     x->host = host;
+    x->arriving = w;
     x->host_groups = groups;
     kv_enter(t, &x->it, KV_HOST);
     t->stats.to_host++;
@@ -351,7 +362,7 @@ static void node_demote(kv_tree *t, kv_node *x) {
     if (!to_host(t, x)) (void)save(t, &x->it, false);
     for (int g = 0; g < t->n_groups; g++) kv_set_page(t, x, g, -1);
     kv_leave(t, &x->it, KV_DEVICE);
-    settle(t, x);
+    kv_settle(t, x);
 }
 
 static void state_demote(kv_tree *t, kv_state *s) {
@@ -444,43 +455,12 @@ bool kv_tree_evict(kv_tree *t, const int need[KV_MAX_GROUPS]) {
  * -------------------------------------------------------------------------------------------------------------------
  */
 
-int kv_restore(kv_tree *t, kv_node *x, unsigned groups) {
-    unsigned missing = groups & ~kv_device_groups(t, x), from_disk = missing & ~x->host_groups;
-    int      need[KV_MAX_GROUPS] = { 0 };
-    if (!missing) return 0;
-    for (int g = 0; g < t->n_groups; g++) need[g] = (int)(missing >> g & 1);
-    if (!kv_tree_evict(t, need)) return ERR_LIMIT;
-    if (from_disk) {
-        kv_entry e = describe(t, &x->it, x->disk_groups);
-        if (kv_disk_get(t->o.disk, &e, t->buffer) < 0) {
-            leave_disk(t, &x->it);
-            settle(t, x);
-            return ERR_NOTFOUND;
-        }
-        t->stats.from_disk++;
-    }
-    if (missing & x->host_groups) t->stats.from_host++;
-    for (int g = 0; g < t->n_groups; g++) {
-        if (!(missing >> g & 1)) continue;
-        int32_t page = kv_pool_take(t->pool, g);
-        if (t->o.id.page_bytes[g]) {
-            const uint8_t *from = from_disk >> g & 1 ? t->buffer + part_offset(t, x->disk_groups, g)
-                                                     : x->host + part_offset(t, x->host_groups, g);
-            t->o.page_write(t->o.ctx, g, page, from);
-        }
-        kv_set_page(t, x, g, page);
-        kv_pool_release(t->pool, g, page);
-    }
-    if ((x->host_groups & ~kv_device_groups(t, x)) == 0) kv_drop_host(t, x);
-    return 0;
-}
-
 const void *kv_state_fetch(kv_tree *t, kv_state *s) {
     size_t bytes = t->o.id.state_bytes;
     if (!s->bytes) {
-        kv_entry e = describe(t, &s->it, 0);
+        kv_entry e = kv_describe(t, &s->it, 0);
         if (kv_disk_get(t->o.disk, &e, t->buffer) < 0) {
-            leave_disk(t, &s->it);
+            kv_lose_file(t, &s->it);
             kv_state_free(t, s);
             return NULL;
         }

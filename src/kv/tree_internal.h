@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree's own structures, shared by tree.c (what is known), tiers.c (where its bytes are) and adopt.c (what the disk
- * held). */
+/* The tree's own structures, shared by nodes.c (how they hang together), tree.c (what is known), tiers.c (where its
+ * bytes are), moves.c (how they get to the device and from there) and adopt.c (what the disk held). */
 #ifndef KV_TREE_INTERNAL_H
 #define KV_TREE_INTERNAL_H
 
@@ -28,20 +28,30 @@ typedef struct kv_state {
     void    *bytes;  /* NULL: on disk only. Either in DEVICE or in HOST otherwise */
 } kv_state;
 
+/* Bytes that may still be on their way. */
+typedef struct kv_transfer {
+    bool     under_way;
+    uint64_t ticket;
+} kv_transfer;
+
+/* A page of some text, or (without a parent, tokens and bytes) the root of a namespace. */
 struct kv_node {
-    kv_item    it; /* first */
-    kv_node   *parent;
-    kv_node  **children; /* sorted by their tokens */
-    int        n_children, cap_children;
-    kv_state **states; /* rising offsets */
-    int        n_states;
-    int32_t    pages[KV_MAX_GROUPS]; /* DEVICE; -1: not there */
-    uint8_t   *host;                 /* HOST: the pages of host_groups, in rising order; NULL if they have no bytes */
-    unsigned   host_groups, disk_groups;
-    kv_key     key; /* with a disk only */
-    int        position;
-    int        n;        /* tokens */
-    int32_t    tokens[]; /* page_tokens of room */
+    kv_item     it;       /* first */
+    kv_node    *parent;   /* NULL: a root */
+    kv_node   **children; /* sorted by their tokens and rows */
+    int         n_children, cap_children;
+    kv_state  **states; /* rising offsets */
+    int         n_states;
+    int32_t     pages[KV_MAX_GROUPS]; /* DEVICE; -1: not there */
+    uint8_t    *host;                 /* HOST: the pages of host_groups, in rising order; NULL if they have no bytes */
+    kv_transfer arriving;             /* HOST: its bytes, which are only known to be good once it is over */
+    unsigned    host_groups, disk_groups;
+    kv_key      space;
+    kv_key      key;  /* with a disk only */
+    kv_key     *rows; /* page_tokens of room; NULL: all tokens are plain */
+    int         position;
+    int         n;        /* tokens */
+    int32_t     tokens[]; /* page_tokens of room */
 };
 
 typedef struct kv_list {
@@ -57,41 +67,64 @@ struct kv_tree {
     int             n_groups, page_tokens;
     size_t          pages_bytes; /* one page of every group */
     bool            looks_back;  /* some group needs every page before: a node without pages is useless */
-    kv_node        *root;
+    kv_node       **roots;       /* sorted by their namespaces */
+    int             n_roots, cap_roots;
     kv_list         lists[KV_TIERS];
     uint64_t        clock;
     uint64_t        pin;     /* items used since then stay where they are */
     uint64_t        adopted; /* the clock when the tree was opened */
     uint64_t        tickets, forgotten;
     uint8_t        *buffer; /* pages of every group or a state, on their way from the disk */
+    size_t          buffer_bytes;
     bool            closing;
     kv_tree_stats   stats;
 };
 
 #define KV_NOTHING_PINNED UINT64_MAX
 
-/* tree.c */
-int       kv_common(const int32_t *a, int na, const int32_t *b, int nb);
-kv_node  *kv_node_new(kv_tree *t, kv_node *parent, const int32_t *tokens, int n); /* NULL: out of memory */
-kv_node  *kv_child_best(const kv_node *x, const int32_t *tokens, int n, int *shared);
+/* One step of a walk from a root: which node, how many of its positions agree, and what is needed of it. */
+typedef struct kv_step {
+    kv_node *x;
+    int      shared;
+    unsigned groups; /* that must be on the device */
+    unsigned fresh;  /* whose pages are being moved in */
+} kv_step;
+
+/* nodes.c */
+kv_node *kv_root_find(const kv_tree *t, const kv_key *space); /* NULL: nothing is known there */
+kv_node *kv_root_get(kv_tree *t, const kv_key *space);        /* NULL: out of memory */
+void     kv_root_settle(kv_tree *t, kv_node *root);           /* goes if it has no children */
+kv_span  kv_node_span(const kv_node *x);
+kv_node *kv_node_new(kv_tree *t, kv_node *parent, const kv_span *span); /* NULL: out of memory */
+/* A leaf gets these positions, of which it has the first; copies in lower tiers go. False: out of memory. */
+bool      kv_node_extend(kv_tree *t, kv_node *x, const kv_span *span);
+kv_node  *kv_child_best(const kv_node *x, const kv_span *span, int *shared);
 void      kv_node_forget(kv_tree *t, kv_node *x); /* with everything below */
 kv_state *kv_state_new(kv_node *x, int offset);   /* NULL: there is one, or out of memory */
 void      kv_state_free(kv_tree *t, kv_state *s);
 
 /* tiers.c */
-void     kv_enter(kv_tree *t, kv_item *it, kv_tier tier);
-void     kv_leave(kv_tree *t, kv_item *it, kv_tier tier);
-void     kv_touch(kv_tree *t, kv_node *x);        /* and what is above it */
-void     kv_touch_state(kv_tree *t, kv_state *s); /* before its node is touched */
-unsigned kv_device_groups(const kv_tree *t, const kv_node *x);
-void     kv_set_page(kv_tree *t, kv_node *x, int group, int32_t page); /* -1: none */
-void     kv_drop_host(kv_tree *t, kv_node *x);
-void     kv_drop_file(kv_tree *t, kv_item *it);  /* leaves DISK; the file is deleted */
-bool     kv_make_room(kv_tree *t, size_t bytes); /* within the budget */
-bool     kv_make_host_room(kv_tree *t, size_t bytes);
-void     kv_trim_disk(kv_tree *t);                       /* the directory may have been larger than it may be now */
-int kv_restore(kv_tree *t, kv_node *x, unsigned groups); /* ERR_LIMIT: no room; ERR_NOTFOUND: lost, x may be gone */
-const void *kv_state_fetch(kv_tree *t, kv_state *s);     /* NULL: lost, s is gone */
+void        kv_enter(kv_tree *t, kv_item *it, kv_tier tier);
+void        kv_leave(kv_tree *t, kv_item *it, kv_tier tier);
+void        kv_touch(kv_tree *t, kv_node *x);        /* and what is above it */
+void        kv_touch_state(kv_tree *t, kv_state *s); /* before its node is touched */
+unsigned    kv_device_groups(const kv_tree *t, const kv_node *x);
+void        kv_set_page(kv_tree *t, kv_node *x, int group, int32_t page); /* -1: none */
+void        kv_drop_host(kv_tree *t, kv_node *x);
+void        kv_drop_file(kv_tree *t, kv_item *it); /* leaves DISK; the file is deleted */
+void        kv_lose_file(kv_tree *t, kv_item *it); /* leaves DISK: there is no file */
+void        kv_settle(kv_tree *t, kv_node *x);     /* a node that is nowhere is forgotten */
+kv_entry    kv_describe(const kv_tree *t, const kv_item *it, unsigned groups);
+bool        kv_make_room(kv_tree *t, size_t bytes); /* within the budget */
+bool        kv_make_host_room(kv_tree *t, size_t bytes);
+void        kv_trim_disk(kv_tree *t);                /* the directory may have been larger than it may be now */
+const void *kv_state_fetch(kv_tree *t, kv_state *s); /* NULL: lost, s is gone */
+
+/* moves.c */
+int  kv_transfer_wait(const kv_tree *t, kv_transfer *w); /* negative: the bytes are not to be trusted */
+bool kv_host_ready(kv_tree *t, kv_node *x);              /* false: its host copy is bad and was dropped */
+int  kv_gather(const kv_tree *t, const kv_node *x, unsigned groups, uint8_t *out, kv_transfer *w);
+int  kv_bring(kv_tree *t, kv_step *steps, int n, int *at);
 
 /* adopt.c */
 int kv_tree_adopt(kv_tree *t, err *e);

@@ -41,7 +41,7 @@ static int check_seq(const nn_batch *b, const nn_limits *l, const nn_groups *g, 
 }
 
 unsigned nn_batch_holds(const nn_batch *b) {
-    return (b->embd || b->embd_row ? NN_BATCH_EMBD : 0u) | (b->row_end ? NN_BATCH_ROW_END : 0u) |
+    return (b->embd ? NN_BATCH_EMBD : 0u) | (b->row_end ? NN_BATCH_ROW_END : 0u) |
            (b->adapter ? NN_BATCH_ADAPTER : 0u) | (b->pos_axes || b->n_axes > 1 ? NN_BATCH_AXES : 0u);
 }
 
@@ -61,15 +61,9 @@ int nn_batch_allow(unsigned holds, unsigned can, err *e) {
 
 /* Tokens, or rows of supplied embeddings in their place. */
 static int check_inputs(const nn_batch *b, int n_vocab, err *e) {
-    if ((b->embd != NULL) != (b->embd_row != NULL) || (b->embd && b->n_embd <= 0))
-        return err_set(e, ERR_ARG, "supplied embeddings come with the rows that they are for");
     for (int t = 0; t < b->n_tok; t++) {
-        if (b->embd_row && b->embd_row[t] >= 0) {
-            if (b->embd_row[t] >= b->n_embd)
-                return err_set(e, ERR_ARG, "row %d: supplied embedding %d of %d", t, b->embd_row[t], b->n_embd);
-        } else if (b->token[t] < 0 || b->token[t] >= n_vocab) {
+        if (!(b->embd && b->embd[t]) && (b->token[t] < 0 || b->token[t] >= n_vocab))
             return err_set(e, ERR_ARG, "row %d: token %d; the vocabulary has %d", t, b->token[t], n_vocab);
-        }
         if (b->row_end && (b->row_end[t] <= b->pos[t] || b->row_end[t] > b->kv_len[b->seq_of[t]]))
             return err_set(e, ERR_ARG, "row %d at position %d sees up to %d", t, b->pos[t], b->row_end[t]);
     }

@@ -14,11 +14,12 @@
  *
  * The last fields are optional (NULL). They are what a batch may hold beyond tokens, each with a bit by which a backend
  * says that it can do it; nn_batch_check refuses by name what the backend at hand cannot:
- *     embd, embd_row   rows whose embedding is supplied (an image's); the token at such a row is not looked up, and the
- *                      row is taken as it is: no scale of the embedding table applies
- *     row_end          how far a row sees: positions below row_end[t] instead of pos[t] + 1, for a span that sees
- * itself whole; such a span lies in one batch adapter          an adapter set per row pos_axes         rotary positions
- * with several axes; pos stays the place in the cache
+ *     embd      rows whose embedding is supplied (an image's); the token at such a row is not looked up, and the row is
+ *               taken as it is: no scale of the embedding table applies
+ *     row_end   how far a row sees: positions below row_end[t] instead of pos[t] + 1, for a span that sees itself whole;
+ *               such a span lies in one batch
+ *     adapter   an adapter set per row
+ *     pos_axes  rotary positions with several axes; pos stays the place in the cache
  */
 #ifndef NN_BATCH_H
 #define NN_BATCH_H
@@ -51,13 +52,11 @@ typedef struct nn_batch {
     const int32_t *out_rows;   /* [n_out]: rows whose logits are wanted, then n_hidden whose hidden state is enough */
     int            n_hidden;
 
-    const float   *embd; /* [n_embd][width of the embedding]: supplied embeddings */
-    int            n_embd;
-    const int32_t *embd_row; /* [n_tok]: row of embd, -1: look the token up */
-    const int32_t *row_end;  /* [n_tok] */
-    const int32_t *adapter;  /* [n_tok]: which set, -1: none */
-    const int32_t *pos_axes; /* [n_axes][n_tok] */
-    int            n_axes;
+    const float *const *embd;     /* [n_tok]: the embedding of this row; NULL: look the token up */
+    const int32_t      *row_end;  /* [n_tok] */
+    const int32_t      *adapter;  /* [n_tok]: which set, 0: none */
+    const int32_t      *pos_axes; /* [n_axes][n_tok] */
+    int                 n_axes;
 } nn_batch;
 
 /* Which page table each layer reads. */

@@ -20,7 +20,7 @@ static void check(const kv_identity *id, const uint8_t *data, size_t size) {
         return;
     }
     uint8_t again[KV_ENTRY_HEADER_MAX];
-    size_t  head = kv_entry_header_bytes(x.n_tokens);
+    size_t  head = kv_entry_header_bytes(&x);
     if (head + x.payload_bytes != size) abort();
     kv_entry_encode(id, &x, again);
     if (memcmp(again, data, head) != 0) abort();
@@ -33,13 +33,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     };
     for (int i = 0; i < KV_KEY_BYTES; i++) id.model.b[i] = (uint8_t)(100 + i);
     check(&id, data, size);
-    if (size < 160) return 0;
-    size_t   sum_at = 152 + 4 * (size_t)(data[20] % KV_MAX_PAGE_TOKENS + 1);
+    if (size < 176) return 0;
+    uint8_t  n = (uint8_t)(data[20] % KV_MAX_PAGE_TOKENS + 1), rows = data[44] ? n : 0;
+    size_t   sum_at = 168 + 4 * (size_t)n + KV_KEY_BYTES * (size_t)rows;
     uint8_t *fixed = malloc(size);
     if (!fixed) return 0;
     memcpy(fixed, data, size);
-    fixed[20] = (uint8_t)((sum_at - 152) / 4);
+    fixed[20] = n;
     memset(fixed + 21, 0, 3);
+    fixed[44] = rows;
+    memset(fixed + 45, 0, 3);
     if (sum_at + 8 <= size) {
         uint64_t sum = xxh64(fixed, sum_at);
         for (int i = 0; i < 8; i++) fixed[sum_at + (size_t)i] = (uint8_t)(sum >> (8 * i));

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/fixtures/kv/{page,state}.hkv from the description in src/kv/entry.h alone: struct, hashlib and a plain
-XXH64. The numbers below are repeated in tests/unit/test_kv_entry.c."""
+"""Writes tests/fixtures/kv/*.hkv from the description in src/kv/entry.h alone: struct, hashlib and a plain XXH64. The
+numbers below are repeated in tests/unit/test_kv_entry.c. version1.hkv is what version 1 of the format wrote for the page
+of page.hkv: it had neither a namespace nor content keys."""
 import hashlib
 import pathlib
 import struct
@@ -49,42 +50,60 @@ PAGE_TOKENS, GROUPS, K_TYPE, V_TYPE, PAGE_BYTES, STATE_BYTES = 16, 2, 1, 3, [96,
 MODEL = bytes(range(100, 116))
 
 
-def identity():
-    h = bytearray(152)
+SPACE = bytes(range(200, 216))
+
+
+def identity(version, space):
+    h = bytearray(120 if version > 1 else 104)
+    h[0:8] = b"HEARTHKV"
+    struct.pack_into("<I", h, 8, version)
     struct.pack_into("<I", h, 16, PAGE_TOKENS)
     struct.pack_into("<III", h, 32, GROUPS, K_TYPE, V_TYPE)
     struct.pack_into("<QQ", h, 48, *PAGE_BYTES)
     struct.pack_into("<Q", h, 80, STATE_BYTES)
     h[88:104] = MODEL
+    if version > 1:
+        h[104:120] = space
     return h
 
 
-def key(kind, parent, tokens):
-    return hashlib.sha256(parent + struct.pack("<II%di" % len(tokens), kind, len(tokens), *tokens)).digest()[:16]
+def digest(data):
+    return hashlib.sha256(bytes(data)).digest()[:16]
 
 
-def entry(kind, position, groups, parent, tokens, payload):
-    h = identity()
-    h[0:8] = b"HEARTHKV"
-    struct.pack_into("<II", h, 8, 1, kind)
+def root(version, space=bytes(16)):
+    h = identity(version, space)
+    if version > 1:
+        return digest(h)
+    return digest(b"HEARTHKV" + bytes(16) + h[16:] + bytes(48))  # the magic, then a header without magic and version
+
+
+def key(kind, parent, tokens, rows=b""):
+    return digest(parent + struct.pack("<II%di" % len(tokens), kind, len(tokens), *tokens) + rows)
+
+
+def entry(kind, position, groups, parent, tokens, payload, space=bytes(16), rows=b"", version=2):
+    h = identity(version, space)
+    struct.pack_into("<I", h, 12, kind)
     struct.pack_into("<III", h, 20, len(tokens), position, groups)
-    h[104:120] = parent
-    h[120:136] = key(kind, parent, tokens)
-    struct.pack_into("<QQ", h, 136, len(payload), xxh64(payload))
-    h += struct.pack("<%di" % len(tokens), *tokens)
+    struct.pack_into("<I", h, 44, len(rows) // 16)
+    h += parent + key(kind, parent, tokens, rows) + struct.pack("<QQ", len(payload), xxh64(payload))
+    h += struct.pack("<%di" % len(tokens), *tokens) + rows
     return bytes(h + struct.pack("<Q", xxh64(bytes(h))) + payload)
 
 
 def main():
     out = pathlib.Path(__file__).parent.parent / "fixtures" / "kv"
-    root = hashlib.sha256(b"HEARTHKV" + bytes(identity())).digest()[:16]
     first = [7 * i for i in range(16)]
     second = [-1, 0, 2147483647, 5, 6]
-    parent = key(1, root, first)
+    parent = key(1, root(2), first)
     pages = bytes(i * 5 % 256 for i in range(sum(PAGE_BYTES)))
     (out / "page.hkv").write_bytes(entry(1, 16, 3, parent, second, pages))
-    (out / "first.hkv").write_bytes(entry(1, 0, 1, root, first, pages[:PAGE_BYTES[0]]))
+    (out / "first.hkv").write_bytes(entry(1, 0, 1, root(2), first, pages[:PAGE_BYTES[0]]))
     (out / "state.hkv").write_bytes(entry(2, 16, 0, parent, second[:3], bytes(range(STATE_BYTES))))
+    rows = bytes(32) + bytes(range(1, 33)) + bytes(16)  # of five tokens the third and the fourth are supplied
+    (out / "rows.hkv").write_bytes(entry(1, 0, 3, root(2, SPACE), second, pages, SPACE, rows))
+    (out / "version1.hkv").write_bytes(entry(1, 16, 3, key(1, root(1), first), second, pages, version=1))
 
 
 main()

@@ -178,10 +178,10 @@ static void test_damage(void **state) {
     list_read(&pristine, dir);
     assert_int_equal(pristine.n, (PROMPT + REPLY - 1 + PAGE - 1) / PAGE);
     const entry_file *victim = page_at(&pristine, PAGE);
-    const size_t      head = 160 + 4 * PAGE, n = victim->bytes;
+    const size_t      head = 176 + 4 * PAGE, n = victim->bytes;
     char             *copy = malloc(n + 1);
 
-    const size_t cuts[] = { 0, 1, 7, 8, 12, 151, 152, 200, head - 1, head, head + 1, n / 2, n - 64, n - 1 };
+    const size_t cuts[] = { 0, 1, 7, 8, 12, 167, 168, 200, head - 1, head, head + 1, n / 2, n - 64, n - 1 };
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
         snprintf(what, sizeof what, "cut at %zu", cuts[i]);
         check_damaged(dir, victim->name, victim->data, cuts[i], what);
@@ -195,9 +195,9 @@ static void test_damage(void **state) {
         check_damaged(dir, victim->name, copy, n, what);
         copy[at] ^= 0x10;
     }
-    copy[8] = 2;
+    copy[8] = 3;
     check_damaged(dir, victim->name, copy, n, "another version");
-    assert_non_null(strstr(heard.last, "version 2"));
+    assert_non_null(strstr(heard.last, "version 3"));
     /* Another page's bytes, intact, under this name. */
     const entry_file *other = page_at(&pristine, 2 * PAGE);
     check_damaged(dir, victim->name, other->data, other->bytes, "another page");

@@ -52,7 +52,7 @@ static void sequence_init(sequence *s) {
 static int run_prompt(world *w, const int32_t *tokens, int n, int window) {
     sequence s;
     sequence_init(&s);
-    kv_match m = kv_tree_match(w->tree, tokens, n, 0, s.rows);
+    kv_match m = kv_tree_match(w->tree, &(kv_text){ .tokens = tokens }, n, 0, s.rows);
     int      used = (m.n_tokens + P - 1) / P, n_groups = kv_pool_groups(w->pool);
     assert_true(m.n_tokens < n);
     for (int g = 0; g < n_groups; g++) {
@@ -85,7 +85,7 @@ static int run_prompt(world *w, const int32_t *tokens, int n, int window) {
             s.pages[1][i] = -1;
         }
     }
-    assert_true(kv_tree_insert(w->tree, tokens, n, (const int32_t *const *)s.rows));
+    assert_true(kv_tree_insert(w->tree, &(kv_text){ .tokens = tokens }, n, (const int32_t *const *)s.rows));
     for (int g = 0; g < n_groups; g++) {
         for (int i = 0; i < s.n_index; i++) kv_pool_release(w->pool, g, s.pages[g][i]);
     }
@@ -194,7 +194,7 @@ static void test_window(void **state) {
 }
 
 static bool add_state(kv_tree *t, const int32_t *tokens, int n, uint8_t value) {
-    uint8_t *bytes = kv_tree_add_state(t, tokens, n);
+    uint8_t *bytes = kv_tree_add_state(t, &(kv_text){ .tokens = tokens }, n);
     if (bytes) *bytes = value;
     return bytes != NULL;
 }
@@ -216,7 +216,7 @@ static void test_states(void **state) {
     const struct { int n, want; } rows[] = { { 18, 17 }, { 17, 8 }, { 9, 8 }, { 8, 6 }, { 7, 6 }, { 6, 0 } };
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
         sequence_init(&s);
-        kv_match m = kv_tree_match(w.tree, tokens, rows[k].n, 0, s.rows);
+        kv_match m = kv_tree_match(w.tree, &(kv_text){ .tokens = tokens }, rows[k].n, 0, s.rows);
         assert_int_equal(m.n_tokens, rows[k].want);
         if (rows[k].want)
             assert_int_equal(*(const uint8_t *)m.state, rows[k].want * 10);

@@ -49,13 +49,24 @@ typedef struct world {
 
 static world w; /* too large for the stack */
 
-static void page_read(void *ctx, int g, int32_t page, void *out) {
+/* Copies at once. */
+static int move(void *ctx, const kv_move *moves, int n, uint64_t *ticket) {
     (void)ctx;
-    memcpy(out, w.content[g][page], sizeof w.content[g][page]);
+    for (int i = 0; i < n; i++) {
+        int32_t *page = w.content[moves[i].group][moves[i].page];
+        if (moves[i].direction == KV_MOVE_OUT)
+            memcpy(moves[i].host, page, P * sizeof *page);
+        else
+            memcpy(page, moves[i].host, P * sizeof *page);
+    }
+    *ticket = 0;
+    return 0;
 }
-static void page_write(void *ctx, int g, int32_t page, const void *in) {
+
+static int moved(void *ctx, uint64_t ticket) {
     (void)ctx;
-    memcpy(w.content[g][page], in, sizeof w.content[g][page]);
+    (void)ticket;
+    return 0;
 }
 
 static uint64_t state_of(const int32_t *tokens, int n) {
@@ -74,8 +85,8 @@ static void tree_open(void) {
                           .window = { 0, s->window1 },
                           .budget_bytes = s->budget,
                           .host_bytes = s->host,
-                          .page_read = page_read,
-                          .page_write = page_write };
+                          .move = move,
+                          .moved = moved };
     kv_disk_options d = { .dir = w.dir, .max_bytes = s->disk };
     assert_int_equal(kv_pool_open(&w.pool, s->n_groups, pages, NULL), 0);
     if (s->disk) assert_int_equal(kv_disk_open(&w.disk, &o.id, &d, NULL), 0);
@@ -152,7 +163,7 @@ static int longest_seen(const int32_t *tokens, int n) {
 static bool run(sequence *q, const int32_t *tokens, int n) {
     int32_t fresh[KV_MAX_GROUPS];
     for (int g = 0; g < KV_MAX_GROUPS; g++) q->rows[g] = q->pages[g];
-    kv_match m = kv_tree_match(w.tree, tokens, n, n, q->rows);
+    kv_match m = kv_tree_match(w.tree, &(kv_text){ .tokens = tokens }, n, n, q->rows);
     check_match(q, m, tokens, n);
     q->n_pages = (m.n_tokens + P - 1) / P;
     bool room = true;
@@ -186,13 +197,13 @@ static void finish(sequence *q, const int32_t *tokens, int n) {
             q->pages[1][i] = -1;
         }
     }
-    assert_true(kv_tree_insert(w.tree, tokens, n, (const int32_t *const *)q->rows));
+    assert_true(kv_tree_insert(w.tree, &(kv_text){ .tokens = tokens }, n, (const int32_t *const *)q->rows));
     if (w.s->states) {
         uint64_t value = state_of(tokens, n);
-        void    *at = kv_tree_add_state(w.tree, tokens, n);
+        void    *at = kv_tree_add_state(w.tree, &(kv_text){ .tokens = tokens }, n);
         if (at) memcpy(at, &value, sizeof value);
     }
-    kv_tree_save(w.tree, tokens, n, true);
+    kv_tree_save(w.tree, &(kv_text){ .tokens = tokens }, n, true);
     if (w.n_seen < MAX_SEEN) {
         memcpy(w.seen[w.n_seen], tokens, (size_t)n * sizeof *tokens);
         w.lengths[w.n_seen++] = n;

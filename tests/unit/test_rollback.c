@@ -88,7 +88,7 @@ static void check_model(const char *name) {
         int n = 1 + (int)(test_random(&seed) % DRAFTS);
         for (int i = 0; i < n; i++) drafts[i] = (int32_t)(test_random(&seed) % n_vocab);
         /* Now and then the tree shares the page that the drafts are written to. */
-        if (at % 3 == 0) cache_remember(&c, &guess, tokens, at, 1, CACHE_MARK);
+        if (at % 3 == 0) cache_remember(&c, &guess, &(kv_text){ .tokens = tokens }, at, 1, CACHE_MARK);
         cache_checkpoint(&c, 1, state);
         evaluate(&guess, 1, drafts, at, n, NULL);
         assert_true(cache_rollback(&c, &guess, at, 1, state));
@@ -99,7 +99,7 @@ static void check_model(const char *name) {
         cache_trim(&c, &guess, at + 1);
         if (at % 3 != 0) continue;
         /* And what it shares is still what was computed. */
-        assert_int_equal(cache_attach(&c, &other, tokens, at + 1, 0), at);
+        assert_int_equal(cache_attach(&c, &other, &(kv_text){ .tokens = tokens }, at + 1, 0), at);
         evaluate(&other, 0, tokens + at, at, 1, got);
         if (memcmp(got, want + (size_t)at * n_vocab, n_vocab * sizeof *got) != 0)
             fail_msg("%s: the tree's page differs at %d", name, at);
@@ -112,7 +112,7 @@ static void check_model(const char *name) {
         int       n_taken = 0;
         const int all[KV_MAX_GROUPS] = { 1, 1, 1, 1 };
         assert_true(LENGTH % PAGE != 0);
-        cache_remember(&c, &guess, tokens, LENGTH, 1, CACHE_MARK);
+        cache_remember(&c, &guess, &(kv_text){ .tokens = tokens }, LENGTH, 1, CACHE_MARK);
         while (kv_tree_evict(c.tree, all)) {
             for (int g = 0; g < c.n_groups; g++) taken[g][n_taken] = kv_pool_take(c.pool, g);
             n_taken++;

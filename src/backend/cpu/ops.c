@@ -31,10 +31,9 @@ static void embed_rows(cpu_exec *x, const nn_op *op, float *y, int64_t lo, int64
     const nn_mat   *m = op->u.embed.table;
     while (lo < hi) {
         int64_t end = lo;
-        while (end < hi && (!b->embd_row || b->embd_row[end] < 0)) end++;
+        while (end < hi && !(b->embd && b->embd[end])) end++;
         if (lo < end) x->k.ops.embed(y, (size_t)m->cols, m->at, b->token, lo, end, op->u.embed.scale);
-        for (; end < hi && b->embd_row[end] >= 0; end++)
-            memcpy(y + end * m->cols, b->embd + b->embd_row[end] * m->cols, (size_t)m->cols * sizeof *y);
+        for (; end < hi && b->embd[end]; end++) memcpy(y + end * m->cols, b->embd[end], (size_t)m->cols * sizeof *y);
         lo = end;
     }
 }

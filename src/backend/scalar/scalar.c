@@ -164,8 +164,8 @@ static void embed(scalar_exec *x, const nn_op *op) {
     const nn_mat   *m = op->u.embed.table;
     float          *y = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
-        if (op->kind == NN_OP_EMBED && b->embd_row && b->embd_row[t] >= 0) {
-            memcpy(y + t * m->cols, b->embd + b->embd_row[t] * m->cols, (size_t)m->cols * sizeof *y);
+        if (op->kind == NN_OP_EMBED && b->embd && b->embd[t]) {
+            memcpy(y + t * m->cols, b->embd[t], (size_t)m->cols * sizeof *y);
             continue;
         }
         int64_t id = op->kind == NN_OP_EMBED ? b->token[t] : (int64_t)b->pos[t] + op->u.embed.offset;
