@@ -1,5 +1,5 @@
 # libhearth: every room below src/api in one archive, and one shared object that exports hearth_* only.
-set(HEARTH_ROOMS base tensor formats kernels tokenizer template bundle grammar nn backend models kv sampling chat engine runtime api)
+set(HEARTH_ROOMS base tensor params formats kernels tokenizer template bundle grammar nn backend models kv sampling chat engine runtime api)
 set(room_objects)
 foreach(room IN LISTS HEARTH_ROOMS)
   list(APPEND room_objects $<TARGET_OBJECTS:h_${room}>)

@@ -139,7 +139,7 @@ static void pick(engine *g, share *h) {
     if (!h->failed && guide_forbids(s)) end(h, ENGINE_STOP_TOKEN, -1);
     if (h->failed || h->over) return;
     if ((h->failed = sampler_pick(s->sampler, g->work, &q, &got, &s->error) < 0)) return;
-    sampler_accept(s->sampler, got.token);
+    sampler_accept_pick(s->sampler, &got);
     s->tokens[s->n_tokens++] = got.token; /* there is room: a full sequence has ended */
     schedule_charge(s);
     g->counts.tokens_generated++;

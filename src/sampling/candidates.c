@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sampling/candidates.h"
 
+#include "params/sampling.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,14 +21,11 @@ static void swap(cand *a, cand *b) {
     *b = t;
 }
 
-/* A bias may push a logit to infinity; a large finite value decides just as well and keeps differences numbers. */
-#define LARGEST 1e30f
-
 void cand_fill(cand_set *s, const float *logits, size_t n) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
         float v = logits[i];
-        s->c[count] = (cand){ v > LARGEST ? LARGEST : v, (int32_t)i };
+        s->c[count] = (cand){ v > SAMPLING_LARGEST ? SAMPLING_LARGEST : v, (int32_t)i };
         count += v > -INFINITY; /* false for NaN too */
     }
     s->count = count;
@@ -48,7 +47,7 @@ int32_t cand_first(const float *logits, size_t n) {
             for (int j = 0; j < 8; j++) m[j] = logits[from + i + j] > m[j] ? logits[from + i + j] : m[j];
         for (int j = 0; j < 8; j++) most = m[j] > most ? m[j] : most;
         for (size_t i = whole; i < count; i++) most = logits[from + i] > most ? logits[from + i] : most;
-        if (most > LARGEST) most = LARGEST;
+        if (most > SAMPLING_LARGEST) most = SAMPLING_LARGEST;
         if (most > best) {
             best = most;
             in = from;

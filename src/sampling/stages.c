@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sampling/stages.h"
 
+#include "params/sampling.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -183,6 +185,14 @@ void stage_temperature(cand_set *s, float temperature, float range, float expone
         cand_keep(s, 1);
         return;
     }
-    for (size_t i = 0; i < s->count; i++) s->c[i].logit /= temperature;
+    float shift = 0;
+    if (temperature < SAMPLING_TINY_TEMPERATURE) { /* differences may become -infinite, but the largest stays 0 */
+        shift = -INFINITY;
+        for (size_t i = 0; i < s->count; i++) shift = s->c[i].logit > shift ? s->c[i].logit : shift;
+    }
+    for (size_t i = 0; i < s->count; i++) {
+        float v = (s->c[i].logit - shift) / temperature;
+        s->c[i].logit = v < -SAMPLING_LARGEST ? -SAMPLING_LARGEST : v;
+    }
     s->has_sum = false;
 }

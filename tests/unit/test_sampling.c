@@ -6,7 +6,7 @@
 #include "unit/support/support.h"
 
 #include "sampling/candidates.h"
-#include "sampling/rng.h"
+#include "params/rng.h"
 #include "sampling/sampling.h"
 #include "sampling/stages.h"
 
@@ -419,6 +419,7 @@ static void test_mirostat(void **state) {
             sampling_request r = { .logits = logits, .position = i };
             memcpy(logits, row, N * sizeof *row);
             assert_int_equal(sampler_pick(s, w, &r, &out, NULL), 0);
+            sampler_accept_pick(s, &out);
             surprise += -log2(exp(row[out.token]) / sum) / TOKENS;
         }
         /* The controller steers the surprise within the truncated set; against the full one it is a little higher. */

@@ -2,10 +2,11 @@
 /*
  * Counter-based random numbers: Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2,
  * 3", 2011). The key is the request's seed; the counter holds the token's position and the number of the draw, so every
- * draw can be made again, in any order, on any machine.
+ * draw can be made again, in any order, on any machine. Integers only up to the last step, and that one is exact: hosts
+ * and devices agree bit for bit.
  */
-#ifndef SAMPLING_RNG_H
-#define SAMPLING_RNG_H
+#ifndef PARAMS_RNG_H
+#define PARAMS_RNG_H
 
 #include <stdint.h>
 
