@@ -70,8 +70,10 @@ typedef struct chat_guide_options {
 int chat_guide_open(chat_guide **out, const chat_guide_options *o, err *e);
 
 /* 1: mask filled; 0: everything is allowed, mask untouched; negative: failed. */
-int    chat_guide_mask(chat_guide *c, uint32_t *mask, err *e);
-int    chat_guide_accept(chat_guide *c, int32_t token, err *e);
+int chat_guide_mask(chat_guide *c, uint32_t *mask, err *e);
+/* Negative: not allowed here, or no memory; nothing changed. */
+int chat_guide_accept(chat_guide *c, int32_t token, err *e);
+/* Takes back the last accepted tokens, at most all of them; exact, allocates nothing. */
 void   chat_guide_rollback(chat_guide *c, int n_tokens);
 bool   chat_guide_must_stop(const chat_guide *c);
 bool   chat_guide_in_reasoning(const chat_guide *c);

@@ -6,8 +6,9 @@
  * say what may come: each is a row of fixed tokens, then a grammar or nothing (free text follows). A token that a track
  * does not allow ends that track; while several live, their masks are joined.
  *
- * Taking tokens back inside a phase undoes them one by one; across its beginning the answer is replayed from its start,
- * which is rare and costs no more than it did the first time.
+ * Every token can be taken back. A step keeps what its token did to the place it was read in; a place that was left
+ * (with its tracks) is kept behind the present one and comes back when the token that ended it goes. So taking back is
+ * exact, allocates nothing and cannot fail; the memory grows with the tokens of the answer.
  */
 #include "chat/constraint.h"
 
@@ -28,11 +29,22 @@ typedef struct track {
     bool             alive;
 } track;
 
+/* A phase and all that changes within it. */
+typedef struct place {
+    phase  now;
+    track  tracks[MAX_TRACKS];
+    size_t n_tracks, closing_at, n_thoughts;
+    size_t start;  /* the number of the first token that is read here */
+    size_t answer; /* where the answer proper begins in text */
+    int    gap_left;
+} place;
+
 typedef struct step {
     int32_t  token;
-    uint32_t text_len;
-    uint8_t  moved, lived; /* tracks, one bit each: which took the token; which lived before it */
-    bool     gap;
+    uint32_t text_len;              /* before it */
+    uint8_t  fixed, matched, lived; /* tracks, one bit each: which took it so; which lived before it */
+    bool     gap, counted;          /* counted: as a thought, or as a token that closes them */
+    bool     switched;              /* it ended its place */
 } step;
 
 struct chat_guide {
@@ -49,12 +61,11 @@ struct chat_guide {
     size_t               n_gaps, n_words;
     uint32_t            *scratch;
 
-    phase  now;
-    track  tracks[MAX_TRACKS];
-    size_t n_tracks, closing_at, n_thoughts, phase_start;
-    size_t watch;  /* where to look for markers in text */
-    size_t answer; /* where the answer proper begins in text */
-    int    gap_left;
+    place  here;
+    place *left; /* the places before it, oldest first */
+    size_t n_left, cap_left;
+    bool   accepting, switched; /* a token is being accepted; it ended its place */
+    size_t watch;               /* text before that token: markers are looked for around here */
     str    text;
     step  *steps;
     size_t n_steps, cap_steps;
@@ -113,25 +124,35 @@ int chat_vocab_open(grammar_vocab **out, const chat_format *f, const tok *t, err
 
 /* --- phases --- */
 
-static void drop_tracks(chat_guide *c) {
-    for (size_t i = 0; i < c->n_tracks; i++) {
-        grammar_matcher_free(c->tracks[i].m);
-        tok_ids_deinit(&c->tracks[i].fixed);
+static void drop_tracks(place *p) {
+    for (size_t i = 0; i < p->n_tracks; i++) {
+        grammar_matcher_free(p->tracks[i].m);
+        tok_ids_deinit(&p->tracks[i].fixed);
     }
-    memset(c->tracks, 0, sizeof c->tracks);
-    c->n_tracks = 0;
+    memset(p->tracks, 0, sizeof p->tracks);
+    p->n_tracks = 0;
 }
 
+/* The token that is being accepted still belongs to the place that is left, for which there is room. */
 static void enter(chat_guide *c, phase p) {
-    c->now = p;
-    c->phase_start = c->n_steps;
-    c->watch = c->text.len;
-    c->gap_left = 0;
-    drop_tracks(c);
+    if (c->accepting && !c->switched) {
+        c->left[c->n_left++] = c->here;
+        c->switched = true;
+    } else {
+        drop_tracks(&c->here);
+    }
+    c->here = (place){ .now = p, .start = c->n_steps + 1, .answer = c->here.answer };
+}
+
+/* Back to the place that was left last. */
+static void reenter(chat_guide *c) {
+    drop_tracks(&c->here);
+    c->here = c->left[--c->n_left];
+    c->switched = false;
 }
 
 static int add_track(chat_guide *c, const char *fixed, track_end end, grammar *g, const grammar_vocab *v, err *e) {
-    track *k = &c->tracks[c->n_tracks++];
+    track *k = &c->here.tracks[c->here.n_tracks++];
     *k = (track){ .end = end, .alive = true };
     int rc = 0;
     if (fixed) rc = tok_encode(c->t, fixed, strlen(fixed), TOK_PARSE_SPECIAL, &k->fixed, e);
@@ -166,33 +187,26 @@ static int begin_answer(chat_guide *c, bool by_model, err *e) {
     int rc = 0;
     if (is_bound(c)) {
         rc = bind(c, false, e);
-        if (by_model) c->gap_left = MAX_GAP;
+        if (by_model) c->here.gap_left = MAX_GAP;
     } else {
         enter(c, FREE);
     }
-    c->answer = c->text.len;
+    c->here.answer = c->text.len;
     return rc;
 }
 
-static void begin_thoughts(chat_guide *c) {
-    enter(c, THINKING);
-    c->n_thoughts = 0;
-    if (c->budget == 0) enter(c, CLOSING);
-    c->closing_at = 0;
-}
+static void begin_thoughts(chat_guide *c) { enter(c, c->budget == 0 ? CLOSING : THINKING); }
 
 static int begin(chat_guide *c, err *e) {
-    bool thinks = c->think_open && !c->off;
-    c->n_steps = c->n_thoughts = 0;
-    c->answer = 0;
-    str_clear(&c->text);
-    if (c->starts_inside) {
+    int rc = 0;
+    if (c->starts_inside)
         begin_thoughts(c);
-        return 0;
-    }
-    if (is_bound(c)) return bind(c, thinks, e);
-    enter(c, FREE);
-    return 0;
+    else if (is_bound(c))
+        rc = bind(c, c->think_open && !c->off, e);
+    else
+        enter(c, FREE);
+    c->here.start = 0;
+    return rc;
 }
 
 /* --- opening --- */
@@ -222,11 +236,13 @@ static int compile_calls(chat_guide *c, const chat_tools *tools, err *e) {
 
 /* Room for a common answer, so that accepting a token rarely touches the heap. */
 static int reserve(chat_guide *c, err *e) {
-    enum { STEPS = 1024, BYTES = 8192 };
+    enum { STEPS = 1024, PLACES = 8, BYTES = 8192 };
     c->scratch = calloc(c->n_words + 1, sizeof *c->scratch);
     c->steps = malloc(STEPS * sizeof *c->steps);
-    if (!c->scratch || !c->steps || !str_reserve(&c->text, BYTES)) return err_set_nomem(e);
+    c->left = malloc(PLACES * sizeof *c->left);
+    if (!c->scratch || !c->steps || !c->left || !str_reserve(&c->text, BYTES)) return err_set_nomem(e);
     c->cap_steps = STEPS;
+    c->cap_left = PLACES;
     return 0;
 }
 
@@ -283,7 +299,9 @@ int chat_guide_open(chat_guide **out, const chat_guide_options *o, err *e) {
 
 void chat_guide_free(chat_guide *c) {
     if (!c) return;
-    drop_tracks(c);
+    drop_tracks(&c->here);
+    for (size_t i = 0; i < c->n_left; i++) drop_tracks(&c->left[i]);
+    free(c->left);
     grammar_unref(c->calls);
     grammar_unref(c->content);
     tok_ids_deinit(&c->closing);
@@ -297,17 +315,17 @@ void chat_guide_free(chat_guide *c) {
 
 static void set_bit(uint32_t *mask, int32_t id) { mask[(uint32_t)id >> 5] |= 1u << ((uint32_t)id & 31); }
 
-static bool untouched(const chat_guide *c) { return c->n_steps == c->phase_start || c->steps[c->n_steps - 1].gap; }
+static bool untouched(const chat_guide *c) { return c->n_steps == c->here.start || c->steps[c->n_steps - 1].gap; }
 
 int chat_guide_mask(chat_guide *c, uint32_t *mask, err *e) {
-    if (c->now == FREE || c->now == THINKING) return 0;
+    if (c->here.now == FREE || c->here.now == THINKING) return 0;
     memset(mask, 0, c->n_words * sizeof *mask);
-    if (c->now == CLOSING) {
-        set_bit(mask, c->closing.data[c->closing_at]);
+    if (c->here.now == CLOSING) {
+        set_bit(mask, c->closing.data[c->here.closing_at]);
         return 1;
     }
-    for (size_t i = 0; i < c->n_tracks; i++) {
-        track *k = &c->tracks[i];
+    for (size_t i = 0; i < c->here.n_tracks; i++) {
+        track *k = &c->here.tracks[i];
         if (!k->alive) continue;
         if (k->at < k->fixed.count) {
             set_bit(mask, k->fixed.data[k->at]);
@@ -318,7 +336,7 @@ int chat_guide_mask(chat_guide *c, uint32_t *mask, err *e) {
         if (rc < 0) return rc;
         for (size_t w = 0; w < c->n_words; w++) mask[w] |= c->scratch[w];
     }
-    if (c->gap_left > 0 && untouched(c)) {
+    if (c->here.gap_left > 0 && untouched(c)) {
         for (size_t i = 0; i < c->n_gaps; i++) set_bit(mask, c->gaps[i]);
     }
     return 1;
@@ -326,9 +344,9 @@ int chat_guide_mask(chat_guide *c, uint32_t *mask, err *e) {
 
 bool chat_guide_must_stop(const chat_guide *c) {
     bool any = false;
-    if (c->now != BOUND) return false;
-    for (size_t i = 0; i < c->n_tracks; i++) {
-        const track *k = &c->tracks[i];
+    if (c->here.now != BOUND) return false;
+    for (size_t i = 0; i < c->here.n_tracks; i++) {
+        const track *k = &c->here.tracks[i];
         if (!k->alive) continue;
         if (!k->m || k->at < k->fixed.count || !grammar_matcher_must_end(k->m)) return false;
         any = true;
@@ -336,29 +354,25 @@ bool chat_guide_must_stop(const chat_guide *c) {
     return any;
 }
 
-bool chat_guide_in_reasoning(const chat_guide *c) { return c->now == THINKING || c->now == CLOSING; }
+bool chat_guide_in_reasoning(const chat_guide *c) { return c->here.now == THINKING || c->here.now == CLOSING; }
 
 /* --- watching free text --- */
 
 static const char *find_from(const chat_guide *c, size_t from, const char *what) {
     size_t n = strlen(what), back = n - 1;
-    from = from > c->answer + back ? from - back : c->answer;
+    from = from > c->here.answer + back ? from - back : c->here.answer;
     if (from >= c->text.len) return NULL;
     return memmem(c->text.data + from, c->text.len - from, what, n);
 }
 
-/* A call has begun here: from now on it must become a valid one. A beginning that is none already stays text. */
+/* A call has begun here: from now on it must become a valid one. A beginning that is none already stays what it was. */
 static bool bind_call(chat_guide *c, const char *from, int *rc, err *e) {
-    size_t offset = (size_t)(from - c->text.data), answer = c->answer;
+    size_t offset = (size_t)(from - c->text.data);
     enter(c, BOUND);
     *rc = add_track(c, NULL, END_GRAMMAR, c->calls, c->marker_vocab, e);
-    if (*rc < 0) return false;
-    if (grammar_matcher_accept_bytes(c->tracks[0].m, c->text.data + offset, c->text.len - offset)) {
-        c->phase_start = c->n_steps + 1; /* the token that is being accepted belongs to the old phase */
+    if (*rc == 0 && grammar_matcher_accept_bytes(c->here.tracks[0].m, c->text.data + offset, c->text.len - offset))
         return true;
-    }
-    enter(c, FREE);
-    c->answer = answer;
+    reenter(c);
     return false;
 }
 
@@ -377,7 +391,7 @@ static const char *harmony_call(const chat_guide *c) {
 
 /* Llama 3: an object that has come as far as its parameters, and names an offered tool (the grammar decides that). */
 static const char *bare_call(const chat_guide *c) {
-    const char *at = c->text.data + c->answer, *key;
+    const char *at = c->text.data + c->here.answer, *key;
     while (*at == ' ' || *at == '\n') at++;
     if (*at != '{' || !(key = strstr(at, "\"parameters\""))) return NULL;
     return strchr(key, ':') ? at : NULL;
@@ -397,9 +411,9 @@ static bool thoughts_begin(const chat_guide *c, const char **behind) {
     if (c->f.think_anywhere || c->f.syntax == CHAT_SYNTAX_HARMONY) {
         at = find_from(c, c->watch, c->think_open);
     } else {
-        at = c->text.data + c->answer;
+        at = c->text.data + c->here.answer;
         while (*at == ' ' || *at == '\n') at++;
-        if (strncmp(at, c->think_open, strlen(c->think_open)) != 0 || c->answer > 0) at = NULL;
+        if (strncmp(at, c->think_open, strlen(c->think_open)) != 0 || c->here.answer > 0) at = NULL;
     }
     if (at) *behind = at + strlen(c->think_open);
     return at != NULL;
@@ -410,53 +424,46 @@ static int free_token(chat_guide *c, err *e) {
     int         rc = 0;
     if (thoughts_begin(c, &at)) {
         begin_thoughts(c);
-        c->phase_start = c->n_steps + 1;
     } else if (c->automatic && (at = call_begin(c)) != NULL) {
         (void)bind_call(c, at, &rc, e);
     }
-    c->watch = c->text.len;
     return rc;
 }
 
-static int thought_token(chat_guide *c, err *e) {
+static int thought_token(chat_guide *c, step *s, err *e) {
     size_t      n = strlen(c->think_close), from = c->watch > n ? c->watch - n : 0;
     const char *at = memmem(c->text.data + from, c->text.len - from, c->think_close, n);
     int         rc = 0;
-    c->n_thoughts++;
+    c->here.n_thoughts++;
+    s->counted = true;
     if (at) {
         const char *rest = at + n;
         while (*rest == ' ' || *rest == '\n') rest++;
         rc = begin_answer(c, true, e);
-        c->phase_start = c->n_steps + 1;
         /* What the token brought beyond the marker already belongs to the answer. */
-        for (size_t i = 0; rc == 0 && c->now == BOUND && *rest && i < c->n_tracks; i++) {
-            track *k = &c->tracks[i];
+        for (size_t i = 0; rc == 0 && c->here.now == BOUND && *rest && i < c->here.n_tracks; i++) {
+            track *k = &c->here.tracks[i];
             k->alive = k->m && k->fixed.count == 0 && grammar_matcher_accept_bytes(k->m, rest, strlen(rest));
-            c->gap_left = 0;
+            c->here.gap_left = 0;
         }
         return rc;
     }
     if (c->automatic && !is_bound(c) && c->f.row->special && c->f.syntax != CHAT_SYNTAX_HARMONY &&
         (at = find_from(c, c->watch, c->f.row->open)) != NULL && bind_call(c, at, &rc, e))
         return rc;
-    c->watch = c->text.len;
-    if (rc == 0 && c->budget >= 0 && c->n_thoughts >= (size_t)c->budget) {
-        enter(c, CLOSING);
-        c->phase_start = c->n_steps + 1;
-        c->closing_at = 0;
-    }
+    if (rc == 0 && c->budget >= 0 && c->here.n_thoughts >= (size_t)c->budget) enter(c, CLOSING);
     return rc;
 }
 
-static int closing_token(chat_guide *c, int32_t token, err *e) {
-    if (token != c->closing.data[c->closing_at])
+static int closing_token(chat_guide *c, int32_t token, step *s, err *e) {
+    if (token != c->closing.data[c->here.closing_at])
         return err_set(e, ERR_ARG, "the token is not the one that closes the thoughts");
-    if (++c->closing_at < c->closing.count) return 0;
+    s->counted = true;
+    if (++c->here.closing_at < c->closing.count) return 0;
     bool channels = c->channels;
     c->channels = c->f.syntax == CHAT_SYNTAX_HARMONY; /* not back into the channel for thoughts */
     int rc = begin_answer(c, false, e);
     c->channels = channels;
-    c->phase_start = c->n_steps + 1;
     return rc;
 }
 
@@ -464,112 +471,119 @@ static int closing_token(chat_guide *c, int32_t token, err *e) {
 
 static int bound_token(chat_guide *c, int32_t token, step *s, err *e) {
     bool any = false;
-    for (size_t i = 0; i < c->n_tracks; i++) s->lived |= (uint8_t)(c->tracks[i].alive << i);
-    for (size_t i = 0; i < c->n_tracks; i++) {
-        track *k = &c->tracks[i];
+    for (size_t i = 0; i < c->here.n_tracks; i++) s->lived |= (uint8_t)(c->here.tracks[i].alive << i);
+    for (size_t i = 0; i < c->here.n_tracks; i++) {
+        track *k = &c->here.tracks[i];
         bool   ok;
         if (!k->alive) continue;
         if (k->at < k->fixed.count) {
             ok = k->fixed.data[k->at] == token;
             k->at += ok;
+            s->fixed |= (uint8_t)(ok << i);
         } else {
             ok = k->m ? grammar_matcher_accept(k->m, token, NULL) == 0 : k->end == END_FREE;
+            if (k->m) s->matched |= (uint8_t)(ok << i);
         }
-        if (ok) s->moved |= (uint8_t)(1u << i);
+        k->alive = ok;
         any = any || ok;
     }
-    if (!any && c->gap_left > 0 && untouched(c)) {
+    if (!any && c->here.gap_left > 0 && untouched(c)) {
         for (size_t i = 0; i < c->n_gaps; i++) s->gap = s->gap || c->gaps[i] == token;
-        if (s->gap) {
-            c->gap_left--;
-            return 0;
-        }
+    }
+    if (s->gap) { /* nothing was said yet */
+        for (size_t i = 0; i < c->here.n_tracks; i++) c->here.tracks[i].alive = s->lived >> i & 1;
+        c->here.gap_left--;
+        return 0;
     }
     if (!any) return err_set(e, ERR_ARG, "the token is not allowed here");
-    for (size_t i = 0; i < c->n_tracks; i++) c->tracks[i].alive = s->moved >> i & 1;
-    for (size_t i = 0; i < c->n_tracks; i++) {
-        const track *k = &c->tracks[i];
+    for (size_t i = 0; i < c->here.n_tracks; i++) {
+        const track *k = &c->here.tracks[i];
         if (!k->alive || k->m || k->at < k->fixed.count) continue;
         if (k->end == END_THINKING) {
             begin_thoughts(c);
         } else {
             enter(c, FREE);
-            c->answer = c->text.len;
+            c->here.answer = c->text.len;
         }
-        c->phase_start = c->n_steps + 1;
         break;
     }
     return 0;
 }
 
+/* --- forward and back --- */
+
+static void cut_text(chat_guide *c, size_t len) {
+    c->text.len = len;
+    c->text.data[len] = '\0'; /* reserve made room */
+}
+
+/* Takes back what a token did, also when it was only half accepted. */
+static void undo(chat_guide *c, const step *s) {
+    if (s->switched) reenter(c);
+    cut_text(c, s->text_len);
+    place *p = &c->here;
+    if (s->counted && p->now == THINKING) p->n_thoughts--;
+    if (s->counted && p->now == CLOSING) p->closing_at--;
+    if (p->now != BOUND) return;
+    p->gap_left += s->gap;
+    for (size_t i = 0; i < p->n_tracks; i++) {
+        track *k = &p->tracks[i];
+        k->at -= s->fixed >> i & 1;
+        if (s->matched >> i & 1) grammar_matcher_rollback(k->m, 1);
+        k->alive = s->lived >> i & 1;
+    }
+}
+
+/* Room for one more step, and for the place that it may end. */
+static bool make_room(chat_guide *c) {
+    if (c->n_steps == c->cap_steps) {
+        step *more = realloc(c->steps, 2 * c->cap_steps * sizeof *more);
+        if (!more) return false;
+        c->steps = more;
+        c->cap_steps *= 2;
+    }
+    if (c->n_left == c->cap_left) {
+        place *more = realloc(c->left, 2 * c->cap_left * sizeof *more);
+        if (!more) return false;
+        c->left = more;
+        c->cap_left *= 2;
+    }
+    return true;
+}
+
 int chat_guide_accept(chat_guide *c, int32_t token, err *e) {
     step s = { .token = token, .text_len = (uint32_t)c->text.len };
-    int  rc = 0;
-    if (c->n_steps == c->cap_steps) {
-        size_t cap = c->cap_steps ? 2 * c->cap_steps : 256;
-        step  *more = realloc(c->steps, cap * sizeof *more);
-        if (!more) return err_set_nomem(e);
-        c->steps = more;
-        c->cap_steps = cap;
-    }
     bool end = tok_is_end(c->t, token);
+    int  rc = 0;
+    if (!make_room(c)) return err_set_nomem(e);
+    c->watch = c->text.len;
     if (!end) put_token(c->t, token, &c->text);
-    if (c->text.failed) return err_set_nomem(e);
-    switch (c->now) {
+    if (c->text.failed) {
+        c->text.failed = false;
+        cut_text(c, s.text_len);
+        return err_set_nomem(e);
+    }
+    c->accepting = true;
+    switch (c->here.now) {
     case FREE: rc = end ? 0 : free_token(c, e); break;
-    case THINKING: rc = end ? 0 : thought_token(c, e); break;
-    case CLOSING: rc = closing_token(c, token, e); break;
+    case THINKING: rc = end ? 0 : thought_token(c, &s, e); break;
+    case CLOSING: rc = closing_token(c, token, &s, e); break;
     case BOUND: rc = bound_token(c, token, &s, e); break;
     }
-    if (rc < 0) { /* as before */
-        c->text.len = s.text_len;
-        if (c->text.data) c->text.data[c->text.len] = '\0';
+    s.switched = c->switched;
+    c->accepting = c->switched = false;
+    if (rc < 0) {
+        undo(c, &s);
         return rc;
     }
     c->steps[c->n_steps++] = s;
     return 0;
 }
 
-/* --- taking back --- */
-
-static void replay(chat_guide *c, size_t n) {
-    err e = { 0 };
-    if (begin(c, &e) < 0) return;
-    for (size_t i = 0; i < n; i++) {
-        int32_t token = c->steps[i].token;
-        if (chat_guide_accept(c, token, &e) < 0) return; /* it was accepted before */
-    }
-}
-
 void chat_guide_rollback(chat_guide *c, int n_tokens) {
     size_t n = n_tokens < 0 ? 0 : (size_t)n_tokens;
     if (n > c->n_steps) n = c->n_steps;
-    if (n == 0) return;
-    if (c->n_steps - n < c->phase_start) {
-        replay(c, c->n_steps - n);
-        return;
-    }
-    for (; n > 0; n--) {
-        const step *s = &c->steps[--c->n_steps];
-        c->text.len = s->text_len;
-        c->text.data[c->text.len] = '\0';
-        if (c->now == THINKING) c->n_thoughts--;
-        if (c->now == CLOSING) c->closing_at--;
-        if (c->now != BOUND) continue;
-        if (s->gap) c->gap_left++;
-        for (size_t i = 0; i < c->n_tracks; i++) {
-            track *k = &c->tracks[i];
-            if (!s->gap && s->moved >> i & 1) {
-                /* Fixed tokens come first: the matcher was moved only when all of them had been accepted. */
-                if (k->m && c->n_steps - c->phase_start >= k->fixed.count)
-                    grammar_matcher_rollback(k->m, 1);
-                else
-                    k->at--;
-            }
-            k->alive = s->lived >> i & 1;
-        }
-    }
-    c->watch = c->text.len;
+    for (; n > 0; n--) undo(c, &c->steps[--c->n_steps]);
 }
 
 int chat_guide_clone(chat_guide **out, const chat_guide *from, err *e) {

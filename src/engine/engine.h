@@ -99,8 +99,9 @@ struct engine_guide {
     int (*mask)(engine_guide *self, uint32_t *mask, err *e);
     /* A token was picked; neither the prompt's nor end tokens are reported. Negative: the request fails with e. */
     int (*accept)(engine_guide *self, int32_t token, err *e);
-    void (*rollback)(engine_guide *self,
-                     int           n_tokens);        /* takes back accepted tokens; may be NULL while nobody drafts */
+    /* Takes back the last accepted tokens, any number up to all of them: afterwards masks and must_stop are those of a
+     * guide that never saw them. Cannot fail. */
+    void (*rollback)(engine_guide *self, int n_tokens);
     bool (*must_stop)(engine_guide *self); /* nothing may follow: the choice ends with ENGINE_STOP_TOKEN at once */
     engine_guide *(*clone)(engine_guide *self, err *e); /* for n_choices > 1, before anything was accepted */
     void (*free)(engine_guide *self);

@@ -103,6 +103,22 @@ typedef struct gr_core {
     uint32_t hash;
 } gr_core;
 
+/* A place in the text: its threads, and how much of the arrays it needs. */
+typedef struct chart_row {
+    uint32_t threads, n_threads;
+    uint32_t n_columns, n_items;
+    bool     accepts, ended; /* ended: an end token was accepted */
+} chart_row;
+
+/* A column built during one mask, by the column and lex state it comes from. */
+typedef struct chart_memo {
+    uint32_t column, stamp;
+    int32_t  state;
+    uint32_t result; /* column, or CHART_NONE */
+} chart_memo;
+
+enum { CHART_MEMO = 4096 };
+
 struct grammar {
     atomic_int refs;
 
@@ -134,6 +150,12 @@ struct grammar {
     uint32_t        pair_scratch_cap;
     gr_wait        *wait_scratch;
     uint32_t        wait_scratch_cap;
+
+    /* Of the mask that is being filled; here, and not with each matcher, because it is by far the larger part of one
+     * and only one mask is filled at a time. */
+    chart_memo memo[CHART_MEMO];
+    uint32_t   memo_stamp;
+    chart_row  path[VOCAB_MAX_TOKEN + 2]; /* of the trie walk */
 };
 
 /* Each of the following with the lock held. Failures are kept in g->rx.error. */
@@ -179,13 +201,6 @@ typedef struct chart_thread {
     int32_t  state;
 } chart_thread;
 
-/* A place in the text: its threads, and how much of the arrays it needs. */
-typedef struct chart_row {
-    uint32_t threads, n_threads;
-    uint32_t n_columns, n_items;
-    bool     accepts, ended; /* ended: an end token was accepted */
-} chart_row;
-
 typedef struct chart {
     chart_column *columns;
     chart_item   *items;
@@ -198,24 +213,13 @@ typedef struct chart {
     uint32_t  table_cap, stamp;
     uint32_t *work;
     uint32_t  cap_work;
-
-    /* Columns built during one mask, by the column and lex state they come from. */
-    struct chart_memo {
-        uint32_t column, stamp;
-        int32_t  state;
-        uint32_t result; /* column, or CHART_NONE */
-    } * memo;
-    uint32_t memo_stamp;
 } chart;
 
 #define CHART_NONE 0xFFFFFFFFu
 
-enum { CHART_MEMO = 4096 };
-
 int  chart_init(chart *c, grammar *g, chart_row *first); /* with the lock held */
 void chart_deinit(chart *c);
 int  chart_copy(chart *to, const chart *from, uint32_t n_columns, uint32_t n_items, uint32_t n_threads);
-void chart_memo_begin(chart *c);
 
 /*
  * Reads one byte: the threads of *from become those of *to, which lie at the end of the array. False: no text goes on
@@ -232,7 +236,6 @@ struct grammar_matcher {
     chart                chart;
     chart_row           *rows; /* one per accepted token, the first before any */
     size_t               n_rows, cap_rows;
-    chart_row            path[VOCAB_MAX_TOKEN + 2]; /* of the trie walk */
 };
 
 /* With the lock held. */

@@ -318,13 +318,13 @@ static void column_scan(chart *c, grammar *g, uint32_t base, uint32_t column, in
 }
 
 uint32_t chart_leave(chart *c, grammar *g, uint32_t column, int32_t state, bool memo) {
-    struct chart_memo *slot = &c->memo[(column * 31u + (uint32_t)state) * 2654435761u >> 20];
-    uint32_t           base, out;
-    if (memo && slot->stamp == c->memo_stamp && slot->column == column && slot->state == state) return slot->result;
+    chart_memo *slot = &g->memo[(column * 31u + (uint32_t)state) * 2654435761u >> 20];
+    uint32_t    base, out;
+    if (memo && slot->stamp == g->memo_stamp && slot->column == column && slot->state == state) return slot->result;
     base = column_begin(c);
     column_scan(c, g, base, column, state);
     out = column_finish(c, g, base);
-    if (memo) *slot = (struct chart_memo){ column, c->memo_stamp, state, out };
+    if (memo) *slot = (chart_memo){ column, g->memo_stamp, state, out };
     return out;
 }
 
@@ -370,28 +370,19 @@ bool chart_step(chart *c, grammar *g, const chart_row *from, uint8_t b, chart_ro
     return true;
 }
 
-void chart_memo_begin(chart *c) {
-    if (++c->memo_stamp == 0) {
-        memset(c->memo, 0, CHART_MEMO * sizeof *c->memo);
-        c->memo_stamp = 1;
-    }
-}
-
 void chart_deinit(chart *c) {
     free(c->columns);
     free(c->items);
     free(c->threads);
     free(c->table);
     free(c->table_stamp);
-    free(c->memo);
     *c = (chart){ 0 };
 }
 
 int chart_init(chart *c, grammar *g, chart_row *first) {
     uint32_t base, column;
-    *c = (chart){ .memo_stamp = 1 };
+    *c = (chart){ 0 };
     *first = (chart_row){ 0 };
-    if (!(c->memo = calloc(CHART_MEMO, sizeof *c->memo))) return ERR_NOMEM;
     base = column_begin(c);
     item_add(c, g, base, (chart_item){ g->start, 0, 0 });
     column = column_finish(c, g, base);
@@ -407,8 +398,7 @@ int chart_init(chart *c, grammar *g, chart_row *first) {
 }
 
 int chart_copy(chart *to, const chart *from, uint32_t n_columns, uint32_t n_items, uint32_t n_threads) {
-    *to = (chart){ .memo_stamp = 1,
-                   .n_columns = n_columns,
+    *to = (chart){ .n_columns = n_columns,
                    .cap_columns = n_columns,
                    .n_items = n_items,
                    .cap_items = n_items,
@@ -417,8 +407,7 @@ int chart_copy(chart *to, const chart *from, uint32_t n_columns, uint32_t n_item
     to->columns = malloc((n_columns + 1) * sizeof *to->columns);
     to->items = malloc((n_items + 1) * sizeof *to->items);
     to->threads = malloc((n_threads + 1) * sizeof *to->threads);
-    to->memo = calloc(CHART_MEMO, sizeof *to->memo);
-    if (!to->columns || !to->items || !to->threads || !to->memo) {
+    if (!to->columns || !to->items || !to->threads) {
         chart_deinit(to);
         return ERR_NOMEM;
     }

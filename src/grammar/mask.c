@@ -176,12 +176,12 @@ static void mask_token(const grammar_vocab *v, int32_t id, uint32_t *mask) {
 static void walk_chart(grammar_matcher *m, const vocab_trie *t, uint32_t node, const chart_row *from, uint32_t *mask) {
     uint32_t end = t->nodes[node].next;
     chart   *c = &m->chart;
-    m->path[t->nodes[node].depth] = *from;
+    m->g->path[t->nodes[node].depth] = *from;
     for (uint32_t i = node + 1; i < end;) {
         const vocab_node *n = &t->nodes[i];
-        const chart_row  *row = &m->path[n->depth - 1];
+        const chart_row  *row = &m->g->path[n->depth - 1];
         c->n_threads = row->threads + row->n_threads;
-        if (!chart_step(c, m->g, row, n->byte, &m->path[n->depth], true)) {
+        if (!chart_step(c, m->g, row, n->byte, &m->g->path[n->depth], true)) {
             if (m->g->rx.error.code) return;
             i = n->next;
             continue;
@@ -257,7 +257,10 @@ int mask_fill(grammar_matcher *m, uint32_t *mask, err *e) {
         lex_masks_drop(m->g);
         m->g->vocab_id = v->id;
     }
-    chart_memo_begin(c);
+    if (++m->g->memo_stamp == 0) {
+        memset(m->g->memo, 0, sizeof m->g->memo);
+        m->g->memo_stamp = 1;
+    }
     if (!row.ended) {
         if (c->n_threads == c->cap_threads) { /* room for the first thread of a walk */
             chart_thread *p = realloc(c->threads, (c->cap_threads * 2 + 64) * sizeof *p);

@@ -104,11 +104,14 @@ static int one_accept(engine_guide *self, int32_t token, err *e) {
     return o->n++ == o->fail_accept_at ? err_set(e, ERR_ARG, "not this token") : 0;
 }
 static bool one_must_stop(engine_guide *self) { return ((one_token *)self)->n == ((one_token *)self)->stop_at; }
+static void one_rollback(engine_guide *self, int n_tokens) { ((one_token *)self)->n -= n_tokens; }
 static void one_free(engine_guide *self) { (void)self; }
 
 static void run_one(engine *g, one_token *o, const int32_t *tokens, answer *a) {
     engine_request r = request_for(tokens, PROMPT, 10, a);
-    o->base = (engine_guide){ .mask = one_mask, .accept = one_accept, .must_stop = one_must_stop, .free = one_free };
+    o->base = (engine_guide){
+        .mask = one_mask, .accept = one_accept, .rollback = one_rollback, .must_stop = one_must_stop, .free = one_free
+    };
     r.guide = &o->base;
     *a = (answer){ 0 };
     engine_submit_ok(g, &r);
@@ -124,7 +127,14 @@ static void test_guide_ends(void **state) {
     fixture_open(&f, "llama");
     assert_true(f.model->dims->n_vocab <= 320);
     fill(tokens, PROMPT, 3, &f);
-    engine *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
+    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
+    one_token      lacking = { .base = { one_mask, one_accept, NULL, one_must_stop, NULL, one_free } };
+    engine_request r = request(tokens, PROMPT, 10, &a);
+    uint64_t       id;
+    err            e;
+    r.guide = &lacking.base;
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_ARG);
+    assert_string_equal(e.msg, "the guide lacks a function");
     run_one(g, &(one_token){ .token = 99, .fail_mask_at = -1, .fail_accept_at = -1, .stop_at = -1 }, tokens, &a);
     assert_true(a.finish == ENGINE_LENGTH && a.n == 10 && a.tokens[9] == 99);
     run_one(g, &(one_token){ .token = 5, .fail_mask_at = -1, .fail_accept_at = -1, .stop_at = 3 }, tokens, &a);
@@ -159,6 +169,7 @@ static int two_accept(engine_guide *self, int32_t token, err *e) {
     two_tokens *t = (two_tokens *)self;
     return token == t->a ? 0 : err_set(e, ERR_ARG, "an end token was reported");
 }
+static void two_rollback(engine_guide *self, int n_tokens) { (void)self, (void)n_tokens; }
 static bool two_must_stop(engine_guide *self) {
     (void)self;
     return false;
@@ -181,8 +192,11 @@ static void test_guide_and_end(void **state) {
     assert_int_equal(engine_vocab(g), 8192);
     size_t     n_end;
     int32_t    eos = tok_end_ids(t, &n_end)[0];
-    two_tokens guide = { .base = {
-                             .mask = two_mask, .accept = two_accept, .must_stop = two_must_stop, .free = one_free } };
+    two_tokens guide = { .base = { .mask = two_mask,
+                                   .accept = two_accept,
+                                   .rollback = two_rollback,
+                                   .must_stop = two_must_stop,
+                                   .free = one_free } };
     for (int way = 0; way < 4; way++) {
         answer         a = { 0 };
         engine_request r = request_for(tokens, 3, 12, &a);

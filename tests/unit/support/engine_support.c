@@ -85,11 +85,13 @@ typedef struct rule_guide {
     uint64_t     rule;
     int64_t      n_vocab;
     int          length, n;
-    int32_t      last;
+    int32_t     *said; /* n tokens */
     atomic_int   inside;
 } rule_guide;
 
 static atomic_int misuse, alive;
+
+static int32_t last_of(const rule_guide *g) { return g->n ? g->said[g->n - 1] : -1; }
 
 int test_guide_misuse(void) { return atomic_load(&misuse); }
 int test_guides_alive(void) { return atomic_load(&alive); }
@@ -120,11 +122,11 @@ static int rule_mask(engine_guide *self, uint32_t *mask, err *e) {
     rule_guide *g = (rule_guide *)self;
     (void)e;
     enter(g);
-    bool all = place_of(g->rule, g->n, g->last) % 4 == 0;
+    bool all = place_of(g->rule, g->n, last_of(g)) % 4 == 0;
     if (!all) {
         memset(mask, 0, ((size_t)g->n_vocab + 31) / 32 * sizeof *mask);
         for (int32_t t = 0; t < g->n_vocab; t++) {
-            if (test_guide_allows(g->rule, g->n, g->last, t)) mask[t / 32] |= 1u << (t % 32);
+            if (test_guide_allows(g->rule, g->n, last_of(g), t)) mask[t / 32] |= 1u << (t % 32);
         }
     }
     leave(g);
@@ -135,9 +137,10 @@ static int rule_accept(engine_guide *self, int32_t token, err *e) {
     rule_guide *g = (rule_guide *)self;
     int         rc = 0;
     enter(g);
-    if (!test_guide_allows(g->rule, g->n, g->last, token)) rc = err_set(e, ERR_ARG, "token %d is forbidden", token);
-    g->n++;
-    g->last = token;
+    if (!test_guide_allows(g->rule, g->n, last_of(g), token)) rc = err_set(e, ERR_ARG, "token %d is forbidden", token);
+    g->said = realloc(g->said, ((size_t)g->n + 1) * sizeof *g->said);
+    assert_non_null(g->said);
+    g->said[g->n++] = token;
     leave(g);
     return rc;
 }
@@ -160,6 +163,7 @@ static engine_guide *rule_clone(engine_guide *self, err *e) {
 
 static void rule_free(engine_guide *self) {
     enter((rule_guide *)self);
+    free(((rule_guide *)self)->said);
     free(self);
     atomic_fetch_sub(&alive, 1);
 }
@@ -172,6 +176,5 @@ engine_guide *test_guide(uint64_t rule, int64_t n_vocab, int length) {
     g->rule = rule;
     g->n_vocab = n_vocab;
     g->length = length;
-    g->last = -1;
     return &g->base;
 }
