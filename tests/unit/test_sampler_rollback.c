@@ -3,8 +3,9 @@
  * Taking back is the identity. Two samplers with the same random parameters (every stage, penalties, DRY, both versions
  * of mirostat, bias) see the same random rows; one of them goes k tokens ahead on rows of its own and back before it
  * continues. Every pick, every log-probability and all that a sampler remembers stays equal, bit for bit, whether the
- * window of the history has slid or not. And picking alone changes nothing.
+ * window of the history has slid or not. And picking alone changes nothing: mirostat learns when a token is accepted.
  */
+#include "unit/support/engine_support.h"
 #include "unit/support/support.h"
 
 #include "sampling/sampler.h"
@@ -178,7 +179,37 @@ static void test_bound(void **state) {
     sampler_free(s);
 }
 
+/* In the engine what mirostat learns from a token reaches the next one: with nothing to learn the answer is another. */
+static void test_engine_learns(void **state) {
+    static const int32_t tokens[] = { 5, 60, 7, 80, 9 };
+    fixture              f;
+    answer               a[3] = { 0 };
+    (void)state;
+    fixture_open(&f, "llama");
+    engine *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
+    for (int i = 0; i < 3; i++) {
+        engine_request r = { .tokens = tokens,
+                             .n_tokens = 5,
+                             .max_tokens = 40,
+                             .want_logprob = true,
+                             .on_event = answer_collect,
+                             .ctx = &a[i] };
+        sampling_params_default(&r.sampling);
+        r.sampling.mirostat = 2;
+        r.sampling.mirostat_tau = 2;
+        r.sampling.mirostat_eta = i == 2 ? 0.0f : 0.5f;
+        engine_submit_ok(g, &r);
+        engine_wait_idle(g);
+        assert_true(a[i].over && !a[i].failed && a[i].n == 40);
+    }
+    assert_true(answer_same(&a[0], &a[1]));
+    assert_false(answer_same(&a[0], &a[2]));
+    engine_free(g);
+    fixture_close(&f);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_identity), cmocka_unit_test(test_bound) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_identity), cmocka_unit_test(test_bound),
+                                        cmocka_unit_test(test_engine_learns) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
