@@ -562,6 +562,38 @@ static void test_budget(void **state) {
     teardown(&x);
 }
 
+/* What looks like a call within the thoughts and is none leaves them as they were, with what is left of the budget. */
+static void test_no_call_in_thoughts(void **state) {
+    fixture x;
+    tok_ids marker = { 0 };
+    int     tried = 0;
+    (void)state;
+    setup(&x, CHAT_SYNTAX_APERTUS, true);
+    assert_int_equal(tok_encode(x.m.t, "<|tools_prefix|", 15, 0, &marker, NULL), 0);
+    for (int32_t id = 0; id < tok_count(x.m.t); id++) {
+        str text;
+        str_init(&text);
+        put(&x.m, id, &text);
+        if (text.len > 1 && text.data[0] == '>' && text.data[1] == '.') { /* a list would have to follow */
+            int         budget = (int)marker.count + 3;
+            chat_guide *g = guide(&x, CHAT_TOOLS_AUTO, NULL, true, false, budget);
+            for (size_t i = 0; i < marker.count; i++) assert_int_equal(chat_guide_accept(g, marker.data[i], NULL), 0);
+            for (int i = 0; i < 3; i++) {
+                assert_true(is_free(g, &x) && chat_guide_in_reasoning(g));
+                assert_int_equal(chat_guide_accept(g, i ? 300 : id, NULL), 0);
+            }
+            assert_false(is_free(g, &x)); /* the budget is spent */
+            assert_true(chat_guide_in_reasoning(g));
+            chat_guide_free(g);
+            tried++;
+        }
+        str_deinit(&text);
+    }
+    assert_true(tried > 0);
+    tok_ids_deinit(&marker);
+    teardown(&x);
+}
+
 /* The constraint begins behind the thoughts; without thoughts at once. */
 static void test_thoughts_then_grammar(void **state) {
     fixture  x;
@@ -689,6 +721,7 @@ int main(void) {
         cmocka_unit_test(test_real_tools),
         cmocka_unit_test(test_nothing_to_guide),
         cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_no_call_in_thoughts),
         cmocka_unit_test(test_thoughts_then_grammar),
         cmocka_unit_test(test_auto),
         cmocka_unit_test(test_harmony),
