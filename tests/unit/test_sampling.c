@@ -5,8 +5,8 @@
  */
 #include "unit/support/support.h"
 
-#include "sampling/candidates.h"
 #include "params/rng.h"
+#include "sampling/candidates.h"
 #include "sampling/sampling.h"
 #include "sampling/stages.h"
 
