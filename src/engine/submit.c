@@ -18,7 +18,8 @@ static int check_guide(const engine_request *r, err *e) {
     const engine_guide *guide = r->guide;
     if (!guide) return 0;
     if (r->pooling != ENGINE_POOL_NONE) return err_set(e, ERR_ARG, "an embedding cannot be constrained");
-    if (!guide->mask || !guide->accept || !guide->rollback || !guide->must_stop || !guide->free || (r->n_choices > 1 && !guide->clone))
+    if (!guide->mask || !guide->accept || !guide->rollback || !guide->must_stop || !guide->free ||
+        (r->n_choices > 1 && !guide->clone))
         return err_set(e, ERR_ARG, "the guide lacks a function");
     return 0;
 }

@@ -129,7 +129,7 @@ static void test_guide_ends(void **state) {
     fill(tokens, PROMPT, 3, &f);
     engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
     one_token      lacking = { .base = { one_mask, one_accept, NULL, one_must_stop, NULL, one_free } };
-    engine_request r = request(tokens, PROMPT, 10, &a);
+    engine_request r = request_for(tokens, PROMPT, 10, &a);
     uint64_t       id;
     err            e;
     r.guide = &lacking.base;

@@ -14,7 +14,6 @@
 #include "backend/backend.h"
 #include "engine/cache.h"
 #include "kernels/cpu.h"
-#include "kernels/kvpage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,21 +56,24 @@ typedef struct part {
 static int below(int n) { return (int)(test_random(&seed) % (uint64_t)n); }
 
 static void open_model(const fixture *f) {
-    err             e;
-    nn_exec_options o = { .limits = { .max_tokens = STEP,
-                                      .max_seqs = SEQS,
-                                      .max_outputs = STEP,
-                                      .max_logits = STEP,
-                                      .page_tokens = PAGE,
-                                      .max_pages = MAX_INDEX,
-                                      .n_pages = PAGES,
-                                      .n_slots = SEQS + 1 },
-                          .k_type = KV_F16,
-                          .v_type = KV_F16,
-                          .n_threads = 1,
-                          .cpu = cpu_detect() };
-    cache_options   co = { .bytes = 8 << 20 };
-    if (backend_cpu.open(&exec, f->model, &o, &e) < 0) fail_msg("%s", e.msg);
+    err               e;
+    nn_exec_options   o = { .limits = { .max_tokens = STEP,
+                                        .max_seqs = SEQS,
+                                        .max_outputs = STEP,
+                                        .max_logits = STEP,
+                                        .page_tokens = PAGE,
+                                        .max_pages = MAX_INDEX,
+                                        .n_pages = PAGES,
+                                        .n_slots = SEQS + 1 },
+                            .k_type = NN_KV_F16,
+                            .v_type = NN_KV_F16,
+                            .n_threads = 1,
+                            .cpu = cpu_detect() };
+    cache_options     co = { .bytes = 8 << 20 };
+    const nn_backend *backend;
+    nn_device         device;
+    if (backend_find("cpu", &backend, &device, &e) < 0) fail_msg("%s", e.msg);
+    if (backend->open(&exec, &device, f->model, &o, &e) < 0) fail_msg("%s", e.msg);
     if (cache_open(&c, exec, &co, &e) < 0) fail_msg("%s", e.msg);
     n_vocab = (size_t)f->model->dims->n_vocab;
     goes_far_back = c.slot_bytes == 0;
@@ -111,10 +113,9 @@ static void evaluate(const part *parts, int n_parts) {
     }
     for (int g = 0; g < c.n_groups; g++) b.pages[g] = pages[g];
     if (nn_exec_step(exec, &b, &e) < 0) fail_msg("%s", e.msg);
-    const float *logits = nn_exec_logits(exec, NULL);
     for (int i = 0; i < n_parts; i++) {
         if (!parts[i].out) continue;
-        memcpy(parts[i].out, logits + (size_t)at * n_vocab, (size_t)parts[i].n * n_vocab * sizeof *logits);
+        if (exec->backend->fetch(exec, NN_FETCH_LOGITS, at, parts[i].n, parts[i].out, &e) < 0) fail_msg("%s", e.msg);
         at += parts[i].n;
     }
 }
@@ -139,7 +140,7 @@ static void draft(seq *s) {
 /* What the tree shares is what was computed, whatever was drafted over it since. */
 static void check_shared(const char *name, const seq *s, seq *other, float *out) {
     if (s->kept == 0 || s->kept == LENGTH) return;
-    other->at = cache_attach(&c, &other->t, s->tokens, s->kept + 1, other->slot);
+    other->at = cache_attach(&c, &other->t, &(kv_text){ .tokens = s->tokens }, s->kept + 1, other->slot);
     for (part p = { other, s->tokens, 0, 0, out }; other->at <= s->kept; other->at += p.n) {
         int left = s->kept + 1 - other->at;
         p.from = other->at;
@@ -160,7 +161,7 @@ static void there_and_back(const char *name, seq *seqs, seq *other, float *out) 
         s->n_draft = 0;
         if (s->at == LENGTH || below(4) == 0) continue;
         if (below(4) == 0) {
-            cache_remember(&c, &s->t, s->tokens, s->at, s->slot, CACHE_MARK);
+            cache_remember(&c, &s->t, &(kv_text){ .tokens = s->tokens }, s->at, s->slot, CACHE_MARK);
             s->kept = s->at;
         }
         if (goes_far_back && below(3) == 0) {
@@ -168,7 +169,7 @@ static void there_and_back(const char *name, seq *seqs, seq *other, float *out) 
             assert_true(cache_rollback(&c, &s->t, s->at, s->slot, NULL));
         }
         draft(s);
-        cache_checkpoint(&c, s->slot, s->state);
+        assert_true(cache_checkpoint(&c, s->slot, s->state));
         int    cut = below(3) ? s->n_draft : 1 + below(s->n_draft);
         float *rows = out + (size_t)(i * DRAFTS) * n_vocab;
         first[n++] = (part){ s, s->draft, s->at, cut, rows };
@@ -213,7 +214,7 @@ static void check_full(seq *s) {
     const int all[KV_MAX_GROUPS] = { 1, 1, 1, 1 };
     if (!c.n_groups) return;
     assert_true(LENGTH % PAGE != 0);
-    cache_remember(&c, &s->t, s->tokens, LENGTH, s->slot, CACHE_MARK);
+    cache_remember(&c, &s->t, &(kv_text){ .tokens = s->tokens }, LENGTH, s->slot, CACHE_MARK);
     while (kv_tree_evict(c.tree, all)) {
         for (int g = 0; g < c.n_groups; g++) taken[g][n_taken] = kv_pool_take(c.pool, g);
         n_taken++;
@@ -247,7 +248,7 @@ static void close_seq(seq *s) {
 }
 
 static void straight_run(seq *s) {
-    cache_checkpoint(&c, s->slot, s->state); /* of nothing */
+    assert_true(cache_checkpoint(&c, s->slot, s->state)); /* of nothing */
     for (int i = 0; i < LENGTH; i++) {
         evaluate(&(part){ s, s->tokens + i, i, 1, s->want + (size_t)i * n_vocab }, 1);
         cache_trim(&c, &s->t, i + 1);
