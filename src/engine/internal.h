@@ -76,6 +76,7 @@ struct engine {
     bool             generating;    /* somebody generates in the step under way */
     engine_stats     counts;        /* published in stats once per step */
     sampling_work   *work;
+    sampling_count  *window;      /* of a sequence's penalties; NULL where the device does not sample */
     float           *row;         /* one row that was fetched: logits or hidden state */
     uint32_t        *no_end_mask; /* every token but those that end an answer */
     uint32_t        *mask;        /* a guide's and this */

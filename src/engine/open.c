@@ -64,6 +64,7 @@ static int open_batch(engine *g, err *e) {
     ok = (g->row = calloc((size_t)num_max(g->n_vocab, g->n_hidden), sizeof *g->row)) && ok;
     ok = (g->no_end_mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->no_end_mask)) && ok;
     ok = (g->mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->mask)) && ok;
+    if (g->backend->sample) ok = (g->window = calloc((size_t)num_min(g->n_vocab, g->n_ctx), sizeof *g->window)) && ok;
     ok = (g->vector = calloc((size_t)g->n_hidden, sizeof *g->vector)) && ok;
     if (!ok) return err_set_nomem(e);
     for (int64_t i = 0; i < g->n_vocab; i++) g->no_end_mask[i / 32] |= 1u << (i % 32);
@@ -231,6 +232,7 @@ void engine_free(engine *g) {
     free(g->no_end_mask);
     free(g->mask);
     free(g->vector);
+    free(g->window);
     free(g->orders);
     pthread_cond_destroy(&g->idle);
     pthread_cond_destroy(&g->wake);

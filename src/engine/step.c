@@ -122,23 +122,48 @@ static bool guide_forbids(const sequence *s) {
     return stop;
 }
 
+/* By the device, from the row where it lies. */
+static int device_pick(engine *g, const share *h, const uint32_t *mask, sampling_result *out, err *e) {
+    const sequence       *s = h->s;
+    const engine_request *r = &s->request->r;
+    int32_t               at = h->out;
+    sampling_row          row = { .params = sampler_params(s->sampler),
+                                  .mask = mask,
+                                  .counts = g->window,
+                                  .n_counts = sampler_counts(s->sampler, g->work, g->window),
+                                  .position = (uint64_t)s->n_tokens,
+                                  .want_logprob = r->want_logprob,
+                                  .n_top = r->n_top,
+                                  .top = g->top };
+    int                   rc = g->backend->sample(g->exec, &at, &row, 1, out, e);
+    return rc == 0 && out->token < 0 ? err_set(e, ERR_ARG, "no token is allowed at this place") : rc;
+}
+
+/* By the host, from a copy of the row. */
+static int host_pick(engine *g, const share *h, const uint32_t *mask, sampling_result *out, err *e) {
+    const sequence       *s = h->s;
+    const engine_request *r = &s->request->r;
+    sampling_request      q = { .logits = g->row,
+                                .mask = mask,
+                                .position = (uint64_t)s->n_tokens,
+                                .want_logprob = r->want_logprob,
+                                .n_top = r->n_top,
+                                .top = g->top };
+    int                   rc = g->backend->fetch(g->exec, NN_FETCH_LOGITS, h->out, 1, g->row, e);
+    return rc < 0 ? rc : sampler_pick(s->sampler, g->work, &q, out, e);
+}
+
 static void pick(engine *g, share *h) {
     sequence             *s = h->s;
     const engine_request *r = &s->request->r;
+    const uint32_t       *mask;
     sampling_result       got;
-    bool                  must_stop;
-    h->failed = g->backend->fetch(g->exec, NN_FETCH_LOGITS, h->out, 1, g->row, &s->error) < 0;
-    if (h->failed) return;
-    sampling_request q = { .logits = g->row,
-                           .position = (uint64_t)s->n_tokens,
-                           .want_logprob = r->want_logprob,
-                           .n_top = r->n_top,
-                           .top = g->top };
+    bool                  must_stop, device = g->backend->sample && sampling_on_device(sampler_params(s->sampler));
     if (s->prompt_done_at == 0) s->prompt_done_at = engine_now();
-    h->failed = mask_for(g, s, &q.mask, &s->error) < 0;
+    h->failed = mask_for(g, s, &mask, &s->error) < 0;
     if (!h->failed && guide_forbids(s)) end(h, ENGINE_STOP_TOKEN, -1);
     if (h->failed || h->over) return;
-    if ((h->failed = sampler_pick(s->sampler, g->work, &q, &got, &s->error) < 0)) return;
+    if ((h->failed = (device ? device_pick : host_pick)(g, h, mask, &got, &s->error) < 0)) return;
     sampler_accept_pick(s->sampler, &got);
     s->tokens[s->n_tokens++] = got.token; /* there is room: a full sequence has ended */
     schedule_charge(s);

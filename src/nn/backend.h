@@ -31,6 +31,7 @@
 #include "nn/batch.h"
 #include "nn/kv_type.h"
 #include "nn/model.h"
+#include "params/sampling.h"
 
 typedef struct nn_exec    nn_exec;
 typedef struct nn_backend nn_backend;
@@ -129,6 +130,12 @@ struct nn_backend {
     int (*wait)(nn_exec *x, nn_ticket ticket, err *e); /* of a step or a move; once each */
     /* Rows of the last step that was waited for; they are there until the next submit. */
     int (*fetch)(nn_exec *x, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e);
+
+    /*
+     * Picks a token from each of n rows of the last step's logits, as params/sampling.h defines it; every rows[i].params
+     * is one that sampling_on_device allows. A row that allows no token gives token -1. NULL: the host samples.
+     */
+    int (*sample)(nn_exec *x, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e);
 
     /* n pages and slots at once; the moves do not depend on each other. */
     int (*move)(nn_exec *x, const nn_move *moves, int n, nn_ticket *ticket, err *e);
