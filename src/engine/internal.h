@@ -87,7 +87,7 @@ struct engine {
     share        *shares;
     int           n_shares;
     int32_t      *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *hidden_rows, *pages[KV_MAX_GROUPS];
-    int32_t      *adapter; /* used by batches that have such rows */
+    int32_t      *adapter, *row_end; /* used by batches that have such rows */
     const float **embd;
 };
 

@@ -57,6 +57,7 @@ static int open_batch(engine *g, err *e) {
     ok = (g->slot = calloc(seqs, sizeof *g->slot)) && ok;
     ok = (g->out_rows = calloc(tokens, sizeof *g->out_rows)) && ok;
     ok = (g->adapter = calloc(tokens, sizeof *g->adapter)) && ok;
+    ok = (g->row_end = calloc(tokens, sizeof *g->row_end)) && ok;
     ok = (g->embd = calloc(tokens, sizeof *g->embd)) && ok;
     ok = (g->hidden_rows = calloc(tokens, sizeof *g->hidden_rows)) && ok;
     for (int k = 0; k < g->cache.n_groups; k++)
@@ -226,6 +227,7 @@ void engine_free(engine *g) {
     free(g->out_rows);
     free(g->hidden_rows);
     free(g->adapter);
+    free(g->row_end);
     free(g->embd);
     for (int k = 0; k < KV_MAX_GROUPS; k++) free(g->pages[k]);
     free(g->row);

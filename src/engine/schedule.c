@@ -70,10 +70,21 @@ static sequence *least_important(const engine *g) {
     return worst;
 }
 
+/* What others have computed of its beginning, down to where it may be cut. */
+static int attach(engine *g, sequence *s, int32_t slot) {
+    if (!sequence_caches(s)) return 0;
+    int reused = cache_attach(&g->cache, &s->tables, &s->text, s->n_tokens, slot);
+    for (int cut; (cut = sequence_cut(s, reused)) < reused;) {
+        cache_tables_release(&g->cache, &s->tables);
+        reused = cache_attach(&g->cache, &s->tables, &s->text, cut + 1, slot);
+    }
+    return reused;
+}
+
 static bool start(engine *g, sequence *s) {
     int32_t slot = 0;
     while (g->slot_used[slot]) slot++;
-    int reused = sequence_caches(s) ? cache_attach(&g->cache, &s->tables, &s->text, s->n_tokens, slot) : 0;
+    int reused = attach(g, s, slot);
     /* Room for everything that is known and one more token, so that a prompt never stops half-way for want of pages. */
     int len = s->n_tokens + 1 < s->n_ctx ? s->n_tokens + 1 : s->n_ctx;
     if (!cache_grow(&g->cache, &s->tables, len)) {
@@ -163,6 +174,17 @@ static int next_mark(const engine *g, const sequence *s) {
     return front_next(g, s, best);
 }
 
+/* Rows of whole spans see up to the span's end; such spans lie within the share. */
+static void add_row_ends(engine *g, nn_batch *b, const sequence *s, int row, int n) {
+    const engine_request *r = &s->request->r;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        int first = r->rows[i].first - s->n_evaluated;
+        if (!r->rows[i].whole || first < 0 || first >= n) continue;
+        for (int k = 0; k < r->rows[i].n; k++) g->row_end[row + first + k] = r->rows[i].first + r->rows[i].n;
+        b->row_end = g->row_end;
+    }
+}
+
 static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
     int  at = g->n_shares++, row = b->n_tok;
     bool ends = s->n_evaluated + n == s->n_tokens;
@@ -175,11 +197,13 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
         g->token[row + i] = s->tokens[s->n_evaluated + i];
         g->embd[row + i] = sequence_embd(s, s->n_evaluated + i);
         g->adapter[row + i] = s->request->r.adapter;
+        g->row_end[row + i] = s->n_evaluated + i + 1;
         if (g->embd[row + i]) b->embd = g->embd;
         g->pos[row + i] = s->n_evaluated + i;
         g->seq_of[row + i] = at;
     }
     if (s->request->r.adapter) b->adapter = g->adapter;
+    add_row_ends(g, b, s, row, n);
     for (int k = 0; k < g->cache.n_groups; k++)
         memcpy(g->pages[k] + (size_t)at * (size_t)g->cache.max_pages, s->tables.tables[k],
                (size_t)s->tables.n_pages * sizeof(int32_t));
@@ -245,6 +269,16 @@ static int next_prompt(const engine *g, int most) {
     return best;
 }
 
+/* How many tokens the next piece of a prompt has: up to its next mark, within the budget, and never a part of a span that
+ * sees itself whole: such a span may take what the step has room for. 0: it does not fit into this step. */
+static int piece_of(const engine *g, const nn_batch *b, const sequence *s, int mark, int budget) {
+    int n = mark - s->n_evaluated < budget ? mark - s->n_evaluated : budget;
+    int cut = sequence_cut(s, s->n_evaluated + n) - s->n_evaluated;
+    if (cut == n || cut > 0) return cut;
+    int whole = sequence_whole(s, s->n_evaluated) - s->n_evaluated;
+    return whole <= g->o.step_tokens - b->n_tok ? whole : 0;
+}
+
 /* Pieces of prompts within the budget, the most important first; whole: only prompts that fit, and only of the highest
  * priority. Returns what is left of the budget. */
 static int add_prompts(engine *g, nn_batch *b, int budget, bool whole) {
@@ -255,9 +289,11 @@ static int add_prompts(engine *g, nn_batch *b, int budget, bool whole) {
             (whole && g->running[best]->lead->request->r.priority < g->running[first]->lead->request->r.priority))
             break;
         sequence *s = g->running[best];
-        int       mark = next_mark(g, s) - s->n_evaluated, n = mark < budget ? mark : budget;
+        int       mark = next_mark(g, s), n = piece_of(g, b, s, mark, budget);
+        s->in_step = true; /* also if it has to wait for a step with more room */
+        if (n == 0) continue;
         add_share(g, b, s, n);
-        g->shares[g->n_shares - 1].mark = n == mark;
+        g->shares[g->n_shares - 1].mark = s->n_evaluated + n == mark;
         budget -= n;
     }
     return budget;
@@ -287,7 +323,11 @@ bool schedule_batch(engine *g, nn_batch *b) {
     if (wanted < budget) budget = wanted;
     /* Short prompts may have a quarter of the step before the others: they are through at once, and a long one hardly
      * notices. Then in order of importance, so that the first one is through soonest. */
-    int quarter = budget / 4;
+    int first = next_prompt(g, INT_MAX), quarter = budget / 4;
+    /* A span that sees itself whole may need all the room there is: then nobody goes before it. */
+    if (first >= 0 &&
+        sequence_whole(g->running[first], g->running[first]->n_evaluated) > g->running[first]->n_evaluated)
+        quarter = 0;
     budget -= quarter - add_prompts(g, b, quarter, true);
     add_prompts(g, b, budget, false);
     join_outputs(g, b);

@@ -90,6 +90,23 @@ static bool open_text(sequence *s) {
     return s->keys != NULL;
 }
 
+int sequence_cut(const sequence *s, int position) {
+    const engine_request *r = &s->request->r;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const engine_rows *w = &r->rows[i];
+        if (w->whole && w->first < position && position < w->first + w->n) return w->first;
+    }
+    return position;
+}
+
+int sequence_whole(const sequence *s, int position) {
+    const engine_request *r = &s->request->r;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        if (r->rows[i].whole && r->rows[i].first == position) return position + r->rows[i].n;
+    }
+    return position;
+}
+
 const float *sequence_embd(const sequence *s, int position) {
     const engine_request *r = &s->request->r;
     for (size_t i = 0; i < r->n_rows; i++) {

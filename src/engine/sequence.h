@@ -78,6 +78,12 @@ static inline bool sequence_caches(const sequence *s) {
     return (!s->request->r.no_cache || s->request->r.n_choices > 1) && p != ENGINE_POOL_MEAN && p != ENGINE_POOL_CLS;
 }
 
+/* Spans that see themselves whole are computed in one step and used again as a whole. This is `position` if a sequence
+ * may be cut in front of it, else where the span around it begins. */
+int sequence_cut(const sequence *s, int position);
+/* Where the span that begins at a position ends; the position itself where none does. */
+int sequence_whole(const sequence *s, int position);
+
 /* The supplied embedding at a position; NULL: there is a token. */
 const float *sequence_embd(const sequence *s, int position);
 

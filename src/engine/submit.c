@@ -55,7 +55,12 @@ static int check_rows(const engine *g, const engine_request *r, err *e) {
             return err_set(e, ERR_ARG, "supplied rows %zu: %d from position %d on, in a prompt of %zu", i, s->n,
                            s->first, r->n_tokens);
         from = (int64_t)s->first + s->n;
-        if (s->whole) holds |= NN_BATCH_ROW_END;
+        if (!s->whole) continue;
+        holds |= NN_BATCH_ROW_END;
+        /* It needs a step of its own beside all that may be generating. */
+        if (s->n > g->o.step_tokens - g->o.max_seqs + 1)
+            return err_set(e, ERR_LIMIT, "supplied rows %zu: %d that see each other; a step has room for %d", i, s->n,
+                           g->o.step_tokens - g->o.max_seqs + 1);
     }
     if (r->adapter < 0) return err_set(e, ERR_ARG, "there is no adapter set %d", r->adapter);
     return nn_batch_allow(holds, g->backend->can, e);

@@ -3,7 +3,8 @@
  * What a request may hold beyond tokens, and what a backend may do beyond the CPU's.
  *
  * Rows with supplied embeddings: the table's own rows give the same answer as the tokens, bit for bit; the same content
- * is computed once, other content under the same placeholders never meets it. Adapters: refused by name where the
+ * is computed once, other content under the same placeholders never meets it. Spans that see themselves whole: as the
+ * reference backend has them, never cut, used again as a whole. Adapters: refused by name where the
  * backend has none; where it has, every row of a batch names its set and prefixes are shared within a set only. A
  * backend that samples: answers are those of the host's sampler. A device that is lost: everybody is told, nobody else
  * is let in.
@@ -13,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "backend/plain_sample.h"
+#include "kernels/cpu.h"
 #include "tensor/codec.h"
 
 #include <stdlib.h>
@@ -142,7 +144,7 @@ static void test_refused_by_name(void **state) {
     fixture     f;
     answer      a;
     float       row[4096] = { 0 };
-    engine_rows span = { .first = 0, .n = 1, .embd = row, .whole = true }, bad;
+    engine_rows bad;
     (void)state;
     fixture_open(&f, "llama");
     fill(&f, 2);
@@ -151,9 +153,7 @@ static void test_refused_by_name(void **state) {
     r.adapter = 1;
     refuse(g, &r, ERR_UNSUPPORTED, "adapters are not supported");
     r = prompt(&a);
-    r.rows = &span;
     r.n_rows = 1;
-    refuse(g, &r, ERR_UNSUPPORTED, "spans that see themselves whole");
     r.rows = &bad;
     bad = (engine_rows){ .first = PROMPT - 1, .n = 2, .embd = row };
     refuse(g, &r, ERR_ARG, "supplied rows 0");
@@ -164,6 +164,95 @@ static void test_refused_by_name(void **state) {
     (void)ask(g, prompt(&a), &a); /* and the engine goes on */
     engine_free(g);
     fixture_close(&f);
+}
+
+/* --- spans that see themselves whole --------------------------------------------------------------------------- */
+
+static engine *open_exact(const fixture *f, const char *device, int step_tokens, bool cached) {
+    engine        *g;
+    err            e;
+    engine_options o = { .n_ctx = 128,
+                         .n_threads = 1,
+                         .max_seqs = 4,
+                         .step_tokens = step_tokens,
+                         .no_prefix_cache = !cached,
+                         .k_type = NN_KV_F32,
+                         .v_type = NN_KV_F32,
+                         .cpu = cpu_detect(),
+                         .device = device };
+    if (engine_open(&g, f->model, NULL, &o, &e) < 0) fail_msg("%s", e.msg);
+    return g;
+}
+
+static bool same_tokens(const answer *x, const answer *y) {
+    if (x->n != y->n || memcmp(x->tokens, y->tokens, (size_t)x->n * sizeof *x->tokens) != 0) return false;
+    for (int i = 0; i < x->n; i++) {
+        float d = x->logprobs[i] - y->logprobs[i];
+        if (d > 1e-4f || d < -1e-4f) return false;
+    }
+    return true;
+}
+
+static answer ask_span(engine *g, const engine_rows *span, int n_tokens) {
+    answer         a;
+    engine_request r = prompt(&a);
+    r.n_tokens = (size_t)n_tokens;
+    r.rows = span;
+    r.n_rows = 1;
+    r.sampling.temperature = 0;
+    return ask(g, r, &a);
+}
+
+static void check_whole(const char *name) {
+    fixture f;
+    fixture_open(&f, name);
+    fill(&f, 21);
+    float      *rows = embeddings(&f);
+    engine_rows span = { .first = FIRST, .n = ROWS, .embd = rows, .content = "a picture", .whole = true };
+    engine_rows causal = span;
+    causal.whole = false;
+    /* As the plain reference has it, and other than a causal span. */
+    engine *g = open_exact(&f, "scalar", 128, false), *h = open_exact(&f, "cpu", 128, true);
+    answer  want = ask_span(g, &span, PROMPT), got = ask_span(h, &span, PROMPT);
+    if (!same_tokens(&want, &got)) fail_msg("%s: a whole span differs from the reference", name);
+    assert_false(same_tokens(&want, &(answer){ 0 }));
+    answer one_way = ask_span(g, &causal, PROMPT);
+    assert_false(answer_same(&want, &one_way));
+    engine_free(g);
+
+    /* Used again as a whole: behind it, or from where it begins. */
+    answer again = ask_span(h, &span, PROMPT);
+    assert_true(answer_same(&got, &again));
+    assert_int_equal(again.cached, PROMPT - 1);
+    answer ends = ask_span(h, &span, FIRST + ROWS); /* its last row is always computed, and with it the others */
+    assert_true(ends.cached <= FIRST);
+    engine_free(h);
+
+    /* Never cut, however small the pieces are. */
+    for (int step = ROWS + 3; step < PROMPT; step += 9) {
+        g = open_exact(&f, "cpu", step, false);
+        again = ask_span(g, &span, PROMPT);
+        assert_true(answer_same(&got, &again));
+        again = ask_span(g, &span, FIRST + ROWS);
+        assert_true(answer_same(&ends, &again));
+        engine_free(g);
+    }
+    g = open_exact(&f, "cpu", ROWS + 2, false);
+    answer         a;
+    engine_request r = prompt(&a);
+    r.rows = &span;
+    r.n_rows = 1;
+    refuse(g, &r, ERR_LIMIT, "a step has room for");
+    engine_free(g);
+    free(rows);
+    fixture_close(&f);
+}
+
+static void test_whole_spans(void **state) {
+    (void)state;
+    check_whole("llama");
+    check_whole("gemma3_text");
+    check_whole("deepseek_v3");
 }
 
 /* --- a backend with adapters that change nothing, to see what reaches it --------------------------------------- */
@@ -225,15 +314,6 @@ static int sample_plainly(nn_exec *x, const int32_t *out_rows, const sampling_ro
     }
     free(row);
     return rc;
-}
-
-static bool same_tokens(const answer *x, const answer *y) {
-    if (x->n != y->n || memcmp(x->tokens, y->tokens, (size_t)x->n * sizeof *x->tokens) != 0) return false;
-    for (int i = 0; i < x->n; i++) {
-        float d = x->logprobs[i] - y->logprobs[i];
-        if (d > 1e-4f || d < -1e-4f) return false;
-    }
-    return true;
 }
 
 static void test_device_samples(void **state) {
@@ -325,7 +405,8 @@ static void test_lost_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_supplied_rows),  cmocka_unit_test(test_refused_by_name), cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_supplied_rows),  cmocka_unit_test(test_refused_by_name),
+        cmocka_unit_test(test_whole_spans),    cmocka_unit_test(test_adapters),
         cmocka_unit_test(test_device_samples), cmocka_unit_test(test_lost_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,7 +174,7 @@ double backend_cpu_kind_seconds(const nn_exec *base, nn_op_kind kind) {
 
 const nn_backend backend_cpu = {
     .name = "cpu",
-    .can = NN_BATCH_EMBD,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END,
     .devices = cpu_devices,
     .measure = cpu_measure,
     .open = cpu_open,

@@ -82,6 +82,7 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .page_off = y->page_off,
                         .kv_len = b->kv_len[s],
                         .pos = b->pos + t0,
+                        .row_end = b->row_end ? b->row_end + t0 : NULL,
                         .window = spec->window,
                         .causal = true,
                         .scale = spec->scale,

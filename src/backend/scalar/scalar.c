@@ -371,7 +371,7 @@ static int scalar_run(nn_exec *base, int first_op, int end_op, err *e) {
 
 const nn_backend backend_scalar = {
     .name = "scalar",
-    .can = NN_BATCH_EMBD,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END,
     .devices = scalar_devices,
     .measure = scalar_measure,
     .open = scalar_open,

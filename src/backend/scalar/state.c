@@ -24,6 +24,13 @@ void scalar_kv_store(scalar_exec *x, const nn_op *op) {
     }
 }
 
+/* The first position that row t sees, and the one behind its last. */
+static int64_t sees_from(const nn_batch *b, int t, int window) {
+    int64_t from = (int64_t)b->pos[t] + 1 - window;
+    return window > 0 && from > 0 ? from : 0;
+}
+static int64_t sees_to(const nn_batch *b, int t) { return b->row_end ? b->row_end[t] : (int64_t)b->pos[t] + 1; }
+
 /* score[j] for positions lo..hi becomes its softmax; the sink takes part in the sum only. */
 static void softmax(double *score, int64_t lo, int64_t hi, const float *sink) {
     double max = sink ? (double)*sink : -INFINITY, sum = 0;
@@ -40,7 +47,7 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
     const float        *q = local_buf(&x->base, op->in[0]);
     float              *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
-        int64_t hi = (int64_t)b->pos[t] + 1, lo = a->window > 0 && hi > a->window ? hi - a->window : 0;
+        int64_t lo = sees_from(b, t, a->window), hi = sees_to(b, t);
         for (int h = 0; h < a->n_head; h++) {
             int          g = h / (a->n_head / a->n_kv);
             const float *qh = q + ((int64_t)t * a->n_head + h) * a->dim_k;
@@ -72,7 +79,7 @@ void scalar_latent_attention(scalar_exec *x, const nn_op *op) {
     const float        *q = local_buf(&x->base, op->in[0]), *qr = local_buf(&x->base, op->in[1]);
     float              *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
-        int64_t hi = (int64_t)b->pos[t] + 1;
+        int64_t hi = sees_to(b, t);
         for (int h = 0; h < a->n_head; h++) {
             const float *qh = q + ((int64_t)t * a->n_head + h) * a->dim_k,
                         *qrh = qr + ((int64_t)t * a->n_head + h) * a->dim_v;
