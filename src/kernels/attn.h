@@ -5,13 +5,16 @@
  * Order of operations, the same in every slot, so that a row's bits depend on its query, its position and the stored
  * K and V only - not on the rows beside it, the split over threads, the page size or the place of pages:
  *
- *   Positions are cut into chunks of ATTN_CHUNK, aligned to position 0. For one query row, head and chunk:
- *     s[j] = scale * sum over d of q[d] k[j][d], one chain of fma from zero in the order of d (stored K and V are read
- * as f32, which is exact for every page type) s[j] = cap * tanh(s[j] / cap) with a soft-cap m = max s[j], p[j] =
- * exp(s[j] - m), l = sum p[j] (lane by lane, then across), over the row's positions o[d] = sum over j of p[j] v[j][d],
- * one chain of fma from zero in the order of j, over the row's positions Chunks are folded in order into (M, L, O),
- * starting from (-inf, 0, 0): M' = max(M, m), a = exp(M - M'), b = exp(m - M'), L = L a + l b, O = O a + o b A sink is
- * a logit that takes part in the sum only. The result is O / L.
+ *   Positions are cut into chunks of ATTN_CHUNK, aligned to position 0. For one query row, head and chunk, with K and V
+ *   read as f32 (exact for every page type):
+ *     s[j] = scale * sum over d of q[d] k[j][d]      one chain of fma from zero in the order of d
+ *     s[j] = cap * tanh(s[j] / cap)                  with a soft-cap
+ *     m    = max s[j]                                over the row's positions
+ *     p[j] = exp(s[j] - m),  l = sum p[j]            lane by lane, then across
+ *     o[d] = sum over j of p[j] v[j][d]              one chain of fma from zero in the order of j
+ *   Chunks are folded in order into (M, L, O), starting from (-inf, 0, 0):
+ *     M' = max(M, m),  a = exp(M - M'),  b = exp(m - M'),  L = L a + l b,  O = O a + o b
+ *   A sink is a logit that takes part in the sum only. The result is O / L.
  *
  * attn_rows does everything for a range of rows and heads. For few rows over a long context, attn_partial computes
  * chunk results and attn_combine folds them: the same bits, but the context can be split over threads.
