@@ -15,9 +15,9 @@
 #define STAGE_BYTES ((size_t)64 << 20)
 
 int kv_transfer_wait(const kv_tree *t, kv_transfer *w) {
-    if (!w->under_way) return 0;
+    if (w->under_way) w->failed = t->o.moved(t->o.ctx, w->ticket) < 0;
     w->under_way = false;
-    return t->o.moved(t->o.ctx, w->ticket);
+    return w->failed ? ERR_IO : 0;
 }
 
 static int transfer_start(const kv_tree *t, const kv_move *moves, int n, kv_transfer *w) {
@@ -25,12 +25,6 @@ static int transfer_start(const kv_tree *t, const kv_move *moves, int n, kv_tran
     int rc = t->o.move(t->o.ctx, moves, n, &w->ticket);
     w->under_way = rc >= 0;
     return rc < 0 ? rc : 0;
-}
-
-bool kv_host_ready(kv_tree *t, kv_node *x) {
-    if (kv_transfer_wait(t, &x->arriving) >= 0) return true;
-    kv_drop_host(t, x);
-    return false;
 }
 
 /* Where a group's page stands in a row of the groups' pages. */
@@ -99,7 +93,10 @@ static int load_move(load *l) {
     }
     l->n_moves = 0;
     l->staged = 0;
-    if (rc >= 0) l->first = l->next;
+    if (rc < 0)
+        l->next = l->first;
+    else
+        l->first = l->next;
     return rc < 0 ? rc : 0;
 }
 
@@ -128,7 +125,8 @@ static int load_step(load *l) {
     int            need[KV_MAX_GROUPS] = { 0 }, rc;
     for (int g = 0; g < t->n_groups; g++) need[g] = (int)(lacks >> g & 1);
     if (!kv_tree_evict(t, need)) return ERR_LIMIT;
-    if (lacks != from_disk && !kv_host_ready(t, x)) {
+    if (lacks != from_disk && kv_transfer_wait(t, &x->arriving) < 0) {
+        kv_drop_host(t, x);
         kv_settle(t, x);
         return ERR_NOTFOUND;
     }

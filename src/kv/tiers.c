@@ -120,6 +120,7 @@ void kv_drop_host(kv_tree *t, kv_node *x) {
     if (!x->it.in[KV_HOST]) return;
     kv_leave(t, &x->it, KV_HOST);
     (void)kv_transfer_wait(t, &x->arriving); /* whether it worked no longer matters */
+    x->arriving = (kv_transfer){ 0 };
     free(x->host);
     x->host = NULL;
     x->host_groups = 0;
@@ -223,8 +224,8 @@ static uint8_t *reserve_file(kv_tree *t, const kv_entry *e, uint64_t bytes, uint
     return NULL;
 }
 
-/* Queues a page's file. True: the disk has it, or will. False may also mean that the copy in host memory turned out to
- * be bad: then it was dropped, and the node may be nowhere. */
+/* Queues a page's file. True: the disk has it, or will. A host copy that turns out to be bad stays until somebody needs
+ * it or its room: whoever asked for this may stand on what would be forgotten with it. */
 static bool save_page(kv_tree *t, kv_node *x, uint64_t limit, bool wait) {
     kv_transfer w = { 0 };
     unsigned    groups = kv_device_groups(t, x) | x->host_groups;
@@ -232,7 +233,7 @@ static bool save_page(kv_tree *t, kv_node *x, uint64_t limit, bool wait) {
     if (x->parent->parent && !x->parent->it.in[KV_DISK]) return false; /* behind a gap nobody would find it */
     kv_entry e = kv_describe(t, &x->it, groups);
     uint64_t bytes = kv_disk_file_bytes(t->o.disk, &e);
-    if ((groups & ~kv_device_groups(t, x)) != 0 && !kv_host_ready(t, x)) return false;
+    if ((groups & ~kv_device_groups(t, x)) != 0 && kv_transfer_wait(t, &x->arriving) < 0) return false;
     uint8_t *payload = reserve_file(t, &e, bytes, limit, wait);
     if (!payload) return false;
     if (kv_gather(t, x, groups, payload, &w) < 0 || kv_transfer_wait(t, &w) < 0) {
@@ -260,14 +261,6 @@ static bool save(kv_tree *t, kv_item *it, bool wait) {
     return it->is_state ? save_state(t, (kv_state *)it, wait) : save_page(t, (kv_node *)it, it->used, wait);
 }
 
-/* Like save, after which its node may be forgotten (and this with it): then false. */
-static bool save_settled(kv_tree *t, kv_item *it, bool wait) {
-    kv_node *x = it->is_state ? ((kv_state *)it)->node : (kv_node *)it;
-    bool     ok = save(t, it, wait);
-    kv_settle(t, x);
-    return ok;
-}
-
 void kv_tree_save(kv_tree *t, const kv_text *text, int n, bool all) {
     int P = t->page_tokens;
     if (!t->o.disk) return;
@@ -278,9 +271,9 @@ void kv_tree_save(kv_tree *t, const kv_text *text, int n, bool all) {
         int     shared;
         x = kv_child_best(x, &span, &shared);
         if (!x || shared < span.n || (x->n < P && !all)) return;
-        if (!save_settled(t, &x->it, false)) return;
+        if (!save(t, &x->it, false)) return;
         for (int i = 0; i < x->n_states; i++) {
-            if (x->states[i]->bytes) (void)save(t, &x->states[i]->it, false); /* the page is saved: the node stays */
+            if (x->states[i]->bytes) (void)save(t, &x->states[i]->it, false);
         }
     }
 }
@@ -293,12 +286,11 @@ void kv_tree_flush(kv_tree *t) {
     for (int round = 0; round < 3; round++) {
         for (kv_tier tier = KV_DEVICE; tier <= KV_HOST; tier++) {
             uint64_t forgotten = t->forgotten;
-            for (kv_item *it = t->lists[tier].newest, *older; it; it = older) {
-                older = it->older[tier];
-                (void)save_settled(t, it, true);
+            for (kv_item *it = t->lists[tier].newest; it; it = it->older[tier]) {
+                (void)save(t, it, true);
                 if (forgotten == t->forgotten) continue;
                 forgotten = t->forgotten; /* room was made, and `older` may have gone with it */
-                older = t->lists[tier].newest;
+                it = t->lists[tier].newest;
             }
         }
     }
@@ -339,7 +331,8 @@ static bool to_host(kv_tree *t, kv_node *x) {
     kv_transfer w = { 0 };
     unsigned    device = kv_device_groups(t, x);
     if (x->it.in[KV_HOST] && (device & ~x->host_groups) == 0) return true;
-    if (x->it.in[KV_HOST]) (void)kv_host_ready(t, x); /* the new copy takes over what the old one has */
+    /* The new copy takes over what the old one has. */
+    if (kv_transfer_wait(t, &x->arriving) < 0) kv_drop_host(t, x);
     unsigned groups = x->host_groups | device;
     size_t   bytes = kv_entry_payload_bytes(&t->o.id, KV_ENTRY_PAGE, groups);
     if (!host_room(t, KV_NODE_BYTES + bytes, x->it.used)) return false;

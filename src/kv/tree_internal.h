@@ -30,7 +30,7 @@ typedef struct kv_state {
 
 /* Bytes that may still be on their way. */
 typedef struct kv_transfer {
-    bool     under_way;
+    bool     under_way, failed;
     uint64_t ticket;
 } kv_transfer;
 
@@ -121,10 +121,9 @@ void        kv_trim_disk(kv_tree *t);                /* the directory may have b
 const void *kv_state_fetch(kv_tree *t, kv_state *s); /* NULL: lost, s is gone */
 
 /* moves.c */
-int  kv_transfer_wait(const kv_tree *t, kv_transfer *w); /* negative: the bytes are not to be trusted */
-bool kv_host_ready(kv_tree *t, kv_node *x);              /* false: its host copy is bad and was dropped */
-int  kv_gather(const kv_tree *t, const kv_node *x, unsigned groups, uint8_t *out, kv_transfer *w);
-int  kv_bring(kv_tree *t, kv_step *steps, int n, int *at);
+int kv_transfer_wait(const kv_tree *t, kv_transfer *w); /* negative: the bytes are not to be trusted */
+int kv_gather(const kv_tree *t, const kv_node *x, unsigned groups, uint8_t *out, kv_transfer *w);
+int kv_bring(kv_tree *t, kv_step *steps, int n, int *at);
 
 /* adopt.c */
 int kv_tree_adopt(kv_tree *t, err *e);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/fixtures/kv/*.hkv from the description in src/kv/entry.h alone: struct, hashlib and a plain XXH64. The
 numbers below are repeated in tests/unit/test_kv_entry.c. version1.hkv is what version 1 of the format wrote for the page
-of page.hkv: it had neither a namespace nor content keys."""
+of first.hkv: it had neither a namespace nor content keys."""
 import hashlib
 import pathlib
 import struct
@@ -103,7 +103,7 @@ def main():
     (out / "state.hkv").write_bytes(entry(2, 16, 0, parent, second[:3], bytes(range(STATE_BYTES))))
     rows = bytes(32) + bytes(range(1, 33)) + bytes(16)  # of five tokens the third and the fourth are supplied
     (out / "rows.hkv").write_bytes(entry(1, 0, 3, root(2, SPACE), second, pages, SPACE, rows))
-    (out / "version1.hkv").write_bytes(entry(1, 16, 3, key(1, root(1), first), second, pages, version=1))
+    (out / "version1.hkv").write_bytes(entry(1, 0, 1, root(1), first, pages[:PAGE_BYTES[0]], version=1))
 
 
 main()
