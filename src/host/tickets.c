@@ -328,6 +328,7 @@ void model_add_counters(runtime_stats *to, const runtime_stats *s) {
     to->engine.tokens_cached += s->engine.tokens_cached;
     to->engine.tokens_generated += s->engine.tokens_generated;
     to->engine.preemptions += s->engine.preemptions;
+    to->engine.failed_steps += s->engine.failed_steps;
     to->engine.evictions += s->engine.evictions;
     to->requests += s->requests;
     to->errors += s->errors;

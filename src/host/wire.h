@@ -7,8 +7,11 @@
  *
  *     u32 bytes of the body   u8 version   u8 type   u16 zero   u64 id   body
  *
- * and a body is its fields one behind the other, without padding: integers of fixed width, floats, texts as u32 length
- * and bytes. "id" is the request or call a frame belongs to; 0 where there is none.
+ * and a body is its fields one behind the other, without padding, as the tables of wire_tables.h list them
+ * (wire_codec.h has the layout of each kind). "id" is the request or call a frame belongs to; 0 where there is none.
+ *
+ * A request's body ends with its blobs: the bytes of images, which do not fit into JSON. Messages name one by its
+ * index. They are borrowed on both sides: not copied into the request that is read, but views into the frame.
  *
  * Neither side trusts the other. A frame that is too long, of another version, of an unknown type, with a field outside
  * its range, with a length beyond the frame's end, with bytes left over, or with text that is not UTF-8 where UTF-8 was
@@ -21,9 +24,10 @@
 
 #include "base/arena.h"
 #include "host/need.h"
+#include "host/wire_codec.h"
 #include "runtime/runtime.h"
 
-enum { WIRE_VERSION = 1, WIRE_HEAD_BYTES = 16 };
+enum { WIRE_VERSION = 2, WIRE_HEAD_BYTES = 16 };
 
 #define WIRE_MAX_DOWN ((size_t)1 << 30) /* largest body towards a worker */
 #define WIRE_MAX_UP ((size_t)512 << 20) /* and from one */
@@ -130,7 +134,5 @@ int wire_get_failed(view body, err *why, err *e);
 int wire_get_event(view body, arena *mem, runtime_event *ev, err *e);
 int wire_get_result(view body, arena *mem, wire_result *r, err *e);
 int wire_get_pong(view body, wire_pong *p, err *e);
-
-bool wire_is_utf8(view text);
 
 #endif

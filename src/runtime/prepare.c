@@ -137,6 +137,7 @@ static int prompt_embed(const runtime *r, const runtime_request *q, prompt *out,
 }
 
 int prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    if (q->n_blobs) return err_set(e, ERR_UNSUPPORTED, "images are not supported by this model");
     switch (q->task) {
     case RUNTIME_CHAT: return prompt_chat(r, q, out, e);
     case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);

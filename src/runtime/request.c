@@ -59,7 +59,8 @@ static bool keep_request(rq *x) {
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (!keep_view(a, texts[i])) return false;
     sampling_params *p = &q->sampling;
-    return keep_views(a, &q->stop, q->n_stop) && keep_views(a, &q->dry_breakers, q->n_dry_breakers) &&
+    return keep_views(a, &q->blobs, q->n_blobs) && keep_views(a, &q->stop, q->n_stop) &&
+           keep_views(a, &q->dry_breakers, q->n_dry_breakers) &&
            (q->tokens = keep(a, q->tokens, q->n_tokens, sizeof *q->tokens)) &&
            (p->bias = keep(a, p->bias, p->n_bias, sizeof *p->bias)) &&
            (p->dry_breakers = keep(a, p->dry_breakers, p->n_dry_breakers, sizeof *p->dry_breakers)) &&

@@ -152,6 +152,9 @@ enum {
     RUNTIME_SET_DYNATEMP = 1 << 15, /* of settings: without the temperature itself */
 };
 
+enum { RUNTIME_MAX_BLOBS = 32 };
+#define RUNTIME_MAX_BLOB_BYTES ((uint64_t)64 << 20)
+
 typedef struct runtime_event runtime_event;
 
 /* Fill with runtime_request_init, then change. Everything it points at is copied by runtime_submit. */
@@ -209,6 +212,10 @@ typedef struct runtime_request {
 
     runtime_pooling pooling;
     int             dimensions; /* EMBED: the first that many, normalised again; 0: all */
+
+    /* Bytes that messages name by their index: images. At most RUNTIME_MAX_BLOBS, RUNTIME_MAX_BLOB_BYTES together. */
+    const view *blobs;
+    size_t      n_blobs;
 
     void (*on_event)(void *ctx, const runtime_event *ev);
     void *ctx;

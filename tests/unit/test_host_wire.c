@@ -94,6 +94,7 @@ static void assert_sampling(const sampling_params *a, const sampling_params *b) 
 static const int32_t       some_ids[] = { 1, -2, INT32_MAX, INT32_MIN, 0 };
 static const sampling_bias some_bias[] = { { 7, -INFINITY }, { 9, 0.5f } };
 static const view          some_stops[] = { { "\n\n", 2 }, { "", 0 }, { "</s>", 4 } };
+static const view          some_blobs[] = { { "\xff\0\x01", 3 }, { "", 0 }, { "png", 3 } };
 static const view          some_breakers[] = { { "\xc3\xa9", 2 } };
 
 static void fill_request(runtime_request *q) {
@@ -133,6 +134,8 @@ static void fill_request(runtime_request *q) {
     q->n_top = 20;
     q->pooling = RUNTIME_POOL_LAST;
     q->dimensions = 32;
+    q->blobs = some_blobs;
+    q->n_blobs = 3;
 }
 
 static void assert_request(const runtime_request *a, const runtime_request *b) {
@@ -169,6 +172,8 @@ static void assert_request(const runtime_request *a, const runtime_request *b) {
     assert_true(a->max_tokens == b->max_tokens && a->min_tokens == b->min_tokens && a->n_choices == b->n_choices);
     assert_true(a->priority == b->priority && a->client == b->client && a->n_top == b->n_top);
     assert_true(a->pooling == b->pooling && a->dimensions == b->dimensions);
+    assert_int_equal(a->n_blobs, b->n_blobs);
+    for (size_t i = 0; i < a->n_blobs; i++) assert_view(a->blobs[i], b->blobs[i]);
 }
 
 static void test_request(void **state) {
@@ -460,7 +465,7 @@ static void test_small_ones(void **state) {
 
 /* The layout as wire.h draws it, byte for byte. */
 static void test_layout(void **state) {
-    static const unsigned char frame[] = { 17, 0, 0, 0, 1, 17, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+    static const unsigned char frame[] = { 17, 0, 0, 0, 2, 17, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
                                            /* kind, choice, not the last, text */
                                            3, 0, 0, 0, 2, 0, 0, 0, 0, 4, 0, 0, 0, 'a', 'b', 'c', 'd' };
     runtime_event              ev = { .kind = RUNTIME_CONTENT, .choice = 2, .text = { "abcd", 4 } };
@@ -471,6 +476,60 @@ static void test_layout(void **state) {
     memcpy(expected, frame, sizeof frame);
     expected[5] = WIRE_EVENT;
     assert_memory_equal(out.data, expected, sizeof frame);
+}
+
+/* Behind the last field: how many, and each with eight bytes of length; they are read where they lie. */
+static void test_blobs(void **state) {
+    static const unsigned char tail[] = { 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0xff, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0 };
+    runtime_request            q, got;
+    view                       many[RUNTIME_MAX_BLOBS + 1];
+    err                        e = { 0 };
+    (void)state;
+    runtime_request_init(&q);
+    q.blobs = some_blobs;
+    q.n_blobs = 2;
+    assert_int_equal(wire_put_request(&out, WIRE_SUBMIT, 1, &q, NULL), 0);
+    assert_memory_equal(out.data + out.len - sizeof tail, tail, sizeof tail);
+    view body = only(WIRE_SUBMIT, 1).body;
+    runtime_request_init(&got);
+    assert_int_equal(wire_get_request(body, &mem, &got, NULL), 0);
+    assert_int_equal(got.n_blobs, 2);
+    assert_ptr_equal(got.blobs[0].data, out.data + out.len - 11);
+
+    /* One byte more than fits together, in both directions; nothing is allocated for what was only announced. */
+    uint64_t large = RUNTIME_MAX_BLOB_BYTES;
+    memcpy(out.data + out.len - 19, &large, 8);
+    assert_int_equal(wire_get_request(body, &mem, &got, &e), ERR_FORMAT);
+    assert_string_equal(e.msg, "images is cut off");
+    large++;
+    memcpy(out.data + out.len - 19, &large, 8);
+    assert_int_equal(wire_get_request(body, &mem, &got, &e), ERR_FORMAT);
+    assert_string_equal(e.msg, "images are too large together");
+    uint32_t count = RUNTIME_MAX_BLOBS + 1;
+    memcpy(out.data + out.len - sizeof tail, &count, 4);
+    assert_int_equal(wire_get_request(body, &mem, &got, &e), ERR_FORMAT);
+    assert_string_equal(e.msg, "images are too many");
+
+    char *half = calloc(1, RUNTIME_MAX_BLOB_BYTES / 2 + 1);
+    assert_non_null(half);
+    many[0] = many[1] = (view){ half, RUNTIME_MAX_BLOB_BYTES / 2 };
+    q.blobs = many;
+    str_clear(&out);
+    assert_int_equal(wire_put_request(&out, WIRE_SUBMIT, 1, &q, &e), 0);
+    runtime_request_init(&got);
+    assert_int_equal(wire_get_request(only(WIRE_SUBMIT, 1).body, &mem, &got, NULL), 0);
+    assert_true(got.n_blobs == 2 && got.blobs[1].len == RUNTIME_MAX_BLOB_BYTES / 2);
+    many[1].len++;
+    str_clear(&out);
+    assert_int_equal(wire_put_request(&out, WIRE_SUBMIT, 1, &q, &e), ERR_LIMIT);
+    assert_string_equal(e.msg, "images are too large together");
+    for (size_t i = 0; i < RUNTIME_MAX_BLOBS + 1; i++) many[i] = (view){ half, 1 };
+    q.n_blobs = RUNTIME_MAX_BLOBS + 1;
+    assert_int_equal(wire_put_request(&out, WIRE_SUBMIT, 1, &q, &e), ERR_LIMIT);
+    assert_string_equal(e.msg, "images are too many");
+    q.n_blobs = RUNTIME_MAX_BLOBS;
+    assert_int_equal(wire_put_request(&out, WIRE_SUBMIT, 1, &q, &e), 0);
+    free(half);
 }
 
 static void test_bad_heads(void **state) {
@@ -484,7 +543,7 @@ static void test_bad_heads(void **state) {
     const struct {
         int           at;
         unsigned char value;
-    } wrong[] = { { 4, 2 }, { 5, WIRE_TYPE_COUNT }, { 5, 255 }, { 6, 1 }, { 7, 1 }, { 3, 0x41 } };
+    } wrong[] = { { 4, 1 }, { 4, 3 }, { 5, WIRE_TYPE_COUNT }, { 5, 255 }, { 6, 1 }, { 7, 1 }, { 3, 0x41 } };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char old = out.data[wrong[i].at];
         out.data[wrong[i].at] = (char)wrong[i].value;
@@ -545,12 +604,43 @@ static void test_refused_values(void **state) {
     assert_int_equal(wire_put_event(&out, 1, &ev, &e), ERR_ARG);
     ev = (runtime_event){ .kind = RUNTIME_CONTENT, .last = true };
     assert_int_equal(wire_put_event(&out, 1, &ev, &e), ERR_ARG);
+    assert_string_equal(e.msg, "last is set in the middle");
+    ev = (runtime_event){ .kind = RUNTIME_ERROR, .choice = -1, .last = true };
+    assert_int_equal(wire_put_event(&out, 1, &ev, &e), ERR_ARG);
+    assert_string_equal(e.msg, "error is missing");
+    wire_open o = { .runtime.path = "p", .name = "n" };
+    assert_int_equal(wire_put_open(&out, &o, &e), ERR_ARG);
+    assert_string_equal(e.msg, "fault is missing");
+    runtime_request_init(&q);
+    q.stop = &(view){ "\xff", 1 };
+    q.n_stop = 1;
+    assert_int_equal(wire_put_request(&out, WIRE_SUBMIT, 1, &q, &e), ERR_ARG);
+    assert_string_equal(e.msg, "stop is not UTF-8"); /* an item is named by its list */
+    runtime_request_init(&q);
+    q.sampling.n_order = SAMPLING_STAGE_COUNT + 1;
+    assert_int_equal(wire_put_request(&out, WIRE_SUBMIT, 1, &q, &e), ERR_LIMIT);
+    assert_string_equal(e.msg, "samplers is too long");
+    q.sampling.n_order = 1;
+    q.sampling.order[0] = SAMPLING_STAGE_COUNT;
+    assert_int_equal(wire_put_request(&out, WIRE_SUBMIT, 1, &q, &e), ERR_ARG);
+    assert_string_equal(e.msg, "samplers lies outside its range");
     assert_int_equal(wire_put_loading(&out, NAN, &e), ERR_ARG);
     assert_int_equal(wire_put_ping(&out, 1, 99, &e), ERR_ARG);
     assert_string_equal(str_cstr(&out), "before"); /* a failure leaves nothing */
     static const char *const bad[] = { "\x80",         "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                                        "abcdefgh\xc3", "\xe2\x82" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(wire_is_utf8(view_of(bad[i])));
+    for (size_t n = 1; n < 20; n++) { /* wherever it stands, in texts of every length */
+        for (size_t at = 0; at < n; at++) {
+            char text[20];
+            memset(text, 'a', sizeof text);
+            text[at] = '\xe9';
+            assert_false(wire_is_utf8((view){ text, n }));
+            text[at] = 'e';
+            assert_true(wire_is_utf8((view){ text, n }));
+        }
+    }
+    assert_true(wire_is_utf8((view){ NULL, 0 }));
     assert_true(wire_is_utf8(view_of("plain text, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x94\xa5 and more plain text")));
 }
 
@@ -611,6 +701,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(test_small_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(test_layout, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_blobs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_heads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cut_bodies, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_values, setup, teardown),

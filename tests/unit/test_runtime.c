@@ -340,6 +340,7 @@ static void test_mistakes(void **state) {
     int32_t         token = 1 << 28;
     runtime_request q;
     uint64_t        id;
+    size_t          n;
     err             e = { 0 };
     test_greedy(&q, "[{\"role\": ");
     test_request_refused(*state, &q, ERR_ARG, "messages: JSON line 1");
@@ -376,6 +377,11 @@ static void test_mistakes(void **state) {
     q.text = view_of("cat");
     q.dimensions = 100000;
     test_request_refused(*state, &q, ERR_ARG, "dimensions");
+    test_greedy(&q, SUM);
+    q.blobs = &(view){ "\x89PNG", 4 };
+    q.n_blobs = 1;
+    test_request_refused(*state, &q, ERR_UNSUPPORTED, "images are not supported by this model");
+    assert_int_equal(runtime_count(*state, &q, &n, &e), ERR_UNSUPPORTED);
     test_greedy(&q, SUM);
     q.n_top = 21;
     q.on_event = test_collect;
