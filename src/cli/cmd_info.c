@@ -124,7 +124,8 @@ static int fitting(const info *x, int n_sequences) {
         engine_options o = x->engine;
         need           n;
         o.n_ctx = middle * CONTEXT_STEP;
-        if (need_of_model(&n, x->file, &o, n_sequences, NULL) == 0 && n.total_bytes <= x->available)
+        if (need_of_model(&n, x->file, &o, n_sequences, NULL) == 0 &&
+            device_memory_on(&n.bytes, NEED_CPU) <= x->available)
             low = middle;
         else
             high = middle - 1;
@@ -138,7 +139,8 @@ static int look(info *x, int n_sequences, err *e) {
     model_summary_read(&x->sum, x->file);
     if ((rc = need_of_model(&x->n, x->file, &x->engine, n_sequences, e)) < 0) return err_wrap(e, rc, "%s", x->path);
     x->available = machine_memory_available(&x->available_from);
-    if (x->available && x->n.total_bytes > x->available) x->fitting_context = fitting(x, n_sequences);
+    if (x->available && device_memory_on(&x->n.bytes, NEED_CPU) > x->available)
+        x->fitting_context = fitting(x, n_sequences);
     calibration_model_key(x->model_key, x->file);
     calibration_machine_key(x->machine);
     if (calibration_find(&x->speed, x->model_key, x->machine, x->cache_type))
@@ -184,6 +186,7 @@ static void put_speed(const info *x, str *out) {
 static void put_text(const info *x, str *out) {
     const need          *n = &x->n;
     const model_summary *s = &x->sum;
+    uint64_t             total = device_memory_on(&n->bytes, NEED_CPU);
     char                 a[32], b[32];
     str_printf(out, "model           %s\n", x->path);
     str_printf(out, "architecture    %.*s, %s%.1f M parameters, %s, %s\n", (int)s->arch.len, s->arch.data, "",
@@ -198,16 +201,16 @@ static void put_text(const info *x, str *out) {
     if (n->sequence_bytes) str_printf(out, " and %s per sequence", bytes_text(b, n->sequence_bytes));
     str_printf(out, "\nscratch         %s\n", bytes_text(a, n->scratch_bytes));
     str_printf(out, "other           about %s (tokenizer, heap)\n", bytes_text(a, n->other_bytes));
-    str_printf(out, "memory          %s in all", bytes_text(a, n->total_bytes));
+    str_printf(out, "memory          %s in all", bytes_text(a, total));
     if (!x->available)
         str_puts(out, "; how much is available is not known\n");
-    else if (n->total_bytes <= x->available)
+    else if (total <= x->available)
         str_printf(out, "; fits: %s available%s\n", bytes_text(b, x->available),
                    strcmp(x->available_from, "cgroup") == 0 ? " in this control group" : "");
     else {
         str_printf(out, "; DOES NOT FIT: %s available%s, ", bytes_text(b, x->available),
                    strcmp(x->available_from, "cgroup") == 0 ? " in this control group" : "");
-        str_printf(out, "%s missing\n", bytes_text(b, n->total_bytes - x->available));
+        str_printf(out, "%s missing\n", bytes_text(b, total - x->available));
         if (x->fitting_context) str_printf(out, "                --ctx %d would fit\n", x->fitting_context);
     }
     put_speed(x, out);
@@ -217,6 +220,7 @@ static void put_json(const info *x, str *out) {
     const need              *n = &x->n;
     const model_summary     *s = &x->sum;
     const calibration       *c = &x->speed;
+    uint64_t                 total = device_memory_on(&n->bytes, NEED_CPU);
     static const char *const sources[] = { "null", "\"estimate\"", "\"calibration\"" };
     const struct {
         const char *key;
@@ -227,7 +231,7 @@ static void put_json(const info *x, str *out) {
                    { "per_sequence", n->sequence_bytes },
                    { "scratch", n->scratch_bytes },
                    { "other", n->other_bytes },
-                   { "total", n->total_bytes } };
+                   { "total", total } };
     str_puts(out, "{\"model\":");
     str_put_json(out, x->given, strlen(x->given));
     str_puts(out, ",\"path\":");
@@ -245,7 +249,7 @@ static void put_json(const info *x, str *out) {
         str_printf(out, "%s\"%s\":%" PRIu64, i ? "," : "", memory[i].key, memory[i].value);
     if (x->available)
         str_printf(out, ",\"available\":%" PRIu64 ",\"available_from\":\"%s\",\"fits\":%s", x->available,
-                   x->available_from, n->total_bytes <= x->available ? "true" : "false");
+                   x->available_from, total <= x->available ? "true" : "false");
     else
         str_puts(out, ",\"available\":null,\"available_from\":null,\"fits\":null");
     if (x->fitting_context)

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,8 +26,12 @@ int fault_parse(fault *f, const char *text, err *e) {
     } else if (strncmp(text, "open:", 5) == 0) {
         f->kind = FAULT_OPEN;
         f->path = text + 5;
+    } else if (strncmp(text, "need:", 5) == 0 && strchr(text, '=')) {
+        f->kind = FAULT_NEED;
+        snprintf(f->device, sizeof f->device, "%.*s", (int)(strchr(text, '=') - text - 5), text + 5);
+        f->bytes = strtoull(strchr(text, '=') + 1, NULL, 10);
     } else {
-        return err_set(e, ERR_ARG, "'%s' is no fault", text);
+        return err_set(e, ERR_ARG, "'%s' is not a fault", text);
     }
     return 0;
 }
@@ -50,6 +55,10 @@ int fault_at_load(fault *f, err *e) {
     if (fd < 0) return err_set_errno(e, "the sandbox refused it");
     close(fd);
     return err_set(e, ERR_ARG, "the sandbox let it through");
+}
+
+void fault_at_need(const fault *f, device_memory *bytes) {
+    if (f->kind == FAULT_NEED) (void)device_memory_add(bytes, f->device, f->bytes);
 }
 
 void fault_at_event(fault *f, int socket) {

@@ -4,11 +4,13 @@
  *
  *     segv:N  abort:N  hang:N  exit:N  garbage:N    with the Nth event; at N = 0 while loading
  *     socket  open:PATH                             before the model is opened, behind the sandbox
+ *     need:DEVICE=BYTES                             the model says that it needs this, too
  */
 #ifndef HOST_FAULT_H
 #define HOST_FAULT_H
 
 #include "base/err.h"
+#include "host/budget.h"
 
 #include <stdatomic.h>
 
@@ -20,18 +22,22 @@ typedef enum fault_kind {
     FAULT_EXIT,
     FAULT_GARBAGE,
     FAULT_SOCKET,
-    FAULT_OPEN
+    FAULT_OPEN,
+    FAULT_NEED,
 } fault_kind;
 
 typedef struct fault {
     fault_kind  kind;
     int         at;
     const char *path;
+    char        device[64]; /* NEED */
+    uint64_t    bytes;
     atomic_int  seen;
 } fault;
 
 int  fault_parse(fault *f, const char *text, err *e); /* "" is no fault; text stays */
 int  fault_at_load(fault *f, err *e);
+void fault_at_need(const fault *f, device_memory *bytes);
 void fault_at_event(fault *f, int socket);
 
 #endif

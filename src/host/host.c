@@ -114,8 +114,10 @@ static void fill_defaults(host_options *o) {
     if (o->keep_alive_ms == HOST_KEEP_DEFAULT) o->keep_alive_ms = DEFAULT_KEEP_MS;
     if (o->wait_ms <= 0) o->wait_ms = DEFAULT_WAIT_MS;
     if (o->yield_ms <= 0) o->yield_ms = DEFAULT_YIELD_MS;
-    if (!o->max_bytes) o->max_bytes = machine_memory_available(NULL) / 5 * 4;
-    if (!o->max_bytes) o->max_bytes = HOST_NO_LIMIT; /* the system does not say */
+    if (!device_memory_on(&o->budget, NEED_CPU)) {
+        uint64_t most = machine_memory_available(NULL) / 5 * 4;
+        (void)device_memory_set(&o->budget, NEED_CPU, most ? most : HOST_NO_LIMIT); /* 0: the system does not say */
+    }
 }
 
 int host_open(host **out, const host_options *o, err *e) {
@@ -488,7 +490,7 @@ void host_stat(host *h, host_stats *out) {
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(&h->lock);
     out->runtime = h->gone;
-    out->limit_bytes = h->options.max_bytes;
+    out->limit_bytes = device_memory_on(&h->options.budget, NEED_CPU);
     out->crashes = h->crashes;
     h->inside++;
     for (model *m = h->models; m; m = m->next) {
@@ -496,7 +498,7 @@ void host_stat(host *h, host_stats *out) {
         out->n_loading += m->phase >= MODEL_MEASURING && m->phase < MODEL_UP;
         out->n_loaded += m->phase == MODEL_UP;
         if (m->phase == MODEL_UP) out->loaded_bytes += m->info.file_bytes;
-        if (m->placed) out->need_bytes += m->info.need_bytes;
+        if (m->placed) out->need_bytes += device_memory_on(&m->need, NEED_CPU);
     }
     for (model *m = h->models; m; m = m->next) {
         runtime_stats s = { 0 };

@@ -16,6 +16,7 @@
 #ifndef HOST_HOST_H
 #define HOST_HOST_H
 
+#include "host/budget.h"
 #include "runtime/runtime.h"
 
 #include <stdbool.h>
@@ -32,9 +33,10 @@ typedef struct host host;
 enum { HOST_MAX_REQUESTS = 4096 }; /* under way at once, waiting ones too */
 
 typedef struct host_options {
-    int      max_loaded;           /* models at once; 0: 4 */
-    uint64_t max_bytes;            /* memory of loaded models together, as docs/host.md counts it; 0: 80% of what is
-                                      available now; HOST_NO_LIMIT */
+    int max_loaded; /* models at once; 0: 4 */
+    /* Memory of loaded models together, by device, as docs/host.md counts it; HOST_NO_LIMIT. NEED_CPU missing or 0: 80%
+     * of what is available now. A model that needs a device without an entry is refused. */
+    device_memory   budget;
     int64_t         keep_alive_ms; /* HOST_KEEP_DEFAULT: five minutes */
     runtime_options runtime;       /* for every model; path is ignored */
 
@@ -44,7 +46,7 @@ typedef struct host_options {
     int64_t      hang_ms;     /* a worker without a sign of progress for so long is ended; 0: 30 s */
     int64_t      wait_ms;     /* how long a request waits for a place among busy models; 0: 5 minutes */
     int64_t      yield_ms;    /* a place is asked of a busy model after so long; 0: 2 s */
-    const char  *debug_fault; /* tests only: "MODEL=FAULT", see fault.h; must stay */
+    const char  *debug_fault; /* tests only: "MODEL=FAULT", several with ";" between; see fault.h; must stay */
 } host_options;
 
 int  host_open(host **out, const host_options *o, err *e);
@@ -88,7 +90,7 @@ typedef struct host_model {
     bool     pinned;
     float    load_fraction; /* while loading */
     double   load_seconds;  /* so far, or that the last load took */
-    uint64_t need_bytes;    /* what it counts for in the budget; 0: not known yet */
+    uint64_t need_bytes;    /* what it counts for in the budgets of all devices; 0: not known yet */
     int      pid;           /* of its worker; 0: none */
     bool     quarantined;
     int      crashes; /* of its workers since the host was opened */
@@ -120,7 +122,7 @@ int host_template(host *h, view model, str *out, err *e); /* the chat template's
 typedef struct host_stats {
     int           n_models, n_loaded, n_loading;
     uint64_t      loaded_bytes;            /* files of loaded models */
-    uint64_t      need_bytes, limit_bytes; /* memory that they count for, and the budget */
+    uint64_t      need_bytes, limit_bytes; /* memory of the machine that they count for, and its budget */
     uint64_t      crashes;                 /* of workers */
     runtime_stats runtime;
 } host_stats;

@@ -80,6 +80,8 @@ struct model {
     runtime_settings *settings;
     int64_t           own_keep_ms;
     arena             mem; /* of the child's thread: for the frame at hand */
+
+    device_memory need; /* as its last worker said; info.need_bytes is the sum */
 };
 
 struct host {

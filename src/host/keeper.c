@@ -5,10 +5,10 @@
  * It starts and stops workers and never waits for one: whatever happens wakes it, it does what is due and sleeps again.
  *
  * Who gets a place. Models that are wanted, and have said how much memory they need, stand in a line, the longest
- * waiting first; only the first may take room. Room is made by ending idle models, least recently used first. Where all
- * are busy the first in line waits; after yield_ms one of the busy models is asked to yield: what it has begun ends as
- * it would, new requests for it wait, then it goes and stands in line itself. So nobody waits for ever and nothing that
- * is in use is ended.
+ * waiting first; only the first may take room. Room is made by ending idle models, least recently used first, that take
+ * something on a device where it does not fit. Where all of them are busy the first in line waits; after yield_ms one
+ * of the busy models is asked to yield: what it has begun ends as it would, new requests for it wait, then it goes and
+ * stands in line itself. So nobody waits for ever and nothing that is in use is ended.
  */
 #include "base/log.h"
 #include "base/machine.h"
@@ -71,15 +71,25 @@ static void refuse(host *h, model *m, const err *why) {
     tell_failure(h, m);
 }
 
+/* Tests only: what is to go wrong with a model, of "MODEL=FAULT;MODEL=FAULT". */
+static void find_fault(const char *list, const char *name, char out[256]) {
+    size_t n = strlen(name);
+    out[0] = '\0';
+    for (const char *at = list; at; at = strchr(at, ';')) {
+        if (*at == ';') at++;
+        if (strncmp(at, name, n) == 0 && at[n] == '=')
+            snprintf(out, 256, "%.*s", (int)strcspn(at + n + 1, ";"), at + n + 1);
+    }
+}
+
 static void start(host *h, model *m) {
-    const char   *fault = h->options.debug_fault, *equals = fault ? strchr(fault, '=') : NULL;
-    size_t        n = strlen(m->info.name);
+    char          fault[256];
     err           e = { 0 };
     child_options o = { .program = h->options.program ? h->options.program : "/proc/self/exe",
                         .env = h->options.worker_env,
                         .open = { .runtime = h->options.runtime,
                                   .name = m->info.name,
-                                  .fault = "",
+                                  .fault = fault,
                                   .no_sandbox = h->options.no_sandbox },
                         .hang_ms = h->options.hang_ms,
                         .on_frame = model_take_frame,
@@ -91,7 +101,7 @@ static void start(host *h, model *m) {
     o.open.runtime.path = m->info.path;
     if (m->settings) o.open.runtime.settings = *m->settings;
     o.open.runtime.spare_bytes = machine_memory_available(NULL); /* moved weights count as mapped ones do: once */
-    if (equals && (size_t)(equals - fault) == n && memcmp(fault, m->info.name, n) == 0) o.open.fault = equals + 1;
+    find_fault(h->options.debug_fault, m->info.name, fault);
     m->info.load_fraction = 0;
     m->load_begin = m->wanted_at = host_now_ms();
     m->phase = MODEL_MEASURING; /* its thread may begin before the next line is over, and waits for the lock */
@@ -178,43 +188,48 @@ static bool act(host *h, model *m, int64_t *wake) {
 
 /* --- places --- */
 
-/* What is taken now, and what will be when those that are ending are gone. */
+typedef struct taken {
+    int           count;
+    device_memory bytes;
+} taken;
+
+/* What is taken now, what will be when those that are ending are gone, and what pinned models never give back. */
 typedef struct room {
-    int      count, count_later;
-    uint64_t bytes, bytes_later, pinned_bytes;
-    int      pinned;
+    taken now, later, pinned;
 } room;
 
-static room look(host *h) {
-    room r = { 0 };
+/* A model that was let in needs no device without a budget, and there are not more of those than fit. */
+static void take(taken *t, const model *m) {
+    t->count++;
+    (void)device_memory_add_all(&t->bytes, &m->need);
+}
+
+static void look(host *h, room *r) {
+    *r = (room){ 0 };
     for (model *m = h->models; m; m = m->next) {
         if (!m->placed) continue;
         bool stays = m->phase == MODEL_LOADING || m->phase == MODEL_UP;
-        r.count++;
-        r.bytes += m->info.need_bytes;
-        r.count_later += stays;
-        if (stays) r.bytes_later += m->info.need_bytes;
-        if (stays && m->info.pinned) {
-            r.pinned++;
-            r.pinned_bytes += m->info.need_bytes;
-        }
+        take(&r->now, m);
+        if (stays) take(&r->later, m);
+        if (stays && m->info.pinned) take(&r->pinned, m);
     }
-    return r;
 }
 
-static bool fits(const host *h, int count, uint64_t bytes, uint64_t more) {
-    return count < h->options.max_loaded && more <= h->options.max_bytes && bytes <= h->options.max_bytes - more;
+static bool fits(const host *h, const taken *t, const model *m) {
+    return t->count < h->options.max_loaded && !budget_lacking(&h->options.budget, &t->bytes, &m->need);
 }
 
 static bool is_idle(const model *m) {
     return m->phase == MODEL_UP && !m->users && !m->holders && !m->waiters && !m->tickets;
 }
 
-/* The one to go: the idle one, or (busy) the one whose turn to yield it is, that was used least recently. */
-static model *victim(host *h, bool busy) {
+/* The one to go: the idle one, or (busy) the one whose turn to yield it is, that was used least recently. Only one
+ * whose going brings the newcomer nearer: a model elsewhere stays. */
+static model *victim(host *h, const taken *t, const model *newcomer, bool busy) {
     model *found = NULL;
     for (model *m = h->models; m; m = m->next) {
         if (m->phase != MODEL_UP || m->info.pinned || is_idle(m) == busy) continue;
+        if (!budget_helps(&h->options.budget, &t->bytes, &newcomer->need, &m->need)) continue;
         int64_t a = busy ? m->load_begin : m->last_used;
         if (!found || a < (busy ? found->load_begin : found->last_used)) found = m;
     }
@@ -229,20 +244,39 @@ static model *first_in_line(host *h) {
     return found;
 }
 
+/* " on cuda:0"; the machine's own memory needs no name. */
+static const char *on_device(const char *device, char out[80]) {
+    if (strcmp(device, NEED_CPU) == 0) return "";
+    snprintf(out, 80, " on %s", device);
+    return out;
+}
+
 /* True: the model was refused, for a reason that waiting does not change. */
 static bool refuse_hopeless(host *h, model *m, const room *r) {
-    const double   gib = 1024.0 * 1024 * 1024;
-    const uint64_t limit = h->options.max_bytes, wants = m->info.need_bytes;
-    err            e = { 0 };
-    if (!fits(h, 0, 0, wants))
-        err_set(&e, ERR_LIMIT,
-                "it needs %.2f GiB of memory and the limit is %.2f GiB; choose a smaller context or raise --mem-limit",
-                (double)wants / gib, (double)limit / gib);
-    else if (!fits(h, r->pinned, r->pinned_bytes, wants))
-        err_set(&e, ERR_LIMIT, "it needs %.2f GiB of memory and the pinned models leave %.2f GiB and %d places",
-                (double)wants / gib, (double)(limit - r->pinned_bytes) / gib, h->options.max_loaded - r->pinned);
-    else
+    const double         gib = 1024.0 * 1024 * 1024;
+    const device_memory *budget = &h->options.budget;
+    static const taken   nothing;
+    char                 on[80];
+    err                  e = { 0 };
+    const char          *device = budget_unknown(budget, &m->need);
+    if (device) {
+        err_set(&e, ERR_LIMIT, "it needs %.2f GiB of memory on %s, and there is no budget for that device",
+                (double)device_memory_on(&m->need, device) / gib, device);
+    } else if ((device = budget_lacking(budget, &nothing.bytes, &m->need))) {
+        err_set(&e, ERR_LIMIT, "it needs %.2f GiB of memory%s and the limit is %.2f GiB; choose a smaller context%s",
+                (double)device_memory_on(&m->need, device) / gib, on_device(device, on),
+                (double)device_memory_on(budget, device) / gib,
+                strcmp(device, NEED_CPU) == 0 ? " or raise --mem-limit" : "");
+    } else if (!fits(h, &r->pinned, m)) {
+        device = budget_lacking(budget, &r->pinned.bytes, &m->need);
+        if (!device) device = NEED_CPU;
+        uint64_t limit = device_memory_on(budget, device), pinned = device_memory_on(&r->pinned.bytes, device);
+        err_set(&e, ERR_LIMIT, "it needs %.2f GiB of memory%s and the pinned models leave %.2f GiB and %d places",
+                (double)device_memory_on(&m->need, device) / gib, on_device(device, on),
+                (double)(limit > pinned ? limit - pinned : 0) / gib, h->options.max_loaded - r->pinned.count);
+    } else {
         return false;
+    }
     stop(m);
     refuse(h, m, &e);
     return true;
@@ -265,14 +299,15 @@ static bool place(host *h, int64_t *wake) {
         for (model *o = h->models; o; o = o->next) o->yielding = false;
         return false;
     }
-    room r = look(h);
+    room r;
+    look(h, &r);
     if (refuse_hopeless(h, m, &r)) return true;
-    if (fits(h, r.count, r.bytes, m->info.need_bytes)) {
+    if (fits(h, &r.now, m)) {
         let_in(m);
         return true;
     }
-    if (fits(h, r.count_later, r.bytes_later, m->info.need_bytes)) return false; /* its turn comes when they are gone */
-    if ((v = victim(h, false))) {
+    if (fits(h, &r.later, m)) return false; /* its turn comes when they are gone */
+    if ((v = victim(h, &r.later, m, false))) {
         log_info("host", "%s makes room for %s", v->info.name, m->info.name);
         stop(v);
         return true;
@@ -293,7 +328,7 @@ static bool place(host *h, int64_t *wake) {
     int64_t ask = m->wanted_at + h->options.yield_ms;
     if (now < ask) {
         sooner(wake, ask);
-    } else if ((v = victim(h, true))) {
+    } else if ((v = victim(h, &r.later, m, true))) {
         log_info("host", "%s is asked to make room for %s", v->info.name, m->info.name);
         v->yielding = true;
         return true;

@@ -21,7 +21,12 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     out->cache_bytes = (uint64_t)m->pages_bytes + m->states_bytes + o->host_cache_bytes;
     out->scratch_bytes = (uint64_t)m->device_bytes + m->heap_bytes + model->mem.used_bytes;
     out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES;
-    out->total_bytes = out->weights_bytes + out->cache_bytes + out->scratch_bytes + out->other_bytes;
+    /* What a device with memory of its own holds does not count here, weights that it copied neither. */
+    uint64_t device = m->shares_memory ? 0 : (uint64_t)m->pages_bytes + m->device_bytes + m->weights_bytes;
+    uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;
+    uint64_t mapped = m->weights_bytes ? 0 : out->weights_bytes;
+    (void)device_memory_set(&out->bytes, NEED_CPU, mapped + all - device);
+    if (device) (void)device_memory_set(&out->bytes, m->device, device);
 }
 
 /* Every matrix that the tape reads for one token; of a mixture the experts that are used. */

@@ -7,8 +7,9 @@
  * opens with (engine_measure), so they are exact; what tokenizer, template and threads take is an estimate from the
  * size of the vocabulary (other_bytes).
  *
- * The count for a budget is total_bytes: mapped weights + cache + scratch and other heap. Weights are counted whole
- * although the system may drop pages of them: a model whose weights do not stay is slow beyond use.
+ * The count for a budget is bytes, device by device. In the machine's own memory ("cpu") these are mapped weights +
+ * cache + scratch and other heap. Weights are counted whole although the system may drop pages of them: a model whose
+ * weights do not stay is slow beyond use.
  */
 #ifndef HOST_NEED_H
 #define HOST_NEED_H
@@ -16,6 +17,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 #include "formats/model_file.h"
+#include "host/budget.h"
 
 #include <stdint.h>
 
@@ -30,7 +32,8 @@ typedef struct need {
     uint64_t cache_bytes;        /* all pages, the fixed states that may be kept, the host tier */
     uint64_t scratch_bytes;      /* activations and tables, known exactly */
     uint64_t other_bytes;        /* tokenizer and the rest of the heap, estimated */
-    uint64_t total_bytes;
+
+    device_memory bytes; /* what all of this takes on each device */
 
     /* What one token costs: bytes of weights that are read, and multiplications with them. */
     uint64_t token_bytes, token_products;

@@ -233,11 +233,14 @@ static void load_failed(model *m, const err *why) {
 }
 
 static int take_need(model *m, const wire_frame *f, err *e) {
-    need n;
-    int  rc = wire_get_need(f->body, &n, e);
+    need          n;
+    device_memory bytes = { 0 };
+    int           rc = wire_get_need(f->body, &n, e);
     if (rc < 0) return rc;
+    if (!device_memory_add_all(&bytes, &n.bytes)) return err_set(e, ERR_FORMAT, "a NEED with a device without a name");
     pthread_mutex_lock(&m->host->lock);
-    m->info.need_bytes = n.total_bytes;
+    m->need = bytes;
+    m->info.need_bytes = device_memory_sum(&bytes);
     if (m->phase == MODEL_MEASURING) {
         m->phase = MODEL_IN_LINE;
         pthread_cond_signal(&m->host->keeper_wake);

@@ -68,6 +68,17 @@ static const wire_field open_fields[] = {
 };
 const wire_table wire_table_open = WIRE_TABLE(wire_open, open_fields);
 
+static const wire_field device_fields[] = {
+    WIRE_CHARS(device_bytes, device, "device"),
+    WIRE_UINT64(device_bytes, bytes, "device"),
+};
+static const wire_table device_table = WIRE_ITEM(device_bytes, device_fields, 12);
+
+static const wire_field memory_fields[] = {
+    WIRE_ARRAY(device_memory, on, n, "devices", device_table),
+};
+static const wire_table memory_table = WIRE_TABLE(device_memory, memory_fields);
+
 static const wire_field need_fields[] = {
     WIRE_COUNTER(need, n_ctx, "n_ctx"),
     WIRE_COUNTER(need, n_ctx_train, "n_ctx_train"),
@@ -78,7 +89,7 @@ static const wire_field need_fields[] = {
     WIRE_UINT64(need, cache_bytes, "cache"),
     WIRE_UINT64(need, scratch_bytes, "scratch"),
     WIRE_UINT64(need, other_bytes, "other"),
-    WIRE_UINT64(need, total_bytes, "total"),
+    WIRE_STRUCT(need, bytes, memory_table),
     WIRE_UINT64(need, token_bytes, "token"),
     WIRE_UINT64(need, token_products, "token"),
 };

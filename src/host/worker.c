@@ -356,8 +356,9 @@ static int measure(worker *w, err *e) {
     if (rc < 0) return rc;
     if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
         n.other_bytes += MOVING_BYTES;
-        n.total_bytes += MOVING_BYTES;
+        (void)device_memory_add(&n.bytes, NEED_CPU, MOVING_BYTES);
     }
+    fault_at_need(&w->fault, &n.bytes);
     pthread_mutex_lock(&w->lock);
     rc = wire_put_need(&w->out, &n, e);
     atomic_store(&w->state, MEASURED);

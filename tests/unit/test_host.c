@@ -32,7 +32,7 @@ static char *kept_env[8]; /* what sanitizers read */
 static host_options usual(void) {
     return (host_options){ .program = getenv("HEARTH_PROGRAM"),
                            .keep_alive_ms = HOST_KEEP_DEFAULT,
-                           .max_bytes = HOST_NO_LIMIT,
+                           .budget = { .on = { { NEED_CPU, HOST_NO_LIMIT } }, .n = 1 },
                            .runtime = { .engine = { .n_threads = 1 } },
                            .worker_env = kept_env };
 }
@@ -369,11 +369,11 @@ static void test_three_in_a_budget_for_two(void **state) {
         if (m.need_bytes > most) most = m.need_bytes;
     }
     host_free(h);
-    o.max_bytes = 2 * most;
+    o.budget.on[0].bytes = 2 * most;
     o.yield_ms = 20;
     h = open_host(&o);
     for (int i = 0; i < 3; i++) add(h, names[i], i == 1 ? TEST_DRAFT : TEST_DEMO);
-    watch w = { .h = h, .limit = o.max_bytes };
+    watch w = { .h = h, .limit = 2 * most };
     assert_int_equal(pthread_create(&thread, NULL, watch_main, &w), 0);
     host_stat(h, &before);
     for (int done = 0; done < N * rounds; done += AT_ONCE) {
@@ -392,11 +392,11 @@ static void test_three_in_a_budget_for_two(void **state) {
     pthread_join(thread, NULL);
     host_stat(h, &after);
     printf("budget %.1f MiB: counted at most %.1f, resident at most %.1f MiB in %d samples, %d models at most\n",
-           (double)o.max_bytes / 1048576, (double)w.most_need / 1048576, (double)w.most_resident / 1048576, w.samples,
+           (double)(2 * most) / 1048576, (double)w.most_need / 1048576, (double)w.most_resident / 1048576, w.samples,
            w.most_loaded);
-    assert_true(w.most_need <= o.max_bytes);
+    assert_true(w.most_need <= 2 * most);
     assert_true(w.most_loaded <= 2);
-    if (!TEST_SANITIZED) assert_true(w.most_resident <= o.max_bytes);
+    if (!TEST_SANITIZED) assert_true(w.most_resident <= 2 * most);
     assert_int_equal(after.crashes, 0);
     host_free(h);
 }
@@ -456,12 +456,74 @@ static void test_places(void **state) {
     test_result_deinit(&busy);
     host_free(h);
     o.wait_ms = 0;
-    o.max_bytes = 1 << 20;
+    o.budget.on[0].bytes = 1 << 20;
     h = open_host(&o);
     add(h, "a", TEST_DEMO);
     ask(h, "a", &q, &r);
     assert_int_equal(r.n_events, 1);
     assert_failure(&r, "GiB of memory and the limit is 0.00 GiB");
+    host_free(h);
+}
+
+/* A second device, that the models only claim to need: every device counts by itself. */
+static void test_devices(void **state) {
+    host_options    o = usual();
+    runtime_request q, long_one;
+    test_result     r, busy;
+    host_stats      st;
+    err             e = { 0 };
+    (void)state;
+    o.budget = (device_memory){ .on = { { NEED_CPU, HOST_NO_LIMIT }, { "cuda:0", 1000 } }, .n = 2 };
+    o.debug_fault = "a=need:cuda:0=600;b=need:cuda:0=600;large=need:cuda:0=1001;lost=need:cuda:7=1";
+    o.yield_ms = 10;
+    host *h = open_host(&o);
+    add(h, "plain", TEST_DRAFT);
+    add(h, "a", TEST_DRAFT);
+    add(h, "b", TEST_DRAFT);
+    add(h, "large", TEST_DRAFT);
+    add(h, "lost", TEST_DRAFT);
+    test_greedy(&q, SUM);
+    q.max_tokens = 4;
+    /* The one used least recently takes nothing of the device that is full: it stays. */
+    assert_int_equal(host_load(h, view_of("plain"), HOST_KEEP_DEFAULT, &e), 0);
+    assert_int_equal(host_load(h, view_of("a"), HOST_KEEP_DEFAULT, &e), 0);
+    uint64_t own = look_up(h, "plain").need_bytes;
+    assert_int_equal(look_up(h, "a").need_bytes, own + 600);
+    ask(h, "b", &q, &r);
+    assert_false(r.failed);
+    test_result_deinit(&r);
+    assert_int_equal(look_up(h, "plain").state, HOST_LOADED);
+    assert_int_equal(look_up(h, "a").state, HOST_UNLOADED);
+    host_stat(h, &st); /* of the machine's memory */
+    assert_true(st.n_loaded == 2 && st.need_bytes == 2 * own && st.limit_bytes == HOST_NO_LIMIT);
+    /* A busy one is waited for, and nobody else is asked. */
+    test_greedy(&long_one, STORY);
+    long_one.max_tokens = tokens(150);
+    long_one.ignore_eos = true;
+    submit(h, "b", &long_one, &busy);
+    wait_events(&busy, 3);
+    pid_t plain = look_up(h, "plain").pid;
+    ask(h, "a", &q, &r);
+    assert_false(r.failed);
+    test_result_deinit(&r);
+    test_result_wait(&busy);
+    assert_true(!busy.failed && busy.a[0].usage.generated_tokens == tokens(150));
+    test_result_deinit(&busy);
+    assert_int_equal(look_up(h, "plain").pid, plain);
+    assert_int_equal(look_up(h, "b").state, HOST_UNLOADED);
+    /* Refused: more than the device has, whatever the machine has; a device that nobody knows. Nothing makes room. */
+    ask(h, "large", &q, &r);
+    assert_failure(&r, "GiB of memory on cuda:0 and the limit is 0.00 GiB");
+    ask(h, "lost", &q, &r);
+    assert_failure(&r, "of memory on cuda:7, and there is no budget for that device");
+    assert_true(look_up(h, "a").state == HOST_LOADED && look_up(h, "plain").pid == plain);
+    host_free(h);
+    /* The other way round: it would fit on the device, but not into the machine. */
+    o.budget.on[0].bytes = own - 1;
+    h = open_host(&o);
+    add(h, "a", TEST_DRAFT);
+    ask(h, "a", &q, &r);
+    assert_failure(&r, "raise --mem-limit");
     host_free(h);
 }
 
@@ -697,6 +759,7 @@ int main(void) {
         cmocka_unit_test(test_sandboxed),
         cmocka_unit_test(test_three_in_a_budget_for_two),
         cmocka_unit_test(test_places),
+        cmocka_unit_test(test_devices),
         cmocka_unit_test(test_control),
         cmocka_unit_test(test_events_not_taken),
         cmocka_unit_test(test_no_orphans),

@@ -381,7 +381,7 @@ static void test_small_ones(void **state) {
                        .template_text = "t",
                        .template_origin = NULL },
                  ii;
-    need      n = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 }, nn;
+    need      n = { 1, 2, 3, 4, 5, 6, 7, 8, 9, { { { "cpu", 10 }, { "cuda:0", 13 } }, 2 }, 11, 12 }, nn;
     wire_pong p = { .stamp = 77 }, pp;
     (void)state;
     assert_int_equal(wire_put_ping(&out, 9, LOG_OFF, NULL), 0);
@@ -419,7 +419,8 @@ static void test_small_ones(void **state) {
     assert_int_equal(wire_get_need(only(WIRE_NEED, 0).body, &nn, NULL), 0);
     assert_true(nn.n_ctx == 1 && nn.n_ctx_train == 2 && nn.n_sequences == 3 && nn.weights_bytes == 4);
     assert_true(nn.cache_bytes_per_1k == 5 && nn.sequence_bytes == 6 && nn.cache_bytes == 7 && nn.scratch_bytes == 8);
-    assert_true(nn.other_bytes == 9 && nn.total_bytes == 10 && nn.token_bytes == 11 && nn.token_products == 12);
+    assert_true(nn.other_bytes == 9 && nn.bytes.n == 2 && device_memory_on(&nn.bytes, "cpu") == 10 &&
+                device_memory_on(&nn.bytes, "cuda:0") == 13 && nn.token_bytes == 11 && nn.token_products == 12);
     /* Every counter a number of its own. */
     engine_stats *g = &p.stats.engine;
     uint64_t     *wide[] = { &g->steps,

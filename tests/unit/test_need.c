@@ -22,7 +22,9 @@ static need need_of(const fixture *f, const engine_options *o, int n_sequences) 
     need n;
     err  e = { 0 };
     if (need_of_model(&n, f->file, o, n_sequences, &e) < 0) fail_msg("%s", e.msg);
-    assert_int_equal(n.total_bytes, n.weights_bytes + n.cache_bytes + n.scratch_bytes + n.other_bytes);
+    assert_int_equal(n.bytes.n, 1);
+    assert_int_equal(device_memory_on(&n.bytes, NEED_CPU),
+                     n.weights_bytes + n.cache_bytes + n.scratch_bytes + n.other_bytes);
     return n;
 }
 
@@ -189,7 +191,7 @@ static void test_resident(void **state) {
         close(pipes[1]);
         uint64_t said_bytes = n.weights_bytes + n.cache_bytes + n.scratch_bytes;
         printf("%s: %.1f MiB said, %.1f MiB grown\n", models[i], (double)said_bytes / 1048576, (double)grown / 1048576);
-        assert_true(grown <= n.total_bytes);
+        assert_true(grown <= device_memory_on(&n.bytes, NEED_CPU));
         assert_true((double)grown <= 1.1 * (double)said_bytes + 4e6);
         assert_true((double)grown >= 0.5 * (double)said_bytes);
     }
@@ -215,10 +217,83 @@ static void test_available(void **state) {
     assert_true(bytes > 16 << 20);
 }
 
+static device_memory two(uint64_t cpu, uint64_t gpu) {
+    device_memory m = { 0 };
+    if (cpu) assert_true(device_memory_add(&m, NEED_CPU, cpu));
+    if (gpu) assert_true(device_memory_add(&m, "cuda:0", gpu));
+    return m;
+}
+
+static void test_device_memory(void **state) {
+    device_memory m = { 0 };
+    char          name[80];
+    (void)state;
+    assert_null(device_memory_find(&m, NEED_CPU));
+    assert_int_equal(device_memory_on(&m, NEED_CPU), 0);
+    assert_true(device_memory_add(&m, NEED_CPU, 5) && device_memory_add(&m, NEED_CPU, 6));
+    assert_true(device_memory_add(&m, "cuda:0", UINT64_MAX) && device_memory_add(&m, "cuda:0", 1));
+    assert_true(m.n == 2 && device_memory_on(&m, NEED_CPU) == 11 && device_memory_on(&m, "cuda:0") == UINT64_MAX);
+    assert_true(device_memory_sum(&m) == UINT64_MAX);
+    assert_true(device_memory_set(&m, "cuda:0", 4) && device_memory_sum(&m) == 15);
+    memset(name, 'x', sizeof name);
+    name[64] = '\0';
+    assert_false(device_memory_add(&m, name, 1));
+    name[63] = '\0';
+    assert_true(device_memory_add(&m, name, 1));
+    assert_false(device_memory_add(&m, "", 1));
+    assert_false(device_memory_add(&m, "a b", 1));
+    assert_false(device_memory_add(&m, "\xff", 1));
+    for (size_t i = m.n; i < NEED_MAX_DEVICES; i++) {
+        snprintf(name, sizeof name, "d:%zu", i);
+        assert_true(device_memory_add(&m, name, 1));
+    }
+    assert_false(device_memory_add(&m, "one-more", 1));
+    assert_true(device_memory_add(&m, "d:9", 1) && m.n == NEED_MAX_DEVICES);
+}
+
+/* A model fits where it fits on every device; only those that have something where it does not can help. */
+static void test_budget(void **state) {
+    device_memory budget = two(100, 50), none = { 0 }, unlimited = two(UINT64_MAX, 0), w, taken;
+    (void)state;
+    w = two(100, 50);
+    assert_null(budget_lacking(&budget, &none, &w));
+    w = two(101, 1);
+    assert_string_equal(budget_lacking(&budget, &none, &w), "cpu");
+    w = two(1, 51);
+    assert_string_equal(budget_lacking(&budget, &none, &w), "cuda:0");
+    assert_null(budget_unknown(&budget, &w));
+    assert_string_equal(budget_unknown(&unlimited, &w), "cuda:0");
+    w = two(UINT64_MAX, 0);
+    assert_null(budget_lacking(&unlimited, &none, &w));
+    /* Beside others. */
+    taken = two(60, 40);
+    w = two(40, 10);
+    assert_null(budget_lacking(&budget, &taken, &w));
+    w = two(40, 11);
+    assert_string_equal(budget_lacking(&budget, &taken, &w), "cuda:0");
+    taken = two(0, 50);
+    w = two(40, 0); /* a full device that it does not need is not its concern */
+    assert_null(budget_lacking(&budget, &taken, &w));
+    taken = two(UINT64_MAX, 0);
+    assert_string_equal(budget_lacking(&budget, &taken, &w), "cpu");
+
+    device_memory on_cpu = two(60, 0), on_gpu = two(0, 40), on_both = two(10, 10);
+    taken = two(60, 40);
+    w = two(10, 20); /* lacks cuda:0 only */
+    assert_false(budget_helps(&budget, &taken, &w, &on_cpu));
+    assert_true(budget_helps(&budget, &taken, &w, &on_gpu));
+    assert_true(budget_helps(&budget, &taken, &w, &on_both));
+    w = two(50, 20); /* lacks both */
+    assert_true(budget_helps(&budget, &taken, &w, &on_cpu) && budget_helps(&budget, &taken, &w, &on_gpu));
+    w = two(10, 10); /* lacks nothing but a place: anybody's will do */
+    assert_true(budget_helps(&budget, &taken, &w, &on_cpu) && budget_helps(&budget, &taken, &w, &on_gpu));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_opened), cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_resident),
-        cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_available),
+        cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_available), cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
