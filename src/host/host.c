@@ -180,7 +180,7 @@ void host_free(host *h) {
     if (h->keeper_runs) pthread_join(h->keeper, NULL);
     err_set(&why, ERR_CANCELLED, "the server is stopping");
     pthread_mutex_lock(&h->lock);
-    for (model *m = h->models; m; m = m->next) ticket_fail_waiting(h, m, UINT64_MAX, &why);
+    for (model *m = h->models; m; m = m->next) host_request_fail_waiting(h, m, UINT64_MAX, &why);
     pthread_mutex_unlock(&h->lock);
     end_workers(h);
     pthread_mutex_lock(&h->lock);
@@ -214,55 +214,55 @@ static void want(host *h, model *m, int64_t keep_ms) {
 }
 
 int host_submit(host *h, view name, const runtime_request *q, int64_t keep_alive_ms, uint64_t *id, err *e) {
-    ticket *t = calloc(1, sizeof *t);
-    if (!t) return err_set_nomem(e);
-    t->q = q;
+    host_request *r = calloc(1, sizeof *r);
+    if (!r) return err_set_nomem(e);
+    r->q = q;
     pthread_mutex_lock(&h->lock);
     model *m = need_model(h, name, e);
     int    rc = m ? 0 : ERR_NOTFOUND;
-    if (rc == 0) rc = ticket_enlist(h, m, t, e);
+    if (rc == 0) rc = host_request_enlist(h, m, r, e);
     if (rc < 0) {
         pthread_mutex_unlock(&h->lock);
-        free(t);
+        free(r);
         return rc;
     }
-    *id = t->id;
+    *id = r->id;
     want(h, m, keep_alive_ms);
-    if (is_open(m)) ticket_send(h, t);
+    if (is_open(m)) host_request_send(h, r);
     pthread_mutex_unlock(&h->lock);
     return 0;
 }
 
-static ticket *find_ticket(host *h, uint64_t id) {
-    ticket *t = h->slots[id % HOST_MAX_REQUESTS];
-    return t && t->id == id && t->q ? t : NULL;
+static host_request *find_request(host *h, uint64_t id) {
+    host_request *r = h->slots[id % HOST_MAX_REQUESTS];
+    return r && r->id == id && r->q ? r : NULL;
 }
 
 void host_cancel(host *h, uint64_t id) {
     err why = { 0 };
     pthread_mutex_lock(&h->lock);
-    ticket *t = find_ticket(h, id);
-    if (t && t->sent) {
-        if (!t->cancelled) {
-            t->cancelled = true;
-            ticket_steer(t, WIRE_CANCEL);
+    host_request *r = find_request(h, id);
+    if (r && r->sent) {
+        if (!r->cancelled) {
+            r->cancelled = true;
+            host_request_steer(r, WIRE_CANCEL);
         }
-        t = NULL;
+        r = NULL;
     }
-    if (t) ticket_end(h, t);
+    if (r) host_request_end(h, r);
     pthread_mutex_unlock(&h->lock);
-    if (!t) return;
+    if (!r) return;
     err_set(&why, ERR_CANCELLED, "cancelled");
-    ticket_fail(t, &why);
+    host_request_fail(r, &why);
 }
 
 static void set_paused(host *h, uint64_t id, bool paused) {
     pthread_mutex_lock(&h->lock);
-    ticket *t = find_ticket(h, id);
-    if (t && t->paused != paused) {
-        t->paused = paused;
-        if (t->sent) t->model->paused += paused ? 1 : -1;
-        ticket_steer(t, paused ? WIRE_PAUSE : WIRE_RESUME);
+    host_request *r = find_request(h, id);
+    if (r && r->paused != paused) {
+        r->paused = paused;
+        if (r->sent) r->model->paused += paused ? 1 : -1;
+        host_request_steer(r, paused ? WIRE_PAUSE : WIRE_RESUME);
     }
     pthread_mutex_unlock(&h->lock);
 }
@@ -324,43 +324,43 @@ static int put_question(str *s, uint64_t id, const question *a, err *e) {
 }
 
 /* Sends a call to a model that is held and waits for its result. With the lock held; releases it meanwhile. */
-static int ask_worker(host *h, model *m, const question *a, ticket *t, err *e) {
+static int ask_worker(host *h, model *m, const question *a, host_request *r, err *e) {
     str s;
-    t->sent = t->done = false;
+    r->sent = r->done = false;
     if (m->phase != MODEL_UP) return err_set(e, ERR_IO, "%s", m->end_why.msg);
-    int rc = ticket_enlist(h, m, t, e);
+    int rc = host_request_enlist(h, m, r, e);
     if (rc < 0) return rc;
     child *c = m->child;
-    t->sent = true;
+    r->sent = true;
     m->users++;
     m->holders++;
     pthread_mutex_unlock(&h->lock);
     str_init(&s);
-    rc = put_question(&s, t->id, a, e);
+    rc = put_question(&s, r->id, a, e);
     if (rc == 0) rc = child_send(c, s.data, s.len, e);
     str_deinit(&s);
     pthread_mutex_lock(&h->lock);
     model_release(m);
     if (rc == ERR_IO && m->phase == MODEL_UP) m->phase = MODEL_STOPPING; /* by itself */
-    while (rc == 0 && !t->done) pthread_cond_wait(&h->changed, &h->lock);
-    ticket_end(h, t);
-    if (rc == 0 && t->result.code < 0) {
-        rc = t->result.code;
-        if (e) *e = t->result;
+    while (rc == 0 && !r->done) pthread_cond_wait(&h->changed, &h->lock);
+    host_request_end(h, r);
+    if (rc == 0 && r->result.code < 0) {
+        rc = r->result.code;
+        if (e) *e = r->result;
     }
     return rc;
 }
 
-static int ask(host *h, view name, const question *a, ticket *t, err *e) {
+static int ask(host *h, view name, const question *a, host_request *r, err *e) {
     model *m;
     pthread_mutex_lock(&h->lock);
     int rc = hold(h, name, HOST_KEEP_DEFAULT, &m, e);
     if (rc == 0) {
-        rc = ask_worker(h, m, a, t, e);
+        rc = ask_worker(h, m, a, r, e);
         put(h, m);
     }
-    if (rc == ERR_IO && !t->done && (rc = hold(h, name, HOST_KEEP_DEFAULT, &m, e)) == 0) { /* it never saw the call */
-        rc = ask_worker(h, m, a, t, e);
+    if (rc == ERR_IO && !r->done && (rc = hold(h, name, HOST_KEEP_DEFAULT, &m, e)) == 0) { /* it never saw the call */
+        rc = ask_worker(h, m, a, r, e);
         put(h, m);
     }
     pthread_mutex_unlock(&h->lock);
@@ -383,10 +383,10 @@ int host_unload(host *h, view name, err *e) {
     if (m && m->phase == MODEL_UP) {
         m->leaving = true;
         m->wanted = false;
-        for (ticket *t = m->tickets; t; t = t->next) {
-            if (!t->sent || !t->q || t->cancelled) continue; /* one that still waits will load the model anew */
-            t->cancelled = true;
-            ticket_steer(t, WIRE_CANCEL);
+        for (host_request *r = m->requests; r; r = r->next) {
+            if (!r->sent || !r->q || r->cancelled) continue; /* one that still waits will load the model anew */
+            r->cancelled = true;
+            host_request_steer(r, WIRE_CANCEL);
         }
         pthread_cond_signal(&h->keeper_wake);
         h->inside++;
@@ -402,27 +402,27 @@ int host_unload(host *h, view name, err *e) {
 }
 
 int host_tokenize(host *h, view name, view text, bool add_special, bool parse_special, tok_ids *out, err *e) {
-    question a = { .type = WIRE_TOKENIZE, .text = { text, add_special, parse_special } };
-    ticket   t = { .ids = out };
-    return ask(h, name, &a, &t, e);
+    question     a = { .type = WIRE_TOKENIZE, .text = { text, add_special, parse_special } };
+    host_request r = { .ids = out };
+    return ask(h, name, &a, &r, e);
 }
 
 int host_detokenize(host *h, view name, const int32_t *tokens, size_t n, bool keep_special, str *out, err *e) {
-    question a = { .type = WIRE_DETOKENIZE, .ids = { tokens, n, keep_special } };
-    ticket   t = { .text = out };
-    return ask(h, name, &a, &t, e);
+    question     a = { .type = WIRE_DETOKENIZE, .ids = { tokens, n, keep_special } };
+    host_request r = { .text = out };
+    return ask(h, name, &a, &r, e);
 }
 
 int host_render(host *h, view name, const runtime_request *q, str *out, err *e) {
-    question a = { .type = WIRE_RENDER, .q = q };
-    ticket   t = { .text = out };
-    return ask(h, name, &a, &t, e);
+    question     a = { .type = WIRE_RENDER, .q = q };
+    host_request r = { .text = out };
+    return ask(h, name, &a, &r, e);
 }
 
 int host_count(host *h, view name, const runtime_request *q, size_t *out, err *e) {
-    question a = { .type = WIRE_COUNT, .q = q };
-    ticket   t = { .count = out };
-    return ask(h, name, &a, &t, e);
+    question     a = { .type = WIRE_COUNT, .q = q };
+    host_request r = { .count = out };
+    return ask(h, name, &a, &r, e);
 }
 
 int host_template(host *h, view name, str *out, err *e) {

@@ -4,12 +4,13 @@
  *
  * Threads: callers; the keeper, which decides what is loaded; one thread per worker (child.h), which delivers events.
  *
- * Locking: host.lock guards everything in host, model and ticket. No callback is called with it held, and nothing that
- * may wait for a worker. A child's own lock is taken inside it (child_send, child_stop), never the other way round.
+ * Locking: host.lock guards everything in host, model and host_request. No callback is called with it held, and nothing
+ * that may wait for a worker. A child's own lock is taken inside it (child_send, child_stop), never the other way
+ * round.
  *
- * A ticket is a request or a call from its beginning to its last event. The thread of its worker ends it once it was
- * sent; before that its caller or the keeper does. While `sending` is set it belongs to the thread that sends it: an
- * end that comes meanwhile is only noted.
+ * A host_request is a request for inference, or a call, from its beginning to its last event. The thread of its worker
+ * ends it once it was sent; before that its caller or the keeper does. While `sending` is set it belongs to the thread
+ * that sends it: an end that comes meanwhile is only noted.
  */
 #ifndef HOST_INTERNAL_H
 #define HOST_INTERNAL_H
@@ -20,11 +21,11 @@
 
 #include <pthread.h>
 
-typedef struct model  model;
-typedef struct ticket ticket;
+typedef struct model        model;
+typedef struct host_request host_request;
 
-struct ticket {
-    ticket                *prev, *next; /* of its model */
+struct host_request {
+    host_request          *prev, *next; /* of its model */
     model                 *model;
     uint64_t               id; /* its low bits are its place in host.slots */
     const runtime_request *q;  /* NULL: a call */
@@ -71,14 +72,14 @@ struct model {
     int64_t     last_used;   /* monotonic ms */
     int64_t     wanted_at;   /* since when it stands in line */
     int64_t     load_begin;
-    ticket     *tickets;
     err         load_error;    /* of the last attempt */
-    uint64_t    failed_newest; /* the last ticket that it concerns */
+    uint64_t    failed_newest; /* the last request that it concerns */
     err         end_why;       /* of the last worker */
     uint64_t    loads;         /* attempts that are over */
     /* As the owner wishes; never changed. */
     runtime_settings *settings;
     int64_t           own_keep_ms;
+    host_request     *requests;
     arena             mem; /* of the child's thread: for the frame at hand */
 
     device_memory need; /* as its last worker said; info.need_bytes is the sum */
@@ -92,9 +93,9 @@ struct host {
     bool            keeper_runs, closing;
     model          *models;
     uint64_t        next_id;
-    int             n_tickets;
+    int             n_requests;
     int             inside; /* callers that wait in here */
-    ticket         *slots[HOST_MAX_REQUESTS];
+    host_request   *slots[HOST_MAX_REQUESTS];
     runtime_stats   gone; /* counters of workers that ended */
     quarantine      quarantine;
     void (*on_batch)(void *ctx, bool begins); /* set before the first worker starts */
@@ -104,14 +105,15 @@ struct host {
 
 int64_t host_now_ms(void);
 
-/* tickets.c; all with the lock held. */
-int  ticket_enlist(host *h, model *m, ticket *t, err *e); /* a number and a place; ERR_BUSY */
-void ticket_end(host *h, ticket *t);                      /* gives them back */
-void ticket_send(host *h, ticket *t);        /* hands a request to the worker; releases the lock meanwhile */
-void ticket_steer(ticket *t, wire_type how); /* CANCEL, PAUSE, RESUME, if it was sent */
-void ticket_fail(ticket *t, const err *why); /* WITHOUT the lock, after ticket_end: last event; frees */
+/* requests.c; all with the lock held. */
+int  host_request_enlist(host *h, model *m, host_request *r, err *e); /* a number and a place; ERR_BUSY */
+void host_request_end(host *h, host_request *r);                      /* gives them back */
+void host_request_send(host *h, host_request *r); /* hands a request to the worker; releases the lock meanwhile */
+void host_request_steer(host_request *r, wire_type how); /* CANCEL, PAUSE, RESUME, if it was sent */
+/* WITHOUT the lock, after host_request_end: its last event; frees. */
+void host_request_fail(host_request *r, const err *why);
 /* Tells those who wait, up to this number: who comes later is not meant. Releases the lock meanwhile. */
-void ticket_fail_waiting(host *h, model *m, uint64_t newest, const err *why);
+void host_request_fail_waiting(host *h, model *m, uint64_t newest, const err *why);
 bool model_has_waiting(const model *m);
 void model_release(model *m); /* one holder less */
 

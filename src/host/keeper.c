@@ -58,7 +58,7 @@ static void tell_failure(host *h, model *m) {
     err_wrap(&why, why.code, "cannot load model %s", m->info.name);
     if (why.code != ERR_BUSY) why.code = ERR_IO; /* a server's fault, whatever the file's */
     m->load_failed = false;
-    ticket_fail_waiting(h, m, m->failed_newest, &why);
+    host_request_fail_waiting(h, m, m->failed_newest, &why);
 }
 
 /* Without an attempt: everybody who waits is told. */
@@ -126,9 +126,9 @@ static void begin(host *h, model *m) {
     refuse(h, m, &e);
 }
 
-static ticket *oldest_waiting(const model *m) {
-    ticket *found = NULL;
-    for (ticket *t = m->tickets; t; t = t->next) {
+static host_request *oldest_waiting(const model *m) {
+    host_request *found = NULL;
+    for (host_request *t = m->requests; t; t = t->next) {
         if (!t->sent) found = t;
     }
     return found;
@@ -137,7 +137,7 @@ static ticket *oldest_waiting(const model *m) {
 /* A removed model that nobody uses: unloaded first, freed in a later round. */
 static bool forget(host *h, model *m) {
     model **at = &h->models;
-    if (!m->removed || m->users || m->waiters || m->tickets || m->holders) return false;
+    if (!m->removed || m->users || m->waiters || m->requests || m->holders) return false;
     if (m->phase >= MODEL_MEASURING && m->phase <= MODEL_UP) {
         stop(m);
         return true;
@@ -171,9 +171,9 @@ static bool act(host *h, model *m, int64_t *wake) {
     }
     if (m->phase != MODEL_UP) return false;
     if (!m->leaving && !m->yielding) m->wanted = false;
-    ticket *t = m->leaving || m->yielding ? NULL : oldest_waiting(m);
+    host_request *t = m->leaving || m->yielding ? NULL : oldest_waiting(m);
     if (t) {
-        ticket_send(h, t);
+        host_request_send(h, t);
         return true;
     }
     if (m->users || m->holders) return false;
@@ -220,7 +220,7 @@ static bool fits(const host *h, const taken *t, const model *m) {
 }
 
 static bool is_idle(const model *m) {
-    return m->phase == MODEL_UP && !m->users && !m->holders && !m->waiters && !m->tickets;
+    return m->phase == MODEL_UP && !m->users && !m->holders && !m->waiters && !m->requests;
 }
 
 /* The one to go: the idle one, or (busy) the one whose turn to yield it is, that was used least recently. Only one

@@ -7,90 +7,90 @@
 #include <stdlib.h>
 #include <string.h>
 
-int ticket_enlist(host *h, model *m, ticket *t, err *e) {
-    if (h->n_tickets >= HOST_MAX_REQUESTS)
+int host_request_enlist(host *h, model *m, host_request *r, err *e) {
+    if (h->n_requests >= HOST_MAX_REQUESTS)
         return err_set(e, ERR_BUSY, "%d requests are under way already", HOST_MAX_REQUESTS);
     do {
-        t->id = ++h->next_id;
-    } while (h->slots[t->id % HOST_MAX_REQUESTS]);
-    h->slots[t->id % HOST_MAX_REQUESTS] = t;
-    h->n_tickets++;
-    t->model = m;
-    t->since = host_now_ms();
-    t->next = m->tickets;
-    if (t->next) t->next->prev = t;
-    m->tickets = t;
+        r->id = ++h->next_id;
+    } while (h->slots[r->id % HOST_MAX_REQUESTS]);
+    h->slots[r->id % HOST_MAX_REQUESTS] = r;
+    h->n_requests++;
+    r->model = m;
+    r->since = host_now_ms();
+    r->next = m->requests;
+    if (r->next) r->next->prev = r;
+    m->requests = r;
     return 0;
 }
 
-void ticket_end(host *h, ticket *t) {
-    model *m = t->model;
-    h->slots[t->id % HOST_MAX_REQUESTS] = NULL;
-    *(t->prev ? &t->prev->next : &m->tickets) = t->next;
-    if (t->next) t->next->prev = t->prev;
-    t->prev = t->next = NULL;
-    if (t->sent) m->users--;
-    if (t->sent && t->paused) m->paused--;
-    h->n_tickets--;
+void host_request_end(host *h, host_request *r) {
+    model *m = r->model;
+    h->slots[r->id % HOST_MAX_REQUESTS] = NULL;
+    *(r->prev ? &r->prev->next : &m->requests) = r->next;
+    if (r->next) r->next->prev = r->prev;
+    r->prev = r->next = NULL;
+    if (r->sent) m->users--;
+    if (r->sent && r->paused) m->paused--;
+    h->n_requests--;
     m->last_used = host_now_ms();
     if (m->users == 0) pthread_cond_signal(&h->keeper_wake);
 }
 
-void ticket_fail(ticket *t, const err *why) {
+void host_request_fail(host_request *r, const err *why) {
     runtime_event ev = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = why };
-    t->q->on_event(t->q->ctx, &ev);
-    free(t);
+    r->q->on_event(r->q->ctx, &ev);
+    free(r);
 }
 
-void ticket_steer(ticket *t, wire_type how) {
+void host_request_steer(host_request *r, wire_type how) {
     str s;
-    if (!t->sent || t->sending || !t->model->child) return; /* ticket_send sees the marks */
+    if (!r->sent || r->sending || !r->model->child) return; /* host_request_send sees the marks */
     str_init(&s);
-    if (wire_put_empty(&s, how, t->id, NULL) == 0) (void)child_send(t->model->child, s.data, s.len, NULL);
+    if (wire_put_empty(&s, how, r->id, NULL) == 0) (void)child_send(r->model->child, s.data, s.len, NULL);
     str_deinit(&s);
 }
 
 /* The worker ended before it could see the request: it waits for the next one. */
-static void go_back(model *m, ticket *t) {
-    t->sent = t->orphan = false;
+static void go_back(model *m, host_request *r) {
+    r->sent = r->orphan = false;
     m->users--;
-    if (t->paused) m->paused--;
+    if (r->paused) m->paused--;
     m->wanted = true;
     if (m->phase == MODEL_UP) m->phase = MODEL_STOPPING; /* by itself; nothing more is sent */
     pthread_cond_signal(&m->host->keeper_wake);
 }
 
 /* The frame is made without the lock: it may be megabytes. */
-void ticket_send(host *h, ticket *t) {
-    model *m = t->model;
+void host_request_send(host *h, host_request *r) {
+    model *m = r->model;
     child *c = m->child;
     err    e = { 0 };
     str    s;
-    t->sent = t->sending = true;
+    r->sent = r->sending = true;
     m->users++;
     m->holders++;
-    if (t->paused) m->paused++;
+    if (r->paused) m->paused++;
     pthread_mutex_unlock(&h->lock);
     str_init(&s);
-    int rc = wire_put_request(&s, WIRE_SUBMIT, t->id, t->q, &e);
+    int rc = wire_put_request(&s, WIRE_SUBMIT, r->id, r->q, &e);
     if (rc == 0) rc = child_send(c, s.data, s.len, &e);
     str_deinit(&s);
     pthread_mutex_lock(&h->lock);
-    t->sending = false;
+    r->sending = false;
     model_release(m);
-    if (t->ended) {
-        free(t);
-    } else if (rc == ERR_IO && !t->cancelled) {
-        go_back(m, t);
-    } else if (rc < 0 || t->orphan) {
+    if (r->ended) {
+        free(r);
+    } else if (rc == ERR_IO && !r->cancelled) {
+        go_back(m, r);
+    } else if (rc < 0 || r->orphan) {
         if (rc == 0) e = m->end_why;
-        ticket_end(h, t);
+        host_request_end(h, r);
         pthread_mutex_unlock(&h->lock);
-        ticket_fail(t, &e);
+        host_request_fail(r, &e);
         pthread_mutex_lock(&h->lock);
     } else {
-        if (t->paused) ticket_steer(t, WIRE_PAUSE);
-        if (t->cancelled) ticket_steer(t, WIRE_CANCEL);
+        if (r->paused) host_request_steer(r, WIRE_PAUSE);
+        if (r->cancelled) host_request_steer(r, WIRE_CANCEL);
     }
 }
 
@@ -101,23 +101,23 @@ void model_release(model *m) {
 }
 
 bool model_has_waiting(const model *m) {
-    for (const ticket *t = m->tickets; t; t = t->next) {
-        if (!t->sent) return true;
+    for (const host_request *r = m->requests; r; r = r->next) {
+        if (!r->sent) return true;
     }
     return false;
 }
 
-void ticket_fail_waiting(host *h, model *m, uint64_t newest, const err *why) {
+void host_request_fail_waiting(host *h, model *m, uint64_t newest, const err *why) {
     for (;;) {
-        ticket *t = m->tickets, *last = NULL;
-        for (; t; t = t->next) {
-            /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): an ended ticket is in no list */
-            if (!t->sent && t->id <= newest) last = t; /* new ones stand in front: the oldest is told first */
+        host_request *r = m->requests, *last = NULL;
+        for (; r; r = r->next) {
+            /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): an ended request is in no list */
+            if (!r->sent && r->id <= newest) last = r; /* new ones stand in front: the oldest is told first */
         }
         if (!last) return;
-        ticket_end(h, last);
+        host_request_end(h, last);
         pthread_mutex_unlock(&h->lock);
-        ticket_fail(last, why);
+        host_request_fail(last, why);
         pthread_mutex_lock(&h->lock);
     }
 }
@@ -130,45 +130,45 @@ static int take_event(model *m, const wire_frame *f, err *e) {
     int           rc = wire_get_event(f->body, &m->mem, &ev, e);
     if (rc < 0) return rc;
     pthread_mutex_lock(&h->lock);
-    ticket                *t = h->slots[f->id % HOST_MAX_REQUESTS];
+    host_request          *r = h->slots[f->id % HOST_MAX_REQUESTS];
     const runtime_request *q = NULL;
     bool                   release = false;
-    if (t && t->id == f->id && t->model == m && t->sent && t->q) q = t->q;
+    if (r && r->id == f->id && r->model == m && r->sent && r->q) q = r->q;
     if (q && ev.choice >= (q->n_choices > 1 ? q->n_choices : 1)) q = NULL;
     if (q && ev.kind == RUNTIME_DONE && ev.finish == RUNTIME_STOP_STRING &&
         (ev.stop_index < -1 || ev.stop_index >= (int)q->n_stop)) /* -1: a text of the settings */
         q = NULL;
     if (q && ev.last) {
-        ticket_end(h, t);
-        release = !t->sending;
-        t->ended = true;
+        host_request_end(h, r);
+        release = !r->sending;
+        r->ended = true;
     }
     pthread_mutex_unlock(&h->lock);
     if (!q) return err_set(e, ERR_FORMAT, "an event that belongs to no request");
-    if (release) free(t);
+    if (release) free(r);
     q->on_event(q->ctx, &ev);
     return 0;
 }
 
 static int take_result(model *m, const wire_frame *f, err *e) {
     host       *h = m->host;
-    wire_result r;
-    int         rc = wire_get_result(f->body, &m->mem, &r, e);
+    wire_result got;
+    int         rc = wire_get_result(f->body, &m->mem, &got, e);
     if (rc < 0) return rc;
     pthread_mutex_lock(&h->lock);
-    ticket *t = h->slots[f->id % HOST_MAX_REQUESTS];
-    if (!t || t->id != f->id || t->model != m || !t->sent || t->q || t->done) {
+    host_request *r = h->slots[f->id % HOST_MAX_REQUESTS];
+    if (!r || r->id != f->id || r->model != m || !r->sent || r->q || r->done) {
         pthread_mutex_unlock(&h->lock);
         return err_set(e, ERR_FORMAT, "a result that belongs to no call");
     }
-    t->result = r.error;
-    for (size_t i = 0; t->ids && i < r.n_ids && t->result.code == 0; i++) {
-        if (!tok_ids_push(t->ids, r.ids[i])) err_set_nomem(&t->result);
+    r->result = got.error;
+    for (size_t i = 0; r->ids && i < got.n_ids && r->result.code == 0; i++) {
+        if (!tok_ids_push(r->ids, got.ids[i])) err_set_nomem(&r->result);
     }
-    if (t->text) str_append(t->text, r.text.data, r.text.len);
-    if (t->text && !str_ok(t->text)) err_set_nomem(&t->result);
-    if (t->count) *t->count = (size_t)r.count;
-    t->done = true;
+    if (r->text) str_append(r->text, got.text.data, got.text.len);
+    if (r->text && !str_ok(r->text)) err_set_nomem(&r->result);
+    if (r->count) *r->count = (size_t)got.count;
+    r->done = true;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
     return 0;
@@ -306,20 +306,20 @@ child_activity model_activity(void *ctx) {
 /* --- its end --- */
 
 /* Takes what was sent to the worker out of the lists; calls are answered here. */
-static ticket *take_sent(host *h, model *m, const err *why) {
-    ticket *chain = NULL;
-    for (ticket *t = m->tickets, *next; t; t = next) {
-        next = t->next;
-        if (!t->sent || t->done) continue;
-        if (!t->q) {
-            t->result = *why;
-            t->done = true;
-        } else if (t->sending) {
-            t->orphan = true;
+static host_request *take_sent(host *h, model *m, const err *why) {
+    host_request *chain = NULL;
+    for (host_request *r = m->requests, *next; r; r = next) {
+        next = r->next;
+        if (!r->sent || r->done) continue;
+        if (!r->q) {
+            r->result = *why;
+            r->done = true;
+        } else if (r->sending) {
+            r->orphan = true;
         } else {
-            ticket_end(h, t);
-            t->next = chain;
-            chain = t;
+            host_request_end(h, r);
+            r->next = chain;
+            chain = r;
         }
     }
     return chain;
@@ -360,13 +360,13 @@ void model_take_end(void *ctx, const child_end *end) {
         load_failed(m, &end->why);
     model_add_counters(&h->gone, &end->stats);
     m->phase = MODEL_OVER; /* the keeper waits for this thread's end before it touches the child */
-    ticket *chain = take_sent(h, m, &end->why);
+    host_request *chain = take_sent(h, m, &end->why);
     pthread_cond_signal(&h->keeper_wake);
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
     while (chain) {
-        ticket *t = chain;
-        chain = t->next;
-        ticket_fail(t, &end->why);
+        host_request *r = chain;
+        chain = r->next;
+        host_request_fail(r, &end->why);
     }
 }
