@@ -66,6 +66,8 @@ struct child {
     bool            over;   /* its process is gone */
     bool            broken; /* its end of the socket is closed: it is going */
     bool            stopping;
+    bool            distrusted;
+    err             distrust;
     int64_t         stop_at;
     pid_t           pid;
     uint64_t        next_ping, last_pong;
@@ -151,6 +153,19 @@ void child_stop(child *c) {
     pthread_mutex_unlock(&c->lock);
     if (first && wire_put_empty(&s, WIRE_QUIT, 0, NULL) == 0) (void)child_send(c, s.data, s.len, NULL);
     str_deinit(&s);
+    wake(c);
+}
+
+void child_not_understood(err *why) {
+    err what = *why;
+    err_set(why, ERR_IO, "the model's worker said something that cannot be understood (%s)", what.msg);
+}
+
+void child_distrust(child *c, const err *why) {
+    pthread_mutex_lock(&c->lock);
+    if (!c->distrusted) c->distrust = *why;
+    c->distrusted = true;
+    pthread_mutex_unlock(&c->lock);
     wake(c);
 }
 
@@ -383,6 +398,18 @@ static bool rest(child *c, struct pollfd p[3]) {
     return true;
 }
 
+static void give_up(child_end *end, const err *why) {
+    end->crashed = true;
+    end->why = *why;
+}
+
+static bool is_distrusted(child *c, child_end *end) {
+    pthread_mutex_lock(&c->lock);
+    if (c->distrusted) give_up(end, &c->distrust);
+    pthread_mutex_unlock(&c->lock);
+    return end->crashed;
+}
+
 /* Talks with the worker until one of the two has enough. */
 static void converse(child *c, child_end *end) {
     int64_t every = c->o.hang_ms / 4 < PING_MS ? c->o.hang_ms / 4 : PING_MS;
@@ -395,6 +422,7 @@ static void converse(child *c, child_end *end) {
             return;
         }
         if (p[1].revents) (void)!read(c->wake, &n, sizeof n);
+        if (p[1].revents && is_distrusted(c, end)) return;
         if (p[2].revents) read_log(c);
         if ((p[0].revents & POLLOUT) || p[1].revents) {
             pthread_mutex_lock(&c->lock);
@@ -408,8 +436,8 @@ static void converse(child *c, child_end *end) {
             if (rc > 0) rc = take_frames(c, &e);
             if (c->o.on_batch) c->o.on_batch(c->o.batch_ctx, false);
             if (rc < 0 && rc != ERR_BUSY) {
-                end->crashed = true;
-                err_set(&end->why, ERR_IO, "the model's worker said something that cannot be understood (%s)", e.msg);
+                child_not_understood(&e);
+                give_up(end, &e);
                 return;
             }
         }

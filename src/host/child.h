@@ -58,6 +58,11 @@ int child_send(child *c, const char *frames, size_t bytes, err *e);
 
 void child_stop(child *c); /* graceful, then SIGKILL */
 
+/* It has said something that was not understood only later: it is killed, and on_end tells why. The first one counts.
+ */
+void child_distrust(child *c, const err *why);
+void child_not_understood(err *why); /* makes of what is wrong with a frame the sentence that clients get */
+
 /* What the worker said last about itself; asks for news and waits for them for wait_ms at most. */
 void  child_stat(child *c, runtime_stats *out, int wait_ms);
 pid_t child_pid(child *c); /* 0: not started yet, or gone */

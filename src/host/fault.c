@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 int fault_parse(fault *f, const char *text, err *e) {
-    static const char *const names[] = { "", "segv:", "abort:", "hang:", "exit:", "garbage:" };
+    static const char *const names[] = { "", "segv:", "abort:", "hang:", "exit:", "garbage:", "broken:" };
     f->kind = FAULT_NONE;
     if (!*text) return 0;
-    for (int i = FAULT_SEGV; i <= FAULT_GARBAGE; i++) {
+    for (int i = FAULT_SEGV; i <= FAULT_BROKEN; i++) {
         size_t n = strlen(names[i]);
         if (strncmp(text, names[i], n) != 0) continue;
         f->kind = (fault_kind)i;
@@ -61,7 +61,13 @@ void fault_at_need(const fault *f, device_memory *bytes) {
     if (f->kind == FAULT_NEED) (void)device_memory_add(bytes, f->device, f->bytes);
 }
 
-void fault_at_event(fault *f, int socket) {
-    if (f->kind == FAULT_NONE || f->at == 0) return;
-    if (atomic_fetch_add(&f->seen, 1) + 1 == f->at) happen(f, socket);
+bool fault_at_event(fault *f, int socket) {
+    if (f->kind == FAULT_NONE || f->at == 0 || atomic_fetch_add(&f->seen, 1) + 1 != f->at) return false;
+    happen(f, socket);
+    return f->kind == FAULT_BROKEN;
+}
+
+/* A length, a count or an enum stands behind the nine bytes that every event has. */
+void fault_break(char *event, size_t bytes) {
+    for (size_t i = 9; i < 13 && i < bytes; i++) event[i] = (char)0xff;
 }

@@ -85,6 +85,7 @@ int host_add_model_with(host *h, const char *name, const char *path, const host_
     bool    known = find_model(h, bare) != NULL;
     while (*end) end = &(*end)->next;
     if (!known) *end = m;
+    m->worker = ++h->last_worker;
     pthread_mutex_unlock(&h->lock);
     if (!known) return 0;
     model_free(m);
@@ -213,10 +214,11 @@ static void want(host *h, model *m, int64_t keep_ms) {
     }
 }
 
-int host_submit(host *h, view name, const runtime_request *q, int64_t keep_alive_ms, uint64_t *id, err *e) {
+int host_submit(host *h, view name, const runtime_request *q, int64_t keep_alive_ms,
+                void (*on_event)(void *ctx, const host_event *ev), void *ctx, uint64_t *id, err *e) {
     host_request *r = calloc(1, sizeof *r);
     if (!r) return err_set_nomem(e);
-    r->q = q;
+    *r = (host_request){ .q = q, .on_event = on_event, .ctx = ctx };
     pthread_mutex_lock(&h->lock);
     model *m = need_model(h, name, e);
     int    rc = m ? 0 : ERR_NOTFOUND;
@@ -270,6 +272,24 @@ static void set_paused(host *h, uint64_t id, bool paused) {
 void host_pause(host *h, uint64_t id) { set_paused(h, id, true); }
 
 void host_resume(host *h, uint64_t id) { set_paused(h, id, false); }
+
+int host_read_event(const runtime_request *q, view body, arena *mem, runtime_event *out, err *e) {
+    int rc = wire_get_event(body, mem, out, e);
+    if (rc < 0) return rc;
+    bool stopped = out->kind == RUNTIME_DONE && out->finish == RUNTIME_STOP_STRING;
+    if (stopped && (out->stop_index < -1 || out->stop_index >= (int)q->n_stop)) /* -1: a text of the settings */
+        return err_set(e, ERR_FORMAT, "a stop text that the request does not have");
+    return 0;
+}
+
+void host_distrust(host *h, uint64_t worker, err *why) {
+    child_not_understood(why);
+    pthread_mutex_lock(&h->lock);
+    for (model *m = h->models; m; m = m->next) {
+        if (m->worker == worker && m->child) child_distrust(m->child, why);
+    }
+    pthread_mutex_unlock(&h->lock);
+}
 
 /* --- blocking calls --- */
 

@@ -11,11 +11,16 @@
  * again. A file whose workers crashed three times within ten minutes is left alone until it changes or somebody loads
  * it by name (host_load).
  *
- * Events of a request come as runtime.h says: from an internal thread, exactly one of them with `last` set.
+ * Events of a request come as runtime.h says, from an internal thread and exactly one of them with `last` set, but as
+ * the bytes that the worker sent: the thread that has the events of all requests looks at no more than it needs to know
+ * whose they are. Who uses an event reads it (host_read_event), in its own time and on its own thread. A worker is not
+ * trusted: its bytes may turn out to make no sense. Who finds that ends the request, and tells host_distrust, which
+ * ends the worker.
  */
 #ifndef HOST_HOST_H
 #define HOST_HOST_H
 
+#include "base/arena.h"
 #include "host/budget.h"
 #include "runtime/runtime.h"
 
@@ -100,9 +105,26 @@ typedef struct host_model {
 int host_list(host *h, host_model **out, size_t *n, err *e);
 int host_find(host *h, view name, host_model *out, err *e); /* ERR_NOTFOUND */
 
-/* q and what it points at must stay until the event with `last`. An unknown model is ERR_NOTFOUND at once; a model that
- * cannot be loaded is an ERROR event. */
-int  host_submit(host *h, view model, const runtime_request *q, int64_t keep_alive_ms, uint64_t *id, err *e);
+/* Valid during the callback only. */
+typedef struct host_event {
+    runtime_event_kind kind;
+    int                choice; /* one of the request's, or -1 */
+    bool               last;
+    uint64_t           worker; /* who says it, for host_distrust */
+    view               body;   /* for host_read_event; may be copied and read later */
+    const err         *error;  /* of an ERROR that the host itself made, whose body is empty; else NULL */
+} host_event;
+
+/* q (whose own callback is not used) and what it points at must stay until the event with `last`. An unknown model is
+ * ERR_NOTFOUND at once; a model that cannot be loaded is an ERROR event. From any thread; events may come before it
+ * returns. */
+int host_submit(host *h, view model, const runtime_request *q, int64_t keep_alive_ms,
+                void (*on_event)(void *ctx, const host_event *ev), void *ctx, uint64_t *id, err *e);
+/* The event of q that body is. Views point into body, arrays into mem. ERR_FORMAT: it makes no sense. */
+int host_read_event(const runtime_request *q, view body, arena *mem, runtime_event *out, err *e);
+/* This worker has said something that host_read_event refused: why, which becomes a sentence for the client. It is
+ * ended as beyond help, once, however many events of it are refused; one that is gone already stays in peace. */
+void host_distrust(host *h, uint64_t worker, err *why);
 void host_cancel(host *h, uint64_t id);
 /* As runtime.h says: the request makes no further events until it is resumed; events on their way still come. For a
  * client that reads too slowly. Returns at once; unknown ids are ignored. */

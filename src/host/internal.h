@@ -5,8 +5,8 @@
  * Threads: callers; the keeper, which decides what is loaded; one thread per worker (child.h), which delivers events.
  *
  * Locking: host.lock guards everything in host, model and host_request. No callback is called with it held, and nothing
- * that may wait for a worker. A child's own lock is taken inside it (child_send, child_stop), never the other way
- * round.
+ * that may wait for a worker. A child's own lock is taken inside it (child_send, child_stop, child_distrust), never the
+ * other way round.
  *
  * A host_request is a request for inference, or a call, from its beginning to its last event. The thread of its worker
  * ends it once it was sent; before that its caller or the keeper does. While `sending` is set it belongs to the thread
@@ -29,10 +29,13 @@ struct host_request {
     model                 *model;
     uint64_t               id; /* its low bits are its place in host.slots */
     const runtime_request *q;  /* NULL: a call */
-    int64_t                since;
-    bool                   sent, sending, cancelled, paused;
-    bool                   ended;  /* while sending: its last event came */
-    bool                   orphan; /* while sending: its worker ended */
+    void (*on_event)(void *ctx, const host_event *ev);
+    void   *ctx;
+    int64_t since;
+    bool    sent, sending, cancelled, paused;
+    bool    encoded; /* while sending: q is not read any more, so its last event may come */
+    bool    ended;   /* while sending: it came */
+    bool    orphan;  /* while sending: its worker ended */
     /* a call's */
     bool     done;
     err      result;
@@ -80,7 +83,8 @@ struct model {
     runtime_settings *settings;
     int64_t           own_keep_ms;
     host_request     *requests;
-    arena             mem; /* of the child's thread: for the frame at hand */
+    uint64_t          worker; /* the number of the worker that runs, or of the next one */
+    arena             mem;    /* of the child's thread: for the frame at hand */
 
     device_memory need; /* as its last worker said; info.need_bytes is the sum */
 };
@@ -92,7 +96,7 @@ struct host {
     pthread_t       keeper;
     bool            keeper_runs, closing;
     model          *models;
-    uint64_t        next_id;
+    uint64_t        next_id, last_worker;
     int             n_requests;
     int             inside; /* callers that wait in here */
     host_request   *slots[HOST_MAX_REQUESTS];

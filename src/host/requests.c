@@ -37,8 +37,8 @@ void host_request_end(host *h, host_request *r) {
 }
 
 void host_request_fail(host_request *r, const err *why) {
-    runtime_event ev = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = why };
-    r->q->on_event(r->q->ctx, &ev);
+    host_event ev = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = why };
+    r->on_event(r->ctx, &ev);
     free(r);
 }
 
@@ -73,10 +73,13 @@ void host_request_send(host *h, host_request *r) {
     pthread_mutex_unlock(&h->lock);
     str_init(&s);
     int rc = wire_put_request(&s, WIRE_SUBMIT, r->id, r->q, &e);
+    pthread_mutex_lock(&h->lock);
+    r->encoded = true;
+    pthread_mutex_unlock(&h->lock);
     if (rc == 0) rc = child_send(c, s.data, s.len, &e);
     str_deinit(&s);
     pthread_mutex_lock(&h->lock);
-    r->sending = false;
+    r->sending = r->encoded = false;
     model_release(m);
     if (r->ended) {
         free(r);
@@ -124,29 +127,34 @@ void host_request_fail_waiting(host *h, model *m, uint64_t newest, const err *wh
 
 /* --- frames of a worker --- */
 
+/* Only the beginning of an event is looked at here: it is read where it is used. */
 static int take_event(model *m, const wire_frame *f, err *e) {
-    host         *h = m->host;
-    runtime_event ev;
-    int           rc = wire_get_event(f->body, &m->mem, &ev, e);
+    host           *h = m->host;
+    wire_event_head head;
+    int             rc = wire_get_event_head(f->body, &head, e);
     if (rc < 0) return rc;
+    host_event ev = { .kind = head.kind, .choice = head.choice, .last = head.last, .body = f->body };
+    void (*on_event)(void *ctx, const host_event *ev) = NULL;
+    void *ctx = NULL;
+    bool  release = false;
     pthread_mutex_lock(&h->lock);
-    host_request          *r = h->slots[f->id % HOST_MAX_REQUESTS];
-    const runtime_request *q = NULL;
-    bool                   release = false;
-    if (r && r->id == f->id && r->model == m && r->sent && r->q) q = r->q;
-    if (q && ev.choice >= (q->n_choices > 1 ? q->n_choices : 1)) q = NULL;
-    if (q && ev.kind == RUNTIME_DONE && ev.finish == RUNTIME_STOP_STRING &&
-        (ev.stop_index < -1 || ev.stop_index >= (int)q->n_stop)) /* -1: a text of the settings */
-        q = NULL;
-    if (q && ev.last) {
+    host_request *r = h->slots[f->id % HOST_MAX_REQUESTS];
+    /* A worker that talks about a request before it can know it would end it under its sender's hands. */
+    if (r && r->id == f->id && r->model == m && r->q && r->sent && (!r->sending || r->encoded) &&
+        head.choice < (r->q->n_choices > 1 ? r->q->n_choices : 1)) {
+        ev.worker = m->worker;
+        on_event = r->on_event;
+        ctx = r->ctx;
+    }
+    if (on_event && head.last) {
         host_request_end(h, r);
         release = !r->sending;
         r->ended = true;
     }
     pthread_mutex_unlock(&h->lock);
-    if (!q) return err_set(e, ERR_FORMAT, "an event that belongs to no request");
+    if (!on_event) return err_set(e, ERR_FORMAT, "an event that belongs to no request");
     if (release) free(r);
-    q->on_event(q->ctx, &ev);
+    on_event(ctx, &ev);
     return 0;
 }
 
@@ -359,7 +367,8 @@ void model_take_end(void *ctx, const child_end *end) {
     if (m->phase == MODEL_LOADING || m->phase == MODEL_MEASURING || m->phase == MODEL_IN_LINE)
         load_failed(m, &end->why);
     model_add_counters(&h->gone, &end->stats);
-    m->phase = MODEL_OVER; /* the keeper waits for this thread's end before it touches the child */
+    m->worker = ++h->last_worker; /* what it said is still read, but it cannot be ended again */
+    m->phase = MODEL_OVER;        /* the keeper waits for this thread's end before it touches the child */
     host_request *chain = take_sent(h, m, &end->why);
     pthread_cond_signal(&h->keeper_wake);
     pthread_cond_broadcast(&h->changed);

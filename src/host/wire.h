@@ -105,6 +105,13 @@ typedef struct wire_pong {
     runtime_stats stats;
 } wire_pong;
 
+/* What an event begins with, whatever its kind. */
+typedef struct wire_event_head {
+    runtime_event_kind kind;
+    int                choice;
+    bool               last;
+} wire_event_head;
+
 /* Each appends one frame; on failure nothing. ERR_ARG names the field that cannot be sent. */
 int wire_put_empty(str *out, wire_type type, uint64_t id, err *e);
 int wire_put_open(str *out, const wire_open *o, err *e);
@@ -132,6 +139,8 @@ int wire_get_loading(view body, float *fraction, err *e);
 int wire_get_ready(view body, arena *mem, runtime_info *i, err *e);
 int wire_get_failed(view body, err *why, err *e);
 int wire_get_event(view body, arena *mem, runtime_event *ev, err *e);
+/* The beginning of an event alone: enough to know whose it is. wire_get_event looks at it again. */
+int wire_get_event_head(view body, wire_event_head *h, err *e);
 int wire_get_result(view body, arena *mem, wire_result *r, err *e);
 int wire_get_pong(view body, wire_pong *p, err *e);
 

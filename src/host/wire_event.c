@@ -3,6 +3,7 @@
 #include "host/wire_tables.h"
 
 #include <assert.h>
+#include <string.h>
 
 static const wire_field err_fields[] = {
     WIRE_INT(err, code, "code", -64, 0),
@@ -116,3 +117,19 @@ static const wire_field event_fields[] = {
 const wire_table wire_table_event = {
     .name = "runtime_event", WIRE_ROWS(event_fields), .bytes = sizeof(runtime_event), .check = check_event
 };
+
+/* The first fields of event_fields as they lie. */
+int wire_get_event_head(view body, wire_event_head *h, err *e) {
+    int32_t       kind, choice;
+    unsigned char last;
+    if (body.len < sizeof kind + sizeof choice + sizeof last) return err_set(e, ERR_FORMAT, "an event is cut off");
+    memcpy(&kind, body.data, sizeof kind);
+    memcpy(&choice, body.data + sizeof kind, sizeof choice);
+    memcpy(&last, body.data + sizeof kind + sizeof choice, sizeof last);
+    if (kind < 0 || kind >= N_KINDS) return err_set(e, ERR_FORMAT, "an event of unknown kind %d", kind);
+    if (choice < -1 || choice >= WIRE_MAX_CHOICES || last > 1 ||
+        (last && kind != RUNTIME_DONE && kind != RUNTIME_ERROR))
+        return err_set(e, ERR_FORMAT, "an event whose beginning makes no sense");
+    *h = (wire_event_head){ (runtime_event_kind)kind, choice, last != 0 };
+    return 0;
+}

@@ -193,9 +193,10 @@ static void on_event(void *ctx, const runtime_event *ev) {
     err      e = { 0 };
     bool     last = ev->last;
     uint64_t cancel = 0;
-    fault_at_event(&w->fault, w->fd);
+    bool     broken = fault_at_event(&w->fault, w->fd);
     atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
+    size_t begin = w->out.len + WIRE_HEAD_BYTES;
     if (!j->lost && !last && w->out.len > w->limit) {
         j->lost = true;
         cancel = j->runtime_id;
@@ -203,6 +204,7 @@ static void on_event(void *ctx, const runtime_event *ev) {
         j->lost = true;
         cancel = j->runtime_id;
     }
+    if (broken && w->out.len > begin) fault_break(w->out.data + begin, w->out.len - begin);
     if (last && j->lost) {
         err_set(&e, ERR_LIMIT, "the answer was given up: its events were not taken");
         runtime_event end = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = &e };

@@ -291,7 +291,7 @@ static void on_write(struct bufferevent *bev, void *ctx) {
     if (c->phase == CONN_FLUSH && evbuffer_get_length(bufferevent_get_output(bev)) == 0)
         flushed(c);
     else if (c->phase == CONN_ANSWER && c->x)
-        jobs_resume(c->x);
+        requests_resume(c->x);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *ctx) {

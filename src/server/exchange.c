@@ -3,8 +3,9 @@
  * Exchanges: from a complete request to the last byte of its answer.
  *
  * An exchange is freed when three parties have let go of it: the connection (answered or gone), the handler on its
- * intake thread, and the jobs (each has delivered its last event). Callbacks only store what they want to say;
- * exchange_flush sends it, so that a handler on another thread and an event on this one look the same.
+ * intake thread, and the requests (each has delivered its last event). Callbacks only store what they want to say;
+ * exchange_flush sends it, so that a handler on another thread and an event on this one look the same. A handler that
+ * wants inference has submitted its requests before it returns (request.c); the I/O thread only learns of it.
  */
 #include "base/log.h"
 #include "server/feed.h"
@@ -150,7 +151,10 @@ void exchange_header(exchange *x, const char *name, const char *fmt, ...) {
     str_printf(&x->core->headers, "%s: %s\r\n", name, value);
 }
 
-void exchange_run(exchange *x, const exchange_work *w) { x->core->work = *w; }
+void exchange_run(exchange *x, const exchange_work *w) {
+    x->core->work = *w;
+    if (!x->core->replied && w->n_requests) requests_start(x);
+}
 
 void exchange_put(exchange *x, const void *data, size_t bytes) { str_append(&x->core->out, data, bytes); }
 
@@ -234,7 +238,7 @@ static void exchange_free(exchange *x) {
     auth_key *key = c->key_id ? auth_by_id(s->keys, c->key_id) : NULL;
     if (key) auth_charge(key, mono_us(), c->prompt_tokens - c->cached_tokens + c->generated_tokens);
     if (x->state_free) x->state_free(x->state);
-    jobs_free(x);
+    requests_free(x);
     feed_free(c->feed);
     json_doc_deinit(&x->doc);
     arena_deinit(&x->arena);
@@ -265,8 +269,12 @@ void exchange_detach(exchange *x) {
     c->conn = NULL;
     if (!c->over) c->cancelled = true;
     c->over = true;
-    jobs_cancel(x);
-    if (!c->in_handler) feed_detach(c->feed); /* else handled() does */
+    if (c->in_handler) {
+        atomic_store(&c->gone, true); /* handled() does the rest */
+        return;
+    }
+    requests_cancel(x);
+    feed_detach(c->feed);
     exchange_settle(x);
 }
 
@@ -361,7 +369,7 @@ static void fail_with(exchange *x, const failure *f) {
         if (x->route->api->put_stream_error) x->route->api->put_stream_error(x, f);
         c->over = true;
     }
-    jobs_cancel(x);
+    requests_cancel(x);
     feed_detach(c->feed);
 }
 
@@ -375,6 +383,7 @@ void exchange_cancel(exchange *x, const char *why) {
     failure f = { .status = 503, .code = "cancelled" };
     if (x->core->in_handler) { /* the answer is another thread's until it comes back */
         x->core->cancel_asked = true;
+        atomic_store(&x->core->gone, true);
         return;
     }
     snprintf(f.message, sizeof f.message, "%s", why);
@@ -500,6 +509,7 @@ static void run_handler(exchange *x) {
     if (!refused && x->core->work.n_requests > 0) library_used(x->server->options.library, x->core->work.model);
 }
 
+/* The handler has returned; everything is the I/O thread's again. */
 static void handled(exchange *x) {
     exchange_core *c = x->core;
     if (x->stats && c->conn && !c->replied) run_handler(x);
@@ -512,16 +522,18 @@ static void handled(exchange *x) {
         feed_attached(c->feed); /* may be the end of x */
         return;
     }
+    requests_attach(x);
     if (!c->conn) {
+        requests_cancel(x);
         exchange_settle(x);
         return;
     }
-    if (!c->replied && c->cancel_asked)
+    if (!c->replied && c->cancel_asked) {
         exchange_error(x, 503, "cancelled", NULL, "the request was cancelled");
-    else if (!c->replied && c->work.n_requests)
-        jobs_start(x);
-    else if (!c->replied)
+        requests_cancel(x);
+    } else if (!c->replied && !c->requests) {
         exchange_error(x, 500, NULL, NULL, "the handler of %s gave no answer", x->route->path);
+    }
     exchange_flush(x);
 }
 

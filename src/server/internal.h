@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server's insides: connections, exchanges, jobs. Everything belongs to the I/O thread except what a comment gives
- * to another one.
+ * The server's insides: connections, exchanges, requests. An exchange is an HTTP request with its answer; a request is
+ * one for inference, of which an exchange may have many. Everything belongs to the I/O thread except what a comment
+ * gives to another one.
  */
 #ifndef SERVER_INTERNAL_H
 #define SERVER_INTERNAL_H
@@ -25,14 +26,13 @@ enum {
     SOCKET_BYTES = 128 * 1024,  /* of answers that the system holds per connection before a client counts as slow */
     PIPELINE_BYTES = 64 * 1024, /* of further requests while one is answered */
     MAX_LISTENERS = 8,
-    JOBS_IN_FLIGHT = 16, /* of one exchange */
+    REQUESTS_IN_FLIGHT = 16, /* of one exchange */
     INTAKE_THREADS = 2,
     SLOW_THREADS = 2,
     INTAKE_WAITING = 4096,
 };
 
 typedef struct conn conn;
-typedef struct job  job;
 
 /* What another thread hands to the I/O thread. */
 typedef struct post post;
@@ -76,6 +76,8 @@ struct server {
     void (*reload)(void *ctx);
     void *reload_ctx;
     bool  draining, cutting;
+    bool  stopped;   /* the loop is over, and the host may be gone */
+    arena event_mem; /* of the event at hand */
 
     pthread_mutex_t post_lock; /* guards the posts */
     post           *posts, **posts_end;
@@ -127,7 +129,7 @@ struct exchange_core {
     exchange *self, *prev, *next;
     conn     *conn; /* NULL: the client has gone, or everything is sent */
     post      handled;
-    bool      in_handler;   /* then the answer and the work below are the handler's */
+    bool      in_handler;   /* then the answer, the work and the requests below are the handler's */
     bool      cancel_asked; /* meanwhile */
     route     lost;         /* of a path that is none */
     bool      is_unix;
@@ -135,6 +137,8 @@ struct exchange_core {
     int64_t   begin_us;
     uint64_t  key_id;
     char      key_name[64];
+    /* Set by the I/O thread while the handler has the exchange, which submits nothing from then on. */
+    atomic_bool gone;
 
     /* The answer. */
     bool    replied, streaming, head_sent, over, cancelled, failed;
@@ -146,12 +150,12 @@ struct exchange_core {
     struct feed *feed; /* another thread writes the answer; in_flight counts it */
 
     /* Inference. */
-    exchange_work work;
-    job          *jobs;
-    size_t        next_job, in_flight, jobs_over;
-    bool          paused;
-    int           prompt_tokens, generated_tokens, cached_tokens;
-    int64_t       first_token_us, last_token_us, stalled_us;
+    exchange_work   work;
+    struct request *requests; /* work.n_requests of them, once it was run */
+    size_t          next_request, in_flight, requests_over;
+    bool            paused;
+    int             prompt_tokens, generated_tokens, cached_tokens;
+    int64_t         first_token_us, last_token_us, stalled_us;
 };
 
 exchange *exchange_open(conn *c);       /* takes the parser's request by reference; NULL: out of memory */
@@ -167,11 +171,12 @@ void      exchange_settle(exchange *x); /* frees it if nobody needs it */
 int       server_start_intake(server *s, err *e);
 void      server_stop_intake(server *s);
 
-/* --- job.c --- */
-void jobs_start(exchange *x);
-void jobs_resume(exchange *x);
-void jobs_cancel(exchange *x);
-void jobs_free(exchange *x);
+/* --- request.c --- */
+void requests_start(exchange *x);  /* on the handler's thread: submits; may answer with an error */
+void requests_attach(exchange *x); /* the handler has returned: their events are handed over from now on */
+void requests_resume(exchange *x);
+void requests_cancel(exchange *x);
+void requests_free(exchange *x);
 
 /* --- admit.c --- */
 bool admit_host(const exchange *x);

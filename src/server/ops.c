@@ -202,7 +202,7 @@ void ops_stats(exchange *x) {
 static const char *state_name(const exchange_core *c) {
     if (c->in_handler) return "reading";
     if (!c->conn) return "ending";
-    if (!c->jobs) return "receiving";
+    if (!c->requests) return "receiving";
     if (c->paused) return "paused";
     if (c->first_token_us) return "generating";
     return c->prompt_tokens ? "prompt" : "preparing";
@@ -226,7 +226,7 @@ void ops_requests(exchange *x) {
         if (!c->in_handler && c->work.n_requests) jw_put_text(&w, "model", c->work.model);
         jw_put_cstr(&w, "state", state_name(c));
         jw_put_cstr(&w, "key", c->key_name[0] ? c->key_name : NULL);
-        jw_put_int(&w, "sequences", (int64_t)c->in_flight);
+        jw_put_int(&w, "sequences", c->in_handler ? 0 : (int64_t)c->in_flight);
         jw_put_int(&w, "prompt_tokens", c->prompt_tokens);
         jw_put_real(&w, "age_seconds", (double)(mono_us() - c->begin_us) / 1e6);
         jw_close(&w, '}');
@@ -260,7 +260,7 @@ void ops_slots(exchange *x) {
     jw_open(&w, '[');
     for (exchange *o = x->server->exchanges; o; o = o->core->next) {
         const exchange_core *c = o->core;
-        if (o == x || c->in_handler || !c->jobs) continue;
+        if (o == x || c->in_handler || !c->requests) continue;
         jw_open(&w, '{');
         jw_put_int(&w, "id", slot++);
         jw_put_cstr(&w, "id_task", o->id);

@@ -182,6 +182,7 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
     s->started_us = mono_us();
     s->wake_fd = -1;
     s->posts_end = &s->posts;
+    arena_init(&s->event_mem, 0);
     pthread_mutex_init(&s->post_lock, NULL);
     if (getrandom(&s->id_salt, sizeof s->id_salt, 0) < 0) s->id_salt = (uint64_t)s->started_us;
     if ((rc = open_loop(s, e)) < 0 || (rc = server_listen(s, e)) < 0 || (rc = server_start_intake(s, e)) < 0) {
@@ -213,6 +214,7 @@ void server_free(server *s) {
     if (s->wake_fd >= 0) close(s->wake_fd);
     if (s->tls) SSL_CTX_free(s->tls);
     auth_free(s->keys);
+    arena_deinit(&s->event_mem);
     pthread_mutex_destroy(&s->post_lock);
     free(s->socket_path);
     free(s);
@@ -239,5 +241,6 @@ int server_run(server *s, err *e) {
     server_stop_intake(s);
     while (s->conns) conn_free(s->conns); /* cancels what was cut */
     take_posts(s);
+    s->stopped = true;
     return rc;
 }

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "host/child.h"
 #include "host/host.h"
+#include "unit/support/host_support.h"
 #include "unit/support/runtime_support.h"
 
 #include <errno.h>
@@ -55,7 +56,7 @@ static uint64_t submit(host *h, const char *model, runtime_request *q, test_resu
     test_result_init(r);
     q->on_event = test_collect;
     q->ctx = r;
-    if (host_submit(h, view_of(model), q, HOST_KEEP_DEFAULT, &id, &e) < 0) fail_msg("%s", e.msg);
+    if (test_host_submit(h, model, q, &id, &e) < 0) fail_msg("%s", e.msg);
     return id;
 }
 
@@ -288,6 +289,8 @@ static void test_other_faults(void **state) {
     expect_fault("exit:3", "(exit code 7)");
     expect_fault("exit:0", "(exit code 7)");
     expect_fault("garbage:2", "cannot be understood");
+    expect_fault("broken:1", "cannot be understood (prompt_tokens lies outside its range)");
+    expect_fault("broken:3", "cannot be understood (text is too long)");
     expect_fault("nonsense", "ended unexpectedly (exit code 3)");
 }
 

@@ -3,6 +3,7 @@
 #include "unit/support/support.h"
 
 #include "host/host.h"
+#include "unit/support/host_support.h"
 #include "unit/support/runtime_support.h"
 
 #include <stdio.h>
@@ -34,7 +35,7 @@ static void test_remove(void **state) {
         test_greedy(&q, "[{\"role\":\"user\",\"content\":\"What is 12 plus 30?\"}]");
         q.on_event = test_collect;
         q.ctx = &r;
-        assert_int_equal(host_submit(h, view_of("one"), &q, HOST_KEEP_DEFAULT, &id, &e), 0);
+        assert_int_equal(test_host_submit(h, "one", &q, &id, &e), 0);
         if (round == 1) assert_int_equal(host_load(h, view_of("one"), HOST_KEEP_DEFAULT, &e), 0);
         assert_int_equal(host_remove_model(h, view_of("one:latest"), &e), 0);
         assert_int_equal(host_find(h, view_of("one"), &m, &e), ERR_NOTFOUND);
