@@ -34,49 +34,42 @@ typedef struct maker {
 
 /* --- schemas --- */
 
-/* A subschema as a document of its own: with the definitions that it may refer to. */
-static void write_schema(const maker *m, const json_value *s, const char *extra, str *out) {
-    static const char *const homes[] = { "$defs", "definitions", "$schema" };
-    bool                     first = true;
-    if (!json_is(s, JSON_K_OBJECT)) {
-        json_write(s, out);
-        return;
-    }
-    str_push(out, '{');
-    for (size_t i = 0; i < json_count(s); i++) {
-        const json_member *k = &s->u.object.members[i];
-        if (!first) str_push(out, ',');
-        first = false;
-        str_put_json(out, k->key.data, k->key.len);
-        str_push(out, ':');
-        json_write(&k->value, out);
-    }
-    for (size_t i = 0; i < 3 && s != m->root; i++) {
-        const json_value *home = json_get(m->root, homes[i]);
-        if (!home || json_get(s, homes[i])) continue;
-        if (!first) str_push(out, ',');
-        first = false;
-        str_put_json(out, homes[i], strlen(homes[i]));
-        str_push(out, ':');
-        json_write(home, out);
-    }
-    if (extra) {
-        if (!first) str_push(out, ',');
-        str_puts(out, extra);
-    }
-    str_push(out, '}');
+/* Members that a schema gets for its purpose; values live as long as the maker. */
+typedef struct extras {
+    json_member items[2];
+    size_t      n;
+} extras;
+
+static void put_extra(extras *x, const char *key, json_value v) { x->items[x->n++] = (json_member){ view_of(key), v }; }
+
+static json_value text_value(const char *text) {
+    return (json_value){ .kind = JSON_K_STRING, .u.string = view_of(text) };
 }
 
-static ir_sym compiled(maker *m, const json_value *s, const char *extra, const char *fallback) {
+/* A subschema as a document of its own: with the definitions that it may refer to. NULL: out of memory. */
+static const json_value *document(maker *m, const json_value *s, const extras *x) {
+    static const char *const homes[] = { "$defs", "definitions", "$schema" };
+    size_t                   n = json_count(s);
+    if (!json_is(s, JSON_K_OBJECT) || (s == m->root && !x->n)) return s;
+    json_value  *out = arena_alloc(&m->a, sizeof *out);
+    json_member *all = arena_calloc(&m->a, n + 3 + x->n, sizeof *all);
+    if (!out || !all) return NULL;
+    if (n) memcpy(all, s->u.object.members, n * sizeof *all);
+    for (size_t i = 0; i < 3 && s != m->root; i++) {
+        const json_value *home = json_get(m->root, homes[i]);
+        if (home && !json_get(s, homes[i])) all[n++] = (json_member){ view_of(homes[i]), *home };
+    }
+    for (size_t i = 0; i < x->n; i++) all[n++] = x->items[i];
+    *out = (json_value){ .kind = JSON_K_OBJECT, .u.object = { all, n } };
+    return out;
+}
+
+static ir_sym compiled(maker *m, const json_value *s, const extras *x, const char *fallback) {
     ir_sym out = 0;
     err    why = { 0 };
-    str    text;
     if (m->rc < 0) return out;
-    str_init(&text);
-    write_schema(m, s, extra, &text);
-    int rc = text.failed ? err_set_nomem(&why)
-                         : schema_compile_with(m->g, (view){ text.data, text.len }, SCHEMA_DECLARED_FIRST, &out, &why);
-    str_deinit(&text);
+    const json_value *whole = document(m, s, x ? x : &(extras){ .n = 0 });
+    int rc = whole ? schema_compile_tree(m->g, whole, SCHEMA_DECLARED_FIRST, &out, &why) : err_set_nomem(&why);
     if (rc < 0 && m->lenient && rc != ERR_NOMEM) rc = schema_compile(m->g, view_of(fallback), &out, &why);
     if (rc < 0) m->rc = err_set(m->e, rc, "%.480s", why.msg);
     return out;
@@ -85,12 +78,9 @@ static ir_sym compiled(maker *m, const json_value *s, const char *extra, const c
 static ir_rx compiled_text(maker *m, const json_value *s) {
     ir_rx out = ir_rx_all(m->g);
     err   why = { 0 };
-    str   text;
     if (m->rc < 0) return out;
-    str_init(&text);
-    write_schema(m, s, NULL, &text);
-    int rc = text.failed ? err_set_nomem(&why) : schema_compile_text(m->g, (view){ text.data, text.len }, &out, &why);
-    str_deinit(&text);
+    const json_value *whole = document(m, s, &(extras){ .n = 0 });
+    int               rc = whole ? schema_compile_text(m->g, whole, &out, &why) : err_set_nomem(&why);
     if (rc < 0 && m->lenient && rc != ERR_NOMEM) return ir_rx_all(m->g);
     if (rc < 0) m->rc = err_set(m->e, rc, "%.480s", why.msg);
     return out;
@@ -411,6 +401,25 @@ static const json_value *follow(maker *m, const json_value *s) {
     return NULL;
 }
 
+/* [{"type": [...]}] */
+static json_value types_schema(maker *m, unsigned scalars) {
+    struct parts {
+        json_value  names[3], one;
+        json_member type;
+    } *p = arena_calloc(&m->a, 1, sizeof *p);
+    size_t n = 0;
+    if (!p) {
+        m->rc = err_set_nomem(m->e);
+        return (json_value){ .kind = JSON_K_NULL };
+    }
+    if (scalars & 1u << JSON_K_NULL) p->names[n++] = text_value("null");
+    if (scalars & 1u << JSON_K_BOOL) p->names[n++] = text_value("boolean");
+    if (scalars & 1u << JSON_K_INT) p->names[n++] = text_value("number");
+    p->type = (json_member){ view_of("type"), { .kind = JSON_K_ARRAY, .u.array = { p->names, n } } };
+    p->one = (json_value){ .kind = JSON_K_OBJECT, .u.object = { &p->type, 1 } };
+    return (json_value){ .kind = JSON_K_ARRAY, .u.array = { &p->one, 1 } };
+}
+
 static ir_sym gemma_typed(maker *m, const json_value *s, unsigned kinds) {
     ir_sym list[4];
     size_t n = 0;
@@ -423,17 +432,9 @@ static ir_sym gemma_typed(maker *m, const json_value *s, unsigned kinds) {
     }
     unsigned scalars = kinds & (1u << JSON_K_NULL | 1u << JSON_K_BOOL | 1u << JSON_K_INT);
     if (scalars) {
-        str extra;
-        str_init(&extra);
-        str_puts(&extra, "\"allOf\":[{\"type\":[");
-        if (scalars & 1u << JSON_K_NULL) str_puts(&extra, "\"null\",");
-        if (scalars & 1u << JSON_K_BOOL) str_puts(&extra, "\"boolean\",");
-        if (scalars & 1u << JSON_K_INT) str_puts(&extra, "\"number\",");
-        extra.len--;
-        extra.data[extra.len] = '\0';
-        str_puts(&extra, "]}]");
-        list[n++] = compiled(m, s, str_cstr(&extra), "{\"type\":[\"number\",\"boolean\",\"null\"]}");
-        str_deinit(&extra);
+        extras x = { .n = 0 };
+        put_extra(&x, "allOf", types_schema(m, scalars));
+        list[n++] = compiled(m, s, &x, "{\"type\":[\"number\",\"boolean\",\"null\"]}");
     }
     return ir_alt(m->g, list, n);
 }
@@ -533,19 +534,14 @@ static ir_sym json_arguments(maker *m) {
     static const json_value none = { .kind = JSON_K_OBJECT };
     const json_value       *s = m->root ? m->root : &none;
     view                    offender;
-    str                     extra;
-    str_init(&extra);
-    if (!json_get(s, "type")) str_puts(&extra, "\"type\":\"object\"");
+    extras                  x = { .n = 0 };
+    if (!json_get(s, "type")) put_extra(&x, "type", text_value("object"));
     /* Members that no property declares are mistakes of the model, unless the schema declares none at all. A tool
      * without a schema takes no arguments. */
     if ((!m->root || (is_plain_object(s, &offender) && json_is(json_get(s, "properties"), JSON_K_OBJECT))) &&
-        !json_get(s, "additionalProperties")) {
-        if (extra.len) str_push(&extra, ',');
-        str_puts(&extra, "\"additionalProperties\":false");
-    }
-    ir_sym out = compiled(m, s, extra.len ? str_cstr(&extra) : NULL, "{\"type\":\"object\"}");
-    str_deinit(&extra);
-    return out;
+        !json_get(s, "additionalProperties"))
+        put_extra(&x, "additionalProperties", (json_value){ .kind = JSON_K_BOOL });
+    return compiled(m, s, &x, "{\"type\":\"object\"}");
 }
 
 int chat_arguments(ir *g, const chat_format *f, const json_value *schema, bool lenient, ir_sym *out, err *e) {

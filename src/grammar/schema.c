@@ -198,19 +198,39 @@ static int compile(schema_ctx *c, ir_sym *start, ir_rx *text) {
     return c->rc;
 }
 
-static int read_and_compile(ir *g, view json, unsigned flags, ir_sym *start, ir_rx *text, err *e) {
+/* About what a tree takes as text. False: more than is left. */
+static bool fits(const json_value *v, size_t *left) {
+    size_t own = v->kind == JSON_K_STRING ? v->u.string.len + 3 : 6;
+    if (own > *left) return false;
+    *left -= own;
+    for (size_t i = 0; v->kind == JSON_K_ARRAY && i < v->u.array.count; i++) {
+        if (!fits(&v->u.array.items[i], left)) return false;
+    }
+    for (size_t i = 0; v->kind == JSON_K_OBJECT && i < v->u.object.count; i++) {
+        const json_member *m = &v->u.object.members[i];
+        if (m->key.len > *left) return false;
+        *left -= m->key.len;
+        if (!fits(&m->value, left)) return false;
+    }
+    return true;
+}
+
+static int refuse_size(err *e) { return err_set(e, ERR_LIMIT, "schema: more than %u bytes", SCHEMA_MAX_BYTES); }
+
+/* The tree root, or where that is NULL the text json. */
+static int read_and_compile(ir *g, view json, const json_value *root, unsigned flags, ir_sym *start, ir_rx *text,
+                            err *e) {
     schema_ctx c = { .g = g, .e = e, .flags = flags, .any = -1, .ws = -1, .lead = { -1, -1 }, .colon = -1 };
     err        why = { 0 };
-    int        rc;
-    if (json.len > SCHEMA_MAX_BYTES) return err_set(e, ERR_LIMIT, "schema: more than %u bytes", SCHEMA_MAX_BYTES);
+    int        rc = 0;
     for (size_t i = 0; i < sizeof c.plain_number / sizeof *c.plain_number; i++) c.plain_number[i] = -1;
     arena_init(&c.a, SCHEMA_MAX_MEMORY);
     map_init(&c.anchors);
     map_init(&c.refs);
     map_init(&c.nodes);
     map_init(&c.patterns);
-    rc = json_parse(&c.root, json.data, json.len, &c.a, &why);
-    if (rc < 0) {
+    c.root = root;
+    if (!root && (rc = json_parse(&c.root, json.data, json.len, &c.a, &why)) < 0) {
         err_set(e, rc, "schema: %.400s", why.msg);
     } else {
         c.draft = draft_of(c.root);
@@ -224,18 +244,25 @@ static int read_and_compile(ir *g, view json, unsigned flags, ir_sym *start, ir_
     return rc;
 }
 
-int schema_compile(ir *g, view json, ir_sym *start, err *e) {
-    *start = 0;
-    return read_and_compile(g, json, 0, start, NULL, e);
-}
+int schema_compile(ir *g, view json, ir_sym *start, err *e) { return schema_compile_with(g, json, 0, start, e); }
 
 int schema_compile_with(ir *g, view json, unsigned flags, ir_sym *start, err *e) {
     *start = 0;
-    return read_and_compile(g, json, flags, start, NULL, e);
+    if (json.len > SCHEMA_MAX_BYTES) return refuse_size(e);
+    return read_and_compile(g, json, NULL, flags, start, NULL, e);
 }
 
-int schema_compile_text(ir *g, view json, ir_rx *out, err *e) {
+int schema_compile_tree(ir *g, const json_value *schema, unsigned flags, ir_sym *start, err *e) {
+    size_t left = SCHEMA_MAX_BYTES;
+    *start = 0;
+    if (!fits(schema, &left)) return refuse_size(e);
+    return read_and_compile(g, (view){ "", 0 }, schema, flags, start, NULL, e);
+}
+
+int schema_compile_text(ir *g, const json_value *schema, ir_rx *out, err *e) {
+    size_t left = SCHEMA_MAX_BYTES;
     ir_sym none;
     *out = ir_rx_none(g);
-    return read_and_compile(g, json, 0, &none, out, e);
+    if (!fits(schema, &left)) return refuse_size(e);
+    return read_and_compile(g, (view){ "", 0 }, schema, 0, &none, out, e);
 }

@@ -19,6 +19,7 @@
 #define GRAMMAR_SCHEMA_H
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "grammar/ir.h"
 
@@ -36,7 +37,10 @@ int schema_compile(ir *g, view json, ir_sym *start, err *e);
 enum { SCHEMA_DECLARED_FIRST = 1 };
 int schema_compile_with(ir *g, view json, unsigned flags, ir_sym *start, err *e);
 
-/* The strings among the schema's instances as plain text, without quotes and escapes; other instances are left out. */
-int schema_compile_text(ir *g, view json, ir_rx *out, err *e);
+/* A schema that was parsed already; nothing of it is kept. */
+int schema_compile_tree(ir *g, const json_value *schema, unsigned flags, ir_sym *start, err *e);
+
+/* The strings among its instances as plain text, without quotes and escapes; other instances are left out. */
+int schema_compile_text(ir *g, const json_value *schema, ir_rx *out, err *e);
 
 #endif

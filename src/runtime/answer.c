@@ -81,13 +81,12 @@ static void on_part(void *ctx, const chat_event *p) {
     rq_emit(x, &ev);
 }
 
-int answer_open(rq *x, const prompt *p, bool stream_calls, err *e) {
+int answer_open(rq *x, const trees *t, const prompt *p, bool stream_calls, err *e) {
     const runtime_request *q = &x->q;
     chat_parser_options    o = { .starts_in_reasoning = p->in_reasoning, .stream_arguments = stream_calls };
     int                    rc = 0;
     if (q->task != RUNTIME_CHAT || q->raw_answer) return 0;
-    if (q->tools.len && q->tool_choice != RUNTIME_TOOLS_NONE)
-        rc = json_parse(&o.tools, q->tools.data, q->tools.len, &x->mem, e);
+    if (q->tool_choice != RUNTIME_TOOLS_NONE) o.tools = t->tools;
     for (int i = 0; i < q->n_choices && rc == 0; i++) {
         rq_choice *c = &x->choices[i];
         c->owner = x;

@@ -138,7 +138,8 @@ static int open_vocabs(runtime *r, bool markers, err *e) {
     return rc;
 }
 
-static int compile(runtime *r, const runtime_request *q, const prompt *p, chat_guide **out, bool *calls, err *e) {
+static int compile(runtime *r, const runtime_request *q, const trees *t, const prompt *p, chat_guide **out, bool *calls,
+                   err *e) {
     static const chat_tool_choice choices[] = { CHAT_TOOLS_AUTO, CHAT_TOOLS_NONE, CHAT_TOOLS_REQUIRED,
                                                 CHAT_TOOLS_NAMED };
     chat_guide_options            o = {
@@ -149,12 +150,8 @@ static int compile(runtime *r, const runtime_request *q, const prompt *p, chat_g
                    .reasoning_off = q->task != RUNTIME_CHAT || p->reasoning_off,
                    .budget = q->task == RUNTIME_CHAT ? q->thinking_budget : -1
     };
-    arena a;
-    int   rc = 0;
-    arena_init(&a, 0);
-    if (q->task == RUNTIME_CHAT && q->tools.len && q->tool_choice != RUNTIME_TOOLS_NONE)
-        rc = json_parse(&o.tools.list, q->tools.data, q->tools.len, &a, e);
-    if (rc == 0) rc = constraint_grammar(&o.content, &q->constraint, e);
+    if (q->tool_choice != RUNTIME_TOOLS_NONE) o.tools.list = t->tools;
+    int rc = constraint_grammar(&o.content, &q->constraint, e);
     if (rc == 0) rc = open_vocabs(r, q->task == RUNTIME_CHAT, e);
     o.text_vocab = r->text_vocab;
     o.marker_vocab = r->marker_vocab;
@@ -170,7 +167,6 @@ static int compile(runtime *r, const runtime_request *q, const prompt *p, chat_g
     *calls = rc == 0 && *out && o.tools.list &&
              (o.format->row->shape != CHAT_SHAPE_BARE || q->tool_choice >= RUNTIME_TOOLS_REQUIRED);
     grammar_unref(o.content);
-    arena_deinit(&a);
     return rc;
 }
 
@@ -254,7 +250,8 @@ static bool wanted(const runtime_request *q) {
            (talks && q->thinking_budget >= 0) || (talks && q->thinking == RUNTIME_THINK_OFF);
 }
 
-int guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_guide **out, bool *calls, err *e) {
+int guides_get(runtime *r, const runtime_request *q, const trees *t, const prompt *p, engine_guide **out, bool *calls,
+               err *e) {
     chat_guide *proto = NULL, *own = NULL;
     bool        kept = true;
     str         key;
@@ -270,7 +267,7 @@ int guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_gui
         proto = k->guide;
         *calls = k->calls;
     } else {
-        rc = compile(r, q, p, &proto, calls, e);
+        rc = compile(r, q, t, p, &proto, calls, e);
         kept = rc == 0 && keep(r, &key, proto, *calls);
     }
     if (rc == 0) count(r, k != NULL);

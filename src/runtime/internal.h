@@ -35,6 +35,7 @@ struct runtime {
     engine           *engine;
     runtime_settings *settings; /* a copy */
     view             *stop;     /* of settings */
+    const json_value *lead;     /* the messages of settings; NULL: none */
     sampling_params   sampling; /* recommended, with the settings over it */
     engine_pooling    pooling;  /* recommended */
     runtime_info      info;
@@ -122,14 +123,21 @@ typedef struct prompt {
     size_t  n_marks;
     bool    in_reasoning, reasoning_off; /* as chat_tokens says */
 } prompt;
+/* What a request brings as JSON, parsed once for all who look at it; NULL: nothing of the kind. */
+typedef struct trees {
+    const json_value *messages, *tools, *variables;
+} trees;
+/* The tools live in long_lived, the rest in short_lived. Only a CHAT has any. */
+int   trees_parse(const runtime_request *q, arena *long_lived, arena *short_lived, trees *out, err *e);
 void  prompt_init(prompt *p);
 void  prompt_deinit(prompt *p);
-int   prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e);
+int   prompt_make(const runtime *r, const runtime_request *q, const trees *t, prompt *out, err *e);
 void *prepare_main(void *runtime); /* the preparation thread */
 
 /* guides.c: NULL where the answer is free */
 /* *calls: tool calls cannot be malformed, only cut off */
-int  guides_get(runtime *r, const runtime_request *q, const prompt *p, engine_guide **out, bool *calls, err *e);
+int  guides_get(runtime *r, const runtime_request *q, const trees *t, const prompt *p, engine_guide **out, bool *calls,
+                err *e);
 void guides_close(runtime *r);
 
 /* infill.c */
@@ -142,7 +150,8 @@ int   rerank_prompt(const runtime *r, const runtime_request *q, prompt *out, err
 float rerank_score(const runtime *r, const float *hidden, int n);
 
 /* answer.c */
-int  answer_open(rq *x, const prompt *p, bool stream_calls, err *e); /* the parsers of a chat's answers */
+/* The parsers of a chat's answers; they go on looking at the tools. */
+int  answer_open(rq *x, const trees *t, const prompt *p, bool stream_calls, err *e);
 void answer_close(rq *x);
 void answer_event(void *ctx, const engine_event *ev); /* the engine's callback; ctx is an rq */
 int  answer_markers(const chat *c, tok_ids *out, err *e);

@@ -62,26 +62,33 @@ static int put_before(const runtime *r, const runtime_request *q, prompt *p, err
     return rc;
 }
 
-static int prompt_chat(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+int trees_parse(const runtime_request *q, arena *long_lived, arena *short_lived, trees *out, err *e) {
+    *out = (trees){ 0 };
+    if (q->task != RUNTIME_CHAT) return 0;
+    int rc = parse_field(&out->messages, q->messages, "messages", JSON_K_ARRAY, short_lived, e);
+    if (rc == 0) rc = parse_field(&out->tools, q->tools, "tools", JSON_K_ARRAY, long_lived, e);
+    if (rc == 0)
+        rc = parse_field(&out->variables, q->template_vars, "template variables", JSON_K_OBJECT, short_lived, e);
+    return rc;
+}
+
+static int prompt_chat(const runtime *r, const runtime_request *q, const trees *have, prompt *out, err *e) {
     static const chat_thinking thinking[] = { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF };
-    const json_value          *messages, *tools, *own;
+    const json_value          *messages = have->messages;
     chat_tokens                t;
     chat                      *other = NULL;
     arena                      a;
     arena_init(&a, 0);
     chat_tokens_init(&t);
-    int rc = parse_field(&messages, q->messages, "messages", JSON_K_ARRAY, &a, e);
-    if (rc == 0) rc = parse_field(&tools, q->tools, "tools", JSON_K_ARRAY, &a, e);
-    if (rc == 0) rc = parse_field(&own, q->template_vars, "template variables", JSON_K_OBJECT, &a, e);
-    if (rc == 0) rc = settings_messages(r, &messages, &a, e);
+    int rc = settings_messages(r, &messages, &a, e);
     if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
         rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
     if (rc == 0 && q->template_text.len && (rc = chat_with_template(&other, r->chat, q->template_text, e)) < 0)
         rc = rq_mistake(e, rc, "template");
     if (rc == 0) {
         chat_input in = { .messages = messages,
-                          .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : tools,
-                          .variables = own,
+                          .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : have->tools,
+                          .variables = have->variables,
                           .add_generation_prompt = !q->continue_final,
                           .continue_final = q->continue_final,
                           .thinking = thinking[q->thinking],
@@ -136,10 +143,10 @@ static int prompt_embed(const runtime *r, const runtime_request *q, prompt *out,
     return tok_encode(chat_tokenizer(r->chat), q->text.data, q->text.len, TOK_ADD_SPECIAL, &out->ids, e);
 }
 
-int prompt_make(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+int prompt_make(const runtime *r, const runtime_request *q, const trees *t, prompt *out, err *e) {
     if (q->n_blobs) return err_set(e, ERR_UNSUPPORTED, "images are not supported by this model");
     switch (q->task) {
-    case RUNTIME_CHAT: return prompt_chat(r, q, out, e);
+    case RUNTIME_CHAT: return prompt_chat(r, q, t, out, e);
     case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);
     case RUNTIME_INFILL: return prompt_infill(r, q, out, e);
     case RUNTIME_EMBED: return prompt_embed(r, q, out, e);
@@ -278,9 +285,12 @@ static int prepare(rq *x, err *e) {
     tok_ids                breakers = { 0 };
     engine_guide          *guide = NULL;
     prompt                 p;
+    trees                  t;
+    arena                  a;
     int                    max_tokens = 0;
     bool                   calls = false;
     prompt_init(&p);
+    arena_init(&a, 0);
     int rc = check(x->owner, q, e);
     if (rc == 0) rc = defaults_merge(x->owner, q, &s, e);
     if (rc == 0) rc = find_breakers(chat_tokenizer(x->owner->chat), q, &breakers, e);
@@ -288,10 +298,11 @@ static int prepare(rq *x, err *e) {
         s.dry_breakers = breakers.data;
         s.n_dry_breakers = breakers.count;
     }
-    if (rc == 0) rc = prompt_make(x->owner, q, &p, e);
+    if (rc == 0) rc = trees_parse(q, &x->mem, &a, &t, e); /* answers are read with the tools in hand */
+    if (rc == 0) rc = prompt_make(x->owner, q, &t, &p, e);
     if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
-    if (rc == 0) rc = guides_get(x->owner, q, &p, &guide, &calls, e);
-    if (rc == 0) rc = answer_open(x, &p, calls && q->stream_calls, e);
+    if (rc == 0) rc = guides_get(x->owner, q, &t, &p, &guide, &calls, e);
+    if (rc == 0) rc = answer_open(x, &t, &p, calls && q->stream_calls, e);
     if (rc == 0 && rq_is_cancelled(x)) rc = ERR_CANCELLED;
     for (size_t i = 0; rc == 0 && q->want_context && i < p.ids.count; i++) {
         if (!tok_ids_push(&x->context, p.ids.data[i])) rc = err_set_nomem(e);
@@ -300,6 +311,7 @@ static int prepare(rq *x, err *e) {
     if (rc < 0 && guide) guide->free(guide); /* on success it is the engine's */
     tok_ids_deinit(&breakers);
     prompt_deinit(&p);
+    arena_deinit(&a);
     return rc;
 }
 

@@ -155,10 +155,21 @@ int runtime_detokenize(const runtime *r, const int32_t *tokens, size_t n, bool k
     return tok_decode(chat_tokenizer(r->chat), tokens, n, !keep_special, out, e);
 }
 
+/* Outside of a request's life. */
+static int make_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    trees t;
+    arena a;
+    arena_init(&a, 0);
+    int rc = trees_parse(q, &a, &a, &t, e);
+    if (rc == 0) rc = prompt_make(r, q, &t, out, e);
+    arena_deinit(&a);
+    return rc;
+}
+
 int runtime_render(const runtime *r, const runtime_request *q, str *out, err *e) {
     prompt p;
     prompt_init(&p);
-    int rc = prompt_make(r, q, &p, e);
+    int rc = make_prompt(r, q, &p, e);
     if (rc == 0) {
         str_append(out, str_cstr(&p.text), p.text.len);
         rc = str_ok(out) ? 0 : err_set_nomem(e);
@@ -170,7 +181,7 @@ int runtime_render(const runtime *r, const runtime_request *q, str *out, err *e)
 int runtime_count(const runtime *r, const runtime_request *q, size_t *out, err *e) {
     prompt p;
     prompt_init(&p);
-    int rc = prompt_make(r, q, &p, e);
+    int rc = make_prompt(r, q, &p, e);
     *out = p.ids.count;
     prompt_deinit(&p);
     return rc;

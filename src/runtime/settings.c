@@ -47,15 +47,13 @@ void runtime_settings_free(runtime_settings *s) {
 
 /* --- checks --- */
 
-static int check_messages(const char *text, err *e) {
-    const json_value *v;
-    arena             a;
-    arena_init(&a, 0);
-    int rc = json_parse(&v, text, strlen(text), &a, e);
+static int parse_messages(const char *text, const json_value **out, arena *a, err *e) {
+    const json_value *v = NULL;
+    int               rc = json_parse(&v, text, strlen(text), a, e);
     if (rc == 0 && !json_is(v, JSON_K_ARRAY)) rc = err_set(e, ERR_ARG, "must be an array");
     for (size_t i = 0; rc == 0 && i < json_count(v); i++)
         if (!json_cstr(json_get(json_at(v, i), "role"))) rc = err_set(e, ERR_ARG, "message %zu has no role", i);
-    arena_deinit(&a);
+    *out = v;
     return rc < 0 ? rq_mistake(e, rc, "messages of the settings") : 0;
 }
 
@@ -64,7 +62,7 @@ int settings_open(runtime *r, const runtime_settings *s, err *e) {
     if (!(r->settings = runtime_settings_copy(s))) return err_set_nomem(e);
     if (s->max_tokens < 0 || s->min_tokens < 0)
         return err_set(e, ERR_ARG, "max_tokens and min_tokens of the settings must not be negative");
-    if (s->messages && (rc = check_messages(s->messages, e)) < 0) return rc;
+    if (s->messages && (rc = parse_messages(s->messages, &r->lead, &r->mem, e)) < 0) return rc;
     if (!(r->stop = arena_calloc(&r->mem, s->n_stop + 1, sizeof *r->stop))) return err_set_nomem(e);
     for (size_t i = 0; i < s->n_stop; i++) {
         r->stop[i] = view_of(r->settings->stop[i]);
@@ -109,14 +107,10 @@ static bool system_message(json_value *out, const char *text, arena *a) {
 
 int settings_messages(const runtime *r, const json_value **messages, arena *a, err *e) {
     const runtime_settings *s = r->settings;
-    const json_value       *lead = NULL, *own = *messages;
+    const json_value       *lead = r->lead, *own = *messages;
     size_t                  n_own = json_count(own), n_system = 0, n = 0;
     bool                    has_system = false;
     if (!own || (!s->system && !s->messages)) return 0;
-    if (s->messages) {
-        int rc = json_parse(&lead, s->messages, strlen(s->messages), a, e);
-        if (rc < 0) return rc;
-    }
     for (size_t i = 0; i < n_own; i++) has_system = has_system || is_system(json_at(own, i));
     while (n_system < n_own && is_system(json_at(own, n_system))) n_system++;
     json_value *all = arena_calloc(a, n_own + json_count(lead) + 1, sizeof *all);

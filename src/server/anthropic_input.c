@@ -105,14 +105,10 @@ static void put_user(exchange *x, jw *w, const node *content) {
 static void put_call(exchange *x, jw *w, const node *block) {
     view id = { "", 0 }, name = { "", 0 };
     node input;
-    str  text;
     need_string(&x->in, block, "id", &id);
     need_string(&x->in, block, "name", &name);
     if (!read_object(&x->in, block, "input", &input)) need_kind(&x->in, &input, NODE_OBJECT);
-    str_init(&text);
-    node_write(&input, &text);
-    conversation_put_call(w, id, name, (view){ str_cstr(&text), text.len });
-    str_deinit(&text);
+    conversation_put_call_object(w, id, name, &input);
 }
 
 static void put_assistant(exchange *x, jw *w, const node *content) {

@@ -1,36 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/conversation.h"
 
-void conversation_put_call(jw *w, view id, view name, view arguments) {
+/* As the body has it: it is parsed again only by the worker. */
+static void put_node(jw *w, const char *key, const node *n) {
+    jw_key(w, key);
+    node_write(n, w->out);
+    w->comma = true;
+}
+
+static void open_call(jw *w, view id, view name) {
     jw_open(w, '{');
     jw_put_text(w, "id", id);
     jw_put_cstr(w, "type", "function");
     jw_key(w, "function");
     jw_open(w, '{');
     jw_put_text(w, "name", name);
-    jw_put_text(w, "arguments", arguments);
+}
+
+static void close_call(jw *w) {
     jw_close(w, '}');
     jw_close(w, '}');
 }
 
+void conversation_put_call(jw *w, view id, view name, view arguments) {
+    open_call(w, id, name);
+    jw_put_text(w, "arguments", arguments);
+    close_call(w);
+}
+
+void conversation_put_call_object(jw *w, view id, view name, const node *arguments) {
+    open_call(w, id, name);
+    put_node(w, "arguments", arguments);
+    close_call(w);
+}
+
 void conversation_put_tool(jw *w, view name, view description, const node *schema) {
-    str raw;
-    str_init(&raw);
-    if (node_is(schema) == NODE_OBJECT)
-        node_write(schema, &raw);
-    else
-        str_puts(&raw, "{\"type\":\"object\",\"properties\":{}}");
     jw_open(w, '{');
     jw_put_cstr(w, "type", "function");
     jw_key(w, "function");
     jw_open(w, '{');
     jw_put_text(w, "name", name);
     if (description.len) jw_put_text(w, "description", description);
-    jw_key(w, "parameters");
-    jw_raw(w, (view){ str_cstr(&raw), raw.len });
+    if (node_is(schema) == NODE_OBJECT) {
+        put_node(w, "parameters", schema);
+    } else {
+        jw_key(w, "parameters");
+        jw_raw(w, view_of("{\"type\":\"object\",\"properties\":{}}"));
+    }
     jw_close(w, '}');
     jw_close(w, '}');
-    str_deinit(&raw);
 }
 
 bool conversation_name_ok(view name) {

@@ -8,6 +8,8 @@
 
 /* {"id", "type": "function", "function": {"name", "arguments"}}; arguments is JSON text. */
 void conversation_put_call(jw *w, view id, view name, view arguments);
+/* The same where the protocol has arguments as an object: it stays one. */
+void conversation_put_call_object(jw *w, view id, view name, const node *arguments);
 
 /* {"type": "function", "function": {"name", "description", "parameters"}}; without a description or a schema: one of an
  * object without properties. */

@@ -342,7 +342,6 @@ static void put_history_calls(exchange *x, jw *w, const node *calls, size_t mess
         node call = node_at(calls, i), function, arguments;
         view name = { "", 0 }, id = { "", 0 };
         char made[48];
-        str  text;
         if (!need_kind(&x->in, &call, NODE_OBJECT)) break;
         if (!read_object(&x->in, &call, "function", &function)) {
             need_kind(&x->in, &function, NODE_OBJECT);
@@ -354,10 +353,7 @@ static void put_history_calls(exchange *x, jw *w, const node *calls, size_t mess
             snprintf(made, sizeof made, "call_%zu_%zu", message, i);
             id = view_of(made);
         }
-        str_init(&text);
-        node_write(&arguments, &text);
-        conversation_put_call(w, id, name, (view){ str_cstr(&text), text.len });
-        str_deinit(&text);
+        conversation_put_call_object(w, id, name, &arguments);
     }
     jw_close(w, ']');
 }
