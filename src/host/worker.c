@@ -33,11 +33,11 @@ typedef enum state { MEASURING, MEASURED, LOADING, READY, FAILED } state;
 typedef struct worker worker;
 
 /* A request in the runtime. */
-typedef struct job {
+typedef struct request {
     worker  *w;
     uint64_t id, runtime_id;
     bool     lost; /* its events did not fit: cancelled */
-} job;
+} request;
 
 typedef struct call {
     wire_type type;
@@ -66,8 +66,8 @@ struct worker {
     str             out;
     size_t          limit;
     bool            writer_waits, writing, closing;
-    bool            in_step;                 /* more events of this step come: they leave together */
-    job            *jobs[HOST_MAX_REQUESTS]; /* by the low bits of the id */
+    bool            in_step;                     /* more events of this step come: they leave together */
+    request        *requests[HOST_MAX_REQUESTS]; /* by the low bits of the id */
 };
 
 /* --- writing --- */
@@ -188,8 +188,8 @@ static int put_event(worker *w, uint64_t id, const runtime_event *ev, err *e) {
 }
 
 static void on_event(void *ctx, const runtime_event *ev) {
-    job     *j = ctx;
-    worker  *w = j->w;
+    request *r = ctx;
+    worker  *w = r->w;
     err      e = { 0 };
     bool     last = ev->last;
     uint64_t cancel = 0;
@@ -197,24 +197,24 @@ static void on_event(void *ctx, const runtime_event *ev) {
     atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
     size_t begin = w->out.len + WIRE_HEAD_BYTES;
-    if (!j->lost && !last && w->out.len > w->limit) {
-        j->lost = true;
-        cancel = j->runtime_id;
-    } else if (!j->lost && put_event(w, j->id, ev, &e) < 0) {
-        j->lost = true;
-        cancel = j->runtime_id;
+    if (!r->lost && !last && w->out.len > w->limit) {
+        r->lost = true;
+        cancel = r->runtime_id;
+    } else if (!r->lost && put_event(w, r->id, ev, &e) < 0) {
+        r->lost = true;
+        cancel = r->runtime_id;
     }
     if (broken && w->out.len > begin) fault_break(w->out.data + begin, w->out.len - begin);
-    if (last && j->lost) {
+    if (last && r->lost) {
         err_set(&e, ERR_LIMIT, "the answer was given up: its events were not taken");
         runtime_event end = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = &e };
-        (void)wire_put_event(&w->out, j->id, &end, NULL);
+        (void)wire_put_event(&w->out, r->id, &end, NULL);
     }
-    if (last) w->jobs[j->id % HOST_MAX_REQUESTS] = NULL;
+    if (last) w->requests[r->id % HOST_MAX_REQUESTS] = NULL;
     send_events(w);
     pthread_mutex_unlock(&w->lock);
     if (last)
-        free(j);
+        free(r);
     else if (cancel)
         runtime_cancel(w->runtime, cancel);
 }
@@ -238,36 +238,36 @@ static int submit(worker *w, const wire_frame *f, err *e) {
     runtime_request_init(&q);
     int rc = wire_get_request(f->body, &w->mem, &q, e);
     if (rc < 0) return rc;
-    job *j = calloc(1, sizeof *j);
-    if (!j) {
+    request *r = calloc(1, sizeof *r);
+    if (!r) {
         err_set_nomem(&why);
         fail_request(w, id, &why);
         return 0;
     }
-    *j = (job){ .w = w, .id = id };
+    *r = (request){ .w = w, .id = id };
     pthread_mutex_lock(&w->lock);
-    bool taken = w->jobs[slot] != NULL;
-    if (!taken) w->jobs[slot] = j;
+    bool taken = w->requests[slot] != NULL;
+    if (!taken) w->requests[slot] = r;
     pthread_mutex_unlock(&w->lock);
     if (taken) {
-        free(j);
+        free(r);
         return err_set(e, ERR_FORMAT, "a request with a number that is in use");
     }
     q.on_event = on_event;
-    q.ctx = j;
+    q.ctx = r;
     bool ok = runtime_submit(w->runtime, &q, &runtime_id, &why) == 0, cancel = false;
     pthread_mutex_lock(&w->lock);
-    job *still = w->jobs[slot]; /* its last event may have come already */
+    request *still = w->requests[slot]; /* its last event may have come already */
     if (ok && still) {
         still->runtime_id = runtime_id;
         cancel = still->lost;
     }
-    if (!ok) w->jobs[slot] = NULL;
+    if (!ok) w->requests[slot] = NULL;
     pthread_mutex_unlock(&w->lock);
     if (cancel) runtime_cancel(w->runtime, runtime_id);
     if (!ok) {
         fail_request(w, id, &why);
-        free(j);
+        free(r);
     }
     return 0;
 }
@@ -275,8 +275,8 @@ static int submit(worker *w, const wire_frame *f, err *e) {
 /* What comes too late, for a request that is over, is ignored. */
 static void steer(worker *w, uint64_t id, void (*how)(runtime *r, uint64_t id)) {
     pthread_mutex_lock(&w->lock);
-    const job *j = w->jobs[id % HOST_MAX_REQUESTS];
-    uint64_t   runtime_id = j && j->id == id ? j->runtime_id : 0;
+    const request *r = w->requests[id % HOST_MAX_REQUESTS];
+    uint64_t       runtime_id = r && r->id == id ? r->runtime_id : 0;
     pthread_mutex_unlock(&w->lock);
     if (runtime_id) how(w->runtime, runtime_id);
 }

@@ -19,7 +19,7 @@ int answer_markers(const chat *c, tok_ids *out, err *e) {
 }
 
 /* A name for a call whose syntax has none: nine letters and digits, which is what Mistral's templates insist on. */
-static void make_id(rq *x, const rq_choice *c, int call, char out[10]) {
+static void make_id(request *x, const request_choice *c, int call, char out[10]) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     uint64_t          parts[3] = { x->id, (uint64_t)(c - x->choices), (uint64_t)call };
     uint64_t          h = hash_bytes(parts, sizeof parts, x->owner->id_seed);
@@ -27,25 +27,25 @@ static void make_id(rq *x, const rq_choice *c, int call, char out[10]) {
     out[9] = '\0';
 }
 
-static void emit_shown(rq_choice *c) {
+static void emit_shown(request_choice *c) {
     runtime_event ev = { .kind = RUNTIME_CONTENT,
                          .choice = (int)(c - c->owner->choices),
                          .text = { str_cstr(&c->shown), c->shown.len } };
-    if (c->shown.len) rq_emit(c->owner, &ev);
+    if (c->shown.len) request_emit(c->owner, &ev);
     str_clear(&c->shown);
 }
 
 /* Content goes out as far as no stop text can begin in it. The engine is stopped when all answers have reached one. */
-static void give_content(rq_choice *c, view text) {
-    rq *x = c->owner;
+static void give_content(request_choice *c, view text) {
+    request *x = c->owner;
     c->stopped = stop_feed(c->stop, text.data, text.len, &c->shown);
     emit_shown(c);
     if (c->stopped >= 0 && --x->n_unstopped == 0) engine_cancel(x->owner->engine, x->engine_id);
 }
 
 static void on_part(void *ctx, const chat_event *p) {
-    rq_choice *c = ctx;
-    rq        *x = c->owner;
+    request_choice *c = ctx;
+    request        *x = c->owner;
     if (c->stopped >= 0) return; /* it is over, the engine does not know yet */
     if (c->cut) return;
     if (c->stop && p->part == CHAT_CONTENT) {
@@ -78,17 +78,17 @@ static void on_part(void *ctx, const chat_event *p) {
         ev.kind = RUNTIME_TOOL_END;
         break;
     }
-    rq_emit(x, &ev);
+    request_emit(x, &ev);
 }
 
-int answer_open(rq *x, const trees *t, const prompt *p, bool stream_calls, err *e) {
+int answer_open(request *x, const trees *t, const prompt *p, bool stream_calls, err *e) {
     const runtime_request *q = &x->q;
     chat_parser_options    o = { .starts_in_reasoning = p->in_reasoning, .stream_arguments = stream_calls };
     int                    rc = 0;
     if (q->task != RUNTIME_CHAT || q->raw_answer) return 0;
     if (q->tool_choice != RUNTIME_TOOLS_NONE) o.tools = t->tools;
     for (int i = 0; i < q->n_choices && rc == 0; i++) {
-        rq_choice *c = &x->choices[i];
+        request_choice *c = &x->choices[i];
         c->owner = x;
         c->stopped = -1;
         rc = chat_parser_open(&c->parser, chat_answer_format(x->owner->chat), &o, on_part, c, e);
@@ -97,7 +97,7 @@ int answer_open(rq *x, const trees *t, const prompt *p, bool stream_calls, err *
     return rc;
 }
 
-void answer_close(rq *x) {
+void answer_close(request *x) {
     for (int i = 0; x->choices && i < x->q.n_choices; i++) {
         chat_parser_free(x->choices[i].parser);
         stop_free(x->choices[i].stop);
@@ -107,39 +107,39 @@ void answer_close(rq *x) {
 
 /* --- text --- */
 
-static void give_error(rq *x, int choice, const err *why) {
+static void give_error(request *x, int choice, const err *why) {
     runtime_event ev = { .kind = RUNTIME_ERROR, .choice = choice, .error = why };
-    rq_emit(x, &ev);
+    request_emit(x, &ev);
 }
 
 /* Memory is out: this answer ends, and with it the request in the engine. */
-static void give_up(rq *x, int choice, const err *why) {
+static void give_up(request *x, int choice, const err *why) {
     give_error(x, choice, why);
     engine_cancel(x->owner->engine, x->engine_id);
 }
 
-static void give_text(rq *x, int choice, view text) {
-    runtime_event ev = { .kind = RUNTIME_CONTENT, .choice = choice, .text = text };
-    rq_choice    *c = &x->choices[choice];
-    err           e = { 0 };
+static void give_text(request *x, int choice, view text) {
+    runtime_event   ev = { .kind = RUNTIME_CONTENT, .choice = choice, .text = text };
+    request_choice *c = &x->choices[choice];
+    err             e = { 0 };
     if (!c->parser) {
-        if (text.len) rq_emit(x, &ev);
+        if (text.len) request_emit(x, &ev);
     } else if (chat_parser_feed(c->parser, text.data, text.len, &e) < 0) {
         give_up(x, choice, &e);
     }
 }
 
 /* A token belongs to the thoughts when they were open before it or are open behind it. */
-static void give_token_text(rq *x, const engine_event *g) {
-    rq_choice *c = &x->choices[g->choice];
-    bool       before = c->parser && chat_parser_in_reasoning(c->parser);
+static void give_token_text(request *x, const engine_event *g) {
+    request_choice *c = &x->choices[g->choice];
+    bool            before = c->parser && chat_parser_in_reasoning(c->parser);
     c->tokens++;
     give_text(x, g->choice, g->text);
     if (before || (c->parser && chat_parser_in_reasoning(c->parser))) c->reasoning_tokens++;
 }
 
 /* The bytes of the token and of its rivals lie one behind the other in x->bytes. */
-static void give_token(rq *x, const engine_event *g) {
+static void give_token(request *x, const engine_event *g) {
     const tok    *t = chat_tokenizer(x->owner->chat);
     runtime_event ev = { .kind = RUNTIME_TOKEN, .choice = g->choice, .token = g->token, .logprob = g->logprob };
     size_t        ends[21] = { 0 };
@@ -158,11 +158,11 @@ static void give_token(rq *x, const engine_event *g) {
     ev.bytes = (view){ base, own };
     ev.top = x->top;
     ev.n_top = g->n_top;
-    rq_emit(x, &ev);
+    request_emit(x, &ev);
 }
 
 /* The first dimensions of a vector of length 1, brought back to length 1. */
-static void give_vector(rq *x, const engine_event *g) {
+static void give_vector(request *x, const engine_event *g) {
     runtime_event ev = { .kind = RUNTIME_EMBEDDING, .vector = g->vector, .n_vector = g->n_vector };
     if (x->q.task == RUNTIME_RERANK)
         ev = (runtime_event){ .kind = RUNTIME_SCORE, .score = rerank_score(x->owner, g->vector, g->n_vector) };
@@ -174,7 +174,7 @@ static void give_vector(rq *x, const engine_event *g) {
         double scale = sum > 0 ? 1 / sqrt(sum) : 0;
         for (int i = 0; i < ev.n_vector; i++) x->vector[i] = (float)((double)g->vector[i] * scale);
     }
-    rq_emit(x, &ev);
+    request_emit(x, &ev);
 }
 
 static runtime_finish finish_of(engine_finish f) {
@@ -187,20 +187,20 @@ static runtime_finish finish_of(engine_finish f) {
     return RUNTIME_CANCELLED;
 }
 
-static void give_done(rq *x, const engine_event *g) {
-    rq_choice    *c = &x->choices[g->choice];
-    err           e = { 0 };
-    runtime_event ev = { .kind = RUNTIME_DONE,
-                         .choice = g->choice,
-                         .finish = finish_of(g->finish),
-                         .stop_index = g->stop_index,
-                         .usage = { .prompt_tokens = g->usage.prompt_tokens,
-                                    .cached_tokens = g->usage.cached_tokens,
-                                    .generated_tokens = g->usage.generated_tokens,
-                                    .prepare_s = x->prepared_at - x->submitted_at,
-                                    .queued_s = g->usage.queued_s,
-                                    .prompt_s = g->usage.prompt_s,
-                                    .generate_s = g->usage.generate_s } };
+static void give_done(request *x, const engine_event *g) {
+    request_choice *c = &x->choices[g->choice];
+    err             e = { 0 };
+    runtime_event   ev = { .kind = RUNTIME_DONE,
+                           .choice = g->choice,
+                           .finish = finish_of(g->finish),
+                           .stop_index = g->stop_index,
+                           .usage = { .prompt_tokens = g->usage.prompt_tokens,
+                                      .cached_tokens = g->usage.cached_tokens,
+                                      .generated_tokens = g->usage.generated_tokens,
+                                      .prepare_s = x->prepared_at - x->submitted_at,
+                                      .queued_s = g->usage.queued_s,
+                                      .prompt_s = g->usage.prompt_s,
+                                      .generate_s = g->usage.generate_s } };
     give_text(x, g->choice, g->text);
     c->finishing = true;
     if (!c->over && c->parser && chat_parser_finish(c->parser, &e) < 0) give_up(x, g->choice, &e);
@@ -219,16 +219,16 @@ static void give_done(rq *x, const engine_event *g) {
         ev.context = x->context.data;
         ev.n_context = x->context.count;
     }
-    if (!c->over) rq_emit(x, &ev);
+    if (!c->over) request_emit(x, &ev);
 }
 
-static void give(rq *x, const engine_event *g) {
+static void give(request *x, const engine_event *g) {
     switch (g->kind) {
     case ENGINE_PROGRESS: {
         runtime_event ev = {
             .kind = RUNTIME_PROGRESS, .choice = g->choice, .done = g->done, .total = g->total, .cached = g->cached
         };
-        if (x->q.want_progress) rq_emit(x, &ev);
+        if (x->q.want_progress) request_emit(x, &ev);
         break;
     }
     case ENGINE_TOKEN:
@@ -244,13 +244,13 @@ static void give(rq *x, const engine_event *g) {
 }
 
 void answer_event(void *ctx, const engine_event *g) {
-    rq *x = ctx;
+    request *x = ctx;
     pthread_mutex_lock(&x->order);
     if (atomic_load(&x->phase) != RUNTIME_GENERATING) atomic_store(&x->phase, RUNTIME_GENERATING);
-    const rq_choice *c = &x->choices[g->choice];
-    bool             stopped = c->stop && c->stopped >= 0 && (g->kind == ENGINE_TOKEN || g->kind == ENGINE_PROGRESS);
+    const request_choice *c = &x->choices[g->choice];
+    bool stopped = c->stop && c->stopped >= 0 && (g->kind == ENGINE_TOKEN || g->kind == ENGINE_PROGRESS);
     if (!c->over && !stopped) give(x, g);
     bool over = (g->kind == ENGINE_DONE || g->kind == ENGINE_ERROR) && --x->n_engine_open == 0;
     pthread_mutex_unlock(&x->order);
-    if (over) rq_unref(x);
+    if (over) request_unref(x);
 }

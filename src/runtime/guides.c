@@ -126,7 +126,7 @@ static int constraint_grammar(grammar **out, const runtime_constraint *c, err *e
     case RUNTIME_CHOICES: rc = choices_grammar(out, c->text, e); break;
     }
     /* The text is the caller's: what is wrong with it is a mistake of the request. */
-    return rc < 0 ? rq_mistake(e, rc, names[c->kind]) : 0;
+    return rc < 0 ? request_mistake(e, rc, names[c->kind]) : 0;
 }
 
 static int open_vocabs(runtime *r, bool markers, err *e) {
@@ -162,7 +162,7 @@ static int compile(runtime *r, const runtime_request *q, const trees *t, const p
         o.tools.list = NULL;
         rc = o.content ? rc : chat_guide_open(out, &o, e);
     }
-    if (rc == ERR_NOTFOUND) rc = rq_mistake(e, rc, "tool_choice");
+    if (rc == ERR_NOTFOUND) rc = request_mistake(e, rc, "tool_choice");
     /* Where calls have no opening marker, a guide of free text cannot know that one has begun. */
     *calls = rc == 0 && *out && o.tools.list &&
              (o.format->row->shape != CHAT_SHAPE_BARE || q->tool_choice >= RUNTIME_TOOLS_REQUIRED);

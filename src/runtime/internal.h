@@ -5,7 +5,7 @@
  * a model's owner wishes).
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
- * engine_submit on the engine's events. Lock order: rq.order, then runtime.lock, then the engine's own.
+ * engine_submit on the engine's events. Lock order: request.order, then runtime.lock, then the engine's own.
  */
 #ifndef RUNTIME_INTERNAL_H
 #define RUNTIME_INTERNAL_H
@@ -23,7 +23,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-typedef struct rq         rq;
+typedef struct request    request;
 typedef struct kept_guide kept_guide; /* guides.c */
 
 struct runtime {
@@ -52,20 +52,20 @@ struct runtime {
     size_t         n_kept, kept_limit;
     uint64_t       kept_clock;
 
-    queue    *incoming; /* of rq */
+    queue    *incoming; /* of requests */
     pthread_t thread;   /* prepares */
     bool      started;
 
     pthread_mutex_t lock; /* guards all below, and refs, links, engine_id, cancelled and paused of every request */
-    rq             *first, *last;
+    request        *first, *last;
     uint64_t        next_id;
     bool            closing;
     runtime_stats   stats;
 };
 
 /* One answer of a request. Guarded by the request's order. */
-typedef struct rq_choice {
-    rq          *owner;
+typedef struct request_choice {
+    request     *owner;
     chat_parser *parser;    /* NULL: text is content as it stands */
     bool         over;      /* its last event was given out */
     bool         finishing; /* the engine has said everything */
@@ -75,18 +75,18 @@ typedef struct rq_choice {
     stop_matcher *stop;    /* NULL: none, or the engine looks for them */
     str           shown;   /* scratch */
     int           stopped; /* which one was reached; -1: none */
-} rq_choice;
+} request_choice;
 
-struct rq {
+struct request {
     runtime        *owner;
-    rq             *next, *prev;
+    request        *next, *prev;
     int             refs;
     uint64_t        id, engine_id; /* engine_id 0: not submitted */
     bool            cancelled, paused;
     runtime_request q; /* what it points at lives in mem */
     arena           mem;
     pthread_mutex_t order; /* held while an event is made: they come one after another */
-    rq_choice      *choices;
+    request_choice *choices;
     int             n_open;        /* choices whose last event was not given out; guarded by order */
     int             n_unstopped;   /* choices that no stop text has ended; guarded by order */
     int             n_engine_open; /* choices from which the engine has more to say; guarded by order */
@@ -104,16 +104,16 @@ struct rq {
 double runtime_now(void);
 
 /* request.c */
-int  rq_open(rq **out, runtime *r, const runtime_request *q, err *e); /* copies; one reference */
-void rq_ref(rq *x);
-void rq_unref(rq *x); /* the last one frees */
+int  request_open(request **out, runtime *r, const runtime_request *q, err *e); /* copies; one reference */
+void request_ref(request *x);
+void request_unref(request *x); /* the last one frees */
 /* Puts the field's name in front; what is malformed or missing in a request is a mistake of the caller (ERR_ARG). */
-int  rq_mistake(err *e, int rc, const char *field);
-bool rq_is_cancelled(rq *x);
+int  request_mistake(err *e, int rc, const char *field);
+bool request_is_cancelled(request *x);
 /* The request is over before the engine took it. */
-void rq_fail(rq *x, const err *why);
-void rq_end_cancelled(rq *x);
-void rq_emit(rq *x, runtime_event *ev); /* order is held; counts choices and sets last */
+void request_fail(request *x, const err *why);
+void request_end_cancelled(request *x);
+void request_emit(request *x, runtime_event *ev); /* order is held; counts choices and sets last */
 
 /* prepare.c */
 typedef struct prompt {
@@ -151,9 +151,9 @@ float rerank_score(const runtime *r, const float *hidden, int n);
 
 /* answer.c */
 /* The parsers of a chat's answers; they go on looking at the tools. */
-int  answer_open(rq *x, const trees *t, const prompt *p, bool stream_calls, err *e);
-void answer_close(rq *x);
-void answer_event(void *ctx, const engine_event *ev); /* the engine's callback; ctx is an rq */
+int  answer_open(request *x, const trees *t, const prompt *p, bool stream_calls, err *e);
+void answer_close(request *x);
+void answer_event(void *ctx, const engine_event *ev); /* the engine's callback; ctx is a request */
 int  answer_markers(const chat *c, tok_ids *out, err *e);
 
 /* settings.c: keeps a copy and checks it; the sampling values are laid over r->sampling. */

@@ -29,7 +29,7 @@ static int parse_field(const json_value **out, view text, const char *field, jso
     *out = NULL;
     if (text.len == 0) return 0;
     int rc = json_parse(out, text.data, text.len, a, e);
-    if (rc < 0) return rq_mistake(e, rc, field);
+    if (rc < 0) return request_mistake(e, rc, field);
     if (!json_is(*out, kind))
         return err_set(e, ERR_ARG, "%s must be %s", field, kind == JSON_K_ARRAY ? "an array" : "an object");
     return 0;
@@ -84,7 +84,7 @@ static int prompt_chat(const runtime *r, const runtime_request *q, const trees *
     if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
         rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
     if (rc == 0 && q->template_text.len && (rc = chat_with_template(&other, r->chat, q->template_text, e)) < 0)
-        rc = rq_mistake(e, rc, "template");
+        rc = request_mistake(e, rc, "template");
     if (rc == 0) {
         chat_input in = { .messages = messages,
                           .tools = q->tool_choice == RUNTIME_TOOLS_NONE ? NULL : have->tools,
@@ -193,10 +193,10 @@ static int find_breakers(const tok *t, const runtime_request *q, tok_ids *out, e
 
 /* --- into the engine --- */
 
-static void echo(rq *x, const prompt *p) {
+static void echo(request *x, const prompt *p) {
     for (int i = 0; i < x->q.n_choices; i++) {
         runtime_event ev = { .kind = RUNTIME_CONTENT, .choice = i, .text = { str_cstr(&p->text), p->text.len } };
-        rq_emit(x, &ev);
+        request_emit(x, &ev);
     }
 }
 
@@ -220,10 +220,10 @@ static int limit_context(const runtime *r, const runtime_request *q, prompt *p, 
 }
 
 /* Events wait on order until STARTED is out. */
-static int submit(rq *x, const engine_request *g, const prompt *p, err *e) {
+static int submit(request *x, const engine_request *g, const prompt *p, err *e) {
     runtime *r = x->owner;
     uint64_t id = 0;
-    rq_ref(x); /* the engine's events */
+    request_ref(x); /* the engine's events */
     pthread_mutex_lock(&x->order);
     atomic_store(&x->phase, RUNTIME_WAITING);
     int rc = engine_submit(r->engine, g, &id, e);
@@ -234,15 +234,16 @@ static int submit(rq *x, const engine_request *g, const prompt *p, err *e) {
         if (x->cancelled) engine_cancel(r->engine, id);
         if (x->paused) engine_pause(r->engine, id);
         pthread_mutex_unlock(&r->lock);
-        rq_emit(x, &ev);
+        request_emit(x, &ev);
         if (x->q.echo) echo(x, p);
     }
     pthread_mutex_unlock(&x->order);
-    if (rc < 0) rq_unref(x);
+    if (rc < 0) request_unref(x);
     return rc;
 }
 
-static int hand_over(rq *x, const prompt *p, const sampling_params *s, int max_tokens, engine_guide *guide, err *e) {
+static int hand_over(request *x, const prompt *p, const sampling_params *s, int max_tokens, engine_guide *guide,
+                     err *e) {
     const runtime_request *q = &x->q;
     engine_request         g = { .tokens = p->ids.data,
                                  .n_tokens = p->ids.count,
@@ -279,7 +280,7 @@ static int hand_over(rq *x, const prompt *p, const sampling_params *s, int max_t
     return submit(x, &g, p, e);
 }
 
-static int prepare(rq *x, err *e) {
+static int prepare(request *x, err *e) {
     const runtime_request *q = &x->q;
     sampling_params        s;
     tok_ids                breakers = { 0 };
@@ -303,7 +304,7 @@ static int prepare(rq *x, err *e) {
     if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
     if (rc == 0) rc = guides_get(x->owner, q, &t, &p, &guide, &calls, e);
     if (rc == 0) rc = answer_open(x, &t, &p, calls && q->stream_calls, e);
-    if (rc == 0 && rq_is_cancelled(x)) rc = ERR_CANCELLED;
+    if (rc == 0 && request_is_cancelled(x)) rc = ERR_CANCELLED;
     for (size_t i = 0; rc == 0 && q->want_context && i < p.ids.count; i++) {
         if (!tok_ids_push(&x->context, p.ids.data[i])) rc = err_set_nomem(e);
     }
@@ -319,17 +320,17 @@ void *prepare_main(void *arg) {
     runtime *r = arg;
     void    *item;
     while (queue_pop(r->incoming, &item)) {
-        rq *x = item;
-        err e = { 0 };
+        request *x = item;
+        err      e = { 0 };
         pthread_mutex_lock(&r->lock);
         bool over = r->closing || x->cancelled;
         pthread_mutex_unlock(&r->lock);
         int rc = over ? ERR_CANCELLED : prepare(x, &e);
         if (rc == ERR_CANCELLED)
-            rq_end_cancelled(x);
+            request_end_cancelled(x);
         else if (rc < 0)
-            rq_fail(x, &e);
-        rq_unref(x);
+            request_fail(x, &e);
+        request_unref(x);
     }
     return NULL;
 }

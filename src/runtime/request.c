@@ -10,7 +10,7 @@ void runtime_request_init(runtime_request *q) {
     sampling_params_default(&q->sampling);
 }
 
-int rq_mistake(err *e, int rc, const char *field) {
+int request_mistake(err *e, int rc, const char *field) {
     if (rc == ERR_FORMAT || rc == ERR_NOTFOUND) e->code = rc = ERR_ARG;
     return err_wrap(e, rc, "%s", field);
 }
@@ -40,7 +40,7 @@ static const void *keep(arena *a, const void *data, size_t n, size_t bytes) {
     return copy;
 }
 
-static bool keep_stops(rq *x) {
+static bool keep_stops(request *x) {
     size_t n = x->q.n_stop;
     x->stop = arena_calloc(&x->mem, n + 1, sizeof *x->stop);
     x->stop_bytes = arena_calloc(&x->mem, n + 1, sizeof *x->stop_bytes);
@@ -51,7 +51,7 @@ static bool keep_stops(rq *x) {
     return x->stop && x->stop_bytes;
 }
 
-static bool keep_request(rq *x) {
+static bool keep_request(request *x) {
     runtime_request *q = &x->q;
     arena           *a = &x->mem;
     view            *texts[] = { &q->messages, &q->tools,     &q->template_vars, &q->template_text,  &q->text,
@@ -68,9 +68,9 @@ static bool keep_request(rq *x) {
            (x->top = arena_calloc(a, (size_t)q->n_top + 1, sizeof *x->top)) && keep_stops(x);
 }
 
-int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
+int request_open(request **out, runtime *r, const runtime_request *q, err *e) {
     *out = NULL;
-    rq *x = calloc(1, sizeof *x);
+    request *x = calloc(1, sizeof *x);
     if (!x) return err_set_nomem(e);
     x->owner = r;
     x->refs = 1;
@@ -84,7 +84,7 @@ int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
     str_init(&x->bytes);
     pthread_mutex_init(&x->order, NULL);
     if (!keep_request(x)) {
-        rq_unref(x);
+        request_unref(x);
         return err_set_nomem(e);
     }
     *out = x;
@@ -93,7 +93,7 @@ int rq_open(rq **out, runtime *r, const runtime_request *q, err *e) {
 
 /* --- references and the list --- */
 
-static void rq_free(rq *x) {
+static void request_free(request *x) {
     answer_close(x);
     str_deinit(&x->bytes);
     tok_ids_deinit(&x->context);
@@ -102,13 +102,13 @@ static void rq_free(rq *x) {
     free(x);
 }
 
-void rq_ref(rq *x) {
+void request_ref(request *x) {
     pthread_mutex_lock(&x->owner->lock);
     x->refs++;
     pthread_mutex_unlock(&x->owner->lock);
 }
 
-void rq_unref(rq *x) {
+void request_unref(request *x) {
     runtime *r = x->owner;
     pthread_mutex_lock(&r->lock);
     bool gone = --x->refs == 0;
@@ -117,10 +117,10 @@ void rq_unref(rq *x) {
         *(x->next ? &x->next->prev : &r->last) = x->prev;
     }
     pthread_mutex_unlock(&r->lock);
-    if (gone) rq_free(x);
+    if (gone) request_free(x);
 }
 
-bool rq_is_cancelled(rq *x) {
+bool request_is_cancelled(request *x) {
     pthread_mutex_lock(&x->owner->lock);
     bool yes = x->cancelled;
     pthread_mutex_unlock(&x->owner->lock);
@@ -128,12 +128,12 @@ bool rq_is_cancelled(rq *x) {
 }
 
 int runtime_submit(runtime *r, const runtime_request *q, uint64_t *id, err *e) {
-    rq *x;
+    request *x;
     if (!q->on_event) return err_set(e, ERR_ARG, "a request needs a callback");
     if (q->n_top < 0 || q->n_top > 20) return err_set(e, ERR_ARG, "top_logprobs: %d is not between 0 and 20", q->n_top);
     if (q->n_choices < 0 || q->n_choices > 128)
         return err_set(e, ERR_ARG, "n: %d is not between 1 and 128", q->n_choices);
-    int rc = rq_open(&x, r, q, e);
+    int rc = request_open(&x, r, q, e);
     if (rc < 0) return rc;
     pthread_mutex_lock(&r->lock);
     *id = x->id = ++r->next_id;
@@ -144,13 +144,13 @@ int runtime_submit(runtime *r, const runtime_request *q, uint64_t *id, err *e) {
     pthread_mutex_unlock(&r->lock);
     if (queue_try_push(r->incoming, x)) return 0;
     rc = err_set(e, ERR_LIMIT, "the queue is full: %zu requests are waiting to be prepared", queue_count(r->incoming));
-    rq_unref(x);
+    request_unref(x);
     return rc;
 }
 
 void runtime_cancel(runtime *r, uint64_t id) {
     pthread_mutex_lock(&r->lock);
-    for (rq *x = r->first; x; x = x->next) {
+    for (request *x = r->first; x; x = x->next) {
         if (x->id != id) continue;
         x->cancelled = true;
         if (x->engine_id) engine_cancel(r->engine, x->engine_id);
@@ -160,7 +160,7 @@ void runtime_cancel(runtime *r, uint64_t id) {
 
 static void set_paused(runtime *r, uint64_t id, bool paused) {
     pthread_mutex_lock(&r->lock);
-    for (rq *x = r->first; x; x = x->next) {
+    for (request *x = r->first; x; x = x->next) {
         if (x->id != id) continue;
         x->paused = paused;
         if (x->engine_id) (paused ? engine_pause : engine_resume)(r->engine, x->engine_id);
@@ -174,7 +174,7 @@ void runtime_resume(runtime *r, uint64_t id) { set_paused(r, id, false); }
 
 /* --- events --- */
 
-void rq_emit(rq *x, runtime_event *ev) {
+void request_emit(request *x, runtime_event *ev) {
     if (ev->kind == RUNTIME_DONE || ev->kind == RUNTIME_ERROR) {
         if (ev->choice >= 0) x->choices[ev->choice].over = true;
         x->n_open = ev->choice < 0 ? 0 : x->n_open - 1;
@@ -187,19 +187,19 @@ void rq_emit(rq *x, runtime_event *ev) {
     x->q.on_event(x->q.ctx, ev);
 }
 
-void rq_fail(rq *x, const err *why) {
+void request_fail(request *x, const err *why) {
     runtime_event ev = { .kind = RUNTIME_ERROR, .choice = -1, .error = why };
     pthread_mutex_lock(&x->order);
-    rq_emit(x, &ev);
+    request_emit(x, &ev);
     pthread_mutex_unlock(&x->order);
 }
 
-void rq_end_cancelled(rq *x) {
+void request_end_cancelled(request *x) {
     pthread_mutex_lock(&x->order);
     for (int i = 0; i < x->q.n_choices; i++) {
         runtime_event ev = { .kind = RUNTIME_DONE, .choice = i, .finish = RUNTIME_CANCELLED };
         ev.usage.prepare_s = runtime_now() - x->submitted_at;
-        rq_emit(x, &ev);
+        request_emit(x, &ev);
     }
     pthread_mutex_unlock(&x->order);
 }

@@ -193,7 +193,7 @@ void runtime_stat(runtime *r, runtime_stats *out) {
     pthread_mutex_lock(&r->lock);
     *out = r->stats;
     out->engine = g;
-    for (const rq *x = r->first; x; x = x->next) out->preparing += x->engine_id == 0;
+    for (const request *x = r->first; x; x = x->next) out->preparing += x->engine_id == 0;
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -201,7 +201,7 @@ size_t runtime_requests(runtime *r, runtime_request_info *out, size_t cap) {
     size_t n = 0;
     double now = runtime_now();
     pthread_mutex_lock(&r->lock);
-    for (rq *x = r->first; x; x = x->next, n++) {
+    for (request *x = r->first; x; x = x->next, n++) {
         if (n >= cap) continue;
         out[n] = (runtime_request_info){ .id = x->id,
                                          .client = x->q.client,

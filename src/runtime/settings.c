@@ -54,7 +54,7 @@ static int parse_messages(const char *text, const json_value **out, arena *a, er
     for (size_t i = 0; rc == 0 && i < json_count(v); i++)
         if (!json_cstr(json_get(json_at(v, i), "role"))) rc = err_set(e, ERR_ARG, "message %zu has no role", i);
     *out = v;
-    return rc < 0 ? rq_mistake(e, rc, "messages of the settings") : 0;
+    return rc < 0 ? request_mistake(e, rc, "messages of the settings") : 0;
 }
 
 int settings_open(runtime *r, const runtime_settings *s, err *e) {
