@@ -200,8 +200,8 @@ void ops_stats(exchange *x) {
 }
 
 static const char *state_name(const exchange_core *c) {
-    if (c->in_handler) return "reading";
     if (!c->conn) return "ending";
+    if (c->in_handler) return "reading";
     if (!c->requests) return "receiving";
     if (c->paused) return "paused";
     if (c->first_token_us) return "generating";

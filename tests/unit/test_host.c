@@ -294,6 +294,60 @@ static void test_other_faults(void **state) {
     expect_fault("nonsense", "ended unexpectedly (exit code 3)");
 }
 
+typedef struct first_words {
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t  moved;
+    uint64_t        worker;
+    bool            last;
+} first_words;
+
+static void on_words(void *ctx, const host_event *ev) {
+    first_words *f = ctx;
+    pthread_mutex_lock(&f->lock);
+    if (ev->worker) f->worker = ev->worker;
+    f->last = ev->last;
+    pthread_cond_signal(&f->moved);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* However often a worker is said to make no sense, it is ended once; a word that comes too late does not hit the next
+ * one. */
+static void test_distrust(void **state) {
+    host_options    o = usual();
+    runtime_request q;
+    test_result     r;
+    host_stats      s;
+    first_words     f = { .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER };
+    uint64_t        id;
+    err             e = { 0 };
+    (void)state;
+    host *h = open_host(&o);
+    add(h, "m", TEST_DEMO);
+    test_greedy(&q, STORY);
+    assert_int_equal(host_submit(h, view_of("m"), &q, HOST_KEEP_DEFAULT, on_words, &f, &id, &e), 0);
+    pthread_mutex_lock(&f.lock);
+    while (!f.worker) pthread_cond_wait(&f.moved, &f.lock);
+    pthread_mutex_unlock(&f.lock);
+    for (int i = 0; i < 3; i++) {
+        err_set(&e, ERR_FORMAT, "a word too many");
+        host_distrust(h, f.worker, &e);
+        assert_string_equal(e.msg, "the model's worker said something that cannot be understood (a word too many)");
+    }
+    pthread_mutex_lock(&f.lock);
+    while (!f.last) pthread_cond_wait(&f.moved, &f.lock);
+    pthread_mutex_unlock(&f.lock);
+    for (int i = 0; i < 3; i++) {
+        test_greedy(&q, SUM);
+        ask(h, "m", &q, &r);
+        if (r.failed) fail_msg("%s", r.why.msg);
+        test_result_deinit(&r);
+        host_distrust(h, f.worker, &e); /* it has gone long ago */
+    }
+    host_stat(h, &s);
+    assert_int_equal(s.crashes, 1);
+    host_free(h);
+}
+
 /* Behind the walls: neither a socket nor a foreign file. */
 static void test_sandboxed(void **state) {
     (void)state;
@@ -759,6 +813,7 @@ int main(void) {
         cmocka_unit_test(test_failed_load),
         cmocka_unit_test(test_crash_and_quarantine),
         cmocka_unit_test(test_other_faults),
+        cmocka_unit_test(test_distrust),
         cmocka_unit_test(test_sandboxed),
         cmocka_unit_test(test_three_in_a_budget_for_two),
         cmocka_unit_test(test_places),
