@@ -1,25 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request and its answer: all that a protocol adapter sees of the server.
+ * One HTTP request and its answer: all that a protocol adapter sees of the server. What it asks of a model is a request
+ * each, of which an exchange may have many.
  *
  * How an adapter is written
  *
  * 1. An `api` says how this protocol writes errors. A row in route.c binds METHOD and path to a handler.
+ *
  * 2. The handler runs on an intake thread, never on the I/O thread. With ROUTE_BODY the body was parsed: x->body is its
- *    root, x->in its reader. The handler reads fields (json_in.h), then does exactly one of
- *        exchange_reply(x, 200, "application/json", &text)      a complete answer
- *        exchange_error(x, 400, "code", "param", "sentence")    in the api's own shape
- *        exchange_reject(x)                                     the mistake that x->in holds
- *        exchange_run(x, &work)                                 inference: requests for a model, callbacks for its
- * events Memory with the request's lifetime comes from x->arena. Blocking functions of host.h need ROUTE_SLOW.
- * 3. Callbacks of a work run on the I/O thread, in order, and must be quick. They use x->state, and
- *        exchange_put(x, bytes, n)       appends to a stream (work.stream_type set); everything that was put during one
- * wake-up goes out in one write exchange_reply / exchange_error as above, if nothing was put yet The stream begins with
- * the first STARTED event: until then an error still is an HTTP status. on_over ends the answer: a stream must have put
- * its closing lines, a plain answer must have called exchange_reply. A failed request never reaches on_over: the core
- * answers it with api->put_error, or api->put_stream_error inside a stream.
+ *    root, x->in its reader. The handler reads fields (json_in.h), then ends with exactly one of
+ *
+ *    exchange_reply(x, 200, "application/json", &text): a complete answer
+ *
+ *    exchange_error(x, 400, "code", "param", "sentence"): in the api's own shape
+ *
+ *    exchange_reject(x): the mistake that x->in holds
+ *
+ *    exchange_run(x, &work): inference: requests for a model, callbacks for their events. It submits them right there,
+ *    so x->state must be complete before; if they cannot be submitted it answers with an error.
+ *
+ *    Memory with the exchange's lifetime comes from x->arena. Blocking functions of host.h need ROUTE_SLOW.
+ *
+ * 3. Callbacks of a work run on the I/O thread, in order, after the handler has returned, and must be quick. An
+ *    event is read from the worker's bytes right before its callback and is gone behind it. They use x->state, and
+ *
+ *    exchange_put(x, bytes, n): appends to a stream (work.stream_type set); everything that was put during one wake-up
+ *    goes out in one write
+ *
+ *    exchange_reply, exchange_error: as above, if nothing was put yet
+ *
+ *    The stream begins with the first STARTED event: until then an error still is an HTTP status. on_over ends the
+ *    answer: a stream must have put its closing lines, a plain answer must have called exchange_reply. A failed request
+ *    never reaches on_over: the core answers it with api->put_error, or api->put_stream_error inside a stream.
+ *
  * 4. Sockets, chunks, back-pressure, disconnects (work is cancelled, no further callback comes), heartbeats, rate
- * limits, metrics and logs are the core's. collect.h gathers events for answers that are sent in one piece.
+ *    limits, metrics and logs are the core's. collect.h gathers events for answers that are sent in one piece.
  */
 #ifndef SERVER_EXCHANGE_H
 #define SERVER_EXCHANGE_H
@@ -79,7 +94,7 @@ const api         *route_api(view path);             /* whose errors a path has 
 typedef struct exchange_work {
     view             model;
     int64_t          keep_alive_ms; /* HOST_KEEP_DEFAULT, ... */
-    runtime_request *requests;      /* in the arena; on_event and ctx are filled in by the core */
+    runtime_request *requests;      /* in the arena; their own callbacks are not used */
     size_t           n_requests;
     const char      *stream_type; /* a content type, or NULL: one answer at the end */
     void (*on_event)(exchange *x, size_t request, const runtime_event *ev); /* never ERROR */
@@ -117,7 +132,7 @@ void exchange_run(exchange *x, const exchange_work *w);
 void exchange_put(exchange *x, const void *data, size_t bytes);
 bool exchange_begun(const exchange *x); /* the stream's head was sent or is about to be */
 
-/* A request of the exchange's client in its arena, zeroed array of n. NULL after answering with an error. */
+/* n requests of the exchange's client in its arena, with nothing set. NULL after answering with an error. */
 runtime_request *exchange_requests(exchange *x, size_t n);
 char *exchange_copy(exchange *x, const str *text, view *out); /* into the arena; NULL: out of memory (answered) */
 
