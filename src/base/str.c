@@ -99,9 +99,22 @@ void str_put_utf8(str *s, unsigned cp) {
     str_append(s, out, n);
 }
 
+/* How much of the text stands in JSON as it is. */
+static size_t plain_bytes(const char *text, size_t bytes) {
+    size_t n = 0;
+    while (n < bytes && (unsigned char)text[n] >= 0x20 && (unsigned char)text[n] < 0x80 && text[n] != '"' &&
+           text[n] != '\\')
+        n++;
+    return n;
+}
+
 void str_put_json(str *s, const char *text, size_t bytes) {
     str_push(s, '"');
     for (size_t i = 0; i < bytes;) {
+        size_t plain = plain_bytes(text + i, bytes - i);
+        str_append(s, text + i, plain);
+        i += plain;
+        if (i == bytes) break;
         unsigned char c = (unsigned char)text[i];
         if (c < 0x80) {
             switch (c) {
@@ -112,11 +125,7 @@ void str_put_json(str *s, const char *text, size_t bytes) {
             case '\t': str_append(s, "\\t", 2); break;
             case '\b': str_append(s, "\\b", 2); break;
             case '\f': str_append(s, "\\f", 2); break;
-            default:
-                if (c < 0x20)
-                    str_printf(s, "\\u%04x", c);
-                else
-                    str_push(s, (char)c);
+            default: str_printf(s, "\\u%04x", c); break;
             }
             i++;
         } else {

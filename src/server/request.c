@@ -244,8 +244,8 @@ static void take_event(exchange *x, request *r, const item *it) {
     exchange_core *c = x->core;
     arena         *mem = &x->server->event_mem;
     view           body = { (const char *)(it + 1), it->body_bytes };
-    runtime_event  ev = { .kind = RUNTIME_ERROR, .choice = -1, .last = true };
-    err            e = { 0 };
+    runtime_event  ev;
+    err            e; /* set where it is used: this is once per token */
     int            rc = 0;
     if (it->last) {
         r->in_flight = false;
@@ -253,7 +253,7 @@ static void take_event(exchange *x, request *r, const item *it) {
         c->requests_over++;
     }
     if (it->own)
-        ev.error = (const err *)(const void *)body.data;
+        ev = (runtime_event){ .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = (const void *)body.data };
     else
         rc = host_read_event(&c->work.requests[r->index], body, mem, &ev, &e);
     if (rc < 0)
