@@ -190,7 +190,7 @@ static int put_event(worker *w, uint64_t id, const runtime_event *ev, err *e) {
 static void on_event(void *ctx, const runtime_event *ev) {
     request *r = ctx;
     worker  *w = r->w;
-    err      e = { 0 };
+    err      e; /* set where it is used */
     bool     last = ev->last;
     uint64_t cancel = 0;
     bool     broken = fault_at_event(&w->fault, w->fd);

@@ -121,7 +121,7 @@ static void give_up(request *x, int choice, const err *why) {
 static void give_text(request *x, int choice, view text) {
     runtime_event   ev = { .kind = RUNTIME_CONTENT, .choice = choice, .text = text };
     request_choice *c = &x->choices[choice];
-    err             e = { 0 };
+    err             e; /* set where it is used: this is once per token */
     if (!c->parser) {
         if (text.len) request_emit(x, &ev);
     } else if (chat_parser_feed(c->parser, text.data, text.len, &e) < 0) {

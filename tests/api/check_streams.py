@@ -266,8 +266,8 @@ def slow_reader_pauses_alone(server):
 
 def many_prompts_of_one_body(server):
     """More requests in one body than are submitted at once; the rest follows as others end, also while the reader is slow."""
-    prompts = [f"The number {i} is" for i in range(20 if QUICK else 60)]
-    body = {"model": "demo", "prompt": prompts, "max_tokens": 3 if QUICK else 24, "temperature": 0, "ignore_eos": True, "stream": True,
+    prompts = [f"The number {i} is" for i in range(18 if QUICK else 60)]
+    body = {"model": "demo", "prompt": prompts, "max_tokens": 2 if QUICK else 24, "temperature": 0, "ignore_eos": True, "stream": True,
             "logprobs": 5}
 
     def texts(events):
@@ -278,7 +278,7 @@ def many_prompts_of_one_body(server):
                     out[choice["index"]] = out.get(choice["index"], "") + choice["text"]
         return out
 
-    alone = {i: texts(server.stream("/v1/completions", dict(body, prompt=prompts[i])))[0] for i in (0, 15, 16, 17, len(prompts) - 1)}
+    alone = {i: texts(server.stream("/v1/completions", dict(body, prompt=prompts[i])))[0] for i in (0, 15, 16, len(prompts) - 1)}
     quick = texts(server.stream("/v1/completions", body))
     assert len(quick) == len(prompts) and all(quick[i] == alone[i] for i in alone), (quick, alone)
     with Connection(server, receive=32768) as c:
@@ -289,7 +289,7 @@ def many_prompts_of_one_body(server):
         got += list(events)
         assert texts(got) == quick and got[-1] == "data: [DONE]"
     vectors = server.post("/v1/embeddings", {"model": "demo", "input": prompts})[1]["data"]
-    for i in (0, 15, 16, 17, len(prompts) - 1):
+    for i in (0, 15, 16, len(prompts) - 1):
         assert vectors[i]["index"] == i
         assert vectors[i]["embedding"] == server.post("/v1/embeddings", {"model": "demo", "input": prompts[i]})[1]["data"][0]["embedding"]
     # A client that leaves in the middle of it leaves nothing behind.
