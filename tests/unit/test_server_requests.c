@@ -118,7 +118,7 @@ static void start(running *r, const char *fault) {
                         .runtime = { .engine = { .n_threads = 1 } },
                         .worker_env = kept_env,
                         .debug_fault = fault };
-    auth        *keys;
+    auth        *keys = NULL;
     err          e = { 0 };
     *r = (running){ .rc = -1 };
     if (host_open(&r->h, &ho, &e) < 0 || host_add_model(r->h, "demo", TEST_DEMO, &e) < 0 || auth_open(&keys, &e) < 0)
