@@ -25,7 +25,7 @@ static bool keep_rows(request *q, const engine_request *r) {
     return rows != NULL;
 }
 
-int request_open(request **out, const engine_request *r, int64_t input_size, err *e) {
+int request_keep(request **out, const engine_request *r, int64_t input_size, err *e) {
     *out = NULL;
     request *q = calloc(1, sizeof *q);
     if (!q) return err_set_nomem(e);
@@ -44,7 +44,7 @@ int request_open(request **out, const engine_request *r, int64_t input_size, err
     ok = ok && keep_rows(q, r);
     ok = ok && (q->r.marks = keep(&q->mem, r->marks, r->n_marks, sizeof *r->marks));
     if (!ok) {
-        request_free(q);
+        request_drop(q);
         return err_set_nomem(e);
     }
     /* The samplers copied these; the request's own arrays end with the call. */
@@ -54,7 +54,7 @@ int request_open(request **out, const engine_request *r, int64_t input_size, err
     return 0;
 }
 
-void request_free(request *q) {
+void request_drop(request *q) {
     if (!q) return;
     arena_deinit(&q->mem);
     free(q);

@@ -66,8 +66,8 @@ typedef struct sequence_shape {
 int  sequence_open(sequence **out, request *q, int choice, const sequence_shape *shape, err *e);
 void sequence_free(sequence *s); /* its pages must be released; accepts NULL */
 
-int  request_open(request **out, const engine_request *r, int64_t input_size, err *e);
-void request_free(request *q);
+int  request_keep(request **out, const engine_request *r, int64_t input_size, err *e);
+void request_drop(request *q);
 
 static inline bool sequence_embeds(const sequence *s) { return s->request->r.pooling != ENGINE_POOL_NONE; }
 

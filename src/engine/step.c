@@ -20,7 +20,7 @@ static void leave(engine *g, sequence *s) {
     schedule_release(g, s);
     fair_leave(&g->fair, s->client);
     sequence_free(s);
-    if (--q->n_open == 0) request_free(q);
+    if (--q->n_open == 0) request_drop(q);
 }
 
 void step_fail(engine *g, sequence *s, const err *why) {

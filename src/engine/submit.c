@@ -105,7 +105,7 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     sequence      *list = NULL;
     sequence_shape shape = { &g->cache, g->tok, g->n_ctx_held, g->n_vocab, g->n_hidden };
     int            rc = check_request(g, r, e);
-    if (rc < 0 || (rc = request_open(&q, r, g->n_input, e)) < 0) return rc;
+    if (rc < 0 || (rc = request_keep(&q, r, g->n_input, e)) < 0) return rc;
     q->r.no_cache = q->r.no_cache || g->o.no_prefix_cache;
     q->r.sampling.bias = r->sampling.bias;
     q->r.sampling.dry_breakers = r->sampling.dry_breakers;
@@ -145,7 +145,7 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     }
     if (rc < 0) {
         free_list(list);
-        request_free(q);
+        request_drop(q);
     }
     return rc;
 }
