@@ -361,13 +361,14 @@ void kv_disk_foreign_add(kv_disk *d, const kv_disk_found *x) {
     foreign_add(d, name, x->bytes, x->time);
 }
 
-/* An entry's header outlives the buffer it was read into. */
-static bool keep_rows(kv_entry *x) {
-    if (!x->rows) return true;
-    size_t  bytes = (size_t)x->n_tokens * sizeof *x->rows;
-    kv_key *own = malloc(bytes);
-    if (own) x->rows = memcpy(own, x->rows, bytes);
-    return own != NULL;
+/* The header outlives the buffer it was read into. False: out of memory. */
+static bool keep_rows(kv_disk_found *f) {
+    size_t bytes = (size_t)f->head.n_tokens * sizeof *f->rows;
+    f->rows = f->head.rows ? malloc(bytes) : NULL;
+    if (f->rows) memcpy(f->rows, f->head.rows, bytes);
+    bool ok = f->rows || !f->head.rows;
+    f->head.rows = f->rows;
+    return ok;
 }
 
 static int64_t time_of(const struct stat *st) { return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec; }
@@ -401,7 +402,7 @@ static void look_at(kv_disk *d, int dir, const char *name) {
     f->bytes = on_disk((uint64_t)st.st_size);
     f->time = time_of(&st);
     if (rc == 0) {
-        d->n_found += keep_rows(&f->head);
+        d->n_found += keep_rows(f);
         return;
     }
     log_warn("kv", "cache entry %s is skipped: %s", name, e.msg);
@@ -460,7 +461,7 @@ fail:
 }
 
 static void found_free(kv_disk *d) {
-    for (size_t i = 0; i < d->n_found; i++) free((void *)d->found[i].head.rows);
+    for (size_t i = 0; i < d->n_found; i++) free(d->found[i].rows);
     free(d->found);
     d->found = NULL;
     d->n_found = d->cap_found = 0;

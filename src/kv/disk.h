@@ -27,6 +27,7 @@ typedef struct kv_disk_options {
 
 typedef struct kv_disk_found {
     kv_entry head;
+    kv_key  *rows;  /* what head.rows points to */
     uint64_t bytes; /* on disk */
     int64_t  time;  /* of the last use, nanoseconds since 1970 */
 } kv_disk_found;
