@@ -35,12 +35,13 @@ static size_t part_offset(const kv_tree *t, unsigned groups, int g) {
 /* Puts the node's pages of these groups, which are on the device or ready in host memory, side by side into out.
  * Negative: nothing is under way. */
 int kv_gather(const kv_tree *t, const kv_node *x, unsigned groups, uint8_t *out, kv_transfer *w) {
-    kv_move moves[KV_MAX_GROUPS];
-    int     n = 0;
+    kv_move  moves[KV_MAX_GROUPS];
+    unsigned filled = kv_filled_groups(t, x);
+    int      n = 0;
     for (int g = 0; g < t->n_groups; g++) {
         if (!(groups >> g & 1) || t->o.id.page_bytes[g] == 0) continue;
         uint8_t *to = out + part_offset(t, groups, g);
-        if (x->pages[g] >= 0)
+        if (filled >> g & 1)
             moves[n++] = (kv_move){ g, x->pages[g], to, KV_MOVE_OUT };
         else
             memcpy(to, x->host + part_offset(t, x->host_groups, g), t->o.id.page_bytes[g]);
@@ -72,9 +73,7 @@ static size_t disk_bytes(const kv_tree *t, const kv_node *x) {
     return kv_entry_payload_bytes(&t->o.id, KV_ENTRY_PAGE, x->disk_groups);
 }
 
-/* Moves what waits. Negative: it is as if nothing had been taken from the pool for it; what it came from is still
- * there.
- */
+/* Moves what waits. Negative: nothing was taken from the pool for it, and what it came from is still there. */
 static int load_move(load *l) {
     kv_tree    *t = l->t;
     kv_transfer w = { 0 };
@@ -83,9 +82,9 @@ static int load_move(load *l) {
     for (int i = l->first; i < l->next; i++) {
         kv_node *x = l->steps[i].x;
         for (int g = 0; g < t->n_groups && rc < 0; g++) {
-            if (l->steps[i].fresh >> g & 1) kv_set_page(t, x, g, -1);
+            if (x->fresh >> g & 1) kv_set_page(t, x, g, -1);
         }
-        l->steps[i].fresh = 0;
+        x->fresh = 0;
         unsigned device = kv_device_groups(t, x);
         if (rc >= 0 && (x->host_groups & ~device) == 0) kv_drop_host(t, x);
         if (rc < 0 && !device && x->it.in[KV_DEVICE] && (x->it.in[KV_HOST] || x->it.in[KV_DISK]))
@@ -141,7 +140,7 @@ static int load_step(load *l) {
         kv_set_page(t, x, g, page);
         kv_pool_release(t->pool, g, page);
     }
-    s->fresh = lacks;
+    x->fresh = lacks; /* making room for the next one may save this node: not from these pages */
     l->next++;
     return 0;
 }

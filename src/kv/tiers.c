@@ -109,6 +109,8 @@ unsigned kv_device_groups(const kv_tree *t, const kv_node *x) {
     return groups;
 }
 
+unsigned kv_filled_groups(const kv_tree *t, const kv_node *x) { return kv_device_groups(t, x) & ~x->fresh; }
+
 void kv_set_page(kv_tree *t, kv_node *x, int g, int32_t page) {
     kv_pool_cache(t->pool, g, page);
     kv_pool_uncache(t->pool, g, x->pages[g]);
@@ -228,12 +230,12 @@ static uint8_t *reserve_file(kv_tree *t, const kv_entry *e, uint64_t bytes, uint
  * it or its room: whoever asked for this may stand on what would be forgotten with it. */
 static bool save_page(kv_tree *t, kv_node *x, uint64_t limit, bool wait) {
     kv_transfer w = { 0 };
-    unsigned    groups = kv_device_groups(t, x) | x->host_groups;
+    unsigned    groups = kv_filled_groups(t, x) | x->host_groups;
     if (x->it.in[KV_DISK] && ((groups & ~x->disk_groups) == 0 || (x->disk_groups & ~groups) != 0)) return true;
     if (x->parent->parent && !x->parent->it.in[KV_DISK]) return false; /* behind a gap nobody would find it */
     kv_entry e = kv_describe(t, &x->it, groups);
     uint64_t bytes = kv_disk_file_bytes(t->o.disk, &e);
-    if ((groups & ~kv_device_groups(t, x)) != 0 && kv_transfer_wait(t, &x->arriving) < 0) return false;
+    if ((groups & ~kv_filled_groups(t, x)) != 0 && kv_transfer_wait(t, &x->arriving) < 0) return false;
     uint8_t *payload = reserve_file(t, &e, bytes, limit, wait);
     if (!payload) return false;
     if (kv_gather(t, x, groups, payload, &w) < 0 || kv_transfer_wait(t, &w) < 0) {

@@ -46,6 +46,7 @@ struct kv_node {
     uint8_t    *host;                 /* HOST: the pages of host_groups, in rising order; NULL if they have no bytes */
     kv_transfer arriving;             /* HOST: its bytes, which are only known to be good once it is over */
     unsigned    host_groups, disk_groups;
+    unsigned    fresh; /* groups whose pages have a place on the device, but not yet their bytes */
     kv_key      space;
     kv_key      key;  /* with a disk only */
     kv_key     *rows; /* page_tokens of room; NULL: all tokens are plain */
@@ -87,7 +88,6 @@ typedef struct kv_step {
     kv_node *x;
     int      shared;
     unsigned groups; /* that must be on the device */
-    unsigned fresh;  /* whose pages are being moved in */
 } kv_step;
 
 /* nodes.c */
@@ -106,9 +106,10 @@ void      kv_state_free(kv_tree *t, kv_state *s);
 /* tiers.c */
 void        kv_enter(kv_tree *t, kv_item *it, kv_tier tier);
 void        kv_leave(kv_tree *t, kv_item *it, kv_tier tier);
-void        kv_touch(kv_tree *t, kv_node *x);        /* and what is above it */
-void        kv_touch_state(kv_tree *t, kv_state *s); /* before its node is touched */
-unsigned    kv_device_groups(const kv_tree *t, const kv_node *x);
+void        kv_touch(kv_tree *t, kv_node *x);                             /* and what is above it */
+void        kv_touch_state(kv_tree *t, kv_state *s);                      /* before its node is touched */
+unsigned    kv_device_groups(const kv_tree *t, const kv_node *x);         /* pages on the device */
+unsigned    kv_filled_groups(const kv_tree *t, const kv_node *x);         /* whose bytes are there */
 void        kv_set_page(kv_tree *t, kv_node *x, int group, int32_t page); /* -1: none */
 void        kv_drop_host(kv_tree *t, kv_node *x);
 void        kv_drop_file(kv_tree *t, kv_item *it); /* leaves DISK; the file is deleted */

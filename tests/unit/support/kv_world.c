@@ -290,7 +290,7 @@ void world_finish(world *w, world_sequence *q, const prompt *p) {
         void    *at = kv_tree_add_state(w->tree, &text, p->n);
         if (at) memcpy(at, &value, sizeof value);
     }
-    kv_tree_save(w->tree, &text, p->n, true);
+    if (!w->o.lazy) kv_tree_save(w->tree, &text, p->n, true);
 }
 
 void world_release(world *w, world_sequence *q) {

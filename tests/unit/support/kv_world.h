@@ -18,6 +18,7 @@ enum { WORLD_PAGE_BYTES = WORLD_P * (int)sizeof(uint64_t) };
 typedef struct world_options {
     int         n_groups, window1;
     bool        states;
+    bool        lazy; /* nothing is saved before it has to leave */
     size_t      budget, host, stage;
     uint64_t    disk_bytes;
     const char *dir; /* NULL: no disk */
