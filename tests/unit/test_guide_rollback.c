@@ -336,12 +336,18 @@ static void test_runtime_guides(void **state) {
             q.tool_choice = rows[i].choice;
             q.thinking_budget = rows[i].budget;
             p.in_reasoning = inside;
-            if (guides_get(r, &q, &p, &w.proto, &calls, &e) < 0) fail_msg("%zu: %s", i, e.msg);
+            arena mem;
+            trees t;
+            q.messages = view_of("[]");
+            arena_init(&mem, 0);
+            if (trees_parse(&q, &mem, &mem, &t, &e) < 0) fail_msg("%zu: %s", i, e.msg);
+            if (guides_get(r, &q, &t, &p, &w.proto, &calls, &e) < 0) fail_msg("%zu: %s", i, e.msg);
             assert_non_null(w.proto);
             w.texts = texts;
             w.n_texts = sizeof texts / sizeof *texts;
             for (int k = 0; k < (TEST_SANITIZED ? 1 : 6); k++) walk(&w);
             w.proto->free(w.proto);
+            arena_deinit(&mem);
             prompt_deinit(&p);
         }
     }
