@@ -33,7 +33,8 @@ static int run(const cli_args *args) {
     (void)syscall(SYS_close_range, SOCKET + 1, ~0U, 0U);
     fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK);
     log_set_sink(log_to_parent, NULL, LOG_WARN);
-    if (worker_run(SOCKET, (long)cli_int(args, "parent", 0), &e) == 0) _exit(CLI_OK); /* as sandbox.h wants it */
+    int code = worker_run(SOCKET, (long)cli_int(args, "parent", 0), &e);
+    if (code >= 0) _exit(code); /* as sandbox.h wants it */
     log_error("worker", "%s", e.msg);
     _exit(3); /* its threads may still run */
 }

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "host/inbox.h"
+#include "host/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -479,6 +480,8 @@ static void explain(int status, child_end *end) {
         end->crashed = is_own_fault(n);
         err_set(&end->why, ERR_IO, "the model's worker ended unexpectedly (signal %d, %s%s); %s", n, strsignal(n),
                 n == SIGKILL ? ": somebody ended it, or memory ran out" : "", again);
+    } else if (WEXITSTATUS(status) == WORKER_EXIT_LOST) {
+        err_set(&end->why, ERR_LOST, "the model's worker lost its device; %s", again);
     } else {
         end->crashed = true;
         err_set(&end->why, ERR_IO, "the model's worker ended unexpectedly (exit code %d); %s", WEXITSTATUS(status),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host/fault.h"
 
+#include "backend/backend.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,10 +13,10 @@
 #include <unistd.h>
 
 int fault_parse(fault *f, const char *text, err *e) {
-    static const char *const names[] = { "", "segv:", "abort:", "hang:", "exit:", "garbage:", "broken:" };
+    static const char *const names[] = { "", "segv:", "abort:", "hang:", "exit:", "garbage:", "broken:", "lost:" };
     f->kind = FAULT_NONE;
     if (!*text) return 0;
-    for (int i = FAULT_SEGV; i <= FAULT_BROKEN; i++) {
+    for (int i = FAULT_SEGV; i <= FAULT_LOST; i++) {
         size_t n = strlen(names[i]);
         if (strncmp(text, names[i], n) != 0) continue;
         f->kind = (fault_kind)i;
@@ -61,8 +63,28 @@ void fault_at_need(const fault *f, device_memory *bytes) {
     if (f->kind == FAULT_NEED) (void)device_memory_add(bytes, f->device, f->bytes);
 }
 
+/* One per process, as the worker's fault is: nn_backend has no room for a context. */
+static nn_backend lossy;
+static int        steps_left;
+
+static int lose(nn_exec *x, const nn_batch *b, nn_ticket *step, err *e) {
+    if (--steps_left <= 0) return err_set(e, ERR_LOST, "the device %s was lost", x->device.id);
+    return x->backend->submit(x, b, step, e);
+}
+
+void fault_at_open(const fault *f, engine_options *o) {
+    const nn_backend *real;
+    nn_device         device;
+    if (f->kind != FAULT_LOST || backend_find(o->device, &real, &device, NULL) < 0) return;
+    lossy = *real;
+    lossy.submit = lose;
+    steps_left = f->at;
+    o->backend = &lossy;
+}
+
 bool fault_at_event(fault *f, int socket) {
-    if (f->kind == FAULT_NONE || f->at == 0 || atomic_fetch_add(&f->seen, 1) + 1 != f->at) return false;
+    if (f->kind == FAULT_NONE || f->kind == FAULT_LOST || f->at == 0 || atomic_fetch_add(&f->seen, 1) + 1 != f->at)
+        return false;
     happen(f, socket);
     return f->kind == FAULT_BROKEN;
 }

@@ -3,6 +3,7 @@
  * Things that go wrong on purpose, for tests: host_options.debug_fault, sent to the worker with its first frame.
  *
  *     segv:N  abort:N  hang:N  exit:N  garbage:N    with the Nth event; at N = 0 while loading
+ *     lost:N                                        the device is lost with the Nth step
  *     broken:N                                      the Nth event is a whole frame whose body makes no sense
  *     socket  open:PATH                             before the model is opened, behind the sandbox
  *     need:DEVICE=BYTES                             the model says that it needs this, too
@@ -11,6 +12,7 @@
 #define HOST_FAULT_H
 
 #include "base/err.h"
+#include "engine/engine.h"
 #include "host/budget.h"
 
 #include <stdatomic.h>
@@ -25,6 +27,7 @@ typedef enum fault_kind {
     FAULT_EXIT,
     FAULT_GARBAGE,
     FAULT_BROKEN,
+    FAULT_LOST,
     FAULT_SOCKET,
     FAULT_OPEN,
     FAULT_NEED,
@@ -41,6 +44,7 @@ typedef struct fault {
 
 int  fault_parse(fault *f, const char *text, err *e); /* "" is no fault; text stays */
 int  fault_at_load(fault *f, err *e);
+void fault_at_open(const fault *f, engine_options *o); /* may put a backend of its own in front */
 void fault_at_need(const fault *f, device_memory *bytes);
 bool fault_at_event(fault *f, int socket);   /* true: this event is to be broken */
 void fault_break(char *event, size_t bytes); /* its body; kind, choice and last stay as they are */

@@ -20,7 +20,7 @@ static const wire_field engine_fields[] = {
     WIRE_UINT(engine_options, cpu, "cpu", UINT_MAX),
     WIRE_BOOL(engine_options, no_prefix_cache, "no_prefix_cache"),
     WIRE_CSTR_OR_NULL(engine_options, device, "device", WIRE_MAX_SHORT),
-    WIRE_UNSENT(engine_options, backend), /* tests only, within one process */
+    WIRE_UNSENT(engine_options, backend),  /* tests only, within one process */
     WIRE_UNSENT(engine_options, on_batch), /* the worker's own */
     WIRE_UNSENT(engine_options, batch_ctx),
     WIRE_SIZE(engine_options, host_cache_bytes, "host_cache_bytes"),

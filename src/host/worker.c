@@ -66,6 +66,7 @@ struct worker {
     str             out;
     size_t          limit;
     bool            writer_waits, writing, closing;
+    bool            lost;                        /* the device is gone */
     bool            in_step;                     /* more events of this step come: they leave together */
     request        *requests[HOST_MAX_REQUESTS]; /* by the low bits of the id */
 };
@@ -211,6 +212,11 @@ static void on_event(void *ctx, const runtime_event *ev) {
         (void)wire_put_event(&w->out, r->id, &end, NULL);
     }
     if (last) w->requests[r->id % HOST_MAX_REQUESTS] = NULL;
+    /* Nothing can be computed here any more: reading ends, and with it the process, once everybody was told. */
+    if (last && ev->kind == RUNTIME_ERROR && ev->error->code == ERR_LOST && !w->lost) {
+        w->lost = true;
+        (void)shutdown(w->fd, SHUT_RD);
+    }
     send_events(w);
     pthread_mutex_unlock(&w->lock);
     if (last)
@@ -372,6 +378,7 @@ static int measure(worker *w, err *e) {
 static int load(worker *w, err *e) {
     runtime_info info;
     say_loading(w, 0);
+    fault_at_open(&w->fault, &w->open.runtime.engine);
     w->open.runtime.engine.on_batch = on_batch;
     w->open.runtime.engine.batch_ctx = w;
     w->open.runtime.on_progress = say_loading;
@@ -567,6 +574,7 @@ int worker_run(int socket, long parent, err *e) {
     str_deinit(&w->out);
     pthread_cond_destroy(&w->more);
     pthread_mutex_destroy(&w->lock);
+    rc = w->lost ? WORKER_EXIT_LOST : 0;
     free(w);
-    return 0;
+    return rc;
 }

@@ -13,8 +13,11 @@
 
 #include "base/err.h"
 
+enum { WORKER_EXIT_LOST = 5 }; /* the process's exit code when its device is gone: a new process may get it back */
+
 /* Serves until the other end of the socket is closed or says so. parent: the process that must live, 0: any. The caller
- * has installed a log sink that does not wait. Returns 0, or an error after which the process must end at once. */
+ * has installed a log sink that does not wait. Returns 0 or WORKER_EXIT_LOST, the exit code, or an error after which the
+ * process must end at once. */
 int worker_run(int socket, long parent, err *e);
 
 #endif

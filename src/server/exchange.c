@@ -117,6 +117,10 @@ static void failure_from(failure *f, const err *e) {
         f->status = 503;
         code = "overloaded";
         break;
+    case ERR_LOST:
+        f->status = 503;
+        code = "device_lost";
+        break;
     case ERR_CANCELLED:
         f->status = 503;
         code = "cancelled";
