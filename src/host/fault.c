@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 int fault_parse(fault *f, const char *text, err *e) {
-    static const char *const names[] = { "", "segv:", "abort:", "hang:", "exit:", "garbage:", "broken:", "lost:" };
+    static const char *const names[] = { "", "segv:", "abort:", "hang:", "exit:", "garbage:", "broken:", "stray:",
+                                         "lost:" };
     f->kind = FAULT_NONE;
     if (!*text) return 0;
     for (int i = FAULT_SEGV; i <= FAULT_LOST; i++) {
@@ -86,10 +87,11 @@ bool fault_at_event(fault *f, int socket) {
     if (f->kind == FAULT_NONE || f->kind == FAULT_LOST || f->at == 0 || atomic_fetch_add(&f->seen, 1) + 1 != f->at)
         return false;
     happen(f, socket);
-    return f->kind == FAULT_BROKEN;
+    return f->kind == FAULT_BROKEN || f->kind == FAULT_STRAY;
 }
 
-/* A length, a count or an enum stands behind the nine bytes that every event has. */
-void fault_break(char *event, size_t bytes) {
-    for (size_t i = 9; i < 13 && i < bytes; i++) event[i] = (char)0xff;
+/* Kind (4 bytes), choice (4), last (1); then comes a length, a count or an enum, whatever the kind. */
+void fault_break(const fault *f, char *event, size_t bytes) {
+    size_t at = f->kind == FAULT_STRAY ? 4 : 9;
+    for (size_t i = at; i < at + 4 && i < bytes; i++) event[i] = (char)0xff;
 }

@@ -4,7 +4,8 @@
  *
  *     segv:N  abort:N  hang:N  exit:N  garbage:N    with the Nth event; at N = 0 while loading
  *     lost:N                                        the device is lost with the Nth step
- *     broken:N                                      the Nth event is a whole frame whose body makes no sense
+ *     broken:N  stray:N                             the Nth event is a whole frame whose body makes no sense, or
+ *                                                   belongs to no choice
  *     socket  open:PATH                             before the model is opened, behind the sandbox
  *     need:DEVICE=BYTES                             the model says that it needs this, too
  */
@@ -27,6 +28,7 @@ typedef enum fault_kind {
     FAULT_EXIT,
     FAULT_GARBAGE,
     FAULT_BROKEN,
+    FAULT_STRAY,
     FAULT_LOST,
     FAULT_SOCKET,
     FAULT_OPEN,
@@ -46,7 +48,7 @@ int  fault_parse(fault *f, const char *text, err *e); /* "" is no fault; text st
 int  fault_at_load(fault *f, err *e);
 void fault_at_open(const fault *f, engine_options *o); /* may put a backend of its own in front */
 void fault_at_need(const fault *f, device_memory *bytes);
-bool fault_at_event(fault *f, int socket);   /* true: this event is to be broken */
-void fault_break(char *event, size_t bytes); /* its body; kind, choice and last stay as they are */
+bool fault_at_event(fault *f, int socket);                   /* true: this event is to be broken */
+void fault_break(const fault *f, char *event, size_t bytes); /* its body */
 
 #endif

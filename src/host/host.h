@@ -108,7 +108,7 @@ int host_find(host *h, view name, host_model *out, err *e); /* ERR_NOTFOUND */
 /* Valid during the callback only. */
 typedef struct host_event {
     runtime_event_kind kind;
-    int                choice; /* one of the request's, or -1 */
+    int                choice; /* one of the request's; of an ERROR also -1 */
     bool               last;
     uint64_t           worker; /* who says it, for host_distrust */
     view               body;   /* for host_read_event; may be copied and read later */

@@ -140,7 +140,9 @@ static int take_event(model *m, const wire_frame *f, err *e) {
     pthread_mutex_lock(&h->lock);
     host_request *r = h->slots[f->id % HOST_MAX_REQUESTS];
     /* A worker that talks about a request before it can know it would end it under its sender's hands. */
-    if (r && r->id == f->id && r->model == m && r->q && r->sent && (!r->sending || r->encoded) &&
+    bool known = r && r->id == f->id && r->model == m && r->q && r->sent && (!r->sending || r->encoded);
+    /* Only an error may be of no choice: callers use the number as an index. */
+    if (known && (head.choice >= 0 || head.kind == RUNTIME_ERROR) &&
         head.choice < (r->q->n_choices > 1 ? r->q->n_choices : 1)) {
         ev.worker = m->worker;
         on_event = r->on_event;

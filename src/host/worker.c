@@ -205,7 +205,7 @@ static void on_event(void *ctx, const runtime_event *ev) {
         r->lost = true;
         cancel = r->runtime_id;
     }
-    if (broken && w->out.len > begin) fault_break(w->out.data + begin, w->out.len - begin);
+    if (broken && w->out.len > begin) fault_break(&w->fault, w->out.data + begin, w->out.len - begin);
     if (last && r->lost) {
         err_set(&e, ERR_LIMIT, "the answer was given up: its events were not taken");
         runtime_event end = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = &e };

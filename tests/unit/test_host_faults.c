@@ -116,6 +116,7 @@ static void test_other_faults(void **state) {
     expect_fault("garbage:2", "cannot be understood");
     expect_fault("broken:1", "cannot be understood (prompt_tokens lies outside its range)");
     expect_fault("broken:3", "cannot be understood (text is too long)");
+    expect_fault("stray:2", "cannot be understood (an event that belongs to no request)");
     expect_fault("nonsense", "ended unexpectedly (exit code 3)");
 }
 

@@ -5,8 +5,8 @@
 
 #include "host/host.h"
 
-/* An event that cannot be read is told to host_distrust and not passed on, unless it is the last one: then an ERROR
- * comes in its place. */
+/* After an event that cannot be read, which is told to host_distrust, only the last one comes: an ERROR with what was
+ * wrong. */
 int test_host_submit(host *h, const char *model, const runtime_request *q, uint64_t *id, err *e);
 
 #endif
