@@ -26,5 +26,10 @@ double backend_cpu_kind_seconds(const nn_exec *x, nn_op_kind kind);
  * are complete in either case.
  */
 int backend_compare(nn_exec *fast, nn_exec *reference, const nn_batch *b, int *bad_op, str *report, err *e);
+/* One op of it, behind begin on both. An op that only stores has nothing to compare: whoever reads the store shows it.
+ */
+int backend_compare_op(nn_exec *fast, nn_exec *reference, const nn_batch *b, int op, bool *bad, str *report, err *e);
+/* How far the result of an op, which x has just run, may lie beside the reference's; 0: it has none. */
+int backend_bound(nn_exec *x, const nn_batch *b, int op, double *bound, err *e);
 
 #endif

@@ -16,12 +16,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What rounding keys and values may change, in parts of the result. A row that sees few positions does not average it
+ * away. */
+static double page_bound(nn_kv_type type) {
+    static const double bounds[NN_KV_TYPE_COUNT] = {
+        [NN_KV_F16] = 3e-2, [NN_KV_BF16] = 3e-2, [NN_KV_Q8_0] = 1e-1, [NN_KV_Q4_0] = 6e-1
+    };
+    return bounds[type];
+}
+
 static double bound_of(const nn_exec *fast, const nn_op *op) {
     bool product = op->kind == NN_OP_LINEAR || op->kind == NN_OP_HEAD_LINEAR || op->kind == NN_OP_EXPERTS;
     if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 0.15;
-    nn_kv_type type = fast->options.k_type;
-    if ((op->kind == NN_OP_ATTN || op->kind == NN_OP_LATENT_ATTN) && type != NN_KV_F32)
-        return type == NN_KV_F16 || type == NN_KV_BF16 ? 3e-2 : 3e-1;
+    if (op->kind == NN_OP_LATENT_ATTN) return fmax(2e-4, page_bound(fast->options.k_type));
+    if (op->kind == NN_OP_ATTN)
+        return fmax(2e-4, fmax(page_bound(fast->options.k_type), page_bound(fast->options.v_type)));
     return 2e-4;
 }
 
@@ -36,26 +45,29 @@ static void numbers_free(numbers *n) {
     free(n->in);
 }
 
-/* Room for the largest buffer that the batch has. */
-static int numbers_open(numbers *n, const nn_tape *t, const nn_batch *b, err *e) {
-    size_t most = 1;
-    for (int k = 1; k < t->n_bufs; k++) {
-        size_t floats = (size_t)nn_batch_rows(b, t, k) * (size_t)t->bufs[k].width;
-        if (floats > most) most = floats;
-    }
-    *n = (numbers){ malloc(most * sizeof(float)), malloc(most * sizeof(float)), malloc(most * sizeof(float)) };
+static size_t floats_of(const nn_exec *x, const nn_batch *b, nn_buf buf) {
+    const nn_tape *t = x->model->tape;
+    return buf ? (size_t)nn_batch_rows(b, t, buf) * (size_t)t->bufs[buf].width : 0;
+}
+
+/* Room for an op's result and its first input. */
+static int numbers_open(numbers *n, const nn_exec *x, const nn_batch *b, const nn_op *op, err *e) {
+    size_t out = floats_of(x, b, op->out) + 1, in = floats_of(x, b, op->in[0]) + 1;
+    *n = (numbers){ malloc(out * sizeof(float)), malloc(out * sizeof(float)), malloc(in * sizeof(float)) };
     if (n->fast && n->reference && n->in) return 0;
     numbers_free(n);
     return err_set_nomem(e);
 }
 
 /* |w| |x| / sqrt(n) of the first weight row and the largest input row: what a product of n inputs is like when nothing
- * speaks for a direction. 0 where there are results enough to see it. */
+ * speaks for a direction. 0 where there are results enough to see it; the rows that experts read are of very different
+ * size. */
 static double usual_size(nn_exec *x, const nn_batch *b, const nn_op *op, float *in) {
     const nn_mat *w = op->u.linear.w;
     double        weights = 0, largest = 0;
     float        *row;
-    if (op->kind != NN_OP_LINEAR || w->rows >= 16 || !(row = malloc((size_t)w->cols * sizeof *row))) return 0;
+    if (op->kind != NN_OP_EXPERTS && (op->kind != NN_OP_LINEAR || w->rows >= 16)) return 0;
+    if (!(row = malloc((size_t)w->cols * sizeof *row))) return 0;
     tensor_mat_dequant_row(w->at, 0, 0, row);
     for (int64_t k = 0; k < w->cols; k++) weights += (double)row[k] * (double)row[k];
     free(row);
@@ -81,38 +93,69 @@ static double difference(const nn_op *op, const float *a, const float *b, int64_
     return worst;
 }
 
-/* Runs op i on both and compares; the reference then has the fast one's result. */
-static int compare_op(nn_exec *fast, nn_exec *reference, const nn_batch *b, int i, numbers *v, int *bad_op, str *report,
-                      err *e) {
+static double bound_for(nn_exec *reference, const nn_exec *fast, const nn_batch *b, const nn_op *op, double rms,
+                        float *in) {
+    return bound_of(fast, op) * fmax(rms, usual_size(reference, b, op, in)) + 1e-9;
+}
+
+int backend_bound(nn_exec *x, const nn_batch *b, int i, double *bound, err *e) {
+    const nn_op *op = &x->model->tape->ops[i];
+    numbers      v;
+    double       rms;
+    int          rc;
+    *bound = 0;
+    if (!op->out) return 0;
+    if ((rc = numbers_open(&v, x, b, op, e)) < 0) return rc;
+    if ((rc = x->backend->read(x, op->out, v.fast, e)) == 0) {
+        (void)difference(op, v.fast, v.fast, (int64_t)floats_of(x, b, op->out), &rms);
+        *bound = bound_for(x, x, b, op, rms, v.in);
+    }
+    numbers_free(&v);
+    return rc;
+}
+
+/* Both results, compared; the reference then has the fast one's. */
+static int judge(nn_exec *fast, nn_exec *reference, const nn_batch *b, int i, numbers *v, bool *bad, str *report,
+                 err *e) {
     const nn_tape *t = fast->model->tape;
     const nn_op   *op = &t->ops[i];
+    double         rms;
     int            rc;
-    if ((rc = reference->backend->run(reference, i, i + 1, e)) < 0 || !op->out) return rc;
     if ((rc = fast->backend->read(fast, op->out, v->fast, e)) < 0) return rc;
     if ((rc = reference->backend->read(reference, op->out, v->reference, e)) < 0) return rc;
-    int64_t n = nn_batch_rows(b, t, op->out) * t->bufs[op->out].width;
-    double  rms, worst = difference(op, v->fast, v->reference, n, &rms);
-    double  bound = bound_of(fast, op) * fmax(rms, usual_size(reference, b, op, v->in));
-    if (!(worst <= bound + 1e-9)) {
-        *bad_op = i;
+    double worst = difference(op, v->fast, v->reference, (int64_t)floats_of(fast, b, op->out), &rms);
+    double bound = bound_for(reference, fast, b, op, rms, v->in);
+    if (!(worst <= bound)) {
+        *bad = true;
         str_printf(report, "op %d differs by %.3g, bound %.3g (root mean square %.3g): ", i, worst, bound, rms);
         nn_op_print(t, op, report);
     }
     return reference->backend->write(reference, op->out, v->fast, e);
 }
 
+int backend_compare_op(nn_exec *fast, nn_exec *reference, const nn_batch *b, int i, bool *bad, str *report, err *e) {
+    const nn_op *op = &fast->model->tape->ops[i];
+    numbers      v;
+    int          rc;
+    *bad = false;
+    if ((rc = fast->backend->run(fast, i, i + 1, e)) < 0) return rc;
+    if ((rc = reference->backend->run(reference, i, i + 1, e)) < 0 || !op->out) return rc;
+    if ((rc = numbers_open(&v, fast, b, op, e)) < 0) return rc;
+    rc = judge(fast, reference, b, i, &v, bad, report, e);
+    numbers_free(&v);
+    return rc;
+}
+
 int backend_compare(nn_exec *fast, nn_exec *reference, const nn_batch *b, int *bad_op, str *report, err *e) {
-    const nn_tape *t = fast->model->tape;
-    numbers        v;
-    int            rc;
+    int rc, n_ops = fast->model->tape->n_ops;
     *bad_op = -1;
     if ((rc = fast->backend->begin(fast, b, e)) < 0) return rc;
     if ((rc = reference->backend->begin(reference, b, e)) < 0) return rc;
-    if ((rc = numbers_open(&v, t, b, e)) < 0) return rc;
-    for (int i = 0; i < t->n_ops && rc == 0; i++) {
-        rc = fast->backend->run(fast, i, i + 1, e);
-        if (rc == 0 && *bad_op < 0) rc = compare_op(fast, reference, b, i, &v, bad_op, report, e);
+    for (int i = 0; i < n_ops && rc == 0; i++) {
+        bool bad;
+        if (*bad_op >= 0) return fast->backend->run(fast, i, n_ops, e);
+        rc = backend_compare_op(fast, reference, b, i, &bad, report, e);
+        if (bad) *bad_op = i;
     }
-    numbers_free(&v);
     return rc;
 }
