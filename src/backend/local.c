@@ -45,7 +45,7 @@ int local_fetch(nn_exec *x, nn_fetch_what what, int64_t first, int64_t n, float 
     nn_buf            b = what == NN_FETCH_LOGITS ? t->logits : t->hidden;
     int64_t           width = t->bufs[b].width, rows = local_rows(l, b);
     if (first < 0 || n < 0 || n > rows || first > rows - n)
-        return err_set(e, ERR_ARG, "rows %lld to %lld of %lld", (long long)first, (long long)(first + n),
+        return err_set(e, ERR_ARG, "%lld rows from row %lld on; there are %lld", (long long)n, (long long)first,
                        (long long)rows);
     memcpy(to, local_buf(l, b) + first * width, (size_t)(n * width) * sizeof *to);
     return 0;

@@ -105,6 +105,7 @@ static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
     int       rc = nn_exec_check(base, b, e);
     if (rc < 0) return rc;
     x->base.batch = *b;
+    x->op1 = base->options.first_op;
     map_pages(x);
     for (int s = 0; s < b->n_seq; s++) {
         if (b->pos[b->q_start[s]] != 0) continue;
@@ -155,6 +156,27 @@ static int cpu_run(nn_exec *base, int first_op, int end_op, err *e) {
     return 0;
 }
 
+/* The buffer whose int8 copy lies in an area, as far as the tape was run; 0: none. */
+static nn_buf copied_in(const cpu_exec *x, int area) {
+    nn_buf from = 0;
+    for (int i = 0; i < x->n_items && x->items[i].op < x->op1; i++) {
+        const cpu_item *it = &x->items[i];
+        if (it->kind == CPU_ITEM_QUANT && it->aux == area) from = it->buf;
+        if (it->kind == CPU_ITEM_OP && it->also == area) from = x->base.x.model->tape->ops[it->op].out;
+    }
+    return from;
+}
+
+static int cpu_write(nn_exec *base, nn_buf b, const float *from, err *e) {
+    cpu_exec *x = (cpu_exec *)base;
+    int       rc = local_write(base, b, from, e);
+    for (int k = 0; k < CPU_AREAS && rc == 0; k++) {
+        if (copied_in(x, k) == b)
+            cpu_quant_piece(x, k, b, 0, local_rows(&x->base, b) * base->model->tape->bufs[b].width);
+    }
+    return rc;
+}
+
 void backend_cpu_timed(nn_exec *base, bool on) { ((cpu_exec *)base)->timed = on; }
 
 double backend_cpu_kernel_seconds(const nn_exec *base, int *n_threads) {
@@ -186,5 +208,5 @@ const nn_backend backend_cpu = {
     .begin = cpu_begin,
     .run = cpu_run,
     .read = local_read,
-    .write = local_write,
+    .write = cpu_write,
 };

@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu.h"
 
 #include "base/num.h"
+#include "tensor/codec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -255,10 +256,17 @@ static int lower_op(lowering *l, int i) {
         scratch_need(l, (size_t)op->u.route.n_expert * 3 * sizeof(float) + (size_t)op->u.route.n_used * 8);
         break;
     case NN_OP_EMBED:
-    case NN_OP_EMBED_POS: scratch_need(l, (size_t)op->u.embed.table->cols * sizeof(float)); break;
+    case NN_OP_EMBED_POS:
+        if (!tensor_mat_valid(op->u.embed.table->at))
+            return refuse(l, i, tensor_type_name((int)op->u.embed.table->at->type));
+        scratch_need(l, (size_t)op->u.embed.table->cols * sizeof(float));
+        break;
     case NN_OP_CONV:
         if (op->u.conv.kernel < 2 || op->u.conv.kernel > RECUR_CONV_MAX) return refuse(l, i, "this kernel size");
         if (op->u.conv.act != NN_ACT_NONE && op->u.conv.act != NN_ACT_SILU) return refuse(l, i, "this activation");
+        break;
+    case NN_OP_DECAY:
+        if (!op->u.decay.dt_bias) return refuse(l, i, "a decay without its bias");
         break;
     case NN_OP_DELTA:
         if (op->u.delta.dim_k > RECUR_DIM_MAX || op->u.delta.dim_v > RECUR_DIM_MAX)
@@ -282,7 +290,7 @@ static int lower_op(lowering *l, int i) {
 static int collect_ropes(lowering *l) {
     cpu_exec      *x = l->x;
     const nn_tape *t = x->base.x.model->tape;
-    for (int i = 0; i < t->n_ops; i++) {
+    for (int i = x->base.x.options.first_op; i < x->base.x.options.end_op; i++) {
         if (t->ops[i].kind != NN_OP_ROPE || rope_table(x, &t->ops[i].u.rope.rope) >= 0) continue;
         if (x->n_ropes == CPU_MAX_ROPES) return refuse(l, i, "too many different rotations");
         cpu_rope *r = &x->ropes[x->n_ropes];
@@ -290,7 +298,7 @@ static int collect_ropes(lowering *l) {
         r->table = take(x, (size_t)x->base.x.options.limits.max_tokens * (size_t)r->rope.n_rot * sizeof(float));
         if (!r->table && !x->base.planned) return l->rc = err_set_nomem(l->e);
         touch(l, AT_ROPE + (size_t)x->n_ropes * SPACE, 1, true);
-        cpu_item *it = push(l, CPU_ITEM_ROPE_TABLE, 0);
+        cpu_item *it = push(l, CPU_ITEM_ROPE_TABLE, x->base.x.options.first_op);
         if (it) it->aux = x->n_ropes;
         x->n_ropes++;
     }
@@ -393,7 +401,8 @@ int cpu_lower(cpu_exec *x, err *e) {
     l.version = calloc((size_t)t->n_bufs, sizeof *l.version);
     if (!l.version) return err_set_nomem(e);
     rc = collect_ropes(&l);
-    for (int i = 0; i < t->n_ops && rc == 0; i++) {
+    /* Its own part only: what comes from outside arrives as f32, so nobody may count on an int8 copy of it. */
+    for (int i = x->base.x.options.first_op; i < x->base.x.options.end_op && rc == 0; i++) {
         rc = lower_op(&l, i);
         if (t->ops[i].out) l.version[t->ops[i].out]++;
     }

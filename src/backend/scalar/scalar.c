@@ -61,31 +61,47 @@ static bool alloc_layer(scalar_exec *x, int i) {
            alloc_floats(&y->fixed, (size_t)l->n_slots, y->fixed_floats, 1);
 }
 
-/* The widest matrix row that any op reads. */
-static int64_t widest(const nn_tape *t) {
-    int64_t n = 1;
-    for (int i = 0; i < t->n_ops; i++) {
-        const nn_op  *op = &t->ops[i];
-        const nn_mat *m = op->kind == NN_OP_EMBED || op->kind == NN_OP_EMBED_POS ? op->u.embed.table
-                          : op->kind == NN_OP_LINEAR || op->kind == NN_OP_HEAD_LINEAR || op->kind == NN_OP_EXPERTS
-                              ? op->u.linear.w
-                              : NULL;
-        if (m) n = num_max(n, m->cols);
+/* The matrices that an op reads; NULL: none. */
+static const nn_mat *weights_of(const nn_op *op) {
+    switch (op->kind) {
+    case NN_OP_EMBED:
+    case NN_OP_EMBED_POS: return op->u.embed.table;
+    case NN_OP_LINEAR:
+    case NN_OP_HEAD_LINEAR:
+    case NN_OP_EXPERTS: return op->u.linear.w;
+    default: return NULL;
     }
-    return n;
+}
+
+/* The widest matrix row that any op reads; refuses what the codecs cannot read. */
+static int look_at_weights(const nn_tape *t, int64_t *widest, err *e) {
+    *widest = 1;
+    for (int i = 0; i < t->n_ops; i++) {
+        const nn_mat *m = weights_of(&t->ops[i]);
+        if (!m) continue;
+        *widest = num_max(*widest, m->cols);
+        for (int k = 0; k < (m->n_stack ? m->n_stack : 1); k++) {
+            if (!tensor_mat_valid(&m->at[k]))
+                return err_set(e, ERR_UNSUPPORTED, "the reference cannot run op %d (%s): %s: weights of type %s", i,
+                               nn_op_name(t->ops[i].kind), m->name, tensor_type_name((int)m->at[k].type));
+        }
+    }
+    return 0;
 }
 
 static int make(scalar_exec **out, bool planned, const nn_device *d, const nn_model *m, const nn_exec_options *o,
                 err *e) {
     scalar_exec *x = calloc(1, sizeof *x);
+    int64_t      widest;
     int          rc;
     *out = NULL;
     if (!x) return err_set_nomem(e);
     x->base.planned = planned;
     if ((rc = local_init(&x->base, &backend_scalar, d, m, o, e)) < 0) goto fail;
+    if ((rc = look_at_weights(m->tape, &widest, e)) < 0) goto fail;
     rc = ERR_NOMEM;
     x->layers = arena_calloc(&x->base.mem, (size_t)m->dims->n_layer, sizeof *x->layers);
-    x->row = calloc((size_t)widest(m->tape), sizeof *x->row);
+    x->row = calloc((size_t)widest, sizeof *x->row);
     x->score = calloc((size_t)o->limits.max_pages * (size_t)o->limits.page_tokens, sizeof *x->score);
     bool ok = x->layers && x->row && x->score;
     for (int i = 0; ok && i < m->dims->n_layer; i++) ok = alloc_layer(x, i);
