@@ -160,6 +160,21 @@ static void fail_step(engine *g, const err *why) {
     for (int i = 0; i < g->n_shares; i++) step_fail(g, g->shares[i].s, why);
 }
 
+/* The step went well, but then the device was gone before all of its rows were fetched. */
+static err lost_since(const engine *g) {
+    for (int i = 0; i < g->n_shares; i++) {
+        if (g->shares[i].failed && g->shares[i].s->error.code == ERR_LOST) return g->shares[i].s->error;
+    }
+    return (err){ 0 };
+}
+
+/* What remains of a step that went well. */
+static void settle(engine *g) {
+    err lost = lost_since(g);
+    step_settle(g);
+    if (lost.code) lose_device(g, &lost);
+}
+
 static void batch(const engine *g, bool begins) {
     if (g->o.on_batch) g->o.on_batch(g->o.batch_ctx, begins);
 }
@@ -195,7 +210,7 @@ void *engine_main(void *arg) {
         if (rc < 0)
             fail_step(g, &e);
         else if (work)
-            step_settle(g);
+            settle(g);
         if (work) batch(g, false);
         publish(g);
     }
