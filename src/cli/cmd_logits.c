@@ -120,14 +120,14 @@ static int open_executors(job *j, const nn_model *m, err *e) {
                          .n_threads = (int)cli_int(j->args, "threads", 0),
                          .cpu = cpu_detect() };
     const char    *kv = cli_string(j->args, "kv", "f32"), *cpu = cli_string(j->args, "cpu", NULL);
-    bool           scalar = cli_flag(j->args, "scalar");
+    const char    *device = cli_flag(j->args, "scalar") ? "scalar" : cli_string(j->args, "device", "cpu");
     unsigned       mask;
     int            rc;
     if (!nn_kv_type_parse(kv, &o.k_type)) return err_set(e, ERR_ARG, "--kv: '%s' is not a page type", kv);
     o.v_type = o.k_type;
     if (cpu && !cpu_parse(cpu, &mask)) return err_set(e, ERR_ARG, "--cpu: '%s' names no instruction set", cpu);
     if (cpu) o.cpu &= mask;
-    if ((rc = simple_open(&j->fast, scalar ? "scalar" : "cpu", m, &o, e)) < 0) return rc;
+    if ((rc = simple_open(&j->fast, device, m, &o, e)) < 0) return rc;
     return j->compare ? simple_open(&j->reference, "scalar", m, &o, e) : 0;
 }
 
@@ -177,6 +177,7 @@ static const cli_option options[] = {
     { "chunk", CLI_INT, "N", "feed the ids in pieces of N (256)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, bf16, q8_0, q4_0", 0 },
     { "cpu", CLI_STRING, "SETS", "instruction sets that may be used: scalar, avx2, avx512, ...", 0 },
+    { "device", CLI_STRING, "NAME", "where it is computed (cpu)", 0 },
     { "scalar", CLI_FLAG, NULL, "use the reference backend", 0 },
     { "compare-scalar", CLI_FLAG, NULL, "run both backends and name the first op that differs", 0 },
     { 0 },
