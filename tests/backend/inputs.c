@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Supplied embeddings: the table's own rows give what the tokens give; anything else disturbs nobody. */
+#include "backend/gen.h"
+#include "backend/world.h"
+
+#include "tensor/codec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The rows of these sequences are supplied: the table's, or noise. */
+static void supply(world *w, bool noise, const bool *which, float *embd, int32_t *embd_row) {
+    const nn_op  *op = &w->m->tape->ops[0];
+    const nn_mat *table = op->u.embed.table;
+    nn_batch     *b = &w->batch;
+    b->n_embd = 0;
+    for (int t = 0; t < b->n_tok; t++) {
+        bool mine = which[w->of[w->seq_of[t]]];
+        embd_row[t] = mine ? b->n_embd : -1;
+        if (!mine) continue;
+        float *row = embd + (int64_t)b->n_embd++ * table->cols;
+        tensor_mat_dequant_row(table->at, 0, w->token[t], row);
+        for (int64_t i = 0; i < table->cols; i++) row[i] = noise ? suite_normal(w->s) : row[i] * op->u.embed.scale;
+        w->token[t] = -1; /* not looked up */
+    }
+    if (b->n_embd == 0) return;
+    b->embd = embd;
+    b->embd_row = embd_row;
+}
+
+static void run(world *w, trace *t, bool noise, const bool *which) {
+    float  *embd = calloc((size_t)(WORLD_TOKENS * w->m->tape->ops[0].u.embed.table->cols), sizeof *embd);
+    int32_t embd_row[WORLD_TOKENS];
+    if (!embd) exit(1);
+    while (world_random_batch(w, false)) {
+        err e = { 0 };
+        supply(w, noise, which, embd, embd_row);
+        /* Noise leaves a trace of its own: only the others' rows are looked at. */
+        if (noise) {
+            int n = 0;
+            for (int r = 0; r < w->batch.n_out; r++) {
+                if (!which[w->of[w->seq_of[w->out_rows[r]]]]) w->out_rows[n++] = w->out_rows[r];
+            }
+            w->batch.n_out = n;
+            w->batch.n_hidden = 0;
+        }
+        if (!FACT(w->s, nn_exec_step(w->x, &w->batch, &e) == 0, "a step with supplied rows: %s", e.msg)) break;
+        trace_take(t, w, noise ? "beside noise" : "supplied rows");
+    }
+    free(embd);
+}
+
+static void check_model(suite *s, const nn_model *m) {
+    nn_exec_options o = world_options(s);
+    world          *w = malloc(sizeof *w);
+    trace           t;
+    bool            which[WORLD_SEQS];
+    if (!w) exit(1);
+    if (world_open(w, s, m, &o)) {
+        trace_init(&t, m);
+        world_run(w, &t, "tokens");
+        for (int q = 0; q < WORLD_SEQS; q++) which[q] = q % 2 == 0;
+        for (int noise = 0; noise < 2; noise++) {
+            world_place(w);
+            run(w, &t, noise, which);
+        }
+        trace_deinit(&t);
+        world_close(w);
+    }
+    free(w);
+}
+
+void suite_inputs(suite *s) {
+    if (!(s->backend->can & NN_BATCH_EMBD)) { /* that it is refused by name is a fact of batches.c */
+        FACT(s, true, "nothing to see");
+        return;
+    }
+    for (int i = 0; i < 6 * s->rounds; i++) {
+        nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = i % GEN_MIXERS, .ffn = GEN_ANY });
+        check_model(s, m);
+        gen_free(m);
+    }
+}
