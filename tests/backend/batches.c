@@ -37,11 +37,9 @@ static const struct {
     { "a token that does not exist", ERR_ARG, 0 },
     { "an output below 0", ERR_ARG, 0 },
     { "an output that does not exist", ERR_ARG, 0 },
-    { "embeddings without their rows", 0, NN_BATCH_EMBD },
-    { "rows without their embeddings", 0, NN_BATCH_EMBD },
-    { "no embeddings in an array of them", 0, NN_BATCH_EMBD },
-    { "an embedding that does not exist", 0, NN_BATCH_EMBD },
-    { "spans", 0, NN_BATCH_ROW_END },
+    { "neither a token nor an embedding", 0, NN_BATCH_EMBD },
+    { "a row that does not see itself", 0, NN_BATCH_ROW_END },
+    { "a row that sees behind the end", 0, NN_BATCH_ROW_END },
     { "adapters", 0, NN_BATCH_ADAPTER },
     { "axes", 0, NN_BATCH_AXES },
     { "several axes without positions", 0, NN_BATCH_AXES },
@@ -49,7 +47,7 @@ static const struct {
 enum { RULES = sizeof rules / sizeof rules[0] };
 
 /* Breaks rule i in the world's batch. */
-static void break_rule(world *w, int i, const int32_t *zeros, const int32_t *ones, const float *embd) {
+static void break_rule(world *w, int i, const int32_t *zeros, const int32_t *far, const float *const *nothing) {
     nn_batch        *b = &w->batch;
     const nn_limits *l = &w->o.limits;
     int              s = b->n_seq - 1, t = b->n_tok - 1;
@@ -80,40 +78,31 @@ static void break_rule(world *w, int i, const int32_t *zeros, const int32_t *one
     case 23: w->out_rows[b->n_out - 1] = -1; break;
     case 24: w->out_rows[b->n_out - 1] = b->n_tok; break;
     case 25:
-        b->embd = embd;
-        b->n_embd = 1;
+        b->embd = nothing;
+        w->token[t] = -1;
         break;
-    case 26: b->embd_row = zeros; break;
-    case 27:
-        b->embd = embd;
-        b->embd_row = zeros;
-        break;
-    case 28:
-        b->embd = embd;
-        b->embd_row = ones;
-        b->n_embd = 1;
-        break;
-    case 29: b->row_end = zeros; break;
-    case 30: b->adapter = zeros; break;
-    case 31: b->pos_axes = zeros; break;
+    case 26: b->row_end = zeros; break;
+    case 27: b->row_end = far; break;
+    case 28: b->adapter = zeros; break;
+    case 29: b->pos_axes = zeros; break;
     default: b->n_axes = 2; break;
     }
 }
 
 static void try_rule(world *w, int i) {
-    static const float embd[512];
-    int32_t            zeros[WORLD_TOKENS] = { 0 }, ones[WORLD_TOKENS];
+    const float *const nothing[WORLD_TOKENS] = { NULL };
+    int32_t            zeros[WORLD_TOKENS] = { 0 }, far[WORLD_TOKENS];
     world             *keep = malloc(sizeof *keep);
     unsigned           can = w->s->backend->can;
     nn_ticket          ticket = 0;
     if (!keep) exit(1);
-    if (rules[i].bit & can & ~(unsigned)NN_BATCH_EMBD) { /* what it can do is not a mistake */
+    if (rules[i].bit & can & ~(unsigned)(NN_BATCH_EMBD | NN_BATCH_ROW_END)) { /* what it can do is not a mistake */
         free(keep);
         return;
     }
-    for (int k = 0; k < WORLD_TOKENS; k++) ones[k] = 1;
+    for (int k = 0; k < WORLD_TOKENS; k++) far[k] = INT32_MAX;
     *keep = *w;
-    break_rule(w, i, zeros, ones, embd);
+    break_rule(w, i, zeros, far, nothing);
     int code = rules[i].code ? rules[i].code : rules[i].bit & can ? ERR_ARG : ERR_UNSUPPORTED;
     for (int k = 0; k < 2; k++) {
         err e = { 0 };

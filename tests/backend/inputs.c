@@ -9,32 +9,31 @@
 #include <string.h>
 
 /* The rows of these sequences are supplied: the table's, or noise. */
-static void supply(world *w, bool noise, const bool *which, float *embd, int32_t *embd_row) {
+static void supply(world *w, bool noise, const bool *which, float *embd, const float **rows, int32_t *row_end) {
     const nn_op  *op = &w->m->tape->ops[0];
     const nn_mat *table = op->u.embed.table;
     nn_batch     *b = &w->batch;
-    b->n_embd = 0;
     for (int t = 0; t < b->n_tok; t++) {
-        bool mine = which[w->of[w->seq_of[t]]];
-        embd_row[t] = mine ? b->n_embd : -1;
-        if (!mine) continue;
-        float *row = embd + (int64_t)b->n_embd++ * table->cols;
+        float *row = embd + (int64_t)t * table->cols;
+        row_end[t] = w->pos[t] + 1; /* as if nothing were said */
+        rows[t] = which[w->of[w->seq_of[t]]] ? row : NULL;
+        if (!rows[t]) continue;
         tensor_mat_dequant_row(table->at, 0, w->token[t], row);
         for (int64_t i = 0; i < table->cols; i++) row[i] = noise ? suite_normal(w->s) : row[i] * op->u.embed.scale;
         w->token[t] = -1; /* not looked up */
     }
-    if (b->n_embd == 0) return;
-    b->embd = embd;
-    b->embd_row = embd_row;
+    b->embd = rows;
+    if (w->s->backend->can & NN_BATCH_ROW_END) b->row_end = row_end;
 }
 
 static void run(world *w, trace *t, bool noise, const bool *which) {
-    float  *embd = calloc((size_t)(WORLD_TOKENS * w->m->tape->ops[0].u.embed.table->cols), sizeof *embd);
-    int32_t embd_row[WORLD_TOKENS];
+    float       *embd = calloc((size_t)(WORLD_TOKENS * w->m->tape->ops[0].u.embed.table->cols), sizeof *embd);
+    const float *rows[WORLD_TOKENS];
+    int32_t      row_end[WORLD_TOKENS];
     if (!embd) exit(1);
     while (world_random_batch(w, false)) {
         err e = { 0 };
-        supply(w, noise, which, embd, embd_row);
+        supply(w, noise, which, embd, rows, row_end);
         /* Noise leaves a trace of its own: only the others' rows are looked at. */
         if (noise) {
             int n = 0;

@@ -211,7 +211,6 @@ static void spoil_step(wrap_exec *x, const nn_batch *b) {
     for (int t = 0; t < b->n_tok; t++) token[t] = (int32_t)(((int64_t)t * 7 + 3) % vocab);
     other.token = token;
     other.embd = NULL;
-    other.embd_row = NULL;
     (void)nn_exec_step(x->inner, &other, NULL);
     free(token);
     for (int s = 0; s < b->n_seq && x->inner->memory.slot_bytes; s++)
@@ -400,6 +399,20 @@ static const int32_t *keep(arena *mem, const int32_t *from, size_t n) {
     return to;
 }
 
+static bool keep_rows(const wrap_exec *x, work *k, const nn_batch *b) {
+    if (!b->embd) return true;
+    size_t        width = (size_t)x->x.model->tape->ops[0].u.embed.table->cols;
+    const float **rows = arena_calloc(&k->mem, (size_t)b->n_tok, sizeof *rows);
+    for (int t = 0; rows && t < b->n_tok; t++) {
+        float *row = b->embd[t] ? arena_alloc(&k->mem, width * sizeof *row) : NULL;
+        if (b->embd[t] && !row) return false;
+        if (row) memcpy(row, b->embd[t], width * sizeof *row);
+        rows[t] = row;
+    }
+    k->batch.embd = rows;
+    return rows != NULL;
+}
+
 /* The batch is only lent until submit returns. */
 static bool keep_batch(const wrap_exec *x, work *k, const nn_batch *b) {
     size_t n_tok = (size_t)b->n_tok, n_seq = (size_t)b->n_seq;
@@ -411,21 +424,13 @@ static bool keep_batch(const wrap_exec *x, work *k, const nn_batch *b) {
     k->batch.kv_len = keep(&k->mem, b->kv_len, n_seq);
     k->batch.state_slot = keep(&k->mem, b->state_slot, n_seq);
     k->batch.out_rows = keep(&k->mem, b->out_rows, (size_t)b->n_out);
-    k->batch.embd_row = keep(&k->mem, b->embd_row, n_tok);
     k->batch.row_end = keep(&k->mem, b->row_end, n_tok);
     k->batch.adapter = keep(&k->mem, b->adapter, n_tok);
     k->batch.pos_axes = keep(&k->mem, b->pos_axes, n_tok * (size_t)b->n_axes);
     bool ok = k->batch.token && k->batch.pos && k->batch.seq_of && k->batch.q_start && k->batch.kv_len;
     for (int g = 0; g < x->x.groups.n; g++)
         ok = (k->batch.pages[g] = keep(&k->mem, b->pages[g], n_seq * (size_t)b->pages_stride)) && ok;
-    if (b->embd) {
-        size_t floats = (size_t)b->n_embd * (size_t)x->x.model->tape->ops[0].u.embed.table->cols;
-        float *embd = arena_alloc(&k->mem, floats * sizeof *embd);
-        if (embd) memcpy(embd, b->embd, floats * sizeof *embd);
-        k->batch.embd = embd;
-        ok = ok && embd;
-    }
-    return ok;
+    return keep_rows(x, k, b) && ok;
 }
 
 static int wrap_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {

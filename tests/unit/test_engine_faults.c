@@ -17,17 +17,6 @@
 
 enum { PROMPTS = 24, LONGEST = 70, ANSWER = 6, AT_ONCE = 8, PAGE = 16 };
 
-/*
- * FAULTY_TIERS: pages and states that the device could not move between tiers must not come back as if they were
- * right. Needs a prefix tree whose moves may fail; 0 leaves those cases out. HEARTH_FAULTY_TIERS=1 runs them anyway.
- */
-enum { FAULTY_TIERS = 0 };
-
-static bool faulty_tiers(void) {
-    const char *set = getenv("HEARTH_FAULTY_TIERS");
-    return FAULTY_TIERS || (set && strcmp(set, "1") == 0);
-}
-
 static const char *const models[] = { "llama", "gemma3_text", "deepseek_v3", "qwen3_next" };
 enum { MODELS = sizeof models / sizeof models[0] };
 
@@ -221,7 +210,6 @@ static void test_steps(void **state) {
 static void test_copies(void **state) {
     (void)state;
     for (int i = 0; i < MODELS; i++) {
-        if (strcmp(models[i], "qwen3_next") == 0 && !faulty_tiers()) continue; /* its states go to host memory */
         run_faults(models[i], &(faults){ .move = 0.3, .late = i % 2 == 0 }, 60, 200 + (uint64_t)i);
     }
 }
@@ -229,10 +217,6 @@ static void test_copies(void **state) {
 /* Everything fails. */
 static void test_moves_between_tiers(void **state) {
     (void)state;
-    if (!faulty_tiers()) {
-        printf("skipped: moves between tiers may not fail yet (FAULTY_TIERS)\n");
-        return;
-    }
     for (int i = 0; i < MODELS; i++)
         run_faults(models[i],
                    &(faults){ .submit = 0.03, .wait = 0.03, .fetch = 0.01, .move = 0.1, .tiers = true, .late = i % 2 },
@@ -299,8 +283,7 @@ static void test_lost(void **state) {
     (void)state;
     for (int i = 0; i < MODELS; i++)
         for (size_t k = 0; k < sizeof calls / sizeof calls[0]; k++)
-            for (uint64_t nth = 1; nth <= 12; nth += 11)
-                lose(models[i], calls[k], nth, faulty_tiers(), (i + (int)k) % 2);
+            for (uint64_t nth = 1; nth <= 12; nth += 11) lose(models[i], calls[k], nth, true, (i + (int)k) % 2);
 }
 
 /* Nobody else runs, and the step itself went well: the engine must notice all the same. */
@@ -329,10 +312,6 @@ static void test_lost_with_the_last_row(void **state) {
 
 static void test_lost_in_moves(void **state) {
     (void)state;
-    if (!faulty_tiers()) {
-        printf("skipped: moves between tiers may not fail yet (FAULTY_TIERS)\n");
-        return;
-    }
     for (int i = 0; i < MODELS; i++)
         for (uint64_t nth = 1; nth <= 25; nth += 12) {
             lose(models[i], WRAP_MOVE, nth, true, i % 2);

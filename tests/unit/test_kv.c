@@ -20,7 +20,7 @@ typedef struct world {
     int32_t  content[KV_MAX_GROUPS][PAGES][P];
 } world;
 
-static void world_open(world *w, int n_groups, int window1, bool snapshots) {
+static void kv_world_open(world *w, int n_groups, int window1, bool snapshots) {
     int             pages[KV_MAX_GROUPS] = { PAGES, PAGES };
     kv_tree_options o = { .id = { .page_tokens = P, .n_groups = n_groups, .state_bytes = snapshots ? 1 : 0 },
                           .window = { 0, window1 } };
@@ -29,7 +29,7 @@ static void world_open(world *w, int n_groups, int window1, bool snapshots) {
     assert_int_equal(kv_tree_open(&w->tree, w->pool, &o, NULL), 0);
 }
 
-static void world_close(world *w) {
+static void kv_world_close(world *w) {
     kv_tree_free(w->tree);
     for (int g = 0; g < kv_pool_groups(w->pool); g++)
         assert_int_equal(kv_pool_unused(w->pool, g), PAGES); /* none lost */
@@ -96,7 +96,7 @@ static void test_shared_beginnings(void **state) {
     world         w;
     const int32_t a[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }, b[] = { 1, 2, 3, 4, 5, 6, 70, 80 }, c[] = { 1, 2, 3 };
     (void)state;
-    world_open(&w, 1, 0, false);
+    kv_world_open(&w, 1, 0, false);
     assert_int_equal(run_prompt(&w, a, 10, 0), 0);
     assert_int_equal(run_prompt(&w, a, 10, 0), 9); /* the last token is always computed */
     assert_int_equal(run_prompt(&w, b, 8, 0), 6);  /* leaves in the middle of a page */
@@ -104,7 +104,7 @@ static void test_shared_beginnings(void **state) {
     assert_int_equal(run_prompt(&w, c, 3, 0), 2);
     assert_int_equal(run_prompt(&w, a, 1, 0), 0);
     assert_int_equal(kv_tree_stat(w.tree).tokens, 10 + 4); /* b's second page is its own */
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 /* A conversation that grows turn by turn evaluates every token once, plus the replayed one. */
@@ -112,14 +112,14 @@ static void test_growing_conversation(void **state) {
     world   w;
     int32_t tokens[LONGEST];
     (void)state;
-    world_open(&w, 1, 0, false);
+    kv_world_open(&w, 1, 0, false);
     for (int i = 0; i < LONGEST; i++) tokens[i] = 100 + i;
     int known = 0;
     for (int n = 3; n <= LONGEST; n += 7) {
         assert_int_equal(run_prompt(&w, tokens, n, 0), known);
         known = n;
     }
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 /* Random prompts over a small alphabet: the reuse equals the longest common beginning with anything inserted before,
@@ -132,7 +132,7 @@ static void test_longest_prefix(void **state) {
     for (int round = 0; round < 60; round++) {
         world w;
         int   count = 0;
-        world_open(&w, 1, 0, false);
+        kv_world_open(&w, 1, 0, false);
         while (kv_pool_unused(w.pool, 0) > MAX_INDEX && count < 200) {
             int n = 1 + (int)(test_random(&seed) % LONGEST), best = 0;
             for (int i = 0; i < n; i++) seen[count][i] = (int32_t)(test_random(&seed) % (i < 12 ? 2 : 3));
@@ -146,7 +146,7 @@ static void test_longest_prefix(void **state) {
             assert_int_equal(got, best);
             lengths[count++] = n;
         }
-        world_close(&w);
+        kv_world_close(&w);
     }
 }
 
@@ -154,7 +154,7 @@ static void test_eviction(void **state) {
     world    w;
     uint64_t seed = 9;
     (void)state;
-    world_open(&w, 2, 6, false);
+    kv_world_open(&w, 2, 6, false);
     for (int round = 0; round < 3000; round++) {
         int32_t tokens[LONGEST];
         int     n = 1 + (int)(test_random(&seed) % LONGEST);
@@ -175,7 +175,7 @@ static void test_eviction(void **state) {
     const int all[KV_MAX_GROUPS] = { PAGES, PAGES };
     assert_true(kv_tree_evict(w.tree, all));
     assert_int_equal(kv_tree_stat(w.tree).nodes, 0);
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 /* A window that was passed cannot be entered again further back, but its end can. */
@@ -183,14 +183,14 @@ static void test_window(void **state) {
     world   w;
     int32_t tokens[LONGEST];
     (void)state;
-    world_open(&w, 2, 6, false);
+    kv_world_open(&w, 2, 6, false);
     for (int i = 0; i < 30; i++) tokens[i] = i;
     assert_int_equal(run_prompt(&w, tokens, 30, 6), 0);
     tokens[30] = 30;
     assert_int_equal(run_prompt(&w, tokens, 31, 6), 30); /* goes on at the end */
     tokens[10] = 99;                                     /* leaves at 10, whose window is gone */
     assert_int_equal(run_prompt(&w, tokens, 20, 6), 0);
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 static bool add_state(kv_tree *t, const int32_t *tokens, int n, uint8_t value) {
@@ -204,7 +204,7 @@ static void test_states(void **state) {
     int32_t  tokens[20];
     sequence s;
     (void)state;
-    world_open(&w, 1, 0, true);
+    kv_world_open(&w, 1, 0, true);
     for (int i = 0; i < 20; i++) tokens[i] = i;
     assert_int_equal(run_prompt(&w, tokens, 18, 0), 0);
     assert_int_equal(run_prompt(&w, tokens, 18, 0), 0); /* no state is known anywhere */
@@ -225,7 +225,7 @@ static void test_states(void **state) {
         for (int i = 0; i < (m.n_tokens + P - 1) / P; i++) kv_pool_release(w.pool, 0, s.pages[0][i]);
     }
     assert_int_equal(kv_tree_stat(w.tree).states, 3);
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 static void test_pool(void **state) {

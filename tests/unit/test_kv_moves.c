@@ -25,14 +25,14 @@ static void evict_all(void) {
     const int all[KV_MAX_GROUPS] = { WORLD_PAGES, WORLD_PAGES };
     assert_true(kv_tree_evict(w.tree, all));
     memset(w.content, 0xBB, sizeof w.content); /* and nothing is left of it */
-    world_check(&w);
+    kv_world_check(&w);
 }
 
 static int look(const prompt *p) {
     world_sequence q = { 0 };
-    int            n = world_run(&w, &q, p);
+    int            n = kv_world_run(&w, &q, p);
     world_release(&w, &q);
-    world_check(&w);
+    kv_world_check(&w);
     return n;
 }
 
@@ -43,7 +43,7 @@ static void test_host_batches(void **state) {
     (void)state;
     for (int n_groups = 1; n_groups <= 2; n_groups++) {
         memset(&w, 0, sizeof w);
-        world_open(&w, &(world_options){ .n_groups = n_groups, .host = 1 << 20 });
+        kv_world_open(&w, &(world_options){ .n_groups = n_groups, .host = 1 << 20 });
         assert_int_equal(world_prompt(&w, &p), 0);
         assert_int_equal(w.n_move, 0);
         evict_all();
@@ -56,7 +56,7 @@ static void test_host_batches(void **state) {
         assert_int_equal(w.n_moved, 11);
         assert_int_equal(look(&p), 40);
         assert_int_equal(w.n_move, 12); /* they are there */
-        world_close(&w);
+        kv_world_close(&w);
         assert_int_equal(w.n_moved, w.n_move);
     }
 }
@@ -78,7 +78,7 @@ static void test_disk_batches(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         memset(&w, 0, sizeof w);
-        world_open(&w, &(world_options){ .n_groups = 1, .dir = dir, .disk_bytes = 1 << 30, .stage = rows[i].stage });
+        kv_world_open(&w, &(world_options){ .n_groups = 1, .dir = dir, .disk_bytes = 1 << 30, .stage = rows[i].stage });
         if (i == 0) {
             assert_int_equal(world_prompt(&w, &p), 0);
             assert_int_equal(w.n_move, 11); /* saved node by node */
@@ -88,7 +88,7 @@ static void test_disk_batches(void **state) {
         }
         assert_int_equal(look(&p), 40);
         if (w.n_move != rows[i].calls) fail_msg("%zu bytes: %d calls", rows[i].stage, w.n_move);
-        world_close(&w);
+        kv_world_close(&w);
     }
     test_temp_dir_remove(dir);
 }
@@ -100,7 +100,7 @@ static void test_mixed_batch(void **state) {
     const int some[KV_MAX_GROUPS] = { WORLD_PAGES - 4 };
     (void)state;
     memset(&w, 0, sizeof w);
-    world_open(&w, &(world_options){ .n_groups = 1, .dir = dir, .disk_bytes = 1 << 30, .host = 1700 });
+    kv_world_open(&w, &(world_options){ .n_groups = 1, .dir = dir, .disk_bytes = 1 << 30, .host = 1700 });
     (void)world_prompt(&w, &other);
     (void)world_prompt(&w, &p);
     assert_true(kv_tree_evict(w.tree, some));
@@ -112,7 +112,7 @@ static void test_mixed_batch(void **state) {
     assert_int_equal(w.n_pages, 6);
     assert_true(after.from_host > before.from_host && after.from_disk > before.from_disk);
     assert_int_equal(after.from_host - before.from_host + after.from_disk - before.from_disk, 6);
-    world_close(&w);
+    kv_world_close(&w);
     test_temp_dir_remove(dir);
 }
 
@@ -124,7 +124,7 @@ static void test_lost_copy(void **state) {
     (void)state;
     for (int lost = 1; lost <= 11; lost++) {
         memset(&w, 0, sizeof w);
-        world_open(&w, &(world_options){ .n_groups = 1, .host = 1 << 20 });
+        kv_world_open(&w, &(world_options){ .n_groups = 1, .host = 1 << 20 });
         (void)world_prompt(&w, &p);
         w.fail_move = lost; /* leaves are evicted first: the 11th call is for the first page */
         evict_all();
@@ -139,7 +139,7 @@ static void test_lost_copy(void **state) {
         w.fail_moved = 0;
         (void)world_prompt(&w, &p);
         assert_int_equal(look(&p), 40);
-        world_close(&w);
+        kv_world_close(&w);
     }
 }
 
@@ -150,11 +150,11 @@ static void test_not_brought(void **state) {
     (void)state;
     for (int way = 0; way < 4; way++) { /* host or disk; the start fails, or the move */
         memset(&w, 0, sizeof w);
-        world_open(&w, &(world_options){ .n_groups = 1,
-                                         .host = way % 2 ? 0 : 1 << 20,
-                                         .dir = way % 2 ? dir : NULL,
-                                         .disk_bytes = 1 << 30,
-                                         .stage = 4 * WORLD_PAGE_BYTES });
+        kv_world_open(&w, &(world_options){ .n_groups = 1,
+                                            .host = way % 2 ? 0 : 1 << 20,
+                                            .dir = way % 2 ? dir : NULL,
+                                            .disk_bytes = 1 << 30,
+                                            .stage = 4 * WORLD_PAGE_BYTES });
         (void)world_prompt(&w, &p);
         evict_all();
         w.for_good = true;
@@ -168,7 +168,7 @@ static void test_not_brought(void **state) {
         }
         w.fail_move = w.fail_moved = 0;
         assert_int_equal(look(&p), 40);
-        world_close(&w);
+        kv_world_close(&w);
     }
     test_temp_dir_remove(dir);
 }
@@ -186,7 +186,7 @@ static void play(const scenario *s, const char *dir) {
     world_options  o = s->o;
     o.dir = o.disk_bytes ? dir : NULL;
     for (int start = 0; start < 2; start++) {
-        world_open(&w, &o);
+        kv_world_open(&w, &o);
         for (int i = 0; i < s->prompts; i++) {
             prompt p = { .n = 2 + (int)(test_random(&seed) % (WORLD_LONGEST - 2)) };
             p.space.b[0] = (uint8_t)(test_random(&seed) % 2);
@@ -197,12 +197,12 @@ static void play(const scenario *s, const char *dir) {
             world_sequence own = { 0 }, *q = i % 5 ? &own : &held;
             world_release(&w, q);
             if (q == &held) p.n = 2 + p.n / 4;
-            if (world_run(&w, q, &p) >= 0) world_finish(&w, q, &p);
+            if (kv_world_run(&w, q, &p) >= 0) world_finish(&w, q, &p);
             if (q == &own) world_release(&w, q);
-            world_check(&w);
+            kv_world_check(&w);
         }
         world_release(&w, &held);
-        world_close(&w);
+        kv_world_close(&w);
     }
 }
 
@@ -259,7 +259,7 @@ static void test_saved_meanwhile(void **state) {
     (void)state;
     o.host = 3 * (KV_NODE_BYTES + WORLD_PAGE_BYTES); /* three nodes, and no state beside them */
     memset(&w, 0, sizeof w);
-    world_open(&w, &o);
+    kv_world_open(&w, &o);
     for (int pos = 0; pos < 9; pos++) {
         if (pos % WORLD_P == 0) q.pages[0][pos / WORLD_P] = kv_pool_take(w.pool, 0);
         w.content[0][q.pages[0][pos / WORLD_P]][pos % WORLD_P] = prompt_hash(&p, pos + 1);
@@ -280,11 +280,11 @@ static void test_saved_meanwhile(void **state) {
     assert_int_equal(m.n_tokens, 9);
     q.n_pages = 3;
     world_release(&w, &q);
-    world_check(&w);
-    world_close(&w);
-    world_open(&w, &o);
+    kv_world_check(&w);
+    kv_world_close(&w);
+    kv_world_open(&w, &o);
     assert_int_equal(look(&p), 9); /* which looks at every page */
-    world_close(&w);
+    kv_world_close(&w);
     test_temp_dir_remove(dir);
 }
 

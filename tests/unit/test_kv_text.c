@@ -50,13 +50,13 @@ static prompt in_space(prompt p, int space) {
 
 static int ask(prompt p) {
     int n = world_prompt(&w, &p);
-    world_check(&w);
+    kv_world_check(&w);
     return n;
 }
 
 static void test_images(void **state) {
     (void)state;
-    world_open(&w, &memory);
+    kv_world_open(&w, &memory);
     assert_int_equal(ask(with_image(1, 9)), 0);
     assert_int_equal(ask(with_image(1, 9)), 19); /* the same image again */
     assert_int_equal(ask(with_image(2, 9)), 6);  /* the same placeholders, another image */
@@ -78,14 +78,14 @@ static void test_images(void **state) {
     prompt other = with_image(1, 9); /* the same content behind another token is something else */
     other.tokens[8] = PLACEHOLDER + 1;
     assert_int_equal(ask(other), 8);
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 /* A leaf that ends before an image grows into it, and one whose last row is supplied grows behind it. */
 static void test_growing(void **state) {
     prompt p = { 0 };
     (void)state;
-    world_open(&w, &memory);
+    kv_world_open(&w, &memory);
     add_tokens(&p, 1, 2);
     assert_int_equal(ask(p), 0);
     add_image(&p, 1, 1);
@@ -99,14 +99,14 @@ static void test_growing(void **state) {
     assert_int_equal(ask(p), 4);
     assert_int_equal(ask(p), p.n - 1);
     assert_int_equal(kv_tree_stat(w.tree).tokens, 13 + 9); /* nothing is remembered twice, but for a page that forks */
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 static void test_spaces(void **state) {
     prompt p = { 0 };
     (void)state;
     add_tokens(&p, 1, 11);
-    world_open(&w, &memory);
+    kv_world_open(&w, &memory);
     for (int space = 0; space < 3; space++) {
         assert_int_equal(ask(in_space(p, space)), 0);
         assert_int_equal(ask(in_space(p, space)), 10);
@@ -116,7 +116,7 @@ static void test_spaces(void **state) {
     assert_int_equal(ask(in_space(image, 1)), 0);
     assert_int_equal(ask(in_space(image, 2)), 0);
     assert_int_equal(ask(in_space(image, 1)), image.n - 1);
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 /* Thousands of adapter sets come and go: none leaves anything behind. Asking leaves nothing behind either. */
@@ -128,7 +128,7 @@ static void test_many_spaces(void **state) {
     const kv_key nobody = key_of(1 << 20);
     (void)state;
     add_tokens(&p, 1, 7);
-    world_open(&w, &memory);
+    kv_world_open(&w, &memory);
     for (int space = 1; space <= 5000; space++) {
         kv_text empty = { .space = key_of(space) };
         assert_true(kv_tree_insert(w.tree, &empty, 0, (const int32_t *const *)tables));
@@ -136,7 +136,7 @@ static void test_many_spaces(void **state) {
         assert_int_equal(world_prompt(&w, &own), 0);
         assert_int_equal(world_prompt(&w, &own), 6);
         assert_true(kv_tree_stat(w.tree).spaces <= WORLD_PAGES / 2);
-        if (space % 500 == 0) world_check(&w);
+        if (space % 500 == 0) kv_world_check(&w);
     }
     size_t spaces = kv_tree_stat(w.tree).spaces;
     assert_int_equal(spaces, WORLD_PAGES / 2);
@@ -147,13 +147,13 @@ static void test_many_spaces(void **state) {
     assert_int_equal(kv_tree_stat(w.tree).spaces, spaces);
     assert_true(kv_tree_evict(w.tree, all));
     assert_int_equal(kv_tree_stat(w.tree).spaces, 0);
-    world_close(&w);
+    kv_world_close(&w);
 }
 
 /* What would be found, without remembering anything. */
 static int look(prompt p) {
     world_sequence q = { 0 };
-    int            n = world_run(&w, &q, &p);
+    int            n = kv_world_run(&w, &q, &p);
     world_release(&w, &q);
     return n;
 }
@@ -164,7 +164,7 @@ static void test_disk(void **state) {
     world_options o = { .n_groups = 1, .dir = dir, .disk_bytes = 1 << 30 };
     (void)state;
     for (int round = 0; round < 3; round++) { /* computed; read again; read in the other order */
-        world_open(&w, &o);
+        kv_world_open(&w, &o);
         assert_int_equal(kv_tree_stat(w.tree).spaces, round ? 3 : 0);
         for (int i = 0; i < 6; i++) {
             int    k = round == 2 ? 5 - i : i;
@@ -176,7 +176,7 @@ static void test_disk(void **state) {
             assert_int_equal(look(in_space(with_image(1, 12), space)), space < 3 ? 15 : 0);
             assert_int_equal(look(in_space(with_image(3, 9), space)), space < 3 ? 6 : 0);
         }
-        world_close(&w);
+        kv_world_close(&w);
     }
     test_temp_dir_remove(dir);
 }
@@ -206,12 +206,12 @@ static void test_claimed_space(void **state) {
             assert_true(kv_disk_put(d, &x, payload, 1));
         }
         kv_disk_free(d);
-        world_open(&w, &o);
+        kv_world_open(&w, &o);
         assert_int_equal(kv_tree_stat(w.tree).nodes, claim ? 1 : 2);
         assert_int_equal(kv_tree_stat(w.tree).spaces, 1);
         assert_int_equal(look(p), claim ? 4 : 8);
         assert_int_equal(look(in_space(p, 1)), 0);
-        world_close(&w);
+        kv_world_close(&w);
     }
     test_temp_dir_remove(dir);
 }
@@ -223,18 +223,18 @@ static void test_states(void **state) {
     int32_t       pages[WORLD_INDEXES], *tables[KV_MAX_GROUPS] = { pages };
     (void)state;
     for (int round = 0; round < 2; round++) {
-        world_open(&w, &o);
+        kv_world_open(&w, &o);
         for (int k = 0; k < 4; k++) {
             prompt p = in_space(with_image(1 + k % 2, 9), k / 2), longer = p;
             add_tokens(&longer, 300, 3);
             if (round == 0) assert_int_equal(ask(p), 0); /* a state stands behind the last token only */
             assert_int_equal(look(longer), p.n);
         }
-        world_close(&w);
+        kv_world_close(&w);
     }
     test_temp_dir_remove(dir);
     o.dir = dir = test_temp_dir();
-    world_open(&w, &o);
+    kv_world_open(&w, &o);
     prompt p = with_image(1, 9), longer = p;
     add_tokens(&longer, 300, 3);
     kv_text text = prompt_text(&longer);
@@ -242,7 +242,7 @@ static void test_states(void **state) {
     assert_int_equal(kv_tree_stat(w.tree).states, 1);
     kv_tree_drop_state(w.tree, &text, p.n);
     kv_tree_drop_state(w.tree, &text, p.n - 1); /* there is none */
-    world_check(&w);
+    kv_world_check(&w);
     assert_int_equal(kv_tree_stat(w.tree).states, 0);
     assert_int_equal(kv_tree_match(w.tree, &text, longer.n, 0, tables).n_tokens, 0);
     assert_non_null(memset(kv_tree_add_state(w.tree, &text, p.n), 1, sizeof(uint64_t)));
@@ -250,7 +250,7 @@ static void test_states(void **state) {
     kv_tree_drop_state(w.tree, &text, p.n);
     assert_int_equal(kv_tree_stat(w.tree).states, 0);
     assert_int_equal(kv_tree_stat(w.tree).state_bytes, 0);
-    world_close(&w);
+    kv_world_close(&w);
     test_temp_dir_remove(dir);
 }
 
@@ -296,7 +296,7 @@ static prompt random_prompt(uint64_t *seed) {
 static void run_model(const world_options *o, int rounds, int prompts, uint64_t seed) {
     model.n = 0;
     for (int round = 0; round < rounds; round++) {
-        world_open(&w, o);
+        kv_world_open(&w, o);
         for (int i = 0; i < prompts && model.n < MAX_SEEN; i++) {
             const int room[KV_MAX_GROUPS] = { WORLD_INDEXES };
             prompt    p = random_prompt(&seed);
@@ -304,9 +304,9 @@ static void run_model(const world_options *o, int rounds, int prompts, uint64_t 
             int got = world_prompt(&w, &p), want = model_longest(&p);
             if (got != want) fail_msg("round %d, prompt %d: %d positions, %d were remembered", round, i, got, want);
             model.seen[model.n++] = p;
-            if (i % 16 == 0) world_check(&w);
+            if (i % 16 == 0) kv_world_check(&w);
         }
-        world_close(&w);
+        kv_world_close(&w);
         if (!o->dir) model.n = 0;
     }
 }

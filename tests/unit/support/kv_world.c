@@ -66,7 +66,7 @@ static int moved(void *ctx, uint64_t ticket) {
     return bad ? ERR_IO : 0;
 }
 
-void world_open(world *w, const world_options *o) {
+void kv_world_open(world *w, const world_options *o) {
     int             pages[KV_MAX_GROUPS] = { WORLD_PAGES, WORLD_PAGES };
     kv_tree_options t = { .id = { .page_tokens = WORLD_P,
                                   .n_groups = o->n_groups,
@@ -89,10 +89,10 @@ void world_open(world *w, const world_options *o) {
     assert_int_equal(kv_tree_open(&w->tree, w->pool, &t, NULL), 0);
 }
 
-void world_close(world *w) {
-    world_check(w);
+void kv_world_close(world *w) {
+    kv_world_check(w);
     kv_tree_flush(w->tree);
-    world_check(w);
+    kv_world_check(w);
     kv_tree_free(w->tree);
     kv_disk_free(w->disk);
     assert_null(w->under_way);
@@ -153,7 +153,7 @@ static void check_node(const world *w, const kv_node *x, sums *s) {
     }
 }
 
-void world_check(const world *w) {
+void kv_world_check(const world *w) {
     const kv_tree *t = w->tree;
     kv_tree_stats  st = kv_tree_stat(t);
     sums           s = { 0 };
@@ -248,7 +248,7 @@ static bool take(world *w, int32_t out[KV_MAX_GROUPS]) {
     return true;
 }
 
-int world_run(world *w, world_sequence *q, const prompt *p) {
+int kv_world_run(world *w, world_sequence *q, const prompt *p) {
     int32_t fresh[KV_MAX_GROUPS];
     kv_text text = prompt_text(p);
     for (int g = 0; g < KV_MAX_GROUPS; g++) q->tables[g] = q->pages[g];
@@ -302,7 +302,7 @@ void world_release(world *w, world_sequence *q) {
 
 int world_prompt(world *w, const prompt *p) {
     world_sequence q = { 0 };
-    int            n = world_run(w, &q, p);
+    int            n = kv_world_run(w, &q, p);
     if (n >= 0) world_finish(w, &q, p);
     world_release(w, &q);
     return n;

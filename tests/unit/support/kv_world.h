@@ -52,11 +52,11 @@ typedef struct world {
     bool            for_good;                 /* all later ones, too */
 } world;
 
-void world_open(world *w, const world_options *o);
+void kv_world_open(world *w, const world_options *o);
 /* Lets go of everything: no page and no ticket may be left. */
-void world_close(world *w);
+void kv_world_close(world *w);
 /* The tree against itself: lists, counts, sums, pages and their references. */
-void world_check(const world *w);
+void kv_world_check(const world *w);
 
 kv_text  prompt_text(const prompt *p);
 uint64_t prompt_hash(const prompt *p, int n);
@@ -65,7 +65,7 @@ int prompt_common(const prompt *a, const prompt *b);
 
 /* Runs a prompt like the engine does: match, look at what came back, copy a shared page, compute the rest. -1: no room
  * for it; what it has is still to be released. */
-int world_run(world *w, world_sequence *q, const prompt *p);
+int kv_world_run(world *w, world_sequence *q, const prompt *p);
 /* Inserts, adds a state, saves. */
 void world_finish(world *w, world_sequence *q, const prompt *p);
 void world_release(world *w, world_sequence *q);
