@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/num.h"
+#include "base/str.h"
 #include "formats/gguf.h"
 #include "tensor/codec.h"
 
@@ -61,11 +62,28 @@ static void quantize_rows(void *ctx, int worker, int n_workers) {
     }
 }
 
-static int add_quantized(gguf_writer *out, const model_tensor *t, int type, pool *p, arena *mem, err *e) {
+/* "X.scale" beside "X.weight" belongs to the weight: an NVFP4 file that another tool wrote. */
+static int refuse_scaled(const model_file *in, const model_tensor *t, err *e) {
+    size_t stem = strlen(t->name) - strlen(".weight");
+    str    name;
+    str_init(&name);
+    str_append(&name, t->name, stem);
+    str_puts(&name, ".scale");
+    int rc = str_ok(&name) ? 0 : err_set_nomem(e);
+    if (rc == 0 && t->type == TENSOR_NVFP4 && model_file_tensor(in, str_cstr(&name)))
+        rc = err_set(e, ERR_UNSUPPORTED, "%s: a weight with a scale of its own (%s) cannot be quantized anew", t->name,
+                     str_cstr(&name));
+    str_deinit(&name);
+    return rc;
+}
+
+static int add_quantized(gguf_writer *out, const model_file *in, const model_tensor *t, int type, pool *p, arena *mem,
+                         err *e) {
     work   w = { .t = t, .type = type, .rows = 1 };
     size_t bytes, floats;
     int    rc;
     for (int d = 1; d < t->n_dims; d++) w.rows *= t->dims[d]; /* the reader checked the product */
+    if ((rc = refuse_scaled(in, t, e)) < 0) return rc;
     if (!tensor_row_bytes((int)t->type, t->dims[0], &w.from_bytes) ||
         !tensor_row_bytes(type, t->dims[0], &w.to_bytes) || !num_mul_size(w.to_bytes, (size_t)w.rows, &bytes) ||
         !num_mul_size((size_t)t->dims[0] * sizeof(float), (size_t)pool_threads(p), &floats))
@@ -114,7 +132,7 @@ int gguf_quantize(const model_file *in, const char *path, int type, pool *p, siz
         int                 become = is_matrix(t) ? type_for(t, type) : (int)t->type;
         if (is_matrix(t) && become != type) ++*fallbacks;
         rc = become == (int)t->type ? gguf_writer_add(out, t->name, t->type, t->n_dims, t->dims, t->data, t->bytes, e)
-                                    : add_quantized(out, t, become, p, &mem, e);
+                                    : add_quantized(out, in, t, become, p, &mem, e);
         if (rc < 0) goto done;
     }
     rc = gguf_writer_write(out, path, e);

@@ -5,6 +5,7 @@
 #include "kernels/cpu/matmul_floats.h"
 
 #include "base/num.h"
+#include "tensor/codec.h"
 
 #include <string.h>
 
@@ -76,7 +77,9 @@ static int check_scales(const tensor_mat *w, err *e) {
         return err_set(e, ERR_UNSUPPORTED, "matmul: scales of type %s", tensor_type_name(w->scale_type));
     if (w->group <= 0 || w->group_rows <= 0)
         return err_set(e, ERR_ARG, "matmul: scale group of %d x %d", w->group, w->group_rows);
-    if (matmul_input(w->type) == MATMUL_ACT8) {
+    if (w->type < TENSOR_GGML_END && !tensor_mat_scale_whole(w))
+        return err_set(e, ERR_UNSUPPORTED, "matmul: %s with scales of its own", name);
+    if (matmul_input(w->type) == MATMUL_ACT8 && w->type > TENSOR_GGML_END) {
         int unit = w->type == TENSOR_MLX_NVFP4 ? 16 : 32;
         if (w->group % unit != 0 || w->cols % w->group != 0 || w->group_rows != 1)
             return err_set(e, ERR_UNSUPPORTED, "matmul: %s with groups of %d in rows of %lld", name, w->group,

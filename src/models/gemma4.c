@@ -113,7 +113,7 @@ static void bind_experts(nn_binder *b, layer *w, const hparams *h) {
     nn_bind_vec(b, &w->post_ffn_norm_1, "post_ffw_norm_1", "post_feedforward_layernorm_1", n, 0);
     nn_bind_vec(b, &w->pre_ffn_norm_2, "pre_ffw_norm_2", "pre_feedforward_layernorm_2", n, 0);
     nn_bind_vec(b, &w->post_ffn_norm_2, "post_ffw_norm_2", "post_feedforward_layernorm_2", n, 0);
-    nn_bind_linear(b, &w->router, "ffn_gate_inp", "router.proj", n, h->n_expert, 0);
+    nn_bind_linear(b, &w->router, "ffn_gate_inp", "router.proj", n, h->n_expert, NN_OWN_SCALE);
     nn_bind_vec(b, &w->router_scale, "ffn_gate_inp.scale", "router.scale", n, 0);
     nn_bind_vec(b, &w->expert_scale, "ffn_down_exps.scale", "router.per_expert_scale", h->n_expert, 0);
     nn_bind_experts(b, &w->gate_e, "ffn_gate_up_exps#0/2|ffn_gate_exps",
@@ -121,7 +121,7 @@ static void bind_experts(nn_binder *b, layer *w, const hparams *h) {
     nn_bind_experts(b, &w->up_e, "ffn_gate_up_exps#1/2|ffn_up_exps",
                     "experts.gate_up_proj#1/2|experts.switch_glu.up_proj", h->n_expert, n, ff, 0);
     nn_bind_experts(b, &w->down_e, "ffn_down_exps", "experts.down_proj|experts.switch_glu.down_proj", h->n_expert, ff,
-                    n, 0);
+                    n, NN_OWN_SCALE);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {

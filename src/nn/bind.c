@@ -229,6 +229,10 @@ void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char 
         if (!(flags & NN_OPTIONAL)) fail_missing(b, gguf, hf);
         return;
     }
+    if (b->gguf && f.ending == 'w' && !(flags & NN_OWN_SCALE) && bind_companion(b, &f, ".scale")) {
+        bind_fail(b, ERR_UNSUPPORTED, "tensor %s.scale: this weight cannot have a scale", f.module);
+        return;
+    }
     const float *data = bind_floats(b, f.tensor, &count);
     if (!data) return;
     int64_t have = which.parts ? count / which.parts : count;
@@ -283,7 +287,7 @@ static bool check_shape(nn_binder *b, const char *name, const tensor_mat *m, int
 /* One tensor of the file cut to the wish; stack as it lies in the file. */
 static bool cut(nn_binder *b, const bind_found *f, const bind_name *n, const wish *w, int64_t stack, tensor_mat *m) {
     int parts = n->parts ? n->parts : 1;
-    if (!bind_describe(b, f, m)) return false;
+    if (!bind_describe(b, f, w->flags, m)) return false;
     if (n->transposed && f->ending != 'b' && !bind_transpose(b, f->tensor->name, m)) return false;
     if (stack == 0 && m->n_experts == 1) m->n_experts = 0;
     if (!check_shape(b, f->tensor->name, m, w->cols, w->total * parts, stack, w->flags)) return false;
@@ -477,7 +481,8 @@ void nn_bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf
         return;
     }
     *out = (nn_linear){ 0 };
-    if (!bind_describe(b, &f, &all) || !check_shape(b, f.tensor->name, &all, in, (int64_t)parts * part, 0, 0)) return;
+    if (!bind_describe(b, &f, 0, &all) || !check_shape(b, f.tensor->name, &all, in, (int64_t)parts * part, 0, 0))
+        return;
     if (all.group_rows > 1) {
         bind_fail(b, ERR_UNSUPPORTED, "tensor %s: its scales cover several rows", f.tensor->name);
         return;
@@ -536,7 +541,7 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
         *out = lin.w;
         return;
     }
-    if (!bind_describe(b, &f, &all)) return;
+    if (!bind_describe(b, &f, flags, &all)) return;
     bool    turned = flags & NN_HEADS_T;
     int64_t cols = turned ? rows : in;
     if (!check_shape(b, f.tensor->name, &all, cols, stride * n_head, 0, 0)) return;

@@ -40,7 +40,7 @@ bool bind_find(nn_binder *b, const char *name, bind_found *out);
 const model_tensor *bind_companion(nn_binder *b, const bind_found *f, const char *ending);
 
 /* The whole tensor as a matrix (n_experts set for 3-D ones); false after bind_fail. */
-bool bind_describe(nn_binder *b, const bind_found *f, tensor_mat *out);
+bool bind_describe(nn_binder *b, const bind_found *f, unsigned flags, tensor_mat *out);
 /* Rows first, first + step, ... of m; copies where a view cannot say it. */
 bool bind_take_rows(nn_binder *b, const char *name, tensor_mat *m, int64_t first, int64_t step, int64_t rows);
 /* A transposed copy; plain element types only. */

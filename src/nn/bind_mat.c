@@ -115,6 +115,28 @@ static bool describe_fp8(nn_binder *b, const bind_found *f, tensor_mat *m) {
     return true;
 }
 
+/* GGUF: "X.scale" beside "X.weight" multiplies the whole matrix, or each expert's. Only NVFP4 weights come so: their
+ * block scales are E4M3 and need a factor to reach the range. "X.input_scale" beside it would be for quantizing the
+ * activations to NVFP4, which nothing here does; it is not part of the weight. */
+static bool describe_whole_scale(nn_binder *b, const bind_found *f, tensor_mat *m) {
+    const model_tensor *s = bind_companion(b, f, ".scale");
+    int64_t             n = m->n_experts ? m->n_experts : 1;
+    if (!s) return true;
+    if (m->type != TENSOR_NVFP4) {
+        bind_fail(b, ERR_UNSUPPORTED, "tensor %s is a scale for a weight of type %s; only NVFP4 weights may have one",
+                  s->name, tensor_type_name((int)m->type));
+        return false;
+    }
+    if (s->type != TENSOR_F32 || s->bytes != (size_t)n * sizeof(float))
+        return shape_fail(b, s->name, s, n > 1 ? "not one F32 scale per expert" : "not one F32 scale");
+    m->scales = s->data;
+    m->scale_type = TENSOR_F32;
+    m->group = (int)m->cols;
+    m->group_rows = (int)m->rows;
+    m->scale_row_bytes = m->scale_expert_bytes = sizeof(float);
+    return true;
+}
+
 /* gpt-oss: blocks u8 [E][rows][cols / 32][16], scales u8 [E][rows][cols / 32]: the MLX packing of MXFP4. */
 static bool describe_blocks(nn_binder *b, const bind_found *f, tensor_mat *m) {
     const model_tensor *t = f->tensor, *s = bind_companion(b, f, "_scales");
@@ -136,7 +158,7 @@ static bool describe_blocks(nn_binder *b, const bind_found *f, tensor_mat *m) {
     return true;
 }
 
-bool bind_describe(nn_binder *b, const bind_found *f, tensor_mat *m) {
+bool bind_describe(nn_binder *b, const bind_found *f, unsigned flags, tensor_mat *m) {
     const model_tensor *t = f->tensor;
     model_quant         q;
     *m = (tensor_mat){ .type = t->type, .data = t->data, .cols = t->dims[0], .rows = t->dims[1] };
@@ -154,7 +176,8 @@ bool bind_describe(nn_binder *b, const bind_found *f, tensor_mat *m) {
     else
         ok = (tensor_can_dequant((int)t->type) && tensor_row_bytes((int)t->type, m->cols, &m->row_bytes)) ||
              shape_fail(b, t->name, t, "this type cannot be a weight");
-    if (!ok) return b->failed ? false : shape_fail(b, t->name, t, "the row is no whole number of blocks");
+    if (ok && b->gguf && !(flags & NN_OWN_SCALE)) ok = describe_whole_scale(b, f, m);
+    if (!ok) return b->failed ? false : shape_fail(b, t->name, t, "the row is not a whole number of blocks");
     if (!num_mul_size(m->row_bytes, (size_t)m->rows, &m->expert_bytes)) return shape_fail(b, t->name, t, "too large");
     if (!tensor_mat_valid(m)) return shape_fail(b, t->name, t, "this type and shape cannot be a weight");
     return true;

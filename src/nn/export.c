@@ -112,6 +112,8 @@ static int add_mat(gguf_writer *w, const nn_model *m, const whole *all, arena *m
     int64_t          stack = one->n_stack ? one->n_stack : 1, dims[3] = { one->cols, one->total, stack };
     tensor_type      type = one->mat->at[0].type;
     size_t           row_bytes, bytes;
+    if (type < TENSOR_GGML_END && one->mat->at[0].scales)
+        return err_set(e, ERR_UNSUPPORTED, "tensor %s: a scale beside a weight cannot be written", one->name);
     if (type >= TENSOR_GGML_END || one->mat->at[0].scales)
         return err_set(e, ERR_UNSUPPORTED, "tensor %s: GGUF has no type %s", one->name, tensor_type_name((int)type));
     if (!tensor_row_bytes((int)type, one->cols, &row_bytes) ||

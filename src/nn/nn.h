@@ -143,13 +143,14 @@ double nn_rope_yarn_mscale(nn_config *c);
  * NULL as a name: that kind of file has no such tensor.
  */
 enum {
-    NN_OPTIONAL = 1,  /* leave *out empty when the file has no such tensor */
-    NN_PLUS_ONE = 2,  /* Hugging Face stores w - 1 (GGUF stores w) */
-    NN_NEG_EXP = 4,   /* Hugging Face stores log(-w) (GGUF stores w) */
-    NN_ROTARY = 8,    /* rows are rotated heads: GGUF permutes them where the family says permuted_qk */
-    NN_NO_BIAS = 16,  /* a bias in the file is an error rather than used */
-    NN_AT_LEAST = 32, /* the file may have more rows (padded vocabularies) */
-    NN_HEADS_T = 64,  /* nn_bind_heads: the parts of the one matrix must be transposed (MLA: keys) */
+    NN_OPTIONAL = 1,    /* leave *out empty when the file has no such tensor */
+    NN_PLUS_ONE = 2,    /* Hugging Face stores w - 1 (GGUF stores w) */
+    NN_NEG_EXP = 4,     /* Hugging Face stores log(-w) (GGUF stores w) */
+    NN_ROTARY = 8,      /* rows are rotated heads: GGUF permutes them where the family says permuted_qk */
+    NN_NO_BIAS = 16,    /* a bias in the file is an error rather than used */
+    NN_AT_LEAST = 32,   /* the file may have more rows (padded vocabularies) */
+    NN_HEADS_T = 64,    /* nn_bind_heads: the parts of the one matrix must be transposed (MLA: keys) */
+    NN_OWN_SCALE = 128, /* the family reads GGUF's X.scale itself: it is not the scale of an NVFP4 matrix */
 };
 
 void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t n, unsigned flags);

@@ -29,6 +29,9 @@ bool tensor_mat_valid(const tensor_mat *m);
 void tensor_mat_dequant_row(const tensor_mat *m, int64_t expert, int64_t row, float *dst);
 void tensor_mat_dequant_span(const tensor_mat *m, int64_t expert, int64_t row, int64_t col0, int64_t n, float *dst);
 
+/* The scales are one F32 for the whole matrix, beside those in its blocks: NVFP4 of GGUF files. */
+bool tensor_mat_scale_whole(const tensor_mat *m);
+
 /* The scale and the bias (0 without biases) of a column group of a row; types with separate scales only. */
 float tensor_mat_scale(const tensor_mat *m, int64_t expert, int64_t row, int64_t group);
 float tensor_mat_bias(const tensor_mat *m, int64_t expert, int64_t row, int64_t group);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrices whose scales lie beside their values: MLX (affine, mxfp4, mxfp8, nvfp4), FP8 with scales, NF4.
+ * Matrices whose scales lie beside their values: MLX (affine, mxfp4, mxfp8, nvfp4), FP8 with scales, NF4; and NVFP4 of
+ * GGUF files, whose blocks carry their scales and share one more.
  *
  * Order of operations: affine scale * q, then + bias; all others value * scale.
  */
@@ -29,7 +30,7 @@ const float tensor_nf4_values[16] = {
     1.0f,
 };
 
-/* Bits per packed value; 0 for types without separate scales. */
+/* Bits per packed value; 0 for types whose blocks hold their scales. */
 static int packed_bits(int type) {
     switch (type) {
     case TENSOR_MLX_AFF2: return 2;
@@ -68,11 +69,16 @@ static bool scales_valid(const tensor_mat *m) {
     }
 }
 
+bool tensor_mat_scale_whole(const tensor_mat *m) {
+    return m->type == TENSOR_NVFP4 && m->scale_type == TENSOR_F32 && m->group >= m->cols && m->group_rows >= m->rows;
+}
+
 bool tensor_mat_valid(const tensor_mat *m) {
     size_t row_bytes;
     if (m->rows <= 0 || m->cols <= 0 || !tensor_row_bytes(m->type, m->cols, &row_bytes)) return false;
     if (row_bytes > m->row_bytes) return false;
-    if (packed_bits(m->type) == 0 || (is_f8(m->type) && !m->scales)) return tensor_can_dequant(m->type);
+    if (packed_bits(m->type) == 0) return tensor_can_dequant(m->type) && (!m->scales || tensor_mat_scale_whole(m));
+    if (is_f8(m->type) && !m->scales) return tensor_can_dequant(m->type);
     /* FP8 blocks may be cut off at the right edge; the others come in whole groups. */
     return scales_valid(m) && (is_f8(m->type) || m->cols % m->group == 0);
 }
@@ -138,11 +144,7 @@ static void scaled_span(const tensor_mat *m, int64_t expert, int64_t row, int64_
     }
 }
 
-void tensor_mat_dequant_span(const tensor_mat *m, int64_t expert, int64_t row, int64_t col0, int64_t n, float *dst) {
-    if (m->scales) {
-        scaled_span(m, expert, row, col0, n, dst);
-        return;
-    }
+static void block_span(const tensor_mat *m, int64_t expert, int64_t row, int64_t col0, int64_t n, float *dst) {
     const tensor_type_info *t = tensor_type_get(m->type);
     const char *data = (const char *)m->data + (size_t)expert * m->expert_bytes + (size_t)row * m->row_bytes;
     float       block[256]; /* the largest block */
@@ -163,6 +165,17 @@ void tensor_mat_dequant_span(const tensor_mat *m, int64_t expert, int64_t row, i
         dst += whole;
         n -= whole;
     }
+}
+
+void tensor_mat_dequant_span(const tensor_mat *m, int64_t expert, int64_t row, int64_t col0, int64_t n, float *dst) {
+    if (m->scales && packed_bits(m->type) > 0) {
+        scaled_span(m, expert, row, col0, n, dst);
+        return;
+    }
+    block_span(m, expert, row, col0, n, dst);
+    if (!m->scales) return;
+    float scale = tensor_mat_scale(m, expert, row, 0);
+    for (int64_t i = 0; i < n; i++) dst[i] *= scale;
 }
 
 void tensor_mat_dequant_row(const tensor_mat *m, int64_t expert, int64_t row, float *dst) {

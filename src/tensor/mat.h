@@ -2,7 +2,8 @@
 /*
  * A weight matrix as it lies in the file: `rows` outputs, each a row of `cols` inputs.
  *
- * GGUF types keep everything in `data`. Types with separate scales (MLX, FP8 with block scales, NF4) bring them in
+ * GGUF types keep everything in `data`; NVFP4 may have one more scale for the whole matrix (one per expert), F32, as a
+ * group of all rows and columns. Types with separate scales (MLX, FP8 with block scales, NF4) bring them in
  * `scales` and, for MLX affine, `biases`: row r, group g at scales + r * scale_row_bytes + g * sizeof(element).
  * Expert stacks are 3-D: expert e begins at data + e * expert_bytes (scales and biases at e * scale_expert_bytes).
  * Nothing is owned; everything points into mapped files.

@@ -58,7 +58,7 @@ static size_t scale_size(int type) {
     return type == TENSOR_F32 ? 4 : type == TENSOR_F16 || type == TENSOR_BF16 ? 2 : 1;
 }
 
-/* pad: bytes between rows. group 0: the type carries its own scales. */
+/* pad: bytes between rows. group 0: the type carries its own scales; -1: and there is one for the whole matrix. */
 static weights weights_make(check *c, int type, int64_t rows, int64_t cols, int64_t experts, size_t pad, int group,
                             int scale_type) {
     const tensor_type_info *t = tensor_type_get(type);
@@ -81,7 +81,9 @@ static weights weights_make(check *c, int type, int64_t rows, int64_t cols, int6
             for (size_t i = 0; i < used; i++) row[i] = (row[i] & 0x7f) == 0x7f ? 0 : row[i];
     }
     if (group) {
-        int64_t groups = (cols + group - 1) / group, rows_per = group == 128 && type == TENSOR_F8_E4M3 ? 128 : 1;
+        int64_t rows_per = group == 128 && type == TENSOR_F8_E4M3 ? 128 : group < 0 ? rows : 1;
+        if (group < 0) group = (int)cols;
+        int64_t groups = (cols + group - 1) / group;
         w.m.group = group;
         w.m.group_rows = (int)rows_per;
         w.m.scale_type = (tensor_type)scale_type;
@@ -476,6 +478,7 @@ int main(int argc, char **argv) {
         } else {
             check_type(&c, &k, type, 0, 0);
             check_nan(&c, &k, type);
+            if (type == TENSOR_NVFP4) check_type(&c, &k, type, -1, TENSOR_F32);
             if (type == TENSOR_F8_E4M3) check_type(&c, &k, type, 128, TENSOR_BF16);
         }
     }

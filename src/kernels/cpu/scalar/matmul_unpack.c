@@ -221,13 +221,15 @@ static void unpack_blocks(const matmul_src *s, int64_t row, int lane, int64_t k0
     const tensor_type_info *t = tensor_type_get(s->w->type);
     matmul_unblock_fn      *unblock = matmul_unblock(s->w->type);
     const uint8_t *block = s->data + (size_t)row * s->w->row_bytes + (size_t)(k0 / t->block_elems) * t->block_bytes;
+    /* One scale for the whole matrix (NVFP4): no instruction set unpacks that type by itself. */
+    const float whole = s->w->scales ? tensor_mat_scale(s->w, s->expert, row, 0) : 1.0f;
     for (int k = 0; k < kn; k += t->block_elems, block += t->block_bytes) {
         uint8_t u[256];
         float   scale[16], min[16] = { 0 };
         unblock(block, u, scale, min);
         to_lane(p, lane, k, t->block_elems, u);
         for (int g = 0; g < t->block_elems / group; g++) {
-            p->scale[(k / group + g) * MATMUL_PANEL + lane] = scale[g];
+            p->scale[(k / group + g) * MATMUL_PANEL + lane] = scale[g] * whole;
             p->min[(k / group + g) * MATMUL_PANEL + lane] = min[g];
         }
     }
