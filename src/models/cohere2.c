@@ -84,4 +84,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "cohere2", NULL };
-const nn_arch            models_cohere2 = { NN_FAMILY, .names = names };
+const nn_arch            models_cohere2 = { NN_FAMILY, .names = names, .tied = names };

@@ -33,11 +33,10 @@ static const nn_key keys[] = {
     NN_INT(rot, "rope.dimension_count", "qk_rope_head_dim", NN_REQUIRED),
     NN_INT(nope, NULL, "qk_nope_head_dim", 0),
     NN_INT(v_dim, "attention.value_length_mla", "v_head_dim", 0),
-    NN_INT(n_expert, "expert_count", "n_routed_experts", 0),
+    NN_INT(n_expert, "expert_count", "n_routed_experts|num_local_experts|num_experts", 0),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", 0),
     NN_INT(n_ff_expert, "expert_feed_forward_length", "moe_intermediate_size", 0),
     NN_INT(n_shared, "expert_shared_count", "n_shared_experts", 0),
-    NN_INT(n_dense, "leading_dense_block_count", "first_k_dense_replace", 0),
     NN_INT(n_group, "expert_group_count", "n_group", 1),
     NN_INT(top_group, "expert_group_used_count", "topk_group", 1),
     NN_INT(gating, "expert_gating_func", NULL, 2),
@@ -68,7 +67,13 @@ static void setup(nn_config *c, void *p) {
     }
     if (h->n_shared < 0 || h->n_shared > 1024 || h->n_ff_expert < 0 || h->n_ff_expert > 1 << 20)
         nn_config_fail(c, "%d shared experts of width %d make no sense", h->n_shared, h->n_ff_expert);
-    h->softmax = nn_config_gguf(c) ? h->gating == 1 : nn_config_is(c, NULL, "scoring_func", "softmax", false);
+    h->n_dense = nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace",
+                                   nn_config_arch(c, "glm4_moe_lite") ? 1
+                                   : nn_config_arch(c, "deepseek_v2") ? 0
+                                                                      : 3,
+                                   "mlp_layer_types", "dense");
+    h->softmax = nn_config_gguf(c) ? h->gating == 1
+                                   : nn_config_is(c, NULL, "scoring_func", "softmax", nn_config_arch(c, "deepseek_v2"));
     nn_config_derived_int(c, "expert_gating_func", h->softmax ? 1 : 2);
     nn_config_derived_int(c, "attention.key_length_mla", h->nope + h->rot);
     nn_config_derived_int(c, "attention.value_length_mla", h->v_dim);

@@ -43,6 +43,8 @@ static void setup(nn_config *c, void *p) {
     double base = h->version == 1 ? h->d.head_dim : nn_config_real(c, NULL, "query_pre_attn_scalar", scale_base(h));
     h->attn_scale = (float)nn_config_real(c, "attention.scale", NULL, 1.0 / sqrt(base));
     nn_config_derived(c, "attention.scale", h->attn_scale);
+    if (nn_config_bool(c, NULL, "use_bidirectional_attention", false))
+        nn_config_fail(c, "attention to later tokens (use_bidirectional_attention) is not supported");
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern",
                                    "layer_types|sliding_window_pattern|_sliding_window_pattern", "sliding_attention",
                                    h->version == 1   ? 0
@@ -129,6 +131,6 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names_1[] = { "gemma", NULL }, *const names_2[] = { "gemma2", NULL },
                          *const names_3[] = { "gemma3", "gemma3_text", NULL };
-const nn_arch                   models_gemma = { NN_FAMILY, .names = names_1 };
-const nn_arch                   models_gemma2 = { NN_FAMILY, .names = names_2 };
-const nn_arch                   models_gemma3 = { NN_FAMILY, .names = names_3 };
+const nn_arch                   models_gemma = { NN_FAMILY, .names = names_1, .tied = names_1 };
+const nn_arch                   models_gemma2 = { NN_FAMILY, .names = names_2, .tied = names_2 };
+const nn_arch                   models_gemma3 = { NN_FAMILY, .names = names_3, .tied = names_3 };

@@ -36,11 +36,11 @@ typedef struct layer {
 
 static const nn_key keys[] = {
     NN_INT(d.head_dim, "attention.key_length_swa", "head_dim", NN_REQUIRED),
-    NN_INT(head_dim_full, "attention.key_length", "global_head_dim", 0),
+    NN_INT(head_dim_full, "attention.key_length", "global_head_dim", 512),
     NN_INT(window, "attention.sliding_window", "sliding_window", NN_REQUIRED),
     NN_INT(n_shared, "attention.shared_kv_layers", "num_kv_shared_layers", 0),
     NN_INT(per_layer, "embedding_length_per_layer_input", "hidden_size_per_layer_input", 0),
-    NN_INT(n_expert, "expert_count", "num_experts", 0),
+    NN_INT(n_expert, "expert_count", "num_experts|num_local_experts", 0),
     NN_INT(n_used, "expert_used_count", "top_k_experts", 0),
     NN_INT(n_ff_expert, "expert_feed_forward_length", "moe_intermediate_size", 0),
     NN_BOOL(double_wide, NULL, "use_double_wide_mlp", 0),
@@ -62,30 +62,54 @@ static int kv_layer(const hparams *h, int i) {
     return i;
 }
 
+/* The head sizes of both kinds of layer. GGUF lists the key heads and names both sizes; config.json as published says
+ * what full layers have (global_head_dim, num_global_key_value_heads), as transformers writes it per_layer_config says
+ * it layer by layer. */
+static void read_heads(nn_config *c, hparams *h) {
+    bool       by_layer = !nn_config_gguf(c) && nn_config_has(c, NULL, "per_layer_config");
+    const int *kv = nn_config_layer_ints(c, "attention.head_count_kv", "num_key_value_heads", h->d.n_kv);
+    const int *dim = nn_config_layer_ints(c, NULL, "head_dim", h->d.head_dim);
+    bool       seen[2] = { false, false };
+    h->kv_full = (int)nn_config_int(c, NULL, h->k_eq_v ? "num_global_key_value_heads" : NULL, h->d.n_kv);
+    for (int i = 0; i < h->d.n_layer && (by_layer || nn_config_gguf(c)); i++) {
+        int *n = h->slides[i] ? &h->d.n_kv : &h->kv_full, *size = h->slides[i] ? &h->d.head_dim : &h->head_dim_full;
+        int  own = by_layer ? dim[i] : *size;
+        if (seen[h->slides[i]] && (*n != kv[i] || *size != own)) {
+            nn_config_fail(c, "layer %d has %d key heads of %d elements, others of its kind %d of %d", i, kv[i], own,
+                           *n, *size);
+            return;
+        }
+        seen[h->slides[i]] = true;
+        *n = kv[i];
+        *size = own;
+    }
+}
+
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    if (h->head_dim_full == 0) h->head_dim_full = 512;
+    if (nn_config_is(c, NULL, "use_bidirectional_attention", "all", false))
+        nn_config_fail(c, "attention to later tokens (use_bidirectional_attention) is not supported");
     if (h->n_shared < 0 || h->n_shared >= h->d.n_layer)
         nn_config_fail(c, "%d of %d layers share keys", h->n_shared, h->d.n_layer);
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention", 6);
-    const int *kv = nn_config_layer_ints(c, "attention.head_count_kv", "num_key_value_heads", h->d.n_kv);
-    h->kv_full = (int)nn_config_int(c, NULL, h->k_eq_v ? "num_global_key_value_heads" : NULL, h->d.n_kv);
+    read_heads(c, h);
     int       *ff = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *ff);
     const int *given = nn_config_layer_ints(c, "feed_forward_length", "intermediate_size", h->d.n_ff);
     for (int i = 0; i < h->d.n_layer; i++) {
-        if (nn_config_gguf(c) && !h->slides[i]) h->kv_full = kv[i];
-        if (nn_config_gguf(c) && h->slides[i]) h->d.n_kv = kv[i];
         ff[i] = given[i] * (h->double_wide && h->n_shared > 0 && i >= h->d.n_layer - h->n_shared ? 2 : 1);
     }
     h->ff = ff;
     if (h->kv_full < 1 || h->kv_full > h->d.n_head || h->head_dim_full < 1 || h->head_dim_full > 65536 ||
-        h->per_layer < 0 || h->per_layer > 65536)
+        h->d.n_kv < 1 || h->d.n_kv > h->d.n_head || h->d.head_dim < 1 || h->d.head_dim > 65536 || h->per_layer < 0 ||
+        h->per_layer > 65536)
         nn_config_fail(c, "%d key heads of %d elements, %d per-layer inputs make no sense", h->kv_full,
                        h->head_dim_full, h->per_layer);
     nn_config_derived_layers(c, "feed_forward_length", ff);
     int *heads = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *heads);
     for (int i = 0; i < h->d.n_layer; i++) heads[i] = n_kv(h, i);
     nn_config_derived_layers(c, "attention.head_count_kv", heads);
+    nn_config_derived_int(c, "attention.key_length", h->head_dim_full);
+    nn_config_derived_int(c, "attention.key_length_swa", h->d.head_dim);
     h->rope = nn_rope_read(c, &h->d,
                            (nn_rope_want){ .dim = h->head_dim_full, .base = 1000000, .layer_type = "full_attention" });
     h->rope_sliding = nn_rope_read(c, &h->d,
@@ -232,4 +256,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "gemma4", "gemma4_text", NULL };
-const nn_arch            models_gemma4 = { NN_FAMILY, .names = names };
+const nn_arch            models_gemma4 = { NN_FAMILY, .names = names, .tied = names };

@@ -21,11 +21,10 @@ typedef struct layer {
 } layer;
 
 static const nn_key keys[] = {
-    NN_INT(n_expert, "expert_count", "n_routed_experts", NN_REQUIRED),
+    NN_INT(n_expert, "expert_count", "n_routed_experts|num_local_experts|num_experts", NN_REQUIRED),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", NN_REQUIRED),
     NN_INT(n_ff_expert, "expert_feed_forward_length", "moe_intermediate_size", NN_REQUIRED),
     NN_INT(n_shared, "expert_shared_count", "n_shared_experts", 1),
-    NN_INT(n_dense, "leading_dense_block_count", "first_k_dense_replace", 0),
     NN_INT(n_group, "expert_group_count", "n_group", 1),
     NN_INT(top_group, "expert_group_used_count", "topk_group", 1),
     NN_INT(n_next, "nextn_predict_layers", NULL, 0),
@@ -37,6 +36,8 @@ static const nn_key keys[] = {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     nn_config_derived_int(c, "expert_gating_func", 2);
+    h->n_dense =
+        nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace", 1, "mlp_layer_types", "dense");
     if (h->n_next < 0 || h->n_next >= h->d.n_layer || h->n_shared < 0 || h->n_shared > 1024 ||
         h->n_ff_expert > 1 << 20) {
         nn_config_fail(c, "%d of %d layers for multi-token prediction, %d shared experts of width %d", h->n_next,

@@ -28,6 +28,9 @@ static void setup(nn_config *c, void *hp) {
     hparams *h = hp;
     nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
     h->d.n_kv = h->d.n_head;
+    if (nn_config_bool(c, NULL, "scale_attn_by_inverse_layer_idx", false) ||
+        !nn_config_bool(c, NULL, "scale_attn_weights", true))
+        nn_config_fail(c, "scale_attn_by_inverse_layer_idx and scale_attn_weights other than usual are not supported");
     if (h->d.n_ff <= 0) h->d.n_ff = 4 * h->d.n_embd;
     nn_config_derived_int(c, "feed_forward_length", h->d.n_ff);
     if (h->d.context < 1) nn_config_fail(c, "learned positions need a context length");
@@ -91,4 +94,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "gpt2", NULL };
 
-const nn_arch models_gpt2 = { NN_FAMILY, .names = names, .hf_layers = "model.h.", .lacks = NN_LACKS_FF };
+const nn_arch models_gpt2 = { NN_FAMILY, .names = names, .tied = names, .hf_layers = "model.h.", .lacks = NN_LACKS_FF };

@@ -39,6 +39,8 @@ static void setup(nn_config *c, void *p) {
         listed ? nn_config_layer_ints(c, NULL, "no_rope_layers", 1) : NULL; /* 1: has rotation, despite the name */
     for (int i = 0; i < h->d.n_layer; i++) rotates[i] = list ? list[i] : every <= 0 || (i + 1) % every != 0;
     h->rotates = rotates;
+    if (smol && nn_config_bool(c, NULL, "use_sliding_window", false))
+        nn_config_fail(c, "use_sliding_window is not supported in this family");
     if (h->attn_scale == 0) h->attn_scale = 1.0f / sqrtf((float)h->d.head_dim);
     if (h->logit_scale == 0) nn_config_fail(c, "logits cannot be divided by zero");
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
@@ -95,4 +97,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "granite", NULL }, *const names_smol[] = { "smollm3", NULL };
 const nn_arch models_granite = { NN_FAMILY, .names = names, .permuted_qk = true };
-const nn_arch models_smollm3 = { NN_FAMILY, .names = names_smol, .permuted_qk = true };
+const nn_arch models_smollm3 = { NN_FAMILY, .names = names_smol, .tied = names_smol, .permuted_qk = true };

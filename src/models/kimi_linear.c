@@ -18,21 +18,20 @@ typedef struct hparams {
 } hparams;
 
 static const nn_key keys[] = {
-    NN_INT(kda_heads, "attention.head_count", "linear_attn_config.num_heads", NN_REQUIRED),
-    NN_INT(kda_dim, "kda.head_dim", "linear_attn_config.head_dim", NN_REQUIRED),
-    NN_INT(taps, "ssm.conv_kernel", "linear_attn_config.short_conv_kernel_size", 4),
+    NN_INT(kda_heads, "attention.head_count", "linear_attn_config.num_heads|linear_num_heads", NN_REQUIRED),
+    NN_INT(kda_dim, "kda.head_dim", "linear_attn_config.head_dim|linear_head_dim", NN_REQUIRED),
+    NN_INT(taps, "ssm.conv_kernel", "linear_attn_config.short_conv_kernel_size|linear_conv_kernel_dim", 4),
     NN_INT(rank, "attention.kv_lora_rank", "kv_lora_rank", NN_REQUIRED),
     NN_INT(nope, NULL, "qk_nope_head_dim", 0),
     NN_INT(pe, "rope.dimension_count", "qk_rope_head_dim", NN_REQUIRED),
     NN_INT(dim_v, "attention.value_length_mla", "v_head_dim", NN_REQUIRED),
-    NN_INT(n_expert, "expert_count", "num_experts", NN_REQUIRED),
+    NN_INT(n_expert, "expert_count", "num_experts|num_local_experts|n_routed_experts", NN_REQUIRED),
     NN_INT(n_used, "expert_used_count", "num_experts_per_token|num_experts_per_tok", NN_REQUIRED),
     NN_INT(n_ff_exp, "expert_feed_forward_length", "moe_intermediate_size", NN_REQUIRED),
-    NN_INT(n_shared, "expert_shared_count", "num_shared_experts", 1),
-    NN_INT(n_dense, "leading_dense_block_count", "first_k_dense_replace", 0),
-    NN_INT(n_group, "expert_group_count", "num_expert_group", 1),
+    NN_INT(n_shared, "expert_shared_count", "num_shared_experts|n_shared_experts", 1),
+    NN_INT(n_group, "expert_group_count", "num_expert_group|n_group", 1),
     NN_INT(top_group, "expert_group_used_count", "topk_group", 1),
-    NN_BOOL(renorm, "expert_weights_norm", "moe_renormalize", 1),
+    NN_BOOL(renorm, "expert_weights_norm", "moe_renormalize|norm_topk_prob", 1),
     NN_FLOAT(scale, "expert_weights_scale", "routed_scaling_factor", 1),
     { 0 },
 };
@@ -58,11 +57,17 @@ static void setup(nn_config *c, void *hp) {
     hparams   *h = hp;
     const int *kv = nn_config_layer_ints(c, "attention.head_count_kv", NULL, 0);
     int       *mla = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *mla);
-    for (int i = 0; i < h->d.n_layer; i++) /* config.json counts layers from one */
-        mla[i] = nn_config_gguf(c) ? kv[i] > 0 : nn_config_lists(c, NULL, "linear_attn_config.full_attn_layers", i + 1);
+    bool       listed = nn_config_count(c, NULL, "layer_types") > 0;
+    const int *types = nn_config_layer_is(c, NULL, "layer_types", "full_attention", 0);
+    for (int i = 0; i < h->d.n_layer; i++) /* full_attn_layers counts from one */
+        mla[i] = nn_config_gguf(c) ? kv[i] > 0
+                 : listed          ? types[i]
+                                   : nn_config_lists(c, NULL, "linear_attn_config.full_attn_layers", i + 1);
     h->mla = mla;
     nn_config_derived_layers(c, "attention.head_count_kv", mla); /* one latent, or none */
     nn_config_derived_int(c, "expert_gating_func", 2);
+    h->n_dense =
+        nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace", 1, "mlp_layer_types", "dense");
     if (h->nope == 0) h->nope = (int)(nn_config_int(c, "attention.key_length_mla", NULL, 0) - h->pe);
     nn_config_derived_int(c, "attention.key_length_mla", (int64_t)h->nope + h->pe);
     nn_config_derived_int(c, "attention.key_length", (int64_t)h->rank + h->pe); /* GGUF: the latent as one key head */
@@ -123,22 +128,29 @@ static void bind_layer(nn_binder *b, void *out, const void *hp, int i) {
         bind_mla(b, w, h);
     else
         bind_kda(b, w, h);
-    if (i < h->n_dense) {
-        nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", d, h->d.n_ff, 0);
-        nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", d, h->d.n_ff, 0);
-        nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", h->d.n_ff, d, 0);
+    if (i < h->n_dense) { /* transformers saves these, too, under the name of the experts' block */
+        nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj|block_sparse_moe.gate_proj", d, h->d.n_ff, 0);
+        nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj|block_sparse_moe.up_proj", d, h->d.n_ff, 0);
+        nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj|block_sparse_moe.down_proj", h->d.n_ff, d, 0);
         return;
     }
-    nn_bind_linear(b, &w->router, "ffn_gate_inp", "block_sparse_moe.gate", d, h->n_expert, NN_NO_BIAS);
-    nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias|exp_probs_b", "block_sparse_moe.gate.e_score_correction_bias",
-                h->n_expert, NN_OPTIONAL);
-    nn_bind_experts(b, &w->gate, "ffn_gate_exps", "block_sparse_moe.experts.*.w1", h->n_expert, d, ff, 0);
-    nn_bind_experts(b, &w->up, "ffn_up_exps", "block_sparse_moe.experts.*.w3", h->n_expert, d, ff, 0);
-    nn_bind_experts(b, &w->down, "ffn_down_exps", "block_sparse_moe.experts.*.w2", h->n_expert, ff, d, 0);
+    nn_bind_linear(b, &w->router, "ffn_gate_inp", "block_sparse_moe.gate|mlp.gate", d, h->n_expert, NN_NO_BIAS);
+    nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias|exp_probs_b",
+                "block_sparse_moe.gate.e_score_correction_bias|mlp.gate.e_score_correction_bias", h->n_expert,
+                NN_OPTIONAL);
+    nn_bind_experts(b, &w->gate, "ffn_gate_exps", "block_sparse_moe.experts.*.w1|mlp.experts.gate_up_proj#0/2",
+                    h->n_expert, d, ff, 0);
+    nn_bind_experts(b, &w->up, "ffn_up_exps", "block_sparse_moe.experts.*.w3|mlp.experts.gate_up_proj#1/2", h->n_expert,
+                    d, ff, 0);
+    nn_bind_experts(b, &w->down, "ffn_down_exps", "block_sparse_moe.experts.*.w2|mlp.experts.down_proj", h->n_expert,
+                    ff, d, 0);
     if (shared == 0) return;
-    nn_bind_linear(b, &w->sh_gate, "ffn_gate_shexp", "block_sparse_moe.shared_experts.gate_proj", d, shared, 0);
-    nn_bind_linear(b, &w->sh_up, "ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj", d, shared, 0);
-    nn_bind_linear(b, &w->sh_down, "ffn_down_shexp", "block_sparse_moe.shared_experts.down_proj", shared, d, 0);
+    nn_bind_linear(b, &w->sh_gate, "ffn_gate_shexp",
+                   "block_sparse_moe.shared_experts.gate_proj|mlp.shared_experts.gate_proj", d, shared, 0);
+    nn_bind_linear(b, &w->sh_up, "ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj|mlp.shared_experts.up_proj",
+                   d, shared, 0);
+    nn_bind_linear(b, &w->sh_down, "ffn_down_shexp",
+                   "block_sparse_moe.shared_experts.down_proj|mlp.shared_experts.down_proj", shared, d, 0);
 }
 
 static nn_state state(const void *hp, int i) {

@@ -17,8 +17,9 @@ typedef struct hparams {
 } hparams;
 
 static const nn_key keys[] = {
+    NN_INT(d.n_ff, "feed_forward_length", "block_ff_dim|intermediate_size", NN_REQUIRED), /* the former counts */
     NN_INT(taps, "shortconv.l_cache", "conv_L_cache", NN_REQUIRED),
-    NN_INT(n_expert, "expert_count", "num_experts", 0),
+    NN_INT(n_expert, "expert_count", "num_experts|num_local_experts", 0),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", 0),
     NN_INT(n_ff_exp, "expert_feed_forward_length", "moe_intermediate_size", 0),
     NN_INT(n_dense, "leading_dense_block_count", "num_dense_layers", 0),
@@ -54,10 +55,13 @@ static void setup(nn_config *c, void *hp) {
     const int *kv = nn_config_layer_ints(c, "attention.head_count_kv", "num_key_value_heads", h->d.n_head);
     int       *attn = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *attn);
     bool       listed = nn_config_count(c, NULL, "layer_types") > 0;
+    bool       all = !listed && !nn_config_has(c, NULL, "full_attn_idxs");
     const int *types = nn_config_layer_is(c, NULL, "layer_types", "full_attention", 0);
     h->d.n_kv = 1;
     for (int i = 0; i < h->d.n_layer; i++) {
-        attn[i] = nn_config_gguf(c) ? kv[i] > 0 : listed ? types[i] : nn_config_lists(c, NULL, "full_attn_idxs", i);
+        attn[i] = nn_config_gguf(c) ? kv[i] > 0
+                  : listed          ? types[i]
+                                    : all || nn_config_lists(c, NULL, "full_attn_idxs", i);
         if (kv[i] > 0) h->d.n_kv = kv[i];
     }
     h->attn = attn;
@@ -179,5 +183,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "lfm2", NULL }, *const names_moe[] = { "lfm2moe", "lfm2_moe", NULL };
 
-const nn_arch models_lfm2 = { NN_FAMILY, .names = names };
-const nn_arch models_lfm2_moe = { NN_FAMILY, .names = names_moe };
+const nn_arch models_lfm2 = { NN_FAMILY, .names = names, .tied = names };
+const nn_arch models_lfm2_moe = { NN_FAMILY, .names = names_moe, .tied = names_moe };

@@ -25,7 +25,7 @@ typedef struct layer {
 } layer;
 
 static const nn_key keys[] = {
-    NN_INT(n_expert, "expert_count", "num_local_experts", 0),
+    NN_INT(n_expert, "expert_count", "num_local_experts|num_experts", 0),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", 0),
     NN_INT(window, "attention.sliding_window", "sliding_window", 0),
     NN_FLOAT(temperature, "attention.temperature_scale", "rope_parameters.llama_4_scaling_beta", 0),
@@ -118,8 +118,10 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
+static const char *const tied[] = { "mistral3", NULL }; /* the multimodal model around either */
+
 static const char *const names[] = { "llama", "mistral", "mixtral", NULL };
-const nn_arch            models_llama = { NN_FAMILY, .names = names, .permuted_qk = true };
+const nn_arch            models_llama = { NN_FAMILY, .names = names, .tied = tied, .permuted_qk = true };
 
 static const char *const names_3[] = { "mistral3", "ministral3", NULL };
-const nn_arch            models_mistral3 = { NN_FAMILY, .names = names_3, .permuted_qk = true };
+const nn_arch            models_mistral3 = { NN_FAMILY, .names = names_3, .tied = tied, .permuted_qk = true };

@@ -5,9 +5,12 @@
  */
 #include "nn/nn.h"
 
+#include <math.h>
+
 typedef struct hparams {
     nn_dims d;
     int     n_head, dim, inner, n_group, n_state, taps;
+    float   dt_min, dt_max; /* 0: none */
 } hparams;
 
 static const nn_key keys[] = {
@@ -44,6 +47,12 @@ static void setup(nn_config *c, void *hp) {
         return;
     }
     h->inner = h->dim * h->n_head;
+    double low = nn_config_real_at(c, "time_step_limit", 0, 0),
+           high = nn_config_real_at(c, "time_step_limit", 1, INFINITY);
+    if (!(low >= 0 && low < high)) nn_config_fail(c, "the field \"time_step_limit\" is [%g, %g]", low, high);
+    h->dt_min = (float)low;
+    h->dt_max = isfinite(high) ? (float)high : 0;
+    if (h->dt_min > 0 || h->dt_max > 0) nn_config_unsaid(c, "time_step_limit");
     nn_config_derived_int(c, "ssm.inner_size", h->inner);
 }
 
@@ -98,7 +107,9 @@ static void forward(nn_tape *t, const nn_net *net) {
                           .n_state = h->n_state,
                           .a = w->a,
                           .d = w->d,
-                          .dt_bias = w->dt_bias };
+                          .dt_bias = w->dt_bias,
+                          .dt_min = h->dt_min,
+                          .dt_max = h->dt_max };
         nn_buf      y = nn_ssm(t, i, nn_take(t, c, 0, inner), nn_take(t, c, inner, bc), nn_take(t, c, inner + bc, bc),
                                nn_take(t, p, 2 * inner + 2 * bc, h->n_head), s);
         nn_gate(t, y, z, NN_ACT_SILU);

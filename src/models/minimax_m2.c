@@ -18,7 +18,7 @@ typedef struct layer {
 } layer;
 
 static const nn_key keys[] = {
-    NN_INT(n_expert, "expert_count", "num_local_experts", NN_REQUIRED),
+    NN_INT(n_expert, "expert_count", "num_local_experts|num_experts", NN_REQUIRED),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", NN_REQUIRED),
     NN_INT(n_ff_expert, "expert_feed_forward_length", "intermediate_size", 0),
     NN_INT(rotary, NULL, "rotary_dim", 0),

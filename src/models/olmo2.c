@@ -30,8 +30,8 @@ static const nn_key keys[] = {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->per_head = nn_config_arch(c, "exaone4");
-    h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention",
-                                   h->per_head && h->window ? 4 : 0);
+    h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types|sliding_window_pattern",
+                                   "sliding_attention", h->per_head && h->window ? 4 : 0);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
 }
 

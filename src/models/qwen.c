@@ -7,8 +7,8 @@
 typedef struct hparams {
     nn_dims    d;
     bool       use_window;
-    int        window;
-    const int *slides; /* per layer */
+    int        window, first_window; /* first_window: where no list says which layers slide, all from this one on */
+    const int *slides;               /* per layer */
     nn_rope    rope;
 } hparams;
 
@@ -24,12 +24,16 @@ typedef struct layer {
 static const nn_key keys[] = {
     NN_BOOL(use_window, NULL, "use_sliding_window", 0),
     NN_INT(window, NULL, "sliding_window", 0),
+    NN_INT(first_window, NULL, "max_window_layers", 28),
     { 0 },
 };
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    h->slides = nn_config_layer_is(c, NULL, h->use_window ? "layer_types" : NULL, "sliding_attention", 0);
+    bool     listed = nn_config_count(c, NULL, "layer_types") > 0;
+    int     *from = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *from);
+    for (int i = 0; i < h->d.n_layer; i++) from[i] = h->use_window && h->window > 0 && i >= h->first_window;
+    h->slides = listed && h->use_window ? nn_config_layer_is(c, NULL, "layer_types", "sliding_attention", 0) : from;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 1000000 });
 }
 

@@ -36,7 +36,7 @@ static const nn_key keys[] = {
     NN_INT(dim_v, NULL, "linear_value_head_dim", 0),
     NN_INT(inner, "ssm.inner_size", NULL, 0),
     NN_INT(taps, "ssm.conv_kernel", "linear_conv_kernel_dim", 4),
-    NN_INT(n_expert, "expert_count", "num_experts", 0),
+    NN_INT(n_expert, "expert_count", "num_experts|num_local_experts", 0),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", 0),
     NN_INT(n_ff_expert, "expert_feed_forward_length", "moe_intermediate_size", 0),
     NN_INT(n_ff_shared, "expert_shared_feed_forward_length", "shared_expert_intermediate_size", 0),

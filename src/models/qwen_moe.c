@@ -24,7 +24,7 @@ typedef struct layer {
 } layer;
 
 static const nn_key keys[] = {
-    NN_INT(n_expert, "expert_count", "num_experts", NN_REQUIRED),
+    NN_INT(n_expert, "expert_count", "num_experts|num_local_experts", NN_REQUIRED),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", NN_REQUIRED),
     NN_INT(n_ff_expert, "expert_feed_forward_length", "moe_intermediate_size", 0),
     NN_INT(n_ff_shared, "expert_shared_feed_forward_length", "shared_expert_intermediate_size", 0),
@@ -35,6 +35,8 @@ static void setup(nn_config *c, void *p) {
     hparams *h = p;
     bool     third = nn_config_arch(c, "qwen3moe") || nn_config_arch(c, "qwen3_moe");
     h->renorm = nn_config_bool(c, "expert_weights_norm", "norm_topk_prob", third);
+    if (nn_config_bool(c, NULL, "use_sliding_window", false))
+        nn_config_fail(c, "use_sliding_window is not supported in this family");
     if (h->n_ff_expert == 0) h->n_ff_expert = h->d.n_ff;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 1000000 });
 }

@@ -442,6 +442,10 @@ void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, 
     memcpy(layer_hf, b->hf_prefix, sizeof layer_hf);
     *b->gguf_prefix = *b->hf_prefix = '\0';
     nn_bind_linear(b, out, "output", "lm_head|model.lm_head", in, n_vocab, NN_OPTIONAL | NN_AT_LEAST);
+    if (!out->w && !b->model->config.tied)
+        bind_fail(b, ERR_NOTFOUND, "tensor lm_head.weight is missing, and the embedding is not tied to it: %s%s",
+                  b->model->config.tied_by ? b->model->config.tied_by : "tie_word_embeddings",
+                  b->model->config.tied_by ? " is false" : " is not in config.json, and false for this model type");
     if (!out->w) out->w = embd;
     memcpy(b->gguf_prefix, layer_gguf, sizeof layer_gguf);
     memcpy(b->hf_prefix, layer_hf, sizeof layer_hf);

@@ -105,11 +105,109 @@ static value find(const nn_config *c, const char *gguf, const char *hf) {
 
 static bool found(value v) { return v.meta || v.json || v.set; }
 
+/* --- values of single layers ------------------------------------------------------------------------------------ */
+
+static const json_value *overrides(const nn_config *c) {
+    const json_value *v = c->file && !nn_config_gguf(c) ? json_get(c->text, "per_layer_config") : NULL;
+    if (!v && c->file && !nn_config_gguf(c)) v = json_get(c->root, "per_layer_config");
+    return v && v->kind != JSON_K_NULL ? v : NULL;
+}
+
+/* Names are layer numbers with leading zeros, so that they sort; -1: not one. */
+static int override_layer(view name) {
+    int n = 0;
+    for (size_t i = 0; i < name.len; i++) {
+        if (name.data[i] < '0' || name.data[i] > '9' || n > MAX_LAYERS) return -1;
+        n = 10 * n + (name.data[i] - '0');
+    }
+    return name.len ? n : -1;
+}
+
+static value find_override(const nn_config *c, int layer, const char *hf) {
+    const json_value *all = overrides(c);
+    char              name[192];
+    for (size_t i = 0; json_is(all, JSON_K_OBJECT) && i < json_count(all); i++) {
+        const json_member *m = &all->u.object.members[i];
+        const char        *list = override_layer(m->key) == layer ? hf : NULL;
+        while (next_name(&list, name, sizeof name)) {
+            const json_value *v = json_get(&m->value, name);
+            if (v) return (value){ .json = v };
+        }
+    }
+    return (value){ 0 };
+}
+
+static void note_by_layer(nn_config *c, const char *hf) {
+    const int room = (int)(sizeof c->by_layer / sizeof *c->by_layer);
+    if (hf && c->n_by_layer < room) c->by_layer[c->n_by_layer++] = hf;
+}
+
+static bool is_by_layer(const nn_config *c, view field) {
+    char name[192];
+    for (int i = 0; i < c->n_by_layer; i++) {
+        const char *list = c->by_layer[i];
+        while (next_name(&list, name, sizeof name)) {
+            if (view_eq_c(field, name)) return true;
+        }
+    }
+    return false;
+}
+
+/* An override that changes nothing: equal to the value for all layers; no value where there is none; an empty list. */
+static bool is_trivial(const json_value *a, const json_value *b) {
+    double x, y;
+    if (!a || a->kind == JSON_K_NULL) return !b || b->kind == JSON_K_NULL;
+    if (json_is(a, JSON_K_ARRAY)) return json_count(a) == 0;
+    if (json_is(a, JSON_K_BOOL)) return json_is(b, JSON_K_BOOL) && json_bool(a, false) == json_bool(b, false);
+    if (json_number(a, &x)) return json_number(b, &y) && x == y;
+    return false;
+}
+
+static void check_override(nn_config *c, const json_member *m) {
+    int layer = override_layer(m->key);
+    if (layer < 0 || layer >= c->n_layer || !json_is(&m->value, JSON_K_OBJECT)) {
+        nn_config_fail(c, "the field \"per_layer_config\" has an entry that is not for one of the %d layers",
+                       c->n_layer);
+        return;
+    }
+    for (size_t i = 0; i < json_count(&m->value); i++) {
+        const json_member *f = &m->value.u.object.members[i];
+        char               name[64];
+        const json_value  *all;
+        snprintf(name, sizeof name, "%.*s", (int)(f->key.len < 63 ? f->key.len : 63), f->key.data);
+        all = json_get(c->text, name);
+        if (!all) all = json_get(c->root, name);
+        if (!is_by_layer(c, f->key) && !is_trivial(&f->value, all))
+            nn_config_fail(c,
+                           "the field \"per_layer_config\" gives layer %d a \"%s\" of its own; that is not supported",
+                           layer, name);
+    }
+}
+
+/* After the family has read what it can: nothing is left that would be ignored. */
+static void check_overrides(nn_config *c) {
+    const json_value *all = overrides(c);
+    if (all && !json_is(all, JSON_K_OBJECT)) nn_config_fail(c, "the field \"per_layer_config\" is not an object");
+    for (size_t i = 0; !c->failed && all && i < json_count(all); i++) check_override(c, &all->u.object.members[i]);
+}
+
+/* --- what a value is -------------------------------------------------------------------------------------------- */
+
 static bool is_list(value v) { return (v.meta && v.meta->type == META_ARRAY) || json_is(v.json, JSON_K_ARRAY); }
 
 static int list_count(value v) {
     size_t n = v.meta ? v.meta->count : json_count(v.json);
     return n > INT32_MAX ? INT32_MAX : (int)n;
+}
+
+/* {"__float__": "Infinity"}: how transformers writes what JSON has no number for. */
+static bool tagged_float(const json_value *j, double *out) {
+    const char *s = json_is(j, JSON_K_OBJECT) ? json_cstr(json_get(j, "__float__")) : NULL;
+    if (!s) return false;
+    bool minus = *s == '-';
+    if (strcmp(s + minus, "Infinity") != 0) return false;
+    *out = minus ? -INFINITY : INFINITY;
+    return true;
 }
 
 /* A number or bool as a double; index -1: the value itself. */
@@ -138,7 +236,7 @@ static bool number(value v, int index, double *out) {
         return true;
     }
     const json_value *j = index >= 0 ? json_at(v.json, (size_t)index) : v.json;
-    if (json_number(j, out)) return true;
+    if (json_number(j, out) || tagged_float(j, out)) return true;
     if (!json_is(j, JSON_K_BOOL)) return false;
     *out = json_bool(j, false);
     return true;
@@ -256,6 +354,37 @@ bool nn_config_lists(nn_config *c, const char *gguf, const char *hf, int64_t wan
     return false;
 }
 
+double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt) {
+    value  v = find(c, NULL, hf);
+    double x = dflt;
+    if (!is_list(v)) return dflt;
+    if (!number(v, index, &x) || isnan(x))
+        nn_config_fail(c, "the field \"%s\" has no number at place %d", key_shown(c, NULL, hf), index);
+    return x;
+}
+
+int nn_config_leading(nn_config *c, const char *gguf, const char *hf_count, int dflt, const char *hf_list,
+                      const char *text) {
+    value list = find(c, NULL, hf_list);
+    int   n = 0;
+    if (!is_list(list)) return (int)nn_config_int(c, gguf, hf_count, nn_config_gguf(c) ? 0 : dflt);
+    for (int i = 0; i < c->n_layer && !c->failed; i++) {
+        const char *s = json_cstr(json_at(list.json, (size_t)i));
+        if (!s)
+            nn_config_fail(c, "the field \"%s\" has no entry for layer %d", hf_list, i);
+        else if (strcmp(s, text) != 0)
+            continue;
+        else if (n++ < i)
+            nn_config_fail(
+                c, "the field \"%s\" has \"%s\" for layer %d behind layers of another kind; that is not supported",
+                hf_list, text, i);
+    }
+    nn_config_derived_int(c, gguf, n);
+    return n;
+}
+
+void nn_config_unsaid(nn_config *c, const char *field) { c->unsaid = field; }
+
 int nn_config_count(nn_config *c, const char *gguf, const char *hf) {
     value v = find(c, gguf, hf);
     return is_list(v) ? list_count(v) : 0;
@@ -297,15 +426,22 @@ const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int
 const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, int dflt) {
     int  *out = nn_config_alloc(c, (size_t)c->n_layer, sizeof *out);
     value v = find(c, gguf, hf);
+    bool  differ = is_list(v);
+    note_by_layer(c, hf);
     for (int i = 0; i < c->n_layer && !c->failed; i++) {
         double x = dflt;
-        bool   ok = !found(v) || (is_list(v) ? number(v, i, &x) : number(v, -1, &x));
+        value  own = find_override(c, i, hf);
+        bool   ok = found(own)   ? number(own, -1, &x)
+                    : !found(v)  ? true
+                    : is_list(v) ? number(v, i, &x)
+                                 : number(v, -1, &x);
         if (!ok || x != floor(x) || fabs(x) > MAX_WIDTH)
             nn_config_fail(c, "the field \"%s\" has no whole number for layer %d", key_shown(c, gguf, hf), i);
         else
             out[i] = (int)x;
+        differ = differ || found(own);
     }
-    nn_config_note *m = found(v) && !c->failed ? note(c, gguf, is_list(v) ? 'I' : 'i') : NULL;
+    nn_config_note *m = (differ || found(v)) && !c->failed ? note(c, gguf, differ ? 'I' : 'i') : NULL;
     if (m) {
         m->list = out;
         m->n_list = c->n_layer;
@@ -376,7 +512,8 @@ static void read_keys(nn_config *c, const nn_key *keys, void *hp, double max) {
 static const nn_key dim_keys[] = {
     DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers", NN_REQUIRED),
     DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model", NN_REQUIRED),
-    DIM(context, 'i', "context_length", "max_position_embeddings|n_positions|max_seq_len|seq_length", 0),
+    DIM(context, 'i', "context_length", "max_position_embeddings|n_positions|max_seq_len|seq_length|model_max_length",
+        0),
     { 0 },
 };
 static const nn_key head_keys[] = {
@@ -404,6 +541,39 @@ static int read_vocab(nn_config *c) {
         if (tokens && tokens->type == META_ARRAY && tokens->count <= MAX_WIDTH) return (int)tokens->count;
     }
     return (int)get_number(c, "vocab_size", "vocab_size", 'i', NN_REQUIRED);
+}
+
+static bool is_one_of(const char *const *list, const char *name) {
+    for (; list && name && *list; list++) {
+        if (strcmp(*list, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether a missing head is the embedding. GGUF has no key for it and leaves the head out where it is tied. A
+ * multimodal config.json decides at its top level, as transformers does; LFM2's own name comes before the common one,
+ * as there. A config.json that says nothing follows the outer model type's class, or, where that is not one of ours,
+ * the language model's. */
+static void read_tied(nn_config *c) {
+    static const char *const names[] = { "tie_embedding", "tie_word_embeddings" };
+    const char              *outer, *inner;
+    double                   x;
+    c->tied = true;
+    if (!c->file || nn_config_gguf(c)) return;
+    for (int i = 0; i < 4; i++) {
+        value v = { .json = json_get(i % 2 ? c->text : c->root, names[i / 2]) };
+        if (!v.json || v.json->kind == JSON_K_NULL) continue;
+        if (!json_is(v.json, JSON_K_BOOL) || !number(v, -1, &x)) {
+            nn_config_fail(c, "the field \"%s\" is neither true nor false", names[i / 2]);
+            return;
+        }
+        c->tied = x != 0;
+        c->tied_by = names[i / 2];
+        return;
+    }
+    outer = json_cstr(json_get(c->root, "model_type"));
+    inner = json_cstr(json_get(c->text, "model_type"));
+    c->tied = is_one_of(c->arch->tied, outer) || (!is_one_of(c->arch->names, outer) && is_one_of(c->arch->tied, inner));
 }
 
 static void check_dims(nn_config *c, const nn_dims *d, unsigned lacks) {
@@ -444,8 +614,10 @@ int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
     if (!(arch->lacks & NN_LACKS_FF)) read_keys(c, ff_keys, d, INT32_MAX);
     if (!(arch->lacks & NN_LACKS_EPS)) read_keys(c, eps_keys, d, INT32_MAX);
     read_keys(c, arch->keys, hp, MAX_WIDTH);
+    if (!c->failed) read_tied(c);
     if (!c->failed) check_dims(c, d, arch->lacks);
     if (!c->failed && arch->setup) arch->setup(c, hp);
+    if (!c->failed) check_overrides(c);
     if (!c->failed) return 0;
     if (e) *e = c->error;
     return c->error.code;

@@ -6,6 +6,9 @@
  * the top level), or, without a file, from `set` values alone: that is how synthetic models are made. Every look-up
  * that has a GGUF key is also noted, so that a model read from one kind of file can be written as GGUF with the same
  * values.
+ *
+ * config.json may hold "per_layer_config": {"03": {"head_dim": 512}, ...}, values of single layers beside the one for
+ * all. A family that reads a field layer by layer (nn_config_layer_ints) gets them; any other override is refused.
  */
 #ifndef NN_CONFIG_H
 #define NN_CONFIG_H
@@ -47,6 +50,11 @@ struct nn_config {
     double               rope_factor;
     int                  rope_original_context;
     bool                 rope_replaced; /* a rotation took the rule */
+    bool                 tied;          /* the embedding is the head where the file has no head */
+    const char          *tied_by;       /* the field that says so or not; NULL: the default of the model type */
+    const char          *by_layer[8];   /* fields of config.json that were read layer by layer, with alternatives */
+    int                  n_by_layer;
+    const char          *unsaid; /* a field whose value GGUF cannot hold; NULL: none */
     nn_config_note      *notes;
     err                  error;
     bool                 failed;

@@ -152,6 +152,7 @@ int nn_export_gguf(const nn_model *m, const char *path, err *e) {
     if (m->arch->reordered && !nn_config_gguf(&m->config))
         return err_set(e, ERR_UNSUPPORTED, "%s: GGUF files of this family have their rows in another order",
                        m->arch->names[0]);
+    if (m->config.unsaid) return err_set(e, ERR_UNSUPPORTED, "%s: GGUF has no key for this value", m->config.unsaid);
     arena_init(&mem, 0);
     if ((rc = gguf_writer_open(&w, 0, e)) < 0) goto done;
     if ((rc = nn_export_keys(w, m, e)) < 0) goto done;

@@ -86,6 +86,13 @@ bool    nn_config_has(nn_config *c, const char *gguf, const char *hf);
 int     nn_config_count(nn_config *c, const char *gguf, const char *hf); /* length of a list; 0: no list */
 bool    nn_config_lists(nn_config *c, const char *gguf, const char *hf, int64_t number); /* a list has this number */
 
+double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt); /* of a list; may be infinite */
+
+/* How many layers from the first on are of one kind: GGUF and older config.json count them, newer ones name every
+ * layer's kind in hf_list. dflt is for a config.json that does neither. */
+int nn_config_leading(nn_config *c, const char *gguf, const char *hf_count, int dflt, const char *hf_list,
+                      const char *text);
+
 /* An array of n_layer numbers (arena memory; never NULL), the entry dflt where the file says nothing. */
 const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, int dflt);
 /* The same from a list of names such as layer_types: 1 where the entry is `text`; a GGUF lists bools. A single number n
@@ -96,6 +103,9 @@ const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, co
 void nn_config_derived(nn_config *c, const char *gguf, double value);
 void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
 void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values); /* n_layer of them; kept */
+
+/* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */
+void nn_config_unsaid(nn_config *c, const char *field);
 
 void *nn_config_alloc(nn_config *c, size_t count, size_t bytes); /* zeroed; lives as long as the model */
 void  nn_config_fail(nn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -326,6 +336,7 @@ enum { NN_LACKS_HEADS = 1, NN_LACKS_FF = 2, NN_LACKS_EPS = 4 };
 typedef struct nn_arch {
     const char *const *names;     /* general.architecture and model_type values, the GGUF name first; NULL ends */
     const char        *hf_layers; /* NULL: "model.layers." */
+    const char *const *tied;      /* model_type values whose config.json means tie_word_embeddings where it is silent */
     size_t             hp_size, top_size, layer_size;
     const nn_key      *keys;
     unsigned           lacks;              /* dims that this family does not have */
@@ -351,7 +362,8 @@ typedef struct nn_ends {
 } nn_ends;
 
 void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags);
-/* The head: "output" / "lm_head", or the embedding where the model ties them. */
+/* The head: "output" / "lm_head" where the file has it, else the embedding where the model ties them. A head that is
+ * there is used even if tie_word_embeddings is true: transformers does not tie two tensors that differ, either. */
 void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, int64_t n_vocab);
 
 #endif

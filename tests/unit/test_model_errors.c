@@ -13,11 +13,13 @@
 #include <string.h>
 
 typedef struct edit {
+    const char *model;     /* NULL: llama */
     const char *from, *to; /* in config.json */
-    const char *tensor;    /* changed: */
-    bool        drop;      /*   missing */
-    int64_t     rows;      /*   cut to this many rows */
-    bool        integers;  /*   said to be I32 */
+    const char *from_2, *to_2;
+    const char *tensor;   /* changed: */
+    bool        drop;     /*   missing */
+    int64_t     rows;     /*   cut to this many rows */
+    bool        integers; /*   said to be I32 */
 } edit;
 
 static void write_text(const char *path, const char *text) {
@@ -27,16 +29,30 @@ static void write_text(const char *path, const char *text) {
     fclose(f);
 }
 
-/* A copy of the tiny llama with one thing wrong. */
+static void replace(str *s, const char *from, const char *to) {
+    str         out;
+    const char *at = from ? strstr(str_cstr(s), from) : NULL;
+    assert_true(!from || at);
+    if (!at) return;
+    str_init(&out);
+    str_append(&out, str_cstr(s), (size_t)(at - str_cstr(s)));
+    str_puts(&out, to);
+    str_puts(&out, at + strlen(from));
+    str_deinit(s);
+    *s = out;
+}
+
+/* A copy of a tiny model with one thing changed. */
 static void make(const char *dir, const edit *x) {
-    char                path[600], *text, *at;
+    char                path[600], *text;
     size_t              bytes;
     str                 config;
     model_file         *m;
     safetensors_writer *w;
     void               *kept = NULL;
     err                 e;
-    snprintf(path, sizeof path, "%s/tests/golden/models/llama", HEARTH_SOURCE_DIR);
+    const char         *model = x->model ? x->model : "llama";
+    snprintf(path, sizeof path, "%s/tests/golden/models/%s", HEARTH_SOURCE_DIR, model);
     assert_int_equal(model_file_open(&m, path, &e), 0);
     assert_int_equal(safetensors_writer_open(&w, &e), 0);
     for (size_t i = 0; i < model_file_tensor_count(m); i++) {
@@ -62,18 +78,12 @@ static void make(const char *dir, const edit *x) {
     free(kept);
     model_file_free(m);
 
-    snprintf(path, sizeof path, "%s/tests/golden/models/llama/config.json", HEARTH_SOURCE_DIR);
+    snprintf(path, sizeof path, "%s/tests/golden/models/%s/config.json", HEARTH_SOURCE_DIR, model);
     assert_int_equal(file_read(&text, &bytes, path, 1 << 20, &e), 0);
     str_init(&config);
-    at = x->from ? strstr(text, x->from) : NULL;
-    assert_true(!x->from || at);
-    if (at) {
-        str_append(&config, text, (size_t)(at - text));
-        str_puts(&config, x->to);
-        str_puts(&config, at + strlen(x->from));
-    } else {
-        str_puts(&config, text);
-    }
+    str_puts(&config, text);
+    replace(&config, x->from, x->to);
+    replace(&config, x->from_2, x->to_2);
     snprintf(path, sizeof path, "%s/config.json", dir);
     write_text(path, str_cstr(&config));
     str_deinit(&config);
@@ -103,18 +113,127 @@ static void refuse(const edit *x, int code, const char *const *words) {
 #define WORDS(...)                                                                                                     \
     (const char *const[]) { __VA_ARGS__, NULL }
 
-static void test_the_unchanged_model_opens(void **state) {
+/* Opens it; gives the name of the tensor that is the head. */
+static void accept(const edit *x, char *head, size_t bytes) {
     char       *dir = test_temp_dir();
     model_file *f = NULL;
     nn_model   *m = NULL;
     err         e = { 0 };
-    (void)state;
-    make(dir, &(edit){ 0 });
+    make(dir, x);
     assert_int_equal(model_file_open(&f, dir, &e), 0);
     if (nn_model_open(&m, f, models_list, NULL, &e) < 0) fail_msg("%s", e.msg);
+    snprintf(head, bytes, "%s", ((const nn_ends *)m->net.top)->head.w->name);
     nn_model_free(m);
     model_file_free(f);
     test_temp_dir_remove(dir);
+}
+
+static void test_the_unchanged_model_opens(void **state) {
+    char head[64];
+    (void)state;
+    accept(&(edit){ 0 }, head, sizeof head);
+    assert_string_equal(head, "lm_head.weight");
+}
+
+/* What is the head, as transformers 5.17 decides it. */
+static void test_the_head(void **state) {
+    static const char said[] = "\"tie_word_embeddings\": false";
+    char              head[64];
+    (void)state;
+    accept(&(edit){ .from = said, .to = "\"tie_word_embeddings\": true", .tensor = "lm_head.weight", .drop = true },
+           head, sizeof head);
+    assert_string_equal(head, "model.embed_tokens.weight");
+    accept(&(edit){ .from = said, .to = "\"tie_word_embeddings\": true" }, head,
+           sizeof head); /* they differ: not tied */
+    assert_string_equal(head, "lm_head.weight");
+    refuse(&(edit){ .tensor = "lm_head.weight", .drop = true }, ERR_NOTFOUND,
+           WORDS("lm_head.weight", "tie_word_embeddings is false"));
+    refuse(&(edit){ .from = said, .to = "\"x\": 0", .tensor = "lm_head.weight", .drop = true }, ERR_NOTFOUND,
+           WORDS("lm_head.weight", "tie_word_embeddings", "not in config.json"));
+    refuse(&(edit){ .from = said, .to = "\"tie_word_embeddings\": \"yes\"" }, ERR_FORMAT,
+           WORDS("tie_word_embeddings", "neither true nor false"));
+}
+
+/* Families whose class ties by default; LFM2's own name for the field; the same for MLX directories. */
+static void test_the_head_by_default(void **state) {
+    static const char *const tied[] = { "gemma", "gemma2", "gemma3_text", "gemma3_mlx4", "smollm3", "lfm2_moe" };
+    static const char        said[] = "\"tie_word_embeddings\": true";
+    char                     head[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof tied / sizeof *tied; i++) {
+        accept(&(edit){ .model = tied[i], .from = said, .to = "\"x\": 0" }, head, sizeof head);
+        assert_string_equal(head, "model.embed_tokens.weight");
+        refuse(&(edit){ .model = tied[i], .from = said, .to = "\"tie_word_embeddings\": false" }, ERR_NOTFOUND,
+               WORDS("lm_head.weight", "tie_word_embeddings is false"));
+    }
+    refuse(&(edit){ .model = "qwen3_mlx4", .from = said, .to = "\"x\": 0" }, ERR_NOTFOUND,
+           WORDS("lm_head.weight", "not in config.json"));
+    accept(&(edit){ .model = "lfm2", .from = "\"tie_embedding\": true", .to = "\"x\": 0" }, head, sizeof head);
+    refuse(&(edit){ .model = "lfm2", .from = "\"tie_embedding\": true", .to = "\"tie_embedding\": false" },
+           ERR_NOTFOUND, WORDS("lm_head.weight", "tie_embedding is false"));
+}
+
+/* In a multimodal directory the outer config decides: its field, its type's default, the language model's default. */
+static void test_the_head_of_a_multimodal_model(void **state) {
+    static const char said[] = "\"tie_word_embeddings\": false", type[] = "\"model_type\": \"mistral\"";
+    static const char inner_true[] =
+        "\"model_type\": \"mistral3\", \"text_config\": {\"model_type\": \"mistral\", \"tie_word_embeddings\": true}";
+    static const char inner[] = "\"model_type\": \"mistral3\", \"text_config\": {\"model_type\": \"mistral\"}";
+    static const char foreign[] = "\"model_type\": \"some_vision\", \"text_config\": {\"model_type\": \"mistral\"}";
+    edit              x = { .model = "mistral", .from = type, .tensor = "lm_head.weight", .drop = true };
+    char              head[64];
+    (void)state;
+    x.to = inner_true;
+    refuse(&x, ERR_NOTFOUND, WORDS("lm_head.weight", "tie_word_embeddings is false"));
+    x.from_2 = said;
+    x.to_2 = "\"x\": 0";
+    accept(&x, head, sizeof head);
+    x.to = inner;
+    accept(&x, head, sizeof head);
+    assert_string_equal(head, "model.embed_tokens.weight");
+    x.to = foreign;
+    refuse(&x, ERR_NOTFOUND, WORDS("lm_head.weight", "not in config.json"));
+}
+
+/* A value of a single layer is used or refused, never ignored. */
+static void test_values_of_single_layers(void **state) {
+    static const char at[] = "\"num_hidden_layers\": 3", to[] = "\"num_hidden_layers\": 3, \"per_layer_config\": ";
+    static const struct {
+        const char *value, *words[2];
+    } bad[] = {
+        { "{\"1\": {\"intermediate_size\": 64}}", { "intermediate_size", "layer 1" } },
+        { "{\"02\": {\"skip\": [\"mlp\"]}}", { "skip", "layer 2" } },
+        { "{\"3\": {}}", { "per_layer_config", "3 layers" } },
+        { "{\"x\": {}}", { "per_layer_config", "3 layers" } },
+        { "[1]", { "per_layer_config", "not an object" } },
+    };
+    char text[300], head[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "%s%s", to, bad[i].value);
+        refuse(&(edit){ .from = at, .to = text }, ERR_FORMAT, WORDS(bad[i].words[0], bad[i].words[1]));
+    }
+    snprintf(text, sizeof text, "%s{\"1\": {\"intermediate_size\": 128, \"skip\": []}}", to);
+    accept(&(edit){ .from = at, .to = text }, head, sizeof head);
+    refuse(&(edit){ .model = "gemma4_text",
+                    .from = "\"num_hidden_layers\": 4",
+                    .to = "\"num_hidden_layers\": 4, \"per_layer_config\": {\"1\": {\"head_dim\": 32}}" },
+           ERR_FORMAT, WORDS("layer 3", "16", "32"));
+}
+
+static void test_kinds_of_layers(void **state) {
+    (void)state;
+    refuse(&(edit){ .model = "glm4_moe_lite",
+                    .from = "\"num_hidden_layers\": 3",
+                    .to = "\"num_hidden_layers\": 3, \"mlp_layer_types\": [\"sparse\", \"dense\", \"sparse\"]" },
+           ERR_FORMAT, WORDS("mlp_layer_types", "layer 1"));
+    refuse(
+        &(edit){ .model = "qwen3_moe", .from = "\"use_sliding_window\": false", .to = "\"use_sliding_window\": true" },
+        ERR_FORMAT, WORDS("use_sliding_window"));
+    refuse(&(edit){ .model = "gemma3_text",
+                    .from = "\"num_hidden_layers\"",
+                    .to = "\"use_bidirectional_attention\": true, \"num_hidden_layers\"" },
+           ERR_FORMAT, WORDS("use_bidirectional_attention"));
 }
 
 static void test_unknown_architecture(void **state) {
@@ -175,7 +294,8 @@ static void test_wrong_type(void **state) {
     assert_int_equal(model_file_open(&f, dir, &e), 0);
     if (nn_model_open(&m, f, models_list, NULL, &e) < 0) fail_msg("%s", e.msg);
     assert_int_equal(simple_open(&s, "cpu", m, &o, &e), ERR_UNSUPPORTED);
-    if (!strstr(e.msg, "cannot run op") || !strstr(e.msg, "model.layers.2.mlp.down_proj.weight") || !strstr(e.msg, "I32"))
+    if (!strstr(e.msg, "cannot run op") || !strstr(e.msg, "model.layers.2.mlp.down_proj.weight") ||
+        !strstr(e.msg, "I32"))
         fail_msg("\"%s\"", e.msg);
     nn_model_free(m);
     model_file_free(f);
@@ -218,6 +338,11 @@ static void test_gguf_vocabulary(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_unchanged_model_opens),
+        cmocka_unit_test(test_the_head),
+        cmocka_unit_test(test_the_head_by_default),
+        cmocka_unit_test(test_the_head_of_a_multimodal_model),
+        cmocka_unit_test(test_values_of_single_layers),
+        cmocka_unit_test(test_kinds_of_layers),
         cmocka_unit_test(test_unknown_architecture),
         cmocka_unit_test(test_missing_field),
         cmocka_unit_test(test_senseless_fields),
