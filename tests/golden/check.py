@@ -2,19 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares `hearth logits` with the reference logits.
 
-  check.py HEARTH [--gguf] [--all] [NAME ...]
+  check.py HEARTH [--gguf | --resaved] [--all] [NAME ...]
 
-Each reference model is run as its Hugging Face directory, or with --gguf as the GGUF file that to_gguf.py makes of it:
-all prompt logits within 2e-3 of their standard deviation and the greedy continuation token for token. Models with
-quantized weights are compared on the reference backend, because the fast one also quantizes activations; there only
-their continuation counts when it agrees within the margin. --all adds runs in chunks of 1, 7 and 32 and with 1 and 2
-threads, which must give the same bytes.
+Each reference model is run as its Hugging Face directory, with --gguf as the GGUF file that to_gguf.py makes of it, or
+with --resaved as transformers saves it again (resave.py): with the config.json that it wrote, without the fields that
+it only carries along, and with single fields changed where transformers' logits for that are stored. All prompt logits
+agree within 2e-3 of their standard deviation, and the greedy continuation token for token. Models with quantized
+weights are compared on the reference backend, because the fast one also quantizes activations; there only their
+continuation counts when it agrees within the margin. --all adds runs in chunks of 1, 7 and 32 and with 1 and 2 threads,
+which must give the same bytes.
 """
 
 import array
+import hashlib
 import json
 import math
 import os
+import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,6 +29,89 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 BOUND = 2e-3
+
+# How save_pretrained changes models/: names of tensors, and f32 tensors that it does not keep in f32.
+RENAMED = {
+    "gpt2": (r"^", "transformer."),
+    "kimi_linear": (r"\.mlp\.", ".block_sparse_moe."),
+}
+ROUNDED = ("kimi_linear", "minimax_m2")
+
+
+def read_tensors(path):
+    """name -> (type, shape, bytes)"""
+    with open(path, "rb") as f:
+        data = f.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + n])
+    header.pop("__metadata__", None)
+    return {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]])
+            for k, v in header.items()}
+
+
+def write_tensors(path, tensors):
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name in sorted(tensors):
+        kind, shape, data = tensors[name]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + b"".join(tensors[n][2] for n in sorted(tensors)))
+
+
+def digest(tensors):
+    h = hashlib.sha256()
+    for name in sorted(tensors):
+        kind, shape, data = tensors[name]
+        h.update(f"{name} {kind} {shape} ".encode() + data)
+    return h.hexdigest()
+
+
+def to_bf16(data):
+    """f32 bytes rounded to the nearest bf16, ties to even"""
+    words = array.array("I", data)
+    return array.array("H", [(x + 0x7FFF + (x >> 16 & 1)) >> 16 for x in words]).tobytes()
+
+
+def resaved_tensors(name, src):
+    """What save_pretrained makes of a model that was loaded as bfloat16."""
+    old, new = RENAMED.get(name, (r"^$", ""))
+    out = {}
+    for k, (kind, shape, data) in read_tensors(os.path.join(src, "model.safetensors")).items():
+        if kind == "F32" and name in ROUNDED:
+            kind, data = "BF16", to_bf16(data)
+        out[re.sub(old, new, k)] = (kind, shape, data)
+    return out
+
+
+def resaved(name, src, tmp):
+    """(directory, its logits; None: the reference's) of every form of the saved model"""
+    here = os.path.join(HERE, "resaved", name)
+    with open(os.path.join(HERE, "resaved", "table.json")) as f:
+        entry = json.load(f)["models"][name]
+    with open(os.path.join(here, "config.json")) as f:
+        config = json.load(f)
+    tensors = resaved_tensors(name, src)
+    if digest(tensors) != entry["digest"]:
+        raise ValueError("the tensors are not those that transformers saved")
+    own = os.path.join(here, "logits.f32")
+    own = own if os.path.exists(own) else None
+    forms = [("whole", config, own)]
+    if entry["carried"]:
+        forms.append(("bare", {k: v for k, v in config.items() if k not in entry["carried"]}, own))
+    for variant, fields in entry.get("variants", {}).items():
+        forms.append((variant, {**config, **fields}, os.path.join(here, variant + ".f32")))
+    out = []
+    for kind, fields, logits in forms:
+        path = os.path.join(tmp, name + "-" + kind)
+        os.makedirs(path)
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(fields, f)
+        write_tensors(os.path.join(path, "model.safetensors"), tensors)
+        out.append((path, logits))
+    return out
 
 
 def run(hearth, model, ids, out, *more):
@@ -45,26 +133,31 @@ def compare(got, want, std):
     return worst
 
 
-def check(hearth, name, gguf, everything, tmp):
+def check(hearth, name, kind, everything, tmp):
     src = os.path.join(HERE, "models", name)
     with open(os.path.join(src, "golden.json")) as f:
         golden = json.load(f)
-    with open(os.path.join(src, "logits.f32"), "rb") as f:
-        want = f.read()
-    if gguf:
+    models = [(src, None)]
+    if kind == "gguf":
         import to_gguf
 
-        model = os.path.join(tmp, name + ".gguf")
-        to_gguf.convert(src, model)
-    else:
-        model = src
+        models = [(os.path.join(tmp, name + ".gguf"), None)]
+        to_gguf.convert(src, models[0][0])
+    elif kind == "resaved":
+        models = resaved(name, src, tmp)
+    return max(check_one(hearth, name, model, golden, logits, everything, tmp) for model, logits in models)
+
+
+def check_one(hearth, name, model, golden, logits, everything, tmp):
     out = os.path.join(tmp, "logits.f32")
     quantized = "_mlx" in name or "mxfp4" in name
     more = ["--scalar"] if quantized else []
+    with open(logits or os.path.join(HERE, "models", name, "logits.f32"), "rb") as f:
+        want = f.read()
     got, text = run(hearth, model, golden["prompt"], out, "--greedy", str(len(golden["greedy"])), *more)
     worst = compare(got, want, golden["logit_std"])
     greedy = json.loads(text.strip().splitlines()[-1])
-    if greedy != golden["greedy"]:
+    if greedy != golden["greedy"] and (not logits or logits.endswith("logits.f32")):
         raise ValueError(f"the continuation is {greedy}, not {golden['greedy']}")
     if everything:
         first, _ = run(hearth, model, golden["prompt"], out)
@@ -76,15 +169,17 @@ def check(hearth, name, gguf, everything, tmp):
 
 def main():
     args = [a for a in sys.argv[1:] if not a.startswith("--")]
-    gguf, everything = "--gguf" in sys.argv, "--all" in sys.argv
+    kind = "gguf" if "--gguf" in sys.argv else "resaved" if "--resaved" in sys.argv else "hf"
     names = args[1:] or sorted(os.listdir(os.path.join(HERE, "models")))
-    if gguf:
+    if kind == "gguf":
         names = [n for n in names if "_mlx" not in n]
+    if kind == "resaved":
+        names = [n for n in names if os.path.exists(os.path.join(HERE, "resaved", n, "config.json"))]
     bad = 0
     with tempfile.TemporaryDirectory() as tmp:
         for name in names:
             try:
-                print(f"ok   {name} {check(args[0], name, gguf, everything, tmp):.1e}", flush=True)
+                print(f"ok   {name} {check(args[0], name, kind, '--all' in sys.argv, tmp):.1e}", flush=True)
             except Exception as e:
                 bad += 1
                 print(f"FAIL {name}: {e}", flush=True)
