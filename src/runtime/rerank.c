@@ -44,19 +44,24 @@ static bool read_row(const model_tensor *t, int64_t row, int64_t n, float *out) 
     return bytes <= t->bytes / (size_t)t->dims[1] && tensor_dequant_row(t->type, t->data + (size_t)row * bytes, out, n);
 }
 
-static bool read_rows(runtime *r, int64_t n) {
-    static const char *const heads[] = { "output.weight", "lm_head.weight", "token_embd.weight",
-                                         "model.embed_tokens.weight" };
-    const model_tensor      *own = model_file_tensor(r->file, "cls.output.weight");
-    const tok               *t = chat_tokenizer(r->chat);
-    if (own) return read_row(own, 0, n, r->rank_rows) && read_row(own, 1, n, r->rank_rows + n);
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
-        const model_tensor *head = model_file_tensor(r->file, heads[i]);
-        if (head)
-            return read_row(head, tok_find(t, "yes", 3), n, r->rank_rows) &&
-                   read_row(head, tok_find(t, "no", 2), n, r->rank_rows + n);
+/* The matrix that makes the logits, as the tape has it: tied or not, whatever its type. */
+static const tensor_mat *head_of(const nn_tape *t) {
+    for (int i = t->n_ops - 1; i >= 0; i--) {
+        if (t->ops[i].kind == NN_OP_LINEAR && t->ops[i].out == t->logits) return t->ops[i].u.linear.w->at;
     }
-    return false;
+    return NULL;
+}
+
+static bool read_rows(runtime *r, int64_t n) {
+    const model_tensor *own = model_file_tensor(r->file, "cls.output.weight");
+    const tok          *t = chat_tokenizer(r->chat);
+    if (own) return read_row(own, 0, n, r->rank_rows) && read_row(own, 1, n, r->rank_rows + n);
+    const tensor_mat *head = head_of(r->model->tape);
+    int64_t           yes = tok_find(t, "yes", 3), no = tok_find(t, "no", 2);
+    if (!head || head->cols != n || yes < 0 || no < 0 || yes >= head->rows || no >= head->rows) return false;
+    tensor_mat_dequant_row(head, 0, yes, r->rank_rows);
+    tensor_mat_dequant_row(head, 0, no, r->rank_rows + n);
+    return true;
 }
 
 int rerank_open(runtime *r, err *e) {
