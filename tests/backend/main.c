@@ -17,11 +17,9 @@ static const struct {
     const char *name;
     void (*run)(suite *s);
 } parts[] = {
-    { "ops", suite_ops },         { "types", suite_types },   { "families", suite_families },
-    { "bits", suite_bits },       { "inputs", suite_inputs }, { "moves", suite_moves },
-    { "batches", suite_batches }, { "ranges", suite_ranges }, { "calls", suite_calls },
-    /* An optional function of the interface (drawing tokens on the device, say) gets a part of its own here, which
-     * states nothing where the backend leaves the function out. */
+    { "ops", suite_ops },       { "types", suite_types },   { "families", suite_families }, { "bits", suite_bits },
+    { "inputs", suite_inputs }, { "moves", suite_moves },   { "batches", suite_batches },   { "ranges", suite_ranges },
+    { "calls", suite_calls },   { "sample", suite_sample },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 

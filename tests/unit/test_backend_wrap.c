@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "backend/gen.h"
 #include "backend/ops.h"
+#include "backend/plain_sample.h"
 #include "backend/wrap.h"
 
 #include <stdio.h>
@@ -373,6 +374,42 @@ static void test_conforms(void **state) {
     }
 }
 
+/* --- a backend that samples ------------------------------------------------------------------------------------- */
+
+static bool pick_badly;
+
+/* The definition, from the cpu's rows; or one in sixteen tokens is another one. */
+static int sample(nn_exec *x, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e) {
+    size_t width = (size_t)nn_exec_width(x, NN_FETCH_LOGITS);
+    float *row = malloc(width * sizeof *row);
+    int    rc = row ? 0 : err_set_nomem(e);
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = x->backend->fetch(x, NN_FETCH_LOGITS, out_rows[i], 1, row, e);
+        if (rc == 0) rc = plain_sample(row, width, &rows[i], 1, &out[i], NULL, e);
+        if (rc == 0 && pick_badly && i % 16 == 3) out[i].token = (out[i].token + 1) % (int32_t)width;
+    }
+    free(row);
+    return rc;
+}
+
+static void test_sampling_is_judged(void **state) {
+    const nn_backend *cpu;
+    nn_backend        b;
+    nn_device         d;
+    err               e;
+    (void)state;
+    assert_int_equal(backend_find("cpu", &cpu, &d, &e), 0);
+    b = *cpu;
+    b.sample = sample;
+    for (int bad = 0; bad < 2; bad++) {
+        suite s = { .backend = &b, .device = d, .random = 5, .rounds = 1 };
+        pick_badly = bad;
+        suite_sample(&s);
+        assert_true(s.n_facts > 100);
+        assert_int_equal(s.n_failed > 0, bad);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_wrong_op_is_named),
@@ -384,6 +421,7 @@ int main(void) {
         cmocka_unit_test(test_late),
         cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_conforms),
+        cmocka_unit_test(test_sampling_is_judged),
     };
     test_filter();
     return cmocka_run_group_tests(tests, NULL, NULL);
