@@ -64,8 +64,7 @@ struct kv_disk {
     size_t          n_failed, cap_failed;
 };
 
-/* -- names and files
- * ----------------------------------------------------------------------------------------------------- */
+/* --- names and files ---------------------------------------------------------------------------------------------- */
 
 static void hex(const uint8_t *from, int digits, char *to) {
     for (int i = 0; i < digits; i++) to[i] = "0123456789abcdef"[from[i / 2] >> (i % 2 ? 0 : 4) & 15];
@@ -156,8 +155,7 @@ static void entry_erase(const kv_disk *d, const char *name) {
     free(path);
 }
 
-/* -- the writer
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- the writer --------------------------------------------------------------------------------------------------- */
 
 static void note_failure(kv_disk *d, const job *j, const err *e) {
     if (!d->complained) log_warn("kv", "the disk cache misses entries: %s", e->msg);
@@ -270,8 +268,7 @@ bool kv_disk_failed(kv_disk *d, uint64_t *ticket) {
     return any;
 }
 
-/* -- reading
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static bool get_queued(kv_disk *d, const kv_entry *x, void *payload) {
     bool got = false;
@@ -334,8 +331,7 @@ int kv_disk_get(kv_disk *d, const kv_entry *x, void *payload) {
     return rc < 0 ? ERR_NOTFOUND : 0;
 }
 
-/* -- opening
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static void *grow(void *list, size_t n, size_t *cap, size_t item) {
     if (n < *cap) return list;

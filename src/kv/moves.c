@@ -49,9 +49,7 @@ int kv_gather(const kv_tree *t, const kv_node *x, unsigned groups, uint8_t *out,
     return transfer_start(t, moves, n, w);
 }
 
-/* -- in
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- in ----------------------------------------------------------------------------------------------------------- */
 
 /* The steps first .. next have pages that wait to be moved together. */
 typedef struct load {

@@ -46,8 +46,7 @@ void kv_tree_free(kv_tree *t) {
     free(t);
 }
 
-/* -- looking up
- * -------------------------------------------------------------------------------------------------------- */
+/* --- looking up --------------------------------------------------------------------------------------------------- */
 
 /* Walks as far as the text's first n positions agree. steps has room for ceil(n / page_tokens). */
 static int walk(const kv_tree *t, const kv_text *text, int n, kv_step *steps) {
@@ -192,8 +191,7 @@ kv_match kv_tree_match(kv_tree *t, const kv_text *text, int n, int reserve, int3
     return (kv_match){ m.n, state };
 }
 
-/* -- remembering
- * ------------------------------------------------------------------------------------------------------- */
+/* --- remembering -------------------------------------------------------------------------------------------------- */
 
 /* Where the node lacks a page that is at hand, it learns it. */
 static void node_complete(kv_tree *t, kv_node *x, int index, const int32_t *const pages[KV_MAX_GROUPS]) {

@@ -35,7 +35,7 @@ static engine_request request_for(const int32_t *tokens, int n, int max_tokens, 
     return r;
 }
 
-/* -- guides ------------------------------------------------------------------------------------------------------- */
+/* --- guides ------------------------------------------------------------------------------------------------------- */
 
 typedef struct choices {
     answer a[4];
@@ -222,7 +222,7 @@ static void test_guide_and_end(void **state) {
     model_file_free(f);
 }
 
-/* -- embeddings --------------------------------------------------------------------------------------------------- */
+/* --- embeddings --------------------------------------------------------------------------------------------------- */
 
 typedef struct embedding {
     float vector[256];
@@ -361,7 +361,7 @@ static void test_embedding_limits(void **state) {
     fixture_close(&f);
 }
 
-/* -- shares ------------------------------------------------------------------------------------------------------- */
+/* --- shares ------------------------------------------------------------------------------------------------------- */
 
 /* Order in which requests end, by client. Everything happens on the engine's thread. */
 typedef struct crowd {
@@ -606,7 +606,7 @@ static void test_fair_table(void **state) {
     assert_ptr_equal(fair_enter(&f, 6000), &f.of[7]);
 }
 
-/* -- room --------------------------------------------------------------------------------------------------------- */
+/* --- room --------------------------------------------------------------------------------------------------------- */
 
 static void test_room(void **state) {
     fixture  f;

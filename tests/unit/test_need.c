@@ -108,7 +108,7 @@ static void test_by_hand(void **state) {
     fixture_close(&f);
 }
 
-/* -- what the process grows by -- */
+/* --- what the process grows by ------------------------------------------------------------------------------------ */
 
 static uint64_t resident(void) {
     unsigned long long size, pages = 0;

@@ -106,7 +106,7 @@ static bool has_landlock(int version) {
     return can.landlock >= version;
 }
 
-/* -- what ends the process -- */
+/* --- what ends the process ---------------------------------------------------------------------------------------- */
 
 static int do_socket(void) { return socket(AF_INET, SOCK_STREAM, 0) < 0; }
 static int do_unix_socket(void) { return socket(AF_UNIX, SOCK_STREAM, 0) < 0; }
@@ -207,7 +207,7 @@ static void test_refused_from_threads(void **state) {
     assert_true(WIFSIGNALED(x.status) && WTERMSIG(x.status) == SIGSYS);
 }
 
-/* -- what fails -- */
+/* --- what fails --------------------------------------------------------------------------------------------------- */
 
 static int refusal(const char *path, int flags) {
     int fd = open(path, flags, 0600);
@@ -272,7 +272,7 @@ static void test_no_executable_memory(void **state) {
     exits_with(do_write_model, TEST_DEMO, false, EACCES); /* by the filter, also without Landlock */
 }
 
-/* -- what works -- */
+/* --- what works --------------------------------------------------------------------------------------------------- */
 
 static int can_read(const char *path) {
     char byte;
@@ -440,7 +440,7 @@ static void test_patterns(void **state) {
     exits_with(do_match, TEST_DEMO, false, 0);
 }
 
-/* -- what is said -- */
+/* --- what is said ------------------------------------------------------------------------------------------------- */
 
 static struct {
     log_level level;
@@ -483,7 +483,7 @@ static void test_description(void **state) {
     str_deinit(&text);
 }
 
-/* -- kernels that lack something: a filter that makes calls fail plays the older kernel -- */
+/* --- kernels that lack something: a filter that makes calls fail plays the older kernel --------------------------- */
 
 static const int  landlock_calls[] = { 444, 445, 446, 0 }, seccomp_calls[] = { SYS_seccomp, 0 };
 static const int *absent_calls;

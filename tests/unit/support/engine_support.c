@@ -78,7 +78,7 @@ bool answer_same(const answer *a, const answer *b) {
            memcmp(a->logprobs, b->logprobs, (size_t)a->n * sizeof *a->logprobs) == 0;
 }
 
-/* -- the guide ---------------------------------------------------------------------------------------------------- */
+/* --- the guide ---------------------------------------------------------------------------------------------------- */
 
 typedef struct rule_guide {
     engine_guide base;
