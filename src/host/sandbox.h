@@ -10,8 +10,8 @@
  *                       read-write; where the kernel can, no TCP and no signals to processes outside, too
  *   system-call filter  an allow-list. What is not on it ends the process with SIGSYS after one line on standard error
  *                       that names the call: every socket but those that are open, exec, fork, ptrace, mount, signals
- * to others, io_uring, bpf, ... Threads, mappings, futexes, reading and writing of open descriptors, clocks and opening
- * of files (which Landlock judges) work.
+ *                       to others, io_uring, bpf, ... Threads, mappings, futexes, reading and writing of open
+ *                       descriptors, clocks and opening of files (which Landlock judges) work.
  *
  * Executable memory cannot be made: mmap and mprotect with PROT_EXEC fail with EACCES. PCRE2 then runs its interpreter
  * instead of its JIT, which gives the same matches; the patterns of well-known tokenizers are not run by it at all.

@@ -6,9 +6,10 @@
  *
  *     bool                one byte, 0 or 1
  *     numbers             4 or 8 bytes as this machine has them
- *     texts               u32 bytes, then the bytes; one that may be NULL has a bool in front that says whether it is
- * there structs             their own fields lists and arrays    u32 count, then the items blobs               u32
- * count, then for each u64 bytes and the bytes, not aligned: whoever needs that copies
+ *     texts               u32 bytes, then the bytes; one that may be NULL has a bool in front: it is there
+ *     structs             their own fields
+ *     lists and arrays    u32 count, then the items
+ *     blobs               u32 count, then for each u64 bytes and the bytes, not aligned: whoever needs that copies
  *
  * Nothing is known twice: what a table does not list is not sent, and a test holds every byte of the structs against
  * the tables, so that a member is either listed as a field or listed as WIRE_UNSENT.

@@ -2,8 +2,8 @@
 /*
  * What a Hugging Face hub finds for a few words.
  *
- *   GET {endpoint}/api/models?search=...&sort=downloads&direction=-1&limit=...   an array of {"id", "downloads",
- * "likes", "tags": ["gguf", ...], "lastModified"}
+ *     GET {endpoint}/api/models?search=...&sort=downloads&direction=-1&limit=...
+ *     an array of {"id", "downloads", "likes", "tags": ["gguf", ...], "lastModified"}
  */
 #ifndef REGISTRY_SEARCH_H
 #define REGISTRY_SEARCH_H
