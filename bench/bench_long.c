@@ -10,7 +10,7 @@
  *
  * Without a model: two layers of width 256 with 4 heads, random weights.
  */
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
@@ -48,7 +48,7 @@ typedef struct watch {
 
 static void note(void *ctx, const engine_event *ev) {
     watch *w = ctx;
-    double t = engine_now();
+    double t = clock_s();
     if (t - w->at > w->gap) w->gap = t - w->at;
     w->at = t;
     if (ev->kind == ENGINE_ERROR) fprintf(stderr, "%s\n", ev->error->msg);
@@ -67,7 +67,7 @@ static int run(engine *g, watch *w, int n, err *e) {
     sampling_params_default(&r.sampling);
     r.ctx = w;
     w->g = g;
-    w->at = engine_now();
+    w->at = clock_s();
     int rc = engine_submit(g, &r, &w->id, e);
     free(tokens);
     if (rc < 0) return rc;
@@ -84,9 +84,9 @@ static int measure(engine *g, int longest, err *e) {
         watch        whole = { 0 }, half = { .cancel_at = n / 2 };
         engine_stats a, b;
         engine_stat(g, &a);
-        double begin = engine_now();
+        double begin = clock_s();
         if ((rc = run(g, &whole, n, e)) < 0) return rc;
-        double took = engine_now() - begin;
+        double took = clock_s() - begin;
         engine_stat(g, &b);
         if ((rc = run(g, &half, n, e)) < 0) return rc;
         printf("%8d %9.3f %10.0f", n, took, n / took);

@@ -6,6 +6,7 @@
  * what the model writes, which max_tokens and the context bound.
  */
 #include "api/api.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -159,11 +160,7 @@ hearth_answer *hearth_submit(hearth_model *m, const hearth_request *q, hearth_er
                                        .id = "",
                                        .name = "",
                                        .bytes = "" };
-        pthread_condattr_t clock;
-        pthread_condattr_init(&clock);
-        pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-        pthread_cond_init(&a->moved, &clock);
-        pthread_condattr_destroy(&clock);
+        clock_cond_init(&a->moved);
         pthread_mutex_init(&a->lock, NULL);
         r.on_event = on_event;
         r.ctx = a;
@@ -181,20 +178,8 @@ hearth_answer *hearth_submit(hearth_model *m, const hearth_request *q, hearth_er
 
 /* --- and out --- */
 
-static struct timespec deadline(int timeout_ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += timeout_ms / 1000;
-    t.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
-}
-
 const hearth_event *hearth_next(hearth_answer *a, int timeout_ms) {
-    struct timespec     until = deadline(timeout_ms > 0 ? timeout_ms : 0);
+    struct timespec     until = clock_after(timeout_ms > 0 ? timeout_ms : 0);
     const hearth_event *ev = NULL;
     pthread_mutex_lock(&a->lock);
     free(a->shown);

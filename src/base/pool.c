@@ -12,13 +12,14 @@
  */
 #include "base/pool.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SPINS = 4000, SHORT_SPINS = 300, YIELDS = 16, MAX_THREADS = 512 };
@@ -93,12 +94,6 @@ static void gate_open(gate *g) {
     gate_wake(g);
 }
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static bool gate_spin(gate *g, uint64_t seen, int spins) {
     for (int i = 0; i < spins; i++) {
         if (atomic_load_explicit(&g->seq, memory_order_acquire) != seen) return true;
@@ -123,9 +118,9 @@ static void gate_wait(gate *g, uint64_t seen) {
 /* Worker 0's wait: long ones are measured. */
 static void gate_wait_first(pool *p, gate *g, uint64_t seen) {
     if (gate_spin(g, seen, SHORT_SPINS)) return;
-    int64_t begin = now_ns();
+    int64_t begin = clock_ns();
     gate_wait(g, seen);
-    int64_t took = now_ns() - begin;
+    int64_t took = clock_ns() - begin;
     if (took >= LONG_WAIT) p->waited += took;
 }
 
@@ -243,7 +238,7 @@ static void advise(pool *p, int n, int64_t begin, int64_t end) {
 }
 
 void pool_run_some(pool *p, int n, pool_fn fn, void *ctx) {
-    int64_t begin = p->n_threads > 1 ? now_ns() : 0;
+    int64_t begin = p->n_threads > 1 ? clock_ns() : 0;
     p->waited = 0;
     p->n_active = n;
     if (n == 1) {
@@ -260,7 +255,7 @@ void pool_run_some(pool *p, int n, pool_fn fn, void *ctx) {
         else
             gate_wait_first(p, &p->arrive, arrived);
     }
-    if (p->n_threads > 1) advise(p, n, begin, now_ns());
+    if (p->n_threads > 1) advise(p, n, begin, clock_ns());
 }
 
 void pool_run(pool *p, pool_fn fn, void *ctx) { pool_run_some(p, p->n_threads, fn, ctx); }

@@ -8,6 +8,7 @@
  * has B tokens. Each figure is the median over the repetitions. Weights are moved into huge pages first where hearth
  * run would do so too; --mapped leaves them in the page cache.
  */
+#include "base/clock.h"
 #include "base/machine.h"
 #include "base/str.h"
 #include "bundle/tokenizer.h"
@@ -23,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_BATCHES = 16, MAX_BATCH = 256, MAX_REPS = 100, MAX_TOKENS = 1 << 20 };
@@ -50,12 +50,6 @@ typedef struct gauge {
     err    why;
 } gauge;
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 typedef struct runner {
     gauge *g;
     bool   begun;
@@ -72,10 +66,10 @@ static void on_event(void *ctx, const engine_event *ev) {
         g->prompt_s = ev->usage.prompt_s;
     } else if (ev->kind == ENGINE_TOKEN && !r->begun) {
         r->begun = true;
-        if (++g->begun == g->wanted) g->from = g->to = seconds();
+        if (++g->begun == g->wanted) g->from = g->to = clock_s();
     } else if (ev->kind == ENGINE_TOKEN && g->begun == g->wanted && g->ended == 0) {
         g->tokens++;
-        g->to = seconds();
+        g->to = clock_s();
     }
 }
 

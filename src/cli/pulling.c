@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/pulling.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "cli/interrupt.h"
@@ -86,12 +87,6 @@ typedef struct screen {
     int64_t at, moved; /* its bytes then; bytes that came while it was looked at */
 } screen;
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Counts what comes, not what was there before: the first word about a file says where it begins. */
 static void count_bytes(screen *s, const pull_progress *p) {
     const char *file = p->digest ? p->digest : p->file;
@@ -103,7 +98,7 @@ static void count_bytes(screen *s, const pull_progress *p) {
 
 /* Bytes a second over the last seconds. */
 static double rate_of(screen *s) {
-    int64_t now = now_ms(), bytes = s->moved;
+    int64_t now = clock_ms(), bytes = s->moved;
     int     n = s->n_samples;
     if (!n || now - s->sample[n - 1].ms >= SAMPLE_MS) {
         if (n == SAMPLES) memmove(s->sample, s->sample + 1, (size_t)(--n) * sizeof *s->sample);
@@ -182,7 +177,7 @@ static void draw_bar(screen *s, const pull_progress *p) {
 /* What a log keeps: one line per step, and one every few seconds. */
 static void say_lines(screen *s, const pull_progress *p) {
     str     line;
-    int64_t now = now_ms();
+    int64_t now = clock_ms();
     bool    fresh = strncmp(s->last, p->status, 24) != 0; /* the seconds of a wait are not news */
     if (strncmp(p->status, "verifying", 9) == 0) return;
     str_init(&line);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/session.h"
 
+#include "base/clock.h"
 #include "base/machine.h"
 #include "formats/text.h"
 #include "host/need.h"
@@ -131,21 +132,9 @@ void session_print(const session *s, const char *text, size_t bytes) {
     str_deinit(&shown);
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Waits for news or 50 ms, so that an interrupt is seen soon. */
 static void wait_moved(answer *a) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_nsec += 50 * 1000 * 1000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
+    struct timespec t = clock_after(50);
     pthread_cond_timedwait(&a->moved, &a->lock, &t);
 }
 
@@ -173,7 +162,7 @@ static void swap(str *a, str *b) {
 
 /* Returns when the answer is over. */
 static void follow(session *s, answer *a, uint64_t id, const volatile sig_atomic_t *interrupt, session_result *r) {
-    double begin = now();
+    double begin = clock_s();
     bool   shown = false, cancelled = false, over = false;
     screen p = { .s = s };
     str    thought, content;
@@ -192,7 +181,8 @@ static void follow(session *s, answer *a, uint64_t id, const volatile sig_atomic
         if (shown && news) {
             fprintf(stderr, "\r\033[K");
             shown = false;
-        } else if (s->progress && !news && r->text.len == 0 && r->reasoning.len == 0 && total && now() - begin > 2.0) {
+        } else if (s->progress && !news && r->text.len == 0 && r->reasoning.len == 0 && total &&
+                   clock_s() - begin > 2.0) {
             fprintf(stderr, "\rreading the prompt: %d of %d tokens", done, total);
             shown = true;
         }
@@ -224,7 +214,7 @@ static int collect(session *s, runtime_request q, const volatile sig_atomic_t *i
     q.on_event = on_event;
     q.ctx = &a;
     pthread_mutex_init(&a.lock, NULL);
-    pthread_cond_init(&a.moved, NULL);
+    clock_cond_init(&a.moved);
     int rc = runtime_submit(s->runtime, &q, &id, e);
     if (rc == 0) {
         follow(s, &a, id, interrupt, r);

@@ -180,12 +180,12 @@ static void batch(const engine *g, bool begins) {
 }
 
 static int run_step(engine *g, const nn_batch *b, err *e) {
-    double    begin = engine_now();
+    double    begin = clock_s();
     nn_ticket step;
     int       rc = g->backend->submit(g->exec, b, &step, e);
     if (rc == 0) rc = g->backend->wait(g->exec, step, e);
     if (rc < 0) return rc;
-    adapt(g, engine_now() - begin, b->n_tok);
+    adapt(g, clock_s() - begin, b->n_tok);
     g->counts.steps++;
     batch(g, true);
     step_results(g);

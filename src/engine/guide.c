@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/guide.h"
 
-#include "engine/clock.h"
+#include "base/clock.h"
 
 static void *guide_main(void *arg) {
     guide_thread *t = arg;
@@ -14,10 +14,10 @@ static void *guide_main(void *arg) {
         if (!t->queue) t->tail = &t->queue;
         pthread_mutex_unlock(&t->lock);
 
-        double begin = engine_now();
+        double begin = clock_s();
         w->error = (err){ 0 };
         w->rc = w->guide->mask(w->guide, w->mask, &w->error);
-        double took = engine_now() - begin;
+        double took = clock_s() - begin;
 
         pthread_mutex_lock(&t->lock);
         w->state = GUIDE_READY;

@@ -4,7 +4,7 @@
 #ifndef ENGINE_INTERNAL_H
 #define ENGINE_INTERNAL_H
 
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "engine/sequence.h"
 
 #include <pthread.h>

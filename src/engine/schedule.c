@@ -99,7 +99,7 @@ static bool start(engine *g, sequence *s) {
     if (!s->counted) {
         s->counted = true;
         s->usage.cached_tokens = s->n_charged = reused;
-        s->started_at = engine_now();
+        s->started_at = clock_s();
         guide_ask(&g->guides, &s->guide);
     }
     schedule_charge(s);

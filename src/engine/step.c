@@ -30,7 +30,7 @@ void step_fail(engine *g, sequence *s, const err *why) {
 }
 
 void step_end(engine *g, sequence *s, engine_finish finish, int stop_index) {
-    double now = engine_now();
+    double now = clock_s();
     str_clear(&s->out);
     if (g->tok && finish != ENGINE_STOP_STRING) {
         str_clear(&s->piece);
@@ -81,9 +81,9 @@ static int mask_for(engine *g, sequence *s, const uint32_t **mask, err *e) {
     bool                  no_end = r->ignore_eos || sequence_generated(s) < r->min_tokens;
     *mask = no_end ? g->no_end_mask : NULL;
     if (!s->guide.guide) return 0;
-    double begin = engine_now();
+    double begin = clock_s();
     int    rc = guide_wait(&g->guides, &s->guide);
-    g->counts.guide_wait_s += engine_now() - begin;
+    g->counts.guide_wait_s += clock_s() - begin;
     if (rc < 0) *e = s->guide.error;
     if (rc <= 0) return rc;
     *mask = s->guide.mask;
@@ -159,7 +159,7 @@ static void pick(engine *g, share *h) {
     const uint32_t       *mask;
     sampling_result       got;
     bool                  must_stop, device = g->backend->sample && sampling_on_device(sampler_params(s->sampler));
-    if (s->prompt_done_at == 0) s->prompt_done_at = engine_now();
+    if (s->prompt_done_at == 0) s->prompt_done_at = clock_s();
     h->failed = mask_for(g, s, &mask, &s->error) < 0;
     if (!h->failed && guide_forbids(s)) end(h, ENGINE_STOP_TOKEN, -1);
     if (h->failed || h->over) return;
@@ -206,7 +206,7 @@ static void give_embedding(engine *g, share *h) {
     for (int64_t i = 0; i < g->n_hidden; i++) sum += s->pooled[i] * s->pooled[i];
     if (s->request->r.normalize && sum > 0) scale = 1.0 / sqrt(sum);
     for (int64_t i = 0; i < g->n_hidden; i++) g->vector[i] = (float)(s->pooled[i] * scale);
-    s->prompt_done_at = engine_now();
+    s->prompt_done_at = clock_s();
     engine_event ev = { .kind = ENGINE_EMBEDDING, .vector = g->vector, .n_vector = (int)g->n_hidden };
     emit(s, &ev);
     end(h, ENGINE_STOP_TOKEN, -1);

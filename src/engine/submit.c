@@ -130,7 +130,7 @@ int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
             q->n_open = q->r.n_choices;
             g->n_queued += q->r.n_choices;
             *engine_queued_of(g, q) += q->r.n_choices;
-            double now = engine_now();
+            double now = clock_s();
             for (sequence *s = list; s; s = s->next) {
                 s->order = q->id;
                 s->submitted_at = now;

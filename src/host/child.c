@@ -9,6 +9,7 @@
  */
 #include "host/child.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "host/inbox.h"
 #include "host/worker.h"
@@ -74,12 +75,6 @@ struct child {
     uint64_t        next_ping, last_pong;
     runtime_stats   stats;
 };
-
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void wake(child *c) {
     uint64_t one = 1;
@@ -150,7 +145,7 @@ void child_stop(child *c) {
     pthread_mutex_lock(&c->lock);
     bool first = !c->stopping;
     c->stopping = true;
-    if (first) c->stop_at = now_ms() + c->o.stop_ms;
+    if (first) c->stop_at = clock_ms() + c->o.stop_ms;
     pthread_mutex_unlock(&c->lock);
     if (first && wire_put_empty(&s, WIRE_QUIT, 0, NULL) == 0) (void)child_send(c, s.data, s.len, NULL);
     str_deinit(&s);
@@ -171,16 +166,12 @@ void child_distrust(child *c, const err *why) {
 }
 
 void child_stat(child *c, runtime_stats *out, int wait_ms) {
-    struct timespec t;
     pthread_mutex_lock(&c->lock);
     bool     answers = c->last_pong == c->next_ping && !c->over; /* one that owes an answer is not waited for */
     uint64_t want = c->next_ping + 1;
     pthread_mutex_unlock(&c->lock);
     if (answers && wait_ms > 0) ping(c);
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += (long)wait_ms * 1000000;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
+    struct timespec t = clock_after(wait_ms);
     pthread_mutex_lock(&c->lock);
     while (answers && !c->over && c->last_pong < want) {
         if (pthread_cond_timedwait(&c->news, &c->lock, &t) != 0) break;
@@ -268,7 +259,7 @@ static void read_usage(pid_t pid, uint64_t *faults, uint64_t *cpu) {
 /* A line of the worker's own log is level, tab, module, tab, text; anything else came from a library or a crash. */
 static void log_line(child *c) {
     char   *text = c->line;
-    int64_t now = now_ms();
+    int64_t now = clock_ms();
     if (!c->line_len) return;
     text[c->line_len] = '\0';
     for (char *p = text; *p; p++) {
@@ -316,7 +307,7 @@ static int take_pong(child *c, const wire_frame *f, err *e) {
     wire_pong p;
     int       rc = wire_get_pong(f->body, &p, e);
     if (rc < 0) return rc;
-    if (p.stamp != c->stamp) c->last_sign = now_ms();
+    if (p.stamp != c->stamp) c->last_sign = clock_ms();
     c->stamp = p.stamp;
     pthread_mutex_lock(&c->lock);
     if (f->id > c->next_ping)
@@ -346,7 +337,7 @@ static int take_frames(child *c, err *e) {
 
 /* Once in a while: is it alive? False: it is not, end->why says what happened. */
 static bool tick(child *c, child_end *end) {
-    int64_t        now = now_ms();
+    int64_t        now = clock_ms();
     uint64_t       faults = c->faults, cpu = c->cpu;
     child_activity is = c->o.activity(c->o.ctx);
     bool           loading = is == CHILD_LOADING;
@@ -383,7 +374,7 @@ static bool rest(child *c, struct pollfd p[3]) {
     bool busy = c->o.activity(c->o.ctx) != CHILD_IDLE;
     pthread_mutex_lock(&c->lock);
     bool    unsent = c->sent < c->out.len, stopping = c->stopping;
-    int64_t left = c->stop_at - now_ms();
+    int64_t left = c->stop_at - clock_ms();
     if (busy || c->activity != CHILD_IDLE || c->poked) limit = every;
     if (stopping) limit = left < 0 ? 0 : left < every ? left : every;
     c->idle = limit < 0;
@@ -442,7 +433,7 @@ static void converse(child *c, child_end *end) {
                 return;
             }
         }
-        if (now_ms() - c->last_tick >= every && !tick(c, end)) return;
+        if (clock_ms() - c->last_tick >= every && !tick(c, end)) return;
     }
 }
 
@@ -450,13 +441,13 @@ static void converse(child *c, child_end *end) {
 
 static int reap(child *c, bool kill_now) {
     int     status = 0;
-    int64_t until = now_ms() + GONE_MS;
+    int64_t until = clock_ms() + GONE_MS;
     if (kill_now) kill(c->process, SIGKILL);
     for (;;) {
         pid_t got = waitpid(c->process, &status, kill_now ? 0 : WNOHANG);
         if (got == c->process) return status;
         if (got < 0 && errno != EINTR) return 0;
-        if (got == 0 && now_ms() >= until) {
+        if (got == 0 && clock_ms() >= until) {
             kill(c->process, SIGKILL);
             kill_now = true;
         }
@@ -493,12 +484,12 @@ static void *child_main(void *ctx) {
     child    *c = ctx;
     child_end end = { 0 };
     int       status = 0;
-    c->begin = c->last_tick = c->last_sign = now_ms();
+    c->begin = c->last_tick = c->last_sign = clock_ms();
     if (start(c, &end.why) == 0) {
         converse(c, &end);
         pthread_mutex_lock(&c->lock);
         end.asked = c->stopping && !end.crashed;
-        bool late = c->stopping && now_ms() >= c->stop_at;
+        bool late = c->stopping && clock_ms() >= c->stop_at;
         pthread_mutex_unlock(&c->lock);
         status = reap(c, end.crashed || late);
         read_log(c);
@@ -519,8 +510,7 @@ static void *child_main(void *ctx) {
 }
 
 int child_open(child **out, const child_options *o, err *e) {
-    child             *c = calloc(1, sizeof *c);
-    pthread_condattr_t mono;
+    child *c = calloc(1, sizeof *c);
     *out = NULL;
     if (!c) return err_set_nomem(e);
     c->o = *o;
@@ -529,10 +519,7 @@ int child_open(child **out, const child_options *o, err *e) {
     if (c->o.stop_ms <= 0) c->o.stop_ms = DEFAULT_STOP_MS;
     c->socket = c->log = -1;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&mono);
-    pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->news, &mono);
-    pthread_condattr_destroy(&mono);
+    clock_cond_init(&c->news);
     str_init(&c->out);
     inbox_init(&c->in, true);
     wire_open first = o->open;

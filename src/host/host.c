@@ -2,6 +2,7 @@
 /* Names, requests and calls: what callers of the host see. The keeper decides what is loaded. */
 #include "host/host.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/machine.h"
 #include "host/internal.h"
@@ -122,18 +123,14 @@ static void fill_defaults(host_options *o) {
 }
 
 int host_open(host **out, const host_options *o, err *e) {
-    host              *h = calloc(1, sizeof *h);
-    pthread_condattr_t mono;
+    host *h = calloc(1, sizeof *h);
     *out = NULL;
     if (!h) return err_set_nomem(e);
     h->options = *o;
     fill_defaults(&h->options);
     pthread_mutex_init(&h->lock, NULL);
-    pthread_condattr_init(&mono);
-    pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
-    pthread_cond_init(&h->keeper_wake, &mono);
-    pthread_cond_init(&h->changed, &mono);
-    pthread_condattr_destroy(&mono);
+    clock_cond_init(&h->keeper_wake);
+    clock_cond_init(&h->changed);
     int rc = pthread_create(&h->keeper, NULL, keeper_main, h);
     h->keeper_runs = rc == 0;
     if (rc != 0) {
@@ -207,7 +204,7 @@ static void want(host *h, model *m, int64_t keep_ms) {
         m->keep_ms = keep_ms;
     else if (m->phase != MODEL_UP)
         m->keep_ms = m->own_keep_ms != HOST_KEEP_DEFAULT ? m->own_keep_ms : h->options.keep_alive_ms;
-    m->last_used = host_now_ms();
+    m->last_used = clock_ms();
     if (!is_open(m)) {
         m->wanted = true;
         pthread_cond_signal(&h->keeper_wake);
@@ -322,7 +319,7 @@ static int hold(host *h, view name, int64_t keep_ms, model **out, err *e) {
 
 static void put(host *h, model *m) {
     m->users--;
-    m->last_used = host_now_ms();
+    m->last_used = clock_ms();
     h->inside--;
     pthread_cond_signal(&h->keeper_wake);
     if (h->closing) pthread_cond_broadcast(&h->changed);
@@ -467,11 +464,11 @@ static void snapshot(host *h, const model *m, host_model *out) {
                  : m->phase >= MODEL_MEASURING && m->phase < MODEL_UP ? HOST_LOADING
                                                                       : HOST_UNLOADED;
     out->quarantined = quarantine_holds_path(&h->quarantine, m->info.path);
-    if (out->state == HOST_LOADING) out->load_seconds = (double)(host_now_ms() - m->load_begin) / 1000;
+    if (out->state == HOST_LOADING) out->load_seconds = (double)(clock_ms() - m->load_begin) / 1000;
     if (m->child) out->pid = (int)child_pid(m->child);
     if (m->phase != MODEL_UP) return;
     int64_t expiry = model_expiry(m);
-    out->expires_ms = expiry == INT64_MAX ? HOST_KEEP_FOREVER : m->users ? m->keep_ms : expiry - host_now_ms();
+    out->expires_ms = expiry == INT64_MAX ? HOST_KEEP_FOREVER : m->users ? m->keep_ms : expiry - clock_ms();
 }
 
 int host_list(host *h, host_model **out, size_t *n, err *e) {

@@ -107,8 +107,6 @@ struct host {
     uint64_t crashes;
 };
 
-int64_t host_now_ms(void);
-
 /* requests.c; all with the lock held. */
 int  host_request_enlist(host *h, model *m, host_request *r, err *e); /* a number and a place; ERR_BUSY */
 void host_request_end(host *h, host_request *r);                      /* gives them back */

@@ -10,6 +10,7 @@
  * of the busy models is asked to yield: what it has begun ends as it would, new requests for it wait, then it goes and
  * stands in line itself. So nobody waits for ever and nothing that is in use is ended.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "host/internal.h"
@@ -18,12 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-int64_t host_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 int64_t model_expiry(const model *m) {
     return m->info.pinned || m->keep_ms == HOST_KEEP_FOREVER ? INT64_MAX : m->last_used + m->keep_ms;
@@ -103,7 +98,7 @@ static void start(host *h, model *m) {
     o.open.runtime.spare_bytes = machine_memory_available(NULL); /* moved weights count as mapped ones do: once */
     find_fault(h->options.debug_fault, m->info.name, fault);
     m->info.load_fraction = 0;
-    m->load_begin = m->wanted_at = host_now_ms();
+    m->load_begin = m->wanted_at = clock_ms();
     m->phase = MODEL_MEASURING; /* its thread may begin before the next line is over, and waits for the lock */
     if (child_open(&m->child, &o, &e) < 0) {
         m->phase = MODEL_DOWN;
@@ -178,7 +173,7 @@ static bool act(host *h, model *m, int64_t *wake) {
     }
     if (m->users || m->holders) return false;
     int64_t expiry = model_expiry(m);
-    if (m->leaving || m->yielding || (!m->waiters && host_now_ms() >= expiry)) {
+    if (m->leaving || m->yielding || (!m->waiters && clock_ms() >= expiry)) {
         stop(m);
         return true;
     }
@@ -287,7 +282,7 @@ static void let_in(model *m) {
     str_init(&s);
     m->placed = true;
     m->phase = MODEL_LOADING;
-    m->load_begin = host_now_ms();
+    m->load_begin = clock_ms();
     if (wire_put_empty(&s, WIRE_LOAD, 0, NULL) < 0 || child_send(m->child, s.data, s.len, NULL) < 0) stop(m);
     str_deinit(&s);
 }
@@ -312,7 +307,7 @@ static bool place(host *h, int64_t *wake) {
         stop(v);
         return true;
     }
-    int64_t now = host_now_ms(), give_up = m->wanted_at + h->options.wait_ms;
+    int64_t now = clock_ms(), give_up = m->wanted_at + h->options.wait_ms;
     if (now >= give_up) {
         err e = { 0 };
         err_set(&e, ERR_BUSY, "no place became free within %lld s: all loaded models are busy",
@@ -353,7 +348,7 @@ void *keeper_main(void *ctx) {
         if (wake == INT64_MAX) {
             pthread_cond_wait(&h->keeper_wake, &h->lock);
         } else {
-            struct timespec t = { .tv_sec = wake / 1000, .tv_nsec = wake % 1000 * 1000000 };
+            struct timespec t = clock_moment(wake);
             pthread_cond_timedwait(&h->keeper_wake, &h->lock, &t);
         }
     }

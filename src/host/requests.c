@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests and calls on their way to a worker and back. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "host/internal.h"
 
@@ -16,7 +17,7 @@ int host_request_enlist(host *h, model *m, host_request *r, err *e) {
     h->slots[r->id % HOST_MAX_REQUESTS] = r;
     h->n_requests++;
     r->model = m;
-    r->since = host_now_ms();
+    r->since = clock_ms();
     r->next = m->requests;
     if (r->next) r->next->prev = r;
     m->requests = r;
@@ -32,7 +33,7 @@ void host_request_end(host *h, host_request *r) {
     if (r->sent) m->users--;
     if (r->sent && r->paused) m->paused--;
     h->n_requests--;
-    m->last_used = host_now_ms();
+    m->last_used = clock_ms();
     if (m->users == 0) pthread_cond_signal(&h->keeper_wake);
 }
 
@@ -216,7 +217,7 @@ static int take_ready(model *m, const wire_frame *f, err *e) {
     free(m->template_text);
     m->template_text = text;
     if (m->phase == MODEL_LOADING) {
-        int64_t now = host_now_ms();
+        int64_t now = clock_ms();
         m->phase = MODEL_UP;
         d->load_seconds = (double)(now - m->load_begin) / 1000;
         m->load_error = (err){ 0 };
@@ -362,7 +363,7 @@ void model_take_end(void *ctx, const child_end *end) {
         log_error("host", "%s: %s", m->info.name, end->why.msg);
         h->crashes++;
         m->info.crashes++;
-        if (end->crashed && quarantine_note(&h->quarantine, identity, host_now_ms()))
+        if (end->crashed && quarantine_note(&h->quarantine, identity, clock_ms()))
             log_error("host", "%s: its workers crashed %d times; it is not loaded again before the file changes",
                       m->info.name, QUARANTINE_CRASHES);
     }

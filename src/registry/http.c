@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "registry/http.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +30,6 @@ void http_patience(pull_patience *p) {
     if (p->backoff_ms <= 0) p->backoff_ms = 500;
     if (p->stall_ms <= 0) p->stall_ms = 30000;
     if (p->max_wait_s <= 0) p->max_wait_s = 300;
-}
-
-int64_t http_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 /* --- addresses --- */
@@ -160,13 +156,13 @@ typedef struct document {
 static size_t on_header(char *data, size_t size, size_t n, void *ctx) {
     document *d = ctx;
     http_head_line(&d->head, (view){ data, size * n }, (int64_t)time(NULL));
-    d->last_ms = http_now_ms();
+    d->last_ms = clock_ms();
     return size * n;
 }
 
 static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
     document *d = ctx;
-    d->last_ms = http_now_ms();
+    d->last_ms = clock_ms();
     if (d->head.status != 200) return size * n; /* an error's page says nothing that the status does not */
     str_append(d->body, data, size * n);
     d->too_long = d->body->failed;
@@ -175,7 +171,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
 
 /* Runs a prepared handle until it ends, stalls or is not wanted any more. */
 static int run_one(const http_client *c, CURL *easy, document *d, CURLcode *code, err *e) {
-    int64_t begun = http_now_ms();
+    int64_t begun = clock_ms();
     int     running = 1, rc = 0;
     *code = CURLE_OPERATION_TIMEDOUT;
     d->last_ms = begun;
@@ -190,7 +186,7 @@ static int run_one(const http_client *c, CURL *easy, document *d, CURLcode *code
             rc = err_set(e, ERR_CANCELLED, "stopped");
             break;
         }
-        int64_t now = http_now_ms();
+        int64_t now = clock_ms();
         if (now - d->last_ms > c->patience.stall_ms || now - begun > DOCUMENT_STALLS * (int64_t)c->patience.stall_ms)
             break;
         curl_multi_poll(c->multi, NULL, 0, POLL_MS, NULL);
@@ -267,15 +263,13 @@ int64_t http_pause_ms(const pull_patience *p, int failures) {
     for (int i = 1; i < failures && ms < LONGEST_PAUSE_MS; i++) ms *= 2;
     if (ms > LONGEST_PAUSE_MS) ms = LONGEST_PAUSE_MS;
     /* Not all clients of a server that was away come back at the same moment. */
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return ms + ms * ((t.tv_nsec / 1000) % 256) / 1024;
+    return ms + ms * (clock_us() % 256) / 1024;
 }
 
 int http_wait(const http_client *c, int64_t ms, const char *why, err *e) {
-    int64_t end = http_now_ms() + ms;
+    int64_t end = clock_ms() + ms;
     for (;;) {
-        int64_t left = end - http_now_ms();
+        int64_t left = end - clock_ms();
         char    text[256];
         if (left <= 0) return 0;
         snprintf(text, sizeof text, "waiting %lld s: %s", (long long)(left + 999) / 1000, why);

@@ -29,9 +29,8 @@ typedef struct http_client {
     bool (*go_on)(void *ctx, const char *waiting); /* often; waiting: why nothing happens just now, or NULL */
 } http_client;
 
-int     http_open(CURLM **out, err *e);  /* starts libcurl, too; ended with curl_multi_cleanup */
-void    http_patience(pull_patience *p); /* fills in the defaults */
-int64_t http_now_ms(void);               /* of a clock that only goes forward */
+int  http_open(CURLM **out, err *e);  /* starts libcurl, too; ended with curl_multi_cleanup */
+void http_patience(pull_patience *p); /* fills in the defaults */
 
 bool http_same_origin(const char *a, const char *b); /* scheme, host and port; false for what is no URL */
 /* Where a redirect leads; refused: another protocol, and http after https. The caller frees *out. */

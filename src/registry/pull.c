@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "registry/pull.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "registry/choose.h"
@@ -58,7 +59,7 @@ static bool tell(pull *p, const char *status) {
     pull_progress s = { .status = status, .all_total = p->total, .all_completed = p->done, .all_present = p->present };
     if (stopped(p)) return false;
     if (!p->ev || !p->ev->progress) return true;
-    p->told_ms = http_now_ms();
+    p->told_ms = clock_ms();
     if (p->now) {
         s.digest = p->now->digest[0] ? p->now->digest : NULL;
         s.file = p->now->path;
@@ -85,7 +86,7 @@ static bool on_wait(void *ctx, const char *waiting) {
     pull *p = ctx;
     char  text[96];
     if (stopped(p)) return false;
-    if (http_now_ms() - p->told_ms < TELL_MS) return true;
+    if (clock_ms() - p->told_ms < TELL_MS) return true;
     if (!waiting && p->now) pulling(p, text, "");
     return tell(p, waiting ? waiting : p->now ? text : "pulling manifest");
 }

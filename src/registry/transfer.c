@@ -9,6 +9,7 @@
  */
 #include "registry/transfer.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "registry/hasher.h"
@@ -218,7 +219,7 @@ static int lane_ask(lane *l, const char *url, err *e) {
     l->accepted = false;
     l->fault = FAULT_NONE;
     l->why[0] = '\0';
-    l->mark_ms = http_now_ms();
+    l->mark_ms = clock_ms();
     l->mark = l->at;
     if ((rc = http_prepare(x->c, l->easy, url, NULL, &l->headers, e)) < 0) {
         curl_slist_free_all(l->headers);
@@ -278,7 +279,7 @@ static int start_lanes(run *x, err *e) {
  * Progress is more than there ever was: a server without ranges that cuts always at the same place makes none.
  */
 static int failed_once(run *x, int64_t retry_after, err *e, int rc) {
-    int64_t now = http_now_ms();
+    int64_t now = clock_ms();
     if (x->file.have_bytes > x->best) x->failures = 0;
     x->best = num_max(x->best, x->file.have_bytes);
     if (retry_after > x->c->patience.max_wait_s)
@@ -408,7 +409,7 @@ static int look_after_lanes(run *x, err *e) {
             }
         }
     }
-    int64_t now = http_now_ms();
+    int64_t now = clock_ms();
     for (int i = 0; i < MAX_LANES && rc == 0; i++) {
         lane *l = &x->lanes[i];
         if (!l->busy || (l->fault == FAULT_NONE && !is_slow(l, now))) continue;
@@ -421,7 +422,7 @@ static int look_after_lanes(run *x, err *e) {
 
 /* Tells the caller, and from time to time the note. */
 static int report(run *x, err *e) {
-    int64_t now = http_now_ms();
+    int64_t now = clock_ms();
     bool    paused = now < x->not_before_ms;
     if (now - x->reported_ms >= REPORT_MS) {
         x->reported_ms = now;
@@ -436,12 +437,12 @@ static int report(run *x, err *e) {
 
 static int load(run *x, err *e) {
     int rc = 0;
-    x->noted_ms = http_now_ms();
+    x->noted_ms = clock_ms();
     while (rc == 0 && x->file.have_bytes < x->file.size) {
-        if (http_now_ms() >= x->not_before_ms) rc = start_lanes(x, e);
+        if (clock_ms() >= x->not_before_ms) rc = start_lanes(x, e);
         if (rc == 0) rc = look_after_lanes(x, e);
         if (rc == 0) rc = report(x, e);
-        int64_t pause = x->not_before_ms - http_now_ms();
+        int64_t pause = x->not_before_ms - clock_ms();
         if (pause <= 0 || pause > POLL_MS) pause = POLL_MS;
         if (rc == 0 && x->file.have_bytes < x->file.size) curl_multi_poll(x->c->multi, NULL, 0, (int)pause, NULL);
     }

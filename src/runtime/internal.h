@@ -101,8 +101,6 @@ struct request {
     atomic_int      phase, prompt_tokens, generated_tokens;
 };
 
-double runtime_now(void);
-
 /* request.c */
 int  request_open(request **out, runtime *r, const runtime_request *q, err *e); /* copies; one reference */
 void request_ref(request *x);

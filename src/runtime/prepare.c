@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a request to the engine: template, tokens, sampling values, checks. Everything here may take milliseconds. */
+#include "base/clock.h"
 #include "runtime/internal.h"
 
 #include <string.h>
@@ -276,7 +277,7 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
     }
     if (q->task == RUNTIME_RERANK) g.pooling = ENGINE_POOL_LAST;
     atomic_store(&x->prompt_tokens, (int)p->ids.count);
-    x->prepared_at = runtime_now();
+    x->prepared_at = clock_s();
     return submit(x, &g, p, e);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a request: copied in, listed, counted, its events numbered off, freed. */
+#include "base/clock.h"
 #include "runtime/internal.h"
 
 #include <stdlib.h>
@@ -77,7 +78,7 @@ int request_open(request **out, runtime *r, const runtime_request *q, err *e) {
     x->q = *q;
     settings_fill(r, &x->q);
     x->owner_stops = q->n_stop == 0 && x->q.n_stop > 0;
-    x->submitted_at = runtime_now();
+    x->submitted_at = clock_s();
     if (x->q.n_choices < 1) x->q.n_choices = 1;
     x->n_open = x->n_engine_open = x->n_unstopped = x->q.n_choices;
     arena_init(&x->mem, 0);
@@ -198,7 +199,7 @@ void request_end_cancelled(request *x) {
     pthread_mutex_lock(&x->order);
     for (int i = 0; i < x->q.n_choices; i++) {
         runtime_event ev = { .kind = RUNTIME_DONE, .choice = i, .finish = RUNTIME_CANCELLED };
-        ev.usage.prepare_s = runtime_now() - x->submitted_at;
+        ev.usage.prepare_s = clock_s() - x->submitted_at;
         request_emit(x, &ev);
     }
     pthread_mutex_unlock(&x->order);

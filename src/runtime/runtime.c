@@ -2,6 +2,7 @@
 /* Opening a model, facts about it, and what works without the engine. */
 #include "runtime/runtime.h"
 
+#include "base/clock.h"
 #include "formats/summary.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
@@ -11,12 +12,6 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
-
-double runtime_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int runtime_cache_type(const char *name, engine_options *o, err *e) {
     if (!nn_kv_type_parse(name ? name : "f16", &o->k_type)) return err_set(e, ERR_ARG, "'%s' is not a page type", name);
@@ -199,7 +194,7 @@ void runtime_stat(runtime *r, runtime_stats *out) {
 
 size_t runtime_requests(runtime *r, runtime_request_info *out, size_t cap) {
     size_t n = 0;
-    double now = runtime_now();
+    double now = clock_s();
     pthread_mutex_lock(&r->lock);
     for (request *x = r->first; x; x = x->next, n++) {
         if (n >= cap) continue;

@@ -6,6 +6,7 @@
  * server's own; anything else is refused before it has an effect. Credentials are allowed only to origins that are
  * listed by name, never to "*".
  */
+#include "base/clock.h"
 #include "server/internal.h"
 
 #include <arpa/inet.h>
@@ -131,7 +132,7 @@ bool admit_key(exchange *x) {
     if (!key) return true;
     x->core->key_id = auth_key_id(key);
     snprintf(x->core->key_name, sizeof x->core->key_name, "%s", auth_key_name(key));
-    if (auth_admit(key, mono_us(), &wait)) return true;
+    if (auth_admit(key, clock_us(), &wait)) return true;
     exchange_header(x, "Retry-After", "%.0f", ceil(wait));
     exchange_error(x, 429, "rate_limit_exceeded", NULL, "the key '%s' has used up its rate; try again in %.0f s",
                    auth_key_name(key), ceil(wait));

@@ -6,6 +6,7 @@
  * of further requests wait in the input buffer; a client that sends more than PIPELINE_BYTES of them is closed, because
  * behind a full buffer its end could not be seen. Every phase has a deadline that does not move when bytes trickle in.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/internal.h"
 #include "server/upload.h"
@@ -36,7 +37,7 @@ static void arm(conn *c, double seconds) {
 static void enter(conn *c, conn_phase phase) {
     const server_options *o = &c->server->options;
     c->phase = phase;
-    c->phase_us = mono_us();
+    c->phase_us = clock_us();
     switch (phase) {
     case CONN_IDLE: arm(c, c->first ? o->head_seconds : o->idle_seconds); break;
     case CONN_HEAD: arm(c, o->head_seconds); break;
@@ -54,7 +55,7 @@ static void refuse(conn *c, int status, const char *reason);
 
 /* A body may take its base time plus what its bytes need at a slow link's speed. */
 static void body_deadline(conn *c) {
-    double   elapsed = (double)(mono_us() - c->phase_us) / 1e6;
+    double   elapsed = (double)(clock_us() - c->phase_us) / 1e6;
     uint64_t bytes = c->parser.request->no_limit ? upload_received(c->x) : c->parser.request->body.len;
     double   allowed = c->server->options.body_seconds + (double)bytes / BODY_BYTES_PER_S;
     if (c->held) /* our disk is slow, not the client */
@@ -67,7 +68,7 @@ static void body_deadline(conn *c) {
 
 static bool stalled(const conn *c) {
     size_t queued = evbuffer_get_length(bufferevent_get_output(c->bev));
-    return queued && (double)(mono_us() - c->moved_us) / 1e6 >= c->server->options.stall_seconds * 0.99;
+    return queued && (double)(clock_us() - c->moved_us) / 1e6 >= c->server->options.stall_seconds * 0.99;
 }
 
 static void answer_tick(conn *c) {
@@ -78,7 +79,7 @@ static void answer_tick(conn *c) {
         return;
     }
     arm(c, o->heartbeat_seconds < o->stall_seconds ? o->heartbeat_seconds : o->stall_seconds);
-    if ((double)(mono_us() - c->sent_us) / 1e6 >= o->heartbeat_seconds * 0.9) exchange_beat(c->x);
+    if ((double)(clock_us() - c->sent_us) / 1e6 >= o->heartbeat_seconds * 0.9) exchange_beat(c->x);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ctx) {
@@ -105,7 +106,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx) {
 /* Straight to the socket while nothing waits: saves a round through the event loop per token. */
 void conn_write_parts(conn *c, struct iovec *parts, int n) {
     size_t done = 0;
-    c->sent_us = mono_us();
+    c->sent_us = clock_us();
     if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0) {
         c->moved_us = c->sent_us; /* nothing was waiting until now */
         if (!c->is_tls) {
@@ -134,7 +135,7 @@ bool conn_congested(conn *c) { return evbuffer_get_length(bufferevent_get_output
 static void on_drained(struct evbuffer *b, const struct evbuffer_cb_info *info, void *ctx) {
     conn *c = ctx;
     (void)b;
-    if (info->n_deleted) c->moved_us = mono_us();
+    if (info->n_deleted) c->moved_us = clock_us();
 }
 
 /* --- the end of an answer --- */

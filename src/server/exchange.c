@@ -7,6 +7,7 @@
  * exchange_flush sends it, so that a handler on another thread and an event on this one look the same. A handler that
  * wants inference has submitted its requests before it returns (request.c); the I/O thread only learns of it.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/feed.h"
 #include "server/internal.h"
@@ -206,7 +207,7 @@ exchange *exchange_open(conn *c) {
     x->core->self = x;
     x->core->conn = c;
     x->core->is_unix = c->is_unix;
-    x->core->begin_us = mono_us();
+    x->core->begin_us = clock_us();
     x->core->next = s->exchanges;
     if (x->core->next) x->core->next->core->prev = x;
     s->exchanges = x;
@@ -233,14 +234,14 @@ static void log_exchange(const exchange *x, int64_t took_us) {
 static void exchange_free(exchange *x) {
     server        *s = x->server;
     exchange_core *c = x->core;
-    int64_t        took = mono_us() - c->begin_us;
+    int64_t        took = clock_us() - c->begin_us;
     if (x->route && (c->status || c->cancelled)) {
         if (c->cancelled && !c->status) c->status = 499;
         metrics_request(&s->metrics, x->route->api->name, c->status, (double)took / 1e6);
         log_exchange(x, took);
     }
     auth_key *key = c->key_id ? auth_by_id(s->keys, c->key_id) : NULL;
-    if (key) auth_charge(key, mono_us(), c->prompt_tokens - c->cached_tokens + c->generated_tokens);
+    if (key) auth_charge(key, clock_us(), c->prompt_tokens - c->cached_tokens + c->generated_tokens);
     if (x->state_free) x->state_free(x->state);
     requests_free(x);
     feed_free(c->feed);

@@ -87,8 +87,7 @@ struct server {
     size_t    n_threads;
 };
 
-int64_t mono_us(void);
-void    server_post(server *s, post *p); /* from any thread */
+void server_post(server *s, post *p); /* from any thread */
 
 /* --- listen.c --- */
 int  server_listen(server *s, err *e);

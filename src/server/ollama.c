@@ -2,6 +2,7 @@
 /* Ollama: errors, times, options; the parts of its API that need no model. */
 #include "server/ollama.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/handlers.h"
 #include "server/internal.h"
@@ -61,7 +62,7 @@ void ollama_put_name(jw *w, const char *key, const char *name) {
 }
 
 void ollama_put_durations(jw *w, int64_t begin_us, const runtime_usage *u) {
-    jw_put_int(w, "total_duration", (mono_us() - begin_us) * 1000);
+    jw_put_int(w, "total_duration", (clock_us() - begin_us) * 1000);
     jw_put_int(w, "load_duration", (int64_t)(u->prepare_s * 1e9));
     jw_put_int(w, "prompt_eval_count", u->prompt_tokens);
     jw_put_int(w, "prompt_eval_duration", (int64_t)(u->prompt_s * 1e9));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST /api/embed (one text or several) and the older /api/embeddings (one). */
+#include "base/clock.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/ollama.h"
@@ -26,7 +27,7 @@ static void put_answer(const vectors *v, str *out) {
         jw_open(&w, '[');
         for (size_t i = 0; i < v->n; i++) put_vector(&w, v, i);
         jw_close(&w, ']');
-        jw_put_int(&w, "total_duration", (mono_us() - v->begin_us) * 1000);
+        jw_put_int(&w, "total_duration", (clock_us() - v->begin_us) * 1000);
         jw_put_int(&w, "load_duration", 0);
         jw_put_int(&w, "prompt_eval_count", v->prompt_tokens);
     }

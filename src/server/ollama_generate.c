@@ -5,6 +5,7 @@
  * Both give lines of JSON, one per piece of the answer, or a single object with stream: false. They differ in where the
  * text stands: at the top (response, thinking) or inside message. A call of a tool is one line, when it is complete.
  */
+#include "base/clock.h"
 #include "registry/modelfile.h"
 #include "server/collect.h"
 #include "server/conversation.h"
@@ -207,7 +208,7 @@ static void start(exchange *x, view model, int64_t keep_alive_ms, runtime_reques
     s->chat = chat;
     s->stream = stream;
     s->logprobs = q->want_logprob;
-    s->begin_us = mono_us();
+    s->begin_us = clock_us();
     exchange_run(x, &(exchange_work){ .model = model,
                                       .keep_alive_ms = keep_alive_ms,
                                       .requests = q,

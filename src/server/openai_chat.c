@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST /v1/chat/completions */
+#include "base/clock.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/openai.h"
@@ -60,7 +61,7 @@ static void end_chunk(exchange *x, chat_state *s, int choice, const char *finish
     else
         str_puts(&s->chunk, ",\"finish_reason\":null}]");
     if (s->timings && s->n_tokens) {
-        double ms = (double)(mono_us() - s->begin_us) / 1e3;
+        double ms = (double)(clock_us() - s->begin_us) / 1e3;
         str_printf(&s->chunk, ",\"timings\":{\"predicted_n\":%lld,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
                    (long long)s->n_tokens, ms, ms > 0 ? 1e3 * (double)s->n_tokens / ms : 0.0);
     }
@@ -227,7 +228,7 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
     chat_state *s = x->state;
     (void)request;
     if (ev->kind == RUNTIME_TOKEN) {
-        if (s->n_tokens++ == 0) s->begin_us = mono_us();
+        if (s->n_tokens++ == 0) s->begin_us = clock_us();
         if (!s->logprobs || ev->choice < 0 || (size_t)ev->choice >= s->all.n) return;
         str *p = &s->pending[ev->choice];
         jw   w = { p, p->len > 0 };

@@ -2,6 +2,7 @@
 /* What operators ask: health, metrics, statistics, the requests under way. All on the I/O thread, which owns most of
  * it; what workers have to be asked for was asked before.
  */
+#include "base/clock.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/json_out.h"
@@ -21,7 +22,7 @@ static uint64_t resident_bytes(void) {
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static double uptime_s(const server *s) { return (double)(mono_us() - s->started_us) / 1e6; }
+static double uptime_s(const server *s) { return (double)(clock_us() - s->started_us) / 1e6; }
 
 void ops_health(exchange *x) {
     const host_stats *h = x->stats;
@@ -228,7 +229,7 @@ void ops_requests(exchange *x) {
         jw_put_cstr(&w, "key", c->key_name[0] ? c->key_name : NULL);
         jw_put_int(&w, "sequences", c->in_handler ? 0 : (int64_t)c->in_flight);
         jw_put_int(&w, "prompt_tokens", c->prompt_tokens);
-        jw_put_real(&w, "age_seconds", (double)(mono_us() - c->begin_us) / 1e6);
+        jw_put_real(&w, "age_seconds", (double)(clock_us() - c->begin_us) / 1e6);
         jw_close(&w, '}');
     }
     jw_close(&w, ']');

@@ -20,6 +20,7 @@
  *
  * A request counts as in flight until its event with `last` was taken.
  */
+#include "base/clock.h"
 #include "server/internal.h"
 
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static bool keep_event(request *r, const host_event *ev) {
     item *it = add_room(r, item_bytes(body.len));
     if (!it) return false;
     *it = (item){
-        .at_us = mono_us(), .worker = ev->worker, .body_bytes = body.len, .last = ev->last, .own = ev->error != NULL
+        .at_us = clock_us(), .worker = ev->worker, .body_bytes = body.len, .last = ev->last, .own = ev->error != NULL
     };
     memcpy(it + 1, body.data, body.len);
     return true;

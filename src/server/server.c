@@ -2,6 +2,7 @@
 /* The event loop: posts from other threads, signals, draining. */
 #include "server/server.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/internal.h"
 #include "server/upload.h"
@@ -15,12 +16,6 @@
 #include <unistd.h>
 
 enum { CUT_GRACE_US = 1500000 };
-
-int64_t mono_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
 
 /* --- from other threads --- */
 
@@ -179,7 +174,7 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
     set_defaults(&s->options);
     s->limits = (http_limits){ s->options.head_bytes, s->options.body_bytes, upload_has_no_limit };
     s->keys = keys;
-    s->started_us = mono_us();
+    s->started_us = clock_us();
     s->wake_fd = -1;
     s->posts_end = &s->posts;
     arena_init(&s->event_mem, 0);

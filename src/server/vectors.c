@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/vectors.h"
 
+#include "base/clock.h"
 #include "server/internal.h"
 
 #include <stdlib.h>
@@ -57,7 +58,7 @@ void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request
     v->model = model;
     v->form = form;
     v->put = put;
-    v->begin_us = mono_us();
+    v->begin_us = clock_us();
     for (size_t i = 0; i < n; i++) {
         q[i].task = RUNTIME_EMBED;
         q[i].dimensions = dimensions;

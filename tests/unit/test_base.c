@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors, arena, strings, map, checked arithmetic, files, log. */
+/* Errors, arena, strings, map, checked arithmetic, files, log, clock. */
 #include "unit/support/support.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -360,6 +361,28 @@ static void test_log(void **state) {
     str_deinit(&out);
 }
 
+/* The units are of one clock, and a wait by it lasts as long as was said. */
+static void test_clock(void **state) {
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t  never;
+    (void)state;
+    int64_t ns = clock_ns(), us = clock_us(), ms = clock_ms();
+    double  s = clock_s();
+    assert_true(us >= ns / 1000 && ms >= us / 1000 && s * 1e3 >= (double)ms);
+    assert_true(clock_ns() >= (int64_t)(s * 1e9) - 1000);
+    struct timespec at = clock_moment(1999);
+    assert_true(at.tv_sec == 1 && at.tv_nsec == 999000000);
+    clock_cond_init(&never);
+    pthread_mutex_lock(&lock);
+    int64_t begin = clock_ns();
+    at = clock_after(20);
+    while (pthread_cond_timedwait(&never, &lock, &at) != ETIMEDOUT) {
+    }
+    assert_true(clock_ns() - begin >= 20000000);
+    pthread_mutex_unlock(&lock);
+    pthread_cond_destroy(&never);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_err_context),
@@ -376,6 +399,7 @@ int main(void) {
         cmocka_unit_test(test_file_replace_full),
         cmocka_unit_test(test_dir_make),
         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

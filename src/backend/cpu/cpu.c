@@ -3,13 +3,13 @@
 #include "backend/cpu/cpu.h"
 
 #include "backend/backend.h"
+#include "base/clock.h"
 #include "base/machine.h"
 #include "base/noalloc.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 static void cpu_free(nn_exec *base) {
     cpu_exec *x = (cpu_exec *)base;
@@ -118,12 +118,6 @@ static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
     return 0;
 }
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void work(void *ctx, int worker, int n_workers) {
     cpu_exec *x = ctx;
     int64_t   spent = 0;
@@ -133,10 +127,10 @@ static void work(void *ctx, int worker, int n_workers) {
         const cpu_item *it = &x->items[i];
         if (it->op < x->op0 || it->op >= x->op1) continue;
         if (it->barrier) pool_barrier(x->pool, worker);
-        int64_t begin = x->timed ? now_ns() : 0;
+        int64_t begin = x->timed ? clock_ns() : 0;
         cpu_run_item(x, it, worker);
         if (!x->timed) continue;
-        int64_t took = now_ns() - begin;
+        int64_t took = clock_ns() - begin;
         spent += took;
         x->times[worker].by_kind[x->base.x.model->tape->ops[it->op].kind] += took;
     }
