@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
         hearth_request_init(&q, sizeof q);
         q.task = HEARTH_TASK_EMBED;
         q.text = items[i].text;
-        while (!(items[i].answer = hearth_submit(m, &q, &e)) && e.code == HEARTH_ERR_LIMIT) {
+        while (!(items[i].answer = hearth_submit(m, &q, &e)) && e.code == HEARTH_ERR_BUSY) {
             /* The queue is full: wait for the oldest that is still open. */
             int k = 0;
             while (k < i && hearth_answer_over(items[k].answer)) k++;

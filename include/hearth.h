@@ -56,7 +56,10 @@ typedef enum hearth_code {
     HEARTH_ERR_ARG = -5,         /* the request is wrong */
     HEARTH_ERR_LIMIT = -6,       /* too long, too many, too deep */
     HEARTH_ERR_NOTFOUND = -7,
-    HEARTH_ERR_CANCELLED = -8
+    HEARTH_ERR_CANCELLED = -8,
+    HEARTH_ERR_BUSY = -9,    /* too many requests wait; it may work later */
+    HEARTH_ERR_LOST = -10,   /* the device is gone; another process may get it back */
+    HEARTH_ERR_CONTEXT = -11 /* the prompt does not fit the context or the cache */
 } hearth_code;
 
 typedef struct hearth_error {

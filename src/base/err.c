@@ -63,6 +63,8 @@ const char *err_code_name(int code) {
     case ERR_CANCELLED: return "cancelled";
     case ERR_BUSY: return "busy";
     case ERR_LOST: return "device lost";
+    case ERR_CONTEXT: return "context too short";
+    case ERR_UNLOADED: return "model not loaded";
     default: return "error";
     }
 }

@@ -18,11 +18,13 @@ enum {
     ERR_FORMAT = -3,      /* a file or text is not what it claims to be */
     ERR_UNSUPPORTED = -4, /* understood, but this program cannot do it */
     ERR_ARG = -5,         /* the caller's argument or a user's option is wrong */
-    ERR_LIMIT = -6,       /* a size, depth, count or step limit was reached */
+    ERR_LIMIT = -6,       /* a size, depth, count or step limit was reached; trying again will not help */
     ERR_NOTFOUND = -7,    /* the named thing does not exist */
     ERR_CANCELLED = -8,   /* the caller asked to stop */
-    ERR_BUSY = -9,        /* too much is under way; it may work later */
+    ERR_BUSY = -9,        /* a queue is full or too much is under way; it may work later */
     ERR_LOST = -10,       /* a device is gone for this process; another process may get it back */
+    ERR_CONTEXT = -11,    /* a prompt does not fit the context or the cache */
+    ERR_UNLOADED = -12,   /* a model is not in memory and could not be brought there */
 };
 
 typedef struct err {

@@ -149,7 +149,7 @@ void schedule_admit(engine *g) {
             started = start(g, s);
         }
         if (!started && g->n_running == 0) { /* alone and still no room: cannot happen while cache_fits holds */
-            err_set(&s->error, ERR_LIMIT, "the cache has no room for %d positions", s->n_tokens);
+            err_set(&s->error, ERR_CONTEXT, "the cache has no room for %d positions", s->n_tokens);
             step_fail(g, s, &s->error);
         } else if (!started) {
             add_waiting(g, s);
@@ -249,7 +249,7 @@ void schedule_make_room(engine *g) {
         sequence *worst = least_important(g);
         if (worst == s && g->n_running == 1) { /* alone and still no room: cannot happen while cache_fits holds */
             err why;
-            err_set(&why, ERR_LIMIT, "the cache has no room for %d positions", s->n_tokens);
+            err_set(&why, ERR_CONTEXT, "the cache has no room for %d positions", s->n_tokens);
             step_fail(g, s, &why);
             return;
         }

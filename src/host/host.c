@@ -308,8 +308,8 @@ static int hold(host *h, view name, int64_t keep_ms, model **out, err *e) {
     else if (is_open(m))
         m->users++;
     else
-        rc = err_set(e, m->load_error.code == ERR_BUSY ? ERR_BUSY : ERR_IO, "cannot load model %s: %s", m->info.name,
-                     m->load_error.code ? m->load_error.msg : "it is being unloaded");
+        rc = err_set(e, m->load_error.code == ERR_BUSY ? ERR_BUSY : ERR_UNLOADED, "cannot load model %s: %s",
+                     m->info.name, m->load_error.code ? m->load_error.msg : "it is being unloaded");
     if (rc < 0) {
         h->inside--;
         pthread_cond_broadcast(&h->changed);

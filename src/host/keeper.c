@@ -51,7 +51,7 @@ static void clean_up(host *h, model *m) {
 static void tell_failure(host *h, model *m) {
     err why = m->load_error;
     err_wrap(&why, why.code, "cannot load model %s", m->info.name);
-    if (why.code != ERR_BUSY) why.code = ERR_IO; /* a server's fault, whatever the file's */
+    if (why.code != ERR_BUSY) why.code = ERR_UNLOADED; /* whatever is wrong with the file: not the request's fault */
     m->load_failed = false;
     host_request_fail_waiting(h, m, m->failed_newest, &why);
 }

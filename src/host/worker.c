@@ -207,7 +207,7 @@ static void on_event(void *ctx, const runtime_event *ev) {
     }
     if (broken && w->out.len > begin) fault_break(&w->fault, w->out.data + begin, w->out.len - begin);
     if (last && r->lost) {
-        err_set(&e, ERR_LIMIT, "the answer was given up: its events were not taken");
+        err_set(&e, ERR_BUSY, "the answer was given up: its events were not taken");
         runtime_event end = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = &e };
         (void)wire_put_event(&w->out, r->id, &end, NULL);
     }
@@ -225,9 +225,8 @@ static void on_event(void *ctx, const runtime_event *ev) {
         runtime_cancel(w->runtime, cancel);
 }
 
-static void fail_request(worker *w, uint64_t id, err *why) {
+static void fail_request(worker *w, uint64_t id, const err *why) {
     runtime_event ev = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = why };
-    if (why->code == ERR_LIMIT) why->code = ERR_BUSY;
     pthread_mutex_lock(&w->lock);
     (void)wire_put_event(&w->out, id, &ev, NULL);
     written(w);

@@ -285,7 +285,7 @@ struct runtime_event {
     const err         *error;
 };
 
-/* On success the events will come and *id names the request; on failure none comes. ERR_LIMIT: too many wait. */
+/* On success the events will come and *id names the request; on failure none comes. ERR_BUSY: too many wait. */
 int  runtime_submit(runtime *r, const runtime_request *q, uint64_t *id, err *e);
 void runtime_cancel(runtime *r, uint64_t id); /* in any phase; unknown ids are ignored */
 /* A paused request stops before the engine's next step and goes on where it was; events that were made before still

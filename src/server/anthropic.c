@@ -9,6 +9,7 @@
 #include "server/anthropic.h"
 
 #include "server/collect.h"
+#include "server/error_table.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/json_out.h"
@@ -43,26 +44,13 @@ static void state_free(void *p) {
 
 /* --- errors --- */
 
-static const char *error_type(int status) {
-    switch (status) {
-    case 401: return "authentication_error";
-    case 403: return "permission_error";
-    case 404: return "not_found_error";
-    case 413: return "request_too_large";
-    case 429: return "rate_limit_error";
-    case 500: return "api_error";
-    case 503: return "overloaded_error";
-    default: return "invalid_request_error";
-    }
-}
-
 static void put_error(str *out, const failure *f) {
     jw w = jw_of(out);
     jw_open(&w, '{');
     jw_put_cstr(&w, "type", "error");
     jw_key(&w, "error");
     jw_open(&w, '{');
-    jw_put_cstr(&w, "type", error_type(f->status));
+    jw_put_cstr(&w, "type", error_status_of(f->status)->anthropic);
     jw_put_cstr(&w, "message", f->message);
     jw_close(&w, '}');
     jw_close(&w, '}');
@@ -165,7 +153,7 @@ static void reply_whole(exchange *x, message_state *s) {
     runtime_usage         u;
     str                   b;
     if (!collect_ok(&s->all)) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     collect_usage(&s->all, &u);
@@ -320,7 +308,7 @@ static message_state *open_state(exchange *x) {
         x->state_free = state_free;
         if (collect_init(&s->all, 1)) return s;
     }
-    exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+    exchange_error_nomem(x);
     return NULL;
 }
 

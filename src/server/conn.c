@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/error_table.h"
 #include "server/internal.h"
 #include "server/upload.h"
 
@@ -187,7 +188,7 @@ static void refuse(conn *c, int status, const char *reason) {
     str_puts(&body, ",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}");
     str_printf(&text,
                "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-               status, http_status_text(status), body.len);
+               status, error_status_of(status)->text, body.len);
     str_append(&text, str_cstr(&body), body.len);
     metrics_request(&c->server->metrics, "http", status, 0);
     log_debug("server", "refused: %d %s", status, reason);

@@ -9,6 +9,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/error_table.h"
 #include "server/feed.h"
 #include "server/internal.h"
 #include "server/json_out.h"
@@ -20,34 +21,6 @@
 #include <string.h>
 
 enum { ARENA_BYTES = 256 << 20 };
-
-const char *http_status_text(int status) {
-    switch (status) {
-    case 200: return "OK";
-    case 201: return "Created";
-    case 204: return "No Content";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 413: return "Content Too Large";
-    case 414: return "URI Too Long";
-    case 417: return "Expectation Failed";
-    case 422: return "Unprocessable Content";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 499: return "Client Closed Request";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 503: return "Service Unavailable";
-    case 507: return "Insufficient Storage";
-    case 505: return "HTTP Version Not Supported";
-    default: return "Unknown";
-    }
-}
 
 /* --- what adapters say; from the handler's thread or the I/O thread --- */
 
@@ -93,46 +66,9 @@ void exchange_error(exchange *x, int status, const char *code, const char *param
 }
 
 static void failure_from(failure *f, const err *e) {
-    const char *code = "";
-    memset(f, 0, sizeof *f);
-    switch (e->code) {
-    case ERR_NOTFOUND:
-        f->status = 404;
-        code = "model_not_found";
-        break;
-    case ERR_ARG:
-    case ERR_FORMAT: f->status = 400; break;
-    case ERR_UNSUPPORTED:
-        f->status = 400;
-        code = "unsupported";
-        break;
-    case ERR_LIMIT:
-        f->status = 400;
-        if (strstr(e->msg, "queue is full")) {
-            f->status = 503;
-            code = "overloaded";
-        } else if (strstr(e->msg, "token"))
-            code = "context_length_exceeded";
-        break;
-    case ERR_BUSY:
-        f->status = 503;
-        code = "overloaded";
-        break;
-    case ERR_LOST:
-        f->status = 503;
-        code = "device_lost";
-        break;
-    case ERR_CANCELLED:
-        f->status = 503;
-        code = "cancelled";
-        break;
-    case ERR_NOMEM:
-        f->status = 503;
-        code = "out_of_memory";
-        break;
-    default: f->status = 500; break;
-    }
-    snprintf(f->code, sizeof f->code, "%s", code);
+    const error_kind *kind = error_kind_of(e->code);
+    *f = (failure){ .status = kind->status };
+    snprintf(f->code, sizeof f->code, "%s", kind->name);
     snprintf(f->message, sizeof f->message, "%s", e->msg[0] ? e->msg : "unknown error");
 }
 
@@ -140,6 +76,12 @@ void exchange_error_from(exchange *x, const err *e) {
     failure f;
     failure_from(&f, e);
     reply_failure(x, &f);
+}
+
+void exchange_error_nomem(exchange *x) {
+    err e;
+    err_set_nomem(&e);
+    exchange_error_from(x, &e);
 }
 
 void exchange_reject(exchange *x) { exchange_error(x, 400, "invalid_value", x->in.param, "%s", x->in.message); }
@@ -168,7 +110,7 @@ bool exchange_begun(const exchange *x) { return x->core->streaming; }
 runtime_request *exchange_requests(exchange *x, size_t n) {
     runtime_request *q = arena_calloc(&x->arena, n, sizeof *q);
     if (!q) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
@@ -183,7 +125,7 @@ char *exchange_copy(exchange *x, const str *text, view *out) {
     if (p)
         *out = (view){ p, text->len };
     else
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
     return p;
 }
 
@@ -287,7 +229,7 @@ void exchange_detach(exchange *x) {
 
 static void put_head(exchange *x, str *out, bool chunked) {
     exchange_core *c = x->core;
-    str_printf(out, "HTTP/1.1 %d %s\r\n", c->status, http_status_text(c->status));
+    str_printf(out, "HTTP/1.1 %d %s\r\n", c->status, error_status_of(c->status)->text);
     if (c->status != 204) str_printf(out, "Content-Type: %s\r\n", c->type);
     if (chunked)
         str_puts(out, "Transfer-Encoding: chunked\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
@@ -385,14 +327,14 @@ void exchange_fail(exchange *x, const err *e) {
 }
 
 void exchange_cancel(exchange *x, const char *why) {
-    failure f = { .status = 503, .code = "cancelled" };
+    err e;
     if (x->core->in_handler) { /* the answer is another thread's until it comes back */
         x->core->cancel_asked = true;
         atomic_store(&x->core->gone, true);
         return;
     }
-    snprintf(f.message, sizeof f.message, "%s", why);
-    fail_with(x, &f);
+    err_set(&e, ERR_CANCELLED, "%s", why);
+    exchange_fail(x, &e);
     exchange_flush(x);
 }
 
@@ -499,7 +441,10 @@ static void run_handler(exchange *x) {
     err e = { 0 };
     if (x->route->flags & ROUTE_BODY) {
         if (json_doc_parse(&x->doc, str_cstr(&x->http->body), x->http->body.len, &e) < 0) {
-            exchange_error(x, e.code == ERR_NOMEM ? 503 : 400, "invalid_json", NULL, "%s", e.msg);
+            if (e.code == ERR_NOMEM)
+                exchange_error_nomem(x);
+            else
+                exchange_error(x, 400, "invalid_json", NULL, "%s", e.msg);
             return;
         }
         x->body = node_root(&x->doc);
@@ -534,7 +479,9 @@ static void handled(exchange *x) {
         return;
     }
     if (!c->replied && c->cancel_asked) {
-        exchange_error(x, 503, "cancelled", NULL, "the request was cancelled");
+        err e;
+        err_set(&e, ERR_CANCELLED, "the request was cancelled");
+        exchange_error_from(x, &e);
         requests_cancel(x);
     } else if (!c->replied && !c->requests) {
         exchange_error(x, 500, NULL, NULL, "the handler of %s gave no answer", x->route->path);
@@ -561,7 +508,9 @@ void exchange_start(exchange *x) {
                                                       : s->intake,
                        x))
         return;
-    exchange_error(x, 503, "overloaded", NULL, "too many requests are waiting");
+    err e;
+    err_set(&e, ERR_BUSY, "too many requests are waiting");
+    exchange_error_from(x, &e);
     handled(x);
 }
 
@@ -570,7 +519,7 @@ static void ask_stats(exchange *x) {
     if (s)
         host_stat(x->host, s);
     else
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
     x->stats = s;
 }
 

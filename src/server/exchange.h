@@ -124,8 +124,9 @@ struct exchange {
 void exchange_reply(exchange *x, int status, const char *type, str *body); /* takes the body's memory */
 void exchange_error(exchange *x, int status, const char *code, const char *param, const char *fmt, ...)
     BASE_PRINTF(5, 6);
-void exchange_error_from(exchange *x, const err *e); /* status by the code */
-void exchange_reject(exchange *x);                   /* 400 with what x->in found */
+void exchange_error_from(exchange *x, const err *e); /* status by the code: error_table.h */
+void exchange_error_nomem(exchange *x);
+void exchange_reject(exchange *x); /* 400 with what x->in found */
 void exchange_header(exchange *x, const char *name, const char *fmt, ...)
     BASE_PRINTF(3, 4); /* before the answer begins */
 void exchange_run(exchange *x, const exchange_work *w);
@@ -135,7 +136,5 @@ bool exchange_begun(const exchange *x); /* the stream's head was sent or is abou
 /* n requests of the exchange's client in its arena, with nothing set. NULL after answering with an error. */
 runtime_request *exchange_requests(exchange *x, size_t n);
 char *exchange_copy(exchange *x, const str *text, view *out); /* into the arena; NULL: out of memory (answered) */
-
-const char *http_status_text(int status);
 
 #endif

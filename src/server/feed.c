@@ -67,7 +67,7 @@ void feed_attached(feed *f) {
 feed *exchange_feed(exchange *x, const char *stream_type) {
     feed *f = calloc(1, sizeof *f);
     if (!f) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return NULL;
     }
     f->x = x;

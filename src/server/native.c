@@ -214,7 +214,7 @@ void native_infill(exchange *x) {
         x->state_free = infill_free;
     }
     if (!s || !collect_init(&s->all, 1)) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     s->model = model;
@@ -316,7 +316,7 @@ void native_rerank(exchange *x) {
         s->ranks = calloc(n, sizeof *s->ranks);
     }
     if (!s || !s->ranks) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     for (size_t i = 0; i < n; i++) {

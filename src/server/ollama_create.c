@@ -366,7 +366,7 @@ void ollama_create(exchange *x) {
     err       e = { 0 };
     if (!l) return;
     if (!c) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     modelfile_init(&c->modelfile);

@@ -148,7 +148,7 @@ static void on_over(exchange *x) {
     const collect_choice *c = &s->all.choices[0];
     str                   b;
     if (!s->stream && !collect_ok(&s->all)) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     str_init(&b);
@@ -201,7 +201,7 @@ static void start(exchange *x, view model, int64_t keep_alive_ms, runtime_reques
         x->state_free = state_free;
     }
     if (!s || !collect_init(&s->all, 1)) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     s->model = model;
@@ -272,7 +272,7 @@ static void read_context(exchange *x, runtime_request *q) {
     }
     q->tokens = ids;
     q->n_tokens = ids ? node_count(&list) : 0;
-    if (!ids) exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+    if (!ids) exchange_error_nomem(x);
 }
 
 /* Jinja, or one of the plain templates in Go's language that can be turned into it. */

@@ -23,7 +23,7 @@ library *ollama_library(exchange *x) {
 
 char *ollama_copy(exchange *x, view text) {
     char *copy = arena_strndup(&x->arena, text.data, text.len);
-    if (!copy) exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+    if (!copy) exchange_error_nomem(x);
     return copy;
 }
 

@@ -2,19 +2,10 @@
 /* OpenAI: errors, usage, log-probabilities, server-sent events. */
 #include "server/openai.h"
 
+#include "server/error_table.h"
 #include "server/handlers.h"
 
 #include <string.h>
-
-static const char *error_type(int status) {
-    switch (status) {
-    case 429: return "rate_limit_error";
-    case 500: return "server_error";
-    case 501: return "not_implemented_error";
-    case 503: return "service_unavailable_error";
-    default: return "invalid_request_error";
-    }
-}
 
 void openai_put_error(str *out, const failure *f) {
     jw w = jw_of(out);
@@ -22,7 +13,7 @@ void openai_put_error(str *out, const failure *f) {
     jw_key(&w, "error");
     jw_open(&w, '{');
     jw_put_cstr(&w, "message", f->message);
-    jw_put_cstr(&w, "type", error_type(f->status));
+    jw_put_cstr(&w, "type", error_status_of(f->status)->openai);
     jw_put_cstr(&w, "param", f->param[0] ? f->param : NULL);
     jw_put_cstr(&w, "code", f->code[0] ? f->code : NULL);
     jw_close(&w, '}');

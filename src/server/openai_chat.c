@@ -218,7 +218,7 @@ static void reply_whole(exchange *x, chat_state *s) {
     openai_put_timings(&w, &u);
     jw_put_cstr(&w, "system_fingerprint", "hearth");
     jw_close(&w, '}');
-    if (!collect_ok(&s->all)) exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+    if (!collect_ok(&s->all)) exchange_error_nomem(x);
     exchange_reply(x, 200, "application/json", &b);
 }
 
@@ -259,7 +259,7 @@ static bool open_state(exchange *x, chat_state **out, size_t n_choices) {
     }
     *out = s;
     if (s && s->pending) return true;
-    exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+    exchange_error_nomem(x);
     return false;
 }
 

@@ -180,7 +180,7 @@ static void reply_whole(exchange *x, complete_state *s) {
     openai_put_usage(&w, &u);
     openai_put_timings(&w, &u);
     jw_close(&w, '}');
-    if (!ok) exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+    if (!ok) exchange_error_nomem(x);
     exchange_reply(x, 200, "application/json", &b);
 }
 
@@ -297,7 +297,7 @@ void openai_complete(exchange *x) {
         s->best_of = (size_t)best_of;
     }
     if (!s || !open_state(x, s)) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     exchange_run(x, &(exchange_work){ .model = model,

@@ -5,6 +5,7 @@
  * The answer is a list of items: reasoning, message, function_call. Events open an item, feed it and close it; the same
  * list, built without events, is the answer in one piece.
  */
+#include "server/error_table.h"
 #include "server/handlers.h"
 #include "server/openai.h"
 #include "server/openai_input.h"
@@ -126,7 +127,7 @@ static void put_response(jw *w, const exchange *x, const responses_state *s, con
     jw_key(w, "error");
     if (f) {
         jw_open(w, '{');
-        jw_put_cstr(w, "code", f->status >= 500 ? "server_error" : "invalid_prompt");
+        jw_put_cstr(w, "code", error_status_of(f->status)->responses);
         jw_put_cstr(w, "message", f->message);
         jw_close(w, '}');
     } else {
@@ -425,7 +426,7 @@ void openai_responses(exchange *x) {
         return;
     }
     if (!s) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     if (!make_echo(x, s)) return;

@@ -146,7 +146,7 @@ void requests_start(exchange *x) {
     int            rc = 0;
     c->requests = calloc(c->work.n_requests, sizeof *c->requests);
     if (!c->requests) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     for (size_t i = 0; i < c->work.n_requests; i++) {

@@ -197,7 +197,7 @@ bool upload_admit(exchange *x) {
         return false;
     }
     if (!(u = calloc(1, sizeof *u))) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return false;
     }
     memcpy(u->digest, digest, sizeof digest);

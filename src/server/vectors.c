@@ -33,7 +33,7 @@ static void on_over(exchange *x) {
     vectors *v = x->state;
     str      b;
     if (v->failed) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     str_init(&b);
@@ -51,7 +51,7 @@ void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request
         v->sizes = calloc(n, sizeof *v->sizes);
     }
     if (!v || !v->at || !v->sizes) {
-        exchange_error(x, 503, "out_of_memory", NULL, "out of memory");
+        exchange_error_nomem(x);
         return;
     }
     v->n = n;

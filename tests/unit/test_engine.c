@@ -273,7 +273,7 @@ static void test_cancel_and_limits(void **state) {
     assert_int_equal(w.tokens, CONTEXT - 3);
     /* Too long, empty, out of the vocabulary: refused at once, with the numbers. */
     r.n_tokens = CONTEXT;
-    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_CONTEXT);
     assert_non_null(strstr(e.msg, "128"));
     r.n_tokens = 0;
     assert_int_equal(engine_submit(g, &r, &id, &e), ERR_ARG);

@@ -337,7 +337,7 @@ static void test_embedding_limits(void **state) {
     fill(tokens, 130, 1, &f);
     engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
     engine_request r = embed_request(tokens, 129, ENGINE_POOL_LAST, &m);
-    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_CONTEXT);
     r.n_tokens = 20;
     r.pooling = (engine_pooling)9;
     assert_int_equal(engine_submit(g, &r, &id, &e), ERR_ARG);
@@ -623,7 +623,7 @@ static void test_room(void **state) {
         fixture_engine(&f, (engine_options){ .n_threads = 1, .n_ctx = 256, .max_waiting = 3, .cache_bytes = 4 * page });
     engine_request r = request_for(tokens, 160, 1, &a);
     /* 161 positions are 6 pages; there are 4. */
-    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_LIMIT);
+    assert_int_equal(engine_submit(g, &r, &id, &e), ERR_CONTEXT);
     snprintf(missing, sizeof missing, "%zu are missing", 2 * page);
     assert_non_null(strstr(e.msg, missing));
     /* An answer that outgrows the cache ends like one that fills the context. */

@@ -505,7 +505,7 @@ static void test_events_not_taken(void **state) {
     pthread_cond_broadcast(&d.moved);
     while (!d.n_last) pthread_cond_wait(&d.moved, &d.lock);
     assert_int_equal(d.n_last, 1);
-    assert_int_equal(d.why.code, ERR_LIMIT);
+    assert_int_equal(d.why.code, ERR_BUSY);
     assert_true(d.n_events < 900);
     assert_true(d.n_loading >= 2 && d.fraction == 1);
     child_stop(d.c);

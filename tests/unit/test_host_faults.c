@@ -27,7 +27,7 @@ static void test_failed_load(void **state) {
     for (int i = 0; i < 4; i++) {
         test_result_wait(&r[i]);
         assert_int_equal(r[i].n_events, 1);
-        assert_int_equal(r[i].why.code, ERR_IO);
+        assert_int_equal(r[i].why.code, ERR_UNLOADED);
         assert_failure(&r[i], "cannot load model bad: ");
     }
     test_result_wait(&good);

@@ -398,7 +398,7 @@ static void test_too_long(void **state) {
     test_greedy(&q, "");
     q.task = RUNTIME_COMPLETE;
     q.text = (view){ text.data, text.len };
-    test_request_refused(*state, &q, ERR_LIMIT, "the context holds 1024");
+    test_request_refused(*state, &q, ERR_CONTEXT, "the context holds 1024");
     str_deinit(&text);
 }
 
@@ -483,7 +483,7 @@ static void test_queue_full(void **state) {
         q.ctx = &r[i];
         int rc = runtime_submit(m, &q, &id, &e);
         if (rc < 0) {
-            assert_int_equal(rc, ERR_LIMIT);
+            assert_int_equal(rc, ERR_BUSY);
             full++;
             r[i].last = true;
         }

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/error_table.h"
+
+#include "base/err.h"
+
+#include <stddef.h>
+
+/* ERR_LIMIT is a limit that the request exceeds by itself: the same request will never pass. */
+static const error_kind kinds[] = {
+    { ERR_NOMEM, 503, "out_of_memory" },
+    { ERR_IO, 500, "" },
+    { ERR_FORMAT, 400, "" },
+    { ERR_UNSUPPORTED, 400, "unsupported" },
+    { ERR_ARG, 400, "" },
+    { ERR_LIMIT, 400, "" },
+    { ERR_NOTFOUND, 404, "model_not_found" },
+    { ERR_CANCELLED, 503, "cancelled" },
+    { ERR_BUSY, 503, "overloaded" },
+    { ERR_LOST, 503, "device_lost" },
+    { ERR_CONTEXT, 400, "context_length_exceeded" },
+    { ERR_UNLOADED, 500, "model_not_loaded" },
+};
+
+#define OURS "server_error"
+#define BAD "invalid_request_error"
+
+static const error_status statuses[] = {
+    { 200, "OK", "", "", "" },
+    { 201, "Created", "", "", "" },
+    { 204, "No Content", "", "", "" },
+    { 400, "Bad Request", BAD, "invalid_prompt", BAD },
+    { 401, "Unauthorized", BAD, "invalid_prompt", "authentication_error" },
+    { 403, "Forbidden", BAD, "invalid_prompt", "permission_error" },
+    { 404, "Not Found", BAD, "invalid_prompt", "not_found_error" },
+    { 405, "Method Not Allowed", BAD, "invalid_prompt", BAD },
+    { 408, "Request Timeout", BAD, "invalid_prompt", BAD },
+    { 409, "Conflict", BAD, "invalid_prompt", BAD },
+    { 413, "Content Too Large", BAD, "invalid_prompt", "request_too_large" },
+    { 414, "URI Too Long", BAD, "invalid_prompt", BAD },
+    { 417, "Expectation Failed", BAD, "invalid_prompt", BAD },
+    { 422, "Unprocessable Content", BAD, "invalid_prompt", BAD },
+    { 429, "Too Many Requests", "rate_limit_error", "invalid_prompt", "rate_limit_error" },
+    { 431, "Request Header Fields Too Large", BAD, "invalid_prompt", BAD },
+    { 499, "Client Closed Request", BAD, "invalid_prompt", BAD },
+    { 500, "Internal Server Error", OURS, OURS, "api_error" },
+    { 501, "Not Implemented", "not_implemented_error", OURS, "api_error" },
+    { 503, "Service Unavailable", "service_unavailable_error", OURS, "overloaded_error" },
+    { 505, "HTTP Version Not Supported", BAD, OURS, BAD },
+    { 507, "Insufficient Storage", OURS, OURS, "api_error" },
+};
+
+const error_kind *error_kind_of(int code) {
+    static const error_kind other = { 0, 500, "" };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (kinds[i].code == code) return &kinds[i];
+    }
+    return &other;
+}
+
+const error_status *error_status_of(int status) {
+    static const error_status other = { 0, "Unknown", OURS, OURS, "api_error" };
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
+        if (statuses[i].status == status) return &statuses[i];
+    }
+    return &other;
+}
