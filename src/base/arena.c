@@ -27,6 +27,7 @@ void arena_deinit(arena *a) {
     }
     a->head = NULL;
     a->used_bytes = 0;
+    a->at_limit = false;
 }
 
 void arena_reset(arena *a) {
@@ -47,7 +48,10 @@ void *arena_alloc(arena *a, size_t bytes) {
     need &= ~(size_t)(ALIGN - 1);
     if (need == 0) need = ALIGN;
     if (!num_add_size(a->used_bytes, need, &total)) return NULL;
-    if (a->limit_bytes && total > a->limit_bytes) return NULL;
+    if (a->limit_bytes && total > a->limit_bytes) {
+        a->at_limit = true;
+        return NULL;
+    }
     if (!c || c->cap - c->used < need) {
         size_t cap = c ? c->cap * 2 : FIRST_CHUNK;
         size_t all;

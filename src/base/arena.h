@@ -3,11 +3,13 @@
  * Arena: many small allocations with one lifetime.
  *
  * Chunks grow geometrically; nothing is freed before arena_deinit or arena_reset. An optional byte limit makes an arena
- * safe to fill from untrusted input: at the limit arena_alloc returns NULL, as it does when memory is out.
+ * safe to fill from untrusted input: at the limit arena_alloc returns NULL, as it does when memory is out; at_limit tells
+ * which, so that a reason can be given.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct arena_chunk arena_chunk;
@@ -16,6 +18,7 @@ typedef struct arena {
     arena_chunk *head;
     size_t       used_bytes;  /* sum of what was asked for, with alignment padding */
     size_t       limit_bytes; /* 0: no limit */
+    bool         at_limit;    /* an allocation was refused for the limit */
 } arena;
 
 void  arena_init(arena *a, size_t limit_bytes);

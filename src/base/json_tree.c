@@ -31,7 +31,10 @@ static bool push(builder *b, json_value v) {
         json_member *stack;
         if (!num_mul_size(cap, sizeof *stack, &bytes)) return false;
         /* The stack counts against the arena's limit too: it is a constant factor of what the arena will hold. */
-        if (b->a->limit_bytes && bytes > b->a->limit_bytes * 2 + 65536) return false;
+        if (b->a->limit_bytes && bytes > b->a->limit_bytes * 2 + 65536) {
+            b->a->at_limit = true;
+            return false;
+        }
         stack = realloc(b->stack, bytes);
         if (!stack) return false;
         b->stack = stack;
@@ -113,7 +116,7 @@ int json_parse(const json_value **out, const char *src, size_t len, arena *a, er
             break;
         }
         if (!add_event(&b, &r, ev)) {
-            rc = a->limit_bytes
+            rc = a->at_limit
                      ? err_set(e, ERR_LIMIT, "JSON: the text needs more than %zu bytes of memory", a->limit_bytes)
                      : err_set_nomem(e);
             break;

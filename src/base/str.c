@@ -17,7 +17,7 @@ void str_deinit(str *s) {
 
 void str_clear(str *s) {
     s->len = 0;
-    s->failed = false;
+    s->failed = s->at_limit = false;
     if (s->data) s->data[0] = '\0';
 }
 
@@ -25,7 +25,7 @@ bool str_reserve(str *s, size_t extra) {
     size_t need;
     if (s->failed) return false;
     if (!num_add_size(s->len, extra, &need) || need == SIZE_MAX || (s->limit && need > s->limit)) {
-        s->failed = true;
+        s->failed = s->at_limit = true;
         return false;
     }
     if (need + 1 <= s->cap) return true;

@@ -18,6 +18,7 @@ typedef struct str {
     size_t len, cap;
     size_t limit; /* 0: no limit; reaching it sets failed */
     bool   failed;
+    bool   at_limit; /* it failed for the limit, not for memory */
 } str;
 
 void        str_init(str *s);

@@ -360,7 +360,7 @@ static view parse_dotted(parse_state *p) {
         str_push(&s, '.');
         str_append(&s, part.data, part.len);
     }
-    char *copy = arena_strndup(&p->t->mem, str_cstr(&s), s.len);
+    char *copy = str_ok(&s) ? arena_strndup(&p->t->mem, str_cstr(&s), s.len) : NULL;
     len = s.len;
     str_deinit(&s);
     if (!copy) parse_nomem(p);

@@ -20,9 +20,7 @@ _Noreturn void parse_fail(parse_state *p, int line, const char *fmt, ...) {
 }
 
 _Noreturn void parse_nomem(parse_state *p) {
-    p->rc = p->t->mem.limit_bytes && p->t->mem.used_bytes > p->t->mem.limit_bytes / 2
-                ? err_set(p->e, ERR_LIMIT, "the template is too large")
-                : err_set_nomem(p->e);
+    p->rc = p->t->mem.at_limit ? err_set(p->e, ERR_LIMIT, "the template is too large") : err_set_nomem(p->e);
     longjmp(p->fail, 1);
 }
 

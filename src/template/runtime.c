@@ -38,6 +38,17 @@ _Noreturn void tr_fail_limit(tr *r, const char *what) {
     tr_fail_kind(r, TMPL_FAULT_LIMIT, text, strlen(text));
 }
 
+_Noreturn static void fail_nomem(tr *r) {
+    r->nomem = true;
+    tr_fail_kind(r, TMPL_FAULT_LIMIT, "out of memory", 13);
+}
+
+/* After a failed append to r->out. */
+_Noreturn static void fail_output(tr *r) {
+    if (r->out.failed && !r->out.at_limit) fail_nomem(r);
+    tr_fail_limit(r, "output");
+}
+
 _Noreturn void tr_fail_undef(tr *r, tv u) {
     const tv_undef *d = u.u.undef;
     if (!d || d->hint) tr_fail(r, "%s", d ? d->hint : "undefined value");
@@ -57,6 +68,7 @@ _Noreturn void tr_fail_undef(tr *r, tv u) {
 
 void *tr_alloc(tr *r, size_t bytes) {
     void *m = arena_alloc(&r->mem, bytes ? bytes : 1);
+    if (!m && !r->mem.at_limit) fail_nomem(r);
     if (!m) tr_fail_limit(r, "memory");
     return m;
 }
@@ -70,7 +82,7 @@ void *tr_alloc_array(tr *r, size_t count, size_t bytes) {
 size_t tr_mark(tr *r) { return r->out.len; }
 
 tv tr_take(tr *r, size_t mark) {
-    if (r->out.failed) tr_fail_limit(r, "output");
+    if (r->out.failed) fail_output(r);
     size_t n = r->out.len - mark;
     char  *copy = tr_alloc(r, n + 1);
     if (n) memcpy(copy, r->out.data + mark, n);
@@ -81,20 +93,20 @@ tv tr_take(tr *r, size_t mark) {
 
 void tr_put(tr *r, const char *s, size_t n) {
     str_append(&r->out, s, n);
-    if (r->out.failed) tr_fail_limit(r, "output");
+    if (r->out.failed) fail_output(r);
 }
 
 void tr_put_c(tr *r, const char *s) { tr_put(r, s, strlen(s)); }
 
 void tr_put_char(tr *r, char c, size_t times) {
     if (times > r->out.limit) tr_fail_limit(r, "output");
-    if (!str_reserve(&r->out, times)) tr_fail_limit(r, "output");
+    if (!str_reserve(&r->out, times)) fail_output(r);
     for (size_t i = 0; i < times; i++) str_push(&r->out, c);
 }
 
 void tr_put_cp(tr *r, unsigned cp) {
     str_put_utf8(&r->out, cp);
-    if (r->out.failed) tr_fail_limit(r, "output");
+    if (r->out.failed) fail_output(r);
 }
 
 tv tv_from_json(tr *r, const json_value *j) {
@@ -127,7 +139,9 @@ static int fail_code(const tmpl_fault *f) { return f->kind == TMPL_FAULT_LIMIT ?
 /* The part between setjmp and its return: only r, which does not change, is used after a jump. */
 static int run(tr *r, const tmpl_input *in, str *out, err *e) {
     if (setjmp(r->fail))
-        return err_set(e, fail_code(r->fault), "line %d: %s", r->fault->line, str_cstr(&r->fault->message));
+        return r->nomem || !str_ok(&r->fault->message)
+                   ? err_set_nomem(e)
+                   : err_set(e, fail_code(r->fault), "line %d: %s", r->fault->line, str_cstr(&r->fault->message));
     r->vars = tv_dict_new(r, in->n_vars);
     for (size_t i = 0; i < in->n_vars; i++)
         tv_dict_put(r, r->vars, tv_str(r, in->vars[i].name.data, in->vars[i].name.len),

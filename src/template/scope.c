@@ -120,6 +120,7 @@ static branch branch_end(parse_state *p, scope *s, const branch *before, int lin
     branch b = { NULL, s->count };
     spend(p, (size_t)s->count + 1, line);
     b.symbols = arena_alloc(&p->scratch, (size_t)(s->count + 1) * sizeof *b.symbols);
+    if (!b.symbols && !p->scratch.at_limit) parse_nomem(p);
     if (!b.symbols) parse_fail(p, line, "the template has too many names and branches");
     if (s->count) memcpy(b.symbols, s->symbols, (size_t)s->count * sizeof *b.symbols);
     for (int i = 0; before && i < s->count; i++) {

@@ -66,7 +66,8 @@ tv tv_undef_hint(tr *r, const char *fmt, ...) {
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     tv_undef *d = tr_alloc(r, sizeof *d);
-    *d = (tv_undef){ .hint = arena_strdup(&r->mem, text) };
+    char     *hint = tr_alloc(r, strlen(text) + 1);
+    *d = (tv_undef){ .hint = strcpy(hint, text) };
     return (tv){ .kind = TV_UNDEF, .u.undef = d };
 }
 

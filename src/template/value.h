@@ -183,6 +183,7 @@ struct tr {
     str         out;
     size_t      steps, step_limit;
     int         depth, depth_limit;
+    bool        nomem; /* it fails because memory is out, not for a limit of its own */
     int         line;
     tv_dict    *vars;
     frame      *root;
