@@ -12,11 +12,25 @@ typedef struct where {
     bool first, last, after_special;
 } where;
 
+/* Empties a scratch string between tokens but, unlike str_clear, remembers an allocation that failed: whoever decodes asks
+ * once at the end (scratch_ok). */
+static void scratch_clear(str *s) {
+    s->len = 0;
+    if (s->data) s->data[0] = '\0';
+}
+
+static void scratch_begin(tok_ctx *c) {
+    str_clear(&c->word);
+    str_clear(&c->tmp);
+}
+
+static bool scratch_ok(const tok_ctx *c) { return str_ok(&c->word) && str_ok(&c->tmp); }
+
 static void replace_all(str *s, str *tmp, view what, view with) {
     const char *hit;
     size_t      from = 0;
     if (what.len == 0 || s->len == 0 || !memmem(s->data, s->len, what.data, what.len)) return;
-    str_clear(tmp);
+    scratch_clear(tmp);
     while (from < s->len && (hit = memmem(s->data + from, s->len - from, what.data, what.len))) {
         str_append(tmp, s->data + from, (size_t)(hit - (s->data + from)));
         str_append(tmp, with.data, with.len);
@@ -31,7 +45,7 @@ static void replace_all(str *s, str *tmp, view what, view with) {
 static void replace_regex(const dec_step *d, str *s, tok_ctx *c) {
     size_t from = 0, kept = 0, start, end;
     str   *tmp = &c->tmp;
-    str_clear(tmp);
+    scratch_clear(tmp);
     while (from <= s->len && regex_next(d->re, c, str_cstr(s), s->len, from, &start, &end, NULL) > 0) {
         str_append(tmp, s->data + kept, start - kept);
         str_append(tmp, d->content.data, d->content.len);
@@ -45,7 +59,7 @@ static void replace_regex(const dec_step *d, str *s, tok_ctx *c) {
 }
 
 static void prepend(str *s, str *tmp, const char *text) {
-    str_clear(tmp);
+    scratch_clear(tmp);
     str_puts(tmp, text);
     if (s->len) str_append(tmp, s->data, s->len);
     str swap = *s;
@@ -65,6 +79,7 @@ static void strip_chars(const dec_step *d, str *s, bool left, bool right) {
     size_t n, cut = 0, end;
     str_init(&one);
     str_put_utf8(&one, d->ch);
+    s->failed |= one.failed;
     n = one.len < sizeof ch ? one.len : 0;
     memcpy(ch, str_cstr(&one), n);
     str_deinit(&one);
@@ -95,7 +110,7 @@ static void step(const tok *t, const dec_step *d, str *s, where w, int *byte, to
     (void)t;
     switch (d->kind) {
     case DEC_BYTE_LEVEL: {
-        str_clear(tmp);
+        scratch_clear(tmp);
         if (byte_level_decode((view){ str_cstr(s), s->len }, tmp)) {
             str swap = *s;
             *s = *tmp;
@@ -146,7 +161,7 @@ static void step(const tok *t, const dec_step *d, str *s, where w, int *byte, to
 /* The token's text into s; *byte >= 0 says that it is that byte instead. */
 static void decode_token(const tok *t, int32_t id, where w, str *s, int *byte, tok_ctx *c) {
     *byte = -1;
-    str_clear(s);
+    scratch_clear(s);
     view text = vocab_text(&t->v, (uint32_t)id);
     if (t->unk_surface.data && vocab_class(&t->v, (uint32_t)id) == TOK_UNKNOWN) {
         str_append(s, t->unk_surface.data, t->unk_surface.len);
@@ -198,7 +213,7 @@ static void flush_bytes(str *run, str *raw) {
     } else {
         for (size_t i = 0; i < run->len; i++) str_put_utf8(raw, 0xFFFD);
     }
-    str_clear(run);
+    scratch_clear(run);
 }
 
 int tok_decode(const tok *t, const int32_t *ids, size_t count, bool skip_special, str *out, err *e) {
@@ -208,6 +223,7 @@ int tok_decode(const tok *t, const int32_t *ids, size_t count, bool skip_special
     size_t   end = count;
     int      rc = 0, byte;
     if (!c) return err_set_nomem(e);
+    scratch_begin(c);
     str_init(&raw);
     str_init(&run);
     while (end > 0 && skip_special && tok_is_special(t, ids[end - 1])) end--; /* so that `last` is the last one shown */
@@ -234,7 +250,7 @@ int tok_decode(const tok *t, const int32_t *ids, size_t count, bool skip_special
     }
     flush_bytes(&run, &raw);
     if (rc == 0) put_lossy(str_cstr(&raw), raw.len, out, NULL);
-    if (rc == 0 && (!str_ok(&raw) || !str_ok(&run) || !str_ok(out) || !str_ok(&c->word))) rc = err_set_nomem(e);
+    if (rc == 0 && (!str_ok(&raw) || !str_ok(&run) || !str_ok(out) || !scratch_ok(c))) rc = err_set_nomem(e);
     str_deinit(&raw);
     str_deinit(&run);
     tok_ctx_give(t, c);
@@ -245,12 +261,13 @@ bool tok_bytes(const tok *t, int32_t id, str *out) {
     tok_ctx *c;
     int      byte;
     if (id < 0 || (uint32_t)id >= t->v.n || !(c = tok_ctx_take(t))) return false;
+    scratch_begin(c);
     decode_token(t, id, (where){ 0 }, &c->word, &byte, c);
     if (byte >= 0)
         str_push(out, (char)byte);
     else
         str_append(out, str_cstr(&c->word), c->word.len);
-    bool ok = str_ok(&c->word) && str_ok(out);
+    bool ok = scratch_ok(c) && str_ok(out);
     tok_ctx_give(t, c);
     return ok;
 }
@@ -271,6 +288,7 @@ int tok_stream_push(tok_stream *s, int32_t id, str *out, err *e) {
         return 0;
     }
     if (!(c = tok_ctx_take(s->t))) return err_set_nomem(e);
+    scratch_begin(c);
     decode_token(s->t, id, (where){ .first = s->first, .after_special = s->after_special }, &c->word, &byte, c);
     s->first = s->first && s->t->strip_lead && c->word.len == 0 && byte < 0;
     s->after_special = special;
@@ -283,7 +301,7 @@ int tok_stream_push(tok_stream *s, int32_t id, str *out, err *e) {
     else
         str_append(&c->norm, str_cstr(&c->word), c->word.len);
     put_lossy(str_cstr(&c->norm), c->norm.len, out, s);
-    bool ok = str_ok(&c->norm) && str_ok(&c->word) && str_ok(out);
+    bool ok = str_ok(&c->norm) && scratch_ok(c) && str_ok(out);
     tok_ctx_give(s->t, c);
     return ok ? 0 : err_set_nomem(e);
 }

@@ -35,7 +35,7 @@ static int unicode_form(view in, utf8proc_option_t options, str *out, err *e) {
                                          : err_set(e, ERR_FORMAT, "normalization: %s", utf8proc_errmsg(n));
     str_append(out, text, (size_t)n);
     free(text);
-    return 0;
+    return str_ok(out) ? 0 : err_set_nomem(e);
 }
 
 static void put_lower(str *out, unsigned cp) {
@@ -102,6 +102,7 @@ static int bert(const norm_step *s, tok_ctx *c, view in, str *out, err *e) {
         }
         i += n;
     }
+    if (!str_ok(a)) return err_set_nomem(e);
     view v = { str_cstr(a), a->len };
     if (!s->strip_accents || is_ascii(v)) {
         if (s->lower)
@@ -121,6 +122,7 @@ static int bert(const norm_step *s, tok_ctx *c, view in, str *out, err *e) {
             lowercase(v, out);
         else
             str_append(out, v.data, v.len);
+        if (!str_ok(a)) rc = err_set_nomem(e);
     }
     str_deinit(&nfd);
     return rc;

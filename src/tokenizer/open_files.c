@@ -77,7 +77,9 @@ static int add_merges(tok *t, const view *lines, size_t n, err *e) {
         str_append(&joined, space + 1, right);
         int32_t a = vocab_find(&t->v, m.data, left), b = vocab_find(&t->v, space + 1, right),
                 c = vocab_find(&t->v, str_cstr(&joined), joined.len);
-        if (a < 0 || b < 0 || c < 0)
+        if (!str_ok(&joined))
+            rc = err_set_nomem(e);
+        else if (a < 0 || b < 0 || c < 0)
             rc = err_set(e, ERR_FORMAT, "merges.txt: line %zu is not made of tokens", i + 1);
         else
             bpe_merge_add(t, (uint32_t)a, (uint32_t)b, rank++, (uint32_t)c);

@@ -164,9 +164,11 @@ static int read_model_scalar(loader *l, const char *key, json_reader *r, json_ev
         if (r->text.len > TOK_MAX_ADDED_BYTES)
             return err_set(e, ERR_LIMIT, "model.continuing_subword_prefix is too long");
         l->prefix = tok_keep(l->t, r->text.data, r->text.len);
+        if (!l->prefix.data) return err_set_nomem(e);
     } else if (strcmp(key, "end_of_word_suffix") == 0 && ev == JSON_STRING) {
         if (r->text.len > TOK_MAX_ADDED_BYTES) return err_set(e, ERR_LIMIT, "model.end_of_word_suffix is too long");
         l->suffix = tok_keep(l->t, r->text.data, r->text.len);
+        if (!l->suffix.data) return err_set_nomem(e);
     } else if (strcmp(key, "unk_id") == 0 && ev == JSON_INT) {
         l->unk_id = r->integer;
     } else if (strcmp(key, "max_input_chars_per_word") == 0 && ev == JSON_INT) {
@@ -305,7 +307,9 @@ static int fill_merges(loader *l, err *e) {
             if (m->right >= skip) str_append(&joined, p + m->left + skip, m->right - skip);
             c = vocab_find(&t->v, str_cstr(&joined), joined.len);
         }
-        if (a < 0 || b < 0 || c < 0)
+        if (!str_ok(&joined))
+            rc = err_set_nomem(e);
+        else if (a < 0 || b < 0 || c < 0)
             rc = err_set(e, ERR_FORMAT, "model.merges: entry %zu ('%.*s' + '%.*s') is not made of tokens", i,
                          (int)(m->left < 40 ? m->left : 40), p, (int)(m->right < 40 ? m->right : 40), p + m->left);
         else

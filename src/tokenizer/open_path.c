@@ -20,21 +20,23 @@ typedef struct sidecar {
     const json_value *config, *special_map, *generation, *model;
 } sidecar;
 
-static char *exists_in(const char *dir, const char *name) {
-    char *path = path_join(dir, name);
-    if (path && !file_exists(path)) {
-        free(path);
-        path = NULL;
+/* The path of a file in a directory; *out is NULL where there is none. */
+static int exists_in(char **out, const char *dir, const char *name, err *e) {
+    *out = path_join(dir, name);
+    if (!*out) return err_set_nomem(e);
+    if (!file_exists(*out)) {
+        free(*out);
+        *out = NULL;
     }
-    return path;
+    return 0;
 }
 
 /* A JSON file beside the tokenizer; absent is fine, broken is not. */
 static int load_tree(sidecar *s, const char *dir, const char *name, const json_value **out, err *e) {
-    char  *path = exists_in(dir, name), *data = NULL;
+    char  *path, *data = NULL;
     size_t bytes;
-    int    rc;
-    if (!path) return 0;
+    int    rc = exists_in(&path, dir, name, e);
+    if (rc < 0 || !path) return rc;
     rc = file_read(&data, &bytes, path, CONFIG_LIMIT, e);
     if (rc == 0) rc = json_parse(out, data, bytes, &s->a, e);
     free(data);
@@ -197,9 +199,10 @@ static const char *bpe_files_pre(const sidecar *s) {
 
 static int open_bpe_pair(tok **out, const char *vocab_path, const char *dir, const file_map *vocab_file,
                          const char *pre, const sidecar *s, err *e) {
-    char    *merges_path = exists_in(dir, "merges.txt");
+    char    *merges_path;
     file_map merges = { 0 };
-    int      rc;
+    int      rc = exists_in(&merges_path, dir, "merges.txt", e);
+    if (rc < 0) return rc;
     if (!merges_path) return err_set(e, ERR_NOTFOUND, "%s: merges.txt is not beside it", file_name(vocab_path));
     rc = file_map_open(&merges, merges_path, e);
     if (rc == 0)
@@ -244,32 +247,31 @@ static int open_file(tok **out, const char *path, const char *dir, const tok_opt
     return rc;
 }
 
-/* The tokenizer file of a directory; NULL when there is none. */
-static char *find_in(const char *dir) {
+/* The tokenizer file of a directory; *out is NULL when there is none. */
+static int find_in(char **out, const char *dir, err *e) {
     static const char *const names[] = { "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
                                          "tiktoken.model", "vocab.json",      "vocab.txt" };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char *path = exists_in(dir, names[i]);
-        if (path) return path;
-    }
+    int                      rc = 0;
+    *out = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if ((rc = exists_in(out, dir, names[i], e)) < 0 || *out) return rc;
     DIR           *d = opendir(dir);
     struct dirent *entry;
-    char          *found = NULL;
-    while (d && !found && (entry = readdir(d))) {
+    while (d && !*out && rc == 0 && (entry = readdir(d))) {
         size_t n = strlen(entry->d_name);
-        if (n > 9 && strcmp(entry->d_name + n - 9, ".tiktoken") == 0) found = exists_in(dir, entry->d_name);
+        if (n > 9 && strcmp(entry->d_name + n - 9, ".tiktoken") == 0) rc = exists_in(out, dir, entry->d_name, e);
     }
     if (d) closedir(d);
-    return found;
+    return rc;
 }
 
 int tok_open_path(tok **out, const char *path, const tok_options *o, err *e) {
     bool        is_dir = dir_exists(path), from_json = false;
     const char *slash = strrchr(path, '/');
     char       *dir = is_dir ? strdup(path) : slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    char       *file = is_dir ? find_in(path) : strdup(path);
+    char       *file = is_dir ? NULL : strdup(path);
     sidecar     s = { 0 };
-    int         rc = 0;
+    int         rc = is_dir ? find_in(&file, path, e) : 0;
     *out = NULL;
     arena_init(&s.a, CONFIG_LIMIT * 8);
     if (!dir || (!file && !is_dir)) rc = err_set_nomem(e);

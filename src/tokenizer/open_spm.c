@@ -192,6 +192,7 @@ static int set_model(tok *t, const spec *s, err *e) {
     }
     t->unk_surface =
         s->unk_surface.data ? tok_keep(t, s->unk_surface.data, s->unk_surface.len) : view_of(" \xE2\x81\x87 ");
+    if (!t->unk_surface.data) return err_set_nomem(e);
     t->byte_fallback = s->byte_fallback;
     t->fuse_unk = true;
     t->unk = (int32_t)s->unk;

@@ -32,7 +32,10 @@ static int read_lines(tok *t, const char *data, size_t bytes, err *e) {
             i = end + 1;
             continue; /* an empty line */
         }
-        if (k >= stop || digits == k + 1 || digits != stop || !base64_decode(data + i, k - i, &raw) || raw.len == 0)
+        bool decoded = base64_decode(data + i, k - i, &raw);
+        if (!str_ok(&raw))
+            rc = err_set_nomem(e);
+        else if (k >= stop || digits == k + 1 || digits != stop || !decoded || raw.len == 0)
             rc = err_set(e, ERR_FORMAT, "line %zu is no base64 text and rank", number);
         else if (rank >= (int64_t)bytes)
             rc = err_set(e, ERR_FORMAT, "line %zu: the rank %lld is out of range", number, (long long)rank);
@@ -40,7 +43,8 @@ static int read_lines(tok *t, const char *data, size_t bytes, err *e) {
             rc = err_set(e, ERR_FORMAT, "line %zu: the rank %lld appears twice", number, (long long)rank);
         else {
             byte_level_encode(raw.data, raw.len, &text);
-            rc = vocab_set(&t->v, (uint32_t)rank, str_cstr(&text), text.len, TOK_NORMAL, 0, e);
+            rc = !str_ok(&text) ? err_set_nomem(e)
+                                : vocab_set(&t->v, (uint32_t)rank, str_cstr(&text), text.len, TOK_NORMAL, 0, e);
         }
         i = end + 1;
     }

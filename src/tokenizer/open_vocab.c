@@ -107,6 +107,7 @@ static int extra_bytes(tok *t, extras *x, err *e) {
         str one;
         str_init(&one);
         str_put_utf8(&one, byte_to_char[b]);
+        if (!str_ok(&one)) return err_set_nomem(e);
         if (vocab_find(&t->v, str_cstr(&one), one.len) < 0) {
             char   *own = arena_strndup(&t->names, str_cstr(&one), one.len);
             int64_t id = own ? symbol_of(t, x, (view){ own, one.len }) : -1;
