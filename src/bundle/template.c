@@ -130,16 +130,18 @@ static int read_json(const json_value **out, const char *dir, const char *name, 
     return rc < 0 ? err_wrap(e, rc, "%s", name) : 0;
 }
 
-/* "bos_token": "<s>", or an added-token object with "content". */
-static char *token_text(const json_value *config, const char *key) {
+/* "bos_token": "<s>", or an added-token object with "content"; an absent one leaves *out as it is. */
+static int take_token(char **out, const json_value *config, const char *key, err *e) {
     const json_value *v = json_get(config, key);
     if (json_is(v, JSON_K_OBJECT)) v = json_get(v, "content");
-    return json_is(v, JSON_K_STRING) ? strndup(v->u.string.data, v->u.string.len) : NULL;
+    if (*out || !json_is(v, JSON_K_STRING)) return 0;
+    *out = strndup(v->u.string.data, v->u.string.len);
+    return *out ? 0 : err_set_nomem(e);
 }
 
-static void take_tokens(bundle_template *b, const json_value *config) {
-    if (!b->bos) b->bos = token_text(config, "bos_token");
-    if (!b->eos) b->eos = token_text(config, "eos_token");
+static int take_tokens(bundle_template *b, const json_value *config, err *e) {
+    int rc = take_token(&b->bos, config, "bos_token", e);
+    return rc < 0 ? rc : take_token(&b->eos, config, "eos_token", e);
 }
 
 typedef struct raw_vocab {
@@ -178,8 +180,7 @@ static int open_dir_files(bundle_template *b, const char *dir, arena *a, err *e)
     int               rc;
     if ((rc = read_json(&config, dir, "tokenizer_config.json", a, e)) < 0) return rc;
     if ((rc = read_json(&map, dir, "special_tokens_map.json", a, e)) < 0) return rc;
-    take_tokens(b, config);
-    take_tokens(b, map);
+    if ((rc = take_tokens(b, config, e)) < 0 || (rc = take_tokens(b, map, e)) < 0) return rc;
     if ((rc = read_optional(&plain, dir, "chat_template.jinja", MAX_TEMPLATE_BYTES, e)) < 0) return rc;
     if (plain.data) {
         rc = open_text(&b->chat, (view){ plain.data, plain.bytes }, e);
@@ -215,11 +216,14 @@ static bool gguf_has(const void *ctx, const char *token) {
     return false;
 }
 
-static char *gguf_token(const model_file *m, const meta_value *tokens, const char *key) {
+/* The text of the token that a key names; *out stays NULL where it names none. */
+static int gguf_token(char **out, const model_file *m, const meta_value *tokens, const char *key, err *e) {
     int64_t id;
     view    text;
-    if (!meta_int(model_file_meta(m, key), &id) || id < 0 || !tokens || (uint64_t)id >= tokens->count) return NULL;
-    return meta_at_string(tokens, (size_t)id, &text) ? strndup(text.data, text.len) : NULL;
+    if (!meta_int(model_file_meta(m, key), &id) || id < 0 || !tokens || (uint64_t)id >= tokens->count) return 0;
+    if (!meta_at_string(tokens, (size_t)id, &text)) return 0;
+    *out = strndup(text.data, text.len);
+    return *out ? 0 : err_set_nomem(e);
 }
 
 static int open_gguf(bundle_template *b, const char *path, err *e) {
@@ -228,8 +232,12 @@ static int open_gguf(bundle_template *b, const char *path, err *e) {
     int         rc = model_file_open(&m, path, e);
     if (rc < 0) return rc;
     gguf_vocab v = { model_file_meta(m, "tokenizer.ggml.tokens") };
-    b->bos = gguf_token(m, v.tokens, "tokenizer.ggml.bos_token_id");
-    b->eos = gguf_token(m, v.tokens, "tokenizer.ggml.eos_token_id");
+    rc = gguf_token(&b->bos, m, v.tokens, "tokenizer.ggml.bos_token_id", e);
+    if (rc >= 0) rc = gguf_token(&b->eos, m, v.tokens, "tokenizer.ggml.eos_token_id", e);
+    if (rc < 0) {
+        model_file_free(m);
+        return rc;
+    }
     if (meta_string(model_file_meta(m, "tokenizer.chat_template"), &text) && text.len) {
         snprintf(b->origin, sizeof b->origin, "tokenizer.chat_template");
         rc = open_text(&b->chat, text, e);
@@ -268,10 +276,8 @@ static int open_file(bundle_template *b, const char *path, arena *a, err *e) {
     if (json) {
         const json_value *v = NULL;
         rc = json_parse(&v, text, bytes, a, e);
-        if (rc >= 0) {
-            take_tokens(b, v);
-            rc = open_value(b, json_get(v, "chat_template"), "chat_template", &found, e);
-        }
+        if (rc >= 0) rc = take_tokens(b, v, e);
+        if (rc >= 0) rc = open_value(b, json_get(v, "chat_template"), "chat_template", &found, e);
         if (rc >= 0 && !found) rc = err_set(e, ERR_NOTFOUND, "there is no chat_template in it");
     } else {
         snprintf(b->origin, sizeof b->origin, "file");
