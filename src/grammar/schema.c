@@ -11,7 +11,9 @@
 void *schema_alloc(schema_ctx *c, size_t bytes) {
     void *p = c->rc ? NULL : arena_alloc(&c->a, bytes);
     if (!p && !c->rc)
-        c->rc = err_set(c->e, ERR_LIMIT, "schema: too complex (more than %d MiB)", SCHEMA_MAX_MEMORY >> 20);
+        c->rc = c->a.at_limit
+                    ? err_set(c->e, ERR_LIMIT, "schema: too complex (more than %d MiB)", SCHEMA_MAX_MEMORY >> 20)
+                    : err_set_nomem(c->e);
     return p;
 }
 
