@@ -238,7 +238,7 @@ static http_event finish_head(http_parser *p) {
         } else {
             if (r->n_headers == HTTP_MAX_HEADERS) return fail(p, 431, "too many header lines");
             const char *wrong = split_header(text + at, len, &r->headers[r->n_headers++]);
-            if (wrong) return fail(p, 400, wrong);
+            if (wrong) return fail(p, str_ok(&p->small) ? 400 : 503, wrong);
         }
         at += len + 2;
     }
@@ -367,7 +367,7 @@ static http_event read_trailer(http_parser *p) {
     p->trailer_bytes += p->small.len;
     if (p->trailer_bytes > MAX_TRAILER_BYTES) return fail(p, 431, "the trailer is too large");
     const char *wrong = split_header(p->small.data, p->small.len, &ignored);
-    if (wrong) return fail(p, 400, wrong);
+    if (wrong) return fail(p, str_ok(&p->small) ? 400 : 503, wrong);
     str_clear(&p->small);
     return HTTP_MORE;
 }
@@ -394,7 +394,7 @@ static http_event feed_chunked(http_parser *p, const char *data, size_t n, size_
             if (take_line(p, data, n, used, HTTP_MAX_LINE, &wrong)) ev = read_trailer(p);
             break;
         }
-        if (wrong) return fail(p, 400, wrong);
+        if (wrong) return fail(p, str_ok(&p->small) ? 400 : 503, wrong);
     }
     return ev;
 }
