@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An allocator that fails on purpose.
+ *
+ * A program that uses this is linked with the allocator's functions wrapped (tests/CMakeLists.txt, alloc_fail). Every block
+ * that our own code takes is known until it is freed; blocks that a library made (a line of getline, say) are not counted.
+ *
+ * A case is a thing that somebody may try: open a file, answer a request. alloc_fail_each tries it once as it is and counts
+ * the allocations, then again and again with the n-th one failing. Each of these tries either gives what the clean one gave
+ * (the failure cost an optional thing) or an error code with a sentence; afterwards no block more is alive than before, and
+ * the next try, without a failure, gives what the clean one gave.
+ *
+ * Which n: all up to 300, each that was made from a place not seen before (by its return addresses), and a seeded choice of
+ * the rest; all of them if HEARTH_LONG is set. HEARTH_ALLOC_N=7 tries that one alone.
+ */
+#ifndef TESTS_ALLOC_FAIL_H
+#define TESTS_ALLOC_FAIL_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { ALLOC_RESULT_MAX = 4096 };
+
+typedef struct alloc_case {
+    const char *name;
+    /* One try: frees what it made, and writes what came out of it (no times, no numbers that change) into result. May not
+     * allocate for itself between alloc_fail_begin and alloc_fail_end except where a failure is an answer too. */
+    int (*run)(void *ctx, char *result, err *e);
+    void *ctx;
+    /* ctx keeps something between tries (a cache): blocks are compared behind the next clean try, not right away. */
+    bool keeps;
+} alloc_case;
+
+void alloc_fail_each(const alloc_case *c);
+
+/* Around parts of a try that belong to the test itself: nothing fails there, in any thread. */
+void alloc_fail_pause(void);
+void alloc_fail_resume(void);
+
+long alloc_live(void); /* blocks */
+
+#endif
