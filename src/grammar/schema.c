@@ -61,6 +61,7 @@ int schema_fail(schema_ctx *c, const json_value *at, int code, const char *fmt, 
     return c->rc;
 }
 
+/* 0: the schema names none. */
 static int draft_of(const json_value *root) {
     static const struct {
         const char *part;
@@ -71,7 +72,7 @@ static int draft_of(const json_value *root) {
     for (size_t i = 0; uri && i < sizeof known / sizeof *known; i++) {
         if (strstr(uri, known[i].part)) return known[i].draft;
     }
-    return 2020;
+    return 0;
 }
 
 /* What a world's scalars may be written as. */
@@ -236,6 +237,8 @@ static int read_and_compile(ir *g, view json, const json_value *root, unsigned f
         err_set(e, rc, "schema: %.400s", why.msg);
     } else {
         c.draft = draft_of(c.root);
+        c.draft_named = c.draft != 0;
+        if (!c.draft_named) c.draft = 2020;
         rc = compile(&c, start, text);
     }
     map_deinit(&c.anchors);

@@ -35,11 +35,11 @@ static bool array_is_empty(schema_ctx *c, const schema_world *w) {
 }
 
 /* Values and plain types: looked at before what may lead back to the question that is being asked. */
-static bool is_light(const schema_node *n) {
+static bool is_light(const schema_ctx *c, const schema_node *n) {
     for (size_t i = 0; i < n->n_lits; i++) {
         const json_value *s = n->lits[i].s;
         for (size_t k = 0; s->kind == JSON_K_OBJECT && k < s->u.object.count; k++) {
-            switch (schema_keyword_of(s->u.object.members[k].key)) {
+            switch (schema_keyword_of(c, s->u.object.members[k].key)) {
             case KW_REF:
             case KW_ANY_OF:
             case KW_ONE_OF:
@@ -62,7 +62,7 @@ static bool object_is_empty(schema_ctx *c, const schema_world *w) {
             schema_node *value;
             if (light && !schema_name_allowed(c, w, r->name)) return true;
             value = schema_node_of(c, schema_name_lits(c, w, r->name));
-            if (value && is_light(value) == light && schema_node_is_empty(c, value)) return true;
+            if (value && is_light(c, value) == light && schema_node_is_empty(c, value)) return true;
             n += (uint64_t)light;
         }
     }
@@ -113,7 +113,7 @@ bool schema_node_is_empty(schema_ctx *c, schema_node *n) {
 
 /* A quick look at what both say about types and values, without building anything. */
 static unsigned shallow_types(schema_ctx *c, const json_value *s) {
-    const json_value *t = json_get(s, "type"), *e = json_get(s, "enum"), *k = json_get(s, "const");
+    const json_value *t = schema_get(c, s, "type"), *e = schema_get(c, s, "enum"), *k = schema_get(c, s, "const");
     unsigned          types = SCHEMA_ANY;
     if (t) types &= schema_read_types(c, s, t);
     if (k) types &= schema_type_of(k);
@@ -125,8 +125,8 @@ static unsigned shallow_types(schema_ctx *c, const json_value *s) {
     return types;
 }
 
-static bool shallow_values(const json_value *s, const json_value **list, size_t *n) {
-    const json_value *e = json_get(s, "enum"), *k = json_get(s, "const");
+static bool shallow_values(const schema_ctx *c, const json_value *s, const json_value **list, size_t *n) {
+    const json_value *e = schema_get(c, s, "enum"), *k = schema_get(c, s, "const");
     if (k) {
         *list = k;
         *n = 1;
@@ -138,11 +138,11 @@ static bool shallow_values(const json_value *s, const json_value **list, size_t 
     return true;
 }
 
-static bool values_differ(const json_value *a, const json_value *b) {
+static bool values_differ(const schema_ctx *c, const json_value *a, const json_value *b) {
     const json_value *x, *y;
     size_t            n, m;
-    if (!json_is(a, JSON_K_OBJECT) || !json_is(b, JSON_K_OBJECT) || !shallow_values(a, &x, &n) ||
-        !shallow_values(b, &y, &m))
+    if (!json_is(a, JSON_K_OBJECT) || !json_is(b, JSON_K_OBJECT) || !shallow_values(c, a, &x, &n) ||
+        !shallow_values(c, b, &y, &m))
         return false;
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < m; j++) {
@@ -152,8 +152,8 @@ static bool values_differ(const json_value *a, const json_value *b) {
     return true;
 }
 
-static bool requires(const json_value *s, view name) {
-    const json_value *r = json_get(s, "required");
+static bool requires(const schema_ctx *c, const json_value *s, view name) {
+    const json_value *r = schema_get(c, s, "required");
     for (size_t i = 0; json_is(r, JSON_K_ARRAY) && i < r->u.array.count; i++) {
         if (json_is(&r->u.array.items[i], JSON_K_STRING) && view_eq(r->u.array.items[i].u.string, name)) return true;
     }
@@ -161,18 +161,19 @@ static bool requires(const json_value *s, view name) {
 }
 
 /* Both are objects with a member, required by one of them, whose values differ. */
-static bool kinds_differ(const json_value *a, const json_value *b) {
-    const json_value *p = json_get(a, "properties"), *q = json_get(b, "properties");
+static bool kinds_differ(const schema_ctx *c, const json_value *a, const json_value *b) {
+    const json_value *p = schema_get(c, a, "properties"), *q = schema_get(c, b, "properties");
     if (!json_is(p, JSON_K_OBJECT) || !json_is(q, JSON_K_OBJECT)) return false;
-    if (!json_get(a, "type") || !json_get(b, "type")) return false;
+    if (!schema_get(c, a, "type") || !schema_get(c, b, "type")) return false;
     for (size_t i = 0; i < p->u.object.count; i++) {
         const json_member *m = &p->u.object.members[i];
         const json_value  *x;
         size_t             n;
-        if (m->value.kind != JSON_K_OBJECT || !shallow_values(&m->value, &x, &n)) continue;
+        if (m->value.kind != JSON_K_OBJECT || !shallow_values(c, &m->value, &x, &n)) continue;
         for (size_t j = 0; j < q->u.object.count; j++) {
             if (!view_eq(q->u.object.members[j].key, m->key)) continue;
-            if (values_differ(&m->value, &q->u.object.members[j].value) && (requires(a, m->key) || requires(b, m->key)))
+            if (values_differ(c, &m->value, &q->u.object.members[j].value) &&
+                (requires(c, a, m->key) || requires(c, b, m->key)))
                 return true;
         }
     }
@@ -201,8 +202,8 @@ bool schema_disjoint(schema_ctx *c, schema_lit a, schema_lit b) {
         tb = shallow_types(c, b.s);
         if (c->rc) return false;
         if (!(ta & tb)) return true;
-        if (values_differ(a.s, b.s)) return true;
-        if (ta == SCHEMA_OBJECT && tb == SCHEMA_OBJECT && kinds_differ(a.s, b.s)) return true;
+        if (values_differ(c, a.s, b.s)) return true;
+        if (ta == SCHEMA_OBJECT && tb == SCHEMA_OBJECT && kinds_differ(c, a.s, b.s)) return true;
     }
     both = schema_lits_add(c, schema_lits_add(c, NULL, a), b);
     node = schema_node_of(c, both);

@@ -54,8 +54,12 @@ void schema_items_add(schema_ctx *c, schema_world *w, const json_value *prefix, 
 /* What items, prefixItems and additionalItems of s say together, in the forms of all drafts. */
 bool schema_items_of(schema_ctx *c, const json_value *s, uint32_t base, const json_value **prefix, bool *has_rest,
                      schema_lit *rest) {
-    const json_value *first = json_get(s, "prefixItems"), *items = json_get(s, "items");
-    const json_value *more = json_get(s, "additionalItems"), *tail = NULL;
+    const json_value *first = schema_get(c, s, "prefixItems"), *items = schema_get(c, s, "items");
+    const json_value *more = schema_get(c, s, "additionalItems"), *tail = NULL;
+    if (json_is(items, JSON_K_ARRAY) && c->draft_named && c->draft == 2020) {
+        schema_fail(c, s, ERR_FORMAT, "'items' is an array; in draft 2020-12 that is 'prefixItems'");
+        return false;
+    }
     *prefix = first;
     if (json_is(items, JSON_K_ARRAY)) {
         if (!first) *prefix = items;
@@ -64,7 +68,7 @@ bool schema_items_of(schema_ctx *c, const json_value *s, uint32_t base, const js
         tail = items;
     }
     if (*prefix && !schema_check(c, s, "prefixItems", *prefix, JSON_K_ARRAY)) return false;
-    *has_rest = tail && !schema_is_true(tail);
+    *has_rest = tail && !schema_is_true(c, tail);
     if (*has_rest) *rest = schema_lit_of(tail, base, false);
     return true;
 }
@@ -114,7 +118,7 @@ static void apply_any_of(schema_ctx *c, schema_world *w, const json_value *s, co
     if (!schema_check(c, s, "anyOf", v, JSON_K_ARRAY)) return;
     n = v->u.array.count;
     for (size_t i = 0; i < n; i++) {
-        if (schema_is_true(&v->u.array.items[i])) return;
+        if (schema_is_true(c, &v->u.array.items[i])) return;
     }
     alts = schema_alloc(c, (n + 1) * sizeof *alts);
     if (!alts) return;
@@ -149,7 +153,7 @@ static void apply_one_of(schema_ctx *c, schema_world *w, const json_value *s, co
 }
 
 static void apply_if(schema_ctx *c, schema_world *w, const json_value *s, const json_value *v, uint32_t base) {
-    const json_value   *then = json_get(s, "then"), *other = json_get(s, "else");
+    const json_value   *then = schema_get(c, s, "then"), *other = schema_get(c, s, "else");
     const schema_lits **alts = schema_alloc(c, 2 * sizeof *alts);
     if (!alts || (!then && !other)) return;
     alts[0] = schema_lits_add(c, NULL, schema_lit_of(v, base, false));
@@ -214,15 +218,15 @@ static void apply_layer(schema_ctx *c, schema_world *w, const json_value *s, uin
     if (l->props && !schema_check(c, s, "properties", l->props, JSON_K_OBJECT)) return;
     if (l->patterns && !schema_check(c, s, "patternProperties", l->patterns, JSON_K_OBJECT)) return;
     if (l->patterns && !l->patterns->u.object.count) l->patterns = NULL;
-    if (l->additional && schema_is_true(l->additional)) l->additional = NULL;
+    if (l->additional && schema_is_true(c, l->additional)) l->additional = NULL;
     w->layers = l;
 }
 
 static void apply_contains(schema_ctx *c, schema_world *w, const json_value *s, const json_value *v, uint32_t base) {
-    const json_value *min = json_get(s, "minContains"), *max = json_get(s, "maxContains");
+    const json_value *min = schema_get(c, s, "minContains"), *max = schema_get(c, s, "maxContains");
     int64_t           n;
-    if (max && c->draft >= 2019) schema_fail(c, s, ERR_UNSUPPORTED, "'maxContains' is not supported");
-    if (min && c->draft >= 2019 && json_int(min, &n)) {
+    if (max) schema_fail(c, s, ERR_UNSUPPORTED, "'maxContains' is not supported");
+    if (min && json_int(min, &n)) {
         if (n == 0) return;
         if (n > 1) schema_fail(c, s, ERR_UNSUPPORTED, "'minContains' above 1 is not supported");
     }
@@ -232,19 +236,21 @@ static void apply_contains(schema_ctx *c, schema_world *w, const json_value *s, 
 /* Without combinators beside it, unevaluatedProperties is additionalProperties. */
 static void apply_unevaluated(schema_ctx *c, schema_world *w, const json_value *s, const json_value *v, uint32_t base,
                               bool items) {
-    static const char *const in_place[] = { "$ref", "allOf",   "anyOf", "oneOf", "if", "dependentSchemas",
-                                            "not",  "contains" };
-    const char              *name = items ? "unevaluatedItems" : "unevaluatedProperties";
-    schema_layer            *l;
-    if (schema_is_true(v)) return;
+    static const char *const in_place[] = {
+        "$ref", "allOf", "anyOf", "oneOf", "if", "dependencies", "dependentSchemas", "not", "contains"
+    };
+    const char   *name = items ? "unevaluatedItems" : "unevaluatedProperties";
+    schema_layer *l;
+    if (schema_is_true(c, v)) return;
     for (size_t i = 0; i < sizeof in_place / sizeof *in_place; i++) {
-        if (json_get(s, in_place[i]))
+        if (schema_get(c, s, in_place[i]))
             schema_fail(c, s, ERR_UNSUPPORTED, "'%s' is not supported beside '%s'", name, in_place[i]);
     }
     if (items) {
-        const json_value *rest = json_get(s, "items");
-        if (rest && rest->kind != JSON_K_ARRAY) return;
-        schema_items_add(c, w, rest ? rest : json_get(s, "prefixItems"), true, schema_lit_of(v, base, false), base);
+        const json_value *rest = schema_get(c, s, "items");
+        if (rest && (rest->kind != JSON_K_ARRAY || schema_get(c, s, "additionalItems"))) return;
+        schema_items_add(c, w, rest ? rest : schema_get(c, s, "prefixItems"), true, schema_lit_of(v, base, false),
+                         base);
         return;
     }
     if (json_get(s, "additionalProperties")) return;
@@ -282,7 +288,9 @@ static void apply_number(schema_ctx *c, schema_world *w, const json_value *s, sc
     if (kw == KW_MULTIPLE_OF) {
         schema_multiple_add(c, w, s, v, false);
     } else if (kw == KW_EXCLUSIVE_MINIMUM || kw == KW_EXCLUSIVE_MAXIMUM) {
-        if (v->kind != JSON_K_BOOL) schema_bound_add(c, w, s, v, upper, true);
+        if (schema_flag_fits(c, s, view_of(upper ? "exclusiveMaximum" : "exclusiveMinimum"), v) &&
+            v->kind != JSON_K_BOOL)
+            schema_bound_add(c, w, s, v, upper, true);
     } else { /* draft 4: a boolean beside it says that the bound is exclusive */
         schema_bound_add(c, w, s, v, upper,
                          json_bool(json_get(s, upper ? "exclusiveMaximum" : "exclusiveMinimum"), false));
@@ -292,7 +300,7 @@ static void apply_number(schema_ctx *c, schema_world *w, const json_value *s, sc
 static void apply_keyword(schema_ctx *c, schema_world *w, const json_value *s, uint32_t base, const json_member *m,
                           const schema_lits **todo) {
     const json_value *v = &m->value;
-    schema_keyword    kw = schema_keyword_of(m->key);
+    schema_keyword    kw = schema_keyword_of(c, m->key);
     if (kw == KW_NOT || kw == KW_IF || kw == KW_DEPENDENCIES) w->conditional = true;
     switch (kw) {
     case KW_NONE: break;
@@ -356,14 +364,14 @@ void schema_world_apply(schema_ctx *c, schema_world *w, schema_lit l, const sche
     }
     l.base = schema_base_of(c, s, l.base);
     w->at = s;
-    if (c->draft <= 7 && json_is(json_get(s, "$ref"), JSON_K_STRING)) { /* what is beside it does not count */
+    if (schema_ref_is_all(c, s)) { /* what is beside it does not count */
         const json_member m = { view_of("$ref"), *json_get(s, "$ref") };
         apply_keyword(c, w, s, l.base, &m, todo);
         return;
     }
     for (size_t i = 0; i < s->u.object.count && !c->rc; i++) {
         const json_member *m = &s->u.object.members[i];
-        schema_keyword     kw = schema_keyword_of(m->key);
+        schema_keyword     kw = schema_keyword_of(c, m->key);
         layer |= kw == KW_PROPERTIES || kw == KW_PATTERN_PROPERTIES || kw == KW_ADDITIONAL_PROPERTIES;
         items |= kw == KW_ITEMS;
         apply_keyword(c, w, s, l.base, m, todo);
@@ -513,7 +521,7 @@ static schema_lit settle(schema_ctx *c, schema_lit l) {
         if (c->draft > 7) {
             size_t n = 0;
             for (size_t k = 0; k < l.s->u.object.count; k++)
-                n += schema_keyword_of(l.s->u.object.members[k].key) != KW_NONE;
+                n += schema_keyword_of(c, l.s->u.object.members[k].key) != KW_NONE;
             if (n > 1) break;
         }
         base = schema_base_of(c, l.s, l.base);
@@ -534,7 +542,7 @@ schema_node *schema_node_of(schema_ctx *c, const schema_lits *list) {
     n = 0;
     for (const schema_lits *p = list; p && !c->rc; p = p->next) {
         schema_lit l = settle(c, p->l);
-        if (l.kind == SCHEMA_IS && schema_is_true(l.s)) continue;
+        if (l.kind == SCHEMA_IS && schema_is_true(c, l.s)) continue;
         lits[n++] = l;
     }
     if (c->rc) return NULL;

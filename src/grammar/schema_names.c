@@ -58,7 +58,7 @@ static ir_rx names_of(schema_ctx *c, const json_value *props) {
 }
 
 ir_rx schema_layer_rest(schema_ctx *c, const json_value *s) {
-    const json_value *props = json_get(s, "properties"), *patterns = json_get(s, "patternProperties");
+    const json_value *props = schema_get(c, s, "properties"), *patterns = schema_get(c, s, "patternProperties");
     ir_rx             taken = json_is(props, JSON_K_OBJECT) ? names_of(c, props) : ir_rx_none(c->g), rx;
     for (size_t i = 0; json_is(patterns, JSON_K_OBJECT) && i < patterns->u.object.count; i++) {
         if (schema_pattern(c, s, patterns->u.object.members[i].key, &rx)) taken = ir_rx_alt(c->g, taken, rx);

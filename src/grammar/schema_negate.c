@@ -33,7 +33,7 @@ static size_t parts_of(schema_ctx *c, const json_value *s, uint32_t base, const 
     bool              has_rest;
     schema_lit        rest;
     ir_rx             rx;
-    switch (schema_keyword_of(m->key)) {
+    switch (schema_keyword_of(c, m->key)) {
     case KW_NONE:
     case KW_MIN_CONTAINS:
     case KW_MAX_CONTAINS: return 0;
@@ -48,13 +48,13 @@ static size_t parts_of(schema_ctx *c, const json_value *s, uint32_t base, const 
     case KW_FORMAT: return json_is(v, JSON_K_STRING) && schema_format(c, v->u.string, &rx);
     case KW_UNIQUE_ITEMS: return json_bool(v, false);
     case KW_EXCLUSIVE_MINIMUM:
-    case KW_EXCLUSIVE_MAXIMUM: return v->kind != JSON_K_BOOL;
-    case KW_ADDITIONAL_PROPERTIES: return !schema_is_true(v);
+    case KW_EXCLUSIVE_MAXIMUM: return schema_flag_fits(c, s, m->key, v) && v->kind != JSON_K_BOOL;
+    case KW_ADDITIONAL_PROPERTIES: return !schema_is_true(c, v);
     case KW_UNEVALUATED_ITEMS:
-    case KW_UNEVALUATED_PROPERTIES: return !schema_is_true(v);
+    case KW_UNEVALUATED_PROPERTIES: return !schema_is_true(c, v);
     case KW_ITEMS:
         for (const json_member *p = s->u.object.members; p < m; p++) {
-            if (schema_keyword_of(p->key) == KW_ITEMS) return 0; /* the first of the three speaks for all */
+            if (schema_keyword_of(c, p->key) == KW_ITEMS) return 0; /* the first of the three speaks for all */
         }
         if (!schema_items_of(c, s, base, &prefix, &has_rest, &rest)) return 0;
         return json_count(prefix) + has_rest;
@@ -62,12 +62,12 @@ static size_t parts_of(schema_ctx *c, const json_value *s, uint32_t base, const 
     }
 }
 
-static bool part_is_idle(const json_member *m, size_t part) {
+static bool part_is_idle(const schema_ctx *c, const json_member *m, size_t part) {
     size_t n = json_count(&m->value);
-    switch (schema_keyword_of(m->key)) {
+    switch (schema_keyword_of(c, m->key)) {
     case KW_PROPERTIES:
-    case KW_PATTERN_PROPERTIES: return schema_is_true(&m->value.u.object.members[part].value);
-    case KW_ALL_OF: return schema_is_true(&m->value.u.array.items[part]);
+    case KW_PATTERN_PROPERTIES: return schema_is_true(c, &m->value.u.object.members[part].value);
+    case KW_ALL_OF: return schema_is_true(c, &m->value.u.array.items[part]);
     case KW_ONE_OF: return part && (part - 1) / n >= (part - 1) % n; /* pairs i < j */
     default: return false;
     }
@@ -77,7 +77,7 @@ static void negate_whole(schema_ctx *c, schema_world *w, schema_lit l, const sch
     const json_value *s = l.s;
     breaks            b = { 0 };
     size_t            only = SIZE_MAX;
-    if (c->draft <= 7 && json_is(json_get(s, "$ref"), JSON_K_STRING)) {
+    if (schema_ref_is_all(c, s)) {
         while (!view_eq_c(s->u.object.members[++only].key, "$ref")) {
         }
     }
@@ -90,7 +90,7 @@ static void negate_whole(schema_ctx *c, schema_world *w, schema_lit l, const sch
         }
         for (size_t p = 0; p < parts; p++) {
             schema_lit broken = { s, l.base, SCHEMA_BREAKS, (uint32_t)i, (uint32_t)p };
-            if (!part_is_idle(&s->u.object.members[i], p)) breaks_add(c, &b, schema_lits_add(c, NULL, broken));
+            if (!part_is_idle(c, &s->u.object.members[i], p)) breaks_add(c, &b, schema_lits_add(c, NULL, broken));
         }
     }
     if (!b.n)
@@ -115,8 +115,10 @@ static json_value make_text(const char *text) {
     return (json_value){ .kind = JSON_K_STRING, .u.string = view_of(text) };
 }
 
+/* By enum, which every draft has. */
 static json_value not_const(schema_ctx *c, const json_value *v) {
-    return make_object(c, "not", make_object(c, "const", *v, NULL, *v), NULL, *v);
+    json_value list = { .kind = JSON_K_ARRAY, .u.array = { v, 1 } };
+    return make_object(c, "not", make_object(c, "enum", list, NULL, list), NULL, list);
 }
 
 static void way_add(schema_ctx *c, breaks *b, json_value s) {
@@ -149,7 +151,7 @@ static void differs_add(schema_ctx *c, schema_world *w, const json_value *v) {
             for (int64_t k = 0; k < i; k++) prefix[k] = *schema_make_bool(true);
             prefix[i] = not_const(c, &v->u.array.items[i]);
             way_add(c, &b,
-                    make_object(c, "prefixItems",
+                    make_object(c, c->draft < 2020 ? "items" : "prefixItems",
                                 (json_value){ .kind = JSON_K_ARRAY, .u.array = { prefix, (size_t)i + 1 } }, "minItems",
                                 make_int(i + 1)));
         } else {
@@ -214,7 +216,7 @@ static void break_array(schema_ctx *c, schema_world *w, schema_lit l, schema_key
         at_least(&w->min_items, n + 1);
         break;
     case KW_CONTAINS:
-        if (json_get(l.s, "minContains") || json_get(l.s, "maxContains")) {
+        if (schema_get(c, l.s, "minContains") || schema_get(c, l.s, "maxContains")) {
             schema_fail(c, l.s, ERR_UNSUPPORTED, "'contains' with counts cannot be negated");
             return;
         }
@@ -340,7 +342,7 @@ static void break_combinator(schema_ctx *c, schema_world *w, schema_lit l, schem
     case KW_ALL_OF: *todo = schema_lits_add(c, *todo, schema_lit_of(json_at(v, l.part), l.base, true)); break;
     case KW_IF:
         *todo = schema_lits_add(c, *todo, schema_lit_of(v, l.base, l.part == 1));
-        branch = json_get(l.s, l.part ? "else" : "then");
+        branch = schema_get(c, l.s, l.part ? "else" : "then");
         if (branch)
             *todo = schema_lits_add(c, *todo, schema_lit_of(branch, l.base, true));
         else
@@ -359,7 +361,7 @@ static void break_combinator(schema_ctx *c, schema_world *w, schema_lit l, schem
 static void break_keyword(schema_ctx *c, schema_world *w, schema_lit l, const schema_lits **todo) {
     const json_member *m = &l.s->u.object.members[l.member];
     const json_value  *v = &m->value, *to;
-    schema_keyword     kw = schema_keyword_of(m->key);
+    schema_keyword     kw = schema_keyword_of(c, m->key);
     uint32_t           base;
     bool               draft4;
     switch (kw) {

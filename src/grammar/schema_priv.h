@@ -236,8 +236,9 @@ typedef struct schema_ctx {
     err              *e;
     int               rc;
     const json_value *root;
-    int               draft; /* 4, 6, 7, 2019, 2020 */
-    unsigned          flags; /* of schema_compile_with */
+    int               draft;       /* 4, 6, 7, 2019, 2020 */
+    bool              draft_named; /* by $schema; without it 2020, and the words of all drafts count */
+    unsigned          flags;       /* of schema_compile_with */
 
     schema_resource     *resources; /* [0] is the document */
     size_t               n_resources;
@@ -269,11 +270,16 @@ bool     schema_ref_resolve(schema_ctx *c, const json_value *at, uint32_t base, 
 uint32_t schema_base_of(schema_ctx *c, const json_value *s, uint32_t base); /* after s's own $id */
 
 /* schema_read.c: keywords */
-schema_keyword schema_keyword_of(view name);
+schema_keyword schema_keyword_of(const schema_ctx *c, view name); /* KW_NONE also for what the draft does not have */
+/* What the keyword has in s; NULL also where it does not count: under this draft, or beside a $ref up to draft 7. */
+const json_value *schema_get(const schema_ctx *c, const json_value *s, const char *keyword);
+bool              schema_ref_is_all(const schema_ctx *c, const json_value *s); /* its $ref is all that counts */
+/* exclusiveMinimum and exclusiveMaximum are flags in draft 4 and numbers later. False: an error is kept. */
+bool     schema_flag_fits(schema_ctx *c, const json_value *s, view keyword, const json_value *v);
 bool     schema_read_count(schema_ctx *c, const json_value *s, const char *keyword, const json_value *v, uint64_t *out);
 unsigned schema_read_types(schema_ctx *c, const json_value *s, const json_value *v);
 unsigned schema_type_of(const json_value *v);
-bool     schema_is_true(const json_value *s); /* true, {} or annotations alone */
+bool     schema_is_true(const schema_ctx *c, const json_value *s); /* true, {} or annotations alone */
 bool     schema_values_equal(const json_value *a, const json_value *b);
 const json_value  *schema_make_bool(bool b);
 const json_value  *schema_make_without(schema_ctx *c, view name); /* {"properties": {name: false}} */

@@ -4,58 +4,96 @@
 
 #include <string.h>
 
-schema_keyword schema_keyword_of(view name) {
-    static const struct {
-        const char    *name;
-        schema_keyword kw;
-    } words[] = {
-        { "type", KW_TYPE },
-        { "properties", KW_PROPERTIES },
-        { "required", KW_REQUIRED },
-        { "items", KW_ITEMS },
-        { "enum", KW_ENUM },
-        { "additionalProperties", KW_ADDITIONAL_PROPERTIES },
-        { "$ref", KW_REF },
-        { "$dynamicRef", KW_DYNAMIC_REF },
-        { "$recursiveRef", KW_DYNAMIC_REF },
-        { "const", KW_CONST },
-        { "not", KW_NOT },
-        { "allOf", KW_ALL_OF },
-        { "anyOf", KW_ANY_OF },
-        { "oneOf", KW_ONE_OF },
-        { "if", KW_IF },
-        { "dependencies", KW_DEPENDENCIES },
-        { "dependentRequired", KW_DEPENDENCIES },
-        { "dependentSchemas", KW_DEPENDENCIES },
-        { "minLength", KW_MIN_LENGTH },
-        { "maxLength", KW_MAX_LENGTH },
-        { "pattern", KW_PATTERN },
-        { "format", KW_FORMAT },
-        { "minimum", KW_MINIMUM },
-        { "maximum", KW_MAXIMUM },
-        { "exclusiveMinimum", KW_EXCLUSIVE_MINIMUM },
-        { "exclusiveMaximum", KW_EXCLUSIVE_MAXIMUM },
-        { "multipleOf", KW_MULTIPLE_OF },
-        { "prefixItems", KW_ITEMS },
-        { "additionalItems", KW_ITEMS },
-        { "contains", KW_CONTAINS },
-        { "minContains", KW_MIN_CONTAINS },
-        { "maxContains", KW_MAX_CONTAINS },
-        { "minItems", KW_MIN_ITEMS },
-        { "maxItems", KW_MAX_ITEMS },
-        { "uniqueItems", KW_UNIQUE_ITEMS },
-        { "unevaluatedItems", KW_UNEVALUATED_ITEMS },
-        { "patternProperties", KW_PATTERN_PROPERTIES },
-        { "unevaluatedProperties", KW_UNEVALUATED_PROPERTIES },
-        { "propertyNames", KW_PROPERTY_NAMES },
-        { "minProperties", KW_MIN_PROPERTIES },
-        { "maxProperties", KW_MAX_PROPERTIES },
-    };
-    if (!name.len || name.len > 21) return KW_NONE;
+/*
+ * The keywords and the first and the last draft that has them: what a draft does not have says nothing under it. A
+ * schema that names no draft is read with all of them.
+ */
+typedef struct word {
+    const char    *name;
+    schema_keyword kw; /* KW_NONE: read beside another keyword, says nothing alone */
+    int            first, last;
+} word;
+
+static const word words[] = {
+    { "type", KW_TYPE, 4, 2020 },
+    { "properties", KW_PROPERTIES, 4, 2020 },
+    { "required", KW_REQUIRED, 4, 2020 },
+    { "items", KW_ITEMS, 4, 2020 },
+    { "enum", KW_ENUM, 4, 2020 },
+    { "additionalProperties", KW_ADDITIONAL_PROPERTIES, 4, 2020 },
+    { "$ref", KW_REF, 4, 2020 },
+    { "$dynamicRef", KW_DYNAMIC_REF, 2020, 2020 },
+    { "$recursiveRef", KW_DYNAMIC_REF, 2019, 2019 },
+    { "const", KW_CONST, 6, 2020 },
+    { "not", KW_NOT, 4, 2020 },
+    { "allOf", KW_ALL_OF, 4, 2020 },
+    { "anyOf", KW_ANY_OF, 4, 2020 },
+    { "oneOf", KW_ONE_OF, 4, 2020 },
+    { "if", KW_IF, 7, 2020 },
+    { "then", KW_NONE, 7, 2020 },
+    { "else", KW_NONE, 7, 2020 },
+    { "dependencies", KW_DEPENDENCIES, 4, 2020 }, /* split in 2019-09, but its metaschemas and validators keep it */
+    { "dependentRequired", KW_DEPENDENCIES, 2019, 2020 },
+    { "dependentSchemas", KW_DEPENDENCIES, 2019, 2020 },
+    { "minLength", KW_MIN_LENGTH, 4, 2020 },
+    { "maxLength", KW_MAX_LENGTH, 4, 2020 },
+    { "pattern", KW_PATTERN, 4, 2020 },
+    { "format", KW_FORMAT, 4, 2020 },
+    { "minimum", KW_MINIMUM, 4, 2020 },
+    { "maximum", KW_MAXIMUM, 4, 2020 },
+    { "exclusiveMinimum", KW_EXCLUSIVE_MINIMUM, 4, 2020 },
+    { "exclusiveMaximum", KW_EXCLUSIVE_MAXIMUM, 4, 2020 },
+    { "multipleOf", KW_MULTIPLE_OF, 4, 2020 },
+    { "prefixItems", KW_ITEMS, 2020, 2020 },
+    { "additionalItems", KW_ITEMS, 4, 2019 },
+    { "contains", KW_CONTAINS, 6, 2020 },
+    { "minContains", KW_MIN_CONTAINS, 2019, 2020 },
+    { "maxContains", KW_MAX_CONTAINS, 2019, 2020 },
+    { "minItems", KW_MIN_ITEMS, 4, 2020 },
+    { "maxItems", KW_MAX_ITEMS, 4, 2020 },
+    { "uniqueItems", KW_UNIQUE_ITEMS, 4, 2020 },
+    { "unevaluatedItems", KW_UNEVALUATED_ITEMS, 2019, 2020 },
+    { "patternProperties", KW_PATTERN_PROPERTIES, 4, 2020 },
+    { "unevaluatedProperties", KW_UNEVALUATED_PROPERTIES, 2019, 2020 },
+    { "propertyNames", KW_PROPERTY_NAMES, 6, 2020 },
+    { "minProperties", KW_MIN_PROPERTIES, 4, 2020 },
+    { "maxProperties", KW_MAX_PROPERTIES, 4, 2020 },
+    { "id", KW_NONE, 4, 4 },
+    { "$id", KW_NONE, 6, 2020 },
+    { "$anchor", KW_NONE, 2019, 2020 },
+    { "$dynamicAnchor", KW_NONE, 2020, 2020 },
+};
+
+static const word *word_of(const schema_ctx *c, view name) {
+    if (!name.len || name.len > 21) return NULL;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (words[i].name[0] == name.data[0] && view_eq_c(name, words[i].name)) return words[i].kw;
+        if (words[i].name[0] != name.data[0] || !view_eq_c(name, words[i].name)) continue;
+        return !c->draft_named || (c->draft >= words[i].first && c->draft <= words[i].last) ? &words[i] : NULL;
     }
-    return KW_NONE;
+    return NULL;
+}
+
+schema_keyword schema_keyword_of(const schema_ctx *c, view name) {
+    const word *w = word_of(c, name);
+    return w ? w->kw : KW_NONE;
+}
+
+bool schema_ref_is_all(const schema_ctx *c, const json_value *s) {
+    return c->draft <= 7 && json_is(json_get(s, "$ref"), JSON_K_STRING);
+}
+
+const json_value *schema_get(const schema_ctx *c, const json_value *s, const char *keyword) {
+    const json_value *v = json_get(s, keyword);
+    if (!v || !word_of(c, view_of(keyword))) return NULL;
+    return schema_ref_is_all(c, s) && strcmp(keyword, "$ref") != 0 ? NULL : v;
+}
+
+bool schema_flag_fits(schema_ctx *c, const json_value *s, view keyword, const json_value *v) {
+    bool flag = v->kind == JSON_K_BOOL;
+    if (!c->draft_named || flag == (c->draft == 4)) return true;
+    schema_fail(c, s, ERR_FORMAT, "'%.*s' is %s boolean under the draft that '$schema' names", (int)keyword.len,
+                keyword.data, flag ? "not a" : "a");
+    return false;
 }
 
 const json_value *schema_check(schema_ctx *c, const json_value *s, const char *keyword, const json_value *v,
@@ -67,11 +105,11 @@ const json_value *schema_check(schema_ctx *c, const json_value *s, const char *k
     return NULL;
 }
 
-bool schema_is_true(const json_value *s) {
+bool schema_is_true(const schema_ctx *c, const json_value *s) {
     if (json_is(s, JSON_K_BOOL)) return s->u.boolean;
     if (!json_is(s, JSON_K_OBJECT)) return false;
     for (size_t i = 0; i < s->u.object.count; i++) {
-        if (schema_keyword_of(s->u.object.members[i].key) != KW_NONE) return false;
+        if (schema_keyword_of(c, s->u.object.members[i].key) != KW_NONE) return false;
     }
     return true;
 }

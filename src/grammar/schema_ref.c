@@ -83,8 +83,8 @@ static view uri_join(schema_ctx *c, view base, view ref) {
 }
 
 static const json_value *own_id(const schema_ctx *c, const json_value *s) {
-    const json_value *id = json_get(s, "$id");
-    if (!json_is(id, JSON_K_STRING) && c->draft == 4) id = json_get(s, "id");
+    const char       *word = c->draft == 4 ? "id" : "$id";
+    const json_value *id = s == c->root ? json_get(s, word) : schema_get(c, s, word); /* the document's own always */
     return json_is(id, JSON_K_STRING) ? id : NULL;
 }
 
@@ -112,7 +112,8 @@ typedef struct visit {
 } visit;
 
 static uint32_t enter(schema_ctx *c, const json_value *s, uint32_t base, size_t *cap) {
-    const json_value *id = own_id(c, s), *anchor = json_get(s, "$anchor");
+    const json_value *id = own_id(c, s), *anchor = schema_get(c, s, "$anchor");
+    const json_value *dynamic = schema_get(c, s, "$dynamicAnchor");
     if (id && id->u.string.len && id->u.string.data[0] == '#') {
         anchor_add(c, base, (view){ id->u.string.data + 1, id->u.string.len - 1 }, s);
     } else if (id && s != c->root) {
@@ -127,9 +128,7 @@ static uint32_t enter(schema_ctx *c, const json_value *s, uint32_t base, size_t 
         base = (uint32_t)c->n_resources++;
     }
     if (json_is(anchor, JSON_K_STRING)) anchor_add(c, base, anchor->u.string, s);
-    if (json_is(json_get(s, "$dynamicAnchor"), JSON_K_STRING)) {
-        anchor_add(c, base, json_get(s, "$dynamicAnchor")->u.string, s);
-    }
+    if (json_is(dynamic, JSON_K_STRING)) anchor_add(c, base, dynamic->u.string, s);
     return base;
 }
 

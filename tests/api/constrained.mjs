@@ -5,9 +5,9 @@
 //   npm ci && node constrained.mjs HEARTH MODEL [COUNT [SEED [SCHEMAS]]]
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { loadAjv, validatorFor } from './judge.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const [hearth, model, count = '3', seed = '1', file = join(here, '../schemas/schemas.jsonl')] = process.argv.slice(2);
@@ -17,10 +17,7 @@ if (!hearth || !model) {
 }
 let ajvs;
 try {
-  const require = createRequire(import.meta.url);
-  const get = (name) => require(name).default ?? require(name);
-  ajvs = { 4: get('ajv-draft-04'), 7: get('ajv'), 2019: get('ajv/dist/2019.js'), 2020: get('ajv/dist/2020.js') };
-  ajvs.formats = get('ajv-formats');
+  ajvs = loadAjv();
 } catch {
   console.log('skipped: ajv is not installed (npm ci in tests/api)');
   process.exit(0);
@@ -30,22 +27,9 @@ const lines = (text) => text.split('\n').filter(Boolean).map((line) => JSON.pars
 const input = readFileSync(file, 'utf8');
 const schemas = new Map(lines(input).map((c) => [c.name, c.schema]));
 
-function draftOf(schema) {
-  const uri = String(schema?.$schema ?? '');
-  if (/draft-0[345]/.test(uri)) return 4;
-  if (/draft-0[67]/.test(uri)) return 7;
-  return /2019-09/.test(uri) ? 2019 : 2020;
-}
-
 const validators = new Map();
 function validatorOf(name) {
-  if (!validators.has(name)) {
-    const schema = schemas.get(name);
-    // Decimal multiples are compared with a tolerance: 0.07 / 0.01 is not an integer in doubles.
-    const ajv = new ajvs[draftOf(schema)]({ strict: false, logger: false, multipleOfPrecision: 9 });
-    ajvs.formats(ajv);
-    validators.set(name, ajv.compile(schema));
-  }
+  if (!validators.has(name)) validators.set(name, validatorFor(ajvs, schemas.get(name)));
   return validators.get(name);
 }
 

@@ -469,6 +469,58 @@ static void references(void **state) {
     CHECK(cases);
 }
 
+#define D4 "{\"$schema\": \"http://json-schema.org/draft-04/schema#\", "
+#define D6 "{\"$schema\": \"http://json-schema.org/draft-06/schema#\", "
+#define D7 "{\"$schema\": \"http://json-schema.org/draft-07/schema#\", "
+#define D2019 "{\"$schema\": \"https://json-schema.org/draft/2019-09/schema\", "
+#define D2020 "{\"$schema\": \"https://json-schema.org/draft/2020-12/schema\", "
+
+/* What a draft does not have says nothing; without $schema everything counts. tests/api/drafts.mjs has the rest. */
+static void drafts(void **state) {
+#define IF "\"type\": \"integer\", \"if\": {\"minimum\": 5}, \"then\": {\"multipleOf\": 5}, \"else\": {\"maximum\": 2}}"
+#define TUPLE "\"type\": \"array\", \"items\": [{\"type\": \"null\"}], \"additionalItems\": false}"
+#define PREFIX "\"type\": \"array\", \"prefixItems\": [{\"type\": \"null\"}], \"items\": {\"type\": \"integer\"}}"
+#define COUNT "\"type\": \"array\", \"contains\": {\"type\": \"null\"}, \"minContains\": 0, \"maxItems\": 2}"
+#define DYNAMIC "\"type\": \"null\", \"$dynamicRef\": \"#x\"}"
+    static const schema_case cases[] = {
+        { D4 IF, { "3", "6" }, { "1.5" } },
+        { D6 IF, { "3", "6" }, { "1.5" } },
+        { D7 IF, { "2", "10" }, { "3", "6" } },
+        { "{" IF, { "2", "10" }, { "3", "6" } },
+        { D4 "\"type\": \"integer\", \"const\": 1}", { "1", "2" }, { "1.5" } },
+        { D6 "\"type\": \"integer\", \"const\": 1}", { "1" }, { "2" } },
+        { D7 TUPLE, { "[]", "[null]" }, { "[1]", "[null, 1]" } },
+        { "{" TUPLE, { "[]", "[null]" }, { "[1]", "[null, 1]" } },
+        { D2019 PREFIX, { "[1]", "[1, 2]" }, { "[null]" } },
+        { D2020 PREFIX, { "[null]", "[null, 2]" }, { "[1]" } },
+        { "{" PREFIX, { "[null]", "[null, 2]" }, { "[1]" } },
+        { D7 COUNT, { "[null]" }, { "[]", "[1]" } },
+        { D2019 COUNT, { "[null]", "[]", "[1]" }, { "[1, 2, 3]" } },
+        { D7 DYNAMIC, { "null" }, { "1" } },
+        /* The drafts' own names of places; a pointer leads anywhere. */
+        { D4 "\"$defs\": {\"i\": {\"type\": \"null\"}}, \"items\": {\"$ref\": \"#/$defs/i\"}, \"type\": \"array\"}",
+          { "[null]" },
+          { "[1]" } },
+        { D6
+          "\"definitions\": {\"i\": {\"$id\": \"#foo\", \"id\": \"#bar\", \"type\": \"null\"}}, \"type\": \"array\", "
+          "\"items\": {\"$ref\": \"#foo\"}}",
+          { "[null]" },
+          { "[1]" } },
+        /* Kinds that a draft tells apart by what it does not have. */
+        { D4 "\"oneOf\": [{\"enum\": [1, 2], \"const\": 1}, {\"enum\": [2, 3], \"const\": 3}]}",
+          { "1", "3" },
+          { "2" } },
+        { D7
+          "\"oneOf\": [{\"type\": \"object\", \"required\": [\"k\"], \"properties\": {\"k\": {\"$ref\": "
+          "\"#/definitions/i\", \"const\": 1}}}, {\"type\": \"object\", \"required\": [\"k\"], \"properties\": {\"k\": "
+          "{\"const\": 2}}}], \"definitions\": {\"i\": {\"type\": \"integer\"}}}",
+          { "{\"k\": 1}", "{\"k\": 3}" },
+          { "{\"k\": 2}", "{}" } },
+    };
+    (void)state;
+    CHECK(cases);
+}
+
 static void refusals(void **state) {
     static const struct {
         const char *schema, *message;
@@ -493,6 +545,12 @@ static void refusals(void **state) {
         { "{\"minLength\": -1}", "'minLength'", ERR_FORMAT },
         { "{\"properties\": []}", "'properties' is not an object", ERR_FORMAT },
         { "{\"type\": \"object\", \"minProperties\": 3}", "'minProperties'", ERR_UNSUPPORTED },
+        { D4 "\"exclusiveMinimum\": 1}", "'exclusiveMinimum' is a boolean under the draft", ERR_FORMAT },
+        { D6 "\"not\": {\"exclusiveMaximum\": true}}", "'exclusiveMaximum' is not a boolean under", ERR_FORMAT },
+        { D2020 "\"items\": [true]}", "'items' is an array; in draft 2020-12 that is 'prefixItems'", ERR_FORMAT },
+        { D2020 "\"$dynamicRef\": \"#x\"}", "'$dynamicRef' is not supported", ERR_UNSUPPORTED },
+        { D7 "\"type\": \"array\", \"items\": {\"$ref\": \"#a\"}, \"definitions\": {\"a\": {\"$anchor\": \"a\"}}}",
+          "'$ref': nothing at #a", ERR_FORMAT },
         { "{", "schema: JSON", ERR_FORMAT },
     };
     (void)state;
@@ -541,8 +599,8 @@ int main(void) {
         cmocka_unit_test(types),       cmocka_unit_test(white_space), cmocka_unit_test(values),
         cmocka_unit_test(strings),     cmocka_unit_test(formats),     cmocka_unit_test(numbers),
         cmocka_unit_test(arrays),      cmocka_unit_test(objects),     cmocka_unit_test(declared_first),
-        cmocka_unit_test(combinators), cmocka_unit_test(references),  cmocka_unit_test(refusals),
-        cmocka_unit_test(limits),
+        cmocka_unit_test(combinators), cmocka_unit_test(references),  cmocka_unit_test(drafts),
+        cmocka_unit_test(refusals),    cmocka_unit_test(limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
