@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "params/sampling.h"
 
+#include "params/sampling_table.h"
+
 #include <math.h>
 #include <string.h>
 
 void sampling_params_default(sampling_params *p) {
-    *p = (sampling_params){ .temperature = 1.0f,
-                            .dynatemp_exponent = 1.0f,
-                            .top_p = 1.0f,
-                            .typical_p = 1.0f,
-                            .xtc_threshold = 0.1f,
-                            .repeat_last_n = 64,
-                            .repeat_penalty = 1.0f,
-                            .dry_base = 1.75f,
-                            .dry_allowed_length = 2,
-                            .dry_last_n = -1,
-                            .mirostat_tau = 5.0f,
-                            .mirostat_eta = 0.1f,
-                            .n_order = SAMPLING_STAGE_COUNT };
+    *p = (sampling_params){ .n_order = SAMPLING_STAGE_COUNT };
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) sampling_set_real(p, (sampling_param)i, sampling_table[i].dflt);
     for (int i = 0; i < SAMPLING_STAGE_COUNT; i++) p->order[i] = (sampling_stage)i;
 }
 
@@ -37,37 +28,23 @@ bool sampling_stage_parse(const char *name, sampling_stage *out) {
     return false;
 }
 
-int sampling_params_check(const sampling_params *p, err *e) {
-    const struct {
-        const char *name;
-        double      value, low, high;
-    } rows[] = {
-        { "temperature", p->temperature, 0, 1000 },
-        { "dynatemp_range", p->dynatemp_range, 0, 1000 },
-        { "dynatemp_exponent", p->dynatemp_exponent, 0, 100 },
-        { "top_p", p->top_p, 0, 1 },
-        { "min_p", p->min_p, 0, 1 },
-        { "typical_p", p->typical_p, 0, 1 },
-        { "top_n_sigma", p->top_n_sigma, -1, 1e6 },
-        { "xtc_probability", p->xtc_probability, 0, 1 },
-        { "xtc_threshold", p->xtc_threshold, 0, 1 },
-        { "repeat_last_n", p->repeat_last_n, -1, 1e9 },
-        { "repeat_penalty", p->repeat_penalty, 1e-6, 1e6 },
-        { "frequency_penalty", p->frequency_penalty, -1e6, 1e6 },
-        { "presence_penalty", p->presence_penalty, -1e6, 1e6 },
-        { "dry_multiplier", p->dry_multiplier, 0, 1e6 },
-        { "dry_base", p->dry_base, 1, 1e6 },
-        { "dry_allowed_length", p->dry_allowed_length, 1, 1e9 },
-        { "dry_last_n", p->dry_last_n, -1, 1e9 },
-        { "mirostat", p->mirostat, 0, 2 },
-        { "mirostat_tau", p->mirostat_tau, 0, 1000 },
-        { "mirostat_eta", p->mirostat_eta, 0, 1000 },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!(rows[i].value >= rows[i].low && rows[i].value <= rows[i].high))
-            return err_set(e, ERR_ARG, "%s: %g is not between %g and %g", rows[i].name, rows[i].value, rows[i].low,
-                           rows[i].high);
+/* Limits are rounded as the members were: 1e-6 as a float is less than 1e-6. */
+static int check_ranges(const sampling_params *p, err *e) {
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) {
+        const sampling_field *f = &sampling_table[i];
+        double                v = sampling_get(p, (sampling_param)i);
+        bool                  is_float = f->type == SAMPLING_IS_FLOAT;
+        double low = is_float ? (double)(float)f->low : f->low, high = is_float ? (double)(float)f->high : f->high;
+        if (f->type == SAMPLING_IS_UINT64) continue; /* any bits are a seed */
+        if (!(v >= low && v <= high))
+            return err_set(e, ERR_ARG, "%s: %g is not between %.10g and %.10g", f->key, v, f->low, f->high);
     }
+    return 0;
+}
+
+int sampling_params_check(const sampling_params *p, err *e) {
+    int rc = check_ranges(p, e);
+    if (rc < 0) return rc;
     if (p->n_order < 0 || p->n_order > SAMPLING_STAGE_COUNT)
         return err_set(e, ERR_ARG, "samplers: %d stages, at most %d are possible", p->n_order, SAMPLING_STAGE_COUNT);
     for (int i = 0; i < p->n_order; i++) {

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of sampling parameters: it is complete, its names are clear, and whoever reads a parameter draws the line
+ * where the table does.
+ */
+#include "unit/support/support.h"
+
+#include "params/sampling_table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef __has_builtin
+#define __has_builtin(x) 0
+#endif
+
+static size_t size_of(sampling_type t) {
+    return t == SAMPLING_IS_FLOAT ? sizeof(float) : t == SAMPLING_IS_INT ? sizeof(int) : sizeof(uint64_t);
+}
+
+/* Every byte of sampling_params that is not padding belongs to a row, or to a member that is not a parameter. */
+static void test_complete(void **state) {
+    static const struct {
+        size_t offset, bytes;
+    } others[] = {
+#define OTHER(member) { offsetof(sampling_params, member), sizeof(((sampling_params *)0)->member) }
+        OTHER(bias), OTHER(n_bias), OTHER(dry_breakers), OTHER(n_dry_breakers), OTHER(order), OTHER(n_order),
+    };
+    unsigned char   marks[sizeof(sampling_params)] = { 0 }, real[sizeof(sampling_params)];
+    sampling_params p;
+    (void)state;
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++)
+        for (size_t b = 0; b < size_of(sampling_table[i].type); b++) marks[sampling_table[i].offset + b]++;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        for (size_t b = 0; b < others[i].bytes; b++) marks[others[i].offset + b]++;
+    memset((void *)&p, 0xff, sizeof p);
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&p);
+#else
+    printf("skipped: this compiler does not tell padding\n");
+    skip();
+#endif
+    memcpy(real, (const void *)&p, sizeof p);
+    for (size_t b = 0; b < sizeof p; b++)
+        if (marks[b] != (real[b] ? 1 : 0)) fail_msg("byte %zu of sampling_params has %d rows", b, marks[b]);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    for (int by = 0; by < SAMPLING_PROTOCOLS; by++) {
+        int n = 0;
+        for (int p = 0; p < SAMPLING_PARAM_COUNT; p++) {
+            const char *name;
+            for (size_t i = 0; (name = sampling_param_name((sampling_param)p, (sampling_protocol)by, i)); i++, n++)
+                if (sampling_param_find(name, (sampling_protocol)by) != (sampling_param)p)
+                    fail_msg("protocol %d: two parameters are called %s", by, name);
+        }
+        assert_true(n > 0);
+        assert_int_equal(sampling_param_find("warmth", (sampling_protocol)by), SAMPLING_PARAM_COUNT);
+    }
+    assert_int_equal(sampling_param_find("repetition_penalty", SAMPLING_BY_OPENAI), SAMPLING_PARAM_REPEAT_PENALTY);
+    assert_int_equal(sampling_param_find("temp", SAMPLING_BY_FLAG), SAMPLING_PARAM_TEMPERATURE);
+    assert_int_equal(sampling_param_find("temp", SAMPLING_BY_OPENAI), SAMPLING_PARAM_COUNT);
+    assert_int_equal(sampling_param_find("min_p", SAMPLING_BY_ANTHROPIC), SAMPLING_PARAM_COUNT);
+}
+
+/* Defaults lie in the range and switch stages off; a protocol never allows what the sampler refuses. */
+static void test_defaults(void **state) {
+    sampling_params p;
+    err             e = { 0 };
+    (void)state;
+    sampling_params_default(&p);
+    assert_int_equal(sampling_params_check(&p, &e), 0);
+    assert_true(p.temperature == 1 && p.top_k == 0 && p.top_p == 1 && p.min_p == 0 && p.typical_p == 1);
+    assert_true(p.repeat_last_n == 64 && p.dry_last_n == -1 && p.dry_base == 1.75f && p.mirostat_eta == 0.1f);
+    assert_true(!sampling_penalizes(&p) && sampling_on_device(&p));
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) {
+        assert_true(sampling_get(&p, (sampling_param)i) == (double)(float)sampling_table[i].dflt);
+        for (int by = 0; by < SAMPLING_PROTOCOLS; by++) {
+            sampling_limits r = sampling_range((sampling_param)i, (sampling_protocol)by);
+            assert_true(r.low >= sampling_table[i].low && r.high <= sampling_table[i].high && r.low < r.high);
+        }
+    }
+}
+
+/* The sampler's own check: the borders are in, what lies just beyond them and NaN are not. */
+static void test_check(void **state) {
+    (void)state;
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) {
+        const sampling_field *f = &sampling_table[i];
+        sampling_params       p, bad;
+        err                   e = { 0 };
+        sampling_params_default(&p);
+        if (f->type == SAMPLING_IS_UINT64) continue;
+        sampling_set_real(&p, (sampling_param)i, f->low);
+        assert_int_equal(sampling_params_check(&p, &e), 0);
+        sampling_set_real(&p, (sampling_param)i, f->high);
+        assert_int_equal(sampling_params_check(&p, &e), 0);
+        for (int k = 0; k < 3; k++) {
+            double beyond = k == 2 ? NAN
+                            : f->type == SAMPLING_IS_FLOAT
+                                ? (double)nextafterf((float)(k ? f->high : f->low), k ? INFINITY : -INFINITY)
+                            : k ? f->high + 1
+                                : f->low - 1;
+            bad = p;
+            if (f->type == SAMPLING_IS_INT && (k == 2 || beyond > INT32_MAX)) continue;
+            sampling_set_real(&bad, (sampling_param)i, beyond);
+            if (sampling_params_check(&bad, &e) != ERR_ARG) fail_msg("%s: %g was accepted", f->key, beyond);
+            if (strncmp(e.msg, f->key, strlen(f->key)) != 0) fail_msg("%s is not named: %s", f->key, e.msg);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_complete),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_check),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
