@@ -8,7 +8,8 @@
 
 void sampling_params_default(sampling_params *p) {
     *p = (sampling_params){ .n_order = SAMPLING_STAGE_COUNT };
-    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) sampling_set_real(p, (sampling_param)i, sampling_table[i].dflt);
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++)
+        sampling_set_real(p, (sampling_param)i, sampling_param_fields[i].dflt);
     for (int i = 0; i < SAMPLING_STAGE_COUNT; i++) p->order[i] = (sampling_stage)i;
 }
 
@@ -31,7 +32,7 @@ bool sampling_stage_parse(const char *name, sampling_stage *out) {
 /* Limits are rounded as the members were: 1e-6 as a float is less than 1e-6. */
 static int check_ranges(const sampling_params *p, err *e) {
     for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) {
-        const sampling_field *f = &sampling_table[i];
+        const sampling_field *f = &sampling_param_fields[i];
         double                v = sampling_get(p, (sampling_param)i);
         bool                  is_float = f->type == SAMPLING_IS_FLOAT;
         double low = is_float ? (double)(float)f->low : f->low, high = is_float ? (double)(float)f->high : f->high;

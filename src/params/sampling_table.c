@@ -14,7 +14,7 @@
 #define FIELD(id, member, kind, key, low, high, dflt, group, env, flag, value, help)                                   \
     { key, TYPE_OF(member), offsetof(sampling_params, member), low, high, dflt, flag, help },
 
-const sampling_field sampling_table[SAMPLING_PARAM_COUNT] = { SAMPLING_TABLE(FIELD) };
+const sampling_field sampling_param_fields[SAMPLING_PARAM_COUNT] = { SAMPLING_TABLE(FIELD) };
 
 /* --- names --- */
 
@@ -67,7 +67,7 @@ static const word *find_word(const word *list, size_t n, sampling_param p, sampl
 }
 
 const char *sampling_param_name(sampling_param p, sampling_protocol by, size_t i) {
-    const sampling_field *f = &sampling_table[p];
+    const sampling_field *f = &sampling_param_fields[p];
     const word           *w;
     if (i > 1) return NULL;
     if (i == 1) return (w = find_word(aliases, COUNT(aliases), p, by)) ? w->name : NULL;
@@ -109,7 +109,7 @@ static const struct {
 sampling_limits sampling_range(sampling_param p, sampling_protocol by) {
     for (size_t i = 0; i < COUNT(narrower); i++)
         if (narrower[i].by == by && narrower[i].param == p) return narrower[i].range;
-    return (sampling_limits){ sampling_table[p].low, sampling_table[p].high };
+    return (sampling_limits){ sampling_param_fields[p].low, sampling_param_fields[p].high };
 }
 
 int64_t sampling_low_int(sampling_limits r) { return r.low <= -0x1p63 ? INT64_MIN : (int64_t)r.low; }
@@ -117,11 +117,13 @@ int64_t sampling_high_int(sampling_limits r) { return r.high >= 0x1p63 ? INT64_M
 
 /* --- members --- */
 
-static void *member(sampling_params *p, sampling_param which) { return (char *)p + sampling_table[which].offset; }
+static void *member(sampling_params *p, sampling_param which) {
+    return (char *)p + sampling_param_fields[which].offset;
+}
 
 double sampling_get(const sampling_params *p, sampling_param which) {
-    const void *at = (const char *)p + sampling_table[which].offset;
-    switch (sampling_table[which].type) {
+    const void *at = (const char *)p + sampling_param_fields[which].offset;
+    switch (sampling_param_fields[which].type) {
     case SAMPLING_IS_FLOAT: return (double)*(const float *)at;
     case SAMPLING_IS_INT: return *(const int *)at;
     case SAMPLING_IS_UINT64: break;
@@ -130,14 +132,14 @@ double sampling_get(const sampling_params *p, sampling_param which) {
 }
 
 void sampling_set_real(sampling_params *p, sampling_param which, double v) {
-    if (sampling_table[which].type == SAMPLING_IS_FLOAT)
+    if (sampling_param_fields[which].type == SAMPLING_IS_FLOAT)
         *(float *)member(p, which) = (float)v;
     else
         sampling_set_int(p, which, v >= 0x1p63 ? INT64_MAX : (int64_t)v);
 }
 
 void sampling_set_int(sampling_params *p, sampling_param which, int64_t v) {
-    switch (sampling_table[which].type) {
+    switch (sampling_param_fields[which].type) {
     case SAMPLING_IS_FLOAT: *(float *)member(p, which) = (float)v; break;
     case SAMPLING_IS_INT: *(int *)member(p, which) = (int)v; break;
     case SAMPLING_IS_UINT64: *(uint64_t *)member(p, which) = (uint64_t)v; break;
@@ -146,5 +148,6 @@ void sampling_set_int(sampling_params *p, sampling_param which, int64_t v) {
 
 void sampling_copy(sampling_params *to, const sampling_params *from, sampling_param which) {
     static const size_t sizes[] = { sizeof(float), sizeof(int), sizeof(uint64_t) };
-    memcpy(member(to, which), (const char *)from + sampling_table[which].offset, sizes[sampling_table[which].type]);
+    memcpy(member(to, which), (const char *)from + sampling_param_fields[which].offset,
+           sizes[sampling_param_fields[which].type]);
 }

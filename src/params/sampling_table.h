@@ -118,7 +118,7 @@ typedef struct sampling_field {
     const char   *help;
 } sampling_field;
 
-extern const sampling_field sampling_table[SAMPLING_PARAM_COUNT];
+extern const sampling_field sampling_param_fields[SAMPLING_PARAM_COUNT];
 
 /* Who names parameters. */
 typedef enum sampling_protocol {
@@ -126,7 +126,7 @@ typedef enum sampling_protocol {
     SAMPLING_BY_ANTHROPIC, /* three, and nothing was added */
     SAMPLING_BY_OLLAMA,    /* options of a request */
     SAMPLING_BY_MODELFILE, /* PARAMETER lines */
-    SAMPLING_BY_NATIVE,    /* /completion and the like, in the words of llama.cpp's server */
+    SAMPLING_BY_NATIVE,    /* /infill, in the words of llama.cpp's server */
     SAMPLING_BY_SETTINGS,  /* YAML below sampling, the environment, /set */
     SAMPLING_BY_FLAG,
     SAMPLING_BY_C_API,  /* members of hearth_request */

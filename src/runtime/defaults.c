@@ -8,26 +8,31 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-static bool recommended(const model_file *m, const char *hf, const char *gguf, double *out) {
-    char key[64];
-    snprintf(key, sizeof key, "general.sampling.%s", gguf);
-    return json_number(json_get(model_file_generation_config(m), hf), out) || meta_real(model_file_meta(m, key), out);
+static bool recommended(const model_file *m, sampling_param p, double *out) {
+    const char *hf = sampling_param_name(p, SAMPLING_BY_HF, 0), *gguf = sampling_param_name(p, SAMPLING_BY_GGUF, 0);
+    char        key[64];
+    snprintf(key, sizeof key, "general.sampling.%s", gguf ? gguf : "");
+    return (hf && json_number(json_get(model_file_generation_config(m), hf), out)) ||
+           (gguf && meta_real(model_file_meta(m, key), out));
 }
 
 void defaults_sampling(sampling_params *p, const model_file *m) {
     sampling_params own;
+    bool            sound = true;
     double          v;
     sampling_params_default(p);
     p->temperature = 0.8f;
     p->top_k = 40;
     p->top_p = 0.95f;
     own = *p;
-    if (recommended(m, "temperature", "temp", &v)) own.temperature = (float)v;
-    if (recommended(m, "top_k", "top_k", &v) && v >= 0 && v < 1e9) own.top_k = (int)v;
-    if (recommended(m, "top_p", "top_p", &v)) own.top_p = (float)v;
-    if (recommended(m, "min_p", "min_p", &v)) own.min_p = (float)v;
-    if (recommended(m, "repetition_penalty", "penalty_repeat", &v)) own.repeat_penalty = (float)v;
-    if (sampling_params_check(&own, NULL) == 0) *p = own; /* a file's nonsense is not an error of the user */
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) {
+        if (!recommended(m, (sampling_param)i, &v)) continue;
+        if (v >= sampling_param_fields[i].low && v <= sampling_param_fields[i].high)
+            sampling_set_real(&own, (sampling_param)i, v);
+        else
+            sound = false;
+    }
+    if (sound) *p = own; /* a file's nonsense is not an error of the user */
 }
 
 /* --- pooling --- */
@@ -85,36 +90,14 @@ static int random_seed(uint64_t *out, err *e) {
     return getrandom(out, sizeof *out, 0) == (ssize_t)sizeof *out ? 0 : err_set_errno(e, "no random seed");
 }
 
+#define BIT(id, member, kind, key, low, high, dflt, group, env, flag, value, help) RUNTIME_SET_##group,
+const unsigned runtime_set_bits[SAMPLING_PARAM_COUNT] = { SAMPLING_TABLE(BIT) };
+
 void defaults_overlay(sampling_params *out, const sampling_params *own, unsigned set) {
-    if (set & RUNTIME_SET_TEMPERATURE) out->temperature = own->temperature;
-    if (set & (RUNTIME_SET_TEMPERATURE | RUNTIME_SET_DYNATEMP)) {
-        out->dynatemp_range = own->dynatemp_range;
-        out->dynatemp_exponent = own->dynatemp_exponent;
-    }
-    if (set & RUNTIME_SET_TOP_K) out->top_k = own->top_k;
-    if (set & RUNTIME_SET_TOP_P) out->top_p = own->top_p;
-    if (set & RUNTIME_SET_MIN_P) out->min_p = own->min_p;
-    if (set & RUNTIME_SET_TYPICAL_P) out->typical_p = own->typical_p;
-    if (set & RUNTIME_SET_TOP_N_SIGMA) out->top_n_sigma = own->top_n_sigma;
-    if (set & RUNTIME_SET_XTC) {
-        out->xtc_probability = own->xtc_probability;
-        out->xtc_threshold = own->xtc_threshold;
-    }
-    if (set & RUNTIME_SET_REPEAT_LAST_N) out->repeat_last_n = own->repeat_last_n;
-    if (set & RUNTIME_SET_REPEAT_PENALTY) out->repeat_penalty = own->repeat_penalty;
-    if (set & RUNTIME_SET_FREQUENCY_PENALTY) out->frequency_penalty = own->frequency_penalty;
-    if (set & RUNTIME_SET_PRESENCE_PENALTY) out->presence_penalty = own->presence_penalty;
-    if (set & RUNTIME_SET_DRY) {
-        out->dry_multiplier = own->dry_multiplier;
-        out->dry_base = own->dry_base;
-        out->dry_allowed_length = own->dry_allowed_length;
-        out->dry_last_n = own->dry_last_n;
-    }
-    if (set & RUNTIME_SET_MIROSTAT) {
-        out->mirostat = own->mirostat;
-        out->mirostat_tau = own->mirostat_tau;
-        out->mirostat_eta = own->mirostat_eta;
-    }
+    if (set & RUNTIME_SET_TEMPERATURE) set |= RUNTIME_SET_DYNATEMP;
+    set &= ~(unsigned)RUNTIME_SET_SEED; /* the caller's: without one there is a random one */
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++)
+        if (set & runtime_set_bits[i]) sampling_copy(out, own, (sampling_param)i);
     if (set & RUNTIME_SET_ORDER) {
         for (int i = 0; i < SAMPLING_STAGE_COUNT; i++) out->order[i] = own->order[i];
         out->n_order = own->n_order;

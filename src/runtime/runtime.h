@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "engine/engine.h"
+#include "params/sampling_table.h"
 #include "sampling/sampling.h"
 #include "tokenizer/tokenizer.h"
 
@@ -149,8 +150,11 @@ enum {
     RUNTIME_SET_SEED = 1 << 13,
     RUNTIME_SET_ORDER = 1 << 14,
     RUNTIME_SET_ALL = (1 << 15) - 1,
-    RUNTIME_SET_DYNATEMP = 1 << 15, /* of settings: without the temperature itself */
+    RUNTIME_SET_DYNATEMP = 1 << 15, /* without the temperature itself */
 };
+
+/* The bit above that belongs to a parameter. */
+extern const unsigned runtime_set_bits[SAMPLING_PARAM_COUNT];
 
 enum { RUNTIME_MAX_BLOBS = 32 };
 #define RUNTIME_MAX_BLOB_BYTES ((uint64_t)64 << 20)

@@ -290,23 +290,6 @@ static void read_format(exchange *x, runtime_request *q) {
     if (!x->in.failed && params_json(x, &schema, &text)) q->constraint = (runtime_constraint){ RUNTIME_SCHEMA, text };
 }
 
-static void read_sampling(exchange *x, runtime_request *q) {
-    double  v;
-    int64_t k;
-    if (read_real(&x->in, &x->body, "temperature", 0, 1, &v)) {
-        q->sampling.temperature = (float)v;
-        q->sampling_set |= RUNTIME_SET_TEMPERATURE;
-    }
-    if (read_real(&x->in, &x->body, "top_p", 0, 1, &v)) {
-        q->sampling.top_p = (float)v;
-        q->sampling_set |= RUNTIME_SET_TOP_P;
-    }
-    if (read_int(&x->in, &x->body, "top_k", 0, 1 << 24, &k)) {
-        q->sampling.top_k = (int)k;
-        q->sampling_set |= RUNTIME_SET_TOP_K;
-    }
-}
-
 void anthropic_read(exchange *x, runtime_request *q, bool counting) {
     /* Accounts, storage and billing of the hosted service. */
     static const char *const hosted[] = { "metadata", "service_tier", "betas", "inference_geo", NULL };
@@ -316,7 +299,7 @@ void anthropic_read(exchange *x, runtime_request *q, bool counting) {
         node at = node_get(&x->body, "max_tokens");
         if (node_is(&at) == NODE_ABSENT) reader_fail(&x->in, &at, "is required");
         if (read_int(&x->in, &x->body, "max_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
-        read_sampling(x, q);
+        params_numbers(&x->in, &x->body, SAMPLING_BY_ANTHROPIC, q);
         at = node_get(&x->body, "stop_sequences");
         if (node_is(&at) != NODE_ABSENT) need_kind(&x->in, &at, NODE_ARRAY); /* a string is not in their protocol */
         params_stop(x, &x->body, "stop_sequences", q);

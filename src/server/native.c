@@ -201,7 +201,7 @@ void native_infill(exchange *x) {
     if (read_int(&x->in, &x->body, "n_predict", -1, PARAMS_MAX_TOKENS, &n) && n > 0) q->max_tokens = (int)n;
     if (read_int(&x->in, &x->body, "max_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
     read_bool(&x->in, &x->body, "stream", &stream);
-    params_sampling(x, &x->body, q);
+    params_sampling(x, &x->body, SAMPLING_BY_NATIVE, q);
     params_stop(x, &x->body, "stop", q);
     params_extras(x, &x->body, q);
     if (x->in.failed) {

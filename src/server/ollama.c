@@ -100,7 +100,7 @@ void ollama_read_options(exchange *x, runtime_request *q) {
         reader_fail(&x->in, &at, "is not supported; /tokenize needs no such model");
     }
     read_setup(x, &options);
-    params_sampling(x, &options, q);
+    params_sampling(x, &options, SAMPLING_BY_OLLAMA, q);
     params_stop(x, &options, "stop", q);
     if (read_int(&x->in, &options, "num_predict", -2, PARAMS_MAX_TOKENS, &n)) {
         node at = node_get(&options, "num_predict");

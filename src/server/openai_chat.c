@@ -334,7 +334,7 @@ void openai_chat(exchange *x) {
     read_lengths(x, q);
     read_logprobs(x, q);
     read_stream(x, &stream, &include_usage);
-    params_sampling(x, &x->body, q);
+    params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
     params_stop(x, &x->body, "stop", q);
     params_grammar(x, &x->body, q);
     if (read_object(&x->in, &x->body, "response_format", &format)) openai_read_format(x, &format, q, false);

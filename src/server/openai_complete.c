@@ -261,7 +261,7 @@ void openai_complete(exchange *x) {
     node prompt = read_any(&x->in, &x->body, "prompt");
     params_prompts(x, &prompt, MAX_PROMPTS, &q, &n_prompts);
     read_numbers(x, &common, &n, &best_of);
-    params_sampling(x, &x->body, &common);
+    params_sampling(x, &x->body, SAMPLING_BY_OPENAI, &common);
     params_stop(x, &x->body, "stop", &common);
     params_grammar(x, &x->body, &common);
     params_extras(x, &x->body, &common);

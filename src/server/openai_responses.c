@@ -410,7 +410,7 @@ void openai_responses(exchange *x) {
     responses_read_input(x, &x->body, q);
     openai_read_tools(x, &x->body, q, true);
     read_forms(x, q);
-    params_sampling(x, &x->body, q);
+    params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
     params_extras(x, &x->body, q);
     if (read_int(&x->in, &x->body, "max_output_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
     read_bool(&x->in, &x->body, "stream", &stream);

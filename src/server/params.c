@@ -9,51 +9,6 @@
 
 enum { MAX_BIAS = 4096, MAX_BREAKERS = 64 };
 
-/* One number of sampling_params: its name, its place, its range and the bit that says it was set. */
-typedef struct real_field {
-    const char *name;
-    size_t      offset;
-    double      low, high;
-    unsigned    bit;
-} real_field;
-
-#define AT(field) offsetof(sampling_params, field)
-
-static const real_field reals[] = {
-    { "temperature", AT(temperature), 0, 2, RUNTIME_SET_TEMPERATURE },
-    { "dynatemp_range", AT(dynatemp_range), 0, 5, RUNTIME_SET_TEMPERATURE },
-    { "dynatemp_exponent", AT(dynatemp_exponent), 0, 10, RUNTIME_SET_TEMPERATURE },
-    { "top_p", AT(top_p), 0, 1, RUNTIME_SET_TOP_P },
-    { "min_p", AT(min_p), 0, 1, RUNTIME_SET_MIN_P },
-    { "typical_p", AT(typical_p), 0, 1, RUNTIME_SET_TYPICAL_P },
-    { "top_n_sigma", AT(top_n_sigma), -1, 100, RUNTIME_SET_TOP_N_SIGMA },
-    { "xtc_probability", AT(xtc_probability), 0, 1, RUNTIME_SET_XTC },
-    { "xtc_threshold", AT(xtc_threshold), 0, 1, RUNTIME_SET_XTC },
-    { "repeat_penalty", AT(repeat_penalty), 0.01, 10, RUNTIME_SET_REPEAT_PENALTY },
-    { "repetition_penalty", AT(repeat_penalty), 0.01, 10, RUNTIME_SET_REPEAT_PENALTY },
-    { "frequency_penalty", AT(frequency_penalty), -2, 2, RUNTIME_SET_FREQUENCY_PENALTY },
-    { "presence_penalty", AT(presence_penalty), -2, 2, RUNTIME_SET_PRESENCE_PENALTY },
-    { "dry_multiplier", AT(dry_multiplier), 0, 100, RUNTIME_SET_DRY },
-    { "dry_base", AT(dry_base), 1, 10, RUNTIME_SET_DRY },
-    { "mirostat_tau", AT(mirostat_tau), 0, 100, RUNTIME_SET_MIROSTAT },
-    { "mirostat_eta", AT(mirostat_eta), 0, 10, RUNTIME_SET_MIROSTAT },
-};
-
-typedef struct int_field {
-    const char *name;
-    size_t      offset;
-    int64_t     low, high;
-    unsigned    bit;
-} int_field;
-
-static const int_field ints[] = {
-    { "top_k", AT(top_k), -1, INT32_MAX, RUNTIME_SET_TOP_K },
-    { "repeat_last_n", AT(repeat_last_n), -1, 1000000, RUNTIME_SET_REPEAT_LAST_N },
-    { "dry_allowed_length", AT(dry_allowed_length), 0, 1000000, RUNTIME_SET_DRY },
-    { "dry_penalty_last_n", AT(dry_last_n), -1, 1000000, RUNTIME_SET_DRY },
-    { "mirostat", AT(mirostat), 0, 2, RUNTIME_SET_MIROSTAT },
-};
-
 static bool out_of_memory(exchange *x) {
     reader_fail(&x->in, NULL, "out of memory");
     return false;
@@ -118,25 +73,30 @@ static void read_breakers(exchange *x, const node *o, runtime_request *q) {
     q->n_dry_breakers = node_count(&list);
 }
 
-void params_sampling(exchange *x, const node *o, runtime_request *q) {
-    double  real;
-    int64_t integer;
-    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
-        const real_field *f = &reals[i];
-        if (!read_real(&x->in, o, f->name, f->low, f->high, &real)) continue;
-        *(float *)(void *)((char *)&q->sampling + f->offset) = (float)real;
-        q->sampling_set |= f->bit;
+static void read_parameter(reader *in, const node *o, sampling_param p, sampling_protocol by, runtime_request *q) {
+    const sampling_limits r = sampling_range(p, by);
+    const char           *name;
+    double                real;
+    int64_t               integer;
+    for (size_t i = 0; (name = sampling_param_name(p, by, i)); i++) {
+        if (sampling_param_fields[p].type == SAMPLING_IS_FLOAT) {
+            if (!read_real(in, o, name, r.low, r.high, &real)) continue;
+            sampling_set_real(&q->sampling, p, real);
+        } else {
+            if (!read_int(in, o, name, sampling_low_int(r), sampling_high_int(r), &integer)) continue;
+            if (p == SAMPLING_PARAM_SEED && integer == SAMPLING_RANDOM_SEED) continue;
+            sampling_set_int(&q->sampling, p, integer);
+        }
+        q->sampling_set |= runtime_set_bits[p];
     }
-    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++) {
-        const int_field *f = &ints[i];
-        if (!read_int(&x->in, o, f->name, f->low, f->high, &integer)) continue;
-        *(int *)(void *)((char *)&q->sampling + f->offset) = (int)integer;
-        q->sampling_set |= f->bit;
-    }
-    if (read_int(&x->in, o, "seed", INT64_MIN, INT64_MAX, &integer) && integer != -1) {
-        q->sampling.seed = (uint64_t)integer;
-        q->sampling_set |= RUNTIME_SET_SEED;
-    }
+}
+
+void params_numbers(reader *in, const node *o, sampling_protocol by, runtime_request *q) {
+    for (int p = 0; p < SAMPLING_PARAM_COUNT; p++) read_parameter(in, o, (sampling_param)p, by, q);
+}
+
+void params_sampling(exchange *x, const node *o, sampling_protocol by, runtime_request *q) {
+    params_numbers(&x->in, o, by, q);
     read_bias(x, o, q);
     read_order(x, o, q);
     read_breakers(x, o, q);

@@ -10,8 +10,10 @@
 
 enum { PARAMS_MAX_STOPS = 64, PARAMS_MAX_TOKENS = 1 << 24 };
 
-/* temperature, top_p, penalties, seed, logit_bias and the extensions top_k, min_p, dry_*, xtc_*, mirostat*, ... */
-void params_sampling(exchange *x, const node *o, runtime_request *q);
+/* The parameters of the table (params/sampling_table.h) that a protocol has, by its names and within its limits. */
+void params_numbers(reader *in, const node *o, sampling_protocol by, runtime_request *q);
+/* The same, with logit_bias, samplers and dry_sequence_breakers. */
+void params_sampling(exchange *x, const node *o, sampling_protocol by, runtime_request *q);
 /* The extensions that are no sampling: cache_prompt, ignore_eos, priority, min_tokens; lora is refused by name. */
 void params_extras(exchange *x, const node *o, runtime_request *q);
 /* grammar, json_schema, regex: at most one. */

@@ -166,15 +166,19 @@ function routes() {
   return [...text.matchAll(/\{ "([A-Z]+)", "([^"]+)", &api_/g)].map((m) => `${m[1]} ${m[2]}`);
 }
 
-// Names of members in the calls of the reader (src/server/json_in.h) and in the tables of params.c.
+// Names of members in the calls of the reader (src/server/json_in.h) and in the table of sampling parameters.
 function membersRead() {
   const names = new Set();
   for (const file of readdirSync(join(root, 'src', 'server')).filter((f) => f.endsWith('.c'))) {
     const text = readFileSync(join(root, 'src', 'server', file), 'utf8');
     for (const m of text.matchAll(/\b(?:read|need)_\w+\(&\w+(?:->x)?->in, [^,]+, "(\w+)"/g)) names.add(m[1]);
     for (const m of text.matchAll(/\bparams_\w+\(x, [^,]+, "(\w+)"/g)) names.add(m[1]);
-    for (const m of text.matchAll(/\{ "(\w+)", AT\(/g)) names.add(m[1]);
   }
+  const table = ['h', 'c'].map((e) => readFileSync(join(root, 'src', 'params', `sampling_table.${e}`), 'utf8')).join('');
+  const rows = [...table.matchAll(/\bROW\(\w+, \w+, (?:REAL|INT), "(\w+)"/g)];
+  assert.ok(rows.length > 20, `only ${rows.length} sampling parameters found`);
+  for (const m of rows) names.add(m[1]);
+  for (const m of table.matchAll(/BY_(?:OPENAI|OLLAMA|NATIVE), \w+, "(\w+)"/g)) names.add(m[1]);
   return names;
 }
 function membersDescribed(node, out = new Set()) {

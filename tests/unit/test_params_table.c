@@ -6,6 +6,7 @@
 #include "unit/support/support.h"
 
 #include "params/sampling_table.h"
+#include "server/params.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@ static void test_complete(void **state) {
     sampling_params p;
     (void)state;
     for (int i = 0; i < SAMPLING_PARAM_COUNT; i++)
-        for (size_t b = 0; b < size_of(sampling_table[i].type); b++) marks[sampling_table[i].offset + b]++;
+        for (size_t b = 0; b < size_of(sampling_param_fields[i].type); b++)
+            marks[sampling_param_fields[i].offset + b]++;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         for (size_t b = 0; b < others[i].bytes; b++) marks[others[i].offset + b]++;
     memset((void *)&p, 0xff, sizeof p);
@@ -77,10 +79,11 @@ static void test_defaults(void **state) {
     assert_true(p.repeat_last_n == 64 && p.dry_last_n == -1 && p.dry_base == 1.75f && p.mirostat_eta == 0.1f);
     assert_true(!sampling_penalizes(&p) && sampling_on_device(&p));
     for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) {
-        assert_true(sampling_get(&p, (sampling_param)i) == (double)(float)sampling_table[i].dflt);
+        assert_true(sampling_get(&p, (sampling_param)i) == (double)(float)sampling_param_fields[i].dflt);
         for (int by = 0; by < SAMPLING_PROTOCOLS; by++) {
             sampling_limits r = sampling_range((sampling_param)i, (sampling_protocol)by);
-            assert_true(r.low >= sampling_table[i].low && r.high <= sampling_table[i].high && r.low < r.high);
+            assert_true(r.low >= sampling_param_fields[i].low && r.high <= sampling_param_fields[i].high &&
+                        r.low < r.high);
         }
     }
 }
@@ -89,7 +92,7 @@ static void test_defaults(void **state) {
 static void test_check(void **state) {
     (void)state;
     for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) {
-        const sampling_field *f = &sampling_table[i];
+        const sampling_field *f = &sampling_param_fields[i];
         sampling_params       p, bad;
         err                   e = { 0 };
         sampling_params_default(&p);
@@ -113,12 +116,101 @@ static void test_check(void **state) {
     }
 }
 
+/* --- readers --- */
+
+/* Whether a reader takes this text as the value of a name; `out` gets what it understood. */
+typedef bool (*judge)(sampling_protocol by, const char *name, const char *text, sampling_params *out);
+
+typedef struct border {
+    char text[40];
+    bool inside;
+} border;
+
+/* The two ends of a range and what lies just beyond them, as people write numbers. */
+static void borders_of(sampling_param p, sampling_limits r, border out[4]) {
+    if (p == SAMPLING_PARAM_SEED) {
+        out[0] = (border){ "-9223372036854775808", true };
+        out[1] = (border){ "9223372036854775807", true };
+        out[2] = (border){ "-9223372036854777856", false };
+        out[3] = (border){ "9223372036854777856", false };
+        return;
+    }
+    bool   is_float = sampling_param_fields[p].type == SAMPLING_IS_FLOAT;
+    double below = is_float ? r.low - fmax(1e-9, fabs(r.low) * 1e-3) : r.low - 1;
+    double above = is_float ? r.high + fmax(1e-9, fabs(r.high) * 1e-3) : r.high + 1;
+    double values[4] = { r.low, r.high, below, above };
+    for (int i = 0; i < 4; i++) {
+        snprintf(out[i].text, sizeof out[i].text, is_float ? "%.17g" : "%.0f", values[i]);
+        out[i].inside = i < 2;
+    }
+}
+
+static void says(const sampling_params *got, sampling_param p, const char *text) {
+    double v = strtod(text, NULL), want = sampling_param_fields[p].type == SAMPLING_IS_FLOAT ? (double)(float)v : v;
+    if (p == SAMPLING_PARAM_SEED)
+        assert_true(got->seed == (uint64_t)strtoll(text, NULL, 10));
+    else if (sampling_get(got, p) != want)
+        fail_msg("%s %s became %g", sampling_param_fields[p].key, text, sampling_get(got, p));
+}
+
+/* Of every parameter that the protocol has, by all of its names. */
+static void check_borders(sampling_protocol by, judge accepts) {
+    for (int p = 0; p < SAMPLING_PARAM_COUNT; p++) {
+        border      b[4];
+        const char *name;
+        borders_of((sampling_param)p, sampling_range((sampling_param)p, by), b);
+        for (size_t n = 0; (name = sampling_param_name((sampling_param)p, by, n)); n++) {
+            for (int i = 0; i < 4; i++) {
+                sampling_params got;
+                bool            taken;
+                sampling_params_default(&got);
+                taken = accepts(by, name, b[i].text, &got);
+                if (taken != b[i].inside)
+                    fail_msg("protocol %d: %s %s was %s", (int)by, name, b[i].text, taken ? "accepted" : "refused");
+                if (taken) says(&got, (sampling_param)p, b[i].text);
+                if (taken) assert_int_equal(sampling_params_check(&got, NULL), 0);
+            }
+        }
+    }
+}
+
+static bool http_accepts(sampling_protocol by, const char *name, const char *text, sampling_params *out) {
+    char            body[120];
+    json_doc        d;
+    reader          in;
+    runtime_request q;
+    snprintf(body, sizeof body, "{\"%s\": %s}", name, text);
+    if (json_doc_parse(&d, body, strlen(body), NULL) < 0) return false;
+    reader_init(&in);
+    runtime_request_init(&q);
+    node root = node_root(&d);
+    params_numbers(&in, &root, by, &q);
+    json_doc_deinit(&d);
+    if (!in.failed) assert_int_equal(q.sampling_set, runtime_set_bits[sampling_param_find(name, by)]);
+    *out = q.sampling;
+    return !in.failed;
+}
+
+static void test_http(void **state) {
+    sampling_params p;
+    (void)state;
+    check_borders(SAMPLING_BY_OPENAI, http_accepts);
+    check_borders(SAMPLING_BY_ANTHROPIC, http_accepts);
+    check_borders(SAMPLING_BY_OLLAMA, http_accepts);
+    check_borders(SAMPLING_BY_NATIVE, http_accepts);
+    /* What a protocol promises less than the sampler can do. */
+    assert_false(http_accepts(SAMPLING_BY_OPENAI, "temperature", "2.1", &p));
+    assert_true(http_accepts(SAMPLING_BY_OLLAMA, "temperature", "2.1", &p));
+    assert_false(http_accepts(SAMPLING_BY_ANTHROPIC, "temperature", "1.1", &p));
+    assert_false(http_accepts(SAMPLING_BY_ANTHROPIC, "top_k", "-1", &p));
+    assert_true(http_accepts(SAMPLING_BY_OPENAI, "top_k", "-1", &p));
+    assert_false(http_accepts(SAMPLING_BY_OPENAI, "presence_penalty", "-2.5", &p));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_complete), cmocka_unit_test(test_names), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_check),    cmocka_unit_test(test_http),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
