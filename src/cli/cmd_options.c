@@ -77,30 +77,9 @@ static void put_host(const host_options *h, str *out) {
 }
 
 static void put_settings(const runtime_settings *r, str *out) {
-    const sampling_params *p = &r->sampling;
     put_number(out, "sampling_set", r->sampling_set);
-    put_number(out, "temperature", (double)p->temperature);
-    put_number(out, "dynatemp_range", (double)p->dynatemp_range);
-    put_number(out, "dynatemp_exponent", (double)p->dynatemp_exponent);
-    put_number(out, "top_k", p->top_k);
-    put_number(out, "top_p", (double)p->top_p);
-    put_number(out, "min_p", (double)p->min_p);
-    put_number(out, "typical_p", (double)p->typical_p);
-    put_number(out, "top_n_sigma", (double)p->top_n_sigma);
-    put_number(out, "xtc_probability", (double)p->xtc_probability);
-    put_number(out, "xtc_threshold", (double)p->xtc_threshold);
-    put_number(out, "repeat_last_n", p->repeat_last_n);
-    put_number(out, "repeat_penalty", (double)p->repeat_penalty);
-    put_number(out, "frequency_penalty", (double)p->frequency_penalty);
-    put_number(out, "presence_penalty", (double)p->presence_penalty);
-    put_number(out, "dry_multiplier", (double)p->dry_multiplier);
-    put_number(out, "dry_base", (double)p->dry_base);
-    put_number(out, "dry_allowed_length", p->dry_allowed_length);
-    put_number(out, "dry_penalty_last_n", p->dry_last_n);
-    put_number(out, "mirostat", p->mirostat);
-    put_number(out, "mirostat_tau", (double)p->mirostat_tau);
-    put_number(out, "mirostat_eta", (double)p->mirostat_eta);
-    put_number(out, "seed", (double)p->seed);
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++)
+        put_number(out, sampling_param_fields[i].key, sampling_get(&r->sampling, (sampling_param)i));
     put_number(out, "max_tokens", r->max_tokens);
     put_number(out, "min_tokens", r->min_tokens);
     put_list(out, "stop", r->stop, r->n_stop);

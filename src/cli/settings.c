@@ -274,58 +274,10 @@ static int read_template(model_settings *m, err *e) {
 }
 
 static void wish_sampling(const config_sampling *c, runtime_settings *out) {
-    static const struct {
-        unsigned from, to;
-    } bits[] = {
-        { CONFIG_SET_TEMPERATURE, RUNTIME_SET_TEMPERATURE },
-        { CONFIG_SET_DYNATEMP_RANGE | CONFIG_SET_DYNATEMP_EXPONENT, RUNTIME_SET_DYNATEMP },
-        { CONFIG_SET_TOP_K, RUNTIME_SET_TOP_K },
-        { CONFIG_SET_TOP_P, RUNTIME_SET_TOP_P },
-        { CONFIG_SET_MIN_P, RUNTIME_SET_MIN_P },
-        { CONFIG_SET_TYPICAL_P, RUNTIME_SET_TYPICAL_P },
-        { CONFIG_SET_TOP_N_SIGMA, RUNTIME_SET_TOP_N_SIGMA },
-        { CONFIG_SET_XTC_PROBABILITY | CONFIG_SET_XTC_THRESHOLD, RUNTIME_SET_XTC },
-        { CONFIG_SET_REPEAT_LAST_N, RUNTIME_SET_REPEAT_LAST_N },
-        { CONFIG_SET_REPEAT_PENALTY, RUNTIME_SET_REPEAT_PENALTY },
-        { CONFIG_SET_FREQUENCY_PENALTY, RUNTIME_SET_FREQUENCY_PENALTY },
-        { CONFIG_SET_PRESENCE_PENALTY, RUNTIME_SET_PRESENCE_PENALTY },
-        { CONFIG_SET_DRY_MULTIPLIER | CONFIG_SET_DRY_BASE | CONFIG_SET_DRY_ALLOWED_LENGTH |
-              CONFIG_SET_DRY_PENALTY_LAST_N,
-          RUNTIME_SET_DRY },
-        { CONFIG_SET_MIROSTAT | CONFIG_SET_MIROSTAT_TAU | CONFIG_SET_MIROSTAT_ETA, RUNTIME_SET_MIROSTAT },
-    };
-    sampling_params *p = &out->sampling;
-    sampling_params_default(p);
-#define TAKE(bit, field, value)                                                                                        \
-    if (c->set & CONFIG_SET_##bit) p->field = value
-    TAKE(TEMPERATURE, temperature, (float)c->temperature);
-    TAKE(DYNATEMP_RANGE, dynatemp_range, (float)c->dynatemp_range);
-    TAKE(DYNATEMP_EXPONENT, dynatemp_exponent, (float)c->dynatemp_exponent);
-    TAKE(TOP_K, top_k, c->top_k);
-    TAKE(TOP_P, top_p, (float)c->top_p);
-    TAKE(MIN_P, min_p, (float)c->min_p);
-    TAKE(TYPICAL_P, typical_p, (float)c->typical_p);
-    TAKE(TOP_N_SIGMA, top_n_sigma, (float)c->top_n_sigma);
-    TAKE(XTC_PROBABILITY, xtc_probability, (float)c->xtc_probability);
-    TAKE(XTC_THRESHOLD, xtc_threshold, (float)c->xtc_threshold);
-    TAKE(REPEAT_LAST_N, repeat_last_n, c->repeat_last_n);
-    TAKE(REPEAT_PENALTY, repeat_penalty, (float)c->repeat_penalty);
-    TAKE(FREQUENCY_PENALTY, frequency_penalty, (float)c->frequency_penalty);
-    TAKE(PRESENCE_PENALTY, presence_penalty, (float)c->presence_penalty);
-    TAKE(DRY_MULTIPLIER, dry_multiplier, (float)c->dry_multiplier);
-    TAKE(DRY_BASE, dry_base, (float)c->dry_base);
-    TAKE(DRY_ALLOWED_LENGTH, dry_allowed_length, c->dry_allowed_length);
-    TAKE(DRY_PENALTY_LAST_N, dry_last_n, c->dry_penalty_last_n);
-    TAKE(MIROSTAT, mirostat, c->mirostat);
-    TAKE(MIROSTAT_TAU, mirostat_tau, (float)c->mirostat_tau);
-    TAKE(MIROSTAT_ETA, mirostat_eta, (float)c->mirostat_eta);
-#undef TAKE
-    for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++)
-        if (c->set & bits[i].from) out->sampling_set |= bits[i].to;
-    if ((c->set & CONFIG_SET_SEED) && c->seed >= 0) {
-        p->seed = (uint64_t)c->seed;
-        out->sampling_set |= RUNTIME_SET_SEED;
-    }
+    out->sampling = c->values;
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++)
+        if (c->set & CONFIG_SET(i)) out->sampling_set |= runtime_set_bits[i];
+    if ((int64_t)c->values.seed == SAMPLING_RANDOM_SEED) out->sampling_set &= ~(unsigned)RUNTIME_SET_SEED;
 }
 
 static int wishes(model_settings *m, err *e) {

@@ -8,7 +8,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-static const config_key    preset_keys[] = { CONFIG_SAMPLING_KEYS("") };
+static const config_key    preset_keys[] = { CONFIG_PRESET_KEYS };
 static const config_schema preset_schema = { preset_keys, COUNT(preset_keys), NULL };
 
 static const config_key message_keys[] = {
@@ -41,7 +41,7 @@ static const config_key keys[] = {
       .flag = "system" },
     { .path = "template", .type = CONFIG_TEXT, .help = "replaces the model's chat template (Jinja)" },
     { .path = "template_file", .type = CONFIG_TEXT, .help = "the same from a file, relative to this one" },
-    CONFIG_SAMPLING_KEYS("sampling."),
+    CONFIG_SAMPLING_KEYS,
     { .path = "preset", .type = CONFIG_TEXT, .help = "the preset that is laid over sampling", .flag = "preset" },
     { .path = "presets", .type = CONFIG_NAMED, .items = &preset_schema, .help = "NAME: {keys of sampling}" },
     { .path = "messages",
@@ -84,43 +84,35 @@ const config_schema config_model_schema = { keys, COUNT(keys), sections };
 
 /* --- sampling --- */
 
-typedef struct field {
-    const char *name;
-    unsigned    bit;
-    size_t      offset;
-    bool        integer;
-} field;
+static int take_stop(config_sampling *s, const config_value *x, arena *mem, err *e) {
+    const char **list = arena_calloc(mem, x->n_texts + 1, sizeof *list);
+    for (size_t j = 0; list && j < x->n_texts; j++)
+        if (!(list[j] = arena_strdup(mem, x->texts[j]))) list = NULL;
+    if (!list) return err_set_nomem(e);
+    s->stop = list;
+    s->n_stop = x->n_texts;
+    s->set |= CONFIG_SET_STOP;
+    return 0;
+}
 
-#define REAL(name, bit)                                                                                                \
-    { #name, CONFIG_SET_##bit, offsetof(config_sampling, name), false }
-#define INTEGER(name, bit)                                                                                             \
-    { #name, CONFIG_SET_##bit, offsetof(config_sampling, name), true }
-
-static const field fields[] = {
-    REAL(temperature, TEMPERATURE),
-    INTEGER(top_k, TOP_K),
-    REAL(top_p, TOP_P),
-    REAL(min_p, MIN_P),
-    REAL(typical_p, TYPICAL_P),
-    REAL(top_n_sigma, TOP_N_SIGMA),
-    REAL(repeat_penalty, REPEAT_PENALTY),
-    INTEGER(repeat_last_n, REPEAT_LAST_N),
-    REAL(presence_penalty, PRESENCE_PENALTY),
-    REAL(frequency_penalty, FREQUENCY_PENALTY),
-    INTEGER(mirostat, MIROSTAT),
-    REAL(mirostat_tau, MIROSTAT_TAU),
-    REAL(mirostat_eta, MIROSTAT_ETA),
-    REAL(xtc_probability, XTC_PROBABILITY),
-    REAL(xtc_threshold, XTC_THRESHOLD),
-    REAL(dry_multiplier, DRY_MULTIPLIER),
-    REAL(dry_base, DRY_BASE),
-    INTEGER(dry_allowed_length, DRY_ALLOWED_LENGTH),
-    INTEGER(dry_penalty_last_n, DRY_PENALTY_LAST_N),
-    REAL(dynatemp_range, DYNATEMP_RANGE),
-    REAL(dynatemp_exponent, DYNATEMP_EXPONENT),
-    INTEGER(max_tokens, MAX_TOKENS),
-    INTEGER(min_tokens, MIN_TOKENS),
-};
+static int take_value(config_sampling *s, const char *key, const config_value *x, arena *mem, err *e) {
+    sampling_param p = sampling_param_find(key, SAMPLING_BY_SETTINGS);
+    if (strcmp(key, "stop") == 0) return take_stop(s, x, mem, e);
+    if (strcmp(key, "max_tokens") == 0) {
+        s->max_tokens = (int)x->integer;
+        s->set |= CONFIG_SET_MAX_TOKENS;
+    } else if (strcmp(key, "min_tokens") == 0) {
+        s->min_tokens = (int)x->integer;
+        s->set |= CONFIG_SET_MIN_TOKENS;
+    } else if (p != SAMPLING_PARAM_COUNT) {
+        if (sampling_param_fields[p].type == SAMPLING_IS_FLOAT)
+            sampling_set_real(&s->values, p, x->real);
+        else
+            sampling_set_int(&s->values, p, x->integer);
+        s->set |= CONFIG_SET(p);
+    }
+    return 0;
+}
 
 /* prefix "sampling." of a model's values, "" of a preset's, which knows the model's as `over`. */
 static int take_sampling(config_sampling *s, const config_values *v, const char *prefix, const config_values *over,
@@ -135,27 +127,8 @@ static int take_sampling(config_sampling *s, const config_values *v, const char 
             strncat(full, path, sizeof full - 10);
             if (config_get(over, full)->origin >= CONFIG_FROM_ENV) continue;
         }
-        for (size_t f = 0; f < COUNT(fields); f++) {
-            if (strcmp(path + skip, fields[f].name) != 0) continue;
-            char *at = (char *)s + fields[f].offset;
-            if (fields[f].integer)
-                *(int *)(void *)at = (int)x->integer;
-            else
-                *(double *)(void *)at = x->real;
-            s->set |= fields[f].bit;
-        }
-        if (strcmp(path + skip, "seed") == 0) {
-            s->seed = x->integer;
-            s->set |= CONFIG_SET_SEED;
-        }
-        if (strcmp(path + skip, "stop") != 0) continue;
-        const char **list = arena_calloc(mem, x->n_texts + 1, sizeof *list);
-        for (size_t j = 0; list && j < x->n_texts; j++)
-            if (!(list[j] = arena_strdup(mem, x->texts[j]))) list = NULL;
-        if (!list) return err_set_nomem(e);
-        s->stop = list;
-        s->n_stop = x->n_texts;
-        s->set |= CONFIG_SET_STOP;
+        int rc = take_value(s, path + skip, x, mem, e);
+        if (rc < 0) return rc;
     }
     return 0;
 }
@@ -216,6 +189,7 @@ int config_model_from(config_model *out, const config_values *v, err *e) {
     const config_values *preset = NULL;
     memset(out, 0, sizeof *out);
     arena_init(&out->mem, 0);
+    sampling_params_default(&out->sampling.values);
     out->context = (int)config_int(v, "context");
     out->system = keep(&out->mem, v, "system", &bad);
     out->template_text = keep(&out->mem, v, "template", &bad);

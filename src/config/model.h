@@ -23,48 +23,24 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "config/schema.h"
+#include "params/sampling_table.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* One bit per key of sampling that is set. */
+/* One bit per key of sampling that is set: a parameter's, and those behind the table. */
+#define CONFIG_SET(param) (1u << (param))
 enum {
-    CONFIG_SET_TEMPERATURE = 1 << 0,
-    CONFIG_SET_TOP_K = 1 << 1,
-    CONFIG_SET_TOP_P = 1 << 2,
-    CONFIG_SET_MIN_P = 1 << 3,
-    CONFIG_SET_TYPICAL_P = 1 << 4,
-    CONFIG_SET_TOP_N_SIGMA = 1 << 5,
-    CONFIG_SET_REPEAT_PENALTY = 1 << 6,
-    CONFIG_SET_REPEAT_LAST_N = 1 << 7,
-    CONFIG_SET_PRESENCE_PENALTY = 1 << 8,
-    CONFIG_SET_FREQUENCY_PENALTY = 1 << 9,
-    CONFIG_SET_MIROSTAT = 1 << 10,
-    CONFIG_SET_MIROSTAT_TAU = 1 << 11,
-    CONFIG_SET_MIROSTAT_ETA = 1 << 12,
-    CONFIG_SET_SEED = 1 << 13,
-    CONFIG_SET_XTC_PROBABILITY = 1 << 14,
-    CONFIG_SET_XTC_THRESHOLD = 1 << 15,
-    CONFIG_SET_DRY_MULTIPLIER = 1 << 16,
-    CONFIG_SET_DRY_BASE = 1 << 17,
-    CONFIG_SET_DRY_ALLOWED_LENGTH = 1 << 18,
-    CONFIG_SET_DRY_PENALTY_LAST_N = 1 << 19,
-    CONFIG_SET_DYNATEMP_RANGE = 1 << 20,
-    CONFIG_SET_DYNATEMP_EXPONENT = 1 << 21,
-    CONFIG_SET_MAX_TOKENS = 1 << 22,
-    CONFIG_SET_MIN_TOKENS = 1 << 23,
-    CONFIG_SET_STOP = 1 << 24,
+    CONFIG_SET_MAX_TOKENS = 1 << SAMPLING_PARAM_COUNT,
+    CONFIG_SET_MIN_TOKENS = 1 << (SAMPLING_PARAM_COUNT + 1),
+    CONFIG_SET_STOP = 1 << (SAMPLING_PARAM_COUNT + 2),
 };
 
 typedef struct config_sampling {
-    unsigned           set; /* CONFIG_SET_*; the other fields are 0 */
-    double             temperature, top_p, min_p, typical_p, top_n_sigma;
-    double             repeat_penalty, presence_penalty, frequency_penalty;
-    double             mirostat_tau, mirostat_eta, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
-    double             dynatemp_range, dynatemp_exponent;
-    int                top_k, repeat_last_n, mirostat, dry_allowed_length, dry_penalty_last_n, max_tokens, min_tokens;
-    int64_t            seed; /* -1: a new one each time */
+    unsigned           set;    /* CONFIG_SET*; what is not set has its default */
+    sampling_params    values; /* its arrays are not used; a seed may be SAMPLING_RANDOM_SEED */
+    int                max_tokens, min_tokens;
     const char *const *stop;
     size_t             n_stop;
 } config_sampling;

@@ -96,7 +96,7 @@ static void write_number(double v, config_type type, str *out) {
 }
 
 static void write_range(const config_key *k, str *out) {
-    if (k->min == 0 && k->max == 0) return;
+    if ((k->min == 0 && k->max == 0) || (k->min <= -0x1p63 && k->max >= 0x1p63)) return;
     str_puts(out, " from ");
     write_number(k->min, k->type, out);
     str_puts(out, " to ");
@@ -175,11 +175,14 @@ static bool parse_typed(const config_key *k, const char *text, double unit, conf
     }
     if (!ok) return false;
     if (unit > 0) v->real *= unit;
+    if (k->type == CONFIG_INT && unit <= 0 && !strpbrk(text, ".eE")) { /* seeds need all their digits */
+        errno = 0;
+        v->integer = strtoll(text, NULL, 10);
+        return errno == 0;
+    }
     if (k->type == CONFIG_INT || k->type == CONFIG_BYTES) {
-        if (fabs(v->real) > 9.0e18) return false;
+        if (!(v->real >= -0x1p63 && v->real < 0x1p63)) return false;
         v->integer = (int64_t)v->real;
-        /* Seeds need all their digits. */
-        if (k->type == CONFIG_INT && unit <= 0 && !strpbrk(text, ".eE")) v->integer = strtoll(text, NULL, 10);
     }
     return true;
 }

@@ -1,147 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of sampling, which stand in server.yaml, in a model's settings and in every preset. P: "sampling." or "". */
+/*
+ * The keys of sampling, which stand in server.yaml and in a model's settings (below "sampling"), and in every preset:
+ * the parameters of the table, and what else ends an answer.
+ */
 #ifndef CONFIG_SAMPLING_KEYS_H
 #define CONFIG_SAMPLING_KEYS_H
 
-#define CONFIG_SAMPLING_KEYS(P)                                                                                        \
-    { .path = P "temperature",                                                                                         \
-      .type = CONFIG_REAL,                                                                                             \
-      .max = 1000,                                                                                                     \
-      .help = "0: always the likeliest token; unset: what the model recommends, else 0.8",                             \
-      .env = "HEARTH_TEMPERATURE",                                                                                     \
-      .flag = "temp" },                                                                                                \
-        { .path = P "top_k",                                                                                           \
-          .type = CONFIG_INT,                                                                                          \
-          .max = 2147483647,                                                                                           \
-          .help = "keep the likeliest tokens; 0: all",                                                                 \
-          .env = "HEARTH_TOP_K",                                                                                       \
-          .flag = "top-k" },                                                                                           \
-        { .path = P "top_p",                                                                                           \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1,                                                                                                    \
-          .help = "keep the likeliest tokens with this probability together; 1: off",                                  \
-          .env = "HEARTH_TOP_P",                                                                                       \
-          .flag = "top-p" },                                                                                           \
-        { .path = P "min_p",                                                                                           \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1,                                                                                                    \
-          .help = "drop tokens below this share of the likeliest one's probability; 0: off",                           \
-          .env = "HEARTH_MIN_P",                                                                                       \
-          .flag = "min-p" },                                                                                           \
-        { .path = P "typical_p",                                                                                       \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1,                                                                                                    \
-          .help = "keep typical tokens with this probability together; 1: off",                                        \
-          .env = "HEARTH_TYPICAL_P" },                                                                                 \
-        { .path = P "top_n_sigma",                                                                                     \
-          .type = CONFIG_REAL,                                                                                         \
-          .min = -1,                                                                                                   \
-          .max = 1e6,                                                                                                  \
-          .help = "keep logits within so many deviations of the largest; 0: off",                                      \
-          .env = "HEARTH_TOP_N_SIGMA" },                                                                               \
-        { .path = P "repeat_penalty",                                                                                  \
-          .type = CONFIG_REAL,                                                                                         \
-          .min = 1e-6,                                                                                                 \
-          .max = 1e6,                                                                                                  \
-          .help = "make recent tokens less likely; 1: off",                                                            \
-          .env = "HEARTH_REPEAT_PENALTY",                                                                              \
-          .flag = "repeat-penalty" },                                                                                  \
-        { .path = P "repeat_last_n",                                                                                   \
-          .type = CONFIG_INT,                                                                                          \
-          .min = -1,                                                                                                   \
-          .max = 1e9,                                                                                                  \
-          .help = "how many tokens count as recent; 0: none, -1: all",                                                 \
-          .env = "HEARTH_REPEAT_LAST_N" },                                                                             \
-        { .path = P "presence_penalty",                                                                                \
-          .type = CONFIG_REAL,                                                                                         \
-          .min = -1e6,                                                                                                 \
-          .max = 1e6,                                                                                                  \
-          .help = "taken from the logit of every recent token; 0: off",                                                \
-          .env = "HEARTH_PRESENCE_PENALTY" },                                                                          \
-        { .path = P "frequency_penalty",                                                                               \
-          .type = CONFIG_REAL,                                                                                         \
-          .min = -1e6,                                                                                                 \
-          .max = 1e6,                                                                                                  \
-          .help = "the same, for every time it appeared; 0: off",                                                      \
-          .env = "HEARTH_FREQUENCY_PENALTY" },                                                                         \
-        { .path = P "mirostat",                                                                                        \
-          .type = CONFIG_INT,                                                                                          \
-          .max = 2,                                                                                                    \
-          .help = "0: off, or version 1 or 2",                                                                         \
-          .env = "HEARTH_MIROSTAT" },                                                                                  \
-        { .path = P "mirostat_tau",                                                                                    \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1000,                                                                                                 \
-          .help = "the surprise that mirostat aims at",                                                                \
-          .env = "HEARTH_MIROSTAT_TAU" },                                                                              \
-        { .path = P "mirostat_eta",                                                                                    \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1000,                                                                                                 \
-          .help = "how fast it gets there",                                                                            \
-          .env = "HEARTH_MIROSTAT_ETA" },                                                                              \
-        { .path = P "seed",                                                                                            \
-          .type = CONFIG_INT,                                                                                          \
-          .min = -1,                                                                                                   \
-          .max = 9.0e18,                                                                                               \
-          .help = "same seed, same answer; -1 or unset: a new one each time",                                          \
-          .env = "HEARTH_SEED",                                                                                        \
-          .flag = "seed" },                                                                                            \
-        { .path = P "xtc_probability",                                                                                 \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1,                                                                                                    \
-          .help = "how often the likeliest tokens are left out; 0: never",                                             \
-          .env = "HEARTH_XTC_PROBABILITY" },                                                                           \
-        { .path = P "xtc_threshold",                                                                                   \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1,                                                                                                    \
-          .help = "the probability from which on a token may be left out",                                             \
-          .env = "HEARTH_XTC_THRESHOLD" },                                                                             \
-        { .path = P "dry_multiplier",                                                                                  \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1e6,                                                                                                  \
-          .help = "penalty for repeating a sequence; 0: off",                                                          \
-          .env = "HEARTH_DRY_MULTIPLIER" },                                                                            \
-        { .path = P "dry_base",                                                                                        \
-          .type = CONFIG_REAL,                                                                                         \
-          .min = 1,                                                                                                    \
-          .max = 1e6,                                                                                                  \
-          .help = "how it grows with the sequence's length",                                                           \
-          .env = "HEARTH_DRY_BASE" },                                                                                  \
-        { .path = P "dry_allowed_length",                                                                              \
-          .type = CONFIG_INT,                                                                                          \
-          .max = 1e9,                                                                                                  \
-          .min = 1,                                                                                                    \
-          .help = "sequences up to this length are free",                                                              \
-          .env = "HEARTH_DRY_ALLOWED_LENGTH" },                                                                        \
-        { .path = P "dry_penalty_last_n",                                                                              \
-          .type = CONFIG_INT,                                                                                          \
-          .min = -1,                                                                                                   \
-          .max = 1e9,                                                                                                  \
-          .help = "tokens it looks at; -1: all",                                                                       \
-          .env = "HEARTH_DRY_PENALTY_LAST_N" },                                                                        \
-        { .path = P "dynatemp_range",                                                                                  \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 1000,                                                                                                 \
-          .help = "the temperature moves by so much with the entropy; 0: off",                                         \
-          .env = "HEARTH_DYNATEMP_RANGE" },                                                                            \
-        { .path = P "dynatemp_exponent",                                                                               \
-          .type = CONFIG_REAL,                                                                                         \
-          .max = 100,                                                                                                  \
-          .help = "the shape of that movement",                                                                        \
-          .env = "HEARTH_DYNATEMP_EXPONENT" },                                                                         \
-        { .path = P "max_tokens",                                                                                      \
-          .type = CONFIG_INT,                                                                                          \
-          .max = 2147483647,                                                                                           \
-          .help = "end an answer after so many tokens; 0: when the context is full",                                   \
-          .env = "HEARTH_MAX_TOKENS",                                                                                  \
-          .flag = "max-tokens" },                                                                                      \
-        { .path = P "min_tokens",                                                                                      \
-          .type = CONFIG_INT,                                                                                          \
-          .max = 2147483647,                                                                                           \
-          .help = "an answer does not end before so many tokens",                                                      \
-          .env = "HEARTH_MIN_TOKENS" },                                                                                \
-    {                                                                                                                  \
-        .path = P "stop", .type = CONFIG_TEXTS, .help = "texts before which an answer ends", .flag = "stop"            \
-    }
+#include "config/schema.h"
+#include "params/sampling_table.h"
+
+/* clang-format off */
+#define CONFIG_SAMPLING_KEY(ID, MEMBER, KIND, KEY, LOW, HIGH, DEFAULT, GROUP, ENV, FLAG, VALUE, HELP) \
+    { .path = "sampling." KEY, .type = CONFIG_##KIND, .min = LOW, .max = HIGH, .help = HELP, .env = ENV, .flag = FLAG },
+#define CONFIG_PRESET_KEY(ID, MEMBER, KIND, KEY, LOW, HIGH, DEFAULT, GROUP, ENV, FLAG, VALUE, HELP) \
+    { .path = KEY, .type = CONFIG_##KIND, .min = LOW, .max = HIGH, .help = HELP, .env = ENV, .flag = FLAG },
+
+#define CONFIG_ENDING_KEYS(P) \
+    { .path = P "max_tokens", \
+      .type = CONFIG_INT, \
+      .max = 2147483647, \
+      .help = "end an answer after so many tokens; 0: when the context is full", \
+      .env = "HEARTH_MAX_TOKENS", \
+      .flag = "max-tokens" }, \
+    { .path = P "min_tokens", \
+      .type = CONFIG_INT, \
+      .max = 2147483647, \
+      .help = "an answer does not end before so many tokens", \
+      .env = "HEARTH_MIN_TOKENS" }, \
+    { .path = P "stop", .type = CONFIG_TEXTS, .help = "texts before which an answer ends", .flag = "stop" }
+
+#define CONFIG_SAMPLING_KEYS SAMPLING_TABLE(CONFIG_SAMPLING_KEY) CONFIG_ENDING_KEYS("sampling.")
+#define CONFIG_PRESET_KEYS SAMPLING_TABLE(CONFIG_PRESET_KEY) CONFIG_ENDING_KEYS("")
+/* clang-format on */
 
 #endif

@@ -324,7 +324,7 @@ static const config_key keys[] = {
       .help = "names that never make room for another model",
       .env = "HEARTH_PINNED" },
 
-    CONFIG_SAMPLING_KEYS("sampling."),
+    CONFIG_SAMPLING_KEYS,
 
     { .path = "telemetry.log_level",
       .type = CONFIG_CHOICE,

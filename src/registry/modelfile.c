@@ -3,6 +3,7 @@
 #include "registry/modelfile.h"
 
 #include "base/nearest.h"
+#include "params/sampling_table.h"
 #include "registry/modelfile_params.h"
 
 #include <errno.h>
@@ -15,34 +16,16 @@ enum { MAX_BYTES = 16 << 20, MAX_ITEMS = 1024 };
 
 /* --- the table --- */
 
+/* Ollama's words for sampling are the table's keys; those that only our sampler has come with them. */
+#define SAMPLING(id, member, kind, key, low, high, dflt, group, env, flag, value, help)                                \
+    { key, key, PARAM_##kind, low, high },
+
 const modelfile_param modelfile_params[] = {
     { "num_ctx", "context", PARAM_INT, 1, 1 << 24 },
-    { "temperature", "temperature", PARAM_REAL, 0, 100 },
-    { "top_k", "top_k", PARAM_INT, -1, 1 << 24 },
-    { "top_p", "top_p", PARAM_REAL, 0, 1 },
-    { "min_p", "min_p", PARAM_REAL, 0, 1 },
-    { "typical_p", "typical_p", PARAM_REAL, 0, 1 },
-    { "repeat_last_n", "repeat_last_n", PARAM_INT, -1, 1 << 24 },
-    { "repeat_penalty", "repeat_penalty", PARAM_REAL, 0, 100 },
-    { "presence_penalty", "presence_penalty", PARAM_REAL, -100, 100 },
-    { "frequency_penalty", "frequency_penalty", PARAM_REAL, -100, 100 },
-    { "mirostat", "mirostat", PARAM_INT, 0, 2 },
-    { "mirostat_tau", "mirostat_tau", PARAM_REAL, 0, 1000 },
-    { "mirostat_eta", "mirostat_eta", PARAM_REAL, 0, 1000 },
-    { "seed", "seed", PARAM_INT, -9e18, 9e18 },
+    SAMPLING_TABLE(SAMPLING) /* from temperature to dynatemp_exponent */
     { "num_predict", "max_tokens", PARAM_INT, -2, 1 << 24 },
-    { "stop", "stop", PARAM_STOP, 0, 0 },
-    /* not Ollama's: what else our sampler has */
-    { "top_n_sigma", "top_n_sigma", PARAM_REAL, -1, 1000 },
-    { "xtc_probability", "xtc_probability", PARAM_REAL, 0, 1 },
-    { "xtc_threshold", "xtc_threshold", PARAM_REAL, 0, 1 },
-    { "dry_multiplier", "dry_multiplier", PARAM_REAL, 0, 1000 },
-    { "dry_base", "dry_base", PARAM_REAL, 0, 1000 },
-    { "dry_allowed_length", "dry_allowed_length", PARAM_INT, 0, 1 << 24 },
-    { "dry_penalty_last_n", "dry_penalty_last_n", PARAM_INT, -1, 1 << 24 },
-    { "dynatemp_range", "dynatemp_range", PARAM_REAL, 0, 100 },
-    { "dynatemp_exponent", "dynatemp_exponent", PARAM_REAL, 0, 100 },
     { "min_tokens", "min_tokens", PARAM_INT, 0, 1 << 24 },
+    { "stop", "stop", PARAM_STOP, 0, 0 },
     /* how another engine is set up, or what it no longer has: nothing here answers to it */
     { "num_keep", NULL, PARAM_INT, -9e18, 9e18 },
     { "num_batch", NULL, PARAM_INT, -9e18, 9e18 },
@@ -134,7 +117,7 @@ static int check_value(const modelfile_param *p, const char *value, err *e) {
     if (!*value || *end || errno || number != number || strpbrk(value, "xXpPnN \t\n"))
         return err_set(e, ERR_ARG, "%s: '%.40s' is no %s", p->name, value, p->kind == PARAM_INT ? "integer" : "number");
     if (number < p->min || number > p->max)
-        return err_set(e, ERR_ARG, "%s: %s lies outside %g to %g", p->name, value, p->min, p->max);
+        return err_set(e, ERR_ARG, "%s: %s lies outside %.10g to %.10g", p->name, value, p->min, p->max);
     return 0;
 }
 

@@ -36,12 +36,8 @@ static const modelfile_pair *param_of(const modelfile *m, view key) {
     return NULL;
 }
 
-/* What Ollama writes for "no limit", "all" and "random" is the absence of the key here. */
-static bool says_nothing(const modelfile_pair *p) {
-    bool negative = p->value[0] == '-';
-    return negative &&
-           (strcmp(p->name, "max_tokens") == 0 || strcmp(p->name, "seed") == 0 || strcmp(p->name, "top_k") == 0);
-}
+/* What Ollama writes for "no limit" is the absence of the key here. */
+static bool says_nothing(const modelfile_pair *p) { return p->value[0] == '-' && strcmp(p->name, "max_tokens") == 0; }
 
 static void put_number(writer *w, const modelfile_pair *p) {
     char   text[40];

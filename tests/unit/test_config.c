@@ -32,12 +32,12 @@ static void test_model(void **state) {
                  "keep_alive: 1h30m\npinned: yes\n");
     assert_int_equal(m.context, 16384);
     assert_string_equal(m.system, "You are brief.\nAnd kind.\n");
-    assert_true(m.sampling.temperature == 0); /* the preset's */
-    assert_int_equal(m.sampling.top_k, 7);
+    assert_true(m.sampling.values.temperature == 0); /* the preset's */
+    assert_int_equal(m.sampling.values.top_k, 7);
     assert_int_equal(m.sampling.max_tokens, 12);
-    assert_true(m.sampling.seed == 9007199254740993LL);
-    assert_int_equal(m.sampling.set, CONFIG_SET_TEMPERATURE | CONFIG_SET_TOP_K | CONFIG_SET_STOP | CONFIG_SET_SEED |
-                                         CONFIG_SET_MAX_TOKENS);
+    assert_true(m.sampling.values.seed == 9007199254740993LL);
+    assert_int_equal(m.sampling.set, CONFIG_SET(SAMPLING_PARAM_TEMPERATURE) | CONFIG_SET(SAMPLING_PARAM_TOP_K) |
+                                         CONFIG_SET_STOP | CONFIG_SET(SAMPLING_PARAM_SEED) | CONFIG_SET_MAX_TOKENS);
     assert_int_equal(m.sampling.n_stop, 2);
     assert_string_equal(m.sampling.stop[1], "END");
     assert_int_equal(m.n_messages, 2);
@@ -50,7 +50,7 @@ static void test_model(void **state) {
         &m,
         "{\"system\":\"a \\\"b\\\" \\u00e4\",\"sampling\":{\"temperature\":1e-1,\"stop\":[\"x\"]},\"keep_alive\":-1}");
     assert_string_equal(m.system, "a \"b\" \xc3\xa4");
-    assert_true(m.sampling.temperature == 0.1 && m.keep_alive_s < 0);
+    assert_true(m.sampling.values.temperature == 0.1f && m.keep_alive_s < 0);
     config_model_deinit(&m);
     model_of(&m, "");
     assert_int_equal(m.sampling.set, 0);

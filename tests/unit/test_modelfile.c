@@ -104,9 +104,9 @@ static void test_settings(void **state) {
     if (config_model_read(&c, view_of(text), "settings", &e) < 0) fail_msg("%s: %s", text, e.msg);
     assert_int_equal(c.context, 4096);
     assert_string_equal(c.system, "new \"one\"");
-    assert_true(c.sampling.temperature == 0.25);
-    assert_int_equal(c.sampling.top_k, 7);
-    assert_int_equal(c.sampling.mirostat, 2);
+    assert_true(c.sampling.values.temperature == 0.25);
+    assert_int_equal(c.sampling.values.top_k, 7);
+    assert_int_equal(c.sampling.values.mirostat, 2);
     assert_int_equal(c.sampling.set & CONFIG_SET_MAX_TOKENS, 0);
     assert_int_equal(c.sampling.n_stop, 2);
     assert_string_equal(c.sampling.stop[1], "C D");

@@ -5,7 +5,9 @@
  */
 #include "unit/support/support.h"
 
+#include "config/model.h"
 #include "params/sampling_table.h"
+#include "registry/modelfile.h"
 #include "server/params.h"
 
 #include <math.h>
@@ -207,10 +209,71 @@ static void test_http(void **state) {
     assert_false(http_accepts(SAMPLING_BY_OPENAI, "presence_penalty", "-2.5", &p));
 }
 
+/* The settings as they are stored, JSON or YAML. */
+static bool settings_accept(sampling_protocol by, const char *name, const char *text, sampling_params *out) {
+    char         body[120];
+    config_model m;
+    (void)by;
+    snprintf(body, sizeof body, "{\"sampling\": {\"%s\": %s}}", name, text);
+    if (config_model_read(&m, view_of(body), "settings", NULL) < 0) return false;
+    assert_int_equal(m.sampling.set, CONFIG_SET(sampling_param_find(name, SAMPLING_BY_SETTINGS)));
+    *out = m.sampling.values;
+    config_model_deinit(&m);
+    return true;
+}
+
+/* Also as a preset, which has its own table of keys. */
+static bool presets_accept(sampling_protocol by, const char *name, const char *text, sampling_params *out) {
+    char         body[120];
+    config_model m;
+    (void)by;
+    snprintf(body, sizeof body, "preset: a\npresets: {a: {%s: %s}}\n", name, text);
+    if (config_model_read(&m, view_of(body), "settings", NULL) < 0) return false;
+    *out = m.sampling.values;
+    config_model_deinit(&m);
+    return true;
+}
+
+/* A PARAMETER line, and the settings that it becomes. */
+static bool modelfile_accepts(sampling_protocol by, const char *name, const char *text, sampling_params *out) {
+    char         body[120];
+    config_model m;
+    modelfile    file;
+    str          json;
+    err          e = { 0 };
+    (void)by;
+    snprintf(body, sizeof body, "FROM x\nPARAMETER %s %s\n", name, text);
+    if (modelfile_parse(&file, body, strlen(body), "Modelfile", &e) < 0) return false;
+    str_init(&json);
+    assert_int_equal(modelfile_settings(&file, NULL, &json, &e), 0);
+    if (config_model_read(&m, view_of(str_cstr(&json)), "settings", &e) < 0)
+        fail_msg("a Modelfile may say %s %s, but settings may not: %s", name, text, e.msg);
+    *out = m.sampling.values;
+    config_model_deinit(&m);
+    str_deinit(&json);
+    modelfile_deinit(&file);
+    return true;
+}
+
+static void test_settings(void **state) {
+    (void)state;
+    check_borders(SAMPLING_BY_SETTINGS, settings_accept);
+    check_borders(SAMPLING_BY_SETTINGS, presets_accept);
+}
+
+static void test_modelfile(void **state) {
+    sampling_params p;
+    (void)state;
+    check_borders(SAMPLING_BY_MODELFILE, modelfile_accepts);
+    assert_true(modelfile_accepts(SAMPLING_BY_MODELFILE, "top_k", "-1", &p) && p.top_k == -1);
+    assert_true(modelfile_accepts(SAMPLING_BY_MODELFILE, "seed", "-1", &p) && (int64_t)p.seed == SAMPLING_RANDOM_SEED);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete), cmocka_unit_test(test_names), cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_check),    cmocka_unit_test(test_http),
+        cmocka_unit_test(test_complete),  cmocka_unit_test(test_names), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_check),     cmocka_unit_test(test_http),  cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_modelfile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
