@@ -121,7 +121,7 @@ static void publish_queue(engine *g) {
     }
 }
 
-static void publish(engine *g) {
+void engine_publish(engine *g) {
     pthread_mutex_lock(&g->guides.lock);
     g->counts.guide_masks = g->guides.masks;
     g->counts.guide_s = g->guides.seconds;
@@ -212,10 +212,10 @@ void *engine_main(void *arg) {
         else if (work)
             settle(g);
         if (work) batch(g, false);
-        publish(g);
+        engine_publish(g);
     }
     drop_cancelled(g, true);
-    publish(g);
+    engine_publish(g);
     return NULL;
 }
 

@@ -122,6 +122,7 @@ void step_settle(engine *g);
 void step_end(engine *g, sequence *s, engine_finish finish, int stop_index); /* the sequence is gone afterwards */
 void step_fail(engine *g, sequence *s, const err *why);
 
-void *engine_main(void *arg); /* the engine thread: engine.c */
+void *engine_main(void *arg);    /* the engine thread: engine.c */
+void  engine_publish(engine *g); /* what engine_stat tells */
 
 #endif

@@ -169,7 +169,6 @@ static int open_parts(engine *g, err *e) {
     if ((rc = open_batch(g, e)) < 0) return rc;
     g->counts.pages_bytes = g->exec->memory.pages_bytes;
     g->counts.heap_bytes = g->exec->memory.heap_bytes + own_bytes(g, &x.limits, g->exec->groups.n);
-    g->stats = g->counts;
     /* Positions beyond what the cache can ever hold end an answer like a full context. */
     g->n_ctx_held = g->n_ctx;
     while (g->n_ctx_held > 0 && !cache_fits(&g->cache, g->n_ctx_held)) g->n_ctx_held--;
@@ -187,6 +186,7 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
     pthread_cond_init(&g->wake, NULL);
     pthread_cond_init(&g->idle, NULL);
     if ((rc = plan(g, m, options, e)) < 0 || (rc = open_parts(g, e)) < 0) goto fail;
+    engine_publish(g); /* an engine that has not been asked anything has its pages, too */
     g->prompt_budget = g->o.step_tokens;
     g->piece_budget = first_piece(m, g->o.step_tokens);
     g->busy = true;

@@ -179,7 +179,8 @@ static void exchange_free(exchange *x) {
     int64_t        took = clock_us() - c->begin_us;
     if (x->route && (c->status || c->cancelled)) {
         if (c->cancelled && !c->status) c->status = 499;
-        metrics_request(&s->metrics, x->route->api->name, c->status, (double)took / 1e6);
+        if (!(x->route->flags & ROUTE_UNCOUNTED) || c->status >= 400)
+            metrics_request(&s->metrics, x->route->api->name, c->status, (double)took / 1e6);
         log_exchange(x, took);
     }
     auth_key *key = c->key_id ? auth_by_id(s->keys, c->key_id) : NULL;

@@ -68,14 +68,15 @@ typedef struct api {
 } api;
 
 enum {
-    ROUTE_BODY = 1,    /* has a JSON body */
-    ROUTE_SLOW = 2,    /* may wait for a model: has threads of its own */
-    ROUTE_INLINE = 4,  /* runs on the I/O thread: must not wait */
-    ROUTE_OPEN = 8,    /* needs no key unless the server is told so */
-    ROUTE_RAW = 16,    /* a body that the handler reads itself (may be empty) */
-    ROUTE_STATS = 32,  /* with ROUTE_INLINE: x->stats was filled before, on a thread that may wait for workers */
-    ROUTE_UPLOAD = 64, /* the body goes to disk while it arrives, whatever its size (upload.h) */
-    ROUTE_NAMES = 128, /* names in the body need not be of models that are here */
+    ROUTE_BODY = 1,        /* has a JSON body */
+    ROUTE_SLOW = 2,        /* may wait for a model: has threads of its own */
+    ROUTE_INLINE = 4,      /* runs on the I/O thread: must not wait */
+    ROUTE_OPEN = 8,        /* needs no key unless the server is told so */
+    ROUTE_RAW = 16,        /* a body that the handler reads itself (may be empty) */
+    ROUTE_STATS = 32,      /* with ROUTE_INLINE: x->stats was filled before, on a thread that may wait for workers */
+    ROUTE_UPLOAD = 64,     /* the body goes to disk while it arrives, whatever its size (upload.h) */
+    ROUTE_NAMES = 128,     /* names in the body need not be of models that are here */
+    ROUTE_UNCOUNTED = 256, /* reads the metrics: an answer is not counted in them */
 };
 
 typedef struct route {

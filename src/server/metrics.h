@@ -28,7 +28,6 @@ typedef struct metrics {
     histogram    duration, first_token, inter_token;
     uint64_t     prompt_tokens, cached_tokens, generated_tokens;
     uint64_t     connections_refused;
-    uint64_t     last_steps, last_evaluated; /* at the last scrape */
 } metrics;
 
 void metrics_request(metrics *m, const char *api, int code, double seconds); /* api: a constant */

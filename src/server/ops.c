@@ -60,65 +60,69 @@ void ops_health(exchange *x) {
     exchange_reply(x, ok ? 200 : 503, "application/json", &b);
 }
 
+static void put_answers(str *b, const metrics *m) {
+    metrics_put_head(b, "requests_total", "counter", "Requests that were answered, by protocol and status.");
+    for (size_t i = 0; i < m->n_codes; i++)
+        str_printf(b, "hearth_requests_total{api=\"%s\",code=\"%d\"} %" PRIu64 "\n", m->codes[i].api, m->codes[i].code,
+                   m->codes[i].n);
+    metrics_put_histogram(b, "request_duration_seconds", "From the head of a request to the end of its answer.",
+                          &m->duration);
+    metrics_put_histogram(b, "time_to_first_token_seconds", "From the head of a request to its first token.",
+                          &m->first_token);
+    metrics_put_histogram(b, "inter_token_seconds", "Between two pieces of one answer.", &m->inter_token);
+    metrics_put(b, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)m->prompt_tokens);
+    metrics_put(b, "prompt_tokens_cached_total", "counter", "Tokens of prompts that were not computed again.",
+                (double)m->cached_tokens);
+    metrics_put(b, "tokens_generated_total", "counter", "Tokens of answers.", (double)m->generated_tokens);
+}
+
+/* Counters begin with the server and outlive models; a gauge is there while what it measures is. */
+static void put_engines(str *b, const runtime_stats *r) {
+    const engine_stats *g = &r->engine;
+    metrics_put(b, "requests_running", "gauge", "Sequences that compute.", g->running);
+    metrics_put(b, "requests_waiting", "gauge", "Sequences that wait.", g->waiting + r->preparing);
+    metrics_put(b, "requests_paused", "gauge", "Of these, those whose clients read too slowly.", g->paused);
+    metrics_put(b, "steps_total", "counter", "Steps of the engines.", (double)g->steps);
+    metrics_put(b, "tokens_evaluated_total", "counter", "Tokens that went through a model.",
+                (double)g->tokens_evaluated);
+    if (g->steps)
+        metrics_put(b, "batch_tokens", "gauge", "Tokens per step, the mean since the start.",
+                    (double)g->tokens_evaluated / (double)g->steps);
+    metrics_put(b, "preemptions_total", "counter", "Sequences that gave way for lack of pages.",
+                (double)g->preemptions);
+    metrics_put(b, "kv_evictions_total", "counter", "Cached pages that made room for others.", (double)g->evictions);
+    metrics_put(b, "prefix_cache_hit_tokens_total", "counter", "Tokens found in the prefix cache.",
+                (double)g->tokens_cached);
+    if (g->pages_total) {
+        metrics_put(b, "kv_pages_used", "gauge", "Cache pages in use.", g->pages_total - g->pages_unused);
+        metrics_put(b, "kv_pages_total", "gauge", "Cache pages.", g->pages_total);
+    }
+}
+
+static void put_process(str *b, const server *s, const host_stats *h) {
+    metrics_put(b, "models_loaded", "gauge", "Models in memory.", h->n_loaded);
+    metrics_put_head(b, "memory_bytes", "gauge", "Memory by kind.");
+    str_printf(b,
+               "hearth_memory_bytes{kind=\"resident\"} %" PRIu64 "\nhearth_memory_bytes{kind=\"models\"} %" PRIu64 "\n",
+               resident_bytes(), h->loaded_bytes);
+    str_printf(b, "hearth_memory_bytes{kind=\"request_bodies\"} %zu\n", s->body_bytes);
+    metrics_put(b, "connections", "gauge", "Open connections.", s->n_conns);
+    metrics_put(b, "connections_refused_total", "counter", "Connections beyond the limit.",
+                (double)s->metrics.connections_refused);
+    metrics_put(b, "uptime_seconds", "gauge", "Since the server started.", uptime_s(s));
+}
+
 void ops_metrics(exchange *x) {
-    const host_stats    *h = x->stats;
-    str                  b;
-    const server        *s = x->server;
-    const metrics       *m = &s->metrics;
-    const runtime_stats *r = &h->runtime;
+    const server *s = x->server;
+    str           b;
     if (s->options.no_metrics) {
         exchange_error(x, 404, "not_found", NULL, "metrics are switched off (telemetry.metrics)");
         return;
     }
     str_init(&b);
-    metrics_put_head(&b, "requests_total", "counter", "Requests that were answered, by protocol and status.");
-    for (size_t i = 0; i < m->n_codes; i++)
-        str_printf(&b, "hearth_requests_total{api=\"%s\",code=\"%d\"} %" PRIu64 "\n", m->codes[i].api, m->codes[i].code,
-                   m->codes[i].n);
-    metrics_put_histogram(&b, "request_duration_seconds", "From the head of a request to the end of its answer.",
-                          &m->duration);
-    metrics_put_histogram(&b, "time_to_first_token_seconds", "From the head of a request to its first token.",
-                          &m->first_token);
-    metrics_put_histogram(&b, "inter_token_seconds", "Between two pieces of one answer.", &m->inter_token);
-    metrics_put(&b, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)m->prompt_tokens);
-    metrics_put(&b, "prompt_tokens_cached_total", "counter", "Tokens of prompts that were not computed again.",
-                (double)m->cached_tokens);
-    metrics_put(&b, "tokens_generated_total", "counter", "Tokens of answers.", (double)m->generated_tokens);
-    metrics_put(&b, "requests_running", "gauge", "Sequences that compute.", r->engine.running);
-    metrics_put(&b, "requests_waiting", "gauge", "Sequences that wait.", r->engine.waiting + r->preparing);
-    metrics_put(&b, "requests_paused", "gauge", "Of these, those whose clients read too slowly.", r->engine.paused);
-    uint64_t steps = r->engine.steps - s->metrics.last_steps,
-             tokens = r->engine.tokens_evaluated - s->metrics.last_evaluated;
-    x->server->metrics.last_steps = r->engine.steps;
-    x->server->metrics.last_evaluated = r->engine.tokens_evaluated;
-    metrics_put(&b, "batch_tokens", "gauge", "Tokens per step since the last scrape.",
-                steps ? (double)tokens / (double)steps : 0);
-    metrics_put(&b, "batch_sequences", "gauge", "Sequences in the current step.", r->engine.running);
-    metrics_put(&b, "kv_evictions_total", "counter", "Cached pages that made room for others.",
-                (double)r->engine.evictions);
-    metrics_put(&b, "spec_drafted_total", "counter", "Tokens that a draft proposed.", 0); /* nothing drafts yet */
-    metrics_put(&b, "spec_accepted_total", "counter", "Drafted tokens that were accepted.", 0);
-    metrics_put(&b, "experts_bytes_read_total", "counter", "Bytes of experts read from disk.",
-                0); /* experts are mapped */
-    metrics_put(&b, "kv_pages_used", "gauge", "Cache pages in use.", r->engine.pages_total - r->engine.pages_unused);
-    metrics_put(&b, "kv_pages_total", "gauge", "Cache pages.", r->engine.pages_total);
-    metrics_put(&b, "prefix_cache_hit_tokens_total", "counter", "Tokens found in the prefix cache.",
-                (double)r->engine.tokens_cached);
-    metrics_put(&b, "steps_total", "counter", "Steps of the engines.", (double)r->engine.steps);
-    metrics_put(&b, "tokens_evaluated_total", "counter", "Tokens that went through a model.",
-                (double)r->engine.tokens_evaluated);
-    metrics_put(&b, "preemptions_total", "counter", "Sequences that gave way for lack of pages.",
-                (double)r->engine.preemptions);
-    metrics_put(&b, "models_loaded", "gauge", "Models in memory.", h->n_loaded);
-    metrics_put_head(&b, "memory_bytes", "gauge", "Memory by kind.");
-    str_printf(&b,
-               "hearth_memory_bytes{kind=\"resident\"} %" PRIu64 "\nhearth_memory_bytes{kind=\"models\"} %" PRIu64 "\n",
-               resident_bytes(), h->loaded_bytes);
-    str_printf(&b, "hearth_memory_bytes{kind=\"request_bodies\"} %zu\n", s->body_bytes);
-    metrics_put(&b, "connections", "gauge", "Open connections.", s->n_conns);
-    metrics_put(&b, "connections_refused_total", "counter", "Connections beyond the limit.",
-                (double)m->connections_refused);
-    metrics_put(&b, "uptime_seconds", "gauge", "Since the server started.", uptime_s(s));
+    put_answers(&b, &s->metrics);
+    put_engines(&b, &x->stats->runtime);
+    put_process(&b, s, x->stats);
     exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
 }
 

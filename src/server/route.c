@@ -6,7 +6,7 @@
 
 const route server_routes[] = {
     { "GET", "/health", &api_native, ops_health, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN },
-    { "GET", "/metrics", &api_native, ops_metrics, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN },
+    { "GET", "/metrics", &api_native, ops_metrics, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN | ROUTE_UNCOUNTED },
     { "GET", "/v1/stats", &api_native, ops_stats, ROUTE_STATS | ROUTE_INLINE },
     { "GET", "/v1/requests", &api_native, ops_requests, ROUTE_INLINE },
     { "POST", "/v1/requests/{id}/cancel", &api_native, ops_cancel, ROUTE_INLINE | ROUTE_RAW },

@@ -358,8 +358,8 @@ def native(server):
     lines = text.decode().splitlines()
     for name in ("requests_total", "request_duration_seconds", "time_to_first_token_seconds", "inter_token_seconds", "prompt_tokens_total",
                  "prompt_tokens_cached_total", "tokens_generated_total", "requests_running", "requests_waiting", "batch_tokens",
-                 "batch_sequences", "kv_pages_used", "kv_pages_total", "kv_evictions_total", "prefix_cache_hit_tokens_total",
-                 "models_loaded", "memory_bytes", "spec_drafted_total", "spec_accepted_total", "experts_bytes_read_total", "uptime_seconds"):
+                 "kv_pages_used", "kv_pages_total", "kv_evictions_total", "prefix_cache_hit_tokens_total",
+                 "models_loaded", "memory_bytes", "uptime_seconds"):
         assert f"# TYPE hearth_{name} " in "".join(l + " " for l in lines if l.startswith(f"# TYPE hearth_{name} ")), name
         assert any(l.startswith(f"hearth_{name}") for l in lines), name
     for line in lines:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hearth serve` as a program: sockets, TLS, web origins, logs, the token, models that come and go."""
+"""`hearth serve` as a program: sockets, TLS, web origins, logs, the token, models that come and go, metrics."""
+import http.client
 import json
 import os
 import shutil
@@ -158,7 +159,7 @@ def models_come_and_go():
             assert ask("b")[0] == 200
             assert states() == {"a": "unloaded", "b": "loaded", "bad": "unloaded"}
             status, error = ask("bad")
-            assert status == 500 and "bad" in error["error"]["message"], error
+            assert status == 500 and "bad" in error["error"]["message"] and error["error"]["code"] == "model_not_loaded", error
             assert ask("b")[0] == 200 and ask("nothing")[0] == 404
             # Many at once for two models of which one fits: all are answered.
             in_threads([lambda m=m: None if ask(m)[0] == 200 else 1 / 0 for m in "abababab"])
@@ -166,6 +167,46 @@ def models_come_and_go():
             eventually(lambda: states()["a"] == "unloaded", 10)
     code, text = run("--model", "x=/no/such/file", "--no-socket", "--port", "0")
     assert code != 0 and "no/such/file" in text
+
+
+def metrics():
+    """Reading changes nothing, and what is not there has no series."""
+    with Server(PROGRAM) as server:
+        reader = http.client.HTTPConnection("127.0.0.1", server.port)
+
+        def read():
+            reader.request("GET", "/metrics")
+            answer = reader.getresponse()
+            assert answer.status == 200
+            lines = answer.read().decode().splitlines()
+            return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+        def settled(name, value):  # other connections have gone, and what was asked is over and counted
+            def holds():
+                now = read()
+                return now["hearth_connections"] == "1" and now["hearth_requests_running"] == "0" and now.get(name) == value
+            eventually(holds, 10)
+
+        def same_twice():
+            a, b = read(), read()
+            moving = {"hearth_uptime_seconds", 'hearth_memory_bytes{kind="resident"}'}
+            assert a.keys() == b.keys() and {k for k in a if a[k] != b[k]} <= moving, [(k, a[k], b[k]) for k in a if a[k] != b.get(k)]
+            assert float(b["hearth_uptime_seconds"]) > float(a["hearth_uptime_seconds"])
+            return b
+        settled("hearth_models_loaded", "0")
+        before = same_twice()
+        assert before["hearth_models_loaded"] == "0" and before["hearth_steps_total"] == "0"
+        assert not [k for k in before if k.startswith(("hearth_kv_pages", "hearth_batch", "hearth_spec", "hearth_experts"))], before
+        assert server.post("/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": "What is 12 plus 30?"}], "max_tokens": 5})[0] == 200
+        settled('hearth_requests_total{api="openai",code="200"}', "1")
+        after = same_twice()
+        assert after["hearth_models_loaded"] == "1" and int(after["hearth_steps_total"]) >= 5
+        assert 0 < int(after["hearth_kv_pages_used"]) <= int(after["hearth_kv_pages_total"]) and float(after["hearth_batch_tokens"]) > 1
+        # A read that is refused is a request like any other.
+        assert before.get('hearth_requests_total{api="native",code="405"}') is None
+        assert server.request("DELETE", "/metrics")[0] == 405
+        eventually(lambda: read().get('hearth_requests_total{api="native",code="405"}') == "1", 10)
+        reader.close()
 
 
 def ports():
@@ -179,7 +220,7 @@ def ports():
 
 def main():
     checks = Checks()
-    for check in (unix_socket, tls, origins, logs, token, models_come_and_go, ports):
+    for check in (unix_socket, tls, origins, logs, token, models_come_and_go, metrics, ports):
         checks.run(check)
     checks.exit()
 

@@ -621,6 +621,9 @@ static void test_room(void **state) {
     size_t  page = fixture_page_bytes(&f, 32);
     engine *g =
         fixture_engine(&f, (engine_options){ .n_threads = 1, .n_ctx = 256, .max_waiting = 3, .cache_bytes = 4 * page });
+    engine_stats st;
+    engine_stat(g, &st); /* known before anything was asked */
+    assert_true(st.pages_total == 4 && st.pages_unused == 4 && st.steps == 0);
     engine_request r = request_for(tokens, 160, 1, &a);
     /* 161 positions are 6 pages; there are 4. */
     assert_int_equal(engine_submit(g, &r, &id, &e), ERR_CONTEXT);
