@@ -26,8 +26,8 @@ int cli_model_wish_read(cli_model_wish *out, const cli_args *a, err *e) {
     return 0;
 }
 
-/* *out stays empty where no model has the name; why says what is near. */
-static int find_registered(cli_model *out, const char *name, const name_wish *w, err *why, err *e) {
+/* *out stays empty where no model has the name; near: another one may be meant, and e says which. */
+static int find_registered(cli_model *out, const char *name, const name_wish *w, bool *near, err *e) {
     registry      *r = NULL;
     registry_model m = { 0 };
     int            rc = catalogue_open_existing(&r, e);
@@ -38,7 +38,7 @@ static int find_registered(cli_model *out, const char *name, const name_wish *w,
         out->name = strdup(m.name);
         rc = out->path && out->name ? registry_touch(r, m.name, e) : err_set_nomem(e);
     } else if (rc == ERR_NOTFOUND) {
-        *why = *e;
+        *near = names_near(r, name);
         rc = 0;
     } else if (rc == ERR_ARG) {
         rc = e->code = ERR_NOTFOUND; /* several: which one cannot be found out; not a mistake of the command line */
@@ -88,9 +88,8 @@ static bool can_pull(const char *name, bool near) {
 }
 
 static int find(cli_model *out, const char *name, const cli_model_wish *w, err *e) {
-    err  why = { 0 };
     int  rc;
-    bool here = file_exists(name) || dir_exists(name);
+    bool near = false, here = file_exists(name) || dir_exists(name);
     if (!here && is_path(name)) {
         errno = ENOENT;
         return err_set_errno(e, "cannot open %.200s", name);
@@ -99,12 +98,11 @@ static int find(cli_model *out, const char *name, const cli_model_wish *w, err *
         out->path = strdup(name);
         return out->path ? 0 : err_set_nomem(e);
     }
-    rc = find_registered(out, name, w ? &w->wish : NULL, &why, e);
+    rc = find_registered(out, name, w ? &w->wish : NULL, &near, e);
     if (rc < 0 || out->path) return rc;
     if (strcmp(name, "demo") == 0) return runtime_demo_path(&out->path, e);
-    bool near = strstr(why.msg, "meant?") != NULL;
     if (w && w->pull && can_pull(name, near)) return pull(out, name, w, e);
-    if (near) return err_set(e, ERR_NOTFOUND, "%s", why.msg);
+    if (near) return ERR_NOTFOUND; /* with the sentence of names_find */
     return err_set(e, ERR_NOTFOUND,
                    "there is no model '%.120s': expected a GGUF file, a model directory, a name of 'hearth list' or "
                    "'demo'",

@@ -349,7 +349,8 @@ static int ambiguous(const char *text, const registry_model *list, const size_t 
     return rc;
 }
 
-static int missing(const char *text, const registry_model *list, size_t n, err *e) {
+/* The name that is rather meant; NULL: none is near. */
+static const char *nearest_model(const char *text, const registry_model *list, size_t n) {
     const char *found = NULL;
     size_t      best = 5;
     const char *near[2] = { NULL, NULL };
@@ -361,6 +362,11 @@ static int missing(const char *text, const registry_model *list, size_t n, err *
         best = d;
         found = hit;
     }
+    return found;
+}
+
+static int missing(const char *text, const registry_model *list, size_t n, err *e) {
+    const char *found = nearest_model(text, list, n);
     if (found) return err_set(e, ERR_NOTFOUND, "there is no model '%.100s'; is '%s' meant?", text, found);
     return err_set(e, ERR_NOTFOUND, "there is no model '%.100s'", text);
 }
@@ -418,4 +424,13 @@ int names_find(registry *r, const char *text, const name_wish *w, registry_model
     for (size_t i = 0; i < n; i++) registry_model_deinit(&list[i]);
     free(list);
     return rc;
+}
+
+bool names_near(registry *r, const char *text) {
+    registry_model *list = NULL;
+    size_t          n = 0;
+    bool            near = registry_list(r, &list, &n, NULL) == 0 && nearest_model(text, list, n) != NULL;
+    for (size_t i = 0; i < n; i++) registry_model_deinit(&list[i]);
+    free(list);
+    return near;
 }

@@ -69,6 +69,9 @@ typedef struct name_wish {
  */
 int names_find(registry *r, const char *text, const name_wish *w, registry_model *out, err *e);
 
+/* Is there a model with a name so similar that it may be meant? names_find's sentence says which. */
+bool names_near(registry *r, const char *text);
+
 /* "4.1 GB" in a static size. */
 const char *name_bytes(char out[16], double bytes);
 

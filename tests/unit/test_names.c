@@ -206,6 +206,8 @@ static void test_find(void **state) {
     refuses(r, "Org/m:Q5_K_M", NULL, ERR_NOTFOUND, "is 'Org/m:Q4_K_M' meant?");
     refuses(r, "Org/m@other", NULL, ERR_NOTFOUND, "no model");
     refuses(r, "mien", NULL, ERR_NOTFOUND, "is 'mine' meant?");
+    assert_true(names_near(r, "mien"));
+    assert_false(names_near(r, "nothing-like-any-of-them"));
     refuses(r, "llama3.2:2b", NULL, ERR_NOTFOUND, "is 'llama3.2:1b' meant?");
     refuses(r, "quite-another", NULL, ERR_NOTFOUND, "there is no model 'quite-another'");
     refuses(r, "mine", &mlx, ERR_NOTFOUND, "");
