@@ -160,6 +160,10 @@ def models_come_and_go():
             assert states() == {"a": "unloaded", "b": "loaded", "bad": "unloaded"}
             status, error = ask("bad")
             assert status == 500 and "bad" in error["error"]["message"] and error["error"]["code"] == "model_not_loaded", error
+            # A call is told after one attempt, like a request.
+            assert server.log_text().count("cannot load bad") == 1
+            assert server.post("/tokenize", {"model": "bad", "content": "x"})[0] == 500
+            assert server.log_text().count("cannot load bad") == 2
             assert ask("b")[0] == 200 and ask("nothing")[0] == 404
             # Many at once for two models of which one fits: all are answered.
             in_threads([lambda m=m: None if ask(m)[0] == 200 else 1 / 0 for m in "abababab"])
