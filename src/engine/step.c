@@ -41,6 +41,11 @@ void step_end(engine *g, sequence *s, engine_finish finish, int stop_index) {
         } else {
             str_append(&s->out, str_cstr(&s->piece), s->piece.len);
         }
+        if (!str_ok(&s->piece) || !str_ok(&s->out)) {
+            err_set_nomem(&s->error);
+            step_fail(g, s, &s->error);
+            return;
+        }
     }
     s->usage.generated_tokens = sequence_generated(s);
     s->usage.queued_s = (s->started_at > 0 ? s->started_at : now) - s->submitted_at;
@@ -63,16 +68,20 @@ static bool shows_special(const engine_request *r, int32_t token) {
     return shown;
 }
 
-/* The text of a token, as far as it may be shown. Returns the stop string that was reached, or -1. */
-static int add_text(engine *g, sequence *s, int32_t token) {
+/* The text of a token, as far as it may be shown; *stopped is the stop string that was reached, or -1. A token that only
+ * the model knows, not the tokenizer, has no text. */
+static int add_text(engine *g, sequence *s, int32_t token, int *stopped) {
+    *stopped = -1;
     str_clear(&s->piece);
     str_clear(&s->out);
-    if (!g->tok) return -1;
+    if (!g->tok) return 0;
     s->stream.skip_special = !shows_special(&s->request->r, token);
-    if (tok_stream_push(&s->stream, token, &s->piece, NULL) < 0) return -1;
-    if (s->stop) return stop_feed(s->stop, str_cstr(&s->piece), s->piece.len, &s->out);
-    str_append(&s->out, str_cstr(&s->piece), s->piece.len);
-    return -1;
+    int rc = tok_stream_push(&s->stream, token, &s->piece, NULL);
+    if (rc == 0 && s->stop)
+        *stopped = stop_feed(s->stop, str_cstr(&s->piece), s->piece.len, &s->out);
+    else if (rc == 0)
+        str_append(&s->out, str_cstr(&s->piece), s->piece.len);
+    return rc == ERR_NOMEM || !str_ok(&s->out) ? err_set_nomem(&s->error) : 0;
 }
 
 /* What may be picked; NULL: everything. Fails with the guide's error. */
@@ -173,7 +182,8 @@ static void pick(engine *g, share *h) {
         return;
     }
     if ((h->failed = guide_accept(s, got.token, &must_stop) < 0)) return;
-    int          stopped = add_text(g, s, got.token);
+    int stopped;
+    if ((h->failed = add_text(g, s, got.token, &stopped) < 0)) return;
     engine_event ev = { .kind = ENGINE_TOKEN,
                         .token = got.token,
                         .text = { str_cstr(&s->out), s->out.len },

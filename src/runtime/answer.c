@@ -27,7 +27,29 @@ static void make_id(request *x, const request_choice *c, int call, char out[10])
     out[9] = '\0';
 }
 
+static void give_error(request *x, int choice, const err *why) {
+    runtime_event ev = { .kind = RUNTIME_ERROR, .choice = choice, .error = why };
+    request_emit(x, &ev);
+}
+
+/* Memory is out: this answer ends, and with it the request in the engine. */
+static void give_up(request *x, int choice, const err *why) {
+    if (x->choices[choice].over) return;
+    give_error(x, choice, why);
+    engine_cancel(x->owner->engine, x->engine_id);
+}
+
+static void give_up_nomem(request *x, int choice) {
+    err e;
+    err_set_nomem(&e);
+    give_up(x, choice, &e);
+}
+
 static void emit_shown(request_choice *c) {
+    if (!str_ok(&c->shown)) {
+        give_up_nomem(c->owner, (int)(c - c->owner->choices));
+        return;
+    }
     runtime_event ev = { .kind = RUNTIME_CONTENT,
                          .choice = (int)(c - c->owner->choices),
                          .text = { str_cstr(&c->shown), c->shown.len } };
@@ -46,7 +68,7 @@ static void give_content(request_choice *c, view text) {
 static void on_part(void *ctx, const chat_event *p) {
     request_choice *c = ctx;
     request        *x = c->owner;
-    if (c->stopped >= 0) return; /* it is over, the engine does not know yet */
+    if (c->stopped >= 0 || c->over) return; /* the engine does not know yet */
     if (c->cut) return;
     if (c->stop && p->part == CHAT_CONTENT) {
         give_content(c, p->text);
@@ -55,6 +77,7 @@ static void on_part(void *ctx, const chat_event *p) {
     if (c->stop) { /* a stop text does not reach across a call */
         stop_finish(c->stop, &c->shown);
         emit_shown(c);
+        if (c->over) return;
     }
     runtime_event ev = { .choice = (int)(c - x->choices), .text = p->text, .index = p->index };
     char          id[10];
@@ -107,17 +130,6 @@ void answer_close(request *x) {
 
 /* --- text --- */
 
-static void give_error(request *x, int choice, const err *why) {
-    runtime_event ev = { .kind = RUNTIME_ERROR, .choice = choice, .error = why };
-    request_emit(x, &ev);
-}
-
-/* Memory is out: this answer ends, and with it the request in the engine. */
-static void give_up(request *x, int choice, const err *why) {
-    give_error(x, choice, why);
-    engine_cancel(x->owner->engine, x->engine_id);
-}
-
 static void give_text(request *x, int choice, view text) {
     runtime_event   ev = { .kind = RUNTIME_CONTENT, .choice = choice, .text = text };
     request_choice *c = &x->choices[choice];
@@ -138,17 +150,24 @@ static void give_token_text(request *x, const engine_event *g) {
     if (before || (c->parser && chat_parser_in_reasoning(c->parser))) c->reasoning_tokens++;
 }
 
+/* Appends what a token stands for; one that only the model knows has no bytes. */
+static bool add_bytes(const tok *t, int32_t id, str *out) { return tok_bytes(t, id, out) || id >= tok_count(t); }
+
 /* The bytes of the token and of its rivals lie one behind the other in x->bytes. */
 static void give_token(request *x, const engine_event *g) {
     const tok    *t = chat_tokenizer(x->owner->chat);
     runtime_event ev = { .kind = RUNTIME_TOKEN, .choice = g->choice, .token = g->token, .logprob = g->logprob };
     size_t        ends[21] = { 0 };
     str_clear(&x->bytes);
-    (void)tok_bytes(t, g->token, &x->bytes);
+    bool   ok = add_bytes(t, g->token, &x->bytes);
     size_t own = x->bytes.len;
     for (int i = 0; i < g->n_top; i++) {
-        (void)tok_bytes(t, g->top[i].token, &x->bytes);
+        ok = ok && add_bytes(t, g->top[i].token, &x->bytes);
         ends[i] = x->bytes.len;
+    }
+    if (!ok) {
+        give_up_nomem(x, g->choice);
+        return;
     }
     const char *base = str_cstr(&x->bytes);
     for (int i = 0; i < g->n_top; i++) {
@@ -233,9 +252,9 @@ static void give(request *x, const engine_event *g) {
     }
     case ENGINE_TOKEN:
         atomic_fetch_add(&x->generated_tokens, 1);
-        if (x->q.want_context && g->choice == 0) (void)tok_ids_push(&x->context, g->token);
-        if (x->q.want_logprob || x->q.n_top > 0) give_token(x, g);
-        give_token_text(x, g);
+        if (x->q.want_context && g->choice == 0 && !tok_ids_push(&x->context, g->token)) give_up_nomem(x, 0);
+        if (!x->choices[g->choice].over && (x->q.want_logprob || x->q.n_top > 0)) give_token(x, g);
+        if (!x->choices[g->choice].over) give_token_text(x, g);
         break;
     case ENGINE_EMBEDDING: give_vector(x, g); break;
     case ENGINE_DONE: give_done(x, g); break;

@@ -59,6 +59,7 @@ static bool agrees(const str *text, size_t at, view string, bool *whole) {
 int stop_feed(stop_matcher *m, const char *text, size_t bytes, str *out) {
     if (m->reached >= 0) return m->reached;
     str_append(&m->held, text, bytes);
+    out->failed |= m->held.failed;
     for (size_t at = 0; at < m->held.len; at++) {
         bool possible = false;
         int  best = -1;

@@ -18,7 +18,8 @@ int  stop_open(stop_matcher **out, const char *const *strings, const size_t *len
 void stop_free(stop_matcher *m); /* accepts NULL */
 
 /* Appends to out what is safe to show. Returns the index of the stop string that was reached, or -1; behind it nothing
- * comes out any more. Of several that end in the piece the one that begins first wins, then the longest. */
+ * comes out any more. Of several that end in the piece the one that begins first wins, then the longest. Where memory
+ * is out, out->failed is set: text is missing. */
 int stop_feed(stop_matcher *m, const char *text, size_t bytes, str *out);
 
 /* The text is over: appends what was held back. */
