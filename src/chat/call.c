@@ -81,8 +81,10 @@ static bool decode_string(const str *quoted, str *out) {
     const json_value *v;
     arena             a;
     arena_init(&a, 0);
-    bool ok = json_parse(&v, str_cstr(quoted), quoted->len, &a, NULL) == 0 && json_is(v, JSON_K_STRING);
+    int  rc = json_parse(&v, str_cstr(quoted), quoted->len, &a, NULL);
+    bool ok = rc == 0 && json_is(v, JSON_K_STRING);
     str_clear(out);
+    out->failed = rc == ERR_NOMEM;
     if (ok) str_append(out, v->u.string.data, v->u.string.len);
     arena_deinit(&a);
     return ok;

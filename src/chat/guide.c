@@ -471,6 +471,7 @@ static int closing_token(chat_guide *c, int32_t token, step *s, err *e) {
 
 static int bound_token(chat_guide *c, int32_t token, step *s, err *e) {
     bool any = false;
+    err  why = { 0 }; /* of a matcher that could not tell */
     for (size_t i = 0; i < c->here.n_tracks; i++) s->lived |= (uint8_t)(c->here.tracks[i].alive << i);
     for (size_t i = 0; i < c->here.n_tracks; i++) {
         track *k = &c->here.tracks[i];
@@ -481,11 +482,17 @@ static int bound_token(chat_guide *c, int32_t token, step *s, err *e) {
             k->at += ok;
             s->fixed |= (uint8_t)(ok << i);
         } else {
-            ok = k->m ? grammar_matcher_accept(k->m, token, NULL) == 0 : k->end == END_FREE;
+            err own = { 0 };
+            ok = k->m ? grammar_matcher_accept(k->m, token, &own) == 0 : k->end == END_FREE;
+            if (own.code && own.code != ERR_ARG) why = own;
             if (k->m) s->matched |= (uint8_t)(ok << i);
         }
         k->alive = ok;
         any = any || ok;
+    }
+    if (why.code == ERR_NOMEM || (why.code && !any)) {
+        if (e) *e = why;
+        return why.code;
     }
     if (!any && c->here.gap_left > 0 && untouched(c)) {
         for (size_t i = 0; i < c->n_gaps; i++) s->gap = s->gap || c->gaps[i] == token;

@@ -43,7 +43,8 @@ struct chat_parser {
     size_t     at, scan; /* scan: no marker begins in buf[at..scan) */
     chat_state state;
     bool       eof, skip_space, content_seen, bare_ok, tools;
-    str        gap; /* white space in front of calls: content again if content goes on */
+    bool       nomem; /* sticky: an allocation failed within a call */
+    str        gap;   /* white space in front of calls: content again if content goes on */
     chat_mark  marks[CHAT_MAX_MARKS];
     size_t     n_marks;
 

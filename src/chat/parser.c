@@ -207,6 +207,12 @@ static chat_step content_step(chat_parser *p) {
     return CHAT_STEP_ON;
 }
 
+/* What a call is read into. */
+static bool nomem(const chat_parser *p) {
+    return p->buf.failed || p->gap.failed || p->name.failed || p->id.failed || p->key.failed || p->value.failed ||
+           p->arguments.failed;
+}
+
 static chat_step call_step(chat_parser *p) {
     chat_step r;
     int       before = p->n_calls;
@@ -219,6 +225,10 @@ static chat_step call_step(chat_parser *p) {
         r = chat_name_step(p);
     else
         r = chat_json_step(p);
+    if (nomem(p)) { /* before the strings are used for something else: this is not a call that is badly written */
+        p->nomem = true;
+        return CHAT_STEP_MORE;
+    }
     if (p->n_calls > before) {
         if (gap_to > gap_from) keep_gap(p, gap_from, gap_to);
         p->at = p->scan = p->resume = p->cur;
@@ -242,7 +252,7 @@ static chat_step call_step(chat_parser *p) {
 
 static void run(chat_parser *p) {
     chat_step r = CHAT_STEP_ON;
-    while (r == CHAT_STEP_ON && !p->buf.failed) {
+    while (r == CHAT_STEP_ON && !p->buf.failed && !p->nomem) {
         switch (p->state) {
         case CHAT_AT_START: r = start_step(p); break;
         case CHAT_IN_REASONING: r = reasoning_step(p); break;
@@ -318,11 +328,7 @@ void chat_parser_free(chat_parser *p) {
     free(p);
 }
 
-static int result(const chat_parser *p, err *e) {
-    bool bad = p->buf.failed || p->gap.failed || p->name.failed || p->id.failed || p->key.failed || p->value.failed ||
-               p->arguments.failed;
-    return bad ? err_set_nomem(e) : 0;
-}
+static int result(const chat_parser *p, err *e) { return p->nomem || nomem(p) ? err_set_nomem(e) : 0; }
 
 /* What was reported is dropped once it is more than what is kept. */
 static void compact(chat_parser *p) {
