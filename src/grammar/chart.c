@@ -93,7 +93,7 @@ static int32_t core_build(grammar *g, const int32_t *kernel, uint32_t n_kernel, 
     terminals = malloc((n + 1) * sizeof *terminals);
     if (!c.kernel || !c.waits || !terminals) {
         free(terminals);
-        rx_store_fail(&g->rx, ERR_LIMIT, "the grammar's states need too much memory");
+        rx_store_fail(&g->rx, g->mem.at_limit ? ERR_LIMIT : ERR_NOMEM, "the grammar's states need too much memory");
         return -1;
     }
     if (n_kernel) memcpy(c.kernel, kernel, n_kernel * sizeof *kernel);

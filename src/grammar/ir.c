@@ -175,7 +175,7 @@ void ir_rule_alt(ir *g, ir_sym rule, const ir_sym *body, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (!valid_symbol(g, body[i])) return;
     if (!(b = arena_alloc(&g->mem, sizeof *b + n * sizeof *body))) {
-        ir_fail(g, ERR_LIMIT, "the grammar needs too much memory");
+        ir_fail(g, g->mem.at_limit ? ERR_LIMIT : ERR_NOMEM, "the grammar needs too much memory");
         return;
     }
     b->next = NULL;

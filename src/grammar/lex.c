@@ -64,7 +64,7 @@ static int32_t state_get(grammar *g, const lex_pair *pairs, uint32_t n) {
     s.pairs = arena_alloc(&g->mem, n * sizeof *pairs);
     s.accepts = arena_alloc(&g->mem, (s.n_accepts + 1) * sizeof *s.accepts);
     if (!s.pairs || !s.accepts) {
-        rx_store_fail(&g->rx, ERR_LIMIT, "the grammar's states need too much memory");
+        rx_store_fail(&g->rx, g->mem.at_limit ? ERR_LIMIT : ERR_NOMEM, "the grammar's states need too much memory");
         return LEX_DEAD;
     }
     memcpy(s.pairs, pairs, n * sizeof *pairs);
@@ -112,7 +112,7 @@ int32_t lex_step_slow(grammar *g, int32_t state, uint8_t b) {
     if (g->rx.error.code) return LEX_DEAD;
     if (!(row = g->states[state].row)) {
         if (!(row = arena_alloc(&g->mem, 256 * sizeof *row))) {
-            rx_store_fail(&g->rx, ERR_LIMIT, "the grammar's states need too much memory");
+            rx_store_fail(&g->rx, g->mem.at_limit ? ERR_LIMIT : ERR_NOMEM, "the grammar's states need too much memory");
             return LEX_DEAD;
         }
         memset(row, 0xFF, 256 * sizeof *row);

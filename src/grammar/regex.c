@@ -45,7 +45,7 @@ struct rest {
 static node *node_new(regex *p, kind k) {
     node *n = arena_calloc(&p->mem, 1, sizeof *n);
     if (!n) {
-        regex_fail(p, ERR_LIMIT, "the pattern needs too much memory");
+        regex_fail(p, p->mem.at_limit ? ERR_LIMIT : ERR_NOMEM, "the pattern needs too much memory");
         return NULL;
     }
     n->kind = k;
