@@ -46,7 +46,8 @@ int json_doc_parse(json_doc *out, const char *text, size_t len, err *e) {
     if ((rc = check_cost(text, len, e)) < 0) return rc;
     out->root = json_loadb(text, len, JSON_ALLOW_NUL, &why); /* a character like others; names cannot have it */
     if (!out->root) {
-        if (json_error_code(&why) == json_error_out_of_memory) return err_set_nomem(e);
+        /* Jansson does not say so everywhere, but every other mistake has a text. */
+        if (json_error_code(&why) == json_error_out_of_memory || !why.text[0]) return err_set_nomem(e);
         return err_set(e, ERR_FORMAT, "the body is not valid JSON: line %d, column %d: %s", why.line, why.column,
                        why.text);
     }
