@@ -11,7 +11,8 @@
  * the next try, without a failure, gives what the clean one gave.
  *
  * Which n: all up to 300, each that was made from a place not seen before (by its return addresses), and a seeded choice of
- * the rest; all of them if HEARTH_LONG is set. HEARTH_ALLOC_N=7 tries that one alone.
+ * the rest; all of them if HEARTH_LONG is set. HEARTH_ALLOC_N=7 tries that one alone and says where blocks that
+ * leaked came from.
  */
 #ifndef TESTS_ALLOC_FAIL_H
 #define TESTS_ALLOC_FAIL_H
@@ -31,6 +32,9 @@ typedef struct alloc_case {
     void *ctx;
     /* ctx keeps something between tries (a cache): blocks are compared behind the next clean try, not right away. */
     bool keeps;
+    /* ctx may keep more after a failure than before (another part of a prompt in its cache): whoever made ctx compares blocks
+     * when it is gone. */
+    bool grows;
 } alloc_case;
 
 void alloc_fail_each(const alloc_case *c);
