@@ -11,7 +11,6 @@
 
 #include <execinfo.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +45,6 @@ static struct {
     block           blocks[TABLE];
     long            live;
     bool            counting, marking, tracing;
-    int             paused;
     long            calls, fail_at; /* of this try; 0: none fails */
     bool            fired;
     void           *where[FRAMES]; /* of the call that failed */
@@ -101,7 +99,7 @@ static bool fails(void) {
     void *frames[FRAMES];
     int   n = 0;
     pthread_mutex_lock(&heap.lock);
-    bool counts = heap.counting && !heap.paused, now = false;
+    bool counts = heap.counting, now = false;
     if (counts) {
         heap.calls++;
         now = heap.calls == heap.fail_at;
@@ -154,14 +152,6 @@ long alloc_live(void) {
     pthread_mutex_unlock(&heap.lock);
     return n;
 }
-
-static void pause_by(int n) {
-    pthread_mutex_lock(&heap.lock);
-    heap.paused += n;
-    pthread_mutex_unlock(&heap.lock);
-}
-void alloc_fail_pause(void) { pause_by(1); }
-void alloc_fail_resume(void) { pause_by(-1); }
 
 /* --- tries --- */
 

@@ -26,8 +26,8 @@ enum { ALLOC_RESULT_MAX = 4096 };
 
 typedef struct alloc_case {
     const char *name;
-    /* One try: frees what it made, and writes what came out of it (no times, no numbers that change) into result. May not
-     * allocate for itself between alloc_fail_begin and alloc_fail_end except where a failure is an answer too. */
+    /* One try: frees what it made, and writes what came out of it (no times, no numbers that change) into result. What the
+     * test itself needs meanwhile comes from no heap. */
     int (*run)(void *ctx, char *result, err *e);
     void *ctx;
     /* ctx keeps something between tries (a cache): blocks are compared behind the next clean try, not right away. */
@@ -38,10 +38,6 @@ typedef struct alloc_case {
 } alloc_case;
 
 void alloc_fail_each(const alloc_case *c);
-
-/* Around parts of a try that belong to the test itself: nothing fails there, in any thread. */
-void alloc_fail_pause(void);
-void alloc_fail_resume(void);
 
 long alloc_live(void); /* blocks */
 
