@@ -3,14 +3,13 @@
  * Arrays: a tuple of single items, then any number of equal ones.
  *
  * contains asks for a witness: items, one that fulfils it, items. uniqueItems is exact where the items come from a
- * small set of values (the state is the subset written so far) or where there is at most one item; elsewhere it is
- * refused.
+ * finite list of values (schema_sets.c) or where there is at most one item; elsewhere it is refused.
  */
 #include "grammar/schema_priv.h"
 
 #include <string.h>
 
-enum { MAX_PREFIX = 256, MAX_UNIQUE = 11, MAX_WITNESS = 64, MAX_DEMANDS = 4 };
+enum { MAX_PREFIX = 256, MAX_WITNESS = 64, MAX_DEMANDS = 4 };
 
 size_t schema_prefix_length(const schema_world *w) {
     size_t n = 0;
@@ -165,70 +164,48 @@ static ir_sym containing(array *a, size_t n_prefix) {
     return demand_state(&d, 0, 0);
 }
 
-/* The values of a node that has only a few. */
-static bool values_of(schema_ctx *c, schema_node *n, const json_value **out, size_t cap, size_t *count) {
-    static const json_value null = { .kind = JSON_K_NULL };
-    *count = 0;
-    if (!schema_node_expand(c, n)) return false;
-    for (const schema_world *w = n->worlds; w; w = w->next) {
-        const json_value    *small[3] = { &null, schema_make_bool(false), schema_make_bool(true) };
-        schema_values        list[3];
-        const schema_values *v = w->only;
-        if (!w->has_only) {
-            if (w->types & ~(unsigned)(SCHEMA_NULL | SCHEMA_BOOL)) return false;
-            for (int i = 0; i < 3; i++) list[i] = (schema_values){ small[i], i < 2 ? &list[i + 1] : NULL };
-            v = list;
-        }
-        for (; v; v = v->next) {
-            bool known = false;
-            if (!schema_world_accepts(c, w, v->value)) continue;
-            for (size_t i = 0; i < *count && !known; i++) known = schema_values_equal(out[i], v->value);
-            if (known) continue;
-            if (*count == cap) return false;
-            out[(*count)++] = v->value;
-        }
-    }
-    return true;
-}
-
 typedef struct unique {
-    array  *a;
-    ir_sym *states;
-    ir_rx   values[16];
-    size_t  n;
+    array *a;
+    map    sets;
+    ir_rx  values[SCHEMA_MAX_SET];
+    size_t n;
 } unique;
 
-static ir_sym unique_state(unique *u, size_t seen) {
+static ir_sym unique_state(unique *u, uint64_t seen) {
     array   *a = u->a;
-    ir_sym   alts[17];
+    ir_sym   alts[SCHEMA_MAX_SET + 1], out;
     size_t   n = 0;
     uint64_t count = (uint64_t)__builtin_popcountll(seen);
-    if (u->states[seen] >= 0) return u->states[seen];
+    if (count && count == a->max) return a->close;
+    if ((out = schema_set_find(&u->sets, 0, seen)) >= 0) return out;
     if (count >= a->min) alts[n++] = seen ? a->close : a->empty;
-    for (size_t i = 0; i < u->n && count < a->max; i++) {
+    for (size_t i = 0; i < u->n && !a->c->rc; i++) {
         if (seen >> i & 1) continue;
         alts[n++] = ir_seq(a->c->g,
                            (ir_sym[]){ seen ? a->comma : a->open, ir_terminal(a->c->g, u->values[i]),
-                                       unique_state(u, seen | (size_t)1 << i) },
+                                       unique_state(u, seen | (uint64_t)1 << i) },
                            3);
     }
-    u->states[seen] = n ? ir_alt(a->c->g, alts, n) : ir_terminal(a->c->g, ir_rx_none(a->c->g));
-    return u->states[seen];
+    out = n ? ir_alt(a->c->g, alts, n) : ir_terminal(a->c->g, ir_rx_none(a->c->g));
+    schema_set_keep(a->c, &u->sets, 0, seen, out);
+    return out;
 }
 
 static ir_sym distinct(array *a, schema_node *item) {
     schema_ctx       *c = a->c;
-    const json_value *values[16];
+    const json_value *values[SCHEMA_MAX_SET];
     unique            u = { .a = a };
-    if (!item || !values_of(c, item, values, MAX_UNIQUE, &u.n)) {
+    ir_sym            out;
+    if (!item || !schema_node_values(c, item, values, SCHEMA_MAX_SET, &u.n) ||
+        schema_set_moves(u.n, a->max) > SCHEMA_MAX_SET_MOVES) {
         schema_fail(c, a->w->at, ERR_UNSUPPORTED, "'uniqueItems' is not supported with items of many values");
         return 0;
     }
     for (size_t i = 0; i < u.n; i++) u.values[i] = schema_value_rx(c, values[i]);
-    u.states = schema_alloc(c, sizeof *u.states << u.n);
-    if (!u.states) return 0;
-    memset(u.states, 0xFF, sizeof *u.states << u.n);
-    return unique_state(&u, 0);
+    map_init(&u.sets);
+    out = unique_state(&u, 0);
+    map_deinit(&u.sets);
+    return out;
 }
 
 ir_sym schema_world_array(schema_ctx *c, const schema_world *w) {

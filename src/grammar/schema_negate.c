@@ -128,7 +128,17 @@ static void way_add(schema_ctx *c, breaks *b, json_value s) {
     breaks_add(c, b, schema_lits_add(c, NULL, schema_lit_of(copy, 0, false)));
 }
 
-/* Differs from an array or object: of another type or size, or in one of its parts. */
+/* Has no names but those of v. */
+static json_value names_among(schema_ctx *c, const json_value *v) {
+    json_member *list = schema_alloc(c, (v->u.object.count + 1) * sizeof *list);
+    if (!list) return *schema_make_bool(true);
+    for (size_t i = 0; i < v->u.object.count; i++)
+        list[i] = (json_member){ v->u.object.members[i].key, *schema_make_bool(true) };
+    return make_object(c, "properties", (json_value){ .kind = JSON_K_OBJECT, .u.object = { list, v->u.object.count } },
+                       "additionalProperties", *schema_make_bool(false));
+}
+
+/* Differs from an array or object: of another type or size, has another name, or differs in one of its parts. */
 static void differs_add(schema_ctx *c, schema_world *w, const json_value *v) {
     bool       is_array = v->kind == JSON_K_ARRAY;
     int64_t    n = (int64_t)json_count(v);
@@ -140,9 +150,10 @@ static void differs_add(schema_ctx *c, schema_world *w, const json_value *v) {
         return;
     }
     way_add(c, &b, make_object(c, "not", type, NULL, type));
-    way_add(c, &b,
-            make_object(c, "type", make_text(is_array ? "array" : "object"), is_array ? "minItems" : "minProperties",
-                        make_int(n + 1)));
+    if (is_array)
+        way_add(c, &b, make_object(c, "type", make_text("array"), "minItems", make_int(n + 1)));
+    else
+        way_add(c, &b, make_object(c, "type", make_text("object"), "not", names_among(c, v)));
     if (is_array && n > 0) way_add(c, &b, make_object(c, "type", make_text("array"), "maxItems", make_int(n - 1)));
     for (int64_t i = 0; i < n && !c->rc; i++) {
         if (is_array) {

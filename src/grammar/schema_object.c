@@ -9,7 +9,8 @@
  * declared one.
  *
  * An optional member that is not tracked may be written twice. Readers take the last one, both fulfil the schema, and
- * counts stay right: maxProperties counts every member, minProperties is refused where a repeated name could fool it.
+ * counts stay right: maxProperties counts every member. minProperties counts names: as long as it is not fulfilled, the
+ * state knows which of the declared ones were written; it is refused where endless names could repeat.
  */
 #include "grammar/schema_priv.h"
 
@@ -59,6 +60,9 @@ typedef struct object {
     uint64_t            min, max;
     size_t              n_counts; /* counts of loose members that are told apart */
     ir_sym             *states;   /* [progress * n_counts + count], -1: not built */
+    uint64_t            n_differ; /* loose members that must have different names; 0: need not be known */
+    size_t              loose[SCHEMA_MAX_SET], n_loose; /* indices of them, where they must */
+    map                 sets;                           /* of less than n_differ loose members */
 } object;
 
 static member *member_add(object *o, member m) {
@@ -74,14 +78,33 @@ static member *member_add(object *o, member m) {
     return &o->members[o->n++];
 }
 
+/* The names that propertyNames lists: as declared ones they can be counted. */
+static size_t names_listed(schema_ctx *c, const schema_world *w, map *seen, view *out) {
+    const json_value *values[SCHEMA_MAX_SET];
+    size_t            n = 0, count;
+    for (const schema_lits *l = w->names; l && !c->rc; l = l->next) {
+        schema_node *node = schema_node_of(c, schema_lits_add(c, NULL, l->l));
+        if (!node || !schema_node_values(c, node, values, SCHEMA_MAX_SET, &count)) continue;
+        for (size_t i = 0; i < count; i++) {
+            view k = values[i]->kind == JSON_K_STRING ? values[i]->u.string : (view){ 0 };
+            if (values[i]->kind != JSON_K_STRING || map_get(seen, k.data, k.len, NULL)) continue;
+            out[n++] = k;
+            if (!map_put(seen, k.data, k.len, 1)) schema_fail(c, NULL, ERR_NOMEM, "out of memory");
+        }
+    }
+    return n;
+}
+
 /* Every declared name once, in the order in which the subschemas name them. */
 static size_t names_collect(schema_ctx *c, const schema_world *w, view **out) {
     const schema_layer *layers[64];
-    size_t              n_layers = 0, n = 0, cap = 0;
+    size_t              n_layers = 0, n = 0, n_required = 0, cap = 0;
     map                 seen;
     for (const schema_layer *l = w->layers; l; l = l->next) cap += json_count(l->props);
-    for (const schema_named *r = w->required; r; r = r->next) cap++;
+    for (const schema_named *r = w->required; r; r = r->next) n_required++;
+    cap += n_required;
     for (const schema_named *r = w->named; r; r = r->next) cap++;
+    for (const schema_lits *l = w->names; l; l = l->next) cap += SCHEMA_MAX_SET;
     *out = schema_alloc(c, (cap + 1) * sizeof **out);
     if (!*out) return 0;
     map_init(&seen);
@@ -114,6 +137,7 @@ static size_t names_collect(schema_ctx *c, const schema_world *w, view **out) {
             (*out)[to] = swap;
         }
     }
+    if (w->min_props > n_required + 1) n += names_listed(c, w, &seen, *out + n);
     map_deinit(&seen);
     return c->rc ? 0 : n;
 }
@@ -315,16 +339,18 @@ static bool may_close(const object *o, size_t progress, size_t count) {
 }
 
 static ir_sym state_sym(object *o, size_t progress, size_t count);
+static ir_sym set_sym(object *o, size_t progress, uint64_t set);
 
-/* A tracked member and what may follow it, for each that may come; to alts. */
-static size_t moves_add(object *o, size_t progress, size_t count, bool first, ir_sym *alts) {
+/* A tracked member and what may follow it, for each that may come; to alts. While names must differ, `set` are those of
+ * the loose members. */
+static size_t moves_add(object *o, size_t progress, size_t count, uint64_t set, bool first, ir_sym *alts) {
     schema_ctx *c = o->c;
     move       *moves = schema_alloc(c, (o->n_tracked + 3) * sizeof *moves);
     size_t      n = moves ? moves_of(o, progress, moves) : 0;
     for (size_t i = 0; i < n && !c->rc; i++) {
         ir_sym pair[2];
         pair[0] = member_sym(c, &o->members[o->tracked[moves[i].member]], first);
-        pair[1] = state_sym(o, moves[i].to, count);
+        pair[1] = count < o->n_differ ? set_sym(o, moves[i].to, set) : state_sym(o, moves[i].to, count);
         alts[i] = ir_seq(c->g, pair, 2);
     }
     return c->rc ? 0 : n;
@@ -342,7 +368,7 @@ static ir_sym state_sym(object *o, size_t progress, size_t count) {
     alts = schema_alloc(c, (o->n_tracked + 5) * sizeof *alts);
     if (!alts) return 0;
     if (may_close(o, progress, count)) alts[n++] = o->close;
-    if (more) n += moves_add(o, progress, count, false, alts + n);
+    if (more) n += moves_add(o, progress, count, 0, false, alts + n);
     if (loose >= 0 && more && !last) {
         ir_sym pair[2] = { loose, state_sym(o, progress, count + 1) };
         alts[n++] = ir_seq(c->g, pair, 2);
@@ -356,6 +382,32 @@ static ir_sym state_sym(object *o, size_t progress, size_t count) {
     return out;
 }
 
+/* Any member whose name is not in the set, tracked or loose: how an object goes on while names must differ. */
+static ir_sym differing(object *o, size_t progress, uint64_t set, bool first) {
+    schema_ctx *c = o->c;
+    size_t      count = (size_t)__builtin_popcountll(set), n = 0;
+    ir_sym     *alts = schema_alloc(c, (o->n_tracked + o->n_loose + 5) * sizeof *alts);
+    if (!alts) return 0;
+    if (progress_seen(o, progress) + count < o->max) n = moves_add(o, progress, count, set, first, alts);
+    for (size_t i = 0; i < o->n_loose && progress_seen(o, progress) + count < o->max && !c->rc; i++) {
+        uint64_t with = set | (uint64_t)1 << i;
+        ir_sym   pair[2];
+        if (with == set) continue;
+        pair[0] = member_sym(c, &o->members[o->loose[i]], first);
+        pair[1] = count + 1 < o->n_differ ? set_sym(o, progress, with) : state_sym(o, progress, count + 1);
+        alts[n++] = ir_seq(c->g, pair, 2);
+    }
+    return n ? ir_alt(c->g, alts, n) : ir_terminal(c->g, ir_rx_none(c->g));
+}
+
+static ir_sym set_sym(object *o, size_t progress, uint64_t set) {
+    ir_sym out = schema_set_find(&o->sets, progress, set);
+    if (out >= 0) return out;
+    out = differing(o, progress, set, false);
+    schema_set_keep(o->c, &o->sets, progress, set, out);
+    return out;
+}
+
 static ir_sym first_sym(object *o) {
     schema_ctx *c = o->c;
     ir_sym     *alts = schema_alloc(c, (o->n_tracked + 5) * sizeof *alts);
@@ -366,7 +418,7 @@ static ir_sym first_sym(object *o) {
         ir_rx empty = ir_rx_cat(c->g, lead(c, true), ir_rx_text(c->g, "}"));
         alts[n++] = ir_terminal(c->g, empty);
     }
-    if (o->max) n += moves_add(o, 0, 0, true, alts + n);
+    if (o->max) n += moves_add(o, 0, 0, 0, true, alts + n);
     if (loose >= 0 && o->max) {
         ir_sym pair[2] = { loose, state_sym(o, 0, o->n_counts > 1 ? 1 : 0) };
         alts[n++] = ir_seq(c->g, pair, 2);
@@ -374,10 +426,25 @@ static ir_sym first_sym(object *o) {
     return n ? ir_alt(c->g, alts, n) : ir_terminal(c->g, ir_rx_none(c->g));
 }
 
+/* `need` of the loose members must have different names. False: there are too many to know them. */
+static bool differ_prepare(object *o, uint64_t need) {
+    uint64_t moves;
+    o->n_loose = 0;
+    for (size_t i = 0; i < o->n; i++) {
+        if (is_tracked(o, i)) continue;
+        if (!o->members[i].literal || o->n_loose == SCHEMA_MAX_SET) return false;
+        o->loose[o->n_loose++] = i;
+    }
+    moves = schema_set_moves(o->n_loose, need);
+    o->n_differ = need;
+    return moves <= SCHEMA_MAX_SET_MOVES && moves * progress_count(o) <= SCHEMA_MAX_SET_MOVES;
+}
+
 static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool chain) {
     schema_ctx *c = o->c;
     uint64_t    need, counts = 1;
     size_t      n_states;
+    ir_sym      out;
     o->tracked = tracked;
     o->n_tracked = n_tracked;
     o->chain = chain;
@@ -388,8 +455,9 @@ static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool
     need = o->min > o->n_required ? o->min - o->n_required : 0;
     if (o->loose_first < 0) {
         need = 0;
-    } else if (need > 1) {
-        schema_fail(c, o->w->at, ERR_UNSUPPORTED, "'minProperties' %llu with %zu required properties and open names",
+    } else if (need > 1 && !differ_prepare(o, need)) {
+        schema_fail(c, o->w->at, ERR_UNSUPPORTED,
+                    "'minProperties' %llu with %zu required properties and open names or many declared ones",
                     (unsigned long long)o->min, o->n_required);
         return 0;
     }
@@ -412,7 +480,11 @@ static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool
     o->states = schema_alloc(c, n_states * sizeof *o->states);
     if (!o->states) return 0;
     memset(o->states, 0xFF, n_states * sizeof *o->states);
-    return first_sym(o);
+    if (!o->n_differ) return first_sym(o);
+    map_init(&o->sets);
+    out = differing(o, 0, 0, true);
+    map_deinit(&o->sets);
+    return out;
 }
 
 /* The required members in the order of the schema's "required". */

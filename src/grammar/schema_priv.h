@@ -39,6 +39,9 @@ enum {
     SCHEMA_MAX_STEPS = 300000,     /* literals applied */
     SCHEMA_MAX_CHOICES = 200,      /* nested choices of one world: bounds recursion */
     SCHEMA_MAX_CLASSES = 64,       /* classes of property names made by patternProperties */
+    SCHEMA_MAX_SET = 64,           /* things of which the written ones are remembered */
+    SCHEMA_MAX_SET_MOVES = 16384,  /* of one array or object: ways from a set to the next one */
+    SCHEMA_MAX_SPAN = 1024,        /* integers looked at between two bounds */
     SCHEMA_MAX_MEMORY = 128 << 20,
 };
 
@@ -323,6 +326,14 @@ int   schema_dec_compare(const schema_dec *a, const schema_dec *b);
 ir_rx schema_number_equal(schema_ctx *c, const schema_dec *d);
 ir_rx schema_value_rx(schema_ctx *c, const json_value *v); /* the texts of one JSON value */
 ir_rx schema_ws(schema_ctx *c);
+
+/* schema_sets.c: states that know which of up to SCHEMA_MAX_SET things were written */
+ir_sym   schema_set_find(const map *sets, uint64_t place, uint64_t set); /* -1: not built yet */
+void     schema_set_keep(schema_ctx *c, map *sets, uint64_t place, uint64_t set, ir_sym sym);
+uint64_t schema_set_moves(size_t   n,
+                          uint64_t most); /* from sets of less than `most` of n; stops counting at the limit */
+/* Every value of the node once. False: they are more than cap, or not a finite list. */
+bool schema_node_values(schema_ctx *c, schema_node *n, const json_value **out, size_t cap, size_t *count);
 
 /* schema_names.c */
 size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken, schema_class **out);

@@ -48,7 +48,7 @@ const cases = {
   'const kinds in oneOf': [{ oneOf: [{ type: 'object', properties: { a: { const: 1 } }, required: ['a'] }, { type: 'object', properties: { a: { const: 2 } }, required: ['a'] }, { type: 'object', required: ['c'] }] }, objects],
   'not const': [{ type: 'integer', anyOf: [{ not: { type: 'integer', const: 1 } }, { minimum: 10 }] }, numbers],
   'not enum of an array': [{ type: 'array', not: { enum: [[1, 1]] } }, arrays],
-  'not enum of an object': [{ type: 'object', properties: { a: int, b: int, c: str }, additionalProperties: false, not: { enum: [{ a: 1, b: 2 }] } }, objects],
+  'not enum of an object': [{ type: 'object', not: { enum: [{ a: 1, b: 2 }] } }, objects],
   contains: [{ type: 'array', contains: one }, arrays],
   'not contains': [{ type: 'array', anyOf: [{ not: { contains: one } }, { maxItems: 1 }] }, arrays],
   'minContains 0': [{ type: 'array', contains: one, minContains: 0 }, arrays],
@@ -86,6 +86,8 @@ const cases = {
   'not, beside a $ref': [{ definitions: { i: int }, type: 'object', not: { properties: { a: { $ref: '#/definitions/i', minimum: 2 } } } }, objects],
   $defs: [{ $defs: { i: { type: 'integer', minimum: 2 } }, type: 'object', properties: { a: { $ref: '#/$defs/i' } } }, objects],
   properties: [{ type: 'object', properties: { a: one }, patternProperties: { '^c': { maxLength: 0 } }, additionalProperties: int, minProperties: 1, maxProperties: 2 }, objects],
+  minProperties: [{ type: 'object', propertyNames: { enum: ['a', 'b', 'c'] }, properties: { a: int, b: int, c: str }, additionalProperties: false, minProperties: 2 }, objects],
+  uniqueItems: [{ type: 'array', uniqueItems: true, items: { enum: [1, 2, 3, 'x', 'y', true] }, maxItems: 3 }, arrays],
   'oneOf and anyOf': [{ oneOf: [requires('a'), requires('b')], anyOf: [a1, { type: 'object' }], type: 'object' }, objects],
 };
 

@@ -254,6 +254,15 @@ static void arrays(void **state) {
         { "{\"type\": \"array\", \"items\": {\"type\": \"boolean\"}, \"uniqueItems\": true}",
           { "[]", "[true, false]" },
           { "[true, true]" } },
+        { "{\"type\": \"array\", \"uniqueItems\": true, \"items\": {\"type\": \"integer\", \"minimum\": 1, "
+          "\"maximum\": 49}, \"maxItems\": 2}",
+          { "[]", "[49]", "[1, 49]", "[49, 1]" },
+          { "[7, 7]", "[7, 7.0]", "[1, 2, 3]", "[50]", "[0]" } },
+        { "{\"type\": \"array\", \"uniqueItems\": true, \"items\": {\"anyOf\": [{\"type\": \"integer\", "
+          "\"exclusiveMinimum\": -1, \"maximum\": 20.5, \"multipleOf\": 5, \"not\": {\"const\": 10}}, {\"type\": "
+          "\"null\"}]}, \"minItems\": 2}",
+          { "[0, 5]", "[20, null, 15, 5, 0]" },
+          { "[5]", "[10, 5]", "[25, 5]", "[5, null, 5]", "[-5, 5]" } },
         { "{\"type\": \"array\", \"not\": {\"items\": {\"type\": \"integer\"}}}",
           { "[\"a\"]", "[1, null, 2]" },
           { "[]", "[1, 2]" } },
@@ -309,6 +318,34 @@ static void objects(void **state) {
           "\"minProperties\": 2}",
           { "{\"a\": 1, \"c\": 2}", "{\"c\": 1, \"b\": 2, \"a\": 3}" },
           { "{}", "{\"a\": 1}", "{\"a\": 1, \"a\": 2}" } },
+        { "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"integer\"}, "
+          "\"c\": {\"type\": \"integer\"}, \"d\": {\"type\": \"integer\"}, \"e\": {\"type\": \"integer\"}, \"f\": "
+          "{\"type\": \"integer\"}, \"g\": {\"type\": \"integer\"}, \"h\": {\"type\": \"integer\"}, \"i\": {\"type\": "
+          "\"integer\"}, \"j\": {\"type\": \"integer\"}}, \"additionalProperties\": false, \"minProperties\": 3}",
+          { "{\"a\":1,\"c\":2,\"j\":3}", "{\"j\":1,\"c\":2,\"a\":3}", "{\"a\":1,\"b\":2,\"c\":3,\"d\":4}" },
+          { "{}", "{\"a\":1,\"b\":2}", "{\"a\":1,\"b\":2,\"a\":3}", "{\"a\":1,\"a\":2,\"a\":3}",
+            "{\"a\":1,\"b\":2,\"z\":3}" } },
+        { "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"integer\"}, "
+          "\"c\": {\"type\": \"integer\"}, \"d\": {\"type\": \"integer\"}, \"e\": {\"type\": \"integer\"}, \"f\": "
+          "{\"type\": \"integer\"}, \"g\": {\"type\": \"integer\"}, \"h\": {\"type\": \"integer\"}, \"i\": {\"type\": "
+          "\"integer\"}, \"j\": {\"type\": \"integer\"}}, \"additionalProperties\": false, \"required\": [\"c\"], "
+          "\"minProperties\": 3, \"maxProperties\": 4}",
+          { "{\"a\":1,\"c\":2,\"j\":3}", "{\"c\":1,\"b\":2,\"a\":3}", "{\"d\":1,\"b\":2,\"c\":3,\"a\":4}" },
+          { "{\"c\":1,\"b\":2}", "{\"a\":1,\"b\":2,\"d\":3}", "{\"c\":1,\"b\":2,\"b\":3}", "{\"b\":2,\"c\":1,\"b\":3}",
+            "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5}" } },
+        { "{\"type\": \"object\", \"propertyNames\": {\"enum\": [\"a\", \"b\", \"c\", 7]}, \"minProperties\": 2}",
+          { "{\"a\":1,\"c\":{}}", "{\"c\":1,\"b\":2,\"a\":3}" },
+          { "{\"a\":1}", "{\"a\":1,\"a\":2}", "{\"a\":1,\"d\":2}", "{}" } },
+        { "{\"type\": \"object\", \"not\": {\"const\": {\"a\": 1, \"b\": 2}}}",
+          { "{}", "{\"a\":1}", "{\"a\":1,\"b\":3}", "{\"x\":1,\"a\":1,\"b\":2}", "{\"a\":1,\"b\":2,\"c\":3}" },
+          { "{\"a\":1,\"b\":2}", "{\"b\":2.0,\"a\":1}" } },
+        { "{\"anyOf\": [{\"type\": \"null\"}, {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, "
+          "\"b\": {\"type\": \"integer\"}, \"c\": {\"type\": \"integer\"}, \"d\": {\"type\": \"integer\"}, \"e\": "
+          "{\"type\": \"integer\"}, \"f\": {\"type\": \"integer\"}, \"g\": {\"type\": \"integer\"}, \"h\": {\"type\": "
+          "\"integer\"}, \"i\": {\"type\": \"integer\"}, \"j\": {\"type\": \"integer\"}}, \"additionalProperties\": "
+          "false, \"minProperties\": 11}]}",
+          { "null" },
+          { "{\"a\":1,\"b\":1,\"c\":1,\"d\":1,\"e\":1,\"f\":1,\"g\":1,\"h\":1,\"i\":1,\"j\":1}" } },
         { "{\"type\": \"object\", \"properties\": {\"a\": {}, \"b\": {}}, \"dependentRequired\": {\"a\": [\"b\"]}}",
           { "{}", "{\"b\": 1}", "{\"a\": 1, \"b\": 2}", "{\"b\": 1, \"a\": 2}" },
           { "{\"a\": 1}" } },
@@ -545,6 +582,14 @@ static void refusals(void **state) {
         { "{\"minLength\": -1}", "'minLength'", ERR_FORMAT },
         { "{\"properties\": []}", "'properties' is not an object", ERR_FORMAT },
         { "{\"type\": \"object\", \"minProperties\": 3}", "'minProperties'", ERR_UNSUPPORTED },
+        { "{\"type\": \"object\", \"properties\": {\"a\": {}, \"b\": {}}, \"minProperties\": 2}",
+          "'minProperties' 2 with 0", ERR_UNSUPPORTED },
+        { "{\"type\": \"array\", \"uniqueItems\": true, \"items\": {\"type\": \"integer\", \"minimum\": 0}, "
+          "\"maxItems\": 2}",
+          "'uniqueItems'", ERR_UNSUPPORTED },
+        { "{\"type\": \"array\", \"uniqueItems\": true, \"items\": {\"type\": \"integer\", \"minimum\": 0, "
+          "\"maximum\": 99}}",
+          "'uniqueItems'", ERR_UNSUPPORTED },
         { D4 "\"exclusiveMinimum\": 1}", "'exclusiveMinimum' is a boolean under the draft", ERR_FORMAT },
         { D6 "\"not\": {\"exclusiveMaximum\": true}}", "'exclusiveMaximum' is not a boolean under", ERR_FORMAT },
         { D2020 "\"items\": [true]}", "'items' is an array; in draft 2020-12 that is 'prefixItems'", ERR_FORMAT },
