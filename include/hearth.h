@@ -183,7 +183,7 @@ typedef struct hearth_request {
     float   temperature, top_p, min_p, typical_p;
     int     top_k;
     float   repeat_penalty, frequency_penalty, presence_penalty;
-    int64_t seed; /* HEARTH_UNSET: a random one */
+    int64_t seed; /* HEARTH_UNSET or -1: a random one */
 
     int                max_tokens; /* 0: until the context is full */
     const char *const *stop;       /* texts that end the answer */

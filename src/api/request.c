@@ -5,19 +5,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_set(double v) { return v != (double)HEARTH_UNSET; }
+/* The members that are parameters of the table; their types are those of sampling_params, the seed's is signed. */
+static const struct {
+    sampling_param param;
+    size_t         offset;
+} members[] = {
+#define MEMBER(ID, name)                                                                                               \
+    { SAMPLING_PARAM_##ID, offsetof(hearth_request, name) }
+    MEMBER(TEMPERATURE, temperature),
+    MEMBER(TOP_P, top_p),
+    MEMBER(MIN_P, min_p),
+    MEMBER(TYPICAL_P, typical_p),
+    MEMBER(TOP_K, top_k),
+    MEMBER(REPEAT_PENALTY, repeat_penalty),
+    MEMBER(FREQUENCY_PENALTY, frequency_penalty),
+    MEMBER(PRESENCE_PENALTY, presence_penalty),
+    MEMBER(SEED, seed),
+};
+enum { N_MEMBERS = sizeof members / sizeof members[0] };
+
+static void unset(hearth_request *q, size_t i) {
+    void *at = (char *)q + members[i].offset;
+    switch (sampling_param_fields[members[i].param].type) {
+    case SAMPLING_IS_FLOAT: *(float *)at = (float)HEARTH_UNSET; break;
+    case SAMPLING_IS_INT: *(int *)at = HEARTH_UNSET; break;
+    case SAMPLING_IS_UINT64: *(int64_t *)at = HEARTH_UNSET; break;
+    }
+}
 
 void hearth_request_init(hearth_request *q, size_t size) {
-    const hearth_request full = { .thinking_budget = HEARTH_UNSET,
-                                  .temperature = HEARTH_UNSET,
-                                  .top_p = HEARTH_UNSET,
-                                  .min_p = HEARTH_UNSET,
-                                  .typical_p = HEARTH_UNSET,
-                                  .top_k = HEARTH_UNSET,
-                                  .repeat_penalty = HEARTH_UNSET,
-                                  .frequency_penalty = HEARTH_UNSET,
-                                  .presence_penalty = HEARTH_UNSET,
-                                  .seed = HEARTH_UNSET };
+    hearth_request full = { .thinking_budget = HEARTH_UNSET };
+    for (size_t i = 0; i < N_MEMBERS; i++) unset(&full, i);
     memset(q, 0, size);
     memcpy(q, &full, size < sizeof full ? size : sizeof full);
     q->size = size;
@@ -34,33 +52,20 @@ int api_request(const hearth_request *q, hearth_request *full, err *e) {
 
 static view text_of(const char *text) { return text ? view_of(text) : (view){ 0 }; }
 
+/* Ranges are the runtime's to check, as for every request. */
 static void read_sampling(const hearth_request *q, runtime_request *r) {
-    sampling_params *p = &r->sampling;
-    const struct {
-        float    value;
-        float   *field;
-        unsigned bit;
-    } rows[] = {
-        { q->temperature, &p->temperature, RUNTIME_SET_TEMPERATURE },
-        { q->top_p, &p->top_p, RUNTIME_SET_TOP_P },
-        { q->min_p, &p->min_p, RUNTIME_SET_MIN_P },
-        { q->typical_p, &p->typical_p, RUNTIME_SET_TYPICAL_P },
-        { q->repeat_penalty, &p->repeat_penalty, RUNTIME_SET_REPEAT_PENALTY },
-        { q->frequency_penalty, &p->frequency_penalty, RUNTIME_SET_FREQUENCY_PENALTY },
-        { q->presence_penalty, &p->presence_penalty, RUNTIME_SET_PRESENCE_PENALTY },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!is_set((double)rows[i].value)) continue;
-        *rows[i].field = rows[i].value;
-        r->sampling_set |= rows[i].bit;
-    }
-    if (q->top_k != HEARTH_UNSET) {
-        p->top_k = q->top_k;
-        r->sampling_set |= RUNTIME_SET_TOP_K;
-    }
-    if (q->seed != HEARTH_UNSET) {
-        p->seed = (uint64_t)q->seed;
-        r->sampling_set |= RUNTIME_SET_SEED;
+    for (size_t i = 0; i < N_MEMBERS; i++) {
+        const sampling_param p = members[i].param;
+        const void          *at = (const char *)q + members[i].offset;
+        if (sampling_param_fields[p].type == SAMPLING_IS_FLOAT) {
+            if (*(const float *)at == (float)HEARTH_UNSET) continue;
+            sampling_set_real(&r->sampling, p, (double)*(const float *)at);
+        } else {
+            int64_t v = sampling_param_fields[p].type == SAMPLING_IS_INT ? *(const int *)at : *(const int64_t *)at;
+            if (v == HEARTH_UNSET || (p == SAMPLING_PARAM_SEED && v == SAMPLING_RANDOM_SEED)) continue;
+            sampling_set_int(&r->sampling, p, v);
+        }
+        r->sampling_set |= runtime_set_bits[p];
     }
 }
 

@@ -191,10 +191,14 @@ done:
     return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
 }
 
+/* The words of the table; values are read by the settings, which know the flags, too. */
+#define SAMPLING_OPTION(ID, MEMBER, KIND, KEY, LOW, HIGH, DEFAULT, GROUP, ENV, FLAG, VALUE, HELP)                      \
+    { FLAG, CLI_##KIND, VALUE, HELP, 0 }
+
 static const cli_option options[] = {
     { "system", CLI_STRING, "TEXT", "the system message", 0 },
-    { "temp", CLI_REAL, "T", "temperature; 0: always the likeliest token", 0 },
-    { "seed", CLI_INT, "N", "same seed, same answer (a new one each time)", 0 },
+    SAMPLING_ROW_TEMPERATURE(SAMPLING_OPTION),
+    SAMPLING_ROW_SEED(SAMPLING_OPTION),
     { "max-tokens", CLI_INT, "N", "end the answer after N tokens", 'n' },
     { "think", CLI_SWITCH, "on|off", "let the model reason before it answers (off)", 0 },
     { "json-schema", CLI_STRING, "FILE", "the answer is JSON that fits this schema", 0 },
@@ -204,10 +208,10 @@ static const cli_option options[] = {
     { "raw", CLI_FLAG, NULL, "continue the prompt, without a chat template", 0 },
     { "verbose", CLI_FLAG, NULL, "token counts and speeds behind the answer", 'v' },
     { "answers", CLI_GROUP, NULL, "answers", 0 },
-    { "top-k", CLI_INT, "N", "keep the N likeliest tokens; 0: all (40, or what the model recommends)", 0 },
-    { "top-p", CLI_REAL, "P", "keep the likeliest tokens with this probability together (0.95, or as recommended)", 0 },
-    { "min-p", CLI_REAL, "P", "drop tokens below this share of the likeliest one's probability (0)", 0 },
-    { "repeat-penalty", CLI_REAL, "X", "make the last 64 tokens less likely; 1: off (1)", 0 },
+    SAMPLING_ROW_TOP_K(SAMPLING_OPTION),
+    SAMPLING_ROW_TOP_P(SAMPLING_OPTION),
+    SAMPLING_ROW_MIN_P(SAMPLING_OPTION),
+    SAMPLING_ROW_REPEAT_PENALTY(SAMPLING_OPTION),
     { "stop", CLI_STRING, "TEXT", "end the answer before this text; may be given several times", 0 },
     { "preset", CLI_STRING, "NAME", "a sampling preset of the model's settings", 0 },
     { "think-budget", CLI_INT, "N", "end the reasoning after N tokens", 0 },

@@ -36,50 +36,41 @@ static void note(const talk *t, const char *text) {
 
 /* --- commands --- */
 
-static int set_number(const char *text, double low, double high, double *out, err *e) {
-    char *end;
-    errno = 0;
-    double v = strtod(text, &end);
-    if (!*text || *end || errno || !(v >= low && v <= high))
-        return err_set(e, ERR_ARG, "'%.40s' is no number between %g and %g", text, low, high);
-    *out = v;
-    return 0;
-}
-
+/* A parameter of the table, or max_tokens. */
 static int set_value(talk *t, const char *name, const char *value, err *e) {
-    sampling_params p = t->s->sampling;
-    double          v = 0;
-    bool            whole = strcmp(name, "top_k") == 0 || strcmp(name, "max_tokens") == 0 || strcmp(name, "seed") == 0;
-    int             rc = set_number(value, 0, whole ? INT32_MAX : 1000, &v, e);
-    if (rc < 0) return rc;
-    if (whole && v != (double)(int)v) return err_set(e, ERR_ARG, "%s must be a whole number", name);
-    if (strcmp(name, "temperature") == 0)
-        p.temperature = (float)v;
-    else if (strcmp(name, "top_k") == 0)
-        p.top_k = (int)v;
-    else if (strcmp(name, "top_p") == 0)
-        p.top_p = (float)v;
-    else if (strcmp(name, "min_p") == 0)
-        p.min_p = (float)v;
-    else if (strcmp(name, "repeat_penalty") == 0)
-        p.repeat_penalty = (float)v;
-    else if (strcmp(name, "seed") == 0)
-        p.seed = (uint64_t)v;
-    else if (strcmp(name, "max_tokens") == 0)
-        t->s->max_tokens = (int)v;
+    const sampling_param p = sampling_param_find(name, SAMPLING_BY_SETTINGS);
+    const bool           tokens = strcmp(name, "max_tokens") == 0;
+    if (!tokens && p == SAMPLING_PARAM_COUNT)
+        return err_set(e, ERR_ARG, "there is no '%.40s' to set; /set alone shows what there is", name);
+    sampling_limits r = tokens ? (sampling_limits){ 0, INT32_MAX } : sampling_range(p, SAMPLING_BY_SETTINGS);
+    bool            whole = tokens || sampling_param_fields[p].type != SAMPLING_IS_FLOAT;
+    char           *end;
+    errno = 0;
+    long long n = whole ? strtoll(value, &end, 10) : 0;
+    double    v = whole ? (double)n : strtod(value, &end);
+    if (!*value || *end || errno)
+        return err_set(e, ERR_ARG, "%s: '%.40s' is not %s", name, value, whole ? "a whole number" : "a number");
+    if (!(v >= r.low && v <= r.high))
+        return err_set(e, ERR_ARG, "%s: %s is not between %.10g and %.10g", name, value, r.low, r.high);
+    if (tokens)
+        t->s->max_tokens = (int)n;
+    else if (whole)
+        sampling_set_int(&t->s->sampling, p, n);
     else
-        return err_set(e, ERR_ARG, "/set knows temperature, top_k, top_p, min_p, repeat_penalty, seed and max_tokens");
-    if ((rc = sampling_params_check(&p, e)) == 0) t->s->sampling = p;
-    return rc;
+        sampling_set_real(&t->s->sampling, p, v);
+    return 0;
 }
 
 static int do_set(talk *t, char *rest, err *e) {
     char *name = strtok(rest, " \t"), *value = strtok(NULL, " \t");
     if (name && value) return set_value(t, name, value, e);
-    const sampling_params *p = &t->s->sampling;
-    printf("temperature %g, top_k %d, top_p %g, min_p %g, repeat_penalty %g, seed %llu, max_tokens %d\n",
-           (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repeat_penalty,
-           (unsigned long long)p->seed, t->s->max_tokens);
+    for (int i = 0; i < SAMPLING_PARAM_COUNT; i++) {
+        if (i == SAMPLING_PARAM_SEED)
+            printf("seed %llu, ", (unsigned long long)t->s->sampling.seed); /* with all its digits */
+        else
+            printf("%s %g, ", sampling_param_fields[i].key, sampling_get(&t->s->sampling, (sampling_param)i));
+    }
+    printf("max_tokens %d\n", t->s->max_tokens);
     return 0;
 }
 
@@ -173,7 +164,7 @@ static const struct chat_command {
     int (*run)(talk *t, char *rest, err *e);
 } commands[] = {
     { "/system", "[TEXT]", "show or set the system message", do_system },
-    { "/set", "[NAME VALUE]", "temperature, top_k, top_p, min_p, repeat_penalty, seed, max_tokens", do_set },
+    { "/set", "[NAME VALUE]", "temperature, top_k, seed, ..., max_tokens; alone: all of them", do_set },
     { "/think", "[on|off]", "reason before answering", do_think },
     { "/tools", "[on|off]", "offer the tools of --tools to the model", do_tools },
     { "/stats", "", "speeds and counts", do_stats },

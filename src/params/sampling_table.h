@@ -25,10 +25,10 @@
 /* clang-format off */
 #define SAMPLING_ROW_TEMPERATURE(ROW) \
     ROW(TEMPERATURE, temperature, REAL, "temperature", 0, 1000, 1, TEMPERATURE, "HEARTH_TEMPERATURE", "temp", "T", \
-        "0: always the likeliest token; unset: what the model recommends, else 0.8")
+        "0: the likeliest; unset: as recommended, else 0.8")
 #define SAMPLING_ROW_TOP_K(ROW) \
     ROW(TOP_K, top_k, INT, "top_k", -1, 2147483647, 0, TOP_K, "HEARTH_TOP_K", "top-k", "N", \
-        "keep the likeliest tokens; 0 or -1: all; unset: what the model recommends, else 40")
+        "keep the likeliest tokens; 0 or -1: all; unset: as recommended, else 40")
 #define SAMPLING_ROW_TOP_P(ROW) \
     ROW(TOP_P, top_p, REAL, "top_p", 0, 1, 1, TOP_P, "HEARTH_TOP_P", "top-p", "P", \
         "keep the likeliest tokens with this probability together; 1: off; unset: as recommended, else 0.95")
@@ -64,7 +64,7 @@
         "how fast it gets there")
 #define SAMPLING_ROW_SEED(ROW) \
     ROW(SEED, seed, INT, "seed", -0x1p63, 0x1p63, 0, SEED, "HEARTH_SEED", "seed", "N", \
-        "same seed, same answer; -1 or unset: a new one each time")
+        "same seed, same answer; -1 or unset: a new one")
 #define SAMPLING_ROW_XTC_PROBABILITY(ROW) \
     ROW(XTC_PROBABILITY, xtc_probability, REAL, "xtc_probability", 0, 1, 0, XTC, "HEARTH_XTC_PROBABILITY", NULL, NULL, \
         "how often the likeliest tokens are left out; 0: never")

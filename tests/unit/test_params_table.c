@@ -5,11 +5,14 @@
  */
 #include "unit/support/support.h"
 
+#include "api/api.h"
 #include "config/model.h"
 #include "params/sampling_table.h"
 #include "registry/modelfile.h"
 #include "server/params.h"
+#include "unit/support/program.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,11 +272,89 @@ static void test_modelfile(void **state) {
     assert_true(modelfile_accepts(SAMPLING_BY_MODELFILE, "seed", "-1", &p) && (int64_t)p.seed == SAMPLING_RANDOM_SEED);
 }
 
+/* The program itself, for one token. */
+static bool flag_accepts(sampling_protocol by, const char *name, const char *text, sampling_params *out) {
+    char           arguments[200], *said = NULL, want[60];
+    sampling_param p = sampling_param_find(name, by);
+    snprintf(arguments, sizeof arguments, "run demo Hi --no-config -n 1 --%s %s 2>&1", name, text);
+    int status = program_run("", arguments, &said);
+    snprintf(want, sizeof want, "--%s: ", name);
+    if (status != 0 && !(status == 2 && strstr(said, want))) fail_msg("%s: status %d, %s", arguments, status, said);
+    free(said);
+    if (sampling_param_fields[p].type == SAMPLING_IS_FLOAT) /* what it understood shows in no output */
+        sampling_set_real(out, p, strtod(text, NULL));
+    else
+        sampling_set_int(out, p, strtoll(text, NULL, 10));
+    return status == 0;
+}
+
+static void test_flags(void **state) {
+    (void)state;
+    check_borders(SAMPLING_BY_FLAG, flag_accepts);
+}
+
+/* A member of hearth_request, by its name. */
+static void *api_member(hearth_request *q, const char *name) {
+    static const struct {
+        const char *name;
+        size_t      offset;
+    } rows[] = {
+#define AT(member) { #member, offsetof(hearth_request, member) }
+        AT(temperature),      AT(top_p), AT(min_p), AT(typical_p), AT(top_k), AT(repeat_penalty), AT(frequency_penalty),
+        AT(presence_penalty), AT(seed),
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(rows[i].name, name) == 0) return (char *)q + rows[i].offset;
+    fail_msg("hearth_request has no %s", name);
+    return NULL;
+}
+
+/* What the type cannot hold cannot be asked for. */
+static bool api_accepts(sampling_protocol by, const char *name, const char *text, sampling_params *out) {
+    sampling_param  p = sampling_param_find(name, by);
+    hearth_request  q;
+    runtime_request r;
+    view           *stop = NULL;
+    errno = 0;
+    long long n = strtoll(text, NULL, 10);
+    hearth_request_init(&q, sizeof q);
+    void *at = api_member(&q, name);
+    switch (sampling_param_fields[p].type) {
+    case SAMPLING_IS_FLOAT: *(float *)at = strtof(text, NULL); break;
+    case SAMPLING_IS_INT:
+        if (n > INT32_MAX) return false;
+        *(int *)at = (int)n;
+        break;
+    case SAMPLING_IS_UINT64:
+        if (errno) return false;
+        *(int64_t *)at = n;
+        break;
+    }
+    assert_int_equal(api_runtime_request(&q, &r, &stop, NULL), 0);
+    assert_int_equal(r.sampling_set, runtime_set_bits[p]);
+    *out = r.sampling;
+    return sampling_params_check(out, NULL) == 0; /* as the runtime does with every request */
+}
+
+static void test_c_api(void **state) {
+    hearth_request  q;
+    runtime_request r;
+    view           *stop = NULL;
+    (void)state;
+    check_borders(SAMPLING_BY_C_API, api_accepts);
+    hearth_request_init(&q, sizeof q);
+    assert_int_equal(api_runtime_request(&q, &r, &stop, NULL), 0);
+    assert_int_equal(r.sampling_set, 0);
+    q.seed = SAMPLING_RANDOM_SEED;
+    assert_int_equal(api_runtime_request(&q, &r, &stop, NULL), 0);
+    assert_int_equal(r.sampling_set, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_complete),  cmocka_unit_test(test_names), cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_check),     cmocka_unit_test(test_http),  cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_modelfile),
+        cmocka_unit_test(test_modelfile), cmocka_unit_test(test_flags), cmocka_unit_test(test_c_api),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,6 +112,10 @@ static void test_talk(void **state) {
     say(&t, "/set top_k 7", "");
     say(&t, "/set", "temperature 0, top_k 7,");
     say(&t, "/set top_p 2", "top_p: 2 is not between 0 and 1");
+    say(&t, "/set top_k 1.5", "top_k: '1.5' is not a whole number");
+    say(&t, "/set warmth 1", "there is no 'warmth' to set");
+    say(&t, "/set dry_base 2", "");
+    say(&t, "/set", "dry_base 2,");
     snprintf(line, sizeof line, "/save %s/talk.json", t.dir);
     say(&t, line, "4 messages saved\r\n");
     path = path_join(t.dir, "talk.json");
