@@ -155,7 +155,7 @@ struct bench_case {
     uint8_t     *pool;
     size_t       pool_bytes;
     float       *q, *out, *part, *x, *y, *z;
-    int32_t     *pos, *idx;
+    int32_t     *pos;
     bench       *b;
 };
 
@@ -283,16 +283,6 @@ static void op_rope(bench *b, bench_case *s, int worker, int n_workers) {
     op_range(worker, n_workers, OP_ROWS, &r, &e);
     b->k.ops.rope(s->x + r * OP_N, OP_N, e - r, 128, OP_N / 128, s->z, 64, OPS_ROPE_HALF);
 }
-static void op_softmax(bench *b, bench_case *s, int worker, int n_workers) {
-    int r, e;
-    op_range(worker, n_workers, OP_ROWS, &r, &e);
-    for (; r < e; r++) b->k.ops.softmax(s->y + r * OP_N, s->x + r * OP_N, OP_N, 1.0f);
-}
-static void op_topk(bench *b, bench_case *s, int worker, int n_workers) {
-    int r, e;
-    op_range(worker, n_workers, 16, &r, &e);
-    for (; r < e; r++) b->k.ops.topk(s->y + r * 64, s->idx + r * 64, s->x + r * 131072, 131072, 40);
-}
 static void op_store(bench *b, bench_case *s, int worker, int n_workers) {
     int       h0, h1;
     kv_layout l;
@@ -330,7 +320,7 @@ static void op_delta(bench *b, bench_case *s, int worker, int n_workers) {
 
 static void op_open(bench_case *s) {
     const size_t n = (size_t)OP_ROWS * OP_N;
-    s->x = memory(n * 4), s->y = memory(n * 4), s->z = memory(n * 4), s->idx = memory(16 * 64 * 4);
+    s->x = memory(n * 4), s->y = memory(n * 4), s->z = memory(n * 4);
     for (size_t i = 0; i < n; i++) {
         s->x[i] = (float)(i * 2654435761u % 2001) * 0.001f - 1.0f;
         s->z[i] = -s->x[i] * s->x[i];
@@ -455,8 +445,6 @@ static bench_case cases[] = {
     { .name = "glu silu 256 x 8192", .op = op_silu, .bytes = 12.0 * OP_ROWS * OP_N },
     { .name = "glu gelu 256 x 8192", .op = op_gelu, .bytes = 12.0 * OP_ROWS * OP_N },
     { .name = "rope 256 x 64 heads x 128", .op = op_rope, .bytes = 8.0 * OP_ROWS * OP_N },
-    { .name = "softmax 256 x 8192", .op = op_softmax, .bytes = 8.0 * OP_ROWS * OP_N },
-    { .name = "top 40 of 131072, 16 rows", .op = op_topk, .bytes = 4.0 * 16 * 131072 },
     { .name = "kv store f16 256 x 8 x (128 + 128)", .op = op_store, .bytes = 6.0 * 256 * 2048 },
     { .name = "gated delta 64 rows, 32 heads 128 x 128", .op = op_delta, .macs = 64.0 * 32 * 128 * 128 * 4 },
 };

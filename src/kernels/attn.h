@@ -89,15 +89,11 @@ typedef void attn_combine_fn(const attn_args *a, int row, int head0, int head1, 
 typedef void kv_store_fn(const kv_layout *l, void *page, int slot, int n, int head0, int head1, const float *k,
                          size_t k_stride, const float *v, size_t v_stride);
 
-/* Reads one position back as f32: k[n_kv][k_dim], v[n_kv][v_dim] (either may be NULL). For tests and conversions. */
-typedef void kv_load_fn(const kv_layout *l, const void *page, int slot, float *k, float *v);
-
 #define KERNELS_ATTN_SLOTS(X)                                                                                          \
     X(attn_rows_fn, rows)                                                                                              \
     X(attn_partial_fn, partial)                                                                                        \
     X(attn_combine_fn, combine)                                                                                        \
-    X(kv_store_fn, kv_store)                                                                                           \
-    X(kv_load_fn, kv_load)
+    X(kv_store_fn, kv_store)
 
 typedef struct kernels_attn {
     KERNELS_ATTN_SLOTS(KERNEL_SLOT)

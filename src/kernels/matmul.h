@@ -77,15 +77,6 @@ static inline int64_t matmul_panels(const tensor_mat *w) { return (w->rows + MAT
 /* Bytes of scratch per thread for up to n_rows activation rows of this matrix. */
 size_t matmul_scratch_bytes(const tensor_mat *w, int64_t n_rows);
 
-/*
- * A batch of experts: expert e of a->w multiplies the rows list[start[e]..start[e+1]) of x. Entry i of the list reads
- * row x_rows[i] (NULL: i) and writes row out_rows[i] (NULL: i); a->n_rows and a->expert are ignored. Work is cut into
- * (experts with rows) * panels units; matmul_experts_units counts them. The bias is n_experts * rows values.
- */
-int64_t matmul_experts_units(const tensor_mat *w, const int32_t *start);
-void    matmul_experts(const kernels_matmul *t, const matmul_args *a, const int32_t *start, int64_t u0, int64_t u1,
-                       void *scratch);
-
 void kernels_matmul_init_scalar(kernels_matmul *t);
 void kernels_matmul_init_avx2(kernels_matmul *t, unsigned cpu);
 void kernels_matmul_init_avx512(kernels_matmul *t, unsigned cpu);

@@ -196,34 +196,3 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
         p += wide;
     }
 }
-
-int64_t matmul_experts_units(const tensor_mat *w, const int32_t *start) {
-    int64_t n = 0;
-    for (int64_t e = 0; e < w->n_experts; e++) n += start[e + 1] > start[e];
-    return n * matmul_panels(w);
-}
-
-void matmul_experts(const kernels_matmul *t, const matmul_args *a, const int32_t *start, int64_t u0, int64_t u1,
-                    void *scratch) {
-    int64_t panels = matmul_panels(a->w), first = 0;
-    for (int64_t e = 0; e < a->w->n_experts && first < u1; e++) {
-        if (start[e + 1] <= start[e]) continue;
-        int64_t p0 = u0 > first ? u0 - first : 0, p1 = min64(u1 - first, panels);
-        if (p0 < p1) {
-            matmul_args one = *a;
-            one.expert = e;
-            one.n_rows = start[e + 1] - start[e];
-            if (a->x_rows)
-                one.x_rows = a->x_rows + start[e];
-            else
-                one.x = (const uint8_t *)a->x + (size_t)start[e] * a->x_stride;
-            if (a->out_rows)
-                one.out_rows = a->out_rows + start[e];
-            else
-                one.out = a->out + (size_t)start[e] * a->out_stride;
-            if (a->bias) one.bias = a->bias + e * a->w->rows;
-            t->run(&one, p0, p1, scratch);
-        }
-        first += panels;
-    }
-}

@@ -6,6 +6,7 @@
  */
 #include "kernels/check.h"
 #include "kernels/kernels.h"
+#include "tensor/half.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -307,6 +308,47 @@ static void data_close(check *c, data *d) {
     free(d->out), free(d->out2), free(d->sinks), free(d->pos), free(d->row_end);
 }
 
+/*
+ * Element i of an area of `total` elements whose scale is number `scale`; nib_at and high say which half of which byte
+ * q4_0 keeps it in.
+ */
+static float load_value(kv_type type, const uint8_t *area, size_t total, size_t i, size_t scale, size_t nib_at,
+                        bool high) {
+    uint16_t h;
+    float    f;
+    switch (type) {
+    case KV_F32: memcpy(&f, area + i * 4, 4); return f;
+    case KV_F16: memcpy(&h, area + i * 2, 2); return tensor_f16_to_f32(h);
+    case KV_BF16: memcpy(&h, area + i * 2, 2); return tensor_bf16_to_f32(h);
+    case KV_Q8_0: memcpy(&h, area + total + scale * 2, 2); return (float)(int8_t)area[i] * tensor_f16_to_f32(h);
+    case KV_Q4_0:
+        memcpy(&h, area + total / 2 + scale * 2, 2);
+        return (float)((high ? area[nib_at] >> 4 : area[nib_at] & 15) - 8) * tensor_f16_to_f32(h);
+    case KV_TYPE_COUNT: break;
+    }
+    return NAN;
+}
+
+/* Reads one position of every head, as the head of kernels/kvpage.h describes a page. */
+static void load_position(const kv_layout *l, const uint8_t *page, int slot, float *k, float *v) {
+    const size_t tokens = (size_t)l->tokens, at = (size_t)slot, kd = (size_t)l->k_dim, vd = (size_t)l->v_dim;
+    for (int head = 0; head < l->n_kv; head++, k += kd, v += vd) {
+        const uint8_t *ka = page + (size_t)head * l->head_bytes, *va = ka + l->k_bytes;
+        for (size_t d = 0; d < kd; d++) {
+            k[d] = load_value(l->k_type, ka, kd * tokens, d * tokens + at, d / KV_GROUP * tokens + at,
+                              d / 2 * tokens + at, d % 2);
+        }
+        for (size_t d = 0; d < vd; d++) {
+            const size_t group = d / KV_GROUP, first = group * KV_GROUP, in = d - first;
+            const size_t half = (vd - first < KV_GROUP ? vd - first : KV_GROUP) / 2;
+            v[d] = l->v_in_k
+                       ? k[d]
+                       : load_value(l->v_type, va, tokens * vd, at * vd + d, at * (size_t)kv_groups(l->v_dim) + group,
+                                    at * vd / 2 + first / 2 + in % half, in >= half);
+        }
+    }
+}
+
 static void check_scene(check *c, const kernels *k, const scene *s) {
     const kv_layout *l = &s->layout;
     const size_t     kv = (size_t)l->n_kv;
@@ -316,8 +358,8 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
     pages_open(&d, l, s->n);
     store_all(c, k, l, &d, s->n);
     for (int p = 0; p < s->n; p++) {
-        k->attn.kv_load(l, d.pages[p / l->tokens].data + PAGE_OFF, p % l->tokens,
-                        d.kl + (size_t)p * kv * (size_t)l->k_dim, d.vl + (size_t)p * kv * (size_t)l->v_dim);
+        load_position(l, d.pages[p / l->tokens].data + PAGE_OFF, p % l->tokens,
+                      d.kl + (size_t)p * kv * (size_t)l->k_dim, d.vl + (size_t)p * kv * (size_t)l->v_dim);
     }
     check_stored(c, s, l->k_type, l->k_dim, d.k, d.kl, (size_t)s->n * kv, "k");
     if (!l->v_in_k) check_stored(c, s, l->v_type, l->v_dim, d.v, d.vl, (size_t)s->n * kv, "v");

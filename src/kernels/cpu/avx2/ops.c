@@ -13,30 +13,16 @@
 void kernels_ops_init_avx2(kernels_ops *t, unsigned cpu) {
     (void)cpu;
     KERNEL_USE(t, rms_norm, VFN(rms_norm), VSET);
-    KERNEL_USE(t, add_rms_norm, VFN(add_rms_norm), VSET);
     KERNEL_USE(t, layer_norm, VFN(layer_norm), VSET);
     KERNEL_USE(t, l2_norm, VFN(l2_norm), VSET);
-    KERNEL_USE(t, rms_norm_gate, VFN(rms_norm_gate), VSET);
     KERNEL_USE(t, act, VFN(act), VSET);
     KERNEL_USE(t, glu, VFN(glu), VSET);
-    KERNEL_USE(t, rms_norm_act8, VFN(rms_norm_act8), VSET);
-    KERNEL_USE(t, glu_act8, VFN(glu_act8), VSET);
     KERNEL_USE(t, embed, VFN(embed), VSET);
-    KERNEL_USE(t, deinterleave, VFN(deinterleave), VSET);
-    KERNEL_USE(t, softmax, VFN(softmax), VSET);
     KERNEL_USE(t, softcap, VFN(softcap), VSET);
     KERNEL_USE(t, add, VFN(add), VSET);
-    KERNEL_USE(t, mul, VFN(mul), VSET);
     KERNEL_USE(t, scale, VFN(scale), VSET);
     KERNEL_USE(t, axpy, VFN(axpy), VSET);
-    KERNEL_USE(t, sigmoid_axpy, VFN(sigmoid_axpy), VSET);
     KERNEL_USE(t, weighted_sum, VFN(weighted_sum), VSET);
     KERNEL_USE(t, rope, VFN(rope), VSET);
-    KERNEL_USE(t, argmax, VFN(argmax), VSET);
-    KERNEL_USE(t, topk, VFN(topk), VSET);
     KERNEL_USE(t, route, VFN(route), VSET);
-    KERNEL_USE(t, f32_to_f16, VFN(f32_to_f16), VSET);
-    KERNEL_USE(t, f32_to_bf16, VFN(f32_to_bf16), VSET);
-    KERNEL_USE(t, f16_to_f32, VFN(f16_to_f32), VSET);
-    KERNEL_USE(t, bf16_to_f32, VFN(bf16_to_f32), VSET);
 }

@@ -15,5 +15,4 @@ void kernels_attn_init_avx512(kernels_attn *t, unsigned cpu) {
     KERNEL_USE(t, partial, VFN(attn_partial), VSET);
     KERNEL_USE(t, combine, VFN(attn_combine), VSET);
     KERNEL_USE(t, kv_store, VFN(kv_store), VSET);
-    KERNEL_USE(t, kv_load, VFN(kv_load), VSET);
 }

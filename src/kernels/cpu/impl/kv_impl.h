@@ -249,21 +249,4 @@ static void kv_load_v(const kv_layout *l, const uint8_t *area, int s0, int n, fl
     }
 }
 
-static void VFN(kv_load)(const kv_layout *l, const void *page, int slot, float *k, float *v) {
-    float tmp[KV_DIM_MAX * 16];
-    for (int h = 0; h < l->n_kv; h++) {
-        const uint8_t *area = (const uint8_t *)page + kv_k_offset(l, h);
-        const int      s0 = slot / 16 * 16;
-        kv_load_k(l, area, s0, 16, tmp, 16);
-        for (int d = 0; d < l->k_dim; d++) {
-            if (k) k[(size_t)h * (size_t)l->k_dim + (size_t)d] = tmp[d * 16 + slot - s0];
-            if (v && l->v_in_k && d < l->v_dim) v[(size_t)h * (size_t)l->v_dim + (size_t)d] = tmp[d * 16 + slot - s0];
-        }
-        if (v && !l->v_in_k) {
-            kv_load_v(l, (const uint8_t *)page + kv_v_offset(l, h), slot, 1, v + (size_t)h * (size_t)l->v_dim,
-                      l->v_dim);
-        }
-    }
-}
-
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations that go through a row value by value: activations, gates, softmax, sums of rows, rotary positions,
- * conversions. For every instruction set (see vec/scalar.h). Only softmax has an order: its sum runs over one
+ * embedding rows. For every instruction set (see vec/scalar.h). Only softmax has an order: its sum runs over one
  * accumulator of VW lanes, then across the lanes.
  */
 #ifndef KERNELS_CPU_IMPL_OPS_MAP_H
@@ -66,34 +66,16 @@ static void VFN(glu)(float *y, const float *gate, const float *up, int64_t n, op
     }
 }
 
-enum { OPS_PIECE = 256 }; /* of a row on its way into the quantizer */
-
-static void VFN(glu_act8)(act8 *y, const float *gate, const float *up, int64_t n, ops_act act, float alpha, float limit,
-                          act_quantize_fn *quant) {
-    float piece[OPS_PIECE];
-    for (int64_t i = 0; i < n; i += OPS_PIECE) {
-        const int64_t m = n - i < OPS_PIECE ? n - i : OPS_PIECE;
-        VFN(glu)(piece, gate + i, up + i, m, act, alpha, limit);
-        quant(y + i / ACT8_BLOCK, piece, m);
-    }
-}
-
-static void VFN(deinterleave)(float *a, float *b, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        a[i] = x[2 * i];
-        b[i] = x[2 * i + 1];
-    }
-}
-
-static void VFN(softmax)(float *y, const float *x, int64_t n, float scale) {
-    const vf s = vf_set1(scale), low = vf_set1(-INFINITY);
+/* y = softmax(x). */
+static void VFN(softmax)(float *y, const float *x, int64_t n) {
+    const vf low = vf_set1(-INFINITY);
     vf       m = low, sum = vf_zero();
     for (int64_t i = 0; i < n; i += VW) {
-        m = vf_max(m, vf_sel(vm_range(0, n - i), vf_mul(vf_loadn(x + i, n - i), s), low));
+        m = vf_max(m, vf_sel(vm_range(0, n - i), vf_loadn(x + i, n - i), low));
     }
     const vf top = vf_set1(vf_hmax(m));
     for (int64_t i = 0; i < n; i += VW) {
-        const vf e = vf_exp(vf_sub(vf_mul(vf_loadn(x + i, n - i), s), top));
+        const vf e = vf_exp(vf_sub(vf_loadn(x + i, n - i), top));
         sum = vf_add(sum, vf_sel(vm_range(0, n - i), e, vf_zero()));
         vf_storen(y + i, e, n - i);
     }
@@ -114,12 +96,6 @@ static void VFN(add)(float *y, const float *a, const float *b, int64_t n) {
     }
 }
 
-static void VFN(mul)(float *y, const float *a, const float *b, int64_t n) {
-    for (int64_t i = 0; i < n; i += VW) {
-        vf_storen(y + i, vf_mul(vf_loadn(a + i, n - i), vf_loadn(b + i, n - i)), n - i);
-    }
-}
-
 static void VFN(scale)(float *y, const float *x, float s, int64_t n) {
     const vf k = vf_set1(s);
     for (int64_t i = 0; i < n; i += VW) vf_storen(y + i, vf_mul(vf_loadn(x + i, n - i), k), n - i);
@@ -130,12 +106,6 @@ static void VFN(axpy)(float *y, const float *x, float s, int64_t n) {
     for (int64_t i = 0; i < n; i += VW) {
         vf_storen(y + i, vf_fma(vf_loadn(x + i, n - i), k, vf_loadn(y + i, n - i)), n - i);
     }
-}
-
-static void VFN(sigmoid_axpy)(float *y, const float *x, float gate, int64_t n) {
-    float s[VW];
-    vf_store(s, vf_sigmoid(vf_set1(gate)));
-    VFN(axpy)(y, x, s[0], n);
 }
 
 static void VFN(weighted_sum)(float *y, const float *const *rows, const float *w, int64_t n_rows, int64_t n) {
@@ -177,16 +147,6 @@ static void VFN(rope)(float *x, size_t x_stride, int64_t rows, size_t head_strid
     }
 }
 
-static void VFN(f32_to_f16)(uint16_t *y, const float *x, int64_t n) {
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW) vf_store_f16(y + i, vf_load(x + i));
-    if (i < n) vf_storen_f16(y + i, vf_loadn(x + i, n - i), n - i);
-}
-static void VFN(f32_to_bf16)(uint16_t *y, const float *x, int64_t n) {
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW) vf_store_bf16(y + i, vf_load(x + i));
-    if (i < n) vf_storen_bf16(y + i, vf_loadn(x + i, n - i), n - i);
-}
 static void VFN(f16_to_f32)(float *y, const uint16_t *x, int64_t n) {
     int64_t i = 0;
     for (; i + VW <= n; i += VW) vf_store(y + i, vf_load_f16(x + i));

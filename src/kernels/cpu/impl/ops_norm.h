@@ -62,31 +62,6 @@ static void VFN(rms_norm)(float *y, size_t y_stride, const float *x, size_t x_st
     }
 }
 
-static void VFN(rms_norm_act8)(act8 *y, size_t y_bytes, const float *x, size_t x_stride, int64_t rows, int64_t n,
-                               const float *w, float w_add, float eps, act_quantize_fn *quant) {
-    float piece[OPS_PIECE];
-    for (int64_t r = 0; r < rows; r++, x += x_stride, y = (act8 *)(void *)((uint8_t *)y + y_bytes)) {
-        const float k = 1.0f / sqrtf(row_sum_sq(x, n, 0.0f) / (float)n + eps);
-        for (int64_t i = 0; i < n; i += OPS_PIECE) {
-            const int64_t m = n - i < OPS_PIECE ? n - i : OPS_PIECE;
-            row_apply(piece, x + i, m, k, w ? w + i : NULL, w_add);
-            quant(y + i / ACT8_BLOCK, piece, m);
-        }
-    }
-}
-
-static void VFN(add_rms_norm)(float *y, size_t y_stride, float *x, size_t x_stride, const float *d, size_t d_stride,
-                              float d_scale, int64_t rows, int64_t n, const float *w, float w_add, float eps) {
-    const vf ds = vf_set1(d_scale);
-    for (int64_t r = 0; r < rows; r++, x += x_stride, y += y_stride, d += d_stride) {
-        for (int64_t i = 0; i < n; i += VW) {
-            vf_storen(x + i, vf_fma(vf_loadn(d + i, n - i), ds, vf_loadn(x + i, n - i)), n - i);
-        }
-        const float s = row_sum_sq(x, n, 0.0f) / (float)n;
-        row_apply(y, x, n, 1.0f / sqrtf(s + eps), w, w_add);
-    }
-}
-
 static void VFN(layer_norm)(float *y, size_t y_stride, const float *x, size_t x_stride, int64_t rows, int64_t n,
                             const float *w, const float *b, float eps) {
     for (int64_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
@@ -106,29 +81,6 @@ static void VFN(l2_norm)(float *y, size_t y_stride, const float *x, size_t x_str
                          float scale) {
     for (int64_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
         row_apply(y, x, n, scale / sqrtf(row_sum_sq(x, n, 0.0f) + eps), NULL, 0.0f);
-    }
-}
-
-static void VFN(rms_norm_gate)(float *y, size_t y_stride, const float *x, size_t x_stride, const float *z,
-                               size_t z_stride, int64_t rows, int64_t n, const float *w, int64_t w_rows, float eps,
-                               ops_act act, bool gate_first) {
-    for (int64_t r = 0; r < rows; r++, x += x_stride, y += y_stride, z += z_stride) {
-        const float *wr = w ? w + (r % w_rows) * n : NULL;
-        const float *src = x;
-        if (gate_first) {
-            for (int64_t i = 0; i < n; i += VW) {
-                const vf g = vf_act(vf_loadn(z + i, n - i), act);
-                vf_storen(y + i, vf_mul(vf_loadn(x + i, n - i), g), n - i);
-            }
-            src = y;
-        }
-        const vf k = vf_set1(1.0f / sqrtf(row_sum_sq(src, n, 0.0f) / (float)n + eps));
-        for (int64_t i = 0; i < n; i += VW) {
-            vf v = vf_mul(vf_loadn(src + i, n - i), k);
-            if (wr) v = vf_mul(v, vf_loadn(wr + i, n - i));
-            if (!gate_first) v = vf_mul(v, vf_act(vf_loadn(z + i, n - i), act));
-            vf_storen(y + i, v, n - i);
-        }
     }
 }
 

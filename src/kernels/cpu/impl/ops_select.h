@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Selection: argmax, top-k, expert routing. For every instruction set (see vec/scalar.h).
+ * Expert routing, and the top-k selection it needs. For every instruction set (see vec/scalar.h).
  *
  * A candidate (v, i) comes before (w, j) when v > w, or v == w and i < j; NaN reads as -inf. Top-k keeps the k best in
  * a heap with the worst at the root and passes over every vector without a value above the root, so its cost is one
@@ -12,20 +12,6 @@
 #include <math.h>
 
 static inline float no_nan(float x) { return x == x ? x : -INFINITY; }
-
-static int64_t VFN(argmax)(const float *x, int64_t n) {
-    const vf low = vf_set1(-INFINITY);
-    float    best = -INFINITY;
-    int64_t  at = 0;
-    for (int64_t i = 0; i < n; i += VW) {
-        const vf v = vf_sel(vm_range(0, n - i), vf_loadn(x + i, n - i), low);
-        if (!vm_any(vf_lt(vf_set1(best), v))) continue;
-        for (int64_t j = i; j < n && j < i + VW; j++) {
-            if (x[j] > best) best = x[j], at = j;
-        }
-    }
-    return at;
-}
 
 static inline bool worse(float v, int32_t i, float w, int32_t j) { return v < w || (v == w && i > j); }
 
@@ -46,9 +32,8 @@ static inline void heap_sink(float *val, int32_t *idx, int64_t n, int64_t at) {
     idx[at] = k;
 }
 
-static int64_t VFN(topk)(float *val, int32_t *idx, const float *x, int64_t n, int64_t k) {
-    if (k > n) k = n;
-    if (k <= 0) return 0;
+/* The k largest of n >= k values, the best first. */
+static void VFN(topk)(float *val, int32_t *idx, const float *x, int64_t n, int64_t k) {
     for (int64_t i = 0; i < k; i++) {
         val[i] = no_nan(x[i]);
         idx[i] = (int32_t)i;
@@ -75,7 +60,6 @@ static int64_t VFN(topk)(float *val, int32_t *idx, const float *x, int64_t n, in
         val[m] = v;
         idx[m] = j;
     }
-    return k;
 }
 
 /* Sets the choice values of all groups but the best topk_group to -inf. */
@@ -113,7 +97,7 @@ static void VFN(route)(const ops_route *r, const float *logits, const float *bia
     const int n = r->n_expert, k = r->n_used;
     float    *score = scratch, *choice = scratch + n;
     switch (r->score) {
-    case OPS_SCORE_SOFTMAX: VFN(softmax)(score, logits, n, 1.0f); break;
+    case OPS_SCORE_SOFTMAX: VFN(softmax)(score, logits, n); break;
     case OPS_SCORE_SIGMOID: VFN(act)(score, logits, n, OPS_ACT_SIGMOID); break;
     case OPS_SCORE_TOPK_SOFTMAX: VFN(scale)(score, logits, 1.0f, n); break;
     }
@@ -121,7 +105,7 @@ static void VFN(route)(const ops_route *r, const float *logits, const float *bia
     if (r->n_group > 1) route_groups(r, choice);
     VFN(topk)(weight, idx, choice, n, k);
     for (int i = 0; i < k; i++) weight[i] = score[idx[i]];
-    if (r->score == OPS_SCORE_TOPK_SOFTMAX) VFN(softmax)(weight, weight, k, 1.0f);
+    if (r->score == OPS_SCORE_TOPK_SOFTMAX) VFN(softmax)(weight, weight, k);
     float sum = 0;
     for (int i = 0; i < k; i++) sum += weight[i];
     const float f = r->renorm ? r->scale / (sum + r->renorm_eps) : r->scale;

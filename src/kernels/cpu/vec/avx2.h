@@ -45,17 +45,15 @@ static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-static inline vf vf_sqrt(vf a) { return _mm256_sqrt_ps(a); }
 static inline vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 static inline vf vf_copysign(vf mag, vf sgn) {
     const vf s = _mm256_set1_ps(-0.0f);
     return _mm256_or_ps(_mm256_andnot_ps(s, mag), _mm256_and_ps(s, sgn));
 }
-static inline vm       vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
-static inline vf       vf_sel(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
-static inline int      vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
-static inline unsigned vm_bits(vm m) { return (unsigned)_mm256_movemask_ps(m); }
-static inline vf       vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vm  vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+static inline vf  vf_sel(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+static inline int vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
+static inline vf  vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /* a * 2^n for whole n in -252..254, in two steps so that results below the normal range come out rounded. */
 static inline vf vf_scale2(vf a, vf n) {
     const __m256i i = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(i, 1), bias = _mm256_set1_epi32(127);

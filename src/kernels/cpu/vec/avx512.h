@@ -44,18 +44,16 @@ static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-static inline vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
 static inline vf vf_abs(vf a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
 static inline vf vf_copysign(vf mag, vf sgn) {
     const vf s = _mm512_set1_ps(-0.0f);
     return _mm512_or_ps(_mm512_andnot_ps(s, mag), _mm512_and_ps(s, sgn));
 }
-static inline vm       vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
-static inline vf       vf_sel(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
-static inline int      vm_any(vm m) { return m != 0; }
-static inline unsigned vm_bits(vm m) { return m; }
-static inline vf       vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline vf       vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
+static inline vm  vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+static inline vf  vf_sel(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+static inline int vm_any(vm m) { return m != 0; }
+static inline vf  vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf  vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
 
 static inline float vf_sum(vf a) {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

@@ -49,19 +49,14 @@ static inline vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 /* Not fmax and fmin: the second operand wins on NaN and on zeros of both signs. */
-static inline vf       vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
-static inline vf       vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
-static inline vf       vf_sqrt(vf a) { return vsqrtq_f32(a); }
-static inline vf       vf_abs(vf a) { return vabsq_f32(a); }
-static inline vf       vf_copysign(vf mag, vf sgn) { return vbslq_f32(vdupq_n_u32(0x80000000u), sgn, mag); }
-static inline vm       vf_lt(vf a, vf b) { return vcltq_f32(a, b); }
-static inline vf       vf_sel(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
-static inline int      vm_any(vm m) { return vmaxvq_u32(m) != 0; }
-static inline unsigned vm_bits(vm m) {
-    static const uint32_t bit[4] = { 1, 2, 4, 8 };
-    return vaddvq_u32(vandq_u32(m, vld1q_u32(bit)));
-}
-static inline vf vf_round(vf a) { return vrndnq_f32(a); }
+static inline vf  vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+static inline vf  vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+static inline vf  vf_abs(vf a) { return vabsq_f32(a); }
+static inline vf  vf_copysign(vf mag, vf sgn) { return vbslq_f32(vdupq_n_u32(0x80000000u), sgn, mag); }
+static inline vm  vf_lt(vf a, vf b) { return vcltq_f32(a, b); }
+static inline vf  vf_sel(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
+static inline int vm_any(vm m) { return vmaxvq_u32(m) != 0; }
+static inline vf  vf_round(vf a) { return vrndnq_f32(a); }
 /* a * 2^n for whole n in -252..254, in two steps so that results below the normal range come out rounded. */
 static inline vf vf_scale2(vf a, vf n) {
     const int32x4_t i = vcvtq_s32_f32(n), h = vshrq_n_s32(i, 1), bias = vdupq_n_s32(127);

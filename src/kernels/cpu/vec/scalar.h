@@ -46,25 +46,23 @@ static inline void vf_storen(float *p, vf a, int64_t n) {
     if (n > 0) *p = a;
 }
 
-static inline vf       vf_add(vf a, vf b) { return a + b; }
-static inline vf       vf_sub(vf a, vf b) { return a - b; }
-static inline vf       vf_mul(vf a, vf b) { return a * b; }
-static inline vf       vf_div(vf a, vf b) { return a / b; }
-static inline vf       vf_fma(vf a, vf b, vf c) { return a * b + c; }
-static inline vf       vf_fnma(vf a, vf b, vf c) { return c - a * b; }
-static inline vf       vf_max(vf a, vf b) { return a > b ? a : b; }
-static inline vf       vf_min(vf a, vf b) { return a < b ? a : b; }
-static inline vf       vf_sqrt(vf a) { return sqrtf(a); }
-static inline vf       vf_abs(vf a) { return fabsf(a); }
-static inline vf       vf_copysign(vf mag, vf sgn) { return copysignf(mag, sgn); }
-static inline vm       vf_lt(vf a, vf b) { return a < b; }
-static inline vf       vf_sel(vm m, vf a, vf b) { return m ? a : b; }
-static inline int      vm_any(vm m) { return m; }
-static inline unsigned vm_bits(vm m) { return (unsigned)m; }
-static inline vf       vf_round(vf a) { return rintf(a); }
-static inline vf       vf_scale2(vf a, vf n) { return n == n ? ldexpf(a, (int)n) : n; }
-static inline float    vf_sum(vf a) { return a; }
-static inline float    vf_hmax(vf a) { return a; }
+static inline vf    vf_add(vf a, vf b) { return a + b; }
+static inline vf    vf_sub(vf a, vf b) { return a - b; }
+static inline vf    vf_mul(vf a, vf b) { return a * b; }
+static inline vf    vf_div(vf a, vf b) { return a / b; }
+static inline vf    vf_fma(vf a, vf b, vf c) { return a * b + c; }
+static inline vf    vf_fnma(vf a, vf b, vf c) { return c - a * b; }
+static inline vf    vf_max(vf a, vf b) { return a > b ? a : b; }
+static inline vf    vf_min(vf a, vf b) { return a < b ? a : b; }
+static inline vf    vf_abs(vf a) { return fabsf(a); }
+static inline vf    vf_copysign(vf mag, vf sgn) { return copysignf(mag, sgn); }
+static inline vm    vf_lt(vf a, vf b) { return a < b; }
+static inline vf    vf_sel(vm m, vf a, vf b) { return m ? a : b; }
+static inline int   vm_any(vm m) { return m; }
+static inline vf    vf_round(vf a) { return rintf(a); }
+static inline vf    vf_scale2(vf a, vf n) { return n == n ? ldexpf(a, (int)n) : n; }
+static inline float vf_sum(vf a) { return a; }
+static inline float vf_hmax(vf a) { return a; }
 
 static inline vf   vf_load_f16(const uint16_t *p) { return tensor_f16_to_f32(*p); }
 static inline vf   vf_loadn_f16(const uint16_t *p, int64_t n) { return n > 0 ? tensor_f16_to_f32(*p) : 0.0f; }
