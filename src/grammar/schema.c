@@ -107,7 +107,7 @@ static ir_rx world_scalars(schema_ctx *c, const schema_world *w) {
 }
 
 /* Any JSON value: one rule for the whole grammar. */
-ir_sym schema_any(schema_ctx *c) {
+static ir_sym schema_any(schema_ctx *c) {
     schema_world w = { .types = SCHEMA_ANY & ~(unsigned)(SCHEMA_ARRAY | SCHEMA_OBJECT),
                        .max_length = SCHEMA_NO_LIMIT,
                        .max_items = SCHEMA_NO_LIMIT,

@@ -11,7 +11,7 @@
 
 enum { MAX_PREFIX = 256, MAX_WITNESS = 64, MAX_DEMANDS = 4 };
 
-size_t schema_prefix_length(const schema_world *w) {
+static size_t schema_prefix_length(const schema_world *w) {
     size_t n = 0;
     for (const schema_items *t = w->items; t; t = t->next) {
         if (json_count(t->prefix) > n) n = json_count(t->prefix);

@@ -351,7 +351,7 @@ static void apply_keyword(schema_ctx *c, schema_world *w, const json_value *s, u
     }
 }
 
-void schema_world_apply(schema_ctx *c, schema_world *w, schema_lit l, const schema_lits **todo) {
+static void schema_world_apply(schema_ctx *c, schema_world *w, schema_lit l, const schema_lits **todo) {
     const json_value *s = l.s;
     bool              layer = false, items = false;
     if (s->kind == JSON_K_BOOL) {

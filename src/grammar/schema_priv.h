@@ -292,7 +292,6 @@ const schema_lits *schema_lits_add(schema_ctx *c, const schema_lits *list, schem
 /* schema_expand.c, schema_negate.c */
 schema_node *schema_node_of(schema_ctx *c, const schema_lits *lits);
 bool         schema_node_expand(schema_ctx *c, schema_node *n);
-void         schema_world_apply(schema_ctx *c, schema_world *w, schema_lit l, const schema_lits **todo);
 void         schema_world_negate(schema_ctx *c, schema_world *w, schema_lit l, const schema_lits **todo);
 void         schema_choice_add(schema_ctx *c, schema_world *w, const schema_lits **alts, size_t n);
 void         schema_text_add(schema_ctx *c, schema_world *w, ir_rx rx);
@@ -313,7 +312,6 @@ const json_value *schema_check(schema_ctx *c, const json_value *s, const char *k
 bool schema_node_is_empty(schema_ctx *c, schema_node *n);
 bool schema_world_is_empty(schema_ctx *c, const schema_world *w);
 bool schema_world_accepts(schema_ctx *c, const schema_world *w, const json_value *v);
-bool schema_node_accepts(schema_ctx *c, schema_node *n, const json_value *v);
 
 /* schema_string.c, schema_format.c, schema_number.c, schema_value.c */
 bool  schema_pattern(schema_ctx *c, const json_value *s, view pattern, ir_rx *out); /* search semantics */
@@ -340,12 +338,10 @@ size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *tak
 
 /* schema.c, schema_object.c, schema_array.c */
 ir_sym             schema_node_sym(schema_ctx *c, schema_node *n);
-ir_sym             schema_any(schema_ctx *c);
 ir_sym             schema_world_object(schema_ctx *c, const schema_world *w);
 ir_sym             schema_world_array(schema_ctx *c, const schema_world *w);
 const schema_lits *schema_name_lits(schema_ctx *c, const schema_world *w, view name);
 const schema_lits *schema_index_lits(schema_ctx *c, const schema_world *w, size_t index);
-size_t             schema_prefix_length(const schema_world *w);
 bool               schema_name_allowed(schema_ctx *c, const schema_world *w, view name);
 ir_rx              schema_layer_rest(schema_ctx *c, const json_value *s); /* names additionalProperties is for */
 

@@ -58,6 +58,8 @@ ir_rx schema_value_rx(schema_ctx *c, const json_value *v) {
     return v->kind == JSON_K_ARRAY ? wrap(c, "[", body, "]") : wrap(c, "{", body, "}");
 }
 
+static bool schema_node_accepts(schema_ctx *c, schema_node *n, const json_value *v);
+
 static bool array_accepts(schema_ctx *c, const schema_world *w, const json_value *v) {
     size_t n = v->u.array.count;
     if (n < w->min_items || n > w->max_items) return false;
@@ -139,7 +141,7 @@ bool schema_world_accepts(schema_ctx *c, const schema_world *w, const json_value
     }
 }
 
-bool schema_node_accepts(schema_ctx *c, schema_node *n, const json_value *v) {
+static bool schema_node_accepts(schema_ctx *c, schema_node *n, const json_value *v) {
     if (!schema_node_expand(c, n)) return !c->rc;
     for (const schema_world *w = n->worlds; w && !c->rc; w = w->next) {
         bool listed = !w->has_only;
