@@ -58,6 +58,10 @@ static void put_time(int64_t unix_us, str *out) {
     str_printf(out, "%s.%03dZ", text, (int)(unix_us / 1000 % 1000));
 }
 
+static const char *const level_names[] = { "debug", "info", "warn", "error", "off" };
+
+static const char *log_level_name(log_level level) { return level <= LOG_OFF ? level_names[level] : "?"; }
+
 void log_format_text(const log_record *r, str *out) {
     put_time(r->unix_us, out);
     str_printf(out, " %s %s: %s\n", log_level_name(r->level), r->module, r->message);
@@ -73,10 +77,6 @@ void log_format_json(const log_record *r, str *out) {
     if (r->fields) str_printf(out, ",%s", r->fields);
     str_puts(out, "}\n");
 }
-
-static const char *const level_names[] = { "debug", "info", "warn", "error", "off" };
-
-const char *log_level_name(log_level level) { return level <= LOG_OFF ? level_names[level] : "?"; }
 
 bool log_level_parse(const char *name, log_level *out) {
     for (int i = 0; i <= LOG_OFF; i++) {

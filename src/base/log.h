@@ -42,9 +42,8 @@ void log_write_fields(log_level level, const char *module, const char *fields, c
 #define log_warn(module, ...) log_write(LOG_WARN, module, __VA_ARGS__)
 #define log_error(module, ...) log_write(LOG_ERROR, module, __VA_ARGS__)
 
-void        log_format_text(const log_record *r, str *out); /* "2026-01-02T15:04:05.123Z warn gguf: message\n" */
-void        log_format_json(const log_record *r, str *out); /* {"time":...,"level":...,"module":...,"message":...}\n */
-const char *log_level_name(log_level level);
-bool        log_level_parse(const char *name, log_level *out);
+void log_format_text(const log_record *r, str *out); /* "2026-01-02T15:04:05.123Z warn gguf: message\n" */
+void log_format_json(const log_record *r, str *out); /* {"time":...,"level":...,"module":...,"message":...}\n */
+bool log_level_parse(const char *name, log_level *out);
 
 #endif

@@ -26,7 +26,9 @@ const tmpl *bundle_template_pick(const bundle_template *b, bool with_tools) {
 
 /* --- the built-in ones --- */
 
-const char *bundle_template_guess(const char *arch, bool (*has)(const void *ctx, const char *token), const void *ctx) {
+/* Which built-in template fits: has(ctx, token) tells whether the vocabulary knows a special token. NULL: none. */
+static const char *bundle_template_guess(const char *arch, bool (*has)(const void *ctx, const char *token),
+                                         const void *ctx) {
     static const struct {
         const char *token, *also, *name;
     } by_token[] = {

@@ -29,7 +29,4 @@ void bundle_template_deinit(bundle_template *b); /* accepts a zeroed one */
 /* The template for a request: the one for tools when there are tools and the model has one. */
 const tmpl *bundle_template_pick(const bundle_template *b, bool with_tools);
 
-/* Which built-in template fits: has(ctx, token) tells whether the vocabulary knows a special token. NULL: none. */
-const char *bundle_template_guess(const char *arch, bool (*has)(const void *ctx, const char *token), const void *ctx);
-
 #endif

@@ -173,7 +173,8 @@ static const char *no_effort(const chat *c) {
     return NULL;
 }
 
-bool chat_can_switch(const chat *c) {
+/* The template can switch the thoughts on and off. */
+static bool chat_can_switch(const chat *c) {
     for (size_t i = 0; i < N_SWITCHES; i++) {
         if (chat_uses(c, switches[i])) return true;
     }

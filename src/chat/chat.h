@@ -44,9 +44,9 @@ typedef struct chat_tokens {
     tok_ids ids;
     int32_t marks[CHAT_MARKS]; /* rising positions where later requests are likely to branch: where messages begin and
                                   where the last one ends; in long conversations the first and the latest ones */
-    size_t n_marks;
-    bool   in_reasoning;  /* the prompt ends inside a block of thoughts */
-    bool   reasoning_off; /* no thoughts will follow: the prompt closed the block, or they were switched off */
+    size_t  n_marks;
+    bool    in_reasoning;  /* the prompt ends inside a block of thoughts */
+    bool    reasoning_off; /* no thoughts will follow: the prompt closed the block, or they were switched off */
 } chat_tokens;
 
 /*
@@ -75,8 +75,7 @@ void chat_tokens_deinit(chat_tokens *t);
  * prompt's end, as the model's own family writes one; gpt-oss begins its answer in the final channel, unless tools are
  * offered, which it could not call from there.
  */
-bool chat_can_think(const chat *c);  /* the model marks its thoughts */
-bool chat_can_switch(const chat *c); /* they can be switched on and off by the template */
+bool chat_can_think(const chat *c); /* the model marks its thoughts */
 
 /* Fills out (initialised and empty). On failure it holds nothing of use but must still be released. */
 int chat_prompt(const chat *c, const chat_input *in, chat_tokens *out, err *e);

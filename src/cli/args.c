@@ -183,11 +183,6 @@ long long cli_int(const cli_args *a, const char *name, long long dflt) {
     return s ? strtoll(s->value, NULL, 10) : dflt;
 }
 
-double cli_real(const cli_args *a, const char *name, double dflt) {
-    const set_option *s = find_set(a, name);
-    return s ? strtod(s->value, NULL) : dflt;
-}
-
 int cli_fail(const cli_args *a, const err *e) {
     str text;
     str_init(&text);

@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 #include "base/str.h"
-#include "registry/describe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,13 +39,5 @@ int catalogue_open_existing(registry **out, err *e) {
     if (rc < 0) return rc == ERR_ARG ? 0 : rc; /* no home: nothing is registered */
     if (file_exists(path)) rc = registry_open(out, path, e);
     free(path);
-    return rc;
-}
-
-int catalogue_describe(registry_model *m, const char *path, err *e) {
-    char *full = realpath(path, NULL);
-    if (!full) return err_set_errno(e, "%s", path);
-    int rc = registry_describe(m, full, e);
-    free(full);
     return rc;
 }

@@ -11,7 +11,4 @@ int catalogue_open(registry **out, err *e);
 /* As catalogue_open, but *out is NULL where nothing was ever registered: looking must not make a file. */
 int catalogue_open_existing(registry **out, err *e);
 
-/* Fills everything but name, source and times from the model at a path; the path becomes absolute. */
-int catalogue_describe(registry_model *m, const char *path, err *e);
-
 #endif

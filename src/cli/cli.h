@@ -50,7 +50,6 @@ bool        cli_flag(const cli_args *a, const char *name);
 const char *cli_string(const cli_args *a, const char *name, const char *dflt);
 const char *cli_string_at(const cli_args *a, const char *name, int index); /* of a repeated option; NULL at the end */
 long long   cli_int(const cli_args *a, const char *name, long long dflt);
-double      cli_real(const cli_args *a, const char *name, double dflt);
 
 /* Prints "hearth COMMAND: sentence" to stderr and returns CLI_FAILED. */
 int cli_fail(const cli_args *a, const err *e);

@@ -329,7 +329,9 @@ static void read_map(config_values *out, const config_node *map, const char *pre
     }
 }
 
-void config_read_node(config_values *out, const config_node *root, config_origin origin, arena *mem, config_report *r) {
+/* config_read for a tree. */
+static void config_read_node(config_values *out, const config_node *root, config_origin origin, arena *mem,
+                             config_report *r) {
     reading x = { origin, mem, r };
     if (is_null(root) || (root->kind == CONFIG_SCALAR && !root->quoted && root->text.len == 0)) return;
     if (root->kind != CONFIG_MAPPING) {

@@ -97,8 +97,6 @@ void config_values_defaults(config_values *v, arena *mem);
 
 /* Reads a file's text over what is there. Problems go to the report; what was sound is read all the same. */
 void config_read(config_values *out, view text, config_origin origin, arena *mem, config_report *r);
-/* The same for a tree. */
-void config_read_node(config_values *out, const config_node *root, config_origin origin, arena *mem, config_report *r);
 /* One value as the environment or a flag gives it; lists are separated by commas. unit 0: 1. */
 int config_set(config_values *out, const config_key *k, const char *text, double unit, config_origin origin,
                const char *where, arena *mem, err *e);

@@ -181,8 +181,6 @@ int32_t lex_capped(grammar *g, int32_t state, uint32_t bytes);
  */
 void lex_plain_bounds(const grammar *g, int32_t state, uint32_t *all, uint32_t *most);
 
-int32_t core_get(grammar *g, const int32_t *kernel, uint32_t n); /* ascending; -1: failed */
-
 /* --- one text --- */
 
 typedef struct chart_item {

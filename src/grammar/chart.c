@@ -111,7 +111,8 @@ static int32_t core_build(grammar *g, const int32_t *kernel, uint32_t n_kernel, 
     return (int32_t)g->n_cores++;
 }
 
-int32_t core_get(grammar *g, const int32_t *kernel, uint32_t n) {
+/* The core of a kernel in ascending order; -1: failed. */
+static int32_t core_get(grammar *g, const int32_t *kernel, uint32_t n) {
     uint64_t h = hash_bytes(kernel, n * sizeof *kernel, 7);
     uint32_t hash = (uint32_t)(h ^ h >> 32), at;
     int32_t  id;

@@ -178,7 +178,7 @@ rx rx_bytes(rx_store *s, const void *bytes, size_t n) {
                   bytes);
 }
 
-rx rx_byte_set(rx_store *s, const rx_set *set) {
+static rx rx_byte_set(rx_store *s, const rx_set *set) {
     int     n = 0, one = 0;
     uint8_t b;
     for (int i = 0; i < 4; i++) {

@@ -95,7 +95,6 @@ void rx_store_deinit(rx_store *s);
 int  rx_store_fail(rx_store *s, int code, const char *sentence); /* keeps the first error */
 
 rx rx_bytes(rx_store *s, const void *bytes, size_t n);
-rx rx_byte_set(rx_store *s, const rx_set *set);
 rx rx_class(rx_store *s, const rx_range *r, size_t n, bool negate); /* any order, may overlap */
 rx rx_cat(rx_store *s, rx a, rx b);
 rx rx_alt(rx_store *s, rx a, rx b);

@@ -54,7 +54,7 @@ bool quarantine_note(quarantine *q, uint64_t identity, int64_t now_ms) {
     return f->shut;
 }
 
-bool quarantine_is_shut(const quarantine *q, uint64_t identity) {
+static bool quarantine_is_shut(const quarantine *q, uint64_t identity) {
     for (int i = 0; identity && i < QUARANTINE_FILES; i++) {
         if (q->files[i].identity == identity) return q->files[i].shut;
     }

@@ -26,7 +26,6 @@ typedef struct quarantine {
 
 uint64_t quarantine_identity(const char *path);                             /* 0: there is no such file */
 bool     quarantine_note(quarantine *q, uint64_t identity, int64_t now_ms); /* a crash; true: it is shut now */
-bool     quarantine_is_shut(const quarantine *q, uint64_t identity);
 bool quarantine_holds_path(const quarantine *q, const char *path); /* asks the file system only if anything is shut */
 void quarantine_forgive(quarantine *q, uint64_t identity);
 

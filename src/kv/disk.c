@@ -482,8 +482,7 @@ void kv_disk_free(kv_disk *d) {
     free(d);
 }
 
-const kv_identity *kv_disk_identity(const kv_disk *d) { return &d->id; }
-uint64_t           kv_disk_max_bytes(const kv_disk *d) { return d->max_bytes; }
+uint64_t kv_disk_max_bytes(const kv_disk *d) { return d->max_bytes; }
 
 const kv_disk_found *kv_disk_found_at(const kv_disk *d, size_t index) {
     return index < d->n_found ? &d->found[index] : NULL;

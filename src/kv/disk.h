@@ -36,9 +36,8 @@ typedef struct kv_disk_found {
 int  kv_disk_open(kv_disk **out, const kv_identity *id, const kv_disk_options *o, err *e);
 void kv_disk_free(kv_disk *d); /* writes what is queued; accepts NULL */
 
-const kv_identity *kv_disk_identity(const kv_disk *d);
-uint64_t           kv_disk_max_bytes(const kv_disk *d);
-uint64_t           kv_disk_file_bytes(const kv_disk *d, const kv_entry *x); /* what it takes, in whole blocks */
+uint64_t kv_disk_max_bytes(const kv_disk *d);
+uint64_t kv_disk_file_bytes(const kv_disk *d, const kv_entry *x); /* what it takes, in whole blocks */
 
 /* What was found when the directory was opened, until it is given back. */
 const kv_disk_found *kv_disk_found_at(const kv_disk *d, size_t index); /* NULL: no more */

@@ -40,7 +40,8 @@ static int check_seq(const nn_batch *b, const nn_limits *l, const nn_groups *g, 
     return check_pages(b, l, g, s, e);
 }
 
-unsigned nn_batch_holds(const nn_batch *b) {
+/* Which of the optional things a batch holds, as NN_BATCH_* bits. */
+static unsigned nn_batch_holds(const nn_batch *b) {
     return (b->embd ? NN_BATCH_EMBD : 0u) | (b->row_end ? NN_BATCH_ROW_END : 0u) |
            (b->adapter ? NN_BATCH_ADAPTER : 0u) | (b->pos_axes || b->n_axes > 1 ? NN_BATCH_AXES : 0u);
 }

@@ -74,8 +74,6 @@ typedef struct nn_limits {
     int n_slots;                           /* fixed states */
 } nn_limits;
 
-/* Which of the optional things a batch holds, as NN_BATCH_* bits. */
-unsigned nn_batch_holds(const nn_batch *b);
 /* Refuses by name what is in `holds` and not in `can`. */
 int nn_batch_allow(unsigned holds, unsigned can, err *e);
 

@@ -79,7 +79,8 @@ static bool find_exact(const nn_binder *b, const char *name, bind_found *out) {
     return (out->tensor = model_file_tensor(b->file, full)) != NULL;
 }
 
-bool bind_find(nn_binder *b, const char *name, bind_found *out) {
+/* Finds `name` (as it stands, with ".weight", with "_blocks"), under every spelling of the root. */
+static bool bind_find(nn_binder *b, const char *name, bind_found *out) {
     char full[256];
     bool in_model = strncmp(name, "model.", 6) == 0;
     if (b->gguf) return find_exact(b, name, out);

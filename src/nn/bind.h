@@ -34,8 +34,6 @@ typedef struct bind_found {
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Finds `name` (as it stands, with ".weight", with "_blocks"), under every spelling of the root. */
-bool bind_find(nn_binder *b, const char *name, bind_found *out);
 /* A companion: module + ending. */
 const model_tensor *bind_companion(nn_binder *b, const bind_found *f, const char *ending);
 

@@ -311,7 +311,6 @@ void   nn_gate(nn_tape *t, nn_buf x, nn_buf g,
                nn_act_kind act); /* x *= act(g); g may have one element per equal part of x */
 nn_buf nn_take(nn_tape *t, nn_buf x, int offset, int width);                 /* columns */
 nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int width); /* columns of every group, side by side */
-nn_buf nn_copy(nn_tape *t, nn_buf x);
 
 /* Causal depthwise convolution over time; w is [channels][kernel]. channel0: where in the layer's conv state it begins.
  */

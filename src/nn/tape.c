@@ -391,8 +391,6 @@ nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int w) {
 
 nn_buf nn_take(nn_tape *t, nn_buf x, int offset, int w) { return nn_take_each(t, x, (int)width(t, x), offset, w); }
 
-nn_buf nn_copy(nn_tape *t, nn_buf x) { return nn_take(t, x, 0, (int)width(t, x)); }
-
 /* --- recurrent layers ------------------------------------------------------------------------------------------- */
 
 nn_buf nn_conv(nn_tape *t, int layer, nn_buf x, const nn_vec *w, const nn_vec *bias, int kernel, int channel0,

@@ -297,15 +297,3 @@ int registry_blob_list(registry *r, int64_t model_id, char ***out, size_t *n, er
     sqlite3_bind_int64(s, 1, model_id);
     return registry_db_texts(r, s, out, n, e);
 }
-
-int registry_blob_copy(registry *r, int64_t from_id, int64_t to_id, err *e) {
-    sqlite3_stmt *s = NULL;
-    int           rc = registry_db_prepare(r, &s,
-                                           "INSERT OR IGNORE INTO model_blobs (model_id, digest)"
-                                                     " SELECT ?, digest FROM model_blobs WHERE model_id = ?",
-                                           e);
-    if (rc < 0) return rc;
-    sqlite3_bind_int64(s, 1, to_id);
-    sqlite3_bind_int64(s, 2, from_id);
-    return registry_db_finish(r, s, e);
-}

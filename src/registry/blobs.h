@@ -84,8 +84,6 @@ int registry_blob_adopt(registry *r, const char *digest, const char *path, err *
 int registry_blob_link(registry *r, int64_t model_id, const char *digest, int64_t size, err *e);
 /* The digests of a model, in order; the caller frees each and *out. */
 int registry_blob_list(registry *r, int64_t model_id, char ***out, size_t *n, err *e);
-/* Gives a model the blobs of another one. */
-int registry_blob_copy(registry *r, int64_t from_id, int64_t to_id, err *e);
 
 /*
  * Frees the blobs that no model uses and no one has pinned, and the folders below D/models in which no model lies. Call

@@ -13,7 +13,6 @@ struct registry {
 };
 
 int registry_db_fail(registry *r, err *e); /* what SQLite says about the last call, as an error */
-int registry_db_run(registry *r, const char *sql, err *e);
 int registry_db_prepare(registry *r, sqlite3_stmt **s, const char *sql, err *e);
 int registry_db_finish(registry *r, sqlite3_stmt *s, err *e); /* steps a statement without rows, and releases it */
 /* The first column of every row; releases the statement. The caller frees each text and *out. */

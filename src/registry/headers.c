@@ -28,7 +28,8 @@ static bool equals_nocase(view v, const char *text) {
     return v.len == strlen(text) && strncasecmp(v.data, text, v.len) == 0;
 }
 
-bool header_number(view text, int64_t *out) {
+/* Decimal digits only, the whole text. */
+static bool header_number(view text, int64_t *out) {
     int64_t n = 0;
     if (text.len == 0 || text.len > 18) return false;
     for (size_t i = 0; i < text.len; i++) {

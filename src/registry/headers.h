@@ -9,9 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Decimal digits only, the whole text. */
-bool header_number(view text, int64_t *out);
-
 /* "bytes 0-99/1000"; an asterisk in the place of 1000 leaves the whole unsaid (-1). Last is the last byte, included. */
 bool header_content_range(view value, int64_t *first, int64_t *last, int64_t *total);
 

@@ -266,11 +266,12 @@ int64_t http_pause_ms(const pull_patience *p, int failures) {
     return ms + ms * (clock_us() % 256) / 1024;
 }
 
-int http_wait(const http_client *c, int64_t ms, const char *why, err *e) {
+/* Waits, if the client goes on: ERR_CANCELLED otherwise. */
+static int http_wait(const http_client *c, int64_t ms, const char *why, err *e) {
     int64_t end = clock_ms() + ms;
     for (;;) {
         int64_t left = end - clock_ms();
-        char    text[256];
+        char    text[CURL_ERROR_SIZE + 128]; /* http_get adds 64 to an explanation of curl */
         if (left <= 0) return 0;
         snprintf(text, sizeof text, "waiting %lld s: %s", (long long)(left + 999) / 1000, why);
         if (!c->go_on(c->ctx, text)) return err_set(e, ERR_CANCELLED, "stopped");

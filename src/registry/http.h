@@ -47,8 +47,6 @@ int http_prepare(const http_client *c, CURL *easy, const char *url, const char *
 bool    http_may_pass(CURLcode code); /* worth another try */
 bool    http_status_may_pass(int status);
 int64_t http_pause_ms(const pull_patience *p, int failures); /* before the next try, after so many in a row */
-/* Waits, if the client goes on: ERR_CANCELLED otherwise. */
-int http_wait(const http_client *c, int64_t ms, const char *why, err *e);
 
 /*
  * A document of at most limit bytes; *body is replaced. Returns 0 for every answer that another try would not change:

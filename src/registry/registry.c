@@ -46,7 +46,7 @@ int registry_db_fail(registry *r, err *e) {
                    "registry %s: %s", r->path, sqlite3_errmsg(r->db));
 }
 
-int registry_db_run(registry *r, const char *sql, err *e) {
+static int registry_db_run(registry *r, const char *sql, err *e) {
     return sqlite3_exec(r->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : registry_db_fail(r, e);
 }
 

@@ -102,7 +102,6 @@ struct request {
 };
 
 /* request.c */
-int  request_open(request **out, runtime *r, const runtime_request *q, err *e); /* copies; one reference */
 void request_ref(request *x);
 void request_unref(request *x); /* the last one frees */
 /* Puts the field's name in front; what is malformed or missing in a request is a mistake of the caller (ERR_ARG). */

@@ -69,7 +69,8 @@ static bool keep_request(request *x) {
            (x->top = arena_calloc(a, (size_t)q->n_top + 1, sizeof *x->top)) && keep_stops(x);
 }
 
-int request_open(request **out, runtime *r, const runtime_request *q, err *e) {
+/* Copies what is asked for; the caller has the one reference. */
+static int request_open(request **out, runtime *r, const runtime_request *q, err *e) {
     *out = NULL;
     request *x = calloc(1, sizeof *x);
     if (!x) return err_set_nomem(e);

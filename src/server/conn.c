@@ -126,7 +126,7 @@ void conn_write_parts(conn *c, struct iovec *parts, int n) {
     }
 }
 
-void conn_write(conn *c, const void *data, size_t bytes) {
+static void conn_write(conn *c, const void *data, size_t bytes) {
     struct iovec part = { (void *)(uintptr_t)data, bytes };
     conn_write_parts(c, &part, 1);
 }

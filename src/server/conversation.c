@@ -51,7 +51,7 @@ void conversation_put_tool(jw *w, view name, view description, const node *schem
     jw_close(w, '}');
 }
 
-bool conversation_name_ok(view name) {
+static bool conversation_name_ok(view name) {
     if (name.len == 0 || name.len > 64) return false;
     for (size_t i = 0; i < name.len; i++) {
         char c = name.data[i];

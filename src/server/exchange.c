@@ -105,8 +105,6 @@ void exchange_run(exchange *x, const exchange_work *w) {
 
 void exchange_put(exchange *x, const void *data, size_t bytes) { str_append(&x->core->out, data, bytes); }
 
-bool exchange_begun(const exchange *x) { return x->core->streaming; }
-
 runtime_request *exchange_requests(exchange *x, size_t n) {
     runtime_request *q = arena_calloc(&x->arena, n, sizeof *q);
     if (!q) {

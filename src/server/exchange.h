@@ -132,7 +132,6 @@ void exchange_header(exchange *x, const char *name, const char *fmt, ...)
     BASE_PRINTF(3, 4); /* before the answer begins */
 void exchange_run(exchange *x, const exchange_work *w);
 void exchange_put(exchange *x, const void *data, size_t bytes);
-bool exchange_begun(const exchange *x); /* the stream's head was sent or is about to be */
 
 /* n requests of the exchange's client in its arena, with nothing set. NULL after answering with an error. */
 runtime_request *exchange_requests(exchange *x, size_t n);

@@ -107,13 +107,6 @@ void feed_put(feed *f, const void *data, size_t bytes) {
 
 void feed_end(feed *f, const err *e) { post_once(f, true, e); }
 
-bool feed_gone(feed *f) {
-    pthread_mutex_lock(&f->lock);
-    bool gone = f->gone;
-    pthread_mutex_unlock(&f->lock);
-    return gone;
-}
-
 void feed_on_gone(feed *f, void (*on_gone)(void *ctx, feed *f), void *ctx) {
     pthread_mutex_lock(&f->lock);
     f->on_gone = on_gone;

@@ -22,7 +22,6 @@ void feed_status(feed *f, int status); /* of an answer without a stream; 200 oth
 void feed_on_gone(feed *f, void (*on_gone)(void *ctx, feed *f), void *ctx);
 /* From any thread. */
 void feed_put(feed *f, const void *data, size_t bytes);
-bool feed_gone(feed *f);
 /* The last call for this feed. With an error: its status if nothing was put, else a line in the stream. */
 void feed_end(feed *f, const err *e);
 

@@ -36,8 +36,6 @@ const view *http_request_get(const http_request *r, const char *name) {
     return NULL;
 }
 
-bool http_parser_busy(const http_parser *p) { return p->request != NULL; }
-
 static http_event fail(http_parser *p, int status, const char *reason) {
     p->state = S_FAILED;
     p->status = status;

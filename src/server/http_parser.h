@@ -84,7 +84,4 @@ http_event http_parser_feed(http_parser *p, const char *data, size_t n, size_t *
 /* After HTTP_COMPLETE: hands the request to the caller and gets ready for the next one. */
 http_request *http_parser_take(http_parser *p);
 
-/* True once a byte of a request was taken that is not complete. */
-bool http_parser_busy(const http_parser *p);
-
 #endif

@@ -91,7 +91,6 @@ void server_post(server *s, post *p); /* from any thread */
 
 /* --- listen.c --- */
 int  server_listen(server *s, err *e);
-void server_unlisten(server *s);
 void server_close_listeners(server *s);
 
 /* --- conn.c --- */
@@ -116,7 +115,6 @@ struct conn {
 
 void conn_accept(server *s, int fd, const listener *l);
 void conn_free(conn *c);
-void conn_write(conn *c, const void *data, size_t bytes);
 void conn_write_parts(conn *c, struct iovec *parts, int n); /* one system call; changes the parts */
 bool conn_congested(conn *c);
 void conn_resume(conn *c);              /* an upload has room again */

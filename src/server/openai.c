@@ -26,7 +26,7 @@ void openai_put_event(exchange *x, const str *json) {
     exchange_put(x, "\n\n", 2);
 }
 
-void openai_put_stream_error(exchange *x, const failure *f) {
+static void openai_put_stream_error(exchange *x, const failure *f) {
     str body;
     str_init(&body);
     openai_put_error(&body, f);

@@ -8,7 +8,6 @@
 #include "server/json_out.h"
 
 void openai_put_error(str *out, const failure *f);
-void openai_put_stream_error(exchange *x, const failure *f);
 void openai_heartbeat(exchange *x);
 
 /* One server-sent event: "data: " + json + an empty line. */

@@ -189,7 +189,6 @@ node *parse_filter_chain(parse_state *p, node *on, bool start_inline);
 node *node_new(parse_state *p, node_kind kind, int line);
 void  node_push(parse_state *p, node_list *l, node *n);
 void  node_raise(parse_state *p, node *n, const node *child);
-void  parse_body(parse_state *p); /* the whole template */
 void  scope_bind(parse_state *p); /* names to slots, filters and tests to functions */
 
 /* Token helpers shared by the statement and expression parsers. */

@@ -430,7 +430,7 @@ static void spec_int(tr *r, const fspec *f, tv v) {
     put_grouped(r, f, head, text + negative, n - negative, base == 10 ? 3 : 4);
 }
 
-void tv_format_spec(tr *r, tv v, view s) {
+static void tv_format_spec(tr *r, tv v, view s) {
     if (s.len == 0) {
         tv_put_str(r, v);
         return;

@@ -207,7 +207,7 @@ static void put_fields(tr *r, const char *codes) {
     }
 }
 
-tv tv_strftime(tr *r, view fmt) {
+static tv tv_strftime(tr *r, view fmt) {
     size_t mark = tr_mark(r);
     if (r->now.month < 1) tr_fail(r, "strftime_now: no clock was given");
     for (size_t i = 0; i < fmt.len; i++) {

@@ -268,7 +268,8 @@ static node *parse_statement(parse_state *p) {
     parse_fail(p, line, "encountered unknown tag '%.*s'", (int)(name.len < 60 ? name.len : 60), name.data);
 }
 
-void parse_body(parse_state *p) {
+/* The whole template. */
+static void parse_body(parse_state *p) {
     parse_until(p, &p->t->body, NULL, 1);
     if (tok_now(p)->kind != TOK_EOF) parse_fail(p, tok_now(p)->line, "unexpected token");
 }

@@ -109,7 +109,7 @@ void tr_put_cp(tr *r, unsigned cp) {
     if (r->out.failed) fail_output(r);
 }
 
-tv tv_from_json(tr *r, const json_value *j) {
+static tv tv_from_json(tr *r, const json_value *j) {
     tv v;
     switch (j->kind) {
     case JSON_K_NULL: return tv_none();

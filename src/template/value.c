@@ -150,7 +150,7 @@ static uint64_t hash_number(tr *r, tv v) {
     return hash_bytes(&i, sizeof i, r->seed);
 }
 
-uint64_t tv_hash(tr *r, tv v) {
+static uint64_t tv_hash(tr *r, tv v) {
     if (v.kind == TV_STR) return hash_bytes(v.u.s, v.len, r->seed);
     if (tv_is_num(v)) return hash_number(r, v);
     if (v.kind == TV_TUPLE) {
@@ -238,7 +238,7 @@ tv *tv_dict_find_str(tr *r, const tv_dict *d, view key) {
 
 /* --- truth, length --- */
 
-bool tv_has_length(tv v) {
+static bool tv_has_length(tv v) {
     return v.kind == TV_STR || tv_is_seq(v) || v.kind == TV_DICT || v.kind == TV_VIEW || v.kind == TV_RANGE ||
            v.kind == TV_UNDEF || v.kind == TV_LOOP;
 }

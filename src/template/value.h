@@ -227,7 +227,6 @@ static inline tv   tv_missing(void) { return (tv){ .kind = TV_MISSING }; }
 static inline tv   tv_bool(bool b) { return (tv){ .kind = TV_BOOL, .u.b = b }; }
 static inline tv   tv_int(int64_t i) { return (tv){ .kind = TV_INT, .u.i = i }; }
 static inline tv   tv_float(double f) { return (tv){ .kind = TV_FLOAT, .u.f = f }; }
-static inline bool tv_is(tv v, tv_kind k) { return v.kind == k; }
 static inline bool tv_given(tv v) { return v.kind != TV_MISSING; }
 static inline bool tv_is_int(tv v) { return v.kind == TV_INT || v.kind == TV_BIG || v.kind == TV_BOOL; }
 static inline bool tv_is_num(tv v) { return tv_is_int(v) || v.kind == TV_FLOAT; }
@@ -245,7 +244,6 @@ tv          tv_tuple2(tr *r, tv a, tv b);
 tv          tv_undef_name(tr *r, view name);
 tv          tv_undef_hint(tr *r, const char *fmt, ...) BASE_PRINTF(2, 3);
 tv          tv_undef_attr(tr *r, tv owner, tv name);
-tv          tv_from_json(tr *r, const json_value *j);
 const char *tv_type_name(tv v);
 
 tv_dict *tv_dict_new(tr *r, size_t expected);
@@ -254,7 +252,6 @@ tv      *tv_dict_find(tr *r, const tv_dict *d, tv key);
 tv      *tv_dict_find_str(tr *r, const tv_dict *d, view key);
 tv       tv_of_dict(tv_dict *d);
 bool     tv_hashable(tv v);
-uint64_t tv_hash(tr *r, tv v);
 
 bool   tv_truth(tr *r, tv v);
 bool   tv_equal(tr *r, tv a, tv b);
@@ -266,7 +263,6 @@ tv     tv_binary(tr *r, int op, tv a, tv b);
 tv     tv_negate(tr *r, tv a);
 tv     tv_positive(tr *r, tv a);
 size_t tv_length(tr *r, tv v); /* len(); fails where Python does */
-bool   tv_has_length(tv v);
 
 /* Iteration: a copy of the items; strings by code point, dicts by key, generators are consumed. */
 bool    tv_iterable(tv v);
@@ -335,10 +331,8 @@ bool        tv_is_case(tv s, bool upper);                             /* isupper
 tv          tv_split(tr *r, tv s, tv sep, int64_t max, bool from_right);
 
 /* --- formats (format.c, format_spec.c) --- */
-tv   tv_percent(tr *r, tv fmt, tv args);                            /* fmt % args */
-tv   tv_str_format(tr *r, tv fmt, const tv_args *args, tv mapping); /* str.format */
-void tv_format_spec(tr *r, tv v, view spec);
-void tv_put_double(tr *r, double f, char type, int precision, bool alt);
+tv tv_percent(tr *r, tv fmt, tv args);                            /* fmt % args */
+tv tv_str_format(tr *r, tv fmt, const tv_args *args, tv mapping); /* str.format */
 
 /* --- built-ins --- */
 typedef struct tv_filter {
@@ -370,7 +364,6 @@ extern const tv_method tv_methods_str[], tv_methods_list[], tv_methods_tuple[], 
     tv_methods_other[];
 tv tv_global(tr *r, view name); /* a global function or MISSING */
 tv tv_call_global(tr *r, int which, const tv_args *args);
-tv tv_strftime(tr *r, view fmt);
 
 /* --- evaluation (eval.c) --- */
 tv   tr_call_macro(tr *r, tv_macro *m, const tv_args *args, tv caller);

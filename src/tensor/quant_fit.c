@@ -38,7 +38,8 @@ int fit_code(const fit_codes *c, float v) {
 
 int fit_value(const fit_codes *c, int code) { return c->values ? c->values[code] : code; }
 
-void fit_values(const fit_codes *c, const float *x, int n, float scale, float *v) {
+/* The values of the codes nearest to x / scale. */
+static void fit_values(const fit_codes *c, const float *x, int n, float scale, float *v) {
     float inverse = scale == 0 ? 0 : 1 / scale;
     if (!c->values) {
         float lo = (float)c->lo, hi = (float)c->hi;

@@ -39,9 +39,6 @@ float fit_symmetric(const fit_codes *c, const float *x, int n);
 /* x ~ scale * q + offset with q in 0..qmax, scale >= 0; with below_zero the offset is at most 0. */
 void fit_affine(const float *x, int n, int qmax, int below_zero, float *scale, float *offset);
 
-/* The values of the codes nearest to x / scale. */
-void fit_values(const fit_codes *c, const float *x, int n, float scale, float *v);
-
 /* Squared error of the best codes under given numbers: used to choose between few of them. */
 float fit_error(const fit_codes *c, const float *x, int n, float scale);
 float fit_affine_error(const float *x, int n, int qmax, float scale, float offset);

@@ -430,12 +430,8 @@ void tok_trim_added(const tok *t, const int32_t **ids, size_t *count) {
 
 int32_t     tok_count(const tok *t) { return (int32_t)t->v.n; }
 const char *tok_kind(const tok *t) { return t->kind_name; }
-const char *tok_pre_name(const tok *t) { return t->pre_name; }
 int32_t     tok_bos(const tok *t) { return t->bos; }
 int32_t     tok_eos(const tok *t) { return t->eos; }
-int32_t     tok_eot(const tok *t) { return t->eot; }
-int32_t     tok_unk(const tok *t) { return t->unk; }
-int32_t     tok_pad(const tok *t) { return t->pad; }
 
 bool tok_adds_bos(const tok *t) { return t->n_before > 0; }
 bool tok_adds_eos(const tok *t) { return t->n_after > 0; }

@@ -47,8 +47,7 @@ uint32_t vocab_hash(const vocab *v, const char *text, size_t bytes);
 
 /* GPT-2's alphabet: each byte is written as one printable character. */
 extern const uint16_t byte_to_char[256];
-int                   char_to_byte(unsigned cp); /* -1 when the character stands for no byte */
-bool byte_level_decode(view text, str *out);     /* false (nothing appended) when a character stands for no byte */
+bool byte_level_decode(view text, str *out); /* false (nothing appended) when a character stands for no byte */
 void byte_level_encode(const char *text, size_t bytes, str *out);
 int  byte_token_value(view text); /* "<0x0A>" -> 10; -1 otherwise */
 
@@ -368,7 +367,6 @@ struct tok {
     int32_t    *ends;
     size_t      n_ends;
     const char *kind_name;
-    const char *pre_name;
 
     pthread_mutex_t lock; /* guards free_ctx */
     tok_ctx        *free_ctx;

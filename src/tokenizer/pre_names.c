@@ -199,6 +199,5 @@ int pre_name_apply(tok *t, const pre_name *p, err *e) {
         rc = tok_pre_add_pattern(t, p->patterns[i], strlen(p->patterns[i]), SPLIT_ISOLATED, false, 0, e);
         if (rc < 0) return err_wrap(e, rc, "pre-tokenizer '%s'", p->name);
     }
-    t->pre_name = p->name;
     return 0;
 }

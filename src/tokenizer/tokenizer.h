@@ -120,9 +120,8 @@ int  tok_stream_push(tok_stream *s, int32_t id, str *out, err *e);
 void tok_stream_finish(tok_stream *s, str *out);
 
 /* Facts. Ids that are absent are -1. */
-int32_t        tok_count(const tok *t);    /* ids are 0 .. count-1 */
-const char    *tok_kind(const tok *t);     /* "bpe", "byte-level bpe", "sentencepiece bpe", "unigram", ... */
-const char    *tok_pre_name(const tok *t); /* the pre-tokenizer's name, or NULL */
+int32_t        tok_count(const tok *t); /* ids are 0 .. count-1 */
+const char    *tok_kind(const tok *t);  /* "bpe", "byte-level bpe", "sentencepiece bpe", "unigram", ... */
 tok_class      tok_class_of(const tok *t, int32_t id);
 bool           tok_is_special(const tok *t, int32_t id);
 view           tok_text(const tok *t, int32_t id);            /* as the vocabulary writes it; empty when out of range */
@@ -130,9 +129,6 @@ bool           tok_bytes(const tok *t, int32_t id, str *out); /* appends the byt
 int32_t        tok_find(const tok *t, const char *text, size_t bytes); /* the id of a vocabulary text, or -1 */
 int32_t        tok_bos(const tok *t);
 int32_t        tok_eos(const tok *t);
-int32_t        tok_eot(const tok *t);
-int32_t        tok_unk(const tok *t);
-int32_t        tok_pad(const tok *t);
 bool           tok_adds_bos(const tok *t);
 bool           tok_adds_eos(const tok *t);
 const int32_t *tok_end_ids(const tok *t, size_t *count); /* every token that ends a generation */

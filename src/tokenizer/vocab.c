@@ -129,7 +129,8 @@ const uint16_t byte_to_char[256] = {
 };
 #undef ROW
 
-int char_to_byte(unsigned cp) {
+/* -1 when the character stands for no byte. */
+static int char_to_byte(unsigned cp) {
     if (cp >= 0x100 && cp < 0x120) return (int)(cp - 0x100);
     if (cp == 0x120) return 0x20;
     if (cp >= 0x121 && cp < 0x143) return (int)(cp - 0x121 + 0x7F);

@@ -113,7 +113,4 @@ void cpu_ssm(cpu_exec *x, const nn_op *op, int worker);
 
 int cpu_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
 
-/* How a page type lies in this backend's pages; false: it has none of this type. */
-bool cpu_kv_type(nn_kv_type type, kv_type *out);
-
 #endif

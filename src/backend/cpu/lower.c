@@ -307,7 +307,8 @@ static int collect_ropes(lowering *l) {
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
 
-bool cpu_kv_type(nn_kv_type type, kv_type *out) {
+/* How a page type lies in this backend's pages; false: it has none of this type. */
+static bool cpu_kv_type(nn_kv_type type, kv_type *out) {
     static const kv_type types[NN_KV_TYPE_COUNT] = {
         [NN_KV_F32] = KV_F32,   [NN_KV_F16] = KV_F16,   [NN_KV_BF16] = KV_BF16,
         [NN_KV_Q8_0] = KV_Q8_0, [NN_KV_Q4_0] = KV_Q4_0,
