@@ -1,0 +1,53 @@
+# CUDA kernels (docs/cuda.md): sets HEARTH_CUDA_BUILD, and enables the language where it is on. Nothing of CUDA is needed where
+# it is off, and a program that has it starts where there is neither a GPU nor a driver: the runtime is linked statically and
+# looks for libcuda.so.1 when it is first called.
+set(HEARTH_CUDA auto CACHE STRING "CUDA kernels: auto (where nvcc is found), ON or OFF")
+set_property(CACHE HEARTH_CUDA PROPERTY STRINGS auto ON OFF)
+# "dev" builds for the newest measured chip alone and keeps PTX for the others, which the driver compiles at first use; "all" has
+# machine code for every chip of docs/cuda.md and takes five times as long.
+set(HEARTH_CUDA_ARCHS dev CACHE STRING "machine code for: dev (9.0a and PTX), all, or a list such as 80;90a")
+set(HEARTH_CUDA_BUILD OFF)
+
+# Sanitizers, coverage and fuzzers look at C; a cross build has no nvcc of its own.
+if(HEARTH_CUDA STREQUAL "auto" AND (HEARTH_SANITIZE OR HEARTH_COVERAGE OR HEARTH_FUZZ OR HEARTH_KERNELS_ONLY OR CMAKE_CROSSCOMPILING))
+  return()
+endif()
+if(HEARTH_CUDA STREQUAL "auto" OR HEARTH_CUDA)
+  find_program(HEARTH_NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(HEARTH_NVCC)
+    if(NOT CMAKE_CUDA_COMPILER)
+      set(CMAKE_CUDA_COMPILER ${HEARTH_NVCC})
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES OFF) # the flags below say it; this CMake does not know every name
+    include(CheckLanguage)
+    check_language(CUDA)
+  endif()
+  if(HEARTH_NVCC AND CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    set(HEARTH_CUDA_BUILD ON)
+  elseif(NOT HEARTH_CUDA STREQUAL "auto")
+    message(FATAL_ERROR "HEARTH_CUDA is on, but nvcc (or the C++ compiler it needs) was not found in PATH or /usr/local/cuda/bin")
+  endif()
+endif()
+if(NOT HEARTH_CUDA_BUILD)
+  return()
+endif()
+
+set(CMAKE_CUDA_STANDARD 17)
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+if(HEARTH_CUDA_ARCHS STREQUAL "dev")
+  set(archs 90a)
+elseif(HEARTH_CUDA_ARCHS STREQUAL "all")
+  set(archs 80 86 89 90a 100a 120a)
+else()
+  set(archs ${HEARTH_CUDA_ARCHS})
+endif()
+# -fmad=false: a sum is fused where the source says fma and nowhere else, as on the CPU.
+set(HEARTH_CUDA_FLAGS -fmad=false -lineinfo -Xcompiler=-Wall,-Wextra,-fno-exceptions)
+foreach(arch IN LISTS archs)
+  list(APPEND HEARTH_CUDA_FLAGS -gencode=arch=compute_${arch},code=sm_${arch})
+endforeach()
+list(APPEND HEARTH_CUDA_FLAGS -gencode=arch=compute_80,code=compute_80)
+if(HEARTH_WERROR)
+  list(APPEND HEARTH_CUDA_FLAGS -Werror=all-warnings -Xcompiler=-Werror)
+endif()

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda/device.h"
+
+#include "kernels/cuda/launch.cuh"
+
+#include <stdio.h>
+#include <string.h>
+
+int cuda_error(err *e, cudaError_t rc, const char *what) {
+    if (rc == cudaSuccess) return 0;
+    return err_set(e, rc == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "CUDA: %s: %s", what,
+                   cudaGetErrorString(rc));
+}
+
+int cuda_device_count(err *e) {
+    int         n = 0;
+    cudaError_t rc = cudaGetDeviceCount(&n);
+    if (rc == cudaSuccess && n > 0) return n;
+    cudaGetLastError(); /* a machine without a device is not an error of a later call */
+    err_set(e, ERR_NOTFOUND, "no CUDA device: %s", rc == cudaSuccess ? "none found" : cudaGetErrorString(rc));
+    return 0;
+}
+
+int cuda_device_open(cuda_device *d, int number, err *e) {
+    cudaDeviceProp p;
+    memset(d, 0, sizeof *d);
+    int rc = cuda_error(e, cudaSetDevice(number), "using the device");
+    if (rc == 0) rc = cuda_error(e, cudaGetDeviceProperties(&p, number), "asking for its properties");
+    if (rc == 0) rc = cuda_error(e, cudaDriverGetVersion(&d->driver), "asking for the driver's version");
+    if (rc == 0) rc = cuda_error(e, cudaRuntimeGetVersion(&d->runtime), "asking for the runtime's version");
+    if (rc != 0) return rc;
+    snprintf(d->name, sizeof d->name, "%.*s", (int)sizeof d->name - 1, p.name);
+    d->number = number;
+    d->arch = p.major * 10 + p.minor;
+    d->sms = p.multiProcessorCount;
+    d->smem_bytes = p.sharedMemPerBlockOptin;
+    d->smem_sm_bytes = p.sharedMemPerMultiprocessor;
+    d->l2_bytes = (size_t)p.l2CacheSize;
+    d->bytes = p.totalGlobalMem;
+    d->clusters = d->arch >= 90;
+    if (d->arch < 80)
+        return err_set(e, ERR_UNSUPPORTED, "%s has compute capability %d.%d; 8.0 is needed", d->name, p.major, p.minor);
+    return 0;
+}
+
+int cuda_alloc(void **out, size_t bytes, err *e) {
+    return cuda_error(e, cudaMalloc(out, bytes ? bytes : 1), "allocating");
+}
+void cuda_free(void *p) { cudaFree(p); }
+int  cuda_fill(void *to, int byte, size_t bytes, err *e) {
+     return cuda_error(e, cudaMemset(to, byte, bytes), "filling");
+}
+
+int cuda_copy_in(void *to, const void *from, size_t bytes, err *e) {
+    return cuda_error(e, cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the device");
+}
+
+int cuda_copy_out(void *to, const void *from, size_t bytes, err *e) {
+    return cuda_error(e, cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "copying from the device");
+}
+
+int cuda_wait(cuda_stream s, err *e) {
+    int rc = cuda_error(e, cudaStreamSynchronize(s), "running");
+    return rc ? rc : cuda_error(e, cudaGetLastError(), "starting a kernel");
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of a product share on the launching side. */
+#ifndef KERNELS_CUDA_INTERNAL_CUH
+#define KERNELS_CUDA_INTERNAL_CUH
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/product.h"
+
+struct product_shape {
+    int64_t rows, cols, rows_pad; /* rows_pad: a multiple of 16 */
+    int64_t tile_cols, tile_bytes;
+    int     slices;
+    int64_t slice_cols;
+};
+
+product_shape product_shape_of(const cuda_weight *w);
+
+/* The kernels over images: weights from `image`, rows and slices of p. */
+struct product_image {
+    product_shape p;
+    const void   *image;
+    bool          bf16;
+};
+
+int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e);
+int product_many_mma(const cuda_device *d, const cuda_product_args *a, const product_image *w, cuda_stream s, err *e);
+int product_many_wgmma(const cuda_device *d, const cuda_product_args *a, const product_image *w, cuda_stream s, err *e);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the launching sides of kernels share: errors with words, and launches with a cluster and an early start. */
+#ifndef KERNELS_CUDA_LAUNCH_CUH
+#define KERNELS_CUDA_LAUNCH_CUH
+
+#include "kernels/cuda/device.h"
+
+#include <cuda_runtime.h>
+
+/* 0, or the error `rc` in words. */
+int cuda_error(err *e, cudaError_t rc, const char *what);
+
+typedef struct cuda_shape {
+    unsigned blocks, threads, cluster; /* cluster 1: none */
+    size_t   smem;
+    bool     early; /* may begin before the kernel in front has ended; the kernel waits itself (9.0 and later) */
+} cuda_shape;
+
+template <class... Formal, class... Actual>
+static inline int cuda_launch(void (*kernel)(Formal...), const cuda_shape &s, cudaStream_t stream, err *e,
+                              Actual... args) {
+    cudaLaunchAttribute attr[2];
+    cudaLaunchConfig_t  c = {};
+    c.gridDim = dim3(s.blocks);
+    c.blockDim = dim3(s.threads);
+    c.dynamicSmemBytes = s.smem;
+    c.stream = stream;
+    c.attrs = attr;
+    if (s.cluster > 1) {
+        attr[c.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attr[c.numAttrs].val.clusterDim.x = s.cluster;
+        attr[c.numAttrs].val.clusterDim.y = attr[c.numAttrs].val.clusterDim.z = 1;
+        c.numAttrs++;
+    }
+    if (s.early) {
+        attr[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (s.smem > 48 * 1024) {
+        int rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.smem),
+                            "shared memory");
+        if (rc != 0) return rc;
+    }
+    return cuda_error(e, cudaLaunchKernelEx(&c, kernel, Formal(args)...), "starting a kernel");
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How weights and activations lie in a device's memory, and how the sum along K is cut. C and CUDA read this header.
+ *
+ * Slices. K is cut into S slices of equal length (a multiple of 256; the last ones may be shorter or empty). S and the
+ * length follow from the matrix alone, never from the number of activation rows or from the device.
+ *
+ * Image. 16-bit matrices (F16 and BF16 weights, unpacked weights, activations) lie as Hopper's tensor cores want them
+ * in shared memory ("128-byte swizzle"), so that any run of rows of 64 columns is one contiguous copy:
+ *
+ *     [block of 64 columns][row][8 chunks of 16 bytes], chunk c of row r stands at place c ^ (r & 7)
+ *
+ * The matrix is padded: rows to `rows_pad`, columns to a multiple of 64 (weights) or 256 (activations); padding columns
+ * are zero.
+ *
+ * Tiles. Quantized weights lie in tiles of 16 rows and 128 or 256 columns, [row tile][column tile], in the order in
+ * which the lanes of a warp hold them for mma.m16n8k16: lane l = 4g + t has rows g and g + 8, and of each 16 columns
+ * the pairs 2t, 2t+1 and 2t+8, 2t+9. The four pairs are named
+ *
+ *     a0 = (g, 2t)  a1 = (g+8, 2t)  a2 = (g, 2t+8)  a3 = (g+8, 2t+8)
+ *
+ *     Q4_0  128 columns, 1152 bytes: [64 columns][lane] 16 bytes, word j = 16 columns j, nibbles p and p + 4 of a word
+ *           = pair a_p; then [row][32 columns] d
+ *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] 16 bytes: d, -dmin, and 8 pairs (sc, mn) of 6 bits,
+ *           sc in the lower and mn in the upper half of three words, each half: word 0: pairs 0, 1, low 4 bits of 6;
+ *           word 1: pairs 2, 3, high 2 bits of 6, low 2 bits of 7; word 2: pairs 4, 5, high 4 bits of 7
+ *     Q6_K  256 columns, 3360 bytes: low nibbles as Q4_0; then [64 columns][lane] two words with the upper two bits:
+ *           word j / 2, pair a_p of 16 columns j at bit 2 (4 (j % 2) + p) of each half; then [row][16 columns] scale
+ *           + 128; then [row] d
+ *     Q8_0  128 columns, 2176 bytes: [32 columns][lane] 16 bytes = two times 8 bytes for 16 columns: a0 a1 a2 a3, each
+ *           byte q + 128; then [row][32 columns] d
+ *
+ * A tile takes the bytes of the file's blocks, no more.
+ */
+#ifndef KERNELS_CUDA_LAYOUT_H
+#define KERNELS_CUDA_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define CUDA_BOTH __host__ __device__
+#else
+#define CUDA_BOTH
+#endif
+
+enum {
+    CUDA_TILE_ROWS = 16,
+    CUDA_SLICES_MAX = 8,
+    CUDA_SLICE_UNIT = 256, /* a slice is a multiple of this */
+    CUDA_BLOCK_COLS = 64,  /* of an image */
+    CUDA_ROW_BYTES = 128,  /* of an image: one row of a block */
+};
+
+CUDA_BOTH static inline int64_t cuda_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* The number of slices of a matrix with this many columns: enough warps for one row, and no slice under 256. */
+CUDA_BOTH static inline int cuda_slices(int64_t cols) {
+    int64_t units = (cols + CUDA_SLICE_UNIT - 1) / CUDA_SLICE_UNIT;
+    return units >= 8 ? 8 : units >= 4 ? 4 : units >= 2 ? 2 : 1;
+}
+
+/* Columns of every slice but the last. */
+CUDA_BOTH static inline int64_t cuda_slice_cols(int64_t cols) {
+    return cuda_round_up((cols + cuda_slices(cols) - 1) / cuda_slices(cols), CUDA_SLICE_UNIT);
+}
+
+/*
+ * The exponent e that an activation row is divided by before it is rounded to f16: the largest magnitude (`top`, its
+ * float bits without sign) comes to lie in [2^14, 2^15), so that values down to 2^-28 of it keep all bits. Rows with an
+ * infinity or a NaN stay as they are; their sums are not finite anyway.
+ */
+CUDA_BOTH static inline int cuda_row_exponent(uint32_t top) {
+    int e = (int)(top >> 23) - 127 - 14;
+    if (top == 0 || top >= 0x7f800000u) return 0;
+    return e < -126 ? -126 : e; /* 2^-e and 2^e are normal floats */
+}
+
+/* Byte of element (row, col) in an image of rows_pad rows. */
+CUDA_BOTH static inline size_t cuda_image_at(int64_t row, int64_t col, int64_t rows_pad) {
+    int64_t block = col / CUDA_BLOCK_COLS, chunk = col % CUDA_BLOCK_COLS / 8;
+    return (size_t)((block * rows_pad + row) * CUDA_ROW_BYTES + ((chunk ^ (row & 7)) * 16) + col % 8 * 2);
+}
+
+#endif

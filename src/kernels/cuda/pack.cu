@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights from the file's blocks to tiles and images (layout.h), and from tiles to images. Runs once per matrix at load
+ * (packing) or once per matrix and step of many rows (unpacking). One warp makes one tile, or 16 rows x 64 columns of
+ * an image. Blocks of a file are not aligned: they are read by bytes.
+ */
+#include "kernels/cuda/internal.cuh"
+#include "kernels/cuda/unpack.cuh"
+
+#define WARPS 4
+
+struct pack_args {
+    const uint8_t *from;
+    size_t         row_bytes;
+    uint8_t       *to;
+    int64_t        rows, cols, rows_pad, n_kt;
+};
+
+__device__ static inline uint32_t byte_pair(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
+
+/* The two columns of pair p of 16 columns: offset of the first. */
+__device__ static inline int pair_col(int p, int lane) { return lane % 4 * 2 + p / 2 * 8; }
+__device__ static inline int pair_row(int p, int lane) { return lane / 4 + p % 2 * 8; }
+
+/* Four low bits of each value of a tile, [64 columns][lane] 16 bytes. F::code is 0..15 or more; rows beyond the end are
+ * 0. */
+template <class F>
+__device__ static inline void pack_nibbles(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int cols,
+                                           int lane) {
+    for (int b = 0; b < cols / 64; b++) {
+        uint32_t w[4];
+        for (int j = 0; j < 4; j++) {
+            w[j] = 0;
+            for (int p = 0; p < 4; p++) {
+                for (int i = 0; i < 2; i++) {
+                    const int code =
+                        F::code(a, row0 + pair_row(p, lane), col0 + b * 64 + j * 16 + pair_col(p, lane) + i);
+                    w[j] |= (uint32_t)(code & 15) << (4 * p + 16 * i);
+                }
+            }
+        }
+        *reinterpret_cast<uint4 *>(to + b * 512 + lane * 16) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+/* d of blocks of 32 columns, 16 rows of 4 values behind the quants of a tile of 128 columns. */
+__device__ static inline void pack_scales32(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0,
+                                            int block_bytes, int lane) {
+    for (int i = lane; i < 64; i += 32) {
+        const int64_t row = row0 + i / 4, col = col0 + i % 4 * 32;
+        const bool    in = row < a.rows && col < a.cols;
+        reinterpret_cast<uint16_t *>(to)[i] =
+            (uint16_t)(in ? byte_pair(a.from + row * a.row_bytes + col / 32 * block_bytes) : 0);
+    }
+}
+
+struct pack_q4_0 {
+    using tile = unpack_q4_0;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        if (row >= a.rows || col >= a.cols) return 8;
+        return a.from[row * a.row_bytes + col / 32 * 18 + 2 + col % 16] >> (col % 32 / 16 * 4) & 15;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_q4_0>(a, to, row0, col0, 128, lane);
+        pack_scales32(a, to + 1024, row0, col0, 18, lane);
+    }
+};
+
+struct pack_q8_0 {
+    using tile = unpack_q8_0;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        if (row >= a.rows || col >= a.cols) return 128;
+        return a.from[row * a.row_bytes + col / 32 * 34 + 2 + col % 32] ^ 0x80;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        for (int i = 0; i < 32; i++) { /* 16-bit pair i: 16 columns i / 4, pair i % 4 */
+            const int64_t row = row0 + pair_row(i % 4, lane), col = col0 + i / 4 * 16 + pair_col(i % 4, lane);
+            const int     at = i / 8 * 512 + lane * 16 + i % 8 * 2;
+            *reinterpret_cast<uint16_t *>(to + at) = (uint16_t)(code(a, row, col) | code(a, row, col + 1) << 8);
+        }
+        pack_scales32(a, to + 2048, row0, col0, 34, lane);
+    }
+};
+
+struct pack_q4_k {
+    using tile = unpack_q4_k;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        if (row >= a.rows) return 0;
+        return a.from[row * a.row_bytes + col / 256 * 144 + 16 + col % 256 / 64 * 32 + col % 32] >>
+                   (col % 64 / 32 * 4) &
+               15;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_q4_k>(a, to, row0, col0, 256, lane);
+        const int64_t row = row0 + lane;
+        if (lane >= 16) return;
+        uint32_t pair[8] = {}, d = 0;
+        if (row < a.rows) {
+            const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * 144, *s = b + 4;
+            d = byte_pair(b) | (byte_pair(b + 2) ^ 0x8000u) << 16;
+            for (int j = 0; j < 8; j++) {
+                const uint32_t sc = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
+                const uint32_t mn = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
+                pair[j] = sc | mn << 16;
+            }
+        }
+        uint32_t w0 = pair[0] | pair[1] << 6 | (pair[6] & 0x000f000fu) << 12;
+        uint32_t w1 = pair[2] | pair[3] << 6 | (pair[6] & 0x00300030u) << 8 | (pair[7] & 0x00030003u) << 14;
+        uint32_t w2 = pair[4] | pair[5] << 6 | (pair[7] & 0x003c003cu) << 10;
+        *reinterpret_cast<uint4 *>(to + 2048 + lane * 16) = make_uint4(d, w0, w1, w2);
+    }
+};
+
+struct pack_q6_k {
+    using tile = unpack_q6_k;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        if (row >= a.rows) return 32;
+        const uint8_t *b = a.from + row * a.row_bytes + col / 256 * 210;
+        const int      h = (int)(col % 256 / 128), s = (int)(col % 128 / 32), l = (int)(col % 32);
+        return (b[64 * h + 32 * (s % 2) + l] >> (s / 2 * 4) & 15) | (b[128 + 32 * h + l] >> (2 * s) & 3) << 4;
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_q6_k>(a, to, row0, col0, 256, lane);
+        for (int i = 0; i < 8; i++) { /* word i: 32 columns i */
+            uint32_t w = 0;
+            for (int p = 0; p < 16; p++) { /* 16 columns p / 8, pair p / 2 % 4, element p % 2 */
+                const int pair = p / 2 % 4;
+                const int c =
+                    code(a, row0 + pair_row(pair, lane), col0 + i * 32 + p / 8 * 16 + pair_col(pair, lane) + p % 2);
+                w |= (uint32_t)(c >> 4) << (2 * (p / 8 * 4 + pair) + 16 * (p % 2));
+            }
+            *reinterpret_cast<uint32_t *>(to + 2048 + i / 2 * 256 + lane * 8 + i % 2 * 4) = w;
+        }
+        for (int i = lane; i < 256; i += 32) {
+            const int64_t row = row0 + i / 16;
+            const bool    in = row < a.rows;
+            to[3072 + i] = (uint8_t)(in ? a.from[row * a.row_bytes + col0 / 256 * 210 + 192 + i % 16] ^ 0x80 : 128);
+        }
+        if (lane < 16) {
+            const int64_t row = row0 + lane;
+            reinterpret_cast<uint16_t *>(to + 3328)[lane] =
+                (uint16_t)(row < a.rows ? byte_pair(a.from + row * a.row_bytes + col0 / 256 * 210 + 208) : 0);
+        }
+    }
+};
+
+/* One warp per tile. */
+template <class F> __global__ void pack_kernel(const pack_args a) {
+    const int64_t tile = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    if (tile >= a.rows_pad / CUDA_TILE_ROWS * a.n_kt) return;
+    F::run(a, a.to + tile * F::tile::BYTES, tile / a.n_kt * CUDA_TILE_ROWS, tile % a.n_kt * F::tile::COLS,
+           (int)threadIdx.x % 32);
+}
+
+/* 16-bit rows to an image: one thread per chunk of 8 columns, read by halves (rows may begin at any even address). */
+__global__ void pack_image_kernel(const pack_args a) {
+    const int64_t i = (int64_t)blockIdx.x * (WARPS * 32) + threadIdx.x, row = i / 8 % a.rows_pad,
+                  block = i / 8 / a.rows_pad;
+    if (block >= a.n_kt) return;
+    const int64_t col = block * 64 + i % 8 * 8;
+    uint32_t      w[4] = {};
+    for (int c = 0; c < 8; c++) {
+        if (row < a.rows && col + c < a.cols)
+            w[c / 2] |= byte_pair(a.from + row * a.row_bytes + (col + c) * 2) << (c % 2 * 16);
+    }
+    *reinterpret_cast<uint4 *>(a.to + cuda_image_at(row, col, a.rows_pad)) = make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+/* Tiles to an image: one warp per 16 rows x 64 columns, through shared memory so that the rows leave as 2048 bytes. */
+template <class T> __global__ void unpack_kernel(const pack_args a) {
+    __shared__ __align__(16) uint8_t part[WARPS][2048];
+    constexpr int                    BLOCKS = T::COLS / 64;
+    const int                        lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int64_t                    i = (int64_t)blockIdx.x * WARPS + warp, tile = i / BLOCKS;
+    if (tile >= a.rows_pad / CUDA_TILE_ROWS * a.n_kt) return;
+    uint32_t fa[4][4];
+    switch (i % BLOCKS) { /* constants keep the unpacking free of run-time shifts */
+    case 0: T::fragments(fa, a.from + tile * T::BYTES, 0, lane); break;
+    case 1: T::fragments(fa, a.from + tile * T::BYTES, 1, lane); break;
+    case 2: T::fragments(fa, a.from + tile * T::BYTES, 2, lane); break;
+    default: T::fragments(fa, a.from + tile * T::BYTES, 3, lane); break;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+#pragma unroll
+        for (int p = 0; p < 4; p++) {
+            const int row = pair_row(p, lane), chunk = 2 * j + p / 2;
+            *reinterpret_cast<uint32_t *>(part[warp] + row * 128 + (chunk ^ (row & 7)) * 16 + lane % 4 * 4) = fa[j][p];
+        }
+    }
+    __syncwarp();
+    const int64_t block = tile % a.n_kt * BLOCKS + i % BLOCKS, row0 = tile / a.n_kt * CUDA_TILE_ROWS;
+    if (block * 64 >= cuda_round_up(a.cols, 64)) return;
+    uint8_t *to = a.to + (block * a.rows_pad + row0) * CUDA_ROW_BYTES;
+#pragma unroll
+    for (int o = 0; o < 2048; o += 512)
+        *reinterpret_cast<uint4 *>(to + o + lane * 16) = *reinterpret_cast<const uint4 *>(part[warp] + o + lane * 16);
+}
+
+static cuda_shape warps_shape(int64_t n) { return { (unsigned)((n + WARPS - 1) / WARPS), WARPS * 32, 1, 0, false }; }
+
+int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
+              err *e) {
+    if (!cuda_can_multiply(type))
+        return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d yet", (int)type);
+    const cuda_weight   w = { type, rows, cols, to };
+    const product_shape p = product_shape_of(&w);
+    const int           block = type == TENSOR_Q4_K || type == TENSOR_Q6_K   ? 256
+                                : type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ? 32
+                                                                             : 1;
+    if (rows < 1 || cols < 1 || cols % block || rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
+        return err_set(e, ERR_ARG, "CUDA: a matrix of %lld rows and %lld columns", (long long)rows, (long long)cols);
+    const pack_args a = {
+        (const uint8_t *)from, row_bytes, (uint8_t *)to, rows, cols, p.rows_pad, (cols + p.tile_cols - 1) / p.tile_cols
+    };
+    const int64_t tiles = p.rows_pad / CUDA_TILE_ROWS * a.n_kt;
+    switch (type) {
+    case TENSOR_Q4_0: return cuda_launch(pack_kernel<pack_q4_0>, warps_shape(tiles), s, e, a);
+    case TENSOR_Q8_0: return cuda_launch(pack_kernel<pack_q8_0>, warps_shape(tiles), s, e, a);
+    case TENSOR_Q4_K: return cuda_launch(pack_kernel<pack_q4_k>, warps_shape(tiles), s, e, a);
+    case TENSOR_Q6_K: return cuda_launch(pack_kernel<pack_q6_k>, warps_shape(tiles), s, e, a);
+    default: return cuda_launch(pack_image_kernel, warps_shape(a.n_kt * p.rows_pad * 8 / 32), s, e, a);
+    }
+}
+
+int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {
+    const product_shape p = product_shape_of(w);
+    const pack_args     a = {
+            (const uint8_t *)w->data, 0, (uint8_t *)to, p.rows, p.cols, p.rows_pad, (p.cols + p.tile_cols - 1) / p.tile_cols
+    };
+    const cuda_shape shape = warps_shape(p.rows_pad / CUDA_TILE_ROWS * a.n_kt * (p.tile_cols / 64));
+    switch (w->type) {
+    case TENSOR_Q4_0: return cuda_launch(unpack_kernel<unpack_q4_0>, shape, s, e, a);
+    case TENSOR_Q8_0: return cuda_launch(unpack_kernel<unpack_q8_0>, shape, s, e, a);
+    case TENSOR_Q4_K: return cuda_launch(unpack_kernel<unpack_q4_k>, shape, s, e, a);
+    case TENSOR_Q6_K: return cuda_launch(unpack_kernel<unpack_q6_k>, shape, s, e, a);
+    default: return err_set(e, ERR_ARG, "CUDA: weights of type %d are not unpacked", (int)w->type);
+    }
+}

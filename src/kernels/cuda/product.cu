@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which kernel computes a product, and the sizes of its parts. */
+#include "kernels/cuda/internal.cuh"
+
+bool cuda_can_multiply(tensor_type type) {
+    return type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
+           type == TENSOR_Q4_K || type == TENSOR_Q6_K;
+}
+
+product_shape product_shape_of(const cuda_weight *w) {
+    product_shape p = {};
+    p.rows = w->rows;
+    p.cols = w->cols;
+    p.rows_pad = cuda_round_up(w->rows, CUDA_TILE_ROWS);
+    p.slices = cuda_slices(w->cols);
+    p.slice_cols = cuda_slice_cols(w->cols);
+    switch (w->type) {
+    case TENSOR_Q4_0: p.tile_cols = 128, p.tile_bytes = 1152; break;
+    case TENSOR_Q8_0: p.tile_cols = 128, p.tile_bytes = 2176; break;
+    case TENSOR_Q4_K: p.tile_cols = 256, p.tile_bytes = 2304; break;
+    case TENSOR_Q6_K: p.tile_cols = 256, p.tile_bytes = 3360; break;
+    default: p.tile_cols = 64, p.tile_bytes = 2048; break;
+    }
+    return p;
+}
+
+static bool is_image(tensor_type type) { return type == TENSOR_F16 || type == TENSOR_BF16; }
+
+size_t cuda_packed_bytes(tensor_type type, int64_t rows, int64_t cols) {
+    const cuda_weight   w = { type, rows, cols, NULL };
+    const product_shape p = product_shape_of(&w);
+    return (size_t)(p.rows_pad / CUDA_TILE_ROWS * ((cols + p.tile_cols - 1) / p.tile_cols) * p.tile_bytes);
+}
+
+size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols) {
+    return is_image(type) ? 0 : cuda_packed_bytes(TENSOR_F16, rows, cols);
+}
+
+int cuda_product(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
+    if (!cuda_can_multiply(a->w.type))
+        return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d", (int)a->w.type);
+    if (a->x.cols != a->w.cols || a->x.bf16 != (a->w.type == TENSOR_BF16))
+        return err_set(e, ERR_ARG, "CUDA: activations of %lld columns for weights of %lld", (long long)a->x.cols,
+                       (long long)a->w.cols);
+    if (a->x.n == 0) return 0;
+    cuda_path path = a->path;
+    if (path == CUDA_PATH_AUTO)
+        path = a->x.n <= CUDA_FEW ? CUDA_PATH_FEW : d->arch == 90 ? CUDA_PATH_WGMMA : CUDA_PATH_MMA;
+    if (path == CUDA_PATH_FEW) return product_few(d, a, s, e);
+    product_image w = { product_shape_of(&a->w), a->w.data, a->x.bf16 };
+    if (!is_image(a->w.type)) {
+        int rc = a->unpacked ? 0 : cuda_unpack(a->scratch, &a->w, s, e);
+        if (rc != 0) return rc;
+        w.image = a->scratch;
+    }
+    return path == CUDA_PATH_WGMMA ? product_many_wgmma(d, a, &w, s, e) : product_many_mma(d, a, &w, s, e);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * out = x * W^T on a CUDA device, for any number of activation rows, one definition:
+ *
+ *     x16, e  activations of a row to 16 bits: f16 after division by 2^e (layout.h), or bf16 with e = 0 (BF16 weights)
+ *     w16     the weight's one 16-bit value (unpack.cuh)
+ *     slice   for each slice of K (layout.h): a chain of k16 tensor-core steps from zero in the order of K
+ *     out     ((0 + slice 0) + slice 1) + ... in f32, times 2^e
+ *
+ * Row count, tile shapes and the place of a row decide which kernel and which block computes a value, never its bits:
+ * up to CUDA_FEW rows by mma.sync with weights unpacked in registers (few.cu), more by wgmma on 9.0 (many_wgmma.cu) or
+ * mma.sync (many_mma.cu) over unpacked 16-bit weights. That mma.sync and wgmma add alike is a property of the chip that
+ * tests/cuda checks; where it does not hold, cuda_product is told so and mma.sync serves all row counts.
+ *
+ * Nothing here allocates or waits. Pointers are device pointers, aligned to 16 bytes (out: 4).
+ */
+#ifndef KERNELS_CUDA_PRODUCT_H
+#define KERNELS_CUDA_PRODUCT_H
+
+#include "kernels/cuda/device.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "tensor/types.h"
+
+enum { CUDA_FEW = 64 }; /* rows up to which few.cu reads packed weights */
+
+/* A packed weight matrix. */
+typedef struct cuda_weight {
+    tensor_type type;
+    int64_t     rows, cols;
+    const void *data;
+} cuda_weight;
+
+/* Activation rows in 16 bits: an image (layout.h) of n_pad rows, and 2^e for each row. */
+typedef struct cuda_rows {
+    bool         bf16;
+    int64_t      n, n_pad, cols; /* n_pad: a multiple of 8 */
+    const void  *data;
+    const float *scale; /* n values */
+} cuda_rows;
+
+typedef enum cuda_path {
+    CUDA_PATH_AUTO,
+    CUDA_PATH_FEW,   /* up to CUDA_FEW rows at a time, weights read once for each */
+    CUDA_PATH_MMA,   /* any number of rows; needs scratch for types that are not 16-bit */
+    CUDA_PATH_WGMMA, /* the same, 9.0 only */
+} cuda_path;
+
+/* How few.cu cuts its work; zeros: it decides. For measurements: no value changes a bit of the result. */
+typedef struct cuda_few_plan {
+    int cluster; /* blocks that share a row tile: 1, 2, 4, 8 */
+    int stages;  /* ring places per warp: 2..6 */
+    int blocks;  /* blocks per multiprocessor at most */
+} cuda_few_plan;
+
+typedef struct cuda_product_args {
+    cuda_weight   w;
+    cuda_rows     x;
+    float        *out;
+    int64_t       out_stride; /* floats from row to row */
+    void         *scratch;    /* cuda_scratch_bytes, for more than CUDA_FEW rows */
+    cuda_path     path;
+    cuda_few_plan plan;
+    bool          early;    /* begin loading weights before the kernel in front has ended; it must not write them */
+    bool          unpacked; /* scratch already holds this matrix */
+} cuda_product_args;
+
+bool   cuda_can_multiply(tensor_type type);
+size_t cuda_packed_bytes(tensor_type type, int64_t rows, int64_t cols);
+size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols); /* 0 for 16-bit types */
+
+/* From file layout (on the device, rows of row_bytes) to packed. Refuses by name what cannot be multiplied. */
+int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
+              err *e);
+
+/* Packed weights to an image in scratch. */
+int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e);
+
+/* Bytes of the image of n rows, and its n_pad. */
+static inline int64_t cuda_rows_pad(int64_t n) { return (n + 7) / 8 * 8; }
+size_t                cuda_rows_bytes(int64_t n, int64_t cols);
+
+/* Float rows (stride in floats) to 16 bits. `r` has its sizes and pointers filled in; the pointers are written. */
+int cuda_rows_make(const cuda_rows *r, const float *x, int64_t x_stride, cuda_stream s, err *e);
+
+int cuda_product(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda/twin.h"
+
+#include "kernels/cuda/layout.h"
+#include "tensor/blocks.h"
+#include "tensor/half.h"
+
+#include <math.h>
+#include <string.h>
+
+const cuda_twin_chip cuda_twin_hopper = { 16, 25 };
+const cuda_twin_chip cuda_twin_ampere = { 8, 24 };
+
+/* value = mant * 2^exp; top is the exponent of the format (the place of the leading bit of a normal number). */
+typedef struct term {
+    int64_t mant;
+    int     exp, top;
+} term;
+
+static term split16(bool bf16, uint16_t h) {
+    const int bits = bf16 ? 7 : 10, bias = bf16 ? 127 : 15, field = (h & 0x7fff) >> bits;
+    int64_t   mant = h & ((1 << bits) - 1);
+    if (field) mant |= 1 << bits;
+    const int top = (field ? field : 1) - bias;
+    return (term){ h & 0x8000 ? -mant : mant, top - bits, top };
+}
+
+static term split32(float f) {
+    uint32_t  u = tensor_f32_bits(f);
+    const int field = u >> 23 & 255;
+    int64_t   mant = u & 0x7fffff;
+    if (field) mant |= 0x800000;
+    const int top = (field ? field : 1) - 127;
+    return (term){ u >> 31 ? -mant : mant, top - 23, top };
+}
+
+static bool is_finite16(bool bf16, uint16_t h) { return bf16 ? (h & 0x7f80) != 0x7f80 : (h & 0x7c00) != 0x7c00; }
+
+/* t in units of 2^unit, cut towards zero. */
+static int64_t cut(term t, int unit) {
+    int64_t   m = t.mant < 0 ? -t.mant : t.mant;
+    const int shift = t.exp - unit;
+    m = shift >= 0 ? m << shift : shift > -63 ? m >> -shift : 0;
+    return t.mant < 0 ? -m : m;
+}
+
+/* sum * 2^unit as a float, cut towards zero. */
+static float to_float(int64_t sum, int unit) {
+    uint64_t m = (uint64_t)(sum < 0 ? -sum : sum);
+    int      e = unit;
+    while (m >= 1u << 24 || (m && e < -149)) m >>= 1, e++;
+    float f = ldexpf((float)m, e);
+    if (isinf(f)) f = INFINITY;
+    return sum < 0 ? -f : f;
+}
+
+static float add_group(cuda_twin_chip chip, bool bf16, const uint16_t *a, const uint16_t *b, float acc) {
+    term t[17];
+    int  n = 0, top = -1000;
+    for (int i = 0; i < chip.group; i++) {
+        if (!is_finite16(bf16, a[i]) || !is_finite16(bf16, b[i])) return NAN;
+        term x = split16(bf16, a[i]), y = split16(bf16, b[i]);
+        t[n] = (term){ x.mant * y.mant, x.exp + y.exp, x.top + y.top };
+        if (t[n].mant) n++;
+    }
+    if (!isfinite(acc)) return acc;
+    t[n] = split32(acc);
+    if (t[n].mant) n++;
+    if (n == 0) return 0;
+    for (int i = 0; i < n; i++) {
+        if (t[i].top > top) top = t[i].top;
+    }
+    const int unit = top - chip.fraction;
+    int64_t   sum = 0;
+    for (int i = 0; i < n; i++) sum += cut(t[i], unit);
+    return to_float(sum, unit);
+}
+
+float cuda_twin_chain(cuda_twin_chip chip, bool bf16, const uint16_t *a, const uint16_t *b, int64_t n, float acc) {
+    for (int64_t i = 0; i < n; i += chip.group) acc = add_group(chip, bf16, a + i, b + i, acc);
+    return acc;
+}
+
+/* A double to the nearest half, ties to even, in one rounding. */
+static uint16_t round16(double v) {
+    const uint16_t sign = signbit(v) ? 0x8000 : 0;
+    double         a = fabs(v);
+    int            e;
+    if (a == 0) return sign;
+    frexp(a, &e); /* a in [2^(e-1), 2^e) */
+    if (e < -13) e = -13;
+    a = nearbyint(ldexp(a, 11 - e)); /* units of the last place */
+    return (uint16_t)(sign | tensor_f32_to_f16((float)ldexp(a, e - 11)));
+}
+
+static double half(uint16_t h) { return (double)tensor_f16_to_f32(h); }
+
+static void weights_q4_k(const block_q4_k *b, uint16_t *out) {
+    for (int j = 0; j < 8; j++) {
+        int sc, mn;
+        block_k4_scale_min(b->scales, j, &sc, &mn);
+        const double d = half(round16(half(b->d) * sc)), m = half(round16(half(b->dmin) * mn));
+        for (int l = 0; l < 32; l++) {
+            const int q = b->qs[j / 2 * 32 + l] >> (j % 2 * 4) & 15;
+            out[32 * j + l] = round16(q * d - m);
+        }
+    }
+}
+
+static void weights_q6_k(const block_q6_k *b, uint16_t *out) {
+    for (int i = 0; i < 256; i++) {
+        const int h = i / 128, s = i % 128 / 32, l = i % 32;
+        const int low = b->ql[64 * h + 32 * (s % 2) + l] >> (s / 2 * 4) & 15, high = b->qh[32 * h + l] >> (2 * s) & 3;
+        out[i] = round16(((low | high << 4) - 32) * half(round16(half(b->d) * b->scales[i / 16])));
+    }
+}
+
+static void weights_q4_0(const block_q4_0 *b, uint16_t *out) {
+    for (int i = 0; i < 32; i++) out[i] = round16(half(b->d) * ((b->qs[i % 16] >> (i / 16 * 4) & 15) - 8));
+}
+
+static void weights_q8_0(const block_q8_0 *b, uint16_t *out) {
+    for (int i = 0; i < 32; i++) out[i] = round16(half(b->d) * b->qs[i]);
+}
+
+bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, uint16_t *out) {
+    switch (type) {
+    case TENSOR_F16:
+    case TENSOR_BF16: memcpy(out, row, (size_t)n * 2); return true;
+    case TENSOR_Q4_0:
+        for (int64_t i = 0; i < n / 32; i++) weights_q4_0((const block_q4_0 *)row + i, out + 32 * i);
+        return true;
+    case TENSOR_Q8_0:
+        for (int64_t i = 0; i < n / 32; i++) weights_q8_0((const block_q8_0 *)row + i, out + 32 * i);
+        return true;
+    case TENSOR_Q4_K:
+        for (int64_t i = 0; i < n / 256; i++) weights_q4_k((const block_q4_k *)row + i, out + 256 * i);
+        return true;
+    case TENSOR_Q6_K:
+        for (int64_t i = 0; i < n / 256; i++) weights_q6_k((const block_q6_k *)row + i, out + 256 * i);
+        return true;
+    default: return false;
+    }
+}
+
+int cuda_twin_row(bool bf16, const float *x, int64_t n, uint16_t *out) {
+    uint32_t top = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t u = tensor_f32_bits(x[i]) & 0x7fffffffu;
+        if (u > top) top = u;
+    }
+    const int e = bf16 ? 0 : cuda_row_exponent(top);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = bf16 ? tensor_f32_to_bf16(x[i]) : tensor_f32_to_f16(x[i] * tensor_bits_f32((uint32_t)(127 - e) << 23));
+    return e;
+}
+
+float cuda_twin_product(cuda_twin_chip chip, bool bf16, const uint16_t *w, const uint16_t *x, int64_t cols,
+                        int x_exponent) {
+    const int64_t step = cuda_slice_cols(cols), padded = cuda_round_up(cols, 16);
+    float         sum = 0;
+    for (int64_t k = 0; k < padded; k += step)
+        sum += cuda_twin_chain(chip, bf16, w + k, x + k, padded - k < step ? padded - k : step, 0);
+    return sum * tensor_bits_f32((uint32_t)(127 + x_exponent) << 23);
+}

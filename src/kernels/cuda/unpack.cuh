@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights of a packed tile (layout.h) to fragments of mma.m16n8k16, in registers: the one place that says which 16-bit
+ * value a weight has on the device. All kernels use it, so that decode and prefill multiply the same numbers. A small
+ * integer becomes a half by setting it into the mantissa of 1024; subtracting is exact. Roundings, each to nearest:
+ *
+ *     Q4_0, Q8_0   d * q
+ *     Q6_K         s = d * scale;                      s * q
+ *     Q4_K         s = d * sc, m = dmin * mn;          s * q - m, fused
+ *     F16, BF16    the value itself
+ *
+ * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address and fragments()
+ * for one lane's part of 16 rows x 64 columns: a[j] is 16 columns j.
+ */
+#ifndef KERNELS_CUDA_UNPACK_CUH
+#define KERNELS_CUDA_UNPACK_CUH
+
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/mma.cuh"
+
+/* The address of column tile kt of row tile rt; a matrix has n_kt column tiles and rows_pad rows. */
+template <int BYTES> struct unpack_tiled {
+    __device__ static inline const uint8_t *at(const uint8_t *w, int64_t rt, int64_t kt, int64_t n_kt, int64_t) {
+        return w + (rt * n_kt + kt) * BYTES;
+    }
+};
+
+__device__ static inline __half2  as_half2(uint32_t u) { return *reinterpret_cast<__half2 *>(&u); }
+__device__ static inline uint32_t as_u32(__half2 h) { return *reinterpret_cast<uint32_t *>(&h); }
+
+/* bits & mask | magic in one instruction. */
+__device__ static inline uint32_t set_in(uint32_t bits, uint32_t mask, uint32_t magic) {
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(bits), "r"(mask), "r"(magic));
+    return r;
+}
+
+#define HALF2_1024 0x64006400u
+
+/* Nibbles of both halves, at bit 0 or 4, less `zero`. */
+__device__ static inline __half2 nibbles_low(uint32_t w, float zero) {
+    return __hsub2_rn(as_half2(set_in(w, 0x000f000fu, HALF2_1024)), __float2half2_rn(1024 + zero));
+}
+__device__ static inline __half2 nibbles_high(uint32_t w, float zero) {
+    return __hfma2(as_half2(set_in(w, 0x00f000f0u, HALF2_1024)), __float2half2_rn(1.0f / 16),
+                   __float2half2_rn(-64 - zero));
+}
+
+__device__ static inline uint4 load_lane16(const uint8_t *p) { return *reinterpret_cast<const uint4 *>(p); }
+__device__ static inline uint2 load_lane8(const uint8_t *p) { return *reinterpret_cast<const uint2 *>(p); }
+
+/* Two halves of a 32-bit word as a pair of equals. */
+__device__ static inline __half2 low_twice(uint32_t w) { return __low2half2(as_half2(w)); }
+__device__ static inline __half2 high_twice(uint32_t w) { return __high2half2(as_half2(w)); }
+
+struct unpack_q4_0 : unpack_tiled<1152> {
+    enum { COLS = 128, BYTES = 1152, BF16 = 0 };
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int block, int lane) {
+        const uint4    q = load_lane16(tile + block * 512 + lane * 16);
+        const uint32_t d0 = *reinterpret_cast<const uint32_t *>(tile + 1024 + lane / 4 * 8 + block * 4);
+        const uint32_t d8 = *reinterpret_cast<const uint32_t *>(tile + 1024 + lane / 4 * 8 + 64 + block * 4);
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const __half2 s0 = j < 2 ? low_twice(d0) : high_twice(d0), s8 = j < 2 ? low_twice(d8) : high_twice(d8);
+            a[j][0] = as_u32(__hmul2_rn(nibbles_low(w[j], 8), s0));
+            a[j][1] = as_u32(__hmul2_rn(nibbles_high(w[j], 8), s8));
+            a[j][2] = as_u32(__hmul2_rn(nibbles_low(w[j] >> 8, 8), s0));
+            a[j][3] = as_u32(__hmul2_rn(nibbles_high(w[j] >> 8, 8), s8));
+        }
+    }
+};
+
+struct unpack_q8_0 : unpack_tiled<2176> {
+    enum { COLS = 128, BYTES = 2176, BF16 = 0 };
+    /* Bytes 0, 1 or 2, 3 of a word, less 128, times s. */
+    __device__ static inline uint32_t pair(uint32_t w, uint32_t select, __half2 s) {
+        return as_u32(__hmul2_rn(__hsub2_rn(as_half2(__byte_perm(w, 0x64646464u, select)), __float2half2_rn(1152)), s));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int block, int lane) {
+        const uint32_t d0 = *reinterpret_cast<const uint32_t *>(tile + 2048 + lane / 4 * 8 + block * 4);
+        const uint32_t d8 = *reinterpret_cast<const uint32_t *>(tile + 2048 + lane / 4 * 8 + 64 + block * 4);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint4    q = load_lane16(tile + (block * 2 + i) * 512 + lane * 16);
+            const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+            const __half2  s0 = i == 0 ? low_twice(d0) : high_twice(d0), s8 = i == 0 ? low_twice(d8) : high_twice(d8);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                a[2 * i + j][0] = pair(w[2 * j], 0x4140, s0);
+                a[2 * i + j][1] = pair(w[2 * j], 0x4342, s8);
+                a[2 * i + j][2] = pair(w[2 * j + 1], 0x4140, s0);
+                a[2 * i + j][3] = pair(w[2 * j + 1], 0x4342, s8);
+            }
+        }
+    }
+};
+
+struct unpack_q4_k : unpack_tiled<2304> {
+    enum { COLS = 256, BYTES = 2304, BF16 = 0 };
+    /* Pair `group` of (sc, mn) as integers in both halves. */
+    __device__ static inline uint32_t pair_bits(const uint4 &s, int group) {
+        switch (group) {
+        case 0: return set_in(s.y, 0x003f003fu, HALF2_1024);
+        case 1: return set_in(s.y >> 6, 0x003f003fu, HALF2_1024);
+        case 2: return set_in(s.z, 0x003f003fu, HALF2_1024);
+        case 3: return set_in(s.z >> 6, 0x003f003fu, HALF2_1024);
+        case 4: return set_in(s.w, 0x003f003fu, HALF2_1024);
+        case 5: return set_in(s.w >> 6, 0x003f003fu, HALF2_1024);
+        case 6: return set_in(s.y >> 12, 0x000f000fu, set_in(s.z >> 8, 0x00300030u, HALF2_1024));
+        default: return set_in(s.z >> 14, 0x00030003u, set_in(s.w >> 10, 0x003c003cu, HALF2_1024));
+        }
+    }
+    /* (d * sc, -dmin * mn) */
+    __device__ static inline uint32_t scale(const uint4 &s, int group) {
+        return as_u32(__hmul2_rn(__hsub2_rn(as_half2(pair_bits(s, group)), __float2half2_rn(1024)), as_half2(s.x)));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int block, int lane) {
+        const uint4    q = load_lane16(tile + block * 512 + lane * 16);
+        const uint4    r0 = load_lane16(tile + 2048 + lane / 4 * 16), r8 = load_lane16(tile + 2176 + lane / 4 * 16);
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t p0 = scale(r0, 2 * block + i), p8 = scale(r8, 2 * block + i);
+            const __half2  s0 = low_twice(p0), m0 = high_twice(p0), s8 = low_twice(p8), m8 = high_twice(p8);
+#pragma unroll
+            for (int j = 2 * i; j < 2 * i + 2; j++) {
+                a[j][0] = as_u32(__hfma2(nibbles_low(w[j], 0), s0, m0));
+                a[j][1] = as_u32(__hfma2(nibbles_high(w[j], 0), s8, m8));
+                a[j][2] = as_u32(__hfma2(nibbles_low(w[j] >> 8, 0), s0, m0));
+                a[j][3] = as_u32(__hfma2(nibbles_high(w[j] >> 8, 0), s8, m8));
+            }
+        }
+    }
+};
+
+struct unpack_q6_k : unpack_tiled<3360> {
+    enum { COLS = 256, BYTES = 3360, BF16 = 0 };
+    /* d * scale for the 16 columns j of a block from four bytes of scales. */
+    __device__ static inline __half2 scale(uint32_t bytes, int j, __half2 d) {
+        const uint32_t h = __byte_perm(bytes, 0x64646464u, 0x4040 + j * 0x101);
+        return __hmul2_rn(__hsub2_rn(as_half2(h), __float2half2_rn(1152)), d);
+    }
+    /* Pair p of 16 columns j: low bits at bit 0 of `low`, high bits in `high` (of that word). */
+    __device__ static inline uint32_t pair(uint32_t low, uint32_t high, int place, __half2 s) {
+        const int      shift = 2 * place - 4;
+        const uint32_t up = shift < 0 ? high << -shift : high >> shift;
+        const uint32_t v = set_in(low, 0x000f000fu, set_in(up, 0x00300030u, HALF2_1024));
+        return as_u32(__hmul2_rn(__hsub2_rn(as_half2(v), __float2half2_rn(1056)), s));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int block, int lane) {
+        const int      g = lane / 4;
+        const uint4    q = load_lane16(tile + block * 512 + lane * 16);
+        const uint2    h = load_lane8(tile + 2048 + block * 256 + lane * 8);
+        const uint32_t c0 = *reinterpret_cast<const uint32_t *>(tile + 3072 + g * 16 + block * 4);
+        const uint32_t c8 = *reinterpret_cast<const uint32_t *>(tile + 3200 + g * 16 + block * 4);
+        const __half2  d0 = __half2half2(reinterpret_cast<const __half *>(tile + 3328)[g]);
+        const __half2  d8 = __half2half2(reinterpret_cast<const __half *>(tile + 3328)[g + 8]);
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const __half2  s0 = scale(c0, j, d0), s8 = scale(c8, j, d8);
+            const uint32_t high = j < 2 ? h.x : h.y;
+            const int      place = j % 2 * 4;
+            a[j][0] = pair(w[j], high, place, s0);
+            a[j][1] = pair(w[j] >> 4, high, place + 1, s8);
+            a[j][2] = pair(w[j] >> 8, high, place + 2, s0);
+            a[j][3] = pair(w[j] >> 12, high, place + 3, s8);
+        }
+    }
+};
+
+/* 16 rows of an image block in shared memory. */
+template <int IS_BF16> struct unpack_image {
+    enum { COLS = 64, BYTES = 2048, BF16 = IS_BF16 };
+    __device__ static inline const uint8_t *at(const uint8_t *w, int64_t rt, int64_t kt, int64_t, int64_t rows_pad) {
+        return w + (kt * rows_pad + rt * CUDA_TILE_ROWS) * CUDA_ROW_BYTES;
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int, int lane) {
+        const uint32_t row = smem_at(tile) + lane % 16 * CUDA_ROW_BYTES;
+#pragma unroll
+        for (int j = 0; j < 4; j++) load_matrices(a[j], row + ((2 * j + lane / 16) ^ lane % 8) * 16);
+    }
+};
+using unpack_f16 = unpack_image<0>;
+using unpack_bf16 = unpack_image<1>;
+
+#endif

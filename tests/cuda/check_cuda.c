@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CUDA kernels on a device against their twin in plain C, bit for bit:
+ *
+ *   gate      chains of mma.sync (both operand sides) and wgmma equal cuda_twin_chain, on normal, wide-exponent,
+ * outlier and subnormal data, f16 and bf16. Where wgmma differs from mma.sync, it must not serve many rows. products
+ * every weight type: the twin's bits; the same bits whatever the number of rows (1..512), their places, the kernel, its
+ * plan and a neighbour full of NaN; near a product in double precision; nothing written beside the output, everything
+ * written inside it
+ *
+ * What needs no device runs everywhere: the twin against double precision and the reference codecs. Without a device
+ * the rest says "skipped: no device". Inputs are fresh in every run; --seed N repeats one, --quick takes fewer cases.
+ */
+#include "kernels/check.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/probe.h"
+#include "kernels/cuda/product.h"
+#include "kernels/cuda/twin.h"
+#include "tensor/codec.h"
+#include "tensor/half.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_N = 512, GUARD = 4096, POISON = 0xff };
+
+static void *alloc(size_t bytes) {
+    void *p = calloc(1, bytes ? bytes : 1);
+    if (!p) abort();
+    return p;
+}
+
+static uint32_t bits(float f) { return tensor_f32_bits(f); }
+
+static bool same(float a, float b) { return bits(a) == bits(b) || (isnan(a) && isnan(b)); }
+
+/* A failing call of the runtime ends the program: later results would mean nothing. */
+static void must(int rc, const err *e) {
+    if (rc == 0) return;
+    printf("check FAILED: %s\n", e->msg);
+    exit(1);
+}
+
+/* ---- device memory with guards ---- */
+
+typedef struct buffer {
+    uint8_t *base, *data; /* on the device */
+    size_t   bytes;
+} buffer;
+
+static buffer buffer_alloc(size_t bytes) {
+    err    e;
+    buffer b = { .bytes = bytes };
+    void  *p = NULL;
+    must(cuda_alloc(&p, bytes + 2 * GUARD, &e), &e);
+    must(cuda_fill(p, POISON, bytes + 2 * GUARD, &e), &e);
+    b.base = p;
+    b.data = b.base + GUARD;
+    return b;
+}
+
+static buffer buffer_of(const void *from, size_t bytes) {
+    err    e;
+    buffer b = buffer_alloc(bytes);
+    must(cuda_copy_in(b.data, from, bytes, &e), &e);
+    return b;
+}
+
+static bool buffer_intact(const buffer *b) {
+    err     e;
+    uint8_t edge[GUARD];
+    for (int side = 0; side < 2; side++) {
+        must(cuda_copy_out(edge, side ? b->data + b->bytes : b->base, GUARD, &e), &e);
+        for (int i = 0; i < GUARD; i++) {
+            if (edge[i] != POISON) return false;
+        }
+    }
+    return true;
+}
+
+static void buffer_free(check *c, buffer *b, const char *what) {
+    CHECK(c, buffer_intact(b), "%s: written beside it", what);
+    cuda_free(b->base);
+}
+
+/* ---- inputs ---- */
+
+typedef enum data_kind { DATA_NORMAL, DATA_WIDE, DATA_OUTLIER, DATA_TINY, DATA_KINDS } data_kind;
+static const char *const data_names[] = { "normal", "wide exponents", "outliers", "subnormals and zeros" };
+
+static uint16_t draw16(check *c, data_kind kind, bool bf16) {
+    float f = check_normal(c);
+    if (kind == DATA_WIDE) f = ldexpf(f, check_int(c, -12, 6));
+    if (kind == DATA_OUTLIER && check_int(c, 0, 50) == 0) f *= 1000;
+    if (kind == DATA_TINY)
+        f = check_int(c, 0, 3) == 0 ? 0 : ldexpf(f, bf16 ? check_int(c, -70, 0) : check_int(c, -26, 0));
+    return bf16 ? tensor_f32_to_bf16(f) : tensor_f32_to_f16(f);
+}
+
+static double value16(bool bf16, uint16_t h) { return (double)(bf16 ? tensor_bf16_to_f32(h) : tensor_f16_to_f32(h)); }
+
+static void to_image(uint8_t *image, const uint16_t *m, int rows, int cols) {
+    for (int r = 0; r < rows; r++) {
+        for (int k = 0; k < cols; k++) memcpy(image + cuda_image_at(r, k, rows), m + (size_t)r * (size_t)cols + k, 2);
+    }
+}
+
+/* ---- the twin alone ---- */
+
+static void check_twin(check *c) {
+    uint16_t a[256], b[256];
+    for (int i = 0; i < (c->quick ? 200 : 2000); i++) {
+        const bool      bf16 = i % 2;
+        const data_kind kind = (data_kind)(i % DATA_KINDS);
+        double          sum = 0, size = 0;
+        for (int k = 0; k < 256; k++) {
+            a[k] = draw16(c, kind, bf16), b[k] = draw16(c, kind, bf16);
+            sum += value16(bf16, a[k]) * value16(bf16, b[k]);
+            size += fabs(value16(bf16, a[k]) * value16(bf16, b[k]));
+        }
+        /* Each of 16 steps cuts 17 terms to 25 bits under the largest and the sum to 24. */
+        const float got = cuda_twin_chain(cuda_twin_hopper, bf16, a, b, 256, 0);
+        CHECK(c, fabs(got - sum) <= size * 0x1p-18 + 0x1p-140, "twin chain %a, exactly %a", (double)got, sum);
+        float one = cuda_twin_chain(cuda_twin_hopper, bf16, a, b, 16, 0);
+        for (int k = 0; k < 8; k++) { /* order inside 16 is free */
+            uint16_t t = a[k];
+            a[k] = a[15 - k], a[15 - k] = t;
+            t = b[k], b[k] = b[15 - k], b[15 - k] = t;
+        }
+        CHECK(c, same(one, cuda_twin_chain(cuda_twin_hopper, bf16, a, b, 16, 0)), "twin: order inside 16 matters");
+    }
+}
+
+static const tensor_type types[] = { TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q4_K, TENSOR_Q6_K };
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* A row of weights in file layout: quantized normals, or valid random blocks. */
+static void draw_row(check *c, tensor_type type, uint8_t *row, int64_t cols, size_t row_bytes) {
+    const tensor_type_info *t = tensor_type_get(type);
+    if (check_int(c, 0, 1) || !t->quantized) {
+        float *f = alloc((size_t)cols * sizeof *f);
+        check_fill_normal(c, f, (size_t)cols, ldexpf(1, check_int(c, -8, 1)));
+        if (!tensor_quant_row(type, f, row, cols)) abort();
+        free(f);
+        return;
+    }
+    check_fill_bytes(c, row, row_bytes);
+    for (uint8_t *b = row; b < row + row_bytes; b += t->block_bytes) {
+        const uint16_t d = tensor_f32_to_f16(ldexpf(check_normal(c), check_int(c, -12, -4)));
+        const uint16_t m = tensor_f32_to_f16(ldexpf(check_normal(c), check_int(c, -12, -4)));
+        memcpy(type == TENSOR_Q6_K ? b + 208 : b, &d, 2);
+        if (type == TENSOR_Q4_K) memcpy(b + 2, &m, 2);
+    }
+}
+
+static void check_twin_weights(check *c) {
+    enum { COLS = 512 };
+    uint8_t  row[COLS * 2];
+    uint16_t w[COLS];
+    float    f[COLS];
+    for (int i = 0; i < N_TYPES * 40; i++) {
+        const tensor_type type = types[i % N_TYPES];
+        size_t            bytes;
+        if (!tensor_row_bytes(type, COLS, &bytes)) abort();
+        draw_row(c, type, row, COLS, bytes);
+        CHECK(c, cuda_twin_weights(type, row, COLS, w) && tensor_dequant_row(type, row, f, COLS), "%s",
+              tensor_type_name(type));
+        for (int g = 0; g < COLS; g += 32) {
+            float top = 0;
+            for (int k = g; k < g + 32; k++) top = fmaxf(top, fabsf(f[k]));
+            for (int k = g; k < g + 32; k++) {
+                const double d = fabs(value16(type == TENSOR_BF16, w[k]) - (double)f[k]);
+                /* Q4_K: the two rounded factors may cancel, so the bound is that of their size, not of the sum's. */
+                CHECK(c, d <= (double)top * 0x1p-10 + (type == TENSOR_Q4_K ? 0x1p-8 * 16 : 0x1p-24),
+                      "%s: weight %g is %g", tensor_type_name(type), (double)f[k], value16(type == TENSOR_BF16, w[k]));
+            }
+        }
+    }
+}
+
+/* ---- the gate ---- */
+
+static void gate_case(check *c, const cuda_device *d, data_kind kind, bool bf16, int *wgmma_differs) {
+    enum { M = 256, N = 64, K = 1024 };
+    uint16_t *a = alloc(M * K * 2), *b = alloc(N * K * 2);
+    uint8_t  *ia = alloc(M * K * 2), *ib = alloc(N * K * 2);
+    float    *out = alloc(M * N * 4);
+    err       e;
+    for (int i = 0; i < M * K; i++) a[i] = draw16(c, kind, bf16);
+    for (int i = 0; i < N * K; i++) b[i] = draw16(c, kind, bf16);
+    to_image(ia, a, M, K);
+    to_image(ib, b, N, K);
+    buffer               da = buffer_of(ia, M * K * 2), db = buffer_of(ib, N * K * 2), dout = buffer_alloc(M * N * 4);
+    const cuda_twin_chip chip = d->arch < 90 ? cuda_twin_ampere : cuda_twin_hopper;
+    for (int way = 0; way < (d->arch == 90 ? 3 : 2); way++) { /* mma.sync, sides exchanged, wgmma */
+        long differ = 0;
+        must(cuda_probe_chain(d, (float *)dout.data, da.data, db.data, M, N, K, bf16, way == 2, way == 1, NULL, &e),
+             &e);
+        must(cuda_wait(NULL, &e), &e);
+        must(cuda_copy_out(out, dout.data, dout.bytes, &e), &e);
+        for (int i = 0; i < M * N; i++) {
+            float want = cuda_twin_chain(chip, bf16, a + (size_t)(i / N) * K, b + (size_t)(i % N) * K, K, 0);
+            if (same(out[i], want)) continue;
+            if (differ++ < 2) printf("  chain %d: %a, twin %a\n", i, (double)out[i], (double)want);
+        }
+        static const char *const ways[] = { "mma.sync", "mma.sync, sides exchanged", "wgmma" };
+        CHECK(c, differ == 0, "%s of %s %s: %ld of %d chains differ from the twin", ways[way], bf16 ? "bf16" : "f16",
+              data_names[kind], differ, M * N);
+        if (way == 2 && differ) ++*wgmma_differs;
+    }
+    buffer_free(c, &da, "a"), buffer_free(c, &db, "b"), buffer_free(c, &dout, "chains");
+    free(a), free(b), free(ia), free(ib), free(out);
+}
+
+/* ---- products ---- */
+
+typedef struct scene {
+    const cuda_device *d;
+    tensor_type        type;
+    int64_t            rows, cols;
+    bool               bf16;
+    buffer             w, scratch;
+    uint16_t          *w16, *x16; /* rows x cols, MAX_N x cols; padded to cols16 */
+    int64_t            cols16;
+    float             *x;      /* MAX_N x cols */
+    float             *expect; /* MAX_N x rows: the first many-row result, checked against the twin */
+} scene;
+
+static void scene_open(check *c, scene *s, const cuda_device *d, tensor_type type, int64_t rows, int64_t cols) {
+    err    e;
+    size_t row_bytes;
+    *s = (scene){
+        .d = d, .type = type, .rows = rows, .cols = cols, .bf16 = type == TENSOR_BF16, .cols16 = cuda_round_up(cols, 16)
+    };
+    if (!tensor_row_bytes(type, cols, &row_bytes)) abort();
+    uint8_t *file = alloc(row_bytes * (size_t)rows);
+    s->w16 = alloc((size_t)(rows * s->cols16) * 2);
+    s->x16 = alloc((size_t)(MAX_N * s->cols16) * 2);
+    s->x = alloc((size_t)(MAX_N * cols) * 4);
+    s->expect = alloc((size_t)(MAX_N * rows) * 4);
+    for (int64_t r = 0; r < rows; r++) {
+        draw_row(c, type, file + (size_t)r * row_bytes, cols, row_bytes);
+        cuda_twin_weights(type, file + (size_t)r * row_bytes, cols, s->w16 + r * s->cols16);
+    }
+    for (int64_t n = 0; n < MAX_N; n++) {
+        float *x = s->x + n * cols;
+        check_fill_normal(c, x, (size_t)cols, ldexpf(1, check_int(c, -20, 10)));
+        if (n % 7 == 3) x[check_int(c, 0, (int)cols - 1)] *= 3000;
+        if (n % 31 == 5) memset(x, 0, (size_t)cols * 4);
+        if (n % 31 == 6) x[check_int(c, 0, (int)cols - 1)] = 1e-41f;
+    }
+    buffer in = buffer_of(file, row_bytes * (size_t)rows);
+    s->w = buffer_alloc(cuda_packed_bytes(type, rows, cols));
+    s->scratch = buffer_alloc(cuda_scratch_bytes(type, rows, cols));
+    must(cuda_pack(s->w.data, in.data, row_bytes, type, rows, cols, NULL, &e), &e);
+    must(cuda_wait(NULL, &e), &e);
+    buffer_free(c, &in, "file");
+    free(file);
+}
+
+static void scene_close(check *c, scene *s) {
+    buffer_free(c, &s->w, "packed weights"), buffer_free(c, &s->scratch, "scratch");
+    free(s->w16), free(s->x16), free(s->x), free(s->expect);
+}
+
+/* Runs n rows, row i being row pick[i] of the scene (-1: all NaN), and compares with what is expected. */
+static void scene_run(check *c, scene *s, const int *pick, int n, cuda_path path, cuda_few_plan plan, bool learn) {
+    err           e;
+    const int64_t stride = s->rows + 3, pad = cuda_rows_pad(n);
+    float        *x = alloc((size_t)(n * s->cols) * 4), *out = alloc((size_t)(n * stride) * 4);
+    for (int i = 0; i < n; i++) {
+        if (pick[i] >= 0)
+            memcpy(x + i * s->cols, s->x + pick[i] * s->cols, (size_t)s->cols * 4);
+        else
+            memset(x + i * s->cols, 0xff, (size_t)s->cols * 4);
+    }
+    buffer dx = buffer_of(x, (size_t)(n * s->cols) * 4), image = buffer_alloc(cuda_rows_bytes(n, s->cols)),
+           scale = buffer_alloc((size_t)n * 4), dout = buffer_alloc((size_t)(n * stride) * 4);
+    cuda_product_args a = { .w = { s->type, s->rows, s->cols, s->w.data },
+                            .x = { s->bf16, n, pad, s->cols, image.data, (float *)scale.data },
+                            .out = (float *)dout.data,
+                            .out_stride = stride,
+                            .scratch = s->scratch.data,
+                            .path = path,
+                            .plan = plan,
+                            .early = check_int(c, 0, 1) };
+    must(cuda_rows_make(&a.x, (float *)dx.data, s->cols, NULL, &e), &e);
+    must(cuda_product(s->d, &a, NULL, &e), &e);
+    must(cuda_wait(NULL, &e), &e);
+    must(cuda_copy_out(out, dout.data, dout.bytes, &e), &e);
+    long differ = 0, outside = 0;
+    for (int i = 0; i < n; i++) {
+        for (int64_t r = 0; r < stride; r++) {
+            const float got = out[i * stride + r];
+            if (r >= s->rows)
+                outside += bits(got) != 0xffffffffu;
+            else if (pick[i] < 0)
+                differ += !isnan(got) || bits(got) == 0xffffffffu;
+            else if (learn)
+                s->expect[pick[i] * s->rows + r] = got;
+            else
+                differ += bits(got) != bits(s->expect[pick[i] * s->rows + r]);
+        }
+    }
+    static const char *const paths[] = { "auto", "few", "mma", "wgmma" };
+    CHECK(c, differ == 0, "%s %lldx%lld, %d rows by %s (cluster %d, stages %d): %ld values differ",
+          tensor_type_name(s->type), (long long)s->rows, (long long)s->cols, n, paths[path], plan.cluster, plan.stages,
+          differ);
+    CHECK(c, outside == 0, "%s: %d rows by %s: %ld values beside the output", tensor_type_name(s->type), n, paths[path],
+          outside);
+    buffer_free(c, &dx, "x"), buffer_free(c, &image, "image"), buffer_free(c, &scale, "scale"),
+        buffer_free(c, &dout, "out");
+    free(x), free(out);
+}
+
+/* What was learned is the twin's, and near the exact product. */
+static void scene_against_twin(check *c, scene *s, int n_rows) {
+    const cuda_twin_chip chip = s->d->arch < 90 ? cuda_twin_ampere : cuda_twin_hopper;
+    long                 differ = 0, far = 0;
+    for (int i = 0; i < n_rows; i++) {
+        const int n = i < 16 ? i : check_int(c, 0, MAX_N - 1);
+        uint16_t *x16 = s->x16 + n * s->cols16;
+        const int exponent = cuda_twin_row(s->bf16, s->x + n * s->cols, s->cols, x16);
+        for (int64_t r = 0; r < s->rows; r++) {
+            const uint16_t *w = s->w16 + r * s->cols16;
+            const float     got = s->expect[n * s->rows + r];
+            const float     want = cuda_twin_product(chip, s->bf16, w, x16, s->cols, exponent);
+            if (bits(got) != bits(want) && differ++ < 3)
+                printf("  row %d weight row %lld: %a, twin %a\n", n, (long long)r, (double)got, (double)want);
+            double exact = 0, size = 0;
+            for (int64_t k = 0; k < s->cols; k++) {
+                const double v = value16(s->bf16, w[k]) * (double)s->x[n * s->cols + k];
+                exact += v, size += fabs(v);
+            }
+            /* Rounding of x (2^-11, bf16 2^-8) and of at most cols / 16 steps. */
+            far += !(fabs((double)got - exact) <= size * (s->bf16 ? 0x1p-8 : 0x1p-11) * 1.1 + size * 0x1p-17 + 1e-30);
+        }
+    }
+    CHECK(c, differ == 0, "%s %lldx%lld: %ld values differ from the twin", tensor_type_name(s->type),
+          (long long)s->rows, (long long)s->cols, differ);
+    CHECK(c, far == 0, "%s %lldx%lld: %ld values far from double precision", tensor_type_name(s->type),
+          (long long)s->rows, (long long)s->cols, far);
+}
+
+static void draw_places(check *c, int *pick, int n, bool nan) {
+    for (int i = 0; i < n; i++) pick[i] = check_int(c, 0, MAX_N - 1);
+    if (nan && n > 1) pick[check_int(c, 0, n - 1)] = -1;
+}
+
+static void check_products(check *c, const cuda_device *d, tensor_type type, int64_t rows, int64_t cols, bool twin) {
+    static const int counts[] = { 1,  2,  3,  4,  5,  7,   8,   9,   12,  16,  17,  24,  31,  32,  33,
+                                  48, 63, 64, 65, 96, 127, 128, 129, 192, 255, 256, 257, 384, 511, 512 };
+    scene            s;
+    int              pick[MAX_N];
+    const int        many = d->arch == 90 ? 2 : 1;
+    scene_open(c, &s, d, type, rows, cols);
+    for (int i = 0; i < MAX_N; i++) pick[i] = i;
+    scene_run(c, &s, pick, MAX_N, CUDA_PATH_MMA, (cuda_few_plan){ 0 }, true);
+    if (twin) scene_against_twin(c, &s, c->quick ? 20 : 64);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const int n = counts[i];
+        draw_places(c, pick, n, i % 3 == 0);
+        scene_run(c, &s, pick, n, CUDA_PATH_AUTO, (cuda_few_plan){ 0 }, false);
+        scene_run(c, &s, pick, n, (cuda_path)(CUDA_PATH_FEW + check_int(c, 0, many)), (cuda_few_plan){ 0 }, false);
+    }
+    for (int i = 0; i < (c->quick ? 3 : 8); i++) { /* any plan that fits */
+        const int n = 1 << i % 4;
+        draw_places(c, pick, n, false);
+        const int cluster = d->clusters ? 1 << check_int(c, 0, cuda_slices(cols) == 8 ? 3 : cuda_slices(cols) / 2) : 1;
+        scene_run(c, &s, pick, n, CUDA_PATH_FEW, (cuda_few_plan){ cluster, check_int(c, 2, 6), check_int(c, 1, 2) },
+                  false);
+    }
+    scene_close(c, &s);
+}
+
+static void check_device(check *c, int number) {
+    /* rows, columns; columns are made whole blocks of the type */
+    static const int64_t shapes[][2] = { { 48, 512 },   { 200, 2304 },  { 33, 256 },  { 7, 96 },
+                                         { 130, 2880 }, { 1000, 4096 }, { 40, 14336 } };
+    cuda_device          d;
+    err                  e;
+    int                  wgmma_differs = 0;
+    must(cuda_device_open(&d, number, &e), &e);
+    printf("device %d: %s, %d.%d, driver %d, runtime %d\n", number, d.name, d.arch / 10, d.arch % 10, d.driver,
+           d.runtime);
+    for (int kind = 0; kind < DATA_KINDS; kind++) {
+        for (int bf16 = 0; bf16 < 2; bf16++) gate_case(c, &d, (data_kind)kind, bf16, &wgmma_differs);
+    }
+    printf("gate: %ld checks, %ld failed\n", c->n_checks, c->n_failed);
+    for (int t = 0; t < N_TYPES; t++) {
+        const long before = c->n_failed;
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            const int     block = tensor_type_get(types[t])->block_elems;
+            const int64_t cols = cuda_round_up(shapes[i][1], block);
+            if (c->quick && shapes[i][0] * cols > 300000) continue;
+            check_products(c, &d, types[t], shapes[i][0], block == 1 && i == 3 ? 77 : cols, true);
+        }
+        printf("%s: %s\n", tensor_type_name(types[t]), c->n_failed == before ? "ok" : "FAILED");
+    }
+}
+
+int main(int argc, char **argv) {
+    check c;
+    err   e = { 0 };
+    if (!check_begin(&c, argc, argv)) return check_end(&c);
+    if (c.rng == 1) c.rng = (uint64_t)time(NULL);
+    printf("seed %llu\n", (unsigned long long)c.rng);
+    check_twin(&c);
+    check_twin_weights(&c);
+    const int n = cuda_device_count(&e);
+    if (n == 0) printf("skipped: no device: %s\n", e.msg);
+    for (int i = 0; i < n; i++) check_device(&c, i);
+    const int rc = check_end(&c);
+    printf("check %s\n", rc == 0 ? "ok" : "FAILED");
+    return rc;
+}
