@@ -10,8 +10,8 @@
  *
  * "many": TFLOP/s of 256, 512 and 2048 rows; for packed types with ("all") and without unpacking the weights.
  *
- * Options: --part few|many, --types A,B, --rows 1,2,.., --shapes ROWSxCOLS,.., --reps N, --cluster N, --stages N,
- * --blocks N (plans of the few-row kernel, cuda_few_plan).
+ * Options: --part few|many, --types A,B, --rows 1,2,.., --shapes ROWSxCOLS,.., --reps N, --path few|mma|wgmma,
+ * --cluster N, --stages N, --tile N (plans of the few-row kernel, cuda_few_plan).
  */
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/product.h"
@@ -38,6 +38,7 @@ typedef struct options {
     int           n_shapes;
     int           reps;
     cuda_few_plan plan;
+    cuda_path     path;
 } options;
 
 typedef struct bench_case {
@@ -146,7 +147,7 @@ static cuda_product_args product_of(bench *b, tensor_type type, shape s, int n, 
                                 .scratch = b->scratch };
 }
 
-static void add_case(bench *b, tensor_type type, shape s, int n, cuda_few_plan plan, bool unpacked) {
+static void add_case(bench *b, const options *o, tensor_type type, shape s, int n, bool unpacked) {
     err          e;
     bench_case  *c = &b->cases[b->n_cases++];
     const size_t bytes = cuda_packed_bytes(type, s.rows, s.cols);
@@ -162,7 +163,8 @@ static void add_case(bench *b, tensor_type type, shape s, int n, cuda_few_plan p
     rt(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < c->copies; i++) {
         a = product_of(b, type, s, n, b->pool + (size_t)i * bytes);
-        a.plan = plan;
+        a.plan = o->plan;
+        a.path = o->path;
         a.early = true;
         a.unpacked = unpacked;
         must(cuda_product(&b->d, &a, b->stream, &e), &e);
@@ -221,7 +223,10 @@ static void bench_open(bench *b, const options *o) {
                 scratch = cuda_scratch_bytes(o->types[t], s.rows, s.cols);
         }
     }
-    const int most = o->many ? 2048 : CUDA_FEW;
+    int most = o->many ? 2048 : 1;
+    for (int i = 0; i < o->n_rows; i++) {
+        if (o->rows[i] > most) most = o->rows[i];
+    }
     b->pool_bytes = READ_BYTES + matrix;
     b->pool = random_packed(b->pool_bytes);
     b->sink = device_alloc(1 << 16);
@@ -280,10 +285,12 @@ static options parse(int argc, char **argv) {
             o.reps = atoi(v) < 1 ? 1 : atoi(v) > MAX_REPS ? MAX_REPS : atoi(v);
         else if (strcmp(argv[i], "--cluster") == 0)
             o.plan.cluster = atoi(v);
+        else if (strcmp(argv[i], "--tile") == 0)
+            o.plan.tile = atoi(v);
+        else if (strcmp(argv[i], "--path") == 0)
+            o.path = strcmp(v, "few") == 0 ? CUDA_PATH_FEW : strcmp(v, "mma") == 0 ? CUDA_PATH_MMA : CUDA_PATH_WGMMA;
         else if (strcmp(argv[i], "--stages") == 0)
             o.plan.stages = atoi(v);
-        else if (strcmp(argv[i], "--blocks") == 0)
-            o.plan.blocks = atoi(v);
         else
             die("unknown option (see the head of bench_cuda.c)");
         i++;
@@ -298,16 +305,15 @@ int main(int argc, char **argv) {
     bench_open(&b, &o);
     for (int t = 0; t < o.n_types && o.few; t++) {
         for (int i = 0; i < o.n_shapes; i++) {
-            for (int r = 0; r < o.n_rows; r++) add_case(&b, o.types[t], o.shapes[i], o.rows[r], o.plan, false);
+            for (int r = 0; r < o.n_rows; r++) add_case(&b, &o, o.types[t], o.shapes[i], o.rows[r], false);
         }
     }
     if (o.few) run_cases(&b, o.reps);
     for (int t = 0; t < o.n_types && o.many; t++) {
         for (int i = 0; i < o.n_shapes; i++) {
             for (int r = 0; r < 3 && o.shapes[i].rows < 100000; r++) {
-                add_case(&b, o.types[t], o.shapes[i], many[r], o.plan, false);
-                if (cuda_scratch_bytes(o.types[t], 16, 256))
-                    add_case(&b, o.types[t], o.shapes[i], many[r], o.plan, true);
+                add_case(&b, &o, o.types[t], o.shapes[i], many[r], false);
+                if (cuda_scratch_bytes(o.types[t], 16, 256)) add_case(&b, &o, o.types[t], o.shapes[i], many[r], true);
             }
         }
     }

@@ -369,8 +369,9 @@ static void check_products(check *c, const cuda_device *d, tensor_type type, int
     for (int i = 0; i < (c->quick ? 3 : 8); i++) { /* any plan that fits */
         const int n = 1 << i % 4;
         draw_places(c, pick, n, false);
-        const int cluster = d->clusters ? 1 << check_int(c, 0, cuda_slices(cols) == 8 ? 3 : cuda_slices(cols) / 2) : 1;
-        scene_run(c, &s, pick, n, CUDA_PATH_FEW, (cuda_few_plan){ cluster, check_int(c, 2, 6), check_int(c, 1, 2) },
+        const int cluster =
+            d->clusters[3] ? 1 << check_int(c, 0, cuda_slices(cols) == 8 ? 3 : cuda_slices(cols) / 2) : 1;
+        scene_run(c, &s, pick, n, CUDA_PATH_FEW, (cuda_few_plan){ cluster, check_int(c, 2, 5), check_int(c, 1, 2) },
                   false);
     }
     scene_close(c, &s);

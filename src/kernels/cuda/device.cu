@@ -21,6 +21,28 @@ int cuda_device_count(err *e) {
     return 0;
 }
 
+__global__ void large_kernel() {}
+
+/* How many clusters of blocks that fill a multiprocessor fit: its groups of multiprocessors are not multiples of 4
+ * or 8. */
+static void cuda_device_clusters(cuda_device *d) {
+    cudaFuncSetAttribute(large_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)d->smem_bytes);
+    for (int i = 1; i < 4 && d->arch >= 90; i++) {
+        cudaLaunchConfig_t  c = {};
+        cudaLaunchAttribute attr = {};
+        attr.id = cudaLaunchAttributeClusterDimension;
+        attr.val.clusterDim.x = 1u << i;
+        attr.val.clusterDim.y = attr.val.clusterDim.z = 1;
+        c.gridDim = dim3((unsigned)d->sms / (1u << i) * (1u << i));
+        c.blockDim = dim3(512);
+        c.dynamicSmemBytes = d->smem_bytes;
+        c.attrs = &attr;
+        c.numAttrs = 1;
+        if (cudaOccupancyMaxActiveClusters(&d->clusters[i], large_kernel, &c) != cudaSuccess) d->clusters[i] = 0;
+    }
+    cudaGetLastError();
+}
+
 int cuda_device_open(cuda_device *d, int number, err *e) {
     cudaDeviceProp p;
     memset(d, 0, sizeof *d);
@@ -37,7 +59,7 @@ int cuda_device_open(cuda_device *d, int number, err *e) {
     d->smem_sm_bytes = p.sharedMemPerMultiprocessor;
     d->l2_bytes = (size_t)p.l2CacheSize;
     d->bytes = p.totalGlobalMem;
-    d->clusters = d->arch >= 90;
+    cuda_device_clusters(d);
     if (d->arch < 80)
         return err_set(e, ERR_UNSUPPORTED, "%s has compute capability %d.%d; 8.0 is needed", d->name, p.major, p.minor);
     return 0;

@@ -18,15 +18,15 @@ extern "C" {
 typedef struct CUstream_st *cuda_stream; /* the runtime's cudaStream_t; NULL is the default stream */
 
 typedef struct cuda_device {
-    char    name[128];
-    int     number;        /* as the runtime counts */
-    int     arch;          /* 90 for compute capability 9.0 */
-    int     sms;           /* multiprocessors */
-    size_t  smem_bytes;    /* shared memory a block can have */
-    size_t  smem_sm_bytes; /* and a multiprocessor has */
-    size_t  l2_bytes, bytes;
-    int     driver, runtime; /* versions: 13000 is 13.0 */
-    int64_t clusters;        /* blocks of a cluster can share memory (9.0 and later) */
+    char   name[128];
+    int    number;        /* as the runtime counts */
+    int    arch;          /* 90 for compute capability 9.0 */
+    int    sms;           /* multiprocessors */
+    size_t smem_bytes;    /* shared memory a block can have */
+    size_t smem_sm_bytes; /* and a multiprocessor has */
+    size_t l2_bytes, bytes;
+    int    driver, runtime; /* versions: 13000 is 13.0 */
+    int    clusters[4];     /* [i]: clusters of 2^i large blocks that run at once; 0 where there are none */
 } cuda_device;
 
 /* How many devices can be used. 0 and the reason in e where there is none. */

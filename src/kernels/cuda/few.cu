@@ -2,7 +2,7 @@
 /*
  * The product for 1..64 activation rows: limited by reading the weights, so everything serves that.
  *
- * A block has eight warps and stays for many row tiles. A warp owns one slice of K: it streams the slice's packed tiles
+ * A block has 16 warps and stays for many row tiles. A warp owns one slice of K: it streams the slice's packed tiles
  * through a ring of its own in shared memory (copies under way while it computes, across row tiles too), unpacks them
  * in registers and multiplies by mma.m16n8k16 with the weights as the 16-row side. The activations of the block's
  * slices are loaded once and stay in shared memory; where they would take too much of it, the blocks of a cluster share
@@ -15,7 +15,8 @@
 #include "kernels/cuda/internal.cuh"
 #include "kernels/cuda/unpack.cuh"
 
-#define WARPS 8
+#define WARPS 16
+#define MAX_STAGES 5
 
 struct few_args {
     const uint8_t *w, *x;
@@ -24,49 +25,97 @@ struct few_args {
     int64_t        out_stride;
     int            rows, rows_pad, n, n_pad;
     int            n_kt, slice_kt; /* column tiles: of the matrix, of a slice */
-    int            slices, cluster, stages;
+    int            log_slices, log_cluster, stages;
 };
 
-/* What a warp still has to load: its slice of its row tiles, one column tile after the other. */
+/*
+ * What a warp still has to load: its slice of its row tiles, one column tile after the other, into a ring. Hopper
+ * copies a tile in one piece and counts its bytes at a barrier per place; older chips copy 16 bytes per lane, in
+ * groups.
+ */
 template <class T, int MT> struct few_stream {
-    const few_args &a;
-    uint32_t        ring;
-    uint64_t        policy;
-    int             tile, step, end; /* row tiles of MT * 16 rows */
-    int             kt0, n, kt, lane;
-    int             slot;
+    const uint8_t *from;            /* the next column tile; before Hopper this lane's first 16 bytes of it */
+    int64_t        row_step;        /* from the slice's end to its begin in the next row tile */
+    int            kt_step, m_step; /* to the next column tile, to the second row tile */
+    uint32_t       ring, bars;
+    int            left, kt, n_kt; /* row tiles (of MT * 16 rows) left, column tile */
+    int            second;         /* row tiles left that have a second half */
+    int            lane;
 
-    /* Starts the next copy, if there is one; always closes a group, so that groups can be counted. */
-    __device__ inline void next() {
-        if (tile < end) {
+    __device__ inline void init(const few_args &a, uint32_t at, uint32_t barriers, int tile, int step, int n_tiles,
+                                int kt0, int n) {
+        lane = (int)threadIdx.x % 32;
+        from = T::at(a.w, (int64_t)tile * MT, kt0, a.n_kt, a.rows_pad);
+        kt_step = (int)(T::at(a.w, (int64_t)tile * MT, kt0 + 1, a.n_kt, a.rows_pad) - from);
+        m_step = (int)(T::at(a.w, (int64_t)tile * MT + 1, kt0, a.n_kt, a.rows_pad) - from);
+        row_step = (int64_t)m_step * (MT * step) - (int64_t)kt_step * (n - 1);
+        ring = at, bars = barriers;
+        left = n > 0 && tile < n_tiles ? (n_tiles - tile + step - 1) / step : 0;
+        second = left - (left && ((tile + (left - 1) * step) * MT + 1) * CUDA_TILE_ROWS >= a.rows_pad);
+        kt = 0, n_kt = n;
+#ifdef CUDA_HOPPER
+        if (lane < a.stages) barrier_init(bars + lane * 8, 1);
+        __syncwarp();
+#else
+        ring += lane * 16, from += lane * 16;
+#endif
+    }
+
+    /* Starts the next copy, if there is one. Older chips: always closes a group, so that groups can be counted. */
+    __device__ inline void next(int slot) {
+        if (left) {
+            const uint32_t to = ring + slot * (MT * T::BYTES);
+#ifdef CUDA_HOPPER
+            if (lane == 0) {
+                const bool both = MT > 1 && second > 0;
+                barrier_expect(bars + slot * 8, both ? 2 * T::BYTES : T::BYTES);
+                bulk_copy(to, from, T::BYTES, bars + slot * 8);
+                if (both) bulk_copy(to + T::BYTES, from + m_step, T::BYTES, bars + slot * 8);
+            }
+#else
+            for (int m = 0; m < MT && (m == 0 || second > 0); m++) {
 #pragma unroll
-            for (int m = 0; m < MT; m++) {
-                const int rt = tile * MT + m;
-                if (rt * CUDA_TILE_ROWS < a.rows_pad) {
-                    const uint8_t *from = T::at(a.w, rt, kt0 + kt, a.n_kt, a.rows_pad);
-                    const uint32_t to = ring + (slot * MT + m) * T::BYTES;
-#pragma unroll
-                    for (int o = 0; o < T::BYTES; o += 512) {
-                        if (o + 512 <= T::BYTES || o + lane * 16 < T::BYTES)
-                            copy16_once(to + o + lane * 16, from + o + lane * 16, policy);
-                    }
+                for (int o = 0; o < T::BYTES; o += 512) {
+                    if (o + 512 <= T::BYTES || lane * 16 < T::BYTES % 512)
+                        copy16(to + m * T::BYTES + o, from + m * m_step + o);
                 }
             }
-            if (++kt == n) kt = 0, tile += step;
+#endif
+            const bool last = ++kt == n_kt;
+            from += last ? row_step : (int64_t)kt_step;
+            if (last) kt = 0, left--, second--;
         }
+#ifndef CUDA_HOPPER
         copy_commit();
-        if (++slot == a.stages) slot = 0;
+#endif
+    }
+
+    __device__ inline void wait(int slot, uint32_t parity, int stages) const {
+#ifdef CUDA_HOPPER
+        (void)stages;
+        barrier_wait(bars + slot * 8, parity);
+#else
+        (void)slot, (void)parity;
+        copy_wait_n(stages - 1);
+        __syncwarp();
+#endif
     }
 };
 
 /* Multiplies one column tile: 16 * MT weight rows, COLS columns, NT * 8 activation rows. */
 template <class T, int NT, int MT>
-__device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *tile, uint32_t x, int n, int lane) {
+__device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *tile, uint8_t *scratch, uint32_t x,
+                                           int n, int lane) {
+    if (T::SCRATCH) {
+#pragma unroll
+        for (int m = 0; m < MT; m++) T::prepare(tile + m * T::BYTES, scratch + m * T::SCRATCH, lane);
+        __syncwarp();
+    }
 #pragma unroll
     for (int b = 0; b < T::COLS / CUDA_BLOCK_COLS; b++) {
         uint32_t fa[MT][4][4];
 #pragma unroll
-        for (int m = 0; m < MT; m++) T::fragments(fa[m], tile + m * T::BYTES, b, lane);
+        for (int m = 0; m < MT; m++) T::fragments(fa[m], tile + m * T::BYTES, scratch + m * T::SCRATCH, b, lane);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
 #pragma unroll
@@ -85,158 +134,234 @@ __device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *
 }
 
 /*
- * Adds the slices of FN column groups (from `first` on) of all row tiles of this round and writes them. `red` holds,
- * per warp, [MT][FN][8 activation rows][16 weight rows].
+ * Where the slices of a row tile meet. Each warp leaves its sums in one of two buffers, [MT][NT][16 weight rows][8
+ * activation rows] per warp, and says so; in the middle of its next row tile, when the others have most likely done the
+ * same, it fetches the slices of its share of the values, and adds them after that tile. A warp that writes a buffer
+ * again has seen all others' word of one row tile ago, which they gave after their last look at that buffer.
  */
-template <int MT, int FN>
-__device__ static inline void few_fold(const few_args &a, uint32_t red, int tile0, int groups, int first,
-                                       uint32_t rank) {
-    const int spc = a.slices / a.cluster, each = MT * FN * 128;
-    for (int i = (int)rank * WARPS * 32 + (int)threadIdx.x; i < groups * each; i += a.cluster * WARPS * 32) {
-        const int group = i / each, place = i % each, m = place / (FN * 128), col = first * 8 + place % (FN * 128) / 16;
-        const int row = ((tile0 + group) * MT + m) * CUDA_TILE_ROWS + place % 16;
-        if (row >= a.rows || col >= a.n) continue;
-        float sum = 0;
-        for (int s = 0; s < a.slices; s++)
-            sum += cluster_load(red + ((group * spc + s % spc) * each + place) * 4, (uint32_t)(s / spc));
-        a.out[col * a.out_stride + row] = sum * a.scale[col];
+template <int MT, int NT> struct few_meeting {
+    const few_args &a;
+    const float    *scale;
+    uint32_t        red, bar; /* this group's part of the first buffer; its barrier */
+    int             share;    /* this warp's number in its group, all blocks of the cluster counted */
+    int             lane, log_spc;
+    int             turn, tile;
+    int             place; /* of the value that was fetched */
+    float           part[CUDA_SLICES_MAX];
+
+    static constexpr int WARP_BYTES = MT * NT * 512, BUFFER_BYTES = WARPS * WARP_BYTES;
+
+    __device__ inline void load() {
+        const int in_tile = place % CUDA_TILE_ROWS, m = place / CUDA_TILE_ROWS % MT,
+                  col = place / (CUDA_TILE_ROWS * MT);
+        const uint32_t at =
+            red + ((turn - 1) & 1) * BUFFER_BYTES + (((m * NT + col / 8) * CUDA_TILE_ROWS + in_tile) * 8 + col % 8) * 4;
+#pragma unroll
+        for (int s = 0; s < CUDA_SLICES_MAX; s++) {
+            if (s >= 1 << a.log_slices) break;
+            const uint32_t p = at + (s & ((1 << log_spc) - 1)) * WARP_BYTES;
+            part[s] = a.log_cluster ? cluster_load(p, (uint32_t)s >> log_spc) : shared_load(p);
+        }
     }
-}
+
+    __device__ inline void store() {
+        const int in_tile = place % CUDA_TILE_ROWS, m = place / CUDA_TILE_ROWS % MT,
+                  col = place / (CUDA_TILE_ROWS * MT);
+        const int row = (tile * MT + m) * CUDA_TILE_ROWS + in_tile;
+        float     sum = 0;
+#pragma unroll
+        for (int s = 0; s < CUDA_SLICES_MAX; s++) {
+            if (s < 1 << a.log_slices) sum += part[s];
+        }
+        if (row < a.rows) a.out[col * a.out_stride + row] = sum * scale[col];
+    }
+
+    __device__ inline void fetch() {
+        if (turn == 0) return;
+        if (a.log_cluster)
+            cluster_wait();
+        else
+            barrier_wait(bar, (turn - 1) & 1);
+        /* Another warp begins each time: one row's values keep only one of them busy. */
+        place = ((share + turn) & ((1 << a.log_slices) - 1)) * 32 + lane;
+        if (place < a.n * (MT * CUDA_TILE_ROWS)) load();
+    }
+
+    __device__ inline void finish() {
+        if (turn == 0) return;
+        while (place < a.n * (MT * CUDA_TILE_ROWS)) {
+            store();
+            place += 32 << a.log_slices;
+            if (place < a.n * (MT * CUDA_TILE_ROWS)) load();
+        }
+    }
+
+    __device__ inline void leave(const float acc[MT][NT][4], uint8_t *mine, int this_tile) {
+        float2 *to = reinterpret_cast<float2 *>(mine + (turn & 1) * BUFFER_BYTES);
+#pragma unroll
+        for (int i = 0; i < MT * NT * 2; i++) {
+            const float *v = acc[i / 2 / NT][i / 2 % NT] + i % 2 * 2;
+            to[i * 32 + lane] = make_float2(v[0], v[1]);
+        }
+        __syncwarp();
+        if (a.log_cluster)
+            cluster_arrive();
+        else if (lane == 0)
+            barrier_arrive(bar);
+        tile = this_tile;
+        turn++;
+    }
+};
 
 /* The activations of the block's slices: [block of 64 columns][n rows] of the image, blocks b0.. to shared memory. */
-__device__ static inline void few_load_rows(const few_args &a, uint32_t x, int b0, int n_blocks) {
+__device__ static inline void few_load_rows(const few_args &a, uint32_t x, float *scale, int b0, int n_blocks) {
     for (int i = (int)threadIdx.x; i < n_blocks * a.n * 8; i += WARPS * 32) {
         const int row = i / 8 % a.n, block = i / 8 / a.n;
         copy16(x + i * 16, a.x + ((int64_t)(b0 + block) * a.n_pad + row) * CUDA_ROW_BYTES + i % 8 * 16);
     }
     copy_commit();
+    if ((int)threadIdx.x < a.n) scale[threadIdx.x] = a.scale[threadIdx.x];
 }
 
-template <class T, int NT, int MT>
-__global__ __launch_bounds__(WARPS * 32, NT < 4 ? 2 : 1) void few_kernel(const few_args a) {
+template <class T, int NT, int MT> __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_args a) {
     extern __shared__ __align__(128) uint8_t smem[];
-    constexpr int                            FN = NT < 2 ? 1 : 2, BLOCKS = T::COLS / CUDA_BLOCK_COLS;
-    const int      lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, spc = a.slices / a.cluster;
-    const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0;
-    const int      groups = WARPS / spc, group = warp / spc, slice = (int)rank * spc + warp % spc;
-    const int      team = (int)blockIdx.x / a.cluster, n_teams = (int)gridDim.x / a.cluster;
-    const int      n_tiles = (a.rows + MT * CUDA_TILE_ROWS - 1) / (MT * CUDA_TILE_ROWS);
-    const int      kt0 = slice * a.slice_kt, n_kt = max(0, min(a.slice_kt, a.n_kt - kt0));
-    const uint32_t ring_bytes = (uint32_t)a.stages * MT * T::BYTES;
+    __shared__ float                         scale[CUDA_FEW];
+    __shared__ __align__(8) uint64_t bars[WARPS], ring_bars[WARPS][MAX_STAGES];
+    using meeting = few_meeting<MT, NT>;
+    constexpr int BLOCKS = T::COLS / CUDA_BLOCK_COLS;
+    const int     lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, log_spc = a.log_slices - a.log_cluster;
+    const int     rank = a.log_cluster ? (int)cluster_rank() : 0;
+    const int     groups = WARPS >> log_spc, group = warp >> log_spc, slice = (rank << log_spc) + warp % (1 << log_spc);
+    const int     team = (int)blockIdx.x >> a.log_cluster, n_teams = (int)gridDim.x >> a.log_cluster;
+    const int     n_tiles = (a.rows + MT * CUDA_TILE_ROWS - 1) / (MT * CUDA_TILE_ROWS);
+    const int     kt0 = slice * a.slice_kt, n_kt = max(0, min(a.slice_kt, a.n_kt - kt0));
+    const int     first_tile = team + n_teams * group, step = n_teams * groups;
+    /* Shared memory: rings, buffers of the meeting, scratch, activations. */
+    const int      ring_bytes = a.stages * MT * T::BYTES;
     const uint8_t *ring = smem + warp * ring_bytes;
-    const uint32_t red = smem_at(smem) + WARPS * ring_bytes, x = red + WARPS * MT * FN * 512;
+    uint8_t       *red = smem + WARPS * ring_bytes;
+    uint8_t       *scratch = red + 2 * meeting::BUFFER_BYTES + warp * MT * T::SCRATCH;
+    const uint32_t x = smem_at(red) + 2 * meeting::BUFFER_BYTES + WARPS * MT * T::SCRATCH;
 
-    few_stream<T, MT> in = { a,
-                             smem_at(ring),
-                             policy_evict_first(),
-                             team * groups + group,
-                             n_teams * groups,
-                             n_kt ? n_tiles : 0,
-                             kt0,
-                             n_kt,
-                             0,
-                             lane,
-                             0 };
-    for (int i = 0; i < a.stages - 1; i++) in.next();
+    few_stream<T, MT> in;
+    in.init(a, smem_at(ring), smem_at(ring_bars[warp]), first_tile, step, n_tiles, kt0, n_kt);
+    for (int i = 0; i < a.stages; i++) in.next(i);
+    if (lane == 0) barrier_init(smem_at(&bars[warp]), 1 << log_spc);
     launch_wait();
-    const int b0 = (int)rank * spc * a.slice_kt * BLOCKS, b1 = min(a.n_kt * BLOCKS, b0 + spc * a.slice_kt * BLOCKS);
-    few_load_rows(a, x, b0, max(0, b1 - b0));
+    const int b0 = (rank << log_spc) * a.slice_kt * BLOCKS,
+              b1 = min(a.n_kt * BLOCKS, b0 + (a.slice_kt * BLOCKS << log_spc));
+    few_load_rows(a, x, scale, b0, max(0, b1 - b0));
     copy_wait<0>();
     __syncthreads();
     launch_next();
 
+    /* The blocks of a cluster meet as a whole: every group goes as many rounds as the first. */
+    const int      end = a.log_cluster ? n_tiles + n_teams * group : n_tiles;
     const uint32_t x_slice = x + (kt0 * BLOCKS - b0) * a.n * CUDA_ROW_BYTES;
+    meeting        meet = { a,
+                            scale,
+                            smem_at(red) + (group << log_spc) * meeting::WARP_BYTES,
+                            smem_at(&bars[group]),
+                            slice,
+                            lane,
+                            log_spc,
+                            0,
+                            0,
+                            0,
+                            {} };
     int            slot = 0;
-    for (int tile0 = team * groups; tile0 < n_tiles; tile0 += n_teams * groups) {
-        float acc[MT][NT][4] = {};
-        for (int kt = 0; kt < (tile0 + group < n_tiles ? n_kt : 0); kt++) {
-            copy_wait_n(a.stages - 2);
+    uint32_t       parity = 0;
+    for (int tile = first_tile; tile < end; tile += step) {
+        float     acc[MT][NT][4] = {};
+        uint32_t  xk = x_slice;
+        const int last = tile < n_tiles ? n_kt : 0;
+        for (int kt = 0; kt < last; kt++, xk += BLOCKS * a.n * CUDA_ROW_BYTES) {
+            if (kt == last / 2) meet.fetch();
+            in.wait(slot, parity, a.stages);
+            few_multiply<T, NT, MT>(acc, ring + slot * (MT * T::BYTES), scratch, xk, a.n, lane);
             __syncwarp();
-            in.next();
-            few_multiply<T, NT, MT>(acc, ring + slot * MT * T::BYTES, x_slice + kt * BLOCKS * a.n * CUDA_ROW_BYTES, a.n,
-                                    lane);
-            if (++slot == a.stages) slot = 0;
+            in.next(slot);
+            if (++slot == a.stages) slot = 0, parity ^= 1;
         }
-#pragma unroll
-        for (int first = 0; first < NT; first += FN) {
-            float *mine = reinterpret_cast<float *>(smem + WARPS * ring_bytes) + warp * MT * FN * 128;
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-#pragma unroll
-                for (int i = 0; i < FN * 4; i++) {
-                    const int col = i / 4 * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 % 2 * 8;
-                    mine[(m * FN * 8 + col) * 16 + row] = acc[m][first + i / 4][i % 4];
-                }
-            }
-            cluster_sync(a.cluster == 1);
-            few_fold<MT, FN>(a, red, tile0, groups, first, rank);
-            cluster_sync(a.cluster == 1);
-        }
+        if (last == 0) meet.fetch();
+        meet.finish();
+        meet.leave(acc, red + warp * meeting::WARP_BYTES, tile);
     }
+    meet.fetch();
+    meet.finish();
+    if (a.log_cluster) cluster_sync(false); /* neighbours may still read */
 }
 
 /* ---- the launching side ---- */
 
 struct few_choice {
-    int    n, mt, cluster, stages, per_sm;
+    int    n, mt, cluster, stages;
     size_t smem;
 };
 
 /* Shared memory of one block; stages 0: without the ring. */
 static size_t few_smem(const product_shape &p, int n, int mt, int cluster, int stages) {
-    const int fn = n <= 8 ? 1 : 2, spc = p.slices / cluster;
-    return (size_t)WARPS * mt * fn * 512 + (size_t)WARPS * stages * mt * p.tile_bytes +
+    const int nt = n <= 8 ? 1 : 2, spc = p.slices / cluster;
+    return (size_t)WARPS * mt * (2 * nt * 512 + p.scratch_bytes + stages * p.tile_bytes) +
            (size_t)n * spc * p.slice_cols * 2;
 }
 
-static bool few_fits(const cuda_device *d, const product_shape &p, few_choice *c, int per_sm, int least) {
-    const size_t room = per_sm == 1 ? d->smem_bytes : d->smem_sm_bytes / per_sm - 1024;
-    const size_t fixed = few_smem(p, c->n, c->mt, c->cluster, 0);
-    if (fixed >= room) return false;
-    const size_t stages = (room - fixed) / (WARPS * c->mt * p.tile_bytes);
-    if ((int)stages < least) return false;
-    c->stages = stages > 6 ? 6 : (int)stages;
-    c->per_sm = per_sm;
-    return true;
+/* Bytes that must be under way on a multiprocessor for memory to run at full speed. */
+#define FEW_UNDER_WAY (96 * 1024)
+
+/*
+ * The plan for n rows: the smallest cluster whose activations leave room for enough copies under way, else the one with
+ * the most room; false where no block holds the activations. No more places in the ring than a warp has tiles.
+ */
+static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, few_choice *c) {
+    const size_t  room = d->smem_bytes - 2048, stage = (size_t)WARPS * c->mt * p.tile_bytes;
+    const int64_t groups = WARPS * (int64_t)d->sms / p.slices,
+                  tiles = (p.rows + c->mt * CUDA_TILE_ROWS - 1) / (c->mt * CUDA_TILE_ROWS);
+    const int64_t useful = (tiles + groups - 1) / groups * (p.slice_cols / p.tile_cols);
+    int           best = 0;
+    for (int cluster = want->cluster ? want->cluster : 1;
+         cluster <= p.slices && (cluster == 1 || d->clusters[log2_of(cluster)]); cluster *= 2) {
+        const size_t fixed = few_smem(p, c->n, c->mt, cluster, 0);
+        int          stages = fixed < room ? (int)((room - fixed) / stage) : 0;
+        if (stages > MAX_STAGES) stages = MAX_STAGES;
+        if (want->stages && want->stages < stages) stages = want->stages;
+        if (stages > useful) stages = useful < 2 ? 2 : (int)useful;
+        if (stages > best && stages >= 2) best = stages, c->cluster = cluster;
+        if (want->cluster || stages * stage >= FEW_UNDER_WAY || (stages >= useful && stages >= 2)) break;
+    }
+    c->stages = best;
+    c->smem = few_smem(p, c->n, c->mt, c->cluster, best);
+    return best >= 2;
 }
 
-/* The plan for n rows; false where even one block does not hold their activations. */
-static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, few_choice *c) {
-    const int most = d->clusters ? p.slices : 1;
-    for (int pass = want->blocks == 1 ? 1 : 0; pass < 2; pass++) {
-        for (c->cluster = want->cluster ? want->cluster : 1; c->cluster <= most; c->cluster *= 2) {
-            const int64_t tiles = (p.rows + c->mt * CUDA_TILE_ROWS - 1) / (c->mt * CUDA_TILE_ROWS);
-            const bool    few_tiles = tiles * p.slices <= (int64_t)d->sms * WARPS;
-            if (few_fits(d, p, c, pass == 0 && !few_tiles && c->n <= 16 ? 2 : 1, pass == 0 && !want->stages ? 3 : 2)) {
-                if (want->stages && want->stages < c->stages) c->stages = want->stages;
-                c->smem = few_smem(p, c->n, c->mt, c->cluster, c->stages);
-                return true;
-            }
-            if (want->cluster) break;
-        }
-    }
-    return false;
+/*
+ * Row tiles of 32 where there are enough of them for all warps and they leave room for copies: fewer meetings, and
+ * activations read once for two tiles.
+ */
+static bool few_choose_tile(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, few_choice *c) {
+    c->mt = 2;
+    const bool tall = want->tile ? want->tile == 2 : p.rows * p.slices >= (int64_t)d->sms * WARPS * 64;
+    if (tall && few_choose(d, p, want, c) && (c->cluster == 1 || want->tile)) return true;
+    c->mt = 1;
+    return few_choose(d, p, want, c);
 }
 
 template <class T, int NT, int MT>
 static int few_start(const cuda_device *d, const cuda_product_args *a, const few_choice &c, const few_args &k,
                      cuda_stream s, err *e) {
-    const int     groups = WARPS / (k.slices / c.cluster), tile = MT * CUDA_TILE_ROWS * groups;
-    const int64_t teams = (k.rows + tile - 1) / tile;
-    /* A processing cluster's multiprocessors are not always a multiple of a large cluster. */
-    const int64_t most = (int64_t)c.per_sm * ((c.cluster > 2 ? d->sms / 16 * 16 : d->sms) / c.cluster);
+    const int     groups = WARPS * c.cluster >> k.log_slices, tile = MT * CUDA_TILE_ROWS;
+    const int64_t tiles = (k.rows + tile - 1) / tile, teams = c.cluster == 1 ? tiles : (tiles + groups - 1) / groups;
+    const int64_t most = c.cluster == 1 ? d->sms : d->clusters[log2_of(c.cluster)];
     cuda_shape shape = { (unsigned)((teams < most ? teams : most) * c.cluster), WARPS * 32, (unsigned)c.cluster, c.smem,
-                         a->early && d->clusters };
+                         a->early && d->arch >= 90 };
     return cuda_launch(few_kernel<T, NT, MT>, shape, s, e, k);
 }
 
 template <class T>
 static int few_start_type(const cuda_device *d, const cuda_product_args *a, const few_choice &c, const few_args &k,
                           cuda_stream s, err *e) {
-    if (c.n <= 8) return few_start<T, 1, 1>(d, a, c, k, s, e);
-    if (c.n <= 16) return few_start<T, 2, 2>(d, a, c, k, s, e);
-    if (c.n <= 32) return few_start<T, 4, 2>(d, a, c, k, s, e);
-    return few_start<T, 8, 2>(d, a, c, k, s, e);
+    if (c.n <= 8) return c.mt == 1 ? few_start<T, 1, 1>(d, a, c, k, s, e) : few_start<T, 1, 2>(d, a, c, k, s, e);
+    return c.mt == 1 ? few_start<T, 2, 1>(d, a, c, k, s, e) : few_start<T, 2, 2>(d, a, c, k, s, e);
 }
 
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
@@ -248,8 +373,7 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
             if (c.n <= 0)
                 return err_set(e, ERR_LIMIT, "CUDA: activations of %lld columns do not fit into shared memory",
                                (long long)p.cols);
-            c.mt = c.n <= 8 ? 1 : 2;
-            if (few_choose(d, p, &a->plan, &c)) break;
+            if (few_choose_tile(d, p, &a->plan, &c)) break;
         }
         few_args k = { (const uint8_t *)a->w.data,
                        (const uint8_t *)a->x.data + row * CUDA_ROW_BYTES,
@@ -262,8 +386,8 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        (int)a->x.n_pad,
                        (int)((p.cols + p.tile_cols - 1) / p.tile_cols),
                        (int)(p.slice_cols / p.tile_cols),
-                       p.slices,
-                       c.cluster,
+                       log2_of(p.slices),
+                       log2_of(c.cluster),
                        c.stages };
         int      rc;
         switch (a->w.type) {

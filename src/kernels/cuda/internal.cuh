@@ -8,11 +8,13 @@
 #include "kernels/cuda/product.h"
 
 struct product_shape {
-    int64_t rows, cols, rows_pad; /* rows_pad: a multiple of 16 */
-    int64_t tile_cols, tile_bytes;
+    int64_t rows, cols, rows_pad;                 /* rows_pad: a multiple of 16 */
+    int64_t tile_cols, tile_bytes, scratch_bytes; /* scratch: of a warp that unpacks a tile */
     int     slices;
     int64_t slice_cols;
 };
+
+static inline int log2_of(int n) { return n >= 8 ? 3 : n >= 4 ? 2 : n >= 2 ? 1 : 0; }
 
 product_shape product_shape_of(const cuda_weight *w);
 

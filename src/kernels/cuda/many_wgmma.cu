@@ -78,7 +78,7 @@ template <int N> __device__ static inline void wgmma_produce(const wgmma_args &a
 
 /* The place may be filled again: said to every block that copies into it. */
 template <int N> __device__ static inline void wgmma_release(const wgmma_args &a, const wgmma_place<N> &at) {
-    if (threadIdx.x % 128 < (unsigned)a.cluster) barrier_arrive(at.empty(), threadIdx.x % 128);
+    if (threadIdx.x % 128 < (unsigned)a.cluster) barrier_arrive_at(at.empty(), threadIdx.x % 128);
 }
 
 template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, const float *sum, int x0, int w0) {
@@ -172,7 +172,8 @@ static int wgmma_start(const cuda_device *d, const product_image *w, wgmma_args 
     k.cluster = k.n > TILE_X ? 2 : 1;
     k.pairs = (k.n + TILE_X * k.cluster - 1) / (TILE_X * k.cluster);
     k.tiles = k.pairs * ((k.rows + N - 1) / N);
-    const int        teams = d->sms / k.cluster < k.tiles ? d->sms / k.cluster : k.tiles;
+    const int        most = k.cluster == 1 ? d->sms : d->clusters[1];
+    const int        teams = most < k.tiles ? most : k.tiles;
     const cuda_shape shape = { (unsigned)(teams * k.cluster), THREADS, (unsigned)k.cluster,
                                wgmma_ring<N>::STAGES * wgmma_ring<N>::BYTES + 1024, false };
     return w->bf16 ? cuda_launch(many_wgmma_kernel<N, true>, shape, s, e, k)

@@ -21,20 +21,8 @@ __device__ static inline uint32_t smem_at(const void *p) { return (uint32_t)__cv
 
 /* ---- copies of 16 bytes per lane ---- */
 
-/* Weights are read once: they leave the L2 first. */
-__device__ static inline uint64_t policy_evict_first() {
-    uint64_t p;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
-    return p;
-}
-
 __device__ static inline void copy16(uint32_t to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-__device__ static inline void copy16_once(uint32_t to, const void *from, uint64_t policy) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy)
-                 : "memory");
 }
 
 __device__ static inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -60,22 +48,21 @@ __device__ static inline void copy_wait_n(int n) {
 __device__ static inline void load_matrices(uint32_t r[4], uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
+                 : "r"(at));
 }
 
 /* c += a * b for 16 x 8 x 16. */
 template <bool BF16> __device__ static inline void mma16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
     if constexpr (BF16) {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                     "{%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     } else {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                     "{%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
 }
 
@@ -105,15 +92,37 @@ __device__ static inline uint32_t cluster_rank() {
 #endif
 }
 
-/* All threads of the cluster, or of the block where it is alone. */
-__device__ static inline void cluster_sync(bool alone) {
+/*
+ * All threads of the cluster meet, in two steps. Only shared memory is handed over: a full release would wait for
+ * everything on its way to global memory.
+ */
+__device__ static inline void cluster_arrive() {
 #ifdef CUDA_HOPPER
-    if (!alone) {
-        asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-        return;
-    }
+    asm volatile("fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed.aligned;" ::
+                     : "memory");
 #endif
-    __syncthreads();
+}
+
+__device__ static inline void cluster_wait() {
+#ifdef CUDA_HOPPER
+    asm volatile("barrier.cluster.wait.aligned;\nfence.acquire.sync_restrict::shared::cluster.cluster;" ::: "memory");
+#endif
+}
+
+/* Or the threads of the block where it is alone. */
+__device__ static inline void cluster_sync(bool alone) {
+    if (alone) {
+        __syncthreads();
+    } else {
+        cluster_arrive();
+        cluster_wait();
+    }
+}
+
+__device__ static inline float shared_load(uint32_t at) {
+    float f;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(f) : "r"(at) : "memory");
+    return f;
 }
 
 /* The float at address `at` of the shared memory of block `rank` of the cluster. */
@@ -124,42 +133,58 @@ __device__ static inline float cluster_load(uint32_t at, uint32_t rank) {
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(f) : "r"(there) : "memory");
 #else
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(f) : "r"(at + 0 * rank) : "memory");
+    (void)rank;
+    f = shared_load(at);
 #endif
     return f;
 }
 
-#ifdef CUDA_WGMMA
-
-/* ---- mbarriers and bulk copies ---- */
+/* ---- mbarriers ---- */
 
 __device__ static inline void barrier_init(uint32_t bar, uint32_t count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
+
+__device__ static inline void barrier_arrive(uint32_t bar) {
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(bar) : "memory");
+}
+
+__device__ static inline void barrier_wait(uint32_t bar, uint32_t parity) {
+#ifdef CUDA_HOPPER
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+#else
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+
+#ifdef CUDA_HOPPER
 
 __device__ static inline void barrier_expect(uint32_t bar, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 }
 
-/* Arrives at the barrier of that place in block `rank`. */
-__device__ static inline void barrier_arrive(uint32_t bar, uint32_t rank) {
-    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(bar),
-                 "r"(rank)
-                 : "memory");
-}
-
-__device__ static inline void barrier_wait(uint32_t bar, uint32_t parity) {
-    asm volatile(
-        "{\n.reg .pred done;\nagain:\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(bar),
-        "r"(parity)
-        : "memory");
-}
-
+/* Copies completing on a barrier; sizes are multiples of 16. */
 __device__ static inline void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t bar) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+
+#endif
+
+#ifdef CUDA_WGMMA
+
+/* Arrives at the barrier of that place in block `rank`. What was read from there was read by finished instructions. */
+__device__ static inline void barrier_arrive_at(uint32_t bar, uint32_t rank) {
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(bar),
+                 "r"(rank)
                  : "memory");
 }
 

@@ -104,9 +104,9 @@ struct pack_q4_k {
                 pair[j] = sc | mn << 16;
             }
         }
-        uint32_t w0 = pair[0] | pair[1] << 6 | (pair[6] & 0x000f000fu) << 12;
-        uint32_t w1 = pair[2] | pair[3] << 6 | (pair[6] & 0x00300030u) << 8 | (pair[7] & 0x00030003u) << 14;
-        uint32_t w2 = pair[4] | pair[5] << 6 | (pair[7] & 0x003c003cu) << 10;
+        const uint32_t w0 = pair[0] | pair[1] << 6 | (pair[2] & 0x000f000fu) << 12;
+        const uint32_t w1 = pair[4] | pair[5] << 6 | (pair[6] & 0x000f000fu) << 12;
+        const uint32_t w2 = (pair[2] & 0x00300030u) >> 4 | pair[3] << 2 | (pair[6] & 0x00300030u) << 4 | pair[7] << 10;
         *reinterpret_cast<uint4 *>(to + 2048 + lane * 16) = make_uint4(d, w0, w1, w2);
     }
 };
@@ -168,18 +168,15 @@ __global__ void pack_image_kernel(const pack_args a) {
 
 /* Tiles to an image: one warp per 16 rows x 64 columns, through shared memory so that the rows leave as 2048 bytes. */
 template <class T> __global__ void unpack_kernel(const pack_args a) {
-    __shared__ __align__(16) uint8_t part[WARPS][2048];
+    __shared__ __align__(16) uint8_t part[WARPS][2048], scratch[WARPS][T::SCRATCH ? T::SCRATCH : 1];
     constexpr int                    BLOCKS = T::COLS / 64;
     const int                        lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int64_t                    i = (int64_t)blockIdx.x * WARPS + warp, tile = i / BLOCKS;
     if (tile >= a.rows_pad / CUDA_TILE_ROWS * a.n_kt) return;
     uint32_t fa[4][4];
-    switch (i % BLOCKS) { /* constants keep the unpacking free of run-time shifts */
-    case 0: T::fragments(fa, a.from + tile * T::BYTES, 0, lane); break;
-    case 1: T::fragments(fa, a.from + tile * T::BYTES, 1, lane); break;
-    case 2: T::fragments(fa, a.from + tile * T::BYTES, 2, lane); break;
-    default: T::fragments(fa, a.from + tile * T::BYTES, 3, lane); break;
-    }
+    T::prepare(a.from + tile * T::BYTES, scratch[warp], lane);
+    __syncwarp();
+    T::fragments(fa, a.from + tile * T::BYTES, scratch[warp], (int)(i % BLOCKS), lane);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
 #pragma unroll

@@ -17,7 +17,7 @@ product_shape product_shape_of(const cuda_weight *w) {
     switch (w->type) {
     case TENSOR_Q4_0: p.tile_cols = 128, p.tile_bytes = 1152; break;
     case TENSOR_Q8_0: p.tile_cols = 128, p.tile_bytes = 2176; break;
-    case TENSOR_Q4_K: p.tile_cols = 256, p.tile_bytes = 2304; break;
+    case TENSOR_Q4_K: p.tile_cols = 256, p.tile_bytes = 2304, p.scratch_bytes = 512; break;
     case TENSOR_Q6_K: p.tile_cols = 256, p.tile_bytes = 3360; break;
     default: p.tile_cols = 64, p.tile_bytes = 2048; break;
     }
@@ -45,7 +45,9 @@ int cuda_product(const cuda_device *d, const cuda_product_args *a, cuda_stream s
     if (a->x.n == 0) return 0;
     cuda_path path = a->path;
     if (path == CUDA_PATH_AUTO)
-        path = a->x.n <= CUDA_FEW ? CUDA_PATH_FEW : d->arch == 90 ? CUDA_PATH_WGMMA : CUDA_PATH_MMA;
+        path = a->x.n <= (is_image(a->w.type) ? CUDA_FEW : CUDA_FEW_PACKED) ? CUDA_PATH_FEW
+               : d->arch == 90                                              ? CUDA_PATH_WGMMA
+                                                                            : CUDA_PATH_MMA;
     if (path == CUDA_PATH_FEW) return product_few(d, a, s, e);
     product_image w = { product_shape_of(&a->w), a->w.data, a->x.bf16 };
     if (!is_image(a->w.type)) {

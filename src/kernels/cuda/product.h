@@ -27,7 +27,10 @@ extern "C" {
 
 #include "tensor/types.h"
 
-enum { CUDA_FEW = 64 }; /* rows up to which few.cu reads packed weights */
+enum {
+    CUDA_FEW = 16,        /* rows that few.cu takes at a time */
+    CUDA_FEW_PACKED = 48, /* rows up to which that is faster, several times over, than unpacking quantized weights */
+};
 
 /* A packed weight matrix. */
 typedef struct cuda_weight {
@@ -54,8 +57,8 @@ typedef enum cuda_path {
 /* How few.cu cuts its work; zeros: it decides. For measurements: no value changes a bit of the result. */
 typedef struct cuda_few_plan {
     int cluster; /* blocks that share a row tile: 1, 2, 4, 8 */
-    int stages;  /* ring places per warp: 2..6 */
-    int blocks;  /* blocks per multiprocessor at most */
+    int stages;  /* ring places per warp: 2..5 */
+    int tile;    /* row tiles that a warp takes at once: 1, 2 */
 } cuda_few_plan;
 
 typedef struct cuda_product_args {

@@ -9,8 +9,9 @@
  *     Q4_K         s = d * sc, m = dmin * mn;          s * q - m, fused
  *     F16, BF16    the value itself
  *
- * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address and fragments()
- * for one lane's part of 16 rows x 64 columns: a[j] is 16 columns j.
+ * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address, prepare() for
+ * what a warp does once per tile (SCRATCH bytes of shared memory; the warp synchronizes behind it) and fragments() for
+ * one lane's part of 16 rows x 64 columns: a[j] is 16 columns j.
  */
 #ifndef KERNELS_CUDA_UNPACK_CUH
 #define KERNELS_CUDA_UNPACK_CUH
@@ -18,8 +19,14 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/mma.cuh"
 
+/* A type whose scales need no preparation. */
+struct unpack_plain {
+    enum { SCRATCH = 0 };
+    __device__ static inline void prepare(const uint8_t *, uint8_t *, int) {}
+};
+
 /* The address of column tile kt of row tile rt; a matrix has n_kt column tiles and rows_pad rows. */
-template <int BYTES> struct unpack_tiled {
+template <int BYTES> struct unpack_tiled : unpack_plain {
     __device__ static inline const uint8_t *at(const uint8_t *w, int64_t rt, int64_t kt, int64_t n_kt, int64_t) {
         return w + (rt * n_kt + kt) * BYTES;
     }
@@ -55,7 +62,8 @@ __device__ static inline __half2 high_twice(uint32_t w) { return __high2half2(as
 
 struct unpack_q4_0 : unpack_tiled<1152> {
     enum { COLS = 128, BYTES = 1152, BF16 = 0 };
-    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int block, int lane) {
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
         const uint4    q = load_lane16(tile + block * 512 + lane * 16);
         const uint32_t d0 = *reinterpret_cast<const uint32_t *>(tile + 1024 + lane / 4 * 8 + block * 4);
         const uint32_t d8 = *reinterpret_cast<const uint32_t *>(tile + 1024 + lane / 4 * 8 + 64 + block * 4);
@@ -77,7 +85,8 @@ struct unpack_q8_0 : unpack_tiled<2176> {
     __device__ static inline uint32_t pair(uint32_t w, uint32_t select, __half2 s) {
         return as_u32(__hmul2_rn(__hsub2_rn(as_half2(__byte_perm(w, 0x64646464u, select)), __float2half2_rn(1152)), s));
     }
-    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int block, int lane) {
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
         const uint32_t d0 = *reinterpret_cast<const uint32_t *>(tile + 2048 + lane / 4 * 8 + block * 4);
         const uint32_t d8 = *reinterpret_cast<const uint32_t *>(tile + 2048 + lane / 4 * 8 + 64 + block * 4);
 #pragma unroll
@@ -96,40 +105,40 @@ struct unpack_q8_0 : unpack_tiled<2176> {
     }
 };
 
+/*
+ * Four lanes share a row, and every lane would decode all scales of its rows: prepare() has each scale decoded once, as
+ * (d * sc, -dmin * mn) in the scratch: [64 columns][row][32 columns] 4 bytes.
+ */
 struct unpack_q4_k : unpack_tiled<2304> {
-    enum { COLS = 256, BYTES = 2304, BF16 = 0 };
-    /* Pair `group` of (sc, mn) as integers in both halves. */
-    __device__ static inline uint32_t pair_bits(const uint4 &s, int group) {
-        switch (group) {
-        case 0: return set_in(s.y, 0x003f003fu, HALF2_1024);
-        case 1: return set_in(s.y >> 6, 0x003f003fu, HALF2_1024);
-        case 2: return set_in(s.z, 0x003f003fu, HALF2_1024);
-        case 3: return set_in(s.z >> 6, 0x003f003fu, HALF2_1024);
-        case 4: return set_in(s.w, 0x003f003fu, HALF2_1024);
-        case 5: return set_in(s.w >> 6, 0x003f003fu, HALF2_1024);
-        case 6: return set_in(s.y >> 12, 0x000f000fu, set_in(s.z >> 8, 0x00300030u, HALF2_1024));
-        default: return set_in(s.z >> 14, 0x00030003u, set_in(s.w >> 10, 0x003c003cu, HALF2_1024));
-        }
+    enum { COLS = 256, BYTES = 2304, BF16 = 0, SCRATCH = 512 };
+    __device__ static inline uint32_t scale(uint32_t bits, uint32_t d) {
+        return as_u32(__hmul2_rn(__hsub2_rn(as_half2(bits), __float2half2_rn(1024)), as_half2(d)));
     }
-    /* (d * sc, -dmin * mn) */
-    __device__ static inline uint32_t scale(const uint4 &s, int group) {
-        return as_u32(__hmul2_rn(__hsub2_rn(as_half2(pair_bits(s, group)), __float2half2_rn(1024)), as_half2(s.x)));
+    /* Lane 2r + h: pairs 4h .. 4h+3 of row r. */
+    __device__ static inline void prepare(const uint8_t *tile, uint8_t *scratch, int lane) {
+        const int      row = lane / 2, h = lane % 2;
+        const uint4    s = load_lane16(tile + 2048 + row * 16);
+        const uint32_t w = h ? s.z : s.y, v = h ? s.w >> 8 : s.w;
+        uint2         *to = reinterpret_cast<uint2 *>(scratch + h * 256 + row * 8);
+        to[0] = make_uint2(scale(set_in(w, 0x003f003fu, HALF2_1024), s.x),
+                           scale(set_in(w >> 6, 0x003f003fu, HALF2_1024), s.x));
+        to[16] = make_uint2(scale(set_in(w >> 12, 0x000f000fu, set_in(v << 4, 0x00300030u, HALF2_1024)), s.x),
+                            scale(set_in(v >> 2, 0x003f003fu, HALF2_1024), s.x));
     }
-    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int block, int lane) {
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *scratch, int block,
+                                            int lane) {
         const uint4    q = load_lane16(tile + block * 512 + lane * 16);
-        const uint4    r0 = load_lane16(tile + 2048 + lane / 4 * 16), r8 = load_lane16(tile + 2176 + lane / 4 * 16);
+        const uint8_t *rows = scratch + block * 128 + lane / 4 * 8;
+        const uint2    r0 = load_lane8(rows), r8 = load_lane8(rows + 64);
         const uint32_t w[4] = { q.x, q.y, q.z, q.w };
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint32_t p0 = scale(r0, 2 * block + i), p8 = scale(r8, 2 * block + i);
+        for (int j = 0; j < 4; j++) {
+            const uint32_t p0 = j < 2 ? r0.x : r0.y, p8 = j < 2 ? r8.x : r8.y;
             const __half2  s0 = low_twice(p0), m0 = high_twice(p0), s8 = low_twice(p8), m8 = high_twice(p8);
-#pragma unroll
-            for (int j = 2 * i; j < 2 * i + 2; j++) {
-                a[j][0] = as_u32(__hfma2(nibbles_low(w[j], 0), s0, m0));
-                a[j][1] = as_u32(__hfma2(nibbles_high(w[j], 0), s8, m8));
-                a[j][2] = as_u32(__hfma2(nibbles_low(w[j] >> 8, 0), s0, m0));
-                a[j][3] = as_u32(__hfma2(nibbles_high(w[j] >> 8, 0), s8, m8));
-            }
+            a[j][0] = as_u32(__hfma2(nibbles_low(w[j], 0), s0, m0));
+            a[j][1] = as_u32(__hfma2(nibbles_high(w[j], 0), s8, m8));
+            a[j][2] = as_u32(__hfma2(nibbles_low(w[j] >> 8, 0), s0, m0));
+            a[j][3] = as_u32(__hfma2(nibbles_high(w[j] >> 8, 0), s8, m8));
         }
     }
 };
@@ -148,7 +157,8 @@ struct unpack_q6_k : unpack_tiled<3360> {
         const uint32_t v = set_in(low, 0x000f000fu, set_in(up, 0x00300030u, HALF2_1024));
         return as_u32(__hmul2_rn(__hsub2_rn(as_half2(v), __float2half2_rn(1056)), s));
     }
-    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int block, int lane) {
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
         const int      g = lane / 4;
         const uint4    q = load_lane16(tile + block * 512 + lane * 16);
         const uint2    h = load_lane8(tile + 2048 + block * 256 + lane * 8);
@@ -171,12 +181,12 @@ struct unpack_q6_k : unpack_tiled<3360> {
 };
 
 /* 16 rows of an image block in shared memory. */
-template <int IS_BF16> struct unpack_image {
+template <int IS_BF16> struct unpack_image : unpack_plain {
     enum { COLS = 64, BYTES = 2048, BF16 = IS_BF16 };
     __device__ static inline const uint8_t *at(const uint8_t *w, int64_t rt, int64_t kt, int64_t, int64_t rows_pad) {
         return w + (kt * rows_pad + rt * CUDA_TILE_ROWS) * CUDA_ROW_BYTES;
     }
-    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, int, int lane) {
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int, int lane) {
         const uint32_t row = smem_at(tile) + lane % 16 * CUDA_ROW_BYTES;
 #pragma unroll
         for (int j = 0; j < 4; j++) load_matrices(a[j], row + ((2 * j + lane / 16) ^ lane % 8) * 16);
