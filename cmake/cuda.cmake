@@ -4,7 +4,7 @@
 set(HEARTH_CUDA auto CACHE STRING "CUDA kernels: auto (where nvcc is found), ON or OFF")
 set_property(CACHE HEARTH_CUDA PROPERTY STRINGS auto ON OFF)
 # "dev" builds for the newest measured chip alone and keeps PTX for the others, which the driver compiles at first use; "all" has
-# machine code for every chip of docs/cuda.md and takes five times as long.
+# machine code for every chip of docs/cuda.md and takes two and a half times as long.
 set(HEARTH_CUDA_ARCHS dev CACHE STRING "machine code for: dev (9.0a and PTX), all, or a list such as 80;90a")
 set(HEARTH_CUDA_BUILD OFF)
 
@@ -16,11 +16,11 @@ if(HEARTH_CUDA STREQUAL "auto" OR HEARTH_CUDA)
   find_program(HEARTH_NVCC nvcc HINTS /usr/local/cuda/bin)
   if(HEARTH_NVCC)
     if(NOT CMAKE_CUDA_COMPILER)
-      set(CMAKE_CUDA_COMPILER ${HEARTH_NVCC})
+      set(ENV{CUDACXX} ${HEARTH_NVCC})
     endif()
-    set(CMAKE_CUDA_ARCHITECTURES OFF) # the flags below say it; this CMake does not know every name
     include(CheckLanguage)
-    check_language(CUDA)
+    check_language(CUDA) # nvcc may be there without a C++ compiler
+    set(CMAKE_CUDA_ARCHITECTURES OFF) # the flags below say it; older versions of CMake do not know every name
   endif()
   if(HEARTH_NVCC AND CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
@@ -41,6 +41,7 @@ elseif(HEARTH_CUDA_ARCHS STREQUAL "all")
   set(archs 80 86 89 90a 100a 120a)
 else()
   set(archs ${HEARTH_CUDA_ARCHS})
+  list(TRANSFORM archs REPLACE "^90$" "90a") # kernels for 9.0 use what only 9.0a has
 endif()
 # -fmad=false: a sum is fused where the source says fma and nowhere else, as on the CPU.
 set(HEARTH_CUDA_FLAGS -fmad=false -lineinfo -Xcompiler=-Wall,-Wextra,-fno-exceptions)

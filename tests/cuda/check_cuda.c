@@ -195,7 +195,7 @@ static void gate_case(check *c, const cuda_device *d, data_kind kind, bool bf16,
     to_image(ib, b, N, K);
     buffer               da = buffer_of(ia, M * K * 2), db = buffer_of(ib, N * K * 2), dout = buffer_alloc(M * N * 4);
     const cuda_twin_chip chip = d->arch < 90 ? cuda_twin_ampere : cuda_twin_hopper;
-    for (int way = 0; way < (d->arch == 90 ? 3 : 2); way++) { /* mma.sync, sides exchanged, wgmma */
+    for (int way = 0; way < (d->code == 90 ? 3 : 2); way++) { /* mma.sync, sides exchanged, wgmma */
         long differ = 0;
         must(cuda_probe_chain(d, (float *)dout.data, da.data, db.data, M, N, K, bf16, way == 2, way == 1, NULL, &e),
              &e);
@@ -350,16 +350,16 @@ static void draw_places(check *c, int *pick, int n, bool nan) {
     if (nan && n > 1) pick[check_int(c, 0, n - 1)] = -1;
 }
 
-static void check_products(check *c, const cuda_device *d, tensor_type type, int64_t rows, int64_t cols, bool twin) {
+static void check_products(check *c, const cuda_device *d, tensor_type type, int64_t rows, int64_t cols) {
     static const int counts[] = { 1,  2,  3,  4,  5,  7,   8,   9,   12,  16,  17,  24,  31,  32,  33,
                                   48, 63, 64, 65, 96, 127, 128, 129, 192, 255, 256, 257, 384, 511, 512 };
     scene            s;
     int              pick[MAX_N];
-    const int        many = d->arch == 90 ? 2 : 1;
+    const int        many = d->code == 90 ? 2 : 1;
     scene_open(c, &s, d, type, rows, cols);
     for (int i = 0; i < MAX_N; i++) pick[i] = i;
     scene_run(c, &s, pick, MAX_N, CUDA_PATH_MMA, (cuda_few_plan){ 0 }, true);
-    if (twin) scene_against_twin(c, &s, c->quick ? 20 : 64);
+    scene_against_twin(c, &s, c->quick || rows * cols > 300000 ? 16 : 64);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         const int n = counts[i];
         draw_places(c, pick, n, i % 3 == 0);
@@ -385,8 +385,8 @@ static void check_device(check *c, int number) {
     err                  e;
     int                  wgmma_differs = 0;
     must(cuda_device_open(&d, number, &e), &e);
-    printf("device %d: %s, %d.%d, driver %d, runtime %d\n", number, d.name, d.arch / 10, d.arch % 10, d.driver,
-           d.runtime);
+    printf("device %d: %s, %d.%d, kernels for %d.%d, driver %d, runtime %d\n", number, d.name, d.arch / 10, d.arch % 10,
+           d.code / 10, d.code % 10, d.driver, d.runtime);
     for (int kind = 0; kind < DATA_KINDS; kind++) {
         for (int bf16 = 0; bf16 < 2; bf16++) gate_case(c, &d, (data_kind)kind, bf16, &wgmma_differs);
     }
@@ -397,7 +397,7 @@ static void check_device(check *c, int number) {
             const int     block = tensor_type_get(types[t])->block_elems;
             const int64_t cols = cuda_round_up(shapes[i][1], block);
             if (c->quick && shapes[i][0] * cols > 300000) continue;
-            check_products(c, &d, types[t], shapes[i][0], block == 1 && i == 3 ? 77 : cols, true);
+            check_products(c, &d, types[t], shapes[i][0], block == 1 && i == 3 ? 77 : cols);
         }
         printf("%s: %s\n", tensor_type_name(types[t]), c->n_failed == before ? "ok" : "FAILED");
     }

@@ -27,7 +27,7 @@ __global__ void large_kernel() {}
  * or 8. */
 static void cuda_device_clusters(cuda_device *d) {
     cudaFuncSetAttribute(large_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)d->smem_bytes);
-    for (int i = 1; i < 4 && d->arch >= 90; i++) {
+    for (int i = 1; i < 4 && d->code >= 90; i++) {
         cudaLaunchConfig_t  c = {};
         cudaLaunchAttribute attr = {};
         attr.id = cudaLaunchAttributeClusterDimension;
@@ -59,9 +59,13 @@ int cuda_device_open(cuda_device *d, int number, err *e) {
     d->smem_sm_bytes = p.sharedMemPerMultiprocessor;
     d->l2_bytes = (size_t)p.l2CacheSize;
     d->bytes = p.totalGlobalMem;
-    cuda_device_clusters(d);
     if (d->arch < 80)
         return err_set(e, ERR_UNSUPPORTED, "%s has compute capability %d.%d; 8.0 is needed", d->name, p.major, p.minor);
+    cudaFuncAttributes f;
+    rc = cuda_error(e, cudaFuncGetAttributes(&f, large_kernel), "looking for its kernels");
+    if (rc != 0) return rc;
+    d->code = f.ptxVersion;
+    cuda_device_clusters(d);
     return 0;
 }
 

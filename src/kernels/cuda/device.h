@@ -21,6 +21,7 @@ typedef struct cuda_device {
     char   name[128];
     int    number;        /* as the runtime counts */
     int    arch;          /* 90 for compute capability 9.0 */
+    int    code;          /* what the kernels that run on it were compiled for: 90, or 80 where only PTX fits */
     int    sms;           /* multiprocessors */
     size_t smem_bytes;    /* shared memory a block can have */
     size_t smem_sm_bytes; /* and a multiprocessor has */

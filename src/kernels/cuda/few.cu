@@ -26,6 +26,7 @@ struct few_args {
     int            rows, rows_pad, n, n_pad;
     int            n_kt, slice_kt; /* column tiles: of the matrix, of a slice */
     int            log_slices, log_cluster, stages;
+    int            x_row; /* number of the first activation row in its image, for the swizzle */
 };
 
 /*
@@ -105,7 +106,7 @@ template <class T, int MT> struct few_stream {
 /* Multiplies one column tile: 16 * MT weight rows, COLS columns, NT * 8 activation rows. */
 template <class T, int NT, int MT>
 __device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *tile, uint8_t *scratch, uint32_t x,
-                                           int n, int lane) {
+                                           int n, int x_row, int lane) {
     if (T::SCRATCH) {
 #pragma unroll
         for (int m = 0; m < MT; m++) T::prepare(tile + m * T::BYTES, scratch + m * T::SCRATCH, lane);
@@ -122,7 +123,7 @@ __device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *
             for (int nt = 0; nt < NT; nt++) {
                 const int row = min(nt * 8 + lane % 8, n - 1);
                 uint32_t  fb[4];
-                load_matrices(fb, x + (b * n + row) * CUDA_ROW_BYTES + ((4 * h + lane / 8) ^ (row & 7)) * 16);
+                load_matrices(fb, x + (b * n + row) * CUDA_ROW_BYTES + ((4 * h + lane / 8) ^ ((row + x_row) & 7)) * 16);
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
                     mma16<T::BF16>(acc[m][nt], fa[m][2 * h], fb[0], fb[1]);
@@ -206,7 +207,7 @@ template <int MT, int NT> struct few_meeting {
         __syncwarp();
         if (a.log_cluster)
             cluster_arrive();
-        else if (lane == 0)
+        else
             barrier_arrive(bar);
         tile = this_tile;
         turn++;
@@ -246,7 +247,7 @@ template <class T, int NT, int MT> __global__ __launch_bounds__(WARPS * 32, 1) v
     few_stream<T, MT> in;
     in.init(a, smem_at(ring), smem_at(ring_bars[warp]), first_tile, step, n_tiles, kt0, n_kt);
     for (int i = 0; i < a.stages; i++) in.next(i);
-    if (lane == 0) barrier_init(smem_at(&bars[warp]), 1 << log_spc);
+    if (lane == 0) barrier_init(smem_at(&bars[warp]), 32 << log_spc);
     launch_wait();
     const int b0 = (rank << log_spc) * a.slice_kt * BLOCKS,
               b1 = min(a.n_kt * BLOCKS, b0 + (a.slice_kt * BLOCKS << log_spc));
@@ -278,7 +279,7 @@ template <class T, int NT, int MT> __global__ __launch_bounds__(WARPS * 32, 1) v
         for (int kt = 0; kt < last; kt++, xk += BLOCKS * a.n * CUDA_ROW_BYTES) {
             if (kt == last / 2) meet.fetch();
             in.wait(slot, parity, a.stages);
-            few_multiply<T, NT, MT>(acc, ring + slot * (MT * T::BYTES), scratch, xk, a.n, lane);
+            few_multiply<T, NT, MT>(acc, ring + slot * (MT * T::BYTES), scratch, xk, a.n, a.x_row, lane);
             __syncwarp();
             in.next(slot);
             if (++slot == a.stages) slot = 0, parity ^= 1;
@@ -307,7 +308,7 @@ static size_t few_smem(const product_shape &p, int n, int mt, int cluster, int s
 }
 
 /* Bytes that must be under way on a multiprocessor for memory to run at full speed. */
-#define FEW_UNDER_WAY (96 * 1024)
+#define FEW_UNDER_WAY (64 * 1024)
 
 /*
  * The plan for n rows: the smallest cluster whose activations leave room for enough copies under way, else the one with
@@ -339,8 +340,9 @@ static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_
  * activations read once for two tiles.
  */
 static bool few_choose_tile(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, few_choice *c) {
+    const bool tiles_of_32 = p.tile_bytes < 16 * p.tile_cols; /* less than 8 bits: unpacking is the limit */
     c->mt = 2;
-    const bool tall = want->tile ? want->tile == 2 : p.rows * p.slices >= (int64_t)d->sms * WARPS * 64;
+    const bool tall = want->tile ? want->tile == 2 : tiles_of_32 && p.rows * p.slices >= (int64_t)d->sms * WARPS * 32;
     if (tall && few_choose(d, p, want, c) && (c->cluster == 1 || want->tile)) return true;
     c->mt = 1;
     return few_choose(d, p, want, c);
@@ -353,7 +355,7 @@ static int few_start(const cuda_device *d, const cuda_product_args *a, const few
     const int64_t tiles = (k.rows + tile - 1) / tile, teams = c.cluster == 1 ? tiles : (tiles + groups - 1) / groups;
     const int64_t most = c.cluster == 1 ? d->sms : d->clusters[log2_of(c.cluster)];
     cuda_shape shape = { (unsigned)((teams < most ? teams : most) * c.cluster), WARPS * 32, (unsigned)c.cluster, c.smem,
-                         a->early && d->arch >= 90 };
+                         a->early && d->code >= 90 };
     return cuda_launch(few_kernel<T, NT, MT>, shape, s, e, k);
 }
 
@@ -369,7 +371,7 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
     for (int64_t row = 0; row < a->x.n;) {
         few_choice c = {};
         c.n = a->x.n - row < CUDA_FEW ? (int)(a->x.n - row) : CUDA_FEW;
-        for (;; c.n = (c.n + 7) / 8 * 8 - 8) {
+        for (;; c.n = c.n > 8 ? 8 : c.n / 2) {
             if (c.n <= 0)
                 return err_set(e, ERR_LIMIT, "CUDA: activations of %lld columns do not fit into shared memory",
                                (long long)p.cols);
@@ -388,7 +390,8 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        (int)(p.slice_cols / p.tile_cols),
                        log2_of(p.slices),
                        log2_of(c.cluster),
-                       c.stages };
+                       c.stages,
+                       (int)row };
         int      rc;
         switch (a->w.type) {
         case TENSOR_F16: rc = few_start_type<unpack_f16>(d, a, c, k, s, e); break;

@@ -188,7 +188,7 @@ static int64_t wgmma_cost(const cuda_device *d, int64_t rows, int64_t n, int wid
 
 int product_many_wgmma(const cuda_device *d, const cuda_product_args *a, const product_image *w, cuda_stream s,
                        err *e) {
-    if (d->arch != 90) return err_set(e, ERR_UNSUPPORTED, "CUDA: %s has no wgmma", d->name);
+    if (d->code != 90) return err_set(e, ERR_UNSUPPORTED, "CUDA: %s has no wgmma", d->name);
     const product_shape &p = w->p;
     const wgmma_args     k = { (const uint8_t *)w->image,
                                (const uint8_t *)a->x.data,

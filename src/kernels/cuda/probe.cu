@@ -96,7 +96,7 @@ int cuda_probe_chain(const cuda_device *d, float *out, const void *a, const void
                      bool bf16, bool wgmma, bool swap, cuda_stream s, err *e) {
     const chain_args c = { (const uint8_t *)a, (const uint8_t *)b, out, m_pad, n_pad, cols, swap };
     if (wgmma) {
-        if (d->arch != 90 || swap) return err_set(e, ERR_UNSUPPORTED, "CUDA: no such chain by wgmma on %s", d->name);
+        if (d->code != 90 || swap) return err_set(e, ERR_UNSUPPORTED, "CUDA: no such chain by wgmma on %s", d->name);
         const cuda_shape shape = { (unsigned)(m_pad / 64 * (n_pad / 8)), 128, 1, 0, false };
         return bf16 ? cuda_launch(chain_wgmma_kernel<true>, shape, s, e, c)
                     : cuda_launch(chain_wgmma_kernel<false>, shape, s, e, c);

@@ -46,7 +46,7 @@ int cuda_product(const cuda_device *d, const cuda_product_args *a, cuda_stream s
     cuda_path path = a->path;
     if (path == CUDA_PATH_AUTO)
         path = a->x.n <= (is_image(a->w.type) ? CUDA_FEW : CUDA_FEW_PACKED) ? CUDA_PATH_FEW
-               : d->arch == 90                                              ? CUDA_PATH_WGMMA
+               : d->code == 90                                              ? CUDA_PATH_WGMMA
                                                                             : CUDA_PATH_MMA;
     if (path == CUDA_PATH_FEW) return product_few(d, a, s, e);
     product_image w = { product_shape_of(&a->w), a->w.data, a->x.bf16 };
