@@ -8,9 +8,9 @@
  *     out     ((0 + slice 0) + slice 1) + ... in f32, times 2^e
  *
  * Row count, tile shapes and the place of a row decide which kernel and which block computes a value, never its bits:
- * up to CUDA_FEW rows by mma.sync with weights unpacked in registers (few.cu), more by wgmma on 9.0 (many_wgmma.cu) or
- * mma.sync (many_mma.cu) over unpacked 16-bit weights. That mma.sync and wgmma add alike is a property of the chip that
- * tests/cuda checks; where it does not hold, cuda_product is told so and mma.sync serves all row counts.
+ * few rows by mma.sync with weights unpacked in registers (few.cu), more by wgmma on 9.0 (many_wgmma.cu) or mma.sync
+ * (many_mma.cu) over unpacked 16-bit weights. That mma.sync and wgmma add alike is a property of the chip that tests/cuda
+ * checks; where it does not hold, the caller asks for CUDA_PATH_MMA and mma.sync serves all row counts.
  *
  * Nothing here allocates or waits. Pointers are device pointers, aligned to 16 bytes (out: 4).
  */
@@ -66,7 +66,7 @@ typedef struct cuda_product_args {
     cuda_rows     x;
     float        *out;
     int64_t       out_stride; /* floats from row to row */
-    void         *scratch;    /* cuda_scratch_bytes, for more than CUDA_FEW rows */
+    void         *scratch;    /* cuda_scratch_bytes, where few.cu does not serve the rows (CUDA_FEW_PACKED) */
     cuda_path     path;
     cuda_few_plan plan;
     bool          early;    /* begin loading weights before the kernel in front has ended; it must not write them */
