@@ -9,8 +9,8 @@
  *
  * Row count, tile shapes and the place of a row decide which kernel and which block computes a value, never its bits:
  * few rows by mma.sync with weights unpacked in registers (few.cu), more by wgmma on 9.0 (many_wgmma.cu) or mma.sync
- * (many_mma.cu) over unpacked 16-bit weights. That mma.sync and wgmma add alike is a property of the chip that tests/cuda
- * checks; where it does not hold, the caller asks for CUDA_PATH_MMA and mma.sync serves all row counts.
+ * (many_mma.cu) over unpacked 16-bit weights. That mma.sync and wgmma add alike is a property of the chip that
+ * tests/cuda checks; where it does not hold, the caller asks for CUDA_PATH_MMA and mma.sync serves all row counts.
  *
  * Nothing here allocates or waits. Pointers are device pointers, aligned to 16 bytes (out: 4).
  */
