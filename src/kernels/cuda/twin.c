@@ -116,7 +116,10 @@ static void weights_q6_k(const block_q6_k *b, uint16_t *out) {
 }
 
 static void weights_q4_0(const block_q4_0 *b, uint16_t *out) {
-    for (int i = 0; i < 32; i++) out[i] = round16(half(b->d) * ((b->qs[i % 16] >> (i / 16 * 4) & 15) - 8));
+    for (int i = 0; i < 32; i++) {
+        const int q = (b->qs[i % 16] >> (i / 16 * 4) & 15) - 8;
+        out[i] = round16(half(b->d) * q);
+    }
 }
 
 static void weights_q8_0(const block_q8_0 *b, uint16_t *out) {
