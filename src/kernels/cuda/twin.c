@@ -111,7 +111,8 @@ static void weights_q6_k(const block_q6_k *b, uint16_t *out) {
     for (int i = 0; i < 256; i++) {
         const int h = i / 128, s = i % 128 / 32, l = i % 32;
         const int low = b->ql[64 * h + 32 * (s % 2) + l] >> (s / 2 * 4) & 15, high = b->qh[32 * h + l] >> (2 * s) & 3;
-        out[i] = round16(((low | high << 4) - 32) * half(round16(half(b->d) * b->scales[i / 16])));
+        const int scale = b->scales[i / 16];
+        out[i] = round16(((low | high << 4) - 32) * half(round16(half(b->d) * scale)));
     }
 }
 
