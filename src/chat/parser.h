@@ -47,11 +47,11 @@ typedef struct chat_event {
 typedef void (*chat_sink)(void *ctx, const chat_event *ev); /* the event's texts are valid during the call only */
 
 typedef struct chat_parser_options {
-    const json_value *tools;  /* as the request offered them, OpenAI's form; NULL or empty: no call is recognised.
+    const json_value *tools; /* as the request offered them, OpenAI's form; NULL or empty: no call is recognised.
                                  Borrowed for the parser's life. */
-    bool starts_in_reasoning; /* the prompt ends inside a block of thoughts */
-    bool plain_reasoning;     /* thoughts and their markers are content, as they stand */
-    bool stream_arguments;
+    bool              starts_in_reasoning; /* the prompt ends inside a block of thoughts */
+    bool              plain_reasoning;     /* thoughts and their markers are content, as they stand */
+    bool              stream_arguments;
 } chat_parser_options;
 
 typedef struct chat_parser chat_parser;

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 int fault_parse(fault *f, const char *text, err *e) {
-    static const char *const names[] = { "", "segv:", "abort:", "hang:", "exit:", "garbage:", "broken:", "stray:",
-                                         "lost:" };
+    static const char *const names[] = { "",         "segv:",   "abort:", "hang:", "exit:",
+                                         "garbage:", "broken:", "stray:", "lost:" };
     f->kind = FAULT_NONE;
     if (!*text) return 0;
     for (int i = FAULT_SEGV; i <= FAULT_LOST; i++) {

@@ -26,7 +26,7 @@ typedef struct kv_text {
     const int32_t *tokens;
     const kv_key  *rows; /* one per position: nothing for a plain token, else what content, preprocessing and row number
                           * of the supplied embedding hash to; NULL: all tokens are plain */
-    kv_key space;        /* what the adapter set hashes to; nothing: the model alone */
+    kv_key         space; /* what the adapter set hashes to; nothing: the model alone */
 } kv_text;
 
 /* Some positions in a row, mostly those of a page. */

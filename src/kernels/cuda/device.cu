@@ -21,7 +21,7 @@ int cuda_device_count(err *e) {
     return 0;
 }
 
-__global__ void large_kernel() {}
+static __global__ void large_kernel() {}
 
 /* How many clusters of blocks that fill a multiprocessor fit: its groups of multiprocessors are not multiples of 4
  * or 8. */

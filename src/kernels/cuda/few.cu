@@ -224,7 +224,7 @@ __device__ static inline void few_load_rows(const few_args &a, uint32_t x, float
     if ((int)threadIdx.x < a.n) scale[threadIdx.x] = a.scale[threadIdx.x];
 }
 
-template <class T, int NT, int MT> __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_args a) {
+template <class T, int NT, int MT> static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_args a) {
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ float                         scale[CUDA_FEW];
     __shared__ __align__(8) uint64_t bars[WARPS], ring_bars[WARPS][MAX_STAGES];

@@ -71,7 +71,7 @@ __device__ static inline void many_store(const many_args &a, const float sum[2][
     }
 }
 
-template <bool BF16> __global__ __launch_bounds__(THREADS) void many_mma_kernel(const many_args a) {
+template <bool BF16> static __global__ __launch_bounds__(THREADS) void many_mma_kernel(const many_args a) {
     extern __shared__ __align__(128) uint8_t smem[];
     const int      lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, tiles_x = (a.n + TILE_X - 1) / TILE_X;
     const int      x0 = (int)blockIdx.x % tiles_x * TILE_X, w0 = (int)blockIdx.x / tiles_x * TILE_W;

@@ -139,7 +139,7 @@ __device__ static inline void wgmma_consume(const wgmma_args &a, wgmma_place<N> 
 
 #endif
 
-template <int N, bool BF16> __global__ __launch_bounds__(THREADS, 1) void many_wgmma_kernel(const wgmma_args a) {
+template <int N, bool BF16> static __global__ __launch_bounds__(THREADS, 1) void many_wgmma_kernel(const wgmma_args a) {
 #ifdef CUDA_WGMMA
     extern __shared__ __align__(1024) uint8_t smem[];
     __shared__ __align__(8) uint64_t bars[2 * wgmma_ring<N>::STAGES];

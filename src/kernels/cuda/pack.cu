@@ -145,7 +145,7 @@ struct pack_q6_k {
 };
 
 /* One warp per tile. */
-template <class F> __global__ void pack_kernel(const pack_args a) {
+template <class F> static __global__ void pack_kernel(const pack_args a) {
     const int64_t tile = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (tile >= a.rows_pad / CUDA_TILE_ROWS * a.n_kt) return;
     F::run(a, a.to + tile * F::tile::BYTES, tile / a.n_kt * CUDA_TILE_ROWS, tile % a.n_kt * F::tile::COLS,
@@ -153,7 +153,7 @@ template <class F> __global__ void pack_kernel(const pack_args a) {
 }
 
 /* 16-bit rows to an image: one thread per chunk of 8 columns, read by halves (rows may begin at any even address). */
-__global__ void pack_image_kernel(const pack_args a) {
+static __global__ void pack_image_kernel(const pack_args a) {
     const int64_t i = (int64_t)blockIdx.x * (WARPS * 32) + threadIdx.x, row = i / 8 % a.rows_pad,
                   block = i / 8 / a.rows_pad;
     if (block >= a.n_kt) return;
@@ -167,7 +167,7 @@ __global__ void pack_image_kernel(const pack_args a) {
 }
 
 /* Tiles to an image: one warp per 16 rows x 64 columns, through shared memory so that the rows leave as 2048 bytes. */
-template <class T> __global__ void unpack_kernel(const pack_args a) {
+template <class T> static __global__ void unpack_kernel(const pack_args a) {
     __shared__ __align__(16) uint8_t part[WARPS][2048], scratch[WARPS][T::SCRATCH ? T::SCRATCH : 1];
     constexpr int                    BLOCKS = T::COLS / 64;
     const int                        lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;

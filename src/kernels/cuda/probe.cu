@@ -8,7 +8,7 @@
 #define READ_THREADS 512
 #define READ_AHEAD 8
 
-__global__ __launch_bounds__(READ_THREADS) void read_kernel(const uint4 *from, size_t n, uint32_t *sink) {
+static __global__ __launch_bounds__(READ_THREADS) void read_kernel(const uint4 *from, size_t n, uint32_t *sink) {
     uint32_t     sum = 0;
     const size_t step = (size_t)gridDim.x * READ_THREADS;
     size_t       i = (size_t)blockIdx.x * READ_THREADS + threadIdx.x;
@@ -41,7 +41,7 @@ __device__ static inline uint32_t pair_at(const uint8_t *image, int row, int col
 }
 
 /* One warp per 16 x 8 outputs: rows of the first operand from a, or from b where the sides are exchanged. */
-template <bool BF16> __global__ void chain_mma_kernel(const chain_args c) {
+template <bool BF16> static __global__ void chain_mma_kernel(const chain_args c) {
     const uint8_t *first = c.swap ? c.b : c.a, *second = c.swap ? c.a : c.b;
     const int      first_pad = c.swap ? c.n_pad : c.m_pad, second_pad = c.swap ? c.m_pad : c.n_pad;
     const int      tiles = second_pad / 8, lane = (int)threadIdx.x, g = lane / 4, t = lane % 4;
@@ -60,7 +60,7 @@ template <bool BF16> __global__ void chain_mma_kernel(const chain_args c) {
 }
 
 /* One warpgroup per 64 x 8 outputs. */
-template <bool BF16> __global__ void chain_wgmma_kernel(const chain_args c) {
+template <bool BF16> static __global__ void chain_wgmma_kernel(const chain_args c) {
 #ifdef CUDA_WGMMA
     __shared__ __align__(1024) uint8_t sa[64 * CUDA_ROW_BYTES], sb[8 * CUDA_ROW_BYTES];
     const int tiles = c.n_pad / 8, r0 = (int)blockIdx.x / tiles * 64, c0 = (int)blockIdx.x % tiles * 8;

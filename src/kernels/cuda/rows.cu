@@ -31,7 +31,7 @@ template <bool BF16> __device__ static inline uint32_t to16(float f, float facto
     return __half_as_ushort(__float2half_rn(__fmul_rn(f, factor)));
 }
 
-template <bool BF16> __global__ __launch_bounds__(THREADS) void rows_kernel(const rows_args a) {
+template <bool BF16> static __global__ __launch_bounds__(THREADS) void rows_kernel(const rows_args a) {
     const int64_t row = blockIdx.x;
     const float  *x = a.x + row * a.x_stride;
     const bool    in = row < a.n;
