@@ -313,9 +313,13 @@ static void submit_crowd(int c, answer *a) {
     if (c == 0) atomic_store(&them.first, them.ids[0]);
 }
 
+/* One after the other; without a prefix cache, but under a sanitizer, where that would take too long. */
 static void run_alone(const fixture *f) {
-    them.g = fixture_engine(
-        f, (engine_options){ .n_threads = 1, .n_ctx = CROWD_LEN + REPLY + 1, .max_seqs = 1, .no_prefix_cache = true });
+    them.g = fixture_engine(f, (engine_options){ .n_threads = 1,
+                                                 .n_ctx = CROWD_LEN + REPLY + 1,
+                                                 .max_seqs = 1,
+                                                 .cache_bytes = 64u << 20,
+                                                 .no_prefix_cache = !TEST_SANITIZED });
     for (int c = 0; c < CROWD; c++) {
         submit_crowd(c, &them.alone[c]);
         engine_wait_idle(them.g);
@@ -349,13 +353,13 @@ static void check_crowd(const char *name) {
     fixture  f;
     uint64_t seed = 11;
     fixture_open(&f, name);
-    for (int groups = 0; groups < 2; groups++) {
+    for (int groups = TEST_SANITIZED; groups < 2; groups++) {
         uint64_t distinct = BEGINNING + CROWD * (OWN + REPLY - 1) - (groups ? (CROWD - CROWD / GROUP) * SECOND : 0);
         make_crowd(&f, groups);
         run_alone(&f);
-        assert_int_equal(run_together(&f, 256, 0).tokens_evaluated, distinct);
+        if (!TEST_SANITIZED) assert_int_equal(run_together(&f, 256, 0).tokens_evaluated, distinct);
         assert_int_equal(run_together(&f, 96, 0).tokens_evaluated, distinct);
-        for (int i = 0; i < (TEST_SANITIZED ? 2 : 6); i++) {
+        for (int i = 0; i < (TEST_SANITIZED ? 1 : 6); i++) {
             engine_stats st = run_together(&f, 64, 1 + (int)(test_random(&seed) % 16));
             if (st.tokens_evaluated > distinct)
                 fail_msg("%s: %llu tokens evaluated, %llu are distinct", name, (unsigned long long)st.tokens_evaluated,

@@ -253,7 +253,7 @@ static bool wanted(long n, long calls, uint64_t *seed) {
     const char *only = getenv("HEARTH_ALLOC_N");
     if (only) return atol(only) == n;
     long rest = calls - 300;
-    return n <= (TEST_SANITIZED ? 100 : 300) || getenv("HEARTH_LONG") || (n < MAX_CALLS && heap.fresh[n]) ||
+    return n <= (TEST_SANITIZED ? 40 : 300) || getenv("HEARTH_LONG") || (n < MAX_CALLS && heap.fresh[n]) ||
            (!TEST_SANITIZED && (long)(test_random(seed) % (uint64_t)rest) < 200);
 }
 
