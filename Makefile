@@ -10,7 +10,7 @@ export PROMPT
 
 help:
 	@echo "make run      build, then talk to the demo model (PROMPT=\"What is 12 plus 30?\" for one answer)"
-	@echo "make test     build and run every test (about ten minutes on two cores)"
+	@echo "make test     build and run every test (about twenty minutes on two cores)"
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
 	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model, then 200 streams for a minute"
