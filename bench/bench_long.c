@@ -11,10 +11,10 @@
  * Without a model: two layers of width 256 with 4 heads, random weights.
  */
 #include "base/clock.h"
+#include "convert/export.h"
 #include "engine/engine.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
-#include "nn/export.h"
 #include "nn/kv_type.h"
 
 #include <stdio.h>
@@ -30,13 +30,13 @@ static int make_model(const char *path, err *e) {
                                   { "attention.head_count_kv", 2, false },
                                   { "attention.layer_norm_rms_epsilon", 1e-5, false },
                                   { "vocab_size", 1024, false } };
-    nn_synth            o = { .arch = nn_arch_find(models_list, "llama"),
+    synth_options       o = { .arch = nn_arch_find(models_list, "llama"),
                               .set = set,
                               .n_set = sizeof set / sizeof *set,
                               .type = TENSOR_Q8_0,
                               .n_vocab = 1024,
                               .seed = 1 };
-    return nn_synth_gguf(&o, path, e);
+    return synth_gguf(&o, path, e);
 }
 
 typedef struct watch {

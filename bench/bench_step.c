@@ -8,10 +8,10 @@
  *   bench_step [MODEL.gguf] [--threads N]
  */
 #include "backend/backend.h"
-#include "backend/simple.h"
+#include "convert/export.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
-#include "nn/export.h"
+#include "tools/simple.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,13 +40,13 @@ static int make_model(const char *path, err *e) {
                                   { "attention.head_count_kv", 8, false },
                                   { "attention.layer_norm_rms_epsilon", 1e-5, false },
                                   { "vocab_size", 128256, false } };
-    nn_synth            o = { .arch = nn_arch_find(models_list, "llama"),
+    synth_options       o = { .arch = nn_arch_find(models_list, "llama"),
                               .set = set,
                               .n_set = sizeof set / sizeof *set,
                               .type = TENSOR_Q4_K,
                               .n_vocab = 128256,
                               .seed = 1 };
-    return nn_synth_gguf(&o, path, e);
+    return synth_gguf(&o, path, e);
 }
 
 /* Where the threads' time goes, largest first. */

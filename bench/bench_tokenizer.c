@@ -12,6 +12,7 @@
  */
 #include "base/file.h"
 #include "bundle/tokenizer.h"
+#include "convert/gguf_writer.h"
 #include "formats/gguf.h"
 
 #include <stdio.h>

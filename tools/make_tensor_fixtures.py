@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the fixtures of tests/unit/test_quant.c, with arithmetic that shares nothing with src/tensor.
+"""Writes the fixtures of tests/unit/tensor/test_quant.c, with arithmetic that shares nothing with src/tensor.
 
 usage: make_tensor_fixtures.py DIRECTORY      (tests/fixtures/tensor)
 

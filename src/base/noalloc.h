@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Code that promises not to touch the heap says so: from noalloc_begin to noalloc_end on the same thread. The promise
- * costs one counter. A test that wraps the allocator (tests/unit/test_engine_heap.c) looks at it on every call.
+ * costs one counter. A test that wraps the allocator (tests/unit/engine/test_engine_heap.c) looks at it on every call.
  */
 #ifndef BASE_NOALLOC_H
 #define BASE_NOALLOC_H

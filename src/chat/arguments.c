@@ -10,7 +10,7 @@
 #include "base/arena.h"
 #include "base/str.h"
 #include "chat/values.h"
-#include "grammar/schema.h"
+#include "grammar/schema/schema.h"
 
 #include <string.h>
 

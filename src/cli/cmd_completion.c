@@ -6,8 +6,8 @@
  * one per line: the word, a tab, what it means. Everything comes from the command tables and the registry, so a script
  * never needs to be made again. Where it prints nothing the shell offers files.
  */
-#include "cli/catalogue.h"
 #include "cli/cli.h"
+#include "cli/models/catalogue.h"
 #include "config/server.h"
 
 #include <stdio.h>

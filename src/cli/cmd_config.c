@@ -2,7 +2,7 @@
 /* hearth config: what holds and why, are the files right, a file to begin with, where the files are. */
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/models.h"
+#include "cli/models/models.h"
 #include "cli/settings.h"
 
 #include <dirent.h>

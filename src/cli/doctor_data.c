@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What lies on the disk: directories, the registry and its blobs, configuration files. */
 #include "base/file.h"
-#include "cli/catalogue.h"
 #include "cli/doctor.h"
+#include "cli/models/catalogue.h"
 #include "cli/settings.h"
 #include "registry/check.h"
 

@@ -5,9 +5,9 @@
 #include "base/pool.h"
 #include "cli/doctor.h"
 #include "cli/settings.h"
-#include "host/need.h"
-#include "host/sandbox.h"
+#include "host/worker/sandbox.h"
 #include "kernels/kernels.h"
+#include "runtime/need.h"
 
 #include <errno.h>
 #include <fcntl.h>

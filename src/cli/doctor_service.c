@@ -2,9 +2,9 @@
 /* What runs: the server of this user, what answers on its port, and the demo model. */
 #include "base/file.h"
 #include "base/json.h"
-#include "cli/client.h"
 #include "cli/doctor.h"
-#include "cli/once.h"
+#include "cli/run/once.h"
+#include "cli/serve/client.h"
 #include "hearth.h"
 #include "runtime/demo.h"
 

@@ -2,7 +2,7 @@
 #include "cli/settings.h"
 
 #include "base/file.h"
-#include "cli/catalogue.h"
+#include "cli/models/catalogue.h"
 
 #include <stdio.h>
 #include <stdlib.h>

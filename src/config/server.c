@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/server.h"
 
+#include "base/page.h"
 #include "config/sampling_keys.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x) TEXT_OF_(x)
 #define MIB 1048576.0
 #define TIB 1099511627776.0
 
@@ -227,9 +230,9 @@ static const config_key keys[] = {
       .flag_unit = MIB },
     { .path = "kv_cache.page_tokens",
       .type = CONFIG_INT,
-      .min = 16,
-      .max = 128,
-      .dflt = "32",
+      .min = PAGE_TOKENS_MIN,
+      .max = PAGE_TOKENS_MAX,
+      .dflt = TEXT_OF(PAGE_TOKENS),
       .help = "tokens of a page",
       .env = "HEARTH_KV_PAGE_TOKENS" },
     { .path = "kv_cache.type",

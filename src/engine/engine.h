@@ -29,7 +29,7 @@ typedef struct engine engine;
 typedef struct engine_options {
     int        n_ctx;          /* positions of one sequence; 0: the model's own, at most 8192 */
     size_t     cache_bytes;    /* for keys, values and states; 0: two full sequences */
-    int        page_tokens;    /* 0: 32 */
+    int        page_tokens;    /* 0: PAGE_TOKENS */
     int        max_seqs;       /* that compute at once; 0: 16 */
     int        step_tokens;    /* tokens of one step; 0: 256 */
     int        max_waiting;    /* requests in the queue (and as many again of clients with few of them); 0: 1024 */
@@ -87,7 +87,7 @@ typedef struct engine_event {
 } engine_event;
 
 /*
- * Decides what may come next in one choice. mask is called by the engine's guide thread, the rest by the engine thread
+ * Decides what may come next in one choice. mask is called by the engine's mask thread, the rest by the engine thread
  * (clone: by the one that submits), never two at once. Masks are made while the step runs: after accept(t) the next one
  * is computed while the backend evaluates t.
  */

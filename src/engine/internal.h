@@ -46,7 +46,7 @@ struct engine {
     int64_t           n_vocab, n_hidden, n_input;
     int               n_ctx, n_ctx_held; /* held: what the cache can hold of it */
     size_t            page_bytes;        /* of one page in all layers together */
-    guide_thread      guides;
+    mask_thread       guides;
 
     pthread_t thread;
     bool      started;

@@ -2,6 +2,7 @@
 /* Opening an engine, and saying beforehand what it would take. */
 #include "backend/backend.h"
 #include "base/num.h"
+#include "base/page.h"
 #include "engine/internal.h"
 #include "nn/plan.h"
 
@@ -12,7 +13,7 @@
 static void defaults(engine_options *o, const nn_model *m) {
     int trained = m->dims->context > 0 ? m->dims->context : 4096;
     if (o->n_ctx <= 0) o->n_ctx = trained < 8192 ? trained : 8192;
-    if (o->page_tokens <= 0) o->page_tokens = 32;
+    if (o->page_tokens <= 0) o->page_tokens = PAGE_TOKENS;
     if (o->max_seqs <= 0) o->max_seqs = 16;
     if (o->max_seqs > 1024) o->max_seqs = 1024;
     if (o->step_tokens <= 0) o->step_tokens = 256;
@@ -172,7 +173,7 @@ static int open_parts(engine *g, err *e) {
     /* Positions beyond what the cache can ever hold end an answer like a full context. */
     g->n_ctx_held = g->n_ctx;
     while (g->n_ctx_held > 0 && !cache_fits(&g->cache, g->n_ctx_held)) g->n_ctx_held--;
-    return guide_thread_init(&g->guides, e);
+    return mask_thread_init(&g->guides, e);
 }
 
 int engine_open(engine **out, const nn_model *m, const tok *t, const engine_options *options, err *e) {
@@ -211,7 +212,7 @@ void engine_free(engine *g) {
         pthread_mutex_unlock(&g->lock);
         pthread_join(g->thread, NULL);
     }
-    guide_thread_deinit(&g->guides);
+    mask_thread_deinit(&g->guides);
     cache_close(&g->cache);
     nn_exec_free(g->exec);
     sampling_work_free(g->work);

@@ -100,7 +100,7 @@ static bool start(engine *g, sequence *s) {
         s->counted = true;
         s->usage.cached_tokens = s->n_charged = reused;
         s->started_at = clock_s();
-        guide_ask(&g->guides, &s->guide);
+        mask_ask(&g->guides, &s->guide);
     }
     schedule_charge(s);
     if (s->pooled) memset(s->pooled, 0, (size_t)g->n_hidden * sizeof *s->pooled);

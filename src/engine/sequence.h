@@ -12,7 +12,7 @@
 #include "engine/cache.h"
 #include "engine/engine.h"
 #include "engine/fair.h"
-#include "engine/guide.h"
+#include "engine/masks.h"
 #include "sampling/stop.h"
 
 typedef struct request {
@@ -44,7 +44,7 @@ typedef struct sequence {
     struct sequence *lead;     /* while running: the most important one of itself and those behind it */
     sampler         *sampler;  /* NULL: an embedding */
     double          *pooled;   /* an embedding: sum of the rows so far, or the last one */
-    guide_work       guide;
+    mask_work        guide;
     err              error; /* why it failed */
     stop_matcher    *stop;  /* NULL: none */
     tok_stream       stream;

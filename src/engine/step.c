@@ -16,7 +16,7 @@ static void emit(const sequence *s, engine_event *ev) {
 /* The sequence leaves; the last one of a request takes the request along. */
 static void leave(engine *g, sequence *s) {
     request *q = s->request;
-    guide_forget(&g->guides, &s->guide);
+    mask_forget(&g->guides, &s->guide);
     schedule_release(g, s);
     fair_leave(&g->fair, s->client);
     sequence_free(s);
@@ -91,7 +91,7 @@ static int mask_for(engine *g, sequence *s, const uint32_t **mask, err *e) {
     *mask = no_end ? g->no_end_mask : NULL;
     if (!s->guide.guide) return 0;
     double begin = clock_s();
-    int    rc = guide_wait(&g->guides, &s->guide);
+    int    rc = mask_wait(&g->guides, &s->guide);
     g->counts.guide_wait_s += clock_s() - begin;
     if (rc < 0) *e = s->guide.error;
     if (rc <= 0) return rc;
@@ -198,7 +198,7 @@ static void pick(engine *g, share *h) {
     else if ((r->max_tokens > 0 && sequence_generated(s) >= r->max_tokens) || s->n_tokens >= s->n_ctx)
         end(h, ENGINE_LENGTH, -1);
     else
-        guide_ask(&g->guides, &s->guide);
+        mask_ask(&g->guides, &s->guide);
 }
 
 /* Rows of an embedding are added in the order of their positions, so that pieces make no difference. */

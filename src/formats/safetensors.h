@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors: reader of one file's bytes, writer of one file.
+ * safetensors: reader of one file's bytes.
  *
  * Byte layout: u64 little-endian length of the header; the header, a JSON object; the data. The header maps a tensor's
  * name to {"dtype": "F16", "shape": [rows, cols], "data_offsets": [begin, end]}, offsets counted from the end of the
@@ -37,17 +37,6 @@ const char *safetensors_find(const safetensors *s, const char *key); /* of the m
 
 /* True when the bytes begin like a safetensors file. */
 bool safetensors_is(const uint8_t *data, size_t bytes);
-
-/* Writer: tensors in the order of their adding; data is borrowed until safetensors_writer_write returns. */
-typedef struct safetensors_writer safetensors_writer;
-
-int  safetensors_writer_open(safetensors_writer **out, err *e);
-void safetensors_writer_free(safetensors_writer *w);
-int  safetensors_writer_set(safetensors_writer *w, const char *key, const char *value, err *e); /* __metadata__ */
-/* dims fastest first, as in model_tensor; only plain element types. */
-int safetensors_writer_add(safetensors_writer *w, const char *name, tensor_type type, int n_dims, const int64_t *dims,
-                           const void *data, size_t bytes, err *e);
-int safetensors_writer_write(safetensors_writer *w, const char *path, err *e); /* atomically */
 
 /* "F16" for TENSOR_F16; NULL when the format has no such element type. */
 const char *safetensors_dtype_name(tensor_type type);

@@ -8,8 +8,8 @@
  */
 #include "grammar/compile.h"
 
-#include "grammar/automaton.h"
 #include "grammar/ir_impl.h"
+#include "grammar/match/automaton.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/map.h"
 #include "grammar/ir.h"
-#include "grammar/rx.h"
+#include "grammar/rx/rx.h"
 
 typedef enum ir_kind { IR_TERMINAL, IR_RULE, IR_REPEAT } ir_kind;
 

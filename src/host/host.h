@@ -21,7 +21,7 @@
 #define HOST_HOST_H
 
 #include "base/arena.h"
-#include "host/budget.h"
+#include "host/parent/budget.h"
 #include "runtime/runtime.h"
 
 #include <stdbool.h>

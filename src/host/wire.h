@@ -23,8 +23,8 @@
 #define HOST_WIRE_H
 
 #include "base/arena.h"
-#include "host/need.h"
 #include "host/wire_codec.h"
+#include "runtime/need.h"
 #include "runtime/runtime.h"
 
 enum { WIRE_VERSION = 2, WIRE_HEAD_BYTES = 16 };

@@ -52,7 +52,7 @@ kv_key kv_key_root(const kv_identity *id, const kv_key *space) {
 }
 
 kv_key kv_key_of(kv_entry_kind kind, const kv_key *parent, const kv_span *span) {
-    uint8_t bytes[8 + 4 * KV_MAX_PAGE_TOKENS];
+    uint8_t bytes[8 + 4 * PAGE_TOKENS_MAX];
     sha256  s;
     put(bytes, (uint64_t)kind, 4);
     put(bytes + 4, (uint64_t)span->n, 4);
@@ -151,8 +151,7 @@ int kv_entry_decode(const kv_identity *id, const uint8_t *data, size_t bytes, ui
                        KV_ENTRY_VERSION);
     if (bytes < FIXED_BYTES) return err_set(e, ERR_FORMAT, "the file ends after %zu bytes", bytes);
     uint64_t kind = get(data + 12, 4), n = get(data + 20, 4), rows = get(data + 44, 4);
-    if (n < 1 || n > KV_MAX_PAGE_TOKENS)
-        return err_set(e, ERR_FORMAT, "%llu tokens in one page", (unsigned long long)n);
+    if (n < 1 || n > PAGE_TOKENS_MAX) return err_set(e, ERR_FORMAT, "%llu tokens in one page", (unsigned long long)n);
     if (rows != 0 && rows != n)
         return err_set(e, ERR_FORMAT, "%llu content keys for %llu tokens", (unsigned long long)rows,
                        (unsigned long long)n);
@@ -166,7 +165,7 @@ int kv_entry_decode(const kv_identity *id, const uint8_t *data, size_t bytes, ui
     out->n_tokens = (int)n;
     out->groups = (unsigned)get(data + 28, 4);
     if ((kind != KV_ENTRY_PAGE && kind != KV_ENTRY_STATE) || out->n_tokens > id->page_tokens ||
-        position > INT32_MAX - KV_MAX_PAGE_TOKENS || position % (uint64_t)id->page_tokens != 0 ||
+        position > INT32_MAX - PAGE_TOKENS_MAX || position % (uint64_t)id->page_tokens != 0 ||
         out->groups >> id->n_groups != 0 || (kind == KV_ENTRY_STATE && (out->groups != 0 || id->state_bytes == 0)))
         return err_set(e, ERR_FORMAT, "fields of the header contradict each other");
     if ((rc = read_contents(id, data, rows != 0, out, e)) < 0) return rc;

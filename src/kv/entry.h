@@ -44,6 +44,7 @@
 #define KV_ENTRY_H
 
 #include "base/err.h"
+#include "base/page.h"
 #include "kv/pool.h"
 #include "kv/text.h"
 
@@ -51,8 +52,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KV_MAX_PAGE_TOKENS = 128, KV_ENTRY_VERSION = 2 };
-enum { KV_ENTRY_HEADER_MAX = 168 + (4 + KV_KEY_BYTES) * KV_MAX_PAGE_TOKENS + 8 };
+enum { KV_ENTRY_VERSION = 2 };
+enum { KV_ENTRY_HEADER_MAX = 168 + (4 + KV_KEY_BYTES) * PAGE_TOKENS_MAX + 8 };
 
 /* What must agree for an entry to be usable. */
 typedef struct kv_identity {
@@ -71,7 +72,7 @@ typedef struct kv_entry {
     kv_key        space, parent, key;
     uint64_t      payload_bytes, payload_sum;
     const kv_key *rows; /* borrowed, n_tokens; NULL: all tokens are plain */
-    int32_t       tokens[KV_MAX_PAGE_TOKENS];
+    int32_t       tokens[PAGE_TOKENS_MAX];
 } kv_entry;
 
 kv_key kv_key_root(const kv_identity *id, const kv_key *space);

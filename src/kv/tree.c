@@ -8,7 +8,7 @@
 int kv_tree_open(kv_tree **out, kv_pool *pool, const kv_tree_options *o, err *e) {
     int rc;
     *out = NULL;
-    if (o->id.page_tokens < 1 || o->id.page_tokens > KV_MAX_PAGE_TOKENS)
+    if (o->id.page_tokens < 1 || o->id.page_tokens > PAGE_TOKENS_MAX)
         return err_set(e, ERR_ARG, "%d tokens per page", o->id.page_tokens);
     kv_tree *t = calloc(1, sizeof *t);
     if (!t) return err_set_nomem(e);

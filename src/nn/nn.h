@@ -340,7 +340,7 @@ typedef struct nn_arch {
     const nn_key      *keys;
     unsigned           lacks;              /* dims that this family does not have */
     bool               permuted_qk;        /* GGUF files store q and k rows permuted for interleaved rotation */
-    bool               reordered;          /* GGUF files order rows as binding cannot say: nn_export_gguf refuses */
+    bool               reordered;          /* GGUF files order rows as binding cannot say: export_gguf refuses */
     void (*setup)(nn_config *c, void *hp); /* may be NULL: checks, derived values, rotary frequencies */
     void (*bind_top)(nn_binder *b, void *top, const void *hp);
     void (*bind_layer)(nn_binder *b, void *layer, const void *hp, int i);

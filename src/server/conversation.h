@@ -3,8 +3,8 @@
 #ifndef SERVER_CONVERSATION_H
 #define SERVER_CONVERSATION_H
 
-#include "server/json_in.h"
-#include "server/json_out.h"
+#include "server/http/json_in.h"
+#include "server/http/json_out.h"
 
 /* {"id", "type": "function", "function": {"name", "arguments"}}; arguments is JSON text. */
 void conversation_put_call(jw *w, view id, view name, view arguments);

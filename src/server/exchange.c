@@ -10,10 +10,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/error_table.h"
-#include "server/feed.h"
+#include "server/http/feed.h"
+#include "server/http/json_out.h"
+#include "server/http/upload.h"
 #include "server/internal.h"
-#include "server/json_out.h"
-#include "server/upload.h"
 
 #include <stdarg.h>
 #include <stdio.h>

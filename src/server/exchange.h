@@ -43,8 +43,8 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "host/host.h"
-#include "server/http_parser.h"
-#include "server/json_in.h"
+#include "server/http/json_in.h"
+#include "server/http/parser.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,7 +9,7 @@
 
 #include "base/queue.h"
 #include "server/exchange.h"
-#include "server/metrics.h"
+#include "server/ops/metrics.h"
 #include "server/server.h"
 
 #include <event2/bufferevent.h>

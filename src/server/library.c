@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "registry/create.h"
 #include "registry/names.h"
-#include "server/feed.h"
-#include "server/json_out.h"
+#include "server/http/feed.h"
+#include "server/http/json_out.h"
 
 #include <pthread.h>
 #include <stdlib.h>

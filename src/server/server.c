@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/http/upload.h"
 #include "server/internal.h"
-#include "server/upload.h"
 
 #include <openssl/ssl.h>
 #include <signal.h>

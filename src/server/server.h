@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "host/host.h"
-#include "server/auth.h"
+#include "server/http/auth.h"
 #include "server/library.h"
 
 #include <stdbool.h>

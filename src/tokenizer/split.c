@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hand-written splitters for the patterns that most models use. Each gives exactly the pieces that the pattern gives
- * through PCRE2 (tests/unit/test_tokenizer_split.c compares them over random text of all character classes), at several
+ * through PCRE2 (tests/unit/tokenizer/test_tokenizer_split.c compares them over random text of all character classes), at several
  * times the speed, and each is linear: no backtracking over long runs.
  */
 #include "tokenizer/internal.h"

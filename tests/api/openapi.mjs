@@ -166,7 +166,7 @@ function routes() {
   return [...text.matchAll(/\{ "([A-Z]+)", "([^"]+)", &api_/g)].map((m) => `${m[1]} ${m[2]}`);
 }
 
-// Names of members in the calls of the reader (src/server/json_in.h) and in the table of sampling parameters.
+// Names of members in the calls of the reader (src/server/http/json_in.h) and in the table of sampling parameters.
 function membersRead() {
   const names = new Set();
   for (const file of readdirSync(join(root, 'src', 'server')).filter((f) => f.endsWith('.c'))) {

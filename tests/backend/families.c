@@ -3,8 +3,8 @@
  * directory, since a family only becomes a model through a file. */
 #include "backend/ops.h"
 
+#include "convert/export.h"
 #include "models/list.h"
-#include "nn/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,9 +54,9 @@ static void check_family(suite *s, const nn_arch *arch, const char *path) {
     memcpy(set, shape, sizeof shape);
     memcpy(set + SHAPE, experts, sizeof experts);
     for (int i = 0; i < EXPERTS; i++) set[SHAPE + i].fallback = !moe;
-    nn_synth o = { .arch = arch, .set = set, .n_set = SHAPE + EXPERTS, .type = TENSOR_Q8_0, .n_vocab = 300 };
+    synth_options o = { .arch = arch, .set = set, .n_set = SHAPE + EXPERTS, .type = TENSOR_Q8_0, .n_vocab = 300 };
     o.seed = suite_u64(s);
-    int rc = nn_synth_gguf(&o, path, &e);
+    int rc = synth_gguf(&o, path, &e);
     if (rc == 0) rc = model_file_open(&file, path, &e);
     if (rc == 0) rc = nn_model_open(&m, file, models_list, NULL, &e);
     if (FACT(s, rc == 0, "%s: %s", name, e.msg)) {

@@ -3,8 +3,8 @@
  * HTTP requests, pipelined, split where the first byte says; a complete body is read as JSON too. Splitting must not
  * change what comes out: the same bytes go in whole and in pieces, and both must agree.
  */
-#include "server/http_parser.h"
-#include "server/json_in.h"
+#include "server/http/json_in.h"
+#include "server/http/parser.h"
 
 #include <stdint.h>
 #include <stdlib.h>

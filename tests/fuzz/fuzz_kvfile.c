@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int i = 0; i < KV_KEY_BYTES; i++) id.model.b[i] = (uint8_t)(100 + i);
     check(&id, data, size);
     if (size < 176) return 0;
-    uint8_t  n = (uint8_t)(data[20] % KV_MAX_PAGE_TOKENS + 1), rows = data[44] ? n : 0;
+    uint8_t  n = (uint8_t)(data[20] % PAGE_TOKENS_MAX + 1), rows = data[44] ? n : 0;
     size_t   sum_at = 168 + 4 * (size_t)n + KV_KEY_BYTES * (size_t)rows;
     uint8_t *fixed = malloc(size);
     if (!fixed) return 0;

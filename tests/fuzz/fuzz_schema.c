@@ -4,7 +4,7 @@
  * rules accept parses as JSON.
  */
 #include "base/json.h"
-#include "grammar/schema.h"
+#include "grammar/schema/schema.h"
 #include "unit/support/ir_walk.h"
 
 #include <stdlib.h>

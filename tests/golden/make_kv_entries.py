@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/fixtures/kv/*.hkv from the description in src/kv/entry.h alone: struct, hashlib and a plain XXH64. The
-numbers below are repeated in tests/unit/test_kv_entry.c. version1.hkv is what version 1 of the format wrote for the page
+numbers below are repeated in tests/unit/kv/test_kv_entry.c. version1.hkv is what version 1 of the format wrote for the page
 of first.hkv: it had neither a namespace nor content keys."""
 import hashlib
 import pathlib

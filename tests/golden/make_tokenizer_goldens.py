@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Golden token ids from the reference libraries, for tests/unit/test_tokenizer_goldens.c.
+"""Golden token ids from the reference libraries, for tests/unit/tokenizer/test_tokenizer_goldens.c.
 
 usage: make_tokenizer_goldens.py OUTDIR
 

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearth info: what a model would need and how fast it would be, without loading it; --calibrate measures the speed. */
+#include "base/machine.h"
+#include "base/pool.h"
+#include "cli/cli.h"
+#include "cli/models/calibration.h"
+#include "cli/models/models.h"
+#include "cli/run/once.h"
+#include "cli/settings.h"
+#include "formats/summary.h"
+#include "runtime/need.h"
+#include "runtime/runtime.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PROMPT = 256, GENERATE = 32, REPS = 3, MAX_CONTEXT = 1 << 24, CONTEXT_STEP = 256 };
+
+typedef enum speed_source { SPEED_UNKNOWN, SPEED_ESTIMATED, SPEED_MEASURED } speed_source;
+
+typedef struct info {
+    const char    *given, *path, *cache_type;
+    model_file    *file;
+    model_summary  sum;
+    engine_options engine;
+    need           n;
+    uint64_t       available; /* 0: not known */
+    const char    *available_from;
+    int            fitting_context; /* where it does not fit: what would; 0: none, or not asked */
+    speed_source   source;
+    calibration    speed;
+    char           model_key[65], machine[256];
+} info;
+
+/* --- measuring --- */
+
+/* One request of random tokens. */
+static int measure(runtime *r, int n_prompt, int n_generate, int64_t n_vocab, runtime_usage *out, err *e) {
+    static uint64_t random = 88172645463325252u;
+    runtime_request q;
+    int32_t        *tokens = calloc((size_t)n_prompt, sizeof *tokens);
+    if (!tokens) return err_set_nomem(e);
+    for (int i = 0; i < n_prompt; i++) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        tokens[i] = (int32_t)(random % (uint64_t)n_vocab);
+    }
+    runtime_request_init(&q);
+    q.task = RUNTIME_COMPLETE;
+    q.tokens = tokens;
+    q.n_tokens = (size_t)n_prompt;
+    q.max_tokens = n_generate;
+    q.ignore_eos = q.no_cache = true;
+    q.sampling.temperature = 0;
+    q.sampling_set = RUNTIME_SET_TEMPERATURE;
+    int rc = once_ask(r, &q, NULL, out, e);
+    free(tokens);
+    return rc;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int calibrate(info *x, err *e) {
+    runtime_options o = { .path = x->path, .engine = x->engine };
+    runtime        *r;
+    runtime_info    facts;
+    runtime_usage   u = { 0 };
+    double          prompt[REPS], generation[REPS];
+    double          load = 0;
+    o.engine.max_seqs = 1;
+    if (getloadavg(&load, 1) == 1 && load > 0.7 * pool_default_threads())
+        log_warn("info", "other programs are busy (load %.1f): the figures will be too low", load);
+    int rc = runtime_open(&r, &o, e);
+    if (rc < 0) return rc;
+    runtime_describe(r, &facts);
+    int room = facts.n_ctx, n_prompt = room / 2 < PROMPT ? room / 2 : PROMPT,
+        n_generate = room / 4 < GENERATE ? room / 4 : GENERATE;
+    if (n_prompt < 1 || n_generate < 2)
+        rc = err_set(e, ERR_ARG, "a context of %d tokens is too short to measure", room);
+    if (rc == 0) rc = measure(r, n_prompt < 16 ? n_prompt : 16, 2, facts.n_vocab, &u, e); /* pages in, threads up */
+    for (int i = 0; rc == 0 && i < REPS; i++) {
+        rc = measure(r, n_prompt, n_generate, facts.n_vocab, &u, e);
+        if (rc == 0 && (u.prompt_s <= 0 || u.generate_s <= 0 || u.generated_tokens < 2))
+            rc = err_set(e, ERR_LIMIT, "the model generated %d tokens; no speed can be told", u.generated_tokens);
+        prompt[i] = rc == 0 ? n_prompt / u.prompt_s : 0;
+        /* The first token comes out of the prompt. */
+        generation[i] = rc == 0 ? (u.generated_tokens - 1) / u.generate_s : 0;
+    }
+    runtime_free(r);
+    if (rc < 0) return rc;
+    qsort(prompt, REPS, sizeof *prompt, by_value);
+    qsort(generation, REPS, sizeof *generation, by_value);
+    calibration *c = &x->speed;
+    *c = (calibration){ .prompt = prompt[REPS / 2],
+                        .generation = generation[REPS / 2],
+                        .prompt_tokens = n_prompt,
+                        .generated_tokens = n_generate,
+                        .threads = x->engine.n_threads > 0 ? x->engine.n_threads : pool_default_threads(),
+                        .token_bytes = (double)x->n.token_bytes,
+                        .token_products = (double)x->n.token_products,
+                        .measured_at = (int64_t)time(NULL) };
+    snprintf(c->model, sizeof c->model, "%s", x->model_key);
+    snprintf(c->machine, sizeof c->machine, "%s", x->machine);
+    snprintf(c->name, sizeof c->name, "%.120s", x->given);
+    snprintf(c->cache_type, sizeof c->cache_type, "%.15s", x->cache_type);
+    x->source = SPEED_MEASURED;
+    return calibration_store(c, e);
+}
+
+/* --- the dry run --- */
+
+/* The longest context with which it fits, as a multiple of CONTEXT_STEP. */
+static int fitting(const info *x, int n_sequences) {
+    int low = 0, high = x->n.n_ctx / CONTEXT_STEP;
+    while (low < high) {
+        int            middle = low + (high - low + 1) / 2;
+        engine_options o = x->engine;
+        need           n;
+        o.n_ctx = middle * CONTEXT_STEP;
+        if (need_of_model(&n, x->file, &o, n_sequences, NULL) == 0 &&
+            device_memory_on(&n.bytes, NEED_CPU) <= x->available)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low * CONTEXT_STEP;
+}
+
+static int look(info *x, int n_sequences, err *e) {
+    int rc = model_file_open(&x->file, x->path, e);
+    if (rc < 0) return rc;
+    model_summary_read(&x->sum, x->file);
+    if ((rc = need_of_model(&x->n, x->file, &x->engine, n_sequences, e)) < 0) return err_wrap(e, rc, "%s", x->path);
+    x->available = machine_memory_available(&x->available_from);
+    if (x->available && device_memory_on(&x->n.bytes, NEED_CPU) > x->available)
+        x->fitting_context = fitting(x, n_sequences);
+    calibration_model_key(x->model_key, x->file);
+    calibration_machine_key(x->machine);
+    if (calibration_find(&x->speed, x->model_key, x->machine, x->cache_type))
+        x->source = SPEED_MEASURED;
+    else if (calibration_estimate(&x->speed, x->machine, (double)x->n.token_bytes, (double)x->n.token_products))
+        x->source = SPEED_ESTIMATED;
+    return 0;
+}
+
+/* --- showing --- */
+
+static const char *bytes_text(char out[32], uint64_t bytes) {
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
+    double                   v = (double)bytes;
+    size_t                   u = 0;
+    while (v >= 1000 && u + 1 < sizeof units / sizeof units[0]) {
+        v /= 1024;
+        u++;
+    }
+    snprintf(out, 32, u == 0 || v >= 99.95 ? "%.0f %s" : v >= 9.995 ? "%.1f %s" : "%.2f %s", v, units[u]);
+    return out;
+}
+
+static void put_speed(const info *x, str *out) {
+    const calibration *c = &x->speed;
+    char               date[32] = "";
+    time_t             at = (time_t)c->measured_at;
+    struct tm          tm;
+    if (x->source == SPEED_UNKNOWN) {
+        str_puts(out, "speed           unknown; measure it with --calibrate\n");
+        return;
+    }
+    if (localtime_r(&at, &tm)) strftime(date, sizeof date, "%Y-%m-%d", &tm);
+    str_printf(out, "speed           prompt %.*f tokens/s, generation %.*f tokens/s\n", c->prompt < 100, c->prompt,
+               c->generation < 100, c->generation);
+    if (x->source == SPEED_MEASURED)
+        str_printf(out, "                measured %s with %lld threads: %s\n", date, (long long)c->threads, c->machine);
+    else
+        str_printf(out, "                an estimate from '%s', measured %s; --calibrate measures this model\n",
+                   c->name, date);
+}
+
+static void put_text(const info *x, str *out) {
+    const need          *n = &x->n;
+    const model_summary *s = &x->sum;
+    uint64_t             total = device_memory_on(&n->bytes, NEED_CPU);
+    char                 a[32], b[32];
+    str_printf(out, "model           %s\n", x->path);
+    str_printf(out, "architecture    %.*s, %s%.1f M parameters, %s, %s\n", (int)s->arch.len, s->arch.data, "",
+               (double)s->parameters / 1e6, s->n_types ? s->types[0].label : "?", s->format);
+    str_printf(out, "context         %d tokens", n->n_ctx);
+    if (n->n_ctx_train > 0) str_printf(out, " (the model was made for %d)", n->n_ctx_train);
+    str_printf(out, ", %d full sequence%s, cache in %s\n", n->n_sequences, n->n_sequences == 1 ? "" : "s",
+               x->cache_type);
+    str_printf(out, "weights         %s\n", bytes_text(a, n->weights_bytes));
+    str_printf(out, "cache           %s: %s per 1,000 tokens", bytes_text(a, n->cache_bytes),
+               bytes_text(b, n->cache_bytes_per_1k));
+    if (n->sequence_bytes) str_printf(out, " and %s per sequence", bytes_text(b, n->sequence_bytes));
+    str_printf(out, "\nscratch         %s\n", bytes_text(a, n->scratch_bytes));
+    str_printf(out, "other           about %s (tokenizer, heap)\n", bytes_text(a, n->other_bytes));
+    str_printf(out, "memory          %s in all", bytes_text(a, total));
+    if (!x->available)
+        str_puts(out, "; how much is available is not known\n");
+    else if (total <= x->available)
+        str_printf(out, "; fits: %s available%s\n", bytes_text(b, x->available),
+                   strcmp(x->available_from, "cgroup") == 0 ? " in this control group" : "");
+    else {
+        str_printf(out, "; DOES NOT FIT: %s available%s, ", bytes_text(b, x->available),
+                   strcmp(x->available_from, "cgroup") == 0 ? " in this control group" : "");
+        str_printf(out, "%s missing\n", bytes_text(b, total - x->available));
+        if (x->fitting_context) str_printf(out, "                --ctx %d would fit\n", x->fitting_context);
+    }
+    put_speed(x, out);
+}
+
+static void put_json(const info *x, str *out) {
+    const need              *n = &x->n;
+    const model_summary     *s = &x->sum;
+    const calibration       *c = &x->speed;
+    uint64_t                 total = device_memory_on(&n->bytes, NEED_CPU);
+    static const char *const sources[] = { "null", "\"estimate\"", "\"calibration\"" };
+    const struct {
+        const char *key;
+        uint64_t    value;
+    } memory[] = { { "weights", n->weights_bytes },
+                   { "cache", n->cache_bytes },
+                   { "cache_per_1k", n->cache_bytes_per_1k },
+                   { "per_sequence", n->sequence_bytes },
+                   { "scratch", n->scratch_bytes },
+                   { "other", n->other_bytes },
+                   { "total", total } };
+    str_puts(out, "{\"model\":");
+    str_put_json(out, x->given, strlen(x->given));
+    str_puts(out, ",\"path\":");
+    str_put_json(out, x->path, strlen(x->path));
+    str_puts(out, ",\"architecture\":");
+    str_put_json(out, s->arch.data, s->arch.len);
+    str_printf(out, ",\"format\":\"%s\",\"parameters\":%" PRIu64 ",\"type\":", s->format, s->parameters);
+    if (s->n_types)
+        str_put_json(out, s->types[0].label, strlen(s->types[0].label));
+    else
+        str_puts(out, "null");
+    str_printf(out, ",\"context\":%d,\"context_trained\":%d,\"sequences\":%d,\"cache_type\":\"%s\",\"memory\":{",
+               n->n_ctx, n->n_ctx_train, n->n_sequences, x->cache_type);
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
+        str_printf(out, "%s\"%s\":%" PRIu64, i ? "," : "", memory[i].key, memory[i].value);
+    if (x->available)
+        str_printf(out, ",\"available\":%" PRIu64 ",\"available_from\":\"%s\",\"fits\":%s", x->available,
+                   x->available_from, total <= x->available ? "true" : "false");
+    else
+        str_puts(out, ",\"available\":null,\"available_from\":null,\"fits\":null");
+    if (x->fitting_context)
+        str_printf(out, ",\"context_that_fits\":%d", x->fitting_context);
+    else
+        str_puts(out, ",\"context_that_fits\":null");
+    str_printf(out, "},\"speed\":{\"source\":%s", sources[x->source]);
+    if (x->source != SPEED_UNKNOWN) {
+        str_printf(out, ",\"prompt_tokens_per_second\":%.2f,\"generation_tokens_per_second\":%.2f,\"threads\":%lld",
+                   c->prompt, c->generation, (long long)c->threads);
+        str_printf(out, ",\"measured_at\":%lld,\"measured_model\":", (long long)c->measured_at);
+        str_put_json(out, c->name, strlen(c->name));
+    } else {
+        str_puts(out, ",\"prompt_tokens_per_second\":null,\"generation_tokens_per_second\":null,\"threads\":null,"
+                      "\"measured_at\":null,\"measured_model\":null");
+    }
+    str_puts(out, ",\"machine\":");
+    str_put_json(out, x->machine, strlen(x->machine));
+    str_puts(out, "}}\n");
+}
+
+/* The model, and the options that `hearth serve` would open it with; flags go before them. */
+static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, err *e) {
+    model_settings  own = { 0 };
+    runtime_options o = { 0 };
+    const char     *type = cli_string(a, "cache-type", NULL);
+    int             rc = settings_load(all, a, e);
+    if (rc == 0) rc = cli_model_find(model, x->given, NULL, e);
+    /* As in `hearth run`: a file has no settings of its own. */
+    const char *name = rc == 0 && model->name ? model->name : strcmp(x->given, "demo") == 0 ? "demo" : NULL;
+    if (rc == 0) rc = settings_engine(all, &o, e);
+    if (rc == 0) rc = settings_model(all, a, name, NULL, &own, e);
+    if (rc == 0 && type) rc = runtime_cache_type(type, &o.engine, e);
+    x->engine = o.engine;
+    if (own.runtime.n_ctx > 0) x->engine.n_ctx = own.runtime.n_ctx;
+    x->cache_type = nn_kv_type_name(o.engine.k_type);
+    x->path = model->path;
+    model_settings_deinit(&own);
+    return rc;
+}
+
+static int run(const cli_args *a) {
+    info       x = { .given = cli_arg(a, 0) ? cli_arg(a, 0) : "demo" };
+    long long  ctx = cli_int(a, "ctx", 0), sequences = cli_int(a, "sequences", 0), threads = cli_int(a, "threads", 0);
+    settings   all = { 0 };
+    cli_model  model = { 0 };
+    err        e = { 0 };
+    str        out;
+    nn_kv_type type;
+    if (ctx < 0 || ctx > MAX_CONTEXT) return cli_usage_error(a, "--ctx must lie between 0 and %d", MAX_CONTEXT);
+    if (sequences < 0 || sequences > 1024) return cli_usage_error(a, "--sequences must lie between 0 and 1024");
+    if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
+    if (!nn_kv_type_parse(cli_string(a, "cache-type", "f16"), &type))
+        return cli_usage_error(a, "--cache-type: '%s' is not a page type", cli_string(a, "cache-type", ""));
+    int rc = prepare(&x, a, &all, &model, &e);
+    if (rc == 0) rc = look(&x, (int)sequences, &e);
+    if (rc == 0 && cli_flag(a, "calibrate")) rc = calibrate(&x, &e);
+    if (rc == 0) {
+        str_init(&out);
+        (cli_flag(a, "json") ? put_json : put_text)(&x, &out);
+        fputs(str_cstr(&out), stdout);
+        str_deinit(&out);
+    }
+    if (x.file) model_summary_deinit(&x.sum);
+    model_file_free(x.file);
+    cli_model_deinit(&model);
+    settings_deinit(&all);
+    return rc == 0 ? CLI_OK : cli_fail(a, &e);
+}
+
+static const cli_option options[] = {
+    { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own, at most 8192 (0)", 'c' },
+    { "cache-type", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
+    { "sequences", CLI_INT, "N", "full contexts that the cache holds; 0: as hearth serve opens it (0)", 0 },
+    { "threads", CLI_INT, "N", "threads of --calibrate; 0: one per core (0)", 't' },
+    { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and remember it for this machine", 0 },
+    { "config", CLI_STRING, "FILE", "instead of $XDG_CONFIG_HOME/hearth/server.yaml", 0 },
+    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
+    { "json", CLI_FLAG, NULL, "as JSON", 0 },
+    { 0 },
+};
+
+const cli_command cli_cmd_info = {
+    "info",
+    "[MODEL] [--ctx N] [--calibrate]",
+    "Say what a model needs and how fast it is here, without loading it.",
+    options,
+    0,
+    1,
+    run,
+};

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearth run: one answer, or a chat on a terminal. */
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/run/run_chat.h"
+#include "cli/settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { MAX_PROMPT_BYTES = 64 << 20, MAX_FILE_BYTES = 16 << 20 };
+
+/* --- options --- */
+
+/* The name under which a model has settings: a file has none. */
+static const char *name_of(const cli_args *a, const cli_model *m) {
+    const char *typed = cli_arg(a, 0);
+    return m->name ? m->name : !typed || strcmp(typed, "demo") == 0 ? "demo" : NULL;
+}
+
+static int read_options(const cli_args *a, const settings *s, const cli_model *m, model_settings *own,
+                        runtime_options *o, err *e) {
+    int rc = settings_model(s, a, name_of(a, m), NULL, own, e);
+    if (rc == 0) rc = settings_engine(s, o, e);
+    o->engine.max_seqs = 1;
+    o->settings = own->runtime;
+    return rc;
+}
+
+static int choose_seed(const runtime_settings *r, sampling_params *p, err *e) {
+    uint64_t fresh = 0;
+    if (r->sampling_set & RUNTIME_SET_SEED) return 0;
+    if (getrandom(&fresh, sizeof fresh, 0) != sizeof fresh) return err_set_errno(e, "no random seed");
+    p->seed = fresh >> 1;
+    return 0;
+}
+
+static int read_thinking(const cli_args *a, session *s, err *e) {
+    const char *think = cli_string(a, "think", NULL);
+    long long   budget = cli_int(a, "think-budget", -1);
+    bool        on = (think && strcmp(think, "on") == 0) || (!think && budget >= 0);
+    if (budget > INT32_MAX || (budget < 0 && cli_string(a, "think-budget", NULL)))
+        return err_set(e, ERR_ARG, "--think-budget must lie between 0 and %d", INT32_MAX);
+    if (on && !s->info.can_think)
+        return err_set(e, ERR_UNSUPPORTED, "--think: this model's chat template has no switch for it");
+    if (on) s->thinking = RUNTIME_THINK_ON;
+    s->think_budget = (int)budget;
+    return 0;
+}
+
+static int read_constraint(const cli_args *a, session *s, err *e) {
+    static const struct {
+        const char             *option;
+        runtime_constraint_kind kind;
+        bool                    file;
+    } rows[] = { { "json-schema", RUNTIME_SCHEMA, true },
+                 { "grammar", RUNTIME_GBNF, true },
+                 { "regex", RUNTIME_REGEX, false } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *value = cli_string(a, rows[i].option, NULL);
+        size_t      bytes = 0;
+        if (!value) continue;
+        if (s->constraint.kind != RUNTIME_FREE)
+            return err_set(e, ERR_ARG, "--json-schema, --regex and --grammar: one of them at a time");
+        s->constraint.kind = rows[i].kind;
+        if (rows[i].file) {
+            int rc = file_read(&s->constraint_text, &bytes, value, MAX_FILE_BYTES, e);
+            if (rc < 0) return rc;
+            s->constraint.text = (view){ s->constraint_text, bytes };
+        } else {
+            s->constraint.text = view_of(value);
+        }
+    }
+    return 0;
+}
+
+static int read_tools(const cli_args *a, session *s, err *e) {
+    const char *file = cli_string(a, "tools", NULL), *choice = cli_string(a, "tool-choice", NULL);
+    size_t      bytes = 0;
+    if (!file) return choice ? err_set(e, ERR_ARG, "--tool-choice needs --tools") : 0;
+    int rc = file_read(&s->tools, &bytes, file, MAX_FILE_BYTES, e);
+    if (rc < 0) return rc;
+    if (!choice || strcmp(choice, "auto") == 0) return 0;
+    s->tool_choice = strcmp(choice, "none") == 0       ? RUNTIME_TOOLS_NONE
+                     : strcmp(choice, "required") == 0 ? RUNTIME_TOOLS_REQUIRED
+                                                       : RUNTIME_TOOLS_NAMED;
+    if (s->tool_choice == RUNTIME_TOOLS_NAMED) s->tool_name = choice;
+    return 0;
+}
+
+/* --- one answer --- */
+
+/* A line of stdin; the prompt goes to stderr where a person sits there. */
+static bool read_result(void *ctx, const session_call *call, str *out) {
+    bool from_stdin = *(const bool *)ctx;
+    int  c;
+    if (from_stdin) return false; /* the question was on stdin, up to its end */
+    if (isatty(STDIN_FILENO)) fprintf(stderr, "result of %s: ", str_cstr(&call->name));
+    while ((c = getchar()) != EOF && c != '\n') str_push(out, (char)c);
+    return (c != EOF || out->len) && str_ok(out);
+}
+
+static int answer_once(const cli_args *a, session *s, conversation *c, const char *prompt, err *e) {
+    session_result r = { 0 };
+    bool           from_stdin = !cli_arg(a, 1);
+    turn_options   o = { .read_result = read_result, .ctx = &from_stdin };
+    int            rc;
+    if (cli_flag(a, "raw")) {
+        rc = session_continue(s, view_of(prompt), &r, e);
+        if (r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
+    } else if ((rc = conversation_add(c, "user", prompt, e)) == 0) {
+        rc = turn_run(c, s, &o, &r, e);
+    }
+    fflush(stdout);
+    if (rc == 0 && session_context_full(s, &r))
+        fprintf(stderr, "hearth run: the context of %d tokens is full\n", s->info.n_ctx);
+    if (rc == 0 && cli_flag(a, "verbose")) {
+        str line;
+        str_init(&line);
+        session_describe(&r.usage, &line);
+        fprintf(stderr, "%s\n", str_cstr(&line));
+        str_deinit(&line);
+    }
+    session_result_deinit(&r);
+    return rc;
+}
+
+/* The prompt that was typed or piped; *out stays NULL for a chat. */
+static int read_prompt(const cli_args *a, char **out, err *e) {
+    size_t bytes = 0;
+    if (cli_arg(a, 1)) {
+        *out = strdup(cli_arg(a, 1));
+        if (!*out) return err_set_nomem(e);
+    } else if (!isatty(STDIN_FILENO)) {
+        int rc = file_read_stream(out, &bytes, stdin, "stdin", MAX_PROMPT_BYTES, e);
+        if (rc < 0) return rc;
+        if (memchr(*out, '\0', bytes)) return err_set(e, ERR_ARG, "the prompt on stdin holds a NUL byte");
+        /* echo puts a newline there that nobody meant; a raw text is continued as it stands. */
+        while (!cli_flag(a, "raw") && bytes && (*out)[bytes - 1] == '\n') (*out)[--bytes] = '\0';
+    }
+    if (!*out && !isatty(STDOUT_FILENO)) return err_set(e, ERR_ARG, "a chat needs a terminal; give a prompt");
+    if (*out && !**out) return err_set(e, ERR_ARG, "the prompt is empty");
+    if (cli_flag(a, "raw") && !*out) return err_set(e, ERR_ARG, "--raw needs a prompt");
+    return 0;
+}
+
+static bool raw_with_chat_options(const cli_args *a) {
+    return cli_flag(a, "raw") && (cli_string(a, "system", NULL) || cli_string(a, "think", NULL) ||
+                                  cli_string(a, "think-budget", NULL) || cli_string(a, "tools", NULL));
+}
+
+static int run(const cli_args *args) {
+    session         s = { 0 };
+    log_level       level;
+    settings        all = { 0 };
+    model_settings  own = { 0 };
+    runtime_options o = { 0 };
+    cli_model_wish  wish;
+    cli_model       model = { 0 };
+    conversation    c = { 0 };
+    char           *prompt = NULL;
+    err             e = { 0 };
+    int             rc;
+    if (raw_with_chat_options(args))
+        return cli_usage_error(args, "--raw uses no template, so --system, --think and --tools mean nothing with it");
+    if (cli_model_wish_read(&wish, args, &e) < 0) return cli_usage_error(args, "%s", e.msg);
+    if ((rc = settings_load(&all, args, &e)) < 0) goto done;
+    if (config_text(&all.server, "telemetry.log_level") &&
+        log_level_parse(config_text(&all.server, "telemetry.log_level"), &level))
+        log_set_level(level);
+    if ((rc = cli_model_find(&model, cli_arg(args, 0), &wish, &e)) < 0) goto done;
+    if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done; /* a wrong name is said first */
+    if ((rc = read_options(args, &all, &model, &own, &o, &e)) < 0) goto done;
+    if ((rc = session_open(&s, &model, &o, &e)) < 0) goto done;
+    if ((rc = read_thinking(args, &s, &e)) < 0) goto done;
+    if ((rc = choose_seed(&o.settings, &s.sampling, &e)) < 0) goto done;
+    if ((rc = read_constraint(args, &s, &e)) < 0) goto done;
+    if ((rc = read_tools(args, &s, &e)) < 0) goto done;
+    if ((rc = conversation_set_system(&c, cli_string(args, "system", NULL), &e)) < 0) goto done;
+    rc = prompt ? answer_once(args, &s, &c, prompt, &e) : run_chat(&s, &c, cli_flag(args, "verbose"), &e);
+done:
+    conversation_clear(&c);
+    session_close(&s);
+    cli_model_deinit(&model);
+    model_settings_deinit(&own);
+    settings_deinit(&all);
+    free(prompt);
+    return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
+}
+
+/* The words of the table; values are read by the settings, which know the flags, too. */
+#define SAMPLING_OPTION(ID, MEMBER, KIND, KEY, LOW, HIGH, DEFAULT, GROUP, ENV, FLAG, VALUE, HELP)                      \
+    { FLAG, CLI_##KIND, VALUE, HELP, 0 }
+
+static const cli_option options[] = {
+    { "system", CLI_STRING, "TEXT", "the system message", 0 },
+    SAMPLING_ROW_TEMPERATURE(SAMPLING_OPTION),
+    SAMPLING_ROW_SEED(SAMPLING_OPTION),
+    { "max-tokens", CLI_INT, "N", "end the answer after N tokens", 'n' },
+    { "think", CLI_SWITCH, "on|off", "let the model reason before it answers (off)", 0 },
+    { "json-schema", CLI_STRING, "FILE", "the answer is JSON that fits this schema", 0 },
+    { "tools", CLI_STRING, "FILE", "tools (JSON); results of calls come from stdin", 0 },
+    { "ctx", CLI_INT, "N", "positions of the context; 0: at most 8192 (0)", 0 },
+    { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
+    { "raw", CLI_FLAG, NULL, "continue the prompt, without a chat template", 0 },
+    { "verbose", CLI_FLAG, NULL, "token counts and speeds behind the answer", 'v' },
+    { "answers", CLI_GROUP, NULL, "answers", 0 },
+    SAMPLING_ROW_TOP_K(SAMPLING_OPTION),
+    SAMPLING_ROW_TOP_P(SAMPLING_OPTION),
+    SAMPLING_ROW_MIN_P(SAMPLING_OPTION),
+    SAMPLING_ROW_REPEAT_PENALTY(SAMPLING_OPTION),
+    { "stop", CLI_STRING, "TEXT", "end the answer before this text; may be given several times", 0 },
+    { "preset", CLI_STRING, "NAME", "a sampling preset of the model's settings", 0 },
+    { "think-budget", CLI_INT, "N", "end the reasoning after N tokens", 0 },
+    { "regex", CLI_STRING, "RE", "the answer matches this regular expression as a whole", 0 },
+    { "grammar", CLI_STRING, "FILE", "the answer fits this GBNF grammar", 0 },
+    { "tool-choice", CLI_STRING, "CHOICE", "auto (default), none, required, or the name of the tool to call", 0 },
+    { "memory", CLI_GROUP, NULL, "memory", 0 },
+    { "device", CLI_STRING, "ID", "what computes: cpu, or auto for the fastest of this machine (auto)", 0 },
+    { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
+    { "cache-dir", CLI_STRING, "DIR", "keep what was computed here, for the next time", 0 },
+    { "cache-mem", CLI_INT, "MIB", "memory for what does not fit into the context's cache any more (0)", 0 },
+    { "model", CLI_GROUP, NULL, "model and settings", 0 },
+    CLI_MODEL_FORMAT_OPTIONS,
+    CLI_MODEL_PULL_OPTION,
+    { "config", CLI_STRING, "FILE", "read this server.yaml; see hearth config path", 0 },
+    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
+    { 0 },
+};
+
+const cli_command cli_cmd_run = {
+    "run",
+    "[MODEL] [PROMPT]",
+    "Talk to a model: a GGUF file, a model directory, or the demo model (default). The prompt may come from stdin; "
+    "without one on a terminal it is a chat.",
+    options,
+    0,
+    2,
+    run,
+};

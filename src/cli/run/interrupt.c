@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The handler writes into a pipe: a signal between looking at a flag and going to sleep would be slept over. */
+#include "cli/run/interrupt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+volatile sig_atomic_t interrupt_seen;
+
+static struct sigaction before;
+static int              ends[2] = { -1, -1 };
+
+static void on_interrupt(int signal) {
+    int saved = errno;
+    (void)signal;
+    interrupt_seen = 1;
+    if (write(ends[1], "", 1) < 0) errno = 0; /* full: enough is in it */
+    errno = saved;
+}
+
+int interrupt_begin(err *e) {
+    struct sigaction own = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return err_set_errno(e, "cannot make a pipe");
+    sigemptyset(&own.sa_mask);
+    interrupt_seen = 0;
+    sigaction(SIGINT, &own, &before);
+    return 0;
+}
+
+void interrupt_end(void) {
+    if (ends[0] < 0) return;
+    sigaction(SIGINT, &before, NULL);
+    close(ends[0]);
+    close(ends[1]);
+    ends[0] = ends[1] = -1;
+}
+
+void interrupt_clear(void) {
+    char drain[64];
+    while (read(ends[0], drain, sizeof drain) > 0) {
+    }
+    interrupt_seen = 0;
+}
+
+bool interrupt_wait(int fd) {
+    struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = ends[0], .events = POLLIN } };
+    while (poll(p, 2, -1) < 0 && errno == EINTR) {
+    }
+    return !(p[1].revents & POLLIN);
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearth serve: options and the environment become a host and a server; signals; the ready line. */
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/models/catalogue.h"
+#include "cli/models/models.h"
+#include "cli/serve/keys.h"
+#include "cli/serve/library.h"
+#include "cli/serve/log.h"
+#include "cli/serve/options.h"
+#include "cli/serve/service.h"
+#include "cli/settings.h"
+#include "hearth.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+typedef struct serve {
+    const cli_args *args;
+    settings        settings;
+    host           *host;
+    serve_library   library;
+    server         *server;
+    bool            beyond_loopback;
+    str             socket_path, default_model;
+    int             inherited[SERVICE_MAX_SOCKETS];
+} serve;
+
+/* --- models --- */
+
+static bool is_pinned(const serve *s, const char *name) {
+    const config_value *pinned = config_get(&s->settings.server, "models.pinned");
+    for (size_t i = 0; i < pinned->n_texts; i++)
+        if (strcmp(pinned->texts[i], name) == 0) return true;
+    return false;
+}
+
+static int add_with(serve *s, const char *name, const char *path, const config_values *entry, err *e) {
+    model_settings m;
+    int            rc = settings_model(&s->settings, s->args, name, entry, &m, e);
+    if (rc < 0) return rc;
+    if (s->default_model.len == 0) str_puts(&s->default_model, name);
+    host_model_options o = { .settings = &m.runtime,
+                             .keep_alive_ms = HOST_KEEP_DEFAULT,
+                             .pinned = m.model.pinned || is_pinned(s, name) };
+    if (m.model.keep_alive_set)
+        o.keep_alive_ms = m.model.keep_alive_s < 0 ? HOST_KEEP_FOREVER : (int64_t)(m.model.keep_alive_s * 1000);
+    rc = host_add_model_with(s->host, name, path, &o, e);
+    model_settings_deinit(&m);
+    return rc;
+}
+
+static int add_named(serve *s, const char *name, const char *path, err *e) { return add_with(s, name, path, NULL, e); }
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Every *.gguf and every directory with a config.json; the name is the file's without its ending. */
+static int add_directory(serve *s, const char *dir, err *e) {
+    DIR   *d = opendir(dir);
+    char  *names[1024];
+    size_t n = 0;
+    int    rc = 0;
+    if (!d) return err_set_errno(e, "cannot read %s", dir);
+    for (struct dirent *f; (f = readdir(d)) && n < sizeof names / sizeof names[0];) {
+        if (f->d_name[0] != '.' && (names[n] = strdup(f->d_name))) n++;
+    }
+    closedir(d);
+    qsort(names, n, sizeof names[0], by_name);
+    for (size_t i = 0; i < n; i++) {
+        char  *path = path_join(dir, names[i]), *config = path ? path_join(path, "config.json") : NULL;
+        size_t len = strlen(names[i]);
+        bool   gguf = len > 5 && strcasecmp(names[i] + len - 5, ".gguf") == 0;
+        if (gguf) names[i][len - 5] = '\0';
+        if (rc == 0 && config && (gguf || file_exists(config))) rc = add_named(s, names[i], path, e);
+        free(path);
+        free(config);
+        free(names[i]);
+    }
+    return rc;
+}
+
+/* One of `hearth list`; what the server was started with keeps its name. */
+static int add_registered(void *ctx, const char *name, const char *path, err *e) {
+    return add_named(ctx, name, path, e);
+}
+
+static int add_flagged(serve *s, err *e) {
+    const char    *spec;
+    cli_model      m;
+    cli_model_wish wish;
+    int            rc = cli_model_wish_read(&wish, s->args, e);
+    for (int i = 0; rc == 0 && (spec = cli_string_at(s->args, "model", i)); i++) {
+        const char *equals = strchr(spec, '=');
+        char        name[128];
+        if (!equals || equals == spec || (size_t)(equals - spec) >= sizeof name)
+            return err_set(e, ERR_ARG, "--model %s: expected NAME=PATH", spec);
+        memcpy(name, spec, (size_t)(equals - spec));
+        name[equals - spec] = '\0';
+        if ((rc = cli_model_find(&m, equals + 1, &wish, e)) == 0) rc = add_named(s, name, m.path, e);
+        cli_model_deinit(&m);
+    }
+    return rc;
+}
+
+/* models.list, which --model replaces. */
+static int add_listed(serve *s, err *e) {
+    const config_value *list = config_get(&s->settings.server, "models.list");
+    char               *path = NULL;
+    int                 rc = 0;
+    for (size_t i = 0; rc == 0 && i < list->n_items; i++) {
+        const config_values *entry = &list->items[i];
+        rc = cli_model_path(&path, config_text(entry, "path"), e);
+        if (rc == 0) rc = add_with(s, config_text(entry, "name"), path, entry, e);
+        free(path);
+        if (rc < 0) return err_wrap(e, rc, "%s: models.list[%zu]", list->where, i);
+    }
+    return rc;
+}
+
+static int choose_default(serve *s, err *e) {
+    const config_value *v = config_get(&s->settings.server, "models.default");
+    host_model          found;
+    if (!v->origin || !*v->text) return 0;
+    if (host_find(s->host, view_of(v->text), &found, NULL) < 0)
+        return err_set(e, ERR_NOTFOUND, "%s: models.default: no model '%.60s' is offered", v->where, v->text);
+    str_clear(&s->default_model);
+    str_puts(&s->default_model, v->text);
+    return 0;
+}
+
+static int add_models(serve *s, err *e) {
+    const char *dir = config_text(&s->settings.server, "models.directory");
+    char       *path = NULL;
+    int         rc = cli_string(s->args, "model", NULL) ? add_flagged(s, e) : add_listed(s, e);
+    if (rc == 0 && dir) rc = add_directory(s, dir, e);
+    if (rc == 0 && !s->default_model.len) {
+        if ((rc = cli_model_path(&path, "demo", e)) == 0) rc = add_named(s, "demo", path, e);
+        free(path);
+        if (rc == 0) rc = serve_library_open(&s->library, s->host, add_registered, s, e);
+    }
+    return rc < 0 ? rc : choose_default(s, e);
+}
+
+static int open_host(serve *s, err *e) {
+    host_options o;
+    int          rc = serve_host_options(&s->settings, &o, e);
+    if (rc == 0) rc = host_open(&s->host, &o, e);
+    return rc < 0 ? rc : add_models(s, e);
+}
+
+/* --- the server --- */
+
+static bool is_loopback(const char *name) {
+    return strcasecmp(name, "localhost") == 0 || strncmp(name, "127.", 4) == 0 || strcmp(name, "::1") == 0;
+}
+
+static void default_socket(str *out) {
+    const char *dir = getenv("XDG_RUNTIME_DIR");
+    if (dir && dir[0] == '/' && dir_exists(dir)) str_printf(out, "%s/hearth.sock", dir);
+}
+
+static int open_server(serve *s, err *e) {
+    const config_values *v = &s->settings.server;
+    auth                *keys = NULL;
+    if (config_bool(v, "transport.unix_socket") && !config_text(v, "transport.socket")) default_socket(&s->socket_path);
+    server_options o;
+    serve_server_options(v, &o);
+    o.host = s->host;
+    o.library = s->library.library;
+    o.version = hearth_version();
+    o.default_model = str_cstr(&s->default_model);
+    if (s->socket_path.len) o.socket_path = str_cstr(&s->socket_path);
+    o.inherited = s->inherited;
+    o.n_inherited = service_sockets(s->inherited);
+    if (!o.tls_cert != !o.tls_key) return err_set(e, ERR_ARG, "--tls-cert and --tls-key belong together");
+    if (o.n_inherited) o.tcp_host = o.socket_path = NULL;
+    s->beyond_loopback = o.n_inherited || (o.tcp_host && !is_loopback(o.tcp_host));
+    int rc = serve_keys_load(&keys, v, s->beyond_loopback, e);
+    if (rc < 0) return rc;
+    if ((rc = server_open(&s->server, &o, keys, e)) < 0) auth_free(keys);
+    return rc;
+}
+
+/* --- signals --- */
+
+static server *the_server; /* for the handler */
+
+static void on_signal(int number) {
+    static volatile sig_atomic_t asked;
+    int                          saved = errno;
+    if (number == SIGHUP)
+        server_signal(the_server, SERVER_RELOAD);
+    else
+        server_signal(the_server, asked++ ? SERVER_STOP : SERVER_DRAIN);
+    errno = saved;
+}
+
+/* Everything is read again; what a running server can change is the log and the keys with their limits. */
+static void on_reload(void *ctx) {
+    serve   *s = ctx;
+    auth    *keys = NULL;
+    settings again;
+    err      e = { 0 };
+    if (settings_load(&again, s->args, &e) < 0) {
+        log_error("serve", "reload: everything stays: %s", e.msg);
+        settings_deinit(&again);
+        return;
+    }
+    if (serve_log_set(&again.server, &e) < 0) log_error("serve", "reload: %s", e.msg);
+    if (serve_keys_load(&keys, &again.server, s->beyond_loopback, &e) < 0) {
+        log_error("serve", "reload: the old keys stay: %s", e.msg);
+    } else {
+        server_set_keys(s->server, keys);
+        log_info("serve", "keys and log level were read again");
+    }
+    settings_deinit(&again);
+}
+
+static void catch_signals(serve *s) {
+    struct sigaction act = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    the_server = s->server;
+    sigemptyset(&act.sa_mask);
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGHUP, &act, NULL);
+    server_on_reload(s->server, on_reload, s);
+}
+
+static void print_ready(const serve *s) {
+    const char *tcp = config_text(&s->settings.server, "transport.host"), *path = server_socket_path(s->server);
+    int         port = server_port(s->server);
+    bool        colons = tcp && strchr(tcp, ':') != NULL;
+    const char *scheme = config_text(&s->settings.server, "transport.tls_cert") ? "https" : "http";
+    str         line, url;
+    str_init(&line);
+    str_init(&url);
+    if (port) str_printf(&url, "%s://%s%s%s:%d", scheme, colons ? "[" : "", tcp, colons ? "]" : "", port);
+    if (cli_flag(s->args, "ready-json")) {
+        str_printf(&line, "{\"ready\":true,\"pid\":%ld,\"url\":", (long)getpid());
+        if (port)
+            str_put_json(&line, url.data, url.len);
+        else
+            str_puts(&line, "null");
+        str_printf(&line, ",\"port\":%d,\"socket\":", port);
+        if (path)
+            str_put_json(&line, path, strlen(path));
+        else
+            str_puts(&line, "null");
+        str_printf(&line, ",\"version\":\"%s\"}", hearth_version());
+    } else {
+        str_printf(&line, "hearth is ready:%s%s%s%s", port ? " " : "", str_cstr(&url), path ? " unix:" : "",
+                   path ? path : "");
+    }
+    puts(str_cstr(&line));
+    fflush(stdout);
+    str_deinit(&line);
+    str_deinit(&url);
+    service_notify("READY=1");
+}
+
+static void raise_file_limit(void) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= r.rlim_max) return;
+    r.rlim_cur = r.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static int run(const cli_args *args) {
+    serve s = { .args = args };
+    err   e = { 0 };
+    int   rc = settings_load(&s.settings, args, &e);
+    if (rc == 0) rc = serve_log_set(&s.settings.server, &e);
+    if (rc == 0) {
+        raise_file_limit();
+        str_init(&s.socket_path);
+        str_init(&s.default_model);
+        if ((rc = open_host(&s, &e)) == 0) rc = open_server(&s, &e);
+    }
+    if (rc == 0) {
+        catch_signals(&s);
+        print_ready(&s);
+        rc = server_run(s.server, &e);
+        service_notify("STOPPING=1");
+    }
+    serve_library_close(&s.library); /* its last lines, and ... */
+    host_free(s.host);               /* ... the host's last events still reach the server */
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    server_free(s.server);
+    str_deinit(&s.socket_path);
+    str_deinit(&s.default_model);
+    settings_deinit(&s.settings);
+    return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
+}
+
+/* Every one of these but --model with its formats, --config, --no-config and --ready-json is a key of server.yaml
+ * (config/server.c). */
+const cli_option cli_serve_options[] = {
+    { "host", CLI_STRING, "ADDRESS", "listen there; beyond loopback a key is needed", 0 },
+    { "port", CLI_INT, "N", "TCP port; 0: any free one (11434)", 'p' },
+    { "model", CLI_STRING, "NAME=PATH", "a model to offer, several times (all of hearth list)", 'm' },
+    { "model-dir", CLI_STRING, "DIR", "offer every GGUF file and model directory in it", 0 },
+    { "mem-limit", CLI_STRING, "SIZE", "memory of loaded models, such as 8G, or none (80%)", 0 },
+    { "max-loaded", CLI_INT, "N", "models in memory at once (4)", 0 },
+    { "keep-alive", CLI_STRING, "TIME", "unload a model so long after its last request (5m)", 0 },
+    { "ctx", CLI_INT, "N", "positions of a sequence; 0: at most 8192 (0)", 0 },
+    { "parallel", CLI_INT, "N", "sequences that compute at once; 0: 16 (0)", 0 },
+    { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
+    { "api-key-file", CLI_STRING, "FILE", "keys, one per line: [name:]key [rpm=N] [tpm=N]", 0 },
+    { "config", CLI_STRING, "FILE", "read this server.yaml; see hearth config path", 0 },
+    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
+    { "ready-json", CLI_FLAG, NULL, "the ready line on stdout is JSON", 0 },
+    { "listening", CLI_GROUP, NULL, "listening", 0 },
+    { "socket", CLI_STRING, "PATH", "Unix socket ($XDG_RUNTIME_DIR/hearth.sock)", 0 },
+    { "no-tcp", CLI_FLAG, NULL, "no TCP", 0 },
+    { "no-socket", CLI_FLAG, NULL, "no Unix socket", 0 },
+    { "tls-cert", CLI_STRING, "FILE", "certificate chain (PEM): TCP speaks TLS", 0 },
+    { "tls-key", CLI_STRING, "FILE", "its key (PEM)", 0 },
+    { "cors-origin", CLI_STRING, "ORIGIN", "web pages of this origin may ask; * for all; several times", 0 },
+    { "allow-host", CLI_STRING, "NAME", "a further name for the Host header on loopback; several times", 0 },
+    { "models", CLI_GROUP, NULL, "models that --model names", 0 },
+    CLI_MODEL_FORMAT_OPTIONS,
+    CLI_MODEL_PULL_OPTION,
+    { "keys", CLI_GROUP, NULL, "keys", 0 },
+    { "token-file", CLI_STRING, "FILE", "the capability token, made at the first start (in XDG_STATE_HOME)", 0 },
+    { "rate-requests", CLI_REAL, "N", "requests per minute of a key that states none; 0: unlimited (0)", 0 },
+    { "rate-tokens", CLI_REAL, "N", "tokens per minute of a key that states none; 0: unlimited (0)", 0 },
+    { "health-needs-key", CLI_FLAG, NULL, "/health and /metrics need a key too", 0 },
+    { "limits", CLI_GROUP, NULL, "limits", 0 },
+    { "device", CLI_STRING, "ID", "what computes: cpu, or auto for the fastest of this machine (auto)", 0 },
+    { "cache-mb", CLI_INT, "N", "memory for keys and values of a model; 0: two full sequences (0)", 0 },
+    { "max-body-mb", CLI_INT, "N", "largest request body (64)", 0 },
+    { "max-connections", CLI_INT, "N", "connections at once (4096)", 0 },
+    { "head-seconds", CLI_REAL, "S", "time for a request's head (15)", 0 },
+    { "body-seconds", CLI_REAL, "S", "time for a request's body, plus a second per 16 KiB (20)", 0 },
+    { "idle-seconds", CLI_REAL, "S", "time between requests of a connection (75)", 0 },
+    { "stall-seconds", CLI_REAL, "S", "a client that reads nothing for so long is dropped (30)", 0 },
+    { "heartbeat-seconds", CLI_REAL, "S", "a comment goes into a stream that was silent for so long (10)", 0 },
+    { "drain-seconds", CLI_REAL, "S", "after SIGTERM requests may end within this time (30)", 0 },
+    { "logs", CLI_GROUP, NULL, "logs", 0 },
+    { "log-format", CLI_STRING, "FORMAT", "text or json (text)", 0 },
+    { "log-level", CLI_STRING, "LEVEL", "debug, info, warn, error or off (info)", 0 },
+    { "log-level-file", CLI_STRING, "FILE", "holds the level; read again on SIGHUP", 0 },
+    { 0 },
+};
+
+const cli_command cli_cmd_serve = { "serve",
+                                    "[--port N] [--model NAME=PATH]...",
+                                    "Answer over HTTP: the OpenAI, Ollama and Anthropic APIs.",
+                                    cli_serve_options,
+                                    0,
+                                    0,
+                                    run };

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearth worker: what `hearth serve` starts for every model it loads; of no use to a person. Its socket is descriptor
+ * 3, its log goes to the server, which adds time and model. */
+#include "cli/cli.h"
+#include "host/worker/worker.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SOCKET = 3 };
+
+/* Level, tab, module, tab, text. A line that the pipe has no room for is lost rather than waited for. */
+static void log_to_parent(void *ctx, const log_record *r) {
+    str line;
+    (void)ctx;
+    str_init(&line);
+    str_printf(&line, "%d\t%s\t%s\n", (int)r->level, r->module, r->message);
+    if (str_ok(&line)) (void)!write(STDERR_FILENO, line.data, line.len);
+    str_deinit(&line);
+}
+
+static int run(const cli_args *args) {
+    int       kind = 0;
+    socklen_t n = sizeof kind;
+    err       e = { 0 };
+    if (getsockopt(SOCKET, SOL_SOCKET, SO_TYPE, &kind, &n) != 0 || kind != SOCK_STREAM)
+        return cli_usage_error(args, "this command is started by hearth serve");
+    fcntl(SOCKET, F_SETFD, FD_CLOEXEC);
+    (void)syscall(SYS_close_range, SOCKET + 1, ~0U, 0U);
+    fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK);
+    log_set_sink(log_to_parent, NULL, LOG_WARN);
+    int code = worker_run(SOCKET, (long)cli_int(args, "parent", 0), &e);
+    if (code >= 0) _exit(code); /* as sandbox.h wants it */
+    log_error("worker", "%s", e.msg);
+    _exit(3); /* its threads may still run */
+}
+
+static const cli_option options[] = {
+    { "parent", CLI_INT, "PID", "the process whose end ends this one", 0 },
+    { 0 },
+};
+
+const cli_command cli_cmd_worker = {
+    "worker", "--parent PID", "One loaded model of hearth serve; started by it.", options, 0, 0, run
+};

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/need.h"
+
+#include "base/num.h"
+#include "kernels/cpu.h"
+#include "models/list.h"
+#include "tensor/mat.h"
+
+/* An opened tokenizer was measured to take 110 to 130 bytes per entry of vocabularies of 50,000 to 100,000, the process
+ * without a model 10 MB; these are with some headroom. */
+enum { VOCAB_ENTRY_BYTES = 220 };
+#define FIXED_BYTES ((uint64_t)16 << 20)
+
+static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f,
+                 const engine_options *o) {
+    out->n_ctx = m->n_ctx;
+    out->n_ctx_train = model->dims->context;
+    out->weights_bytes = model_file_bytes(f);
+    out->cache_bytes_per_1k = (uint64_t)m->page_bytes * 1000 / (uint64_t)m->page_tokens;
+    out->sequence_bytes = (uint64_t)m->window_bytes + m->slot_bytes;
+    out->cache_bytes = (uint64_t)m->pages_bytes + m->states_bytes + o->host_cache_bytes;
+    out->scratch_bytes = (uint64_t)m->device_bytes + m->heap_bytes + model->mem.used_bytes;
+    out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES;
+    /* What a device with memory of its own holds does not count here, weights that it copied neither. */
+    uint64_t device = m->shares_memory ? 0 : (uint64_t)m->pages_bytes + m->device_bytes + m->weights_bytes;
+    uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;
+    uint64_t mapped = m->weights_bytes ? 0 : out->weights_bytes;
+    (void)device_memory_set(&out->bytes, NEED_CPU, mapped + all - device);
+    if (device) (void)device_memory_set(&out->bytes, m->device, device);
+}
+
+/* Every matrix that the tape reads for one token; of a mixture the experts that are used. */
+static void count_token(need *out, const nn_model *m) {
+    const nn_tape *t = m->tape;
+    for (int i = 0; i < t->n_ops; i++) {
+        const nn_op *op = &t->ops[i];
+        if (op->kind != NN_OP_LINEAR && op->kind != NN_OP_HEAD_LINEAR && op->kind != NN_OP_EXPERTS) continue;
+        const nn_mat *w = op->u.linear.w;
+        if (!w) continue;
+        int64_t times = op->kind == NN_OP_HEAD_LINEAR ? num_max(w->n_stack, 1) : 1;
+        if (op->kind == NN_OP_EXPERTS) times = num_min(t->bufs[op->out].mult, num_max(w->n_stack, 1));
+        uint64_t rows = (uint64_t)(w->rows * times);
+        out->token_bytes += rows * ((uint64_t)w->at[0].row_bytes + w->at[0].scale_row_bytes);
+        out->token_products += rows * (uint64_t)w->cols;
+    }
+}
+
+int need_of_model(need *out, const model_file *f, const engine_options *options, int n_sequences, err *e) {
+    engine_options   o = *options;
+    nn_model_options mo = { .rope_context = o.n_ctx };
+    nn_model        *model;
+    engine_memory    m;
+    *out = (need){ 0 };
+    if (o.cpu == 0) o.cpu = cpu_detect();
+    if (o.max_seqs < n_sequences) o.max_seqs = n_sequences;
+    int rc = nn_model_open(&model, f, models_list, &mo, e);
+    if (rc < 0) return rc;
+    rc = engine_measure(&m, model, &o, e);
+    if (rc == 0 && n_sequences > 0) {
+        /* One page of every group per page_tokens positions; pages_bytes has the engine's own number of them. */
+        size_t pages = ((size_t)m.n_ctx + (size_t)m.page_tokens - 1) / (size_t)m.page_tokens, bytes = 0;
+        if (!num_mul_size(pages * (size_t)n_sequences, m.all_page_bytes, &bytes))
+            rc = err_set(e, ERR_LIMIT, "%d sequences of %d tokens are too many", n_sequences, m.n_ctx);
+        if (rc == 0 && bytes > 0) {
+            o.cache_bytes = bytes;
+            rc = engine_measure(&m, model, &o, e);
+        }
+    }
+    if (rc == 0) {
+        fill(out, &m, model, f, &o);
+        count_token(out, model);
+        out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
+    }
+    nn_model_free(model);
+    return rc;
+}
+
+int need_of_path(need *out, const char *path, const engine_options *o, int n_sequences, err *e) {
+    model_file *f;
+    int         rc = model_file_open(&f, path, e);
+    *out = (need){ 0 };
+    if (rc < 0) return rc;
+    rc = need_of_model(out, f, o, n_sequences, e);
+    model_file_free(f);
+    return rc;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much memory a model needs, from its file alone.
+ *
+ * The file is mapped, its hyper-parameters are read and its tape is recorded, as when it is opened; no weight is
+ * touched and nothing large is allocated. The sizes of cache and scratch come from the functions that the engine itself
+ * opens with (engine_measure), so they are exact; what tokenizer, template and threads take is an estimate from the
+ * size of the vocabulary (other_bytes).
+ *
+ * The count for a budget is bytes, device by device. In the machine's own memory ("cpu") these are mapped weights +
+ * cache + scratch and other heap. Weights are counted whole although the system may drop pages of them: a model whose
+ * weights do not stay is slow beyond use.
+ */
+#ifndef RUNTIME_NEED_H
+#define RUNTIME_NEED_H
+
+#include "base/err.h"
+#include "engine/engine.h"
+#include "formats/model_file.h"
+#include "runtime/device_memory.h"
+
+#include <stdint.h>
+
+typedef struct need {
+    int n_ctx,
+        n_ctx_train; /* positions of a sequence that this was computed for, and that the model was trained with */
+    int n_sequences; /* full ones that the cache holds */
+
+    uint64_t weights_bytes;      /* mapped */
+    uint64_t cache_bytes_per_1k; /* what 1000 further tokens of one sequence take */
+    uint64_t sequence_bytes;     /* what a sequence takes whatever its length: full windows, fixed states */
+    uint64_t cache_bytes;        /* all pages, the fixed states that may be kept, the host tier */
+    uint64_t scratch_bytes;      /* activations and tables, known exactly */
+    uint64_t other_bytes;        /* tokenizer and the rest of the heap, estimated */
+
+    device_memory bytes; /* what all of this takes on each device */
+
+    /* What one token costs: bytes of weights that are read, and multiplications with them. */
+    uint64_t token_bytes, token_products;
+} need;
+
+/*
+ * The options are those the model would be opened with (n_ctx 0: its own, at most 8192; page types; ...).
+ * n_sequences > 0: the cache is as large as that many full contexts, whatever the options say; 0: as they say.
+ */
+int need_of_model(need *out, const model_file *f, const engine_options *o, int n_sequences, err *e);
+int need_of_path(need *out, const char *path, const engine_options *o, int n_sequences, err *e);
+
+#endif

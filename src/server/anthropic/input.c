@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Anthropic's requests, checked and turned into the conversation that the runtime takes.
+ *
+ * Their messages are lists of blocks; ours are OpenAI's: a user's tool_result blocks become messages of the role tool,
+ * an assistant's tool_use blocks become tool_calls, its thinking becomes reasoning_content. A last message of the
+ * assistant is the beginning of the answer.
+ */
+#include "server/anthropic/anthropic.h"
+
+#include "server/conversation.h"
+#include "server/http/json_out.h"
+#include "server/openai/input.h"
+#include "server/params.h"
+
+#include <string.h>
+
+/* --- blocks --- */
+
+static bool block_type(exchange *x, const node *block, view *type) {
+    return need_kind(&x->in, block, NODE_OBJECT) && need_string(&x->in, block, "type", type);
+}
+
+static void refuse_block(exchange *x, const node *block, view type) {
+    node at = node_get(block, "type");
+    if (view_eq_c(type, "image"))
+        reader_fail(&x->in, &at, "images are not supported by this model");
+    else
+        reader_fail(&x->in, &at, "blocks of type '%.40s' are not supported here", type.data);
+}
+
+/* A string, or text blocks; appended. */
+static void join_text(exchange *x, const node *content, str *out) {
+    if (node_is(content) == NODE_STRING) {
+        view text = node_text(content);
+        str_append(out, text.data, text.len);
+        return;
+    }
+    if (node_is(content) != NODE_ARRAY) {
+        reader_fail(&x->in, content, "expected a string or an array of blocks");
+        return;
+    }
+    for (size_t i = 0; i < node_count(content) && !x->in.failed; i++) {
+        node block = node_at(content, i);
+        view type, text;
+        if (!block_type(x, &block, &type)) return;
+        if (!view_eq_c(type, "text"))
+            refuse_block(x, &block, type);
+        else if (need_string(&x->in, &block, "text", &text))
+            str_append(out, text.data, text.len);
+    }
+}
+
+static void put_message(jw *w, const char *role, const str *content) {
+    jw_open(w, '{');
+    jw_put_cstr(w, "role", role);
+    jw_put_text(w, "content", (view){ str_cstr(content), content->len });
+}
+
+static void put_result(exchange *x, jw *w, const node *block) {
+    node content = node_get(block, "content");
+    view id = { "", 0 };
+    bool failed = false;
+    str  text;
+    str_init(&text);
+    need_string(&x->in, block, "tool_use_id", &id);
+    read_bool(&x->in, block, "is_error", &failed);
+    if (failed) str_puts(&text, "Error: ");
+    if (node_is(&content) != NODE_ABSENT) join_text(x, &content, &text);
+    put_message(w, "tool", &text);
+    jw_put_text(w, "tool_call_id", id);
+    jw_close(w, '}');
+    str_deinit(&text);
+}
+
+/* Results come first, whatever the order of the blocks: they answer the calls of the message before. */
+static void put_user(exchange *x, jw *w, const node *content) {
+    bool   has_text = node_is(content) == NODE_STRING;
+    size_t n = node_is(content) == NODE_ARRAY ? node_count(content) : 0, results = 0;
+    str    text;
+    str_init(&text);
+    if (n == 0) join_text(x, content, &text);
+    for (size_t i = 0; i < n && !x->in.failed; i++) {
+        node block = node_at(content, i);
+        view type, piece;
+        if (!block_type(x, &block, &type)) break;
+        if (view_eq_c(type, "tool_result")) {
+            put_result(x, w, &block);
+            results++;
+        } else if (!view_eq_c(type, "text")) {
+            refuse_block(x, &block, type);
+        } else if (need_string(&x->in, &block, "text", &piece)) {
+            str_append(&text, piece.data, piece.len);
+            has_text = true;
+        }
+    }
+    if (!has_text && results == 0) reader_fail(&x->in, content, "is empty");
+    if (has_text) {
+        put_message(w, "user", &text);
+        jw_close(w, '}');
+    }
+    str_deinit(&text);
+}
+
+static void put_call(exchange *x, jw *w, const node *block) {
+    view id = { "", 0 }, name = { "", 0 };
+    node input;
+    need_string(&x->in, block, "id", &id);
+    need_string(&x->in, block, "name", &name);
+    if (!read_object(&x->in, block, "input", &input)) need_kind(&x->in, &input, NODE_OBJECT);
+    conversation_put_call_object(w, id, name, &input);
+}
+
+static void put_assistant(exchange *x, jw *w, const node *content) {
+    str    text, thoughts, calls;
+    size_t n = node_is(content) == NODE_ARRAY ? node_count(content) : 0;
+    str_init(&text);
+    str_init(&thoughts);
+    str_init(&calls);
+    jw list = jw_of(&calls);
+    if (node_is(content) != NODE_ARRAY) join_text(x, content, &text);
+    for (size_t i = 0; i < n && !x->in.failed; i++) {
+        node block = node_at(content, i);
+        view type, piece;
+        if (!block_type(x, &block, &type)) break;
+        if (view_eq_c(type, "text")) {
+            if (need_string(&x->in, &block, "text", &piece)) str_append(&text, piece.data, piece.len);
+        } else if (view_eq_c(type, "thinking")) {
+            if (need_string(&x->in, &block, "thinking", &piece)) str_append(&thoughts, piece.data, piece.len);
+        } else if (view_eq_c(type, "tool_use")) {
+            put_call(x, &list, &block);
+        } else if (!view_eq_c(type, "redacted_thinking")) { /* nobody but its author can read that one */
+            refuse_block(x, &block, type);
+        }
+    }
+    put_message(w, "assistant", &text);
+    if (thoughts.len) jw_put_text(w, "reasoning_content", (view){ str_cstr(&thoughts), thoughts.len });
+    if (calls.len) {
+        jw_key(w, "tool_calls");
+        jw_open(w, '[');
+        jw_raw(w, (view){ str_cstr(&calls), calls.len });
+        jw_close(w, ']');
+    }
+    jw_close(w, '}');
+    str_deinit(&calls);
+    str_deinit(&thoughts);
+    str_deinit(&text);
+}
+
+static void put_system(exchange *x, jw *w) {
+    node system = read_any(&x->in, &x->body, "system");
+    str  text;
+    if (node_is(&system) == NODE_ABSENT) return;
+    str_init(&text);
+    join_text(x, &system, &text);
+    if (text.len) {
+        put_message(w, "system", &text);
+        jw_close(w, '}');
+    }
+    str_deinit(&text);
+}
+
+static void read_messages(exchange *x, runtime_request *q) {
+    static const char *const roles[] = { "user", "assistant", "system", NULL };
+    node                     list;
+    str                      text;
+    int                      role = 0;
+    if (!need_array(&x->in, &x->body, "messages", OPENAI_MAX_MESSAGES, &list)) return;
+    if (node_count(&list) == 0) reader_fail(&x->in, &list, "at least one message is required");
+    str_init(&text);
+    jw w = jw_of(&text);
+    jw_open(&w, '[');
+    put_system(x, &w);
+    for (size_t i = 0; i < node_count(&list) && !x->in.failed; i++) {
+        node m = node_at(&list, i), content = node_get(&m, "content");
+        view name;
+        if (!need_kind(&x->in, &m, NODE_OBJECT) || !need_string(&x->in, &m, "role", &name)) break;
+        if (!read_choice(&x->in, &m, "role", roles, &role)) break;
+        if (role == 2) {
+            node at = node_get(&m, "role");
+            reader_fail(&x->in, &at, "the system prompt is the top-level field system");
+        } else if (node_is(&content) == NODE_ABSENT) {
+            reader_fail(&x->in, &content, "is required");
+        } else if (role == 0) {
+            put_user(x, &w, &content);
+        } else {
+            put_assistant(x, &w, &content);
+        }
+    }
+    jw_close(&w, ']');
+    q->continue_final = role == 1;
+    if (!x->in.failed) exchange_copy(x, &text, &q->messages);
+    str_deinit(&text);
+}
+
+/* --- tools --- */
+
+static void put_tool(exchange *x, jw *w, const node *tool) {
+    view type, name = { "", 0 }, text = { "", 0 };
+    node schema;
+    if (!need_kind(&x->in, tool, NODE_OBJECT)) return;
+    if (read_string(&x->in, tool, "type", &type) && !view_eq_c(type, "custom")) {
+        node at = node_get(tool, "type");
+        reader_fail(&x->in, &at, "tools of type '%.40s' run at a hosted service and are not supported", type.data);
+        return;
+    }
+    if (need_string(&x->in, tool, "name", &name)) conversation_check_name(&x->in, tool, "name");
+    read_string(&x->in, tool, "description", &text);
+    if (!read_object(&x->in, tool, "input_schema", &schema)) need_kind(&x->in, &schema, NODE_OBJECT);
+    conversation_put_tool(w, name, text, &schema);
+}
+
+static bool has_tool(const node *tools, view name) {
+    for (size_t i = 0; i < node_count(tools); i++) {
+        node tool = node_at(tools, i), n = node_get(&tool, "name");
+        if (view_eq(node_text(&n), name)) return true;
+    }
+    return false;
+}
+
+static void read_tool_choice(exchange *x, const node *tools, runtime_request *q) {
+    static const char *const         names[] = { "auto", "any", "tool", "none", NULL };
+    static const runtime_tool_choice values[] = { RUNTIME_TOOLS_AUTO, RUNTIME_TOOLS_REQUIRED, RUNTIME_TOOLS_NAMED,
+                                                  RUNTIME_TOOLS_NONE };
+    node                             choice;
+    view                             text;
+    int                              i = 0;
+    bool                             flag;
+    if (!read_object(&x->in, &x->body, "tool_choice", &choice)) return;
+    if (!need_string(&x->in, &choice, "type", &text) || !read_choice(&x->in, &choice, "type", names, &i)) return;
+    q->tool_choice = values[i];
+    if (read_bool(&x->in, &choice, "disable_parallel_tool_use", &flag)) q->parallel_tools = !flag;
+    if (i == 1 && node_count(tools) == 0) reader_fail(&x->in, &choice, "'any' needs tools");
+    if (i != 2 || !need_string(&x->in, &choice, "name", &q->tool_name)) return;
+    if (!has_tool(tools, q->tool_name)) reader_fail(&x->in, &choice, "there is no tool '%.64s'", q->tool_name.data);
+}
+
+static void read_tools(exchange *x, runtime_request *q) {
+    node tools;
+    str  text;
+    bool given = read_array(&x->in, &x->body, "tools", OPENAI_MAX_TOOLS, &tools);
+    read_tool_choice(x, &tools, q);
+    if (!given || node_count(&tools) == 0) return;
+    str_init(&text);
+    jw w = jw_of(&text);
+    jw_open(&w, '[');
+    for (size_t i = 0; i < node_count(&tools) && !x->in.failed; i++) {
+        node tool = node_at(&tools, i);
+        put_tool(x, &w, &tool);
+    }
+    jw_close(&w, ']');
+    if (!x->in.failed) exchange_copy(x, &text, &q->tools);
+    str_deinit(&text);
+}
+
+/* --- the rest --- */
+
+static void read_thinking(exchange *x, runtime_request *q) {
+    static const char *const names[] = { "disabled", "enabled", "adaptive", NULL };
+    node                     thinking;
+    view                     text;
+    int                      kind = 0;
+    int64_t                  budget;
+    q->thinking = RUNTIME_THINK_OFF; /* as the hosted service: thoughts only for those who ask */
+    if (!read_object(&x->in, &x->body, "thinking", &thinking)) return;
+    if (!need_string(&x->in, &thinking, "type", &text) || !read_choice(&x->in, &thinking, "type", names, &kind)) return;
+    if (kind > 0) q->thinking = RUNTIME_THINK_ON;
+    if (kind != 1) return;
+    node at = node_get(&thinking, "budget_tokens");
+    if (node_is(&at) == NODE_ABSENT) reader_fail(&x->in, &at, "is required");
+    if (!read_int(&x->in, &thinking, "budget_tokens", 1, PARAMS_MAX_TOKENS, &budget)) return;
+    if (q->max_tokens > 0 && budget >= q->max_tokens) reader_fail(&x->in, &at, "must be less than max_tokens");
+    q->thinking_budget = (int)budget;
+}
+
+/* {"type": "json_schema", "schema": {...}}, at the top or inside output_config. */
+static void read_format(exchange *x, runtime_request *q) {
+    node config, format, schema;
+    view type, text;
+    bool inside =
+        read_object(&x->in, &x->body, "output_config", &config) && read_object(&x->in, &config, "format", &format);
+    if (!inside && !read_object(&x->in, &x->body, "output_format", &format)) return;
+    if (!need_string(&x->in, &format, "type", &type)) return;
+    if (!view_eq_c(type, "json_schema")) {
+        node at = node_get(&format, "type");
+        reader_fail(&x->in, &at, "expected json_schema");
+        return;
+    }
+    if (!read_object(&x->in, &format, "schema", &schema)) need_kind(&x->in, &schema, NODE_OBJECT);
+    if (!x->in.failed && params_json(x, &schema, &text)) q->constraint = (runtime_constraint){ RUNTIME_SCHEMA, text };
+}
+
+void anthropic_read(exchange *x, runtime_request *q, bool counting) {
+    /* Accounts, storage and billing of the hosted service. */
+    static const char *const hosted[] = { "metadata", "service_tier", "betas", "inference_geo", NULL };
+    static const char *const absent[] = { "mcp_servers", "container", "context_management", NULL };
+    int64_t                  n;
+    if (!counting) {
+        node at = node_get(&x->body, "max_tokens");
+        if (node_is(&at) == NODE_ABSENT) reader_fail(&x->in, &at, "is required");
+        if (read_int(&x->in, &x->body, "max_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
+        params_numbers(&x->in, &x->body, SAMPLING_BY_ANTHROPIC, q);
+        at = node_get(&x->body, "stop_sequences");
+        if (node_is(&at) != NODE_ABSENT) need_kind(&x->in, &at, NODE_ARRAY); /* a string is not in their protocol */
+        params_stop(x, &x->body, "stop_sequences", q);
+    }
+    read_messages(x, q);
+    read_tools(x, q);
+    read_thinking(x, q);
+    read_format(x, q);
+    for (size_t i = 0; hosted[i]; i++) read_any(&x->in, &x->body, hosted[i]);
+    for (size_t i = 0; absent[i]; i++) {
+        node a = read_any(&x->in, &x->body, absent[i]);
+        if (node_is(&a) != NODE_ABSENT) reader_fail(&x->in, &a, "is not supported");
+    }
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST /v1/chat/completions */
+#include "base/clock.h"
+#include "server/handlers.h"
+#include "server/internal.h"
+#include "server/openai/input.h"
+#include "server/openai/openai.h"
+#include "server/params.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct chat_state {
+    char    id[40];
+    view    model;
+    collect all; /* whole answers, or only their ends when streaming */
+    bool    stream, include_usage, logprobs, timings;
+    str     prefix;   /* {"id":...,"model":"...", of every chunk */
+    str    *pending;  /* per choice: log-probabilities whose text has not come */
+    str     chunk;    /* reused */
+    int64_t n_tokens; /* with timings */
+    int64_t begin_us;
+} chat_state;
+
+static void state_free(void *p) {
+    chat_state *s = p;
+    for (size_t i = 0; s->pending && i < s->all.n; i++) str_deinit(&s->pending[i]);
+    free(s->pending);
+    collect_deinit(&s->all);
+    str_deinit(&s->prefix);
+    str_deinit(&s->chunk);
+    free(s);
+}
+
+/* --- streaming --- */
+
+static jw begin_chunk(chat_state *s, int choice) {
+    str_clear(&s->chunk);
+    str_append(&s->chunk, str_cstr(&s->prefix), s->prefix.len);
+    jw w = jw_of(&s->chunk);
+    str_puts(&s->chunk, "\"choices\":[{\"index\":");
+    jw_int(&w, choice);
+    str_puts(&s->chunk, ",\"delta\":{");
+    return jw_of(&s->chunk);
+}
+
+/* finish: NULL while it goes on. */
+static void end_chunk(exchange *x, chat_state *s, int choice, const char *finish) {
+    str_puts(&s->chunk, "}");
+    if (s->logprobs) {
+        str *p = &s->pending[choice];
+        if (p->len)
+            str_printf(&s->chunk, ",\"logprobs\":{\"content\":[%s],\"refusal\":null}", str_cstr(p));
+        else
+            str_puts(&s->chunk, ",\"logprobs\":null");
+        str_clear(p);
+    }
+    if (finish)
+        str_printf(&s->chunk, ",\"finish_reason\":\"%s\"}]", finish);
+    else
+        str_puts(&s->chunk, ",\"finish_reason\":null}]");
+    if (s->timings && s->n_tokens) {
+        double ms = (double)(clock_us() - s->begin_us) / 1e3;
+        str_printf(&s->chunk, ",\"timings\":{\"predicted_n\":%lld,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
+                   (long long)s->n_tokens, ms, ms > 0 ? 1e3 * (double)s->n_tokens / ms : 0.0);
+    }
+    if (s->include_usage) str_puts(&s->chunk, ",\"usage\":null");
+    str_puts(&s->chunk, "}");
+    openai_put_event(x, &s->chunk);
+}
+
+static void stream_progress(exchange *x, chat_state *s, const runtime_event *ev) {
+    static const char name[] = "event: prefill_progress\n";
+    str_clear(&s->chunk);
+    str_printf(&s->chunk, "{\"total\":%d,\"processed\":%d,\"cached\":%d}", ev->total, ev->done, ev->cached);
+    exchange_put(x, name, sizeof name - 1);
+    openai_put_event(x, &s->chunk);
+}
+
+static void stream_call(chat_state *s, const runtime_event *ev) {
+    jw w = jw_of(&s->chunk);
+    jw_key(&w, "tool_calls");
+    jw_open(&w, '[');
+    jw_open(&w, '{');
+    jw_put_int(&w, "index", ev->index);
+    if (ev->kind == RUNTIME_TOOL_BEGIN) {
+        jw_put_text(&w, "id", ev->id);
+        jw_put_cstr(&w, "type", "function");
+    }
+    jw_key(&w, "function");
+    jw_open(&w, '{');
+    if (ev->kind == RUNTIME_TOOL_BEGIN) jw_put_text(&w, "name", ev->name);
+    jw_put_text(&w, "arguments", ev->kind == RUNTIME_TOOL_BEGIN ? (view){ "", 0 } : ev->text);
+    jw_close(&w, '}');
+    jw_close(&w, '}');
+    jw_close(&w, ']');
+}
+
+static void stream_event(exchange *x, chat_state *s, const runtime_event *ev) {
+    jw w;
+    switch (ev->kind) {
+    case RUNTIME_STARTED:
+        for (int i = 0; i < (int)s->all.n; i++) {
+            begin_chunk(s, i);
+            str_puts(&s->chunk, "\"role\":\"assistant\",\"content\":\"\"");
+            end_chunk(x, s, i, NULL);
+        }
+        break;
+    case RUNTIME_PROGRESS: stream_progress(x, s, ev); break;
+    case RUNTIME_CONTENT:
+        w = begin_chunk(s, ev->choice);
+        jw_put_text(&w, "content", ev->text);
+        end_chunk(x, s, ev->choice, NULL);
+        break;
+    case RUNTIME_REASONING: /* clients differ in the name they read */
+        w = begin_chunk(s, ev->choice);
+        jw_put_text(&w, "reasoning_content", ev->text);
+        jw_put_text(&w, "reasoning", ev->text);
+        end_chunk(x, s, ev->choice, NULL);
+        break;
+    case RUNTIME_TOOL_BEGIN:
+    case RUNTIME_TOOL_ARGUMENTS:
+        begin_chunk(s, ev->choice);
+        stream_call(s, ev);
+        end_chunk(x, s, ev->choice, NULL);
+        break;
+    case RUNTIME_DONE:
+        begin_chunk(s, ev->choice);
+        end_chunk(x, s, ev->choice, openai_finish(ev->finish));
+        collect_event(&s->all, ev);
+        break;
+    default: break;
+    }
+}
+
+static void stream_over(exchange *x, chat_state *s) {
+    runtime_usage u;
+    if (s->include_usage) {
+        collect_usage(&s->all, &u);
+        str_clear(&s->chunk);
+        str_append(&s->chunk, str_cstr(&s->prefix), s->prefix.len);
+        str_puts(&s->chunk, "\"choices\":[]");
+        jw w = { &s->chunk, true };
+        openai_put_usage(&w, &u);
+        openai_put_timings(&w, &u);
+        str_puts(&s->chunk, "}");
+        openai_put_event(x, &s->chunk);
+    }
+    exchange_put(x, "data: [DONE]\n\n", 14);
+}
+
+/* --- one piece --- */
+
+static void put_message(jw *w, const collect_choice *c) {
+    jw_key(w, "message");
+    jw_open(w, '{');
+    jw_put_cstr(w, "role", "assistant");
+    if (c->content.len || !c->n_calls)
+        jw_put_text(w, "content", (view){ str_cstr(&c->content), c->content.len });
+    else
+        jw_put_null(w, "content");
+    jw_put_null(w, "refusal");
+    if (c->reasoning.len) {
+        jw_put_text(w, "reasoning_content", (view){ c->reasoning.data, c->reasoning.len });
+        jw_put_text(w, "reasoning", (view){ c->reasoning.data, c->reasoning.len });
+    }
+    if (c->n_calls) {
+        jw_key(w, "tool_calls");
+        jw_open(w, '[');
+        for (size_t k = 0; k < c->n_calls; k++) {
+            const collect_call *call = &c->calls[k];
+            jw_open(w, '{');
+            jw_put_text(w, "id", (view){ str_cstr(&call->id), call->id.len });
+            jw_put_cstr(w, "type", "function");
+            jw_key(w, "function");
+            jw_open(w, '{');
+            jw_put_text(w, "name", (view){ str_cstr(&call->name), call->name.len });
+            jw_put_text(w, "arguments", (view){ str_cstr(&call->arguments), call->arguments.len });
+            jw_close(w, '}');
+            jw_close(w, '}');
+        }
+        jw_close(w, ']');
+    }
+    jw_close(w, '}');
+}
+
+static void reply_whole(exchange *x, chat_state *s) {
+    runtime_usage u;
+    str           b;
+    collect_usage(&s->all, &u);
+    str_init(&b);
+    jw w = jw_of(&b);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "id", s->id);
+    jw_put_cstr(&w, "object", "chat.completion");
+    jw_put_int(&w, "created", x->created);
+    jw_put_text(&w, "model", s->model);
+    jw_key(&w, "choices");
+    jw_open(&w, '[');
+    for (size_t i = 0; i < s->all.n; i++) {
+        const collect_choice *c = &s->all.choices[i];
+        jw_open(&w, '{');
+        jw_put_int(&w, "index", (int64_t)i);
+        put_message(&w, c);
+        jw_key(&w, "logprobs");
+        if (s->logprobs) {
+            str_printf(&b, "{\"content\":[%s],\"refusal\":null}", str_cstr(&s->pending[i]));
+            w.comma = true;
+        } else {
+            jw_null(&w);
+        }
+        jw_put_cstr(&w, "finish_reason", openai_finish(c->finish));
+        jw_close(&w, '}');
+    }
+    jw_close(&w, ']');
+    openai_put_usage(&w, &u);
+    openai_put_timings(&w, &u);
+    jw_put_cstr(&w, "system_fingerprint", "hearth");
+    jw_close(&w, '}');
+    if (!collect_ok(&s->all)) exchange_error_nomem(x);
+    exchange_reply(x, 200, "application/json", &b);
+}
+
+/* --- events --- */
+
+static void on_event(exchange *x, size_t request, const runtime_event *ev) {
+    chat_state *s = x->state;
+    (void)request;
+    if (ev->kind == RUNTIME_TOKEN) {
+        if (s->n_tokens++ == 0) s->begin_us = clock_us();
+        if (!s->logprobs || ev->choice < 0 || (size_t)ev->choice >= s->all.n) return;
+        str *p = &s->pending[ev->choice];
+        jw   w = { p, p->len > 0 };
+        openai_put_logprob(&w, ev);
+    } else if (s->stream) {
+        stream_event(x, s, ev);
+    } else {
+        collect_event(&s->all, ev);
+    }
+}
+
+static void on_over(exchange *x) {
+    chat_state *s = x->state;
+    if (s->stream)
+        stream_over(x, s);
+    else
+        reply_whole(x, s);
+}
+
+/* --- the request --- */
+
+static bool open_state(exchange *x, chat_state **out, size_t n_choices) {
+    chat_state *s = calloc(1, sizeof *s);
+    if (s) {
+        x->state = s;
+        x->state_free = state_free;
+        s->pending = collect_init(&s->all, n_choices) ? calloc(n_choices, sizeof *s->pending) : NULL;
+    }
+    *out = s;
+    if (s && s->pending) return true;
+    exchange_error_nomem(x);
+    return false;
+}
+
+static void read_lengths(exchange *x, runtime_request *q) {
+    int64_t n;
+    if (read_int(&x->in, &x->body, "max_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
+    if (read_int(&x->in, &x->body, "max_completion_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
+    if (read_int(&x->in, &x->body, "thinking_budget", 0, PARAMS_MAX_TOKENS, &n)) q->thinking_budget = (int)n;
+    q->n_choices = 1;
+    if (read_int(&x->in, &x->body, "n", 1, 128, &n)) q->n_choices = (int)n;
+}
+
+static void read_logprobs(exchange *x, runtime_request *q) {
+    bool    flag = false;
+    int64_t n;
+    if (read_bool(&x->in, &x->body, "logprobs", &flag)) q->want_logprob = flag;
+    if (!read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n)) return;
+    node at = node_get(&x->body, "top_logprobs");
+    if (!flag) reader_fail(&x->in, &at, "needs logprobs: true");
+    q->n_top = (int)n;
+}
+
+static void read_stream(exchange *x, bool *stream, bool *include_usage) {
+    node options;
+    read_bool(&x->in, &x->body, "stream", stream);
+    if (!read_object(&x->in, &x->body, "stream_options", &options)) return;
+    if (!*stream) reader_fail(&x->in, &options, "is only allowed with stream: true");
+    read_bool(&x->in, &options, "include_usage", include_usage);
+}
+
+/* Members that need no action here: they name accounts, storage or billing of a hosted service. */
+static void skip_hosted(exchange *x) {
+    static const char *const names[] = { "user",
+                                         "store",
+                                         "metadata",
+                                         "service_tier",
+                                         "prompt_cache_key",
+                                         "safety_identifier",
+                                         "prompt_cache_retention",
+                                         "verbosity",
+                                         "prediction",
+                                         NULL };
+    for (size_t i = 0; names[i]; i++) read_any(&x->in, &x->body, names[i]);
+}
+
+static void refuse_media(exchange *x) {
+    static const char *const names[] = { "audio", "web_search_options", NULL };
+    node                     list;
+    for (size_t i = 0; names[i]; i++) {
+        node n = read_any(&x->in, &x->body, names[i]);
+        if (node_is(&n) != NODE_ABSENT) reader_fail(&x->in, &n, "is not supported");
+    }
+    if (!read_array(&x->in, &x->body, "modalities", 8, &list)) return;
+    for (size_t i = 0; i < node_count(&list); i++) {
+        node n = node_at(&list, i);
+        if (!view_eq_c(node_text(&n), "text")) reader_fail(&x->in, &n, "only text is supported");
+    }
+}
+
+void openai_chat(exchange *x) {
+    runtime_request *q = exchange_requests(x, 1);
+    chat_state      *s;
+    node             format;
+    view             model;
+    bool             stream = false, include_usage = false, timings = false;
+    if (!q) return;
+    q->task = RUNTIME_CHAT;
+    bool known = params_model(x, &x->body, true, &model);
+    if (!known && !x->in.failed) return;
+    openai_read_messages(x, &x->body, q);
+    openai_read_tools(x, &x->body, q, false);
+    read_lengths(x, q);
+    read_logprobs(x, q);
+    read_stream(x, &stream, &include_usage);
+    params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
+    params_stop(x, &x->body, "stop", q);
+    params_grammar(x, &x->body, q);
+    if (read_object(&x->in, &x->body, "response_format", &format)) openai_read_format(x, &format, q, false);
+    params_extras(x, &x->body, q);
+    openai_read_template(x, &x->body, q);
+    read_bool(&x->in, &x->body, "timings_per_token", &timings);
+    skip_hosted(x);
+    refuse_media(x);
+    if (x->in.failed) {
+        exchange_reject(x);
+        return;
+    }
+    if (!open_state(x, &s, (size_t)q->n_choices)) return;
+    q->stream_calls = stream;
+    s->model = model;
+    s->stream = stream;
+    s->include_usage = include_usage;
+    s->logprobs = q->want_logprob;
+    s->timings = timings && stream;
+    if (s->timings) q->want_logprob = true; /* counts tokens */
+    snprintf(s->id, sizeof s->id, "chatcmpl-%s", x->id + 4);
+    jw w = jw_of(&s->prefix);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "id", s->id);
+    jw_put_cstr(&w, "object", "chat.completion.chunk");
+    jw_put_int(&w, "created", x->created);
+    jw_put_text(&w, "model", model);
+    jw_put_cstr(&w, "system_fingerprint", "hearth");
+    str_puts(&s->prefix, ",");
+    exchange_run(x, &(exchange_work){ .model = model,
+                                      .keep_alive_ms = HOST_KEEP_DEFAULT,
+                                      .requests = q,
+                                      .n_requests = 1,
+                                      .stream_type = stream ? "text/event-stream" : NULL,
+                                      .on_event = on_event,
+                                      .on_over = on_over });
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST /v1/embeddings */
+#include "server/handlers.h"
+#include "server/openai/openai.h"
+#include "server/params.h"
+#include "server/vectors.h"
+
+enum { FORM_FLOAT, FORM_BASE64 };
+
+static void put_base64(str *out, const unsigned char *p, size_t n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
+        char     c[4] = { digits[v >> 18], digits[v >> 12 & 63], i + 1 < n ? digits[v >> 6 & 63] : '=',
+                      i + 2 < n ? digits[v & 63] : '=' };
+        str_append(out, c, 4);
+    }
+}
+
+static void put_vector(jw *w, const vectors *v, size_t i) {
+    if (v->form == FORM_BASE64) {
+        str_push(w->out, '"');
+        put_base64(w->out, (const unsigned char *)v->at[i], (size_t)v->sizes[i] * sizeof(float));
+        str_push(w->out, '"');
+        w->comma = true;
+        return;
+    }
+    jw_open(w, '[');
+    for (int k = 0; k < v->sizes[i]; k++) jw_real(w, v->at[i][k]);
+    jw_close(w, ']');
+}
+
+static void put_answer(const vectors *v, str *out) {
+    jw w = jw_of(out);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "object", "list");
+    jw_key(&w, "data");
+    jw_open(&w, '[');
+    for (size_t i = 0; i < v->n; i++) {
+        jw_open(&w, '{');
+        jw_put_cstr(&w, "object", "embedding");
+        jw_put_int(&w, "index", (int64_t)i);
+        jw_key(&w, "embedding");
+        put_vector(&w, v, i);
+        jw_close(&w, '}');
+    }
+    jw_close(&w, ']');
+    jw_put_text(&w, "model", v->model);
+    jw_key(&w, "usage");
+    jw_open(&w, '{');
+    jw_put_int(&w, "prompt_tokens", v->prompt_tokens);
+    jw_put_int(&w, "total_tokens", v->prompt_tokens);
+    jw_close(&w, '}');
+    jw_close(&w, '}');
+}
+
+void openai_embed(exchange *x) {
+    static const char *const formats[] = { "float", "base64", NULL };
+    runtime_request         *q = NULL;
+    size_t                   n = 0;
+    int                      form = FORM_FLOAT;
+    int64_t                  dimensions = 0;
+    view                     model;
+    bool                     known = params_model(x, &x->body, true, &model);
+    if (!known && !x->in.failed) return;
+    read_choice(&x->in, &x->body, "encoding_format", formats, &form);
+    read_int(&x->in, &x->body, "dimensions", 1, 1 << 20, &dimensions);
+    read_any(&x->in, &x->body, "user");
+    node input = read_any(&x->in, &x->body, "input");
+    params_prompts(x, &input, VECTORS_MAX_TEXTS, &q, &n);
+    if (x->in.failed)
+        exchange_reject(x);
+    else if (q)
+        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, (int)dimensions, form, put_answer);
+}

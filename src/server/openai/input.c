@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/openai/input.h"
+
+#include "server/conversation.h"
+#include "server/http/json_out.h"
+#include "server/params.h"
+
+#include <string.h>
+
+/* --- messages --- */
+
+/* A string, or parts of which only text is understood; they are joined. */
+static void put_content(exchange *x, jw *w, const node *content) {
+    str joined;
+    if (node_is(content) == NODE_STRING) {
+        jw_put_text(w, "content", node_text(content));
+        return;
+    }
+    if (node_is(content) != NODE_ARRAY) {
+        reader_fail(&x->in, content, "expected a string or an array of parts");
+        return;
+    }
+    str_init(&joined);
+    for (size_t i = 0; i < node_count(content) && !x->in.failed; i++) {
+        node part = node_at(content, i);
+        view type, text;
+        if (!need_kind(&x->in, &part, NODE_OBJECT) || !need_string(&x->in, &part, "type", &type)) break;
+        node at = node_get(&part, "type");
+        if (view_eq_c(type, "text")) {
+            if (need_string(&x->in, &part, "text", &text)) str_append(&joined, text.data, text.len);
+        } else if (view_eq_c(type, "refusal")) {
+            if (need_string(&x->in, &part, "refusal", &text)) str_append(&joined, text.data, text.len);
+        } else if (view_eq_c(type, "image_url")) {
+            reader_fail(&x->in, &at, "images are not supported by this model");
+        } else if (view_eq_c(type, "input_audio") || view_eq_c(type, "file")) {
+            reader_fail(&x->in, &at, "%s parts are not supported", type.data);
+        } else {
+            reader_fail(&x->in, &at, "expected one of text, image_url, input_audio, file, refusal; got '%.40s'",
+                        type.data);
+        }
+    }
+    jw_put_text(w, "content", (view){ str_cstr(&joined), joined.len });
+    str_deinit(&joined);
+}
+
+static void put_calls(exchange *x, jw *w, const node *calls) {
+    jw_key(w, "tool_calls");
+    jw_open(w, '[');
+    for (size_t i = 0; i < node_count(calls) && !x->in.failed; i++) {
+        node call = node_at(calls, i), function;
+        view id = { "", 0 }, type, name = { "", 0 }, arguments = { "", 0 };
+        if (!need_kind(&x->in, &call, NODE_OBJECT)) break;
+        need_string(&x->in, &call, "id", &id);
+        if (read_string(&x->in, &call, "type", &type) && !view_eq_c(type, "function")) {
+            node at = node_get(&call, "type");
+            reader_fail(&x->in, &at, "expected function");
+        }
+        if (!read_object(&x->in, &call, "function", &function)) {
+            need_kind(&x->in, &function, NODE_OBJECT);
+            break;
+        }
+        need_string(&x->in, &function, "name", &name);
+        need_string(&x->in, &function, "arguments", &arguments);
+        conversation_put_call(w, id, name, arguments);
+    }
+    jw_close(w, ']');
+}
+
+static void put_message(exchange *x, jw *w, const node *m) {
+    static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function", NULL };
+    int                      role = 0;
+    view                     text;
+    node                     content, calls;
+    if (!need_kind(&x->in, m, NODE_OBJECT)) return;
+    if (!need_string(&x->in, m, "role", &text) || !read_choice(&x->in, m, "role", roles, &role)) return;
+    content = node_get(m, "content");
+    bool has_calls = read_array(&x->in, m, "tool_calls", 256, &calls) && node_count(&calls) > 0;
+    if (has_calls && role != 3) reader_fail(&x->in, &calls, "only an assistant's message has tool calls");
+    jw_open(w, '{');
+    jw_put_cstr(w, "role", role == 1 ? "system" : role == 5 ? "tool" : roles[role]);
+    if (node_is(&content) != NODE_ABSENT)
+        put_content(x, w, &content);
+    else if (role == 3 && has_calls)
+        jw_put_cstr(w, "content", "");
+    else
+        reader_fail(&x->in, &content, "a string or an array of parts is required");
+    if (read_string(&x->in, m, "name", &text)) jw_put_text(w, "name", text);
+    if (read_string(&x->in, m, "reasoning_content", &text) || read_string(&x->in, m, "reasoning", &text))
+        jw_put_text(w, "reasoning_content", text);
+    if (has_calls) put_calls(x, w, &calls);
+    if (role == 4 && need_string(&x->in, m, "tool_call_id", &text)) jw_put_text(w, "tool_call_id", text);
+    jw_close(w, '}');
+}
+
+void openai_read_messages(exchange *x, const node *body, runtime_request *q) {
+    node list;
+    str  text;
+    if (!need_array(&x->in, body, "messages", OPENAI_MAX_MESSAGES, &list)) return;
+    if (node_count(&list) == 0) reader_fail(&x->in, &list, "is empty; at least one message is required");
+    str_init(&text);
+    jw w = jw_of(&text);
+    jw_open(&w, '[');
+    for (size_t i = 0; i < node_count(&list) && !x->in.failed; i++) {
+        node m = node_at(&list, i);
+        put_message(x, &w, &m);
+    }
+    jw_close(&w, ']');
+    if (!x->in.failed) exchange_copy(x, &text, &q->messages);
+    str_deinit(&text);
+}
+
+/* --- tools --- */
+
+static void put_tool(exchange *x, jw *w, const node *tool, bool flat) {
+    view type, name = { "", 0 }, text = { "", 0 };
+    node inner, parameters, function;
+    if (!need_kind(&x->in, tool, NODE_OBJECT) || !need_string(&x->in, tool, "type", &type)) return;
+    if (!view_eq_c(type, "function")) {
+        node at = node_get(tool, "type");
+        reader_fail(&x->in, &at, "tools of type '%.40s' are not supported; expected function", type.data);
+        return;
+    }
+    if (!flat && !read_object(&x->in, tool, "function", &inner)) {
+        need_kind(&x->in, &inner, NODE_OBJECT);
+        return;
+    }
+    function = flat ? *tool : inner;
+    if (need_string(&x->in, &function, "name", &name)) conversation_check_name(&x->in, &function, "name");
+    read_string(&x->in, &function, "description", &text);
+    read_object(&x->in, &function, "parameters", &parameters);
+    conversation_put_tool(w, name, text, &parameters);
+}
+
+static bool has_tool(const node *tools, view name, bool flat) {
+    for (size_t i = 0; i < node_count(tools); i++) {
+        node tool = node_at(tools, i), inner = node_get(&tool, "function");
+        node n = node_get(flat ? &tool : &inner, "name");
+        if (view_eq(node_text(&n), name)) return true;
+    }
+    return false;
+}
+
+static void read_choice_of_tool(exchange *x, const node *body, const node *tools, runtime_request *q, bool flat) {
+    static const char *const         names[] = { "none", "auto", "required", NULL };
+    static const runtime_tool_choice values[] = { RUNTIME_TOOLS_NONE, RUNTIME_TOOLS_AUTO, RUNTIME_TOOLS_REQUIRED };
+    node                             choice = read_any(&x->in, body, "tool_choice"), inner;
+    int                              i = 0;
+    view                             type, name;
+    if (node_is(&choice) == NODE_ABSENT) return;
+    if (node_count(tools) == 0) {
+        reader_fail(&x->in, &choice, "is only allowed when there are tools");
+        return;
+    }
+    if (node_is(&choice) == NODE_STRING) {
+        if (!read_choice(&x->in, body, "tool_choice", names, &i)) return;
+        q->tool_choice = values[i];
+        return;
+    }
+    if (!need_kind(&x->in, &choice, NODE_OBJECT) || !need_string(&x->in, &choice, "type", &type)) return;
+    if (!view_eq_c(type, "function")) {
+        reader_fail(&x->in, &choice, "expected none, auto, required or {\"type\": \"function\", ...}");
+        return;
+    }
+    if (!flat && !read_object(&x->in, &choice, "function", &inner)) {
+        need_kind(&x->in, &inner, NODE_OBJECT);
+        return;
+    }
+    if (!need_string(&x->in, flat ? &choice : &inner, "name", &name)) return;
+    if (!has_tool(tools, name, flat)) {
+        reader_fail(&x->in, &choice, "there is no tool '%.64s'", name.data);
+        return;
+    }
+    q->tool_choice = RUNTIME_TOOLS_NAMED;
+    q->tool_name = name;
+}
+
+void openai_read_tools(exchange *x, const node *body, runtime_request *q, bool flat) {
+    static const char *const old[] = { "functions", "function_call", NULL };
+    node                     tools;
+    str                      text;
+    bool                     flag;
+    for (size_t i = 0; !flat && old[i]; i++) {
+        node n = read_any(&x->in, body, old[i]);
+        if (node_is(&n) != NODE_ABSENT) reader_fail(&x->in, &n, "is no longer supported; use tools and tool_choice");
+    }
+    if (read_bool(&x->in, body, "parallel_tool_calls", &flag)) q->parallel_tools = flag;
+    bool given = read_array(&x->in, body, "tools", OPENAI_MAX_TOOLS, &tools);
+    read_choice_of_tool(x, body, &tools, q, flat);
+    if (!given || node_count(&tools) == 0) return;
+    str_init(&text);
+    jw w = jw_of(&text);
+    jw_open(&w, '[');
+    for (size_t i = 0; i < node_count(&tools) && !x->in.failed; i++) {
+        node tool = node_at(&tools, i);
+        put_tool(x, &w, &tool, flat);
+    }
+    jw_close(&w, ']');
+    if (!x->in.failed) exchange_copy(x, &text, &q->tools);
+    str_deinit(&text);
+}
+
+/* --- the answer's form --- */
+
+void openai_read_format(exchange *x, const node *format, runtime_request *q, bool flat) {
+    static const char *const types[] = { "text", "json_object", "json_schema", NULL };
+    int                      type = 0;
+    view                     text;
+    node                     outer, schema;
+    if (!need_string(&x->in, format, "type", &text) || !read_choice(&x->in, format, "type", types, &type) || type == 0)
+        return;
+    if (q->constraint.kind != RUNTIME_FREE) {
+        reader_fail(&x->in, format, "the answer is constrained by another field already");
+        return;
+    }
+    if (type == 1) {
+        q->constraint.kind = RUNTIME_JSON;
+        return;
+    }
+    if (!flat && !read_object(&x->in, format, "json_schema", &outer)) {
+        need_kind(&x->in, &outer, NODE_OBJECT);
+        return;
+    }
+    if (flat) outer = *format;
+    if (!need_string(&x->in, &outer, "name", &text)) return;
+    conversation_check_name(&x->in, &outer, "name");
+    if (x->in.failed) return;
+    if (!read_object(&x->in, &outer, "schema", &schema)) {
+        need_kind(&x->in, &schema, NODE_OBJECT);
+        return;
+    }
+    if (params_json(x, &schema, &text)) q->constraint = (runtime_constraint){ RUNTIME_SCHEMA, text };
+}
+
+void openai_read_template(exchange *x, const node *body, runtime_request *q) {
+    static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", NULL };
+    static const char *const levels[] = { "", "low", "low", "medium", "high", "high" };
+    int                      effort = 0;
+    bool                     flag;
+    node                     vars;
+    if (read_bool(&x->in, body, "enable_thinking", &flag)) q->thinking = flag ? RUNTIME_THINK_ON : RUNTIME_THINK_OFF;
+    if (read_choice(&x->in, body, "reasoning_effort", efforts, &effort)) {
+        if (effort == 0)
+            q->thinking = RUNTIME_THINK_OFF;
+        else
+            q->effort = view_of(levels[effort]);
+    }
+    if (read_object(&x->in, body, "chat_template_kwargs", &vars)) params_json(x, &vars, &q->template_vars);
+    if (read_bool(&x->in, body, "continue_final_message", &flag)) q->continue_final = flag;
+    if (read_bool(&x->in, body, "add_generation_prompt", &flag) && flag && q->continue_final)
+        reader_fail(&x->in, NULL, "add_generation_prompt and continue_final_message exclude each other");
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POST /v1/responses, without memory: every request brings its whole conversation.
+ *
+ * The answer is a list of items: reasoning, message, function_call. Events open an item, feed it and close it; the same
+ * list, built without events, is the answer in one piece.
+ */
+#include "server/error_table.h"
+#include "server/handlers.h"
+#include "server/openai/input.h"
+#include "server/openai/openai.h"
+#include "server/openai/responses_input.h"
+#include "server/params.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ITEMS = 300 };
+typedef enum item_kind { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL } item_kind;
+
+typedef struct item {
+    item_kind kind;
+    char      id[48];
+    str       text; /* or a call's arguments */
+    str       name, call_id;
+    int       tool; /* the event's index */
+    bool      open;
+} item;
+
+typedef struct responses_state {
+    char           id[40];
+    view           model;
+    bool           stream, failed;
+    view           echo; /* members of the response that repeat the request */
+    item          *items;
+    size_t         n;
+    int64_t        sequence;
+    runtime_usage  usage;
+    bool           over;
+    runtime_finish finish;
+    str            chunk;
+} responses_state;
+
+static void state_free(void *p) {
+    responses_state *s = p;
+    for (size_t i = 0; i < s->n; i++) {
+        str_deinit(&s->items[i].text);
+        str_deinit(&s->items[i].name);
+        str_deinit(&s->items[i].call_id);
+    }
+    free(s->items);
+    str_deinit(&s->chunk);
+    free(s);
+}
+
+static view text_of(const str *s) { return (view){ str_cstr(s), s->len }; }
+
+/* --- JSON of items and of the response --- */
+
+static void put_part(jw *w, const item *it, view text) {
+    jw_open(w, '{');
+    jw_put_cstr(w, "type", it->kind == ITEM_MESSAGE ? "output_text" : "reasoning_text");
+    jw_put_text(w, "text", text);
+    if (it->kind == ITEM_MESSAGE) {
+        jw_key(w, "annotations");
+        jw_raw(w, view_of("[]"));
+        jw_key(w, "logprobs");
+        jw_raw(w, view_of("[]"));
+    }
+    jw_close(w, '}');
+}
+
+static void put_item(jw *w, const item *it, const char *status) {
+    bool fresh = strcmp(status, "in_progress") == 0;
+    jw_open(w, '{');
+    jw_put_cstr(w, "id", it->id);
+    jw_put_cstr(w, "type",
+                it->kind == ITEM_REASONING ? "reasoning"
+                : it->kind == ITEM_MESSAGE ? "message"
+                                           : "function_call");
+    jw_put_cstr(w, "status", status);
+    if (it->kind == ITEM_CALL) {
+        jw_put_text(w, "call_id", text_of(&it->call_id));
+        jw_put_text(w, "name", text_of(&it->name));
+        jw_put_text(w, "arguments", fresh ? (view){ "", 0 } : text_of(&it->text));
+    } else {
+        if (it->kind == ITEM_MESSAGE)
+            jw_put_cstr(w, "role", "assistant");
+        else {
+            jw_key(w, "summary");
+            jw_raw(w, view_of("[]"));
+        }
+        jw_key(w, "content");
+        jw_open(w, '[');
+        if (!fresh) put_part(w, it, text_of(&it->text));
+        jw_close(w, ']');
+    }
+    jw_close(w, '}');
+}
+
+static void put_usage(jw *w, const runtime_usage *u) {
+    jw_key(w, "usage");
+    jw_open(w, '{');
+    jw_put_int(w, "input_tokens", u->prompt_tokens);
+    jw_key(w, "input_tokens_details");
+    jw_open(w, '{');
+    jw_put_int(w, "cached_tokens", u->cached_tokens);
+    jw_close(w, '}');
+    jw_put_int(w, "output_tokens", u->generated_tokens);
+    jw_key(w, "output_tokens_details");
+    jw_open(w, '{');
+    jw_put_int(w, "reasoning_tokens", u->reasoning_tokens);
+    jw_close(w, '}');
+    jw_put_int(w, "total_tokens", u->prompt_tokens + u->generated_tokens);
+    jw_close(w, '}');
+}
+
+static void put_response(jw *w, const exchange *x, const responses_state *s, const failure *f) {
+    bool        cut = s->over && s->finish == RUNTIME_LENGTH;
+    const char *status = f ? "failed" : !s->over ? "in_progress" : cut ? "incomplete" : "completed";
+    jw_open(w, '{');
+    jw_put_cstr(w, "id", s->id);
+    jw_put_cstr(w, "object", "response");
+    jw_put_int(w, "created_at", x->created);
+    jw_put_cstr(w, "status", status);
+    jw_key(w, "error");
+    if (f) {
+        jw_open(w, '{');
+        jw_put_cstr(w, "code", error_status_of(f->status)->responses);
+        jw_put_cstr(w, "message", f->message);
+        jw_close(w, '}');
+    } else {
+        jw_null(w);
+    }
+    jw_key(w, "incomplete_details");
+    if (cut)
+        jw_raw(w, view_of("{\"reason\":\"max_output_tokens\"}"));
+    else
+        jw_null(w);
+    jw_put_text(w, "model", s->model);
+    jw_key(w, "output");
+    jw_open(w, '[');
+    for (size_t i = 0; i < s->n && s->over; i++)
+        put_item(w, &s->items[i], cut && i + 1 == s->n ? "incomplete" : "completed");
+    jw_close(w, ']');
+    jw_raw(w, s->echo);
+    if (s->over)
+        put_usage(w, &s->usage);
+    else
+        jw_put_null(w, "usage");
+    jw_close(w, '}');
+}
+
+/* --- events --- */
+
+/* "event: type", and data with type and sequence_number; the caller adds members and calls end_event. */
+static jw begin_event(exchange *x, responses_state *s, const char *type) {
+    exchange_put(x, "event: ", 7);
+    exchange_put(x, type, strlen(type));
+    exchange_put(x, "\n", 1);
+    str_clear(&s->chunk);
+    jw w = jw_of(&s->chunk);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "type", type);
+    jw_put_int(&w, "sequence_number", s->sequence++);
+    return w;
+}
+
+static void end_event(exchange *x, responses_state *s, jw *w) {
+    jw_close(w, '}');
+    openai_put_event(x, &s->chunk);
+}
+
+static jw begin_item_event(exchange *x, responses_state *s, const char *type, const item *it) {
+    jw w = begin_event(x, s, type);
+    jw_put_cstr(&w, "item_id", it->id);
+    jw_put_int(&w, "output_index", it - s->items);
+    if (it->kind != ITEM_CALL) jw_put_int(&w, "content_index", 0);
+    return w;
+}
+
+static void say_response(exchange *x, responses_state *s, const char *type, const failure *f) {
+    jw w = begin_event(x, s, type);
+    jw_key(&w, "response");
+    put_response(&w, x, s, f);
+    end_event(x, s, &w);
+}
+
+static void say_item(exchange *x, responses_state *s, const char *type, const item *it, const char *status) {
+    jw w = begin_event(x, s, type);
+    jw_put_int(&w, "output_index", it - s->items);
+    jw_key(&w, "item");
+    put_item(&w, it, status);
+    end_event(x, s, &w);
+}
+
+static void say_part(exchange *x, responses_state *s, const char *type, const item *it, view text) {
+    jw w = begin_item_event(x, s, type, it);
+    jw_key(&w, "part");
+    put_part(&w, it, text);
+    end_event(x, s, &w);
+}
+
+static void say_delta(exchange *x, responses_state *s, const item *it, view text) {
+    static const char *const types[] = { "response.reasoning_text.delta", "response.output_text.delta",
+                                         "response.function_call_arguments.delta" };
+    jw                       w = begin_item_event(x, s, types[it->kind], it);
+    jw_put_text(&w, "delta", text);
+    if (it->kind == ITEM_MESSAGE) {
+        jw_key(&w, "logprobs");
+        jw_raw(&w, view_of("[]"));
+    }
+    end_event(x, s, &w);
+}
+
+static void say_done(exchange *x, responses_state *s, const item *it) {
+    static const char *const types[] = { "response.reasoning_text.done", "response.output_text.done",
+                                         "response.function_call_arguments.done" };
+    jw                       w = begin_item_event(x, s, types[it->kind], it);
+    jw_put_text(&w, it->kind == ITEM_CALL ? "arguments" : "text", text_of(&it->text));
+    if (it->kind == ITEM_CALL) jw_put_text(&w, "name", text_of(&it->name));
+    if (it->kind == ITEM_MESSAGE) {
+        jw_key(&w, "logprobs");
+        jw_raw(&w, view_of("[]"));
+    }
+    end_event(x, s, &w);
+    if (it->kind != ITEM_CALL) say_part(x, s, "response.content_part.done", it, text_of(&it->text));
+}
+
+/* --- items --- */
+
+static void close_item(exchange *x, responses_state *s, item *it, bool cut) {
+    if (!it->open) return;
+    it->open = false;
+    if (!s->stream) return;
+    say_done(x, s, it);
+    say_item(x, s, "response.output_item.done", it, cut ? "incomplete" : "completed");
+}
+
+static item *open_item(exchange *x, responses_state *s, item_kind kind, const runtime_event *ev) {
+    static const char *const prefixes[] = { "rs", "msg", "fc" };
+    if (s->n) close_item(x, s, &s->items[s->n - 1], false);
+    item *bigger = s->n < MAX_ITEMS ? realloc(s->items, (s->n + 1) * sizeof *bigger) : NULL;
+    if (!bigger) {
+        s->failed = true;
+        return NULL;
+    }
+    s->items = bigger;
+    item *it = &s->items[s->n];
+    memset(it, 0, sizeof *it);
+    it->kind = kind;
+    it->open = true;
+    snprintf(it->id, sizeof it->id, "%s_%s%02zx", prefixes[kind], x->id + 4, s->n);
+    s->n++;
+    if (kind == ITEM_CALL) {
+        it->tool = ev->index;
+        str_append(&it->name, ev->name.data, ev->name.len);
+        str_append(&it->call_id, ev->id.data, ev->id.len);
+    }
+    if (!s->stream) return it;
+    say_item(x, s, "response.output_item.added", it, "in_progress");
+    if (kind != ITEM_CALL) say_part(x, s, "response.content_part.added", it, (view){ "", 0 });
+    return it;
+}
+
+static void feed(exchange *x, responses_state *s, item_kind kind, const runtime_event *ev) {
+    item *it = s->n ? &s->items[s->n - 1] : NULL;
+    if (!it || !it->open || it->kind != kind) it = kind == ITEM_CALL ? NULL : open_item(x, s, kind, ev);
+    if (!it) return;
+    str_append(&it->text, ev->text.data, ev->text.len);
+    if (s->stream) say_delta(x, s, it, ev->text);
+}
+
+static void on_event(exchange *x, size_t request, const runtime_event *ev) {
+    responses_state *s = x->state;
+    (void)request;
+    switch (ev->kind) {
+    case RUNTIME_STARTED:
+        if (!s->stream) break;
+        say_response(x, s, "response.created", NULL);
+        say_response(x, s, "response.in_progress", NULL);
+        break;
+    case RUNTIME_CONTENT: feed(x, s, ITEM_MESSAGE, ev); break;
+    case RUNTIME_REASONING: feed(x, s, ITEM_REASONING, ev); break;
+    case RUNTIME_TOOL_BEGIN: open_item(x, s, ITEM_CALL, ev); break;
+    case RUNTIME_TOOL_ARGUMENTS: feed(x, s, ITEM_CALL, ev); break;
+    case RUNTIME_TOOL_END:
+        if (s->n) close_item(x, s, &s->items[s->n - 1], false);
+        break;
+    case RUNTIME_DONE:
+        s->finish = ev->finish;
+        s->usage = ev->usage;
+        if (s->n) close_item(x, s, &s->items[s->n - 1], ev->finish == RUNTIME_LENGTH);
+        break;
+    default: break;
+    }
+}
+
+static void on_over(exchange *x) {
+    responses_state *s = x->state;
+    str              b;
+    s->over = true;
+    if (s->stream) {
+        say_response(x, s, s->finish == RUNTIME_LENGTH ? "response.incomplete" : "response.completed", NULL);
+        return;
+    }
+    if (s->failed) {
+        exchange_error(x, 503, "out_of_memory", NULL, "the answer has too many items");
+        return;
+    }
+    str_init(&b);
+    jw w = jw_of(&b);
+    put_response(&w, x, s, NULL);
+    exchange_reply(x, 200, "application/json", &b);
+}
+
+static void put_stream_error(exchange *x, const failure *f) {
+    responses_state *s = x->state;
+    say_response(x, s, "response.failed", f);
+}
+
+const api api_responses = { "openai", openai_put_error, put_stream_error, openai_heartbeat };
+
+/* --- the request --- */
+
+static void refuse_stored(exchange *x) {
+    static const char *const names[] = { "previous_response_id", "conversation", "prompt", NULL };
+    bool                     flag;
+    int64_t                  n;
+    for (size_t i = 0; names[i]; i++) {
+        node v = read_any(&x->in, &x->body, names[i]);
+        if (node_is(&v) != NODE_ABSENT)
+            reader_fail(&x->in, &v, "nothing is stored here; send the whole conversation as input");
+    }
+    if (read_bool(&x->in, &x->body, "background", &flag) && flag)
+        reader_fail(&x->in, NULL, "background: is not supported");
+    if (read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n) && n)
+        reader_fail(&x->in, NULL, "top_logprobs: are offered by /v1/chat/completions only");
+}
+
+/* Members of the response that say how it was asked for; they stand between "output" and "usage". */
+static bool make_echo(exchange *x, responses_state *s) {
+    static const char *const echoed[] = { "instructions", "metadata",          "temperature", "top_p", "tools",
+                                          "tool_choice",  "max_output_tokens", "reasoning",   "text",  "truncation",
+                                          "user" };
+    static const char *const absent[] = { "null",
+                                          "{}",
+                                          "null",
+                                          "null",
+                                          "[]",
+                                          "\"auto\"",
+                                          "null",
+                                          "{\"effort\":null,\"summary\":null}",
+                                          "{\"format\":{\"type\":\"text\"}}",
+                                          "\"disabled\"",
+                                          "null" };
+    str                      out;
+    bool                     parallel = true;
+    str_init(&out);
+    for (size_t i = 0; i < sizeof echoed / sizeof echoed[0]; i++) {
+        node n = read_any(&x->in, &x->body, echoed[i]);
+        str_printf(&out, "%s\"%s\":", i ? "," : "", echoed[i]);
+        if (node_is(&n) == NODE_ABSENT)
+            str_puts(&out, absent[i]);
+        else
+            node_write(&n, &out);
+    }
+    read_bool(&x->in, &x->body, "parallel_tool_calls", &parallel);
+    str_printf(&out, ",\"parallel_tool_calls\":%s,\"previous_response_id\":null,\"store\":false,\"background\":false",
+               parallel ? "true" : "false");
+    bool ok = exchange_copy(x, &out, &s->echo) != NULL;
+    str_deinit(&out);
+    return ok;
+}
+
+static void read_forms(exchange *x, runtime_request *q) {
+    static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", NULL };
+    static const char *const levels[] = { "", "low", "low", "medium", "high", "high" };
+    node                     text, format, reasoning;
+    int                      effort = 0;
+    if (read_object(&x->in, &x->body, "text", &text) && read_object(&x->in, &text, "format", &format))
+        openai_read_format(x, &format, q, true);
+    if (read_object(&x->in, &x->body, "reasoning", &reasoning) &&
+        read_choice(&x->in, &reasoning, "effort", efforts, &effort)) {
+        if (effort == 0)
+            q->thinking = RUNTIME_THINK_OFF;
+        else
+            q->effort = view_of(levels[effort]);
+    }
+}
+
+void openai_responses(exchange *x) {
+    static const char *const skipped[] = { "store",
+                                           "include",
+                                           "service_tier",
+                                           "max_tool_calls",
+                                           "prompt_cache_key",
+                                           "safety_identifier",
+                                           "stream_options",
+                                           "prompt_cache_retention",
+                                           NULL };
+    runtime_request         *q = exchange_requests(x, 1);
+    view                     model;
+    bool                     stream = false;
+    int64_t                  n;
+    bool                     known = q && params_model(x, &x->body, true, &model);
+    if (!q || (!known && !x->in.failed)) return;
+    q->task = RUNTIME_CHAT;
+    responses_read_input(x, &x->body, q);
+    openai_read_tools(x, &x->body, q, true);
+    read_forms(x, q);
+    params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
+    params_extras(x, &x->body, q);
+    if (read_int(&x->in, &x->body, "max_output_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
+    read_bool(&x->in, &x->body, "stream", &stream);
+    refuse_stored(x);
+    for (size_t i = 0; skipped[i]; i++) read_any(&x->in, &x->body, skipped[i]);
+    responses_state *s = calloc(1, sizeof *s);
+    if (s) {
+        x->state = s;
+        x->state_free = state_free;
+    }
+    if (x->in.failed) {
+        exchange_reject(x);
+        return;
+    }
+    if (!s) {
+        exchange_error_nomem(x);
+        return;
+    }
+    if (!make_echo(x, s)) return;
+    snprintf(s->id, sizeof s->id, "resp_%s", x->id + 4);
+    s->model = model;
+    s->stream = q->stream_calls = stream;
+    exchange_run(x, &(exchange_work){ .model = model,
+                                      .keep_alive_ms = HOST_KEEP_DEFAULT,
+                                      .requests = q,
+                                      .n_requests = 1,
+                                      .stream_type = stream ? "text/event-stream" : NULL,
+                                      .on_event = on_event,
+                                      .on_over = on_over });
+}

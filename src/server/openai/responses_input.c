@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/openai/responses_input.h"
+
+#include "server/conversation.h"
+#include "server/http/json_out.h"
+
+#include <string.h>
+
+enum { MAX_ITEMS = 16384 };
+
+/* What is being written: calls that follow each other belong to one assistant's message. */
+typedef struct writer {
+    exchange *x;
+    jw        w;
+    bool      in_calls;
+} writer;
+
+static void end_calls(writer *o) {
+    if (!o->in_calls) return;
+    jw_close(&o->w, ']');
+    jw_close(&o->w, '}');
+    o->in_calls = false;
+}
+
+static void put_message(writer *o, const char *role, view text) {
+    end_calls(o);
+    jw_open(&o->w, '{');
+    jw_put_cstr(&o->w, "role", role);
+    jw_put_text(&o->w, "content", text);
+    jw_close(&o->w, '}');
+}
+
+/* A string, or parts of text that are joined into out. */
+static void read_parts(exchange *x, const node *content, str *out) {
+    view type, text;
+    if (node_is(content) == NODE_STRING) {
+        text = node_text(content);
+        str_append(out, text.data, text.len);
+        return;
+    }
+    if (!need_kind(&x->in, content, NODE_ARRAY)) return;
+    for (size_t i = 0; i < node_count(content) && !x->in.failed; i++) {
+        node part = node_at(content, i), at;
+        if (!need_kind(&x->in, &part, NODE_OBJECT) || !need_string(&x->in, &part, "type", &type)) return;
+        at = node_get(&part, "type");
+        bool refusal = view_eq_c(type, "refusal");
+        if (refusal || view_eq_c(type, "input_text") || view_eq_c(type, "output_text") || view_eq_c(type, "text")) {
+            if (need_string(&x->in, &part, refusal ? "refusal" : "text", &text)) str_append(out, text.data, text.len);
+        } else if (view_eq_c(type, "input_image")) {
+            reader_fail(&x->in, &at, "images are not supported by this model");
+        } else {
+            reader_fail(&x->in, &at, "expected input_text or output_text; got '%.40s'", type.data);
+        }
+    }
+}
+
+static void read_message(writer *o, const node *item) {
+    static const char *const roles[] = { "system", "developer", "user", "assistant", NULL };
+    int                      role = 2;
+    view                     ignored;
+    str                      text;
+    node                     content = node_get(item, "content");
+    if (!need_string(&o->x->in, item, "role", &ignored) || !read_choice(&o->x->in, item, "role", roles, &role)) return;
+    str_init(&text);
+    read_parts(o->x, &content, &text);
+    put_message(o, role == 1 ? "system" : roles[role], (view){ str_cstr(&text), text.len });
+    str_deinit(&text);
+}
+
+static void read_call(writer *o, const node *item) {
+    view id = { "", 0 }, name = { "", 0 }, arguments = { "", 0 };
+    need_string(&o->x->in, item, "call_id", &id);
+    need_string(&o->x->in, item, "name", &name);
+    need_string(&o->x->in, item, "arguments", &arguments);
+    if (!o->in_calls) {
+        jw_open(&o->w, '{');
+        jw_put_cstr(&o->w, "role", "assistant");
+        jw_put_cstr(&o->w, "content", "");
+        jw_key(&o->w, "tool_calls");
+        jw_open(&o->w, '[');
+        o->in_calls = true;
+    }
+    conversation_put_call(&o->w, id, name, arguments);
+}
+
+static void read_result(writer *o, const node *item) {
+    view id = { "", 0 };
+    str  text;
+    node output = node_get(item, "output");
+    need_string(&o->x->in, item, "call_id", &id);
+    str_init(&text);
+    read_parts(o->x, &output, &text);
+    end_calls(o);
+    jw_open(&o->w, '{');
+    jw_put_cstr(&o->w, "role", "tool");
+    jw_put_text(&o->w, "tool_call_id", id);
+    jw_put_text(&o->w, "content", (view){ str_cstr(&text), text.len });
+    jw_close(&o->w, '}');
+    str_deinit(&text);
+}
+
+static void read_item(writer *o, const node *item) {
+    view type = { "message", 7 };
+    if (!need_kind(&o->x->in, item, NODE_OBJECT)) return;
+    read_string(&o->x->in, item, "type", &type);
+    if (view_eq_c(type, "message"))
+        read_message(o, item);
+    else if (view_eq_c(type, "function_call"))
+        read_call(o, item);
+    else if (view_eq_c(type, "function_call_output"))
+        read_result(o, item);
+    else if (!view_eq_c(type, "reasoning")) { /* a template drops old thoughts */
+        node at = node_get(item, "type");
+        reader_fail(&o->x->in, &at, "expected message, function_call, function_call_output or reasoning; got '%.40s'",
+                    type.data);
+    }
+}
+
+void responses_read_input(exchange *x, const node *body, runtime_request *q) {
+    view   text;
+    str    out;
+    node   input = read_any(&x->in, body, "input");
+    writer o = { .x = x };
+    str_init(&out);
+    o.w = jw_of(&out);
+    jw_open(&o.w, '[');
+    if (read_string(&x->in, body, "instructions", &text)) put_message(&o, "system", text);
+    if (node_is(&input) == NODE_STRING) {
+        put_message(&o, "user", node_text(&input));
+    } else if (need_kind(&x->in, &input, NODE_ARRAY)) {
+        if (node_count(&input) == 0) reader_fail(&x->in, &input, "is empty");
+        if (node_count(&input) > MAX_ITEMS) reader_fail(&x->in, &input, "has more than %d items", MAX_ITEMS);
+        for (size_t i = 0; i < node_count(&input) && !x->in.failed; i++) {
+            node item = node_at(&input, i);
+            read_item(&o, &item);
+        }
+    }
+    end_calls(&o);
+    jw_close(&o.w, ']');
+    if (!x->in.failed) exchange_copy(x, &out, &q->messages);
+    str_deinit(&out);
+}

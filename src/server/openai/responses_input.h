@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The input of POST /v1/responses: text or items become the messages of a chat. */
+#ifndef SERVER_OPENAI_RESPONSES_INPUT_H
+#define SERVER_OPENAI_RESPONSES_INPUT_H
+
+#include "server/exchange.h"
+
+void responses_read_input(exchange *x, const node *body, runtime_request *q);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.json is untrusted: with any number in it replaced by nonsense a model opens or is refused with a sentence, and
+ * one that opens can be run. Meant for the sanitizer build; every family's tiny model takes part.
+ */
+#include "backend/backend.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "kernels/cpu.h"
+#include "models/list.h"
+#include "tools/simple.h"
+#include "unit/support/support.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { VARIANTS = 60 };
+
+static const char *const nonsense[] = {
+    "0",    "-1",    "1",   "2",    "3",        "7",  "16", "100",  "65536",  "2147483647", "-2147483648",
+    "1e30", "1e300", "0.5", "null", "\"text\"", "[]", "{}", "true", "[1, 2]", "4294967296", "9007199254740993"
+};
+
+/* The text with one or two of its values (numbers, true, false, null) replaced. */
+static void mutate(const char *text, uint64_t *random, str *out) {
+    size_t starts[512], ends[512], n = 0;
+    for (const char *p = text; *p && n < 512; p++) {
+        if (*p != ':' && *p != '[' && *p != ',') continue;
+        const char *q = p + 1 + strspn(p + 1, " \n");
+        if (!isdigit((unsigned char)*q) && *q != '-' && *q != 't' && *q != 'f' && *q != 'n') continue;
+        starts[n] = (size_t)(q - text);
+        ends[n++] = (size_t)(q - text) + strcspn(q, ",]}\n ");
+    }
+    str_clear(out);
+    if (n == 0) return;
+    size_t at = test_random(random) % n, other = test_random(random) % n, from = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i != at && (i != other || test_random(random) % 2)) continue;
+        str_append(out, text + from, starts[i] - from);
+        str_puts(out, nonsense[test_random(random) % (sizeof nonsense / sizeof *nonsense)]);
+        from = ends[i];
+    }
+    str_puts(out, text + from);
+}
+
+/* True when it opened; then a step was run as well, or refused. */
+static bool try_model(const char *dir) {
+    model_file *f = NULL;
+    nn_model   *m = NULL;
+    simple      s;
+    err         e = { 0 };
+    bool        opened = false;
+    if (model_file_open(&f, dir, &e) == 0 && nn_model_open(&m, f, models_list, NULL, &e) == 0) {
+        simple_options o = {
+            .max_len = 8, .max_tokens = 4, .n_threads = 1, .k_type = NN_KV_F16, .v_type = NN_KV_F16, .cpu = cpu_detect()
+        };
+        int32_t ids[] = { 1, 2, 3 };
+        opened = true;
+        if (simple_open(&s, "cpu", m, &o, &e) == 0) {
+            if (simple_step(&s, &(simple_feed){ .ids = ids, .n = 3 }, 1, &e) < 0) assert_true(e.msg[0]);
+            simple_close(&s);
+        }
+    }
+    if (!opened) assert_true(e.msg[0]);
+    nn_model_free(m);
+    model_file_free(f);
+    return opened;
+}
+
+static void test_configs(void **state) {
+    char           root[400], path[800], target[900], *dir = test_temp_dir();
+    struct dirent *d;
+    uint64_t       random = 1;
+    int            opened = 0, refused = 0;
+    str            text;
+    (void)state;
+    str_init(&text);
+    snprintf(root, sizeof root, "%.300s/tests/golden/models", HEARTH_SOURCE_DIR);
+    DIR *all = opendir(root);
+    assert_non_null(all);
+    while ((d = readdir(all))) {
+        char  *config;
+        size_t bytes;
+        err    e;
+        if (d->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%.200s/config.json", root, d->d_name);
+        assert_int_equal(file_read(&config, &bytes, path, 1 << 20, &e), 0);
+        snprintf(path, sizeof path, "%s/%.200s/model.safetensors", root, d->d_name);
+        snprintf(target, sizeof target, "%s/model.safetensors", dir);
+        unlink(target);
+        assert_int_equal(symlink(path, target), 0);
+        for (int i = 0; i < VARIANTS; i++) {
+            mutate(config, &random, &text);
+            snprintf(target, sizeof target, "%s/config.json", dir);
+            FILE *f = fopen(target, "wb");
+            assert_non_null(f);
+            fwrite(str_cstr(&text), 1, text.len, f);
+            fclose(f);
+            if (try_model(dir))
+                opened++;
+            else
+                refused++;
+        }
+        free(config);
+    }
+    closedir(all);
+    str_deinit(&text);
+    print_message("%d opened, %d refused\n", opened, refused);
+    assert_true(opened > 100 && refused > 100);
+    test_temp_dir_remove(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_configs) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
