@@ -6,7 +6,6 @@
 #include "registry/create.h"
 #include "registry/names.h"
 #include "server/http/feed.h"
-#include "server/http/json_out.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,8 +27,9 @@ typedef struct offer {
 typedef struct pull_task pull_task;
 
 typedef struct subscriber {
-    feed *feed; /* NULL: a free place */
-    bool  quiet;
+    feed        *feed; /* NULL: a free place */
+    pull_writer *write;
+    bool         quiet;
 } subscriber;
 
 struct pull_task {
@@ -280,32 +280,22 @@ void library_used(library *l, view name) {
 
 /* --- pulls --- */
 
-static void put_all(pull_task *t, const str *line, bool last) {
+static void put_all(pull_task *t, const pull_progress *p, bool last) {
     pthread_mutex_lock(&t->library->task_lock);
     for (int i = 0; i < MAX_SUBSCRIBERS; i++) {
         subscriber *s = &t->subscribers[i];
-        if (s->feed && (last || !s->quiet)) feed_put(s->feed, str_cstr(line), line->len);
+        if (!s->feed || (s->quiet && !last)) continue;
+        str text;
+        str_init(&text);
+        s->write(&text, p);
+        feed_put(s->feed, str_cstr(&text), text.len);
+        str_deinit(&text);
     }
     pthread_mutex_unlock(&t->library->task_lock);
 }
 
 static bool on_progress(void *ctx, const pull_progress *p) {
-    pull_task *t = ctx;
-    str        line;
-    if (strcmp(p->status, "success") == 0) return true; /* said when the host knows it, too */
-    str_init(&line);
-    jw w = jw_of(&line);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "status", p->status);
-    if (p->digest && strncmp(p->status, "pulling ", 8) == 0) { /* clients make a bar of what has a digest */
-        jw_put_cstr(&w, "digest", p->digest);
-        jw_put_int(&w, "total", p->total);
-        if (p->completed) jw_put_int(&w, "completed", p->completed);
-    }
-    jw_close(&w, '}');
-    str_push(&line, '\n');
-    put_all(t, &line, false);
-    str_deinit(&line);
+    if (strcmp(p->status, "success") != 0) put_all(ctx, p, false); /* success is said when the host knows it, too */
     return true;
 }
 
@@ -322,12 +312,8 @@ static void pull_work(void *ctx) {
     if (rc == 0) rc = pull_model(r, &q, &ev, NULL, &e);
     registry_close(r);
     if (rc == 0) {
-        str line;
-        str_init(&line);
         library_refresh(l);
-        str_puts(&line, "{\"status\":\"success\"}\n");
-        put_all(t, &line, true);
-        str_deinit(&line);
+        put_all(t, &(pull_progress){ .status = "success" }, true);
     } else {
         log_info("library", "pull of %s: %s", t->name, e.msg);
     }
@@ -364,10 +350,10 @@ static pull_task *find_pull(library *l, const char *name) {
     return NULL;
 }
 
-static bool subscribe(pull_task *t, bool quiet, feed *f) {
+static bool subscribe(pull_task *t, bool quiet, pull_writer *write, feed *f) {
     for (int i = 0; i < MAX_SUBSCRIBERS; i++) {
         if (t->subscribers[i].feed) continue;
-        t->subscribers[i] = (subscriber){ f, quiet };
+        t->subscribers[i] = (subscriber){ f, write, quiet };
         t->alive++;
         feed_on_gone(f, on_gone, t->library);
         return true;
@@ -396,7 +382,7 @@ static int begin_pull(library *l, const char *name, pull_task **out, err *e) {
     return 0;
 }
 
-int library_pull(library *l, const char *name, bool quiet, feed *f, err *e) {
+int library_pull(library *l, const char *name, bool quiet, pull_writer *write, feed *f, err *e) {
     name_ref n;
     str      key;
     int      rc = name_parse(&n, name, e);
@@ -413,7 +399,7 @@ int library_pull(library *l, const char *name, bool quiet, feed *f, err *e) {
     pull_task *t = str_ok(&key) ? find_pull(l, str_cstr(&key)) : NULL;
     rc = str_ok(&key) ? 0 : err_set_nomem(e);
     if (rc == 0 && !t) rc = begin_pull(l, str_cstr(&key), &t, e);
-    if (rc == 0 && !subscribe(t, quiet, f))
+    if (rc == 0 && !subscribe(t, quiet, write, f))
         rc = err_set(e, ERR_BUSY, "%d clients pull this model already", MAX_SUBSCRIBERS);
     pthread_mutex_unlock(&l->task_lock);
     str_deinit(&key);

@@ -48,9 +48,12 @@ void library_used(library *l, view name);
 /* A handle of one's own, made if need be; the caller closes it. */
 int library_registry(library *l, registry **out, err *e);
 
-/* Joins the pull of this model, or begins one; the feed gets lines as Ollama writes them. With `quiet` only the last
- * one. */
-int library_pull(library *l, const char *name, bool quiet, feed *f, err *e);
+/* One piece of a protocol's answer about a pull. The last one has the status "success". */
+typedef void pull_writer(str *out, const pull_progress *p);
+
+/* Joins the pull of this model, or begins one; the feed gets what `write` makes of its progress. With `quiet` only the
+ * last piece. */
+int library_pull(library *l, const char *name, bool quiet, pull_writer *write, feed *f, err *e);
 
 /* Runs work on a thread that library_free waits for. ERR_BUSY: too much is under way. */
 int library_start(library *l, void (*work)(void *ctx), void *ctx, err *e);

@@ -6,6 +6,7 @@
 #include "registry/names.h"
 #include "server/handlers.h"
 #include "server/http/feed.h"
+#include "server/http/json_out.h"
 #include "server/internal.h"
 #include "server/ollama/ollama.h"
 
@@ -34,6 +35,19 @@ char *ollama_need_model(exchange *x) {
     return ollama_copy(x, name);
 }
 
+static void write_progress(str *out, const pull_progress *p) {
+    jw w = jw_of(out);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "status", p->status);
+    if (p->digest && strncmp(p->status, "pulling ", 8) == 0) { /* clients make a bar of what has a digest */
+        jw_put_cstr(&w, "digest", p->digest);
+        jw_put_int(&w, "total", p->total);
+        if (p->completed) jw_put_int(&w, "completed", p->completed);
+    }
+    jw_close(&w, '}');
+    str_push(out, '\n');
+}
+
 void ollama_pull(exchange *x) {
     library *l = ollama_library(x);
     bool     stream = true, insecure = false;
@@ -53,7 +67,7 @@ void ollama_pull(exchange *x) {
         return;
     }
     feed *f = exchange_feed(x, stream ? "application/x-ndjson" : NULL);
-    if (f && library_pull(l, name, !stream, f, &e) < 0) feed_end(f, &e);
+    if (f && library_pull(l, name, !stream, write_progress, f, &e) < 0) feed_end(f, &e);
 }
 
 void ollama_push(exchange *x) {
