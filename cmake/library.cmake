@@ -1,7 +1,11 @@
-# hearth_library(NAME [DEPS folders...] [LINK external...]): the static library of src/NAME, from all its .c files.
+# hearth_library(NAME [FROM folder] [DEPS folders...] [LINK external...]): the static library h_NAME of src/NAME (or of
+# another folder), from all its .c files.
 function(hearth_library name)
-  cmake_parse_arguments(L "" "" "DEPS;LINK" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.c)
+  cmake_parse_arguments(L "" "FROM" "DEPS;LINK" ${ARGN})
+  if(NOT L_FROM)
+    set(L_FROM ${name})
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${L_FROM}/*.c)
   add_library(h_${name} STATIC ${sources})
   target_include_directories(h_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src PRIVATE ${CMAKE_SOURCE_DIR}/include)
   foreach(dep IN LISTS L_DEPS)

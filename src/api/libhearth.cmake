@@ -1,6 +1,9 @@
 # libhearth: every room below src/api in one archive, and one shared object that exports hearth_* only.
 set(HEARTH_ROOMS base tensor params formats kernels tokenizer template bundle grammar nn backend models kv sampling chat engine runtime api)
 set(room_objects)
+if(HEARTH_FAST_KERNELS) # an archive from elsewhere has no objects here
+  list(TRANSFORM HEARTH_ROOMS REPLACE "^kernels$" "kernels_checked")
+endif()
 foreach(room IN LISTS HEARTH_ROOMS)
   list(APPEND room_objects $<TARGET_OBJECTS:h_${room}>)
 endforeach()

@@ -1,5 +1,23 @@
 # Kernels: every file under cpu/<set>/ is compiled for that instruction set and called only after run-time detection.
-hearth_library(kernels DEPS base tensor LINK m)
+# Sanitized kernels are ten times slower, and nearly all of a test's time is theirs. HEARTH_FAST_KERNELS names the archive
+# of a release build; then the rooms above use that, and only the tests that are about kernels (hearth_checked_kernels)
+# get sanitized ones.
+set(HEARTH_FAST_KERNELS "" CACHE FILEPATH "libh_kernels.a of a build without sanitizers, for builds with them")
+if(HEARTH_FAST_KERNELS)
+  hearth_library(kernels_checked FROM kernels DEPS base tensor LINK m)
+  add_library(h_kernels STATIC IMPORTED GLOBAL)
+  set_target_properties(h_kernels PROPERTIES IMPORTED_LOCATION ${HEARTH_FAST_KERNELS}
+    INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}/src INTERFACE_LINK_LIBRARIES "h_base;h_tensor;m")
+else()
+  hearth_library(kernels DEPS base tensor LINK m)
+endif()
+function(hearth_checked_kernels)
+  if(HEARTH_FAST_KERNELS)
+    foreach(target IN LISTS ARGN)
+      target_link_libraries(${target} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,h_kernels_checked>)
+    endforeach()
+  endif()
+endfunction()
 # With sanitizers -O3 takes minutes per file, and speed is not what those builds are for.
 set(opt -O3)
 if(HEARTH_SANITIZE)

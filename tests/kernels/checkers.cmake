@@ -15,6 +15,7 @@ foreach(file IN LISTS checkers)
   get_filename_component(name ${file} NAME_WE)
   add_executable(${name} ${file})
   target_link_libraries(${name} PRIVATE check_support)
+  hearth_checked_kernels(${name})
   set(masks ${check_masks})
   if(CMAKE_CROSSCOMPILING AND NOT name STREQUAL "check_matmul")
     set(masks scalar neon) # only matmul has more than one kind of NEON kernel, and emulation is slow
