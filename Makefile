@@ -30,7 +30,7 @@ run: build
 	@scripts/run
 
 test:
-	@scripts/setup build test
+	@scripts/setup build test lint
 	@scripts/test
 
 bench: build

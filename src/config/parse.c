@@ -181,7 +181,7 @@ static bool parse_typed(const config_key *k, const char *text, double unit, conf
         return errno == 0;
     }
     if (k->type == CONFIG_INT || k->type == CONFIG_BYTES) {
-        if (!(v->real >= -0x1p63 && v->real < 0x1p63)) return false;
+        if (!(v->real >= -9223372036854775808.0 && v->real < 9223372036854775808.0)) return false;
         v->integer = (int64_t)v->real;
     }
     return true;

@@ -166,7 +166,7 @@ static void pick(engine *g, share *h) {
     sequence             *s = h->s;
     const engine_request *r = &s->request->r;
     const uint32_t       *mask;
-    sampling_result       got;
+    sampling_result       got = { 0 };
     bool                  must_stop, device = g->backend->sample && sampling_on_device(sampler_params(s->sampler));
     if (s->prompt_done_at == 0) s->prompt_done_at = clock_s();
     h->failed = mask_for(g, s, &mask, &s->error) < 0;
