@@ -239,7 +239,7 @@ static int sync_directory_of(const char *path, err *e) {
     if (!copy) return err_set_nomem(e);
     int rc = 0;
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Some file systems cannot sync a directory (EINVAL): the rename is done, so that is no failure. */
+    /* Some file systems cannot sync a directory (EINVAL): the rename is done, so that is not a failure. */
     if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL)) rc = err_set_errno(e, "cannot sync the directory of %s", path);
     if (fd >= 0) close(fd);
     free(copy);

@@ -84,7 +84,7 @@ static bool read_escape(json_reader *r) {
     return true;
 }
 
-/* Reads the string whose opening quote is at pos into r->text. Bytes that are no UTF-8 are an error. */
+/* Reads the string whose opening quote is at pos into r->text. Bytes that are not UTF-8 are an error. */
 static bool read_string(json_reader *r) {
     size_t begin = ++r->pos, run = begin;
     bool   copied = false;

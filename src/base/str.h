@@ -36,7 +36,7 @@ const char *str_cstr(const str *s);
 char       *str_take(str *s); /* the caller owns the result; s is empty afterwards. NULL if failed */
 bool        str_ok(const str *s);
 
-/* Reads one code point; returns its bytes, or 0 where the text is no valid UTF-8 (overlong, surrogate, cut off). */
+/* Reads one code point; returns its bytes, or 0 where the text is not valid UTF-8 (overlong, surrogate, cut off). */
 size_t utf8_decode(const char *text, size_t bytes, unsigned *out);
 
 /* Views: borrowed bytes, not terminated. */

@@ -110,7 +110,7 @@ typedef struct dir_text {
     size_t bytes;
 } dir_text;
 
-/* Reads dir/name when it is there; absence is no error. */
+/* Reads dir/name when it is there; absence is not an error. */
 static int read_optional(dir_text *out, const char *dir, const char *name, size_t limit, err *e) {
     char *path = path_join(dir, name);
     int   rc = 0;

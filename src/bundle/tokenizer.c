@@ -23,7 +23,7 @@ static int meta_strings(const model_file *m, const char *key, const view **out, 
     *count = 0;
     if (!v) return 0;
     if (v->type != META_ARRAY || v->elem_type != META_STRING)
-        return err_set(e, ERR_FORMAT, "%s is no array of strings", key);
+        return err_set(e, ERR_FORMAT, "%s is not an array of strings", key);
     *out = v->strings;
     *count = v->count;
     return 0;
@@ -45,7 +45,7 @@ static int load_arrays(const model_file *m, size_t n, arrays *a, err *e) {
         for (size_t i = 0; i < n; i++) {
             double v;
             if (!meta_at_real(scores, i, &v))
-                return err_set(e, ERR_FORMAT, "tokenizer.ggml.scores has entries that are no numbers");
+                return err_set(e, ERR_FORMAT, "tokenizer.ggml.scores has entries that are not numbers");
             a->scores[i] = (float)v;
         }
     }
@@ -57,7 +57,7 @@ static int load_arrays(const model_file *m, size_t n, arrays *a, err *e) {
         for (size_t i = 0; i < n; i++) {
             int64_t v;
             if (!meta_at_int(types, i, &v))
-                return err_set(e, ERR_FORMAT, "tokenizer.ggml.token_type has entries that are no integers");
+                return err_set(e, ERR_FORMAT, "tokenizer.ggml.token_type has entries that are not integers");
             a->types[i] = v >= 0 && v < 64 ? (int)v : 0;
         }
     }

@@ -79,7 +79,7 @@ typedef struct chat_format {
     const char *think_open, *think_close;
     const char *think_empty;  /* an empty block as the template writes it, with the line breaks around it */
     const char *think_end;    /* what closes a block that is cut off, with the line breaks around it */
-    const char *content_open; /* wrappers around the answer proper, which are no part of it; NULL: none */
+    const char *content_open; /* wrappers around the answer proper, which are not part of it; NULL: none */
     const char *content_close;
     bool        think_anywhere;  /* the markers are special tokens: a block may begin behind text too */
     bool        think_implicit;  /* an answer begins with thoughts, without a marker: prompts end inside them */

@@ -224,7 +224,7 @@ static void fit_arguments(fitter *t, const json_value *in, json_value *out) {
         json_write(in, &text);
         *out = string_value(keep_str(t, &text));
     } else if (!t->w->string_arguments && in->kind == JSON_K_STRING) {
-        /* A text that is no object stays a text: what was said was said. */
+        /* A text that is not an object stays a text: what was said was said. */
         if (json_parse(&parsed, in->u.string.data, in->u.string.len, t->a, NULL) == 0 && json_is(parsed, JSON_K_OBJECT))
             *out = *parsed;
     }

@@ -16,7 +16,7 @@
 typedef enum chat_step {
     CHAT_STEP_ON,   /* something was read; call again */
     CHAT_STEP_MORE, /* more text is needed */
-    CHAT_STEP_FAIL, /* this is no call */
+    CHAT_STEP_FAIL, /* this is not a call */
     CHAT_STEP_DONE, /* the calls behind this marker are over */
 } chat_step;
 

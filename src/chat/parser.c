@@ -143,7 +143,8 @@ static void report(chat_parser *p, chat_part part, size_t limit, bool found, boo
 static chat_step reasoning_step(chat_parser *p) {
     chat_mark marks[1 + CHAT_MAX_MARKS] = { { p->f.think_close, strlen(p->f.think_close), CHAT_MARK_THINK, 0 } };
     size_t    n = 1, at, which;
-    if (p->f.row->special || p->f.think_implicit) { /* such a marker is no thought: the model has gone on to a call */
+    if (p->f.row->special ||
+        p->f.think_implicit) { /* such a marker is not a thought: the model has gone on to a call */
         for (size_t i = 0; i < p->n_marks; i++) {
             if (p->marks[i].kind == CHAT_MARK_CALL) marks[n++] = p->marks[i];
         }
@@ -152,7 +153,7 @@ static chat_step reasoning_step(chat_parser *p) {
     bool found = chat_find(p, p->scan > p->at ? p->scan : p->at, marks, n, &at, &which);
     report(p, CHAT_REASONING, at, found, true);
     if (!found) {
-        if (p->eof) p->at = p->buf.len; /* white space at the end of thoughts is no part of them */
+        if (p->eof) p->at = p->buf.len; /* white space at the end of thoughts is not part of them */
         return CHAT_STEP_MORE;
     }
     enter(p, CHAT_IN_CONTENT, which == 0 ? at + marks[0].len : at, true);

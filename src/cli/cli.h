@@ -17,7 +17,7 @@
 /* Exit codes, the same for every command. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* A SWITCH takes "on" or "off" where one follows; alone it means "on". A GROUP is no option: what stands behind it is
+/* A SWITCH takes "on" or "off" where one follows; alone it means "on". A GROUP is not an option: what stands behind it is
  * less often needed, and --help only names it; its help is the group's title. */
 typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_INT, CLI_REAL, CLI_SWITCH, CLI_GROUP } cli_kind;
 

@@ -157,7 +157,7 @@ static bool check_file(const char *path, bool model) {
     return ok;
 }
 
-/* Every file that would be read; none is no mistake. */
+/* Every file that would be read; none is not a mistake. */
 static int check_all(bool *ok, err *e) {
     str  path;
     DIR *d = NULL;

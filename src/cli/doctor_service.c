@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The version in an answer of /health; false: that is no Hearth. */
+/* The version in an answer of /health; false: that is not a Hearth. */
 static bool read_version(const str *body, char *out, size_t room) {
     const json_value *v;
     arena             a;

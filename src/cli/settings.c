@@ -250,7 +250,7 @@ int settings_engine(const settings *s, runtime_options *out, err *e) {
 static void copy_value(config_values *to, const char *path, const config_values *from, const char *from_path) {
     const config_value *v = config_get(from, from_path);
     config_value       *slot = &to->v[config_find_key(to->schema, path) - to->schema->keys];
-    /* A default of the server is no wish. */
+    /* A default of the server is not a wish. */
     if (v->origin > CONFIG_FROM_DEFAULT && v->origin >= slot->origin) *slot = *v;
 }
 

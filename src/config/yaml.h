@@ -31,7 +31,7 @@ struct config_node {
     config_node *first, *last, *next;
 };
 
-/* NULL for a text that is no YAML, after reporting it, or for a text that holds nothing. The tree lives in mem. */
+/* NULL for a text that is not YAML, after reporting it, or for a text that holds nothing. The tree lives in mem. */
 config_node *config_yaml_read(view text, arena *mem, config_report *r);
 
 #endif

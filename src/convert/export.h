@@ -19,7 +19,7 @@ typedef struct synth_options {
     const nn_arch       *arch;
     const nn_config_set *set; /* hyper-parameters by GGUF key, without the architecture */
     size_t               n_set;
-    int                  type; /* tensor_type of matrices; rows that are no whole number of blocks become F16 */
+    int                  type; /* tensor_type of matrices; rows that are not a whole number of blocks become F16 */
     int64_t              n_vocab;
     uint64_t             seed;
     const char          *rank_form; /* makes it a ranking model that is asked in this form; NULL: it is none */

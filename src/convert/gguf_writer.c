@@ -155,7 +155,7 @@ int gguf_writer_set_int(gguf_writer *w, const char *key, meta_type type, int64_t
     v.u.i = value;
     memcpy(raw, &value, 8);
     if (bytes == 0 || type == META_F32 || type == META_F64 || type == META_BOOL)
-        return err_set(e, ERR_ARG, "metadata key %s: %s is no integer type", key, meta_type_name((int)type));
+        return err_set(e, ERR_ARG, "metadata key %s: %s is not an integer type", key, meta_type_name((int)type));
     meta_decode(&back, type, raw);
     if (!meta_int(&back, &i) || i != value)
         return err_set(e, ERR_ARG, "metadata key %s: %" PRId64 " does not fit into %s", key, value,
@@ -167,7 +167,7 @@ int gguf_writer_set_real(gguf_writer *w, const char *key, meta_type type, double
     meta_value v = { .type = type };
     v.u.f = value;
     if (type != META_F32 && type != META_F64)
-        return err_set(e, ERR_ARG, "metadata key %s: %s is no float type", key, meta_type_name((int)type));
+        return err_set(e, ERR_ARG, "metadata key %s: %s is not a float type", key, meta_type_name((int)type));
     return gguf_writer_set(w, key, &v, e);
 }
 

@@ -3,7 +3,7 @@
  * A GGUF file with its matrices in another type.
  *
  * Matrices become the type; vectors, routers, convolutions and position tables keep theirs, because they are small and
- * errors in them are felt everywhere. A matrix whose rows are no whole number of the type's blocks becomes Q8_0, or F16
+ * errors in them are felt everywhere. A matrix whose rows are not a whole number of the type's blocks becomes Q8_0, or F16
  * where even that does not fit. Metadata is copied, general.file_type says what was done. The whole result is held in
  * memory until it is written in one go, atomically.
  */

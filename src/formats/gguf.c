@@ -125,7 +125,7 @@ static int read_keys(gguf *g, cursor *c, uint64_t count, err *e) {
 static int read_alignment(gguf *g, err *e) {
     const meta_value *v = gguf_find(g, "general.alignment");
     int64_t           align = GGUF_DEFAULT_ALIGNMENT;
-    if (v && !meta_int(v, &align)) return err_set(e, ERR_FORMAT, "general.alignment is no integer");
+    if (v && !meta_int(v, &align)) return err_set(e, ERR_FORMAT, "general.alignment is not an integer");
     if (align <= 0 || align > UINT32_MAX || !num_is_pow2((uint64_t)align))
         return err_set(e, ERR_FORMAT, "general.alignment is %" PRId64 ", not a power of two", align);
     g->alignment = (uint32_t)align;

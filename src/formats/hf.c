@@ -17,7 +17,7 @@ static int read_mode(const json_value *block, model_quant_mode *out, err *e) {
     char                     text[64];
     *out = MODEL_QUANT_AFFINE;
     if (!mode || json_is(mode, JSON_K_NULL)) return 0;
-    if (!json_is(mode, JSON_K_STRING)) return err_set(e, ERR_FORMAT, "mode is no string");
+    if (!json_is(mode, JSON_K_STRING)) return err_set(e, ERR_FORMAT, "mode is not a string");
     for (int i = 0; i < 4; i++) {
         if (view_eq_c(mode->u.string, names[i])) {
             *out = (model_quant_mode)i;
@@ -30,7 +30,7 @@ static int read_mode(const json_value *block, model_quant_mode *out, err *e) {
 static int read_number(const json_value *block, const char *key, int dflt, int *out, err *e) {
     const json_value *v = json_get(block, key);
     int64_t           i = dflt;
-    if (v && !json_is(v, JSON_K_NULL) && !json_int(v, &i)) return err_set(e, ERR_FORMAT, "%s is no integer", key);
+    if (v && !json_is(v, JSON_K_NULL) && !json_int(v, &i)) return err_set(e, ERR_FORMAT, "%s is not an integer", key);
     if (i < 0 || i > MAX_GROUP) return err_set(e, ERR_FORMAT, "%s is out of range", key);
     *out = (int)i;
     return 0;
@@ -68,7 +68,7 @@ static int read_mlx(hf_config *c, const json_value *block, err *e) {
     hf_mlx *q = &c->mlx;
     size_t  n = json_count(block);
     int     rc;
-    if (!json_is(block, JSON_K_OBJECT)) return err_set(e, ERR_FORMAT, "quantization is no object");
+    if (!json_is(block, JSON_K_OBJECT)) return err_set(e, ERR_FORMAT, "quantization is not an object");
     if ((rc = read_packing(block, &q->all, e)) < 0) return err_wrap(e, rc, "quantization");
     q->modules = arena_calloc(&c->mem, n, sizeof *q->modules);
     if (!q->modules || !map_reserve(&q->index, n)) return err_set_nomem(e);
@@ -106,7 +106,7 @@ bool hf_mlx_module(const hf_mlx *q, const char *module, size_t len, model_quant 
 
 /* ---- quantization_config of Hugging Face ---- */
 
-/* 0 for what is no integer in range: whoever loads the model refuses that. */
+/* 0 for what is not an integer in range: whoever loads the model refuses that. */
 static int small_int(const json_value *v) {
     int64_t i;
     return json_int(v, &i) && i > 0 && i <= MAX_GROUP ? (int)i : 0;
@@ -167,7 +167,7 @@ static int read_quantization(hf_config *c, err *e) {
     if (!mlx && hf_is_mlx) mlx = hf;
     if (mlx) rc = read_mlx(c, mlx, e);
     if (rc == 0 && hf && !hf_is_mlx) {
-        if (!json_is(hf, JSON_K_OBJECT)) return err_set(e, ERR_FORMAT, "quantization_config is no object");
+        if (!json_is(hf, JSON_K_OBJECT)) return err_set(e, ERR_FORMAT, "quantization_config is not an object");
         if ((rc = read_hf_quant(&c->quant, hf, e)) < 0) err_wrap(e, rc, "quantization_config");
     }
     return rc;
@@ -180,7 +180,7 @@ int hf_config_read(hf_config *out, const char *json, size_t len, err *e) {
     map_init(&out->mlx.index);
     if ((rc = json_parse(&out->root, json, len, &out->mem, e)) < 0) goto fail;
     if (!json_is(out->root, JSON_K_OBJECT)) {
-        rc = err_set(e, ERR_FORMAT, "it is no JSON object");
+        rc = err_set(e, ERR_FORMAT, "it is not a JSON object");
         goto fail;
     }
     out->text = find_text(out->root);
@@ -205,7 +205,7 @@ static int shard_name_check(view name, err *e) {
     if (rc < 0) return rc;
     if (memchr(name.data, '/', name.len) || memchr(name.data, '\\', name.len) || name.data[0] == '.')
         return err_set(e, ERR_FORMAT, "it is not a plain file name");
-    if (!view_ends(name, ".safetensors")) return err_set(e, ERR_UNSUPPORTED, "it is no .safetensors file");
+    if (!view_ends(name, ".safetensors")) return err_set(e, ERR_UNSUPPORTED, "it is not a .safetensors file");
     return 0;
 }
 
@@ -233,7 +233,7 @@ static int add_shard(hf_index *x, view name, uint64_t *at, err *e) {
 
 static int read_weight_map(hf_index *x, json_reader *r, err *e) {
     if (json_next(r) != JSON_OBJECT_BEGIN)
-        return r->failed ? r->error.code : err_set(e, ERR_FORMAT, "weight_map is no object");
+        return r->failed ? r->error.code : err_set(e, ERR_FORMAT, "weight_map is not an object");
     for (;;) {
         char        text[120];
         const char *name;
@@ -250,7 +250,7 @@ static int read_weight_map(hf_index *x, json_reader *r, err *e) {
         if (!name) return err_set_nomem(e);
         ev = json_next(r);
         if (ev == JSON_ERROR) return r->error.code;
-        if (ev != JSON_STRING) return err_set(e, ERR_FORMAT, "weight_map: the shard of %s is no string", name);
+        if (ev != JSON_STRING) return err_set(e, ERR_FORMAT, "weight_map: the shard of %s is not a string", name);
         if (map_get(&x->weights, name, len, NULL))
             return err_set(e, ERR_FORMAT, "weight_map: tensor %s appears twice", name);
         if (x->weights.count == TABLE_MAX_TENSORS)
@@ -264,7 +264,7 @@ static int read_index(hf_index *x, json_reader *r, err *e) {
     bool seen = false;
     int  rc = 0;
     if (json_next(r) != JSON_OBJECT_BEGIN)
-        return r->failed ? r->error.code : err_set(e, ERR_FORMAT, "it is no JSON object");
+        return r->failed ? r->error.code : err_set(e, ERR_FORMAT, "it is not a JSON object");
     while (rc == 0) {
         json_event ev = json_next(r);
         if (ev == JSON_ERROR) return r->error.code;

@@ -60,7 +60,7 @@ model_format model_file_format(const model_file *m);
 const char  *model_file_path(const model_file *m);
 size_t       model_file_bytes(const model_file *m); /* all weight files together */
 
-/* GGUF metadata; NULL when absent or when this is no GGUF. */
+/* GGUF metadata; NULL when absent or when this is not a GGUF. */
 const meta_value *model_file_meta(const model_file *m, const char *key);
 size_t            model_file_meta_count(const model_file *m);
 const char       *model_file_meta_key(const model_file *m, size_t index);

@@ -50,7 +50,7 @@ static int read_dtype(header_reader *h, tensor_type *out, err *e) {
     char       text[64];
     json_event ev = json_next(&h->json);
     if (ev == JSON_ERROR) return json_fail(h, e);
-    if (ev != JSON_STRING) return err_set(e, ERR_FORMAT, "dtype is no string");
+    if (ev != JSON_STRING) return err_set(e, ERR_FORMAT, "dtype is not a string");
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (view_eq_c(h->json.text, dtypes[i].name)) {
             *out = dtypes[i].type;
@@ -64,7 +64,7 @@ static int read_dtype(header_reader *h, tensor_type *out, err *e) {
 static int read_integers(header_reader *h, const char *field, int64_t *out, int max, int *count, err *e) {
     json_event ev = json_next(&h->json);
     if (ev == JSON_ERROR) return json_fail(h, e);
-    if (ev != JSON_ARRAY_BEGIN) return err_set(e, ERR_FORMAT, "%s is no array", field);
+    if (ev != JSON_ARRAY_BEGIN) return err_set(e, ERR_FORMAT, "%s is not an array", field);
     for (*count = 0;; ++*count) {
         ev = json_next(&h->json);
         if (ev == JSON_ERROR) return json_fail(h, e);
@@ -135,7 +135,7 @@ static int add_metadata(header_reader *h, const char *key, view value, err *e) {
 static int read_metadata(header_reader *h, err *e) {
     json_event ev = json_next(&h->json);
     if (ev == JSON_ERROR) return json_fail(h, e);
-    if (ev != JSON_OBJECT_BEGIN) return err_set(e, ERR_FORMAT, "__metadata__ is no object");
+    if (ev != JSON_OBJECT_BEGIN) return err_set(e, ERR_FORMAT, "__metadata__ is not an object");
     for (;;) {
         char  text[120];
         char *key;
@@ -148,7 +148,8 @@ static int read_metadata(header_reader *h, err *e) {
         ev = json_next(&h->json);
         if (ev == JSON_ERROR) return json_fail(h, e);
         if (ev != JSON_STRING)
-            return err_set(e, ERR_FORMAT, "__metadata__: %s is no string", text_safe(text, sizeof text, view_of(key)));
+            return err_set(e, ERR_FORMAT, "__metadata__: %s is not a string",
+                           text_safe(text, sizeof text, view_of(key)));
         if ((rc = add_metadata(h, key, h->json.text, e)) < 0) return rc;
     }
 }
@@ -158,7 +159,7 @@ static int read_header(header_reader *h, err *e) {
     int  rc = 0;
     bool seen_metadata = false;
     if (json_next(&h->json) != JSON_OBJECT_BEGIN)
-        return h->json.failed ? json_fail(h, e) : err_set(e, ERR_FORMAT, "the header is no JSON object");
+        return h->json.failed ? json_fail(h, e) : err_set(e, ERR_FORMAT, "the header is not a JSON object");
     str_init(&name);
     while (rc == 0) {
         char       text[120];
@@ -180,7 +181,7 @@ static int read_header(header_reader *h, err *e) {
             else if (ev == JSON_ERROR)
                 rc = json_fail(h, e);
             else if (ev != JSON_OBJECT_BEGIN)
-                rc = err_set(e, ERR_FORMAT, "its entry is no object");
+                rc = err_set(e, ERR_FORMAT, "its entry is not an object");
             else
                 rc = read_tensor(h, v, e);
             if (rc < 0) err_wrap(e, rc, "tensor %s", text_safe(text, sizeof text, v));

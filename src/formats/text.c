@@ -16,7 +16,7 @@ int text_name_check(view name, size_t max, err *e) {
     for (size_t i = 0; i < name.len;) {
         unsigned cp;
         size_t   n = utf8_decode(name.data + i, name.len - i, &cp);
-        if (n == 0) return err_set(e, ERR_FORMAT, "its name is no valid UTF-8 (byte %zu)", i);
+        if (n == 0) return err_set(e, ERR_FORMAT, "its name is not valid UTF-8 (byte %zu)", i);
         if (is_control(cp)) return err_set(e, ERR_FORMAT, "its name holds the control character U+%04X", cp);
         i += n;
     }

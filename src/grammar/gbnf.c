@@ -119,7 +119,7 @@ static bool hex(gbnf *p, int n, uint32_t *out) {
         v = v << 4 | (uint32_t)d;
         p->at++;
     }
-    if (v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) return fail(p, ERR_FORMAT, "U+%X is no character", v);
+    if (v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) return fail(p, ERR_FORMAT, "U+%X is not a character", v);
     *out = v;
     return true;
 }

@@ -32,11 +32,11 @@ size_t   grammar_bytes(grammar *g); /* memory that it takes now; grows with the 
 
 /*
  * The tokens of one model as texts: built once per model, immutable, shared by all its matchers (which must not outlive
- * it). Control tokens are no text: of them only the end tokens are ever allowed, and only where the grammar may end.
+ * it). Control tokens are not text: of them only the end tokens are ever allowed, and only where the grammar may end.
  */
 typedef struct grammar_vocab grammar_vocab;
 int                          grammar_vocab_open(grammar_vocab **out, const tok *t, err *e);
-/* The same from plain arrays: texts[i] empty for a token that is no text. Everything is borrowed for the call only. */
+/* The same from plain arrays: texts[i] empty for a token that is not text. Everything is borrowed for the call only. */
 int grammar_vocab_open_texts(grammar_vocab **out, const view *texts, size_t n, const int32_t *end_ids, size_t n_end_ids,
                              err *e);
 void   grammar_vocab_free(grammar_vocab *v);

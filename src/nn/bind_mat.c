@@ -67,7 +67,7 @@ static bool describe_mlx(nn_binder *b, const bind_found *f, const model_quant *q
     m->cols = t->dims[0] * 32 / bits;
     m->group = q->group;
     m->group_rows = 1;
-    if (m->cols % m->group) return shape_fail(b, t->name, t, "the row is no whole number of groups");
+    if (m->cols % m->group) return shape_fail(b, t->name, t, "the row is not a whole number of groups");
     m->row_bytes = (size_t)t->dims[0] * 4;
     m->scales = mlx_array(b, f, ".scales", m, &m->scale_type);
     if (!m->scales) return false;

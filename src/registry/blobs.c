@@ -43,7 +43,7 @@ int registry_data_path(registry *r, const char *name, char **out, err *e) {
 int registry_blob_path(registry *r, const char *digest, const char *suffix, char **out, err *e) {
     char name[160];
     *out = NULL;
-    if (!blob_digest_ok(digest)) return err_set(e, ERR_ARG, "'%.80s' is no sha256 digest", digest);
+    if (!blob_digest_ok(digest)) return err_set(e, ERR_ARG, "'%.80s' is not a sha256 digest", digest);
     int n = snprintf(name, sizeof name, "blobs/sha256-%s%s", digest + 7, suffix);
     if (n < 0 || (size_t)n >= sizeof name) return err_set(e, ERR_ARG, "the suffix %s is too long", suffix);
     return registry_data_path(r, name, out, e);
@@ -118,7 +118,7 @@ static int check_pinned(registry *r, const char *digest, blob_lock *l, err *e) {
 int registry_blob_pin(registry *r, const char *digest, blob_lock *out, err *e) {
     int rc;
     *out = BLOB_LOCK_NONE;
-    if (!blob_digest_ok(digest)) return err_set(e, ERR_ARG, "'%.80s' is no sha256 digest", digest);
+    if (!blob_digest_ok(digest)) return err_set(e, ERR_ARG, "'%.80s' is not a sha256 digest", digest);
     if (!registry_blob_has(r, digest, NULL)) return err_set(e, ERR_NOTFOUND, "there is no blob %s", digest);
     rc = lock_blob(r, digest, LOCK_SH, out, e);
     return rc < 0 ? rc : check_pinned(r, digest, out, e);
@@ -162,7 +162,7 @@ int blob_writer_begin(blob_writer *w, registry *r, const char *digest, err *e) {
     int rc;
     *w = (blob_writer){ .r = r, .fd = -1 };
     if (digest) {
-        if (!blob_digest_ok(digest)) return err_set(e, ERR_ARG, "'%.80s' is no sha256 digest", digest);
+        if (!blob_digest_ok(digest)) return err_set(e, ERR_ARG, "'%.80s' is not a sha256 digest", digest);
         memcpy(w->want, digest, BLOB_DIGEST_CHARS);
     }
     if ((rc = registry_data_path(r, "blobs/put-XXXXXX", &w->temp, e)) < 0) return rc;
@@ -273,7 +273,7 @@ done:
 int registry_blob_link(registry *r, int64_t model_id, const char *digest, int64_t size, err *e) {
     sqlite3_stmt *s = NULL;
     int           rc;
-    if (!blob_digest_ok(digest)) return err_set(e, ERR_ARG, "'%.80s' is no sha256 digest", digest);
+    if (!blob_digest_ok(digest)) return err_set(e, ERR_ARG, "'%.80s' is not a sha256 digest", digest);
     rc = registry_db_prepare(
         r, &s, "INSERT INTO blobs (digest, size) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET size = excluded.size",
         e);

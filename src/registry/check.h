@@ -3,7 +3,7 @@
  * Looks whether a registry and the files it speaks of are in order. Changes nothing.
  *
  * Findings are counted, and the first one of each kind is kept as an example. A blob that is being downloaded, or that
- * a pull has just finished and not yet registered, counts as unused for a moment: that is no damage.
+ * a pull has just finished and not yet registered, counts as unused for a moment: that is not damage.
  */
 #ifndef REGISTRY_CHECK_H
 #define REGISTRY_CHECK_H

@@ -57,7 +57,7 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* "x-00002-of-00005.gguf": the length of "x", 2 and 5; false for a file that is no part. */
+/* "x-00002-of-00005.gguf": the length of "x", 2 and 5; false for a file that is not a part. */
 static bool part_of(const char *path, const char *suffix, size_t *stem, int *no, int *of) {
     enum { TAIL = 15 }; /* -00001-of-00005 */
     size_t n = strlen(path), k = strlen(suffix);

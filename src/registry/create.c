@@ -140,7 +140,7 @@ int registry_create(registry *r, const create_request *q, registry_model *out, e
     int   rc;
     if (out) memset(out, 0, sizeof *out);
     if (!registry_name_ok(q->name))
-        return err_set(e, ERR_ARG, "'%.100s' is no name for a model: letters, digits and . _ - : / @ only", q->name);
+        return err_set(e, ERR_ARG, "'%.100s' is not a name for a model: letters, digits and . _ - : / @ only", q->name);
     str_init(&p.json);
     /* A base must not change meanwhile; a file is described before others have to wait. */
     rc = q->base ? 0 : gather(r, q, &p, e);

@@ -82,7 +82,7 @@ int http_redirect(const char *from, const char *location, char **out, err *e) {
     *out = NULL;
     bool secure = ok && strncmp(url, "https://", 8) == 0, plain = ok && strncmp(url, "http://", 7) == 0;
     if (!secure && !plain)
-        rc = err_set(e, ERR_FORMAT, "a redirect leads to '%.160s', which is no web address", location);
+        rc = err_set(e, ERR_FORMAT, "a redirect leads to '%.160s', which is not a web address", location);
     else if (plain && strncmp(from, "https://", 8) == 0)
         rc = err_set(e, ERR_FORMAT, "a redirect leads from https to http (%.160s); it is not followed", location);
     else if (!(*out = strdup(url)))

@@ -32,7 +32,7 @@ typedef struct http_client {
 int  http_open(CURLM **out, err *e);  /* starts libcurl, too; ended with curl_multi_cleanup */
 void http_patience(pull_patience *p); /* fills in the defaults */
 
-bool http_same_origin(const char *a, const char *b); /* scheme, host and port; false for what is no URL */
+bool http_same_origin(const char *a, const char *b); /* scheme, host and port; false for what is not a URL */
 /* Where a redirect leads; refused: another protocol, and http after https. The caller frees *out. */
 int http_redirect(const char *from, const char *location, char **out, err *e);
 /* The text as a part of a URL's path; slashes stay. */

@@ -104,7 +104,7 @@ int hub_read_tree(hub_listing *l, const char *text, size_t len, err *e) {
     if (rc < 0)
         err_wrap(e, rc, "the hub's listing");
     else if (!json_is(v, JSON_K_ARRAY))
-        rc = err_set(e, ERR_FORMAT, "the hub's listing is no list");
+        rc = err_set(e, ERR_FORMAT, "the hub's listing is not a list");
     for (size_t i = 0; rc == 0 && i < json_count(v); i++) {
         const json_value *item = json_at(v, i);
         const char       *type = json_cstr(json_get(item, "type"));
@@ -156,7 +156,7 @@ static void api_url(str *out, const http_client *c, const char *repo, const char
     str_puts(out, "/api/models/");
     http_put_escaped(out, repo);
     str_printf(out, "/%s/", what);
-    for (const char *p = revision; *p; p++) { /* a branch's own slashes are no path */
+    for (const char *p = revision; *p; p++) { /* a branch's own slashes are not a path */
         char one[2] = { *p, 0 };
         if (*p == '/')
             str_puts(out, "%2F");

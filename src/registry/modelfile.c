@@ -115,7 +115,8 @@ static int check_value(const modelfile_param *p, const char *value, err *e) {
     errno = 0;
     number = p->kind == PARAM_INT ? (double)strtoll(value, &end, 10) : strtod(value, &end);
     if (!*value || *end || errno || number != number || strpbrk(value, "xXpPnN \t\n"))
-        return err_set(e, ERR_ARG, "%s: '%.40s' is no %s", p->name, value, p->kind == PARAM_INT ? "integer" : "number");
+        return err_set(e, ERR_ARG, "%s: '%.40s' is not %s", p->name, value,
+                       p->kind == PARAM_INT ? "an integer" : "a number");
     if (number < p->min || number > p->max)
         return err_set(e, ERR_ARG, "%s: %s lies outside %.10g to %.10g", p->name, value, p->min, p->max);
     return 0;
@@ -313,7 +314,7 @@ static int check_bytes(const char *text, size_t bytes, err *e) {
     for (size_t i = 0; i < bytes;) {
         unsigned cp;
         size_t   n = utf8_decode(text + i, bytes - i, &cp);
-        if (n == 0 || cp == 0) return err_set(e, ERR_FORMAT, "line %d: the text is no UTF-8", line);
+        if (n == 0 || cp == 0) return err_set(e, ERR_FORMAT, "line %d: the text is not UTF-8", line);
         line += cp == '\n';
         i += n;
     }

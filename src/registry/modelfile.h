@@ -49,7 +49,7 @@ int modelfile_parse(modelfile *m, const char *text, size_t bytes, const char *la
 int modelfile_add_param(modelfile *m, const char *name, const char *value, err *e);
 int modelfile_add_message(modelfile *m, const char *role, const char *content, err *e);
 int modelfile_add_adapter(modelfile *m, const char *path, err *e);
-int modelfile_set_template(modelfile *m, const char *text, err *e); /* refuses what is no template for us */
+int modelfile_set_template(modelfile *m, const char *text, err *e); /* refuses what is not a template for us */
 
 /* JSON of what m sets over the settings of the model it is made from (JSON or NULL). "{}" if there is nothing. */
 int modelfile_settings(const modelfile *m, const char *base, str *out, err *e);

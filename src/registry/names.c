@@ -116,7 +116,7 @@ static bool eat(view *v, const char *prefix) {
 }
 
 static int bad(err *e, const char *text, const char *why) {
-    return err_set(e, ERR_ARG, "'%.120s' is no name of a model: %s", text, why);
+    return err_set(e, ERR_ARG, "'%.120s' is not a name of a model: %s", text, why);
 }
 
 /* owner/repo[:QUANT][/file][@revision] */

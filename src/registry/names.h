@@ -8,7 +8,7 @@
  *   owner/repo/dir/file.gguf[@revision]    one file of it
  *   hf://..., hf.co/..., huggingface.co/...  the same in full; pages (https://, /tree/, /blob/, /resolve/) too
  *   name[:tag], library/name[:tag]         a model of the Ollama registry; or what the name means in known.h
- *   user/name:tag                          a user's model there, if tag is no QUANT and not "latest"
+ *   user/name:tag                          a user's model there, if tag is not a QUANT and not "latest"
  *   ollama://[HOST/][user/]name[:tag]      the same in full
  *   HOST/user/name[:tag]                   of another registry; HOST has a dot or a port
  *
@@ -44,7 +44,7 @@ typedef struct name_ref {
     char     *tag;           /* OLLAMA: "latest" where none was written */
 } name_ref;
 
-/* ERR_ARG with a sentence for what is no name. Looks at no file: that a path exists is the caller's to try first. */
+/* ERR_ARG with a sentence for what is not a name. Looks at no file: that a path exists is the caller's to try first. */
 int  name_parse(name_ref *out, const char *text, err *e);
 void name_ref_deinit(name_ref *n); /* accepts a zeroed one */
 

@@ -181,7 +181,7 @@ static void add_param(modelfile *m, const char *name, const json_value *v) {
 }
 
 static int read_params(modelfile *m, const json_value *v, err *e) {
-    if (!json_is(v, JSON_K_OBJECT)) return err_set(e, ERR_FORMAT, "the parameters are no JSON object");
+    if (!json_is(v, JSON_K_OBJECT)) return err_set(e, ERR_FORMAT, "the parameters are not a JSON object");
     for (size_t i = 0; i < v->u.object.count; i++) {
         const json_member *k = &v->u.object.members[i];
         if (memchr(k->key.data, '\0', k->key.len)) continue;
@@ -193,7 +193,7 @@ static int read_params(modelfile *m, const json_value *v, err *e) {
 }
 
 static int read_messages(modelfile *m, const json_value *v, err *e) {
-    if (!json_is(v, JSON_K_ARRAY)) return err_set(e, ERR_FORMAT, "the messages are no JSON list");
+    if (!json_is(v, JSON_K_ARRAY)) return err_set(e, ERR_FORMAT, "the messages are not a JSON list");
     for (size_t i = 0; i < json_count(v); i++) {
         const char *role = json_cstr(json_get(json_at(v, i), "role"));
         const char *content = json_cstr(json_get(json_at(v, i), "content"));

@@ -24,7 +24,7 @@
 enum { SMALL_FILE = 64 << 20, SMALL_LAYER = 8 << 20, TELL_MS = 100 };
 
 typedef struct item {
-    char       *path; /* inside the model's folder; NULL for a layer that is no file of it */
+    char       *path; /* inside the model's folder; NULL for a layer that is not a file of it */
     char       *url;
     char        digest[BLOB_DIGEST_CHARS]; /* "" until a small file came */
     char        sha1[41];
@@ -370,7 +370,7 @@ static int describe(pull *p, registry_model *m, const finding *f, err *e) {
     if (rc < 0) return rc;
     rc = registry_describe(m, path, e);
     free(path);
-    if (rc < 0) return err_wrap(e, rc, "everything came as promised, but it is no model that Hearth can open");
+    if (rc < 0) return err_wrap(e, rc, "everything came as promised, but it is not a model that Hearth can open");
     if (f->main && f->main->path) {
         view label = choose_label(f->main->path);
         if (label.len) {
@@ -539,7 +539,7 @@ void pull_result_deinit(pull_result *p) {
 
 static int pull_any(pull *p, pull_result *out, err *e) {
     char other[300];
-    if (p->q->as && !registry_name_ok(p->q->as)) return err_set(e, ERR_ARG, "'%s' is no name for a model", p->q->as);
+    if (p->q->as && !registry_name_ok(p->q->as)) return err_set(e, ERR_ARG, "'%s' is not a name for a model", p->q->as);
     if (p->ref.kind == NAME_DEMO || p->ref.kind == NAME_PATH)
         return err_set(e, ERR_ARG,
                        p->ref.kind == NAME_DEMO ? "'%s' ships with Hearth; there is nothing to pull"
@@ -561,12 +561,12 @@ static int pull_any(pull *p, pull_result *out, err *e) {
                            p->q->name);
     }
     if (!http_same_origin(p->c.origin, p->c.origin))
-        return err_set(e, ERR_ARG, "'%s' is no web address to pull from", p->c.origin);
+        return err_set(e, ERR_ARG, "'%s' is not a web address to pull from", p->c.origin);
     str s;
     str_init(&s);
     str_printf(&s, "%s/%s", p->ref.owner, p->ref.repo);
     if (!(p->repo = str_take(&s))) return err_set_nomem(e);
-    if (!hub_path_ok(view_of(p->repo))) return err_set(e, ERR_ARG, "'%s' is no name of a repository", p->repo);
+    if (!hub_path_ok(view_of(p->repo))) return err_set(e, ERR_ARG, "'%s' is not a name of a repository", p->repo);
     int rc = say(p, "pulling manifest", e);
     if (rc == 0) rc = hub ? pull_hub(p, out, e) : pull_ollama(p, out, e);
     if (rc == 0) tell(p, "success");

@@ -218,7 +218,7 @@ int registry_add(registry *r, registry_model *m, bool replace, err *e) {
     sqlite3_stmt *s = NULL;
     int           rc;
     if (!m->name || !registry_name_ok(m->name))
-        return err_set(e, ERR_ARG, "'%s' is no name for a model: letters, digits and . _ - : / @ only",
+        return err_set(e, ERR_ARG, "'%s' is not a name for a model: letters, digits and . _ - : / @ only",
                        m->name ? m->name : "");
     if (m->created_at == 0) m->created_at = (int64_t)time(NULL);
     rc = registry_db_prepare(r, &s,

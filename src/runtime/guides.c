@@ -106,7 +106,7 @@ static int choices_grammar(grammar **out, view text, err *e) {
         if (json_is(json_at(list, i), JSON_K_STRING))
             texts[i] = json_at(list, i)->u.string;
         else
-            rc = err_set(e, ERR_ARG, "choice %zu is no string", i);
+            rc = err_set(e, ERR_ARG, "choice %zu is not a string", i);
     }
     if (rc == 0) rc = grammar_from_choices(out, texts, json_count(list), e);
     arena_deinit(&a);

@@ -357,7 +357,7 @@ void exchange_begin_stream(exchange *x) {
 
 /* --- from the head to the handler --- */
 
-/* A path that is no route still has the errors of its protocol. */
+/* A path that is not a route still has the errors of its protocol. */
 static bool find_route(exchange *x) {
     bool known = false;
     bool head = view_eq_c(x->http->method, "HEAD");

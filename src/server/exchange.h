@@ -90,7 +90,7 @@ typedef struct route {
 extern const route server_routes[]; /* ends with a NULL method */
 const route       *route_find(view method, view path, view *tail, bool *path_known);
 void               route_allow(view path, str *out); /* "GET, HEAD": the methods of a path */
-const api         *route_api(view path);             /* whose errors a path has that is no route */
+const api         *route_api(view path);             /* whose errors a path has that is not a route */
 
 typedef struct exchange_work {
     view             model;

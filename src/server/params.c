@@ -200,7 +200,7 @@ static void read_tokens(exchange *x, const node *list, runtime_request *q) {
     for (size_t i = 0; i < n && !x->in.failed; i++) {
         node item = node_at(list, i);
         if (!need_kind(&x->in, &item, NODE_INT)) return;
-        if (node_int(&item) < 0 || node_int(&item) > INT32_MAX) reader_fail(&x->in, &item, "is no token");
+        if (node_int(&item) < 0 || node_int(&item) > INT32_MAX) reader_fail(&x->in, &item, "is not a token");
         tokens[i] = (int32_t)node_int(&item);
     }
     q->tokens = tokens;

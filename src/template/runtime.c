@@ -192,7 +192,7 @@ int tmpl_clock_parse(tmpl_clock *out, const char *text, err *e) {
     if (used == 0 || text[used] != '\0' || c.year < 1 || c.month < 1 || c.month > 12 || c.day < 1 ||
         c.day > days[c.month - 1] + (leap && c.month == 2) || c.hour < 0 || c.hour > 23 || c.minute < 0 ||
         c.minute > 59 || c.second < 0 || c.second > 59)
-        return err_set(e, ERR_ARG, "'%s' is no time of the form 2026-01-02T15:04:05", text);
+        return err_set(e, ERR_ARG, "'%s' is not a time of the form 2026-01-02T15:04:05", text);
     *out = c;
     return 0;
 }

@@ -357,7 +357,7 @@ bool tv_parse_int(tr *r, view s, int base, tv *out) {
     if (base == 0) {
         base = 10;
         for (size_t i = 1; s.len > 1 && s.data[0] == '0' && i < s.len; i++) {
-            if (s.data[i] != '0' && s.data[i] != '_') return false; /* int('012', 0) is no number */
+            if (s.data[i] != '0' && s.data[i] != '_') return false; /* int('012', 0) is not a number */
         }
     }
     if (!s.len) return false;

@@ -3,7 +3,7 @@
  * Code point properties as Python's str sees them.
  *
  * utf8proc gives categories and one-to-one case mappings. The tables below hold what it does not: the full case
- * mappings of Unicode's SpecialCasing and CaseFolding (one code point to several) and the digits that are no decimals.
+ * mappings of Unicode's SpecialCasing and CaseFolding (one code point to several) and the digits that are not decimals.
  */
 #include "template/value.h"
 

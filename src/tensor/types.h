@@ -77,9 +77,9 @@ typedef struct tensor_type_info {
     bool        quantized;
 } tensor_type_info;
 
-/* NULL for a number that is no type. */
+/* NULL for a number that is not a type. */
 const tensor_type_info *tensor_type_get(int type);
-const char             *tensor_type_name(int type);                    /* "?" for a number that is no type */
+const char             *tensor_type_name(int type);                    /* "?" for a number that is not a type */
 bool                    tensor_type_parse(const char *name, int *out); /* case-insensitive */
 
 /* Bytes of n elements in one row; false when n is not a whole number of blocks or the size overflows. */

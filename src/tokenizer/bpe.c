@@ -7,7 +7,7 @@
  * ones with a heap over a linked list, n log n. Results of short words are kept in a cache that belongs to the scratch
  * context. Merging works on ids: pair of ids -> rank and id of the result, in one open-addressed table.
  *
- * A GGUF may list merges whose parts or results are no tokens. They still take part in merging there, so such texts get
+ * A GGUF may list merges whose parts or results are not tokens. They still take part in merging there, so such texts get
  * ids behind the vocabulary ("extra" symbols) that come out as the tokens of their single bytes, if those exist.
  */
 #include "base/map.h"

@@ -162,7 +162,7 @@ typedef struct splitter {
     bool       marks;        /* combining marks count as letters */
     bool       contractions; /* GPT4O: a contraction may follow a word */
     bool       slash;        /* GPT4O: [\r\n/]* behind punctuation */
-    bool       han;          /* GPT4O: runs of Han characters come first and are no letters */
+    bool       han;          /* GPT4O: runs of Han characters come first and are not letters */
     bool       lines;        /* SPACE_END: $ matches at the end of every line */
     bool       fold;         /* U+017F counts as s in a contraction, as case folding says */
 } splitter;

@@ -22,14 +22,14 @@ static int flag(const json_value *v, const char *key, bool dflt, bool *out, err 
     const json_value *x = json_get(v, key);
     *out = dflt;
     if (!x || json_is(x, JSON_K_NULL)) return 0;
-    if (!json_is(x, JSON_K_BOOL)) return err_set(e, ERR_FORMAT, "%s is no boolean", key);
+    if (!json_is(x, JSON_K_BOOL)) return err_set(e, ERR_FORMAT, "%s is not a boolean", key);
     *out = json_bool(x, dflt);
     return 0;
 }
 
 static int text(tok *t, const json_value *v, const char *key, view *out, err *e) {
     const json_value *x = json_get(v, key);
-    if (!json_is(x, JSON_K_STRING)) return err_set(e, ERR_FORMAT, "%s is no string", key);
+    if (!json_is(x, JSON_K_STRING)) return err_set(e, ERR_FORMAT, "%s is not a string", key);
     *out = tok_keep(t, x->u.string.data, x->u.string.len);
     return out->data ? 0 : err_set_nomem(e);
 }
@@ -48,7 +48,7 @@ static int size(const json_value *v, const char *key, size_t dflt, size_t *out, 
     int64_t           n;
     *out = dflt;
     if (!x) return 0;
-    if (!json_int(x, &n) || n < 0 || n > INT32_MAX) return err_set(e, ERR_FORMAT, "%s is no size", key);
+    if (!json_int(x, &n) || n < 0 || n > INT32_MAX) return err_set(e, ERR_FORMAT, "%s is not a size", key);
     *out = (size_t)n;
     return 0;
 }
@@ -90,11 +90,11 @@ static int norm_charsmap(tok *t, const json_value *v, err *e) {
     str               data;
     int               rc;
     if (json_is(x, JSON_K_NULL)) return 0;
-    if (!json_is(x, JSON_K_STRING)) return err_set(e, ERR_FORMAT, "precompiled_charsmap is no string");
+    if (!json_is(x, JSON_K_STRING)) return err_set(e, ERR_FORMAT, "precompiled_charsmap is not a string");
     if (t->map.units) return err_set(e, ERR_UNSUPPORTED, "more than one precompiled_charsmap");
     str_init(&data);
     if (!base64_decode(x->u.string.data, x->u.string.len, &data))
-        rc = err_set(e, ERR_FORMAT, "precompiled_charsmap is no base64");
+        rc = err_set(e, ERR_FORMAT, "precompiled_charsmap is not base64");
     else
         rc = charsmap_open(&t->map, str_cstr(&data), data.len, e);
     str_deinit(&data);
@@ -398,7 +398,7 @@ int json_load_added(tok *t, const json_value *v, err *e) {
     size_t n = json_count(v);
     int    rc;
     if (!v || json_is(v, JSON_K_NULL)) return 0;
-    if (!json_is(v, JSON_K_ARRAY)) return err_set(e, ERR_FORMAT, "added_tokens is no list");
+    if (!json_is(v, JSON_K_ARRAY)) return err_set(e, ERR_FORMAT, "added_tokens is not a list");
     t->added = calloc(n + 1, sizeof *t->added);
     if (!t->added) return err_set_nomem(e);
     for (size_t i = 0; i < n; i++) {

@@ -35,13 +35,13 @@ static int read_vocab_json(tok *t, const char *data, size_t bytes, err *e) {
     int         rc = 0;
     json_reader_init(&r, data, bytes);
     if (json_next(&r) != JSON_OBJECT_BEGIN)
-        rc = r.failed ? ERR_FORMAT : err_set(e, ERR_FORMAT, "vocab.json is no object");
+        rc = r.failed ? ERR_FORMAT : err_set(e, ERR_FORMAT, "vocab.json is not an object");
     while (rc == 0 && json_next(&r) == JSON_KEY) {
         str text;
         str_init(&text);
         str_append(&text, r.text.data, r.text.len);
         if (json_next(&r) != JSON_INT)
-            rc = r.failed ? ERR_FORMAT : err_set(e, ERR_FORMAT, "vocab.json: an id is no integer");
+            rc = r.failed ? ERR_FORMAT : err_set(e, ERR_FORMAT, "vocab.json: an id is not an integer");
         else if (r.integer < 0 || r.integer > (int64_t)bytes)
             rc = err_set(e, ERR_FORMAT, "vocab.json: the id %lld is out of range", (long long)r.integer);
         else if (!str_ok(&text))

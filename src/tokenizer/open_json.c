@@ -78,7 +78,8 @@ static int read_vocab_object(loader *l, json_reader *r, err *e) {
             return err_set(e, ERR_LIMIT, "model.vocab: a token of %zu bytes", r->text.len);
         if (!keep_text(l, r->text, &off)) return err_set_nomem(e);
         if ((ev = json_next(r)) != JSON_INT)
-            return ev == JSON_ERROR ? json_failed(r, e) : err_set(e, ERR_FORMAT, "model.vocab: an id is no integer");
+            return ev == JSON_ERROR ? json_failed(r, e)
+                                    : err_set(e, ERR_FORMAT, "model.vocab: an id is not an integer");
         if ((rc = put_vocab(l, off, len, r->integer, 0, e)) < 0) return rc;
     }
     return ev == JSON_OBJECT_END ? 0 : json_failed(r, e);
@@ -92,14 +93,16 @@ static int read_vocab_list(loader *l, json_reader *r, err *e) {
     while ((ev = json_next(r)) == JSON_ARRAY_BEGIN) {
         uint32_t off, len;
         if ((ev = json_next(r)) != JSON_STRING)
-            return ev == JSON_ERROR ? json_failed(r, e) : err_set(e, ERR_FORMAT, "model.vocab: a piece is no string");
+            return ev == JSON_ERROR ? json_failed(r, e)
+                                    : err_set(e, ERR_FORMAT, "model.vocab: a piece is not a string");
         len = (uint32_t)r->text.len;
         if (r->text.len > TOK_MAX_TOKEN_BYTES)
             return err_set(e, ERR_LIMIT, "model.vocab: a token of %zu bytes", r->text.len);
         if (!keep_text(l, r->text, &off)) return err_set_nomem(e);
         ev = json_next(r);
         if (ev != JSON_INT && ev != JSON_REAL)
-            return ev == JSON_ERROR ? json_failed(r, e) : err_set(e, ERR_FORMAT, "model.vocab: a score is no number");
+            return ev == JSON_ERROR ? json_failed(r, e)
+                                    : err_set(e, ERR_FORMAT, "model.vocab: a score is not a number");
         double score = r->real;
         if (score != score) return err_set(e, ERR_FORMAT, "model.vocab: a score is NaN");
         if ((ev = json_next(r)) != JSON_ARRAY_END)
@@ -109,7 +112,7 @@ static int read_vocab_list(loader *l, json_reader *r, err *e) {
     }
     return ev == JSON_ARRAY_END ? 0
            : ev == JSON_ERROR   ? json_failed(r, e)
-                                : err_set(e, ERR_FORMAT, "model.vocab: an entry is no pair");
+                                : err_set(e, ERR_FORMAT, "model.vocab: an entry is not a pair");
 }
 
 /* "a b" or ["a", "b"] */
@@ -131,23 +134,23 @@ static int read_merges(loader *l, json_reader *r, err *e) {
         } else {
             if (json_next(r) != JSON_STRING)
                 return r->failed ? json_failed(r, e)
-                                 : err_set(e, ERR_FORMAT, "model.merges: entry %zu is no pair", l->n_merges);
+                                 : err_set(e, ERR_FORMAT, "model.merges: entry %zu is not a pair", l->n_merges);
             m.left = (uint32_t)r->text.len;
             if (!keep_text(l, r->text, &m.off)) return err_set_nomem(e);
             if (json_next(r) != JSON_STRING)
                 return r->failed ? json_failed(r, e)
-                                 : err_set(e, ERR_FORMAT, "model.merges: entry %zu is no pair", l->n_merges);
+                                 : err_set(e, ERR_FORMAT, "model.merges: entry %zu is not a pair", l->n_merges);
             m.right = (uint32_t)r->text.len;
             if (!keep_text(l, r->text, &off)) return err_set_nomem(e);
             if (json_next(r) != JSON_ARRAY_END)
                 return r->failed ? json_failed(r, e)
-                                 : err_set(e, ERR_FORMAT, "model.merges: entry %zu is no pair", l->n_merges);
+                                 : err_set(e, ERR_FORMAT, "model.merges: entry %zu is not a pair", l->n_merges);
         }
         l->merges[l->n_merges++] = m;
     }
     return ev == JSON_ARRAY_END ? 0
            : ev == JSON_ERROR   ? json_failed(r, e)
-                                : err_set(e, ERR_FORMAT, "model.merges: an entry is no string");
+                                : err_set(e, ERR_FORMAT, "model.merges: an entry is not a string");
 }
 
 static int read_model_scalar(loader *l, const char *key, json_reader *r, json_event ev, err *e) {
@@ -344,7 +347,8 @@ static int set_model(loader *l, err *e) {
         t->model = MODEL_UNIGRAM;
         t->kind_name = "unigram";
         t->all_pieces = true;
-        if (!l->list_vocab && l->has_vocab) return err_set(e, ERR_FORMAT, "model.vocab of a Unigram model is no list");
+        if (!l->list_vocab && l->has_vocab)
+            return err_set(e, ERR_FORMAT, "model.vocab of a Unigram model is not a list");
         if (l->unk_id >= (int64_t)l->n_vocab) return err_set(e, ERR_FORMAT, "model.unk_id lies beyond the vocabulary");
         t->unk = l->unk_id >= 0 ? (int32_t)l->unk_id : -1;
     } else if (strcmp(type, "WordPiece") == 0) {

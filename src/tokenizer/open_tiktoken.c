@@ -36,7 +36,7 @@ static int read_lines(tok *t, const char *data, size_t bytes, err *e) {
         if (!str_ok(&raw))
             rc = err_set_nomem(e);
         else if (k >= stop || digits == k + 1 || digits != stop || !decoded || raw.len == 0)
-            rc = err_set(e, ERR_FORMAT, "line %zu is no base64 text and rank", number);
+            rc = err_set(e, ERR_FORMAT, "line %zu is not base64 text and rank", number);
         else if (rank >= (int64_t)bytes)
             rc = err_set(e, ERR_FORMAT, "line %zu: the rank %lld is out of range", number, (long long)rank);
         else if (rank < t->v.n && t->v.cls[rank] != TOK_UNDEFINED)

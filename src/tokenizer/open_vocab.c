@@ -37,7 +37,7 @@ static int load_tokens(tok *t, const tok_vocab_source *s, err *e) {
     return vocab_index(&t->v, e);
 }
 
-/* ---- merges; texts that are no tokens become extra symbols ---- */
+/* ---- merges; texts that are not tokens become extra symbols ---- */
 
 typedef struct extras {
     map    ids;
@@ -101,7 +101,7 @@ static int load_merges(tok *t, const tok_vocab_source *s, extras *x, err *e) {
     return rc;
 }
 
-/* Bytes that are no token keep their place while merging, then come out as nothing. */
+/* Bytes that are not tokens keep their place while merging, then come out as nothing. */
 static int extra_bytes(tok *t, extras *x, err *e) {
     for (unsigned b = 0; b < 256; b++) {
         str one;

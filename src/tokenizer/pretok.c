@@ -117,7 +117,7 @@ static void behave(piece_list *m, split_behavior how, bool invert, piece_list *o
         for (size_t i = 0; i < m->count; i++) {
             size_t start = m->data[i].start, len = m->data[i].len & ~IS_MATCH;
             bool   match = !!(m->data[i].len & IS_MATCH) != invert;
-            /* From the right, a match merges when the one to its right is no match that was itself merged; runs of
+            /* From the right, a match merges when the one to its right is not a match that was itself merged; runs of
              * matches pair up from their right end, so count the matches up to the next non-match. */
             size_t run = 0;
             while (match && i + run < m->count && (!!(m->data[i + run].len & IS_MATCH) != invert)) run++;

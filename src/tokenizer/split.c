@@ -129,7 +129,7 @@ static size_t llama3_next(const cursor *c, size_t pos, const splitter *s) {
     return spaces_or_lines_end(c, pos);
 }
 
-/* class_at for words of letters: with `no_han`, a Han character is no letter. */
+/* class_at for words of letters: with `no_han`, a Han character is not a letter. */
 static inline unsigned letter_at(const cursor *c, size_t pos, unsigned *n, bool no_han) {
     unsigned f = class_at(c, pos, n);
     return no_han && f & UC_HAN ? 0 : f;

@@ -8,7 +8,7 @@
  * model, vocab.json + merges.txt or a tiktoken file.
  *
  * An open tokenizer is immutable and may be used by several threads at once; scratch memory comes from an internal
- * pool. Text is UTF-8; a byte that is no part of valid UTF-8 is read as U+FFFD.
+ * pool. Text is UTF-8; a byte that is not part of valid UTF-8 is read as U+FFFD.
  */
 #ifndef TOKENIZER_TOKENIZER_H
 #define TOKENIZER_TOKENIZER_H

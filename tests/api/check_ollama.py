@@ -40,7 +40,7 @@ def generate_context(server):
     """A conversation in tokens: what was said is the prompt of the next turn, byte for byte."""
     greedy = {"temperature": 0, "num_predict": 12}
     first = server.post("/api/generate", {"model": "demo", "prompt": "My name is Ann.", "stream": False, "options": greedy})[1]
-    assert first["prompt_eval_count"] + first["eval_count"] - len(first["context"]) in (0, 1)  # the end token is no part of it
+    assert first["prompt_eval_count"] + first["eval_count"] - len(first["context"]) in (0, 1)  # the end token is not part of it
     text = server.post("/detokenize", {"model": "demo", "tokens": first["context"]})[1]["content"]
     assert "My name is Ann." in text and text.endswith(first["response"]), text
     body = {"model": "demo", "prompt": SUM[0]["content"], "context": first["context"], "stream": False, "options": greedy}

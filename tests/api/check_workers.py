@@ -171,7 +171,7 @@ def worker_by_hand(program):
 
 
 def bad_frames_end_it(program):
-    """A worker that reads something that is no frame, or a request at the wrong time, ends; so does one whose socket closes."""
+    """A worker that reads something that is not a frame, or a request at the wrong time, ends; so does one whose socket closes."""
     def frame(kind, body=b"", version=1):
         return struct.pack("<IBBHQ", len(body), version, kind, 0, 0) + body
 

@@ -169,7 +169,7 @@ function routes() {
 // Names of members in the calls of the reader (src/server/http/json_in.h) and in the table of sampling parameters.
 function membersRead() {
   const names = new Set();
-  for (const file of readdirSync(join(root, 'src', 'server')).filter((f) => f.endsWith('.c'))) {
+  for (const file of readdirSync(join(root, 'src', 'server'), { recursive: true }).filter((f) => f.endsWith('.c'))) {
     const text = readFileSync(join(root, 'src', 'server', file), 'utf8');
     for (const m of text.matchAll(/\b(?:read|need)_\w+\(&\w+(?:->x)?->in, [^,]+, "(\w+)"/g)) names.add(m[1]);
     for (const m of text.matchAll(/\bparams_\w+\(x, [^,]+, "(\w+)"/g)) names.add(m[1]);

@@ -133,7 +133,7 @@ def check_case(c, case):
         try:
             json.loads(r.stdout)
         except ValueError as e:
-            check(False, name, case["json"], "is no JSON:", e, r.stdout[:200], r.stderr[:200])
+            check(False, name, case["json"], "is not JSON:", e, r.stdout[:200], r.stderr[:200])
 
 
 def check_pull_json():

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a template, rendered with a fixed context. Finding: a crash, a leak, a hang, or text that is no UTF-8.
+/* Any bytes as a template, rendered with a fixed context. Finding: a crash, a leak, a hang, or text that is not UTF-8.
  */
 #include "base/arena.h"
 #include "template/template.h"

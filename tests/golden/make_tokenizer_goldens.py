@@ -136,7 +136,7 @@ def configurations(charsmap):
             size += 256
         t.train_from_iterator(training_lines(), trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False,
                               initial_alphabet=bl_alphabet if bl else [], limit_alphabet=90 if not bl else 1000, **tkw))
-        if kw.get("byte_fallback"):  # byte tokens are no added tokens in published files
+        if kw.get("byte_fallback"):  # byte tokens are not added tokens in published files
             j = json.loads(t.to_str())
             j["added_tokens"] = [a for a in j["added_tokens"] if not a["content"].startswith("<0x")]
             t = Tokenizer.from_str(json.dumps(j))

@@ -15,7 +15,7 @@ typedef struct vec {
     float      *p;
 } vec;
 
-/* A NaN stays: an error that is no number must not pass. */
+/* A NaN stays: an error that is not a number must not pass. */
 static double larger(double a, double b) { return isnan(a) || b <= a ? a : b; }
 
 static vec vec_new(check *c, size_t n, float scale) {

@@ -169,7 +169,7 @@ static int lower_product(lowering *l, int i, const nn_op *op) {
     scratch_need(l, matmul_scratch_bytes(&w->at[0], (int64_t)nn_rows_max(m, &t->bufs[op->out])));
     if (matmul_input((int)w->at[0].type) == MATMUL_ACT8) {
         if (op->kind == NN_OP_HEAD_LINEAR && w->cols % ACT8_BLOCK)
-            return refuse(l, i, "heads that are no whole number of blocks");
+            return refuse(l, i, "heads that are not a whole number of blocks");
         at = quantized(l, op->in[0], i);
     }
     if (op->kind == NN_OP_EXPERTS && (l->grouped != op->in[1] || l->grouped_version != l->version[op->in[1]])) {

@@ -98,7 +98,7 @@ static int run_kernels(const cli_args *args) {
     char        text[192], used[192];
     kernels     k;
     if (!cpu_parse(mask_text, &mask))
-        return cli_usage_error(args, "--cpu: '%s' is no list of instruction sets", mask_text);
+        return cli_usage_error(args, "--cpu: '%s' is not a list of instruction sets", mask_text);
     cpu_describe(text, sizeof text);
     kernels_init(&k, cpu_detect() & mask);
     cpu_names(k.cpu, used, sizeof used);

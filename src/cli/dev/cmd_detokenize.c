@@ -31,7 +31,7 @@ static int print_text(const tok *t, const char *json, size_t bytes, settings s, 
     for (size_t i = 0; i < n && rc == 0; i++) {
         int64_t id;
         if (!json_int(json_at(v, i), &id) || id < 0 || id > INT32_MAX)
-            rc = err_set(e, ERR_FORMAT, "element %zu is no token id", i);
+            rc = err_set(e, ERR_FORMAT, "element %zu is not a token id", i);
         else
             ids[i] = (int32_t)id;
     }

@@ -39,7 +39,7 @@ static int parse_ids(ids *out, const char *text, err *e) {
         if (!*s) break;
         char *end;
         long  id = strtol(s, &end, 10);
-        if (end == s || id < 0 || id > INT32_MAX) return err_set(e, ERR_ARG, "--ids: '%.20s' is no token id", s);
+        if (end == s || id < 0 || id > INT32_MAX) return err_set(e, ERR_ARG, "--ids: '%.20s' is not a token id", s);
         if (!ids_push(out, id)) return err_set_nomem(e);
         s = end;
     }

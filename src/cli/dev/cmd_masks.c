@@ -286,7 +286,7 @@ static int run_case(bench *b, const char *line, size_t len, err *e) {
         if (is_tests) tests = (view){ line + start, r.pos - start };
     }
     if (r.failed || !schema.data) {
-        rc = r.failed ? err_set(e, ERR_FORMAT, "a case is no JSON: %s", r.error.msg)
+        rc = r.failed ? err_set(e, ERR_FORMAT, "a case is not JSON: %s", r.error.msg)
                       : err_set(e, ERR_FORMAT, "a case has no \"schema\"");
     }
     json_reader_deinit(&r);

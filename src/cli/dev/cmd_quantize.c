@@ -22,7 +22,7 @@ static int run(const cli_args *a) {
     if ((rc = pool_open(&p, threads ? (int)threads : pool_default_threads(), false, &e)) < 0) goto done;
     rc = gguf_quantize(in, cli_arg(a, 1), type, p, &fallbacks, &e);
     if (rc == 0 && fallbacks > 0)
-        fprintf(stderr, "%zu matrices have rows that are no whole number of %s blocks: they became Q8_0 or F16\n",
+        fprintf(stderr, "%zu matrices have rows that are not a whole number of %s blocks: they became Q8_0 or F16\n",
                 fallbacks, tensor_type_name(type));
 done:
     pool_free(p);

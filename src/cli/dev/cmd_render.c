@@ -64,7 +64,7 @@ static int run(const cli_args *args) {
         goto end;
     }
     if (!json_is(one, JSON_K_OBJECT)) {
-        rc = err_set(&e, ERR_ARG, "the case on stdin is no JSON object");
+        rc = err_set(&e, ERR_ARG, "the case on stdin is not a JSON object");
         goto end;
     }
     rc = render(&b, one, &now, &out, &fault, &e);

@@ -10,7 +10,8 @@ static int run(const cli_args *a) {
     err            e = { 0 };
     int            rc;
     if (!registry_name_ok(cli_arg(a, 1)))
-        return cli_usage_error(a, "'%s' is no name for a model: letters, digits and . _ - : / @ only", cli_arg(a, 1));
+        return cli_usage_error(a, "'%s' is not a name for a model: letters, digits and . _ - : / @ only",
+                               cli_arg(a, 1));
     if ((rc = catalogue_open(&r, &e)) == 0 && (rc = names_find(r, cli_arg(a, 0), NULL, &m, &e)) == 0)
         rc = registry_copy(r, m.name, cli_arg(a, 1), cli_flag(a, "replace"), &e);
     registry_model_deinit(&m);

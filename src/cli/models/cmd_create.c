@@ -96,7 +96,8 @@ static int run(const cli_args *a) {
     err         e = { 0 };
     int         rc;
     if (!registry_name_ok(cli_arg(a, 0)))
-        return cli_usage_error(a, "'%s' is no name for a model: letters, digits and . _ - : / @ only", cli_arg(a, 0));
+        return cli_usage_error(a, "'%s' is not a name for a model: letters, digits and . _ - : / @ only",
+                               cli_arg(a, 0));
     if (file && path) return cli_usage_error(a, "give a path or --file, not both");
     if (path) {
         char          *full = realpath(path, NULL);

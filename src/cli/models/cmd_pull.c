@@ -51,7 +51,8 @@ static int run(const cli_args *a) {
     char         *token = NULL;
     err           e = { 0 };
     if (gguf && mlx) return cli_usage_error(a, "GGUF or MLX, not both");
-    if (gguf_file && strlen(gguf_file) < 6) return cli_usage_error(a, "--gguf-file: '%s' is no GGUF file", gguf_file);
+    if (gguf_file && strlen(gguf_file) < 6)
+        return cli_usage_error(a, "--gguf-file: '%s' is not a GGUF file", gguf_file);
     q.format = gguf ? PULL_GGUF : mlx ? PULL_MLX : PULL_ANY;
     q.file = gguf_file ? gguf_file : mlx_file;
     int rc = pulling_settings(&q, &token, &e);

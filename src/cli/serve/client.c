@@ -59,7 +59,8 @@ static int add_tcp(client *c, const char *given, err *e) {
     str         url;
     const char *host = strstr(given, "://");
     size_t      scheme = host ? (size_t)(host - given) + 3 : 0;
-    if (strlen(given) > 300 || !given[scheme]) return err_set(e, ERR_ARG, "'%.60s' is no address of a server", given);
+    if (strlen(given) > 300 || !given[scheme])
+        return err_set(e, ERR_ARG, "'%.60s' is not an address of a server", given);
     str_init(&url);
     str_append(&url, host ? given : "http://", host ? scheme : 7);
     host = given + scheme;

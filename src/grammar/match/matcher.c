@@ -139,7 +139,7 @@ int grammar_matcher_accept(grammar_matcher *m, int32_t token, err *e) {
         return 0;
     }
     n = v->offsets[token + 1] - v->offsets[token];
-    if (n == 0) return err_set(e, ERR_ARG, "the grammar does not allow token %d: it is no text", (int)token);
+    if (n == 0) return err_set(e, ERR_ARG, "the grammar does not allow token %d: it is not text", (int)token);
     enter(m->g);
     ok = read_bytes(m, (const uint8_t *)v->bytes + v->offsets[token], n);
     if (!ok) {

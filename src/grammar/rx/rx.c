@@ -273,7 +273,7 @@ rx rx_class(rx_store *s, const rx_range *r, size_t n, bool negate) {
         if (x.last > 0x10FFFF) x.last = 0x10FFFF;
         if (x.first <= x.last) t[k++] = x;
     }
-    /* Surrogates are no characters: part of the excluded set when negating, cut out otherwise. */
+    /* Surrogates are not characters: part of the excluded set when negating, cut out otherwise. */
     if (negate) t[k++] = (rx_range){ 0xD800, 0xDFFF };
     k = ranges_join(t, k);
     u = t + n + 2;

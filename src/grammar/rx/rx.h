@@ -39,7 +39,7 @@ typedef enum rx_kind {
     RX_K_CLASS,  /* one code point of sorted ranges: data = ranges; a = continuation bytes still missing, 0 at the start
                   */
     RX_K_LIT,    /* data = bytes, at least one */
-    RX_K_CAT,    /* a then b; a is no RX_K_CAT */
+    RX_K_CAT,    /* a then b; a is not an RX_K_CAT */
     RX_K_ALT,    /* data = numbers, at least two, ascending */
     RX_K_AND,    /* the same */
     RX_K_NOT,    /* every byte string but those of a */

@@ -40,7 +40,7 @@ int fault_parse(fault *f, const char *text, err *e) {
 }
 
 static void happen(const fault *f, int socket) {
-    static const char noise[64] = "this is no frame";
+    static const char noise[64] = "this is not a frame";
     if (f->kind == FAULT_SEGV) raise(SIGSEGV);
     if (f->kind == FAULT_ABORT) raise(SIGABRT);
     if (f->kind == FAULT_EXIT) _exit(7);

@@ -44,7 +44,7 @@ typedef struct fault {
     atomic_int  seen;
 } fault;
 
-int  fault_parse(fault *f, const char *text, err *e); /* "" is no fault; text stays */
+int  fault_parse(fault *f, const char *text, err *e); /* "" is not a fault; text stays */
 int  fault_at_load(fault *f, err *e);
 void fault_at_open(const fault *f, engine_options *o); /* may put a backend of its own in front */
 void fault_at_need(const fault *f, device_memory *bytes);

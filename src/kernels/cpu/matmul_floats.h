@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matmul of weights that are no small integers times a scale: f32 rows times F32, F16, BF16, FP8, NF4 or mxfp8 rows.
+ * Matmul of weights that are not small integers times a scale: f32 rows times F32, F16, BF16, FP8, NF4 or mxfp8 rows.
  *
  * An output is a dot along the row, with `lanes` partial sums: sum l adds the products of inputs k = l, l + lanes, ...
  * in that order, then the sums are added across in a fixed order (impl/matmul_float.h). lanes is a number of the set.

@@ -16,7 +16,7 @@
  *   int8, scale per 32, min    Q4_1 Q5_1 Q4_K Q5_K, MLX affine 2 3 4 5 6 8
  *   int8, scale per 16, zero   Q6_K 32, Q3_K 4, IQ2_XS IQ2_S IQ1_M 64, NVFP4 12
  *   int8, scale per 16, min    Q2_K
- *   f32                        F32 F16 BF16, F8_E4M3 F8_E5M2, NF4, MLX mxfp8: values that are no small integers
+ *   f32                        F32 F16 BF16, F8_E4M3 F8_E5M2, NF4, MLX mxfp8: values that are not small integers
  *                              (cpu/matmul_floats.h)
  *
  * The integers are exact (IQ1's grid + 1/8 is held times 8, fp4 times 2), so an int8 matmul differs from f32 arithmetic

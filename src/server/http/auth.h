@@ -41,7 +41,7 @@ uint64_t    auth_key_id(const auth_key *k); /* not 0 */
 bool auth_admit(auth_key *k, int64_t now_us, double *retry_s);
 void auth_charge(auth_key *k, int64_t now_us, int64_t tokens);
 
-/* Carries the buckets of keys that are in both over: a reload is no way around a limit. */
+/* Carries the buckets of keys that are in both over: a reload is not a way around a limit. */
 void auth_inherit(auth *to, const auth *from);
 
 /* Reads the token of a file that only its owner may read, or creates it with a new one. */

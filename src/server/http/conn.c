@@ -171,7 +171,7 @@ void conn_answered(conn *c, bool keep) {
     if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0 && !c->advancing) flushed(c);
 }
 
-/* An answer to something that is no request. */
+/* An answer to something that is not a request. */
 static void refuse(conn *c, int status, const char *reason) {
     str body, text;
     if (c->x) { /* its body failed */

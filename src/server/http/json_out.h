@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * JSON answers, written straight into a string: no tree, no allocation per value. A streamed token costs one such text
- * on the I/O thread, which is why this is not jansson's. Commas are put by the writer; text that is no UTF-8 gets
+ * on the I/O thread, which is why this is not jansson's. Commas are put by the writer; text that is not UTF-8 gets
  * U+FFFD.
  */
 #ifndef SERVER_HTTP_JSON_OUT_H

@@ -152,7 +152,7 @@ static int take_inherited(server *s, int fd, err *e) {
     struct sockaddr_storage a;
     socklen_t               n = sizeof a;
     if (getsockname(fd, (struct sockaddr *)&a, &n) != 0)
-        return err_set_errno(e, "inherited descriptor %d is no socket", fd);
+        return err_set_errno(e, "inherited descriptor %d is not a socket", fd);
     if (a.ss_family != AF_UNIX && !s->port) s->port = port_of(fd);
     return add_listener(s, fd, a.ss_family == AF_UNIX, is_loopback((struct sockaddr *)&a), e);
 }

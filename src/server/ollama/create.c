@@ -86,7 +86,7 @@ static void read_files(exchange *x, const char *key, upload_file *out, size_t ma
         if (*n == max) {
             reader_fail(&x->in, &files, "at most %zu files", max);
         } else if (!*name || strchr(name, '/') || name[0] == '.' || strlen(name) > 200) {
-            reader_fail(&x->in, &files, "'%.60s' is no name of a file", name);
+            reader_fail(&x->in, &files, "'%.60s' is not a name of a file", name);
         } else {
             upload_file *f = &out[*n];
             *f = (upload_file){ strdup(name), strndup(digest.data ? digest.data : "", digest.len), BLOB_LOCK_NONE };
@@ -376,7 +376,7 @@ void ollama_create(exchange *x) {
     char *name = ollama_need_model(x);
     if (name && !(c->name = strdup(name))) name = NULL;
     if (name && !x->in.failed && !registry_name_ok(name))
-        reader_fail(&x->in, NULL, "model: '%.60s' is no name for a model", name);
+        reader_fail(&x->in, NULL, "model: '%.60s' is not a name for a model", name);
     read_bool(&x->in, &x->body, "stream", &stream);
     c->quiet = !stream;
     read_text(x, "from", &from);

@@ -267,7 +267,7 @@ static void read_context(exchange *x, runtime_request *q) {
     for (size_t i = 0; ids && i < node_count(&list) && !x->in.failed; i++) {
         node at = node_at(&list, i);
         if (!need_kind(&x->in, &at, NODE_INT)) return;
-        if (node_int(&at) < 0 || node_int(&at) > INT32_MAX) reader_fail(&x->in, &at, "is no token");
+        if (node_int(&at) < 0 || node_int(&at) > INT32_MAX) reader_fail(&x->in, &at, "is not a token");
         ids[i] = (int32_t)node_int(&at);
     }
     q->tokens = ids;

@@ -106,7 +106,7 @@ void ollama_copy_model(exchange *x) {
     if (!from || !to) return;
     if (!x->in.failed && !registry_name_ok(to)) {
         node at = node_get(&x->body, "destination");
-        reader_fail(&x->in, &at, "is no name for a model");
+        reader_fail(&x->in, &at, "is not a name for a model");
     }
     if (x->in.failed) {
         exchange_reject(x);

@@ -79,7 +79,7 @@ static void test_str(void **state) {
     assert_int_equal(s.len, 3890);
     str_clear(&s);
     str_put_utf8(&s, 0x20AC);
-    str_put_utf8(&s, 0xD800); /* a surrogate is no character */
+    str_put_utf8(&s, 0xD800); /* a surrogate is not a character */
     assert_string_equal(str_cstr(&s), "\xE2\x82\xAC\xEF\xBF\xBD");
     str_clear(&s);
     str_put_json(&s, "a\"\\\n\x01\xC3\xA9\xFF", 8);
@@ -169,7 +169,7 @@ static void test_file_map(void **state) {
     test_temp_dir_remove(dir);
 }
 
-enum { SETTLE_BYTES = (21 << 20) + 12345 }; /* more than one piece, and an end that is no whole page */
+enum { SETTLE_BYTES = (21 << 20) + 12345 }; /* more than one piece, and an end that is not a whole page */
 
 static uint32_t settle_word(size_t i) { return (uint32_t)(i * 2654435761u ^ i >> 7); }
 

@@ -63,7 +63,7 @@ static void test_mistakes(void **state) {
     char *dir = test_temp_dir();
     (void)state;
     setenv("XDG_DATA_HOME", dir, 1);
-    program_fails("create 'bad name' x", 2, "is no name");
+    program_fails("create 'bad name' x", 2, "is not a name");
     program_fails("create good /nowhere/x.gguf", 1, "/nowhere/x.gguf");
     program_fails("create good /dev/null", 1, "");
     program_fails("create good", 2, "there is no ./Modelfile");

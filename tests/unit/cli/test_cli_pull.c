@@ -75,7 +75,7 @@ static void test_text(void **state) {
     program_prints("", "pull tiny --quiet 2>&1", "");
     says("list", 0, "hf://acme/tiny-gguf/tiny-Q4_K_M.gguf");
     says("pull tiny --as mine 2>/dev/null", 0, "mine is up to date");
-    says("pull tiny --as 'a name' 2>&1", 1, "'a name' is no name for a model");
+    says("pull tiny --as 'a name' 2>&1", 1, "'a name' is not a name for a model");
     says("rm acme/tiny-gguf tiny mine", 0, "freed 2.7 MB");
     char *blobs = path_join(home, "hearth/blobs"), command[600];
     snprintf(command, sizeof command, "test -z \"$(ls -A '%s')\"", blobs);

@@ -35,7 +35,7 @@ static void test_refused(void **state) {
     (void)state;
     char   out[64];
     size_t bytes = sizeof out;
-    assert_int_equal(run("dequant --type Q5_0", out, &bytes), 1); /* 18 bytes are no whole block */
+    assert_int_equal(run("dequant --type Q5_0", out, &bytes), 1); /* 18 bytes are not a whole block */
     assert_int_equal(bytes, 0);
     assert_int_equal(run("dequant --type Q9_9", out, &bytes), 2);
     assert_int_equal(run("dequant --type MLX_AFF4", out, &bytes), 2);

@@ -156,7 +156,7 @@ static void test_mistakes(void **state) {
 
 static void positive(const json_value *v, const char *key) {
     double d = 0;
-    if (!json_number(json_get(v, key), &d) || !(d > 0)) fail_msg("%s is no positive number", key);
+    if (!json_number(json_get(v, key), &d) || !(d > 0)) fail_msg("%s is not a positive number", key);
 }
 
 static void test_bench(void **state) {

@@ -86,7 +86,7 @@ static void release(parsed *p) {
 
 static int64_t number(const json_value *v, const char *key) {
     int64_t i = -1;
-    if (!json_int(json_get(v, key), &i)) fail_msg("%s is no number", key);
+    if (!json_int(json_get(v, key), &i)) fail_msg("%s is not a number", key);
     return i;
 }
 

@@ -11,7 +11,7 @@
 
 static int64_t int_of(const model_file *m, const char *key) {
     int64_t v = 0;
-    if (!meta_int(model_file_meta(m, key), &v)) fail_msg("%s is no integer", key);
+    if (!meta_int(model_file_meta(m, key), &v)) fail_msg("%s is not an integer", key);
     return v;
 }
 

@@ -151,9 +151,9 @@ static void test_index(void **state) {
     index_refused("{\"weight_map\":{\"w\":\"/etc/c.safetensors\"}}", ERR_FORMAT, "it is not a plain file name");
     index_refused("{\"weight_map\":{\"w\":\"..\"}}", ERR_FORMAT, "it is not a plain file name");
     index_refused("{\"weight_map\":{\"w\":\"c\\u0000.safetensors\"}}", ERR_FORMAT, "control character");
-    index_refused("{\"weight_map\":{\"w\":\"c.bin\"}}", ERR_UNSUPPORTED, "it is no .safetensors file");
-    index_refused("{\"weight_map\":{\"w\":1}}", ERR_FORMAT, "the shard of w is no string");
-    index_refused("{\"weight_map\":[]}", ERR_FORMAT, "weight_map is no object");
+    index_refused("{\"weight_map\":{\"w\":\"c.bin\"}}", ERR_UNSUPPORTED, "it is not a .safetensors file");
+    index_refused("{\"weight_map\":{\"w\":1}}", ERR_FORMAT, "the shard of w is not a string");
+    index_refused("{\"weight_map\":[]}", ERR_FORMAT, "weight_map is not an object");
     index_refused("{\"weight_map\":{\"w\":\"a.safetensors\",\"w\":\"a.safetensors\"}}", ERR_FORMAT,
                   "tensor w appears twice");
     index_refused("{}", ERR_FORMAT, "weight_map is missing");
@@ -177,7 +177,7 @@ static void test_partial_directories(void **state) {
     put_shard(dir, "model.safetensors", "d e f");
     assert_int_equal(tensors_in(dir), 3);
     put(dir, "config.json", "[]");
-    test_refused(dir, ERR_FORMAT, "config.json: it is no JSON object");
+    test_refused(dir, ERR_FORMAT, "config.json: it is not a JSON object");
     put(dir, "config.json", "{");
     test_refused(dir, ERR_FORMAT, "config.json: JSON line 1");
     put(dir, "config.json", "{}");

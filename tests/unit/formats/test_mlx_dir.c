@@ -26,7 +26,7 @@ static void test_modules(void **state) {
     (void)state;
     assert_int_equal(model_file_format(m), MODEL_MLX);
     assert_string_equal(model_file_arch(m), "qwen3_moe");
-    assert_int_equal(model_file_hf_quant(m)->method, MODEL_HF_PLAIN); /* MLX's copy is no Hugging Face method */
+    assert_int_equal(model_file_hf_quant(m)->method, MODEL_HF_PLAIN); /* MLX's copy is not a Hugging Face method */
     check_module(m, "model.embed_tokens", MODEL_QUANT_AFFINE, 4, 64);
     check_module(m, "model.layers.0.self_attn.q_proj", MODEL_QUANT_AFFINE, 2, 64);
     check_module(m, "model.layers.0.self_attn.k_proj", MODEL_QUANT_AFFINE, 3, 32);
@@ -68,12 +68,12 @@ static void test_config_refusals(void **state) {
                    NULL);
     config_refused("{\"group_size\":64,\"bits\":7}", ERR_UNSUPPORTED, "quantization: 7 bits in groups of 64");
     config_refused("{\"group_size\":48,\"bits\":4}", ERR_UNSUPPORTED, "4 bits in groups of 48");
-    config_refused("{\"group_size\":\"x\",\"bits\":4}", ERR_FORMAT, "group_size is no integer");
+    config_refused("{\"group_size\":\"x\",\"bits\":4}", ERR_FORMAT, "group_size is not an integer");
     config_refused("{\"group_size\":64,\"bits\":1e15}", ERR_FORMAT, "bits is out of range");
     config_refused("{\"mode\":\"int7\"}", ERR_UNSUPPORTED, "mode int7 is not supported");
     config_refused("{\"mode\":\"mxfp4\",\"group_size\":64,\"bits\":4}", ERR_UNSUPPORTED, "4 bits in groups of 64");
     config_refused("{\"bits\":4,\"m.x\":{\"bits\":9}}", ERR_UNSUPPORTED, "quantization of m.x: 9 bits");
-    config_refused("7", ERR_FORMAT, "quantization is no object");
+    config_refused("7", ERR_FORMAT, "quantization is not an object");
 }
 
 /* A directory with one packed module "m"; dims are fastest first. */

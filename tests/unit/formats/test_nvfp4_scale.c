@@ -68,7 +68,7 @@ static void copy_keys(gguf_writer *w, const model_file *m) {
 }
 
 /* The NVFP4 tensor i with its scales into `scaled`, its values into `plain`. Where the family has a tensor X.scale of
- * its own, that is no part of the weight. */
+ * its own, that is not part of the weight. */
 static void add_both(gguf_writer *scaled, gguf_writer *plain, const model_file *m, size_t i, arena *mem) {
     const model_tensor *t = model_file_tensor_at(m, i);
     bool                own = model_file_tensor(m, beside(t->name, ".scale")) != NULL;

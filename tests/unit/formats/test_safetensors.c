@@ -97,10 +97,10 @@ static void test_refusals(void **state) {
     expect("{}", 0, 0, "");
     expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"extra\":[{\"x\":1}]}}  ", 4, 0, "");
     expect("", 0, ERR_FORMAT, "header");
-    expect("[]", 0, ERR_FORMAT, "the header is no JSON object");
+    expect("[]", 0, ERR_FORMAT, "the header is not a JSON object");
     expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}", 4, ERR_FORMAT, "header: JSON line 1");
     expect("{} x", 0, ERR_FORMAT, "header: JSON");
-    expect("{\"a\":1}", 0, ERR_FORMAT, "tensor a: its entry is no object");
+    expect("{\"a\":1}", 0, ERR_FORMAT, "tensor a: its entry is not an object");
     expect("{\"a\":{\"shape\":[4],\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "tensor a: dtype is missing");
     expect("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "tensor a: shape is missing");
     expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[4]}}", 4, ERR_FORMAT, "tensor a: data_offsets is missing");
@@ -111,8 +111,8 @@ static void test_refusals(void **state) {
            "tensor a: dtype C64 is not supported");
     expect("{\"a\":{\"dtype\":\"\\u001b[1m\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, ERR_UNSUPPORTED,
            "dtype \\x1B[1m");
-    expect("{\"a\":{\"dtype\":7,\"shape\":[4],\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "dtype is no string");
-    expect("{\"a\":{\"dtype\":\"U8\",\"shape\":4,\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "shape is no array");
+    expect("{\"a\":{\"dtype\":7,\"shape\":[4],\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "dtype is not a string");
+    expect("{\"a\":{\"dtype\":\"U8\",\"shape\":4,\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "shape is not an array");
     expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[-4],\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "non-negative integer");
     expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[4.5],\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "non-negative integer");
     expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,4],\"data_offsets\":[0,4]}}", 4, ERR_LIMIT,
@@ -135,8 +135,8 @@ static void test_refusals(void **state) {
     expect("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 8, ERR_FORMAT, "its name is empty");
     expect("{\"a\\n\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 8, ERR_FORMAT,
            "tensor a\\x0A: its name holds");
-    expect("{\"__metadata__\":{\"a\":1}}", 0, ERR_FORMAT, "__metadata__: a is no string");
-    expect("{\"__metadata__\":[]}", 0, ERR_FORMAT, "__metadata__ is no object");
+    expect("{\"__metadata__\":{\"a\":1}}", 0, ERR_FORMAT, "__metadata__: a is not a string");
+    expect("{\"__metadata__\":[]}", 0, ERR_FORMAT, "__metadata__ is not an object");
     expect("{\"__metadata__\":{},\"__metadata__\":{}}", 0, ERR_FORMAT, "__metadata__ appears twice");
     str_init(&s);
     str_puts(&s, "{\"a\":");

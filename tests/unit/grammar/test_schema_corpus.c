@@ -88,7 +88,7 @@ static void check_walk(const char *all, const json_value *v) {
     if (schema_compile(g, (view){ schema.data, schema.len }, &start, &e) < 0) fail_msg("%s: %s", name, e.msg);
     accepted = ir_walk(g, start, text.data, text.len, &at);
     if (stopped && !accepted) fail_msg("%s: %.300s is not accepted", name, text.data);
-    if (!stopped && at != text.len) fail_msg("%s: %.300s is no prefix", name, text.data);
+    if (!stopped && at != text.len) fail_msg("%s: %.300s is not a prefix", name, text.data);
     ir_free(g);
     if (stopped) {
         const json_value *parsed;

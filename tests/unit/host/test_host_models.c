@@ -20,7 +20,7 @@ static void test_remove(void **state) {
     size_t          n;
     err             e = { 0 };
     (void)state;
-    o.program = getenv("HEARTH_PROGRAM"); /* by default it is this program, which is no worker */
+    o.program = getenv("HEARTH_PROGRAM"); /* by default it is this program, which is not a worker */
     if (!o.program) {
         printf("skipped: HEARTH_PROGRAM is not set\n");
         return;

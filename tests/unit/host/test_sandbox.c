@@ -180,7 +180,7 @@ static void test_refused_calls(void **state) {
 #endif
 }
 
-/* A thread that is not the first is no way out. */
+/* A thread that is not the first is not a way out. */
 static void *thread_socket(void *arg) {
     (void)arg;
     return socket(AF_INET, SOCK_STREAM, 0) < 0 ? NULL : &cache_dir;

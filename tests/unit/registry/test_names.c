@@ -125,7 +125,7 @@ static void test_no_names(void **state) {
         name_ref n;
         err      e = { 0 };
         if (name_parse(&n, rows[i], &e) != ERR_ARG) fail_msg("'%s' was taken as a name", rows[i]);
-        assert_non_null(strstr(e.msg, "is no name of a model"));
+        assert_non_null(strstr(e.msg, "is not a name of a model"));
         assert_null(n.repo);
     }
     char    *long_name = calloc(1, 5000);

@@ -344,7 +344,7 @@ static void test_faults_that_stay(void **state) {
     fails("{\"status\":[429,-1,{\"Retry-After\":\"4000\"}]}", q, ERR_BUSY, "4000 s");
     fails("{\"meta_status\":[429,-1,{\"Retry-After\":\"4000\"}]}", q, ERR_BUSY, "4000 s");
     fails("{\"redirect\":\"loop\"}", q, ERR_FORMAT, "redirects");
-    fails("{\"redirect\":\"plain\"}", q, ERR_FORMAT, "no web address");
+    fails("{\"redirect\":\"plain\"}", q, ERR_FORMAT, "not a web address");
     fails("{\"redirect\":\"host\",\"linked\":\"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"}", q,
           ERR_FORMAT, "do not belong together");
     fails("{\"gone\":true}", q, ERR_NOTFOUND, "tiny-Q4_K_M.gguf does not exist at 127.0.0.1");
@@ -446,7 +446,7 @@ static void test_changed(void **state) {
     test_temp_dir_remove(dir);
 }
 
-/* A note that does not make sense is no reason for anything but to begin anew. */
+/* A note that does not make sense is not a reason for anything but to begin anew. */
 static void test_bad_notes(void **state) {
     static const char *const notes[] = { "", "{}", "[", "{\"version\":1,\"digest\":\"x\",\"size\":1,\"piece\":0}" };
     (void)state;

@@ -112,7 +112,7 @@ static void test_bad_files(void **state) {
     sqlite3  *db;
     err       e = { 0 };
     (void)state;
-    test_write_file(path, "this is no database, and it is long enough to be looked at as one.................", 80);
+    test_write_file(path, "this is not a database, and it is long enough to be looked at as one.................", 80);
     assert_int_equal(registry_open(&r, path, &e), ERR_FORMAT);
     assert_null(r);
     assert_int_equal(unlink(path), 0);

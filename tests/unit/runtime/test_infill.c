@@ -32,7 +32,7 @@ static void test_starcoder(void **state) {
     tok_ids ids = { 0 };
     (void)state;
     assert_true(infill_known(t));
-    /* A marker's text inside the user's text is no marker. */
+    /* A marker's text inside the user's text is not a marker. */
     assert_int_equal(infill_encode(t, view_of("def f(x):\n    "), view_of("\n    return <fim_middle>"), &ids, NULL), 0);
     assert_int_equal(ids.data[0], tok_find(t, "<fim_prefix>", 12));
     assert_int_equal(ids.data[ids.count - 1], tok_find(t, "<fim_middle>", 12));

@@ -3,7 +3,7 @@
  * AVX-512 unpacking of MLX matrices: values as a bit stream per row, scales and biases in their own arrays.
  *
  * Rows are often a power of two long, so that the lines of 16 rows fall into few sets of L1: a unit is 64 bytes of each
- * row, read once (rows that are no whole number of units take 16 or 32 bytes at a time). Nibbles of a 4-bit stream are
+ * row, read once (rows that are not a whole number of units take 16 or 32 bytes at a time). Nibbles of a 4-bit stream are
  * in the order of K, low first: a dword holds 8 inputs, its bytes' low nibbles the even, its high nibbles the odd ones.
  */
 #include "kernels/cpu/avx512/matmul_avx512.h"
