@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loops of the f32 matmul: 16 weight rows, all of K, times a few activation rows at a time. The weight rows are
- * read from memory once and come from L2 for the other activation rows.
+ * The loops of the f32 matmul: 16 weight rows, all of K, times a few activation rows at a time (dots) or many (block).
+ * The weight rows are read from memory once; for further activation rows they come from L2.
  *
  * Types without kernels of their own, and a last panel of fewer than 16 rows, are first made f32 rows in scratch.
  */
@@ -11,9 +11,11 @@
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-size_t matmul_floats_scratch_bytes(const tensor_mat *w) {
+static size_t unpacked_bytes(const tensor_mat *w) {
     return ((size_t)w->cols * sizeof(float) + 63) / 64 * 64 * MATMUL_PANEL;
 }
+
+size_t matmul_floats_scratch_bytes(const tensor_mat *w) { return unpacked_bytes(w) + MATMUL_BLOCKF_BYTES; }
 
 /* Rows behind the last give sums that nobody reads. */
 static void unpack(const matmul_src *s, int64_t row0, int64_t n, uint8_t *out, size_t stride) {
@@ -25,28 +27,55 @@ static void unpack(const matmul_src *s, int64_t row0, int64_t n, uint8_t *out, s
     }
 }
 
+/* A panel of 16 weight rows, in f32 or a type with kernels. */
+typedef struct panel {
+    const uint8_t *at;
+    size_t         stride;
+    int64_t        row0, n;
+    int            type;
+} panel;
+
+static void in_blocks(const matmul_floats *f, const matmul_args *a, const panel *p, void *scratch) {
+    int64_t passes = (a->n_rows + MATMUL_BLOCKF - 1) / MATMUL_BLOCKF;
+    for (int64_t pass = 0, i = 0; pass < passes; pass++) {
+        int          nr = (int)(a->n_rows * (pass + 1) / passes - i);
+        const float *x[MATMUL_BLOCKF];
+        float        out[MATMUL_BLOCKF * MATMUL_PANEL];
+        for (int r = 0; r < nr; r++) x[r] = matmul_row_in(a, i + r);
+        f->block[p->type](p->at, p->stride, a->w->cols, x, nr, scratch, out);
+        for (int r = 0; r < nr; r++, i++) matmul_finish(a, i, p->row0, p->n, out + r * MATMUL_PANEL);
+    }
+}
+
+static void in_dots(const matmul_floats *f, const matmul_args *a, const panel *p) {
+    int64_t passes = (a->n_rows + f->rows[p->type] - 1) / f->rows[p->type];
+    for (int64_t pass = 0, i = 0; pass < passes; pass++) {
+        int          nr = (int)(a->n_rows * (pass + 1) / passes - i);
+        const float *x[MATMUL_DOTSF];
+        float        out[MATMUL_DOTSF * MATMUL_PANEL];
+        for (int r = 0; r < nr; r++) x[r] = matmul_row_in(a, i + r);
+        f->dots[p->type][nr - 1](p->at, p->stride, a->w->cols, x, out);
+        for (int r = 0; r < nr; r++, i++) matmul_finish(a, i, p->row0, p->n, out + r * MATMUL_PANEL);
+    }
+}
+
 void matmul_drive_floats(const matmul_floats *f, const matmul_args *a, const matmul_src *s, int64_t p0, int64_t p1,
                          void *scratch) {
     const tensor_mat *w = a->w;
-    for (int64_t p = p0; p < p1; p++) {
-        int64_t                 row0 = p * MATMUL_PANEL, n = min64(MATMUL_PANEL, w->rows - row0);
-        const uint8_t          *at = s->data + (size_t)row0 * w->row_bytes;
-        size_t                  stride = w->row_bytes;
-        int                     type = n < MATMUL_PANEL || !f->dots[w->type][0] ? TENSOR_F32 : (int)w->type;
-        matmul_dotsf_fn *const *dots = f->dots[type];
-        int64_t                 passes = (a->n_rows + f->rows[type] - 1) / f->rows[type];
-        if (n < MATMUL_PANEL || !f->dots[w->type][0]) {
-            at = scratch;
-            stride = matmul_floats_scratch_bytes(w) / MATMUL_PANEL;
-            unpack(s, row0, n, scratch, stride);
+    for (int64_t i = p0; i < p1; i++) {
+        int64_t row0 = i * MATMUL_PANEL;
+        panel   p = { .at = s->data + (size_t)row0 * w->row_bytes, .stride = w->row_bytes, .row0 = row0 };
+        p.n = min64(MATMUL_PANEL, w->rows - row0);
+        p.type = (int)w->type;
+        if (p.n < MATMUL_PANEL || !f->dots[w->type][0]) {
+            p.type = TENSOR_F32;
+            p.at = scratch;
+            p.stride = unpacked_bytes(w) / MATMUL_PANEL;
+            unpack(s, row0, p.n, scratch, p.stride);
         }
-        for (int64_t pass = 0, i = 0; pass < passes; pass++) {
-            int          nr = (int)(a->n_rows * (pass + 1) / passes - i);
-            const float *x[MATMUL_DOTSF];
-            float        out[MATMUL_DOTSF * MATMUL_PANEL];
-            for (int r = 0; r < nr; r++) x[r] = matmul_row_in(a, i + r);
-            dots[nr - 1](at, stride, w->cols, x, out);
-            for (int r = 0; r < nr; r++, i++) matmul_finish(a, i, row0, n, out + r * MATMUL_PANEL);
-        }
+        if (f->block[p.type] && a->n_rows >= MATMUL_BLOCKF_FEW)
+            in_blocks(f, a, &p, (char *)scratch + unpacked_bytes(w));
+        else
+            in_dots(f, a, &p);
     }
 }

@@ -15,9 +15,23 @@
 /* 16 whole weight rows, `stride` bytes from row to row, times a few activation rows; out: rows of 16. */
 typedef void matmul_dotsf_fn(const uint8_t *w, size_t stride, int64_t cols, const float *const *x, float *out);
 
+/* The same for up to MATMUL_BLOCKF rows, with the same bits: a stretch of weights is made f32 once for all of them. scratch:
+ * MATMUL_BLOCKF_BYTES, aligned to 64. */
+typedef void matmul_blockf_fn(const uint8_t *w, size_t stride, int64_t cols, const float *const *x, int n,
+                              void *scratch, float *out);
+
+enum {
+    MATMUL_BLOCKF = 48,        /* activation rows: their stretches stay in L2, their sums nearly in L1 */
+    MATMUL_BLOCKF_FEW = 12,    /* fewer are not worth the conversion */
+    MATMUL_BLOCKF_COLS = 1024, /* inputs of a stretch: four f32 rows of it fill half of L1 */
+    MATMUL_BLOCKF_LANES = 16,  /* of the widest set */
+    MATMUL_BLOCKF_BYTES = 4 * (4 * MATMUL_BLOCKF_COLS + MATMUL_PANEL * MATMUL_BLOCKF * MATMUL_BLOCKF_LANES),
+};
+
 typedef struct matmul_floats {
-    matmul_dotsf_fn *dots[TENSOR_TYPE_COUNT][MATMUL_DOTSF]; /* of 1, 2, ... rows; F32 always, NULL: made f32 first */
-    int              rows[TENSOR_TYPE_COUNT];               /* which of them is fastest for many rows */
+    matmul_blockf_fn *block[TENSOR_TYPE_COUNT];              /* NULL: dots are as fast */
+    matmul_dotsf_fn  *dots[TENSOR_TYPE_COUNT][MATMUL_DOTSF]; /* of 1, 2, ... rows; F32 always, NULL: made f32 first */
+    int               rows[TENSOR_TYPE_COUNT];               /* which of them is fastest for many rows */
 } matmul_floats;
 
 extern const matmul_floats matmul_floats_scalar, matmul_floats_avx2, matmul_floats_avx512, matmul_floats_neon;

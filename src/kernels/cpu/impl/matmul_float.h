@@ -10,6 +10,10 @@
  * `wide` stretches of memory, read side by side; DOTS_AHEAD bytes further each of them is fetched, at the end of a
  * stretch that of the next 16 rows.
  *
+ * With many activation rows (block) it goes the other way round: a stretch of 4 weight rows is made f32 in L1, and all
+ * activation rows pass over it; the sums of an output wait in memory between stretches, so the order stays as above.
+ * Where FMA and not memory is the limit of dots, this is no faster: a set asks for it by MATMUL_FLOAT_BLOCKED.
+ *
  * A set includes its vocabulary and this file, and says MATMUL_FLOAT_SET(set, n32, n16): how many activation rows its
  * kernels for f32 and for 16-bit weights take together.
  */
@@ -105,11 +109,83 @@ INLINE void dots(const uint8_t *w, size_t stride, int64_t cols, const float *con
 #define MATMUL_DOTS_LIST(type)                                                                                         \
     { dots_##type##_1, dots_##type##_2, dots_##type##_3, dots_##type##_4, dots_##type##_5, dots_##type##_6 }
 
+#ifdef MATMUL_FLOAT_BLOCKED
+enum { BLOCK_WIDE = 4 };
+
+/* BLOCK_WIDE weight rows of a stretch, as f32; zeros up to a whole register. */
+INLINE void widen(const uint8_t *w, size_t stride, int64_t len, float *out, size_t size, load_whole_fn *whole,
+                  load_part_fn *part) {
+    for (int i = 0; i < BLOCK_WIDE; i++, w += stride, out += MATMUL_BLOCKF_COLS) {
+        int64_t k = 0;
+        for (; k + VW <= len; k += VW) vf_store(out + k, whole(w + (size_t)k * size));
+        if (k < len) vf_store(out + k, part(w + (size_t)k * size, len - k));
+    }
+}
+
+/* Goes on with the sums of n activation rows: sums[i * MATMUL_BLOCKF + r], VW each. */
+INLINE void block_step(const float *w, int64_t len, const float *const *x, int64_t k0, float *sums, int n) {
+    vf      f[BLOCK_WIDE][MATMUL_DOTSF];
+    int64_t k = 0;
+    UNROLLED for (int i = 0; i < BLOCK_WIDE; i++) {
+        UNROLLED for (int r = 0; r < n; r++) f[i][r] = vf_load(sums + (i * MATMUL_BLOCKF + r) * VW);
+    }
+#define BLOCK_W(i) vf_load(w + (i)*MATMUL_BLOCKF_COLS + k)
+    const int wide = BLOCK_WIDE;
+    for (; k + VW <= len; k += VW) DOTS_STEP(BLOCK_W(i), vf_load(x[r] + k0 + k));
+    if (k < len) DOTS_STEP(BLOCK_W(i), vf_loadn(x[r] + k0 + k, len - k));
+#undef BLOCK_W
+    UNROLLED for (int i = 0; i < BLOCK_WIDE; i++) {
+        UNROLLED for (int r = 0; r < n; r++) vf_store(sums + (i * MATMUL_BLOCKF + r) * VW, f[i][r]);
+    }
+}
+
+/* most: activation rows of a step, 3 or 6, as registers allow. */
+INLINE void block(const uint8_t *w, size_t stride, int64_t cols, const float *const *x, int n, void *scratch,
+                  float *out, int most, size_t size, load_whole_fn *whole, load_part_fn *part) {
+    float *wide = scratch, *sums = wide + BLOCK_WIDE * MATMUL_BLOCKF_COLS;
+    memset(sums, 0, sizeof(float) * MATMUL_PANEL * MATMUL_BLOCKF * VW);
+    for (int64_t k = 0; k < cols; k += MATMUL_BLOCKF_COLS) {
+        int64_t len = cols - k < MATMUL_BLOCKF_COLS ? cols - k : MATMUL_BLOCKF_COLS;
+        for (int i = 0; i < MATMUL_PANEL; i += BLOCK_WIDE) {
+            float *to = sums + i * MATMUL_BLOCKF * VW;
+            int    r = 0;
+            widen(w + (size_t)i * stride + (size_t)k * size, stride, len, wide, size, whole, part);
+            for (; r + most <= n; r += most) block_step(wide, len, x + r, k, to + r * VW, most);
+            for (; r + 3 <= n; r += 3) block_step(wide, len, x + r, k, to + r * VW, 3);
+            for (; r < n; r++) block_step(wide, len, x + r, k, to + r * VW, 1);
+        }
+    }
+    for (int r = 0; r < n; r++) {
+        for (int i = 0; i < MATMUL_PANEL; i++)
+            out[r * MATMUL_PANEL + i] = vf_sum(vf_load(sums + (i * MATMUL_BLOCKF + r) * VW));
+    }
+}
+
+#define MATMUL_BLOCK(type, size)                                                                                       \
+    static void block_##type(const uint8_t *w, size_t stride, int64_t cols, const float *const *x, int n,              \
+                             void *scratch, float *out) {                                                              \
+        block(w, stride, cols, x, n, scratch, out, VREGS >= 32 ? 6 : 3, size, whole_##type, part_##type);              \
+    }
+
+#define MATMUL_FLOAT_BLOCKS                                                                                            \
+    MATMUL_BLOCK(f32, 4)                                                                                               \
+    MATMUL_BLOCK(f16, 2)                                                                                               \
+    MATMUL_BLOCK(bf16, 2)
+#define MATMUL_BLOCK_LIST                                                                                              \
+    { [TENSOR_F32] = block_f32, [TENSOR_F16] = block_f16, [TENSOR_BF16] = block_bf16 }
+#else
+#define MATMUL_FLOAT_BLOCKS
+#define MATMUL_BLOCK_LIST                                                                                              \
+    { NULL }
+#endif
+
 #define MATMUL_FLOAT_SET(set, n32, n16)                                                                                \
     MATMUL_FLOAT_TYPE(f32, 4)                                                                                          \
     MATMUL_FLOAT_TYPE(f16, 2)                                                                                          \
     MATMUL_FLOAT_TYPE(bf16, 2)                                                                                         \
+    MATMUL_FLOAT_BLOCKS                                                                                                \
     const matmul_floats matmul_floats_##set = {                                                                        \
+        .block = MATMUL_BLOCK_LIST,                                                                                    \
         .rows = { [TENSOR_F32] = n32, [TENSOR_F16] = n16, [TENSOR_BF16] = n16 },                                       \
         .dots = { [TENSOR_F32] = MATMUL_DOTS_LIST(f32),                                                                \
                   [TENSOR_F16] = MATMUL_DOTS_LIST(f16),                                                                \
