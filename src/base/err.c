@@ -18,6 +18,11 @@ int err_set(err *e, int code, const char *fmt, ...) {
     return code;
 }
 
+static void add_reason(err *e, const char *reason) {
+    size_t used = strlen(e->msg);
+    snprintf(e->msg + used, sizeof e->msg - used, ": %s", reason);
+}
+
 int err_wrap(err *e, int rc, const char *fmt, ...) {
     if (e) {
         char    old[sizeof e->msg];
@@ -28,8 +33,7 @@ int err_wrap(err *e, int rc, const char *fmt, ...) {
         va_start(ap, fmt);
         write_message(e, fmt, ap);
         va_end(ap);
-        size_t used = strlen(e->msg);
-        snprintf(e->msg + used, sizeof e->msg - used, ": %s", old);
+        add_reason(e, old);
     }
     return rc;
 }
@@ -42,8 +46,7 @@ int err_set_errno(err *e, const char *fmt, ...) {
         va_start(ap, fmt);
         write_message(e, fmt, ap);
         va_end(ap);
-        size_t used = strlen(e->msg);
-        snprintf(e->msg + used, sizeof e->msg - used, ": %s", strerror(saved));
+        add_reason(e, strerror(saved));
     }
     return ERR_IO;
 }

@@ -8,33 +8,18 @@
 #include <stdint.h>
 
 /* Each returns false on overflow and leaves *out alone. */
-static inline bool num_add_size(size_t a, size_t b, size_t *out) {
-    size_t r;
-    if (__builtin_add_overflow(a, b, &r)) return false;
-    *out = r;
-    return true;
-}
-
-static inline bool num_mul_size(size_t a, size_t b, size_t *out) {
-    size_t r;
-    if (__builtin_mul_overflow(a, b, &r)) return false;
-    *out = r;
-    return true;
-}
-
-static inline bool num_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
-    uint64_t r;
-    if (__builtin_add_overflow(a, b, &r)) return false;
-    *out = r;
-    return true;
-}
-
-static inline bool num_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
-    uint64_t r;
-    if (__builtin_mul_overflow(a, b, &r)) return false;
-    *out = r;
-    return true;
-}
+#define NUM_CHECKED(name, type, operation)                                                                             \
+    static inline bool name(type a, type b, type *out) {                                                               \
+        type r;                                                                                                        \
+        if (operation(a, b, &r)) return false;                                                                         \
+        *out = r;                                                                                                      \
+        return true;                                                                                                   \
+    }
+NUM_CHECKED(num_add_size, size_t, __builtin_add_overflow)
+NUM_CHECKED(num_mul_size, size_t, __builtin_mul_overflow)
+NUM_CHECKED(num_add_u64, uint64_t, __builtin_add_overflow)
+NUM_CHECKED(num_mul_u64, uint64_t, __builtin_mul_overflow)
+#undef NUM_CHECKED
 
 /* Rounds up to a multiple of align (a power of two); false on overflow. */
 static inline bool num_align_up(uint64_t value, uint64_t align, uint64_t *out) {

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "convert/writer_tensor.h"
 #include "formats/text.h"
 
 #include <inttypes.h>
@@ -183,24 +184,12 @@ int gguf_writer_set_string(gguf_writer *w, const char *key, const char *value, e
     return gguf_writer_set(w, key, &v, e);
 }
 
+static bool has_type(tensor_type type) { return type < TENSOR_GGML_END && tensor_type_get((int)type); }
+
 int gguf_writer_add(gguf_writer *w, const char *name, tensor_type type, int n_dims, const int64_t *dims,
                     const void *data, size_t bytes, err *e) {
-    model_tensor t = { .type = type, .n_dims = n_dims, .data = data, .bytes = bytes };
-    char         text[120];
-    size_t       need;
-    int          rc = 0;
-    if (n_dims < 0 || n_dims > GGUF_MAX_DIMS)
-        rc = err_set(e, ERR_ARG, "%d dimensions", n_dims);
-    else if (type >= TENSOR_GGML_END || !tensor_type_get((int)type))
-        rc = err_set(e, ERR_ARG, "type %s does not exist in GGUF", tensor_type_name((int)type));
-    for (int d = 0; d < MODEL_MAX_DIMS && rc == 0; d++) {
-        t.dims[d] = d < n_dims ? dims[d] : 1;
-        if (t.dims[d] <= 0) rc = err_set(e, ERR_ARG, "dimension %d is %" PRId64, d, t.dims[d]);
-    }
-    if (rc == 0) rc = tensor_table_bytes(&t, &need, e);
-    if (rc == 0 && need != bytes) rc = err_set(e, ERR_ARG, "%zu bytes given; type and shape need %zu", bytes, need);
-    if (rc == 0) rc = tensor_table_add(&w->tensors, &t, view_of(name), e);
-    return rc < 0 ? err_wrap(e, rc, "tensor %s", text_safe(text, sizeof text, view_of(name))) : 0;
+    static const writer_limits limits = { "GGUF", GGUF_MAX_DIMS, 1, has_type };
+    return writer_tensor_add(&w->tensors, &(writer_tensor){ name, type, n_dims, dims, data, bytes }, &limits, e);
 }
 
 static int put_header(const gguf_writer *w, str *s, err *e) {

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "convert/writer_tensor.h"
 #include "formats/text.h"
 
 #include <inttypes.h>
@@ -49,26 +50,13 @@ int safetensors_writer_set(safetensors_writer *w, const char *key, const char *v
     return str_ok(&w->metadata) ? 0 : err_set_nomem(e);
 }
 
+static bool has_type(tensor_type type) { return safetensors_dtype_name(type) != NULL; }
+
 int safetensors_writer_add(safetensors_writer *w, const char *name, tensor_type type, int n_dims, const int64_t *dims,
                            const void *data, size_t bytes, err *e) {
-    model_tensor t = { .type = type, .n_dims = n_dims, .data = data, .bytes = bytes };
-    char         text[120];
-    size_t       need;
-    int          rc = 0;
-    if (strcmp(name, "__metadata__") == 0)
-        rc = err_set(e, ERR_ARG, "the name is reserved");
-    else if (n_dims < 0 || n_dims > MODEL_MAX_DIMS)
-        rc = err_set(e, ERR_ARG, "%d dimensions", n_dims);
-    else if (!safetensors_dtype_name(type))
-        rc = err_set(e, ERR_ARG, "type %s does not exist in safetensors", tensor_type_name((int)type));
-    for (int d = 0; d < MODEL_MAX_DIMS && rc == 0; d++) {
-        t.dims[d] = d < n_dims ? dims[d] : 1;
-        if (t.dims[d] < 0) rc = err_set(e, ERR_ARG, "dimension %d is %" PRId64, d, t.dims[d]);
-    }
-    if (rc == 0) rc = tensor_table_bytes(&t, &need, e);
-    if (rc == 0 && need != bytes) rc = err_set(e, ERR_ARG, "%zu bytes given; type and shape need %zu", bytes, need);
-    if (rc == 0) rc = tensor_table_add(&w->tensors, &t, view_of(name), e);
-    return rc < 0 ? err_wrap(e, rc, "tensor %s", text_safe(text, sizeof text, view_of(name))) : 0;
+    static const writer_limits limits = { "safetensors", MODEL_MAX_DIMS, 0, has_type };
+    if (strcmp(name, "__metadata__") == 0) return err_set(e, ERR_ARG, "tensor %s: the name is reserved", name);
+    return writer_tensor_add(&w->tensors, &(writer_tensor){ name, type, n_dims, dims, data, bytes }, &limits, e);
 }
 
 static int put_header(const safetensors_writer *w, str *s, err *e) {

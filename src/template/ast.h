@@ -180,6 +180,8 @@ typedef struct parse_state {
 _Noreturn void parse_fail(parse_state *p, int line, const char *fmt, ...) BASE_PRINTF(3, 4);
 _Noreturn void parse_nomem(parse_state *p);
 void          *parse_alloc(parse_state *p, size_t bytes); /* zeroed */
+/* A place for one more: the array, or a copy with twice the room (first: to begin with) where it is full. */
+void *parse_grow(parse_state *p, void *items, size_t count, size_t *cap, size_t first, size_t elem);
 
 void  lex_template(parse_state *p); /* fills toks */
 node *parse_expression(parse_state *p, bool with_cond);

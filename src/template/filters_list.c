@@ -10,6 +10,12 @@
 
 #define FILTER(id) static tv id(tr *r, tv v, const tv *a, const tv_args *raw)
 #define UNUSED (void)r, (void)v, (void)a, (void)raw
+/* One that is an expression. */
+#define FILTER_IS(id, ...)                                                                                             \
+    FILTER(id) {                                                                                                       \
+        UNUSED;                                                                                                        \
+        return __VA_ARGS__;                                                                                            \
+    }
 
 static bool flag(tr *r, tv v) { return tv_given(v) && tv_truth(r, v); }
 
@@ -151,14 +157,8 @@ static tv extreme(tr *r, tv v, const tv *a, bool max) {
     return l.items[best];
 }
 
-FILTER(f_min) {
-    UNUSED;
-    return extreme(r, v, a, false);
-}
-FILTER(f_max) {
-    UNUSED;
-    return extreme(r, v, a, true);
-}
+FILTER_IS(f_min, extreme(r, v, a, false))
+FILTER_IS(f_max, extreme(r, v, a, true))
 
 FILTER(f_sum) {
     UNUSED;
@@ -183,10 +183,7 @@ static tv iter_next(tr *r, tv v, const char *what) {
     return l.count ? l.items[0] : tv_undef_hint(r, "No %s item, sequence was empty.", what);
 }
 
-FILTER(f_first) {
-    UNUSED;
-    return iter_next(r, v, "first");
-}
+FILTER_IS(f_first, iter_next(r, v, "first"))
 
 static bool reversible(tv v) {
     return v.kind == TV_STR || tv_is_seq(v) || v.kind == TV_DICT || v.kind == TV_VIEW || v.kind == TV_RANGE ||
@@ -200,10 +197,7 @@ FILTER(f_last) {
     return l.count ? l.items[l.count - 1] : tv_undef_hint(r, "No last item, sequence was empty.");
 }
 
-FILTER(f_length) {
-    UNUSED;
-    return tv_int((int64_t)tv_length(r, v));
-}
+FILTER_IS(f_length, tv_int((int64_t)tv_length(r, v)))
 
 FILTER(f_list) {
     UNUSED;
@@ -280,10 +274,7 @@ static tv_list *make_map(tr *r, tv_iter *it) {
     return out;
 }
 
-FILTER(f_map) {
-    UNUSED;
-    return new_iter(r, v, make_map, 0, raw, NULL);
-}
+FILTER_IS(f_map, new_iter(r, v, make_map, 0, raw, NULL))
 
 enum { SELECT = 0, REJECT = 1, BY_ATTRIBUTE = 2 };
 
@@ -318,22 +309,10 @@ static tv_list *make_select(tr *r, tv_iter *it) {
     return out;
 }
 
-FILTER(f_select) {
-    UNUSED;
-    return new_iter(r, v, make_select, SELECT, raw, NULL);
-}
-FILTER(f_reject) {
-    UNUSED;
-    return new_iter(r, v, make_select, REJECT, raw, NULL);
-}
-FILTER(f_selectattr) {
-    UNUSED;
-    return new_iter(r, v, make_select, SELECT | BY_ATTRIBUTE, raw, NULL);
-}
-FILTER(f_rejectattr) {
-    UNUSED;
-    return new_iter(r, v, make_select, REJECT | BY_ATTRIBUTE, raw, NULL);
-}
+FILTER_IS(f_select, new_iter(r, v, make_select, SELECT, raw, NULL))
+FILTER_IS(f_reject, new_iter(r, v, make_select, REJECT, raw, NULL))
+FILTER_IS(f_selectattr, new_iter(r, v, make_select, SELECT | BY_ATTRIBUTE, raw, NULL))
+FILTER_IS(f_rejectattr, new_iter(r, v, make_select, REJECT | BY_ATTRIBUTE, raw, NULL))
 
 /* Arguments that were bound to parameters travel in the iterator's positional arguments. */
 static tv lazy(tr *r, tv v, const tv *a, int n, tv_list *(*make)(tr *, tv_iter *)) {
@@ -379,10 +358,7 @@ static tv_list *make_batch(tr *r, tv_iter *it) {
     return out;
 }
 
-FILTER(f_batch) {
-    UNUSED;
-    return lazy(r, v, a, 2, make_batch);
-}
+FILTER_IS(f_batch, lazy(r, v, a, 2, make_batch))
 
 static tv_list *make_slice(tr *r, tv_iter *it) {
     tv_list from = tv_items(r, it->source);
@@ -403,10 +379,7 @@ static tv_list *make_slice(tr *r, tv_iter *it) {
     return out;
 }
 
-FILTER(f_slice) {
-    UNUSED;
-    return lazy(r, v, a, 2, make_slice);
-}
+FILTER_IS(f_slice, lazy(r, v, a, 2, make_slice))
 
 static tv_list *make_unique(tr *r, tv_iter *it) {
     tv_list  from = tv_items(r, it->source);
@@ -422,10 +395,7 @@ static tv_list *make_unique(tr *r, tv_iter *it) {
     return out;
 }
 
-FILTER(f_unique) {
-    UNUSED;
-    return lazy(r, v, a, 2, make_unique);
-}
+FILTER_IS(f_unique, lazy(r, v, a, 2, make_unique))
 
 static tv_list *make_items(tr *r, tv_iter *it) {
     tv_list *out = list_room(r, 0);
@@ -435,10 +405,7 @@ static tv_list *make_items(tr *r, tv_iter *it) {
     return out;
 }
 
-FILTER(f_items) {
-    UNUSED;
-    return lazy(r, v, a, 0, make_items);
-}
+FILTER_IS(f_items, lazy(r, v, a, 0, make_items))
 
 static tv_list *make_reversed(tr *r, tv_iter *it) {
     tv_list  from = tv_items(r, it->source);

@@ -9,33 +9,21 @@
 
 #define FILTER(id) static tv id(tr *r, tv v, const tv *a, const tv_args *raw)
 #define UNUSED (void)r, (void)v, (void)a, (void)raw
+/* One that is an expression. */
+#define FILTER_IS(id, ...)                                                                                             \
+    FILTER(id) {                                                                                                       \
+        UNUSED;                                                                                                        \
+        return __VA_ARGS__;                                                                                            \
+    }
 
 static bool flag(tr *r, tv v) { return tv_given(v) && tv_truth(r, v); }
 
-FILTER(f_upper) {
-    UNUSED;
-    return tv_case(r, tv_to_str(r, v), CASE_UPPER);
-}
-FILTER(f_lower) {
-    UNUSED;
-    return tv_case(r, tv_to_str(r, v), CASE_LOWER);
-}
-FILTER(f_capitalize) {
-    UNUSED;
-    return tv_case(r, tv_to_str(r, v), CASE_CAPITALIZE);
-}
-FILTER(f_string) {
-    UNUSED;
-    return tv_to_str(r, v);
-}
-FILTER(f_trim) {
-    UNUSED;
-    return tv_strip(r, tv_to_str(r, v), a[0], 3);
-}
-FILTER(f_escape) {
-    UNUSED;
-    return tv_escape(r, v);
-}
+FILTER_IS(f_upper, tv_case(r, tv_to_str(r, v), CASE_UPPER))
+FILTER_IS(f_lower, tv_case(r, tv_to_str(r, v), CASE_LOWER))
+FILTER_IS(f_capitalize, tv_case(r, tv_to_str(r, v), CASE_CAPITALIZE))
+FILTER_IS(f_string, tv_to_str(r, v))
+FILTER_IS(f_trim, tv_strip(r, tv_to_str(r, v), a[0], 3))
+FILTER_IS(f_escape, tv_escape(r, v))
 
 FILTER(f_forceescape) {
     UNUSED;
@@ -86,10 +74,7 @@ FILTER(f_replace) {
     return tv_replace(r, s, tv_view(old), tv_view(neu), count);
 }
 
-FILTER(f_center) {
-    UNUSED;
-    return tv_pad(r, tv_to_str(r, v), tv_given(a[0]) ? tv_index_arg(r, a[0], "width") : 80, view_of(" "), 0);
-}
+FILTER_IS(f_center, tv_pad(r, tv_to_str(r, v), tv_given(a[0]) ? tv_index_arg(r, a[0], "width") : 80, view_of(" "), 0))
 
 FILTER(f_indent) {
     UNUSED;

@@ -32,13 +32,7 @@ static int line_at(lexer *x, size_t pos) {
 
 static token *push(lexer *x, tok_kind kind, size_t at) {
     parse_state *p = x->p;
-    if (p->n_toks == x->cap) {
-        size_t cap = x->cap ? x->cap * 2 : 256;
-        token *grown = parse_alloc(p, cap * sizeof *grown);
-        if (p->n_toks) memcpy(grown, p->toks, p->n_toks * sizeof *grown);
-        p->toks = grown;
-        x->cap = cap;
-    }
+    p->toks = parse_grow(p, p->toks, p->n_toks, &x->cap, 256, sizeof *p->toks);
     token *t = &p->toks[p->n_toks++];
     t->kind = kind;
     t->line = line_at(x, at);

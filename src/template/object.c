@@ -13,6 +13,12 @@
 
 #define METHOD(id) static tv id(tr *r, tv s, const tv *a, const tv_args *raw)
 #define UNUSED (void)r, (void)s, (void)a, (void)raw
+/* One that is an expression. */
+#define METHOD_IS(id, ...)                                                                                             \
+    METHOD(id) {                                                                                                       \
+        UNUSED;                                                                                                        \
+        return __VA_ARGS__;                                                                                            \
+    }
 
 /* --- arguments --- */
 
@@ -89,18 +95,9 @@ METHOD(d_get) {
 
 static tv dict_view(tv s, int which) { return (tv){ .kind = TV_VIEW, .sub = (uint16_t)which, .u.dict = s.u.dict }; }
 
-METHOD(d_keys) {
-    UNUSED;
-    return dict_view(s, TV_KEYS);
-}
-METHOD(d_values) {
-    UNUSED;
-    return dict_view(s, TV_VALUES);
-}
-METHOD(d_items) {
-    UNUSED;
-    return dict_view(s, TV_ITEMS);
-}
+METHOD_IS(d_keys, dict_view(s, TV_KEYS))
+METHOD_IS(d_values, dict_view(s, TV_VALUES))
+METHOD_IS(d_items, dict_view(s, TV_ITEMS))
 
 METHOD(d_copy) {
     UNUSED;
@@ -118,14 +115,8 @@ METHOD(d_fromkeys) {
     return tv_of_dict(d);
 }
 
-METHOD(n_is_integer) {
-    UNUSED;
-    return tv_bool(isfinite(s.u.f) && floor(s.u.f) == s.u.f);
-}
-METHOD(n_self) {
-    UNUSED;
-    return tv_positive(r, s);
-}
+METHOD_IS(n_is_integer, tv_bool(isfinite(s.u.f) && floor(s.u.f) == s.u.f))
+METHOD_IS(n_self, tv_positive(r, s))
 
 METHOD(n_bit_length) {
     UNUSED;

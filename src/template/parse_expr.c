@@ -31,13 +31,7 @@ void node_raise(parse_state *p, node *n, const node *child) {
 }
 
 void node_push(parse_state *p, node_list *l, node *n) {
-    if (l->count == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 4;
-        node **grown = parse_alloc(p, cap * sizeof *grown);
-        if (l->count) memcpy(grown, l->items, l->count * sizeof *grown);
-        l->items = grown;
-        l->cap = cap;
-    }
+    l->items = parse_grow(p, l->items, l->count, &l->cap, 4, sizeof *l->items);
     l->items[l->count++] = n;
 }
 
@@ -242,13 +236,8 @@ static call_args *parse_call_args(parse_state *p, node *owner) {
             for (size_t i = 0; i < args->kw_values.count; i++) {
                 if (view_eq(args->kw_names[i], t->text)) parse_fail(p, t->line, "keyword argument repeated");
             }
-            if (args->kw_values.count == kw_cap) {
-                kw_cap = kw_cap ? kw_cap * 2 : 4;
-                view *grown = parse_alloc(p, kw_cap * sizeof *grown);
-                if (args->kw_values.count) memcpy(grown, args->kw_names, args->kw_values.count * sizeof *grown);
-                args->kw_names = grown;
-                if (kw_cap > 256) parse_fail(p, t->line, "too many keyword arguments");
-            }
+            if (args->kw_values.count == 256) parse_fail(p, t->line, "too many keyword arguments");
+            args->kw_names = parse_grow(p, args->kw_names, args->kw_values.count, &kw_cap, 4, sizeof *args->kw_names);
             args->kw_names[args->kw_values.count] = t->text;
             push_child(p, owner, &args->kw_values, parse_expression(p, true));
         } else {

@@ -30,6 +30,14 @@ void *parse_alloc(parse_state *p, size_t bytes) {
     return m;
 }
 
+void *parse_grow(parse_state *p, void *items, size_t count, size_t *cap, size_t first, size_t elem) {
+    if (count < *cap) return items;
+    *cap = *cap ? *cap * 2 : first;
+    void *grown = parse_alloc(p, *cap * elem);
+    if (count) memcpy(grown, items, count * elem);
+    return grown;
+}
+
 static node *parse_statement(parse_state *p);
 
 typedef struct end_names {

@@ -254,13 +254,7 @@ static void note_uses(parse_state *p, const scope *s) {
     tmpl *t = p->t;
     for (int i = 0; i < s->count; i++) {
         if (s->symbols[i].load != LOAD_RESOLVE) continue;
-        if (t->n_uses == t->cap_uses) {
-            size_t cap = t->cap_uses ? t->cap_uses * 2 : 16;
-            view  *grown = parse_alloc(p, cap * sizeof *grown);
-            if (t->n_uses) memcpy(grown, t->uses, t->n_uses * sizeof *grown);
-            t->uses = grown;
-            t->cap_uses = cap;
-        }
+        t->uses = parse_grow(p, t->uses, t->n_uses, &t->cap_uses, 16, sizeof *t->uses);
         t->uses[t->n_uses++] = s->symbols[i].name;
     }
 }

@@ -6,6 +6,12 @@
 
 #define METHOD(id) static tv id(tr *r, tv s, const tv *a, const tv_args *raw)
 #define UNUSED (void)r, (void)s, (void)a, (void)raw
+/* One that is an expression. */
+#define METHOD_IS(id, ...)                                                                                             \
+    METHOD(id) {                                                                                                       \
+        UNUSED;                                                                                                        \
+        return __VA_ARGS__;                                                                                            \
+    }
 
 /* Markup escapes the string arguments of its methods; a plain string takes them as they are. */
 static view text_arg(tr *r, tv s, tv v, const char *what) {
@@ -14,57 +20,21 @@ static view text_arg(tr *r, tv s, tv v, const char *what) {
     return tv_view(tv_escape(r, v));
 }
 
-METHOD(m_upper) {
-    UNUSED;
-    return tv_case(r, s, CASE_UPPER);
-}
-METHOD(m_lower) {
-    UNUSED;
-    return tv_case(r, s, CASE_LOWER);
-}
-METHOD(m_title) {
-    UNUSED;
-    return tv_case(r, s, CASE_TITLE);
-}
-METHOD(m_capitalize) {
-    UNUSED;
-    return tv_case(r, s, CASE_CAPITALIZE);
-}
-METHOD(m_swapcase) {
-    UNUSED;
-    return tv_case(r, s, CASE_SWAP);
-}
-METHOD(m_casefold) {
-    UNUSED;
-    return tv_case(r, s, CASE_FOLD);
-}
-METHOD(m_strip) {
-    UNUSED;
-    return tv_strip(r, s, a[0], 3);
-}
-METHOD(m_lstrip) {
-    UNUSED;
-    return tv_strip(r, s, a[0], 1);
-}
-METHOD(m_rstrip) {
-    UNUSED;
-    return tv_strip(r, s, a[0], 2);
-}
+METHOD_IS(m_upper, tv_case(r, s, CASE_UPPER))
+METHOD_IS(m_lower, tv_case(r, s, CASE_LOWER))
+METHOD_IS(m_title, tv_case(r, s, CASE_TITLE))
+METHOD_IS(m_capitalize, tv_case(r, s, CASE_CAPITALIZE))
+METHOD_IS(m_swapcase, tv_case(r, s, CASE_SWAP))
+METHOD_IS(m_casefold, tv_case(r, s, CASE_FOLD))
+METHOD_IS(m_strip, tv_strip(r, s, a[0], 3))
+METHOD_IS(m_lstrip, tv_strip(r, s, a[0], 1))
+METHOD_IS(m_rstrip, tv_strip(r, s, a[0], 2))
 
 static int64_t max_arg(tr *r, tv v) { return tv_given(v) ? tv_index_arg(r, v, "maxsplit") : -1; }
 
-METHOD(m_split) {
-    UNUSED;
-    return tv_split(r, s, a[0], max_arg(r, a[1]), false);
-}
-METHOD(m_rsplit) {
-    UNUSED;
-    return tv_split(r, s, a[0], max_arg(r, a[1]), true);
-}
-METHOD(m_splitlines) {
-    UNUSED;
-    return tv_splitlines(r, s, tv_given(a[0]) && tv_truth(r, a[0]));
-}
+METHOD_IS(m_split, tv_split(r, s, a[0], max_arg(r, a[1]), false))
+METHOD_IS(m_rsplit, tv_split(r, s, a[0], max_arg(r, a[1]), true))
+METHOD_IS(m_splitlines, tv_splitlines(r, s, tv_given(a[0]) && tv_truth(r, a[0])))
 
 METHOD(m_replace) {
     UNUSED;
@@ -100,14 +70,8 @@ static bool affix(tr *r, tv s, const tv *a, bool suffix) {
     return false;
 }
 
-METHOD(m_startswith) {
-    UNUSED;
-    return tv_bool(affix(r, s, a, false));
-}
-METHOD(m_endswith) {
-    UNUSED;
-    return tv_bool(affix(r, s, a, true));
-}
+METHOD_IS(m_startswith, tv_bool(affix(r, s, a, false)))
+METHOD_IS(m_endswith, tv_bool(affix(r, s, a, true)))
 
 /* Byte offset of x in [from, to), or -1. */
 static int64_t search(tr *r, tv s, view x, size_t from, size_t to, bool last) {
@@ -134,28 +98,16 @@ static int64_t find(tr *r, tv s, const tv *a, bool last) {
     return (int64_t)uc_count((view){ s.u.s, (size_t)at });
 }
 
-METHOD(m_find) {
-    UNUSED;
-    return tv_int(find(r, s, a, false));
-}
-METHOD(m_rfind) {
-    UNUSED;
-    return tv_int(find(r, s, a, true));
-}
+METHOD_IS(m_find, tv_int(find(r, s, a, false)))
+METHOD_IS(m_rfind, tv_int(find(r, s, a, true)))
 
 static tv found(tr *r, int64_t at) {
     if (at < 0) tr_fail(r, "substring not found");
     return tv_int(at);
 }
 
-METHOD(m_index) {
-    UNUSED;
-    return found(r, find(r, s, a, false));
-}
-METHOD(m_rindex) {
-    UNUSED;
-    return found(r, find(r, s, a, true));
-}
+METHOD_IS(m_index, found(r, find(r, s, a, false)))
+METHOD_IS(m_rindex, found(r, find(r, s, a, true)))
 
 METHOD(m_count) {
     UNUSED;
@@ -187,14 +139,8 @@ METHOD(m_join) {
     return v;
 }
 
-METHOD(m_format) {
-    UNUSED;
-    return tv_str_format(r, s, raw, tv_missing());
-}
-METHOD(m_format_map) {
-    UNUSED;
-    return tv_str_format(r, s, &(tv_args){ 0 }, a[0]);
-}
+METHOD_IS(m_format, tv_str_format(r, s, raw, tv_missing()))
+METHOD_IS(m_format_map, tv_str_format(r, s, &(tv_args){ 0 }, a[0]))
 
 METHOD(m_zfill) {
     UNUSED;
@@ -213,18 +159,9 @@ static tv pad(tr *r, tv s, const tv *a, int align) {
                   align);
 }
 
-METHOD(m_center) {
-    UNUSED;
-    return pad(r, s, a, 0);
-}
-METHOD(m_ljust) {
-    UNUSED;
-    return pad(r, s, a, -1);
-}
-METHOD(m_rjust) {
-    UNUSED;
-    return pad(r, s, a, 1);
-}
+METHOD_IS(m_center, pad(r, s, a, 0))
+METHOD_IS(m_ljust, pad(r, s, a, -1))
+METHOD_IS(m_rjust, pad(r, s, a, 1))
 
 static tv all_are(tv s, bool (*is)(unsigned)) {
     for (size_t pos = 0; pos < s.len;) {
@@ -235,46 +172,16 @@ static tv all_are(tv s, bool (*is)(unsigned)) {
 
 static bool is_alnum(unsigned cp) { return uc_is_alpha(cp) || uc_is_numeric(cp) || uc_is_digit(cp); }
 
-METHOD(m_isdigit) {
-    UNUSED;
-    return all_are(s, uc_is_digit);
-}
-METHOD(m_isdecimal) {
-    UNUSED;
-    return all_are(s, uc_is_decimal);
-}
-METHOD(m_isnumeric) {
-    UNUSED;
-    return all_are(s, uc_is_numeric);
-}
-METHOD(m_isalpha) {
-    UNUSED;
-    return all_are(s, uc_is_alpha);
-}
-METHOD(m_isalnum) {
-    UNUSED;
-    return all_are(s, is_alnum);
-}
-METHOD(m_isspace) {
-    UNUSED;
-    return all_are(s, uc_is_space);
-}
-METHOD(m_isascii) {
-    UNUSED;
-    return tv_bool(uc_ascii(s.u.s, s.len));
-}
-METHOD(m_isupper) {
-    UNUSED;
-    return tv_bool(tv_is_case(s, true));
-}
-METHOD(m_islower) {
-    UNUSED;
-    return tv_bool(tv_is_case(s, false));
-}
-METHOD(m_isprintable) {
-    UNUSED;
-    return s.len ? all_are(s, uc_is_printable) : tv_bool(true);
-}
+METHOD_IS(m_isdigit, all_are(s, uc_is_digit))
+METHOD_IS(m_isdecimal, all_are(s, uc_is_decimal))
+METHOD_IS(m_isnumeric, all_are(s, uc_is_numeric))
+METHOD_IS(m_isalpha, all_are(s, uc_is_alpha))
+METHOD_IS(m_isalnum, all_are(s, is_alnum))
+METHOD_IS(m_isspace, all_are(s, uc_is_space))
+METHOD_IS(m_isascii, tv_bool(uc_ascii(s.u.s, s.len)))
+METHOD_IS(m_isupper, tv_bool(tv_is_case(s, true)))
+METHOD_IS(m_islower, tv_bool(tv_is_case(s, false)))
+METHOD_IS(m_isprintable, s.len ? all_are(s, uc_is_printable) : tv_bool(true))
 
 METHOD(m_isidentifier) {
     UNUSED;
@@ -328,14 +235,8 @@ static tv partition(tr *r, tv s, tv sep, bool last) {
     return parts;
 }
 
-METHOD(m_partition) {
-    UNUSED;
-    return partition(r, s, a[0], false);
-}
-METHOD(m_rpartition) {
-    UNUSED;
-    return partition(r, s, a[0], true);
-}
+METHOD_IS(m_partition, partition(r, s, a[0], false))
+METHOD_IS(m_rpartition, partition(r, s, a[0], true))
 
 METHOD(m_expandtabs) {
     UNUSED;

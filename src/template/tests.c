@@ -4,123 +4,45 @@
 
 #define TEST(id) static bool id(tr *r, tv v, const tv *a)
 #define UNUSED (void)r, (void)v, (void)a
+/* One that is an expression. */
+#define TEST_IS(id, ...)                                                                                               \
+    TEST(id) {                                                                                                         \
+        UNUSED;                                                                                                        \
+        return __VA_ARGS__;                                                                                            \
+    }
 
 static tv modulo(tr *r, tv v, tv by) { return tv_binary(r, TOK_MOD, v, by); }
 
-TEST(t_odd) {
-    UNUSED;
-    return tv_equal(r, modulo(r, v, tv_int(2)), tv_int(1));
-}
-TEST(t_even) {
-    UNUSED;
-    return tv_equal(r, modulo(r, v, tv_int(2)), tv_int(0));
-}
-TEST(t_divisibleby) {
-    UNUSED;
-    return tv_equal(r, modulo(r, v, a[0]), tv_int(0));
-}
-TEST(t_defined) {
-    UNUSED;
-    return v.kind != TV_UNDEF;
-}
-TEST(t_undefined) {
-    UNUSED;
-    return v.kind == TV_UNDEF;
-}
-TEST(t_none) {
-    UNUSED;
-    return v.kind == TV_NONE;
-}
-TEST(t_boolean) {
-    UNUSED;
-    return v.kind == TV_BOOL;
-}
-TEST(t_false) {
-    UNUSED;
-    return v.kind == TV_BOOL && !v.u.b;
-}
-TEST(t_true) {
-    UNUSED;
-    return v.kind == TV_BOOL && v.u.b;
-}
-TEST(t_integer) {
-    UNUSED;
-    return v.kind == TV_INT || v.kind == TV_BIG;
-}
-TEST(t_float) {
-    UNUSED;
-    return v.kind == TV_FLOAT;
-}
-TEST(t_number) {
-    UNUSED;
-    return tv_is_num(v);
-}
-TEST(t_string) {
-    UNUSED;
-    return v.kind == TV_STR;
-}
-TEST(t_mapping) {
-    UNUSED;
-    return v.kind == TV_DICT;
-}
-TEST(t_lower) {
-    UNUSED;
-    return tv_is_case(tv_to_str(r, v), false);
-}
-TEST(t_upper) {
-    UNUSED;
-    return tv_is_case(tv_to_str(r, v), true);
-}
-TEST(t_iterable) {
-    UNUSED;
-    return tv_iterable(v) || v.kind == TV_LOOP;
-}
-TEST(t_callable) {
-    UNUSED;
-    return tv_callable(v);
-}
-TEST(t_sameas) {
-    UNUSED;
-    return tv_identical(v, a[0]);
-}
-TEST(t_escaped) {
-    UNUSED;
-    return v.kind == TV_STR && v.flags & TV_SAFE;
-}
-TEST(t_in) {
-    UNUSED;
-    return tv_contains(r, v, a[0]);
-}
-TEST(t_eq) {
-    UNUSED;
-    return tv_equal(r, v, a[0]);
-}
-TEST(t_ne) {
-    UNUSED;
-    return !tv_equal(r, v, a[0]);
-}
-TEST(t_lt) {
-    UNUSED;
-    return tv_less(r, v, a[0], "<");
-}
-TEST(t_le) {
-    UNUSED;
-    return tv_less(r, v, a[0], "<=");
-}
-TEST(t_gt) {
-    UNUSED;
-    return tv_less(r, v, a[0], ">");
-}
-TEST(t_ge) {
-    UNUSED;
-    return tv_less(r, v, a[0], ">=");
-}
+TEST_IS(t_odd, tv_equal(r, modulo(r, v, tv_int(2)), tv_int(1)))
+TEST_IS(t_even, tv_equal(r, modulo(r, v, tv_int(2)), tv_int(0)))
+TEST_IS(t_divisibleby, tv_equal(r, modulo(r, v, a[0]), tv_int(0)))
+TEST_IS(t_defined, v.kind != TV_UNDEF)
+TEST_IS(t_undefined, v.kind == TV_UNDEF)
+TEST_IS(t_none, v.kind == TV_NONE)
+TEST_IS(t_boolean, v.kind == TV_BOOL)
+TEST_IS(t_false, v.kind == TV_BOOL && !v.u.b)
+TEST_IS(t_true, v.kind == TV_BOOL && v.u.b)
+TEST_IS(t_integer, v.kind == TV_INT || v.kind == TV_BIG)
+TEST_IS(t_float, v.kind == TV_FLOAT)
+TEST_IS(t_number, tv_is_num(v))
+TEST_IS(t_string, v.kind == TV_STR)
+TEST_IS(t_mapping, v.kind == TV_DICT)
+TEST_IS(t_lower, tv_is_case(tv_to_str(r, v), false))
+TEST_IS(t_upper, tv_is_case(tv_to_str(r, v), true))
+TEST_IS(t_iterable, tv_iterable(v) || v.kind == TV_LOOP)
+TEST_IS(t_callable, tv_callable(v))
+TEST_IS(t_sameas, tv_identical(v, a[0]))
+TEST_IS(t_escaped, v.kind == TV_STR && v.flags & TV_SAFE)
+TEST_IS(t_in, tv_contains(r, v, a[0]))
+TEST_IS(t_eq, tv_equal(r, v, a[0]))
+TEST_IS(t_ne, !tv_equal(r, v, a[0]))
+TEST_IS(t_lt, tv_less(r, v, a[0], "<"))
+TEST_IS(t_le, tv_less(r, v, a[0], "<="))
+TEST_IS(t_gt, tv_less(r, v, a[0], ">"))
+TEST_IS(t_ge, tv_less(r, v, a[0], ">="))
 
 /* Has a length and takes subscripts; an undefined value has both. */
-TEST(t_sequence) {
-    UNUSED;
-    return v.kind == TV_STR || tv_is_seq(v) || v.kind == TV_DICT || v.kind == TV_RANGE || v.kind == TV_UNDEF;
-}
+TEST_IS(t_sequence, v.kind == TV_STR || tv_is_seq(v) || v.kind == TV_DICT || v.kind == TV_RANGE || v.kind == TV_UNDEF)
 
 static bool known(tr *r, tv v, bool filter) {
     if (!tv_hashable(v)) tr_fail(r, "unhashable type: '%s'", tv_type_name(v));
@@ -128,14 +50,8 @@ static bool known(tr *r, tv v, bool filter) {
     return filter ? tv_filter_find(tv_view(v)) != NULL : tv_test_find(tv_view(v)) != NULL;
 }
 
-TEST(t_filter) {
-    UNUSED;
-    return known(r, v, true);
-}
-TEST(t_test) {
-    UNUSED;
-    return known(r, v, false);
-}
+TEST_IS(t_filter, known(r, v, true))
+TEST_IS(t_test, known(r, v, false))
 
 static const tv_test TESTS[] = {
     { "defined", t_defined, NULL },

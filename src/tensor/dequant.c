@@ -79,31 +79,32 @@ void dequant_q3_k(const void *block, float *dst) {
     }
 }
 
+/* 256 codes in groups of 32, with a scale and a minimum each. */
+static void scale_groups(const uint8_t *codes, uint16_t d_half, uint16_t dmin_half, const uint8_t *scales, float *dst) {
+    float d = tensor_f16_to_f32(d_half), dmin = tensor_f16_to_f32(dmin_half);
+    for (int g = 0; g < 8; g++) {
+        int s, m;
+        block_k4_scale_min(scales, g, &s, &m);
+        float scale = d * (float)s, min = dmin * (float)m;
+        for (int j = 32 * g; j < 32 * g + 32; j++) dst[j] = scale * (float)codes[j] - min;
+    }
+}
+
 void dequant_q4_k(const void *block, float *dst) {
     const block_q4_k *b = block;
-    float             d = tensor_f16_to_f32(b->d), dmin = tensor_f16_to_f32(b->dmin);
-    for (int g = 0; g < 8; g++) {
-        const uint8_t *qs = b->qs + 32 * (g / 2);
-        int            s, m, shift = 4 * (g % 2);
-        block_k4_scale_min(b->scales, g, &s, &m);
-        float scale = d * (float)s, min = dmin * (float)m;
-        for (int j = 0; j < 32; j++) dst[32 * g + j] = scale * (float)(qs[j] >> shift & 15) - min;
-    }
+    uint8_t           codes[256];
+    for (int i = 0; i < 256; i++) codes[i] = b->qs[32 * (i / 64) + i % 32] >> (4 * (i / 32 % 2)) & 15;
+    scale_groups(codes, b->d, b->dmin, b->scales, dst);
 }
 
 void dequant_q5_k(const void *block, float *dst) {
     const block_q5_k *b = block;
-    float             d = tensor_f16_to_f32(b->d), dmin = tensor_f16_to_f32(b->dmin);
-    for (int g = 0; g < 8; g++) {
-        const uint8_t *qs = b->qs + 32 * (g / 2);
-        int            s, m, shift = 4 * (g % 2);
-        block_k4_scale_min(b->scales, g, &s, &m);
-        float scale = d * (float)s, min = dmin * (float)m;
-        for (int j = 0; j < 32; j++) {
-            int q = (qs[j] >> shift & 15) | (b->qh[j] >> g & 1) << 4;
-            dst[32 * g + j] = scale * (float)q - min;
-        }
+    uint8_t           codes[256];
+    for (int i = 0; i < 256; i++) {
+        int g = i / 32;
+        codes[i] = (uint8_t)((b->qs[32 * (g / 2) + i % 32] >> (4 * (g % 2)) & 15) | (b->qh[i % 32] >> g & 1) << 4);
     }
+    scale_groups(codes, b->d, b->dmin, b->scales, dst);
 }
 
 void dequant_q6_k(const void *block, float *dst) {

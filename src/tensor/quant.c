@@ -33,19 +33,23 @@ void quant_q4_0(const float *src, void *block) {
     }
 }
 
+/* Scale, minimum and 32 codes up to `most`. */
+static void affine_codes(const float *src, int most, uint16_t *d_half, uint16_t *m_half, uint8_t codes[32]) {
+    float d, m;
+    fit_affine(src, 32, most, 0, &d, &m);
+    d = stored_half(d_half, d);
+    m = stored_half(m_half, m);
+    for (int j = 0; j < 32; j++) codes[j] = (uint8_t)fit_round(fit_divide(src[j] - m, d), 0, most);
+}
+
 void quant_q4_1(const float *src, void *block) {
     block_q4_1 *b = block;
-    float       d, m;
-    uint16_t    half;
-    fit_affine(src, 32, 15, 0, &d, &m);
-    d = stored_half(&half, d);
-    b->d = half;
-    m = stored_half(&half, m);
-    b->m = half;
-    for (int j = 0; j < 16; j++) {
-        int low = fit_round(fit_divide(src[j] - m, d), 0, 15), high = fit_round(fit_divide(src[j + 16] - m, d), 0, 15);
-        b->qs[j] = (uint8_t)(low | high << 4);
-    }
+    uint16_t    d, m;
+    uint8_t     q[32];
+    affine_codes(src, 15, &d, &m, q);
+    b->d = d;
+    b->m = m;
+    for (int j = 0; j < 16; j++) b->qs[j] = (uint8_t)(q[j] | q[j + 16] << 4);
 }
 
 static void pack_five(const uint8_t q[32], uint8_t qs[16], uint8_t qh[4]) {
@@ -67,15 +71,11 @@ void quant_q5_0(const float *src, void *block) {
 
 void quant_q5_1(const float *src, void *block) {
     block_q5_1 *b = block;
+    uint16_t    d, m;
     uint8_t     q[32];
-    float       d, m;
-    uint16_t    half;
-    fit_affine(src, 32, 31, 0, &d, &m);
-    d = stored_half(&half, d);
-    b->d = half;
-    m = stored_half(&half, m);
-    b->m = half;
-    for (int j = 0; j < 32; j++) q[j] = (uint8_t)fit_round(fit_divide(src[j] - m, d), 0, 31);
+    affine_codes(src, 31, &d, &m, q);
+    b->d = d;
+    b->m = m;
     pack_five(q, b->qs, b->qh);
 }
 

@@ -183,33 +183,39 @@ static void pack_scale_mins(const super_fit *f, uint8_t s[12]) {
     }
 }
 
-void quant_q4_k(const float *src, void *block) {
-    static const super_shape shape = { .groups = 8, .size = 32, .qmax = 15, .smax = 63 };
-    block_q4_k              *b = block;
-    super_fit                f;
+/* The part that Q4_K and Q5_K share: scales, and every value's code. */
+static super_fit fit_groups_of_32(int qmax, const float *src, uint8_t scales[12], uint8_t codes[256]) {
+    const super_shape shape = { .groups = 8, .size = 32, .qmax = qmax, .smax = 63 };
+    super_fit         f;
     fit_super_affine(&shape, src, &f);
+    pack_scale_mins(&f, scales);
+    for (int i = 0; i < 256; i++) {
+        int g = i / 32;
+        codes[i] = (uint8_t)affine_code(&shape, src[i], f.d * (float)f.scale[g], f.dmin * (float)f.min[g]);
+    }
+    return f;
+}
+
+void quant_q4_k(const float *src, void *block) {
+    block_q4_k *b = block;
+    uint8_t     codes[256];
+    super_fit   f = fit_groups_of_32(15, src, b->scales, codes);
     b->d = f.d_half;
     b->dmin = f.dmin_half;
-    pack_scale_mins(&f, b->scales);
     memset(b->qs, 0, sizeof b->qs);
-    for (int i = 0; i < 256; i++) {
-        int g = i / 32, q = affine_code(&shape, src[i], f.d * (float)f.scale[g], f.dmin * (float)f.min[g]);
-        b->qs[32 * (i / 64) + i % 32] |= (uint8_t)(q << (4 * (g % 2)));
-    }
+    for (int i = 0; i < 256; i++) b->qs[32 * (i / 64) + i % 32] |= (uint8_t)(codes[i] << (4 * (i / 32 % 2)));
 }
 
 void quant_q5_k(const float *src, void *block) {
-    static const super_shape shape = { .groups = 8, .size = 32, .qmax = 31, .smax = 63 };
-    block_q5_k              *b = block;
-    super_fit                f;
-    fit_super_affine(&shape, src, &f);
+    block_q5_k *b = block;
+    uint8_t     codes[256];
+    super_fit   f = fit_groups_of_32(31, src, b->scales, codes);
     b->d = f.d_half;
     b->dmin = f.dmin_half;
-    pack_scale_mins(&f, b->scales);
     memset(b->qs, 0, sizeof b->qs);
     memset(b->qh, 0, sizeof b->qh);
     for (int i = 0; i < 256; i++) {
-        int g = i / 32, q = affine_code(&shape, src[i], f.d * (float)f.scale[g], f.dmin * (float)f.min[g]);
+        int g = i / 32, q = codes[i];
         b->qs[32 * (i / 64) + i % 32] |= (uint8_t)((q & 15) << (4 * (g % 2)));
         b->qh[i % 32] |= (uint8_t)(q >> 4 << g);
     }

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth detokenize: ids (a JSON array) to text. The begin and end tokens that `tokenize` adds are left out. */
-#include "base/file.h"
 #include "base/json.h"
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
+#include "cli/dev/text_source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { MAX_INPUT_BYTES = 1 << 30 };
+typedef struct decoding {
+    const tok *tok;
+    bool       keep_added, skip_special, as_json;
+} decoding;
 
-typedef struct settings {
-    bool keep_added, skip_special, as_json;
-} settings;
-
-static int print_text(const tok *t, const char *json, size_t bytes, settings s, err *e) {
+static int print_text(void *ctx, const char *json, size_t bytes, err *e) {
+    const decoding   *c = ctx;
     arena             a;
     const json_value *v = NULL;
     int32_t          *ids = NULL;
     str               text, line;
     int               rc;
-    arena_init(&a, MAX_INPUT_BYTES);
+    arena_init(&a, TEXT_SOURCE_MAX_BYTES);
     str_init(&text);
     str_init(&line);
     rc = json_parse(&v, json, bytes, &a, e);
@@ -36,12 +35,11 @@ static int print_text(const tok *t, const char *json, size_t bytes, settings s, 
             ids[i] = (int32_t)id;
     }
     const int32_t *p = ids;
-    if (rc == 0 && !s.keep_added) tok_trim_added(t, &p, &n);
-    if (rc == 0) rc = tok_decode(t, p, n, s.skip_special, &text, e);
-    if (rc == 0 && s.as_json) {
+    if (rc == 0 && !c->keep_added) tok_trim_added(c->tok, &p, &n);
+    if (rc == 0) rc = tok_decode(c->tok, p, n, c->skip_special, &text, e);
+    if (rc == 0 && c->as_json) {
         str_put_json(&line, str_cstr(&text), text.len);
         puts(str_cstr(&line));
-        fflush(stdout);
     } else if (rc == 0) {
         fwrite(str_cstr(&text), 1, text.len, stdout);
     }
@@ -52,40 +50,13 @@ static int print_text(const tok *t, const char *json, size_t bytes, settings s, 
     return rc;
 }
 
-static int decode_lines(const tok *t, settings s, err *e) {
-    char   *line = NULL;
-    size_t  cap = 0, number = 0;
-    ssize_t n;
-    int     rc = 0;
-    s.as_json = true;
-    while (rc == 0 && (n = getline(&line, &cap, stdin)) >= 0) {
-        number++;
-        if (strspn(line, " \t\r\n") == (size_t)n) continue;
-        rc = print_text(t, line, (size_t)n, s, e);
-        if (rc < 0) err_wrap(e, rc, "line %zu", number);
-    }
-    free(line);
-    return rc;
-}
-
 static int run(const cli_args *args) {
     err         e = { 0 };
     tok        *t = NULL;
     tok_options o = { .pre = cli_string(args, "pre", NULL) };
-    settings    s = { .keep_added = cli_flag(args, "no-bos"), .skip_special = cli_flag(args, "no-special") };
-    const char *ids = cli_string(args, "ids", NULL);
     int         rc = bundle_tokenizer_open_path(&t, cli_arg(args, 0), &o, &e);
-    if (rc == 0 && cli_flag(args, "lines")) {
-        rc = decode_lines(t, s, &e);
-    } else if (rc == 0 && ids) {
-        rc = print_text(t, ids, strlen(ids), s, &e);
-    } else if (rc == 0) {
-        char  *data = NULL;
-        size_t bytes = 0;
-        rc = file_read_stream(&data, &bytes, stdin, "standard input", MAX_INPUT_BYTES, &e);
-        if (rc == 0) rc = print_text(t, data, bytes, s, &e);
-        free(data);
-    }
+    decoding    c = { t, cli_flag(args, "no-bos"), cli_flag(args, "no-special"), cli_flag(args, "lines") };
+    if (rc == 0) rc = text_source_each(cli_string(args, "ids", NULL), c.as_json, print_text, &c, &e);
     tok_free(t);
     return rc < 0 ? cli_fail(args, &e) : CLI_OK;
 }

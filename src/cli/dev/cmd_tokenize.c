@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth tokenize: text to ids; hearth detokenize (cmd_detokenize.c) is its inverse. */
-#include "base/file.h"
 #include "base/json.h"
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
+#include "cli/dev/text_source.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { MAX_INPUT_BYTES = 1 << 30 };
+typedef struct encoding {
+    const tok *tok;
+    unsigned   flags;
+} encoding;
 
-static int print_ids(const tok *t, const char *text, size_t bytes, unsigned flags, err *e) {
-    tok_ids ids = { 0 };
-    int     rc = tok_encode(t, text, bytes, flags, &ids, e);
+static int print_ids(void *ctx, const char *text, size_t bytes, err *e) {
+    const encoding *c = ctx;
+    tok_ids         ids = { 0 };
+    int             rc = tok_encode(c->tok, text, bytes, c->flags, &ids, e);
     if (rc == 0) {
         putchar('[');
         for (size_t i = 0; i < ids.count; i++) printf(i ? ",%d" : "%d", ids.data[i]);
@@ -23,27 +25,14 @@ static int print_ids(const tok *t, const char *text, size_t bytes, unsigned flag
     return rc;
 }
 
-/* One JSON string per line. */
-static int encode_lines(const tok *t, unsigned flags, err *e) {
-    char   *line = NULL;
-    size_t  cap = 0, number = 0;
-    ssize_t n;
-    int     rc = 0;
-    while (rc == 0 && (n = getline(&line, &cap, stdin)) >= 0) {
-        arena             a;
-        const json_value *v = NULL;
-        size_t            used = strspn(line, " \t\r\n");
-        number++;
-        if (used == (size_t)n) continue; /* an empty line */
-        arena_init(&a, MAX_INPUT_BYTES);
-        rc = json_parse(&v, line, (size_t)n, &a, e);
-        if (rc == 0 && !json_is(v, JSON_K_STRING)) rc = err_set(e, ERR_FORMAT, "not a JSON string");
-        if (rc == 0) rc = print_ids(t, v->u.string.data, v->u.string.len, flags, e);
-        arena_deinit(&a);
-        if (rc < 0) err_wrap(e, rc, "line %zu", number);
-        if (rc == 0) fflush(stdout);
-    }
-    free(line);
+static int print_json_ids(void *ctx, const char *line, size_t bytes, err *e) {
+    arena             a;
+    const json_value *v = NULL;
+    arena_init(&a, TEXT_SOURCE_MAX_BYTES);
+    int rc = json_parse(&v, line, bytes, &a, e);
+    if (rc == 0 && !json_is(v, JSON_K_STRING)) rc = err_set(e, ERR_FORMAT, "not a JSON string");
+    if (rc == 0) rc = print_ids(ctx, v->u.string.data, v->u.string.len, e);
+    arena_deinit(&a);
     return rc;
 }
 
@@ -52,21 +41,12 @@ static int run(const cli_args *args) {
     tok        *t = NULL;
     tok_options o = { .pre = cli_string(args, "pre", NULL) };
     const char *text = cli_string(args, "text", NULL);
-    unsigned    flags =
-        (cli_flag(args, "no-bos") ? 0 : TOK_ADD_SPECIAL) | (cli_flag(args, "no-special") ? 0 : TOK_PARSE_SPECIAL);
-    if (text && cli_flag(args, "lines")) return cli_usage_error(args, "--text and --lines exclude each other");
-    int rc = bundle_tokenizer_open_path(&t, cli_arg(args, 0), &o, &e);
-    if (rc == 0 && cli_flag(args, "lines")) {
-        rc = encode_lines(t, flags, &e);
-    } else if (rc == 0 && text) {
-        rc = print_ids(t, text, strlen(text), flags, &e);
-    } else if (rc == 0) {
-        char  *data = NULL;
-        size_t bytes = 0;
-        rc = file_read_stream(&data, &bytes, stdin, "standard input", MAX_INPUT_BYTES, &e);
-        if (rc == 0) rc = print_ids(t, data, bytes, flags, &e);
-        free(data);
-    }
+    bool        lines = cli_flag(args, "lines");
+    if (text && lines) return cli_usage_error(args, "--text and --lines exclude each other");
+    int      rc = bundle_tokenizer_open_path(&t, cli_arg(args, 0), &o, &e);
+    encoding c = { t, (cli_flag(args, "no-bos") ? 0 : TOK_ADD_SPECIAL) |
+                          (cli_flag(args, "no-special") ? 0 : TOK_PARSE_SPECIAL) };
+    if (rc == 0) rc = text_source_each(text, lines, lines ? print_json_ids : print_ids, &c, &e);
     tok_free(t);
     return rc < 0 ? cli_fail(args, &e) : CLI_OK;
 }
