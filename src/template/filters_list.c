@@ -4,20 +4,10 @@
  * makes its items at the first use and can be consumed once.
  */
 #include "template/ast.h"
+#include "template/define.h"
 
 #include <math.h>
 #include <string.h>
-
-#define FILTER(id) static tv id(tr *r, tv v, const tv *a, const tv_args *raw)
-#define UNUSED (void)r, (void)v, (void)a, (void)raw
-/* One that is an expression. */
-#define FILTER_IS(id, ...)                                                                                             \
-    FILTER(id) {                                                                                                       \
-        UNUSED;                                                                                                        \
-        return __VA_ARGS__;                                                                                            \
-    }
-
-static bool flag(tr *r, tv v) { return tv_given(v) && tv_truth(r, v); }
 
 /* --- attribute paths: "a.b.0" --- */
 
@@ -95,16 +85,16 @@ static tv multi_key(tr *r, tv item, tv attribute, bool case_sensitive) {
 }
 
 FILTER(f_sort) {
-    UNUSED;
+    UNUSED_FILTER;
     tv_list l = tv_items(r, v);
     keyed  *x = keyed_items(r, &l);
-    for (size_t i = 0; i < l.count; i++) x[i].key = multi_key(r, l.items[i], a[2], flag(r, a[1]));
-    merge_sort(r, x, x + l.count, l.count, flag(r, a[0]));
+    for (size_t i = 0; i < l.count; i++) x[i].key = multi_key(r, l.items[i], a[2], template_flag(r, a[1]));
+    merge_sort(r, x, x + l.count, l.count, template_flag(r, a[0]));
     return values_of(r, x, l.count);
 }
 
 FILTER(f_dictsort) {
-    UNUSED;
+    UNUSED_FILTER;
     view by = tv_given(a[1]) ? tv_str_arg(r, a[1], "dictsort") : view_of("key");
     if (v.kind == TV_UNDEF) tr_fail_undef(r, v);
     if (!view_eq_c(by, "key") && !view_eq_c(by, "value"))
@@ -115,17 +105,17 @@ FILTER(f_dictsort) {
     for (size_t i = 0; i < n; i++) {
         const tv_entry *e = &v.u.dict->entries[i];
         x[i].value = tv_tuple2(r, e->key, e->value);
-        x[i].key = ignore_case(r, view_eq_c(by, "key") ? e->key : e->value, flag(r, a[0]));
+        x[i].key = ignore_case(r, view_eq_c(by, "key") ? e->key : e->value, template_flag(r, a[0]));
     }
-    merge_sort(r, x, x + n, n, flag(r, a[2]));
+    merge_sort(r, x, x + n, n, template_flag(r, a[2]));
     return values_of(r, x, n);
 }
 
 FILTER(f_groupby) {
-    UNUSED;
+    UNUSED_FILTER;
     tv_list l = tv_items(r, v);
     keyed  *x = keyed_items(r, &l);
-    bool    sensitive = flag(r, a[2]);
+    bool    sensitive = template_flag(r, a[2]);
     for (size_t i = 0; i < l.count; i++) x[i].key = ignore_case(r, path_get(r, l.items[i], a[0], a[1]), sensitive);
     merge_sort(r, x, x + l.count, l.count, false);
     size_t groups = 0;
@@ -146,9 +136,9 @@ static tv extreme(tr *r, tv v, const tv *a, bool max) {
     tv_list l = tv_items(r, v);
     if (!l.count) return tv_undef_hint(r, "No aggregated item, sequence was empty.");
     size_t best = 0;
-    tv     best_key = ignore_case(r, path_get(r, l.items[0], a[1], tv_missing()), flag(r, a[0]));
+    tv     best_key = ignore_case(r, path_get(r, l.items[0], a[1], tv_missing()), template_flag(r, a[0]));
     for (size_t i = 1; i < l.count; i++) {
-        tv key = ignore_case(r, path_get(r, l.items[i], a[1], tv_missing()), flag(r, a[0]));
+        tv key = ignore_case(r, path_get(r, l.items[i], a[1], tv_missing()), template_flag(r, a[0]));
         if (max ? tv_less(r, key, best_key, ">") : tv_less(r, key, best_key, "<")) {
             best = i;
             best_key = key;
@@ -161,7 +151,7 @@ FILTER_IS(f_min, extreme(r, v, a, false))
 FILTER_IS(f_max, extreme(r, v, a, true))
 
 FILTER(f_sum) {
-    UNUSED;
+    UNUSED_FILTER;
     tv_list l = tv_items(r, v);
     tv      total = tv_given(a[1]) ? a[1] : tv_int(0);
     if (total.kind == TV_STR) tr_fail(r, "sum() can't sum strings [use ''.join(seq) instead]");
@@ -191,7 +181,7 @@ static bool reversible(tv v) {
 }
 
 FILTER(f_last) {
-    UNUSED;
+    UNUSED_FILTER;
     if (!reversible(v)) tr_fail(r, "'%s' object is not reversible", tv_type_name(v));
     tv_list l = tv_items(r, v);
     return l.count ? l.items[l.count - 1] : tv_undef_hint(r, "No last item, sequence was empty.");
@@ -200,7 +190,7 @@ FILTER(f_last) {
 FILTER_IS(f_length, tv_int((int64_t)tv_length(r, v)))
 
 FILTER(f_list) {
-    UNUSED;
+    UNUSED_FILTER;
     tv_list l = tv_items(r, v);
     tv      out = tv_list_new(r, l.count);
     tr_charge(r, l.count * sizeof(tv));
@@ -209,7 +199,7 @@ FILTER(f_list) {
 }
 
 FILTER(f_join) {
-    UNUSED;
+    UNUSED_FILTER;
     tv      sep = tv_given(a[0]) ? tv_to_str(r, a[0]) : tv_str_c("");
     tv_list l = tv_items(r, v);
     size_t  mark = tr_mark(r);
@@ -386,7 +376,8 @@ static tv_list *make_unique(tr *r, tv_iter *it) {
     tv_list *out = list_room(r, from.count);
     tv_dict *seen = tv_dict_new(r, 0);
     for (size_t i = 0; i < from.count; i++) {
-        tv key = ignore_case(r, path_get(r, from.items[i], it->args.pos[1], tv_missing()), flag(r, it->args.pos[0]));
+        tv key = ignore_case(r, path_get(r, from.items[i], it->args.pos[1], tv_missing()),
+                             template_flag(r, it->args.pos[0]));
         tr_step(r);
         if (tv_dict_find(r, seen, key)) continue;
         tv_dict_put(r, seen, key, tv_none());
@@ -416,7 +407,7 @@ static tv_list *make_reversed(tr *r, tv_iter *it) {
 }
 
 FILTER(f_reverse) {
-    UNUSED;
+    UNUSED_FILTER;
     if (v.kind == TV_STR) return tv_slice(r, v, tv_none(), tv_none(), tv_int(-1));
     if (!tv_iterable(v)) tr_fail(r, "argument must be iterable");
     tv it = lazy(r, v, a, 0, make_reversed);

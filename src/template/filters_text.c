@@ -1,22 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Filters on text and numbers, and the look-up of all filters. */
+#include "template/define.h"
 #include "template/value.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FILTER(id) static tv id(tr *r, tv v, const tv *a, const tv_args *raw)
-#define UNUSED (void)r, (void)v, (void)a, (void)raw
-/* One that is an expression. */
-#define FILTER_IS(id, ...)                                                                                             \
-    FILTER(id) {                                                                                                       \
-        UNUSED;                                                                                                        \
-        return __VA_ARGS__;                                                                                            \
-    }
-
-static bool flag(tr *r, tv v) { return tv_given(v) && tv_truth(r, v); }
 
 FILTER_IS(f_upper, tv_case(r, tv_to_str(r, v), CASE_UPPER))
 FILTER_IS(f_lower, tv_case(r, tv_to_str(r, v), CASE_LOWER))
@@ -26,14 +16,14 @@ FILTER_IS(f_trim, tv_strip(r, tv_to_str(r, v), a[0], 3))
 FILTER_IS(f_escape, tv_escape(r, v))
 
 FILTER(f_forceescape) {
-    UNUSED;
+    UNUSED_FILTER;
     v = tv_to_str(r, v);
     v.flags &= (uint8_t)~TV_SAFE;
     return tv_escape(r, v);
 }
 
 FILTER(f_safe) {
-    UNUSED;
+    UNUSED_FILTER;
     v = tv_to_str(r, v);
     v.flags |= TV_SAFE;
     return v;
@@ -41,7 +31,7 @@ FILTER(f_safe) {
 
 /* Words begin behind white space and - ( { [ <, unlike with str.title. */
 FILTER(f_title) {
-    UNUSED;
+    UNUSED_FILTER;
     v = tv_to_str(r, v);
     size_t mark = tr_mark(r), start = 0;
     bool   in_word = false;
@@ -67,7 +57,7 @@ FILTER(f_title) {
 }
 
 FILTER(f_replace) {
-    UNUSED;
+    UNUSED_FILTER;
     tv s = tv_to_str(r, v), old = tv_to_str(r, a[0]), neu = tv_to_str(r, a[1]);
     s.flags &= (uint8_t)~TV_SAFE;
     int64_t count = tv_given(a[2]) && a[2].kind != TV_NONE ? tv_index_arg(r, a[2], "count") : -1;
@@ -77,13 +67,13 @@ FILTER(f_replace) {
 FILTER_IS(f_center, tv_pad(r, tv_to_str(r, v), tv_given(a[0]) ? tv_index_arg(r, a[0], "width") : 80, view_of(" "), 0))
 
 FILTER(f_indent) {
-    UNUSED;
+    UNUSED_FILTER;
     if (v.kind == TV_UNDEF) tr_fail_undef(r, v);
     tv_str_arg(r, v, "indent");
     tv by = tv_str_c("    ");
     if (tv_given(a[0]))
         by = a[0].kind == TV_STR ? a[0] : tv_pad(r, tv_str_c(""), tv_index_arg(r, a[0], "indent"), view_of(" "), -1);
-    bool   first = flag(r, a[1]), blank = flag(r, a[2]);
+    bool   first = template_flag(r, a[1]), blank = template_flag(r, a[2]);
     size_t mark = tr_mark(r);
     tr_put(r, v.u.s, v.len);
     tr_put_c(r, "\n"); /* so that text ending in a newline keeps its last, empty line */
@@ -103,7 +93,7 @@ FILTER(f_indent) {
 }
 
 FILTER(f_truncate) {
-    UNUSED;
+    UNUSED_FILTER;
     tv      end = tv_given(a[2]) ? a[2] : tv_str_c("...");
     int64_t length = tv_given(a[0]) ? tv_index_arg(r, a[0], "length") : 255;
     int64_t leeway = tv_given(a[3]) && a[3].kind != TV_NONE ? tv_index_arg(r, a[3], "leeway") : 5;
@@ -113,7 +103,7 @@ FILTER(f_truncate) {
     if ((tv_wide)tv_length(r, v) <= (tv_wide)length + leeway) return v;
     tv cut = tv_slice(r, v, tv_none(), tv_int(length - end_len), tv_none());
     if (cut.kind != TV_STR || end.kind != TV_STR) tr_fail(r, "truncate expects a string");
-    if (!flag(r, a[1])) cut = tv_split(r, cut, tv_str_c(" "), 1, true).u.list->items[0];
+    if (!template_flag(r, a[1])) cut = tv_split(r, cut, tv_str_c(" "), 1, true).u.list->items[0];
     size_t mark = tr_mark(r);
     tr_put(r, cut.u.s, cut.len);
     tr_put(r, end.u.s, end.len);
@@ -121,7 +111,7 @@ FILTER(f_truncate) {
 }
 
 FILTER(f_wordcount) {
-    UNUSED;
+    UNUSED_FILTER;
     v = tv_to_str(r, v);
     int64_t n = 0;
     bool    in_word = false;
@@ -134,7 +124,7 @@ FILTER(f_wordcount) {
 }
 
 FILTER(f_format) {
-    UNUSED;
+    UNUSED_FILTER;
     if (raw->n_pos && raw->n_kw) tr_fail(r, "can't handle positional and keyword arguments at the same time");
     tv args = tv_list_new(r, raw->n_pos);
     args.kind = TV_TUPLE;
@@ -149,7 +139,7 @@ FILTER(f_format) {
 }
 
 FILTER(f_striptags) {
-    UNUSED;
+    UNUSED_FILTER;
     v = tv_to_str(r, v);
     size_t mark = tr_mark(r);
     for (size_t i = 0; i < v.len;) { /* comments first, then tags */
@@ -215,7 +205,7 @@ static void put_quoted(tr *r, tv v, bool query) {
 }
 
 FILTER(f_urlencode) {
-    UNUSED;
+    UNUSED_FILTER;
     size_t mark = tr_mark(r);
     if (v.kind == TV_STR || !tv_iterable(v)) {
         put_quoted(r, v, false);
@@ -234,7 +224,7 @@ FILTER(f_urlencode) {
 }
 
 FILTER(f_xmlattr) {
-    UNUSED;
+    UNUSED_FILTER;
     if (v.kind != TV_DICT) tr_fail(r, "xmlattr expects a mapping");
     size_t mark = tr_mark(r);
     bool   any = false;
@@ -263,7 +253,7 @@ static tv int_of_double(tr *r, double f) {
 }
 
 FILTER(f_int) {
-    UNUSED;
+    UNUSED_FILTER;
     tv     dflt = tv_given(a[0]) ? a[0] : tv_int(0), out;
     double f;
     if (v.kind == TV_UNDEF) tr_fail_undef(r, v);
@@ -282,7 +272,7 @@ FILTER(f_int) {
 }
 
 FILTER(f_float) {
-    UNUSED;
+    UNUSED_FILTER;
     double f;
     if (v.kind == TV_UNDEF) tr_fail_undef(r, v);
     if (tv_is_num(v)) return tv_float(tv_double(r, v));
@@ -291,7 +281,7 @@ FILTER(f_float) {
 }
 
 FILTER(f_abs) {
-    UNUSED;
+    UNUSED_FILTER;
     if (v.kind == TV_UNDEF) tr_fail(r, "bad operand type for abs(): 'Undefined'");
     if (v.kind == TV_FLOAT) return tv_float(fabs(v.u.f));
     if (!tv_is_int(v)) tr_fail(r, "bad operand type for abs(): '%s'", tv_type_name(v));
@@ -330,7 +320,7 @@ static tv round_int(tr *r, tv v, int64_t digits) {
 }
 
 FILTER(f_round) {
-    UNUSED;
+    UNUSED_FILTER;
     int64_t precision = tv_given(a[0]) && a[0].kind != TV_NONE ? tv_index_arg(r, a[0], "precision") : 0;
     view    method = tv_given(a[1]) ? tv_str_arg(r, a[1], "round") : view_of("common");
     bool    up = view_eq_c(method, "ceil");
@@ -349,10 +339,10 @@ FILTER(f_round) {
 }
 
 FILTER(f_filesizeformat) {
-    UNUSED;
+    UNUSED_FILTER;
     static const char *const units[2][8] = { { "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB" },
                                              { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB" } };
-    bool                     binary = flag(r, a[0]);
+    bool                     binary = template_flag(r, a[0]);
     double                   base = binary ? 1024 : 1000, bytes = 0, unit = base;
     char                     text[64];
     if (v.kind == TV_UNDEF) tr_fail_undef(r, v);
@@ -372,8 +362,8 @@ FILTER(f_filesizeformat) {
 }
 
 FILTER(f_tojson) {
-    UNUSED;
-    bool ascii = flag(r, a[0]), has_indent = tv_given(a[1]) && a[1].kind != TV_NONE;
+    UNUSED_FILTER;
+    bool ascii = template_flag(r, a[0]), has_indent = tv_given(a[1]) && a[1].kind != TV_NONE;
     tv   indent = tv_str_c("");
     view item_sep = view_of(has_indent ? "," : ", "), key_sep = view_of(": ");
     if (has_indent)
@@ -386,18 +376,18 @@ FILTER(f_tojson) {
         key_sep = tv_str_arg(r, s.items[1], "separators");
     }
     size_t mark = tr_mark(r);
-    tv_put_json(r, v, ascii, has_indent ? indent.u.s : NULL, indent.len, item_sep, key_sep, flag(r, a[3]), 0);
+    tv_put_json(r, v, ascii, has_indent ? indent.u.s : NULL, indent.len, item_sep, key_sep, template_flag(r, a[3]), 0);
     return tr_take(r, mark);
 }
 
 FILTER(f_default) {
-    UNUSED;
-    if (v.kind == TV_UNDEF || (flag(r, a[1]) && !tv_truth(r, v))) return tv_given(a[0]) ? a[0] : tv_str_c("");
+    UNUSED_FILTER;
+    if (v.kind == TV_UNDEF || (template_flag(r, a[1]) && !tv_truth(r, v))) return tv_given(a[0]) ? a[0] : tv_str_c("");
     return v;
 }
 
 FILTER(f_attr) {
-    UNUSED;
+    UNUSED_FILTER;
     tv   out;
     view name = tv_str_arg(r, a[0], "attr");
     if (v.kind == TV_UNDEF) tr_fail_undef(r, v);
@@ -405,7 +395,7 @@ FILTER(f_attr) {
 }
 
 FILTER(f_refused) {
-    UNUSED;
+    UNUSED_FILTER;
     tr_fail(r, "this filter is not supported in chat templates");
 }
 

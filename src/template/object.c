@@ -7,18 +7,10 @@
  * them undefined (calling one is an error, as in the reference).
  */
 #include "template/ast.h"
+#include "template/define.h"
 
 #include <math.h>
 #include <string.h>
-
-#define METHOD(id) static tv id(tr *r, tv s, const tv *a, const tv_args *raw)
-#define UNUSED (void)r, (void)s, (void)a, (void)raw
-/* One that is an expression. */
-#define METHOD_IS(id, ...)                                                                                             \
-    METHOD(id) {                                                                                                       \
-        UNUSED;                                                                                                        \
-        return __VA_ARGS__;                                                                                            \
-    }
 
 /* --- arguments --- */
 
@@ -61,7 +53,7 @@ view tv_str_arg(tr *r, tv v, const char *what) {
 /* --- methods of containers and numbers --- */
 
 METHOD(l_index) {
-    UNUSED;
+    UNUSED_METHOD;
     int64_t n = (int64_t)s.u.list->count, lo = tv_given(a[1]) ? tv_index_arg(r, a[1], "start") : 0;
     int64_t hi = tv_given(a[2]) ? tv_index_arg(r, a[2], "stop") : n;
     if (lo < 0) lo = lo + n < 0 ? 0 : lo + n;
@@ -73,7 +65,7 @@ METHOD(l_index) {
 }
 
 METHOD(l_count) {
-    UNUSED;
+    UNUSED_METHOD;
     int64_t n = 0;
     for (size_t i = 0; i < s.u.list->count; i++)
         n += tv_identical(s.u.list->items[i], a[0]) || tv_equal(r, s.u.list->items[i], a[0]);
@@ -81,14 +73,14 @@ METHOD(l_count) {
 }
 
 METHOD(l_copy) {
-    UNUSED;
+    UNUSED_METHOD;
     tv v = tv_list_new(r, s.u.list->count);
     if (s.u.list->count) memcpy(v.u.list->items, s.u.list->items, s.u.list->count * sizeof(tv));
     return v;
 }
 
 METHOD(d_get) {
-    UNUSED;
+    UNUSED_METHOD;
     const tv *v = tv_dict_find(r, s.u.dict, a[0]);
     return v ? *v : tv_given(a[1]) ? a[1] : tv_none();
 }
@@ -100,7 +92,7 @@ METHOD_IS(d_values, dict_view(s, TV_VALUES))
 METHOD_IS(d_items, dict_view(s, TV_ITEMS))
 
 METHOD(d_copy) {
-    UNUSED;
+    UNUSED_METHOD;
     tv_dict *d = tv_dict_new(r, s.u.dict->count);
     for (size_t i = 0; i < s.u.dict->count; i++)
         tv_dict_put(r, d, s.u.dict->entries[i].key, s.u.dict->entries[i].value);
@@ -108,7 +100,7 @@ METHOD(d_copy) {
 }
 
 METHOD(d_fromkeys) {
-    UNUSED;
+    UNUSED_METHOD;
     tv_list  l = tv_items(r, a[0]);
     tv_dict *d = tv_dict_new(r, l.count);
     for (size_t i = 0; i < l.count; i++) tv_dict_put(r, d, l.items[i], tv_given(a[1]) ? a[1] : tv_none());
@@ -119,7 +111,7 @@ METHOD_IS(n_is_integer, tv_bool(isfinite(s.u.f) && floor(s.u.f) == s.u.f))
 METHOD_IS(n_self, tv_positive(r, s))
 
 METHOD(n_bit_length) {
-    UNUSED;
+    UNUSED_METHOD;
     tv_wide w = tv_wide_get(s);
     int64_t n = 0;
     for (unsigned __int128 m = w < 0 ? -(unsigned __int128)w : (unsigned __int128)w; m; m >>= 1) n++;
@@ -127,26 +119,26 @@ METHOD(n_bit_length) {
 }
 
 METHOD(c_next) {
-    UNUSED;
+    UNUSED_METHOD;
     tv v = s.u.cycler->items.items[s.u.cycler->pos];
     s.u.cycler->pos = (s.u.cycler->pos + 1) % s.u.cycler->items.count;
     return v;
 }
 
 METHOD(c_reset) {
-    UNUSED;
+    UNUSED_METHOD;
     s.u.cycler->pos = 0;
     return tv_none();
 }
 
 METHOD(loop_cycle) {
-    UNUSED;
+    UNUSED_METHOD;
     if (!raw->n_pos) tr_fail(r, "no items for cycling given");
     return raw->pos[s.u.loop->index0 % raw->n_pos];
 }
 
 METHOD(loop_changed) {
-    UNUSED;
+    UNUSED_METHOD;
     tv now = tv_list_new(r, raw->n_pos);
     now.kind = TV_TUPLE;
     if (raw->n_pos) memcpy(now.u.list->items, raw->pos, raw->n_pos * sizeof(tv));

@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The methods of str, as a table: name, function, parameters. Positions and lengths count code points. */
+#include "template/define.h"
 #include "template/value.h"
 
 #include <string.h>
-
-#define METHOD(id) static tv id(tr *r, tv s, const tv *a, const tv_args *raw)
-#define UNUSED (void)r, (void)s, (void)a, (void)raw
-/* One that is an expression. */
-#define METHOD_IS(id, ...)                                                                                             \
-    METHOD(id) {                                                                                                       \
-        UNUSED;                                                                                                        \
-        return __VA_ARGS__;                                                                                            \
-    }
 
 /* Markup escapes the string arguments of its methods; a plain string takes them as they are. */
 static view text_arg(tr *r, tv s, tv v, const char *what) {
@@ -37,7 +29,7 @@ METHOD_IS(m_rsplit, tv_split(r, s, a[0], max_arg(r, a[1]), true))
 METHOD_IS(m_splitlines, tv_splitlines(r, s, tv_given(a[0]) && tv_truth(r, a[0])))
 
 METHOD(m_replace) {
-    UNUSED;
+    UNUSED_METHOD;
     view old = text_arg(r, s, a[0], "replace"), neu = text_arg(r, s, a[1], "replace");
     return tv_replace(r, s, old, neu, tv_given(a[2]) ? tv_index_arg(r, a[2], "count") : -1);
 }
@@ -110,7 +102,7 @@ METHOD_IS(m_index, found(r, find(r, s, a, false)))
 METHOD_IS(m_rindex, found(r, find(r, s, a, true)))
 
 METHOD(m_count) {
-    UNUSED;
+    UNUSED_METHOD;
     size_t  from, to;
     int64_t n = 0;
     view    x = tv_str_arg(r, a[0], "count");
@@ -122,7 +114,7 @@ METHOD(m_count) {
 }
 
 METHOD(m_join) {
-    UNUSED;
+    UNUSED_METHOD;
     size_t  mark = tr_mark(r);
     tv_list l = tv_items(r, a[0]);
     for (size_t i = 0; i < l.count; i++) {
@@ -143,7 +135,7 @@ METHOD_IS(m_format, tv_str_format(r, s, raw, tv_missing()))
 METHOD_IS(m_format_map, tv_str_format(r, s, &(tv_args){ 0 }, a[0]))
 
 METHOD(m_zfill) {
-    UNUSED;
+    UNUSED_METHOD;
     int64_t width = tv_index_arg(r, a[0], "zfill");
     size_t  n = tv_chars(r, s), mark = tr_mark(r);
     bool    sign = s.len && (s.u.s[0] == '-' || s.u.s[0] == '+');
@@ -184,7 +176,7 @@ METHOD_IS(m_islower, tv_bool(tv_is_case(s, false)))
 METHOD_IS(m_isprintable, s.len ? all_are(s, uc_is_printable) : tv_bool(true))
 
 METHOD(m_isidentifier) {
-    UNUSED;
+    UNUSED_METHOD;
     for (size_t pos = 0, first = 1; pos < s.len; first = 0) {
         unsigned cp = uc_next(s.u.s, s.len, &pos);
         if (first ? !uc_is_id_start(cp) : !uc_is_id_continue(cp)) return tv_bool(false);
@@ -193,7 +185,7 @@ METHOD(m_isidentifier) {
 }
 
 METHOD(m_istitle) {
-    UNUSED;
+    UNUSED_METHOD;
     bool cased = false, before = false;
     for (size_t pos = 0; pos < s.len;) {
         unsigned cp = uc_next(s.u.s, s.len, &pos);
@@ -206,13 +198,13 @@ METHOD(m_istitle) {
 }
 
 METHOD(m_removeprefix) {
-    UNUSED;
+    UNUSED_METHOD;
     view x = tv_str_arg(r, a[0], "removeprefix");
     return s.len >= x.len && memcmp(s.u.s, x.data, x.len) == 0 ? tv_sub(r, s, x.len, s.len) : s;
 }
 
 METHOD(m_removesuffix) {
-    UNUSED;
+    UNUSED_METHOD;
     view x = tv_str_arg(r, a[0], "removesuffix");
     return s.len >= x.len && memcmp(s.u.s + s.len - x.len, x.data, x.len) == 0 ? tv_sub(r, s, 0, s.len - x.len) : s;
 }
@@ -239,7 +231,7 @@ METHOD_IS(m_partition, partition(r, s, a[0], false))
 METHOD_IS(m_rpartition, partition(r, s, a[0], true))
 
 METHOD(m_expandtabs) {
-    UNUSED;
+    UNUSED_METHOD;
     int64_t size = tv_given(a[0]) ? tv_index_arg(r, a[0], "tabsize") : 8, column = 0;
     size_t  mark = tr_mark(r);
     for (size_t pos = 0; pos < s.len;) {
@@ -258,7 +250,7 @@ METHOD(m_expandtabs) {
 }
 
 METHOD(m_refused) {
-    UNUSED;
+    UNUSED_METHOD;
     tr_fail(r, "this string method is not supported in chat templates");
 }
 

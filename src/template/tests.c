@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tests that stand behind "is". */
 #include "template/ast.h"
-
-#define TEST(id) static bool id(tr *r, tv v, const tv *a)
-#define UNUSED (void)r, (void)v, (void)a
-/* One that is an expression. */
-#define TEST_IS(id, ...)                                                                                               \
-    TEST(id) {                                                                                                         \
-        UNUSED;                                                                                                        \
-        return __VA_ARGS__;                                                                                            \
-    }
+#include "template/define.h"
 
 static tv modulo(tr *r, tv v, tv by) { return tv_binary(r, TOK_MOD, v, by); }
 
