@@ -79,6 +79,7 @@ static const json_value *json(arena *a, const char *text) {
 
 static void test_detected(void **state) {
     (void)state;
+    test_need_corpus();
     for (size_t i = 0; i < N_FAMILIES; i++) {
         chat *c = open_template(families[i].file);
         if (!c) return;
@@ -114,6 +115,7 @@ static bool ends(const char *text, const char *end) {
 
 static void test_thinking(void **state) {
     (void)state;
+    test_need_corpus();
     for (size_t i = 0; i < N_FAMILIES; i++) {
         const struct family *f = &families[i];
         chat                *c = open_template(f->file);
@@ -264,6 +266,7 @@ static void there_and_back(const struct family *f, chat *c, bool as_text) {
 static void test_there_and_back(void **state) {
     int n = 0;
     (void)state;
+    test_need_corpus();
     for (size_t i = 0; i < N_FAMILIES; i++) {
         if (families[i].calls == 0) continue;
         chat *c = open_template(families[i].file);

@@ -137,6 +137,7 @@ static void test_every_syntax(void **state) {
     const size_t every = TEST_SANITIZED ? 6 : 1; /* the model is slow there, and what is asked of it is the same */
     size_t       n_files = sizeof files / sizeof *files, n = 0;
     (void)state;
+    test_need_corpus();
     for (size_t i = 0; i < n_files; i += every) {
         char relative[128];
         snprintf(relative, sizeof relative, "templates/%s.jinja", files[i]);

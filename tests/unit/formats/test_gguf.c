@@ -395,6 +395,7 @@ static void test_corpus(void **state) {
     } files[] = { { "gpt-2", 50257 },    { "deepseek-llm", 102400 }, { "falcon", 65024 },
                   { "bert-bge", 30522 }, { "llama-spm", 32000 },     { "starcoder", 49152 } };
     (void)state;
+    test_need_corpus();
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char        relative[64], *path;
         model_file *m;

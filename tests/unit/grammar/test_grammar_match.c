@@ -331,6 +331,7 @@ static void walk_real(const char *name) {
 
 static void test_real_vocabularies(void **state) {
     (void)state;
+    test_need_corpus();
     walk_real("vocab/gpt-2.gguf");
     walk_real("vocab/llama-spm.gguf");
 }

@@ -9,14 +9,22 @@
 #include <string.h>
 #include <unistd.h>
 
-char *test_corpus_path(const char *relative) {
+/* NULL after saying so: there is none. */
+static const char *corpus_root(void) {
     const char *root = getenv("HEARTH_CORPUS");
     if (!root || !*root) root = HEARTH_SOURCE_DIR "/../shared/corpus";
-    if (!dir_exists(root)) {
-        printf("skipped: corpus not found (HEARTH_CORPUS is not set to it and %s does not exist)\n", root);
-        return NULL;
-    }
-    return path_join(root, relative);
+    if (dir_exists(root)) return root;
+    printf("skipped: corpus not found (HEARTH_CORPUS is not set to it and %s does not exist)\n", root);
+    return NULL;
+}
+
+void test_need_corpus(void) {
+    if (!corpus_root()) skip();
+}
+
+char *test_corpus_path(const char *relative) {
+    const char *root = corpus_root();
+    return root ? path_join(root, relative) : NULL;
 }
 
 char *test_fixture_path(const char *relative) { return path_join(HEARTH_SOURCE_DIR "/tests/fixtures", relative); }

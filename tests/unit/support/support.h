@@ -23,6 +23,8 @@
 #define TEST_SANITIZED 0
 #endif
 
+/* Skips the case where the corpus is absent. Before anything is allocated. */
+void test_need_corpus(void);
 /* Path of a file below the corpus (HEARTH_CORPUS, else ../shared/corpus beside the source tree), or NULL after printing
  * "skipped: corpus not found (...)". The caller frees. */
 char *test_corpus_path(const char *relative);

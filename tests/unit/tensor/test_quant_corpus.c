@@ -77,6 +77,7 @@ static void check_type(const char *name, int64_t elems, int64_t block_elems, int
 
 static void test_corpus(void **state) {
     (void)state;
+    test_need_corpus();
     char             *text;
     size_t            bytes;
     arena             a;

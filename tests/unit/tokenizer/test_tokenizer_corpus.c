@@ -192,6 +192,7 @@ static void check_vocab(const char *name) {
 
 static void test_corpus(void **state) {
     (void)state;
+    test_need_corpus();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) check_vocab(names[i]);
 }
 
@@ -204,9 +205,10 @@ static double seconds(void) {
 /* One megabyte of one character, or of one word without a gap, takes well under a second for every kind. */
 static void test_long_words(void **state) {
     const size_t n = 1 << 20;
-    char        *text = malloc(n);
     uint64_t     seed = 5;
     (void)state;
+    test_need_corpus();
+    char *text = malloc(n);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         tok *t = open_vocab(names[i]);
         if (!t) break;
