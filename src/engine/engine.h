@@ -7,8 +7,8 @@
  * generating and fills the rest of its token budget with pieces of prompts. What was computed before is found in the
  * prefix tree and not computed again. When pages run out, the least recently used cached ones go first; then the
  * sequence with the lowest priority that came last gives way and continues later from what the cache still has.
- * A paused sequence gives way before all others.
- * Among requests of one priority the client that was given the fewest evaluated tokens goes first.
+ * A paused sequence gives way before all others. Among requests of one priority the client that was given the fewest
+ * evaluated tokens goes first.
  *
  * The answer to a request depends on the request alone: not on what else runs, on threads, on chunking or on the cache.
  */

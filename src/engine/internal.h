@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's own state, shared by its files: engine.c (threads, the way in), schedule.c (who computes), step.c (what
- * came out), submit.c (the way in), front.c (shared beginnings), guide.c (masks), fair.c (clients), open.c (beginning and end). */
+/*
+ * The engine's own state, shared by its files:
+ *
+ *     engine.c     the thread, orders and questions
+ *     open.c       beginning and end
+ *     submit.c     the way in
+ *     schedule.c   who computes
+ *     front.c      shared beginnings
+ *     step.c       what came out
+ *     cache.c      pages, prefix tree, tiers
+ *     masks.c      the mask thread
+ *     fair.c       shares of clients
+ */
 #ifndef ENGINE_INTERNAL_H
 #define ENGINE_INTERNAL_H
 

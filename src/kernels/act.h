@@ -14,6 +14,7 @@
  *     s   = sums of q[0..15] and q[16..31]  the same for scales per 16
  *
  * How a block of x becomes q, the same on every instruction set, bit for bit:
+ *
  *     m = the largest |x|, compared as bit patterns (so Inf and NaN are larger than all numbers)
  *     m > ACT8_HUGE or NaN: d = ds = NaN, q = 0     the output row becomes NaN, never a made-up number
  *     m < ACT8_TINY:        d = ds = 0, q = 0

@@ -7,13 +7,19 @@
  *
  *   Positions are cut into chunks of ATTN_CHUNK, aligned to position 0. For one query row, head and chunk, with K and V
  *   read as f32 (exact for every page type):
+ *
  *     s[j] = scale * sum over d of q[d] k[j][d]      one chain of fma from zero in the order of d
  *     s[j] = cap * tanh(s[j] / cap)                  with a soft-cap
  *     m    = max s[j]                                over the row's positions
  *     p[j] = exp(s[j] - m),  l = sum p[j]            lane by lane, then across
  *     o[d] = sum over j of p[j] v[j][d]              one chain of fma from zero in the order of j
+ *
  *   Chunks are folded in order into (M, L, O), starting from (-inf, 0, 0):
- *     M' = max(M, m),  a = exp(M - M'),  b = exp(m - M'),  L = L a + l b,  O = O a + o b
+ *
+ *     M' = max(M, m),  a = exp(M - M'),  b = exp(m - M')
+ *     L  = L a + l b
+ *     O  = O a + o b
+ *
  *   A sink is a logit that takes part in the sum only. The result is O / L.
  *
  * attn_rows does everything for a range of rows and heads. For few rows over a long context, attn_partial computes

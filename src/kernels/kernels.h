@@ -6,10 +6,10 @@
  * better. The table is read-only afterwards and may be shared by threads. It is made of sub-tables, each with its own
  * header (kernels/matmul.h, attn.h, ops.h, recur.h), which declares
  *
- *     kernels_<sub>_init_scalar(kernels_<sub> *t);                 every slot
- *     kernels_<sub>_init_avx2 / _avx512 / _neon(kernels_<sub> *t, unsigned cpu);   the slots it improves; `cpu` is the
- *                                                                  whole mask, for AVX-VNNI, BF16, dotprod, i8mm
- *     kernels_<sub>_list(const kernels_<sub> *t, kernels_visit *visit, void *ctx); names every slot and its set
+ *     kernels_<sub>_init_scalar(t)        fills every slot
+ *     kernels_<sub>_init_<set>(t, cpu)    fills the slots that avx2, avx512 or neon improves; `cpu` is the whole mask,
+ *                                         for AVX-VNNI, BF16, dotprod, i8mm
+ *     kernels_<sub>_list(t, visit, ctx)   names every slot and its set
  *
  * Functions of a set that this build's processor cannot have do not exist: guard their use with KERNELS_X86 and
  * KERNELS_ARM. kernels/slot.h makes a slot remember which set filled it.

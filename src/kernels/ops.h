@@ -4,7 +4,7 @@
  * embedding rows.
  *
  * All vectors are f32. `rows` rows of n values begin at stride floats from one another; a row's result depends on that
- * row only. Unless said otherwise y may be x (in place) but may not overlap it partly. Sums run over eight accumulators
+ * row only. Unless said otherwise y may be x (in place) but may not overlap it partly. Sums run over four accumulators
  * of VW lanes that are added in a fixed order, so a result depends on n and the instruction set only.
  */
 #ifndef KERNELS_OPS_H

@@ -16,7 +16,9 @@ enum { RECUR_CONV_MAX = 8, RECUR_DIM_MAX = 512 };
 
 /*
  * Depthwise causal convolution of n_rows inputs, channels [c0, c1):
- *   y[t][c] = act(bias[c] + sum over i of w[c * width + i] * x[t - width + 1 + i][c]), i rising.
+ *
+ *     y[t][c] = act(bias[c] + sum over i of w[c * width + i] * x[t - width + 1 + i][c]), i rising
+ *
  * state holds the last width - 1 inputs, oldest first: [width - 1][state_stride]; it supplies the rows before the first
  * one and is replaced by the last ones. y is not x. width 2..RECUR_CONV_MAX; bias may be NULL; act NONE or SILU.
  */
@@ -35,7 +37,12 @@ typedef void recur_conv1d_fn(const recur_conv *a, int64_t c0, int64_t c1);
 
 /*
  * Gated delta rule, value heads [h0, h1). Per row, with S = state of the head, [k_dim][v_dim]:
- *   S[i] *= exp(g[i]);  u = (v - sum over i of k[i] S[i]) * beta;  S[i] += k[i] u;  y = sum over i of (scale q[i]) S[i]
+ *
+ *     S[i] *= exp(g[i])
+ *     u     = (v - sum over i of k[i] S[i]) * beta
+ *     S[i] += k[i] u
+ *     y     = sum over i of (scale q[i]) S[i]
+ *
  * g is one number per head (g_per_channel false) or k_dim numbers per head. Value head h uses key head
  * h / (n_vh / n_kh), or h % n_kh when k_tiled. q and k are already normed.
  */
@@ -57,8 +64,13 @@ typedef void recur_decay_fn(float *g, const float *x, const float *neg_a, const 
                             int64_t per);
 
 /*
- * Mamba2 scan, heads [h0, h1). Per row: dt = clamp(softplus(dt_raw + dt_bias), dt_min, dt_max), e = exp(dt * a),
- *   S[i] = e S[i] + b[i] (dt x);  y = d x + sum over i of c[i] S[i]      (S: [n_state][head_dim], a < 0)
+ * Mamba2 scan, heads [h0, h1). Per row, with S = state of the head, [n_state][head_dim], and a < 0:
+ *
+ *     dt   = clamp(softplus(dt_raw + dt_bias), dt_min, dt_max)
+ *     e    = exp(dt * a)
+ *     S[i] = e S[i] + b[i] (dt x)
+ *     y    = d x + sum over i of c[i] S[i]
+ *
  * Head h uses group h / (n_head / n_group).
  */
 typedef struct recur_ssd {

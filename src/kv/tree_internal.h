@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree's own structures, shared by nodes.c (how they hang together), tree.c (what is known), tiers.c (where its
- * bytes are), moves.c (how they get to the device and from there) and adopt.c (what the disk held). */
+/*
+ * The tree's own structures, shared by its files:
+ *
+ *     nodes.c   how they hang together
+ *     tree.c    what is known
+ *     tiers.c   where its bytes are
+ *     moves.c   how they get to the device and from there
+ *     adopt.c   what the disk held
+ */
 #ifndef KV_TREE_INTERNAL_H
 #define KV_TREE_INTERNAL_H
 

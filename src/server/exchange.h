@@ -10,24 +10,24 @@
  * 2. The handler runs on an intake thread, never on the I/O thread. With ROUTE_BODY the body was parsed: x->body is its
  *    root, x->in its reader. The handler reads fields (json_in.h), then ends with exactly one of
  *
- *    exchange_reply(x, 200, "application/json", &text): a complete answer
+ *        exchange_reply(x, 200, "application/json", &text)      a complete answer
+ *        exchange_error(x, 400, "code", "param", "sentence")    in the api's own shape
+ *        exchange_reject(x)                                     the mistake that x->in holds
+ *        exchange_run(x, &work)                                 inference: requests for a model, callbacks for their
+ *                                                               events
+ *        exchange_feed(x, type)                                 another thread writes the answer (http/feed.h)
  *
- *    exchange_error(x, 400, "code", "param", "sentence"): in the api's own shape
- *
- *    exchange_reject(x): the mistake that x->in holds
- *
- *    exchange_run(x, &work): inference: requests for a model, callbacks for their events. It submits them right there,
- *    so x->state must be complete before; if they cannot be submitted it answers with an error.
+ *    exchange_run submits right there, so x->state must be complete before; if the requests cannot be submitted it
+ *    answers with an error.
  *
  *    Memory with the exchange's lifetime comes from x->arena. Blocking functions of host.h need ROUTE_SLOW.
  *
  * 3. Callbacks of a work run on the I/O thread, in order, after the handler has returned, and must be quick. An
  *    event is read from the worker's bytes right before its callback and is gone behind it. They use x->state, and
  *
- *    exchange_put(x, bytes, n): appends to a stream (work.stream_type set); everything that was put during one wake-up
- *    goes out in one write
- *
- *    exchange_reply, exchange_error: as above, if nothing was put yet
+ *        exchange_put(x, bytes, n)         appends to a stream (work.stream_type set); everything that was put during
+ *                                          one wake-up goes out in one write
+ *        exchange_reply, exchange_error    as above, if nothing was put yet
  *
  *    The stream begins with the first STARTED event: until then an error still is an HTTP status. on_over ends the
  *    answer: a stream must have put its closing lines, a plain answer must have called exchange_reply. A failed request

@@ -7,9 +7,9 @@
  * part). Emitting into a panel stores the register; emitting into dots feeds vpdpbusd at once. So the panel unpacking
  * of the matrix-matrix path and the fused matrix-vector kernel come from the same lines. A format NAME brings
  *
- *     NAME_bytes                                                       bytes of a unit of one row
- *     NAME_scales(format_at *at, __m512 *scale, __m512 *min)     per group of the unit
- *     NAME_part(const format_at *at, int part, void *sink, emit_fn *emit)
+ *     NAME_bytes                                                             bytes of a unit of one row
+ *     NAME_scales(format_at *at, __m512 *scale, __m512 *min)                 scales and minima, per group of the unit
+ *     NAME_part(const format_at *at, int part, void *sink, emit_fn *emit)    emits the quads of a part
  *
  * and MATMUL_FORMAT(NAME, unit, part, group, zero, min, largest) makes matmul_unpack8_NAME_avx512 and
  * matmul_gemv8_NAME_avx512 of them. Everything is inlined; the function pointers are constants.

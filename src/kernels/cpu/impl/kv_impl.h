@@ -2,9 +2,14 @@
 /*
  * Into and out of cache pages (layouts in kernels/kvpage.h), for every instruction set (see vec/scalar.h).
  *
- * Storing: f16 clips to +-65504 and rounds to nearest even; q8_0: d = f16(max|x| / 127), q = round(x / d) in +-127;
- * q4_0: d = f16(x of the largest magnitude / -8), q = round(x / d) in -8..7. Scalar arithmetic, the same on every set:
- * the stored bytes do not depend on the set. Loading as f32 is exact: 8 and 11 bit factors fit into 24.
+ * Storing:
+ *
+ *     f16    clipped to +-65504, rounded to nearest even
+ *     q8_0   d = f16(max|x| / 127),                      q = round(x / d) in +-127
+ *     q4_0   d = f16(x of the largest magnitude / -8),   q = round(x / d) in -8..7
+ *
+ * Scalar arithmetic, the same on every set: the stored bytes do not depend on the set. Loading as f32 is exact: 8 and
+ * 11 bit factors fit into 24.
  */
 #ifndef KERNELS_CPU_IMPL_KV_IMPL_H
 #define KERNELS_CPU_IMPL_KV_IMPL_H

@@ -6,6 +6,7 @@
  * (avx512/matmul_avx512.h, avx2/matmul_avx2.h). Each format here has NAME_bytes, NAME_scales and NAME_part (see there);
  * NAME_scales is made of NAME_head, which reads what a unit's scales come from, and NAME_scale and NAME_min, which give
  * those of one group. NAME_part emits the quads in the order of K.
+ *
  * Block layouts: tensor/blocks.h. Headers of 256-wide blocks are transposed like the values, so that the scales of all
  * rows are decoded together.
  */

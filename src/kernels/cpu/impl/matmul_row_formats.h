@@ -4,18 +4,18 @@
  *
  * The including file brings the vector words of impl/matmul_formats.h, which it includes before, and
  *
- *     row_set                      where the weight rows of a register lie
- *     rows_of(r, q, at)            16 bytes of rows q, q + 4, ..., one row per 128-bit lane
- *     rows_transpose16(r, at, out) 16 bytes of all rows, transposed
- *     rows_f16(r, at), rows_u8(r, at)    one f16 or byte of each row, as floats or 32-bit integers
- *     ROW_SIGNED                   whether values that may pass 127 are wanted with their zero, 128, taken off
+ *     row_set                           where the weight rows of a register lie
+ *     rows_of(r, q, at)                 16 bytes of rows q, q + 4, ..., one row per 128-bit lane
+ *     rows_transpose16(r, at, out)      16 bytes of all rows, transposed
+ *     rows_f16(r, at), rows_u8(r, at)   one f16 or byte of each row, as floats or 32-bit integers
+ *     ROW_SIGNED                        whether values that may pass 127 are wanted with their zero, 128, taken off
  *
  * A format NAME has, beside NAME_bytes and NAME_scale,
  *
- *     NAME_row_head(r, h)              what the scales of a unit come from
- *     NAME_raw(r, q, part, raw)        bytes of the part, of the rows of q: NAME_n_raw registers
- *     NAME_pieces(raw, bits, part, q, v)     v[j]: inputs 16j.. of the part; two pieces are a group of 32
- *     NAME_bits                        what is kept for all parts of a unit, or NULL
+ *     NAME_row_head(r, h)                  what the scales of a unit come from
+ *     NAME_raw(r, q, part, raw)            bytes of the part, of the rows of q: NAME_n_raw registers
+ *     NAME_pieces(raw, bits, part, q, v)   v[j]: inputs 16j.. of the part; two pieces are a group of 32
+ *     NAME_bits                            what is kept for all parts of a unit, or NULL
  */
 #ifndef KERNELS_CPU_IMPL_MATMUL_ROW_FORMATS_H
 #define KERNELS_CPU_IMPL_MATMUL_ROW_FORMATS_H

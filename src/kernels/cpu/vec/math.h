@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elementary functions over the vector vocabulary (include one of vec/scalar.h, vec/avx2.h, vec/avx512.h first).
+ * Elementary functions over the vector vocabulary (include one of the other files of vec/ first).
  *
  * Every set runs the same formulas lane by lane, so a value never depends on the lane it sits in. Against double:
  * exp 2 ulp; sigmoid, tanh, softplus 4 ulp; erf 2e-7 absolute. NaN stays NaN, infinities give the limits.
