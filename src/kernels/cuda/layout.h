@@ -23,8 +23,8 @@
  *           = pair a_p; then [row][32 columns] d
  *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] four words: (d, -dmin), and 8 pairs (sc, mn) of 6
  *           bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
- *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and pair
- *           4h+3
+ *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and
+ *           pair 4h+3
  *     Q6_K  256 columns, 3360 bytes: low nibbles as Q4_0; then [64 columns][lane] two words with the upper two bits:
  *           word j / 2, pair a_p of 16 columns j at bit 2 (4 (j % 2) + p) of each half; then [row][16 columns] scale
  *           + 128; then [row] d
