@@ -293,7 +293,7 @@ static void unknown_key(const config_schema *s, const config_node *n, const char
         for (size_t i = 0; i < s->n && !more.len; i++) {
             const char *dot = strrchr(s->keys[i].path, '.');
             if (dot && strcmp(dot + 1, n->key.data) == 0)
-                str_printf(&more, "it belongs into the section %.*s", (int)(dot - s->keys[i].path), s->keys[i].path);
+                str_printf(&more, "it belongs in the section %.*s", (int)(dot - s->keys[i].path), s->keys[i].path);
         }
         if (!more.len) str_puts(&more, "expected one of ");
         for (size_t i = 0; i < count && view_starts((view){ more.data, more.len }, "expected"); i++) {

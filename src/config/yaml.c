@@ -73,8 +73,8 @@ static void syntax_error(const yaml_parser_t *p, view text, config_report *r) {
         { "found unexpected end of stream", "a quote is not closed; add it" },
         { "found unexpected document indicator", "a quote is not closed; add it" },
         { "found unknown escape character", "an unknown escape; write \\\\ for a backslash, or use 'single quotes'" },
-        { "found undefined tag handle", "tags (!) are not supported; remove it" },
-        { "did not find expected <document start>", "text behind the end of the document; write one document" },
+        { "found undefined tag handle", "tags (!) are not supported; remove the tag" },
+        { "did not find expected <document start>", "text after the end of the document; write one document" },
         { "did not find expected whitespace or line break", "'|' or '>' needs the text on the next line" },
     };
     int line = (int)p->problem_mark.line + 1, column = (int)p->problem_mark.column + 1;
@@ -102,7 +102,7 @@ static void syntax_error(const yaml_parser_t *p, view text, config_report *r) {
 /* --- events to nodes --- */
 
 static void too_large(builder *b, int line, int column) {
-    config_report_add(b->r, line, column, "the file holds too much; shorten it");
+    config_report_add(b->r, line, column, "the file holds too much; shorten the file");
     b->stop = true;
 }
 
@@ -122,7 +122,7 @@ static config_node *find_key(const config_node *map, view key) {
 /* Looking a key up walks over its siblings, so there are not many. */
 static bool is_full(builder *b, config_node *into, const config_node *n) {
     if (into->count++ < CONFIG_MAX_CHILDREN) return false;
-    config_report_add(b->r, n->line, n->column, "more than %d entries; shorten it", CONFIG_MAX_CHILDREN);
+    config_report_add(b->r, n->line, n->column, "more than %d entries; remove some", CONFIG_MAX_CHILDREN);
     b->stop = true;
     return true;
 }
@@ -184,7 +184,7 @@ static void refuse_decorations(builder *b, const yaml_event_t *ev, const yaml_ch
     if (anchor)
         config_report_add(b->r, line, column, "anchors (&%.40s) are not supported; write the value out",
                           (const char *)anchor);
-    if (tag) config_report_add(b->r, line, column, "tags (%.40s) are not supported; remove it", (const char *)tag);
+    if (tag) config_report_add(b->r, line, column, "tags (%.40s) are not supported; remove the tag", (const char *)tag);
 }
 
 /* Whether the event is a mapping's key, which it takes then. */
