@@ -25,22 +25,22 @@
 /* clang-format off */
 #define SAMPLING_ROW_TEMPERATURE(ROW) \
     ROW(TEMPERATURE, temperature, REAL, "temperature", 0, 1000, 1, TEMPERATURE, "HEARTH_TEMPERATURE", "temp", "T", \
-        "0: the likeliest; unset: as recommended, else 0.8")
+        "randomness; 0: none; unset: as recommended, else 0.8")
 #define SAMPLING_ROW_TOP_K(ROW) \
     ROW(TOP_K, top_k, INT, "top_k", -1, 2147483647, 0, TOP_K, "HEARTH_TOP_K", "top-k", "N", \
-        "keep the likeliest tokens; 0 or -1: all; unset: as recommended, else 40")
+        "keep this many of the likeliest tokens; 0 or -1: all; unset: as recommended, else 40")
 #define SAMPLING_ROW_TOP_P(ROW) \
     ROW(TOP_P, top_p, REAL, "top_p", 0, 1, 1, TOP_P, "HEARTH_TOP_P", "top-p", "P", \
-        "keep the likeliest tokens with this probability together; 1: off; unset: as recommended, else 0.95")
+        "keep the likeliest tokens up to this total probability; 1: off; unset: as recommended, else 0.95")
 #define SAMPLING_ROW_MIN_P(ROW) \
     ROW(MIN_P, min_p, REAL, "min_p", 0, 1, 0, MIN_P, "HEARTH_MIN_P", "min-p", "P", \
         "drop tokens below this share of the likeliest one's probability; 0: off")
 #define SAMPLING_ROW_TYPICAL_P(ROW) \
     ROW(TYPICAL_P, typical_p, REAL, "typical_p", 0, 1, 1, TYPICAL_P, "HEARTH_TYPICAL_P", NULL, NULL, \
-        "keep typical tokens with this probability together; 1: off")
+        "keep typical tokens up to this total probability; 1: off")
 #define SAMPLING_ROW_TOP_N_SIGMA(ROW) \
     ROW(TOP_N_SIGMA, top_n_sigma, REAL, "top_n_sigma", -1, 1e6, 0, TOP_N_SIGMA, "HEARTH_TOP_N_SIGMA", NULL, NULL, \
-        "keep logits within so many deviations of the largest; 0: off")
+        "keep logits within this many standard deviations of the largest; 0: off")
 #define SAMPLING_ROW_REPEAT_PENALTY(ROW) \
     ROW(REPEAT_PENALTY, repeat_penalty, REAL, "repeat_penalty", 1e-6, 1e6, 1, REPEAT_PENALTY, \
         "HEARTH_REPEAT_PENALTY", "repeat-penalty", "X", "make recent tokens less likely; 1: off")
@@ -49,46 +49,46 @@
         NULL, "how many tokens count as recent; 0: none, -1: all")
 #define SAMPLING_ROW_PRESENCE_PENALTY(ROW) \
     ROW(PRESENCE_PENALTY, presence_penalty, REAL, "presence_penalty", -1e6, 1e6, 0, PRESENCE_PENALTY, \
-        "HEARTH_PRESENCE_PENALTY", NULL, NULL, "taken from the logit of every recent token; 0: off")
+        "HEARTH_PRESENCE_PENALTY", NULL, NULL, "subtracted from the logit of every recent token; 0: off")
 #define SAMPLING_ROW_FREQUENCY_PENALTY(ROW) \
     ROW(FREQUENCY_PENALTY, frequency_penalty, REAL, "frequency_penalty", -1e6, 1e6, 0, FREQUENCY_PENALTY, \
-        "HEARTH_FREQUENCY_PENALTY", NULL, NULL, "the same, for every time it appeared; 0: off")
+        "HEARTH_FREQUENCY_PENALTY", NULL, NULL, "subtracted from a recent token's logit once for each time it appeared; 0: off")
 #define SAMPLING_ROW_MIROSTAT(ROW) \
     ROW(MIROSTAT, mirostat, INT, "mirostat", 0, 2, 0, MIROSTAT, "HEARTH_MIROSTAT", NULL, NULL, \
-        "0: off, or version 1 or 2")
+        "version of mirostat, 1 or 2; 0: off")
 #define SAMPLING_ROW_MIROSTAT_TAU(ROW) \
     ROW(MIROSTAT_TAU, mirostat_tau, REAL, "mirostat_tau", 0, 1000, 5, MIROSTAT, "HEARTH_MIROSTAT_TAU", NULL, NULL, \
         "the surprise that mirostat aims at")
 #define SAMPLING_ROW_MIROSTAT_ETA(ROW) \
     ROW(MIROSTAT_ETA, mirostat_eta, REAL, "mirostat_eta", 0, 1000, 0.1, MIROSTAT, "HEARTH_MIROSTAT_ETA", NULL, NULL, \
-        "how fast it gets there")
+        "how fast mirostat approaches that surprise")
 #define SAMPLING_ROW_SEED(ROW) \
     ROW(SEED, seed, INT, "seed", -0x1p63, 0x1p63, 0, SEED, "HEARTH_SEED", "seed", "N", \
-        "same seed, same answer; -1 or unset: a new one")
+        "same seed, same answer; -1 or unset: a new seed")
 #define SAMPLING_ROW_XTC_PROBABILITY(ROW) \
     ROW(XTC_PROBABILITY, xtc_probability, REAL, "xtc_probability", 0, 1, 0, XTC, "HEARTH_XTC_PROBABILITY", NULL, NULL, \
         "how often the likeliest tokens are left out; 0: never")
 #define SAMPLING_ROW_XTC_THRESHOLD(ROW) \
     ROW(XTC_THRESHOLD, xtc_threshold, REAL, "xtc_threshold", 0, 1, 0.1, XTC, "HEARTH_XTC_THRESHOLD", NULL, NULL, \
-        "the probability from which on a token may be left out")
+        "probability from which a token may be left out")
 #define SAMPLING_ROW_DRY_MULTIPLIER(ROW) \
     ROW(DRY_MULTIPLIER, dry_multiplier, REAL, "dry_multiplier", 0, 1e6, 0, DRY, "HEARTH_DRY_MULTIPLIER", NULL, NULL, \
-        "penalty for repeating a sequence; 0: off")
+        "penalty for repeating a sequence of tokens (DRY); 0: off")
 #define SAMPLING_ROW_DRY_BASE(ROW) \
     ROW(DRY_BASE, dry_base, REAL, "dry_base", 1, 1e6, 1.75, DRY, "HEARTH_DRY_BASE", NULL, NULL, \
-        "how it grows with the sequence's length")
+        "how the penalty grows with the length of the sequence")
 #define SAMPLING_ROW_DRY_ALLOWED_LENGTH(ROW) \
     ROW(DRY_ALLOWED_LENGTH, dry_allowed_length, INT, "dry_allowed_length", 1, 1e9, 2, DRY, \
-        "HEARTH_DRY_ALLOWED_LENGTH", NULL, NULL, "sequences up to this length are free")
+        "HEARTH_DRY_ALLOWED_LENGTH", NULL, NULL, "repeated sequences up to this length cost nothing")
 #define SAMPLING_ROW_DRY_LAST_N(ROW) \
     ROW(DRY_LAST_N, dry_last_n, INT, "dry_penalty_last_n", -1, 1e9, -1, DRY, "HEARTH_DRY_PENALTY_LAST_N", NULL, NULL, \
-        "tokens it looks at; -1: all")
+        "how many recent tokens are searched for repeated sequences; -1: all")
 #define SAMPLING_ROW_DYNATEMP_RANGE(ROW) \
     ROW(DYNATEMP_RANGE, dynatemp_range, REAL, "dynatemp_range", 0, 1000, 0, DYNATEMP, "HEARTH_DYNATEMP_RANGE", NULL, \
-        NULL, "the temperature moves by so much with the entropy; 0: off")
+        NULL, "how far the temperature moves with the entropy; 0: off")
 #define SAMPLING_ROW_DYNATEMP_EXPONENT(ROW) \
     ROW(DYNATEMP_EXPONENT, dynatemp_exponent, REAL, "dynatemp_exponent", 0, 100, 1, DYNATEMP, \
-        "HEARTH_DYNATEMP_EXPONENT", NULL, NULL, "the shape of that movement")
+        "HEARTH_DYNATEMP_EXPONENT", NULL, NULL, "exponent of the curve by which the temperature follows the entropy")
 
 #define SAMPLING_TABLE(ROW) \
     SAMPLING_ROW_TEMPERATURE(ROW) SAMPLING_ROW_TOP_K(ROW) SAMPLING_ROW_TOP_P(ROW) SAMPLING_ROW_MIN_P(ROW) \
