@@ -65,8 +65,8 @@ static int unknown_option(const cli_args *a, const char *text) {
     for (const cli_option *o = a->command->options; o && o->name && n < 128; o++)
         if (o->kind != CLI_GROUP) names[n++] = o->name;
     if (text[1] == '-') best = config_nearest(text + 2, names, n);
-    return best ? cli_usage_error(a, "no option %s; did you mean --%s?", text, best)
-                : cli_usage_error(a, "no option %s", text);
+    return best ? cli_usage_error(a, "unknown option %s; did you mean --%s?", text, best)
+                : cli_usage_error(a, "unknown option %s", text);
 }
 
 /* Takes one option at argv[*i]; returns CLI_OK or CLI_USAGE after printing. */
@@ -88,7 +88,7 @@ static int take_option(cli_args *a, int argc, char **argv, int *i) {
         if (value) return cli_usage_error(a, "--%s takes no value", o->name);
     } else if (o->kind == CLI_SWITCH) {
         if (!value) value = *i + 1 < argc && is_switch(argv[*i + 1]) ? argv[++*i] : "on";
-        if (!is_switch(value)) return cli_usage_error(a, "--%s is on or off, not '%s'", o->name, value);
+        if (!is_switch(value)) return cli_usage_error(a, "--%s takes on or off, not '%s'", o->name, value);
     } else if (!value) {
         if (*i + 1 >= argc) return cli_usage_error(a, "--%s needs a value: %s", o->name, o->value_name);
         value = argv[++*i];
@@ -149,7 +149,7 @@ int cli_run_subcommand(const cli_args *a, const cli_command *const *list) {
         if (strcmp((*list)->name, name) == 0)
             return cli_run_command(*list, program, a->n_positional - 1, a->positional + 1);
     }
-    return cli_usage_error(a, "no command '%s'", name);
+    return cli_usage_error(a, "unknown command '%s'", name);
 }
 
 int cli_count(const cli_args *a) { return a->n_positional; }

@@ -67,7 +67,7 @@ static int run(const cli_args *a) {
         fputs(scripts[i].script, stdout);
         return CLI_OK;
     }
-    return cli_usage_error(a, "'%s' is none of bash, zsh and fish", cli_arg(a, 0));
+    return cli_usage_error(a, "'%s' is not one of bash, zsh and fish", cli_arg(a, 0));
 }
 
 static const cli_option options[] = { { 0 } };

@@ -174,7 +174,7 @@ static int check_all(bool *ok, err *e) {
     else if (file_exists(str_cstr(&path)))
         *ok = check_file(str_cstr(&path), false);
     else
-        printf("%s: is not there; defaults hold\n", str_cstr(&path));
+        printf("%s does not exist; the defaults apply\n", str_cstr(&path));
     path.len = dir;
     str_puts(&path, "/models");
     d = opendir(str_cstr(&path));
@@ -304,7 +304,7 @@ static int run_init(const cli_args *a) {
         rc = server_path(a, &path, &e);
     }
     if (rc == 0 && file_exists(str_cstr(&path)) && !cli_flag(a, "force"))
-        rc = err_set(&e, ERR_IO, "%s is there already; --force replaces it", str_cstr(&path));
+        rc = err_set(&e, ERR_IO, "%s exists already; --force replaces it", str_cstr(&path));
     if (rc == 0) rc = write_file(str_cstr(&path), model != NULL, &e);
     if (rc == 0) printf("%s\n", str_cstr(&path));
     str_deinit(&path);
@@ -354,10 +354,10 @@ static int run_reference(const cli_args *a) {
 /* --- tables --- */
 
 static const cli_option show_options[] = {
-    { "json", CLI_FLAG, NULL, "as JSON", 0 },
-    { "origin", CLI_FLAG, NULL, "also where each value comes from", 0 },
-    { "config", CLI_STRING, "FILE", "this server.yaml", 0 },
-    { "no-config", CLI_FLAG, NULL, "no file", 0 },
+    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    { "origin", CLI_FLAG, NULL, "also print where each value comes from", 0 },
+    { "config", CLI_STRING, "FILE", "read this server.yaml", 0 },
+    { "no-config", CLI_FLAG, NULL, "read no file", 0 },
     { 0 },
 };
 static const cli_command cmd_show = {
@@ -371,8 +371,7 @@ static const cli_command cmd_show = {
 };
 
 static const cli_option check_options[] = {
-    { "model", CLI_FLAG, NULL, "the files are settings of models (those in a directory 'models' are taken for that)",
-      0 },
+    { "model", CLI_FLAG, NULL, "the files hold settings of models (assumed of those in a directory 'models')", 0 },
     { 0 },
 };
 static const cli_command cmd_check = { "check",
@@ -385,9 +384,9 @@ static const cli_command cmd_check = { "check",
                                        run_check };
 
 static const cli_option init_options[] = {
-    { "force", CLI_FLAG, NULL, "replace a file that is there", 0 },
-    { "model", CLI_STRING, "MODEL", "settings of this model instead of server.yaml", 0 },
-    { "config", CLI_STRING, "FILE", "write there", 0 },
+    { "force", CLI_FLAG, NULL, "replace an existing file", 0 },
+    { "model", CLI_STRING, "MODEL", "write settings of this model instead of server.yaml", 0 },
+    { "config", CLI_STRING, "FILE", "write to this file", 0 },
     { 0 },
 };
 static const cli_command cmd_init = {
@@ -396,8 +395,9 @@ static const cli_command cmd_init = {
     run_init
 };
 
-static const cli_option  path_options[] = { { "config", CLI_STRING, "FILE", "as another command would get it", 0 },
-                                            { 0 } };
+static const cli_option path_options[] = {
+    { "config", CLI_STRING, "FILE", "server.yaml that is given to other commands", 0 }, { 0 }
+};
 static const cli_command cmd_path = {
     "path", "[MODEL]", "Print where server.yaml is looked for, or the settings of MODEL.", path_options, 0, 1, run_path
 };
@@ -414,7 +414,7 @@ static int run(const cli_args *args) { return cli_run_subcommand(args, cli_confi
 
 const cli_command cli_cmd_config = { "config",
                                      "show|check|init|path|reference",
-                                     "Look at settings, check and make files of them.",
+                                     "Show settings, check and create configuration files.",
                                      NULL,
                                      0,
                                      CLI_SUBCOMMANDS,

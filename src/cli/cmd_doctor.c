@@ -77,7 +77,7 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "json", CLI_FLAG, NULL, "as JSON", 0 },
+    { "json", CLI_FLAG, NULL, "print JSON", 0 },
     { 0 },
 };
 

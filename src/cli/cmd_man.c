@@ -90,7 +90,7 @@ static int run(const cli_args *a) {
     }
     for (size_t i = 0; name && cli_commands[i]; i++)
         if (strcmp(cli_commands[i]->name, name) == 0) c = cli_commands[i];
-    if (name && !c) return cli_usage_error(a, "no command '%s'", name);
+    if (name && !c) return cli_usage_error(a, "unknown command '%s'", name);
     str text;
     str_init(&text);
     help_man(c, &text);
@@ -100,8 +100,8 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "json", CLI_FLAG, NULL, "the tables of all commands as JSON", 0 },
-    { "write", CLI_STRING, "DIR", "write a page for every command there", 0 },
+    { "json", CLI_FLAG, NULL, "print the tables of all commands as JSON", 0 },
+    { "write", CLI_STRING, "DIR", "write a page for every command into DIR", 0 },
     { 0 },
 };
 

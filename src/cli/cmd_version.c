@@ -27,8 +27,8 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "verbose", CLI_FLAG, NULL, "also the CPU and the instruction sets that kernels may use", 'v' },
-    { "json", CLI_FLAG, NULL, "as JSON", 0 },
+    { "verbose", CLI_FLAG, NULL, "also print the CPU and the instruction sets that kernels may use", 'v' },
+    { "json", CLI_FLAG, NULL, "print JSON", 0 },
     { 0 },
 };
 

@@ -65,7 +65,7 @@ static void check_runtime_dir(doctor *d) {
         doctor_say(d, "paths", DOCTOR_WARN, "log in with a session manager, or give --socket PATH",
                    "socket: XDG_RUNTIME_DIR is not set; the server will have no Unix socket");
     else if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
-        doctor_say(d, "paths", DOCTOR_WARN, "log in anew, or give --socket PATH",
+        doctor_say(d, "paths", DOCTOR_WARN, "log in again, or give --socket PATH",
                    "socket: XDG_RUNTIME_DIR %s is not there", dir);
     else if (st.st_uid != geteuid() || (st.st_mode & 022))
         doctor_say(d, "paths", DOCTOR_WARN, "chmod 700 it, and make it yours",
@@ -230,7 +230,7 @@ void doctor_config(doctor *d) {
     }
     if (all) closedir(all);
     if (d->n_of[DOCTOR_BROKEN] == before)
-        doctor_say(d, "config", DOCTOR_OK, NULL, n ? "%d file%s, valid" : "no file; the defaults hold", n,
+        doctor_say(d, "config", DOCTOR_OK, NULL, n ? "%d file%s, valid" : "no file; the defaults apply", n,
                    n == 1 ? "" : "s");
     str_deinit(&dir);
     str_deinit(&path);

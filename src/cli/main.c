@@ -77,7 +77,7 @@ static int unknown_command(const char *name) {
     size_t      n = 0;
     for (const cli_command *const *c = cli_commands; *c && n < 64; c++) names[n++] = (*c)->name;
     best = config_nearest(name, names, n);
-    fprintf(stderr, "hearth: no command '%s'", name);
+    fprintf(stderr, "hearth: unknown command '%s'", name);
     if (best) fprintf(stderr, "; did you mean %s?", best);
     fprintf(stderr, "\nTry 'hearth --help'.\n");
     return CLI_USAGE;

@@ -52,7 +52,8 @@
         "HEARTH_PRESENCE_PENALTY", NULL, NULL, "subtracted from the logit of every recent token; 0: off")
 #define SAMPLING_ROW_FREQUENCY_PENALTY(ROW) \
     ROW(FREQUENCY_PENALTY, frequency_penalty, REAL, "frequency_penalty", -1e6, 1e6, 0, FREQUENCY_PENALTY, \
-        "HEARTH_FREQUENCY_PENALTY", NULL, NULL, "subtracted from a recent token's logit once for each time it appeared; 0: off")
+        "HEARTH_FREQUENCY_PENALTY", NULL, NULL, \
+        "subtracted from a recent token's logit once for each time it appeared; 0: off")
 #define SAMPLING_ROW_MIROSTAT(ROW) \
     ROW(MIROSTAT, mirostat, INT, "mirostat", 0, 2, 0, MIROSTAT, "HEARTH_MIROSTAT", NULL, NULL, \
         "version of mirostat, 1 or 2; 0: off")

@@ -104,7 +104,7 @@ def check_command(c):
     if name == "__complete":
         return
     r = run(*words, "--no-such-option")
-    check(r.returncode == 2 and "no option --no-such-option" in r.stderr and r.stderr.startswith("hearth " + name + ": "),
+    check(r.returncode == 2 and "unknown option --no-such-option" in r.stderr and r.stderr.startswith("hearth " + name + ": "),
           name, "and an unknown option:", r.returncode, r.stderr)
     valued = [o for o in c["options"] if o["kind"] in ("string", "int", "real")]
     if valued:

@@ -239,7 +239,7 @@ static int run(const cli_args *a) {
     if (!in_range(reps, 1, MAX_REPS)) return cli_usage_error(a, "--reps must lie between 1 and %d", MAX_REPS);
     if (!in_range(threads, 1, 1024)) return cli_usage_error(a, "-t must lie between 1 and 1024");
     if (!read_batches(&b, cli_string(a, "batch", "1")))
-        return cli_usage_error(a, "--batch: expected up to %d numbers from 1 to %d with commas", MAX_BATCHES,
+        return cli_usage_error(a, "--batch: expected up to %d numbers from 1 to %d, separated by commas", MAX_BATCHES,
                                MAX_BATCH);
     b.device = cli_string(a, "device", NULL);
     if (!nn_kv_type_parse(kv, &b.kv)) return cli_usage_error(a, "--kv: '%s' is not a page type", kv);
@@ -260,10 +260,10 @@ static int run(const cli_args *a) {
 static const cli_option options[] = {
     { "prompt", CLI_INT, "N", "tokens of the prompt (512)", 'p' },
     { "generate", CLI_INT, "N", "tokens to generate (64)", 'n' },
-    { "threads", CLI_INT, "N", "threads (one per core)", 't' },
-    { "batch", CLI_STRING, "LIST", "sequences that generate at once, as 1,4,16 (1)", 'b' },
+    { "threads", CLI_INT, "N", "compute threads (one per core)", 't' },
+    { "batch", CLI_STRING, "LIST", "sequences that generate at once, such as 1,4,16 (1)", 'b' },
     { "reps", CLI_INT, "N", "repetitions; the median counts (3)", 'r' },
-    { "device", CLI_STRING, "ID", "what computes: cpu, or auto for the fastest of this machine (auto)", 0 },
+    { "device", CLI_STRING, "ID", "device to compute on: cpu, or auto for this machine's fastest (auto)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
     { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file, not from huge pages", 0 },
     { "json", CLI_FLAG, NULL, "print JSON", 0 },

@@ -46,7 +46,7 @@ static int run_dequant(const cli_args *args) {
     int         type;
     err         e = { 0 };
     if (!name) return cli_usage_error(args, "--type is missing");
-    if (!tensor_type_parse(name, &type)) return cli_usage_error(args, "--type: no type '%s'", name);
+    if (!tensor_type_parse(name, &type)) return cli_usage_error(args, "--type: unknown type '%s'", name);
     if (!tensor_can_dequant(type)) {
         return cli_usage_error(args, "--type %s: its scales lie in other tensors, a stream of blocks has none", name);
     }
@@ -112,8 +112,8 @@ static int run_kernels(const cli_args *args) {
 }
 
 static const cli_option kernels_options[] = {
-    { "cpu", CLI_STRING, "SETS", "use only these, for example avx2, -avx512 or scalar", 0 },
-    { "json", CLI_FLAG, NULL, "as JSON", 0 },
+    { "cpu", CLI_STRING, "SETS", "use only these sets, for example avx2, -avx512 or scalar", 0 },
+    { "json", CLI_FLAG, NULL, "print JSON", 0 },
     { 0 },
 };
 static const cli_command cmd_kernels = {

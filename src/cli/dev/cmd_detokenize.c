@@ -62,8 +62,8 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "ids", CLI_STRING, "JSON", "the ids; standard input is read without it", 0 },
-    { "no-bos", CLI_FLAG, NULL, "nothing was added by tokenize: keep begin and end tokens", 0 },
+    { "ids", CLI_STRING, "JSON", "the ids; without this option standard input is read", 0 },
+    { "no-bos", CLI_FLAG, NULL, "keep begin and end tokens: tokenize added none", 0 },
     { "no-special", CLI_FLAG, NULL, "leave special tokens out", 0 },
     { "lines", CLI_FLAG, NULL, "read one array per line, print one JSON string per line", 0 },
     { "pre", CLI_STRING, "NAME", "pre-tokenizer to use instead of the one a GGUF names", 0 },

@@ -43,7 +43,7 @@ static int parse_ids(ids *out, const char *text, err *e) {
         if (!ids_push(out, id)) return err_set_nomem(e);
         s = end;
     }
-    return out->n ? 0 : err_set(e, ERR_ARG, "--ids names no token");
+    return out->n ? 0 : err_set(e, ERR_ARG, "--ids is empty");
 }
 
 typedef struct job {
@@ -125,7 +125,7 @@ static int open_executors(job *j, const nn_model *m, err *e) {
     int            rc;
     if (!nn_kv_type_parse(kv, &o.k_type)) return err_set(e, ERR_ARG, "--kv: '%s' is not a page type", kv);
     o.v_type = o.k_type;
-    if (cpu && !cpu_parse(cpu, &mask)) return err_set(e, ERR_ARG, "--cpu: '%s' names no instruction set", cpu);
+    if (cpu && !cpu_parse(cpu, &mask)) return err_set(e, ERR_ARG, "--cpu: '%s' is not a list of instruction sets", cpu);
     if (cpu) o.cpu &= mask;
     if ((rc = simple_open(&j->fast, device, m, &o, e)) < 0) return rc;
     return j->compare ? simple_open(&j->reference, "scalar", m, &o, e) : 0;
@@ -172,12 +172,12 @@ done:
 static const cli_option options[] = {
     { "ids", CLI_STRING, "LIST", "token ids, separated by commas", 0 },
     { "out", CLI_STRING, "FILE", "write the logits of every token: little-endian f32 [tokens][vocabulary]", 'o' },
-    { "greedy", CLI_INT, "N", "print the N likeliest further ids, one after the other, as a JSON array", 0 },
-    { "threads", CLI_INT, "N", "threads; by default one per core", 't' },
+    { "greedy", CLI_INT, "N", "continue greedily by N tokens and print their ids as a JSON array", 0 },
+    { "threads", CLI_INT, "N", "compute threads (one per core)", 't' },
     { "chunk", CLI_INT, "N", "feed the ids in pieces of N (256)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, bf16, q8_0, q4_0", 0 },
     { "cpu", CLI_STRING, "SETS", "instruction sets that may be used: scalar, avx2, avx512, ...", 0 },
-    { "device", CLI_STRING, "NAME", "where it is computed (cpu)", 0 },
+    { "device", CLI_STRING, "NAME", "device to compute on (cpu)", 0 },
     { "scalar", CLI_FLAG, NULL, "use the reference backend", 0 },
     { "compare-scalar", CLI_FLAG, NULL, "run both backends and name the first op that differs", 0 },
     { 0 },

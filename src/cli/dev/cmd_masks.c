@@ -347,8 +347,8 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "vocab", CLI_STRING, "MODEL", "whose tokenizer: a model, a directory or a tokenizer file", 0 },
-    { "only", CLI_STRING, "NAME", "run the case of this name alone", 0 },
+    { "vocab", CLI_STRING, "MODEL", "the tokenizer of this model, directory or tokenizer file", 0 },
+    { "only", CLI_STRING, "NAME", "run only the case of this name", 0 },
     { "steered", CLI_FLAG, NULL, "objects begin with a declared name, as in requests", 0 },
     { 0 },
 };

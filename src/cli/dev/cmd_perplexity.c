@@ -207,9 +207,9 @@ done:
 }
 
 static const cli_option options[] = {
-    { "documents", CLI_FLAG, NULL, "FILE is JSON lines; every document is scored by itself", 0 },
-    { "ctx", CLI_INT, "N", "tokens of a window (512, or the model's context if that is less)", 0 },
-    { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
+    { "documents", CLI_FLAG, NULL, "FILE holds JSON lines; each document is scored separately", 0 },
+    { "ctx", CLI_INT, "N", "tokens per window (512, or the model's context if that is less)", 0 },
+    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
     { 0 },
 };
 

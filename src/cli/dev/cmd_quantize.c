@@ -32,7 +32,7 @@ done:
 }
 
 static const cli_option options[] = {
-    { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
+    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
     { 0 },
 };
 

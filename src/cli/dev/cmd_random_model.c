@@ -92,11 +92,11 @@ static int run_random(const cli_args *args) {
     if (!s) return CLI_FAILED;
     rc = CLI_USAGE;
     if (!o.arch) {
-        cli_usage_error(args, "--arch: no family '%s'", arch);
+        cli_usage_error(args, "--arch: unknown family '%s'", arch);
         goto done;
     }
     if (!tensor_type_parse(type, &o.type)) {
-        cli_usage_error(args, "--type: no type '%s'", type);
+        cli_usage_error(args, "--type: unknown type '%s'", type);
         goto done;
     }
     if (!put_text(s, cli_string(args, "set", NULL))) {
@@ -124,22 +124,22 @@ done:
 }
 
 static const cli_option random_options[] = {
-    { "arch", CLI_STRING, "NAME", "family, as GGUF or config.json call it (llama)", 0 },
+    { "arch", CLI_STRING, "NAME", "family, as GGUF or config.json calls it (llama)", 0 },
     { "layers", CLI_INT, "N", "layers (16)", 0 },
     { "dim", CLI_INT, "N", "width of the hidden state (2048)", 0 },
     { "ff", CLI_INT, "N", "width of the feed-forward (4 times dim)", 0 },
     { "heads", CLI_INT, "N", "query heads (dim / 64)", 0 },
-    { "kv-heads", CLI_INT, "N", "key heads (as many)", 0 },
+    { "kv-heads", CLI_INT, "N", "key heads (as many as query heads)", 0 },
     { "head-dim", CLI_INT, "N", "size of a head (dim / heads)", 0 },
-    { "vocab", CLI_INT, "N", "tokens (32000)", 0 },
-    { "rank", CLI_STRING, "FORM", "a model that ranks, asked in this form", 0 },
+    { "vocab", CLI_INT, "N", "tokens in the vocabulary (32000)", 0 },
+    { "rank", CLI_STRING, "FORM", "make a ranking model whose prompts have this form", 0 },
     { "control", CLI_STRING, "TEXT,...", "texts of further control tokens", 0 },
     { "context", CLI_INT, "N", "longest sequence (8192)", 0 },
     { "experts", CLI_INT, "N", "experts, where the family may have them", 0 },
     { "experts-used", CLI_INT, "N", "experts per token", 0 },
     { "type", CLI_STRING, "TYPE", "type of the matrices (Q4_K)", 0 },
     { "set", CLI_STRING, "KEY=N,...", "any other hyper-parameter by its GGUF key", 0 },
-    { "seed", CLI_INT, "N", "of the random weights (1)", 0 },
+    { "seed", CLI_INT, "N", "seed of the random weights (1)", 0 },
     { 0 },
 };
 const cli_command cli_cmd_debug_random_model = {

@@ -80,7 +80,7 @@ end:
 }
 
 static const cli_option options[] = {
-    { "now", CLI_STRING, "TIME", "the time that strftime_now shows, as 2026-01-02T15:04:05 (default: now)", 0 },
+    { "now", CLI_STRING, "TIME", "time that strftime_now shows, such as 2026-01-02T15:04:05 (default: now)", 0 },
     { 0 },
 };
 

@@ -180,11 +180,11 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "vocab", CLI_STRING, "MODEL", "whose tokenizer: a model, a directory or a tokenizer file", 0 },
-    { "seed", CLI_INT, "N", "of the random choices (default 0)", 's' },
-    { "count", CLI_INT, "N", "walks of each schema (default 1)", 'n' },
-    { "max-tokens", CLI_INT, "N", "longest walk (default 400)", 0 },
-    { "only", CLI_STRING, "NAME", "run the case of this name alone", 0 },
+    { "vocab", CLI_STRING, "MODEL", "the tokenizer of this model, directory or tokenizer file", 0 },
+    { "seed", CLI_INT, "N", "seed of the random choices (default 0)", 's' },
+    { "count", CLI_INT, "N", "texts per schema (default 1)", 'n' },
+    { "max-tokens", CLI_INT, "N", "longest text in tokens (default 400)", 0 },
+    { "only", CLI_STRING, "NAME", "run only the case of this name", 0 },
     { 0 },
 };
 const cli_command cli_cmd_debug_sample = {

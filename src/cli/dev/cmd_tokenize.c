@@ -52,8 +52,8 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "text", CLI_STRING, "TEXT", "the text; standard input is read without it", 't' },
-    { "no-bos", CLI_FLAG, NULL, "add nothing: neither BOS nor EOS, CLS or SEP", 0 },
+    { "text", CLI_STRING, "TEXT", "the text; without this option standard input is read", 't' },
+    { "no-bos", CLI_FLAG, NULL, "add no BOS, EOS, CLS or SEP", 0 },
     { "no-special", CLI_FLAG, NULL, "take the text of special tokens as plain text", 0 },
     { "lines", CLI_FLAG, NULL, "read one JSON string per line, print one array per line", 0 },
     { "pre", CLI_STRING, "NAME", "pre-tokenizer to use instead of the one a GGUF names", 0 },

@@ -25,5 +25,5 @@ static const cli_option options[] = {
 };
 
 const cli_command cli_cmd_cp = {
-    "cp", "NAME NEW-NAME[:TAG] [--replace]", "Give a model another name, too.", options, 2, 2, run,
+    "cp", "NAME NEW-NAME[:TAG] [--replace]", "Give a model a second name.", options, 2, 2, run,
 };

@@ -76,7 +76,7 @@ static int calibrate(info *x, err *e) {
     double          load = 0;
     o.engine.max_seqs = 1;
     if (getloadavg(&load, 1) == 1 && load > 0.7 * pool_default_threads())
-        log_warn("info", "other programs are busy (load %.1f): the figures will be too low", load);
+        log_warn("info", "other programs are busy (load %.1f), so the figures will be too low", load);
     int rc = runtime_open(&r, &o, e);
     if (rc < 0) return rc;
     runtime_describe(r, &facts);
@@ -323,12 +323,12 @@ static int run(const cli_args *a) {
 static const cli_option options[] = {
     { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own, at most 8192 (0)", 'c' },
     { "cache-type", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
-    { "sequences", CLI_INT, "N", "full contexts that the cache holds; 0: as hearth serve opens it (0)", 0 },
-    { "threads", CLI_INT, "N", "threads of --calibrate; 0: one per core (0)", 't' },
+    { "sequences", CLI_INT, "N", "full contexts that the cache holds; 0: as in hearth serve (0)", 0 },
+    { "threads", CLI_INT, "N", "compute threads for --calibrate; 0: one per core (0)", 't' },
     { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and remember it for this machine", 0 },
-    { "config", CLI_STRING, "FILE", "instead of $XDG_CONFIG_HOME/hearth/server.yaml", 0 },
+    { "config", CLI_STRING, "FILE", "server.yaml to read ($XDG_CONFIG_HOME/hearth/server.yaml)", 0 },
     { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
-    { "json", CLI_FLAG, NULL, "as JSON", 0 },
+    { "json", CLI_FLAG, NULL, "print JSON", 0 },
     { 0 },
 };
 

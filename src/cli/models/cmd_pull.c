@@ -72,7 +72,7 @@ static const cli_option options[] = {
     { "gguf-file", CLI_STRING, "FILE", "take this GGUF file of the repository", 0 },
     { "mlx-file", CLI_STRING, "FILE", "take this safetensors file, or the weights of this index", 0 },
     { "revision", CLI_STRING, "REV", "a branch, tag or commit of the repository", 0 },
-    { "as", CLI_STRING, "NAME", "the name it gets here (what was asked for)", 0 },
+    { "as", CLI_STRING, "NAME", "name for the model here (the name given)", 0 },
     { "json", CLI_FLAG, NULL, "report progress as JSON lines", 0 },
     { "quiet", CLI_FLAG, NULL, "print errors only", 'q' },
     { 0 },

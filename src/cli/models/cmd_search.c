@@ -109,7 +109,7 @@ static int search_known(const cli_args *a, const char *const *words, size_t n, e
     } else if (json) {
         printf("[%s]\n", str_cstr(&out));
     } else if (!found) {
-        printf("none of the well-known models; 'hearth search --hub WORDS' asks the hub\n");
+        printf("none of the well-known models match; 'hearth search --hub WORDS' asks the hub\n");
     } else {
         char size[16];
         printf("%-21s %6s %8s %8s %8s  %-6s %-4s %s\n%s", "NAME", "PARAMS", "SIZE", "MEM 4K", "MEM 32K", "FITS", "",
@@ -185,10 +185,10 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "fits", CLI_FLAG, NULL, "only what fits into the free memory", 0 },
-    { "hub", CLI_FLAG, NULL, "ask the Hugging Face hub instead (HF_ENDPOINT)", 0 },
-    { "limit", CLI_INT, "N", "at most so many answers of the hub (20)", 0 },
-    { "json", CLI_FLAG, NULL, "as JSON", 0 },
+    { "fits", CLI_FLAG, NULL, "show only models that fit into the free memory", 0 },
+    { "hub", CLI_FLAG, NULL, "search the Hugging Face hub instead (HF_ENDPOINT)", 0 },
+    { "limit", CLI_INT, "N", "show at most this many results from the hub (20)", 0 },
+    { "json", CLI_FLAG, NULL, "print JSON", 0 },
     { 0 },
 };
 

@@ -401,8 +401,8 @@ static int run(const cli_args *args) {
 
 static const cli_option options[] = {
     { "json", CLI_FLAG, NULL, "print one JSON object", 0 },
-    { "tensors", CLI_FLAG, NULL, "list the tensors too", 0 },
-    { "tape", CLI_FLAG, NULL, "print the ops that a step runs instead", 0 },
+    { "tensors", CLI_FLAG, NULL, "also list the tensors", 0 },
+    { "tape", CLI_FLAG, NULL, "print the ops of a step instead", 0 },
     { "modelfile", CLI_FLAG, NULL, "print a Modelfile that makes this model instead", 0 },
     CLI_MODEL_FORMAT_OPTIONS,
     { 0 },

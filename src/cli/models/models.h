@@ -22,7 +22,7 @@ typedef struct cli_model_wish {
 #define CLI_MODEL_FORMAT_OPTIONS                                                                                       \
     { "gguf", CLI_FLAG, NULL, "prefer a GGUF file where a repository has both", 0 },                                   \
         { "mlx", CLI_FLAG, NULL, "prefer safetensors (MLX or plain)", 0 },                                             \
-        { "gguf-file", CLI_STRING, "FILE", "this GGUF file of the repository", 0 }, {                                  \
+        { "gguf-file", CLI_STRING, "FILE", "use this GGUF file of the repository", 0 }, {                              \
         "mlx-file", CLI_STRING, "FILE", "this safetensors file of the repository", 0                                   \
     }
 #define CLI_MODEL_PULL_OPTION                                                                                          \

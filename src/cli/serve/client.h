@@ -15,7 +15,7 @@
 /* Rows for a command's table of options. */
 #define CLIENT_OPTIONS                                                                                                 \
     { "host", CLI_STRING, "ADDRESS", "where the server is, as name:port or URL; also HEARTH_HOST", 0 },                \
-        { "socket", CLI_STRING, "PATH", "its Unix socket ($XDG_RUNTIME_DIR/hearth.sock, then TCP)", 0 }, {             \
+        { "socket", CLI_STRING, "PATH", "the server's Unix socket ($XDG_RUNTIME_DIR/hearth.sock, then TCP)", 0 }, {    \
         "api-key", CLI_STRING, "KEY", "also HEARTH_API_KEY", 0                                                         \
     }
 

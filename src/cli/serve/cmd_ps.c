@@ -81,7 +81,7 @@ static int ask_models(client *c, const json_value **out, arena *a, str *body, er
         if (!json_cstr(json_get(m, "name")) || !json_cstr(json_get(m, "state")))
             rc = err_set(e, ERR_FORMAT, "a model without name or state");
     }
-    return rc < 0 ? err_wrap(e, rc, "%s: the answer is not what a Hearth server gives", client_where(c)) : 0;
+    return rc < 0 ? err_wrap(e, rc, "%s: the answer is not that of a Hearth server", client_where(c)) : 0;
 }
 
 static bool is_loaded(const json_value *m) { return strcmp(json_cstr(json_get(m, "state")), "unloaded") != 0; }
@@ -176,13 +176,13 @@ static int run_stop_checked(const cli_args *a) {
 }
 
 static const cli_option ps_options[] = {
-    { "json", CLI_FLAG, NULL, "as JSON", 0 },
+    { "json", CLI_FLAG, NULL, "print JSON", 0 },
     CLIENT_OPTIONS,
     { 0 },
 };
 
 static const cli_option stop_options[] = {
-    { "all", CLI_FLAG, NULL, "every model", 0 },
+    { "all", CLI_FLAG, NULL, "unload every model", 0 },
     CLIENT_OPTIONS,
     { 0 },
 };

@@ -98,7 +98,7 @@ static void test_shapes(void **state) {
     program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think-budget 3",
                    "<think>\nTens:\n</think>\n\n12 plus 30 is 42.\n");
     program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think off", "12 plus 30 is 42.\n");
-    program_fails("run demo x --think=maybe", 2, "--think is on or off");
+    program_fails("run demo x --think=maybe", 2, "--think takes on or off");
     str_clear(&line);
     str_printf(&line,
                "run demo 'Hello!' --temp 0 --tools '%s' --tool-choice set_timer </dev/null | grep -cE '^call set_timer "
@@ -142,7 +142,7 @@ static void test_mistakes(void **state) {
     (void)state;
     program_fails("run /nowhere/model.gguf x", 1, "cannot open /nowhere/model.gguf");
     program_fails("run nowhere x --no-pull", 1, "there is no model 'nowhere'");
-    program_fails("run demo x --bogus", 2, "no option --bogus");
+    program_fails("run demo x --bogus", 2, "unknown option --bogus");
     program_fails("run demo x --temp -1", 2, "--temp: '-1' is out of range; expected a number from 0 to 1000");
     program_fails("run demo x --top-p 1.5", 2, "--top-p: '1.5' is out of range");
     program_fails("run demo x --temp hot", 2, "'hot' is not a number");

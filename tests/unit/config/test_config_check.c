@@ -104,13 +104,13 @@ static void test_good_files(void **state) {
     free(output);
     /* What init writes passes; what show prints does, too, and both mean the defaults. */
     assert_int_equal(program_run("", "config check", &output), 0);
-    assert_non_null(strstr(output, "is not there; defaults hold"));
+    assert_non_null(strstr(output, "does not exist; the defaults apply"));
     free(output);
     assert_int_equal(program_run("", "config show >\"$XDG_CONFIG_HOME/shown.yaml\"", &output), 0);
     free(output);
     assert_int_equal(program_run("", "config init", &output), 0);
     free(output);
-    program_fails("config init", 1, "is there already; --force replaces it");
+    program_fails("config init", 1, "exists already; --force replaces it");
     assert_int_equal(program_run("", "config init --force && \"$HEARTH_PROGRAM\" config init --model a/b:c", &output),
                      0);
     assert_non_null(strstr(output, "/models/a__b__c.yaml"));
