@@ -378,7 +378,7 @@ static bool find_route(exchange *x) {
                        (int)x->http->method.len, x->http->method.data, n, x->http->path.data, str_cstr(&allow));
         str_deinit(&allow);
     } else {
-        exchange_error(x, 404, "not_found", NULL, "there is no %.*s", n, x->http->path.data);
+        exchange_error(x, 404, "not_found", NULL, "there is nothing at %.*s", n, x->http->path.data);
     }
     return false;
 }
@@ -404,8 +404,9 @@ void exchange_admit(exchange *x) {
     bool routed = find_route(x);
     if (!admit_host(x)) {
         c->replied = false;
-        exchange_error(x, 403, "forbidden", NULL,
-                       "the Host header names no loopback address; use localhost, or allow the name with --allow-host");
+        exchange_error(
+            x, 403, "forbidden", NULL,
+            "the Host header does not name a loopback address; use localhost, or allow the name with --allow-host");
         routed = false;
     }
     if (routed && (!admit_origin(x) || (!options && !admit_key(x)))) routed = false;

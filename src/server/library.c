@@ -400,7 +400,7 @@ int library_pull(library *l, const char *name, bool quiet, pull_writer *write, f
     rc = str_ok(&key) ? 0 : err_set_nomem(e);
     if (rc == 0 && !t) rc = begin_pull(l, str_cstr(&key), &t, e);
     if (rc == 0 && !subscribe(t, quiet, write, f))
-        rc = err_set(e, ERR_BUSY, "%d clients pull this model already", MAX_SUBSCRIBERS);
+        rc = err_set(e, ERR_BUSY, "%d clients are pulling this model already", MAX_SUBSCRIBERS);
     pthread_mutex_unlock(&l->task_lock);
     str_deinit(&key);
     return rc;

@@ -78,7 +78,8 @@ bool admit_origin(exchange *x) {
         where.len && where.len == x->http->host.len && strncasecmp(where.data, x->http->host.data, where.len) == 0;
     bool local = is_loopback_name(host_name(where));
     if (!listed && !any && !own && !local) {
-        exchange_error(x, 403, "forbidden", NULL, "pages of this origin may not ask here; --cors-origin allows one");
+        exchange_error(x, 403, "forbidden", NULL,
+                       "web pages of this origin may not send requests; --cors-origin allows an origin");
         return false;
     }
     if (listed || !any)

@@ -196,7 +196,7 @@ void auth_inherit(auth *to, const auth *from) {
 
 static int create_token(const char *path, str *out, err *e) {
     unsigned char raw[TOKEN_BYTES];
-    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) return err_set_errno(e, "no random numbers");
+    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) return err_set_errno(e, "cannot get random numbers");
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return err_set_errno(e, "cannot create %s", path);
     str_puts(out, "hearth-");
@@ -219,5 +219,5 @@ int auth_token_file(const char *path, str *out, err *e) {
     n = strcspn(text, " \t\r\n");
     str_append(out, text, n);
     free(text);
-    return n >= 8 ? 0 : err_set(e, ERR_FORMAT, "%s holds no token", path);
+    return n >= 8 ? 0 : err_set(e, ERR_FORMAT, "%s does not hold a token", path);
 }

@@ -75,7 +75,7 @@ static bool stalled(const conn *c) {
 static void answer_tick(conn *c) {
     const server_options *o = &c->server->options;
     if (stalled(c)) {
-        log_info("server", "a client does not read its answer: closed");
+        log_info("server", "a client does not read its answer and is disconnected");
         conn_free(c);
         return;
     }

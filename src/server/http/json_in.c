@@ -320,6 +320,6 @@ void reader_log_unknown(const reader *r, const node *root, const char *api) {
         for (size_t i = 0; i < r->n_seen && !known; i++) known = strcmp(r->seen[i], key) == 0;
         if (known) continue;
         snprintf(name, sizeof name, "%s.%.40s", api, key);
-        if (first_time(name)) log_info("server", "unknown field %s ignored (said once)", name);
+        if (first_time(name)) log_info("server", "unknown field %s is ignored (logged once)", name);
     }
 }

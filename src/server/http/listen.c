@@ -112,7 +112,7 @@ static int open_tcp(server *s, err *e) {
 static int remove_stale(const char *path, const struct sockaddr_un *a, err *e) {
     struct stat st;
     if (lstat(path, &st) != 0) return errno == ENOENT ? 0 : err_set_errno(e, "cannot look at %s", path);
-    if (!S_ISSOCK(st.st_mode)) return err_set(e, ERR_ARG, "%s is there and is not a socket", path);
+    if (!S_ISSOCK(st.st_mode)) return err_set(e, ERR_ARG, "%s exists and is not a socket", path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return err_set_errno(e, "cannot open a socket");
     int rc = connect(fd, (const struct sockaddr *)a, sizeof *a);
@@ -182,7 +182,7 @@ int server_listen(server *s, err *e) {
     if (o->n_inherited) return 0;
     if (o->tcp_host && (rc = open_tcp(s, e)) < 0) return rc;
     if (o->socket_path && (rc = open_unix(s, e)) < 0) return rc;
-    return s->n_listeners ? 0 : err_set(e, ERR_ARG, "neither TCP nor a socket to listen on");
+    return s->n_listeners ? 0 : err_set(e, ERR_ARG, "there is nothing to listen on: neither TCP nor a Unix socket");
 }
 
 void server_close_listeners(server *s) {

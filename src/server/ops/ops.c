@@ -253,7 +253,7 @@ void ops_cancel(exchange *x) {
         exchange_reply(x, 200, "application/json", &b);
         return;
     }
-    exchange_error(x, 404, "not_found", NULL, "no request %.*s is under way",
+    exchange_error(x, 404, "not_found", NULL, "there is no request %.*s under way",
                    (int)(x->tail.len > 40 ? 40 : x->tail.len), x->tail.data);
 }
 
