@@ -320,8 +320,8 @@ int choose_weights(choice *c, const hub_listing *l, const char *text, size_t len
         } else if (ev == JSON_STRING && inside && r.depth == 2) {
             uint64_t i;
             if (!map_get(&files, r.text.data, r.text.len, &i))
-                rc = err_set(e, ERR_NOTFOUND, "%s names %.*s, which the repository does not have",
-                             l->files[c->index].path, (int)(r.text.len < 200 ? r.text.len : 200), r.text.data);
+                rc = err_set(e, ERR_NOTFOUND, "%s names %.*s, which is not in the repository", l->files[c->index].path,
+                             (int)(r.text.len < 200 ? r.text.len : 200), r.text.data);
             else
                 c->take[i] = true;
             found++;

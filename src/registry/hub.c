@@ -139,7 +139,7 @@ static int read_pages(hub_listing *out, const http_client *c, const char *first,
             free(url);
             url = more;
             if (!http_same_origin(url, first))
-                rc = err_set(e, ERR_FORMAT, "%s: the listing goes on at another server", what);
+                rc = err_set(e, ERR_FORMAT, "%s: the listing continues on another server", what);
         }
     }
     http_head_deinit(&head);

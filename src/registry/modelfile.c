@@ -82,7 +82,7 @@ static int set(char **out, const char *text, err *e) {
 }
 
 static int push_pair(modelfile_pair **list, size_t *n, const char *name, const char *value, int kind, err *e) {
-    if (*n == MAX_ITEMS) return err_set(e, ERR_LIMIT, "more than %d of them", MAX_ITEMS);
+    if (*n == MAX_ITEMS) return err_set(e, ERR_LIMIT, "more than %d parameters or messages", MAX_ITEMS);
     modelfile_pair *more = realloc(*list, (*n + 1) * sizeof **list);
     if (!more) return err_set_nomem(e);
     *list = more;
@@ -111,14 +111,14 @@ static int check_value(const modelfile_param *p, const char *value, err *e) {
     if (p->kind == PARAM_BOOL)
         return strcmp(value, "true") == 0 || strcmp(value, "false") == 0
                    ? 0
-                   : err_set(e, ERR_ARG, "%s is true or false, not '%.40s'", p->name, value);
+                   : err_set(e, ERR_ARG, "%s must be true or false, not '%.40s'", p->name, value);
     errno = 0;
     number = p->kind == PARAM_INT ? (double)strtoll(value, &end, 10) : strtod(value, &end);
     if (!*value || *end || errno || number != number || strpbrk(value, "xXpPnN \t\n"))
         return err_set(e, ERR_ARG, "%s: '%.40s' is not %s", p->name, value,
                        p->kind == PARAM_INT ? "an integer" : "a number");
     if (number < p->min || number > p->max)
-        return err_set(e, ERR_ARG, "%s: %s lies outside %.10g to %.10g", p->name, value, p->min, p->max);
+        return err_set(e, ERR_ARG, "%s: %s is not between %.10g and %.10g", p->name, value, p->min, p->max);
     return 0;
 }
 

@@ -344,7 +344,7 @@ static int ambiguous(const char *text, const registry_model *list, const size_t 
         str_printf(&s, "%s%.80s (%s)", i ? ", " : "", list[at[i]].name, name_bytes(size, (double)list[at[i]].size));
     }
     if (n > MAX_CHOICES) str_printf(&s, " and %zu more", n - MAX_CHOICES);
-    int rc = err_set(e, ERR_ARG, "'%.100s' may be %s: say which", text, str_cstr(&s));
+    int rc = err_set(e, ERR_ARG, "'%.100s' may mean %s; say which", text, str_cstr(&s));
     str_deinit(&s);
     return rc;
 }

@@ -198,8 +198,9 @@ static int fetch_small(pull *p, item *i, err *e) {
     if (rc == 0 && head.status != 200) rc = http_explain(&p->c, head.status, i->url, i->path, e);
     if (rc == 0) p->fetched += (int64_t)body.len;
     if (rc == 0 && ((int64_t)body.len != i->size || !hub_sha1_fits(i->sha1, str_cstr(&body), body.len)))
-        rc = err_set(e, ERR_FORMAT, "%s: what came is not what was promised (sha1 %s, %lld bytes); it was thrown away",
-                     i->path, i->sha1, (long long)i->size);
+        rc = err_set(e, ERR_FORMAT,
+                     "%s: what arrived is not what was promised (sha1 %s, %lld bytes); it was thrown away", i->path,
+                     i->sha1, (long long)i->size);
     if (rc == 0 && (rc = blob_writer_begin(&w, p->r, NULL, e)) == 0) {
         rc = blob_writer_put(&w, str_cstr(&body), body.len, e);
         if (rc == 0)

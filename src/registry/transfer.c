@@ -137,7 +137,7 @@ static bool accept_part(lane *l) {
         return false;
     }
     if (!same_file(l)) {
-        log_info("pull", "%s: the server has another version of the file now; the download begins anew", x->j->name);
+        log_info("pull", "%s: the server has another version of the file now; the download starts again", x->j->name);
         begin_anew(x, NULL);
         x->resumed = false;
         return false;
@@ -352,7 +352,7 @@ static int lane_failed(lane *l, CURLcode code, err *e) {
         return range_failed(x, e, rc);
     case FAULT_DROPPED: return 0;
     case FAULT_STALL:
-        rc = err_set(e, ERR_IO, "%s: next to nothing came for %d ms", x->j->name, x->c->patience.stall_ms);
+        rc = err_set(e, ERR_IO, "%s: almost nothing arrived for %d ms", x->j->name, x->c->patience.stall_ms);
         return failed_once(x, 0, e, rc);
     case FAULT_NONE: break;
     }
@@ -468,8 +468,7 @@ static int verify(run *x, err *e) {
     x->hash = NULL;
     partial_discard(&x->file);
     return err_set(e, ERR_FORMAT,
-                   "%s: what came is not what was promised: its digest is %s, expected %s; it was thrown away, nothing "
-                   "is kept of it",
+                   "%s: what arrived is not what was promised: its digest is %s, expected %s; it was thrown away",
                    x->j->name, digest, x->j->digest);
 }
 

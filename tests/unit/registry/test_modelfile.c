@@ -63,7 +63,7 @@ static void test_mistakes(void **state) {
           "line 4: there is no parameter 'temprature'; is 'temperature' meant?" },
         { "FROM x\nPARAMETER top_k many", "line 2: top_k: 'many' is not an integer" },
         { "FROM x\nPARAMETER top_k 1.5", "line 2: top_k: '1.5' is not an integer" },
-        { "FROM x\nPARAMETER top_p 2", "line 2: top_p: 2 lies outside 0 to 1" },
+        { "FROM x\nPARAMETER top_p 2", "line 2: top_p: 2 is not between 0 and 1" },
         { "FROM x\nPARAMETER temperature nan", "'nan' is not a number" },
         { "FROM x\nPARAMETER temperature 0x1", "'0x1' is not a number" },
         { "FROM x\nPARAMETER temperature", "line 2: PARAMETER temperature needs a value" },

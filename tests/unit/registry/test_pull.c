@@ -335,7 +335,7 @@ static void test_faults_that_stay(void **state) {
     pull_request q = request("acme/tiny-gguf");
     (void)state;
     q.patience.stall_ms = 250;
-    fails("{\"stall\":0}", q, ERR_IO, "next to nothing came");
+    fails("{\"stall\":0}", q, ERR_IO, "almost nothing arrived");
     q.patience.stall_ms = quick.stall_ms;
     fails("{\"flip\":1000000}", q, ERR_FORMAT, "thrown away");
     fails("{\"cut\":0}", q, ERR_IO, "tries");
