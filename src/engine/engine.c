@@ -258,6 +258,8 @@ int engine_context(const engine *g) { return g->n_ctx; }
 
 int64_t engine_vocab(const engine *g) { return g->n_vocab; }
 
+bool engine_generates(const engine *g) { return g->model->tape->logits != 0; }
+
 int engine_embedding_size(const engine *g) { return (int)g->n_hidden; }
 
 int engine_input_size(const engine *g) { return (int)g->n_input; }

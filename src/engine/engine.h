@@ -109,7 +109,15 @@ struct engine_guide {
 
 /* Which of the last layer's rows (behind the final norm) make the vector: all, the first or the last one. The first row
  * of a model that looks at earlier tokens only knows the first token alone, so CLS is for the others. */
-typedef enum engine_pooling { ENGINE_POOL_NONE, ENGINE_POOL_MEAN, ENGINE_POOL_CLS, ENGINE_POOL_LAST } engine_pooling;
+typedef enum engine_pooling {
+    ENGINE_POOL_NONE,
+    ENGINE_POOL_MEAN,
+    ENGINE_POOL_CLS,
+    ENGINE_POOL_LAST,
+    ENGINE_POOL_MAX, /* of every element */
+    ENGINE_POOL_SUM, /* divided by the root of the count */
+    ENGINE_POOL_COUNT
+} engine_pooling;
 
 enum { ENGINE_KEY_BYTES = 16 };
 
@@ -150,6 +158,8 @@ typedef struct engine_request {
     engine_guide      *guide;     /* NULL: free text; belongs to the engine once engine_submit succeeded */
     engine_pooling     pooling;   /* not NONE: an embedding is made, nothing is generated */
     bool               normalize; /* the vector has length 1 */
+    int pool_from; /* MEAN, MAX, SUM: the first position that counts; a prompt in front of the text may not */
+    int second;    /* where the second text of a pair begins; 0: there is one text */
     void (*on_event)(void *ctx, const engine_event *ev);
     void *ctx;
 } engine_request;
@@ -207,6 +217,7 @@ int engine_measure(engine_memory *out, const nn_model *m, const engine_options *
 int     engine_context(const engine *g);        /* positions that a sequence may have */
 int64_t engine_vocab(const engine *g);          /* bits of a mask: rows of the model's head */
 int     engine_embedding_size(const engine *g); /* n_vector of embeddings */
+bool    engine_generates(const engine *g);      /* false: an encoder, which makes vectors only */
 int     engine_input_size(const engine *g);     /* floats of a row of engine_rows */
 
 #endif

@@ -56,6 +56,7 @@ struct engine {
     nn_exec          *exec;
     int64_t           n_vocab, n_hidden, n_input;
     int               n_ctx, n_ctx_held; /* held: what the cache can hold of it */
+    bool              whole;             /* inputs are computed in one step */
     size_t            page_bytes;        /* of one page in all layers together */
     mask_thread       guides;
 
@@ -98,7 +99,7 @@ struct engine {
     share        *shares;
     int           n_shares;
     int32_t      *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *hidden_rows, *pages[KV_MAX_GROUPS];
-    int32_t      *adapter, *row_end; /* used by batches that have such rows */
+    int32_t      *adapter, *row_end, *segment; /* used by batches that have such rows */
     const float **embd;
 };
 

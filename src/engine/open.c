@@ -10,9 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { WHOLE_TOKENS = 1024 }; /* of a step of inputs that come whole: short ones go together */
+
 static void defaults(engine_options *o, const nn_model *m) {
     int trained = m->dims->context > 0 ? m->dims->context : 4096;
     if (o->n_ctx <= 0) o->n_ctx = trained < 8192 ? trained : 8192;
+    if (nn_model_whole(m)) { /* an input is one step, and a position behind the trained ones has no meaning */
+        if (m->dims->context > 0 && o->n_ctx > m->dims->context) o->n_ctx = m->dims->context;
+        if (o->step_tokens < WHOLE_TOKENS) o->step_tokens = WHOLE_TOKENS;
+        if (o->step_tokens < o->n_ctx) o->step_tokens = o->n_ctx;
+    }
     if (o->page_tokens <= 0) o->page_tokens = PAGE_TOKENS;
     if (o->max_seqs <= 0) o->max_seqs = 16;
     if (o->max_seqs > 1024) o->max_seqs = 1024;
@@ -32,6 +39,7 @@ static int choose_device(engine *g, err *e) {
 static int pages_for(const engine *g) {
     const engine_options *o = &g->o;
     int                   per_seq = (o->n_ctx + o->page_tokens - 1) / o->page_tokens;
+    if (g->whole) return per_seq * o->max_seqs; /* numbers without bytes */
     if (o->cache_bytes == 0) return 2 * per_seq + o->max_seqs;
     size_t pages = g->page_bytes ? o->cache_bytes / g->page_bytes : (size_t)(2 * per_seq);
     return pages > INT32_MAX / 2 ? INT32_MAX / 2 : (int)pages;
@@ -59,6 +67,7 @@ static int open_batch(engine *g, err *e) {
     ok = (g->out_rows = calloc(tokens, sizeof *g->out_rows)) && ok;
     ok = (g->adapter = calloc(tokens, sizeof *g->adapter)) && ok;
     ok = (g->row_end = calloc(tokens, sizeof *g->row_end)) && ok;
+    ok = (g->segment = calloc(tokens, sizeof *g->segment)) && ok;
     ok = (g->embd = calloc(tokens, sizeof *g->embd)) && ok;
     ok = (g->hidden_rows = calloc(tokens, sizeof *g->hidden_rows)) && ok;
     for (int k = 0; k < g->cache.n_groups; k++)
@@ -108,7 +117,8 @@ static int plan(engine *g, const nn_model *m, const engine_options *options, err
     g->o = *options;
     defaults(&g->o, m);
     g->n_ctx = g->o.n_ctx;
-    g->n_vocab = m->tape->bufs[m->tape->logits].width;
+    g->n_vocab = m->tape->logits ? m->tape->bufs[m->tape->logits].width : m->dims->n_vocab;
+    g->whole = nn_model_whole(m);
     g->n_hidden = m->tape->bufs[m->tape->hidden].width;
     g->n_input = m->tape->bufs[m->tape->ops[0].out].width; /* the embedding's */
     if ((rc = choose_device(g, e)) < 0) return rc;
@@ -229,6 +239,7 @@ void engine_free(engine *g) {
     free(g->hidden_rows);
     free(g->adapter);
     free(g->row_end);
+    free(g->segment);
     free(g->embd);
     for (int k = 0; k < KV_MAX_GROUPS; k++) free(g->pages[k]);
     free(g->row);

@@ -104,6 +104,7 @@ static bool start(engine *g, sequence *s) {
     }
     schedule_charge(s);
     if (s->pooled) memset(s->pooled, 0, (size_t)g->n_hidden * sizeof *s->pooled);
+    s->n_pooled = 0;
     g->counts.tokens_cached += (uint64_t)reused;
     return true;
 }
@@ -200,9 +201,11 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
         g->row_end[row + i] = s->n_evaluated + i + 1;
         if (g->embd[row + i]) b->embd = g->embd;
         g->pos[row + i] = s->n_evaluated + i;
+        g->segment[row + i] = s->request->r.second && s->n_evaluated + i >= s->request->r.second;
         g->seq_of[row + i] = at;
     }
     if (s->request->r.adapter) b->adapter = g->adapter;
+    if (s->request->r.second) b->segment = g->segment;
     add_row_ends(g, b, s, row, n);
     for (int k = 0; k < g->cache.n_groups; k++)
         memcpy(g->pages[k] + (size_t)at * (size_t)g->cache.max_pages, s->tables.tables[k],
@@ -212,6 +215,8 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
         engine_pooling p = s->request->r.pooling;
         int            first = p == ENGINE_POOL_LAST ? row + n - (ends ? 1 : 0) : row;
         int            last = p == ENGINE_POOL_CLS ? row + (s->n_evaluated == 0 ? 1 : 0) : row + n;
+        int            skip = s->request->r.pool_from - s->n_evaluated;
+        if (p != ENGINE_POOL_CLS && p != ENGINE_POOL_LAST && skip > 0) first = skip < n ? row + skip : last;
         g->shares[at].out = b->n_hidden;
         for (int i = first; i < last; i++) g->hidden_rows[b->n_hidden++] = i;
         g->shares[at].n_rows = last - first;

@@ -92,6 +92,7 @@ static bool open_text(sequence *s) {
 
 int sequence_cut(const sequence *s, int position) {
     const engine_request *r = &s->request->r;
+    if (s->whole && position < s->n_prompt) return 0;
     for (size_t i = 0; i < r->n_rows; i++) {
         const engine_rows *w = &r->rows[i];
         if (w->whole && w->first < position && position < w->first + w->n) return w->first;
@@ -101,6 +102,7 @@ int sequence_cut(const sequence *s, int position) {
 
 int sequence_whole(const sequence *s, int position) {
     const engine_request *r = &s->request->r;
+    if (s->whole && position == 0) return s->n_prompt;
     for (size_t i = 0; i < r->n_rows; i++) {
         if (r->rows[i].whole && r->rows[i].first == position) return position + r->rows[i].n;
     }
@@ -123,7 +125,12 @@ int sequence_open(sequence **out, request *q, int choice, const sequence_shape *
     *out = NULL;
     sequence *s = calloc(1, sizeof *s);
     if (!s) return err_set_nomem(e);
-    *s = (sequence){ .request = q, .choice = choice, .slot = -1, .n_ctx = shape->n_ctx, .n_prompt = (int)r->n_tokens };
+    *s = (sequence){ .request = q,
+                     .choice = choice,
+                     .slot = -1,
+                     .n_ctx = shape->n_ctx,
+                     .n_prompt = (int)r->n_tokens,
+                     .whole = shape->whole };
     p.seed += (uint64_t)choice;
     if (sequence_embeds(s)) {
         s->pooled = calloc((size_t)shape->n_hidden, sizeof *s->pooled);

@@ -38,12 +38,14 @@ typedef struct sequence {
     fair_client     *client;
     cache_tables     tables;
     int32_t          slot;     /* -1: waiting */
+    bool             whole;    /* computed in one step, and nothing of it is kept */
     bool             in_step;  /* has a share of the step under construction */
     struct sequence *front;    /* while waiting: the running one that computes its beginning; NULL: none (front.c) */
     int              parts_at; /* and how long that beginning is */
     struct sequence *lead;     /* while running: the most important one of itself and those behind it */
     sampler         *sampler;  /* NULL: an embedding */
-    double          *pooled;   /* an embedding: sum of the rows so far, or the last one */
+    double          *pooled;   /* an embedding: sum or largest of the rows so far, or the last one */
+    int              n_pooled; /* rows of it */
     mask_work        guide;
     err              error; /* why it failed */
     stop_matcher    *stop;  /* NULL: none */
@@ -59,6 +61,7 @@ typedef struct sequence_shape {
     const tok   *tok;
     int          n_ctx;
     int64_t      n_vocab, n_hidden;
+    bool         whole;
 } sequence_shape;
 
 /* The first choice has the request's guide, the others have clones of it. While choice 0 is not submitted, take its
@@ -75,7 +78,8 @@ static inline bool sequence_embeds(const sequence *s) { return s->request->r.poo
  */
 static inline bool sequence_caches(const sequence *s) {
     engine_pooling p = s->request->r.pooling;
-    return (!s->request->r.no_cache || s->request->r.n_choices > 1) && p != ENGINE_POOL_MEAN && p != ENGINE_POOL_CLS;
+    bool           some = p == ENGINE_POOL_NONE || p == ENGINE_POOL_LAST;
+    return !s->whole && (!s->request->r.no_cache || s->request->r.n_choices > 1) && some;
 }
 
 /* Spans that see themselves whole are computed in one step and used again as a whole. This is `position` if a sequence

@@ -201,18 +201,31 @@ static void pick(engine *g, share *h) {
         mask_ask(&g->guides, &s->guide);
 }
 
+static void pool_row(const engine *g, sequence *s) {
+    bool first = s->n_pooled++ == 0;
+    for (int64_t i = 0; i < g->n_hidden; i++) {
+        double v = (double)g->row[i];
+        if (s->request->r.pooling != ENGINE_POOL_MAX)
+            s->pooled[i] += v;
+        else if (first || v > s->pooled[i])
+            s->pooled[i] = v;
+    }
+}
+
 /* Rows of an embedding are added in the order of their positions, so that pieces make no difference. */
 static void pool_rows(engine *g, share *h) {
     sequence *s = h->s;
     for (int r = 0; r < h->n_rows && !h->failed; r++) {
         h->failed = g->backend->fetch(g->exec, NN_FETCH_HIDDEN, h->out + r, 1, g->row, &s->error) < 0;
-        for (int64_t i = 0; i < g->n_hidden && !h->failed; i++) s->pooled[i] += (double)g->row[i];
+        if (!h->failed) pool_row(g, s);
     }
 }
 
 static void give_embedding(engine *g, share *h) {
     sequence *s = h->s;
-    double    scale = s->request->r.pooling == ENGINE_POOL_MEAN ? 1.0 / s->n_tokens : 1.0, sum = 0;
+    double    scale = 1.0, sum = 0;
+    if (s->request->r.pooling == ENGINE_POOL_MEAN) scale = 1.0 / s->n_pooled;
+    if (s->request->r.pooling == ENGINE_POOL_SUM) scale = 1.0 / sqrt(s->n_pooled);
     for (int64_t i = 0; i < g->n_hidden; i++) sum += s->pooled[i] * s->pooled[i];
     if (s->request->r.normalize && sum > 0) scale = 1.0 / sqrt(sum);
     for (int64_t i = 0; i < g->n_hidden; i++) g->vector[i] = (float)(s->pooled[i] * scale);

@@ -24,11 +24,18 @@ static int check_guide(const engine_request *r, err *e) {
     return 0;
 }
 
-static int check_pooling(const engine_request *r, err *e) {
-    if (r->pooling < ENGINE_POOL_NONE || r->pooling > ENGINE_POOL_LAST)
+static int check_pooling(const engine *g, const engine_request *r, err *e) {
+    if (r->pooling < ENGINE_POOL_NONE || r->pooling >= ENGINE_POOL_COUNT)
         return err_set(e, ERR_ARG, "pooling: there is no kind %d", (int)r->pooling);
     if (r->pooling != ENGINE_POOL_NONE && r->n_choices > 1)
         return err_set(e, ERR_ARG, "n: an embedding has one choice");
+    if (r->pooling == ENGINE_POOL_NONE && !engine_generates(g))
+        return err_set(e, ERR_UNSUPPORTED, "this model makes vectors of texts; it does not write");
+    if (r->pool_from < 0 || (r->pool_from > 0 && (size_t)r->pool_from >= r->n_tokens))
+        return err_set(e, ERR_ARG, "nothing is left of a text of %zu tokens behind the first %d", r->n_tokens,
+                       r->pool_from);
+    if (r->second < 0 || (size_t)r->second > r->n_tokens)
+        return err_set(e, ERR_ARG, "the second text begins at %d of %zu tokens", r->second, r->n_tokens);
     return 0;
 }
 
@@ -47,8 +54,9 @@ static int check_room(const engine *g, const engine_request *r, err *e) {
 
 /* What a prompt holds beyond tokens: whether the device can do it is the backend's answer. */
 static int check_rows(const engine *g, const engine_request *r, err *e) {
-    unsigned holds = (r->n_rows ? NN_BATCH_EMBD : 0u) | (r->adapter ? NN_BATCH_ADAPTER : 0u);
-    int64_t  from = 0;
+    unsigned holds =
+        (r->n_rows ? NN_BATCH_EMBD : 0u) | (r->adapter ? NN_BATCH_ADAPTER : 0u) | (r->second ? NN_BATCH_SEGMENT : 0u);
+    int64_t from = 0;
     for (size_t i = 0; i < r->n_rows; i++) {
         const engine_rows *s = &r->rows[i];
         if (s->first < from || s->n <= 0 || (int64_t)s->first + s->n > (int64_t)r->n_tokens || !s->embd)
@@ -88,7 +96,7 @@ static int check_request(const engine *g, const engine_request *r, err *e) {
     if (r->n_choices > 128) return err_set(e, ERR_ARG, "n: %d is not between 1 and 128", r->n_choices);
     if (!r->on_event) return err_set(e, ERR_ARG, "a request needs a callback");
     if ((rc = check_guide(r, e)) < 0) return rc;
-    return check_pooling(r, e);
+    return check_pooling(g, r, e);
 }
 
 static void free_list(sequence *list) {
@@ -103,7 +111,7 @@ static void free_list(sequence *list) {
 int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     request       *q = NULL;
     sequence      *list = NULL;
-    sequence_shape shape = { &g->cache, g->tok, g->n_ctx_held, g->n_vocab, g->n_hidden };
+    sequence_shape shape = { &g->cache, g->tok, g->n_ctx_held, g->n_vocab, g->n_hidden, g->whole };
     int            rc = check_request(g, r, e);
     if (rc < 0 || (rc = request_keep(&q, r, g->n_input, e)) < 0) return rc;
     q->r.no_cache = q->r.no_cache || g->o.no_prefix_cache;

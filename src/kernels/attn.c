@@ -10,7 +10,7 @@ size_t attn_scratch_bytes(const kv_layout *l, int n_head) {
 
 void attn_row_range(const attn_args *a, int row, int64_t *lo, int64_t *hi) {
     const int64_t pos = a->pos[row];
-    int64_t       end = a->row_end ? a->row_end[row] : a->causal ? pos + 1 : a->kv_len;
+    int64_t       end = a->row_end ? a->row_end[row] : a->causal ? pos + 1 : a->after ? pos + 1 + a->after : a->kv_len;
     if (end > a->kv_len) end = a->kv_len;
     if (end < 0) end = 0;
     int64_t begin = a->window > 0 ? pos - a->window + 1 : 0;

@@ -10,6 +10,7 @@
  *
  *     s[j] = scale * sum over d of q[d] k[j][d]      one chain of fma from zero in the order of d
  *     s[j] = cap * tanh(s[j] / cap)                  with a soft-cap
+ *     s[j] = s[j] + bias[distance of j]              with biases
  *     m    = max s[j]                                over the row's positions
  *     p[j] = exp(s[j] - m),  l = sum p[j]            lane by lane, then across
  *     o[d] = sum over j of p[j] v[j][d]              one chain of fma from zero in the order of j
@@ -26,7 +27,7 @@
  * chunk results and attn_combine folds them: the same bits, but the context can be split over threads.
  *
  * Row t sits at position pos[t] and sees positions [max(0, pos - window + 1), pos + 1) when causal (window 0: from 0),
- * [0, kv_len) otherwise; row_end, if not NULL, replaces the end (a row inside an image sees the whole image). Ends are
+ * otherwise all of [0, kv_len), with `after` at most so many behind its own. row_end, if not NULL, replaces the end (a row inside an image sees the whole image). Ends are
  * clipped to kv_len. A row that sees nothing gives zeros. Pages outside every row's range are not touched and may be
  * NULL. K and V of all positions below kv_len are stored before the call.
  *
@@ -59,9 +60,12 @@ typedef struct attn_args {
     const int32_t *row_end; /* [n_rows] or NULL */
     int32_t        window;  /* 0: none */
     bool           causal;
+    int32_t        after; /* not causal: positions behind the row's own that it sees; 0: all */
     float          scale;
     float          softcap; /* 0: none */
     const float   *sinks;   /* [n_head] or NULL */
+    const float   *bias;    /* [n_head][2 * bias_reach + 1] by j - pos, further ones as the ends; or NULL */
+    int32_t        bias_reach;
 } attn_args;
 
 /* Bytes of scratch that attn_rows and attn_partial need for this shape. */

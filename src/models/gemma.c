@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gemma 1 to 3: scaled embeddings, GeGLU, norms stored as w - 1. Gemma 2 adds norms behind each block, soft-capped
- * logits and alternating windows; Gemma 3 adds per-head norms and a second rotation for the sliding layers.
+ * logits and alternating windows; Gemma 3 adds per-head norms and a second rotation for the sliding layers. The embedding
+ * model made of it sees to both sides.
  */
 #include "nn/nn.h"
 
@@ -12,6 +13,7 @@ typedef struct hparams {
     int        version, window;
     float      attn_softcap, logit_softcap, attn_scale;
     const int *slides;
+    bool       whole;
     nn_rope    rope, rope_sliding;
 } hparams;
 
@@ -37,14 +39,15 @@ static double scale_base(const hparams *h) {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    h->version = nn_config_arch(c, "gemma3") || nn_config_arch(c, "gemma3_text") ? 3
-                 : nn_config_arch(c, "gemma2")                                   ? 2
-                                                                                 : 1;
+    bool     embeds = nn_config_arch(c, "gemma-embedding");
+    h->version = embeds || nn_config_arch(c, "gemma3") || nn_config_arch(c, "gemma3_text") ? 3
+                 : nn_config_arch(c, "gemma2")                                             ? 2
+                                                                                           : 1;
     double base = h->version == 1 ? h->d.head_dim : nn_config_real(c, NULL, "query_pre_attn_scalar", scale_base(h));
     h->attn_scale = (float)nn_config_real(c, "attention.scale", NULL, 1.0 / sqrt(base));
     nn_config_derived(c, "attention.scale", h->attn_scale);
-    if (nn_config_bool(c, NULL, "use_bidirectional_attention", false))
-        nn_config_fail(c, "attention to later tokens (use_bidirectional_attention) is not supported");
+    h->whole = embeds || !nn_config_causal(c);
+    if (h->whole && h->version != 3) nn_config_fail(c, "attention to later tokens is not supported for this family");
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern",
                                    "layer_types|sliding_window_pattern|_sliding_window_pattern", "sliding_attention",
                                    h->version == 1   ? 0
@@ -62,7 +65,12 @@ static void setup(nn_config *c, void *p) {
                                                        .unscaled = true });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, NN_PLUS_ONE); }
+static void bind_top(nn_binder *b, void *out, const void *p) {
+    if (((const hparams *)p)->whole)
+        nn_bind_body(b, out, p, NN_PLUS_ONE);
+    else
+        nn_bind_ends(b, out, p, NN_PLUS_ONE);
+}
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
@@ -93,6 +101,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 
 static nn_state state(const void *p, int i) {
     const hparams *h = p;
+    if (h->whole) return nn_state_step(h->d.n_kv, h->d.head_dim);
     return nn_state_kv(h->d.n_kv, h->d.head_dim, h->slides[i] ? h->window : 0);
 }
 
@@ -118,7 +127,8 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_rope_apply(t, q, d->head_dim, rope);
         nn_rope_apply(t, k, d->head_dim, rope);
         nn_kv_store(t, i, k, v);
-        attn.window = h->slides[i] ? h->window : 0;
+        attn.window = h->slides[i] && !h->whole ? h->window : 0;
+        attn.reach = h->slides[i] && h->whole ? h->window / 2 : 0;
         nn_buf y = nn_project(t, nn_attention(t, i, q, attn), w->o);
         nn_add(t, x, w->post_attn_norm ? nn_rms_norm(t, y, w->post_attn_norm, d->eps) : y);
 
@@ -126,7 +136,11 @@ static void forward(nn_tape *t, const nn_net *net) {
         y = nn_project(t, nn_glu(t, n, w->gate, w->up, NN_ACT_GELU_TANH), w->down);
         nn_add(t, x, w->post_ffn_norm ? nn_rms_norm(t, y, w->post_ffn_norm, d->eps) : y);
     }
-    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, h->logit_softcap);
+    x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps);
+    if (h->whole)
+        nn_vectors(t, x);
+    else
+        nn_logits(t, x, tw->head, 1.0f, h->logit_softcap);
 }
 
 static const char *const names_1[] = { "gemma", NULL }, *const names_2[] = { "gemma2", NULL },
@@ -134,3 +148,6 @@ static const char *const names_1[] = { "gemma", NULL }, *const names_2[] = { "ge
 const nn_arch                   models_gemma = { NN_FAMILY, .names = names_1, .tied = names_1 };
 const nn_arch                   models_gemma2 = { NN_FAMILY, .names = names_2, .tied = names_2 };
 const nn_arch                   models_gemma3 = { NN_FAMILY, .names = names_3, .tied = names_3 };
+
+static const char *const names_e[] = { "gemma-embedding", NULL };
+const nn_arch            models_gemma_embedding = { NN_FAMILY, .names = names_e, .tied = names_e };

@@ -32,7 +32,17 @@
     X(qwen3_5_moe)                                                                                                     \
     X(kimi_linear)                                                                                                     \
     X(mamba2)                                                                                                          \
-    X(gpt2)
+    X(gpt2)                                                                                                            \
+    X(bert)                                                                                                            \
+    X(mpnet)                                                                                                           \
+    X(distilbert)                                                                                                      \
+    X(modernbert)                                                                                                      \
+    X(nomic_bert)                                                                                                      \
+    X(gte)                                                                                                             \
+    X(t5_encoder)                                                                                                      \
+    X(eurobert)                                                                                                        \
+    X(llama_embed)                                                                                                     \
+    X(gemma_embedding)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

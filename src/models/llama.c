@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Llama 1-3, Mistral, Mixtral, Ministral 3: pre-norm decoder, grouped-query attention, dense or mixture-of-experts
- * SwiGLU. Ministral 3 scales queries by the logarithm of their position.
+ * SwiGLU. Ministral 3 scales queries by the logarithm of their position. EuroBERT and the embedding models made of Llama
+ * let every row see the whole input.
  */
 #include "nn/nn.h"
 
@@ -12,6 +13,7 @@ typedef struct hparams {
     int     n_expert, n_used, window;
     float   temperature;
     int     temperature_period;
+    bool    whole;
     nn_rope rope;
 } hparams;
 
@@ -37,9 +39,18 @@ static const nn_key keys[] = {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
+    h->whole = !nn_config_causal(c) || nn_config_arch(c, "eurobert") || nn_config_arch(c, "llama-embed") ||
+               nn_config_arch(c, "llama_bidirec");
+    if (h->whole && h->window) nn_config_fail(c, "a window in a model that sees the whole input is not supported");
+    if (h->whole && h->temperature != 0) nn_config_fail(c, "scaled queries in an encoder are not supported");
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
+static void bind_top(nn_binder *b, void *out, const void *p) {
+    if (((const hparams *)p)->whole)
+        nn_bind_body(b, out, p, 0);
+    else
+        nn_bind_ends(b, out, p, 0);
+}
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
@@ -74,7 +85,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 static nn_state state(const void *p, int i) {
     const hparams *h = p;
     (void)i;
-    return nn_state_kv(h->d.n_kv, h->d.head_dim, h->window);
+    return h->whole ? nn_state_step(h->d.n_kv, h->d.head_dim) : nn_state_kv(h->d.n_kv, h->d.head_dim, h->window);
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
@@ -115,7 +126,11 @@ static void forward(nn_tape *t, const nn_net *net) {
                                          .renorm = true,
                                          .glu.act = NN_ACT_SILU }));
     }
-    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
+    x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps);
+    if (h->whole)
+        nn_vectors(t, x);
+    else
+        nn_logits(t, x, tw->head, 1.0f, 0.0f);
 }
 
 static const char *const tied[] = { "mistral3", NULL }; /* the multimodal model around either */
@@ -125,3 +140,9 @@ const nn_arch            models_llama = { NN_FAMILY, .names = names, .tied = tie
 
 static const char *const names_3[] = { "mistral3", "ministral3", NULL };
 const nn_arch            models_mistral3 = { NN_FAMILY, .names = names_3, .tied = tied, .permuted_qk = true };
+
+static const char *const names_embed[] = { "llama-embed", "llama_bidirec", NULL };
+const nn_arch            models_llama_embed = { NN_FAMILY, .names = names_embed, .permuted_qk = true };
+
+static const char *const names_euro[] = { "eurobert", NULL };
+const nn_arch            models_eurobert = { NN_FAMILY, .names = names_euro };

@@ -9,6 +9,7 @@ typedef struct hparams {
     bool       use_window;
     int        window, first_window; /* first_window: where no list says which layers slide, all from this one on */
     const int *slides;               /* per layer */
+    bool       whole;                /* an embedding model: every row sees the whole input */
     nn_rope    rope;
 } hparams;
 
@@ -35,9 +36,18 @@ static void setup(nn_config *c, void *p) {
     for (int i = 0; i < h->d.n_layer; i++) from[i] = h->use_window && h->window > 0 && i >= h->first_window;
     h->slides = listed && h->use_window ? nn_config_layer_is(c, NULL, "layer_types", "sliding_attention", 0) : from;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 1000000 });
+    h->whole = !nn_config_causal(c);
+    for (int i = 0; i < h->d.n_layer && h->whole; i++) {
+        if (h->slides[i]) nn_config_fail(c, "a window in a model that sees the whole input is not supported");
+    }
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
+static void bind_top(nn_binder *b, void *out, const void *p) {
+    if (((const hparams *)p)->whole)
+        nn_bind_body(b, out, p, 0);
+    else
+        nn_bind_ends(b, out, p, 0);
+}
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const nn_dims *d = p;
@@ -59,6 +69,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 
 static nn_state state(const void *p, int i) {
     const hparams *h = p;
+    if (h->whole) return nn_state_step(h->d.n_kv, h->d.head_dim);
     return nn_state_kv(h->d.n_kv, h->d.head_dim, h->slides[i] ? h->window : 0);
 }
 
@@ -89,7 +100,11 @@ static void forward(nn_tape *t, const nn_net *net) {
         n = nn_rms_norm(t, x, w->ffn_norm, d->eps);
         nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
     }
-    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
+    x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps);
+    if (h->whole)
+        nn_vectors(t, x);
+    else
+        nn_logits(t, x, tw->head, 1.0f, 0.0f);
 }
 
 static const char *const names_2[] = { "qwen2", NULL }, *const names_3[] = { "qwen3", NULL };

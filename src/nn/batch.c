@@ -30,6 +30,8 @@ static int check_seq(const nn_batch *b, const nn_limits *l, const nn_groups *g, 
         if (b->pos[t] < 0 || b->pos[t] != b->pos[r0] + (t - r0))
             return err_set(e, ERR_ARG, "row %d has position %d", t, b->pos[t]);
     }
+    if (g->whole && b->pos[r0] != 0)
+        return err_set(e, ERR_ARG, "sequence %d begins at position %d; this model needs inputs whole", s, b->pos[r0]);
     if (b->kv_len[s] != b->pos[r1 - 1] + 1)
         return err_set(e, ERR_ARG, "sequence %d: length %d does not follow its last position %d", s, b->kv_len[s],
                        b->pos[r1 - 1]);
@@ -43,7 +45,8 @@ static int check_seq(const nn_batch *b, const nn_limits *l, const nn_groups *g, 
 /* Which of the optional things a batch holds, as NN_BATCH_* bits. */
 static unsigned nn_batch_holds(const nn_batch *b) {
     return (b->embd ? NN_BATCH_EMBD : 0u) | (b->row_end ? NN_BATCH_ROW_END : 0u) |
-           (b->adapter ? NN_BATCH_ADAPTER : 0u) | (b->pos_axes || b->n_axes > 1 ? NN_BATCH_AXES : 0u);
+           (b->adapter ? NN_BATCH_ADAPTER : 0u) | (b->pos_axes || b->n_axes > 1 ? NN_BATCH_AXES : 0u) |
+           (b->segment ? NN_BATCH_SEGMENT : 0u);
 }
 
 int nn_batch_allow(unsigned holds, unsigned can, err *e) {
@@ -53,7 +56,8 @@ int nn_batch_allow(unsigned holds, unsigned can, err *e) {
     } rows[] = { { NN_BATCH_EMBD, "supplied embeddings are" },
                  { NN_BATCH_ROW_END, "spans that see themselves whole are" },
                  { NN_BATCH_ADAPTER, "adapters are" },
-                 { NN_BATCH_AXES, "positions with several axes are" } };
+                 { NN_BATCH_AXES, "positions with several axes are" },
+                 { NN_BATCH_SEGMENT, "pairs of texts are" } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (holds & rows[i].bit & ~can) return err_set(e, ERR_UNSUPPORTED, "%s not supported yet", rows[i].what);
     }
@@ -65,6 +69,8 @@ static int check_inputs(const nn_batch *b, int n_vocab, err *e) {
     for (int t = 0; t < b->n_tok; t++) {
         if (!(b->embd && b->embd[t]) && (b->token[t] < 0 || b->token[t] >= n_vocab))
             return err_set(e, ERR_ARG, "row %d: token %d; the vocabulary has %d", t, b->token[t], n_vocab);
+        if (b->segment && (b->segment[t] < 0 || b->segment[t] > 1))
+            return err_set(e, ERR_ARG, "row %d belongs to text %d of a pair", t, b->segment[t]);
         if (b->row_end && (b->row_end[t] <= b->pos[t] || b->row_end[t] > b->kv_len[b->seq_of[t]]))
             return err_set(e, ERR_ARG, "row %d at position %d sees up to %d", t, b->pos[t], b->row_end[t]);
     }

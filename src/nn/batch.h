@@ -20,6 +20,7 @@
  *               such a span lies in one batch
  *     adapter   an adapter set per row
  *     pos_axes  rotary positions with several axes; pos stays the place in the cache
+ *     segment   which text of a pair a row belongs to, 0 or 1; without it all belong to the first
  */
 #ifndef NN_BATCH_H
 #define NN_BATCH_H
@@ -37,6 +38,7 @@ enum {
     NN_BATCH_ROW_END = 2,
     NN_BATCH_ADAPTER = 4,
     NN_BATCH_AXES = 8,
+    NN_BATCH_SEGMENT = 16,
 };
 
 typedef struct nn_batch {
@@ -57,6 +59,7 @@ typedef struct nn_batch {
     const int32_t      *adapter;  /* [n_tok]: which set, 0: none */
     const int32_t      *pos_axes; /* [n_axes][n_tok] */
     int                 n_axes;
+    const int32_t      *segment; /* [n_tok] */
 } nn_batch;
 
 /* Which page table each layer reads. */
@@ -64,6 +67,7 @@ typedef struct nn_groups {
     int  n;
     int  window[NN_MAX_GROUPS]; /* 0: everything */
     int *of_layer;              /* [n_layer]; -1: the layer stores no positions */
+    bool whole;                 /* layers that see the whole input: a sequence is complete in one batch */
 } nn_groups;
 
 typedef struct nn_limits {

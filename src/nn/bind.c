@@ -10,10 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the language model's tensors begin: text-only files, multimodal ones, older MLX ones, GPT-2's, bare backbones.
- */
-static const char *const roots[] = { "model.",          "model.language_model.", "language_model.model.",
-                                     "language_model.", "transformer.",          "" };
+/* Where the language model's tensors begin: text-only files, multimodal ones, older MLX ones, GPT-2's, bare backbones,
+ * encoders under a head of their own. */
+static const char *const roots[] = { "model.",
+                                     "model.language_model.",
+                                     "language_model.model.",
+                                     "language_model.",
+                                     "transformer.",
+                                     "",
+                                     "bert.",
+                                     "roberta.",
+                                     "distilbert.",
+                                     "mpnet.",
+                                     "new.",
+                                     "nomic_bert.",
+                                     "encoder." };
 enum { N_ROOTS = sizeof roots / sizeof *roots };
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) {
@@ -258,6 +269,26 @@ void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char 
     note_vec(b, gguf, *out, n);
 }
 
+/* For each alternative of a list: it, and it with `other` for the ending of older files. */
+static void with_endings(const char *list, const char *ending, const char *other, char *out, size_t bytes) {
+    size_t at = 0;
+    *out = '\0';
+    while (list && *list && at < bytes) {
+        int n = (int)strcspn(list, "|");
+        at += (size_t)snprintf(out + at, bytes - at, "%s%.*s%s|%.*s%s", at ? "|" : "", n, list, ending, n, list, other);
+        list += n + (list[n] == '|');
+    }
+}
+
+void nn_bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, int64_t n, unsigned flags) {
+    char weight[320], bias[320], own[160];
+    with_endings(hf, "", ".gamma", weight, sizeof weight);
+    with_endings(hf, ".bias", ".beta", bias, sizeof bias);
+    snprintf(own, sizeof own, "%s.bias", gguf ? gguf : "");
+    nn_bind_vec(b, &out->w, gguf, weight, n, flags & ~(unsigned)NN_OPTIONAL);
+    nn_bind_vec(b, &out->b, gguf ? own : NULL, bias, n, flags);
+}
+
 void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols) {
     nn_wanted *before = b->model->wanted;
     nn_bind_vec(b, out, gguf, hf, rows * cols, 0);
@@ -452,9 +483,13 @@ void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, 
     memcpy(b->hf_prefix, layer_hf, sizeof layer_hf);
 }
 
-void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags) {
+void nn_bind_body(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags) {
     nn_bind_mat(b, &out->embd, "token_embd", "model.embed_tokens", d->n_embd, d->n_vocab, NN_AT_LEAST);
     nn_bind_vec(b, &out->norm, "output_norm", "model.norm", d->n_embd, norm_flags);
+}
+
+void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags) {
+    nn_bind_body(b, out, d, norm_flags);
     nn_bind_head(b, &out->head, out->embd, d->n_embd, d->n_vocab);
 }
 

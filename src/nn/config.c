@@ -405,6 +405,36 @@ bool nn_config_is(nn_config *c, const char *gguf, const char *hf, const char *te
     return s ? strcmp(s, text) == 0 : dflt;
 }
 
+nn_act_kind nn_config_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt) {
+    static const struct {
+        const char *name;
+        nn_act_kind act;
+    } rows[] = { { "gelu", NN_ACT_GELU },
+                 { "gelu_python", NN_ACT_GELU },
+                 { "geglu", NN_ACT_GELU },
+                 { "gelu_new", NN_ACT_GELU_TANH },
+                 { "gelu_fast", NN_ACT_GELU_TANH },
+                 { "gelu_pytorch_tanh", NN_ACT_GELU_TANH },
+                 { "silu", NN_ACT_SILU },
+                 { "swish", NN_ACT_SILU },
+                 { "swiglu", NN_ACT_SILU },
+                 { "relu", NN_ACT_RELU },
+                 { "tanh", NN_ACT_TANH } };
+    const char *s = nn_config_text(c, gguf, hf);
+    for (size_t i = 0; s && i < sizeof rows / sizeof *rows; i++) {
+        if (strcmp(s, rows[i].name) != 0) continue;
+        if (!gguf && rows[i].act != dflt) nn_config_unsaid(c, hf);
+        return rows[i].act;
+    }
+    if (s) nn_config_fail(c, "the field \"%s\" is \"%.40s\", which is not supported", key_shown(c, gguf, hf), s);
+    return dflt;
+}
+
+bool nn_config_causal(nn_config *c) {
+    return nn_config_bool(c, "attention.causal", "is_causal", true) &&
+           !nn_config_bool(c, NULL, "use_bidirectional_attention", false);
+}
+
 const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int *n) {
     value v = find(c, gguf, hf);
     *n = 0;
@@ -510,23 +540,24 @@ static void read_keys(nn_config *c, const nn_key *keys, void *hp, double max) {
 #define DIM(field, type, gguf, hf, dflt)                                                                               \
     { offsetof(nn_dims, field), type, gguf, hf, dflt }
 static const nn_key dim_keys[] = {
-    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers", NN_REQUIRED),
-    DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model", NN_REQUIRED),
+    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers|n_layers", NN_REQUIRED),
+    DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model|dim", NN_REQUIRED),
     DIM(context, 'i', "context_length", "max_position_embeddings|n_positions|max_seq_len|seq_length|model_max_length",
         0),
     { 0 },
 };
 static const nn_key head_keys[] = {
-    DIM(n_head, 'i', "attention.head_count", "num_attention_heads|n_head", NN_REQUIRED),
+    DIM(n_head, 'i', "attention.head_count", "num_attention_heads|n_head|n_heads|num_heads", NN_REQUIRED),
     { 0 },
 };
 static const nn_key kv_keys[] = {
     DIM(n_kv, 'i', "attention.head_count_kv", "num_key_value_heads", 0),
-    DIM(head_dim, 'i', "attention.key_length", "head_dim", 0),
+    DIM(head_dim, 'i', "attention.key_length", "head_dim|d_kv", 0),
     { 0 },
 };
 static const nn_key ff_keys[] = {
-    DIM(n_ff, 'i', "feed_forward_length", "intermediate_size|n_inner|ffn_dim|block_ff_dim", NN_REQUIRED),
+    DIM(n_ff, 'i', "feed_forward_length", "intermediate_size|n_inner|ffn_dim|block_ff_dim|hidden_dim|d_ff",
+        NN_REQUIRED),
     { 0 },
 };
 static const nn_key eps_keys[] = {

@@ -30,6 +30,7 @@ static int bind_all(nn_model *m, err *e) {
     void       *top = arena_calloc(&m->mem, 1, m->arch->top_size ? m->arch->top_size : 1);
     char       *layers = arena_calloc(&m->mem, (size_t)m->dims->n_layer, m->arch->layer_size);
     const char *hf_layers = m->arch->hf_layers ? m->arch->hf_layers : "model.layers.";
+    const char *gguf_layers = m->arch->gguf_layers ? m->arch->gguf_layers : "blk.";
     m->state = arena_calloc(&m->mem, (size_t)m->dims->n_layer, sizeof *m->state);
     if (!top || !layers || !m->state) return err_set_nomem(e);
     b.gguf = nn_config_gguf(&m->config);
@@ -37,7 +38,7 @@ static int bind_all(nn_model *m, err *e) {
     m->net.layers = layers;
     m->arch->bind_top(&b, top, m->net.hp);
     for (int i = 0; i < m->dims->n_layer && !b.failed; i++) {
-        snprintf(b.gguf_prefix, sizeof b.gguf_prefix, "blk.%d.", i);
+        snprintf(b.gguf_prefix, sizeof b.gguf_prefix, "%s%d.", gguf_layers, i);
         snprintf(b.hf_prefix, sizeof b.hf_prefix, "%s%d.", hf_layers, i);
         m->arch->bind_layer(&b, layers + (size_t)i * m->arch->layer_size, m->net.hp, i);
         m->state[i] = m->arch->state(m->net.hp, i);
@@ -64,7 +65,7 @@ static int open_model(nn_model *m, err *e) {
         if (e) *e = m->tape->error;
         return m->tape->error.code;
     }
-    if (!m->tape->logits) return err_set(e, ERR_FORMAT, "the family %s records no logits", m->arch->names[0]);
+    if (!m->tape->hidden) return err_set(e, ERR_FORMAT, "the family %s records no result", m->arch->names[0]);
     return 0;
 }
 

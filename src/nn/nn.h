@@ -47,6 +47,11 @@ typedef struct nn_linear {
     const nn_vec *b; /* NULL: none; n_stack * rows long for a stack */
 } nn_linear;
 
+/* A LayerNorm's weight and, where it has one, its bias. */
+typedef struct nn_norm {
+    const nn_vec *w, *b;
+} nn_norm;
+
 /* --- hyper-parameters ------------------------------------------------------------------------------------------- */
 
 /* What nearly every decoder has. It stands first in a family's struct and is read for it; see nn_dims in config.c. */
@@ -109,8 +114,10 @@ void nn_config_unsaid(nn_config *c, const char *field);
 
 void *nn_config_alloc(nn_config *c, size_t count, size_t bytes); /* zeroed; lives as long as the model */
 void  nn_config_fail(nn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-bool  nn_config_gguf(const nn_config *c);                   /* only for quirks of converters; say which one */
-bool  nn_config_arch(const nn_config *c, const char *name); /* the file calls its architecture so */
+/* False where the file says that rows see later ones, too. */
+bool nn_config_causal(nn_config *c);
+bool nn_config_gguf(const nn_config *c);                   /* only for quirks of converters; say which one */
+bool nn_config_arch(const nn_config *c, const char *name); /* the file calls its architecture so */
 
 /* --- rotary positions ------------------------------------------------------------------------------------------- */
 
@@ -166,6 +173,8 @@ enum {
 void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t n, unsigned flags);
 /* Short rows kept as one vector: the kernel of a convolution, [channels][taps]. */
 void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols);
+/* NN_OPTIONAL: its bias may be missing. */
+void nn_bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, int64_t n, unsigned flags);
 void nn_bind_mat(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                  unsigned flags);
 /* A matrix and, where the file has one, its bias. */
@@ -197,6 +206,7 @@ typedef enum nn_state_kind {
     NN_STATE_PAGED_KV,     /* keys and values of every position, in pages */
     NN_STATE_PAGED_LATENT, /* MLA: one latent and one rotated key per position */
     NN_STATE_WINDOW,       /* keys and values of the last `window` positions; older pages are freed */
+    NN_STATE_STEP,         /* keys and values of the step's own rows: an input comes whole and leaves nothing behind */
 } nn_state_kind;
 
 /* A layer may remember positions, a fixed block, both or nothing (a layer that reads another one's keys). */
@@ -215,6 +225,11 @@ static inline nn_state nn_state_kv(int n_kv, int dim, int window) {
     };
 }
 
+/* Of an encoder's layer: every row sees its whole input, and nothing is kept. */
+static inline nn_state nn_state_step(int n_kv, int dim) {
+    return (nn_state){ .kind = NN_STATE_STEP, .n_kv = n_kv, .dim_k = dim, .dim_v = dim };
+}
+
 /* --- ops -------------------------------------------------------------------------------------------------------- */
 
 typedef enum nn_act_kind {
@@ -229,6 +244,9 @@ typedef enum nn_act_kind {
     NN_ACT_TANH
 } nn_act_kind;
 
+/* The activation that a field names; another than these is refused by name. */
+nn_act_kind nn_config_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt);
+
 /* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit > 0 selects that. */
 typedef struct nn_glu_spec {
     nn_act_kind act;
@@ -238,8 +256,10 @@ typedef struct nn_glu_spec {
 typedef struct nn_attn_spec {
     int           n_head, n_kv, dim_k, dim_v; /* dim_v 0: dim_k */
     int           window;                     /* 0: all positions; else this many, itself included */
+    int           reach;                      /* STEP layers: rows this far to both sides; 0: the whole input */
     float         scale, softcap;             /* softcap 0: none */
     const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
+    const nn_vec *bias; /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
 } nn_attn_spec;
 
 typedef enum nn_score { NN_SCORE_SOFTMAX, NN_SCORE_SIGMOID } nn_score;
@@ -275,11 +295,14 @@ typedef struct nn_ssm_spec {
 /* Rows of the embedding table, times scale (0: 1). nn_embed_positions adds the table's row pos + offset. */
 nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale);
 void   nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset);
+/* Adds the row of the text that a token belongs to: 0, or 1 in the second of a pair. */
+void nn_embed_segments(nn_tape *t, nn_buf acc, const nn_mat *table);
 
 /* Norms over the whole row, or over each group of w->n elements (heads). w NULL: no weight; then `group` says the size.
  */
 nn_buf nn_rms_norm(nn_tape *t, nn_buf x, const nn_vec *w, float eps);
 nn_buf nn_layer_norm(nn_tape *t, nn_buf x, const nn_vec *w, const nn_vec *b, float eps);
+nn_buf nn_norm_rows(nn_tape *t, nn_buf x, const nn_norm *n, float eps); /* LayerNorm */
 nn_buf nn_rms_norm_groups(nn_tape *t, nn_buf x, int group, const nn_vec *w,
                           float eps); /* w as wide as x, group, or NULL */
 nn_buf nn_layer_norm_groups(nn_tape *t, nn_buf x, int group, const nn_vec *w, const nn_vec *b, float eps);
@@ -296,6 +319,13 @@ void nn_scale_by_position(nn_tape *t, nn_buf x, float beta,
 
 void   nn_kv_store(nn_tape *t, int layer, nn_buf k, nn_buf v);
 nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a); /* causal, over what `layer` has stored */
+/*
+ * What attention adds by distance, [n_head][2 * reach + 1] from -reach (a key before the query) to reach; further ones
+ * count as the ends. Buckets: T5's rule over a table of [n_bucket][n_head]; near distances have one each, those up to
+ * max_distance share them by their logarithm. Slopes: ALiBi, minus the slope of the head times the distance.
+ */
+const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n_bucket, int max_distance);
+const nn_vec *nn_bias_slopes(nn_tape *t, int n_head, float max_bias, int reach);
 /* MLA in its absorbed form: q is [head][latent], its rotated part [head][rope]; the result is [head][latent]. */
 void   nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope);
 nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale);
@@ -322,6 +352,7 @@ nn_buf nn_ssm(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn
 
 nn_buf nn_outputs(nn_tape *t, nn_buf x); /* the rows whose logits are wanted */
 void   nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap); /* last; scale 0: 1 */
+void   nn_vectors(nn_tape *t, nn_buf x); /* last, of a model without a head: its rows are the result */
 
 /* --- a family --------------------------------------------------------------------------------------------------- */
 
@@ -333,9 +364,10 @@ typedef struct nn_net {
 enum { NN_LACKS_HEADS = 1, NN_LACKS_FF = 2, NN_LACKS_EPS = 4 };
 
 typedef struct nn_arch {
-    const char *const *names;     /* general.architecture and model_type values, the GGUF name first; NULL ends */
-    const char        *hf_layers; /* NULL: "model.layers." */
-    const char *const *tied;      /* model_type values whose config.json means tie_word_embeddings where it is silent */
+    const char *const *names;       /* general.architecture and model_type values, the GGUF name first; NULL ends */
+    const char        *hf_layers;   /* NULL: "model.layers." */
+    const char        *gguf_layers; /* NULL: "blk." */
+    const char *const *tied; /* model_type values whose config.json means tie_word_embeddings where it is silent */
     size_t             hp_size, top_size, layer_size;
     const nn_key      *keys;
     unsigned           lacks;              /* dims that this family does not have */
@@ -361,6 +393,7 @@ typedef struct nn_ends {
 } nn_ends;
 
 void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags);
+void nn_bind_body(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags); /* without the head */
 /* The head: "output" / "lm_head" where the file has it, else the embedding where the model ties them. A head that is
  * there is used even if tie_word_embeddings is true: transformers does not tie two tensors that differ, either. */
 void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, int64_t n_vocab);

@@ -67,7 +67,8 @@ int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, arena *mem, 
             if (i > lives[b].last) lives[b].last = i;
         }
     }
-    if (t->logits) lives[t->logits].last = lives[t->hidden].last = t->n_ops;
+    if (t->logits) lives[t->logits].last = t->n_ops;
+    if (t->hidden) lives[t->hidden].last = t->n_ops;
     for (int b = 1; b < t->n_bufs; b++) { /* buffers are numbered in the order of their first use */
         if (lives[b].last < 0) continue;
         /* Those that died long ago cannot matter again: births rise. Keep the list short. */
@@ -100,14 +101,14 @@ bool nn_hazards_next(nn_hazards *h, const nn_span *spans, int n) {
 }
 
 int nn_groups_make(nn_groups *g, const nn_model *m, arena *mem, err *e) {
-    *g = (nn_groups){ .n = 1 };
+    *g = (nn_groups){ .n = 1, .whole = nn_model_whole(m) };
     g->of_layer = arena_calloc(mem, (size_t)m->dims->n_layer, sizeof *g->of_layer);
     if (!g->of_layer) return err_set_nomem(e);
     for (int i = 0; i < m->dims->n_layer; i++) {
         const nn_state *s = &m->state[i];
         int             window = s->kind == NN_STATE_WINDOW ? s->window : 0, k = 0;
         g->of_layer[i] = -1;
-        if (s->kind == NN_STATE_NONE) continue;
+        if (s->kind == NN_STATE_NONE || s->kind == NN_STATE_STEP) continue;
         while (k < g->n && g->window[k] != window) k++;
         if (k == g->n) {
             if (g->n == NN_MAX_GROUPS)
@@ -117,6 +118,13 @@ int nn_groups_make(nn_groups *g, const nn_model *m, arena *mem, err *e) {
         g->of_layer[i] = k;
     }
     return 0;
+}
+
+bool nn_model_whole(const nn_model *m) {
+    for (int i = 0; i < m->dims->n_layer; i++) {
+        if (m->state[i].kind == NN_STATE_STEP) return true;
+    }
+    return false;
 }
 
 size_t nn_state_conv_floats(const nn_state *s) {

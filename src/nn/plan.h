@@ -45,6 +45,8 @@ bool nn_hazards_next(nn_hazards *h, const nn_span *spans, int n);
 
 /* Page tables that the layers of a model need. */
 int nn_groups_make(nn_groups *g, const nn_model *m, arena *mem, err *e);
+/* Whether inputs must come whole: a layer sees later positions, too. */
+bool nn_model_whole(const nn_model *m);
 /* Floats of one layer's fixed state: the convolution's inputs, then the recurrent matrices. */
 size_t nn_state_conv_floats(const nn_state *s);
 size_t nn_state_fixed_floats(const nn_state *s);

@@ -6,6 +6,7 @@
 static const char *const names[NN_OP_KINDS] = {
     [NN_OP_EMBED] = "embed",
     [NN_OP_EMBED_POS] = "embed_pos",
+    [NN_OP_EMBED_SEG] = "embed_seg",
     [NN_OP_NORM] = "norm",
     [NN_OP_LINEAR] = "linear",
     [NN_OP_HEAD_LINEAR] = "head_linear",
@@ -68,8 +69,10 @@ static void put_attn(const nn_op *op, str *out) {
     const nn_attn_spec *a = &op->u.attn;
     str_printf(out, " heads=%d/%d dim=%d,%d scale=%g", a->n_head, a->n_kv, a->dim_k, a->dim_v, (double)a->scale);
     if (a->window) str_printf(out, " window=%d", a->window);
+    if (a->reach) str_printf(out, " reach=%d", a->reach);
     if (a->softcap != 0) str_printf(out, " softcap=%g", (double)a->softcap);
     put_vec("sinks=", a->sinks, out);
+    put_vec("bias=", a->bias, out);
 }
 
 static void put_route(const nn_op *op, str *out) {
@@ -85,6 +88,7 @@ static void put_params(const nn_op *op, str *out) {
     switch (op->kind) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
+    case NN_OP_EMBED_SEG:
         put_mat(op->u.embed.table, out);
         if (op->u.embed.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.embed.scale);
         break;

@@ -123,6 +123,15 @@ void nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset)
     op->u.embed.offset = offset;
 }
 
+void nn_embed_segments(nn_tape *t, nn_buf acc, const nn_mat *table) {
+    nn_op *op = push(t, NN_OP_EMBED_SEG, -1, acc, NULL, 0);
+    if (!op) return;
+    want(t, "embed_seg", "the table's width", table->cols, width(t, acc));
+    op->acc = true;
+    op->u.embed.table = table;
+    op->u.embed.scale = 1.0f;
+}
+
 static nn_buf norm(nn_tape *t, nn_buf x, nn_norm_kind kind, int64_t group, const nn_vec *w, const nn_vec *b,
                    float eps) {
     nn_buf out = like(t, x, width(t, x));
@@ -148,6 +157,8 @@ nn_buf nn_rms_norm(nn_tape *t, nn_buf x, const nn_vec *w, float eps) {
 nn_buf nn_layer_norm(nn_tape *t, nn_buf x, const nn_vec *w, const nn_vec *b, float eps) {
     return norm(t, x, NN_NORM_LAYER, w ? w->n : width(t, x), w, b, eps);
 }
+
+nn_buf nn_norm_rows(nn_tape *t, nn_buf x, const nn_norm *n, float eps) { return nn_layer_norm(t, x, n->w, n->b, eps); }
 
 nn_buf nn_rms_norm_groups(nn_tape *t, nn_buf x, int group, const nn_vec *w, float eps) {
     return norm(t, x, NN_NORM_RMS, group, w, NULL, eps);
@@ -217,14 +228,22 @@ void nn_scale_by_position(nn_tape *t, nn_buf x, float beta, int period) {
     op->u.pos_scale.period = period;
 }
 
+static bool has_kv(const nn_state *s) {
+    return s->kind == NN_STATE_PAGED_KV || s->kind == NN_STATE_WINDOW || s->kind == NN_STATE_STEP;
+}
+
 void nn_kv_store(nn_tape *t, int layer, nn_buf k, nn_buf v) {
     nn_op *op = PUSH(t, NN_OP_KV_STORE, layer, 0, k, v);
     if (!op) return;
     const nn_state *s = &t->state[layer];
-    if (s->kind != NN_STATE_PAGED_KV && s->kind != NN_STATE_WINDOW)
-        fail(t, "kv_store: layer %d declares no keys and values", layer);
+    if (!has_kv(s)) fail(t, "kv_store: layer %d declares no keys and values", layer);
     want(t, "kv_store", "the key's width", width(t, k), (int64_t)s->n_kv * s->dim_k);
     want(t, "kv_store", "the value's width", width(t, v), (int64_t)s->n_kv * s->dim_v);
+}
+
+static void check_bias(nn_tape *t, const nn_attn_spec *a) {
+    if (a->bias && (a->bias->n % a->n_head || a->bias->n / a->n_head % 2 == 0))
+        fail(t, "attention: %lld biases for %d heads", (long long)a->bias->n, a->n_head);
 }
 
 nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
@@ -233,13 +252,15 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
     nn_op *op = PUSH(t, NN_OP_ATTN, layer, out, q);
     if (!op) return out;
     const nn_state *s = &t->state[layer];
-    if ((s->kind != NN_STATE_PAGED_KV && s->kind != NN_STATE_WINDOW) || s->n_kv != a.n_kv || s->dim_k != a.dim_k ||
-        s->dim_v != a.dim_v)
+    if (!has_kv(s) || s->n_kv != a.n_kv || s->dim_k != a.dim_k || s->dim_v != a.dim_v)
         fail(t, "attention: layer %d declares another state", layer);
     if (s->kind == NN_STATE_WINDOW && (a.window <= 0 || a.window > s->window))
         fail(t, "attention: layer %d keeps %d positions, the op reads %d", layer, s->window, a.window);
     if (a.n_kv <= 0 || a.n_head % a.n_kv) fail(t, "attention: %d heads share %d", a.n_head, a.n_kv);
     want(t, "attention", "the query's width", width(t, q), (int64_t)a.n_head * a.dim_k);
+    if (s->kind == NN_STATE_STEP ? a.window != 0 : a.reach != 0)
+        fail(t, "attention: layer %d has a window that its state does not know", layer);
+    check_bias(t, &a);
     if (a.sinks) want(t, a.sinks->name, "the number of sinks", a.sinks->n, a.n_head);
     op->u.attn = a;
     return out;
@@ -263,6 +284,66 @@ nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n
     want(t, "latent_attention", "the query's width", width(t, q), (int64_t)n_head * s->dim_k);
     want(t, "latent_attention", "the rotated query's width", width(t, q_rope), (int64_t)n_head * s->dim_v);
     op->u.attn = (nn_attn_spec){ .n_head = n_head, .n_kv = 1, .dim_k = s->dim_k, .dim_v = s->dim_v, .scale = scale };
+    return out;
+}
+
+/* --- biases by distance ----------------------------------------------------------------------------------------- */
+
+static nn_vec *new_bias(nn_tape *t, const char *name, int n_head, int64_t reach, float **data) {
+    int64_t n = n_head * (2 * reach + 1);
+    nn_vec *v = !t->failed ? arena_calloc(t->mem, 1, sizeof *v) : NULL;
+    *data = v ? arena_calloc(t->mem, (size_t)n, sizeof **data) : NULL;
+    if (*data) {
+        *v = (nn_vec){ .name = name, .n = n, .data = *data };
+        return v;
+    }
+    if (!t->failed) err_set_nomem(&t->error);
+    t->failed = true;
+    return NULL;
+}
+
+/* Keys behind the query have the upper half. The logarithm is taken as the reference does: in f32. */
+static int bucket_of(int distance, int n_bucket, int max_distance) {
+    int half = n_bucket / 2, exact = half / 2, far = distance > 0 ? half : 0, n = abs(distance);
+    if (n < exact) return far + n;
+    float share = logf((float)n / (float)exact) / (float)log((double)max_distance / exact);
+    int   at = exact + (int)(share * (float)(half - exact));
+    return far + (at < half ? at : half - 1);
+}
+
+const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n_bucket, int max_distance) {
+    float *data;
+    if (t->failed) return NULL;
+    if (n_bucket < 4 || n_bucket > 4096 || max_distance <= n_bucket / 4 || max_distance > 1 << 16 ||
+        table->n != (int64_t)n_bucket * n_head) {
+        fail(t, "biases: %lld values for %d buckets of %d heads up to a distance of %d", (long long)table->n, n_bucket,
+             n_head, max_distance);
+        return NULL;
+    }
+    nn_vec *out = new_bias(t, table->name, n_head, max_distance, &data);
+    for (int h = 0; out && h < n_head; h++) {
+        for (int d = -max_distance; d <= max_distance; d++)
+            *data++ = table->data[bucket_of(d, n_bucket, max_distance) * n_head + h];
+    }
+    return out;
+}
+
+/* The published rule: powers of one base for a power of two heads, those between them for the others. */
+const nn_vec *nn_bias_slopes(nn_tape *t, int n_head, float max_bias, int reach) {
+    float *data;
+    int    low = 1;
+    if (t->failed) return NULL;
+    if (n_head <= 0 || reach <= 0 || reach > 1 << 20) {
+        fail(t, "slopes: %d heads, distances up to %d", n_head, reach);
+        return NULL;
+    }
+    while (low * 2 <= n_head) low *= 2;
+    nn_vec *out = new_bias(t, "slopes", n_head, reach, &data);
+    for (int h = 0; out && h < n_head; h++) {
+        double slope =
+            h < low ? exp2(-(double)max_bias * (h + 1) / low) : exp2(-(double)max_bias / 2 * (2 * (h - low) + 1) / low);
+        for (int d = -reach; d <= reach; d++) *data++ = (float)-slope * (float)abs(d);
+    }
     return out;
 }
 
@@ -479,4 +560,11 @@ void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap)
     }
     t->hidden = x;
     t->logits = out;
+}
+
+void nn_vectors(nn_tape *t, nn_buf x) {
+    if (t->failed) return;
+    if (x <= 0 || x >= t->n_bufs || t->bufs[x].rows != NN_ROWS_OUTPUTS)
+        fail(t, "vectors: of output rows only (nn_outputs)");
+    t->hidden = x;
 }

@@ -18,6 +18,7 @@
 typedef enum nn_op_kind {
     NN_OP_EMBED,
     NN_OP_EMBED_POS,
+    NN_OP_EMBED_SEG,
     NN_OP_NORM,
     NN_OP_LINEAR,
     NN_OP_HEAD_LINEAR,
@@ -123,7 +124,7 @@ struct nn_tape {
     int             n_bufs, cap_bufs;
     int             n_layer;
     const nn_state *state;          /* [n_layer]: what the layers declared, to check ops against */
-    nn_buf          hidden, logits; /* what the head reads (after the last norm), and what it makes of it */
+    nn_buf          hidden, logits; /* what the head reads (after the last norm), and what it makes of it; 0: no head */
     err             error;
     bool            failed;
 };

@@ -19,6 +19,9 @@ static void cpu_free(nn_exec *base) {
         if (x->pages[g]) munmap(x->pages[g], x->pages_bytes[g]);
         free(x->page_ptrs[g]);
     }
+    if (x->step_pages) munmap(x->step_pages, x->step_bytes);
+    free(x->step_ptrs);
+    free(x->step_first);
     for (int i = 0; i < x->n_ropes; i++) free(x->ropes[i].table);
     for (int k = 0; k < CPU_AREAS; k++) free(x->areas[k]);
     free(x->items);
@@ -100,6 +103,17 @@ static void map_pages(cpu_exec *x) {
     }
 }
 
+/* A sequence's pages of this step stand side by side. */
+static void map_step_pages(cpu_exec *x) {
+    const nn_batch *b = &x->base.batch;
+    int             tokens = x->base.x.options.limits.page_tokens, n = 0;
+    for (int s = 0; s < b->n_seq && x->step_pages; s++) {
+        x->step_first[s] = n;
+        for (int p = 0; p * tokens < b->kv_len[s]; p++, n++)
+            x->step_ptrs[n] = x->step_pages + (size_t)n * x->step_page_bytes;
+    }
+}
+
 static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
     cpu_exec *x = (cpu_exec *)base;
     int       rc = nn_exec_check(base, b, e);
@@ -107,6 +121,7 @@ static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
     x->base.batch = *b;
     x->op1 = base->options.first_op;
     map_pages(x);
+    map_step_pages(x);
     for (int s = 0; s < b->n_seq; s++) {
         if (b->pos[b->q_start[s]] != 0) continue;
         for (int i = 0; i < base->model->dims->n_layer; i++) {
@@ -190,7 +205,7 @@ double backend_cpu_kind_seconds(const nn_exec *base, nn_op_kind kind) {
 
 const nn_backend backend_cpu = {
     .name = "cpu",
-    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT,
     .devices = cpu_devices,
     .measure = cpu_measure,
     .open = cpu_open,

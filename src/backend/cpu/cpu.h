@@ -68,6 +68,13 @@ typedef struct cpu_exec {
     size_t       pages_bytes[NN_MAX_GROUPS];
     const void **page_ptrs[NN_MAX_GROUPS]; /* [max_seqs][max_pages] */
 
+    /* Pages of layers that keep nothing: all of them use the same, one layer after another. */
+    uint8_t     *step_pages;
+    size_t       step_bytes;      /* mapped */
+    size_t       step_page_bytes; /* 0: there is no such layer */
+    const void **step_ptrs;       /* pages of the batch's sequences, one behind the other */
+    int32_t     *step_first;      /* [max_seqs]: where a sequence's begin */
+
     act8       *areas[CPU_AREAS];
     cpu_rope    ropes[CPU_MAX_ROPES];
     int         n_ropes;

@@ -201,7 +201,7 @@ static void parts_need(lowering *l, const nn_op *op) {
     const nn_limits *m = &x->base.x.options.limits;
     const kv_layout *y = &x->layers[op->layer].layout;
     size_t           chunks = (size_t)m->max_pages * (size_t)m->page_tokens / ATTN_CHUNK + 1, floats;
-    if (x->n_threads == 1 || y->n_kv >= 2 * x->n_threads) return;
+    if (x->n_threads == 1 || y->n_kv >= 2 * x->n_threads || x->base.x.groups.of_layer[op->layer] < 0) return;
     if (!num_mul_size(chunks * (size_t)op->u.attn.n_head, attn_part_floats(y->v_dim), &floats)) return;
     if (floats > l->parts_floats && floats <= PARTS_MOST) l->parts_floats = floats;
 }
@@ -234,6 +234,12 @@ static bool same_heads(const lowering *l, const nn_op *op) {
     return before->kind == NN_OP_ROPE && before->out == op->in[0] && before->u.rope.head_dim == s->dim_k;
 }
 
+/* Where a layer's state lies; layers that keep nothing share one place, behind those of the others. */
+static size_t state_at(const cpu_exec *x, int layer) {
+    bool step = x->base.x.model->state[layer].kind == NN_STATE_STEP;
+    return AT_STATE + (size_t)(step ? x->base.x.model->dims->n_layer : layer) * SPACE;
+}
+
 static int lower_op(lowering *l, int i) {
     cpu_exec    *x = l->x;
     const nn_op *op = &x->base.x.model->tape->ops[i];
@@ -257,6 +263,7 @@ static int lower_op(lowering *l, int i) {
         break;
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
+    case NN_OP_EMBED_SEG:
         if (!tensor_mat_valid(op->u.embed.table->at))
             return refuse(l, i, tensor_type_name((int)op->u.embed.table->at->type));
         scratch_need(l, (size_t)op->u.embed.table->cols * sizeof(float));
@@ -281,7 +288,7 @@ static int lower_op(lowering *l, int i) {
         if (k > 0 || !same_heads(l, op)) touch_buf(l, op->in[k], false);
     }
     if (op->out) touch_buf(l, op->out, true);
-    if (op->layer >= 0) touch(l, AT_STATE + (size_t)op->layer * SPACE, 1, op->kind != NN_OP_ATTN);
+    if (op->layer >= 0) touch(l, state_at(x, op->layer), 1, op->kind != NN_OP_ATTN);
     cpu_item *it = push(l, CPU_ITEM_OP, i);
     if (it) it->aux = table;
     return l->rc;
@@ -318,6 +325,34 @@ static bool cpu_kv_type(nn_kv_type type, kv_type *out) {
     return true;
 }
 
+/* f32: these pages are as few as a step has rows, and nobody moves them. */
+static int step_layout(cpu_exec *x, int i, err *e) {
+    const nn_state *s = &x->base.x.model->state[i];
+    cpu_layer      *y = &x->layers[i];
+    int             tokens = x->base.x.options.limits.page_tokens;
+    if (!kv_layout_init(&y->layout, KV_F32, KV_F32, tokens, s->n_kv, s->dim_k, s->dim_v, false))
+        return err_set(e, ERR_UNSUPPORTED, "layer %d: pages of %d positions cannot hold heads of %d and %d", i, tokens,
+                       s->dim_k, s->dim_v);
+    if (y->layout.layer_bytes > x->step_page_bytes) x->step_page_bytes = (y->layout.layer_bytes + 63) / 64 * 64;
+    return 0;
+}
+
+/* Every sequence may leave its last page almost empty. */
+static int alloc_step_pages(cpu_exec *x, err *e) {
+    const nn_limits *m = &x->base.x.options.limits;
+    size_t           n = (size_t)m->max_tokens / (size_t)m->page_tokens + (size_t)m->max_seqs;
+    if (x->step_page_bytes == 0) return 0;
+    if (!num_mul_size(n, x->step_page_bytes, &x->step_bytes))
+        return err_set(e, ERR_LIMIT, "a step of %d tokens is too large", m->max_tokens);
+    x->base.x.memory.heap_bytes += x->step_bytes;
+    x->step_ptrs = take_zeroed(x, n, sizeof *x->step_ptrs);
+    x->step_first = take_zeroed(x, (size_t)m->max_seqs, sizeof *x->step_first);
+    if (x->base.planned) return 0;
+    void *mem = mmap(NULL, x->step_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    x->step_pages = mem == MAP_FAILED ? NULL : mem;
+    return x->step_pages && x->step_ptrs && x->step_first ? 0 : err_set_nomem(e);
+}
+
 static int layer_layout(cpu_exec *x, int i, err *e) {
     const nn_state        *s = &x->base.x.model->state[i];
     const nn_exec_options *o = &x->base.x.options;
@@ -327,6 +362,7 @@ static int layer_layout(cpu_exec *x, int i, err *e) {
     x->base.x.memory.slot_bytes += y->fixed_floats * sizeof *y->fixed;
     if (y->fixed_floats) y->fixed = take_zeroed(x, (size_t)o->limits.n_slots * y->fixed_floats, sizeof *y->fixed);
     if (y->fixed_floats && !y->fixed && !x->base.planned) return err_set_nomem(e);
+    if (s->kind == NN_STATE_STEP) return step_layout(x, i, e);
     if (g < 0) return 0;
     bool    latent = s->kind == NN_STATE_PAGED_LATENT;
     kv_type k, v;
@@ -350,6 +386,7 @@ static int alloc_state(cpu_exec *x, err *e) {
     for (int i = 0; i < x->base.x.model->dims->n_layer; i++) {
         if ((rc = layer_layout(x, i, e)) < 0) return rc;
     }
+    if ((rc = alloc_step_pages(x, e)) < 0) return rc;
     for (int g = 0; g < x->base.x.groups.n; g++) {
         size_t bytes;
         if (!num_mul_size((size_t)m->n_pages, x->base.x.memory.page_bytes[g], &bytes))
@@ -372,7 +409,7 @@ static int alloc_scratch(lowering *l) {
     const nn_limits *m = &x->base.x.options.limits;
     size_t tokens = (size_t)m->max_tokens, rows = tokens * (size_t)(l->max_group_rows ? l->max_group_rows : 1);
     for (int i = 0; i < x->base.x.model->dims->n_layer; i++) {
-        if (x->base.x.groups.of_layer[i] >= 0) scratch_need(l, attn_scratch_bytes(&x->layers[i].layout, 0));
+        if (x->layers[i].layout.n_kv) scratch_need(l, attn_scratch_bytes(&x->layers[i].layout, 0));
     }
     bool ok = true;
     for (int k = 0; k < CPU_AREAS && l->area_bytes; k++) ok = (x->areas[k] = take(x, l->area_bytes)) && ok;

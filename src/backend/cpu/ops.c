@@ -49,7 +49,8 @@ static void embed(cpu_exec *x, const nn_op *op, int worker) {
         return;
     }
     for (int64_t t = lo; t < hi; t++) {
-        int64_t at = (int64_t)b->pos[t] + op->u.embed.offset;
+        int64_t at =
+            op->kind == NN_OP_EMBED_SEG ? (b->segment ? b->segment[t] : 0) : (int64_t)b->pos[t] + op->u.embed.offset;
         tensor_mat_dequant_row(m->at, 0, at < m->rows ? at : m->rows - 1, row);
         x->k.ops.add(y + t * m->cols, y + t * m->cols, row, m->cols);
     }
@@ -241,7 +242,8 @@ static void rope_table(cpu_exec *x, const cpu_item *it, int worker) {
 static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     switch (op->kind) {
     case NN_OP_EMBED:
-    case NN_OP_EMBED_POS: embed(x, op, worker); break;
+    case NN_OP_EMBED_POS:
+    case NN_OP_EMBED_SEG: embed(x, op, worker); break;
     case NN_OP_NORM: norm(x, it, op, worker); break;
     case NN_OP_LINEAR: cpu_linear(x, it, op, worker); break;
     case NN_OP_HEAD_LINEAR: cpu_head_linear(x, it, op, worker); break;

@@ -25,6 +25,13 @@ void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     }
 }
 
+/* The pages of sequence s in a layer. */
+static const void **pages_of(const cpu_exec *x, int layer, int s) {
+    int g = x->base.x.groups.of_layer[layer];
+    if (g < 0) return x->step_ptrs + x->step_first[s];
+    return x->page_ptrs[g] + (size_t)s * (size_t)x->base.x.options.limits.max_pages;
+}
+
 void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker) {
     const nn_batch  *b = &x->base.batch;
     const cpu_layer *y = &x->layers[op->layer];
@@ -33,12 +40,11 @@ void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker) {
     const float     *k = latent ? x->packed : local_buf(&x->base, op->in[0]),
                 *v = latent ? NULL : local_buf(&x->base, op->in[1]);
     size_t  ks = (size_t)l->n_kv * (size_t)l->k_dim, vs = (size_t)l->n_kv * (size_t)l->v_dim;
-    int     g = x->base.x.groups.of_layer[op->layer];
     int64_t h0, h1;
     cpu_share(l->n_kv, worker, x->n_workers, &h0, &h1);
     if (h0 == h1) return;
     for (int s = 0; s < b->n_seq; s++) {
-        const void **pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.x.options.limits.max_pages;
+        const void **pages = pages_of(x, op->layer, s);
         for (int t = b->q_start[s]; t < b->q_start[s + 1];) {
             int slot = b->pos[t] % l->tokens, n = l->tokens - slot;
             if (n > b->q_start[s + 1] - t) n = b->q_start[s + 1] - t;
@@ -70,7 +76,8 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     size_t              qs = latent ? pack_width(x, op) : (size_t)spec->n_head * (size_t)spec->dim_k;
     size_t              os = (size_t)spec->n_head * (size_t)y->layout.v_dim;
-    int                 g = x->base.x.groups.of_layer[op->layer], t0 = b->q_start[s];
+    int                 t0 = b->q_start[s];
+    bool                step = x->base.x.model->state[op->layer].kind == NN_STATE_STEP;
     return (attn_args){ .q = (latent ? x->packed : local_buf(&x->base, op->in[0])) + (size_t)t0 * qs,
                         .out = local_buf(&x->base, op->out) + (size_t)t0 * os,
                         .q_stride = qs,
@@ -78,16 +85,19 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .n_rows = b->q_start[s + 1] - t0,
                         .n_head = spec->n_head,
                         .layout = &y->layout,
-                        .pages = x->page_ptrs[g] + (size_t)s * (size_t)x->base.x.options.limits.max_pages,
+                        .pages = pages_of(x, op->layer, s),
                         .page_off = y->page_off,
                         .kv_len = b->kv_len[s],
                         .pos = b->pos + t0,
-                        .row_end = b->row_end ? b->row_end + t0 : NULL,
-                        .window = spec->window,
-                        .causal = true,
+                        .row_end = b->row_end && !step ? b->row_end + t0 : NULL,
+                        .window = step && spec->reach ? spec->reach + 1 : spec->window,
+                        .causal = !step,
+                        .after = spec->reach,
                         .scale = spec->scale,
                         .softcap = spec->softcap,
-                        .sinks = spec->sinks ? spec->sinks->data : NULL };
+                        .sinks = spec->sinks ? spec->sinks->data : NULL,
+                        .bias = spec->bias ? spec->bias->data : NULL,
+                        .bias_reach = spec->bias ? (int32_t)(spec->bias->n / spec->n_head / 2) : 0 };
 }
 
 /* The chunks of positions that a sequence's only row sees: n from *first on. */

@@ -40,7 +40,8 @@ static bool alloc_layer(scalar_exec *x, int i) {
     const nn_state  *s = &x->base.x.model->state[i];
     const nn_limits *l = &x->base.x.options.limits;
     scalar_layer    *y = &x->layers[i];
-    size_t           slots = (size_t)l->n_pages * (size_t)l->page_tokens;
+    bool             step = s->kind == NN_STATE_STEP; /* a place for every row of the step */
+    size_t           slots = step ? (size_t)l->max_tokens : (size_t)l->n_pages * (size_t)l->page_tokens;
     nn_memory       *mem = &x->base.x.memory;
     int              g = x->base.x.groups.of_layer[i];
     y->fixed_floats = nn_state_fixed_floats(s);
@@ -53,7 +54,10 @@ static bool alloc_layer(scalar_exec *x, int i) {
     }
     size_t page = (size_t)l->page_tokens * (size_t)(y->k_width + y->v_width) * sizeof(float);
     if (g >= 0) mem->page_bytes[g] += page;
-    mem->pages_bytes += (size_t)l->n_pages * page;
+    if (step)
+        mem->heap_bytes += slots * (size_t)(y->k_width + y->v_width) * sizeof(float);
+    else
+        mem->pages_bytes += (size_t)l->n_pages * page;
     mem->slot_bytes += y->fixed_floats * sizeof(float);
     mem->heap_bytes += (size_t)l->n_slots * y->fixed_floats * sizeof(float);
     if (x->base.planned) return true;
@@ -65,7 +69,8 @@ static bool alloc_layer(scalar_exec *x, int i) {
 static const nn_mat *weights_of(const nn_op *op) {
     switch (op->kind) {
     case NN_OP_EMBED:
-    case NN_OP_EMBED_POS: return op->u.embed.table;
+    case NN_OP_EMBED_POS:
+    case NN_OP_EMBED_SEG: return op->u.embed.table;
     case NN_OP_LINEAR:
     case NN_OP_HEAD_LINEAR:
     case NN_OP_EXPERTS: return op->u.linear.w;
@@ -184,7 +189,10 @@ static void embed(scalar_exec *x, const nn_op *op) {
             memcpy(y + t * m->cols, b->embd[t], (size_t)m->cols * sizeof *y);
             continue;
         }
-        int64_t id = op->kind == NN_OP_EMBED ? b->token[t] : (int64_t)b->pos[t] + op->u.embed.offset;
+        int64_t id = op->kind == NN_OP_EMBED       ? b->token[t]
+                     : op->kind == NN_OP_EMBED_POS ? (int64_t)b->pos[t] + op->u.embed.offset
+                     : b->segment                  ? b->segment[t]
+                                                   : 0;
         if (id >= m->rows) id = m->rows - 1;
         tensor_mat_dequant_row(m->at, 0, id, x->row);
         for (int64_t i = 0; i < m->cols; i++) {
@@ -358,7 +366,8 @@ static void outputs(scalar_exec *x, const nn_op *op) {
 static void run_op(scalar_exec *x, const nn_op *op) {
     switch (op->kind) {
     case NN_OP_EMBED:
-    case NN_OP_EMBED_POS: embed(x, op); break;
+    case NN_OP_EMBED_POS:
+    case NN_OP_EMBED_SEG: embed(x, op); break;
     case NN_OP_NORM: norm(x, op); break;
     case NN_OP_LINEAR:
     case NN_OP_HEAD_LINEAR: linear(x, op); break;
@@ -387,7 +396,7 @@ static int scalar_run(nn_exec *base, int first_op, int end_op, err *e) {
 
 const nn_backend backend_scalar = {
     .name = "scalar",
-    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT,
     .devices = scalar_devices,
     .measure = scalar_measure,
     .open = scalar_open,

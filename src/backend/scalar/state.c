@@ -8,7 +8,8 @@
 /* Where position p of sequence s lies: an index into a layer's [page][slot] array. */
 static size_t slot_of(const scalar_exec *x, int layer, int s, int64_t p) {
     const nn_batch *b = &x->base.batch;
-    int             pt = x->base.x.options.limits.page_tokens;
+    if (x->base.x.model->state[layer].kind == NN_STATE_STEP) return (size_t)(b->q_start[s] + p);
+    int     pt = x->base.x.options.limits.page_tokens;
     int32_t page = b->pages[x->base.x.groups.of_layer[layer]][(size_t)s * (size_t)b->pages_stride + (size_t)(p / pt)];
     return (size_t)page * (size_t)pt + (size_t)(p % pt);
 }
@@ -22,6 +23,21 @@ void scalar_kv_store(scalar_exec *x, const nn_op *op) {
         memcpy(y->k + at * (size_t)y->k_width, k + t * y->k_width, (size_t)y->k_width * sizeof *k);
         memcpy(y->v + at * (size_t)y->v_width, v + t * y->v_width, (size_t)y->v_width * sizeof *v);
     }
+}
+
+/* The positions that row t sees where it sees its whole input, or so far to both sides. */
+static void sees_around(const nn_batch *b, int t, int reach, int64_t *lo, int64_t *hi) {
+    int64_t len = b->kv_len[b->seq_of[t]];
+    *lo = reach && b->pos[t] > reach ? (int64_t)b->pos[t] - reach : 0;
+    *hi = reach && b->pos[t] + reach + 1 < len ? (int64_t)b->pos[t] + reach + 1 : len;
+}
+
+/* What is added to a score. */
+static double bias_of(const nn_attn_spec *a, int head, int64_t distance) {
+    if (!a->bias) return 0;
+    int64_t wide = a->bias->n / a->n_head, reach = wide / 2;
+    int64_t d = distance < -reach ? -reach : distance > reach ? reach : distance;
+    return a->bias->data[head * wide + reach + d];
 }
 
 /* The first position that row t sees, and the one behind its last. */
@@ -48,6 +64,7 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
     float              *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
         int64_t lo = sees_from(b, t, a->window), hi = sees_to(b, t);
+        if (x->base.x.model->state[op->layer].kind == NN_STATE_STEP) sees_around(b, t, a->reach, &lo, &hi);
         for (int h = 0; h < a->n_head; h++) {
             int          g = h / (a->n_head / a->n_kv);
             const float *qh = q + ((int64_t)t * a->n_head + h) * a->dim_k;
@@ -59,6 +76,7 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
                 for (int i = 0; i < a->dim_k; i++) sum += (double)qh[i] * (double)k[i];
                 sum *= a->scale;
                 x->score[j] = a->softcap != 0 ? a->softcap * tanh(sum / a->softcap) : sum;
+                x->score[j] += bias_of(a, h, j - b->pos[t]);
             }
             softmax(x->score, lo, hi, a->sinks ? &a->sinks->data[h] : NULL);
             for (int i = 0; i < a->dim_v; i++) {

@@ -28,6 +28,7 @@ typedef struct attn_block {
     int              kv_head, n;    /* lanes in use */
     const float     *q[ATTN_LANES]; /* [k_dim] */
     int              head[ATTN_LANES];
+    int64_t          pos[ATTN_LANES];
     int64_t          lo[ATTN_LANES], hi[ATTN_LANES]; /* positions the lane sees */
     float           *k, *v, *s;                      /* chunk in f32; scores [lane][CHUNK] */
     float           *o;                              /* [lane][v_dim] */
@@ -48,6 +49,7 @@ static void block_lane(attn_block *b, int row, int head) {
     const int        i = b->n++;
     b->q[i] = a->q + (size_t)row * a->q_stride + (size_t)head * (size_t)a->layout->k_dim;
     b->head[i] = head;
+    b->pos[i] = a->pos[row];
     attn_row_range(a, row, &b->lo[i], &b->hi[i]);
 }
 
@@ -140,9 +142,10 @@ INLINE void score_lanes(int mr, const attn_tile *t, const float *k, int k_dim, i
 
 /*
  * Scores to probabilities of one lane, in place: positions [j0, j1) of the chunk. Sets *m and *l. whole: the lane sees
- * the whole chunk, nothing to mask.
+ * the whole chunk, nothing to mask. bias: [CHUNK] or NULL.
  */
-INLINE void softmax_lane(bool whole, const attn_args *a, float *s, int64_t j0, int64_t j1, float *m, float *l) {
+INLINE void softmax_lane(bool whole, const attn_args *a, float *s, const float *bias, int64_t j0, int64_t j1, float *m,
+                         float *l) {
     const vf  scale = vf_set1(a->scale), low = vf_set1(-INFINITY);
     const int from = whole ? 0 : (int)j0 / VW * VW, to = whole ? CHUNK : (int)j1;
     vf        top = low, sum = vf_zero();
@@ -154,6 +157,7 @@ INLINE void softmax_lane(bool whole, const attn_args *a, float *s, int64_t j0, i
     } else {
         for (int j = from; j < to; j += VW) vf_store(s + j, vf_mul(vf_load(s + j), scale));
     }
+    for (int j = from; bias && j < to; j += VW) vf_store(s + j, vf_add(vf_load(s + j), vf_load(bias + j)));
     for (int j = from; j < to; j += VW) {
         const vf x = vf_load(s + j);
         top = vf_max(top, whole ? x : vf_sel(vm_range(j0 - j, j1 - j), x, low));
@@ -172,12 +176,25 @@ INLINE void softmax_lane(bool whole, const attn_args *a, float *s, int64_t j0, i
     *l = vf_sum(sum);
 }
 
-static void lane_softmax(const attn_args *a, float *s, int64_t j0, int64_t j1, float *m, float *l) {
+static void lane_softmax(const attn_args *a, float *s, const float *bias, int64_t j0, int64_t j1, float *m, float *l) {
     if (j0 == 0 && j1 == CHUNK) {
-        softmax_lane(true, a, s, j0, j1, m, l);
+        softmax_lane(true, a, s, bias, j0, j1, m, l);
     } else {
-        softmax_lane(false, a, s, j0, j1, m, l);
+        softmax_lane(false, a, s, bias, j0, j1, m, l);
     }
+}
+
+/* The biases of chunk c for one lane into to; NULL: there are none. */
+static const float *lane_bias(const attn_block *b, int lane, int64_t c, float *to) {
+    const attn_args *a = b->a;
+    const int64_t    reach = a->bias_reach, first = c * CHUNK - b->pos[lane];
+    if (!a->bias) return NULL;
+    const float *row = a->bias + (size_t)b->head[lane] * (size_t)(2 * reach + 1) + reach;
+    for (int j = 0; j < CHUNK; j++) {
+        const int64_t d = first + j < -reach ? -reach : first + j > reach ? reach : first + j;
+        to[j] = row[d];
+    }
+    return to;
 }
 
 /* n: floats of a single vector; with several vectors (nv > 1) they are whole. */
@@ -311,9 +328,9 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     } else {
         tile_scores(&t, b->k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
     }
-    float cm[MR], cl[MR], m[MR], l[MR];
+    float cm[MR], cl[MR], m[MR], l[MR], bias[CHUNK];
     for (int r = 0; r < mr; r++) {
-        lane_softmax(a, t.s[r], t.j0[r], t.j1[r], &cm[r], &cl[r]);
+        lane_softmax(a, t.s[r], lane_bias(b, lane[r], c, bias), t.j0[r], t.j1[r], &cm[r], &cl[r]);
         m[r] = b->m[lane[r]];
         l[r] = b->l[lane[r]];
         if (part) {

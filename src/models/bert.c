@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * BERT and its likes: encoders with learned positions and a norm behind every block. RoBERTa, XLM-RoBERTa and MPNet
+ * count positions from behind the padding token's number, DistilBERT has one kind of text only, MPNet adds a bias by
+ * distance. Jina's second generation has ALiBi instead of positions and a gated feed-forward.
+ */
+#include "nn/nn.h"
+
+#include <math.h>
+
+typedef struct hparams {
+    nn_dims     d;
+    int         offset; /* of positions in a Hugging Face file; converters cut the rows off */
+    int         n_bucket;
+    bool        alibi, distil;
+    nn_act_kind act;
+} hparams;
+
+typedef struct top {
+    const nn_mat *embd, *positions, *segments;
+    const nn_vec *bias;
+    nn_norm       norm;
+} top;
+
+typedef struct layer {
+    nn_linear q, k, v, o, gate, up, down;
+    nn_norm   attn_norm, out_norm;
+} layer;
+
+static const nn_key keys[] = { { 0 } };
+
+static void setup(nn_config *c, void *p) {
+    hparams *h = p;
+    bool     mpnet = nn_config_arch(c, "mpnet");
+    bool     counts =
+        mpnet || nn_config_arch(c, "roberta") || nn_config_arch(c, "xlm-roberta") || nn_config_arch(c, "camembert");
+    h->d.n_kv = h->d.n_head;
+    h->distil = nn_config_arch(c, "distilbert");
+    if (h->distil) h->d.eps = 1e-12f;
+    nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
+    h->alibi = nn_config_arch(c, "jina-bert-v2") || nn_config_is(c, NULL, "position_embedding_type", "alibi", false);
+    if (!h->alibi && !nn_config_is(c, NULL, "position_embedding_type", "absolute", true))
+        nn_config_fail(c, "position_embedding_type: only \"absolute\" and \"alibi\" are supported");
+    if (nn_config_bool(c, NULL, "is_decoder", false) || nn_config_bool(c, NULL, "add_cross_attention", false))
+        nn_config_fail(c, "is_decoder and add_cross_attention are not supported for this family");
+    if (nn_config_bool(c, NULL, "sinusoidal_pos_embds", false) && nn_config_has(c, NULL, "pos_table"))
+        nn_config_fail(c, "pos_table is not supported");
+    if (counts && !nn_config_gguf(c)) {
+        h->offset = (int)nn_config_int(c, NULL, "pad_token_id", 1) + 1;
+        if (h->offset < 1 || h->offset >= h->d.context)
+            nn_config_fail(c, "%d positions do not begin behind the padding token %d", h->d.context, h->offset - 1);
+        h->d.context -= h->offset;
+        nn_config_derived_int(c, "context_length", h->d.context);
+        nn_config_unsaid(c, "pad_token_id");
+    }
+    if (h->d.context < 1) nn_config_fail(c, "an encoder needs a context length");
+    if (mpnet) h->n_bucket = (int)nn_config_int(c, NULL, "relative_attention_num_buckets", 32);
+    if (mpnet) nn_config_unsaid(c, "relative_attention_num_buckets");
+    h->act = nn_config_act(c, NULL,
+                           h->alibi    ? "feed_forward_type"
+                           : h->distil ? "activation"
+                                       : "hidden_act",
+                           NN_ACT_GELU);
+}
+
+static void bind_top(nn_binder *b, void *out, const void *p) {
+    const hparams *h = p;
+    const nn_dims *d = &h->d;
+    top           *t = out;
+    nn_bind_mat(b, &t->embd, "token_embd", "model.embeddings.word_embeddings", d->n_embd, d->n_vocab, NN_AT_LEAST);
+    nn_bind_mat(b, &t->segments, "token_types", "model.embeddings.token_type_embeddings", d->n_embd, 1,
+                NN_OPTIONAL | NN_AT_LEAST);
+    if (!h->alibi)
+        nn_bind_mat(b, &t->positions, "position_embd", "model.embeddings.position_embeddings", d->n_embd,
+                    (int64_t)d->context + h->offset, 0);
+    nn_bind_norm(b, &t->norm, "token_embd_norm", "model.embeddings.LayerNorm", d->n_embd, 0);
+    if (h->n_bucket)
+        nn_bind_vec(b, &t->bias, NULL, "model.encoder.relative_attention_bias", (int64_t)h->n_bucket * d->n_head, 0);
+}
+
+static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
+    const hparams *h = p;
+    layer         *w = out;
+    const int64_t  n = h->d.n_embd, ff = h->d.n_ff;
+    (void)i;
+    nn_bind_linear(b, &w->q, "attn_q|attn_qkv#0/3", "attention.self.query|attention.q_lin|attention.attn.q", n, n, 0);
+    nn_bind_linear(b, &w->k, "attn_k|attn_qkv#1/3", "attention.self.key|attention.k_lin|attention.attn.k", n, n, 0);
+    nn_bind_linear(b, &w->v, "attn_v|attn_qkv#2/3", "attention.self.value|attention.v_lin|attention.attn.v", n, n, 0);
+    nn_bind_linear(b, &w->o, "attn_output", "attention.output.dense|attention.out_lin|attention.attn.o", n, n, 0);
+    nn_bind_norm(b, &w->attn_norm, "attn_output_norm", "attention.output.LayerNorm|sa_layer_norm|attention.LayerNorm",
+                 n, 0);
+    if (h->alibi) {
+        nn_bind_linear(b, &w->gate, "ffn_gate|ffn_up#0/2", "mlp.gated_layers#0/2", n, ff, 0);
+        nn_bind_linear(b, &w->up, w->gate.w && nn_bind_exists(b, "ffn_gate", NULL) ? "ffn_up" : "ffn_up#1/2",
+                       "mlp.gated_layers#1/2", n, ff, 0);
+        nn_bind_linear(b, &w->down, "ffn_down", "mlp.wo", ff, n, 0);
+        nn_bind_norm(b, &w->out_norm, "layer_output_norm", "mlp.layernorm", n, 0);
+    } else {
+        nn_bind_linear(b, &w->up, "ffn_up", "intermediate.dense|ffn.lin1", n, ff, 0);
+        nn_bind_linear(b, &w->down, "ffn_down", "output.dense|ffn.lin2", ff, n, 0);
+        nn_bind_norm(b, &w->out_norm, "layer_output_norm", "output.LayerNorm|output_layer_norm", n, 0);
+    }
+}
+
+static nn_state state(const void *p, int i) {
+    const nn_dims *d = p;
+    (void)i;
+    return nn_state_step(d->n_kv, d->head_dim);
+}
+
+static void forward(nn_tape *t, const nn_net *net) {
+    const hparams *h = net->hp;
+    const nn_dims *d = &h->d;
+    const top     *tw = net->top;
+    nn_attn_spec   a = {
+          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
+    };
+    if (h->n_bucket) a.bias = nn_bias_buckets(t, tw->bias, d->n_head, h->n_bucket, 128);
+    if (h->alibi) a.bias = nn_bias_slopes(t, d->n_head, 8, d->context);
+    nn_buf x = nn_embed(t, tw->embd, 1);
+    if (tw->segments) nn_embed_segments(t, x, tw->segments);
+    if (tw->positions) nn_embed_positions(t, x, tw->positions, h->offset);
+    x = nn_norm_rows(t, x, &tw->norm, d->eps);
+    for (int i = 0; i < d->n_layer; i++) {
+        const layer *w = (const layer *)net->layers + i;
+        nn_kv_store(t, i, nn_project(t, x, w->k), nn_project(t, x, w->v));
+        nn_project_add(t, x, nn_attention(t, i, nn_project(t, x, w->q), a), w->o);
+        x = nn_norm_rows(t, x, &w->attn_norm, d->eps);
+        nn_buf f = w->gate.w ? nn_glu(t, x, w->gate, w->up, h->act) : nn_project(t, x, w->up);
+        if (!w->gate.w) nn_act(t, f, h->act);
+        nn_project_add(t, x, f, w->down);
+        x = nn_norm_rows(t, x, &w->out_norm, d->eps);
+    }
+    nn_vectors(t, nn_outputs(t, x));
+}
+
+static const char *const names[] = { "bert", "roberta", "xlm-roberta", "camembert", "jina-bert-v2", NULL };
+const nn_arch            models_bert = { NN_FAMILY, .names = names, .hf_layers = "model.encoder.layer." };
+
+static const char *const names_mpnet[] = { "mpnet", NULL };
+const nn_arch            models_mpnet = { NN_FAMILY, .names = names_mpnet, .hf_layers = "model.encoder.layer." };
+
+static const char *const names_distil[] = { "distilbert", NULL };
+const nn_arch models_distilbert = { NN_FAMILY, .names = names_distil, .hf_layers = "model.transformer.layer.",
+                                    .lacks = NN_LACKS_EPS };
