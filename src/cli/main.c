@@ -17,6 +17,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_bench,
     &cli_cmd_perplexity,
     &cli_cmd_quantize,
+    &cli_cmd_embed,
     &cli_cmd_list,
     &cli_cmd_create,
     &cli_cmd_cp,

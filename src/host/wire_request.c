@@ -99,8 +99,10 @@ static const wire_field request_fields[] = {
     WIRE_INT(runtime_request, n_top, "top_logprobs", 0, WIRE_MAX_TOP),
     WIRE_BOOL(runtime_request, no_cache, "no_cache"),
     WIRE_BOOL(runtime_request, want_progress, "want_progress"),
-    WIRE_ENUM(runtime_request, pooling, "pooling", RUNTIME_POOL_LAST + 1),
+    WIRE_ENUM(runtime_request, pooling, "pooling", RUNTIME_POOL_MAX + 1),
     WIRE_ANY_INT(runtime_request, dimensions, "dimensions"),
+    WIRE_TEXT(runtime_request, prompt_name, "prompt name", WIRE_MAX_DOWN),
+    WIRE_BOOL(runtime_request, prompt_is_side, "prompt_is_side"),
     WIRE_BLOBS(runtime_request, blobs, n_blobs, "images", RUNTIME_MAX_BLOBS, RUNTIME_MAX_BLOB_BYTES),
     WIRE_UNSENT(runtime_request, on_event), /* each side has its own */
     WIRE_UNSENT(runtime_request, ctx),

@@ -468,17 +468,25 @@ void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char 
     bind_any(b, out, gguf, hf, &(wish){ in, rows, 0, rows, n_expert, flags }, true);
 }
 
+/* A model that was saved without its head, for its vectors: "Qwen3Model", not "Qwen3ForCausalLM". */
+static bool is_backbone(const nn_config *c) {
+    const char *name = json_cstr(json_at(json_get(c->root, "architectures"), 0));
+    size_t      n = name ? strlen(name) : 0;
+    return n > 5 && strcmp(name + n - 5, "Model") == 0;
+}
+
 void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, int64_t n_vocab) {
     char layer_gguf[sizeof b->gguf_prefix], layer_hf[sizeof b->hf_prefix];
     memcpy(layer_gguf, b->gguf_prefix, sizeof layer_gguf);
     memcpy(layer_hf, b->hf_prefix, sizeof layer_hf);
     *b->gguf_prefix = *b->hf_prefix = '\0';
     nn_bind_linear(b, out, "output", "lm_head|model.lm_head", in, n_vocab, NN_OPTIONAL | NN_AT_LEAST);
-    if (!out->w && !b->model->config.tied)
+    bool bare = !out->w && !b->model->config.tied && is_backbone(&b->model->config);
+    if (!out->w && !b->model->config.tied && !bare)
         bind_fail(b, ERR_NOTFOUND, "tensor lm_head.weight is missing, and the embedding is not tied to it: %s%s",
                   b->model->config.tied_by ? b->model->config.tied_by : "tie_word_embeddings",
                   b->model->config.tied_by ? " is false" : " is not in config.json, and false for this model type");
-    if (!out->w) out->w = embd;
+    if (!out->w && !bare) out->w = embd;
     memcpy(b->gguf_prefix, layer_gguf, sizeof layer_gguf);
     memcpy(b->hf_prefix, layer_hf, sizeof layer_hf);
 }

@@ -351,8 +351,9 @@ nn_buf nn_delta(nn_tape *t, int layer, nn_buf q, nn_buf k, nn_buf v, nn_buf g, n
 nn_buf nn_ssm(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn_ssm_spec s);
 
 nn_buf nn_outputs(nn_tape *t, nn_buf x); /* the rows whose logits are wanted */
-void   nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap); /* last; scale 0: 1 */
-void   nn_vectors(nn_tape *t, nn_buf x); /* last, of a model without a head: its rows are the result */
+/* Last. scale 0: 1. A head that was not bound is none: see nn_vectors. */
+void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap);
+void nn_vectors(nn_tape *t, nn_buf x); /* last, of a model without a head: its rows are the result */
 
 /* --- a family --------------------------------------------------------------------------------------------------- */
 
@@ -395,7 +396,8 @@ typedef struct nn_ends {
 void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags);
 void nn_bind_body(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags); /* without the head */
 /* The head: "output" / "lm_head" where the file has it, else the embedding where the model ties them. A head that is
- * there is used even if tie_word_embeddings is true: transformers does not tie two tensors that differ, either. */
+ * there is used even if tie_word_embeddings is true: transformers does not tie two tensors that differ, either. Nothing is
+ * bound for a model that was saved without it. */
 void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, int64_t n_vocab);
 
 #endif

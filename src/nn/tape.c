@@ -546,6 +546,10 @@ nn_buf nn_outputs(nn_tape *t, nn_buf x) {
 }
 
 void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap) {
+    if (!head.w) {
+        nn_vectors(t, x);
+        return;
+    }
     nn_buf out = nn_project(t, x, head);
     if (t->failed) return;
     if (t->bufs[out].rows != NN_ROWS_OUTPUTS) fail(t, "logits: for output rows only (nn_outputs)");

@@ -40,6 +40,9 @@ static const char *const sidecars[] = {
     "quant_config.json",
     "preprocessor_config.json",
     "processor_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 };
 
 void choice_deinit(choice *c) {
@@ -247,10 +250,22 @@ static bool is_weights(const char *path) {
     return !strchr(path, '/') && ends_fold(path, ".safetensors") && strncmp(path, "consolidated", 12) != 0;
 }
 
+/* Parts of a sentence-transformers folder: 1_Pooling/config.json, 2_Dense/model.safetensors. */
+static bool is_module(const char *path) {
+    const char *name = strchr(path, '/'), *kind = strchr(path, '_');
+    if (!name || !kind || kind > name || kind == path || strspn(path, "0123456789") != (size_t)(kind - path))
+        return false;
+    size_t len = (size_t)(name - kind);
+    bool   dense = len == 6 && strncmp(kind, "_Dense", 6) == 0, pooling = len == 8 && strncmp(kind, "_Pooling", 8) == 0;
+    return ((dense || pooling) && strcmp(name, "/config.json") == 0) ||
+           (dense && strcmp(name, "/model.safetensors") == 0);
+}
+
 static bool is_sidecar(const char *path) {
     for (size_t i = 0; i < sizeof sidecars / sizeof *sidecars; i++) {
         if (strcmp(path, sidecars[i]) == 0) return true;
     }
+    if (is_module(path)) return true;
     if (ends_fold(path, ".jinja")) return !strchr(path, '/') || strncmp(path, "additional_chat_templates/", 26) == 0;
     return !strchr(path, '/') && ends_fold(path, ".tiktoken");
 }

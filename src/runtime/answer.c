@@ -180,18 +180,32 @@ static void give_token(request *x, const engine_event *g) {
     request_emit(x, &ev);
 }
 
-/* The first dimensions of a vector of length 1, brought back to length 1. */
+/* The dense layers, one after the other: between the two halves of x->vector. */
+static const float *through_dense(const request *x, const float *v, int *n) {
+    const embedding *m = &x->owner->embed;
+    for (int i = 0; i < m->n_dense; i++) {
+        float *to = x->vector + (i % 2 ? 0 : m->widest);
+        head_run(&m->dense[i], v, to);
+        v = to;
+        *n = m->dense[i].out;
+    }
+    return v;
+}
+
+/* The first dimensions of a vector, brought to length 1. */
 static void give_vector(request *x, const engine_event *g) {
     runtime_event ev = { .kind = RUNTIME_EMBEDDING, .vector = g->vector, .n_vector = g->n_vector };
     if (x->q.task == RUNTIME_RERANK)
-        ev = (runtime_event){ .kind = RUNTIME_SCORE, .score = rerank_score(x->owner, g->vector, g->n_vector) };
-    if (x->vector) {
-        double sum = 0;
-        ev.n_vector = x->q.dimensions;
+        ev = (runtime_event){ .kind = RUNTIME_SCORE,
+                              .score = rerank_score(x->owner, g->vector, g->n_vector, x->vector) };
+    else if (x->vector) {
+        double       sum = 0;
+        const float *v = through_dense(x, g->vector, &ev.n_vector);
+        if (x->q.dimensions) ev.n_vector = x->q.dimensions;
         ev.vector = x->vector;
-        for (int i = 0; i < ev.n_vector; i++) sum += (double)g->vector[i] * (double)g->vector[i];
+        for (int i = 0; i < ev.n_vector; i++) sum += (double)v[i] * (double)v[i];
         double scale = sum > 0 ? 1 / sqrt(sum) : 0;
-        for (int i = 0; i < ev.n_vector; i++) x->vector[i] = (float)((double)g->vector[i] * scale);
+        for (int i = 0; i < ev.n_vector; i++) x->vector[i] = (float)((double)v[i] * scale);
     }
     request_emit(x, &ev);
 }

@@ -2,8 +2,6 @@
 /* Sampling values and pooling: what the model recommends, under what the request chose. */
 #include "runtime/internal.h"
 
-#include "base/file.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -37,49 +35,15 @@ void defaults_sampling(sampling_params *p, const model_file *m) {
 
 /* --- pooling --- */
 
-/* Sentence-transformers directories say it in a file of their own. */
-static engine_pooling directory_pooling(const model_file *m) {
-    static const struct {
-        const char    *key;
-        engine_pooling pooling;
-    } rows[] = { { "pooling_mode_lasttoken", ENGINE_POOL_LAST },
-                 { "pooling_mode_cls_token", ENGINE_POOL_CLS },
-                 { "pooling_mode_mean_tokens", ENGINE_POOL_MEAN } };
-    engine_pooling    found = ENGINE_POOL_NONE;
-    const json_value *v = NULL;
-    char             *text = NULL, *path = path_join(model_file_path(m), "1_Pooling/config.json");
-    size_t            bytes = 0;
-    arena             a;
-    arena_init(&a, 1 << 20);
-    if (path && file_exists(path) && file_read(&text, &bytes, path, 1 << 16, NULL) == 0 &&
-        json_parse(&v, text, bytes, &a, NULL) == 0) {
-        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-            if (json_bool(json_get(v, rows[i].key), false)) found = rows[i].pooling;
-    }
-    free(path);
-    free(text);
-    arena_deinit(&a);
-    return found;
-}
-
-engine_pooling defaults_find_pooling(const model_file *m) {
-    char    key[96];
-    int64_t type = 0;
-    snprintf(key, sizeof key, "%s.pooling_type", model_file_arch(m) ? model_file_arch(m) : "");
-    if (meta_int(model_file_meta(m, key), &type) && type >= 1 && type <= 3)
-        return type == 1 ? ENGINE_POOL_MEAN : type == 2 ? ENGINE_POOL_CLS : ENGINE_POOL_LAST;
-    engine_pooling found = directory_pooling(m);
-    return found == ENGINE_POOL_NONE ? ENGINE_POOL_MEAN : found;
-}
-
 engine_pooling defaults_pooling(const runtime *r, runtime_pooling own) {
     switch (own) {
     case RUNTIME_POOL_MEAN: return ENGINE_POOL_MEAN;
     case RUNTIME_POOL_CLS: return ENGINE_POOL_CLS;
     case RUNTIME_POOL_LAST: return ENGINE_POOL_LAST;
+    case RUNTIME_POOL_MAX: return ENGINE_POOL_MAX;
     case RUNTIME_POOL_DEFAULT: break;
     }
-    return r->pooling;
+    return r->embed.pooling;
 }
 
 /* --- sampling --- */

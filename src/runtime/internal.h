@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
- * guides.c (what an answer may be), answer.c (engine events -> runtime events), infill.c, defaults.c, settings.c (what
- * a model's owner wishes).
+ * guides.c (what an answer may be), answer.c (engine events -> runtime events), embedding.c (how a text becomes a vector),
+ * rerank.c (or a score), infill.c, defaults.c, settings.c (what a model's owner wishes).
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
  * engine_submit on the engine's events. Lock order: request.order, then runtime.lock, then the engine's own.
@@ -17,6 +17,7 @@
 #include "chat/parser.h"
 #include "formats/model_file.h"
 #include "nn/model.h"
+#include "runtime/head.h"
 #include "runtime/runtime.h"
 #include "sampling/stop.h"
 
@@ -26,9 +27,36 @@
 typedef struct request    request;
 typedef struct kept_guide kept_guide; /* guides.c */
 
+enum { EMBEDDING_DENSE = 4 };
+
+typedef struct embedding_prompt {
+    const char *name, *text;
+} embedding_prompt;
+
+/* How the model makes vectors; see embedding.c. */
+typedef struct embedding {
+    engine_pooling    pooling;
+    bool              skip_prompt; /* the prompt's rows do not count */
+    int               longest;     /* tokens of a text; 0: as many as the context holds */
+    head_layer        dense[EMBEDDING_DENSE];
+    int               n_dense, size, widest; /* size: of the vector; widest: of all between */
+    embedding_prompt *prompts, *dflt;        /* dflt NULL: none */
+    int               n_prompts;
+} embedding;
+
+/* The head of a model that scores pairs of texts; n_layers 0: it has none. */
+typedef struct cross_head {
+    head_layer     layers[2];
+    int            n_layers;
+    engine_pooling pooling;
+    head_act       act; /* on the score */
+} cross_head;
+
 struct runtime {
-    const char       *rank_form; /* NULL: it cannot rank documents */
+    const char       *rank_form; /* asks for "yes" or "no"; NULL: it does not rank so */
     float            *rank_rows; /* of its head: yes, no */
+    cross_head        cross;
+    embedding         embed;
     model_file       *file;
     nn_model         *model;
     chat             *chat;
@@ -37,7 +65,6 @@ struct runtime {
     view             *stop;     /* of settings */
     const json_value *lead;     /* the messages of settings; NULL: none */
     sampling_params   sampling; /* recommended, with the settings over it */
-    engine_pooling    pooling;  /* recommended */
     runtime_info      info;
     tok_ids           markers; /* special tokens that the parser of answers needs to see */
     arena             mem;     /* texts of info */
@@ -96,7 +123,7 @@ struct request {
     const char    **stop;        /* the request's stop texts as the engine and the matchers take them */
     size_t         *stop_bytes;
     runtime_top    *top;
-    float          *vector;  /* q.dimensions of them */
+    float          *vector; /* what the dense layers made of it, twice embed.widest; NULL: the engine's is the result */
     tok_ids         context; /* of the prompt and of choice 0, with want_context; guarded by order */
     atomic_int      phase, prompt_tokens, generated_tokens;
 };
@@ -119,6 +146,7 @@ typedef struct prompt {
     int32_t marks[CHAT_MARKS];
     size_t  n_marks;
     bool    in_reasoning, reasoning_off; /* as chat_tokens says */
+    size_t  pool_from, second;           /* as engine_request says */
 } prompt;
 /* What a request brings as JSON, parsed once for all who look at it; NULL: nothing of the kind. */
 typedef struct trees {
@@ -141,10 +169,17 @@ void guides_close(runtime *r);
 bool infill_known(const tok *t);
 int  infill_encode(const tok *t, view prefix, view suffix, tok_ids *out, err *e);
 
+/* embedding.c */
+int embedding_open(runtime *r, err *e);
+/* The prompt that stands before the text; *out NULL: none. */
+int embedding_prompt_for(const runtime *r, const runtime_request *q, const embedding_prompt **out, err *e);
+int embedding_activation(const char *name, head_act *out, err *e); /* "torch.nn.modules.activation.Tanh" */
+
 /* rerank.c */
-int   rerank_open(runtime *r, err *e); /* a model that cannot rank opens, too */
-int   rerank_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e);
-float rerank_score(const runtime *r, const float *hidden, int n);
+int            rerank_open(runtime *r, err *e); /* a model that cannot rank opens, too */
+int            rerank_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e);
+float          rerank_score(const runtime *r, const float *hidden, int n, float *scratch); /* scratch: x->vector */
+engine_pooling rerank_pooling(const runtime *r);
 
 /* answer.c */
 /* The parsers of a chat's answers; they go on looking at the tools. */
@@ -164,7 +199,6 @@ int settings_messages(const runtime *r, const json_value **messages, arena *a, e
 void defaults_sampling(sampling_params *out, const model_file *m);
 /* What the model was trained with, if the request does not say. */
 engine_pooling defaults_pooling(const runtime *r, runtime_pooling own);
-engine_pooling defaults_find_pooling(const model_file *m);
 /* Fields of own over out. The seed and arrays are left alone. */
 void defaults_overlay(sampling_params *out, const sampling_params *own, unsigned set);
 /* The request's own fields over the recommended ones. */

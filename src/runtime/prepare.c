@@ -138,10 +138,22 @@ static int prompt_infill(const runtime *r, const runtime_request *q, prompt *out
 
 /* Text is plain: what looks like a special token is none. The begin and end tokens are those the model is made for. */
 static int prompt_embed(const runtime *r, const runtime_request *q, prompt *out, err *e) {
+    const tok              *t = chat_tokenizer(r->chat);
+    const embedding_prompt *before = NULL;
+    int                     rc;
     if (q->n_tokens) return prompt_text(r, q, out, e);
+    if ((rc = embedding_prompt_for(r, q, &before, e)) < 0) return rc;
+    if (before && r->embed.skip_prompt) {
+        rc = tok_encode(t, before->text, strlen(before->text), TOK_ADD_SPECIAL, &out->ids, e);
+        size_t n = out->ids.count;
+        out->pool_from = n && tok_is_special(t, out->ids.data[n - 1]) ? n - 1 : n;
+        out->ids.count = 0;
+        if (rc < 0) return rc;
+    }
+    if (before) str_puts(&out->text, before->text);
     str_append(&out->text, q->text.data, q->text.len);
     if (!str_ok(&out->text)) return err_set_nomem(e);
-    return tok_encode(chat_tokenizer(r->chat), q->text.data, q->text.len, TOK_ADD_SPECIAL, &out->ids, e);
+    return tok_encode(t, str_cstr(&out->text), out->text.len, TOK_ADD_SPECIAL, &out->ids, e);
 }
 
 int prompt_make(const runtime *r, const runtime_request *q, const trees *t, prompt *out, err *e) {
@@ -163,9 +175,8 @@ static int check(const runtime *r, const runtime_request *q, err *e) {
     if (q->min_tokens < 0) return err_set(e, ERR_ARG, "min_tokens: %d is negative", q->min_tokens);
     for (size_t i = 0; i < q->n_stop; i++)
         if (q->stop[i].len == 0) return err_set(e, ERR_ARG, "stop: text %zu is empty", i);
-    if (q->dimensions < 0 || q->dimensions > engine_embedding_size(r->engine))
-        return err_set(e, ERR_ARG, "dimensions: %d is not between 1 and the model's %d", q->dimensions,
-                       engine_embedding_size(r->engine));
+    if (q->dimensions < 0 || q->dimensions > r->embed.size)
+        return err_set(e, ERR_ARG, "dimensions: %d is not between 1 and the model's %d", q->dimensions, r->embed.size);
     if (q->task == RUNTIME_EMBED && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a text has one embedding");
     if (q->task == RUNTIME_RERANK && q->n_choices > 1) return err_set(e, ERR_ARG, "n: a document has one score");
     if (q->tool_choice >= RUNTIME_TOOLS_REQUIRED && (q->task != RUNTIME_CHAT || !q->tools.len))
@@ -205,6 +216,7 @@ static void echo(request *x, const prompt *p) {
 static int limit_context(const runtime *r, const runtime_request *q, prompt *p, int *max_tokens, err *e) {
     int    all = engine_context(r->engine), limit = q->n_ctx > 0 && q->n_ctx < all ? q->n_ctx : all;
     size_t answer = q->task == RUNTIME_EMBED || q->task == RUNTIME_RERANK ? 0 : 1;
+    if (q->task == RUNTIME_EMBED && r->embed.longest && r->embed.longest < limit) limit = r->embed.longest;
     *max_tokens = q->max_tokens;
     if (q->task == RUNTIME_EMBED && q->truncate && p->ids.count > (size_t)limit) {
         int32_t last = p->ids.data[p->ids.count - 1];
@@ -271,11 +283,15 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
                                  .ctx = x };
     if (q->task == RUNTIME_EMBED) {
         g.pooling = defaults_pooling(x->owner, q->pooling);
-        g.normalize = true;
-        if (q->dimensions && !(x->vector = arena_calloc(&x->mem, (size_t)q->dimensions, sizeof *x->vector)))
-            return err_set_nomem(e);
+        g.normalize = x->owner->embed.n_dense == 0;
+        g.pool_from = (int)p->pool_from;
     }
-    if (q->task == RUNTIME_RERANK) g.pooling = ENGINE_POOL_LAST;
+    if (q->task == RUNTIME_RERANK) g.pooling = rerank_pooling(x->owner);
+    g.second = (int)p->second;
+    if (q->dimensions || x->owner->embed.n_dense || q->task == RUNTIME_RERANK) {
+        x->vector = arena_calloc(&x->mem, 2 * (size_t)x->owner->embed.widest, sizeof *x->vector);
+        if (!x->vector) return err_set_nomem(e);
+    }
     atomic_store(&x->prompt_tokens, (int)p->ids.count);
     x->prepared_at = clock_s();
     return submit(x, &g, p, e);

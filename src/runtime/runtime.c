@@ -46,7 +46,11 @@ static int describe(runtime *r, err *e) {
         i->can_chat && chat_uses(r->chat, "tools") && chat_answer_format(r->chat)->syntax != CHAT_SYNTAX_NONE;
     i->can_think = chat_can_think(r->chat);
     i->can_embed = true;
-    i->can_infill = infill_known(chat_tokenizer(r->chat));
+    i->n_vector = r->embed.size;
+    i->can_rerank = r->rank_form || r->cross.n_layers;
+    i->can_generate = engine_generates(r->engine);
+    i->can_chat = i->can_chat && i->can_generate;
+    i->can_infill = i->can_generate && infill_known(chat_tokenizer(r->chat));
     model_summary_deinit(s);
     free(s);
     return i->path && i->name && i->family && i->quant ? 0 : err_set_nomem(e);
@@ -75,8 +79,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
     if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
-    r->pooling = defaults_find_pooling(r->file);
-    if ((rc = rerank_open(r, e)) < 0) return rc;
+    if ((rc = embedding_open(r, e)) < 0 || (rc = rerank_open(r, e)) < 0) return err_wrap(e, rc, "%s", o->path);
     if ((rc = answer_markers(r->chat, &r->markers, e)) < 0) return rc;
     progress(o, 1);
     return describe(r, e);

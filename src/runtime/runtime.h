@@ -81,8 +81,9 @@ typedef struct runtime_info {
     const char *quant;                /* the type that holds most of the weights: "Q4_K" */
     uint64_t    n_params, file_bytes;
     int         n_ctx, n_ctx_train, n_layer, n_embd;
+    int         n_vector; /* floats of an embedding */
     int64_t     n_vocab;
-    bool        can_chat, can_tools, can_think, can_embed, can_infill;
+    bool        can_chat, can_tools, can_think, can_embed, can_infill, can_rerank, can_generate;
     const char *template_text;   /* NULL: none */
     const char *template_origin; /* "tokenizer.chat_template", "built-in chatml", ...; NULL: none */
 } runtime_info;
@@ -129,7 +130,8 @@ typedef enum runtime_pooling {
     RUNTIME_POOL_DEFAULT,
     RUNTIME_POOL_MEAN,
     RUNTIME_POOL_CLS,
-    RUNTIME_POOL_LAST
+    RUNTIME_POOL_LAST,
+    RUNTIME_POOL_MAX
 } runtime_pooling;
 
 /* Which fields of sampling the caller chose; the others come from runtime_sampling (a missing seed: a random one). */
@@ -215,7 +217,10 @@ typedef struct runtime_request {
     bool        want_progress;
 
     runtime_pooling pooling;
-    int             dimensions; /* EMBED: the first that many, normalised again; 0: all */
+    int             dimensions;  /* EMBED: the first that many, normalised again; 0: all */
+    view            prompt_name; /* EMBED: the model's prompt that stands before the text; empty: its default */
+    bool
+        prompt_is_side; /* it names a side of a search ("query", "document"): a model without such a prompt needs none */
 
     /* Bytes that messages name by their index: images. At most RUNTIME_MAX_BLOBS, RUNTIME_MAX_BLOB_BYTES together. */
     const view *blobs;

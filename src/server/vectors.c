@@ -41,8 +41,18 @@ static void on_over(exchange *x) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
-void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions, int form,
-                 void (*put)(const vectors *v, str *out)) {
+void vectors_read_prompt(exchange *x, vectors_prompt *out) {
+    view side = { "", 0 };
+    *out = (vectors_prompt){ { "", 0 }, false };
+    read_string(&x->in, &x->body, "prompt_name", &out->name);
+    read_string(&x->in, &x->body, "input_type", &side);
+    if (out->name.len || !side.len) return;
+    out->name = side;
+    out->side = true;
+}
+
+void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions,
+                 const vectors_prompt *prompt, int form, void (*put)(const vectors *v, str *out)) {
     vectors *v = calloc(1, sizeof *v);
     if (v) {
         x->state = v;
@@ -62,6 +72,8 @@ void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request
     for (size_t i = 0; i < n; i++) {
         q[i].task = RUNTIME_EMBED;
         q[i].dimensions = dimensions;
+        q[i].prompt_name = prompt->name;
+        q[i].prompt_is_side = prompt->side;
     }
     exchange_run(x, &(exchange_work){ .model = model,
                                       .keep_alive_ms = keep_alive_ms,

@@ -20,8 +20,15 @@ typedef struct vectors {
     void (*put)(const struct vectors *v, str *out);
 } vectors;
 
+/* The prompt that stands before the texts: "prompt_name" names one of the model's, "input_type" a side of a search. */
+typedef struct vectors_prompt {
+    view name;
+    bool side;
+} vectors_prompt;
+void vectors_read_prompt(exchange *x, vectors_prompt *out);
+
 /* Starts the requests (texts or tokens filled in); x answers with what put writes. */
-void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions, int form,
-                 void (*put)(const vectors *v, str *out));
+void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions,
+                 const vectors_prompt *prompt, int form, void (*put)(const vectors *v, str *out));
 
 #endif

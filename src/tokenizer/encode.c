@@ -240,6 +240,18 @@ static bool words_are_apart(const tok *t) {
     return true;
 }
 
+static int check_frame(const tok *t, err *e) {
+    const int32_t *part[] = { t->pair_before, t->between, t->pair_after };
+    const size_t   n[] = { t->n_pair_before, t->n_between, t->n_pair_after };
+    for (int p = 0; p < 3 && t->pair; p++) {
+        for (size_t i = 0; i < n[p]; i++) {
+            if (part[p][i] < 0 || (uint32_t)part[p][i] >= t->v.n)
+                return err_set(e, ERR_FORMAT, "a token around a pair has the id %d, beyond the vocabulary", part[p][i]);
+        }
+    }
+    return 0;
+}
+
 static int check_ids(const tok *t, err *e) {
     for (size_t i = 0; i < t->n_added; i++) {
         if (t->added[i].id < 0 || (uint32_t)t->added[i].id >= t->v.n)
@@ -254,7 +266,7 @@ static int check_ids(const tok *t, err *e) {
         if (t->after[i] < 0 || (uint32_t)t->after[i] >= t->v.n)
             return err_set(e, ERR_FORMAT, "an end token has the id %d, beyond the vocabulary", t->after[i]);
     }
-    return 0;
+    return check_frame(t, e);
 }
 
 /* The reference decodes such tokens to their normalized text. */
@@ -414,6 +426,56 @@ int tok_encode(const tok *t, const char *text, size_t bytes, unsigned flags, tok
     }
     tok_ctx_give(t, c);
     return rc;
+}
+
+/* What stands around two texts. Without a frame of its own a vocabulary follows BERT ("[CLS] a [SEP] b [SEP]"), or
+ * RoBERTa where texts begin with "<s>": two separators, and nobody tells the texts apart. */
+typedef struct frame {
+    const int32_t *part[3];
+    size_t         n[3], repeat; /* repeat: how often the middle part stands */
+    bool           types;
+} frame;
+
+static frame frame_of(const tok *t) {
+    if (t->pair)
+        return (frame){ { t->pair_before, t->between, t->pair_after },
+                        { t->n_pair_before, t->n_between, t->n_pair_after },
+                        1,
+                        t->pair_types };
+    bool roberta = t->n_before && view_eq_c(tok_text(t, t->before[0]), "<s>");
+    return (frame){ { t->before, t->after, t->after },
+                    { t->n_before, t->n_after, t->n_after },
+                    roberta ? 2 : 1,
+                    t->model == MODEL_WORDPIECE };
+}
+
+static bool put_part(const frame *f, int part, tok_ids *out) {
+    bool ok = true;
+    for (size_t r = 0; r < (part == 1 ? f->repeat : 1); r++) {
+        for (size_t i = 0; i < f->n[part]; i++) ok = ok && tok_ids_push(out, f->part[part][i]);
+    }
+    return ok;
+}
+
+int tok_encode_pair(const tok *t, view a, view b, size_t limit, tok_ids *out, size_t *second, err *e) {
+    frame   f = frame_of(t);
+    tok_ids ids[2] = { { 0 }, { 0 } };
+    size_t  around = f.n[0] + f.n[1] * f.repeat + f.n[2];
+    int     rc = tok_encode(t, a.len ? a.data : "", a.len, 0, &ids[0], e);
+    if (rc == 0) rc = tok_encode(t, b.len ? b.data : "", b.len, 0, &ids[1], e);
+    while (rc == 0 && limit && ids[0].count + ids[1].count + around > limit && ids[0].count + ids[1].count > 0)
+        ids[ids[0].count > ids[1].count ? 0 : 1].count--;
+    bool ok = true;
+    out->count = 0;
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        ok = put_part(&f, i, out) && ok;
+        if (i == 1) *second = f.types ? out->count : 0;
+        for (size_t k = 0; k < ids[i].count; k++) ok = ok && tok_ids_push(out, ids[i].data[k]);
+    }
+    if (rc == 0) ok = put_part(&f, 2, out) && ok;
+    tok_ids_deinit(&ids[0]);
+    tok_ids_deinit(&ids[1]);
+    return rc == 0 && !ok ? err_set_nomem(e) : rc;
 }
 
 void tok_trim_added(const tok *t, const int32_t **ids, size_t *count) {

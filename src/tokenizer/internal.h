@@ -331,6 +331,10 @@ struct tok {
     size_t    n_dec;
     int32_t   before[16], after[16]; /* added around the text */
     size_t    n_before, n_after;
+    /* Around two texts, where the file says so (pair): before the first, between them, behind the second. */
+    bool    pair, pair_types; /* pair_types: the second text is told from the first */
+    int32_t pair_before[4], between[4], pair_after[4];
+    size_t  n_pair_before, n_between, n_pair_after;
 
     /* model */
     model_kind  model;

@@ -339,6 +339,42 @@ static int around(tok *t, bool before, int64_t id, err *e) {
     return 0;
 }
 
+/* One more token of a pair's frame: before the first text, between the two, or behind the second. */
+static int around_pair(tok *t, int texts, int64_t id, err *e) {
+    int32_t *to = texts == 0 ? t->pair_before : texts == 1 ? t->between : t->pair_after;
+    size_t  *n = texts == 0 ? &t->n_pair_before : texts == 1 ? &t->n_between : &t->n_pair_after;
+    if (id < 0 || id >= TOK_MAX_TOKENS) return err_set(e, ERR_FORMAT, "post_processor: a token without a valid id");
+    if (*n == sizeof t->between / sizeof t->between[0])
+        return err_set(e, ERR_LIMIT, "post_processor: too many tokens around a pair");
+    to[(*n)++] = (int32_t)id;
+    return 0;
+}
+
+/* A pair's frame; one that has another form than A then B is left out, so that nobody uses it. */
+static int pair_template(tok *t, const json_value *v, err *e) {
+    const json_value *pair = json_get(v, "pair"), *tokens = json_get(v, "special_tokens");
+    int               texts = 0, rc = 0;
+    for (size_t i = 0; i < json_count(pair) && rc == 0; i++) {
+        const json_value *item = json_at(pair, i), *text = json_get(item, "Sequence");
+        const char       *name = json_cstr(json_get(text ? text : json_get(item, "SpecialToken"), "id"));
+        int64_t           type = 0;
+        if (text) {
+            if (!name || strcmp(name, texts == 0 ? "A" : "B") != 0 || texts == 2) return 0;
+            (void)json_int(json_get(text, "type_id"), &type);
+            if (++texts == 2) t->pair_types = type == 1;
+            continue;
+        }
+        const json_value *ids = name ? json_get(json_get(tokens, name), "ids") : NULL;
+        for (size_t k = 0; k < json_count(ids) && rc == 0; k++) {
+            int64_t id = -1;
+            (void)json_int(json_at(ids, k), &id);
+            rc = around_pair(t, texts, id, e);
+        }
+    }
+    t->pair = texts == 2;
+    return rc;
+}
+
 static int template(tok *t, const json_value *v, err *e) {
     const json_value *single = json_get(v, "single"), *tokens = json_get(v, "special_tokens");
     bool              seen = false;
@@ -363,7 +399,7 @@ static int template(tok *t, const json_value *v, err *e) {
         }
     }
     if (rc == 0 && !seen) return err_set(e, ERR_UNSUPPORTED, "post_processor: a template without the text");
-    return rc;
+    return rc < 0 ? rc : pair_template(t, v, e);
 }
 
 static int post_processor(tok *t, const json_value *v, int depth, err *e) {
@@ -382,8 +418,12 @@ static int post_processor(tok *t, const json_value *v, int depth, err *e) {
         int64_t cls = -1, sep = -1;
         (void)json_int(json_at(json_get(v, "cls"), 1), &cls);
         (void)json_int(json_at(json_get(v, "sep"), 1), &sep);
-        if ((rc = around(t, true, cls, e)) < 0) return rc;
-        return around(t, false, sep, e);
+        if ((rc = around(t, true, cls, e)) < 0 || (rc = around_pair(t, 0, cls, e)) < 0) return rc;
+        t->pair_types = *type == 'B';
+        t->pair = true;
+        for (int i = *type == 'B'; i < 2 && rc == 0; i++) rc = around_pair(t, 1, sep, e);
+        if (rc == 0) rc = around_pair(t, 2, sep, e);
+        return rc < 0 ? rc : around(t, false, sep, e);
     }
     return unknown("post_processor", v, e);
 }

@@ -98,6 +98,13 @@ void tok_free(tok *t);
 /* Appends the ids of the text. On failure the ids appended so far are undefined but out is still valid. */
 int tok_encode(const tok *t, const char *text, size_t bytes, unsigned flags, tok_ids *out, err *e);
 
+/*
+ * Two texts as models that compare them are given them ("[CLS] a [SEP] b [SEP]"). limit: so many ids at most, the longer
+ * text loses its end; 0: no limit. *second: where the ids begin that belong to the second text, for models that are told;
+ * 0: they are not. Replaces what out holds.
+ */
+int tok_encode_pair(const tok *t, view a, view b, size_t limit, tok_ids *out, size_t *second, err *e);
+
 /* Appends the text of the ids; special tokens are left out if skip_special. Ids beyond the vocabulary are an error. */
 int tok_decode(const tok *t, const int32_t *ids, size_t count, bool skip_special, str *out, err *e);
 

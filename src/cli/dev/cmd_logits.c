@@ -82,13 +82,14 @@ static int step(job *j, const int32_t *tokens, int n, bool all, err *e) {
 }
 
 static int run_job(job *j, err *e) {
-    const float *logits = NULL;
-    int64_t      n_vocab = nn_exec_width(j->fast.exec, NN_FETCH_LOGITS);
-    int          rc, last = 0;
+    const float  *logits = NULL;
+    nn_fetch_what what = j->fast.exec->model->tape->logits ? NN_FETCH_LOGITS : NN_FETCH_HIDDEN;
+    int64_t       n_vocab = nn_exec_width(j->fast.exec, what);
+    int           rc, last = 0;
     for (int at = 0; at < j->prompt.n && !j->differs; at += j->chunk) {
         int n = j->prompt.n - at < j->chunk ? j->prompt.n - at : j->chunk;
         if ((rc = step(j, j->prompt.v + at, n, true, e)) < 0) return rc;
-        if (!(logits = simple_fetch(&j->fast, NN_FETCH_LOGITS, e))) return ERR_NOMEM;
+        if (!(logits = simple_fetch(&j->fast, what, e))) return ERR_NOMEM;
         if (j->out && fwrite(logits, sizeof(float), (size_t)n * (size_t)n_vocab, j->out) != (size_t)n * (size_t)n_vocab)
             return err_set_errno(e, "cannot write the logits");
         last = n - 1;
@@ -151,6 +152,10 @@ static int run(const cli_args *args) {
     if ((rc = model_file_open(&file, cli_arg(args, 0), &e)) < 0) goto done;
     if ((rc = nn_model_open(&model, file, models_list, &(nn_model_options){ .rope_context = j.prompt.n }, &e)) < 0)
         goto done;
+    if (!model->tape->logits && j.greedy > 0) {
+        rc = err_set(&e, ERR_UNSUPPORTED, "--greedy: this model has no head; it makes vectors");
+        goto done;
+    }
     if ((rc = open_executors(&j, model, &e)) < 0) goto done;
     if (path && (rc = file_replace_begin(&out, path, &e)) < 0) goto done;
     j.out = out.out;
@@ -171,7 +176,9 @@ done:
 
 static const cli_option options[] = {
     { "ids", CLI_STRING, "LIST", "token ids, separated by commas", 0 },
-    { "out", CLI_STRING, "FILE", "write the logits of every token: little-endian f32 [tokens][vocabulary]", 'o' },
+    { "out", CLI_STRING, "FILE",
+      "write the logits of every token (a model without a head: its vectors): little-endian f32 [tokens][vocabulary]",
+      'o' },
     { "greedy", CLI_INT, "N", "continue greedily by N tokens and print their ids as a JSON array", 0 },
     { "threads", CLI_INT, "N", "compute threads (one per core)", 't' },
     { "chunk", CLI_INT, "N", "feed the ids in pieces of N (256)", 0 },

@@ -191,6 +191,10 @@ static int run(const cli_args *a) {
         }
         ctx = model->dims->context;
     }
+    if (!model->tape->logits) {
+        rc = err_set(&e, ERR_UNSUPPORTED, "%s makes vectors of texts; it predicts nothing", path);
+        goto done;
+    }
     if ((rc = bundle_tokenizer_open(&t, file, NULL, &e)) < 0) goto done;
     rc = cli_flag(a, "documents") ? read_documents(&w, t, cli_arg(a, 1), (size_t)ctx, &e)
                                   : read_text(&w, t, cli_arg(a, 1), (size_t)ctx, &e);

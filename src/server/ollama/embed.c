@@ -39,12 +39,14 @@ static void embed(exchange *x, int form) {
     size_t           n = 0;
     int64_t          dimensions = 0, keep = HOST_KEEP_DEFAULT;
     bool             truncate = true;
+    vectors_prompt   prompt;
     view             model;
     bool             known = params_model(x, &x->body, true, &model);
     if (!known && !x->in.failed) return;
     params_keep_alive(x, &x->body, "keep_alive", &keep);
     read_int(&x->in, &x->body, "dimensions", 1, 1 << 20, &dimensions);
     read_bool(&x->in, &x->body, "truncate", &truncate);
+    vectors_read_prompt(x, &prompt);
     ollama_read_options(x, &options); /* of which num_ctx matters here */
     node input = read_any(&x->in, &x->body, form == FORM_ONE ? "prompt" : "input");
     if (form == FORM_ONE && !x->in.failed) need_kind(&x->in, &input, NODE_STRING);
@@ -56,7 +58,7 @@ static void embed(exchange *x, int form) {
     if (x->in.failed)
         exchange_reject(x);
     else if (q)
-        vectors_run(x, model, keep, q, n, (int)dimensions, form, put_answer);
+        vectors_run(x, model, keep, q, n, (int)dimensions, &prompt, form, put_answer);
 }
 
 void ollama_embed(exchange *x) { embed(x, FORM_MANY); }

@@ -60,16 +60,18 @@ void openai_embed(exchange *x) {
     size_t                   n = 0;
     int                      form = FORM_FLOAT;
     int64_t                  dimensions = 0;
+    vectors_prompt           prompt;
     view                     model;
     bool                     known = params_model(x, &x->body, true, &model);
     if (!known && !x->in.failed) return;
     read_choice(&x->in, &x->body, "encoding_format", formats, &form);
     read_int(&x->in, &x->body, "dimensions", 1, 1 << 20, &dimensions);
     read_any(&x->in, &x->body, "user");
+    vectors_read_prompt(x, &prompt);
     node input = read_any(&x->in, &x->body, "input");
     params_prompts(x, &input, VECTORS_MAX_TEXTS, &q, &n);
     if (x->in.failed)
         exchange_reject(x);
     else if (q)
-        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, (int)dimensions, form, put_answer);
+        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, (int)dimensions, &prompt, form, put_answer);
 }

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hearth embed: texts to vectors, or pairs of texts to scores.
+ *
+ * Every line of the files (or of standard input) is a text; with --whole every file is one; with --json a line is a JSON
+ * string, or an array of a query and a document, which gets a score. Out come JSON lines in the order of the texts, or
+ * with --out an array in numpy's format. All texts are under way together, so that a step is full.
+ */
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/models.h"
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_INPUT_BYTES = 1 << 30, IN_FLIGHT = 128 };
+
+typedef struct item {
+    struct work *work;
+    view         text, document; /* document.data NULL: a text */
+    float       *vector;
+    int          n;
+} item;
+
+typedef struct work {
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t  done;
+    int             in_flight;
+    err             why;
+    item           *items;
+    size_t          n, cap;
+    arena           mem;
+} work;
+
+static void on_event(void *ctx, const runtime_event *ev) {
+    item *x = ctx;
+    work *w = x->work;
+    pthread_mutex_lock(&w->lock);
+    if (ev->kind == RUNTIME_EMBEDDING || ev->kind == RUNTIME_SCORE) {
+        x->n = ev->kind == RUNTIME_SCORE ? 1 : ev->n_vector;
+        x->vector = malloc((size_t)x->n * sizeof *x->vector);
+        if (x->vector)
+            memcpy(x->vector, ev->kind == RUNTIME_SCORE ? &ev->score : ev->vector, (size_t)x->n * sizeof *x->vector);
+        else
+            err_set_nomem(&w->why);
+    }
+    if (ev->kind == RUNTIME_ERROR && !w->why.code)
+        err_set(&w->why, ev->error->code, "text %zu: %s", (size_t)(x - w->items) + 1, ev->error->msg);
+    if (ev->last) {
+        w->in_flight--;
+        pthread_cond_signal(&w->done);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void wait_for(work *w, int most) {
+    pthread_mutex_lock(&w->lock);
+    while (w->in_flight > most) pthread_cond_wait(&w->done, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int run_all(work *w, runtime *r, const runtime_request *form, err *e) {
+    int rc = 0;
+    for (size_t i = 0; i < w->n && rc == 0 && !w->why.code; i++) {
+        runtime_request q = *form;
+        uint64_t        id;
+        wait_for(w, IN_FLIGHT - 1);
+        q.text = w->items[i].text;
+        q.task = w->items[i].document.data ? RUNTIME_RERANK : RUNTIME_EMBED;
+        if (w->items[i].document.data) q.suffix = w->items[i].document;
+        q.on_event = on_event;
+        q.ctx = &w->items[i];
+        pthread_mutex_lock(&w->lock);
+        w->in_flight++;
+        pthread_mutex_unlock(&w->lock);
+        rc = runtime_submit(r, &q, &id, e);
+        if (rc == 0) continue;
+        pthread_mutex_lock(&w->lock);
+        w->in_flight--;
+        pthread_mutex_unlock(&w->lock);
+    }
+    wait_for(w, 0);
+    return rc < 0 ? rc : w->why.code ? err_set(e, w->why.code, "%s", w->why.msg) : 0;
+}
+
+/* --- in --- */
+
+static int add_item(work *w, view text, view document, err *e) {
+    if (w->n == w->cap) {
+        size_t cap = w->cap ? 2 * w->cap : 64;
+        item  *items = realloc(w->items, cap * sizeof *items);
+        if (!items) return err_set_nomem(e);
+        w->items = items;
+        w->cap = cap;
+    }
+    w->items[w->n++] = (item){ .work = w, .text = text, .document = document };
+    return 0;
+}
+
+static int add_json(work *w, view line, err *e) {
+    const json_value *v;
+    view              none = { NULL, 0 };
+    int               rc = json_parse(&v, line.data, line.len, &w->mem, e);
+    if (rc < 0) return err_wrap(e, rc, "text %zu", w->n + 1);
+    if (json_is(v, JSON_K_STRING)) return add_item(w, v->u.string, none, e);
+    const json_value *a = json_at(v, 0), *b = json_at(v, 1);
+    if (json_count(v) == 2 && json_is(a, JSON_K_STRING) && json_is(b, JSON_K_STRING))
+        return add_item(w, a->u.string, b->u.string, e);
+    return err_set(e, ERR_FORMAT, "text %zu is neither a string nor an array of two", w->n + 1);
+}
+
+/* The file's bytes live in the arena from here on. */
+static int add_file(work *w, const cli_args *a, const char *path, err *e) {
+    char  *data = NULL;
+    size_t bytes = 0;
+    int    rc = path ? file_read(&data, &bytes, path, MAX_INPUT_BYTES, e)
+                     : file_read_stream(&data, &bytes, stdin, "standard input", MAX_INPUT_BYTES, e);
+    char  *kept = rc == 0 ? arena_strndup(&w->mem, data, bytes) : NULL;
+    free(data);
+    if (rc == 0 && !kept) rc = err_set_nomem(e);
+    if (rc == 0 && cli_flag(a, "whole")) return add_item(w, (view){ kept, bytes }, (view){ NULL, 0 }, e);
+    for (size_t at = 0; rc == 0 && at < bytes;) {
+        const char *end = memchr(kept + at, '\n', bytes - at);
+        view        line = { kept + at, end ? (size_t)(end - kept) - at : bytes - at };
+        at += line.len + 1;
+        rc = cli_flag(a, "json") ? add_json(w, line, e) : add_item(w, line, (view){ NULL, 0 }, e);
+    }
+    return rc;
+}
+
+static int read_input(work *w, const cli_args *a, err *e) {
+    int rc = cli_count(a) < 2 ? add_file(w, a, NULL, e) : 0;
+    for (int i = 1; i < cli_count(a) && rc == 0; i++) rc = add_file(w, a, cli_arg(a, i), e);
+    return rc;
+}
+
+/* --- out --- */
+
+static void print_lines(const work *w) {
+    for (size_t i = 0; i < w->n; i++) {
+        const item *x = &w->items[i];
+        if (x->document.data) {
+            printf("{\"index\": %zu, \"score\": %.9g}\n", i, (double)x->vector[0]);
+            continue;
+        }
+        printf("{\"index\": %zu, \"embedding\": [", i);
+        for (int k = 0; k < x->n; k++) printf("%s%.9g", k ? ", " : "", (double)x->vector[k]);
+        puts("]}");
+    }
+}
+
+/* numpy's format 1.0: magic, version, length of a header that ends at a multiple of 64, the rows. */
+static int write_npy(const work *w, const char *path, err *e) {
+    file_replace out;
+    char         head[128];
+    int          width = w->n ? w->items[0].n : 0, rc = file_replace_begin(&out, path, e);
+    if (rc < 0) return rc;
+    memset(head, ' ', sizeof head);
+    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
+    int len = snprintf(head + 10, sizeof head - 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %d), }",
+                       w->n, width);
+    head[10 + len] = ' ';
+    head[sizeof head - 1] = '\n';
+    bool ok = fwrite(head, 1, sizeof head, out.out) == sizeof head;
+    for (size_t i = 0; i < w->n; i++)
+        ok = ok && fwrite(w->items[i].vector, sizeof(float), (size_t)width, out.out) == (size_t)width;
+    if (ok) return file_replace_commit(&out, e);
+    rc = err_set_errno(e, "%s", path);
+    file_replace_abort(&out);
+    return rc;
+}
+
+static int run(const cli_args *a) {
+    work            w = { .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
+    runtime        *r = NULL;
+    runtime_request q;
+    cli_model       model = { 0 };
+    cli_model_wish  wish = { 0 };
+    const char     *out = cli_string(a, "out", NULL), *side = cli_string(a, "input-type", NULL);
+    long long       dimensions = cli_int(a, "dimensions", 0), threads = cli_int(a, "threads", 0);
+    err             e = { 0 };
+    if (dimensions < 0 || dimensions > 1 << 20)
+        return cli_usage_error(a, "--dimensions must lie between 1 and %d", 1 << 20);
+    if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
+    if (cli_flag(a, "json") && cli_flag(a, "whole")) return cli_usage_error(a, "--json and --whole exclude each other");
+    runtime_request_init(&q);
+    q.prompt_name = view_of(cli_string(a, "prompt", side ? side : ""));
+    q.prompt_is_side = side && !cli_string(a, "prompt", NULL);
+    q.dimensions = (int)dimensions;
+    q.truncate = !cli_flag(a, "no-truncate");
+    arena_init(&w.mem, 0);
+    int rc = cli_model_wish_read(&wish, a, &e);
+    if (rc == 0) rc = cli_model_find(&model, cli_arg(a, 0), &wish, &e);
+    if (rc == 0) rc = read_input(&w, a, &e);
+    runtime_options o = { .path = model.path, .engine = { .n_threads = (int)threads } };
+    if (rc == 0) rc = runtime_open(&r, &o, &e);
+    if (rc == 0) rc = run_all(&w, r, &q, &e);
+    if (rc == 0 && out) rc = write_npy(&w, out, &e);
+    if (rc == 0 && !out) print_lines(&w);
+    runtime_free(r);
+    for (size_t i = 0; i < w.n; i++) free(w.items[i].vector);
+    free(w.items);
+    arena_deinit(&w.mem);
+    cli_model_deinit(&model);
+    return rc == 0 ? CLI_OK : cli_fail(a, &e);
+}
+
+static const cli_option options[] = {
+    { "out", CLI_STRING, "FILE", "write an array in numpy's format (.npy) instead of JSON lines", 'o' },
+    { "prompt", CLI_STRING, "NAME", "the model's prompt of this name stands before every text", 0 },
+    { "input-type", CLI_STRING, "SIDE", "query or document: the model's prompt for it, if it has one", 0 },
+    { "dimensions", CLI_INT, "N", "the first N of the vector, brought to length 1", 0 },
+    { "whole", CLI_FLAG, NULL, "every file is one text; otherwise every line is", 0 },
+    { "json", CLI_FLAG, NULL, "a line is a JSON string, or [query, document], which gets a score", 0 },
+    { "no-truncate", CLI_FLAG, NULL, "a text that is too long is an error; otherwise its end is left out", 0 },
+    { "threads", CLI_INT, "N", "threads; by default one per core", 't' },
+    CLI_MODEL_FORMAT_OPTIONS,
+    CLI_MODEL_PULL_OPTION,
+    { 0 },
+};
+
+const cli_command cli_cmd_embed = {
+    "embed", "MODEL [FILE...] [--out FILE]", "Make vectors of texts, or scores of pairs.", options, 1, -1, run
+};

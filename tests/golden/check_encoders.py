@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares `hearth embed` with the vectors and scores that sentence-transformers gave (encoders/*/golden.json).
+
+  check_encoders.py HEARTH [--gguf] [NAME ...]
+
+For every model: all texts together and each by itself give the same bytes (padding and batch make no difference), the vectors
+lie within 1e-5 cosine distance of the reference, scores within 2e-5. --gguf converts each model first, as published converters
+name things (to_gguf_encoders.py); what GGUF has no words for is left out.
+"""
+import array
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DATA = json.load(open(os.path.join(HERE, "encoder_texts.json"), encoding="utf-8"))
+COSINE, SCORE = 1e-5, 2e-5
+
+
+def embed(hearth, model, items, *args):
+    text = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in items)
+    p = subprocess.run([hearth, "embed", model, "--json", "--threads", "2", *args], input=text.encode(), capture_output=True)
+    if p.returncode:
+        raise RuntimeError(p.stderr.decode().strip())
+    return [json.loads(x) for x in p.stdout.decode().splitlines()]
+
+
+def distance(a, b):
+    dot, aa, bb = sum(x * y for x, y in zip(a, b)), sum(x * x for x in a), sum(x * x for x in b)
+    return 1 - dot / math.sqrt(aa * bb)
+
+
+def check(hearth, source, model):
+    """Returns the worst difference, with its bound."""
+    golden = json.load(open(f"{source}/golden.json"))
+    if "scores" in golden:
+        got = embed(hearth, model, DATA["pairs"])
+        alone = embed(hearth, model, DATA["pairs"][2:3])
+        if alone[0]["score"] != got[2]["score"]:
+            raise RuntimeError("a pair by itself has another score")
+        return max(abs(x["score"] - y) for x, y in zip(got, golden["scores"])), SCORE
+    want = array.array("f", open(f"{source}/vectors.f32", "rb").read())
+    dim, worst = golden["dim"], 0.0
+    for p, name in enumerate(golden["prompts"]):
+        args = ["--prompt", name] if name else []
+        if name and model != source:
+            continue  # a GGUF has no prompts
+        got = embed(hearth, model, DATA["texts"], *args)
+        for i, x in enumerate(got):
+            if len(x["embedding"]) != dim:
+                raise RuntimeError(f"{len(x['embedding'])} values instead of {dim}")
+            at = (p * len(DATA["texts"]) + i) * dim
+            d = distance(x["embedding"], want[at : at + dim])
+            if not d <= COSINE:
+                raise RuntimeError(f"prompt {name}, text {i}: cosine distance {d:.2g}")
+            worst = max(worst, d)
+        for i in (2, 19):
+            alone = embed(hearth, model, DATA["texts"][i : i + 1], *args)
+            if alone[0]["embedding"] != got[i]["embedding"]:
+                raise RuntimeError(f"text {i} by itself has another vector")
+    return worst, COSINE
+
+
+def main():
+    args = [x for x in sys.argv[1:] if not x.startswith("--")]
+    hearth, names = args[0], args[1:]
+    folder = os.environ.get("HEARTH_ENCODERS", os.path.join(HERE, "encoders"))
+    gguf, failed = "--gguf" in sys.argv, 0
+    for name in names or sorted(os.listdir(folder)):
+        source = os.path.join(folder, name)
+        try:
+            if gguf:
+                import to_gguf_encoders
+                with tempfile.TemporaryDirectory() as d:
+                    path = os.path.join(d, name + ".gguf")
+                    why = to_gguf_encoders.convert(source, path)
+                    if why:
+                        print(f"{name:18} not as GGUF: {why}")
+                        continue
+                    worst, bound = check(hearth, source, path)
+            else:
+                worst, bound = check(hearth, source, source)
+            ok = worst <= bound
+            print(f"{name:18} {'ok' if ok else 'FAILED'} {worst:.2g}")
+            failed += not ok
+        except Exception as e:  # the others still run
+            failed += 1
+            print(f"{name:18} FAILED {e}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
