@@ -48,7 +48,7 @@ static void setup(nn_config *c, void *p) {
     nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
     h->slides = which_slide(c, h);
     if (h->window < 2) nn_config_fail(c, "local_attention is %d", h->window);
-    h->act = nn_config_act(c, "hidden_act", "hidden_activation", NN_ACT_GELU);
+    h->act = nn_config_act(c, "hidden_activation", "hidden_activation", NN_ACT_GELU);
     h->rope = nn_rope_read(
         c, &h->d, (nn_rope_want){ .base = 160000, .layer_type = "full_attention", .hf_base = "global_rope_theta" });
     h->rope_sliding = nn_rope_read(c, &h->d,

@@ -116,8 +116,9 @@ class Gguf:
             return struct.pack("<IQ", kind[1], len(v)) + b"".join(self.value(kind[1], x) for x in v)
         return self.string(v) if kind == 8 else struct.pack({4: "<I", 5: "<i", 6: "<f", 7: "<?"}[kind], v)
 
-    def write(self, path, vocab):
-        self.kv += [("general.name", 8, "golden"), ("tokenizer.ggml.model", 8, "gpt2"),
+    def write(self, path, vocab, tokenizer=None):
+        """tokenizer: its keys, instead of tokens that stand for nothing."""
+        self.kv += tokenizer or [("general.name", 8, "golden"), ("tokenizer.ggml.model", 8, "gpt2"),
                     ("tokenizer.ggml.pre", 8, "default"),
                     ("tokenizer.ggml.tokens", (9, 8), [f"t{i}" for i in range(vocab)]),
                     ("tokenizer.ggml.token_type", (9, 5), [1] * vocab), ("tokenizer.ggml.merges", (9, 8), []),
