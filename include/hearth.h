@@ -96,6 +96,8 @@ typedef struct hearth_model_info {
     uint64_t    parameters, file_bytes;
     int         context, trained_context, layers, embedding_size, vocabulary;
     int         can_chat, can_use_tools, can_think, can_embed, can_infill; /* 1: yes */
+    int         can_rerank, can_generate;                                  /* generate 0: it makes vectors only */
+    int         vector_size;                                               /* of an embedding */
 } hearth_model_info;
 
 /* size: of your structure; what a later library knows beyond it is left out. */
@@ -114,7 +116,8 @@ typedef enum hearth_task {
     HEARTH_TASK_CHAT = 0,     /* messages */
     HEARTH_TASK_COMPLETE = 1, /* text or tokens go on, without a chat template */
     HEARTH_TASK_INFILL = 2,   /* what stands between text and suffix */
-    HEARTH_TASK_EMBED = 3     /* text or tokens -> a vector */
+    HEARTH_TASK_EMBED = 3,    /* text or tokens -> a vector */
+    HEARTH_TASK_RERANK = 4    /* how well suffix, a document, answers text, a query -> a score */
 } hearth_task;
 
 typedef enum hearth_tool_choice {
@@ -144,7 +147,8 @@ typedef enum hearth_pooling {
     HEARTH_POOL_DEFAULT = 0,
     HEARTH_POOL_MEAN = 1,
     HEARTH_POOL_CLS = 2,
-    HEARTH_POOL_LAST = 3
+    HEARTH_POOL_LAST = 3,
+    HEARTH_POOL_MAX = 4
 } hearth_pooling;
 
 /* A number that you do not choose: the model's recommendation, then Hearth's default. */
@@ -169,7 +173,7 @@ typedef struct hearth_request {
     int         thinking_budget; /* tokens, then the answer begins; HEARTH_UNSET: no limit */
     const char *effort;          /* "low", "medium", "high"; NULL: not said */
 
-    /* COMPLETE, INFILL, EMBED */
+    /* COMPLETE, INFILL, EMBED, RERANK */
     const char    *text, *suffix;
     const int32_t *tokens; /* instead of text */
     size_t         n_tokens;
@@ -198,6 +202,11 @@ typedef struct hearth_request {
      * not block, must copy what it keeps, and of this API may call only hearth_cancel. */
     void (*on_event)(void *context, const hearth_event *ev);
     void *context;
+
+    /* EMBED: the model's prompt of this name stands before the text; NULL: its default one. prompt_side 1: it names a
+     * side of a search, "query" or "document", and a model without such a prompt needs none. */
+    const char *prompt_name;
+    int         prompt_side;
 } hearth_request;
 
 HEARTH_API void hearth_request_init(hearth_request *q, size_t size);
@@ -215,7 +224,8 @@ typedef enum hearth_event_kind {
     HEARTH_TOOL_END = 7,       /* call */
     HEARTH_EMBEDDING = 8,      /* vector */
     HEARTH_DONE = 9,           /* the last event of a choice: finish, counts, seconds */
-    HEARTH_FAILED = 10         /* the last event of a choice, or of the request (choice -1): code, text */
+    HEARTH_FAILED = 10,        /* the last event of a choice, or of the request (choice -1): code, text */
+    HEARTH_SCORE = 11          /* score */
 } hearth_event_kind;
 
 typedef enum hearth_finish {
@@ -261,6 +271,8 @@ struct hearth_event {
     int    cached_tokens, generated_tokens, reasoning_tokens;
     double wait_seconds, prompt_seconds, generate_seconds;
     int    code; /* hearth_code of FAILED */
+
+    float score;
 };
 
 typedef struct hearth_answer hearth_answer;

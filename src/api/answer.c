@@ -67,8 +67,8 @@ static int kind_of(runtime_event_kind k) {
     case RUNTIME_TOOL_ARGUMENTS: return HEARTH_TOOL_ARGUMENTS;
     case RUNTIME_TOOL_END: return HEARTH_TOOL_END;
     case RUNTIME_EMBEDDING: return HEARTH_EMBEDDING;
+    case RUNTIME_SCORE: return HEARTH_SCORE;
     case RUNTIME_DONE: return HEARTH_DONE;
-    case RUNTIME_SCORE:
     case RUNTIME_ERROR: break;
     }
     return HEARTH_FAILED;
@@ -100,6 +100,7 @@ static node *copy_event(const runtime_event *ev) {
     to->code = ev->error ? ev->error->code : 0;
     to->vector = ev->n_vector ? vector : NULL;
     to->n_vector = ev->n_vector;
+    to->score = ev->score;
     to->text = put(&at, text.data, text.len);
     to->text_bytes = text.len;
     to->id = put(&at, ev->id.data, ev->id.len);

@@ -100,7 +100,10 @@ void hearth_model_describe(const hearth_model *m, hearth_model_info *out, size_t
                                .can_use_tools = i.can_tools,
                                .can_think = i.can_think,
                                .can_embed = i.can_embed,
-                               .can_infill = i.can_infill };
+                               .can_infill = i.can_infill,
+                               .can_rerank = i.can_rerank,
+                               .can_generate = i.can_generate,
+                               .vector_size = i.n_vector };
     memset(out, 0, size);
     memcpy(out, &full, smaller(size, sizeof full));
 }

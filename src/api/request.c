@@ -76,9 +76,9 @@ static int read_enums(const hearth_request *q, runtime_request *r, err *e) {
         const char *name;
         int         value, last;
     } rows[] = {
-        { "task", q->task, HEARTH_TASK_EMBED },        { "tool_choice", q->tool_choice, HEARTH_TOOLS_NAMED },
+        { "task", q->task, HEARTH_TASK_RERANK },       { "tool_choice", q->tool_choice, HEARTH_TOOLS_NAMED },
         { "thinking", q->thinking, HEARTH_THINK_OFF }, { "constraint", q->constraint, HEARTH_ONE_OF },
-        { "pooling", q->pooling, HEARTH_POOL_LAST },
+        { "pooling", q->pooling, HEARTH_POOL_MAX },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i].value < 0 || rows[i].value > rows[i].last)
@@ -114,6 +114,8 @@ int api_runtime_request(const hearth_request *q, runtime_request *r, view **stop
     r->tokens = q->tokens;
     r->n_tokens = q->n_tokens;
     r->dimensions = q->dimensions;
+    r->prompt_name = text_of(q->prompt_name);
+    r->prompt_is_side = q->prompt_side != 0;
     r->constraint.text = text_of(q->constraint_text);
     read_sampling(q, r);
     r->max_tokens = q->max_tokens;

@@ -54,8 +54,8 @@ static void setup(nn_config *c, void *p) {
         nn_config_unsaid(c, "pad_token_id");
     }
     if (h->d.context < 1) nn_config_fail(c, "an encoder needs a context length");
-    if (mpnet) h->n_bucket = (int)nn_config_int(c, NULL, "relative_attention_num_buckets", 32);
-    if (mpnet) nn_config_unsaid(c, "relative_attention_num_buckets");
+    if (mpnet)
+        h->n_bucket = (int)nn_config_int(c, "attention.relative_buckets_count", "relative_attention_num_buckets", 32);
     h->act = nn_config_act(c, NULL,
                            h->alibi    ? "feed_forward_type"
                            : h->distil ? "activation"
@@ -75,7 +75,7 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
                     (int64_t)d->context + h->offset, 0);
     nn_bind_norm(b, &t->norm, "token_embd_norm", "model.embeddings.LayerNorm", d->n_embd, 0);
     if (h->n_bucket)
-        nn_bind_vec(b, &t->bias, NULL, "model.encoder.relative_attention_bias", (int64_t)h->n_bucket * d->n_head, 0);
+        nn_bind_table(b, &t->bias, "blk.0.attn_rel_b", "model.encoder.relative_attention_bias", h->n_bucket, d->n_head);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {

@@ -58,8 +58,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->v, "attn_v", "layer.0.SelfAttention.v", n, q, NN_NO_BIAS);
     nn_bind_linear(b, &w->o, "attn_o", "layer.0.SelfAttention.o", q, n, NN_NO_BIAS);
     if (i == 0)
-        nn_bind_vec(b, &w->bias, "attn_rel_b", "layer.0.SelfAttention.relative_attention_bias",
-                    (int64_t)h->n_bucket * d->n_head, 0);
+        nn_bind_table(b, &w->bias, "attn_rel_b", "layer.0.SelfAttention.relative_attention_bias", h->n_bucket,
+                      d->n_head);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "layer.1.layer_norm", n, 0);
     nn_bind_linear(b, &w->gate, "ffn_gate", "layer.1.DenseReluDense.wi_0", n, d->n_ff, h->gated ? 0 : NN_OPTIONAL);
     nn_bind_linear(b, &w->up, "ffn_up", w->gate.w ? "layer.1.DenseReluDense.wi_1" : "layer.1.DenseReluDense.wi", n,

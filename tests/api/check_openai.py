@@ -429,6 +429,40 @@ def rerank(program):
         return "scores " + " ".join(f"{scores[i]:.3f}" for i in sorted(scores))
 
 
+def encoders(program):
+    """Embedding models and rerankers of the golden set, through the server and its sandboxed workers."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden")
+    data = json.load(open(os.path.join(folder, "encoder_texts.json"), encoding="utf-8"))
+    def golden(name):
+        return os.path.join(folder, "encoders", name)
+    with Server(program, "--model", f"gemma={golden('gemma_embedding')}", "--model", f"rank={golden('xlmr_rerank')}") as server:
+        raw = open(os.path.join(golden("gemma_embedding"), "vectors.f32"), "rb").read()
+        want = struct.unpack(f"<{len(raw) // 4}f", raw)
+        texts = data["texts"]
+        for field, value, at in ((None, None, 0), ("prompt_name", "query", 1), ("input_type", "query", 1), ("input_type", "passage", 2)):
+            body = {"model": "gemma", "input": texts}
+            if field:
+                body[field] = value
+            got = [d["embedding"] for d in server.post("/v1/embeddings", body)[1]["data"]]
+            theirs = server.post("/api/embed", body)[1]["embeddings"]
+            for i, v in enumerate(got):
+                reference = want[(at * len(texts) + i) * 32 :][:32]
+                assert v == theirs[i] and sum(a * b for a, b in zip(v, reference)) > 1 - 1e-5, (field, value, i)
+        status, error = server.post("/v1/embeddings", {"model": "gemma", "input": "x", "prompt_name": "nope"})
+        assert status == 400 and "nope" in error["error"]["message"], error
+        status, error = server.post(CHAT, dict(chat(SUM), model="gemma"))
+        assert status == 400, error
+        show = server.post("/api/show", {"model": "gemma"})[1]
+        assert show["capabilities"] == ["embedding"], show["capabilities"]
+        scores = json.load(open(os.path.join(golden("xlmr_rerank"), "golden.json")))["scores"]
+        query = data["pairs"][0][0]
+        same = [i for i, p in enumerate(data["pairs"]) if p[0] == query]
+        got = server.post("/v1/rerank", {"model": "rank", "query": query, "documents": [data["pairs"][i][1] for i in same]})[1]
+        assert all(abs(r["relevance_score"] - scores[same[r["index"]]]) < 2e-5 for r in got["results"]), (got, scores)
+        cut = server.post("/v1/rerank", {"model": "rank", "query": "x", "documents": ["word " * 2000]})
+        assert cut[0] == 200 and cut[1]["usage"]["prompt_tokens"] == 300, cut
+
+
 def heartbeats_and_progress(program):
     with Server(program, "--heartbeat-seconds", "0.01", "--threads", "1") as server:
         body = chat([{"role": "user", "content": "word " * 600}], stream=True, max_tokens=2, return_progress=True)
@@ -450,6 +484,7 @@ def main():
             checks.run(check, server)
     checks.run(infill, PROGRAM)
     checks.run(rerank, PROGRAM)
+    checks.run(encoders, PROGRAM)
     checks.run(heartbeats_and_progress, PROGRAM)
     checks.exit()
 

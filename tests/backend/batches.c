@@ -43,6 +43,7 @@ static const struct {
     { "adapters", 0, NN_BATCH_ADAPTER },
     { "axes", 0, NN_BATCH_AXES },
     { "several axes without positions", 0, NN_BATCH_AXES },
+    { "a third text of a pair", 0, NN_BATCH_SEGMENT },
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 
@@ -85,7 +86,8 @@ static void break_rule(world *w, int i, const int32_t *zeros, const int32_t *far
     case 27: b->row_end = far; break;
     case 28: b->adapter = zeros; break;
     case 29: b->pos_axes = zeros; break;
-    default: b->n_axes = 2; break;
+    case 30: b->n_axes = 2; break;
+    default: b->segment = far; break;
     }
 }
 
@@ -96,7 +98,8 @@ static void try_rule(world *w, int i) {
     unsigned           can = w->s->backend->can;
     nn_ticket          ticket = 0;
     if (!keep) exit(1);
-    if (rules[i].bit & can & ~(unsigned)(NN_BATCH_EMBD | NN_BATCH_ROW_END)) { /* what it can do is not a mistake */
+    if (rules[i].bit & can &
+        ~(unsigned)(NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT)) { /* what it can do is not a mistake */
         free(keep);
         return;
     }

@@ -213,6 +213,27 @@ static nn_buf attention(gen *g, nn_buf h, bool window) {
     return y;
 }
 
+/* Biases by distance: made of a table, or slopes. */
+static const nn_vec *biases(gen *g, int n_head) {
+    if (suite_chance(g->s, 50)) return nn_bias_slopes(g->t, n_head, 8, suite_int(g->s, 3, 90));
+    int buckets = PICK(g, 8, 16, 32);
+    return nn_bias_buckets(g->t, vec(g, "buckets", (int64_t)buckets * n_head, 0, 1), n_head, buckets,
+                           PICK(g, 12, 40, 128));
+}
+
+static nn_buf step_attention(gen *g, nn_buf h) {
+    int          n_kv = suite_int(g->s, 1, 3), n_head = n_kv * suite_int(g->s, 1, 3), dim = PICK(g, 8, 16, 32);
+    nn_attn_spec a = { .n_head = n_head, .n_kv = n_kv, .dim_k = dim, .scale = 1.0f / sqrtf((float)dim) };
+    g->state[g->layer] = nn_state_step(n_kv, dim);
+    if (suite_chance(g->s, 50)) a.reach = suite_int(g->s, 1, 40);
+    if (suite_chance(g->s, 30)) a.softcap = 5;
+    if (suite_chance(g->s, 60)) a.bias = biases(g, n_head);
+    nn_buf q = project(g, h, "q", (int64_t)n_head * dim), k = project(g, h, "k", (int64_t)n_kv * dim),
+           v = project(g, h, "v", (int64_t)n_kv * dim);
+    nn_kv_store(g->t, g->layer, k, v);
+    return nn_attention(g->t, g->layer, q, a);
+}
+
 static nn_buf latent(gen *g, nn_buf h) {
     int n_head = suite_int(g->s, 1, 4), wide = PICK(g, 16, 32, 64), turned = PICK(g, 8, 16), plain = PICK(g, 16, 32),
         out = PICK(g, 8, 32);
@@ -345,6 +366,7 @@ static nn_buf mixer(gen *g, nn_buf h, int kind) {
     switch (kind) {
     case GEN_ATTN: return attention(g, h, false);
     case GEN_WINDOW: return attention(g, h, true);
+    case GEN_STEP: return step_attention(g, h);
     case GEN_LATENT: return latent(g, h);
     case GEN_CONV: return short_conv(g, h);
     case GEN_DELTA: return delta(g, h);
@@ -406,9 +428,11 @@ nn_model *gen_model(suite *s, gen_want want) {
     ((nn_dims *)(uintptr_t)m->dims)->n_embd = g.n_embd;
     nn_buf x = nn_embed(g.t, mat(&g, "embd", m->dims->n_vocab, g.n_embd, 0), suite_chance(s, 50) ? 3.0f : 0.0f);
     if (suite_chance(s, 30)) nn_embed_positions(g.t, x, mat(&g, "pos_embd", 40, g.n_embd, 0), suite_int(s, 0, 2));
+    bool whole = want.mixer == GEN_STEP;
+    if (whole) nn_embed_segments(g.t, x, mat(&g, "segments", suite_int(s, 1, 2), g.n_embd, 0));
     for (g.layer = 0; g.layer < n_layer; g.layer++) {
         bool first = g.layer == 0;
-        layer(&g, x, first && want.mixer != GEN_ANY ? want.mixer : suite_int(s, 0, GEN_MIXERS - 1),
+        layer(&g, x, (first && want.mixer != GEN_ANY) || whole ? want.mixer : suite_int(s, 0, GEN_MIXERS - 1),
               first && want.ffn != GEN_ANY ? want.ffn : suite_int(s, 0, GEN_FFNS - 1));
     }
     nn_buf last = norm(&g, nn_outputs(g.t, x));

@@ -5,7 +5,16 @@
 
 #include "backend/suite.h"
 
-typedef enum gen_mixer { GEN_ATTN, GEN_WINDOW, GEN_LATENT, GEN_CONV, GEN_DELTA, GEN_SSM, GEN_MIXERS } gen_mixer;
+typedef enum gen_mixer {
+    GEN_ATTN,
+    GEN_WINDOW,
+    GEN_LATENT,
+    GEN_CONV,
+    GEN_DELTA,
+    GEN_SSM,
+    GEN_MIXERS,
+    GEN_STEP = GEN_MIXERS, /* sees the whole input: then all layers do, and batches hold whole sequences */
+} gen_mixer;
 typedef enum gen_ffn { GEN_GLU, GEN_MLP, GEN_MOE, GEN_FFNS } gen_ffn;
 
 enum { GEN_ANY = -1 };

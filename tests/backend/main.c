@@ -19,7 +19,7 @@ static const struct {
 } parts[] = {
     { "ops", suite_ops },       { "types", suite_types },   { "families", suite_families }, { "bits", suite_bits },
     { "inputs", suite_inputs }, { "moves", suite_moves },   { "batches", suite_batches },   { "ranges", suite_ranges },
-    { "calls", suite_calls },   { "sample", suite_sample },
+    { "calls", suite_calls },   { "sample", suite_sample }, { "whole", suite_whole },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 

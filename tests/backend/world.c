@@ -125,6 +125,8 @@ bool world_random_batch(world *w, bool twins) {
             if (rest > most) rest = most;
             if ((twins && q == 1) || rest <= 0 || (suite_chance(w->s, 35) && !(twins && q == 0))) continue;
             int n = suite_chance(w->s, 40) ? 1 : suite_int(w->s, 1, rest);
+            if (w->x->groups.whole) n = w->until[q];
+            if (w->x->groups.whole && n > rest) continue; /* into a batch with more room */
             world_add(w, q, n);
             if (twins && q == 0) world_add(w, 1, n);
             none = false;
@@ -144,7 +146,8 @@ static float *floats(int64_t n) {
 }
 
 void trace_init(trace *t, const nn_model *m) {
-    *t = (trace){ .n_vocab = m->tape->bufs[m->tape->logits].width, .n_hidden = m->tape->bufs[m->tape->hidden].width };
+    *t = (trace){ .n_vocab = m->tape->logits ? m->tape->bufs[m->tape->logits].width : 0,
+                  .n_hidden = m->tape->bufs[m->tape->hidden].width };
     t->logits = floats(WORLD_SEQS * WORLD_LEN * t->n_vocab);
     t->hidden = floats(WORLD_SEQS * WORLD_LEN * t->n_hidden);
 }

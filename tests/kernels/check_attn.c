@@ -17,13 +17,14 @@ typedef struct scene {
     kv_layout layout;
     int       n, n_head, window, end_step; /* end_step: rows see up to the next multiple of it (0: causal) */
     bool      causal, sinks;
+    int       after, bias_reach; /* after: not causal; bias_reach -1: no biases */
     float     softcap, q_scale, k_scale;
 } scene;
 
 typedef struct data {
     float       *q, *k, *v; /* as given */
     float       *kl, *vl;   /* as stored */
-    float       *out, *out2, *sinks;
+    float       *out, *out2, *sinks, *bias;
     int32_t     *pos, *row_end;
     check_guard *pages;
     const void **table;
@@ -130,6 +131,10 @@ static double reference(const scene *s, const data *d, int row, int head, int64_
             x[j] = (double)s->softcap * tanh(x[j] / (double)s->softcap);
             s_err = fmax(s_err, (double)s->softcap * 1e-6);
         }
+        if (s->bias_reach >= 0) {
+            const int64_t r = s->bias_reach, p = d->pos[row], at = j - p < -r ? -r : j - p > r ? r : j - p;
+            x[j] += (double)d->bias[head * (2 * r + 1) + r + at];
+        }
         m = fmax(m, x[j]);
     }
     if (s->sinks && lo < hi) m = fmax(m, (double)d->sinks[head]);
@@ -169,6 +174,9 @@ static attn_args args_of(const scene *s, const data *d, float *out) {
         .scale = 1.0f / sqrtf((float)l->k_dim),
         .softcap = s->softcap,
         .sinks = s->sinks ? d->sinks : NULL,
+        .after = s->after,
+        .bias = s->bias_reach >= 0 ? d->bias : NULL,
+        .bias_reach = s->bias_reach,
     };
 }
 
@@ -289,12 +297,15 @@ static void data_open(check *c, const scene *s, data *d) {
     d->out = alloc(n * heads * vd * 4);
     d->out2 = alloc(n * heads * vd * 4);
     d->sinks = alloc(heads * 4);
+    const size_t n_bias = heads * (size_t)(2 * (s->bias_reach < 0 ? 0 : s->bias_reach) + 1);
+    d->bias = alloc(n_bias * 4);
     d->pos = alloc(n * 4);
     d->row_end = alloc(n * 4);
     check_fill_normal(c, d->q, n * heads * kd, s->q_scale);
     check_fill_normal(c, d->k, n * kv * kd, s->k_scale);
     check_fill_normal(c, d->v, n * kv * vd, 1.0f);
     check_fill_normal(c, d->sinks, heads, 2.0f * s->q_scale);
+    check_fill_normal(c, d->bias, n_bias, 2.0f);
     for (int i = 0; i < s->n; i++) {
         d->pos[i] = i;
         if (s->end_step) d->row_end[i] = (i / s->end_step + 1) * s->end_step;
@@ -305,7 +316,7 @@ static void data_open(check *c, const scene *s, data *d) {
 static void data_close(check *c, data *d) {
     CHECK(c, check_guard_free(&d->scratch), "canary of the scratch");
     free(d->q), free(d->k), free(d->v), free(d->kl), free(d->vl);
-    free(d->out), free(d->out2), free(d->sinks), free(d->pos), free(d->row_end);
+    free(d->out), free(d->out2), free(d->sinks), free(d->bias), free(d->pos), free(d->row_end);
 }
 
 /*
@@ -421,6 +432,8 @@ static scene random_scene(check *c) {
     if (check_int(c, 0, 2) == 0) s.window = check_int(c, 1, s.n);
     s.causal = check_int(c, 0, 4) != 0;
     if (s.causal && check_int(c, 0, 7) == 0) s.end_step = check_int(c, 1, 50);
+    if (!s.causal && check_int(c, 0, 1)) s.after = check_int(c, 1, 70);
+    s.bias_reach = check_int(c, 0, 2) ? -1 : check_int(c, 0, 140);
     s.sinks = check_int(c, 0, 2) == 0;
     if (check_int(c, 0, 2) == 0) s.softcap = check_int(c, 0, 1) ? 50.0f : 3.0f;
     if (check_int(c, 0, 4) == 0) s.q_scale = check_int(c, 0, 1) ? 100.0f : 1e-4f;
@@ -439,9 +452,12 @@ int main(int argc, char **argv) {
         if (c.quick) s.n = (s.n + 2) / 3;
         check_scene(&c, &k, &s);
     }
-    scene s = {
-        .n = c.quick ? 40 : 150, .n_head = c.quick ? 3 : 16, .causal = true, .q_scale = 1, .k_scale = 1
-    }; /* MLA as DeepSeek has it */
+    scene s = { .n = c.quick ? 40 : 150,
+                .n_head = c.quick ? 3 : 16,
+                .causal = true,
+                .bias_reach = -1,
+                .q_scale = 1,
+                .k_scale = 1 }; /* MLA as DeepSeek has it */
     kv_layout_init(&s.layout, KV_F16, KV_F16, 32, 1, 576, 512, true);
     check_scene(&c, &k, &s);
     s.n_head = 2, s.n = c.quick ? 35 : 100; /* the largest heads in use */

@@ -71,15 +71,13 @@ static bool try_model(const char *dir) {
     return opened;
 }
 
-static void test_configs(void **state) {
+static void try_folder(const char *folder, int *opened, int *refused) {
     char           root[400], path[800], target[900], *dir = test_temp_dir();
     struct dirent *d;
     uint64_t       random = 1;
-    int            opened = 0, refused = 0;
     str            text;
-    (void)state;
     str_init(&text);
-    snprintf(root, sizeof root, "%.300s/tests/golden/models", HEARTH_SOURCE_DIR);
+    snprintf(root, sizeof root, "%.300s/tests/golden/%s", HEARTH_SOURCE_DIR, folder);
     DIR *all = opendir(root);
     assert_non_null(all);
     while ((d = readdir(all))) {
@@ -101,17 +99,26 @@ static void test_configs(void **state) {
             fwrite(str_cstr(&text), 1, text.len, f);
             fclose(f);
             if (try_model(dir))
-                opened++;
+                ++*opened;
             else
-                refused++;
+                ++*refused;
         }
         free(config);
     }
     closedir(all);
     str_deinit(&text);
-    print_message("%d opened, %d refused\n", opened, refused);
-    assert_true(opened > 100 && refused > 100);
     test_temp_dir_remove(dir);
+}
+
+static void test_configs(void **state) {
+    static const char *const folders[] = { "models", "encoders" };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int opened = 0, refused = 0;
+        try_folder(folders[i], &opened, &refused);
+        print_message("%s: %d opened, %d refused\n", folders[i], opened, refused);
+        assert_true(opened > 100 && refused > 100);
+    }
 }
 
 int main(void) {
