@@ -10,7 +10,8 @@
 
 enum { MAX_WIDTH = 1 << 20 };
 
-const float *head_floats(const model_tensor *t, int64_t rows, int64_t cols, arena *mem) {
+/* A tensor of this shape as f32; NULL: it has another one, or memory is out. */
+static const float *head_floats(const model_tensor *t, int64_t rows, int64_t cols, arena *mem) {
     size_t row_bytes, n;
     if (!t || t->dims[0] != cols || t->dims[1] != rows || !tensor_row_bytes(t->type, cols, &row_bytes) ||
         row_bytes > t->bytes / (size_t)rows || !num_mul_size((size_t)rows, (size_t)cols, &n))

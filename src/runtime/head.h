@@ -27,7 +27,4 @@ int head_norm(head_layer *h, const model_file *m, const char *name, double eps, 
 /* y has room for h->out; x and y do not overlap. */
 void head_run(const head_layer *h, const float *x, float *y);
 
-/* A tensor of this shape as f32; NULL: it has another one, or memory is out. */
-const float *head_floats(const model_tensor *t, int64_t rows, int64_t cols, arena *mem);
-
 #endif
