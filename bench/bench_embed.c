@@ -8,10 +8,10 @@
  * of them, for measuring another program with the same file.
  */
 #include "base/clock.h"
+#include "convert/export.h"
 #include "engine/engine.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
-#include "nn/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,13 +39,13 @@ static int make_model(const shape *s, int type, const char *path, err *e) {
                                   { "attention.layer_norm_epsilon", 1e-12, false },
                                   { "context_length", 512, false },
                                   { "vocab_size", VOCAB, false } };
-    nn_synth            o = { .arch = nn_arch_find(models_list, "bert"),
+    synth_options       o = { .arch = nn_arch_find(models_list, "bert"),
                               .set = set,
                               .n_set = sizeof set / sizeof *set,
                               .type = type,
                               .n_vocab = VOCAB,
                               .seed = 1 };
-    return nn_synth_gguf(&o, path, e);
+    return synth_gguf(&o, path, e);
 }
 
 static void note(void *ctx, const engine_event *ev) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models that see the whole input, behind the runtime: long inputs, the same bits in any company, what they refuse. That
  * their vectors are right is what golden_encoders says. */
+#include "convert/export.h"
 #include "models/list.h"
-#include "nn/export.h"
 #include "unit/support/runtime_support.h"
 #include "unit/support/support.h"
 
@@ -58,10 +58,10 @@ static void test_long(void **state) {
     uint64_t           random = 7;
     float             *alone[3];
     err                e = { 0 };
-    nn_synth           o = { .arch = arch, .set = set, .n_set = 7, .type = TENSOR_F16, .n_vocab = 300, .seed = 3 };
+    synth_options      o = { .arch = arch, .set = set, .n_set = 7, .type = TENSOR_F16, .n_vocab = 300, .seed = 3 };
     (void)state;
     snprintf(path, sizeof path, "%s/bert.gguf", dir);
-    if (nn_synth_gguf(&o, path, &e) < 0) fail_msg("%s", e.msg);
+    if (synth_gguf(&o, path, &e) < 0) fail_msg("%s", e.msg);
     runtime *r = open_path(path);
     for (int i = 0; i < 3; i++) {
         runtime_request q = embed_request("");

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "cli/models.h"
+#include "cli/models/models.h"
 #include "runtime/runtime.h"
 
 #include <pthread.h>
