@@ -29,6 +29,15 @@ static const char PROBE_TOOLS[] =
     "\"object\",\"properties\":{\"probe_key\":{\"type\":\"string\",\"description\":\"d\"}},\"required\":[\"probe_key\"]"
     "}}}]";
 
+static bool probe_turns(void *ctx, const char *messages, const char *want) {
+    const chat *c = ctx;
+    str         text;
+    str_init(&text);
+    bool found = render_probe(c, messages, c->empty_tools ? "[]" : NULL, &text) && strstr(str_cstr(&text), want);
+    str_deinit(&text);
+    return found;
+}
+
 /* The template's text says most; how calls are to be given shows only when it renders one. */
 static void find_traits(chat *c) {
     view        source = c->b.chat ? tmpl_source(bundle_template_pick(&c->b, true)) : (view){ "", 0 };
@@ -46,6 +55,7 @@ static void find_traits(chat *c) {
         }
     }
     chat_wants_find(&c->wants, source, probes);
+    if (c->b.chat) c->wants.system = chat_turns_find(probe_turns, c);
     if (c->b.chat && !c->wants.calls_as_text) {
         const char *two = chat_probe_two_calls(c->wants.string_arguments, c->wants.null_content);
         str_clear(&texts[0]);

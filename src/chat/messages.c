@@ -519,5 +519,6 @@ int chat_messages_fit(const chat_wants *w, const chat_format *f, const json_valu
     }
     *all = (json_value){ .kind = JSON_K_ARRAY, .u.array = { list, n } };
     *out = all;
-    return w->single_calls ? split_calls(t, all) : 0;
+    int rc = chat_turns_fold(w->system, all, a, e);
+    return rc == 0 && w->single_calls ? split_calls(t, all) : rc;
 }

@@ -14,20 +14,22 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "chat/format.h"
+#include "chat/turns.h"
 
 #include <stdbool.h>
 
 /* What a template wants. */
 typedef struct chat_wants {
-    bool string_arguments; /* arguments as JSON text; else as an object */
-    bool null_content;     /* a message with calls is shown only without content (DeepSeek-R1) */
-    bool single_calls;     /* one call per message: several become several messages, each with its result */
-    bool short_ids;        /* ids of calls have nine letters or digits */
-    bool calls_as_text;    /* the template leaves calls out: they are written into the content */
-    bool developer;        /* knows the role */
-    bool thinking, reasoning, reasoning_content, thought; /* names of an earlier message's thoughts */
-    bool one_of_content_or_thoughts;                      /* gpt-oss: a call with both is refused */
-    view source;
+    bool              string_arguments; /* arguments as JSON text; else as an object */
+    bool              null_content;     /* a message with calls is shown only without content (DeepSeek-R1) */
+    bool              single_calls;  /* one call per message: several become several messages, each with its result */
+    bool              short_ids;     /* ids of calls have nine letters or digits */
+    bool              calls_as_text; /* the template leaves calls out: they are written into the content */
+    bool              developer;     /* knows the role */
+    bool              thinking, reasoning, reasoning_content, thought; /* names of an earlier message's thoughts */
+    bool              one_of_content_or_thoughts;                      /* gpt-oss: a call with both is refused */
+    chat_system_place system;
+    view              source;
 } chat_wants;
 
 /* A conversation with one call, for finding out what a template wants; text: arguments are a JSON text; null: the

@@ -253,6 +253,36 @@ static void test_messages(void **state) {
     chat_free(c);
 }
 
+/* System messages where the template has no place for them: joined at the beginning, a user's text later. */
+static void test_system_places(void **state) {
+#define LOOP "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}"
+#define FIRST                                                                                                          \
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first') }}{% endif %}"   \
+    "[{{ m.role }}|{{ m.content }}]{% endfor %}"
+#define DROPS "{% for m in messages %}{% if m.role != 'system' %}[{{ m.role }}|{{ m.content }}]{% endif %}{% endfor %}"
+    static const char talk[] = "[{\"role\":\"system\",\"content\":\"A\"},{\"role\":\"developer\",\"content\":\"B\"},"
+                               "{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"a\"},"
+                               "{\"role\":\"system\",\"content\":\"C\"},{\"role\":\"user\",\"content\":\"v\"},"
+                               "{\"role\":\"user\",\"content\":\"w\"},{\"role\":\"system\",\"content\":\"D\"}]";
+    static const char *const cases[][2] = {
+        { LOOP, "[system|A][system|B][user|u][assistant|a][system|C][user|v][user|w][system|D]" },
+        { FIRST, "[system|A\n\nB][user|u][assistant|a][user|C\n\nv][user|w\n\nD]" },
+        { DROPS, "[user|A\n\nB\n\nu][assistant|a][user|C\n\nv][user|w\n\nD]" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        chat *c = open_with(cases[i][0]);
+        made  m;
+        make(&m, c, talk, NULL, NULL, false);
+        assert_string_equal(str_cstr(&m.t.text), cases[i][1]);
+        unmake(&m);
+        chat_free(c);
+    }
+#undef LOOP
+#undef FIRST
+#undef DROPS
+}
+
 /* Where each message begins and where the last one ends; bounded, with the first and the latest. */
 static void test_marks(void **state) {
     chat *c = open_chat(DEMO);
@@ -292,9 +322,10 @@ static void test_marks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),      cmocka_unit_test(test_variables_and_tools),
-        cmocka_unit_test(test_continue), cmocka_unit_test(test_begin_token),
-        cmocka_unit_test(test_messages), cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_ids),           cmocka_unit_test(test_variables_and_tools),
+        cmocka_unit_test(test_continue),      cmocka_unit_test(test_begin_token),
+        cmocka_unit_test(test_messages),      cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_system_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
