@@ -55,7 +55,7 @@ typedef struct engine_options {
 
 typedef enum engine_event_kind {
     ENGINE_TOKEN,     /* a token was generated; text may be empty while a character or a stop string is incomplete */
-    ENGINE_PROGRESS,  /* a piece of the prompt was evaluated; pieces are so small that one comes every two seconds */
+    ENGINE_PROGRESS,  /* a piece of the prompt was evaluated, the last one too; one comes every two seconds */
     ENGINE_EMBEDDING, /* the vector of a request with pooling; DONE follows */
     ENGINE_DONE,      /* the last event of a choice */
     ENGINE_ERROR,     /* the last event of a choice */

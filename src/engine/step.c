@@ -235,6 +235,14 @@ static void give_embedding(engine *g, share *h) {
     end(h, ENGINE_STOP_TOKEN, -1);
 }
 
+/* Of a prompt that gave way and catches up nothing is said. */
+static void say_progress(const sequence *s) {
+    engine_event ev = {
+        .kind = ENGINE_PROGRESS, .done = s->n_evaluated, .total = s->n_prompt, .cached = s->usage.cached_tokens
+    };
+    if (sequence_generated(s) == 0) emit(s, &ev);
+}
+
 void step_results(engine *g) {
     for (int i = 0; i < g->n_shares; i++) {
         share    *h = &g->shares[i];
@@ -243,10 +251,12 @@ void step_results(engine *g) {
         g->counts.tokens_evaluated += (uint64_t)h->n;
         h->ends = s->n_evaluated == s->n_tokens;
         if (sequence_embeds(s)) pool_rows(g, h);
-        if (h->ends && !sequence_embeds(s))
+        if (h->ends && !sequence_embeds(s)) {
+            say_progress(s);
             pick(g, h);
-        else if (h->ends && !h->failed)
+        } else if (h->ends && !h->failed) {
             give_embedding(g, h);
+        }
         s->decodes = h->ends;
     }
 }
@@ -259,10 +269,7 @@ void step_settle(engine *g) {
         if (!h->ends) { /* a piece of a prompt */
             cache_moment when = h->mark ? CACHE_MARK : CACHE_PIECE;
             if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, &s->text, s->n_evaluated, s->slot, when);
-            engine_event ev = {
-                .kind = ENGINE_PROGRESS, .done = s->n_evaluated, .total = s->n_prompt, .cached = s->usage.cached_tokens
-            };
-            if (sequence_generated(s) == 0) emit(s, &ev); /* else it had to give way and catches up */
+            say_progress(s);
         } else {
             /* A model with fixed states left a snapshot one token earlier, where a repeated prompt can use it. */
             if (in_prompt && sequence_caches(s) && !g->cache.slot_bytes)

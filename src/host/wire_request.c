@@ -77,7 +77,7 @@ static const wire_field request_fields[] = {
     WIRE_TEXT(runtime_request, tool_name, "tool name", WIRE_MAX_DOWN),
     WIRE_BOOL(runtime_request, parallel_tools, "parallel_tools"),
     WIRE_BOOL(runtime_request, stream_calls, "stream_calls"),
-    WIRE_ENUM(runtime_request, thinking, "thinking", RUNTIME_THINK_OFF + 1),
+    WIRE_ENUM(runtime_request, thinking, "thinking", RUNTIME_THINK_WISH + 1),
     WIRE_TEXT(runtime_request, effort, "effort", WIRE_MAX_DOWN),
     WIRE_ANY_INT(runtime_request, thinking_budget, "thinking budget"),
     WIRE_BOOL(runtime_request, raw_answer, "raw_answer"),

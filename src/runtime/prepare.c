@@ -74,7 +74,7 @@ int trees_parse(const runtime_request *q, arena *long_lived, arena *short_lived,
 }
 
 static int prompt_chat(const runtime *r, const runtime_request *q, const trees *have, prompt *out, err *e) {
-    static const chat_thinking thinking[] = { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF };
+    static const chat_thinking thinking[] = { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF, CHAT_THINK_ON };
     const json_value          *messages = have->messages;
     chat_tokens                t;
     chat                      *other = NULL;
@@ -92,7 +92,8 @@ static int prompt_chat(const runtime *r, const runtime_request *q, const trees *
                           .variables = have->variables,
                           .add_generation_prompt = !q->continue_final,
                           .continue_final = q->continue_final,
-                          .thinking = thinking[q->thinking],
+                          .thinking = q->thinking == RUNTIME_THINK_WISH && !r->info.can_think ? CHAT_THINK_DEFAULT
+                                                                                              : thinking[q->thinking],
                           .effort = q->effort,
                           .thinking_budget = q->thinking_budget > 0 ? q->thinking_budget : 0,
                           .now = clock_now() };

@@ -110,7 +110,12 @@ typedef enum runtime_tool_choice {
     RUNTIME_TOOLS_NAMED, /* tool_name */
 } runtime_tool_choice;
 
-typedef enum runtime_thinking { RUNTIME_THINK_DEFAULT, RUNTIME_THINK_ON, RUNTIME_THINK_OFF } runtime_thinking;
+typedef enum runtime_thinking {
+    RUNTIME_THINK_DEFAULT,
+    RUNTIME_THINK_ON, /* an error where the model marks no thoughts */
+    RUNTIME_THINK_OFF,
+    RUNTIME_THINK_WISH, /* on where it does */
+} runtime_thinking;
 
 typedef enum runtime_constraint_kind {
     RUNTIME_FREE,

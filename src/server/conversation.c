@@ -52,7 +52,7 @@ void conversation_put_tool(jw *w, view name, view description, const node *schem
 }
 
 static bool conversation_name_ok(view name) {
-    if (name.len == 0 || name.len > 64) return false;
+    if (name.len == 0 || name.len > 128) return false;
     for (size_t i = 0; i < name.len; i++) {
         char c = name.data[i];
         if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-'))
@@ -64,5 +64,5 @@ static bool conversation_name_ok(view name) {
 void conversation_check_name(reader *r, const node *object, const char *key) {
     node at = node_get(object, key);
     if (!conversation_name_ok(node_text(&at)))
-        reader_fail(r, &at, "must be 1 to 64 letters, digits, underscores or dashes");
+        reader_fail(r, &at, "must be 1 to 128 letters, digits, underscores or dashes");
 }

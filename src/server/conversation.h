@@ -15,7 +15,7 @@ void conversation_put_call_object(jw *w, view id, view name, const node *argumen
  * object without properties. */
 void conversation_put_tool(jw *w, view name, view description, const node *schema);
 
-/* Checks a member that holds the name of a function: 1 to 64 letters, digits, underscores and dashes. */
+/* Checks a member that holds the name of a function: 1 to 128 letters, digits, underscores and dashes. */
 void conversation_check_name(reader *r, const node *object, const char *key);
 
 #endif

@@ -199,6 +199,7 @@ static void exchange_free(exchange *x) {
     if (c->next) c->next->core->prev = c->prev;
     s->n_exchanges--;
     str_deinit(&c->headers);
+    str_deinit(&c->ignored);
     str_deinit(&c->out);
     free(c);
     free(x);
@@ -236,6 +237,7 @@ static void put_head(exchange *x, str *out, bool chunked) {
         str_printf(out, "Content-Length: %zu\r\n", c->out.len);
     str_printf(out, "X-Request-Id: %s\r\n", x->id);
     str_append(out, str_cstr(&c->headers), c->headers.len);
+    if (c->ignored.len && c->status < 400) str_printf(out, "X-Hearth-Ignored: %s\r\n", str_cstr(&c->ignored));
     str_puts(out, c->close ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n");
 }
 
@@ -454,8 +456,11 @@ static void run_handler(exchange *x) {
     if ((x->route->flags & (ROUTE_BODY | ROUTE_NAMES)) == ROUTE_BODY) resolve_model(x);
     x->route->handle(x);
     /* A refused request was not read to its end. */
-    bool refused = x->core->replied && x->core->status >= 400;
-    if ((x->route->flags & ROUTE_BODY) && !refused) reader_log_unknown(&x->in, &x->body, x->route->api->name);
+    bool        refused = x->core->replied && x->core->status >= 400;
+    void       *cursor = NULL;
+    const char *unknown;
+    while ((x->route->flags & ROUTE_BODY) && !refused && (unknown = reader_unknown(&x->in, &x->body, &cursor)))
+        exchange_ignore(x, view_of(unknown));
     if (!refused && x->core->work.n_requests > 0) library_used(x->server->options.library, x->core->work.model);
 }
 

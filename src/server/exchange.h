@@ -130,6 +130,11 @@ void exchange_error_nomem(exchange *x);
 void exchange_reject(exchange *x); /* 400 with what x->in found */
 void exchange_header(exchange *x, const char *name, const char *fmt, ...)
     BASE_PRINTF(3, 4); /* before the answer begins */
+/* What the client asked for is a hint, or a service of a hosted provider, and changes nothing here: the answer names it
+ * in X-Hearth-Ignored, the log once. Whatever would change an answer is honoured or refused instead. */
+void exchange_ignore(exchange *x, view name);
+/* The same for those of these members of the body that are there. The list ends with NULL. */
+void exchange_ignore_members(exchange *x, const char *const *names);
 void exchange_run(exchange *x, const exchange_work *w);
 void exchange_put(exchange *x, const void *data, size_t bytes);
 

@@ -142,6 +142,7 @@ struct exchange_core {
     int     status;
     char    type[48];
     str     headers, out;
+    str     ignored; /* "a, b" */
     failure failure;
 
     struct feed *feed; /* another thread writes the answer; in_flight counts it */

@@ -123,11 +123,12 @@ def prefill(server):
 MISTAKES = [
     ({"messages": SUM, "max_tokens": 5}, 400, "model"), ({"model": "demo", "messages": SUM}, 400, "max_tokens"),
     (body(SUM, max_tokens=0), 400, "max_tokens"), (body(SUM, model="nope"), 404, "nope"), (body([]), 400, "messages"),
-    (body([{"role": "king", "content": "x"}]), 400, "messages[0].role"), (body([{"role": "system", "content": "x"}]), 400, "messages[0].role"),
+    (body([{"role": "king", "content": "x"}]), 400, "messages[0].role"), (body([{"role": "system"}]), 400, "messages[0].content"),
     (body([{"role": "user"}]), 400, "messages[0].content"), (body(SUM, temperature=1.5), 400, "temperature"),
     (body([{"role": "user", "content": [{"type": "image", "source": {}}]}]), 400, "messages[0].content[0].type"),
     (body(SUM, tools=[{"name": "bad name", "input_schema": {}}]), 400, "tools[0].name"), (body(SUM, tools=[{"name": "x"}]), 400, "tools[0].input_schema"),
-    (body(SUM, tools=[{"type": "web_search_20250305", "name": "web_search"}]), 400, "tools[0].type"),
+    (body(SUM, tools=[{"type": "web_search_20250305", "name": "web_search"}], tool_choice={"type": "any"}), 400, "tool_choice"),
+    (body([{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": ""}}]}]), 400, "source.type"),
     (body(SUM, tool_choice={"type": "tool", "name": "other"}, tools=[TOOL]), 400, "tool_choice"),
     (body(SUM, thinking={"type": "enabled"}), 400, "budget_tokens"), (body(SUM, thinking={"type": "enabled", "budget_tokens": 300}), 400, "max_tokens"),
     (body(SUM, mcp_servers=[{}]), 400, "mcp_servers"), (body([{"role": "user", "content": "word " * 3000}]), 400, "1024"),
@@ -171,6 +172,58 @@ def counts(server):
     assert server.post(MESSAGES + "/count_tokens", {"model": "demo", "messages": SUM})[1]["input_tokens"] < got["input_tokens"]
 
 
+def ignored(server):
+    """Hints and hosted features are named; the answer is the same."""
+    extras = dict(context_management={"edits": []}, metadata={"user_id": "x"}, service_tier="auto", brand_new=1,
+                  tools=[{"type": "web_search_20250305", "name": "web_search"}, {"type": "bash_20250124", "name": "bash"}])
+    with Connection(server) as c:
+        status, headers, answer = c.request("POST", MESSAGES + "?beta=true", json.dumps(body(SUM, **extras)).encode(), {"anthropic-beta": "a-1,b-2"})
+        assert status == 200 and json.loads(answer)["content"] == [{"type": "text", "text": "12 plus 30 is 42."}], answer
+        assert set(headers["x-hearth-ignored"].split(", ")) == {"context_management", "metadata", "service_tier", "brand_new", "anthropic-beta",
+                                                                 "web_search_20250305", "bash_20250124"}, headers
+        status, headers, _ = c.request("POST", MESSAGES, json.dumps(body(SUM)).encode())
+        assert status == 200 and "x-hearth-ignored" not in headers
+        # What a client says is not taken into a header as it is.
+        status, headers, _ = c.request("POST", MESSAGES, json.dumps(body(SUM, **{"a\r\nb, c": 1})).encode())
+        assert status == 200 and headers["x-hearth-ignored"] == "a??b??c", headers
+
+
+def system_anywhere(server):
+    """Texts of the role system stand where they are, blocks of documents are text."""
+    ask = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hi."},
+           {"role": "system", "content": [{"type": "text", "text": "Still brief."}]}] + SUM
+    status, got = server.post(MESSAGES, body(ask, system="First."))
+    assert status == 200 and got["content"][0]["text"] == "12 plus 30 is 42.", got
+    source = {"type": "text", "media_type": "text/plain", "data": "What is 12 plus 30?"}
+    for s in (source, {"type": "content", "content": [{"type": "text", "text": "What is 12 plus 30?"}]}):
+        status, got = server.post(MESSAGES, body([{"role": "user", "content": [{"type": "document", "source": s}]}]))
+        assert status == 200 and got["content"][0]["text"] == "12 plus 30 is 42.", got
+
+
+def same_usage(server):
+    """What message_start says of the prompt message_delta says again; a part that was cached is counted once."""
+    ask = [{"role": "user", "content": "Tell me a story with the words boat and river." + " please" * 60}]
+    total = server.post(MESSAGES + "/count_tokens", {"model": "demo", "messages": ask})[1]["input_tokens"]
+    for again in (False, True):
+        events = events_of(server, messages=ask, max_tokens=2)
+        start, end = events[0][1]["message"]["usage"], events[-2][1]["usage"]
+        keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        assert [start[k] for k in keys] == [end[k] for k in keys], (start, end)
+        assert sum(start[k] for k in keys) == total and start["output_tokens"] == 0, (start, total)
+        assert not again or start["cache_read_input_tokens"] > total // 2, start
+
+
+def models(server):
+    said = {"anthropic-version": "2023-06-01"}
+    _, got = server.get("/v1/models", headers=said)
+    assert set(got) == {"data", "has_more", "first_id", "last_id"} and got["data"][0]["type"] == "model" and got["first_id"] == "demo", got
+    _, one = server.get("/v1/models/demo", headers=said)
+    assert one["id"] == one["display_name"] == "demo" and one["created_at"].endswith("Z")
+    status, got = server.get("/v1/models/nope", headers=said)
+    assert status == 404 and got["error"]["type"] == "not_found_error", got
+    assert server.get("/v1/models")[1]["object"] == "list"
+
+
 def keys(program):
     with Server(program, env={"HEARTH_API_KEYS": "one:secret-key"}) as server:
         status, got = server.post(MESSAGES, body(SUM))
@@ -181,7 +234,7 @@ def keys(program):
 def main():
     checks = Checks()
     with Server(PROGRAM) as server:
-        for check in (text, tool_call, parallel_tool_calls, reasoning, ends, prefill, mistakes, counts, error_during_the_stream):
+        for check in (text, tool_call, parallel_tool_calls, reasoning, ends, prefill, mistakes, counts, ignored, system_anywhere, same_usage, models, error_during_the_stream):
             checks.run(check, server)
     checks.run(keys, PROGRAM)
     checks.exit()

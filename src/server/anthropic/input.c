@@ -29,6 +29,55 @@ static void refuse_block(exchange *x, const node *block, view type) {
         reader_fail(&x->in, &at, "blocks of type '%.40s' are not supported here", type.data);
 }
 
+static void join_text(exchange *x, const node *content, str *out);
+
+/* Text that comes with a name: {"source": {"type": "text", "data"} or {"type": "content", "content"}, "title",
+ * "context"}. */
+static void join_document(exchange *x, const node *block, str *out) {
+    node source, inner;
+    view type, text;
+    if (!read_object(&x->in, block, "source", &source)) {
+        need_kind(&x->in, &source, NODE_OBJECT);
+        return;
+    }
+    if (!need_string(&x->in, &source, "type", &type)) return;
+    if (read_string(&x->in, block, "title", &text) && text.len) str_printf(out, "%s\n", text.data);
+    if (read_string(&x->in, block, "context", &text) && text.len) str_printf(out, "%s\n", text.data);
+    inner = node_get(&source, "content");
+    if (view_eq_c(type, "text")) {
+        if (need_string(&x->in, &source, "data", &text)) str_append(out, text.data, text.len);
+    } else if (view_eq_c(type, "content")) {
+        join_text(x, &inner, out);
+    } else {
+        node at = node_get(&source, "type");
+        reader_fail(&x->in, &at, "documents of type '%.40s' cannot be read here; send their text", type.data);
+    }
+}
+
+/* {"source", "title", "content": [text, ...]} */
+static void join_found(exchange *x, const node *block, str *out) {
+    node content = node_get(block, "content");
+    view text;
+    if (read_string(&x->in, block, "title", &text) && text.len) str_printf(out, "%s\n", text.data);
+    if (read_string(&x->in, block, "source", &text) && text.len) str_printf(out, "%s\n", text.data);
+    join_text(x, &content, out);
+}
+
+/* A block that is text in the end; false: it is none. */
+static bool join_block(exchange *x, const node *block, view type, str *out) {
+    view text;
+    if (view_eq_c(type, "text")) {
+        if (need_string(&x->in, block, "text", &text)) str_append(out, text.data, text.len);
+    } else if (view_eq_c(type, "document")) {
+        join_document(x, block, out);
+    } else if (view_eq_c(type, "search_result")) {
+        join_found(x, block, out);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* A string, or text blocks; appended. */
 static void join_text(exchange *x, const node *content, str *out) {
     if (node_is(content) == NODE_STRING) {
@@ -42,12 +91,9 @@ static void join_text(exchange *x, const node *content, str *out) {
     }
     for (size_t i = 0; i < node_count(content) && !x->in.failed; i++) {
         node block = node_at(content, i);
-        view type, text;
+        view type;
         if (!block_type(x, &block, &type)) return;
-        if (!view_eq_c(type, "text"))
-            refuse_block(x, &block, type);
-        else if (need_string(&x->in, &block, "text", &text))
-            str_append(out, text.data, text.len);
+        if (!join_block(x, &block, type, out)) refuse_block(x, &block, type);
     }
 }
 
@@ -82,16 +128,15 @@ static void put_user(exchange *x, jw *w, const node *content) {
     if (n == 0) join_text(x, content, &text);
     for (size_t i = 0; i < n && !x->in.failed; i++) {
         node block = node_at(content, i);
-        view type, piece;
+        view type;
         if (!block_type(x, &block, &type)) break;
         if (view_eq_c(type, "tool_result")) {
             put_result(x, w, &block);
             results++;
-        } else if (!view_eq_c(type, "text")) {
-            refuse_block(x, &block, type);
-        } else if (need_string(&x->in, &block, "text", &piece)) {
-            str_append(&text, piece.data, piece.len);
+        } else if (join_block(x, &block, type, &text)) {
             has_text = true;
+        } else {
+            refuse_block(x, &block, type);
         }
     }
     if (!has_text && results == 0) reader_fail(&x->in, content, "is empty");
@@ -147,12 +192,11 @@ static void put_assistant(exchange *x, jw *w, const node *content) {
     str_deinit(&text);
 }
 
-static void put_system(exchange *x, jw *w) {
-    node system = read_any(&x->in, &x->body, "system");
-    str  text;
-    if (node_is(&system) == NODE_ABSENT) return;
+static void put_system(exchange *x, jw *w, const node *system) {
+    str text;
+    if (node_is(system) == NODE_ABSENT) return;
     str_init(&text);
-    join_text(x, &system, &text);
+    join_text(x, system, &text);
     if (text.len) {
         put_message(w, "system", &text);
         jw_close(w, '}');
@@ -162,7 +206,7 @@ static void put_system(exchange *x, jw *w) {
 
 static void read_messages(exchange *x, runtime_request *q) {
     static const char *const roles[] = { "user", "assistant", "system", NULL };
-    node                     list;
+    node                     list, system = read_any(&x->in, &x->body, "system");
     str                      text;
     int                      role = 0;
     if (!need_array(&x->in, &x->body, "messages", OPENAI_MAX_MESSAGES, &list)) return;
@@ -170,17 +214,16 @@ static void read_messages(exchange *x, runtime_request *q) {
     str_init(&text);
     jw w = jw_of(&text);
     jw_open(&w, '[');
-    put_system(x, &w);
+    put_system(x, &w, &system);
     for (size_t i = 0; i < node_count(&list) && !x->in.failed; i++) {
         node m = node_at(&list, i), content = node_get(&m, "content");
         view name;
         if (!need_kind(&x->in, &m, NODE_OBJECT) || !need_string(&x->in, &m, "role", &name)) break;
         if (!read_choice(&x->in, &m, "role", roles, &role)) break;
-        if (role == 2) {
-            node at = node_get(&m, "role");
-            reader_fail(&x->in, &at, "the system prompt is the top-level field system");
-        } else if (node_is(&content) == NODE_ABSENT) {
+        if (node_is(&content) == NODE_ABSENT) {
             reader_fail(&x->in, &content, "is required");
+        } else if (role == 2) { /* the chat finds its place: chat/turns.h */
+            put_system(x, &w, &content);
         } else if (role == 0) {
             put_user(x, &w, &content);
         } else {
@@ -195,13 +238,18 @@ static void read_messages(exchange *x, runtime_request *q) {
 
 /* --- tools --- */
 
+/* Tools of other types run at the hosted service, or have schemas that only its models know. */
+static bool is_own_tool(const node *tool) {
+    node type = node_get(tool, "type");
+    return node_is(&type) == NODE_ABSENT || view_eq_c(node_text(&type), "custom");
+}
+
 static void put_tool(exchange *x, jw *w, const node *tool) {
-    view type, name = { "", 0 }, text = { "", 0 };
+    view name = { "", 0 }, text = { "", 0 };
     node schema;
     if (!need_kind(&x->in, tool, NODE_OBJECT)) return;
-    if (read_string(&x->in, tool, "type", &type) && !view_eq_c(type, "custom")) {
-        node at = node_get(tool, "type");
-        reader_fail(&x->in, &at, "tools of type '%.40s' run at a hosted service and are not supported", type.data);
+    if (!is_own_tool(tool)) {
+        if (need_string(&x->in, tool, "type", &text)) exchange_ignore(x, text);
         return;
     }
     if (need_string(&x->in, tool, "name", &name)) conversation_check_name(&x->in, tool, "name");
@@ -210,10 +258,11 @@ static void put_tool(exchange *x, jw *w, const node *tool) {
     conversation_put_tool(w, name, text, &schema);
 }
 
-static bool has_tool(const node *tools, view name) {
+/* name NULL: any. */
+static bool has_tool(const node *tools, const view *name) {
     for (size_t i = 0; i < node_count(tools); i++) {
         node tool = node_at(tools, i), n = node_get(&tool, "name");
-        if (view_eq(node_text(&n), name)) return true;
+        if (is_own_tool(&tool) && (!name || view_eq(node_text(&n), *name))) return true;
     }
     return false;
 }
@@ -230,9 +279,9 @@ static void read_tool_choice(exchange *x, const node *tools, runtime_request *q)
     if (!need_string(&x->in, &choice, "type", &text) || !read_choice(&x->in, &choice, "type", names, &i)) return;
     q->tool_choice = values[i];
     if (read_bool(&x->in, &choice, "disable_parallel_tool_use", &flag)) q->parallel_tools = !flag;
-    if (i == 1 && node_count(tools) == 0) reader_fail(&x->in, &choice, "'any' needs tools");
+    if (i == 1 && !has_tool(tools, NULL)) reader_fail(&x->in, &choice, "'any' needs tools that can be called here");
     if (i != 2 || !need_string(&x->in, &choice, "name", &q->tool_name)) return;
-    if (!has_tool(tools, q->tool_name)) reader_fail(&x->in, &choice, "there is no tool '%.64s'", q->tool_name.data);
+    if (!has_tool(tools, &q->tool_name)) reader_fail(&x->in, &choice, "there is no tool '%.64s'", q->tool_name.data);
 }
 
 static void read_tools(exchange *x, runtime_request *q) {
@@ -240,7 +289,7 @@ static void read_tools(exchange *x, runtime_request *q) {
     str  text;
     bool given = read_array(&x->in, &x->body, "tools", OPENAI_MAX_TOOLS, &tools);
     read_tool_choice(x, &tools, q);
-    if (!given || node_count(&tools) == 0) return;
+    if (!given) return;
     str_init(&text);
     jw w = jw_of(&text);
     jw_open(&w, '[');
@@ -249,7 +298,7 @@ static void read_tools(exchange *x, runtime_request *q) {
         put_tool(x, &w, &tool);
     }
     jw_close(&w, ']');
-    if (!x->in.failed) exchange_copy(x, &text, &q->tools);
+    if (!x->in.failed && has_tool(&tools, NULL)) exchange_copy(x, &text, &q->tools);
     str_deinit(&text);
 }
 
@@ -264,7 +313,7 @@ static void read_thinking(exchange *x, runtime_request *q) {
     q->thinking = RUNTIME_THINK_OFF; /* as the hosted service: thoughts only for those who ask */
     if (!read_object(&x->in, &x->body, "thinking", &thinking)) return;
     if (!need_string(&x->in, &thinking, "type", &text) || !read_choice(&x->in, &thinking, "type", names, &kind)) return;
-    if (kind > 0) q->thinking = RUNTIME_THINK_ON;
+    if (kind > 0) q->thinking = RUNTIME_THINK_WISH; /* clients ask whatever the model is */
     if (kind != 1) return;
     node at = node_get(&thinking, "budget_tokens");
     if (node_is(&at) == NODE_ABSENT) reader_fail(&x->in, &at, "is required");
@@ -275,10 +324,14 @@ static void read_thinking(exchange *x, runtime_request *q) {
 
 /* {"type": "json_schema", "schema": {...}}, at the top or inside output_config. */
 static void read_format(exchange *x, runtime_request *q) {
-    node config, format, schema;
-    view type, text;
-    bool inside =
-        read_object(&x->in, &x->body, "output_config", &config) && read_object(&x->in, &config, "format", &format);
+    static const char *const efforts[] = { "low", "medium", "high", "xhigh", "max", NULL };
+    node                     config, format, schema;
+    view                     type, text;
+    int                      effort = 0;
+    bool                     given = read_object(&x->in, &x->body, "output_config", &config);
+    bool                     inside = given && read_object(&x->in, &config, "format", &format);
+    if (given && read_choice(&x->in, &config, "effort", efforts, &effort))
+        q->effort = view_of(efforts[effort < 2 ? effort : 2]);
     if (!inside && !read_object(&x->in, &x->body, "output_format", &format)) return;
     if (!need_string(&x->in, &format, "type", &type)) return;
     if (!view_eq_c(type, "json_schema")) {
@@ -290,10 +343,21 @@ static void read_format(exchange *x, runtime_request *q) {
     if (!x->in.failed && params_json(x, &schema, &text)) q->constraint = (runtime_constraint){ RUNTIME_SCHEMA, text };
 }
 
+/* Its wish for thoughts is granted by models that have them; of the others it is named. */
+static void name_thinking(exchange *x, const runtime_request *q) {
+    host_model m;
+    node       model = node_get(&x->body, "model");
+    if (q->thinking != RUNTIME_THINK_WISH || host_find(x->host, node_text(&model), &m, NULL) < 0) return;
+    if (m.described && !m.can_think) exchange_ignore(x, view_of("thinking"));
+}
+
 void anthropic_read(exchange *x, runtime_request *q, bool counting) {
-    /* Accounts, storage and billing of the hosted service. */
-    static const char *const hosted[] = { "metadata", "service_tier", "betas", "inference_geo", NULL };
-    static const char *const absent[] = { "mcp_servers", "container", "context_management", NULL };
+    /* Accounts, storage and billing of the hosted service, and how it trims a conversation: here all of it is read. */
+    static const char *const hosted[] = {
+        "metadata",    "service_tier", "betas", "inference_geo", "context_management", "cache_control",
+        "diagnostics", "speed",        NULL
+    };
+    static const char *const absent[] = { "mcp_servers", "container", NULL };
     int64_t                  n;
     if (!counting) {
         node at = node_get(&x->body, "max_tokens");
@@ -308,9 +372,12 @@ void anthropic_read(exchange *x, runtime_request *q, bool counting) {
     read_tools(x, q);
     read_thinking(x, q);
     read_format(x, q);
-    for (size_t i = 0; hosted[i]; i++) read_any(&x->in, &x->body, hosted[i]);
+    name_thinking(x, q);
+    exchange_ignore_members(x, hosted);
+    if (http_request_get(x->http, "anthropic-beta")) exchange_ignore(x, view_of("anthropic-beta"));
     for (size_t i = 0; absent[i]; i++) {
         node a = read_any(&x->in, &x->body, absent[i]);
-        if (node_is(&a) != NODE_ABSENT) reader_fail(&x->in, &a, "is not supported");
+        if (node_is(&a) != NODE_ABSENT && (node_is(&a) != NODE_ARRAY || node_count(&a)))
+            reader_fail(&x->in, &a, "is not supported");
     }
 }

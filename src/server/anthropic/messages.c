@@ -32,7 +32,9 @@ typedef struct message_state {
     collect                all;
     str                    chunk; /* reused */
     block                  open;
-    int                    index, call; /* of the open block; which call it is */
+    int                    index, call;                  /* of the open block; which call it is */
+    bool                   begun;                        /* message_start was sent */
+    int                    prompt_tokens, cached_tokens; /* as it said */
 } message_state;
 
 static void state_free(void *p) {
@@ -229,9 +231,13 @@ static void open_block(exchange *x, message_state *s, block kind, const runtime_
     put_event(x, "content_block_start", &s->chunk);
 }
 
-static void stream_start(exchange *x, message_state *s, const runtime_event *ev) {
-    runtime_usage u = { .prompt_tokens = ev->prompt_tokens };
-    jw            w = begin_event(s, "message_start");
+/* When the first piece of the prompt was evaluated it is known what came from the cache, and clients add up what they
+ * are told here and at the end. */
+static void stream_start(exchange *x, message_state *s) {
+    runtime_usage u = { .prompt_tokens = s->prompt_tokens, .cached_tokens = s->cached_tokens };
+    if (s->begun) return;
+    s->begun = true;
+    jw w = begin_event(s, "message_start");
     jw_key(&w, "message");
     jw_open(&w, '{');
     put_head(x, &w, s);
@@ -247,8 +253,10 @@ static void stream_start(exchange *x, message_state *s, const runtime_event *ev)
 }
 
 static void stream_event(exchange *x, message_state *s, const runtime_event *ev) {
+    if (ev->kind == RUNTIME_STARTED) s->prompt_tokens = ev->prompt_tokens;
+    if (ev->kind == RUNTIME_PROGRESS) s->cached_tokens = ev->cached;
+    if (ev->kind != RUNTIME_STARTED) stream_start(x, s);
     switch (ev->kind) {
-    case RUNTIME_STARTED: stream_start(x, s, ev); break;
     case RUNTIME_REASONING:
         open_block(x, s, BLOCK_THINKING, ev);
         delta(x, s, "thinking_delta", "thinking", ev->text);
@@ -269,6 +277,8 @@ static void stream_over(exchange *x, message_state *s) {
     runtime_usage u;
     close_block(x, s);
     collect_usage(&s->all, &u);
+    u.prompt_tokens = s->prompt_tokens;
+    u.cached_tokens = s->cached_tokens;
     jw w = begin_event(s, "message_delta");
     jw_key(&w, "delta");
     jw_open(&w, '{');
@@ -329,7 +339,7 @@ void anthropic_messages(exchange *x) {
     }
     if (!(s = open_state(x))) return;
     s->model = model;
-    s->stream = q->stream_calls = stream;
+    s->stream = q->stream_calls = q->want_progress = stream;
     s->request = q;
     snprintf(s->id, sizeof s->id, "msg_%s", x->id + 4);
     exchange_run(x, &(exchange_work){ .model = model,

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/json_in.h"
 
-#include "base/log.h"
-
 #include <jansson.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -293,33 +290,13 @@ bool read_choice(reader *r, const node *object, const char *key, const char *con
 
 /* --- unknown members --- */
 
-enum { MAX_LOGGED = 256 };
-static pthread_mutex_t logged_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
-static char            logged[MAX_LOGGED][64];
-static size_t          n_logged;
-
-static bool first_time(const char *name) {
-    bool fresh = true;
-    pthread_mutex_lock(&logged_lock);
-    for (size_t i = 0; i < n_logged && fresh; i++) fresh = strcmp(logged[i], name) != 0;
-    if (fresh && n_logged < MAX_LOGGED)
-        snprintf(logged[n_logged++], sizeof logged[0], "%s", name);
-    else
-        fresh = false;
-    pthread_mutex_unlock(&logged_lock);
-    return fresh;
-}
-
-void reader_log_unknown(const reader *r, const node *root, const char *api) {
-    void       *cursor = NULL;
+const char *reader_unknown(const reader *r, const node *root, void **cursor) {
     const char *key;
     node        member;
-    char        name[64];
-    while (node_next(root, &cursor, &key, &member)) {
+    while (node_next(root, cursor, &key, &member)) {
         bool known = false;
         for (size_t i = 0; i < r->n_seen && !known; i++) known = strcmp(r->seen[i], key) == 0;
-        if (known) continue;
-        snprintf(name, sizeof name, "%s.%.40s", api, key);
-        if (first_time(name)) log_info("server", "unknown field %s is ignored (logged once)", name);
+        if (!known) return key;
     }
+    return NULL;
 }

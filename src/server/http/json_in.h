@@ -82,7 +82,7 @@ bool need_string(reader *r, const node *object, const char *key, view *out);
 bool need_array(reader *r, const node *object, const char *key, size_t max, node *out);
 bool need_kind(reader *r, const node *n, node_kind kind); /* the value itself */
 
-/* Logs each member of the root that was not asked for, once per process and api. */
-void reader_log_unknown(const reader *r, const node *root, const char *api);
+/* The next member of the root that was not asked for; cursor starts as NULL. NULL: there is none left. */
+const char *reader_unknown(const reader *r, const node *root, void **cursor);
 
 #endif

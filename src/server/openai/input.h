@@ -5,7 +5,7 @@
 
 #include "server/exchange.h"
 
-enum { OPENAI_MAX_MESSAGES = 16384, OPENAI_MAX_TOOLS = 128 };
+enum { OPENAI_MAX_MESSAGES = 16384, OPENAI_MAX_TOOLS = 1024 };
 
 void openai_read_messages(exchange *x, const node *body, runtime_request *q);
 /* tools, tool_choice, parallel_tool_calls. flat: the responses endpoint's form, without the inner "function". */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /v1/models, GET /v1/models/{id} */
+/* GET /v1/models, GET /v1/models/{id}: in OpenAI's form, or in Anthropic's for clients that send anthropic-version. */
 #include "server/handlers.h"
+#include "server/internal.h"
 #include "server/openai/openai.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 static void put_model(jw *w, const host_model *m) {
     jw_open(w, '{');
@@ -28,13 +30,61 @@ static void put_model(jw *w, const host_model *m) {
     jw_close(w, '}');
 }
 
+/* --- for Anthropic's clients, who say so --- */
+
+static bool for_anthropic(exchange *x) {
+    if (!http_request_get(x->http, "anthropic-version")) return false;
+    x->core->lost = *x->route; /* with their errors */
+    x->core->lost.api = &api_anthropic;
+    x->route = &x->core->lost;
+    return true;
+}
+
+static void put_anthropic_model(jw *w, const host_model *m) {
+    struct tm tm;
+    char      made[32] = "";
+    time_t    t = (time_t)m->modified;
+    gmtime_r(&t, &tm);
+    strftime(made, sizeof made, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    jw_open(w, '{');
+    jw_put_cstr(w, "type", "model");
+    jw_put_cstr(w, "id", m->name);
+    jw_put_cstr(w, "display_name", m->name);
+    jw_put_cstr(w, "created_at", made);
+    if (m->described) jw_put_int(w, "max_input_tokens", m->n_ctx);
+    if (m->described) jw_put_int(w, "max_tokens", m->n_ctx);
+    jw_close(w, '}');
+}
+
+static void reply_anthropic(exchange *x, const host_model *list, size_t n) {
+    str b;
+    str_init(&b);
+    jw w = jw_of(&b);
+    jw_open(&w, '{');
+    jw_key(&w, "data");
+    jw_open(&w, '[');
+    for (size_t i = 0; i < n; i++) put_anthropic_model(&w, &list[i]);
+    jw_close(&w, ']');
+    jw_put_bool(&w, "has_more", false);
+    jw_put_cstr(&w, "first_id", n ? list[0].name : NULL);
+    jw_put_cstr(&w, "last_id", n ? list[n - 1].name : NULL);
+    jw_close(&w, '}');
+    exchange_reply(x, 200, "application/json", &b);
+}
+
 void openai_models(exchange *x) {
     host_model *list = NULL;
     size_t      n = 0;
     err         e = { 0 };
     str         b;
+    bool        theirs = for_anthropic(x);
     if (host_list(x->host, &list, &n, &e) < 0) {
         exchange_error_from(x, &e);
+        return;
+    }
+    if (theirs) {
+        reply_anthropic(x, list, n);
+        free(list);
         return;
     }
     str_init(&b);
@@ -53,6 +103,7 @@ void openai_models(exchange *x) {
 void openai_model(exchange *x) {
     host_model m;
     str        b;
+    bool       theirs = for_anthropic(x);
     if (host_find(x->host, x->tail, &m, NULL) < 0) {
         exchange_error(x, 404, "model_not_found", "model", "The model '%.*s' does not exist here",
                        (int)(x->tail.len > 100 ? 100 : x->tail.len), x->tail.data);
@@ -60,6 +111,9 @@ void openai_model(exchange *x) {
     }
     str_init(&b);
     jw w = jw_of(&b);
-    put_model(&w, &m);
+    if (theirs)
+        put_anthropic_model(&w, &m);
+    else
+        put_model(&w, &m);
     exchange_reply(x, 200, "application/json", &b);
 }
