@@ -36,6 +36,11 @@ void openai_embed(exchange *x);
 void openai_models(exchange *x);
 void openai_model(exchange *x);
 void openai_responses(exchange *x);
+void openai_responses_count(exchange *x);
+void openai_response_get(exchange *x);
+void openai_response_delete(exchange *x);
+void openai_response_items(exchange *x);
+void openai_conversations(exchange *x);
 
 /* anthropic.c */
 void anthropic_messages(exchange *x);

@@ -51,6 +51,7 @@ struct server {
     server_options options;
     http_limits    limits;
     auth          *keys;
+    struct kept   *kept; /* of the responses endpoint */
     metrics        metrics;
     int64_t        started_us;
 

@@ -6,7 +6,7 @@
 
 const route server_routes[] = {
     { "GET", "/health", &api_native, ops_health, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN },
-    { "GET", "/metrics", &api_native, ops_metrics, ROUTE_STATS | ROUTE_INLINE | ROUTE_OPEN | ROUTE_UNCOUNTED },
+    { "GET", "/metrics", &api_native, ops_metrics, ROUTE_STATS | ROUTE_INLINE | ROUTE_UNCOUNTED },
     { "GET", "/v1/stats", &api_native, ops_stats, ROUTE_STATS | ROUTE_INLINE },
     { "GET", "/v1/requests", &api_native, ops_requests, ROUTE_INLINE },
     { "POST", "/v1/requests/{id}/cancel", &api_native, ops_cancel, ROUTE_INLINE | ROUTE_RAW },
@@ -25,6 +25,14 @@ const route server_routes[] = {
     { "POST", "/v1/completions", &api_openai, openai_complete, ROUTE_BODY },
     { "POST", "/v1/embeddings", &api_openai, openai_embed, ROUTE_BODY },
     { "POST", "/v1/responses", &api_responses, openai_responses, ROUTE_BODY },
+    { "POST", "/v1/responses/input_tokens", &api_openai, openai_responses_count, ROUTE_BODY | ROUTE_SLOW },
+    { "GET", "/v1/responses/{id}/input_items", &api_openai, openai_response_items, 0 },
+    { "GET", "/v1/responses/{id}", &api_openai, openai_response_get, 0 },
+    { "DELETE", "/v1/responses/{id}", &api_openai, openai_response_delete, ROUTE_RAW },
+    { "POST", "/v1/conversations", &api_openai, openai_conversations, ROUTE_RAW },
+    { "GET", "/v1/conversations/{id}", &api_openai, openai_conversations, 0 },
+    { "POST", "/v1/conversations/{id}", &api_openai, openai_conversations, ROUTE_RAW },
+    { "DELETE", "/v1/conversations/{id}", &api_openai, openai_conversations, ROUTE_RAW },
     { "GET", "/v1/models", &api_openai, openai_models, 0 },
     { "GET", "/v1/models/{id}", &api_openai, openai_model, 0 },
 

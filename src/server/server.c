@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "server/http/upload.h"
 #include "server/internal.h"
+#include "server/openai/kept.h"
 
 #include <openssl/ssl.h>
 #include <signal.h>
@@ -151,6 +152,8 @@ static void set_defaults(server_options *o) {
     if (o->heartbeat_seconds <= 0) o->heartbeat_seconds = 10;
     if (o->drain_seconds <= 0) o->drain_seconds = 30;
     if (!o->stream_bytes) o->stream_bytes = 1 << 20;
+    if (o->kept_seconds == 0) o->kept_seconds = 3600;
+    if (o->kept_seconds < 0 || o->kept_seconds > 1e9) o->kept_seconds = 1e9;
 }
 
 static int open_loop(server *s, err *e) {
@@ -180,7 +183,8 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
     arena_init(&s->event_mem, 0);
     pthread_mutex_init(&s->post_lock, NULL);
     if (getrandom(&s->id_salt, sizeof s->id_salt, 0) < 0) s->id_salt = (uint64_t)s->started_us;
-    if ((rc = open_loop(s, e)) < 0 || (rc = server_listen(s, e)) < 0 || (rc = server_start_intake(s, e)) < 0) {
+    if ((rc = kept_open(&s->kept, s->options.kept_bytes, s->options.kept_seconds, e)) < 0 ||
+        (rc = open_loop(s, e)) < 0 || (rc = server_listen(s, e)) < 0 || (rc = server_start_intake(s, e)) < 0) {
         s->keys = NULL;
         server_free(s);
         return rc;
@@ -208,6 +212,7 @@ void server_free(server *s) {
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);
     if (s->tls) SSL_CTX_free(s->tls);
+    kept_free(s->kept);
     auth_free(s->keys);
     arena_deinit(&s->event_mem);
     pthread_mutex_destroy(&s->post_lock);

@@ -23,7 +23,7 @@ typedef struct server server;
 typedef struct server_options {
     host       *host;          /* borrowed */
     library    *library;       /* borrowed; NULL: the models are fixed, nothing is pulled, created or removed */
-    const char *version;       /* for /api/version and the Server header */
+    const char *version;       /* for /health and /props */
     const char *default_model; /* for requests that name none where the protocol allows that; NULL: none */
 
     const char *tcp_host;    /* NULL: no TCP */
@@ -37,13 +37,15 @@ typedef struct server_options {
     size_t             n_cors_origins;
     const char *const *allow_hosts; /* further names for the Host header on loopback */
     size_t             n_allow_hosts;
-    bool               health_needs_key, no_metrics, no_request_log;
+    bool               health_needs_key, metrics_open, no_metrics, no_request_log;
 
     size_t head_bytes, body_bytes; /* 0: 32 KiB, 64 MiB */
     size_t total_body_bytes;       /* of all requests that are being received or read; 0: 512 MiB */
     int    max_connections;        /* 0: 4096 */
     double head_seconds, idle_seconds, body_seconds, stall_seconds, heartbeat_seconds; /* 0: 15, 75, 20, 30, 10 */
     double drain_seconds;                                                              /* 0: 30 */
+    size_t kept_bytes;   /* of responses that can be asked for again; 0: none */
+    double kept_seconds; /* how long; 0: an hour; negative: for ever */
     size_t stream_bytes; /* events that may wait for a slow reader; 0: 1 MiB */
 } server_options;
 

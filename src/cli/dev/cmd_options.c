@@ -40,6 +40,9 @@ static void put_server(const server_options *o, str *out) {
     put_number(out, "head_bytes", (double)o->head_bytes);
     put_number(out, "body_bytes", (double)o->body_bytes);
     put_number(out, "total_body_bytes", (double)o->total_body_bytes);
+    put_number(out, "metrics_open", o->metrics_open);
+    put_number(out, "kept_bytes", (double)o->kept_bytes);
+    put_number(out, "kept_seconds", o->kept_seconds);
     put_number(out, "stream_bytes", (double)o->stream_bytes);
     put_number(out, "max_connections", o->max_connections);
     put_number(out, "head_seconds", o->head_seconds);

@@ -132,6 +132,10 @@ bool node_set_text(const node *object, const char *key, const char *text) {
     return json_object_set_new(object->json, key, json_string(text)) == 0;
 }
 
+bool node_set_json(const node *object, const char *key, view json) {
+    return json_object_set_new(object->json, key, json_loadb(json.data, json.len, JSON_ALLOW_NUL, NULL)) == 0;
+}
+
 void node_write(const node *n, str *out) {
     if (!n->json || json_dump_callback(n->json, put_text, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0)
         str_puts(out, "null");

@@ -59,6 +59,7 @@ int64_t   node_int(const node *n);
 double    node_real(const node *n);
 bool      node_true(const node *n);
 bool      node_next(const node *object, void **cursor, const char **key, node *out); /* cursor starts as NULL */
+bool      node_set_json(const node *object, const char *key, view json);             /* false: out of memory */
 bool      node_set_text(const node *object, const char *key, const char *text);      /* UTF-8; false: out of memory */
 void      node_write(const node *n, str *out); /* compact JSON; "null" if absent */
 

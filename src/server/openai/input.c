@@ -231,19 +231,24 @@ void openai_read_format(exchange *x, const node *format, runtime_request *q, boo
     if (params_json(x, &schema, &text)) q->constraint = (runtime_constraint){ RUNTIME_SCHEMA, text };
 }
 
-void openai_read_template(exchange *x, const node *body, runtime_request *q) {
-    static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", NULL };
-    static const char *const levels[] = { "", "low", "low", "medium", "high", "high" };
+void openai_read_effort(exchange *x, const node *object, const char *key, runtime_request *q) {
+    static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", "max", NULL };
+    static const char *const levels[] = { "", "low", "low", "medium", "high", "high", "high" };
     int                      effort = 0;
-    bool                     flag;
-    node                     vars;
-    if (read_bool(&x->in, body, "enable_thinking", &flag)) q->thinking = flag ? RUNTIME_THINK_ON : RUNTIME_THINK_OFF;
-    if (read_choice(&x->in, body, "reasoning_effort", efforts, &effort)) {
-        if (effort == 0)
-            q->thinking = RUNTIME_THINK_OFF;
-        else
-            q->effort = view_of(levels[effort]);
+    if (!read_choice(&x->in, object, key, efforts, &effort)) return;
+    if (effort == 0) {
+        q->thinking = RUNTIME_THINK_OFF;
+        return;
     }
+    q->effort = view_of(levels[effort]);
+    if (effort > 1 && q->thinking == RUNTIME_THINK_DEFAULT) q->thinking = RUNTIME_THINK_WISH;
+}
+
+void openai_read_template(exchange *x, const node *body, runtime_request *q) {
+    bool flag;
+    node vars;
+    if (read_bool(&x->in, body, "enable_thinking", &flag)) q->thinking = flag ? RUNTIME_THINK_ON : RUNTIME_THINK_OFF;
+    openai_read_effort(x, body, "reasoning_effort", q);
     if (read_object(&x->in, body, "chat_template_kwargs", &vars)) params_json(x, &vars, &q->template_vars);
     if (read_bool(&x->in, body, "continue_final_message", &flag)) q->continue_final = flag;
     if (read_bool(&x->in, body, "add_generation_prompt", &flag) && flag && q->continue_final)

@@ -12,6 +12,8 @@ void openai_read_messages(exchange *x, const node *body, runtime_request *q);
 void openai_read_tools(exchange *x, const node *body, runtime_request *q, bool flat);
 /* {"type": "text" | "json_object" | "json_schema", ...}; flat as above. */
 void openai_read_format(exchange *x, const node *format, runtime_request *q, bool flat);
+/* How much to think: "none" switches thoughts off, "low" and more switch them on where the model has them. */
+void openai_read_effort(exchange *x, const node *object, const char *key, runtime_request *q);
 /* enable_thinking, reasoning_effort, chat_template_kwargs, continue_final_message */
 void openai_read_template(exchange *x, const node *body, runtime_request *q);
 

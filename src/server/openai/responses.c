@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /v1/responses, without memory: every request brings its whole conversation.
+ * POST /v1/responses: a request brings its whole conversation, or goes on with one that was kept (kept.h).
  *
  * The answer is a list of items: reasoning, message, function_call. Events open an item, feed it and close it; the same
  * list, built without events, is the answer in one piece.
  */
 #include "server/error_table.h"
 #include "server/handlers.h"
+#include "server/internal.h"
 #include "server/openai/input.h"
+#include "server/openai/kept.h"
 #include "server/openai/openai.h"
 #include "server/openai/responses_input.h"
+#include "server/openai/responses_tools.h"
 #include "server/params.h"
 
 #include <stdio.h>
@@ -17,13 +20,13 @@
 #include <string.h>
 
 enum { MAX_ITEMS = 300 };
-typedef enum item_kind { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL } item_kind;
+typedef enum item_kind { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM } item_kind;
 
 typedef struct item {
     item_kind kind;
     char      id[48];
     str       text; /* or a call's arguments */
-    str       name, call_id;
+    str       name, call_id, space;
     int       tool; /* the event's index */
     bool      open;
 } item;
@@ -31,8 +34,10 @@ typedef struct item {
 typedef struct responses_state {
     char           id[40];
     view           model;
-    bool           stream, failed;
-    view           echo; /* members of the response that repeat the request */
+    bool           stream, failed, store;
+    view           echo;           /* members of the response that repeat the request */
+    view           input, earlier; /* items of this request and of those before it, to be kept */
+    tool_names     tools;
     item          *items;
     size_t         n;
     int64_t        sequence;
@@ -48,6 +53,7 @@ static void state_free(void *p) {
         str_deinit(&s->items[i].text);
         str_deinit(&s->items[i].name);
         str_deinit(&s->items[i].call_id);
+        str_deinit(&s->items[i].space);
     }
     free(s->items);
     str_deinit(&s->chunk);
@@ -71,19 +77,20 @@ static void put_part(jw *w, const item *it, view text) {
     jw_close(w, '}');
 }
 
+static bool is_call(const item *it) { return it->kind == ITEM_CALL || it->kind == ITEM_CUSTOM; }
+
 static void put_item(jw *w, const item *it, const char *status) {
-    bool fresh = strcmp(status, "in_progress") == 0;
+    static const char *const types[] = { "reasoning", "message", "function_call", "custom_tool_call" };
+    bool                     fresh = strcmp(status, "in_progress") == 0;
     jw_open(w, '{');
     jw_put_cstr(w, "id", it->id);
-    jw_put_cstr(w, "type",
-                it->kind == ITEM_REASONING ? "reasoning"
-                : it->kind == ITEM_MESSAGE ? "message"
-                                           : "function_call");
+    jw_put_cstr(w, "type", types[it->kind]);
     jw_put_cstr(w, "status", status);
-    if (it->kind == ITEM_CALL) {
+    if (is_call(it)) {
         jw_put_text(w, "call_id", text_of(&it->call_id));
         jw_put_text(w, "name", text_of(&it->name));
-        jw_put_text(w, "arguments", fresh ? (view){ "", 0 } : text_of(&it->text));
+        if (it->space.len) jw_put_text(w, "namespace", text_of(&it->space));
+        jw_put_text(w, it->kind == ITEM_CALL ? "arguments" : "input", fresh ? (view){ "", 0 } : text_of(&it->text));
     } else {
         if (it->kind == ITEM_MESSAGE)
             jw_put_cstr(w, "role", "assistant");
@@ -176,7 +183,7 @@ static jw begin_item_event(exchange *x, responses_state *s, const char *type, co
     jw w = begin_event(x, s, type);
     jw_put_cstr(&w, "item_id", it->id);
     jw_put_int(&w, "output_index", it - s->items);
-    if (it->kind != ITEM_CALL) jw_put_int(&w, "content_index", 0);
+    if (!is_call(it)) jw_put_int(&w, "content_index", 0);
     return w;
 }
 
@@ -204,7 +211,8 @@ static void say_part(exchange *x, responses_state *s, const char *type, const it
 
 static void say_delta(exchange *x, responses_state *s, const item *it, view text) {
     static const char *const types[] = { "response.reasoning_text.delta", "response.output_text.delta",
-                                         "response.function_call_arguments.delta" };
+                                         "response.function_call_arguments.delta",
+                                         "response.custom_tool_call_input.delta" };
     jw                       w = begin_item_event(x, s, types[it->kind], it);
     jw_put_text(&w, "delta", text);
     if (it->kind == ITEM_MESSAGE) {
@@ -216,16 +224,18 @@ static void say_delta(exchange *x, responses_state *s, const item *it, view text
 
 static void say_done(exchange *x, responses_state *s, const item *it) {
     static const char *const types[] = { "response.reasoning_text.done", "response.output_text.done",
-                                         "response.function_call_arguments.done" };
+                                         "response.function_call_arguments.done",
+                                         "response.custom_tool_call_input.done" };
     jw                       w = begin_item_event(x, s, types[it->kind], it);
-    jw_put_text(&w, it->kind == ITEM_CALL ? "arguments" : "text", text_of(&it->text));
+    static const char *const keys[] = { "text", "text", "arguments", "input" };
+    jw_put_text(&w, keys[it->kind], text_of(&it->text));
     if (it->kind == ITEM_CALL) jw_put_text(&w, "name", text_of(&it->name));
     if (it->kind == ITEM_MESSAGE) {
         jw_key(&w, "logprobs");
         jw_raw(&w, view_of("[]"));
     }
     end_event(x, s, &w);
-    if (it->kind != ITEM_CALL) say_part(x, s, "response.content_part.done", it, text_of(&it->text));
+    if (!is_call(it)) say_part(x, s, "response.content_part.done", it, text_of(&it->text));
 }
 
 /* --- items --- */
@@ -233,13 +243,32 @@ static void say_done(exchange *x, responses_state *s, const item *it) {
 static void close_item(exchange *x, responses_state *s, item *it, bool cut) {
     if (!it->open) return;
     it->open = false;
+    if (it->kind == ITEM_CUSTOM) { /* its text is known when the call is whole */
+        str text;
+        str_init(&text);
+        responses_custom_text(text_of(&it->text), &text);
+        str_deinit(&it->text);
+        it->text = text;
+        if (s->stream && text.len) say_delta(x, s, it, text_of(&it->text));
+    }
     if (!s->stream) return;
     say_done(x, s, it);
     say_item(x, s, "response.output_item.done", it, cut ? "incomplete" : "completed");
 }
 
+/* Under the names that the client gave it. */
+static void name_call(item *it, const responses_state *s, const runtime_event *ev) {
+    const tool_name *t = responses_tool(&s->tools, ev->name);
+    view             name = t ? t->name : ev->name;
+    it->tool = ev->index;
+    str_append(&it->name, name.data, name.len);
+    str_append(&it->call_id, ev->id.data, ev->id.len);
+    if (t) str_append(&it->space, t->space.data, t->space.len);
+    if (t && t->custom) it->kind = ITEM_CUSTOM;
+}
+
 static item *open_item(exchange *x, responses_state *s, item_kind kind, const runtime_event *ev) {
-    static const char *const prefixes[] = { "rs", "msg", "fc" };
+    static const char *const prefixes[] = { "rs", "msg", "fc", "ctc" };
     if (s->n) close_item(x, s, &s->items[s->n - 1], false);
     item *bigger = s->n < MAX_ITEMS ? realloc(s->items, (s->n + 1) * sizeof *bigger) : NULL;
     if (!bigger) {
@@ -251,25 +280,22 @@ static item *open_item(exchange *x, responses_state *s, item_kind kind, const ru
     memset(it, 0, sizeof *it);
     it->kind = kind;
     it->open = true;
-    snprintf(it->id, sizeof it->id, "%s_%s%02zx", prefixes[kind], x->id + 4, s->n);
+    if (kind == ITEM_CALL) name_call(it, s, ev);
+    snprintf(it->id, sizeof it->id, "%s_%s%02zx", prefixes[it->kind], x->id + 4, s->n);
     s->n++;
-    if (kind == ITEM_CALL) {
-        it->tool = ev->index;
-        str_append(&it->name, ev->name.data, ev->name.len);
-        str_append(&it->call_id, ev->id.data, ev->id.len);
-    }
     if (!s->stream) return it;
     say_item(x, s, "response.output_item.added", it, "in_progress");
-    if (kind != ITEM_CALL) say_part(x, s, "response.content_part.added", it, (view){ "", 0 });
+    if (!is_call(it)) say_part(x, s, "response.content_part.added", it, (view){ "", 0 });
     return it;
 }
 
-static void feed(exchange *x, responses_state *s, item_kind kind, const runtime_event *ev) {
+static void feed_item(exchange *x, responses_state *s, item_kind kind, const runtime_event *ev) {
     item *it = s->n ? &s->items[s->n - 1] : NULL;
-    if (!it || !it->open || it->kind != kind) it = kind == ITEM_CALL ? NULL : open_item(x, s, kind, ev);
+    bool  fits = it && it->open && (it->kind == kind || (kind == ITEM_CALL && it->kind == ITEM_CUSTOM));
+    if (!fits) it = kind == ITEM_CALL ? NULL : open_item(x, s, kind, ev);
     if (!it) return;
     str_append(&it->text, ev->text.data, ev->text.len);
-    if (s->stream) say_delta(x, s, it, ev->text);
+    if (s->stream && it->kind != ITEM_CUSTOM) say_delta(x, s, it, ev->text);
 }
 
 static void on_event(exchange *x, size_t request, const runtime_event *ev) {
@@ -281,10 +307,10 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
         say_response(x, s, "response.created", NULL);
         say_response(x, s, "response.in_progress", NULL);
         break;
-    case RUNTIME_CONTENT: feed(x, s, ITEM_MESSAGE, ev); break;
-    case RUNTIME_REASONING: feed(x, s, ITEM_REASONING, ev); break;
+    case RUNTIME_CONTENT: feed_item(x, s, ITEM_MESSAGE, ev); break;
+    case RUNTIME_REASONING: feed_item(x, s, ITEM_REASONING, ev); break;
     case RUNTIME_TOOL_BEGIN: open_item(x, s, ITEM_CALL, ev); break;
-    case RUNTIME_TOOL_ARGUMENTS: feed(x, s, ITEM_CALL, ev); break;
+    case RUNTIME_TOOL_ARGUMENTS: feed_item(x, s, ITEM_CALL, ev); break;
     case RUNTIME_TOOL_END:
         if (s->n) close_item(x, s, &s->items[s->n - 1], false);
         break;
@@ -297,10 +323,23 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
     }
 }
 
+static void keep(exchange *x, const responses_state *s) {
+    kept_response r = { 0 };
+    jw            w = jw_of(&r.response), talk = jw_of(&r.talk);
+    if (!s->store || s->failed) return;
+    put_response(&w, x, s, NULL);
+    str_append(&r.input, s->input.data, s->input.len);
+    if (s->earlier.len) jw_raw(&talk, s->earlier);
+    jw_raw(&talk, s->input);
+    for (size_t i = 0; i < s->n; i++) put_item(&talk, &s->items[i], "completed");
+    kept_put(x->server->kept, s->id, x->core->key_id, &r);
+}
+
 static void on_over(exchange *x) {
     responses_state *s = x->state;
     str              b;
     s->over = true;
+    keep(x, s);
     if (s->stream) {
         say_response(x, s, s->finish == RUNTIME_LENGTH ? "response.incomplete" : "response.completed", NULL);
         return;
@@ -324,15 +363,14 @@ const api api_responses = { "openai", openai_put_error, put_stream_error, openai
 
 /* --- the request --- */
 
-static void refuse_stored(exchange *x) {
-    static const char *const names[] = { "previous_response_id", "conversation", "prompt", NULL };
-    bool                     flag;
-    int64_t                  n;
-    for (size_t i = 0; names[i]; i++) {
-        node v = read_any(&x->in, &x->body, names[i]);
-        if (node_is(&v) != NODE_ABSENT)
-            reader_fail(&x->in, &v, "nothing is stored here; send the whole conversation as input");
-    }
+static void refuse_absent(exchange *x) {
+    bool    flag;
+    int64_t n;
+    node    v = read_any(&x->in, &x->body, "conversation");
+    if (node_is(&v) != NODE_ABSENT)
+        reader_fail(&x->in, &v, "conversations are not kept here; previous_response_id goes on with a response");
+    v = read_any(&x->in, &x->body, "prompt");
+    if (node_is(&v) != NODE_ABSENT) reader_fail(&x->in, &v, "prompts are not kept here; send its text");
     if (read_bool(&x->in, &x->body, "background", &flag) && flag)
         reader_fail(&x->in, NULL, "background: is not supported");
     if (read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n) && n)
@@ -340,10 +378,11 @@ static void refuse_stored(exchange *x) {
 }
 
 /* Members of the response that say how it was asked for; they stand between "output" and "usage". */
-static bool make_echo(exchange *x, responses_state *s) {
-    static const char *const echoed[] = { "instructions", "metadata",          "temperature", "top_p", "tools",
-                                          "tool_choice",  "max_output_tokens", "reasoning",   "text",  "truncation",
-                                          "user" };
+static bool make_echo(exchange *x, view *echo) {
+    static const char *const echoed[] = {
+        "instructions",      "metadata",  "temperature", "top_p",      "tools", "tool_choice",
+        "max_output_tokens", "reasoning", "text",        "truncation", "user",  "previous_response_id"
+    };
     static const char *const absent[] = { "null",
                                           "{}",
                                           "null",
@@ -354,9 +393,10 @@ static bool make_echo(exchange *x, responses_state *s) {
                                           "{\"effort\":null,\"summary\":null}",
                                           "{\"format\":{\"type\":\"text\"}}",
                                           "\"disabled\"",
+                                          "null",
                                           "null" };
     str                      out;
-    bool                     parallel = true;
+    bool                     parallel = true, store = true;
     str_init(&out);
     for (size_t i = 0; i < sizeof echoed / sizeof echoed[0]; i++) {
         node n = read_any(&x->in, &x->body, echoed[i]);
@@ -367,77 +407,155 @@ static bool make_echo(exchange *x, responses_state *s) {
             node_write(&n, &out);
     }
     read_bool(&x->in, &x->body, "parallel_tool_calls", &parallel);
-    str_printf(&out, ",\"parallel_tool_calls\":%s,\"previous_response_id\":null,\"store\":false,\"background\":false",
-               parallel ? "true" : "false");
-    bool ok = exchange_copy(x, &out, &s->echo) != NULL;
+    read_bool(&x->in, &x->body, "store", &store);
+    str_printf(&out, ",\"parallel_tool_calls\":%s,\"store\":%s,\"background\":false", parallel ? "true" : "false",
+               store ? "true" : "false");
+    bool ok = exchange_copy(x, &out, echo) != NULL;
     str_deinit(&out);
     return ok;
 }
 
 static void read_forms(exchange *x, runtime_request *q) {
-    static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", NULL };
-    static const char *const levels[] = { "", "low", "low", "medium", "high", "high" };
-    node                     text, format, reasoning;
-    int                      effort = 0;
-    if (read_object(&x->in, &x->body, "text", &text) && read_object(&x->in, &text, "format", &format))
-        openai_read_format(x, &format, q, true);
-    if (read_object(&x->in, &x->body, "reasoning", &reasoning) &&
-        read_choice(&x->in, &reasoning, "effort", efforts, &effort)) {
-        if (effort == 0)
-            q->thinking = RUNTIME_THINK_OFF;
-        else
-            q->effort = view_of(levels[effort]);
+    node text, format, reasoning;
+    view word;
+    if (read_object(&x->in, &x->body, "text", &text)) {
+        if (read_object(&x->in, &text, "format", &format)) openai_read_format(x, &format, q, true);
+        if (read_string(&x->in, &text, "verbosity", &word)) exchange_ignore(x, view_of("text.verbosity"));
     }
+    if (read_object(&x->in, &x->body, "reasoning", &reasoning)) openai_read_effort(x, &reasoning, "effort", q);
+    if (read_string(&x->in, &x->body, "truncation", &word) && view_eq_c(word, "auto"))
+        exchange_ignore(x, view_of("truncation"));
+}
+
+/* The conversation so far; false: the response is not here (answered). */
+static bool read_earlier(exchange *x, view *out, json_doc *doc) {
+    kept_response r;
+    view          id;
+    str           list;
+    if (!read_string(&x->in, &x->body, "previous_response_id", &id)) return true;
+    if (!kept_get(x->server->kept, id, x->core->key_id, &r)) {
+        exchange_error(x, 404, "previous_response_not_found", "previous_response_id",
+                       "Previous response with id '%.*s' not found.", (int)(id.len > 60 ? 60 : id.len), id.data);
+        return false;
+    }
+    str_init(&list);
+    str_printf(&list, "{\"items\":[%s]}", str_cstr(&r.talk));
+    bool ok = exchange_copy(x, &r.talk, out) && str_ok(&list) && json_doc_parse(doc, list.data, list.len, NULL) == 0;
+    str_deinit(&list);
+    kept_response_deinit(&r);
+    if (!ok) exchange_error_nomem(x);
+    return ok;
+}
+
+/* The request's own items as they are kept: each has an id. */
+static bool copy_input(exchange *x, view *out) {
+    node input = node_get(&x->body, "input");
+    str  text;
+    char id[48];
+    str_init(&text);
+    jw w = jw_of(&text);
+    if (node_is(&input) == NODE_STRING) {
+        str_printf(&text, "{\"id\":\"msg_%sin00\",\"type\":\"message\",\"role\":\"user\",\"content\":[", x->id + 4);
+        jw_open(&w, '{');
+        jw_put_cstr(&w, "type", "input_text");
+        jw_put_text(&w, "text", node_text(&input));
+        jw_close(&w, '}');
+        str_puts(&text, "]}");
+    }
+    for (size_t i = 0; i < node_count(&input); i++) {
+        node one = node_at(&input, i), own = node_get(&one, "id"), type = node_get(&one, "type");
+        snprintf(id, sizeof id, "msg_%sin%02zx", x->id + 4, i);
+        if (node_is(&own) == NODE_ABSENT) node_set_text(&one, "id", id);
+        if (node_is(&type) == NODE_ABSENT) node_set_text(&one, "type", "message");
+        if (i) str_push(&text, ',');
+        node_write(&one, &text);
+    }
+    bool ok = exchange_copy(x, &text, out) != NULL;
+    str_deinit(&text);
+    return ok;
+}
+
+/* What a prompt is made of. False: answered. */
+static bool read_prompt(exchange *x, runtime_request *q, tool_names *tools, view *earlier) {
+    json_doc doc = { 0 };
+    if (!read_earlier(x, earlier, &doc)) return false;
+    node root = node_root(&doc), items = node_get(&root, "items");
+    q->task = RUNTIME_CHAT;
+    responses_flatten_tools(x, tools);
+    responses_read_input(x, &x->body, &items, q);
+    json_doc_deinit(&doc);
+    if (!x->in.failed) openai_read_tools(x, &x->body, q, true);
+    read_forms(x, q);
+    refuse_absent(x);
+    return true;
+}
+
+static responses_state *open_state(exchange *x) {
+    responses_state *s = calloc(1, sizeof *s);
+    if (!s) exchange_error_nomem(x);
+    x->state = s;
+    x->state_free = s ? state_free : NULL;
+    return s;
 }
 
 void openai_responses(exchange *x) {
-    static const char *const skipped[] = { "store",
-                                           "include",
-                                           "service_tier",
-                                           "max_tool_calls",
-                                           "prompt_cache_key",
-                                           "safety_identifier",
-                                           "stream_options",
-                                           "prompt_cache_retention",
-                                           NULL };
+    /* Accounts and caches of a hosted service, and how often its tools may run. */
+    static const char *const hosted[] = { "include",
+                                          "service_tier",
+                                          "max_tool_calls",
+                                          "prompt_cache_key",
+                                          "safety_identifier",
+                                          "stream_options",
+                                          "prompt_cache_retention",
+                                          "client_metadata",
+                                          NULL };
     runtime_request         *q = exchange_requests(x, 1);
+    responses_state         *s = q ? open_state(x) : NULL;
     view                     model;
-    bool                     stream = false;
     int64_t                  n;
-    bool                     known = q && params_model(x, &x->body, true, &model);
-    if (!q || (!known && !x->in.failed)) return;
-    q->task = RUNTIME_CHAT;
-    responses_read_input(x, &x->body, q);
-    openai_read_tools(x, &x->body, q, true);
-    read_forms(x, q);
+    bool                     known = s && params_model(x, &x->body, true, &model);
+    if (!s || (!known && !x->in.failed) || !make_echo(x, &s->echo)) return;
+    if (!read_prompt(x, q, &s->tools, &s->earlier)) return;
     params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
     params_extras(x, &x->body, q);
     if (read_int(&x->in, &x->body, "max_output_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
-    read_bool(&x->in, &x->body, "stream", &stream);
-    refuse_stored(x);
-    for (size_t i = 0; skipped[i]; i++) read_any(&x->in, &x->body, skipped[i]);
-    responses_state *s = calloc(1, sizeof *s);
-    if (s) {
-        x->state = s;
-        x->state_free = state_free;
-    }
+    read_bool(&x->in, &x->body, "stream", &s->stream);
+    s->store = true;
+    read_bool(&x->in, &x->body, "store", &s->store);
+    exchange_ignore_members(x, hosted);
     if (x->in.failed) {
         exchange_reject(x);
         return;
     }
-    if (!s) {
-        exchange_error_nomem(x);
-        return;
-    }
-    if (!make_echo(x, s)) return;
+    if (s->store && !copy_input(x, &s->input)) return;
     snprintf(s->id, sizeof s->id, "resp_%s", x->id + 4);
     s->model = model;
-    s->stream = q->stream_calls = stream;
+    q->stream_calls = s->stream;
     exchange_run(x, &(exchange_work){ .model = model,
                                       .keep_alive_ms = HOST_KEEP_DEFAULT,
                                       .requests = q,
                                       .n_requests = 1,
-                                      .stream_type = stream ? "text/event-stream" : NULL,
+                                      .stream_type = s->stream ? "text/event-stream" : NULL,
                                       .on_event = on_event,
                                       .on_over = on_over });
+}
+
+void openai_responses_count(exchange *x) {
+    runtime_request *q = exchange_requests(x, 1);
+    tool_names       tools;
+    view             model, earlier;
+    size_t           n = 0;
+    err              e = { 0 };
+    str              b;
+    bool             known = q && params_model(x, &x->body, true, &model);
+    if (!q || (!known && !x->in.failed) || !read_prompt(x, q, &tools, &earlier)) return;
+    if (x->in.failed) {
+        exchange_reject(x);
+    } else if (host_count(x->host, model, q, &n, &e) < 0) {
+        exchange_error_from(x, &e);
+    } else {
+        str_init(&b);
+        str_printf(&b, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", n);
+        exchange_reply(x, 200, "application/json", &b);
+    }
 }

@@ -3,6 +3,7 @@
 
 #include "server/conversation.h"
 #include "server/http/json_out.h"
+#include "server/openai/responses_tools.h"
 
 #include <string.h>
 
@@ -38,6 +39,7 @@ static void read_parts(exchange *x, const node *content, str *out) {
         str_append(out, text.data, text.len);
         return;
     }
+    if (node_is(content) == NODE_ABSENT) return;
     if (!need_kind(&x->in, content, NODE_ARRAY)) return;
     for (size_t i = 0; i < node_count(content) && !x->in.failed; i++) {
         node part = node_at(content, i), at;
@@ -67,11 +69,13 @@ static void read_message(writer *o, const node *item) {
     str_deinit(&text);
 }
 
-static void read_call(writer *o, const node *item) {
-    view id = { "", 0 }, name = { "", 0 }, arguments = { "", 0 };
+/* custom: the text of a custom tool, which the model wrote as the one argument of a function. */
+static void read_call(writer *o, const node *item, bool custom) {
+    view id = { "", 0 }, name = { "", 0 }, space = { "", 0 }, arguments = { "", 0 };
     need_string(&o->x->in, item, "call_id", &id);
     need_string(&o->x->in, item, "name", &name);
-    need_string(&o->x->in, item, "arguments", &arguments);
+    read_string(&o->x->in, item, "namespace", &space);
+    need_string(&o->x->in, item, custom ? "input" : "arguments", &arguments);
     if (!o->in_calls) {
         jw_open(&o->w, '{');
         jw_put_cstr(&o->w, "role", "assistant");
@@ -80,7 +84,17 @@ static void read_call(writer *o, const node *item) {
         jw_open(&o->w, '[');
         o->in_calls = true;
     }
-    conversation_put_call(&o->w, id, name, arguments);
+    str made;
+    str_init(&made);
+    if (custom) {
+        jw w = jw_of(&made);
+        jw_open(&w, '{');
+        jw_put_text(&w, "input", arguments);
+        jw_close(&w, '}');
+        arguments = (view){ str_cstr(&made), made.len };
+    }
+    conversation_put_call(&o->w, id, responses_flat_name(o->x, space, name), arguments);
+    str_deinit(&made);
 }
 
 static void read_result(writer *o, const node *item) {
@@ -99,6 +113,19 @@ static void read_result(writer *o, const node *item) {
     str_deinit(&text);
 }
 
+/* What tools of a hosted service did, and notes of it: nothing that a model here has seen. */
+static bool is_hosted(view type) {
+    static const char *const names[] = { "web_search_call",       "file_search_call", "image_generation_call",
+                                         "code_interpreter_call", "computer_call",    "computer_call_output",
+                                         "mcp_list_tools",        "mcp_call",         "mcp_approval_request",
+                                         "mcp_approval_response", "tool_search_call", "tool_search_output",
+                                         "additional_tools",      "compaction",       NULL };
+    for (size_t i = 0; names[i]; i++) {
+        if (view_eq_c(type, names[i])) return true;
+    }
+    return false;
+}
+
 static void read_item(writer *o, const node *item) {
     view type = { "message", 7 };
     if (!need_kind(&o->x->in, item, NODE_OBJECT)) return;
@@ -106,9 +133,13 @@ static void read_item(writer *o, const node *item) {
     if (view_eq_c(type, "message"))
         read_message(o, item);
     else if (view_eq_c(type, "function_call"))
-        read_call(o, item);
-    else if (view_eq_c(type, "function_call_output"))
+        read_call(o, item, false);
+    else if (view_eq_c(type, "custom_tool_call"))
+        read_call(o, item, true);
+    else if (view_eq_c(type, "function_call_output") || view_eq_c(type, "custom_tool_call_output"))
         read_result(o, item);
+    else if (is_hosted(type))
+        exchange_ignore(o->x, type);
     else if (!view_eq_c(type, "reasoning")) { /* a template drops old thoughts */
         node at = node_get(item, "type");
         reader_fail(&o->x->in, &at, "expected message, function_call, function_call_output or reasoning; got '%.40s'",
@@ -116,7 +147,15 @@ static void read_item(writer *o, const node *item) {
     }
 }
 
-void responses_read_input(exchange *x, const node *body, runtime_request *q) {
+static void read_items(writer *o, const node *items) {
+    if (node_count(items) > MAX_ITEMS) reader_fail(&o->x->in, items, "has more than %d items", MAX_ITEMS);
+    for (size_t i = 0; i < node_count(items) && !o->x->in.failed; i++) {
+        node item = node_at(items, i);
+        read_item(o, &item);
+    }
+}
+
+void responses_read_input(exchange *x, const node *body, const node *earlier, runtime_request *q) {
     view   text;
     str    out;
     node   input = read_any(&x->in, body, "input");
@@ -124,16 +163,13 @@ void responses_read_input(exchange *x, const node *body, runtime_request *q) {
     str_init(&out);
     o.w = jw_of(&out);
     jw_open(&o.w, '[');
-    if (read_string(&x->in, body, "instructions", &text)) put_message(&o, "system", text);
+    if (read_string(&x->in, body, "instructions", &text) && text.len) put_message(&o, "system", text);
+    read_items(&o, earlier);
     if (node_is(&input) == NODE_STRING) {
         put_message(&o, "user", node_text(&input));
     } else if (need_kind(&x->in, &input, NODE_ARRAY)) {
         if (node_count(&input) == 0) reader_fail(&x->in, &input, "is empty");
-        if (node_count(&input) > MAX_ITEMS) reader_fail(&x->in, &input, "has more than %d items", MAX_ITEMS);
-        for (size_t i = 0; i < node_count(&input) && !x->in.failed; i++) {
-            node item = node_at(&input, i);
-            read_item(&o, &item);
-        }
+        read_items(&o, &input);
     }
     end_calls(&o);
     jw_close(&o.w, ']');

@@ -5,6 +5,7 @@
 
 #include "server/exchange.h"
 
-void responses_read_input(exchange *x, const node *body, runtime_request *q);
+/* earlier: items of the conversation that this request goes on with, a JSON array, or absent. */
+void responses_read_input(exchange *x, const node *body, const node *earlier, runtime_request *q);
 
 #endif
