@@ -27,8 +27,9 @@
 typedef struct engine engine;
 
 typedef struct engine_options {
-    int        n_ctx;          /* positions of one sequence; 0: the model's own, at most 8192 */
-    size_t     cache_bytes;    /* for keys, values and states; 0: two full sequences */
+    int        n_ctx;          /* positions of one sequence; 0: the model's own, or what the cache has room for */
+    size_t     cache_bytes;    /* for keys, values and states; 0: two full sequences, or cache_room with n_ctx 0 */
+    size_t     cache_room;     /* what it may take where nobody said how long or how large; 0: two sequences of 8192 */
     int        page_tokens;    /* 0: PAGE_TOKENS */
     int        max_seqs;       /* that compute at once; 0: 16 */
     int        step_tokens;    /* tokens of one step; 0: 256 */

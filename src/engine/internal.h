@@ -58,6 +58,7 @@ struct engine {
     int               n_ctx, n_ctx_held; /* held: what the cache can hold of it */
     bool              whole;             /* inputs are computed in one step */
     size_t            page_bytes;        /* of one page in all layers together */
+    int               room_pages;        /* that the room decided; 0: the context did */
     mask_thread       guides;
 
     pthread_t thread;

@@ -10,11 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHOLE_TOKENS = 1024 }; /* of a step of inputs that come whole: short ones go together */
+enum {
+    SHORT_CONTEXT = 8192, /* has room wherever nobody chose */
+    CONTEXT_STEP = 4096,  /* of contexts that the room decides */
+    WHOLE_TOKENS = 1024,  /* of a step of inputs that come whole: short ones go together */
+};
 
 static void defaults(engine_options *o, const nn_model *m) {
-    int trained = m->dims->context > 0 ? m->dims->context : 4096;
-    if (o->n_ctx <= 0) o->n_ctx = trained < 8192 ? trained : 8192;
+    if (o->n_ctx <= 0) o->n_ctx = m->dims->context > 0 ? m->dims->context : 4096;
     if (nn_model_whole(m)) { /* an input is one step, and a position behind the trained ones has no meaning */
         if (m->dims->context > 0 && o->n_ctx > m->dims->context) o->n_ctx = m->dims->context;
         if (o->step_tokens < WHOLE_TOKENS) o->step_tokens = WHOLE_TOKENS;
@@ -36,11 +39,15 @@ static int choose_device(engine *g, err *e) {
     return err_set(e, ERR_NOTFOUND, "the %s backend has no device", g->backend->name);
 }
 
+static int pages_of(const engine_options *o, int positions) {
+    return (int)(((int64_t)positions + o->page_tokens - 1) / o->page_tokens);
+}
+
 static int pages_for(const engine *g) {
     const engine_options *o = &g->o;
-    int                   per_seq = (o->n_ctx + o->page_tokens - 1) / o->page_tokens;
+    int                   per_seq = pages_of(o, o->n_ctx);
     if (g->whole) return per_seq * o->max_seqs; /* numbers without bytes */
-    if (o->cache_bytes == 0) return 2 * per_seq + o->max_seqs;
+    if (o->cache_bytes == 0) return g->room_pages ? g->room_pages : 2 * per_seq + o->max_seqs;
     size_t pages = g->page_bytes ? o->cache_bytes / g->page_bytes : (size_t)(2 * per_seq);
     return pages > INT32_MAX / 2 ? INT32_MAX / 2 : (int)pages;
 }
@@ -109,6 +116,30 @@ static size_t own_bytes(const engine *g, const nn_limits *l, int n_groups) {
     return 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
 }
 
+/* Half of what a device with memory of its own has beside the weights; else what the caller said. */
+static size_t cache_room(const engine *g, const nn_memory *m) {
+    uint64_t total = g->device.total_bytes / 10 * 9;
+    if (g->device.kind != NN_DEVICE_GPU || !total || !g->o.cache_room) return g->o.cache_room;
+    return total > m->weights_bytes ? (size_t)((total - m->weights_bytes) / 2) : 0;
+}
+
+/* Nobody said how long a sequence may be: the model's own length, as far as pages for one reach; pages for a second one
+ * where there is room. */
+static void bound_context(engine *g, const nn_memory *m) {
+    engine_options *o = &g->o;
+    size_t          bytes = o->cache_bytes ? o->cache_bytes : cache_room(g, m);
+    int             shortest = o->n_ctx < SHORT_CONTEXT ? o->n_ctx : SHORT_CONTEXT;
+    if (!g->page_bytes) return;
+    int64_t held = (int64_t)num_min((int64_t)(bytes / g->page_bytes), INT32_MAX / 4);
+    int64_t spare = o->cache_bytes ? 1 : o->max_seqs;
+    int64_t fits = (held - spare) * o->page_tokens;
+    if (fits < o->n_ctx) o->n_ctx = (int)num_max(fits / CONTEXT_STEP * CONTEXT_STEP, shortest);
+    int per_seq = pages_of(o, o->n_ctx), least = pages_of(o, shortest);
+    if (!o->cache_bytes)
+        g->room_pages = (int)num_min(num_max(held, num_max(per_seq, 2 * least) + spare), 2 * per_seq + spare);
+    g->n_ctx = o->n_ctx;
+}
+
 /* The part of opening that takes nothing: device, sizes, how many pages there will be. */
 static int plan(engine *g, const nn_model *m, const engine_options *options, err *e) {
     nn_memory one;
@@ -128,6 +159,7 @@ static int plan(engine *g, const nn_model *m, const engine_options *options, err
     if (g->o.cache_bytes && g->o.cache_bytes < g->page_bytes)
         return err_set(e, ERR_LIMIT, "a cache of %zu bytes: one page of %d tokens takes %zu", g->o.cache_bytes,
                        g->o.page_tokens, g->page_bytes);
+    if (options->n_ctx <= 0) bound_context(g, &one);
     return 0;
 }
 

@@ -43,12 +43,13 @@ static int check_pooling(const engine *g, const engine_request *r, err *e) {
 static int check_room(const engine *g, const engine_request *r, err *e) {
     size_t answer = r->pooling == ENGINE_POOL_NONE ? 1 : 0, P = (size_t)g->cache.page_tokens;
     if (r->n_tokens + answer > (size_t)g->n_ctx)
-        return err_set(e, ERR_CONTEXT, "the prompt has %zu tokens, the context holds %d%s", r->n_tokens, g->n_ctx,
-                       answer ? " and needs room for an answer" : "");
+        return err_set(e, ERR_CONTEXT, "the prompt has %zu tokens, the context holds %d%s (a longer one: --ctx)",
+                       r->n_tokens, g->n_ctx, answer ? " and needs room for an answer" : "");
     if (cache_fits(&g->cache, (int)(r->n_tokens + answer))) return 0;
     size_t need = (r->n_tokens + answer + P - 1) / P, has = (size_t)kv_pool_total(g->cache.pool, 0);
     return err_set(e, ERR_CONTEXT,
-                   "the prompt has %zu tokens and needs %zu bytes of cache; there are %zu, %zu are missing",
+                   "the prompt has %zu tokens and needs %zu bytes of cache; there are %zu, %zu are missing "
+                   "(a shorter context: --ctx; a larger cache: --cache-mb)",
                    r->n_tokens, need * g->page_bytes, has * g->page_bytes, (need - has) * g->page_bytes);
 }
 

@@ -9,6 +9,7 @@
 static const wire_field engine_fields[] = {
     WIRE_COUNTER(engine_options, n_ctx, "n_ctx"),
     WIRE_SIZE(engine_options, cache_bytes, "cache_bytes"),
+    WIRE_UNSENT(engine_options, cache_room), /* the worker finds out */
     WIRE_COUNTER(engine_options, page_tokens, "page_tokens"),
     WIRE_COUNTER(engine_options, max_seqs, "max_seqs"),
     WIRE_COUNTER(engine_options, step_tokens, "step_tokens"),

@@ -40,10 +40,14 @@ typedef struct need {
 } need;
 
 /*
- * The options are those the model would be opened with (n_ctx 0: its own, at most 8192; page types; ...).
+ * The options are those the model would be opened with (n_ctx 0: its own, or what the cache has room for; page types; ...).
  * n_sequences > 0: the cache is as large as that many full contexts, whatever the options say; 0: as they say.
  */
 int need_of_model(need *out, const model_file *f, const engine_options *o, int n_sequences, err *e);
 int need_of_path(need *out, const char *path, const engine_options *o, int n_sequences, err *e);
+
+/* What the cache of a model may take where nobody said how long its context is: of the memory that is free now, a
+ * quarter, and half of what its weights leave. */
+size_t need_cache_room(const model_file *f);
 
 #endif

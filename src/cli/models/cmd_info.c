@@ -321,7 +321,7 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own, at most 8192 (0)", 'c' },
+    { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own (0)", 'c' },
     { "cache-type", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
     { "sequences", CLI_INT, "N", "full contexts that the cache holds; 0: as in hearth serve (0)", 0 },
     { "threads", CLI_INT, "N", "compute threads for --calibrate; 0: one per core (0)", 't' },

@@ -203,7 +203,7 @@ static const cli_option options[] = {
     { "think", CLI_SWITCH, "on|off", "let the model reason before it answers (off)", 0 },
     { "json-schema", CLI_STRING, "FILE", "the answer is JSON that fits this schema", 0 },
     { "tools", CLI_STRING, "FILE", "tools (JSON); results of calls come from stdin", 0 },
-    { "ctx", CLI_INT, "N", "positions of the context; 0: at most 8192 (0)", 0 },
+    { "ctx", CLI_INT, "N", "positions of the context; 0: the model's own (0)", 0 },
     { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
     { "raw", CLI_FLAG, NULL, "continue the prompt, without a chat template", 0 },
     { "verbose", CLI_FLAG, NULL, "token counts and speeds behind the answer", 'v' },

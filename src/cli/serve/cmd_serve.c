@@ -311,7 +311,7 @@ const cli_option cli_serve_options[] = {
     { "mem-limit", CLI_STRING, "SIZE", "memory for loaded models, as 8G, or none (80%)", 0 },
     { "max-loaded", CLI_INT, "N", "models in memory at once (4)", 0 },
     { "keep-alive", CLI_STRING, "TIME", "unload a model this long after its last use (5m)", 0 },
-    { "ctx", CLI_INT, "N", "positions of a sequence; 0: at most 8192 (0)", 0 },
+    { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own (0)", 0 },
     { "parallel", CLI_INT, "N", "sequences computed at once; 0: 16 (0)", 0 },
     { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
     { "api-key-file", CLI_STRING, "FILE", "keys, one per line: [name:]key [rpm=N] [tpm=N]", 0 },

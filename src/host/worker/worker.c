@@ -351,6 +351,16 @@ static void say_failed(worker *w, const err *why) {
     pthread_mutex_unlock(&w->lock);
 }
 
+/* What the cache may take is found out once: what is opened is what was measured. */
+static int find_room(worker *w, engine_options *o, err *e) {
+    model_file *f;
+    int         rc = model_file_open(&f, w->open.runtime.path, e);
+    if (rc < 0) return rc;
+    o->cache_room = w->open.runtime.engine.cache_room = need_cache_room(f);
+    model_file_free(f);
+    return 0;
+}
+
 /* The first look into the file. */
 static int measure(worker *w, err *e) {
     engine_options o = w->open.runtime.engine;
@@ -359,6 +369,7 @@ static int measure(worker *w, err *e) {
     if (rc < 0) *e = w->no_walls;
     if (rc == 0) rc = fault_at_load(&w->fault, e);
     if (w->open.runtime.settings.n_ctx > 0) o.n_ctx = w->open.runtime.settings.n_ctx;
+    if (rc == 0) rc = find_room(w, &o, e);
     if (rc == 0) rc = need_of_path(&n, w->open.runtime.path, &o, 0, e);
     if (rc < 0) return rc;
     if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */

@@ -109,6 +109,41 @@ static void test_by_hand(void **state) {
     fixture_close(&f);
 }
 
+/* Where nobody says how long a sequence may be: the model's own length, as far as the cache reaches. */
+static void test_own_context(void **state) {
+    enum { TRAINED = 131072 };
+    fixture       f;
+    engine_memory m;
+    err           e = { 0 };
+    (void)state;
+    fixture_open(&f, "llama");
+    *(int *)(uintptr_t)&f.model->dims->context = TRAINED;
+    engine_options o = { .max_seqs = 4, .cpu = cpu_detect(), .cache_room = (size_t)64 << 30 };
+    assert_int_equal(engine_measure(&m, f.model, &o, &e), 0);
+    assert_int_equal(m.n_ctx, TRAINED); /* room for two of them is taken, not more */
+    assert_int_equal(m.full_sequences, 2);
+    size_t page = m.all_page_bytes, per_seq = TRAINED / (size_t)m.page_tokens;
+    assert_int_equal(m.pages_bytes, (2 * per_seq + 4) * page);
+
+    o.cache_room = (per_seq / 2 + 4) * page; /* half of it fits */
+    assert_int_equal(engine_measure(&m, f.model, &o, &e), 0);
+    assert_int_equal(m.n_ctx, TRAINED / 2);
+    assert_int_equal(m.pages_bytes, o.cache_room);
+
+    o.cache_room = 0; /* 8192 always do, twice */
+    assert_int_equal(engine_measure(&m, f.model, &o, &e), 0);
+    assert_int_equal(m.n_ctx, 8192);
+    assert_int_equal(m.pages_bytes, (2 * 8192 / (size_t)m.page_tokens + 4) * page);
+
+    o.cache_bytes = (per_seq / 4 + 1) * page; /* a cache that was chosen bounds it alike */
+    assert_int_equal(engine_measure(&m, f.model, &o, &e), 0);
+    assert_int_equal(m.n_ctx, TRAINED / 4);
+    o.n_ctx = TRAINED / 2; /* and a context that was chosen stays */
+    assert_int_equal(engine_measure(&m, f.model, &o, &e), 0);
+    assert_int_equal(m.n_ctx, TRAINED / 2);
+    fixture_close(&f);
+}
+
 /* --- what the process grows by ------------------------------------------------------------------------------------ */
 
 static uint64_t resident(void) {
@@ -292,9 +327,9 @@ static void test_budget(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_opened), cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_resident),
-        cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_available), cmocka_unit_test(test_device_memory),
-        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_same_as_opened), cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_own_context),
+        cmocka_unit_test(test_resident),       cmocka_unit_test(test_mistakes), cmocka_unit_test(test_available),
+        cmocka_unit_test(test_device_memory),  cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
