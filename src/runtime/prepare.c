@@ -226,7 +226,7 @@ static int limit_context(const runtime *r, const runtime_request *q, prompt *p, 
     }
     if (limit == all) return 0; /* the engine has the rest of it */
     if (p->ids.count + answer > (size_t)limit)
-        return err_set(e, ERR_CONTEXT, "the prompt has %zu tokens, the request's context holds %d%s (num_ctx)",
+        return err_set(e, ERR_CONTEXT, "the prompt has %zu tokens, the context holds %d%s (a longer one: num_ctx)",
                        p->ids.count, limit, answer ? " and needs room for an answer" : "");
     int room = limit - (int)p->ids.count;
     if (*max_tokens <= 0 || *max_tokens > room) *max_tokens = room;

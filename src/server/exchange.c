@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_BYTES = 256 << 20 };
+enum { ARENA_BYTES = 256 << 20, SMALL_BODY = 64 << 10 };
 
 /* --- what adapters say; from the handler's thread or the I/O thread --- */
 
@@ -227,6 +227,16 @@ void exchange_detach(exchange *x) {
 
 /* --- sending --- */
 
+/* In HTTP's own words, whatever the locale. */
+static void put_date(str *out) {
+    static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    time_t            now = time(NULL);
+    struct tm         t;
+    if (!gmtime_r(&now, &t)) return;
+    str_printf(out, "Date: %.3s, %02d %.3s %d %02d:%02d:%02d GMT\r\n", days + 3 * t.tm_wday, t.tm_mday,
+               months + 3 * t.tm_mon, t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
+}
+
 static void put_head(exchange *x, str *out, bool chunked) {
     exchange_core *c = x->core;
     str_printf(out, "HTTP/1.1 %d %s\r\n", c->status, error_status_of(c->status)->text);
@@ -235,6 +245,7 @@ static void put_head(exchange *x, str *out, bool chunked) {
         str_puts(out, "Transfer-Encoding: chunked\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
     else if (!c->streaming && c->status != 204)
         str_printf(out, "Content-Length: %zu\r\n", c->out.len);
+    put_date(out);
     str_printf(out, "X-Request-Id: %s\r\n", x->id);
     str_append(out, str_cstr(&c->headers), c->headers.len);
     if (c->ignored.len && c->status < 400) str_printf(out, "X-Hearth-Ignored: %s\r\n", str_cstr(&c->ignored));
@@ -359,10 +370,23 @@ void exchange_begin_stream(exchange *x) {
 
 /* --- from the head to the handler --- */
 
+/* "/v1//models/" is "/v1/models": clients join addresses carelessly. */
+static void trim_slashes(http_request *r) {
+    char  *p = r->decoded.data;
+    size_t n = 0;
+    if (!p || r->path.data != p) return;
+    for (size_t i = 0; i < r->path.len; i++) {
+        if (p[i] != '/' || n == 0 || p[n - 1] != '/') p[n++] = p[i];
+    }
+    if (n > 1 && p[n - 1] == '/') n--;
+    r->path.len = n;
+}
+
 /* A path that is not a route still has the errors of its protocol. */
 static bool find_route(exchange *x) {
     bool known = false;
     bool head = view_eq_c(x->http->method, "HEAD");
+    trim_slashes(x->http);
     x->route = route_find(head ? view_of("GET") : x->http->method, x->http->path, &x->tail, &known);
     if (head && !x->route) x->route = route_find(x->http->method, x->http->path, &x->tail, &known);
     x->core->head_only = head;
@@ -413,12 +437,16 @@ void exchange_admit(exchange *x) {
     }
     if (routed && (!admit_origin(x) || (!options && !admit_key(x)))) routed = false;
     if (routed && options) {
-        if (body) c->close = true;
         answer_options(x);
         routed = false;
     }
     if (routed && (x->route->flags & ROUTE_UPLOAD) && !upload_admit(x)) routed = false;
     if (routed) return; /* the body, then exchange_start */
+    /* What follows on the connection is still good if the body is none or short: it is read first, then answered. Who
+     * has no key sends no bodies. */
+    bool known = c->status == 404 || c->status == 405 || c->status == 204;
+    bool small = known && !x->http->chunked && !x->http->expect_continue && x->http->content_length <= SMALL_BODY;
+    if (!body || small) return;
     c->close = true;
     exchange_flush(x);
 }
@@ -501,6 +529,10 @@ static void take_handled(post *p) {
 
 void exchange_start(exchange *x) {
     server *s = x->server;
+    if (x->core->replied) { /* refused by its head alone */
+        exchange_flush(x);
+        return;
+    }
     x->core->in_handler = true;
     if ((x->route->flags & (ROUTE_INLINE | ROUTE_STATS)) == ROUTE_INLINE) {
         run_handler(x);

@@ -25,6 +25,8 @@ void native_tokenize(exchange *x);
 void native_detokenize(exchange *x);
 void native_apply_template(exchange *x);
 void native_infill(exchange *x);
+void native_complete(exchange *x);
+void native_embed(exchange *x);
 void native_rerank(exchange *x);
 void native_load(exchange *x);
 void native_unload(exchange *x);

@@ -134,6 +134,14 @@ void params_grammar(exchange *x, const node *o, runtime_request *q) {
     }
 }
 
+void params_max_tokens(exchange *x, const node *o, const char *key, runtime_request *q) {
+    int64_t n;
+    if (!read_int(&x->in, o, key, -1, PARAMS_MAX_TOKENS, &n)) return;
+    node at = node_get(o, key);
+    if (n == 0) reader_fail(&x->in, &at, "must lie between 1 and %d; -1: until the answer ends", PARAMS_MAX_TOKENS);
+    q->max_tokens = n > 0 ? (int)n : 0;
+}
+
 void params_stop(exchange *x, const node *o, const char *key, runtime_request *q) {
     node   n = read_any(&x->in, o, key);
     size_t count = node_is(&n) == NODE_STRING ? 1 : node_count(&n);

@@ -18,6 +18,8 @@ void params_sampling(exchange *x, const node *o, sampling_protocol by, runtime_r
 void params_extras(exchange *x, const node *o, runtime_request *q);
 /* grammar, json_schema, regex: at most one. */
 void params_grammar(exchange *x, const node *o, runtime_request *q);
+/* At least 1; -1 means until the answer ends, as local servers have it. */
+void params_max_tokens(exchange *x, const node *o, const char *key, runtime_request *q);
 /* A string or an array of strings. */
 void params_stop(exchange *x, const node *o, const char *key, runtime_request *q);
 

@@ -44,6 +44,7 @@ typedef struct server_options {
     int    max_connections;        /* 0: 4096 */
     double head_seconds, idle_seconds, body_seconds, stall_seconds, heartbeat_seconds; /* 0: 15, 75, 20, 30, 10 */
     double drain_seconds;                                                              /* 0: 30 */
+    int    n_slots;      /* sequences of a model that compute at once, for those who ask; 0: 16 */
     size_t kept_bytes;   /* of responses that can be asked for again; 0: none */
     double kept_seconds; /* how long; 0: an hour; negative: for ever */
     size_t stream_bytes; /* events that may wait for a slow reader; 0: 1 MiB */

@@ -304,7 +304,7 @@ def keys_and_hosts(program):
         assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer wrong-key"})[0] == 401
         assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer secret-key-1"})[0] == 200
         assert server.request("GET", "/v1/models", headers={"x-api-key": "secret-key-1"})[0] == 200
-        assert server.request("GET", "/health")[0] == 200 and server.request("GET", "/metrics")[0] == 200
+        assert server.request("GET", "/health")[0] == 200 and server.request("GET", "/metrics")[0] == 401
         with Connection(server, unix=True) as c:
             assert c.request("GET", "/v1/models")[0] == 401
         for want in (200, 200, 429):

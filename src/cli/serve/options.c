@@ -36,6 +36,7 @@ void serve_server_options(const config_values *v, server_options *out) {
         .body_bytes = (size_t)config_int(v, "transport.max_body_bytes"),
         .total_body_bytes = (size_t)config_int(v, "transport.max_total_body_bytes"),
         .metrics_open = config_bool(v, "security.metrics_open"),
+        .n_slots = (int)config_int(v, "scheduler.max_sequences"),
         .kept_bytes = (size_t)config_int(v, "responses.bytes"),
         .kept_seconds = config_real(v, "responses.keep"),
         .stream_bytes = (size_t)config_int(v, "transport.stream_bytes"),

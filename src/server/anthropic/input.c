@@ -70,6 +70,8 @@ static bool join_block(exchange *x, const node *block, view type, str *out) {
         if (need_string(&x->in, block, "text", &text)) str_append(out, text.data, text.len);
     } else if (view_eq_c(type, "document")) {
         join_document(x, block, out);
+    } else if (view_eq_c(type, "tool_reference")) { /* a search among tools found this one */
+        if (need_string(&x->in, block, "tool_name", &text)) str_append(out, text.data, text.len);
     } else if (view_eq_c(type, "search_result")) {
         join_found(x, block, out);
     } else {

@@ -62,6 +62,16 @@ static view origin_host(view origin) {
     return (view){ origin.data, 0 };
 }
 
+/* Pages of programs on this machine: editors and desktop programs have schemes of their own. */
+static bool is_program(view origin) {
+    static const char *const schemes[] = { "app://", "file://", "tauri://", "vscode-webview://", "vscode-file://" };
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        size_t n = strlen(schemes[i]);
+        if (origin.len >= n && strncasecmp(origin.data, schemes[i], n) == 0) return true;
+    }
+    return false;
+}
+
 bool admit_origin(exchange *x) {
     const server_options *o = &x->server->options;
     const view           *origin = http_request_get(x->http, "origin");
@@ -76,7 +86,7 @@ bool admit_origin(exchange *x) {
     view where = origin_host(*origin);
     bool own =
         where.len && where.len == x->http->host.len && strncasecmp(where.data, x->http->host.data, where.len) == 0;
-    bool local = is_loopback_name(host_name(where));
+    bool local = is_program(*origin) || is_loopback_name(host_name(where)) || name_is(host_name(where), "0.0.0.0");
     if (!listed && !any && !own && !local) {
         exchange_error(x, 403, "forbidden", NULL,
                        "web pages of this origin may not send requests; --cors-origin allows an origin");

@@ -29,7 +29,7 @@ void jw_key(jw *w, const char *key) {
     w->comma = false;
 }
 
-static void jw_text(jw *w, view text) {
+void jw_text(jw *w, view text) {
     before(w);
     str_put_json(w->out, text.data, text.len);
 }

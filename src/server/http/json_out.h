@@ -22,6 +22,7 @@ static inline jw jw_of(str *out) { return (jw){ out, false }; }
 void jw_open(jw *w, char bracket); /* '{' or '[' */
 void jw_close(jw *w, char bracket);
 void jw_key(jw *w, const char *key);
+void jw_text(jw *w, view text);
 void jw_cstr(jw *w, const char *text); /* NULL: null */
 void jw_int(jw *w, int64_t v);
 void jw_real(jw *w, double v); /* null if not finite */

@@ -61,13 +61,32 @@ static bool view_ieq(view a, const char *text) {
     return a.len == strlen(text) && strncasecmp(a.data, text, a.len) == 0;
 }
 
+/* What stands behind the colon, if there is one: nothing or a number up to 65535. */
+static bool is_port_good(view h) {
+    size_t   at = 0;
+    unsigned port = 0;
+    if (h.len && h.data[0] == '[') {
+        while (at < h.len && h.data[at] != ']') at++;
+        if (at++ == h.len) return false;
+        if (at < h.len && h.data[at] != ':') return false;
+    } else {
+        while (at < h.len && h.data[at] != ':') at++;
+    }
+    for (at++; at < h.len; at++) {
+        if (h.data[at] < '0' || h.data[at] > '9') return false;
+        port = port * 10 + (unsigned)(h.data[at] - '0');
+        if (port > 65535) return false;
+    }
+    return true;
+}
+
 static bool is_host(view h) {
     for (size_t i = 0; i < h.len; i++) {
         unsigned char c = (unsigned char)h.data[i];
         bool ok = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || strchr("-._:[]~%", c);
         if (!ok || c == 0) return false;
     }
-    return true;
+    return is_port_good(h);
 }
 
 /* --- the request line --- */

@@ -34,6 +34,23 @@ static void put_answer(const vectors *v, str *out) {
     jw_close(&w, '}');
 }
 
+/* Nothing to embed is no mistake in their protocol. */
+static bool is_nothing(const node *input) {
+    return node_is(input) == NODE_ABSENT || (node_is(input) == NODE_STRING && node_text(input).len == 0) ||
+           (node_is(input) == NODE_ARRAY && node_count(input) == 0);
+}
+
+static void reply_nothing(exchange *x, view model, int form) {
+    vectors v = { .model = model, .form = form, .begin_us = clock_us() };
+    str     b;
+    str_init(&b);
+    if (form == FORM_ONE)
+        str_puts(&b, "{\"embedding\":[]}");
+    else
+        put_answer(&v, &b);
+    exchange_reply(x, 200, "application/json", &b);
+}
+
 static void embed(exchange *x, int form) {
     runtime_request *q = NULL, options = { 0 };
     size_t           n = 0;
@@ -49,6 +66,10 @@ static void embed(exchange *x, int form) {
     vectors_read_prompt(x, &prompt);
     ollama_read_options(x, &options); /* of which num_ctx matters here */
     node input = read_any(&x->in, &x->body, form == FORM_ONE ? "prompt" : "input");
+    if (!x->in.failed && is_nothing(&input)) {
+        reply_nothing(x, model, form);
+        return;
+    }
     if (form == FORM_ONE && !x->in.failed) need_kind(&x->in, &input, NODE_STRING);
     if (!x->in.failed) params_prompts(x, &input, VECTORS_MAX_TEXTS, &q, &n);
     for (size_t i = 0; q && i < n; i++) {

@@ -394,6 +394,30 @@ static void read_messages(exchange *x, const node *list, runtime_request *q) {
     str_deinit(&text);
 }
 
+/* A tool's name alone chooses it; every other form is OpenAI's. */
+static void read_bare_choice(exchange *x) {
+    node choice = node_get(&x->body, "tool_choice"), tools = node_get(&x->body, "tools");
+    view name = node_text(&choice);
+    str  text;
+    for (size_t i = 0; i < node_count(&tools); i++) {
+        node tool = node_at(&tools, i), function = node_get(&tool, "function"), own = node_get(&function, "name");
+        if (!name.len || !view_eq(node_text(&own), name)) continue;
+        str_init(&text);
+        jw w = jw_of(&text);
+        jw_open(&w, '{');
+        jw_put_cstr(&w, "type", "function");
+        jw_key(&w, "function");
+        jw_open(&w, '{');
+        jw_put_text(&w, "name", name);
+        jw_close(&w, '}');
+        jw_close(&w, '}');
+        if (!str_ok(&text) || !node_set_json(&x->body, "tool_choice", (view){ text.data, text.len }))
+            reader_fail(&x->in, NULL, "out of memory");
+        str_deinit(&text);
+        return;
+    }
+}
+
 void ollama_chat(exchange *x) {
     runtime_request *q = exchange_requests(x, 1);
     view             model;
@@ -406,6 +430,7 @@ void ollama_chat(exchange *x) {
     if (!known && !x->in.failed) return;
     read_array(&x->in, &x->body, "messages", OPENAI_MAX_MESSAGES, &list);
     read_common(x, q, &stream, &keep);
+    read_bare_choice(x);
     openai_read_tools(x, &x->body, q, false);
     if (!x->in.failed) read_messages(x, &list, q);
     if (x->in.failed) {

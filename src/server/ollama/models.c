@@ -2,6 +2,7 @@
 /* GET /api/tags, GET /api/ps, POST /api/show */
 #include "base/json.h"
 #include "base/sha256.h"
+#include "formats/model_file.h"
 #include "registry/modelfile.h"
 #include "server/handlers.h"
 #include "server/internal.h"
@@ -133,14 +134,69 @@ static void put_info(jw *w, const host_model *m) {
     jw_close(w, '}');
 }
 
+static void put_meta(jw *w, const meta_value *v, bool verbose) {
+    int64_t n;
+    double  real;
+    bool    flag;
+    view    text;
+    size_t  count = v->type == META_ARRAY ? v->count : 0;
+    if (meta_bool(v, &flag)) {
+        jw_bool(w, flag);
+    } else if (meta_int(v, &n)) {
+        jw_int(w, n);
+    } else if (meta_real(v, &real)) {
+        jw_real(w, real);
+    } else if (meta_string(v, &text)) {
+        jw_text(w, text);
+    } else if (v->type != META_ARRAY || !verbose) {
+        jw_null(w);
+    } else {
+        jw_open(w, '[');
+        for (size_t i = 0; i < count; i++) {
+            if (meta_at_bool(v, i, &flag))
+                jw_bool(w, flag);
+            else if (meta_at_int(v, i, &n))
+                jw_int(w, n);
+            else if (meta_at_real(v, i, &real))
+                jw_real(w, real);
+            else if (meta_at_string(v, i, &text))
+                jw_text(w, text);
+            else
+                jw_null(w);
+        }
+        jw_close(w, ']');
+    }
+}
+
+/* All that a GGUF file says of itself; lists only if they are asked for. False: it is another kind of file. */
+static bool put_all_info(jw *w, const host_model *m, bool verbose) {
+    model_file *f;
+    if (model_file_open(&f, m->path, NULL) < 0) return false;
+    size_t n = model_file_meta_count(f);
+    if (n) {
+        jw_key(w, "model_info");
+        jw_open(w, '{');
+        jw_put_int(w, "general.parameter_count", (int64_t)m->n_params);
+        for (size_t i = 0; i < n; i++) {
+            if (strcmp(model_file_meta_key(f, i), "general.parameter_count") == 0) continue;
+            if (strcmp(model_file_meta_key(f, i), "tokenizer.chat_template") == 0) continue; /* stands in "template" */
+            jw_key(w, model_file_meta_key(f, i));
+            put_meta(w, model_file_meta_at(f, i), verbose);
+        }
+        jw_close(w, '}');
+    }
+    model_file_free(f);
+    return n > 0;
+}
+
 static void put_capabilities(jw *w, const host_model *m) {
     jw_key(w, "capabilities");
     jw_open(w, '[');
-    if (m->can_chat || !m->can_embed) jw_cstr(w, "completion");
+    jw_cstr(w, "completion");
     if (m->can_tools) jw_cstr(w, "tools");
     if (m->can_think) jw_cstr(w, "thinking");
     if (m->can_infill) jw_cstr(w, "insert");
-    if (m->can_embed) jw_cstr(w, "embedding");
+    if (m->can_embed && !m->can_chat) jw_cstr(w, "embedding"); /* clients take it for a model that does nothing else */
     jw_close(w, ']');
 }
 
@@ -184,7 +240,7 @@ void ollama_show(exchange *x) {
     view       name = { "", 0 };
     err        e = { 0 };
     str        b, text;
-    bool       verbose;
+    bool       verbose = false;
     if (!read_string(&x->in, &x->body, "model", &name))
         need_string(&x->in, &x->body, "name", &name); /* older clients */
     read_bool(&x->in, &x->body, "verbose", &verbose);
@@ -210,7 +266,7 @@ void ollama_show(exchange *x) {
     put_settings(x, &w, &m);
     jw_put_text(&w, "template", (view){ str_cstr(&text), text.len });
     put_details(&w, &m);
-    put_info(&w, &m);
+    if (!put_all_info(&w, &m, verbose)) put_info(&w, &m);
     put_capabilities(&w, &m);
     ollama_put_time(&w, "modified_at", m.modified);
     jw_close(&w, '}');

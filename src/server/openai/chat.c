@@ -265,8 +265,8 @@ static bool open_state(exchange *x, chat_state **out, size_t n_choices) {
 
 static void read_lengths(exchange *x, runtime_request *q) {
     int64_t n;
-    if (read_int(&x->in, &x->body, "max_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
-    if (read_int(&x->in, &x->body, "max_completion_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
+    params_max_tokens(x, &x->body, "max_tokens", q);
+    params_max_tokens(x, &x->body, "max_completion_tokens", q);
     if (read_int(&x->in, &x->body, "thinking_budget", 0, PARAMS_MAX_TOKENS, &n)) q->thinking_budget = (int)n;
     q->n_choices = 1;
     if (read_int(&x->in, &x->body, "n", 1, 128, &n)) q->n_choices = (int)n;
@@ -290,23 +290,22 @@ static void read_stream(exchange *x, bool *stream, bool *include_usage) {
     read_bool(&x->in, &options, "include_usage", include_usage);
 }
 
-/* Members that need no action here: they name accounts, storage or billing of a hosted service. */
-static void skip_hosted(exchange *x) {
-    static const char *const names[] = { "user",
-                                         "store",
-                                         "metadata",
-                                         "service_tier",
-                                         "prompt_cache_key",
-                                         "safety_identifier",
-                                         "prompt_cache_retention",
-                                         "verbosity",
-                                         "prediction",
-                                         NULL };
-    for (size_t i = 0; names[i]; i++) read_any(&x->in, &x->body, names[i]);
-}
+/* Accounts, storage and billing of a hosted service, hints of how an answer should be, and a search that it would run.
+ */
+static const char *const hosted[] = { "user",
+                                      "store",
+                                      "metadata",
+                                      "service_tier",
+                                      "prompt_cache_key",
+                                      "safety_identifier",
+                                      "prompt_cache_retention",
+                                      "verbosity",
+                                      "prediction",
+                                      "web_search_options",
+                                      NULL };
 
 static void refuse_media(exchange *x) {
-    static const char *const names[] = { "audio", "web_search_options", NULL };
+    static const char *const names[] = { "audio", NULL };
     node                     list;
     for (size_t i = 0; names[i]; i++) {
         node n = read_any(&x->in, &x->body, names[i]);
@@ -341,7 +340,7 @@ void openai_chat(exchange *x) {
     params_extras(x, &x->body, q);
     openai_read_template(x, &x->body, q);
     read_bool(&x->in, &x->body, "timings_per_token", &timings);
-    skip_hosted(x);
+    exchange_ignore_members(x, hosted);
     refuse_media(x);
     if (x->in.failed) {
         exchange_reject(x);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/embeddings */
+/* POST /v1/embeddings; /embedding in llama.cpp's form: a list, each with one vector in a list of its own. */
 #include "server/handlers.h"
 #include "server/openai/openai.h"
 #include "server/params.h"
@@ -74,4 +74,33 @@ void openai_embed(exchange *x) {
         exchange_reject(x);
     else if (q)
         vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, (int)dimensions, &prompt, form, put_answer);
+}
+
+static void put_native(const vectors *v, str *out) {
+    jw w = jw_of(out);
+    jw_open(&w, '[');
+    for (size_t i = 0; i < v->n; i++) {
+        jw_open(&w, '{');
+        jw_put_int(&w, "index", (int64_t)i);
+        jw_key(&w, "embedding");
+        jw_open(&w, '[');
+        put_vector(&w, v, i);
+        jw_close(&w, ']');
+        jw_close(&w, '}');
+    }
+    jw_close(&w, ']');
+}
+
+void native_embed(exchange *x) {
+    runtime_request *q = NULL;
+    size_t           n = 0;
+    view             model;
+    bool             known = params_model(x, &x->body, false, &model);
+    if (!known && !x->in.failed) return;
+    node content = read_any(&x->in, &x->body, "content"), input = read_any(&x->in, &x->body, "input");
+    params_prompts(x, node_is(&content) == NODE_ABSENT ? &input : &content, VECTORS_MAX_TEXTS, &q, &n);
+    if (x->in.failed)
+        exchange_reject(x);
+    else if (q)
+        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, 0, FORM_FLOAT, put_native);
 }

@@ -66,6 +66,17 @@ static void put_calls(exchange *x, jw *w, const node *calls) {
     jw_close(w, ']');
 }
 
+/* Clients write null where they have no text; a message without the member is a mistake. */
+static bool has_null(const node *m) {
+    void       *cursor = NULL;
+    const char *key;
+    node        member;
+    while (node_next(m, &cursor, &key, &member)) {
+        if (strcmp(key, "content") == 0) return true;
+    }
+    return false;
+}
+
 static void put_message(exchange *x, jw *w, const node *m) {
     static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function", NULL };
     int                      role = 0;
@@ -80,7 +91,7 @@ static void put_message(exchange *x, jw *w, const node *m) {
     jw_put_cstr(w, "role", role == 1 ? "system" : role == 5 ? "tool" : roles[role]);
     if (node_is(&content) != NODE_ABSENT)
         put_content(x, w, &content);
-    else if (role == 3 && has_calls)
+    else if (role == 3 || has_null(m))
         jw_put_cstr(w, "content", "");
     else
         reader_fail(&x->in, &content, "a string or an array of parts is required");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Endpoints of our own and those that llama.cpp's users know: tokenize, detokenize, apply-template, infill, rerank,
+/* Endpoints of our own and those that llama.cpp's users know: tokenize, detokenize, apply-template, rerank,
  * props, load and unload. */
 #include "server/handlers.h"
 #include "server/internal.h"
@@ -117,115 +117,6 @@ void native_apply_template(exchange *x) {
     str_init(&text);
     int rc = host_render(x->host, model, q, &text, &e);
     reply_text(x, rc, "prompt", &text, &e);
-}
-
-/* --- infill --- */
-
-typedef struct infill_state {
-    view    model;
-    bool    stream;
-    collect all;
-    str     chunk;
-} infill_state;
-
-static void infill_free(void *p) {
-    infill_state *s = p;
-    collect_deinit(&s->all);
-    str_deinit(&s->chunk);
-    free(s);
-}
-
-static void put_infill_end(jw *w, const infill_state *s) {
-    const collect_choice *c = &s->all.choices[0];
-    jw_put_text(w, "model", s->model);
-    jw_put_bool(w, "stop", true);
-    jw_put_cstr(w, "stop_type",
-                c->finish == RUNTIME_LENGTH        ? "limit"
-                : c->finish == RUNTIME_STOP_STRING ? "word"
-                                                   : "eos");
-    jw_put_int(w, "tokens_evaluated", c->usage.prompt_tokens);
-    jw_put_int(w, "tokens_predicted", c->usage.generated_tokens);
-    jw_put_int(w, "tokens_cached", c->usage.cached_tokens);
-    openai_put_timings(w, &c->usage);
-}
-
-static void infill_event(exchange *x, size_t request, const runtime_event *ev) {
-    infill_state *s = x->state;
-    (void)request;
-    if (!s->stream || ev->kind == RUNTIME_DONE) collect_event(&s->all, ev);
-    if (!s->stream || ev->kind != RUNTIME_CONTENT) return;
-    str_clear(&s->chunk);
-    jw w = jw_of(&s->chunk);
-    jw_open(&w, '{');
-    jw_put_text(&w, "content", ev->text);
-    jw_put_bool(&w, "stop", false);
-    jw_close(&w, '}');
-    openai_put_event(x, &s->chunk);
-}
-
-static void infill_over(exchange *x) {
-    infill_state *s = x->state;
-    str           b;
-    str_init(&b);
-    jw w = jw_of(&b);
-    jw_open(&w, '{');
-    jw_put_text(&w, "content", (view){ str_cstr(&s->all.choices[0].content), s->all.choices[0].content.len });
-    put_infill_end(&w, s);
-    jw_close(&w, '}');
-    if (s->stream) {
-        openai_put_event(x, &b);
-        str_deinit(&b);
-    } else {
-        exchange_reply(x, 200, "application/json", &b);
-    }
-}
-
-void native_infill(exchange *x) {
-    view             model, extra = { "", 0 };
-    bool             stream = false;
-    int64_t          n;
-    runtime_request *q = exchange_requests(x, 1);
-    bool             known = q && params_model(x, &x->body, false, &model);
-    if (!q || (!known && !x->in.failed)) return;
-    q->task = RUNTIME_INFILL;
-    need_string(&x->in, &x->body, "input_prefix", &q->text);
-    need_string(&x->in, &x->body, "input_suffix", &q->suffix);
-    if (read_string(&x->in, &x->body, "prompt", &extra) && extra.len) { /* what was typed behind the prefix */
-        str joined;
-        str_init(&joined);
-        str_append(&joined, q->text.data, q->text.len);
-        str_append(&joined, extra.data, extra.len);
-        exchange_copy(x, &joined, &q->text);
-        str_deinit(&joined);
-    }
-    if (read_int(&x->in, &x->body, "n_predict", -1, PARAMS_MAX_TOKENS, &n) && n > 0) q->max_tokens = (int)n;
-    if (read_int(&x->in, &x->body, "max_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
-    read_bool(&x->in, &x->body, "stream", &stream);
-    params_sampling(x, &x->body, SAMPLING_BY_NATIVE, q);
-    params_stop(x, &x->body, "stop", q);
-    params_extras(x, &x->body, q);
-    if (x->in.failed) {
-        exchange_reject(x);
-        return;
-    }
-    infill_state *s = calloc(1, sizeof *s);
-    if (s) {
-        x->state = s;
-        x->state_free = infill_free;
-    }
-    if (!s || !collect_init(&s->all, 1)) {
-        exchange_error_nomem(x);
-        return;
-    }
-    s->model = model;
-    s->stream = stream;
-    exchange_run(x, &(exchange_work){ .model = model,
-                                      .keep_alive_ms = HOST_KEEP_DEFAULT,
-                                      .requests = q,
-                                      .n_requests = 1,
-                                      .stream_type = stream ? "text/event-stream" : NULL,
-                                      .on_event = infill_event,
-                                      .on_over = infill_over });
 }
 
 /* --- rerank --- */
@@ -382,6 +273,7 @@ void native_props(exchange *x) {
     jw_put_cstr(&w, "model_path", known ? m.path : NULL);
     jw_put_bool(&w, "loaded", known && m.state == HOST_LOADED);
     if (text.len) jw_put_text(&w, "chat_template", (view){ text.data, text.len });
+    jw_put_int(&w, "total_slots", x->server->options.n_slots > 0 ? x->server->options.n_slots : 16);
     jw_key(&w, "default_generation_settings");
     jw_open(&w, '{');
     jw_put_int(&w, "n_ctx", m.n_ctx);

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What other local servers accept, accepted here: loose addresses, nulls, their paths, their origins; connections stay."""
+import email.utils
+import json
+import sys
+import time
+
+from hearth_server import Checks, Connection, Server, encode
+
+PROGRAM = sys.argv[1]
+CHAT = "/v1/chat/completions"
+SUM = [{"role": "user", "content": "What is 12 plus 30?"}]
+ANSWER = "12 plus 30 is 42."
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Get the weather in a city",
+           "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+
+
+def addresses(server):
+    for path in ("/v1/models/", "/v1//models", "//v1/models", "/v1/models//", "/models"):
+        status, got = server.get(path)
+        assert status == 200 and got["object"] == "list", path
+    assert server.request("GET", "/")[2] == b"Ollama is running"
+    assert server.post("/v1/chat/completions/", {"model": "demo", "messages": SUM})[0] == 200
+    assert server.get("/v1/models/demo/")[1]["id"] == "demo"
+
+
+def dates(server):
+    _, headers, _ = server.request("GET", "/health")
+    assert abs(email.utils.parsedate_to_datetime(headers["date"]).timestamp() - time.time()) < 5, headers["date"]
+    assert headers["date"].endswith(" GMT")
+
+
+def lengths_and_nulls(server):
+    for fields in ({"max_tokens": -1}, {"max_completion_tokens": -1}):
+        status, got = server.chat(SUM[0]["content"], **fields)
+        assert status == 200 and got["choices"][0]["message"]["content"] == ANSWER, got
+    assert server.chat("x", max_tokens=0)[0] == 400 and server.chat("x", max_tokens=-2)[0] == 400
+    talk = [{"role": "system", "content": None}, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}] + SUM
+    assert server.post(CHAT, {"model": "demo", "messages": talk})[0] == 200
+    assert server.post(CHAT, {"model": "demo", "messages": [{"role": "user"}]})[0] == 400
+
+
+def hosted(server):
+    with Connection(server) as c:
+        body = {"model": "demo", "messages": SUM, "temperature": 0, "web_search_options": {}, "store": True, "user": "u", "made_up": 1}
+        status, headers, answer = c.request("POST", CHAT, json.dumps(body).encode())
+        assert status == 200 and json.loads(answer)["choices"][0]["message"]["content"] == ANSWER
+        assert set(headers["x-hearth-ignored"].split(", ")) == {"web_search_options", "store", "user", "made_up"}, headers
+        body["stream"] = True
+        c.send(encode("POST", CHAT, json.dumps(body).encode()))
+        status, headers = c.head()
+        assert status == 200 and "store" in headers["x-hearth-ignored"]
+
+
+def ollama_forms(server):
+    ask = {"model": "demo", "stream": False, "messages": [{"role": "user", "content": "What is the weather in Paris?"}], "tools": [WEATHER]}
+    status, got = server.post("/api/chat", dict(ask, tool_choice="get_weather"))
+    assert status == 200 and got["message"]["tool_calls"][0]["function"]["name"] == "get_weather", got
+    assert server.post("/api/chat", dict(ask, tool_choice="other"))[0] == 400
+    for nothing in ({"input": ""}, {"input": []}, {}):
+        status, got = server.post("/api/embed", dict({"model": "demo"}, **nothing))
+        assert status == 200 and got["embeddings"] == [], got
+    assert server.post("/api/embeddings", {"model": "demo", "prompt": ""}) == (200, {"embedding": []})
+    for wrong in (5, True, {"a": 1}, [None], [{}], [True], ["a", 5]):
+        for path, key in (("/api/embed", "input"), ("/v1/embeddings", "input"), ("/embedding", "content"), ("/api/embeddings", "prompt")):
+            assert server.post(path, {"model": "demo", key: wrong})[0] == 400, (path, wrong)
+    version = server.get("/api/version")[1]["version"].split(".")
+    assert [int(n) for n in version] >= [0, 13, 4], version  # below that Codex refuses
+
+
+def show(server):
+    status, plain = server.post("/api/show", {"model": "demo"})
+    info = plain["model_info"]
+    assert status == 200 and info["llama.context_length"] == 1024 and info["tokenizer.ggml.tokens"] is None, list(info)
+    assert plain["capabilities"][0] == "completion" and "embedding" not in plain["capabilities"] and "tools" in plain["capabilities"]
+    _, verbose = server.post("/api/show", {"model": "demo", "verbose": True})
+    assert len(verbose["model_info"]["tokenizer.ggml.tokens"]) == 8192 and set(verbose["model_info"]) == set(info)
+
+
+def llama_cpp_paths(server):
+    prompt = "<|im_start|>user\nWhat is 12 plus 30?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    for path in ("/completion", "/completions"):
+        status, got = server.post(path, {"prompt": prompt, "n_predict": 40, "temperature": 0})
+        assert status == 200 and got["content"] == ANSWER and got["stop"] is True and got["tokens_predicted"] > 3, got
+    pieces = [json.loads(e[6:]) for e in server.stream("/completion", {"prompt": prompt, "n_predict": 40, "temperature": 0, "stream": True})]
+    assert "".join(p["content"] for p in pieces[:-1]) == ANSWER and [p["stop"] for p in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert server.post("/chat/completions", {"model": "demo", "messages": SUM, "temperature": 0})[1]["choices"][0]["message"]["content"] == ANSWER
+    for path in ("/embedding", "/embeddings"):
+        status, got = server.post(path, {"content": "one"})
+        assert status == 200 and got[0]["index"] == 0 and len(got[0]["embedding"][0]) == 512, got
+    assert server.get("/v1/health")[1]["status"] == "ok" and server.get("/props")[1]["total_slots"] == 16
+    status, got = server.post("/reranking", {"query": "a", "documents": ["b"]})
+    assert status in (200, 400) and ("results" in got or "error" in got)  # a model that cannot rank says so
+
+
+def origins(server):
+    for origin in ("app://obsidian.md", "file://", "tauri://localhost", "vscode-webview://abc", "http://0.0.0.0:3000", "http://localhost:5173"):
+        status, headers, _ = server.request("GET", "/v1/models", headers={"Origin": origin})
+        assert status == 200 and headers["access-control-allow-origin"] == origin, origin
+    for origin in ("http://example.com", "https://localhost.example.com", "null", "http://0.0.0.0.example.com"):
+        assert server.request("GET", "/v1/models", headers={"Origin": origin})[0] == 403, origin
+
+
+def connections_stay(server):
+    """An ordinary error takes neither the connection nor the requests behind it."""
+    with Connection(server) as c:
+        c.send(encode("GET", "/nothing") + encode("POST", "/nothing", b"x" * 1000) + encode("DELETE", "/health") + encode("OPTIONS", "/v1/models")
+               + encode("POST", CHAT, b"{") + encode("GET", "/v1/models/nope") + encode("GET", "/v1/models"))
+        got = [c.answer()[0] for _ in range(7)]
+        assert got == [404, 404, 405, 204, 400, 404, 200], got
+    with Connection(server) as c:  # a body that nobody will read is not waited for
+        c.send(encode("POST", "/nothing", None, {"Content-Length": str(60 << 20)}))
+        status, headers, _ = c.answer()
+        assert status == 404 and headers["connection"] == "close"
+
+
+def hosts(server):
+    for host in ("localhost:99999", "localhost:80a", "localhost:-1", "[::1", "[::1]x", "localhost:80:80"):
+        assert server.request("GET", "/health", headers={"Host": host})[0] == 400, host
+    for host in ("localhost", "localhost:", "localhost:11434", "[::1]:1", "127.0.0.1:65535"):
+        assert server.request("GET", "/health", headers={"Host": host})[0] == 200, host
+
+
+def metrics_key(program):
+    key = {"Authorization": "Bearer secret-key"}
+    with Server(program, env={"HEARTH_API_KEYS": "one:secret-key"}) as server:
+        assert server.request("GET", "/metrics")[0] == 401 and server.request("GET", "/metrics", headers=key)[0] == 200
+        assert server.request("GET", "/health")[0] == 200
+    with Server(program, env={"HEARTH_API_KEYS": "one:secret-key", "HEARTH_METRICS_OPEN": "true"}) as server:
+        assert server.request("GET", "/metrics")[0] == 200 and server.request("GET", "/v1/stats")[0] == 401
+
+
+def main():
+    checks = Checks()
+    with Server(PROGRAM) as server:
+        for check in (addresses, dates, lengths_and_nulls, hosted, ollama_forms, show, llama_cpp_paths, origins, connections_stay, hosts):
+            checks.run(check, server)
+    checks.run(metrics_key, PROGRAM)
+    checks.exit()
+
+
+main()
