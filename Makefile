@@ -1,5 +1,5 @@
 # What people type. Everything else is CMake (CMakePresets.json); each target installs what it needs first.
-.PHONY: help build run test bench bench-kernels soak fuzz lint format install clean setup
+.PHONY: help build run test bench bench-kernels soak fuzz test-clients lint format install clean setup
 
 FUZZ_SECONDS ?= 60
 SOAK_REQUESTS ?= 2000
@@ -15,6 +15,7 @@ help:
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
 	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model, then 200 streams for a minute"
 	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
+	@echo "make test-clients   install coding agents and frameworks from npm (3 GB), and run each against the server"
 	@echo "make lint     warnings of gcc and clang, cppcheck, clang-tidy, format"
 	@echo "make format   rewrite the sources with clang-format"
 	@echo "make install  install program, library, header below PREFIX=$(PREFIX)"
@@ -51,6 +52,12 @@ soak:
 fuzz:
 	@scripts/setup build test
 	@scripts/fuzz seconds $(FUZZ_SECONDS)
+
+test-clients:
+	@scripts/setup build test
+	@cmake --preset release >build.log 2>&1 || (cat build.log; exit 1)
+	@cmake --build --preset release --target hearth
+	@scripts/test-clients build/hearth $(CASES)
 
 lint:
 	@scripts/setup build test lint

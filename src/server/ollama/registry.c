@@ -48,7 +48,21 @@ static void write_progress(str *out, const pull_progress *p) {
     str_push(out, '\n');
 }
 
+/* Where models are fixed, one that is here was pulled already: clients ask before every run. */
+static bool is_here(exchange *x) {
+    node name = read_any(&x->in, &x->body, "model"), old = read_any(&x->in, &x->body, "name");
+    view said = node_is(&name) == NODE_STRING ? node_text(&name) : node_text(&old);
+    str  b;
+    if (x->server->options.library || !said.len || host_find(x->host, said, &(host_model){ 0 }, NULL) < 0) return false;
+    read_any(&x->in, &x->body, "stream");
+    str_init(&b);
+    str_puts(&b, "{\"status\":\"success\"}\n");
+    exchange_reply(x, 200, "application/x-ndjson", &b);
+    return true;
+}
+
 void ollama_pull(exchange *x) {
+    if (is_here(x)) return;
     library *l = ollama_library(x);
     bool     stream = true, insecure = false;
     err      e = { 0 };
