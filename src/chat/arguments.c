@@ -21,6 +21,7 @@ typedef struct maker {
     const chat_format *f;
     const json_value  *root; /* the tool's schema: home of $defs */
     bool               lenient;
+    unsigned           flags; /* of the schema compiler */
     err               *e;
     int                rc;
     ir_sym             any; /* Gemma: any value; -1: not made yet */
@@ -69,8 +70,9 @@ static ir_sym compiled(maker *m, const json_value *s, const extras *x, const cha
     err    why = { 0 };
     if (m->rc < 0) return out;
     const json_value *whole = document(m, s, x ? x : &(extras){ .n = 0 });
-    int rc = whole ? schema_compile_tree(m->g, whole, SCHEMA_DECLARED_FIRST, &out, &why) : err_set_nomem(&why);
-    if (rc < 0 && m->lenient && rc != ERR_NOMEM) rc = schema_compile(m->g, view_of(fallback), &out, &why);
+    int               rc = whole ? schema_compile_tree(m->g, whole, m->flags, &out, &why) : err_set_nomem(&why);
+    if (rc < 0 && m->lenient && rc != ERR_NOMEM)
+        rc = schema_compile_with(m->g, view_of(fallback), m->flags, &out, &why);
     if (rc < 0) m->rc = err_set(m->e, rc, "%.480s", why.msg);
     return out;
 }
@@ -544,8 +546,14 @@ static ir_sym json_arguments(maker *m) {
     return compiled(m, s, &x, "{\"type\":\"object\"}");
 }
 
-int chat_arguments(ir *g, const chat_format *f, const json_value *schema, bool lenient, ir_sym *out, err *e) {
-    maker     m = { .g = g, .f = f, .root = schema, .lenient = lenient, .e = e, .any = -1 };
+int chat_arguments(ir *g, const chat_format *f, const json_value *schema, unsigned how, ir_sym *out, err *e) {
+    maker     m = { .g = g,
+                    .f = f,
+                    .root = schema,
+                    .lenient = how & CHAT_ARGUMENTS_LENIENT,
+                    .flags = how & CHAT_ARGUMENTS_FULL_JSON ? 0 : SCHEMA_STEERED,
+                    .e = e,
+                    .any = -1 };
     tag_texts t = texts_of(f);
     param    *p;
     ir_sym    items[MAX_PARAMS];

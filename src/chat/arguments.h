@@ -8,11 +8,13 @@
 #include "chat/format.h"
 #include "grammar/ir.h"
 
-/*
- * schema may be NULL: no arguments. What cannot be enforced exactly is an error that names it; with lenient it is
- * widened instead (any value of the right kind).
- */
-int chat_arguments(ir *g, const chat_format *f, const json_value *schema, bool lenient, ir_sym *out, err *e);
+enum {
+    CHAT_ARGUMENTS_LENIENT = 1,   /* what cannot be enforced exactly is widened: any value of the right kind */
+    CHAT_ARGUMENTS_FULL_JSON = 2, /* every text of the schema, not the part that models are steered to */
+};
+
+/* schema may be NULL: no arguments. What cannot be enforced exactly is an error that names it, unless lenient. */
+int chat_arguments(ir *g, const chat_format *f, const json_value *schema, unsigned how, ir_sym *out, err *e);
 
 ir_rx chat_rx_pieces(ir *g, const char *text); /* constraint.c */
 

@@ -137,10 +137,10 @@ static ir_sym harmony_call(builder *b, const char *name, ir_sym arguments) {
     return ir_seq(b->g, list, 2);
 }
 
-static ir_sym one_call(builder *b, const char *name, const json_value *schema, bool lenient) {
+static ir_sym one_call(builder *b, const char *name, const json_value *schema, unsigned how) {
     ir_sym arguments = 0;
     err    why = { 0 };
-    b->rc = chat_arguments(b->g, b->f, schema, lenient, &arguments, &why);
+    b->rc = chat_arguments(b->g, b->f, schema, how, &arguments, &why);
     if (b->rc < 0) {
         b->rc = err_set(b->e, b->rc, "tool %.60s: %.400s", name, why.msg);
         return arguments;
@@ -248,8 +248,10 @@ int chat_tool_grammar(const chat_format *f, const chat_tools *tools, ir *g, ir_s
         if (tools->choice == CHAT_TOOLS_NAMED && !view_eq(name, tools->name)) continue;
         /* Where the model may decide whether to call at all, a schema that is too hard costs its enforcement only;
          * unless the caller asked for it. */
-        bool lenient = tools->choice == CHAT_TOOLS_AUTO && !json_bool(json_get(fn, "strict"), false);
-        calls[n_calls++] = one_call(&b, name.data, chat_tool_schema(fn), lenient);
+        unsigned how = tools->full_json ? CHAT_ARGUMENTS_FULL_JSON : 0;
+        if (tools->choice == CHAT_TOOLS_AUTO && !json_bool(json_get(fn, "strict"), false))
+            how |= CHAT_ARGUMENTS_LENIENT;
+        calls[n_calls++] = one_call(&b, name.data, chat_tool_schema(fn), how);
         if (b.rc < 0) return b.rc;
     }
     if (n_calls == 0)

@@ -37,8 +37,9 @@ typedef enum chat_tool_choice {
 typedef struct chat_tools {
     const json_value *list; /* OpenAI's form: [{"type":"function","function":{name, parameters, ..}}] */
     chat_tool_choice  choice;
-    view              name;     /* NAMED */
-    bool              parallel; /* more than one call per answer; NAMED calls exactly one */
+    view              name;      /* NAMED */
+    bool              parallel;  /* more than one call per answer; NAMED calls exactly one */
+    bool              full_json; /* arguments may be every text of their schema; see SCHEMA_STEERED */
 } chat_tools;
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Grammars from short texts: a pattern, a list of choices, any JSON. */
+/* Grammars from short texts: a pattern, a list of choices. */
 #include "grammar/compile.h"
 
 #include <stdlib.h>
@@ -35,8 +35,4 @@ int grammar_from_choices(grammar **out, const view *texts, size_t n, err *e) {
         return err_set(e, ERR_ARG, "a list of choices is empty");
     }
     return grammar_compile_own(out, g, start, e);
-}
-
-int grammar_json(grammar **out, bool object, err *e) {
-    return grammar_from_schema(out, view_of(object ? "{\"type\": \"object\"}" : "{}"), e);
 }

@@ -24,7 +24,6 @@ int grammar_from_schema_steered(grammar **out, view schema_json, err *e); /* for
 int grammar_from_regex(grammar **out, view pattern, err *e);              /* the whole text matches */
 int grammar_from_gbnf(grammar **out, view source, err *e);
 int grammar_from_choices(grammar **out, const view *texts, size_t n, err *e);
-int grammar_json(grammar **out, bool object, err *e); /* any JSON value, or any JSON object */
 
 grammar *grammar_ref(grammar *g);
 void     grammar_unref(grammar *g); /* accepts NULL */

@@ -101,7 +101,11 @@ ir_rx ir_rx_repeat(ir *g, ir_rx a, uint32_t min, int64_t max) {
 ir_rx ir_rx_multiple(ir *g, uint32_t step, uint32_t frac) { return rx_multiple(&g->rx, step, 0, 0, frac); }
 
 ir_rx ir_rx_json_string(ir *g, ir_rx text) {
-    return rx_cat(&g->rx, rx_bytes(&g->rx, "\"", 1), rx_json(&g->rx, valid(g, text), 0));
+    return rx_cat(&g->rx, rx_bytes(&g->rx, "\"", 1), rx_json(&g->rx, valid(g, text), RX_JSON_ANY));
+}
+
+ir_rx ir_rx_json_plain(ir *g, ir_rx text) {
+    return rx_cat(&g->rx, rx_bytes(&g->rx, "\"", 1), rx_json(&g->rx, valid(g, text), RX_JSON_PLAIN));
 }
 
 bool ir_rx_is_empty(ir *g, ir_rx a) { return rx_is_empty(&g->rx, valid(g, a)); }

@@ -67,6 +67,7 @@ int ir_rx_parse(ir *g, const char *pattern, size_t n, unsigned flags, ir_rx *out
  * legal escape (\n, \/, \uXXXX with surrogate pairs).
  */
 ir_rx ir_rx_json_string(ir *g, ir_rx text);
+ir_rx ir_rx_json_plain(ir *g, ir_rx text); /* only the escapes that JSON demands, by their letter if they have one */
 
 /* Bounded work; beyond the bound the answer is "not empty" / "no match" and the error is kept. */
 bool ir_rx_is_empty(ir *g, ir_rx a);

@@ -82,6 +82,7 @@ static const wire_field request_fields[] = {
     WIRE_ANY_INT(runtime_request, thinking_budget, "thinking budget"),
     WIRE_BOOL(runtime_request, raw_answer, "raw_answer"),
     WIRE_STRUCT(runtime_request, constraint, constraint_table),
+    WIRE_BOOL(runtime_request, full_json, "full_json"),
     WIRE_STRUCT(runtime_request, sampling, sampling_table),
     WIRE_UINT(runtime_request, sampling_set, "sampling_set", RUNTIME_SET_ALL | RUNTIME_SET_DYNATEMP),
     WIRE_LIST(runtime_request, dry_breakers, n_dry_breakers, "dry breakers", WIRE_MAX_LIST, wire_item_text),

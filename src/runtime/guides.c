@@ -113,14 +113,18 @@ static int choices_grammar(grammar **out, view text, err *e) {
     return rc;
 }
 
-static int constraint_grammar(grammar **out, const runtime_constraint *c, err *e) {
+static int schema_grammar(grammar **out, view schema, bool full, err *e) {
+    return full ? grammar_from_schema(out, schema, e) : grammar_from_schema_steered(out, schema, e);
+}
+
+static int constraint_grammar(grammar **out, const runtime_constraint *c, bool full, err *e) {
     static const char *const names[] = { "", "response_format", "json_schema", "regex", "grammar", "choices" };
     int                      rc = 0;
     *out = NULL;
     switch (c->kind) {
     case RUNTIME_FREE: return 0;
-    case RUNTIME_JSON: rc = grammar_json(out, true, e); break;
-    case RUNTIME_SCHEMA: rc = grammar_from_schema_steered(out, c->text, e); break;
+    case RUNTIME_JSON: rc = schema_grammar(out, view_of("{\"type\": \"object\"}"), full, e); break;
+    case RUNTIME_SCHEMA: rc = schema_grammar(out, c->text, full, e); break;
     case RUNTIME_REGEX: rc = grammar_from_regex(out, c->text, e); break;
     case RUNTIME_GBNF: rc = grammar_from_gbnf(out, c->text, e); break;
     case RUNTIME_CHOICES: rc = choices_grammar(out, c->text, e); break;
@@ -142,16 +146,17 @@ static int compile(runtime *r, const runtime_request *q, const trees *t, const p
                    err *e) {
     static const chat_tool_choice choices[] = { CHAT_TOOLS_AUTO, CHAT_TOOLS_NONE, CHAT_TOOLS_REQUIRED,
                                                 CHAT_TOOLS_NAMED };
-    chat_guide_options            o = {
-                   .format = chat_answer_format(r->chat),
-                   .t = chat_tokenizer(r->chat),
-                   .tools = { .choice = choices[q->tool_choice], .name = q->tool_name, .parallel = q->parallel_tools },
-                   .starts_in_reasoning = p->in_reasoning,
-                   .reasoning_off = q->task != RUNTIME_CHAT || p->reasoning_off,
-                   .budget = q->task == RUNTIME_CHAT ? q->thinking_budget : -1
-    };
+    chat_guide_options            o = { .format = chat_answer_format(r->chat),
+                                        .t = chat_tokenizer(r->chat),
+                                        .tools = { .choice = choices[q->tool_choice],
+                                                   .name = q->tool_name,
+                                                   .parallel = q->parallel_tools,
+                                                   .full_json = q->full_json },
+                                        .starts_in_reasoning = p->in_reasoning,
+                                        .reasoning_off = q->task != RUNTIME_CHAT || p->reasoning_off,
+                                        .budget = q->task == RUNTIME_CHAT ? q->thinking_budget : -1 };
     if (q->tool_choice != RUNTIME_TOOLS_NONE) o.tools.list = t->tools;
-    int rc = constraint_grammar(&o.content, &q->constraint, e);
+    int rc = constraint_grammar(&o.content, &q->constraint, q->full_json, e);
     if (rc == 0) rc = open_vocabs(r, q->task == RUNTIME_CHAT, e);
     o.text_vocab = r->text_vocab;
     o.marker_vocab = r->marker_vocab;
@@ -178,8 +183,8 @@ static void put_text(str *key, view text) {
 }
 
 static void make_key(str *key, const runtime_request *q, const prompt *p) {
-    str_printf(key, "%d %d %d %d %d %d %d ", (int)q->task, (int)q->constraint.kind, (int)q->tool_choice,
-               q->parallel_tools, p->in_reasoning, p->reasoning_off, q->thinking_budget);
+    str_printf(key, "%d %d %d %d %d %d %d %d ", (int)q->task, (int)q->constraint.kind, (int)q->tool_choice,
+               q->parallel_tools, p->in_reasoning, p->reasoning_off, q->thinking_budget, q->full_json);
     put_text(key, q->constraint.text);
     put_text(key, q->tools);
     put_text(key, q->tool_name);

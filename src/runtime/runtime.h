@@ -200,6 +200,7 @@ typedef struct runtime_request {
     bool             raw_answer;      /* CHAT: everything is CONTENT as the model wrote it, markers included */
 
     runtime_constraint constraint;
+    bool full_json; /* JSON of schemas and of calls: all of its texts, not the part that models are steered to */
 
     sampling_params sampling;
     unsigned        sampling_set; /* RUNTIME_SET_*; bias needs no bit */

@@ -102,6 +102,11 @@ void params_sampling(exchange *x, const node *o, sampling_protocol by, runtime_r
     read_breakers(x, o, q);
 }
 
+void params_json_form(exchange *x, const node *o, runtime_request *q) {
+    bool flag;
+    if (read_bool(&x->in, o, "strict_json", &flag)) q->full_json = !flag;
+}
+
 void params_extras(exchange *x, const node *o, runtime_request *q) {
     bool    flag;
     int64_t integer;
@@ -109,6 +114,7 @@ void params_extras(exchange *x, const node *o, runtime_request *q) {
     if (node_is(&n) != NODE_ABSENT && (node_is(&n) != NODE_ARRAY || node_count(&n)))
         reader_fail(&x->in, &n, "adapters are not supported");
     if (read_bool(&x->in, o, "cache_prompt", &flag)) q->no_cache = !flag;
+    params_json_form(x, o, q);
     if (read_bool(&x->in, o, "ignore_eos", &flag)) q->ignore_eos = flag;
     if (read_int(&x->in, o, "priority", -1000, 1000, &integer)) q->priority = (int)integer;
     if (read_int(&x->in, o, "min_tokens", 0, PARAMS_MAX_TOKENS, &integer)) q->min_tokens = (int)integer;

@@ -30,6 +30,9 @@ function refsAlone(schema) {
   return Object.fromEntries(Object.entries(schema).map(([k, v]) => [k, refsAlone(v)]));
 }
 
+// The formats that a draft defines; what else ajv-formats has (int32, byte, url) is an annotation here.
+const FORMATS = ['date-time', 'date', 'time', 'duration', 'email', 'hostname', 'ipv4', 'ipv6', 'uri', 'uri-reference', 'uri-template', 'uuid', 'json-pointer', 'relative-json-pointer', 'regex'];
+
 // Throws where the schema is not one of its draft.
 export function validatorFor(ajvs, schema) {
   const draft = draftOf(schema);
@@ -37,7 +40,7 @@ export function validatorFor(ajvs, schema) {
   const ajv = new ajvs[draft]({ strict: false, logger: false, multipleOfPrecision: 9 });
   if (draft === 6) ajv.addMetaSchema(require('ajv/dist/refs/json-schema-draft-06.json'));
   for (const keyword of later[draft] ?? []) ajv.removeKeyword(keyword);
-  ajvs.formats(ajv);
+  ajvs.formats(ajv, FORMATS);
   if (draft > 7) return ajv.compile(schema);
   const { $schema, definitions, ...rest } = schema; // the root's siblings of a $ref: what it refers to stays
   return ajv.compile({ $schema, definitions: refsAlone(definitions ?? {}), ...refsAlone(rest) });

@@ -349,7 +349,7 @@ static int run(const cli_args *args) {
 static const cli_option options[] = {
     { "vocab", CLI_STRING, "MODEL", "the tokenizer of this model, directory or tokenizer file", 0 },
     { "only", CLI_STRING, "NAME", "run only the case of this name", 0 },
-    { "steered", CLI_FLAG, NULL, "objects begin with a declared name, as in requests", 0 },
+    { "steered", CLI_FLAG, NULL, "the part of the language that requests are steered to", 0 },
     { 0 },
 };
 

@@ -27,6 +27,7 @@ typedef struct sampler {
     size_t         n_tokens, max_tokens, count;
     uint64_t       state; /* xorshift */
     const char    *only;
+    bool           steered;
 } sampler;
 
 static uint32_t draw(sampler *s, size_t below) {
@@ -92,7 +93,7 @@ static int run_case(sampler *s, const json_value *v, view schema, err *e) {
     if (s->only && (!name || strcmp(name, s->only) != 0)) return 0;
     str_init(&out);
     str_init(&text);
-    if (grammar_from_schema(&g, schema, e) < 0) {
+    if ((s->steered ? grammar_from_schema_steered : grammar_from_schema)(&g, schema, e) < 0) {
         str_puts(&out, "{\"name\":");
         str_put_json(&out, name ? name : "", name ? strlen(name) : 0);
         str_puts(&out, ",\"finish\":\"refused\",\"reason\":");
@@ -159,6 +160,7 @@ static int open_vocab(sampler *s, const char *model, err *e) {
 static int run(const cli_args *args) {
     const char *model = cli_string(args, "vocab", NULL);
     sampler     s = { .only = cli_string(args, "only", NULL),
+                      .steered = cli_flag(args, "steered"),
                       .state = 88172645463325252u + (uint64_t)cli_int(args, "seed", 0) * 2654435761u,
                       .count = (size_t)cli_int(args, "count", 1),
                       .max_tokens = (size_t)cli_int(args, "max-tokens", 400) };
@@ -185,6 +187,7 @@ static const cli_option options[] = {
     { "count", CLI_INT, "N", "texts per schema (default 1)", 'n' },
     { "max-tokens", CLI_INT, "N", "longest text in tokens (default 400)", 0 },
     { "only", CLI_STRING, "NAME", "run only the case of this name", 0 },
+    { "steered", CLI_FLAG, NULL, "the part of the language that requests are steered to", 0 },
     { 0 },
 };
 const cli_command cli_cmd_debug_sample = {

@@ -245,7 +245,7 @@ static bounds plain_bounds(const rx_store *s, rx a, int depth) {
     case RX_K_AND: return and_bounds(s, a, depth - 1);
     case RX_K_NOT:
     case RX_K_MULTIPLE: return out;
-    case RX_K_JSON: return t->min == 0 ? plain_bounds(s, (rx)t->a, depth - 1) : (bounds){ 0, RX_INF };
+    case RX_K_JSON: return rx_json_between(t->min) ? plain_bounds(s, (rx)t->a, depth - 1) : (bounds){ 0, RX_INF };
     }
     return out;
 }

@@ -6,8 +6,9 @@
  * derivatives as the row has different entries. The sets are sound, not always the largest.
  *
  * The decoder of RX_K_JSON is a state in 32 bits: mode in bits 0-3, hex digits read in 4-7, their value in 8-19, the
- * ten bits of a high surrogate in 20-29. Escapes that spell half a surrogate pair decode to no text and are not
- * accepted.
+ * ten bits of a high surrogate in 20-29, RX_JSON_PLAIN in 30. Escapes that spell half a surrogate pair decode to no
+ * text and are not accepted. A plain literal escapes what it must: quote, backslash and control characters, these by
+ * their letter where they have one.
  */
 #include "grammar/rx/rx.h"
 
@@ -139,7 +140,7 @@ static rx code_point_deriv(rx_store *s, rx a, unsigned c) {
     return a;
 }
 
-static rx json_text_deriv(rx_store *s, rx text, uint8_t b, rx_set *same) {
+static rx json_text_deriv(rx_store *s, rx text, uint32_t plain, uint8_t b, rx_set *same) {
     static const rx_set special = { { 0xFFFFFFFFu | (uint64_t)1 << '"', (uint64_t)1 << ('\\' - 64), 0, 0 } };
     rx                  out;
     if (b < 0x20) {
@@ -154,11 +155,11 @@ static rx json_text_deriv(rx_store *s, rx text, uint8_t b, rx_set *same) {
         keep_one(same, b);
         /* An escape spells a whole character, so it cannot begin inside one. */
         if (rx_get(s, text)->max_len == 0 || !(rx_get(s, text)->flags & RX_F_TEXT)) return RX_NONE;
-        return rx_json(s, text, J_ESCAPE);
+        return rx_json(s, text, plain | J_ESCAPE);
     }
     out = rx_deriv(s, text, b, same);
     rx_set_keep(same, &special, false);
-    return rx_json(s, out, J_TEXT);
+    return rx_json(s, out, plain | J_TEXT);
 }
 
 /* The one class that the next character comes from, whatever follows it; RX_NONE: there is no such class. */
@@ -195,9 +196,13 @@ static rx json_half(rx_store *s, rx text, uint32_t mode, uint32_t digits, uint32
     return rx_json(s, text, j_state(mode, digits, value, high));
 }
 
-static rx json_escape_deriv(rx_store *s, rx text, uint8_t b, rx_set *same) {
+static rx json_escape_deriv(rx_store *s, rx text, uint32_t plain, uint8_t b, rx_set *same) {
     static const char from[] = "\"\\/bfnrtu", to[] = "\"\\/\b\f\n\r\t";
     const char       *p = b ? strchr(from, b) : NULL;
+    if (plain && b == '/') {
+        keep_one(same, b);
+        return RX_NONE;
+    }
     if (!p) {
         rx_set known = { 0 };
         for (const char *q = from; *q; q++) rx_set_add(&known, (uint8_t)*q);
@@ -205,12 +210,20 @@ static rx json_escape_deriv(rx_store *s, rx text, uint8_t b, rx_set *same) {
         return RX_NONE;
     }
     keep_one(same, b);
-    if (b == 'u') return rx_json(s, text, J_HEX);
-    return rx_json(s, code_point_deriv(s, text, (unsigned char)to[p - from]), J_TEXT);
+    if (b == 'u') return rx_json(s, text, plain | J_HEX);
+    return rx_json(s, code_point_deriv(s, text, (unsigned char)to[p - from]), plain | J_TEXT);
+}
+
+/* A control character that has no letter: the only ones that a plain literal spells by their number. */
+static rx json_plain_hex(rx_store *s, rx text, uint32_t digits, uint32_t value) {
+    if (value > (digits < 3 ? 0u : digits == 3 ? 1u : 0x1Fu)) return RX_NONE;
+    if (digits < 4) return rx_json(s, text, RX_JSON_PLAIN | j_state(J_HEX, digits, value, 0));
+    if (value && strchr("\b\f\n\r\t", (int)value)) return RX_NONE;
+    return rx_json(s, code_point_deriv(s, text, value), RX_JSON_PLAIN | J_TEXT);
 }
 
 static rx json_hex_deriv(rx_store *s, rx text, uint32_t state, uint8_t b, rx_set *same) {
-    uint32_t mode = state & 15, digits = state >> 4 & 15, value = state >> 8 & 0xFFF, high = state >> 20, d;
+    uint32_t mode = state & 15, digits = state >> 4 & 15, value = state >> 8 & 0xFFF, high = state >> 20 & 0x3FF, d;
     uint8_t  lower = b | 0x20;
     if (b >= '0' && b <= '9')
         d = b - '0';
@@ -226,6 +239,7 @@ static rx json_hex_deriv(rx_store *s, rx text, uint32_t state, uint8_t b, rx_set
     }
     keep_one(same, b);
     value = value << 4 | d;
+    if (state & RX_JSON_PLAIN) return json_plain_hex(s, text, digits + 1, value);
     if (mode == J_LOW_HEX && digits == 0 && value != 0xD) return RX_NONE;
     if (mode == J_LOW_HEX && digits == 1 && value < 0xDC) return RX_NONE;
     if (mode == J_HEX && digits == 1 && value >= 0xDC && value <= 0xDF) return RX_NONE;
@@ -237,10 +251,10 @@ static rx json_hex_deriv(rx_store *s, rx text, uint32_t state, uint8_t b, rx_set
 }
 
 static rx json_deriv(rx_store *s, rx text, uint32_t state, uint8_t b, rx_set *same) {
-    uint32_t mode = state & 15, high = state >> 20;
+    uint32_t mode = state & 15, high = state >> 20 & 0x3FF, plain = state & RX_JSON_PLAIN;
     switch (mode) {
-    case J_TEXT: return json_text_deriv(s, text, b, same);
-    case J_ESCAPE: return json_escape_deriv(s, text, b, same);
+    case J_TEXT: return json_text_deriv(s, text, plain, b, same);
+    case J_ESCAPE: return json_escape_deriv(s, text, plain, b, same);
     case J_LOW_ESCAPE:
     case J_LOW_U:
         if (b != (mode == J_LOW_U ? 'u' : '\\')) {
@@ -500,11 +514,29 @@ static bool empty_search(rx_store *s, rx a) {
     return empty;
 }
 
+/* The same of a plain literal. */
+static size_t plain_ranges(uint32_t mode, uint32_t digits, uint32_t value, rx_range *out) {
+    static const rx_range escaped[] = { { 0, 0x1F }, { '"', '"' }, { '\\', '\\' } };
+    static const rx_range numbered[2][3] = { { { 0, 7 }, { 0xB, 0xB }, { 0xE, 0xF } }, { { 0x10, 0x1F } } };
+    size_t                n = 0;
+    if (mode == J_ESCAPE) {
+        memcpy(out, escaped, sizeof escaped);
+        return 3;
+    }
+    if (digits < 3 || value == 0) {
+        memcpy(out, numbered[0], sizeof numbered[0]);
+        n = 3;
+    }
+    if (digits < 3 || value == 1) out[n++] = numbered[1][0];
+    return n;
+}
+
 /* The code points that a half-read escape may still become. A search through its spellings would visit a million. */
 static size_t escape_ranges(uint32_t state, rx_range *out) {
-    uint32_t mode = state & 15, digits = state >> 4 & 15, value = state >> 8 & 0xFFF, high = state >> 20;
+    uint32_t mode = state & 15, digits = state >> 4 & 15, value = state >> 8 & 0xFFF, high = state >> 20 & 0x3FF;
     uint32_t shift = 4 * (4 - digits), first = value << shift, last = ((value + 1) << shift) - 1;
     size_t   n = 0;
+    if (state & RX_JSON_PLAIN) return plain_ranges(mode, digits, value, out);
     if (mode == J_ESCAPE) {
         out[n++] = (rx_range){ 0, 0xD7FF };
         out[n++] = (rx_range){ 0xE000, 0x10FFFF };
@@ -551,10 +583,10 @@ bool rx_is_empty(rx_store *s, rx a) {
         break;
     }
     case RX_K_JSON: /* every text has a spelling */
-        if (t->min == 0) {
+        if (rx_json_between(t->min)) {
             empty = rx_is_empty(s, (rx)t->a);
         } else {
-            rx_range ranges[3];
+            rx_range ranges[4];
             rx       text = (rx)t->a;
             size_t   n = escape_ranges(t->min, ranges);
             empty = n == 0 || rx_is_empty(s, rx_and(s, text, rx_cat(s, rx_class(s, ranges, n, false), s->all)));

@@ -660,7 +660,7 @@ rx rx_json(rx_store *s, rx text, uint32_t state) {
     const rx_node *x = rx_get(s, text);
     uint8_t        flags = x->flags & (RX_F_BOOLEAN | RX_F_COUNTED);
     if (text == RX_NONE) return RX_NONE;
-    if (state == 0)
+    if (rx_json_between(state))
         flags |= (x->flags & RX_F_UNSURE) | (x->flags & RX_F_TEXT);
     else
         flags |= RX_F_UNSURE;

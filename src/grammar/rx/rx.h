@@ -103,7 +103,10 @@ rx rx_and(rx_store *s, rx a, rx b);
 rx rx_and_n(rx_store *s, const rx *list, size_t n);
 rx rx_not(rx_store *s, rx a); /* over all byte strings */
 rx rx_repeat(rx_store *s, rx a, uint32_t min, uint32_t max);
-rx rx_json(rx_store *s, rx text, uint32_t state); /* state 0: behind the opening quote */
+/* Behind the opening quote. Plain: with no escape that JSON does not demand. */
+enum { RX_JSON_ANY = 0, RX_JSON_PLAIN = 1 << 30 };
+rx                 rx_json(rx_store *s, rx text, uint32_t state);
+static inline bool rx_json_between(uint32_t state) { return (state & ~(uint32_t)RX_JSON_PLAIN) == 0; } /* characters */
 
 /*
  * Digits, and if frac > 0 a point and exactly frac digits, which together (without the point) are a multiple of step,

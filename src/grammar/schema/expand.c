@@ -213,6 +213,7 @@ static void apply_layer(schema_ctx *c, schema_world *w, const json_value *s, uin
     *l = (schema_layer){ .props = json_get(s, "properties"),
                          .patterns = json_get(s, "patternProperties"),
                          .additional = json_get(s, "additionalProperties"),
+                         .open = schema_get(c, s, "additionalProperties") || schema_get(c, s, "unevaluatedProperties"),
                          .base = base,
                          .next = w->layers };
     if (l->props && !schema_check(c, s, "properties", l->props, JSON_K_OBJECT)) return;

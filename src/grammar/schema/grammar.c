@@ -14,7 +14,7 @@ static int from_schema(grammar **out, view schema_json, unsigned flags, err *e) 
         return rc;
     }
     /* SentencePiece models begin an answer with a space of their own; without it they would say something else. */
-    if (flags & SCHEMA_DECLARED_FIRST)
+    if (flags & SCHEMA_STEERED)
         start = ir_seq(g, (ir_sym[]){ ir_terminal(g, ir_rx_opt(g, ir_rx_text(g, " "))), start }, 2);
     if ((rc = grammar_compile_own(out, g, start, e)) < 0) err_wrap(e, rc, "schema");
     return rc;
@@ -23,5 +23,5 @@ static int from_schema(grammar **out, view schema_json, unsigned flags, err *e) 
 int grammar_from_schema(grammar **out, view schema_json, err *e) { return from_schema(out, schema_json, 0, e); }
 
 int grammar_from_schema_steered(grammar **out, view schema_json, err *e) {
-    return from_schema(out, schema_json, SCHEMA_DECLARED_FIRST, e);
+    return from_schema(out, schema_json, SCHEMA_STEERED, e);
 }

@@ -264,7 +264,7 @@ static ir_rx range(schema_ctx *c, const schema_world *w, bool whole) {
         if (hi.at && hi.at->n_whole > longest) longest = hi.at->n_whole;
         sh.max_frac = longest < EXACT_DIGITS ? EXACT_DIGITS - longest : 1;
     }
-    if (whole && c->draft > 4)
+    if (whole && c->draft > 4 && !(c->flags & SCHEMA_STEERED))
         sh.zero_frac = ir_rx_opt(c->g, ir_rx_cat(c->g, text(c, ".", 1), ir_rx_repeat(c->g, text(c, "0", 1), 1, 8)));
     if (lo.at && hi.at) {
         int order = schema_dec_compare(lo.at, hi.at);
@@ -284,13 +284,15 @@ static ir_rx range(schema_ctx *c, const schema_world *w, bool whole) {
 }
 
 ir_rx schema_number_equal(schema_ctx *c, const schema_dec *d) {
-    ir_rx zeros = ir_rx_repeat(c->g, text(c, "0", 1), 0, 8), out;
+    bool  steered = c->flags & SCHEMA_STEERED;
+    ir_rx zeros = ir_rx_repeat(c->g, text(c, "0", 1), 0, steered ? 0 : 8), out;
     if (d->n_frac) {
         out = ir_rx_cat(c->g, text(c, d->whole, d->n_whole),
                         cat3(c, text(c, ".", 1), text(c, d->frac, d->n_frac), zeros));
     } else {
         out = text(c, d->whole, d->n_whole);
-        if (c->draft > 4) out = ir_rx_cat(c->g, out, ir_rx_opt(c->g, cat3(c, text(c, ".0", 2), zeros, text(c, "", 0))));
+        if (c->draft > 4 && !steered)
+            out = ir_rx_cat(c->g, out, ir_rx_opt(c->g, cat3(c, text(c, ".0", 2), zeros, text(c, "", 0))));
     }
     return d->negative ? ir_rx_cat(c->g, text(c, "-", 1), out) : out;
 }
@@ -372,10 +374,10 @@ static ir_rx multiples(schema_ctx *c, const schema_world *w, ir_rx out) {
     return all && !c->rc ? ir_rx_and(c->g, out, multiple(c, w, all, k)) : out;
 }
 
-/* Short enough that different texts are different doubles. */
+/* Short enough that different texts are different doubles: 15 digits, or 14 and a point. */
 static ir_rx exact(schema_ctx *c) {
     ir_range r[2] = { { '0', '9' }, { '.', '.' } };
-    ir_rx    part = ir_rx_repeat(c->g, ir_rx_class(c->g, r, 2, false), 1, EXACT_DIGITS + 1);
+    ir_rx    part = ir_rx_repeat(c->g, ir_rx_class(c->g, r, 2, false), 1, EXACT_DIGITS);
     return ir_rx_cat(c->g, ir_rx_opt(c->g, text(c, "-", 1)), part);
 }
 

@@ -5,8 +5,8 @@
  * Members come in any order. Which of the tracked members were written is the state: the required ones, and the
  * optional ones too while there are few (then no name comes twice). Between them the other members may come at any
  * time. States are subsets, so only few are tracked this way; more required members come in one of two fixed orders,
- * that of "properties" or that of "required". Under SCHEMA_DECLARED_FIRST an object with required members begins with a
- * declared one.
+ * that of "properties" or that of "required". Under SCHEMA_STEERED an object whose schema lists its members has no
+ * others, and one with required members begins with a declared one.
  *
  * An optional member that is not tracked may be written twice. Readers take the last one, both fulfil the schema, and
  * counts stay right: maxProperties counts every member. minProperties counts names: as long as it is not fulfilled, the
@@ -154,6 +154,38 @@ static const schema_lits *lits_join(schema_ctx *c, const schema_lits *a, const s
     return b;
 }
 
+static bool is_listed(const schema_world *w, view name) {
+    for (const schema_layer *l = w->layers; l; l = l->next) {
+        for (size_t i = 0; i < json_count(l->props); i++) {
+            const json_member *m = &l->props->u.object.members[i];
+            if (view_eq(m->key, name) && (m->value.kind != JSON_K_BOOL || m->value.u.boolean)) return true;
+        }
+    }
+    return false;
+}
+
+/* Steered, and some subschema lists what the object has, while none says that it may have more. A list of names that
+ * must not be there is no such list. */
+static bool is_closed(const schema_ctx *c, const schema_world *w) {
+    bool listed = false;
+    if (!(c->flags & SCHEMA_STEERED)) return false;
+    for (const schema_layer *l = w->layers; l; l = l->next) {
+        if (l->open || l->additional) return false;
+        listed = listed || (l->props && !json_count(l->props));
+        for (size_t i = 0; i < json_count(l->props) && !listed; i++)
+            listed = is_listed(w, l->props->u.object.members[i].key);
+    }
+    return listed;
+}
+
+bool schema_world_strays(const schema_ctx *c, const schema_world *w) {
+    if (!w->named || !is_closed(c, w)) return false;
+    for (const schema_named *n = w->named; n; n = n->next) {
+        if (is_required(w, n->name) && !is_listed(w, n->name)) return true;
+    }
+    return false;
+}
+
 /* False: an object cannot exist. */
 static bool members_collect(object *o) {
     schema_ctx         *c = o->c;
@@ -161,6 +193,7 @@ static bool members_collect(object *o) {
     view               *names;
     schema_class       *classes;
     size_t              n = names_collect(c, w, &names), n_classes;
+    bool                closed = is_closed(c, w);
     for (size_t i = 0; i < n && !c->rc; i++) {
         bool         required = is_required(w, names[i]);
         schema_node *value =
@@ -169,9 +202,11 @@ static bool members_collect(object *o) {
             if (required) return false;
             continue;
         }
+        if (closed && !required && !is_listed(w, names[i])) continue;
         member_add(
             o, (member){ .name = names[i], .literal = true, .required = required, .value = schema_node_sym(c, value) });
     }
+    if (o->n < w->min_props) closed = false; /* more than what is listed must be there */
     n_classes = schema_name_classes(c, w, names, n, &classes);
     for (size_t i = 0; i < o->n_witnesses && !c->rc; i++) {
         const witness *t = &o->witnesses[i];
@@ -185,6 +220,7 @@ static bool members_collect(object *o) {
     }
     for (size_t i = 0; i < n_classes && !c->rc; i++) {
         schema_node *value = schema_node_of(c, classes[i].lits);
+        if (closed && !classes[i].lits) continue; /* nobody speaks of these names */
         if (!value || schema_node_is_empty(c, value)) continue;
         member_add(o, (member){ .names = classes[i].names, .value = schema_node_sym(c, value) });
     }
@@ -202,7 +238,7 @@ static ir_rx colon(schema_ctx *c) {
 }
 
 static ir_rx key_rx(schema_ctx *c, const member *m) {
-    return ir_rx_json_string(c->g, m->literal ? ir_rx_bytes(c->g, m->name.data, m->name.len) : m->names);
+    return schema_string_rx(c, m->literal ? ir_rx_bytes(c->g, m->name.data, m->name.len) : m->names);
 }
 
 /* A key that is free text stays a terminal of its own, shared by all places; a literal one takes in what surrounds it.
@@ -509,7 +545,7 @@ static ir_sym object_sym(schema_ctx *c, const schema_world *w, const witness *wi
         n_witness += !o.members[i].literal && o.members[i].required;
         o.n_required += o.members[i].required;
     }
-    o.declared_begin = (c->flags & SCHEMA_DECLARED_FIRST) && o.n_required > 0 && !w->conditional;
+    o.declared_begin = (c->flags & SCHEMA_STEERED) && o.n_required > 0 && !w->conditional;
     if (o.n_required > o.max) return none;
     o.close = ir_terminal(c->g, ir_rx_cat(c->g, schema_ws(c), ir_rx_text(c->g, "}")));
     tracked = schema_alloc(c, (o.n + 1) * sizeof *tracked);
@@ -542,6 +578,7 @@ typedef struct search {
     schema_ctx *c;
     ir_sym      found[MAX_OBJECTS];
     size_t      n;
+    bool        closed; /* no witness among names that nobody speaks of */
 } search;
 
 static void found_add(search *q, const schema_world *w, const witness *list, size_t n) {
@@ -585,6 +622,7 @@ static void demands_meet(search *q, const schema_world *w, witness *list, size_t
     }
     n_classes = schema_name_classes(c, w, names, n_names, &classes);
     for (size_t i = 0; i < n_classes && !c->rc; i++) {
+        if (q->closed && !classes[i].lits) continue;
         if (ir_rx_is_empty(c->g, ir_rx_and(c->g, classes[i].names, s->names))) continue;
         if (n == MAX_WITNESSES) {
             schema_fail(c, w->at, ERR_LIMIT, "a negation over property names needs more than %d members",
@@ -604,6 +642,11 @@ ir_sym schema_world_object(schema_ctx *c, const schema_world *w) {
     if (!q) return 0;
     q->c = c;
     q->n = 0;
+    q->closed = is_closed(c, w);
     demands_meet(q, w, list, 0);
+    if (!q->n && q->closed) { /* there is no other way */
+        q->closed = false;
+        demands_meet(q, w, list, 0);
+    }
     return ir_alt(c->g, q->found, q->n);
 }

@@ -154,6 +154,7 @@ typedef struct schema_item_at {
 
 typedef struct schema_layer { /* properties, patternProperties, additionalProperties of one subschema */
     const json_value          *props, *patterns, *additional;
+    bool                       open; /* says that any further name may come */
     uint32_t                   base;
     const struct schema_layer *next;
 } schema_layer;
@@ -324,6 +325,7 @@ int   schema_dec_compare(const schema_dec *a, const schema_dec *b);
 ir_rx schema_number_equal(schema_ctx *c, const schema_dec *d);
 ir_rx schema_value_rx(schema_ctx *c, const json_value *v); /* the texts of one JSON value */
 ir_rx schema_ws(schema_ctx *c);
+ir_rx schema_string_rx(schema_ctx *c, ir_rx text); /* the JSON texts of strings whose decoded text matches */
 
 /* schema_sets.c: states that know which of up to SCHEMA_MAX_SET things were written */
 ir_sym   schema_set_find(const map *sets, uint64_t place, uint64_t set); /* -1: not built yet */
@@ -337,8 +339,9 @@ bool schema_node_values(schema_ctx *c, schema_node *n, const json_value **out, s
 size_t schema_name_classes(schema_ctx *c, const schema_world *w, const view *taken, size_t n_taken, schema_class **out);
 
 /* schema.c, schema_object.c, schema_array.c */
-ir_sym             schema_node_sym(schema_ctx *c, schema_node *n);
-ir_sym             schema_world_object(schema_ctx *c, const schema_world *w);
+ir_sym schema_node_sym(schema_ctx *c, schema_node *n);
+ir_sym schema_world_object(schema_ctx *c, const schema_world *w);
+bool schema_world_strays(const schema_ctx *c, const schema_world *w); /* a negation demands a name that is not listed */
 ir_sym             schema_world_array(schema_ctx *c, const schema_world *w);
 const schema_lits *schema_name_lits(schema_ctx *c, const schema_world *w, view name);
 const schema_lits *schema_index_lits(schema_ctx *c, const schema_world *w, size_t index);

@@ -102,7 +102,7 @@ static ir_rx world_scalars(schema_ctx *c, const schema_world *w) {
         list[n++] = ir_rx_alt(c->g, t, f);
     }
     if (types & SCHEMA_NUMBER) list[n++] = schema_world_number(c, w, types & SCHEMA_NUMBER);
-    if (types & SCHEMA_STRING) list[n++] = ir_rx_json_string(c->g, schema_world_text(c, w));
+    if (types & SCHEMA_STRING) list[n++] = schema_string_rx(c, schema_world_text(c, w));
     return ir_rx_alt_n(c->g, list, n);
 }
 
@@ -157,11 +157,20 @@ ir_sym schema_node_sym(schema_ctx *c, schema_node *n) {
     return n->sym;
 }
 
+/* Worlds that stray are left out where others do without. */
+static bool may_stray(schema_ctx *c, const schema_node *n) {
+    for (const schema_world *w = n->worlds; w; w = w->next) {
+        if (!w->has_only && (w->types & SCHEMA_OBJECT) && !schema_world_strays(c, w)) return false;
+    }
+    return true;
+}
+
 static void node_compile(schema_ctx *c, schema_node *n) {
     ir_rx scalars = ir_rx_none(c->g);
+    bool  stray = may_stray(c, n);
     for (const schema_world *w = n->worlds; w && !c->rc; w = w->next) {
         scalars = ir_rx_alt(c->g, scalars, world_scalars(c, w));
-        if (w->has_only) continue;
+        if (w->has_only || (!stray && schema_world_strays(c, w))) continue;
         for (int object = 0; object < 2 && !c->rc; object++) {
             ir_sym s;
             if (!(w->types & (object ? SCHEMA_OBJECT : SCHEMA_ARRAY))) continue;

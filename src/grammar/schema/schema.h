@@ -30,11 +30,16 @@
 int schema_compile(ir *g, view json, ir_sym *start, err *e);
 
 /*
- * For a model to write under. SCHEMA_DECLARED_FIRST: an object with required members does not begin with a name that
- * its schema never mentions; a small model that may write any name wanders off inside the first one instead of saying
- * what was asked for. Objects with conditions (not, if, dependencies), where such names matter, are left as they are.
+ * SCHEMA_STEERED: for a model to write under. A part of the language in which a model that may write anything does not
+ * wander off, and that every program reads:
+ *  - An object whose schema lists properties and says nothing of additionalProperties has the listed ones only (and
+ *    those that patternProperties, required or a condition speak of), unless minProperties asks for more.
+ *  - One that is open and has required members does not begin with a name that its schema never mentions. Objects with
+ *    conditions (not, if, dependencies), where such names matter, are left as they are.
+ *  - Integers, and whole numbers of enum and const, have no fraction; other numbers of these no further zeros.
+ *  - Names and strings are escaped where JSON demands it and nowhere else.
  */
-enum { SCHEMA_DECLARED_FIRST = 1 };
+enum { SCHEMA_STEERED = 1 };
 int schema_compile_with(ir *g, view json, unsigned flags, ir_sym *start, err *e);
 
 /* A schema that was parsed already; nothing of it is kept. */

@@ -17,6 +17,10 @@ ir_rx schema_ws(schema_ctx *c) {
     return c->ws;
 }
 
+ir_rx schema_string_rx(schema_ctx *c, ir_rx text) {
+    return c->flags & SCHEMA_STEERED ? ir_rx_json_plain(c->g, text) : ir_rx_json_string(c->g, text);
+}
+
 static ir_rx wrap(schema_ctx *c, const char *open, ir_rx body, const char *close) {
     ir_rx ws = schema_ws(c);
     body = ir_rx_cat(c->g, ws, ir_rx_cat(c->g, body, ir_rx_cat(c->g, ws, ir_rx_text(c->g, close))));
@@ -30,7 +34,7 @@ ir_rx schema_value_rx(schema_ctx *c, const json_value *v) {
     switch (v->kind) {
     case JSON_K_NULL: return ir_rx_text(c->g, "null");
     case JSON_K_BOOL: return ir_rx_text(c->g, v->u.boolean ? "true" : "false");
-    case JSON_K_STRING: return ir_rx_json_string(c->g, ir_rx_bytes(c->g, v->u.string.data, v->u.string.len));
+    case JSON_K_STRING: return schema_string_rx(c, ir_rx_bytes(c->g, v->u.string.data, v->u.string.len));
     case JSON_K_INT:
     case JSON_K_REAL:
         if (schema_dec_read(v, &d)) return schema_number_equal(c, &d);
@@ -51,7 +55,7 @@ ir_rx schema_value_rx(schema_ctx *c, const json_value *v) {
         } else {
             const json_member *m = &v->u.object.members[i];
             body = ir_rx_cat(c->g, ir_rx_cat(c->g, colon, schema_value_rx(c, &m->value)), body);
-            body = ir_rx_cat(c->g, ir_rx_json_string(c->g, ir_rx_bytes(c->g, m->key.data, m->key.len)), body);
+            body = ir_rx_cat(c->g, schema_string_rx(c, ir_rx_bytes(c->g, m->key.data, m->key.len)), body);
         }
         if (i) body = ir_rx_cat(c->g, comma, body);
     }

@@ -330,6 +330,7 @@ static void read_format(exchange *x, runtime_request *q) {
     node                     config, format, schema;
     view                     type, text;
     int                      effort = 0;
+    params_json_form(x, &x->body, q);
     bool                     given = read_object(&x->in, &x->body, "output_config", &config);
     bool                     inside = given && read_object(&x->in, &config, "format", &format);
     if (given && read_choice(&x->in, &config, "effort", efforts, &effort))

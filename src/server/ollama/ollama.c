@@ -112,6 +112,7 @@ void ollama_read_options(exchange *x, runtime_request *q) {
 void ollama_read_format(exchange *x, runtime_request *q) {
     node format = read_any(&x->in, &x->body, "format");
     view text;
+    params_json_form(x, &x->body, q);
     switch (node_is(&format)) {
     case NODE_ABSENT: return;
     case NODE_STRING:

@@ -197,7 +197,7 @@ static grammar *grammar_number(int kind) {
     case 2: rc = grammar_from_regex(&g, view_of(REGEX), &e); break;
     case 3: rc = grammar_from_gbnf(&g, view_of(GBNF), &e); break;
     case 4: rc = grammar_from_choices(&g, choices, 3, &e); break;
-    case 5: rc = grammar_json(&g, true, &e); break;
+    case 5: rc = grammar_from_schema(&g, view_of("{\"type\": \"object\"}"), &e); break;
     default: break;
     }
     if (rc < 0) fail_msg("%s", e.msg);
