@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "bundle/template.h"
 #include "bundle/tokenizer.h"
+#include "chat/generic.h"
 #include "chat/messages.h"
 #include "chat/vars.h"
 
@@ -17,7 +18,8 @@ struct chat {
     err             no_template; /* why b is empty */
     chat_format     format;
     chat_wants      wants;
-    bool            borrowed;    /* t is another one's */
+    bool            borrowed; /* t is another one's */
+    bool            shows_system;
     bool            empty_tools; /* without tools the template expects an empty list, not none */
 };
 
@@ -38,16 +40,23 @@ static bool probe_turns(void *ctx, const char *messages, const char *want) {
     return found;
 }
 
+static bool has_token(const void *ctx, const char *token) { return tok_find(ctx, token, strlen(token)) >= 0; }
+
 /* The template's text says most; how calls are to be given shows only when it renders one. */
 static void find_traits(chat *c) {
     view        source = c->b.chat ? tmpl_source(bundle_template_pick(&c->b, true)) : (view){ "", 0 };
     str         texts[4];
     const char *probes[4] = { NULL, NULL, NULL, NULL };
     chat_format_detect(&c->format, source.data, source.len);
+    if (strncmp(c->b.origin, "built-in", 8) == 0) chat_format_think_by_tokens(&c->format, has_token, c->t);
     for (int i = 0; i < 4; i++) str_init(&texts[i]);
     if (c->b.chat) {
         static const char plain[] = "[{\"role\":\"user\",\"content\":\"u\"}]";
+        static const char spoken[] = "[{\"role\":\"system\",\"content\":\"probe_system\"},"
+                                     "{\"role\":\"user\",\"content\":\"u\"}]";
         c->empty_tools = !render_probe(c, plain, NULL, &texts[0]) && render_probe(c, plain, "[]", &texts[0]);
+        str_clear(&texts[0]);
+        c->shows_system = render_probe(c, spoken, NULL, &texts[0]) && strstr(str_cstr(&texts[0]), "probe_system");
         str_clear(&texts[0]);
         for (int i = 0; i < 4; i++) {
             if (render_probe(c, chat_probe_messages(i & 1, i >> 1), PROBE_TOOLS, &texts[i]))
@@ -56,6 +65,10 @@ static void find_traits(chat *c) {
     }
     chat_wants_find(&c->wants, source, probes);
     if (c->b.chat) c->wants.system = chat_turns_find(probe_turns, c);
+    if (c->b.chat && c->format.row->shape == CHAT_SHAPE_NONE) {
+        chat_format_make_generic(&c->format);
+        if (!probes[0] && !probes[1] && !probes[2] && !probes[3]) c->wants.calls_as_text = true;
+    }
     if (c->b.chat && !c->wants.calls_as_text) {
         const char *two = chat_probe_two_calls(c->wants.string_arguments, c->wants.null_content);
         str_clear(&texts[0]);
@@ -221,7 +234,7 @@ static void add_thinking(const chat *c, const chat_input *in, thinking_vars *k, 
 static int render(const chat *c, const chat_input *in, const json_value *messages, bool generation, str *out, err *e) {
     static const json_value empty = { .kind = JSON_K_ARRAY };
     const json_value        add = { .kind = JSON_K_BOOL, .u.boolean = generation };
-    const json_value       *tools = json_count(in->tools) ? in->tools : NULL;
+    const json_value       *tools = json_count(in->tools) && !c->format.generic ? in->tools : NULL;
     thinking_vars           k;
     chat_vars               v;
     chat_vars_init(&v, &c->b);
@@ -474,6 +487,9 @@ int chat_prompt(const chat *c, const chat_input *in, chat_tokens *out, err *e) {
         return err_set(e, ERR_ARG, "a prompt either continues the last message or begins a new one");
     arena_init(&a, 0);
     rc = chat_messages_fit(&c->wants, &c->format, in->messages, &messages, &a, e);
+    if (rc == 0 && c->format.generic)
+        rc = chat_generic_fit(messages, in->tools, &(chat_generic){ c->shows_system, !c->wants.calls_as_text },
+                              &messages, &a, e);
     if (rc == 0) rc = make_prompt(c, in, messages, out, e);
     arena_deinit(&a);
     return rc;

@@ -136,18 +136,28 @@ static bool has_empty_block(view t, const char *gap_escaped, const char *gap) {
     return found;
 }
 
+static void use_marks(chat_format *f, const struct think_marks *m) {
+    f->think_open = m->open;
+    f->think_close = m->close;
+    f->think_empty = m->empty;
+    f->think_end = m->end;
+    f->think_anywhere = m->special;
+    f->think_implicit = m->implicit;
+}
+
+void chat_format_think_by_tokens(chat_format *f, bool (*knows)(const void *ctx, const char *token), const void *ctx) {
+    for (size_t i = 0; i < sizeof think_marks / sizeof *think_marks && !f->think_open; i++) {
+        if (knows(ctx, think_marks[i].open) && knows(ctx, think_marks[i].close)) use_marks(f, &think_marks[i]);
+    }
+}
+
 static void find_thoughts(chat_format *f, view t) {
     if (f->syntax == CHAT_SYNTAX_HARMONY) return;
     for (size_t i = 0; i < sizeof think_marks / sizeof *think_marks; i++) {
         const struct think_marks *m = &think_marks[i];
         bool                      gemma = m->open[0] == '<' && m->open[1] == '|' && m->open[2] == 'c';
         if (m->implicit ? !has(t, m->close) : !has(t, gemma ? "<|channel>" : m->open) && !has(t, m->close)) continue;
-        f->think_open = m->open;
-        f->think_close = m->close;
-        f->think_empty = m->empty;
-        f->think_end = m->end;
-        f->think_anywhere = m->special;
-        f->think_implicit = m->implicit;
+        use_marks(f, m);
         if (strcmp(m->open, "<think>") == 0) {
             if (has_empty_block(t, "", "")) {
                 f->think_empty = "<think></think>";
@@ -191,6 +201,12 @@ void chat_format_detect(chat_format *out, const char *template_text, size_t byte
     out->deepseek_fenced = out->syntax == CHAT_SYNTAX_DEEPSEEK && has(t, "```json");
     if (out->syntax == CHAT_SYNTAX_GLM) out->compact = has(t, "{function-name}<arg_key>");
     if (out->syntax == CHAT_SYNTAX_MISTRAL_ARGS) out->compact = !has(t, "[CALL_ID]");
+}
+
+void chat_format_make_generic(chat_format *f) {
+    f->syntax = CHAT_SYNTAX_HERMES;
+    f->row = chat_syntax_get(f->syntax);
+    f->generic = true;
 }
 
 const char *chat_format_marker(const chat_format *f, size_t index) {

@@ -4,7 +4,7 @@
  *
  * A format is found once per model from the text of its chat template, which shows both the history and the
  * instructions that the model was trained on. Nothing is guessed from a model's name. A template that shows no known
- * way of calling tools gives CHAT_SYNTAX_NONE: its answers are text.
+ * way of calling tools gives CHAT_SYNTAX_NONE; a chat with such a template offers tools in a generic form.
  *
  * Every string is a constant of this program; a format may be copied and kept.
  */
@@ -84,8 +84,15 @@ typedef struct chat_format {
     bool        think_anywhere;  /* the markers are special tokens: a block may begin behind text too */
     bool        think_implicit;  /* an answer begins with thoughts, without a marker: prompts end inside them */
     bool        deepseek_fenced; /* DEEPSEEK of R1: function<｜tool▁sep｜>f and a fenced block of JSON */
+    bool        generic;         /* the template knows no tools: see generic.h; the syntax is HERMES */
     bool        compact;         /* GLM: no line breaks between the tags; MISTRAL_ARGS: no [CALL_ID] */
 } chat_format;
+
+/* For a model whose template is not its own: its thoughts are marked by tokens that its vocabulary has. */
+void chat_format_think_by_tokens(chat_format *f, bool (*knows)(const void *ctx, const char *token), const void *ctx);
+
+/* For a template that shows no way of calling tools: calls as HERMES writes them. */
+void chat_format_make_generic(chat_format *f);
 
 /* Reads a template's text. Never fails: what is not recognised is absent. */
 void chat_format_detect(chat_format *out, const char *template_text, size_t bytes);

@@ -70,6 +70,7 @@ static void on_part(void *ctx, const chat_event *p) {
     request        *x = c->owner;
     if (c->stopped >= 0 || c->over) return; /* the engine does not know yet */
     if (c->cut) return;
+    if (x->only_calls && p->part == CHAT_CONTENT) return; /* the beginning of a call that was cut off */
     if (c->stop && p->part == CHAT_CONTENT) {
         give_content(c, p->text);
         return;

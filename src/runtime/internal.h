@@ -110,7 +110,8 @@ struct request {
     int             refs;
     uint64_t        id, engine_id; /* engine_id 0: not submitted */
     bool            cancelled, paused;
-    runtime_request q; /* what it points at lives in mem */
+    bool            only_calls; /* its answers are calls that a grammar holds, and nothing else */
+    runtime_request q;          /* what it points at lives in mem */
     arena           mem;
     pthread_mutex_t order; /* held while an event is made: they come one after another */
     request_choice *choices;

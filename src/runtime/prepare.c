@@ -321,6 +321,7 @@ static int prepare(request *x, err *e) {
     if (rc == 0) rc = prompt_make(x->owner, q, &t, &p, e);
     if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
     if (rc == 0) rc = guides_get(x->owner, q, &t, &p, &guide, &calls, e);
+    x->only_calls = calls && q->tool_choice >= RUNTIME_TOOLS_REQUIRED;
     if (rc == 0) rc = answer_open(x, &t, &p, calls && q->stream_calls, e);
     if (rc == 0 && request_is_cancelled(x)) rc = ERR_CANCELLED;
     for (size_t i = 0; rc == 0 && q->want_context && i < p.ids.count; i++) {

@@ -43,8 +43,8 @@ static int describe(runtime *r, err *e) {
                          .template_text = chat_template_text(r->chat),
                          .template_origin = chat_template_origin(r->chat) };
     i->can_chat = i->template_origin != NULL;
-    i->can_tools =
-        i->can_chat && chat_uses(r->chat, "tools") && chat_answer_format(r->chat)->syntax != CHAT_SYNTAX_NONE;
+    const chat_format *f = chat_answer_format(r->chat);
+    i->can_tools = i->can_chat && (f->generic || (chat_uses(r->chat, "tools") && f->syntax != CHAT_SYNTAX_NONE));
     i->can_think = chat_can_think(r->chat);
     i->can_embed = true;
     i->n_vector = r->embed.size;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/params.h"
 
+#include "server/constraints.h"
 #include "server/internal.h"
 
 #include <math.h>
@@ -102,11 +103,6 @@ void params_sampling(exchange *x, const node *o, sampling_protocol by, runtime_r
     read_breakers(x, o, q);
 }
 
-void params_json_form(exchange *x, const node *o, runtime_request *q) {
-    bool flag;
-    if (read_bool(&x->in, o, "strict_json", &flag)) q->full_json = !flag;
-}
-
 void params_extras(exchange *x, const node *o, runtime_request *q) {
     bool    flag;
     int64_t integer;
@@ -121,23 +117,6 @@ void params_extras(exchange *x, const node *o, runtime_request *q) {
     if (read_bool(&x->in, o, "return_progress", &flag)) q->want_progress = flag;
     const view *asked = http_request_get(x->http, "x-prefill-progress");
     if (asked && !view_eq_c(*asked, "0")) q->want_progress = true;
-}
-
-static void set_constraint(exchange *x, const node *n, runtime_request *q, runtime_constraint_kind kind, view text) {
-    if (q->constraint.kind != RUNTIME_FREE)
-        reader_fail(&x->in, n, "the answer is constrained by another field already");
-    q->constraint = (runtime_constraint){ kind, text };
-}
-
-void params_grammar(exchange *x, const node *o, runtime_request *q) {
-    view text;
-    node n = read_any(&x->in, o, "json_schema");
-    if (read_string(&x->in, o, "grammar", &text) && text.len) set_constraint(x, o, q, RUNTIME_GBNF, text);
-    if (read_string(&x->in, o, "regex", &text)) set_constraint(x, o, q, RUNTIME_REGEX, text);
-    if (node_is(&n) == NODE_ABSENT) return;
-    if (node_is(&n) == NODE_BOOL || need_kind(&x->in, &n, NODE_OBJECT)) {
-        if (params_json(x, &n, &text)) set_constraint(x, &n, q, RUNTIME_SCHEMA, text);
-    }
 }
 
 void params_max_tokens(exchange *x, const node *o, const char *key, runtime_request *q) {

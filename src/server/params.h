@@ -17,10 +17,6 @@ void params_sampling(exchange *x, const node *o, sampling_protocol by, runtime_r
 /* The extensions that are not sampling: cache_prompt, strict_json, ignore_eos, priority, min_tokens; lora is refused by
  * name. */
 void params_extras(exchange *x, const node *o, runtime_request *q);
-/* strict_json: whether constrained JSON is steered (the default) or may be every text of its schema. */
-void params_json_form(exchange *x, const node *o, runtime_request *q);
-/* grammar, json_schema, regex: at most one. */
-void params_grammar(exchange *x, const node *o, runtime_request *q);
 /* At least 1; -1 means until the answer ends, as local servers have it. */
 void params_max_tokens(exchange *x, const node *o, const char *key, runtime_request *q);
 /* A string or an array of strings. */

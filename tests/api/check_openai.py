@@ -193,6 +193,48 @@ def json_answers(server):
     assert text in ("yes", "no")
 
 
+def constraint_forms(server):
+    """Every form of every peer is honoured, by every endpoint that generates; none is dropped."""
+    messages = [{"role": "user", "content": "Anna is 31 years old."}]
+    schema = {"enum": ["red", "blue"]}
+    grammar = 'root ::= "\\"red\\"" | "\\"blue\\""'
+    forms = [{"response_format": {"type": "json_object", "schema": schema}}, {"response_format": {"type": "json_schema", "schema": schema}},
+             {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}, {"json_schema": schema},
+             {"guided_json": schema}, {"guided_json": json.dumps(schema)}, {"guided_choice": ['"red"', '"blue"']},
+             {"guided_regex": '"(red|blue)"'}, {"guided_grammar": grammar}, {"grammar": grammar}, {"regex": '"(red|blue)"'},
+             {"structured_outputs": {"json": schema}}, {"structured_outputs": {"choice": ['"red"', '"blue"']}},
+             {"structured_outputs": {"regex": '"(red|blue)"'}}, {"structured_outputs": {"grammar": grammar}}]
+    for form in forms:
+        text = server.post(CHAT, chat(messages, **form))[1]["choices"][0]["message"]["content"]
+        assert json.loads(text) in ("red", "blue"), (form, text)
+        text = server.post("/v1/completions", dict({"model": "demo", "prompt": "x", "temperature": 0}, **form))[1]["choices"][0]["text"]
+        assert json.loads(text) in ("red", "blue"), (form, text)
+        if "response_format" not in form:
+            answer = server.post("/v1/responses", dict({"model": "demo", "input": "x", "temperature": 0}, **form))[1]
+            assert json.loads(answer["output"][0]["content"][0]["text"]) in ("red", "blue"), (form, answer)
+    for path, body in (("/api/chat", {"messages": messages}), ("/api/generate", {"prompt": "x"})):
+        answer = server.post(path, dict({"model": "demo", "stream": False, "format": schema}, **body))[1]
+        assert json.loads(answer["response"] if "response" in answer else answer["message"]["content"]) in ("red", "blue"), answer
+    for form in (dict(forms[0], guided_regex="x"), {"guided_choice": []}, {"guided_choice": [1]}, {"guided_json": 3}, {"structural_tag": {}},
+                 {"structured_outputs": {"structural_tag": "x"}}, {"structured_outputs": {"json": schema, "regex": "x"}},
+                 {"response_format": {"type": "json_object", "schema": 3}}, {"guided_json": "{"}):
+        assert server.post(CHAT, chat(messages, **form))[0] == 400, form
+
+
+def steering(server):
+    """What a schema leaves open is closed unless the request wants the whole language."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    wild = {"max_tokens": 60, "temperature": 2, "top_k": 0, "top_p": 1}
+    strays = 0
+    for strict in (True, False):
+        for seed in range(12):
+            answer = server.post("/v1/completions", dict(wild, model="demo", prompt="x", seed=seed, json_schema=schema, strict_json=strict))[1]["choices"][0]
+            if answer["finish_reason"] == "stop" and strict:
+                assert set(json.loads(answer["text"])) == {"n"} and "." not in answer["text"], answer
+            strays += not strict and not (set('{} \n\t\r"n:-,0123456789') >= set(answer["text"]))
+    assert strays > 0, "nothing shows the whole language"
+
+
 def tool_choices(server):
     hello = [{"role": "user", "content": "Hello"}]
     for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
@@ -201,6 +243,53 @@ def tool_choices(server):
         assert "city" in json.loads(answer["message"]["tool_calls"][0]["function"]["arguments"])
     answer = server.post(CHAT, chat(ASK_WEATHER, tools=[WEATHER], tool_choice="none", max_tokens=30))[1]["choices"][0]
     assert "tool_calls" not in answer["message"]
+    other = {"type": "function", "function": dict(WEATHER["function"], name="other")}
+    name = lambda answer: answer["message"]["tool_calls"][0]["function"]["name"]
+    for choice in ("any", {"type": "any"}, {"type": "function", "name": "other"}):
+        assert server.post(CHAT, chat(hello, tools=[other], tool_choice=choice))[1]["choices"][0]["finish_reason"] == "tool_calls", choice
+    allowed = [{"type": "function", "function": {"name": "other"}}]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": allowed}}
+    assert name(server.post(CHAT, chat(ASK_WEATHER, tools=[WEATHER, other], tool_choice=choice))[1]["choices"][0]) == "other"
+    flat = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "other"}]}
+    body = {"model": "demo", "input": "Hello", "tools": [dict(WEATHER["function"], type="function"), dict(other["function"], type="function")], "tool_choice": flat}
+    assert [o["name"] for o in server.post("/v1/responses", body)[1]["output"] if o["type"] == "function_call"][:1] == ["other"]
+    for choice in ("auto", "none"):
+        assert server.post(CHAT, chat(hello, tools=[], tool_choice=choice, max_tokens=4))[0] == 200
+    for bad in ({"tools": [], "tool_choice": "required"}, {"tools": [WEATHER], "tool_choice": "never"}, {"tools": [WEATHER], "tool_choice": choice_of("unknown")},
+                {"functions": [WEATHER["function"]], "tools": [WEATHER]}, {"function_call": "auto"}):
+        assert server.post(CHAT, chat(hello, **bad))[0] == 400, bad
+
+
+def choice_of(name):
+    return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": name}}]}}
+
+
+def old_functions(server):
+    """functions and function_call: the same calls in the form before tools."""
+    fields = {"functions": [WEATHER["function"]], "function_call": {"name": "get_weather"}}
+    choice = server.post(CHAT, chat(ASK_WEATHER, **fields))[1]["choices"][0]
+    assert choice["finish_reason"] == "function_call" and choice["message"]["content"] is None and "tool_calls" not in choice["message"], choice
+    call = choice["message"]["function_call"]
+    assert call["name"] == "get_weather" and "city" in json.loads(call["arguments"])
+    deltas = [c["choices"][0] for c in data(server.stream(CHAT, chat(ASK_WEATHER, stream=True, **fields)))]
+    assert deltas[-1]["finish_reason"] == "function_call"
+    pieces = [d["delta"]["function_call"] for d in deltas if "function_call" in d["delta"]]
+    assert pieces[0]["name"] == "get_weather" and json.loads("".join(p["arguments"] for p in pieces)) == json.loads(call["arguments"])
+    talk = ASK_WEATHER + [{"role": "assistant", "content": None, "function_call": call}, {"role": "function", "name": "get_weather", "content": '{"weather": "sunny", "degrees": 21}'}]
+    answer = server.post(CHAT, chat(talk, functions=[WEATHER["function"]], function_call="auto"))
+    assert answer[0] == 200 and answer[1]["choices"][0]["message"]["content"] == "It is sunny in Paris, with 21 degrees.", answer
+
+
+def cut_calls(server):
+    """A call that must come and is cut off is never shown as text."""
+    for n in range(1, 14):
+        for stream in (False, True):
+            body = chat(ASK_WEATHER, tools=[WEATHER], tool_choice="required", max_tokens=n, stream=stream)
+            if stream:
+                content = "".join(c["choices"][0]["delta"].get("content") or "" for c in data(server.stream(CHAT, body)))
+            else:
+                content = server.post(CHAT, body)[1]["choices"][0]["message"]["content"] or ""
+            assert content == "", (n, stream, content)
 
 
 def completions(server):
@@ -314,7 +403,7 @@ MISTAKES = [
     (chat(SUM, tools=[WEATHER], tool_choice={"type": "function", "function": {"name": "other"}}), 400, "tool_choice"),
     (chat(SUM, response_format={"type": "xml"}), 400, "response_format.type"),
     (chat(SUM, response_format={"type": "json_schema", "json_schema": {"name": "x"}}), 400, "response_format.json_schema.schema"),
-    (chat(SUM, functions=[{}]), 400, "functions"), (chat(SUM, lora=[{"id": 0}]), 400, "lora"), (chat(SUM, audio={}), 400, "audio"),
+    (chat(SUM, functions=[{}]), 400, "functions[0].name"), (chat(SUM, lora=[{"id": 0}]), 400, "lora"), (chat(SUM, audio={}), 400, "audio"),
     (chat(SUM, grammar="root ::= ("), 400, None), (chat(SUM, regex="(("), 400, None),
     (chat(SUM, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "wrong"}}}), 400, None),
     (chat(LONG), 400, None),
@@ -479,7 +568,7 @@ def main():
     checks = Checks()
     with Server(PROGRAM) as server:
         for check in (stream_text, stream_usage, stream_tool_call, stream_tool_call_cut_off, stream_parallel_tool_calls, stream_reasoning, whole_answer_fields,
-                      ends_are_told, several_choices, logprobs, json_answers, tool_choices, completions, embeddings, models, responses,
+                      ends_are_told, several_choices, logprobs, json_answers, constraint_forms, steering, tool_choices, old_functions, cut_calls, completions, embeddings, models, responses,
                       mistakes, native):
             checks.run(check, server)
     checks.run(infill, PROGRAM)

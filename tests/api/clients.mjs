@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The official clients, unmodified, against the real server with the demo model.
+// The official clients, unmodified, against the real server with the demo model; with --no-template its file has no chat
+// template: a built-in one is used, which knows neither tools nor thoughts.
 //
-//   npm ci && node clients.mjs HEARTH
+//   npm ci && node clients.mjs HEARTH [--no-template]
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -41,7 +43,15 @@ process.env.HEARTH_OLLAMA_REGISTRY = hubUrl;
 const hubFault = (fault) => fetch(`${hubUrl}/_control`, { method: 'POST', body: JSON.stringify(fault) });
 
 const server = await startServer(hearth);
-const model = 'demo';
+const plain = process.argv[3] === '--no-template';
+const model = plain ? 'plain' : 'demo';
+if (plain) { // the same file in which the template's key has another name
+  const file = readFileSync(join(hubDir, 'weights'));
+  file.write('unused__', file.indexOf('tokenizer.chat_template') + 'tokenizer.chat_'.length);
+  const digest = `sha256:${createHash('sha256').update(file).digest('hex')}`;
+  await fetch(`${server.url}/api/blobs/${digest}`, { method: 'POST', body: file });
+  await fetch(`${server.url}/api/create`, { method: 'POST', body: JSON.stringify({ model, files: { 'plain.gguf': digest } }) }).then((r) => r.text());
+}
 const sum = [{ role: 'user', content: 'What is 12 plus 30?' }];
 const sumAnswer = '12 plus 30 is 42.';
 const weather = {
@@ -126,7 +136,7 @@ const openaiCases = {
     assert.ok(pieces >= 4, `arguments in ${pieces} pieces`);
   },
   'openai tool_choice required and none': async () => {
-    const forced = await openai.chat.completions.create({ model, messages: sum, tools, tool_choice: 'required', max_tokens: 200 });
+    const forced = await openai.chat.completions.create({ model, messages: sum, tools, tool_choice: 'required', temperature: 0, max_tokens: 200 });
     const call = forced.choices[0].message.tool_calls[0];
     assert.equal(typeof JSON.parse(call.function.arguments).city, 'string');
     const none = await openai.chat.completions.create({ model, messages: askWeather, tools, tool_choice: 'none', temperature: 0, max_tokens: 60 });
@@ -165,7 +175,7 @@ const openaiCases = {
   'openai models': async () => {
     const ids = [];
     for await (const m of openai.models.list()) ids.push(m.id);
-    assert.deepEqual(ids, ['demo']);
+    assert.deepEqual(ids, plain ? ['demo', 'plain'] : ['demo']);
     assert.equal((await openai.models.retrieve('demo')).object, 'model');
   },
   'openai responses': async () => {
@@ -269,11 +279,11 @@ const ollamaCases = {
     assert.match((await ollama.show({ model: 'calm' })).parameters, /temperature/);
     assert.equal((await ollama.chat({ model: 'calm', messages: sum })).message.content, sumAnswer);
     await ollama.copy({ source: 'calm', destination: 'calmer:one' });
-    assert.deepEqual((await ollama.list()).models.map((m) => m.name).sort(), ['calm:latest', 'calmer:one', 'demo:latest']);
+    assert.deepEqual((await ollama.list()).models.map((m) => m.name).sort(), ['calm:latest', 'calmer:one', 'demo:latest', ...(plain ? ['plain:latest'] : [])]);
     await ollama.delete({ model: 'calm' });
     assert.equal((await ollama.chat({ model: 'calmer:one', messages: sum })).message.content, sumAnswer);
     await ollama.delete({ model: 'calmer:one' });
-    assert.equal((await ollama.list()).models.length, 1);
+    assert.equal((await ollama.list()).models.length, plain ? 2 : 1);
     await assert.rejects(ollama.delete({ model: 'calm' }), (e) => e.status_code === 404);
     await assert.rejects(ollama.create({ model: 'x', from: 'nobody' }), (e) => e.status_code === 404);
     await assert.rejects(ollama.push({ model }), (e) => e.status_code === 501);

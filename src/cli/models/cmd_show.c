@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth show: what a model is, for people or (--json, stable keys) for programs. */
+#include "bundle/template.h"
+#include "chat/format.h"
 #include "cli/cli.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
@@ -84,6 +86,21 @@ static void put_tokenizer(str *out, const model_summary *s) {
         str_puts(out, "none\n");
 }
 
+/* How the model calls tools: by its template, or in the form for templates that know none. */
+static void put_tools(str *out, const char *path) {
+    bundle_template b;
+    chat_format     f;
+    if (bundle_template_open(&b, path, NULL) < 0) return;
+    view source = tmpl_source(bundle_template_pick(&b, true));
+    chat_format_detect(&f, source.data, source.len);
+    put_label(out, "tool calls");
+    if (f.row->shape == CHAT_SHAPE_NONE)
+        str_puts(out, "generic form: the chat template knows none\n");
+    else
+        str_printf(out, "%s\n", f.row->name);
+    bundle_template_deinit(&b);
+}
+
 static void put_memory(str *out, const model_summary *s) {
     char a[32], b[32], c[32];
     if (!s->tensors) return;
@@ -152,6 +169,7 @@ static void put_summary(str *out, const model_file *m, const model_summary *s) {
     put_shape(out, s);
     put_number(out, "context length", s->context);
     put_tokenizer(out, s);
+    put_tools(out, model_file_path(m));
     put_label(out, "size");
     str_printf(out, "%s", human_bytes(a, (double)s->file_bytes));
     if (s->tensors)

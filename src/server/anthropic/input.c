@@ -8,6 +8,7 @@
  */
 #include "server/anthropic/anthropic.h"
 
+#include "server/constraints.h"
 #include "server/conversation.h"
 #include "server/http/json_out.h"
 #include "server/openai/input.h"
@@ -331,8 +332,8 @@ static void read_format(exchange *x, runtime_request *q) {
     view                     type, text;
     int                      effort = 0;
     params_json_form(x, &x->body, q);
-    bool                     given = read_object(&x->in, &x->body, "output_config", &config);
-    bool                     inside = given && read_object(&x->in, &config, "format", &format);
+    bool given = read_object(&x->in, &x->body, "output_config", &config);
+    bool inside = given && read_object(&x->in, &config, "format", &format);
     if (given && read_choice(&x->in, &config, "effort", efforts, &effort))
         q->effort = view_of(efforts[effort < 2 ? effort : 2]);
     if (!inside && !read_object(&x->in, &x->body, "output_format", &format)) return;

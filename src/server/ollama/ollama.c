@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/constraints.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/params.h"

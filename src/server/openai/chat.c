@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST /v1/chat/completions */
 #include "base/clock.h"
+#include "server/constraints.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/openai/input.h"
@@ -16,6 +17,7 @@ typedef struct chat_state {
     view    model;
     collect all; /* whole answers, or only their ends when streaming */
     bool    stream, include_usage, logprobs, timings;
+    bool    legacy;   /* asked with functions: a call is function_call */
     str     prefix;   /* {"id":...,"model":"...", of every chunk */
     str    *pending;  /* per choice: log-probabilities whose text has not come */
     str     chunk;    /* reused */
@@ -78,8 +80,20 @@ static void stream_progress(exchange *x, chat_state *s, const runtime_event *ev)
     openai_put_event(x, &s->chunk);
 }
 
+static const char *finish_of(const chat_state *s, runtime_finish f) {
+    return s->legacy && f == RUNTIME_TOOL_CALLS ? "function_call" : openai_finish(f);
+}
+
 static void stream_call(chat_state *s, const runtime_event *ev) {
     jw w = jw_of(&s->chunk);
+    if (s->legacy) {
+        jw_key(&w, "function_call");
+        jw_open(&w, '{');
+        if (ev->kind == RUNTIME_TOOL_BEGIN) jw_put_text(&w, "name", ev->name);
+        jw_put_text(&w, "arguments", ev->kind == RUNTIME_TOOL_BEGIN ? (view){ "", 0 } : ev->text);
+        jw_close(&w, '}');
+        return;
+    }
     jw_key(&w, "tool_calls");
     jw_open(&w, '[');
     jw_open(&w, '{');
@@ -127,7 +141,7 @@ static void stream_event(exchange *x, chat_state *s, const runtime_event *ev) {
         break;
     case RUNTIME_DONE:
         begin_chunk(s, ev->choice);
-        end_chunk(x, s, ev->choice, openai_finish(ev->finish));
+        end_chunk(x, s, ev->choice, finish_of(s, ev->finish));
         collect_event(&s->all, ev);
         break;
     default: break;
@@ -152,7 +166,15 @@ static void stream_over(exchange *x, chat_state *s) {
 
 /* --- one piece --- */
 
-static void put_message(jw *w, const collect_choice *c) {
+static void put_call(jw *w, const char *key, const collect_call *call) {
+    jw_key(w, key);
+    jw_open(w, '{');
+    jw_put_text(w, "name", (view){ str_cstr(&call->name), call->name.len });
+    jw_put_text(w, "arguments", (view){ str_cstr(&call->arguments), call->arguments.len });
+    jw_close(w, '}');
+}
+
+static void put_message(jw *w, const collect_choice *c, bool legacy) {
     jw_key(w, "message");
     jw_open(w, '{');
     jw_put_cstr(w, "role", "assistant");
@@ -165,7 +187,8 @@ static void put_message(jw *w, const collect_choice *c) {
         jw_put_text(w, "reasoning_content", (view){ c->reasoning.data, c->reasoning.len });
         jw_put_text(w, "reasoning", (view){ c->reasoning.data, c->reasoning.len });
     }
-    if (c->n_calls) {
+    if (c->n_calls && legacy) put_call(w, "function_call", &c->calls[0]);
+    if (c->n_calls && !legacy) {
         jw_key(w, "tool_calls");
         jw_open(w, '[');
         for (size_t k = 0; k < c->n_calls; k++) {
@@ -173,11 +196,7 @@ static void put_message(jw *w, const collect_choice *c) {
             jw_open(w, '{');
             jw_put_text(w, "id", (view){ str_cstr(&call->id), call->id.len });
             jw_put_cstr(w, "type", "function");
-            jw_key(w, "function");
-            jw_open(w, '{');
-            jw_put_text(w, "name", (view){ str_cstr(&call->name), call->name.len });
-            jw_put_text(w, "arguments", (view){ str_cstr(&call->arguments), call->arguments.len });
-            jw_close(w, '}');
+            put_call(w, "function", call);
             jw_close(w, '}');
         }
         jw_close(w, ']');
@@ -202,7 +221,7 @@ static void reply_whole(exchange *x, chat_state *s) {
         const collect_choice *c = &s->all.choices[i];
         jw_open(&w, '{');
         jw_put_int(&w, "index", (int64_t)i);
-        put_message(&w, c);
+        put_message(&w, c, s->legacy);
         jw_key(&w, "logprobs");
         if (s->logprobs) {
             str_printf(&b, "{\"content\":[%s],\"refusal\":null}", str_cstr(&s->pending[i]));
@@ -210,7 +229,7 @@ static void reply_whole(exchange *x, chat_state *s) {
         } else {
             jw_null(&w);
         }
-        jw_put_cstr(&w, "finish_reason", openai_finish(c->finish));
+        jw_put_cstr(&w, "finish_reason", finish_of(s, c->finish));
         jw_close(&w, '}');
     }
     jw_close(&w, ']');
@@ -329,14 +348,14 @@ void openai_chat(exchange *x) {
     bool known = params_model(x, &x->body, true, &model);
     if (!known && !x->in.failed) return;
     openai_read_messages(x, &x->body, q);
-    openai_read_tools(x, &x->body, q, false);
+    bool legacy = openai_read_tools(x, &x->body, q, false);
     read_lengths(x, q);
     read_logprobs(x, q);
     read_stream(x, &stream, &include_usage);
     params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
     params_stop(x, &x->body, "stop", q);
     params_grammar(x, &x->body, q);
-    if (read_object(&x->in, &x->body, "response_format", &format)) openai_read_format(x, &format, q, false);
+    if (read_object(&x->in, &x->body, "response_format", &format)) params_format(x, &format, q, false);
     params_extras(x, &x->body, q);
     openai_read_template(x, &x->body, q);
     read_bool(&x->in, &x->body, "timings_per_token", &timings);
@@ -349,6 +368,7 @@ void openai_chat(exchange *x) {
     if (!open_state(x, &s, (size_t)q->n_choices)) return;
     q->stream_calls = stream;
     s->model = model;
+    s->legacy = legacy;
     s->stream = stream;
     s->include_usage = include_usage;
     s->logprobs = q->want_logprob;

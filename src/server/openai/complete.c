@@ -3,6 +3,7 @@
  * POST /v1/completions: texts go on. Several prompts times n choices; choice k of prompt i has the index i * n + k.
  * With best_of more are generated than sent: those with the highest mean log-probability win.
  */
+#include "server/constraints.h"
 #include "server/handlers.h"
 #include "server/openai/openai.h"
 #include "server/params.h"
@@ -264,6 +265,7 @@ void openai_complete(exchange *x) {
     params_sampling(x, &x->body, SAMPLING_BY_OPENAI, &common);
     params_stop(x, &x->body, "stop", &common);
     params_grammar(x, &x->body, &common);
+    if (read_object(&x->in, &x->body, "response_format", &options)) params_format(x, &options, &common, false);
     params_extras(x, &x->body, &common);
     read_bool(&x->in, &x->body, "stream", &stream);
     if (read_object(&x->in, &x->body, "stream_options", &options))

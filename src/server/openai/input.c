@@ -3,6 +3,7 @@
 
 #include "server/conversation.h"
 #include "server/http/json_out.h"
+#include "server/openai/tool_choice.h"
 #include "server/params.h"
 
 #include <string.h>
@@ -77,15 +78,27 @@ static bool has_null(const node *m) {
     return false;
 }
 
+/* The form before tool_calls: one call without an id. */
+static void put_old_call(exchange *x, jw *w, const node *call) {
+    view name = { "", 0 }, arguments = { "", 0 };
+    need_string(&x->in, call, "name", &name);
+    need_string(&x->in, call, "arguments", &arguments);
+    jw_key(w, "tool_calls");
+    jw_open(w, '[');
+    conversation_put_call(w, (view){ "", 0 }, name, arguments);
+    jw_close(w, ']');
+}
+
 static void put_message(exchange *x, jw *w, const node *m) {
     static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function", NULL };
     int                      role = 0;
     view                     text;
-    node                     content, calls;
+    node                     content, calls, old;
     if (!need_kind(&x->in, m, NODE_OBJECT)) return;
     if (!need_string(&x->in, m, "role", &text) || !read_choice(&x->in, m, "role", roles, &role)) return;
     content = node_get(m, "content");
     bool has_calls = read_array(&x->in, m, "tool_calls", 256, &calls) && node_count(&calls) > 0;
+    bool has_old = role == 3 && !has_calls && read_object(&x->in, m, "function_call", &old);
     if (has_calls && role != 3) reader_fail(&x->in, &calls, "only an assistant's message has tool calls");
     jw_open(w, '{');
     jw_put_cstr(w, "role", role == 1 ? "system" : role == 5 ? "tool" : roles[role]);
@@ -99,6 +112,7 @@ static void put_message(exchange *x, jw *w, const node *m) {
     if (read_string(&x->in, m, "reasoning_content", &text) || read_string(&x->in, m, "reasoning", &text))
         jw_put_text(w, "reasoning_content", text);
     if (has_calls) put_calls(x, w, &calls);
+    if (has_old) put_old_call(x, w, &old);
     if (role == 4 && need_string(&x->in, m, "tool_call_id", &text)) jw_put_text(w, "tool_call_id", text);
     jw_close(w, '}');
 }
@@ -142,105 +156,56 @@ static void put_tool(exchange *x, jw *w, const node *tool, bool flat) {
     conversation_put_tool(w, name, text, &parameters);
 }
 
-static bool has_tool(const node *tools, view name, bool flat) {
-    for (size_t i = 0; i < node_count(tools); i++) {
-        node tool = node_at(tools, i), inner = node_get(&tool, "function");
-        node n = node_get(flat ? &tool : &inner, "name");
-        if (view_eq(node_text(&n), name)) return true;
-    }
-    return false;
+/* "functions", the form before "tools": the bare functions. */
+static bool read_functions(exchange *x, const node *body, node *out) {
+    node tools = read_any(&x->in, body, "tools");
+    if (!read_array(&x->in, body, "functions", OPENAI_MAX_TOOLS, out)) return false;
+    if (node_is(&tools) != NODE_ABSENT) reader_fail(&x->in, out, "cannot be used together with tools");
+    return true;
 }
 
-static void read_choice_of_tool(exchange *x, const node *body, const node *tools, runtime_request *q, bool flat) {
-    static const char *const         names[] = { "none", "auto", "required", NULL };
-    static const runtime_tool_choice values[] = { RUNTIME_TOOLS_NONE, RUNTIME_TOOLS_AUTO, RUNTIME_TOOLS_REQUIRED };
-    node                             choice = read_any(&x->in, body, "tool_choice"), inner;
-    int                              i = 0;
-    view                             type, name;
-    if (node_is(&choice) == NODE_ABSENT) return;
-    if (node_count(tools) == 0) {
-        reader_fail(&x->in, &choice, "is only allowed when there are tools");
-        return;
-    }
-    if (node_is(&choice) == NODE_STRING) {
-        if (!read_choice(&x->in, body, "tool_choice", names, &i)) return;
-        q->tool_choice = values[i];
-        return;
-    }
-    if (!need_kind(&x->in, &choice, NODE_OBJECT) || !need_string(&x->in, &choice, "type", &type)) return;
-    if (!view_eq_c(type, "function")) {
-        reader_fail(&x->in, &choice, "expected none, auto, required or {\"type\": \"function\", ...}");
-        return;
-    }
-    if (!flat && !read_object(&x->in, &choice, "function", &inner)) {
-        need_kind(&x->in, &inner, NODE_OBJECT);
-        return;
-    }
-    if (!need_string(&x->in, flat ? &choice : &inner, "name", &name)) return;
-    if (!has_tool(tools, name, flat)) {
-        reader_fail(&x->in, &choice, "there is no tool '%.64s'", name.data);
-        return;
-    }
-    q->tool_choice = RUNTIME_TOOLS_NAMED;
-    q->tool_name = name;
+static void put_function(exchange *x, jw *w, const node *function) {
+    view name = { "", 0 }, text = { "", 0 };
+    node parameters;
+    if (!need_kind(&x->in, function, NODE_OBJECT)) return;
+    if (need_string(&x->in, function, "name", &name)) conversation_check_name(&x->in, function, "name");
+    read_string(&x->in, function, "description", &text);
+    read_object(&x->in, function, "parameters", &parameters);
+    conversation_put_tool(w, name, text, &parameters);
 }
 
-void openai_read_tools(exchange *x, const node *body, runtime_request *q, bool flat) {
-    static const char *const old[] = { "functions", "function_call", NULL };
-    node                     tools;
-    str                      text;
-    bool                     flag;
-    for (size_t i = 0; !flat && old[i]; i++) {
-        node n = read_any(&x->in, body, old[i]);
-        if (node_is(&n) != NODE_ABSENT) reader_fail(&x->in, &n, "is no longer supported; use tools and tool_choice");
+bool openai_read_tools(exchange *x, const node *body, runtime_request *q, bool flat) {
+    node         tools = { 0 };
+    tool_choice *choice = arena_calloc(&x->arena, 1, sizeof *choice);
+    str          text;
+    bool         flag, legacy = !flat && read_functions(x, body, &tools), given = legacy;
+    if (!choice) {
+        reader_fail(&x->in, NULL, "out of memory");
+        return false;
     }
     if (read_bool(&x->in, body, "parallel_tool_calls", &flag)) q->parallel_tools = flag;
-    bool given = read_array(&x->in, body, "tools", OPENAI_MAX_TOOLS, &tools);
-    read_choice_of_tool(x, body, &tools, q, flat);
-    if (!given || node_count(&tools) == 0) return;
+    if (!legacy) given = read_array(&x->in, body, "tools", OPENAI_MAX_TOOLS, &tools);
+    openai_read_choice(x, body, &tools, flat, legacy, choice, q);
+    if (legacy) q->parallel_tools = false; /* its answers have room for one call */
+    if (!given || node_count(&tools) == 0) return legacy;
     str_init(&text);
     jw w = jw_of(&text);
     jw_open(&w, '[');
     for (size_t i = 0; i < node_count(&tools) && !x->in.failed; i++) {
         node tool = node_at(&tools, i);
-        put_tool(x, &w, &tool, flat);
+        if (!openai_choice_allows(choice, &tool)) continue;
+        if (legacy)
+            put_function(x, &w, &tool);
+        else
+            put_tool(x, &w, &tool, flat);
     }
     jw_close(&w, ']');
     if (!x->in.failed) exchange_copy(x, &text, &q->tools);
     str_deinit(&text);
+    return legacy;
 }
 
-/* --- the answer's form --- */
-
-void openai_read_format(exchange *x, const node *format, runtime_request *q, bool flat) {
-    static const char *const types[] = { "text", "json_object", "json_schema", NULL };
-    int                      type = 0;
-    view                     text;
-    node                     outer, schema;
-    if (!need_string(&x->in, format, "type", &text) || !read_choice(&x->in, format, "type", types, &type) || type == 0)
-        return;
-    if (q->constraint.kind != RUNTIME_FREE) {
-        reader_fail(&x->in, format, "the answer is constrained by another field already");
-        return;
-    }
-    if (type == 1) {
-        q->constraint.kind = RUNTIME_JSON;
-        return;
-    }
-    if (!flat && !read_object(&x->in, format, "json_schema", &outer)) {
-        need_kind(&x->in, &outer, NODE_OBJECT);
-        return;
-    }
-    if (flat) outer = *format;
-    if (!need_string(&x->in, &outer, "name", &text)) return;
-    conversation_check_name(&x->in, &outer, "name");
-    if (x->in.failed) return;
-    if (!read_object(&x->in, &outer, "schema", &schema)) {
-        need_kind(&x->in, &schema, NODE_OBJECT);
-        return;
-    }
-    if (params_json(x, &schema, &text)) q->constraint = (runtime_constraint){ RUNTIME_SCHEMA, text };
-}
+/* --- the template --- */
 
 void openai_read_effort(exchange *x, const node *object, const char *key, runtime_request *q) {
     static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", "max", NULL };

@@ -5,6 +5,7 @@
  * The answer is a list of items: reasoning, message, function_call. Events open an item, feed it and close it; the same
  * list, built without events, is the answer in one piece.
  */
+#include "server/constraints.h"
 #include "server/error_table.h"
 #include "server/handlers.h"
 #include "server/internal.h"
@@ -419,7 +420,7 @@ static void read_forms(exchange *x, runtime_request *q) {
     node text, format, reasoning;
     view word;
     if (read_object(&x->in, &x->body, "text", &text)) {
-        if (read_object(&x->in, &text, "format", &format)) openai_read_format(x, &format, q, true);
+        if (read_object(&x->in, &text, "format", &format)) params_format(x, &format, q, true);
         if (read_string(&x->in, &text, "verbosity", &word)) exchange_ignore(x, view_of("text.verbosity"));
     }
     if (read_object(&x->in, &x->body, "reasoning", &reasoning)) openai_read_effort(x, &reasoning, "effort", q);
@@ -517,6 +518,7 @@ void openai_responses(exchange *x) {
     if (!s || (!known && !x->in.failed) || !make_echo(x, &s->echo)) return;
     if (!read_prompt(x, q, &s->tools, &s->earlier)) return;
     params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
+    params_grammar(x, &x->body, q);
     params_extras(x, &x->body, q);
     if (read_int(&x->in, &x->body, "max_output_tokens", 1, PARAMS_MAX_TOKENS, &n)) q->max_tokens = (int)n;
     read_bool(&x->in, &x->body, "stream", &s->stream);

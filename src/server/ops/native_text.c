@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST /completion and /infill, as llama.cpp answers them: a text goes on, or what stands between two is written. */
+#include "server/constraints.h"
 #include "server/handlers.h"
 #include "server/openai/openai.h"
 #include "server/params.h"
@@ -94,6 +95,7 @@ static void read_common(exchange *x, runtime_request *q, bool *stream) {
     params_sampling(x, &x->body, SAMPLING_BY_NATIVE, q);
     params_stop(x, &x->body, "stop", q);
     params_extras(x, &x->body, q);
+    params_grammar(x, &x->body, q);
 }
 
 void native_infill(exchange *x) {
@@ -131,7 +133,6 @@ void native_complete(exchange *x) {
     if (q) {
         q->task = RUNTIME_COMPLETE;
         read_common(x, q, &stream);
-        params_grammar(x, &x->body, q);
     }
     if (x->in.failed)
         exchange_reject(x);

@@ -218,19 +218,19 @@ static void test_messages(void **state) {
           "\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]",
           "A <|tool_call_start|>[f(y=[True, None, \"q\"]), g()]<|tool_call_end|>");
     /* Nine letters or digits, the same for a call and its result. */
-    shows(
-        "{# length != 9 #}{% for m in messages %}{{ m.tool_call_id }}{% for c in m.tool_calls or [] %}{{ c.id|length }}"
-        "{{ 'same' if c.id == messages[1].tool_call_id else 'other' }} {{ c.function.arguments.a }}{% endfor %}{% "
-        "endfor %}"
-        "{{ messages[1].tool_call_id|length }}{% if messages[1].tool_call_id == 'abcdefghi' %}kept{% endif %}|",
-        "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"function\":{\"name\":\"f\",\"arguments\":{"
-        "\"a\":1}}}]},{\"role\":"
-        "\"tool\",\"tool_call_id\":\"abcdefghi\",\"content\":\"x\"}]",
-        "9same 1abcdefghi9kept|");
-    chat *c = open_with(
-        "{# length != 9 #}{% for m in messages %}{{ m.tool_call_id }}{% for c in m.tool_calls or [] %}{{ c.id }}"
-        "{{ c.function.arguments.a }}{% endfor %}={% endfor %}");
-    made m;
+    shows("{# <tool_call> length != 9 #}{% for m in messages %}{{ m.tool_call_id }}{% for c in m.tool_calls or [] %}{{ "
+          "c.id|length }}"
+          "{{ 'same' if c.id == messages[1].tool_call_id else 'other' }} {{ c.function.arguments.a }}{% endfor %}{% "
+          "endfor %}"
+          "{{ messages[1].tool_call_id|length }}{% if messages[1].tool_call_id == 'abcdefghi' %}kept{% endif %}|",
+          "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"function\":{\"name\":\"f\",\"arguments\":{"
+          "\"a\":1}}}]},{\"role\":"
+          "\"tool\",\"tool_call_id\":\"abcdefghi\",\"content\":\"x\"}]",
+          "9same 1abcdefghi9kept|");
+    chat *c = open_with("{# <tool_call> length != 9 #}{% for m in messages %}{{ m.tool_call_id }}{% for c in "
+                        "m.tool_calls or [] %}{{ c.id }}"
+                        "{{ c.function.arguments.a }}{% endfor %}={% endfor %}");
+    made  m;
     make(&m, c,
          "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"call_with_a_long_id\",\"function\":{\"name\":\"f\","
          "\"arguments\":{\"a\":\"!\"}}}]},"
@@ -283,6 +283,42 @@ static void test_system_places(void **state) {
 #undef DROPS
 }
 
+/* Tools for a template that knows none: described to the model, called and answered in plain messages. */
+static void test_generic_tools(void **state) {
+    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]";
+    static const char talk[] =
+        "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"},"
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"function\":{\"name\":\"f\","
+        "\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"R\"},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"2\",\"content\":\"T\"},{\"role\":\"user\",\"content\":\"V\"}]";
+    static const char *const templates[] = {
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}",
+        "{% for m in messages if m.role in ['user', 'assistant'] %}[{{ m.role }}]{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}[{{ m.role }}]{{ "
+        "m.content }}{% endfor %}",
+    };
+    static const char end[] = "[assistant]<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>[user]"
+                              "<tool_response>\nR\n</tool_response>\n<tool_response>\nT\n</tool_response>\nV";
+    (void)state;
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+        chat *c = open_with(templates[i]);
+        made  m;
+        assert_true(chat_answer_format(c)->generic);
+        make(&m, c, talk, tools, NULL, false);
+        const char *text = str_cstr(&m.t.text),
+                   *told = strstr(text, "<tools>\n{\"name\":\"f\",\"parameters\":{}}\n</tools>");
+        assert_memory_equal(text, i == 1 ? "[user]You can" : "[system]S\n\nYou can", 13);
+        assert_non_null(told);
+        assert_true(strlen(text) > strlen(end));
+        assert_string_equal(text + strlen(text) - strlen(end), end);
+        unmake(&m);
+        make(&m, c, "[{\"role\":\"user\",\"content\":\"U\"}]", NULL, NULL, false);
+        assert_string_equal(str_cstr(&m.t.text), "[user]U");
+        unmake(&m);
+        chat_free(c);
+    }
+}
+
 /* Where each message begins and where the last one ends; bounded, with the first and the latest. */
 static void test_marks(void **state) {
     chat *c = open_chat(DEMO);
@@ -322,10 +358,10 @@ static void test_marks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),           cmocka_unit_test(test_variables_and_tools),
-        cmocka_unit_test(test_continue),      cmocka_unit_test(test_begin_token),
-        cmocka_unit_test(test_messages),      cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_system_places),
+        cmocka_unit_test(test_ids),      cmocka_unit_test(test_variables_and_tools),
+        cmocka_unit_test(test_continue), cmocka_unit_test(test_begin_token),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_generic_tools),
+        cmocka_unit_test(test_marks),    cmocka_unit_test(test_system_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
