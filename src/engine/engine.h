@@ -58,6 +58,7 @@ typedef enum engine_event_kind {
     ENGINE_TOKEN,     /* a token was generated; text may be empty while a character or a stop string is incomplete */
     ENGINE_PROGRESS,  /* a piece of the prompt was evaluated, the last one too; one comes every two seconds */
     ENGINE_EMBEDDING, /* the vector of a request with pooling; DONE follows */
+    ENGINE_PROMPT,    /* only if score_prompt: a token of the prompt, its logprob and rivals; the first has none */
     ENGINE_DONE,      /* the last event of a choice */
     ENGINE_ERROR,     /* the last event of a choice */
 } engine_event_kind;
@@ -73,7 +74,7 @@ typedef struct engine_usage {
 typedef struct engine_event {
     engine_event_kind       kind;
     int                     choice;
-    int32_t                 token; /* TOKEN */
+    int32_t                 token; /* TOKEN, PROMPT */
     view                    text;  /* TOKEN, DONE (what was held back): UTF-8 */
     float                   logprob;
     const sampling_logprob *top;
@@ -149,6 +150,8 @@ typedef struct engine_request {
     int                priority;  /* higher goes first */
     bool               want_logprob;
     int                n_top;        /* at most 20 */
+    bool               score_prompt; /* PROMPT events; nothing of the prefix cache is used */
+    bool               no_answer;    /* the choice ends behind the prompt, with ENGINE_LENGTH */
     bool               keep_special; /* special tokens appear in the text */
     const int32_t     *shown;        /* special tokens that appear in the text although keep_special is not set */
     size_t             n_shown;

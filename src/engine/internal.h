@@ -29,8 +29,9 @@ enum {
 /* One sequence's rows of the step under way. */
 typedef struct share {
     sequence *s;
-    int       n;   /* tokens */
-    int       out; /* row of the logits, or -1; an embedding: its first hidden row of n_rows */
+    int       n;      /* tokens */
+    int       out;    /* row of the last token's logits, or -1; an embedding: its first hidden row of n_rows */
+    bool      scores; /* all its tokens have rows of logits, one behind the other */
     int       n_rows;
     bool      decodes; /* else a piece of a prompt */
     bool      mark;    /* ends where somebody may want to continue */
@@ -131,6 +132,7 @@ void front_lead(engine *g);                                    /* fills `lead` o
 /* step.c: the first one is part of the step and allocates nothing; the second leaves what was computed in the cache and
  * lets go of what is over. */
 void step_results(engine *g);
+int  score_rows(engine *g, const share *h); /* score.c: of a share of a prompt whose tokens are scored */
 void step_settle(engine *g);
 void step_end(engine *g, sequence *s, engine_finish finish, int stop_index); /* the sequence is gone afterwards */
 void step_fail(engine *g, sequence *s, const err *why);

@@ -220,6 +220,10 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
         g->shares[at].out = b->n_hidden;
         for (int i = first; i < last; i++) g->hidden_rows[b->n_hidden++] = i;
         g->shares[at].n_rows = last - first;
+    } else if (sequence_scores(s)) {
+        for (int i = 0; i < n; i++) g->out_rows[b->n_out++] = row + i;
+        g->shares[at].out = b->n_out - 1;
+        g->shares[at].scores = true;
     } else if (ends) {
         g->shares[at].out = b->n_out;
         g->out_rows[b->n_out++] = row + n - 1;
@@ -274,6 +278,12 @@ static int next_prompt(const engine *g, int most) {
     return best;
 }
 
+/* A prompt that is scored takes a row of logits per token: those that are left when all others may end in this step. */
+static int rows_for(const engine *g, const nn_batch *b, const sequence *s, int budget) {
+    int left = g->o.max_seqs - b->n_out - (g->n_running - g->n_shares - 1);
+    return sequence_scores(s) && left < budget ? left : budget;
+}
+
 /* How many tokens the next piece of a prompt has: up to its next mark, within the budget, and never a part of a span that
  * sees itself whole: such a span may take what the step has room for. 0: it does not fit into this step. */
 static int piece_of(const engine *g, const nn_batch *b, const sequence *s, int mark, int budget) {
@@ -294,7 +304,7 @@ static int add_prompts(engine *g, nn_batch *b, int budget, bool whole) {
             (whole && g->running[best]->lead->request->r.priority < g->running[first]->lead->request->r.priority))
             break;
         sequence *s = g->running[best];
-        int       mark = next_mark(g, s), n = piece_of(g, b, s, mark, budget);
+        int       mark = next_mark(g, s), n = piece_of(g, b, s, mark, rows_for(g, b, s, budget));
         s->in_step = true; /* also if it has to wait for a step with more room */
         if (n == 0) continue;
         add_share(g, b, s, n);

@@ -33,6 +33,7 @@ typedef struct sequence {
     kv_key          *keys; /* of supplied rows, n_ctx; NULL: there are none */
     int              n_tokens, n_prompt, n_evaluated, n_ctx;
     int              n_charged;                  /* tokens that its client has paid for */
+    int              n_scored;                   /* tokens of the prompt whose log-probability was given out */
     bool             cancelled, paused, counted; /* counted: the prompt's reuse is in the usage */
     bool             decodes;                    /* all that was known is evaluated; what is left was picked since */
     fair_client     *client;
@@ -74,11 +75,12 @@ void request_drop(request *q);
 
 static inline bool sequence_embeds(const sequence *s) { return s->request->r.pooling != ENGINE_POOL_NONE; }
 
-/* Whether it may use what others computed, and leave something. A mean needs the rows of all positions, CLS the first.
- */
+/* Whether it may use what others computed, and leave something. A mean and a score need the rows of all positions, CLS
+ * the first. */
 static inline bool sequence_caches(const sequence *s) {
     engine_pooling p = s->request->r.pooling;
     bool           some = p == ENGINE_POOL_NONE || p == ENGINE_POOL_LAST;
+    if (s->request->r.score_prompt) return false;
     return !s->whole && (!s->request->r.no_cache || s->request->r.n_choices > 1) && some;
 }
 
@@ -90,6 +92,11 @@ int sequence_whole(const sequence *s, int position);
 
 /* The supplied embedding at a position; NULL: there is a token. */
 const float *sequence_embd(const sequence *s, int position);
+
+/* The rows of a prompt that is scored all have logits. */
+static inline bool sequence_scores(const sequence *s) {
+    return s->request->r.score_prompt && s->n_evaluated < s->n_prompt;
+}
 
 static inline int sequence_left(const sequence *s) { return s->n_tokens - s->n_evaluated; }
 static inline int sequence_generated(const sequence *s) { return s->n_tokens - s->n_prompt; }

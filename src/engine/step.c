@@ -169,6 +169,10 @@ static void pick(engine *g, share *h) {
     sampling_result       got = { 0 };
     bool                  must_stop, device = g->backend->sample && sampling_on_device(sampler_params(s->sampler));
     if (s->prompt_done_at == 0) s->prompt_done_at = clock_s();
+    if (r->no_answer) {
+        end(h, ENGINE_LENGTH, -1);
+        return;
+    }
     h->failed = mask_for(g, s, &mask, &s->error) < 0;
     if (!h->failed && guide_forbids(s)) end(h, ENGINE_STOP_TOKEN, -1);
     if (h->failed || h->over) return;
@@ -251,10 +255,11 @@ void step_results(engine *g) {
         g->counts.tokens_evaluated += (uint64_t)h->n;
         h->ends = s->n_evaluated == s->n_tokens;
         if (sequence_embeds(s)) pool_rows(g, h);
-        if (h->ends && !sequence_embeds(s)) {
+        if (h->scores) h->failed = score_rows(g, h) < 0;
+        if (h->ends && !sequence_embeds(s) && !h->failed) {
             say_progress(s);
             pick(g, h);
-        } else if (h->ends && !h->failed) {
+        } else if (h->ends && sequence_embeds(s) && !h->failed) {
             give_embedding(g, h);
         }
         s->decodes = h->ends;

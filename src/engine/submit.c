@@ -41,7 +41,7 @@ static int check_pooling(const engine *g, const engine_request *r, err *e) {
 
 /* Refused at once: what can never fit, with the bytes that are missing. */
 static int check_room(const engine *g, const engine_request *r, err *e) {
-    size_t answer = r->pooling == ENGINE_POOL_NONE ? 1 : 0, P = (size_t)g->cache.page_tokens;
+    size_t answer = r->pooling == ENGINE_POOL_NONE && !r->no_answer ? 1 : 0, P = (size_t)g->cache.page_tokens;
     if (r->n_tokens + answer > (size_t)g->n_ctx)
         return err_set(e, ERR_CONTEXT, "the prompt has %zu tokens, the context holds %d%s (a longer one: --ctx)",
                        r->n_tokens, g->n_ctx, answer ? " and needs room for an answer" : "");

@@ -36,6 +36,7 @@ static const wire_field progress_fields[] = {
 };
 static const wire_field token_fields[] = {
     WIRE_ANY_INT(runtime_event, token, "token"),
+    WIRE_BOOL(runtime_event, of_prompt, "of_prompt"),
     WIRE_FLOAT(runtime_event, logprob, "logprob"),
     WIRE_BYTES(runtime_event, bytes, "bytes", WIRE_MAX_PIECE),
     WIRE_LIST(runtime_event, top, n_top, "top", WIRE_MAX_TOP, top_table),

@@ -73,6 +73,7 @@ static const wire_field request_fields[] = {
     WIRE_TEXT(runtime_request, suffix, "suffix", WIRE_MAX_DOWN),
     WIRE_LIST(runtime_request, tokens, n_tokens, "tokens", WIRE_MAX_IDS, wire_item_int),
     WIRE_BOOL(runtime_request, echo, "echo"),
+    WIRE_BOOL(runtime_request, no_answer, "no_answer"),
     WIRE_ENUM(runtime_request, tool_choice, "tool_choice", RUNTIME_TOOLS_NAMED + 1),
     WIRE_TEXT(runtime_request, tool_name, "tool name", WIRE_MAX_DOWN),
     WIRE_BOOL(runtime_request, parallel_tools, "parallel_tools"),

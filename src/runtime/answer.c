@@ -160,7 +160,10 @@ static void give_token(request *x, const engine_event *g) {
     runtime_event ev = { .kind = RUNTIME_TOKEN, .choice = g->choice, .token = g->token, .logprob = g->logprob };
     size_t        ends[21] = { 0 };
     str_clear(&x->bytes);
-    bool   ok = add_bytes(t, g->token, &x->bytes);
+    ev.of_prompt = g->kind == ENGINE_PROMPT;
+    /* A begin token that was put in front of a text is no part of it. */
+    bool   hidden = ev.of_prompt && !x->q.n_tokens && g->token == tok_bos(t) && tok_adds_bos(t);
+    bool   ok = hidden || add_bytes(t, g->token, &x->bytes);
     size_t own = x->bytes.len;
     for (int i = 0; i < g->n_top; i++) {
         ok = ok && add_bytes(t, g->top[i].token, &x->bytes);
@@ -271,6 +274,7 @@ static void give(request *x, const engine_event *g) {
         if (!x->choices[g->choice].over && (x->q.want_logprob || x->q.n_top > 0)) give_token(x, g);
         if (!x->choices[g->choice].over) give_token_text(x, g);
         break;
+    case ENGINE_PROMPT: give_token(x, g); break;
     case ENGINE_EMBEDDING: give_vector(x, g); break;
     case ENGINE_DONE: give_done(x, g); break;
     case ENGINE_ERROR: give_error(x, g->choice, g->error); break;

@@ -216,7 +216,7 @@ static void echo(request *x, const prompt *p) {
 /* The request's own limit, where it is lower than the model's. */
 static int limit_context(const runtime *r, const runtime_request *q, prompt *p, int *max_tokens, err *e) {
     int    all = engine_context(r->engine), limit = q->n_ctx > 0 && q->n_ctx < all ? q->n_ctx : all;
-    size_t answer = q->task == RUNTIME_EMBED || q->task == RUNTIME_RERANK ? 0 : 1;
+    size_t answer = q->task == RUNTIME_EMBED || q->task == RUNTIME_RERANK || q->no_answer ? 0 : 1;
     if (q->task == RUNTIME_EMBED && r->embed.longest && r->embed.longest < limit) limit = r->embed.longest;
     *max_tokens = q->max_tokens;
     if (q->task == RUNTIME_EMBED && q->truncate && p->ids.count > (size_t)limit) {
@@ -272,6 +272,8 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
                                  .priority = q->priority,
                                  .want_logprob = q->want_logprob || q->n_top > 0,
                                  .n_top = q->n_top,
+                                 .score_prompt = q->echo && (q->want_logprob || q->n_top > 0),
+                                 .no_answer = q->no_answer,
                                  .shown = x->owner->markers.data,
                                  .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
                                  .keep_special = q->raw_answer,

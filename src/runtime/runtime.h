@@ -184,7 +184,9 @@ typedef struct runtime_request {
     view           text, suffix;
     const int32_t *tokens;
     size_t         n_tokens;
-    bool           echo; /* COMPLETE: the prompt's text is the first CONTENT of every choice */
+    bool           echo; /* COMPLETE: the prompt's text is the first CONTENT of every choice; with log-probabilities
+                            there are TOKEN events for its tokens, the first of which has none */
+    bool           no_answer; /* COMPLETE: it ends behind the prompt */
 
     runtime_tool_choice tool_choice;
     view                tool_name;
@@ -284,7 +286,8 @@ struct runtime_event {
     view               id, name;      /* TOOL_BEGIN */
     int                prompt_tokens; /* STARTED */
     int                done, total, cached;
-    int32_t            token; /* TOKEN */
+    bool               of_prompt; /* TOKEN: of an echoed prompt */
+    int32_t            token;     /* TOKEN */
     float              logprob;
     view               bytes; /* TOKEN: what it stands for */
     const runtime_top *top;

@@ -260,6 +260,44 @@ def tool_choices(server):
         assert server.post(CHAT, chat(hello, **bad))[0] == 400, bad
 
 
+def prompt_scores(server):
+    """echo, logprobs and max_tokens 0: the log-probabilities of the prompt's tokens, equal to those of `hearth logits`."""
+    words = "The cat sat in the boat. What is 12 plus 30? Wendy loved the river, \u00fcber alles; {} \n tell me a story".split(" ")
+    texts = [" ".join(words[i % 7:i % 7 + 3 + i % 19]) + " " * (i % 2) + str(i) for i in range(int(os.environ.get("HEARTH_SCORE_TEXTS", "4")))]
+    answers = server.post("/v1/completions", {"model": "demo", "prompt": texts, "echo": True, "logprobs": 3, "max_tokens": 0})[1]
+    assert answers["usage"]["completion_tokens"] == 0
+    model = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/demo/demo.gguf")
+    worst = 0
+    for text, choice in zip(texts, answers["choices"]):
+        ids = server.post("/tokenize", {"model": "demo", "content": text})[1]["tokens"]
+        with tempfile.TemporaryDirectory() as scratch:
+            path = os.path.join(scratch, "logits")
+            subprocess.run([PROGRAM, "logits", model, "--kv", "f16", "--ids", ",".join(map(str, ids)), "--out", path], check=True, capture_output=True)
+            with open(path, "rb") as f:
+                data = f.read()
+        width = len(data) // 4 // len(ids)
+        scores = choice["logprobs"]
+        assert choice["text"] == text and choice["finish_reason"] == "length", choice
+        whole = "\ufffd" not in "".join(scores["tokens"])  # no character is divided among tokens
+        assert not whole or "".join(scores["tokens"]) == text, choice
+        assert len(scores["tokens"]) == len(scores["token_logprobs"]) == len(scores["top_logprobs"]) == len(scores["text_offset"]) == len(ids)
+        assert scores["token_logprobs"][0] is None and scores["top_logprobs"][0] is None
+        assert all(text[o:] == "".join(scores["tokens"][i:]) or not whole for i, o in enumerate(scores["text_offset"]))
+        for i in range(1, len(ids)):
+            row = struct.unpack_from("<%df" % width, data, 4 * width * (i - 1))
+            norm = max(row)
+            norm += math.log(sum(math.exp(v - norm) for v in row))
+            worst = max(worst, abs(row[ids[i]] - norm - scores["token_logprobs"][i]))
+            assert sorted(scores["top_logprobs"][i].values(), reverse=True) == list(scores["top_logprobs"][i].values()) and len(scores["top_logprobs"][i]) == 3
+            worst = max(worst, abs(max(row) - norm - max(scores["top_logprobs"][i].values())))
+    assert worst < 1e-5, worst
+    by_ids = server.post("/v1/completions", {"model": "demo", "prompt": [ids], "echo": True, "logprobs": 1, "max_tokens": 2, "ignore_eos": True, "temperature": 0})[1]["choices"][0]["logprobs"]
+    assert len(by_ids["tokens"]) > len(ids) and by_ids["token_logprobs"][:len(ids)] == scores["token_logprobs"]
+    silent = server.post("/v1/completions", {"model": "demo", "prompt": "x", "max_tokens": 0})[1]["choices"][0]
+    assert silent["text"] == "" and silent["logprobs"] is None and silent["finish_reason"] == "length"
+    return "%d texts, %.1e" % (len(texts), worst)
+
+
 def choice_of(name):
     return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": name}}]}}
 
@@ -568,7 +606,7 @@ def main():
     checks = Checks()
     with Server(PROGRAM) as server:
         for check in (stream_text, stream_usage, stream_tool_call, stream_tool_call_cut_off, stream_parallel_tool_calls, stream_reasoning, whole_answer_fields,
-                      ends_are_told, several_choices, logprobs, json_answers, constraint_forms, steering, tool_choices, old_functions, cut_calls, completions, embeddings, models, responses,
+                      ends_are_told, several_choices, logprobs, json_answers, constraint_forms, steering, tool_choices, old_functions, cut_calls, prompt_scores, completions, embeddings, models, responses,
                       mistakes, native):
             checks.run(check, server)
     checks.run(infill, PROGRAM)

@@ -165,7 +165,7 @@ static bool is_listed(const schema_world *w, view name) {
 }
 
 /* Steered, and some subschema lists what the object has, while none says that it may have more. A list of names that
- * must not be there is no such list. */
+ * must not be there is not such a list. */
 static bool is_closed(const schema_ctx *c, const schema_world *w) {
     bool listed = false;
     if (!(c->flags & SCHEMA_STEERED)) return false;

@@ -63,21 +63,31 @@ static size_t count_characters(view v) {
 
 static void add_token(lists *l, const runtime_event *ev) {
     const char *comma = l->tokens.len ? "," : "";
-    l->sum += ev->logprob;
-    l->count++;
+    bool        first = ev->of_prompt && !l->tokens.len; /* nothing stands before it */
+    if (!ev->of_prompt) {
+        l->sum += ev->logprob;
+        l->count++;
+    }
     str_puts(&l->tokens, comma);
     str_put_json(&l->tokens, ev->bytes.data, ev->bytes.len);
-    str_printf(&l->logprobs, "%s%.6g", comma, (double)(ev->logprob < -9999 ? -9999 : ev->logprob));
+    if (first)
+        str_puts(&l->logprobs, "null");
+    else
+        str_printf(&l->logprobs, "%s%.9g", comma, (double)(ev->logprob < -9999 ? -9999 : ev->logprob));
     str_printf(&l->offsets, "%s%zu", comma, l->offset);
     l->offset += count_characters(ev->bytes);
     str_puts(&l->top, comma);
+    if (first) {
+        str_puts(&l->top, "null");
+        return;
+    }
     jw w = jw_of(&l->top);
     jw_open(&w, '{');
     for (int i = 0; i < ev->n_top; i++) {
         jw one = { &l->top, i > 0 };
         if (one.comma) str_push(&l->top, ',');
         str_put_json(&l->top, ev->top[i].bytes.data, ev->top[i].bytes.len);
-        str_printf(&l->top, ":%.6g", (double)(ev->top[i].logprob < -9999 ? -9999 : ev->top[i].logprob));
+        str_printf(&l->top, ":%.9g", (double)(ev->top[i].logprob < -9999 ? -9999 : ev->top[i].logprob));
     }
     str_push(&l->top, '}');
 }
@@ -230,7 +240,10 @@ static void read_numbers(exchange *x, runtime_request *q, int64_t *n, int64_t *b
     int64_t v;
     bool    flag;
     q->max_tokens = DEFAULT_TOKENS;
-    if (read_int(&x->in, &x->body, "max_tokens", 0, PARAMS_MAX_TOKENS, &v)) q->max_tokens = v ? (int)v : 1;
+    if (read_int(&x->in, &x->body, "max_tokens", 0, PARAMS_MAX_TOKENS, &v)) {
+        q->max_tokens = (int)v;
+        q->no_answer = v == 0;
+    }
     *n = 1;
     read_int(&x->in, &x->body, "n", 1, 128, n);
     *best_of = *n;
