@@ -11,6 +11,7 @@
  *     s[j] = scale * sum over d of q[d] k[j][d]      one chain of fma from zero in the order of d
  *     s[j] = cap * tanh(s[j] / cap)                  with a soft-cap
  *     s[j] = s[j] + bias[distance of j]              with biases
+ *     s[j] = fma(-|pos - j|, slope, s[j])            with ALiBi, slope of the head
  *     m    = max s[j]                                over the row's positions
  *     p[j] = exp(s[j] - m),  l = sum p[j]            lane by lane, then across
  *     o[d] = sum over j of p[j] v[j][d]              one chain of fma from zero in the order of j
@@ -66,6 +67,7 @@ typedef struct attn_args {
     const float   *sinks;   /* [n_head] or NULL */
     const float   *bias;    /* [n_head][2 * bias_reach + 1] by j - pos, further ones as the ends; or NULL */
     int32_t        bias_reach;
+    const float   *alibi;   /* [n_head] slopes, or NULL */
 } attn_args;
 
 /* Bytes of scratch that attn_rows and attn_partial need for this shape. */

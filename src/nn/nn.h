@@ -148,6 +148,10 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
 /* YaRN's 0.1 * mscale_all_dim * ln(factor) + 1, else 1. DeepSeek's attention scale takes its square. */
 double nn_rope_yarn_mscale(nn_config *c);
 
+/* ALiBi: one slope per head, a geometric series from 2^(-bias / n) on, where n is n_head or, if that is not a power of
+ * two, the next lower one; further heads stand between. The published models have a bias of 8. */
+const float *nn_alibi_slopes(nn_config *c, int n_head, double bias);
+
 /* --- tensors ---------------------------------------------------------------------------------------------------- */
 
 /*
@@ -260,6 +264,7 @@ typedef struct nn_attn_spec {
     float         scale, softcap;             /* softcap 0: none */
     const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
     const nn_vec *bias; /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
+    const float  *alibi; /* [n_head] or NULL: a position scores slope * distance less; see nn_alibi_slopes */
 } nn_attn_spec;
 
 typedef enum nn_score { NN_SCORE_SOFTMAX, NN_SCORE_SIGMOID } nn_score;

@@ -73,6 +73,7 @@ static void put_attn(const nn_op *op, str *out) {
     if (a->softcap != 0) str_printf(out, " softcap=%g", (double)a->softcap);
     put_vec("sinks=", a->sinks, out);
     put_vec("bias=", a->bias, out);
+    if (a->alibi) str_puts(out, " alibi");
 }
 
 static void put_route(const nn_op *op, str *out) {

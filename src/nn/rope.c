@@ -6,6 +6,7 @@
  * rope_scaling; GGUF as rope.* keys, with the factors of llama3, longrope and proportional scaling in a tensor that
  * divides the plain frequencies. Where a rule depends on the length of the sequence (dynamic NTK, longrope), the length
  * is the one that the model was opened for, so that a token's rotation never depends on how its sequence was cut.
+ * ALiBi's slopes, the other way to tell positions apart, stand here too.
  */
 #include "nn/config.h"
 
@@ -298,4 +299,15 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
         for (int i = 0; factors && i < r.n_rot / 2; i++) freq[i] = freq[i] / factors[i];
     }
     return r;
+}
+
+const float *nn_alibi_slopes(nn_config *c, int n_head, double bias) {
+    float *out = nn_config_alloc(c, (size_t)n_head, sizeof *out);
+    int    n = 1;
+    while (2 * n <= n_head) n *= 2;
+    for (int h = 0; h < n_head && !c->failed; h++) {
+        double at = h < n ? (h + 1) / (double)n : (2 * (h - n) + 1) / (2.0 * n);
+        out[h] = (float)exp2(-bias * at);
+    }
+    return out;
 }

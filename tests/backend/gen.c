@@ -194,6 +194,7 @@ static nn_buf attention(gen *g, nn_buf h, bool window) {
     if (window && suite_chance(g->s, 30)) a.window = suite_int(g->s, 1, st.window); /* reads less than is kept */
     if (suite_chance(g->s, 30)) a.softcap = 8.0f;
     if (suite_chance(g->s, 30)) a.sinks = vec(g, "sinks", n_head, 0, 1);
+    if (suite_chance(g->s, 30)) a.alibi = vec(g, "alibi", n_head, 0.3, 0.1)->data;
     nn_buf q = project(g, h, "q", (int64_t)n_head * dim), k = project(g, h, "k", (int64_t)n_kv * dim),
            v = project(g, h, "v", (int64_t)n_kv * dim_v);
     if (suite_chance(g->s, 40)) {

@@ -16,7 +16,7 @@
 typedef struct scene {
     kv_layout layout;
     int       n, n_head, window, end_step; /* end_step: rows see up to the next multiple of it (0: causal) */
-    bool      causal, sinks;
+    bool      causal, sinks, alibi;
     int       after, bias_reach; /* after: not causal; bias_reach -1: no biases */
     float     softcap, q_scale, k_scale;
 } scene;
@@ -24,7 +24,7 @@ typedef struct scene {
 typedef struct data {
     float       *q, *k, *v; /* as given */
     float       *kl, *vl;   /* as stored */
-    float       *out, *out2, *sinks, *bias;
+    float       *out, *out2, *sinks, *bias, *alibi;
     int32_t     *pos, *row_end;
     check_guard *pages;
     const void **table;
@@ -135,6 +135,11 @@ static double reference(const scene *s, const data *d, int row, int head, int64_
             const int64_t r = s->bias_reach, p = d->pos[row], at = j - p < -r ? -r : j - p > r ? r : j - p;
             x[j] += (double)d->bias[head * (2 * r + 1) + r + at];
         }
+        if (s->alibi) {
+            const double lean = (double)d->alibi[head] * fabs((double)(d->pos[row] - j));
+            x[j] -= lean;
+            s_err = fmax(s_err, (fabs(x[j]) + lean) * 0x1p-23);
+        }
         m = fmax(m, x[j]);
     }
     if (s->sinks && lo < hi) m = fmax(m, (double)d->sinks[head]);
@@ -177,6 +182,7 @@ static attn_args args_of(const scene *s, const data *d, float *out) {
         .after = s->after,
         .bias = s->bias_reach >= 0 ? d->bias : NULL,
         .bias_reach = s->bias_reach,
+        .alibi = s->alibi ? d->alibi : NULL,
     };
 }
 
@@ -299,6 +305,7 @@ static void data_open(check *c, const scene *s, data *d) {
     d->sinks = alloc(heads * 4);
     const size_t n_bias = heads * (size_t)(2 * (s->bias_reach < 0 ? 0 : s->bias_reach) + 1);
     d->bias = alloc(n_bias * 4);
+    d->alibi = alloc(heads * 4);
     d->pos = alloc(n * 4);
     d->row_end = alloc(n * 4);
     check_fill_normal(c, d->q, n * heads * kd, s->q_scale);
@@ -306,6 +313,7 @@ static void data_open(check *c, const scene *s, data *d) {
     check_fill_normal(c, d->v, n * kv * vd, 1.0f);
     check_fill_normal(c, d->sinks, heads, 2.0f * s->q_scale);
     check_fill_normal(c, d->bias, n_bias, 2.0f);
+    for (int i = 0; i < s->n_head; i++) d->alibi[i] = exp2f(-8.0f * (float)(i + 1) / (float)s->n_head);
     for (int i = 0; i < s->n; i++) {
         d->pos[i] = i;
         if (s->end_step) d->row_end[i] = (i / s->end_step + 1) * s->end_step;
@@ -316,7 +324,7 @@ static void data_open(check *c, const scene *s, data *d) {
 static void data_close(check *c, data *d) {
     CHECK(c, check_guard_free(&d->scratch), "canary of the scratch");
     free(d->q), free(d->k), free(d->v), free(d->kl), free(d->vl);
-    free(d->out), free(d->out2), free(d->sinks), free(d->bias), free(d->pos), free(d->row_end);
+    free(d->out), free(d->out2), free(d->sinks), free(d->bias), free(d->alibi), free(d->pos), free(d->row_end);
 }
 
 /*
@@ -403,9 +411,10 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
     }
     if (c->n_failed > failed) {
         printf("  in: k %s v %s pages of %d, n %d, heads %d/%d, dims %d/%d%s, causal %d window %d end_step %d sinks %d "
+               "alibi %d "
                "softcap %g q_scale %g\n",
                type_names[l->k_type], type_names[l->v_type], l->tokens, s->n, s->n_head, l->n_kv, l->k_dim, l->v_dim,
-               l->v_in_k ? " v in k" : "", s->causal, s->window, s->end_step, s->sinks, (double)s->softcap,
+               l->v_in_k ? " v in k" : "", s->causal, s->window, s->end_step, s->sinks, s->alibi, (double)s->softcap,
                (double)s->q_scale);
     }
     pages_close(c, &d);
@@ -435,6 +444,7 @@ static scene random_scene(check *c) {
     if (!s.causal && check_int(c, 0, 1)) s.after = check_int(c, 1, 70);
     s.bias_reach = check_int(c, 0, 2) ? -1 : check_int(c, 0, 140);
     s.sinks = check_int(c, 0, 2) == 0;
+    s.alibi = check_int(c, 0, 2) == 0;
     if (check_int(c, 0, 2) == 0) s.softcap = check_int(c, 0, 1) ? 50.0f : 3.0f;
     if (check_int(c, 0, 4) == 0) s.q_scale = check_int(c, 0, 1) ? 100.0f : 1e-4f;
     if (check_int(c, 0, 9) == 0) s.k_scale = 3e4f; /* some keys leave the range of f16 */

@@ -97,7 +97,8 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .softcap = spec->softcap,
                         .sinks = spec->sinks ? spec->sinks->data : NULL,
                         .bias = spec->bias ? spec->bias->data : NULL,
-                        .bias_reach = spec->bias ? (int32_t)(spec->bias->n / spec->n_head / 2) : 0 };
+                        .bias_reach = spec->bias ? (int32_t)(spec->bias->n / spec->n_head / 2) : 0,
+                        .alibi = spec->alibi };
 }
 
 /* The chunks of positions that a sequence's only row sees: n from *first on. */

@@ -77,6 +77,7 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
                 sum *= a->scale;
                 x->score[j] = a->softcap != 0 ? a->softcap * tanh(sum / a->softcap) : sum;
                 x->score[j] += bias_of(a, h, j - b->pos[t]);
+                if (a->alibi) x->score[j] -= (double)a->alibi[h] * fabs((double)(b->pos[t] - j));
             }
             softmax(x->score, lo, hi, a->sinks ? &a->sinks->data[h] : NULL);
             for (int i = 0; i < a->dim_v; i++) {

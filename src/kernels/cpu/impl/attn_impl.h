@@ -140,12 +140,19 @@ INLINE void score_lanes(int mr, const attn_tile *t, const float *k, int k_dim, i
     }
 }
 
+/* Adds -|pos - j| * slope to the scaled scores of whole vectors; at: the query's position minus the chunk's first. */
+static void lean_lane(float *s, int from, int to, int64_t at, float slope) {
+    float away[CHUNK + VW];
+    for (int j = from; j < to + VW - 1 && j < CHUNK; j++) away[j] = -fabsf((float)(at - j));
+    for (int j = from; j < to; j += VW) vf_store(s + j, vf_fma(vf_load(away + j), vf_set1(slope), vf_load(s + j)));
+}
+
 /*
  * Scores to probabilities of one lane, in place: positions [j0, j1) of the chunk. Sets *m and *l. whole: the lane sees
- * the whole chunk, nothing to mask. bias: [CHUNK] or NULL.
+ * the whole chunk, nothing to mask. bias: [CHUNK] or NULL; at, slope: see lean_lane.
  */
-INLINE void softmax_lane(bool whole, const attn_args *a, float *s, const float *bias, int64_t j0, int64_t j1, float *m,
-                         float *l) {
+INLINE void softmax_lane(bool whole, const attn_args *a, float *s, const float *bias, int64_t j0, int64_t j1,
+                         int64_t at, float slope, float *m, float *l) {
     const vf  scale = vf_set1(a->scale), low = vf_set1(-INFINITY);
     const int from = whole ? 0 : (int)j0 / VW * VW, to = whole ? CHUNK : (int)j1;
     vf        top = low, sum = vf_zero();
@@ -158,6 +165,7 @@ INLINE void softmax_lane(bool whole, const attn_args *a, float *s, const float *
         for (int j = from; j < to; j += VW) vf_store(s + j, vf_mul(vf_load(s + j), scale));
     }
     for (int j = from; bias && j < to; j += VW) vf_store(s + j, vf_add(vf_load(s + j), vf_load(bias + j)));
+    if (a->alibi) lean_lane(s, from, to, at, slope);
     for (int j = from; j < to; j += VW) {
         const vf x = vf_load(s + j);
         top = vf_max(top, whole ? x : vf_sel(vm_range(j0 - j, j1 - j), x, low));
@@ -176,11 +184,12 @@ INLINE void softmax_lane(bool whole, const attn_args *a, float *s, const float *
     *l = vf_sum(sum);
 }
 
-static void lane_softmax(const attn_args *a, float *s, const float *bias, int64_t j0, int64_t j1, float *m, float *l) {
+static void lane_softmax(const attn_args *a, float *s, const float *bias, int64_t j0, int64_t j1, int64_t at,
+                         float slope, float *m, float *l) {
     if (j0 == 0 && j1 == CHUNK) {
-        softmax_lane(true, a, s, bias, j0, j1, m, l);
+        softmax_lane(true, a, s, bias, j0, j1, at, slope, m, l);
     } else {
-        softmax_lane(false, a, s, bias, j0, j1, m, l);
+        softmax_lane(false, a, s, bias, j0, j1, at, slope, m, l);
     }
 }
 
@@ -330,7 +339,9 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     }
     float cm[MR], cl[MR], m[MR], l[MR], bias[CHUNK];
     for (int r = 0; r < mr; r++) {
-        lane_softmax(a, t.s[r], lane_bias(b, lane[r], c, bias), t.j0[r], t.j1[r], &cm[r], &cl[r]);
+        const float slope = a->alibi ? a->alibi[b->head[lane[r]]] : 0.0f;
+        lane_softmax(a, t.s[r], lane_bias(b, lane[r], c, bias), t.j0[r], t.j1[r], b->pos[lane[r]] - c * CHUNK, slope,
+                     &cm[r], &cl[r]);
         m[r] = b->m[lane[r]];
         l[r] = b->l[lane[r]];
         if (part) {
