@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cohere 2 (Command R7B, A): attention and feed-forward side by side behind one LayerNorm; full layers do not rotate.
- */
+/* Cohere (Command R, R+) and Cohere 2 (Command R7B, A): attention and feed-forward side by side behind one LayerNorm.
+ * Cohere 2 has windows, and its full layers do not rotate; Command R+ norms each head. */
 #include "nn/nn.h"
 
 #include <math.h>
@@ -9,6 +9,7 @@ typedef struct hparams {
     nn_dims    d;
     int        window;
     float      logit_scale;
+    bool       first, head_norms;
     const int *slides;
     nn_rope    rope;
 } hparams;
@@ -16,22 +17,25 @@ typedef struct hparams {
 typedef nn_ends top;
 
 typedef struct layer {
-    const nn_vec *norm;
+    const nn_vec *norm, *q_norm, *k_norm;
     nn_linear     q, k, v, o, gate, up, down;
 } layer;
 
 static const nn_key keys[] = {
-    NN_INT(window, "attention.sliding_window", "sliding_window", NN_REQUIRED),
-    NN_FLOAT(logit_scale, "logit_scale", "logit_scale", 1),
+    NN_INT(window, "attention.sliding_window", "sliding_window", 0),
+    NN_FLOAT(logit_scale, "logit_scale", "logit_scale", 0.0625),
     { 0 },
 };
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
-    h->slides =
-        nn_config_layer_is(c, "attention.sliding_window_pattern",
-                           "layer_types|sliding_window_pattern|_sliding_window_pattern", "sliding_attention", 4);
+    h->first = nn_config_arch(c, "cohere") || nn_config_arch(c, "command-r");
+    h->head_norms = h->first && nn_config_bool(c, NULL, "use_qk_norm", false);
+    h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern",
+                                   "layer_types|sliding_window_pattern|_sliding_window_pattern", "sliding_attention",
+                                   h->first ? 0 : 4);
+    if (!h->first && h->window <= 0) nn_config_fail(c, "the field \"sliding_window\" is missing");
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .interleaved = true });
 }
 
@@ -46,6 +50,9 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
     nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
     nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
+    unsigned flags = ((const hparams *)p)->head_norms ? 0 : NN_OPTIONAL; /* GGUF does not say whether there are any */
+    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm", q, flags);
+    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm", kv, flags);
     nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
     nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff, 0);
     nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff, 0);
@@ -71,7 +78,11 @@ static void forward(nn_tape *t, const nn_net *net) {
         const layer *w = &lw[i];
         nn_buf       n = nn_layer_norm(t, x, w->norm, NULL, d->eps);
         nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        if (h->slides[i]) {
+        if (w->q_norm) {
+            q = nn_layer_norm_groups(t, q, d->head_dim, w->q_norm, NULL, d->eps);
+            k = nn_layer_norm_groups(t, k, d->head_dim, w->k_norm, NULL, d->eps);
+        }
+        if (h->first || h->slides[i]) {
             nn_rope_apply(t, q, d->head_dim, &h->rope);
             nn_rope_apply(t, k, d->head_dim, &h->rope);
         }
@@ -83,5 +94,6 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_layer_norm(t, nn_outputs(t, x), tw->norm, NULL, d->eps), tw->head, h->logit_scale, 0.0f);
 }
 
-static const char *const names[] = { "cohere2", NULL };
-const nn_arch            models_cohere2 = { NN_FAMILY, .names = names, .tied = names };
+static const char *const names[] = { "cohere2", NULL }, *const names_1[] = { "command-r", "cohere", NULL };
+const nn_arch models_cohere2 = { NN_FAMILY, .names = names, .tied = names, .act = "silu|swish" };
+const nn_arch models_cohere = { NN_FAMILY, .names = names_1, .tied = names_1, .act = "silu|swish" };

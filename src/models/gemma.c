@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gemma 1 to 3: scaled embeddings, GeGLU, norms stored as w - 1. Gemma 2 adds norms behind each block, soft-capped
- * logits and alternating windows; Gemma 3 adds per-head norms and a second rotation for the sliding layers. The embedding
- * model made of it sees to both sides.
+ * logits and alternating windows; Gemma 3 adds per-head norms and a second rotation for the sliding layers. VaultGemma
+ * is Gemma 2 without the norms behind. The embedding model made of Gemma 3 sees to both sides.
  */
 #include "nn/nn.h"
 
@@ -11,6 +11,7 @@
 typedef struct hparams {
     nn_dims    d;
     int        version, window;
+    bool       vault;
     float      attn_softcap, logit_softcap, attn_scale;
     const int *slides;
     bool       whole;
@@ -41,8 +42,9 @@ static void setup(nn_config *c, void *p) {
     hparams *h = p;
     bool     embeds = nn_config_arch(c, "gemma-embedding");
     h->version = embeds || nn_config_arch(c, "gemma3") || nn_config_arch(c, "gemma3_text") ? 3
-                 : nn_config_arch(c, "gemma2")                                             ? 2
+                 : nn_config_arch(c, "gemma2") || nn_config_arch(c, "vaultgemma")          ? 2
                                                                                            : 1;
+    h->vault = nn_config_arch(c, "vaultgemma");
     double base = h->version == 1 ? h->d.head_dim : nn_config_real(c, NULL, "query_pre_attn_scalar", scale_base(h));
     h->attn_scale = (float)nn_config_real(c, "attention.scale", NULL, 1.0 / sqrt(base));
     nn_config_derived(c, "attention.scale", h->attn_scale);
@@ -85,6 +87,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
     if (h->version == 1) {
         nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, NN_PLUS_ONE);
+    } else if (h->vault) {
+        nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "pre_feedforward_layernorm", n, NN_PLUS_ONE);
     } else {
         nn_bind_vec(b, &w->post_attn_norm, "post_attention_norm", "post_attention_layernorm", n, NN_PLUS_ONE);
         nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "pre_feedforward_layernorm", n, NN_PLUS_ONE);
@@ -144,10 +148,14 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names_1[] = { "gemma", NULL }, *const names_2[] = { "gemma2", NULL },
-                         *const names_3[] = { "gemma3", "gemma3_text", NULL };
-const nn_arch                   models_gemma = { NN_FAMILY, .names = names_1, .tied = names_1 };
-const nn_arch                   models_gemma2 = { NN_FAMILY, .names = names_2, .tied = names_2 };
-const nn_arch                   models_gemma3 = { NN_FAMILY, .names = names_3, .tied = names_3 };
+                         *const names_3[] = { "gemma3", "gemma3_text", NULL },
+                         *const names_v[] = { "vaultgemma", NULL };
+/* Gemma 1's first config.json says gelu and means its approximation, as transformers does. */
+#define GELU .act = "gelu_pytorch_tanh|gelu_new|gelu"
+const nn_arch models_gemma = { NN_FAMILY, .names = names_1, .tied = names_1, GELU };
+const nn_arch models_gemma2 = { NN_FAMILY, .names = names_2, .tied = names_2, GELU };
+const nn_arch models_gemma3 = { NN_FAMILY, .names = names_3, .tied = names_3, GELU };
+const nn_arch models_vaultgemma = { NN_FAMILY, .names = names_v, .tied = names_v, GELU };
 
 static const char *const names_e[] = { "gemma-embedding", NULL };
-const nn_arch            models_gemma_embedding = { NN_FAMILY, .names = names_e, .tied = names_e };
+const nn_arch            models_gemma_embedding = { NN_FAMILY, .names = names_e, .tied = names_e, GELU };

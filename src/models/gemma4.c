@@ -256,4 +256,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "gemma4", "gemma4_text", NULL };
-const nn_arch            models_gemma4 = { NN_FAMILY, .names = names, .tied = names };
+const nn_arch            models_gemma4 = { NN_FAMILY, .names = names, .act = "gelu_pytorch_tanh", .tied = names };

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GLM 4: norms before and behind each block, biases on q, k and v, half of each head rotated in pairs. */
+/* GLM 4: norms before and behind each block, biases on q, k and v, half of each head rotated in pairs. GLM (ChatGLM 2 to
+ * 4) has no norms behind; ChatGLM's own files fuse q, k and v. */
 #include "nn/nn.h"
 
 #include <math.h>
 
 typedef struct hparams {
     nn_dims d;
+    bool    first;
     nn_rope rope;
 } hparams;
 
@@ -20,27 +22,55 @@ static const nn_key keys[] = { { 0 } };
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = 0.5, .interleaved = true });
+    double   base = 10000 * nn_config_real(c, NULL, "rope_ratio", 1);
+    h->first = !nn_config_arch(c, "glm4");
+    nn_config_known(c, "rmsnorm", "true");
+    nn_config_known(c, "multi_query_attention", "true");
+    nn_config_known(c, "post_layer_norm", "true");
+    nn_config_known(c, "apply_residual_connection_post_layernorm", "false");
+    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = 0.5, .interleaved = true, .base = base });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
+static void bind_top(nn_binder *b, void *out, const void *p) {
+    const nn_dims *d = p;
+    top           *t = out;
+    nn_bind_mat(b, &t->embd, "token_embd", "model.embed_tokens|model.embedding.word_embeddings", d->n_embd, d->n_vocab,
+                NN_AT_LEAST);
+    nn_bind_vec(b, &t->norm, "output_norm", "model.norm|model.encoder.final_layernorm", d->n_embd, 0);
+    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
+}
+
+/* ChatGLM: all of q, then k, then v. */
+static void bind_qkv(nn_binder *b, layer *w, const nn_dims *d) {
+    nn_qkvo fused;
+    int     n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+    if (nn_bind_exists(b, "attn_q", "self_attn.q_proj")) {
+        nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
+        nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
+        nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
+        return;
+    }
+    nn_bind_qkv(b, &fused, "attn_qkv", "self_attention.query_key_value", d, false);
+    w->q = fused.q;
+    w->k = fused.k;
+    w->v = fused.v;
+}
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
-    const nn_dims *d = p;
+    const hparams *h = p;
+    const nn_dims *d = &h->d;
     layer         *w = out;
-    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+    int            n = d->n_embd, q = d->n_head * d->head_dim;
     (void)i;
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
-    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
-    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
-    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
-    nn_bind_vec(b, &w->post_attn_norm, "post_attention_norm", "post_self_attn_layernorm", n, 0);
+    bind_qkv(b, w, d);
+    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj|self_attention.dense", q, n, 0);
+    if (!h->first) nn_bind_vec(b, &w->post_attn_norm, "post_attention_norm", "post_self_attn_layernorm", n, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
-    nn_bind_linear(b, &w->gate, "ffn_up#0/2", "mlp.gate_up_proj#0/2", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->up, "ffn_up#1/2", "mlp.gate_up_proj#1/2", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
-    nn_bind_vec(b, &w->post_ffn_norm, "post_ffw_norm", "post_mlp_layernorm", n, 0);
+    nn_bind_linear(b, &w->gate, "ffn_up#0/2", "mlp.gate_up_proj#0/2|mlp.dense_h_to_4h#0/2", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->up, "ffn_up#1/2", "mlp.gate_up_proj#1/2|mlp.dense_h_to_4h#1/2", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj|mlp.dense_4h_to_h", d->n_ff, n, 0);
+    if (!h->first) nn_bind_vec(b, &w->post_ffn_norm, "post_ffw_norm", "post_mlp_layernorm", n, 0);
 }
 
 static nn_state state(const void *p, int i) {
@@ -67,14 +97,18 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_rope_apply(t, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         n = nn_project(t, nn_attention(t, i, q, attn), w->o);
-        nn_add(t, x, nn_rms_norm(t, n, w->post_attn_norm, d->eps));
+        nn_add(t, x, h->first ? n : nn_rms_norm(t, n, w->post_attn_norm, d->eps));
 
         n = nn_rms_norm(t, x, w->ffn_norm, d->eps);
         n = nn_project(t, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
-        nn_add(t, x, nn_rms_norm(t, n, w->post_ffn_norm, d->eps));
+        nn_add(t, x, h->first ? n : nn_rms_norm(t, n, w->post_ffn_norm, d->eps));
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "glm4", NULL };
-const nn_arch            models_glm4 = { NN_FAMILY, .names = names };
+static const char *const names[] = { "glm4", NULL }, *const names_1[] = { "glm", NULL },
+                         *const names_chat[] = { "chatglm", NULL };
+const nn_arch                   models_glm4 = { NN_FAMILY, .names = names, .act = "silu|swish" };
+const nn_arch                   models_glm = { NN_FAMILY, .names = names_1, .act = "silu|swish" };
+const nn_arch                   models_chatglm = { NN_FAMILY, .names = names_chat, .hf_layers = "model.encoder.layers.",
+                                                   .act = "silu|swish" };

@@ -35,6 +35,9 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    nn_config_known(c, "use_qk_norm", "true|false"); /* the tensors say it */
+    nn_config_known(c, "scoring_func", "sigmoid");
+    nn_config_known(c, "topk_method", "noaux_tc");
     nn_config_derived_int(c, "expert_gating_func", 2);
     h->n_dense =
         nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace", 1, "mlp_layer_types", "dense");
@@ -142,4 +145,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "glm4moe", "glm4_moe", NULL };
-const nn_arch            models_glm4_moe = { NN_FAMILY, .names = names };
+const nn_arch            models_glm4_moe = { NN_FAMILY, .names = names, .act = "silu|swish" };

@@ -42,7 +42,50 @@
     X(t5_encoder)                                                                                                      \
     X(eurobert)                                                                                                        \
     X(llama_embed)                                                                                                     \
-    X(gemma_embedding)
+    X(gemma_embedding)                                                                                                 \
+    X(seed_oss)                                                                                                        \
+    X(ministral)                                                                                                       \
+    X(cwm)                                                                                                             \
+    X(helium)                                                                                                          \
+    X(hunyuan_dense)                                                                                                   \
+    X(ernie4_5)                                                                                                        \
+    X(exaone)                                                                                                          \
+    X(arcee)                                                                                                           \
+    X(baichuan)                                                                                                        \
+    X(internlm2)                                                                                                       \
+    X(apertus)                                                                                                         \
+    X(stablelm)                                                                                                        \
+    X(orion)                                                                                                           \
+    X(olmo)                                                                                                            \
+    X(nemotron)                                                                                                        \
+    X(jais2)                                                                                                           \
+    X(phi)                                                                                                             \
+    X(gptj)                                                                                                            \
+    X(codegen)                                                                                                         \
+    X(gpt_neox)                                                                                                        \
+    X(falcon)                                                                                                          \
+    X(bloom)                                                                                                           \
+    X(persimmon)                                                                                                       \
+    X(gpt_bigcode)                                                                                                     \
+    X(codeshell)                                                                                                       \
+    X(mpt)                                                                                                             \
+    X(jais)                                                                                                            \
+    X(refact)                                                                                                          \
+    X(opt)                                                                                                             \
+    X(biogpt)                                                                                                          \
+    X(gpt_neo)                                                                                                         \
+    X(bitnet)                                                                                                          \
+    X(nanochat)                                                                                                        \
+    X(minicpm3)                                                                                                        \
+    X(youtu)                                                                                                           \
+    X(cohere)                                                                                                          \
+    X(glm)                                                                                                             \
+    X(chatglm)                                                                                                         \
+    X(granite_swa)                                                                                                     \
+    X(minicpm)                                                                                                         \
+    X(hyperclovax)                                                                                                     \
+    X(vaultgemma)                                                                                                      \
+    X(qwen)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Llama 1-3, Mistral, Mixtral, Ministral 3: pre-norm decoder, grouped-query attention, dense or mixture-of-experts
- * SwiGLU. Ministral 3 scales queries by the logarithm of their position. EuroBERT and the embedding models made of Llama
- * let every row see the whole input.
+ * Llama 1-3, Mistral, Mixtral, Ministral 3, InternLM 1 and 3, XVERSE: pre-norm decoder, grouped-query attention, dense or
+ * mixture-of-experts SwiGLU. Ministral 3 scales queries by the logarithm of their position. EuroBERT and the embedding
+ * models made of Llama let every row see the whole input.
  */
 #include "nn/nn.h"
 
@@ -135,14 +135,14 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const tied[] = { "mistral3", NULL }; /* the multimodal model around either */
 
-static const char *const names[] = { "llama", "mistral", "mixtral", NULL };
-const nn_arch            models_llama = { NN_FAMILY, .names = names, .tied = tied, .permuted_qk = true };
+static const char *const names[] = { "llama", "mistral", "mixtral", "internlm", "internlm3", "xverse", NULL };
+const nn_arch models_llama = { NN_FAMILY, .names = names, .tied = tied, .permuted_qk = true, .act = "silu|swish" };
 
 static const char *const names_3[] = { "mistral3", "ministral3", NULL };
-const nn_arch            models_mistral3 = { NN_FAMILY, .names = names_3, .tied = tied, .permuted_qk = true };
+const nn_arch models_mistral3 = { NN_FAMILY, .names = names_3, .tied = tied, .permuted_qk = true, .act = "silu|swish" };
 
 static const char *const names_embed[] = { "llama-embed", "llama_bidirec", NULL };
-const nn_arch            models_llama_embed = { NN_FAMILY, .names = names_embed, .permuted_qk = true };
+const nn_arch models_llama_embed = { NN_FAMILY, .names = names_embed, .permuted_qk = true, .act = "silu|swish" };
 
 static const char *const names_euro[] = { "eurobert", NULL };
-const nn_arch            models_eurobert = { NN_FAMILY, .names = names_euro };
+const nn_arch            models_eurobert = { NN_FAMILY, .names = names_euro, .act = "silu|swish" };

@@ -27,6 +27,9 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    nn_config_known(c, "use_qk_norm", "true");
+    nn_config_known(c, "qk_norm_type", "per_layer");
+    nn_config_known(c, "scoring_func", "sigmoid");
     nn_config_derived_int(c, "expert_gating_func", 2);
     if (h->n_ff_expert == 0) h->n_ff_expert = h->d.n_ff;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = h->rotary ? (double)h->rotary / h->d.head_dim : 0 });
@@ -105,4 +108,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "minimax-m2", "minimax_m2", NULL };
-const nn_arch            models_minimax_m2 = { NN_FAMILY, .names = names };
+const nn_arch            models_minimax_m2 = { NN_FAMILY, .names = names, .act = "silu|swish" };

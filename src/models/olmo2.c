@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OLMo 2 and EXAONE 4: no norm before a block, one behind it. OLMo 2 norms all query heads at once; EXAONE 4 norms each
- * head, mixes sliding and full layers and rotates only the sliding ones.
+ * OLMo 2, OLMo 3 and EXAONE 4: no norm before a block, one behind it. OLMo norms all query heads at once; OLMo 3 has
+ * windows, in which its rotation is not stretched. EXAONE 4 norms each head, has windows and rotates only there.
  */
 #include "nn/nn.h"
 
@@ -12,7 +12,7 @@ typedef struct hparams {
     int        window;
     bool       per_head;
     const int *slides;
-    nn_rope    rope;
+    nn_rope    rope, rope_sliding;
 } hparams;
 
 typedef nn_ends top;
@@ -30,9 +30,13 @@ static const nn_key keys[] = {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->per_head = nn_config_arch(c, "exaone4");
-    h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types|sliding_window_pattern",
-                                   "sliding_attention", h->per_head && h->window ? 4 : 0);
-    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
+    h->slides =
+        nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types|sliding_window_pattern",
+                           "sliding_attention", h->window && (h->per_head || nn_config_arch(c, "olmo3")) ? 4 : 0);
+    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .layer_type = h->per_head ? NULL : "full_attention" });
+    h->rope_sliding = h->rope;
+    if (!h->per_head && h->window) /* one base for both */
+        h->rope_sliding = nn_rope_read(c, &h->d, (nn_rope_want){ .layer_type = "sliding_attention", .unscaled = true });
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
@@ -77,8 +81,9 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_buf       k = nn_rms_norm(t, nn_project(t, x, w->k), w->k_norm, d->eps);
         nn_buf       v = nn_project(t, x, w->v);
         if (!h->per_head || h->window == 0 || h->slides[i]) {
-            nn_rope_apply(t, q, d->head_dim, &h->rope);
-            nn_rope_apply(t, k, d->head_dim, &h->rope);
+            const nn_rope *rope = h->slides[i] ? &h->rope_sliding : &h->rope;
+            nn_rope_apply(t, q, d->head_dim, rope);
+            nn_rope_apply(t, k, d->head_dim, rope);
         }
         nn_kv_store(t, i, k, v);
         attn.window = h->slides[i] ? h->window : 0;
@@ -90,6 +95,6 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names_2[] = { "olmo2", NULL }, *const names_4[] = { "exaone4", NULL };
-const nn_arch models_olmo2 = { NN_FAMILY, .names = names_2 };
-const nn_arch models_exaone4 = { NN_FAMILY, .names = names_4 };
+static const char *const names_2[] = { "olmo2", "olmo3", NULL }, *const names_4[] = { "exaone4", NULL };
+const nn_arch models_olmo2 = { NN_FAMILY, .names = names_2, .act = "silu|swish" };
+const nn_arch models_exaone4 = { NN_FAMILY, .names = names_4, .act = "silu|swish" };

@@ -79,4 +79,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "phi3", NULL };
-const nn_arch            models_phi3 = { NN_FAMILY, .names = names };
+const nn_arch            models_phi3 = { NN_FAMILY, .names = names, .act = "silu|swish" };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Qwen 2 (biases on q, k, v) and Qwen 3 (per-head norms on q and k): pre-norm decoder with a dense SwiGLU. */
+/* Qwen 1 (fused q, k, v), Qwen 2 (biases on them) and Qwen 3 (per-head norms on q and k): pre-norm decoder with a dense
+ * SwiGLU. */
 #include "nn/nn.h"
 
 #include <math.h>
 
 typedef struct hparams {
     nn_dims    d;
-    bool       use_window;
+    bool       use_window, first;
     int        window, first_window; /* first_window: where no list says which layers slide, all from this one on */
     const int *slides;               /* per layer */
     bool       whole;                /* an embedding model: every row sees the whole input */
@@ -29,13 +30,23 @@ static const nn_key keys[] = {
     { 0 },
 };
 
+/* Both halves of the feed-forward count in Qwen 1's width. What it does beyond its trained length does not concern us. */
+static void setup_first(nn_config *c, hparams *h) {
+    h->first = true;
+    nn_config_known(c, "use_dynamic_ntk", "true|false");
+    nn_config_known(c, "use_logn_attn", "true|false");
+    h->d.n_ff /= 2;
+    if (h->d.n_ff < 1) nn_config_fail(c, "the feed-forward length is too small");
+}
+
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    bool     listed = nn_config_count(c, NULL, "layer_types") > 0;
-    int     *from = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *from);
+    if (nn_config_arch(c, "qwen")) setup_first(c, h);
+    bool listed = nn_config_count(c, NULL, "layer_types") > 0;
+    int *from = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *from);
     for (int i = 0; i < h->d.n_layer; i++) from[i] = h->use_window && h->window > 0 && i >= h->first_window;
     h->slides = listed && h->use_window ? nn_config_layer_is(c, NULL, "layer_types", "sliding_attention", 0) : from;
-    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 1000000 });
+    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = h->first ? 10000 : 1000000 });
     h->whole = !nn_config_causal(c);
     for (int i = 0; i < h->d.n_layer && h->whole; i++) {
         if (h->slides[i]) nn_config_fail(c, "a window in a model that sees the whole input is not supported");
@@ -43,10 +54,27 @@ static void setup(nn_config *c, void *p) {
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) {
-    if (((const hparams *)p)->whole)
-        nn_bind_body(b, out, p, 0);
-    else
-        nn_bind_ends(b, out, p, 0);
+    const nn_dims *d = p;
+    top           *t = out;
+    nn_bind_mat(b, &t->embd, "token_embd", "model.embed_tokens|model.wte", d->n_embd, d->n_vocab, NN_AT_LEAST);
+    nn_bind_vec(b, &t->norm, "output_norm", "model.norm|model.ln_f", d->n_embd, 0);
+    if (!((const hparams *)p)->whole) nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
+}
+
+static void bind_first(nn_binder *b, layer *w, const nn_dims *d) {
+    int     n = d->n_embd;
+    nn_qkvo fused;
+    *w = (layer){ 0 };
+    nn_bind_vec(b, &w->attn_norm, "attn_norm", "ln_1", n, 0);
+    nn_bind_qkv(b, &fused, "attn_qkv", "attn.c_attn", d, false);
+    w->q = fused.q;
+    w->k = fused.k;
+    w->v = fused.v;
+    nn_bind_linear(b, &w->o, "attn_output", "attn.c_proj", d->n_head * d->head_dim, n, 0);
+    nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "ln_2", n, 0);
+    nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.w2", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->up, "ffn_up", "mlp.w1", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->down, "ffn_down", "mlp.c_proj", d->n_ff, n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -54,6 +82,10 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     layer         *w = out;
     int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
     (void)i;
+    if (((const hparams *)p)->first) {
+        bind_first(b, w, d);
+        return;
+    }
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
     nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
     nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
@@ -107,6 +139,8 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_logits(t, x, tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names_2[] = { "qwen2", NULL }, *const names_3[] = { "qwen3", NULL };
-const nn_arch models_qwen2 = { NN_FAMILY, .names = names_2 };
-const nn_arch models_qwen3 = { NN_FAMILY, .names = names_3 };
+static const char *const names_1[] = { "qwen", NULL }, *const names_2[] = { "qwen2", NULL },
+                         *const names_3[] = { "qwen3", NULL };
+const nn_arch models_qwen = { NN_FAMILY, .names = names_1, .hf_layers = "model.h.", .act = "silu|swish" };
+const nn_arch models_qwen2 = { NN_FAMILY, .names = names_2, .act = "silu|swish" };
+const nn_arch models_qwen3 = { NN_FAMILY, .names = names_3, .act = "silu|swish" };

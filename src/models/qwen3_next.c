@@ -46,6 +46,7 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    nn_config_known(c, "attn_output_gate", "true");
     h->fused = nn_config_arch(c, "qwen3next") || nn_config_arch(c, "qwen3_next");
     h->tiled = !h->fused && nn_config_gguf(c);
     if (h->heads_k < 1 || h->heads_v < 1 || h->heads_v > 4096 || h->heads_v % h->heads_k || h->dim_k < 1 ||
@@ -238,6 +239,8 @@ static const char *const names_next[] = { "qwen3next", "qwen3_next", NULL };
 static const char *const names_35[] = { "qwen35", "qwen3_5_text", "qwen3_5", NULL };
 static const char *const names_35_moe[] = { "qwen35moe", "qwen3_5_moe_text", "qwen3_5_moe", NULL };
 
-const nn_arch models_qwen3_next = { NN_FAMILY, .names = names_next, .lacks = NN_LACKS_FF };
-const nn_arch models_qwen3_5 = { NN_FAMILY, .reordered = true, .names = names_35, .lacks = NN_LACKS_FF };
-const nn_arch models_qwen3_5_moe = { NN_FAMILY, .reordered = true, .names = names_35_moe, .lacks = NN_LACKS_FF };
+const nn_arch models_qwen3_next = { NN_FAMILY, .names = names_next, .act = "silu|swish", .lacks = NN_LACKS_FF };
+const nn_arch models_qwen3_5 = { NN_FAMILY, .reordered = true, .names = names_35, .act = "silu|swish",
+                                 .lacks = NN_LACKS_FF };
+const nn_arch models_qwen3_5_moe = { NN_FAMILY, .reordered = true, .names = names_35_moe, .act = "silu|swish",
+                                     .lacks = NN_LACKS_FF };

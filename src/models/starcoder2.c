@@ -98,4 +98,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "starcoder2", NULL };
 
-const nn_arch models_starcoder2 = { NN_FAMILY, .names = names, .tied = names };
+const nn_arch models_starcoder2 = { NN_FAMILY, .names = names, .act = "gelu_pytorch_tanh|gelu_new", .tied = names };

@@ -286,7 +286,37 @@ void nn_bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, 
     with_endings(hf, ".bias", ".beta", bias, sizeof bias);
     snprintf(own, sizeof own, "%s.bias", gguf ? gguf : "");
     nn_bind_vec(b, &out->w, gguf, weight, n, flags & ~(unsigned)NN_OPTIONAL);
-    nn_bind_vec(b, &out->b, gguf ? own : NULL, bias, n, flags);
+    nn_bind_vec(b, &out->b, gguf ? own : NULL, bias, n, flags & ~(unsigned)NN_PLUS_ONE);
+}
+
+void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int count, int64_t each,
+                  unsigned flags) {
+    bind_name  which;
+    bind_found f;
+    if (b->failed || !b->file || b->gguf || !find_any(b, gguf, hf, &which, &f) || !strchr(which.name, '*')) {
+        nn_bind_vec(b, out, gguf, hf, each * count, flags);
+        return;
+    }
+    float *mine = arena_calloc(b->mem, (size_t)(each * count), sizeof *mine);
+    *out = NULL;
+    if (!mine) bind_fail(b, ERR_NOMEM, "out of memory");
+    for (int i = 0; i < count && !b->failed; i++) {
+        char         full[240];
+        int64_t      n = 0;
+        const float *data = NULL;
+        expand(&which, i, full, sizeof full);
+        if (!bind_find(b, full, &f))
+            bind_fail(b, ERR_NOTFOUND, "tensor %s.weight is missing", full);
+        else
+            data = bind_floats(b, f.tensor, &n);
+        if (data && n != each)
+            bind_fail(b, ERR_FORMAT, "tensor %s has %lld values where %lld were expected", f.tensor->name, (long long)n,
+                      (long long)each);
+        if (data && n == each) memcpy(mine + i * each, data, (size_t)each * sizeof *mine);
+    }
+    if (b->failed) return;
+    *out = new_vec(b, which.name, mine, each * count);
+    note_vec(b, gguf, *out, each * count);
 }
 
 void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols) {
@@ -480,7 +510,8 @@ void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, 
     memcpy(layer_gguf, b->gguf_prefix, sizeof layer_gguf);
     memcpy(layer_hf, b->hf_prefix, sizeof layer_hf);
     *b->gguf_prefix = *b->hf_prefix = '\0';
-    nn_bind_linear(b, out, "output", "lm_head|model.lm_head", in, n_vocab, NN_OPTIONAL | NN_AT_LEAST);
+    nn_bind_linear(b, out, "output", "lm_head|model.lm_head|embed_out|output|transformer.output_layer", in, n_vocab,
+                   NN_OPTIONAL | NN_AT_LEAST);
     bool bare = !out->w && !b->model->config.tied && is_backbone(&b->model->config);
     if (!out->w && !b->model->config.tied && !bare)
         bind_fail(b, ERR_NOTFOUND, "tensor lm_head.weight is missing, and the embedding is not tied to it: %s%s",
@@ -517,15 +548,36 @@ static void copy_rows(tensor_mat *dst, int64_t at, const tensor_mat *src, int64_
     }
 }
 
-void nn_bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int parts, int part,
-                  const nn_run *runs, int n_runs) {
+/* A bias whose values lie as the rows of the runs do; NULL: none. */
+static const nn_vec *runs_bias(nn_binder *b, const bind_found *f, int parts, int part, const nn_run *runs, int n_runs,
+                               int64_t rows) {
+    const model_tensor *t = bind_companion(b, f, ".bias");
+    int64_t             count = 0, at = 0;
+    const float        *data = t ? bind_floats(b, t, &count) : NULL;
+    float              *mine = data ? arena_alloc(b->mem, (size_t)rows * sizeof *mine) : NULL;
+    if (!data) return NULL;
+    if (!mine || count != (int64_t)parts * part) {
+        bind_fail(b, mine ? ERR_FORMAT : ERR_NOMEM, "tensor %s has %lld values where %lld were expected", t->name,
+                  (long long)count, (long long)parts * part);
+        return NULL;
+    }
+    for (int i = 0; i < n_runs; i++) {
+        for (int p = 0; p < parts; p++, at += runs[i].n)
+            memcpy(mine + at, data + (int64_t)p * part + runs[i].first, (size_t)runs[i].n * sizeof *mine);
+    }
+    return new_vec(b, t->name, mine, rows);
+}
+
+/* first, total: where these rows lie in GGUF's matrix. */
+static void bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int parts, int part,
+                      const nn_run *runs, int n_runs, int64_t first, int64_t total) {
     int64_t    rows = 0, at = 0;
     bind_name  n;
     bind_found f;
     tensor_mat all, *mine;
     for (int i = 0; i < n_runs; i++) rows += (int64_t)parts * runs[i].n;
     if (b->failed || !b->file || b->gguf || !find_any(b, gguf, hf, &n, &f)) {
-        nn_bind_linear(b, out, gguf, hf, in, rows, 0);
+        nn_bind_rows(b, out, gguf, hf, in, rows, first, total ? total : rows, 0);
         return;
     }
     *out = (nn_linear){ 0 };
@@ -552,7 +604,30 @@ void nn_bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf
             copy_rows(mine, at, &all, (int64_t)p * part + runs[i].first, runs[i].n);
     }
     out->w = new_mat(b, f.tensor->name, mine, 0);
-    if (out->w) note_mat(b, gguf, out->w, &(wish){ in, rows, 0, rows, 0, 0 });
+    wish w = { in, rows, first, total ? total : rows, 0, 0 };
+    if (out->w) note_mat(b, gguf, out->w, &w);
+    out->b = runs_bias(b, &f, parts, part, runs, n_runs, rows);
+    if (out->b) note_bias(b, gguf, out->b, &w);
+}
+
+void nn_bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int parts, int part,
+                  const nn_run *runs, int n_runs) {
+    bind_runs(b, out, gguf, hf, in, parts, part, runs, n_runs, 0, 0);
+}
+
+void nn_bind_qkv(nn_binder *b, nn_qkvo *out, const char *gguf, const char *hf, const nn_dims *d, bool grouped) {
+    nn_linear *const to[] = { &out->q, &out->k, &out->v };
+    const int        per = d->n_head / d->n_kv, dim = d->head_dim;
+    const nn_run     runs[] = { { 0, per * dim }, { per * dim, dim }, { (per + 1) * dim, dim } };
+    int64_t          first = 0, total = ((int64_t)d->n_head + 2 * d->n_kv) * dim;
+    for (int i = 0; i < 3; i++) {
+        int64_t rows = (int64_t)runs[i].n * d->n_kv;
+        if (grouped)
+            bind_runs(b, to[i], gguf, hf, d->n_embd, d->n_kv, (per + 2) * dim, &runs[i], 1, first, total);
+        else
+            nn_bind_rows(b, to[i], gguf, hf, d->n_embd, rows, first, total, 0);
+        first += rows;
+    }
 }
 
 /* --- one matrix per head ---------------------------------------------------------------------------------------- */

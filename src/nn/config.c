@@ -81,7 +81,7 @@ static value find_set(const nn_config *c, const char *gguf, bool fallback) {
     return (value){ 0 };
 }
 
-static value find(const nn_config *c, const char *gguf, const char *hf) {
+static value find(nn_config *c, const char *gguf, const char *hf) {
     value v = find_set(c, gguf, false);
     char  name[192], full[256];
     if (v.set || !c->file) return v;
@@ -93,6 +93,7 @@ static value find(const nn_config *c, const char *gguf, const char *hf) {
         }
         return v;
     }
+    for (const char *rest = hf; next_name(&rest, name, sizeof name);) nn_known_looked(c, name);
     while (next_name(&hf, name, sizeof name)) {
         char copy[192];
         memcpy(copy, name, sizeof copy);
@@ -409,17 +410,12 @@ nn_act_kind nn_config_act(nn_config *c, const char *gguf, const char *hf, nn_act
     static const struct {
         const char *name;
         nn_act_kind act;
-    } rows[] = { { "gelu", NN_ACT_GELU },
-                 { "gelu_python", NN_ACT_GELU },
-                 { "geglu", NN_ACT_GELU },
-                 { "gelu_new", NN_ACT_GELU_TANH },
-                 { "gelu_fast", NN_ACT_GELU_TANH },
-                 { "gelu_pytorch_tanh", NN_ACT_GELU_TANH },
-                 { "silu", NN_ACT_SILU },
-                 { "swish", NN_ACT_SILU },
-                 { "swiglu", NN_ACT_SILU },
-                 { "relu", NN_ACT_RELU },
-                 { "tanh", NN_ACT_TANH } };
+    } rows[] = { { "gelu", NN_ACT_GELU },           { "gelu_python", NN_ACT_GELU },
+                 { "geglu", NN_ACT_GELU },          { "gelu_new", NN_ACT_GELU_TANH },
+                 { "gelu_fast", NN_ACT_GELU_TANH }, { "gelu_pytorch_tanh", NN_ACT_GELU_TANH },
+                 { "silu", NN_ACT_SILU },           { "swish", NN_ACT_SILU },
+                 { "swiglu", NN_ACT_SILU },         { "relu", NN_ACT_RELU },
+                 { "relu2", NN_ACT_RELU2 },         { "tanh", NN_ACT_TANH } };
     const char *s = nn_config_text(c, gguf, hf);
     for (size_t i = 0; s && i < sizeof rows / sizeof *rows; i++) {
         if (strcmp(s, rows[i].name) != 0) continue;
@@ -450,6 +446,16 @@ const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int
         out[i] = (float)x;
     }
     if (out) *n = count;
+    return out;
+}
+
+const float *nn_config_layer_reals(nn_config *c, const char *gguf, const char *hf, double dflt) {
+    int          n;
+    const float *given = nn_config_reals(c, gguf, hf, &n);
+    float       *out = nn_config_alloc(c, (size_t)c->n_layer, sizeof *out);
+    if (given && n < c->n_layer)
+        nn_config_fail(c, "the field \"%s\" has %d numbers for %d layers", key_shown(c, gguf, hf), n, c->n_layer);
+    for (int i = 0; i < c->n_layer && !c->failed; i++) out[i] = given ? given[i] : (float)dflt;
     return out;
 }
 
@@ -547,22 +553,24 @@ static const nn_key dim_keys[] = {
     { 0 },
 };
 static const nn_key head_keys[] = {
-    DIM(n_head, 'i', "attention.head_count", "num_attention_heads|n_head|n_heads|num_heads", NN_REQUIRED),
+    DIM(n_head, 'i', "attention.head_count", "num_attention_heads|n_head|n_heads|attention_heads|num_heads",
+        NN_REQUIRED),
     { 0 },
 };
 static const nn_key kv_keys[] = {
-    DIM(n_kv, 'i', "attention.head_count_kv", "num_key_value_heads", 0),
-    DIM(head_dim, 'i', "attention.key_length", "head_dim|d_kv", 0),
+    DIM(n_kv, 'i', "attention.head_count_kv", "num_key_value_heads|num_kv_heads|num_query_groups|multi_query_group_num",
+        0),
+    DIM(head_dim, 'i', "attention.key_length", "head_dim|kv_channels|d_kv", 0),
     { 0 },
 };
 static const nn_key ff_keys[] = {
-    DIM(n_ff, 'i', "feed_forward_length", "intermediate_size|n_inner|ffn_dim|block_ff_dim|hidden_dim|d_ff",
-        NN_REQUIRED),
+    DIM(n_ff, 'i', "feed_forward_length",
+        "intermediate_size|n_inner|ffn_dim|block_ff_dim|ffn_hidden_size|hidden_dim|d_ff", NN_REQUIRED),
     { 0 },
 };
 static const nn_key eps_keys[] = {
     DIM(eps, 'f', "attention.layer_norm_rms_epsilon|attention.layer_norm_epsilon",
-        "rms_norm_eps|layer_norm_eps|layer_norm_epsilon|norm_epsilon|norm_eps", NN_REQUIRED),
+        "rms_norm_eps|layer_norm_eps|layer_norm_epsilon|norm_epsilon|norm_eps|layernorm_epsilon", NN_REQUIRED),
     { 0 },
 };
 
@@ -648,6 +656,7 @@ int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
     if (!c->failed) read_tied(c);
     if (!c->failed) check_dims(c, d, arch->lacks);
     if (!c->failed && arch->setup) arch->setup(c, hp);
+    if (!c->failed) nn_known_check(c);
     if (!c->failed) check_overrides(c);
     if (!c->failed) return 0;
     if (e) *e = c->error;

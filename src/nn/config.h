@@ -54,7 +54,8 @@ struct nn_config {
     const char          *tied_by;       /* the field that says so or not; NULL: the default of the model type */
     const char          *by_layer[8];   /* fields of config.json that were read layer by layer, with alternatives */
     int                  n_by_layer;
-    const char          *unsaid; /* a field whose value GGUF cannot hold; NULL: none */
+    unsigned char        looked[96]; /* which of the fields in known.c the family has looked at */
+    const char          *unsaid;     /* a field whose value GGUF cannot hold; NULL: none */
     nn_config_note      *notes;
     err                  error;
     bool                 failed;
@@ -62,6 +63,10 @@ struct nn_config {
 
 /* Fills hp: dims, the family's keys, setup(). */
 int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e);
+
+/* known.c: notes a look-up; after all of them, refuses fields that change the arithmetic and that nobody looked at. */
+void nn_known_looked(nn_config *c, const char *name);
+void nn_known_check(nn_config *c);
 
 /* A list of numbers, NULL when the file has none there. */
 const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int *n);

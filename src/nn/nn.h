@@ -23,6 +23,18 @@ typedef struct nn_binder nn_binder; /* its tensors */
 typedef struct nn_tape   nn_tape;   /* the recording */
 typedef int              nn_buf;    /* an activation matrix of f32: rows are tokens, width is known */
 
+typedef enum nn_act_kind {
+    NN_ACT_NONE,
+    NN_ACT_SILU,
+    NN_ACT_GELU,
+    NN_ACT_GELU_TANH,
+    NN_ACT_RELU,
+    NN_ACT_RELU2,
+    NN_ACT_SIGMOID,
+    NN_ACT_SOFTPLUS,
+    NN_ACT_TANH
+} nn_act_kind;
+
 /* --- weights ---------------------------------------------------------------------------------------------------- */
 
 struct tensor_mat;
@@ -87,9 +99,11 @@ int64_t nn_config_int(nn_config *c, const char *gguf, const char *hf, int64_t df
 double  nn_config_real(nn_config *c, const char *gguf, const char *hf, double dflt);
 bool    nn_config_bool(nn_config *c, const char *gguf, const char *hf, bool dflt);
 bool    nn_config_is(nn_config *c, const char *gguf, const char *hf, const char *text, bool dflt);
-bool    nn_config_has(nn_config *c, const char *gguf, const char *hf);
-int     nn_config_count(nn_config *c, const char *gguf, const char *hf); /* length of a list; 0: no list */
-bool    nn_config_lists(nn_config *c, const char *gguf, const char *hf, int64_t number); /* a list has this number */
+/* The activation that a field names, dflt where it is silent; another than these is refused by name. */
+nn_act_kind nn_config_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt);
+bool        nn_config_has(nn_config *c, const char *gguf, const char *hf);
+int         nn_config_count(nn_config *c, const char *gguf, const char *hf);          /* length of a list; 0: no list */
+bool nn_config_lists(nn_config *c, const char *gguf, const char *hf, int64_t number); /* a list has this number */
 
 double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt); /* of a list; may be infinite */
 
@@ -98,6 +112,10 @@ double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt); 
 int nn_config_leading(nn_config *c, const char *gguf, const char *hf_count, int dflt, const char *hf_list,
                       const char *text);
 
+/* Refuses every value of this field but those in the list, '|' between; an absent field is fine. */
+void nn_config_known(nn_config *c, const char *hf, const char *values);
+/* A list with one number per layer; dflt everywhere where the file has none. */
+const float *nn_config_layer_reals(nn_config *c, const char *gguf, const char *hf, double dflt);
 /* An array of n_layer numbers (arena memory; never NULL), the entry dflt where the file says nothing. */
 const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, int dflt);
 /* The same from a list of names such as layer_types: 1 where the entry is `text`; a GGUF lists bools. A single number n
@@ -174,6 +192,9 @@ enum {
     NN_OWN_SCALE = 128, /* the family reads GGUF's X.scale itself: it is not the scale of an NVFP4 matrix */
 };
 
+/* `count` equal vectors behind each other: one tensor, or one each where the name has a '*'. */
+void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int count, int64_t each,
+                  unsigned flags);
 void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t n, unsigned flags);
 /* Short rows kept as one vector: the kernel of a convolution, [channels][taps]. */
 void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols);
@@ -236,26 +257,16 @@ static inline nn_state nn_state_step(int n_kv, int dim) {
 
 /* --- ops -------------------------------------------------------------------------------------------------------- */
 
-typedef enum nn_act_kind {
-    NN_ACT_NONE,
-    NN_ACT_SILU,
-    NN_ACT_GELU,
-    NN_ACT_GELU_TANH,
-    NN_ACT_RELU,
-    NN_ACT_RELU2,
-    NN_ACT_SIGMOID,
-    NN_ACT_SOFTPLUS,
-    NN_ACT_TANH
-} nn_act_kind;
-
-/* The activation that a field names; another than these is refused by name. */
-nn_act_kind nn_config_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt);
-
 /* Activation of a gated unit: act(gate) * up. gpt-oss clamps both and adds one to up: limit > 0 selects that. */
 typedef struct nn_glu_spec {
     nn_act_kind act;
     float       limit, alpha; /* min(g, limit) * sigmoid(alpha * g) * (clamp(up, limit) + 1) */
 } nn_glu_spec;
+
+/* xIELU: p x^2 + beta x above zero, n (e^min(x, eps) - 1 - x) + beta x below. */
+typedef struct nn_xielu {
+    float p, n, beta, eps;
+} nn_xielu;
 
 typedef struct nn_attn_spec {
     int           n_head, n_kv, dim_k, dim_v; /* dim_v 0: dim_k */
@@ -263,7 +274,7 @@ typedef struct nn_attn_spec {
     int           reach;                      /* STEP layers: rows this far to both sides; 0: the whole input */
     float         scale, softcap;             /* softcap 0: none */
     const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
-    const nn_vec *bias; /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
+    const nn_vec *bias;  /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
     const float  *alibi; /* [n_head] or NULL: a position scores slope * distance less; see nn_alibi_slopes */
 } nn_attn_spec;
 
@@ -343,7 +354,9 @@ void   nn_add(nn_tape *t, nn_buf acc, nn_buf x);
 void   nn_add_scaled(nn_tape *t, nn_buf acc, nn_buf x, float scale); /* acc += scale * x */
 void   nn_scale(nn_tape *t, nn_buf x, float scale);
 void   nn_gate(nn_tape *t, nn_buf x, nn_buf g,
-               nn_act_kind act); /* x *= act(g); g may have one element per equal part of x */
+               nn_act_kind act);                    /* x *= act(g); g may have one element per equal part of x */
+void   nn_clamp(nn_tape *t, nn_buf x, float limit); /* to -limit .. limit */
+void   nn_xielu_apply(nn_tape *t, nn_buf x, nn_xielu a);
 nn_buf nn_take(nn_tape *t, nn_buf x, int offset, int width);                 /* columns */
 nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int width); /* columns of every group, side by side */
 
@@ -377,6 +390,7 @@ typedef struct nn_arch {
     size_t             hp_size, top_size, layer_size;
     const nn_key      *keys;
     unsigned           lacks;              /* dims that this family does not have */
+    const char        *act;                /* values of hidden_act that it knows, '|' between; NULL: setup looks */
     bool               permuted_qk;        /* GGUF files store q and k rows permuted for interleaved rotation */
     bool               reordered;          /* GGUF files order rows as binding cannot say: export_gguf refuses */
     void (*setup)(nn_config *c, void *hp); /* may be NULL: checks, derived values, rotary frequencies */
@@ -397,6 +411,28 @@ typedef struct nn_ends {
     const nn_vec *norm;
     nn_linear     head;
 } nn_ends;
+
+/* --- parts that many families share ------------------------------------------------------------------------------ */
+
+typedef struct nn_qkvo {
+    nn_linear q, k, v, o;
+} nn_qkvo;
+/* attn_{q,k,v,output} or self_attn.{q,k,v,o}_proj. */
+void nn_bind_qkvo(nn_binder *b, nn_qkvo *out, const nn_dims *d);
+/* q, k and v in one tensor: all of q, then k, then v; or, in Hugging Face's file (grouped), for each key head its
+ * queries, its key and its value. */
+void nn_bind_qkv(nn_binder *b, nn_qkvo *out, const char *gguf, const char *hf, const nn_dims *d, bool grouped);
+
+typedef struct nn_mlp {
+    nn_linear gate, up, down; /* gate may be absent */
+} nn_mlp;
+void nn_bind_mlp(nn_binder *b, nn_mlp *out, const nn_dims *d, bool gated); /* ffn_*, mlp.*_proj */
+
+nn_attn_spec nn_attn_plain(const nn_dims *d, int window);
+/* The heads' results for the normed input n, before o. rope may be NULL. */
+nn_buf nn_attend(nn_tape *t, int layer, nn_buf n, const nn_qkvo *w, const nn_rope *rope, nn_attn_spec a);
+/* The feed-forward's inside for the normed input n, before down. */
+nn_buf nn_feed(nn_tape *t, nn_buf n, const nn_mlp *w, nn_act_kind act);
 
 void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags);
 void nn_bind_body(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags); /* without the head */

@@ -31,6 +31,8 @@ static const char *const names[NN_OP_KINDS] = {
     [NN_OP_SSM] = "ssm",
     [NN_OP_OUTPUTS] = "outputs",
     [NN_OP_SOFTCAP] = "softcap",
+    [NN_OP_CLAMP] = "clamp",
+    [NN_OP_XIELU] = "xielu",
 };
 
 static const char *const acts[] = {
@@ -116,6 +118,7 @@ static void put_params(const nn_op *op, str *out) {
     case NN_OP_GATE: str_printf(out, " %s", acts[op->u.act]); break;
     case NN_OP_ADD:
     case NN_OP_SCALE:
+    case NN_OP_CLAMP:
     case NN_OP_SOFTCAP: str_printf(out, " %g", (double)op->u.scale); break;
     case NN_OP_POS_SCALE:
         str_printf(out, " beta=%g period=%d", (double)op->u.pos_scale.beta, op->u.pos_scale.period);

@@ -456,6 +456,21 @@ void nn_gate(nn_tape *t, nn_buf x, nn_buf g, nn_act_kind act) {
     op->u.act = act;
 }
 
+void nn_clamp(nn_tape *t, nn_buf x, float limit) {
+    nn_op *op = push(t, NN_OP_CLAMP, -1, x, NULL, 0);
+    if (!op) return;
+    if (!(limit > 0)) fail(t, "clamp: to %g", (double)limit);
+    op->acc = true;
+    op->u.scale = limit;
+}
+
+void nn_xielu_apply(nn_tape *t, nn_buf x, nn_xielu a) {
+    nn_op *op = push(t, NN_OP_XIELU, -1, x, NULL, 0);
+    if (!op) return;
+    op->acc = true;
+    op->u.xielu = a;
+}
+
 nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int w) {
     if (group <= 0 || width(t, x) % group || offset < 0 || w <= 0 || offset + w > group) {
         fail(t, "take: %d from %d in groups of %d, row of %lld", w, offset, group, (long long)width(t, x));

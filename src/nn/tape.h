@@ -43,6 +43,8 @@ typedef enum nn_op_kind {
     NN_OP_SSM,
     NN_OP_OUTPUTS,
     NN_OP_SOFTCAP,
+    NN_OP_CLAMP,
+    NN_OP_XIELU,
     NN_OP_KINDS,
 } nn_op_kind;
 
@@ -85,7 +87,8 @@ typedef struct nn_op {
         nn_attn_spec attn; /* LATENT_ATTN: dim_k latent, dim_v rotated part */
         nn_glu_spec  glu;
         nn_act_kind  act;   /* ACT, GATE */
-        float        scale; /* ADD, SCALE; SOFTCAP: the cap */
+        float        scale; /* ADD, SCALE; SOFTCAP: the cap; CLAMP: the limit */
+        nn_xielu     xielu;
         struct {
             int group, offset, width;
         } take;

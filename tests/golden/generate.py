@@ -861,6 +861,10 @@ SPECS["llama_mlx4_g32"] = {"make": make_mlx, "base": "llama", "quantization": {
     "lm_head": False}}
 SPECS["gpt_oss_mxfp4"] = {"make": make_mxfp4, "base": "gpt_oss"}
 
+import specs_dense
+
+specs_dense.add(sys.modules[__name__])
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 

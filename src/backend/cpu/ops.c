@@ -92,6 +92,13 @@ static void rope(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
                       hi - lo, table, r->n_rot / 2, style);
 }
 
+static void xielu(float *y, int64_t n, nn_xielu a) {
+    for (int64_t i = 0; i < n; i++) {
+        float x = y[i], bent = x > 0 ? a.p * x * x : a.n * (expm1f(fminf(x, a.eps)) - x);
+        y[i] = bent + a.beta * x;
+    }
+}
+
 /* One piece of a row of an op that works element by element. */
 static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t n) {
     int64_t      width = width_of(x, op->out), iw = op->in[0] ? width_of(x, op->in[0]) : 0;
@@ -107,6 +114,10 @@ static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t
     case NN_OP_SCALE: x->k.ops.scale(y, y, op->u.scale, n); break;
     case NN_OP_ACT: x->k.ops.act(y, y, n, act_of(op->u.act)); break;
     case NN_OP_SOFTCAP: x->k.ops.softcap(y, y, n, op->u.scale); break;
+    case NN_OP_CLAMP:
+        for (int64_t i = 0; i < n; i++) y[i] = fmaxf(-op->u.scale, fminf(op->u.scale, y[i]));
+        break;
+    case NN_OP_XIELU: xielu(y, n, op->u.xielu); break;
     case NN_OP_POS_SCALE: {
         double s = 1 + op->u.pos_scale.beta * log1p(floor((double)x->base.batch.pos[row] / op->u.pos_scale.period));
         x->k.ops.scale(y, y, (float)s, n);

@@ -180,6 +180,11 @@ double scalar_act(nn_act_kind act, double v) {
     return v;
 }
 
+static double xielu(nn_xielu a, double v) {
+    double bent = v > 0 ? a.p * v * v : a.n * (expm1(fmin(v, a.eps)) - v);
+    return bent + a.beta * v;
+}
+
 static void embed(scalar_exec *x, const nn_op *op) {
     const nn_batch *b = &x->base.batch;
     const nn_mat   *m = op->u.embed.table;
@@ -318,6 +323,8 @@ static void elementwise(scalar_exec *x, const nn_op *op) {
         case NN_OP_SCALE: v *= op->u.scale; break;
         case NN_OP_ACT: v = scalar_act(op->u.act, v); break;
         case NN_OP_GATE: v *= scalar_act(op->u.act, a[t * aw + c / (width / aw)]); break;
+        case NN_OP_CLAMP: v = fmax(-op->u.scale, fmin(op->u.scale, v)); break;
+        case NN_OP_XIELU: v = xielu(op->u.xielu, v); break;
         case NN_OP_SOFTCAP: v = op->u.scale * tanh(v / op->u.scale); break;
         case NN_OP_POS_SCALE:
             v *= 1 + op->u.pos_scale.beta * log1p(floor((double)x->base.batch.pos[t] / op->u.pos_scale.period));
