@@ -94,5 +94,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "gpt2", NULL };
 
-const nn_arch models_gpt2 = { NN_FAMILY,     .names = names,           .act = "gelu_new|gelu_pytorch_tanh",
-                              .tied = names, .hf_layers = " model.h.", .lacks = NN_LACKS_FF };
+const nn_arch models_gpt2 = { NN_FAMILY,     .names = names,          .act = "gelu_new|gelu_pytorch_tanh",
+                              .tied = names, .hf_layers = "model.h.", .lacks = NN_LACKS_FF };

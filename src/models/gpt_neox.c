@@ -44,7 +44,7 @@ static void setup_falcon(nn_config *c, hparams *h) {
     h->parallel = true;
     if (nn_config_gguf(c)) return;
     if (nn_config_bool(c, NULL, "alibi", false)) nn_config_fail(c, "Falcon with ALiBi (alibi) is not supported");
-    if (!newer && !nn_config_bool(c, NULL, "parallel_attn", true)) h->parallel = false;
+    h->parallel = nn_config_bool(c, NULL, "parallel_attn", true) || newer;
     h->two_norms = newer && norms == 2;
     if (!newer) h->d.n_kv = few ? 1 : h->d.n_head;
     nn_config_derived_int(c, "attention.head_count_kv", h->d.n_kv);

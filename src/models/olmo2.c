@@ -33,10 +33,17 @@ static void setup(nn_config *c, void *p) {
     h->slides =
         nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types|sliding_window_pattern",
                            "sliding_attention", h->window && (h->per_head || nn_config_arch(c, "olmo3")) ? 4 : 0);
-    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .layer_type = h->per_head ? NULL : "full_attention" });
-    h->rope_sliding = h->rope;
-    if (!h->per_head && h->window) /* one base for both */
-        h->rope_sliding = nn_rope_read(c, &h->d, (nn_rope_want){ .layer_type = "sliding_attention", .unscaled = true });
+    /* Windows have a base of their own only where rope_parameters names it; an older rope_theta means the full layers. */
+    if (!h->per_head && h->window)
+        h->rope_sliding = nn_rope_read(c, &h->d,
+                                       (nn_rope_want){ .layer_type = "sliding_attention",
+                                                       .base = 500000,
+                                                       .hf_base = "rope_local_base_freq",
+                                                       .unscaled = true });
+    h->rope = nn_rope_read(
+        c, &h->d,
+        (nn_rope_want){ .layer_type = h->per_head ? NULL : "full_attention", .base = h->per_head ? 0 : 500000 });
+    if (h->per_head || !h->window) h->rope_sliding = h->rope;
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }

@@ -279,7 +279,10 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
         for (int i = 0; i < r.n_rot / 2 && factor > 0; i++) freq[i] = (float)(pow(base, -2.0 * i / r.n_rot) / factor);
     } else if (strcmp(type, "dynamic") == 0) {
         double factor = rope_real(c, &w, NULL, "factor", 1.0), length = fmax(c->rope_context, d->context);
-        if (d->context > 0 && r.n_rot > 2)
+        double alpha = rope_real(c, &w, NULL, "alpha", 0); /* HunYuan: stands for factor and lengths */
+        if (alpha > 0 && r.n_rot > 2)
+            base *= pow(alpha, r.n_rot / (r.n_rot - 2.0));
+        else if (d->context > 0 && r.n_rot > 2)
             base *= pow(factor * length / d->context - (factor - 1), r.n_rot / (r.n_rot - 2.0));
         for (int i = 0; i < r.n_rot / 2; i++) freq[i] = (float)pow(base, -2.0 * i / r.n_rot);
         nn_config_note_real(c, w.gguf_base ? w.gguf_base : "rope.freq_base", base);

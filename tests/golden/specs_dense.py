@@ -33,9 +33,10 @@ GPT = {**BASE, "hidden_size": "DROP", "n_embd": 32, "n_head": 4, "n_layer": 2, "
 
 def add_hf(hf):
     hf("olmo", "OlmoForCausalLM", "olmo", small(NO_RMS, clip_qkv=0.9, attention_bias=False))
-    hf("olmo3", "Olmo3ForCausalLM", "olmo3", small(sliding_window=16, layer_types=LAYERS, rope_scaling={
-        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0,
-        "attention_factor": 1.1}))
+    hf("olmo3", "Olmo3ForCausalLM", "olmo3", small(("rope_theta",), sliding_window=16, layer_types=LAYERS, rope_parameters={
+        "full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 32.0,
+                           "beta_slow": 1.0, "attention_factor": 1.1, "rope_theta": 10000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}))
     hf("phi", "PhiForCausalLM", "phi", small(NO_RMS, layer_norm_eps=1e-5, hidden_act="gelu_new",
                                              partial_rotary_factor=0.5, qk_layernorm=False))
     hf("cohere", "CohereForCausalLM", "cohere", small(NO_RMS, layer_norm_eps=1e-5, logit_scale=0.25, use_qk_norm=False,
@@ -64,7 +65,10 @@ def add_hf(hf):
                       "mscale_all_dim": 0.0}))
     hf("seed_oss", "SeedOssForCausalLM", "seed_oss", small(attention_bias=True, attention_out_bias=False,
                                                            mlp_bias=False, head_dim=16))
-    hf("apertus", "ApertusForCausalLM", "apertus", small(hidden_act="xielu", attention_bias=False, rope_theta=500000.0),
+    hf("apertus", "ApertusForCausalLM", "apertus", small(
+        hidden_act="xielu", attention_bias=False, rope_theta=12000000.0, rope_scaling={
+            "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0}),
        rules=[(r"alpha_[pn]$", "n", 0.3, 0.2), (r"act_fn\.beta$", "n", 0.5, 0.0), (r"act_fn\.eps$", "n", -1e-6, 0.0)])
     hf("arcee", "ArceeForCausalLM", "arcee", small(hidden_act="relu2", attention_bias=False, mlp_bias=False))
     neox = small(NO_RMS + ("num_key_value_heads", "rope_theta"), layer_norm_eps=1e-5, hidden_act="gelu", rotary_pct=0.25,
@@ -110,10 +114,6 @@ def add_hf(hf):
     hf("biogpt", "BioGptForCausalLM", "biogpt", {
         **BASE, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "hidden_act": "gelu",
         "max_position_embeddings": 128, "layer_norm_eps": 1e-5, "scale_embedding": True}, rules=LOUD)
-    hf("xglm", "XGLMForCausalLM", "xglm", {
-        **BASE, "hidden_size": "DROP", "d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64,
-        "max_position_embeddings": 128, "activation_function": "gelu", "scale_embedding": True, "pad_token_id": 1,
-        "bos_token_id": 0}, rules=LOUD)
     hf("vaultgemma", "VaultGemmaForCausalLM", "vaultgemma", small(
         ("hidden_act",), hidden_activation="gelu_pytorch_tanh", head_dim=8, query_pre_attn_scalar=12, sliding_window=16,
         layer_types=LAYERS, final_logit_softcapping=3.0, attn_logit_softcapping=2.0, tie_word_embeddings=True))
@@ -123,10 +123,10 @@ def add_hf(hf):
     hf("minicpm3", "MiniCPM3ForCausalLM", "minicpm3", small(
         num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8,
         scale_emb=3, scale_depth=1.4, dim_model_base=16, attention_bias=False, rope_scaling={
-            "type": "longrope", "original_max_position_embeddings": 256, "long_factor": [1.0, 1.2, 1.5, 2.0],
+            "type": "longrope", "factor": 1.0, "original_max_position_embeddings": 256, "long_factor": [1.0, 1.2, 1.5, 2.0],
             "short_factor": [1.0, 1.1, 1.2, 1.4]}))
     hf("youtu", "YoutuForCausalLM", "youtu", small(
-        num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=16,
+        num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8,
         rope_interleave=True, attention_bias=False, tie_word_embeddings=True))
     hf("cwm", "CwmForCausalLM", "cwm", small(head_dim=8, sliding_window=16, layer_types=LAYERS, rope_theta=1000000.0,
                                              rope_scaling={"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0,
@@ -141,7 +141,6 @@ def add_hf(hf):
     hf("granite_swa", "GraniteSWAForCausalLM", "granite_swa", small(
         embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.6, attention_multiplier=0.3,
         sliding_window=16, layer_types=LAYERS, tie_word_embeddings=True))
-    hf("diffllama", "DiffLlamaForCausalLM", "diffllama", small(attention_bias=False, lambda_std_dev=0.1))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
