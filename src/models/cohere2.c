@@ -35,7 +35,8 @@ static void setup(nn_config *c, void *p) {
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern",
                                    "layer_types|sliding_window_pattern|_sliding_window_pattern", "sliding_attention",
                                    h->first ? 0 : 4);
-    if (!h->first && h->window <= 0) nn_config_fail(c, "the field \"sliding_window\" is missing");
+    if (!h->first) h->window = (int)nn_config_int(c, "attention.sliding_window", "sliding_window", NN_REQUIRED_INT);
+    if (h->window < 0 || h->window > 1 << 24) nn_config_fail(c, "a window of %d", h->window);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .interleaved = true });
 }
 

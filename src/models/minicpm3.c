@@ -43,7 +43,9 @@ static void setup_minicpm(nn_config *c, hparams *h) {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     bool     mini = nn_config_arch(c, "minicpm3");
-    if (nn_config_gguf(c)) h->nope = (int)nn_config_int(c, "attention.key_length", NULL, NN_REQUIRED_INT) - h->rot;
+    if (nn_config_gguf(c))
+        h->nope =
+            (int)nn_config_int(c, "attention.key_length_mla|attention.key_length", NULL, NN_REQUIRED_INT) - h->rot;
     if (h->v_dim == 0) h->v_dim = mini && nn_config_gguf(c) ? h->d.n_embd / h->d.n_head : h->nope;
     if (h->nope <= 0 || h->v_dim <= 0 || h->kv_rank <= 0 || h->rot <= 0 || h->q_rank < 0 || h->nope > 65536 ||
         h->v_dim > 65536 || h->kv_rank > 65536 || h->rot > 65536) {
@@ -79,8 +81,10 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_rows(b, &w->kv, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", n, h->kv_rank, 0, kv, 0);
     nn_bind_rows(b, &w->k_rot, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", n, h->rot, h->kv_rank, kv, 0);
     nn_bind_vec(b, &w->kv_norm, "attn_kv_a_norm", "self_attn.kv_a_layernorm", h->kv_rank, 0);
-    nn_bind_heads(b, &w->k_b, "attn_kv_b", "self_attn.kv_b_proj", d->n_head, h->nope, h->kv_rank, 0, per, NN_HEADS_T);
-    nn_bind_heads(b, &w->v_b, "attn_kv_b", "self_attn.kv_b_proj", d->n_head, h->kv_rank, h->v_dim, h->nope, per, 0);
+    nn_bind_heads(b, &w->k_b, "attn_k_b|attn_kv_b", "self_attn.kv_b_proj", d->n_head, h->nope, h->kv_rank, 0, per,
+                  NN_HEADS_T);
+    nn_bind_heads(b, &w->v_b, "attn_v_b|attn_kv_b", "self_attn.kv_b_proj", d->n_head, h->kv_rank, h->v_dim, h->nope,
+                  per, 0);
     nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", d->n_head * h->v_dim, n, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
     nn_bind_mlp(b, &w->mlp, d, true);

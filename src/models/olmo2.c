@@ -39,6 +39,7 @@ static void setup(nn_config *c, void *p) {
                                        (nn_rope_want){ .layer_type = "sliding_attention",
                                                        .base = 500000,
                                                        .hf_base = "rope_local_base_freq",
+                                                       .gguf_base = "rope.freq_base_swa|rope.freq_base",
                                                        .unscaled = true });
     h->rope = nn_rope_read(
         c, &h->d,

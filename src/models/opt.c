@@ -46,6 +46,7 @@ static void setup_neo(nn_config *c, hparams *h) {
     else
         h->slides = slides;
     if (h->window <= 0) nn_config_fail(c, "a window of %d", h->window);
+    if (!nn_config_gguf(c)) nn_config_unsaid(c, "window_size");
 }
 
 static void setup(nn_config *c, void *p) {
@@ -53,6 +54,7 @@ static void setup(nn_config *c, void *p) {
     h->neo = nn_config_arch(c, "gpt_neo");
     h->opt = nn_config_arch(c, "opt");
     h->offset = h->neo ? 0 : 2;
+    h->d.n_kv = h->d.n_head;
     if (h->d.n_ff <= 0) h->d.n_ff = 4 * h->d.n_embd;
     if (h->narrow == h->d.n_embd) h->narrow = 0;
     if (h->narrow < 0) nn_config_fail(c, "an embedding of width %d", h->narrow);
@@ -61,6 +63,7 @@ static void setup(nn_config *c, void *p) {
         h->behind = !nn_config_bool(c, NULL, "do_layer_norm_before", true);
         h->no_last_norm = h->behind || nn_config_bool(c, NULL, "_remove_final_layer_norm", false);
         nn_config_known(c, "layer_norm_elementwise_affine", "true");
+        if (h->narrow || h->no_last_norm) nn_config_unsaid(c, "word_embed_proj_dim");
     }
     h->embd_scale =
         !h->neo && !h->opt && nn_config_bool(c, NULL, "scale_embedding", true) ? sqrtf((float)h->d.n_embd) : 1;

@@ -34,6 +34,7 @@ static void setup(nn_config *c, void *p) {
     bool     phi = nn_config_arch(c, "phi") || nn_config_arch(c, "phi2");
     h->codegen = nn_config_arch(c, "codegen");
     nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
+    if (h->codegen) h->d.n_kv = h->d.n_head;
     if (h->d.n_ff <= 0) h->d.n_ff = 4 * h->d.n_embd;
     nn_config_derived_int(c, "feed_forward_length", h->d.n_ff);
     h->act = nn_config_act(c, NULL, "hidden_act|activation_function", NN_ACT_GELU_TANH);

@@ -357,10 +357,12 @@ static nn_buf feed_forward(gen *g, nn_buf h, int kind) {
     case GEN_MOE: return experts(g, h);
     default: {
         nn_buf y = project(g, h, "ffn_up", n_ff);
-        if (suite_chance(g->s, 15))
-            nn_xielu_apply(g->t, y, (nn_xielu){ .p = 0.9f, .n = 0.7f, .beta = 0.5f, .eps = -1e-6f });
+        int    act = suite_int(g->s, NN_ACT_SILU, NN_ACT_TANH);
+        if (n_ff != 96)
+            nn_act(g->t, y, (nn_act_kind)act);
         else
-            nn_act(g->t, y, (nn_act_kind)suite_int(g->s, NN_ACT_SILU, NN_ACT_TANH));
+            nn_xielu_apply(g->t, y, (nn_xielu){ .p = 0.9f, .n = 0.7f, .beta = 0.5f, .eps = -1e-6f });
+        if (n_ff % 64 == 0) nn_clamp(g->t, y, 1.5f);
         return y;
     }
     }
@@ -386,7 +388,6 @@ static void layer(gen *g, nn_buf x, int mix, int ffn) {
     else
         add_back(g, x, y);
     if (suite_chance(g->s, 30)) nn_scale(g->t, x, 0.8f);
-    if (suite_chance(g->s, 30)) nn_clamp(g->t, x, 2.5f);
 }
 
 /* --- whole models --------------------------------------------------------------------------------------------------
