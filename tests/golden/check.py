@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares `hearth logits` with the reference logits.
 
-  check.py HEARTH [--gguf | --resaved] [--all] [NAME ...]
+  check.py HEARTH [--gguf | --resaved | --relaid] [--all] [NAME ...]
 
 Each reference model is run as its Hugging Face directory, with --gguf as the GGUF file that to_gguf.py makes of it, or
 with --resaved as transformers saves it again (resave.py): with the config.json that it wrote, without the fields that
-it only carries along, and with single fields changed where transformers' logits for that are stored. All prompt logits
+it only carries along, and with single fields changed where transformers' logits for that are stored. --relaid takes the
+forms of relay.py, families with the arithmetic of another one, as a directory and as a GGUF file. All prompt logits
 agree within 2e-3 of their standard deviation, and the greedy continuation token for token. Models with quantized
 weights are compared on the reference backend, because the fast one also quantizes activations; there only their
 continuation counts when it agrees within the margin. --all adds runs in chunks of 1, 7 and 32 and with 1 and 2 threads,
@@ -35,6 +36,8 @@ RENAMED = {
     "gpt2": (r"^", "transformer."),
     "kimi_linear": (r"\.mlp\.", ".block_sparse_moe."),
 }
+# What a GGUF file cannot say of them: Baichuan's files have ALiBi where there are 40 layers, MiniCPM 3's have no scales.
+NOT_IN_GGUF = ("baichuan_alibi", "minicpm3")
 ROUNDED = ("kimi_linear", "minimax_m2")
 
 
@@ -114,6 +117,11 @@ def resaved(name, src, tmp):
     return out
 
 
+def model_type(name):
+    with open(os.path.join(HERE, "models", name, "config.json")) as f:
+        return json.load(f)["model_type"]
+
+
 def run(hearth, model, ids, out, *more):
     cmd = [hearth, "logits", model, "--ids", ",".join(map(str, ids)), "--out", out, *more]
     p = subprocess.run(cmd, capture_output=True, text=True, timeout=300)
@@ -133,7 +141,34 @@ def compare(got, want, std):
     return worst
 
 
+def relaid(name, tmp):
+    """(its reference, [(directory or GGUF file, None), ...])"""
+    import relay
+    import to_gguf
+    import to_gguf_dense
+
+    base, make = relay.FORMS[name]
+    src, path = os.path.join(HERE, "models", base), os.path.join(tmp, name)
+    with open(os.path.join(src, "config.json")) as f:
+        config = json.load(f)
+    config, tensors = make(config, read_tensors(os.path.join(src, "model.safetensors")))
+    os.makedirs(path)
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(config, f)
+    write_tensors(os.path.join(path, "model.safetensors"), tensors)
+    out = [(path, None)]
+    if config["model_type"] not in to_gguf_dense.NO_PEER:
+        to_gguf.convert(path, path + ".gguf")
+        out.append((path + ".gguf", None))
+    return base, out
+
+
 def check(hearth, name, kind, everything, tmp):
+    if kind == "relaid":
+        base, models = relaid(name, tmp)
+        with open(os.path.join(HERE, "models", base, "golden.json")) as f:
+            golden = json.load(f)
+        return max(check_one(hearth, base, model, golden, None, everything, tmp) for model, _ in models)
     src = os.path.join(HERE, "models", name)
     with open(os.path.join(src, "golden.json")) as f:
         golden = json.load(f)
@@ -169,10 +204,17 @@ def check_one(hearth, name, model, golden, logits, everything, tmp):
 
 def main():
     args = [a for a in sys.argv[1:] if not a.startswith("--")]
-    kind = "gguf" if "--gguf" in sys.argv else "resaved" if "--resaved" in sys.argv else "hf"
+    kind = next((k for k in ("gguf", "resaved", "relaid") if "--" + k in sys.argv), "hf")
     names = args[1:] or sorted(os.listdir(os.path.join(HERE, "models")))
+    if kind == "relaid":
+        import relay
+
+        names = args[1:] or sorted(relay.FORMS)
     if kind == "gguf":
-        names = [n for n in names if "_mlx" not in n]
+        import to_gguf_dense
+
+        names = [n for n in names if "_mlx" not in n and model_type(n) not in to_gguf_dense.NO_PEER
+                 and n not in NOT_IN_GGUF]
     if kind == "resaved":
         names = [n for n in names if os.path.exists(os.path.join(HERE, "resaved", n, "config.json"))]
     bad = 0

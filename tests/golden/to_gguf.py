@@ -16,6 +16,10 @@ import re
 import struct
 import sys
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import to_gguf_dense
+
 F32, BF16, MXFP4 = 0, 30, 39
 
 
@@ -569,6 +573,9 @@ def convert(src, out):
         c = json.load(f)
     if "quantization" in c:
         raise SystemExit("MLX models are not converted")
+    if c["model_type"] in to_gguf_dense.ARCH:
+        to_gguf_dense.convert(c, read_safetensors(os.path.join(src, "model.safetensors")), out, sys.modules[__name__])
+        return
     a, r = ARCH[c["model_type"]], rope_of(c)
     g = Gguf(a)
     if a == "gpt2":
