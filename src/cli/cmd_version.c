@@ -4,12 +4,61 @@
 #include "cli/cli.h"
 #include "hearth.h"
 #include "kernels/cpu.h"
+#include "models/list.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* Whether name j of an entry stands in files of this kind. */
+static bool is_kind(const nn_arch *a, size_t j, bool gguf) {
+    return gguf ? j == 0 && !a->hf_only : j > 0 || !a->gguf_only;
+}
+
+/* Two entries may share a name: the first one opens it. */
+static bool is_new(size_t at, const char *name, bool gguf) {
+    for (size_t i = 0; i < at; i++) {
+        const nn_arch *a = models_list[i];
+        for (size_t j = 0; a->names[j]; j++) {
+            if (is_kind(a, j, gguf) && strcmp(a->names[j], name) == 0) return false;
+        }
+    }
+    return true;
+}
+
+static int put_names(str *out, bool gguf) {
+    int n = 0;
+    for (size_t i = 0; models_list[i]; i++) {
+        const nn_arch *a = models_list[i];
+        for (size_t j = 0; a->names[j]; j++) {
+            if (!is_kind(a, j, gguf) || !is_new(i, a->names[j], gguf)) continue;
+            str_puts(out, n++ ? ", " : "");
+            str_put_json(out, a->names[j], strlen(a->names[j]));
+        }
+    }
+    return n;
+}
+
+/* The architectures that open, from the table that opens them: general.architecture of GGUF files, model_type of
+ * config.json. */
+static int put_families(bool json) {
+    str gguf, types;
+    str_init(&gguf);
+    str_init(&types);
+    int n_gguf = put_names(&gguf, true), n_types = put_names(&types, false);
+    if (json)
+        printf("{\"gguf\": [%s], \"model_types\": [%s], \"n_gguf\": %d, \"n_model_types\": %d}\n", str_cstr(&gguf),
+               str_cstr(&types), n_gguf, n_types);
+    else
+        printf("general.architecture of GGUF files (%d): %s\nmodel_type of config.json (%d): %s\n", n_gguf,
+               str_cstr(&gguf), n_types, str_cstr(&types));
+    str_deinit(&gguf);
+    str_deinit(&types);
+    return CLI_OK;
+}
+
 static int run(const cli_args *args) {
     char cpu[256];
+    if (cli_flag(args, "families")) return put_families(cli_flag(args, "json"));
     cpu_describe(cpu, sizeof cpu);
     if (cli_flag(args, "json")) {
         str out;
@@ -28,8 +77,12 @@ static int run(const cli_args *args) {
 
 static const cli_option options[] = {
     { "verbose", CLI_FLAG, NULL, "also print the CPU and the instruction sets that kernels may use", 'v' },
+    { "families", CLI_FLAG, NULL, "print the architectures that open instead", 0 },
     { "json", CLI_FLAG, NULL, "print JSON", 0 },
     { 0 },
 };
 
-const cli_command cli_cmd_version = { "version", "[--verbose] [--json]", "Print the version.", options, 0, 0, run };
+const cli_command cli_cmd_version = {
+    "version", "[--verbose | --families] [--json]", "Print the version, or the architectures that open.", options, 0, 0,
+    run
+};

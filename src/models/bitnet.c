@@ -96,4 +96,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names_b[] = { "bitnet", NULL }, *const names_n[] = { "nanochat", NULL };
 const nn_arch models_bitnet = { NN_FAMILY, .names = names_b };
-const nn_arch models_nanochat = { NN_FAMILY, .names = names_n };
+const nn_arch models_nanochat = { NN_FAMILY, .hf_only = true, .names = names_n };

@@ -52,8 +52,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
     nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
     unsigned flags = ((const hparams *)p)->head_norms ? 0 : NN_OPTIONAL; /* GGUF does not say whether there are any */
-    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm", q, flags);
-    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm", kv, flags);
+    nn_bind_vecs(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm", d->n_head, d->head_dim, flags);
+    nn_bind_vecs(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm", d->n_kv, d->head_dim, flags);
     nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
     nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff, 0);
     nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff, 0);
@@ -97,4 +97,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "cohere2", NULL }, *const names_1[] = { "command-r", "cohere", NULL };
 const nn_arch models_cohere2 = { NN_FAMILY, .names = names, .tied = names, .act = "silu|swish" };
-const nn_arch models_cohere = { NN_FAMILY, .names = names_1, .tied = names_1, .act = "silu|swish" };
+const nn_arch models_cohere = { NN_FAMILY, .gguf_only = true, .names = names_1, .tied = names_1, .act = "silu|swish" };

@@ -106,7 +106,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "glm4", NULL }, *const names_1[] = { "glm", NULL },
+static const char *const names[] = { "glm4", NULL }, *const names_1[] = { "chatglm", "glm", NULL },
                          *const names_chat[] = { "chatglm", NULL };
 const nn_arch                   models_glm4 = { NN_FAMILY, .names = names, .act = "silu|swish" };
 const nn_arch                   models_glm = { NN_FAMILY, .names = names_1, .act = "silu|swish" };

@@ -145,4 +145,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "glm4moe", "glm4_moe", NULL };
-const nn_arch            models_glm4_moe = { NN_FAMILY, .names = names, .act = "silu|swish" };
+const nn_arch            models_glm4_moe = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };

@@ -174,9 +174,9 @@ static const char *const names_s[] = { "starcoder", "gpt_bigcode", NULL }, *cons
                          *const names_m[] = { "mpt", NULL }, *const names_j[] = { "jais", NULL },
                          *const names_r[] = { "refact", "gpt_refact", NULL };
 #define GPT .hf_layers = "model.h.", .lacks = NN_LACKS_FF
-const nn_arch models_gpt_bigcode = { NN_FAMILY, .names = names_s, .tied = names_s, GPT };
+const nn_arch models_gpt_bigcode = { NN_FAMILY, .gguf_only = true, .names = names_s, .tied = names_s, GPT };
 const nn_arch models_codeshell = { NN_FAMILY, .names = names_c, GPT };
 const nn_arch models_mpt = { NN_FAMILY, .names = names_m, .tied = names_m, .hf_layers = "model.blocks.",
                              .lacks = NN_LACKS_FF };
 const nn_arch models_jais = { NN_FAMILY, .names = names_j, .tied = names_j, GPT };
-const nn_arch models_refact = { NN_FAMILY, .names = names_r, GPT };
+const nn_arch models_refact = { NN_FAMILY, .gguf_only = true, .names = names_r, GPT };

@@ -151,9 +151,10 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names_n[] = { "gptneox", "gpt_neox", NULL }, *const names_f[] = { "falcon", NULL },
                          *const names_b[] = { "bloom", NULL }, *const names_p[] = { "persimmon", NULL };
-const nn_arch models_gpt_neox = { NN_FAMILY, .names = names_n, .hf_layers = "gpt_neox.layers.", .lacks = NN_LACKS_FF };
+const nn_arch models_gpt_neox = { NN_FAMILY, .gguf_only = true, .names = names_n, .hf_layers = "gpt_neox.layers.",
+                                  .lacks = NN_LACKS_FF };
 const nn_arch models_falcon = { NN_FAMILY, .names = names_f, .tied = names_f, .hf_layers = "model.h.",
                                 .lacks = NN_LACKS_FF };
 const nn_arch models_bloom = { NN_FAMILY, .names = names_b, .tied = names_b, .hf_layers = "model.h.",
                                .lacks = NN_LACKS_FF };
-const nn_arch models_persimmon = { NN_FAMILY, .names = names_p, .lacks = NN_LACKS_FF };
+const nn_arch models_persimmon = { NN_FAMILY, .hf_only = true, .names = names_p, .lacks = NN_LACKS_FF };

@@ -100,4 +100,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "gpt-oss", "gpt_oss", NULL };
-const nn_arch            models_gpt_oss = { NN_FAMILY, .names = names, .act = "silu" };
+const nn_arch            models_gpt_oss = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu" };

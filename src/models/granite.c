@@ -149,4 +149,4 @@ const nn_arch                   models_granite = { NN_FAMILY, .names = names, PA
 const nn_arch                   models_smollm3 = { NN_FAMILY, .names = names_smol, .tied = names_smol, PAIRS };
 const nn_arch                   models_granite_swa = { NN_FAMILY, .names = names_swa, .tied = names_swa, PAIRS };
 const nn_arch                   models_minicpm = { NN_FAMILY, .names = names_mini, PAIRS };
-const nn_arch                   models_hyperclovax = { NN_FAMILY, .names = names_x, .act = "silu|swish" };
+const nn_arch models_hyperclovax = { NN_FAMILY, .hf_only = true, .names = names_x, .act = "silu|swish" };

@@ -231,4 +231,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "kimi-linear", "kimi_linear", NULL };
 
-const nn_arch models_kimi_linear = { NN_FAMILY, .names = names, .act = "silu|swish" };
+const nn_arch models_kimi_linear = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };

@@ -79,13 +79,14 @@
     X(minicpm3)                                                                                                        \
     X(youtu)                                                                                                           \
     X(cohere)                                                                                                          \
-    X(glm)                                                                                                             \
     X(chatglm)                                                                                                         \
+    X(glm)                                                                                                             \
     X(granite_swa)                                                                                                     \
     X(minicpm)                                                                                                         \
     X(hyperclovax)                                                                                                     \
     X(vaultgemma)                                                                                                      \
-    X(qwen)
+    X(qwen)                                                                                                            \
+    X(xverse)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -135,7 +135,9 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const tied[] = { "mistral3", NULL }; /* the multimodal model around either */
 
-static const char *const names[] = { "llama", "mistral", "mixtral", "internlm", "internlm3", "xverse", NULL };
+static const char *const        names[] = { "llama", "mistral", "mixtral", "internlm", "internlm3", NULL },
+                         *const names_x[] = { "xverse", NULL };
+const nn_arch models_xverse = { NN_FAMILY, .names = names_x, .permuted_qk = true, .act = "silu|swish" };
 const nn_arch models_llama = { NN_FAMILY, .names = names, .tied = tied, .permuted_qk = true, .act = "silu|swish" };
 
 static const char *const names_3[] = { "mistral3", "ministral3", NULL };

@@ -16,7 +16,7 @@
 typedef struct hparams {
     nn_dims      d;
     int          window;
-    bool         gated, grouped, head_norms;
+    bool         gated, grouped, head_norms, late_name; /* late_name: GGUF calls the second norm post_attention_norm */
     const int   *slides;
     const float *alibi;
     nn_act_kind  act;
@@ -51,6 +51,7 @@ static void setup(nn_config *c, void *p) {
     bool     arcee = nn_config_arch(c, "arcee");
     h->grouped = nn_config_arch(c, "internlm2");
     h->gated = !arcee;
+    h->late_name = nn_config_arch(c, "seed_oss");
     h->head_norms = hunyuan;
     if (hunyuan) nn_config_known(c, "use_qk_norm", "true");
     h->act = nn_config_act(c, NULL, "hidden_act|activation_function", arcee ? NN_ACT_RELU2 : NN_ACT_SILU);
@@ -103,7 +104,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
         nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.query_layernorm", d->head_dim, 0);
         nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.key_layernorm", d->head_dim, 0);
     }
-    nn_bind_vec(b, &w->ffn_norm, "ffn_norm|post_attention_norm", "post_attention_layernorm|ffn_norm|ln_2", n, 0);
+    nn_bind_vec(b, &w->ffn_norm, h->late_name ? "post_attention_norm" : "ffn_norm",
+                "post_attention_layernorm|ffn_norm|ln_2", n, 0);
     if (h->gated)
         nn_bind_linear(b, &w->mlp.gate, "ffn_gate", "mlp.gate_proj|feed_forward.w1|mlp.c_fc_0", n, d->n_ff, 0);
     nn_bind_linear(b, &w->mlp.up, "ffn_up", "mlp.up_proj|feed_forward.w3|mlp.c_fc_1", n, d->n_ff, 0);
@@ -147,9 +149,13 @@ static void forward(nn_tape *t, const nn_net *net) {
     const nn_arch            models_##x = { NN_FAMILY, .names = names_##x, KIN_MORE }
 #define KIN_MORE .permuted_qk = false
 KIN(seed_oss, "seed_oss");
+#undef KIN_MORE
+#define KIN_MORE .hf_only = true
 KIN(ministral, "ministral");
 KIN(cwm, "cwm");
 KIN(helium, "helium");
+#undef KIN_MORE
+#define KIN_MORE .gguf_only = true
 KIN(hunyuan_dense, "hunyuan-dense", "hunyuan_v1_dense");
 #undef KIN_MORE
 #define KIN_MORE .tied = names_ernie4_5

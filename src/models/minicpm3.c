@@ -130,4 +130,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names_m[] = { "minicpm3", NULL }, *const names_y[] = { "youtu", NULL };
 const nn_arch models_minicpm3 = { NN_FAMILY, .names = names_m, .tied = names_m, .act = "silu|swish" };
-const nn_arch models_youtu = { NN_FAMILY, .names = names_y, .tied = names_y, .act = "silu|swish" };
+const nn_arch models_youtu = { NN_FAMILY, .hf_only = true, .names = names_y, .tied = names_y, .act = "silu|swish" };

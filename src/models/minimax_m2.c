@@ -108,4 +108,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "minimax-m2", "minimax_m2", NULL };
-const nn_arch            models_minimax_m2 = { NN_FAMILY, .names = names, .act = "silu|swish" };
+const nn_arch            models_minimax_m2 = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };

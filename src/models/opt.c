@@ -149,7 +149,11 @@ static void forward(nn_tape *t, const nn_net *net) {
 static const char *const names_o[] = { "opt", NULL }, *const names_b[] = { "biogpt", NULL },
                          *const names_n[] = { "gpt_neo", NULL };
 #define LACKS .lacks = NN_LACKS_FF | NN_LACKS_EPS
-const nn_arch models_opt = { NN_FAMILY, .names = names_o, .tied = names_o, .hf_layers = "model.decoder.layers.",
-                             LACKS };
-const nn_arch models_biogpt = { NN_FAMILY, .names = names_b, .tied = names_b, .hf_layers = "biogpt.layers.", LACKS };
-const nn_arch models_gpt_neo = { NN_FAMILY, .names = names_n, .tied = names_n, .hf_layers = "model.h.", LACKS };
+const nn_arch models_opt = {
+    NN_FAMILY, .hf_only = true, .names = names_o, .tied = names_o, .hf_layers = "model.decoder.layers.", LACKS
+};
+const nn_arch models_biogpt = {
+    NN_FAMILY, .hf_only = true, .names = names_b, .tied = names_b, .hf_layers = "biogpt.layers.", LACKS
+};
+const nn_arch models_gpt_neo = { NN_FAMILY,       .hf_only = true,         .names = names_n,
+                                 .tied = names_n, .hf_layers = "model.h.", LACKS };

@@ -106,7 +106,9 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names_p[] = { "phi2", "phi", NULL }, *const names_j[] = { "gptj", NULL },
                          *const names_c[] = { "codegen", NULL };
-const nn_arch                   models_phi = { NN_FAMILY, .names = names_p, .lacks = NN_LACKS_FF };
-const nn_arch models_gptj = { NN_FAMILY, .names = names_j, .hf_layers = "model.h.", .lacks = NN_LACKS_FF };
-const nn_arch models_codegen = { NN_FAMILY, .names = names_c, .hf_layers = "model.h.", .lacks = NN_LACKS_FF,
-                                 .reordered = true };
+const nn_arch                   models_phi = { NN_FAMILY, .gguf_only = true, .names = names_p, .lacks = NN_LACKS_FF };
+const nn_arch                   models_gptj = { NN_FAMILY, .hf_only = true, .names = names_j, .hf_layers = "model.h.",
+                                                .lacks = NN_LACKS_FF };
+const nn_arch                   models_codegen = {
+                      NN_FAMILY, .hf_only = true, .names = names_c, .hf_layers = "model.h.", .lacks = NN_LACKS_FF, .reordered = true
+};

@@ -239,8 +239,9 @@ static const char *const names_next[] = { "qwen3next", "qwen3_next", NULL };
 static const char *const names_35[] = { "qwen35", "qwen3_5_text", "qwen3_5", NULL };
 static const char *const names_35_moe[] = { "qwen35moe", "qwen3_5_moe_text", "qwen3_5_moe", NULL };
 
-const nn_arch models_qwen3_next = { NN_FAMILY, .names = names_next, .act = "silu|swish", .lacks = NN_LACKS_FF };
-const nn_arch models_qwen3_5 = { NN_FAMILY, .reordered = true, .names = names_35, .act = "silu|swish",
-                                 .lacks = NN_LACKS_FF };
-const nn_arch models_qwen3_5_moe = { NN_FAMILY, .reordered = true, .names = names_35_moe, .act = "silu|swish",
-                                     .lacks = NN_LACKS_FF };
+const nn_arch models_qwen3_next = { NN_FAMILY, .gguf_only = true, .names = names_next, .act = "silu|swish",
+                                    .lacks = NN_LACKS_FF };
+const nn_arch models_qwen3_5 = { NN_FAMILY,         .gguf_only = true,   .reordered = true,
+                                 .names = names_35, .act = "silu|swish", .lacks = NN_LACKS_FF };
+const nn_arch models_qwen3_5_moe = { NN_FAMILY,           .gguf_only = true,   .reordered = true, .names = names_35_moe,
+                                     .act = "silu|swish", .lacks = NN_LACKS_FF };

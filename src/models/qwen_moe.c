@@ -135,5 +135,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names_2[] = { "qwen2moe", "qwen2_moe", NULL }, *const names_3[] = { "qwen3moe", "qwen3_moe",
                                                                                              NULL };
-const nn_arch models_qwen2_moe = { NN_FAMILY, .names = names_2, .act = "silu|swish" };
-const nn_arch models_qwen3_moe = { NN_FAMILY, .names = names_3, .act = "silu|swish" };
+const nn_arch models_qwen2_moe = { NN_FAMILY, .gguf_only = true, .names = names_2, .act = "silu|swish" };
+const nn_arch models_qwen3_moe = { NN_FAMILY, .gguf_only = true, .names = names_3, .act = "silu|swish" };

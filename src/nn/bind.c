@@ -293,8 +293,10 @@ void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char
                   unsigned flags) {
     bind_name  which;
     bind_found f;
+    nn_wanted *before = b->model->wanted;
     if (b->failed || !b->file || b->gguf || !find_any(b, gguf, hf, &which, &f) || !strchr(which.name, '*')) {
         nn_bind_vec(b, out, gguf, hf, each * count, flags);
+        if (b->model->wanted != before) b->model->wanted->fold = each;
         return;
     }
     float *mine = arena_calloc(b->mem, (size_t)(each * count), sizeof *mine);
@@ -317,6 +319,7 @@ void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char
     if (b->failed) return;
     *out = new_vec(b, which.name, mine, each * count);
     note_vec(b, gguf, *out, each * count);
+    if (b->model->wanted != before) b->model->wanted->fold = each;
 }
 
 void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols) {

@@ -384,6 +384,8 @@ enum { NN_LACKS_HEADS = 1, NN_LACKS_FF = 2, NN_LACKS_EPS = 4 };
 
 typedef struct nn_arch {
     const char *const *names;       /* general.architecture and model_type values, the GGUF name first; NULL ends */
+    bool               gguf_only;   /* the first name is not a model_type */
+    bool               hf_only;     /* no GGUF architecture is published: the names are model_types alone */
     const char        *hf_layers;   /* NULL: "model.layers." */
     const char        *gguf_layers; /* NULL: "blk." */
     const char *const *tied; /* model_type values whose config.json means tie_word_embeddings where it is silent */

@@ -17,11 +17,13 @@ import tempfile
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import check
 import to_gguf
+import to_gguf_dense
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-# The writer refuses these: rows in another order; a block type that GGUF lays out otherwise.
-REFUSED = {"qwen3_5_text", "qwen3_5_moe_text", "gpt_oss_mxfp4"}
+# The writer refuses these: rows in another order; a block type that GGUF lays out otherwise; values without a key.
+REFUSED = {"apertus", "baichuan_alibi", "jais", "minicpm3", "qwen3_5_text", "qwen3_5_moe_text", "gpt_oss_mxfp4"}
 
 
 def read(path):
@@ -85,7 +87,8 @@ def compare(ours, theirs):
 
 
 def main():
-    names = sys.argv[2:] or sorted(n for n in os.listdir(os.path.join(HERE, "models")) if "_mlx" not in n and n not in REFUSED)
+    names = sys.argv[2:] or sorted(n for n in os.listdir(os.path.join(HERE, "models")) if "_mlx" not in n and n not in REFUSED
+                                      and check.model_type(n) not in to_gguf_dense.NO_PEER)
     bad = 0
     with tempfile.TemporaryDirectory() as tmp:
         ours, theirs = os.path.join(tmp, "ours.gguf"), os.path.join(tmp, "theirs.gguf")
