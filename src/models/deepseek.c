@@ -197,4 +197,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "deepseek2", "deepseek_v3", "deepseek_v2", "kimi_k2", "glm4_moe_lite", NULL };
-const nn_arch            models_deepseek = { NN_FAMILY, .gguf_only = true, .names = names };
+const nn_arch            models_deepseek = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };

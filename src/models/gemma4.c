@@ -87,11 +87,14 @@ static void read_heads(nn_config *c, hparams *h) {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    if (nn_config_is(c, NULL, "use_bidirectional_attention", "all", false))
-        nn_config_fail(c, "attention to later tokens (use_bidirectional_attention) is not supported");
+    nn_config_known(c, "use_bidirectional_attention", "false|vision"); /* vision: inside images only */
     if (h->n_shared < 0 || h->n_shared >= h->d.n_layer)
         nn_config_fail(c, "%d of %d layers share keys", h->n_shared, h->d.n_layer);
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention", 6);
+    for (int i = h->d.n_layer - h->n_shared; h->n_shared > 0 && i >= 0 && i < h->d.n_layer; i++) {
+        if (kv_layer(h, i) == i)
+            nn_config_fail(c, "num_kv_shared_layers: no layer before layer %d has its kind of keys", i);
+    }
     read_heads(c, h);
     int       *ff = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *ff);
     const int *given = nn_config_layer_ints(c, "feed_forward_length", "intermediate_size", h->d.n_ff);

@@ -121,5 +121,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "mamba2", NULL };
 
-const nn_arch models_mamba2 = { NN_FAMILY, .names = names, .hf_layers = "backbone.layers.",
+const nn_arch models_mamba2 = { NN_FAMILY, .act = "silu|swish", .names = names, .hf_layers = "backbone.layers.",
                                 .lacks = NN_LACKS_HEADS | NN_LACKS_FF };
