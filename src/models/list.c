@@ -86,7 +86,11 @@
     X(hyperclovax)                                                                                                     \
     X(vaultgemma)                                                                                                      \
     X(qwen)                                                                                                            \
-    X(xverse)
+    X(xverse)                                                                                                          \
+    X(qwen2vl)                                                                                                         \
+    X(qwen3vl)                                                                                                         \
+    X(qwen3vl_moe)                                                                                                     \
+    X(pangu)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

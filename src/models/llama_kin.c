@@ -2,7 +2,7 @@
 /*
  * Llama's kin: the same block (RMS norm, grouped queries, feed-forward) with something changed.
  *
- *   Seed-OSS             biases on q, k, v
+ *   Seed-OSS, Pangu      biases on q, k, v; Pangu on the output, too
  *   Ministral, CWM       windows in some layers
  *   ERNIE 4.5, Helium    interleaved rotation
  *   Arcee                squared ReLU, no gate
@@ -157,6 +157,7 @@ KIN(helium, "helium");
 #undef KIN_MORE
 #define KIN_MORE .gguf_only = true
 KIN(hunyuan_dense, "hunyuan-dense", "hunyuan_v1_dense");
+KIN(pangu, "pangu-embedded", "PanguEmbedded");
 #undef KIN_MORE
 #define KIN_MORE .tied = names_ernie4_5
 KIN(ernie4_5, "ernie4_5");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Qwen 1 (fused q, k, v), Qwen 2 (biases on them) and Qwen 3 (per-head norms on q and k): pre-norm decoder with a dense
- * SwiGLU. */
+ * SwiGLU. Also the language models of Qwen 2, 2.5 and 3 VL: in text all axes of their rotation have the same position. */
 #include "nn/nn.h"
 
 #include <math.h>
@@ -140,7 +140,13 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names_1[] = { "qwen", NULL }, *const names_2[] = { "qwen2", NULL },
-                         *const names_3[] = { "qwen3", NULL };
-const nn_arch models_qwen = { NN_FAMILY, .names = names_1, .hf_layers = "model.h.", .act = "silu|swish" };
-const nn_arch models_qwen2 = { NN_FAMILY, .names = names_2, .act = "silu|swish" };
-const nn_arch models_qwen3 = { NN_FAMILY, .names = names_3, .act = "silu|swish" };
+                         *const names_3[] = { "qwen3", NULL }, *const names_2vl[] = { "qwen2vl",         "qwen2_vl",
+                                                                                      "qwen2_vl_text",   "qwen2_5_vl",
+                                                                                      "qwen2_5_vl_text", NULL },
+                         *const names_3vl[] = { "qwen3vl", "qwen3_vl", "qwen3_vl_text", NULL };
+#define ACT .act = "silu|swish"
+const nn_arch models_qwen = { NN_FAMILY, .names = names_1, .hf_layers = "model.h.", ACT };
+const nn_arch models_qwen2 = { NN_FAMILY, .names = names_2, ACT };
+const nn_arch models_qwen3 = { NN_FAMILY, .names = names_3, ACT };
+const nn_arch models_qwen2vl = { NN_FAMILY, .names = names_2vl, .gguf_only = true, ACT };
+const nn_arch models_qwen3vl = { NN_FAMILY, .names = names_3vl, .gguf_only = true, ACT };

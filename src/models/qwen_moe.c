@@ -33,7 +33,7 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    bool     third = nn_config_arch(c, "qwen3moe") || nn_config_arch(c, "qwen3_moe");
+    bool     third = !nn_config_arch(c, "qwen2moe") && !nn_config_arch(c, "qwen2_moe");
     h->renorm = nn_config_bool(c, "expert_weights_norm", "norm_topk_prob", third);
     if (nn_config_bool(c, NULL, "use_sliding_window", false))
         nn_config_fail(c, "use_sliding_window is not supported in this family");
@@ -137,3 +137,6 @@ static const char *const names_2[] = { "qwen2moe", "qwen2_moe", NULL }, *const n
                                                                                              NULL };
 const nn_arch models_qwen2_moe = { NN_FAMILY, .gguf_only = true, .names = names_2, .act = "silu|swish" };
 const nn_arch models_qwen3_moe = { NN_FAMILY, .gguf_only = true, .names = names_3, .act = "silu|swish" };
+
+static const char *const names_vl[] = { "qwen3vlmoe", "qwen3_vl_moe", "qwen3_vl_moe_text", NULL };
+const nn_arch            models_qwen3vl_moe = { NN_FAMILY, .gguf_only = true, .names = names_vl, .act = "silu|swish" };

@@ -158,7 +158,11 @@ def relaid(name, tmp):
     write_tensors(os.path.join(path, "model.safetensors"), tensors)
     out = [(path, None)]
     if config["model_type"] not in to_gguf_dense.NO_PEER:
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(config.get("text_config", config), f)
         to_gguf.convert(path, path + ".gguf")
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(config, f)
         out.append((path + ".gguf", None))
     return base, out
 

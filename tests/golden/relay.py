@@ -163,6 +163,21 @@ def chatglm(c, w):
             "tie_word_embeddings": False}, renamed(w, table, fused)
 
 
+def vision(model_type):
+    """The language model of a multimodal one: in text, all axes of the rotation have the same position."""
+
+    def make(c, w):
+        text = {**c, "model_type": model_type + "_text"}
+        dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+        text["rope_scaling"] = {"type": "mrope", "mrope_section": [dim // 4, dim // 8, dim // 8]}
+        return ({"model_type": model_type, "tie_word_embeddings": c["tie_word_embeddings"], "text_config": text},
+                {k.replace("model.", "model.language_model.", 1): t for k, t in w.items()})
+
+    return make
+
+
 FORMS = {"internlm2": ("llama", internlm2), "internlm3": ("llama", same("internlm3")), "internlm": ("llama", same("internlm")),
          "xverse": ("llama", same("xverse")), "exaone": ("llama", exaone), "baichuan": ("llama", baichuan),
-         "minicpm": ("llama", minicpm), "qwen": ("qwen2", qwen), "chatglm": ("glm", chatglm)}
+         "minicpm": ("llama", minicpm), "qwen": ("qwen2", qwen), "chatglm": ("glm", chatglm),
+         "PanguEmbedded": ("seed_oss", same("PanguEmbedded")), "qwen2_5_vl": ("qwen2", vision("qwen2_5_vl")),
+         "qwen3_vl": ("qwen3", vision("qwen3_vl")), "qwen3_vl_moe": ("qwen3_moe", vision("qwen3_vl_moe"))}

@@ -153,7 +153,8 @@ ARCH = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "ministral3": 
         "glm4_moe_lite": "deepseek2", "lfm2": "lfm2", "lfm2_moe": "lfm2moe", "deepseek_v3": "deepseek2",
         "kimi_linear": "kimi-linear", "gpt_oss": "gpt-oss", "olmo2": "olmo2", "granite": "granite",
         "smollm3": "smollm3", "starcoder2": "starcoder2", "cohere2": "cohere2", "exaone4": "exaone4",
-        "minimax_m2": "minimax-m2", "gpt2": "gpt2", "mamba2": "mamba2"}
+        "minimax_m2": "minimax-m2", "gpt2": "gpt2", "mamba2": "mamba2", "qwen2_5_vl_text": "qwen2vl",
+        "qwen3_vl_text": "qwen3vl", "qwen3_vl_moe_text": "qwen3vlmoe"}
 PERMUTED = {"llama", "mistral3", "granite", "smollm3"}
 PLUS_ONE = {"gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe"}
 # One matrix per expert becomes one stack; (pattern, name).

@@ -13,7 +13,8 @@ ARCH = {"olmo": "olmo", "olmo3": "olmo2", "phi": "phi2", "cohere": "command-r", 
         "bloom": "bloom", "bitnet": "bitnet", "jais": "jais", "jais2": "jais2", "glm": "chatglm", "orion": "orion",
         "gpt_refact": "refact", "codeshell": "codeshell", "granite_swa": "granite_swa", "minicpm3": "minicpm3",
         "internlm2": "internlm2", "exaone": "exaone", "xverse": "xverse", "qwen": "qwen", "minicpm": "minicpm",
-        "chatglm": "chatglm", "baichuan": "baichuan", "internlm3": "llama"}
+        "chatglm": "chatglm", "baichuan": "baichuan", "internlm3": "llama",
+        "PanguEmbedded": "pangu-embedded"}
 # Known to transformers alone.
 NO_PEER = {"gptj", "codegen", "persimmon", "opt", "biogpt", "gpt_neo", "helium", "vaultgemma", "youtu", "cwm", "nanochat",
            "hyperclovax", "ministral", "internlm"}
@@ -67,7 +68,7 @@ def keys(g, c, r, a, base):
     dim = c.get("head_dim") or c.get("kv_channels") or c["hidden_size"] // heads
     eps = next((c[k] for k in ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps", "layernorm_epsilon") if c.get(k)), 1e-5)
     rms = a in ("olmo2", "seed_oss", "ernie4_5", "hunyuan-dense", "apertus", "arcee", "bitnet", "chatglm", "refact", "granite_swa",
-                "minicpm3", "internlm2", "exaone", "xverse", "qwen", "minicpm", "baichuan", "llama")
+                "minicpm3", "internlm2", "exaone", "xverse", "qwen", "minicpm", "baichuan", "llama", "pangu-embedded")
     part = r.get("partial_rotary_factor", c.get("partial_rotary_factor", c.get("rotary_pct", 0.5 if a == "chatglm" else 1.0)))
     theta = r.get("rope_theta") or c.get("rotary_emb_base") or 10000.0
     full = (c.get("rope_parameters") or {}).get("full_attention")
