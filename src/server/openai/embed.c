@@ -94,13 +94,15 @@ static void put_native(const vectors *v, str *out) {
 void native_embed(exchange *x) {
     runtime_request *q = NULL;
     size_t           n = 0;
+    vectors_prompt   prompt;
     view             model;
     bool             known = params_model(x, &x->body, false, &model);
     if (!known && !x->in.failed) return;
+    vectors_read_prompt(x, &prompt);
     node content = read_any(&x->in, &x->body, "content"), input = read_any(&x->in, &x->body, "input");
     params_prompts(x, node_is(&content) == NODE_ABSENT ? &input : &content, VECTORS_MAX_TEXTS, &q, &n);
     if (x->in.failed)
         exchange_reject(x);
     else if (q)
-        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, 0, FORM_FLOAT, put_native);
+        vectors_run(x, model, HOST_KEEP_DEFAULT, q, n, 0, &prompt, FORM_FLOAT, put_native);
 }
