@@ -60,6 +60,7 @@ typedef struct attn_args {
     const int32_t *pos;     /* [n_rows] */
     const int32_t *row_end; /* [n_rows] or NULL */
     int32_t        window;  /* 0: none */
+    int32_t        chunk;   /* 0: none; else a row sees positions of its own chunk of this many only */
     bool           causal;
     int32_t        after; /* not causal: positions behind the row's own that it sees; 0: all */
     float          scale;

@@ -50,6 +50,9 @@ typedef void ops_act_fn(float *y, const float *x, int64_t n, ops_act act);
 /* y = act(gate) * up. alpha and limit are read by OPS_ACT_SWIGLU_CLAMP (gpt-oss: 1.702, 7); y may be gate or up. */
 typedef void ops_glu_fn(float *y, const float *gate, const float *up, int64_t n, ops_act act, float alpha, float limit);
 
+/* y = x cut to -limit..limit. */
+typedef void ops_clip_fn(float *y, const float *x, int64_t n, float limit);
+
 /* y = cap * tanh(x / cap). */
 typedef void ops_softcap_fn(float *y, const float *x, int64_t n, float cap);
 
@@ -78,13 +81,20 @@ typedef void ops_rope_fn(float *x, size_t x_stride, int64_t rows, size_t head_st
 typedef void ops_embed_fn(float *y, size_t y_stride, const tensor_mat *m, const int32_t *ids, int64_t row0,
                           int64_t row1, float scale);
 
-typedef enum ops_score { OPS_SCORE_SOFTMAX, OPS_SCORE_SIGMOID, OPS_SCORE_TOPK_SOFTMAX } ops_score;
+typedef enum ops_score {
+    OPS_SCORE_SOFTMAX,
+    OPS_SCORE_SIGMOID,
+    OPS_SCORE_TOPK_SOFTMAX,
+    OPS_SCORE_SPARSEMIXER,
+} ops_score;
 
 /*
  * Expert routing of one row. Scores are softmax or sigmoid of the logits; OPS_SCORE_TOPK_SOFTMAX selects by logit and
  * takes the softmax over the selected. Selection is by score + bias, weights are scores without bias. With n_group > 1
  * only the topk_group best groups take part; a group's value is the sum of its two best (group_top2) or its best
  * choice value. Then weights are divided by their sum + renorm_eps (renorm) and multiplied by scale.
+ * OPS_SCORE_SPARSEMIXER takes two experts, without bias and groups: each is the best left, its weight its share in the
+ * softmax over those left whose logit v is near the best m: m - v <= 2 jitter max(|v|, m).
  * Ties: the lower index wins, everywhere. Experts come in the order of rank.
  */
 typedef struct ops_route {
@@ -95,6 +105,7 @@ typedef struct ops_route {
     bool      renorm;
     float     renorm_eps;
     float     scale;
+    float     jitter;
 } ops_route;
 
 /* scratch: 2 * n_expert floats. bias: [n_expert] or NULL. */
@@ -107,6 +118,7 @@ typedef void ops_route_fn(const ops_route *r, const float *logits, const float *
     X(ops_l2_norm_fn, l2_norm)                                                                                         \
     X(ops_act_fn, act)                                                                                                 \
     X(ops_glu_fn, glu)                                                                                                 \
+    X(ops_clip_fn, clip)                                                                                               \
     X(ops_softcap_fn, softcap)                                                                                         \
     X(ops_add_fn, add)                                                                                                 \
     X(ops_scale_fn, scale)                                                                                             \

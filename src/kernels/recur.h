@@ -12,7 +12,7 @@
 #include "kernels/ops.h"
 #include "kernels/slot.h"
 
-enum { RECUR_CONV_MAX = 8, RECUR_DIM_MAX = 512 };
+enum { RECUR_CONV_MAX = 8, RECUR_DIM_MAX = 512, RECUR_STATE_MAX = 256 };
 
 /*
  * Depthwise causal convolution of n_rows inputs, channels [c0, c1):
@@ -71,7 +71,7 @@ typedef void recur_decay_fn(float *g, const float *x, const float *neg_a, const 
  *     S[i] = e S[i] + b[i] (dt x)
  *     y    = d x + sum over i of c[i] S[i]
  *
- * Head h uses group h / (n_head / n_group).
+ * Head h uses group h / (n_head / n_group). dt NULL: dt is one, clamped like any other.
  */
 typedef struct recur_ssd {
     float       *y;              /* row t, head h at y + t * y_stride + h * head_dim */
@@ -85,11 +85,28 @@ typedef struct recur_ssd {
 } recur_ssd;
 typedef void recur_ssd_fn(const recur_ssd *a, int h0, int h1);
 
+/*
+ * Mamba scan, channels [c0, c1). Per row and channel: dt = softplus(dt_raw + dt_bias),
+ *   S[i] = exp(dt a[i]) S[i] + b[i] (dt x);  y = d x + sum over i of c[i] S[i]      (i rising; b and c for all channels)
+ */
+typedef struct recur_scan {
+    float       *y;              /* row t, channel c at y + t * y_stride + c */
+    const float *x, *b, *c, *dt; /* dt raw, one per channel */
+    size_t       y_stride, x_stride, b_stride, c_stride, dt_stride;
+    int64_t      n_rows, n_channel;
+    int          n_state; /* at most RECUR_STATE_MAX */
+    const float *a;       /* [n_channel][n_state], below zero */
+    const float *dt_bias, *d;
+    float       *state; /* [n_state][n_channel] */
+} recur_scan;
+typedef void recur_scan_fn(const recur_scan *a, int64_t c0, int64_t c1);
+
 #define KERNELS_RECUR_SLOTS(X)                                                                                         \
     X(recur_conv1d_fn, conv1d)                                                                                         \
     X(recur_delta_fn, delta)                                                                                           \
     X(recur_decay_fn, decay)                                                                                           \
-    X(recur_ssd_fn, ssd)
+    X(recur_ssd_fn, ssd)                                                                                               \
+    X(recur_scan_fn, scan)
 
 typedef struct kernels_recur {
     KERNELS_RECUR_SLOTS(KERNEL_SLOT)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DeepSeek V2/V3/R1, Kimi K2 and GLM 4.7 Flash: multi-head latent attention and sigmoid-routed experts in groups.
+ * DeepSeek V2/V3/R1, Kimi K2, GLM 4.7 Flash, A.X K1, Mistral 4 and Youtu: multi-head latent attention and experts in
+ * groups. Scores are sigmoids with a correction, and a group counts as its best two; DeepSeek V2 and Mistral 4 take the
+ * softmax, and V2's groups count as their best. Youtu has no experts. A.X K1 norms what its feed-forward gave.
  *
  * Attention runs in its absorbed form: the query is carried into the latent space by the key half of kv_b, scores and
  * sums happen there, and the value half brings the result back. Only the latent and one rotated key are remembered.
@@ -13,18 +15,19 @@ typedef struct hparams {
     nn_dims d;
     int     q_rank, kv_rank, nope, rot, v_dim;
     int     n_expert, n_used, n_ff_expert, n_shared, n_dense, n_group, top_group, gating, n_next;
-    float   route_scale, attn_scale;
-    bool    renorm, softmax, interleaved;
+    float   route_scale, attn_scale, beta;
+    bool    renorm, softmax, interleaved, group_best, post_norm;
+    int     period; /* of the positions' scale beta */
     nn_rope rope;
 } hparams;
 
 typedef nn_ends top;
 
 typedef struct layer {
-    const nn_vec *attn_norm, *ffn_norm, *q_norm, *kv_norm, *route_bias;
+    const nn_vec *attn_norm, *ffn_norm, *post_norm, *q_norm, *kv_norm;
     nn_linear     q_a, q_b, kv, k_rot, o; /* without query compression q_b takes the hidden state */
     const nn_mat *k_b, *v_b;              /* per head */
-    nn_linear     gate, up, down, router, shared_gate, shared_up, shared_down;
+    nn_ffn        ffn;
 } layer;
 
 static const nn_key keys[] = {
@@ -39,13 +42,35 @@ static const nn_key keys[] = {
     NN_INT(n_shared, "expert_shared_count", "n_shared_experts", 0),
     NN_INT(n_group, "expert_group_count", "n_group", 1),
     NN_INT(top_group, "expert_group_used_count", "topk_group", 1),
-    NN_INT(gating, "expert_gating_func", NULL, 2),
+    NN_INT(gating, "expert_gating_func", NULL, 0),
     NN_INT(n_next, "nextn_predict_layers", NULL, 0),
     NN_FLOAT(route_scale, "expert_weights_scale", "routed_scaling_factor", 1),
-    NN_BOOL(renorm, "expert_weights_norm", "norm_topk_prob", 1),
     NN_BOOL(interleaved, NULL, "rope_interleave", 1),
     { 0 },
 };
+
+/* What the routers know. V2 weighs with plain shares whatever norm_topk_prob says in transformers, and normed without
+ * the scale in its authors' code: it is refused. */
+static void read_router(nn_config *c, hparams *h) {
+    bool v2 = nn_config_arch(c, "deepseek_v2"), mistral = nn_config_arch(c, "mistral4");
+    nn_config_only(c, NULL, "hidden_act", "silu");
+    nn_config_only(c, NULL, "topk_method", v2 ? "greedy|group_limited_greedy" : "noaux_tc");
+    nn_config_only(c, NULL, "scoring_func", v2 || mistral ? "softmax" : "sigmoid");
+    nn_config_only_number(c, NULL, "moe_layer_freq", 1);
+    if (h->n_group < 1) h->n_group = 1; /* V2-Lite's may be null */
+    if (v2) nn_config_only_number(c, NULL, "norm_topk_prob", 0);
+    if (v2 && nn_config_is(c, NULL, "topk_method", "greedy", true)) h->n_group = 1;
+    h->renorm = nn_config_bool(c, "expert_weights_norm", "norm_topk_prob", !v2 && !nn_config_gguf(c));
+    if (nn_config_gguf(c) && (h->gating < 0 || h->gating > 2))
+        nn_config_fail(c, "the field \"expert_gating_func\" is %d; this family knows 1 (softmax) and 2 (sigmoid)",
+                       h->gating);
+    /* DeepSeek V2's files have no such key; a group's value is no key of GGUF, either, but goes with the softmax. */
+    h->softmax = nn_config_gguf(c) ? h->gating < 2 : v2 || mistral;
+    h->group_best = h->softmax && !mistral;
+    h->post_norm = nn_config_arch(c, "axk1");
+    nn_config_derived_int(c, "expert_gating_func", h->softmax ? 1 : 2);
+    nn_config_derived_int(c, "expert_group_count", h->n_group);
+}
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
@@ -68,13 +93,11 @@ static void setup(nn_config *c, void *p) {
     if (h->n_shared < 0 || h->n_shared > 1024 || h->n_ff_expert < 0 || h->n_ff_expert > 1 << 20)
         nn_config_fail(c, "%d shared experts of width %d make no sense", h->n_shared, h->n_ff_expert);
     h->n_dense = nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace",
-                                   nn_config_arch(c, "glm4_moe_lite") ? 1
-                                   : nn_config_arch(c, "deepseek_v2") ? 0
-                                                                      : 3,
+                                   nn_config_arch(c, "glm4_moe_lite") || nn_config_arch(c, "axk1")     ? 1
+                                   : nn_config_arch(c, "deepseek_v2") || nn_config_arch(c, "mistral4") ? 0
+                                                                                                       : 3,
                                    "mlp_layer_types", "dense");
-    h->softmax = nn_config_gguf(c) ? h->gating == 1
-                                   : nn_config_is(c, NULL, "scoring_func", "softmax", nn_config_arch(c, "deepseek_v2"));
-    nn_config_derived_int(c, "expert_gating_func", h->softmax ? 1 : 2);
+    read_router(c, h);
     nn_config_derived_int(c, "attention.key_length_mla", h->nope + h->rot);
     nn_config_derived_int(c, "attention.value_length_mla", h->v_dim);
     nn_config_derived_int(c, "attention.head_count_kv", 1); /* GGUF: the latent as one key head */
@@ -83,26 +106,13 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .dim = h->rot, .interleaved = h->interleaved, .mla = true });
     double m = nn_rope_yarn_mscale(c);
     h->attn_scale = (float)(m * m / sqrt(h->nope + h->rot));
+    h->beta = (float)nn_config_real(c, "attention.temperature_scale", "rope_parameters.llama_4_scaling_beta", 0);
+    h->period = (int)nn_config_int(c, "rope.scaling.original_context_length",
+                                   "rope_parameters.original_max_position_embeddings", 0);
+    if (h->beta != 0 && h->period <= 0) nn_config_fail(c, "a temperature of %g needs a period", (double)h->beta);
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
-static void bind_experts(nn_binder *b, layer *w, const hparams *h) {
-    int n = h->d.n_embd, ff = h->n_ff_expert, shared = ff * h->n_shared;
-    nn_bind_linear(b, &w->router, "ffn_gate_inp", "mlp.gate", n, h->n_expert, 0);
-    nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias", "mlp.gate.e_score_correction_bias", h->n_expert, NN_OPTIONAL);
-    nn_bind_experts(b, &w->gate, "ffn_gate_exps",
-                    "mlp.experts.*.gate_proj|mlp.switch_mlp.gate_proj|mlp.experts.gate_up_proj#0/2", h->n_expert, n, ff,
-                    0);
-    nn_bind_experts(b, &w->up, "ffn_up_exps",
-                    "mlp.experts.*.up_proj|mlp.switch_mlp.up_proj|mlp.experts.gate_up_proj#1/2", h->n_expert, n, ff, 0);
-    nn_bind_experts(b, &w->down, "ffn_down_exps",
-                    "mlp.experts.*.down_proj|mlp.switch_mlp.down_proj|mlp.experts.down_proj", h->n_expert, ff, n, 0);
-    if (shared == 0) return;
-    nn_bind_linear(b, &w->shared_gate, "ffn_gate_shexp", "mlp.shared_experts.gate_proj", n, shared, 0);
-    nn_bind_linear(b, &w->shared_up, "ffn_up_shexp", "mlp.shared_experts.up_proj", n, shared, 0);
-    nn_bind_linear(b, &w->shared_down, "ffn_down_shexp", "mlp.shared_experts.down_proj", shared, n, 0);
-}
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
@@ -126,13 +136,14 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
                   per_head, 0);
     nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", d->n_head * h->v_dim, n, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
-    if (h->n_expert && i >= h->n_dense) {
-        bind_experts(b, w, h);
+    if (!h->n_expert || i < h->n_dense) {
+        nn_bind_ffn(b, &w->ffn, "mlp", n, d->n_ff);
         return;
     }
-    nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
+    nn_bind_ffn_experts(b, &w->ffn, "mlp", n, h->n_ff_expert, h->n_expert, NN_OPTIONAL);
+    if (h->n_shared) nn_bind_ffn_shared(b, &w->ffn, "mlp.shared_experts", n, (int64_t)h->n_ff_expert * h->n_shared);
+    nn_bind_vec(b, &w->post_norm, "post_ffw_norm", "post_mlp_layernorm|mlp.post_mlp_layernorm", n,
+                h->post_norm ? 0 : NN_OPTIONAL);
 }
 
 static nn_state state(const void *p, int i) {
@@ -152,33 +163,28 @@ static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const layer *w, int
     nn_buf q_nope = nn_take_each(t, q, dim, 0, h->nope), q_rot = nn_take_each(t, q, dim, h->nope, h->rot);
     nn_rope_apply(t, q_rot, h->rot, &h->rope);
     nn_rope_apply(t, k_rot, h->rot, &h->rope);
+    if (h->beta != 0) {
+        nn_scale_by_position(t, q_nope, h->beta, h->period);
+        nn_scale_by_position(t, q_rot, h->beta, h->period);
+    }
     nn_latent_store(t, i, latent, k_rot);
     nn_buf y = nn_latent_attention(t, i, nn_project_heads(t, q_nope, w->k_b), q_rot, h->d.n_head, h->attn_scale);
     return nn_project_heads(t, y, w->v_b);
 }
 
-static void feed_forward(nn_tape *t, nn_buf x, nn_buf n, const hparams *h, const layer *w) {
-    if (!w->router.w) {
-        nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
-        return;
-    }
-    nn_add(t, x,
-           nn_moe(t, n,
-                  (nn_moe_spec){ .router = w->router,
-                                 .gate = w->gate,
-                                 .up = w->up,
-                                 .down = w->down,
-                                 .n_expert = h->n_expert,
-                                 .n_used = h->n_used,
-                                 .score = h->softmax ? NN_SCORE_SOFTMAX : NN_SCORE_SIGMOID,
-                                 .bias = w->route_bias,
-                                 .n_group = h->n_group,
-                                 .top_group = h->top_group,
-                                 .renorm = h->renorm,
-                                 .renorm_eps = 1e-20f,
-                                 .scale = h->route_scale,
-                                 .glu.act = NN_ACT_SILU }));
-    if (w->shared_gate.w) nn_project_add(t, x, nn_glu(t, n, w->shared_gate, w->shared_up, NN_ACT_SILU), w->shared_down);
+static nn_buf feed_forward(nn_tape *t, nn_buf n, const hparams *h, const layer *w) {
+    nn_buf y = nn_ffn_apply(t, n, &w->ffn,
+                            (nn_moe_spec){ .n_expert = h->n_expert,
+                                           .n_used = h->n_used,
+                                           .score = h->softmax ? NN_SCORE_SOFTMAX : NN_SCORE_SIGMOID,
+                                           .n_group = h->n_group,
+                                           .top_group = h->top_group,
+                                           .group_best = h->group_best,
+                                           .renorm = h->renorm,
+                                           .renorm_eps = 1e-20f,
+                                           .scale = h->route_scale,
+                                           .glu.act = NN_ACT_SILU });
+    return w->post_norm ? nn_rms_norm(t, y, w->post_norm, h->d.eps) : y;
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
@@ -191,10 +197,13 @@ static void forward(nn_tape *t, const nn_net *net) {
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_project_add(t, x, attend(t, nn_rms_norm(t, x, w->attn_norm, d->eps), h, w, i), w->o);
-        feed_forward(t, x, nn_rms_norm(t, x, w->ffn_norm, d->eps), h, w);
+        nn_add(t, x, feed_forward(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), h, w));
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "deepseek2", "deepseek_v3", "deepseek_v2", "kimi_k2", "glm4_moe_lite", NULL };
-const nn_arch            models_deepseek = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };
+static const char *const names[] = { "deepseek2", "deepseek_v3", "deepseek_v2", "kimi_k2", "glm4_moe_lite", NULL },
+                         *const names_mistral[] = { "mistral4", NULL }, *const names_axk1[] = { "axk1", NULL };
+const nn_arch models_deepseek = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };
+const nn_arch models_mistral4 = { NN_FAMILY, .names = names_mistral, .act = "silu|swish" };
+const nn_arch models_axk1 = { NN_FAMILY, .names = names_axk1, .act = "silu|swish" };

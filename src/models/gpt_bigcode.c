@@ -157,9 +157,9 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_buf       n = norm(t, x, &w->attn_norm, h);
         nn_buf       q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k), v = nn_project(t, n, w->attn.v);
         if (h->clip > 0) {
-            nn_clamp(t, q, h->clip);
-            nn_clamp(t, k, h->clip);
-            nn_clamp(t, v, h->clip);
+            nn_clip(t, q, h->clip);
+            nn_clip(t, k, h->clip);
+            nn_clip(t, v, h->clip);
         }
         nn_rope_apply(t, q, d->head_dim, &h->rope);
         nn_rope_apply(t, k, d->head_dim, &h->rope);

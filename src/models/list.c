@@ -90,7 +90,15 @@
     X(qwen2vl)                                                                                                         \
     X(qwen3vl)                                                                                                         \
     X(qwen3vl_moe)                                                                                                     \
-    X(pangu)
+    X(pangu)                                                                                                           \
+    X(olmoe)                                                                                                           \
+    X(flex_olmo)                                                                                                       \
+    X(ernie4_5_moe)                                                                                                    \
+    X(hunyuan_moe)                                                                                                     \
+    X(hy_v3)                                                                                                           \
+    X(deepseek_1)                                                                                                      \
+    X(mistral4)                                                                                                        \
+    X(axk1)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -84,7 +84,7 @@ static nn_state state(const void *p, int i) {
 
 static nn_buf part(nn_tape *t, nn_buf n, nn_linear w, const nn_vec *norm, const hparams *h) {
     nn_buf x = nn_project(t, n, w);
-    if (h->clip > 0) nn_clamp(t, x, h->clip);
+    if (h->clip > 0) nn_clip(t, x, h->clip);
     return norm ? nn_layer_norm_groups(t, x, h->d.head_dim, norm, NULL, h->d.eps) : x;
 }
 

@@ -431,6 +431,44 @@ bool nn_config_causal(nn_config *c) {
            !nn_config_bool(c, NULL, "use_bidirectional_attention", false);
 }
 
+static bool is_known(const char *text, const char *known) {
+    char name[64];
+    while (next_name(&known, name, sizeof name)) {
+        if (strcmp(name, text) == 0) return true;
+    }
+    return false;
+}
+
+void nn_config_only(nn_config *c, const char *gguf, const char *hf, const char *known) {
+    value       v = find(c, gguf, hf);
+    const char *text = found(v) ? nn_config_text(c, gguf, hf) : NULL;
+    if (!found(v) || (text && is_known(text, known))) return;
+    if (text)
+        nn_config_fail(c, "the field \"%s\" is \"%.60s\"; this family knows %s only", key_shown(c, gguf, hf), text,
+                       known);
+    else
+        nn_config_fail(c, "the field \"%s\" is not a text", key_shown(c, gguf, hf));
+}
+
+void nn_config_only_number(nn_config *c, const char *gguf, const char *hf, double known) {
+    value  v = find(c, gguf, hf);
+    double x;
+    for (int i = 0, n = is_list(v) ? list_count(v) : 1; i < n && found(v) && !c->failed; i++) {
+        if (!number(v, is_list(v) ? i : -1, &x) || x != known)
+            nn_config_fail(c, "the field \"%s\" is not %g; another value is not supported in this family",
+                           key_shown(c, gguf, hf), known);
+    }
+}
+
+int nn_config_same_int(nn_config *c, const char *gguf, const char *hf, int dflt) {
+    const int *all = nn_config_layer_ints(c, gguf, hf, dflt);
+    for (int i = 1; i < c->n_layer && !c->failed; i++) {
+        if (all[i] != all[0])
+            nn_config_fail(c, "the field \"%s\" differs between layers; that is not supported", key_shown(c, gguf, hf));
+    }
+    return c->failed ? dflt : all[0];
+}
+
 const float *nn_config_reals(nn_config *c, const char *gguf, const char *hf, int *n) {
     value v = find(c, gguf, hf);
     *n = 0;

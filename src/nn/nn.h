@@ -105,6 +105,13 @@ bool        nn_config_has(nn_config *c, const char *gguf, const char *hf);
 int         nn_config_count(nn_config *c, const char *gguf, const char *hf);          /* length of a list; 0: no list */
 bool nn_config_lists(nn_config *c, const char *gguf, const char *hf, int64_t number); /* a list has this number */
 
+/* Refuse, by name, what a family does not know: a text that is not one of `known` ("silu|swish"), a number that is not
+ * this one. Silence is fine. */
+void nn_config_only(nn_config *c, const char *gguf, const char *hf, const char *known);
+void nn_config_only_number(nn_config *c, const char *gguf, const char *hf, double known);
+/* A number that the file may give once or per layer, but not a different one for some layer. */
+int nn_config_same_int(nn_config *c, const char *gguf, const char *hf, int dflt);
+
 double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt); /* of a list; may be infinite */
 
 /* How many layers from the first on are of one kind: GGUF and older config.json count them, newer ones name every
@@ -276,9 +283,12 @@ typedef struct nn_attn_spec {
     const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
     const nn_vec *bias;  /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
     const float  *alibi; /* [n_head] or NULL: a position scores slope * distance less; see nn_alibi_slopes */
+    int chunk; /* 0: none; else only positions of the same chunk of this many; the state's window is as long */
 } nn_attn_spec;
 
-typedef enum nn_score { NN_SCORE_SOFTMAX, NN_SCORE_SIGMOID } nn_score;
+/* SPARSEMIXER (Phi MoE): two experts, each with its share in the softmax over the logits that come near the best one.
+ */
+typedef enum nn_score { NN_SCORE_SOFTMAX, NN_SCORE_SIGMOID, NN_SCORE_SPARSEMIXER } nn_score;
 
 typedef struct nn_moe_spec {
     nn_linear     router, gate, up, down;
@@ -286,12 +296,16 @@ typedef struct nn_moe_spec {
     nn_score      score;
     const nn_vec *bias;               /* added to the scores for the choice, not for the weight */
     int           n_group, top_group; /* choose within the best groups; a group scores as its best two (0: no groups) */
+    bool          group_best;         /* a group scores as its best expert */
     bool          renorm;             /* weights of the chosen sum to one */
     float         renorm_eps;
     float         scale;        /* on the weights; 0: 1 */
     const nn_vec *expert_scale; /* per expert, on the weights */
     nn_glu_spec   glu;
-    nn_buf        router_in; /* NN_SAME: the experts' input */
+    nn_buf        router_in;   /* NN_SAME: the experts' input */
+    float         router_cap;  /* cap * tanh(logit / cap); 0: none */
+    float         jitter;      /* SPARSEMIXER: how near is near */
+    bool          weigh_input; /* an expert gets its input times its weight, and its output counts fully (Llama 4) */
 } nn_moe_spec;
 enum { NN_SAME = 0 };
 
@@ -307,6 +321,12 @@ typedef struct nn_ssm_spec {
     const nn_vec *a, *d, *dt_bias;
     float         dt_min, dt_max; /* limits of softplus(dt + bias); dt_max 0: none */
 } nn_ssm_spec;
+
+/* Mamba's scan: a step per channel, a: [channels][n_state]. */
+typedef struct nn_scan_spec {
+    int           n_channel, n_state;
+    const nn_vec *a, *d, *dt_bias;
+} nn_scan_spec;
 
 /* Rows of the embedding table, times scale (0: 1). nn_embed_positions adds the table's row pos + offset. */
 nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale);
@@ -332,6 +352,7 @@ void nn_rope_apply(nn_tape *t, nn_buf x, int head_dim, const nn_rope *r); /* the
 void nn_rope_apply_at(nn_tape *t, nn_buf x, int head_dim, int offset, const nn_rope *r); /* from offset on */
 void nn_scale_by_position(nn_tape *t, nn_buf x, float beta,
                           int period); /* x *= 1 + beta * ln(1 + floor(pos / period)) */
+void nn_scale_by_next_position(nn_tape *t, nn_buf x, float beta, int period); /* the same with pos + 1 */
 
 void   nn_kv_store(nn_tape *t, int layer, nn_buf k, nn_buf v);
 nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a); /* causal, over what `layer` has stored */
@@ -347,15 +368,18 @@ void   nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope);
 nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale);
 
 nn_buf nn_glu(nn_tape *t, nn_buf x, nn_linear gate, nn_linear up, nn_act_kind act); /* act(gate x) * up x */
+nn_buf nn_glu_clamped(nn_tape *t, nn_buf x, nn_linear gate, nn_linear up, nn_glu_spec spec);
 nn_buf nn_moe(nn_tape *t, nn_buf x, nn_moe_spec m);
 
-void   nn_act(nn_tape *t, nn_buf x, nn_act_kind act);
-void   nn_add(nn_tape *t, nn_buf acc, nn_buf x);
-void   nn_add_scaled(nn_tape *t, nn_buf acc, nn_buf x, float scale); /* acc += scale * x */
-void   nn_scale(nn_tape *t, nn_buf x, float scale);
+void nn_act(nn_tape *t, nn_buf x, nn_act_kind act);
+void nn_add(nn_tape *t, nn_buf acc, nn_buf x);
+void nn_add_scaled(nn_tape *t, nn_buf acc, nn_buf x, float scale); /* acc += scale * x */
+void nn_scale(nn_tape *t, nn_buf x, float scale);
+void nn_clip(nn_tape *t, nn_buf x, float limit); /* to -limit..limit */
+/* x = max(0, x - mean - deviations * standard deviation), over the row: what stands out (Gemma 3n). */
+void   nn_sparsify(nn_tape *t, nn_buf x, float deviations);
 void   nn_gate(nn_tape *t, nn_buf x, nn_buf g,
-               nn_act_kind act);                    /* x *= act(g); g may have one element per equal part of x */
-void   nn_clamp(nn_tape *t, nn_buf x, float limit); /* to -limit .. limit */
+               nn_act_kind act); /* x *= act(g); g may have one element per equal part of x */
 void   nn_xielu_apply(nn_tape *t, nn_buf x, nn_xielu a);
 nn_buf nn_take(nn_tape *t, nn_buf x, int offset, int width);                 /* columns */
 nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int width); /* columns of every group, side by side */
@@ -366,7 +390,8 @@ nn_buf nn_conv(nn_tape *t, int layer, nn_buf x, const nn_vec *w, const nn_vec *b
                nn_act_kind act);
 void   nn_decay(nn_tape *t, nn_buf x, const nn_vec *a, const nn_vec *dt_bias); /* x = a * softplus(x + dt_bias) */
 nn_buf nn_delta(nn_tape *t, int layer, nn_buf q, nn_buf k, nn_buf v, nn_buf g, nn_buf beta, nn_delta_spec s);
-nn_buf nn_ssm(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn_ssm_spec s);
+nn_buf nn_ssm(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn_ssm_spec s); /* dt 0: one */
+nn_buf nn_scan(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn_scan_spec s);
 
 nn_buf nn_outputs(nn_tape *t, nn_buf x); /* the rows whose logits are wanted */
 /* Last. scale 0: 1. A head that was not bound is none: see nn_vectors. */
@@ -442,5 +467,44 @@ void nn_bind_body(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_fl
  * there is used even if tie_word_embeddings is true: transformers does not tie two tensors that differ, either. Nothing is
  * bound for a model that was saved without it. */
 void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, int64_t n_vocab);
+
+/* --- parts of several families (parts.c) ------------------------------------------------------------------------ */
+
+/* Attention under its usual names. Norms are there where the file has them: one weight per element of a head, or of all
+ * heads. `flags` for q and k: NN_ROTARY. */
+typedef struct nn_heads {
+    nn_linear     q, k, v, o;
+    const nn_vec *q_norm, *k_norm;
+} nn_heads;
+void nn_bind_attention(nn_binder *b, nn_heads *w, int64_t n, int64_t q, int64_t kv, unsigned flags);
+void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k); /* required, of these lengths */
+
+/* A gated feed-forward: dense, or experts behind a router and perhaps a shared one beside them. `hf` names the module
+ * ("mlp"); the shared expert's may have alternatives. */
+typedef struct nn_ffn {
+    nn_linear     gate, up, down, router, shared_gate, shared_up, shared_down;
+    const nn_vec *route_bias;
+} nn_ffn;
+void nn_bind_ffn(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff);
+/* bias: NN_OPTIONAL, or 0 where the router must have its correction */
+void nn_bind_ffn_experts(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff, int n_expert, unsigned bias);
+void nn_bind_ffn_shared(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff);
+/* What the whole of it makes of x; `how` brings everything but the weights. */
+nn_buf nn_ffn_apply(nn_tape *t, nn_buf x, const nn_ffn *w, nn_moe_spec how);
+
+/* Mamba 2's mixer, as hybrid models have it. norm NULL: the gate only. */
+typedef struct nn_mamba2_dims {
+    int   n_head, dim, n_group, n_state, taps;
+    float dt_min, dt_max; /* 0: none */
+} nn_mamba2_dims;
+typedef struct nn_mamba2 {
+    const nn_vec *conv, *conv_bias, *a, *d, *dt_bias, *norm;
+    nn_linear     in, out;
+} nn_mamba2;
+void     nn_mamba2_check(nn_config *c, nn_mamba2_dims *d, int64_t inner); /* fills dim and the limits of dt */
+nn_state nn_mamba2_state(const nn_mamba2_dims *d);
+void     nn_bind_mamba2(nn_binder *b, nn_mamba2 *w, const char *hf, const nn_mamba2_dims *d, int64_t n, unsigned norm);
+nn_buf   nn_mamba2_apply(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d,
+                         float eps); /* p: in x; the result is out's input */
 
 #endif

@@ -20,18 +20,21 @@ static const char *const names[NN_OP_KINDS] = {
     [NN_OP_ACT] = "act",
     [NN_OP_ADD] = "add",
     [NN_OP_SCALE] = "scale",
+    [NN_OP_CLIP] = "clip",
+    [NN_OP_SPARSIFY] = "sparsify",
     [NN_OP_GATE] = "gate",
     [NN_OP_TAKE] = "take",
     [NN_OP_ROUTE] = "route",
     [NN_OP_EXPERTS] = "experts",
+    [NN_OP_WEIGH] = "weigh",
     [NN_OP_COMBINE] = "combine",
     [NN_OP_CONV] = "conv",
     [NN_OP_DECAY] = "decay",
     [NN_OP_DELTA] = "delta",
     [NN_OP_SSM] = "ssm",
+    [NN_OP_SCAN] = "scan",
     [NN_OP_OUTPUTS] = "outputs",
     [NN_OP_SOFTCAP] = "softcap",
-    [NN_OP_CLAMP] = "clamp",
     [NN_OP_XIELU] = "xielu",
 };
 
@@ -73,15 +76,18 @@ static void put_attn(const nn_op *op, str *out) {
     if (a->window) str_printf(out, " window=%d", a->window);
     if (a->reach) str_printf(out, " reach=%d", a->reach);
     if (a->softcap != 0) str_printf(out, " softcap=%g", (double)a->softcap);
+    if (a->chunk) str_printf(out, " chunk=%d", a->chunk);
     put_vec("sinks=", a->sinks, out);
     put_vec("bias=", a->bias, out);
     if (a->alibi) str_puts(out, " alibi");
 }
 
 static void put_route(const nn_op *op, str *out) {
-    str_printf(out, " %d of %d %s", op->u.route.n_used, op->u.route.n_expert,
-               op->u.route.score == NN_SCORE_SOFTMAX ? "softmax" : "sigmoid");
-    if (op->u.route.n_group > 1) str_printf(out, " groups=%d/%d", op->u.route.top_group, op->u.route.n_group);
+    static const char *const scores[] = { "softmax", "sigmoid", "sparsemixer" };
+    str_printf(out, " %d of %d %s", op->u.route.n_used, op->u.route.n_expert, scores[op->u.route.score]);
+    if (op->u.route.n_group > 1)
+        str_printf(out, " groups=%d/%d%s", op->u.route.top_group, op->u.route.n_group,
+                   op->u.route.group_best ? " by their best" : "");
     if (op->u.route.renorm) str_puts(out, " renorm");
     if (op->u.route.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.route.scale);
     put_vec("bias=", op->u.route.bias, out);
@@ -118,10 +124,12 @@ static void put_params(const nn_op *op, str *out) {
     case NN_OP_GATE: str_printf(out, " %s", acts[op->u.act]); break;
     case NN_OP_ADD:
     case NN_OP_SCALE:
-    case NN_OP_CLAMP:
+    case NN_OP_CLIP:
+    case NN_OP_SPARSIFY:
     case NN_OP_SOFTCAP: str_printf(out, " %g", (double)op->u.scale); break;
     case NN_OP_POS_SCALE:
-        str_printf(out, " beta=%g period=%d", (double)op->u.pos_scale.beta, op->u.pos_scale.period);
+        str_printf(out, " beta=%g period=%d offset=%d", (double)op->u.pos_scale.beta, op->u.pos_scale.period,
+                   op->u.pos_scale.offset);
         break;
     case NN_OP_TAKE:
         str_printf(out, " %d from %d of each %d", op->u.take.width, op->u.take.offset, op->u.take.group);
@@ -140,6 +148,7 @@ static void put_params(const nn_op *op, str *out) {
         str_printf(out, " heads=%d dim=%d groups=%d state=%d", op->u.ssm.n_head, op->u.ssm.dim, op->u.ssm.n_group,
                    op->u.ssm.n_state);
         break;
+    case NN_OP_SCAN: str_printf(out, " channels=%d state=%d", op->u.scan.n_channel, op->u.scan.n_state); break;
     default: break;
     }
 }

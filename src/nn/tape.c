@@ -219,13 +219,20 @@ void nn_rope_apply_at(nn_tape *t, nn_buf x, int head_dim, int offset, const nn_r
 
 void nn_rope_apply(nn_tape *t, nn_buf x, int head_dim, const nn_rope *r) { nn_rope_apply_at(t, x, head_dim, 0, r); }
 
-void nn_scale_by_position(nn_tape *t, nn_buf x, float beta, int period) {
+static void scale_by_position(nn_tape *t, nn_buf x, float beta, int period, int offset) {
     nn_op *op = push(t, NN_OP_POS_SCALE, -1, x, NULL, 0);
     if (!op) return;
     if (period <= 0) fail(t, "scale_by_position: period %d", period);
     op->acc = true;
     op->u.pos_scale.beta = beta;
     op->u.pos_scale.period = period;
+    op->u.pos_scale.offset = offset;
+}
+
+void nn_scale_by_position(nn_tape *t, nn_buf x, float beta, int period) { scale_by_position(t, x, beta, period, 0); }
+
+void nn_scale_by_next_position(nn_tape *t, nn_buf x, float beta, int period) {
+    scale_by_position(t, x, beta, period, 1);
 }
 
 static bool has_kv(const nn_state *s) {
@@ -261,6 +268,8 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
     if (s->kind == NN_STATE_STEP ? a.window != 0 : a.reach != 0)
         fail(t, "attention: layer %d has a window that its state does not know", layer);
     check_bias(t, &a);
+    if (a.chunk < 0 || (a.chunk && a.window != a.chunk))
+        fail(t, "attention: chunks of %d in a window of %d", a.chunk, a.window);
     if (a.sinks) want(t, a.sinks->name, "the number of sinks", a.sinks->n, a.n_head);
     op->u.attn = a;
     return out;
@@ -363,6 +372,12 @@ nn_buf nn_glu(nn_tape *t, nn_buf x, nn_linear gate, nn_linear up, nn_act_kind ac
     return g;
 }
 
+nn_buf nn_glu_clamped(nn_tape *t, nn_buf x, nn_linear gate, nn_linear up, nn_glu_spec spec) {
+    nn_buf g = nn_project(t, x, gate), u = nn_project(t, x, up);
+    glu_mul(t, g, u, spec);
+    return g;
+}
+
 /* One matrix per chosen expert: n_used rows per token. x has one row per token, or n_used. */
 static nn_buf experts(nn_tape *t, nn_buf x, nn_buf chosen, nn_linear w, int n_used) {
     nn_buf out = new_buf(t, NN_ROWS_TOKENS, n_used, w.w ? w.w->rows : 1);
@@ -388,12 +403,16 @@ static nn_buf route(nn_tape *t, nn_buf logits, const nn_moe_spec *m) {
     if (m->n_group > 1 && (m->n_expert % m->n_group || m->top_group <= 0 || m->top_group > m->n_group ||
                            m->n_expert / m->n_group * m->top_group < m->n_used))
         fail(t, "route: %d experts in %d groups, %d of them used", m->n_expert, m->n_group, m->top_group);
+    if (m->score == NN_SCORE_SPARSEMIXER && (m->n_used != 2 || m->bias || m->n_group > 1))
+        fail(t, "route: the sparse mixer picks two experts by their logits, not %d", m->n_used);
     if (m->bias) want(t, m->bias->name, "its length", m->bias->n, m->n_expert);
     if (m->expert_scale) want(t, m->expert_scale->name, "its length", m->expert_scale->n, m->n_expert);
     op->u.route.n_expert = m->n_expert;
     op->u.route.n_used = m->n_used;
     op->u.route.n_group = m->n_group;
     op->u.route.top_group = m->top_group;
+    op->u.route.group_best = m->group_best;
+    op->u.route.jitter = m->jitter;
     op->u.route.score = m->score;
     op->u.route.renorm = m->renorm;
     op->u.route.renorm_eps = m->renorm_eps;
@@ -403,11 +422,33 @@ static nn_buf route(nn_tape *t, nn_buf logits, const nn_moe_spec *m) {
     return out;
 }
 
+static void by_number(nn_tape *t, nn_op_kind kind, nn_buf x, float number) {
+    nn_op *op = push(t, kind, -1, x, NULL, 0);
+    if (!op) return;
+    op->acc = true;
+    op->u.scale = number;
+}
+
+static void softcap(nn_tape *t, nn_buf x, float cap) { by_number(t, NN_OP_SOFTCAP, x, cap); }
+
+/* The rows of an expert's first products times its weight. */
+static void weigh(nn_tape *t, nn_buf rows, nn_buf chosen, const nn_moe_spec *m) {
+    nn_op *op = m->weigh_input ? PUSH(t, NN_OP_WEIGH, -1, rows, chosen) : NULL;
+    if (!op) return;
+    if (m->gate.b || m->up.b) fail(t, "experts with biases cannot weigh their inputs");
+    op->acc = true;
+    op->u.combine.n_used = m->n_used;
+}
+
 nn_buf nn_moe(nn_tape *t, nn_buf x, nn_moe_spec m) {
-    nn_buf chosen = route(t, nn_project(t, m.router_in ? m.router_in : x, m.router), &m);
+    nn_buf logits = nn_project(t, m.router_in ? m.router_in : x, m.router);
+    if (m.router_cap != 0) softcap(t, logits, m.router_cap);
+    nn_buf chosen = route(t, logits, &m);
     nn_buf g = experts(t, x, chosen, m.gate, m.n_used);
+    weigh(t, g, chosen, &m);
     if (m.up.w) {
         nn_buf u = experts(t, x, chosen, m.up, m.n_used);
+        weigh(t, u, chosen, &m);
         glu_mul(t, g, u, m.glu);
     } else {
         nn_act(t, g, m.glu.act);
@@ -415,7 +456,10 @@ nn_buf nn_moe(nn_tape *t, nn_buf x, nn_moe_spec m) {
     nn_buf y = experts(t, g, chosen, m.down, m.n_used);
     nn_buf out = like(t, x, width(t, y));
     nn_op *op = PUSH(t, NN_OP_COMBINE, -1, out, y, chosen);
-    if (op) op->u.n_used = m.n_used;
+    if (op) {
+        op->u.combine.n_used = m.n_used;
+        op->u.combine.even = m.weigh_input;
+    }
     return out;
 }
 
@@ -439,12 +483,14 @@ void nn_add_scaled(nn_tape *t, nn_buf acc, nn_buf x, float scale) {
     op->u.scale = scale;
 }
 
-void nn_scale(nn_tape *t, nn_buf x, float scale) {
-    nn_op *op = push(t, NN_OP_SCALE, -1, x, NULL, 0);
-    if (!op) return;
-    op->acc = true;
-    op->u.scale = scale;
+void nn_scale(nn_tape *t, nn_buf x, float scale) { by_number(t, NN_OP_SCALE, x, scale); }
+
+void nn_clip(nn_tape *t, nn_buf x, float limit) {
+    if (!(limit > 0)) fail(t, "clip: a limit of %g", (double)limit);
+    by_number(t, NN_OP_CLIP, x, limit);
 }
+
+void nn_sparsify(nn_tape *t, nn_buf x, float deviations) { by_number(t, NN_OP_SPARSIFY, x, deviations); }
 
 void nn_gate(nn_tape *t, nn_buf x, nn_buf g, nn_act_kind act) {
     nn_op *op = PUSH(t, NN_OP_GATE, -1, x, g);
@@ -454,14 +500,6 @@ void nn_gate(nn_tape *t, nn_buf x, nn_buf g, nn_act_kind act) {
         fail(t, "gate: %lld gates for %lld elements", (long long)width(t, g), (long long)width(t, x));
     op->acc = true;
     op->u.act = act;
-}
-
-void nn_clamp(nn_tape *t, nn_buf x, float limit) {
-    nn_op *op = push(t, NN_OP_CLAMP, -1, x, NULL, 0);
-    if (!op) return;
-    if (!(limit > 0)) fail(t, "clamp: to %g", (double)limit);
-    op->acc = true;
-    op->u.scale = limit;
 }
 
 void nn_xielu_apply(nn_tape *t, nn_buf x, nn_xielu a) {
@@ -538,7 +576,7 @@ nn_buf nn_delta(nn_tape *t, int layer, nn_buf q, nn_buf k, nn_buf v, nn_buf g, n
 
 nn_buf nn_ssm(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn_ssm_spec s) {
     nn_buf out = like(t, x, width(t, x));
-    nn_op *op = PUSH(t, NN_OP_SSM, layer, out, x, b, c, dt);
+    nn_op *op = push(t, NN_OP_SSM, layer, out, (const nn_buf[]){ x, b, c, dt }, dt ? 4 : 3);
     if (!op) return out;
     const nn_state *st = &t->state[layer];
     if (st->rec_heads != s.n_head || st->rec_dim_k != s.n_state || st->rec_dim_v != s.dim)
@@ -546,9 +584,27 @@ nn_buf nn_ssm(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn
     want(t, "ssm", "the input's width", width(t, x), (int64_t)s.n_head * s.dim);
     want(t, "ssm", "b's width", width(t, b), (int64_t)s.n_group * s.n_state);
     want(t, "ssm", "c's width", width(t, c), (int64_t)s.n_group * s.n_state);
-    want(t, "ssm", "dt's width", width(t, dt), s.n_head);
+    if (dt) want(t, "ssm", "dt's width", width(t, dt), s.n_head);
     want(t, s.a->name, "its length", s.a->n, s.n_head);
     op->u.ssm = s;
+    return out;
+}
+
+nn_buf nn_scan(nn_tape *t, int layer, nn_buf x, nn_buf b, nn_buf c, nn_buf dt, nn_scan_spec s) {
+    nn_buf out = like(t, x, width(t, x));
+    nn_op *op = PUSH(t, NN_OP_SCAN, layer, out, x, b, c, dt);
+    if (!op) return out;
+    const nn_state *st = &t->state[layer];
+    if (st->rec_heads != 1 || st->rec_dim_k != s.n_state || st->rec_dim_v != s.n_channel)
+        fail(t, "scan: layer %d declares another recurrent state", layer);
+    want(t, "scan", "the input's width", width(t, x), s.n_channel);
+    want(t, "scan", "b's width", width(t, b), s.n_state);
+    want(t, "scan", "c's width", width(t, c), s.n_state);
+    want(t, "scan", "dt's width", width(t, dt), s.n_channel);
+    want(t, s.a->name, "its length", s.a->n, (int64_t)s.n_channel * s.n_state);
+    want(t, s.d->name, "its length", s.d->n, s.n_channel);
+    want(t, s.dt_bias->name, "its length", s.dt_bias->n, s.n_channel);
+    op->u.scan = s;
     return out;
 }
 
@@ -560,7 +616,7 @@ nn_buf nn_outputs(nn_tape *t, nn_buf x) {
     return out;
 }
 
-void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap) {
+void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float cap) {
     if (!head.w) {
         nn_vectors(t, x);
         return;
@@ -570,13 +626,7 @@ void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap)
     if (t->bufs[out].rows != NN_ROWS_OUTPUTS) fail(t, "logits: for output rows only (nn_outputs)");
     t->bufs[out].rows = NN_ROWS_LOGITS;
     if (scale != 0 && scale != 1.0f) nn_scale(t, out, scale);
-    if (softcap != 0) {
-        nn_op *op = push(t, NN_OP_SOFTCAP, -1, out, NULL, 0);
-        if (op) {
-            op->acc = true;
-            op->u.scale = softcap;
-        }
-    }
+    if (cap != 0) softcap(t, out, cap);
     t->hidden = x;
     t->logits = out;
 }

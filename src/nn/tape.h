@@ -32,18 +32,21 @@ typedef enum nn_op_kind {
     NN_OP_ACT,
     NN_OP_ADD,
     NN_OP_SCALE,
+    NN_OP_CLIP,
+    NN_OP_SPARSIFY,
     NN_OP_GATE,
     NN_OP_TAKE,
     NN_OP_ROUTE,
     NN_OP_EXPERTS,
+    NN_OP_WEIGH,
     NN_OP_COMBINE,
     NN_OP_CONV,
     NN_OP_DECAY,
     NN_OP_DELTA,
     NN_OP_SSM,
+    NN_OP_SCAN,
     NN_OP_OUTPUTS,
     NN_OP_SOFTCAP,
-    NN_OP_CLAMP,
     NN_OP_XIELU,
     NN_OP_KINDS,
 } nn_op_kind;
@@ -82,12 +85,12 @@ typedef struct nn_op {
         } rope;
         struct {
             float beta;
-            int   period;
+            int   period, offset; /* added to the position */
         } pos_scale;
         nn_attn_spec attn; /* LATENT_ATTN: dim_k latent, dim_v rotated part */
         nn_glu_spec  glu;
         nn_act_kind  act;   /* ACT, GATE */
-        float        scale; /* ADD, SCALE; SOFTCAP: the cap; CLAMP: the limit */
+        float        scale; /* ADD, SCALE; SOFTCAP: the cap; CLIP: the limit; SPARSIFY: deviations */
         nn_xielu     xielu;
         struct {
             int group, offset, width;
@@ -95,11 +98,14 @@ typedef struct nn_op {
         struct { /* in: router's logits; out: n_used (expert as int32, weight) pairs */
             int           n_expert, n_used, n_group, top_group;
             nn_score      score;
-            bool          renorm;
-            float         renorm_eps, scale;
+            bool          renorm, group_best;
+            float         renorm_eps, scale, jitter;
             const nn_vec *bias, *expert_scale;
         } route;
-        int n_used; /* COMBINE */
+        struct {
+            int  n_used;
+            bool even; /* COMBINE: the weights are in the rows already */
+        } combine;     /* COMBINE, WEIGH */
         struct {
             const nn_vec *w, *bias;
             int           kernel, channel0;
@@ -110,6 +116,7 @@ typedef struct nn_op {
         } decay;
         nn_delta_spec delta;
         nn_ssm_spec   ssm;
+        nn_scan_spec  scan;
     } u;
 } nn_op;
 

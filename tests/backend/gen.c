@@ -192,6 +192,7 @@ static nn_buf attention(gen *g, nn_buf h, bool window) {
                        .window = st.window,
                        .scale = 1.0f / sqrtf((float)dim) };
     if (window && suite_chance(g->s, 30)) a.window = suite_int(g->s, 1, st.window); /* reads less than is kept */
+    if (window && suite_chance(g->s, 30)) a.chunk = a.window;
     if (suite_chance(g->s, 30)) a.softcap = 8.0f;
     if (suite_chance(g->s, 30)) a.sinks = vec(g, "sinks", n_head, 0, 1);
     if (suite_chance(g->s, 30)) a.alibi = vec(g, "alibi", n_head, 0.3, 0.1)->data;
@@ -208,6 +209,8 @@ static nn_buf attention(gen *g, nn_buf h, bool window) {
         nn_rope_apply_at(g->t, k, dim, at, &r);
     }
     if (suite_chance(g->s, 40)) nn_scale_by_position(g->t, q, 0.1f, suite_int(g->s, 4, 20));
+    if (suite_chance(g->s, 20)) nn_scale_by_next_position(g->t, q, 0.1f, suite_int(g->s, 4, 20));
+    if (suite_chance(g->s, 40)) nn_clip(g->t, v, 0.7f);
     nn_kv_store(g->t, g->layer, k, v);
     nn_buf y = nn_attention(g->t, g->layer, q, a);
     if (suite_chance(g->s, 30)) gate_by(g, y, h, n_head);
@@ -320,9 +323,35 @@ static nn_buf ssm(gen *g, nn_buf h) {
                       .dt_bias = suite_chance(g->s, 60) ? vec(g, "dt", n_head, 0, 0.3) : NULL,
                       .dt_min = suite_chance(g->s, 50) ? 0.1f : 0.0f,
                       .dt_max = suite_chance(g->s, 50) ? 1.5f : 0.0f };
-    nn_buf      y = nn_ssm(g->t, g->layer, x, b, c, project(g, h, "dt", n_head), s);
+    nn_buf      dt = suite_chance(g->s, 80) ? project(g, h, "dt", n_head) : 0;
+    nn_buf      y = nn_ssm(g->t, g->layer, x, b, c, dt, s);
     gate_by(g, y, h, n_head);
     return y;
+}
+
+static nn_buf scan(gen *g, nn_buf h) {
+    int n = PICK(g, 8, 24, 40), n_state = PICK(g, 4, 8, 16), kernel = suite_int(g->s, 2, 4);
+    g->state[g->layer] =
+        (nn_state){ .conv_channels = n, .conv_kernel = kernel, .rec_heads = 1, .rec_dim_k = n_state, .rec_dim_v = n };
+    nn_buf       x = conv(g, project(g, h, "in", n), kernel, 0);
+    nn_scan_spec s = { .n_channel = n,
+                       .n_state = n_state,
+                       .a = vec(g, "a", (int64_t)n * n_state, -0.6, 0.1),
+                       .d = vec(g, "d", n, 1, 0.2),
+                       .dt_bias = vec(g, "dt", n, 0, 0.3) };
+    return nn_scan(g->t, g->layer, x, project(g, h, "b", n_state), project(g, h, "c", n_state), project(g, h, "dt", n),
+                   s);
+}
+
+/* What differs in a few families: two experts by the sparse mixer, weights on the inputs, capped routers. */
+static void rarer_experts(gen *g, nn_moe_spec *m) {
+    m->group_best = suite_chance(g->s, 40);
+    if (suite_chance(g->s, 30)) m->router_cap = 2.0f;
+    if (!m->gate.b && suite_chance(g->s, 40)) m->weigh_input = true;
+    if (m->n_group > 1 || m->bias || m->n_used < 2 || suite_chance(g->s, 60)) return;
+    m->n_used = 2;
+    m->score = NN_SCORE_SPARSEMIXER;
+    m->jitter = 0.2f;
 }
 
 static nn_buf experts(gen *g, nn_buf h) {
@@ -345,6 +374,7 @@ static nn_buf experts(gen *g, nn_buf h) {
     if (suite_chance(g->s, 40)) m.gate.b = vec(g, "gate_bias", (int64_t)n * width, 0, 0.3);
     if (suite_chance(g->s, 70)) m.up = (nn_linear){ mat(g, "up", width, g->n_embd, n), NULL };
     if (m.up.w && suite_chance(g->s, 40)) m.glu = (nn_glu_spec){ .limit = 1.5f, .alpha = 1.702f };
+    rarer_experts(g, &m);
     return nn_moe(g->t, h, m);
 }
 
@@ -358,11 +388,12 @@ static nn_buf feed_forward(gen *g, nn_buf h, int kind) {
     default: {
         nn_buf y = project(g, h, "ffn_up", n_ff);
         int    act = suite_int(g->s, NN_ACT_SILU, NN_ACT_TANH);
+        if (suite_chance(g->s, 30)) nn_sparsify(g->t, y, 0.4f);
         if (n_ff != 96)
             nn_act(g->t, y, (nn_act_kind)act);
         else
             nn_xielu_apply(g->t, y, (nn_xielu){ .p = 0.9f, .n = 0.7f, .beta = 0.5f, .eps = -1e-6f });
-        if (n_ff % 64 == 0) nn_clamp(g->t, y, 1.5f);
+        if (n_ff % 64 == 0) nn_clip(g->t, y, 1.5f);
         return y;
     }
     }
@@ -376,6 +407,7 @@ static nn_buf mixer(gen *g, nn_buf h, int kind) {
     case GEN_LATENT: return latent(g, h);
     case GEN_CONV: return short_conv(g, h);
     case GEN_DELTA: return delta(g, h);
+    case GEN_SCAN: return scan(g, h);
     default: return ssm(g, h);
     }
 }

@@ -12,6 +12,7 @@ typedef enum gen_mixer {
     GEN_CONV,
     GEN_DELTA,
     GEN_SSM,
+    GEN_SCAN,
     GEN_MIXERS,
     GEN_STEP = GEN_MIXERS, /* sees the whole input: then all layers do, and batches hold whole sequences */
 } gen_mixer;

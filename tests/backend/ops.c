@@ -119,7 +119,7 @@ void suite_ops(suite *s) {
     bool       seen[NN_OP_KINDS] = { false };
     nn_kv_type types[NN_KV_TYPE_COUNT];
     int        n_types = page_types(s, types);
-    for (int i = 0; i < 36 * s->rounds && n_types > 0; i++) {
+    for (int i = 0; i < 2 * GEN_MIXERS * GEN_FFNS * s->rounds && n_types > 0; i++) {
         gen_want  want = { .type = GEN_ANY, .mixer = i % (GEN_STEP + 1), .ffn = i / GEN_MIXERS % GEN_FFNS };
         nn_model *m = gen_model(s, want);
         for (int k = 0; k < m->tape->n_ops; k++) seen[m->tape->ops[k].kind] = true;

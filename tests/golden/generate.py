@@ -236,15 +236,24 @@ def versions():
 # families that transformers knows
 
 
+def causal_class(config):
+    """The class that AutoModelForCausalLM would pick, or the named one where that knows none."""
+    import transformers
+
+    if type(config) in transformers.AutoModelForCausalLM._model_mapping:
+        return transformers.AutoModelForCausalLM
+    return getattr(transformers, config.architectures[0])
+
+
 def load_model(path):
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(path)
     try:
         config._experts_implementation = "eager"
     except Exception as e:
         print("   experts implementation not settable:", e)
-    model, info = AutoModelForCausalLM.from_pretrained(
+    model, info = causal_class(config).from_pretrained(
         path, config=config, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     model.eval()
     missing = [k for k in info.get("missing_keys", []) or []]
@@ -273,12 +282,14 @@ def write_config(path, config):
 
 
 def make_hf(family, spec, outdir):
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     write_config(outdir, spec["config"])
     config = AutoConfig.from_pretrained(outdir)
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    cls = causal_class(config)
+    build = cls.from_config if hasattr(cls, "from_config") else cls._from_config
+    model = build(config, dtype=torch.float32, attn_implementation="eager")
     keep = fill(family, model, spec)
     model.to(torch.bfloat16)
     for name, buf in list(model.named_buffers()) + list(model.named_parameters()):

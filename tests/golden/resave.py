@@ -55,10 +55,10 @@ def logits_of(path, ids, groups):
 
 
 def save_again(src, dst):
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(src)
-    model = AutoModelForCausalLM.from_pretrained(src, config=config, dtype=torch.bfloat16)
+    model = generate.causal_class(config).from_pretrained(src, config=config, dtype=torch.bfloat16)
     model.save_pretrained(dst)
     return {f.name for f in dataclasses.fields(type(config))}
 

@@ -2,7 +2,7 @@
 """Tiny models of the mixture-of-experts, hybrid and recurrent families for generate.py: configs in the style of the
 published checkpoints, with windows shorter than the prompt, more experts than are used and every multiplier off one."""
 
-VOCAB = 192
+VOCAB = 160
 COMMON = {"vocab_size": VOCAB, "hidden_size": 32, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
           "torch_dtype": "bfloat16", "use_cache": True, "initializer_range": 0.02, "intermediate_size": 48,
           "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
@@ -25,7 +25,7 @@ MLA_MOE = {**MLA, "moe_intermediate_size": 16, "n_routed_experts": 8, "n_shared_
 add("deepseek_v2", "DeepseekV2", "deepseek_v2", {
     **MLA_MOE, "n_group": 4, "topk_group": 2, "topk_method": "group_limited_greedy", "scoring_func": "softmax",
     "norm_topk_prob": False, "routed_scaling_factor": 3.0, "aux_loss_alpha": 0.001, "seq_aux": True, "ep_size": 1,
-    "pretraining_tp": 1, "num_hidden_layers": 3,
+    "pretraining_tp": 1,
     "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 4.0, "mscale": 0.707, "mscale_all_dim": 0.707,
                      "original_max_position_embeddings": 128, "type": "yarn"}})
 add("deepseek_v2_lite", "DeepseekV2", "deepseek_v2", {
@@ -84,16 +84,16 @@ add("hunyuan_v1_moe", "HunYuanMoEV1", "hunyuan_v1_moe", {
     "rope_scaling": {"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
                      "mscale_all_dim": 1.0, "type": "dynamic"}})
 add("dots1", "Dots1", "dots1", {
-    "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 16,
+    "n_routed_experts": 6, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 16,
     "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1,
-    "scoring_func": "noaux_tc", "sliding_window": 16, "max_window_layers": 2, "num_hidden_layers": 3})
+    "scoring_func": "noaux_tc", "sliding_window": 16, "max_window_layers": 1})
 add("exaone_moe", "ExaoneMoe", "exaone_moe", {
     "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 1, "moe_intermediate_size": 16,
     "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1,
     "sliding_window": 16, "sliding_window_pattern": "LLG", "num_hidden_layers": 3,
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]})
 add("afmoe", "Afmoe", "afmoe", {
-    "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 1, "moe_intermediate_size": 16,
+    "num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 1, "moe_intermediate_size": 16,
     "num_dense_layers": 1, "route_scale": 2.448, "route_norm": True, "score_func": "sigmoid", "mup_enabled": True,
     "global_attn_every_n_layers": 3, "sliding_window": 16, "num_hidden_layers": 3, "n_group": 1, "topk_group": 1,
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]})
@@ -109,7 +109,7 @@ add("cohere2_moe_sigmoid", "Cohere2Moe", "cohere2_moe", {
     "logit_scale": 0.5, "layer_norm_eps": 1e-5, "rms_norm_eps": "DROP", "sliding_window": 16,
     "sliding_window_pattern": 2, "tie_word_embeddings": True})
 add("mimo_v2_flash", "MiMoV2Flash", "mimo_v2_flash", {
-    "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True,
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True,
     "n_group": 1, "topk_group": 1, "head_dim": 24, "v_head_dim": 16, "sliding_window": 16, "num_hidden_layers": 3,
     "attention_value_scale": 0.707, "routed_scaling_factor": None, "rope_theta": "DROP",
     "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
@@ -146,7 +146,7 @@ add("dbrx", "Dbrx", "dbrx", {
     "d_model": 32, "n_heads": 2, "n_layers": 2, "max_seq_len": 512, "resid_pdrop": 0.0, "emb_pdrop": 0.0,
     "attn_config": {"clip_qkv": 1.5, "kv_n_heads": 1, "rope_theta": 500000.0, "attn_pdrop": 0.0},
     "ffn_config": {"ffn_act_fn": {"name": "silu"}, "ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2,
-                   "moe_loss_weight": 0.05, "moe_jitter_eps": None, "moe_normalize_expert_weights": 1},
+                   "moe_loss_weight": 0.05, "moe_jitter_eps": None, "moe_normalize_expert_weights": 1.0},
     **{k: "DROP" for k in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                            "num_key_value_heads", "head_dim", "hidden_act", "max_position_embeddings", "rms_norm_eps",
                            "rope_theta", "attention_dropout", "attention_bias")}})
@@ -158,7 +158,7 @@ add("minimax_m3_vl_text", "MiniMaxM3VL", "minimax_m3_vl_text", {
     "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 16, "dense_intermediate_size": 48,
     "shared_intermediate_size": 16, "routed_scaling_factor": 2.0, "rotary_dim": 8, "swiglu_alpha": 1.702,
     "swiglu_limit": 7.0, "mlp_layer_types": ["dense", "sparse"], "layer_types": ["full_attention"] * 2})
-LLAMA4 = {"num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size": 16, "intermediate_size_mlp": 48,
+LLAMA4 = {"num_local_experts": 3, "num_experts_per_tok": 1, "intermediate_size": 16, "intermediate_size_mlp": 48,
           "use_qk_norm": True, "attention_chunk_size": 16, "attn_temperature_tuning": True, "floor_scale": 8,
           "attn_scale": 0.1, "num_hidden_layers": 4, "rope_theta": 500000.0, "for_llm_compressor": False,
           "router_jitter_noise": 0.0, "no_rope_layers": [1, 1, 1, 0]}
@@ -182,9 +182,9 @@ add("mamba", "Mamba", "mamba", {**MAMBA, "tie_word_embeddings": True}, rules=DT)
 add("falcon_mamba", "FalconMamba", "falcon_mamba", {**MAMBA, "mixer_rms_eps": 1e-6}, rules=DT)
 add("jamba", "Jamba", "jamba", {
     **NO_HEAD, "num_hidden_layers": 4, "mamba_d_state": 8, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 4,
-    "mamba_conv_bias": True, "mamba_proj_bias": False, "use_mamba_kernels": False, "num_experts": 4,
+    "mamba_conv_bias": True, "mamba_proj_bias": False, "use_mamba_kernels": False, "num_experts": 3,
     "num_experts_per_tok": 2, "expert_layer_period": 2, "expert_layer_offset": 1, "attn_layer_period": 4,
-    "attn_layer_offset": 2, "intermediate_size": 24, "rope_theta": "DROP", "attention_bias": "DROP"}, rules=DT)
+    "attn_layer_offset": 2, "intermediate_size": 16, "rope_theta": "DROP", "attention_bias": "DROP"}, rules=DT)
 MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 16, "mamba_d_conv": 4,
           "mamba_expand": 2, "mamba_chunk_size": 16, "mamba_conv_bias": True, "mamba_proj_bias": False}
 add("bamba", "Bamba", "bamba", {
@@ -224,7 +224,7 @@ add("nemotron_h_latent", "NemotronH", "nemotron_h", {
     "moe_shared_expert_intermediate_size": 32, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1,
     "norm_topk_prob": True})
 add("minimax", "MiniMax", "minimax", {
-    "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 16, "num_hidden_layers": 3,
+    "num_local_experts": 3, "num_experts_per_tok": 2, "intermediate_size": 16, "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"], "block_size": 16,
     "full_attn_alpha_factor": 1.3, "full_attn_beta_factor": 0.8, "linear_attn_alpha_factor": 1.2,
     "linear_attn_beta_factor": 0.9, "mlp_alpha_factor": 1.1, "mlp_beta_factor": 0.7, "rotary_dim": 8,
@@ -236,7 +236,7 @@ add("olmo_hybrid", "OlmoHybrid", "olmo_hybrid", {
     "layer_types": ["linear_attention", "full_attention", "linear_attention"]})
 GEMMA3N = {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "DROP", "tie_word_embeddings": True,
            "sliding_window": 16, "final_logit_softcapping": 4.0, "vocab_size_per_layer_input": VOCAB,
-           "hidden_size_per_layer_input": 16, "altup_active_idx": 0, "altup_coef_clip": 120.0,
+           "hidden_size_per_layer_input": 8, "altup_active_idx": 0, "altup_coef_clip": 120.0,
            "altup_correct_scale": True, "altup_num_inputs": 4, "laurel_rank": 8, "rms_norm_eps": 1e-6,
            "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "rope_scaling": None}
 add("gemma3n_text", "Gemma3n", "gemma3n_text", {

@@ -245,6 +245,8 @@ static void check_rows(check *c, const kernels *k) {
         CHECK(c, worst < 1e-6, "softcap of %d: error %g", (int)n, worst);
 
         bool ok = true;
+        k->ops.clip(y.p, x.p, n, 0.75f);
+        for (int64_t i = 0; i < n; i++) ok = ok && y.p[i] == fminf(0.75f, fmaxf(-0.75f, x.p[i]));
         k->ops.add(y.p, x.p, z.p, n);
         for (int64_t i = 0; i < n; i++) ok = ok && y.p[i] == x.p[i] + z.p[i];
         k->ops.scale(y.p, x.p, 3.25f, n);
@@ -410,6 +412,34 @@ static void route_want(const ops_route *r, const float *logits, const float *bia
     }
 }
 
+/* Phi MoE's mixer, as its authors' code states it: twice the largest, with its share among those near it. */
+static void check_mixer(check *c, const kernels *k) {
+    for (int round = 0; round < 100; round++) {
+        const int n = check_int(c, 2, 70);
+        ops_route r = { .n_expert = n, .n_used = 2, .score = OPS_SCORE_SPARSEMIXER, .scale = 1.0f, .jitter = 0.1f };
+        vec       logits = vec_new(c, n, 2), scratch = vec_new(c, 2 * n, 0), w = vec_new(c, 2, 0);
+        double    v[70], worst = 0;
+        int32_t   idx[2];
+        bool      ok = true;
+        for (int i = 0; i < n; i++) v[i] = (double)logits.p[i];
+        k->ops.route(&r, logits.p, NULL, idx, w.p, scratch.p);
+        for (int j = 0; j < 2; j++) {
+            const int    best = first_best(v, n);
+            const double top = v[best];
+            double       sum = 0;
+            for (int i = 0; i < n; i++) {
+                const double factor = larger(fabs((double)logits.p[i]), top);
+                if (!((top - (double)logits.p[i]) / factor > 2 * 0.1)) sum += exp(v[i] - top);
+            }
+            ok = ok && idx[j] == best;
+            worst = larger(worst, fabs((double)w.p[j] - 1 / sum));
+            v[best] = -INFINITY;
+        }
+        CHECK(c, ok && worst < 1e-5, "mixer of %d: error %g", n, worst);
+        vec_free(c, &logits), vec_free(c, &scratch), vec_free(c, &w);
+    }
+}
+
 static void check_route(check *c, const kernels *k) {
     for (int round = 0; round < 300; round++) {
         static const int experts[] = { 4, 8, 32, 60, 64, 128, 256, 512 };
@@ -495,6 +525,7 @@ int main(int argc, char **argv) {
     check_rope(&c, &k);
     check_embed(&c, &k);
     check_route(&c, &k);
+    check_mixer(&c, &k);
     check_halves(&c, &k);
     return check_end(&c);
 }

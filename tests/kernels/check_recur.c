@@ -286,6 +286,69 @@ static void check_ssd(check *c, const kernels *k, int dim, int n_state, int head
     vec_free(c, &s1), vec_free(c, &s2), vec_free(c, &y1), vec_free(c, &y2);
 }
 
+static void scan_want(const recur_scan *a, double *s, double *y) {
+    for (int64_t t = 0; t < a->n_rows; t++) {
+        for (int64_t h = 0; h < a->n_channel; h++) {
+            const size_t row = (size_t)t, ch = (size_t)h;
+            const double dt = log1p(exp((double)a->dt[row * a->dt_stride + ch] + (double)a->dt_bias[ch]));
+            const double x = (double)a->x[row * a->x_stride + ch];
+            double       out = (double)a->d[ch] * x;
+            for (int i = 0; i < a->n_state; i++) {
+                double *st = s + (size_t)i * (size_t)a->n_channel + ch;
+                *st = *st * exp(dt * (double)a->a[ch * (size_t)a->n_state + (size_t)i]) +
+                      dt * x * (double)a->b[row * a->b_stride + (size_t)i];
+                out += *st * (double)a->c[row * a->c_stride + (size_t)i];
+            }
+            y[row * a->y_stride + ch] = out;
+        }
+    }
+}
+
+static void check_scan(check *c, const kernels *k, int n, int n_state, int rows) {
+    const size_t r = (size_t)rows, cs = (size_t)n, ns = (size_t)n_state;
+    vec          x = vec_new(c, r * cs, 1), b = vec_new(c, r * ns, 0.5f), cc = vec_new(c, r * ns, 0.5f),
+        dt = vec_new(c, r * cs, 2), av = vec_new(c, cs * ns, 1), bias = vec_new(c, cs, 1), d = vec_new(c, cs, 1);
+    vec s1 = vec_new(c, cs * ns, 0.3f), s2 = vec_copy(&s1), y1 = vec_new(c, r * cs, 0), y2 = vec_copy(&y1);
+    for (size_t i = 0; i < cs * ns; i++) av.p[i] = -fabsf(av.p[i]) - 0.1f;
+    recur_scan a = { .y = y1.p,
+                     .x = x.p,
+                     .b = b.p,
+                     .c = cc.p,
+                     .dt = dt.p,
+                     .y_stride = cs,
+                     .x_stride = cs,
+                     .b_stride = ns,
+                     .c_stride = ns,
+                     .dt_stride = cs,
+                     .n_rows = rows,
+                     .n_channel = n,
+                     .n_state = n_state,
+                     .a = av.p,
+                     .dt_bias = bias.p,
+                     .d = d.p,
+                     .state = s1.p };
+    double    *ws = doubles(&s1), *wy = doubles(&y1);
+    scan_want(&a, ws, wy);
+    k->recur.scan(&a, 0, n);
+    const double e = worst_of(&y1, wy), es = worst_of(&s1, ws);
+    CHECK(c, e < 1e-5 && es < 1e-5, "scan of %d, state %d, rows %d: error %g, state %g", n, n_state, rows, e, es);
+    for (int64_t t = 0; t < rows;) {
+        const int64_t m = piece_len(c, rows - t), cut = check_int(c, 0, n);
+        const size_t  at = (size_t)t;
+        recur_scan    p = a;
+        p.y = y2.p + at * cs, p.x += at * cs, p.b += at * ns, p.c += at * ns, p.dt += at * cs, p.n_rows = m;
+        p.state = s2.p;
+        k->recur.scan(&p, cut, n);
+        k->recur.scan(&p, 0, cut);
+        t += m;
+    }
+    CHECK(c, vec_same(&y1, &y2) && vec_same(&s1, &s2), "scan of %d, state %d, rows %d: pieces differ", n, n_state,
+          rows);
+    free(ws), free(wy);
+    vec_free(c, &x), vec_free(c, &b), vec_free(c, &cc), vec_free(c, &dt), vec_free(c, &av), vec_free(c, &bias);
+    vec_free(c, &d), vec_free(c, &s1), vec_free(c, &s2), vec_free(c, &y1), vec_free(c, &y2);
+}
+
 static void check_decay(check *c, const kernels *k, int heads, int per) {
     const size_t n = (size_t)(heads * per);
     vec          x = vec_new(c, n, 10), a = vec_new(c, (size_t)heads, 1), b = vec_new(c, n, 1), g = vec_new(c, n, 0);
@@ -312,11 +375,13 @@ int main(int argc, char **argv) {
         check_delta(&c, &k, check_int(&c, 1, 40), d, check_int(&c, 1, 3), check_int(&c, 1, 3), check_int(&c, 1, 20),
                     d % 2, d % 3 == 0);
         check_ssd(&c, &k, d, check_int(&c, 1, 40), 4, 1 << check_int(&c, 0, 2), check_int(&c, 1, 20), d % 2);
+        check_scan(&c, &k, d, check_int(&c, 1, 40), check_int(&c, 1, 20));
         check_decay(&c, &k, d, check_int(&c, 0, 1) ? 1 : check_int(&c, 2, 40));
     }
     check_delta(&c, &k, 128, 128, 1, 2, c.quick ? 5 : 60, false, false);
     check_delta(&c, &k, 128, 128, 1, 1, c.quick ? 5 : 60, true, false);
     check_delta(&c, &k, RECUR_DIM_MAX, 72, 1, 1, 3, true, false);
     check_ssd(&c, &k, 64, 128, 2, 1, c.quick ? 5 : 60, false);
+    check_scan(&c, &k, 100, RECUR_STATE_MAX, 3);
     return check_end(&c);
 }

@@ -117,6 +117,7 @@ void cpu_pack(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_conv(cpu_exec *x, const nn_op *op, int worker);
 void cpu_delta(cpu_exec *x, const nn_op *op, int worker);
 void cpu_ssm(cpu_exec *x, const nn_op *op, int worker);
+void cpu_scan(cpu_exec *x, const nn_op *op, int worker);
 
 int cpu_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
 

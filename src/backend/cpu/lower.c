@@ -256,7 +256,7 @@ static int lower_op(lowering *l, int i) {
         touch(l, AT_ROPE + (size_t)table * SPACE, 1, false);
         break;
     case NN_OP_COMBINE:
-        if (op->u.n_used > CPU_MAX_USED) return refuse(l, i, "too many experts per token");
+        if (op->u.combine.n_used > CPU_MAX_USED) return refuse(l, i, "too many experts per token");
         break;
     case NN_OP_ROUTE:
         scratch_need(l, (size_t)op->u.route.n_expert * 3 * sizeof(float) + (size_t)op->u.route.n_used * 8);
@@ -281,6 +281,9 @@ static int lower_op(lowering *l, int i) {
         break;
     case NN_OP_SSM:
         if (op->u.ssm.dim > RECUR_DIM_MAX || op->u.ssm.n_state > RECUR_DIM_MAX) return refuse(l, i, "heads this wide");
+        break;
+    case NN_OP_SCAN:
+        if (op->u.scan.n_state > RECUR_STATE_MAX) return refuse(l, i, "states this wide");
         break;
     default: break;
     }

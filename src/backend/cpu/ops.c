@@ -112,14 +112,13 @@ static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t
             x->k.ops.axpy(y, a + c0, op->u.scale, n);
         break;
     case NN_OP_SCALE: x->k.ops.scale(y, y, op->u.scale, n); break;
+    case NN_OP_CLIP: x->k.ops.clip(y, y, n, op->u.scale); break;
     case NN_OP_ACT: x->k.ops.act(y, y, n, act_of(op->u.act)); break;
     case NN_OP_SOFTCAP: x->k.ops.softcap(y, y, n, op->u.scale); break;
-    case NN_OP_CLAMP:
-        for (int64_t i = 0; i < n; i++) y[i] = fmaxf(-op->u.scale, fminf(op->u.scale, y[i]));
-        break;
     case NN_OP_XIELU: xielu(y, n, op->u.xielu); break;
     case NN_OP_POS_SCALE: {
-        double s = 1 + op->u.pos_scale.beta * log1p(floor((double)x->base.batch.pos[row] / op->u.pos_scale.period));
+        double p = (double)x->base.batch.pos[row] + op->u.pos_scale.offset;
+        double s = 1 + op->u.pos_scale.beta * log1p(floor(p / op->u.pos_scale.period));
         x->k.ops.scale(y, y, (float)s, n);
         break;
     }
@@ -189,13 +188,21 @@ static void take(cpu_exec *x, const nn_op *op, int worker) {
     }
 }
 
+static ops_score score_of(nn_score s) {
+    static const ops_score map[] = { [NN_SCORE_SOFTMAX] = OPS_SCORE_SOFTMAX,
+                                     [NN_SCORE_SIGMOID] = OPS_SCORE_SIGMOID,
+                                     [NN_SCORE_SPARSEMIXER] = OPS_SCORE_SPARSEMIXER };
+    return map[s];
+}
+
 static void route(cpu_exec *x, const nn_op *op, int worker) {
     ops_route r = { .n_expert = op->u.route.n_expert,
                     .n_used = op->u.route.n_used,
-                    .score = op->u.route.score == NN_SCORE_SOFTMAX ? OPS_SCORE_SOFTMAX : OPS_SCORE_SIGMOID,
+                    .score = score_of(op->u.route.score),
+                    .jitter = op->u.route.jitter,
                     .n_group = op->u.route.n_group,
                     .topk_group = op->u.route.top_group,
-                    .group_top2 = true,
+                    .group_top2 = !op->u.route.group_best,
                     .renorm = op->u.route.renorm,
                     .renorm_eps = op->u.route.renorm_eps,
                     .scale = op->u.route.scale };
@@ -214,10 +221,33 @@ static void route(cpu_exec *x, const nn_op *op, int worker) {
     }
 }
 
+static void weigh(cpu_exec *x, const nn_op *op, int worker) {
+    int64_t      width = width_of(x, op->out), lo, hi;
+    const float *chosen = local_buf(&x->base, op->in[0]);
+    float       *y = local_buf(&x->base, op->out);
+    cpu_share(local_rows(&x->base, op->out), worker, x->n_workers, &lo, &hi);
+    for (; lo < hi; lo++) x->k.ops.scale(y + lo * width, y + lo * width, chosen[lo * 2 + 1], width);
+}
+
+/* Plain sums in double: a few layers of one family have it, before a product many times as long. */
+static void sparsify(cpu_exec *x, const nn_op *op, int worker) {
+    int64_t width = width_of(x, op->out), lo, hi;
+    cpu_share(local_rows(&x->base, op->out), worker, x->n_workers, &lo, &hi);
+    for (; lo < hi; lo++) {
+        float *y = local_buf(&x->base, op->out) + lo * width;
+        double mean = 0, sum = 0;
+        for (int64_t i = 0; i < width; i++) mean += (double)y[i];
+        mean /= (double)width;
+        for (int64_t i = 0; i < width; i++) sum += ((double)y[i] - mean) * ((double)y[i] - mean);
+        float cut = (float)(mean + (double)op->u.scale * sqrt(sum / (double)width));
+        for (int64_t i = 0; i < width; i++) y[i] = y[i] > cut ? y[i] - cut : 0.0f;
+    }
+}
+
 /* In the order of rank, so that a token's sum does not depend on how rows were grouped. */
 static void combine(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      width = width_of(x, op->out), pieces = (width + PIECE - 1) / PIECE, lo, hi;
-    int          n = op->u.n_used;
+    int          n = op->u.combine.n_used;
     const float *y = local_buf(&x->base, op->in[0]), *chosen = local_buf(&x->base, op->in[1]);
     float       *out = local_buf(&x->base, op->out);
     cpu_share(x->base.batch.n_tok * pieces, worker, x->n_workers, &lo, &hi);
@@ -227,7 +257,7 @@ static void combine(cpu_exec *x, const nn_op *op, int worker) {
         float        w[CPU_MAX_USED];
         for (int k = 0; k < n; k++) {
             rows[k] = y + (t * n + k) * width + c0;
-            w[k] = chosen[(t * n + k) * 2 + 1];
+            w[k] = op->u.combine.even ? 1.0f : chosen[(t * n + k) * 2 + 1];
         }
         x->k.ops.weighted_sum(out + t * width + c0, rows, w, n, len);
     }
@@ -265,13 +295,16 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     case NN_OP_ATTN:
     case NN_OP_LATENT_ATTN: cpu_attention(x, it, op, worker); break;
     case NN_OP_ROUTE: route(x, op, worker); break;
+    case NN_OP_WEIGH: weigh(x, op, worker); break;
     case NN_OP_COMBINE: combine(x, op, worker); break;
+    case NN_OP_SPARSIFY: sparsify(x, op, worker); break;
     case NN_OP_GATE: gate(x, op, worker); break;
     case NN_OP_TAKE: take(x, op, worker); break;
     case NN_OP_CONV: cpu_conv(x, op, worker); break;
     case NN_OP_DECAY: decay(x, op, worker); break;
     case NN_OP_DELTA: cpu_delta(x, op, worker); break;
     case NN_OP_SSM: cpu_ssm(x, op, worker); break;
+    case NN_OP_SCAN: cpu_scan(x, op, worker); break;
     case NN_OP_OUTPUTS: outputs(x, op, worker); break;
     default: elementwise(x, it, op, worker); break;
     }

@@ -91,6 +91,7 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .pos = b->pos + t0,
                         .row_end = b->row_end && !step ? b->row_end + t0 : NULL,
                         .window = step && spec->reach ? spec->reach + 1 : spec->window,
+                        .chunk = spec->chunk,
                         .causal = !step,
                         .after = spec->reach,
                         .scale = spec->scale,
@@ -265,7 +266,7 @@ void cpu_ssm(cpu_exec *x, const nn_op *op, int worker) {
                         .x = local_buf(&x->base, op->in[0]) + t0 * xs,
                         .b = local_buf(&x->base, op->in[1]) + t0 * bs,
                         .c = local_buf(&x->base, op->in[2]) + t0 * bs,
-                        .dt = local_buf(&x->base, op->in[3]) + t0 * (size_t)m->n_head,
+                        .dt = op->in[3] ? local_buf(&x->base, op->in[3]) + t0 * (size_t)m->n_head : NULL,
                         .y_stride = xs,
                         .x_stride = xs,
                         .b_stride = bs,
@@ -283,5 +284,37 @@ void cpu_ssm(cpu_exec *x, const nn_op *op, int worker) {
                         .dt_max = m->dt_max > 0 ? m->dt_max : 3.4e38f,
                         .state = fixed_of(x, op->layer, s) + nn_state_conv_floats(&x->base.x.model->state[op->layer]) };
         x->k.recur.ssd(&a, (int)lo, (int)hi);
+    }
+}
+
+void cpu_scan(cpu_exec *x, const nn_op *op, int worker) {
+    const nn_batch     *b = &x->base.batch;
+    const nn_scan_spec *m = &op->u.scan;
+    size_t              cs = (size_t)m->n_channel, ns = (size_t)m->n_state;
+    int64_t             lo, hi;
+    cpu_share((m->n_channel + 15) / 16, worker, x->n_workers, &lo, &hi);
+    lo *= 16;
+    hi = hi * 16 < m->n_channel ? hi * 16 : m->n_channel;
+    for (int s = 0; s < b->n_seq && lo < hi; s++) {
+        size_t     t0 = (size_t)b->q_start[s];
+        recur_scan a = { .y = local_buf(&x->base, op->out) + t0 * cs,
+                         .x = local_buf(&x->base, op->in[0]) + t0 * cs,
+                         .b = local_buf(&x->base, op->in[1]) + t0 * ns,
+                         .c = local_buf(&x->base, op->in[2]) + t0 * ns,
+                         .dt = local_buf(&x->base, op->in[3]) + t0 * cs,
+                         .y_stride = cs,
+                         .x_stride = cs,
+                         .b_stride = ns,
+                         .c_stride = ns,
+                         .dt_stride = cs,
+                         .n_rows = b->q_start[s + 1] - b->q_start[s],
+                         .n_channel = m->n_channel,
+                         .n_state = m->n_state,
+                         .a = m->a->data,
+                         .dt_bias = m->dt_bias->data,
+                         .d = m->d->data,
+                         .state =
+                             fixed_of(x, op->layer, s) + nn_state_conv_floats(&x->base.x.model->state[op->layer]) };
+        x->k.recur.scan(&a, lo, hi);
     }
 }

@@ -283,10 +283,32 @@ static void combine(scalar_exec *x, const nn_op *op) {
     for (int64_t t = 0; t < x->base.batch.n_tok; t++) {
         for (int64_t i = 0; i < width; i++) {
             double sum = 0;
-            for (int k = 0; k < op->u.n_used; k++)
-                sum += (double)chosen[(t * op->u.n_used + k) * 2 + 1] * (double)y[(t * op->u.n_used + k) * width + i];
+            for (int k = 0; k < op->u.combine.n_used; k++) {
+                int64_t row = t * op->u.combine.n_used + k;
+                sum += (op->u.combine.even ? 1.0 : (double)chosen[row * 2 + 1]) * (double)y[row * width + i];
+            }
             out[t * width + i] = (float)sum;
         }
+    }
+}
+
+static void weigh(scalar_exec *x, const nn_op *op) {
+    const float *chosen = local_buf(&x->base, op->in[0]);
+    float       *y = local_buf(&x->base, op->out);
+    int64_t      width = x->base.x.model->tape->bufs[op->out].width;
+    for (int64_t i = 0; i < local_rows(&x->base, op->out) * width; i++) y[i] *= chosen[i / width * 2 + 1];
+}
+
+static void sparsify(scalar_exec *x, const nn_op *op) {
+    int64_t rows = local_rows(&x->base, op->out), width = x->base.x.model->tape->bufs[op->out].width;
+    float  *y = local_buf(&x->base, op->out);
+    for (int64_t t = 0; t < rows; t++, y += width) {
+        double mean = 0, sum = 0;
+        for (int64_t i = 0; i < width; i++) mean += y[i];
+        mean /= (double)width;
+        for (int64_t i = 0; i < width; i++) sum += (y[i] - mean) * (y[i] - mean);
+        double cut = mean + op->u.scale * sqrt(sum / (double)width);
+        for (int64_t i = 0; i < width; i++) y[i] = y[i] > cut ? (float)(y[i] - cut) : 0.0f;
     }
 }
 
@@ -321,13 +343,14 @@ static void elementwise(scalar_exec *x, const nn_op *op) {
         switch (op->kind) {
         case NN_OP_ADD: v += (double)op->u.scale * (double)a[i]; break;
         case NN_OP_SCALE: v *= op->u.scale; break;
+        case NN_OP_CLIP: v = v > op->u.scale ? op->u.scale : v < -op->u.scale ? -op->u.scale : v; break;
         case NN_OP_ACT: v = scalar_act(op->u.act, v); break;
         case NN_OP_GATE: v *= scalar_act(op->u.act, a[t * aw + c / (width / aw)]); break;
-        case NN_OP_CLAMP: v = fmax(-op->u.scale, fmin(op->u.scale, v)); break;
         case NN_OP_XIELU: v = xielu(op->u.xielu, v); break;
         case NN_OP_SOFTCAP: v = op->u.scale * tanh(v / op->u.scale); break;
         case NN_OP_POS_SCALE:
-            v *= 1 + op->u.pos_scale.beta * log1p(floor((double)x->base.batch.pos[t] / op->u.pos_scale.period));
+            v *= 1 + op->u.pos_scale.beta *
+                         log1p(floor(((double)x->base.batch.pos[t] + op->u.pos_scale.offset) / op->u.pos_scale.period));
             break;
         case NN_OP_DECAY:
             v = (double)op->u.decay.a->data[c / (width / op->u.decay.a->n)] *
@@ -385,11 +408,14 @@ static void run_op(scalar_exec *x, const nn_op *op) {
     case NN_OP_LATENT_ATTN: scalar_latent_attention(x, op); break;
     case NN_OP_ROUTE: scalar_route(x, op); break;
     case NN_OP_EXPERTS: experts(x, op); break;
+    case NN_OP_WEIGH: weigh(x, op); break;
     case NN_OP_COMBINE: combine(x, op); break;
+    case NN_OP_SPARSIFY: sparsify(x, op); break;
     case NN_OP_TAKE: take(x, op); break;
     case NN_OP_CONV: scalar_conv(x, op); break;
     case NN_OP_DELTA: scalar_delta(x, op); break;
     case NN_OP_SSM: scalar_ssm(x, op); break;
+    case NN_OP_SCAN: scalar_scan(x, op); break;
     case NN_OP_OUTPUTS: outputs(x, op); break;
     default: elementwise(x, op); break;
     }

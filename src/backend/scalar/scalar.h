@@ -26,6 +26,7 @@ void scalar_kv_store(scalar_exec *x, const nn_op *op);
 void scalar_conv(scalar_exec *x, const nn_op *op);
 void scalar_delta(scalar_exec *x, const nn_op *op);
 void scalar_ssm(scalar_exec *x, const nn_op *op);
+void scalar_scan(scalar_exec *x, const nn_op *op);
 void scalar_route(scalar_exec *x, const nn_op *op);
 
 int scalar_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);

@@ -41,9 +41,10 @@ static double bias_of(const nn_attn_spec *a, int head, int64_t distance) {
 }
 
 /* The first position that row t sees, and the one behind its last. */
-static int64_t sees_from(const nn_batch *b, int t, int window) {
-    int64_t from = (int64_t)b->pos[t] + 1 - window;
-    return window > 0 && from > 0 ? from : 0;
+static int64_t sees_from(const nn_batch *b, int t, const nn_attn_spec *a) {
+    int64_t from = (int64_t)b->pos[t] + 1 - a->window;
+    if (a->chunk) return (int64_t)b->pos[t] / a->chunk * a->chunk;
+    return a->window > 0 && from > 0 ? from : 0;
 }
 static int64_t sees_to(const nn_batch *b, int t) { return b->row_end ? b->row_end[t] : (int64_t)b->pos[t] + 1; }
 
@@ -63,7 +64,7 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
     const float        *q = local_buf(&x->base, op->in[0]);
     float              *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
-        int64_t lo = sees_from(b, t, a->window), hi = sees_to(b, t);
+        int64_t lo = sees_from(b, t, a), hi = sees_to(b, t);
         if (x->base.x.model->state[op->layer].kind == NN_STATE_STEP) sees_around(b, t, a->reach, &lo, &hi);
         for (int h = 0; h < a->n_head; h++) {
             int          g = h / (a->n_head / a->n_kv);
@@ -191,7 +192,7 @@ void scalar_ssm(scalar_exec *x, const nn_op *op) {
     const nn_batch    *b = &x->base.batch;
     const float       *in = local_buf(&x->base, op->in[0]), *vb = local_buf(&x->base, op->in[1]),
                 *vc = local_buf(&x->base, op->in[2]);
-    const float *dts = local_buf(&x->base, op->in[3]);
+    const float *dts = op->in[3] ? local_buf(&x->base, op->in[3]) : NULL;
     float       *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
         float *state = fixed_of(x, op->layer, b->seq_of[t]) + nn_state_conv_floats(&x->base.x.model->state[op->layer]);
@@ -199,8 +200,9 @@ void scalar_ssm(scalar_exec *x, const nn_op *op) {
             int          g = h / (s->n_head / s->n_group);
             const float *bb = vb + ((int64_t)t * s->n_group + g) * s->n_state,
                         *cc = vc + ((int64_t)t * s->n_group + g) * s->n_state;
-            double dt = scalar_act(NN_ACT_SOFTPLUS, (double)dts[(int64_t)t * s->n_head + h] +
-                                                        (s->dt_bias ? (double)s->dt_bias->data[h] : 0.0));
+            double dt = dts ? scalar_act(NN_ACT_SOFTPLUS, (double)dts[(int64_t)t * s->n_head + h] +
+                                                              (s->dt_bias ? (double)s->dt_bias->data[h] : 0.0))
+                            : 1.0;
             if (s->dt_max > 0) dt = fmin(dt, s->dt_max);
             dt = fmax(dt, s->dt_min);
             double decay = exp(dt * s->a->data[h]);
@@ -214,6 +216,29 @@ void scalar_ssm(scalar_exec *x, const nn_op *op) {
                 }
                 out[at] = (float)y;
             }
+        }
+    }
+}
+
+void scalar_scan(scalar_exec *x, const nn_op *op) {
+    const nn_scan_spec *s = &op->u.scan;
+    const nn_batch     *b = &x->base.batch;
+    const float        *in = local_buf(&x->base, op->in[0]), *vb = local_buf(&x->base, op->in[1]),
+                *vc = local_buf(&x->base, op->in[2]), *dts = local_buf(&x->base, op->in[3]);
+    float *out = local_buf(&x->base, op->out);
+    for (int t = 0; t < b->n_tok; t++) {
+        float *state = fixed_of(x, op->layer, b->seq_of[t]) + nn_state_conv_floats(&x->base.x.model->state[op->layer]);
+        const float *bb = vb + (int64_t)t * s->n_state, *cc = vc + (int64_t)t * s->n_state;
+        for (int c = 0; c < s->n_channel; c++) {
+            int64_t at = (int64_t)t * s->n_channel + c;
+            double  dt = scalar_act(NN_ACT_SOFTPLUS, (double)dts[at] + (double)s->dt_bias->data[c]);
+            double  y = (double)s->d->data[c] * (double)in[at];
+            for (int i = 0; i < s->n_state; i++) {
+                float *st = state + (int64_t)i * s->n_channel + c;
+                *st = (float)(exp(dt * (double)s->a->data[(int64_t)c * s->n_state + i]) * *st + bb[i] * dt * in[at]);
+                y += (double)cc[i] * (double)*st;
+            }
+            out[at] = (float)y;
         }
     }
 }
@@ -238,10 +263,34 @@ static void mask_groups(const nn_op *op, const double *choice, bool *taken) {
         int a = best(choice + g * per, none, per);
         none[a] = true;
         int b = per > 1 ? best(choice + g * per, none, per) : -1;
-        value[g] = choice[g * per + a] + (b >= 0 ? choice[g * per + b] : 0.0);
+        value[g] = choice[g * per + a] + (b >= 0 && !op->u.route.group_best ? choice[g * per + b] : 0.0);
     }
     for (int i = 0; i < op->u.route.top_group; i++) used[best(value, used, op->u.route.n_group)] = true;
     for (int e = 0; e < op->u.route.n_expert; e++) taken[e] = !used[e / per];
+}
+
+static void put_choice(const nn_op *op, float *out, int k, int32_t id, double w) {
+    w *= op->u.route.scale;
+    if (op->u.route.expert_scale) w *= op->u.route.expert_scale->data[id];
+    memcpy(&out[k * 2], &id, sizeof id);
+    out[k * 2 + 1] = (float)w;
+}
+
+/* Twice the best that is left; its weight is its share among those that come near it. */
+static void route_sparsemixer(const nn_op *op, const float *logits, float *out) {
+    double v[NN_MAX_EXPERTS];
+    bool   taken[NN_MAX_EXPERTS] = { false };
+    for (int e = 0; e < op->u.route.n_expert; e++) v[e] = logits[e];
+    for (int k = 0; k < 2; k++) {
+        int    id = best(v, taken, op->u.route.n_expert);
+        double sum = 0;
+        for (int e = 0; e < op->u.route.n_expert; e++) {
+            bool near = v[id] - v[e] <= 2 * (double)op->u.route.jitter * fmax(fabs(v[e]), v[id]);
+            if (near && !taken[e]) sum += exp(v[e] - v[id]);
+        }
+        put_choice(op, out, k, id, 1 / sum);
+        taken[id] = true;
+    }
 }
 
 static void route_row(const nn_op *op, const float *logits, float *out) {
@@ -267,11 +316,7 @@ static void route_row(const nn_op *op, const float *logits, float *out) {
     for (int k = 0; k < n_used; k++) {
         double w = score[ids[k]];
         if (op->u.route.renorm) w /= total + op->u.route.renorm_eps;
-        w *= op->u.route.scale;
-        if (op->u.route.expert_scale) w *= op->u.route.expert_scale->data[ids[k]];
-        int32_t id = ids[k];
-        memcpy(&out[k * 2], &id, sizeof id);
-        out[k * 2 + 1] = (float)w;
+        put_choice(op, out, k, ids[k], w);
     }
 }
 
@@ -279,5 +324,6 @@ void scalar_route(scalar_exec *x, const nn_op *op) {
     const float *logits = local_buf(&x->base, op->in[0]);
     float       *out = local_buf(&x->base, op->out);
     for (int t = 0; t < x->base.batch.n_tok; t++)
-        route_row(op, logits + (int64_t)t * op->u.route.n_expert, out + (int64_t)t * op->u.route.n_used * 2);
+        (op->u.route.score == NN_SCORE_SPARSEMIXER ? route_sparsemixer : route_row)(
+            op, logits + (int64_t)t * op->u.route.n_expert, out + (int64_t)t * op->u.route.n_used * 2);
 }

@@ -13,4 +13,5 @@ void kernels_recur_init_avx2(kernels_recur *t, unsigned cpu) {
     KERNEL_USE(t, delta, VFN(delta), VSET);
     KERNEL_USE(t, decay, VFN(decay), VSET);
     KERNEL_USE(t, ssd, VFN(ssd), VSET);
+    KERNEL_USE(t, scan, VFN(scan), VSET);
 }

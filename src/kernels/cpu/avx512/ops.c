@@ -18,6 +18,7 @@ void kernels_ops_init_avx512(kernels_ops *t, unsigned cpu) {
     KERNEL_USE(t, act, VFN(act), VSET);
     KERNEL_USE(t, glu, VFN(glu), VSET);
     KERNEL_USE(t, embed, VFN(embed), VSET);
+    KERNEL_USE(t, clip, VFN(clip), VSET);
     KERNEL_USE(t, softcap, VFN(softcap), VSET);
     KERNEL_USE(t, add, VFN(add), VSET);
     KERNEL_USE(t, scale, VFN(scale), VSET);

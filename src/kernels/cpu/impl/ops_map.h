@@ -83,6 +83,11 @@ static void VFN(softmax)(float *y, const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i += VW) vf_storen(y + i, vf_div(vf_loadn(y + i, n - i), d), n - i);
 }
 
+static void VFN(clip)(float *y, const float *x, int64_t n, float limit) {
+    const vf hi = vf_set1(limit), lo = vf_set1(-limit);
+    for (int64_t i = 0; i < n; i += VW) vf_storen(y + i, vf_min(hi, vf_max(lo, vf_loadn(x + i, n - i))), n - i);
+}
+
 static void VFN(softcap)(float *y, const float *x, int64_t n, float cap) {
     const vf c = vf_set1(cap);
     for (int64_t i = 0; i < n; i += VW) {

@@ -92,14 +92,38 @@ static inline void route_groups(const ops_route *r, float *choice) {
     }
 }
 
+static void VFN(route_mixer)(const ops_route *r, const float *logits, int32_t *idx, float *weight, float *score,
+                             float *near) {
+    for (int k = 0; k < 2; k++) {
+        int best = -1;
+        for (int e = 0; e < r->n_expert; e++) {
+            if ((k == 0 || e != idx[0]) && (best < 0 || no_nan(logits[e]) > no_nan(logits[best]))) best = e;
+        }
+        const float m = logits[best];
+        for (int e = 0; e < r->n_expert; e++) {
+            const float v = logits[e], size = fabsf(v);
+            const bool  in = (k == 0 || e != idx[0]) && m - v <= 2 * r->jitter * (size > m ? size : m);
+            near[e] = in ? v : -INFINITY;
+        }
+        VFN(softmax)(score, near, r->n_expert);
+        idx[k] = best;
+        weight[k] = score[best] * r->scale;
+    }
+}
+
 static void VFN(route)(const ops_route *r, const float *logits, const float *bias, int32_t *idx, float *weight,
                        float *scratch) {
     const int n = r->n_expert, k = r->n_used;
     float    *score = scratch, *choice = scratch + n;
+    if (r->score == OPS_SCORE_SPARSEMIXER) {
+        VFN(route_mixer)(r, logits, idx, weight, score, choice);
+        return;
+    }
     switch (r->score) {
     case OPS_SCORE_SOFTMAX: VFN(softmax)(score, logits, n); break;
     case OPS_SCORE_SIGMOID: VFN(act)(score, logits, n, OPS_ACT_SIGMOID); break;
-    case OPS_SCORE_TOPK_SOFTMAX: VFN(scale)(score, logits, 1.0f, n); break;
+    case OPS_SCORE_TOPK_SOFTMAX:
+    case OPS_SCORE_SPARSEMIXER: VFN(scale)(score, logits, 1.0f, n); break;
     }
     for (int e = 0; e < n; e++) choice[e] = no_nan(bias ? score[e] + bias[e] : score[e]);
     if (r->n_group > 1) route_groups(r, choice);

@@ -155,7 +155,7 @@ static void VFN(ssd)(const recur_ssd *a, int h0, int h1) {
         for (int64_t t = 0; t < a->n_rows; t++) {
             const size_t row = (size_t)t;
             float        sp[VW];
-            vf_store(sp, vf_softplus(vf_set1(a->dt[row * a->dt_stride + (size_t)h] + bias)));
+            vf_store(sp, a->dt ? vf_softplus(vf_set1(a->dt[row * a->dt_stride + (size_t)h] + bias)) : vf_set1(1.0f));
             const float dt = sp[0] < a->dt_min ? a->dt_min : sp[0] > a->dt_max ? a->dt_max : sp[0];
             const float e = exp_one(dt * a->a[h]);
             for (int d = 0; d < a->head_dim; d += RB * VW) {
@@ -171,6 +171,33 @@ static void VFN(ssd)(const recur_ssd *a, int h0, int h1) {
             }
         }
     }
+}
+
+static void scan_block(const recur_scan *a, int64_t c, int64_t n) {
+    float    at[RECUR_STATE_MAX][VW]; /* the block's decays by state */
+    const vf bias = vf_loadn(a->dt_bias + c, n), skip = vf_loadn(a->d + c, n);
+    for (int i = 0; i < a->n_state; i++) {
+        for (int64_t l = 0; l < VW; l++) at[i][l] = l < n ? a->a[(c + l) * a->n_state + i] : 0.0f;
+    }
+    for (int64_t t = 0; t < a->n_rows; t++) {
+        const size_t row = (size_t)t;
+        const float *b = a->b + row * a->b_stride, *cc = a->c + row * a->c_stride;
+        const vf     dt = vf_softplus(vf_add(vf_loadn(a->dt + row * a->dt_stride + c, n), bias));
+        const vf     x = vf_loadn(a->x + row * a->x_stride + c, n), in = vf_mul(dt, x);
+        vf           out = vf_mul(skip, x);
+        for (int i = 0; i < a->n_state; i++) {
+            float   *p = a->state + (size_t)i * (size_t)a->n_channel + c;
+            const vf e = vf_exp(vf_mul(dt, vf_load(at[i])));
+            const vf s = vf_fma(vf_set1(b[i]), in, vf_mul(vf_loadn(p, n), e));
+            vf_storen(p, s, n);
+            out = vf_fma(vf_set1(cc[i]), s, out);
+        }
+        vf_storen(a->y + row * a->y_stride + c, out, n);
+    }
+}
+
+static void VFN(scan)(const recur_scan *a, int64_t c0, int64_t c1) {
+    for (int64_t c = c0; c < c1; c += VW) scan_block(a, c, c1 - c < VW ? c1 - c : VW);
 }
 
 #endif

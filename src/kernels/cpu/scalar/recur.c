@@ -12,4 +12,5 @@ void kernels_recur_init_scalar(kernels_recur *t) {
     KERNEL_USE(t, delta, VFN(delta), VSET);
     KERNEL_USE(t, decay, VFN(decay), VSET);
     KERNEL_USE(t, ssd, VFN(ssd), VSET);
+    KERNEL_USE(t, scan, VFN(scan), VSET);
 }

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What several families bind and record in the same way: attention's matrices, feed-forwards, Mamba 2's mixer. */
+#include "nn/nn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAMES = 640 };
+
+/* Every alternative of hf with each of the endings: "mlp.experts" and "a|b" give "mlp.experts.a|mlp.experts.b". */
+static const char *join(char out[NAMES], const char *hf, const char *endings) {
+    size_t n = 0;
+    *out = '\0';
+    for (const char *h = hf; h; h = strchr(h, '|') ? strchr(h, '|') + 1 : NULL) {
+        for (const char *e = endings; e; e = strchr(e, '|') ? strchr(e, '|') + 1 : NULL) {
+            int k = snprintf(out + n, NAMES - n, "%s%.*s.%.*s", n ? "|" : "", (int)strcspn(h, "|"), h,
+                             (int)strcspn(e, "|"), e);
+            if (k < 0 || (size_t)k >= NAMES - n) return out;
+            n += (size_t)k;
+        }
+    }
+    return out;
+}
+
+void nn_bind_attention(nn_binder *b, nn_heads *w, int64_t n, int64_t q, int64_t kv, unsigned flags) {
+    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, flags);
+    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, flags);
+    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
+    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
+}
+
+void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k) {
+    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm|self_attn.query_layernorm", q, 0);
+    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm|self_attn.key_layernorm", k, 0);
+}
+
+void nn_bind_ffn(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff) {
+    char s[NAMES];
+    nn_bind_linear(b, &w->gate, "ffn_gate", join(s, hf, "gate_proj"), n, ff, 0);
+    nn_bind_linear(b, &w->up, "ffn_up", join(s, hf, "up_proj"), n, ff, 0);
+    nn_bind_linear(b, &w->down, "ffn_down", join(s, hf, "down_proj"), ff, n, 0);
+}
+
+void nn_bind_ffn_experts(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff, int n_expert, unsigned bias) {
+    char s[NAMES];
+    nn_bind_linear(b, &w->router, "ffn_gate_inp", join(s, hf, "gate|gate.wg|router|router.gate|router.layer"), n,
+                   n_expert, NN_NO_BIAS);
+    nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias|exp_probs_b",
+                join(s, hf,
+                     "gate.e_score_correction_bias|e_score_correction_bias|moe_statics.e_score_correction_bias|"
+                     "experts.e_score_correction_bias|gate.expert_bias|expert_bias"),
+                n_expert, bias);
+    nn_bind_experts(b, &w->gate, "ffn_gate_exps|ffn_gate_up_exps#0/2",
+                    join(s, hf,
+                         "experts.*.gate_proj|experts.*.w1|switch_mlp.gate_proj|experts.gate_up_proj#0/2|"
+                         "input_linear#0/2"),
+                    n_expert, n, ff, NN_NO_BIAS);
+    nn_bind_experts(b, &w->up, "ffn_up_exps|ffn_gate_up_exps#1/2",
+                    join(s, hf,
+                         "experts.*.up_proj|experts.*.w3|switch_mlp.up_proj|experts.gate_up_proj#1/2|"
+                         "input_linear#1/2"),
+                    n_expert, n, ff, NN_NO_BIAS);
+    nn_bind_experts(
+        b, &w->down, "ffn_down_exps",
+        join(s, hf, "experts.*.down_proj|experts.*.w2|switch_mlp.down_proj|experts.down_proj|output_linear"), n_expert,
+        ff, n, NN_NO_BIAS);
+}
+
+void nn_bind_ffn_shared(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff) {
+    char s[NAMES];
+    nn_bind_linear(b, &w->shared_gate, "ffn_gate_shexp", join(s, hf, "gate_proj|gate_up_proj#0/2|input_linear#0/2"), n,
+                   ff, 0);
+    nn_bind_linear(b, &w->shared_up, "ffn_up_shexp", join(s, hf, "up_proj|gate_up_proj#1/2|input_linear#1/2"), n, ff,
+                   0);
+    nn_bind_linear(b, &w->shared_down, "ffn_down_shexp", join(s, hf, "down_proj|output_linear"), ff, n, 0);
+}
+
+nn_buf nn_ffn_apply(nn_tape *t, nn_buf x, const nn_ffn *w, nn_moe_spec how) {
+    if (!w->router.w) return nn_project(t, nn_glu_clamped(t, x, w->gate, w->up, how.glu), w->down);
+    how.router = w->router;
+    how.gate = w->gate;
+    how.up = w->up;
+    how.down = w->down;
+    how.bias = w->route_bias;
+    nn_buf y = nn_moe(t, x, how);
+    if (w->shared_gate.w)
+        nn_project_add(t, y, nn_glu_clamped(t, x, w->shared_gate, w->shared_up, how.glu), w->shared_down);
+    return y;
+}
+
+/* --- Mamba 2 ---------------------------------------------------------------------------------------------------- */
+
+static int64_t inner_of(const nn_mamba2_dims *d) { return (int64_t)d->n_head * d->dim; }
+static int64_t bc_of(const nn_mamba2_dims *d) { return (int64_t)d->n_group * d->n_state; }
+
+void nn_mamba2_check(nn_config *c, nn_mamba2_dims *d, int64_t inner) {
+    if (d->n_head < 1 || d->n_head > 4096 || d->n_group < 1 || d->n_state < 1 || d->n_state > 4096 || d->taps < 2 ||
+        d->taps > 8) {
+        nn_config_fail(c, "a scan of %d heads, %d groups, %d states and %d taps makes no sense", d->n_head, d->n_group,
+                       d->n_state, d->taps);
+        return;
+    }
+    if (d->dim == 0) d->dim = inner / d->n_head <= 4096 ? (int)(inner / d->n_head) : 0;
+    if (d->dim < 1 || d->dim > 4096 || (inner && inner != inner_of(d)) || d->n_head % d->n_group) {
+        nn_config_fail(c, "an inner size of %lld does not divide into %d heads and %d groups", (long long)inner,
+                       d->n_head, d->n_group);
+        return;
+    }
+    double low = nn_config_real_at(c, "time_step_limit", 0, 0),
+           high = nn_config_real_at(c, "time_step_limit", 1, INFINITY);
+    if (!(low >= 0 && low < high)) nn_config_fail(c, "the field \"time_step_limit\" is [%g, %g]", low, high);
+    d->dt_min = (float)low;
+    d->dt_max = isfinite(high) ? (float)high : 0;
+    if (d->dt_min > 0 || d->dt_max > 0) nn_config_unsaid(c, "time_step_limit");
+    nn_config_derived_int(c, "ssm.inner_size", inner_of(d));
+}
+
+nn_state nn_mamba2_state(const nn_mamba2_dims *d) {
+    return (nn_state){ .conv_channels = (int)(inner_of(d) + 2 * bc_of(d)),
+                       .conv_kernel = d->taps,
+                       .rec_heads = d->n_head,
+                       .rec_dim_k = d->n_state,
+                       .rec_dim_v = d->dim };
+}
+
+void nn_bind_mamba2(nn_binder *b, nn_mamba2 *w, const char *hf, const nn_mamba2_dims *d, int64_t n, unsigned norm) {
+    char    s[NAMES];
+    int64_t inner = inner_of(d), channels = inner + 2 * bc_of(d);
+    nn_bind_linear(b, &w->in, "ssm_in", join(s, hf, "in_proj"), n, inner + channels + d->n_head, 0);
+    nn_bind_linear(b, &w->out, "ssm_out", join(s, hf, "out_proj"), inner, n, 0);
+    nn_bind_table(b, &w->conv, "ssm_conv1d", join(s, hf, "conv1d"), channels, d->taps);
+    nn_bind_vec(b, &w->conv_bias, "ssm_conv1d.bias", join(s, hf, "conv1d.bias"), channels, NN_OPTIONAL);
+    nn_bind_vec(b, &w->a, "ssm_a", join(s, hf, "A_log"), d->n_head, NN_NEG_EXP);
+    nn_bind_vec(b, &w->d, "ssm_d", join(s, hf, "D"), d->n_head, 0);
+    nn_bind_vec(b, &w->dt_bias, "ssm_dt.bias", join(s, hf, "dt_bias"), d->n_head, 0);
+    if (!(norm & NN_OPTIONAL) || nn_bind_exists(b, "ssm_norm", join(s, hf, "norm")))
+        nn_bind_table(b, &w->norm, "ssm_norm", join(s, hf, "norm"), d->n_group, inner / d->n_group);
+}
+
+nn_buf nn_mamba2_apply(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d, float eps) {
+    int    inner = (int)inner_of(d), bc = (int)bc_of(d);
+    nn_buf z = nn_take(t, p, 0, inner);
+    nn_buf c = nn_conv(t, layer, nn_take(t, p, inner, inner + 2 * bc), w->conv, w->conv_bias, d->taps, 0, NN_ACT_SILU);
+    nn_ssm_spec s = { .n_head = d->n_head,
+                      .dim = d->dim,
+                      .n_group = d->n_group,
+                      .n_state = d->n_state,
+                      .a = w->a,
+                      .d = w->d,
+                      .dt_bias = w->dt_bias,
+                      .dt_min = d->dt_min,
+                      .dt_max = d->dt_max };
+    nn_buf      y = nn_ssm(t, layer, nn_take(t, c, 0, inner), nn_take(t, c, inner, bc), nn_take(t, c, inner + bc, bc),
+                           nn_take(t, p, 2 * inner + 2 * bc, d->n_head), s);
+    nn_gate(t, y, z, NN_ACT_SILU);
+    return w->norm ? nn_rms_norm_groups(t, y, inner / d->n_group, w->norm, eps) : y;
+}
