@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DeepSeek V2/V3/R1, Kimi K2, GLM 4.7 Flash, A.X K1, Mistral 4 and Youtu: multi-head latent attention and experts in
+ * DeepSeek V2/V3/R1, Kimi K2, GLM 4.7 Flash, A.X K1 and Mistral 4: multi-head latent attention and experts in
  * groups. Scores are sigmoids with a correction, and a group counts as its best two; DeepSeek V2 and Mistral 4 take the
- * softmax, and V2's groups count as their best. Youtu has no experts. A.X K1 norms what its feed-forward gave.
+ * softmax, and V2's groups count as their best. A.X K1 norms what its feed-forward gave.
  *
  * Attention runs in its absorbed form: the query is carried into the latent space by the key half of kv_b, scores and
  * sums happen there, and the value half brings the result back. Only the latent and one rotated key are remembered.

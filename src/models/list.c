@@ -98,7 +98,11 @@
     X(hy_v3)                                                                                                           \
     X(deepseek_1)                                                                                                      \
     X(mistral4)                                                                                                        \
-    X(axk1)
+    X(axk1)                                                                                                            \
+    X(granite_moe)                                                                                                     \
+    X(granite_hybrid)                                                                                                  \
+    X(nemotron_h)                                                                                                      \
+    X(nemotron_h_moe)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

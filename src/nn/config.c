@@ -439,6 +439,13 @@ static bool is_known(const char *text, const char *known) {
     return false;
 }
 
+bool nn_config_letter_at(nn_config *c, const char *hf, int index, char letter, const char *names) {
+    value       v = find(c, NULL, hf);
+    const char *text = json_cstr(is_list(v) ? json_at(v.json, (size_t)index) : v.json);
+    if (!text) return false;
+    return is_list(v) ? is_known(text, names) : strlen(text) == (size_t)c->n_layer && text[index] == letter;
+}
+
 void nn_config_only(nn_config *c, const char *gguf, const char *hf, const char *known) {
     value       v = find(c, gguf, hf);
     const char *text = found(v) ? nn_config_text(c, gguf, hf) : NULL;

@@ -112,6 +112,9 @@ void nn_config_only_number(nn_config *c, const char *gguf, const char *hf, doubl
 /* A number that the file may give once or per layer, but not a different one for some layer. */
 int nn_config_same_int(nn_config *c, const char *gguf, const char *hf, int dflt);
 
+/* Whether entry `index` of a list of names is one of `names`, or that of a text of letters is this one. */
+bool nn_config_letter_at(nn_config *c, const char *hf, int index, char letter, const char *names);
+
 double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt); /* of a list; may be infinite */
 
 /* How many layers from the first on are of one kind: GGUF and older config.json count them, newer ones name every

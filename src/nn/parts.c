@@ -37,9 +37,9 @@ void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k) {
 
 void nn_bind_ffn(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff) {
     char s[NAMES];
-    nn_bind_linear(b, &w->gate, "ffn_gate", join(s, hf, "gate_proj"), n, ff, 0);
-    nn_bind_linear(b, &w->up, "ffn_up", join(s, hf, "up_proj"), n, ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", join(s, hf, "down_proj"), ff, n, 0);
+    nn_bind_linear(b, &w->gate, "ffn_gate", join(s, hf, "gate_proj|gate_up_proj#0/2|input_linear#0/2"), n, ff, 0);
+    nn_bind_linear(b, &w->up, "ffn_up", join(s, hf, "up_proj|gate_up_proj#1/2|input_linear#1/2"), n, ff, 0);
+    nn_bind_linear(b, &w->down, "ffn_down", join(s, hf, "down_proj|output_linear"), ff, n, 0);
 }
 
 void nn_bind_ffn_experts(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff, int n_expert, unsigned bias) {
