@@ -102,7 +102,19 @@
     X(granite_moe)                                                                                                     \
     X(granite_hybrid)                                                                                                  \
     X(nemotron_h)                                                                                                      \
-    X(nemotron_h_moe)
+    X(nemotron_h_moe)                                                                                                  \
+    X(exaone_moe)                                                                                                      \
+    X(afmoe)                                                                                                           \
+    X(laguna)                                                                                                          \
+    X(mellum)                                                                                                          \
+    X(mimo2)                                                                                                           \
+    X(dots1)                                                                                                           \
+    X(mamba)                                                                                                           \
+    X(jamba)                                                                                                           \
+    X(llama4)                                                                                                          \
+    X(falcon_h1)                                                                                                       \
+    X(phimoe)                                                                                                          \
+    X(cohere2_moe)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

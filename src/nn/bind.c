@@ -322,10 +322,15 @@ void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char
     if (b->model->wanted != before) b->model->wanted->fold = each;
 }
 
-void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols) {
+void nn_bind_grid(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols,
+                  unsigned flags) {
     nn_wanted *before = b->model->wanted;
-    nn_bind_vec(b, out, gguf, hf, rows * cols, 0);
+    nn_bind_vec(b, out, gguf, hf, rows * cols, flags);
     if (b->model->wanted != before) b->model->wanted->fold = cols;
+}
+
+void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols) {
+    nn_bind_grid(b, out, gguf, hf, rows, cols, 0);
 }
 
 /* --- matrices --------------------------------------------------------------------------------------------------- */

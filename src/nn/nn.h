@@ -169,6 +169,7 @@ typedef struct nn_rope_want {
     const char *gguf_dim;    /* NULL: "rope.dimension_count" */
     bool        unscaled;    /* the scaling rules do not apply to this kind of layer */
     bool        untruncated; /* YaRN: the ramp's ends are not rounded, also where the file does not say so */
+    bool        mscales;     /* Phi MoE: longrope names its two factors on cosine and sine itself */
     bool        mla;         /* DeepSeek: mscale goes into the attention scale instead (nn_rope_yarn_mscale) */
 } nn_rope_want;
 
@@ -208,6 +209,8 @@ void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char
 void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t n, unsigned flags);
 /* Short rows kept as one vector: the kernel of a convolution, [channels][taps]. */
 void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols);
+void nn_bind_grid(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols,
+                  unsigned flags); /* the same with flags */
 /* NN_OPTIONAL: its bias may be missing. */
 void nn_bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, int64_t n, unsigned flags);
 void nn_bind_mat(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int64_t in, int64_t rows,
@@ -502,12 +505,19 @@ typedef struct nn_mamba2_dims {
 } nn_mamba2_dims;
 typedef struct nn_mamba2 {
     const nn_vec *conv, *conv_bias, *a, *d, *dt_bias, *norm;
+    nn_vec        taps[3], bias[3]; /* the convolution's channels of x, B and C */
     nn_linear     in, out;
 } nn_mamba2;
 void     nn_mamba2_check(nn_config *c, nn_mamba2_dims *d, int64_t inner); /* fills dim and the limits of dt */
 nn_state nn_mamba2_state(const nn_mamba2_dims *d);
 void     nn_bind_mamba2(nn_binder *b, nn_mamba2 *w, const char *hf, const nn_mamba2_dims *d, int64_t n, unsigned norm);
-nn_buf   nn_mamba2_apply(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d,
-                         float eps); /* p: in x; the result is out's input */
+/* The same with a multiplier on each part of p: the gate, the scan's input, its two vectors, its step. */
+typedef struct nn_mamba2_scales {
+    float z, x, b, c, dt;
+} nn_mamba2_scales;
+nn_buf nn_mamba2_scaled(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d,
+                        const nn_mamba2_scales *s, float eps);
+nn_buf nn_mamba2_apply(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d,
+                       float eps); /* p: in x; the result is out's input */
 
 #endif

@@ -131,6 +131,11 @@ void nn_bind_mamba2(nn_binder *b, nn_mamba2 *w, const char *hf, const nn_mamba2_
     nn_bind_linear(b, &w->out, "ssm_out", join(s, hf, "out_proj"), inner, n, 0);
     nn_bind_table(b, &w->conv, "ssm_conv1d", join(s, hf, "conv1d"), channels, d->taps);
     nn_bind_vec(b, &w->conv_bias, "ssm_conv1d.bias", join(s, hf, "conv1d.bias"), channels, NN_OPTIONAL);
+    const int64_t from[3] = { 0, inner, inner + bc_of(d) }, count[3] = { inner, bc_of(d), bc_of(d) };
+    for (int i = 0; i < 3 && w->conv; i++) {
+        w->taps[i] = (nn_vec){ w->conv->name, count[i] * d->taps, w->conv->data + from[i] * d->taps };
+        if (w->conv_bias) w->bias[i] = (nn_vec){ w->conv_bias->name, count[i], w->conv_bias->data + from[i] };
+    }
     nn_bind_vec(b, &w->a, "ssm_a", join(s, hf, "A_log"), d->n_head, NN_NEG_EXP);
     nn_bind_vec(b, &w->d, "ssm_d", join(s, hf, "D"), d->n_head, 0);
     nn_bind_vec(b, &w->dt_bias, "ssm_dt.bias", join(s, hf, "dt_bias"), d->n_head, 0);
@@ -138,11 +143,33 @@ void nn_bind_mamba2(nn_binder *b, nn_mamba2 *w, const char *hf, const nn_mamba2_
         nn_bind_table(b, &w->norm, "ssm_norm", join(s, hf, "norm"), d->n_group, inner / d->n_group);
 }
 
-nn_buf nn_mamba2_apply(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d, float eps) {
-    int    inner = (int)inner_of(d), bc = (int)bc_of(d);
-    nn_buf z = nn_take(t, p, 0, inner);
-    nn_buf c = nn_conv(t, layer, nn_take(t, p, inner, inner + 2 * bc), w->conv, w->conv_bias, d->taps, 0, NN_ACT_SILU);
-    nn_ssm_spec s = { .n_head = d->n_head,
+static nn_buf part(nn_tape *t, nn_buf p, int64_t from, int64_t n, float scale) {
+    nn_buf x = nn_take(t, p, (int)from, (int)n);
+    if (scale != 1.0f) nn_scale(t, x, scale);
+    return x;
+}
+
+/* x, B and C behind their convolution. Where their multipliers differ, each goes through its own channels. */
+static void convolve(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d,
+                     const nn_mamba2_scales *s, nn_buf out[3]) {
+    const int64_t inner = inner_of(d), bc = bc_of(d), from[3] = { 0, inner, inner + bc }, n[3] = { inner, bc, bc };
+    const float   by[3] = { s->x, s->b, s->c };
+    bool          even = s->x == s->b && s->b == s->c;
+    nn_buf        c = 0;
+    if (even)
+        c = nn_conv(t, layer, part(t, p, inner, inner + 2 * bc, s->x), w->conv, w->conv_bias, d->taps, 0, NN_ACT_SILU);
+    for (int i = 0; i < 3; i++)
+        out[i] = even ? part(t, c, from[i], n[i], 1.0f)
+                      : nn_conv(t, layer, part(t, p, inner + from[i], n[i], by[i]), &w->taps[i],
+                                w->conv_bias ? &w->bias[i] : NULL, d->taps, (int)from[i], NN_ACT_SILU);
+}
+
+nn_buf nn_mamba2_scaled(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d,
+                        const nn_mamba2_scales *s, float eps) {
+    int64_t inner = inner_of(d), bc = bc_of(d);
+    nn_buf  z = part(t, p, 0, inner, s->z), c[3];
+    convolve(t, layer, p, w, d, s, c);
+    nn_ssm_spec m = { .n_head = d->n_head,
                       .dim = d->dim,
                       .n_group = d->n_group,
                       .n_state = d->n_state,
@@ -151,8 +178,11 @@ nn_buf nn_mamba2_apply(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, cons
                       .dt_bias = w->dt_bias,
                       .dt_min = d->dt_min,
                       .dt_max = d->dt_max };
-    nn_buf      y = nn_ssm(t, layer, nn_take(t, c, 0, inner), nn_take(t, c, inner, bc), nn_take(t, c, inner + bc, bc),
-                           nn_take(t, p, 2 * inner + 2 * bc, d->n_head), s);
+    nn_buf      y = nn_ssm(t, layer, c[0], c[1], c[2], part(t, p, 2 * inner + 2 * bc, d->n_head, s->dt), m);
     nn_gate(t, y, z, NN_ACT_SILU);
-    return w->norm ? nn_rms_norm_groups(t, y, inner / d->n_group, w->norm, eps) : y;
+    return w->norm ? nn_rms_norm_groups(t, y, (int)(inner / d->n_group), w->norm, eps) : y;
+}
+
+nn_buf nn_mamba2_apply(nn_tape *t, int layer, nn_buf p, const nn_mamba2 *w, const nn_mamba2_dims *d, float eps) {
+    return nn_mamba2_scaled(t, layer, p, w, d, &(nn_mamba2_scales){ 1, 1, 1, 1, 1 }, eps);
 }

@@ -243,6 +243,7 @@ static void longrope(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_r
     if (!(factor > 0)) factor = d->context / orig;
     double scale = rope_real(c, w, "rope.scaling.attn_factor", "attention_factor", 0);
     if (!(scale > 0)) scale = factor <= 1 ? 1.0 : sqrt(1 + log(factor) / log(orig));
+    if (w->mscales) scale = rope_real(c, w, NULL, is_long ? "long_mscale" : "short_mscale", scale);
     r->scale = (float)scale;
     nn_config_note_text(c, "rope.scaling.type", "longrope");
     nn_config_note_real(c, "rope.scaling.attn_factor", scale);
