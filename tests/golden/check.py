@@ -215,10 +215,11 @@ def main():
 
         names = args[1:] or sorted(relay.FORMS)
     if kind == "gguf":
+        import gguf_moe
         import to_gguf_dense
 
         names = [n for n in names if "_mlx" not in n and model_type(n) not in to_gguf_dense.NO_PEER
-                 and n not in NOT_IN_GGUF]
+                 and n not in NOT_IN_GGUF and n not in gguf_moe.NOT_GGUF]
     if kind == "resaved":
         names = [n for n in names if os.path.exists(os.path.join(HERE, "resaved", n, "config.json"))]
     bad = 0

@@ -62,9 +62,9 @@ add("phimoe", "Phimoe", "phimoe", {
     **NO_HEAD, "intermediate_size": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "attention_bias": True,
     "lm_head_bias": True, "router_jitter_noise": 0.01, "input_jitter_noise": 0.01, "sliding_window": 20,
     "rope_scaling": {"type": "longrope", "short_factor": [1.0 + 0.05 * i for i in range(8)],
-                     "long_factor": [1.0 + 0.75 * i for i in range(8)], "short_mscale": 1.1, "long_mscale": 1.243,
-                     "original_max_position_embeddings": 16},
-    "original_max_position_embeddings": 16})
+                     "long_factor": [1.0 + 0.75 * i for i in range(8)], "short_mscale": 1.243, "long_mscale": 1.1,
+                     "original_max_position_embeddings": 512},
+    "original_max_position_embeddings": 512})
 GRANITE = {**NO_HEAD, "intermediate_size": 16, "num_local_experts": 6, "num_experts_per_tok": 2,
            "embedding_multiplier": 6.0, "attention_multiplier": 0.15, "residual_multiplier": 0.6,
            "logits_scaling": 2.0, "tie_word_embeddings": True}

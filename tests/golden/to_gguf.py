@@ -18,6 +18,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import gguf_moe
 import to_gguf_dense
 
 F32, BF16, MXFP4 = 0, 30, 39
@@ -200,8 +201,13 @@ LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
          "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down", "ln_1": "attn_norm", "ln_2": "ffn_norm",
          "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "norm": "attn_norm", "mixer.in_proj": "ssm_in",
          "mixer.out_proj": "ssm_out", "mixer.norm": "ssm_norm"}
+ARCH.update(gguf_moe.ARCH)
+EXPERTS += gguf_moe.EXPERTS
+TOP.update(gguf_moe.TOP)
+LAYER.update(gguf_moe.LAYER)
+PERMUTED |= gguf_moe.PERMUTED
 # post_attention_layernorm is the norm behind attention here
-POST_ATTENTION = {"gemma2", "gemma3", "gemma4", "olmo2", "exaone4", "qwen3next", "qwen35", "qwen35moe", "glm4moe", "gpt-oss"}
+POST_ATTENTION = {"gemma2", "gemma3", "gemma4", "olmo2", "exaone4", "qwen3next", "qwen35", "qwen35moe", "glm4moe", "gpt-oss"} | gguf_moe.POST_ATTENTION
 
 
 def rope_of(c):
@@ -330,6 +336,8 @@ def family_keys(g, c, r, a):
             g.key("feed_forward_length", (ff + m - 1) // m * m)
     if a == "gemma4":
         gemma4_keys(g, c, slides)
+    if c["model_type"] in gguf_moe.ARCH:
+        gguf_moe.keys(g, c, r, a, set_key)
 
 
 def gemma4_keys(g, c, slides):
@@ -456,6 +464,8 @@ def linear_attention(g, c, a, p, rest, t):
 
 def special(g, c, a, p, rest, t, all_tensors, full):
     """Tensors that change more than their name; True when handled."""
+    if c["model_type"] in gguf_moe.ARCH and gguf_moe.special(g, c, a, p, rest, t):
+        return True
     if rest.startswith("linear_attn.") and linear_attention(g, c, a, p, rest, t):
         return True
     if rest.endswith("e_score_correction_bias") or rest == "feed_forward.expert_bias":
@@ -535,6 +545,8 @@ def plain(g, c, a, name, rest, t):
     """A tensor that only gets another name, and small changes of its values."""
     if a == "gpt2" and rest.endswith(".weight") and len(t.shape) == 2 and rest.split(".")[-2].startswith("c_"):
         t = t.transposed()
+    if a == "falcon-h1":
+        t = gguf_moe.falcon_h1(c, rest, t)
     if a in PERMUTED and re.search(r"self_attn\.[qk]_proj\.", rest):
         t = permuted(t, c["num_attention_heads"] if ".q_proj." in rest else c["num_key_value_heads"])
     if a in PLUS_ONE and rest.endswith("norm.weight") and rest != "linear_attn.norm.weight":
@@ -577,7 +589,7 @@ def convert(src, out):
     if c["model_type"] in to_gguf_dense.ARCH:
         to_gguf_dense.convert(c, read_safetensors(os.path.join(src, "model.safetensors")), out, sys.modules[__name__])
         return
-    a, r = ARCH[c["model_type"]], rope_of(c)
+    a, r = gguf_moe.arch_of(c) or ARCH[c["model_type"]], rope_of(c)
     g = Gguf(a)
     if a == "gpt2":
         for k, v in (("block_count", c["n_layer"]), ("context_length", c["n_ctx"]), ("embedding_length", c["n_embd"]),
@@ -597,6 +609,7 @@ def convert(src, out):
         common_keys(g, c, r)
         family_keys(g, c, r, a)
     extra_tensors(g, c, r, a)
+    gguf_moe.late_keys(g, c, a, set_key)
     tensors(g, c, a, read_safetensors(os.path.join(src, "model.safetensors")))
     g.write(out, c["vocab_size"])
 
