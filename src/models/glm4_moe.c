@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GLM 4.5 and later: pre-norm decoder, half of each head rotated, optional q/k norms, sigmoid-routed experts. */
+/* GLM 4.5 and later, Solar Open (rotates all of a head): pre-norm decoder, half of each head rotated, optional q/k norms, sigmoid-routed experts. */
 #include "nn/nn.h"
 
 #include <math.h>
@@ -38,9 +38,10 @@ static void setup(nn_config *c, void *p) {
     nn_config_known(c, "use_qk_norm", "true|false"); /* the tensors say it */
     nn_config_known(c, "scoring_func", "sigmoid");
     nn_config_known(c, "topk_method", "noaux_tc");
+    nn_config_only_number(c, "expert_gating_func", NULL, 2);
     nn_config_derived_int(c, "expert_gating_func", 2);
-    h->n_dense =
-        nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace", 1, "mlp_layer_types", "dense");
+    h->n_dense = nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace",
+                                   nn_config_arch(c, "solar_open") ? 0 : 1, "mlp_layer_types", "dense");
     if (h->n_next < 0 || h->n_next >= h->d.n_layer || h->n_shared < 0 || h->n_shared > 1024 ||
         h->n_ff_expert > 1 << 20) {
         nn_config_fail(c, "%d of %d layers for multi-token prediction, %d shared experts of width %d", h->n_next,
@@ -48,7 +49,7 @@ static void setup(nn_config *c, void *p) {
         return;
     }
     h->d.n_layer -= h->n_next; /* GGUF counts the layers for multi-token prediction, too */
-    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = 0.5 });
+    h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = nn_config_arch(c, "solar_open") ? 1 : 0.5 });
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
@@ -144,5 +145,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "glm4moe", "glm4_moe", NULL };
+static const char *const names[] = { "glm4moe", "glm4_moe", "solar_open", NULL };
 const nn_arch            models_glm4_moe = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };

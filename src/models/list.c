@@ -114,7 +114,10 @@
     X(llama4)                                                                                                          \
     X(falcon_h1)                                                                                                       \
     X(phimoe)                                                                                                          \
-    X(cohere2_moe)
+    X(cohere2_moe)                                                                                                     \
+    X(gemma3n)                                                                                                         \
+    X(granite_swa)                                                                                                     \
+    X(dbrx)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

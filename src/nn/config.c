@@ -355,13 +355,17 @@ bool nn_config_lists(nn_config *c, const char *gguf, const char *hf, int64_t wan
     return false;
 }
 
-double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt) {
-    value  v = find(c, NULL, hf);
+double nn_config_real_of(nn_config *c, const char *gguf, const char *hf, int index, double dflt) {
+    value  v = find(c, gguf, hf);
     double x = dflt;
     if (!is_list(v)) return dflt;
     if (!number(v, index, &x) || isnan(x))
-        nn_config_fail(c, "the field \"%s\" has no number at place %d", key_shown(c, NULL, hf), index);
+        nn_config_fail(c, "the field \"%s\" has no number at place %d", key_shown(c, gguf, hf), index);
     return x;
+}
+
+double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt) {
+    return nn_config_real_of(c, NULL, hf, index, dflt);
 }
 
 int nn_config_leading(nn_config *c, const char *gguf, const char *hf_count, int dflt, const char *hf_list,
@@ -603,14 +607,18 @@ static const nn_key head_keys[] = {
     { 0 },
 };
 static const nn_key kv_keys[] = {
-    DIM(n_kv, 'i', "attention.head_count_kv", "num_key_value_heads|num_kv_heads|num_query_groups|multi_query_group_num",
+    DIM(n_kv, 'i', "attention.head_count_kv",
+        "num_key_value_heads|num_kv_heads|num_query_groups|multi_query_group_num|"
+        "attn_config.kv_n_heads",
         0),
     DIM(head_dim, 'i', "attention.key_length", "head_dim|kv_channels|d_kv", 0),
     { 0 },
 };
 static const nn_key ff_keys[] = {
     DIM(n_ff, 'i', "feed_forward_length",
-        "intermediate_size|n_inner|ffn_dim|block_ff_dim|ffn_hidden_size|hidden_dim|d_ff", NN_REQUIRED),
+        "intermediate_size|n_inner|ffn_dim|block_ff_dim|ffn_hidden_size|hidden_dim|d_ff|"
+        "ffn_config.ffn_hidden_size",
+        NN_REQUIRED),
     { 0 },
 };
 static const nn_key eps_keys[] = {

@@ -115,6 +115,7 @@ int nn_config_same_int(nn_config *c, const char *gguf, const char *hf, int dflt)
 /* Whether entry `index` of a list of names is one of `names`, or that of a text of letters is this one. */
 bool nn_config_letter_at(nn_config *c, const char *hf, int index, char letter, const char *names);
 
+double nn_config_real_of(nn_config *c, const char *gguf, const char *hf, int index, double dflt);
 double nn_config_real_at(nn_config *c, const char *hf, int index, double dflt); /* of a list; may be infinite */
 
 /* How many layers from the first on are of one kind: GGUF and older config.json count them, newer ones name every
@@ -381,7 +382,11 @@ void nn_act(nn_tape *t, nn_buf x, nn_act_kind act);
 void nn_add(nn_tape *t, nn_buf acc, nn_buf x);
 void nn_add_scaled(nn_tape *t, nn_buf acc, nn_buf x, float scale); /* acc += scale * x */
 void nn_scale(nn_tape *t, nn_buf x, float scale);
-void nn_clip(nn_tape *t, nn_buf x, float limit); /* to -limit..limit */
+void nn_clip(nn_tape *t, nn_buf x, float limit);                        /* to -limit..limit */
+void nn_scale_each(nn_tape *t, nn_buf x, const nn_vec *w);              /* x *= w, as wide as x */
+void nn_add_by(nn_tape *t, nn_buf acc, nn_buf x, nn_buf g, int column); /* acc += g's column * x */
+/* Rows of x get the root mean square of those of `like`; their own counts as eps^0.5 at least. */
+void nn_match_size(nn_tape *t, nn_buf x, nn_buf like, float eps);
 /* x = max(0, x - mean - deviations * standard deviation), over the row: what stands out (Gemma 3n). */
 void   nn_sparsify(nn_tape *t, nn_buf x, float deviations);
 void   nn_gate(nn_tape *t, nn_buf x, nn_buf g,
@@ -484,6 +489,8 @@ typedef struct nn_heads {
 } nn_heads;
 void nn_bind_attention(nn_binder *b, nn_heads *w, int64_t n, int64_t q, int64_t kv, unsigned flags);
 void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k); /* required, of these lengths */
+
+nn_mat nn_mat_of(const nn_mat *stack, int i); /* one matrix of a stack */
 
 /* A gated feed-forward: dense, or experts behind a router and perhaps a shared one beside them. `hf` names the module
  * ("mlp"); the shared expert's may have alternatives. */

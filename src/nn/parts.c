@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What several families bind and record in the same way: attention's matrices, feed-forwards, Mamba 2's mixer. */
 #include "nn/nn.h"
+#include "tensor/mat.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -87,6 +88,10 @@ nn_buf nn_ffn_apply(nn_tape *t, nn_buf x, const nn_ffn *w, nn_moe_spec how) {
     if (w->shared_gate.w)
         nn_project_add(t, y, nn_glu_clamped(t, x, w->shared_gate, w->shared_up, how.glu), w->shared_down);
     return y;
+}
+
+nn_mat nn_mat_of(const nn_mat *stack, int i) {
+    return (nn_mat){ .name = stack->name, .rows = stack->rows, .cols = stack->cols, .at = &stack->at[i] };
 }
 
 /* --- Mamba 2 ---------------------------------------------------------------------------------------------------- */

@@ -22,6 +22,9 @@ static const char *const names[NN_OP_KINDS] = {
     [NN_OP_SCALE] = "scale",
     [NN_OP_CLIP] = "clip",
     [NN_OP_SPARSIFY] = "sparsify",
+    [NN_OP_SCALE_EACH] = "scale_each",
+    [NN_OP_ADD_BY] = "add_by",
+    [NN_OP_MATCH_SIZE] = "match_size",
     [NN_OP_GATE] = "gate",
     [NN_OP_TAKE] = "take",
     [NN_OP_ROUTE] = "route",
@@ -126,6 +129,7 @@ static void put_params(const nn_op *op, str *out) {
     case NN_OP_SCALE:
     case NN_OP_CLIP:
     case NN_OP_SPARSIFY:
+    case NN_OP_MATCH_SIZE:
     case NN_OP_SOFTCAP: str_printf(out, " %g", (double)op->u.scale); break;
     case NN_OP_POS_SCALE:
         str_printf(out, " beta=%g period=%d offset=%d", (double)op->u.pos_scale.beta, op->u.pos_scale.period,
@@ -134,6 +138,8 @@ static void put_params(const nn_op *op, str *out) {
     case NN_OP_TAKE:
         str_printf(out, " %d from %d of each %d", op->u.take.width, op->u.take.offset, op->u.take.group);
         break;
+    case NN_OP_SCALE_EACH: put_vec("", op->u.each, out); break;
+    case NN_OP_ADD_BY: str_printf(out, " column %d", op->u.column); break;
     case NN_OP_ROUTE: put_route(op, out); break;
     case NN_OP_CONV:
         str_printf(out, " kernel=%d %s", op->u.conv.kernel, acts[op->u.conv.act]);

@@ -492,6 +492,34 @@ void nn_clip(nn_tape *t, nn_buf x, float limit) {
 
 void nn_sparsify(nn_tape *t, nn_buf x, float deviations) { by_number(t, NN_OP_SPARSIFY, x, deviations); }
 
+void nn_scale_each(nn_tape *t, nn_buf x, const nn_vec *w) {
+    nn_op *op = push(t, NN_OP_SCALE_EACH, -1, x, NULL, 0);
+    if (!op) return;
+    want(t, w->name, "its length", w->n, width(t, x));
+    op->acc = true;
+    op->u.each = w;
+}
+
+void nn_add_by(nn_tape *t, nn_buf acc, nn_buf x, nn_buf g, int column) {
+    nn_op *op = PUSH(t, NN_OP_ADD_BY, -1, acc, x, g);
+    if (!op) return;
+    same_rows(t, acc, x, "add_by");
+    same_rows(t, acc, g, "add_by");
+    want(t, "add_by", "the width", width(t, x), width(t, acc));
+    if (column < 0 || column >= width(t, g)) fail(t, "add_by: column %d of %lld", column, (long long)width(t, g));
+    op->acc = true;
+    op->u.column = column;
+}
+
+void nn_match_size(nn_tape *t, nn_buf x, nn_buf like_what, float eps) {
+    nn_op *op = PUSH(t, NN_OP_MATCH_SIZE, -1, x, like_what);
+    if (!op) return;
+    same_rows(t, x, like_what, "match_size");
+    want(t, "match_size", "the width", width(t, like_what), width(t, x));
+    op->acc = true;
+    op->u.scale = eps;
+}
+
 void nn_gate(nn_tape *t, nn_buf x, nn_buf g, nn_act_kind act) {
     nn_op *op = PUSH(t, NN_OP_GATE, -1, x, g);
     if (!op) return;

@@ -34,6 +34,9 @@ typedef enum nn_op_kind {
     NN_OP_SCALE,
     NN_OP_CLIP,
     NN_OP_SPARSIFY,
+    NN_OP_SCALE_EACH,
+    NN_OP_ADD_BY,
+    NN_OP_MATCH_SIZE,
     NN_OP_GATE,
     NN_OP_TAKE,
     NN_OP_ROUTE,
@@ -87,11 +90,13 @@ typedef struct nn_op {
             float beta;
             int   period, offset; /* added to the position */
         } pos_scale;
-        nn_attn_spec attn; /* LATENT_ATTN: dim_k latent, dim_v rotated part */
-        nn_glu_spec  glu;
-        nn_act_kind  act;   /* ACT, GATE */
-        float        scale; /* ADD, SCALE; SOFTCAP: the cap; CLIP: the limit; SPARSIFY: deviations */
-        nn_xielu     xielu;
+        nn_attn_spec  attn; /* LATENT_ATTN: dim_k latent, dim_v rotated part */
+        nn_glu_spec   glu;
+        nn_act_kind   act;    /* ACT, GATE */
+        float         scale;  /* ADD, SCALE; SOFTCAP: the cap; CLIP: the limit; SPARSIFY: deviations; MATCH_SIZE: eps */
+        const nn_vec *each;   /* SCALE_EACH */
+        int           column; /* ADD_BY */
+        nn_xielu      xielu;
         struct {
             int group, offset, width;
         } take;

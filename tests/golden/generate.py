@@ -166,6 +166,8 @@ def fill(family, model, spec):
             if t.data_ptr() in seen and t.numel() > 1:
                 continue
             seen.add(t.data_ptr())
+            if any(re.search(p, name) for p in spec.get("computed", [])):
+                continue  # buffers that follow from the config
             trans = any(re.search(p, name) for p in spec.get("transposed", []))
             if EMBED.search(name) and not any(re.search(r[0], name) for r in spec.get("rules", [])):
                 # Tied: small, so that what the layers add outweighs the token itself; else it would predict itself.
@@ -507,6 +509,57 @@ def make_kimi(family, spec, outdir):
     w = {k: v.float() for k, v in st_read(os.path.join(outdir, "model.safetensors")).items()}
     return golden(family, kimi_forward(w, c), c["vocab_size"], outdir,
                   {"reference": "own float32 implementation in generate.py"})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# DeepSeek 1: the Llama decoder with a mixture of experts, as its authors' modeling_deepseek.py states it
+
+
+class DeepseekMlp(torch.nn.Module):
+    def __init__(self, n, ff):
+        super().__init__()
+        self.gate_proj, self.up_proj = (torch.nn.Linear(n, ff, bias=False) for _ in range(2))
+        self.down_proj = torch.nn.Linear(ff, n, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class DeepseekMoe(torch.nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        n, ff = c["hidden_size"], c["moe_intermediate_size"]
+        self.c = c
+        self.gate = torch.nn.Linear(n, c["n_routed_experts"], bias=False)
+        self.experts = torch.nn.ModuleList(DeepseekMlp(n, ff) for _ in range(c["n_routed_experts"]))
+        self.shared_experts = DeepseekMlp(n, ff * c["n_shared_experts"])
+
+    def forward(self, x):
+        flat = x.reshape(-1, x.shape[-1])
+        weight, pick = torch.topk(self.gate(flat).softmax(-1), self.c["num_experts_per_tok"], -1)
+        if self.c["norm_topk_prob"]:
+            weight = weight / weight.sum(-1, keepdim=True)
+        out = torch.stack([sum(weight[t, j] * self.experts[int(e)](flat[t]) for j, e in enumerate(pick[t]))
+                           for t in range(flat.shape[0])])
+        return out.reshape(x.shape) + self.shared_experts(x)
+
+
+def make_deepseek(family, spec, outdir):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    c = spec["config"]
+    write_config(outdir, c)
+    llama = {k: v for k, v in c.items() if k not in ("architectures", "model_type", "torch_dtype")}
+    model = LlamaForCausalLM(LlamaConfig(**llama, attn_implementation="eager"))
+    for layer in model.model.layers[c["first_k_dense_replace"]:]:
+        layer.mlp = DeepseekMoe(c)
+    fill(family, model, spec)
+    tensors = {k: v.to(torch.bfloat16) for k, v in model.state_dict().items()}
+    st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
+    model.load_state_dict({k: v.float() for k, v in tensors.items()})
+    model.eval()
+    return golden(family, forward_of(model), c["vocab_size"], outdir,
+                  {"reference": "Llama of transformers with a mixture of experts from generate.py"})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -873,7 +926,7 @@ SPECS["llama_mlx4_g32"] = {"make": make_mlx, "base": "llama", "quantization": {
     "model.layers.1.self_attn.v_proj": {"group_size": 32, "bits": 8},
     "lm_head": False}}
 SPECS["gpt_oss_mxfp4"] = {"make": make_mxfp4, "base": "gpt_oss"}
-SPECS.update((n, {"make": make_hf, **s}) for n, s in specs_moe.SPECS.items())
+SPECS.update((n, {"make": make_deepseek if n == "deepseek" else make_hf, **s}) for n, s in specs_moe.SPECS.items())
 
 import specs_dense
 

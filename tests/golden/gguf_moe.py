@@ -9,13 +9,14 @@ ARCH = {"deepseek_v2": "deepseek2", "axk1": "axk1", "mistral4": "mistral4", "olm
         "exaone_moe": "exaone-moe", "afmoe": "afmoe", "laguna": "laguna", "mellum": "mellum",
         "mimo_v2_flash": "mimo2", "dots1": "dots1", "mamba": "mamba", "falcon_mamba": "mamba", "jamba": "jamba",
         "llama4_text": "llama4", "falcon_h1": "falcon-h1", "phimoe": "phimoe", "cohere2_moe": "cohere2moe",
-        "solar_open": "glm4moe", "gemma3n_text": "gemma3n", "minimax_m3_vl_text": "minimax-m3", "dbrx": "dbrx",
-        "minimax": "minimax-01", "granitemoe_swa": "granite_swa"}
+        "solar_open": "glm4moe", "gemma3n_text": "gemma3n", "dbrx": "dbrx",
+        "deepseek": "deepseek"}
 # The format has no key for what these differ in.
 NOT_GGUF = {"llama4_text_scout": "use_qk_norm, no_rope_layers", "cohere2_moe_sigmoid": "the shared expert's sum",
+            "granitemoe_swa": "layer_rope_theta",
             "bamba": "written as a Granite hybrid, its rotation of half a head with permuted rows"}
-PERMUTED = {"granitemoe", "granitehybrid"}
-POST_ATTENTION = {"afmoe", "flex_olmo"}
+PERMUTED = {"granitemoe", "granitehybrid", "deepseek"}
+POST_ATTENTION = {"afmoe", "flex_olmo", "gemma3n"}
 EXPERTS = [(r"mixer\.experts\.\d+\.up_proj\.weight", "ffn_up_exps"),
            (r"mixer\.experts\.\d+\.down_proj\.weight", "ffn_down_exps")]
 TOP = {"final_layernorm": "output_norm"}
@@ -32,6 +33,12 @@ LAYER = {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": 
          **{f"{m}.{p}": n for m in ("mixer", "mamba") for p, n in (
              ("in_proj", "ssm_in"), ("out_proj", "ssm_out"), ("x_proj", "ssm_x"), ("dt_proj", "ssm_dt"),
              ("dt_layernorm", "ssm_dt_norm"), ("b_layernorm", "ssm_b_norm"), ("c_layernorm", "ssm_c_norm"))},
+         "altup.modality_router": "altup_router", "altup.router_norm": "altup_router_norm",
+         "altup.prediction_coefs": "altup_predict_coef", "altup.correction_coefs": "altup_correct_coef",
+         "laurel.linear_left": "laurel_l", "laurel.linear_right": "laurel_r",
+         "laurel.post_laurel_norm": "laurel_post_norm", "norm_attn_norm.norm_1": "attn_norm",
+         "norm_attn_norm.norm_2": "attn_output_norm", "norm_attn_norm.attn.Wqkv": "attn_qkv",
+         "norm_attn_norm.attn.out_proj": "attn_output", "ffn.router.layer": "ffn_gate_inp",
          "block_sparse_moe.router.layer": "ffn_gate_inp", "self_attn.attention_sink_bias": "attn_sinks"}
 
 
@@ -40,6 +47,21 @@ def arch_of(c):
     if c["model_type"] == "nemotron_h" and "E" in c["hybrid_override_pattern"]:
         return "nemotron_h_moe"
     return None
+
+
+def usual(c, src):
+    """DBRX: its fields and tensors under the usual names. Gemma 3n: its streams' matrices in two stacks."""
+    if c["model_type"] == "dbrx":
+        for k, v in (("num_hidden_layers", c["n_layers"]), ("hidden_size", c["d_model"]),
+                     ("num_attention_heads", c["n_heads"]), ("num_key_value_heads", c["attn_config"]["kv_n_heads"]),
+                     ("intermediate_size", c["ffn_config"]["ffn_hidden_size"]), ("layer_norm_eps", 1e-5),
+                     ("num_experts", c["ffn_config"]["moe_num_experts"]), ("rope_theta", c["attn_config"]["rope_theta"]),
+                     ("num_experts_per_tok", c["ffn_config"]["moe_top_k"])):
+            c[k] = v
+        for old, new in (("transformer.blocks.", "model.layers."), ("transformer.wte", "model.embed_tokens"),
+                         ("transformer.norm_f", "model.norm")):
+            for k in [k for k in src if k.startswith(old)]:
+                src[new + k[len(old):]] = src.pop(k)
 
 
 def mla_keys(g, c, r, set_key):
@@ -169,6 +191,13 @@ def keys(g, c, r, a, set_key):
             g.key(k, c[h])
     if a == "phimoe":
         g.key("attention.sliding_window", c["sliding_window"])
+    if c["model_type"] == "solar_open":
+        set_key(g, "rope.dimension_count", c["head_dim"])
+        set_key(g, "leading_dense_block_count", 0)
+    if a == "dbrx":
+        g.key("attention.clamp_kqv", c["attn_config"]["clip_qkv"])
+    if a == "gemma3n":
+        gemma3n_keys(g, c, set_key)
     if a == "cohere2moe":
         lead = c.get("first_k_dense_replace", 0)
         g.key("attention.sliding_window", c["sliding_window"])
@@ -179,6 +208,30 @@ def keys(g, c, r, a, set_key):
         g.key("rope.dimension_count", c["head_dim"])
         set_key(g, "expert_feed_forward_length", c["intermediate_size"])
         set_key(g, "feed_forward_length", c["prefix_dense_intermediate_size"])
+
+
+def gemma3n_keys(g, c, set_key):
+    from statistics import NormalDist
+
+    cuts = [NormalDist().inv_cdf(s) if s > 0 else -math.inf for s in c["activation_sparsity_pattern"]]
+    for k, v in (("altup.active_idx", c["altup_active_idx"]), ("altup.num_inputs", c["altup_num_inputs"]),
+                 ("embedding_length_per_layer_input", c["hidden_size_per_layer_input"]),
+                 ("attention.shared_kv_layers", c["num_kv_shared_layers"]), ("activation_sparsity_scale", cuts),
+                 ("attention.sliding_window", c["sliding_window"]),
+                 ("attention.sliding_window_pattern", [t == "sliding_attention" for t in c["layer_types"]]),
+                 ("rope.freq_base_swa", c["rope_local_base_freq"]),
+                 ("final_logit_softcapping", c["final_logit_softcapping"]),
+                 ("laurel_rank", c["laurel_rank"])):  # published files have 64 and do not say so
+        set_key(g, k, v)
+
+
+def top(g, name, t, stacks):
+    """Tensors outside the layers that are stacked; True when handled."""
+    for old, new in (("altup_projections.", "altup_proj.weight"), ("altup_unembed_projections.", "altup_unembd_proj.weight")):
+        if name.startswith(old):
+            stacks.setdefault(new, []).append(t)
+            return True
+    return False
 
 
 def late_keys(g, c, a, set_key):
@@ -251,6 +304,13 @@ def special(g, c, a, p, rest, t):
             g.add(p + n + ".weight", h)
     elif a == "llama4" and rest == "feed_forward.experts.down_proj":
         g.add(p + "ffn_down_exps.weight", t.transposed())
+    elif rest == "altup.correct_output_scale":
+        g.add(p + "altup_correct_scale.weight", t.f32())
+    elif rest.startswith("ffn.experts.mlp."):
+        e = c["ffn_config"]["moe_num_experts"]
+        t = t.reshape(e, t.shape[0] // e, t.shape[1])
+        name = {"w1": "ffn_gate_exps", "v1": "ffn_up_exps", "w2": "ffn_down_exps"}[rest.split(".")[-1]]
+        g.add(p + name + ".weight", t.transposed() if rest.endswith("w2") else t)
     elif rest == "self_attn.attention_sink_bias":
         g.add(p + "attn_sinks.weight", t.f32())
     else:

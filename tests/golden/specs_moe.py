@@ -49,6 +49,10 @@ add("glm_moe_dsa", "GlmMoeDsa", "glm_moe_dsa", {**DSA, "n_group": 1, "topk_group
 add("glm_moe_dsa_dense", "GlmMoeDsa", "glm_moe_dsa", {**DSA, "n_group": 1, "topk_group": 1, "index_topk": 512})
 
 # experts behind plain attention
+add("deepseek", "Deepseek", "deepseek", {
+    **NO_HEAD, "n_routed_experts": 6, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 16,
+    "first_k_dense_replace": 1, "moe_layer_freq": 1, "norm_topk_prob": False, "scoring_func": "softmax",
+    "aux_loss_alpha": 0.001, "seq_aux": True, "rope_scaling": None})
 add("olmoe", "Olmoe", "olmoe", {
     **NO_HEAD, "intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": False,
     "clip_qkv": None, "num_key_value_heads": 2})
@@ -144,7 +148,7 @@ add("qwen2_moe_mixed", "Qwen2Moe", "qwen2_moe", {
     "attention_bias": "DROP"})
 add("dbrx", "Dbrx", "dbrx", {
     "d_model": 32, "n_heads": 2, "n_layers": 2, "max_seq_len": 512, "resid_pdrop": 0.0, "emb_pdrop": 0.0,
-    "attn_config": {"clip_qkv": 1.5, "kv_n_heads": 1, "rope_theta": 500000.0, "attn_pdrop": 0.0},
+    "attn_config": {"clip_qkv": 1.5, "kv_n_heads": 1, "rope_theta": 10000.0, "attn_pdrop": 0.0},
     "ffn_config": {"ffn_act_fn": {"name": "silu"}, "ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2,
                    "moe_loss_weight": 0.05, "moe_jitter_eps": None, "moe_normalize_expert_weights": 1.0},
     **{k: "DROP" for k in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -227,8 +231,8 @@ add("minimax", "MiniMax", "minimax", {
     "num_local_experts": 3, "num_experts_per_tok": 2, "intermediate_size": 16, "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"], "block_size": 16,
     "full_attn_alpha_factor": 1.3, "full_attn_beta_factor": 0.8, "linear_attn_alpha_factor": 1.2,
-    "linear_attn_beta_factor": 0.9, "mlp_alpha_factor": 1.1, "mlp_beta_factor": 0.7, "rotary_dim": 8,
-    "rope_theta": 1000000.0})
+    "linear_attn_beta_factor": 0.9, "mlp_alpha_factor": 1.1, "mlp_beta_factor": 0.7, "rope_theta": 1000000.0},
+    computed=[r"(slope_rate|_decay)$"])
 add("olmo_hybrid", "OlmoHybrid", "olmo_hybrid", {
     **NO_HEAD, "num_hidden_layers": 3, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
     "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,

@@ -296,7 +296,7 @@ def family_keys(g, c, r, a):
         set_key(g, "expert_feed_forward_length", c["intermediate_size"])
     if a in ("glm4moe", "lfm2moe", "deepseek2", "kimi-linear", "minimax-m2"):
         g.key("expert_gating_func", 2)
-    if a in ("glm4moe", "deepseek2"):
+    if a in ("glm4moe", "deepseek2") or (a == "qwen2moe" and c["norm_topk_prob"]):  # the usual converter: not Qwen 2's
         g.key("expert_weights_norm", c["norm_topk_prob"])
     if a in ("deepseek2", "kimi-linear"):
         rank, pe = c["kv_lora_rank"], c["qk_rope_head_dim"]
@@ -561,6 +561,8 @@ def tensors(g, c, a, src):
     for full in sorted(src, key=lambda s: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", s)]):
         t, name = src[full], full.replace("model.language_model.", "model.").removeprefix("model.").removeprefix("backbone.")
         m = re.match(r"(?:layers|h)\.(\d+)\.(.*)", name)
+        if not m and gguf_moe.top(g, name, t, stacks):
+            continue
         if not m:
             base, end = name.rsplit(".", 1)
             plain(g, c, a, f"{TOP[base]}.{end}", name, t)
@@ -589,6 +591,8 @@ def convert(src, out):
     if c["model_type"] in to_gguf_dense.ARCH:
         to_gguf_dense.convert(c, read_safetensors(os.path.join(src, "model.safetensors")), out, sys.modules[__name__])
         return
+    src_tensors = read_safetensors(os.path.join(src, "model.safetensors"))
+    gguf_moe.usual(c, src_tensors)
     a, r = gguf_moe.arch_of(c) or ARCH[c["model_type"]], rope_of(c)
     g = Gguf(a)
     if a == "gpt2":
@@ -610,7 +614,7 @@ def convert(src, out):
         family_keys(g, c, r, a)
     extra_tensors(g, c, r, a)
     gguf_moe.late_keys(g, c, a, set_key)
-    tensors(g, c, a, read_safetensors(os.path.join(src, "model.safetensors")))
+    tensors(g, c, a, src_tensors)
     g.write(out, c["vocab_size"])
 
 

@@ -113,6 +113,12 @@ static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t
         break;
     case NN_OP_SCALE: x->k.ops.scale(y, y, op->u.scale, n); break;
     case NN_OP_CLIP: x->k.ops.clip(y, y, n, op->u.scale); break;
+    case NN_OP_SCALE_EACH: x->k.ops.glu(y, op->u.each->data + c0, y, n, OPS_ACT_NONE, 0.0f, 0.0f); break;
+    case NN_OP_ADD_BY: {
+        const float *g = local_buf(&x->base, op->in[1]) + row * width_of(x, op->in[1]);
+        x->k.ops.axpy(y, a + c0, g[op->u.column], n);
+        break;
+    }
     case NN_OP_ACT: x->k.ops.act(y, y, n, act_of(op->u.act)); break;
     case NN_OP_SOFTCAP: x->k.ops.softcap(y, y, n, op->u.scale); break;
     case NN_OP_XIELU: xielu(y, n, op->u.xielu); break;
@@ -244,6 +250,20 @@ static void sparsify(cpu_exec *x, const nn_op *op, int worker) {
     }
 }
 
+static void match_size(cpu_exec *x, const nn_op *op, int worker) {
+    int64_t width = width_of(x, op->out), lo, hi;
+    cpu_share(local_rows(&x->base, op->out), worker, x->n_workers, &lo, &hi);
+    for (; lo < hi; lo++) {
+        const float *a = local_buf(&x->base, op->in[0]) + lo * width;
+        float       *y = local_buf(&x->base, op->out) + lo * width;
+        double       is = 0, should = 0;
+        for (int64_t i = 0; i < width; i++) is += (double)y[i] * (double)y[i];
+        for (int64_t i = 0; i < width; i++) should += (double)a[i] * (double)a[i];
+        is = fmax(is / (double)width, (double)op->u.scale);
+        x->k.ops.scale(y, y, (float)sqrt(should / (double)width / is), width);
+    }
+}
+
 /* In the order of rank, so that a token's sum does not depend on how rows were grouped. */
 static void combine(cpu_exec *x, const nn_op *op, int worker) {
     int64_t      width = width_of(x, op->out), pieces = (width + PIECE - 1) / PIECE, lo, hi;
@@ -298,6 +318,7 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     case NN_OP_WEIGH: weigh(x, op, worker); break;
     case NN_OP_COMBINE: combine(x, op, worker); break;
     case NN_OP_SPARSIFY: sparsify(x, op, worker); break;
+    case NN_OP_MATCH_SIZE: match_size(x, op, worker); break;
     case NN_OP_GATE: gate(x, op, worker); break;
     case NN_OP_TAKE: take(x, op, worker); break;
     case NN_OP_CONV: cpu_conv(x, op, worker); break;

@@ -312,6 +312,21 @@ static void sparsify(scalar_exec *x, const nn_op *op) {
     }
 }
 
+static void match_size(scalar_exec *x, const nn_op *op) {
+    int64_t      rows = local_rows(&x->base, op->out), width = x->base.x.model->tape->bufs[op->out].width;
+    const float *a = local_buf(&x->base, op->in[0]);
+    float       *y = local_buf(&x->base, op->out);
+    for (int64_t t = 0; t < rows; t++, y += width, a += width) {
+        double is = 0, should = 0;
+        for (int64_t i = 0; i < width; i++) {
+            is += (double)y[i] * (double)y[i];
+            should += (double)a[i] * (double)a[i];
+        }
+        double by = sqrt(should / (double)width) / sqrt(fmax(is / (double)width, (double)op->u.scale));
+        for (int64_t i = 0; i < width; i++) y[i] = (float)(y[i] * by);
+    }
+}
+
 static void rope(scalar_exec *x, const nn_op *op) {
     const nn_rope *r = &op->u.rope.rope;
     int64_t        width = x->base.x.model->tape->bufs[op->out].width;
@@ -343,6 +358,12 @@ static void elementwise(scalar_exec *x, const nn_op *op) {
         switch (op->kind) {
         case NN_OP_ADD: v += (double)op->u.scale * (double)a[i]; break;
         case NN_OP_SCALE: v *= op->u.scale; break;
+        case NN_OP_SCALE_EACH: v *= op->u.each->data[c]; break;
+        case NN_OP_ADD_BY:
+            v +=
+                (double)a[i] *
+                (double)local_buf(&x->base, op->in[1])[t * x->base.x.model->tape->bufs[op->in[1]].width + op->u.column];
+            break;
         case NN_OP_CLIP: v = v > op->u.scale ? op->u.scale : v < -op->u.scale ? -op->u.scale : v; break;
         case NN_OP_ACT: v = scalar_act(op->u.act, v); break;
         case NN_OP_GATE: v *= scalar_act(op->u.act, a[t * aw + c / (width / aw)]); break;
@@ -411,6 +432,7 @@ static void run_op(scalar_exec *x, const nn_op *op) {
     case NN_OP_WEIGH: weigh(x, op); break;
     case NN_OP_COMBINE: combine(x, op); break;
     case NN_OP_SPARSIFY: sparsify(x, op); break;
+    case NN_OP_MATCH_SIZE: match_size(x, op); break;
     case NN_OP_TAKE: take(x, op); break;
     case NN_OP_CONV: scalar_conv(x, op); break;
     case NN_OP_DELTA: scalar_delta(x, op); break;
