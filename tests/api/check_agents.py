@@ -30,7 +30,7 @@ def schema(**properties):
 SAVE = schema(path={"type": "string", "description": "Where"}, text={"type": "string", "description": "What"})
 OTHERS = [(f"other_{i}", words(400), {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {
     "mode": {"type": "string", "enum": ["a", "b"]}, "count": {"type": "integer", "minimum": 0, "maximum": 9007199254740991},
-    "list": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"]}}}, "required": ["mode"]}) for i in range(11)]
+    "list": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"]}}}, "required": ["mode"]}) for i in range(7)]
 TOOLS = [("save_text", "Saves a text", SAVE)] + OTHERS
 
 
@@ -55,7 +55,7 @@ def messages_body(messages, **more):
     kept = {"type": "ephemeral"}
     return dict({"model": "caller", "max_tokens": 32000, "stream": True, "metadata": {"user_id": json.dumps({"device_id": "d" * 64, "session_id": "s"})},
                  "system": [{"type": "text", "text": words(80)}, {"type": "text", "text": words(60), "cache_control": kept},
-                            {"type": "text", "text": words(6000), "cache_control": dict(kept, ttl="1h")}],
+                            {"type": "text", "text": words(4000), "cache_control": dict(kept, ttl="1h")}],
                  "messages": messages, "thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "high"},
                  "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
                  "tools": [{"name": n, "description": d, "input_schema": s} for n, d, s in TOOLS]
@@ -75,7 +75,7 @@ def claude_code(server):
     text = "".join(v["delta"]["partial_json"] for n, v in events if n == "content_block_delta")
     assert begin["name"] == "save_text" and json.loads(text) == CALL["arguments"], (begin, text)
     start, end = events[0][1]["message"]["usage"], [v for n, v in events if n == "message_delta"][0]
-    assert end["delta"]["stop_reason"] == "tool_use" and start["input_tokens"] + start["cache_read_input_tokens"] > 3000
+    assert end["delta"]["stop_reason"] == "tool_use" and start["input_tokens"] + start["cache_read_input_tokens"] > 2000
     done = {"type": "tool_use", "id": begin["id"], "name": "save_text", "input": CALL["arguments"]}
     later = ask[:1] + [{"role": "system", "content": words(1500)}, {"role": "assistant", "content": [{"type": "thinking", "thinking": "Well.", "signature": "x"}, done]},
                        {"role": "user", "content": [{"tool_use_id": begin["id"], "type": "tool_result", "content": "saved", "cache_control": {"type": "ephemeral"}},
@@ -83,7 +83,7 @@ def claude_code(server):
     _, events = stream(server, path, messages_body(later), headers)
     assert "".join(v["delta"].get("text", "") for n, v in events if n == "content_block_delta") == SPOKEN
     usage = events[0][1]["message"]["usage"]
-    assert usage["cache_read_input_tokens"] > 2500, usage  # the conversation so far is not computed again
+    assert usage["cache_read_input_tokens"] > 1500, usage  # the conversation so far is not computed again
     counted = {k: v for k, v in messages_body(later).items() if k in ("model", "messages", "tools", "system", "thinking")}
     status, n = server.post("/v1/messages/count_tokens?beta=true", counted, headers=headers)
     assert status == 200 and n["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"], (n, usage)
@@ -112,7 +112,7 @@ def codex(server):
     headers = {"originator": "codex_exec", "session-id": "s", "thread-id": "s", "x-codex-beta-features": "a", "x-codex-turn-metadata": "{}", "Accept": "text/event-stream"}
     flat = [{"type": "function", "name": n, "description": d, "strict": False, "parameters": s} for n, d, s in OTHERS]
     hosted = {"type": "web_search", "external_web_access": False}
-    ask = [item("developer", words(8000)), item("developer", words(1900), words(340)), item("user", words(400)), item("user", "Save it.")]
+    ask = [item("developer", words(4000)), item("developer", words(1900), words(340)), item("user", words(400)), item("user", "Save it.")]
     for tools, namespace in ((flat + [{"type": "function", "name": "save_text", "strict": False, "parameters": SAVE}, hosted], None),
                              (flat + [{"type": "namespace", "name": "save", "description": "Saves", "tools": [
                                  {"type": "function", "name": "text", "description": "Saves a text", "strict": False, "parameters": SAVE}]}, hosted], "save")):
@@ -121,12 +121,12 @@ def codex(server):
         assert {"web_search", "include", "prompt_cache_key", "client_metadata"} == set(got["x-hearth-ignored"].split(", ")), got
         call = [v["item"] for n, v in events if n == "response.output_item.done"][0]
         assert call.get("namespace") == namespace and call["name"] == ("text" if namespace else "save_text") and json.loads(call["arguments"]) == CALL["arguments"], call
-        assert events[-1][0] == "response.completed" and events[-1][1]["response"]["usage"]["input_tokens"] > 3000
+        assert events[-1][0] == "response.completed" and events[-1][1]["response"]["usage"]["input_tokens"] > 2000
         later = ask + [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}, call,
                        {"type": "function_call_output", "call_id": call["call_id"], "output": "saved"}]
         _, events = stream(server, "/v1/responses", responses_body(later, tools, **model), headers)
         assert events[-1][1]["response"]["output"][-1]["content"][0]["text"] == SPOKEN
-        assert events[-1][1]["response"]["usage"]["input_tokens_details"]["cached_tokens"] > 2500
+        assert events[-1][1]["response"]["usage"]["input_tokens_details"]["cached_tokens"] > 1500
     assert server.get("/v1/models?client_version=0.166.0")[0] == 200 and server.get("/api/tags")[0] == 200 and server.get("/api/version")[0] == 200
     # Nothing but a pull of what is here comes from `--oss`.
     status, _, text = server.request("POST", "/api/pull", json.dumps({"model": "caller", "stream": True}).encode())
@@ -161,11 +161,11 @@ def parts(*texts):
 
 
 def chat_agents(server):
-    chat_turns(server, {"max_tokens": 32000, "tools": functions(), "tool_choice": "auto"}, words(9000), "Save it.", "", "saved")  # opencode
-    usage = chat_turns(server, {"max_tokens": 32768, "tools": functions()}, words(8000), parts(*[words(900)] * 5), None, parts("saved"))  # qwen-code
-    assert usage["prompt_tokens"] > 8000 and usage["prompt_tokens_details"]["cached_tokens"] > 7000, usage
+    chat_turns(server, {"max_tokens": 32000, "tools": functions(), "tool_choice": "auto"}, words(3000), "Save it.", "", "saved")  # opencode
+    usage = chat_turns(server, {"max_tokens": 32768, "tools": functions()}, words(5000), parts(*[words(500)] * 5), None, parts("saved"))  # qwen-code
+    assert usage["prompt_tokens"] > 4000 and usage["prompt_tokens_details"]["cached_tokens"] > 3500, usage
     chat_turns(server, {"max_completion_tokens": 4096, "store": False, "tools": functions(False)}, words(2300), parts("Save it."), None, "saved")  # pi
-    chat_turns(server, {"tools": functions(), "parallel_tool_calls": True, "max_tokens": 4096}, words(6000), "Save it.", "", "saved")  # Continue
+    chat_turns(server, {"tools": functions(), "parallel_tool_calls": True, "max_tokens": 4096}, words(2000), "Save it.", "", "saved")  # Continue
     chat_turns(server, {"tools": functions(True), "tool_choice": "auto", "temperature": 0.7, "n": 1, "seed": 1}, None, parts("Save it."), "", "saved")  # frameworks
     # A title, and two user turns behind each other.
     body = {"model": "speaker", "max_tokens": 32000, "stream": False, "messages": [{"role": "system", "content": words(2000)}, {"role": "user", "content": "Name this."},

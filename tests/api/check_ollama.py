@@ -160,7 +160,7 @@ MISTAKES = [
     ("/api/generate", {"model": "demo", "prompt": "x", "options": {"vocab_only": True}}, 400, "options.vocab_only"),
     ("/api/generate", {"model": "demo", "prompt": "x", "options": {"num_thread": "x"}}, 400, "options.num_thread"),
     ("/api/embed", {"model": "demo", "input": "word " * 2000, "truncate": False}, 400, "tokens, the context holds 1024"),
-    ("/api/embed", {"model": "demo"}, 400, "input"), ("/api/show", {}, 400, "name"), ("/api/show", {"model": "nope"}, 404, "nope"),
+    ("/api/embed", {"model": "demo", "input": 5}, 400, "input"), ("/api/show", {}, 400, "name"), ("/api/show", {"model": "nope"}, 404, "nope"),
     ("/api/chat", chat([{"role": "user", "content": "word " * 3000}]), 400, "1024"),
 ]
 

@@ -87,6 +87,19 @@ const openaiCases = {
     assert.equal(r.choices[0].finish_reason, 'stop');
     assert.equal(r.usage.total_tokens, r.usage.prompt_tokens + r.usage.completion_tokens);
   },
+  'openai responses are kept': async () => {
+    const first = await openai.responses.create({ model, input: 'What is 12 plus 30?', temperature: 0 });
+    assert.equal((await openai.responses.retrieve(first.id)).output_text, sumAnswer);
+    const next = await openai.responses.create({ model, input: 'What is 1 plus 1?', temperature: 0, previous_response_id: first.id });
+    assert.equal(next.output_text, '1 plus 1 is 2.');
+    const items = await openai.responses.inputItems.list(first.id);
+    assert.equal(items.data.length, 1);
+    const { input_tokens } = await openai.responses.inputTokens.count({ model, input: 'What is 12 plus 30?' });
+    assert.equal(input_tokens, first.usage.input_tokens);
+    await openai.responses.delete(first.id);
+    await assert.rejects(openai.responses.retrieve(first.id), (e) => e instanceof OpenAI.NotFoundError);
+    await assert.rejects(openai.conversations.create({}), (e) => e.status === 501);
+  },
   'openai chat stream': async () => {
     const stream = await openai.chat.completions.create({
       model, messages: sum, temperature: 0, stream: true, stream_options: { include_usage: true },
@@ -368,7 +381,17 @@ const anthropicCases = {
   'anthropic errors': async () => {
     await assert.rejects(anthropic.messages.create({ model, messages: sum }), (e) => e instanceof Anthropic.BadRequestError && /max_tokens/.test(e.message));
     await assert.rejects(anthropic.messages.create({ model: 'nope', max_tokens: 5, messages: sum }), (e) => e instanceof Anthropic.NotFoundError);
-    await assert.rejects(anthropic.messages.create({ model, max_tokens: 5, messages: [{ role: 'system', content: 'x' }] }), (e) => e.status === 400);
+    await assert.rejects(anthropic.messages.create({ model, max_tokens: 5, messages: [{ role: 'king', content: 'x' }] }), (e) => e.status === 400);
+  },
+  'anthropic models, system text in between': async () => {
+    const { data } = await anthropic.models.list();
+    assert.equal(data[0].id, model);
+    assert.equal((await anthropic.models.retrieve(model)).type, 'model');
+    const message = await anthropic.beta.messages.create({
+      model, max_tokens: 50, temperature: 0, betas: ['context-management-2025-06-27'], context_management: { edits: [] },
+      messages: [{ role: 'user', content: 'Hi' }, { role: 'assistant', content: 'Hi.' }, { role: 'system', content: 'Be brief.' }, ...sum],
+    });
+    assert.equal(message.content[0].text, sumAnswer);
   },
   'anthropic abort': async () => {
     const stream = anthropic.messages.stream({ model, max_tokens: 900, messages: story, temperature: 1 });
