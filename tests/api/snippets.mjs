@@ -79,7 +79,7 @@ async function runBlock(block, code, env) {
   }
   if (block.language === 'ini') {
     const urls = [...code.matchAll(/^\w+=(http\S+)$/gm)].map((m) => m[1]);
-    assert.equal(urls.length, 2);
+    assert.ok(urls.length > 0);
     for (const url of urls) assert.match(await output('curl', ['-fs', url + (url.endsWith('/v1') ? '/models' : '/api/tags')]), /demo/);
     return null;
   }
