@@ -100,6 +100,7 @@ void native_embed(exchange *x) {
     if (!known && !x->in.failed) return;
     vectors_read_prompt(x, &prompt);
     node content = read_any(&x->in, &x->body, "content"), input = read_any(&x->in, &x->body, "input");
+    vectors_read_prompt(x, &prompt);
     params_prompts(x, node_is(&content) == NODE_ABSENT ? &input : &content, VECTORS_MAX_TEXTS, &q, &n);
     if (x->in.failed)
         exchange_reject(x);
