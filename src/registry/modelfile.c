@@ -100,7 +100,7 @@ static int unknown_param(const char *name, err *e) {
     const char *names[sizeof modelfile_params / sizeof *modelfile_params];
     for (size_t i = 0; i < modelfile_n_params; i++) names[i] = modelfile_params[i].name;
     const char *near = nearest_of(name, names, modelfile_n_params);
-    if (near) return err_set(e, ERR_ARG, "there is no parameter '%.60s'; is '%s' meant?", name, near);
+    if (near) return err_set(e, ERR_ARG, "there is no parameter '%.60s'; did you mean '%s'?", name, near);
     return err_set(e, ERR_ARG, "there is no parameter '%.60s'", name);
 }
 
@@ -298,7 +298,7 @@ static int read_instruction(scanner *s, modelfile *m, view w, err *e) {
     while (i < N && strcasecmp(names[i], name) != 0) i++;
     if (i == N) {
         const char *near = nearest_of(name, names, N);
-        if (near) return err_set(e, ERR_FORMAT, "there is no instruction '%s'; is %s meant?", name, near);
+        if (near) return err_set(e, ERR_FORMAT, "there is no instruction '%s'; did you mean %s?", name, near);
         return err_set(e, ERR_FORMAT, "there is no instruction '%s'", name);
     }
     if (i > LAST_ASIDE) return read_pair(s, m, i == LAST_ASIDE + 1, e);

@@ -367,7 +367,7 @@ static const char *nearest_model(const char *text, const registry_model *list, s
 
 static int missing(const char *text, const registry_model *list, size_t n, err *e) {
     const char *found = nearest_model(text, list, n);
-    if (found) return err_set(e, ERR_NOTFOUND, "there is no model '%.100s'; is '%s' meant?", text, found);
+    if (found) return err_set(e, ERR_NOTFOUND, "there is no model '%.100s'; did you mean '%s'?", text, found);
     return err_set(e, ERR_NOTFOUND, "there is no model '%.100s'", text);
 }
 

@@ -45,7 +45,7 @@ static int read_layers(ollama_manifest *out, const json_value *v, err *e) {
     }
     out->n = json_count(layers);
     if (models == 1) return 0;
-    if (models == 0) return err_set(e, ERR_UNSUPPORTED, "the manifest names no model file");
+    if (models == 0) return err_set(e, ERR_UNSUPPORTED, "the manifest does not name a model file");
     return err_set(e, ERR_UNSUPPORTED, "the manifest names %d model files; only one is supported", models);
 }
 
@@ -115,7 +115,7 @@ static int get_token(const http_client *c, const char *from, const char *challen
     str_init(&scope);
     str_init(&body);
     if (!header_challenge(view_of(challenge), &realm, &service, &scope)) {
-        rc = err_set(e, ERR_ARG, "the registry wants a login that Hearth does not know: %.120s", challenge);
+        rc = err_set(e, ERR_ARG, "the registry asks for a kind of login that Hearth does not know: %.120s", challenge);
     } else if ((rc = http_redirect(from, str_cstr(&realm), &url, e)) == 0) {
         str_clear(&realm);
         str_puts(&realm, url);
@@ -124,7 +124,7 @@ static int get_token(const http_client *c, const char *from, const char *challen
         rc = str_ok(&realm) ? http_get(&anonymous, str_cstr(&realm), "application/json", DOCUMENT, &body, &head, e)
                             : err_set_nomem(e);
         if (rc == 0 && (head.status != 200 || !token_of(str_cstr(&body), body.len, out)))
-            rc = err_set(e, ERR_ARG, "the registry wants a token, but hands out none (%d)", head.status);
+            rc = err_set(e, ERR_ARG, "the registry wants a token, but does not hand one out (%d)", head.status);
     }
     http_head_deinit(&head);
     free(url);
@@ -176,7 +176,7 @@ static void add_param(modelfile *m, const char *name, const json_value *v) {
     else
         json_write(v, &text);
     if (!str_ok(&text) || modelfile_add_param(m, name, str_cstr(&text), &e) < 0)
-        log_info("pull", "the parameter %s is left aside: %s", name, e.msg);
+        log_info("pull", "the parameter %s is ignored: %s", name, e.msg);
     str_deinit(&text);
 }
 
@@ -199,7 +199,7 @@ static int read_messages(modelfile *m, const json_value *v, err *e) {
         const char *content = json_cstr(json_get(json_at(v, i), "content"));
         err         why = { 0 };
         if (!role || !content || modelfile_add_message(m, role, content, &why) < 0)
-            log_info("pull", "a message of the model is left aside: %s", why.msg[0] ? why.msg : "it has no text");
+            log_info("pull", "a message of the model is ignored: %s", why.msg[0] ? why.msg : "it has no text");
     }
     return 0;
 }
@@ -226,7 +226,7 @@ int ollama_read_layer(modelfile *m, ollama_kind kind, const char *text, size_t l
     case OLLAMA_LICENSE: return join(&m->license, text, e);
     case OLLAMA_TEMPLATE:
         if (modelfile_set_template(m, text, &why) < 0)
-            log_info("pull", "the template of the registry is left aside, the model file's own is used: %s", why.msg);
+            log_info("pull", "the template of the registry is ignored, the model file's own is used: %s", why.msg);
         return 0;
     case OLLAMA_PARAMS:
     case OLLAMA_MESSAGES:

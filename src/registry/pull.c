@@ -476,7 +476,7 @@ static int add_layers(pull *p, const ollama_manifest *m, err *e) {
         if (is_setting(l->kind) && l->size > SMALL_LAYER)
             rc = err_set(e, ERR_LIMIT, "a layer with settings of %lld bytes", (long long)l->size);
         else if (l->kind == OLLAMA_PROJECTOR)
-            log_info("pull", "the model's projector for images is left aside: Hearth reads text only");
+            log_info("pull", "the model's projector for images is ignored: Hearth reads text only");
         else if (l->kind != OLLAMA_OTHER)
             rc = add_layer(p, l, e);
     }

@@ -34,7 +34,7 @@ static void test_names(void **state) {
     str_puts(&home, " --replace");
     contains("", str_cstr(&home), "mine:small is /");
     program_prints("", "run mine:small 'What is 12 plus 30?' --temp 0", "12 plus 30 is 42.\n");
-    program_fails("run mien:small x", 1, "is 'mine:small' meant?");
+    program_fails("run mien:small x", 1, "did you mean 'mine:small'?");
     program_prints("", "cp mine:small other", "");
     program_fails("cp mine:small other", 1, "already");
     program_prints("", "cp mine:small other --replace", "");

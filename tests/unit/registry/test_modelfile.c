@@ -58,9 +58,9 @@ static void test_mistakes(void **state) {
         const char *text, *want;
     } rows[] = {
         { "", "Modelfile: there is no FROM line" },
-        { "FROM x\nFORM y\n", "line 2: there is no instruction 'FORM'; is FROM meant?" },
+        { "FROM x\nFORM y\n", "line 2: there is no instruction 'FORM'; did you mean FROM?" },
         { "FROM x\n\n# c\nPARAMETER temprature 1\n",
-          "line 4: there is no parameter 'temprature'; is 'temperature' meant?" },
+          "line 4: there is no parameter 'temprature'; did you mean 'temperature'?" },
         { "FROM x\nPARAMETER top_k many", "line 2: top_k: 'many' is not an integer" },
         { "FROM x\nPARAMETER top_k 1.5", "line 2: top_k: '1.5' is not an integer" },
         { "FROM x\nPARAMETER top_p 2", "line 2: top_p: 2 is not between 0 and 1" },

@@ -203,12 +203,12 @@ static void test_find(void **state) {
     refuses(r, "Org/m", &gguf, ERR_ARG, "Org/m:Q4_K_M (4.1 GB), Org/m:Q8_0 (8.0 GB)");
     refuses(r, "hf://org/m", NULL, ERR_ARG, "Org/m (16.0 GB)");
     finds(r, "org/m:q4_k", NULL, "Org/m:Q4_K_M"); /* the type of most of its weights */
-    refuses(r, "Org/m:Q5_K_M", NULL, ERR_NOTFOUND, "is 'Org/m:Q4_K_M' meant?");
+    refuses(r, "Org/m:Q5_K_M", NULL, ERR_NOTFOUND, "did you mean 'Org/m:Q4_K_M'?");
     refuses(r, "Org/m@other", NULL, ERR_NOTFOUND, "no model");
-    refuses(r, "mien", NULL, ERR_NOTFOUND, "is 'mine' meant?");
+    refuses(r, "mien", NULL, ERR_NOTFOUND, "did you mean 'mine'?");
     assert_true(names_near(r, "mien"));
     assert_false(names_near(r, "nothing-like-any-of-them"));
-    refuses(r, "llama3.2:2b", NULL, ERR_NOTFOUND, "is 'llama3.2:1b' meant?");
+    refuses(r, "llama3.2:2b", NULL, ERR_NOTFOUND, "did you mean 'llama3.2:1b'?");
     refuses(r, "quite-another", NULL, ERR_NOTFOUND, "there is no model 'quite-another'");
     refuses(r, "mine", &mlx, ERR_NOTFOUND, "");
     registry_close(r);
