@@ -44,8 +44,8 @@ static void check_place(doctor *d, const char *what, const char *variable, const
     place(&path, variable, below_home, "/hearth");
     snprintf(near, sizeof near, "%s", str_cstr(&path));
     if (path.len == 0) {
-        snprintf(remedy, sizeof remedy, "set HOME or %s to a folder of yours", variable);
-        doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "%s: there is no place for it", what);
+        snprintf(remedy, sizeof remedy, "set HOME or %s to a folder of your own", variable);
+        doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "%s: there is no folder for it", what);
     } else {
         existing(near);
         bool there = strcmp(near, str_cstr(&path)) == 0;
@@ -53,7 +53,8 @@ static void check_place(doctor *d, const char *what, const char *variable, const
         if (access(near, W_OK | X_OK) != 0)
             doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "%s: %s cannot be written", what, near);
         else
-            doctor_say(d, "paths", DOCTOR_OK, NULL, "%s: %s%s", what, str_cstr(&path), there ? "" : " (not made yet)");
+            doctor_say(d, "paths", DOCTOR_OK, NULL, "%s: %s%s", what, str_cstr(&path),
+                       there ? "" : " (does not exist yet)");
     }
     str_deinit(&path);
 }
@@ -66,7 +67,7 @@ static void check_runtime_dir(doctor *d) {
                    "socket: XDG_RUNTIME_DIR is not set; the server will have no Unix socket");
     else if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
         doctor_say(d, "paths", DOCTOR_WARN, "log in again, or give --socket PATH",
-                   "socket: XDG_RUNTIME_DIR %s is not there", dir);
+                   "socket: XDG_RUNTIME_DIR %s does not exist", dir);
     else if (st.st_uid != geteuid() || (st.st_mode & 022))
         doctor_say(d, "paths", DOCTOR_WARN, "chmod 700 it, and make it yours",
                    "socket: others may write to XDG_RUNTIME_DIR %s", dir);
@@ -145,7 +146,7 @@ void doctor_registry(doctor *d) {
     err             e = { 0 };
     int             rc = catalogue_open_existing(&r, &e);
     if (rc == 0 && !r) {
-        doctor_say(d, "registry", DOCTOR_OK, NULL, "no model was registered yet");
+        doctor_say(d, "registry", DOCTOR_OK, NULL, "no model is registered yet");
         return;
     }
     if (rc == 0) rc = registry_check(r, &h, &e);

@@ -83,10 +83,10 @@ void doctor_demo(doctor *d) {
                    e.msg);
     else if (!strstr(str_cstr(&text), want))
         doctor_say(d, "demo", DOCTOR_BROKEN, "compare with 'hearth run demo' on another machine, and report it",
-                   "asked for 12 plus 30 it says '%.60s'", str_cstr(&text));
+                   "asked for 12 plus 30, it says '%.60s'", str_cstr(&text));
     else
-        doctor_say(d, "demo", DOCTOR_OK, NULL, "asked for 12 plus 30 it says '%.60s', %.0f tokens/s", str_cstr(&text),
-                   u.generate_s > 0 ? (u.generated_tokens - 1) / u.generate_s : 0);
+        doctor_say(d, "demo", DOCTOR_OK, NULL, "asked for 12 plus 30, it says '%.60s' at %.0f tokens/s",
+                   str_cstr(&text), u.generate_s > 0 ? (u.generated_tokens - 1) / u.generate_s : 0);
     runtime_free(r);
     free(path);
     str_deinit(&text);

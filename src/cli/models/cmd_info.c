@@ -88,7 +88,7 @@ static int calibrate(info *x, err *e) {
     for (int i = 0; rc == 0 && i < REPS; i++) {
         rc = measure(r, n_prompt, n_generate, facts.n_vocab, &u, e);
         if (rc == 0 && (u.prompt_s <= 0 || u.generate_s <= 0 || u.generated_tokens < 2))
-            rc = err_set(e, ERR_LIMIT, "the model generated %d tokens; no speed can be told", u.generated_tokens);
+            rc = err_set(e, ERR_LIMIT, "the model generated %d tokens, too few to tell its speed", u.generated_tokens);
         prompt[i] = rc == 0 ? n_prompt / u.prompt_s : 0;
         /* The first token comes out of the prompt. */
         generation[i] = rc == 0 ? (u.generated_tokens - 1) / u.generate_s : 0;

@@ -154,7 +154,7 @@ static int search_far(const cli_args *a, const char *words, err *e) {
     if (rc == 0 && cli_flag(a, "json"))
         printf("[%s]\n", str_cstr(&out));
     else if (rc == 0 && !hits.n)
-        printf("the hub knows nothing of that kind\n");
+        printf("the hub has no such model\n");
     else if (rc == 0)
         printf("%-60s %10s  %-11s %s\n%s", "REPOSITORY", "DOWNLOADS", "FORMAT", "MODIFIED", str_cstr(&out));
     str_deinit(&out);
@@ -195,7 +195,7 @@ static const cli_option options[] = {
 const cli_command cli_cmd_search = {
     "search",
     "[WORDS...] [--fits] [--hub] [--json]",
-    "Models to choose from: well-known ones and what they need, or what the hub finds.",
+    "List models to choose from: well-known ones and what they need, or what the hub finds.",
     options,
     0,
     -1,

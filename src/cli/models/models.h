@@ -23,7 +23,7 @@ typedef struct cli_model_wish {
     { "gguf", CLI_FLAG, NULL, "prefer a GGUF file where a repository has both", 0 },                                   \
         { "mlx", CLI_FLAG, NULL, "prefer safetensors (MLX or plain)", 0 },                                             \
         { "gguf-file", CLI_STRING, "FILE", "use this GGUF file of the repository", 0 }, {                              \
-        "mlx-file", CLI_STRING, "FILE", "this safetensors file of the repository", 0                                   \
+        "mlx-file", CLI_STRING, "FILE", "use this safetensors file of the repository", 0                               \
     }
 #define CLI_MODEL_PULL_OPTION                                                                                          \
     { "no-pull", CLI_FLAG, NULL, "do not fetch a model that is not here", 0 }

@@ -209,13 +209,13 @@ static void on_reload(void *ctx) {
     settings again;
     err      e = { 0 };
     if (settings_load(&again, s->args, &e) < 0) {
-        log_error("serve", "reload: everything stays: %s", e.msg);
+        log_error("serve", "reload: nothing was changed: %s", e.msg);
         settings_deinit(&again);
         return;
     }
     if (serve_log_set(&again.server, &e) < 0) log_error("serve", "reload: %s", e.msg);
     if (serve_keys_load(&keys, &again.server, s->beyond_loopback, &e) < 0) {
-        log_error("serve", "reload: the old keys stay: %s", e.msg);
+        log_error("serve", "reload: the old keys are kept: %s", e.msg);
     } else {
         server_set_keys(s->server, keys);
         log_info("serve", "keys and log level were read again");
@@ -308,7 +308,7 @@ const cli_option cli_serve_options[] = {
     { "port", CLI_INT, "N", "TCP port; 0: any free one (11434)", 'p' },
     { "model", CLI_STRING, "NAME=PATH", "a model to offer; may be repeated (all models)", 'm' },
     { "model-dir", CLI_STRING, "DIR", "offer all GGUF files and model directories in DIR", 0 },
-    { "mem-limit", CLI_STRING, "SIZE", "memory for loaded models, as 8G, or none (80%)", 0 },
+    { "mem-limit", CLI_STRING, "SIZE", "memory for loaded models, such as 8G, or none (80%)", 0 },
     { "max-loaded", CLI_INT, "N", "models in memory at once (4)", 0 },
     { "keep-alive", CLI_STRING, "TIME", "unload a model this long after its last use (5m)", 0 },
     { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own (0)", 0 },
