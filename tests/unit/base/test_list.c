@@ -118,7 +118,7 @@ static void test_modelfile(void **state) {
     contains("cat /dev/null; echo FROM demo |", "create piped -f -", "piped is /");
     test_write_file(file, "FROM calm\nPARAMETER top_kk 5\n", 29);
     program_fails("create x -f \"$XDG_DATA_HOME/Modelfile\"", 1,
-                  "Modelfile: line 2: there is no parameter 'top_kk'; is 'top_k'");
+                  "Modelfile: line 2: there is no parameter 'top_kk'; did you mean 'top_k'");
     test_write_file(file, "FROM nobody\n", 12);
     program_fails("create x --no-pull -f \"$XDG_DATA_HOME/Modelfile\"", 1, "FROM: there is no model 'nobody'");
     test_write_file(file, "FROM calm\nADAPTER nowhere.gguf\n", 31);
