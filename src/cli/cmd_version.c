@@ -77,12 +77,15 @@ static int run(const cli_args *args) {
 
 static const cli_option options[] = {
     { "verbose", CLI_FLAG, NULL, "also print the CPU and the instruction sets that kernels may use", 'v' },
-    { "families", CLI_FLAG, NULL, "print the architectures that open instead", 0 },
+    { "families", CLI_FLAG, NULL, "print the architectures that can be opened instead", 0 },
     { "json", CLI_FLAG, NULL, "print JSON", 0 },
     { 0 },
 };
 
-const cli_command cli_cmd_version = {
-    "version", "[--verbose | --families] [--json]", "Print the version, or the architectures that open.", options, 0, 0,
-    run
-};
+const cli_command cli_cmd_version = { "version",
+                                      "[--verbose | --families] [--json]",
+                                      "Print the version, or the architectures that can be opened.",
+                                      options,
+                                      0,
+                                      0,
+                                      run };
