@@ -33,6 +33,7 @@ NOT_A_LISTING = None
 CASES = {
     "run": dict(error=([NOWHERE, "x"], 1, NOWHERE), json=NOT_A_LISTING),
     "serve": dict(error=(["--model", "x=" + NOWHERE, "--port", "0"], 1, NOWHERE), json=NOT_A_LISTING),
+    "embed": dict(error=([NOWHERE], 1, NOWHERE), json=NOT_A_LISTING),
     "pull": dict(error=(["owner/repo", "--quiet"], 1, "127.0.0.1"), json=NOT_A_LISTING),  # progress, see pull_json
     "bench": dict(error=([NOWHERE], 1, NOWHERE), json=["demo", "-p", "8", "-n", "2", "-t", "1", "--json"]),
     "perplexity": dict(error=([NOWHERE, "/nowhere/text"], 1, "/nowhere/"), json=NOT_A_LISTING),

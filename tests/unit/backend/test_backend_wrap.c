@@ -75,7 +75,7 @@ static void check_kind(int kind) {
     char   report[600];
     assert_non_null(b);
     for (uint64_t seed = 1;; seed++) {
-        gen_want want = { GEN_ANY, (int)(seed % GEN_MIXERS), (int)(seed % GEN_FFNS), 1 };
+        gen_want want = { GEN_ANY, (int)(seed % (GEN_STEP + 1)), (int)(seed % GEN_FFNS), 1 };
         bench_open(b, seed, want);
         if (has_kind(b->m, kind)) break;
         bench_close(b);
