@@ -23,7 +23,7 @@ COSINE, SCORE = 1e-5, 2e-5
 
 def embed(hearth, model, items, *args):
     text = "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in items)
-    p = subprocess.run([hearth, "embed", model, "--json", "--threads", "2", *args], input=text.encode(), capture_output=True)
+    p = subprocess.run([hearth, "embed", model, "--jsonl", "--threads", "2", *args], input=text.encode(), capture_output=True)
     if p.returncode:
         raise RuntimeError(p.stderr.decode().strip())
     return [json.loads(x) for x in p.stdout.decode().splitlines()]

@@ -2,7 +2,7 @@
 /*
  * hearth embed: texts to vectors, or pairs of texts to scores.
  *
- * Every line of the files (or of standard input) is a text; with --whole every file is one; with --json a line is a JSON
+ * Every line of the files (or of standard input) is a text; with --whole every file is one; with --jsonl a line is a JSON
  * string, or an array of a query and a document, which gets a score. Out come JSON lines in the order of the texts, or
  * with --out an array in numpy's format. All texts are under way together, so that a step is full.
  */
@@ -127,7 +127,7 @@ static int add_file(work *w, const cli_args *a, const char *path, err *e) {
         const char *end = memchr(kept + at, '\n', bytes - at);
         view        line = { kept + at, end ? (size_t)(end - kept) - at : bytes - at };
         at += line.len + 1;
-        rc = cli_flag(a, "json") ? add_json(w, line, e) : add_item(w, line, (view){ NULL, 0 }, e);
+        rc = cli_flag(a, "jsonl") ? add_json(w, line, e) : add_item(w, line, (view){ NULL, 0 }, e);
     }
     return rc;
 }
@@ -186,7 +186,7 @@ static int run(const cli_args *a) {
     if (dimensions < 0 || dimensions > 1 << 20)
         return cli_usage_error(a, "--dimensions must lie between 1 and %d", 1 << 20);
     if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
-    if (cli_flag(a, "json") && cli_flag(a, "whole")) return cli_usage_error(a, "--json and --whole exclude each other");
+    if (cli_flag(a, "jsonl") && cli_flag(a, "whole")) return cli_usage_error(a, "--jsonl and --whole exclude each other");
     runtime_request_init(&q);
     q.prompt_name = view_of(cli_string(a, "prompt", side ? side : ""));
     q.prompt_is_side = side && !cli_string(a, "prompt", NULL);
@@ -215,7 +215,7 @@ static const cli_option options[] = {
     { "input-type", CLI_STRING, "SIDE", "query or document: the model's prompt for it, if it has one", 0 },
     { "dimensions", CLI_INT, "N", "the first N of the vector, brought to length 1", 0 },
     { "whole", CLI_FLAG, NULL, "every file is one text; otherwise every line is", 0 },
-    { "json", CLI_FLAG, NULL, "a line is a JSON string, or [query, document], which gets a score", 0 },
+    { "jsonl", CLI_FLAG, NULL, "a line is a JSON string, or [query, document], which gets a score", 0 },
     { "no-truncate", CLI_FLAG, NULL, "a text that is too long is an error; otherwise its end is left out", 0 },
     { "threads", CLI_INT, "N", "threads; by default one per core", 't' },
     CLI_MODEL_FORMAT_OPTIONS,
