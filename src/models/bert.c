@@ -43,8 +43,6 @@ static void setup(nn_config *c, void *p) {
         nn_config_fail(c, "position_embedding_type: only \"absolute\" and \"alibi\" are supported");
     if (nn_config_bool(c, NULL, "is_decoder", false) || nn_config_bool(c, NULL, "add_cross_attention", false))
         nn_config_fail(c, "is_decoder and add_cross_attention are not supported for this family");
-    if (nn_config_bool(c, NULL, "sinusoidal_pos_embds", false) && nn_config_has(c, NULL, "pos_table"))
-        nn_config_fail(c, "pos_table is not supported");
     if (counts && !nn_config_gguf(c)) {
         h->offset = (int)nn_config_int(c, NULL, "pad_token_id", 1) + 1;
         if (h->offset < 1 || h->offset >= h->d.context)
@@ -83,6 +81,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     layer         *w = out;
     const int64_t  n = h->d.n_embd, ff = h->d.n_ff;
     (void)i;
+    nn_bind_none(b, "attn_q_norm", "attention.self.layer_norm_q");
+    nn_bind_none(b, "attn_norm_2", "layer_norm_2");
     nn_bind_linear(b, &w->q, "attn_q|attn_qkv#0/3", "attention.self.query|attention.q_lin|attention.attn.q", n, n, 0);
     nn_bind_linear(b, &w->k, "attn_k|attn_qkv#1/3", "attention.self.key|attention.k_lin|attention.attn.k", n, n, 0);
     nn_bind_linear(b, &w->v, "attn_v|attn_qkv#2/3", "attention.self.value|attention.v_lin|attention.attn.v", n, n, 0);

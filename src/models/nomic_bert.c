@@ -76,6 +76,12 @@ static void setup(nn_config *c, void *p) {
     check_fields(c);
     if (gte && !nn_config_is(c, NULL, "position_embedding_type", "rope", true))
         nn_config_fail(c, "position_embedding_type: only \"rope\" is supported for this family");
+    if (gte && !nn_config_is(c, NULL, "layer_norm_type", "layer_norm", true))
+        nn_config_fail(c, "layer_norm_type: only \"layer_norm\" is supported");
+    int64_t trained = nn_config_int(c, NULL, "max_trained_positions", h->d.context);
+    if (trained < h->d.context)
+        h->d.context = (int)trained; /* the authors' files name more positions than they trained */
+    nn_config_derived_int(c, "context_length", h->d.context);
     if (h->d.context < 1) nn_config_fail(c, "an encoder needs a context length");
     h->gated = !jina && !h->every;
     h->act =

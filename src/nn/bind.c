@@ -146,6 +146,13 @@ static void fail_missing(nn_binder *b, const char *gguf, const char *hf) {
                   list ? " (other names for it were tried too)" : "");
 }
 
+void nn_bind_none(nn_binder *b, const char *gguf, const char *hf) {
+    bind_name  n;
+    bind_found f;
+    if (!b->failed && b->file && find_any(b, gguf, hf, &n, &f))
+        bind_fail(b, ERR_UNSUPPORTED, "tensor %s: this variant of the family is not supported", f.tensor->name);
+}
+
 bool nn_bind_exists(nn_binder *b, const char *gguf, const char *hf) {
     bind_name  n;
     bind_found f;

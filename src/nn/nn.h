@@ -236,6 +236,8 @@ void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char 
  * head, of which this takes `rows` from `first` on (with NN_HEADS_T it takes `in` rows and transposes them). */
 void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int n_head, int64_t in,
                    int64_t rows, int64_t first, int64_t stride, unsigned flags);
+/* Refuses a file that has this tensor: it belongs to a variant that the family does not know. */
+void nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
 bool nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
 
 /* --- what a layer remembers ------------------------------------------------------------------------------------- */
