@@ -16,7 +16,6 @@ import re, subprocess, sys
 ALLOWED = [
     (r'cache_(checkpoint|rollback)|sampler_rollback|grammar_matcher_clone', 'steps back: what drafts need, proved before they come'),
     (r'engine_input_size', 'the width of rows that images will come in'),
-    (r'nn_layer_norm_groups', 'an op that backends are judged by'),
     (r'backend_bound', 'the bounds that tests/backend judges by, beside the comparison of src/'),
     (r'backend_cpu_(timed|kernel_seconds|kind_seconds)', 'bench_step looks inside a step'),
     (r'safetensors_writer_\w+|tensor_mat_quant_row', 'the writing twins of readers: tests make files and matrices with them'),
