@@ -119,5 +119,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->logit_scale, 0.0f);
 }
 
-static const char *const names[] = { "granite_swa", "granitemoe_swa", NULL };
-const nn_arch            models_granite_swa = { NN_FAMILY, .names = names, .permuted_qk = true };
+static const char *const names[] = { "granitemoe_swa", NULL };
+const nn_arch            models_granite_moe_swa = { NN_FAMILY, .names = names, .permuted_qk = true };

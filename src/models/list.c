@@ -116,8 +116,9 @@
     X(phimoe)                                                                                                          \
     X(cohere2_moe)                                                                                                     \
     X(gemma3n)                                                                                                         \
-    X(granite_swa)                                                                                                     \
-    X(dbrx)
+    X(granite_moe_swa)                                                                                                 \
+    X(dbrx)                                                                                                            \
+    X(openelm)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

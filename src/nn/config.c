@@ -595,10 +595,11 @@ static void read_keys(nn_config *c, const nn_key *keys, void *hp, double max) {
 #define DIM(field, type, gguf, hf, dflt)                                                                               \
     { offsetof(nn_dims, field), type, gguf, hf, dflt }
 static const nn_key dim_keys[] = {
-    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers|n_layers", NN_REQUIRED),
-    DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model|dim", NN_REQUIRED),
-    DIM(context, 'i', "context_length", "max_position_embeddings|n_positions|max_seq_len|seq_length|model_max_length",
-        0),
+    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers|n_layers|num_transformer_layers",
+        NN_REQUIRED),
+    DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model|dim|model_dim", NN_REQUIRED),
+    DIM(context, 'i', "context_length",
+        "max_position_embeddings|n_positions|max_seq_len|seq_length|model_max_length|max_context_length", 0),
     { 0 },
 };
 static const nn_key head_keys[] = {

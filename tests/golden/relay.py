@@ -163,6 +163,25 @@ def chatglm(c, w):
             "tie_word_embeddings": False}, renamed(w, table, fused)
 
 
+def openelm(c, w):
+    n, dim = c["num_hidden_layers"], c["head_dim"]
+
+    def fused(p):
+        p["attn.qkv_proj.weight"] = join(*(p.pop(f"self_attn.{x}_proj.weight") for x in "qkv"))
+        p["ffn.proj_1.weight"] = join(p.pop("mlp.gate_proj.weight"), p.pop("mlp.up_proj.weight"))
+        return p
+
+    table = [(r"^model\.embed_tokens", "transformer.token_embeddings"), (r"^model\.", "transformer."), (r"self_attn\.o_proj", "attn.out_proj"),
+             (r"self_attn\.", "attn."), (r"input_layernorm", "attn_norm"), (r"post_attention_layernorm", "ffn_norm"),
+             (r"mlp\.down_proj", "ffn.proj_2")]
+    return {"model_type": "openelm", "vocab_size": c["vocab_size"], "model_dim": c["hidden_size"], "num_transformer_layers": n,
+            "head_dim": dim, "num_query_heads": [c["num_attention_heads"]] * n, "num_kv_heads": [c["num_key_value_heads"]] * n,
+            "ffn_multipliers": [c["intermediate_size"] / c["hidden_size"]] * n, "ffn_dim_divisor": 32,
+            "max_context_length": 512, "rope_freq_constant": c["rope_theta"], "normalize_qk_projections": True, "ffn_with_glu": True,
+            "normalization_layer_name": "rms_norm", "activation_fn_name": "swish", "share_input_output_layers": True,
+            "tie_word_embeddings": c["tie_word_embeddings"]}, renamed(w, table, fused)
+
+
 def vision(model_type):
     """The language model of a multimodal one: in text, all axes of the rotation have the same position."""
 
@@ -179,5 +198,5 @@ def vision(model_type):
 FORMS = {"internlm2": ("llama", internlm2), "internlm3": ("llama", same("internlm3")), "internlm": ("llama", same("internlm")),
          "xverse": ("llama", same("xverse")), "exaone": ("llama", exaone), "baichuan": ("llama", baichuan),
          "minicpm": ("llama", minicpm), "qwen": ("qwen2", qwen), "chatglm": ("glm", chatglm),
-         "PanguEmbedded": ("seed_oss", same("PanguEmbedded")), "qwen2_5_vl": ("qwen2", vision("qwen2_5_vl")),
+         "openelm": ("qwen3", openelm), "PanguEmbedded": ("seed_oss", same("PanguEmbedded")), "qwen2_5_vl": ("qwen2", vision("qwen2_5_vl")),
          "qwen3_vl": ("qwen3", vision("qwen3_vl")), "qwen3_vl_moe": ("qwen3_moe", vision("qwen3_vl_moe"))}

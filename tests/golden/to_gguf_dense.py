@@ -14,7 +14,7 @@ ARCH = {"olmo": "olmo", "olmo3": "olmo2", "phi": "phi2", "cohere": "command-r", 
         "gpt_refact": "refact", "codeshell": "codeshell", "granite_swa": "granite_swa", "minicpm3": "minicpm3",
         "internlm2": "internlm2", "exaone": "exaone", "xverse": "xverse", "qwen": "qwen", "minicpm": "minicpm",
         "chatglm": "chatglm", "baichuan": "baichuan", "internlm3": "llama",
-        "PanguEmbedded": "pangu-embedded"}
+        "PanguEmbedded": "pangu-embedded", "openelm": "openelm"}
 # Known to transformers alone.
 NO_PEER = {"gptj", "codegen", "persimmon", "opt", "biogpt", "gpt_neo", "helium", "vaultgemma", "youtu", "cwm", "nanochat",
            "hyperclovax", "ministral", "internlm"}
@@ -28,10 +28,11 @@ TOP = {"embed_tokens": "token_embd", "tok_embeddings": "token_embd", "wte": "tok
        "norm": "output_norm", "final_layernorm": "output_norm", "ln_f": "output_norm", "norm_f": "output_norm",
        "gpt_neox.final_layer_norm": "output_norm", "encoder.final_layernorm": "output_norm",
        "word_embeddings_layernorm": "token_embd_norm", "lm_head": "output", "embed_out": "output", "output": "output",
-       "output_layer": "output"}
+       "output_layer": "output", "token_embeddings": "token_embd"}
 LAYER = [
     (r"input_layernorm|attention_layernorm|attention_norm|ln_1|norm_1|ln_mlp", "attn_norm"),
-    (r"ln_attn", "attn_norm_2"), (r"post_feedforward_layernorm", "post_ffw_norm"),
+    (r"attn_norm", "attn_norm"), (r"ffn_norm", "ffn_norm"), (r"attn\.qkv_proj", "attn_qkv"), (r"ffn\.proj_2", "ffn_down"),
+    (r"attn\.q_norm", "attn_q_norm"), (r"attn\.k_norm", "attn_k_norm"), (r"ln_attn", "attn_norm_2"), (r"post_feedforward_layernorm", "post_ffw_norm"),
     (r"post_attention_layernorm|feedforward_layernorm|ffn_norm|ln_2|norm_2", "ffn_norm"),
     (r"(self_attn|attn|attn\.attention)\.q(_proj)?", "attn_q"), (r"(self_attn|attn|attn\.attention)\.k_proj", "attn_k"),
     (r"(self_attn|attn|attn\.attention)\.v_proj", "attn_v"),
@@ -51,6 +52,11 @@ LAYER = [
 
 def normal(c):
     c = dict(c)
+    if c["model_type"] == "openelm":
+        c.update(num_hidden_layers=c["num_transformer_layers"], hidden_size=c["model_dim"], rms_norm_eps=1e-6,
+                 num_attention_heads=c["num_query_heads"], num_key_value_heads=c["num_kv_heads"],
+                 max_position_embeddings=c["max_context_length"], rotary_emb_base=c["rope_freq_constant"],
+                 intermediate_size=[int(m * c["model_dim"]) for m in c["ffn_multipliers"]])
     for k, others in ALIASES.items():
         for o in others:
             if c.get(k) is None and c.get(o) is not None:
@@ -68,7 +74,7 @@ def keys(g, c, r, a, base):
     dim = c.get("head_dim") or c.get("kv_channels") or c["hidden_size"] // heads
     eps = next((c[k] for k in ("layer_norm_eps", "layer_norm_epsilon", "norm_eps", "rms_norm_eps", "layernorm_epsilon") if c.get(k)), 1e-5)
     rms = a in ("olmo2", "seed_oss", "ernie4_5", "hunyuan-dense", "apertus", "arcee", "bitnet", "chatglm", "refact", "granite_swa",
-                "minicpm3", "internlm2", "exaone", "xverse", "qwen", "minicpm", "baichuan", "llama", "pangu-embedded")
+                "minicpm3", "internlm2", "exaone", "xverse", "qwen", "minicpm", "baichuan", "llama", "pangu-embedded", "openelm")
     part = r.get("partial_rotary_factor", c.get("partial_rotary_factor", c.get("rotary_pct", 0.5 if a == "chatglm" else 1.0)))
     theta = r.get("rope_theta") or c.get("rotary_emb_base") or 10000.0
     full = (c.get("rope_parameters") or {}).get("full_attention")
@@ -164,6 +170,11 @@ def layer_tensor(g, c, a, p, rest, t, dim, base):
         for i, name in enumerate("qkv"):
             x = t.part(i * n, n)
             g.add(f"{p}attn_{name}.{end}", x if name == "v" else base.permuted(x, heads))
+        return
+    if a == "openelm" and module == "ffn.proj_1":
+        n = t.shape[0] // 2
+        g.add(f"{p}ffn_gate.{end}", t.part(0, n))
+        g.add(f"{p}ffn_up.{end}", t.part(n, n))
         return
     if a == "refact" and module in ("attn.kv", "mlp.gate_up_proj"):
         n = t.shape[0] // 2
