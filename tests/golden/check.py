@@ -152,6 +152,9 @@ def relaid(name, tmp):
     with open(os.path.join(src, "config.json")) as f:
         config = json.load(f)
     config, tensors = make(config, read_tensors(os.path.join(src, "model.safetensors")))
+    with open(os.path.join(HERE, "relaid", name + ".json")) as f:
+        if json.load(f) != config:
+            raise ValueError(f"relaid/{name}.json is not what relay.py makes")
     os.makedirs(path)
     with open(os.path.join(path, "config.json"), "w") as f:
         json.dump(config, f)
