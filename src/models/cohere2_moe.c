@@ -69,7 +69,9 @@ static void setup(nn_config *c, void *p) {
     h->shared_scale =
         nn_config_is(c, NULL, "shared_expert_combination_strategy", "sum", false) || h->n_shared == 0 ? 1.0f : 0.5f;
     if (h->n_shared && h->shared_scale == 1.0f) nn_config_unsaid(c, "shared_expert_combination_strategy");
-    h->rms = nn_config_has(c, "attention.layer_norm_rms_epsilon", "rms_norm_eps");
+    h->rms = nn_config_has(c, "attention.layer_norm_rms_epsilon", "rms_norm_eps") &&
+             !(nn_config_gguf(c) && nn_config_has(c, "attention.layer_norm_epsilon", NULL));
+    if (!h->rms) nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .interleaved = true });
 }
 

@@ -38,7 +38,7 @@ typedef struct layer {
 
 static const nn_key keys[] = {
     NN_INT(window, "attention.sliding_window", "sliding_window", 512),
-    NN_INT(n_kv_shared, "attention.shared_kv_layers", "num_kv_shared_layers", 15),
+    NN_INT(n_kv_shared, "attention.shared_kv_layers", "num_kv_shared_layers", -1),
     NN_INT(per_layer, "embedding_length_per_layer_input", "hidden_size_per_layer_input", 256),
     NN_INT(streams, "altup.num_inputs", "altup_num_inputs", 4),
     NN_INT(active, "altup.active_idx", "altup_active_idx", 0),
@@ -85,6 +85,7 @@ static void setup(nn_config *c, void *p) {
     nn_config_only(c, NULL, "hidden_activation", "gelu_pytorch_tanh");
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention", 5);
     h->ff = nn_config_layer_ints(c, "feed_forward_length", "intermediate_size", h->d.n_ff);
+    if (h->n_kv_shared == -1) h->n_kv_shared = nn_config_gguf(c) ? 0 : 15;
     read_cuts(c, h);
     bool ok = h->window > 0 && h->n_kv_shared >= 0 && h->n_kv_shared < h->d.n_layer && h->per_layer > 0 &&
               h->per_layer <= 65536 && h->rank > 0 && h->rank <= 65536 && h->streams >= 1 && h->streams <= MAX_STREAMS;

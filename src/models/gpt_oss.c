@@ -30,6 +30,7 @@ static const nn_key keys[] = {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    nn_config_only(c, NULL, "hidden_act", "silu");
     if (h->n_ff_expert == 0) h->n_ff_expert = h->d.n_ff;
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention", 2);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 150000, .untruncated = true });

@@ -100,6 +100,7 @@ static void setup(nn_config *c, void *p) {
                                                  : nn_config_is(c, NULL, "position_embedding_type", "rope", false));
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = h->bamba ? 0.5 : 0 });
     if (!rotates) h->rope.n_rot = 0;
+    if (hybrid) nn_config_derived_bool(c, "rope.scaling.finetuned", rotates);
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) {
@@ -172,8 +173,10 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->logit_scale, 0.0f);
 }
 
-static const char *const names_moe[] = { "granitemoe", "granitemoeshared", NULL }, *const names_hybrid[] = {
-    "granitehybrid", "granitemoehybrid", "bamba", NULL
-};
-const nn_arch models_granite_moe = { NN_FAMILY, .names = names_moe, .permuted_qk = true };
-const nn_arch models_granite_hybrid = { NN_FAMILY, .names = names_hybrid, .permuted_qk = true };
+static const char *const        names_moe[] = { "granitemoe", "granitemoeshared", NULL },
+                         *const names_hybrid[] = { "granitehybrid", "granitemoehybrid", NULL },
+                         *const names_bamba[] = { "bamba", NULL };
+const nn_arch                   models_granite_moe = { NN_FAMILY, .names = names_moe, .permuted_qk = true };
+const nn_arch                   models_granite_hybrid = { NN_FAMILY, .names = names_hybrid, .permuted_qk = true };
+/* The usual converter writes it as a Granite hybrid with permuted rows, of which only half would rotate. */
+const nn_arch models_bamba = { NN_FAMILY, .names = names_bamba, .reordered = true };

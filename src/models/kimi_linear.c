@@ -59,6 +59,10 @@ static void setup(nn_config *c, void *hp) {
     int       *mla = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *mla);
     bool       listed = nn_config_count(c, NULL, "layer_types") > 0;
     const int *types = nn_config_layer_is(c, NULL, "layer_types", "full_attention", 0);
+    nn_config_only(c, NULL, "hidden_act", "silu");
+    nn_config_only(c, NULL, "moe_router_activation_func", "sigmoid");
+    nn_config_only_number(c, NULL, "moe_layer_freq", 1);
+    nn_config_only_number(c, NULL, "mla_use_nope", 1);
     for (int i = 0; i < h->d.n_layer; i++) /* full_attn_layers counts from one */
         mla[i] = nn_config_gguf(c) ? kv[i] > 0
                  : listed          ? types[i]

@@ -100,6 +100,7 @@
     X(mistral4)                                                                                                        \
     X(axk1)                                                                                                            \
     X(granite_moe)                                                                                                     \
+    X(bamba)                                                                                                           \
     X(granite_hybrid)                                                                                                  \
     X(nemotron_h)                                                                                                      \
     X(nemotron_h_moe)                                                                                                  \

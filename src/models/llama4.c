@@ -71,7 +71,9 @@ static void setup(nn_config *c, void *p) {
     nn_config_derived_int(c, "feed_forward_length", h->d.n_ff);
     if (!h->tunes) nn_config_unsaid(c, "attn_temperature_tuning");
     if (h->norms == (h->n_expert == 128)) nn_config_unsaid(c, "use_qk_norm");
-    if (listed || every != 4) nn_config_unsaid(c, "no_rope_layers");
+    for (int i = 0; i < h->d.n_layer; i++) {
+        if (rotates[i] != ((i + 1) % 4 != 0)) nn_config_unsaid(c, "no_rope_layers");
+    }
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 500000, .interleaved = true });
 }
 

@@ -71,7 +71,7 @@ static void setup(nn_config *c, void *p) {
     }
     nn_config_derived_int(c, "ssm.inner_size", h->inner);
     h->norms = nn_config_bool(c, "ssm.dt_b_c_rms", NULL, nn_config_arch(c, "falcon_mamba"));
-    if (h->norms) nn_config_derived_int(c, "ssm.dt_b_c_rms", 1);
+    if (h->norms) nn_config_derived_bool(c, "ssm.dt_b_c_rms", true);
     h->inner_eps = h->jamba ? h->d.eps : (float)nn_config_real(c, NULL, "mixer_rms_eps", 1e-6);
     if (h->inner < 1 || h->inner > 1 << 20 || h->n_state < 1 || h->n_state > 256 || h->taps < 2 || h->taps > 8 ||
         h->rank < 1 || h->rank > 1 << 16 || h->n_expert < 0) {

@@ -34,6 +34,7 @@ static int conv_channels(const hparams *h) { return h->inner + 2 * h->n_group * 
 
 static void setup(nn_config *c, void *hp) {
     hparams *h = hp;
+    nn_config_only(c, NULL, "hidden_act", "silu");
     if (h->n_head < 1 || h->n_head > 4096 || h->n_group < 1 || h->n_state < 1 || h->n_state > 4096 || h->taps < 2 ||
         h->taps > 8) {
         nn_config_fail(c, "a scan of %d heads, %d groups, %d states and %d taps makes no sense", h->n_head, h->n_group,

@@ -31,6 +31,14 @@ static void setup(nn_config *c, void *p) {
     nn_config_known(c, "qk_norm_type", "per_layer");
     nn_config_known(c, "scoring_func", "sigmoid");
     nn_config_derived_int(c, "expert_gating_func", 2);
+    nn_config_only(c, NULL, "hidden_act", "silu");
+    nn_config_only(c, NULL, "scoring_func", "sigmoid");
+    nn_config_only(c, NULL, "qk_norm_type", "per_layer");
+    nn_config_only_number(c, NULL, "shared_intermediate_size", 0);
+    nn_config_only_number(c, NULL, "use_routing_bias", 1);
+    nn_config_only_number(c, NULL, "use_qk_norm", 1);
+    nn_config_only_number(c, NULL, "attn_type_list", 1);
+    nn_config_only_number(c, "expert_gating_func", NULL, 2);
     if (h->n_ff_expert == 0) h->n_ff_expert = h->d.n_ff;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = h->rotary ? (double)h->rotary / h->d.head_dim : 0 });
 }

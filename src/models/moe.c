@@ -53,6 +53,8 @@ typedef struct layer {
 } layer;
 
 static const nn_key keys[] = {
+    NN_INT(n_expert, "expert_count", "num_experts|n_routed_experts|moe_num_experts", NN_REQUIRED),
+    NN_INT(n_used, "expert_used_count", "num_experts_per_tok|moe_topk|moe_k", NN_REQUIRED),
     NN_INT(n_next, "nextn_predict_layers", NULL, 0),
     NN_FLOAT(clip, "attention.clamp_kqv", "clip_qkv", 0),
     { 0 },
@@ -81,8 +83,8 @@ static void setup(nn_config *c, void *p) {
         nn_config_fail(c, "%d of %d layers are for multi-token prediction", h->n_next, h->d.n_layer);
         return;
     }
-    h->n_expert = nn_config_same_int(c, "expert_count", "num_experts|n_routed_experts|moe_num_experts", 0);
-    h->n_used = nn_config_same_int(c, "expert_used_count", "num_experts_per_tok|moe_topk|moe_k", 0);
+    h->n_expert = nn_config_same_int(c, "expert_count", "num_experts|n_routed_experts|moe_num_experts", h->n_expert);
+    h->n_used = nn_config_same_int(c, "expert_used_count", "num_experts_per_tok|moe_topk|moe_k", h->n_used);
     h->n_ff_expert = nn_config_same_int(c, "expert_feed_forward_length", "moe_intermediate_size", 0);
     if (h->n_ff_expert == 0) h->n_ff_expert = h->d.n_ff;
     int n_shared = nn_config_same_int(c, "expert_shared_count",

@@ -116,11 +116,12 @@ static void read_layers(nn_config *c, hparams *h) {
 }
 
 static void read_ropes(nn_config *c, hparams *h) {
-    nn_rope_want full = { .base = h->k->base, .partial = h->k->partial }, slid = full;
+    /* GGUF files say how much of a head rotates. */
+    nn_rope_want full = { .base = h->k->base, .partial = nn_config_gguf(c) ? 1 : h->k->partial }, slid = full;
     if (h->k->is & TWO_ROPES) {
         full.layer_type = "full_attention";
         slid = (nn_rope_want){ .base = 10000,
-                               .partial = h->laguna ? 1 : h->k->partial,
+                               .partial = h->laguna || nn_config_gguf(c) ? 1 : h->k->partial,
                                .layer_type = "sliding_attention",
                                .gguf_base = "rope.freq_base_swa",
                                .gguf_dim = "rope.dimension_count_swa",

@@ -96,6 +96,8 @@ static void setup(nn_config *c, void *p) {
     }
     h->d.n_ff = nn_config_gguf(c) ? 0 : (int)nn_config_int(c, NULL, "intermediate_size", 0);
     if (h->d.n_ff < 0 || h->d.n_ff > 1 << 24) nn_config_fail(c, "a feed-forward of width %d", h->d.n_ff);
+    if (h->n_expert && nn_config_arch(c, "nemotron_h") && !nn_config_gguf(c))
+        nn_config_unsaid(c, "n_routed_experts"); /* the format has a name of its own for the family with experts */
     nn_mamba2_check(c, &h->m, nn_config_gguf(c) ? h->inner : 0);
     read_layers(c, h);
     if (h->d.n_kv < 1 || h->d.n_head % h->d.n_kv)

@@ -47,6 +47,7 @@ static const nn_key keys[] = {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     nn_config_known(c, "attn_output_gate", "true");
+    nn_config_only(c, NULL, "hidden_act", "silu");
     h->fused = nn_config_arch(c, "qwen3next") || nn_config_arch(c, "qwen3_next");
     h->tiled = !h->fused && nn_config_gguf(c);
     if (h->heads_k < 1 || h->heads_v < 1 || h->heads_v > 4096 || h->heads_v % h->heads_k || h->dim_k < 1 ||

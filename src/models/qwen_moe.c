@@ -34,6 +34,7 @@ static const nn_key keys[] = {
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     bool     third = !nn_config_arch(c, "qwen2moe") && !nn_config_arch(c, "qwen2_moe");
+    nn_config_only(c, NULL, "hidden_act", "silu");
     h->renorm = nn_config_bool(c, "expert_weights_norm", "norm_topk_prob", third);
     if (nn_config_bool(c, NULL, "use_sliding_window", false))
         nn_config_fail(c, "use_sliding_window is not supported in this family");

@@ -280,6 +280,8 @@ void nn_config_derived(nn_config *c, const char *gguf, double x) { note_number(c
 
 void nn_config_derived_int(nn_config *c, const char *gguf, int64_t x) { note_number(c, gguf, 'i', (double)x); }
 
+void nn_config_derived_bool(nn_config *c, const char *gguf, bool x) { note_number(c, gguf, 'b', x); }
+
 void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values) {
     nn_config_note *m = !c->failed ? note(c, gguf, 'I') : NULL;
     if (!m) return;

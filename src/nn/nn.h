@@ -136,6 +136,7 @@ const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, co
 /* Notes a derived value under the key where a GGUF file keeps it. */
 void nn_config_derived(nn_config *c, const char *gguf, double value);
 void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
+void nn_config_derived_bool(nn_config *c, const char *gguf, bool value);
 void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values); /* n_layer of them; kept */
 
 /* Says that GGUF has no key for this field of config.json: the model runs, but cannot be written as GGUF. */

@@ -420,8 +420,8 @@ static void layer(gen *g, nn_buf x, int mix, int ffn) {
     else
         add_back(g, x, y);
     if (suite_chance(g->s, 30)) nn_scale(g->t, x, 0.8f);
-    if (suite_chance(g->s, 30)) nn_scale_each(g->t, x, vec(g, "each", g->n_embd, 1, 0.1));
-    if (suite_chance(g->s, 30)) {
+    if (suite_chance(g->s, 25)) nn_scale_each(g->t, x, vec(g, "each", g->n_embd, 1, 0.1));
+    if (suite_chance(g->s, 25)) {
         nn_buf z = project(g, x, "z", g->n_embd), by = project(g, x, "by", 3);
         nn_match_size(g->t, z, x, 1e-5f);
         nn_add_by(g->t, x, z, by, suite_int(g->s, 0, 2));

@@ -18,12 +18,15 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import check
+import gguf_moe
 import to_gguf
 import to_gguf_dense
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-# The writer refuses these: rows in another order; a block type that GGUF lays out otherwise; values without a key.
-REFUSED = {"apertus", "baichuan_alibi", "jais", "minicpm3", "qwen3_5_text", "qwen3_5_moe_text", "gpt_oss_mxfp4"}
+# The writer refuses these: rows in another order; a block type that GGUF lays out otherwise; what the format has no key
+# or no place for (multipliers that it wants in the weights, sparsity per layer, a name that depends on the layers).
+REFUSED = {"qwen3_5_text", "qwen3_5_moe_text", "gpt_oss_mxfp4", "apertus", "baichuan_alibi", "jais", "minicpm3", "falcon_h1", "gemma3n_text", "nemotron_h_moe",
+           "nemotron_h_latent"} | set(gguf_moe.NOT_GGUF)
 
 
 def read(path):

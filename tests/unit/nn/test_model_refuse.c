@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A field of config.json that changes a model's arithmetic has a value that its family knows, or the model is refused
+ * with a sentence that names the field. Each row is one edit of a reference model's config.json.
+ */
+#include "base/file.h"
+#include "base/str.h"
+#include "models/list.h"
+#include "nn/model.h"
+#include "unit/support/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct {
+    const char *model, *old, *new, *field;
+} edits[] = {
+    { "deepseek_v2", "\"group_limited_greedy\"", "\"noaux_tc\"", "topk_method" },
+    { "deepseek_v2", "\"softmax\"", "\"sigmoid\"", "scoring_func" },
+    { "deepseek_v2", "\"norm_topk_prob\": false", "\"norm_topk_prob\": true", "norm_topk_prob" },
+    { "deepseek_v2", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
+    { "deepseek_v2", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "deepseek_v3", "\"noaux_tc\"", "\"greedy\"", "topk_method" },
+    { "deepseek_v3", "\"sigmoid\"", "\"softmax\"", "scoring_func" },
+    { "deepseek", "\"softmax\"", "\"sigmoid\"", "scoring_func" },
+    { "olmoe", "\"silu\"", "\"relu\"", "hidden_act" },
+    { "hunyuan_v1_moe", "\"use_qk_norm\": true", "\"use_qk_norm\": false", "use_qk_norm" },
+    { "hunyuan_v1_moe", "\"moe_topk\": 2", "\"moe_topk\": [2, 1]", "moe_topk" },
+    { "ernie4_5_moe", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "granitemoe", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "granitemoehybrid", "\"nope\"", "\"learned\"", "position_embedding_type" },
+    { "granitemoehybrid", "\"rmsnorm\"", "\"layernorm\"", "normalization_function" },
+    { "nemotron_h", "\"relu2\"", "\"silu\"", "mlp_hidden_act" },
+    { "nemotron_h_moe", "\"mamba_hidden_act\": \"silu\"", "\"mamba_hidden_act\": \"gelu\"", "mamba_hidden_act" },
+    { "nemotron_h", "M-M*-", "M-X*-", "layer 2" },
+    { "afmoe", "\"score_func\": \"sigmoid\"", "\"score_func\": \"softmax\"", "score_func" },
+    { "afmoe", "\"route_norm\": true", "\"route_norm\": false", "norm" },
+    { "cohere2_moe", "\"average\"", "\"product\"", "shared_expert_combination_strategy" },
+    { "cohere2_moe", "\"softmax\"", "\"sparsemax\"", "expert_selection_fn" },
+    { "phimoe", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 1", "num_experts_per_tok" },
+    { "falcon_h1", "\"mamba_norm_before_gate\": false", "\"mamba_norm_before_gate\": true", "mamba_norm_before_gate" },
+    { "mamba", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "mamba2", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "jamba", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "gemma3n_text", "\"gelu_pytorch_tanh\"", "\"silu\"", "hidden_activation" },
+    { "gemma3n_text", "\"altup_active_idx\": 0", "\"altup_active_idx\": 1", "streams" },
+    { "dbrx", "\"moe_normalize_expert_weights\": 1.0", "\"moe_normalize_expert_weights\": 2.0",
+      "moe_normalize_expert_weights" },
+    { "dbrx", "\"name\": \"silu\"", "\"name\": \"gelu\"", "ffn_act_fn" },
+    { "llama4_text", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "qwen2_moe", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "qwen2_moe", "\"use_sliding_window\": false", "\"use_sliding_window\": true", "use_sliding_window" },
+    { "glm4_moe", "\"noaux_tc\"", "\"greedy\"", "topk_method" },
+    { "minimax_m2", "\"scoring_func\": \"sigmoid\"", "\"scoring_func\": \"softmax\"", "scoring_func" },
+    { "minimax_m2", "\"use_routing_bias\": true", "\"use_routing_bias\": false", "use_routing_bias" },
+    { "minimax_m2", "\"per_layer\"", "\"per_head\"", "qk_norm_type" },
+    { "kimi_linear", "\"sigmoid\"", "\"softmax\"", "moe_router_activation_func" },
+    { "qwen3_next", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "gpt_oss", "\"silu\"", "\"gelu\"", "hidden_act" },
+};
+
+static int open_dir(const char *dir, err *e) {
+    model_file *f = NULL;
+    nn_model   *m = NULL;
+    int         rc = model_file_open(&f, dir, e);
+    if (rc == 0) rc = nn_model_open(&m, f, models_list, NULL, e);
+    nn_model_free(m);
+    model_file_free(f);
+    return rc;
+}
+
+static void write_config(const char *dir, const char *text) {
+    char  path[600];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void check_edit(const char *dir, size_t i) {
+    char        path[800], link[600], *config;
+    size_t      bytes;
+    err         e = { 0 };
+    str         text;
+    const char *at;
+    snprintf(path, sizeof path, "%.300s/tests/golden/models/%s/model.safetensors", HEARTH_SOURCE_DIR, edits[i].model);
+    snprintf(link, sizeof link, "%s/model.safetensors", dir);
+    unlink(link);
+    assert_int_equal(symlink(path, link), 0);
+    snprintf(path, sizeof path, "%.300s/tests/golden/models/%s/config.json", HEARTH_SOURCE_DIR, edits[i].model);
+    assert_int_equal(file_read(&config, &bytes, path, 1 << 20, &e), 0);
+    write_config(dir, config);
+    if (open_dir(dir, &e) < 0) fail_msg("%s as it is: %s", edits[i].model, e.msg);
+    at = strstr(config, edits[i].old);
+    if (!at) fail_msg("%s: config.json has no %s", edits[i].model, edits[i].old);
+    str_init(&text);
+    str_append(&text, config, (size_t)(at - config));
+    str_puts(&text, edits[i].new);
+    str_puts(&text, at + strlen(edits[i].old));
+    write_config(dir, str_cstr(&text));
+    if (open_dir(dir, &e) == 0) fail_msg("%s opens with %s", edits[i].model, edits[i].new);
+    if (!strstr(e.msg, edits[i].field)) fail_msg("%s with %s: \"%s\"", edits[i].model, edits[i].new, e.msg);
+    str_deinit(&text);
+    free(config);
+}
+
+static void test_unknown_values_are_refused(void **state) {
+    char *dir = test_temp_dir();
+    (void)state;
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) check_edit(dir, i);
+    test_temp_dir_remove(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_unknown_values_are_refused) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
