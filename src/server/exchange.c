@@ -240,10 +240,11 @@ static void put_date(str *out) {
 static void put_head(exchange *x, str *out, bool chunked) {
     exchange_core *c = x->core;
     str_printf(out, "HTTP/1.1 %d %s\r\n", c->status, error_status_of(c->status)->text);
-    if (c->status != 204) str_printf(out, "Content-Type: %s\r\n", c->type);
+    bool bare = c->status == 204 || c->status == 304; /* has no body, whatever its length would be */
+    if (!bare) str_printf(out, "Content-Type: %s\r\n", c->type);
     if (chunked)
         str_puts(out, "Transfer-Encoding: chunked\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
-    else if (!c->streaming && c->status != 204)
+    else if (!c->streaming && !bare)
         str_printf(out, "Content-Length: %zu\r\n", c->out.len);
     put_date(out);
     str_printf(out, "X-Request-Id: %s\r\n", x->id);

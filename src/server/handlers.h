@@ -19,6 +19,11 @@ void ops_requests(exchange *x);
 void ops_cancel(exchange *x);
 void ops_slots(exchange *x);
 
+/* ops/ui.c */
+void ops_root(exchange *x);
+void ops_ui(exchange *x);
+void ops_asset(exchange *x);
+
 /* native.c */
 void native_props(exchange *x);
 void native_tokenize(exchange *x);

@@ -11,6 +11,8 @@ const route server_routes[] = {
     { "GET", "/v1/stats", &api_native, ops_stats, ROUTE_STATS | ROUTE_INLINE },
     { "GET", "/v1/requests", &api_native, ops_requests, ROUTE_INLINE },
     { "POST", "/v1/requests/{id}/cancel", &api_native, ops_cancel, ROUTE_INLINE | ROUTE_RAW },
+    { "GET", "/ui", &api_native, ops_ui, ROUTE_INLINE | ROUTE_PUBLIC },
+    { "GET", "/assets/{name}", &api_native, ops_asset, ROUTE_INLINE | ROUTE_PUBLIC },
     { "GET", "/slots", &api_native, ops_slots, ROUTE_INLINE },
     { "GET", "/props", &api_native, native_props, ROUTE_SLOW },
     { "POST", "/tokenize", &api_native, native_tokenize, ROUTE_BODY | ROUTE_SLOW },
@@ -48,7 +50,7 @@ const route server_routes[] = {
     { "POST", "/v1/messages", &api_anthropic, anthropic_messages, ROUTE_BODY },
     { "POST", "/v1/messages/count_tokens", &api_anthropic, anthropic_count, ROUTE_BODY | ROUTE_SLOW },
 
-    { "GET", "/", &api_ollama, ollama_root, ROUTE_INLINE | ROUTE_OPEN },
+    { "GET", "/", &api_ollama, ops_root, ROUTE_INLINE | ROUTE_PUBLIC },
     { "GET", "/api/version", &api_ollama, ollama_version, ROUTE_INLINE },
     { "POST", "/api/generate", &api_ollama, ollama_generate, ROUTE_BODY | ROUTE_SLOW },
     { "POST", "/api/chat", &api_ollama, ollama_chat, ROUTE_BODY | ROUTE_SLOW },

@@ -37,7 +37,7 @@ typedef struct server_options {
     size_t             n_cors_origins;
     const char *const *allow_hosts; /* further names for the Host header on loopback */
     size_t             n_allow_hosts;
-    bool               health_needs_key, metrics_open, no_metrics, no_request_log;
+    bool               health_needs_key, metrics_open, no_metrics, no_request_log, no_ui;
 
     size_t head_bytes, body_bytes; /* 0: 32 KiB, 64 MiB */
     size_t total_body_bytes;       /* of all requests that are being received or read; 0: 512 MiB */

@@ -322,6 +322,7 @@ const cli_option cli_serve_options[] = {
     { "socket", CLI_STRING, "PATH", "path of the Unix socket ($XDG_RUNTIME_DIR/hearth.sock)", 0 },
     { "no-tcp", CLI_FLAG, NULL, "do not listen on TCP", 0 },
     { "no-socket", CLI_FLAG, NULL, "do not listen on a Unix socket", 0 },
+    { "no-ui", CLI_FLAG, NULL, "do not serve the web UI", 0 },
     { "tls-cert", CLI_STRING, "FILE", "certificate chain (PEM); switches TLS on for TCP", 0 },
     { "tls-key", CLI_STRING, "FILE", "private key of the certificate (PEM)", 0 },
     { "cors-origin", CLI_STRING, "ORIGIN", "origin whose web pages may send requests, or *; may be repeated", 0 },

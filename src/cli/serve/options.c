@@ -30,6 +30,7 @@ void serve_server_options(const config_values *v, server_options *out) {
         .allow_hosts = hosts->texts,
         .n_allow_hosts = hosts->n_texts,
         .health_needs_key = config_bool(v, "security.health_needs_key"),
+        .no_ui = !config_bool(v, "transport.ui"),
         .no_metrics = !config_bool(v, "telemetry.metrics"),
         .no_request_log = !config_bool(v, "telemetry.request_log"),
         .head_bytes = (size_t)config_int(v, "transport.max_head_bytes"),

@@ -129,7 +129,7 @@ static view presented_key(const http_request *r) {
 bool admit_key(exchange *x) {
     server  *s = x->server;
     unsigned flags = x->route->flags;
-    bool     open = ((flags & ROUTE_OPEN) && !s->options.health_needs_key) ||
+    bool     open = (flags & ROUTE_PUBLIC) || ((flags & ROUTE_OPEN) && !s->options.health_needs_key) ||
                 ((flags & ROUTE_UNCOUNTED) && s->options.metrics_open);
     view      presented = presented_key(x->http);
     auth_key *key = presented.len ? auth_find(s->keys, presented) : NULL;
