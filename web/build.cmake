@@ -53,7 +53,7 @@ if(EXISTS ${WEB}/dist/inputs.sha256)
   file(READ ${WEB}/dist/inputs.sha256 have)
 endif()
 if(NOT MODE STREQUAL off)
-  file(LOCK ${WEB} DIRECTORY RELEASE off TIMEOUT 600 RESULT_VARIABLE locked)
+  file(LOCK ${WEB} DIRECTORY GUARD PROCESS TIMEOUT 600) # of another build directory
   if(EXISTS ${WEB}/dist/inputs.sha256)
     file(READ ${WEB}/dist/inputs.sha256 have)
   endif()

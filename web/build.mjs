@@ -49,11 +49,8 @@ const common = {
   plugins: [replace],
 };
 
-const entryOf = (result, ending) =>
-  basename(
-    Object.entries(result.metafile.outputs).find(([name, o]) => o.entryPoint && name.endsWith(ending))?.[0] ??
-      Object.keys(result.metafile.outputs).find((name) => name.endsWith(ending)),
-  );
+const entryOf = (result, name) =>
+  basename(Object.entries(result.metafile.outputs).find(([, o]) => o.entryPoint?.endsWith(`src/${name}`))[0]);
 
 const copy = (name) => {
   const data = readFileSync(src(name));
@@ -63,16 +60,17 @@ const copy = (name) => {
   return hashed;
 };
 
-const worker = entryOf(await build({ ...common, entryPoints: [src("worker/highlight.ts")] }), ".js");
-const math = entryOf(await build({ ...common, entryPoints: [src("style/math.css")] }), ".css");
-const css = entryOf(await build({ ...common, entryPoints: [src("style/app.css")] }), ".css");
+const single = async (name) => entryOf(await build({ ...common, entryPoints: [src(name)] }), name);
+const worker = await single("worker/highlight.ts");
+const math = await single("style/math.css");
+const css = await single("style/app.css");
 const app = await build({
   ...common,
   splitting: true,
   entryPoints: [src("main.tsx")],
   define: { WORKER_FILE: JSON.stringify(worker), MATH_CSS: JSON.stringify(math) },
 });
-const js = entryOf(app, ".js");
+const js = entryOf(app, "main.tsx");
 const icon = copy("icon.svg");
 const manifest = {
   name: "Hearth",

@@ -27,6 +27,7 @@ static const error_kind kinds[] = {
 static const error_status statuses[] = {
     { 200, "OK", "", "", "" },
     { 201, "Created", "", "", "" },
+    { 202, "Accepted", "", "", "" },
     { 204, "No Content", "", "", "" },
     { 304, "Not Modified", "", "", "" },
     { 400, "Bad Request", BAD, "invalid_prompt", BAD },

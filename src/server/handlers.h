@@ -19,6 +19,13 @@ void ops_requests(exchange *x);
 void ops_cancel(exchange *x);
 void ops_slots(exchange *x);
 
+/* ops/events.c, ops/pulls.c, ops/logs.c */
+void ops_events(exchange *x);
+void ops_logs(exchange *x);
+void ops_pulls(exchange *x);
+void ops_pull(exchange *x);
+void ops_pull_end(exchange *x);
+
 /* ops/ui.c */
 void ops_root(exchange *x);
 void ops_ui(exchange *x);

@@ -83,6 +83,8 @@ struct server {
     pthread_mutex_t post_lock; /* guards the posts */
     post           *posts, **posts_end;
 
+    struct events *events;
+
     queue    *intake, *slow, *watch; /* watch: host_stat */
     pthread_t threads[INTAKE_THREADS + SLOW_THREADS + 1];
     size_t    n_threads;

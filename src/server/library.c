@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/library.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "registry/create.h"
@@ -8,13 +9,14 @@
 #include "server/http/feed.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_TASKS = 16, MAX_SUBSCRIBERS = 64, TOUCH_SECONDS = 60 };
+enum { MAX_MEMORIES = 16, MAX_TASKS = 16, MAX_SUBSCRIBERS = 64, TOUCH_SECONDS = 60 };
 
 /* A model of the registry that the host was given. */
 typedef struct offer {
@@ -32,6 +34,20 @@ typedef struct subscriber {
     bool         quiet;
 } subscriber;
 
+/* How far a pull is: of the file at hand. */
+typedef struct pull_state {
+    char    status[96], error[512];
+    int64_t total, completed;
+    int64_t begin_us, end_us; /* end 0: under way */
+    bool    cancelled;
+} pull_state;
+
+/* One that has ended and is remembered. */
+typedef struct pull_memory {
+    char      *name; /* NULL: a free place */
+    pull_state state;
+} pull_memory;
+
 struct pull_task {
     pull_task  *next;
     library    *library;
@@ -39,7 +55,9 @@ struct pull_task {
     atomic_bool cancel;
     bool        over; /* nobody may join any more */
     subscriber  subscribers[MAX_SUBSCRIBERS];
-    int         alive; /* clients that have not left */
+    int         alive; /* clients that have not left, and the server itself where it keeps the pull */
+    bool        kept;
+    pull_state  state;
 };
 
 struct library {
@@ -52,10 +70,11 @@ struct library {
     offer          *offers;
     size_t          n_offers;
 
-    pthread_mutex_t task_lock; /* guards the next three, and all in a pull_task but cancel */
+    pthread_mutex_t task_lock; /* guards the next four, and all in a pull_task but cancel */
     pthread_cond_t  task_over;
     int             n_tasks;
     pull_task      *pulls;
+    pull_memory     memories[MAX_MEMORIES]; /* newest first */
 };
 
 /* --- what the host offers --- */
@@ -295,8 +314,27 @@ static void put_all(pull_task *t, const pull_progress *p, bool last) {
 }
 
 static bool on_progress(void *ctx, const pull_progress *p) {
-    if (strcmp(p->status, "success") != 0) put_all(ctx, p, false); /* success is said when the host knows it, too */
+    pull_task *t = ctx;
+    if (strcmp(p->status, "success") == 0) return true; /* said when the host knows it, too */
+    pthread_mutex_lock(&t->library->task_lock);
+    snprintf(t->state.status, sizeof t->state.status, "%s", p->status);
+    t->state.total = p->total;
+    t->state.completed = p->completed;
+    pthread_mutex_unlock(&t->library->task_lock);
+    put_all(t, p, false);
     return true;
+}
+
+/* With the lock held; takes the name. */
+static void remember(library *l, pull_task *t, int rc, const err *e) {
+    pull_memory *m = l->memories;
+    free(m[MAX_MEMORIES - 1].name);
+    memmove(m + 1, m, (MAX_MEMORIES - 1) * sizeof *m);
+    m[0] = (pull_memory){ t->name, t->state };
+    m[0].state.end_us = clock_us();
+    m[0].state.cancelled = atomic_load(&t->cancel);
+    snprintf(m[0].state.error, sizeof m[0].state.error, "%s", rc < 0 ? e->msg : "");
+    t->name = NULL;
 }
 
 static void pull_work(void *ctx) {
@@ -325,6 +363,7 @@ static void pull_work(void *ctx) {
     for (int i = 0; i < MAX_SUBSCRIBERS; i++) {
         if (t->subscribers[i].feed) feed_end(t->subscribers[i].feed, rc < 0 ? &e : NULL);
     }
+    if (t->kept) remember(l, t, rc, &e);
     pthread_mutex_unlock(&l->task_lock);
     free(t->name);
     free(t);
@@ -369,6 +408,7 @@ static int begin_pull(library *l, const char *name, pull_task **out, err *e) {
         return err_set_nomem(e);
     }
     t->library = l;
+    t->state.begin_us = clock_us();
     atomic_init(&t->cancel, false);
     int rc = start_locked(l, pull_work, t, e); /* it waits for the lock at its first line */
     if (rc < 0) {
@@ -382,7 +422,8 @@ static int begin_pull(library *l, const char *name, pull_task **out, err *e) {
     return 0;
 }
 
-int library_pull(library *l, const char *name, bool quiet, pull_writer *write, feed *f, err *e) {
+/* f NULL: the server itself wants it. */
+static int want_pull(library *l, const char *name, bool quiet, pull_writer *write, feed *f, err *e) {
     name_ref n;
     str      key;
     int      rc = name_parse(&n, name, e);
@@ -399,11 +440,71 @@ int library_pull(library *l, const char *name, bool quiet, pull_writer *write, f
     pull_task *t = str_ok(&key) ? find_pull(l, str_cstr(&key)) : NULL;
     rc = str_ok(&key) ? 0 : err_set_nomem(e);
     if (rc == 0 && !t) rc = begin_pull(l, str_cstr(&key), &t, e);
-    if (rc == 0 && !subscribe(t, quiet, write, f))
+    if (rc == 0 && !f && !t->kept) {
+        t->kept = true;
+        t->alive++;
+    }
+    if (rc == 0 && f && !subscribe(t, quiet, write, f))
         rc = err_set(e, ERR_BUSY, "%d clients are pulling this model already", MAX_SUBSCRIBERS);
     pthread_mutex_unlock(&l->task_lock);
     str_deinit(&key);
     return rc;
+}
+
+int library_pull(library *l, const char *name, bool quiet, pull_writer *write, feed *f, err *e) {
+    return want_pull(l, name, quiet, write, f, e);
+}
+
+int library_keep_pull(library *l, const char *name, err *e) { return want_pull(l, name, true, NULL, NULL, e); }
+
+bool library_end_pull(library *l, view name) {
+    bool found = false;
+    pthread_mutex_lock(&l->task_lock);
+    for (pull_task *t = l->pulls; t; t = t->next) {
+        if (t->over || !view_eq_c(name, t->name)) continue;
+        atomic_store(&t->cancel, true);
+        found = true;
+    }
+    for (int i = 0; i < MAX_MEMORIES && !found; i++) {
+        pull_memory *m = &l->memories[i];
+        if (!m->name || !view_eq_c(name, m->name)) continue;
+        free(m->name);
+        memmove(m, m + 1, (size_t)(MAX_MEMORIES - 1 - i) * sizeof *m);
+        l->memories[MAX_MEMORIES - 1] = (pull_memory){ 0 };
+        found = true;
+    }
+    pthread_mutex_unlock(&l->task_lock);
+    return found;
+}
+
+static void put_pull(jw *w, const char *name, const pull_state *s) {
+    int64_t until = s->end_us ? s->end_us : clock_us();
+    jw_open(w, '{');
+    jw_put_cstr(w, "name", name);
+    jw_put_cstr(w, "state", !s->end_us ? "running" : s->cancelled ? "cancelled" : s->error[0] ? "failed" : "done");
+    jw_put_cstr(w, "status", s->status);
+    jw_put_int(w, "total", s->total);
+    jw_put_int(w, "completed", s->completed);
+    jw_put_real(w, "seconds", (double)(until - s->begin_us) / 1e6);
+    if (s->error[0]) jw_put_cstr(w, "error", s->error);
+    jw_close(w, '}');
+}
+
+void library_write_pulls(library *l, str *out) {
+    jw w = jw_of(out);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "object", "list");
+    jw_key(&w, "data");
+    jw_open(&w, '[');
+    if (l) {
+        pthread_mutex_lock(&l->task_lock);
+        for (pull_task *t = l->pulls; t; t = t->next) put_pull(&w, t->name, &t->state);
+        for (int i = 0; i < MAX_MEMORIES && l->memories[i].name; i++)
+            put_pull(&w, l->memories[i].name, &l->memories[i].state);
+        pthread_mutex_unlock(&l->task_lock);
+    }
+    jw_close(&w, ']');
+    jw_close(&w, '}');
 }
 
 /* --- life --- */
@@ -438,6 +539,7 @@ void library_free(library *l) {
         free(l->offers[i].name);
         free(l->offers[i].path);
     }
+    for (int i = 0; i < MAX_MEMORIES; i++) free(l->memories[i].name);
     free(l->offers);
     registry_close(l->watch);
     pthread_mutex_destroy(&l->sync_lock);

@@ -55,6 +55,13 @@ typedef void pull_writer(str *out, const pull_progress *p);
  * last piece. */
 int library_pull(library *l, const char *name, bool quiet, pull_writer *write, feed *f, err *e);
 
+/* As above, but the pull belongs to the server: it goes on when no client listens, and how it ended is remembered. */
+int library_keep_pull(library *l, const char *name, err *e);
+/* Cancels such a pull, or forgets one that has ended; false: there is none of this name. */
+bool library_end_pull(library *l, view name);
+/* {"object":"list","data":[...]}: what is under way, and the newest that have ended. Accepts NULL; any thread. */
+void library_write_pulls(library *l, str *out);
+
 /* Runs work on a thread that library_free waits for. ERR_BUSY: too much is under way. */
 int library_start(library *l, void (*work)(void *ctx), void *ctx, err *e);
 

@@ -7,6 +7,7 @@
 #include "server/http/upload.h"
 #include "server/internal.h"
 #include "server/openai/kept.h"
+#include "server/ops/events.h"
 
 #include <openssl/ssl.h>
 #include <signal.h>
@@ -80,6 +81,7 @@ static void begin_drain(server *s) {
     s->draining = true;
     log_info("server", "draining: %d requests under way", s->n_exchanges);
     server_close_listeners(s);
+    events_end(s->events); /* a page that looks on would keep the server up */
     conn_close_idle(s);
     set_timer(s->drain_timer, s->options.drain_seconds);
 }
@@ -184,7 +186,8 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
     pthread_mutex_init(&s->post_lock, NULL);
     if (getrandom(&s->id_salt, sizeof s->id_salt, 0) < 0) s->id_salt = (uint64_t)s->started_us;
     if ((rc = kept_open(&s->kept, s->options.kept_bytes, s->options.kept_seconds, e)) < 0 ||
-        (rc = open_loop(s, e)) < 0 || (rc = server_listen(s, e)) < 0 || (rc = server_start_intake(s, e)) < 0) {
+        (rc = open_loop(s, e)) < 0 || (rc = server_listen(s, e)) < 0 || (rc = server_start_intake(s, e)) < 0 ||
+        (rc = events_open(&s->events, s, e)) < 0) {
         s->keys = NULL;
         server_free(s);
         return rc;
@@ -196,6 +199,7 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
 
 void server_free(server *s) {
     if (!s) return;
+    events_stop(s->events);
     server_stop_intake(s);
     server_close_listeners(s);
     while (s->conns) conn_free(s->conns);
@@ -206,6 +210,7 @@ void server_free(server *s) {
         x->core->in_handler = false;
         exchange_settle(x);
     }
+    events_free(s->events);
     if (s->wake_event) event_free(s->wake_event);
     if (s->drain_timer) event_free(s->drain_timer);
     if (s->retry_timer) event_free(s->retry_timer);
@@ -238,6 +243,7 @@ int server_run(server *s, err *e) {
     signal(SIGPIPE, SIG_IGN);
     int rc = event_base_dispatch(s->base) < 0 ? err_set_errno(e, "the event loop failed") : 0;
     server_close_listeners(s);
+    events_stop(s->events);
     server_stop_intake(s);
     while (s->conns) conn_free(s->conns); /* cancels what was cut */
     take_posts(s);

@@ -20,9 +20,12 @@
 
 typedef struct server server;
 
+typedef struct log_ring log_ring;
+
 typedef struct server_options {
     host       *host;          /* borrowed */
     library    *library;       /* borrowed; NULL: the models are fixed, nothing is pulled, created or removed */
+    log_ring   *logs;          /* borrowed; NULL: none are kept */
     const char *version;       /* for /health and /props */
     const char *default_model; /* for requests that name none where the protocol allows that; NULL: none */
 

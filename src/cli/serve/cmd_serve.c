@@ -25,6 +25,7 @@
 typedef struct serve {
     const cli_args *args;
     settings        settings;
+    log_ring       *logs;
     host           *host;
     serve_library   library;
     server         *server;
@@ -174,6 +175,7 @@ static int open_server(serve *s, err *e) {
     serve_server_options(v, &o);
     o.host = s->host;
     o.library = s->library.library;
+    o.logs = s->logs;
     o.version = hearth_version();
     o.default_model = str_cstr(&s->default_model);
     if (s->socket_path.len) o.socket_path = str_cstr(&s->socket_path);
@@ -213,7 +215,7 @@ static void on_reload(void *ctx) {
         settings_deinit(&again);
         return;
     }
-    if (serve_log_set(&again.server, &e) < 0) log_error("serve", "reload: %s", e.msg);
+    if (serve_log_set(&again.server, s->logs, &e) < 0) log_error("serve", "reload: %s", e.msg);
     if (serve_keys_load(&keys, &again.server, s->beyond_loopback, &e) < 0) {
         log_error("serve", "reload: the old keys are kept: %s", e.msg);
     } else {
@@ -276,7 +278,8 @@ static int run(const cli_args *args) {
     serve s = { .args = args };
     err   e = { 0 };
     int   rc = settings_load(&s.settings, args, &e);
-    if (rc == 0) rc = serve_log_set(&s.settings.server, &e);
+    if (rc == 0) rc = log_ring_open(&s.logs, &e);
+    if (rc == 0) rc = serve_log_set(&s.settings.server, s.logs, &e);
     if (rc == 0) {
         raise_file_limit();
         str_init(&s.socket_path);
@@ -298,6 +301,8 @@ static int run(const cli_args *args) {
     str_deinit(&s.socket_path);
     str_deinit(&s.default_model);
     settings_deinit(&s.settings);
+    log_set_sink(NULL, NULL, LOG_OFF);
+    log_ring_free(s.logs);
     return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
 }
 

@@ -15,8 +15,8 @@ static bool            json;
 
 static void write_record(void *ctx, const log_record *r) {
     str line;
-    (void)ctx;
     str_init(&line);
+    log_ring_add(ctx, r);
     pthread_mutex_lock(&lock);
     if (json)
         log_format_json(r, &line);
@@ -47,7 +47,7 @@ static int read_level(const config_values *v, log_level *out, err *e) {
     return rc;
 }
 
-int serve_log_set(const config_values *v, err *e) {
+int serve_log_set(const config_values *v, log_ring *ring, err *e) {
     const char *path = config_text(v, "telemetry.log_file");
     FILE       *opened = NULL;
     log_level   level;
@@ -64,7 +64,7 @@ int serve_log_set(const config_values *v, err *e) {
     if (installed)
         log_set_level(level);
     else
-        log_set_sink(write_record, NULL, level);
+        log_set_sink(write_record, ring, level);
     installed = true;
     return 0;
 }

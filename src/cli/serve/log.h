@@ -5,8 +5,10 @@
 
 #include "base/err.h"
 #include "config/schema.h"
+#include "server/ops/log_ring.h"
 
-/* At the start and again on SIGHUP: then the file is opened again and the level read again. */
-int serve_log_set(const config_values *v, err *e);
+/* At the start and again on SIGHUP: then the file is opened again and the level read again. The ring, which keeps the
+ * newest records, is the same each time and outlives the last record. */
+int serve_log_set(const config_values *v, log_ring *ring, err *e);
 
 #endif

@@ -6,23 +6,13 @@
 #include "server/handlers.h"
 #include "server/http/json_out.h"
 #include "server/internal.h"
+#include "server/ops/report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static uint64_t resident_bytes(void) {
-    unsigned long long total = 0, resident = 0;
-    FILE              *f = fopen("/proc/self/statm", "r");
-    if (!f) return 0;
-    if (fscanf(f, "%llu %llu", &total, &resident) != 2) resident = 0;
-    fclose(f);
-    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static double uptime_s(const server *s) { return (double)(clock_us() - s->started_us) / 1e6; }
 
 void ops_health(exchange *x) {
     const host_stats *h = x->stats;
@@ -37,7 +27,7 @@ void ops_health(exchange *x) {
     jw_open(&w, '{');
     jw_put_cstr(&w, "status", status);
     jw_put_cstr(&w, "version", s->options.version);
-    jw_put_real(&w, "uptime_seconds", uptime_s(s));
+    jw_put_real(&w, "uptime_seconds", report_uptime(s));
     jw_key(&w, "models");
     jw_open(&w, '{');
     jw_put_int(&w, "known", h->n_models);
@@ -52,7 +42,7 @@ void ops_health(exchange *x) {
     jw_close(&w, '}');
     jw_key(&w, "memory");
     jw_open(&w, '{');
-    jw_put_int(&w, "resident_bytes", (int64_t)resident_bytes());
+    jw_put_int(&w, "resident_bytes", (int64_t)report_resident_bytes());
     jw_put_int(&w, "model_bytes", (int64_t)h->loaded_bytes);
     jw_close(&w, '}');
     jw_close(&w, '}');
@@ -104,12 +94,12 @@ static void put_process(str *b, const server *s, const host_stats *h) {
     metrics_put_head(b, "memory_bytes", "gauge", "Memory by kind.");
     str_printf(b,
                "hearth_memory_bytes{kind=\"resident\"} %" PRIu64 "\nhearth_memory_bytes{kind=\"models\"} %" PRIu64 "\n",
-               resident_bytes(), h->loaded_bytes);
+               report_resident_bytes(), h->loaded_bytes);
     str_printf(b, "hearth_memory_bytes{kind=\"request_bodies\"} %zu\n", s->body_bytes);
     metrics_put(b, "connections", "gauge", "Open connections.", s->n_conns);
     metrics_put(b, "connections_refused_total", "counter", "Connections beyond the limit.",
                 (double)s->metrics.connections_refused);
-    metrics_put(b, "uptime_seconds", "gauge", "Since the server started.", uptime_s(s));
+    metrics_put(b, "uptime_seconds", "gauge", "Since the server started.", report_uptime(s));
 }
 
 void ops_metrics(exchange *x) {
@@ -126,118 +116,17 @@ void ops_metrics(exchange *x) {
     exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
 }
 
-static void put_quantiles(jw *w, const char *key, const histogram *h) {
-    jw_key(w, key);
-    jw_open(w, '{');
-    jw_put_int(w, "count", (int64_t)h->total);
-    jw_put_real(w, "mean", h->total ? h->sum / (double)h->total : 0);
-    jw_put_real(w, "p50", metrics_quantile(h, .5));
-    jw_put_real(w, "p99", metrics_quantile(h, .99));
-    jw_close(w, '}');
-}
-
 void ops_stats(exchange *x) {
-    const host_stats *h = x->stats;
-    str               b;
-    const server     *s = x->server;
-    const metrics    *m = &s->metrics;
-    host_model       *list = NULL;
-    size_t            n = 0;
+    str b;
     str_init(&b);
-    jw w = jw_of(&b);
-    jw_open(&w, '{');
-    jw_put_real(&w, "uptime_seconds", uptime_s(s));
-    jw_put_int(&w, "connections", s->n_conns);
-    jw_put_int(&w, "requests", s->n_exchanges - 1); /* without this one */
-    jw_put_int(&w, "running", h->runtime.engine.running);
-    jw_put_int(&w, "waiting", h->runtime.engine.waiting + h->runtime.preparing);
-    jw_put_int(&w, "paused", h->runtime.engine.paused);
-    jw_put_int(&w, "prompt_tokens", (int64_t)m->prompt_tokens);
-    jw_put_int(&w, "prompt_tokens_cached", (int64_t)m->cached_tokens);
-    jw_put_int(&w, "tokens_generated", (int64_t)m->generated_tokens);
-    jw_put_int(&w, "steps", (int64_t)h->runtime.engine.steps);
-    jw_put_int(&w, "tokens_evaluated", (int64_t)h->runtime.engine.tokens_evaluated);
-    jw_put_int(&w, "preemptions", (int64_t)h->runtime.engine.preemptions);
-    jw_put_int(&w, "kv_pages_total", h->runtime.engine.pages_total);
-    jw_put_int(&w, "kv_pages_unused", h->runtime.engine.pages_unused);
-    jw_put_int(&w, "kv_pages_cached", h->runtime.engine.pages_cached);
-    jw_put_int(&w, "grammar_hits", (int64_t)h->runtime.grammar_hits);
-    jw_put_int(&w, "grammar_misses", (int64_t)h->runtime.grammar_misses);
-    jw_put_int(&w, "resident_bytes", (int64_t)resident_bytes());
-    put_quantiles(&w, "request_seconds", &m->duration);
-    put_quantiles(&w, "first_token_seconds", &m->first_token);
-    put_quantiles(&w, "inter_token_seconds", &m->inter_token);
-    jw_key(&w, "models");
-    jw_open(&w, '[');
-    if (host_list(x->host, &list, &n, NULL) < 0) n = 0;
-    for (size_t i = 0; i < n; i++) {
-        jw_open(&w, '{');
-        jw_put_cstr(&w, "name", list[i].name);
-        jw_put_cstr(&w, "state",
-                    list[i].state == HOST_LOADED    ? "loaded"
-                    : list[i].state == HOST_LOADING ? "loading"
-                                                    : "unloaded");
-        jw_put_int(&w, "file_bytes", (int64_t)list[i].file_bytes);
-        jw_put_int(&w, "active", list[i].active);
-        if (list[i].state != HOST_UNLOADED) {
-            jw_put_int(&w, "memory_bytes", (int64_t)list[i].need_bytes);
-            jw_put_int(&w, "pid", list[i].pid);
-        }
-        if (list[i].state == HOST_LOADING) {
-            jw_put_real(&w, "load_fraction", (double)list[i].load_fraction);
-            jw_put_real(&w, "load_seconds", list[i].load_seconds);
-        }
-        if (list[i].quarantined) jw_put_bool(&w, "quarantined", true);
-        if (list[i].state == HOST_LOADED) {
-            jw_put_int(&w, "context_length", list[i].n_ctx);
-            jw_key(&w, "expires_seconds");
-            if (list[i].expires_ms == HOST_KEEP_FOREVER)
-                jw_raw(&w, view_of("null"));
-            else
-                jw_real(&w, (double)list[i].expires_ms / 1000);
-        }
-        jw_close(&w, '}');
-    }
-    free(list);
-    jw_close(&w, ']');
-    jw_close(&w, '}');
+    report_stats(x->server, x->stats, &b);
     exchange_reply(x, 200, "application/json", &b);
-}
-
-static const char *state_name(const exchange_core *c) {
-    if (!c->conn) return "ending";
-    if (c->in_handler) return "reading";
-    if (!c->requests) return "receiving";
-    if (c->paused) return "paused";
-    if (c->first_token_us) return "generating";
-    return c->prompt_tokens ? "prompt" : "preparing";
 }
 
 void ops_requests(exchange *x) {
     str b;
     str_init(&b);
-    jw w = jw_of(&b);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_open(&w, '[');
-    for (exchange *o = x->server->exchanges; o; o = o->core->next) {
-        const exchange_core *c = o->core;
-        if (o == x || !o->route) continue;
-        jw_open(&w, '{');
-        jw_put_cstr(&w, "id", o->id);
-        jw_put_cstr(&w, "api", o->route->api->name);
-        jw_put_cstr(&w, "path", o->route->path);
-        if (!c->in_handler && c->work.n_requests) jw_put_text(&w, "model", c->work.model);
-        jw_put_cstr(&w, "state", state_name(c));
-        jw_put_cstr(&w, "key", c->key_name[0] ? c->key_name : NULL);
-        jw_put_int(&w, "sequences", c->in_handler ? 0 : (int64_t)c->in_flight);
-        jw_put_int(&w, "prompt_tokens", c->prompt_tokens);
-        jw_put_real(&w, "age_seconds", (double)(clock_us() - c->begin_us) / 1e6);
-        jw_close(&w, '}');
-    }
-    jw_close(&w, ']');
-    jw_close(&w, '}');
+    report_requests(x->server, x, &b);
     exchange_reply(x, 200, "application/json", &b);
 }
 

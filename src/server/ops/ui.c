@@ -47,14 +47,15 @@ static void put_headers(exchange *x, bool page) {
 
 static void send_asset(exchange *x, const ui_asset *a, const char *caching) {
     str  body;
-    char tag[24];
+    char tag[24], type[48];
     snprintf(tag, sizeof tag, "\"%.16s\"", a->digest);
     str_init(&body);
-    put_headers(x, strcmp(a->type, "text/html;charset=utf-8") == 0);
+    snprintf(type, sizeof type, "%s%s", a->type, strncmp(a->type, "text/", 5) == 0 ? "; charset=utf-8" : "");
+    put_headers(x, strcmp(a->type, "text/html") == 0);
     exchange_header(x, "ETag", "%s", tag);
     exchange_header(x, "Cache-Control", "%s", caching);
     if (header_has(x, "if-none-match", tag)) {
-        exchange_reply(x, 304, a->type, &body);
+        exchange_reply(x, 304, type, &body);
         return;
     }
     if (a->gzip && !header_has(x, "accept-encoding", "gzip")) {
@@ -63,7 +64,7 @@ static void send_asset(exchange *x, const ui_asset *a, const char *caching) {
     }
     if (a->gzip) exchange_header(x, "Content-Encoding", "gzip");
     str_append(&body, (const char *)a->begin, (size_t)(a->end - a->begin));
-    exchange_reply(x, 200, a->type, &body);
+    exchange_reply(x, 200, type, &body);
 }
 
 static void send_page(exchange *x) {

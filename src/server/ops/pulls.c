@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET, POST /v1/pulls; DELETE /v1/pulls/{name}: pulls that belong to the server, so a page may be closed meanwhile. And
+ * GET /v1/logs: the newest records. */
+#include "server/handlers.h"
+#include "server/internal.h"
+#include "server/ops/log_ring.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static library *need_library(exchange *x) {
+    library *l = x->server->options.library;
+    if (!l)
+        exchange_error(x, 501, "not_offered", NULL, "the models of this server are fixed (it was started with them)");
+    return l;
+}
+
+/* What changes this machine is not for pages of other origins, even those that may ask questions. */
+static bool own_origin(exchange *x) {
+    const view *origin = http_request_get(x->http, "origin");
+    view        own = x->http->host;
+    if (!origin) return true;
+    if (origin->len > own.len + 3 && memcmp(origin->data + origin->len - own.len, own.data, own.len) == 0 &&
+        memcmp(origin->data + origin->len - own.len - 3, "://", 3) == 0)
+        return true;
+    exchange_error(x, 403, "forbidden", NULL, "only pages of this server may do that");
+    return false;
+}
+
+static void reply_pulls(exchange *x, int status) {
+    str b;
+    str_init(&b);
+    library_write_pulls(x->server->options.library, &b);
+    exchange_reply(x, status, "application/json", &b);
+}
+
+void ops_pulls(exchange *x) { reply_pulls(x, 200); }
+
+void ops_pull(exchange *x) {
+    view     name;
+    err      e = { 0 };
+    library *l = own_origin(x) ? need_library(x) : NULL;
+    if (!l) return;
+    need_string(&x->in, &x->body, "model", &name);
+    if (x->in.failed) {
+        exchange_reject(x);
+        return;
+    }
+    char *text = strndup(name.data, name.len);
+    if (!text)
+        exchange_error_nomem(x);
+    else if (library_keep_pull(l, text, &e) < 0)
+        exchange_error_from(x, &e);
+    else
+        reply_pulls(x, 202);
+    free(text);
+}
+
+/* %2F and its kind: a name has slashes, and clients write them either way. */
+static bool decode(view in, char *out, size_t cap) {
+    size_t n = 0;
+    for (size_t i = 0; i < in.len; i++) {
+        char hex[3] = { 0 };
+        if (n + 1 >= cap) return false;
+        if (in.data[i] == '%' && i + 2 < in.len) {
+            memcpy(hex, in.data + i + 1, 2);
+            out[n++] = (char)strtol(hex, NULL, 16);
+            i += 2;
+        } else {
+            out[n++] = in.data[i];
+        }
+    }
+    out[n] = '\0';
+    return true;
+}
+
+void ops_pull_end(exchange *x) {
+    char     name[512];
+    library *l = own_origin(x) ? need_library(x) : NULL;
+    if (!l) return;
+    if (decode(x->tail, name, sizeof name) && library_end_pull(l, view_of(name)))
+        reply_pulls(x, 200);
+    else
+        exchange_error(x, 404, "not_found", NULL, "no pull of this name is under way or remembered");
+}
+
+void ops_logs(exchange *x) {
+    str b;
+    str_init(&b);
+    str_puts(&b, "{\"object\":\"list\",\"data\":[");
+    if (x->server->options.logs) log_ring_write(x->server->options.logs, -1, LOG_DEBUG, &b);
+    str_puts(&b, "]}");
+    exchange_reply(x, 200, "application/json", &b);
+}

@@ -1,0 +1,153 @@
+// What the browser tests share: a real server with the demo model, Debian's chromium, journeys that count.
+import { spawn } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const here = dirname(fileURLToPath(import.meta.url));
+export const root = resolve(here, "../..");
+const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find(existsSync);
+
+export function skip(why) {
+  console.log(`skipped: ${why}`);
+  process.exit(0);
+}
+
+export async function tools() {
+  if (!CHROMIUM) skip("chromium is not installed (scripts/setup test)");
+  try {
+    const { chromium } = await import("playwright-core");
+    return { chromium };
+  } catch {
+    return skip("npm ci was not run in web/e2e");
+  }
+}
+
+export const launch = (chromium) =>
+  chromium.launch({
+    executablePath: CHROMIUM,
+    args: [
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-dev-shm-usage",
+      "--disable-background-networking",
+      "--no-first-run",
+    ],
+  });
+
+export function freePort() {
+  return new Promise((tell) => {
+    const s = createServer();
+    s.listen(0, "127.0.0.1", () => {
+      const { port } = s.address();
+      s.close(() => tell(port));
+    });
+  });
+}
+
+export class Hearth {
+  constructor(program) {
+    this.program = program;
+    this.home = mkdtempSync(join(tmpdir(), "hearth-ui-"));
+  }
+
+  async start(options = [], env = {}) {
+    this.port ??= await freePort();
+    this.url = `http://127.0.0.1:${this.port}/`;
+    const dirs = {
+      HOME: this.home,
+      XDG_STATE_HOME: this.home,
+      XDG_RUNTIME_DIR: this.home,
+      XDG_DATA_HOME: this.home,
+      XDG_CONFIG_HOME: this.home,
+    };
+    this.process = spawn(this.program, ["serve", "--port", `${this.port}`, "--no-socket", "--ready-json", ...options], {
+      env: { ...process.env, ...dirs, ...env },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    this.said = "";
+    this.process.stderr.on("data", (d) => (this.said += d));
+    await new Promise((tell, fail) => {
+      this.process.stdout.once("data", tell);
+      this.process.once("exit", () => fail(new Error(`the server did not start: ${this.said}`)));
+    });
+    return this;
+  }
+
+  async end(signal = "SIGTERM") {
+    if (!this.process || this.process.exitCode !== null) return;
+    const over = new Promise((tell) => this.process.once("exit", tell));
+    this.process.kill(signal);
+    await over;
+  }
+
+  async close() {
+    await this.end("SIGKILL");
+    rmSync(this.home, { recursive: true, force: true });
+  }
+}
+
+/** A page that notes everything that must not happen: errors, CSP reports, requests to elsewhere. */
+export async function openPage(browser, url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(15000);
+  page.wrong = [];
+  page.on("pageerror", (e) => page.wrong.push(`error: ${e.message}`));
+  page.on("console", (m) => {
+    if (m.type() === "error" && !/Failed to load resource/.test(m.text())) page.wrong.push(`console: ${m.text()}`);
+  });
+  const origin = new URL(url).origin;
+  page.on("request", (r) => {
+    if (!r.url().startsWith(origin) && !/^(data|blob):/.test(r.url())) page.wrong.push(`foreign request: ${r.url()}`);
+  });
+  await page.goto(url);
+  return page;
+}
+
+export async function ask(page, text) {
+  const box = page.getByRole("textbox", { name: "Message" });
+  await box.fill(text);
+  await box.press("Enter");
+}
+
+export const answered = (page) => page.getByRole("button", { name: "Send" }).waitFor();
+
+export async function eventually(check, what, ms = 10000) {
+  const end = Date.now() + ms;
+  for (;;) {
+    let found = false;
+    try {
+      found = await check();
+    } catch {
+      // not yet
+    }
+    if (found) return;
+    if (Date.now() > end) throw new Error(`did not happen: ${what}`);
+    await new Promise((tell) => setTimeout(tell, 30));
+  }
+}
+
+export function expect(truth, what) {
+  if (!truth) throw new Error(what);
+}
+
+export class Journeys {
+  constructor() {
+    this.failed = 0;
+    this.n = 0;
+  }
+  async run(name, work) {
+    const begin = Date.now();
+    this.n++;
+    try {
+      const note = await work();
+      console.log(`check ok ${name} (${((Date.now() - begin) / 1000).toFixed(1)} s${note ? `; ${note}` : ""})`);
+    } catch (why) {
+      this.failed++;
+      console.log(`check FAILED ${name}: ${why.message.split("\n").slice(0, 6).join(" | ")}`);
+    }
+  }
+}

@@ -1,0 +1,92 @@
+/** The messages of a chat. The newest sixty are mounted; older ones come when they are asked for. */
+import { useEffect, useState } from "preact/hooks";
+import { defaultModel, link } from "../lib/server";
+import { useFollow } from "./follow";
+import { MessageView } from "./message";
+import { runs } from "./run";
+import { messages, messagesLoaded, openId, path } from "./store";
+import { childrenOf } from "./tree";
+import type { Message } from "./types";
+
+const WINDOW = 60;
+
+export function Conversation() {
+  const list = path.value;
+  const [shown, setShown] = useState(WINDOW);
+  const { box, away, toEnd } = useFollow(list);
+  const from = Math.max(0, list.length - shown);
+  useEffect(() => toEnd(), [messagesLoaded.value]);
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keyboard
+    <div class="conversation" ref={box} tabIndex={0} role="log" aria-label="Messages" aria-live="off">
+      <div class="column">
+        {from > 0 && (
+          <button type="button" class="quiet older" onClick={() => setShown(shown + 200)}>
+            {from} older messages
+          </button>
+        )}
+        {list.slice(from).map((m) => (
+          <Placed key={m.id} message={m} />
+        ))}
+        {!list.length && messagesLoaded.value && <Empty />}
+      </div>
+      {away && (
+        <button type="button" class="newest" onClick={toEnd}>
+          Newest
+        </button>
+      )}
+      <Announcer />
+    </div>
+  );
+}
+
+function Placed({ message }: { message: Message }) {
+  const siblings = childrenOf(messages.value, message.parent);
+  const at = siblings.findIndex((s) => s.id === message.id);
+  return (
+    <MessageView
+      message={message}
+      at={at}
+      n={siblings.length}
+      before={siblings[at - 1]?.id ?? ""}
+      after={siblings[at + 1]?.id ?? ""}
+      run={runs.value.get(message.id)}
+      stamp={runs.value.get(message.id) ? runs.value : undefined}
+    />
+  );
+}
+
+function Empty() {
+  if (openId.value) return null;
+  const name = defaultModel.value;
+  return (
+    <div class="welcome">
+      <h2>What would you like to know?</h2>
+      <p class="dim">
+        {name
+          ? `${name} answers, on this machine. Chats stay in this browser.`
+          : link.value === "online"
+            ? "There is no model yet."
+            : ""}
+      </p>
+      {!name && link.value === "online" && <a href="#/models">Get one</a>}
+    </div>
+  );
+}
+
+/** A screen reader hears that an answer began and that it ended, not each token. */
+function Announcer() {
+  const busy = [...runs.value.values()].some((r) => r.message.chat === openId.value);
+  const [was, setWas] = useState(false);
+  const [said, setSaid] = useState("");
+  useEffect(() => {
+    if (busy && !was) setSaid("Answering");
+    if (!busy && was) setSaid("Answer complete");
+    setWas(busy);
+  }, [busy]);
+  return (
+    <div class="offscreen" role="status">
+      {said}
+    </div>
+  );
+}

@@ -1,0 +1,40 @@
+import { useState } from "preact/hooks";
+
+interface Props {
+  text: string;
+  label: string;
+  onSave: (text: string) => void;
+  onCancel: () => void;
+}
+
+export function Editor({ text, label, onSave, onCancel }: Props) {
+  const [value, setValue] = useState(text);
+  const onKey = (e: KeyboardEvent) => {
+    if (e.isComposing) return;
+    if (e.key === "Escape") {
+      e.stopPropagation();
+      onCancel();
+    }
+    if (e.key === "Enter" && (e.metaKey || e.ctrlKey)) onSave(value);
+  };
+  return (
+    <div class="editor">
+      <textarea
+        aria-label="Edit message"
+        autofocus
+        rows={Math.min(16, value.split("\n").length + 1)}
+        value={value}
+        onInput={(e) => setValue(e.currentTarget.value)}
+        onKeyDown={onKey}
+      />
+      <div class="row end">
+        <button type="button" onClick={onCancel}>
+          Cancel
+        </button>
+        <button type="button" class="primary" onClick={() => onSave(value)}>
+          {label}
+        </button>
+      </div>
+    </div>
+  );
+}

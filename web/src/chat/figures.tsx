@@ -1,0 +1,32 @@
+/** What an answer took: the short line, and all of it on a click. */
+import { count, rate, seconds } from "../lib/format";
+import type { Figures } from "./types";
+
+export function FiguresLine({ figures: f }: { figures: Figures }) {
+  const rows: [string, string][] = [
+    ["Prompt", `${count(f.prompt_n ?? 0)} tokens`],
+    ["From the cache", `${count(f.cached_n ?? 0)} tokens`],
+    ["Reading it", seconds((f.prompt_ms ?? 0) / 1000)],
+    ["Answer", `${count(f.predicted_n ?? 0)} tokens`],
+    ["Writing it", seconds((f.predicted_ms ?? 0) / 1000)],
+    ["First token after", f.first_ms === undefined ? "?" : seconds(f.first_ms / 1000)],
+  ];
+  return (
+    <details class="figures">
+      <summary>
+        {f.predicted_per_second ? <span>{rate(f.predicted_per_second)} t/s</span> : null}
+        <span>{f.predicted_n} tokens</span>
+        {f.first_ms !== undefined && <span>first {seconds(f.first_ms / 1000)}</span>}
+        {!!f.cached_n && <span>{f.cached_n} cached</span>}
+      </summary>
+      <dl class="facts">
+        {rows.map(([k, v]) => (
+          <div key={k}>
+            <dt>{k}</dt>
+            <dd>{v}</dd>
+          </div>
+        ))}
+      </dl>
+    </details>
+  );
+}

@@ -1,0 +1,75 @@
+/** A conversation as the body of /v1/chat/completions. */
+import { getBlob } from "../lib/db";
+import type { ChatSettings } from "../lib/prefs";
+import { toolList } from "./tools";
+import type { Message } from "./types";
+
+const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "seed"] as const;
+
+async function userText(m: Message): Promise<string> {
+  const files = await Promise.all(
+    (m.attachments ?? []).map(async (a) => `File ${a.name}:\n\`\`\`\n${a.text ?? (await getBlob(a.blob))}\n\`\`\`\n`),
+  );
+  return files.length ? `${files.join("\n")}\n${m.content}` : m.content;
+}
+
+async function wire(m: Message): Promise<object> {
+  if (m.role === "user") return { role: "user", content: await userText(m) };
+  if (m.role === "tool") return { role: "tool", tool_call_id: m.tool_call_id, content: m.content };
+  if (!m.tool_calls?.length) return { role: "assistant", content: m.content };
+  const calls = m.tool_calls.map((c) => ({
+    id: c.id,
+    type: "function",
+    function: { name: c.name, arguments: c.arguments },
+  }));
+  return { role: "assistant", content: m.content, tool_calls: calls };
+}
+
+function format(s: ChatSettings): object {
+  const text = s.format_text ?? "";
+  switch (s.format) {
+    case "json":
+      return { response_format: { type: "json_object" } };
+    case "schema":
+      return {
+        response_format: { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(text || "{}") } },
+      };
+    case "grammar":
+      return { grammar: text };
+    case "regex":
+      return { regex: text };
+    default:
+      return {};
+  }
+}
+
+function thinking(s: ChatSettings): object {
+  return {
+    ...(s.thinking ? { enable_thinking: s.thinking === "on" } : {}),
+    ...(s.effort ? { reasoning_effort: s.effort } : {}),
+    ...(s.thinking_budget !== undefined ? { thinking_budget: s.thinking_budget } : {}),
+  };
+}
+
+export async function bodyOf(model: string, s: ChatSettings, path: Message[], goOn: boolean): Promise<object> {
+  const messages = await Promise.all(
+    path.filter((m) => m.role !== "assistant" || m.content || m.tool_calls?.length).map(wire),
+  );
+  if (s.system?.trim()) messages.unshift({ role: "system", content: s.system });
+  const tools = toolList(s.tools, s.custom_tools);
+  const sampling = Object.fromEntries(SAMPLING.filter((k) => s[k] !== undefined).map((k) => [k, s[k]]));
+  return {
+    model,
+    messages,
+    stream: true,
+    stream_options: { include_usage: true },
+    return_progress: true,
+    timings_per_token: true,
+    ...sampling,
+    ...(s.stop ? { stop: s.stop.split("\n").filter(Boolean) } : {}),
+    ...(tools.length ? { tools } : {}),
+    ...thinking(s),
+    ...format(s),
+    ...(goOn ? { continue_final_message: true } : {}),
+  };
+}

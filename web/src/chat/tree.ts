@@ -1,0 +1,57 @@
+/** A conversation is a tree: an edit or another try makes a sibling, and nothing is overwritten. */
+import type { Message } from "./types";
+
+export type Messages = ReadonlyMap<string, Message>;
+
+/** From the first message to this one. */
+export function pathTo(messages: Messages, head: string | null): Message[] {
+  const path: Message[] = [];
+  const seen = new Set<string>();
+  for (
+    let m = head ? messages.get(head) : undefined;
+    m && !seen.has(m.id);
+    m = m.parent ? messages.get(m.parent) : undefined
+  ) {
+    seen.add(m.id);
+    path.push(m);
+  }
+  return path.reverse();
+}
+
+export function childrenOf(messages: Messages, parent: string | null): Message[] {
+  return [...messages.values()]
+    .filter((m) => m.parent === parent)
+    .sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
+}
+
+/** The newest end of the branch that goes through this message. */
+export function leafOf(messages: Messages, id: string): string {
+  let at = id;
+  for (let n = messages.size; n >= 0; n--) {
+    const next = childrenOf(messages, at).at(-1);
+    if (!next) return at;
+    at = next.id;
+  }
+  return at;
+}
+
+/** This message and all that follow from it. */
+export function below(messages: Messages, id: string): Message[] {
+  const found: Message[] = [];
+  const visit = (m: Message) => {
+    found.push(m);
+    for (const c of childrenOf(messages, m.id)) visit(c);
+  };
+  const first = messages.get(id);
+  if (first) visit(first);
+  return found;
+}
+
+/** A title out of what was asked first. */
+export function titleOf(text: string): string {
+  const line = text.replace(/\s+/g, " ").trim();
+  if (line.length <= 48) return line || "New chat";
+  const cut = line.slice(0, 48);
+  const space = cut.lastIndexOf(" ");
+  return `${space > 24 ? cut.slice(0, space) : cut}…`;
+}

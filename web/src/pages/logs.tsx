@@ -1,0 +1,3 @@
+export function LogsPage() {
+  return <p class="empty">logs</p>;
+}

@@ -1,0 +1,3 @@
+export function MetricsPage() {
+  return <p class="empty">metrics</p>;
+}

@@ -1,0 +1,3 @@
+export function ModelsPage() {
+  return <p class="empty">models</p>;
+}
