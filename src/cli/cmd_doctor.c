@@ -58,6 +58,19 @@ void doctor_say(doctor *d, const char *check, doctor_status status, const char *
 
 static void gpu(doctor *d) { doctor_say(d, "gpu", DOCTOR_OK, NULL, "none: this build computes on the CPU"); }
 
+void doctor_report(void *unused, str *out) {
+    static void (*const checks[])(doctor *) = { doctor_cpu,      doctor_memory,  gpu,
+                                                doctor_limits,   doctor_sandbox, doctor_paths,
+                                                doctor_registry, doctor_config,  doctor_demo };
+    doctor d = { .json = true };
+    (void)unused;
+    str_init(&d.out);
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) checks[i](&d);
+    str_printf(out, "{\"checks\":[%s],\"ok\":%d,\"warnings\":%d,\"broken\":%d}", str_cstr(&d.out), d.n_of[DOCTOR_OK],
+               d.n_of[DOCTOR_WARN], d.n_of[DOCTOR_BROKEN]);
+    str_deinit(&d.out);
+}
+
 static int run(const cli_args *a) {
     static void (*const checks[])(
         doctor *) = { doctor_cpu,   doctor_memory,   gpu,           doctor_limits, doctor_sandbox,

@@ -22,6 +22,9 @@ typedef struct doctor {
 void doctor_say(doctor *d, const char *check, doctor_status status, const char *remedy, const char *fmt, ...)
     BASE_PRINTF(5, 6);
 
+/* All of it as JSON, for the running server: what it would ask itself is left out. */
+void doctor_report(void *unused, str *out);
+
 /* "1.5 GB" */
 const char *doctor_bytes(char out[32], double bytes);
 

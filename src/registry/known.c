@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "registry/known.h"
 
+#include "registry/names.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -107,4 +109,42 @@ bool known_matches(const known_model *m, const char *const *words, size_t n) {
         if (!found) return false;
     }
     return true;
+}
+
+bool known_is_here(registry *r, const known_model *m) {
+    const char *names[] = { m->name, m->repo };
+    for (size_t i = 0; r && i < 2; i++) {
+        registry_model found = { 0 };
+        int            rc = names_find(r, names[i], NULL, &found, NULL);
+        registry_model_deinit(&found);
+        if (rc == 0 || rc == ERR_ARG) return true;
+    }
+    return false;
+}
+
+void known_write_json(const known_model *m, bool here, uint64_t memory, str *out) {
+    uint64_t    small = known_memory(m, 4096), large = known_memory(m, 32768);
+    const char *between = "";
+    str_printf(out,
+               "{\"name\":\"%s\",\"family\":\"%s\",\"parameters\":%lld,\"repository\":\"%s\",\"quantization\":\"%s\"",
+               m->name, m->family, (long long)m->params_m * 1000000, m->repo, m->quant);
+    str_printf(out, ",\"ollama\":%s,\"size\":%lld,\"context\":%d", m->ollama ? "true" : "false",
+               (long long)m->file_mb * 1000000, m->context);
+    str_printf(out, ",\"memory_4k\":%llu,\"memory_32k\":%llu,\"fits\":%s,\"here\":%s", (unsigned long long)small,
+               (unsigned long long)large,
+               !memory           ? "null"
+               : small <= memory ? "true"
+                                 : "false",
+               here ? "true" : "false");
+    if (m->draft)
+        str_printf(out, ",\"draft\":\"%s\"", m->draft);
+    else
+        str_puts(out, ",\"draft\":null");
+    str_puts(out, ",\"capabilities\":[");
+    for (unsigned bit = 1; bit <= KNOWN_EMBEDDING; bit *= 2) {
+        if (!(m->can & bit)) continue;
+        str_printf(out, "%s\"%s\"", between, known_ability(bit));
+        between = ",";
+    }
+    str_puts(out, "]}");
 }

@@ -9,6 +9,9 @@
 #ifndef REGISTRY_KNOWN_H
 #define REGISTRY_KNOWN_H
 
+#include "base/str.h"
+#include "registry/registry.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,5 +47,10 @@ uint64_t known_memory(const known_model *m, int context);
 bool known_matches(const known_model *m, const char *const *words, size_t n);
 
 const char *known_ability(unsigned bit); /* "tools" */
+
+/* A model of the table is here under its own name, or came from its repository, in whatever form. r may be NULL. */
+bool known_is_here(registry *r, const known_model *m);
+/* memory: bytes that are free; 0: not known. */
+void known_write_json(const known_model *m, bool here, uint64_t memory, str *out);
 
 #endif

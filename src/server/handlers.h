@@ -26,6 +26,13 @@ void ops_pulls(exchange *x);
 void ops_pull(exchange *x);
 void ops_pull_end(exchange *x);
 
+/* ops/settings.c, ops/fit.c */
+void ops_config(exchange *x);
+void ops_config_check(exchange *x);
+void ops_doctor(exchange *x);
+void ops_fit(exchange *x);
+void ops_catalogue(exchange *x);
+
 /* ops/ui.c */
 void ops_root(exchange *x);
 void ops_ui(exchange *x);

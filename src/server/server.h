@@ -23,11 +23,14 @@ typedef struct server server;
 typedef struct log_ring log_ring;
 
 typedef struct server_options {
-    host       *host;          /* borrowed */
-    library    *library;       /* borrowed; NULL: the models are fixed, nothing is pulled, created or removed */
-    log_ring   *logs;          /* borrowed; NULL: none are kept */
-    const char *version;       /* for /health and /props */
-    const char *default_model; /* for requests that name none where the protocol allows that; NULL: none */
+    host    *host;    /* borrowed */
+    library *library; /* borrowed; NULL: the models are fixed, nothing is pulled, created or removed */
+    const struct config_values *settings; /* borrowed: what holds, and why; NULL: not told */
+    const engine_options       *engine;   /* borrowed: how models are opened, for /v1/fit; NULL: not told */
+    void (*doctor)(void *ctx, str *out);  /* the checks of `hearth doctor` as JSON; may take a while; NULL: none */
+    log_ring   *logs;                     /* borrowed; NULL: none are kept */
+    const char *version;                  /* for /health and /props */
+    const char *default_model;            /* for requests that name none where the protocol allows that; NULL: none */
 
     const char *tcp_host;    /* NULL: no TCP */
     int         tcp_port;    /* 0: any free one */

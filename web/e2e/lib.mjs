@@ -109,11 +109,14 @@ export async function openPage(browser, url, options = {}) {
 
 export async function ask(page, text) {
   const box = page.getByRole("textbox", { name: "Message" });
+  const before = await page.locator(".message.user").count();
   await box.fill(text);
   await box.press("Enter");
+  await page.locator(".message.user").nth(before).waitFor();
+  await page.locator(".message.assistant").last().waitFor();
 }
 
-export const answered = (page) => page.getByRole("button", { name: "Send" }).waitFor();
+export const answered = (page) => page.locator(".message.assistant").last().locator(".actions").waitFor();
 
 export async function eventually(check, what, ms = 10000) {
   const end = Date.now() + ms;

@@ -19,47 +19,13 @@
 
 enum { SHORT_CONTEXT = 4096, LONG_CONTEXT = 32768, MAX_WORDS = 16 };
 
-/* A model of the table is here under its own name, or came from its repository, in whatever form. */
-static bool is_here(registry *r, const known_model *k) {
-    const char *names[] = { k->name, k->repo };
-    for (size_t i = 0; r && i < 2; i++) {
-        registry_model m = { 0 };
-        int            rc = names_find(r, names[i], NULL, &m, NULL);
-        registry_model_deinit(&m);
-        if (rc == 0 || rc == ERR_ARG) return true;
-    }
-    return false;
-}
-
-static void put_abilities(str *out, unsigned can, const char *quote) {
+static void put_abilities(str *out, unsigned can) {
     bool first = true;
     for (unsigned bit = 1; bit <= KNOWN_EMBEDDING; bit *= 2) {
         if (!(can & bit)) continue;
-        str_printf(out, "%s%s%s%s", first ? "" : ",", quote, known_ability(bit), quote);
+        str_printf(out, "%s%s", first ? "" : ",", known_ability(bit));
         first = false;
     }
-}
-
-static void put_json(str *out, const known_model *k, bool here, uint64_t memory) {
-    uint64_t small = known_memory(k, SHORT_CONTEXT), large = known_memory(k, LONG_CONTEXT);
-    str_printf(out,
-               "{\"name\":\"%s\",\"family\":\"%s\",\"parameters\":%lld,\"repository\":\"%s\",\"quantization\":\"%s\"",
-               k->name, k->family, (long long)k->params_m * 1000000, k->repo, k->quant);
-    str_printf(out, ",\"ollama\":%s,\"size\":%lld,\"context\":%d", k->ollama ? "true" : "false",
-               (long long)k->file_mb * 1000000, k->context);
-    str_printf(out, ",\"memory_4k\":%llu,\"memory_32k\":%llu,\"fits\":%s,\"here\":%s", (unsigned long long)small,
-               (unsigned long long)large,
-               !memory           ? "null"
-               : small <= memory ? "true"
-                                 : "false",
-               here ? "true" : "false");
-    if (k->draft)
-        str_printf(out, ",\"draft\":\"%s\"", k->draft);
-    else
-        str_puts(out, ",\"draft\":null");
-    str_puts(out, ",\"capabilities\":[");
-    put_abilities(out, k->can, "\"");
-    str_puts(out, "]}");
 }
 
 static const char *parameters(char out[16], int millions) {
@@ -77,7 +43,7 @@ static void put_row(str *out, const known_model *k, bool here, uint64_t memory) 
                : many <= memory ? "yes"
                                 : "short",
                here ? "here" : "");
-    put_abilities(out, k->can, "");
+    put_abilities(out, k->can);
     str_push(out, '\n');
 }
 
@@ -94,10 +60,10 @@ static int search_known(const cli_args *a, const char *const *words, size_t n, e
         const known_model *k = &known_models[i];
         if (!known_matches(k, words, n)) continue;
         if (cli_flag(a, "fits") && memory && known_memory(k, SHORT_CONTEXT) > memory) continue;
-        bool here = is_here(r, k);
+        bool here = known_is_here(r, k);
         if (json) {
             str_puts(&out, found ? ",\n " : "");
-            put_json(&out, k, here, memory);
+            known_write_json(k, here, memory, &out);
         } else {
             put_row(&out, k, here, memory);
         }

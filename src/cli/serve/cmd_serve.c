@@ -2,6 +2,7 @@
 /* hearth serve: options and the environment become a host and a server; signals; the ready line. */
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/doctor.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
 #include "cli/serve/keys.h"
@@ -26,6 +27,7 @@ typedef struct serve {
     const cli_args *args;
     settings        settings;
     log_ring       *logs;
+    engine_options  engine;
     host           *host;
     serve_library   library;
     server         *server;
@@ -152,6 +154,7 @@ static int add_models(serve *s, err *e) {
 static int open_host(serve *s, err *e) {
     host_options o;
     int          rc = serve_host_options(&s->settings, &o, e);
+    s->engine = o.runtime.engine;
     if (rc == 0) rc = host_open(&s->host, &o, e);
     return rc < 0 ? rc : add_models(s, e);
 }
@@ -176,6 +179,9 @@ static int open_server(serve *s, err *e) {
     o.host = s->host;
     o.library = s->library.library;
     o.logs = s->logs;
+    o.settings = v;
+    o.engine = &s->engine;
+    o.doctor = doctor_report;
     o.version = hearth_version();
     o.default_model = str_cstr(&s->default_model);
     if (s->socket_path.len) o.socket_path = str_cstr(&s->socket_path);

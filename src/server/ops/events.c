@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "server/handlers.h"
 #include "server/http/feed.h"
-#include "server/http/json_out.h"
+#include "server/http/query.h"
 #include "server/internal.h"
 #include "server/ops/log_ring.h"
 #include "server/ops/report.h"
@@ -156,9 +156,10 @@ static void on_gone(void *ctx, feed *f) {
 }
 
 static bool read_topics(exchange *x, unsigned *out) {
-    view q = x->http->query, list = { "stats", 5 };
+    char text[128];
+    view list = { "stats", 5 };
     *out = 0;
-    if (q.len > 7 && memcmp(q.data, "topics=", 7) == 0) list = (view){ q.data + 7, q.len - 7 };
+    if (query_get(x->http->query, "topics", text, sizeof text)) list = view_of(text);
     for (size_t at = 0; at <= list.len;) {
         size_t   n = 0;
         unsigned bit = 0;

@@ -2,6 +2,7 @@
 /* GET, POST /v1/pulls; DELETE /v1/pulls/{name}: pulls that belong to the server, so a page may be closed meanwhile. And
  * GET /v1/logs: the newest records. */
 #include "server/handlers.h"
+#include "server/http/query.h"
 #include "server/internal.h"
 #include "server/ops/log_ring.h"
 
@@ -56,29 +57,11 @@ void ops_pull(exchange *x) {
     free(text);
 }
 
-/* %2F and its kind: a name has slashes, and clients write them either way. */
-static bool decode(view in, char *out, size_t cap) {
-    size_t n = 0;
-    for (size_t i = 0; i < in.len; i++) {
-        char hex[3] = { 0 };
-        if (n + 1 >= cap) return false;
-        if (in.data[i] == '%' && i + 2 < in.len) {
-            memcpy(hex, in.data + i + 1, 2);
-            out[n++] = (char)strtol(hex, NULL, 16);
-            i += 2;
-        } else {
-            out[n++] = in.data[i];
-        }
-    }
-    out[n] = '\0';
-    return true;
-}
-
 void ops_pull_end(exchange *x) {
     char     name[512];
     library *l = own_origin(x) ? need_library(x) : NULL;
     if (!l) return;
-    if (decode(x->tail, name, sizeof name) && library_end_pull(l, view_of(name)))
+    if (query_decode(x->tail, name, sizeof name) && library_end_pull(l, view_of(name)))
         reply_pulls(x, 200);
     else
         exchange_error(x, 404, "not_found", NULL, "no pull of this name is under way or remembered");

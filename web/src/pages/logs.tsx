@@ -1,3 +1,115 @@
+/** The server's log as it comes: up to ten thousand lines, of which only those in sight are mounted. */
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { saveFile } from "../lib/clipboard";
+import { type LogLine, link, logs, topics } from "../lib/server";
+
+const ROW = 20;
+const LEVELS = ["debug", "info", "warn", "error"] as const;
+
+function filtered(all: LogLine[], level: string, module: string, text: string): LogLine[] {
+  const least = LEVELS.indexOf(level as "info");
+  const words = text.trim().toLowerCase();
+  return all.filter(
+    (l) =>
+      LEVELS.indexOf(l.level) >= least &&
+      (!module || l.module === module) &&
+      (!words || l.message.toLowerCase().includes(words)),
+  );
+}
+
 export function LogsPage() {
-  return <p class="empty">logs</p>;
+  const [level, setLevel] = useState("debug");
+  const [module, setModule] = useState("");
+  const [text, setText] = useState("");
+  const [frozen, setFrozen] = useState<LogLine[] | null>(null);
+  useEffect(() => {
+    topics.value = ["logs"];
+    return () => {
+      topics.value = [];
+    };
+  }, []);
+  const all = frozen ?? logs.value;
+  const modules = useMemo(() => [...new Set(all.map((l) => l.module))].sort(), [all]);
+  const list = useMemo(() => filtered(all, level, module, text), [all, level, module, text]);
+  const save = () =>
+    saveFile("hearth.log", list.map((l) => `${l.time} ${l.level} ${l.module}: ${l.message}`).join("\n"), "text/plain");
+  return (
+    <div class="page tall">
+      <h1 class="page-title">Logs</h1>
+      <div class="row wrap" role="group" aria-label="Filter">
+        <select aria-label="Level" value={level} onChange={(e) => setLevel(e.currentTarget.value)}>
+          {LEVELS.map((l) => (
+            <option key={l} value={l}>
+              {l === "debug" ? "all levels" : l}
+            </option>
+          ))}
+        </select>
+        <select aria-label="Module" value={module} onChange={(e) => setModule(e.currentTarget.value)}>
+          <option value="">all modules</option>
+          {modules.map((m) => (
+            <option key={m}>{m}</option>
+          ))}
+        </select>
+        <input
+          class="grow"
+          data-search
+          aria-label="Text"
+          placeholder="Text"
+          value={text}
+          onInput={(e) => setText(e.currentTarget.value)}
+        />
+        <button type="button" aria-pressed={frozen !== null} onClick={() => setFrozen(frozen ? null : logs.value)}>
+          {frozen ? "Resume" : "Pause"}
+        </button>
+        <button type="button" onClick={save} disabled={!list.length}>
+          Save
+        </button>
+      </div>
+      <Lines list={list} />
+      <p class="dim small" role="status">
+        {list.length} of {all.length} lines{link.value === "offline" ? "; the server does not answer" : ""}
+      </p>
+    </div>
+  );
+}
+
+function Lines({ list }: { list: LogLine[] }) {
+  const box = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  const follow = useRef(true);
+  useEffect(() => {
+    if (box.current && follow.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [list]);
+  const onScroll = () => {
+    const b = box.current!;
+    follow.current = b.scrollHeight - b.scrollTop - b.clientHeight < 48;
+    setTop(b.scrollTop);
+  };
+  const first = Math.max(0, Math.floor(top / ROW) - 20);
+  const shown = list.slice(first, first + 100);
+  const space = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (space.current) {
+      space.current.style.height = `${list.length * ROW}px`;
+      (space.current.firstElementChild as HTMLElement).style.transform = `translateY(${first * ROW}px)`;
+    }
+  });
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keyboard
+    <div class="log-lines" ref={box} onScroll={onScroll} tabIndex={0} role="log" aria-live="off" aria-label="Log lines">
+      <div ref={space}>
+        <div>
+          {shown.map((l) => (
+            <div key={l.seq} class={`log-line ${l.level}`} title={l.message}>
+              <span class="dim">{l.time.slice(11, 23)}</span>
+              <span class="level">{l.level}</span>
+              <span class="module">{l.module}</span>
+              <span class="what">{l.message}</span>
+            </div>
+          ))}
+        </div>
+      </div>
+      {!list.length && <p class="empty">No line fits.</p>}
+    </div>
+  );
 }

@@ -1,3 +1,153 @@
+/** Live figures: five minutes of differences, and the requests under way. */
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { post } from "../lib/api";
+import { bytes, count, percent, rate, seconds } from "../lib/format";
+import { eachSecond, requests, type Stats, stats, topics } from "../lib/server";
+import { Plot } from "../metrics/plot";
+import { complain } from "../ui/toasts";
+
+const KEPT = 300;
+
+interface Point {
+  at: number;
+  generated: number;
+  prompt: number;
+  batch: number;
+  running: number;
+  waiting: number;
+  pages: number;
+  memory: number;
+  connections: number;
+  preemptions: number;
+}
+
+const points = signal<Point[]>([]);
+let last: { s: Stats; at: number } | null = null;
+
+eachSecond((s) => {
+  const at = Date.now() / 1000;
+  if (last && s.uptime_seconds < last.s.uptime_seconds) last = null;
+  if (last && at > last.at) {
+    const per = (now: number, then: number) => Math.max(0, (now - then) / (at - last!.at));
+    const steps = s.steps - last.s.steps;
+    points.value = [
+      ...points.value.slice(1 - KEPT),
+      {
+        at,
+        generated: per(s.tokens_generated, last.s.tokens_generated),
+        prompt: per(s.prompt_tokens - s.prompt_tokens_cached, last.s.prompt_tokens - last.s.prompt_tokens_cached),
+        batch: steps > 0 ? (s.tokens_evaluated - last.s.tokens_evaluated) / steps : 0,
+        running: s.running,
+        waiting: s.waiting,
+        pages: s.kv_pages_total ? 1 - s.kv_pages_unused / s.kv_pages_total : 0,
+        memory: s.resident_bytes + s.models.reduce((sum, m) => sum + (m.memory_bytes ?? 0), 0),
+        connections: s.connections,
+        preemptions: per(s.preemptions, last.s.preemptions),
+      },
+    ];
+  }
+  last = { s, at };
+});
+
+type Row = [string, keyof Point, (v: number) => string];
+const PLOTS: Row[] = [
+  ["Tokens written /s", "generated", rate],
+  ["Prompt tokens read /s", "prompt", rate],
+  ["Tokens per step", "batch", rate],
+  ["Running", "running", String],
+  ["Waiting", "waiting", String],
+  ["Cache in use", "pages", percent],
+  ["Memory", "memory", bytes],
+  ["Connections", "connections", String],
+];
+
 export function MetricsPage() {
-  return <p class="empty">metrics</p>;
+  useEffect(() => {
+    topics.value = ["requests"];
+    return () => {
+      topics.value = [];
+    };
+  }, []);
+  const s = stats.value;
+  const now = points.value.at(-1);
+  if (!s) return <p class="empty">Waiting for figures.</p>;
+  return (
+    <div class="page">
+      <h1 class="page-title">Metrics</h1>
+      <dl class="figures-row">
+        <Big k="tokens/s" v={rate(now?.generated ?? 0)} />
+        <Big k="first token, p50" v={seconds(s.first_token_seconds.p50)} />
+        <Big k="first token, p99" v={seconds(s.first_token_seconds.p99)} />
+        <Big k="waiting" v={String(s.waiting)} />
+        <Big k="cache" v={percent(now?.pages ?? 0)} />
+        <Big k="tokens written" v={count(s.tokens_generated)} />
+        <Big k="up" v={seconds(s.uptime_seconds)} />
+      </dl>
+      <p class="dim small">Quantiles are since the start of the server; plots show the last five minutes.</p>
+      <div class="plots">
+        {PLOTS.map(([title, key, say]) => (
+          <Plot
+            key={key}
+            title={title}
+            say={say}
+            times={points.value.map((p) => p.at)}
+            values={points.value.map((p) => p[key])}
+          />
+        ))}
+      </div>
+      <Requests />
+    </div>
+  );
+}
+
+function Big({ k, v }: { k: string; v: string }) {
+  return (
+    <div>
+      <dt>{k}</dt>
+      <dd>{v}</dd>
+    </div>
+  );
+}
+
+function Requests() {
+  const list = requests.value;
+  return (
+    <section aria-label="Requests under way">
+      <h2 class="section-head">Requests under way</h2>
+      {!list.length && <p class="dim">None.</p>}
+      {list.length > 0 && (
+        <table class="rows">
+          <thead>
+            <tr>
+              <th>Path</th>
+              <th>Model</th>
+              <th>State</th>
+              <th>Prompt</th>
+              <th>Age</th>
+              <th>
+                <span class="offscreen">Cancel</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {list.map((r) => (
+              <tr key={r.id}>
+                <td>{r.path}</td>
+                <td>{r.model ?? ""}</td>
+                <td>{r.state}</td>
+                <td>{r.prompt_tokens || ""}</td>
+                <td>{seconds(r.age_seconds)}</td>
+                <td class="end">
+                  <button type="button" onClick={() => post(`v1/requests/${r.id}/cancel`, {}).catch(complain)}>
+                    Cancel
+                  </button>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </section>
+  );
 }

@@ -1,3 +1,155 @@
+/** The playground: each endpoint with its input, its output, and the same request as a curl line. */
+import { useState } from "preact/hooks";
+import { type ApiError, apiKey, post, urlOf } from "../lib/api";
+import { prefs } from "../lib/prefs";
+import { defaultModel, models } from "../lib/server";
+import { type Field, KINDS, type Kind } from "../playground/kinds";
+import { Output } from "../playground/output";
+import { CopyButton } from "../ui/copy";
+
 export function PlaygroundPage() {
-  return <p class="empty">playground</p>;
+  const [at, setAt] = useState(0);
+  const kind = KINDS[at]!;
+  return (
+    <div class="page">
+      <h1 class="page-title">Playground</h1>
+      <div class="tabs" role="tablist" aria-label="Endpoints">
+        {KINDS.map((k, i) => (
+          <button
+            key={k.name}
+            type="button"
+            role="tab"
+            id={`kind-${k.name}`}
+            aria-selected={i === at}
+            aria-controls="kind-panel"
+            onClick={() => setAt(i)}
+          >
+            {k.name}
+          </button>
+        ))}
+      </div>
+      <div id="kind-panel" role="tabpanel" aria-labelledby={`kind-${kind.name}`}>
+        <Bench key={kind.name} kind={kind} />
+      </div>
+    </div>
+  );
+}
+
+function Bench({ kind }: { kind: Kind }) {
+  const [values, setValues] = useState<Record<string, string>>(
+    Object.fromEntries(kind.fields.map((f) => [f.key, f.initial])),
+  );
+  const [model, setModel] = useState(prefs.value.model || defaultModel.value);
+  const [result, setResult] = useState<unknown>(undefined);
+  const [bad, setBad] = useState<{ message: string; param: string } | null>(null);
+  const [busy, setBusy] = useState(false);
+  if (kind.off) return <p class="empty">{kind.off}</p>;
+  const request = (): object | string => {
+    try {
+      return kind.body(values, model || defaultModel.value);
+    } catch (why) {
+      return (why as Error).message;
+    }
+  };
+  const run = async () => {
+    const body = request();
+    setBad(null);
+    if (typeof body === "string") return setBad({ message: body, param: kind.jsonField ?? "" });
+    setBusy(true);
+    try {
+      setResult(await post(kind.path, body));
+    } catch (why) {
+      const e = why as ApiError;
+      setBad({ message: e.message, param: e.param ?? "" });
+      setResult(undefined);
+    }
+    setBusy(false);
+  };
+  const body = request();
+  const curl = `curl ${urlOf(kind.path)} -H 'Content-Type: application/json'${apiKey.value ? " -H 'Authorization: Bearer KEY'" : ""} -d '${typeof body === "string" ? "" : JSON.stringify(body).replace(/'/g, "'\\''")}'`;
+  return (
+    <form
+      class="bench"
+      onSubmit={(e) => {
+        e.preventDefault();
+        run();
+      }}
+      onKeyDown={(e) => {
+        if (e.key === "Enter" && (e.metaKey || e.ctrlKey)) {
+          e.preventDefault();
+          run();
+        }
+      }}
+    >
+      <div class="stack">
+        <label class="field">
+          <span>Model</span>
+          <select value={model} onChange={(e) => setModel(e.currentTarget.value)}>
+            {models.value.map((m) => (
+              <option key={m.name}>{m.name}</option>
+            ))}
+          </select>
+        </label>
+        {kind.fields.map((f) => (
+          <Input
+            key={f.key}
+            field={f}
+            value={values[f.key] ?? ""}
+            wrong={bad !== null && matches(bad.param, f)}
+            onInput={(v) => setValues({ ...values, [f.key]: v })}
+          />
+        ))}
+        <div class="row">
+          <button type="submit" class="primary" disabled={busy}>
+            Run
+          </button>
+          {bad && (
+            <span class="problem" role="alert">
+              {bad.message}
+            </span>
+          )}
+        </div>
+        <details>
+          <summary>As curl</summary>
+          <pre class="sunk">{curl}</pre>
+          <CopyButton text={curl} label="Copy curl" />
+        </details>
+      </div>
+      <div class="output" aria-live="polite">
+        {busy ? <progress aria-label="Running" /> : <Output kind={kind} result={result} />}
+      </div>
+    </form>
+  );
+}
+
+const matches = (param: string, f: Field) =>
+  param !== "" && (param.split(/[.[]/)[0] === (f.param ?? f.key) || param === f.key);
+
+function Input({
+  field: f,
+  value,
+  wrong,
+  onInput,
+}: {
+  field: Field;
+  value: string;
+  wrong: boolean;
+  onInput: (v: string) => void;
+}) {
+  return (
+    <label class="field">
+      <span>{f.label}</span>
+      {f.rows ? (
+        <textarea
+          rows={f.rows}
+          class={f.mono ? "mono" : undefined}
+          aria-invalid={wrong}
+          value={value}
+          onInput={(e) => onInput(e.currentTarget.value)}
+        />
+      ) : (
+        <input aria-invalid={wrong} value={value} onInput={(e) => onInput(e.currentTarget.value)} />
+      )}
+    </label>
+  );
 }

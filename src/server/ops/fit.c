@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET /v1/fit?model=NAME&ctx=N: what a model needs of the memory that is free. GET /v1/catalogue: well-known models. */
+#include "base/machine.h"
+#include "registry/known.h"
+#include "runtime/need.h"
+#include "server/handlers.h"
+#include "server/http/json_out.h"
+#include "server/http/query.h"
+#include "server/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_CONTEXT = 1 << 24 };
+
+static void put_memory(jw *w, const need *n) {
+    const char *from = NULL;
+    uint64_t    total = device_memory_on(&n->bytes, NEED_CPU), available = machine_memory_available(&from);
+    jw_key(w, "memory");
+    jw_open(w, '{');
+    jw_put_int(w, "weights", (int64_t)n->weights_bytes);
+    jw_put_int(w, "cache", (int64_t)n->cache_bytes);
+    jw_put_int(w, "cache_per_1k", (int64_t)n->cache_bytes_per_1k);
+    jw_put_int(w, "scratch", (int64_t)n->scratch_bytes);
+    jw_put_int(w, "other", (int64_t)n->other_bytes);
+    jw_put_int(w, "total", (int64_t)total);
+    if (available) {
+        jw_put_int(w, "available", (int64_t)available);
+        jw_put_bool(w, "fits", total <= available);
+    } else {
+        jw_put_null(w, "available");
+        jw_put_null(w, "fits");
+    }
+    jw_close(w, '}');
+}
+
+static void reply_need(exchange *x, const char *name, const need *n) {
+    str b;
+    str_init(&b);
+    jw w = jw_of(&b);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "model", name);
+    jw_put_int(&w, "context", n->n_ctx);
+    jw_put_int(&w, "context_trained", n->n_ctx_train);
+    jw_put_int(&w, "sequences", n->n_sequences);
+    put_memory(&w, n);
+    jw_close(&w, '}');
+    exchange_reply(x, 200, "application/json", &b);
+}
+
+void ops_fit(exchange *x) {
+    engine_options o = { 0 };
+    char           name[512], text[16];
+    host_model     m;
+    need           n;
+    err            e = { 0 };
+    if (!query_get(x->http->query, "model", name, sizeof name)) {
+        exchange_error(x, 400, "invalid_value", "model", "model: which one? (/v1/fit?model=NAME&ctx=N)");
+        return;
+    }
+    if (x->server->options.engine) o = *x->server->options.engine;
+    if (query_get(x->http->query, "ctx", text, sizeof text)) {
+        char *end = text;
+        long  ctx = strtol(text, &end, 10);
+        if (*end || ctx < 0 || ctx > MAX_CONTEXT) {
+            exchange_error(x, 400, "invalid_value", "ctx", "ctx: expected a number from 0 to %d", MAX_CONTEXT);
+            return;
+        }
+        if (ctx) o.n_ctx = (int)ctx;
+    }
+    if (host_find(x->host, view_of(name), &m, &e) < 0)
+        exchange_error(x, 404, "model_not_found", "model", "The model '%.100s' does not exist here", name);
+    else if (need_of_path(&n, m.path, &o, 0, &e) < 0)
+        exchange_error_from(x, &e);
+    else
+        reply_need(x, name, &n);
+}
+
+void ops_catalogue(exchange *x) {
+    registry *r = NULL;
+    uint64_t  memory = machine_memory_available(NULL);
+    str       b;
+    if (x->server->options.library) library_registry(x->server->options.library, &r, NULL);
+    str_init(&b);
+    str_puts(&b, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < known_n_models; i++) {
+        if (i) str_push(&b, ',');
+        known_write_json(&known_models[i], known_is_here(r, &known_models[i]), memory, &b);
+    }
+    str_puts(&b, "]}");
+    registry_close(r);
+    exchange_reply(x, 200, "application/json", &b);
+}

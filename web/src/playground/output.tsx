@@ -1,0 +1,114 @@
+/** Results of the playground, in the shape that says most. */
+import { visible } from "../md/safe";
+import { CopyButton } from "../ui/copy";
+import type { Kind } from "./kinds";
+
+// biome-ignore lint/suspicious/noExplicitAny: answers of many endpoints
+type Any = any;
+
+export function Output({ kind, result }: { kind: Kind; result: Any }) {
+  if (result === undefined) return <p class="dim">The answer appears here. Ctrl or ⌘ with Enter runs.</p>;
+  return (
+    <>
+      <Shape kind={kind} result={result} />
+      <details>
+        <summary>Whole answer</summary>
+        <CopyButton text={JSON.stringify(result, null, 2)} label="Copy answer" />
+        <pre class="sunk">{JSON.stringify(result, null, 2).slice(0, 20000)}</pre>
+      </details>
+    </>
+  );
+}
+
+function Shape({ kind, result }: { kind: Kind; result: Any }) {
+  switch (kind.name) {
+    case "Complete":
+      return <Logprobs choice={result.choices?.[0]} />;
+    case "Structured":
+      return <pre class="sunk">{pretty(result.choices?.[0]?.message?.content ?? "")}</pre>;
+    case "Embed":
+      return <Cosines list={result.data?.map((d: Any) => d.embedding) ?? []} />;
+    case "Tokens":
+      return <Tokens list={result.tokens ?? []} />;
+    case "Template":
+      return <pre class="sunk">{result.prompt}</pre>;
+    case "Infill":
+      return <pre class="sunk">{result.content}</pre>;
+    default:
+      return <pre class="sunk">{JSON.stringify(result.results ?? result, null, 2)}</pre>;
+  }
+}
+
+const pretty = (text: string) => {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+};
+
+/** Likely tokens are plain, unlikely ones stand out. */
+function Logprobs({ choice }: { choice: Any }) {
+  const tokens: string[] = choice?.logprobs?.tokens ?? [];
+  const probs: number[] = choice?.logprobs?.token_logprobs ?? [];
+  if (!tokens.length) return <div class="plain">{choice?.text}</div>;
+  const level = (p: number) => (p > -0.1 ? "sure" : p > -1 ? "fair" : p > -2.5 ? "weak" : "rare");
+  return (
+    <div class="plain tokens">
+      {tokens.map((t, i) => (
+        <span key={i} class={`token ${level(probs[i] ?? 0)}`} title={`${(Math.exp(probs[i] ?? 0) * 100).toFixed(1)}%`}>
+          {visible(t)}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+function Tokens({ list }: { list: Any[] }) {
+  return (
+    <>
+      <p class="dim">{list.length} tokens</p>
+      <div class="plain tokens">
+        {list.map((t, i) => (
+          <span key={i} class={`token ${i % 2 ? "fair" : "sure"}`} title={`${t.id ?? t}`}>
+            {visible(String(t.piece ?? t))}
+          </span>
+        ))}
+      </div>
+    </>
+  );
+}
+
+function Cosines({ list }: { list: number[][] }) {
+  const dot = (a: number[], b: number[]) => a.reduce((s, x, i) => s + x * (b[i] ?? 0), 0);
+  const cos = (a: number[], b: number[]) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b) || 1);
+  return (
+    <>
+      <p class="dim">
+        {list.length} vectors of {list[0]?.length ?? 0}; how alike they are:
+      </p>
+      <table class="rows matrix">
+        <thead>
+          <tr>
+            <th>
+              <span class="offscreen">Text</span>
+            </th>
+            {list.map((_, i) => (
+              <th key={i}>{i + 1}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {list.map((a, i) => (
+            <tr key={i}>
+              <th scope="row">{i + 1}</th>
+              {list.map((b, k) => (
+                <td key={k}>{cos(a, b).toFixed(3)}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </>
+  );
+}
