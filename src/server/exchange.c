@@ -158,6 +158,7 @@ exchange *exchange_open(conn *c) {
 static void log_exchange(const exchange *x, int64_t took_us) {
     const exchange_core *c = x->core;
     if (!log_enabled(LOG_INFO) || x->server->options.no_request_log) return;
+    if ((x->route->flags & ROUTE_QUIET) && c->status < 400) return;
     char fields[512];
     snprintf(fields, sizeof fields,
              "\"request\":\"%s\",\"api\":\"%s\",\"path\":\"%s\",\"status\":%d,\"ms\":%.1f,\"key\":\"%s\",\"prompt_"

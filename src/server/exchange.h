@@ -77,6 +77,7 @@ enum {
     ROUTE_UPLOAD = 64,     /* the body goes to disk while it arrives, whatever its size (upload.h) */
     ROUTE_NAMES = 128,     /* names in the body need not be of models that are here */
     ROUTE_UNCOUNTED = 256, /* reads the metrics: an answer is not counted in them */
+    ROUTE_QUIET = 1024,    /* an answer without an error is not logged */
     ROUTE_PUBLIC = 512,    /* never needs a key: says nothing about models or requests */
 };
 

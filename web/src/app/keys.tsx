@@ -44,7 +44,7 @@ function plain(e: KeyboardEvent): boolean {
   return true;
 }
 
-function escape(): boolean {
+function stopAnswer(): boolean {
   const run = page.value === "chat" && openId.value ? runOf(openId.value) : undefined;
   if (!run || document.querySelector("dialog[open]")) return false;
   stop(run);
@@ -55,7 +55,7 @@ function onKey(e: KeyboardEvent): void {
   if (e.isComposing || e.defaultPrevented || e.altKey) return;
   const mod = e.metaKey || e.ctrlKey;
   const dialog = document.querySelector("dialog[open]");
-  const done = mod ? withMod(e) : e.key === "Escape" ? escape() : !typing(e) && !dialog && plain(e);
+  const done = mod ? withMod(e) : e.key === "Escape" ? stopAnswer() : !typing(e) && !dialog && plain(e);
   if (done) e.preventDefault();
 }
 

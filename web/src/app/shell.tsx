@@ -27,9 +27,9 @@ export function Shell() {
   }, [at]);
   return (
     <div class="shell">
-      <a class="skip" href="#main" onClick={(e) => (e.preventDefault(), document.getElementById("main")?.focus())}>
+      <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
         Skip to the page
-      </a>
+      </button>
       <Rail at={at} />
       <div class="stage">
         <Banner />

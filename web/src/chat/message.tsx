@@ -100,6 +100,15 @@ function Progress({ run }: { run: Run }) {
       </div>
     );
   }
+  if (run.phase === "waiting") {
+    return (
+      <div class="progress-line">
+        <span>
+          The server is full; asking again in {Math.max(1, Math.ceil(((run.until ?? 0) - Date.now()) / 1000))} s
+        </span>
+      </div>
+    );
+  }
   const p = run.progress;
   const part = loading ? (loading.load_fraction ?? 0) : p ? p.processed / Math.max(1, p.total) : undefined;
   const elapsed = (performance.now() - run.began) / 1000;

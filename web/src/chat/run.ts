@@ -9,13 +9,15 @@ import { saveMessage, setLive } from "./store";
 import { leaveTail } from "./tails";
 import type { Message, ToolCall } from "./types";
 
-export type Phase = "asking" | "prefill" | "writing";
+export type Phase = "asking" | "waiting" | "prefill" | "writing";
 
 export interface Run {
   message: Message;
   phase: Phase;
   /** Of the prompt. */
   progress?: { total: number; processed: number; cached: number };
+  /** While the server is full: when it is asked again. */
+  until?: number;
   began: number;
   first?: number;
   thoughtFrom?: number;
@@ -139,12 +141,37 @@ function addChunk(r: Run, chunk: any): void {
   }
 }
 
-async function read(r: Run, body: object): Promise<void> {
-  const answer = await call("v1/chat/completions", {
-    method: "POST",
-    body: JSON.stringify(body),
-    signal: r.abort.signal,
+const PATIENCE = 5;
+
+/** A full server says when to come again; the wait is shown and can be stopped. */
+async function wait(r: Run, ms: number): Promise<void> {
+  r.phase = "waiting";
+  r.until = Date.now() + ms;
+  setRuns(() => {});
+  const tick = setInterval(() => setRuns(() => {}), 500);
+  await new Promise<void>((tell) => {
+    const t = setTimeout(tell, ms);
+    r.abort.signal.addEventListener("abort", () => (clearTimeout(t), tell()));
   });
+  clearInterval(tick);
+  r.abort.signal.throwIfAborted();
+  r.phase = "asking";
+}
+
+async function askPatiently(r: Run, body: object): Promise<Response> {
+  for (let left = PATIENCE; ; left--) {
+    try {
+      return await call("v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal: r.abort.signal });
+    } catch (why) {
+      const full = why instanceof ApiError && (why.status === 429 || why.status === 503) && why.retryAfter > 0;
+      if (!full || left <= 0) throw why;
+      await wait(r, Math.min(60, why.retryAfter) * 1000);
+    }
+  }
+}
+
+async function read(r: Run, body: object): Promise<void> {
+  const answer = await askPatiently(r, body);
   r.requestId = answer.headers.get("X-Request-Id") ?? "";
   let done = false;
   for await (const e of readEvents(answer.body!)) {

@@ -93,6 +93,7 @@ function Table({ token }: { token: Tokens.Table }) {
     </Tag>
   );
   return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keyboard
     <div class="table-scroll" tabIndex={0} role="region" aria-label="Table">
       <table>
         <thead>

@@ -23,7 +23,10 @@ function options(width: number): uPlot.Options {
     legend: { show: false },
     cursor: { show: false },
     padding: [8, 4, 0, 0],
-    scales: { y: { range: (_u, _min, max) => [0, Math.max(1e-9, max || 1) * 1.1] } },
+    scales: {
+      x: { range: (_u, _min, max) => [max - 300, max] },
+      y: { range: (_u, _min, max) => [0, Math.max(1e-9, max || 1) * 1.1] },
+    },
     axes: [
       { ...axis, show: false },
       { ...axis, size: 0, values: () => [], space: 32 },

@@ -86,7 +86,7 @@ function FitPanel({ name }: { name: string }) {
   return (
     <section aria-label="Does it fit">
       <label class="number">
-        <span>Fits at a context of</span>
+        <span>At a context of</span>
         <input
           type="number"
           min={0}

@@ -137,6 +137,7 @@ function Input({
   onInput: (v: string) => void;
 }) {
   return (
+    // biome-ignore lint/a11y/noLabelWithoutControl: the control is one of the two
     <label class="field">
       <span>{f.label}</span>
       {f.rows ? (

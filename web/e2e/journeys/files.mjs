@@ -1,0 +1,85 @@
+import { readFileSync } from "node:fs";
+import { answered, ask, expect } from "../lib.mjs";
+import { says } from "../fake.mjs";
+
+const attachTo = (page, name, mimeType, buffer) => page.getByLabel("Attach files").setInputFiles({ name, mimeType, buffer: Buffer.from(buffer) });
+
+function pdf(text) {
+  const stream = `BT /F1 24 Tf 72 700 Td (${text}) Tj ET`;
+  const objects = [
+    "<< /Type /Catalog /Pages 2 0 R >>",
+    "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+    "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+    `<< /Length ${stream.length} >>\nstream\n${stream}\nendstream`,
+    "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+  ];
+  let out = "%PDF-1.4\n";
+  const at = objects.map((o, i) => {
+    const here = out.length;
+    out += `${i + 1} 0 obj\n${o}\nendobj\n`;
+    return here;
+  });
+  const table = out.length;
+  out += `xref\n0 6\n0000000000 65535 f \n${at.map((n) => `${String(n).padStart(10, "0")} 00000 n \n`).join("")}`;
+  return `${out}trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n${table}\n%%EOF\n`;
+}
+
+export const fileJourneys = {
+  async "text file"({ open, fake }) {
+    const page = await open();
+    await attachTo(page, "notes.txt", "text/plain", "the heron is grey");
+    await page.getByText("notes.txt").waitFor();
+    fake.chat = says("Read.");
+    await ask(page, "What is in it?");
+    await answered(page);
+    expect(fake.asked[0].messages[0].content.includes("the heron is grey"), "the file is not sent");
+  },
+  async "PDF"({ open, fake }) {
+    const page = await open();
+    await attachTo(page, "paper.pdf", "application/pdf", pdf("Herons are patient"));
+    await page.getByText("paper.pdf").waitFor();
+    fake.chat = says("Read.");
+    await ask(page, "Summary?");
+    await answered(page);
+    expect(fake.asked[0].messages[0].content.includes("Herons are patient"), "the text of the PDF is not sent");
+  },
+  async "image refused"({ open }) {
+    const page = await open();
+    await attachTo(page, "cat.png", "image/png", "not really");
+    await page.getByText("no model here takes images yet").waitFor();
+    expect((await page.locator(".composer .chip").count()) === 0, "it was attached all the same");
+  },
+  async "long paste becomes a file"({ open }) {
+    const page = await open();
+    await page.getByRole("textbox", { name: "Message" }).focus();
+    await page.evaluate(() => {
+      const data = new DataTransfer();
+      data.setData("text/plain", "x".repeat(5000));
+      document.activeElement.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+    });
+    await page.getByText("pasted.txt").waitFor();
+  },
+  async "export, wipe, import"({ open, fake }) {
+    const page = await open();
+    fake.chat = says("Kept.");
+    await ask(page, "Keep this");
+    await answered(page);
+    await page.evaluate(() => (location.hash = "#/settings"));
+    await page.getByRole("tab", { name: "Chats" }).click();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export all" }).click()]);
+    const text = readFileSync(await download.path(), "utf8");
+    expect(JSON.parse(text).format === "hearth-chats", "not the format");
+    await page.getByRole("button", { name: "Remove all" }).click();
+    await page.getByRole("button", { name: "Really remove all chats" }).click();
+    await page.getByText("0 chats").waitFor();
+    await page.getByLabel("Import chats").setInputFiles({ name: "a.json", mimeType: "application/json", buffer: Buffer.from(text) });
+    await page.getByText("1 chats imported").waitFor();
+    await page.evaluate(() => (location.hash = "#/chat"));
+    await page.getByRole("link", { name: "Keep this" }).click();
+    await page.getByText("Kept.").waitFor();
+    await page.evaluate(() => (location.hash = "#/settings"));
+    await page.getByRole("tab", { name: "Chats" }).click();
+    await page.getByLabel("Import chats").setInputFiles({ name: "b.json", mimeType: "application/json", buffer: Buffer.from("[1]") });
+    await page.getByText("does not hold chats").waitFor();
+  },
+};

@@ -1,0 +1,136 @@
+import { expect, eventually } from "../lib.mjs";
+
+const go = (page, to) => page.evaluate((t) => (location.hash = `#/${t}`), to);
+
+export const pageJourneys = {
+  async "load, unload"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "models");
+    const load = page.getByRole("button", { name: "Load demo", exact: true });
+    const unload = page.getByRole("button", { name: "Unload demo" });
+    await load.or(unload).waitFor();
+    if (await unload.count()) await unload.click();
+    await load.click();
+    await unload.waitFor();
+    await page.getByText("It fits.").waitFor();
+  },
+  async fit({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "models");
+    await page.getByLabel("At a context of").fill("512");
+    await page.getByText("at 512 tokens").waitFor();
+  },
+  async "a name that cannot be pulled"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "models");
+    await page.getByLabel("Name of a model").fill("./nothing.gguf");
+    await page.getByRole("button", { name: "Pull", exact: true }).first().click();
+    await page.getByRole("alert").waitFor();
+  },
+  async completion({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "playground");
+    await page.getByLabel("Prompt").press("Control+Enter");
+    await page.locator(".token").first().waitFor();
+  },
+  async embeddings({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "playground");
+    await page.getByRole("tab", { name: "Embed" }).click();
+    await page.getByRole("button", { name: "Run" }).click();
+    await page.getByText("3 vectors of").waitFor();
+    expect((await page.locator(".matrix td").first().textContent()) === "1.000", "a text is not like itself");
+  },
+  async "structured, and a wrong schema"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "playground");
+    await page.getByRole("tab", { name: "Structured" }).click();
+    await page.getByRole("button", { name: "Run" }).click();
+    await page.locator(".output pre").first().waitFor();
+    expect("sum" in JSON.parse(await page.locator(".output pre").first().textContent()), "not the schema");
+    await page.getByLabel("JSON schema").fill('{"type": "nonsense"}');
+    await page.getByRole("button", { name: "Run" }).click();
+    await page.getByRole("alert").waitFor();
+    expect((await page.getByLabel("JSON schema").getAttribute("aria-invalid")) === "true", "the field is not marked");
+  },
+  async tokens({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "playground");
+    await page.getByRole("tab", { name: "Tokens" }).click();
+    await page.getByRole("button", { name: "Run" }).click();
+    await page.getByText(/\d+ tokens/).first().waitFor();
+    const text = (await page.locator(".output .token").allTextContents()).join("");
+    expect(text.replace(/\s/g, "").includes("12plus30"), `the pieces are '${text}'`);
+  },
+  async metrics({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "metrics");
+    await page.locator(".plot canvas").nth(7).waitFor();
+    await eventually(async () => !(await page.locator(".figures-row dd").nth(5).textContent()).startsWith("?"), "figures");
+  },
+  async "palette by keys"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await page.keyboard.press("Control+k");
+    await page.keyboard.type("theme dark");
+    await page.keyboard.press("Enter");
+    await eventually(() => page.evaluate(() => document.documentElement.dataset.theme === "dark"), "dark");
+    await page.keyboard.press("Control+k");
+    await page.keyboard.type("logs");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Logs" }).waitFor();
+    await page.keyboard.press("g");
+    await page.keyboard.press("m");
+    await page.getByRole("heading", { name: "Models", exact: true }).waitFor();
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keys" }).waitFor();
+    await page.keyboard.press("Escape");
+    await eventually(async () => (await page.locator("dialog[open]").count()) === 0, "closed");
+  },
+  async "log filter"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await fetch(`${hearth.url}no/such/heron`);
+    await fetch(`${hearth.url}v1/models`);
+    await go(page, "logs");
+    await page.getByText("/v1/models").first().waitFor();
+    await page.getByLabel("Text").fill("unknown 404");
+    await eventually(async () => (await page.locator(".log-line").count()) >= 1 && (await page.getByText("/v1/models").count()) === 0, "filtered");
+    await page.getByLabel("Level").selectOption("error");
+    await page.getByText("No line fits.").waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByRole("button", { name: "Resume" }).waitFor();
+  },
+  async "config mistake"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "settings");
+    await page.getByRole("tab", { name: "Check" }).click();
+    await page.getByLabel("server.yaml").fill("transport:\n  prot: 80\n");
+    await page.getByRole("button", { name: "Check" }).click();
+    await page.getByText("did you mean port").waitFor();
+    await page.getByText("line 2").waitFor();
+    await page.getByLabel("server.yaml").fill("transport:\n  port: 80\n");
+    await page.getByRole("button", { name: "Check" }).click();
+    await page.getByText("In order.").waitFor();
+  },
+  async "server settings and doctor"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "settings");
+    await page.getByRole("tab", { name: "Server" }).click();
+    await page.getByLabel("only what was set").check();
+    await page.getByText("--port").waitFor();
+    await page.getByRole("tab", { name: "Doctor" }).click();
+    await page.locator(".findings li").nth(4).waitFor();
+  },
+  async "on a phone"({ open, fake }) {
+    const page = await open(fake.url, { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true });
+    await page.getByText("demo answers").waitFor();
+    await page.getByRole("button", { name: "List of chats" }).tap();
+    await page.getByText("No chats yet").waitFor();
+    await page.getByRole("button", { name: "List of chats" }).tap();
+    for (const p of ["models", "playground", "metrics", "settings", "logs", "chat"]) {
+      await page.locator(`.rail a[href="#/${p}"]`).tap();
+      await page.waitForTimeout(250);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      expect(wide <= 0, `${p} is ${wide} px too wide`);
+    }
+  },
+};

@@ -1,0 +1,107 @@
+import { writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { answered, ask, eventually, expect, Hearth } from "../lib.mjs";
+import { Fake } from "../fake.mjs";
+
+async function withKey(program, work) {
+  const own = new Hearth(program);
+  writeFileSync(join(own.home, "keys"), "anna:correct-horse-battery-staple\n");
+  await own.start(["--api-key-file", join(own.home, "keys")]);
+  try {
+    return await work(own);
+  } finally {
+    await own.close();
+  }
+}
+
+export const serverJourneys = {
+  "key asked": ({ open, program }) =>
+    withKey(program, async (own) => {
+      const page = await open(own.url);
+      await page.getByText("This server wants a key").waitFor();
+      await page.getByLabel("Key").fill("correct-horse-battery-staple");
+      await page.keyboard.press("Enter");
+      await page.getByText("demo answers").waitFor();
+      await ask(page, "What is 12 plus 30?");
+      await page.getByText("12 plus 30 is 42.").waitFor();
+      await answered(page);
+      expect(await page.evaluate(() => !localStorage.getItem("hearth.key") && !location.href.includes("correct")), "the key lies about");
+    }),
+  "wrong key": ({ open, program }) =>
+    withKey(program, async (own) => {
+      const page = await open(own.url);
+      await page.getByLabel("Key").fill("wrong");
+      await page.keyboard.press("Enter");
+      await page.getByText("That key is not known here").waitFor();
+      await page.getByLabel("Key").fill("correct-horse-battery-staple");
+      await page.getByRole("button", { name: "Use key" }).click();
+      await page.getByText("demo answers").waitFor();
+    }),
+  async "pull, reload"({ open, program }) {
+    const slow = createServer((q, a) => {
+      if (q.url.includes("/manifests/")) {
+        const layer = { mediaType: "application/vnd.ollama.image.model", digest: `sha256:${"a".repeat(64)}`, size: 50_000_000 };
+        const config = { mediaType: "application/vnd.docker.container.image.v1+json", digest: `sha256:${"b".repeat(64)}`, size: 100 };
+        a.end(JSON.stringify({ schemaVersion: 2, mediaType: "application/vnd.docker.distribution.manifest.v2+json", config, layers: [layer] }));
+        return;
+      }
+      a.writeHead(200, { "Content-Length": 50_000_000 });
+      const t = setInterval(() => a.write(Buffer.alloc(200_000)), 50);
+      a.on("close", () => clearInterval(t));
+    });
+    await new Promise((tell) => slow.listen(0, "127.0.0.1", tell));
+    const own = await new Hearth(program).start([], { HEARTH_OLLAMA_REGISTRY: `http://127.0.0.1:${slow.address().port}` });
+    try {
+      const page = await open(`${own.url}#/models`);
+      await page.getByLabel("Name of a model").fill("tiny-heron:1b");
+      await page.getByRole("button", { name: "Pull", exact: true }).first().click();
+      await page.locator(".pulls li", { hasText: "tiny-heron" }).waitFor();
+      await page.reload();
+      await page.locator(".pulls li", { hasText: "tiny-heron" }).waitFor();
+      await eventually(async () => /[1-9]\d*%/.test(await page.locator(".pulls").textContent()), "progress");
+      await page.getByRole("button", { name: "Stop", exact: true }).click();
+      await page.getByRole("button", { name: "Dismiss", exact: true }).first().click();
+      await eventually(async () => (await page.locator(".pulls li").count()) === 0, "dismissed");
+    } finally {
+      await own.close();
+      slow.closeAllConnections();
+      slow.close();
+    }
+  },
+  async "fixed models"({ open, program }) {
+    const own = await new Hearth(program).start(["--model", "demo=demo"]);
+    try {
+      const page = await open(`${own.url}#/models`);
+      await page.getByLabel("Name of a model").fill("qwen3:4b");
+      await page.getByRole("button", { name: "Pull", exact: true }).first().click();
+      await page.getByText("started with fixed models").waitFor();
+    } finally {
+      await own.close();
+    }
+  },
+  async "behind a prefix"({ open, hearth }) {
+    const fake = new Fake(hearth.port);
+    fake.prefix = "/llm";
+    await fake.start();
+    try {
+      const page = await open(fake.url);
+      await ask(page, "What is 12 plus 30?");
+      await page.getByText("12 plus 30 is 42.").waitFor();
+      await page.evaluate(() => (location.hash = "#/models"));
+      await page.getByRole("heading", { name: "Models", exact: true }).waitFor();
+    } finally {
+      fake.close();
+    }
+  },
+  async "without the UI"({ program }) {
+    const own = await new Hearth(program).start(["--no-ui"]);
+    try {
+      const html = await fetch(own.url, { headers: { Accept: "text/html" } });
+      expect((await html.text()) === "Ollama is running", "a page all the same");
+      expect((await fetch(`${own.url}ui`)).status === 404, "/ui is there");
+    } finally {
+      await own.close();
+    }
+  },
+};
