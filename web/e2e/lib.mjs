@@ -110,10 +110,11 @@ export async function openPage(browser, url, options = {}) {
 export async function ask(page, text) {
   const box = page.getByRole("textbox", { name: "Message" });
   const before = await page.locator(".message.user").count();
+  const answers = await page.locator(".message.assistant").count();
   await box.fill(text);
   await box.press("Enter");
   await page.locator(".message.user").nth(before).waitFor();
-  await page.locator(".message.assistant").last().waitFor();
+  await page.locator(".message.assistant").nth(answers).waitFor();
 }
 
 export const answered = (page) => page.locator(".message.assistant").last().locator(".actions").waitFor();

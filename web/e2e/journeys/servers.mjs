@@ -20,7 +20,7 @@ export const serverJourneys = {
     withKey(program, async (own) => {
       const page = await open(own.url);
       await page.getByText("This server wants a key").waitFor();
-      await page.getByLabel("Key").fill("correct-horse-battery-staple");
+      await page.getByRole("textbox", { name: "Key" }).fill("correct-horse-battery-staple");
       await page.keyboard.press("Enter");
       await page.getByText("demo answers").waitFor();
       await ask(page, "What is 12 plus 30?");
@@ -31,10 +31,10 @@ export const serverJourneys = {
   "wrong key": ({ open, program }) =>
     withKey(program, async (own) => {
       const page = await open(own.url);
-      await page.getByLabel("Key").fill("wrong");
+      await page.getByRole("textbox", { name: "Key" }).fill("wrong");
       await page.keyboard.press("Enter");
       await page.getByText("That key is not known here").waitFor();
-      await page.getByLabel("Key").fill("correct-horse-battery-staple");
+      await page.getByRole("textbox", { name: "Key" }).fill("correct-horse-battery-staple");
       await page.getByRole("button", { name: "Use key" }).click();
       await page.getByText("demo answers").waitFor();
     }),

@@ -2,7 +2,8 @@
 import type { ChatSettings } from "../lib/prefs";
 
 const EXAMPLE: Record<string, string> = {
-  schema: '{\n  "type": "object",\n  "properties": { "answer": { "type": "integer" } },\n  "required": ["answer"]\n}',
+  schema:
+    '{\n  "type": "object",\n  "properties": { "answer": { "type": "integer", "minimum": 0, "maximum": 999 } },\n  "required": ["answer"],\n  "additionalProperties": false\n}',
   grammar: 'root ::= "yes" | "no"',
   regex: "[0-9]+",
 };

@@ -105,6 +105,7 @@ function addDelta(r: Run, d: Delta): void {
     m.reasoning = (m.reasoning ?? "") + d.reasoning_content;
     m.thought_ms = now - r.thoughtFrom;
   }
+  if (d.content && !m.content && r.thoughtFrom) m.thought_ms = now - r.thoughtFrom;
   if (d.content) m.content += d.content;
   if (d.tool_calls) addCalls(m, d.tool_calls);
   if ((d.content || d.reasoning_content || d.tool_calls) && r.phase !== "writing") {
@@ -151,7 +152,10 @@ async function wait(r: Run, ms: number): Promise<void> {
   const tick = setInterval(() => setRuns(() => {}), 500);
   await new Promise<void>((tell) => {
     const t = setTimeout(tell, ms);
-    r.abort.signal.addEventListener("abort", () => (clearTimeout(t), tell()));
+    r.abort.signal.addEventListener("abort", () => {
+      clearTimeout(t);
+      tell();
+    });
   });
   clearInterval(tick);
   r.abort.signal.throwIfAborted();

@@ -61,6 +61,7 @@ function Presets({ settings, onUse }: { settings: ChatSettings; onUse: (s: ChatS
       <label>
         <span>Preset</span>
         <select
+          aria-label="Preset"
           value=""
           onChange={(e) => {
             const p = list.find((q) => q.name === e.currentTarget.value);

@@ -17,11 +17,14 @@ export const messagesLoaded = signal(true);
 export const openChat = computed(() => chats.value.find((c) => c.id === openId.value) ?? null);
 export const path = computed(() => pathTo(messages.value, openChat.value?.head ?? null));
 
+/** What the last page left behind is in its place before a message is shown. */
+const tails = takeTails();
+
 const byTime = (a: Chat, b: Chat) => b.updated - a.updated;
 
 export async function loadChats(): Promise<void> {
   chats.value = (await db.allChats()).sort(byTime);
-  await takeTails();
+  await tails;
   chatsLoaded.value = true;
 }
 
@@ -39,6 +42,7 @@ export async function show(id: string | null): Promise<void> {
   messages.value = new Map();
   if (!id) return;
   messagesLoaded.value = false;
+  await tails;
   const list = await db.messagesOf(id);
   if (openId.value !== id) return;
   messages.value = new Map(list.map((m) => [m.id, live.get(m.id) ?? settle(m)]));

@@ -26,7 +26,7 @@ export function Formula({ text, display }: { text: string; display: boolean }) {
         if (!live || !at.current) return;
         katex.render(text, at.current, {
           displayMode: display,
-          throwOnError: false,
+          throwOnError: true,
           trust: false,
           strict: false,
           maxSize: 20,

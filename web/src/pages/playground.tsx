@@ -95,7 +95,7 @@ function Bench({ kind }: { kind: Kind }) {
             key={f.key}
             field={f}
             value={values[f.key] ?? ""}
-            wrong={bad !== null && matches(bad.param, f)}
+            wrong={bad !== null && (matches(bad.param, f) || (!!f.says && bad.message.startsWith(f.says)))}
             onInput={(v) => setValues({ ...values, [f.key]: v })}
           />
         ))}

@@ -7,6 +7,8 @@ export interface Field {
   mono?: boolean;
   /** The field of the request that an error names, where it is not the key. */
   param?: string;
+  /** How a message about it begins, where the server names no field. */
+  says?: string;
 }
 
 type Values = Record<string, string>;
@@ -47,10 +49,12 @@ export const KINDS: Kind[] = [
       {
         key: "schema",
         label: "JSON schema",
-        initial: '{\n  "type": "object",\n  "properties": { "sum": { "type": "integer" } },\n  "required": ["sum"]\n}',
+        initial:
+          '{\n  "type": "object",\n  "properties": { "sum": { "type": "integer", "minimum": 0, "maximum": 999 } },\n  "required": ["sum"],\n  "additionalProperties": false\n}',
         rows: 8,
         mono: true,
         param: "response_format",
+        says: "json_schema",
       },
       maxTokens,
     ],
