@@ -3,6 +3,8 @@ import { Shell } from "./app/shell";
 import { loadChats } from "./chat/store";
 import { connect } from "./lib/server";
 
-render(<Shell />, document.getElementById("app")!);
+const place = document.getElementById("app")!;
+place.replaceChildren(); // the frame that was painted before this script came
+render(<Shell />, place);
 loadChats();
 connect();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { lex } from "../src/md/lexer";
 import { decode, safeUrl } from "../src/md/safe";
-import { GrowingMarkdown } from "../src/md/tail";
+import { finish, GrowingMarkdown } from "../src/md/tail";
 
 const SAMPLE = `# Title
 
@@ -86,4 +86,15 @@ test("only http, https and mailto are followed", () => {
 
 test("entities are characters", () => {
   assert.equal(decode("&lt;a&gt; &amp;amp; &#65;&#x42; &nosuch; &#x110000;"), "<a> &amp; AB &nosuch; &#x110000;");
+});
+
+test("the end keeps what was right and mends what was not", () => {
+  const g = new GrowingMarkdown();
+  g.update("[a][x]\n\nb\n\nc\n\nd\n\ne");
+  const kept = finish("[a][x]\n\nb\n\nc\n\nd\n\ne", g);
+  assert.equal(kept[0], g.frozen[0]);
+  const mended = finish("[a][x]\n\nb\n\nc\n\nd\n\ne\n\n[x]: https://example.org", g) as {
+    tokens?: { type: string }[];
+  }[];
+  assert.equal(mended[0]?.tokens?.[0]?.type, "link");
 });

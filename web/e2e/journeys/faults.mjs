@@ -54,7 +54,7 @@ export const faultJourneys = {
       setTimeout(() => {
         put(a, piece({ content: "At last." }, 1));
         end(a);
-      }, 1200);
+      }, 4000);
       return true;
     };
     await ask(page, "Go");

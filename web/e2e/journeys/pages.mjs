@@ -70,11 +70,14 @@ export const pageJourneys = {
   },
   async "palette by keys"({ open, hearth }) {
     const page = await open(hearth.url);
+    await page.getByText("demo answers").waitFor();
     await page.keyboard.press("Control+k");
+    await page.getByRole("combobox", { name: "Command" }).waitFor();
     await page.keyboard.type("theme dark");
     await page.keyboard.press("Enter");
     await eventually(() => page.evaluate(() => document.documentElement.dataset.theme === "dark"), "dark");
     await page.keyboard.press("Control+k");
+    await page.getByRole("combobox", { name: "Command" }).waitFor();
     await page.keyboard.type("logs");
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { name: "Logs" }).waitFor();

@@ -53,7 +53,7 @@ export async function answer(parent: Message, model?: string): Promise<void> {
   const chat = chats.value.find((c) => c.id === parent.chat);
   if (!chat || runOf(chat.id)) return;
   const name = model || modelOf(chat);
-  const reply: Message = { ...fresh(chat.id, parent.id, "assistant", ""), model: name };
+  const reply: Message = { ...fresh(chat.id, parent.id, "assistant", ""), model: name, state: "streaming" };
   await saveMessage(reply);
   await updateChat(chat.id, { head: reply.id }, true);
   await write(chat, reply, pathTo(messages.value, parent.id), false);

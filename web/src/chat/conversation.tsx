@@ -1,5 +1,5 @@
 /** The messages of a chat. The newest sixty are mounted; older ones come when they are asked for. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { defaultModel, link } from "../lib/server";
 import { useFollow } from "./follow";
 import { MessageView } from "./message";
@@ -12,16 +12,23 @@ const WINDOW = 60;
 
 export function Conversation() {
   const list = path.value;
-  const [shown, setShown] = useState(WINDOW);
+  const first = useRef(-1);
+  const [, redraw] = useState(0);
   const { box, away, toEnd } = useFollow(list);
-  const from = Math.max(0, list.length - shown);
+  // Where the window begins is settled when the chat opens: later messages take nothing away above.
+  if (first.current < 0 && messagesLoaded.value) first.current = Math.max(0, list.length - WINDOW);
+  const from = Math.max(0, Math.min(first.current, list.length - 1));
+  const older = () => {
+    first.current = Math.max(0, from - 200);
+    redraw((n) => n + 1);
+  };
   useEffect(() => toEnd(), [messagesLoaded.value]);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keyboard
     <div class="conversation" ref={box} tabIndex={0} role="log" aria-label="Messages" aria-live="off">
       <div class="column">
         {from > 0 && (
-          <button type="button" class="quiet older" onClick={() => setShown(shown + 200)}>
+          <button type="button" class="quiet older" onClick={older}>
             {from} older messages
           </button>
         )}

@@ -6,6 +6,7 @@ const NEAR = 48;
 export function useFollow(version: unknown) {
   const box = useRef<HTMLDivElement>(null);
   const following = useRef(true);
+  const lastTop = useRef(0);
   const [away, setAway] = useState(false);
   const set = (on: boolean) => {
     following.current = on;
@@ -18,7 +19,10 @@ export function useFollow(version: unknown) {
   };
   useEffect(() => {
     const b = box.current;
-    if (b && following.current) b.scrollTop = b.scrollHeight;
+    if (b && following.current) {
+      b.scrollTop = b.scrollHeight;
+      lastTop.current = b.scrollTop;
+    }
   }, [version]);
   useEffect(() => {
     const b = box.current;
@@ -34,8 +38,11 @@ export function useFollow(version: unknown) {
       if (["ArrowUp", "PageUp", "Home"].includes(e.key)) release();
       if (e.key === "End") toEnd();
     };
+    // Only a way down resumes: an event of an earlier jump may come in between, with the end still in sight.
     const onScroll = () => {
-      if (!following.current && near()) set(true);
+      const down = b.scrollTop > lastTop.current;
+      lastTop.current = b.scrollTop;
+      if (!following.current && down && near()) set(true);
     };
     b.addEventListener("wheel", onWheel, { passive: true });
     b.addEventListener("touchstart", onStart, { passive: true });

@@ -49,8 +49,10 @@ export const MessageView = memo(function MessageView({ message: m, run, ...place
       )}
       {m.tool_calls && <ToolCards message={m} busy={!!run} />}
       {run && <Progress run={run} />}
-      {!run && <Ending message={m} />}
-      {!run && !editing && <Actions message={m} onEdit={() => setEditing(true)} {...place} />}
+      {!run && m.state !== "streaming" && <Ending message={m} />}
+      {!run && m.state !== "streaming" && !editing && (
+        <Actions message={m} onEdit={() => setEditing(true)} {...place} />
+      )}
     </article>
   );
 });

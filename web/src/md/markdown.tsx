@@ -1,35 +1,21 @@
-/** An answer as Markdown: finished ones are read whole, one that grows by its tail. */
+/** An answer as Markdown: one that grows is read by its tail; at its end it is read whole, and what was right stays. */
 import { useMemo, useRef } from "preact/hooks";
 import { Block } from "./block";
-import { lex } from "./lexer";
-import { GrowingMarkdown } from "./tail";
+import type { Token } from "./lexer";
+import { finish, GrowingMarkdown } from "./tail";
 
 export function Markdown({ text, growing }: { text: string; growing: boolean }) {
-  return growing ? <Growing text={text} /> : <Whole text={text} />;
-}
-
-function Whole({ text }: { text: string }) {
-  const tokens = useMemo(() => lex(text), [text]);
+  const state = useRef<GrowingMarkdown | null>(null);
+  const tokens = useMemo<Token[]>(() => {
+    if (!growing) return finish(text, state.current);
+    state.current ??= new GrowingMarkdown();
+    state.current.update(text);
+    return [...state.current.frozen, ...state.current.tail];
+  }, [text, growing]);
   return (
     <div class="prose">
       {tokens.map((t, i) => (
         <Block key={i} token={t} />
-      ))}
-    </div>
-  );
-}
-
-function Growing({ text }: { text: string }) {
-  const state = useRef(new GrowingMarkdown());
-  state.current.update(text);
-  const { frozen, tail } = state.current;
-  return (
-    <div class="prose growing">
-      {frozen.map((t, i) => (
-        <Block key={i} token={t} />
-      ))}
-      {tail.map((t, i) => (
-        <Block key={frozen.length + i} token={t} />
       ))}
     </div>
   );

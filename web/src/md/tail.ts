@@ -11,12 +11,10 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})[^\n]*(?:\n|$)/;
 export class GrowingMarkdown {
   frozen: Token[] = [];
   tail: Token[] = [];
-  private text = "";
   private at = 0;
 
   /** text must begin with what was given before. */
   update(text: string): void {
-    this.text = text;
     const rest = text.slice(this.at);
     const open = openFence(rest);
     if (open) {
@@ -33,15 +31,21 @@ export class GrowingMarkdown {
     else this.tail = tokens.slice(keep);
   }
 
-  finish(): Token[] {
-    return lex(this.text);
-  }
-
   private reset(text: string): void {
     this.frozen = [];
     this.at = 0;
     this.tail = lex(text);
   }
+}
+
+/** The whole text, read at once. Blocks that grew to the same keep their identity, so nothing is drawn again for them. */
+export function finish(text: string, grown: GrowingMarkdown | null): Token[] {
+  const tokens = lex(text);
+  if (!grown || tokens.some((t) => t.type === "def")) return tokens;
+  const before = [...grown.frozen, ...grown.tail];
+  return tokens.map((t, i) =>
+    before[i]?.raw === t.raw && before[i]?.type === t.type && !("open" in before[i]!) ? before[i]! : t,
+  );
 }
 
 const rawLength = (tokens: Token[], n: number) => tokens.slice(0, n).reduce((sum, t) => sum + t.raw.length, 0);
