@@ -1,5 +1,5 @@
 # What people type. Everything else is CMake (CMakePresets.json); each target installs what it needs first.
-.PHONY: help build run test bench bench-kernels soak fuzz test-clients lint format install clean setup
+.PHONY: help build run test test-ui bench bench-kernels soak fuzz test-clients lint format install clean setup
 
 FUZZ_SECONDS ?= 60
 SOAK_REQUESTS ?= 2000
@@ -11,6 +11,7 @@ export PROMPT
 help:
 	@echo "make run      build, then talk to the demo model (PROMPT=\"What is 12 plus 30?\" for one answer)"
 	@echo "make test     build and run every test (about twenty minutes on two cores)"
+	@echo "make test-ui  the web UI in a browser: every journey, hostile answers, accessibility, budgets"
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
 	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model, then 200 streams for a minute"
@@ -33,6 +34,10 @@ run: build
 test:
 	@scripts/setup build test lint
 	@scripts/test
+
+test-ui:
+	@scripts/setup build test
+	@scripts/test-ui
 
 bench: build
 	@scripts/bench

@@ -180,7 +180,7 @@ class Connection:
 
     def answer(self, head_only=False):
         status, headers = self.head()
-        if head_only or status == 204:
+        if head_only or status in (204, 304):
             return status, headers, b""
         if headers.get("transfer-encoding") == "chunked":
             return status, headers, b"".join(self.chunks())

@@ -77,7 +77,19 @@ async function send(url, method, path, body, headers = {}) {
     headers: { 'content-type': 'application/json', ...headers },
     body: body === undefined ? undefined : typeof body === 'string' ? body : JSON.stringify(body),
   });
-  return { response, status: response.status, type: response.headers.get('content-type')?.split(';')[0], text: await response.text() };
+  const text = response.ok && method === 'GET' && path.startsWith('/v1/events') ? await firstEvents(response) : await response.text();
+  return { response, status: response.status, type: response.headers.get('content-type')?.split(';')[0], text };
+}
+
+// Of a stream that never ends: what comes until two events are complete.
+async function firstEvents(response) {
+  let text = '';
+  const decoder = new TextDecoder();
+  for await (const bytes of response.body) {
+    text += decoder.decode(bytes, { stream: true });
+    if (text.split('\n\n').length > 3) break;
+  }
+  return text.slice(0, text.lastIndexOf('\n\n') + 2);
 }
 
 // The examples of an operation: those of its body, or of its path's parameter, or one call without either.
@@ -85,10 +97,12 @@ function examplesOf({ path, op }) {
   const body = op.requestBody?.content['application/json'].examples;
   const parameter = (op.parameters ?? []).find((p) => p.in === 'path');
   const headers = Object.fromEntries((op.parameters ?? []).filter((p) => p.in === 'header').map((p) => [p.name, p.example]));
+  const asked = (op.parameters ?? []).filter((p) => p.in === 'query').map((p) => `${p.name}=${encodeURIComponent(p.example)}`);
+  const query = asked.length ? `?${asked.join('&')}` : '';
   const source = body ?? parameter?.examples ?? { default: {} };
   return Object.entries(source).map(([name, e]) => ({
     name, headers, body: body && e.value,
-    path: parameter ? path.replace(`{${parameter.name}}`, encodeURIComponent(e.value)) : path,
+    path: (parameter ? path.replace(`{${parameter.name}}`, encodeURIComponent(e.value)) : path) + query,
     status: String(e['x-status'] ?? Object.keys(op.responses)[0]),
   }));
 }

@@ -72,6 +72,7 @@ EACH = {
     "security.sandbox": ("off", 1, "host.no_sandbox"),
     "security.metrics_open": ("yes", 1, "server.metrics_open"),
     "security.health_needs_key": ("yes", 1, "server.health_needs_key"),
+    "transport.ui": ("no", 1, "server.no_ui"),
     "telemetry.metrics": ("no", 1, "server.no_metrics"),
     "telemetry.request_log": ("no", 1, "server.no_request_log"),
     "sampling.temperature": ("0.25", 0.25, "model.temperature"),

@@ -37,6 +37,7 @@ static void put_server(const server_options *o, str *out) {
     put_number(out, "health_needs_key", o->health_needs_key);
     put_number(out, "no_metrics", o->no_metrics);
     put_number(out, "no_request_log", o->no_request_log);
+    put_number(out, "no_ui", o->no_ui);
     put_number(out, "head_bytes", (double)o->head_bytes);
     put_number(out, "body_bytes", (double)o->body_bytes);
     put_number(out, "total_body_bytes", (double)o->total_body_bytes);

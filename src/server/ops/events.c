@@ -190,6 +190,12 @@ void ops_events(exchange *x) {
                        MAX_LISTENERS_OF_EVENTS);
         return;
     }
+    if (x->core->head_only) { /* a stream without a body would never end */
+        str none;
+        str_init(&none);
+        exchange_reply(x, 200, "text/event-stream", &none);
+        return;
+    }
     feed *f = exchange_feed(x, "text/event-stream");
     if (!f) return;
     v->list[at] = (listener_of_events){ f, topics, -1 };

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The web UI's files and the endpoints that its pages ask: who gets a page, caching, the CSP, events, pulls, settings."""
+import gzip
+import json
+import re
+import sys
+import time
+
+from hearth_server import Checks, Connection, Server, eventually
+
+PROGRAM = sys.argv[1]
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def page_of(server):
+    """Browsers get a page, everybody else Ollama's sentence; caches are told of the difference."""
+    for accept in (None, "*/*", "application/json"):
+        status, headers, body = server.request("GET", "/", headers={"Accept": accept})
+        assert (status, body) == (200, b"Ollama is running") and headers["vary"] == "Accept", (accept, body)
+    status, headers, body = server.request("GET", "/", headers=HTML)
+    assert status == 200 and headers["content-type"] == "text/html; charset=utf-8" and b"Hearth" in body
+    policy = headers["content-security-policy"]
+    for part in ("default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"):
+        assert part in policy, policy
+    assert "unsafe" not in policy and "http" not in policy, policy
+    assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+    assert b"<script>" not in body and b"onload=" not in body
+    return body
+
+
+def root(server):
+    page_of(server)
+
+
+def assets(server):
+    """Names hold digests and are kept for ever; what a browser has is not sent again; compressed unless it cannot be."""
+    page = page_of(server).decode()
+    names = re.findall(r'(?:src|href)="assets/([^"]+)"', page)
+    if not names:
+        return "skipped: built without npm"
+    kinds = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml", "webmanifest": "application/manifest+json"}
+    for name in names:
+        status, headers, body = server.request("GET", "/assets/" + name, headers={"Accept-Encoding": "gzip, br"})
+        assert status == 200 and headers["content-type"] == kinds[name.split(".")[-1]], (name, headers)
+        assert headers["cache-control"] == "public, max-age=31536000, immutable"
+        if headers.get("content-encoding") == "gzip":
+            assert len(gzip.decompress(body)) > len(body)
+            assert server.request("GET", "/assets/" + name)[0] == 406
+        again = server.request("GET", "/assets/" + name, headers={"Accept-Encoding": "gzip", "If-None-Match": headers["etag"]})
+        assert again[0] == 304 and again[2] == b"" and "content-length" not in again[1], again
+    assert server.request("GET", "/assets/nothing.js")[0] == 404
+    assert server.request("GET", "/assets/../../etc/passwd")[0] in (400, 404)
+    return f"{len(names)} files"
+
+
+def read_events(connection, n):
+    """The next n events of the stream as (name, value)."""
+    found, text = [], b""
+    for chunk in connection.chunks():
+        text += chunk
+        while b"\n\n" in text:
+            block, text = text.split(b"\n\n", 1)
+            fields = dict(line.split(": ", 1) for line in block.decode().split("\n") if not line.startswith(":"))
+            if "data" in fields:
+                found.append((fields["event"], json.loads(fields["data"])))
+            if len(found) == n:
+                return found
+    raise AssertionError("the stream ended")
+
+
+def events(server):
+    """The topics that were asked for, at once and then once a second; a log record comes exactly once."""
+    with Connection(server) as c:
+        c.send(b"GET /v1/events?topics=stats,requests,logs,pulls HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        status, headers = c.head()
+        assert status == 200 and headers["content-type"] == "text/event-stream"
+        begin = time.monotonic()
+        first = read_events(c, 3)
+        assert time.monotonic() - begin < 2, "the first figures take too long"
+        assert {name for name, _ in first} >= {"stats", "requests", "pulls"}
+        assert first[0][1]["models"][0]["name"] == "demo"
+        server.request("GET", "/no/such/path")
+        more = read_events(c, 8)
+        records = [r for name, value in first + more if name == "logs" for r in value["data"]]
+        numbers = [r["seq"] for r in records]
+        assert numbers == sorted(set(numbers)), numbers
+        assert any("404" in r["message"] for r in records), records
+        listed = server.get("/v1/requests")[1]["data"]
+        assert not any(r["path"] == "/v1/events" for r in listed), "a page that looks on is listed"
+    status, answer = server.get("/v1/events?topics=stats,nonsense")
+    assert status == 400 and answer["error"]["param"] == "topics" and "nonsense" in answer["error"]["message"]
+    assert server.request("HEAD", "/v1/events")[0] == 200
+
+
+def many_pages(server):
+    """Sixty-four pages may look on, one more is told so; places come free again."""
+    open_ones = []
+    for _ in range(64):
+        c = Connection(server)
+        c.send(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert c.head()[0] == 200
+        open_ones.append(c)
+    assert server.get("/v1/events")[0] == 503
+    for c in open_ones:
+        c.sock.close()
+    eventually(lambda: server.request("HEAD", "/v1/events")[0] == 200 and server.get("/v1/stats")[1]["connections"] < 8, 10)
+
+
+def settings(server):
+    status, answer = server.get("/v1/config")
+    by_key = {s["key"]: s for s in answer["data"]}
+    assert status == 200 and by_key["transport.port"]["where"] == "--port" and by_key["transport.host"]["origin"] == "default"
+    assert by_key["telemetry.log_level"]["needs_restart"] is False and by_key["transport.port"]["needs_restart"] is True
+    status, answer = server.post("/v1/config/check", {"yaml": "transport:\n  prot: 80\nmodels: 3\n"})
+    assert status == 200 and not answer["ok"] and answer["problems"] == 2, answer
+    assert answer["data"][0]["line"] == 2 and "did you mean port" in answer["data"][0]["message"]
+    assert server.post("/v1/config/check", {"yaml": "transport: {port: 80}"})[1] == {"ok": True, "problems": 0, "data": []}
+    assert server.post("/v1/config/check", {"yaml": "a: [" * 1000})[0] == 200
+    checks = server.get("/v1/doctor")[1]["checks"]
+    assert {"cpu", "memory", "registry"} <= {c["check"] for c in checks}
+
+
+def fit(server):
+    """More context needs more; the same figures as for the default where it is named."""
+    small, large = (server.get(f"/v1/fit?model=demo&ctx={n}")[1] for n in (256, 1024))
+    assert small["context"] == 256 and large["context"] == 1024
+    assert small["memory"]["cache"] < large["memory"]["cache"] and small["memory"]["weights"] == large["memory"]["weights"]
+    assert large["memory"]["fits"] is True
+    for query, param in (("", "model"), ("?model=demo&ctx=-1", "ctx"), ("?model=demo&ctx=x", "ctx"), ("?model=%zz", "model")):
+        status, answer = server.get("/v1/fit" + query)
+        assert status == 400 and answer["error"]["param"] == param, (query, answer)
+    assert server.get("/v1/fit?model=nothing")[0] == 404
+    names = [m["name"] for m in server.get("/v1/catalogue")[1]["data"]]
+    assert len(names) > 20 and len(names) == len(set(names))
+
+
+def pulls(server):
+    """A pull that fails is remembered with its reason until it is dismissed; foreign pages may not begin one."""
+    status, answer = server.post("/v1/pulls", {"model": "heron:1b"}, headers={"Origin": "http://localhost:9999"})
+    assert status == 403, answer
+    assert server.post("/v1/pulls", {"model": "./file.gguf"})[0] == 400
+    status, answer = server.post("/v1/pulls", {"model": "heron:1b"}, headers={"Origin": "http://localhost"})
+    assert status == 202, answer
+    eventually(lambda: [p["state"] for p in server.get("/v1/pulls")[1]["data"]] == ["failed"], 20)
+    found = server.get("/v1/pulls")[1]["data"][0]
+    assert found["error"] and "heron" in found["name"], found
+    assert server.request("DELETE", "/v1/pulls/" + found["name"].replace("/", "%2F"))[0] == 200
+    assert server.get("/v1/pulls")[1]["data"] == []
+    assert server.request("DELETE", "/v1/pulls/heron")[0] == 404
+
+
+def drain():
+    """A page that looks on does not keep the server up."""
+    server = Server(PROGRAM)
+    c = Connection(server)
+    c.send(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert c.head()[0] == 200
+    read_events(c, 1)
+    took = server.stop()
+    assert took < 5, took
+    server.dir.cleanup()
+
+
+def switched_off():
+    with Server(PROGRAM, "--no-ui") as server:
+        assert server.request("GET", "/", headers=HTML)[2] == b"Ollama is running"
+        assert server.request("GET", "/ui")[0] == 404 and server.request("GET", "/assets/x.js")[0] == 404
+
+
+checks = Checks()
+# Nothing answers there: a pull fails at once, and nothing leaves this machine.
+with Server(PROGRAM, env={"HEARTH_OLLAMA_REGISTRY": "http://127.0.0.1:9"}, log_level="info") as one:
+    for check in (root, assets, events, many_pages, settings, fit, pulls):
+        checks.run(check, one)
+checks.run(drain)
+checks.run(switched_off)
+checks.exit()
