@@ -7,6 +7,7 @@
 #include "nn/backend.h"
 
 extern const nn_backend backend_cpu;    /* kernels over a pool of threads */
+extern const nn_backend backend_cuda;   /* CUDA devices, where nvcc was there to build it (HEARTH_CUDA) */
 extern const nn_backend backend_scalar; /* the reference: plain C, double accumulation, one thread, f32 state */
 
 /* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. */

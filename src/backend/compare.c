@@ -25,8 +25,15 @@ static double page_bound(nn_kv_type type) {
     return bounds[type];
 }
 
+/* A GPU multiplies 16-bit numbers: f16, or bf16 with BF16 weights. F32 weights stay as they are. */
+static double gpu_product_bound(tensor_type type) {
+    if (type == TENSOR_F32) return 2e-4;
+    return type == TENSOR_BF16 ? 3e-2 : type == TENSOR_F16 ? 4e-3 : 1e-2;
+}
+
 static double bound_of(const nn_exec *fast, const nn_op *op) {
     bool product = op->kind == NN_OP_LINEAR || op->kind == NN_OP_HEAD_LINEAR || op->kind == NN_OP_EXPERTS;
+    if (product && fast->device.kind == NN_DEVICE_GPU) return gpu_product_bound(op->u.linear.w->at[0].type);
     if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 0.15;
     if (op->kind == NN_OP_LATENT_ATTN) return fmax(2e-4, page_bound(fast->options.k_type));
     if (op->kind == NN_OP_ATTN)

@@ -5,7 +5,12 @@
 #include <string.h>
 
 /* In the order of preference where nobody names a device. */
-static const nn_backend *const table[] = { &backend_cpu, &backend_scalar, NULL };
+static const nn_backend *const table[] = {
+#ifdef HEARTH_CUDA
+    &backend_cuda,
+#endif
+    &backend_cpu, &backend_scalar, NULL
+};
 
 /* All devices of this build's backends, the preferred one first. Returns how many were written. */
 static int backend_devices(nn_device *out, int cap) { return nn_device_list(table, out, cap); }

@@ -6,10 +6,31 @@
 #include <stdio.h>
 #include <string.h>
 
+/* After these the process can do nothing with the device any more: faults of kernels, hardware that went away. */
+static bool is_lost(cudaError_t rc) {
+    switch (rc) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorUnknown: return true;
+    default: return false;
+    }
+}
+
 int cuda_error(err *e, cudaError_t rc, const char *what) {
     if (rc == cudaSuccess) return 0;
-    return err_set(e, rc == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "CUDA: %s: %s", what,
-                   cudaGetErrorString(rc));
+    const int code = is_lost(rc) ? ERR_LOST : rc == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO;
+    if (code != ERR_LOST) cudaGetLastError(); /* told once; a later call does not fail for it */
+    return err_set(e, code, "CUDA: %s: %s", what, cudaGetErrorString(rc));
 }
 
 int cuda_device_count(err *e) {
@@ -69,6 +90,13 @@ int cuda_device_open(cuda_device *d, int number, err *e) {
     return 0;
 }
 
+int cuda_device_use(int number, err *e) { return cuda_error(e, cudaSetDevice(number), "using the device"); }
+
+int cuda_device_memory(int number, size_t *free_bytes, size_t *total_bytes, err *e) {
+    int rc = cuda_device_use(number, e);
+    return rc ? rc : cuda_error(e, cudaMemGetInfo(free_bytes, total_bytes), "asking for free memory");
+}
+
 int cuda_alloc(void **out, size_t bytes, err *e) {
     return cuda_error(e, cudaMalloc(out, bytes ? bytes : 1), "allocating");
 }
@@ -88,4 +116,67 @@ int cuda_copy_out(void *to, const void *from, size_t bytes, err *e) {
 int cuda_wait(cuda_stream s, err *e) {
     int rc = cuda_error(e, cudaStreamSynchronize(s), "running");
     return rc ? rc : cuda_error(e, cudaGetLastError(), "starting a kernel");
+}
+
+int cuda_host_alloc(void **out, size_t bytes, err *e) {
+    return cuda_error(e, cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocDefault), "allocating pinned memory");
+}
+void cuda_host_free(void *p) { cudaFreeHost(p); }
+
+int cuda_send(void *to, const void *from, size_t bytes, cuda_stream s, err *e) {
+    return cuda_error(e, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s), "copying to the device");
+}
+
+int cuda_receive(void *to, const void *from, size_t bytes, cuda_stream s, err *e) {
+    return cuda_error(e, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s), "copying from the device");
+}
+
+int cuda_copy_within(void *to, const void *from, size_t bytes, cuda_stream s, err *e) {
+    return cuda_error(e, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s), "copying on the device");
+}
+
+int cuda_copy_rows_in(void *to, const void *from, size_t row_bytes, size_t stride, size_t rows, err *e) {
+    if (row_bytes == stride || rows == 1) return cuda_copy_in(to, from, row_bytes * rows, e);
+    return cuda_error(e, cudaMemcpy2D(to, row_bytes, from, stride, row_bytes, rows, cudaMemcpyHostToDevice),
+                      "copying to the device");
+}
+
+int cuda_stream_open(cuda_stream *out, err *e) {
+    return cuda_error(e, cudaStreamCreateWithFlags(out, cudaStreamNonBlocking), "making a stream");
+}
+void cuda_stream_free(cuda_stream s) {
+    if (s) cudaStreamDestroy(s);
+}
+
+int cuda_event_open(cuda_event *out, err *e) {
+    return cuda_error(e, cudaEventCreateWithFlags(out, cudaEventBlockingSync | cudaEventDisableTiming),
+                      "making an event");
+}
+void cuda_event_free(cuda_event v) {
+    if (v) cudaEventDestroy(v);
+}
+int cuda_event_record(cuda_event v, cuda_stream s, err *e) {
+    return cuda_error(e, cudaEventRecord(v, s), "noting an event");
+}
+int cuda_event_wait(cuda_event v, err *e) { return cuda_error(e, cudaEventSynchronize(v), "running"); }
+
+int cuda_graph_begin(cuda_stream s, err *e) {
+    return cuda_error(e, cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "recording a graph");
+}
+
+int cuda_graph_end(cuda_graph *out, cuda_stream s, err *e) {
+    cudaGraph_t graph = NULL;
+    *out = NULL;
+    int rc = cuda_error(e, cudaStreamEndCapture(s, &graph), "recording a graph");
+    if (rc == 0) rc = cuda_error(e, cudaGraphInstantiate(out, graph, 0), "making a graph");
+    if (graph) cudaGraphDestroy(graph);
+    return rc;
+}
+
+int cuda_graph_run(cuda_graph g, cuda_stream s, err *e) {
+    return cuda_error(e, cudaGraphLaunch(g, s), "starting a graph");
+}
+
+void cuda_graph_free(cuda_graph g) {
+    if (g) cudaGraphExecDestroy(g);
 }

@@ -15,7 +15,9 @@ extern "C" {
 
 #include "base/err.h"
 
-typedef struct CUstream_st *cuda_stream; /* the runtime's cudaStream_t; NULL is the default stream */
+typedef struct CUstream_st    *cuda_stream; /* the runtime's cudaStream_t; NULL is the default stream */
+typedef struct CUevent_st     *cuda_event;
+typedef struct CUgraphExec_st *cuda_graph; /* launches that were recorded, to be started as one */
 
 typedef struct cuda_device {
     char   name[128];
@@ -36,12 +38,40 @@ int cuda_device_count(err *e);
 /* Describes device `number` and makes it this thread's current one. */
 int cuda_device_open(cuda_device *d, int number, err *e);
 
+/* Makes device `number` this thread's current one. */
+int cuda_device_use(int number, err *e);
+int cuda_device_memory(int number, size_t *free_bytes, size_t *total_bytes, err *e);
+
 int  cuda_alloc(void **out, size_t bytes, err *e);
 void cuda_free(void *p);
 int  cuda_fill(void *to, int byte, size_t bytes, err *e);
 int  cuda_copy_in(void *to, const void *from, size_t bytes, err *e);  /* waits */
 int  cuda_copy_out(void *to, const void *from, size_t bytes, err *e); /* waits */
 int  cuda_wait(cuda_stream s, err *e);                                /* and the errors of kernels until now */
+
+/* Memory of the host that copies reach without a detour. */
+int  cuda_host_alloc(void **out, size_t bytes, err *e);
+void cuda_host_free(void *p);
+
+/* In the order of a stream; the host's side must stay until they are done. */
+int cuda_send(void *to, const void *from, size_t bytes, cuda_stream s, err *e);
+int cuda_receive(void *to, const void *from, size_t bytes, cuda_stream s, err *e);
+int cuda_copy_within(void *to, const void *from, size_t bytes, cuda_stream s, err *e);
+/* Rows of the host, `stride` bytes apart, one behind the other on the device; waits. */
+int cuda_copy_rows_in(void *to, const void *from, size_t row_bytes, size_t stride, size_t rows, err *e);
+
+int  cuda_stream_open(cuda_stream *out, err *e);
+void cuda_stream_free(cuda_stream s);
+int  cuda_event_open(cuda_event *out, err *e); /* who waits for it sleeps */
+void cuda_event_free(cuda_event v);
+int  cuda_event_record(cuda_event v, cuda_stream s, err *e);
+int  cuda_event_wait(cuda_event v, err *e); /* and the errors of kernels until now */
+
+/* Between the two calls launches in the stream are recorded and nothing runs. */
+int  cuda_graph_begin(cuda_stream s, err *e);
+int  cuda_graph_end(cuda_graph *out, cuda_stream s, err *e);
+int  cuda_graph_run(cuda_graph g, cuda_stream s, err *e);
+void cuda_graph_free(cuda_graph g);
 
 #ifdef __cplusplus
 }

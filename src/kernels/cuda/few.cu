@@ -27,6 +27,7 @@ struct few_args {
     int            n_kt, slice_kt; /* column tiles: of the matrix, of a slice */
     int            log_slices, log_cluster, stages;
     int            x_row; /* number of the first activation row in its image, for the swizzle */
+    product_end    end;
 };
 
 /*
@@ -174,7 +175,8 @@ template <int MT, int NT> struct few_meeting {
         for (int s = 0; s < CUDA_SLICES_MAX; s++) {
             if (s < 1 << a.log_slices) sum += part[s];
         }
-        if (row < a.rows) a.out[col * a.out_stride + row] = sum * scale[col];
+        float *out = a.out + col * a.out_stride + row;
+        if (row < a.rows) *out = a.end.value(sum, scale[col], row, out);
     }
 
     __device__ inline void fetch() {
@@ -224,7 +226,8 @@ __device__ static inline void few_load_rows(const few_args &a, uint32_t x, float
     if ((int)threadIdx.x < a.n) scale[threadIdx.x] = a.scale[threadIdx.x];
 }
 
-template <class T, int NT, int MT> static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_args a) {
+template <class T, int NT, int MT>
+static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_args a) {
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ float                         scale[CUDA_FEW];
     __shared__ __align__(8) uint64_t bars[WARPS], ring_bars[WARPS][MAX_STAGES];
@@ -391,7 +394,8 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        log2_of(p.slices),
                        log2_of(c.cluster),
                        c.stages,
-                       (int)row };
+                       (int)row,
+                       product_end_of(a) };
         int      rc;
         switch (a->w.type) {
         case TENSOR_F16: rc = few_start_type<unpack_f16>(d, a, c, k, s, e); break;

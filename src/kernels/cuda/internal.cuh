@@ -14,6 +14,23 @@ struct product_shape {
     int64_t slice_cols;
 };
 
+/* The end of every product: what happens to the sum of the slices. */
+struct product_end {
+    const float *bias;
+    float        w_scale;
+    bool         add;
+
+    __device__ inline float value(float sum, float scale, int row, const float *old) const {
+        float v = sum * scale * w_scale;
+        if (bias) v += bias[row];
+        return add ? *old + v : v;
+    }
+};
+
+static inline product_end product_end_of(const cuda_product_args *a) {
+    return { a->bias, a->w_scale != 0 ? a->w_scale : 1.0f, a->add };
+}
+
 static inline int log2_of(int n) { return n >= 8 ? 3 : n >= 4 ? 2 : n >= 2 ? 1 : 0; }
 
 product_shape product_shape_of(const cuda_weight *w);

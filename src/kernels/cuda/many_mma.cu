@@ -20,6 +20,7 @@ struct many_args {
     int64_t        out_stride;
     int            rows, rows_pad, n, n_pad;
     int            blocks, slice_blocks; /* of 64 columns */
+    product_end    end;
 };
 
 /* `count` rows of 128 bytes, of which `there` exist. */
@@ -66,7 +67,8 @@ __device__ static inline void many_store(const many_args &a, const float sum[2][
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int row = x0 + m * 16 + lane / 4 + i / 2 % 2 * 8, col = w0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            if (row < a.n && col < a.rows) a.out[row * a.out_stride + col] = sum[m][i / 4][i % 4] * a.scale[row];
+            float    *out = a.out + row * a.out_stride + col;
+            if (row < a.n && col < a.rows) *out = a.end.value(sum[m][i / 4][i % 4], a.scale[row], col, out);
         }
     }
 }
@@ -107,7 +109,8 @@ int product_many_mma(const cuda_device *, const cuda_product_args *a, const prod
                                (int)a->x.n,
                                (int)a->x.n_pad,
                                (int)((p.cols + 63) / 64),
-                               (int)(p.slice_cols / 64) };
+                               (int)(p.slice_cols / 64),
+                               product_end_of(a) };
     const int64_t        tiles = (p.rows + TILE_W - 1) / TILE_W * ((a->x.n + TILE_X - 1) / TILE_X);
     const cuda_shape     shape = { (unsigned)tiles, THREADS, 1, STAGES * STAGE_BYTES, false };
     return w->bf16 ? cuda_launch(many_mma_kernel<true>, shape, s, e, k)

@@ -25,6 +25,7 @@ struct wgmma_args {
     int            rows, rows_pad, n, n_pad;
     int            blocks, slice_blocks;  /* of 64 columns */
     int            cluster, pairs, tiles; /* activation tiles of a cluster's blocks; all tiles */
+    product_end    end;
 };
 
 template <int N> struct wgmma_ring {
@@ -93,12 +94,14 @@ template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, 
 #pragma unroll
         for (int i = 0; i < N / 8; i++) {
             const int   col = w0 + i * 8 + lane % 4 * 2;
-            const float v0 = sum[4 * i + half * 2] * scale, v1 = sum[4 * i + half * 2 + 1] * scale;
+            const float v0 = sum[4 * i + half * 2], v1 = sum[4 * i + half * 2 + 1];
             if (pairs && col + 1 < a.rows) {
-                *reinterpret_cast<float2 *>(out + col) = make_float2(v0, v1);
+                const float2 old = a.end.add ? *reinterpret_cast<const float2 *>(out + col) : make_float2(0, 0);
+                *reinterpret_cast<float2 *>(out + col) =
+                    make_float2(a.end.value(v0, scale, col, &old.x), a.end.value(v1, scale, col + 1, &old.y));
             } else {
-                if (col < a.rows) out[col] = v0;
-                if (col + 1 < a.rows) out[col + 1] = v1;
+                if (col < a.rows) out[col] = a.end.value(v0, scale, col, out + col);
+                if (col + 1 < a.rows) out[col + 1] = a.end.value(v1, scale, col + 1, out + col + 1);
             }
         }
     }
@@ -203,7 +206,8 @@ int product_many_wgmma(const cuda_device *d, const cuda_product_args *a, const p
                                (int)(p.slice_cols / 64),
                                0,
                                0,
-                               0 };
+                               0,
+                               product_end_of(a) };
     const int64_t        c64 = wgmma_cost(d, p.rows, a->x.n, 64), c128 = wgmma_cost(d, p.rows, a->x.n, 128),
                   c192 = wgmma_cost(d, p.rows, a->x.n, 192);
     if (c192 <= c128 && c192 <= c64) return wgmma_start<192>(d, w, k, s, e);

@@ -5,7 +5,7 @@
  *     x16, e  activations of a row to 16 bits: f16 after division by 2^e (layout.h), or bf16 with e = 0 (BF16 weights)
  *     w16     the weight's one 16-bit value (unpack.cuh)
  *     slice   for each slice of K (layout.h): a chain of k16 tensor-core steps from zero in the order of K
- *     out     ((0 + slice 0) + slice 1) + ... in f32, times 2^e
+ *     out     ((0 + slice 0) + slice 1) + ... in f32, times 2^e, times w_scale; + bias, + the old out where asked for
  *
  * Row count, tile shapes and the place of a row decide which kernel and which block computes a value, never its bits:
  * few rows by mma.sync with weights unpacked in registers (few.cu), more by wgmma on 9.0 (many_wgmma.cu) or mma.sync
@@ -71,6 +71,9 @@ typedef struct cuda_product_args {
     cuda_few_plan plan;
     bool          early;    /* begin loading weights before the kernel in front has ended; it must not write them */
     bool          unpacked; /* scratch already holds this matrix */
+    float         w_scale;  /* a power of two that the weights were divided by; 0: 1 */
+    const float  *bias;     /* one per weight row; NULL: none */
+    bool          add;      /* to what out holds */
 } cuda_product_args;
 
 bool   cuda_can_multiply(tensor_type type);

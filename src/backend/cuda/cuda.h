@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the CUDA backend.
+ *
+ * open uploads the matrices (repacked for the product kernels) and takes all memory: one allocation for weights, one
+ * for each group of pages, one for everything else (`heap`). A step copies one block of integers and the embedding rows
+ * to the device and starts the ops' kernels in one stream; steps and moves follow each other there. Steps of single
+ * tokens are recorded as graphs, by the sizes of the batch, and started as one.
+ */
+#ifndef BACKEND_CUDA_CUDA_H
+#define BACKEND_CUDA_CUDA_H
+
+#include "kernels/cuda/ops.h"
+#include "nn/backend.h"
+#include "nn/plan.h"
+
+enum { CUDA_MAX_ROPES = 8, CUDA_EVENTS = 64, CUDA_GRAPHS = 96, CUDA_MAX_EMBEDS = 4 };
+
+/* A matrix or a stack of them as it is multiplied. */
+typedef struct cuda_mat {
+    const nn_mat *from;
+    tensor_type   type;     /* F32 or one of product.h; other types were made F16 */
+    float         w_scale;  /* a power of two that F16 values made of another type were divided by */
+    size_t        at, each; /* bytes: of the first matrix in the weights, of one matrix */
+    size_t        table_at; /* of the pointers to a stack's matrices */
+} cuda_mat;
+
+/* A vector on the device; several ops may read it. */
+typedef struct cuda_vec {
+    const float *from;
+    int64_t      n;
+    size_t       at; /* bytes into the weights */
+} cuda_vec;
+
+typedef struct cuda_layer {
+    cuda_pages pages;
+    int64_t    fixed_at; /* floats into a slot */
+} cuda_layer;
+
+/* Rows that the host looks up and sends along with the batch. */
+typedef struct cuda_embed {
+    int    op;
+    float *host; /* pinned */
+    size_t at;   /* in the heap */
+} cuda_embed;
+
+/* A recorded step, by what its launches depend on. */
+typedef struct cuda_step {
+    int        n_tok, n_seq, n_out, n_hidden, chunks;
+    int        seen;
+    cuda_graph graph; /* NULL: not recorded yet */
+} cuda_step;
+
+/* Where the parts of the heap begin, in bytes. */
+typedef struct cuda_areas {
+    size_t arena, image, scale, scratch, parts, slots, block, ropes[CUDA_MAX_ROPES], order, items, end;
+} cuda_areas;
+
+typedef struct cuda_exec {
+    nn_exec     x;
+    arena       mem;
+    nn_plan     plan;
+    bool        planned; /* memory is counted, not taken */
+    bool        lost;
+    cuda_device device;
+    cuda_stream stream;
+    cuda_event  events[CUDA_EVENTS]; /* of ticket t: t % CUDA_EVENTS */
+    nn_ticket   last;
+
+    cuda_mat *mats;
+    cuda_vec *vecs;
+    int       n_mats, n_vecs;
+    uint8_t  *weights, *heap, *pages[NN_MAX_GROUPS];
+    size_t    weights_bytes;
+
+    cuda_layer *layers;
+    int64_t     slot_floats;
+    cuda_areas  areas;
+    size_t      image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
+    int         max_chunks;
+
+    nn_rope    ropes[CUDA_MAX_ROPES];
+    bool       rope_made[CUDA_MAX_ROPES];
+    int        n_ropes;
+    cuda_embed embeds[CUDA_MAX_EMBEDS];
+    int        n_embeds;
+    float     *row; /* one embedding row */
+
+    /* The batch under way, or the last one. */
+    nn_batch   batch;
+    int32_t   *block; /* pinned */
+    cuda_batch on_device;
+    int        chunks; /* of the longest row */
+    /* What the image and the lists of experts hold, as far as the tape was run; 0: nothing. */
+    nn_buf image_of, sorted_of;
+    bool   image_bf16;
+    int    image_split;
+
+    void     *staging; /* pinned, for rows on their way out */
+    cuda_step steps[CUDA_GRAPHS];
+    int       next_step;
+} cuda_exec;
+
+enum { CUDA_STAGING = 8 << 20 };
+
+/* lower.c: what the ops need; refuses by name what cannot be run. */
+int cuda_lower(cuda_exec *x, err *e);
+int cuda_refuse(const cuda_exec *x, int op, const char *why, err *e);
+
+size_t cuda_block_ints(const nn_limits *l, int n_groups); /* of the block that describes a batch */
+
+/* weights.c */
+int             cuda_weights_add(cuda_exec *x, const nn_op *op, int number, err *e);
+int             cuda_weights_add_vec(cuda_exec *x, const float *data, int64_t n, err *e);
+int             cuda_weights_load(cuda_exec *x, err *e);
+size_t          cuda_weights_staging(const cuda_exec *x);
+const cuda_mat *cuda_mat_of(const cuda_exec *x, const nn_mat *m);
+const float    *cuda_vec_of(const cuda_exec *x, const float *data); /* NULL for NULL */
+
+/* ops.c: starts one op's kernels. */
+int cuda_run_op(cuda_exec *x, int number, err *e);
+
+/* step.c */
+int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e);
+int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e);
+int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e);
+int cuda_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
+int cuda_begin(nn_exec *base, const nn_batch *b, err *e);
+int cuda_run(nn_exec *base, int first_op, int end_op, err *e);
+int cuda_read(nn_exec *base, nn_buf b, float *to, err *e);
+int cuda_write(nn_exec *base, nn_buf b, const float *from, err *e);
+
+static inline float *cuda_buf(const cuda_exec *x, nn_buf b) {
+    return b ? (float *)(void *)(x->heap + x->areas.arena + x->plan.offset[b]) : NULL;
+}
+
+static inline int64_t cuda_buf_rows(const cuda_exec *x, nn_buf b) {
+    return nn_batch_rows(&x->batch, x->x.model->tape, b);
+}
+
+static inline size_t cuda_align(size_t n) { return (n + 255) / 256 * 256; }
+
+/* The matrices that an op multiplies with; NULL: none. */
+static inline const nn_mat *cuda_product_of(const nn_op *op) {
+    return op->kind == NN_OP_LINEAR || op->kind == NN_OP_HEAD_LINEAR || op->kind == NN_OP_EXPERTS ? op->u.linear.w
+                                                                                                  : NULL;
+}
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lowering: looks at every op of the executor's part, refuses by name what no kernel can do, and says what memory the
+ * rest needs and where it lies. */
+#include "backend/cuda/cuda.h"
+
+#include "base/str.h"
+#include "tensor/codec.h"
+
+#include <stdio.h>
+
+/* Floats of attention parts at most: where more would be needed, one block folds all chunks of a row. */
+enum { PARTS_MOST = 48 << 20, PARTS_ROWS = 64 };
+
+int cuda_refuse(const cuda_exec *x, int op, const char *why, err *e) {
+    const nn_tape *t = x->x.model->tape;
+    str            line;
+    str_init(&line);
+    nn_op_print(t, &t->ops[op], &line);
+    int rc = err_set(e, ERR_UNSUPPORTED, "the CUDA backend cannot run op %d (%s): %s", op, str_cstr(&line), why);
+    str_deinit(&line);
+    return rc;
+}
+
+static void most(size_t *at, size_t n) {
+    if (n > *at) *at = n;
+}
+
+static int need_vec(cuda_exec *x, const nn_vec *v, err *e) { return v ? cuda_weights_add_vec(x, v->data, v->n, e) : 0; }
+
+static int lower_product(cuda_exec *x, int i, const nn_op *op, err *e) {
+    const nn_tape   *t = x->x.model->tape;
+    const nn_mat    *m = op->u.linear.w;
+    const nn_limits *l = &x->x.options.limits;
+    size_t           rows = nn_rows_max(l, &t->bufs[op->in[0]]), out = nn_rows_max(l, &t->bufs[op->out]);
+    int              rc = cuda_weights_add(x, op, i, e);
+    if (rc == 0) rc = need_vec(x, op->u.linear.b, e);
+    if (rc < 0) return rc;
+    const cuda_mat *w = cuda_mat_of(x, m);
+    if (op->kind == NN_OP_HEAD_LINEAR) rows *= (size_t)m->n_stack;
+    if (w->type != TENSOR_F32) {
+        most(&x->image_bytes, cuda_rows_bytes((int64_t)rows, m->cols));
+        most(&x->image_rows, rows);
+    }
+    if (op->kind == NN_OP_LINEAR && out > CUDA_FEW_PACKED)
+        most(&x->scratch_bytes, cuda_scratch_bytes(w->type, m->rows, m->cols));
+    if (op->kind == NN_OP_EXPERTS) {
+        if (m->n_stack > CUDA_MAX_EXPERTS) return cuda_refuse(x, i, "too many experts", e);
+        most(&x->group_rows, out);
+        most(&x->group_items, (size_t)cuda_items_max((int64_t)out, m->n_stack));
+    }
+    return 0;
+}
+
+static int lower_rope(cuda_exec *x, int i, const nn_op *op, err *e) {
+    const nn_rope *r = &op->u.rope.rope;
+    for (int k = 0; k < x->n_ropes; k++) {
+        if (x->ropes[k].inv_freq == r->inv_freq && x->ropes[k].n_rot == r->n_rot && x->ropes[k].scale == r->scale)
+            return 0;
+    }
+    if (x->n_ropes == CUDA_MAX_ROPES) return cuda_refuse(x, i, "more kinds of rotation than there are tables", e);
+    x->ropes[x->n_ropes++] = *r;
+    return cuda_weights_add_vec(x, r->inv_freq, r->n_rot / 2, e);
+}
+
+static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
+    const nn_attn_spec *a = &op->u.attn;
+    const nn_limits    *l = &x->x.options.limits;
+    bool                latent = op->kind == NN_OP_LATENT_ATTN;
+    int                 dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
+    if (dim_out > CUDA_ATTN_DIM || dim > 2 * CUDA_ATTN_DIM) return cuda_refuse(x, i, "heads that are too wide", e);
+    int64_t rows = l->max_tokens < PARTS_ROWS ? l->max_tokens : PARTS_ROWS;
+    int64_t parts = cuda_attn_parts(rows, a->n_head, dim_out, x->max_chunks);
+    most(&x->parts_floats, (size_t)(parts < PARTS_MOST ? parts : PARTS_MOST));
+    return need_vec(x, a->sinks, e);
+}
+
+static int lower_embed(cuda_exec *x, int i, const nn_op *op, err *e) {
+    char why[160];
+    if (!tensor_mat_valid(op->u.embed.table->at)) {
+        snprintf(why, sizeof why, "a table of type %s", tensor_type_name((int)op->u.embed.table->at[0].type));
+        return cuda_refuse(x, i, why, e);
+    }
+    if (x->n_embeds == CUDA_MAX_EMBEDS) return cuda_refuse(x, i, "more tables of embeddings than expected", e);
+    x->embeds[x->n_embeds++] = (cuda_embed){ .op = i };
+    return 0;
+}
+
+/* The vectors of an op that has no matrix. */
+static int lower_vecs(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_vec *v[4] = { NULL };
+    int           rc = 0;
+    switch (op->kind) {
+    case NN_OP_NORM: v[0] = op->u.norm.w, v[1] = op->u.norm.b; break;
+    case NN_OP_ROUTE: v[0] = op->u.route.bias, v[1] = op->u.route.expert_scale; break;
+    case NN_OP_CONV: v[0] = op->u.conv.w, v[1] = op->u.conv.bias; break;
+    case NN_OP_DECAY: v[0] = op->u.decay.a, v[1] = op->u.decay.dt_bias; break;
+    case NN_OP_SSM: v[0] = op->u.ssm.a, v[1] = op->u.ssm.d, v[2] = op->u.ssm.dt_bias; break;
+    default: break;
+    }
+    for (int k = 0; k < 4 && rc == 0; k++) rc = need_vec(x, v[k], e);
+    return rc;
+}
+
+/* Shared memory that a block of these recurrent kernels takes is within 200 KB. */
+static int check_recurrent(const cuda_exec *x, int i, const nn_op *op, err *e) {
+    int rows = op->kind == NN_OP_DELTA ? op->u.delta.dim_k : op->kind == NN_OP_SSM ? op->u.ssm.n_state : 0;
+    if (rows > 1024) return cuda_refuse(x, i, "a recurrent state that is too wide", e);
+    if (op->kind == NN_OP_CONV && op->u.conv.kernel > 16) return cuda_refuse(x, i, "a convolution that is too long", e);
+    return 0;
+}
+
+static int lower_op(cuda_exec *x, int i, err *e) {
+    const nn_op *op = &x->x.model->tape->ops[i];
+    int          rc;
+    switch (op->kind) {
+    case NN_OP_EMBED:
+    case NN_OP_EMBED_POS: return lower_embed(x, i, op, e);
+    case NN_OP_LINEAR:
+    case NN_OP_HEAD_LINEAR:
+    case NN_OP_EXPERTS: return lower_product(x, i, op, e);
+    case NN_OP_ROPE: return lower_rope(x, i, op, e);
+    case NN_OP_ATTN:
+    case NN_OP_LATENT_ATTN: return lower_attn(x, i, op, e);
+    case NN_OP_CONV:
+    case NN_OP_DELTA:
+    case NN_OP_SSM:
+        if ((rc = check_recurrent(x, i, op, e)) < 0) return rc;
+        return lower_vecs(x, op, e);
+    case NN_OP_NORM:
+    case NN_OP_ROUTE:
+    case NN_OP_DECAY: return lower_vecs(x, op, e);
+    case NN_OP_POS_SCALE:
+    case NN_OP_KV_STORE:
+    case NN_OP_LATENT_STORE:
+    case NN_OP_GLU:
+    case NN_OP_ACT:
+    case NN_OP_ADD:
+    case NN_OP_SCALE:
+    case NN_OP_GATE:
+    case NN_OP_TAKE:
+    case NN_OP_COMBINE:
+    case NN_OP_OUTPUTS:
+    case NN_OP_SOFTCAP: return 0;
+    default: return cuda_refuse(x, i, "this op is not known there", e);
+    }
+}
+
+static const cuda_page_type page_types[NN_KV_TYPE_COUNT] = {
+    [NN_KV_F32] = CUDA_PAGE_F32,   [NN_KV_F16] = CUDA_PAGE_F16,   [NN_KV_BF16] = CUDA_PAGE_BF16,
+    [NN_KV_Q8_0] = CUDA_PAGE_Q8_0, [NN_KV_Q4_0] = CUDA_PAGE_Q4_0,
+};
+
+/* Where each layer's rows lie in its group's pages and its states in a slot. */
+static int lower_layers(cuda_exec *x, err *e) {
+    const nn_model  *m = x->x.model;
+    const nn_limits *l = &x->x.options.limits;
+    nn_memory       *mem = &x->x.memory;
+    if (!(x->layers = arena_calloc(&x->mem, (size_t)m->dims->n_layer + 1, sizeof *x->layers))) return err_set_nomem(e);
+    for (int i = 0; i < m->dims->n_layer; i++) {
+        const nn_state *s = &m->state[i];
+        cuda_pages     *p = &x->layers[i].pages;
+        int             g = x->x.groups.of_layer[i];
+        bool            latent = s->kind == NN_STATE_PAGED_LATENT;
+        x->layers[i].fixed_at = x->slot_floats;
+        x->slot_floats += (int64_t)nn_state_fixed_floats(s);
+        if (g < 0) continue;
+        *p = (cuda_pages){ .group = g,
+                           .n_kv = latent ? 1 : s->n_kv,
+                           .dim_k = latent ? s->dim_k + s->dim_v : s->dim_k,
+                           .dim_v = latent ? 0 : s->dim_v,
+                           .k_type = page_types[x->x.options.k_type],
+                           .v_type = page_types[x->x.options.v_type],
+                           .offset = mem->page_bytes[g] };
+        p->k_row = cuda_page_row_bytes(p->k_type, p->dim_k);
+        p->v_row = latent ? 0 : cuda_page_row_bytes(p->v_type, p->dim_v);
+        p->v_offset = p->offset + (size_t)p->n_kv * (size_t)l->page_tokens * p->k_row;
+        mem->page_bytes[g] = p->v_offset + (size_t)p->n_kv * (size_t)l->page_tokens * p->v_row;
+    }
+    for (int g = 0; g < x->x.groups.n; g++) mem->pages_bytes += mem->page_bytes[g] * (size_t)l->n_pages;
+    mem->slot_bytes = (size_t)x->slot_floats * sizeof(float);
+    return 0;
+}
+
+static size_t take(size_t *at, size_t bytes) {
+    size_t here = *at;
+    *at += cuda_align(bytes);
+    return here;
+}
+
+size_t cuda_block_ints(const nn_limits *l, int n_groups) {
+    return 8 + 3 * (size_t)l->max_tokens + 2 * (size_t)l->max_seqs + 1 + (size_t)l->max_outputs +
+           (size_t)n_groups * (size_t)l->max_seqs * (size_t)l->max_pages;
+}
+
+static void lay_out(cuda_exec *x) {
+    const nn_limits *l = &x->x.options.limits;
+    cuda_areas      *a = &x->areas;
+    size_t           at = 0, staging = cuda_weights_staging(x);
+    if (staging > x->scratch_bytes) x->scratch_bytes = staging;
+    a->arena = take(&at, x->plan.bytes);
+    a->image = take(&at, x->image_bytes);
+    a->scale = take(&at, (x->image_rows + 8) * sizeof(float));
+    a->scratch = take(&at, x->scratch_bytes);
+    a->parts = take(&at, x->parts_floats * sizeof(float));
+    a->slots = take(&at, (size_t)l->n_slots * x->x.memory.slot_bytes);
+    a->block = take(&at, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t));
+    for (int i = 0; i < x->n_ropes; i++)
+        a->ropes[i] = take(&at, (size_t)l->max_tokens * (size_t)x->ropes[i].n_rot * sizeof(float));
+    a->order = take(&at, x->group_rows * sizeof(int32_t));
+    a->items = take(&at, (1 + 3 * x->group_items) * sizeof(int32_t));
+    for (int i = 0; i < x->n_embeds; i++) {
+        const nn_op *op = &x->x.model->tape->ops[x->embeds[i].op];
+        x->embeds[i].at = take(&at, (size_t)l->max_tokens * (size_t)op->u.embed.table->cols * sizeof(float));
+    }
+    a->end = at;
+    x->x.memory.heap_bytes = at;
+    x->x.memory.weights_bytes = x->weights_bytes;
+}
+
+int cuda_lower(cuda_exec *x, err *e) {
+    const nn_limits *l = &x->x.options.limits;
+    int              rc = lower_layers(x, e);
+    x->max_chunks = (l->page_tokens * l->max_pages + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
+    for (int i = x->x.options.first_op; i < x->x.options.end_op && rc == 0; i++) rc = lower_op(x, i, e);
+    if (rc == 0) lay_out(x);
+    return rc;
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops of the tape as kernel launches. Rows and buffers come from the batch under way; nothing waits. */
+#include "backend/cuda/cuda.h"
+
+static const nn_buf_info *info(const cuda_exec *x, nn_buf b) { return &x->x.model->tape->bufs[b]; }
+
+static const float *vec(const cuda_exec *x, const nn_vec *v) { return v ? cuda_vec_of(x, v->data) : NULL; }
+
+static cuda_act act_of(nn_act_kind act) {
+    static const cuda_act acts[] = {
+        [NN_ACT_NONE] = CUDA_ACT_NONE,           [NN_ACT_SILU] = CUDA_ACT_SILU,         [NN_ACT_GELU] = CUDA_ACT_GELU,
+        [NN_ACT_GELU_TANH] = CUDA_ACT_GELU_TANH, [NN_ACT_RELU] = CUDA_ACT_RELU,         [NN_ACT_RELU2] = CUDA_ACT_RELU2,
+        [NN_ACT_SIGMOID] = CUDA_ACT_SIGMOID,     [NN_ACT_SOFTPLUS] = CUDA_ACT_SOFTPLUS, [NN_ACT_TANH] = CUDA_ACT_TANH,
+    };
+    return acts[act];
+}
+
+static int run_embed(cuda_exec *x, int number, const nn_op *op, err *e) {
+    float  *rows = NULL, *out = cuda_buf(x, op->out);
+    int64_t n = x->batch.n_tok * info(x, op->out)->width;
+    for (int i = 0; i < x->n_embeds; i++) {
+        if (x->embeds[i].op == number) rows = (float *)(void *)(x->heap + x->embeds[i].at);
+    }
+    if (op->kind == NN_OP_EMBED) return cuda_copy_within(out, rows, (size_t)n * sizeof *out, x->stream, e);
+    cuda_each a = { .kind = CUDA_EACH_ADD, .y = out, .a = rows, .rows = 1, .width = n, .scale = 1.0f };
+    return cuda_op_each(&a, x->stream, e);
+}
+
+static int run_norm(cuda_exec *x, const nn_op *op, err *e) {
+    static const cuda_norm_kind kinds[] = {
+        [NN_NORM_RMS] = CUDA_NORM_RMS, [NN_NORM_LAYER] = CUDA_NORM_LAYER, [NN_NORM_L2] = CUDA_NORM_L2
+    };
+    int64_t   width = info(x, op->out)->width, group = op->u.norm.group;
+    cuda_norm a = { .kind = kinds[op->u.norm.kind],
+                    .x = cuda_buf(x, op->in[0]),
+                    .out = cuda_buf(x, op->out),
+                    .groups = cuda_buf_rows(x, op->out) * (width / group),
+                    .group = (int)group,
+                    .w_groups = op->u.norm.w && op->u.norm.w->n == width ? (int)(width / group) : 1,
+                    .w = vec(x, op->u.norm.w),
+                    .b = vec(x, op->u.norm.b),
+                    .eps = op->u.norm.eps };
+    return cuda_op_norm(&a, x->stream, e);
+}
+
+/* Makes the 16-bit image of a buffer's rows, each cut into `split` rows of its own; keeps it where it is there. */
+static int make_image(cuda_exec *x, nn_buf b, int split, bool bf16, cuda_rows *out, err *e) {
+    int64_t n = cuda_buf_rows(x, b) * split, cols = info(x, b)->width / split;
+    *out = (cuda_rows){ .bf16 = bf16,
+                        .n = n,
+                        .n_pad = cuda_rows_pad(n),
+                        .cols = cols,
+                        .data = x->heap + x->areas.image,
+                        .scale = (float *)(void *)(x->heap + x->areas.scale) };
+    if ((x->image_of == b && x->image_bf16 == bf16 && x->image_split == split) || n == 0) return 0;
+    x->image_of = b;
+    x->image_bf16 = bf16;
+    x->image_split = split;
+    return cuda_rows_make(out, cuda_buf(x, b), cols, x->stream, e);
+}
+
+static int run_linear(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_mat   *m = op->u.linear.w;
+    const cuda_mat *w = cuda_mat_of(x, m);
+    const uint8_t  *data = x->weights + w->at;
+    cuda_rows       rows;
+    int64_t         n = cuda_buf_rows(x, op->out);
+    if (w->type == TENSOR_F32) {
+        cuda_plain a = { .w = (const float *)(const void *)data,
+                         .x = cuda_buf(x, op->in[0]),
+                         .bias = vec(x, op->u.linear.b),
+                         .out = cuda_buf(x, op->out),
+                         .rows = m->rows,
+                         .cols = m->cols,
+                         .n = n,
+                         .add = op->acc };
+        return cuda_op_plain(&a, x->stream, e);
+    }
+    int rc = make_image(x, op->in[0], 1, w->type == TENSOR_BF16, &rows, e);
+    if (rc < 0) return rc;
+    rows.n = n; /* logits are made of the first of the output rows */
+    cuda_product_args a = { .w = { w->type, m->rows, m->cols, data },
+                            .x = rows,
+                            .out = cuda_buf(x, op->out),
+                            .out_stride = m->rows,
+                            .scratch = x->heap + x->areas.scratch,
+                            .early = true,
+                            .w_scale = w->w_scale,
+                            .bias = vec(x, op->u.linear.b),
+                            .add = op->acc };
+    return cuda_product(&x->device, &a, x->stream, e);
+}
+
+/* Experts and heads. */
+static int run_grouped(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_mat   *m = op->u.linear.w;
+    const cuda_mat *w = cuda_mat_of(x, m);
+    bool            experts = op->kind == NN_OP_EXPERTS;
+    cuda_grouped    a = { .type = w->type,
+                          .rows = m->rows,
+                          .cols = m->cols,
+                          .mats = (const void *const *)(const void *)(x->weights + w->table_at),
+                          .n_mats = m->n_stack,
+                          .xf = cuda_buf(x, op->in[0]),
+                          .w_scale = w->w_scale,
+                          .bias = vec(x, op->u.linear.b),
+                          .n = cuda_buf_rows(x, op->out) * (experts ? 1 : m->n_stack),
+                          .in_div = 1,
+                          .out = cuda_buf(x, op->out) };
+    int             rc = 0;
+    if (experts) {
+        a.in_div = info(x, op->in[0])->mult == 1 ? info(x, op->out)->mult : 1;
+        a.chosen = cuda_buf(x, op->in[1]);
+        a.order = (const int32_t *)(const void *)(x->heap + x->areas.order);
+        a.items = (const int32_t *)(const void *)(x->heap + x->areas.items);
+    }
+    if (w->type == TENSOR_F32) return cuda_op_grouped(&a, x->stream, e);
+    if (experts && x->sorted_of != op->in[1]) {
+        rc = cuda_op_sort((int32_t *)(void *)(x->heap + x->areas.order), (int32_t *)(void *)(x->heap + x->areas.items),
+                          a.chosen, a.n, m->n_stack, x->stream, e);
+        x->sorted_of = op->in[1];
+    }
+    if (rc == 0) rc = make_image(x, op->in[0], experts ? 1 : m->n_stack, w->type == TENSOR_BF16, &a.x, e);
+    return rc < 0 ? rc : cuda_op_grouped(&a, x->stream, e);
+}
+
+static int run_rope(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_rope *r = &op->u.rope.rope;
+    int            k = 0, rc = 0;
+    while (x->ropes[k].inv_freq != r->inv_freq || x->ropes[k].n_rot != r->n_rot || x->ropes[k].scale != r->scale) k++;
+    float *table = (float *)(void *)(x->heap + x->areas.ropes[k]);
+    if (!x->rope_made[k])
+        rc =
+            cuda_op_rope_table(table, cuda_vec_of(x, r->inv_freq), r->n_rot / 2, r->scale, &x->on_device, x->stream, e);
+    if (rc < 0) return rc;
+    x->rope_made[k] = true;
+    cuda_rope a = { .x = cuda_buf(x, op->out),
+                    .table = table,
+                    .width = info(x, op->out)->width,
+                    .head_dim = op->u.rope.head_dim,
+                    .offset = op->u.rope.offset,
+                    .n = r->n_rot / 2,
+                    .interleaved = r->interleaved,
+                    .batch = x->on_device };
+    return cuda_op_rope(&a, x->stream, e);
+}
+
+static cuda_pages pages_of(const cuda_exec *x, int layer) {
+    cuda_pages p = x->layers[layer].pages;
+    p.base = x->pages[p.group];
+    p.page_bytes = x->x.memory.page_bytes[p.group];
+    return p;
+}
+
+static int run_store(cuda_exec *x, const nn_op *op, err *e) {
+    cuda_pages   p = pages_of(x, op->layer);
+    const float *k = cuda_buf(x, op->in[0]), *v = cuda_buf(x, op->in[1]);
+    if (op->kind == NN_OP_KV_STORE) return cuda_op_store(&p, k, v, &x->on_device, x->stream, e);
+    return cuda_op_store_latent(&p, k, (int)info(x, op->in[0])->width, v, (int)info(x, op->in[1])->width, &x->on_device,
+                                x->stream, e);
+}
+
+static int run_attn(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_attn_spec *s = &op->u.attn;
+    bool                latent = op->kind == NN_OP_LATENT_ATTN;
+    cuda_attn           a = { .pages = pages_of(x, op->layer),
+                              .batch = x->on_device,
+                              .q = cuda_buf(x, op->in[0]),
+                              .q_turned = latent ? cuda_buf(x, op->in[1]) : NULL,
+                              .out = cuda_buf(x, op->out),
+                              .n_head = s->n_head,
+                              .dim_q = s->dim_k,
+                              .dim_turned = latent ? s->dim_v : 0,
+                              .dim_out = latent ? s->dim_k : s->dim_v,
+                              .window = s->window,
+                              .scale = s->scale,
+                              .softcap = s->softcap,
+                              .sinks = vec(x, s->sinks),
+                              .parts = (float *)(void *)(x->heap + x->areas.parts) };
+    int64_t             blocks = (int64_t)x->batch.n_tok * a.pages.n_kv;
+    /* Few rows: chunks by different blocks, so that the whole device reads. */
+    if (x->chunks > 1 && blocks < 4 * (int64_t)x->device.sms &&
+        cuda_attn_parts(x->batch.n_tok, a.n_head, a.dim_out, x->chunks) <= (int64_t)x->parts_floats)
+        a.chunks = x->chunks;
+    return cuda_op_attn(&a, x->stream, e);
+}
+
+static int run_each(cuda_exec *x, const nn_op *op, err *e) {
+    cuda_each a = { .y = cuda_buf(x, op->out),
+                    .a = cuda_buf(x, op->in[0]),
+                    .rows = cuda_buf_rows(x, op->out),
+                    .width = info(x, op->out)->width,
+                    .a_width = op->in[0] ? info(x, op->in[0])->width : 0,
+                    .pos = x->on_device.pos };
+    switch (op->kind) {
+    case NN_OP_ADD: a.kind = CUDA_EACH_ADD, a.scale = op->u.scale; break;
+    case NN_OP_SCALE: a.kind = CUDA_EACH_SCALE, a.scale = op->u.scale; break;
+    case NN_OP_SOFTCAP: a.kind = CUDA_EACH_SOFTCAP, a.scale = op->u.scale; break;
+    case NN_OP_ACT: a.kind = CUDA_EACH_ACT, a.act = act_of(op->u.act); break;
+    case NN_OP_GATE: a.kind = CUDA_EACH_GATE, a.act = act_of(op->u.act); break;
+    case NN_OP_POS_SCALE:
+        a.kind = CUDA_EACH_POS_SCALE;
+        a.scale = op->u.pos_scale.beta;
+        a.period = op->u.pos_scale.period;
+        break;
+    case NN_OP_DECAY:
+        a.kind = CUDA_EACH_DECAY;
+        a.a = vec(x, op->u.decay.a);
+        a.a_width = op->u.decay.a->n;
+        a.b = vec(x, op->u.decay.dt_bias);
+        break;
+    default:
+        a.kind = CUDA_EACH_GLU;
+        a.act = act_of(op->u.glu.act);
+        a.scale = op->u.glu.limit;
+        a.alpha = op->u.glu.alpha;
+        break;
+    }
+    return cuda_op_each(&a, x->stream, e);
+}
+
+static cuda_state state_of(const cuda_exec *x, int layer, int64_t offset) {
+    return (cuda_state){ .state = (float *)(void *)(x->heap + x->areas.slots),
+                         .slot_floats = x->slot_floats,
+                         .offset = x->layers[layer].fixed_at + offset,
+                         .batch = x->on_device };
+}
+
+static int run_conv(cuda_exec *x, const nn_op *op, err *e) {
+    cuda_conv a = { .st = state_of(x, op->layer, op->u.conv.channel0),
+                    .x = cuda_buf(x, op->in[0]),
+                    .w = vec(x, op->u.conv.w),
+                    .bias = vec(x, op->u.conv.bias),
+                    .out = cuda_buf(x, op->out),
+                    .width = (int)info(x, op->out)->width,
+                    .kernel = op->u.conv.kernel,
+                    .channels = x->x.model->state[op->layer].conv_channels,
+                    .act = act_of(op->u.conv.act) };
+    return cuda_op_conv(&a, x->stream, e);
+}
+
+static int run_delta(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_delta_spec *d = &op->u.delta;
+    cuda_delta a = { .st = state_of(x, op->layer, (int64_t)nn_state_conv_floats(&x->x.model->state[op->layer])),
+                     .q = cuda_buf(x, op->in[0]),
+                     .k = cuda_buf(x, op->in[1]),
+                     .v = cuda_buf(x, op->in[2]),
+                     .g = cuda_buf(x, op->in[3]),
+                     .beta = cuda_buf(x, op->in[4]),
+                     .out = cuda_buf(x, op->out),
+                     .heads_k = d->heads_k,
+                     .heads_v = d->heads_v,
+                     .dim_k = d->dim_k,
+                     .dim_v = d->dim_v,
+                     .scale = d->scale,
+                     .tiled = d->k_tiled,
+                     .per_channel = info(x, op->in[3])->width != d->heads_v };
+    return cuda_op_delta(&a, x->stream, e);
+}
+
+static int run_ssm(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_ssm_spec *s = &op->u.ssm;
+    cuda_ssm           a = { .st = state_of(x, op->layer, (int64_t)nn_state_conv_floats(&x->x.model->state[op->layer])),
+                             .x = cuda_buf(x, op->in[0]),
+                             .b = cuda_buf(x, op->in[1]),
+                             .c = cuda_buf(x, op->in[2]),
+                             .dt = cuda_buf(x, op->in[3]),
+                             .va = vec(x, s->a),
+                             .vd = vec(x, s->d),
+                             .dt_bias = vec(x, s->dt_bias),
+                             .out = cuda_buf(x, op->out),
+                             .n_head = s->n_head,
+                             .dim = s->dim,
+                             .n_group = s->n_group,
+                             .n_state = s->n_state,
+                             .dt_min = s->dt_min,
+                             .dt_max = s->dt_max };
+    return cuda_op_ssm(&a, x->stream, e);
+}
+
+static int run_route(cuda_exec *x, const nn_op *op, err *e) {
+    cuda_route a = { .logits = cuda_buf(x, op->in[0]),
+                     .bias = vec(x, op->u.route.bias),
+                     .expert_scale = vec(x, op->u.route.expert_scale),
+                     .out = cuda_buf(x, op->out),
+                     .rows = cuda_buf_rows(x, op->out),
+                     .n_expert = op->u.route.n_expert,
+                     .n_used = op->u.route.n_used,
+                     .n_group = op->u.route.n_group,
+                     .top_group = op->u.route.top_group,
+                     .softmax = op->u.route.score == NN_SCORE_SOFTMAX,
+                     .renorm = op->u.route.renorm,
+                     .renorm_eps = op->u.route.renorm_eps,
+                     .scale = op->u.route.scale };
+    return cuda_op_route(&a, x->stream, e);
+}
+
+static int run_take(cuda_exec *x, const nn_op *op, err *e) {
+    cuda_take a = { .x = cuda_buf(x, op->in[0]),
+                    .out = cuda_buf(x, op->out),
+                    .rows = cuda_buf_rows(x, op->out),
+                    .in_width = info(x, op->in[0])->width,
+                    .group = op->u.take.group,
+                    .offset = op->u.take.offset,
+                    .width = op->u.take.width };
+    return cuda_op_take(&a, x->stream, e);
+}
+
+static int start(cuda_exec *x, int number, const nn_op *op, err *e) {
+    float       *out = cuda_buf(x, op->out);
+    const float *in = cuda_buf(x, op->in[0]);
+    switch (op->kind) {
+    case NN_OP_EMBED:
+    case NN_OP_EMBED_POS: return run_embed(x, number, op, e);
+    case NN_OP_NORM: return run_norm(x, op, e);
+    case NN_OP_LINEAR: return run_linear(x, op, e);
+    case NN_OP_HEAD_LINEAR:
+    case NN_OP_EXPERTS: return run_grouped(x, op, e);
+    case NN_OP_ROPE: return run_rope(x, op, e);
+    case NN_OP_KV_STORE:
+    case NN_OP_LATENT_STORE: return run_store(x, op, e);
+    case NN_OP_ATTN:
+    case NN_OP_LATENT_ATTN: return run_attn(x, op, e);
+    case NN_OP_TAKE: return run_take(x, op, e);
+    case NN_OP_ROUTE: return run_route(x, op, e);
+    case NN_OP_COMBINE:
+        return cuda_op_combine(out, in, cuda_buf(x, op->in[1]), x->batch.n_tok, op->u.n_used, info(x, op->out)->width,
+                               x->stream, e);
+    case NN_OP_CONV: return run_conv(x, op, e);
+    case NN_OP_DELTA: return run_delta(x, op, e);
+    case NN_OP_SSM: return run_ssm(x, op, e);
+    case NN_OP_OUTPUTS:
+        return cuda_op_gather(out, in, x->on_device.out_rows, x->batch.n_out, info(x, op->out)->width, x->stream, e);
+    default: return run_each(x, op, e);
+    }
+}
+
+int cuda_run_op(cuda_exec *x, int number, err *e) {
+    const nn_op *op = &x->x.model->tape->ops[number];
+    int          rc = start(x, number, op, e);
+    if (rc < 0) return err_wrap(e, rc, "op %d (%s)", number, nn_op_name(op->kind));
+    if (op->out && op->out == x->image_of) x->image_of = 0;
+    if (op->out && op->out == x->sorted_of) x->sorted_of = 0;
+    return 0;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps and moves on the executor's stream: the batch goes up in one copy, ops are started, an event ends each. */
+#include "backend/cuda/cuda.h"
+
+#include "tensor/codec.h"
+
+#include <string.h>
+
+/* Steps of up to this many sequences with a token each are recorded. */
+enum { GRAPH_TOKENS = 256 };
+
+/* What every call does first. */
+static int enter(cuda_exec *x, err *e) {
+    if (x->lost) return err_set(e, ERR_LOST, "the CUDA device was lost");
+    return cuda_device_use(x->device.number, e);
+}
+
+/* And last. */
+static int leave(cuda_exec *x, int rc) {
+    if (rc == ERR_LOST) x->lost = true;
+    return rc;
+}
+
+/* --- the batch ---------------------------------------------------------------------------------------------------- */
+
+static int32_t *put(int32_t **at, const int32_t *from, int n, size_t room) {
+    int32_t *here = *at;
+    if (from) memcpy(here, from, (size_t)n * sizeof *here);
+    *at += room;
+    return here;
+}
+
+/* Positions behind the last one that any row sees. */
+static int longest(const nn_batch *b) {
+    int most = 1;
+    for (int s = 0; s < b->n_seq; s++) most = b->kv_len[s] > most ? b->kv_len[s] : most;
+    return most;
+}
+
+/* The page tables, no wider than this batch needs; returns the block's end. */
+static int32_t *put_pages(cuda_exec *x, int32_t *at) {
+    const nn_batch *b = &x->batch;
+    int             stride = (longest(b) + x->x.options.limits.page_tokens - 1) / x->x.options.limits.page_tokens;
+    x->block[0] = stride;
+    for (int g = 0; g < x->x.groups.n; g++) {
+        x->block[1 + g] = (int32_t)(at - x->block);
+        for (int s = 0; s < b->n_seq; s++) {
+            int n = (b->kv_len[s] - 1) / x->x.options.limits.page_tokens + 1;
+            memcpy(at, b->pages[g] + (size_t)s * (size_t)b->pages_stride, (size_t)n * sizeof *at);
+            at += stride;
+        }
+    }
+    return at;
+}
+
+static const int32_t *there(const cuda_exec *x, const int32_t *p) {
+    return (const int32_t *)(const void *)(x->heap + x->areas.block) + (p - x->block);
+}
+
+static int send_block(cuda_exec *x, err *e) {
+    const nn_batch  *b = &x->batch;
+    const nn_limits *l = &x->x.options.limits;
+    int32_t         *at = x->block + 8;
+    int32_t         *pos = put(&at, b->pos, b->n_tok, (size_t)l->max_tokens);
+    int32_t         *seq_of = put(&at, b->seq_of, b->n_tok, (size_t)l->max_tokens);
+    int32_t         *row_end = put(&at, b->row_end, b->n_tok, (size_t)l->max_tokens);
+    int32_t         *q_start = put(&at, b->q_start, b->n_seq + 1, (size_t)l->max_seqs + 1);
+    int32_t         *slot = put(&at, l->n_slots ? b->state_slot : NULL, b->n_seq, (size_t)l->max_seqs);
+    int32_t         *out_rows = put(&at, b->out_rows, b->n_out, (size_t)l->max_outputs);
+    for (int t = 0; t < b->n_tok && !b->row_end; t++) row_end[t] = b->pos[t] + 1;
+    at = put_pages(x, at);
+    x->on_device = (cuda_batch){ .block = there(x, x->block),
+                                 .pos = there(x, pos),
+                                 .seq_of = there(x, seq_of),
+                                 .row_end = there(x, row_end),
+                                 .q_start = there(x, q_start),
+                                 .slot = there(x, slot),
+                                 .out_rows = there(x, out_rows),
+                                 .n_tok = b->n_tok,
+                                 .n_seq = b->n_seq,
+                                 .n_out = b->n_out,
+                                 .page_tokens = l->page_tokens };
+    return cuda_send(x->heap + x->areas.block, x->block, (size_t)(at - x->block) * sizeof *at, x->stream, e);
+}
+
+/* Rows of a table by token or position; supplied ones are taken as they are. */
+static int send_embed(cuda_exec *x, const cuda_embed *m, err *e) {
+    const nn_batch *b = &x->batch;
+    const nn_op    *op = &x->x.model->tape->ops[m->op];
+    const nn_mat   *table = op->u.embed.table;
+    for (int t = 0; t < b->n_tok; t++) {
+        float *to = m->host + (size_t)t * (size_t)table->cols;
+        if (op->kind == NN_OP_EMBED && b->embd && b->embd[t]) {
+            memcpy(to, b->embd[t], (size_t)table->cols * sizeof *to);
+            continue;
+        }
+        int64_t id = op->kind == NN_OP_EMBED ? b->token[t] : (int64_t)b->pos[t] + op->u.embed.offset;
+        tensor_mat_dequant_row(table->at, 0, id < table->rows ? id : table->rows - 1, to);
+        for (int64_t i = 0; i < table->cols && op->u.embed.scale != 1.0f; i++) to[i] *= op->u.embed.scale;
+    }
+    return cuda_send(x->heap + m->at, m->host, (size_t)b->n_tok * (size_t)table->cols * sizeof(float), x->stream, e);
+}
+
+static void forget(cuda_exec *x) {
+    x->image_of = x->sorted_of = 0;
+    memset(x->rope_made, 0, sizeof x->rope_made);
+}
+
+static int begin(cuda_exec *x, const nn_batch *b, err *e) {
+    int rc = nn_exec_check(&x->x, b, e);
+    if (rc < 0) return rc;
+    x->batch = *b;
+    forget(x);
+    int n = (longest(b) + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
+    for (x->chunks = 1; x->chunks < n;) x->chunks *= 2; /* few different recordings */
+    rc = send_block(x, e);
+    for (int i = 0; i < x->n_embeds && rc == 0; i++) rc = send_embed(x, &x->embeds[i], e);
+    return rc;
+}
+
+static int run(cuda_exec *x, int first_op, int end_op, err *e) {
+    int rc = 0;
+    for (int i = first_op; i < end_op && rc == 0; i++) rc = cuda_run_op(x, i, e);
+    return rc;
+}
+
+int cuda_begin(nn_exec *base, const nn_batch *b, err *e) {
+    cuda_exec *x = (cuda_exec *)base;
+    int        rc = enter(x, e);
+    return rc < 0 ? rc : leave(x, begin(x, b, e));
+}
+
+int cuda_run(nn_exec *base, int first_op, int end_op, err *e) {
+    cuda_exec *x = (cuda_exec *)base;
+    int        rc = enter(x, e);
+    if (rc == 0) rc = run(x, first_op, end_op, e);
+    if (rc == 0) rc = cuda_wait(x->stream, e);
+    return leave(x, rc);
+}
+
+/* --- steps -------------------------------------------------------------------------------------------------------- */
+
+/* The recording for batches of this one's sizes; NULL: not worth one. */
+static cuda_step *step_of(cuda_exec *x) {
+    const nn_batch *b = &x->batch;
+    if (b->n_tok > GRAPH_TOKENS || b->n_tok != b->n_seq) return NULL;
+    for (int i = 0; i < CUDA_GRAPHS; i++) {
+        cuda_step *s = &x->steps[i];
+        if (s->seen && s->n_tok == b->n_tok && s->n_out == b->n_out && s->n_hidden == b->n_hidden &&
+            s->chunks == x->chunks)
+            return s;
+    }
+    cuda_step *s = &x->steps[x->next_step];
+    x->next_step = (x->next_step + 1) % CUDA_GRAPHS;
+    cuda_graph_free(s->graph);
+    *s = (cuda_step){
+        .n_tok = b->n_tok, .n_seq = b->n_seq, .n_out = b->n_out, .n_hidden = b->n_hidden, .chunks = x->chunks
+    };
+    return s;
+}
+
+/* Records the ops; an error leaves no recording behind. */
+static int record(cuda_exec *x, cuda_step *s, err *e) {
+    int rc = cuda_graph_begin(x->stream, e);
+    if (rc < 0) return rc;
+    rc = run(x, x->x.options.first_op, x->x.options.end_op, e);
+    cuda_graph graph = NULL;
+    int        rc2 = cuda_graph_end(&graph, x->stream, rc < 0 ? NULL : e);
+    if (rc == 0) rc = rc2;
+    if (rc == 0) s->graph = graph;
+    return rc;
+}
+
+/* The second step of a size is recorded: sizes that come once cost nothing extra. */
+static int run_step(cuda_exec *x, err *e) {
+    cuda_step *s = step_of(x);
+    int        rc = 0;
+    if (!s || s->seen++ == 0) return run(x, x->x.options.first_op, x->x.options.end_op, e);
+    if (!s->graph) rc = record(x, s, e);
+    return rc < 0 ? rc : cuda_graph_run(s->graph, x->stream, e);
+}
+
+static int give_ticket(cuda_exec *x, nn_ticket *ticket, err *e) {
+    int rc = cuda_event_record(x->events[(x->last + 1) % CUDA_EVENTS], x->stream, e);
+    if (rc == 0) *ticket = ++x->last;
+    return rc;
+}
+
+int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {
+    cuda_exec *x = (cuda_exec *)base;
+    int        rc = enter(x, e);
+    if (rc == 0) rc = begin(x, b, e);
+    if (rc == 0) rc = run_step(x, e);
+    if (rc == 0) rc = give_ticket(x, step, e);
+    return leave(x, rc);
+}
+
+int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e) {
+    cuda_exec *x = (cuda_exec *)base;
+    int        rc = enter(x, e);
+    if (rc < 0) return rc;
+    if (ticket == 0 || ticket > x->last)
+        return err_set(e, ERR_ARG, "ticket %llu was never given out", (unsigned long long)ticket);
+    return leave(x, cuda_event_wait(x->events[ticket % CUDA_EVENTS], e));
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+static int copy_out(cuda_exec *x, float *to, const float *from, size_t bytes, err *e) {
+    int rc = 0;
+    for (size_t at = 0; at < bytes && rc == 0; at += CUDA_STAGING) {
+        size_t n = bytes - at < CUDA_STAGING ? bytes - at : CUDA_STAGING;
+        rc = cuda_receive(x->staging, (const uint8_t *)from + at, n, x->stream, e);
+        if (rc == 0) rc = cuda_wait(x->stream, e);
+        if (rc == 0) memcpy((uint8_t *)to + at, x->staging, n);
+    }
+    return rc;
+}
+
+int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e) {
+    cuda_exec     *x = (cuda_exec *)base;
+    const nn_tape *t = base->model->tape;
+    nn_buf         b = what == NN_FETCH_LOGITS ? t->logits : t->hidden;
+    int64_t        width = t->bufs[b].width, rows = cuda_buf_rows(x, b);
+    int            rc = enter(x, e);
+    if (rc < 0) return rc;
+    if (first < 0 || n < 0 || n > rows || first > rows - n)
+        return err_set(e, ERR_ARG, "%lld rows from row %lld on; there are %lld", (long long)n, (long long)first,
+                       (long long)rows);
+    return leave(x, copy_out(x, to, cuda_buf(x, b) + first * width, (size_t)(n * width) * sizeof *to, e));
+}
+
+static int check_buf(const cuda_exec *x, nn_buf b, size_t *bytes, err *e) {
+    const nn_tape *t = x->x.model->tape;
+    if (b <= 0 || b >= t->n_bufs) return err_set(e, ERR_ARG, "buffer %d of %d", b, t->n_bufs - 1);
+    *bytes = (size_t)(cuda_buf_rows(x, b) * t->bufs[b].width) * sizeof(float);
+    return 0;
+}
+
+int cuda_read(nn_exec *base, nn_buf b, float *to, err *e) {
+    cuda_exec *x = (cuda_exec *)base;
+    size_t     bytes = 0;
+    int        rc = enter(x, e);
+    if (rc == 0) rc = check_buf(x, b, &bytes, e);
+    return rc < 0 ? rc : leave(x, copy_out(x, to, cuda_buf(x, b), bytes, e));
+}
+
+int cuda_write(nn_exec *base, nn_buf b, const float *from, err *e) {
+    cuda_exec *x = (cuda_exec *)base;
+    size_t     bytes = 0;
+    int        rc = enter(x, e);
+    if (rc == 0) rc = check_buf(x, b, &bytes, e);
+    if (rc == 0) rc = cuda_wait(x->stream, e);
+    if (rc == 0) rc = cuda_copy_in(cuda_buf(x, b), from, bytes, e);
+    if (x->image_of == b) x->image_of = 0;
+    if (x->sorted_of == b) x->sorted_of = 0;
+    return leave(x, rc);
+}
+
+/* --- moves -------------------------------------------------------------------------------------------------------- */
+
+static int move_one(cuda_exec *x, const nn_move *m, err *e) {
+    bool     page = m->kind == NN_MOVE_PAGE;
+    size_t   bytes = page ? x->x.memory.page_bytes[m->group] : x->x.memory.slot_bytes;
+    uint8_t *base = page ? x->pages[m->group] : x->heap + x->areas.slots;
+    if (bytes == 0 || m->from == m->to) return 0;
+    if (m->from == NN_HOST) return cuda_send(base + (size_t)m->to * bytes, m->host, bytes, x->stream, e);
+    if (m->to == NN_HOST) return cuda_receive(m->host, base + (size_t)m->from * bytes, bytes, x->stream, e);
+    return cuda_copy_within(base + (size_t)m->to * bytes, base + (size_t)m->from * bytes, bytes, x->stream, e);
+}
+
+int cuda_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e) {
+    cuda_exec *x = (cuda_exec *)base;
+    int        rc = enter(x, e);
+    if (rc == 0) rc = nn_exec_check_moves(base, moves, n, e);
+    for (int i = 0; i < n && rc == 0; i++) rc = move_one(x, &moves[i], e);
+    if (rc == 0) rc = give_ticket(x, ticket, e);
+    return leave(x, rc);
+}

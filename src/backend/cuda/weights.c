@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights on the device: every matrix that the executor's ops multiply with, in the layout of the product kernels, and
+ * every small vector. Types without a kernel of their own are made F16 on the host, with one power of two per matrix
+ * stack that brings the largest value near the top of F16's range. Embedding tables stay in the file.
+ */
+#include "backend/cuda/cuda.h"
+
+#include "tensor/codec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int stack_of(const nn_mat *m) { return m->n_stack ? m->n_stack : 1; }
+
+/* Whether two matrices are the same bytes: a head that is the embedding, for one. */
+static bool same_mat(const nn_mat *a, const nn_mat *b) {
+    return a == b ||
+           (a->at[0].data == b->at[0].data && a->rows == b->rows && a->cols == b->cols && a->n_stack == b->n_stack &&
+            a->at[0].type == b->at[0].type && a->at[0].row_bytes == b->at[0].row_bytes);
+}
+
+const cuda_mat *cuda_mat_of(const cuda_exec *x, const nn_mat *m) {
+    for (int i = 0; i < x->n_mats; i++) {
+        if (same_mat(x->mats[i].from, m)) return &x->mats[i];
+    }
+    return NULL;
+}
+
+const float *cuda_vec_of(const cuda_exec *x, const float *data) {
+    for (int i = 0; data && i < x->n_vecs; i++) {
+        if (x->vecs[i].from == data) return (const float *)(const void *)(x->weights + x->vecs[i].at);
+    }
+    return NULL;
+}
+
+int cuda_weights_add_vec(cuda_exec *x, const float *data, int64_t n, err *e) {
+    for (int i = 0; i < x->n_vecs; i++) {
+        if (x->vecs[i].from == data) return 0;
+    }
+    if (x->n_vecs % 256 == 0) {
+        cuda_vec *more = realloc(x->vecs, (size_t)(x->n_vecs + 256) * sizeof *more);
+        if (!more) return err_set_nomem(e);
+        x->vecs = more;
+    }
+    x->vecs[x->n_vecs++] = (cuda_vec){ data, n, x->weights_bytes };
+    x->weights_bytes += cuda_align((size_t)n * sizeof *data);
+    return 0;
+}
+
+/* What a matrix of this type is multiplied as. Types with scales of their own array are never packed as they are. */
+static tensor_type device_type(const nn_mat *m) {
+    tensor_type type = m->at[0].type;
+    bool        bare = !m->at[0].scales;
+    for (int i = 1; i < stack_of(m); i++) {
+        if (m->at[i].type != type) return TENSOR_F16;
+    }
+    return type == TENSOR_F32 || (cuda_can_multiply(type) && bare) ? type : TENSOR_F16;
+}
+
+int cuda_weights_add(cuda_exec *x, const nn_op *op, int number, err *e) {
+    const nn_mat *m = cuda_product_of(op);
+    char          why[160];
+    if (cuda_mat_of(x, m)) return 0;
+    for (int i = 0; i < stack_of(m); i++) {
+        if (tensor_mat_valid(&m->at[i])) continue;
+        snprintf(why, sizeof why, "weights of type %s", tensor_type_name((int)m->at[i].type));
+        return cuda_refuse(x, number, why, e);
+    }
+    if (x->n_mats % 256 == 0) {
+        cuda_mat *more = realloc(x->mats, (size_t)(x->n_mats + 256) * sizeof *more);
+        if (!more) return err_set_nomem(e);
+        x->mats = more;
+    }
+    cuda_mat w = { .from = m, .type = device_type(m), .w_scale = 1.0f, .at = x->weights_bytes };
+    w.each = cuda_align(w.type == TENSOR_F32 ? (size_t)(m->rows * m->cols) * sizeof(float)
+                                             : cuda_packed_bytes(w.type, m->rows, m->cols));
+    x->weights_bytes += w.each * (size_t)stack_of(m);
+    w.table_at = x->weights_bytes;
+    if (m->n_stack) x->weights_bytes += cuda_align((size_t)m->n_stack * sizeof(void *));
+    x->mats[x->n_mats++] = w;
+    return 0;
+}
+
+/* Bytes of one matrix on its way: in file layout, or as F16. */
+static size_t staged_bytes(const cuda_mat *w) {
+    size_t row = 0;
+    if (w->type == TENSOR_F32) return 0;
+    (void)tensor_row_bytes((int)w->type, w->from->cols, &row);
+    return row * (size_t)w->from->rows;
+}
+
+size_t cuda_weights_staging(const cuda_exec *x) {
+    size_t most = 0;
+    for (int i = 0; i < x->n_mats; i++) {
+        size_t bytes = staged_bytes(&x->mats[i]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static float largest(const tensor_mat *m, float *row) {
+    float most = 0;
+    for (int64_t r = 0; r < m->rows; r++) {
+        tensor_mat_dequant_row(m, 0, r, row);
+        for (int64_t i = 0; i < m->cols; i++) {
+            float v = fabsf(row[i]);
+            if (v > most && v < INFINITY) most = v;
+        }
+    }
+    return most;
+}
+
+/* Every row as F16, divided by w_scale; or as F32. The caller frees it. */
+static void *expanded(const tensor_mat *m, tensor_type type, float w_scale, err *e) {
+    size_t   size = type == TENSOR_F32 ? 4 : 2, row_bytes = (size_t)m->cols * size;
+    uint8_t *out = malloc((size_t)m->rows * row_bytes + 1);
+    float   *row = malloc((size_t)m->cols * sizeof *row);
+    for (int64_t r = 0; out && row && r < m->rows; r++) {
+        tensor_mat_dequant_row(m, 0, r, row);
+        for (int64_t i = 0; i < m->cols; i++) row[i] /= w_scale;
+        if (type == TENSOR_F32)
+            memcpy(out + (size_t)r * row_bytes, row, row_bytes);
+        else
+            (void)tensor_quant_row(TENSOR_F16, row, out + (size_t)r * row_bytes, m->cols);
+    }
+    if (!out || !row) {
+        free(out);
+        out = NULL;
+        err_set_nomem(e);
+    }
+    free(row);
+    return out;
+}
+
+/* One matrix: as it is in the file where the kernels know the type, else by way of floats. */
+static int load_one(cuda_exec *x, const cuda_mat *w, const tensor_mat *m, uint8_t *to, err *e) {
+    uint8_t *staged = x->heap + x->areas.scratch;
+    size_t   row = 0;
+    int      rc;
+    if (m->type == w->type && m->type != TENSOR_F32) {
+        (void)tensor_row_bytes((int)m->type, m->cols, &row);
+        rc = cuda_copy_rows_in(staged, m->data, row, m->row_bytes, (size_t)m->rows, e);
+    } else {
+        void *host = expanded(m, w->type, w->w_scale, e);
+        if (!host) return ERR_NOMEM;
+        row = (size_t)m->cols * (w->type == TENSOR_F32 ? 4 : 2);
+        rc = cuda_copy_in(w->type == TENSOR_F32 ? to : staged, host, row * (size_t)m->rows, e);
+        free(host);
+    }
+    if (rc < 0 || w->type == TENSOR_F32) return rc;
+    rc = cuda_pack(to, staged, row, w->type, m->rows, m->cols, x->stream, e);
+    return rc < 0 ? rc : cuda_wait(x->stream, e);
+}
+
+/* The power of two that F16 values of a stack are divided by. */
+static int choose_scale(cuda_mat *w, err *e) {
+    float *row = malloc((size_t)w->from->cols * sizeof *row), most = 0;
+    int    exponent;
+    if (!row) return err_set_nomem(e);
+    for (int i = 0; i < stack_of(w->from); i++) most = fmaxf(most, largest(&w->from->at[i], row));
+    free(row);
+    if (most > 0) {
+        (void)frexpf(most, &exponent);
+        w->w_scale = ldexpf(1.0f, exponent - 10 < -100 ? -100 : exponent - 10); /* the largest comes to [512, 1024) */
+    }
+    return 0;
+}
+
+static int load_mat(cuda_exec *x, cuda_mat *w, err *e) {
+    int          n = stack_of(w->from), rc = 0;
+    const void **table = malloc((size_t)n * sizeof *table);
+    if (!table) return err_set_nomem(e);
+    if (w->type == TENSOR_F16 && w->from->at[0].type != TENSOR_F16) rc = choose_scale(w, e);
+    for (int i = 0; i < n && rc == 0; i++) {
+        uint8_t *to = x->weights + w->at + w->each * (size_t)i;
+        rc = load_one(x, w, &w->from->at[i], to, e);
+        table[i] = to;
+    }
+    if (rc == 0 && w->from->n_stack) rc = cuda_copy_in(x->weights + w->table_at, table, (size_t)n * sizeof *table, e);
+    free((void *)table);
+    return rc < 0 ? err_wrap(e, rc, "%s", w->from->name) : 0;
+}
+
+int cuda_weights_load(cuda_exec *x, err *e) {
+    int rc = 0;
+    for (int i = 0; i < x->n_mats && rc == 0; i++) rc = load_mat(x, &x->mats[i], e);
+    for (int i = 0; i < x->n_vecs && rc == 0; i++)
+        rc = cuda_copy_in(x->weights + x->vecs[i].at, x->vecs[i].from, (size_t)x->vecs[i].n * sizeof(float), e);
+    return rc;
+}

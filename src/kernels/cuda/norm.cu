@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Norms: a warp per group of up to 512 elements (heads), a block per larger one. Which of the two follows from the
+ * group's size, and so does the order of the sums. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/reduce.cuh"
+
+#define THREADS 256
+#define WARP_GROUP 512
+
+/* One group by STEP threads, of which this is number `at`; sum(v) adds over them. */
+template <int STEP, class Sum>
+__device__ static inline void norm_group(const cuda_norm &a, int64_t g, int at, Sum sum) {
+    const float *x = a.x + g * a.group;
+    float       *out = a.out + g * a.group;
+    const int    w0 = (int)(g % a.w_groups) * a.group;
+    float        mean = 0, part = 0;
+    if (a.kind == CUDA_NORM_LAYER) {
+        for (int i = at; i < a.group; i += STEP) mean += x[i];
+        mean = sum(mean) / (float)a.group;
+    }
+    for (int i = at; i < a.group; i += STEP) part = fmaf(x[i] - mean, x[i] - mean, part);
+    part = sum(part);
+    const float scale = 1.0f / sqrtf((a.kind == CUDA_NORM_L2 ? part : part / (float)a.group) + a.eps);
+    for (int i = at; i < a.group; i += STEP) {
+        float v = (x[i] - mean) * scale;
+        if (a.w) v *= a.w[w0 + i];
+        if (a.b) v += a.b[w0 + i];
+        out[i] = v;
+    }
+}
+
+static __global__ __launch_bounds__(THREADS) void norm_kernel(const cuda_norm a) {
+    __shared__ float room[THREADS / 32];
+    norm_group<THREADS>(a, blockIdx.x, (int)threadIdx.x, [](float v) { return block_sum<THREADS>(v, room); });
+}
+
+static __global__ __launch_bounds__(THREADS) void norm_heads_kernel(const cuda_norm a) {
+    const int64_t g = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    if (g < a.groups) norm_group<32>(a, g, (int)threadIdx.x % 32, [](float v) { return warp_sum(v); });
+}
+
+int cuda_op_norm(const cuda_norm *a, cuda_stream s, err *e) {
+    if (a->groups == 0) return 0;
+    const bool       heads = a->group <= WARP_GROUP;
+    const int64_t    blocks = heads ? (a->groups + THREADS / 32 - 1) / (THREADS / 32) : a->groups;
+    const cuda_shape shape = { (unsigned)blocks, THREADS, 1, 0, false };
+    return heads ? cuda_launch(norm_heads_kernel, shape, s, e, *a) : cuda_launch(norm_kernel, shape, s, e, *a);
+}

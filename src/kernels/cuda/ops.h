@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The small ops of a tape on a CUDA device: everything that is not a large product (product.h).
+ *
+ * One output value has one order of operations, whatever the number of rows and wherever a row stands. Sizes that
+ * depend on the batch are given by the host; what else a kernel needs to know of it lies in one block of integers on
+ * the device (cuda_batch), so that recorded launches can be started again with another batch of the same sizes.
+ *
+ * Nothing here allocates or waits. All pointers are device pointers.
+ */
+#ifndef KERNELS_CUDA_OPS_H
+#define KERNELS_CUDA_OPS_H
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/product.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- the batch -------------------------------------------------------------------------------------------------- */
+
+/* Page tables: page p of sequence s in group g is block[block[1 + g] + s * block[0] + p]. */
+typedef struct cuda_batch {
+    const int32_t *block;
+    const int32_t *pos, *seq_of, *row_end; /* [n_tok] */
+    const int32_t *q_start, *slot;         /* [n_seq + 1], [n_seq] */
+    const int32_t *out_rows;               /* [n_out] */
+    int            n_tok, n_seq, n_out, page_tokens;
+} cuda_batch;
+
+/* --- rows ------------------------------------------------------------------------------------------------------- */
+
+typedef enum cuda_norm_kind { CUDA_NORM_RMS, CUDA_NORM_LAYER, CUDA_NORM_L2 } cuda_norm_kind;
+
+typedef struct cuda_norm {
+    cuda_norm_kind kind;
+    const float   *x;
+    float         *out;
+    int64_t        groups;          /* of all rows together */
+    int            group, w_groups; /* elements of a group; groups that w and b are long: 1, or those of a row */
+    const float   *w, *b;           /* NULL: none */
+    float          eps;
+} cuda_norm;
+int cuda_op_norm(const cuda_norm *a, cuda_stream s, err *e);
+
+typedef enum cuda_act {
+    CUDA_ACT_NONE,
+    CUDA_ACT_SILU,
+    CUDA_ACT_GELU,
+    CUDA_ACT_GELU_TANH,
+    CUDA_ACT_RELU,
+    CUDA_ACT_RELU2,
+    CUDA_ACT_SIGMOID,
+    CUDA_ACT_SOFTPLUS,
+    CUDA_ACT_TANH,
+} cuda_act;
+
+typedef enum cuda_each_kind {
+    CUDA_EACH_ADD,       /* y += scale * a */
+    CUDA_EACH_SCALE,     /* y *= scale */
+    CUDA_EACH_ACT,       /* y = act(y) */
+    CUDA_EACH_GATE,      /* y *= act(a), one a for y_width / a_width elements */
+    CUDA_EACH_SOFTCAP,   /* y = scale * tanh(y / scale) */
+    CUDA_EACH_POS_SCALE, /* y *= 1 + scale * log1p(floor(pos / period)) */
+    CUDA_EACH_DECAY,     /* y = a[element / (width / a_width)] * softplus(y + b[element]); a, b: vectors */
+    CUDA_EACH_GLU,       /* y = act(y) * a; scale != 0: the clamped form with that limit and alpha */
+} cuda_each_kind;
+
+typedef struct cuda_each {
+    cuda_each_kind kind;
+    cuda_act       act;
+    float         *y;
+    const float   *a, *b;
+    int64_t        rows, width, a_width;
+    float          scale, alpha;
+    const int32_t *pos;
+    int            period;
+} cuda_each;
+int cuda_op_each(const cuda_each *a, cuda_stream s, err *e);
+
+/* `width` columns from `offset` on of every `group` columns. */
+typedef struct cuda_take {
+    const float *x;
+    float       *out;
+    int64_t      rows, in_width;
+    int          group, offset, width;
+} cuda_take;
+int cuda_op_take(const cuda_take *a, cuda_stream s, err *e);
+
+/* out[i] = x[rows[i]] for n rows. */
+int cuda_op_gather(float *out, const float *x, const int32_t *rows, int64_t n, int64_t width, cuda_stream s, err *e);
+
+/* --- rotation --------------------------------------------------------------------------------------------------- */
+
+/* Cosines and sines of the batch's positions, [n_tok][2 * n], in double and rounded once. */
+int cuda_op_rope_table(float *table, const float *inv_freq, int n, float scale, const cuda_batch *b, cuda_stream s,
+                       err *e);
+
+typedef struct cuda_rope {
+    float       *x;
+    const float *table;
+    int64_t      width;
+    int          head_dim, offset, n; /* n: pairs */
+    bool         interleaved;
+    cuda_batch   batch;
+} cuda_rope;
+int cuda_op_rope(const cuda_rope *a, cuda_stream s, err *e);
+
+/* --- pages ------------------------------------------------------------------------------------------------------ */
+
+typedef enum cuda_page_type {
+    CUDA_PAGE_F32,
+    CUDA_PAGE_F16,
+    CUDA_PAGE_BF16,
+    CUDA_PAGE_Q8_0,
+    CUDA_PAGE_Q4_0
+} cuda_page_type;
+
+/* Bytes of `dim` elements of one position; a multiple of 16. */
+size_t cuda_page_row_bytes(cuda_page_type type, int dim);
+
+/*
+ * Where a layer's keys and values lie: in page p, from `offset` on, first [head][position] keys, then [head][position]
+ * values. A latent layer has rows of the latent and the rotated part side by side, and no values of its own.
+ */
+typedef struct cuda_pages {
+    uint8_t       *base;
+    size_t         page_bytes, offset, v_offset; /* v_offset: from the page's begin */
+    size_t         k_row, v_row;                 /* bytes of a position of one head */
+    cuda_page_type k_type, v_type;
+    int            group, n_kv, dim_k, dim_v;
+} cuda_pages;
+
+/* Rows of k [n_kv * dim_k] and v [n_kv * dim_v] to their places. */
+int cuda_op_store(const cuda_pages *p, const float *k, const float *v, const cuda_batch *b, cuda_stream s, err *e);
+/* Rows of the latent [n_latent] and of the rotated part. */
+int cuda_op_store_latent(const cuda_pages *p, const float *latent, int n_latent, const float *turned, int n_turned,
+                         const cuda_batch *b, cuda_stream s, err *e);
+
+enum {
+    CUDA_ATTN_CHUNK = 128, /* absolute positions whose part of the result is computed by itself */
+    CUDA_ATTN_DIM = 1024,  /* the widest head */
+};
+
+/*
+ * A row's result: for each chunk of positions it sees, the largest score, the sum of the exponentials and the weighted
+ * values; folded in the order of chunks. Where few rows meet long contexts the chunks are computed by different blocks.
+ */
+typedef struct cuda_attn {
+    cuda_pages   pages;
+    cuda_batch   batch;
+    const float *q, *q_turned; /* q_turned: latent layers */
+    float       *out;
+    int          n_head, dim_q, dim_turned; /* dim_q: of q alone */
+    int          dim_out, window;
+    float        scale, softcap;
+    const float *sinks;
+    float       *parts;  /* cuda_attn_parts(...) floats, or NULL */
+    int          chunks; /* that the longest row has, rounded up at will; 0: one block folds all */
+} cuda_attn;
+int     cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e);
+int64_t cuda_attn_parts(int64_t rows, int n_head, int dim_out, int chunks);
+
+/* --- recurrent layers -------------------------------------------------------------------------------------------- */
+
+/* The fixed state of slot i begins at state + i * slot_floats + offset. A sequence at position 0 begins with zeros. */
+typedef struct cuda_state {
+    float     *state;
+    int64_t    slot_floats, offset;
+    cuda_batch batch;
+} cuda_state;
+
+typedef struct cuda_conv {
+    cuda_state   st; /* [kernel - 1][channels], oldest first; offset counts the first channel in */
+    const float *x, *w, *bias;
+    float       *out;
+    int          width, kernel, channels;
+    cuda_act     act;
+} cuda_conv;
+int cuda_op_conv(const cuda_conv *a, cuda_stream s, err *e);
+
+typedef struct cuda_delta {
+    cuda_state   st; /* [heads_v][dim_k][dim_v] */
+    const float *q, *k, *v, *g, *beta;
+    float       *out;
+    int          heads_k, heads_v, dim_k, dim_v;
+    float        scale;
+    bool         tiled, per_channel;
+} cuda_delta;
+int cuda_op_delta(const cuda_delta *a, cuda_stream s, err *e);
+
+typedef struct cuda_ssm {
+    cuda_state   st; /* [n_head][n_state][dim] */
+    const float *x, *b, *c, *dt;
+    const float *va, *vd, *dt_bias; /* per head; vd, dt_bias: NULL: none */
+    float       *out;
+    int          n_head, dim, n_group, n_state;
+    float        dt_min, dt_max;
+} cuda_ssm;
+int cuda_op_ssm(const cuda_ssm *a, cuda_stream s, err *e);
+
+/* --- experts ------------------------------------------------------------------------------------------------------ */
+
+enum { CUDA_MAX_EXPERTS = 4096, CUDA_ITEM_ROWS = 8 };
+
+typedef struct cuda_route {
+    const float *logits, *bias, *expert_scale;
+    float       *out; /* [n_used] (expert as int32, weight) */
+    int64_t      rows;
+    int          n_expert, n_used, n_group, top_group;
+    bool         softmax, renorm;
+    float        renorm_eps, scale;
+} cuda_route;
+int cuda_op_route(const cuda_route *a, cuda_stream s, err *e);
+
+/* Rows by expert: order[] has the row numbers sorted, item i (of items[0]) is (expert, first place in order, rows). */
+int64_t cuda_items_max(int64_t rows, int n_expert);
+int     cuda_op_sort(int32_t *order, int32_t *items, const float *chosen, int64_t rows, int n_expert, cuda_stream s,
+                     err *e);
+
+/* out[row] = matrix of the row * x[row / in_div]. Which matrix: the row's expert, or row % n_mats. */
+typedef struct cuda_grouped {
+    tensor_type        type; /* F32, or one that product.h multiplies */
+    int64_t            rows, cols;
+    const void *const *mats; /* [n_mats], on the device */
+    int                n_mats;
+    cuda_rows          x;  /* 16-bit types */
+    const float       *xf; /* F32: rows of cols */
+    float              w_scale;
+    const float       *bias;          /* [n_mats][rows], or NULL */
+    const float       *chosen;        /* NULL: row % n_mats */
+    const int32_t     *order, *items; /* of cuda_op_sort, where chosen is there */
+    int64_t            n;             /* rows of out */
+    int                in_div;
+    float             *out;
+} cuda_grouped;
+int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e);
+
+/* out[row] = the sum over k of weight k * y[row * n_used + k]. */
+int cuda_op_combine(float *out, const float *y, const float *chosen, int64_t rows, int n_used, int64_t width,
+                    cuda_stream s, err *e);
+
+/* F32 weights in file layout: out = x * W^T, + bias, + the old out. */
+typedef struct cuda_plain {
+    const float *w, *x, *bias;
+    float       *out;
+    int64_t      rows, cols, n;
+    bool         add;
+} cuda_plain;
+int cuda_op_plain(const cuda_plain *a, cuda_stream s, err *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Storing keys, values and latents: a warp per row of a page and 32 elements of it. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/pages.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+#define WARPS 4
+
+/* Up to 32 elements of a row from block `block` on; v: this lane's, 0 behind the end. */
+__device__ static inline void put_block(cuda_page_type type, uint8_t *row, int block, int dim, float v, int lane) {
+    const int i = block * PAGE_BLOCK + lane;
+    switch (type) {
+    case CUDA_PAGE_F32:
+        if (i < dim) reinterpret_cast<float *>(row)[i] = v;
+        return;
+    case CUDA_PAGE_F16:
+        if (i < dim) reinterpret_cast<__half *>(row)[i] = __float2half_rn(v);
+        return;
+    case CUDA_PAGE_BF16:
+        if (i < dim) reinterpret_cast<__nv_bfloat16 *>(row)[i] = __float2bfloat16_rn(v);
+        return;
+    case CUDA_PAGE_Q8_0: {
+        uint8_t    *b = row + block * 34;
+        const float top = warp_max(fabsf(v)), d = top / 127.0f, inverse = d > 0 ? 1.0f / d : 0.0f;
+        if (lane == 0) *reinterpret_cast<__half *>(b) = __float2half_rn(d);
+        b[2 + lane] = (uint8_t)(int8_t)__float2int_rn(v * inverse);
+        return;
+    }
+    case CUDA_PAGE_Q4_0: {
+        uint8_t    *b = row + block * 18;
+        const float high = warp_max(v), low = -warp_max(-v), top = high > -low ? high : low;
+        const float d = top / -8.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
+        const int   q = min(15, max(0, __float2int_rn(v * inverse) + 8));
+        const int   other = __shfl_down_sync(0xffffffffu, q, 16);
+        if (lane == 0) *reinterpret_cast<__half *>(b) = __float2half_rn(d);
+        if (lane < 16) b[2 + lane] = (uint8_t)(q | other << 4);
+        return;
+    }
+    }
+}
+
+struct store_args {
+    cuda_pages   pages;
+    cuda_batch   batch;
+    const float *k, *v; /* latent: the two parts of a row */
+    int          latent, turned;
+    int          k_blocks, v_blocks; /* per head */
+};
+
+static __global__ __launch_bounds__(WARPS * 32) void store_kernel(const store_args a) {
+    const int     lane = (int)threadIdx.x % 32, per_head = a.k_blocks + a.v_blocks, per_row = per_head * a.pages.n_kv;
+    const int64_t w = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = w / per_row;
+    if (t >= a.batch.n_tok) return;
+    const int head = (int)(w % per_row) / per_head, at = (int)(w % per_head),
+              block = at < a.k_blocks ? at : at - a.k_blocks;
+    const int i = block * PAGE_BLOCK + lane, P = a.batch.page_tokens;
+    int       in_page;
+    uint8_t  *page = page_at(a.pages, a.batch, a.batch.seq_of[t], a.batch.pos[t], &in_page);
+    if (a.latent) {
+        const int   dim = a.latent + a.turned;
+        const float v = i < a.latent ? a.k[t * a.latent + i] : i < dim ? a.v[t * a.turned + i - a.latent] : 0.0f;
+        put_block(a.pages.k_type, page_k(a.pages, page, 0, in_page, P), block, dim, v, lane);
+    } else if (at < a.k_blocks) {
+        const int   dim = a.pages.dim_k;
+        const float v = i < dim ? a.k[(t * a.pages.n_kv + head) * dim + i] : 0.0f;
+        put_block(a.pages.k_type, page_k(a.pages, page, head, in_page, P), block, dim, v, lane);
+    } else {
+        const int   dim = a.pages.dim_v;
+        const float v = i < dim ? a.v[(t * a.pages.n_kv + head) * dim + i] : 0.0f;
+        put_block(a.pages.v_type, page_v(a.pages, page, head, in_page, P), block, dim, v, lane);
+    }
+}
+
+static int start(const store_args &a, cuda_stream s, err *e) {
+    const int64_t    warps = (int64_t)a.batch.n_tok * a.pages.n_kv * (a.k_blocks + a.v_blocks);
+    const cuda_shape shape = { (unsigned)((warps + WARPS - 1) / WARPS), WARPS * 32, 1, 0, false };
+    return cuda_launch(store_kernel, shape, s, e, a);
+}
+
+static int blocks_of(int dim) { return (dim + PAGE_BLOCK - 1) / PAGE_BLOCK; }
+
+int cuda_op_store(const cuda_pages *p, const float *k, const float *v, const cuda_batch *b, cuda_stream s, err *e) {
+    return start({ *p, *b, k, v, 0, 0, blocks_of(p->dim_k), blocks_of(p->dim_v) }, s, e);
+}
+
+int cuda_op_store_latent(const cuda_pages *p, const float *latent, int n_latent, const float *turned, int n_turned,
+                         const cuda_batch *b, cuda_stream s, err *e) {
+    return start({ *p, *b, latent, turned, n_latent, n_turned, blocks_of(n_latent + n_turned), 0 }, s, e);
+}
+
+size_t cuda_page_row_bytes(cuda_page_type type, int dim) {
+    size_t bytes = 0;
+    switch (type) {
+    case CUDA_PAGE_F32: bytes = (size_t)dim * 4; break;
+    case CUDA_PAGE_F16:
+    case CUDA_PAGE_BF16: bytes = (size_t)dim * 2; break;
+    case CUDA_PAGE_Q8_0: bytes = (size_t)blocks_of(dim) * 34; break;
+    case CUDA_PAGE_Q4_0: bytes = (size_t)blocks_of(dim) * 18; break;
+    }
+    return (bytes + 15) / 16 * 16;
+}
