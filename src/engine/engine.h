@@ -32,7 +32,7 @@ typedef struct engine_options {
     size_t     cache_room;     /* what it may take where nobody said how long or how large; 0: two sequences of 8192 */
     int        page_tokens;    /* 0: PAGE_TOKENS */
     int        max_seqs;       /* that compute at once; 0: 16 */
-    int        step_tokens;    /* tokens of one step; 0: 256 */
+    int        step_tokens;    /* tokens of one step; 0: 256, 2048 on a GPU */
     int        max_waiting;    /* requests in the queue (and as many again of clients with few of them); 0: 1024 */
     int        target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: off */
     int        n_threads;      /* 0: one per core */

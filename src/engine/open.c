@@ -16,7 +16,7 @@ enum {
     WHOLE_TOKENS = 1024,  /* of a step of inputs that come whole: short ones go together */
 };
 
-static void defaults(engine_options *o, const nn_model *m) {
+static void defaults(engine_options *o, const nn_model *m, nn_device_kind kind) {
     if (o->n_ctx <= 0) o->n_ctx = m->dims->context > 0 ? m->dims->context : 4096;
     if (nn_model_whole(m)) { /* an input is one step, and a position behind the trained ones has no meaning */
         if (m->dims->context > 0 && o->n_ctx > m->dims->context) o->n_ctx = m->dims->context;
@@ -26,7 +26,7 @@ static void defaults(engine_options *o, const nn_model *m) {
     if (o->page_tokens <= 0) o->page_tokens = PAGE_TOKENS;
     if (o->max_seqs <= 0) o->max_seqs = 16;
     if (o->max_seqs > 1024) o->max_seqs = 1024;
-    if (o->step_tokens <= 0) o->step_tokens = 256;
+    if (o->step_tokens <= 0) o->step_tokens = kind == NN_DEVICE_GPU ? 2048 : 256;
     if (o->step_tokens < o->max_seqs) o->step_tokens = o->max_seqs;
     if (o->max_waiting <= 0) o->max_waiting = 1024;
 }
@@ -53,7 +53,8 @@ static int pages_for(const engine *g) {
 }
 
 /* The first piece of a prompt: before anything was measured a slow machine's second is assumed. */
-static int first_piece(const nn_model *m, int step_tokens) {
+static int first_piece(const nn_model *m, int step_tokens, nn_device_kind kind) {
+    if (kind == NN_DEVICE_GPU) return step_tokens;
     double layer = 4.0 * m->dims->n_embd * m->dims->n_embd + 3.0 * m->dims->n_embd * m->dims->n_ff;
     double fits = 4e11 / (2.0 * layer * m->dims->n_layer + 1);
     return fits < step_tokens ? (int)num_max(4, (int64_t)fits) : step_tokens;
@@ -146,13 +147,13 @@ static int plan(engine *g, const nn_model *m, const engine_options *options, err
     int       rc;
     g->model = m;
     g->o = *options;
-    defaults(&g->o, m);
+    if ((rc = choose_device(g, e)) < 0) return rc;
+    defaults(&g->o, m, g->device.kind);
     g->n_ctx = g->o.n_ctx;
     g->n_vocab = m->tape->logits ? m->tape->bufs[m->tape->logits].width : m->dims->n_vocab;
     g->whole = nn_model_whole(m);
     g->n_hidden = m->tape->bufs[m->tape->hidden].width;
     g->n_input = m->tape->bufs[m->tape->ops[0].out].width; /* the embedding's */
-    if ((rc = choose_device(g, e)) < 0) return rc;
     nn_exec_options x = exec_options(g, 1);
     if ((rc = g->backend->measure(&one, &g->device, m, &x, e)) < 0) return rc;
     for (int k = 0; k < NN_MAX_GROUPS; k++) g->page_bytes += one.page_bytes[k];
@@ -231,7 +232,7 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
     if ((rc = plan(g, m, options, e)) < 0 || (rc = open_parts(g, e)) < 0) goto fail;
     engine_publish(g); /* an engine that has not been asked anything has its pages, too */
     g->prompt_budget = g->o.step_tokens;
-    g->piece_budget = first_piece(m, g->o.step_tokens);
+    g->piece_budget = first_piece(m, g->o.step_tokens, g->device.kind);
     g->busy = true;
     if (pthread_create(&g->thread, NULL, engine_main, g) != 0) {
         rc = err_set(e, ERR_NOMEM, "cannot start the engine's thread");

@@ -131,7 +131,7 @@ static bool guide_forbids(const sequence *s) {
     return stop;
 }
 
-/* By the device, from the row where it lies. */
+/* By the device, from the row where it lies; SAMPLING_LEFT: it cannot. */
 static int device_pick(engine *g, const share *h, const uint32_t *mask, sampling_result *out, err *e) {
     const sequence       *s = h->s;
     const engine_request *r = &s->request->r;
@@ -145,7 +145,7 @@ static int device_pick(engine *g, const share *h, const uint32_t *mask, sampling
                                   .n_top = r->n_top,
                                   .top = g->top };
     int                   rc = g->backend->sample(g->exec, &at, &row, 1, out, e);
-    return rc == 0 && out->token < 0 ? err_set(e, ERR_ARG, "no token is allowed at this place") : rc;
+    return rc == 0 && out->token == -1 ? err_set(e, ERR_ARG, "no token is allowed at this place") : rc;
 }
 
 /* By the host, from a copy of the row. */
@@ -162,12 +162,21 @@ static int host_pick(engine *g, const share *h, const uint32_t *mask, sampling_r
     return rc < 0 ? rc : sampler_pick(s->sampler, g->work, &q, out, e);
 }
 
+static int pick_token(engine *g, const share *h, const uint32_t *mask, sampling_result *out, err *e) {
+    out->token = SAMPLING_LEFT;
+    if (g->backend->sample && sampling_on_device(sampler_params(h->s->sampler))) {
+        int rc = device_pick(g, h, mask, out, e);
+        if (rc < 0 || out->token != SAMPLING_LEFT) return rc;
+    }
+    return host_pick(g, h, mask, out, e);
+}
+
 static void pick(engine *g, share *h) {
     sequence             *s = h->s;
     const engine_request *r = &s->request->r;
     const uint32_t       *mask;
     sampling_result       got = { 0 };
-    bool                  must_stop, device = g->backend->sample && sampling_on_device(sampler_params(s->sampler));
+    bool                  must_stop;
     if (s->prompt_done_at == 0) s->prompt_done_at = clock_s();
     if (r->no_answer) {
         end(h, ENGINE_LENGTH, -1);
@@ -176,7 +185,7 @@ static void pick(engine *g, share *h) {
     h->failed = mask_for(g, s, &mask, &s->error) < 0;
     if (!h->failed && guide_forbids(s)) end(h, ENGINE_STOP_TOKEN, -1);
     if (h->failed || h->over) return;
-    if ((h->failed = (device ? device_pick : host_pick)(g, h, mask, &got, &s->error) < 0)) return;
+    if ((h->failed = pick_token(g, h, mask, &got, &s->error) < 0)) return;
     sampler_accept_pick(s->sampler, &got);
     s->tokens[s->n_tokens++] = got.token; /* there is room: a full sequence has ended */
     schedule_charge(s);

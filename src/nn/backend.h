@@ -133,7 +133,8 @@ struct nn_backend {
 
     /*
      * Picks a token from each of n rows of the last step's logits, as params/sampling.h defines it; every rows[i].params
-     * is one that sampling_on_device allows. A row that allows no token gives token -1. NULL: the host samples.
+     * is one that sampling_on_device allows. A row that allows no token gives token -1; SAMPLING_LEFT leaves the row to
+     * the host. NULL: the host samples.
      */
     int (*sample)(nn_exec *x, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e);
 

@@ -25,6 +25,7 @@ static void cuda_exec_free(nn_exec *base) {
         for (int i = 0; i < x->n_embeds; i++) cuda_host_free(x->embeds[i].host);
         cuda_host_free(x->block);
         cuda_host_free(x->staging);
+        cuda_host_free(x->largest);
     }
     free(x->mats);
     free(x->vecs);
@@ -55,6 +56,9 @@ static int take_host(cuda_exec *x, err *e) {
     int              rc = cuda_host_alloc(&p, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t), e);
     x->block = p;
     if (rc == 0) rc = cuda_host_alloc(&x->staging, CUDA_STAGING, e);
+    p = NULL;
+    if (rc == 0) rc = cuda_host_alloc(&p, (size_t)l->max_outputs * sizeof(int32_t), e);
+    x->largest = p;
     for (int i = 0; i < x->n_embeds && rc == 0; i++) {
         const nn_op *op = &x->x.model->tape->ops[x->embeds[i].op];
         p = NULL;
@@ -144,6 +148,7 @@ const nn_backend backend_cuda = {
     .submit = cuda_submit,
     .wait = cuda_wait_for,
     .fetch = cuda_fetch,
+    .sample = cuda_sample,
     .move = cuda_move,
     .begin = cuda_begin,
     .run = cuda_run,

@@ -53,7 +53,7 @@ typedef struct cuda_step {
 
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
-    size_t arena, image, scale, scratch, parts, slots, block, ropes[CUDA_MAX_ROPES], order, items, end;
+    size_t arena, image, scale, scratch, parts, slots, block, largest, ropes[CUDA_MAX_ROPES], order, items, end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -90,7 +90,8 @@ typedef struct cuda_exec {
     nn_batch   batch;
     int32_t   *block; /* pinned */
     cuda_batch on_device;
-    int        chunks; /* of the longest row */
+    int32_t   *largest; /* pinned: the likeliest token of each row of logits */
+    int        chunks;  /* of the longest row */
     /* What the image and the lists of experts hold, as far as the tape was run; 0: nothing. */
     nn_buf image_of, sorted_of;
     bool   image_bf16;
@@ -124,6 +125,7 @@ int cuda_run_op(cuda_exec *x, int number, err *e);
 int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e);
 int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e);
 int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e);
+int cuda_sample(nn_exec *base, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e);
 int cuda_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
 int cuda_begin(nn_exec *base, const nn_batch *b, err *e);
 int cuda_run(nn_exec *base, int first_op, int end_op, err *e);

@@ -188,7 +188,7 @@ static size_t take(size_t *at, size_t bytes) {
 }
 
 size_t cuda_block_ints(const nn_limits *l, int n_groups) {
-    return 8 + 3 * (size_t)l->max_tokens + 2 * (size_t)l->max_seqs + 1 + (size_t)l->max_outputs +
+    return 8 + 4 * (size_t)l->max_tokens + 3 * (size_t)l->max_seqs + 1 + (size_t)l->max_outputs +
            (size_t)n_groups * (size_t)l->max_seqs * (size_t)l->max_pages;
 }
 
@@ -204,6 +204,7 @@ static void lay_out(cuda_exec *x) {
     a->parts = take(&at, x->parts_floats * sizeof(float));
     a->slots = take(&at, (size_t)l->n_slots * x->x.memory.slot_bytes);
     a->block = take(&at, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t));
+    a->largest = take(&at, (size_t)l->max_outputs * sizeof(int32_t));
     for (int i = 0; i < x->n_ropes; i++)
         a->ropes[i] = take(&at, (size_t)l->max_tokens * (size_t)x->ropes[i].n_rot * sizeof(float));
     a->order = take(&at, x->group_rows * sizeof(int32_t));

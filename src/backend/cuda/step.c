@@ -57,6 +57,15 @@ static const int32_t *there(const cuda_exec *x, const int32_t *p) {
     return (const int32_t *)(const void *)(x->heap + x->areas.block) + (p - x->block);
 }
 
+/* Rows of each sequence in tiles; returns how many. */
+static int put_tiles(const nn_batch *b, int32_t *to) {
+    int n = 0;
+    for (int s = 0; s < b->n_seq; s++) {
+        for (int t = b->q_start[s]; t < b->q_start[s + 1]; t += CUDA_TILE_TOKENS) to[n++] = t;
+    }
+    return n;
+}
+
 static int send_block(cuda_exec *x, err *e) {
     const nn_batch  *b = &x->batch;
     const nn_limits *l = &x->x.options.limits;
@@ -67,6 +76,9 @@ static int send_block(cuda_exec *x, err *e) {
     int32_t         *q_start = put(&at, b->q_start, b->n_seq + 1, (size_t)l->max_seqs + 1);
     int32_t         *slot = put(&at, l->n_slots ? b->state_slot : NULL, b->n_seq, (size_t)l->max_seqs);
     int32_t         *out_rows = put(&at, b->out_rows, b->n_out, (size_t)l->max_outputs);
+    int32_t         *tiles = at;
+    int              n_tiles = put_tiles(b, tiles);
+    at += n_tiles;
     for (int t = 0; t < b->n_tok && !b->row_end; t++) row_end[t] = b->pos[t] + 1;
     at = put_pages(x, at);
     x->on_device = (cuda_batch){ .block = there(x, x->block),
@@ -76,6 +88,8 @@ static int send_block(cuda_exec *x, err *e) {
                                  .q_start = there(x, q_start),
                                  .slot = there(x, slot),
                                  .out_rows = there(x, out_rows),
+                                 .tiles = there(x, tiles),
+                                 .n_tiles = n_tiles,
                                  .n_tok = b->n_tok,
                                  .n_seq = b->n_seq,
                                  .n_out = b->n_out,
@@ -124,6 +138,17 @@ static int run(cuda_exec *x, int first_op, int end_op, err *e) {
     return rc;
 }
 
+/* All ops, and the likeliest tokens where the head is among them. */
+static int run_all(cuda_exec *x, err *e) {
+    const nn_tape *t = x->x.model->tape;
+    int64_t        n = t->logits && x->x.options.end_op == t->n_ops ? cuda_buf_rows(x, t->logits) : 0;
+    int32_t       *to = (int32_t *)(void *)(x->heap + x->areas.largest);
+    int            rc = run(x, x->x.options.first_op, x->x.options.end_op, e);
+    if (rc < 0 || n == 0) return rc;
+    rc = cuda_op_largest(to, cuda_buf(x, t->logits), n, t->bufs[t->logits].width, x->stream, e);
+    return rc < 0 ? rc : cuda_receive(x->largest, to, (size_t)n * sizeof *to, x->stream, e);
+}
+
 int cuda_begin(nn_exec *base, const nn_batch *b, err *e) {
     cuda_exec *x = (cuda_exec *)base;
     int        rc = enter(x, e);
@@ -163,7 +188,7 @@ static cuda_step *step_of(cuda_exec *x) {
 static int record(cuda_exec *x, cuda_step *s, err *e) {
     int rc = cuda_graph_begin(x->stream, e);
     if (rc < 0) return rc;
-    rc = run(x, x->x.options.first_op, x->x.options.end_op, e);
+    rc = run_all(x, e);
     cuda_graph graph = NULL;
     int        rc2 = cuda_graph_end(&graph, x->stream, rc < 0 ? NULL : e);
     if (rc == 0) rc = rc2;
@@ -175,7 +200,7 @@ static int record(cuda_exec *x, cuda_step *s, err *e) {
 static int run_step(cuda_exec *x, err *e) {
     cuda_step *s = step_of(x);
     int        rc = 0;
-    if (!s || s->seen++ == 0) return run(x, x->x.options.first_op, x->x.options.end_op, e);
+    if (!s || s->seen++ == 0) return run_all(x, e);
     if (!s->graph) rc = record(x, s, e);
     return rc < 0 ? rc : cuda_graph_run(s->graph, x->stream, e);
 }
@@ -228,6 +253,21 @@ int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, floa
         return err_set(e, ERR_ARG, "%lld rows from row %lld on; there are %lld", (long long)n, (long long)first,
                        (long long)rows);
     return leave(x, copy_out(x, to, cuda_buf(x, b) + first * width, (size_t)(n * width) * sizeof *to, e));
+}
+
+/* The likeliest token came with the step; everything else is the host's. */
+static bool is_plain(const sampling_row *r) {
+    const sampling_params *p = r->params;
+    return p->temperature == 0 && p->dynatemp_range == 0 && !r->mask && p->n_bias == 0 && r->n_counts == 0 &&
+           !r->want_logprob && r->n_top == 0;
+}
+
+int cuda_sample(nn_exec *base, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e) {
+    cuda_exec *x = (cuda_exec *)base;
+    if (x->lost) return enter(x, e);
+    for (int i = 0; i < n; i++)
+        out[i] = (sampling_result){ .token = is_plain(&rows[i]) ? x->largest[out_rows[i]] : SAMPLING_LEFT };
+    return 0;
 }
 
 static int check_buf(const cuda_exec *x, nn_buf b, size_t *bytes, err *e) {

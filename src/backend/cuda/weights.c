@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights on the device: every matrix that the executor's ops multiply with, in the layout of the product kernels, and
- * every small vector. Types without a kernel of their own are made F16 on the host, with one power of two per matrix
- * stack that brings the largest value near the top of F16's range. Embedding tables stay in the file.
+ * every small vector. BF16 becomes F16 on the device, types without a kernel of their own on the host; one power of two
+ * per stack of matrices brings the largest value well into F16's range. Embedding tables stay in the file.
  */
 #include "backend/cuda/cuda.h"
 
@@ -57,7 +57,7 @@ static tensor_type device_type(const nn_mat *m) {
     for (int i = 1; i < stack_of(m); i++) {
         if (m->at[i].type != type) return TENSOR_F16;
     }
-    return type == TENSOR_F32 || (cuda_can_multiply(type) && bare) ? type : TENSOR_F16;
+    return type == TENSOR_F32 || (cuda_can_multiply(type) && type != TENSOR_BF16 && bare) ? type : TENSOR_F16;
 }
 
 int cuda_weights_add(cuda_exec *x, const nn_op *op, int number, err *e) {
@@ -135,14 +135,24 @@ static void *expanded(const tensor_mat *m, tensor_type type, float w_scale, err 
     return out;
 }
 
+static bool is_bf16(const tensor_mat *m) { return m->type == TENSOR_BF16 && !m->scales; }
+
+/* A matrix to the staging area as it is in the file. */
+static int stage(cuda_exec *x, const tensor_mat *m, size_t *row, err *e) {
+    (void)tensor_row_bytes((int)m->type, m->cols, row);
+    return cuda_copy_rows_in(x->heap + x->areas.scratch, m->data, *row, m->row_bytes, (size_t)m->rows, e);
+}
+
 /* One matrix: as it is in the file where the kernels know the type, else by way of floats. */
 static int load_one(cuda_exec *x, const cuda_mat *w, const tensor_mat *m, uint8_t *to, err *e) {
     uint8_t *staged = x->heap + x->areas.scratch;
     size_t   row = 0;
     int      rc;
-    if (m->type == w->type && m->type != TENSOR_F32) {
-        (void)tensor_row_bytes((int)m->type, m->cols, &row);
-        rc = cuda_copy_rows_in(staged, m->data, row, m->row_bytes, (size_t)m->rows, e);
+    if (is_bf16(m) && w->type == TENSOR_F16) {
+        rc = stage(x, m, &row, e);
+        if (rc == 0) rc = cuda_bf16_turn(staged, m->rows * m->cols, 1.0f / w->w_scale, x->stream, e);
+    } else if (m->type == w->type && m->type != TENSOR_F32) {
+        rc = stage(x, m, &row, e);
     } else {
         void *host = expanded(m, w->type, w->w_scale, e);
         if (!host) return ERR_NOMEM;
@@ -155,13 +165,33 @@ static int load_one(cuda_exec *x, const cuda_mat *w, const tensor_mat *m, uint8_
     return rc < 0 ? rc : cuda_wait(x->stream, e);
 }
 
+/* The largest magnitude of a stack of BF16 matrices. */
+static int bf16_largest(cuda_exec *x, const nn_mat *m, float *most, err *e) {
+    uint32_t *top = (uint32_t *)(void *)(x->heap + x->areas.block), bits = 0;
+    int       rc = cuda_fill(top, 0, sizeof *top, e);
+    for (int i = 0; i < stack_of(m) && rc == 0; i++) {
+        size_t row = 0;
+        rc = stage(x, &m->at[i], &row, e);
+        if (rc == 0) rc = cuda_bf16_top(top, x->heap + x->areas.scratch, m->rows * m->cols, x->stream, e);
+        if (rc == 0) rc = cuda_wait(x->stream, e);
+    }
+    if (rc == 0) rc = cuda_copy_out(&bits, top, sizeof bits, e);
+    bits <<= 16;
+    memcpy(most, &bits, sizeof bits);
+    return rc;
+}
+
 /* The power of two that F16 values of a stack are divided by. */
-static int choose_scale(cuda_mat *w, err *e) {
+static int choose_scale(cuda_exec *x, cuda_mat *w, err *e) {
     float *row = malloc((size_t)w->from->cols * sizeof *row), most = 0;
-    int    exponent;
+    int    exponent, rc = 0;
+    bool   bf16 = true;
     if (!row) return err_set_nomem(e);
-    for (int i = 0; i < stack_of(w->from); i++) most = fmaxf(most, largest(&w->from->at[i], row));
+    for (int i = 0; i < stack_of(w->from); i++) bf16 = bf16 && is_bf16(&w->from->at[i]);
+    if (bf16) rc = bf16_largest(x, w->from, &most, e);
+    for (int i = 0; i < stack_of(w->from) && !bf16; i++) most = fmaxf(most, largest(&w->from->at[i], row));
     free(row);
+    if (rc < 0) return rc;
     if (most > 0) {
         (void)frexpf(most, &exponent);
         w->w_scale = ldexpf(1.0f, exponent - 10 < -100 ? -100 : exponent - 10); /* the largest comes to [512, 1024) */
@@ -173,7 +203,8 @@ static int load_mat(cuda_exec *x, cuda_mat *w, err *e) {
     int          n = stack_of(w->from), rc = 0;
     const void **table = malloc((size_t)n * sizeof *table);
     if (!table) return err_set_nomem(e);
-    if (w->type == TENSOR_F16 && w->from->at[0].type != TENSOR_F16) rc = choose_scale(w, e);
+    if (w->type == TENSOR_F16 && (w->from->at[0].type != TENSOR_F16 || w->from->at[0].scales))
+        rc = choose_scale(x, w, e);
     for (int i = 0; i < n && rc == 0; i++) {
         uint8_t *to = x->weights + w->at + w->each * (size_t)i;
         rc = load_one(x, w, &w->from->at[i], to, e);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention over pages in f32, for every page type and width of heads.
+ * Attention over pages in f32, for every page type and width of heads; usual ones go to attn_mma.cu. Which of the two
+ * follows from the layer and the type of its pages alone.
  *
  * A block takes one row of the batch and up to 8 query heads that share a key head. Per chunk of 128 absolute positions:
  * warps compute scores, a position each, lanes along the dimension; then threads own columns of the values and add
  * positions in order. Chunks are folded in order by the same block, or, where there are few rows, by a second kernel
  * over parts that many blocks left; the operations are the same. Positions that the row does not see are not touched.
  */
+#include "kernels/cuda/attn.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/pages.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 #define WARPS 4
@@ -16,30 +17,6 @@
 #define HEADS 8   /* query heads of a block */
 #define COLUMNS 8 /* of the values, per thread: up to 1024 */
 #define CHUNK CUDA_ATTN_CHUNK
-
-/* What a chunk, or all chunks so far, give for one head; o lies elsewhere. */
-struct attn_sum {
-    float most, sum;
-};
-
-/* Factors for the old and the new part when both are brought to the same maximum. */
-__device__ static inline attn_sum attn_fold(attn_sum old, attn_sum part, float *f_old, float *f_part) {
-    const float most = fmaxf(old.most, part.most);
-    *f_old = old.most == most ? 1.0f : expf(old.most - most);
-    *f_part = part.most == most ? 1.0f : expf(part.most - most);
-    return { most, old.sum * *f_old + part.sum * *f_part };
-}
-
-__device__ static inline attn_sum attn_begin(const cuda_attn &a, int head) {
-    return a.sinks ? attn_sum{ a.sinks[head], 1.0f } : attn_sum{ -INFINITY, 0.0f };
-}
-
-/* Positions [*lo, *hi) that row t sees. */
-__device__ static inline void attn_range(const cuda_attn &a, int t, int *lo, int *hi) {
-    const int from = a.batch.pos[t] + 1 - a.window;
-    *lo = a.window > 0 && from > 0 ? from : 0;
-    *hi = a.batch.row_end[t];
-}
 
 /* A lane's elements of a query or key row: lane * 4 .. + 3 of every 128 where that is possible, else lane of every 32. */
 template <bool F16> struct attn_row {
@@ -206,13 +183,14 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
     const int64_t    blocks = (int64_t)a->batch.n_tok * a->pages.n_kv * teams * (a->chunks ? a->chunks : 1);
     const cuda_shape shape = { (unsigned)blocks, THREADS, 1,
                                (size_t)(rep < HEADS ? rep : HEADS) * (size_t)dim * sizeof(float), false };
+    const cuda_shape folds = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), THREADS, 1, 0, false };
     const bool       f16 =
         a->pages.k_type == CUDA_PAGE_F16 && dim % 4 == 0 && (a->q_turned || a->pages.v_type == CUDA_PAGE_F16);
     if (a->dim_out > COLUMNS * THREADS)
         return err_set(e, ERR_UNSUPPORTED, "CUDA: heads of %d values; at most %d are supported", a->dim_out,
                        COLUMNS * THREADS);
-    int rc = f16 ? cuda_launch(attn_kernel<true>, shape, s, e, *a) : cuda_launch(attn_kernel<false>, shape, s, e, *a);
-    if (rc != 0 || !a->chunks) return rc;
-    const cuda_shape folds = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), THREADS, 1, 0, false };
-    return cuda_launch(fold_kernel, folds, s, e, *a);
+    int rc = attn_mma_can(a) ? attn_mma(a, s, e)
+             : f16           ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
+                             : cuda_launch(attn_kernel<false>, shape, s, e, *a);
+    return rc != 0 || !a->chunks ? rc : cuda_launch(fold_kernel, folds, s, e, *a);
 }

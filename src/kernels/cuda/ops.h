@@ -22,13 +22,16 @@ extern "C" {
 
 /* --- the batch -------------------------------------------------------------------------------------------------- */
 
+enum { CUDA_TILE_TOKENS = 16 };
+
 /* Page tables: page p of sequence s in group g is block[block[1 + g] + s * block[0] + p]. */
 typedef struct cuda_batch {
     const int32_t *block;
     const int32_t *pos, *seq_of, *row_end; /* [n_tok] */
     const int32_t *q_start, *slot;         /* [n_seq + 1], [n_seq] */
     const int32_t *out_rows;               /* [n_out] */
-    int            n_tok, n_seq, n_out, page_tokens;
+    const int32_t *tiles;                  /* [n_tiles]: first row of up to CUDA_TILE_TOKENS rows of one sequence */
+    int            n_tok, n_seq, n_out, n_tiles, page_tokens;
 } cuda_batch;
 
 /* --- rows ------------------------------------------------------------------------------------------------------- */
@@ -92,6 +95,9 @@ int cuda_op_take(const cuda_take *a, cuda_stream s, err *e);
 
 /* out[i] = x[rows[i]] for n rows. */
 int cuda_op_gather(float *out, const float *x, const int32_t *rows, int64_t n, int64_t width, cuda_stream s, err *e);
+
+/* to[i]: the token with the largest logit of row i, among equals the lowest; -1: none is a number above -INFINITY. */
+int cuda_op_largest(int32_t *to, const float *logits, int64_t rows, int64_t width, cuda_stream s, err *e);
 
 /* --- rotation --------------------------------------------------------------------------------------------------- */
 

@@ -84,6 +84,11 @@ size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols); /* 0 fo
 int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
               err *e);
 
+/* n bf16 numbers: *top becomes the largest magnitude's bits where that is more (halves.cu); turned into f16 in place,
+ * times a power of two. */
+int cuda_bf16_top(uint32_t *top, const void *x, int64_t n, cuda_stream s, err *e);
+int cuda_bf16_turn(void *x, int64_t n, float factor, cuda_stream s, err *e);
+
 /* Packed weights to an image in scratch. */
 int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e);
 

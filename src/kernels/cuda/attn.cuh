@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the attention kernels share: what a row sees, and how chunks are folded. */
+#ifndef KERNELS_CUDA_ATTN_CUH
+#define KERNELS_CUDA_ATTN_CUH
+
+#include "kernels/cuda/pages.cuh"
+
+/* What a chunk, or all chunks so far, give for one head; o lies elsewhere. */
+struct attn_sum {
+    float most, sum;
+};
+
+/* Factors for the old and the new part when both are brought to the same maximum. */
+__device__ static inline attn_sum attn_fold(attn_sum old, attn_sum part, float *f_old, float *f_part) {
+    const float most = fmaxf(old.most, part.most);
+    *f_old = old.most == most ? 1.0f : expf(old.most - most);
+    *f_part = part.most == most ? 1.0f : expf(part.most - most);
+    return { most, old.sum * *f_old + part.sum * *f_part };
+}
+
+__device__ static inline attn_sum attn_begin(const cuda_attn &a, int head) {
+    return a.sinks ? attn_sum{ a.sinks[head], 1.0f } : attn_sum{ -INFINITY, 0.0f };
+}
+
+/* Positions [*lo, *hi) that row t sees. */
+__device__ static inline void attn_range(const cuda_attn &a, int t, int *lo, int *hi) {
+    const int from = a.batch.pos[t] + 1 - a.window;
+    *lo = a.window > 0 && from > 0 ? from : 0;
+    *hi = a.batch.row_end[t];
+}
+
+/* Tensor-core attention (attn_mma.cu): f16 pages and heads of 64, 96 or 128. */
+bool attn_mma_can(const cuda_attn *a);
+int  attn_mma(const cuda_attn *a, cuda_stream s, err *e);
+
+#endif
