@@ -14,6 +14,7 @@
 #include "nn/backend.h"
 #include "nn/plan.h"
 
+enum { CUDA_MAT_ROWS = 16 }; /* of a tile of packed weights */
 enum { CUDA_MAX_ROPES = 8, CUDA_EVENTS = 64, CUDA_GRAPHS = 96, CUDA_MAX_EMBEDS = 4 };
 
 /* A matrix or a stack of them as it is multiplied. */
@@ -78,6 +79,7 @@ typedef struct cuda_exec {
     cuda_areas  areas;
     size_t      image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
     int         max_chunks;
+    uint8_t    *together; /* [n_ops]: ops from this one on that one product computes; 0 and 1: itself alone */
 
     nn_rope    ropes[CUDA_MAX_ROPES];
     bool       rope_made[CUDA_MAX_ROPES];
@@ -94,7 +96,6 @@ typedef struct cuda_exec {
     int        chunks;  /* of the longest row */
     /* What the image and the lists of experts hold, as far as the tape was run; 0: nothing. */
     nn_buf image_of, sorted_of;
-    bool   image_bf16;
     int    image_split;
 
     void     *staging; /* pinned, for rows on their way out */
@@ -118,8 +119,9 @@ size_t          cuda_weights_staging(const cuda_exec *x);
 const cuda_mat *cuda_mat_of(const cuda_exec *x, const nn_mat *m);
 const float    *cuda_vec_of(const cuda_exec *x, const float *data); /* NULL for NULL */
 
-/* ops.c: starts one op's kernels. */
-int cuda_run_op(cuda_exec *x, int number, err *e);
+/* ops.c: starts the kernels of op `number`, and of those behind it, before `end`, that go together with it. Returns how
+ * many these were. */
+int cuda_run_ops(cuda_exec *x, int number, int end, err *e);
 
 /* step.c */
 int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e);

@@ -218,11 +218,33 @@ static void lay_out(cuda_exec *x) {
     x->x.memory.weights_bytes = x->weights_bytes;
 }
 
+/* Products of the same rows with matrices that lie one behind the other in tiles of 16 rows. */
+static bool go_together(const cuda_exec *x, const nn_op *a, const nn_op *b) {
+    if (a->kind != NN_OP_LINEAR || b->kind != NN_OP_LINEAR || a->in[0] != b->in[0] || a->acc || b->acc) return false;
+    const cuda_mat *m = cuda_mat_of(x, a->u.linear.w), *n = cuda_mat_of(x, b->u.linear.w);
+    const nn_tape  *t = x->x.model->tape;
+    return m->type == n->type && m->type != TENSOR_F32 && m->type != TENSOR_F16 && m->at + m->each == n->at &&
+           m->each == cuda_packed_bytes(m->type, m->from->rows, m->from->cols) &&
+           m->from->rows % CUDA_MAT_ROWS == 0 && t->bufs[a->out].rows == t->bufs[b->out].rows;
+}
+
+static int join_products(cuda_exec *x, err *e) {
+    const nn_tape *t = x->x.model->tape;
+    if (!(x->together = arena_calloc(&x->mem, (size_t)t->n_ops + 1, 1))) return err_set_nomem(e);
+    for (int i = x->x.options.first_op; i < x->x.options.end_op; i++) {
+        int n = 1;
+        while (n <= CUDA_MORE && i + n < x->x.options.end_op && go_together(x, &t->ops[i + n - 1], &t->ops[i + n])) n++;
+        x->together[i] = (uint8_t)n;
+    }
+    return 0;
+}
+
 int cuda_lower(cuda_exec *x, err *e) {
     const nn_limits *l = &x->x.options.limits;
     int              rc = lower_layers(x, e);
     x->max_chunks = (l->page_tokens * l->max_pages + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
     for (int i = x->x.options.first_op; i < x->x.options.end_op && rc == 0; i++) rc = lower_op(x, i, e);
+    if (rc == 0) rc = join_products(x, e);
     if (rc == 0) lay_out(x);
     return rc;
 }

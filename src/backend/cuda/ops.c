@@ -26,7 +26,33 @@ static int run_embed(cuda_exec *x, int number, const nn_op *op, err *e) {
     return cuda_op_each(&a, x->stream, e);
 }
 
-static int run_norm(cuda_exec *x, const nn_op *op, err *e) {
+/* Whether op `number + 1`, before `end`, multiplies what op `number` makes in 16 bits, so that it can be left so. */
+static bool is_multiplied(const cuda_exec *x, int number, int end) {
+    const nn_op *op = &x->x.model->tape->ops[number], *next = op + 1;
+    return number + 1 < end && next->kind == NN_OP_LINEAR && next->in[0] == op->out &&
+           info(x, op->out)->rows == info(x, next->out)->rows && cuda_mat_of(x, next->u.linear.w)->type != TENSOR_F32;
+}
+
+/* The image of a buffer's rows, each cut into `split` rows of its own; true: it is there already. */
+static bool image_of(cuda_exec *x, nn_buf b, int split, cuda_rows *out) {
+    int64_t n = cuda_buf_rows(x, b) * split, cols = info(x, b)->width / split;
+    *out = (cuda_rows){ .n = n,
+                        .n_pad = cuda_rows_pad(n),
+                        .cols = cols,
+                        .data = x->heap + x->areas.image,
+                        .scale = (float *)(void *)(x->heap + x->areas.scale) };
+    bool there = x->image_of == b && x->image_split == split;
+    x->image_of = b;
+    x->image_split = split;
+    return there || n == 0;
+}
+
+static int make_image(cuda_exec *x, nn_buf b, int split, cuda_rows *out, err *e) {
+    if (image_of(x, b, split, out)) return 0;
+    return cuda_rows_make(out, cuda_buf(x, b), out->cols, x->stream, e);
+}
+
+static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     static const cuda_norm_kind kinds[] = {
         [NN_NORM_RMS] = CUDA_NORM_RMS, [NN_NORM_LAYER] = CUDA_NORM_LAYER, [NN_NORM_L2] = CUDA_NORM_L2
     };
@@ -40,26 +66,16 @@ static int run_norm(cuda_exec *x, const nn_op *op, err *e) {
                     .w = vec(x, op->u.norm.w),
                     .b = vec(x, op->u.norm.b),
                     .eps = op->u.norm.eps };
-    return cuda_op_norm(&a, x->stream, e);
+    cuda_rows rows;
+    if (group != width || group <= CUDA_NORM_HEADS || !is_multiplied(x, number, end))
+        return cuda_op_norm(&a, NULL, x->stream, e);
+    x->image_of = 0;
+    (void)image_of(x, op->out, 1, &rows);
+    return cuda_op_norm(&a, &rows, x->stream, e);
 }
 
-/* Makes the 16-bit image of a buffer's rows, each cut into `split` rows of its own; keeps it where it is there. */
-static int make_image(cuda_exec *x, nn_buf b, int split, bool bf16, cuda_rows *out, err *e) {
-    int64_t n = cuda_buf_rows(x, b) * split, cols = info(x, b)->width / split;
-    *out = (cuda_rows){ .bf16 = bf16,
-                        .n = n,
-                        .n_pad = cuda_rows_pad(n),
-                        .cols = cols,
-                        .data = x->heap + x->areas.image,
-                        .scale = (float *)(void *)(x->heap + x->areas.scale) };
-    if ((x->image_of == b && x->image_bf16 == bf16 && x->image_split == split) || n == 0) return 0;
-    x->image_of = b;
-    x->image_bf16 = bf16;
-    x->image_split = split;
-    return cuda_rows_make(out, cuda_buf(x, b), cols, x->stream, e);
-}
-
-static int run_linear(cuda_exec *x, const nn_op *op, err *e) {
+/* n products of the same rows. */
+static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, err *e) {
     const nn_mat   *m = op->u.linear.w;
     const cuda_mat *w = cuda_mat_of(x, m);
     const uint8_t  *data = x->weights + w->at;
@@ -76,7 +92,7 @@ static int run_linear(cuda_exec *x, const nn_op *op, err *e) {
                          .add = op->acc };
         return cuda_op_plain(&a, x->stream, e);
     }
-    int rc = make_image(x, op->in[0], 1, w->type == TENSOR_BF16, &rows, e);
+    int rc = make_image(x, op->in[0], 1, &rows, e);
     if (rc < 0) return rc;
     rows.n = n; /* logits are made of the first of the output rows */
     cuda_product_args a = { .w = { w->type, m->rows, m->cols, data },
@@ -87,7 +103,13 @@ static int run_linear(cuda_exec *x, const nn_op *op, err *e) {
                             .early = true,
                             .w_scale = w->w_scale,
                             .bias = vec(x, op->u.linear.b),
-                            .add = op->acc };
+                            .add = op->acc,
+                            .n_more = n_ops - 1 };
+    for (int i = 1; i < n_ops; i++) {
+        const nn_linear *l = &op[i].u.linear;
+        a.more[i - 1] = (cuda_more){ a.w.rows, cuda_buf(x, op[i].out), l->w->rows, vec(x, l->b) };
+        a.w.rows += l->w->rows;
+    }
     return cuda_product(&x->device, &a, x->stream, e);
 }
 
@@ -120,29 +142,40 @@ static int run_grouped(cuda_exec *x, const nn_op *op, err *e) {
                           a.chosen, a.n, m->n_stack, x->stream, e);
         x->sorted_of = op->in[1];
     }
-    if (rc == 0) rc = make_image(x, op->in[0], experts ? 1 : m->n_stack, w->type == TENSOR_BF16, &a.x, e);
+    if (rc == 0) rc = make_image(x, op->in[0], experts ? 1 : m->n_stack, &a.x, e);
     return rc < 0 ? rc : cuda_op_grouped(&a, x->stream, e);
 }
 
-static int run_rope(cuda_exec *x, const nn_op *op, err *e) {
-    const nn_rope *r = &op->u.rope.rope;
-    int            k = 0, rc = 0;
+/* The table of a rotation, made where this batch does not have it yet. */
+static int rope_table(cuda_exec *x, const nn_rope *r, float **table, err *e) {
+    int k = 0, rc = 0;
     while (x->ropes[k].inv_freq != r->inv_freq || x->ropes[k].n_rot != r->n_rot || x->ropes[k].scale != r->scale) k++;
-    float *table = (float *)(void *)(x->heap + x->areas.ropes[k]);
+    *table = (float *)(void *)(x->heap + x->areas.ropes[k]);
     if (!x->rope_made[k])
-        rc =
-            cuda_op_rope_table(table, cuda_vec_of(x, r->inv_freq), r->n_rot / 2, r->scale, &x->on_device, x->stream, e);
-    if (rc < 0) return rc;
-    x->rope_made[k] = true;
-    cuda_rope a = { .x = cuda_buf(x, op->out),
-                    .table = table,
-                    .width = info(x, op->out)->width,
-                    .head_dim = op->u.rope.head_dim,
-                    .offset = op->u.rope.offset,
-                    .n = r->n_rot / 2,
-                    .interleaved = r->interleaved,
-                    .batch = x->on_device };
-    return cuda_op_rope(&a, x->stream, e);
+        rc = cuda_op_rope_table(*table, cuda_vec_of(x, r->inv_freq), r->n_rot / 2, r->scale, &x->on_device, x->stream, e);
+    x->rope_made[k] = rc == 0;
+    return rc;
+}
+
+static int rope_args(cuda_exec *x, const nn_op *op, cuda_rope *a, err *e) {
+    const nn_rope *r = &op->u.rope.rope;
+    *a = (cuda_rope){ .x = cuda_buf(x, op->out),
+                      .width = info(x, op->out)->width,
+                      .head_dim = op->u.rope.head_dim,
+                      .offset = op->u.rope.offset,
+                      .n = r->n_rot / 2,
+                      .interleaved = r->interleaved,
+                      .batch = x->on_device };
+    float *table;
+    int    rc = rope_table(x, r, &table, e);
+    a->table = table;
+    return rc;
+}
+
+static int run_rope(cuda_exec *x, const nn_op *op, err *e) {
+    cuda_rope a;
+    int       rc = rope_args(x, op, &a, e);
+    return rc < 0 ? rc : cuda_op_rope(&a, x->stream, e);
 }
 
 static cuda_pages pages_of(const cuda_exec *x, int layer) {
@@ -158,6 +191,26 @@ static int run_store(cuda_exec *x, const nn_op *op, err *e) {
     if (op->kind == NN_OP_KV_STORE) return cuda_op_store(&p, k, v, &x->on_device, x->stream, e);
     return cuda_op_store_latent(&p, k, (int)info(x, op->in[0])->width, v, (int)info(x, op->in[1])->width, &x->on_device,
                                 x->stream, e);
+}
+
+/* Rotations of q and k in the same way, and the store of k. */
+static bool is_rope_store(const cuda_exec *x, const nn_op *op) {
+    const nn_op   *k = op + 1, *st = op + 2;
+    const nn_rope *a = &op->u.rope.rope, *b = &k->u.rope.rope;
+    return op->kind == NN_OP_ROPE && k->kind == NN_OP_ROPE && st->kind == NN_OP_KV_STORE && st->in[0] == k->out &&
+           op->out != k->out && op->out != st->in[1] && k->out != st->in[1] && a->inv_freq == b->inv_freq &&
+           a->n_rot == b->n_rot && a->scale == b->scale && a->interleaved == b->interleaved &&
+           op->u.rope.offset == k->u.rope.offset && op->u.rope.head_dim == k->u.rope.head_dim &&
+           k->u.rope.head_dim == x->layers[st->layer].pages.dim_k;
+}
+
+static int run_rope_store(cuda_exec *x, const nn_op *op, err *e) {
+    cuda_rope_store a = { .q = cuda_buf(x, op->out),
+                          .v = cuda_buf(x, op[2].in[1]),
+                          .n_head = (int)(info(x, op->out)->width / op->u.rope.head_dim),
+                          .pages = pages_of(x, op[2].layer) };
+    int             rc = rope_args(x, op + 1, &a.rope, e);
+    return rc < 0 ? rc : cuda_op_rope_store(&a, x->stream, e);
 }
 
 static int run_attn(cuda_exec *x, const nn_op *op, err *e) {
@@ -185,7 +238,13 @@ static int run_attn(cuda_exec *x, const nn_op *op, err *e) {
     return cuda_op_attn(&a, x->stream, e);
 }
 
-static int run_each(cuda_exec *x, const nn_op *op, err *e) {
+static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
+    if (op->kind == NN_OP_GLU && op->u.glu.limit == 0 && is_multiplied(x, number, end)) {
+        cuda_rows rows;
+        x->image_of = 0;
+        (void)image_of(x, op->out, 1, &rows);
+        return cuda_op_glu_rows(act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows, x->stream, e);
+    }
     cuda_each a = { .y = cuda_buf(x, op->out),
                     .a = cuda_buf(x, op->in[0]),
                     .rows = cuda_buf_rows(x, op->out),
@@ -306,14 +365,13 @@ static int run_take(cuda_exec *x, const nn_op *op, err *e) {
     return cuda_op_take(&a, x->stream, e);
 }
 
-static int start(cuda_exec *x, int number, const nn_op *op, err *e) {
+static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     float       *out = cuda_buf(x, op->out);
     const float *in = cuda_buf(x, op->in[0]);
     switch (op->kind) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS: return run_embed(x, number, op, e);
-    case NN_OP_NORM: return run_norm(x, op, e);
-    case NN_OP_LINEAR: return run_linear(x, op, e);
+    case NN_OP_NORM: return run_norm(x, number, end, op, e);
     case NN_OP_HEAD_LINEAR:
     case NN_OP_EXPERTS: return run_grouped(x, op, e);
     case NN_OP_ROPE: return run_rope(x, op, e);
@@ -331,15 +389,31 @@ static int start(cuda_exec *x, int number, const nn_op *op, err *e) {
     case NN_OP_SSM: return run_ssm(x, op, e);
     case NN_OP_OUTPUTS:
         return cuda_op_gather(out, in, x->on_device.out_rows, x->batch.n_out, info(x, op->out)->width, x->stream, e);
-    default: return run_each(x, op, e);
+    default: return run_each(x, number, end, op, e);
     }
 }
 
-int cuda_run_op(cuda_exec *x, int number, err *e) {
-    const nn_op *op = &x->x.model->tape->ops[number];
-    int          rc = start(x, number, op, e);
-    if (rc < 0) return err_wrap(e, rc, "op %d (%s)", number, nn_op_name(op->kind));
-    if (op->out && op->out == x->image_of) x->image_of = 0;
+/* What was made of a buffer holds no longer when the buffer is written; an op that leaves an image has just done both. */
+static void forget_written(cuda_exec *x, const nn_op *op, nn_buf image_before) {
+    if (op->out && op->out == x->image_of && image_before == x->image_of) x->image_of = 0;
     if (op->out && op->out == x->sorted_of) x->sorted_of = 0;
-    return 0;
+}
+
+int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
+    const nn_op *op = &x->x.model->tape->ops[number];
+    nn_buf       before = x->image_of;
+    int          n = 1, rc;
+    if (op->kind == NN_OP_LINEAR) {
+        n = x->together[number] > end - number ? end - number : x->together[number];
+        rc = run_linear(x, op, n, e);
+        before = x->image_of;
+    } else if (number + 3 <= end && is_rope_store(x, op)) {
+        n = 3;
+        rc = run_rope_store(x, op, e);
+    } else {
+        rc = start(x, number, end, op, e);
+    }
+    if (rc < 0) return err_wrap(e, rc, "op %d (%s)", number, nn_op_name(op->kind));
+    for (int i = 0; i < n; i++) forget_written(x, op + i, before);
+    return n;
 }

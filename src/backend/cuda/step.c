@@ -133,9 +133,10 @@ static int begin(cuda_exec *x, const nn_batch *b, err *e) {
 }
 
 static int run(cuda_exec *x, int first_op, int end_op, err *e) {
-    int rc = 0;
-    for (int i = first_op; i < end_op && rc == 0; i++) rc = cuda_run_op(x, i, e);
-    return rc;
+    for (int i = first_op, n; i < end_op; i += n) {
+        if ((n = cuda_run_ops(x, i, end_op, e)) < 0) return n;
+    }
+    return 0;
 }
 
 /* All ops, and the likeliest tokens where the head is among them. */

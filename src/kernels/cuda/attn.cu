@@ -10,6 +10,7 @@
  */
 #include "kernels/cuda/attn.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 #define WARPS 4
@@ -99,6 +100,7 @@ __device__ static inline void attn_chunk(const cuda_attn &a, attn_room &m, const
 
 /* One row, key head and group of query heads; where a chunk's number is in the grid, that chunk alone. */
 template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kernel(const cuda_attn a) {
+    launch_begin();
     extern __shared__ __align__(16) float q[];
     __shared__ attn_room                  m;
     const int rep = a.n_head / a.pages.n_kv, teams = (rep + HEADS - 1) / HEADS, dim = a.dim_q + a.dim_turned;
@@ -157,6 +159,7 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
 
 /* The parts of one row and head, in order. */
 static __global__ __launch_bounds__(THREADS) void fold_kernel(const cuda_attn a) {
+    launch_begin();
     const int64_t row = blockIdx.x;
     const int     t = (int)(row / a.n_head), head = (int)(row % a.n_head);
     int           lo, hi;
@@ -182,8 +185,8 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
     const int        rep = a->n_head / a->pages.n_kv, teams = (rep + HEADS - 1) / HEADS, dim = a->dim_q + a->dim_turned;
     const int64_t    blocks = (int64_t)a->batch.n_tok * a->pages.n_kv * teams * (a->chunks ? a->chunks : 1);
     const cuda_shape shape = { (unsigned)blocks, THREADS, 1,
-                               (size_t)(rep < HEADS ? rep : HEADS) * (size_t)dim * sizeof(float), false };
-    const cuda_shape folds = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), THREADS, 1, 0, false };
+                               (size_t)(rep < HEADS ? rep : HEADS) * (size_t)dim * sizeof(float), true };
+    const cuda_shape folds = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), THREADS, 1, 0, true };
     const bool       f16 =
         a->pages.k_type == CUDA_PAGE_F16 && dim % 4 == 0 && (a->q_turned || a->pages.v_type == CUDA_PAGE_F16);
     if (a->dim_out > COLUMNS * THREADS)

@@ -224,6 +224,7 @@ __device__ static inline void mma_values_each(mma_chunk<D> &m, uint32_t v, float
 }
 
 template <int D> static __global__ __launch_bounds__(HEADS * 32) void attn_mma_kernel(const cuda_attn a) {
+    launch_begin();
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ mma_rows                      rows;
     uint8_t                                 *k = smem, *v = k + CHUNK * D * 2, *queries = v + CHUNK * D * 2;
@@ -315,7 +316,7 @@ template <int D> static int start(const cuda_attn *a, cuda_stream s, err *e) {
     const int     rep = a->n_head / a->pages.n_kv, warps = rep < HEADS ? rep : HEADS, teams = (rep + HEADS - 1) / HEADS;
     const int64_t blocks = (int64_t)a->batch.n_tiles * a->pages.n_kv * teams * (a->chunks ? a->chunks : 1);
     const cuda_shape shape = { (unsigned)blocks, (unsigned)warps * 32, 1, (size_t)(2 * CHUNK + warps * ROWS) * D * 2,
-                               false };
+                               true };
     return cuda_launch(attn_mma_kernel<D>, shape, s, e, *a);
 }
 

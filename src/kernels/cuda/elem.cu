@@ -2,13 +2,14 @@
 /* Ops that treat every element by itself, columns and rows that are picked, the sum over a token's experts. */
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ops.h"
 
 #define THREADS 256
 
 static cuda_shape elems_shape(int64_t n) {
     const int64_t blocks = (n + THREADS - 1) / THREADS;
-    return { (unsigned)(blocks < 1 ? 1 : blocks), THREADS, 1, 0, false };
+    return { (unsigned)(blocks < 1 ? 1 : blocks), THREADS, 1, 0, true };
 }
 
 __device__ static inline int64_t this_elem() { return (int64_t)blockIdx.x * THREADS + threadIdx.x; }
@@ -20,6 +21,7 @@ __device__ static inline float clamped_glu(float g, float up, float limit, float
 }
 
 static __global__ __launch_bounds__(THREADS) void each_kernel(const cuda_each a) {
+    launch_begin();
     const int64_t i = this_elem();
     if (i >= a.rows * a.width) return;
     const int64_t row = i / a.width, col = i % a.width;
@@ -44,6 +46,7 @@ int cuda_op_each(const cuda_each *a, cuda_stream s, err *e) {
 }
 
 static __global__ __launch_bounds__(THREADS) void take_kernel(const cuda_take a) {
+    launch_begin();
     const int64_t out_width = a.in_width / a.group * a.width, i = this_elem();
     if (i >= a.rows * out_width) return;
     const int64_t row = i / out_width, col = i % out_width;
@@ -57,6 +60,7 @@ int cuda_op_take(const cuda_take *a, cuda_stream s, err *e) {
 
 static __global__ __launch_bounds__(THREADS) void gather_kernel(float *out, const float *x, const int32_t *rows,
                                                                 int64_t n, int64_t width) {
+    launch_begin();
     const int64_t i = this_elem();
     if (i < n * width) out[i] = x[rows[i / width] * width + i % width];
 }
@@ -67,6 +71,7 @@ int cuda_op_gather(float *out, const float *x, const int32_t *rows, int64_t n, i
 
 static __global__ __launch_bounds__(THREADS) void combine_kernel(float *out, const float *y, const float *chosen,
                                                                  int64_t rows, int n_used, int64_t width) {
+    launch_begin();
     const int64_t i = this_elem(), row = i / width;
     if (row >= rows) return;
     float sum = 0;

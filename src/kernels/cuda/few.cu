@@ -21,8 +21,6 @@
 struct few_args {
     const uint8_t *w, *x;
     const float   *scale;
-    float         *out;
-    int64_t        out_stride;
     int            rows, rows_pad, n, n_pad;
     int            n_kt, slice_kt; /* column tiles: of the matrix, of a slice */
     int            log_slices, log_cluster, stages;
@@ -175,8 +173,9 @@ template <int MT, int NT> struct few_meeting {
         for (int s = 0; s < CUDA_SLICES_MAX; s++) {
             if (s < 1 << a.log_slices) sum += part[s];
         }
-        float *out = a.out + col * a.out_stride + row;
-        if (row < a.rows) *out = a.end.value(sum, scale[col], row, out);
+        if (row >= a.rows) return;
+        float *out = a.end.at(a.x_row + col, row);
+        *out = a.end.value(sum, scale[col], row, out);
     }
 
     __device__ inline void fetch() {
@@ -383,8 +382,6 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
         few_args k = { (const uint8_t *)a->w.data,
                        (const uint8_t *)a->x.data + row * CUDA_ROW_BYTES,
                        a->x.scale + row,
-                       a->out + row * a->out_stride,
-                       a->out_stride,
                        (int)p.rows,
                        (int)p.rows_pad,
                        c.n,

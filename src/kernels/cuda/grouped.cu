@@ -51,6 +51,7 @@ __device__ static inline int64_t grouped_row(const cuda_grouped &a, const groupe
 }
 
 template <class T> static __global__ void grouped_kernel(const grouped_args g) {
+    launch_begin();
     __shared__ float part[CUDA_SLICES_MAX][16][CUDA_ITEM_ROWS];
     __shared__ __align__(16) uint8_t scratch[CUDA_SLICES_MAX][T::SCRATCH ? T::SCRATCH : 16];
     const cuda_grouped              &a = g.a;
@@ -96,6 +97,7 @@ template <class T> static __global__ void grouped_kernel(const grouped_args g) {
 }
 
 static __global__ __launch_bounds__(PLAIN_WARPS * 32) void grouped_plain_kernel(const cuda_grouped a) {
+    launch_begin();
     const int     lane = (int)threadIdx.x % 32;
     const int64_t i = (int64_t)blockIdx.x * PLAIN_WARPS + threadIdx.x / 32, row = i / a.rows, w_row = i % a.rows;
     if (row >= a.n) return;
@@ -111,7 +113,7 @@ int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e) {
     if (a->n == 0) return 0;
     if (a->type == TENSOR_F32) {
         const cuda_shape shape = { (unsigned)((a->n * a->rows + PLAIN_WARPS - 1) / PLAIN_WARPS), PLAIN_WARPS * 32, 1, 0,
-                                   false };
+                                   true };
         return cuda_launch(grouped_plain_kernel, shape, s, e, *a);
     }
     const cuda_weight   w = { a->type, a->rows, a->cols, NULL };
@@ -124,7 +126,7 @@ int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e) {
                               p.slices };
     const int64_t       items = a->chosen ? cuda_items_max(a->n, a->n_mats)
                                           : (a->n / a->n_mats + CUDA_ITEM_ROWS - 1) / CUDA_ITEM_ROWS * a->n_mats;
-    const cuda_shape    shape = { (unsigned)(items * g.tiles), (unsigned)p.slices * 32, 1, 0, false };
+    const cuda_shape    shape = { (unsigned)(items * g.tiles), (unsigned)p.slices * 32, 1, 0, true };
     switch (a->type) {
     case TENSOR_F16: return cuda_launch(grouped_kernel<grouped_image<0>>, shape, s, e, g);
     case TENSOR_BF16: return cuda_launch(grouped_kernel<grouped_image<1>>, shape, s, e, g);

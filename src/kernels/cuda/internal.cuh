@@ -14,21 +14,43 @@ struct product_shape {
     int64_t slice_cols;
 };
 
-/* The end of every product: what happens to the sum of the slices. */
+/* The end of every product: what happens to the sum of the slices, and where it goes. */
 struct product_end {
-    const float *bias;
+    float       *out[1 + CUDA_MORE];
+    int64_t      stride[1 + CUDA_MORE];
+    const float *bias[1 + CUDA_MORE];
+    int          first[1 + CUDA_MORE]; /* weight row; beyond all rows where there is no such part */
     float        w_scale;
     bool         add;
 
+    __device__ inline int part(int row) const { return (row >= first[1]) + (row >= first[2]); }
+    __device__ inline float *at(int64_t x_row, int row) const {
+        const int p = part(row);
+        return (p == 0 ? out[0] : p == 1 ? out[1] : out[2]) + x_row * (p == 0 ? stride[0] : p == 1 ? stride[1] : stride[2]) +
+               (row - (p == 0 ? 0 : p == 1 ? first[1] : first[2]));
+    }
     __device__ inline float value(float sum, float scale, int row, const float *old) const {
-        float v = sum * scale * w_scale;
-        if (bias) v += bias[row];
+        const int    p = part(row);
+        const float *b = p == 0 ? bias[0] : p == 1 ? bias[1] : bias[2];
+        float        v = sum * scale * w_scale;
+        if (b) v += b[row - (p == 0 ? 0 : p == 1 ? first[1] : first[2])];
         return add ? *old + v : v;
     }
 };
 
 static inline product_end product_end_of(const cuda_product_args *a) {
-    return { a->bias, a->w_scale != 0 ? a->w_scale : 1.0f, a->add };
+    product_end p = {};
+    p.out[0] = a->out, p.stride[0] = a->out_stride, p.bias[0] = a->bias;
+    p.w_scale = a->w_scale != 0 ? a->w_scale : 1.0f;
+    p.add = a->add;
+    for (int i = 0; i < CUDA_MORE; i++) {
+        const bool there = i < a->n_more;
+        p.first[1 + i] = there ? (int)a->more[i].first : INT32_MAX;
+        p.out[1 + i] = there ? a->more[i].out : NULL;
+        p.stride[1 + i] = there ? a->more[i].out_stride : 0;
+        p.bias[1 + i] = there ? a->more[i].bias : NULL;
+    }
+    return p;
 }
 
 static inline int log2_of(int n) { return n >= 8 ? 3 : n >= 4 ? 2 : n >= 2 ? 1 : 0; }

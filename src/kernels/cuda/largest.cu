@@ -16,10 +16,10 @@ __device__ static inline unsigned long long key_of(float v, int64_t i) {
 }
 
 static __global__ __launch_bounds__(THREADS) void largest_kernel(int32_t *to, const float *logits, int64_t width) {
+    launch_begin();
     __shared__ unsigned long long part[THREADS / 32];
     const float                  *row = logits + (int64_t)blockIdx.x * width;
     unsigned long long            best = 0;
-    launch_wait();
     for (int64_t i = threadIdx.x; i < width; i += THREADS) best = max(best, key_of(row[i], i));
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) best = max(best, __shfl_xor_sync(0xffffffffu, best, o));
@@ -31,6 +31,6 @@ static __global__ __launch_bounds__(THREADS) void largest_kernel(int32_t *to, co
 }
 
 int cuda_op_largest(int32_t *to, const float *logits, int64_t rows, int64_t width, cuda_stream s, err *e) {
-    const cuda_shape shape = { (unsigned)rows, THREADS, 1, 0, false };
+    const cuda_shape shape = { (unsigned)rows, THREADS, 1, 0, true };
     return rows ? cuda_launch(largest_kernel, shape, s, e, to, logits, width) : 0;
 }

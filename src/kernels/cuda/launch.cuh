@@ -16,6 +16,13 @@ typedef struct cuda_shape {
     bool     early; /* may begin before the kernel in front has ended; the kernel waits itself (9.0 and later) */
 } cuda_shape;
 
+/* Whether the current device knows such starts. */
+static inline bool cuda_can_start_early() {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+}
+
 template <class... Formal, class... Actual>
 static inline int cuda_launch(void (*kernel)(Formal...), const cuda_shape &s, cudaStream_t stream, err *e,
                               Actual... args) {
@@ -32,7 +39,7 @@ static inline int cuda_launch(void (*kernel)(Formal...), const cuda_shape &s, cu
         attr[c.numAttrs].val.clusterDim.y = attr[c.numAttrs].val.clusterDim.z = 1;
         c.numAttrs++;
     }
-    if (s.early) {
+    if (s.early && cuda_can_start_early()) {
         attr[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attr[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }

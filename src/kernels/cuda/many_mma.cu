@@ -16,8 +16,6 @@
 struct many_args {
     const uint8_t *w, *x;
     const float   *scale;
-    float         *out;
-    int64_t        out_stride;
     int            rows, rows_pad, n, n_pad;
     int            blocks, slice_blocks; /* of 64 columns */
     product_end    end;
@@ -67,7 +65,7 @@ __device__ static inline void many_store(const many_args &a, const float sum[2][
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int row = x0 + m * 16 + lane / 4 + i / 2 % 2 * 8, col = w0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            float    *out = a.out + row * a.out_stride + col;
+            float    *out = a.end.at(row, col);
             if (row < a.n && col < a.rows) *out = a.end.value(sum[m][i / 4][i % 4], a.scale[row], col, out);
         }
     }
@@ -102,8 +100,6 @@ int product_many_mma(const cuda_device *, const cuda_product_args *a, const prod
     const many_args      k = { (const uint8_t *)w->image,
                                (const uint8_t *)a->x.data,
                                a->x.scale,
-                               a->out,
-                               a->out_stride,
                                (int)p.rows,
                                (int)p.rows_pad,
                                (int)a->x.n,

@@ -20,8 +20,6 @@
 struct wgmma_args {
     const uint8_t *w, *x;
     const float   *scale;
-    float         *out;
-    int64_t        out_stride;
     int            rows, rows_pad, n, n_pad;
     int            blocks, slice_blocks;  /* of 64 columns */
     int            cluster, pairs, tiles; /* activation tiles of a cluster's blocks; all tiles */
@@ -84,24 +82,24 @@ template <int N> __device__ static inline void wgmma_release(const wgmma_args &a
 
 template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, const float *sum, int x0, int w0) {
     const int  lane = (int)threadIdx.x % 32, row0 = x0 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const bool pairs = a.out_stride % 2 == 0 && (reinterpret_cast<uintptr_t>(a.out) & 7) == 0;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = row0 + half * 8;
         if (row >= a.n) continue;
         const float scale = a.scale[row];
-        float      *out = a.out + row * a.out_stride;
 #pragma unroll
         for (int i = 0; i < N / 8; i++) {
             const int   col = w0 + i * 8 + lane % 4 * 2;
             const float v0 = sum[4 * i + half * 2], v1 = sum[4 * i + half * 2 + 1];
-            if (pairs && col + 1 < a.rows) {
-                const float2 old = a.end.add ? *reinterpret_cast<const float2 *>(out + col) : make_float2(0, 0);
-                *reinterpret_cast<float2 *>(out + col) =
+            if (col >= a.rows) continue;
+            float *out = a.end.at(row, col); /* parts begin at even rows */
+            if (col + 1 < a.rows && (reinterpret_cast<uintptr_t>(out) & 7) == 0) {
+                const float2 old = a.end.add ? *reinterpret_cast<const float2 *>(out) : make_float2(0, 0);
+                *reinterpret_cast<float2 *>(out) =
                     make_float2(a.end.value(v0, scale, col, &old.x), a.end.value(v1, scale, col + 1, &old.y));
             } else {
-                if (col < a.rows) out[col] = a.end.value(v0, scale, col, out + col);
-                if (col + 1 < a.rows) out[col + 1] = a.end.value(v1, scale, col + 1, out + col + 1);
+                out[0] = a.end.value(v0, scale, col, out);
+                if (col + 1 < a.rows) out[1] = a.end.value(v1, scale, col + 1, out + 1);
             }
         }
     }
@@ -196,8 +194,6 @@ int product_many_wgmma(const cuda_device *d, const cuda_product_args *a, const p
     const wgmma_args     k = { (const uint8_t *)w->image,
                                (const uint8_t *)a->x.data,
                                a->x.scale,
-                               a->out,
-                               a->out_stride,
                                (int)p.rows,
                                (int)p.rows_pad,
                                (int)a->x.n,

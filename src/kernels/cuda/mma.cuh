@@ -80,6 +80,12 @@ __device__ static inline void launch_next() {
 #endif
 }
 
+/* What a small kernel does first: whoever follows may start to wait, and what is in front has ended. */
+__device__ static inline void launch_begin() {
+    launch_next();
+    launch_wait();
+}
+
 /* ---- clusters ---- */
 
 __device__ static inline uint32_t cluster_rank() {

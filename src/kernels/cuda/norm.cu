@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Norms: a warp per group of up to 512 elements (heads), a block per larger one. Which of the two follows from the
  * group's size, and so does the order of the sums. */
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rows.cuh"
 
-#define THREADS 256
-#define WARP_GROUP 512
+#define THREADS 512
 
 /* One group by STEP threads, of which this is number `at`; sum(v) adds over them. */
 template <int STEP, class Sum>
@@ -30,20 +29,27 @@ __device__ static inline void norm_group(const cuda_norm &a, int64_t g, int at, 
     }
 }
 
-static __global__ __launch_bounds__(THREADS) void norm_kernel(const cuda_norm a) {
+static __global__ __launch_bounds__(THREADS) void norm_kernel(const cuda_norm a, const rows_args rows) {
+    launch_begin();
     __shared__ float room[THREADS / 32];
     norm_group<THREADS>(a, blockIdx.x, (int)threadIdx.x, [](float v) { return block_sum<THREADS>(v, room); });
+    if (!rows.image) return;
+    __syncthreads();
+    rows_one<false, THREADS>(rows, blockIdx.x);
 }
 
 static __global__ __launch_bounds__(THREADS) void norm_heads_kernel(const cuda_norm a) {
+    launch_begin();
     const int64_t g = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (g < a.groups) norm_group<32>(a, g, (int)threadIdx.x % 32, [](float v) { return warp_sum(v); });
 }
 
-int cuda_op_norm(const cuda_norm *a, cuda_stream s, err *e) {
+int cuda_op_norm(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, err *e) {
     if (a->groups == 0) return 0;
-    const bool       heads = a->group <= WARP_GROUP;
+    const bool       heads = a->group <= CUDA_NORM_HEADS;
     const int64_t    blocks = heads ? (a->groups + THREADS / 32 - 1) / (THREADS / 32) : a->groups;
-    const cuda_shape shape = { (unsigned)blocks, THREADS, 1, 0, false };
-    return heads ? cuda_launch(norm_heads_kernel, shape, s, e, *a) : cuda_launch(norm_kernel, shape, s, e, *a);
+    const cuda_shape shape = { (unsigned)blocks, THREADS, 1, 0, true };
+    const cuda_rows  none = {};
+    return heads ? cuda_launch(norm_heads_kernel, shape, s, e, *a)
+                 : cuda_launch(norm_kernel, shape, s, e, *a, rows_args_of(rows ? rows : &none, a->out, a->group));
 }

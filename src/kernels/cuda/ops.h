@@ -47,7 +47,9 @@ typedef struct cuda_norm {
     const float   *w, *b;           /* NULL: none */
     float          eps;
 } cuda_norm;
-int cuda_op_norm(const cuda_norm *a, cuda_stream s, err *e);
+/* rows: where to leave out in 16 bits as well; NULL, or groups of more than CUDA_NORM_HEADS elements. */
+enum { CUDA_NORM_HEADS = 512 };
+int cuda_op_norm(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, err *e);
 
 typedef enum cuda_act {
     CUDA_ACT_NONE,
@@ -83,6 +85,9 @@ typedef struct cuda_each {
     int            period;
 } cuda_each;
 int cuda_op_each(const cuda_each *a, cuda_stream s, err *e);
+
+/* CUDA_EACH_GLU without a limit; the rows of y in 16 bits as well. */
+int cuda_op_glu_rows(cuda_act act, float *y, const float *up, const cuda_rows *rows, cuda_stream s, err *e);
 
 /* `width` columns from `offset` on of every `group` columns. */
 typedef struct cuda_take {
@@ -142,6 +147,16 @@ typedef struct cuda_pages {
 
 /* Rows of k [n_kv * dim_k] and v [n_kv * dim_v] to their places. */
 int cuda_op_store(const cuda_pages *p, const float *k, const float *v, const cuda_batch *b, cuda_stream s, err *e);
+/* Rotates q and k in place by a table of rope.cu and stores k and v; heads of q are as wide as those of k. */
+typedef struct cuda_rope_store {
+    cuda_rope   rope; /* of k; q has the same but for its buffer */
+    float      *q;
+    const float *v;
+    int         n_head;
+    cuda_pages  pages;
+} cuda_rope_store;
+int cuda_op_rope_store(const cuda_rope_store *a, cuda_stream s, err *e);
+
 /* Rows of the latent [n_latent] and of the rotated part. */
 int cuda_op_store_latent(const cuda_pages *p, const float *latent, int n_latent, const float *turned, int n_turned,
                          const cuda_batch *b, cuda_stream s, err *e);

@@ -61,6 +61,15 @@ typedef struct cuda_few_plan {
     int tile;    /* row tiles that a warp takes at once: 1, 2 */
 } cuda_few_plan;
 
+/* Weight rows from `first` on (a multiple of 16) have an output of their own: matrices packed one behind the other. */
+typedef struct cuda_more {
+    int64_t      first;
+    float       *out;
+    int64_t      out_stride;
+    const float *bias;
+} cuda_more;
+enum { CUDA_MORE = 2 };
+
 typedef struct cuda_product_args {
     cuda_weight   w;
     cuda_rows     x;
@@ -74,6 +83,8 @@ typedef struct cuda_product_args {
     float         w_scale;  /* a power of two that the weights were divided by; 0: 1 */
     const float  *bias;     /* one per weight row; NULL: none */
     bool          add;      /* to what out holds */
+    cuda_more     more[CUDA_MORE];
+    int           n_more;
 } cuda_product_args;
 
 bool   cuda_can_multiply(tensor_type type);

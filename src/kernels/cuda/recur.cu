@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
 
 #define THREADS 128
 #define CONV_MOST 16
@@ -17,6 +18,7 @@ __device__ static inline float *state_of(const cuda_state &st, int s) {
 }
 
 static __global__ __launch_bounds__(THREADS) void conv_kernel(const cuda_conv a) {
+    launch_begin();
     const int i = (int)(blockIdx.x * THREADS + threadIdx.x), s = i / a.width, c = i % a.width, last = a.kernel - 1;
     if (s >= a.st.batch.n_seq) return;
     float     *state = state_of(a.st, s) + c, w[CONV_MOST], x[CONV_MOST];
@@ -47,7 +49,7 @@ static __global__ __launch_bounds__(THREADS) void conv_kernel(const cuda_conv a)
 
 int cuda_op_conv(const cuda_conv *a, cuda_stream s, err *e) {
     const int64_t    n = (int64_t)a->st.batch.n_seq * a->width;
-    const cuda_shape shape = { (unsigned)((n + THREADS - 1) / THREADS), THREADS, 1, 0, false };
+    const cuda_shape shape = { (unsigned)((n + THREADS - 1) / THREADS), THREADS, 1, 0, true };
     if (a->kernel > CONV_MOST)
         return err_set(e, ERR_UNSUPPORTED, "CUDA: a convolution over %d positions; at most %d are supported", a->kernel,
                        CONV_MOST);
@@ -64,6 +66,7 @@ __device__ static inline void state_save(float *to, const float *from, int rows,
 }
 
 static __global__ __launch_bounds__(32) void delta_kernel(const cuda_delta a) {
+    launch_begin();
     extern __shared__ float room[]; /* state, then decay, k, q of a row */
     float                  *st = room, *decay = st + a.dim_k * 32, *k = decay + a.dim_k, *q = k + a.dim_k;
     const int tiles = (a.dim_v + 31) / 32, tile = (int)blockIdx.x % tiles, h = (int)blockIdx.x / tiles % a.heads_v,
@@ -100,11 +103,12 @@ static __global__ __launch_bounds__(32) void delta_kernel(const cuda_delta a) {
 
 int cuda_op_delta(const cuda_delta *a, cuda_stream s, err *e) {
     const int64_t    blocks = (int64_t)a->st.batch.n_seq * a->heads_v * ((a->dim_v + 31) / 32);
-    const cuda_shape shape = { (unsigned)blocks, 32, 1, (size_t)a->dim_k * (32 + 3) * sizeof(float), false };
+    const cuda_shape shape = { (unsigned)blocks, 32, 1, (size_t)a->dim_k * (32 + 3) * sizeof(float), true };
     return cuda_launch(delta_kernel, shape, s, e, *a);
 }
 
 static __global__ __launch_bounds__(32) void ssm_kernel(const cuda_ssm a) {
+    launch_begin();
     extern __shared__ float room[]; /* state, then b and c of a row */
     float                  *st = room, *b = st + a.n_state * 32, *c = b + a.n_state;
     const int tiles = (a.dim + 31) / 32, tile = (int)blockIdx.x % tiles, h = (int)blockIdx.x / tiles % a.n_head,
@@ -134,6 +138,6 @@ static __global__ __launch_bounds__(32) void ssm_kernel(const cuda_ssm a) {
 
 int cuda_op_ssm(const cuda_ssm *a, cuda_stream s, err *e) {
     const int64_t    blocks = (int64_t)a->st.batch.n_seq * a->n_head * ((a->dim + 31) / 32);
-    const cuda_shape shape = { (unsigned)blocks, 32, 1, (size_t)a->n_state * (32 + 2) * sizeof(float), false };
+    const cuda_shape shape = { (unsigned)blocks, 32, 1, (size_t)a->n_state * (32 + 2) * sizeof(float), true };
     return cuda_launch(ssm_kernel, shape, s, e, *a);
 }

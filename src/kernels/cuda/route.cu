@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which experts a row takes (a warp per row), and the list of rows per expert (one block). */
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -51,6 +52,7 @@ __device__ static inline void mask_groups(const cuda_route &a, const float *choi
 }
 
 static __global__ __launch_bounds__(32) void route_kernel(const cuda_route a) {
+    launch_begin();
     extern __shared__ float room[]; /* scores, choices, group values; then marks of experts and groups */
     float                  *score = room, *choice = score + a.n_expert, *value = choice + a.n_expert;
     uint8_t                *taken = reinterpret_cast<uint8_t *>(value + a.n_expert), *used = taken + a.n_expert;
@@ -92,7 +94,7 @@ static __global__ __launch_bounds__(32) void route_kernel(const cuda_route a) {
 }
 
 int cuda_op_route(const cuda_route *a, cuda_stream s, err *e) {
-    const cuda_shape shape = { (unsigned)a->rows, 32, 1, (size_t)a->n_expert * (3 * sizeof(float) + 2), false };
+    const cuda_shape shape = { (unsigned)a->rows, 32, 1, (size_t)a->n_expert * (3 * sizeof(float) + 2), true };
     return a->rows ? cuda_launch(route_kernel, shape, s, e, *a) : 0;
 }
 
@@ -104,6 +106,7 @@ int64_t cuda_items_max(int64_t rows, int n_expert) {
 /* The place of a row among those of its expert is left to chance: no result depends on it. */
 static __global__ __launch_bounds__(THREADS) void sort_kernel(int32_t *order, int32_t *items, const float *chosen,
                                                               int64_t rows, int n_expert) {
+    launch_begin();
     __shared__ int count[CUDA_MAX_EXPERTS], first[CUDA_MAX_EXPERTS];
     const int32_t *id = reinterpret_cast<const int32_t *>(chosen);
     for (int i = (int)threadIdx.x; i < n_expert; i += THREADS) count[i] = 0;
@@ -129,6 +132,6 @@ static __global__ __launch_bounds__(THREADS) void sort_kernel(int32_t *order, in
 
 int cuda_op_sort(int32_t *order, int32_t *items, const float *chosen, int64_t rows, int n_expert, cuda_stream s,
                  err *e) {
-    const cuda_shape shape = { 1, THREADS, 1, 0, false };
+    const cuda_shape shape = { 1, THREADS, 1, 0, true };
     return cuda_launch(sort_kernel, shape, s, e, order, items, chosen, rows, n_expert);
 }

@@ -1,56 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Activation rows to 16 bits (product.h, layout.h): one block per row, the largest magnitude first, then the image. */
-#include "kernels/cuda/internal.cuh"
-#include "kernels/cuda/mma.cuh"
+/* Activation rows to 16 bits, one block per row; and gated units that leave their rows so, too. */
+#include "kernels/cuda/act.cuh"
+#include "kernels/cuda/rows.cuh"
 
-#include <cuda_bf16.h>
-
-#define THREADS 256
-
-struct rows_args {
-    const float *x;
-    int64_t      x_stride;
-    uint8_t     *image;
-    float       *scale;
-    int64_t      n, n_pad, cols;
-};
-
-__device__ static inline uint32_t largest_bits(const rows_args &a, const float *x) {
-    __shared__ uint32_t part[THREADS / 32];
-    uint32_t            top = 0;
-    for (int64_t i = threadIdx.x; i < a.cols; i += THREADS) top = max(top, __float_as_uint(x[i]) & 0x7fffffffu);
-    top = __reduce_max_sync(0xffffffffu, top);
-    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = top;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++) top = max(top, part[i]);
-    return top;
-}
-
-template <bool BF16> __device__ static inline uint32_t to16(float f, float factor) {
-    if constexpr (BF16) return __bfloat16_as_ushort(__float2bfloat16_rn(f));
-    return __half_as_ushort(__float2half_rn(__fmul_rn(f, factor)));
-}
+#define THREADS 512
 
 template <bool BF16> static __global__ __launch_bounds__(THREADS) void rows_kernel(const rows_args a) {
-    const int64_t row = blockIdx.x;
-    const float  *x = a.x + row * a.x_stride;
-    const bool    in = row < a.n;
-    launch_next();
-    launch_wait();
-    const int   e = BF16 || !in ? 0 : cuda_row_exponent(largest_bits(a, x));
-    const float factor = __uint_as_float((uint32_t)(127 - e) << 23);
-    if (in && threadIdx.x == 0) a.scale[row] = __uint_as_float((uint32_t)(127 + e) << 23);
-    const int64_t chunks = cuda_round_up(a.cols, CUDA_SLICE_UNIT) / 8;
-    for (int64_t i = threadIdx.x; i < chunks; i += THREADS) {
-        uint32_t w[4];
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            const int64_t k = i * 8 + c * 2;
-            w[c] = in && k < a.cols ? to16<BF16>(x[k], factor) : 0;
-            if (in && k + 1 < a.cols) w[c] |= to16<BF16>(x[k + 1], factor) << 16;
-        }
-        *reinterpret_cast<uint4 *>(a.image + cuda_image_at(row, i * 8, a.n_pad)) = make_uint4(w[0], w[1], w[2], w[3]);
-    }
+    launch_begin();
+    rows_one<BF16, THREADS>(a, blockIdx.x);
 }
 
 size_t cuda_rows_bytes(int64_t n, int64_t cols) {
@@ -58,7 +15,22 @@ size_t cuda_rows_bytes(int64_t n, int64_t cols) {
 }
 
 int cuda_rows_make(const cuda_rows *r, const float *x, int64_t x_stride, cuda_stream s, err *e) {
-    const rows_args  a = { x, x_stride, (uint8_t *)r->data, (float *)r->scale, r->n, r->n_pad, r->cols };
-    const cuda_shape shape = { (unsigned)r->n_pad, THREADS, 1, 0, false };
+    const rows_args  a = rows_args_of(r, x, x_stride);
+    const cuda_shape shape = { (unsigned)r->n_pad, THREADS, 1, 0, true };
     return r->bf16 ? cuda_launch(rows_kernel<true>, shape, s, e, a) : cuda_launch(rows_kernel<false>, shape, s, e, a);
+}
+
+/* y = act(y) * up of one row, then its image. */
+static __global__ __launch_bounds__(THREADS) void glu_rows_kernel(cuda_act act, float *y, const float *up,
+                                                                  const rows_args a) {
+    launch_begin();
+    const int64_t at = (int64_t)blockIdx.x * a.cols;
+    for (int64_t i = threadIdx.x; i < a.cols; i += THREADS) y[at + i] = act_of(act, y[at + i]) * up[at + i];
+    __syncthreads();
+    rows_one<false, THREADS>(a, blockIdx.x);
+}
+
+int cuda_op_glu_rows(cuda_act act, float *y, const float *up, const cuda_rows *r, cuda_stream s, err *e) {
+    const cuda_shape shape = { (unsigned)r->n, THREADS, 1, 0, true };
+    return r->n ? cuda_launch(glu_rows_kernel, shape, s, e, act, y, up, rows_args_of(r, y, r->cols)) : 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Storing keys, values and latents: a warp per row of a page and 32 elements of it. */
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/pages.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -48,6 +49,7 @@ struct store_args {
 };
 
 static __global__ __launch_bounds__(WARPS * 32) void store_kernel(const store_args a) {
+    launch_begin();
     const int     lane = (int)threadIdx.x % 32, per_head = a.k_blocks + a.v_blocks, per_row = per_head * a.pages.n_kv;
     const int64_t w = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = w / per_row;
     if (t >= a.batch.n_tok) return;
@@ -73,8 +75,44 @@ static __global__ __launch_bounds__(WARPS * 32) void store_kernel(const store_ar
 
 static int start(const store_args &a, cuda_stream s, err *e) {
     const int64_t    warps = (int64_t)a.batch.n_tok * a.pages.n_kv * (a.k_blocks + a.v_blocks);
-    const cuda_shape shape = { (unsigned)((warps + WARPS - 1) / WARPS), WARPS * 32, 1, 0, false };
+    const cuda_shape shape = { (unsigned)((warps + WARPS - 1) / WARPS), WARPS * 32, 1, 0, true };
     return cuda_launch(store_kernel, shape, s, e, a);
+}
+
+/* One head of one row by a warp: queries, then keys, then values. */
+static __global__ __launch_bounds__(WARPS * 32) void rope_store_kernel(const cuda_rope_store a) {
+    launch_begin();
+    const cuda_rope &o = a.rope;
+    const int        lane = (int)threadIdx.x % 32, n_kv = a.pages.n_kv, per_row = a.n_head + 2 * n_kv, P = o.batch.page_tokens;
+    const int64_t    w = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = w / per_row;
+    if (t >= o.batch.n_tok) return;
+    const int  h = (int)(w % per_row), kv = h < a.n_head ? -1 : (h - a.n_head) % n_kv;
+    const bool value = h >= a.n_head + n_kv;
+    float     *row = kv < 0 ? a.q + (t * a.n_head + h) * o.head_dim : o.x + (t * n_kv + kv) * o.head_dim;
+    for (int f = lane; f < o.n && !value; f += 32) {
+        float      *p = row + o.offset, *pa = o.interleaved ? p + 2 * f : p + f, *pb = o.interleaved ? pa + 1 : pa + o.n;
+        const float c = o.table[t * 2 * o.n + f], s = o.table[t * 2 * o.n + o.n + f], va = *pa, vb = *pb;
+        *pa = va * c - vb * s;
+        *pb = va * s + vb * c;
+    }
+    if (kv < 0) return;
+    __syncwarp();
+    int                  in_page;
+    uint8_t             *page = page_at(a.pages, o.batch, o.batch.seq_of[t], o.batch.pos[t], &in_page);
+    const int            dim = value ? a.pages.dim_v : a.pages.dim_k;
+    const cuda_page_type type = value ? a.pages.v_type : a.pages.k_type;
+    uint8_t     *to = value ? page_v(a.pages, page, kv, in_page, P) : page_k(a.pages, page, kv, in_page, P);
+    const float *from = value ? a.v + (t * n_kv + kv) * dim : row;
+    for (int b = 0; b * PAGE_BLOCK < dim; b++) {
+        const int i = b * PAGE_BLOCK + lane;
+        put_block(type, to, b, dim, i < dim ? from[i] : 0.0f, lane);
+    }
+}
+
+int cuda_op_rope_store(const cuda_rope_store *a, cuda_stream s, err *e) {
+    const int64_t    warps = (int64_t)a->rope.batch.n_tok * (a->n_head + 2 * a->pages.n_kv);
+    const cuda_shape shape = { (unsigned)((warps + WARPS - 1) / WARPS), WARPS * 32, 1, 0, true };
+    return cuda_launch(rope_store_kernel, shape, s, e, *a);
 }
 
 static int blocks_of(int dim) { return (dim + PAGE_BLOCK - 1) / PAGE_BLOCK; }
