@@ -28,7 +28,7 @@ static double page_bound(nn_kv_type type) {
 /* A GPU multiplies f16 numbers; F32 weights stay as they are. */
 static double gpu_product_bound(tensor_type type) {
     if (type == TENSOR_F32) return 2e-4;
-    return type == TENSOR_BF16 || type == TENSOR_F16 ? 4e-3 : 1e-2;
+    return type == TENSOR_BF16 || type == TENSOR_F16 ? 8e-3 : 1.5e-2;
 }
 
 static double bound_of(const nn_exec *fast, const nn_op *op) {

@@ -57,7 +57,7 @@ static int take_host(cuda_exec *x, err *e) {
     x->block = p;
     if (rc == 0) rc = cuda_host_alloc(&x->staging, CUDA_STAGING, e);
     p = NULL;
-    if (rc == 0) rc = cuda_host_alloc(&p, (size_t)l->max_outputs * sizeof(int32_t), e);
+    if (rc == 0) rc = cuda_host_alloc(&p, (size_t)l->max_outputs * CUDA_LARGEST * sizeof(int32_t), e);
     x->largest = p;
     for (int i = 0; i < x->n_embeds && rc == 0; i++) {
         const nn_op *op = &x->x.model->tape->ops[x->embeds[i].op];

@@ -54,7 +54,7 @@ typedef struct cuda_step {
 
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
-    size_t arena, image, scale, scratch, parts, slots, block, largest, ropes[CUDA_MAX_ROPES], order, items, end;
+    size_t arena, image, scale, scratch, parts, slots, block, largest, keys, ropes[CUDA_MAX_ROPES], order, items, end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -92,7 +92,7 @@ typedef struct cuda_exec {
     nn_batch   batch;
     int32_t   *block; /* pinned */
     cuda_batch on_device;
-    int32_t   *largest; /* pinned: the likeliest token of each row of logits */
+    int32_t   *largest; /* pinned: the likeliest tokens of each row of logits, CUDA_LARGEST of them */
     int        chunks;  /* of the longest row */
     /* What the image and the lists of experts hold, as far as the tape was run; 0: nothing. */
     nn_buf image_of, sorted_of;

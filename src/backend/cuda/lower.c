@@ -204,7 +204,10 @@ static void lay_out(cuda_exec *x) {
     a->parts = take(&at, x->parts_floats * sizeof(float));
     a->slots = take(&at, (size_t)l->n_slots * x->x.memory.slot_bytes);
     a->block = take(&at, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t));
-    a->largest = take(&at, (size_t)l->max_outputs * sizeof(int32_t));
+    nn_buf logits = x->x.model->tape->logits;
+    int    n_logits = l->max_logits ? l->max_logits : l->max_outputs;
+    a->largest = take(&at, (size_t)n_logits * CUDA_LARGEST * sizeof(int32_t));
+    a->keys = take(&at, logits ? cuda_largest_bytes(n_logits, x->x.model->tape->bufs[logits].width) : 0);
     for (int i = 0; i < x->n_ropes; i++)
         a->ropes[i] = take(&at, (size_t)l->max_tokens * (size_t)x->ropes[i].n_rot * sizeof(float));
     a->order = take(&at, x->group_rows * sizeof(int32_t));
@@ -235,6 +238,13 @@ static int join_products(cuda_exec *x, err *e) {
         int n = 1;
         while (n <= CUDA_MORE && i + n < x->x.options.end_op && go_together(x, &t->ops[i + n - 1], &t->ops[i + n])) n++;
         x->together[i] = (uint8_t)n;
+        if (n < 2) continue;
+        /* Unpacked as one matrix. */
+        const cuda_mat *m = cuda_mat_of(x, t->ops[i].u.linear.w);
+        int64_t         rows = 0;
+        for (int k = 0; k < n; k++) rows += t->ops[i + k].u.linear.w->rows;
+        if (nn_rows_max(&x->x.options.limits, &t->bufs[t->ops[i].out]) > CUDA_FEW_PACKED)
+            most(&x->scratch_bytes, cuda_scratch_bytes(m->type, rows, m->from->cols));
     }
     return 0;
 }

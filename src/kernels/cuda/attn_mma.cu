@@ -56,9 +56,11 @@ template <int D> struct mma_chunk {
 template <int D>
 __device__ static inline float mma_load_q(const cuda_attn &a, uint8_t *to, int t0, int n, int head, int lane) {
     float factor = 0;
-    for (int r = 0; r < ROWS; r++) {
-        const float *q = a.q + ((int64_t)(t0 + min(r, n - 1)) * a.n_head + head) * D;
+#pragma unroll 4
+    for (int r = 0; r < n; r++) { /* rows behind the last are computed with whatever is there and not written */
+        const float *q = a.q + ((int64_t)(t0 + r) * a.n_head + head) * D;
         uint32_t     top = 0;
+#pragma unroll
         for (int i = lane; i < D; i += 32) top = max(top, __float_as_uint(q[i]) & 0x7fffffffu);
         top = __reduce_max_sync(0xffffffffu, top);
         const int   e = cuda_row_exponent(top);

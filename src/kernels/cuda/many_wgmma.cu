@@ -80,27 +80,51 @@ template <int N> __device__ static inline void wgmma_release(const wgmma_args &a
     if (threadIdx.x % 128 < (unsigned)a.cluster) barrier_arrive_at(at.empty(), threadIdx.x % 128);
 }
 
+/* One pair of a row's values, from weight row `col` on. */
+__device__ static inline void wgmma_put(const wgmma_args &a, const product_end &end, float *out, float v0, float v1,
+                                        float scale, int col) {
+    if (col + 1 < a.rows && (reinterpret_cast<uintptr_t>(out) & 7) == 0) {
+        const float2 old = end.add ? *reinterpret_cast<const float2 *>(out) : make_float2(0, 0);
+        *reinterpret_cast<float2 *>(out) =
+            make_float2(end.value(v0, scale, col, &old.x), end.value(v1, scale, col + 1, &old.y));
+    } else {
+        out[0] = end.value(v0, scale, col, out);
+        if (col + 1 < a.rows) out[1] = end.value(v1, scale, col + 1, out + 1);
+    }
+}
+
+/* Whole tiles of one output and without a bias, the usual ones, go a shorter way. */
 template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, const float *sum, int x0, int w0) {
     const int  lane = (int)threadIdx.x % 32, row0 = x0 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
+    const int  p = a.end.part(w0);
+    const bool plain = w0 + N <= a.rows && a.end.part(w0 + N - 1) == p && !a.end.bias[0] && !a.end.bias[1] &&
+                       !a.end.bias[2] && (a.end.stride[0] & 1) == 0 &&
+                       (reinterpret_cast<uintptr_t>(a.end.at(0, w0)) & 7) == 0;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = row0 + half * 8;
         if (row >= a.n) continue;
+        if (plain) {
+            const float scale = a.scale[row] * a.end.w_scale;
+            float      *out = a.end.at(row, w0) + lane % 4 * 2;
+            const bool  add = a.end.add;
+#pragma unroll
+            for (int i = 0; i < N / 8; i++) {
+                float2 v = make_float2(sum[4 * i + half * 2] * scale, sum[4 * i + half * 2 + 1] * scale);
+                if (add) {
+                    const float2 old = *reinterpret_cast<const float2 *>(out + i * 8);
+                    v = make_float2(old.x + v.x, old.y + v.y);
+                }
+                *reinterpret_cast<float2 *>(out + i * 8) = v;
+            }
+            continue;
+        }
         const float scale = a.scale[row];
 #pragma unroll
         for (int i = 0; i < N / 8; i++) {
-            const int   col = w0 + i * 8 + lane % 4 * 2;
-            const float v0 = sum[4 * i + half * 2], v1 = sum[4 * i + half * 2 + 1];
-            if (col >= a.rows) continue;
-            float *out = a.end.at(row, col); /* parts begin at even rows */
-            if (col + 1 < a.rows && (reinterpret_cast<uintptr_t>(out) & 7) == 0) {
-                const float2 old = a.end.add ? *reinterpret_cast<const float2 *>(out) : make_float2(0, 0);
-                *reinterpret_cast<float2 *>(out) =
-                    make_float2(a.end.value(v0, scale, col, &old.x), a.end.value(v1, scale, col + 1, &old.y));
-            } else {
-                out[0] = a.end.value(v0, scale, col, out);
-                if (col + 1 < a.rows) out[1] = a.end.value(v1, scale, col + 1, out + 1);
-            }
+            const int col = w0 + i * 8 + lane % 4 * 2;
+            if (col < a.rows)
+                wgmma_put(a, a.end, a.end.at(row, col), sum[4 * i + half * 2], sum[4 * i + half * 2 + 1], scale, col);
         }
     }
 }

@@ -44,12 +44,49 @@ static __global__ __launch_bounds__(THREADS) void norm_heads_kernel(const cuda_n
     if (g < a.groups) norm_group<32>(a, g, (int)threadIdx.x % 32, [](float v) { return warp_sum(v); });
 }
 
+#define CHUNKS 2
+
+/* The same in one read of the row, for widths that fit: elements of a thread in order, then the threads. */
+static __global__ __launch_bounds__(THREADS) void norm_regs_kernel(const cuda_norm a, const rows_args rows) {
+    using regs = row_in_regs<THREADS, CHUNKS>;
+    __shared__ float room[THREADS / 32];
+    regs             x, w;
+    float            mean = 0, part = 0;
+    if (a.w) w.load(a.w, a.group); /* known before the kernel in front has ended */
+    launch_begin();
+    x.load(a.x + (int64_t)blockIdx.x * a.group, a.group);
+    if (a.kind == CUDA_NORM_LAYER) {
+#pragma unroll
+        for (int i = 0; i < CHUNKS * 8; i++) mean += x.v[i / 8][i % 8];
+        mean = block_sum<THREADS>(mean, room) / (float)a.group;
+    }
+#pragma unroll
+    for (int i = 0; i < CHUNKS * 8; i++) {
+        const float d = regs::at(i / 8) < a.group ? x.v[i / 8][i % 8] - mean : 0.0f;
+        x.v[i / 8][i % 8] = d;
+        part = fmaf(d, d, part);
+    }
+    part = block_sum<THREADS>(part, room);
+    const float scale = 1.0f / sqrtf((a.kind == CUDA_NORM_L2 ? part : part / (float)a.group) + a.eps);
+#pragma unroll
+    for (int i = 0; i < CHUNKS * 8; i++) {
+        float v = x.v[i / 8][i % 8] * scale;
+        if (a.w) v *= w.v[i / 8][i % 8];
+        if (a.b && regs::at(i / 8) < a.group) v += a.b[regs::at(i / 8) + i % 8];
+        x.v[i / 8][i % 8] = v;
+    }
+    x.store(a.out + (int64_t)blockIdx.x * a.group, a.group);
+    if (rows.image) x.image(rows, blockIdx.x);
+}
+
 int cuda_op_norm(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, err *e) {
     if (a->groups == 0) return 0;
     const bool       heads = a->group <= CUDA_NORM_HEADS;
     const int64_t    blocks = heads ? (a->groups + THREADS / 32 - 1) / (THREADS / 32) : a->groups;
     const cuda_shape shape = { (unsigned)blocks, THREADS, 1, 0, true };
     const cuda_rows  none = {};
+    if (!heads && a->w_groups == 1 && row_fits(a->group, THREADS * 8 * CHUNKS))
+        return cuda_launch(norm_regs_kernel, shape, s, e, *a, rows_args_of(rows ? rows : &none, a->out, a->group));
     return heads ? cuda_launch(norm_heads_kernel, shape, s, e, *a)
                  : cuda_launch(norm_kernel, shape, s, e, *a, rows_args_of(rows ? rows : &none, a->out, a->group));
 }

@@ -101,8 +101,11 @@ int cuda_op_take(const cuda_take *a, cuda_stream s, err *e);
 /* out[i] = x[rows[i]] for n rows. */
 int cuda_op_gather(float *out, const float *x, const int32_t *rows, int64_t n, int64_t width, cuda_stream s, err *e);
 
-/* to[i]: the token with the largest logit of row i, among equals the lowest; -1: none is a number above -INFINITY. */
-int cuda_op_largest(int32_t *to, const float *logits, int64_t rows, int64_t width, cuda_stream s, err *e);
+/* to[row][CUDA_LARGEST]: the tokens with the largest logits, the largest first, among equals the lowest id; -1 where no
+ * more are numbers above -INFINITY. room: cuda_largest_bytes. */
+enum { CUDA_LARGEST = 8 };
+size_t cuda_largest_bytes(int64_t rows, int64_t width);
+int cuda_op_largest(int32_t *to, void *room, const float *logits, int64_t rows, int64_t width, cuda_stream s, err *e);
 
 /* --- rotation --------------------------------------------------------------------------------------------------- */
 

@@ -10,6 +10,15 @@ template <bool BF16> static __global__ __launch_bounds__(THREADS) void rows_kern
     rows_one<BF16, THREADS>(a, blockIdx.x);
 }
 
+#define CHUNKS 4
+
+static __global__ __launch_bounds__(THREADS) void rows_regs_kernel(const rows_args a) {
+    row_in_regs<THREADS, CHUNKS> r;
+    launch_begin();
+    r.load(a.x + (int64_t)blockIdx.x * a.x_stride, a.cols);
+    r.image(a, blockIdx.x);
+}
+
 size_t cuda_rows_bytes(int64_t n, int64_t cols) {
     return (size_t)(cuda_rows_pad(n) * cuda_round_up(cols, CUDA_SLICE_UNIT) * 2);
 }
@@ -17,6 +26,9 @@ size_t cuda_rows_bytes(int64_t n, int64_t cols) {
 int cuda_rows_make(const cuda_rows *r, const float *x, int64_t x_stride, cuda_stream s, err *e) {
     const rows_args  a = rows_args_of(r, x, x_stride);
     const cuda_shape shape = { (unsigned)r->n_pad, THREADS, 1, 0, true };
+    const cuda_shape each = { (unsigned)r->n, THREADS, 1, 0, true };
+    if (!r->bf16 && row_fits(r->cols, THREADS * 8 * CHUNKS) && x_stride % 4 == 0 && ((uintptr_t)x & 15) == 0)
+        return cuda_launch(rows_regs_kernel, each, s, e, a);
     return r->bf16 ? cuda_launch(rows_kernel<true>, shape, s, e, a) : cuda_launch(rows_kernel<false>, shape, s, e, a);
 }
 
@@ -30,7 +42,28 @@ static __global__ __launch_bounds__(THREADS) void glu_rows_kernel(cuda_act act, 
     rows_one<false, THREADS>(a, blockIdx.x);
 }
 
+static __global__ __launch_bounds__(THREADS) void glu_regs_kernel(cuda_act act, float *y, const float *up,
+                                                                  const rows_args a) {
+    row_in_regs<THREADS, CHUNKS> r, u;
+    launch_begin();
+    r.load(y + (int64_t)blockIdx.x * a.cols, a.cols);
+    u.load(up + (int64_t)blockIdx.x * a.cols, a.cols);
+#pragma unroll
+    for (int i = 0; i < CHUNKS * 8; i++) r.v[i / 8][i % 8] = act_of(act, r.v[i / 8][i % 8]) * u.v[i / 8][i % 8];
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) { /* act(0) * 0 behind the last column */
+        if (r.at(c) >= a.cols) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) r.v[c][i] = 0;
+        }
+    }
+    r.store(y + (int64_t)blockIdx.x * a.cols, a.cols);
+    r.image(a, blockIdx.x);
+}
+
 int cuda_op_glu_rows(cuda_act act, float *y, const float *up, const cuda_rows *r, cuda_stream s, err *e) {
     const cuda_shape shape = { (unsigned)r->n, THREADS, 1, 0, true };
+    if (r->n && row_fits(r->cols, THREADS * 8 * CHUNKS))
+        return cuda_launch(glu_regs_kernel, shape, s, e, act, y, up, rows_args_of(r, y, r->cols));
     return r->n ? cuda_launch(glu_rows_kernel, shape, s, e, act, y, up, rows_args_of(r, y, r->cols)) : 0;
 }

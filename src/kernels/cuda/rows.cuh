@@ -57,4 +57,55 @@ template <bool BF16, int THREADS> __device__ static inline void rows_one(const r
     }
 }
 
+/* A row of up to THREADS * 8 * CHUNKS floats in registers: thread i has elements 8 i .. 8 i + 7 of every THREADS * 8. */
+template <int THREADS, int CHUNKS> struct row_in_regs {
+    float v[CHUNKS][8];
+
+    __device__ static inline int64_t at(int c) { return ((int64_t)c * THREADS + threadIdx.x) * 8; }
+    __device__ inline void           load(const float *x, int64_t cols) {
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            const bool   in = at(c) < cols;
+            const float4 a = in ? *reinterpret_cast<const float4 *>(x + at(c)) : make_float4(0, 0, 0, 0),
+                         b = in ? *reinterpret_cast<const float4 *>(x + at(c) + 4) : make_float4(0, 0, 0, 0);
+            v[c][0] = a.x, v[c][1] = a.y, v[c][2] = a.z, v[c][3] = a.w;
+            v[c][4] = b.x, v[c][5] = b.y, v[c][6] = b.z, v[c][7] = b.w;
+        }
+    }
+    __device__ inline void store(float *x, int64_t cols) const {
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            if (at(c) >= cols) continue;
+            *reinterpret_cast<float4 *>(x + at(c)) = make_float4(v[c][0], v[c][1], v[c][2], v[c][3]);
+            *reinterpret_cast<float4 *>(x + at(c) + 4) = make_float4(v[c][4], v[c][5], v[c][6], v[c][7]);
+        }
+    }
+    /* The image of the row, as rows_one makes it in f16. */
+    __device__ inline void image(const rows_args &a, int64_t row) const {
+        __shared__ uint32_t part[THREADS / 32];
+        uint32_t            top = 0;
+#pragma unroll
+        for (int i = 0; i < CHUNKS * 8; i++) top = max(top, __float_as_uint(v[i / 8][i % 8]) & 0x7fffffffu);
+        top = __reduce_max_sync(0xffffffffu, top);
+        if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = top;
+        __syncthreads();
+        for (int i = 0; i < THREADS / 32; i++) top = max(top, part[i]);
+        const int   e = cuda_row_exponent(top);
+        const float factor = __uint_as_float((uint32_t)(127 - e) << 23);
+        if (threadIdx.x == 0) a.scale[row] = __uint_as_float((uint32_t)(127 + e) << 23);
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            if (at(c) >= cuda_round_up(a.cols, CUDA_SLICE_UNIT)) continue; /* zeros behind the last column */
+            uint32_t w[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                w[i] = to16<false>(v[c][2 * i], factor) | to16<false>(v[c][2 * i + 1], factor) << 16;
+            *reinterpret_cast<uint4 *>(a.image + cuda_image_at(row, at(c), a.n_pad)) = make_uint4(w[0], w[1], w[2], w[3]);
+        }
+    }
+};
+
+/* Rows that fit: a whole number of chunks, every row on a 16-byte border. */
+static inline bool row_fits(int64_t cols, int64_t most) { return cols % 8 == 0 && cols <= most; }
+
 #endif
