@@ -10,6 +10,9 @@ extern const nn_backend backend_cpu;    /* kernels over a pool of threads */
 extern const nn_backend backend_cuda;   /* CUDA devices, where nvcc was there to build it (HEARTH_CUDA) */
 extern const nn_backend backend_scalar; /* the reference: plain C, double accumulation, one thread, f32 state */
 
+/* All devices of this build's backends, the preferred one first. Returns how many were written. */
+int backend_devices(nn_device *out, int cap);
+
 /* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. */
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e);
 

@@ -12,8 +12,7 @@ static const nn_backend *const table[] = {
     &backend_cpu, &backend_scalar, NULL
 };
 
-/* All devices of this build's backends, the preferred one first. Returns how many were written. */
-static int backend_devices(nn_device *out, int cap) { return nn_device_list(table, out, cap); }
+int backend_devices(nn_device *out, int cap) { return nn_device_list(table, out, cap); }
 
 /* Looks a device up; NULL: the preferred one. False: there is none. */
 static bool look_up(const char *id, const nn_backend **backend, nn_device *device) {

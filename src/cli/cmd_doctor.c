@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth doctor: is everything on this machine as it should be, and what to do where it is not. */
+#include "backend/backend.h"
 #include "cli/doctor.h"
 #include "formats/text.h"
 
@@ -56,7 +57,18 @@ void doctor_say(doctor *d, const char *check, doctor_status status, const char *
     d->n_of[status]++;
 }
 
-static void gpu(doctor *d) { doctor_say(d, "gpu", DOCTOR_OK, NULL, "none: this build computes on the CPU"); }
+static void gpu(doctor *d) {
+    nn_device devices[NN_MAX_DEVICES];
+    char      size[32];
+    int       found = 0;
+    for (int i = 0, n = backend_devices(devices, NN_MAX_DEVICES); i < n; i++) {
+        if (devices[i].kind != NN_DEVICE_GPU) continue;
+        doctor_say(d, "gpu", DOCTOR_OK, NULL, "%s: %s, %s", devices[i].id, devices[i].name,
+                   doctor_bytes(size, (double)devices[i].total_bytes));
+        found++;
+    }
+    if (!found) doctor_say(d, "gpu", DOCTOR_OK, NULL, "none that this build can use: models run on the CPU");
+}
 
 void doctor_report(void *unused, str *out) {
     static void (*const checks[])(doctor *) = { doctor_cpu,      doctor_memory,  gpu,

@@ -128,10 +128,9 @@ static int cuda_devices(nn_device *out, int cap) {
     int n = cap > 0 ? cuda_device_count(NULL) : 0, found = 0;
     for (int i = 0; i < n && found < cap; i++) {
         cuda_device d;
-        size_t      free_bytes = 0, total = 0;
-        if (cuda_device_open(&d, i, NULL) < 0 || cuda_device_memory(i, &free_bytes, &total, NULL) < 0) continue;
+        if (cuda_device_look(&d, i, NULL) < 0) continue; /* asking for free memory would start a context */
         nn_device *to = &out[found++];
-        *to = (nn_device){ .kind = NN_DEVICE_GPU, .total_bytes = total, .free_bytes = free_bytes };
+        *to = (nn_device){ .kind = NN_DEVICE_GPU, .total_bytes = d.bytes };
         snprintf(to->id, sizeof to->id, "cuda:%d", i);
         snprintf(to->name, sizeof to->name, "%.95s", d.name);
     }

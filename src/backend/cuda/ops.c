@@ -152,7 +152,8 @@ static int rope_table(cuda_exec *x, const nn_rope *r, float **table, err *e) {
     while (x->ropes[k].inv_freq != r->inv_freq || x->ropes[k].n_rot != r->n_rot || x->ropes[k].scale != r->scale) k++;
     *table = (float *)(void *)(x->heap + x->areas.ropes[k]);
     if (!x->rope_made[k])
-        rc = cuda_op_rope_table(*table, cuda_vec_of(x, r->inv_freq), r->n_rot / 2, r->scale, &x->on_device, x->stream, e);
+        rc = cuda_op_rope_table(*table, cuda_vec_of(x, r->inv_freq), r->n_rot / 2, r->scale, &x->on_device, x->stream,
+                                e);
     x->rope_made[k] = rc == 0;
     return rc;
 }
@@ -243,7 +244,8 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         cuda_rows rows;
         x->image_of = 0;
         (void)image_of(x, op->out, 1, &rows);
-        return cuda_op_glu_rows(act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows, x->stream, e);
+        return cuda_op_glu_rows(act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows, x->stream,
+                                e);
     }
     cuda_each a = { .y = cuda_buf(x, op->out),
                     .a = cuda_buf(x, op->in[0]),

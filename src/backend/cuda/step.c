@@ -146,7 +146,8 @@ static int run_all(cuda_exec *x, err *e) {
     int32_t       *to = (int32_t *)(void *)(x->heap + x->areas.largest);
     int            rc = run(x, x->x.options.first_op, x->x.options.end_op, e);
     if (rc < 0 || n == 0) return rc;
-    rc = cuda_op_largest(to, x->heap + x->areas.keys, cuda_buf(x, t->logits), n, t->bufs[t->logits].width, x->stream, e);
+    rc =
+        cuda_op_largest(to, x->heap + x->areas.keys, cuda_buf(x, t->logits), n, t->bufs[t->logits].width, x->stream, e);
     return rc < 0 ? rc : cuda_receive(x->largest, to, (size_t)n * CUDA_LARGEST * sizeof *to, x->stream, e);
 }
 

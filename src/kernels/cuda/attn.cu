@@ -157,21 +157,33 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
     }
 }
 
-/* The parts of one row and head, in order. */
+/* The parts of one row and head, in order; several are on their way at a time. */
+#define AHEAD 8
 static __global__ __launch_bounds__(THREADS) void fold_kernel(const cuda_attn a) {
     launch_begin();
     const int64_t row = blockIdx.x;
     const int     t = (int)(row / a.n_head), head = (int)(row % a.n_head);
     int           lo, hi;
     attn_range(a, t, &lo, &hi);
+    const int    first = lo / CHUNK, end = (hi + CHUNK - 1) / CHUNK;
+    const float *parts = a.parts + row * a.chunks * (a.dim_out + 2);
     for (int i = (int)threadIdx.x; i < a.dim_out; i += THREADS) {
         attn_sum sums = attn_begin(a, head);
         float    all = 0;
-        for (int c = lo / CHUNK; c < (hi + CHUNK - 1) / CHUNK; c++) {
-            const float *part = a.parts + (row * a.chunks + c) * (a.dim_out + 2);
-            float        f_old, f_part;
-            sums = attn_fold(sums, { part[0], part[1] }, &f_old, &f_part);
-            all = all * f_old + part[2 + i] * f_part;
+        for (int c = first; c < end; c += AHEAD) {
+            float most[AHEAD], sum[AHEAD], o[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const float *part = parts + (int64_t)min(c + k, end - 1) * (a.dim_out + 2);
+                most[k] = part[0], sum[k] = part[1], o[k] = part[2 + i];
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                if (c + k >= end) continue;
+                float f_old, f_part;
+                sums = attn_fold(sums, { most[k], sum[k] }, &f_old, &f_part);
+                all = all * f_old + o[k] * f_part;
+            }
         }
         a.out[row * a.dim_out + i] = all / sums.sum;
     }

@@ -226,24 +226,29 @@ __device__ static inline void mma_values_each(mma_chunk<D> &m, uint32_t v, float
 }
 
 template <int D> static __global__ __launch_bounds__(HEADS * 32) void attn_mma_kernel(const cuda_attn a) {
-    launch_begin();
     extern __shared__ __align__(128) uint8_t smem[];
-    __shared__ mma_rows                      rows;
+    __shared__ mma_rows                      rows[2]; /* of this chunk and the next */
     uint8_t                                 *k = smem, *v = k + CHUNK * D * 2, *queries = v + CHUNK * D * 2;
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, rep = a.n_head / a.pages.n_kv;
     const int teams = (rep + HEADS - 1) / HEADS, chunk = a.chunks ? (int)blockIdx.x % a.chunks : -1;
     const int at = a.chunks ? (int)blockIdx.x / a.chunks : (int)blockIdx.x, team = at % teams,
-              kv = at / teams % a.pages.n_kv, tile = at / teams / a.pages.n_kv;
+              kv = at / teams % a.pages.n_kv;
+    const int tile = a.batch.n_tiles - 1 - at / teams / a.pages.n_kv; /* the last ones see most: they begin */
+    launch_next();
     const int t0 = a.batch.tiles[tile], s = a.batch.seq_of[t0], n = min(ROWS, a.batch.q_start[s + 1] - t0);
     const int head = kv * rep + min(team * HEADS + warp, rep - 1);
     /* What any row of the tile sees: rows lie in the order of positions. */
-    int first_lo, first_hi, last_lo, last_hi = 0;
+    int first_lo, first_hi, last_hi = 0;
     attn_range(a, t0, &first_lo, &first_hi);
-    attn_range(a, t0 + n - 1, &last_lo, &last_hi);
     for (int r = 0; r < n; r++) last_hi = max(last_hi, a.batch.row_end[t0 + r]);
     const int c_first = chunk >= 0 ? chunk : first_lo / CHUNK,
               c_end = chunk >= 0 ? chunk + 1 : (last_hi + CHUNK - 1) / CHUNK;
     if (chunk >= 0 && ((chunk + 1) * CHUNK <= first_lo || chunk * CHUNK >= last_hi)) return;
+    mma_find(a, rows[c_first & 1], s, kv, c_first * CHUNK, first_lo, last_hi);
+    launch_wait(); /* the batch was there before; queries, keys and values come from the kernels in front */
+    __syncthreads();
+    mma_load<D>(smem_at(k), k, rows[c_first & 1].k);
+    mma_load<D>(smem_at(v), v, rows[c_first & 1].v);
 
     uint8_t    *mine = queries + warp * ROWS * D * 2;
     const float factors = mma_load_q<D>(a, mine, t0, n, head, lane);
@@ -262,21 +267,23 @@ template <int D> static __global__ __launch_bounds__(HEADS * 32) void attn_mma_k
     for (int i = 0; i < D / 8; i++) all[i][0] = all[i][1] = all[i][2] = all[i][3] = 0;
     mma_chunk<D> m;
     for (int c = c_first; c < c_end; c++) {
-        const int c0 = c * CHUNK, from = max(first_lo, c0), to = min(last_hi, c0 + CHUNK);
-        __syncthreads(); /* everybody is done with the last chunk */
-        mma_find(a, rows, s, kv, c0, from, to);
-        __syncthreads();
-        mma_load<D>(smem_at(k), k, rows.k);
-        mma_load<D>(smem_at(v), v, rows.v);
+        const int  c0 = c * CHUNK;
+        const bool more = c + 1 < c_end;
+        if (more) mma_find(a, rows[(c + 1) & 1], s, kv, c0 + CHUNK, first_lo, last_hi);
         copy_wait<1>();
         __syncthreads();
         mma_scores<D>(a, m, smem_at(mine), smem_at(k), c0, lo, hi, factor, lane);
         copy_wait<0>();
         __syncthreads();
-        if (__syncthreads_or(mma_tainted<D>(v)))
+        const bool tainted = __syncthreads_or(mma_tainted<D>(v));
+        if (more && !tainted) mma_load<D>(smem_at(k), k, rows[(c + 1) & 1].k);
+        if (tainted)
             mma_values_each<D>(m, smem_at(v), reinterpret_cast<float *>(k) + warp * ROWS * D, c0, lo, hi, lane);
         else
             mma_values<D, false>(m.o, m.p, smem_at(v), c0, 0, 0, lane);
+        __syncthreads(); /* everybody is done with the values */
+        if (more && tainted) mma_load<D>(smem_at(k), k, rows[(c + 1) & 1].k);
+        if (more) mma_load<D>(smem_at(v), v, rows[(c + 1) & 1].v);
         if (chunk >= 0) break;
 #pragma unroll
         for (int r = 0; r < 2; r++) {

@@ -64,13 +64,10 @@ static void cuda_device_clusters(cuda_device *d) {
     cudaGetLastError();
 }
 
-int cuda_device_open(cuda_device *d, int number, err *e) {
+int cuda_device_look(cuda_device *d, int number, err *e) {
     cudaDeviceProp p;
     memset(d, 0, sizeof *d);
-    int rc = cuda_error(e, cudaSetDevice(number), "using the device");
-    if (rc == 0) rc = cuda_error(e, cudaGetDeviceProperties(&p, number), "asking for its properties");
-    if (rc == 0) rc = cuda_error(e, cudaDriverGetVersion(&d->driver), "asking for the driver's version");
-    if (rc == 0) rc = cuda_error(e, cudaRuntimeGetVersion(&d->runtime), "asking for the runtime's version");
+    int rc = cuda_error(e, cudaGetDeviceProperties(&p, number), "asking for its properties");
     if (rc != 0) return rc;
     snprintf(d->name, sizeof d->name, "%.*s", (int)sizeof d->name - 1, p.name);
     d->number = number;
@@ -82,6 +79,15 @@ int cuda_device_open(cuda_device *d, int number, err *e) {
     d->bytes = p.totalGlobalMem;
     if (d->arch < 80)
         return err_set(e, ERR_UNSUPPORTED, "%s has compute capability %d.%d; 8.0 is needed", d->name, p.major, p.minor);
+    return 0;
+}
+
+int cuda_device_open(cuda_device *d, int number, err *e) {
+    int rc = cuda_device_look(d, number, e);
+    if (rc == 0) rc = cuda_error(e, cudaSetDevice(number), "using the device");
+    if (rc == 0) rc = cuda_error(e, cudaDriverGetVersion(&d->driver), "asking for the driver's version");
+    if (rc == 0) rc = cuda_error(e, cudaRuntimeGetVersion(&d->runtime), "asking for the runtime's version");
+    if (rc != 0) return rc;
     cudaFuncAttributes f;
     rc = cuda_error(e, cudaFuncGetAttributes(&f, large_kernel), "looking for its kernels");
     if (rc != 0) return rc;
@@ -101,12 +107,17 @@ int cuda_alloc(void **out, size_t bytes, err *e) {
     return cuda_error(e, cudaMalloc(out, bytes ? bytes : 1), "allocating");
 }
 void cuda_free(void *p) { cudaFree(p); }
-int  cuda_fill(void *to, int byte, size_t bytes, err *e) {
-     return cuda_error(e, cudaMemset(to, byte, bytes), "filling");
+
+/* The runtime's plain calls may come back while the copy from its own buffer is still under way, and our streams do not
+ * wait for the default one. */
+static int when_done(cudaError_t rc, const char *what, err *e) {
+    return cuda_error(e, rc == cudaSuccess ? cudaStreamSynchronize(NULL) : rc, what);
 }
 
+int cuda_fill(void *to, int byte, size_t bytes, err *e) { return when_done(cudaMemset(to, byte, bytes), "filling", e); }
+
 int cuda_copy_in(void *to, const void *from, size_t bytes, err *e) {
-    return cuda_error(e, cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the device");
+    return when_done(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the device", e);
 }
 
 int cuda_copy_out(void *to, const void *from, size_t bytes, err *e) {
@@ -137,8 +148,8 @@ int cuda_copy_within(void *to, const void *from, size_t bytes, cuda_stream s, er
 
 int cuda_copy_rows_in(void *to, const void *from, size_t row_bytes, size_t stride, size_t rows, err *e) {
     if (row_bytes == stride || rows == 1) return cuda_copy_in(to, from, row_bytes * rows, e);
-    return cuda_error(e, cudaMemcpy2D(to, row_bytes, from, stride, row_bytes, rows, cudaMemcpyHostToDevice),
-                      "copying to the device");
+    return when_done(cudaMemcpy2D(to, row_bytes, from, stride, row_bytes, rows, cudaMemcpyHostToDevice),
+                     "copying to the device", e);
 }
 
 int cuda_stream_open(cuda_stream *out, err *e) {

@@ -38,6 +38,9 @@ int cuda_device_count(err *e);
 /* Describes device `number` and makes it this thread's current one. */
 int cuda_device_open(cuda_device *d, int number, err *e);
 
+/* Its name and memory, without starting anything on it; refuses one that is too old. */
+int cuda_device_look(cuda_device *d, int number, err *e);
+
 /* Makes device `number` this thread's current one. */
 int cuda_device_use(int number, err *e);
 int cuda_device_memory(int number, size_t *free_bytes, size_t *total_bytes, err *e);

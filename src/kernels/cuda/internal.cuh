@@ -23,11 +23,18 @@ struct product_end {
     float        w_scale;
     bool         add;
 
-    __device__ inline int part(int row) const { return (row >= first[1]) + (row >= first[2]); }
+    __device__ inline int    part(int row) const { return (row >= first[1]) + (row >= first[2]); }
     __device__ inline float *at(int64_t x_row, int row) const {
         const int p = part(row);
-        return (p == 0 ? out[0] : p == 1 ? out[1] : out[2]) + x_row * (p == 0 ? stride[0] : p == 1 ? stride[1] : stride[2]) +
-               (row - (p == 0 ? 0 : p == 1 ? first[1] : first[2]));
+        return (p == 0   ? out[0]
+                : p == 1 ? out[1]
+                         : out[2]) +
+               x_row * (p == 0   ? stride[0]
+                        : p == 1 ? stride[1]
+                                 : stride[2]) +
+               (row - (p == 0   ? 0
+                       : p == 1 ? first[1]
+                                : first[2]));
     }
     __device__ inline float value(float sum, float scale, int row, const float *old) const {
         const int    p = part(row);

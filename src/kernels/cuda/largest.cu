@@ -58,7 +58,8 @@ static __global__ __launch_bounds__(32) void merge_kernel(int32_t *to, const key
     key        before = ~(key)0;
     for (int n = 0; n < CUDA_LARGEST; n++) {
         key best = 0;
-        for (int k = (int)threadIdx.x; k < pieces * CUDA_LARGEST; k += 32) best = max(best, mine[k] < before ? mine[k] : 0);
+        for (int k = (int)threadIdx.x; k < pieces * CUDA_LARGEST; k += 32)
+            best = max(best, mine[k] < before ? mine[k] : 0);
         best = warp_largest(best);
         if (threadIdx.x == 0) to[(int64_t)blockIdx.x * CUDA_LARGEST + n] = best ? (int32_t) ~(uint32_t)best : -1;
         before = best;
@@ -73,7 +74,8 @@ size_t cuda_largest_bytes(int64_t rows, int64_t width) {
 
 int cuda_op_largest(int32_t *to, void *room, const float *logits, int64_t rows, int64_t width, cuda_stream s, err *e) {
     const int        pieces = pieces_of(width);
-    const cuda_shape first = { (unsigned)(rows * pieces), THREADS, 1, 0, true }, second = { (unsigned)rows, 32, 1, 0, true };
+    const cuda_shape first = { (unsigned)(rows * pieces), THREADS, 1, 0, true },
+                     second = { (unsigned)rows, 32, 1, 0, true };
     if (rows == 0) return 0;
     int rc = cuda_launch(pieces_kernel, first, s, e, (key *)room, logits, width, pieces);
     return rc ? rc : cuda_launch(merge_kernel, second, s, e, to, (const key *)room, pieces);

@@ -98,7 +98,7 @@ template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, 
     const int  lane = (int)threadIdx.x % 32, row0 = x0 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
     const int  p = a.end.part(w0);
     const bool plain = w0 + N <= a.rows && a.end.part(w0 + N - 1) == p && !a.end.bias[0] && !a.end.bias[1] &&
-                       !a.end.bias[2] && (a.end.stride[0] & 1) == 0 &&
+                       !a.end.bias[2] && ((a.end.stride[0] | a.end.stride[1] | a.end.stride[2]) & 1) == 0 &&
                        (reinterpret_cast<uintptr_t>(a.end.at(0, w0)) & 7) == 0;
 #pragma unroll
     for (int half = 0; half < 2; half++) {

@@ -152,11 +152,11 @@ typedef struct cuda_pages {
 int cuda_op_store(const cuda_pages *p, const float *k, const float *v, const cuda_batch *b, cuda_stream s, err *e);
 /* Rotates q and k in place by a table of rope.cu and stores k and v; heads of q are as wide as those of k. */
 typedef struct cuda_rope_store {
-    cuda_rope   rope; /* of k; q has the same but for its buffer */
-    float      *q;
+    cuda_rope    rope; /* of k; q has the same but for its buffer */
+    float       *q;
     const float *v;
-    int         n_head;
-    cuda_pages  pages;
+    int          n_head;
+    cuda_pages   pages;
 } cuda_rope_store;
 int cuda_op_rope_store(const cuda_rope_store *a, cuda_stream s, err *e);
 

@@ -100,7 +100,8 @@ template <int THREADS, int CHUNKS> struct row_in_regs {
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 w[i] = to16<false>(v[c][2 * i], factor) | to16<false>(v[c][2 * i + 1], factor) << 16;
-            *reinterpret_cast<uint4 *>(a.image + cuda_image_at(row, at(c), a.n_pad)) = make_uint4(w[0], w[1], w[2], w[3]);
+            *reinterpret_cast<uint4 *>(a.image + cuda_image_at(row, at(c), a.n_pad)) =
+                make_uint4(w[0], w[1], w[2], w[3]);
         }
     }
 };

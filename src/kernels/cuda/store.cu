@@ -83,14 +83,14 @@ static int start(const store_args &a, cuda_stream s, err *e) {
 static __global__ __launch_bounds__(WARPS * 32) void rope_store_kernel(const cuda_rope_store a) {
     launch_begin();
     const cuda_rope &o = a.rope;
-    const int        lane = (int)threadIdx.x % 32, n_kv = a.pages.n_kv, per_row = a.n_head + 2 * n_kv, P = o.batch.page_tokens;
-    const int64_t    w = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = w / per_row;
+    const int lane = (int)threadIdx.x % 32, n_kv = a.pages.n_kv, per_row = a.n_head + 2 * n_kv, P = o.batch.page_tokens;
+    const int64_t w = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = w / per_row;
     if (t >= o.batch.n_tok) return;
     const int  h = (int)(w % per_row), kv = h < a.n_head ? -1 : (h - a.n_head) % n_kv;
     const bool value = h >= a.n_head + n_kv;
     float     *row = kv < 0 ? a.q + (t * a.n_head + h) * o.head_dim : o.x + (t * n_kv + kv) * o.head_dim;
     for (int f = lane; f < o.n && !value; f += 32) {
-        float      *p = row + o.offset, *pa = o.interleaved ? p + 2 * f : p + f, *pb = o.interleaved ? pa + 1 : pa + o.n;
+        float *p = row + o.offset, *pa = o.interleaved ? p + 2 * f : p + f, *pb = o.interleaved ? pa + 1 : pa + o.n;
         const float c = o.table[t * 2 * o.n + f], s = o.table[t * 2 * o.n + o.n + f], va = *pa, vb = *pb;
         *pa = va * c - vb * s;
         *pb = va * s + vb * c;
@@ -101,8 +101,8 @@ static __global__ __launch_bounds__(WARPS * 32) void rope_store_kernel(const cud
     uint8_t             *page = page_at(a.pages, o.batch, o.batch.seq_of[t], o.batch.pos[t], &in_page);
     const int            dim = value ? a.pages.dim_v : a.pages.dim_k;
     const cuda_page_type type = value ? a.pages.v_type : a.pages.k_type;
-    uint8_t     *to = value ? page_v(a.pages, page, kv, in_page, P) : page_k(a.pages, page, kv, in_page, P);
-    const float *from = value ? a.v + (t * n_kv + kv) * dim : row;
+    uint8_t             *to = value ? page_v(a.pages, page, kv, in_page, P) : page_k(a.pages, page, kv, in_page, P);
+    const float         *from = value ? a.v + (t * n_kv + kv) * dim : row;
     for (int b = 0; b * PAGE_BLOCK < dim; b++) {
         const int i = b * PAGE_BLOCK + lane;
         put_block(type, to, b, dim, i < dim ? from[i] : 0.0f, lane);

@@ -44,6 +44,7 @@ engine *fixture_engine(const fixture *f, engine_options o) {
     engine *g;
     err     e;
     if (o.n_ctx == 0) o.n_ctx = 128;
+    if (!o.device && !o.backend) o.device = getenv("HEARTH_TEST_DEVICE") ? getenv("HEARTH_TEST_DEVICE") : "cpu";
     o.k_type = o.v_type = NN_KV_F16;
     o.cpu = cpu_detect();
     if (engine_open(&g, f->model, NULL, &o, &e) < 0) fail_msg("%s", e.msg);
