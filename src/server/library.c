@@ -7,6 +7,7 @@
 #include "registry/create.h"
 #include "registry/names.h"
 #include "server/http/feed.h"
+#include "server/http/json_out.h"
 
 #include <pthread.h>
 #include <stdio.h>
