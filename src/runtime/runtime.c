@@ -42,15 +42,14 @@ static int describe(runtime *r, err *e) {
                          .n_vocab = d->n_vocab,
                          .template_text = chat_template_text(r->chat),
                          .template_origin = chat_template_origin(r->chat) };
-    i->can_chat = i->template_origin != NULL;
+    i->can_generate = engine_generates(r->engine);
+    i->can_chat = i->can_generate && i->template_origin != NULL;
     const chat_format *f = chat_answer_format(r->chat);
     i->can_tools = i->can_chat && (f->generic || (chat_uses(r->chat, "tools") && f->syntax != CHAT_SYNTAX_NONE));
     i->can_think = chat_can_think(r->chat);
     i->can_embed = true;
     i->n_vector = r->embed.size;
     i->can_rerank = r->rank_form || r->cross.n_layers;
-    i->can_generate = engine_generates(r->engine);
-    i->can_chat = i->can_chat && i->can_generate;
     i->can_infill = i->can_generate && infill_known(chat_tokenizer(r->chat));
     model_summary_deinit(s);
     free(s);

@@ -91,7 +91,7 @@ def claude_code(server):
     odd = ask + [{"role": "assistant", "content": [done]}, {"role": "user", "content": [
         {"type": "tool_result", "tool_use_id": begin["id"], "is_error": True, "content": [{"type": "text", "text": "no"}, {"type": "tool_reference", "tool_name": "later"}]}]}]
     assert stream(server, path, messages_body(odd), headers)[1]
-    title = messages_body([{"role": "user", "content": "Name this."}], tools=[], thinking={"type": "disabled"}, temperature=1,
+    title = messages_body([{"role": "user", "content": "Name this."}], tools=[], max_tokens=60, thinking={"type": "disabled"}, temperature=1,
                           output_config={"format": {"type": "json_schema", "schema": schema(title={"type": "string"})}})
     assert stream(server, path, title, headers)[1][-1][0] == "message_stop"
     assert server.request("HEAD", "/")[0] == 200
