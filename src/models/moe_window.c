@@ -110,6 +110,7 @@ static void read_layers(nn_config *c, hparams *h) {
     }
     h->slides = slides;
     h->kv = kv;
+    nn_config_derived_layers(c, "attention.sliding_window_pattern", slides);
     h->heads = nn_config_layer_ints(c, "attention.head_count", "num_attention_heads_per_layer", h->d.n_head);
     if (mimo) nn_config_derived_layers(c, "attention.head_count_kv", kv);
     nn_config_derived_layers(c, "attention.head_count", h->heads);
