@@ -38,6 +38,7 @@ static void setup(nn_config *c, void *p) {
     nn_config_known(c, "use_qk_norm", "true|false"); /* the tensors say it */
     nn_config_known(c, "scoring_func", "sigmoid");
     nn_config_known(c, "topk_method", "noaux_tc");
+    if (nn_config_arch(c, "solar_open")) nn_config_derived_int(c, "feed_forward_length", h->n_ff_expert);
     nn_config_only_number(c, "expert_gating_func", NULL, 2);
     nn_config_derived_int(c, "expert_gating_func", 2);
     h->n_dense = nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace",
@@ -145,5 +146,9 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "glm4moe", "glm4_moe", "solar_open", NULL };
-const nn_arch            models_glm4_moe = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };
+static const char *const names[] = { "glm4moe", "glm4_moe", NULL }, *const names_solar[] = {
+    "glm4moe", "solar_open", NULL
+}; /* GGUF has one name for both */
+const nn_arch models_glm4_moe = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };
+const nn_arch models_solar_open = { NN_FAMILY, .gguf_only = true, .names = names_solar, .act = "silu|swish",
+                                    .lacks = NN_LACKS_FF };

@@ -116,6 +116,7 @@
     X(falcon_h1)                                                                                                       \
     X(phimoe)                                                                                                          \
     X(cohere2_moe)                                                                                                     \
+    X(solar_open)                                                                                                      \
     X(gemma3n)                                                                                                         \
     X(granite_moe_swa)                                                                                                 \
     X(dbrx)                                                                                                            \

@@ -695,7 +695,14 @@ static void check_dims(nn_config *c, const nn_dims *d, unsigned lacks) {
 int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
     nn_dims *d = hp;
     c->arch = arch;
-    read_keys(c, dim_keys, d, INT32_MAX);
+    int n_kinds = nn_config_count(c, NULL, "layers_block_type"); /* Nemotron-H: what transformers saves counts so */
+    if (n_kinds && !nn_config_has(c, NULL, dim_keys[0].hf)) {
+        read_keys(c, dim_keys + 1, d, INT32_MAX);
+        d->n_layer = n_kinds;
+        nn_config_derived_int(c, dim_keys[0].gguf, n_kinds);
+    } else {
+        read_keys(c, dim_keys, d, INT32_MAX);
+    }
     if (!c->failed && (d->n_layer <= 0 || d->n_layer > MAX_LAYERS))
         nn_config_fail(c, "the number of layers is %d; it must lie between 1 and %d", d->n_layer, MAX_LAYERS);
     c->n_layer = c->failed ? 0 : d->n_layer;

@@ -95,7 +95,7 @@ static int read_n_rot(nn_config *c, const nn_rope_want *w, int dim, bool proport
     int         n_rot = dim;
     if (nn_config_gguf(c)) {
         n_rot = (int)nn_config_int(c, gguf, NULL, (int64_t)(dim * (w->partial > 0 ? w->partial : 1.0)));
-    } else if (!proportional) {
+    } else if (!proportional && !w->mla) { /* a factor there is the share of the whole head */
         char  all[600];
         paths p = hf_paths(w, "partial_rotary_factor");
         snprintf(all, sizeof all, "%s%spartial_rotary_factor|rotary_pct", p.text, *p.text ? "|" : "");
