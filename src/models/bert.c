@@ -9,11 +9,12 @@
 #include <math.h>
 
 typedef struct hparams {
-    nn_dims     d;
-    int         offset; /* of positions in a Hugging Face file; converters cut the rows off */
-    int         n_bucket;
-    bool        alibi, distil;
-    nn_act_kind act;
+    nn_dims      d;
+    int          offset; /* of positions in a Hugging Face file; converters cut the rows off */
+    int          n_bucket;
+    bool         distil;
+    const float *alibi; /* slopes; NULL: learned positions */
+    nn_act_kind  act;
 } hparams;
 
 typedef struct top {
@@ -38,7 +39,8 @@ static void setup(nn_config *c, void *p) {
     h->distil = nn_config_arch(c, "distilbert");
     if (h->distil) h->d.eps = 1e-12f;
     nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
-    h->alibi = nn_config_arch(c, "jina-bert-v2") || nn_config_is(c, NULL, "position_embedding_type", "alibi", false);
+    if (nn_config_arch(c, "jina-bert-v2") || nn_config_is(c, NULL, "position_embedding_type", "alibi", false))
+        h->alibi = nn_alibi_slopes(c, h->d.n_head, 8);
     if (!h->alibi && !nn_config_is(c, NULL, "position_embedding_type", "absolute", true))
         nn_config_fail(c, "position_embedding_type: only \"absolute\" and \"alibi\" are supported");
     if (nn_config_bool(c, NULL, "is_decoder", false) || nn_config_bool(c, NULL, "add_cross_attention", false))
@@ -116,7 +118,7 @@ static void forward(nn_tape *t, const nn_net *net) {
           .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
     };
     if (h->n_bucket) a.bias = nn_bias_buckets(t, tw->bias, d->n_head, h->n_bucket, 128);
-    if (h->alibi) a.bias = nn_bias_slopes(t, d->n_head, 8, d->context);
+    a.alibi = h->alibi;
     nn_buf x = nn_embed(t, tw->embd, 1);
     if (tw->segments) nn_embed_segments(t, x, tw->segments);
     if (tw->positions) nn_embed_positions(t, x, tw->positions, h->offset);

@@ -369,10 +369,9 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a); /* causal,
 /*
  * What attention adds by distance, [n_head][2 * reach + 1] from -reach (a key before the query) to reach; further ones
  * count as the ends. Buckets: T5's rule over a table of [n_bucket][n_head]; near distances have one each, those up to
- * max_distance share them by their logarithm. Slopes: ALiBi, minus the slope of the head times the distance.
+ * max_distance share them by their logarithm.
  */
 const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n_bucket, int max_distance);
-const nn_vec *nn_bias_slopes(nn_tape *t, int n_head, float max_bias, int reach);
 /* MLA in its absorbed form: q is [head][latent], its rotated part [head][rope]; the result is [head][latent]. */
 void   nn_latent_store(nn_tape *t, int layer, nn_buf latent, nn_buf k_rope);
 nn_buf nn_latent_attention(nn_tape *t, int layer, nn_buf q, nn_buf q_rope, int n_head, float scale);

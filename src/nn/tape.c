@@ -337,25 +337,6 @@ const nn_vec *nn_bias_buckets(nn_tape *t, const nn_vec *table, int n_head, int n
     return out;
 }
 
-/* The published rule: powers of one base for a power of two heads, those between them for the others. */
-const nn_vec *nn_bias_slopes(nn_tape *t, int n_head, float max_bias, int reach) {
-    float *data;
-    int    low = 1;
-    if (t->failed) return NULL;
-    if (n_head <= 0 || reach <= 0 || reach > 1 << 20) {
-        fail(t, "slopes: %d heads, distances up to %d", n_head, reach);
-        return NULL;
-    }
-    while (low * 2 <= n_head) low *= 2;
-    nn_vec *out = new_bias(t, "slopes", n_head, reach, &data);
-    for (int h = 0; out && h < n_head; h++) {
-        double slope =
-            h < low ? exp2(-(double)max_bias * (h + 1) / low) : exp2(-(double)max_bias / 2 * (2 * (h - low) + 1) / low);
-        for (int d = -reach; d <= reach; d++) *data++ = (float)-slope * (float)abs(d);
-    }
-    return out;
-}
-
 /* --- feed-forward ----------------------------------------------------------------------------------------------- */
 
 static void glu_mul(nn_tape *t, nn_buf gate, nn_buf up, nn_glu_spec spec) {

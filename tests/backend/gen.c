@@ -217,9 +217,8 @@ static nn_buf attention(gen *g, nn_buf h, bool window) {
     return y;
 }
 
-/* Biases by distance: made of a table, or slopes. */
+/* Biases by distance. */
 static const nn_vec *biases(gen *g, int n_head) {
-    if (suite_chance(g->s, 50)) return nn_bias_slopes(g->t, n_head, 8, suite_int(g->s, 3, 90));
     int buckets = PICK(g, 8, 16, 32);
     return nn_bias_buckets(g->t, vec(g, "buckets", (int64_t)buckets * n_head, 0, 1), n_head, buckets,
                            PICK(g, 12, 40, 128));
@@ -232,6 +231,7 @@ static nn_buf step_attention(gen *g, nn_buf h) {
     if (suite_chance(g->s, 50)) a.reach = suite_int(g->s, 1, 40);
     if (suite_chance(g->s, 30)) a.softcap = 5;
     if (suite_chance(g->s, 60)) a.bias = biases(g, n_head);
+    if (suite_chance(g->s, 30)) a.alibi = vec(g, "alibi", n_head, 0.3, 0.1)->data;
     nn_buf q = project(g, h, "q", (int64_t)n_head * dim), k = project(g, h, "k", (int64_t)n_kv * dim),
            v = project(g, h, "v", (int64_t)n_kv * dim);
     nn_kv_store(g->t, g->layer, k, v);
