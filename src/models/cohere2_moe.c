@@ -134,4 +134,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "cohere2moe", "cohere2_moe", NULL };
-const nn_arch            models_cohere2_moe = { NN_FAMILY, .names = names, .tied = names };
+const nn_arch            models_cohere2_moe = { NN_FAMILY, .gguf_only = true, .names = names, .tied = names };

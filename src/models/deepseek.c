@@ -206,4 +206,4 @@ static const char *const names[] = { "deepseek2", "deepseek_v3", "deepseek_v2", 
                          *const names_mistral[] = { "mistral4", NULL }, *const names_axk1[] = { "axk1", NULL };
 const nn_arch models_deepseek = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };
 const nn_arch models_mistral4 = { NN_FAMILY, .names = names_mistral, .act = "silu|swish" };
-const nn_arch models_axk1 = { NN_FAMILY, .names = names_axk1, .act = "silu|swish" };
+const nn_arch models_axk1 = { NN_FAMILY, .hf_only = true, .names = names_axk1, .act = "silu|swish" };

@@ -136,4 +136,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "falcon-h1", "falcon_h1", NULL };
-const nn_arch            models_falcon_h1 = { NN_FAMILY, .names = names };
+const nn_arch            models_falcon_h1 = { NN_FAMILY, .gguf_only = true, .names = names };

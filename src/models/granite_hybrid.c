@@ -177,6 +177,6 @@ static const char *const        names_moe[] = { "granitemoe", "granitemoeshared"
                          *const names_hybrid[] = { "granitehybrid", "granitemoehybrid", NULL },
                          *const names_bamba[] = { "bamba", NULL };
 const nn_arch                   models_granite_moe = { NN_FAMILY, .names = names_moe, .permuted_qk = true };
-const nn_arch                   models_granite_hybrid = { NN_FAMILY, .names = names_hybrid, .permuted_qk = true };
+const nn_arch models_granite_hybrid = { NN_FAMILY, .gguf_only = true, .names = names_hybrid, .permuted_qk = true };
 /* The usual converter writes it as a Granite hybrid with permuted rows, of which only half would rotate. */
-const nn_arch models_bamba = { NN_FAMILY, .names = names_bamba, .reordered = true };
+const nn_arch models_bamba = { NN_FAMILY, .hf_only = true, .names = names_bamba, .reordered = true };

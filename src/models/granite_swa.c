@@ -120,4 +120,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "granitemoe_swa", NULL };
-const nn_arch            models_granite_moe_swa = { NN_FAMILY, .names = names, .permuted_qk = true };
+const nn_arch            models_granite_moe_swa = { NN_FAMILY, .hf_only = true, .names = names, .permuted_qk = true };

@@ -156,4 +156,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "llama4", "llama4_text", NULL };
-const nn_arch            models_llama4 = { NN_FAMILY, .names = names };
+const nn_arch            models_llama4 = { NN_FAMILY, .gguf_only = true, .names = names };

@@ -193,8 +193,9 @@ FAMILY(hunyuan_moe, "hunyuan-moe", "hunyuan_v1_moe");
 FAMILY(hy_v3, "hy_v3");
 FAMILY(deepseek_1, "deepseek");
 const nn_arch models_olmoe = { NN_FAMILY, .names = names_olmoe };
-const nn_arch models_flex_olmo = { NN_FAMILY, .names = names_flex_olmo };
-const nn_arch models_ernie4_5_moe = { NN_FAMILY, .names = names_ernie4_5_moe, .tied = names_ernie4_5_moe };
-const nn_arch models_hunyuan_moe = { NN_FAMILY, .names = names_hunyuan_moe };
+const nn_arch models_flex_olmo = { NN_FAMILY, .hf_only = true, .names = names_flex_olmo };
+const nn_arch models_ernie4_5_moe = { NN_FAMILY, .gguf_only = true, .names = names_ernie4_5_moe,
+                                      .tied = names_ernie4_5_moe };
+const nn_arch models_hunyuan_moe = { NN_FAMILY, .gguf_only = true, .names = names_hunyuan_moe };
 const nn_arch models_hy_v3 = { NN_FAMILY, .names = names_hy_v3 };
 const nn_arch models_deepseek_1 = { NN_FAMILY, .names = names_deepseek_1, .permuted_qk = true };

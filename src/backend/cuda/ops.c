@@ -384,8 +384,8 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     case NN_OP_TAKE: return run_take(x, op, e);
     case NN_OP_ROUTE: return run_route(x, op, e);
     case NN_OP_COMBINE:
-        return cuda_op_combine(out, in, cuda_buf(x, op->in[1]), x->batch.n_tok, op->u.n_used, info(x, op->out)->width,
-                               x->stream, e);
+        return cuda_op_combine(out, in, cuda_buf(x, op->in[1]), x->batch.n_tok, op->u.combine.n_used,
+                               info(x, op->out)->width, x->stream, e);
     case NN_OP_CONV: return run_conv(x, op, e);
     case NN_OP_DELTA: return run_delta(x, op, e);
     case NN_OP_SSM: return run_ssm(x, op, e);
