@@ -15,7 +15,7 @@ const route server_routes[] = {
     { "GET", "/v1/logs", &api_native, ops_logs, ROUTE_INLINE },
     { "GET", "/v1/pulls", &api_native, ops_pulls, 0 },
     { "POST", "/v1/pulls", &api_native, ops_pull, ROUTE_BODY | ROUTE_NAMES | ROUTE_SLOW },
-    { "DELETE", "/v1/pulls/{name}", &api_native, ops_pull_end, 0 },
+    { "DELETE", "/v1/pulls", &api_native, ops_pull_end, 0 },
     { "GET", "/v1/config", &api_native, ops_config, 0 },
     { "POST", "/v1/config/check", &api_native, ops_config_check, ROUTE_BODY | ROUTE_NAMES },
     { "GET", "/v1/doctor", &api_native, ops_doctor, ROUTE_SLOW },

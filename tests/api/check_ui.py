@@ -144,9 +144,10 @@ def pulls(server):
     eventually(lambda: [p["state"] for p in server.get("/v1/pulls")[1]["data"]] == ["failed"], 20)
     found = server.get("/v1/pulls")[1]["data"][0]
     assert found["error"] and "heron" in found["name"], found
-    assert server.request("DELETE", "/v1/pulls/" + found["name"].replace("/", "%2F"))[0] == 200
+    ended = server.request("DELETE", "/v1/pulls?name=" + found["name"].replace("/", "%2F"))
+    assert ended[0] == 200, (found, ended)
     assert server.get("/v1/pulls")[1]["data"] == []
-    assert server.request("DELETE", "/v1/pulls/heron")[0] == 404
+    assert server.request("DELETE", "/v1/pulls?name=heron")[0] == 404
 
 
 def drain():

@@ -9,7 +9,7 @@ static int hex(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-bool query_decode(view in, char *out, size_t cap) {
+static bool decode(view in, char *out, size_t cap) {
     size_t n = 0;
     for (size_t i = 0; i < in.len; i++) {
         if (n + 1 >= cap) return false;
@@ -31,7 +31,7 @@ bool query_get(view query, const char *name, char *out, size_t cap) {
         size_t len = 0;
         while (at + len < query.len && query.data[at + len] != '&') len++;
         if (len > n && memcmp(query.data + at, name, n) == 0 && query.data[at + n] == '=')
-            return query_decode((view){ query.data + at + n + 1, len - n - 1 }, out, cap);
+            return decode((view){ query.data + at + n + 1, len - n - 1 }, out, cap);
         at += len + 1;
     }
     return false;

@@ -7,9 +7,8 @@
 
 #include <stdbool.h>
 
-/* %2F and its kind become what they stand for, + stays. false: it does not fit, or ends in the middle of one. */
-bool query_decode(view in, char *out, size_t cap);
-/* The value of a name, decoded; false: it is not there, or does not fit. */
+/* The value of a name; %2F and its kind become what they stand for, + stays. false: it is not there, does not fit, or is
+ * not well formed. */
 bool query_get(view query, const char *name, char *out, size_t cap);
 
 #endif

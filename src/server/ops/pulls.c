@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET, POST /v1/pulls; DELETE /v1/pulls/{name}: pulls that belong to the server, so a page may be closed meanwhile. And
+/* GET, POST, DELETE /v1/pulls: pulls that belong to the server, so a page may be closed meanwhile. And
  * GET /v1/logs: the newest records. */
 #include "server/handlers.h"
 #include "server/http/query.h"
@@ -61,7 +61,7 @@ void ops_pull_end(exchange *x) {
     char     name[512];
     library *l = own_origin(x) ? need_library(x) : NULL;
     if (!l) return;
-    if (query_decode(x->tail, name, sizeof name) && library_end_pull(l, view_of(name)))
+    if (query_get(x->http->query, "name", name, sizeof name) && library_end_pull(l, view_of(name)))
         reply_pulls(x, 200);
     else
         exchange_error(x, 404, "not_found", NULL, "no pull of this name is under way or remembered");

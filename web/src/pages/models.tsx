@@ -110,7 +110,7 @@ function Pulls({ list }: { list: Pull[] }) {
 function PullRow({ pull: p }: { pull: Pull }) {
   const part = p.total ? p.completed / p.total : undefined;
   const speed = p.seconds > 1 && p.completed ? p.completed / p.seconds : 0;
-  const end = () => send("DELETE", `v1/pulls/${encodeURIComponent(p.name)}`).catch(complain);
+  const end = () => send("DELETE", `v1/pulls?name=${encodeURIComponent(p.name)}`).catch(complain);
   return (
     <li>
       <div class="row">
