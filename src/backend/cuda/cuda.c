@@ -139,7 +139,7 @@ static int cuda_devices(nn_device *out, int cap) {
 
 const nn_backend backend_cuda = {
     .name = "cuda",
-    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT,
     .devices = cuda_devices,
     .measure = cuda_measure,
     .open = cuda_open,

@@ -54,7 +54,8 @@ typedef struct cuda_step {
 
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
-    size_t arena, image, scale, scratch, parts, slots, block, largest, keys, ropes[CUDA_MAX_ROPES], order, items, end;
+    size_t arena, image, scale, scratch, step, parts, slots, block, largest, keys, ropes[CUDA_MAX_ROPES], order, items,
+        end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -77,7 +78,7 @@ typedef struct cuda_exec {
     cuda_layer *layers;
     int64_t     slot_floats;
     cuda_areas  areas;
-    size_t      image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
+    size_t      step_bytes, image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
     int         max_chunks;
     uint8_t    *together; /* [n_ops]: ops from this one on that one product computes; 0 and 1: itself alone */
 

@@ -71,7 +71,10 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     int64_t rows = l->max_tokens < PARTS_ROWS ? l->max_tokens : PARTS_ROWS;
     int64_t parts = cuda_attn_parts(rows, a->n_head, dim_out, x->max_chunks);
     most(&x->parts_floats, (size_t)(parts < PARTS_MOST ? parts : PARTS_MOST));
-    return need_vec(x, a->sinks, e);
+    int rc = need_vec(x, a->sinks, e);
+    if (rc == 0) rc = need_vec(x, a->bias, e);
+    if (rc == 0 && a->alibi) rc = cuda_weights_add_vec(x, a->alibi, a->n_head, e);
+    return rc;
 }
 
 static int lower_embed(cuda_exec *x, int i, const nn_op *op, err *e) {
@@ -94,6 +97,8 @@ static int lower_vecs(cuda_exec *x, const nn_op *op, err *e) {
     case NN_OP_ROUTE: v[0] = op->u.route.bias, v[1] = op->u.route.expert_scale; break;
     case NN_OP_CONV: v[0] = op->u.conv.w, v[1] = op->u.conv.bias; break;
     case NN_OP_DECAY: v[0] = op->u.decay.a, v[1] = op->u.decay.dt_bias; break;
+    case NN_OP_SCAN: v[0] = op->u.scan.a, v[1] = op->u.scan.d, v[2] = op->u.scan.dt_bias; break;
+    case NN_OP_SCALE_EACH: v[0] = op->u.each; break;
     case NN_OP_SSM: v[0] = op->u.ssm.a, v[1] = op->u.ssm.d, v[2] = op->u.ssm.dt_bias; break;
     default: break;
     }
@@ -130,7 +135,8 @@ static int lower_op(cuda_exec *x, int i, err *e) {
     if (rare) return cuda_refuse(x, i, rare, e);
     switch (op->kind) {
     case NN_OP_EMBED:
-    case NN_OP_EMBED_POS: return lower_embed(x, i, op, e);
+    case NN_OP_EMBED_POS:
+    case NN_OP_EMBED_SEG: return lower_embed(x, i, op, e);
     case NN_OP_LINEAR:
     case NN_OP_HEAD_LINEAR:
     case NN_OP_EXPERTS: return lower_product(x, i, op, e);
@@ -144,8 +150,16 @@ static int lower_op(cuda_exec *x, int i, err *e) {
         return lower_vecs(x, op, e);
     case NN_OP_NORM:
     case NN_OP_ROUTE:
+    case NN_OP_SCAN:
+    case NN_OP_SCALE_EACH:
     case NN_OP_DECAY: return lower_vecs(x, op, e);
     case NN_OP_POS_SCALE:
+    case NN_OP_CLIP:
+    case NN_OP_SPARSIFY:
+    case NN_OP_MATCH_SIZE:
+    case NN_OP_ADD_BY:
+    case NN_OP_WEIGH:
+    case NN_OP_XIELU:
     case NN_OP_KV_STORE:
     case NN_OP_LATENT_STORE:
     case NN_OP_GLU:
@@ -166,6 +180,23 @@ static const cuda_page_type page_types[NN_KV_TYPE_COUNT] = {
     [NN_KV_Q8_0] = CUDA_PAGE_Q8_0, [NN_KV_Q4_0] = CUDA_PAGE_Q4_0,
 };
 
+/* Keys and values of the step's own rows: f32, layer behind layer. */
+static void lower_step_layer(cuda_exec *x, const nn_state *s, cuda_pages *p) {
+    size_t rows = (size_t)x->x.options.limits.max_tokens * (size_t)s->n_kv;
+    *p = (cuda_pages){ .step = true,
+                       .n_kv = s->n_kv,
+                       .dim_k = s->dim_k,
+                       .dim_v = s->dim_v,
+                       .tokens = x->x.options.limits.max_tokens,
+                       .k_type = CUDA_PAGE_F32,
+                       .v_type = CUDA_PAGE_F32,
+                       .offset = x->step_bytes };
+    p->k_row = cuda_page_row_bytes(p->k_type, p->dim_k);
+    p->v_row = cuda_page_row_bytes(p->v_type, p->dim_v);
+    p->v_offset = p->offset + rows * p->k_row;
+    x->step_bytes = p->v_offset + rows * p->v_row;
+}
+
 /* Where each layer's rows lie in its group's pages and its states in a slot. */
 static int lower_layers(cuda_exec *x, err *e) {
     const nn_model  *m = x->x.model;
@@ -179,11 +210,13 @@ static int lower_layers(cuda_exec *x, err *e) {
         bool            latent = s->kind == NN_STATE_PAGED_LATENT;
         x->layers[i].fixed_at = x->slot_floats;
         x->slot_floats += (int64_t)nn_state_fixed_floats(s);
+        if (s->kind == NN_STATE_STEP) lower_step_layer(x, s, p);
         if (g < 0) continue;
         *p = (cuda_pages){ .group = g,
                            .n_kv = latent ? 1 : s->n_kv,
                            .dim_k = latent ? s->dim_k + s->dim_v : s->dim_k,
                            .dim_v = latent ? 0 : s->dim_v,
+                           .tokens = l->page_tokens,
                            .k_type = page_types[x->x.options.k_type],
                            .v_type = page_types[x->x.options.v_type],
                            .offset = mem->page_bytes[g] };
@@ -217,6 +250,7 @@ static void lay_out(cuda_exec *x) {
     a->image = take(&at, x->image_bytes);
     a->scale = take(&at, (x->image_rows + 8) * sizeof(float));
     a->scratch = take(&at, x->scratch_bytes);
+    a->step = take(&at, x->step_bytes);
     a->parts = take(&at, x->parts_floats * sizeof(float));
     a->slots = take(&at, (size_t)l->n_slots * x->x.memory.slot_bytes);
     a->block = take(&at, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t));

@@ -181,8 +181,8 @@ static int run_rope(cuda_exec *x, const nn_op *op, err *e) {
 
 static cuda_pages pages_of(const cuda_exec *x, int layer) {
     cuda_pages p = x->layers[layer].pages;
-    p.base = x->pages[p.group];
-    p.page_bytes = x->x.memory.page_bytes[p.group];
+    p.base = p.step ? x->heap + x->areas.step : x->pages[p.group];
+    p.page_bytes = p.step ? 0 : x->x.memory.page_bytes[p.group];
     return p;
 }
 
@@ -230,6 +230,11 @@ static int run_attn(cuda_exec *x, const nn_op *op, err *e) {
                               .scale = s->scale,
                               .softcap = s->softcap,
                               .sinks = vec(x, s->sinks),
+                              .chunk = s->chunk,
+                              .reach = s->reach,
+                              .bias = vec(x, s->bias),
+                              .bias_wide = s->bias ? (int)(s->bias->n / s->n_head) : 0,
+                              .alibi = cuda_vec_of(x, s->alibi),
                               .parts = (float *)(void *)(x->heap + x->areas.parts) };
     int64_t             blocks = (int64_t)x->batch.n_tok * a.pages.n_kv;
     /* Few rows: chunks by different blocks, so that the whole device reads. */
@@ -263,6 +268,20 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         a.kind = CUDA_EACH_POS_SCALE;
         a.scale = op->u.pos_scale.beta;
         a.period = op->u.pos_scale.period;
+        a.offset = op->u.pos_scale.offset;
+        break;
+    case NN_OP_CLIP: a.kind = CUDA_EACH_CLIP, a.scale = op->u.scale; break;
+    case NN_OP_SCALE_EACH: a.kind = CUDA_EACH_SCALE_BY, a.a = vec(x, op->u.each); break;
+    case NN_OP_WEIGH: a.kind = CUDA_EACH_WEIGH; break;
+    case NN_OP_ADD_BY:
+        a.kind = CUDA_EACH_ADD_BY;
+        a.b = cuda_buf(x, op->in[1]) + op->u.column;
+        a.a_width = info(x, op->in[1])->width;
+        break;
+    case NN_OP_XIELU:
+        a.kind = CUDA_EACH_XIELU;
+        a.xielu[0] = op->u.xielu.p, a.xielu[1] = op->u.xielu.n;
+        a.xielu[2] = op->u.xielu.beta, a.xielu[3] = op->u.xielu.eps;
         break;
     case NN_OP_DECAY:
         a.kind = CUDA_EACH_DECAY;
@@ -339,6 +358,22 @@ static int run_ssm(cuda_exec *x, const nn_op *op, err *e) {
     return cuda_op_ssm(&a, x->stream, e);
 }
 
+static int run_scan(cuda_exec *x, const nn_op *op, err *e) {
+    const nn_scan_spec *s = &op->u.scan;
+    cuda_scan a = { .st = state_of(x, op->layer, (int64_t)nn_state_conv_floats(&x->x.model->state[op->layer])),
+                    .x = cuda_buf(x, op->in[0]),
+                    .b = cuda_buf(x, op->in[1]),
+                    .c = cuda_buf(x, op->in[2]),
+                    .dt = cuda_buf(x, op->in[3]),
+                    .va = vec(x, s->a),
+                    .vd = vec(x, s->d),
+                    .dt_bias = vec(x, s->dt_bias),
+                    .out = cuda_buf(x, op->out),
+                    .n_channel = s->n_channel,
+                    .n_state = s->n_state };
+    return cuda_op_scan(&a, x->stream, e);
+}
+
 static int run_route(cuda_exec *x, const nn_op *op, err *e) {
     cuda_route a = { .logits = cuda_buf(x, op->in[0]),
                      .bias = vec(x, op->u.route.bias),
@@ -351,6 +386,9 @@ static int run_route(cuda_exec *x, const nn_op *op, err *e) {
                      .top_group = op->u.route.top_group,
                      .softmax = op->u.route.score == NN_SCORE_SOFTMAX,
                      .renorm = op->u.route.renorm,
+                     .group_best = op->u.route.group_best,
+                     .sparsemixer = op->u.route.score == NN_SCORE_SPARSEMIXER,
+                     .jitter = op->u.route.jitter,
                      .renorm_eps = op->u.route.renorm_eps,
                      .scale = op->u.route.scale };
     return cuda_op_route(&a, x->stream, e);
@@ -372,7 +410,8 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     const float *in = cuda_buf(x, op->in[0]);
     switch (op->kind) {
     case NN_OP_EMBED:
-    case NN_OP_EMBED_POS: return run_embed(x, number, op, e);
+    case NN_OP_EMBED_POS:
+    case NN_OP_EMBED_SEG: return run_embed(x, number, op, e);
     case NN_OP_NORM: return run_norm(x, number, end, op, e);
     case NN_OP_HEAD_LINEAR:
     case NN_OP_EXPERTS: return run_grouped(x, op, e);
@@ -384,8 +423,14 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     case NN_OP_TAKE: return run_take(x, op, e);
     case NN_OP_ROUTE: return run_route(x, op, e);
     case NN_OP_COMBINE:
-        return cuda_op_combine(out, in, cuda_buf(x, op->in[1]), x->batch.n_tok, op->u.combine.n_used,
-                               info(x, op->out)->width, x->stream, e);
+        return cuda_op_combine(out, in, op->u.combine.even ? NULL : cuda_buf(x, op->in[1]), x->batch.n_tok,
+                               op->u.combine.n_used, info(x, op->out)->width, x->stream, e);
+    case NN_OP_SCAN: return run_scan(x, op, e);
+    case NN_OP_SPARSIFY:
+        return cuda_op_row_size(out, NULL, cuda_buf_rows(x, op->out), info(x, op->out)->width, op->u.scale, x->stream,
+                                e);
+    case NN_OP_MATCH_SIZE:
+        return cuda_op_row_size(out, in, cuda_buf_rows(x, op->out), info(x, op->out)->width, op->u.scale, x->stream, e);
     case NN_OP_CONV: return run_conv(x, op, e);
     case NN_OP_DELTA: return run_delta(x, op, e);
     case NN_OP_SSM: return run_ssm(x, op, e);

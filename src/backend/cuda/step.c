@@ -44,7 +44,7 @@ static int32_t *put_pages(cuda_exec *x, int32_t *at) {
     x->block[0] = stride;
     for (int g = 0; g < x->x.groups.n; g++) {
         x->block[1 + g] = (int32_t)(at - x->block);
-        for (int s = 0; s < b->n_seq; s++) {
+        for (int s = 0; s < b->n_seq && b->pages[g]; s++) {
             int n = (b->kv_len[s] - 1) / x->x.options.limits.page_tokens + 1;
             memcpy(at, b->pages[g] + (size_t)s * (size_t)b->pages_stride, (size_t)n * sizeof *at);
             at += stride;
@@ -108,7 +108,10 @@ static int send_embed(cuda_exec *x, const cuda_embed *m, err *e) {
             memcpy(to, b->embd[t], (size_t)table->cols * sizeof *to);
             continue;
         }
-        int64_t id = op->kind == NN_OP_EMBED ? b->token[t] : (int64_t)b->pos[t] + op->u.embed.offset;
+        int64_t id = op->kind == NN_OP_EMBED       ? b->token[t]
+                     : op->kind == NN_OP_EMBED_POS ? (int64_t)b->pos[t] + op->u.embed.offset
+                     : b->segment                  ? b->segment[t]
+                                                   : 0;
         tensor_mat_dequant_row(table->at, 0, id < table->rows ? id : table->rows - 1, to);
         for (int64_t i = 0; i < table->cols && op->u.embed.scale != 1.0f; i++) to[i] *= op->u.embed.scale;
     }

@@ -53,20 +53,21 @@ struct attn_room {
 /* The chunk from position c0 on for n heads from `head` on: p, part and o (this thread's columns). */
 template <bool F16>
 __device__ static inline void attn_chunk(const cuda_attn &a, attn_room &m, const float *q, int dim, int s, int kv,
-                                         int n, int lo, int hi, float o[HEADS][COLUMNS]) {
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, P = a.batch.page_tokens;
+                                         int head, int pos, int n, int lo, int hi, float o[HEADS][COLUMNS]) {
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     __syncthreads();
     for (int j = lo + (int)threadIdx.x; j < hi; j += THREADS) {
         int      in_page;
         uint8_t *page = page_at(a.pages, a.batch, s, j, &in_page);
-        m.k[j - lo] = page_k(a.pages, page, kv, in_page, P);
-        m.v[j - lo] = a.q_turned ? m.k[j - lo] : page_v(a.pages, page, kv, in_page, P);
+        m.k[j - lo] = page_k(a.pages, page, kv, in_page);
+        m.v[j - lo] = a.q_turned ? m.k[j - lo] : page_v(a.pages, page, kv, in_page);
     }
     __syncthreads();
     for (int j = warp; j < hi - lo; j += WARPS) {
         for (int h = 0; h < n; h++) {
             float v = attn_row<F16>::dot(q + h * dim, m.k[j], a.pages.k_type, dim, lane) * a.scale;
             if (a.softcap != 0) v = a.softcap * tanhf(v / a.softcap);
+            v = attn_more(a, v, head + h, lo + j - pos);
             if (lane == 0) m.p[h][j] = v;
         }
     }
@@ -126,7 +127,7 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
         for (int c = 0; c < COLUMNS; c++) all[h][c] = 0;
     }
     for (int c = first; c < end; c++) {
-        attn_chunk<F16>(a, m, q, dim, s, kv, n, max(lo, c * CHUNK), min(hi, (c + 1) * CHUNK), o);
+        attn_chunk<F16>(a, m, q, dim, s, kv, head, a.batch.pos[t], n, max(lo, c * CHUNK), min(hi, (c + 1) * CHUNK), o);
         if (chunk >= 0) break;
 #pragma unroll
         for (int h = 0; h < HEADS; h++) {

@@ -22,11 +22,24 @@ __device__ static inline attn_sum attn_begin(const cuda_attn &a, int head) {
     return a.sinks ? attn_sum{ a.sinks[head], 1.0f } : attn_sum{ -INFINITY, 0.0f };
 }
 
-/* Positions [*lo, *hi) that row t sees. */
+/* Positions [*lo, *hi) that row t sees. Both rise with t within a sequence. */
 __device__ static inline void attn_range(const cuda_attn &a, int t, int *lo, int *hi) {
-    const int from = a.batch.pos[t] + 1 - a.window;
-    *lo = a.window > 0 && from > 0 ? from : 0;
+    const int pos = a.batch.pos[t], from = pos + 1 - a.window;
+    *lo = a.chunk ? pos / a.chunk * a.chunk : a.window > 0 && from > 0 ? from : 0;
     *hi = a.batch.row_end[t];
+    if (!a.pages.step) return;
+    const int s = a.batch.seq_of[t], len = a.batch.q_start[s + 1] - a.batch.q_start[s];
+    *lo = a.reach && pos > a.reach ? pos - a.reach : 0;
+    *hi = a.reach && pos + a.reach + 1 < len ? pos + a.reach + 1 : len;
+}
+
+/* What distance (of the key from the query) adds to a score. */
+__device__ static inline float attn_more(const cuda_attn &a, float score, int head, int distance) {
+    if (a.bias) {
+        const int reach = a.bias_wide / 2;
+        score += a.bias[(int64_t)head * a.bias_wide + reach + min(reach, max(-reach, distance))];
+    }
+    return a.alibi ? score - a.alibi[head] * fabsf((float)distance) : score;
 }
 
 /* Tensor-core attention (attn_mma.cu): f16 pages and heads of 64, 96 or 128. */

@@ -83,8 +83,8 @@ __device__ static inline void mma_find(const cuda_attn &a, mma_rows &m, int s, i
         int        in_page;
         const bool in = c0 + i >= lo && c0 + i < hi;
         uint8_t   *page = in ? page_at(a.pages, a.batch, s, c0 + i, &in_page) : NULL;
-        m.k[i] = in ? page_k(a.pages, page, kv, in_page, a.batch.page_tokens) : NULL;
-        m.v[i] = in ? page_v(a.pages, page, kv, in_page, a.batch.page_tokens) : NULL;
+        m.k[i] = in ? page_k(a.pages, page, kv, in_page) : NULL;
+        m.v[i] = in ? page_v(a.pages, page, kv, in_page) : NULL;
     }
 }
 
@@ -240,7 +240,10 @@ template <int D> static __global__ __launch_bounds__(HEADS * 32) void attn_mma_k
     /* What any row of the tile sees: rows lie in the order of positions. */
     int first_lo, first_hi, last_hi = 0;
     attn_range(a, t0, &first_lo, &first_hi);
-    for (int r = 0; r < n; r++) last_hi = max(last_hi, a.batch.row_end[t0 + r]);
+    for (int r = 0, from, to; r < n; r++) {
+        attn_range(a, t0 + r, &from, &to);
+        last_hi = max(last_hi, to);
+    }
     const int c_first = chunk >= 0 ? chunk : first_lo / CHUNK,
               c_end = chunk >= 0 ? chunk + 1 : (last_hi + CHUNK - 1) / CHUNK;
     if (chunk >= 0 && ((chunk + 1) * CHUNK <= first_lo || chunk * CHUNK >= last_hi)) return;
@@ -317,8 +320,8 @@ template <int D> static __global__ __launch_bounds__(HEADS * 32) void attn_mma_k
 }
 
 bool attn_mma_can(const cuda_attn *a) {
-    return a->pages.k_type == CUDA_PAGE_F16 && a->pages.v_type == CUDA_PAGE_F16 && !a->q_turned &&
-           a->dim_q == a->dim_out && (a->dim_q == 64 || a->dim_q == 96 || a->dim_q == 128);
+    return a->pages.k_type == CUDA_PAGE_F16 && a->pages.v_type == CUDA_PAGE_F16 && !a->q_turned && !a->bias &&
+           !a->alibi && a->dim_q == a->dim_out && (a->dim_q == 64 || a->dim_q == 96 || a->dim_q == 128);
 }
 
 template <int D> static int start(const cuda_attn *a, cuda_stream s, err *e) {

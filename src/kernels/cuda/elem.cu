@@ -20,6 +20,11 @@ __device__ static inline float clamped_glu(float g, float up, float limit, float
     return g / (1.0f + expf(-alpha * g)) * (up + 1.0f);
 }
 
+__device__ static inline float xielu(const cuda_each &a, float v) {
+    const float bent = v > 0 ? a.xielu[0] * v * v : a.xielu[1] * (expm1f(fminf(v, a.xielu[3])) - v);
+    return bent + a.xielu[2] * v;
+}
+
 static __global__ __launch_bounds__(THREADS) void each_kernel(const cuda_each a) {
     launch_begin();
     const int64_t i = this_elem();
@@ -32,10 +37,15 @@ static __global__ __launch_bounds__(THREADS) void each_kernel(const cuda_each a)
     case CUDA_EACH_ACT: y = act_of(a.act, y); break;
     case CUDA_EACH_GATE: y *= act_of(a.act, a.a[row * a.a_width + col / (a.width / a.a_width)]); break;
     case CUDA_EACH_SOFTCAP: y = a.scale * tanhf(y / a.scale); break;
-    case CUDA_EACH_POS_SCALE: y *= 1.0f + a.scale * log1pf((float)(a.pos[row] / a.period)); break;
+    case CUDA_EACH_POS_SCALE: y *= 1.0f + a.scale * log1pf((float)((a.pos[row] + a.offset) / a.period)); break;
     case CUDA_EACH_DECAY:
         y = a.a[col / (a.width / a.a_width)] * act_of(CUDA_ACT_SOFTPLUS, a.b ? y + a.b[col] : y);
         break;
+    case CUDA_EACH_SCALE_BY: y *= a.a[col]; break;
+    case CUDA_EACH_ADD_BY: y += a.a[i] * a.b[row * a.a_width]; break;
+    case CUDA_EACH_WEIGH: y *= a.a[row * 2 + 1]; break;
+    case CUDA_EACH_CLIP: y = fminf(fmaxf(y, -a.scale), a.scale); break;
+    case CUDA_EACH_XIELU: y = xielu(a, y); break;
     case CUDA_EACH_GLU: y = a.scale != 0 ? clamped_glu(y, a.a[i], a.scale, a.alpha) : act_of(a.act, y) * a.a[i]; break;
     }
     a.y[i] = y;
@@ -77,7 +87,7 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(float *out, con
     float sum = 0;
     for (int k = 0; k < n_used; k++) {
         const int64_t r = row * n_used + k;
-        sum = fmaf(chosen[r * 2 + 1], y[r * width + i % width], sum);
+        sum = fmaf(chosen ? chosen[r * 2 + 1] : 1.0f, y[r * width + i % width], sum);
     }
     out[i] = sum;
 }

@@ -90,3 +90,27 @@ int cuda_op_norm(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, err *
     return heads ? cuda_launch(norm_heads_kernel, shape, s, e, *a)
                  : cuda_launch(norm_kernel, shape, s, e, *a, rows_args_of(rows ? rows : &none, a->out, a->group));
 }
+
+/* One row per block (ops.h). */
+static __global__ __launch_bounds__(THREADS) void row_size_kernel(float *y, const float *like, int64_t width,
+                                                                  float by) {
+    launch_begin();
+    __shared__ float room[THREADS / 32];
+    float           *row = y + (int64_t)blockIdx.x * width, mean = 0, part = 0, other = 0;
+    for (int64_t i = threadIdx.x; i < width && !like; i += THREADS) mean += row[i];
+    mean = block_sum<THREADS>(mean, room) / (float)width;
+    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
+        part = fmaf(row[i] - mean, row[i] - mean, part);
+        if (like) other = fmaf(like[blockIdx.x * width + i], like[blockIdx.x * width + i], other);
+    }
+    part = block_sum<THREADS>(part, room) / (float)width;
+    other = block_sum<THREADS>(other, room) / (float)width;
+    const float cut = mean + by * sqrtf(part), scale = sqrtf(other) / sqrtf(fmaxf(part, by));
+    for (int64_t i = threadIdx.x; i < width; i += THREADS)
+        row[i] = like ? row[i] * scale : row[i] > cut ? row[i] - cut : 0.0f;
+}
+
+int cuda_op_row_size(float *y, const float *like, int64_t rows, int64_t width, float by, cuda_stream s, err *e) {
+    const cuda_shape shape = { (unsigned)rows, THREADS, 1, 0, true };
+    return rows ? cuda_launch(row_size_kernel, shape, s, e, y, like, width, by) : 0;
+}

@@ -69,8 +69,13 @@ typedef enum cuda_each_kind {
     CUDA_EACH_ACT,       /* y = act(y) */
     CUDA_EACH_GATE,      /* y *= act(a), one a for y_width / a_width elements */
     CUDA_EACH_SOFTCAP,   /* y = scale * tanh(y / scale) */
-    CUDA_EACH_POS_SCALE, /* y *= 1 + scale * log1p(floor(pos / period)) */
+    CUDA_EACH_POS_SCALE, /* y *= 1 + scale * log1p(floor((pos + offset) / period)) */
     CUDA_EACH_DECAY,     /* y = a[element / (width / a_width)] * softplus(y + b[element]); a, b: vectors */
+    CUDA_EACH_SCALE_BY,  /* y *= a[element] */
+    CUDA_EACH_ADD_BY,    /* y += a * b[row * a_width] */
+    CUDA_EACH_WEIGH,     /* y *= a[2 row + 1] */
+    CUDA_EACH_CLIP,      /* to [-scale, scale] */
+    CUDA_EACH_XIELU,     /* xielu[] = p, n, beta, eps (nn.h) */
     CUDA_EACH_GLU,       /* y = act(y) * a; scale != 0: the clamped form with that limit and alpha */
 } cuda_each_kind;
 
@@ -82,9 +87,14 @@ typedef struct cuda_each {
     int64_t        rows, width, a_width;
     float          scale, alpha;
     const int32_t *pos;
-    int            period;
+    int            period, offset;
+    float          xielu[4];
 } cuda_each;
 int cuda_op_each(const cuda_each *a, cuda_stream s, err *e);
+
+/* Rows of y: what lies less than `by` deviations above the mean becomes 0, the rest loses that much; or, with `like`,
+ * each row is brought to the root mean square of that row of `like`, its own mean square counted as at least `by`. */
+int cuda_op_row_size(float *y, const float *like, int64_t rows, int64_t width, float by, cuda_stream s, err *e);
 
 /* CUDA_EACH_GLU without a limit; the rows of y in 16 bits as well. */
 int cuda_op_glu_rows(cuda_act act, float *y, const float *up, const cuda_rows *rows, cuda_stream s, err *e);
@@ -146,6 +156,8 @@ typedef struct cuda_pages {
     size_t         k_row, v_row;                 /* bytes of a position of one head */
     cuda_page_type k_type, v_type;
     int            group, n_kv, dim_k, dim_v;
+    int            tokens; /* positions of a page */
+    bool           step;   /* one page that holds the rows of the step, which are whole inputs */
 } cuda_pages;
 
 /* Rows of k [n_kv * dim_k] and v [n_kv * dim_v] to their places. */
@@ -182,6 +194,11 @@ typedef struct cuda_attn {
     int          dim_out, window;
     float        scale, softcap;
     const float *sinks;
+    int          chunk; /* not 0: a row sees positions of its own chunk of this many */
+    int          reach; /* of a step's rows, to both sides; 0: the whole input */
+    const float *bias;  /* [n_head][bias_wide]: added by distance, the ends for further ones; NULL: none */
+    int          bias_wide;
+    const float *alibi;  /* [n_head]: a position scores that much times the distance less; NULL: none */
     float       *parts;  /* cuda_attn_parts(...) floats, or NULL */
     int          chunks; /* that the longest row has, rounded up at will; 0: one block folds all */
 } cuda_attn;
@@ -217,14 +234,22 @@ typedef struct cuda_delta {
 int cuda_op_delta(const cuda_delta *a, cuda_stream s, err *e);
 
 typedef struct cuda_ssm {
-    cuda_state   st; /* [n_head][n_state][dim] */
-    const float *x, *b, *c, *dt;
+    cuda_state   st;                /* [n_head][n_state][dim] */
+    const float *x, *b, *c, *dt;    /* dt NULL: 1 */
     const float *va, *vd, *dt_bias; /* per head; vd, dt_bias: NULL: none */
     float       *out;
     int          n_head, dim, n_group, n_state;
     float        dt_min, dt_max;
 } cuda_ssm;
 int cuda_op_ssm(const cuda_ssm *a, cuda_stream s, err *e);
+
+typedef struct cuda_scan {
+    cuda_state   st; /* [n_state][n_channel] */
+    const float *x, *b, *c, *dt, *va, *vd, *dt_bias;
+    float       *out;
+    int          n_channel, n_state;
+} cuda_scan;
+int cuda_op_scan(const cuda_scan *a, cuda_stream s, err *e);
 
 /* --- experts ------------------------------------------------------------------------------------------------------ */
 
@@ -235,8 +260,8 @@ typedef struct cuda_route {
     float       *out; /* [n_used] (expert as int32, weight) */
     int64_t      rows;
     int          n_expert, n_used, n_group, top_group;
-    bool         softmax, renorm;
-    float        renorm_eps, scale;
+    bool         softmax, renorm, group_best, sparsemixer;
+    float        renorm_eps, scale, jitter;
 } cuda_route;
 int cuda_op_route(const cuda_route *a, cuda_stream s, err *e);
 
@@ -263,7 +288,7 @@ typedef struct cuda_grouped {
 } cuda_grouped;
 int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e);
 
-/* out[row] = the sum over k of weight k * y[row * n_used + k]. */
+/* out[row] = the sum over k of weight k * y[row * n_used + k]; chosen NULL: all weights are 1. */
 int cuda_op_combine(float *out, const float *y, const float *chosen, int64_t rows, int n_used, int64_t width,
                     cuda_stream s, err *e);
 

@@ -33,17 +33,21 @@ __device__ static inline float page_get(cuda_page_type type, const uint8_t *row,
 
 /* The page that holds position p of sequence s, and the position's number in it. */
 __device__ static inline uint8_t *page_at(const cuda_pages &g, const cuda_batch &b, int s, int p, int *in_page) {
+    if (g.step) {
+        *in_page = b.q_start[s] + p;
+        return g.base;
+    }
     const int page = b.block[b.block[1 + g.group] + s * b.block[0] + p / b.page_tokens];
     *in_page = p % b.page_tokens;
     return g.base + (size_t)page * g.page_bytes;
 }
 
-__device__ static inline uint8_t *page_k(const cuda_pages &g, uint8_t *page, int head, int in_page, int page_tokens) {
-    return page + g.offset + ((size_t)head * page_tokens + in_page) * g.k_row;
+__device__ static inline uint8_t *page_k(const cuda_pages &g, uint8_t *page, int head, int in_page) {
+    return page + g.offset + ((size_t)head * g.tokens + in_page) * g.k_row;
 }
 
-__device__ static inline uint8_t *page_v(const cuda_pages &g, uint8_t *page, int head, int in_page, int page_tokens) {
-    return page + g.v_offset + ((size_t)head * page_tokens + in_page) * g.v_row;
+__device__ static inline uint8_t *page_v(const cuda_pages &g, uint8_t *page, int head, int in_page) {
+    return page + g.v_offset + ((size_t)head * g.tokens + in_page) * g.v_row;
 }
 
 #endif

@@ -121,7 +121,8 @@ static __global__ __launch_bounds__(32) void ssm_kernel(const cuda_ssm a) {
         for (int i = (int)threadIdx.x; i < a.n_state; i += 32) b[i] = a.b[gg + i], c[i] = a.c[gg + i];
         __syncwarp();
         if (j >= a.dim) continue;
-        float dt = act_of(CUDA_ACT_SOFTPLUS, a.dt[(int64_t)t * a.n_head + h] + (a.dt_bias ? a.dt_bias[h] : 0.0f));
+        float dt = 1.0f;
+        if (a.dt) dt = act_of(CUDA_ACT_SOFTPLUS, a.dt[(int64_t)t * a.n_head + h] + (a.dt_bias ? a.dt_bias[h] : 0.0f));
         if (a.dt_max > 0) dt = fminf(dt, a.dt_max);
         dt = fmaxf(dt, a.dt_min);
         const float decay = expf(dt * a.va[h]), x = a.x[at], dx = dt * x;
@@ -140,4 +141,31 @@ int cuda_op_ssm(const cuda_ssm *a, cuda_stream s, err *e) {
     const int64_t    blocks = (int64_t)a->st.batch.n_seq * a->n_head * ((a->dim + 31) / 32);
     const cuda_shape shape = { (unsigned)blocks, 32, 1, (size_t)a->n_state * (32 + 2) * sizeof(float), true };
     return cuda_launch(ssm_kernel, shape, s, e, *a);
+}
+
+/* Mamba's scan: a thread per sequence and channel, its state where it is kept. */
+static __global__ __launch_bounds__(THREADS) void scan_kernel(const cuda_scan a) {
+    launch_begin();
+    const int i = (int)(blockIdx.x * THREADS + threadIdx.x), s = i / a.n_channel, ch = i % a.n_channel;
+    if (s >= a.st.batch.n_seq) return;
+    float *state = state_of(a.st, s) + ch;
+    bool   zero = is_fresh(a.st.batch, s);
+    for (int t = a.st.batch.q_start[s]; t < a.st.batch.q_start[s + 1]; t++, zero = false) {
+        const int64_t at = (int64_t)t * a.n_channel + ch;
+        const float   dt = act_of(CUDA_ACT_SOFTPLUS, a.dt[at] + a.dt_bias[ch]), x = a.x[at], dx = dt * x;
+        float         y = a.vd[ch] * x;
+        for (int k = 0; k < a.n_state; k++) {
+            float      *st = state + (int64_t)k * a.n_channel;
+            const float old = zero ? 0.0f : *st;
+            *st = fmaf(a.b[(int64_t)t * a.n_state + k], dx, expf(dt * a.va[(int64_t)ch * a.n_state + k]) * old);
+            y = fmaf(a.c[(int64_t)t * a.n_state + k], *st, y);
+        }
+        a.out[at] = y;
+    }
+}
+
+int cuda_op_scan(const cuda_scan *a, cuda_stream s, err *e) {
+    const int64_t    n = (int64_t)a->st.batch.n_seq * a->n_channel;
+    const cuda_shape shape = { (unsigned)((n + THREADS - 1) / THREADS), THREADS, 1, 0, true };
+    return cuda_launch(scan_kernel, shape, s, e, *a);
 }

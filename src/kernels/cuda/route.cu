@@ -36,7 +36,7 @@ __device__ static inline void mask_groups(const cuda_route &a, const float *choi
         __syncwarp();
         if (lane == 0) {
             taken[g * per + i] = 0;
-            value[g] = choice[g * per + i] + (k >= 0 ? choice[g * per + k] : 0.0f);
+            value[g] = choice[g * per + i] + (k >= 0 && !a.group_best ? choice[g * per + k] : 0.0f);
             used[g] = 0;
         }
         __syncwarp();
@@ -51,6 +51,29 @@ __device__ static inline void mask_groups(const cuda_route &a, const float *choi
     __syncwarp();
 }
 
+/* Twice the best that is left; its weight is its share among those that come near it. */
+__device__ static inline void route_sparsemixer(const cuda_route &a, const float *v, uint8_t *taken, float *out,
+                                                int lane) {
+    for (int i = lane; i < a.n_expert; i += 32) taken[i] = 0;
+    __syncwarp();
+    for (int k = 0; k < 2; k++) {
+        const int id = max(0, best_of(v, taken, a.n_expert, lane));
+        float     sum = 0;
+        for (int i = lane; i < a.n_expert; i += 32) {
+            const bool near = v[id] - v[i] <= 2 * a.jitter * fmaxf(fabsf(v[i]), v[id]);
+            if (near && !taken[i]) sum += expf(v[i] - v[id]);
+        }
+        sum = warp_sum(sum);
+        __syncwarp();
+        if (lane == 0) {
+            taken[id] = 1;
+            reinterpret_cast<int32_t *>(out)[k * 2] = id;
+            out[k * 2 + 1] = 1.0f / sum * a.scale * (a.expert_scale ? a.expert_scale[id] : 1.0f);
+        }
+        __syncwarp();
+    }
+}
+
 static __global__ __launch_bounds__(32) void route_kernel(const cuda_route a) {
     launch_begin();
     extern __shared__ float room[]; /* scores, choices, group values; then marks of experts and groups */
@@ -60,6 +83,10 @@ static __global__ __launch_bounds__(32) void route_kernel(const cuda_route a) {
     const float            *logits = a.logits + (int64_t)blockIdx.x * a.n_expert;
     float                  *out = a.out + (int64_t)blockIdx.x * a.n_used * 2;
     float                   most = -INFINITY, sum = 0, total = 0;
+    if (a.sparsemixer) {
+        route_sparsemixer(a, logits, taken, out, lane);
+        return;
+    }
     for (int i = lane; i < a.n_expert; i += 32) most = fmaxf(most, logits[i]);
     most = warp_max(most);
     for (int i = lane; i < a.n_expert; i += 32) {

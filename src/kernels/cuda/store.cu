@@ -55,21 +55,21 @@ static __global__ __launch_bounds__(WARPS * 32) void store_kernel(const store_ar
     if (t >= a.batch.n_tok) return;
     const int head = (int)(w % per_row) / per_head, at = (int)(w % per_head),
               block = at < a.k_blocks ? at : at - a.k_blocks;
-    const int i = block * PAGE_BLOCK + lane, P = a.batch.page_tokens;
+    const int i = block * PAGE_BLOCK + lane;
     int       in_page;
     uint8_t  *page = page_at(a.pages, a.batch, a.batch.seq_of[t], a.batch.pos[t], &in_page);
     if (a.latent) {
         const int   dim = a.latent + a.turned;
         const float v = i < a.latent ? a.k[t * a.latent + i] : i < dim ? a.v[t * a.turned + i - a.latent] : 0.0f;
-        put_block(a.pages.k_type, page_k(a.pages, page, 0, in_page, P), block, dim, v, lane);
+        put_block(a.pages.k_type, page_k(a.pages, page, 0, in_page), block, dim, v, lane);
     } else if (at < a.k_blocks) {
         const int   dim = a.pages.dim_k;
         const float v = i < dim ? a.k[(t * a.pages.n_kv + head) * dim + i] : 0.0f;
-        put_block(a.pages.k_type, page_k(a.pages, page, head, in_page, P), block, dim, v, lane);
+        put_block(a.pages.k_type, page_k(a.pages, page, head, in_page), block, dim, v, lane);
     } else {
         const int   dim = a.pages.dim_v;
         const float v = i < dim ? a.v[(t * a.pages.n_kv + head) * dim + i] : 0.0f;
-        put_block(a.pages.v_type, page_v(a.pages, page, head, in_page, P), block, dim, v, lane);
+        put_block(a.pages.v_type, page_v(a.pages, page, head, in_page), block, dim, v, lane);
     }
 }
 
@@ -83,8 +83,8 @@ static int start(const store_args &a, cuda_stream s, err *e) {
 static __global__ __launch_bounds__(WARPS * 32) void rope_store_kernel(const cuda_rope_store a) {
     launch_begin();
     const cuda_rope &o = a.rope;
-    const int lane = (int)threadIdx.x % 32, n_kv = a.pages.n_kv, per_row = a.n_head + 2 * n_kv, P = o.batch.page_tokens;
-    const int64_t w = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = w / per_row;
+    const int        lane = (int)threadIdx.x % 32, n_kv = a.pages.n_kv, per_row = a.n_head + 2 * n_kv;
+    const int64_t    w = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = w / per_row;
     if (t >= o.batch.n_tok) return;
     const int  h = (int)(w % per_row), kv = h < a.n_head ? -1 : (h - a.n_head) % n_kv;
     const bool value = h >= a.n_head + n_kv;
@@ -101,7 +101,7 @@ static __global__ __launch_bounds__(WARPS * 32) void rope_store_kernel(const cud
     uint8_t             *page = page_at(a.pages, o.batch, o.batch.seq_of[t], o.batch.pos[t], &in_page);
     const int            dim = value ? a.pages.dim_v : a.pages.dim_k;
     const cuda_page_type type = value ? a.pages.v_type : a.pages.k_type;
-    uint8_t             *to = value ? page_v(a.pages, page, kv, in_page, P) : page_k(a.pages, page, kv, in_page, P);
+    uint8_t             *to = value ? page_v(a.pages, page, kv, in_page) : page_k(a.pages, page, kv, in_page);
     const float         *from = value ? a.v + (t * n_kv + kv) * dim : row;
     for (int b = 0; b * PAGE_BLOCK < dim; b++) {
         const int i = b * PAGE_BLOCK + lane;
