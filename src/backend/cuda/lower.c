@@ -114,25 +114,9 @@ static int check_recurrent(const cuda_exec *x, int i, const nn_op *op, err *e) {
     return 0;
 }
 
-/* Forms of known ops that few families have and no kernel here knows; NULL: none of them. */
-static const char *rarer(const nn_op *op) {
-    switch (op->kind) {
-    case NN_OP_ATTN: return op->u.attn.chunk ? "attention in chunks" : NULL;
-    case NN_OP_POS_SCALE: return op->u.pos_scale.offset ? "a scale by the next position" : NULL;
-    case NN_OP_SSM: return op->in[3] ? NULL : "a scan without steps";
-    case NN_OP_COMBINE: return op->u.combine.even ? "experts with weighted inputs" : NULL;
-    case NN_OP_ROUTE:
-        if (op->u.route.score == NN_SCORE_SPARSEMIXER) return "the sparse mixer";
-        return op->u.route.group_best && op->u.route.n_group > 1 ? "groups that count as their best expert" : NULL;
-    default: return NULL;
-    }
-}
-
 static int lower_op(cuda_exec *x, int i, err *e) {
     const nn_op *op = &x->x.model->tape->ops[i];
     int          rc;
-    const char  *rare = rarer(op);
-    if (rare) return cuda_refuse(x, i, rare, e);
     switch (op->kind) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
