@@ -25,6 +25,7 @@ import scripted
 HERE = Path(__file__).resolve().parent
 BIN = HERE / "node_modules/.bin"
 CASES = {}
+MORE_MODELS = {"instructor_modes_json": ('{"city": "Paris"}',)}  # of cases that need another one
 
 
 def call(name, **arguments):
@@ -211,9 +212,10 @@ def main(hearth, wanted):
     models.mkdir()
     names = [n for n in CASES if not wanted or n in wanted]
     options = []
-    for name in names:
+    for name in names + list(MORE_MODELS):
         work = base / name / "work"
-        scripted.write(models / f"{name}.gguf", [s(work) if callable(s) else s for s in CASES[name][0]])
+        steps = MORE_MODELS[name] if name in MORE_MODELS else CASES[name][0]
+        scripted.write(models / f"{name}.gguf", [s(work) if callable(s) else s for s in steps])
         options += ["--model", f"{name}={models / name}.gguf"]
     log_path = base / "log"
     failed = 0
