@@ -31,7 +31,7 @@ NOT_A_LISTING = None
 
 # error: arguments that must fail, the status, and what must be said. json: arguments whose output must be JSON.
 CASES = {
-    "run": dict(error=([NOWHERE, "x"], 1, NOWHERE), json=NOT_A_LISTING),
+    "run": dict(error=([NOWHERE, "x"], 1, NOWHERE), json=["demo", "Hello", "--json", "-n", "4"]),
     "serve": dict(error=(["--model", "x=" + NOWHERE, "--port", "0"], 1, NOWHERE), json=NOT_A_LISTING),
     "embed": dict(error=([NOWHERE], 1, NOWHERE), json=NOT_A_LISTING),
     "pull": dict(error=(["owner/repo", "--quiet"], 1, "127.0.0.1"), json=NOT_A_LISTING),  # progress, see pull_json

@@ -5,10 +5,12 @@
 #include "cli/run/run_chat.h"
 #include "cli/settings.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_PROMPT_BYTES = 64 << 20, MAX_FILE_BYTES = 16 << 20 };
@@ -103,6 +105,38 @@ static bool read_result(void *ctx, const session_call *call, str *out) {
     return (c != EOF || out->len) && str_ok(out);
 }
 
+static const char *finish_name(runtime_finish f) {
+    return f == RUNTIME_TOOL_CALLS ? "tool_calls" : f == RUNTIME_LENGTH ? "length" : "stop";
+}
+
+static void put_member(str *out, const char *key, const str *text) {
+    str_printf(out, ",\"%s\":", key);
+    str_put_json(out, str_cstr(text), text->len);
+}
+
+/* The whole answer as one line of JSON. */
+static int print_json(const session_result *r, err *e) {
+    str out;
+    str_init(&out);
+    str_printf(&out, "{\"finish_reason\":\"%s\"", finish_name(r->finish));
+    put_member(&out, "content", &r->text);
+    if (r->reasoning.len) put_member(&out, "reasoning", &r->reasoning);
+    for (size_t i = 0; i < r->n_calls; i++) {
+        const session_call *call = &r->calls[i];
+        str_puts(&out, i ? ",{\"id\":" : ",\"tool_calls\":[{\"id\":");
+        str_put_json(&out, str_cstr(&call->id), call->id.len);
+        put_member(&out, "name", &call->name);
+        put_member(&out, "arguments", &call->arguments);
+        str_puts(&out, i + 1 == r->n_calls ? "}]" : "}");
+    }
+    str_printf(&out, ",\"usage\":{\"prompt_tokens\":%d,\"cached_tokens\":%d,\"completion_tokens\":%d}}",
+               r->usage.prompt_tokens, r->usage.cached_tokens, r->usage.generated_tokens);
+    int rc = str_ok(&out) ? 0 : err_set_nomem(e);
+    if (rc == 0) puts(str_cstr(&out));
+    str_deinit(&out);
+    return rc;
+}
+
 static int answer_once(const cli_args *a, session *s, conversation *c, const char *prompt, err *e) {
     session_result r = { 0 };
     bool           from_stdin = !cli_arg(a, 1);
@@ -110,10 +144,11 @@ static int answer_once(const cli_args *a, session *s, conversation *c, const cha
     int            rc;
     if (cli_flag(a, "raw")) {
         rc = session_continue(s, view_of(prompt), &r, e);
-        if (r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
+        if (!s->silent && r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
     } else if ((rc = conversation_add(c, "user", prompt, e)) == 0) {
         rc = turn_run(c, s, &o, &r, e);
     }
+    if (rc == 0 && s->silent) rc = print_json(&r, e);
     fflush(stdout);
     if (rc == 0 && session_context_full(s, &r))
         fprintf(stderr, "hearth run: the context of %d tokens is full\n", s->info.n_ctx);
@@ -128,19 +163,51 @@ static int answer_once(const cli_args *a, session *s, conversation *c, const cha
     return rc;
 }
 
+/* A file or a pipe on stdin, not a terminal and not /dev/null: with a prompt beside it, it is what the prompt speaks of.
+ * Results of tools come from there, too, and are left alone. */
+static bool has_input(const cli_args *a) {
+    struct stat st;
+    if (cli_string(a, "tools", NULL) || fstat(STDIN_FILENO, &st) < 0) return false;
+    return S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode);
+}
+
+static int read_input(const cli_args *a, char **out, err *e) {
+    size_t bytes = 0;
+    int    rc = file_read_stream(out, &bytes, stdin, "stdin", MAX_PROMPT_BYTES, e);
+    if (rc < 0) return rc;
+    if (memchr(*out, '\0', bytes)) return err_set(e, ERR_ARG, "the prompt on stdin holds a NUL byte");
+    /* echo puts a newline there that nobody meant; a raw text is continued as it stands. */
+    while (!cli_flag(a, "raw") && bytes && (*out)[bytes - 1] == '\n') (*out)[--bytes] = '\0';
+    return 0;
+}
+
+/* The prompt, and below it what is on stdin. */
+static int join_input(const cli_args *a, char **out, err *e) {
+    char *input = NULL;
+    str   both;
+    int   rc = read_input(a, &input, e);
+    str_init(&both);
+    str_puts(&both, cli_arg(a, 1));
+    if (rc == 0 && *input) str_printf(&both, "\n\n%s", input);
+    free(input);
+    if (rc == 0 && !(*out = str_take(&both))) rc = err_set_nomem(e);
+    str_deinit(&both);
+    return rc;
+}
+
 /* The prompt that was typed or piped; *out stays NULL for a chat. */
 static int read_prompt(const cli_args *a, char **out, err *e) {
-    size_t bytes = 0;
-    if (cli_arg(a, 1)) {
+    int rc = 0;
+    if (cli_arg(a, 1) && has_input(a)) {
+        rc = join_input(a, out, e);
+    } else if (cli_arg(a, 1)) {
         *out = strdup(cli_arg(a, 1));
         if (!*out) return err_set_nomem(e);
     } else if (!isatty(STDIN_FILENO)) {
-        int rc = file_read_stream(out, &bytes, stdin, "stdin", MAX_PROMPT_BYTES, e);
-        if (rc < 0) return rc;
-        if (memchr(*out, '\0', bytes)) return err_set(e, ERR_ARG, "the prompt on stdin holds a NUL byte");
-        /* echo puts a newline there that nobody meant; a raw text is continued as it stands. */
-        while (!cli_flag(a, "raw") && bytes && (*out)[bytes - 1] == '\n') (*out)[--bytes] = '\0';
+        rc = read_input(a, out, e);
     }
+    if (rc < 0) return rc;
+    if (!*out && cli_flag(a, "json")) return err_set(e, ERR_ARG, "--json needs a prompt");
     if (!*out && !isatty(STDOUT_FILENO)) return err_set(e, ERR_ARG, "a chat needs a terminal; give a prompt");
     if (*out && !**out) return err_set(e, ERR_ARG, "the prompt is empty");
     if (cli_flag(a, "raw") && !*out) return err_set(e, ERR_ARG, "--raw needs a prompt");
@@ -179,6 +246,9 @@ static int run(const cli_args *args) {
     if ((rc = choose_seed(&o.settings, &s.sampling, &e)) < 0) goto done;
     if ((rc = read_constraint(args, &s, &e)) < 0) goto done;
     if ((rc = read_tools(args, &s, &e)) < 0) goto done;
+    s.silent = cli_flag(args, "json");
+    s.markdown = s.colour && cli_flag(args, "markdown");
+    (void)setlocale(LC_CTYPE, ""); /* the width of characters */
     if ((rc = conversation_set_system(&c, cli_string(args, "system", NULL), &e)) < 0) goto done;
     rc = prompt ? answer_once(args, &s, &c, prompt, &e) : run_chat(&s, &c, cli_flag(args, "verbose"), &e);
 done:
@@ -217,6 +287,8 @@ static const cli_option options[] = {
     { "think-budget", CLI_INT, "N", "end the reasoning after N tokens", 0 },
     { "regex", CLI_STRING, "RE", "the answer matches this regular expression as a whole", 0 },
     { "grammar", CLI_STRING, "FILE", "the answer fits this GBNF grammar", 0 },
+    { "json", CLI_FLAG, NULL, "print the whole answer as one line of JSON", 0 },
+    { "markdown", CLI_FLAG, NULL, "show Markdown in colours on a terminal", 0 },
     { "tool-choice", CLI_STRING, "CHOICE", "auto (default), none, required, or the name of the tool to call", 0 },
     { "memory", CLI_GROUP, NULL, "memory", 0 },
     { "device", CLI_STRING, "ID", "what computes: cpu, or auto for the fastest of this machine (auto)", 0 },
@@ -234,8 +306,9 @@ static const cli_option options[] = {
 const cli_command cli_cmd_run = {
     "run",
     "[MODEL] [PROMPT]",
-    "Talk to a model: a GGUF file, a model directory, or the demo model (default). The prompt may come from stdin; "
-    "without one on a terminal it is a chat.",
+    "Talk to a model: a GGUF file, a model directory, or the demo model (default). The prompt may come from stdin, "
+    "also "
+    "behind one that is given; without one on a terminal it is a chat.",
     options,
     0,
     2,

@@ -24,6 +24,7 @@ void conversation_clear(conversation *c) {
 
 void conversation_shorten(conversation *c, size_t count) {
     while (c->count > count) release(&c->items[--c->count]);
+    if (c->hidden > c->count) c->hidden = 0;
 }
 
 /* Takes json over, also when it fails. */
@@ -118,12 +119,24 @@ int conversation_set_system(conversation *c, const char *text, err *e) {
     return 0;
 }
 
-void conversation_json(const conversation *c, str *out) {
+static void put_all(const conversation *c, size_t hidden, str *out) {
+    size_t n = 0, first = conversation_system(c) ? 1 : 0;
     for (size_t i = 0; i < c->count; i++) {
-        str_puts(out, i ? ",\n  " : "[\n  ");
+        if (i >= first && i < first + hidden) continue;
+        str_puts(out, n++ ? ",\n  " : "[\n  ");
         str_puts(out, c->items[i].json);
     }
-    str_puts(out, c->count ? "\n]\n" : "[]\n");
+    str_puts(out, n ? "\n]\n" : "[]\n");
+}
+
+void conversation_json(const conversation *c, str *out) { put_all(c, c->hidden, out); }
+
+bool conversation_drop_oldest(conversation *c) {
+    size_t first = conversation_system(c) ? 1 : 0, at = first + c->hidden + 1;
+    while (at < c->count && strcmp(c->items[at].role, "user") != 0) at++;
+    if (at >= c->count) return false;
+    c->hidden = at - first;
+    return true;
 }
 
 int conversation_save(const conversation *c, const char *path, err *e) {
@@ -132,7 +145,7 @@ int conversation_save(const conversation *c, const char *path, err *e) {
     int          rc = file_replace_begin(&f, path, e);
     if (rc < 0) return rc;
     str_init(&text);
-    conversation_json(c, &text);
+    put_all(c, 0, &text);
     if (!str_ok(&text) || fwrite(text.data, 1, text.len, f.out) != text.len) {
         rc = err_set_errno(e, "cannot write %s", path);
         file_replace_abort(&f);

@@ -14,6 +14,7 @@ typedef struct conversation_message {
 typedef struct conversation {
     conversation_message *items;
     size_t                count, cap;
+    size_t                hidden; /* messages behind the system message that the model no longer gets; they are saved */
 } conversation;
 
 void conversation_clear(conversation *c); /* empty; accepts a zeroed one */
@@ -29,6 +30,9 @@ const char *conversation_system(const conversation *c); /* NULL: none */
 /* A JSON array of messages. Loading replaces the conversation, or leaves it alone when it fails. */
 int  conversation_save(const conversation *c, const char *path, err *e);
 int  conversation_load(conversation *c, const char *path, err *e);
-void conversation_json(const conversation *c, str *out); /* appends the array */
+void conversation_json(const conversation *c, str *out); /* appends what the model gets */
+
+/* Hides the oldest turn: a question with all that followed it. False: only the last one is left. */
+bool conversation_drop_oldest(conversation *c);
 
 #endif

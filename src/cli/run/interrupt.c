@@ -7,9 +7,9 @@
 #include <poll.h>
 #include <unistd.h>
 
-volatile sig_atomic_t interrupt_seen;
+volatile sig_atomic_t interrupt_seen, interrupt_redraw;
 
-static struct sigaction before;
+static struct sigaction before, before_size, before_front;
 static int              ends[2] = { -1, -1 };
 
 static void on_interrupt(int signal) {
@@ -20,18 +20,29 @@ static void on_interrupt(int signal) {
     errno = saved;
 }
 
+static void on_redraw(int signal) {
+    (void)signal;
+    interrupt_redraw = 1; /* poll ends with EINTR */
+}
+
 int interrupt_begin(err *e) {
     struct sigaction own = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
+    struct sigaction redraw = { .sa_handler = on_redraw, .sa_flags = SA_RESTART };
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return err_set_errno(e, "cannot make a pipe");
     sigemptyset(&own.sa_mask);
     interrupt_seen = 0;
     sigaction(SIGINT, &own, &before);
+    sigemptyset(&redraw.sa_mask);
+    sigaction(SIGWINCH, &redraw, &before_size);
+    sigaction(SIGCONT, &redraw, &before_front);
     return 0;
 }
 
 void interrupt_end(void) {
     if (ends[0] < 0) return;
     sigaction(SIGINT, &before, NULL);
+    sigaction(SIGWINCH, &before_size, NULL);
+    sigaction(SIGCONT, &before_front, NULL);
     close(ends[0]);
     close(ends[1]);
     ends[0] = ends[1] = -1;
@@ -46,7 +57,6 @@ void interrupt_clear(void) {
 
 bool interrupt_wait(int fd) {
     struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = ends[0], .events = POLLIN } };
-    while (poll(p, 2, -1) < 0 && errno == EINTR) {
-    }
+    while (poll(p, 2, -1) < 0 && errno == EINTR && !interrupt_redraw) p[1].revents = 0;
     return !(p[1].revents & POLLIN);
 }

@@ -14,7 +14,9 @@ int  interrupt_begin(err *e); /* from here on SIGINT only sets the flag */
 void interrupt_end(void);     /* as before */
 void interrupt_clear(void);
 
-/* Waits until fd can be read; false: Ctrl-C came, even if it came just before the call. */
+extern volatile sig_atomic_t interrupt_redraw; /* the window has another size, or the program is in front again */
+
+/* Waits until fd can be read or interrupt_redraw is set; false: Ctrl-C came, even if it came just before the call. */
 bool interrupt_wait(int fd);
 
 #endif

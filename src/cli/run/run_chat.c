@@ -5,6 +5,7 @@
  */
 #include "cli/run/run_chat.h"
 
+#include "base/nearest.h"
 #include "cli/run/interrupt.h"
 #include "cli/run/line.h"
 #include "formats/text.h"
@@ -119,6 +120,7 @@ static int do_clear(talk *t, char *rest, err *e) {
     (void)rest;
     (void)e;
     conversation_shorten(t->c, conversation_system(t->c) ? 1 : 0);
+    t->c->hidden = 0;
     return 0;
 }
 
@@ -182,6 +184,7 @@ static int do_help(talk *t, char *rest, err *e) {
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         printf("  %-8s %-13s %s\n", commands[i].name, commands[i].usage, commands[i].help);
     printf("  \"\"\"                    begins and ends a text of several lines\n"
+           "                         several pasted lines are one message\n"
            "  Ctrl-C                 stops an answer; twice at the prompt it ends the chat\n");
     return 0;
 }
@@ -194,7 +197,12 @@ static int do_command(talk *t, char *line, err *e) {
         if (strlen(commands[i].name) == n && strncmp(line, commands[i].name, n) == 0)
             return commands[i].run(t, rest, e);
     }
-    return err_set(e, ERR_ARG, "no command %.*s; /help lists them", (int)(n < 40 ? n : 40), line);
+    const char *names[sizeof commands / sizeof commands[0]], *best;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) names[i] = commands[i].name;
+    line[n] = '\0';
+    best = nearest_of(line, names, sizeof names / sizeof *names);
+    if (best) return err_set(e, ERR_ARG, "no command %.40s; did you mean %s?", line, best);
+    return err_set(e, ERR_ARG, "no command %.40s; /help lists them", line);
 }
 
 /* --- questions --- */
@@ -205,14 +213,69 @@ static bool read_result(void *ctx, const session_call *call, str *out) {
     return line_read(t->line, "result> ", out) == LINE_OK;
 }
 
+/* Whether the oldest turns may go. */
+static bool may_drop(talk *t) {
+    str  answer;
+    bool yes = false;
+    str_init(&answer);
+    if (line_read(t->line, "The context is full. Leave out the oldest turns? [Y/n] ", &answer) == LINE_OK)
+        yes = answer.len == 0 || answer.data[0] == 'y' || answer.data[0] == 'Y';
+    interrupt_clear();
+    str_deinit(&answer);
+    return yes;
+}
+
+static void say_dropped(talk *t, size_t before) {
+    char text[120];
+    snprintf(text, sizeof text, "(%zu messages are left out from here on; /save writes them all the same)",
+             t->c->hidden - before);
+    note(t, text);
+}
+
+/* The question is in the conversation: its turn, without the oldest ones where they no longer fit and may go. */
+static int run_turn(talk *t, session_result *r, err *e) {
+    turn_options o = { .interrupt = &interrupt_seen, .read_result = read_result, .ctx = t };
+    size_t       hidden = t->c->hidden;
+    int          rc = turn_run(t->c, t->s, &o, r, e);
+    if (rc != ERR_CONTEXT || !conversation_drop_oldest(t->c)) return rc;
+    if (!may_drop(t)) {
+        t->c->hidden = hidden;
+        return rc;
+    }
+    do {
+        session_result_deinit(r);
+        rc = turn_run(t->c, t->s, &o, r, e);
+    } while (rc == ERR_CONTEXT && conversation_drop_oldest(t->c));
+    if (rc == 0)
+        say_dropped(t, hidden);
+    else
+        t->c->hidden = hidden;
+    return rc;
+}
+
+/* The answer filled the context: half of the turns make room for what follows. */
+static void make_room(talk *t) {
+    size_t hidden = t->c->hidden, half = hidden + (t->c->count - hidden) / 2;
+    if (!conversation_drop_oldest(t->c)) {
+        note(t, "(the context is full; /clear begins anew)");
+        return;
+    }
+    if (!may_drop(t)) {
+        t->c->hidden = hidden;
+        return;
+    }
+    while (t->c->hidden < half && conversation_drop_oldest(t->c)) {
+    }
+    say_dropped(t, hidden);
+}
+
 static int ask(talk *t, const char *text, err *e) {
     session_result r = { 0 };
-    turn_options   o = { .interrupt = &interrupt_seen, .read_result = read_result, .ctx = t };
     size_t         before = t->c->count;
     int            rc = conversation_add(t->c, "user", text, e);
     if (rc < 0) return rc;
     interrupt_clear();
-    rc = turn_run(t->c, t->s, &o, &r, e);
+    rc = run_turn(t, &r, e);
     if (rc < 0) {
         conversation_shorten(t->c, before);
         session_result_deinit(&r);
@@ -224,7 +287,7 @@ static int ask(talk *t, const char *text, err *e) {
         note(t, "(no result: the question is forgotten)");
     }
     if (r.finish == RUNTIME_CANCELLED) note(t, "(stopped)");
-    if (session_context_full(t->s, &r)) note(t, "(the context is full; /clear begins anew)");
+    if (session_context_full(t->s, &r)) make_room(t);
     if (t->verbose) {
         str line;
         str_init(&line);

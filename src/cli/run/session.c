@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/machine.h"
+#include "cli/run/wrap.h"
 #include "formats/text.h"
 #include "runtime/need.h"
 
@@ -112,6 +113,16 @@ static void on_event(void *ctx, const runtime_event *ev) {
 /* --- and are printed --- */
 
 /* A terminal obeys control characters, and the text is a model's. */
+static void put_safe(str *out, const char *text, size_t bytes) {
+    for (size_t i = 0; i < bytes;) {
+        size_t n = i;
+        while (n < bytes && text[n] != '\n' && text[n] != '\t') n++;
+        text_put_safe(out, (view){ text + i, n - i });
+        if (n < bytes) str_push(out, text[n++]);
+        i = n;
+    }
+}
+
 void session_print(const session *s, const char *text, size_t bytes) {
     str shown;
     if (!s->safe) {
@@ -120,13 +131,7 @@ void session_print(const session *s, const char *text, size_t bytes) {
         return;
     }
     str_init(&shown);
-    for (size_t i = 0; i < bytes;) {
-        size_t n = i;
-        while (n < bytes && text[n] != '\n' && text[n] != '\t') n++;
-        text_put_safe(&shown, (view){ text + i, n - i });
-        if (n < bytes) str_push(&shown, text[n++]);
-        i = n;
-    }
+    put_safe(&shown, text, bytes);
     fwrite(str_cstr(&shown), 1, shown.len, stdout);
     fflush(stdout);
     str_deinit(&shown);
@@ -142,15 +147,43 @@ static void wait_moved(answer *a) {
 typedef struct screen {
     const session *s;
     bool           thinking;
+    wrap           wrap; /* on a terminal */
 } screen;
+
+/* Words that were held back, before something else comes. */
+static void end_words(screen *p) {
+    str rest;
+    str_init(&rest);
+    wrap_finish(&p->wrap, &rest);
+    fwrite(str_cstr(&rest), 1, rest.len, stdout);
+    fflush(stdout);
+    str_deinit(&rest);
+}
 
 static void print_part(screen *p, bool thought, const str *text) {
     const session *s = p->s;
-    if (text->len == 0) return;
+    if (text->len == 0 || s->silent) return;
+    if (thought != p->thinking) {
+        end_words(p);
+        p->wrap.column = 0;
+        p->wrap.markdown = s->markdown && !thought;
+    }
     if (thought && !p->thinking) fputs(s->colour ? "\033[2m" : "<think>\n", stdout);
     if (!thought && p->thinking) fputs(s->colour ? "\033[0m\n\n" : "\n</think>\n\n", stdout);
     p->thinking = thought;
-    session_print(s, str_cstr(text), text->len);
+    if (!s->safe) {
+        session_print(s, str_cstr(text), text->len);
+        return;
+    }
+    str safe, shown;
+    str_init(&safe);
+    str_init(&shown);
+    put_safe(&safe, str_cstr(text), text->len);
+    wrap_put(&p->wrap, (view){ str_cstr(&safe), safe.len }, &shown);
+    fwrite(str_cstr(&shown), 1, shown.len, stdout);
+    fflush(stdout);
+    str_deinit(&safe);
+    str_deinit(&shown);
 }
 
 static void swap(str *a, str *b) {
@@ -165,7 +198,8 @@ static void follow(session *s, answer *a, uint64_t id, const volatile sig_atomic
     double begin = clock_s();
     bool   shown = false, cancelled = false, over = false;
     screen p = { .s = s };
-    str    thought, content;
+    wrap_init(&p.wrap, s->markdown);
+    str thought, content;
     str_init(&thought);
     str_init(&content);
     while (!over) {
@@ -197,6 +231,8 @@ static void follow(session *s, answer *a, uint64_t id, const volatile sig_atomic
             cancelled = true;
         }
     }
+    end_words(&p);
+    wrap_deinit(&p.wrap);
     if (p.thinking) fputs(s->colour ? "\033[0m\n" : "\n</think>\n", stdout);
     str_deinit(&thought);
     str_deinit(&content);

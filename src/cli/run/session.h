@@ -33,6 +33,8 @@ typedef struct session {
     char               *constraint_text; /* what constraint.text points at, if it is the session's own */
     bool                safe;            /* stdout is a terminal: no control characters from the model */
     bool                colour;          /* and it wants colours (NO_COLOR is not set) */
+    bool                markdown;        /* and answers are shown with them */
+    bool                silent;          /* nothing is shown: the caller has the result */
     bool                progress;        /* stderr is a terminal */
 } session;
 

@@ -5,8 +5,8 @@
 
 enum { MAX_ROUNDS = 64 }; /* a model may call tools for ever */
 
-static void end_line(const str *text) {
-    if (text->len && text->data[text->len - 1] != '\n') putchar('\n');
+static void end_line(const session *s, const str *text) {
+    if (!s->silent && text->len && text->data[text->len - 1] != '\n') putchar('\n');
 }
 
 static void print_call(const session *s, const session_call *call) {
@@ -49,9 +49,14 @@ int turn_run(conversation *c, session *s, const turn_options *o, session_result 
         rc = str_ok(&messages) ? session_answer(s, (view){ messages.data, messages.len }, o->interrupt, r, e)
                                : err_set_nomem(e);
         str_deinit(&messages);
-        end_line(&r->text);
+        end_line(s, &r->text);
         if (rc == 0) rc = conversation_add_answer(c, r, e);
         if (rc < 0 || r->finish != RUNTIME_TOOL_CALLS) break;
+        if (s->silent) { /* the caller shows the calls */
+            conversation_shorten(c, answered);
+            rc = 0;
+            break;
+        }
         for (size_t k = 0; k < r->n_calls; k++) print_call(s, &r->calls[k]);
         rc = get_results(c, o, r, e);
         if (rc == 0) conversation_shorten(c, answered); /* calls without results would puzzle the model */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Listening sockets: TCP, a Unix socket that only its owner may open, or what the service manager hands over. */
 #include "base/log.h"
+#include "server/http/holder.h"
 #include "server/internal.h"
 
 #include <arpa/inet.h>
@@ -74,6 +75,19 @@ static int port_of(int fd) {
     return a.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)(void *)&a)->sin6_port) : 0;
 }
 
+/* With the one who has the port, if that can be seen: often another server of models, which all like the same one. */
+static int refuse_port(const char *address, int port, err *e) {
+    char holder[100];
+    int  why = errno, rc = err_set_errno(e, "cannot listen on %s port %d", address, port);
+    if (why != EADDRINUSE) return rc;
+    if (port_holder(port, holder, sizeof holder))
+        return err_set(e, rc, "cannot listen on %s port %d: %s has it; --port N takes another", address, port, holder);
+    return err_set(
+        e, rc,
+        "cannot listen on %s port %d: another program has it (Ollama's port is 11434, too); --port N takes another",
+        address, port);
+}
+
 static int open_tcp(server *s, err *e) {
     struct addrinfo want = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *list = NULL;
     char            port[16];
@@ -101,7 +115,7 @@ static int open_tcp(server *s, err *e) {
             errno = saved;
         }
     }
-    rc = err_set_errno(e, "cannot listen on %s port %d", s->options.tcp_host, s->options.tcp_port);
+    rc = refuse_port(s->options.tcp_host, s->options.tcp_port, e);
     freeaddrinfo(list);
     return rc;
 }
