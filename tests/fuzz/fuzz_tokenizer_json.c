@@ -21,6 +21,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         tok_ids_deinit(&ids);
         str_deinit(&back);
     }
+    tok_ids pair = { 0 };
+    size_t  second;
+    (void)tok_encode_pair(t, (view){ text, sizeof text - 1 }, (view){ text, 12 }, size % 32, &pair, &second, &e);
+    tok_ids_deinit(&pair);
     tok_free(t);
     return 0;
 }
