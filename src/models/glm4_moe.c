@@ -38,7 +38,7 @@ static void setup(nn_config *c, void *p) {
     nn_config_known(c, "use_qk_norm", "true|false"); /* the tensors say it */
     nn_config_known(c, "scoring_func", "sigmoid");
     nn_config_known(c, "topk_method", "noaux_tc");
-    if (nn_config_arch(c, "solar_open")) nn_config_derived_int(c, "feed_forward_length", h->n_ff_expert);
+    if (h->d.n_ff == 0) nn_config_derived_int(c, "feed_forward_length", h->n_ff_expert); /* Solar Open has none */
     nn_config_only_number(c, "expert_gating_func", NULL, 2);
     nn_config_derived_int(c, "expert_gating_func", 2);
     h->n_dense = nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace",
