@@ -6,7 +6,7 @@
  *
  * where A to F are texts and each if may be missing. Text in front of a bare .Prompt is C, text behind the last `end`
  * (or .Prompt) is E. They become a loop over the messages; a missing .System means that the system prompt is not shown,
- * as there. Minus signs trim white space, as in Go.
+ * as there. Minus signs trim white space, as in Go. Templates with .Messages: modelfile_go_messages.c.
  */
 #include "registry/modelfile_params.h"
 
@@ -130,7 +130,7 @@ static bool read_shape(const char *text, shape *s) {
 }
 
 /* A text as a Jinja string: such texts may hold anything but our own markers must not be read as code. */
-static void put_string(str *out, view v) {
+void modelfile_go_text(str *out, view v) {
     str_puts(out, "{{ '");
     for (size_t i = 0; i < v.len; i++) {
         if (v.data[i] == '\'' || v.data[i] == '\\')
@@ -144,13 +144,17 @@ static void put_string(str *out, view v) {
 }
 
 static void put_turn(str *out, view before, view after) {
-    if (before.len) put_string(out, before);
+    if (before.len) modelfile_go_text(out, before);
     str_puts(out, "{{ message['content'] }}");
-    if (after.len) put_string(out, after);
+    if (after.len) modelfile_go_text(out, after);
 }
 
 bool modelfile_go_template(const char *text, str *out) {
-    shape s;
+    shape  s;
+    size_t before = out->len;
+    if (modelfile_go_messages(text, out)) return true;
+    out->len = before;
+    if (out->data) out->data[before] = '\0';
     if (!read_shape(text, &s)) return false;
     str_puts(out, "{% for message in messages %}");
     if (s.system) {
@@ -163,7 +167,7 @@ bool modelfile_go_template(const char *text, str *out) {
     str_puts(out, "{% endif %}{% if message['role'] == 'assistant' %}");
     put_turn(out, s.before_answer, s.after_answer);
     str_puts(out, "{% endif %}{% endfor %}{% if add_generation_prompt %}");
-    if (s.before_answer.len) put_string(out, s.before_answer);
+    if (s.before_answer.len) modelfile_go_text(out, s.before_answer);
     str_puts(out, "{% endif %}");
     return true;
 }

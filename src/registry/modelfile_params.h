@@ -25,5 +25,7 @@ extern const size_t          modelfile_n_params;
  * {{ .Response }}, the first two perhaps in an {{ if }} of their own. False: it is of another shape.
  */
 bool modelfile_go_template(const char *text, str *out);
+bool modelfile_go_messages(const char *text, str *out); /* one that walks through .Messages */
+void modelfile_go_text(str *out, view v);               /* a text as a Jinja string */
 
 #endif

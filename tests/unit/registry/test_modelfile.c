@@ -77,7 +77,8 @@ static void test_mistakes(void **state) {
         { "FROM x\nADAPTER\n", "line 2: ADAPTER needs a path" },
         { "FROM x\nSYSTEM \xff\n", "line 2: the text is not UTF-8" },
         { "FROM x\nzebra y", "line 2: there is no instruction 'zebra'" },
-        { "FROM x\nTEMPLATE {{ range .Messages }}x{{ end }}", "line 2: the template is written in Go's language" },
+        { "FROM x\nTEMPLATE {{ range .Messages }}{{ template \"x\" }}{{ end }}",
+          "line 2: the template is written in Go's language" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -167,6 +168,8 @@ static void test_round_trip(void **state) {
     assert_true(refused < 300); /* texts with both kinds of quotes at line ends */
 }
 
+#define TOOLS "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\"}}]"
+
 static void renders(const char *go, const char *messages, const char *want) {
     modelfile         m;
     const json_value *v, *yes;
@@ -181,8 +184,12 @@ static void renders(const char *go, const char *messages, const char *want) {
     assert_int_equal(json_parse(&v, messages, strlen(messages), &a, &e), 0);
     assert_int_equal(json_parse(&yes, "true", 4, &a, &e), 0);
     if (tmpl_open(&t, m.template_text, strlen(m.template_text), &e) < 0) fail_msg("%s: %s", m.template_text, e.msg);
-    tmpl_var   vars[] = { { view_of("messages"), v }, { view_of("add_generation_prompt"), yes } };
-    tmpl_input in = { .vars = vars, .n_vars = 2 };
+    const json_value *tools;
+    assert_int_equal(json_parse(&tools, TOOLS, strlen(TOOLS), &a, &e), 0);
+    tmpl_var   vars[] = { { view_of("messages"), v },
+                          { view_of("add_generation_prompt"), yes },
+                          { view_of("tools"), tools } };
+    tmpl_input in = { .vars = vars, .n_vars = 3 };
     if (tmpl_render(t, &in, &out, NULL, &e) < 0) fail_msg("%s", e.msg);
     assert_string_equal(str_cstr(&out), want);
     tmpl_free(t);
@@ -205,10 +212,39 @@ static void test_go_templates(void **state) {
     renders("{{ .Prompt }}", chat, "UAV");
 }
 
+/* The shapes of published templates that walk through the messages. */
+static void test_go_messages(void **state) {
+    const char *talk =
+        "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"},"
+        "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1,"
+        "\"b\":[2]}}}]},{\"role\":\"tool\",\"content\":\"R\"},{\"role\":\"user\",\"content\":\"V\"}]";
+    (void)state;
+    /* Roles in a loop, the answer's beginning behind the last message. */
+    renders("{{- range $i, $_ := .Messages }}\n{{- $last := eq (len (slice $.Messages $i)) 1 }}[{{ .Role }}]{{ "
+            ".Content }}\n"
+            "{{- if and (ne .Role \"assistant\") $last }}[assistant]{{ end }}\n{{- end }}",
+            talk, "[system]S[user]U[assistant][tool]R[user]V[assistant]");
+    /* System and tools first, calls and results in their tags; the branch for a single prompt is not taken. */
+    renders(
+        "{{- if .Messages }}{{- if or .System .Tools }}<sys>{{ .System }}{{- if .Tools }} tools:{{- range .Tools }}\n"
+        "{{ .Function }}{{ end }}{{ end }}</sys>\n{{ end }}{{- range .Messages }}{{- if eq .Role \"user\" }}<u>"
+        "{{ .Content }}</u>\n{{ else if eq .Role \"assistant\" }}<a>{{ if .Content }}{{ .Content }}{{- else if "
+        ".ToolCalls }}{{ range .ToolCalls }}{\"name\": \"{{ .Function.Name }}\", \"arguments\": "
+        "{{ .Function.Arguments }}}{{ end }}{{- end }}</a>\n{{ else if eq .Role \"tool\" \"function\" }}<r>"
+        "{{ .Content }}</r>\n{{ end }}{{- end }}{{- else }}{{ .Prompt }}{{ .Response }}{{ end }}",
+        talk,
+        "<sys>S tools:\n{\"name\":\"f\",\"description\":\"d\"}</sys>\n<u>U</u>\n<a>{\"name\": \"f\", \"arguments\": "
+        "{\"a\":1,\"b\":[2]}}</a>\n<r>R</r>\n<u>V</u>\n");
+    /* with, index, not, variables, comments, raw strings. */
+    renders("{{/* a */}}{{ with .System }}<{{ . }}>{{ else }}none{{ end }}{{ $first := index .Messages 1 }}"
+            "{{ $first.Content }}{{ if not (gt (len .Messages) 9) }}{{ `it's` }}{{ end }}{{ json $first.Role }}",
+            talk, "<S>Uit's\"user\"");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads),      cmocka_unit_test(test_mistakes),     cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_go_templates),
+        cmocka_unit_test(test_go_messages), cmocka_unit_test(test_reads),      cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_settings),    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_go_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
