@@ -243,15 +243,11 @@ static void expression(go *g, str *out) {
     } else {
         str args[MAX_ARGS];
         int n = 0;
-        for (; n < MAX_ARGS && !g->bad; n++) {
-            str_init(&args[n]);
-            if (!operand(g, &args[n])) break;
-        }
+        for (int i = 0; i < MAX_ARGS; i++) str_init(&args[i]);
+        while (n < MAX_ARGS && operand(g, &args[n])) n++;
         if (n == MAX_ARGS) g->bad = true;
         if (!g->bad) call(g, name, args, n, out);
-        for (int i = 0; i < MAX_ARGS && i <= n; i++) {
-            if (i < n || n < MAX_ARGS) str_deinit(&args[i]);
-        }
+        for (int i = 0; i < MAX_ARGS; i++) str_deinit(&args[i]);
     }
     g->depth--;
 }
