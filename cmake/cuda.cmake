@@ -35,6 +35,7 @@ endif()
 
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden) # libhearth exports hearth_* only
 if(HEARTH_CUDA_ARCHS STREQUAL "dev")
   set(archs 90a)
 elseif(HEARTH_CUDA_ARCHS STREQUAL "all")
