@@ -385,7 +385,7 @@ const anthropicCases = {
   },
   'anthropic models, system text in between': async () => {
     const { data } = await anthropic.models.list();
-    assert.equal(data[0].id, model);
+    assert.ok(data.some((m) => m.id === model));
     assert.equal((await anthropic.models.retrieve(model)).type, 'model');
     const message = await anthropic.beta.messages.create({
       model, max_tokens: 50, temperature: 0, betas: ['context-management-2025-06-27'], context_management: { edits: [] },
