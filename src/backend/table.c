@@ -4,13 +4,13 @@
 
 #include <string.h>
 
-/* In the order of preference where nobody names a device. */
-static const nn_backend *const table[] = {
+/* In the order of preference where nobody names a device. GPUs are behind the CPU until workers may use them inside their
+ * sandbox: the same model would compute elsewhere in `hearth run` than in `hearth serve`. */
+static const nn_backend *const table[] = { &backend_cpu,
 #ifdef HEARTH_CUDA
-    &backend_cuda,
+                                           &backend_cuda,
 #endif
-    &backend_cpu, &backend_scalar, NULL
-};
+                                           &backend_scalar, NULL };
 
 int backend_devices(nn_device *out, int cap) { return nn_device_list(table, out, cap); }
 

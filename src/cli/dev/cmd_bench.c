@@ -263,7 +263,7 @@ static const cli_option options[] = {
     { "threads", CLI_INT, "N", "compute threads (one per core)", 't' },
     { "batch", CLI_STRING, "LIST", "sequences that generate at once, such as 1,4,16 (1)", 'b' },
     { "reps", CLI_INT, "N", "repetitions; the median counts (3)", 'r' },
-    { "device", CLI_STRING, "ID", "device to compute on: cpu, or auto for this machine's fastest (auto)", 0 },
+    { "device", CLI_STRING, "ID", "device to compute on: cpu or a GPU such as cuda:0; auto: the CPU (auto)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
     { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file, not from huge pages", 0 },
     { "json", CLI_FLAG, NULL, "print JSON", 0 },

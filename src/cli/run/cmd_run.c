@@ -291,7 +291,7 @@ static const cli_option options[] = {
     { "markdown", CLI_FLAG, NULL, "show Markdown in colours on a terminal", 0 },
     { "tool-choice", CLI_STRING, "CHOICE", "auto (default), none, required, or the name of the tool to call", 0 },
     { "memory", CLI_GROUP, NULL, "memory", 0 },
-    { "device", CLI_STRING, "ID", "what computes: cpu, or auto for the fastest of this machine (auto)", 0 },
+    { "device", CLI_STRING, "ID", "device to compute on: cpu or a GPU such as cuda:0; auto: the CPU (auto)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
     { "cache-dir", CLI_STRING, "DIR", "keep what was computed here, for the next time", 0 },
     { "cache-mem", CLI_INT, "MIB", "memory for what does not fit into the context's cache any more (0)", 0 },

@@ -349,7 +349,7 @@ const cli_option cli_serve_options[] = {
     { "rate-tokens", CLI_REAL, "N", "tokens per minute for keys without a limit of their own; 0: unlimited (0)", 0 },
     { "health-needs-key", CLI_FLAG, NULL, "/health and /metrics need a key too", 0 },
     { "limits", CLI_GROUP, NULL, "limits", 0 },
-    { "device", CLI_STRING, "ID", "device to compute on: cpu, or auto for this machine's fastest (auto)", 0 },
+    { "device", CLI_STRING, "ID", "device to compute on: cpu or a GPU such as cuda:0; auto: the CPU (auto)", 0 },
     { "cache-mb", CLI_INT, "N", "MiB for keys and values of a model; 0: two full sequences (0)", 0 },
     { "max-body-mb", CLI_INT, "N", "largest request body in MiB (64)", 0 },
     { "max-connections", CLI_INT, "N", "connections that may be open at once (4096)", 0 },
