@@ -184,8 +184,8 @@ int modelfile_set_template(modelfile *m, const char *text, err *e) {
         rc = str_ok(&jinja) ? set(&m->template_text, str_cstr(&jinja), e) : err_set_nomem(e);
     else
         rc = err_set(e, ERR_UNSUPPORTED,
-                     "the template is written in Go's language, of which only .System, .Prompt and .Response in plain "
-                     "ifs are understood; leave it out (the model's own is used) or write it in Jinja");
+                     "the template is written in Go's language and has a part that is not understood; "
+                     "leave it out (the model's own is used) or write it in Jinja");
     str_deinit(&jinja);
     return rc;
 }
