@@ -6,6 +6,7 @@
 #include "cli/run/run_chat.h"
 
 #include "base/nearest.h"
+#include "cli/run/dragged.h"
 #include "cli/run/interrupt.h"
 #include "cli/run/line.h"
 #include "formats/text.h"
@@ -185,6 +186,7 @@ static int do_help(talk *t, char *rest, err *e) {
         printf("  %-8s %-13s %s\n", commands[i].name, commands[i].usage, commands[i].help);
     printf("  \"\"\"                    begins and ends a text of several lines\n"
            "                         several pasted lines are one message\n"
+           "                         a text file that is dragged in goes along\n"
            "  Ctrl-C                 stops an answer; twice at the prompt it ends the chat\n");
     return 0;
 }
@@ -299,6 +301,17 @@ static int ask(talk *t, const char *text, err *e) {
     return 0;
 }
 
+static int ask_with_files(talk *t, const char *text, err *e) {
+    str full;
+    int n;
+    str_init(&full);
+    int rc = dragged_add(text, &full, &n, e);
+    if (rc == 0 && n > 0) printf("%s(%d %s)%s\n", dim(t), n, n == 1 ? "file" : "files", plain(t));
+    if (rc == 0) rc = ask(t, str_cstr(&full), e);
+    str_deinit(&full);
+    return rc;
+}
+
 /* Goes on reading until a line ends with """; text holds the first line behind its """. */
 static line_result read_block(talk *t, str *text) {
     str         line;
@@ -343,7 +356,8 @@ int run_chat(session *s, conversation *c, bool verbose, err *e) {
         if (r == LINE_END || interrupts == 2) break;
         if (r == LINE_INTERRUPTED) note(&t, "(Ctrl-C again, Ctrl-D or /bye ends)");
         if (r != LINE_OK || text.len == 0) continue;
-        if ((text.data[0] == '/' ? do_command(&t, text.data, &failed) : ask(&t, text.data, &failed)) < 0)
+        bool command = text.data[0] == '/' && !dragged_first(text.data);
+        if ((command ? do_command(&t, text.data, &failed) : ask_with_files(&t, text.data, &failed)) < 0)
             note(&t, failed.msg);
     }
     line_close(t.line);
