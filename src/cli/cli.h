@@ -66,8 +66,8 @@ extern const cli_command *const cli_debug_commands[], *const cli_config_commands
 
 extern const cli_command cli_cmd_config, cli_cmd_completion, cli_cmd_complete, cli_cmd_man;
 extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cmd_detokenize, cli_cmd_render,
-    cli_cmd_debug, cli_cmd_embed, cli_cmd_logits, cli_cmd_run, cli_cmd_bench, cli_cmd_serve, cli_cmd_perplexity, cli_cmd_quantize,
-    cli_cmd_create, cli_cmd_list, cli_cmd_cp, cli_cmd_rm, cli_cmd_search;
+    cli_cmd_debug, cli_cmd_embed, cli_cmd_logits, cli_cmd_run, cli_cmd_bench, cli_cmd_serve, cli_cmd_perplexity,
+    cli_cmd_quantize, cli_cmd_create, cli_cmd_list, cli_cmd_cp, cli_cmd_rm, cli_cmd_search;
 extern const cli_command cli_cmd_ps, cli_cmd_stop, cli_cmd_info, cli_cmd_doctor;
 extern const cli_command cli_cmd_pull;
 

@@ -25,7 +25,7 @@ static double log_sum(const float *row, int64_t n) {
     double most = (double)row[0], sum = 0;
     for (int64_t i = 1; i < n; i++) most = (double)row[i] > most ? (double)row[i] : most;
     for (int64_t i = 0; i < n; i++) sum += exp((double)row[i] - most);
-    return most + log(sum);
+    return sum > 0 ? most + log(sum) : most;
 }
 
 static void give(sequence *s, const engine *g, float logprob, int n_top) {

@@ -68,7 +68,7 @@ typedef struct attn_args {
     const float   *sinks;   /* [n_head] or NULL */
     const float   *bias;    /* [n_head][2 * bias_reach + 1] by j - pos, further ones as the ends; or NULL */
     int32_t        bias_reach;
-    const float   *alibi;   /* [n_head] slopes, or NULL */
+    const float   *alibi; /* [n_head] slopes, or NULL */
 } attn_args;
 
 /* Bytes of scratch that attn_rows and attn_partial need for this shape. */

@@ -153,7 +153,7 @@ typedef struct sampling_row {
 enum { SAMPLING_LEFT = -2 }; /* a device leaves this row to the host */
 
 typedef struct sampling_result {
-    int32_t token; /* -1: none is allowed */
+    int32_t token;   /* -1: none is allowed */
     float   logprob; /* if asked for */
     double  mu_step; /* what mirostat's mu gains when the pick is accepted; 0 without mirostat and on devices */
 } sampling_result;

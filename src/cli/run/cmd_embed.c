@@ -186,7 +186,8 @@ static int run(const cli_args *a) {
     if (dimensions < 0 || dimensions > 1 << 20)
         return cli_usage_error(a, "--dimensions must lie between 1 and %d", 1 << 20);
     if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
-    if (cli_flag(a, "jsonl") && cli_flag(a, "whole")) return cli_usage_error(a, "--jsonl and --whole exclude each other");
+    if (cli_flag(a, "jsonl") && cli_flag(a, "whole"))
+        return cli_usage_error(a, "--jsonl and --whole exclude each other");
     runtime_request_init(&q);
     q.prompt_name = view_of(cli_string(a, "prompt", side ? side : ""));
     q.prompt_is_side = side && !cli_string(a, "prompt", NULL);

@@ -294,8 +294,8 @@ static void test_generic_tools(void **state) {
     static const char *const templates[] = {
         "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}",
         "{% for m in messages if m.role in ['user', 'assistant'] %}[{{ m.role }}]{{ m.content }}{% endfor %}",
-        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}[{{ m.role }}]{{ "
-        "m.content }}{% endfor %}",
+        ("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}[{{ m.role }}]"
+         "{{ m.content }}{% endfor %}"),
     };
     static const char end[] = "[assistant]<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>[user]"
                               "<tool_response>\nR\n</tool_response>\n<tool_response>\nT\n</tool_response>\nV";
