@@ -26,7 +26,8 @@ PKG_CONFIG_PATH=$(dirname "$(find "$root" -name hearth.pc)")
 # The file names the prefix it was configured for; this copy lies elsewhere.
 gcc "$root/main.c" -o "$root/shared" $(pkg-config --define-variable=prefix="$root" --cflags --libs hearth)
 [ "$(LD_LIBRARY_PATH=$(dirname "$library") "$root/shared")" = "$(cat VERSION)" ]
-gcc "$root/main.c" -o "$root/static" $(pkg-config --define-variable=prefix="$root" --cflags hearth) "$(dirname "$library")/libhearth.a" $(pkg-config --static --libs-only-l libpcre2-8 libutf8proc) -lm -lpthread
+gcc "$root/main.c" -o "$root/static" $(pkg-config --define-variable=prefix="$root" --cflags hearth) -L"$(dirname "$library")" \
+    $(pkg-config --define-variable=prefix="$root" --static --libs hearth | sed 's/-lhearth/-l:libhearth.a/')
 [ "$("$root/static")" = "$(cat VERSION)" ]
 # The examples, as a user would build them.
 make -s -C examples OUT="$root" CFLAGS="-O2 -Wall -Wextra -Werror" PKG_CONFIG="pkg-config --define-variable=prefix=$root"

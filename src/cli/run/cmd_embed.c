@@ -159,8 +159,9 @@ static int write_npy(const work *w, const char *path, err *e) {
     char         head[128];
     int          width = w->n ? w->items[0].n : 0, rc = file_replace_begin(&out, path, e);
     if (rc < 0) return rc;
+    static const unsigned char magic[10] = { 0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0x76, 0 };
     memset(head, ' ', sizeof head);
-    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memcpy(head, magic, sizeof magic);
     int len = snprintf(head + 10, sizeof head - 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %d), }",
                        w->n, width);
     head[10 + len] = ' ';
