@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "registry/registry.h"
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "registry/db.h"
 
@@ -102,6 +103,19 @@ static int migrate(registry *r, err *e) {
     return registry_db_end(r, rc, e);
 }
 
+/* Where two processes make the file at the same time, one is told at once that it is locked: SQLite does not wait while
+ * the journal's mode changes, whatever the busy timeout says. */
+static int set_modes(registry *r, err *e) {
+    static const char sql[] = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
+                              "PRAGMA recursive_triggers = ON"; /* INSERT OR REPLACE fires models_gone, too */
+    int64_t           until = clock_us() + (int64_t)BUSY_MS * 1000;
+    for (;;) {
+        int rc = registry_db_run(r, sql, e);
+        if (rc == 0 || sqlite3_errcode(r->db) != SQLITE_BUSY || clock_us() > until) return rc;
+        (void)sqlite3_sleep(5);
+    }
+}
+
 int registry_open(registry **out, const char *path, err *e) {
     registry *r = calloc(1, sizeof *r);
     int       rc;
@@ -117,12 +131,7 @@ int registry_open(registry **out, const char *path, err *e) {
         goto failed;
     }
     sqlite3_busy_timeout(r->db, BUSY_MS);
-    if ((rc = registry_db_run(r,
-                              "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
-                              "PRAGMA recursive_triggers = ON" /* INSERT OR REPLACE fires models_gone, too */,
-                              e)) < 0 ||
-        (rc = migrate(r, e)) < 0)
-        goto failed;
+    if ((rc = set_modes(r, e)) < 0 || (rc = migrate(r, e)) < 0) goto failed;
     *out = r;
     return 0;
 failed:

@@ -356,10 +356,43 @@ static void test_processes(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* Processes that make the file at the same moment all get it. */
+static void test_made_at_once(void **state) {
+    enum { CHILDREN = 6, ROUNDS = 15 };
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        char *dir = test_temp_dir(), path[500], byte;
+        pid_t child[CHILDREN];
+        int   go[2], status;
+        snprintf(path, sizeof path, "%s/registry.db", dir);
+        assert_int_equal(pipe(go), 0);
+        fflush(stdout);
+        for (int i = 0; i < CHILDREN; i++) {
+            if ((child[i] = fork()) != 0) continue;
+            registry *r = NULL;
+            err       e = { 0 };
+            close(go[1]);
+            ssize_t ended = read(go[0], &byte, 1); /* all begin when the pipe is closed */
+            int     rc = ended == 0 ? registry_open(&r, path, &e) : -1;
+            if (rc < 0) fprintf(stderr, "child: %s\n", e.msg);
+            registry_close(r);
+            _exit(rc < 0);
+        }
+        close(go[0]);
+        close(go[1]);
+        for (int i = 0; i < CHILDREN; i++) {
+            assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        }
+        test_temp_dir_remove(dir);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),  cmocka_unit_test(test_two),       cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_killed), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_made_at_once), cmocka_unit_test(test_names),  cmocka_unit_test(test_two),
+        cmocka_unit_test(test_bad_files),    cmocka_unit_test(test_killed), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
