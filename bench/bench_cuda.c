@@ -270,7 +270,7 @@ static options parse(int argc, char **argv) {
     parse_list("Q4_K,Q8_0,F16", &o, 0);
     parse_list("1,2,4,8,16,32,64", &o, 1);
     parse_list("4096x4096,14336x4096,4096x14336,128256x4096", &o, 2);
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i += 2) {
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!v) die("an option lacks its value, or is not one (see the head of bench_cuda.c)");
         if (strcmp(argv[i], "--part") == 0)
@@ -293,7 +293,6 @@ static options parse(int argc, char **argv) {
             o.plan.stages = atoi(v);
         else
             die("unknown option (see the head of bench_cuda.c)");
-        i++;
     }
     return o;
 }
