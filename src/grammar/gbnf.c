@@ -115,7 +115,7 @@ static bool hex(gbnf *p, int n, uint32_t *out) {
     for (int i = 0; i < n; i++) {
         int c = peek(p), d;
         d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-        if (d < 0) return fail(p, ERR_FORMAT, "an escape needs %d hexadecimal digits", n);
+        if (d < 0) return fail(p, ERR_FORMAT, "an escape must have %d hexadecimal digits", n);
         v = v << 4 | (uint32_t)d;
         p->at++;
     }
@@ -141,11 +141,12 @@ static bool character(gbnf *p, uint32_t *out) {
         }
         /* Punctuation is itself; llama.cpp knows \\ \" \[ \] of these. */
         if (b < 0x21 || b > 0x7E || (name_char(b) && b != '-' && b != '_'))
-            return fail(p, ERR_FORMAT, "an unknown escape");
+            return fail(p, ERR_FORMAT, "the escape is not known");
         *out = (uint32_t)b;
         return true;
     }
-    if (!(k = utf8_decode(p->text + p->at, p->len - p->at, &c))) return fail(p, ERR_FORMAT, "no valid UTF-8");
+    if (!(k = utf8_decode(p->text + p->at, p->len - p->at, &c)))
+        return fail(p, ERR_FORMAT, "the text is not valid UTF-8");
     p->at += k;
     *out = c;
     return true;
@@ -158,7 +159,7 @@ static bool literal(gbnf *p, part *out) {
     bool     ok = true;
     str_init(&s);
     while (ok && peek(p) != '"') {
-        if (peek(p) < 0 || peek(p) == '\n') ok = fail(p, ERR_FORMAT, "a literal has no end");
+        if (peek(p) < 0 || peek(p) == '\n') ok = fail(p, ERR_FORMAT, "a literal is not closed");
         if (ok && (ok = character(p, &c))) str_put_utf8(&s, c);
     }
     p->at += ok;
@@ -176,7 +177,7 @@ static bool class(gbnf *p, part *out) {
     while (ok && !take(p, ']')) {
         ir_range x;
         if (peek(p) < 0 || peek(p) == '\n') {
-            ok = fail(p, ERR_FORMAT, "a class has no end");
+            ok = fail(p, ERR_FORMAT, "a character class is not closed");
             break;
         }
         if (!(ok = character(p, &x.first))) break;
@@ -184,7 +185,7 @@ static bool class(gbnf *p, part *out) {
         if (peek(p) == '-' && p->at + 1 < p->len && p->text[p->at + 1] != ']') {
             p->at++;
             if (!(ok = character(p, &x.last))) break;
-            if (x.last < x.first) ok = fail(p, ERR_FORMAT, "a range is out of order");
+            if (x.last < x.first) ok = fail(p, ERR_FORMAT, "the ends of a range are in the wrong order");
         }
         if (n == cap) {
             ir_range *v = realloc(r, (cap = cap ? cap * 2 : 16) * sizeof *v);
@@ -229,7 +230,7 @@ static bool atom(gbnf *p, int depth, part *out) {
     if (take(p, '(')) {
         space(p, true);
         if (!alternatives(p, true, depth + 1, out)) return false;
-        return take(p, ')') ? true : fail(p, ERR_FORMAT, "'(' without ')'");
+        return take(p, ')') ? true : fail(p, ERR_FORMAT, "there is a '(' without a ')'");
     }
     if (c == '<' || c == '!') return fail(p, ERR_UNSUPPORTED, "token references (<...>) are not supported");
     if (!name_char(c)) return fail(p, ERR_FORMAT, "unexpected '%c'", c);
@@ -253,7 +254,7 @@ static bool number(gbnf *p, uint64_t *out) {
 static bool braces(gbnf *p, uint64_t *min, int64_t *max, bool nested) {
     uint64_t top;
     space(p, nested);
-    if (!number(p, min)) return fail(p, ERR_FORMAT, "a repeat needs a number");
+    if (!number(p, min)) return fail(p, ERR_FORMAT, "a repetition must have a number");
     *max = (int64_t)*min;
     space(p, nested);
     if (take(p, ',')) {
@@ -261,8 +262,9 @@ static bool braces(gbnf *p, uint64_t *min, int64_t *max, bool nested) {
         *max = number(p, &top) ? (int64_t)top : -1;
         space(p, nested);
     }
-    if (!take(p, '}')) return fail(p, ERR_FORMAT, "'{' without '}'");
-    if (*max >= 0 && (uint64_t)*max < *min) return fail(p, ERR_FORMAT, "a repeat's numbers are out of order");
+    if (!take(p, '}')) return fail(p, ERR_FORMAT, "there is a '{' without a '}'");
+    if (*max >= 0 && (uint64_t)*max < *min)
+        return fail(p, ERR_FORMAT, "the numbers of a repetition are in the wrong order");
     return true;
 }
 
@@ -286,7 +288,7 @@ static bool repeated(gbnf *p, bool nested, int depth, part *out) {
             out->expr = ir_rx_repeat(p->g, out->expr, (uint32_t)min, max);
         else
             out->sym = ir_repeat(p->g, out->sym, (uint32_t)min, max);
-        if (ir_error(p->g, NULL)) return fail(p, ir_error(p->g, NULL), "a repeat is too large");
+        if (ir_error(p->g, NULL)) return fail(p, ir_error(p->g, NULL), "a repetition is too large");
     }
 }
 
@@ -349,12 +351,12 @@ static bool one_rule(gbnf *p) {
     size_t r;
     part   body;
     ir_sym sym;
-    if (name.len == 0) return fail(p, ERR_FORMAT, "a rule's name is expected");
+    if (name.len == 0) return fail(p, ERR_FORMAT, "expected the name of a rule");
     if (!rule_find(p, name, &r)) return false;
     if (p->rules[r].defined)
-        return fail(p, ERR_FORMAT, "rule '%.*s' is defined twice", (int)(name.len < 80 ? name.len : 80), name.data);
+        return fail(p, ERR_FORMAT, "the rule '%.*s' is defined twice", (int)(name.len < 80 ? name.len : 80), name.data);
     space(p, false);
-    if (p->at + 3 > p->len || memcmp(p->text + p->at, "::=", 3) != 0) return fail(p, ERR_FORMAT, "'::=' is expected");
+    if (p->at + 3 > p->len || memcmp(p->text + p->at, "::=", 3) != 0) return fail(p, ERR_FORMAT, "expected '::='");
     p->at += 3;
     space(p, true);
     if (!alternatives(p, false, 0, &body)) return false;
@@ -376,7 +378,8 @@ static int parse(gbnf *p, ir_sym *root) {
     for (size_t i = 0; ok && i < p->n_rules; i++) {
         view n = p->rules[i].name;
         if (!p->rules[i].defined)
-            ok = fail(p, ERR_FORMAT, "rule '%.*s' is used and not defined", (int)(n.len < 80 ? n.len : 80), n.data);
+            ok =
+                fail(p, ERR_FORMAT, "the rule '%.*s' is used, but not defined", (int)(n.len < 80 ? n.len : 80), n.data);
     }
     if (ok && !map_get_c(&p->names, "root", &at)) ok = fail(p, ERR_FORMAT, "there is no rule 'root'");
     if (ok) *root = p->rules[at].sym;

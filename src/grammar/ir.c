@@ -50,13 +50,13 @@ void ir_fail(ir *g, int code, const char *fmt, ...) {
 
 static rx valid(ir *g, ir_rx a) {
     if (a >= 0 && (uint32_t)a < g->rx.n_nodes) return a;
-    ir_fail(g, ERR_ARG, "no such expression: %d", (int)a);
+    ir_fail(g, ERR_ARG, "expression %d does not exist", (int)a);
     return RX_NONE;
 }
 
 static bool valid_symbol(ir *g, ir_sym a) {
     if (a >= 0 && (size_t)a < g->n_syms) return true;
-    ir_fail(g, ERR_ARG, "no such symbol: %d", (int)a);
+    ir_fail(g, ERR_ARG, "symbol %d does not exist", (int)a);
     return false;
 }
 
@@ -92,7 +92,7 @@ ir_rx ir_rx_opt(ir *g, ir_rx a) { return rx_alt(&g->rx, RX_EPS, valid(g, a)); }
 
 ir_rx ir_rx_repeat(ir *g, ir_rx a, uint32_t min, int64_t max) {
     if (max >= RX_INF || min == RX_INF) {
-        ir_fail(g, ERR_LIMIT, "a repeat count is too large: %lld", (long long)max);
+        ir_fail(g, ERR_LIMIT, "the repetition count %lld is too large", (long long)max);
         return RX_NONE;
     }
     return rx_repeat(&g->rx, valid(g, a), min, max < 0 ? RX_INF : (uint32_t)max);
@@ -223,7 +223,7 @@ ir_sym ir_opt(ir *g, ir_sym a) { return ir_alt(g, (ir_sym[]){ ir_seq(g, NULL, 0)
 ir_sym ir_repeat(ir *g, ir_sym a, uint32_t min, int64_t max) {
     bool found;
     if (max >= RX_INF || min == RX_INF) {
-        ir_fail(g, ERR_LIMIT, "a repeat count is too large: %lld", (long long)max);
+        ir_fail(g, ERR_LIMIT, "the repetition count %lld is too large", (long long)max);
         return 0;
     }
     if (!valid_symbol(g, a)) return 0;

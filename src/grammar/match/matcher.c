@@ -129,11 +129,11 @@ int grammar_matcher_accept(grammar_matcher *m, int32_t token, err *e) {
     bool                 ok;
     int                  rc = 0;
     if (token < 0 || (uint32_t)token >= v->n_tokens)
-        return err_set(e, ERR_ARG, "no token %d in the vocabulary", (int)token);
+        return err_set(e, ERR_ARG, "token %d is not in the vocabulary", (int)token);
     if (!rows_reserve(m)) return err_set_nomem(e);
     for (uint32_t i = 0; i < v->n_ends; i++) {
         if (v->ends[i] != token) continue;
-        if (!grammar_matcher_may_end(m)) return err_set(e, ERR_ARG, "the grammar does not allow the end here");
+        if (!grammar_matcher_may_end(m)) return err_set(e, ERR_ARG, "the grammar does not allow the text to end here");
         m->rows[m->n_rows] = m->rows[m->n_rows - 1];
         m->rows[m->n_rows++].ended = true;
         return 0;

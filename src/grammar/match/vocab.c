@@ -96,7 +96,7 @@ int grammar_vocab_open_texts(grammar_vocab **out, const view *texts, size_t n, c
     if (!v) return err_set_nomem(e);
     v->id = atomic_fetch_add(&last_id, 1) + 1;
     if (n == 0 || n > MAX_TOKENS) {
-        rc = err_set(e, ERR_ARG, "a vocabulary of %zu tokens", n);
+        rc = err_set(e, ERR_ARG, "a vocabulary of %zu tokens is not supported", n);
         goto fail;
     }
     v->n_tokens = (uint32_t)n;

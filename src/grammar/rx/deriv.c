@@ -496,7 +496,7 @@ static bool empty_search(rx_store *s, rx a) {
             if ((added = search_add(&q, d, at)) < 0) ok = false;
             if (added == 1) stack[n_stack++] = q.n - 1;
             if (q.n >= MAX_SEARCH || s->steps > limit) {
-                rx_store_fail(s, ERR_LIMIT, "a pattern is too complex: too long a search for a text that matches");
+                rx_store_fail(s, ERR_LIMIT, "a pattern is too complex: the search for a matching text took too long");
                 ok = false;
             }
         }

@@ -85,15 +85,15 @@ static node *parse_group(regex *p, int depth) {
                 if (!negative) regex_take(p, '=');
             } else {
                 while (p->at < p->len && p->text[p->at] != '>') p->at++;
-                if (!regex_take(p, '>')) return regex_fail(p, ERR_FORMAT, "a group's name has no end");
+                if (!regex_take(p, '>')) return regex_fail(p, ERR_FORMAT, "the name of a group is not closed");
             }
         } else {
-            return regex_fail(p, ERR_UNSUPPORTED, "a group (?%.1s is not supported",
+            return regex_fail(p, ERR_UNSUPPORTED, "groups that begin with (?%.1s are not supported",
                               p->at < p->len ? p->text + p->at : "");
         }
     }
     if (!(body = parse_alt(p, depth + 1))) return NULL;
-    if (!regex_take(p, ')')) return regex_fail(p, ERR_FORMAT, "a group has no end");
+    if (!regex_take(p, ')')) return regex_fail(p, ERR_FORMAT, "a group is not closed");
     if (look == PLAIN) return body;
     if (!(n = node_new(p, look))) return NULL;
     n->child = body;
@@ -168,11 +168,11 @@ static node *parse_repeat(regex *p, int depth) {
     if (!n) return NULL;
     if (!take_quantifier(p, &min, &max)) return n;
     regex_take(p, '?'); /* lazy: the same texts */
-    if (min > max) return regex_fail(p, ERR_FORMAT, "a quantifier's numbers are out of order");
+    if (min > max) return regex_fail(p, ERR_FORMAT, "the numbers of a quantifier are in the wrong order");
     if (n->kind == CARET || n->kind == DOLLAR || n->kind == BEHIND)
         return regex_fail(p, ERR_FORMAT, "an assertion cannot be repeated");
     if (regex_peek(p) == '*' || regex_peek(p) == '+' || regex_peek(p) == '?')
-        return regex_fail(p, ERR_FORMAT, "nothing to repeat");
+        return regex_fail(p, ERR_FORMAT, "there is nothing to repeat");
     if (!asserts(n)) return plain(p, rx_repeat(p->rx, n->expr, min, max));
     if (!(r = node_new(p, REPEAT))) return NULL;
     r->child = n;
@@ -414,7 +414,7 @@ int ir_rx_parse(ir *g, const char *pattern, size_t n, unsigned flags, ir_rx *out
     if (rc < 0) return rc;
     if (n > MAX_PATTERN) return err_set(e, ERR_LIMIT, "a pattern of %zu bytes is too long", n);
     arena_init(&p.mem, (size_t)64 << 20);
-    if ((root = parse_alt(&p, 0)) && p.at < p.len) root = regex_fail(&p, ERR_FORMAT, "')' without '('");
+    if ((root = parse_alt(&p, 0)) && p.at < p.len) root = regex_fail(&p, ERR_FORMAT, "there is a ')' without a '('");
     if (root && root->kind == ALT)
         for (const node *x = root->child; x; x = x->next) a = rx_alt(p.rx, a, branch(&p, x, search));
     else if (root)

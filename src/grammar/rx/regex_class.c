@@ -46,7 +46,7 @@ static bool ranges_add(regex *p, ranges *r, uint32_t first, uint32_t last) {
     if (r->n == r->cap) {
         size_t    cap = r->cap ? r->cap * 2 : 16;
         rx_range *v;
-        if (cap > MAX_RANGES) return regex_fail(p, ERR_LIMIT, "a class is too large") != NULL;
+        if (cap > MAX_RANGES) return regex_fail(p, ERR_LIMIT, "a character class is too large") != NULL;
         if (!(v = realloc(r->v, cap * sizeof *v))) return regex_fail(p, ERR_NOMEM, "out of memory") != NULL;
         r->v = v;
         r->cap = cap;
@@ -99,11 +99,11 @@ static bool property(regex *p, ranges *r, bool negate) {
     uint32_t mask;
     view     name;
     bool     inside = false;
-    if (!regex_take(p, '{')) return regex_fail(p, ERR_FORMAT, "\\p without {name}") != NULL;
+    if (!regex_take(p, '{')) return regex_fail(p, ERR_FORMAT, "\\p must be followed by {name}") != NULL;
     begin = p->at;
     while (p->at < p->len && p->text[p->at] != '}') p->at++;
     name = (view){ p->text + begin, p->at - begin };
-    if (!regex_take(p, '}')) return regex_fail(p, ERR_FORMAT, "\\p{ has no end") != NULL;
+    if (!regex_take(p, '}')) return regex_fail(p, ERR_FORMAT, "\\p{ is not closed") != NULL;
     if (view_eq_c(name, "Any")) return negate ? true : ranges_add(p, r, 0, 0x10FFFF);
     if (view_eq_c(name, "ASCII")) return negate ? ranges_add(p, r, 0x80, 0x10FFFF) : ranges_add(p, r, 0, 0x7F);
     if (!category_mask(name, &mask))
@@ -138,10 +138,10 @@ static bool unicode_escape(regex *p, uint32_t *out) {
         size_t   begin = p->at;
         while (regex_peek(p) != '}') {
             int d = hex_digits(p, 1);
-            if (d < 0 || c > 0x10FFFF) return regex_fail(p, ERR_FORMAT, "bad \\u{...}") != NULL;
+            if (d < 0 || c > 0x10FFFF) return regex_fail(p, ERR_FORMAT, "\\u{...} is not a valid escape") != NULL;
             c = c * 16 + (uint32_t)d;
         }
-        if (p->at == begin || c > 0x10FFFF) return regex_fail(p, ERR_FORMAT, "bad \\u{...}") != NULL;
+        if (p->at == begin || c > 0x10FFFF) return regex_fail(p, ERR_FORMAT, "\\u{...} is not a valid escape") != NULL;
         p->at++;
         *out = c;
         return true;
@@ -169,7 +169,7 @@ static bool escape(regex *p, ranges *r, bool in_class, bool *is_set, uint32_t *c
     int               v;
     char              b;
     *is_set = true;
-    if (p->at >= p->len) return regex_fail(p, ERR_FORMAT, "a backslash at the end") != NULL;
+    if (p->at >= p->len) return regex_fail(p, ERR_FORMAT, "there is a backslash at the end") != NULL;
     b = p->text[p->at++];
     switch (b) {
     case 'd':
@@ -219,7 +219,7 @@ static bool escape(regex *p, ranges *r, bool in_class, bool *is_set, uint32_t *c
         return regex_fail(p, ERR_UNSUPPORTED, "the escape \\%c is not supported", b) != NULL;
     p->at--;
     if (!(k = utf8_decode(p->text + p->at, p->len - p->at, &cp)))
-        return regex_fail(p, ERR_FORMAT, "no valid UTF-8") != NULL;
+        return regex_fail(p, ERR_FORMAT, "the text is not valid UTF-8") != NULL;
     p->at += k;
     *c = cp;
     return true;
@@ -228,7 +228,7 @@ static bool escape(regex *p, ranges *r, bool in_class, bool *is_set, uint32_t *c
 static bool one_character(regex *p, uint32_t *c) {
     unsigned cp;
     size_t   k = utf8_decode(p->text + p->at, p->len - p->at, &cp);
-    if (!k) return regex_fail(p, ERR_FORMAT, "no valid UTF-8") != NULL;
+    if (!k) return regex_fail(p, ERR_FORMAT, "the text is not valid UTF-8") != NULL;
     p->at += k;
     *c = cp;
     return true;
@@ -246,7 +246,7 @@ static bool class_members(regex *p, ranges *r, bool *negate) {
     while (!regex_take(p, ']')) {
         uint32_t first, last;
         bool     is_set;
-        if (p->at >= p->len) return regex_fail(p, ERR_FORMAT, "a class has no end") != NULL;
+        if (p->at >= p->len) return regex_fail(p, ERR_FORMAT, "a character class is not closed") != NULL;
         if (!member(p, r, &is_set, &first)) return false;
         if (p->at + 1 < p->len && p->text[p->at] == '-' && p->text[p->at + 1] != ']') {
             size_t back = p->at++;
@@ -260,7 +260,7 @@ static bool class_members(regex *p, ranges *r, bool *negate) {
                 if (!ranges_add(p, r, first, first) || !ranges_add(p, r, '-', '-')) return false;
                 continue;
             }
-            if (first > last) return regex_fail(p, ERR_FORMAT, "a range is out of order") != NULL;
+            if (first > last) return regex_fail(p, ERR_FORMAT, "the ends of a range are in the wrong order") != NULL;
             if (!ranges_add(p, r, first, last)) return false;
         } else if (!is_set && !ranges_add(p, r, first, first)) {
             return false;
@@ -274,8 +274,8 @@ bool regex_atom(regex *p, rx *out) {
     bool     ok = true, negate = false, is_set = false;
     uint32_t c = 0;
     int      b = regex_peek(p);
-    if (b == '*' || b == '+' || b == '?') return regex_fail(p, ERR_FORMAT, "nothing to repeat") != NULL;
-    if (b == ')') return regex_fail(p, ERR_FORMAT, "')' without '('") != NULL;
+    if (b == '*' || b == '+' || b == '?') return regex_fail(p, ERR_FORMAT, "there is nothing to repeat") != NULL;
+    if (b == ')') return regex_fail(p, ERR_FORMAT, "there is a ')' without a '('") != NULL;
     if (regex_take(p, '.')) {
         *out = rx_class(p->rx, line_ends, sizeof line_ends / sizeof *line_ends, true);
         return true;

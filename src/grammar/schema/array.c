@@ -148,13 +148,14 @@ static ir_sym containing(array *a, size_t n_prefix) {
     if (counts < 1) counts = 1; /* the first item has no comma */
     for (const schema_lits *l = a->w->contains; l; l = l->next) {
         if (d.n == MAX_DEMANDS) {
-            schema_fail(c, a->w->at, ERR_LIMIT, "more than %d 'contains' for one array", MAX_DEMANDS);
+            schema_fail(c, a->w->at, ERR_LIMIT, "more than %d 'contains' for one array are not supported", MAX_DEMANDS);
             return 0;
         }
         d.list[d.n++] = l;
     }
     if (counts > MAX_WITNESS) {
-        schema_fail(c, a->w->at, ERR_LIMIT, "'contains' with 'minItems' or 'maxItems' above %d", MAX_WITNESS);
+        schema_fail(c, a->w->at, ERR_LIMIT,
+                    "'contains' together with 'minItems' or 'maxItems' above %d is not supported", MAX_WITNESS);
         return 0;
     }
     d.n_counts = counts + 1;
@@ -219,7 +220,7 @@ ir_sym schema_world_array(schema_ctx *c, const schema_world *w) {
     a.close = terminal(c, ws, ir_rx_text(c->g, "]"));
     a.empty = ir_terminal(c->g, ir_rx_cat(c->g, ir_rx_text(c->g, "["), ir_rx_cat(c->g, ws, ir_rx_text(c->g, "]"))));
     if (n_prefix > MAX_PREFIX) {
-        schema_fail(c, w->at, ERR_LIMIT, "a tuple of more than %d items", MAX_PREFIX);
+        schema_fail(c, w->at, ERR_LIMIT, "a tuple of more than %d items is not supported", MAX_PREFIX);
         return 0;
     }
     item = schema_node_of(c, schema_index_lits(c, w, 0));

@@ -57,7 +57,7 @@ bool schema_items_of(schema_ctx *c, const json_value *s, uint32_t base, const js
     const json_value *first = schema_get(c, s, "prefixItems"), *items = schema_get(c, s, "items");
     const json_value *more = schema_get(c, s, "additionalItems"), *tail = NULL;
     if (json_is(items, JSON_K_ARRAY) && c->draft_named && c->draft == 2020) {
-        schema_fail(c, s, ERR_FORMAT, "'items' is an array; in draft 2020-12 that is 'prefixItems'");
+        schema_fail(c, s, ERR_FORMAT, "'items' is an array, which draft 2020-12 calls 'prefixItems'");
         return false;
     }
     *prefix = first;
@@ -245,7 +245,7 @@ static void apply_unevaluated(schema_ctx *c, schema_world *w, const json_value *
     if (schema_is_true(c, v)) return;
     for (size_t i = 0; i < sizeof in_place / sizeof *in_place; i++) {
         if (schema_get(c, s, in_place[i]))
-            schema_fail(c, s, ERR_UNSUPPORTED, "'%s' is not supported beside '%s'", name, in_place[i]);
+            schema_fail(c, s, ERR_UNSUPPORTED, "'%s' is not supported together with '%s'", name, in_place[i]);
     }
     if (items) {
         const json_value *rest = schema_get(c, s, "items");
@@ -419,7 +419,8 @@ static void world_keep(schema_ctx *c, const schema_world *w, expansion *x) {
     schema_world *t = schema_alloc(c, sizeof *t);
     if (!t) return;
     if (++x->count > SCHEMA_MAX_WORLDS) {
-        schema_fail(c, w->at, ERR_LIMIT, "its combinations make more than %d alternatives", SCHEMA_MAX_WORLDS);
+        schema_fail(c, w->at, ERR_LIMIT, "the combinations of the schema make more than %d alternatives",
+                    SCHEMA_MAX_WORLDS);
         return;
     }
     *t = *w;
@@ -467,7 +468,7 @@ static void expand(schema_ctx *c, schema_world *w, const schema_lits *todo, expa
     apply_all(c, w, todo);
     if (c->rc || !w->types) return;
     if (depth > 0 && (++c->n_worlds > SCHEMA_MAX_ALL_WORLDS || depth > SCHEMA_MAX_CHOICES)) {
-        schema_fail(c, w->at, ERR_LIMIT, "its combinations make too many alternatives");
+        schema_fail(c, w->at, ERR_LIMIT, "the combinations of the schema make too many alternatives");
         return;
     }
     if (depth > 0 && schema_world_is_empty(c, w)) return;

@@ -75,7 +75,7 @@ static bool class_add(schema_ctx *c, const schema_world *w, classes *to, ir_rx n
                       bool check) {
     if (check && ir_rx_is_empty(c->g, names)) return true;
     if (to->n == SCHEMA_MAX_CLASSES) {
-        schema_fail(c, w->at, ERR_LIMIT, "'patternProperties' make more than %d classes of names", SCHEMA_MAX_CLASSES);
+        schema_fail(c, w->at, ERR_LIMIT, "'patternProperties' makes more than %d classes of names", SCHEMA_MAX_CLASSES);
         return false;
     }
     to->v[to->n++] = (schema_class){ names, lits };

@@ -146,7 +146,7 @@ static void differs_add(schema_ctx *c, schema_world *w, const json_value *v) {
     json_value none = *schema_make_bool(false);
     breaks     b = { 0 };
     if (n > 256) {
-        schema_fail(c, w->at, ERR_LIMIT, "'not' with an array or object of more than 256 parts");
+        schema_fail(c, w->at, ERR_LIMIT, "'not' with an array or object of more than 256 parts is not supported");
         return;
     }
     way_add(c, &b, make_object(c, "not", type, NULL, type));

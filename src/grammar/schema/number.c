@@ -123,7 +123,7 @@ void schema_multiple_add(schema_ctx *c, schema_world *w, const json_value *s, co
     double            x = 0;
     if (!t || !d) return;
     if (!json_number(v, &x) || x <= 0) {
-        schema_fail(c, s, ERR_FORMAT, "'multipleOf' is not above 0");
+        schema_fail(c, s, ERR_FORMAT, "'multipleOf' must be greater than 0");
         return;
     }
     *t = (schema_multiple){ d, negate, w->multiples };
@@ -399,7 +399,7 @@ static ir_rx world_number(schema_ctx *c, const schema_world *w, unsigned types) 
         schema_dec d;
         if (!(schema_type_of(v->value) & types)) continue;
         if (!schema_dec_read(v->value, &d)) {
-            schema_fail(c, w->at, ERR_UNSUPPORTED, "a number that is excluded has too many digits");
+            schema_fail(c, w->at, ERR_UNSUPPORTED, "an excluded number has too many digits");
             break;
         }
         out = ir_rx_and(c->g, out, ir_rx_not(c->g, spelled(c, &d)));

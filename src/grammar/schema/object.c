@@ -110,7 +110,7 @@ static size_t names_collect(schema_ctx *c, const schema_world *w, view **out) {
     map_init(&seen);
     for (const schema_layer *l = w->layers; l; l = l->next) {
         if (n_layers == sizeof layers / sizeof *layers) {
-            schema_fail(c, w->at, ERR_LIMIT, "more than 64 subschemas speak about one object");
+            schema_fail(c, w->at, ERR_LIMIT, "more than 64 subschemas apply to one object");
             break;
         }
         layers[n_layers++] = l;
@@ -492,9 +492,10 @@ static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool
     if (o->loose_first < 0) {
         need = 0;
     } else if (need > 1 && !differ_prepare(o, need)) {
-        schema_fail(c, o->w->at, ERR_UNSUPPORTED,
-                    "'minProperties' %llu with %zu required properties and open names or many declared ones",
-                    (unsigned long long)o->min, o->n_required);
+        schema_fail(
+            c, o->w->at, ERR_UNSUPPORTED,
+            "'minProperties' %llu is not supported with %zu required properties and open names or many declared ones",
+            (unsigned long long)o->min, o->n_required);
         return 0;
     }
     if (o->loose_first >= 0 && o->max != SCHEMA_NO_LIMIT)
@@ -502,14 +503,14 @@ static ir_sym automaton(object *o, const size_t *tracked, size_t n_tracked, bool
     else if (need)
         counts = o->min + 1;
     if (counts > 256) {
-        schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' or 'minProperties' above 255");
+        schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' or 'minProperties' above 255 is not supported");
         return 0;
     }
     o->gap = chain && counts == 1 && n_tracked <= MAX_GAP && c->n_states < MAX_ALL_STATES;
     n_states = progress_count(o) * counts;
     if (o->gap) c->n_states += n_states;
     if (n_states > MAX_STATES) {
-        schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' with too many required properties");
+        schema_fail(c, o->w->at, ERR_LIMIT, "'maxProperties' is not supported with this many required properties");
         return 0;
     }
     o->n_counts = counts;
@@ -558,8 +559,8 @@ static ir_sym object_sym(schema_ctx *c, const schema_world *w, const witness *wi
         c->n_states += (size_t)1 << o.n_required;
     }
     if (o.n_required > limit && n_witness) {
-        schema_fail(c, w->at, ERR_UNSUPPORTED, "a negation over property names with more than %d required ones",
-                    MAX_SUBSET);
+        schema_fail(c, w->at, ERR_UNSUPPORTED,
+                    "a negation over property names with more than %d required ones is not supported", MAX_SUBSET);
         return none;
     }
     for (size_t i = 0; i < o.n; i++) {

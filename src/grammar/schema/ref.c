@@ -255,7 +255,7 @@ static bool resolve(schema_ctx *c, const json_value *at, uint32_t base, view ref
             if (view_eq(u, uri) || view_eq(u, target)) break;
         }
         if (i == c->n_resources) {
-            schema_fail(c, at, ERR_UNSUPPORTED, "'$ref' to another document (%.*s)",
+            schema_fail(c, at, ERR_UNSUPPORTED, "'$ref' to another document (%.*s) is not supported",
                         (int)(ref.len > 120 ? 120 : ref.len), ref.data);
             return false;
         }
@@ -273,7 +273,8 @@ static bool resolve(schema_ctx *c, const json_value *at, uint32_t base, view ref
         *out_base = v ? schema_base_of(c, v, to) : to;
     }
     if (!v || (v->kind != JSON_K_OBJECT && v->kind != JSON_K_BOOL)) {
-        schema_fail(c, at, ERR_FORMAT, "'$ref': nothing at %.*s", (int)(ref.len > 120 ? 120 : ref.len), ref.data);
+        schema_fail(c, at, ERR_FORMAT, "'$ref': there is nothing at %.*s", (int)(ref.len > 120 ? 120 : ref.len),
+                    ref.data);
         return false;
     }
     *out = v;

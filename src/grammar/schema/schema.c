@@ -12,7 +12,7 @@ void *schema_alloc(schema_ctx *c, size_t bytes) {
     void *p = c->rc ? NULL : arena_alloc(&c->a, bytes);
     if (!p && !c->rc)
         c->rc = c->a.at_limit
-                    ? err_set(c->e, ERR_LIMIT, "schema: too complex (more than %d MiB)", SCHEMA_MAX_MEMORY >> 20)
+                    ? err_set(c->e, ERR_LIMIT, "the schema is too complex (more than %d MiB)", SCHEMA_MAX_MEMORY >> 20)
                     : err_set_nomem(c->e);
     return p;
 }
@@ -195,7 +195,7 @@ static int compile(schema_ctx *c, ir_sym *start, ir_rx *text) {
     }
     *start = schema_node_sym(c, root);
     if (!c->rc && (!root->expanded || (root->n_lits && !root->worlds) || schema_node_is_empty(c, root)))
-        return schema_fail(c, c->root, ERR_ARG, "no instance is valid: the schema contradicts itself");
+        return schema_fail(c, c->root, ERR_ARG, "the schema contradicts itself: no instance is valid");
     while (c->queue && !c->rc) {
         schema_node *n = c->queue;
         c->queue = n->next_queued;
@@ -227,7 +227,7 @@ static bool fits(const json_value *v, size_t *left) {
     return true;
 }
 
-static int refuse_size(err *e) { return err_set(e, ERR_LIMIT, "schema: more than %u bytes", SCHEMA_MAX_BYTES); }
+static int refuse_size(err *e) { return err_set(e, ERR_LIMIT, "the schema has more than %u bytes", SCHEMA_MAX_BYTES); }
 
 /* The tree root, or where that is NULL the text json. */
 static int read_and_compile(ir *g, view json, const json_value *root, unsigned flags, ir_sym *start, ir_rx *text,

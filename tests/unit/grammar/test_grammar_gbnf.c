@@ -89,11 +89,11 @@ static void test_errors(void **state) {
         const char *source, *says;
         int         code;
     } cases[] = {
-        { "root ::= a", "'a' is used and not defined", ERR_FORMAT },
+        { "root ::= a", "'a' is used, but not defined", ERR_FORMAT },
         { "a ::= \"b\"", "no rule 'root'", ERR_FORMAT },
-        { "root ::= \"a\"\nroot ::= \"b\"", "line 2: rule 'root' is defined twice", ERR_FORMAT },
-        { "root ::= \"a", "no end", ERR_FORMAT },
-        { "root ::= [a", "no end", ERR_FORMAT },
+        { "root ::= \"a\"\nroot ::= \"b\"", "line 2: the rule 'root' is defined twice", ERR_FORMAT },
+        { "root ::= \"a", "is not closed", ERR_FORMAT },
+        { "root ::= [a", "is not closed", ERR_FORMAT },
         { "root ::= (\"a\"", "without", ERR_FORMAT },
         { "root ::= \"a\" )", "unexpected ')'", ERR_FORMAT },
         { "root ::= \"a\"{2,1}", "order", ERR_FORMAT },

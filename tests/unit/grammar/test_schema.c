@@ -604,7 +604,7 @@ static void refusals(void **state) {
           "schema at #/properties/x: 'uniqueItems'", ERR_UNSUPPORTED },
         { "{\"items\": {\"$ref\": \"http://elsewhere.example/s.json\"}}",
           "schema at #/items: '$ref' to another document", ERR_UNSUPPORTED },
-        { "{\"$ref\": \"#/nowhere\"}", "'$ref': nothing at #/nowhere", ERR_FORMAT },
+        { "{\"$ref\": \"#/nowhere\"}", "'$ref': there is nothing at #/nowhere", ERR_FORMAT },
         { "{\"type\": \"strnig\"}", "unknown type \"strnig\"", ERR_FORMAT },
         { "{\"properties\": {\"a/b\": {\"$dynamicRef\": \"#x\"}}}", "schema at #/properties/a~1b: '$dynamicRef'",
           ERR_UNSUPPORTED },
@@ -620,7 +620,7 @@ static void refusals(void **state) {
         { "{\"properties\": []}", "'properties' is not an object", ERR_FORMAT },
         { "{\"type\": \"object\", \"minProperties\": 3}", "'minProperties'", ERR_UNSUPPORTED },
         { "{\"type\": \"object\", \"properties\": {\"a\": {}, \"b\": {}}, \"minProperties\": 2}",
-          "'minProperties' 2 with 0", ERR_UNSUPPORTED },
+          "'minProperties' 2 is not supported with 0", ERR_UNSUPPORTED },
         { "{\"type\": \"array\", \"uniqueItems\": true, \"items\": {\"type\": \"integer\", \"minimum\": 0}, "
           "\"maxItems\": 2}",
           "'uniqueItems'", ERR_UNSUPPORTED },
@@ -629,10 +629,10 @@ static void refusals(void **state) {
           "'uniqueItems'", ERR_UNSUPPORTED },
         { D4 "\"exclusiveMinimum\": 1}", "'exclusiveMinimum' is a boolean under the draft", ERR_FORMAT },
         { D6 "\"not\": {\"exclusiveMaximum\": true}}", "'exclusiveMaximum' is not a boolean under", ERR_FORMAT },
-        { D2020 "\"items\": [true]}", "'items' is an array; in draft 2020-12 that is 'prefixItems'", ERR_FORMAT },
+        { D2020 "\"items\": [true]}", "'items' is an array, which draft 2020-12 calls 'prefixItems'", ERR_FORMAT },
         { D2020 "\"$dynamicRef\": \"#x\"}", "'$dynamicRef' is not supported", ERR_UNSUPPORTED },
         { D7 "\"type\": \"array\", \"items\": {\"$ref\": \"#a\"}, \"definitions\": {\"a\": {\"$anchor\": \"a\"}}}",
-          "'$ref': nothing at #a", ERR_FORMAT },
+          "'$ref': there is nothing at #a", ERR_FORMAT },
         { "{", "schema: JSON", ERR_FORMAT },
     };
     (void)state;
