@@ -9,7 +9,7 @@
 
 static void set_constraint(exchange *x, const node *n, runtime_request *q, runtime_constraint_kind kind, view text) {
     if (q->constraint.kind != RUNTIME_FREE)
-        reader_fail(&x->in, n, "the answer is constrained by another field already");
+        reader_fail(&x->in, n, "the answer is already constrained by another field");
     q->constraint = (runtime_constraint){ kind, text };
 }
 

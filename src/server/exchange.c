@@ -406,7 +406,7 @@ static bool find_route(exchange *x) {
                        (int)x->http->method.len, x->http->method.data, n, x->http->path.data, str_cstr(&allow));
         str_deinit(&allow);
     } else {
-        exchange_error(x, 404, "not_found", NULL, "there is nothing at %.*s", n, x->http->path.data);
+        exchange_error(x, 404, "not_found", NULL, "%.*s does not exist here", n, x->http->path.data);
     }
     return false;
 }

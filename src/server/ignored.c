@@ -50,7 +50,7 @@ void exchange_ignore(exchange *x, view name) {
     if (!plain[0] || listed(str_cstr(list), plain)) return;
     if (list->len < HEADER_BYTES) str_printf(list, "%s%s", list->len ? ", " : "", plain);
     snprintf(full, sizeof full, "%s: %s", x->route->api->name, plain);
-    if (first_time(full)) log_info("server", "%s has no effect here (said once)", full);
+    if (first_time(full)) log_info("server", "%s was accepted, but has no effect (logged once)", full);
 }
 
 void exchange_ignore_members(exchange *x, const char *const *names) {

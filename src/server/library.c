@@ -226,7 +226,7 @@ static int start_locked(library *l, void (*work)(void *ctx), void *ctx, err *e) 
     pthread_attr_t detached;
     pthread_t      thread;
     task          *t;
-    if (l->n_tasks >= MAX_TASKS) return err_set(e, ERR_BUSY, "%d pulls and uploads are under way already", MAX_TASKS);
+    if (l->n_tasks >= MAX_TASKS) return err_set(e, ERR_BUSY, "%d pulls and uploads are already under way", MAX_TASKS);
     if (!(t = malloc(sizeof *t))) return err_set_nomem(e);
     *t = (task){ l, work, ctx };
     pthread_attr_init(&detached);
@@ -446,7 +446,7 @@ static int want_pull(library *l, const char *name, bool quiet, pull_writer *writ
         t->alive++;
     }
     if (rc == 0 && f && !subscribe(t, quiet, write, f))
-        rc = err_set(e, ERR_BUSY, "%d clients are pulling this model already", MAX_SUBSCRIBERS);
+        rc = err_set(e, ERR_BUSY, "%d clients are already pulling this model", MAX_SUBSCRIBERS);
     pthread_mutex_unlock(&l->task_lock);
     str_deinit(&key);
     return rc;

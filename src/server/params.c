@@ -28,7 +28,7 @@ static void read_bias(exchange *x, const node *o, runtime_request *q) {
         char *end;
         long  token = strtol(key, &end, 10);
         if (!*key || *end || token < 0 || token > INT32_MAX)
-            reader_fail(&x->in, &entry, "the key must be a token's number");
+            reader_fail(&x->in, &entry, "the key must be the number of a token");
         else if (node_is(&entry) != NODE_INT && node_is(&entry) != NODE_REAL)
             reader_fail(&x->in, &entry, "expected a number");
         else if (!(fabs(node_real(&entry)) <= 100))
@@ -49,7 +49,7 @@ static void read_order(exchange *x, const node *o, runtime_request *q) {
         node item = node_at(&list, i);
         if (!need_kind(&x->in, &item, NODE_STRING)) return;
         if (!sampling_stage_parse(node_text(&item).data, &q->sampling.order[n]))
-            reader_fail(&x->in, &item, "there is no sampler '%.30s'", node_text(&item).data);
+            reader_fail(&x->in, &item, "'%.30s' is not a sampler", node_text(&item).data);
         else
             n++;
     }
@@ -123,7 +123,7 @@ void params_max_tokens(exchange *x, const node *o, const char *key, runtime_requ
     int64_t n;
     if (!read_int(&x->in, o, key, -1, PARAMS_MAX_TOKENS, &n)) return;
     node at = node_get(o, key);
-    if (n == 0) reader_fail(&x->in, &at, "must lie between 1 and %d; -1: until the answer ends", PARAMS_MAX_TOKENS);
+    if (n == 0) reader_fail(&x->in, &at, "must lie between 1 and %d, or be -1 for no limit", PARAMS_MAX_TOKENS);
     q->max_tokens = n > 0 ? (int)n : 0;
 }
 

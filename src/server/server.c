@@ -79,7 +79,7 @@ static void set_timer(struct event *t, double seconds) {
 static void begin_drain(server *s) {
     if (s->draining) return;
     s->draining = true;
-    log_info("server", "draining: %d requests under way", s->n_exchanges);
+    log_info("server", "draining: %d requests are still running", s->n_exchanges);
     server_close_listeners(s);
     events_end(s->events); /* a page that looks on would keep the server up */
     conn_close_idle(s);
@@ -89,7 +89,7 @@ static void begin_drain(server *s) {
 /* The limit is over: what still runs is cancelled, and its clients are told. */
 static void cut(server *s) {
     s->cutting = true;
-    log_warn("server", "cutting %d requests", s->n_exchanges);
+    log_warn("server", "cutting off %d requests", s->n_exchanges);
     for (exchange *x = s->exchanges, *next; x; x = next) {
         next = x->core->next;
         if (x->core->conn && x->core->conn->phase == CONN_ANSWER) exchange_cancel(x, "the server is stopping");
@@ -161,7 +161,7 @@ static void set_defaults(server_options *o) {
 static int open_loop(server *s, err *e) {
     s->base = event_base_new();
     s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (!s->base || s->wake_fd < 0) return err_set_errno(e, "cannot open an event loop");
+    if (!s->base || s->wake_fd < 0) return err_set_errno(e, "cannot create an event loop");
     s->wake_event = event_new(s->base, s->wake_fd, EV_READ | EV_PERSIST | EV_ET, on_wake, s);
     s->drain_timer = evtimer_new(s->base, on_drain_timer, s);
     s->retry_timer = evtimer_new(s->base, on_retry, s);

@@ -153,7 +153,7 @@ MISTAKES = [
     ("/api/chat", chat(SUM, keep_alive="soon"), 400, "keep_alive"), ("/api/generate", {"model": "demo", "prompt": 7}, 400, "prompt"),
     ("/api/generate", {"model": "demo", "prompt": "x", "context": [1, "x"]}, 400, "context[1]"),
     ("/api/generate", {"model": "demo", "prompt": "x", "context": [99999]}, 400, "context: token 0 is 99999"),
-    ("/api/generate", {"model": "demo", "prompt": "x", "context": [1], "raw": True}, 400, "raw: has neither template, system nor context"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "context": [1], "raw": True}, 400, "raw: cannot be used together with template, system or context"),
     ("/api/generate", {"model": "demo", "prompt": "x", "template": "{{ range .Messages }}{{ break }}{{ end }}"}, 400, "template: the template is written in Go"),
     ("/api/generate", {"model": "demo", "prompt": "x", "template": "{% for %}"}, 400, "template"),
     ("/api/generate", {"model": "demo", "prompt": "word " * 50, "options": {"num_ctx": 20}}, 400, "the context holds 20"),

@@ -42,7 +42,7 @@ def unix_socket():
                 out = subprocess.run(["curl", "-s", "--unix-socket", path, "http://hearth/health"], capture_output=True, check=True).stdout
                 assert json.loads(out)["status"] == "ok"
             code, text = run("--no-tcp", "--socket", path)
-            assert code == 1 and "another server answers" in text, text
+            assert code == 1 and "another server is listening" in text, text
         assert not os.path.exists(path)
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(path)
@@ -82,7 +82,7 @@ def tls():
             c.sock = trust.wrap_socket(c.sock, server_hostname="localhost")
             eventually(lambda: json.loads(c.request("GET", "/v1/requests")[2])["data"] == [], 10)
     code, text = run("--tls-cert", cert)
-    assert code == 2 and "belong together" in text
+    assert code == 2 and "must be given together" in text
     code, text = run("--tls-cert", key, "--tls-key", key, "--no-socket", "--port", "0")
     assert code != 0 and "--tls-cert" in text, text
 

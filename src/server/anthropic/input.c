@@ -282,7 +282,8 @@ static void read_tool_choice(exchange *x, const node *tools, runtime_request *q)
     if (!need_string(&x->in, &choice, "type", &text) || !read_choice(&x->in, &choice, "type", names, &i)) return;
     q->tool_choice = values[i];
     if (read_bool(&x->in, &choice, "disable_parallel_tool_use", &flag)) q->parallel_tools = !flag;
-    if (i == 1 && !has_tool(tools, NULL)) reader_fail(&x->in, &choice, "'any' needs tools that can be called here");
+    if (i == 1 && !has_tool(tools, NULL))
+        reader_fail(&x->in, &choice, "'any' requires at least one tool that can be called here");
     if (i != 2 || !need_string(&x->in, &choice, "name", &q->tool_name)) return;
     if (!has_tool(tools, &q->tool_name)) reader_fail(&x->in, &choice, "there is no tool '%.64s'", q->tool_name.data);
 }

@@ -138,8 +138,7 @@ bool admit_key(exchange *x) {
     if (!key && auth_required(s->keys, x->core->is_unix)) {
         exchange_header(x, "WWW-Authenticate", "Bearer");
         exchange_error(x, 401, "invalid_api_key", NULL,
-                       presented.len ? "the API key is not known here"
-                                     : "an API key is needed: Authorization: Bearer KEY");
+                       presented.len ? "the API key is not valid" : "an API key is needed: Authorization: Bearer KEY");
         return false;
     }
     if (!key) return true;
@@ -147,7 +146,7 @@ bool admit_key(exchange *x) {
     snprintf(x->core->key_name, sizeof x->core->key_name, "%s", auth_key_name(key));
     if (auth_admit(key, clock_us(), &wait)) return true;
     exchange_header(x, "Retry-After", "%.0f", ceil(wait));
-    exchange_error(x, 429, "rate_limit_exceeded", NULL, "the key '%s' has used up its rate; try again in %.0f s",
+    exchange_error(x, 429, "rate_limit_exceeded", NULL, "the key '%s' has reached its rate limit; try again in %.0f s",
                    auth_key_name(key), ceil(wait));
     x->core->key_id = 0;
     return false;

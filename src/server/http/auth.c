@@ -64,9 +64,9 @@ static void digest(view key, unsigned char out[SHA256_DIGEST_LENGTH]) {
 int auth_add(auth *a, view name, view key, double rpm, double tpm, err *e) {
     auth_key **bigger;
     if (key.len < 8 || key.len > MAX_KEY_BYTES)
-        return err_set(e, ERR_ARG, "a key has 8 to %d characters", MAX_KEY_BYTES);
-    if (name.len >= sizeof(*bigger)->name) return err_set(e, ERR_ARG, "a key's name has at most 63 characters");
-    if (a->n == MAX_KEYS) return err_set(e, ERR_LIMIT, "more than %d keys", MAX_KEYS);
+        return err_set(e, ERR_ARG, "a key must have 8 to %d characters", MAX_KEY_BYTES);
+    if (name.len >= sizeof(*bigger)->name) return err_set(e, ERR_ARG, "a key's name may have at most 63 characters");
+    if (a->n == MAX_KEYS) return err_set(e, ERR_LIMIT, "there are more than %d keys", MAX_KEYS);
     bigger = realloc(a->keys, (a->n + 1) * sizeof *bigger);
     if (!bigger) return err_set_nomem(e);
     a->keys = bigger;
@@ -101,17 +101,18 @@ static int add_entry(auth *a, view line, err *e) {
         size_t from = n;
         while (n < line.len && !is_blank(line.data[n])) n++;
         if (n == from) break;
-        if (n - from >= sizeof option) return err_set(e, ERR_ARG, "an option is too long");
+        if (n - from >= sizeof option) return err_set(e, ERR_ARG, "an option of the key is too long");
         memcpy(option, line.data + from, n - from);
         char  *end = NULL;
         double v = strlen(option) > 4 ? strtod(option + 4, &end) : -1;
-        if (!end || *end || !(v > 0) || !isfinite(v)) return err_set(e, ERR_ARG, "'%s' is not rpm=N or tpm=N", option);
+        if (!end || *end || !(v > 0) || !isfinite(v))
+            return err_set(e, ERR_ARG, "expected rpm=N or tpm=N, got '%s'", option);
         if (strncmp(option, "rpm=", 4) == 0)
             rpm = v;
         else if (strncmp(option, "tpm=", 4) == 0)
             tpm = v;
         else
-            return err_set(e, ERR_ARG, "'%s' is not rpm=N or tpm=N", option);
+            return err_set(e, ERR_ARG, "expected rpm=N or tpm=N, got '%s'", option);
     }
     return auth_add(a, name, key, rpm, tpm, e);
 }

@@ -75,7 +75,7 @@ static bool stalled(const conn *c) {
 static void answer_tick(conn *c) {
     const server_options *o = &c->server->options;
     if (stalled(c)) {
-        log_info("server", "a client does not read its answer and is disconnected");
+        log_info("server", "a client that did not read its answer was disconnected");
         conn_free(c);
         return;
     }
@@ -265,7 +265,7 @@ static void advance(conn *c) {
         else if (ev == HTTP_COMPLETE)
             on_complete(c);
         else if (c->server->body_bytes > c->server->options.total_body_bytes)
-            refuse(c, 503, "too many large requests at once");
+            refuse(c, 503, "too many large requests are being sent at once");
     }
     c->advancing = false;
     if (c->phase == CONN_FLUSH && evbuffer_get_length(bufferevent_get_output(c->bev)) == 0)

@@ -31,7 +31,7 @@ static int check_cost(const char *text, size_t len, err *e) {
         }
     }
     if (values > JSON_IN_MAX_VALUES)
-        return err_set(e, ERR_LIMIT, "the JSON holds more than %d values", JSON_IN_MAX_VALUES);
+        return err_set(e, ERR_LIMIT, "the JSON contains more than %d values", JSON_IN_MAX_VALUES);
     return 0;
 }
 

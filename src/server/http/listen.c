@@ -55,7 +55,8 @@ static void on_accept_error(struct evconnlistener *ev, void *ctx) {
 
 static int add_listener(server *s, int fd, bool is_unix, bool loopback, err *e) {
     listener *l = &s->listeners[s->n_listeners];
-    if (s->n_listeners == MAX_LISTENERS) return err_set(e, ERR_LIMIT, "more than %d listening sockets", MAX_LISTENERS);
+    if (s->n_listeners == MAX_LISTENERS)
+        return err_set(e, ERR_LIMIT, "there are more than %d sockets to listen on", MAX_LISTENERS);
     *l = (listener){ .is_unix = is_unix, .is_tls = !is_unix && s->tls, .is_loopback = loopback, .server = s };
     evutil_make_socket_nonblocking(fd);
     l->ev = evconnlistener_new(s->base, on_accept, l, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, BACKLOG, fd);
@@ -81,11 +82,12 @@ static int refuse_port(const char *address, int port, err *e) {
     int  why = errno, rc = err_set_errno(e, "cannot listen on %s port %d", address, port);
     if (why != EADDRINUSE) return rc;
     if (port_holder(port, holder, sizeof holder))
-        return err_set(e, rc, "cannot listen on %s port %d: %s has it; --port N takes another", address, port, holder);
-    return err_set(
-        e, rc,
-        "cannot listen on %s port %d: another program has it (Ollama's port is 11434, too); --port N takes another",
-        address, port);
+        return err_set(e, rc, "cannot listen on %s port %d: %s is using it; choose another with --port N", address,
+                       port, holder);
+    return err_set(e, rc,
+                   "cannot listen on %s port %d: another program is using it (Ollama's port is 11434, too); choose "
+                   "another with --port N",
+                   address, port);
 }
 
 static int open_tcp(server *s, err *e) {
@@ -125,14 +127,14 @@ static int open_tcp(server *s, err *e) {
 /* A socket that nobody answers on is a leftover of a server that was killed. */
 static int remove_stale(const char *path, const struct sockaddr_un *a, err *e) {
     struct stat st;
-    if (lstat(path, &st) != 0) return errno == ENOENT ? 0 : err_set_errno(e, "cannot look at %s", path);
+    if (lstat(path, &st) != 0) return errno == ENOENT ? 0 : err_set_errno(e, "cannot examine %s", path);
     if (!S_ISSOCK(st.st_mode)) return err_set(e, ERR_ARG, "%s exists and is not a socket", path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return err_set_errno(e, "cannot open a socket");
     int rc = connect(fd, (const struct sockaddr *)a, sizeof *a);
     int why = errno;
     close(fd);
-    if (rc == 0 || why != ECONNREFUSED) return err_set(e, ERR_IO, "another server answers on %s", path);
+    if (rc == 0 || why != ECONNREFUSED) return err_set(e, ERR_IO, "another server is listening on %s", path);
     if (unlink(path) != 0) return err_set_errno(e, "cannot remove the stale socket %s", path);
     return 0;
 }

@@ -97,9 +97,9 @@ static http_event decode_path(http_parser *p, view raw) {
         unsigned char c = (unsigned char)raw.data[i];
         if (c == '%') {
             int hi = i + 2 < raw.len ? hex_value(raw.data[i + 1]) : -1, lo = hi < 0 ? -1 : hex_value(raw.data[i + 2]);
-            if (hi < 0 || lo < 0) return fail(p, 400, "the target has a bad percent escape");
+            if (hi < 0 || lo < 0) return fail(p, 400, "the target contains a bad percent escape");
             c = (unsigned char)(hi * 16 + lo);
-            if (c < 0x20 || c == 0x7f) return fail(p, 400, "the target hides a control character");
+            if (c < 0x20 || c == 0x7f) return fail(p, 400, "the target contains an escaped control character");
             i += 2;
         }
         str_push(&r->decoded, (char)c);
@@ -113,26 +113,26 @@ static http_event parse_request_line(http_parser *p, view line) {
     http_request *r = p->request;
     const char   *sp = memchr(line.data, ' ', line.len);
     size_t        n = sp ? (size_t)(sp - line.data) : 0;
-    if (n == 0) return fail(p, 400, "the request line is not METHOD TARGET HTTP/1.1");
-    if (n > MAX_METHOD) return fail(p, 501, "there is no such method");
+    if (n == 0) return fail(p, 400, "the request line does not have the form METHOD TARGET HTTP/1.1");
+    if (n > MAX_METHOD) return fail(p, 501, "the method is not known");
     for (size_t i = 0; i < n; i++) {
         if (!is_token((unsigned char)line.data[i]))
-            return fail(p, 400, "the method holds a character that is not allowed");
+            return fail(p, 400, "the method contains a character that is not allowed");
     }
     r->method = (view){ line.data, n };
     view rest = { sp + 1, line.len - n - 1 };
     sp = memchr(rest.data, ' ', rest.len);
-    if (!sp || sp == rest.data) return fail(p, 400, "the request line is not METHOD TARGET HTTP/1.1");
+    if (!sp || sp == rest.data) return fail(p, 400, "the request line does not have the form METHOD TARGET HTTP/1.1");
     view target = { rest.data, (size_t)(sp - rest.data) };
     view version = { sp + 1, rest.len - target.len - 1 };
     for (size_t i = 0; i < target.len; i++) {
         unsigned char c = (unsigned char)target.data[i];
-        if (c <= 0x20 || c >= 0x7f) return fail(p, 400, "the target holds a character that is not allowed");
+        if (c <= 0x20 || c >= 0x7f) return fail(p, 400, "the target contains a character that is not allowed");
     }
     if (version.len != 8 || memcmp(version.data, "HTTP/", 5) != 0 || version.data[6] != '.')
-        return fail(p, 400, "the request line is not METHOD TARGET HTTP/1.1");
+        return fail(p, 400, "the request line does not have the form METHOD TARGET HTTP/1.1");
     if (version.data[5] != '1' || (version.data[7] != '0' && version.data[7] != '1'))
-        return fail(p, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        return fail(p, 505, "only HTTP/1.1 and HTTP/1.0 are supported");
     r->minor = version.data[7] - '0';
     r->keep_alive = r->minor == 1;
     r->query = target; /* cut up when the Host header is known */
@@ -171,13 +171,13 @@ static const char *split_header(char *line, size_t len, http_header *out) {
     size_t n = 0;
     if (line[0] == ' ' || line[0] == '\t') return "a header line is folded";
     while (n < len && is_token((unsigned char)line[n])) n++;
-    if (n == 0 || n == len || line[n] != ':') return "a header line is not name: value";
+    if (n == 0 || n == len || line[n] != ':') return "a header line does not have the form name: value";
     size_t from = n + 1, to = len;
     while (from < to && (line[from] == ' ' || line[from] == '\t')) from++;
     while (to > from && (line[to - 1] == ' ' || line[to - 1] == '\t')) to--;
     for (size_t i = from; i < to; i++) {
         unsigned char c = (unsigned char)line[i];
-        if ((c < 0x20 && c != '\t') || c == 0x7f) return "a header value holds a control character";
+        if ((c < 0x20 && c != '\t') || c == 0x7f) return "a header value contains a control character";
     }
     for (size_t i = 0; i < n; i++) {
         if (line[i] >= 'A' && line[i] <= 'Z') line[i] = (char)(line[i] + 32);
@@ -193,25 +193,25 @@ static http_event read_headers(http_parser *p) {
     for (size_t i = 0; i < r->n_headers; i++) {
         view name = r->headers[i].name, v = r->headers[i].value;
         if (view_eq_c(name, "host")) {
-            if (n_host++) return fail(p, 400, "more than one Host header");
-            if (!is_host(v)) return fail(p, 400, "the Host header is not a host");
+            if (n_host++) return fail(p, 400, "the request has more than one Host header");
+            if (!is_host(v)) return fail(p, 400, "the Host header does not name a host");
             r->host = v;
         } else if (view_eq_c(name, "content-length")) {
-            if (n_length++) return fail(p, 400, "more than one Content-Length header");
+            if (n_length++) return fail(p, 400, "the request has more than one Content-Length header");
             if (parse_length(p, v) == HTTP_ERROR) return HTTP_ERROR;
         } else if (view_eq_c(name, "transfer-encoding")) {
-            if (n_coding++) return fail(p, 400, "more than one Transfer-Encoding header");
-            if (!view_ieq(v, "chunked")) return fail(p, 501, "the only transfer coding is chunked");
-            if (r->minor == 0) return fail(p, 400, "HTTP/1.0 has no Transfer-Encoding");
+            if (n_coding++) return fail(p, 400, "the request has more than one Transfer-Encoding header");
+            if (!view_ieq(v, "chunked")) return fail(p, 501, "the only supported transfer coding is chunked");
+            if (r->minor == 0) return fail(p, 400, "an HTTP/1.0 request may not have a Transfer-Encoding");
             r->chunked = true;
         } else if (view_eq_c(name, "connection")) {
             parse_connection(r, v);
         } else if (view_eq_c(name, "expect")) {
-            if (!view_ieq(v, "100-continue")) return fail(p, 417, "the only expectation is 100-continue");
+            if (!view_ieq(v, "100-continue")) return fail(p, 417, "the only supported expectation is 100-continue");
             r->expect_continue = r->minor == 1;
         }
     }
-    if (n_length && n_coding) return fail(p, 400, "both Content-Length and Transfer-Encoding");
+    if (n_length && n_coding) return fail(p, 400, "the request has both a Content-Length and a Transfer-Encoding");
     if (r->minor == 1 && n_host == 0) return fail(p, 400, "the Host header is missing");
     return HTTP_MORE;
 }
@@ -222,7 +222,7 @@ static http_event read_target(http_parser *p) {
     if (view_eq_c(t, "*")) {
         r->path = t;
         r->query = (view){ t.data, 0 };
-        return view_eq_c(r->method, "OPTIONS") ? HTTP_MORE : fail(p, 400, "the target * is for OPTIONS");
+        return view_eq_c(r->method, "OPTIONS") ? HTTP_MORE : fail(p, 400, "the target * is only allowed with OPTIONS");
     }
     if (t.data[0] != '/') {
         size_t skip = t.len > 7 && strncasecmp(t.data, "http://", 7) == 0    ? 7
@@ -232,7 +232,7 @@ static http_event read_target(http_parser *p) {
         while (end < t.len && t.data[end] != '/' && t.data[end] != '?') end++;
         if (!skip || end == t.len || t.data[end] != '/') return fail(p, 400, "the target must begin with /");
         if (r->host.len != end - skip || strncasecmp(r->host.data, t.data + skip, r->host.len) != 0)
-            return fail(p, 400, "the target names another host than the Host header");
+            return fail(p, 400, "the target and the Host header name different hosts");
         t = (view){ t.data + end, t.len - end };
     }
     if (memchr(t.data, '#', t.len)) return fail(p, 400, "the target has a fragment");
@@ -253,7 +253,7 @@ static http_event finish_head(http_parser *p) {
         if (at == 0) {
             if (parse_request_line(p, (view){ text, len }) == HTTP_ERROR) return HTTP_ERROR;
         } else {
-            if (r->n_headers == HTTP_MAX_HEADERS) return fail(p, 431, "too many header lines");
+            if (r->n_headers == HTTP_MAX_HEADERS) return fail(p, 431, "there are too many header lines");
             const char *wrong = split_header(text + at, len, &r->headers[r->n_headers++]);
             if (wrong) return fail(p, str_ok(&p->small) ? 400 : 503, wrong);
         }
@@ -270,8 +270,8 @@ static http_event finish_head(http_parser *p) {
 static http_event check_line(http_parser *p, const char *line, size_t len, bool complete) {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)line[i];
-        if (c == '\r' && (i + 1 < len || complete)) return fail(p, 400, "a CR stands alone");
-        if (c == 0) return fail(p, 400, "a NUL in the head");
+        if (c == '\r' && (i + 1 < len || complete)) return fail(p, 400, "a CR is not followed by LF");
+        if (c == 0) return fail(p, 400, "the head contains a NUL character");
     }
     return HTTP_MORE;
 }
@@ -299,11 +299,11 @@ static http_event feed_head(http_parser *p, const char *data, size_t n, size_t *
             return ev;
         }
         p->scan = r->head.len;
-        if (len < 2 || line[len - 2] != '\r') return fail(p, 400, "a line ends without CR LF");
+        if (len < 2 || line[len - 2] != '\r') return fail(p, 400, "a line does not end with CR LF");
         if (check_line(p, line, len - 2, true) == HTTP_ERROR) return HTTP_ERROR;
         if (len == 2) {
             if (p->line == 0) { /* one empty line before a request is forgiven, as the standard asks */
-                if (p->left++) return fail(p, 400, "empty lines before the request");
+                if (p->left++) return fail(p, 400, "there are too many empty lines before the request");
                 str_clear(&r->head);
                 p->scan = 0;
                 continue;
@@ -333,7 +333,7 @@ static bool take_line(http_parser *p, const char *data, size_t n, size_t *used, 
         char c = data[(*used)++];
         bool cr = p->small.len && p->small.data[p->small.len - 1] == '\r';
         if (cr != (c == '\n')) {
-            *wrong = cr ? "a CR stands alone" : "a line ends without CR LF";
+            *wrong = cr ? "a CR is not followed by LF" : "a line does not end with CR LF";
             return false;
         }
         if (c == '\n') {
@@ -365,7 +365,7 @@ static http_event read_chunk_size(http_parser *p) {
         return fail(p, 400, "the chunk size is not a hexadecimal number");
     for (size_t i = digits; i < len; i++) {
         if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
-            return fail(p, 400, "a chunk extension holds a control character");
+            return fail(p, 400, "a chunk extension contains a control character");
     }
     if (!p->request->no_limit && size > p->limits.body_bytes - p->request->body.len)
         return fail(p, 413, "the body is too large");

@@ -144,7 +144,7 @@ static int write_blob(upload *u, registry *r, err *e) {
         str_deinit(&piece);
     }
     pthread_mutex_lock(&u->lock);
-    if (rc == 0 && u->aborted) rc = err_set(e, ERR_CANCELLED, "the client has left");
+    if (rc == 0 && u->aborted) rc = err_set(e, ERR_CANCELLED, "the client closed the connection");
     pthread_mutex_unlock(&u->lock);
     if (rc == 0) rc = blob_writer_commit(&w, digest, &pin, e);
     blob_writer_abort(&w);
@@ -192,7 +192,7 @@ bool upload_admit(exchange *x) {
     }
     uint64_t room = library_free_bytes(l);
     if (room && x->http->content_length && x->http->content_length + RESERVE_BYTES > room) {
-        exchange_error(x, 507, "disk_full", NULL, "the blob has %llu bytes, the disk has %llu left",
+        exchange_error(x, 507, "disk_full", NULL, "the blob has %llu bytes, but only %llu bytes of the disk are free",
                        (unsigned long long)x->http->content_length, (unsigned long long)room);
         return false;
     }

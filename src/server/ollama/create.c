@@ -84,9 +84,9 @@ static void read_files(exchange *x, const char *key, upload_file *out, size_t ma
     while (!x->in.failed && node_next(&files, &cursor, &name, &value)) {
         view digest = node_text(&value);
         if (*n == max) {
-            reader_fail(&x->in, &files, "at most %zu files", max);
+            reader_fail(&x->in, &files, "at most %zu files are allowed", max);
         } else if (!*name || strchr(name, '/') || name[0] == '.' || strlen(name) > 200) {
-            reader_fail(&x->in, &files, "'%.60s' is not a name of a file", name);
+            reader_fail(&x->in, &files, "'%.60s' is not a file name", name);
         } else {
             upload_file *f = &out[*n];
             *f = (upload_file){ strdup(name), strndup(digest.data ? digest.data : "", digest.len), BLOB_LOCK_NONE };
@@ -235,7 +235,7 @@ static int quantize(registry *r, creation *c, const char *path, err *e) {
     snprintf(name, sizeof name, "blobs/put-%ld-%llx", (long)getpid(), (unsigned long long)(uintptr_t)c);
     char *folder = NULL;
     int   rc = registry_data_path(r, "blobs", &folder, e);
-    if (rc == 0 && mkdir(folder, 0700) != 0 && errno != EEXIST) rc = err_set_errno(e, "cannot make %s", folder);
+    if (rc == 0 && mkdir(folder, 0700) != 0 && errno != EEXIST) rc = err_set_errno(e, "cannot create %s", folder);
     free(folder);
     if (rc == 0) rc = registry_data_path(r, name, &temp, e);
     if (rc == 0 && (rc = model_file_open(&in, path, e)) == 0) {
@@ -343,7 +343,7 @@ static int find_source(exchange *x, creation *c, const char *from, err *e) {
     registry_model m = { 0 };
     int            rc;
     if (c->n_files) return from ? err_set(e, ERR_ARG, "give from or files, not both") : 0;
-    if (!from || !*from) return err_set(e, ERR_ARG, "neither from nor files was given");
+    if (!from || !*from) return err_set(e, ERR_ARG, "either from or files is required");
     if ((rc = library_registry(c->library, &r, e)) == 0) rc = ollama_find_base(x, r, from, &m, e);
     if (rc == 0 && m.name) {
         c->base = m.name;
@@ -391,7 +391,7 @@ void ollama_create(exchange *x) {
     }
     if (node_is(&x->body) == NODE_OBJECT && node_get(&x->body, "modelfile").json) {
         node at = node_get(&x->body, "modelfile");
-        reader_fail(&x->in, &at, "is an older form; give from, system, parameters, ...");
+        reader_fail(&x->in, &at, "is an obsolete field; use from, system, parameters, ...");
     }
     if (name && !x->in.failed && find_source(x, c, from, &e) < 0) {
         exchange_error_from(x, &e);

@@ -317,7 +317,8 @@ void ollama_generate(exchange *x) {
     read_context(x, q);
     read_template(x, q);
     if ((raw || q->suffix.len) && (q->n_tokens || q->template_text.len || (raw && system.len)))
-        reader_fail(&x->in, NULL, "%s: has neither template, system nor context", raw ? "raw" : "suffix");
+        reader_fail(&x->in, NULL, "%s: cannot be used together with template, system or context",
+                    raw ? "raw" : "suffix");
     if (x->core->replied) return;
     if (x->in.failed) {
         exchange_reject(x);

@@ -98,14 +98,14 @@ void ollama_read_options(exchange *x, runtime_request *q) {
     read_int(&x->in, &options, "num_keep", -1, INT32_MAX, &n);
     if (read_bool(&x->in, &options, "vocab_only", &flag) && flag) {
         node at = node_get(&options, "vocab_only");
-        reader_fail(&x->in, &at, "is not supported; /tokenize needs no such model");
+        reader_fail(&x->in, &at, "is not supported; /tokenize works without it");
     }
     read_setup(x, &options);
     params_sampling(x, &options, SAMPLING_BY_OLLAMA, q);
     params_stop(x, &options, "stop", q);
     if (read_int(&x->in, &options, "num_predict", -2, PARAMS_MAX_TOKENS, &n)) {
         node at = node_get(&options, "num_predict");
-        if (n == 0) reader_fail(&x->in, &at, "must not be 0; -1 means until the answer ends");
+        if (n == 0) reader_fail(&x->in, &at, "must not be 0; -1 means that there is no limit");
         q->max_tokens = n < 0 ? 0 : (int)n;
     }
 }

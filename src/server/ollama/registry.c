@@ -18,7 +18,7 @@ library *ollama_library(exchange *x) {
     if (!l)
         exchange_error(x, 501, "not_implemented", NULL,
                        "this server offers only the models it was started with (hearth serve --model NAME=PATH): it "
-                       "does not pull, create, copy or delete any");
+                       "does not pull, create, copy or delete models");
     return l;
 }
 

@@ -297,7 +297,7 @@ static void read_logprobs(exchange *x, runtime_request *q) {
     if (read_bool(&x->in, &x->body, "logprobs", &flag)) q->want_logprob = flag;
     if (!read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n)) return;
     node at = node_get(&x->body, "top_logprobs");
-    if (!flag) reader_fail(&x->in, &at, "needs logprobs: true");
+    if (!flag) reader_fail(&x->in, &at, "requires logprobs: true");
     q->n_top = (int)n;
 }
 

@@ -283,7 +283,7 @@ void openai_complete(exchange *x) {
     read_bool(&x->in, &x->body, "stream", &stream);
     if (read_object(&x->in, &x->body, "stream_options", &options))
         read_bool(&x->in, &options, "include_usage", &include_usage);
-    if (stream && best_of > n) reader_fail(&x->in, NULL, "best_of: cannot be streamed");
+    if (stream && best_of > n) reader_fail(&x->in, NULL, "best_of: cannot be used together with stream");
     if (x->in.failed) {
         exchange_reject(x);
         return;

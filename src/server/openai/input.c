@@ -228,5 +228,5 @@ void openai_read_template(exchange *x, const node *body, runtime_request *q) {
     if (read_object(&x->in, body, "chat_template_kwargs", &vars)) params_json(x, &vars, &q->template_vars);
     if (read_bool(&x->in, body, "continue_final_message", &flag)) q->continue_final = flag;
     if (read_bool(&x->in, body, "add_generation_prompt", &flag) && flag && q->continue_final)
-        reader_fail(&x->in, NULL, "add_generation_prompt and continue_final_message exclude each other");
+        reader_fail(&x->in, NULL, "add_generation_prompt and continue_final_message cannot be used together");
 }

@@ -369,13 +369,13 @@ static void refuse_absent(exchange *x) {
     int64_t n;
     node    v = read_any(&x->in, &x->body, "conversation");
     if (node_is(&v) != NODE_ABSENT)
-        reader_fail(&x->in, &v, "conversations are not kept here; previous_response_id goes on with a response");
+        reader_fail(&x->in, &v, "conversations are not stored here; use previous_response_id to continue a response");
     v = read_any(&x->in, &x->body, "prompt");
-    if (node_is(&v) != NODE_ABSENT) reader_fail(&x->in, &v, "prompts are not kept here; send its text");
+    if (node_is(&v) != NODE_ABSENT) reader_fail(&x->in, &v, "prompts are not stored here; send the text of the prompt");
     if (read_bool(&x->in, &x->body, "background", &flag) && flag)
         reader_fail(&x->in, NULL, "background: is not supported");
     if (read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n) && n)
-        reader_fail(&x->in, NULL, "top_logprobs: are offered by /v1/chat/completions only");
+        reader_fail(&x->in, NULL, "top_logprobs: is supported by /v1/chat/completions only");
 }
 
 /* Members of the response that say how it was asked for; they stand between "output" and "usage". */

@@ -12,7 +12,7 @@ enum { DEFAULT_ITEMS = 20, MAX_ITEMS = 100 };
 
 static void not_here(exchange *x) {
     exchange_error(x, 404, "response_not_found", "response_id",
-                   "Response with id '%.*s' not found. Responses are kept in memory for a while only (server.yaml, "
+                   "Response with id '%.*s' not found. Responses stay in memory for a limited time (server.yaml, "
                    "responses), and with \"store\": false not at all.",
                    (int)(x->tail.len > 60 ? 60 : x->tail.len), x->tail.data);
 }
@@ -118,5 +118,5 @@ void openai_response_items(exchange *x) {
 
 void openai_conversations(exchange *x) {
     exchange_error(x, 501, "not_implemented", NULL,
-                   "conversations are not kept here; previous_response_id goes on with a response");
+                   "conversations are not stored here; use previous_response_id to continue a response");
 }

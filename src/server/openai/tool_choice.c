@@ -50,7 +50,7 @@ static void choose_among(exchange *x, const node *o, const node *tools, tool_cho
     if (node_count(&out->allowed) == 0) reader_fail(&x->in, &out->allowed, "is empty; at least one tool is required");
     for (size_t i = 0; i < node_count(&out->allowed); i++) {
         node one = node_at(&out->allowed, i);
-        if (!has_tool(tools, name_of(&one))) reader_fail(&x->in, &one, "is none of the tools");
+        if (!has_tool(tools, name_of(&one))) reader_fail(&x->in, &one, "does not name one of the tools");
     }
     out->limited = true;
     q->tool_choice = values[mode];

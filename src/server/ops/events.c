@@ -169,8 +169,8 @@ static bool read_topics(exchange *x, unsigned *out) {
         }
         if (!bit) {
             exchange_error(x, 400, "invalid_value", "topics",
-                           "'%.*s' is not a topic: stats, requests, logs, pulls, models", n > 40 ? 40 : (int)n,
-                           list.data + at);
+                           "'%.*s' is not a topic; the topics are stats, requests, logs, pulls and models",
+                           n > 40 ? 40 : (int)n, list.data + at);
             return false;
         }
         *out |= bit;
@@ -186,8 +186,8 @@ void ops_events(exchange *x) {
     if (!read_topics(x, &topics)) return;
     while (at < MAX_LISTENERS_OF_EVENTS && v->list[at].feed) at++;
     if (v->ended || at == MAX_LISTENERS_OF_EVENTS) {
-        exchange_error(x, 503, "overloaded", NULL, v->ended ? "the server is stopping" : "%d pages listen already",
-                       MAX_LISTENERS_OF_EVENTS);
+        exchange_error(x, 503, "overloaded", NULL,
+                       v->ended ? "the server is stopping" : "%d pages are already listening", MAX_LISTENERS_OF_EVENTS);
         return;
     }
     if (x->core->head_only) { /* a stream without a body would never end */

@@ -55,7 +55,7 @@ void ops_fit(exchange *x) {
     need           n;
     err            e = { 0 };
     if (!query_get(x->http->query, "model", name, sizeof name)) {
-        exchange_error(x, 400, "invalid_value", "model", "model: which one? (/v1/fit?model=NAME&ctx=N)");
+        exchange_error(x, 400, "invalid_value", "model", "model: is required (/v1/fit?model=NAME&ctx=N)");
         return;
     }
     if (x->server->options.engine) o = *x->server->options.engine;

@@ -51,62 +51,65 @@ void ops_health(exchange *x) {
 }
 
 static void put_answers(str *b, const metrics *m) {
-    metrics_put_head(b, "requests_total", "counter", "Requests that were answered, by protocol and status.");
+    metrics_put_head(b, "requests_total", "counter", "Answered requests, by protocol and status.");
     for (size_t i = 0; i < m->n_codes; i++)
         str_printf(b, "hearth_requests_total{api=\"%s\",code=\"%d\"} %" PRIu64 "\n", m->codes[i].api, m->codes[i].code,
                    m->codes[i].n);
-    metrics_put_histogram(b, "request_duration_seconds", "From the head of a request to the end of its answer.",
+    metrics_put_histogram(b, "request_duration_seconds", "Seconds from the head of a request to the end of its answer.",
                           &m->duration);
-    metrics_put_histogram(b, "time_to_first_token_seconds", "From the head of a request to its first token.",
-                          &m->first_token);
-    metrics_put_histogram(b, "inter_token_seconds", "Between two pieces of one answer.", &m->inter_token);
-    metrics_put(b, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)m->prompt_tokens);
-    metrics_put(b, "prompt_tokens_cached_total", "counter", "Tokens of prompts that were not computed again.",
+    metrics_put_histogram(b, "time_to_first_token_seconds",
+                          "Seconds from the head of a request to the first token of its answer.", &m->first_token);
+    metrics_put_histogram(b, "inter_token_seconds", "Seconds between two pieces of one answer.", &m->inter_token);
+    metrics_put(b, "prompt_tokens_total", "counter", "Prompt tokens.", (double)m->prompt_tokens);
+    metrics_put(b, "prompt_tokens_cached_total", "counter", "Prompt tokens that were found in the cache.",
                 (double)m->cached_tokens);
-    metrics_put(b, "tokens_generated_total", "counter", "Tokens of answers.", (double)m->generated_tokens);
+    metrics_put(b, "tokens_generated_total", "counter", "Generated tokens.", (double)m->generated_tokens);
 }
 
 /* Counters begin with the server and outlive models; a gauge is there while what it measures is. */
 static void put_engines(str *b, const runtime_stats *r) {
     const engine_stats *g = &r->engine;
-    metrics_put(b, "requests_running", "gauge", "Sequences that compute.", g->running);
-    metrics_put(b, "requests_waiting", "gauge", "Sequences that wait.", g->waiting + r->preparing);
-    metrics_put(b, "requests_paused", "gauge", "Of these, those whose clients read too slowly.", g->paused);
-    metrics_put(b, "steps_total", "counter", "Steps of the engines.", (double)g->steps);
-    metrics_put(b, "tokens_evaluated_total", "counter", "Tokens that went through a model.",
+    metrics_put(b, "requests_running", "gauge", "Sequences that are running.", g->running);
+    metrics_put(b, "requests_waiting", "gauge", "Sequences that are waiting.", g->waiting + r->preparing);
+    metrics_put(b, "requests_paused", "gauge", "Sequences that are paused because their clients read too slowly.",
+                g->paused);
+    metrics_put(b, "steps_total", "counter", "Steps that the engines have run.", (double)g->steps);
+    metrics_put(b, "tokens_evaluated_total", "counter", "Tokens that were computed by a model.",
                 (double)g->tokens_evaluated);
     if (g->steps)
-        metrics_put(b, "batch_tokens", "gauge", "Tokens per step, the mean since the start.",
+        metrics_put(b, "batch_tokens", "gauge", "Mean number of tokens per step since the server started.",
                     (double)g->tokens_evaluated / (double)g->steps);
-    metrics_put(b, "preemptions_total", "counter", "Sequences that gave way for lack of pages.",
+    metrics_put(b, "preemptions_total", "counter", "Sequences that were interrupted because pages ran out.",
                 (double)g->preemptions);
-    metrics_put(b, "kv_evictions_total", "counter", "Cached pages that made room for others.", (double)g->evictions);
-    metrics_put(b, "prefix_cache_hit_tokens_total", "counter", "Tokens found in the prefix cache.",
+    metrics_put(b, "kv_evictions_total", "counter", "Cached pages that were dropped to make room for others.",
+                (double)g->evictions);
+    metrics_put(b, "prefix_cache_hit_tokens_total", "counter", "Tokens that were found in the prefix cache.",
                 (double)g->tokens_cached);
     if (g->pages_total) {
-        metrics_put(b, "kv_pages_used", "gauge", "Cache pages in use.", g->pages_total - g->pages_unused);
-        metrics_put(b, "kv_pages_total", "gauge", "Cache pages.", g->pages_total);
+        metrics_put(b, "kv_pages_used", "gauge", "Pages of the cache that are in use.",
+                    g->pages_total - g->pages_unused);
+        metrics_put(b, "kv_pages_total", "gauge", "Pages of the cache.", g->pages_total);
     }
 }
 
 static void put_process(str *b, const server *s, const host_stats *h) {
     metrics_put(b, "models_loaded", "gauge", "Models in memory.", h->n_loaded);
-    metrics_put_head(b, "memory_bytes", "gauge", "Memory by kind.");
+    metrics_put_head(b, "memory_bytes", "gauge", "Memory in bytes, by kind.");
     str_printf(b,
                "hearth_memory_bytes{kind=\"resident\"} %" PRIu64 "\nhearth_memory_bytes{kind=\"models\"} %" PRIu64 "\n",
                report_resident_bytes(), h->loaded_bytes);
     str_printf(b, "hearth_memory_bytes{kind=\"request_bodies\"} %zu\n", s->body_bytes);
     metrics_put(b, "connections", "gauge", "Open connections.", s->n_conns);
-    metrics_put(b, "connections_refused_total", "counter", "Connections beyond the limit.",
-                (double)s->metrics.connections_refused);
-    metrics_put(b, "uptime_seconds", "gauge", "Since the server started.", report_uptime(s));
+    metrics_put(b, "connections_refused_total", "counter",
+                "Connections that were refused because the limit was reached.", (double)s->metrics.connections_refused);
+    metrics_put(b, "uptime_seconds", "gauge", "Seconds since the server started.", report_uptime(s));
 }
 
 void ops_metrics(exchange *x) {
     const server *s = x->server;
     str           b;
     if (s->options.no_metrics) {
-        exchange_error(x, 404, "not_found", NULL, "metrics are switched off (telemetry.metrics)");
+        exchange_error(x, 404, "not_found", NULL, "metrics are switched off in the settings (telemetry.metrics)");
         return;
     }
     str_init(&b);

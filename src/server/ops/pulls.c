@@ -12,7 +12,8 @@
 static library *need_library(exchange *x) {
     library *l = x->server->options.library;
     if (!l)
-        exchange_error(x, 501, "not_offered", NULL, "the models of this server are fixed (it was started with them)");
+        exchange_error(x, 501, "not_offered", NULL,
+                       "the models of this server are fixed: the server was started with a list of models");
     return l;
 }
 
@@ -24,7 +25,7 @@ static bool own_origin(exchange *x) {
     if (origin->len > own.len + 3 && memcmp(origin->data + origin->len - own.len, own.data, own.len) == 0 &&
         memcmp(origin->data + origin->len - own.len - 3, "://", 3) == 0)
         return true;
-    exchange_error(x, 403, "forbidden", NULL, "only pages of this server may do that");
+    exchange_error(x, 403, "forbidden", NULL, "only pages of this server may start and cancel pulls");
     return false;
 }
 
@@ -64,7 +65,7 @@ void ops_pull_end(exchange *x) {
     if (query_get(x->http->query, "name", name, sizeof name) && library_end_pull(l, view_of(name)))
         reply_pulls(x, 200);
     else
-        exchange_error(x, 404, "not_found", NULL, "no pull of this name is under way or remembered");
+        exchange_error(x, 404, "not_found", NULL, "there is no pull of this name, neither running nor finished");
 }
 
 void ops_logs(exchange *x) {

@@ -99,7 +99,7 @@ void ops_config_check(exchange *x) {
 void ops_doctor(exchange *x) {
     str b;
     if (!x->server->options.doctor) {
-        exchange_error(x, 501, "not_offered", NULL, "this server cannot look at its machine");
+        exchange_error(x, 501, "not_offered", NULL, "this server cannot examine its machine");
         return;
     }
     str_init(&b);

@@ -18,8 +18,8 @@ static const char policy[] = "default-src 'none'; script-src 'self'; style-src '
 
 static const char without[] =
     "<!doctype html><html lang=en><meta charset=utf-8><title>Hearth</title><h1>Hearth is running</h1>"
-    "<p>This program was built without its web pages, because npm was not there. To get them:"
-    "<pre>apt install npm\nmake build</pre><p>The API answers all the same: see docs/clients.md.";
+    "<p>This program was built without its web pages, because npm was not installed. To get the pages:"
+    "<pre>apt install npm\nmake build</pre><p>The API works without them: see docs/clients.md.";
 
 static const ui_asset *find(view name) {
     for (const ui_asset *a = ui_assets; a->name; a++) {
@@ -59,7 +59,7 @@ static void send_asset(exchange *x, const ui_asset *a, const char *caching) {
         return;
     }
     if (a->gzip && !header_has(x, "accept-encoding", "gzip")) {
-        exchange_error(x, 406, "not_acceptable", NULL, "this file is kept compressed; ask with Accept-Encoding: gzip");
+        exchange_error(x, 406, "not_acceptable", NULL, "this file is stored compressed; send Accept-Encoding: gzip");
         return;
     }
     if (a->gzip) exchange_header(x, "Content-Encoding", "gzip");
@@ -105,7 +105,8 @@ void ops_asset(exchange *x) {
     if (x->server->options.no_ui)
         refuse(x);
     else if (!a)
-        exchange_error(x, 404, "not_found", NULL, "there is no such file; the page may be of another version");
+        exchange_error(x, 404, "not_found", NULL,
+                       "there is no such file; the page may belong to another version of the server");
     else
         send_asset(x, a, "public, max-age=31536000, immutable");
 }
