@@ -85,16 +85,16 @@ static int take_option(cli_args *a, int argc, char **argv, int *i) {
     }
     if (!o) return unknown_option(a, text);
     if (o->kind == CLI_FLAG) {
-        if (value) return cli_usage_error(a, "--%s takes no value", o->name);
+        if (value) return cli_usage_error(a, "--%s does not take a value", o->name);
     } else if (o->kind == CLI_SWITCH) {
         if (!value) value = *i + 1 < argc && is_switch(argv[*i + 1]) ? argv[++*i] : "on";
-        if (!is_switch(value)) return cli_usage_error(a, "--%s takes on or off, not '%s'", o->name, value);
+        if (!is_switch(value)) return cli_usage_error(a, "--%s: expected on or off, got '%s'", o->name, value);
     } else if (!value) {
         if (*i + 1 >= argc) return cli_usage_error(a, "--%s needs a value: %s", o->name, o->value_name);
         value = argv[++*i];
     }
     if (value && !value_ok(o, value)) return cli_usage_error(a, "--%s: '%s' is not a number", o->name, value);
-    if (a->n_set == MAX_SET) return cli_usage_error(a, "too many options");
+    if (a->n_set == MAX_SET) return cli_usage_error(a, "there are too many options");
     a->set[a->n_set++] = (set_option){ o, value };
     return CLI_OK;
 }

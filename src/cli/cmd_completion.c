@@ -24,7 +24,7 @@ static const char bash_script[] = "# bash completion of hearth: source <(hearth 
                                   "    local IFS=$'\\n'\n"
                                   "    COMPREPLY=($(compgen -W \"$(\"${words[0]}\" __complete -- \"${words[@]:1}\" "
                                   "2>/dev/null | cut -f 1)\" -- \"$cur\"))\n"
-                                  "    # Readline takes a colon for the end of a word; names of models have colons.\n"
+                                  "    # Readline ends a word at a colon; names of models contain colons.\n"
                                   "    if [[ $cur == *:* && $COMP_WORDBREAKS == *:* ]]; then\n"
                                   "        prefix=${cur%\"${cur##*:}\"}\n"
                                   "        COMPREPLY=(\"${COMPREPLY[@]#\"$prefix\"}\")\n"
@@ -67,7 +67,7 @@ static int run(const cli_args *a) {
         fputs(scripts[i].script, stdout);
         return CLI_OK;
     }
-    return cli_usage_error(a, "'%s' is not one of bash, zsh and fish", cli_arg(a, 0));
+    return cli_usage_error(a, "'%s' is not a supported shell; expected bash, zsh or fish", cli_arg(a, 0));
 }
 
 static const cli_option options[] = { { 0 } };
@@ -182,5 +182,5 @@ static int run_complete(const cli_args *a) {
 }
 
 const cli_command cli_cmd_complete = {
-    "__complete", "-- WORD...", "What may stand at the end of a command line.", options, 0, -1, run_complete
+    "__complete", "-- WORD...", "Print what could complete a command line.", options, 0, -1, run_complete
 };

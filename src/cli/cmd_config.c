@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "cli/settings.h"
 
 #include <dirent.h>
@@ -165,7 +166,7 @@ static int check_all(bool *ok, err *e) {
     settings_directory(&path);
     if (path.len == 0) {
         str_deinit(&path);
-        return err_set(e, ERR_NOTFOUND, "neither XDG_CONFIG_HOME nor HOME says where the files are");
+        return err_set(e, ERR_NOTFOUND, "neither XDG_CONFIG_HOME nor HOME is set");
     }
     size_t dir = path.len;
     str_puts(&path, "/server.yaml");
@@ -217,7 +218,7 @@ static void check_variables(void) {
         name[len - 7] = '\0';
         while (i < n && strcmp(known[i], name) != 0) i++;
         if (i < n || !(best = config_nearest(name, known, n))) continue;
-        fprintf(stderr, "HEARTH_%s: no such variable; did you mean HEARTH_%s?\n", name, best);
+        fprintf(stderr, "HEARTH_%s is not a known variable; did you mean HEARTH_%s?\n", name, best);
     }
 }
 
@@ -248,7 +249,7 @@ static int server_path(const cli_args *a, str *out, err *e) {
         return 0;
     }
     settings_directory(out);
-    if (out->len == 0) return err_set(e, ERR_NOTFOUND, "neither XDG_CONFIG_HOME nor HOME says where the file is");
+    if (out->len == 0) return err_set(e, ERR_NOTFOUND, "neither XDG_CONFIG_HOME nor HOME is set");
     str_puts(out, "/server.yaml");
     return 0;
 }
@@ -273,15 +274,15 @@ static int write_file(const char *path, bool model, err *e) {
     str_init(&text);
     if (model)
         config_document_yaml(&config_model_schema,
-                             "Settings of one model. Take the # away where a value is to hold. "
-                             "'hearth config check' reads this file.",
+                             "Settings of one model. Remove the # in front of a value to set it. "
+                             "'hearth config check' checks this file.",
                              &text);
     else
-        config_document_yaml(&config_server_schema,
-                             "Settings of Hearth. What stands here is the default: take the # away where another "
-                             "value is to hold. 'hearth config check' reads this file; docs/configuration.md explains "
-                             "it.",
-                             &text);
+        config_document_yaml(
+            &config_server_schema,
+            "Settings of Hearth. The values below are the defaults; remove the # in front of a value to "
+            "change it. 'hearth config check' checks this file; docs/configuration.md explains it.",
+            &text);
     rc = str_ok(&text) ? file_replace_begin(&f, path, e) : err_set_nomem(e);
     if (rc == 0) {
         fputs(str_cstr(&text), f.out);
@@ -299,12 +300,12 @@ static int run_init(const cli_args *a) {
     str_init(&path);
     if (model) {
         settings_model_path(model, &path);
-        if (path.len == 0) rc = err_set(&e, ERR_NOTFOUND, "neither XDG_CONFIG_HOME nor HOME says where the file is");
+        if (path.len == 0) rc = err_set(&e, ERR_NOTFOUND, "neither XDG_CONFIG_HOME nor HOME is set");
     } else {
         rc = server_path(a, &path, &e);
     }
     if (rc == 0 && file_exists(str_cstr(&path)) && !cli_flag(a, "force"))
-        rc = err_set(&e, ERR_IO, "%s exists already; --force replaces it", str_cstr(&path));
+        rc = err_set(&e, ERR_IO, "%s already exists; replace it with --force", str_cstr(&path));
     if (rc == 0) rc = write_file(str_cstr(&path), model != NULL, &e);
     if (rc == 0) printf("%s\n", str_cstr(&path));
     str_deinit(&path);
@@ -318,7 +319,7 @@ static int run_path(const cli_args *a) {
     int rc = 0;
     if (cli_arg(a, 0)) {
         settings_model_path(cli_arg(a, 0), &path);
-        if (path.len == 0) rc = err_set(&e, ERR_NOTFOUND, "neither XDG_CONFIG_HOME nor HOME says where the file is");
+        if (path.len == 0) rc = err_set(&e, ERR_NOTFOUND, "neither XDG_CONFIG_HOME nor HOME is set");
     } else {
         rc = server_path(a, &path, &e);
     }
@@ -354,30 +355,29 @@ static int run_reference(const cli_args *a) {
 /* --- tables --- */
 
 static const cli_option show_options[] = {
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    CLI_JSON_OPTION,
     { "origin", CLI_FLAG, NULL, "also print where each value comes from", 0 },
-    { "config", CLI_STRING, "FILE", "read this server.yaml", 0 },
-    { "no-config", CLI_FLAG, NULL, "read no file", 0 },
+    CLI_CONFIG_OPTIONS,
     { 0 },
 };
-static const cli_command cmd_show = {
-    "show",
-    "[MODEL] [--json] [--origin]",
-    "Print every setting as it holds now: server.yaml, the environment and the defaults. With MODEL: its settings.",
-    show_options,
-    0,
-    1,
-    run_show
-};
+static const cli_command cmd_show = { "show",
+                                      "[MODEL] [--json] [--origin]",
+                                      "Print the current value of every setting: server.yaml, the environment and the "
+                                      "defaults; with MODEL, the settings of that model.",
+                                      show_options,
+                                      0,
+                                      1,
+                                      run_show };
 
 static const cli_option check_options[] = {
-    { "model", CLI_FLAG, NULL, "the files hold settings of models (assumed of those in a directory 'models')", 0 },
+    { "model", CLI_FLAG, NULL, "the files contain settings of models (assumed for files in a directory named 'models')",
+      0 },
     { 0 },
 };
 static const cli_command cmd_check = { "check",
                                        "[FILE...]",
-                                       "Name every mistake in configuration files, with line, key and remedy. "
-                                       "Without FILE: all that would be read.",
+                                       "Report every mistake in configuration files, with line, key and remedy. "
+                                       "Without FILE, check every file that would be read.",
                                        check_options,
                                        0,
                                        -1,
@@ -385,7 +385,7 @@ static const cli_command cmd_check = { "check",
 
 static const cli_option init_options[] = {
     { "force", CLI_FLAG, NULL, "replace an existing file", 0 },
-    { "model", CLI_STRING, "MODEL", "write settings of this model instead of server.yaml", 0 },
+    { "model", CLI_STRING, "MODEL", "write the settings of this model instead of server.yaml", 0 },
     { "config", CLI_STRING, "FILE", "write to this file", 0 },
     { 0 },
 };
@@ -396,13 +396,13 @@ static const cli_command cmd_init = {
 };
 
 static const cli_option path_options[] = {
-    { "config", CLI_STRING, "FILE", "server.yaml that is given to other commands", 0 }, { 0 }
+    { "config", CLI_STRING, "FILE", "the server.yaml that other commands are given", 0 }, { 0 }
 };
 static const cli_command cmd_path = {
-    "path", "[MODEL]", "Print where server.yaml is looked for, or the settings of MODEL.", path_options, 0, 1, run_path
+    "path", "[MODEL]", "Print the path of server.yaml, or of the settings of MODEL.", path_options, 0, 1, run_path
 };
 
-static const cli_command cmd_reference = { "reference",      "", "Print every key as a table in Markdown.",
+static const cli_command cmd_reference = { "reference",      "", "Print every key as a Markdown table.",
                                            path_options + 1, 0,  0,
                                            run_reference };
 

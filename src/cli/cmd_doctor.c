@@ -2,6 +2,7 @@
 /* hearth doctor: is everything on this machine as it should be, and what to do where it is not. */
 #include "backend/backend.h"
 #include "cli/doctor.h"
+#include "cli/options.h"
 #include "formats/text.h"
 
 #include <stdarg.h>
@@ -67,7 +68,7 @@ static void gpu(doctor *d) {
                    doctor_bytes(size, (double)devices[i].total_bytes));
         found++;
     }
-    if (!found) doctor_say(d, "gpu", DOCTOR_OK, NULL, "none that this build can use: models run on the CPU");
+    if (!found) doctor_say(d, "gpu", DOCTOR_OK, NULL, "this build can use none: models run on the CPU");
 }
 
 void doctor_report(void *unused, str *out) {
@@ -95,14 +96,14 @@ static int run(const cli_args *a) {
         printf("%s\n],\"ok\":%d,\"warnings\":%d,\"broken\":%d}\n", str_cstr(&d.out), d.n_of[DOCTOR_OK],
                d.n_of[DOCTOR_WARN], d.n_of[DOCTOR_BROKEN]);
     else
-        printf("\n%d in order, %d warning%s, %d broken\n", d.n_of[DOCTOR_OK], d.n_of[DOCTOR_WARN],
+        printf("\n%d ok, %d warning%s, %d broken\n", d.n_of[DOCTOR_OK], d.n_of[DOCTOR_WARN],
                d.n_of[DOCTOR_WARN] == 1 ? "" : "s", d.n_of[DOCTOR_BROKEN]);
     str_deinit(&d.out);
     return d.n_of[DOCTOR_BROKEN] ? CLI_FAILED : CLI_OK;
 }
 
 static const cli_option options[] = {
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    CLI_JSON_OPTION,
     { 0 },
 };
 

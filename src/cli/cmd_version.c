@@ -2,6 +2,7 @@
 /* hearth version */
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "hearth.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
@@ -76,16 +77,13 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "verbose", CLI_FLAG, NULL, "also print the CPU and the instruction sets that kernels may use", 'v' },
-    { "families", CLI_FLAG, NULL, "print the architectures that can be opened instead", 0 },
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    { "verbose", CLI_FLAG, NULL, "also print the CPU and the instruction sets that the kernels may use", 'v' },
+    { "families", CLI_FLAG, NULL, "print the supported architectures instead", 0 },
+    CLI_JSON_OPTION,
     { 0 },
 };
 
-const cli_command cli_cmd_version = { "version",
-                                      "[--verbose | --families] [--json]",
-                                      "Print the version, or the architectures that can be opened.",
-                                      options,
-                                      0,
-                                      0,
-                                      run };
+const cli_command cli_cmd_version = {
+    "version", "[--verbose | --families] [--json]", "Print the version, or the supported architectures.", options, 0, 0,
+    run
+};

@@ -44,14 +44,15 @@ static void check_place(doctor *d, const char *what, const char *variable, const
     place(&path, variable, below_home, "/hearth");
     snprintf(near, sizeof near, "%s", str_cstr(&path));
     if (path.len == 0) {
-        snprintf(remedy, sizeof remedy, "set HOME or %s to a folder of your own", variable);
-        doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "%s: there is no folder for it", what);
+        snprintf(remedy, sizeof remedy, "set HOME or %s to a folder that you own", variable);
+        doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "%s: no folder is known, because neither HOME nor %s is set",
+                   what, variable);
     } else {
         existing(near);
         bool there = strcmp(near, str_cstr(&path)) == 0;
-        snprintf(remedy, sizeof remedy, "give it to this user: sudo chown -R \"$USER\" '%s'", near);
+        snprintf(remedy, sizeof remedy, "make the folder writable: sudo chown -R \"$USER\" '%s'", near);
         if (access(near, W_OK | X_OK) != 0)
-            doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "%s: %s cannot be written", what, near);
+            doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "%s: %s is not writable", what, near);
         else
             doctor_say(d, "paths", DOCTOR_OK, NULL, "%s: %s%s", what, str_cstr(&path),
                        there ? "" : " (does not exist yet)");
@@ -69,7 +70,7 @@ static void check_runtime_dir(doctor *d) {
         doctor_say(d, "paths", DOCTOR_WARN, "log in again, or give --socket PATH",
                    "socket: XDG_RUNTIME_DIR %s does not exist", dir);
     else if (st.st_uid != geteuid() || (st.st_mode & 022))
-        doctor_say(d, "paths", DOCTOR_WARN, "chmod 700 it, and make it yours",
+        doctor_say(d, "paths", DOCTOR_WARN, "the folder must belong to you and have the mode 700",
                    "socket: others may write to XDG_RUNTIME_DIR %s", dir);
     else
         doctor_say(d, "paths", DOCTOR_OK, NULL, "socket: %s/hearth.sock", dir);
@@ -83,7 +84,7 @@ static void check_token(doctor *d) {
     place(&path, "XDG_STATE_HOME", ".local/state", "/hearth/token");
     snprintf(remedy, sizeof remedy, "chmod 600 '%s'", str_cstr(&path));
     if (path.len && stat(str_cstr(&path), &st) == 0 && (st.st_mode & 077))
-        doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "token: others can read %s, which opens the server",
+        doctor_say(d, "paths", DOCTOR_BROKEN, remedy, "token: other users can read %s and so get access to the server",
                    str_cstr(&path));
     str_deinit(&path);
 }
@@ -97,15 +98,15 @@ static void check_disk(doctor *d) {
     snprintf(near, sizeof near, "%s", path.len ? str_cstr(&path) : "/");
     existing(near);
     if (statvfs(near, &v) != 0) {
-        doctor_say(d, "disk", DOCTOR_WARN, "is the disk mounted?", "%s: %s", near, strerror(errno));
+        doctor_say(d, "disk", DOCTOR_WARN, "check whether the disk is mounted", "%s: %s", near, strerror(errno));
     } else {
         double left = (double)v.f_bavail * (double)v.f_frsize;
         doctor_bytes(a, left);
         if (left < LITTLE_DISK)
             doctor_say(d, "disk", DOCTOR_WARN, "remove models ('hearth rm'), or set XDG_DATA_HOME to a larger disk",
-                       "%s left for models at %s", a, near);
+                       "%s are free for models at %s", a, near);
         else
-            doctor_say(d, "disk", DOCTOR_OK, NULL, "%s left for models at %s", a, near);
+            doctor_say(d, "disk", DOCTOR_OK, NULL, "%s are free for models at %s", a, near);
     }
     str_deinit(&path);
 }
@@ -125,18 +126,18 @@ static void say_findings(doctor *d, const registry_health *h) {
     char a[32];
     if (h->lost_models.n)
         doctor_say(d, "registry", DOCTOR_BROKEN, "put the file back, or forget the name with 'hearth rm'",
-                   "%d model%s whose file is gone: %s%s", h->lost_models.n, h->lost_models.n == 1 ? "" : "s",
+                   "%d model%s without files: %s%s", h->lost_models.n, h->lost_models.n == 1 ? "" : "s",
                    h->lost_models.example, h->lost_models.n > 1 ? ", ..." : "");
     if (h->lost_blobs.n)
         doctor_say(d, "blobs", DOCTOR_BROKEN, "pull the model again: 'hearth pull'",
-                   "%d file%s that a model uses are missing or cut: %.30s...", h->lost_blobs.n,
+                   "missing or cut off: %d file%s of models, such as %.30s...", h->lost_blobs.n,
                    h->lost_blobs.n == 1 ? "" : "s", h->lost_blobs.example);
     if (h->unused_blobs.n)
-        doctor_say(d, "blobs", DOCTOR_WARN, "the next 'hearth rm' of any model frees it",
-                   "%d file%s of %s that no model uses", h->unused_blobs.n, h->unused_blobs.n == 1 ? "" : "s",
+        doctor_say(d, "blobs", DOCTOR_WARN, "the next 'hearth rm' of any model deletes them",
+                   "%d file%s that no model uses: %s", h->unused_blobs.n, h->unused_blobs.n == 1 ? "" : "s",
                    doctor_bytes(a, (double)h->unused_blobs.bytes));
     if (h->partial.n)
-        doctor_say(d, "blobs", DOCTOR_WARN, "'hearth pull' of the same name goes on where it stopped",
+        doctor_say(d, "blobs", DOCTOR_WARN, "'hearth pull' of the same name continues where the download stopped",
                    "%d download%s not complete", h->partial.n, h->partial.n == 1 ? " is" : "s are");
 }
 
@@ -146,7 +147,7 @@ void doctor_registry(doctor *d) {
     err             e = { 0 };
     int             rc = catalogue_open_existing(&r, &e);
     if (rc == 0 && !r) {
-        doctor_say(d, "registry", DOCTOR_OK, NULL, "no model is registered yet");
+        doctor_say(d, "registry", DOCTOR_OK, NULL, "no models are registered yet");
         return;
     }
     if (rc == 0) rc = registry_check(r, &h, &e);
@@ -203,7 +204,7 @@ static int check_model_yaml(const char *path, err *e) {
 static void say_config(doctor *d, int rc, const err *e, int *n) {
     (*n)++;
     if (rc < 0)
-        doctor_say(d, "config", DOCTOR_BROKEN, "'hearth config check' names line, key and remedy", "%s", e->msg);
+        doctor_say(d, "config", DOCTOR_BROKEN, "'hearth config check' reports line, key and remedy", "%s", e->msg);
 }
 
 void doctor_config(doctor *d) {
@@ -231,7 +232,7 @@ void doctor_config(doctor *d) {
     }
     if (all) closedir(all);
     if (d->n_of[DOCTOR_BROKEN] == before)
-        doctor_say(d, "config", DOCTOR_OK, NULL, n ? "%d file%s, valid" : "no file; the defaults apply", n,
+        doctor_say(d, "config", DOCTOR_OK, NULL, n ? "%d valid file%s" : "there are no files; the defaults apply", n,
                    n == 1 ? "" : "s");
     str_deinit(&dir);
     str_deinit(&path);

@@ -65,7 +65,7 @@ void doctor_cpu(doctor *d) {
     cpu_names(k.cpu, sets, sizeof sets);
     if (k.cpu == 0)
         doctor_say(d, "cpu", DOCTOR_WARN, "a processor with AVX2 or NEON is many times faster",
-                   "%s: no instruction set that kernels are written for; plain C does the work", text);
+                   "%s: there are no kernels for its instruction sets, so plain C does the work", text);
     else
         doctor_say(d, "cpu", DOCTOR_OK, NULL, "%s; %d of %d kernels use %s", text, s.all - s.plain, s.all, sets);
     if (quota > 0 && quota < cores)
@@ -87,7 +87,8 @@ void doctor_memory(doctor *d) {
     doctor_bytes(a, (double)available);
     doctor_bytes(b, total);
     if (available == 0)
-        doctor_say(d, "memory", DOCTOR_WARN, "is /proc mounted?", "how much memory is available is not known");
+        doctor_say(d, "memory", DOCTOR_WARN, "check whether /proc is mounted",
+                   "the amount of available memory is not known");
     else if (available < (uint64_t)1 << 30)
         doctor_say(d, "memory", DOCTOR_WARN, "end other programs, or choose a small model ('hearth info MODEL')",
                    "%s available%s, %s in the machine", a, strcmp(from, "cgroup") == 0 ? " in this control group" : "",
@@ -142,7 +143,7 @@ static void try_inside(void) {
 
 void doctor_sandbox(doctor *d) {
     static const char remedy[] =
-        "models still run, with fewer walls; a kernel from 5.13 on with seccomp and Landlock has them all";
+        "models still run, but less isolated; the whole sandbox needs Linux 5.13 or later with seccomp and Landlock";
     sandbox_state can;
     str           text;
     int           status = 0;
@@ -156,21 +157,23 @@ void doctor_sandbox(doctor *d) {
     if (pid == 0) try_inside();
     bool ran = pid > 0 && waitpid(pid, &status, 0) == pid;
     if (!ran)
-        doctor_say(d, "sandbox", DOCTOR_BROKEN, "are there too many processes?", "no child process: %s",
-                   strerror(errno));
+        doctor_say(d, "sandbox", DOCTOR_BROKEN, "check whether too many processes are running",
+                   "cannot start a child process: %s", strerror(errno));
     else if (!sandbox_is_complete(&can))
         doctor_say(d, "sandbox", DOCTOR_WARN, remedy, "%s", str_cstr(&text));
     else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
-        doctor_say(d, "sandbox", DOCTOR_OK, NULL, "%s; tried: a file and a socket were refused", str_cstr(&text));
+        doctor_say(d, "sandbox", DOCTOR_OK, NULL, "%s; in a test, access to a file and a socket was refused",
+                   str_cstr(&text));
     else
         doctor_say(d, "sandbox", DOCTOR_BROKEN, "report this with the kernel's version (uname -a)",
-                   "%s, but a child that tried it %s", str_cstr(&text),
-                   WIFEXITED(status) && WEXITSTATUS(status) == 2 ? "could not enter it" : "was not stopped");
+                   "%s, but a child process %s", str_cstr(&text),
+                   WIFEXITED(status) && WEXITSTATUS(status) == 2 ? "could not enter the sandbox"
+                                                                 : "was not stopped by the sandbox");
     str_deinit(&text);
     arena_init(&mem, 0);
     if (settings_peek(&v, &mem, NULL) == 0 && !config_bool(&v, "security.sandbox"))
         doctor_say(d, "sandbox", DOCTOR_WARN,
                    "remove security.sandbox from server.yaml and HEARTH_SANDBOX from the environment",
-                   "it is switched off: models run with all that this user may do");
+                   "the sandbox is switched off: models may do everything that this user may do");
     arena_deinit(&mem);
 }

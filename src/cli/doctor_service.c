@@ -36,22 +36,23 @@ void doctor_server(doctor *d) {
     int rc = client_open(&c, d->args, &e);
     if (rc == 0) rc = client_ask(c, "/health", NULL, &body, &status, &e);
     if (rc == ERR_NOTFOUND) {
-        doctor_say(d, "server", DOCTOR_OK, NULL, "none is running, and its port is free");
+        doctor_say(d, "server", DOCTOR_OK, NULL, "no server is running, and its port is free");
     } else if (rc < 0) {
         doctor_say(d, "server", DOCTOR_WARN,
-                   "is another program on that port? Give 'hearth serve' another one with --port", "%s", e.msg);
+                   "if another program uses that port, give 'hearth serve' another one with --port", "%s", e.msg);
     } else if (status == 401 || status == 403) {
-        doctor_say(d, "server", DOCTOR_WARN, "set HEARTH_API_KEY", "%s answers, but wants a key", client_where(c));
+        doctor_say(d, "server", DOCTOR_WARN, "set HEARTH_API_KEY", "the server at %s requires a key", client_where(c));
     } else if (!read_version(&body, version, sizeof version)) {
-        doctor_say(d, "server", DOCTOR_WARN, "end it, or give 'hearth serve' another port with --port",
+        doctor_say(d, "server", DOCTOR_WARN, "end that program, or give 'hearth serve' another port with --port",
                    "another program answers at %s", client_where(c));
     } else if (strcmp(version, hearth_version()) != 0) {
-        doctor_say(d, "server", DOCTOR_WARN, "restart the server", "Hearth %.40s answers at %s; this program is %s",
-                   version, client_where(c), hearth_version());
+        doctor_say(d, "server", DOCTOR_WARN, "restart the server",
+                   "Hearth %.40s is running at %s, but this program is version %s", version, client_where(c),
+                   hearth_version());
     } else {
-        doctor_say(d, "server", status == 200 ? DOCTOR_OK : DOCTOR_WARN, status == 200 ? NULL : "wait, or read its log",
-                   "Hearth %.40s answers at %s%s", version, client_where(c),
-                   status == 200 ? "" : ", but is not ready (loading or draining)");
+        doctor_say(d, "server", status == 200 ? DOCTOR_OK : DOCTOR_WARN,
+                   status == 200 ? NULL : "wait, or read the server's log", "Hearth %.40s is running at %s%s", version,
+                   client_where(c), status == 200 ? "" : ", but it is not ready (loading or draining)");
     }
     client_free(c);
     str_deinit(&body);
@@ -79,13 +80,14 @@ void doctor_demo(doctor *d) {
         rc = once_ask(r, &q, &text, &u, &e);
     }
     if (rc < 0)
-        doctor_say(d, "demo", DOCTOR_BROKEN, "install it again: models/demo/demo.gguf belongs beside the program", "%s",
-                   e.msg);
+        doctor_say(d, "demo", DOCTOR_BROKEN, "install Hearth again: models/demo/demo.gguf belongs beside the program",
+                   "%s", e.msg);
     else if (!strstr(str_cstr(&text), want))
-        doctor_say(d, "demo", DOCTOR_BROKEN, "compare with 'hearth run demo' on another machine, and report it",
-                   "asked for 12 plus 30, it says '%.60s'", str_cstr(&text));
+        doctor_say(d, "demo", DOCTOR_BROKEN,
+                   "compare the answer with 'hearth run demo' on another machine and report the difference",
+                   "asked for 12 plus 30, the demo model answers '%.60s'", str_cstr(&text));
     else
-        doctor_say(d, "demo", DOCTOR_OK, NULL, "asked for 12 plus 30, it says '%.60s' at %.0f tokens/s",
+        doctor_say(d, "demo", DOCTOR_OK, NULL, "asked for 12 plus 30, the demo model answers '%.60s' at %.0f tokens/s",
                    str_cstr(&text), u.generate_s > 0 ? (u.generated_tokens - 1) / u.generate_s : 0);
     runtime_free(r);
     free(path);

@@ -84,7 +84,7 @@ static void put_options(const cli_command *c, const char *program, bool all, str
         }
         if (!more) {
             char line[128];
-            snprintf(line, sizeof line, "more, which '%s %s --help-all' explains:", program, c->name);
+            snprintf(line, sizeof line, "further options, explained by '%s %s --help-all':", program, c->name);
             str_push(out, '\n');
             put_wrapped(out, line, 0, 2);
         }
@@ -119,7 +119,7 @@ static void put_summary(const cli_command *c, str *out) {
 void help_commands(str *out) {
     str_puts(out, "Hearth runs language models on this machine.\n\nusage: hearth COMMAND [arguments]\n\ncommands:\n");
     for (const cli_command *const *c = cli_commands; *c; c++) put_summary(*c, out);
-    str_puts(out, "\n'hearth COMMAND --help' explains one of them.\n");
+    str_puts(out, "\n'hearth COMMAND --help' explains a command.\n");
 }
 
 void help_subcommands(const cli_command *c, const char *program, const cli_command *const *list, str *out) {
@@ -127,7 +127,7 @@ void help_subcommands(const cli_command *c, const char *program, const cli_comma
     put_wrapped(out, c->summary, 0, 0);
     str_puts(out, "\ncommands:\n");
     for (; *list; list++) put_summary(*list, out);
-    str_printf(out, "\n'%s COMMAND --help' explains one of them.\n", program);
+    str_printf(out, "\n'%s COMMAND --help' explains a command.\n", program);
 }
 
 /* --- man pages --- */
@@ -190,16 +190,15 @@ static void man_options(const cli_command *c, str *out) {
 }
 
 static void man_foot(str *out) {
-    str_puts(
-        out,
-        ".SH EXIT STATUS\n"
-        ".TP\n.B 0\nIt worked.\n"
-        ".TP\n.B 1\nIt failed: a file, a model, the network or the running server; a sentence on stderr says why.\n"
-        ".TP\n.B 2\nThe command line or a value of the environment is wrong.\n"
-        ".SH FILES\n"
-        ".TP\n.I $XDG_CONFIG_HOME/hearth/server.yaml\nsettings; see \\fBhearth\\-config\\fR(1)\n"
-        ".TP\n.I $XDG_CONFIG_HOME/hearth/models/NAME.yaml\nsettings of one model\n"
-        ".TP\n.I $XDG_DATA_HOME/hearth\nmodels that were pulled or named\n");
+    str_puts(out, ".SH EXIT STATUS\n"
+                  ".TP\n.B 0\nThe command succeeded.\n"
+                  ".TP\n.B 1\nThe command failed because of a file, a model, the network or the running server; a "
+                  "message on stderr says why.\n"
+                  ".TP\n.B 2\nThe command line or a value of the environment is wrong.\n"
+                  ".SH FILES\n"
+                  ".TP\n.I $XDG_CONFIG_HOME/hearth/server.yaml\nsettings; see \\fBhearth\\-config\\fR(1)\n"
+                  ".TP\n.I $XDG_CONFIG_HOME/hearth/models/NAME.yaml\nsettings of one model\n"
+                  ".TP\n.I $XDG_DATA_HOME/hearth\nmodels that were pulled or named\n");
 }
 
 static void man_list(const cli_command *const *list, const char *prefix, str *out) {

@@ -34,7 +34,7 @@ static int find_file(settings *s, const cli_args *a, bool *given, err *e) {
     str         path;
     *given = flag || (env && *env);
     s->no_config = cli_flag(a, "no-config");
-    if (s->no_config) return flag ? err_set(e, ERR_ARG, "--config and --no-config exclude each other") : 0;
+    if (s->no_config) return flag ? err_set(e, ERR_ARG, "--config and --no-config cannot be used together") : 0;
     str_init(&path);
     if (*given) {
         str_puts(&path, flag ? flag : env);
@@ -57,7 +57,7 @@ static int print_report(const config_report *r, err *e) {
     fflush(stdout);
     fputs(str_cstr(&text), stderr);
     str_deinit(&text);
-    return err_set(e, ERR_FORMAT, "%s has %zu problem%s; 'hearth config check' shows them, too", r->label, r->n,
+    return err_set(e, ERR_FORMAT, "%s has %zu problem%s; see 'hearth config check'", r->label, r->n,
                    r->n == 1 ? "" : "s");
 }
 
@@ -266,7 +266,8 @@ static int read_template(model_settings *m, err *e) {
     if (m->model.template_file[0] != '/' && slash) str_append(&path, v->where, (size_t)(slash - v->where) + 1);
     str_puts(&path, m->model.template_file);
     int rc = file_read(&text, &bytes, str_cstr(&path), CONFIG_MAX_BYTES, e);
-    if (rc == 0 && memchr(text, '\0', bytes)) rc = err_set(e, ERR_FORMAT, "%s holds a NUL", str_cstr(&path));
+    if (rc == 0 && memchr(text, '\0', bytes))
+        rc = err_set(e, ERR_FORMAT, "%s contains a NUL character", str_cstr(&path));
     if (rc == 0 && !(m->runtime.template_text = arena_strdup(&m->mem, text))) rc = err_set_nomem(e);
     free(text);
     str_deinit(&path);

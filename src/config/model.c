@@ -15,14 +15,14 @@ static const config_key message_keys[] = {
     { .path = "role",
       .type = CONFIG_CHOICE,
       .choices = "system|user|assistant",
-      .help = "who speaks",
+      .help = "role of the message",
       .required = true },
-    { .path = "content", .type = CONFIG_TEXT, .help = "what is said", .required = true },
+    { .path = "content", .type = CONFIG_TEXT, .help = "text of the message", .required = true },
 };
 static const config_schema message_schema = { message_keys, COUNT(message_keys), NULL };
 
 static const config_key adapter_keys[] = {
-    { .path = "path", .type = CONFIG_TEXT, .help = "the adapter's file", .required = true },
+    { .path = "path", .type = CONFIG_TEXT, .help = "file of the adapter", .required = true },
     { .path = "scale", .type = CONFIG_REAL, .help = "weight of the adapter" },
 };
 static const config_schema adapter_schema = { adapter_keys, COUNT(adapter_keys), NULL };
@@ -31,7 +31,7 @@ static const config_key keys[] = {
     { .path = "context",
       .type = CONFIG_INT,
       .max = 16777216,
-      .help = "positions of a sequence; 0: the model's own, or what the cache has room for",
+      .help = "length of the context in tokens; 0: as long as the model's own, or as the cache has room for",
       .env = "HEARTH_CONTEXT",
       .flag = "ctx" },
     { .path = "system",
@@ -40,11 +40,11 @@ static const config_key keys[] = {
       .env = "HEARTH_SYSTEM",
       .flag = "system" },
     { .path = "template", .type = CONFIG_TEXT, .help = "replaces the model's chat template (Jinja)" },
-    { .path = "template_file", .type = CONFIG_TEXT, .help = "file with such a template, relative to this one" },
+    { .path = "template_file", .type = CONFIG_TEXT, .help = "file with a chat template, relative to this file" },
     CONFIG_SAMPLING_KEYS,
     { .path = "preset",
       .type = CONFIG_TEXT,
-      .help = "preset whose values override those of sampling",
+      .help = "name of the preset whose values override those of sampling",
       .flag = "preset" },
     { .path = "presets", .type = CONFIG_NAMED, .items = &preset_schema, .help = "NAME: {keys of sampling}" },
     { .path = "messages",
@@ -59,21 +59,21 @@ static const config_key keys[] = {
     { .path = "rope_scaling.type",
       .type = CONFIG_CHOICE,
       .choices = "none|linear|yarn",
-      .help = "rule that stretches positions over a longer context" },
+      .help = "method that extends the model to a longer context" },
     { .path = "rope_scaling.factor",
       .type = CONFIG_REAL,
       .min = 1,
       .max = 1024,
-      .help = "how many times longer the context is" },
+      .help = "how many times longer the context becomes" },
     { .path = "rope_scaling.original_context",
       .type = CONFIG_INT,
       .min = 1,
       .max = 16777216,
-      .help = "context that the model was trained with; unset: what its file says" },
+      .help = "context that the model was trained with; unset: as the model's file says" },
     { .path = "keep_alive",
       .type = CONFIG_SECONDS,
       .help = "how long the model stays in memory after its last request; forever: until it is stopped" },
-    { .path = "pinned", .type = CONFIG_BOOL, .help = "never unload this model to make room for another one" },
+    { .path = "pinned", .type = CONFIG_BOOL, .help = "do not unload this model to make room for another" },
     { .path = "license", .type = CONFIG_TEXT, .help = "text of the licence, printed by hearth show" },
     { .path = "draft",
       .type = CONFIG_TEXT,
@@ -82,7 +82,7 @@ static const config_key keys[] = {
 };
 
 static const config_section sections[] = {
-    { "sampling", "How answers are drawn; what a request says itself comes first." },
+    { "sampling", "How tokens are sampled; values in a request take precedence." },
     { "rope_scaling", "For contexts longer than the model was trained with." },
     { NULL, NULL },
 };
@@ -176,12 +176,13 @@ void config_model_check(const config_values *v, config_report *r) {
     const config_value *file = config_get(v, "template_file"), *rope = config_get(v, "rope_scaling.type");
     check_preset(v, r);
     if (config_get(v, "template")->origin && file->origin)
-        config_report_add(r, place_of(file), 1, "template_file: there is a template, too; keep one of them");
+        config_report_add(r, place_of(file), 1, "template_file: template is set, too; keep only one of the two");
     if (!rope->origin &&
         (config_get(v, "rope_scaling.factor")->origin || config_get(v, "rope_scaling.original_context")->origin))
         config_report_add(r, 0, 0, "rope_scaling.type: is missing; add linear or yarn");
     if (rope->origin && strcmp(rope->text, "none") != 0 && !config_get(v, "rope_scaling.factor")->origin)
-        config_report_add(r, place_of(rope), 1, "rope_scaling.factor: is missing; add how much longer the context is");
+        config_report_add(r, place_of(rope), 1,
+                          "rope_scaling.factor: is missing; add how much longer the context becomes");
 }
 
 static const char *keep(arena *mem, const config_values *v, const char *path, bool *bad) {

@@ -19,13 +19,13 @@
     { .path = P "max_tokens", \
       .type = CONFIG_INT, \
       .max = 2147483647, \
-      .help = "end an answer after so many tokens; 0: when the context is full", \
+      .help = "end an answer after this many tokens; 0: when the context is full", \
       .env = "HEARTH_MAX_TOKENS", \
       .flag = "max-tokens" }, \
     { .path = P "min_tokens", \
       .type = CONFIG_INT, \
       .max = 2147483647, \
-      .help = "an answer does not end before so many tokens", \
+      .help = "do not end an answer before this many tokens", \
       .env = "HEARTH_MIN_TOKENS" }, \
     { .path = P "stop", .type = CONFIG_TEXTS, .help = "texts before which an answer ends", .flag = "stop" }
 

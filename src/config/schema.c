@@ -231,7 +231,7 @@ static bool read_scalar(const config_key *k, const config_node *n, const char *p
         return false;
     }
     if (memchr(n->text.data, '\0', n->text.len)) {
-        config_report_add(r->r, n->line, n->column, "%s: the text holds a NUL; remove it", path);
+        config_report_add(r->r, n->line, n->column, "%s: the text contains a NUL character; remove it", path);
         return false;
     }
     if (config_parse_scalar(k, n->text.data, 0, v, &e) == 0) return true;
@@ -245,7 +245,7 @@ static void read_value(config_values *out, const config_key *k, const config_nod
     if (is_null(n)) return;
     if (n->kind == CONFIG_SCALAR && !n->quoted && n->text.len == 0) {
         config_report_add(r->r, n->key_line ? n->key_line : n->line, n->key_column ? n->key_column : n->column,
-                          "%s: has no value; give one, or remove the line", path);
+                          "%s: has no value; add a value, or remove the line", path);
         return;
     }
     switch (k->type) {
@@ -293,7 +293,7 @@ static void unknown_key(const config_schema *s, const config_node *n, const char
         for (size_t i = 0; i < s->n && !more.len; i++) {
             const char *dot = strrchr(s->keys[i].path, '.');
             if (dot && strcmp(dot + 1, n->key.data) == 0)
-                str_printf(&more, "it belongs in the section %.*s", (int)(dot - s->keys[i].path), s->keys[i].path);
+                str_printf(&more, "the key belongs in the section %.*s", (int)(dot - s->keys[i].path), s->keys[i].path);
         }
         if (!more.len) str_puts(&more, "expected one of ");
         for (size_t i = 0; i < count && view_starts((view){ more.data, more.len }, "expected"); i++) {
@@ -313,7 +313,8 @@ static void read_map(config_values *out, const config_node *map, const char *pre
         const config_key *k = strchr(n->key.data, '.') ? NULL : config_find_key(out->schema, path);
         if (strchr(n->key.data, '.')) {
             config_report_add(r->r, n->key_line, n->key_column,
-                              "%s: a dot in a key; write the section, and the key below it, indented", shown);
+                              "%s: a key may not contain a dot; write the section, and below it the key, indented",
+                              shown);
         } else if (k) {
             read_value(out, k, n, shown, r);
         } else if (!is_section(out->schema, path)) {

@@ -35,7 +35,7 @@ static bool check_bytes(view text, config_report *r) {
             return false;
         }
         if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7f) {
-            config_report_add(r, line, column, "control character 0x%02x; remove it", c);
+            config_report_add(r, line, column, "there is a control character 0x%02x; remove it", c);
             return false;
         }
         column = c == '\n' ? 1 : column + 1;
@@ -62,19 +62,25 @@ static void syntax_error(const yaml_parser_t *p, view text, config_report *r) {
     static const struct {
         const char *problem, *sentence;
     } rows[] = {
-        { "could not find expected ':'", "a key without ':'; write 'key: value', and put text with ':' in quotes" },
+        { "could not find expected ':'",
+          "a key is not followed by ':'; write 'key: value', and put text that contains ':' in quotes" },
         { "mapping values are not allowed",
-          "a ':' where no key may stand; put the value in quotes, or indent the line like its neighbours" },
-        { "did not find expected key", "the line fits no level above; indent it like the other keys of its section" },
-        { "block sequence entries are not allowed", "a '-' where no list may stand; begin the list on a new line" },
-        { "did not find expected '-' indicator", "the line belongs to no list; indent it, or begin it with '-'" },
+          "there is a ':' where no key is allowed; put the value in quotes, or indent the line like its neighbours" },
+        { "did not find expected key",
+          "the line is not indented like the other keys of its section; correct the indentation" },
+        { "block sequence entries are not allowed",
+          "there is a '-' where no list is allowed; begin the list on a new line" },
+        { "did not find expected '-' indicator",
+          "the line does not belong to a list; indent it, or begin it with '-'" },
         { "did not find expected ',' or ']'", "a list in [ ] is not closed; add ',' or ']'" },
         { "did not find expected ',' or '}'", "a map in { } is not closed; add ',' or '}'" },
-        { "found unexpected end of stream", "a quote is not closed; add it" },
-        { "found unexpected document indicator", "a quote is not closed; add it" },
-        { "found unknown escape character", "an unknown escape; write \\\\ for a backslash, or use 'single quotes'" },
+        { "found unexpected end of stream", "a quotation mark is missing; add it" },
+        { "found unexpected document indicator", "a quotation mark is missing; add it" },
+        { "found unknown escape character",
+          "there is an unknown escape; write \\\\ for a backslash, or use 'single quotes'" },
         { "found undefined tag handle", "tags (!) are not supported; remove the tag" },
-        { "did not find expected <document start>", "text after the end of the document; write one document" },
+        { "did not find expected <document start>",
+          "there is text after the end of the document; write only one document" },
         { "did not find expected whitespace or line break", "'|' or '>' needs the text on the next line" },
     };
     int line = (int)p->problem_mark.line + 1, column = (int)p->problem_mark.column + 1;
@@ -83,7 +89,7 @@ static void syntax_error(const yaml_parser_t *p, view text, config_report *r) {
         return;
     }
     if (char_at(text, line, column) == '\t') {
-        config_report_add(r, line, column, "a tab; indent with spaces");
+        config_report_add(r, line, column, "there is a tab; indent with spaces");
         return;
     }
     for (size_t i = 0; p->problem && i < sizeof rows / sizeof rows[0]; i++) {
@@ -96,13 +102,14 @@ static void syntax_error(const yaml_parser_t *p, view text, config_report *r) {
                           char_at(text, line, column));
         return;
     }
-    config_report_add(r, line, column, "not YAML: %s; correct the line", p->problem ? p->problem : "unreadable");
+    config_report_add(r, line, column, "the line is not valid YAML: %s; correct it",
+                      p->problem ? p->problem : "unreadable");
 }
 
 /* --- events to nodes --- */
 
 static void too_large(builder *b, int line, int column) {
-    config_report_add(b->r, line, column, "the file holds too much; shorten the file");
+    config_report_add(b->r, line, column, "the file is too large; shorten it");
     b->stop = true;
 }
 
@@ -122,7 +129,7 @@ static config_node *find_key(const config_node *map, view key) {
 /* Looking a key up walks over its siblings, so there are not many. */
 static bool is_full(builder *b, config_node *into, const config_node *n) {
     if (into->count++ < CONFIG_MAX_CHILDREN) return false;
-    config_report_add(b->r, n->line, n->column, "more than %d entries; remove some", CONFIG_MAX_CHILDREN);
+    config_report_add(b->r, n->line, n->column, "there are more than %d entries; remove some", CONFIG_MAX_CHILDREN);
     b->stop = true;
     return true;
 }
@@ -132,9 +139,8 @@ static void twice(builder *b, const config_node *n, const config_node *before) {
     str_init(&path);
     for (int i = 1; i < b->depth; i++)
         if (b->stack[i]->key.len) str_printf(&path, "%.60s.", b->stack[i]->key.data);
-    config_report_add(b->r, n->key_line, n->key_column,
-                      "%s%.100s: a second time (first in line %d); remove one of them", str_cstr(&path), n->key.data,
-                      before->key_line);
+    config_report_add(b->r, n->key_line, n->key_column, "%s%.100s: appears twice (first in line %d); remove one of them",
+                      str_cstr(&path), n->key.data, before->key_line);
     str_deinit(&path);
 }
 
@@ -209,7 +215,8 @@ static void open_container(builder *b, const yaml_event_t *ev, config_kind kind)
     if (!n) return;
     attach(b, n);
     if (b->depth == CONFIG_MAX_DEPTH) {
-        config_report_add(b->r, n->line, n->column, "nested deeper than %d levels; make it flatter", CONFIG_MAX_DEPTH);
+        config_report_add(b->r, n->line, n->column,
+                          "the values are nested deeper than %d levels; nest them less deeply", CONFIG_MAX_DEPTH);
         b->stop = true;
         return;
     }
@@ -238,7 +245,7 @@ static void take_event(builder *b, const yaml_event_t *ev) {
     case YAML_DOCUMENT_START_EVENT:
         if (++b->documents > 1) {
             config_report_add(b->r, (int)ev->start_mark.line + 1, (int)ev->start_mark.column + 1,
-                              "a second document ('---'); a file holds one");
+                              "there is a second document ('---'); a file may contain only one");
             b->stop = true;
         }
         break;

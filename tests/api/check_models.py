@@ -302,7 +302,7 @@ def commands(program, hub):
         code, out, said = run("create", "of-another", "--gguf-file", "tiny-Q4_K_M.gguf", "-f", "-")
         assert code == 1 and "FROM" in said, said
         code, out, said = run("create", "calm", "-f", "-", stdin="FROM org/tiny/tiny-Q8_0.gguf\nSYSTEM Be calm.\n")
-        assert code == 0 and out.startswith("calm is /"), (code, out, said)
+        assert code == 0 and out.startswith("calm now names /"), (code, out, said)
         code, out, _ = run("show", "calm", "--modelfile")
         assert code == 0 and "SYSTEM Be calm.\n" in out, out
         code, out, said = run("pull", "org/tiny:Q4_K_M", "--json")

@@ -288,7 +288,7 @@ def names_of_files():
 
 def check_of_variables():
     r = run(environment(HEARTH_PROT="1", HEARTH_CORPUS="1"), "config", "check")
-    assert r.stderr == "HEARTH_PROT: no such variable; did you mean HEARTH_PORT?\n", r.stderr
+    assert r.stderr == "HEARTH_PROT is not a known variable; did you mean HEARTH_PORT?\n", r.stderr
     r = run(environment(HEARTH_TOP_P="2"), "config", "check", status=1)
     assert "HEARTH_TOP_P (sampling.top_p): '2' is out of range; expected a number from 0 to 1" in r.stderr, r.stderr
     run(environment(HEARTH_TOP_P="1", HEARTH_HOST="x", HEARTH_CONFIG="/dev/null"), "config", "check")
@@ -409,7 +409,7 @@ def keys_logs_and_reload():
         # A mistake changes nothing.
         write(env, "server.yaml", "securty: {}\n")
         s.process.send_signal(signal.SIGHUP)
-        wait_for(log, "reload: nothing was changed")
+        wait_for(log, "reload: the settings were not changed")
         assert s.ask("/v1/models", key="secret-ann")[0] == 200
         # Another key, a limit, a new log file's name for the old one, and fewer lines.
         write(env, "server.yaml", text.replace("KEY", "eve:secret-eve").replace("RATE", "2"))

@@ -14,6 +14,7 @@
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "engine/engine.h"
 #include "formats/summary.h"
 #include "kernels/cpu.h"
@@ -149,8 +150,8 @@ static int open_engine(bench *b, const char *path, err *e) {
     if ((rc = model_file_open(&b->file, path, e)) < 0) return rc;
     if ((rc = nn_model_open(&b->model, b->file, models_list, &(nn_model_options){ 0 }, e)) < 0) return rc;
     if (b->model->dims->context > 0 && longest > b->model->dims->context)
-        return err_set(e, ERR_ARG, "the model's context has %d tokens; -p %d -n %d need %d", b->model->dims->context,
-                       b->n_prompt, b->n_generate, longest);
+        return err_set(e, ERR_ARG, "the model's context holds %d tokens, but -p %d -n %d need %d",
+                       b->model->dims->context, b->n_prompt, b->n_generate, longest);
     (void)bundle_tokenizer_open(&b->tok, b->file, NULL, NULL);
     if (!b->mapped && machine_memory_available(NULL) / 2 > model_file_bytes(b->file))
         (void)model_file_settle(b->file, NULL);
@@ -258,15 +259,15 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "prompt", CLI_INT, "N", "tokens of the prompt (512)", 'p' },
-    { "generate", CLI_INT, "N", "tokens to generate (64)", 'n' },
-    { "threads", CLI_INT, "N", "compute threads (one per core)", 't' },
-    { "batch", CLI_STRING, "LIST", "sequences that generate at once, such as 1,4,16 (1)", 'b' },
-    { "reps", CLI_INT, "N", "repetitions; the median counts (3)", 'r' },
-    { "device", CLI_STRING, "ID", "device to compute on: cpu or a GPU such as cuda:0; auto: the CPU (auto)", 0 },
-    { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
-    { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file, not from huge pages", 0 },
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    { "prompt", CLI_INT, "N", "number of tokens in the prompt (512)", 'p' },
+    { "generate", CLI_INT, "N", "number of tokens to generate (64)", 'n' },
+    { "threads", CLI_INT, "N", "number of compute threads (one per core)", 't' },
+    { "batch", CLI_STRING, "LIST", "numbers of sequences that generate at the same time, such as 1,4,16 (1)", 'b' },
+    { "reps", CLI_INT, "N", "number of repetitions, of which the median is reported (3)", 'r' },
+    CLI_DEVICE_OPTION,
+    CLI_KV_OPTION("kv"),
+    { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file instead of huge pages", 0 },
+    CLI_JSON_OPTION,
     { 0 },
 };
 

@@ -2,6 +2,7 @@
 /* hearth debug: looks into the engine from outside. One entry of `commands` per sub-command. */
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "kernels/kernels.h"
 #include "tensor/codec.h"
 
@@ -23,8 +24,8 @@ static int dequant_stream(int type, FILE *in, FILE *out, err *e) {
     }
     while ((n = fread(blocks, 1, (size_t)AT_ONCE * t->block_bytes, in)) > 0) {
         if (n % t->block_bytes != 0) {
-            rc = err_set(e, ERR_FORMAT, "the input ends inside a block: %zu of %u bytes", n % t->block_bytes,
-                         t->block_bytes);
+            rc = err_set(e, ERR_FORMAT, "the input ends in the middle of a block, after %zu of %u bytes",
+                         n % t->block_bytes, t->block_bytes);
             goto done;
         }
         n = n / t->block_bytes * t->block_elems;
@@ -48,13 +49,15 @@ static int run_dequant(const cli_args *args) {
     if (!name) return cli_usage_error(args, "--type is missing");
     if (!tensor_type_parse(name, &type)) return cli_usage_error(args, "--type: unknown type '%s'", name);
     if (!tensor_can_dequant(type)) {
-        return cli_usage_error(args, "--type %s: its scales lie in other tensors, a stream of blocks has none", name);
+        return cli_usage_error(
+            args, "--type %s: the scales of this type are in separate tensors, which a stream of blocks does not have",
+            name);
     }
     return dequant_stream(type, stdin, stdout, &e) < 0 ? cli_fail(args, &e) : CLI_OK;
 }
 
 static const cli_option dequant_options[] = {
-    { "type", CLI_STRING, "TYPE", "block type, for example Q4_K", 't' },
+    { "type", CLI_STRING, "TYPE", "type of the blocks, for example Q4_K", 't' },
     { 0 },
 };
 static const cli_command cmd_dequant = {
@@ -112,12 +115,12 @@ static int run_kernels(const cli_args *args) {
 }
 
 static const cli_option kernels_options[] = {
-    { "cpu", CLI_STRING, "SETS", "use only these sets, for example avx2, -avx512 or scalar", 0 },
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    { "cpu", CLI_STRING, "SETS", "use only these instruction sets, for example avx2, -avx512 or scalar", 0 },
+    CLI_JSON_OPTION,
     { 0 },
 };
 static const cli_command cmd_kernels = {
-    "kernels",   "[--cpu SETS] [--json]", "Print the kernel table: slot and instruction set.", kernels_options, 0, 0,
+    "kernels",   "[--cpu SETS] [--json]", "Print which instruction set every kernel uses.", kernels_options, 0, 0,
     run_kernels,
 };
 
@@ -128,4 +131,4 @@ const cli_command *const cli_debug_commands[] = {
 
 static int run(const cli_args *args) { return cli_run_subcommand(args, cli_debug_commands); }
 
-const cli_command cli_cmd_debug = { "debug", "COMMAND", "Look into the engine.", NULL, 0, CLI_SUBCOMMANDS, run };
+const cli_command cli_cmd_debug = { "debug", "COMMAND", "Inspect the engine.", NULL, 0, CLI_SUBCOMMANDS, run };

@@ -4,6 +4,7 @@
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
 #include "cli/dev/text_source.h"
+#include "cli/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static int print_text(void *ctx, const char *json, size_t bytes, err *e) {
     str_init(&text);
     str_init(&line);
     rc = json_parse(&v, json, bytes, &a, e);
-    if (rc == 0 && !json_is(v, JSON_K_ARRAY)) rc = err_set(e, ERR_FORMAT, "not a JSON array of ids");
+    if (rc == 0 && !json_is(v, JSON_K_ARRAY)) rc = err_set(e, ERR_FORMAT, "the input is not a JSON array of ids");
     size_t n = json_count(v);
     if (rc == 0 && !(ids = malloc(n * sizeof *ids + 1))) rc = err_set_nomem(e);
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -62,11 +63,11 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "ids", CLI_STRING, "JSON", "the ids; without this option standard input is read", 0 },
-    { "no-bos", CLI_FLAG, NULL, "keep begin and end tokens: tokenize added none", 0 },
-    { "no-special", CLI_FLAG, NULL, "leave special tokens out", 0 },
-    { "lines", CLI_FLAG, NULL, "read one array per line, print one JSON string per line", 0 },
-    { "pre", CLI_STRING, "NAME", "pre-tokenizer to use instead of the one a GGUF names", 0 },
+    { "ids", CLI_STRING, "JSON", "the ids to decode; without this option they are read from standard input", 0 },
+    { "no-bos", CLI_FLAG, NULL, "do not remove begin and end tokens: the ids were made without them", 0 },
+    { "no-special", CLI_FLAG, NULL, "leave out special tokens", 0 },
+    { "lines", CLI_FLAG, NULL, "read one array per line and print one JSON string per line", 0 },
+    CLI_PRE_OPTION,
     { 0 },
 };
 

@@ -153,7 +153,7 @@ static int run(const cli_args *args) {
     if ((rc = nn_model_open(&model, file, models_list, &(nn_model_options){ .rope_context = j.prompt.n }, &e)) < 0)
         goto done;
     if (!model->tape->logits && j.greedy > 0) {
-        rc = err_set(&e, ERR_UNSUPPORTED, "--greedy: this model has no head; it makes vectors");
+        rc = err_set(&e, ERR_UNSUPPORTED, "--greedy: this model has no head; it produces vectors, not tokens");
         goto done;
     }
     if ((rc = open_executors(&j, model, &e)) < 0) goto done;
@@ -175,18 +175,19 @@ done:
 }
 
 static const cli_option options[] = {
-    { "ids", CLI_STRING, "LIST", "token ids, separated by commas", 0 },
+    { "ids", CLI_STRING, "LIST", "ids of the tokens, separated by commas", 0 },
     { "out", CLI_STRING, "FILE",
-      "write the logits of every token (a model without a head: its vectors): little-endian f32 [tokens][vocabulary]",
+      "write the logits of every token as little-endian f32 [tokens][vocabulary]; a model without a head gives its "
+      "vectors",
       'o' },
     { "greedy", CLI_INT, "N", "continue greedily by N tokens and print their ids as a JSON array", 0 },
-    { "threads", CLI_INT, "N", "compute threads (one per core)", 't' },
-    { "chunk", CLI_INT, "N", "feed the ids in pieces of N (256)", 0 },
+    { "threads", CLI_INT, "N", "number of compute threads (one per core)", 't' },
+    { "chunk", CLI_INT, "N", "compute the ids in pieces of N (256)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, bf16, q8_0, q4_0", 0 },
-    { "cpu", CLI_STRING, "SETS", "instruction sets that may be used: scalar, avx2, avx512, ...", 0 },
+    { "cpu", CLI_STRING, "SETS", "use only these instruction sets, for example avx2, -avx512 or scalar", 0 },
     { "device", CLI_STRING, "NAME", "device to compute on (cpu)", 0 },
     { "scalar", CLI_FLAG, NULL, "use the reference backend", 0 },
-    { "compare-scalar", CLI_FLAG, NULL, "run both backends and name the first op that differs", 0 },
+    { "compare-scalar", CLI_FLAG, NULL, "run both backends and report the first op that differs", 0 },
     { 0 },
 };
 

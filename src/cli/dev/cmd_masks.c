@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "grammar/grammar.h"
 
 #include <stdio.h>
@@ -286,7 +287,7 @@ static int run_case(bench *b, const char *line, size_t len, err *e) {
         if (is_tests) tests = (view){ line + start, r.pos - start };
     }
     if (r.failed || !schema.data) {
-        rc = r.failed ? err_set(e, ERR_FORMAT, "a case is not JSON: %s", r.error.msg)
+        rc = r.failed ? err_set(e, ERR_FORMAT, "a case is not valid JSON: %s", r.error.msg)
                       : err_set(e, ERR_FORMAT, "a case has no \"schema\"");
     }
     json_reader_deinit(&r);
@@ -299,7 +300,7 @@ static int run_case(bench *b, const char *line, size_t len, err *e) {
             if (json_next(&r) == JSON_ARRAY_BEGIN)
                 while (json_next(&r) == JSON_OBJECT_BEGIN && run_test(b, g, &r, &o)) {
                 }
-            if (r.failed) rc = err_set(e, ERR_FORMAT, "%s: bad tests: %s", str_cstr(&name), r.error.msg);
+            if (r.failed) rc = err_set(e, ERR_FORMAT, "%s: the tests are not valid: %s", str_cstr(&name), r.error.msg);
             json_reader_deinit(&r);
             report(b, &name, &o, NULL);
         }
@@ -347,13 +348,18 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "vocab", CLI_STRING, "MODEL", "the tokenizer of this model, directory or tokenizer file", 0 },
-    { "only", CLI_STRING, "NAME", "run only the case of this name", 0 },
-    { "steered", CLI_FLAG, NULL, "the part of the language that requests are steered to", 0 },
+    CLI_VOCAB_OPTION,
+    CLI_ONLY_OPTION,
+    CLI_STEERED_OPTION,
     { 0 },
 };
 
 const cli_command cli_cmd_debug_masks = {
-    "masks", "--vocab MODEL < cases.jsonl", "Compile schemas, walk their instances, time every mask.", options, 0, 0,
+    "masks",
+    "--vocab MODEL < cases.jsonl",
+    "Compile schemas, walk through their instances and time every mask.",
+    options,
+    0,
+    0,
     run,
 };

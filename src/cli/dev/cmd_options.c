@@ -125,8 +125,8 @@ static int run(const cli_args *a) {
 }
 
 const cli_command cli_cmd_debug_options = { "options",
-                                            "[MODEL] [options of serve]",
-                                            "Print what serve would hand to the host and the server, as JSON.",
+                                            "[MODEL] [options of 'hearth serve']",
+                                            "Print as JSON what 'hearth serve' would pass to the host and the server.",
                                             cli_serve_options,
                                             0,
                                             1,

@@ -16,6 +16,7 @@
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
 #include "tools/simple.h"
@@ -126,14 +127,14 @@ static int read_documents(windows *w, const tok *t, const char *path, size_t ctx
         at += n + 1;
     }
     free(text);
-    return rc == 0 && w->n == 0 ? err_set(e, ERR_ARG, "%s holds no document", path) : rc;
+    return rc == 0 && w->n == 0 ? err_set(e, ERR_ARG, "%s does not contain a document", path) : rc;
 }
 
 static int check_ids(const tok_ids *ids, const nn_model *m, err *e) {
     for (size_t i = 0; i < ids->count; i++) {
         if (ids->data[i] < 0 || ids->data[i] >= m->dims->n_vocab)
-            return err_set(e, ERR_FORMAT, "the tokenizer gives token %d, the model has %d", ids->data[i],
-                           m->dims->n_vocab);
+            return err_set(e, ERR_FORMAT, "the tokenizer produced token %d, but the model has only %d tokens",
+                           ids->data[i], m->dims->n_vocab);
     }
     return 0;
 }
@@ -158,7 +159,7 @@ static int evaluate(const cli_args *a, const nn_model *m, const tok *t, windows 
     }
     simple_close(&x);
     if (rc < 0) return rc;
-    if (s.count == 0) return err_set(e, ERR_ARG, "nothing to score: every document has one token");
+    if (s.count == 0) return err_set(e, ERR_ARG, "there is nothing to score: every document has only one token");
     double mean = s.sum / (double)s.count, spread = s.squares / (double)s.count - mean * mean;
     double error = s.count > 1 && spread > 0 ? sqrt(spread / (double)(s.count - 1)) : 0;
     printf("perplexity %.5f +/- %.5f\n", exp(mean), error * exp(mean));
@@ -186,13 +187,14 @@ static int run(const cli_args *a) {
         goto done;
     if (model->dims->context > 0 && ctx > model->dims->context) {
         if (cli_string(a, "ctx", NULL)) {
-            rc = err_set(&e, ERR_ARG, "--ctx %lld: the model's context has %d tokens", ctx, model->dims->context);
+            rc =
+                err_set(&e, ERR_ARG, "--ctx %lld: the model's context holds only %d tokens", ctx, model->dims->context);
             goto done;
         }
         ctx = model->dims->context;
     }
     if (!model->tape->logits) {
-        rc = err_set(&e, ERR_UNSUPPORTED, "%s makes vectors of texts; it predicts nothing", path);
+        rc = err_set(&e, ERR_UNSUPPORTED, "%s turns texts into vectors; it does not predict tokens", path);
         goto done;
     }
     if ((rc = bundle_tokenizer_open(&t, file, NULL, &e)) < 0) goto done;
@@ -211,9 +213,9 @@ done:
 }
 
 static const cli_option options[] = {
-    { "documents", CLI_FLAG, NULL, "FILE holds JSON lines; each document is scored separately", 0 },
-    { "ctx", CLI_INT, "N", "tokens per window (512, or the model's context if that is less)", 0 },
-    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
+    { "documents", CLI_FLAG, NULL, "FILE contains JSON lines, each a document that is scored separately", 0 },
+    { "ctx", CLI_INT, "N", "number of tokens per window (512, or the model's context if that is less)", 0 },
+    CLI_THREADS_OPTION,
     { 0 },
 };
 

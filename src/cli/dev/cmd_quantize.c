@@ -2,6 +2,7 @@
 /* hearth quantize: a GGUF file with its matrices in another type (convert/quantize.h). */
 #include "cli/cli.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "convert/quantize.h"
 #include "tensor/codec.h"
 
@@ -22,7 +23,8 @@ static int run(const cli_args *a) {
     if ((rc = pool_open(&p, threads ? (int)threads : pool_default_threads(), false, &e)) < 0) goto done;
     rc = gguf_quantize(in, cli_arg(a, 1), type, p, &fallbacks, &e);
     if (rc == 0 && fallbacks > 0)
-        fprintf(stderr, "%zu matrices have rows that are not a whole number of %s blocks: they became Q8_0 or F16\n",
+        fprintf(stderr,
+                "the rows of %zu matrices are not a whole number of %s blocks; these matrices became Q8_0 or F16\n",
                 fallbacks, tensor_type_name(type));
 done:
     pool_free(p);
@@ -32,7 +34,7 @@ done:
 }
 
 static const cli_option options[] = {
-    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
+    CLI_THREADS_OPTION,
     { 0 },
 };
 

@@ -60,11 +60,11 @@ static int run(const cli_args *args) {
     if ((rc = bundle_template_open(&b, cli_arg(args, 0), &e)) < 0) goto end;
     if ((rc = file_read_stream(&text, &bytes, stdin, "stdin", MAX_CASE_BYTES, &e)) < 0) goto end;
     if ((rc = json_parse(&one, text, bytes, &a, &e)) < 0) {
-        err_wrap(&e, rc, "the case on stdin");
+        err_wrap(&e, rc, "the case on standard input");
         goto end;
     }
     if (!json_is(one, JSON_K_OBJECT)) {
-        rc = err_set(&e, ERR_ARG, "the case on stdin is not a JSON object");
+        rc = err_set(&e, ERR_ARG, "the case on standard input is not a JSON object");
         goto end;
     }
     rc = render(&b, one, &now, &out, &fault, &e);
@@ -80,14 +80,15 @@ end:
 }
 
 static const cli_option options[] = {
-    { "now", CLI_STRING, "TIME", "time that strftime_now shows, such as 2026-01-02T15:04:05 (default: now)", 0 },
+    { "now", CLI_STRING, "TIME", "the time that strftime_now reports, such as 2026-01-02T15:04:05 (now)", 0 },
     { 0 },
 };
 
 const cli_command cli_cmd_render = {
     "render",
     "TEMPLATE_OR_MODEL [--now TIME] < case.json",
-    "Render a chat template: a template file, a GGUF or a model directory, with the variables of a JSON case on stdin.",
+    "Render a chat template: a template file, a GGUF or a model directory, with the variables of a JSON case on "
+    "standard input.",
     options,
     1,
     1,

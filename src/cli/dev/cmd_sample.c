@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "grammar/grammar.h"
 
 #include <stdio.h>
@@ -72,7 +73,7 @@ static int walk(sampler *s, grammar *g, str *text, size_t *at, err *e) {
         int32_t id;
         if ((rc = grammar_matcher_mask(m, s->mask, e)) < 0) break;
         if ((id = pick(s, *at)) < 0) {
-            rc = err_set(e, ERR_FORMAT, "no token is allowed after %zu tokens", *at);
+            rc = err_set(e, ERR_FORMAT, "after %zu tokens no further token is allowed", *at);
             break;
         }
         if ((rc = grammar_matcher_accept(m, id, e)) < 0) break;
@@ -182,12 +183,12 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "vocab", CLI_STRING, "MODEL", "the tokenizer of this model, directory or tokenizer file", 0 },
-    { "seed", CLI_INT, "N", "seed of the random choices (default 0)", 's' },
-    { "count", CLI_INT, "N", "texts per schema (default 1)", 'n' },
-    { "max-tokens", CLI_INT, "N", "longest text in tokens (default 400)", 0 },
-    { "only", CLI_STRING, "NAME", "run only the case of this name", 0 },
-    { "steered", CLI_FLAG, NULL, "the part of the language that requests are steered to", 0 },
+    CLI_VOCAB_OPTION,
+    { "seed", CLI_INT, "N", "seed of the random choices (0)", 's' },
+    { "count", CLI_INT, "N", "number of texts per schema (1)", 'n' },
+    { "max-tokens", CLI_INT, "N", "length of the longest text in tokens (400)", 0 },
+    CLI_ONLY_OPTION,
+    CLI_STEERED_OPTION,
     { 0 },
 };
 const cli_command cli_cmd_debug_sample = {

@@ -4,6 +4,7 @@
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
 #include "cli/dev/text_source.h"
+#include "cli/options.h"
 
 #include <stdio.h>
 
@@ -30,7 +31,7 @@ static int print_json_ids(void *ctx, const char *line, size_t bytes, err *e) {
     const json_value *v = NULL;
     arena_init(&a, TEXT_SOURCE_MAX_BYTES);
     int rc = json_parse(&v, line, bytes, &a, e);
-    if (rc == 0 && !json_is(v, JSON_K_STRING)) rc = err_set(e, ERR_FORMAT, "not a JSON string");
+    if (rc == 0 && !json_is(v, JSON_K_STRING)) rc = err_set(e, ERR_FORMAT, "the line is not a JSON string");
     if (rc == 0) rc = print_ids(ctx, v->u.string.data, v->u.string.len, e);
     arena_deinit(&a);
     return rc;
@@ -42,7 +43,7 @@ static int run(const cli_args *args) {
     tok_options o = { .pre = cli_string(args, "pre", NULL) };
     const char *text = cli_string(args, "text", NULL);
     bool        lines = cli_flag(args, "lines");
-    if (text && lines) return cli_usage_error(args, "--text and --lines exclude each other");
+    if (text && lines) return cli_usage_error(args, "--text and --lines cannot be used together");
     int      rc = bundle_tokenizer_open_path(&t, cli_arg(args, 0), &o, &e);
     encoding c = { t, (cli_flag(args, "no-bos") ? 0 : TOK_ADD_SPECIAL) |
                           (cli_flag(args, "no-special") ? 0 : TOK_PARSE_SPECIAL) };
@@ -52,11 +53,11 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "text", CLI_STRING, "TEXT", "the text; without this option standard input is read", 't' },
-    { "no-bos", CLI_FLAG, NULL, "add no BOS, EOS, CLS or SEP", 0 },
-    { "no-special", CLI_FLAG, NULL, "take the text of special tokens as plain text", 0 },
-    { "lines", CLI_FLAG, NULL, "read one JSON string per line, print one array per line", 0 },
-    { "pre", CLI_STRING, "NAME", "pre-tokenizer to use instead of the one a GGUF names", 0 },
+    { "text", CLI_STRING, "TEXT", "the text to encode; without this option it is read from standard input", 't' },
+    { "no-bos", CLI_FLAG, NULL, "do not add BOS, EOS, CLS or SEP", 0 },
+    { "no-special", CLI_FLAG, NULL, "treat the text of special tokens as plain text", 0 },
+    { "lines", CLI_FLAG, NULL, "read one JSON string per line and print one array per line", 0 },
+    CLI_PRE_OPTION,
     { 0 },
 };
 

@@ -167,7 +167,7 @@ int calibration_store(const calibration *c, err *e) {
     str         out;
     int         rc = 0, n = 1;
     if (!dir)
-        rc = err_set(e, ERR_ARG, "there is no place to remember it: neither XDG_DATA_HOME nor HOME is set");
+        rc = err_set(e, ERR_ARG, "there is no place to store the measurement: neither XDG_DATA_HOME nor HOME is set");
     else if (!path)
         rc = err_set_nomem(e);
     if (rc == 0) rc = dir_make(dir, e);

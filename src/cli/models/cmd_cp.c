@@ -2,6 +2,7 @@
 /* hearth cp: another name for a model, with all that was set for it. The files are not copied. */
 #include "cli/cli.h"
 #include "cli/models/catalogue.h"
+#include "cli/options.h"
 #include "registry/names.h"
 
 static int run(const cli_args *a) {
@@ -20,7 +21,7 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "replace", CLI_FLAG, NULL, "take the new name away from the model that has it", 0 },
+    CLI_REPLACE_OPTION,
     { 0 },
 };
 

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "registry/create.h"
 
 #include <stdio.h>
@@ -62,7 +63,7 @@ static int create(const cli_args *a, create_request *q, err *e) {
     registry_model m = { 0 };
     int            rc = catalogue_open(&r, e);
     if (rc == 0) rc = registry_create(r, q, &m, e);
-    if (rc == 0) printf("%s is %s\n", cli_arg(a, 0), m.path);
+    if (rc == 0) printf("%s now names %s\n", cli_arg(a, 0), m.path);
     registry_model_deinit(&m);
     registry_close(r);
     return rc;
@@ -98,14 +99,14 @@ static int run(const cli_args *a) {
     if (!registry_name_ok(cli_arg(a, 0)))
         return cli_usage_error(a, "'%s' is not a name for a model: letters, digits and . _ - : / @ only",
                                cli_arg(a, 0));
-    if (file && path) return cli_usage_error(a, "give a path or --file, not both");
+    if (file && path) return cli_usage_error(a, "give either a path or --file, not both");
     if (path) {
         char          *full = realpath(path, NULL);
         create_request q = { .name = cli_arg(a, 0), .path = full, .replace = cli_flag(a, "replace") };
         rc = full ? create(a, &q, &e) : err_set_errno(&e, "%s", path);
         free(full);
     } else if (!file && !file_exists("Modelfile")) {
-        return cli_usage_error(a, "there is no ./Modelfile: give a path or --file");
+        return cli_usage_error(a, "./Modelfile does not exist: give a path or --file");
     } else {
         rc = create_from_modelfile(a, file ? file : "Modelfile", &e);
     }
@@ -113,8 +114,9 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "file", CLI_STRING, "FILE", "a Modelfile; - for stdin (./Modelfile, where no PATH is given)", 'f' },
-    { "replace", CLI_FLAG, NULL, "take the name away from the model that has it", 0 },
+    { "file", CLI_STRING, "FILE", "read this Modelfile; - means standard input (./Modelfile if no PATH is given)",
+      'f' },
+    CLI_REPLACE_OPTION,
     CLI_MODEL_FORMAT_OPTIONS,
     CLI_MODEL_PULL_OPTION,
     { 0 },
@@ -123,7 +125,7 @@ static const cli_option options[] = {
 const cli_command cli_cmd_create = {
     "create",
     "NAME [PATH] [-f Modelfile] [--replace]",
-    "Give a model a name: a file or directory on disk, or what a Modelfile says. Files stay where they are.",
+    "Give a name to a model: a file or directory on disk, or what a Modelfile describes. Files stay where they are.",
     options,
     1,
     2,

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/models/calibration.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "cli/run/once.h"
 #include "cli/settings.h"
 #include "formats/summary.h"
@@ -76,7 +77,7 @@ static int calibrate(info *x, err *e) {
     double          load = 0;
     o.engine.max_seqs = 1;
     if (getloadavg(&load, 1) == 1 && load > 0.7 * pool_default_threads())
-        log_warn("info", "other programs are busy (load %.1f), so the figures will be too low", load);
+        log_warn("info", "other programs are busy (load %.1f), so the measured speeds will be too low", load);
     int rc = runtime_open(&r, &o, e);
     if (rc < 0) return rc;
     runtime_describe(r, &facts);
@@ -88,7 +89,8 @@ static int calibrate(info *x, err *e) {
     for (int i = 0; rc == 0 && i < REPS; i++) {
         rc = measure(r, n_prompt, n_generate, facts.n_vocab, &u, e);
         if (rc == 0 && (u.prompt_s <= 0 || u.generate_s <= 0 || u.generated_tokens < 2))
-            rc = err_set(e, ERR_LIMIT, "the model generated %d tokens, too few to tell its speed", u.generated_tokens);
+            rc = err_set(e, ERR_LIMIT, "the model generated only %d tokens, too few to measure its speed",
+                         u.generated_tokens);
         prompt[i] = rc == 0 ? n_prompt / u.prompt_s : 0;
         /* The first token comes out of the prompt. */
         generation[i] = rc == 0 ? (u.generated_tokens - 1) / u.generate_s : 0;
@@ -203,7 +205,7 @@ static void put_text(const info *x, str *out) {
     str_printf(out, "other           about %s (tokenizer, heap)\n", bytes_text(a, n->other_bytes));
     str_printf(out, "memory          %s in all", bytes_text(a, total));
     if (!x->available)
-        str_puts(out, "; how much is available is not known\n");
+        str_puts(out, "; the amount of available memory is not known\n");
     else if (total <= x->available)
         str_printf(out, "; fits: %s available%s\n", bytes_text(b, x->available),
                    strcmp(x->available_from, "cgroup") == 0 ? " in this control group" : "");
@@ -321,21 +323,21 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own (0)", 'c' },
-    { "cache-type", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
-    { "sequences", CLI_INT, "N", "full contexts that the cache holds; 0: as in hearth serve (0)", 0 },
-    { "threads", CLI_INT, "N", "compute threads for --calibrate; 0: one per core (0)", 't' },
-    { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and remember it for this machine", 0 },
-    { "config", CLI_STRING, "FILE", "server.yaml to read ($XDG_CONFIG_HOME/hearth/server.yaml)", 0 },
-    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    CLI_CTX_OPTION('c'),
+    CLI_KV_OPTION("cache-type"),
+    { "sequences", CLI_INT, "N", "number of full contexts that the cache can hold; 0: as many as in 'hearth serve' (0)",
+      0 },
+    CLI_THREADS_OPTION,
+    { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and store the result for this machine", 0 },
+    CLI_CONFIG_OPTIONS,
+    CLI_JSON_OPTION,
     { 0 },
 };
 
 const cli_command cli_cmd_info = {
     "info",
     "[MODEL] [--ctx N] [--calibrate]",
-    "Say what a model needs and how fast it is here, without loading it.",
+    "Report how much memory a model needs and how fast it is on this machine, without loading it.",
     options,
     0,
     1,

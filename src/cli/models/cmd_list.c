@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/models/catalogue.h"
+#include "cli/options.h"
 #include "registry/names.h"
 
 #include <stdio.h>
@@ -71,7 +72,8 @@ static void print_table(const registry_model *list, size_t n) {
         if (len > width) width = len;
     }
     if (n == 0) {
-        printf("no models yet; 'hearth search' shows what there is, 'hearth run' talks to the demo\n");
+        printf(
+            "there are no models yet; 'hearth search' lists models to download, 'hearth run' starts the demo model\n");
         return;
     }
     printf("%-*s  %-10s %-8s %9s  %-14s %-14s %s\n", width, "NAME", "FAMILY", "TYPE", "SIZE", "MODIFIED", "USED",
@@ -105,8 +107,8 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    CLI_JSON_OPTION,
     { 0 },
 };
 
-const cli_command cli_cmd_list = { "list", "[--json]", "List the models that have a name here.", options, 0, 0, run };
+const cli_command cli_cmd_list = { "list", "[--json]", "List the models on this machine.", options, 0, 0, run };

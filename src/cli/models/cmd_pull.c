@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/models/catalogue.h"
+#include "cli/models/models.h"
 #include "cli/models/pulling.h"
 #include "registry/names.h"
 
@@ -50,7 +51,7 @@ static int run(const cli_args *a) {
     registry     *r = NULL;
     char         *token = NULL;
     err           e = { 0 };
-    if (gguf && mlx) return cli_usage_error(a, "GGUF or MLX, not both");
+    if (gguf && mlx) return cli_usage_error(a, "give options for GGUF or for MLX, not both");
     if (gguf_file && strlen(gguf_file) < 6)
         return cli_usage_error(a, "--gguf-file: '%s' is not a GGUF file", gguf_file);
     q.format = gguf ? PULL_GGUF : mlx ? PULL_MLX : PULL_ANY;
@@ -67,12 +68,9 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "gguf", CLI_FLAG, NULL, "take the GGUF files where a repository has both", 0 },
-    { "mlx", CLI_FLAG, NULL, "take the safetensors where a repository has both", 0 },
-    { "gguf-file", CLI_STRING, "FILE", "take this GGUF file of the repository", 0 },
-    { "mlx-file", CLI_STRING, "FILE", "take this safetensors file, or the weights of this index", 0 },
-    { "revision", CLI_STRING, "REV", "a branch, tag or commit of the repository", 0 },
-    { "as", CLI_STRING, "NAME", "name for the model here (the name given)", 0 },
+    CLI_MODEL_FORMAT_OPTIONS,
+    { "revision", CLI_STRING, "REV", "download this branch, tag or commit of the repository", 0 },
+    { "as", CLI_STRING, "NAME", "name for the model on this machine (the name that is pulled)", 0 },
     { "json", CLI_FLAG, NULL, "report progress as JSON lines", 0 },
     { "quiet", CLI_FLAG, NULL, "print errors only", 'q' },
     { 0 },

@@ -43,5 +43,5 @@ static int run(const cli_args *a) {
 }
 
 const cli_command cli_cmd_rm = {
-    "rm", "NAME...", "Forget models, and delete downloaded files that no other model uses.", NULL, 1, -1, run,
+    "rm", "NAME...", "Remove models and delete downloaded files that no other model uses.", NULL, 1, -1, run,
 };

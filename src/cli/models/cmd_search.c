@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/pulling.h"
+#include "cli/options.h"
 #include "registry/known.h"
 #include "registry/names.h"
 #include "registry/search.h"
@@ -75,13 +76,14 @@ static int search_known(const cli_args *a, const char *const *words, size_t n, e
     } else if (json) {
         printf("[%s]\n", str_cstr(&out));
     } else if (!found) {
-        printf("none of the well-known models match; 'hearth search --hub WORDS' asks the hub\n");
+        printf("no well-known model matches; 'hearth search --hub WORDS' searches the hub\n");
     } else {
         char size[16];
         printf("%-21s %6s %8s %8s %8s  %-6s %-4s %s\n%s", "NAME", "PARAMS", "SIZE", "MEM 4K", "MEM 32K", "FITS", "",
                "CAN", str_cstr(&out));
         if (memory)
-            printf("\n%s are free here; 'hearth run NAME' fetches a model first\n", name_bytes(size, (double)memory));
+            printf("\n%s of memory are free; 'hearth run NAME' downloads a model first\n",
+                   name_bytes(size, (double)memory));
     }
     str_deinit(&out);
     return rc;
@@ -120,7 +122,7 @@ static int search_far(const cli_args *a, const char *words, err *e) {
     if (rc == 0 && cli_flag(a, "json"))
         printf("[%s]\n", str_cstr(&out));
     else if (rc == 0 && !hits.n)
-        printf("the hub has no such model\n");
+        printf("the hub has no matching model\n");
     else if (rc == 0)
         printf("%-60s %10s  %-11s %s\n%s", "REPOSITORY", "DOWNLOADS", "FORMAT", "MODIFIED", str_cstr(&out));
     str_deinit(&out);
@@ -137,9 +139,9 @@ static int run(const cli_args *a) {
     int         rc;
     long long   limit = cli_int(a, "limit", 20);
     if (limit < 1 || limit > 100) return cli_usage_error(a, "--limit must lie between 1 and 100");
-    if (cli_count(a) > MAX_WORDS) return cli_usage_error(a, "more than %d words", MAX_WORDS);
-    if (cli_flag(a, "hub") && cli_count(a) == 0) return cli_usage_error(a, "--hub needs words");
-    if (cli_flag(a, "hub") && cli_flag(a, "fits")) return cli_usage_error(a, "--fits is for the well-known models");
+    if (cli_count(a) > MAX_WORDS) return cli_usage_error(a, "there are more than %d words", MAX_WORDS);
+    if (cli_flag(a, "hub") && cli_count(a) == 0) return cli_usage_error(a, "--hub needs words to search for");
+    if (cli_flag(a, "hub") && cli_flag(a, "fits")) return cli_usage_error(a, "--fits works only without --hub");
     str_init(&all);
     for (int i = 0; i < cli_count(a); i++) {
         words[n++] = cli_arg(a, i);
@@ -152,16 +154,16 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = {
     { "fits", CLI_FLAG, NULL, "show only models that fit into the free memory", 0 },
-    { "hub", CLI_FLAG, NULL, "search the Hugging Face hub instead (HF_ENDPOINT)", 0 },
+    { "hub", CLI_FLAG, NULL, "search the Hugging Face hub (HF_ENDPOINT) instead of the well-known models", 0 },
     { "limit", CLI_INT, "N", "show at most this many results from the hub (20)", 0 },
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    CLI_JSON_OPTION,
     { 0 },
 };
 
 const cli_command cli_cmd_search = {
     "search",
     "[WORDS...] [--fits] [--hub] [--json]",
-    "List models to choose from: well-known ones and what they need, or what the hub finds.",
+    "List models to choose from: well-known ones with their memory needs, or search results of the hub.",
     options,
     0,
     -1,

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "formats/summary.h"
 #include "formats/text.h"
 #include "models/list.h"
@@ -95,7 +96,7 @@ static void put_tools(str *out, const char *path) {
     chat_format_detect(&f, source.data, source.len);
     put_label(out, "tool calls");
     if (f.row->shape == CHAT_SHAPE_NONE)
-        str_puts(out, "generic form: the chat template knows none\n");
+        str_puts(out, "generic form: the chat template does not support tools\n");
     else
         str_printf(out, "%s\n", f.row->name);
     bundle_template_deinit(&b);
@@ -112,7 +113,7 @@ static void put_memory(str *out, const model_summary *s) {
         put_label(out, "");
         str_printf(out, "(one sequence of %" PRId64 " tokens, cache in f16, %s)\n", s->context, s->kv_assumption);
     } else {
-        str_printf(out, "%s of weights; the cache's size is not stated by the model\n",
+        str_printf(out, "%s of weights; the model does not state the size of its cache\n",
                    human_bytes(b, (double)s->weight_bytes));
     }
 }
@@ -418,17 +419,17 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "json", CLI_FLAG, NULL, "print one JSON object", 0 },
-    { "tensors", CLI_FLAG, NULL, "also list the tensors", 0 },
-    { "tape", CLI_FLAG, NULL, "print the ops of a step instead", 0 },
-    { "modelfile", CLI_FLAG, NULL, "print a Modelfile that makes this model instead", 0 },
+    CLI_JSON_OPTION,
+    { "tensors", CLI_FLAG, NULL, "also list all tensors", 0 },
+    { "tape", CLI_FLAG, NULL, "print the ops of a step instead of the description", 0 },
+    { "modelfile", CLI_FLAG, NULL, "print a Modelfile for this model instead of the description", 0 },
     CLI_MODEL_FORMAT_OPTIONS,
     { 0 },
 };
 
 const cli_command cli_cmd_show = { "show",
                                    "MODEL [--json] [--tensors] [--tape] [--modelfile]",
-                                   "Show what a model holds: a name of 'hearth list', a file or a directory.",
+                                   "Describe a model: a name from 'hearth list', a file or a directory.",
                                    options,
                                    1,
                                    1,

@@ -20,7 +20,8 @@ int cli_model_wish_read(cli_model_wish *out, const cli_args *a, err *e) {
     const char *gguf = cli_string(a, "gguf-file", NULL), *mlx = cli_string(a, "mlx-file", NULL);
     bool        want_gguf = gguf || cli_flag(a, "gguf"), want_mlx = mlx || cli_flag(a, "mlx");
     *out = (cli_model_wish){ .pull = !cli_flag(a, "no-pull") };
-    if (want_gguf && want_mlx) return err_set(e, ERR_ARG, "a model is GGUF or safetensors: --gguf or --mlx");
+    if (want_gguf && want_mlx)
+        return err_set(e, ERR_ARG, "a model is either GGUF or safetensors: give --gguf or --mlx, not both");
     out->wish.format = want_gguf ? NAME_GGUF : want_mlx ? NAME_MLX : NAME_ANY_FORMAT;
     out->wish.file = gguf ? gguf : mlx;
     return 0;
@@ -75,7 +76,7 @@ static int pull(cli_model *out, const char *name, const cli_model_wish *w, err *
     pull_result_deinit(&got);
     registry_close(r);
     free(token);
-    return rc < 0 ? err_wrap(e, rc, "'%.80s' is not here, and cannot be pulled", name) : 0;
+    return rc < 0 ? err_wrap(e, rc, "'%.80s' is not on this machine and cannot be pulled", name) : 0;
 }
 
 /* May it be fetched? A bare word that is near to a name that is here is rather a slip of the fingers. */

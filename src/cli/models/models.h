@@ -20,13 +20,13 @@ typedef struct cli_model_wish {
 
 /* Rows for the option table of a command that names a model. */
 #define CLI_MODEL_FORMAT_OPTIONS                                                                                       \
-    { "gguf", CLI_FLAG, NULL, "prefer a GGUF file where a repository has both", 0 },                                   \
-        { "mlx", CLI_FLAG, NULL, "prefer safetensors (MLX or plain)", 0 },                                             \
+    { "gguf", CLI_FLAG, NULL, "prefer GGUF where a repository has both formats", 0 },                                  \
+        { "mlx", CLI_FLAG, NULL, "prefer safetensors where a repository has both", 0 },                                \
         { "gguf-file", CLI_STRING, "FILE", "use this GGUF file of the repository", 0 }, {                              \
-        "mlx-file", CLI_STRING, "FILE", "use this safetensors file of the repository", 0                               \
+        "mlx-file", CLI_STRING, "FILE", "use this safetensors file or index", 0                                        \
     }
 #define CLI_MODEL_PULL_OPTION                                                                                          \
-    { "no-pull", CLI_FLAG, NULL, "do not fetch a model that is not here", 0 }
+    { "no-pull", CLI_FLAG, NULL, "do not download a model that is not on this machine", 0 }
 
 /* What those options say; pull unless --no-pull. ERR_ARG: they contradict each other. */
 int cli_model_wish_read(cli_model_wish *out, const cli_args *a, err *e);

@@ -245,6 +245,6 @@ int pulling_run(registry *r, const pull_request *q, pulling_style style, pull_re
     rc = pull_model(r, q, &ev, out, e);
     clear_bar(&s);
     interrupt_end();
-    if (rc == ERR_CANCELLED) err_set(e, rc, "stopped; the same command continues from here");
+    if (rc == ERR_CANCELLED) err_set(e, rc, "stopped; run the same command again to continue");
     return rc;
 }

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "runtime/runtime.h"
 
 #include <pthread.h>
@@ -110,7 +111,7 @@ static int add_json(work *w, view line, err *e) {
     const json_value *a = json_at(v, 0), *b = json_at(v, 1);
     if (json_count(v) == 2 && json_is(a, JSON_K_STRING) && json_is(b, JSON_K_STRING))
         return add_item(w, a->u.string, b->u.string, e);
-    return err_set(e, ERR_FORMAT, "text %zu is neither a string nor an array of two", w->n + 1);
+    return err_set(e, ERR_FORMAT, "text %zu is neither a string nor an array of two strings", w->n + 1);
 }
 
 /* The file's bytes live in the arena from here on. */
@@ -188,7 +189,7 @@ static int run(const cli_args *a) {
         return cli_usage_error(a, "--dimensions must lie between 1 and %d", 1 << 20);
     if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
     if (cli_flag(a, "jsonl") && cli_flag(a, "whole"))
-        return cli_usage_error(a, "--jsonl and --whole exclude each other");
+        return cli_usage_error(a, "--jsonl and --whole cannot be used together");
     runtime_request_init(&q);
     q.prompt_name = view_of(cli_string(a, "prompt", side ? side : ""));
     q.prompt_is_side = side && !cli_string(a, "prompt", NULL);
@@ -212,19 +213,20 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "out", CLI_STRING, "FILE", "write an array in numpy's format (.npy) instead of JSON lines", 'o' },
-    { "prompt", CLI_STRING, "NAME", "the model's prompt of this name stands before every text", 0 },
-    { "input-type", CLI_STRING, "SIDE", "query or document: the model's prompt for it, if it has one", 0 },
-    { "dimensions", CLI_INT, "N", "the first N of the vector, brought to length 1", 0 },
-    { "whole", CLI_FLAG, NULL, "every file is one text; otherwise every line is", 0 },
-    { "jsonl", CLI_FLAG, NULL, "a line is a JSON string, or [query, document], which gets a score", 0 },
-    { "no-truncate", CLI_FLAG, NULL, "a text that is too long is an error; otherwise its end is left out", 0 },
-    { "threads", CLI_INT, "N", "threads; by default one per core", 't' },
+    { "out", CLI_STRING, "FILE", "write a numpy array (.npy) instead of JSON lines", 'o' },
+    { "prompt", CLI_STRING, "NAME", "put this prompt of the model before every text", 0 },
+    { "input-type", CLI_STRING, "SIDE", "put the model's prompt for query or document first", 0 },
+    { "dimensions", CLI_INT, "N", "cut vectors to N numbers and scale them to length 1", 0 },
+    { "whole", CLI_FLAG, NULL, "treat every file, not every line, as a text", 0 },
+    { "jsonl", CLI_FLAG, NULL, "read JSON lines: a text, or [query, document]", 0 },
+    { "no-truncate", CLI_FLAG, NULL, "refuse texts that are too long; do not cut them off", 0 },
+    CLI_THREADS_OPTION,
     CLI_MODEL_FORMAT_OPTIONS,
     CLI_MODEL_PULL_OPTION,
     { 0 },
 };
 
 const cli_command cli_cmd_embed = {
-    "embed", "MODEL [FILE...] [--out FILE]", "Make vectors of texts, or scores of pairs.", options, 1, -1, run
+    "embed", "MODEL [FILE...] [--out FILE]", "Turn texts into vectors, or pairs of texts into scores.", options, 1, -1,
+    run
 };

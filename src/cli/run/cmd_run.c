@@ -2,6 +2,7 @@
 /* hearth run: one answer, or a chat on a terminal. */
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/run/run_chat.h"
 #include "cli/settings.h"
 
@@ -35,7 +36,7 @@ static int read_options(const cli_args *a, const settings *s, const cli_model *m
 static int choose_seed(const runtime_settings *r, sampling_params *p, err *e) {
     uint64_t fresh = 0;
     if (r->sampling_set & RUNTIME_SET_SEED) return 0;
-    if (getrandom(&fresh, sizeof fresh, 0) != sizeof fresh) return err_set_errno(e, "no random seed");
+    if (getrandom(&fresh, sizeof fresh, 0) != sizeof fresh) return err_set_errno(e, "cannot get a random seed");
     p->seed = fresh >> 1;
     return 0;
 }
@@ -47,7 +48,7 @@ static int read_thinking(const cli_args *a, session *s, err *e) {
     if (budget > INT32_MAX || (budget < 0 && cli_string(a, "think-budget", NULL)))
         return err_set(e, ERR_ARG, "--think-budget must lie between 0 and %d", INT32_MAX);
     if (on && !s->info.can_think)
-        return err_set(e, ERR_UNSUPPORTED, "--think: this model's chat template has no switch for it");
+        return err_set(e, ERR_UNSUPPORTED, "--think: the chat template of this model has no switch for thinking");
     if (on) s->thinking = RUNTIME_THINK_ON;
     s->think_budget = (int)budget;
     return 0;
@@ -66,7 +67,7 @@ static int read_constraint(const cli_args *a, session *s, err *e) {
         size_t      bytes = 0;
         if (!value) continue;
         if (s->constraint.kind != RUNTIME_FREE)
-            return err_set(e, ERR_ARG, "--json-schema, --regex and --grammar: one of them at a time");
+            return err_set(e, ERR_ARG, "only one of --json-schema, --regex and --grammar can be used at a time");
         s->constraint.kind = rows[i].kind;
         if (rows[i].file) {
             int rc = file_read(&s->constraint_text, &bytes, value, MAX_FILE_BYTES, e);
@@ -175,7 +176,7 @@ static int read_input(const cli_args *a, char **out, err *e) {
     size_t bytes = 0;
     int    rc = file_read_stream(out, &bytes, stdin, "stdin", MAX_PROMPT_BYTES, e);
     if (rc < 0) return rc;
-    if (memchr(*out, '\0', bytes)) return err_set(e, ERR_ARG, "the prompt on stdin holds a NUL byte");
+    if (memchr(*out, '\0', bytes)) return err_set(e, ERR_ARG, "the prompt on standard input contains a NUL byte");
     /* echo puts a newline there that nobody meant; a raw text is continued as it stands. */
     while (!cli_flag(a, "raw") && bytes && (*out)[bytes - 1] == '\n') (*out)[--bytes] = '\0';
     return 0;
@@ -208,7 +209,7 @@ static int read_prompt(const cli_args *a, char **out, err *e) {
     }
     if (rc < 0) return rc;
     if (!*out && cli_flag(a, "json")) return err_set(e, ERR_ARG, "--json needs a prompt");
-    if (!*out && !isatty(STDOUT_FILENO)) return err_set(e, ERR_ARG, "a chat needs a terminal; give a prompt");
+    if (!*out && !isatty(STDOUT_FILENO)) return err_set(e, ERR_ARG, "a conversation needs a terminal; give a prompt");
     if (*out && !**out) return err_set(e, ERR_ARG, "the prompt is empty");
     if (cli_flag(a, "raw") && !*out) return err_set(e, ERR_ARG, "--raw needs a prompt");
     return 0;
@@ -232,7 +233,9 @@ static int run(const cli_args *args) {
     err             e = { 0 };
     int             rc;
     if (raw_with_chat_options(args))
-        return cli_usage_error(args, "--raw uses no template, so --system, --think and --tools mean nothing with it");
+        return cli_usage_error(
+            args,
+            "--raw does not use a chat template, so it cannot be used together with --system, --think or --tools");
     if (cli_model_wish_read(&wish, args, &e) < 0) return cli_usage_error(args, "%s", e.msg);
     if ((rc = settings_load(&all, args, &e)) < 0) goto done;
     if (config_text(&all.server, "telemetry.log_level") &&
@@ -266,49 +269,48 @@ done:
     { FLAG, CLI_##KIND, VALUE, HELP, 0 }
 
 static const cli_option options[] = {
-    { "system", CLI_STRING, "TEXT", "the system message", 0 },
+    { "system", CLI_STRING, "TEXT", "use this system message", 0 },
     SAMPLING_ROW_TEMPERATURE(SAMPLING_OPTION),
     SAMPLING_ROW_SEED(SAMPLING_OPTION),
     { "max-tokens", CLI_INT, "N", "end the answer after N tokens", 'n' },
     { "think", CLI_SWITCH, "on|off", "let the model reason before it answers (off)", 0 },
-    { "json-schema", CLI_STRING, "FILE", "the answer is JSON that fits this schema", 0 },
-    { "tools", CLI_STRING, "FILE", "tools (JSON); results of calls come from stdin", 0 },
-    { "ctx", CLI_INT, "N", "positions of the context; 0: the model's own (0)", 0 },
-    { "threads", CLI_INT, "N", "threads; 0: one per core (0)", 't' },
-    { "raw", CLI_FLAG, NULL, "continue the prompt, without a chat template", 0 },
-    { "verbose", CLI_FLAG, NULL, "token counts and speeds behind the answer", 'v' },
+    { "json-schema", CLI_STRING, "FILE", "make the answer JSON that is valid by this schema", 0 },
+    { "tools", CLI_STRING, "FILE", "offer these tools; call results come from stdin", 0 },
+    CLI_CTX_OPTION(0),
+    CLI_THREADS_OPTION,
+    { "raw", CLI_FLAG, NULL, "continue the prompt without a chat template", 0 },
+    { "verbose", CLI_FLAG, NULL, "print token counts and speeds after the answer", 'v' },
     { "answers", CLI_GROUP, NULL, "answers", 0 },
     SAMPLING_ROW_TOP_K(SAMPLING_OPTION),
     SAMPLING_ROW_TOP_P(SAMPLING_OPTION),
     SAMPLING_ROW_MIN_P(SAMPLING_OPTION),
     SAMPLING_ROW_REPEAT_PENALTY(SAMPLING_OPTION),
-    { "stop", CLI_STRING, "TEXT", "end the answer before this text; may be given several times", 0 },
-    { "preset", CLI_STRING, "NAME", "a sampling preset of the model's settings", 0 },
+    { "stop", CLI_STRING, "TEXT", "end the answer before this text; may be repeated", 0 },
+    { "preset", CLI_STRING, "NAME", "use this sampling preset of the model's settings", 0 },
     { "think-budget", CLI_INT, "N", "end the reasoning after N tokens", 0 },
-    { "regex", CLI_STRING, "RE", "the answer matches this regular expression as a whole", 0 },
-    { "grammar", CLI_STRING, "FILE", "the answer fits this GBNF grammar", 0 },
+    { "regex", CLI_STRING, "RE", "make the whole answer match this regular expression", 0 },
+    { "grammar", CLI_STRING, "FILE", "make the answer fit this GBNF grammar", 0 },
     { "json", CLI_FLAG, NULL, "print the whole answer as one line of JSON", 0 },
     { "markdown", CLI_FLAG, NULL, "show Markdown in colours on a terminal", 0 },
-    { "tool-choice", CLI_STRING, "CHOICE", "auto (default), none, required, or the name of the tool to call", 0 },
+    { "tool-choice", CLI_STRING, "CHOICE",
+      "which tools the model calls: auto (default), none, required, or the name of one", 0 },
     { "memory", CLI_GROUP, NULL, "memory", 0 },
-    { "device", CLI_STRING, "ID", "device to compute on: cpu or a GPU such as cuda:0; auto: the CPU (auto)", 0 },
-    { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 },
-    { "cache-dir", CLI_STRING, "DIR", "keep what was computed here, for the next time", 0 },
-    { "cache-mem", CLI_INT, "MIB", "memory for what does not fit into the context's cache any more (0)", 0 },
+    CLI_DEVICE_OPTION,
+    CLI_KV_OPTION("kv"),
+    { "cache-dir", CLI_STRING, "DIR", "store the computed keys and values in this directory for the next run", 0 },
+    { "cache-mem", CLI_INT, "MIB", "memory for keys and values that no longer fit into the context's cache (0)", 0 },
     { "model", CLI_GROUP, NULL, "model and settings", 0 },
     CLI_MODEL_FORMAT_OPTIONS,
     CLI_MODEL_PULL_OPTION,
-    { "config", CLI_STRING, "FILE", "read this server.yaml; see hearth config path", 0 },
-    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
+    CLI_CONFIG_OPTIONS,
     { 0 },
 };
 
 const cli_command cli_cmd_run = {
     "run",
     "[MODEL] [PROMPT]",
-    "Talk to a model: a GGUF file, a model directory, or the demo model (default). The prompt may come from stdin, "
-    "also "
-    "behind one that is given; without one on a terminal it is a chat.",
+    "Talk to a model: a GGUF file, a model directory or the demo (default). Standard input is added to the prompt; "
+    "without a prompt, a conversation starts.",
     options,
     0,
     2,

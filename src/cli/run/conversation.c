@@ -165,7 +165,7 @@ static int take(conversation *c, const json_value *list, err *e) {
         const char       *content = json_cstr(json_get(m, "content"));
         str               json;
         if (!role || (!content && !json_count(json_get(m, "content")) && !json_count(json_get(m, "tool_calls"))))
-            return err_set(e, ERR_FORMAT, "message %zu needs the strings role and content", i + 1);
+            return err_set(e, ERR_FORMAT, "message %zu must have the strings role and content", i + 1);
         str_init(&json);
         json_write(m, &json);
         int rc = add(c, role, content ? content : "", &json, e);

@@ -55,7 +55,7 @@ static int add_file(const char *path, str *out, err *e) {
     size_t      bytes = 0;
     int         rc = file_read(&data, &bytes, path, DRAGGED_MAX_BYTES, e);
     if (rc == 0 && !is_text(data, bytes))
-        rc = err_set(e, ERR_UNSUPPORTED, "%s is not a text file; images and other files cannot be sent yet", path);
+        rc = err_set(e, ERR_UNSUPPORTED, "%s is not a text file; images and other files cannot be sent", path);
     if (rc == 0) {
         str_printf(out, "\n\n%s:\n```\n", name);
         str_append(out, data, bytes);

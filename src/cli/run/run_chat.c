@@ -43,7 +43,7 @@ static int set_value(talk *t, const char *name, const char *value, err *e) {
     const sampling_param p = sampling_param_find(name, SAMPLING_BY_SETTINGS);
     const bool           tokens = strcmp(name, "max_tokens") == 0;
     if (!tokens && p == SAMPLING_PARAM_COUNT)
-        return err_set(e, ERR_ARG, "there is no '%.40s' to set; /set alone shows what there is", name);
+        return err_set(e, ERR_ARG, "'%.40s' is not a parameter; /set without arguments lists all parameters", name);
     sampling_limits r = tokens ? (sampling_limits){ 0, INT32_MAX } : sampling_range(p, SAMPLING_BY_SETTINGS);
     bool            whole = tokens || sampling_param_fields[p].type != SAMPLING_IS_FLOAT;
     char           *end;
@@ -79,7 +79,7 @@ static int do_set(talk *t, char *rest, err *e) {
 static int do_system(talk *t, char *rest, err *e) {
     if (*rest) return conversation_set_system(t->c, rest, e);
     const char *now = conversation_system(t->c);
-    note(t, now ? now : "no system message; /system TEXT sets one");
+    note(t, now ? now : "there is no system message; set one with /system TEXT");
     return 0;
 }
 
@@ -128,14 +128,14 @@ static int do_clear(talk *t, char *rest, err *e) {
 /* "on" or "off"; empty leaves *value alone. */
 static int read_switch(const char *name, const char *rest, bool *value, err *e) {
     if (*rest && strcmp(rest, "on") != 0 && strcmp(rest, "off") != 0)
-        return err_set(e, ERR_ARG, "%s is on or off", name);
+        return err_set(e, ERR_ARG, "%s must be on or off", name);
     if (*rest) *value = strcmp(rest, "on") == 0;
     return 0;
 }
 
 static int do_tools(talk *t, char *rest, err *e) {
     bool on = !t->s->tools_off;
-    if (!t->s->tools) return err_set(e, ERR_ARG, "there are no tools; hearth run --tools FILE brings some");
+    if (!t->s->tools) return err_set(e, ERR_ARG, "there are no tools; start 'hearth run' with --tools FILE");
     int rc = read_switch("/tools", rest, &on, e);
     if (rc < 0) return rc;
     t->s->tools_off = !on;
@@ -167,15 +167,16 @@ static const struct chat_command {
     int (*run)(talk *t, char *rest, err *e);
 } commands[] = {
     { "/system", "[TEXT]", "show or set the system message", do_system },
-    { "/set", "[NAME VALUE]", "temperature, top_k, seed, ..., max_tokens; alone: all of them", do_set },
-    { "/think", "[on|off]", "reason before answering", do_think },
+    { "/set", "[NAME VALUE]", "set temperature, top_k, seed, ... or max_tokens; without arguments list all of them",
+      do_set },
+    { "/think", "[on|off]", "let the model reason before it answers", do_think },
     { "/tools", "[on|off]", "offer the tools of --tools to the model", do_tools },
-    { "/stats", "", "speeds and counts", do_stats },
+    { "/stats", "", "show token counts and speeds", do_stats },
     { "/save", "FILE", "write the conversation as JSON messages", do_save },
-    { "/load", "FILE", "go on with a saved conversation", do_load },
+    { "/load", "FILE", "continue a saved conversation", do_load },
     { "/clear", "", "forget the conversation", do_clear },
-    { "/help", "", "this text", do_help },
-    { "/bye", "", "end (also Ctrl-D)", do_bye },
+    { "/help", "", "show this text", do_help },
+    { "/bye", "", "end the conversation (also Ctrl-D)", do_bye },
 };
 
 static int do_help(talk *t, char *rest, err *e) {
@@ -186,8 +187,8 @@ static int do_help(talk *t, char *rest, err *e) {
         printf("  %-8s %-13s %s\n", commands[i].name, commands[i].usage, commands[i].help);
     printf("  \"\"\"                    begins and ends a text of several lines\n"
            "                         several pasted lines are one message\n"
-           "                         a text file that is dragged in goes along\n"
-           "  Ctrl-C                 stops an answer; twice at the prompt it ends the chat\n");
+           "                         a text file that is dragged in is sent with the message\n"
+           "  Ctrl-C                 stops an answer; pressed twice at the prompt, it ends the conversation\n");
     return 0;
 }
 
@@ -203,8 +204,8 @@ static int do_command(talk *t, char *line, err *e) {
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) names[i] = commands[i].name;
     line[n] = '\0';
     best = nearest_of(line, names, sizeof names / sizeof *names);
-    if (best) return err_set(e, ERR_ARG, "no command %.40s; did you mean %s?", line, best);
-    return err_set(e, ERR_ARG, "no command %.40s; /help lists them", line);
+    if (best) return err_set(e, ERR_ARG, "%.40s is not a command; did you mean %s?", line, best);
+    return err_set(e, ERR_ARG, "%.40s is not a command; /help lists all commands", line);
 }
 
 /* --- questions --- */
@@ -229,7 +230,7 @@ static bool may_drop(talk *t) {
 
 static void say_dropped(talk *t, size_t before) {
     char text[120];
-    snprintf(text, sizeof text, "(%zu messages are left out from here on; /save writes them all the same)",
+    snprintf(text, sizeof text, "(%zu messages are left out from here on; /save still writes them)",
              t->c->hidden - before);
     note(t, text);
 }
@@ -259,7 +260,7 @@ static int run_turn(talk *t, session_result *r, err *e) {
 static void make_room(talk *t) {
     size_t hidden = t->c->hidden, half = hidden + (t->c->count - hidden) / 2;
     if (!conversation_drop_oldest(t->c)) {
-        note(t, "(the context is full; /clear begins anew)");
+        note(t, "(the context is full; /clear starts a new conversation)");
         return;
     }
     if (!may_drop(t)) {
@@ -286,7 +287,7 @@ static int ask(talk *t, const char *text, err *e) {
     t->last = r.usage;
     if (r.finish == RUNTIME_TOOL_CALLS) {
         conversation_shorten(t->c, before);
-        note(t, "(no result: the question is forgotten)");
+        note(t, "(no result was given: the question is dropped)");
     }
     if (r.finish == RUNTIME_CANCELLED) note(t, "(stopped)");
     if (session_context_full(t->s, &r)) make_room(t);
@@ -348,13 +349,13 @@ int run_chat(session *s, conversation *c, bool verbose, err *e) {
     int  rc = line_open(&t.line, e), interrupts = 0;
     if (rc < 0) return rc;
     str_init(&text);
-    note(&t, "/help lists the commands; Ctrl-D ends.");
+    note(&t, "/help lists the commands; Ctrl-D ends the conversation.");
     while (!t.over && !text.failed) {
         err         failed = { 0 };
         line_result r = read_input(&t, &text);
         interrupts = r == LINE_INTERRUPTED ? interrupts + 1 : 0;
         if (r == LINE_END || interrupts == 2) break;
-        if (r == LINE_INTERRUPTED) note(&t, "(Ctrl-C again, Ctrl-D or /bye ends)");
+        if (r == LINE_INTERRUPTED) note(&t, "(press Ctrl-C again or Ctrl-D, or type /bye, to end the conversation)");
         if (r != LINE_OK || text.len == 0) continue;
         bool command = text.data[0] == '/' && !dragged_first(text.data);
         if ((command ? do_command(&t, text.data, &failed) : ask_with_files(&t, text.data, &failed)) < 0)

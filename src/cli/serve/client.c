@@ -60,7 +60,7 @@ static int add_tcp(client *c, const char *given, err *e) {
     const char *host = strstr(given, "://");
     size_t      scheme = host ? (size_t)(host - given) + 3 : 0;
     if (strlen(given) > 300 || !given[scheme])
-        return err_set(e, ERR_ARG, "'%.60s' is not an address of a server", given);
+        return err_set(e, ERR_ARG, "'%.60s' is not the address of a server", given);
     str_init(&url);
     str_append(&url, host ? given : "http://", host ? scheme : 7);
     host = given + scheme;
@@ -139,7 +139,7 @@ int client_open(client **out, const cli_args *a, err *e) {
     *out = NULL;
     if (!c) return err_set_nomem(e);
     int rc = find_places(c, a, e);
-    if (rc == 0 && key && strpbrk(key, "\r\n")) rc = err_set(e, ERR_ARG, "the key holds a line break");
+    if (rc == 0 && key && strpbrk(key, "\r\n")) rc = err_set(e, ERR_ARG, "the key contains a line break");
     if (rc == 0 && (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK || !(c->curl = curl_easy_init())))
         rc = err_set(e, ERR_NOMEM, "cannot start an HTTP client");
     if (rc == 0 && key && key[0] && !(c->key = strdup(key))) rc = err_set_nomem(e);
@@ -238,7 +238,7 @@ static void server_sentence(const str *body, int status, const char *where, err 
     else if (text)
         err_set(e, status == 404 ? ERR_NOTFOUND : ERR_ARG, "%s", text);
     else
-        err_set(e, ERR_FORMAT, "%s answered with status %d: is that a Hearth server?", where, status);
+        err_set(e, ERR_FORMAT, "%s answered with status %d; this may not be a Hearth server", where, status);
     arena_deinit(&a);
 }
 

@@ -14,9 +14,9 @@
 
 /* Rows for a command's table of options. */
 #define CLIENT_OPTIONS                                                                                                 \
-    { "host", CLI_STRING, "ADDRESS", "where the server is, as name:port or URL; also HEARTH_HOST", 0 },                \
-        { "socket", CLI_STRING, "PATH", "the server's Unix socket ($XDG_RUNTIME_DIR/hearth.sock, then TCP)", 0 }, {    \
-        "api-key", CLI_STRING, "KEY", "also HEARTH_API_KEY", 0                                                         \
+    { "host", CLI_STRING, "ADDRESS", "address of the server, as name:port or URL (HEARTH_HOST)", 0 },                  \
+        { "socket", CLI_STRING, "PATH", "Unix socket of the server ($XDG_RUNTIME_DIR/hearth.sock, then TCP)", 0 }, {   \
+        "api-key", CLI_STRING, "KEY", "key for the server (HEARTH_API_KEY)", 0                                         \
     }
 
 typedef struct client client;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth ps: the models in the running server. hearth stop: unloads some. */
 #include "base/json.h"
+#include "cli/options.h"
 #include "cli/serve/client.h"
 
 #include <stdio.h>
@@ -75,13 +76,13 @@ static int ask_models(client *c, const json_value **out, arena *a, str *body, er
     if (rc < 0) return rc;
     rc = json_parse(&v, str_cstr(body), body->len, a, e);
     if (rc == 0 && !json_is(*out = json_get(v, "models"), JSON_K_ARRAY))
-        rc = err_set(e, ERR_FORMAT, "no list of models");
+        rc = err_set(e, ERR_FORMAT, "the answer does not contain a list of models");
     for (size_t i = 0; rc == 0 && i < json_count(*out); i++) {
         const json_value *m = json_at(*out, i);
         if (!json_cstr(json_get(m, "name")) || !json_cstr(json_get(m, "state")))
-            rc = err_set(e, ERR_FORMAT, "a model without name or state");
+            rc = err_set(e, ERR_FORMAT, "a model has no name or state");
     }
-    return rc < 0 ? err_wrap(e, rc, "%s: the answer is not that of a Hearth server", client_where(c)) : 0;
+    return rc < 0 ? err_wrap(e, rc, "%s: this is not the answer of a Hearth server", client_where(c)) : 0;
 }
 
 static bool is_loaded(const json_value *m) { return strcmp(json_cstr(json_get(m, "state")), "unloaded") != 0; }
@@ -176,7 +177,7 @@ static int run_stop_checked(const cli_args *a) {
 }
 
 static const cli_option ps_options[] = {
-    { "json", CLI_FLAG, NULL, "print JSON", 0 },
+    CLI_JSON_OPTION,
     CLIENT_OPTIONS,
     { 0 },
 };
@@ -192,6 +193,6 @@ const cli_command cli_cmd_ps = { "ps",       "[--json]", "List the models that t
                                  run_ps };
 
 const cli_command cli_cmd_stop = {
-    "stop", "MODEL...",      "Unload models from the running server; their requests end.", stop_options, 0,
+    "stop", "MODEL...",      "Unload models from the running server and end their requests.", stop_options, 0,
     -1,     run_stop_checked
 };

@@ -5,6 +5,7 @@
 #include "cli/doctor.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "cli/serve/keys.h"
 #include "cli/serve/library.h"
 #include "cli/serve/log.h"
@@ -187,7 +188,7 @@ static int open_server(serve *s, err *e) {
     if (s->socket_path.len) o.socket_path = str_cstr(&s->socket_path);
     o.inherited = s->inherited;
     o.n_inherited = service_sockets(s->inherited);
-    if (!o.tls_cert != !o.tls_key) return err_set(e, ERR_ARG, "--tls-cert and --tls-key belong together");
+    if (!o.tls_cert != !o.tls_key) return err_set(e, ERR_ARG, "--tls-cert and --tls-key must be given together");
     if (o.n_inherited) o.tcp_host = o.socket_path = NULL;
     s->beyond_loopback = o.n_inherited || (o.tcp_host && !is_loopback(o.tcp_host));
     int rc = serve_keys_load(&keys, v, s->beyond_loopback, e);
@@ -217,7 +218,7 @@ static void on_reload(void *ctx) {
     settings again;
     err      e = { 0 };
     if (settings_load(&again, s->args, &e) < 0) {
-        log_error("serve", "reload: nothing was changed: %s", e.msg);
+        log_error("serve", "reload: the settings were not changed: %s", e.msg);
         settings_deinit(&again);
         return;
     }
@@ -315,54 +316,54 @@ static int run(const cli_args *args) {
 /* Every one of these but --model with its formats, --config, --no-config and --ready-json is a key of server.yaml
  * (config/server.c). */
 const cli_option cli_serve_options[] = {
-    { "host", CLI_STRING, "ADDRESS", "address to listen on; only loopback needs no key", 0 },
+    { "host", CLI_STRING, "ADDRESS", "address to listen on; every address but loopback requires keys", 0 },
     { "port", CLI_INT, "N", "TCP port; 0: any free one (11434)", 'p' },
-    { "model", CLI_STRING, "NAME=PATH", "a model to offer; may be repeated (all models)", 'm' },
+    { "model", CLI_STRING, "NAME=PATH", "offer only this model; may be repeated (all models)", 'm' },
     { "model-dir", CLI_STRING, "DIR", "offer all GGUF files and model directories in DIR", 0 },
-    { "mem-limit", CLI_STRING, "SIZE", "memory for loaded models, such as 8G, or none (80%)", 0 },
-    { "max-loaded", CLI_INT, "N", "models in memory at once (4)", 0 },
+    { "mem-limit", CLI_STRING, "SIZE", "memory for loaded models, such as 8G, or none for no limit (80%)", 0 },
+    { "max-loaded", CLI_INT, "N", "number of models that may be in memory at the same time (4)", 0 },
     { "keep-alive", CLI_STRING, "TIME", "unload a model this long after its last use (5m)", 0 },
-    { "ctx", CLI_INT, "N", "positions of a sequence; 0: the model's own (0)", 0 },
-    { "parallel", CLI_INT, "N", "sequences computed at once; 0: 16 (0)", 0 },
-    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
-    { "api-key-file", CLI_STRING, "FILE", "keys, one per line: [name:]key [rpm=N] [tpm=N]", 0 },
-    { "config", CLI_STRING, "FILE", "read this server.yaml; see hearth config path", 0 },
-    { "no-config", CLI_FLAG, NULL, "read neither server.yaml nor settings of models", 0 },
+    CLI_CTX_OPTION(0),
+    { "parallel", CLI_INT, "N", "number of sequences that are computed at the same time; 0: 16 (0)", 0 },
+    CLI_THREADS_OPTION,
+    { "api-key-file", CLI_STRING, "FILE", "file of keys, one per line: [name:]key [rpm=N] [tpm=N]", 0 },
+    CLI_CONFIG_OPTIONS,
     { "ready-json", CLI_FLAG, NULL, "print the ready line as JSON", 0 },
     { "listening", CLI_GROUP, NULL, "listening", 0 },
     { "socket", CLI_STRING, "PATH", "path of the Unix socket ($XDG_RUNTIME_DIR/hearth.sock)", 0 },
     { "no-tcp", CLI_FLAG, NULL, "do not listen on TCP", 0 },
     { "no-socket", CLI_FLAG, NULL, "do not listen on a Unix socket", 0 },
     { "no-ui", CLI_FLAG, NULL, "do not serve the web UI", 0 },
-    { "tls-cert", CLI_STRING, "FILE", "certificate chain (PEM); switches TLS on for TCP", 0 },
+    { "tls-cert", CLI_STRING, "FILE", "certificate chain (PEM); turns on TLS for TCP", 0 },
     { "tls-key", CLI_STRING, "FILE", "private key of the certificate (PEM)", 0 },
-    { "cors-origin", CLI_STRING, "ORIGIN", "origin whose web pages may send requests, or *; may be repeated", 0 },
-    { "allow-host", CLI_STRING, "NAME", "a further name for the Host header on loopback; may be repeated", 0 },
+    { "cors-origin", CLI_STRING, "ORIGIN", "allow web pages of this origin (or *) to send requests; may be repeated",
+      0 },
+    { "allow-host", CLI_STRING, "NAME", "allow this name in the Host header on loopback; may be repeated", 0 },
     { "models", CLI_GROUP, NULL, "models that --model names", 0 },
     CLI_MODEL_FORMAT_OPTIONS,
     CLI_MODEL_PULL_OPTION,
     { "keys", CLI_GROUP, NULL, "keys", 0 },
-    { "token-file", CLI_STRING, "FILE", "file of the capability token, made at the first start (in XDG_STATE_HOME)",
+    { "token-file", CLI_STRING, "FILE", "file of the capability token, created at the first start (in XDG_STATE_HOME)",
       0 },
     { "rate-requests", CLI_REAL, "N", "requests per minute for keys without a limit of their own; 0: unlimited (0)",
       0 },
     { "rate-tokens", CLI_REAL, "N", "tokens per minute for keys without a limit of their own; 0: unlimited (0)", 0 },
-    { "health-needs-key", CLI_FLAG, NULL, "/health and /metrics need a key too", 0 },
+    { "health-needs-key", CLI_FLAG, NULL, "require a key for /health and /metrics, too", 0 },
     { "limits", CLI_GROUP, NULL, "limits", 0 },
-    { "device", CLI_STRING, "ID", "device to compute on: cpu or a GPU such as cuda:0; auto: the CPU (auto)", 0 },
-    { "cache-mb", CLI_INT, "N", "MiB for keys and values of a model; 0: two full sequences (0)", 0 },
+    CLI_DEVICE_OPTION,
+    { "cache-mb", CLI_INT, "N", "memory for the keys and values of a model in MiB; 0: two full sequences (0)", 0 },
     { "max-body-mb", CLI_INT, "N", "largest request body in MiB (64)", 0 },
-    { "max-connections", CLI_INT, "N", "connections that may be open at once (4096)", 0 },
-    { "head-seconds", CLI_REAL, "S", "time for a request's head (15)", 0 },
-    { "body-seconds", CLI_REAL, "S", "time for a request's body, plus a second per 16 KiB (20)", 0 },
-    { "idle-seconds", CLI_REAL, "S", "time between requests of a connection (75)", 0 },
-    { "stall-seconds", CLI_REAL, "S", "a client that reads nothing for this long is dropped (30)", 0 },
-    { "heartbeat-seconds", CLI_REAL, "S", "a stream that was silent for this long gets a comment (10)", 0 },
-    { "drain-seconds", CLI_REAL, "S", "how long requests may go on after SIGTERM (30)", 0 },
+    { "max-connections", CLI_INT, "N", "number of connections that may be open at the same time (4096)", 0 },
+    { "head-seconds", CLI_REAL, "S", "time limit for the head of a request (15)", 0 },
+    { "body-seconds", CLI_REAL, "S", "time limit for the body of a request, plus a second per 16 KiB (20)", 0 },
+    { "idle-seconds", CLI_REAL, "S", "time limit between two requests of a connection (75)", 0 },
+    { "stall-seconds", CLI_REAL, "S", "disconnect a client that has read nothing for this long (30)", 0 },
+    { "heartbeat-seconds", CLI_REAL, "S", "send a comment on a stream that was silent for this long (10)", 0 },
+    { "drain-seconds", CLI_REAL, "S", "time that running requests have left after SIGTERM (30)", 0 },
     { "logs", CLI_GROUP, NULL, "logs", 0 },
-    { "log-format", CLI_STRING, "FORMAT", "log lines as text or json (text)", 0 },
-    { "log-level", CLI_STRING, "LEVEL", "what is logged: debug, info, warn, error or off (info)", 0 },
-    { "log-level-file", CLI_STRING, "FILE", "file that holds the level; read again on SIGHUP", 0 },
+    { "log-format", CLI_STRING, "FORMAT", "format of log lines: text or json (text)", 0 },
+    { "log-level", CLI_STRING, "LEVEL", "lowest level that is logged: debug, info, warn, error or off (info)", 0 },
+    { "log-level-file", CLI_STRING, "FILE", "file that contains the log level; read again on SIGHUP", 0 },
     { 0 },
 };
 

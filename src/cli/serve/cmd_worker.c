@@ -40,10 +40,10 @@ static int run(const cli_args *args) {
 }
 
 static const cli_option options[] = {
-    { "parent", CLI_INT, "PID", "the process whose end ends this one", 0 },
+    { "parent", CLI_INT, "PID", "process id of the server; the worker ends with the server", 0 },
     { 0 },
 };
 
 const cli_command cli_cmd_worker = {
-    "worker", "--parent PID", "One loaded model of hearth serve; started by it.", options, 0, 0, run
+    "worker", "--parent PID", "Run one loaded model for 'hearth serve', which starts this command.", options, 0, 0, run
 };

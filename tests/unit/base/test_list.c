@@ -29,10 +29,10 @@ static void test_names(void **state) {
     str_init(&home);
     str_printf(&home, "create mine:small '%s/models/demo/demo.gguf'", HEARTH_SOURCE_DIR);
     program_prints("", "list --json", "[]\n"); /* looking makes nothing */
-    contains("", str_cstr(&home), "mine:small is /");
+    contains("", str_cstr(&home), "mine:small now names /");
     program_fails(str_cstr(&home), 1, "already");
     str_puts(&home, " --replace");
-    contains("", str_cstr(&home), "mine:small is /");
+    contains("", str_cstr(&home), "mine:small now names /");
     program_prints("", "run mine:small 'What is 12 plus 30?' --temp 0", "12 plus 30 is 42.\n");
     program_fails("run mien:small x", 1, "did you mean 'mine:small'?");
     program_prints("", "cp mine:small other", "");
@@ -66,7 +66,7 @@ static void test_mistakes(void **state) {
     program_fails("create 'bad name' x", 2, "is not a name");
     program_fails("create good /nowhere/x.gguf", 1, "/nowhere/x.gguf");
     program_fails("create good /dev/null", 1, "");
-    program_fails("create good", 2, "there is no ./Modelfile");
+    program_fails("create good", 2, "./Modelfile does not exist");
     program_fails("create good x -f y", 2, "not both");
     program_fails("create good -f /nowhere/Modelfile", 1, "/nowhere/Modelfile");
     program_fails("show demo --gguf --mlx", 2, "--gguf or --mlx");
@@ -104,7 +104,7 @@ static void test_modelfile(void **state) {
     test_write_file(again, first, strlen(first));
     str_clear(&text);
     str_printf(&text, "create calm2 -f '%s'", again);
-    contains("", str_cstr(&text), "calm2 is /");
+    contains("", str_cstr(&text), "calm2 now names /");
     second = printed("show calm2 --modelfile");
     assert_string_equal(second, first);
     contains("", "show calm", "temperature 0");
@@ -113,9 +113,9 @@ static void test_modelfile(void **state) {
     test_write_file(file, "FROM calm\nPARAMETER top_k 5\n", 28);
     str_clear(&text);
     str_printf(&text, "create calmer -f '%s'", file);
-    contains("", str_cstr(&text), "calmer is /");
+    contains("", str_cstr(&text), "calmer now names /");
     contains("", "show calmer --modelfile", "PARAMETER temperature 0\nPARAMETER top_k 5\n");
-    contains("cat /dev/null; echo FROM demo |", "create piped -f -", "piped is /");
+    contains("cat /dev/null; echo FROM demo |", "create piped -f -", "piped now names /");
     test_write_file(file, "FROM calm\nPARAMETER top_kk 5\n", 29);
     program_fails("create x -f \"$XDG_DATA_HOME/Modelfile\"", 1,
                   "Modelfile: line 2: there is no parameter 'top_kk'; did you mean 'top_k'");

@@ -82,7 +82,7 @@ static void test_in_order(void **state) {
         if (!there) fail_msg("%s was not checked", checks[i]);
     }
     found(v, "demo", "ok", "12 plus 30 is 42.");
-    found(v, "server", "ok", "answers at unix:");
+    found(v, "server", "ok", "is running at unix:");
     found(v, "registry", "ok", "");
     found(v, "config", "ok", "");
     serve_stop(&s);

@@ -97,7 +97,7 @@ static void test_dry_run(void **state) {
     assert_int_equal(number(v, "context", NULL), 1024);
     assert_string_equal(json_cstr(json_get(v, "cache_type")), "f16");
     /* A name works as well as a path; nothing was written. */
-    says("create small '" DRAFT "'", "small is");
+    says("create small '" DRAFT "'", "small now names");
     assert_true(number(ask("info small --json"), "memory", "weights") < 3000000);
     arena_deinit(&mem);
     test_temp_dir_remove(dir);

@@ -132,7 +132,7 @@ static void test_nobody_there(void **state) {
     program_fails("ps --json", 1, "http://127.0.0.1:1;");
     unsetenv("HEARTH_HOST");
     program_fails("ps --host ''", 1, "no server");
-    program_fails("ps --host http://", 2, "is not an address");
+    program_fails("ps --host http://", 2, "is not the address");
     program_fails("ps x", 2, "unexpected argument 'x'");
     program_fails("stop", 2, "an argument is missing");
     says("ps --help", "usage: hearth ps");

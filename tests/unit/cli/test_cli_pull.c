@@ -181,7 +181,7 @@ static void test_terminal(void **state) {
     str_init(&out);
     test_hub_fault(&hub, "{\"delay\":0.05}");
     assert_int_equal(on_terminal(argv, "#.", &out), 1);
-    assert_non_null(strstr(str_cstr(&out), "the same command continues from here"));
+    assert_non_null(strstr(str_cstr(&out), "run the same command again to continue"));
     str_clear(&out);
     test_hub_fault(&hub, "{\"delay\":0.05}");
     assert_int_equal(on_terminal(argv, NULL, &out), 0);

@@ -92,13 +92,13 @@ static void test_shapes(void **state) {
     program_prints("", str_cstr(&line), "1\n");
     str_clear(&line);
     str_printf(&line, "run demo x --grammar '%s' --regex a", grammar);
-    program_fails(str_cstr(&line), 2, "one of them at a time");
+    program_fails(str_cstr(&line), 2, "can be used at a time");
     program_fails("run demo x --regex 'a('", 2, "regex");
     program_fails("run demo x --json-schema /nowhere/schema.json", 1, "/nowhere/schema.json");
     program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think-budget 3",
                    "<think>\nTens:\n</think>\n\n12 plus 30 is 42.\n");
     program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think off", "12 plus 30 is 42.\n");
-    program_fails("run demo x --think=maybe", 2, "--think takes on or off");
+    program_fails("run demo x --think=maybe", 2, "--think: expected on or off");
     str_clear(&line);
     str_printf(&line,
                "run demo 'Hello!' --temp 0 --tools '%s' --tool-choice set_timer </dev/null | grep -cE '^call set_timer "
@@ -118,7 +118,7 @@ static void test_raw(void **state) {
         "printf '<|im_start|>user\\nWhat is 12 plus 30?<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>"
         "\\n\\n' |",
         "run demo --raw --temp 0", "12 plus 30 is 42.\n");
-    program_fails("run demo x --raw --system y", 2, "--raw uses no template");
+    program_fails("run demo x --raw --system y", 2, "--raw does not use a chat template");
 }
 
 static void test_seed(void **state) {
@@ -150,7 +150,7 @@ static void test_mistakes(void **state) {
     program_fails("run demo x --ctx 8 ", 1, "the context holds 8");
     program_fails("run demo x y", 2, "unexpected argument 'y'");
     program_fails("bench demo --batch 1,x", 2, "--batch");
-    program_fails("bench demo -p 2000", 1, "the model's context has 1024 tokens");
+    program_fails("bench demo -p 2000", 1, "the model's context holds 1024 tokens");
     program_fails("perplexity demo /nowhere/text", 1, "/nowhere/text");
 }
 

@@ -50,7 +50,7 @@ static void test_text(void **state) {
     has(text, "layers          2, width 64, 4 heads (2 for keys and values)\ncontext length  2048\n");
     has(text,
         "tokenizer       llama, pre-tokenizer default, 8 tokens\nchat template   tokenizer.chat_template, 66 bytes\n"
-        "tool calls      generic form: the chat template knows none\n");
+        "tool calls      generic form: the chat template does not support tools\n");
     has(text, "size            6.44 KiB in 8 tensors, 5.47 bits per weight\n");
     /* 2 layers * 2 heads * (16 + 16) * 2048 tokens * 2 bytes = 512 KiB */
     has(text, "516 KiB: 4.03 KiB of weights, 512 KiB of cache\n");

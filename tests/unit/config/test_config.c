@@ -64,7 +64,7 @@ static void test_model_mistakes(void **state) {
     (void)state;
     refused("contxt: 1\n", "m.yaml:1:1: contxt: unknown key; did you mean context?");
     refused("sampling:\n  temprature: 1\n", "m.yaml:2:3: sampling.temprature: unknown key; did you mean temperature?");
-    refused("temperature: 1\n", "temperature: unknown key; it belongs in the section sampling");
+    refused("temperature: 1\n", "temperature: unknown key; the key belongs in the section sampling");
     refused("presets:\n  a: {top_kk: 1}\n", "m.yaml:2:7: presets.a.top_kk: unknown key; did you mean top_k?");
     refused("preset: b\npresets:\n  a: {top_k: 1}\n", "m.yaml:1:1: preset: there is no preset 'b'; did you mean a?");
     refused("adapters: [{path: x}]\n", "adapters: adapters are not supported yet");
@@ -73,7 +73,7 @@ static void test_model_mistakes(void **state) {
             "m.yaml:2:9: messages[0].role: expected system, user or assistant, "
             "found 'usr'; did you mean user?");
     refused("messages:\n- role: user\n", "m.yaml:2:3: messages[0].content: is missing; add it");
-    refused("template: a\ntemplate_file: b\n", "m.yaml:2:1: template_file: there is a template, too");
+    refused("template: a\ntemplate_file: b\n", "m.yaml:2:1: template_file: template is set, too");
     refused("rope_scaling: {factor: 2}\n", "rope_scaling.type: is missing");
     refused("context: 99999999999\ncontext: 1\n", "(and 1 more)");
 }

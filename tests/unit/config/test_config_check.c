@@ -110,7 +110,7 @@ static void test_good_files(void **state) {
     free(output);
     assert_int_equal(program_run("", "config init", &output), 0);
     free(output);
-    program_fails("config init", 1, "exists already; --force replaces it");
+    program_fails("config init", 1, "already exists; replace it with --force");
     assert_int_equal(program_run("", "config init --force && \"$HEARTH_PROGRAM\" config init --model a/b:c", &output),
                      0);
     assert_non_null(strstr(output, "/models/a__b__c.yaml"));

@@ -70,7 +70,7 @@ static void test_refuses(void **state) {
     program_fails("quantize demo x.gguf IQ1_S", 2, "cannot be quantized to IQ1_S");
     program_fails("quantize demo x.gguf MLX_AFF4", 2, "");
     program_fails("quantize /nowhere/model x.gguf Q4_K", 1, "/nowhere/model");
-    program_fails("perplexity demo /dev/null --documents", 1, "no document");
+    program_fails("perplexity demo /dev/null --documents", 1, "does not contain a document");
 }
 
 int main(void) {

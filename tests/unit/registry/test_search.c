@@ -92,7 +92,7 @@ static void test_program(void **state) {
     program_prints("", "search zebra --json", "[]\n");
     assert_int_equal(program_run("", "search 120b --fits --json", &text), 0);
     free(text);
-    program_fails("search --hub", 2, "--hub needs words");
+    program_fails("search --hub", 2, "--hub needs words to search for");
     program_fails("search --limit 0", 2, "--limit");
     program_fails("search --hub x --fits", 2, "--fits");
     test_temp_dir_remove(dir);

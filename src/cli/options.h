@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows for option tables: an option that several commands have is described once. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include "cli/cli.h"
+
+#define CLI_JSON_OPTION                                                                                                \
+    { "json", CLI_FLAG, NULL, "print JSON", 0 }
+#define CLI_THREADS_OPTION                                                                                             \
+    { "threads", CLI_INT, "N", "number of compute threads; 0: one per core (0)", 't' }
+#define CLI_DEVICE_OPTION                                                                                              \
+    { "device", CLI_STRING, "ID", "device to compute on: cpu or a GPU such as cuda:0; auto: the CPU (auto)", 0 }
+/* Commands name the option differently; what it takes is the same. */
+#define CLI_KV_OPTION(NAME)                                                                                            \
+    { NAME, CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 }
+#define CLI_CTX_OPTION(LETTER)                                                                                         \
+    { "ctx", CLI_INT, "N", "tokens in the context; 0: the model's own limit (0)", LETTER }
+#define CLI_CONFIG_OPTIONS                                                                                             \
+    { "config", CLI_STRING, "FILE", "read this server.yaml; see 'hearth config path'", 0 }, { \
+        "no-config", CLI_FLAG, NULL, "read neither server.yaml nor the settings of models", 0                          \
+    }
+#define CLI_REPLACE_OPTION                                                                                             \
+    { "replace", CLI_FLAG, NULL, "take the name away from the model that has it now", 0 }
+#define CLI_PRE_OPTION                                                                                                 \
+    { "pre", CLI_STRING, "NAME", "use this pre-tokenizer instead of the one that the GGUF file names", 0 }
+#define CLI_VOCAB_OPTION                                                                                               \
+    { "vocab", CLI_STRING, "MODEL", "use the tokenizer of this model file, directory or tokenizer file", 0 }
+#define CLI_STEERED_OPTION                                                                                             \
+    { "steered", CLI_FLAG, NULL, "use only the part of the language that requests are steered to", 0 }
+#define CLI_ONLY_OPTION                                                                                                \
+    { "only", CLI_STRING, "NAME", "run only the case of this name", 0 }
+
+#endif
