@@ -1,0 +1,458 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes tiny reference models that see, and what they make of small pictures.
+
+For every family: a config.json and preprocessor_config.json in the style of the published checkpoints, random weights
+saved as bf16 safetensors, loaded again as float32 and run on the CPU with eager attention. Pictures have odd sizes: one
+is three times as wide as high, one is a patch or less, and all are scaled up or down.
+
+  vision.py OUT [FAMILY ...]
+
+OUT receives vision.tar.gz:
+  pictures/NAME.png, resize.json, resize.u8     pictures, and what Pillow's resize makes of them
+  FAMILY/config.json, preprocessor_config.json, model.safetensors
+  FAMILY/golden.json   cases: pictures, tokens, sizes and where the values begin in the files below
+  FAMILY/pixels.u8     what the image processor hands to the tower, before mean and deviation: [height][width][3] each
+  FAMILY/pil.u8        the same from the processor that uses Pillow
+  FAMILY/rows.f32      the rows that take the place of the image tokens; deepstack rows behind them
+  FAMILY/logits.f32    of the last positions
+"""
+
+import os
+import sys
+
+for _k, _v in {"CUDA_VISIBLE_DEVICES": "", "USE_HUB_KERNELS": "NO", "HF_HUB_OFFLINE": "1",
+               "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}.items():
+    os.environ[_k] = _v
+
+import inspect
+import json
+import random
+import shutil
+import tarfile
+import tempfile
+import traceback
+
+import numpy as np
+import torch
+from PIL import Image
+
+import generate
+
+VOCAB = 160
+IMAGE = 150  # the image token
+LAST = 8  # positions whose logits are kept
+
+PICTURES = {"a": (37, 23), "b": (90, 30), "c": (13, 14), "d": (61, 100)}  # width, height
+CASES = [["a"], ["b"], ["c"], ["d", "a"]]
+
+
+def picture(name):
+    """Smooth colours with some noise and an edge, so that filters show their shape."""
+    w, h = PICTURES[name]
+    rng = np.random.default_rng(len(name) + 7 * ord(name[0]))
+    y, x = np.mgrid[0:h, 0:w].astype(np.float64)
+    px = np.stack([127 + 120 * np.sin(x / 5 + y / 9), 255 * x / max(1, w - 1), 255 * (1 - y / max(1, h - 1))], -1)
+    px += rng.normal(0, 12, px.shape)
+    px[h // 3 : h // 2, w // 4 : w // 2] = [250, 10, 60]
+    return Image.fromarray(np.clip(np.round(px), 0, 255).astype(np.uint8), "RGB")
+
+
+TEXT = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 16, "vocab_size": VOCAB, "max_position_embeddings": 512,
+        "tie_word_embeddings": False}
+
+SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 48, "intermediate_size": 88, "num_hidden_layers": 2,
+          "num_attention_heads": 3, "num_channels": 3, "image_size": 56, "patch_size": 14,
+          "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "vision_use_head": False}
+
+HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+CLIP_NORM = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+USUAL = {"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}
+
+FAMILIES = {}
+
+
+def family(name, config, processor, cls, **more):
+    FAMILIES[name] = dict(config=config, processor=processor, cls=cls, **more)
+
+
+family("gemma3", {
+    "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "image_token_index": IMAGE,
+    "boi_token_index": 151, "eoi_token_index": 152, "mm_tokens_per_image": 4, "tie_word_embeddings": True,
+    "text_config": dict(TEXT, model_type="gemma3_text", sliding_window=12, query_pre_attn_scalar=16, rms_norm_eps=1e-6,
+                        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                        tie_word_embeddings=True, hidden_activation="gelu_pytorch_tanh", rope_theta=1000000.0,
+                        rope_local_base_freq=10000.0),
+    "vision_config": SIGLIP,
+}, dict(USUAL, **HALF, image_processor_type="Gemma3ImageProcessor", size={"height": 56, "width": 56}, resample=2),
+    "Gemma3ImageProcessor", per_image=4)
+
+family("llava", {
+    "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "image_token_index": IMAGE,
+    "image_token_id": IMAGE, "projector_hidden_act": "gelu", "vision_feature_layer": -2,
+    "vision_feature_select_strategy": "default", "image_seq_length": 16, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="llama", rms_norm_eps=1e-5),
+    "vision_config": {"model_type": "clip_vision_model", "hidden_size": 48, "intermediate_size": 96,
+                      "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": 56, "patch_size": 14,
+                      "projection_dim": 48, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
+}, dict(USUAL, **CLIP_NORM, image_processor_type="CLIPImageProcessor", do_center_crop=True,
+        size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}, do_convert_rgb=True, resample=3),
+    "CLIPImageProcessor", per_image=16)
+
+family("idefics3", {
+    "architectures": ["Idefics3ForConditionalGeneration"], "model_type": "idefics3", "image_token_id": IMAGE,
+    "scale_factor": 2, "tie_word_embeddings": False, "pad_token_id": 2,
+    "text_config": dict(TEXT, model_type="llama", rms_norm_eps=1e-5, pad_token_id=2),
+    "vision_config": {"model_type": "idefics3_vision", "hidden_size": 48, "intermediate_size": 96,
+                      "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 32, "patch_size": 8,
+                      "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
+}, dict(USUAL, **HALF, image_processor_type="Idefics3ImageProcessor", do_convert_rgb=True, do_image_splitting=True,
+        do_pad=True, size={"longest_edge": 64}, max_image_size={"longest_edge": 32}, resample=1),
+    "Idefics3ImageProcessor", per_tile=4)
+
+PIXTRAL = {"model_type": "pixtral", "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2,
+           "num_attention_heads": 3, "head_dim": 16, "num_channels": 3, "image_size": 112, "patch_size": 14,
+           "hidden_act": "silu", "rope_theta": 10000.0, "attention_dropout": 0.0}
+
+family("mistral3", {
+    "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3", "image_token_index": IMAGE,
+    "image_token_id": IMAGE, "multimodal_projector_bias": False, "projector_hidden_act": "gelu",
+    "spatial_merge_size": 2, "vision_feature_layer": -1, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="mistral", rms_norm_eps=1e-5, sliding_window=None),
+    "vision_config": PIXTRAL,
+}, dict(USUAL, **CLIP_NORM, image_processor_type="PixtralImageProcessor", patch_size=28, size={"longest_edge": 112},
+        do_convert_rgb=True, resample=3), "PixtralImageProcessor", cell=28)
+
+family("pixtral", {
+    "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "image_token_index": IMAGE,
+    "image_token_id": IMAGE, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "full", "image_seq_length": 1, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="mistral", rms_norm_eps=1e-5, sliding_window=None),
+    "vision_config": dict(PIXTRAL, image_size=64, patch_size=16, hidden_act="gelu"),
+}, dict(USUAL, **CLIP_NORM, image_processor_type="PixtralImageProcessor", patch_size={"height": 16, "width": 16},
+        size={"longest_edge": 64}, do_convert_rgb=True, resample=3), "PixtralImageProcessor", cell=16)
+
+family("qwen2_5_vl", {
+    "architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl", "image_token_id": IMAGE,
+    "video_token_id": 153, "vision_start_token_id": 151, "vision_end_token_id": 152, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="qwen2_5_vl_text", rms_norm_eps=1e-6, hidden_act="silu",
+                        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}),
+    "vision_config": {"model_type": "qwen2_5_vl", "hidden_size": 48, "intermediate_size": 88, "depth": 3, "num_heads": 3,
+                      "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+                      "window_size": 56, "fullatt_block_indexes": [1], "out_hidden_size": 48, "hidden_act": "silu",
+                      "tokens_per_second": 2},
+}, dict(USUAL, **CLIP_NORM, image_processor_type="Qwen2VLImageProcessor", min_pixels=4 * 784, max_pixels=24 * 784,
+        size={"shortest_edge": 4 * 784, "longest_edge": 24 * 784}, patch_size=14, temporal_patch_size=2, merge_size=2,
+        do_convert_rgb=True, resample=3), "Qwen2VLImageProcessor")
+
+family("qwen3_vl", {
+    "architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl", "image_token_id": IMAGE,
+    "video_token_id": 153, "vision_start_token_id": 151, "vision_end_token_id": 152, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="qwen3_vl_text", rms_norm_eps=1e-6, hidden_act="silu",
+                        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2],
+                                         "mrope_interleaved": True}),
+    "vision_config": {"model_type": "qwen3_vl", "hidden_size": 48, "intermediate_size": 88, "depth": 3, "num_heads": 3,
+                      "in_channels": 3, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
+                      "out_hidden_size": 48, "hidden_act": "gelu_pytorch_tanh", "num_position_embeddings": 16,
+                      "deepstack_visual_indexes": [0, 2]},
+}, dict(USUAL, **HALF, image_processor_type="Qwen2VLImageProcessorFast", patch_size=16, temporal_patch_size=2,
+        merge_size=2, size={"shortest_edge": 4 * 1024, "longest_edge": 16 * 1024}, min_pixels=4 * 1024,
+        max_pixels=16 * 1024, do_convert_rgb=True, resample=3), "Qwen2VLImageProcessor")
+
+family("gemma4", {
+    "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "image_token_id": IMAGE,
+    "boi_token_id": 151, "eoi_token_id": 152, "audio_token_id": 154, "boa_token_id": 155, "video_token_id": 156,
+    "tie_word_embeddings": True, "vision_soft_tokens_per_image": 70, "audio_config": None,
+    "text_config": dict(TEXT, model_type="gemma4_text", sliding_window=96, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+                        hidden_activation="gelu_pytorch_tanh", hidden_size_per_layer_input=0,
+                        vocab_size_per_layer_input=VOCAB, num_kv_shared_layers=0, global_head_dim=32,
+                        use_bidirectional_attention="vision", enable_moe_block=False, attention_k_eq_v=False,
+                        final_logit_softcapping=30.0),
+    "vision_config": {"model_type": "gemma4_vision", "hidden_size": 48, "intermediate_size": 88, "num_hidden_layers": 2,
+                      "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 16, "patch_size": 4,
+                      "pooling_kernel_size": 3, "position_embedding_size": 128, "use_clipped_linears": True,
+                      "standardize": True, "rms_norm_eps": 1e-6, "hidden_activation": "gelu_pytorch_tanh"},
+}, dict(image_processor_type="Gemma4ImageProcessor", do_resize=True, do_rescale=True, do_normalize=False,
+        rescale_factor=1 / 255, patch_size=4, max_soft_tokens=70, pooling_kernel_size=3, resample=3,
+        image_mean=[0.0, 0.0, 0.0], image_std=[1.0, 1.0, 1.0]), "Gemma4ImageProcessor")
+
+
+def fill(name, model):
+    seen = set()
+    with torch.no_grad():
+        for key, t in model.state_dict().items():
+            if not t.is_floating_point() or (t.data_ptr() in seen and t.numel() > 1):
+                continue
+            seen.add(t.data_ptr())
+            if key.endswith(("input_min", "output_min")):
+                t.fill_(-1.6)
+            elif key.endswith(("input_max", "output_max")):
+                t.fill_(1.7)
+            elif key.endswith("std_scale"):
+                t.copy_(1 + 0.2 * generate.noise(name, key, tuple(t.shape)))
+            elif key.endswith(("std_bias", "class_embedding")):
+                t.copy_(0.3 * generate.noise(name, key, tuple(t.shape)))
+            elif "position_embedding" in key or "pos_embed" in key:
+                t.copy_(0.4 * generate.noise(name, key, tuple(t.shape)))
+            elif key.endswith("embed_tokens.weight"):
+                t.copy_(0.3 * generate.noise(name, key, tuple(t.shape)))
+            elif t.dim() > 2:
+                flat = generate.noise(name, key, tuple(t.shape))
+                t.copy_(2 * flat / (t[0].numel() ** 0.5))
+            else:
+                t.copy_(generate.randomize(name, key, t, [], False))
+
+
+def processor_of(spec, path, pil):
+    import transformers
+
+    cls = getattr(transformers, spec["cls"] + ("Pil" if pil else ""))
+    return cls.from_pretrained(path)
+
+
+def images_of(name, spec, out):
+    """The u8 images [h][w][3] that a processor's result stands for, as a list per picture."""
+    p = spec["processor"]
+    mean = torch.tensor(p["image_mean"]).view(3, 1, 1)
+    std = torch.tensor(p["image_std"]).view(3, 1, 1)
+    if name == "gemma4":
+        mean, std = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
+    px = out["pixel_values"]
+    chw = []
+    if name in ("qwen2_5_vl", "qwen3_vl"):
+        at = 0
+        s = p["patch_size"]
+        for t, h, w in out["image_grid_thw"].tolist():
+            rows = px[at : at + h * w].view(h // 2, w // 2, 2, 2, 3, 2, s, s)
+            at += h * w
+            assert torch.equal(rows[:, :, :, :, :, 0], rows[:, :, :, :, :, 1])
+            img = rows[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * s, w * s)
+            chw.append([img])
+    elif name == "gemma4":
+        s = p["patch_size"]
+        for rows, pos in zip(px, out["image_position_ids"]):
+            n = int((pos[:, 0] >= 0).sum())
+            w, h = int(pos[:n, 0].max()) + 1, int(pos[:n, 1].max()) + 1
+            chw.append([rows[:n].view(h, w, s, s, 3).permute(4, 0, 2, 1, 3).reshape(3, h * s, w * s)])
+    elif name == "idefics3":
+        tiles = [t for t in px[0]]
+        chw.append(tiles)  # one picture at a time
+    elif name in ("mistral3", "pixtral"):
+        for i, (h, w) in enumerate(out["image_sizes"].tolist()):
+            chw.append([px[i][:, :h, :w]])
+    else:
+        for i in range(px.shape[0]):
+            chw.append([px[i]])
+    result = []
+    for tiles in chw:
+        back = []
+        for t in tiles:
+            v = (t.float() * std + mean) * 255
+            assert float((v - v.round()).abs().max()) < 0.02, float((v - v.round()).abs().max())
+            back.append(v.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy())
+        result.append(back)
+    return result
+
+
+def run_processor(name, spec, proc, pictures):
+    if name != "idefics3":
+        return proc(images=pictures, return_tensors="pt")
+    return proc(images=[pictures], return_tensors="pt")
+
+
+def tokens_of(name, spec, rng, rows_per_picture, grids):
+    """Text, a picture, text, ... with the placeholders where the rows go."""
+    ids = [2] + [rng.randrange(3, 148) for _ in range(3)]
+    for rows, grid in zip(rows_per_picture, grids):
+        if name in ("mistral3", "pixtral"):
+            h, w = grid
+            for y in range(h):
+                ids += [IMAGE] * w + [152 if y == h - 1 else 151]
+        elif name == "idefics3":
+            per = spec["per_tile"]
+            for t in range(rows // per):
+                ids += [151, 140 + t % 8] + [IMAGE] * per
+            ids += [151]
+        else:
+            ids += [151] + [IMAGE] * rows + [152]
+        ids += [rng.randrange(3, 148) for _ in range(4)]
+    ids += [rng.randrange(3, 148) for _ in range(6)]
+    return ids
+
+
+def features(model, out):
+    f = getattr(model, "get_image_features", None) or model.model.get_image_features
+    accepted = inspect.signature(model.model.get_image_features).parameters
+    args = {k: v for k, v in out.items() if k in accepted}
+    if "vision_feature_layer" in accepted:
+        args["vision_feature_layer"] = model.config.vision_feature_layer
+    if "vision_feature_select_strategy" in accepted:
+        args["vision_feature_select_strategy"] = model.config.vision_feature_select_strategy
+    if "image_sizes" in out:
+        args["image_sizes"] = out["image_sizes"]
+    got = f(**args)
+    deep = getattr(got, "deepstack_features", None)
+    got = getattr(got, "pooler_output", got)
+    if isinstance(got, (list, tuple)):
+        parts = [g.reshape(-1, g.shape[-1]) for g in got]
+    else:
+        parts = [g.reshape(-1, g.shape[-1]) for g in got]
+    return parts, deep
+
+
+def run_case(name, spec, model, procs, names, rng, files):
+    pictures = [picture(n) for n in names]
+    out = run_processor(name, spec, procs[0], pictures)
+    singles = [images_of(name, spec, run_processor(name, spec, procs[0], [p]))[0] for p in pictures]
+    case = {"pictures": names, "images": [[list(t.shape[:2]) for t in tiles] for tiles in singles]}
+    case["pixels_at"] = len(files["pixels.u8"])
+    for tiles in singles:
+        for t in tiles:
+            files["pixels.u8"] += t.tobytes()
+    if procs[1] is not None:
+        try:
+            pil = [images_of(name, spec, run_processor(name, spec, procs[1], [p]))[0] for p in pictures]
+            same = [[list(t.shape[:2]) for t in tiles] for tiles in pil] == case["images"]
+            case["pil_at"] = len(files["pil.u8"]) if same else -1
+            for tiles in pil if same else []:
+                for t in tiles:
+                    files["pil.u8"] += t.tobytes()
+            case["pil_max"] = max(int(np.abs(a.astype(int) - b.astype(int)).max())
+                                  for x, y in zip(singles, pil) for a, b in zip(x, y)) if same else -1
+        except Exception as e:
+            print("   pil:", repr(e)[:300])
+    model_args = {k: v for k, v in out.items() if k not in ("num_soft_tokens_per_image", "rows", "cols")}
+    with torch.no_grad():
+        parts, deep = features(model, model_args)
+    rows = torch.cat(parts).float()
+    counts = [int(p.shape[0]) for p in parts]
+    grids = [None] * len(names)
+    if name == "idefics3":  # one part per tile
+        counts = [spec["per_tile"] * len(t) for t in singles]
+    if name in ("mistral3", "pixtral"):
+        grids = [(h // spec["cell"], w // spec["cell"]) for h, w in out["image_sizes"].tolist()]
+        counts = [h * w for h, w in grids]
+    assert sum(counts) == rows.shape[0], (counts, rows.shape)
+    ids = tokens_of(name, spec, rng, counts, grids)
+    assert ids.count(IMAGE) == rows.shape[0]
+    case.update(tokens=ids, counts=counts, rows_at=len(files["rows.f32"]) // 4, width=int(rows.shape[1]))
+    files["rows.f32"] += rows.contiguous().numpy().astype("<f4").tobytes()
+    if deep is not None:
+        case["deepstack"] = len(deep)
+        for d in deep:
+            files["rows.f32"] += d.float().contiguous().numpy().astype("<f4").tobytes()
+    x = torch.tensor([ids])
+    args = dict(model_args, input_ids=x, attention_mask=torch.ones_like(x), use_cache=False)
+    types = (x == IMAGE).long()
+    accepted = inspect.signature(type(model).forward).parameters
+    for key in ("token_type_ids", "mm_token_type_ids"):
+        if key in accepted:
+            args[key] = types
+    with torch.no_grad():
+        logits = model(**args).logits[0].float()
+        if "mm_token_type_ids" in accepted and hasattr(model.model, "get_rope_index"):
+            try:
+                pos, _ = model.model.get_rope_index(x, mm_token_type_ids=types, image_grid_thw=out["image_grid_thw"])
+                case["axes"] = pos[:, 0].tolist()
+            except Exception as e:
+                print("   axes:", repr(e)[:200])
+    assert torch.isfinite(logits).all() and torch.isfinite(rows).all()
+    case["logits_at"] = len(files["logits.f32"]) // 4
+    case["logit_std"] = float(logits.std())
+    case["row_std"] = float(rows.std())
+    files["logits.f32"] += logits[-LAST:].contiguous().numpy().astype("<f4").tobytes()
+    return case
+
+
+def make(name, spec, outdir):
+    import transformers
+    from transformers import AutoConfig
+
+    os.makedirs(outdir)
+    generate.write_config(outdir, spec["config"])
+    with open(os.path.join(outdir, "preprocessor_config.json"), "w") as f:
+        json.dump(spec["processor"], f, indent=2)
+        f.write("\n")
+    config = AutoConfig.from_pretrained(outdir)
+    torch.manual_seed(1)
+    cls = getattr(transformers, spec["config"]["architectures"][0])
+    model = cls._from_config(config, dtype=torch.float32, attn_implementation="eager")
+    fill(name, model)
+    model.to(torch.bfloat16)
+    tmp = tempfile.mkdtemp()
+    try:
+        model.save_pretrained(tmp)
+        tensors = generate.st_read(os.path.join(tmp, "model.safetensors"))
+    finally:
+        shutil.rmtree(tmp)
+    generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
+    print("  ", name, "tensors:", " ".join(sorted(k for k in tensors if ".1." not in k and ".2." not in k)))
+    del model
+    model, info = cls.from_pretrained(outdir, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    if info.get("missing_keys") or info.get("unexpected_keys"):
+        raise ValueError(f"loading again: {info}")
+    model.eval()
+    procs = [processor_of(spec, outdir, False), None]
+    try:
+        procs[1] = processor_of(spec, outdir, True)
+    except Exception as e:
+        print("   no Pillow processor:", repr(e)[:200])
+    files = {k: bytearray() for k in ("pixels.u8", "pil.u8", "rows.f32", "logits.f32")}
+    rng = random.Random(name)
+    doc = {"family": name, "vocab": VOCAB, "image_token": IMAGE, "last": LAST, "versions": generate.versions(), "cases": []}
+    for names in CASES:
+        try:
+            doc["cases"].append(run_case(name, spec, model, procs, names, rng, files))
+        except Exception:
+            print("   case", names)
+            traceback.print_exc()
+    for k, v in files.items():
+        if v:
+            with open(os.path.join(outdir, k), "wb") as f:
+                f.write(v)
+    with open(os.path.join(outdir, "golden.json"), "w") as f:
+        json.dump(doc, f)
+        f.write("\n")
+    print("  ", name, "cases", len(doc["cases"]), "pil_max", [c.get("pil_max") for c in doc["cases"]],
+          "images", [c["images"] for c in doc["cases"]], "std", [(c["row_std"], c["logit_std"]) for c in doc["cases"]])
+
+
+def resizes(outdir):
+    """What Pillow makes of the pictures; exact values."""
+    os.makedirs(os.path.join(outdir, "pictures"))
+    data, rows = bytearray(), []
+    for n in PICTURES:
+        picture(n).save(os.path.join(outdir, "pictures", n + ".png"), optimize=True)
+    for n, size in (("a", (56, 56)), ("a", (20, 11)), ("b", (28, 28)), ("b", (181, 61)), ("c", (40, 37)), ("d", (9, 13)),
+                    ("d", (61, 50)), ("d", (30, 100)), ("c", (1, 1))):
+        for kind in (Image.BILINEAR, Image.BICUBIC, Image.LANCZOS):
+            rows.append([n, int(kind), *size, len(data)])
+            data += np.asarray(picture(n).resize(size, kind)).tobytes()
+    with open(os.path.join(outdir, "resize.json"), "w") as f:
+        json.dump(rows, f)
+        f.write("\n")
+    with open(os.path.join(outdir, "resize.u8"), "wb") as f:
+        f.write(data)
+
+
+def main():
+    out, wanted = sys.argv[1], sys.argv[2:] or list(FAMILIES)
+    root = tempfile.mkdtemp()
+    resizes(root)
+    for name in wanted:
+        try:
+            make(name, FAMILIES[name], os.path.join(root, name))
+        except Exception:
+            print("FAILED", name)
+            traceback.print_exc()
+        sys.stdout.flush()
+        with tarfile.open(os.path.join(out, "vision.tar.gz"), "w:gz") as t:
+            for n in sorted(os.listdir(root)):
+                t.add(os.path.join(root, n), n)
+    shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    main()
