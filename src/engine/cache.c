@@ -180,6 +180,10 @@ bool cache_grow(cache *c, cache_tables *t, int len) {
     return true;
 }
 
+void cache_retract(cache *c, cache_tables *t, int len) {
+    truncate_tables(c, t, (len + c->page_tokens - 1) / c->page_tokens);
+}
+
 void cache_trim(cache *c, cache_tables *t, int len) {
     for (int g = 0; g < c->n_groups; g++) {
         int window = c->exec->groups.window[g];

@@ -58,6 +58,9 @@ int cache_attach(cache *c, cache_tables *t, const kv_text *text, int n, int32_t 
 /* Makes room for positions up to len; moves cached pages away if need be. False: no room, nothing changed. */
 bool cache_grow(cache *c, cache_tables *t, int len);
 
+/* Gives up pages behind len: of drafts that nobody else has seen. */
+void cache_retract(cache *c, cache_tables *t, int len);
+
 /* Gives up pages that no position from len on looks back on. */
 void cache_trim(cache *c, cache_tables *t, int len);
 

@@ -179,13 +179,22 @@ static void batch(const engine *g, bool begins) {
     if (g->o.on_batch) g->o.on_batch(g->o.batch_ctx, begins);
 }
 
+static bool generates_only(const engine *g) {
+    for (int i = 0; i < g->n_shares; i++) {
+        if (!g->shares[i].decodes) return false;
+    }
+    return true;
+}
+
 static int run_step(engine *g, const nn_batch *b, err *e) {
     double    begin = clock_s();
     nn_ticket step;
     int       rc = g->backend->submit(g->exec, b, &step, e);
     if (rc == 0) rc = g->backend->wait(g->exec, step, e);
     if (rc < 0) return rc;
-    adapt(g, clock_s() - begin, b->n_tok);
+    double took = clock_s() - begin;
+    adapt(g, took, b->n_tok);
+    if (generates_only(g)) depth_measure(&g->spec.costs, b->n_tok, took);
     g->counts.steps++;
     batch(g, true);
     step_results(g);
@@ -200,6 +209,7 @@ void *engine_main(void *arg) {
         drop_cancelled(g, false);
         schedule_admit(g);
         schedule_make_room(g);
+        speculate_plan(g);
         pthread_mutex_lock(&g->lock);
         publish_queue(g);
         pthread_mutex_unlock(&g->lock);

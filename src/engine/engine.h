@@ -16,6 +16,7 @@
 #define ENGINE_ENGINE_H
 
 #include "base/err.h"
+#include "engine/drafter.h"
 #include "nn/backend.h"
 #include "sampling/sampling.h"
 #include "tokenizer/tokenizer.h"
@@ -25,6 +26,15 @@
 #include <stdint.h>
 
 typedef struct engine engine;
+
+/* Who drafts. */
+typedef enum engine_speculate {
+    ENGINE_SPECULATE_OFF,
+    ENGINE_SPECULATE_AUTO,   /* everybody there is */
+    ENGINE_SPECULATE_LOOKUP, /* what stood in the text before */
+    ENGINE_SPECULATE_DRAFT,  /* the draft model */
+    ENGINE_SPECULATE_COUNT
+} engine_speculate;
 
 typedef struct engine_options {
     int        n_ctx;          /* positions of one sequence; 0: the model's own, or what the cache has room for */
@@ -39,6 +49,12 @@ typedef struct engine_options {
     nn_kv_type k_type, v_type; /* of pages */
     unsigned   cpu;            /* instruction sets that may be used */
     bool       no_prefix_cache;
+
+    /* Speculation (speculate.h); it never changes an answer. */
+    engine_speculate speculate;
+    int              draft_max;    /* tokens of one draft; 0: 16, at most DRAFT_MOST */
+    bool             draft_always; /* as deep as there are drafts, whether it pays or not: for tests */
+    drafter         *drafter;      /* asked before all others: for tests and measurements. Belongs to the caller */
 
     const char       *device;  /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */
     const nn_backend *backend; /* instead of the device's own, on its first device: tests wrap one. NULL: none */
@@ -67,6 +83,7 @@ typedef enum engine_finish { ENGINE_STOP_TOKEN, ENGINE_STOP_STRING, ENGINE_LENGT
 
 typedef struct engine_usage {
     int    prompt_tokens, cached_tokens, generated_tokens;
+    int    drafted_tokens, accepted_tokens; /* accepted ones are generated ones that were drafted */
     double queued_s, prompt_s, generate_s;
 } engine_usage;
 
@@ -153,7 +170,11 @@ typedef struct engine_request {
     bool               score_prompt; /* PROMPT events; nothing of the prefix cache is used */
     bool               no_answer;    /* the choice ends behind the prompt, with ENGINE_LENGTH */
     bool               keep_special; /* special tokens appear in the text */
-    const int32_t     *shown;        /* special tokens that appear in the text although keep_special is not set */
+    bool               no_drafts;    /* nobody drafts for it */
+    int                draft_max;    /* tokens of one draft; 0: the engine's */
+    const int32_t     *hint;         /* what the answer may look like: drafts are taken from it. NULL: nothing */
+    size_t             n_hint;
+    const int32_t     *shown; /* special tokens that appear in the text although keep_special is not set */
     size_t             n_shown;
     bool               no_cache; /* neither use nor leave anything in the prefix tree */
     const int32_t     *marks;    /* rising positions where later requests are likely to branch (message ends) */
@@ -195,6 +216,8 @@ typedef struct engine_stats {
     size_t   states, state_bytes, host_pages, host_bytes, disk_entries;
     uint64_t disk_bytes, to_host, from_host, from_disk, to_disk, not_written;
     uint64_t evictions; /* cached pages that made room for others */
+
+    uint64_t drafts, drafted, accepted; /* drafts that were evaluated; their tokens; and those that were right */
 
     size_t pages_bytes, heap_bytes; /* taken when it was opened: as in engine_memory */
 } engine_stats;

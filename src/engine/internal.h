@@ -11,6 +11,7 @@
  *     cache.c      pages, prefix tree, tiers
  *     masks.c      the mask thread
  *     fair.c       shares of clients
+ *     speculate.c  drafts; depth.c how deep, draft_*.c where from
  */
 #ifndef ENGINE_INTERNAL_H
 #define ENGINE_INTERNAL_H
@@ -19,6 +20,7 @@
 #include "engine/sequence.h"
 
 #include <pthread.h>
+#include <string.h>
 
 enum {
     ENGINE_SNAPSHOT_EVERY = 8192,
@@ -29,8 +31,11 @@ enum {
 /* One sequence's rows of the step under way. */
 typedef struct share {
     sequence *s;
-    int       n;      /* tokens */
-    int       out;    /* row of the last token's logits, or -1; an embedding: its first hidden row of n_rows */
+    int       from; /* position of the first token */
+    int       n;    /* tokens, a draft's among them */
+    int       n_draft;
+    int       out; /* row of the last token's logits, those of a draft behind it, or -1; an embedding: its first hidden
+                         row of n_rows */
     bool      scores; /* all its tokens have rows of logits, one behind the other */
     int       n_rows;
     bool      decodes; /* else a piece of a prompt */
@@ -85,6 +90,7 @@ struct engine {
     sequence        *waiting; /* best first */
     bool            *slot_used;
     fair             fair;
+    speculation      spec;
     int              prompt_budget; /* tokens of prompts per step while somebody generates */
     int              piece_budget;  /* and while nobody does */
     bool             generating;    /* somebody generates in the step under way */

@@ -62,10 +62,11 @@ static int first_piece(const nn_model *m, int step_tokens, nn_device_kind kind) 
 
 static int open_batch(engine *g, err *e) {
     size_t tokens = (size_t)g->o.step_tokens, seqs = (size_t)g->o.max_seqs;
+    size_t slots = seqs + (size_t)speculate_twins(g);
     bool   ok = true;
     ok = (g->shares = calloc(seqs, sizeof *g->shares)) && ok;
     ok = (g->running = calloc(seqs + 1, sizeof *g->running)) && ok;
-    ok = (g->slot_used = calloc(seqs, sizeof *g->slot_used)) && ok;
+    ok = (g->slot_used = calloc(slots, sizeof *g->slot_used)) && ok;
     ok = (g->token = calloc(tokens, sizeof *g->token)) && ok;
     ok = (g->pos = calloc(tokens, sizeof *g->pos)) && ok;
     ok = (g->seq_of = calloc(tokens, sizeof *g->seq_of)) && ok;
@@ -99,11 +100,11 @@ static nn_exec_options exec_options(const engine *g, int n_pages) {
     return (nn_exec_options){ .limits = { .max_tokens = g->o.step_tokens,
                                           .max_seqs = g->o.max_seqs,
                                           .max_outputs = g->o.step_tokens,
-                                          .max_logits = g->o.max_seqs,
+                                          .max_logits = g->o.max_seqs + speculate_rows(g),
                                           .page_tokens = g->o.page_tokens,
                                           .max_pages = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens,
                                           .n_pages = n_pages,
-                                          .n_slots = g->o.max_seqs },
+                                          .n_slots = g->o.max_seqs + speculate_twins(g) },
                               .k_type = g->o.k_type,
                               .v_type = g->o.v_type,
                               .n_threads = g->o.n_threads,
@@ -211,6 +212,7 @@ static int open_parts(engine *g, err *e) {
     if ((rc = g->backend->open(&g->exec, &g->device, g->model, &x, e)) < 0) return rc;
     if ((rc = cache_open(&g->cache, g->exec, &c, e)) < 0) return rc;
     if ((rc = open_batch(g, e)) < 0) return rc;
+    if ((rc = speculate_open(g, e)) < 0) return rc;
     g->counts.pages_bytes = g->exec->memory.pages_bytes;
     g->counts.heap_bytes = g->exec->memory.heap_bytes + own_bytes(g, &x.limits, g->exec->groups.n);
     /* Positions beyond what the cache can ever hold end an answer like a full context. */
@@ -256,6 +258,7 @@ void engine_free(engine *g) {
         pthread_join(g->thread, NULL);
     }
     mask_thread_deinit(&g->guides);
+    speculate_close(g);
     cache_close(&g->cache);
     nn_exec_free(g->exec);
     sampling_work_free(g->work);

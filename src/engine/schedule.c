@@ -38,7 +38,9 @@ void schedule_release(engine *g, sequence *s) {
     cache_tables_release(&g->cache, &s->tables);
     if (s->slot < 0) return;
     g->slot_used[s->slot] = false;
-    s->slot = -1;
+    if (s->twin >= 0) g->slot_used[s->twin] = false;
+    s->slot = s->twin = -1;
+    speculate_leave(g, s);
     s->client->n_running--;
     front_leaves(g, s);
     while (g->running[at] != s) at++;
@@ -96,6 +98,7 @@ static bool start(engine *g, sequence *s) {
     s->n_evaluated = reused;
     g->running[g->n_running++] = s;
     s->client->n_running++;
+    speculate_seat(g, s);
     if (!s->counted) {
         s->counted = true;
         s->usage.cached_tokens = s->n_charged = reused;
@@ -186,16 +189,18 @@ static void add_row_ends(engine *g, nn_batch *b, const sequence *s, int row, int
     }
 }
 
-static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
-    int  at = g->n_shares++, row = b->n_tok;
+/* n known tokens, then n_draft of the draft. */
+static void add_share(engine *g, nn_batch *b, sequence *s, int n, int n_draft) {
+    int  at = g->n_shares++, row = b->n_tok, known = n;
     bool ends = s->n_evaluated + n == s->n_tokens;
     s->in_step = true;
-    g->shares[at] = (share){ .s = s, .n = n, .out = -1 };
+    n += n_draft;
+    g->shares[at] = (share){ .s = s, .from = s->n_evaluated, .n = n, .n_draft = n_draft, .out = -1 };
     g->q_start[at] = row;
     g->kv_len[at] = s->n_evaluated + n;
     g->slot[at] = s->slot;
     for (int i = 0; i < n; i++) {
-        g->token[row + i] = s->tokens[s->n_evaluated + i];
+        g->token[row + i] = i < known ? s->tokens[s->n_evaluated + i] : s->draft.tokens[i - known];
         g->embd[row + i] = sequence_embd(s, s->n_evaluated + i);
         g->adapter[row + i] = s->request->r.adapter;
         g->row_end[row + i] = s->n_evaluated + i + 1;
@@ -226,7 +231,7 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n) {
         g->shares[at].scores = true;
     } else if (ends) {
         g->shares[at].out = b->n_out;
-        g->out_rows[b->n_out++] = row + n - 1;
+        for (int i = known - 1; i < n; i++) g->out_rows[b->n_out++] = row + i;
     }
 }
 
@@ -307,7 +312,7 @@ static int add_prompts(engine *g, nn_batch *b, int budget, bool whole) {
         int       mark = next_mark(g, s), n = piece_of(g, b, s, mark, rows_for(g, b, s, budget));
         s->in_step = true; /* also if it has to wait for a step with more room */
         if (n == 0) continue;
-        add_share(g, b, s, n);
+        add_share(g, b, s, n, 0);
         g->shares[g->n_shares - 1].mark = s->n_evaluated + n == mark;
         budget -= n;
     }
@@ -331,7 +336,7 @@ bool schedule_batch(engine *g, nn_batch *b) {
         sequence *s = g->running[i];
         s->in_step = false;
         if (s->paused || !s->decodes) continue;
-        add_share(g, b, s, sequence_left(s));
+        add_share(g, b, s, sequence_left(s), s->draft.n);
         g->shares[g->n_shares - 1].decodes = g->generating = true;
     }
     int budget = g->o.step_tokens - b->n_tok, wanted = g->generating ? g->prompt_budget : g->piece_budget;

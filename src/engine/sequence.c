@@ -39,6 +39,7 @@ int request_keep(request **out, const engine_request *r, int64_t input_size, err
         ok = (stop[i] = arena_strndup(&q->mem, r->stop[i], r->stop_bytes[i])) != NULL;
     q->r.stop = (const char *const *)stop;
     ok = ok && (q->r.stop_bytes = keep(&q->mem, r->stop_bytes, r->n_stop, sizeof *r->stop_bytes));
+    ok = ok && (q->r.hint = keep(&q->mem, r->hint, r->n_hint, sizeof *r->hint));
     ok = ok && (q->r.tokens = keep(&q->mem, r->tokens, r->n_tokens, sizeof *r->tokens));
     ok = ok && (q->r.shown = keep(&q->mem, r->shown, r->n_shown, sizeof *r->shown));
     ok = ok && keep_rows(q, r);
@@ -65,6 +66,10 @@ static int open_guide(sequence *s, const sequence_shape *shape, err *e) {
     if (!guide) return 0;
     s->guide.mask = calloc(((size_t)shape->n_vocab + 31) / 32, sizeof *s->guide.mask);
     if (!s->guide.mask) return err_set_nomem(e);
+    if (shape->drafts) {
+        s->draft.masks = calloc((DRAFT_MOST + 1) * (((size_t)shape->n_vocab + 31) / 32), sizeof *s->draft.masks);
+        if (!s->draft.masks) return err_set_nomem(e);
+    }
     s->guide.guide = s->choice == 0 ? guide : guide->clone(guide, e);
     return s->guide.guide ? 0 : ERR_NOMEM;
 }
@@ -128,6 +133,8 @@ int sequence_open(sequence **out, request *q, int choice, const sequence_shape *
     *s = (sequence){ .request = q,
                      .choice = choice,
                      .slot = -1,
+                     .twin = -1,
+                     .seat = -1,
                      .n_ctx = shape->n_ctx,
                      .n_prompt = (int)r->n_tokens,
                      .whole = shape->whole };
@@ -168,6 +175,7 @@ void sequence_free(sequence *s) {
     if (!s) return;
     if (s->guide.guide) s->guide.guide->free(s->guide.guide);
     free(s->guide.mask);
+    free(s->draft.masks);
     free(s->pooled);
     sampler_free(s->sampler);
     stop_free(s->stop);

@@ -3,8 +3,9 @@
  * Inside the engine: a request as it was submitted, and a sequence for each of its choices.
  *
  * A sequence has tokens (prompt, then what was generated), of which the first n_evaluated are computed. What is left to
- * evaluate is a prompt, a single sampled token, or both after it had to give way; there are no further states. Tables
- * and slot belong to it while it is running. Everything here is owned by the engine thread once it was submitted.
+ * evaluate is a prompt, a single sampled token, both after it had to give way, or a few sampled ones where a fixed state
+ * was taken back (speculate.h); there are no further states. Tables, slot and seat belong to it while it is running.
+ * Everything here is owned by the engine thread once it was submitted.
  */
 #ifndef ENGINE_SEQUENCE_H
 #define ENGINE_SEQUENCE_H
@@ -13,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/fair.h"
 #include "engine/masks.h"
+#include "engine/speculate.h"
 #include "sampling/stop.h"
 
 typedef struct request {
@@ -39,6 +41,9 @@ typedef struct sequence {
     fair_client     *client;
     cache_tables     tables;
     int32_t          slot;     /* -1: waiting */
+    int32_t          twin;     /* during a step with a draft: its fixed state before it; -1: none */
+    int              seat;     /* among the running ones, where drafters know it; -1: none */
+    sequence_draft   draft;    /* what stands behind the tokens in the next step; never part of them */
     bool             whole;    /* computed in one step, and nothing of it is kept */
     bool             in_step;  /* has a share of the step under construction */
     struct sequence *front;    /* while waiting: the running one that computes its beginning; NULL: none (front.c) */
@@ -63,6 +68,7 @@ typedef struct sequence_shape {
     int          n_ctx;
     int64_t      n_vocab, n_hidden;
     bool         whole;
+    bool         drafts; /* somebody may draft */
 } sequence_shape;
 
 /* The first choice has the request's guide, the others have clones of it. While choice 0 is not submitted, take its

@@ -84,22 +84,35 @@ static int add_text(engine *g, sequence *s, int32_t token, int *stopped) {
     return rc == ERR_NOMEM || !str_ok(&s->out) ? err_set_nomem(&s->error) : 0;
 }
 
-/* What may be picked; NULL: everything. Fails with the guide's error. */
-static int mask_for(engine *g, sequence *s, const uint32_t **mask, err *e) {
-    const engine_request *r = &s->request->r;
-    bool                  no_end = r->ignore_eos || sequence_generated(s) < r->min_tokens;
-    *mask = no_end ? g->no_end_mask : NULL;
-    if (!s->guide.guide) return 0;
+/* The guide's mask behind so many drafted tokens; 0: everything is allowed. */
+static int guide_mask(engine *g, sequence *s, int drafted, const uint32_t **mask) {
+    const sequence_draft *d = &s->draft;
+    if (d->n_masks > 0) { /* made before the step */
+        *mask = d->masks + (size_t)drafted * (((size_t)g->n_vocab + 31) / 32);
+        return drafted == 0 ? d->first_rc : !d->all[drafted];
+    }
     double begin = clock_s();
     int    rc = mask_wait(&g->guides, &s->guide);
     g->counts.guide_wait_s += clock_s() - begin;
+    *mask = s->guide.mask;
+    return rc;
+}
+
+/* What may be picked; NULL: everything. Fails with the guide's error. */
+static int mask_for(engine *g, sequence *s, int drafted, const uint32_t **mask, err *e) {
+    const engine_request *r = &s->request->r;
+    const uint32_t       *guide = NULL;
+    bool                  no_end = r->ignore_eos || sequence_generated(s) < r->min_tokens;
+    *mask = no_end ? g->no_end_mask : NULL;
+    if (!s->guide.guide) return 0;
+    int rc = guide_mask(g, s, drafted, &guide);
     if (rc < 0) *e = s->guide.error;
     if (rc <= 0) return rc;
-    *mask = s->guide.mask;
+    *mask = guide;
     if (!no_end) return 0;
     uint32_t any = 0;
     size_t   words = ((size_t)g->n_vocab + 31) / 32;
-    for (size_t i = 0; i < words; i++) any |= g->mask[i] = s->guide.mask[i] & g->no_end_mask[i];
+    for (size_t i = 0; i < words; i++) any |= g->mask[i] = guide[i] & g->no_end_mask[i];
     if (any) *mask = g->mask; /* else nothing but the end is possible */
     return 0;
 }
@@ -132,10 +145,10 @@ static bool guide_forbids(const sequence *s) {
 }
 
 /* By the device, from the row where it lies; SAMPLING_LEFT: it cannot. */
-static int device_pick(engine *g, const share *h, const uint32_t *mask, sampling_result *out, err *e) {
+static int device_pick(engine *g, const share *h, int drafted, const uint32_t *mask, sampling_result *out, err *e) {
     const sequence       *s = h->s;
     const engine_request *r = &s->request->r;
-    int32_t               at = h->out;
+    int32_t               at = h->out + drafted;
     sampling_row          row = { .params = sampler_params(s->sampler),
                                   .mask = mask,
                                   .counts = g->window,
@@ -149,7 +162,7 @@ static int device_pick(engine *g, const share *h, const uint32_t *mask, sampling
 }
 
 /* By the host, from a copy of the row. */
-static int host_pick(engine *g, const share *h, const uint32_t *mask, sampling_result *out, err *e) {
+static int host_pick(engine *g, const share *h, int drafted, const uint32_t *mask, sampling_result *out, err *e) {
     const sequence       *s = h->s;
     const engine_request *r = &s->request->r;
     sampling_request      q = { .logits = g->row,
@@ -158,20 +171,21 @@ static int host_pick(engine *g, const share *h, const uint32_t *mask, sampling_r
                                 .want_logprob = r->want_logprob,
                                 .n_top = r->n_top,
                                 .top = g->top };
-    int                   rc = g->backend->fetch(g->exec, NN_FETCH_LOGITS, h->out, 1, g->row, e);
+    int                   rc = g->backend->fetch(g->exec, NN_FETCH_LOGITS, h->out + drafted, 1, g->row, e);
     return rc < 0 ? rc : sampler_pick(s->sampler, g->work, &q, out, e);
 }
 
-static int pick_token(engine *g, const share *h, const uint32_t *mask, sampling_result *out, err *e) {
+static int pick_token(engine *g, const share *h, int drafted, const uint32_t *mask, sampling_result *out, err *e) {
     out->token = SAMPLING_LEFT;
     if (g->backend->sample && sampling_on_device(sampler_params(h->s->sampler))) {
-        int rc = device_pick(g, h, mask, out, e);
+        int rc = device_pick(g, h, drafted, mask, out, e);
         if (rc < 0 || out->token != SAMPLING_LEFT) return rc;
     }
-    return host_pick(g, h, mask, out, e);
+    return host_pick(g, h, drafted, mask, out, e);
 }
 
-static void pick(engine *g, share *h) {
+/* The token behind the known ones and so many drafted ones, which are right. */
+static void pick(engine *g, share *h, int drafted) {
     sequence             *s = h->s;
     const engine_request *r = &s->request->r;
     const uint32_t       *mask;
@@ -182,10 +196,10 @@ static void pick(engine *g, share *h) {
         end(h, ENGINE_LENGTH, -1);
         return;
     }
-    h->failed = mask_for(g, s, &mask, &s->error) < 0;
+    h->failed = mask_for(g, s, drafted, &mask, &s->error) < 0;
     if (!h->failed && guide_forbids(s)) end(h, ENGINE_STOP_TOKEN, -1);
     if (h->failed || h->over) return;
-    if ((h->failed = pick_token(g, h, mask, &got, &s->error) < 0)) return;
+    if ((h->failed = pick_token(g, h, drafted, mask, &got, &s->error) < 0)) return;
     sampler_accept_pick(s->sampler, &got);
     s->tokens[s->n_tokens++] = got.token; /* there is room: a full sequence has ended */
     schedule_charge(s);
@@ -210,8 +224,30 @@ static void pick(engine *g, share *h) {
         end(h, ENGINE_STOP_TOKEN, -1);
     else if ((r->max_tokens > 0 && sequence_generated(s) >= r->max_tokens) || s->n_tokens >= s->n_ctx)
         end(h, ENGINE_LENGTH, -1);
-    else
-        mask_ask(&g->guides, &s->guide);
+}
+
+/*
+ * What was picked is final. It is also what was drafted: then the next row is that of this very text, and the token
+ * behind it is picked from there, as a step of its own would have done. Anything else makes the rows behind it worthless.
+ */
+static void pick_all(engine *g, share *h) {
+    sequence *s = h->s;
+    int       right = 0;
+    pick(g, h, 0);
+    while (!h->failed && !h->over && right < h->n_draft && s->tokens[s->n_tokens - 1] == s->draft.tokens[right]) {
+        s->n_evaluated++;
+        pick(g, h, ++right);
+    }
+    speculate_learn(g, s, right);
+    if (!h->failed && !h->over) mask_ask(&g->guides, &s->guide);
+    if (s->twin < 0) return;
+    bool spoiled = s->n_evaluated < h->from + h->n;
+    g->slot_used[spoiled ? s->slot : s->twin] = false;
+    if (spoiled) { /* the tokens that were right are evaluated again, behind the state that was kept */
+        s->slot = s->twin;
+        s->n_evaluated = h->from;
+    }
+    s->twin = -1;
 }
 
 static void pool_row(const engine *g, sequence *s) {
@@ -260,17 +296,17 @@ void step_results(engine *g) {
     for (int i = 0; i < g->n_shares; i++) {
         share    *h = &g->shares[i];
         sequence *s = h->s;
-        s->n_evaluated += h->n;
-        g->counts.tokens_evaluated += (uint64_t)h->n;
+        s->n_evaluated += h->n - h->n_draft;
         h->ends = s->n_evaluated == s->n_tokens;
         if (sequence_embeds(s)) pool_rows(g, h);
         if (h->scores) h->failed = score_rows(g, h) < 0;
         if (h->ends && !sequence_embeds(s) && !h->failed) {
             say_progress(s);
-            pick(g, h);
+            pick_all(g, h);
         } else if (h->ends && sequence_embeds(s) && !h->failed) {
             give_embedding(g, h);
         }
+        g->counts.tokens_evaluated += (uint64_t)(s->n_evaluated - h->from);
         s->decodes = h->ends;
     }
 }
@@ -279,7 +315,7 @@ void step_settle(engine *g) {
     for (int i = 0; i < g->n_shares; i++) {
         share    *h = &g->shares[i];
         sequence *s = h->s;
-        bool      in_prompt = s->n_evaluated - h->n < s->n_prompt;
+        bool      in_prompt = h->from < s->n_prompt;
         if (!h->ends) { /* a piece of a prompt */
             cache_moment when = h->mark ? CACHE_MARK : CACHE_PIECE;
             if (sequence_caches(s)) cache_remember(&g->cache, &s->tables, &s->text, s->n_evaluated, s->slot, when);
@@ -289,6 +325,7 @@ void step_settle(engine *g) {
             if (in_prompt && sequence_caches(s) && !g->cache.slot_bytes)
                 cache_remember(&g->cache, &s->tables, &s->text, s->n_evaluated, s->slot, CACHE_PIECE);
         }
+        if (h->n_draft > 0) cache_retract(&g->cache, &s->tables, s->n_tokens);
         cache_trim(&g->cache, &s->tables, s->n_evaluated);
         if (h->failed)
             step_fail(g, s, &s->error);

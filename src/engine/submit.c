@@ -112,8 +112,10 @@ static void free_list(sequence *list) {
 int engine_submit(engine *g, const engine_request *r, uint64_t *id, err *e) {
     request       *q = NULL;
     sequence      *list = NULL;
-    sequence_shape shape = { &g->cache, g->tok, g->n_ctx_held, g->n_vocab, g->n_hidden, g->whole };
-    int            rc = check_request(g, r, e);
+    sequence_shape shape = {
+        &g->cache, g->tok, g->n_ctx_held, g->n_vocab, g->n_hidden, g->whole, g->spec.most > 0 && !r->no_drafts
+    };
+    int rc = check_request(g, r, e);
     if (rc < 0 || (rc = request_keep(&q, r, g->n_input, e)) < 0) return rc;
     q->r.no_cache = q->r.no_cache || g->o.no_prefix_cache;
     q->r.sampling.bias = r->sampling.bias;

@@ -145,7 +145,10 @@ static long resident_pages(void) {
     return resident;
 }
 
+/* Drafts, too. Where they end decides at which positions a model with fixed states leaves some in the cache: of those how
+ * many there are is not compared. */
 static void check_steps(const nn_model *m, const tok *t, const char *name, int n_threads, uint64_t n_steps) {
+    bool           states = m->state[0].rec_heads > 0;
     engine        *g;
     engine_stats   st = { 0 };
     engine_options o = {
@@ -155,6 +158,8 @@ static void check_steps(const nn_model *m, const tok *t, const char *name, int n
     size_t bytes = 0;
     o.cpu = cpu_detect();
     o.cache_bytes = (size_t)64 << 20;
+    o.speculate = ENGINE_SPECULATE_AUTO;
+    o.draft_always = true;
     if (engine_open(&g, m, t, &o, &e) < 0) fail_msg("%s", e.msg);
     for (int i = 0; i < 3; i++) run_round(g, &bytes);
     long     broken_before = atomic_load(&broken);
@@ -170,8 +175,9 @@ static void check_steps(const nn_model *m, const tok *t, const char *name, int n
         name, (unsigned long long)(st.steps - warm), (unsigned long long)warm, atomic_load(&live_blocks) - blocks,
         atomic_load(&live_bytes) - alive, resident_pages() - resident, atomic_load(&broken) - broken_before, bytes);
     assert_int_equal(atomic_load(&broken), broken_before);
-    assert_int_equal(atomic_load(&live_blocks), blocks);
-    assert_int_equal(atomic_load(&live_bytes), alive);
+    if (!states) assert_int_equal(atomic_load(&live_blocks), blocks);
+    if (!states) assert_int_equal(atomic_load(&live_bytes), alive);
+    assert_true(st.drafted > 0);
     assert_true(!t || bytes > 0);
     engine_free(g);
 }

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How many tokens to draft.
+ *
+ * A step over R rows takes t(R): nearly the same time for a few rows as for one, because it reads all weights either
+ * way, until the arithmetic costs more than the reading. A drafted row that is accepted saves a step, one that is refused
+ * was computed in vain. So with every further row a step gives T tokens, expected, in t(R) + C, where C is the time that
+ * guessing takes, and the depth is the one with the most tokens per second:
+ *
+ *     maximize T / (t(R) + C),    T = sequences + sum of the rows' chances
+ *
+ * over all sequences of the step together. The chance of the k-th token of a draft is that of all k being right: p to the
+ * k-th, where p is what this kind of draft achieved in this sequence lately. Rows are added in the order of falling
+ * chances, so what is compared is one best set per number of rows. No row at all is one of the answers: it is the best
+ * one where drafts are poor, and where many sequences compute together, since each of them already brings a row and t(R)
+ * rises.
+ *
+ * t(R) is measured: every step that only generates says what its number of rows took. Times drift as contexts grow, so
+ * what is kept is a common scale and, for each number of rows, the ratio to one row.
+ */
+#ifndef ENGINE_DEPTH_H
+#define ENGINE_DEPTH_H
+
+#include <stdbool.h>
+
+enum { DEPTH_ROWS = 64 }; /* a step with more rows than this does not draft */
+
+typedef struct depth_costs {
+    double scale;                 /* seconds of a step with one row; 0: nothing was measured */
+    double ratio[DEPTH_ROWS + 1]; /* to that; 0: not measured */
+} depth_costs;
+
+void   depth_measure(depth_costs *c, int rows, double seconds);
+double depth_ratio(const depth_costs *c, int rows); /* measured, or from its neighbours */
+
+/* The record of one kind of draft. */
+typedef struct depth_odds {
+    double p;     /* the chance that a token is right if those before it are */
+    int    n;     /* outcomes that it is made of, as far as they count */
+    int    quiet; /* rounds without a draft of this kind, though there was one */
+    int    pause; /* so many are allowed before one is tried again */
+} depth_odds;
+
+enum { DEPTH_OWN = 9, DEPTH_ALL = 60 }; /* how long a sequence's own record and the engine's remember */
+
+void depth_learn(depth_odds *o, bool right, int memory);
+/* A sequence's own record begins with what all others achieved. */
+depth_odds depth_begin(const depth_odds *all);
+/* A draft was there and was not worth it: true where it should be tried nevertheless, with one token. */
+bool depth_probe(depth_odds *o);
+
+/* What one sequence could add to the step. */
+typedef struct depth_offer {
+    int    n_sure, n; /* tokens, the first n_sure of which are certain */
+    double p;
+    double cost; /* seconds for guessing one of the others */
+    int    take; /* the answer */
+
+    double next; /* while choosing: chance of the next one */
+} depth_offer;
+
+/* rows, sequences: of the step without drafts. max_rows: the step's limit. */
+void depth_choose(depth_offer *offers, int n_offers, const depth_costs *c, int sequences, int rows, int max_rows);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A drafter guesses how sequences go on. What it says never changes an answer: the engine evaluates a draft beside the
+ * token before it, picks from every row as always and goes on while what was picked is what was drafted.
+ *
+ * A drafter is called by the engine's thread alone, between steps, and allocates nothing once it is open. A running
+ * sequence has a seat, a small number of its own, under which a drafter may keep what it knows of it.
+ */
+#ifndef ENGINE_DRAFTER_H
+#define ENGINE_DRAFTER_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    DRAFT_MOST = 32,  /* tokens of one draft */
+    DRAFT_GRADES = 4, /* a drafter may tell good drafts from poor ones; each grade has its own record of success */
+};
+
+/* A running sequence. */
+typedef struct draft_seq {
+    int            seat;
+    const int32_t *tokens; /* prompt and answer; what is here stays */
+    int            n_tokens, n_prompt;
+    const int32_t *hint; /* what the client expects as the answer; NULL: nothing */
+    int            n_hint;
+} draft_seq;
+
+/* Asks for a draft: n tokens are there already and hold (a guide allows nothing else), more are put behind them. */
+typedef struct draft_ask {
+    draft_seq seq;
+    int32_t  *draft;
+    int       n, most;
+    int       grade; /* set by propose: 0 is the poorest */
+} draft_ask;
+
+typedef struct drafter drafter;
+struct drafter {
+    const char *name;
+    bool        costs; /* guessing takes time that has to be weighed: depth is chosen first, then it is asked */
+    void (*begin)(drafter *d, const draft_seq *s); /* a sequence takes a seat. NULL: nothing to do */
+    void (*end)(drafter *d, const draft_seq *s);   /* and leaves it, with what became of it. NULL: likewise */
+    void (*propose)(drafter *d, draft_ask *asks, int n_asks); /* each of another sequence */
+    void (*free)(drafter *d);
+};
+
+/* Copies what followed the last time that the sequence's newest tokens stood somewhere: in itself, in what the client
+ * expects, or in an earlier answer of this engine. */
+int draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e);
+
+#endif
