@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What speculation brings, with a drafter that is right with probability p.
+ *
+ * First an answer is made without drafts. A scripted drafter then knows it, and errs at random: so the acceptance is p by
+ * construction, and drafting itself costs nothing. t(R), the time of a step with R rows, is measured with drafts that are
+ * always wrong: every step then gives one token. What p should bring follows from t(R) alone,
+ *
+ *     max over n of (1 + p + ... + p^n) t(1) / t(1 + n),
+ *
+ * and stands beside what the engine achieves, which chooses the depth by itself. Runs of all kinds alternate; medians.
+ *
+ *   bench_speculate [MODEL.gguf] [--threads N] [--tokens N] [--reps N]      without a model: 1.24 B, random Q4_K weights
+ */
+#include "base/clock.h"
+#include "convert/export.h"
+#include "engine/engine.h"
+#include "kernels/cpu.h"
+#include "models/list.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PROMPT = 32, MOST = 1024, MAX_REPS = 32, WARM = 48 };
+
+static const int    DEPTHS[] = { 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 15 };
+static const double CHANCES[] = { 0, 0.3, 0.5, 0.7, 0.8, 0.9, 1 };
+
+enum { N_DEPTHS = sizeof DEPTHS / sizeof *DEPTHS, N_CHANCES = sizeof CHANCES / sizeof *CHANCES };
+
+/* What the answer is, and how often the drafter says so. */
+typedef struct script {
+    drafter  base;
+    int32_t  answer[MOST];
+    int      n;
+    double   p;
+    uint64_t random;
+} script;
+
+typedef struct result {
+    script *record; /* NULL: the answer is known */
+    int     n;
+    double  first, last, mid; /* when the first, the last and the first token behind the warm-up came */
+    err     failed;
+} result;
+
+typedef struct bench {
+    const nn_model *model;
+    int             threads, tokens, reps;
+    script          s;
+} bench;
+
+static uint64_t next_random(uint64_t *s) {
+    *s += 0x9E3779B97F4A7C15u;
+    uint64_t z = (*s ^ *s >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+static void propose(drafter *d, draft_ask *asks, int n_asks) {
+    script *s = (script *)d;
+    for (int i = 0; i < n_asks; i++) {
+        draft_ask *q = &asks[i];
+        for (int at = q->seq.n_tokens - q->seq.n_prompt; q->n < q->most && at + q->n < s->n; q->n++) {
+            bool right = (double)(next_random(&s->random) >> 11) * 0x1p-53 < s->p;
+            q->draft[q->n] = right ? s->answer[at + q->n] : (s->answer[at + q->n] + 1) % 256;
+        }
+    }
+}
+
+static void on_event(void *ctx, const engine_event *ev) {
+    result *r = ctx;
+    if (ev->kind == ENGINE_ERROR) r->failed = *ev->error;
+    if (ev->kind != ENGINE_TOKEN) return;
+    r->last = clock_s();
+    if (r->record && r->n < MOST) r->record->answer[r->n] = ev->token;
+    if (++r->n == WARM) r->mid = r->last;
+}
+
+/* Tokens per second of one answer behind its first WARM tokens, during which the engine learns what steps cost. */
+static double speed(bench *b, engine_options o, bool record, err *e) {
+    int32_t        prompt[PROMPT];
+    engine        *g;
+    uint64_t       id;
+    result         r = { .record = record ? &b->s : NULL };
+    engine_request q = { .tokens = prompt,
+                         .n_tokens = PROMPT,
+                         .max_tokens = b->tokens + WARM,
+                         .ignore_eos = true,
+                         .on_event = on_event,
+                         .ctx = &r };
+    o.n_ctx = PROMPT + b->tokens + WARM + 1;
+    o.n_threads = b->threads;
+    o.max_seqs = 4;
+    o.k_type = o.v_type = NN_KV_F16;
+    o.cpu = cpu_detect();
+    o.device = "cpu";
+    o.drafter = record ? NULL : &b->s.base;
+    sampling_params_default(&q.sampling);
+    q.sampling.temperature = 0;
+    q.sampling.repeat_penalty = 1.1f; /* random weights would say one thing again and again */
+    for (int i = 0; i < PROMPT; i++) prompt[i] = i * 7 % 250;
+    if (engine_open(&g, b->model, NULL, &o, e) < 0) return -1;
+    if (engine_submit(g, &q, &id, e) < 0) r.failed = *e;
+    engine_wait_idle(g);
+    engine_free(g);
+    if (record) b->s.n = r.n;
+    if (r.failed.code) *e = r.failed;
+    return r.failed.code ? -1 : (r.n - WARM) / (r.last - r.mid);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+static double predicted(double p, const double *t) {
+    double best = 0;
+    for (int i = 0; i < N_DEPTHS; i++) {
+        double tokens = 0;
+        for (int k = 0; k <= DEPTHS[i]; k++) tokens += pow(p, k);
+        if (tokens * t[0] / t[i] > best) best = tokens * t[0] / t[i];
+    }
+    return best;
+}
+
+static int measure(bench *b, err *e) {
+    static double fixed[N_DEPTHS][MAX_REPS], free_depth[N_CHANCES][MAX_REPS], t[N_DEPTHS], v;
+    if (speed(b, (engine_options){ 0 }, true, e) < 0) return e->code;
+    for (int rep = 0; rep < b->reps; rep++) {
+        for (int i = 0; i < N_DEPTHS; i++) {
+            b->s.p = 0;
+            engine_options o = { .draft_max = DEPTHS[i] ? DEPTHS[i] : 1, .draft_always = true };
+            if (DEPTHS[i] == 0) o.draft_always = false, b->s.n = 0; /* an empty script: no drafts */
+            int n = b->s.n;
+            v = speed(b, o, false, e);
+            b->s.n = n ? n : b->tokens + WARM;
+            if ((fixed[i][rep] = v) < 0) return e->code;
+        }
+        for (int i = 0; i < N_CHANCES; i++) {
+            b->s.p = CHANCES[i];
+            if ((free_depth[i][rep] = speed(b, (engine_options){ 0 }, false, e)) < 0) return e->code;
+        }
+    }
+    printf("rows  step ms  ratio\n");
+    for (int i = 0; i < N_DEPTHS; i++) {
+        t[i] = 1 / median(fixed[i], b->reps);
+        printf("%4d  %7.3f  %5.2f\n", DEPTHS[i] + 1, 1e3 * t[i], t[i] / t[0]);
+    }
+    printf("p     tok/s  speed-up  predicted\n");
+    for (int i = 0; i < N_CHANCES; i++) {
+        double s = median(free_depth[i], b->reps);
+        printf("%.1f  %6.1f  %7.2fx  %8.2fx\n", CHANCES[i], s, s * t[0], predicted(CHANCES[i], t));
+    }
+    return 0;
+}
+
+static int make_model(const char *path, err *e) {
+    const nn_config_set set[] = { { "block_count", 16, false },
+                                  { "embedding_length", 2048, false },
+                                  { "feed_forward_length", 8192, false },
+                                  { "attention.head_count", 32, false },
+                                  { "attention.head_count_kv", 8, false },
+                                  { "attention.layer_norm_rms_epsilon", 1e-5, false },
+                                  { "vocab_size", 128256, false } };
+    synth_options       o = { .arch = nn_arch_find(models_list, "llama"),
+                              .set = set,
+                              .n_set = sizeof set / sizeof *set,
+                              .type = TENSOR_Q4_K,
+                              .n_vocab = 128256,
+                              .seed = 1 };
+    return synth_gguf(&o, path, e);
+}
+
+int main(int argc, char **argv) {
+    const char *path = NULL;
+    char        temp[] = "/tmp/hearth-bench-XXXXXX";
+    bench       b = {
+              .threads = 2, .tokens = 48, .reps = 3, .s = { .base = { "script", false, NULL, NULL, propose, NULL } }
+    };
+    int         rc = 0, fd = -1;
+    model_file *file = NULL;
+    nn_model   *model = NULL;
+    err         e = { 0 };
+    for (int i = 1; i < argc; i++) {
+        if (i + 1 < argc && strcmp(argv[i], "--threads") == 0)
+            b.threads = atoi(argv[++i]);
+        else if (i + 1 < argc && strcmp(argv[i], "--tokens") == 0)
+            b.tokens = atoi(argv[++i]);
+        else if (i + 1 < argc && strcmp(argv[i], "--reps") == 0)
+            b.reps = atoi(argv[++i]);
+        else
+            path = argv[i];
+    }
+    if (b.tokens < 8 || b.tokens + WARM > MOST || b.reps < 1 || b.reps > MAX_REPS) return 1;
+    if (!path) {
+        fd = mkstemp(temp);
+        if (fd < 0) return 1;
+        close(fd);
+        path = temp;
+        rc = make_model(path, &e);
+    }
+    if (rc == 0) rc = model_file_open(&file, path, &e);
+    if (rc == 0) rc = nn_model_open(&model, file, models_list, NULL, &e);
+    b.model = model;
+    if (rc == 0) rc = measure(&b, &e);
+    if (rc < 0) fprintf(stderr, "bench_speculate: %s\n", e.msg);
+    nn_model_free(model);
+    model_file_free(file);
+    if (fd >= 0) unlink(temp);
+    return rc < 0;
+}
