@@ -10,6 +10,8 @@
 #define ENGINE_DRAFTER_H
 
 #include "base/err.h"
+#include "nn/backend.h"
+#include "sampling/sampling.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,7 +26,8 @@ typedef struct draft_seq {
     int            seat;
     const int32_t *tokens; /* prompt and answer; what is here stays */
     int            n_tokens, n_prompt;
-    const int32_t *hint; /* what the client expects as the answer; NULL: nothing */
+    const sampler *sampler; /* how its tokens are picked */
+    const int32_t *hint;    /* what the client expects as the answer; NULL: nothing */
     int            n_hint;
 } draft_seq;
 
@@ -49,5 +52,19 @@ struct drafter {
 /* Copies what followed the last time that the sequence's newest tokens stood somewhere: in itself, in what the client
  * expects, or in an earlier answer of this engine. */
 int draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e);
+
+/* Asks a smaller model. */
+typedef struct draft_model_shape {
+    int        n_places; /* sequences that it serves: those in the first seats */
+    int        n_ctx, page_tokens, step_tokens;
+    int64_t    n_vocab; /* of the engine's model */
+    nn_kv_type k_type, v_type;
+    int        n_threads;
+    unsigned   cpu;
+} draft_model_shape;
+nn_exec_options draft_model_options(const draft_model_shape *s); /* for measuring */
+int             draft_model_check(const nn_model *m, err *e);    /* whether it can draft at all */
+int             draft_model_open(drafter **out, const nn_device *device, const nn_backend *backend, const nn_model *m,
+                                 const draft_model_shape *shape, err *e);
 
 #endif

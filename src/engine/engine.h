@@ -54,6 +54,7 @@ typedef struct engine_options {
     engine_speculate speculate;
     int              draft_max;    /* tokens of one draft; 0: 16, at most DRAFT_MOST */
     bool             draft_always; /* as deep as there are drafts, whether it pays or not: for tests */
+    const nn_model  *draft_model;  /* of the same vocabulary; NULL: none. Must outlive the engine */
     drafter         *drafter;      /* asked before all others: for tests and measurements. Belongs to the caller */
 
     const char       *device;  /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */

@@ -142,6 +142,30 @@ static void bound_context(engine *g, const nn_memory *m) {
     g->n_ctx = o->n_ctx;
 }
 
+/* What the draft model stores of a page's positions comes out of the same budget. */
+static int add_draft_page(engine *g, err *e) {
+    nn_memory         m;
+    draft_model_shape s = speculate_draft_shape(g, 1);
+    nn_exec_options   x = draft_model_options(&s);
+    int               rc = draft_model_check(g->o.draft_model, e);
+    if (rc == 0) rc = g->backend->measure(&m, &g->device, g->o.draft_model, &x, e);
+    for (int k = 0; k < NN_MAX_GROUPS && rc == 0; k++) g->page_bytes += m.page_bytes[k];
+    return rc;
+}
+
+/* And what it takes beside them. */
+static int measure_draft(engine_memory *out, const engine *g, int n_pages, err *e) {
+    nn_memory         m;
+    draft_model_shape s = speculate_draft_shape(g, n_pages);
+    nn_exec_options   x = draft_model_options(&s);
+    int               rc = g->backend->measure(&m, &g->device, g->o.draft_model, &x, e);
+    if (rc < 0) return rc;
+    out->pages_bytes += m.pages_bytes;
+    out->device_bytes += m.heap_bytes;
+    out->weights_bytes += m.weights_bytes;
+    return 0;
+}
+
 /* The part of opening that takes nothing: device, sizes, how many pages there will be. */
 static int plan(engine *g, const nn_model *m, const engine_options *options, err *e) {
     nn_memory one;
@@ -158,6 +182,7 @@ static int plan(engine *g, const nn_model *m, const engine_options *options, err
     nn_exec_options x = exec_options(g, 1);
     if ((rc = g->backend->measure(&one, &g->device, m, &x, e)) < 0) return rc;
     for (int k = 0; k < NN_MAX_GROUPS; k++) g->page_bytes += one.page_bytes[k];
+    if (speculate_asks_model(g) && (rc = add_draft_page(g, e)) < 0) return rc;
     if (g->o.cache_bytes && g->o.cache_bytes < g->page_bytes)
         return err_set(e, ERR_LIMIT, "a cache of %zu bytes: one page of %d tokens takes %zu", g->o.cache_bytes,
                        g->o.page_tokens, g->page_bytes);
@@ -199,6 +224,7 @@ int engine_measure(engine_memory *out, const nn_model *m, const engine_options *
         out->shares_memory = g.device.kind != NN_DEVICE_GPU;
     }
     arena_deinit(&mem);
+    if (rc == 0 && speculate_asks_model(&g)) rc = measure_draft(out, &g, o.limits.n_pages, e);
     return rc;
 }
 
@@ -212,7 +238,7 @@ static int open_parts(engine *g, err *e) {
     if ((rc = g->backend->open(&g->exec, &g->device, g->model, &x, e)) < 0) return rc;
     if ((rc = cache_open(&g->cache, g->exec, &c, e)) < 0) return rc;
     if ((rc = open_batch(g, e)) < 0) return rc;
-    if ((rc = speculate_open(g, e)) < 0) return rc;
+    if ((rc = speculate_open(g, x.limits.n_pages, e)) < 0) return rc;
     g->counts.pages_bytes = g->exec->memory.pages_bytes;
     g->counts.heap_bytes = g->exec->memory.heap_bytes + own_bytes(g, &x.limits, g->exec->groups.n);
     /* Positions beyond what the cache can ever hold end an answer like a full context. */

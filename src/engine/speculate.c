@@ -29,7 +29,24 @@ static bool wants(const engine *g, engine_speculate kind) {
     return g->o.speculate == ENGINE_SPECULATE_AUTO || g->o.speculate == kind;
 }
 
-static int open_drafters(engine *g, err *e) {
+bool speculate_asks_model(const engine *g) { return g->o.draft_model && wants(g, ENGINE_SPECULATE_DRAFT) && !g->whole; }
+
+/* It serves as many sequences as fit into as many positions as the engine itself can hold. */
+draft_model_shape speculate_draft_shape(const engine *g, int n_pages) {
+    int per_seq = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens, places = n_pages / per_seq;
+    if (places < 1) places = 1;
+    return (draft_model_shape){ .n_places = places < g->o.max_seqs ? places : g->o.max_seqs,
+                                .n_ctx = g->n_ctx,
+                                .page_tokens = g->o.page_tokens,
+                                .step_tokens = g->o.step_tokens,
+                                .n_vocab = g->n_vocab,
+                                .k_type = g->o.k_type,
+                                .v_type = g->o.v_type,
+                                .n_threads = g->o.n_threads,
+                                .cpu = g->o.cpu };
+}
+
+static int open_drafters(engine *g, int n_pages, err *e) {
     speculation *p = &g->spec;
     int          rc;
     if (g->o.drafter) p->drafters[p->n_drafters++] = g->o.drafter;
@@ -37,15 +54,22 @@ static int open_drafters(engine *g, err *e) {
         if ((rc = draft_lookup_open(&p->drafters[p->n_drafters], g->o.max_seqs, g->n_ctx, e)) < 0) return rc;
         p->n_drafters++;
     }
+    if (speculate_asks_model(g)) {
+        draft_model_shape shape = speculate_draft_shape(g, n_pages);
+        if ((rc = draft_model_open(&p->drafters[p->n_drafters], &g->device, g->backend, g->o.draft_model, &shape, e)) <
+            0)
+            return rc;
+        p->n_drafters++;
+    }
     return 0;
 }
 
-int speculate_open(engine *g, err *e) {
+int speculate_open(engine *g, int n_pages, err *e) {
     speculation *p = &g->spec;
     size_t       seqs = (size_t)g->o.max_seqs;
     int          rc;
     if (!speculate_any(&g->o) || !engine_generates(g)) return 0;
-    if ((rc = open_drafters(g, e)) < 0) return rc;
+    if ((rc = open_drafters(g, n_pages, e)) < 0) return rc;
     p->asks = calloc(seqs, sizeof *p->asks);
     p->who = calloc(seqs, sizeof *p->who);
     p->offers = calloc(seqs, sizeof *p->offers);
@@ -78,6 +102,7 @@ static draft_seq seq_of(const sequence *s) {
                         .tokens = s->tokens,
                         .n_tokens = s->n_tokens,
                         .n_prompt = s->n_prompt,
+                        .sampler = s->sampler,
                         .hint = r->hint,
                         .n_hint = (int)r->n_hint };
 }

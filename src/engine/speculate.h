@@ -64,11 +64,13 @@ typedef struct speculation {
     bool             *seat_used;
 } speculation;
 
-int  speculate_open(struct engine *g, err *e);
-void speculate_close(struct engine *g);
-int  speculate_twins(const struct engine *g); /* slots beyond one per sequence */
-int  speculate_rows(const struct engine *g);  /* rows of logits beyond one per sequence */
-bool speculate_any(const struct engine_options *o);
+int               speculate_open(struct engine *g, int n_pages, err *e); /* n_pages: of the engine's cache */
+void              speculate_close(struct engine *g);
+int               speculate_twins(const struct engine *g); /* slots beyond one per sequence */
+int               speculate_rows(const struct engine *g);  /* rows of logits beyond one per sequence */
+bool              speculate_any(const struct engine_options *o);
+bool              speculate_asks_model(const struct engine *g);
+draft_model_shape speculate_draft_shape(const struct engine *g, int n_pages);
 
 void speculate_seat(struct engine *g, struct sequence *s);  /* it begins to run */
 void speculate_leave(struct engine *g, struct sequence *s); /* it does not run any more */

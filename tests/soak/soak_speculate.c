@@ -9,6 +9,8 @@
  *     never      always errs, with tokens that may be forbidden, end the answer or not exist
  *     lookup     the engine's own
  *     auto       the engine's own and as deep as it pays
+ *     model      a draft model: the model itself, which is right unless it is a penalty's or a constraint's turn; for
+ *                the demo the larger one drafts for the smaller
  *
  * Tokens, log-probabilities, rivals, text, finish reasons and which stop string it was are equal, bit for bit; no page,
  * slot or guide is lost. For every kind of state and for the demo model, whose guides are real grammars.
@@ -60,6 +62,7 @@ typedef struct model {
     tok                 *t;
     const grammar_vocab *vocab;
     grammar             *grammars[3];
+    const nn_model      *draft; /* NULL: fixed states, which a draft model may not have */
 } model;
 
 static item *items;
@@ -318,6 +321,7 @@ static void run_way(const model *m, const way *w, int n_seqs, int pages) {
                                                       .cache_bytes = (size_t)pages * page,
                                                       .speculate = w->speculate,
                                                       .draft_max = 3 + w->errs,
+                                                      .draft_model = m->draft,
                                                       .draft_always = w->always,
                                                       .drafter = w->errs >= 0 ? &k.base : NULL });
     for (int i = 0; i < n_requests; i++) {
@@ -346,7 +350,7 @@ static void check_model(model *m) {
     static const way ways[] = {
         { "right", ENGINE_SPECULATE_OFF, 0, true },   { "mostly", ENGINE_SPECULATE_OFF, 4, true },
         { "never", ENGINE_SPECULATE_OFF, 1, true },   { "lookup", ENGINE_SPECULATE_LOOKUP, -1, true },
-        { "auto", ENGINE_SPECULATE_AUTO, -1, false },
+        { "auto", ENGINE_SPECULATE_AUTO, -1, false }, { "model", ENGINE_SPECULATE_DRAFT, -1, true },
     };
     items = calloc((size_t)n_requests, sizeof *items);
     assert_non_null(items);
@@ -359,6 +363,7 @@ static void check_model(model *m) {
     }
     engine_free(plain);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (ways[i].speculate == ENGINE_SPECULATE_DRAFT && !m->draft) continue;
         run_way(m, &ways[i], 4, 26);
         if (n_requests > 100) {
             run_way(m, &ways[i], 1, 60);
@@ -372,6 +377,7 @@ static void check_model(model *m) {
 static void check_random(const char *name) {
     model m = { .name = name };
     fixture_open(&m.f, name);
+    if (!m.f.model->state[0].rec_heads) m.draft = m.f.model;
     check_model(&m);
     fixture_close(&m.f);
 }
@@ -404,6 +410,7 @@ static void test_demo(void **state) {
         "root ::= line+ \"the end\"\nline ::= [A-Za-z ,]+ \"\\n\"",
     };
     model          m = { .name = "demo" };
+    fixture        larger;
     grammar_vocab *v = NULL;
     char           path[512];
     err            e;
@@ -413,6 +420,11 @@ static void test_demo(void **state) {
         bundle_tokenizer_open(&m.t, m.f.file, &(tok_options){ 0 }, &e) < 0 || grammar_vocab_open(&v, m.t, &e) < 0)
         fail_msg("%s", e.msg);
     m.vocab = v;
+    snprintf(path, sizeof path, "%s/models/demo/demo.gguf", HEARTH_SOURCE_DIR);
+    if (model_file_open(&larger.file, path, &e) < 0 ||
+        nn_model_open(&larger.model, larger.file, models_list, NULL, &e) < 0)
+        fail_msg("%s", e.msg);
+    m.draft = larger.model;
     for (int i = 0; i < 3; i++) {
         if (grammar_from_gbnf(&m.grammars[i], view_of(texts[i]), &e) < 0) fail_msg("%s", e.msg);
     }
@@ -420,6 +432,7 @@ static void test_demo(void **state) {
     for (int i = 0; i < 3; i++) grammar_unref(m.grammars[i]);
     grammar_vocab_free(v);
     tok_free(m.t);
+    fixture_close(&larger);
     fixture_close(&m.f);
 }
 
