@@ -112,6 +112,29 @@ typedef struct ops_route {
 typedef void ops_route_fn(const ops_route *r, const float *logits, const float *bias, int32_t *idx, float *weight,
                           float *scratch);
 
+/*
+ * The second half of a low-rank product: rows of y += scale * gain * (B t). B lies transposed as f16: value i of rank j
+ * at bt[j * bt_stride + i], padded to a multiple of 16 values. For one output the operations are
+ *     acc = 0;  for j = 0, 1, ...: acc = fma(B, t[j], acc);  y = fma(acc, scale * gain, y)
+ * whatever the rows beside it and however the columns are cut.
+ */
+typedef struct ops_low_rank {
+    float          *y;
+    size_t          y_stride;
+    const float    *t; /* [..][rank] */
+    size_t          t_stride;
+    const int32_t  *rows; /* their numbers in y and t; NULL: 0, 1, ... */
+    int64_t         n_rows;
+    const uint16_t *bt;
+    size_t          bt_stride;
+    int             rank;
+    float           scale;
+    const float    *gain; /* one per output; NULL: 1 */
+} ops_low_rank;
+
+/* Outputs [lo, hi); lo is a multiple of 16. */
+typedef void ops_expand_fn(const ops_low_rank *a, int64_t lo, int64_t hi);
+
 #define KERNELS_OPS_SLOTS(X)                                                                                           \
     X(ops_rms_norm_fn, rms_norm)                                                                                       \
     X(ops_layer_norm_fn, layer_norm)                                                                                   \
@@ -127,7 +150,8 @@ typedef void ops_route_fn(const ops_route *r, const float *logits, const float *
     X(ops_rope_table_fn, rope_table)                                                                                   \
     X(ops_rope_fn, rope)                                                                                               \
     X(ops_embed_fn, embed)                                                                                             \
-    X(ops_route_fn, route)
+    X(ops_route_fn, route)                                                                                             \
+    X(ops_expand_fn, expand)
 
 typedef struct kernels_ops {
     KERNELS_OPS_SLOTS(KERNEL_SLOT)

@@ -28,6 +28,7 @@
 #define NN_BACKEND_H
 
 #include "base/err.h"
+#include "nn/adapter.h"
 #include "nn/batch.h"
 #include "nn/kv_type.h"
 #include "nn/model.h"
@@ -54,7 +55,7 @@ typedef struct nn_device {
     uint64_t       total_bytes, free_bytes; /* of its memory; 0: not known */
 } nn_device;
 
-enum { NN_MAX_DEVICES = 16 };
+enum { NN_MAX_DEVICES = 16, NN_MAX_SETS = 1024 };
 
 /* All devices of these backends (NULL ends the list), in their order. Returns how many were written, at most cap. */
 int nn_device_list(const nn_backend *const *backends, nn_device *out, int cap);
@@ -124,6 +125,12 @@ struct nn_backend {
     int (*measure)(nn_memory *out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e);
     int (*open)(nn_exec **out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e);
     void (*free)(nn_exec *x); /* waits for what is under way */
+
+    /*
+     * Makes `number` (1 .. NN_MAX_SETS) mean this adapter set in the batches that follow; NULL: nothing any more. The
+     * set stays where it is until it is taken away. May allocate; not while a step is under way. NULL: no adapters.
+     */
+    int (*adapt)(nn_exec *x, int number, const nn_adapter_set *set, err *e);
 
     /* One step over the executor's part of the tape. Only one may be under way. */
     int (*submit)(nn_exec *x, const nn_batch *b, nn_ticket *step, err *e);

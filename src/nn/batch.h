@@ -18,7 +18,7 @@
  *               taken as it is: no scale of the embedding table applies
  *     row_end   how far a row sees: positions below row_end[t] instead of pos[t] + 1, for a span that sees itself whole;
  *               such a span lies in one batch
- *     adapter   an adapter set per row
+ *     adapter   an adapter set per row (nn/adapter.h), by the number that the executor was told
  *     pos_axes  rotary positions with several axes; pos stays the place in the cache
  *     segment   which text of a pair a row belongs to, 0 or 1; without it all belong to the first
  */

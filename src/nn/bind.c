@@ -12,20 +12,21 @@
 
 /* Where the language model's tensors begin: text-only files, multimodal ones, older MLX ones, GPT-2's, bare backbones,
  * encoders under a head of their own. */
-static const char *const roots[] = { "model.",
-                                     "model.language_model.",
-                                     "language_model.model.",
-                                     "language_model.",
-                                     "transformer.",
-                                     "",
-                                     "bert.",
-                                     "roberta.",
-                                     "distilbert.",
-                                     "mpnet.",
-                                     "new.",
-                                     "nomic_bert.",
-                                     "encoder." };
-enum { N_ROOTS = sizeof roots / sizeof *roots };
+const char *const bind_roots[] = { "model.",
+                                   "model.language_model.",
+                                   "language_model.model.",
+                                   "language_model.",
+                                   "transformer.",
+                                   "",
+                                   "bert.",
+                                   "roberta.",
+                                   "distilbert.",
+                                   "mpnet.",
+                                   "new.",
+                                   "nomic_bert.",
+                                   "encoder.",
+                                   NULL };
+enum { N_ROOTS = sizeof bind_roots / sizeof *bind_roots - 1 };
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) {
     va_list ap;
@@ -40,8 +41,7 @@ void bind_fail(nn_binder *b, int code, const char *fmt, ...) {
 
 /* --- names ------------------------------------------------------------------------------------------------------ */
 
-/* Cuts the next alternative off *list; false at the end. */
-static bool next_name(const char **list, const char *prefix, bind_name *out) {
+bool bind_next_name(const char **list, const char *prefix, bind_name *out) {
     const char *s = *list;
     char        text[160];
     if (!s || !*s) return false;
@@ -98,9 +98,9 @@ static bool bind_find(nn_binder *b, const char *name, bind_found *out) {
     for (int i = 0; i < N_ROOTS; i++) {
         int r = (b->root + i) % N_ROOTS;
         if (in_model)
-            snprintf(full, sizeof full, "%s%s", roots[r], name + 6);
+            snprintf(full, sizeof full, "%s%s", bind_roots[r], name + 6);
         else
-            snprintf(full, sizeof full, "%s%s", i == 0 ? "" : roots[(r + 1) % N_ROOTS], name);
+            snprintf(full, sizeof full, "%s%s", i == 0 ? "" : bind_roots[(r + 1) % N_ROOTS], name);
         if (find_exact(b, full, out)) {
             if (in_model) b->root = r;
             return true;
@@ -127,7 +127,7 @@ static void expand(const bind_name *n, int expert, char *out, size_t bytes) {
 /* Tries all alternatives for this kind of file; on success *which is the one found. */
 static bool find_any(nn_binder *b, const char *gguf, const char *hf, bind_name *which, bind_found *out) {
     const char *list = b->gguf ? gguf : hf;
-    while (next_name(&list, b->gguf ? b->gguf_prefix : b->hf_prefix, which)) {
+    while (bind_next_name(&list, b->gguf ? b->gguf_prefix : b->hf_prefix, which)) {
         char full[256];
         expand(which, 0, full, sizeof full);
         if (bind_find(b, full, out)) return true;
@@ -138,7 +138,7 @@ static bool find_any(nn_binder *b, const char *gguf, const char *hf, bind_name *
 static void fail_missing(nn_binder *b, const char *gguf, const char *hf) {
     const char *list = b->gguf ? gguf : hf;
     bind_name   n;
-    if (!next_name(&list, b->gguf ? b->gguf_prefix : b->hf_prefix, &n))
+    if (!bind_next_name(&list, b->gguf ? b->gguf_prefix : b->hf_prefix, &n))
         bind_fail(b, ERR_UNSUPPORTED, "%s cannot be read from this kind of file", gguf ? gguf : hf);
     else
         bind_fail(b, ERR_NOTFOUND, "tensor %s%s is missing%s", n.name,
@@ -159,14 +159,6 @@ bool nn_bind_exists(nn_binder *b, const char *gguf, const char *hf) {
     return !b->file || (!b->failed && find_any(b, gguf, hf, &n, &f));
 }
 
-/* Which rows of the file's tensor a binding takes. */
-typedef struct wish {
-    int64_t  cols, rows;   /* of the result */
-    int64_t  first, total; /* rows of the tensor (or of the part that the name says) */
-    int      stack;        /* 0: a plain matrix */
-    unsigned flags;
-} wish;
-
 /* --- what was asked for, under its GGUF name -------------------------------------------------------------------- */
 
 /* `first` and `total` count rows of the part that the name says; the note counts rows of the whole tensor. */
@@ -174,7 +166,7 @@ static nn_wanted *note(nn_binder *b, const char *gguf, const char *ending, int64
     bind_name   n;
     const char *list = gguf;
     char        full[256];
-    if (!gguf || b->failed || !next_name(&list, b->gguf_prefix, &n)) return NULL;
+    if (!gguf || b->failed || !bind_next_name(&list, b->gguf_prefix, &n)) return NULL;
     snprintf(full, sizeof full, "%s%s", n.name, ending);
     nn_wanted *w = arena_calloc(b->mem, 1, sizeof *w);
     char      *name = arena_strdup(b->mem, full);
@@ -192,7 +184,7 @@ static nn_wanted *note(nn_binder *b, const char *gguf, const char *ending, int64
     return w;
 }
 
-static void note_mat(nn_binder *b, const char *gguf, const nn_mat *mat, const wish *w) {
+static void note_mat(nn_binder *b, const char *gguf, const nn_mat *mat, const bind_wish *w) {
     int64_t    rows = mat ? mat->rows : w->rows;
     nn_wanted *n = note(b, gguf, ".weight", w->first, w->flags & NN_AT_LEAST ? rows : w->total);
     if (!n) return;
@@ -203,7 +195,7 @@ static void note_mat(nn_binder *b, const char *gguf, const nn_mat *mat, const wi
     n->rotary = w->flags & NN_ROTARY;
 }
 
-static void note_bias(nn_binder *b, const char *gguf, const nn_vec *vec, const wish *w) {
+static void note_bias(nn_binder *b, const char *gguf, const nn_vec *vec, const bind_wish *w) {
     nn_wanted *n = note(b, gguf, ".bias", w->first, w->total);
     if (!n) return;
     n->vec = vec;
@@ -362,7 +354,8 @@ static bool check_shape(nn_binder *b, const char *name, const tensor_mat *m, int
 }
 
 /* One tensor of the file cut to the wish; stack as it lies in the file. */
-static bool cut(nn_binder *b, const bind_found *f, const bind_name *n, const wish *w, int64_t stack, tensor_mat *m) {
+static bool cut(nn_binder *b, const bind_found *f, const bind_name *n, const bind_wish *w, int64_t stack,
+                tensor_mat *m) {
     int parts = n->parts ? n->parts : 1;
     if (!bind_describe(b, f, w->flags, m)) return false;
     if (n->transposed && f->ending != 'b' && !bind_transpose(b, f->tensor->name, m)) return false;
@@ -403,7 +396,7 @@ static tensor_mat stack_at(const tensor_mat *m, int64_t e) {
 }
 
 /* One tensor per expert ("experts.*.w1"). */
-static bool cut_each(nn_binder *b, const bind_name *n, const wish *w, tensor_mat *at) {
+static bool cut_each(nn_binder *b, const bind_name *n, const bind_wish *w, tensor_mat *at) {
     for (int e = 0; e < w->stack; e++) {
         char       full[240];
         bind_found f = { 0 };
@@ -422,7 +415,7 @@ static bool cut_each(nn_binder *b, const bind_name *n, const wish *w, tensor_mat
 }
 
 /* A bias beside the matrix: module.bias or module_bias. */
-static const nn_vec *bind_bias(nn_binder *b, const bind_found *f, const bind_name *n, const wish *w) {
+static const nn_vec *bind_bias(nn_binder *b, const bind_found *f, const bind_name *n, const bind_wish *w) {
     const model_tensor *t = f->ending == '=' && b->gguf ? NULL : bind_companion(b, f, ".bias");
     int64_t             count, stack = w->stack ? w->stack : 1, parts = n->parts ? n->parts : 1;
     char                base[240];
@@ -451,7 +444,8 @@ static const nn_vec *bind_bias(nn_binder *b, const bind_found *f, const bind_nam
     return new_vec(b, base, mine, stack * w->rows);
 }
 
-static void bind_any(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, const wish *w, bool with_bias) {
+static void bind_any(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, const bind_wish *w,
+                     bool with_bias) {
     bind_name  n;
     bind_found f;
     *out = (nn_linear){ 0 };
@@ -483,6 +477,7 @@ static void bind_any(nn_binder *b, nn_linear *out, const char *gguf, const char 
     const nn_mat *mat = new_mat(b, f.tensor->name, at, w->stack);
     if (!mat) return;
     note_mat(b, gguf, mat, w);
+    bind_record(b, mat, gguf, hf, w);
     out->w = mat;
     if (!with_bias) return;
     out->b = bind_bias(b, &f, &n, w);
@@ -494,23 +489,23 @@ static void bind_any(nn_binder *b, nn_linear *out, const char *gguf, const char 
 void nn_bind_mat(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                  unsigned flags) {
     nn_linear lin;
-    bind_any(b, &lin, gguf, hf, &(wish){ in, rows, 0, rows, 0, flags }, false);
+    bind_any(b, &lin, gguf, hf, &(bind_wish){ in, rows, 0, rows, 0, flags }, false);
     *out = lin.w;
 }
 
 void nn_bind_linear(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                     unsigned flags) {
-    bind_any(b, out, gguf, hf, &(wish){ in, rows, 0, rows, 0, flags }, true);
+    bind_any(b, out, gguf, hf, &(bind_wish){ in, rows, 0, rows, 0, flags }, true);
 }
 
 void nn_bind_rows(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                   int64_t first, int64_t total, unsigned flags) {
-    bind_any(b, out, gguf, hf, &(wish){ in, rows, first, total, 0, flags }, true);
+    bind_any(b, out, gguf, hf, &(bind_wish){ in, rows, first, total, 0, flags }, true);
 }
 
 void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int n_expert, int64_t in,
                      int64_t rows, unsigned flags) {
-    bind_any(b, out, gguf, hf, &(wish){ in, rows, 0, rows, n_expert, flags }, true);
+    bind_any(b, out, gguf, hf, &(bind_wish){ in, rows, 0, rows, n_expert, flags }, true);
 }
 
 /* A model that was saved without its head, for its vectors: "Qwen3Model", not "Qwen3ForCausalLM". */
@@ -532,7 +527,11 @@ void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, 
         bind_fail(b, ERR_NOTFOUND, "tensor lm_head.weight is missing, and the embedding is not tied to it: %s%s",
                   b->model->config.tied_by ? b->model->config.tied_by : "tie_word_embeddings",
                   b->model->config.tied_by ? " is false" : " is not in config.json, and false for this model type");
-    if (!out->w && !bare) out->w = embd;
+    if (!out->w && !bare) {
+        out->w = embd;
+        if (embd && b->file)
+            bind_record(b, embd, "output", "lm_head", &(bind_wish){ in, n_vocab, 0, n_vocab, 0, NN_AT_LEAST });
+    }
     memcpy(b->gguf_prefix, layer_gguf, sizeof layer_gguf);
     memcpy(b->hf_prefix, layer_hf, sizeof layer_hf);
 }
@@ -593,6 +592,7 @@ static void bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char
     for (int i = 0; i < n_runs; i++) rows += (int64_t)parts * runs[i].n;
     if (b->failed || !b->file || b->gguf || !find_any(b, gguf, hf, &n, &f)) {
         nn_bind_rows(b, out, gguf, hf, in, rows, first, total ? total : rows, 0);
+        if (out->w) bind_record_runs(b, parts, part, runs, n_runs);
         return;
     }
     *out = (nn_linear){ 0 };
@@ -619,8 +619,10 @@ static void bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char
             copy_rows(mine, at, &all, (int64_t)p * part + runs[i].first, runs[i].n);
     }
     out->w = new_mat(b, f.tensor->name, mine, 0);
-    wish w = { in, rows, first, total ? total : rows, 0, 0 };
+    bind_wish w = { in, rows, first, total ? total : rows, 0, 0 };
     if (out->w) note_mat(b, gguf, out->w, &w);
+    if (out->w) bind_record(b, out->w, gguf, hf, &w);
+    if (out->w) bind_record_runs(b, parts, part, runs, n_runs);
     out->b = runs_bias(b, &f, parts, part, runs, n_runs, rows);
     if (out->b) note_bias(b, gguf, out->b, &w);
 }
@@ -691,5 +693,6 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
             return;
     }
     if (at) *out = new_mat(b, f.tensor->name, at, n_head);
-    if (*out) note_mat(b, gguf, *out, &(wish){ in, rows, 0, rows, n_head, 0 });
+    if (*out) note_mat(b, gguf, *out, &(bind_wish){ in, rows, 0, rows, n_head, 0 });
+    if (*out) bind_record(b, *out, gguf, hf, &(bind_wish){ in, rows, 0, rows, n_head, 0 });
 }

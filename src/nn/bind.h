@@ -32,6 +32,26 @@ typedef struct bind_found {
     char                ending;      /* 'w' ".weight", '=' the name itself, 'b' "_blocks" */
 } bind_found;
 
+/* Which rows of the file's tensor a binding takes. */
+typedef struct bind_wish {
+    int64_t  cols, rows;   /* of the result */
+    int64_t  first, total; /* rows of the tensor (or of the part that the name says) */
+    int      stack;        /* 0: a plain matrix */
+    unsigned flags;
+} bind_wish;
+
+/* Spellings of "model." in Hugging Face files; NULL ends. */
+extern const char *const bind_roots[];
+
+/* Cuts the next alternative off *list; false at the end. */
+bool bind_next_name(const char **list, const char *prefix, bind_name *out);
+
+/* Notes under which names a matrix may be meant (nn/bound.h). */
+void bind_record(nn_binder *b, const nn_mat *mat, const char *gguf, const char *hf, const bind_wish *w);
+
+/* The newest one's rows lie in Hugging Face's tensor as nn_bind_runs says. */
+void bind_record_runs(nn_binder *b, int parts, int part, const nn_run *runs, int n_runs);
+
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* A companion: module + ending. */

@@ -47,6 +47,7 @@ typedef struct nn_model {
     arena             mem;
     nn_config         config;
     nn_wanted        *wanted; /* newest first */
+    struct nn_bound  *bound;  /* newest first: the matrices by all their names, for adapters */
 } nn_model;
 
 /* The family for an architecture name; NULL when none of `archs` (NULL-terminated) has it. */

@@ -35,11 +35,13 @@ int simple_open(simple *s, const char *device, const nn_model *m, const simple_o
     s->pos = calloc(t, sizeof *s->pos);
     s->seq_of = calloc(t, sizeof *s->seq_of);
     s->out_rows = calloc(t, sizeof *s->out_rows);
+    s->adapter = calloc(t, sizeof *s->adapter);
     s->q_start = calloc(n + 1, sizeof *s->q_start);
     s->kv_len = calloc(n, sizeof *s->kv_len);
     s->slot = calloc(n, sizeof *s->slot);
     s->pages = calloc(n * (size_t)s->max_pages + 1, sizeof *s->pages);
-    rc = s->len && s->token && s->pos && s->seq_of && s->out_rows && s->q_start && s->kv_len && s->slot && s->pages
+    rc = s->len && s->token && s->pos && s->seq_of && s->out_rows && s->adapter && s->q_start && s->kv_len && s->slot &&
+                 s->pages
              ? backend->open(&s->exec, &found, m, &x, e)
              : err_set_nomem(e);
     if (rc < 0) simple_close(s);
@@ -57,12 +59,14 @@ void simple_close(simple *s) {
     free(s->kv_len);
     free(s->slot);
     free(s->pages);
+    free(s->adapter);
     free(s->rows);
     *s = (simple){ 0 };
 }
 
 int simple_batch(simple *s, const simple_feed *feeds, int n_feeds, err *e) {
-    int t = 0, n_out = 0, total = s->n_seq * s->max_pages;
+    int  t = 0, n_out = 0, total = s->n_seq * s->max_pages;
+    bool sets = false;
     if (n_feeds > s->n_seq) return err_set(e, ERR_ARG, "%d feeds for %d sequences", n_feeds, s->n_seq);
     for (int f = 0; f < n_feeds; f++) {
         int seq = feeds[f].seq;
@@ -75,6 +79,8 @@ int simple_batch(simple *s, const simple_feed *feeds, int n_feeds, err *e) {
             s->token[t] = feeds[f].ids[i];
             s->pos[t] = s->len[seq] + i;
             s->seq_of[t] = f;
+            s->adapter[t] = s->pos[t] >= feeds[f].set_from ? feeds[f].set : 0;
+            sets = sets || s->adapter[t];
             if (feeds[f].all || i == feeds[f].n - 1) s->out_rows[n_out++] = t;
         }
         s->len[seq] += feeds[f].n;
@@ -93,7 +99,8 @@ int simple_batch(simple *s, const simple_feed *feeds, int n_feeds, err *e) {
                            .kv_len = s->kv_len,
                            .pages_stride = s->max_pages,
                            .state_slot = s->slot,
-                           .out_rows = s->out_rows };
+                           .out_rows = s->out_rows,
+                           .adapter = sets ? s->adapter : NULL };
     for (int g = 0; g < NN_MAX_GROUPS; g++) s->batch.pages[g] = s->pages;
     return 0;
 }

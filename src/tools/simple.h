@@ -27,14 +27,16 @@ typedef struct simple_feed {
     int            seq;
     const int32_t *ids;
     int            n;
-    bool           all; /* logits of every token, else of the last one */
+    bool           all;      /* logits of every token, else of the last one */
+    int            set;      /* adapter set; 0: none */
+    int            set_from; /* from this position on */
 } simple_feed;
 
 typedef struct simple {
     nn_exec *exec;
     int32_t *len; /* positions that each sequence has */
     int      n_seq, max_len, max_tokens, page_tokens, max_pages;
-    int32_t *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *pages;
+    int32_t *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *pages, *adapter;
     nn_batch batch; /* of the last step */
     float   *rows;  /* what was fetched of it */
     size_t   cap_rows;

@@ -34,6 +34,7 @@ static void cpu_free(nn_exec *base) {
     free(x->folds);
     free(x->scratch);
     free(x->times);
+    cpu_adapt_free(x);
     local_deinit(&x->base);
     free(x);
 }
@@ -120,6 +121,7 @@ static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
     if (rc < 0) return rc;
     x->base.batch = *b;
     x->op1 = base->options.first_op;
+    if ((rc = cpu_adapt_begin(x, e)) < 0) return rc;
     map_pages(x);
     map_step_pages(x);
     for (int s = 0; s < b->n_seq; s++) {
@@ -136,12 +138,18 @@ static int cpu_begin(nn_exec *base, const nn_batch *b, err *e) {
 static void work(void *ctx, int worker, int n_workers) {
     cpu_exec *x = ctx;
     int64_t   spent = 0;
+    bool      halves = false; /* some product since the last barrier has the first half of an adapter's */
     noalloc_begin();
     (void)n_workers;
     for (int i = 0; i < x->n_items; i++) {
         const cpu_item *it = &x->items[i];
-        if (it->op < x->op0 || it->op >= x->op1) continue;
-        if (it->barrier) pool_barrier(x->pool, worker);
+        bool            expand = it->kind == CPU_ITEM_EXPAND;
+        if (it->op < x->op0 || it->op >= x->op1 || (expand && !x->adapt.on)) continue;
+        if (it->barrier || (expand && halves)) {
+            pool_barrier(x->pool, worker);
+            halves = false;
+        }
+        halves = halves || (x->adapt.on && !expand && it->slot >= 0);
         int64_t begin = x->timed ? clock_ns() : 0;
         cpu_run_item(x, it, worker);
         if (!x->timed) continue;
@@ -205,11 +213,12 @@ double backend_cpu_kind_seconds(const nn_exec *base, nn_op_kind kind) {
 
 const nn_backend backend_cpu = {
     .name = "cpu",
-    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER,
     .devices = cpu_devices,
     .measure = cpu_measure,
     .open = cpu_open,
     .free = cpu_free,
+    .adapt = cpu_adapt_set,
     .submit = local_submit,
     .wait = local_wait,
     .fetch = local_fetch,

@@ -22,6 +22,7 @@ typedef enum cpu_item_kind {
     CPU_ITEM_QUANT,      /* a buffer's rows as int8 blocks */
     CPU_ITEM_GROUP,      /* rows sorted by expert */
     CPU_ITEM_PACK,       /* latent attention: latent and rotated part side by side */
+    CPU_ITEM_EXPAND,     /* the second half of what adapters add to a product; only for batches with adapters */
 } cpu_item_kind;
 
 typedef struct cpu_item {
@@ -32,6 +33,7 @@ typedef struct cpu_item {
     nn_buf        buf;  /* QUANT, PACK: what is read */
     int           next; /* index of its counter where units are handed out one by one */
     int           also; /* the int8 area that the op fills with its own result, too; -1: none */
+    int           slot; /* products and EXPAND: where the first half of adapters' products lies (adapt.c) */
 } cpu_item;
 
 enum { CPU_AREAS = 2, CPU_MAX_ROPES = 8, CPU_MAX_USED = 128 };
@@ -53,6 +55,25 @@ typedef struct cpu_times {
     _Alignas(64) int64_t kernels;
     int64_t by_kind[NN_OP_KINDS]; /* steps that an op needs first count as the op */
 } cpu_times;
+
+/* What a step with adapters needs; see adapt.c. */
+typedef struct cpu_adapt {
+    const nn_adapter_set *sets[NN_MAX_SETS + 1];
+    bool                  on;                        /* the batch under way has rows with a set */
+    int32_t              *order[NN_ROWS_LOGITS + 1]; /* rows of each kind by set, those without first */
+    int32_t               start[NN_ROWS_LOGITS + 1][NN_MAX_SETS + 2];
+    int32_t              *used; /* sets of the batch, rising */
+    int                   n_used;
+    int                   n_slots;  /* products between two barriers */
+    int64_t               max_rows; /* of a product */
+    int64_t               max_cols; /* inputs of a product */
+    int64_t               max_acc;  /* outputs of a product that adds to what is there */
+    int                   rank;     /* floats of a row of `shrunk` */
+    float                *shrunk;   /* [n_slots][max_rows][rank] */
+    float                *side;     /* [max_rows][max_acc]: products that are scaled before they are added */
+    uint8_t              *scratch;  /* per worker: of the first half; rows of scaled inputs */
+    size_t                scratch_bytes;
+} cpu_adapt;
 
 typedef struct cpu_exec {
     local_exec  base;
@@ -86,6 +107,8 @@ typedef struct cpu_exec {
     uint8_t    *scratch; /* per worker */
     size_t      scratch_bytes;
 
+    cpu_adapt adapt;
+
     int        op0, op1; /* of the run under way */
     bool       timed;
     cpu_times *times; /* [n_threads] */
@@ -118,6 +141,17 @@ void cpu_conv(cpu_exec *x, const nn_op *op, int worker);
 void cpu_delta(cpu_exec *x, const nn_op *op, int worker);
 void cpu_ssm(cpu_exec *x, const nn_op *op, int worker);
 void cpu_scan(cpu_exec *x, const nn_op *op, int worker);
+
+int  cpu_adapt_set(nn_exec *base, int number, const nn_adapter_set *set, err *e);
+int  cpu_adapt_begin(cpu_exec *x, err *e); /* sorts the rows of x->base.batch by set */
+void cpu_adapt_free(cpu_exec *x);
+/* Beside a product: the first half of what adapters add. */
+void cpu_adapt_shrink(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+/* The product of rows whose inputs or outputs an adapter scales, and of all others; false: there are no such rows. */
+bool cpu_adapt_product(cpu_exec *x, const cpu_item *it, const nn_op *op, const matmul_args *a, int64_t p0, int64_t p1,
+                       int worker);
+void cpu_adapt_expand(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
+void cpu_adapt_embed(cpu_exec *x, const nn_op *op, int64_t lo, int64_t hi); /* rows of the batch */
 
 int cpu_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
 

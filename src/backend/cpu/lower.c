@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 
 /* Addresses of what is not in the activation arena, for the hazard scan. Activations take [0, arena bytes). */
-enum { SPACE = 1 << 20, PARTS_MOST = 1 << 27 };
+enum { SPACE = 1 << 20, PARTS_MOST = 1 << 27, CPU_MAX_HALVES = 16 };
 static const size_t AT_AREA = (size_t)1 << 50, AT_ROPE = (size_t)2 << 50, AT_GROUP = (size_t)3 << 50,
-                    AT_PACK = (size_t)4 << 50, AT_STATE = (size_t)5 << 50;
+                    AT_PACK = (size_t)4 << 50, AT_STATE = (size_t)5 << 50, AT_HALVES = (size_t)6 << 50;
 
 /* Memory that is counted; NULL when there is none, and where it is only planned. Not zeroed, aligned to 64 bytes. */
 static void *take(cpu_exec *x, size_t bytes) {
@@ -43,6 +43,8 @@ typedef struct lowering {
     int        grouped_version;
     nn_span    spans[NN_MAX_IN + 8];
     int        n_spans;
+    int        halves[CPU_MAX_HALVES]; /* products since the last barrier: adapters' second halves follow them */
+    int        n_halves;
     err       *e;
     int        rc;
 } lowering;
@@ -57,8 +59,7 @@ static void touch_buf(lowering *l, nn_buf b, bool write) {
     touch(l, l->x->base.plan.offset[b], nn_rows_max(m, i) * (size_t)i->width * sizeof(float), write);
 }
 
-/* Appends an item that touches what was noted since the last one. */
-static cpu_item *push(lowering *l, cpu_item_kind kind, int op) {
+static cpu_item *append(lowering *l, cpu_item_kind kind, int op) {
     cpu_exec *x = l->x;
     if (x->n_items == l->cap) {
         int       cap = l->cap ? l->cap * 2 : 512;
@@ -73,9 +74,26 @@ static cpu_item *push(lowering *l, cpu_item_kind kind, int op) {
         if (!items) return NULL;
     }
     cpu_item *it = &x->items[x->n_items++];
-    *it = (cpu_item){ .kind = kind, .op = op, .aux = -1, .next = x->n_counters++, .also = -1 };
-    it->barrier = nn_hazards_next(&l->hazards, l->spans, l->n_spans);
+    *it = (cpu_item){ .kind = kind, .op = op, .aux = -1, .next = x->n_counters++, .also = -1, .slot = -1 };
+    return it;
+}
+
+/* The second halves of the products since the last barrier: behind all of them, so that one barrier is enough. */
+static void expand_halves(lowering *l) {
+    for (int i = 0; i < l->n_halves; i++) {
+        cpu_item *it = append(l, CPU_ITEM_EXPAND, l->halves[i]);
+        if (it) it->slot = i;
+    }
+    l->n_halves = 0;
+}
+
+/* Appends an item that touches what was noted since the last one. */
+static cpu_item *push(lowering *l, cpu_item_kind kind, int op) {
+    bool barrier = nn_hazards_next(&l->hazards, l->spans, l->n_spans);
     l->n_spans = 0;
+    if (barrier) expand_halves(l);
+    cpu_item *it = append(l, kind, op);
+    if (it) it->barrier = barrier;
     return it;
 }
 
@@ -156,6 +174,18 @@ static void scratch_need(lowering *l, size_t bytes) {
     if (num_align_up(bytes, 64, &padded) && padded > l->x->scratch_bytes) l->x->scratch_bytes = (size_t)padded;
 }
 
+/* A product that adapters may add to: where the first half of that lies, and how large it may be. */
+static void note_half(lowering *l, cpu_item *it, const nn_op *op) {
+    cpu_adapt     *a = &l->x->adapt;
+    const nn_tape *t = l->x->base.x.model->tape;
+    it->slot = l->n_halves;
+    l->halves[l->n_halves++] = it->op;
+    if (l->n_halves > a->n_slots) a->n_slots = l->n_halves;
+    a->max_rows = num_max(a->max_rows, (int64_t)nn_rows_max(&l->x->base.x.options.limits, &t->bufs[op->out]));
+    a->max_cols = num_max(a->max_cols, op->u.linear.w->cols);
+    if (op->acc) a->max_acc = num_max(a->max_acc, op->u.linear.w->rows);
+}
+
 /* A product's matrices and input. */
 static int lower_product(lowering *l, int i, const nn_op *op) {
     const nn_tape *t = l->x->base.x.model->tape;
@@ -184,13 +214,15 @@ static int lower_product(lowering *l, int i, const nn_op *op) {
         if (t->bufs[op->out].mult > l->max_group_rows) l->max_group_rows = t->bufs[op->out].mult;
         touch(l, AT_GROUP, 1, false);
     }
-    if (at >= 0)
-        touch(l, AT_AREA + (size_t)at * SPACE, 1, false);
-    else
-        touch_buf(l, op->in[0], false);
+    if (at >= 0) touch(l, AT_AREA + (size_t)at * SPACE, 1, false);
+    touch_buf(l, op->in[0], false); /* adapters read it even where the product reads its int8 copy */
     touch_buf(l, op->out, true);
+    /* One place per product since the last barrier; when they run out, the first one's reader asks for a barrier. */
+    bool half = op->kind != NN_OP_HEAD_LINEAR;
+    if (half) touch(l, AT_HALVES + (size_t)(l->n_halves % CPU_MAX_HALVES) * SPACE, 1, true);
     cpu_item *it = push(l, CPU_ITEM_OP, i);
     if (it) it->aux = at;
+    if (it && half) note_half(l, it, op);
     return l->rc;
 }
 
@@ -447,6 +479,7 @@ int cpu_lower(cpu_exec *x, err *e) {
         rc = lower_op(&l, i);
         if (t->ops[i].out) l.version[t->ops[i].out]++;
     }
+    expand_halves(&l);
     if (rc == 0) rc = l.rc;
     if (rc == 0) rc = alloc_scratch(&l);
     free(l.version);

@@ -46,6 +46,7 @@ static void embed(cpu_exec *x, const nn_op *op, int worker) {
     cpu_share(b->n_tok, worker, x->n_workers, &lo, &hi);
     if (op->kind == NN_OP_EMBED) {
         embed_rows(x, op, y, lo, hi);
+        if (x->adapt.on) cpu_adapt_embed(x, op, lo, hi);
         return;
     }
     for (int64_t t = lo; t < hi; t++) {
@@ -339,5 +340,6 @@ void cpu_run_item(cpu_exec *x, const cpu_item *it, int worker) {
     case CPU_ITEM_QUANT: cpu_quant(x, it, worker); break;
     case CPU_ITEM_GROUP: cpu_group(x, op, worker); break;
     case CPU_ITEM_PACK: cpu_pack(x, it, op, worker); break;
+    case CPU_ITEM_EXPAND: cpu_adapt_expand(x, it, op, worker); break;
     }
 }

@@ -49,8 +49,11 @@ void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     int64_t panels = matmul_panels(a.w), units = (panels + 2) / 3;
     int64_t fixed = units >= 8 * x->n_workers ? units * 3 / 4 : units, chunk = (units - fixed) / (4 * x->n_workers) + 1;
     cpu_share(fixed, worker, x->n_workers, &lo, &hi);
+    if (x->adapt.on) cpu_adapt_shrink(x, it, op, worker);
     while (lo < hi) {
-        x->k.matmul.run(&a, lo * 3, hi * 3 < panels ? hi * 3 : panels, cpu_scratch(x, worker));
+        int64_t p1 = hi * 3 < panels ? hi * 3 : panels;
+        if (!x->adapt.on || !cpu_adapt_product(x, it, op, &a, lo * 3, p1, worker))
+            x->k.matmul.run(&a, lo * 3, p1, cpu_scratch(x, worker));
         if (fixed == units) break;
         lo = fixed + chunk * atomic_fetch_add_explicit(&x->counters[it->next], 1, memory_order_relaxed);
         hi = lo + chunk < units ? lo + chunk : units;
@@ -106,6 +109,7 @@ void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     matmul_args      a = { .out = local_buf(&x->base, op->out), .out_stride = (size_t)w->w->rows };
     int64_t          panels = matmul_panels(w->w->at), used = 0, lo, hi, at = 0;
     input_of(x, it, op, &a);
+    if (x->adapt.on) cpu_adapt_shrink(x, it, op, worker);
     for (int e = 0; e < w->w->n_stack; e++) used += x->start[e + 1] > x->start[e];
     cpu_share(used * panels, worker, x->n_workers, &lo, &hi);
     for (int e = 0; e < w->w->n_stack && at < hi; e++) {

@@ -152,6 +152,7 @@ static int scalar_begin(nn_exec *base, const nn_batch *b, err *e) {
     int          rc = nn_exec_check(base, b, e);
     if (rc < 0) return rc;
     x->base.batch = *b;
+    if ((rc = scalar_adapt_begin(x, e)) < 0) return rc;
     for (int s = 0; s < b->n_seq; s++) {
         if (b->pos[b->q_start[s]] != 0) continue;
         for (int i = 0; i < base->model->dims->n_layer; i++) {
@@ -204,6 +205,8 @@ static void embed(scalar_exec *x, const nn_op *op) {
             float v = x->row[i] * op->u.embed.scale;
             y[t * m->cols + i] = op->acc ? y[t * m->cols + i] + v : v;
         }
+        const nn_set_op *o = op->kind == NN_OP_EMBED ? scalar_adapt_of(x, op, t) : NULL;
+        if (o) scalar_adapt_embed(o, op, b->token[t], y + t * m->cols);
     }
 }
 
@@ -253,10 +256,16 @@ static void linear(scalar_exec *x, const nn_op *op) {
     const float     *in = local_buf(&x->base, op->in[0]);
     float           *out = local_buf(&x->base, op->out);
     int64_t          n = local_rows(&x->base, op->out);
-    if (op->kind == NN_OP_LINEAR) {
-        linear_rows(x, w->w->at, w->b ? w->b->data : NULL, in, w->w->cols, out, w->w->rows, n, op->acc);
-        return;
+    for (int64_t t = 0, end; op->kind == NN_OP_LINEAR && t < n; t = end) { /* rows without adapters together */
+        const nn_set_op *o = scalar_adapt_of(x, op, t);
+        const float     *bias = w->b ? w->b->data : NULL, *from = in + t * w->w->cols;
+        for (end = t + 1; !o && end < n && !scalar_adapt_of(x, op, end);) end++;
+        if (o)
+            scalar_adapt_row(x, o, w->w->at, 0, bias, from, out + t * w->w->rows, op->acc);
+        else
+            linear_rows(x, w->w->at, bias, from, w->w->cols, out + t * w->w->rows, w->w->rows, end - t, op->acc);
     }
+    if (op->kind == NN_OP_LINEAR) return;
     for (int h = 0; h < w->w->n_stack; h++)
         linear_rows(x, &w->w->at[h], NULL, in + h * w->w->cols, w->w->cols * w->w->n_stack, out + h * w->w->rows,
                     w->w->rows * w->w->n_stack, n, false);
@@ -270,9 +279,13 @@ static void experts(scalar_exec *x, const nn_op *op) {
     for (int64_t row = 0; row < local_rows(&x->base, op->out); row++) {
         int32_t e;
         memcpy(&e, &chosen[row * 2], sizeof e);
-        const float *a = in + (ib->mult == 1 ? row / ob->mult : row) * ib->width;
-        linear_rows(x, &w->w->at[e], w->b ? w->b->data + (int64_t)e * w->w->rows : NULL, a, 0, out + row * ob->width, 0,
-                    1, false);
+        const float     *a = in + (ib->mult == 1 ? row / ob->mult : row) * ib->width;
+        const float     *bias = w->b ? w->b->data + (int64_t)e * w->w->rows : NULL;
+        const nn_set_op *o = scalar_adapt_of(x, op, row);
+        if (o)
+            scalar_adapt_row(x, o, &w->w->at[e], e, bias, a, out + row * ob->width, false);
+        else
+            linear_rows(x, &w->w->at[e], bias, a, 0, out + row * ob->width, 0, 1, false);
     }
 }
 
@@ -451,11 +464,12 @@ static int scalar_run(nn_exec *base, int first_op, int end_op, err *e) {
 
 const nn_backend backend_scalar = {
     .name = "scalar",
-    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER,
     .devices = scalar_devices,
     .measure = scalar_measure,
     .open = scalar_open,
     .free = scalar_free,
+    .adapt = scalar_adapt_set,
     .submit = local_submit,
     .wait = local_wait,
     .fetch = local_fetch,

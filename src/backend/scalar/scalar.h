@@ -18,6 +18,8 @@ typedef struct scalar_exec {
     scalar_layer *layers;
     float        *row;   /* one dequantized weight row */
     double       *score; /* max_pages * page_tokens */
+
+    const nn_adapter_set *sets[NN_MAX_SETS + 1];
 } scalar_exec;
 
 void scalar_attention(scalar_exec *x, const nn_op *op);
@@ -28,6 +30,14 @@ void scalar_delta(scalar_exec *x, const nn_op *op);
 void scalar_ssm(scalar_exec *x, const nn_op *op);
 void scalar_scan(scalar_exec *x, const nn_op *op);
 void scalar_route(scalar_exec *x, const nn_op *op);
+
+int scalar_adapt_set(nn_exec *base, int number, const nn_adapter_set *set, err *e);
+int scalar_adapt_begin(scalar_exec *x, err *e);
+/* What the set of a row of the op's output does to the op; NULL: nothing. */
+const nn_set_op *scalar_adapt_of(const scalar_exec *x, const nn_op *op, int64_t row);
+void scalar_adapt_row(scalar_exec *x, const nn_set_op *o, const tensor_mat *m, int expert, const float *bias,
+                      const float *in, float *out, bool acc);
+void scalar_adapt_embed(const nn_set_op *o, const nn_op *op, int32_t token, float *y);
 
 int scalar_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e);
 

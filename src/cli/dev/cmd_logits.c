@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/lora.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
 #include "nn/model.h"
@@ -54,6 +55,9 @@ typedef struct job {
     simple          fast, reference;
     bool            compare;
     bool            differs;
+    nn_adapter     *adapters[NN_SET_MOST];
+    nn_adapter_set *set;
+    int             set_from;
 } job;
 
 static int32_t argmax(const float *v, int64_t n) {
@@ -66,7 +70,7 @@ static int32_t argmax(const float *v, int64_t n) {
 
 /* One step; with --compare-scalar on both backends. */
 static int step(job *j, const int32_t *tokens, int n, bool all, err *e) {
-    simple_feed feed = { .ids = tokens, .n = n, .all = all };
+    simple_feed feed = { .ids = tokens, .n = n, .all = all, .set = j->set != NULL, .set_from = j->set_from };
     int         rc, bad = -1;
     str         report;
     if (!j->compare) return simple_step(&j->fast, &feed, 1, e);
@@ -132,6 +136,26 @@ static int open_executors(job *j, const nn_model *m, err *e) {
     return j->compare ? simple_open(&j->reference, "scalar", m, &o, e) : 0;
 }
 
+/* --lora: all of them are one set, number 1. */
+static int open_adapters(job *j, const nn_model *m, err *e) {
+    nn_adapter_use uses[NN_SET_MOST];
+    int            n = 0, rc = 0;
+    for (const char *text; rc == 0 && (text = cli_string_at(j->args, "lora", n)); n++) {
+        cli_lora l = { 0 };
+        if (n == NN_SET_MOST) return err_set(e, ERR_LIMIT, "--lora: at most %d adapters at once", NN_SET_MOST);
+        if ((rc = cli_lora_parse(&l, text, e)) == 0) rc = nn_adapter_open(&j->adapters[n], m, l.path, e);
+        uses[n] = (nn_adapter_use){ j->adapters[n], (float)l.scale };
+        free(l.path);
+    }
+    if (rc < 0 || n == 0 || (rc = nn_adapter_set_open(&j->set, m, uses, n, e)) < 0) return rc;
+    if (!j->fast.exec->backend->adapt)
+        return err_set(e, ERR_UNSUPPORTED, "adapters are not supported on this device yet");
+    j->set_from = nn_adapter_start(j->adapters[0], j->prompt.v, j->prompt.n);
+    rc = j->fast.exec->backend->adapt(j->fast.exec, 1, j->set, e);
+    if (rc == 0 && j->compare) rc = j->reference.exec->backend->adapt(j->reference.exec, 1, j->set, e);
+    return rc;
+}
+
 static int run(const cli_args *args) {
     job j = { .args = args, .greedy = (int)cli_int(args, "greedy", 0), .compare = cli_flag(args, "compare-scalar") };
     model_file  *file = NULL;
@@ -156,7 +180,7 @@ static int run(const cli_args *args) {
         rc = err_set(&e, ERR_UNSUPPORTED, "--greedy: this model has no head; it produces vectors, not tokens");
         goto done;
     }
-    if ((rc = open_executors(&j, model, &e)) < 0) goto done;
+    if ((rc = open_executors(&j, model, &e)) < 0 || (rc = open_adapters(&j, model, &e)) < 0) goto done;
     if (path && (rc = file_replace_begin(&out, path, &e)) < 0) goto done;
     j.out = out.out;
     rc = run_job(&j, &e);
@@ -168,6 +192,8 @@ static int run(const cli_args *args) {
 done:
     simple_close(&j.fast);
     simple_close(&j.reference);
+    nn_adapter_set_free(j.set);
+    for (int i = 0; i < NN_SET_MOST; i++) nn_adapter_free(j.adapters[i]);
     nn_model_free(model);
     model_file_free(file);
     free(j.prompt.v);
@@ -185,6 +211,7 @@ static const cli_option options[] = {
     { "chunk", CLI_INT, "N", "compute the ids in pieces of N (256)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, bf16, q8_0, q4_0", 0 },
     { "cpu", CLI_STRING, "SETS", "use only these instruction sets, for example avx2, -avx512 or scalar", 0 },
+    { "lora", CLI_STRING, "FILE[:SCALE]", "an adapter; may be repeated", 0 },
     { "device", CLI_STRING, "NAME", "device to compute on (cpu)", 0 },
     { "scalar", CLI_FLAG, NULL, "use the reference backend", 0 },
     { "compare-scalar", CLI_FLAG, NULL, "run both backends and report the first op that differs", 0 },
