@@ -9,6 +9,7 @@
 
 #include "base/num.h"
 #include "base/str.h"
+#include "nn/plan.h"
 #include "tensor/codec.h"
 
 #include <math.h>
@@ -262,6 +263,9 @@ int synth_gguf(const synth_options *o, const char *path, err *e) {
     if ((rc = gguf_writer_set_string(w, "general.name", "random weights", e)) < 0) goto done;
     if ((rc = set_vocabulary(&s, w)) < 0) goto done;
     if (o->rank_form && (rc = set_ranking(&s, w)) < 0) goto done;
+    /* Other readers want it of an encoder, also where it has no table of them. */
+    if (nn_model_whole(m) && (rc = gguf_writer_set_int(w, "tokenizer.ggml.token_type_count", META_U32, 2, e)) < 0)
+        goto done;
     if ((rc = prepare_stores(&s, m)) < 0) goto done;
     for (const nn_wanted *n = m->wanted; n && rc == 0; n = n->next) {
         if (!seen_before(m, n)) rc = n->rows ? add_mat(&s, w, n) : add_vec(&s, w, n);

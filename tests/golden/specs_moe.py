@@ -238,6 +238,18 @@ add("olmo_hybrid", "OlmoHybrid", "olmo_hybrid", {
     "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
     "linear_allow_neg_eigval": True, "rope_theta": "DROP", "rms_norm_eps": 1e-6,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"]})
+ZAMBA2 = {"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_ngroups": 1, "n_mamba_heads": 4,
+          "use_mamba_kernels": False, "use_conv_bias": True, "chunk_size": 16, "use_mem_eff_path": False,
+          "add_bias_linear": False, "hidden_act": "gelu", "num_attention_heads": 4, "num_key_value_heads": 4,
+          "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"], "adapter_rank": 8,
+          "num_logits_to_keep": 1, "use_long_context": False, "time_step_min": 0.001, "time_step_max": 0.1,
+          "time_step_floor": 0.0001, "tie_word_embeddings": True, "head_dim": "DROP", "attention_bias": "DROP"}
+add("zamba2", "Zamba2", "zamba2", {
+    **ZAMBA2, "num_mem_blocks": 1, "use_shared_attention_adapter": True, "use_mem_rope": True})
+add("zamba2_plain", "Zamba2", "zamba2", {
+    **ZAMBA2, "num_mem_blocks": 2, "use_shared_attention_adapter": False, "use_mem_rope": False,
+    "num_hidden_layers": 6, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "mamba", "hybrid"],
+    "mamba_ngroups": 2})
 GEMMA3N = {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "DROP", "tie_word_embeddings": True,
            "sliding_window": 16, "final_logit_softcapping": 4.0, "vocab_size_per_layer_input": VOCAB,
            "hidden_size_per_layer_input": 8, "altup_active_idx": 0, "altup_coef_clip": 120.0,

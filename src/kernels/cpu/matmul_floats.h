@@ -21,11 +21,12 @@ typedef void matmul_blockf_fn(const uint8_t *w, size_t stride, int64_t cols, con
                               void *scratch, float *out);
 
 enum {
-    MATMUL_BLOCKF = 48,        /* activation rows: their stretches stay in L2, their sums nearly in L1 */
+    MATMUL_BLOCKF = 256,       /* activation rows: their sums stay in L2 */
     MATMUL_BLOCKF_FEW = 12,    /* fewer are not worth the conversion */
-    MATMUL_BLOCKF_COLS = 1024, /* inputs of a stretch: four f32 rows of it fill half of L1 */
-    MATMUL_BLOCKF_LANES = 16,  /* of the widest set */
-    MATMUL_BLOCKF_BYTES = 4 * (4 * MATMUL_BLOCKF_COLS + MATMUL_PANEL * MATMUL_BLOCKF * MATMUL_BLOCKF_LANES),
+    MATMUL_BLOCKF_COLS = 1024, /* inputs of a stretch: six f32 rows of it fill half of L1, the panel's a part of L2 */
+    MATMUL_BLOCKF_STRIDE = MATMUL_BLOCKF_COLS + 16, /* from row to row: not a power of two, for L1's sake */
+    MATMUL_BLOCKF_LANES = 16,                       /* of the widest set */
+    MATMUL_BLOCKF_BYTES = 4 * MATMUL_PANEL * (MATMUL_BLOCKF_STRIDE + MATMUL_BLOCKF * MATMUL_BLOCKF_LANES),
 };
 
 typedef struct matmul_floats {

@@ -10,9 +10,9 @@
  * `wide` stretches of memory, read side by side; DOTS_AHEAD bytes further each of them is fetched, at the end of a
  * stretch that of the next 16 rows.
  *
- * With many activation rows (block) it goes the other way round: a stretch of 4 weight rows is made f32 in L1, and all
- * activation rows pass over it; the sums of an output wait in memory between stretches, so the order stays as above.
- * Where FMA and not memory is the limit of dots, this is no faster: a set asks for it by MATMUL_FLOAT_BLOCKED.
+ * With many activation rows (block) a stretch of the 16 weight rows is made f32 once, in L2. A few activation rows at a
+ * time stay in L1 while all of it passes; the sums of an output wait in memory between stretches, so the order stays as
+ * above. A set asks for it by MATMUL_FLOAT_BLOCKED.
  *
  * A set includes its vocabulary and this file, and says MATMUL_FLOAT_SET(set, n32, n16): how many activation rows its
  * kernels for f32 and for 16-bit weights take together.
@@ -110,61 +110,88 @@ INLINE void dots(const uint8_t *w, size_t stride, int64_t cols, const float *con
     { dots_##type##_1, dots_##type##_2, dots_##type##_3, dots_##type##_4, dots_##type##_5, dots_##type##_6 }
 
 #ifdef MATMUL_FLOAT_BLOCKED
-enum { BLOCK_WIDE = 4 };
-
-/* BLOCK_WIDE weight rows of a stretch, as f32; zeros up to a whole register. */
+/* A stretch of the panel's rows, as f32; zeros up to a whole register. */
 INLINE void widen(const uint8_t *w, size_t stride, int64_t len, float *out, size_t size, load_whole_fn *whole,
                   load_part_fn *part) {
-    for (int i = 0; i < BLOCK_WIDE; i++, w += stride, out += MATMUL_BLOCKF_COLS) {
+    for (int i = 0; i < MATMUL_PANEL; i++, w += stride, out += MATMUL_BLOCKF_STRIDE) {
         int64_t k = 0;
         for (; k + VW <= len; k += VW) vf_store(out + k, whole(w + (size_t)k * size));
         if (k < len) vf_store(out + k, part(w + (size_t)k * size, len - k));
     }
 }
 
-/* Goes on with the sums of n activation rows: sums[i * MATMUL_BLOCKF + r], VW each. */
-INLINE void block_step(const float *w, int64_t len, const float *const *x, int64_t k0, float *sums, int n) {
-    vf      f[BLOCK_WIDE][MATMUL_DOTSF];
-    int64_t k = 0;
-    UNROLLED for (int i = 0; i < BLOCK_WIDE; i++) {
-        UNROLLED for (int r = 0; r < n; r++) f[i][r] = vf_load(sums + (i * MATMUL_BLOCKF + r) * VW);
+enum { BLOCK_WIDE = 4, BLOCK_ROWS = VREGS >= 32 ? 6 : 3 };
+
+/* Where the sums of activation row r and weight row i are, between stretches and before they are added across. */
+INLINE float *block_sums(float *sums, int r, int i) { return sums + (r * MATMUL_PANEL + i) * VW; }
+
+/* Goes on with the sums of n activation rows and the weight rows i, i + 4, i + 8 and i + 12. */
+INLINE void block_step(const float *w, int64_t len, const float *const *x, int64_t k0, float *sums, int i0, int n,
+                       bool last) {
+    vf        f[BLOCK_WIDE][MATMUL_DOTSF];
+    const int wide = BLOCK_WIDE, each = MATMUL_PANEL / BLOCK_WIDE;
+    int64_t   k = 0;
+    w += i0 * MATMUL_BLOCKF_STRIDE;
+    UNROLLED for (int i = 0; i < wide; i++) {
+        UNROLLED for (int r = 0; r < n; r++) f[i][r] = k0 ? vf_load(block_sums(sums, r, i0 + i * each)) : vf_zero();
     }
-#define BLOCK_W(i) vf_load(w + (i)*MATMUL_BLOCKF_COLS + k)
-    const int wide = BLOCK_WIDE;
+#define BLOCK_W(i) vf_load(w + (i)*each * MATMUL_BLOCKF_STRIDE + k)
     for (; k + VW <= len; k += VW) DOTS_STEP(BLOCK_W(i), vf_load(x[r] + k0 + k));
     if (k < len) DOTS_STEP(BLOCK_W(i), vf_loadn(x[r] + k0 + k, len - k));
 #undef BLOCK_W
-    UNROLLED for (int i = 0; i < BLOCK_WIDE; i++) {
-        UNROLLED for (int r = 0; r < n; r++) vf_store(sums + (i * MATMUL_BLOCKF + r) * VW, f[i][r]);
+#ifdef VSUM16
+    if (last) {
+        UNROLLED for (int r = 0; r < n; r++)
+            vf_store(block_sums(sums, r, i0), vf_quarters(f[0][r], f[1][r], f[2][r], f[3][r]));
+        return;
+    }
+#else
+    (void)last;
+#endif
+    UNROLLED for (int i = 0; i < wide; i++) {
+        UNROLLED for (int r = 0; r < n; r++) vf_store(block_sums(sums, r, i0 + i * each), f[i][r]);
     }
 }
 
-/* most: activation rows of a step, 3 or 6, as registers allow. */
-INLINE void block(const uint8_t *w, size_t stride, int64_t cols, const float *const *x, int n, void *scratch,
-                  float *out, int most, size_t size, load_whole_fn *whole, load_part_fn *part) {
-    float *wide = scratch, *sums = wide + BLOCK_WIDE * MATMUL_BLOCKF_COLS;
-    memset(sums, 0, sizeof(float) * MATMUL_PANEL * MATMUL_BLOCKF * VW);
-    for (int64_t k = 0; k < cols; k += MATMUL_BLOCKF_COLS) {
-        int64_t len = cols - k < MATMUL_BLOCKF_COLS ? cols - k : MATMUL_BLOCKF_COLS;
-        for (int i = 0; i < MATMUL_PANEL; i += BLOCK_WIDE) {
-            float *to = sums + i * MATMUL_BLOCKF * VW;
-            int    r = 0;
-            widen(w + (size_t)i * stride + (size_t)k * size, stride, len, wide, size, whole, part);
-            for (; r + most <= n; r += most) block_step(wide, len, x + r, k, to + r * VW, most);
-            for (; r + 3 <= n; r += 3) block_step(wide, len, x + r, k, to + r * VW, 3);
-            for (; r < n; r++) block_step(wide, len, x + r, k, to + r * VW, 1);
-        }
+/* One stretch of n activation rows; the last one gives their 16 outputs each. */
+INLINE void block_rows(const float *w, int64_t len, const float *const *x, int64_t k, float *sums, float *out, int n,
+                       bool last) {
+    for (int i = 0; i < MATMUL_PANEL / BLOCK_WIDE; i++) block_step(w, len, x, k, sums, i, n, last);
+    for (int r = 0; r < n && last; r++) {
+#ifdef VSUM16
+        vf_store(out + r * MATMUL_PANEL,
+                 vf_quarters_sum(vf_load(block_sums(sums, r, 0)), vf_load(block_sums(sums, r, 1)),
+                                 vf_load(block_sums(sums, r, 2)), vf_load(block_sums(sums, r, 3))));
+#else
+        add_lanes(block_sums(sums, r, 0), out + r * MATMUL_PANEL);
+#endif
     }
-    for (int r = 0; r < n; r++) {
-        for (int i = 0; i < MATMUL_PANEL; i++)
-            out[r * MATMUL_PANEL + i] = vf_sum(vf_load(sums + (i * MATMUL_BLOCKF + r) * VW));
+}
+
+INLINE void block(const uint8_t *w, size_t stride, int64_t cols, const float *const *x, int n, void *scratch,
+                  float *out, size_t size, load_whole_fn *whole, load_part_fn *part) {
+    float *wide = scratch, *sums = wide + MATMUL_PANEL * MATMUL_BLOCKF_STRIDE;
+    for (int64_t k = 0; k < cols; k += MATMUL_BLOCKF_COLS) {
+        int64_t    len = cols - k < MATMUL_BLOCKF_COLS ? cols - k : MATMUL_BLOCKF_COLS;
+        const bool last = k + len == cols, one = cols <= MATMUL_BLOCKF_COLS;
+        widen(w + (size_t)k * size, stride, len, wide, size, whole, part);
+        for (int r = 0, more; r < n; r += more) {
+            float *to = block_sums(sums, one ? 0 : r, 0), *res = out + r * MATMUL_PANEL; /* of one stretch: in L1 */
+            more = n - r >= BLOCK_ROWS ? BLOCK_ROWS : n - r >= 3 ? 3 : 1;
+            if (more == BLOCK_ROWS)
+                block_rows(wide, len, x + r, k, to, res, BLOCK_ROWS, last);
+            else if (more == 3)
+                block_rows(wide, len, x + r, k, to, res, 3, last);
+            else
+                block_rows(wide, len, x + r, k, to, res, 1, last);
+        }
     }
 }
 
 #define MATMUL_BLOCK(type, size)                                                                                       \
     static void block_##type(const uint8_t *w, size_t stride, int64_t cols, const float *const *x, int n,              \
                              void *scratch, float *out) {                                                              \
-        block(w, stride, cols, x, n, scratch, out, VREGS >= 32 ? 6 : 3, size, whole_##type, part_##type);              \
+        block(w, stride, cols, x, n, scratch, out, size, whole_##type, part_##type);                                   \
     }
 
 #define MATMUL_FLOAT_BLOCKS                                                                                            \

@@ -62,23 +62,28 @@ static inline float vf_sum(vf a) {
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* The sums of four registers, one per lane of 128 bits; first two steps of vf_sum. */
-static inline vf vf_sum4(const float *a, const float *b, const float *c, const float *d) {
-    vf p = vf_load(a), q = vf_load(b), r = vf_load(c), s = vf_load(d);
-    vf pq = vf_add(_mm512_shuffle_f32x4(p, q, 0x44), _mm512_shuffle_f32x4(p, q, 0xee));
-    vf rs = vf_add(_mm512_shuffle_f32x4(r, s, 0x44), _mm512_shuffle_f32x4(r, s, 0xee));
+/* vf_sum of 16 registers, in two steps that each keep its order: quarters of registers 4 apart, then four of those. A
+ * blend in front of a shuffle adds the same pairs as two shuffles would, and only one port shuffles. */
+#define VSUM16
+static inline vf vf_quarters(vf p, vf q, vf r, vf s) {
+    vf pq = vf_add(_mm512_mask_blend_ps(0xff00, p, q), _mm512_shuffle_f32x4(p, q, 0x4e));
+    vf rs = vf_add(_mm512_mask_blend_ps(0xff00, r, s), _mm512_shuffle_f32x4(r, s, 0x4e));
     return vf_add(_mm512_shuffle_f32x4(pq, rs, 0x88), _mm512_shuffle_f32x4(pq, rs, 0xdd));
 }
+static inline vf vf_swap_halves(vf a, vf b) {
+    return _mm512_castpd_ps(_mm512_shuffle_pd(_mm512_castps_pd(a), _mm512_castps_pd(b), 0x55));
+}
+static inline vf vf_quarters_sum(vf p, vf q, vf r, vf s) {
+    vf pq = vf_add(_mm512_mask_blend_ps(0xcccc, p, q), vf_swap_halves(p, q));
+    vf rs = vf_add(_mm512_mask_blend_ps(0xcccc, r, s), vf_swap_halves(r, s));
+    return vf_add(_mm512_shuffle_ps(pq, rs, 0x88), _mm512_shuffle_ps(pq, rs, 0xdd));
+}
 /* out[i] = vf_sum of the register at c + 16 * i. */
-#define VSUM16
 static inline void vf_sum16(const float *c, float *out) {
     vf v[4];
-    for (int i = 0; i < 4; i++, c += 16) v[i] = vf_sum4(c, c + 64, c + 128, c + 192);
-    __m512d p = _mm512_castps_pd(v[0]), q = _mm512_castps_pd(v[1]), r = _mm512_castps_pd(v[2]),
-            s = _mm512_castps_pd(v[3]);
-    vf pq = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)), _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));
-    vf rs = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(r, s)), _mm512_castpd_ps(_mm512_unpackhi_pd(r, s)));
-    vf_store(out, vf_add(_mm512_shuffle_ps(pq, rs, 0x88), _mm512_shuffle_ps(pq, rs, 0xdd)));
+    for (int i = 0; i < 4; i++, c += 16)
+        v[i] = vf_quarters(vf_load(c), vf_load(c + 64), vf_load(c + 128), vf_load(c + 192));
+    vf_store(out, vf_quarters_sum(v[0], v[1], v[2], v[3]));
 }
 static inline float vf_hmax(vf a) {
     __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
