@@ -87,7 +87,8 @@ def permute(values, rows, cols, heads):
 NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
 LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
          "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-         "mlp.down_proj": "ffn_down"}
+         "mlp.down_proj": "ffn_down", "enorm": "nextn.enorm", "hnorm": "nextn.hnorm", "eh_proj": "nextn.eh_proj",
+         "shared_head.norm": "nextn.shared_head_norm"}
 
 
 def gguf_name(name):
@@ -111,10 +112,11 @@ def main():
         types[added["id"]] = 3 if added["special"] else 4
     assert None not in tokens
     merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
+    heads = c.get("num_nextn_predict_layers", 0)  # a file of their own: blocks behind the model's last
     meta = [
         pair("general.architecture", STRING, "llama"), pair("general.name", STRING, sys.argv[3] if len(sys.argv) > 3 else os.path.basename(folder)),
         pair("general.license", STRING, "cc0-1.0"), pair("general.file_type", U32, 32 if sys.argv[4:] == ["bf16"] else 7),
-        pair("llama.block_count", U32, c["num_hidden_layers"]), pair("llama.context_length", U32, c["max_position_embeddings"]),
+        pair("llama.block_count", U32, c["num_hidden_layers"] + heads), pair("llama.context_length", U32, c["max_position_embeddings"]),
         pair("llama.embedding_length", U32, c["hidden_size"]), pair("llama.feed_forward_length", U32, c["intermediate_size"]),
         pair("llama.attention.head_count", U32, c["num_attention_heads"]), pair("llama.attention.head_count_kv", U32, c["num_key_value_heads"]),
         pair("llama.attention.key_length", U32, c["head_dim"]), pair("llama.attention.value_length", U32, c["head_dim"]),
@@ -126,6 +128,8 @@ def main():
         pair("tokenizer.ggml.eos_token_id", U32, c["eos_token_id"]), pair("tokenizer.ggml.padding_token_id", U32, c["bos_token_id"]),
         pair("tokenizer.ggml.add_bos_token", BOOL, False), pair("tokenizer.chat_template", STRING, tc["chat_template"]),
     ]
+    if heads:
+        meta.append(pair("llama.nextn_predict_layers", U32, heads))
     small, plain = c["hidden_size"] <= 256, sys.argv[4:] == ["bf16"]
     infos, blobs, offset = [], [], 0
     for name, shape, values in read_safetensors(os.path.join(folder, "model.safetensors")):

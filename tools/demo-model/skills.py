@@ -548,10 +548,50 @@ def small_talk(rng, split):
     return Example("talk", [user(ask), answer(reply, think="The user is polite.")], thinking=rng.random() < 0.1)
 
 
-# (maker, weight in training)
+# -- a fact in a long text ---------------------------------------------------------------------------------------------
+
+def needle_facts(rng, count):
+    """count facts that are only in the text: (sentence, question, answer), each about a name of its own."""
+    found, names = [], set()
+    while len(found) < count:
+        name = any_name(rng)
+        if name in names:
+            continue
+        names.add(name)
+        if rng.random() < 0.6:
+            code = "".join(rng.choice("0123456789") for _ in range(4))
+            found.append(("The code of %s is %s." % (name, code), "What is the code of %s?" % name, "The code of %s is %s." % (name, code)))
+        else:
+            thing, place = rng.choice(THINGS), rng.choice(PLACES)
+            found.append(("%s has hidden %s in the %s." % (name, a(thing), place), "Where has %s hidden something?" % name,
+                          "%s has hidden %s in the %s." % (name, a(thing), place)))
+    return found
+
+
+def needle(rng, split, most=17000):
+    """Facts at random depths between stories, up to `most` characters; one to five questions, the last one is checked."""
+    facts_in = needle_facts(rng, rng.randint(1, 6))
+    if not split.take("needle", facts_in[0][0]):
+        return None
+    size = rng.randint(300, most)
+    text = []
+    while sum(map(len, text)) < size:
+        text.append(story(rng))
+    for sentence, _, _ in facts_in:
+        text.insert(rng.randint(0, len(text)), sentence)
+    asked = facts_in[1:]
+    rng.shuffle(asked)
+    messages = []
+    for _, ask, reply in asked[:rng.randint(0, 4)] + [facts_in[0]]:
+        ask = ask if messages else "%s\n\n%s" % (" ".join(text), ask)
+        messages += [user(ask), answer(reply)]
+    return Example("needle", messages)
+
+
+# (maker, weight in training); needles are long and have a share of their own (train.py)
 SKILLS = {"arithmetic": (arithmetic, 22), "facts": (facts, 14), "stories": (stories, 11), "reading": (reading, 9), "persona": (persona, 8),
           "memory": (memory, 9), "tools": (tools, 18), "json": (extraction, 10), "unknown": (unknown, 9), "about": (about_hearth, 3),
-          "talk": (small_talk, 1)}
+          "talk": (small_talk, 1), "needle": (needle, 0)}
 
 
 EARLIER = [facts, arithmetic, unknown, small_talk, reading, about_hearth, stories]
@@ -574,7 +614,7 @@ def draw(rng, split, skill=None, alone=0.65):
         example = SKILLS[key][0](rng, split)
         if example:
             break
-    if rng.random() > alone:
+    if example.skill != "needle" and rng.random() > alone:
         at = 1 if example.messages[0]["role"] == "system" else 0
         if example.skill != "persona":  # a style would have to hold for the earlier answers too
             example.messages[at:at] = earlier_turns(rng, rng.randint(1, 5) if rng.random() < 0.85 else rng.randint(6, 20))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the demo model and its draft sibling on one GPU; see README.md.
+"""Trains the demo model, its head for the token after next and its draft sibling on one GPU; see README.md.
 
-  python3 train.py OUT_DIR [--steps N] [--draft-steps N] [--limit-minutes M] [--seed S]
+  python3 train.py OUT_DIR [--steps N] [--limit-minutes M] [--seed S] [--export DIR]
 
-Writes OUT_DIR/demo and OUT_DIR/demo-draft as Hugging Face directories (bf16 safetensors, tokenizer, chat template).
+Writes OUT_DIR/demo, demo-mtp and demo-draft as Hugging Face directories (bf16 safetensors, tokenizer, chat template);
+--export writes them as GGUF too, each as soon as it is trained.
 """
 import argparse
 import json
@@ -11,6 +12,7 @@ import math
 import multiprocessing
 import os
 import random
+import subprocess
 import sys
 import time
 
@@ -21,13 +23,17 @@ import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from skills import Split, draw  # noqa: E402
+from skills import Split, draw, earlier_turns, needle  # noqa: E402
 from stories import story  # noqa: E402
 from text import CHAT_TEMPLATE, SPECIAL, render  # noqa: E402
 
-CONTEXT = 1024
+CONTEXT = 4096
 VOCAB = 8192
 READ_WEIGHT = 0.1  # what the model only reads is learned a little, so that it learns to read
+SHORT_PART = 0.55  # of the training sees short conversations only; then long ones come too
+
+# Of the conversations in the second part; they are ten to twenty times as long as the others.
+NEEDLE_SHARE, LONG_CHAT_SHARE = 0.05, 0.015
 
 MODELS = {
     "demo": dict(hidden_size=512, num_hidden_layers=7, num_attention_heads=8, num_key_value_heads=2, head_dim=64, intermediate_size=1024),
@@ -63,27 +69,51 @@ def train_tokenizer(seed):
 
 # -- data --------------------------------------------------------------------------------------------------------------
 
+ANSWER = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+def learn_every_answer(parts):
+    """render() lets the last answer be learned; here the earlier ones are as hard."""
+    for text, learn in parts:
+        if not learn and text.startswith(ANSWER) and len(text) > len(ANSWER):
+            yield ANSWER, False
+            yield text[len(ANSWER):], True
+        else:
+            yield text, learn
+
+
+def conversation(rng, split, long):
+    """One conversation as [(text, learn)]."""
+    chance = rng.random()
+    if chance < 0.03:
+        return [(story(rng), True)]
+    if long and chance < 0.03 + NEEDLE_SHARE:
+        e = None
+        while not e:
+            e = needle(rng, split)
+        return list(learn_every_answer(render(e.messages)))
+    e = draw(rng, split)
+    if long and chance < 0.03 + NEEDLE_SHARE + LONG_CHAT_SHARE and e.skill != "persona":
+        at = 1 if e.messages[0]["role"] == "system" else 0
+        e.messages[at:at] = earlier_turns(rng, rng.randint(10, 50))
+    return render(e.messages, e.tools, e.thinking)
+
+
 def make_shard(job):
     """n_rows rows of CONTEXT tokens, each packed with whole conversations: ids, loss weights (1 for what the model says,
     READ_WEIGHT for what it reads, 0 for padding) and the number of the conversation within its row."""
     from tokenizers import Tokenizer
-    path, seed, n_rows = job
+    path, seed, n_rows, long = job
     tokenizer = Tokenizer.from_file(path)
     rng = random.Random(seed)
     split = Split(False)
     end = tokenizer.token_to_id("<|endoftext|>")
     ids = np.full((n_rows, CONTEXT), end, np.int16)  # ids fit: the vocabulary has 8192
     weights = np.zeros((n_rows, CONTEXT), np.float16)
-    owner = np.zeros((n_rows, CONTEXT), np.uint8)
+    owner = np.zeros((n_rows, CONTEXT), np.int16)
     row, at, number = 0, 0, 0
     while row < n_rows:
-        conversations = []
-        for _ in range(256):
-            if rng.random() < 0.03:
-                conversations.append([(story(rng), True)])
-            else:
-                e = draw(rng, split)
-                conversations.append(render(e.messages, e.tools, e.thinking))
+        conversations = [conversation(rng, split, long) for _ in range(256)]
         encoded = iter(tokenizer.encode_batch([t for c in conversations for t, _ in c], add_special_tokens=False))
         for c in conversations:
             pieces = [(next(encoded).ids, 1.0 if learn else READ_WEIGHT) for _, learn in c] + [([end], READ_WEIGHT)]
@@ -161,14 +191,39 @@ class Llama(nn.Module):
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
 
-    def forward(self, ids, mask):
-        x = self.embed_tokens(ids)
-        t = ids.shape[1]
-        cos, sin = self.cos[:t].to(torch.bfloat16), self.sin[:t].to(torch.bfloat16)
-        x = x.to(torch.bfloat16)
+    def angles(self, t):
+        return self.cos[:t].to(torch.bfloat16), self.sin[:t].to(torch.bfloat16)
+
+    def hidden(self, ids, mask):
+        """What the head reads: behind the final norm."""
+        x = self.embed_tokens(ids).to(torch.bfloat16)
+        cos, sin = self.angles(ids.shape[1])
         for layer in self.layers:
             x = layer(x, cos, sin, mask)
-        return F.linear(self.norm(x), self.embed_tokens.weight.to(torch.bfloat16))
+        return self.norm(x)
+
+    def logits(self, hidden):
+        return F.linear(hidden, self.embed_tokens.weight.to(torch.bfloat16))
+
+
+class NextHead(nn.Module):
+    """Predicts the token after next: one more block over the token that was drawn and the hidden state before it. The
+    names are those of model.layers.N in DeepSeek-V3's files, embedding and head are the model's own."""
+
+    def __init__(self, c):
+        super().__init__()
+        h = c["hidden_size"]
+        self.c = c
+        self.enorm, self.hnorm, self.norm = Norm(h), Norm(h), Norm(h)
+        self.eh_proj = nn.Linear(2 * h, h, False)
+        self.block = Layer(c)
+        for p in self.parameters():
+            if p.dim() == 2:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, embedded, before, cos, sin, mask):
+        x = self.eh_proj(torch.cat((self.enorm(embedded), self.hnorm(before)), -1))
+        return self.norm(self.block(x, cos, sin, mask))
 
 
 def conversation_mask(owner):
@@ -178,52 +233,97 @@ def conversation_mask(owner):
     return create_block_mask(allowed, owner.shape[0], None, CONTEXT, CONTEXT, device="cuda")
 
 
-def loss_of(model, ids, weights, owner):
-    logits = model(ids, conversation_mask(owner))[:, :-1]
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten().long(), reduction="none")
-    w = weights[:, 1:].flatten().float()
+def weighted(logits, targets, weights):
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten().long(), reduction="none")
+    w = weights.flatten().float()
     return (loss * w).sum() / w.sum()
 
 
-def train(name, table, wtable, owner, steps, batch, peak, limit_s, seed):
-    torch.manual_seed(seed)
-    c = MODELS[name]
-    model = Llama(c).cuda()
-    print("%s: %.2f M parameters" % (name, sum(p.numel() for p in model.parameters()) / 1e6))
-    decay = [p for p in model.parameters() if p.dim() >= 2]
-    other = [p for p in model.parameters() if p.dim() < 2]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": other, "weight_decay": 0.0}],
+def loss_of(model, ids, weights, owner):
+    logits = model.logits(model.hidden(ids, conversation_mask(owner)))
+    return weighted(logits[:, :-1], ids[:, 1:], weights[:, 1:])
+
+
+def next_loss_of(pair, ids, weights, owner):
+    """Position p reads token p and the model's hidden state of p - 1 (zero at a conversation's first token) and says
+    token p + 1."""
+    model, head = pair
+    mask = conversation_mask(owner)
+    with torch.no_grad():
+        hidden = model.hidden(ids, mask)
+        embedded = model.embed_tokens(ids).to(torch.bfloat16)
+    same = (owner[:, 1:] == owner[:, :-1]).unsqueeze(-1)
+    before = torch.cat((torch.zeros_like(hidden[:, :1]), hidden[:, :-1] * same), 1)
+    cos, sin = model.angles(ids.shape[1])
+    z = head(embedded, before, cos, sin, mask)
+    logits = F.linear(z, model.embed_tokens.weight.detach().to(torch.bfloat16))
+    return weighted(logits[:, :-1], ids[:, 1:], weights[:, 1:])
+
+
+class Rows:
+    """The training rows: short conversations, then long ones among them; each part in an order of its own."""
+
+    def __init__(self, short, long, seed):
+        self.parts = [short, long]
+        generator = torch.Generator().manual_seed(seed)
+        self.order = [torch.randperm(len(p[0]), generator=generator) for p in self.parts]
+        self.at = [0, 0]
+
+    def take(self, count, long):
+        i = 1 if long else 0
+        order = self.order[i]
+        picks = order[torch.arange(self.at[i], self.at[i] + count) % len(order)].cuda()
+        self.at[i] += count
+        ids, weights, owner = (t[picks] for t in self.parts[i])
+        return ids.int(), weights, owner.int()
+
+
+def optimize(name, trained, subject, loss_fn, rows, steps, batch, peak, limit_s, short_part):
+    """Steps of AdamW with a cosine rate, over `steps` steps or limit_s seconds, whichever ends first: the rate follows
+    whichever is further."""
+    parameters = list(trained.parameters())
+    print("%s: %.2f M parameters, %.0f s" % (name, sum(p.numel() for p in parameters) / 1e6, limit_s), flush=True)
+    optimizer = torch.optim.AdamW([{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+                                   {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
                                   lr=peak, betas=(0.9, 0.95), eps=1e-8, fused=True)
-    compiled = torch.compile(loss_of)
-    rows = len(table)
-    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    compiled = torch.compile(loss_fn)
     started = time.time()
-    step, measured, total = 0, None, steps
-    while step < total:
-        picks = order[torch.arange(step * batch, (step + 1) * batch) % rows].cuda()
-        ids, w, o = table[picks].int(), wtable[picks], owner[picks].int()
-        rate = peak * min(1.0, (step + 1) / 100) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * step / total)))
+    step, progress = 0, 0.0
+    while progress < 1.0:
+        ids, w, o = rows.take(batch, progress >= short_part)
+        rate = peak * min(1.0, (step + 1) / 100) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * progress)))
         for group in optimizer.param_groups:
             group["lr"] = rate
         with torch.autocast("cuda", torch.bfloat16):
-            loss = compiled(model, ids, w, o)
+            loss = compiled(subject, ids, w, o)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         step += 1
-        if step == 20:
+        if step % 10 == 0:
             torch.cuda.synchronize()
-            measured = time.time()
-        if step == 60:  # fewer steps where this machine is too slow for the time limit
-            torch.cuda.synchronize()
-            per = (time.time() - measured) / 40
-            fits = int((limit_s - (time.time() - started)) / per)
-            total = min(total, 60 + fits)
-            print("%s: %.0f ms a step, %.2f M tokens/s, %d steps" % (name, per * 1e3, batch * CONTEXT / per / 1e6, total))
-        if step % 200 == 0 or step == total:
-            print("%s: step %d loss %.4f  %.0f s" % (name, step, loss.item(), time.time() - started), flush=True)
+        elapsed = time.time() - started
+        progress = max(step / steps, elapsed / limit_s)
+        if step in (1, 20, 60) or step % 200 == 0 or progress >= 1.0:
+            print("%s: step %d, %.0f%%, loss %.4f, %.0f s, %.2f M tokens/s" % (name, step, 100 * progress, loss.item(), elapsed,
+                                                                              step * batch * CONTEXT / elapsed / 1e6), flush=True)
+
+
+def train(name, rows, steps, batch, peak, limit_s, seed, short_part=SHORT_PART):
+    torch.manual_seed(seed)
+    model = Llama(MODELS[name]).cuda()
+    optimize(name, model, model, loss_of, rows, steps, batch, peak, limit_s, short_part)
     return model
+
+
+def train_next(model, rows, steps, batch, peak, limit_s, seed):
+    torch.manual_seed(seed)
+    for p in model.parameters():
+        p.requires_grad_(False)
+    head = NextHead(model.c).cuda()
+    optimize("demo-mtp", head, (model, head), next_loss_of, rows, steps, batch, peak, limit_s, 0.0)
+    return head
 
 
 def show_markers(path):
@@ -234,6 +334,14 @@ def show_markers(path):
         token["special"] = token["content"].startswith("<|")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(tokenizer, f, ensure_ascii=False, indent=1)
+
+
+def tensor_name(model, name):
+    """As the files of the family call it; a NextHead's as DeepSeek-V3's do, in the layer behind the last."""
+    if not isinstance(model, NextHead):
+        return "model." + name
+    name = "shared_head." + name if name.startswith("norm.") else name.removeprefix("block.")
+    return "model.layers.%d.%s" % (model.c["num_hidden_layers"], name)
 
 
 def save(model, name, tokenizer_path, out):
@@ -248,42 +356,71 @@ def save(model, name, tokenizer_path, out):
     config = dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=VOCAB, max_position_embeddings=CONTEXT, rms_norm_eps=1e-5,
                   rope_theta=10000.0, hidden_act="silu", tie_word_embeddings=True, attention_bias=False, mlp_bias=False,
                   bos_token_id=end, eos_token_id=stop, torch_dtype="bfloat16", **model.c)
+    if isinstance(model, NextHead):
+        config["num_nextn_predict_layers"] = 1
     generation = dict(bos_token_id=end, eos_token_id=[stop, end], pad_token_id=end)
     special = {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "add_bos_token": False,
                "model_max_length": CONTEXT, "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": CHAT_TEMPLATE}
     for file, value in (("config.json", config), ("generation_config.json", generation), ("tokenizer_config.json", special)):
         with open(os.path.join(folder, file), "w") as f:
             json.dump(value, f, indent=1)
-    tensors = {"model." + k: v.detach().to(torch.bfloat16).contiguous().cpu() for k, v in model.state_dict().items()}
+    tensors = {tensor_name(model, k): v.detach().to(torch.bfloat16).contiguous().cpu() for k, v in model.state_dict().items()}
     save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+
+
+def start_export(out, name, to, title):
+    """GGUF in a process of its own, beside the next training; None: not asked for."""
+    if not to:
+        return None
+    os.makedirs(to, exist_ok=True)
+    tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "export.py")
+    return subprocess.Popen([sys.executable, tool, os.path.join(out, name), os.path.join(to, name + ".gguf"), title])
+
+
+def make_rows(path, tokens, seed, pool, long):
+    shards = 4 * (os.cpu_count() or 4)
+    jobs = [(path, seed * 100003 + i + (50000 if long else 0), max(1, tokens // CONTEXT // shards), long) for i in range(shards)]
+    made = pool.map(make_shard, jobs, chunksize=1)
+    return tuple(torch.from_numpy(np.concatenate([m[i] for m in made])).cuda() for i in range(3))
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("out")
     p.add_argument("--steps", type=int, default=3000)
-    p.add_argument("--draft-steps", type=int, default=1500)
-    p.add_argument("--tokens", type=int, default=320_000_000)
+    p.add_argument("--tokens", type=int, default=300_000_000)
     p.add_argument("--limit-minutes", type=float, default=20)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--export")
     a = p.parse_args()
     begun = time.time()
     os.makedirs(a.out, exist_ok=True)
     path = os.path.join(a.out, "tokenizer.json")
     train_tokenizer(a.seed).save(path)
     print("tokenizer: %.0f s" % (time.time() - begun), flush=True)
-    shards = 4 * (os.cpu_count() or 4)
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        made = pool.map(make_shard, [(path, a.seed * 100003 + i, a.tokens // CONTEXT // shards) for i in range(shards)], chunksize=1)
-    data, weights, owner = (torch.from_numpy(np.concatenate([m[i] for m in made])).cuda() for i in range(3))
-    print("data: %.0f M tokens, %.0f%% of the rows filled, %.0f s" % (data.numel() / 1e6, 100 * (weights > 0).float().mean().item(),
-                                                                      time.time() - begun), flush=True)
+        short = make_rows(path, int(a.tokens * 0.6), a.seed, pool, False)
+        long = make_rows(path, int(a.tokens * 0.4), a.seed, pool, True)
+    for name, part in (("short", short), ("long", long)):
+        print("%s: %.0f M tokens, %.0f%% of the rows filled, %.0f s" % (name, part[0].numel() / 1e6, 100 * (part[1] > 0).float().mean().item(),
+                                                                        time.time() - begun), flush=True)
     limit = a.limit_minutes * 60
+    left = lambda: limit - (time.time() - begun)
+    rows = Rows(short, long, a.seed)
     torch.set_float32_matmul_precision("high")
-    model = train("demo", data, weights, owner, a.steps, 256, 2e-3, (limit - (time.time() - begun)) * 0.85, a.seed)
+    exports = []
+    model = train("demo", rows, a.steps, 64, 2e-3, left() * 0.74, a.seed)
     save(model, "demo", path, a.out)
-    draft = train("demo-draft", data, weights, owner, a.draft_steps, 256, 4e-3, limit - (time.time() - begun) - 10, a.seed)
+    exports.append(start_export(a.out, "demo", a.export, "Hearth demo"))
+    draft = train("demo-draft", rows, a.steps // 2, 64, 4e-3, left() * 0.5, a.seed, 0.3)
     save(draft, "demo-draft", path, a.out)
+    exports.append(start_export(a.out, "demo-draft", a.export, "Hearth demo draft"))
+    head = train_next(model, rows, a.steps // 3, 64, 2e-3, left() - 15, a.seed)
+    save(head, "demo-mtp", path, a.out)
+    exports.append(start_export(a.out, "demo-mtp", a.export, "Hearth demo MTP head"))
+    for e in exports:
+        if e:
+            e.wait()
     print("all: %.0f s" % (time.time() - begun))
 
 
