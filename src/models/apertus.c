@@ -11,12 +11,10 @@ typedef struct hparams {
     nn_rope      rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm, *q_norm, *k_norm;
     const nn_vec *alpha_p, *alpha_n, *beta, *eps;
-    nn_qkvo       attn;
+    nn_heads      attn;
     nn_mlp        mlp;
     nn_xielu      xielu;
 } layer;
@@ -32,8 +30,6 @@ static void setup(nn_config *c, void *p) {
     if (!nn_config_gguf(c)) nn_config_unsaid(c, "xIELU");
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 12000000 });
 }
-
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
 
 static float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 
@@ -61,16 +57,10 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     bind_xielu(b, w, h, i);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_kv(d->n_kv, d->head_dim, 0);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
@@ -79,8 +69,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
         nn_buf       q = nn_rms_norm(t, nn_project(t, n, w->attn.q), w->q_norm, d->eps);
         nn_buf       k = nn_rms_norm(t, nn_project(t, n, w->attn.k), w->k_norm, d->eps);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, nn_project(t, n, w->attn.v));
         nn_project_add(t, x, nn_attention(t, i, q, nn_attn_plain(d, 0)), w->attn.o);
         nn_buf y = nn_project(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), w->mlp.up);
@@ -91,4 +80,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "apertus", NULL };
-const nn_arch            models_apertus = { NN_FAMILY, .names = names, .act = "xielu" };
+const nn_arch            models_apertus = { NN_PLAIN, .names = names, .act = "xielu" };

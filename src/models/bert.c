@@ -6,8 +6,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims      d;
     int          offset; /* of positions in a Hugging Face file; converters cut the rows off */
@@ -114,9 +112,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
     const top     *tw = net->top;
-    nn_attn_spec   a = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    nn_attn_spec   a = nn_attn_plain(d, 0);
     if (h->n_bucket) a.bias = nn_bias_buckets(t, tw->bias, d->n_head, h->n_bucket, 128);
     a.alibi = h->alibi;
     nn_buf x = nn_embed(t, tw->embd, 1);

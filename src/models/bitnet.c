@@ -16,7 +16,7 @@ typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *attn_norm, *attn_sub_norm, *ffn_norm, *ffn_sub_norm;
-    nn_qkvo       attn;
+    nn_heads      attn;
     nn_mlp        mlp;
 } layer;
 

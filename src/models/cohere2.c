@@ -3,8 +3,6 @@
  * Cohere 2 has windows, and its full layers do not rotate; Command R+ norms each head. */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims    d;
     int        window;
@@ -13,8 +11,6 @@ typedef struct hparams {
     const int *slides;
     nn_rope    rope;
 } hparams;
-
-typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *norm, *q_norm, *k_norm;
@@ -39,8 +35,6 @@ static void setup(nn_config *c, void *p) {
     if (h->window < 0 || h->window > 1 << 24) nn_config_fail(c, "a window of %d", h->window);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .interleaved = true });
 }
-
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const nn_dims *d = p;
@@ -68,11 +62,9 @@ static nn_state state(const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
-    nn_attn_spec   attn = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    nn_attn_spec   attn = nn_attn_plain(d, 0);
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
     for (int i = 0; i < d->n_layer; i++) {
@@ -83,10 +75,7 @@ static void forward(nn_tape *t, const nn_net *net) {
             q = nn_layer_norm_groups(t, q, d->head_dim, w->q_norm, NULL, d->eps);
             k = nn_layer_norm_groups(t, k, d->head_dim, w->k_norm, NULL, d->eps);
         }
-        if (h->first || h->slides[i]) {
-            nn_rope_apply(t, q, d->head_dim, &h->rope);
-            nn_rope_apply(t, k, d->head_dim, &h->rope);
-        }
+        if (h->first || h->slides[i]) nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         attn.window = h->slides[i] ? h->window : 0;
         nn_project_add(t, x, nn_attention(t, i, q, attn), w->o);
@@ -96,5 +85,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "cohere2", NULL }, *const names_1[] = { "command-r", "cohere", NULL };
-const nn_arch models_cohere2 = { NN_FAMILY, .names = names, .tied = names, .act = "silu|swish" };
-const nn_arch models_cohere = { NN_FAMILY, .gguf_only = true, .names = names_1, .tied = names_1, .act = "silu|swish" };
+const nn_arch models_cohere2 = { NN_DECODER, .names = names, .tied = names, .act = "silu|swish" };
+const nn_arch models_cohere = { NN_DECODER, .gguf_only = true, .names = names_1, .tied = names_1, .act = "silu|swish" };

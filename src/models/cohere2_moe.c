@@ -5,8 +5,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims    d;
     int        n_expert, n_used, n_ff_expert, n_shared, n_dense, window;
@@ -15,8 +13,6 @@ typedef struct hparams {
     const int *slides;
     nn_rope    rope;
 } hparams;
-
-typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *norm;
@@ -75,8 +71,6 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .interleaved = true });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
@@ -102,13 +96,11 @@ static nn_buf norm(nn_tape *t, nn_buf x, const hparams *h, const nn_vec *w) {
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
-    const hparams *h = net->hp;
-    const nn_dims *d = &h->d;
-    const top     *tw = net->top;
-    const layer   *lw = net->layers;
-    nn_attn_spec   a = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    const hparams    *h = net->hp;
+    const nn_dims    *d = &h->d;
+    const nn_ends    *tw = net->top;
+    const layer      *lw = net->layers;
+    nn_attn_spec      a = nn_attn_plain(d, 0);
     const nn_moe_spec how = { .n_expert = h->n_expert,
                               .n_used = h->n_used,
                               .score = h->sigmoid ? NN_SCORE_SIGMOID : NN_SCORE_SOFTMAX,
@@ -120,10 +112,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         const layer *w = &lw[i];
         nn_buf       n = norm(t, x, h, w->norm);
         nn_buf       q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k), v = nn_project(t, n, w->attn.v);
-        if (h->slides[i] || (i < h->n_dense && h->dense_rotates)) {
-            nn_rope_apply(t, q, d->head_dim, &h->rope);
-            nn_rope_apply(t, k, d->head_dim, &h->rope);
-        }
+        if (h->slides[i] || (i < h->n_dense && h->dense_rotates)) nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         a.window = h->slides[i] ? h->window : 0;
         nn_buf y = nn_attention(t, i, q, a), f = nn_ffn_apply(t, n, &w->ffn, how);
@@ -134,4 +123,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "cohere2moe", "cohere2_moe", NULL };
-const nn_arch            models_cohere2_moe = { NN_FAMILY, .gguf_only = true, .names = names, .tied = names };
+const nn_arch            models_cohere2_moe = { NN_DECODER, .gguf_only = true, .names = names, .tied = names };

@@ -88,8 +88,7 @@ static void forward(nn_tape *t, const nn_net *net) {
             nn_clip(t, k, h->clip);
             nn_clip(t, v, h->clip);
         }
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, a), w->o);
         nn_add(t, x,

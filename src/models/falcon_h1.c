@@ -5,8 +5,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims        d;
     int            inner;
@@ -97,14 +95,11 @@ static nn_buf scaled(nn_tape *t, nn_buf x, float by) {
 
 static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, int i) {
     const nn_dims *d = &h->d;
-    nn_attn_spec   a = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    nn_attn_spec   a = nn_attn_plain(d, 0);
     /* The input's multiplier goes through the projections. */
     nn_buf q = scaled(t, nn_project(t, n, w->q), h->attn_in), v = scaled(t, nn_project(t, n, w->v), h->attn_in);
     nn_buf k = scaled(t, nn_project(t, n, w->k), h->attn_in * h->key);
-    nn_rope_apply(t, q, d->head_dim, &h->rope);
-    nn_rope_apply(t, k, d->head_dim, &h->rope);
+    nn_rotate(t, q, k, d->head_dim, &h->rope);
     nn_kv_store(t, i, k, v);
     return nn_project(t, nn_attention(t, i, q, a), w->o);
 }

@@ -128,8 +128,7 @@ static void forward(nn_tape *t, const nn_net *net) {
             q = nn_rms_norm(t, q, w->q_norm, d->eps);
             k = nn_rms_norm(t, k, w->k_norm, d->eps);
         }
-        nn_rope_apply(t, q, d->head_dim, rope);
-        nn_rope_apply(t, k, d->head_dim, rope);
+        nn_rotate(t, q, k, d->head_dim, rope);
         nn_kv_store(t, i, k, v);
         attn.window = h->slides[i] && !h->whole ? h->window : 0;
         attn.reach = h->slides[i] && h->whole ? h->window / 2 : 0;

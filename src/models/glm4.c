@@ -42,8 +42,8 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
 
 /* ChatGLM: all of q, then k, then v. */
 static void bind_qkv(nn_binder *b, layer *w, const nn_dims *d) {
-    nn_qkvo fused;
-    int     n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+    nn_heads fused;
+    int      n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
     if (nn_bind_exists(b, "attn_q", "self_attn.q_proj")) {
         nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
         nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
@@ -93,8 +93,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
         nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         n = nn_project(t, nn_attention(t, i, q, attn), w->o);
         nn_add(t, x, h->first ? n : nn_rms_norm(t, n, w->post_attn_norm, d->eps));

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GLM 4.5 and later, Solar Open (rotates all of a head): pre-norm decoder, half of each head rotated, optional q/k norms, sigmoid-routed experts. */
+/* GLM 4.5 and later, Solar Open (rotates all of a head): pre-norm decoder, half of each head rotated, optional q/k
+ * norms, sigmoid-routed experts. */
 #include "nn/nn.h"
-
-#include <math.h>
 
 typedef struct hparams {
     nn_dims d;
@@ -12,12 +11,10 @@ typedef struct hparams {
     nn_rope rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
-    const nn_vec *attn_norm, *ffn_norm, *q_norm, *k_norm, *route_bias;
-    nn_linear     q, k, v, o, gate, up, down, router;
-    nn_linear     shared_gate, shared_up, shared_down;
+    const nn_vec *attn_norm, *ffn_norm;
+    nn_heads      attn;
+    nn_ffn        ffn;
 } layer;
 
 static const nn_key keys[] = {
@@ -53,102 +50,49 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = nn_config_arch(c, "solar_open") ? 1 : 0.5 });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
     layer         *w = out;
-    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+    int            n = d->n_embd;
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
-    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
-    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
-    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
-    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm", d->head_dim, NN_OPTIONAL);
-    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm", d->head_dim, w->q_norm ? 0 : NN_OPTIONAL);
+    nn_bind_qkvo(b, &w->attn, d);
+    nn_bind_head_norms(b, &w->attn, d->head_dim, d->head_dim, NN_OPTIONAL);
     nn_bind_vec(b, &w->ffn_norm, "post_attention_norm|ffn_norm", "post_attention_layernorm", n, 0);
     if (i < h->n_dense) {
-        nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff, 0);
-        nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff, 0);
-        nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
+        nn_bind_ffn(b, &w->ffn, "mlp", n, d->n_ff);
         return;
     }
-    int ff = h->n_ff_expert, shared = ff * h->n_shared;
-    nn_bind_linear(b, &w->router, "ffn_gate_inp", "mlp.gate", n, h->n_expert, 0);
-    nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias", "mlp.gate.e_score_correction_bias", h->n_expert, 0);
-    nn_bind_experts(b, &w->gate, "ffn_gate_exps",
-                    "mlp.experts.*.gate_proj|mlp.switch_mlp.gate_proj|mlp.experts.gate_up_proj#0/2", h->n_expert, n, ff,
-                    0);
-    nn_bind_experts(b, &w->up, "ffn_up_exps",
-                    "mlp.experts.*.up_proj|mlp.switch_mlp.up_proj|mlp.experts.gate_up_proj#1/2", h->n_expert, n, ff, 0);
-    nn_bind_experts(b, &w->down, "ffn_down_exps",
-                    "mlp.experts.*.down_proj|mlp.switch_mlp.down_proj|mlp.experts.down_proj", h->n_expert, ff, n, 0);
-    nn_bind_linear(b, &w->shared_gate, "ffn_gate_shexp", "mlp.shared_experts.gate_proj", n, shared, 0);
-    nn_bind_linear(b, &w->shared_up, "ffn_up_shexp", "mlp.shared_experts.up_proj", n, shared, 0);
-    nn_bind_linear(b, &w->shared_down, "ffn_down_shexp", "mlp.shared_experts.down_proj", shared, n, 0);
-}
-
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_kv(d->n_kv, d->head_dim, 0);
-}
-
-static void feed_forward(nn_tape *t, nn_buf x, nn_buf n, const hparams *h, const layer *w) {
-    if (!w->router.w) {
-        nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
-        return;
-    }
-    nn_add(t, x,
-           nn_moe(t, n,
-                  (nn_moe_spec){ .router = w->router,
-                                 .gate = w->gate,
-                                 .up = w->up,
-                                 .down = w->down,
-                                 .n_expert = h->n_expert,
-                                 .n_used = h->n_used,
-                                 .score = NN_SCORE_SIGMOID,
-                                 .bias = w->route_bias,
-                                 .n_group = h->n_group,
-                                 .top_group = h->top_group,
-                                 .renorm = h->renorm,
-                                 .renorm_eps = 1e-20f,
-                                 .scale = h->route_scale,
-                                 .glu.act = NN_ACT_SILU }));
-    nn_project_add(t, x, nn_glu(t, n, w->shared_gate, w->shared_up, NN_ACT_SILU), w->shared_down);
+    nn_bind_ffn_experts(b, &w->ffn, "mlp", n, h->n_ff_expert, h->n_expert, 0);
+    nn_bind_ffn_shared(b, &w->ffn, "mlp.shared_experts", n, (int64_t)h->n_ff_expert * h->n_shared);
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
-    const hparams     *h = net->hp;
-    const nn_dims     *d = &h->d;
-    const top         *tw = net->top;
-    const layer       *lw = net->layers;
-    const nn_attn_spec attn = {
-        .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    const hparams    *h = net->hp;
+    const nn_dims    *d = &h->d;
+    const nn_ends    *tw = net->top;
+    const layer      *lw = net->layers;
+    const nn_moe_spec how = { .n_expert = h->n_expert,
+                              .n_used = h->n_used,
+                              .score = NN_SCORE_SIGMOID,
+                              .n_group = h->n_group,
+                              .top_group = h->top_group,
+                              .renorm = h->renorm,
+                              .renorm_eps = 1e-20f,
+                              .scale = h->route_scale,
+                              .glu.act = NN_ACT_SILU };
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        if (w->q_norm) {
-            q = nn_rms_norm(t, q, w->q_norm, d->eps);
-            k = nn_rms_norm(t, k, w->k_norm, d->eps);
-        }
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
-        nn_kv_store(t, i, k, v);
-        nn_project_add(t, x, nn_attention(t, i, q, attn), w->o);
-        feed_forward(t, x, nn_rms_norm(t, x, w->ffn_norm, d->eps), h, w);
+        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(d, 0), d->eps), w->attn.o);
+        nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "glm4moe", "glm4_moe", NULL }, *const names_solar[] = {
-    "glm4moe", "solar_open", NULL
-}; /* GGUF has one name for both */
-const nn_arch models_glm4_moe = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };
-const nn_arch models_solar_open = { NN_FAMILY, .gguf_only = true, .names = names_solar, .act = "silu|swish",
-                                    .lacks = NN_LACKS_FF };
+/* GGUF has one name for both. */
+#define EXPERTS NN_PLAIN, .gguf_only = true, .act = "silu|swish"
+const nn_arch models_glm4_moe = { EXPERTS, .names = NN_NAMES("glm4moe", "glm4_moe") };
+const nn_arch models_solar_open = { EXPERTS, .names = NN_NAMES("glm4moe", "solar_open"), .lacks = NN_LACKS_FF };

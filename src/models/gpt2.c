@@ -2,8 +2,6 @@
 /* GPT-2: learned positions, LayerNorm, biases everywhere, fused qkv, GELU feed-forward. */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims d;
 } hparams;
@@ -73,10 +71,8 @@ static nn_state state(const void *hp, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const nn_dims *d = net->hp;
     const top     *tw = net->top;
-    nn_attn_spec   a = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
-    nn_buf x = nn_embed(t, tw->embd, 1);
+    nn_attn_spec   a = nn_attn_plain(d, 0);
+    nn_buf         x = nn_embed(t, tw->embd, 1);
     nn_embed_positions(t, x, tw->positions, 0);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;

@@ -25,9 +25,9 @@ typedef struct top {
 } top;
 
 typedef struct layer {
-    nn_norm attn_norm, ffn_norm;
-    nn_qkvo attn;
-    nn_mlp  mlp;
+    nn_norm  attn_norm, ffn_norm;
+    nn_heads attn;
+    nn_mlp   mlp;
 } layer;
 
 static const nn_key keys[] = {
@@ -161,8 +161,7 @@ static void forward(nn_tape *t, const nn_net *net) {
             nn_clip(t, k, h->clip);
             nn_clip(t, v, h->clip);
         }
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, a), w->attn.o);
         nn_project_add(t, x, nn_feed(t, norm(t, x, &w->ffn_norm, h), &w->mlp, h->act), w->mlp.down);

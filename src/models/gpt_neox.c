@@ -27,9 +27,9 @@ typedef struct top {
 } top;
 
 typedef struct layer {
-    nn_norm attn_norm, ffn_norm, q_norm, k_norm;
-    nn_qkvo attn;
-    nn_mlp  mlp;
+    nn_norm  attn_norm, ffn_norm, q_norm, k_norm;
+    nn_heads attn;
+    nn_mlp   mlp;
 } layer;
 
 static const nn_key keys[] = {

@@ -12,8 +12,6 @@ typedef struct hparams {
     nn_rope    rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm, *sinks;
     nn_linear     q, k, v, o, router, gate, up, down;
@@ -35,8 +33,6 @@ static void setup(nn_config *c, void *p) {
     h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention", 2);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 150000, .untruncated = true });
 }
-
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
@@ -65,7 +61,7 @@ static nn_state state(const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
@@ -73,8 +69,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
         nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x,
                        nn_attention(t, i, q,
@@ -101,4 +96,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "gpt-oss", "gpt_oss", NULL };
-const nn_arch            models_gpt_oss = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu" };
+const nn_arch            models_gpt_oss = { NN_DECODER, .gguf_only = true, .names = names, .act = "silu" };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Granite, HyperCLOVA X, MiniCPM and SmolLM3: the Llama block. All but SmolLM3 have multipliers on embeddings,
- * attention, residuals and logits (MiniCPM derives them); HyperCLOVA X norms behind each block, too; Granite SWA has
- * windows and sinks; SmolLM3 leaves every fourth layer without rotation.
+ * attention, residuals and logits (MiniCPM derives them); HyperCLOVA X norms behind each block, too; SmolLM3 leaves
+ * every fourth layer without rotation.
  */
 #include "nn/nn.h"
 
@@ -11,17 +11,15 @@
 typedef struct hparams {
     nn_dims    d;
     float      embd_scale, attn_scale, residual_scale, logit_scale;
-    int        window;
-    bool       post_norms, sinks;
-    const int *rotates, *slides;
+    bool       post_norms;
+    const int *rotates;
     nn_rope    rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
-    const nn_vec *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm, *sinks;
-    nn_linear     q, k, v, o, gate, up, down;
+    const nn_vec *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
+    nn_heads      attn;
+    nn_mlp        mlp;
 } layer;
 
 static const nn_key keys[] = {
@@ -45,20 +43,6 @@ static void setup_minicpm(nn_config *c, hparams *h) {
     nn_config_derived(c, "logit_scale", (double)h->logit_scale);
 }
 
-static void setup_swa(nn_config *c, hparams *h, int *rotates) {
-    double       base = nn_config_real(c, NULL, "rope_parameters.rope_theta|rope_theta", 10000);
-    const float *bases = nn_config_layer_reals(c, NULL, "layer_rope_theta", base);
-    h->sinks = true;
-    h->window = (int)nn_config_int(c, "attention.sliding_window", "sliding_window", 128);
-    h->slides = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types", "sliding_attention", 4);
-    if (h->window <= 0 || h->window > 1 << 24) nn_config_fail(c, "a window of %d", h->window);
-    for (int i = 0; i < h->d.n_layer; i++) {
-        rotates[i] = bases[i] != 0;
-        if (bases[i] != 0 && (double)bases[i] != base)
-            nn_config_fail(c, "the field \"layer_rope_theta\" has another base than rope_theta; this is not supported");
-    }
-}
-
 static void setup(nn_config *c, void *p) {
     hparams   *h = p;
     bool       smol = nn_config_arch(c, "smollm3");
@@ -69,8 +53,6 @@ static void setup(nn_config *c, void *p) {
         listed ? nn_config_layer_ints(c, NULL, "no_rope_layers", 1) : NULL; /* 1: has rotation, despite the name */
     for (int i = 0; i < h->d.n_layer; i++) rotates[i] = list ? list[i] : every <= 0 || (i + 1) % every != 0;
     h->rotates = rotates;
-    h->slides = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *h->slides);
-    if (nn_config_arch(c, "granite_swa")) setup_swa(c, h, rotates);
     if (nn_config_arch(c, "minicpm")) setup_minicpm(c, h);
     if (nn_config_arch(c, "hyperclovax")) {
         h->post_norms = nn_config_bool(c, NULL, "use_post_norm", true);
@@ -83,70 +65,45 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = p;
     layer         *w = out;
-    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+    int            n = d->n_embd;
     (void)i;
-    if (h->sinks) nn_bind_vec(b, &w->sinks, "attn_sinks", "self_attn.sinks", d->n_head, 0);
-    if (h->post_norms) {
-        nn_bind_vec(b, &w->post_attn_norm, "post_attention_norm", "post_norm1", n, 0);
-        nn_bind_vec(b, &w->post_ffn_norm, "post_ffw_norm", "post_norm2", n, 0);
-    }
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
-    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, NN_ROTARY);
-    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, NN_ROTARY);
-    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
+    nn_bind_qkvo(b, &w->attn, d);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
-    nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
-}
-
-static nn_state state(const void *p, int i) {
-    const hparams *h = p;
-    return nn_state_kv(h->d.n_kv, h->d.head_dim, h->slides[i] ? h->window : 0);
+    nn_bind_mlp(b, &w->mlp, d, true);
+    if (!h->post_norms) return;
+    nn_bind_vec(b, &w->post_attn_norm, "post_attention_norm", "post_norm1", n, 0);
+    nn_bind_vec(b, &w->post_ffn_norm, "post_ffw_norm", "post_norm2", n, 0);
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
-    nn_attn_spec   attn = { .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = h->attn_scale };
+    nn_attn_spec   attn = nn_attn_plain(d, 0);
+    attn.scale = h->attn_scale;
 
     nn_buf x = nn_embed(t, tw->embd, h->embd_scale);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        if (h->rotates[i]) {
-            nn_rope_apply(t, q, d->head_dim, &h->rope);
-            nn_rope_apply(t, k, d->head_dim, &h->rope);
-        }
-        nn_kv_store(t, i, k, v);
-        attn.window = h->slides[i] ? h->window : 0;
-        attn.sinks = w->sinks;
-        nn_buf y = nn_project(t, nn_attention(t, i, q, attn), w->o);
+        nn_buf       y = nn_attend(t, i, n, &w->attn, h->rotates[i] ? &h->rope : NULL, attn, d->eps);
+        y = nn_project(t, y, w->attn.o);
         nn_add_scaled(t, x, w->post_attn_norm ? nn_rms_norm(t, y, w->post_attn_norm, d->eps) : y, h->residual_scale);
-
         n = nn_rms_norm(t, x, w->ffn_norm, d->eps);
-        y = nn_project(t, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
+        y = nn_project(t, nn_feed(t, n, &w->mlp, NN_ACT_SILU), w->mlp.down);
         nn_add_scaled(t, x, w->post_ffn_norm ? nn_rms_norm(t, y, w->post_ffn_norm, d->eps) : y, h->residual_scale);
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->logit_scale, 0.0f);
 }
 
-#define PAIRS .permuted_qk = true, .act = "silu|swish"
-static const char *const names[] = { "granite", NULL }, *const names_smol[] = { "smollm3", NULL },
-                         *const names_swa[] = { "granite_swa", NULL }, *const names_mini[] = { "minicpm", NULL },
-                         *const names_x[] = { "hyperclovax", NULL };
-const nn_arch                   models_granite = { NN_FAMILY, .names = names, PAIRS };
-const nn_arch                   models_smollm3 = { NN_FAMILY, .names = names_smol, .tied = names_smol, PAIRS };
-const nn_arch                   models_granite_swa = { NN_FAMILY, .names = names_swa, .tied = names_swa, PAIRS };
-const nn_arch                   models_minicpm = { NN_FAMILY, .names = names_mini, PAIRS };
-const nn_arch models_hyperclovax = { NN_FAMILY, .hf_only = true, .names = names_x, .act = "silu|swish" };
+#define PAIRS NN_PLAIN, .permuted_qk = true, .act = "silu|swish"
+const nn_arch models_granite = { PAIRS, .names = NN_NAMES("granite") };
+const nn_arch models_smollm3 = { PAIRS, .names = NN_NAMES("smollm3"), .tied = NN_NAMES("smollm3") };
+const nn_arch models_minicpm = { PAIRS, .names = NN_NAMES("minicpm") };
+const nn_arch models_hyperclovax = { NN_PLAIN, .hf_only = true, .names = NN_NAMES("hyperclovax"), .act = "silu|swish" };

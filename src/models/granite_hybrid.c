@@ -138,8 +138,7 @@ static nn_state state(const void *p, int i) {
 static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, int i) {
     const nn_dims *d = &h->d;
     nn_buf         q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-    nn_rope_apply(t, q, d->head_dim, &h->rope);
-    nn_rope_apply(t, k, d->head_dim, &h->rope);
+    nn_rotate(t, q, k, d->head_dim, &h->rope);
     nn_kv_store(t, i, k, v);
     return nn_project(
         t,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Granite with windows: sinks in every layer, a rotary base per layer (none: no positions), experts and a shared one. */
+/* Granite with windows: sinks in every layer, a rotary base per layer (none: no positions); a dense feed-forward, or
+ * experts and a shared one. */
 #include "nn/nn.h"
 
 #include <math.h>
@@ -12,8 +13,6 @@ typedef struct hparams {
     nn_rope   *ropes; /* per layer */
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm, *sinks;
     nn_heads      attn;
@@ -21,12 +20,12 @@ typedef struct layer {
 } layer;
 
 static const nn_key keys[] = {
-    NN_INT(n_expert, "expert_count", "num_local_experts", 8),
+    NN_INT(n_expert, "expert_count", "num_local_experts", 0),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", 2),
     NN_INT(n_ff_shared, "expert_shared_feed_forward_length", "shared_intermediate_size", 0),
     NN_INT(window, "attention.sliding_window", "sliding_window", 128),
     NN_FLOAT(embd_scale, "embedding_scale", "embedding_multiplier", 1),
-    NN_FLOAT(attn_scale, "attention.scale", "attention_multiplier", 1),
+    NN_FLOAT(attn_scale, "attention.scale", "attention_multiplier", 0),
     NN_FLOAT(residual_scale, "residual_scale", "residual_multiplier", 1),
     NN_FLOAT(logit_scale, "logit_scale", "logits_scaling", 1),
     { 0 },
@@ -56,7 +55,11 @@ static void setup(nn_config *c, void *p) {
     double  *bases = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *bases);
     h->ropes = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *h->ropes);
     nn_config_only(c, NULL, "hidden_act", "silu");
-    if (h->window < 1 || h->n_expert < 1 || h->n_ff_shared < 0 || h->n_ff_shared > 1 << 20 || h->logit_scale == 0) {
+    if (nn_config_arch(c, "granitemoe_swa") && h->n_expert == 0)
+        h->n_expert = (int)nn_config_int(c, NULL, "num_local_experts", 8);
+    if (h->attn_scale == 0) h->attn_scale = h->n_expert ? 1.0f : 1.0f / sqrtf((float)h->d.head_dim);
+    if (h->window < 1 || h->window > 1 << 24 || h->n_expert < 0 || h->n_ff_shared < 0 || h->n_ff_shared > 1 << 20 ||
+        h->logit_scale == 0) {
         nn_config_fail(c, "a window of %d, %d experts, a shared one of %d: that makes no sense", h->window, h->n_expert,
                        h->n_ff_shared);
         return;
@@ -73,8 +76,6 @@ static void setup(nn_config *c, void *p) {
     h->slides = slides;
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
@@ -82,9 +83,13 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     int            n = d->n_embd;
     (void)i;
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
-    nn_bind_attention(b, &w->attn, n, d->n_head * d->head_dim, d->n_kv * d->head_dim, NN_ROTARY);
+    nn_bind_qkvo(b, &w->attn, d);
     nn_bind_vec(b, &w->sinks, "attn_sinks", "self_attn.sinks", d->n_head, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
+    if (h->n_expert == 0) {
+        nn_bind_ffn(b, &w->ffn, "mlp", n, d->n_ff);
+        return;
+    }
     nn_bind_ffn_experts(b, &w->ffn, "block_sparse_moe", n, d->n_ff, h->n_expert, NN_OPTIONAL);
     if (h->n_ff_shared) nn_bind_ffn_shared(b, &w->ffn, "shared_mlp", n, h->n_ff_shared);
 }
@@ -97,27 +102,23 @@ static nn_state state(const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams    *h = net->hp;
     const nn_dims    *d = &h->d;
-    const top        *tw = net->top;
+    const nn_ends    *tw = net->top;
     const nn_moe_spec how = { .n_expert = h->n_expert, .n_used = h->n_used, .renorm = true, .glu.act = NN_ACT_SILU };
     nn_buf            x = nn_embed(t, tw->embd, h->embd_scale);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
-        nn_attn_spec a = { .n_head = d->n_head,
-                           .n_kv = d->n_kv,
-                           .dim_k = d->head_dim,
-                           .window = h->slides[i] ? h->window : 0,
-                           .scale = h->attn_scale,
-                           .sinks = w->sinks };
+        nn_attn_spec a = nn_attn_plain(d, h->slides[i] ? h->window : 0);
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_buf       q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k);
-        nn_rope_apply(t, q, d->head_dim, &h->ropes[i]);
-        nn_rope_apply(t, k, d->head_dim, &h->ropes[i]);
-        nn_kv_store(t, i, k, nn_project(t, n, w->attn.v));
-        nn_add_scaled(t, x, nn_project(t, nn_attention(t, i, q, a), w->attn.o), h->residual_scale);
+        a.scale = h->attn_scale;
+        a.sinks = w->sinks;
+        n = nn_attend(t, i, n, &w->attn, &h->ropes[i], a, d->eps);
+        nn_add_scaled(t, x, nn_project(t, n, w->attn.o), h->residual_scale);
         nn_add_scaled(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how), h->residual_scale);
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->logit_scale, 0.0f);
 }
 
-static const char *const names[] = { "granitemoe_swa", NULL };
-const nn_arch            models_granite_moe_swa = { NN_FAMILY, .hf_only = true, .names = names, .permuted_qk = true };
+const nn_arch models_granite_swa = { NN_DECODER, .names = NN_NAMES("granite_swa"), .tied = NN_NAMES("granite_swa"),
+                                     .permuted_qk = true };
+const nn_arch models_granite_moe_swa = { NN_DECODER, .hf_only = true, .names = NN_NAMES("granitemoe_swa"),
+                                         .permuted_qk = true };

@@ -8,23 +8,20 @@
 #include <math.h>
 
 typedef struct hparams {
-    nn_dims    d;
-    int        kda_heads, kda_dim, taps;
-    int        rank, nope, pe, dim_v; /* MLA */
-    int        n_expert, n_used, n_ff_exp, n_shared, n_dense, n_group, top_group;
-    bool       renorm;
-    float      scale;
-    const int *mla; /* per layer: MLA, else KDA */
+    nn_dims        d;
+    int            kda_heads, kda_dim, taps;
+    nn_latent_dims m;
+    int            n_expert, n_used, n_ff_exp, n_shared, n_dense, n_group, top_group;
+    bool           renorm;
+    float          route_scale;
+    const int     *mla; /* per layer: MLA, else KDA */
 } hparams;
 
 static const nn_key keys[] = {
     NN_INT(kda_heads, "attention.head_count", "linear_attn_config.num_heads|linear_num_heads", NN_REQUIRED),
     NN_INT(kda_dim, "kda.head_dim", "linear_attn_config.head_dim|linear_head_dim", NN_REQUIRED),
     NN_INT(taps, "ssm.conv_kernel", "linear_attn_config.short_conv_kernel_size|linear_conv_kernel_dim", 4),
-    NN_INT(rank, "attention.kv_lora_rank", "kv_lora_rank", NN_REQUIRED),
-    NN_INT(nope, NULL, "qk_nope_head_dim", 0),
-    NN_INT(pe, "rope.dimension_count", "qk_rope_head_dim", NN_REQUIRED),
-    NN_INT(dim_v, "attention.value_length_mla", "v_head_dim", NN_REQUIRED),
+    NN_LATENT_KEYS(m, "attention.value_length_mla"),
     NN_INT(n_expert, "expert_count", "num_experts|num_local_experts|n_routed_experts", NN_REQUIRED),
     NN_INT(n_used, "expert_used_count", "num_experts_per_token|num_experts_per_tok", NN_REQUIRED),
     NN_INT(n_ff_exp, "expert_feed_forward_length", "moe_intermediate_size", NN_REQUIRED),
@@ -32,25 +29,17 @@ static const nn_key keys[] = {
     NN_INT(n_group, "expert_group_count", "num_expert_group|n_group", 1),
     NN_INT(top_group, "expert_group_used_count", "topk_group", 1),
     NN_BOOL(renorm, "expert_weights_norm", "moe_renormalize|norm_topk_prob", 1),
-    NN_FLOAT(scale, "expert_weights_scale", "routed_scaling_factor", 1),
+    NN_FLOAT(route_scale, "expert_weights_scale", "routed_scaling_factor", 1),
     { 0 },
 };
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
-    nn_linear     q, k, v, o;
     /* KDA */
+    nn_linear     q, k, v, o, f_a, f_b, g_a, g_b, beta;
     const nn_vec *conv_q, *conv_k, *conv_v, *a, *dt_bias, *o_norm;
-    nn_linear     f_a, f_b, g_a, g_b, beta;
-    /* MLA */
-    nn_linear     kv_a;
-    const nn_vec *kv_norm;
-    const nn_mat *k_b, *v_b;
-    /* feed-forward */
-    nn_linear     gate, up, down, router, sh_gate, sh_up, sh_down;
-    const nn_vec *route_bias;
+    nn_latent     mla;
+    nn_ffn        ffn;
 } layer;
 
 static void setup(nn_config *c, void *hp) {
@@ -72,24 +61,21 @@ static void setup(nn_config *c, void *hp) {
     nn_config_derived_int(c, "expert_gating_func", 2);
     h->n_dense =
         nn_config_leading(c, "leading_dense_block_count", "first_k_dense_replace", 1, "mlp_layer_types", "dense");
-    if (h->nope == 0) h->nope = (int)(nn_config_int(c, "attention.key_length_mla", NULL, 0) - h->pe);
-    nn_config_derived_int(c, "attention.key_length_mla", (int64_t)h->nope + h->pe);
-    nn_config_derived_int(c, "attention.key_length", (int64_t)h->rank + h->pe); /* GGUF: the latent as one key head */
-    nn_config_derived_int(c, "attention.value_length", h->rank);
+    nn_config_only_number(c, NULL, "q_lora_rank", 0);
+    nn_latent_read(c, &h->m);
+    h->m.eps = h->d.eps;
+    nn_config_derived_int(c, "attention.key_length_mla", (int64_t)h->m.nope + h->m.rot);
+    nn_config_derived_int(c, "attention.key_length", (int64_t)h->m.kv_rank + h->m.rot); /* GGUF: the latent as a head */
+    nn_config_derived_int(c, "attention.value_length", h->m.kv_rank);
     if (h->kda_heads < 1 || h->kda_heads > 4096 || h->kda_dim < 1 || h->kda_dim > 4096 || h->taps < 2 || h->taps > 8)
         nn_config_fail(c, "delta attention with %d heads of %d and %d taps makes no sense", h->kda_heads, h->kda_dim,
                        h->taps);
-    if (h->rank < 1 || h->nope < 1 || h->pe < 1 || h->dim_v < 1 || h->rank > 65536 || h->nope > 65536 ||
-        h->pe > 65536 || h->dim_v > 65536)
-        nn_config_fail(c, "latent attention with rank %d and heads of %d + %d makes no sense", h->rank, h->nope, h->pe);
     if (h->n_expert < 1 || h->n_used < 1 || h->n_used > h->n_expert || h->n_ff_exp < 1 || h->n_shared < 0 ||
         h->n_shared > 1024)
         nn_config_fail(c, "%d of %d experts of width %d make no sense", h->n_used, h->n_expert, h->n_ff_exp);
     if (nn_config_has(c, NULL, "mla_use_nope") && !nn_config_bool(c, NULL, "mla_use_nope", true))
         nn_config_fail(c, "latent attention with rotated keys is not supported in this family");
 }
-
-static void bind_top(nn_binder *b, void *out, const void *hp) { nn_bind_ends(b, out, hp, 0); }
 
 static void bind_kda(nn_binder *b, layer *w, const hparams *h) {
     const int64_t d = h->d.n_embd, dim = h->kda_dim, inner = h->kda_heads * dim;
@@ -110,56 +96,27 @@ static void bind_kda(nn_binder *b, layer *w, const hparams *h) {
     nn_bind_vec(b, &w->o_norm, "ssm_norm", "self_attn.o_norm", dim, 0);
 }
 
-static void bind_mla(nn_binder *b, layer *w, const hparams *h) {
-    const int64_t d = h->d.n_embd, n = h->d.n_head;
-    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", d, n * (h->nope + h->pe), 0);
-    nn_bind_linear(b, &w->kv_a, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", d, h->rank + h->pe, 0);
-    nn_bind_vec(b, &w->kv_norm, "attn_kv_a_norm", "self_attn.kv_a_layernorm", h->rank, 0);
-    nn_bind_heads(b, &w->k_b, "attn_k_b", "self_attn.kv_b_proj", h->d.n_head, h->nope, h->rank, 0, h->nope + h->dim_v,
-                  NN_HEADS_T);
-    nn_bind_heads(b, &w->v_b, "attn_v_b", "self_attn.kv_b_proj", h->d.n_head, h->rank, h->dim_v, h->nope,
-                  h->nope + h->dim_v, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", n * h->dim_v, d, 0);
-}
-
 static void bind_layer(nn_binder *b, void *out, const void *hp, int i) {
     const hparams *h = hp;
     layer         *w = out;
-    const int64_t  d = h->d.n_embd, ff = h->n_ff_exp, shared = ff * h->n_shared;
+    const int64_t  d = h->d.n_embd, shared = (int64_t)h->n_ff_exp * h->n_shared;
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", d, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", d, 0);
     if (h->mla[i])
-        bind_mla(b, w, h);
+        nn_bind_latent(b, &w->mla, &h->m, &h->d);
     else
         bind_kda(b, w, h);
     if (i < h->n_dense) { /* transformers saves these, too, under the name of the experts' block */
-        nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj|block_sparse_moe.gate_proj", d, h->d.n_ff, 0);
-        nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj|block_sparse_moe.up_proj", d, h->d.n_ff, 0);
-        nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj|block_sparse_moe.down_proj", h->d.n_ff, d, 0);
+        nn_bind_ffn(b, &w->ffn, "mlp|block_sparse_moe", d, h->d.n_ff);
         return;
     }
-    nn_bind_linear(b, &w->router, "ffn_gate_inp", "block_sparse_moe.gate|mlp.gate", d, h->n_expert, NN_NO_BIAS);
-    nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias|exp_probs_b",
-                "block_sparse_moe.gate.e_score_correction_bias|mlp.gate.e_score_correction_bias", h->n_expert,
-                NN_OPTIONAL);
-    nn_bind_experts(b, &w->gate, "ffn_gate_exps", "block_sparse_moe.experts.*.w1|mlp.experts.gate_up_proj#0/2",
-                    h->n_expert, d, ff, 0);
-    nn_bind_experts(b, &w->up, "ffn_up_exps", "block_sparse_moe.experts.*.w3|mlp.experts.gate_up_proj#1/2", h->n_expert,
-                    d, ff, 0);
-    nn_bind_experts(b, &w->down, "ffn_down_exps", "block_sparse_moe.experts.*.w2|mlp.experts.down_proj", h->n_expert,
-                    ff, d, 0);
-    if (shared == 0) return;
-    nn_bind_linear(b, &w->sh_gate, "ffn_gate_shexp",
-                   "block_sparse_moe.shared_experts.gate_proj|mlp.shared_experts.gate_proj", d, shared, 0);
-    nn_bind_linear(b, &w->sh_up, "ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj|mlp.shared_experts.up_proj",
-                   d, shared, 0);
-    nn_bind_linear(b, &w->sh_down, "ffn_down_shexp",
-                   "block_sparse_moe.shared_experts.down_proj|mlp.shared_experts.down_proj", shared, d, 0);
+    nn_bind_ffn_experts(b, &w->ffn, "block_sparse_moe|mlp", d, h->n_ff_exp, h->n_expert, NN_OPTIONAL);
+    if (shared) nn_bind_ffn_shared(b, &w->ffn, "block_sparse_moe.shared_experts|mlp.shared_experts", d, shared);
 }
 
 static nn_state state(const void *hp, int i) {
     const hparams *h = hp;
-    if (h->mla[i]) return (nn_state){ .kind = NN_STATE_PAGED_LATENT, .n_kv = 1, .dim_k = h->rank, .dim_v = h->pe };
+    if (h->mla[i]) return nn_latent_state(&h->m);
     return (nn_state){ .conv_channels = 3 * h->kda_heads * h->kda_dim,
                        .conv_kernel = h->taps,
                        .rec_heads = h->kda_heads,
@@ -185,49 +142,27 @@ static void kda(nn_tape *t, const hparams *h, const layer *w, int i, nn_buf x, n
     nn_project_add(t, x, o, w->o);
 }
 
-static void mla(nn_tape *t, const hparams *h, const layer *w, int i, nn_buf x, nn_buf n) {
-    const int head = h->nope + h->pe;
-    nn_buf    q = nn_project(t, n, w->q), kv = nn_project(t, n, w->kv_a);
-    nn_latent_store(t, i, nn_rms_norm(t, nn_take(t, kv, 0, h->rank), w->kv_norm, h->d.eps),
-                    nn_take(t, kv, h->rank, h->pe));
-    nn_buf absorbed = nn_project_heads(t, nn_take_each(t, q, head, 0, h->nope), w->k_b);
-    nn_buf o = nn_latent_attention(t, i, absorbed, nn_take_each(t, q, head, h->nope, h->pe), h->d.n_head,
-                                   1.0f / sqrtf((float)head));
-    nn_project_add(t, x, nn_project_heads(t, o, w->v_b), w->o);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
+    nn_moe_spec    how = { .n_expert = h->n_expert,
+                           .n_used = h->n_used,
+                           .score = NN_SCORE_SIGMOID,
+                           .renorm = h->renorm,
+                           .n_group = h->n_group > 1 ? h->n_group : 0,
+                           .top_group = h->top_group,
+                           .renorm_eps = 1e-20f,
+                           .scale = h->route_scale,
+                           .glu.act = NN_ACT_SILU };
     nn_buf         x = nn_embed(t, tw->embd, 1);
     for (int i = 0; i < h->d.n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, h->d.eps);
         if (h->mla[i])
-            mla(t, h, w, i, x, n);
+            nn_project_add(t, x, nn_latent_attend(t, i, n, n, &w->mla, &h->m, h->d.n_head), w->mla.o);
         else
             kda(t, h, w, i, x, n);
-        n = nn_rms_norm(t, x, w->ffn_norm, h->d.eps);
-        if (i < h->n_dense) {
-            nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
-            continue;
-        }
-        nn_moe_spec m = { .router = w->router,
-                          .gate = w->gate,
-                          .up = w->up,
-                          .down = w->down,
-                          .n_expert = h->n_expert,
-                          .n_used = h->n_used,
-                          .score = NN_SCORE_SIGMOID,
-                          .bias = w->route_bias,
-                          .renorm = h->renorm,
-                          .n_group = h->n_group > 1 ? h->n_group : 0,
-                          .top_group = h->top_group,
-                          .renorm_eps = 1e-20f,
-                          .scale = h->scale,
-                          .glu = { .act = NN_ACT_SILU } };
-        nn_add(t, x, nn_moe(t, n, m));
-        if (h->n_shared > 0) nn_project_add(t, x, nn_glu(t, n, w->sh_gate, w->sh_up, NN_ACT_SILU), w->sh_down);
+        nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, h->d.eps), &w->ffn, how));
     }
     x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, h->d.eps);
     nn_logits(t, x, tw->head, 1, 0);
@@ -235,4 +170,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "kimi-linear", "kimi_linear", NULL };
 
-const nn_arch models_kimi_linear = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };
+const nn_arch models_kimi_linear = { NN_DECODER, .gguf_only = true, .names = names, .act = "silu|swish" };

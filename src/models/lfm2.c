@@ -139,8 +139,7 @@ static void attention(nn_tape *t, const hparams *h, const layer *w, int i, nn_bu
     nn_buf n = nn_rms_norm(t, x, w->mix_norm, h->d.eps);
     nn_buf q = nn_rms_norm(t, nn_project(t, n, w->q), w->q_norm, h->d.eps);
     nn_buf k = nn_rms_norm(t, nn_project(t, n, w->k), w->k_norm, h->d.eps);
-    nn_rope_apply(t, q, h->d.head_dim, &h->rope);
-    nn_rope_apply(t, k, h->d.head_dim, &h->rope);
+    nn_rotate(t, q, k, h->d.head_dim, &h->rope);
     nn_kv_store(t, i, k, nn_project(t, n, w->v));
     nn_attn_spec a = {
         .n_head = h->d.n_head, .n_kv = h->d.n_kv, .dim_k = h->d.head_dim, .scale = 1.0f / sqrtf((float)h->d.head_dim)

@@ -6,8 +6,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims d;
     int     n_expert, n_used, window;
@@ -21,9 +19,8 @@ typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
-    nn_linear     q, k, v, o;
-    nn_linear     gate, up, down; /* one, or one per expert */
-    nn_linear     router;
+    nn_heads      attn;
+    nn_ffn        ffn;
 } layer;
 
 static const nn_key keys[] = {
@@ -56,30 +53,14 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
     layer         *w = out;
-    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
     (void)i;
-    nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
-    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, NN_ROTARY);
-    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, NN_ROTARY);
-    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
-    nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
-    if (h->n_expert == 0) {
-        nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff, 0);
-        nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff, 0);
-        nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
-        return;
-    }
-    nn_bind_linear(b, &w->router, "ffn_gate_inp", "block_sparse_moe.gate|mlp.gate", n, h->n_expert, 0);
-    nn_bind_experts(b, &w->gate, "ffn_gate_exps",
-                    "block_sparse_moe.experts.*.w1|block_sparse_moe.switch_mlp.gate_proj|mlp.experts.gate_up_proj#0/2",
-                    h->n_expert, n, d->n_ff, 0);
-    nn_bind_experts(b, &w->up, "ffn_up_exps",
-                    "block_sparse_moe.experts.*.w3|block_sparse_moe.switch_mlp.up_proj|mlp.experts.gate_up_proj#1/2",
-                    h->n_expert, n, d->n_ff, 0);
-    nn_bind_experts(b, &w->down, "ffn_down_exps",
-                    "block_sparse_moe.experts.*.w2|block_sparse_moe.switch_mlp.down_proj|mlp.experts.down_proj",
-                    h->n_expert, d->n_ff, n, 0);
+    nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", d->n_embd, 0);
+    nn_bind_qkvo(b, &w->attn, d);
+    nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", d->n_embd, 0);
+    if (h->n_expert == 0)
+        nn_bind_ffn(b, &w->ffn, "mlp", d->n_embd, d->n_ff);
+    else
+        nn_bind_ffn_experts(b, &w->ffn, "block_sparse_moe|mlp", d->n_embd, d->n_ff, h->n_expert, NN_OPTIONAL);
 }
 
 static nn_state state(const void *p, int i) {
@@ -89,42 +70,22 @@ static nn_state state(const void *p, int i) {
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
-    const hparams     *h = net->hp;
-    const nn_dims     *d = &h->d;
-    const top         *tw = net->top;
-    const layer       *lw = net->layers;
-    const nn_attn_spec attn = { .n_head = d->n_head,
-                                .n_kv = d->n_kv,
-                                .dim_k = d->head_dim,
-                                .window = h->window,
-                                .scale = 1.0f / sqrtf((float)d->head_dim) };
+    const hparams    *h = net->hp;
+    const nn_dims    *d = &h->d;
+    const top        *tw = net->top;
+    const layer      *lw = net->layers;
+    const nn_moe_spec how = { .n_expert = h->n_expert, .n_used = h->n_used, .renorm = true, .glu.act = NN_ACT_SILU };
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_buf       q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         if (h->temperature != 0) nn_scale_by_position(t, q, h->temperature, h->temperature_period);
-        nn_kv_store(t, i, k, v);
-        nn_project_add(t, x, nn_attention(t, i, q, attn), w->o);
-
-        n = nn_rms_norm(t, x, w->ffn_norm, d->eps);
-        if (h->n_expert == 0)
-            nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
-        else
-            nn_add(t, x,
-                   nn_moe(t, n,
-                          (nn_moe_spec){ .router = w->router,
-                                         .gate = w->gate,
-                                         .up = w->up,
-                                         .down = w->down,
-                                         .n_expert = h->n_expert,
-                                         .n_used = h->n_used,
-                                         .score = NN_SCORE_SOFTMAX,
-                                         .renorm = true,
-                                         .glu.act = NN_ACT_SILU }));
+        nn_kv_store(t, i, k, nn_project(t, n, w->attn.v));
+        nn_project_add(t, x, nn_attention(t, i, q, nn_attn_plain(d, h->window)), w->attn.o);
+        nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
     }
     x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps);
     if (h->whole)

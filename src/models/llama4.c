@@ -17,8 +17,6 @@ typedef struct hparams {
     nn_rope    rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
     nn_heads      attn;
@@ -77,8 +75,6 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 500000, .interleaved = true });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
@@ -122,8 +118,7 @@ static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, 
                          .scale = 1.0f / sqrtf((float)d->head_dim) };
     nn_buf         q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
     if (h->rotates[i]) {
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         if (h->norms) {
             q = nn_rms_norm_groups(t, q, d->head_dim, NULL, d->eps);
             k = nn_rms_norm_groups(t, k, d->head_dim, NULL, d->eps);
@@ -138,7 +133,7 @@ static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, 
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams    *h = net->hp;
     const nn_dims    *d = &h->d;
-    const top        *tw = net->top;
+    const nn_ends    *tw = net->top;
     const layer      *lw = net->layers;
     const nn_moe_spec how = { .n_expert = h->n_expert,
                               .n_used = h->n_used,
@@ -156,4 +151,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "llama4", "llama4_text", NULL };
-const nn_arch            models_llama4 = { NN_FAMILY, .gguf_only = true, .names = names };
+const nn_arch            models_llama4 = { NN_DECODER, .gguf_only = true, .names = names };

@@ -11,8 +11,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims      d;
     int          window;
@@ -27,7 +25,7 @@ typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm, *q_norm, *k_norm;
-    nn_qkvo       attn;
+    nn_heads      attn;
     nn_mlp        mlp;
 } layer;
 
@@ -74,7 +72,7 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
 }
 
-static void bind_attention(nn_binder *b, nn_qkvo *w, const hparams *h) {
+static void bind_attention(nn_binder *b, nn_heads *w, const hparams *h) {
     const nn_dims *d = &h->d;
     int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim, per = d->n_head / d->n_kv;
     int            dim = d->head_dim, part = (per + 2) * dim;

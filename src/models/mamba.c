@@ -6,8 +6,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims    d;
     int        inner, n_state, taps, rank, n_expert, n_used;
@@ -155,9 +153,7 @@ static nn_buf scan(nn_tape *t, nn_buf n, const hparams *h, const layer *w, int i
 }
 
 static nn_buf attend(nn_tape *t, nn_buf n, const nn_dims *d, const nn_heads *w, int i) {
-    nn_attn_spec a = {
-        .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    nn_attn_spec a = nn_attn_plain(d, 0);
     nn_kv_store(t, i, nn_project(t, n, w->k), nn_project(t, n, w->v));
     return nn_project(t, nn_attention(t, i, nn_project(t, n, w->q), a), w->o);
 }

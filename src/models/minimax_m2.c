@@ -2,15 +2,11 @@
 /* MiniMax M2: partial rotation, q and k normed over all heads at once, sigmoid-routed experts. */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims d;
     int     n_expert, n_used, n_ff_expert, rotary;
     nn_rope rope;
 } hparams;
-
-typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm, *q_norm, *k_norm, *route_bias;
@@ -43,8 +39,6 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = h->rotary ? (double)h->rotary / h->d.head_dim : 0 });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
@@ -73,20 +67,12 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
                     n, 0);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_kv(d->n_kv, d->head_dim, 0);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams     *h = net->hp;
     const nn_dims     *d = &h->d;
-    const top         *tw = net->top;
+    const nn_ends     *tw = net->top;
     const layer       *lw = net->layers;
-    const nn_attn_spec attn = {
-        .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    const nn_attn_spec attn = nn_attn_plain(d, 0);
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
     for (int i = 0; i < d->n_layer; i++) {
@@ -95,8 +81,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_buf       q = nn_rms_norm(t, nn_project(t, n, w->q), w->q_norm, d->eps);
         nn_buf       k = nn_rms_norm(t, nn_project(t, n, w->k), w->k_norm, d->eps);
         nn_buf       v = nn_project(t, n, w->v);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, attn), w->o);
         nn_add(t, x,
@@ -116,4 +101,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "minimax-m2", "minimax_m2", NULL };
-const nn_arch            models_minimax_m2 = { NN_FAMILY, .gguf_only = true, .names = names, .act = "silu|swish" };
+const nn_arch            models_minimax_m2 = { NN_PLAIN, .gguf_only = true, .names = names, .act = "silu|swish" };

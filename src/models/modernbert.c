@@ -5,8 +5,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims     d;
     int         window;
@@ -92,17 +90,14 @@ static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
     const top     *tw = net->top;
-    nn_attn_spec   a = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
-    nn_buf x = nn_norm_rows(t, nn_embed(t, tw->embd, 1), &tw->embd_norm, d->eps);
+    nn_attn_spec   a = nn_attn_plain(d, 0);
+    nn_buf         x = nn_norm_rows(t, nn_embed(t, tw->embd, 1), &tw->embd_norm, d->eps);
     for (int i = 0; i < d->n_layer; i++) {
         const layer   *w = (const layer *)net->layers + i;
         const nn_rope *rope = h->slides[i] ? &h->rope_sliding : &h->rope;
         nn_buf         n = w->attn_norm.w ? nn_norm_rows(t, x, &w->attn_norm, d->eps) : x;
         nn_buf         q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        nn_rope_apply(t, q, d->head_dim, rope);
-        nn_rope_apply(t, k, d->head_dim, rope);
+        nn_rotate(t, q, k, d->head_dim, rope);
         nn_kv_store(t, i, k, v);
         a.reach = h->slides[i] ? h->window / 2 : 0;
         nn_project_add(t, x, nn_attention(t, i, q, a), w->o);

@@ -6,8 +6,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 enum {
     ROW_NORM = 1,    /* q and k are normed over all heads */
     HEAD_NORM = 2,   /* each head of q and k is normed */
@@ -43,8 +41,6 @@ typedef struct hparams {
     bool        renorm;
     nn_rope     rope;
 } hparams;
-
-typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
@@ -105,8 +101,6 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = h->k->base, .interleaved = h->k->is & NEIGHBOURS });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
@@ -116,8 +110,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_vec(b, &w->attn_norm, post ? "post_attention_norm" : "attn_norm",
                 post ? "post_attention_layernorm" : "input_layernorm", n, 0);
     nn_bind_attention(b, &w->attn, n, q, kv, NN_ROTARY);
-    if (h->k->is & ROW_NORM) nn_bind_head_norms(b, &w->attn, q, kv);
-    if (h->k->is & HEAD_NORM) nn_bind_head_norms(b, &w->attn, d->head_dim, d->head_dim);
+    if (h->k->is & ROW_NORM) nn_bind_head_norms(b, &w->attn, q, kv, 0);
+    if (h->k->is & HEAD_NORM) nn_bind_head_norms(b, &w->attn, d->head_dim, d->head_dim, 0);
     nn_bind_vec(b, &w->ffn_norm, post ? "post_ffw_norm" : "ffn_norm",
                 post ? "post_feedforward_layernorm" : "post_attention_layernorm", n, 0);
     if (i < h->n_dense || !nn_bind_exists(b, "ffn_gate_inp", "mlp.gate|mlp.gate.wg|mlp.router.gate")) {
@@ -128,19 +122,11 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     if (h->n_ff_shared) nn_bind_ffn_shared(b, &w->ffn, h->k->shared, n, h->n_ff_shared);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_kv(d->n_kv, d->head_dim, 0);
-}
-
 static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, int i) {
     const nn_dims *d = &h->d;
-    nn_attn_spec   attn = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
-    nn_buf q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-    bool   early = w->q_norm && !(h->k->is & LATE_NORM), late = w->q_norm && !early;
+    nn_attn_spec   attn = nn_attn_plain(d, 0);
+    nn_buf         q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
+    bool           early = w->q_norm && !(h->k->is & LATE_NORM), late = w->q_norm && !early;
     if (early) {
         q = nn_rms_norm(t, q, w->q_norm, d->eps);
         k = nn_rms_norm(t, k, w->k_norm, d->eps);
@@ -150,8 +136,7 @@ static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, 
         nn_clip(t, k, h->clip);
         nn_clip(t, v, h->clip);
     }
-    nn_rope_apply(t, q, d->head_dim, &h->rope);
-    nn_rope_apply(t, k, d->head_dim, &h->rope);
+    nn_rotate(t, q, k, d->head_dim, &h->rope);
     if (late) {
         q = nn_rms_norm(t, q, w->q_norm, d->eps);
         k = nn_rms_norm(t, k, w->k_norm, d->eps);
@@ -163,7 +148,7 @@ static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, 
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams    *h = net->hp;
     const nn_dims    *d = &h->d;
-    const top        *tw = net->top;
+    const nn_ends    *tw = net->top;
     const layer      *lw = net->layers;
     bool              post = h->k->is & POST_NORM;
     const nn_moe_spec how = { .n_expert = h->n_expert,
@@ -192,10 +177,10 @@ FAMILY(ernie4_5_moe, "ernie4_5-moe", "ernie4_5_moe");
 FAMILY(hunyuan_moe, "hunyuan-moe", "hunyuan_v1_moe");
 FAMILY(hy_v3, "hy_v3");
 FAMILY(deepseek_1, "deepseek");
-const nn_arch models_olmoe = { NN_FAMILY, .names = names_olmoe };
-const nn_arch models_flex_olmo = { NN_FAMILY, .hf_only = true, .names = names_flex_olmo };
-const nn_arch models_ernie4_5_moe = { NN_FAMILY, .gguf_only = true, .names = names_ernie4_5_moe,
+const nn_arch models_olmoe = { NN_PLAIN, .names = names_olmoe };
+const nn_arch models_flex_olmo = { NN_PLAIN, .hf_only = true, .names = names_flex_olmo };
+const nn_arch models_ernie4_5_moe = { NN_PLAIN, .gguf_only = true, .names = names_ernie4_5_moe,
                                       .tied = names_ernie4_5_moe };
-const nn_arch models_hunyuan_moe = { NN_FAMILY, .gguf_only = true, .names = names_hunyuan_moe };
-const nn_arch models_hy_v3 = { NN_FAMILY, .names = names_hy_v3 };
-const nn_arch models_deepseek_1 = { NN_FAMILY, .names = names_deepseek_1, .permuted_qk = true };
+const nn_arch models_hunyuan_moe = { NN_PLAIN, .gguf_only = true, .names = names_hunyuan_moe };
+const nn_arch models_hy_v3 = { NN_PLAIN, .names = names_hy_v3 };
+const nn_arch models_deepseek_1 = { NN_PLAIN, .names = names_deepseek_1, .permuted_qk = true };

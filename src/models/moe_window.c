@@ -48,8 +48,6 @@ typedef struct hparams {
     nn_rope     rope[2];             /* full, windowed */
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *attn_post, *ffn_norm, *ffn_post, *sinks;
     nn_heads      attn;
@@ -166,8 +164,6 @@ static void setup(nn_config *c, void *p) {
     read_ropes(c, h);
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
@@ -179,7 +175,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->attn.k, "attn_k", "self_attn.k_proj", n, h->kv[i] * d->head_dim, 0);
     nn_bind_linear(b, &w->attn.v, "attn_v", "self_attn.v_proj", n, h->kv[i] * h->v_dim, 0);
     nn_bind_linear(b, &w->attn.o, "attn_output", "self_attn.o_proj", h->heads[i] * h->v_dim, n, 0);
-    if (h->k->is & HEAD_NORM) nn_bind_head_norms(b, &w->attn, d->head_dim, d->head_dim);
+    if (h->k->is & HEAD_NORM) nn_bind_head_norms(b, &w->attn, d->head_dim, d->head_dim, 0);
     if ((h->k->is & SINKS) && h->slides[i])
         nn_bind_vec(b, &w->sinks, "attn_sinks", "self_attn.attention_sink_bias|self_attn.sinks", h->heads[i], 0);
     if (h->k->is & GATED)
@@ -217,8 +213,7 @@ static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const layer *w, int
         q = nn_rms_norm(t, q, w->attn.q_norm, d->eps);
         k = nn_rms_norm(t, k, w->attn.k_norm, d->eps);
     }
-    nn_rope_apply(t, q, d->head_dim, &h->rope[h->slides[i]]);
-    nn_rope_apply(t, k, d->head_dim, &h->rope[h->slides[i]]);
+    nn_rotate(t, q, k, d->head_dim, &h->rope[h->slides[i]]);
     if (h->value_scale != 1.0f) nn_scale(t, v, h->value_scale);
     nn_kv_store(t, i, k, v);
     nn_buf y = nn_attention(t, i, q, a);
@@ -229,7 +224,7 @@ static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const layer *w, int
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams    *h = net->hp;
     const nn_dims    *d = &h->d;
-    const top        *tw = net->top;
+    const nn_ends    *tw = net->top;
     const layer      *lw = net->layers;
     const nn_moe_spec how = { .n_expert = h->n_expert,
                               .n_used = h->n_used,
@@ -260,9 +255,9 @@ FAMILY(laguna, "laguna");
 FAMILY(mellum, "mellum");
 FAMILY(mimo2, "mimo2", "mimo_v2_flash");
 FAMILY(dots1, "dots1");
-const nn_arch models_exaone_moe = { NN_FAMILY, .gguf_only = true, .names = names_exaone };
-const nn_arch models_afmoe = { NN_FAMILY, .names = names_afmoe };
-const nn_arch models_laguna = { NN_FAMILY, .names = names_laguna };
-const nn_arch models_mellum = { NN_FAMILY, .names = names_mellum };
-const nn_arch models_mimo2 = { NN_FAMILY, .gguf_only = true, .names = names_mimo2 };
-const nn_arch models_dots1 = { NN_FAMILY, .names = names_dots1 };
+const nn_arch models_exaone_moe = { NN_DECODER, .gguf_only = true, .names = names_exaone };
+const nn_arch models_afmoe = { NN_DECODER, .names = names_afmoe };
+const nn_arch models_laguna = { NN_DECODER, .names = names_laguna };
+const nn_arch models_mellum = { NN_DECODER, .names = names_mellum };
+const nn_arch models_mimo2 = { NN_DECODER, .gguf_only = true, .names = names_mimo2 };
+const nn_arch models_dots1 = { NN_DECODER, .names = names_dots1 };

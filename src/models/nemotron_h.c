@@ -5,8 +5,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef enum kind { MAMBA, ATTENTION, DENSE, EXPERTS } kind;
 
 typedef struct hparams {
@@ -184,9 +182,7 @@ static nn_buf experts(nn_tape *t, nn_buf n, const hparams *h, const layer *w) {
 }
 
 static nn_buf attend(nn_tape *t, nn_buf n, const nn_dims *d, const nn_heads *w, int i) {
-    nn_attn_spec a = {
-        .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    nn_attn_spec a = nn_attn_plain(d, 0);
     nn_kv_store(t, i, nn_project(t, n, w->k), nn_project(t, n, w->v));
     return nn_project(t, nn_attention(t, i, nn_project(t, n, w->q), a), w->o);
 }

@@ -154,17 +154,14 @@ static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
     const top     *tw = net->top;
-    nn_attn_spec   a = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
-    nn_buf x = nn_embed(t, tw->embd, 1);
+    nn_attn_spec   a = nn_attn_plain(d, 0);
+    nn_buf         x = nn_embed(t, tw->embd, 1);
     if (tw->segments) nn_embed_segments(t, x, tw->segments);
     x = nn_norm_rows(t, x, &tw->norm, d->eps);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
         nn_buf       q = nn_project(t, x, w->q), k = nn_project(t, x, w->k), v = nn_project(t, x, w->v);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, a), w->o);
         x = nn_norm_rows(t, x, &w->attn_norm, d->eps);

@@ -5,8 +5,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims    d;
     int        window;
@@ -14,8 +12,6 @@ typedef struct hparams {
     const int *slides;
     nn_rope    rope, rope_sliding;
 } hparams;
-
-typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *q_norm, *k_norm, *post_attn_norm, *post_ffn_norm;
@@ -47,8 +43,6 @@ static void setup(nn_config *c, void *p) {
     if (h->per_head || !h->window) h->rope_sliding = h->rope;
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
@@ -76,11 +70,9 @@ static nn_state state(const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
-    nn_attn_spec   attn = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
+    nn_attn_spec   attn = nn_attn_plain(d, 0);
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
     for (int i = 0; i < d->n_layer; i++) {
@@ -90,8 +82,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_buf       v = nn_project(t, x, w->v);
         if (!h->per_head || h->window == 0 || h->slides[i]) {
             const nn_rope *rope = h->slides[i] ? &h->rope_sliding : &h->rope;
-            nn_rope_apply(t, q, d->head_dim, rope);
-            nn_rope_apply(t, k, d->head_dim, rope);
+            nn_rotate(t, q, k, d->head_dim, rope);
         }
         nn_kv_store(t, i, k, v);
         attn.window = h->slides[i] ? h->window : 0;
@@ -104,5 +95,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names_2[] = { "olmo2", "olmo3", NULL }, *const names_4[] = { "exaone4", NULL };
-const nn_arch models_olmo2 = { NN_FAMILY, .names = names_2, .act = "silu|swish" };
-const nn_arch models_exaone4 = { NN_FAMILY, .names = names_4, .act = "silu|swish" };
+const nn_arch models_olmo2 = { NN_DECODER, .names = names_2, .act = "silu|swish" };
+const nn_arch models_exaone4 = { NN_DECODER, .names = names_4, .act = "silu|swish" };

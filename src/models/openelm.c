@@ -14,8 +14,8 @@ typedef struct hparams {
 typedef nn_ends top;
 
 typedef struct layer {
-    const nn_vec *attn_norm, *ffn_norm, *q_norm, *k_norm;
-    nn_qkvo       attn;
+    const nn_vec *attn_norm, *ffn_norm;
+    nn_heads      attn;
     nn_mlp        mlp;
 } layer;
 
@@ -82,8 +82,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "attn_norm", d.n_embd, 0);
     nn_bind_qkv(b, &w->attn, "attn_qkv", "attn.qkv_proj", &d, false);
     nn_bind_linear(b, &w->attn.o, "attn_output", "attn.out_proj", (int64_t)d.n_head * d.head_dim, d.n_embd, 0);
-    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "attn.q_norm", d.head_dim, 0);
-    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "attn.k_norm", d.head_dim, 0);
+    nn_bind_vec(b, &w->attn.q_norm, "attn_q_norm", "attn.q_norm", d.head_dim, 0);
+    nn_bind_vec(b, &w->attn.k_norm, "attn_k_norm", "attn.k_norm", d.head_dim, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "ffn_norm", d.n_embd, 0);
     nn_bind_linear(b, &w->mlp.gate, "ffn_gate", "ffn.proj_1#0/2", d.n_embd, d.n_ff, 0);
     nn_bind_linear(b, &w->mlp.up, "ffn_up", "ffn.proj_1#1/2", d.n_embd, d.n_ff, 0);
@@ -106,12 +106,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         const layer *w = &lw[i];
         nn_dims      d = dims_of(h, i);
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, eps);
-        nn_buf       q = nn_rms_norm(t, nn_project(t, n, w->attn.q), w->q_norm, eps);
-        nn_buf       k = nn_rms_norm(t, nn_project(t, n, w->attn.k), w->k_norm, eps);
-        nn_rope_apply(t, q, d.head_dim, &h->rope);
-        nn_rope_apply(t, k, d.head_dim, &h->rope);
-        nn_kv_store(t, i, k, nn_project(t, n, w->attn.v));
-        nn_project_add(t, x, nn_attention(t, i, q, nn_attn_plain(&d, 0)), w->attn.o);
+        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(&d, 0), eps), w->attn.o);
         nn_project_add(t, x, nn_feed(t, nn_rms_norm(t, x, w->ffn_norm, eps), &w->mlp, NN_ACT_SILU), w->mlp.down);
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, eps), tw->head, 1.0f, 0.0f);

@@ -24,9 +24,9 @@ typedef struct top {
 } top;
 
 typedef struct layer {
-    nn_norm attn_norm, ffn_norm;
-    nn_qkvo attn;
-    nn_mlp  mlp;
+    nn_norm  attn_norm, ffn_norm;
+    nn_heads attn;
+    nn_mlp   mlp;
 } layer;
 
 static const nn_key keys[] = {
@@ -134,7 +134,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_attn_spec a = nn_attn_plain(d, h->slides[i] ? h->window : 0);
         if (h->neo) a.scale = 1;
         nn_buf n = h->behind ? x : norm(t, x, &w->attn_norm, h);
-        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, NULL, a), w->attn.o);
+        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, NULL, a, h->d.eps), w->attn.o);
         if (h->behind) x = norm(t, x, &w->attn_norm, h);
         n = h->behind ? x : norm(t, x, &w->ffn_norm, h);
         nn_project_add(t, x, nn_feed(t, n, &w->mlp, h->act), w->mlp.down);

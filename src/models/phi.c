@@ -18,9 +18,9 @@ typedef struct top {
 } top;
 
 typedef struct layer {
-    nn_norm norm;
-    nn_qkvo attn;
-    nn_mlp  mlp;
+    nn_norm  norm;
+    nn_heads attn;
+    nn_mlp   mlp;
 } layer;
 
 static const nn_key keys[] = {
@@ -54,7 +54,7 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
 
 /* CodeGen was trained on four devices: its matrix has four parts, each with queries, values and keys of a quarter of the
  * heads. */
-static void bind_quarters(nn_binder *b, nn_qkvo *w, int n) {
+static void bind_quarters(nn_binder *b, nn_heads *w, int n) {
     int each = n / 4;
     nn_bind_runs(b, &w->q, "attn_q", "attn.qkv_proj", n, 4, 3 * each, &(nn_run){ 0, each }, 1);
     nn_bind_runs(b, &w->v, "attn_v", "attn.qkv_proj", n, 4, 3 * each, &(nn_run){ each, each }, 1);
@@ -98,7 +98,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_layer_norm(t, x, w->norm.w, w->norm.b, d->eps);
-        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(d, 0)), w->attn.o);
+        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(d, 0), h->d.eps), w->attn.o);
         nn_project_add(t, x, nn_feed(t, n, &w->mlp, h->act), w->mlp.down);
     }
     nn_logits(t, nn_layer_norm(t, nn_outputs(t, x), tw->norm.w, tw->norm.b, d->eps), tw->head, 1.0f, 0.0f);

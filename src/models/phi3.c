@@ -2,15 +2,11 @@
 /* Phi-3 and Phi-4: the Llama block with fused projections, partial rotation and longrope. */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims d;
     int     window;
     nn_rope rope;
 } hparams;
-
-typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
@@ -26,8 +22,6 @@ static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
 }
-
-static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, 0); }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const nn_dims *d = p;
@@ -54,21 +48,16 @@ static nn_state state(const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams     *h = net->hp;
     const nn_dims     *d = &h->d;
-    const top         *tw = net->top;
+    const nn_ends     *tw = net->top;
     const layer       *lw = net->layers;
-    const nn_attn_spec attn = { .n_head = d->n_head,
-                                .n_kv = d->n_kv,
-                                .dim_k = d->head_dim,
-                                .window = h->window,
-                                .scale = 1.0f / sqrtf((float)d->head_dim) };
+    const nn_attn_spec attn = nn_attn_plain(d, h->window);
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
         nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, attn), w->o);
 
@@ -79,4 +68,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "phi3", NULL };
-const nn_arch            models_phi3 = { NN_FAMILY, .names = names, .act = "silu|swish" };
+const nn_arch            models_phi3 = { NN_DECODER, .names = names, .act = "silu|swish" };

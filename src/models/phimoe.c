@@ -2,8 +2,6 @@
 /* Phi 3.5 MoE: LayerNorms and biases, windowed attention, two experts by the sparse mixer. */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims d;
     int     n_expert, n_used, window;
@@ -74,11 +72,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     const nn_dims     *d = &h->d;
     const top         *tw = net->top;
     const layer       *lw = net->layers;
-    const nn_attn_spec a = { .n_head = d->n_head,
-                             .n_kv = d->n_kv,
-                             .dim_k = d->head_dim,
-                             .window = h->window,
-                             .scale = 1.0f / sqrtf((float)d->head_dim) };
+    const nn_attn_spec a = nn_attn_plain(d, h->window);
     const nn_moe_spec  how = { .n_expert = h->n_expert,
                                .n_used = h->n_used,
                                .score = NN_SCORE_SPARSEMIXER,
@@ -90,8 +84,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         const layer *w = &lw[i];
         nn_buf       n = nn_layer_norm(t, x, w->attn_norm, w->attn_bias, d->eps);
         nn_buf       q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k), v = nn_project(t, n, w->attn.v);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, a), w->attn.o);
         nn_add(t, x, nn_ffn_apply(t, nn_layer_norm(t, x, w->ffn_norm, w->ffn_bias, d->eps), &w->ffn, how));

@@ -3,8 +3,6 @@
  * SwiGLU. Also the language models of Qwen 2, 2.5 and 3 VL: in text all axes of their rotation have the same position. */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims    d;
     bool       use_window, first;
@@ -18,9 +16,8 @@ typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
-    const nn_vec *q_norm, *k_norm; /* Qwen 3 */
-    nn_linear     q, k, v, o;
-    nn_linear     gate, up, down;
+    nn_heads      attn;
+    nn_mlp        mlp;
 } layer;
 
 static const nn_key keys[] = {
@@ -62,41 +59,29 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
 }
 
 static void bind_first(nn_binder *b, layer *w, const nn_dims *d) {
-    int     n = d->n_embd;
-    nn_qkvo fused;
-    *w = (layer){ 0 };
+    int n = d->n_embd;
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "ln_1", n, 0);
-    nn_bind_qkv(b, &fused, "attn_qkv", "attn.c_attn", d, false);
-    w->q = fused.q;
-    w->k = fused.k;
-    w->v = fused.v;
-    nn_bind_linear(b, &w->o, "attn_output", "attn.c_proj", d->n_head * d->head_dim, n, 0);
+    nn_bind_qkv(b, &w->attn, "attn_qkv", "attn.c_attn", d, false);
+    nn_bind_linear(b, &w->attn.o, "attn_output", "attn.c_proj", d->n_head * d->head_dim, n, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "ln_2", n, 0);
-    nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.w2", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->up, "ffn_up", "mlp.w1", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", "mlp.c_proj", d->n_ff, n, 0);
+    nn_bind_linear(b, &w->mlp.gate, "ffn_gate", "mlp.w2", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->mlp.up, "ffn_up", "mlp.w1", n, d->n_ff, 0);
+    nn_bind_linear(b, &w->mlp.down, "ffn_down", "mlp.c_proj", d->n_ff, n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const nn_dims *d = p;
     layer         *w = out;
-    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
     (void)i;
     if (((const hparams *)p)->first) {
         bind_first(b, w, d);
         return;
     }
-    nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
-    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, 0);
-    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
-    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
-    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm", d->head_dim, NN_OPTIONAL);
-    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm", d->head_dim, w->q_norm ? 0 : NN_OPTIONAL);
-    nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", n, 0);
-    nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n, 0);
+    nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", d->n_embd, 0);
+    nn_bind_qkvo(b, &w->attn, d);
+    nn_bind_head_norms(b, &w->attn, d->head_dim, d->head_dim, NN_OPTIONAL); /* Qwen 3 */
+    nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm", d->n_embd, 0);
+    nn_bind_mlp(b, &w->mlp, d, true);
 }
 
 static nn_state state(const void *p, int i) {
@@ -110,27 +95,15 @@ static void forward(nn_tape *t, const nn_net *net) {
     const nn_dims *d = &h->d;
     const top     *tw = net->top;
     const layer   *lw = net->layers;
-    nn_attn_spec   attn = {
-          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
-    };
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-        if (w->q_norm) {
-            q = nn_rms_norm(t, q, w->q_norm, d->eps);
-            k = nn_rms_norm(t, k, w->k_norm, d->eps);
-        }
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
-        nn_kv_store(t, i, k, v);
-        attn.window = h->slides[i] ? h->window : 0;
-        nn_project_add(t, x, nn_attention(t, i, q, attn), w->o);
-
+        nn_attn_spec a = nn_attn_plain(d, h->slides[i] ? h->window : 0);
+        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, a, d->eps), w->attn.o);
         n = nn_rms_norm(t, x, w->ffn_norm, d->eps);
-        nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
+        nn_project_add(t, x, nn_feed(t, n, &w->mlp, NN_ACT_SILU), w->mlp.down);
     }
     x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps);
     if (h->whole)
@@ -139,14 +112,13 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_logits(t, x, tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names_1[] = { "qwen", NULL }, *const names_2[] = { "qwen2", NULL },
-                         *const names_3[] = { "qwen3", NULL }, *const names_2vl[] = { "qwen2vl",         "qwen2_vl",
-                                                                                      "qwen2_vl_text",   "qwen2_5_vl",
-                                                                                      "qwen2_5_vl_text", NULL },
-                         *const names_3vl[] = { "qwen3vl", "qwen3_vl", "qwen3_vl_text", NULL };
 #define ACT .act = "silu|swish"
-const nn_arch models_qwen = { NN_FAMILY, .names = names_1, .hf_layers = "model.h.", ACT };
-const nn_arch models_qwen2 = { NN_FAMILY, .names = names_2, ACT };
-const nn_arch models_qwen3 = { NN_FAMILY, .names = names_3, ACT };
-const nn_arch models_qwen2vl = { NN_FAMILY, .names = names_2vl, .gguf_only = true, ACT };
-const nn_arch models_qwen3vl = { NN_FAMILY, .names = names_3vl, .gguf_only = true, ACT };
+const nn_arch models_qwen = { NN_FAMILY, .names = NN_NAMES("qwen"), .hf_layers = "model.h.", ACT };
+const nn_arch models_qwen2 = { NN_FAMILY, .names = NN_NAMES("qwen2"), ACT };
+const nn_arch models_qwen3 = { NN_FAMILY, .names = NN_NAMES("qwen3"), ACT };
+const nn_arch models_qwen2vl = { NN_FAMILY,
+                                 .names =
+                                     NN_NAMES("qwen2vl", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"),
+                                 .gguf_only = true, ACT };
+const nn_arch models_qwen3vl = { NN_FAMILY, .names = NN_NAMES("qwen3vl", "qwen3_vl", "qwen3_vl_text"),
+                                 .gguf_only = true, ACT };

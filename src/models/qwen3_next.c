@@ -187,13 +187,9 @@ static void attention(nn_tape *t, int i, nn_buf x, nn_buf n, const hparams *h, c
     nn_buf         both = nn_project(t, n, w->q); /* per head: query, gate */
     nn_buf         q = nn_rms_norm(t, nn_take_each(t, both, 2 * d->head_dim, 0, d->head_dim), w->q_norm, d->eps);
     nn_buf         k = nn_rms_norm(t, nn_project(t, n, w->k), w->k_norm, d->eps);
-    nn_rope_apply(t, q, d->head_dim, &h->rope);
-    nn_rope_apply(t, k, d->head_dim, &h->rope);
+    nn_rotate(t, q, k, d->head_dim, &h->rope);
     nn_kv_store(t, i, k, nn_project(t, n, w->v));
-    nn_buf o = nn_attention(
-        t, i, q,
-        (nn_attn_spec){
-            .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim) });
+    nn_buf o = nn_attention(t, i, q, nn_attn_plain(d, 0));
     nn_gate(t, o, nn_take_each(t, both, 2 * d->head_dim, d->head_dim, d->head_dim), NN_ACT_SIGMOID);
     nn_project_add(t, x, o, w->o);
 }

@@ -22,7 +22,7 @@ typedef struct top {
 typedef struct layer {
     nn_norm       attn_norm, ffn_norm;
     const nn_vec *q_norm, *k_norm;
-    nn_qkvo       attn;
+    nn_heads      attn;
     nn_mlp        mlp;
 } layer;
 
@@ -100,8 +100,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_buf       n = nn_layer_norm(t, x, w->attn_norm.w, w->attn_norm.b, d->eps);
         nn_buf       q = part(t, n, w->attn.q, w->q_norm, h), k = part(t, n, w->attn.k, w->k_norm, h);
         nn_buf       v = part(t, n, w->attn.v, NULL, h);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, nn_attn_plain(d, 0)), w->attn.o);
         if (!h->parallel) n = nn_layer_norm(t, x, w->ffn_norm.w, w->ffn_norm.b, d->eps);

@@ -3,8 +3,6 @@
  */
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct hparams {
     nn_dims d;
     int     window;
@@ -73,18 +71,13 @@ static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
     const top     *tw = net->top;
-    nn_attn_spec   a = { .n_head = d->n_head,
-                         .n_kv = d->n_kv,
-                         .dim_k = d->head_dim,
-                         .window = h->window,
-                         .scale = 1.0f / sqrtf((float)d->head_dim) };
+    nn_attn_spec   a = nn_attn_plain(d, h->window);
     nn_buf         x = nn_embed(t, tw->embd, 1);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
         nn_buf       n = nn_layer_norm(t, x, w->attn_norm, w->attn_norm_bias, d->eps);
         nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k);
-        nn_rope_apply(t, q, d->head_dim, &h->rope);
-        nn_rope_apply(t, k, d->head_dim, &h->rope);
+        nn_rotate(t, q, k, d->head_dim, &h->rope);
         nn_kv_store(t, i, k, nn_project(t, n, w->v));
         nn_project_add(t, x, nn_attention(t, i, q, a), w->o);
         n = nn_layer_norm(t, x, w->ffn_norm, w->ffn_norm_bias, d->eps);

@@ -632,7 +632,7 @@ void nn_bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf
     bind_runs(b, out, gguf, hf, in, parts, part, runs, n_runs, 0, 0);
 }
 
-void nn_bind_qkv(nn_binder *b, nn_qkvo *out, const char *gguf, const char *hf, const nn_dims *d, bool grouped) {
+void nn_bind_qkv(nn_binder *b, nn_heads *out, const char *gguf, const char *hf, const nn_dims *d, bool grouped) {
     nn_linear *const to[] = { &out->q, &out->k, &out->v };
     const int        per = d->n_head / d->n_kv, dim = d->head_dim;
     const nn_run     runs[] = { { 0, per * dim }, { per * dim, dim }, { (per + 1) * dim, dim } };

@@ -6,12 +6,20 @@
 #include <stdio.h>
 #include <string.h>
 
-void nn_bind_qkvo(nn_binder *b, nn_qkvo *out, const nn_dims *d) {
-    int n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
-    nn_bind_linear(b, &out->q, "attn_q", "self_attn.q_proj", n, q, NN_ROTARY);
-    nn_bind_linear(b, &out->k, "attn_k", "self_attn.k_proj", n, kv, NN_ROTARY);
-    nn_bind_linear(b, &out->v, "attn_v", "self_attn.v_proj", n, kv, 0);
-    nn_bind_linear(b, &out->o, "attn_output", "self_attn.o_proj|self_attn.dense|self_attn.out_proj", q, n, 0);
+void nn_bind_attention(nn_binder *b, nn_heads *w, int64_t n, int64_t q, int64_t kv, unsigned flags) {
+    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, flags);
+    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, flags);
+    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
+    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj|self_attn.dense|self_attn.out_proj", q, n, 0);
+}
+
+void nn_bind_qkvo(nn_binder *b, nn_heads *out, const nn_dims *d) {
+    nn_bind_attention(b, out, d->n_embd, (int64_t)d->n_head * d->head_dim, (int64_t)d->n_kv * d->head_dim, NN_ROTARY);
+}
+
+void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k, unsigned flags) {
+    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm|self_attn.query_layernorm", q, flags);
+    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm|self_attn.key_layernorm", k, w->q_norm ? 0 : flags);
 }
 
 void nn_bind_mlp(nn_binder *b, nn_mlp *out, const nn_dims *d, bool gated) {
@@ -22,6 +30,19 @@ void nn_bind_mlp(nn_binder *b, nn_mlp *out, const nn_dims *d, bool gated) {
                    d->n_embd, 0);
 }
 
+void nn_bind_top_ends(nn_binder *b, void *top, const void *hp) { nn_bind_ends(b, top, hp, 0); }
+
+nn_state nn_state_plain(const void *hp, int i) {
+    const nn_dims *d = hp;
+    (void)i;
+    return nn_state_kv(d->n_kv, d->head_dim, 0);
+}
+
+void nn_rotate(nn_tape *t, nn_buf q, nn_buf k, int head_dim, const nn_rope *r) {
+    nn_rope_apply(t, q, head_dim, r);
+    nn_rope_apply(t, k, head_dim, r);
+}
+
 nn_attn_spec nn_attn_plain(const nn_dims *d, int window) {
     return (nn_attn_spec){ .n_head = d->n_head,
                            .n_kv = d->n_kv,
@@ -30,12 +51,11 @@ nn_attn_spec nn_attn_plain(const nn_dims *d, int window) {
                            .scale = 1.0f / sqrtf((float)d->head_dim) };
 }
 
-nn_buf nn_attend(nn_tape *t, int layer, nn_buf n, const nn_qkvo *w, const nn_rope *rope, nn_attn_spec a) {
+nn_buf nn_attend(nn_tape *t, int layer, nn_buf n, const nn_heads *w, const nn_rope *rope, nn_attn_spec a, float eps) {
     nn_buf q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-    if (rope) {
-        nn_rope_apply(t, q, a.dim_k, rope);
-        nn_rope_apply(t, k, a.dim_k, rope);
-    }
+    if (w->q_norm) q = nn_rms_norm(t, q, w->q_norm, eps);
+    if (w->k_norm) k = nn_rms_norm(t, k, w->k_norm, eps);
+    if (rope) nn_rotate(t, q, k, a.dim_k, rope);
     nn_kv_store(t, layer, k, v);
     return nn_attention(t, layer, q, a);
 }

@@ -360,6 +360,7 @@ nn_buf nn_project_heads(nn_tape *t, nn_buf x, const nn_mat *w);       /* head h 
 
 void nn_rope_apply(nn_tape *t, nn_buf x, int head_dim, const nn_rope *r); /* the head's first n_rot elements */
 void nn_rope_apply_at(nn_tape *t, nn_buf x, int head_dim, int offset, const nn_rope *r); /* from offset on */
+void nn_rotate(nn_tape *t, nn_buf q, nn_buf k, int head_dim, const nn_rope *r);          /* both of them */
 void nn_scale_by_position(nn_tape *t, nn_buf x, float beta,
                           int period); /* x *= 1 + beta * ln(1 + floor(pos / period)) */
 void nn_scale_by_next_position(nn_tape *t, nn_buf x, float beta, int period); /* the same with pos + 1 */
@@ -440,28 +441,41 @@ typedef struct nn_arch {
     void (*forward)(nn_tape *t, const nn_net *net);
 } nn_arch;
 
-/* The usual fields, for a file that names its parts as this header does. */
-#define NN_FAMILY                                                                                                      \
-    .hp_size = sizeof(hparams), .top_size = sizeof(top), .layer_size = sizeof(layer), .keys = keys, .setup = setup,    \
-    .bind_top = bind_top, .bind_layer = bind_layer, .state = state, .forward = forward
-
 /* What stands outside the layers of most families. */
 typedef struct nn_ends {
     const nn_mat *embd;
     const nn_vec *norm;
     nn_linear     head;
 } nn_ends;
+void     nn_bind_top_ends(nn_binder *b, void *top, const void *hp); /* nn_bind_ends of the dims that hp begins with */
+nn_state nn_state_plain(const void *hp, int i);                     /* keys and values of all positions */
+
+/* The usual fields, for a file that names its parts as this header does: all of them its own; with nn_ends as its top;
+ * with nn_state_plain, too. */
+#define NN_PARTS                                                                                                       \
+    .hp_size = sizeof(hparams), .layer_size = sizeof(layer), .keys = keys, .setup = setup, .bind_layer = bind_layer,   \
+    .forward = forward
+#define NN_FAMILY NN_PARTS, .top_size = sizeof(top), .bind_top = bind_top, .state = state
+#define NN_DECODER NN_PARTS, .top_size = sizeof(nn_ends), .bind_top = nn_bind_top_ends, .state = state
+#define NN_PLAIN NN_PARTS, .top_size = sizeof(nn_ends), .bind_top = nn_bind_top_ends, .state = nn_state_plain
+#define NN_NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 /* --- parts that many families share ------------------------------------------------------------------------------ */
 
-typedef struct nn_qkvo {
-    nn_linear q, k, v, o;
-} nn_qkvo;
+/* Attention's matrices. Norms are there where the file has them: one weight per element of a head, or of all heads. */
+typedef struct nn_heads {
+    nn_linear     q, k, v, o;
+    const nn_vec *q_norm, *k_norm;
+} nn_heads;
 /* attn_{q,k,v,output} or self_attn.{q,k,v,o}_proj. */
-void nn_bind_qkvo(nn_binder *b, nn_qkvo *out, const nn_dims *d);
+void nn_bind_qkvo(nn_binder *b, nn_heads *out, const nn_dims *d);
+/* The same with sizes of their own: n inputs, q and kv outputs. `flags` for q and k: NN_ROTARY. */
+void nn_bind_attention(nn_binder *b, nn_heads *w, int64_t n, int64_t q, int64_t kv, unsigned flags);
+/* Of these lengths; flags: 0, or NN_OPTIONAL for both or neither. */
+void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k, unsigned flags);
 /* q, k and v in one tensor: all of q, then k, then v; or, in Hugging Face's file (grouped), for each key head its
  * queries, its key and its value. */
-void nn_bind_qkv(nn_binder *b, nn_qkvo *out, const char *gguf, const char *hf, const nn_dims *d, bool grouped);
+void nn_bind_qkv(nn_binder *b, nn_heads *out, const char *gguf, const char *hf, const nn_dims *d, bool grouped);
 
 typedef struct nn_mlp {
     nn_linear gate, up, down; /* gate may be absent */
@@ -469,8 +483,8 @@ typedef struct nn_mlp {
 void nn_bind_mlp(nn_binder *b, nn_mlp *out, const nn_dims *d, bool gated); /* ffn_*, mlp.*_proj */
 
 nn_attn_spec nn_attn_plain(const nn_dims *d, int window);
-/* The heads' results for the normed input n, before o. rope may be NULL. */
-nn_buf nn_attend(nn_tape *t, int layer, nn_buf n, const nn_qkvo *w, const nn_rope *rope, nn_attn_spec a);
+/* The heads' results for the normed input n, before o. rope may be NULL; eps is for the norms of q and k. */
+nn_buf nn_attend(nn_tape *t, int layer, nn_buf n, const nn_heads *w, const nn_rope *rope, nn_attn_spec a, float eps);
 /* The feed-forward's inside for the normed input n, before down. */
 nn_buf nn_feed(nn_tape *t, nn_buf n, const nn_mlp *w, nn_act_kind act);
 
@@ -483,21 +497,13 @@ void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, 
 
 /* --- parts of several families (parts.c) ------------------------------------------------------------------------ */
 
-/* Attention under its usual names. Norms are there where the file has them: one weight per element of a head, or of all
- * heads. `flags` for q and k: NN_ROTARY. */
-typedef struct nn_heads {
-    nn_linear     q, k, v, o;
-    const nn_vec *q_norm, *k_norm;
-} nn_heads;
-void nn_bind_attention(nn_binder *b, nn_heads *w, int64_t n, int64_t q, int64_t kv, unsigned flags);
-void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k); /* required, of these lengths */
-
 nn_mat nn_mat_of(const nn_mat *stack, int i); /* one matrix of a stack */
 
 /* A gated feed-forward: dense, or experts behind a router and perhaps a shared one beside them. `hf` names the module
  * ("mlp"); the shared expert's may have alternatives. */
 typedef struct nn_ffn {
     nn_linear     gate, up, down, router, shared_gate, shared_up, shared_down;
+    nn_linear     shared_router; /* one logit, whose sigmoid weighs the shared expert */
     const nn_vec *route_bias;
 } nn_ffn;
 void nn_bind_ffn(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff);
@@ -506,6 +512,31 @@ void nn_bind_ffn_experts(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int
 void nn_bind_ffn_shared(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff);
 /* What the whole of it makes of x; `how` brings everything but the weights. */
 nn_buf nn_ffn_apply(nn_tape *t, nn_buf x, const nn_ffn *w, nn_moe_spec how);
+
+/* Latent attention (latent.c). Without query compression (q_rank 0) q_b takes the hidden state. */
+typedef struct nn_latent_dims {
+    int     q_rank, kv_rank, nope, rot, v_dim;
+    float   scale, eps; /* eps: of the two inner norms, whatever the model's own is */
+    float   beta;       /* 0, or queries grow with the position: nn_scale_by_position with the period */
+    int     period;
+    nn_rope rope; /* n_rot 0: nothing rotates */
+} nn_latent_dims;
+typedef struct nn_latent {
+    const nn_vec *q_norm, *kv_norm;
+    nn_linear     q_a, q_b, kv, k_rot, o;
+    const nn_mat *k_b, *v_b; /* per head */
+} nn_latent;
+#define NN_LATENT_KEYS(m, gguf_v)                                                                                      \
+    NN_INT(m.q_rank, "attention.q_lora_rank", "q_lora_rank", 0),                                                       \
+        NN_INT(m.kv_rank, "attention.kv_lora_rank", "kv_lora_rank", NN_REQUIRED),                                      \
+        NN_INT(m.rot, "rope.dimension_count", "qk_rope_head_dim", NN_REQUIRED),                                        \
+        NN_INT(m.nope, NULL, "qk_nope_head_dim", 0), NN_INT(m.v_dim, gguf_v, "v_head_dim", 0)
+void nn_latent_read(nn_config *c, nn_latent_dims *m); /* what the table leaves open; refuses sizes that do not fit */
+void nn_bind_latent(nn_binder *b, nn_latent *w, const nn_latent_dims *m, const nn_dims *d);
+nn_state nn_latent_state(const nn_latent_dims *m);
+nn_buf   nn_latent_query(nn_tape *t, nn_buf n, const nn_latent *w, const nn_latent_dims *m); /* what q_b takes */
+nn_buf   nn_latent_attend(nn_tape *t, int layer, nn_buf n, nn_buf query, const nn_latent *w, const nn_latent_dims *m,
+                          int n_head); /* before o */
 
 /* Mamba 2's mixer, as hybrid models have it. norm NULL: the gate only. */
 typedef struct nn_mamba2_dims {

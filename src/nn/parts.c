@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several families bind and record in the same way: attention's matrices, feed-forwards, Mamba 2's mixer. */
+/* What several families bind and record in the same way: feed-forwards, Mamba 2's mixer. */
 #include "nn/nn.h"
 #include "tensor/mat.h"
 
@@ -22,18 +22,6 @@ static const char *join(char out[NAMES], const char *hf, const char *endings) {
         }
     }
     return out;
-}
-
-void nn_bind_attention(nn_binder *b, nn_heads *w, int64_t n, int64_t q, int64_t kv, unsigned flags) {
-    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, q, flags);
-    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, flags);
-    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
-    nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
-}
-
-void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k) {
-    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm|self_attn.query_layernorm", q, 0);
-    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm|self_attn.key_layernorm", k, 0);
 }
 
 void nn_bind_ffn(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff) {
@@ -85,8 +73,15 @@ nn_buf nn_ffn_apply(nn_tape *t, nn_buf x, const nn_ffn *w, nn_moe_spec how) {
     how.down = w->down;
     how.bias = w->route_bias;
     nn_buf y = nn_moe(t, x, how);
-    if (w->shared_gate.w)
-        nn_project_add(t, y, nn_glu_clamped(t, x, w->shared_gate, w->shared_up, how.glu), w->shared_down);
+    if (!w->shared_gate.w) return y;
+    nn_buf shared = nn_glu_clamped(t, x, w->shared_gate, w->shared_up, how.glu);
+    if (!w->shared_router.w) {
+        nn_project_add(t, y, shared, w->shared_down);
+        return y;
+    }
+    shared = nn_project(t, shared, w->shared_down);
+    nn_gate(t, shared, nn_project(t, x, w->shared_router), NN_ACT_SIGMOID);
+    nn_add(t, y, shared);
     return y;
 }
 
