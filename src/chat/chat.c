@@ -311,8 +311,10 @@ static bool with_last(const json_value *from, json_value last, json_value *out, 
 
 static int tag_messages(const json_value *messages, json_value *out, arena *a, err *e) {
     const json_value *last = json_at(messages, json_count(messages) - 1), *content = json_get(last, "content");
-    json_value        text, message;
-    bool ok = tagged_text(content->u.string, &text, a) && with_member(last, "content", text, &message, a) &&
+    if (!json_is(content, JSON_K_STRING))
+        return err_set(e, ERR_UNSUPPORTED, "a message with pictures cannot be continued");
+    json_value text, message;
+    bool       ok = tagged_text(content->u.string, &text, a) && with_member(last, "content", text, &message, a) &&
               with_last(messages, message, out, a);
     return ok ? 0 : err_set_nomem(e);
 }
@@ -446,6 +448,7 @@ static int mark_end(const chat *c, const chat_input *in, const json_value *messa
     tok_ids ids = { 0 };
     str_init(&text);
     int rc = render(c, in, messages, false, &text, e);
+    if (rc == 0 && in->rewrite) rc = in->rewrite(in->rewrite_ctx, &text, e);
     if (rc == 0) rc = chat_encode(c, str_cstr(&text), text.len, &ids, e);
     size_t n = 0;
     while (rc == 0 && n < ids.count && n < out->ids.count && ids.data[n] == out->ids.data[n]) n++;
@@ -468,6 +471,7 @@ static int make_prompt(const chat *c, const chat_input *in, const json_value *me
     if (in->add_generation_prompt) settle_thoughts(c, in, out);
     if (in->continue_final) settle_continued(c, out);
     if (!str_ok(&out->text)) return err_set_nomem(e);
+    if (in->rewrite && (rc = in->rewrite(in->rewrite_ctx, &out->text, e)) < 0) return rc;
     if ((rc = chat_encode(c, str_cstr(&out->text), out->text.len, &out->ids, e)) < 0) return rc;
     mark_messages(c, messages, out);
     return in->add_generation_prompt ? mark_end(c, in, messages, out, e) : 0;
@@ -486,7 +490,9 @@ int chat_prompt(const chat *c, const chat_input *in, chat_tokens *out, err *e) {
     if (in->continue_final && in->add_generation_prompt)
         return err_set(e, ERR_ARG, "a prompt either continues the last message or begins a new one");
     arena_init(&a, 0);
-    rc = chat_messages_fit(&c->wants, &c->format, in->messages, &messages, &a, e);
+    chat_wants wants = c->wants;
+    wants.pictures = wants.pictures && !c->format.generic; /* what is generic is written into texts */
+    rc = chat_messages_fit(&wants, &c->format, in->picture, in->messages, &messages, &a, e);
     if (rc == 0 && c->format.generic)
         rc = chat_generic_fit(messages, in->tools, &(chat_generic){ c->shows_system, !c->wants.calls_as_text },
                               &messages, &a, e);

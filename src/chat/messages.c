@@ -78,6 +78,7 @@ void chat_wants_find(chat_wants *w, view source, const char *const probes[4]) {
         .short_ids = says(source, "length != 9") || says(source, "length == 9") || says(source, "length 9"),
         .calls_as_text = rendered && !shown,
         .developer = reads(source, "developer"),
+        .pictures = says(source, "'image'") || says(source, "\"image\""),
         .thinking = reads(source, "thinking"),
         .reasoning = reads(source, "reasoning"),
         .reasoning_content = reads(source, "reasoning_content"),
@@ -94,6 +95,8 @@ typedef struct fitter {
     const chat_format *f;
     arena             *a;
     err               *e;
+    const char        *picture; /* NULL: none may come */
+    size_t             n_pictures;
     size_t             index;                /* of the message */
     int                n_ids;                /* ids made up so far */
     view               names[256], ids[256]; /* calls so far, the newest at the end; older ones are forgotten */
@@ -164,6 +167,36 @@ static bool is_text_part(const json_value *part) {
            (!type || strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 || strcmp(type, "output_text") == 0);
 }
 
+/* A part that is a picture; they are counted in their order. */
+static int fit_picture(fitter *t, const json_value *part, bool *is) {
+    const char *type = json_cstr(json_get(part, "type"));
+    int64_t     blob = -1;
+    *is = type && strcmp(type, "image") == 0;
+    if (!*is) return 0;
+    if (!t->picture) return refuse(t, ERR_UNSUPPORTED, "this model cannot see: it takes no pictures");
+    if (!json_int(json_get(part, "blob"), &blob) || blob != (int64_t)t->n_pictures)
+        return refuse(t, ERR_ARG, "a picture must name its bytes, in the order of the pictures");
+    t->n_pictures++;
+    return 0;
+}
+
+/* For a template that shows parts: texts and pictures, each a part of the plainest form. */
+static int keep_parts(fitter *t, members *m, const json_value *c) {
+    size_t       n = json_count(c);
+    json_value  *items = arena_calloc(t->a, n + 1, sizeof *items);
+    json_member *pair = arena_calloc(t->a, 2 * n + 1, sizeof *pair);
+    if (!items || !pair) return err_set_nomem(t->e);
+    for (size_t i = 0; i < n; i++, pair += 2) {
+        const json_value *part = json_at(c, i), *text = json_get(part, "text");
+        bool              image = !json_is(text, JSON_K_STRING) && part->kind != JSON_K_STRING;
+        pair[0] = (json_member){ view_of("type"), string_value(view_of(image ? "image" : "text")) };
+        if (!image) pair[1] = (json_member){ view_of("text"), part->kind == JSON_K_STRING ? *part : *text };
+        items[i] = (json_value){ .kind = JSON_K_OBJECT, .u.object = { pair, image ? 1 : 2 } };
+    }
+    put(m, "content", (json_value){ .kind = JSON_K_ARRAY, .u.array = { items, n } });
+    return 0;
+}
+
 static int fit_content(fitter *t, members *m) {
     const json_value *c = get(m, "content");
     str               text;
@@ -174,10 +207,19 @@ static int fit_content(fitter *t, members *m) {
     if (c->kind == JSON_K_STRING) return 0;
     if (c->kind != JSON_K_ARRAY) return refuse(t, ERR_ARG, "content must be a text or a list of parts");
     str_init(&text);
+    size_t before = t->n_pictures;
     for (size_t i = 0; i < json_count(c); i++) {
         const json_value *part = json_at(c, i);
         view              piece;
-        if (part->kind == JSON_K_STRING) {
+        bool              image;
+        int               rc = fit_picture(t, part, &image);
+        if (rc < 0) {
+            str_deinit(&text);
+            return rc;
+        }
+        if (image) {
+            piece = view_of(t->picture);
+        } else if (part->kind == JSON_K_STRING) {
             piece = part->u.string;
         } else if (is_text_part(part)) {
             piece = json_get(part, "text")->u.string;
@@ -189,6 +231,10 @@ static int fit_content(fitter *t, members *m) {
         }
         if (text.len) str_push(&text, '\n');
         str_append(&text, piece.data, piece.len);
+    }
+    if (t->n_pictures > before && t->w->pictures && !get(m, "tool_calls")) {
+        str_deinit(&text);
+        return keep_parts(t, m, c);
     }
     put(m, "content", string_value(keep_str(t, &text)));
     return 0;
@@ -503,8 +549,8 @@ static int split_calls(fitter *t, json_value *all) {
     return 0;
 }
 
-int chat_messages_fit(const chat_wants *w, const chat_format *f, const json_value *in, const json_value **out, arena *a,
-                      err *e) {
+int chat_messages_fit(const chat_wants *w, const chat_format *f, const char *picture, const json_value *in,
+                      const json_value **out, arena *a, err *e) {
     size_t      n = json_count(in);
     fitter     *t = arena_calloc(a, 1, sizeof *t);
     json_value *all = arena_calloc(a, 1, sizeof *all), *list = arena_calloc(a, n ? n : 1, sizeof *list);
@@ -513,6 +559,7 @@ int chat_messages_fit(const chat_wants *w, const chat_format *f, const json_valu
     t->f = f;
     t->a = a;
     t->e = e;
+    t->picture = picture;
     for (; t->index < n; t->index++) {
         int rc = fit_message(t, json_at(in, t->index), &list[t->index]);
         if (rc < 0) return rc;

@@ -90,7 +90,7 @@ typedef struct host_model {
     uint64_t   n_params;
     int        n_ctx, n_ctx_train, n_layer, n_embd;
     int64_t    n_vocab;
-    bool       can_chat, can_tools, can_think, can_embed, can_infill, can_generate;
+    bool       can_chat, can_tools, can_think, can_embed, can_infill, can_generate, can_see;
 
     bool     pinned;
     float    load_fraction; /* while loading */

@@ -43,6 +43,7 @@ static const wire_field settings_fields[] = {
     WIRE_CSTR_OR_NULL(runtime_settings, rope_type, "rope_type", WIRE_MAX_SHORT),
     WIRE_DOUBLE(runtime_settings, rope_factor, "rope_factor"),
     WIRE_COUNTER(runtime_settings, rope_original_context, "rope_original_context"),
+    WIRE_CSTR_OR_NULL(runtime_settings, mmproj, "mmproj", WIRE_MAX_SHORT),
 };
 static const wire_table settings_table = WIRE_TABLE(runtime_settings, settings_fields);
 
@@ -117,6 +118,7 @@ static const wire_field info_fields[] = {
     WIRE_BOOL(runtime_info, can_infill, "can_infill"),
     WIRE_BOOL(runtime_info, can_rerank, "can_rerank"),
     WIRE_BOOL(runtime_info, can_generate, "can_generate"),
+    WIRE_BOOL(runtime_info, can_see, "can_see"),
     WIRE_CSTR_OR_NULL(runtime_info, template_text, "template", WIRE_MAX_UP),
     WIRE_CSTR_OR_NULL(runtime_info, template_origin, "template origin", WIRE_MAX_SHORT),
 };

@@ -25,8 +25,8 @@ const char *const bind_roots[] = { "model.",
                                    "new.",
                                    "nomic_bert.",
                                    "encoder.",
+                                   "model.text_model.",
                                    NULL };
-enum { N_ROOTS = sizeof bind_roots / sizeof *bind_roots - 1 };
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) {
     va_list ap;
@@ -92,15 +92,18 @@ static bool find_exact(const nn_binder *b, const char *name, bind_found *out) {
 
 /* Finds `name` (as it stands, with ".weight", with "_blocks"), under every spelling of the root. */
 static bool bind_find(nn_binder *b, const char *name, bind_found *out) {
-    char full[256];
-    bool in_model = strncmp(name, "model.", 6) == 0;
+    char               full[256];
+    bool               in_model = strncmp(name, "model.", 6) == 0;
+    const char *const *known = b->roots ? b->roots : bind_roots;
+    int                n = 0;
     if (b->gguf) return find_exact(b, name, out);
-    for (int i = 0; i < N_ROOTS; i++) {
-        int r = (b->root + i) % N_ROOTS;
+    while (known[n]) n++;
+    for (int i = 0; i < n; i++) {
+        int r = (b->root + i) % n;
         if (in_model)
-            snprintf(full, sizeof full, "%s%s", bind_roots[r], name + 6);
+            snprintf(full, sizeof full, "%s%s", known[r], name + 6);
         else
-            snprintf(full, sizeof full, "%s%s", i == 0 ? "" : bind_roots[(r + 1) % N_ROOTS], name);
+            snprintf(full, sizeof full, "%s%s", i == 0 ? "" : known[(r + 1) % n], name);
         if (find_exact(b, full, out)) {
             if (in_model) b->root = r;
             return true;
@@ -157,6 +160,12 @@ bool nn_bind_exists(nn_binder *b, const char *gguf, const char *hf) {
     bind_name  n;
     bind_found f;
     return !b->file || (!b->failed && find_any(b, gguf, hf, &n, &f));
+}
+
+int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf) {
+    bind_name  n;
+    bind_found f;
+    return b->file && !b->failed && find_any(b, gguf, hf, &n, &f) ? f.tensor->dims[0] : 0;
 }
 
 /* --- what was asked for, under its GGUF name -------------------------------------------------------------------- */
@@ -286,6 +295,28 @@ void nn_bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, 
     snprintf(own, sizeof own, "%s.bias", gguf ? gguf : "");
     nn_bind_vec(b, &out->w, gguf, weight, n, flags & ~(unsigned)NN_OPTIONAL);
     nn_bind_vec(b, &out->b, gguf ? own : NULL, bias, n, flags & ~(unsigned)NN_PLUS_ONE);
+}
+
+void nn_bind_patches(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows) {
+    const nn_vec *all = NULL;
+    char          gguf_bias[160], hf_bias[160];
+    *out = (nn_linear){ 0 };
+    nn_bind_vec(b, &all, gguf, hf, in * rows, 0);
+    if (!all) return;
+    tensor_mat *at = arena_calloc(b->mem, 1, sizeof *at);
+    nn_mat     *m = arena_calloc(b->mem, 1, sizeof *m);
+    if (!at || !m) {
+        bind_fail(b, ERR_NOMEM, "out of memory");
+        return;
+    }
+    *at = (tensor_mat){
+        .type = TENSOR_F32, .rows = rows, .cols = in, .data = all->data, .row_bytes = (size_t)in * sizeof(float)
+    };
+    *m = (nn_mat){ .name = all->name, .rows = rows, .cols = in, .at = at };
+    out->w = m;
+    snprintf(gguf_bias, sizeof gguf_bias, "%s.bias", gguf);
+    snprintf(hf_bias, sizeof hf_bias, "%s.bias", hf);
+    nn_bind_vec(b, &out->b, gguf_bias, hf_bias, rows, NN_OPTIONAL);
 }
 
 void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int count, int64_t each,

@@ -7,14 +7,15 @@
 #include "tensor/mat.h"
 
 struct nn_binder {
-    nn_model         *model;
-    const model_file *file; /* NULL: a sketch; everything that is not optional is noted, nothing is bound */
-    arena            *mem;
-    bool              gguf;
-    char              gguf_prefix[32], hf_prefix[64]; /* "" in bind_top */
-    int               root;                           /* which spelling of "model." this file uses; see bind.c */
-    err               error;
-    bool              failed;
+    nn_model          *model;
+    const model_file  *file; /* NULL: a sketch; everything that is not optional is noted, nothing is bound */
+    arena             *mem;
+    bool               gguf;
+    char               gguf_prefix[32], hf_prefix[64]; /* "" in bind_top */
+    const char *const *roots;                          /* NULL: those of bind.c */
+    int                root;                           /* which spelling of "model." this file uses; see bind.c */
+    err                error;
+    bool               failed;
 };
 
 /* One alternative of a name, with what stands behind it. */

@@ -573,6 +573,24 @@ const float *nn_config_tensor(nn_config *c, const char *name, int64_t n) {
     return out;
 }
 
+/* --- around a part of a model -----------------------------------------------------------------------------------  */
+
+int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt) {
+    const json_value *part = c->root;
+    if (c->outer) c->root = c->outer;
+    int64_t x = nn_config_int(c, gguf, hf, dflt);
+    c->root = part;
+    return x;
+}
+
+nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt) {
+    const json_value *part = c->root;
+    if (c->outer) c->root = c->outer;
+    nn_act_kind x = nn_config_act(c, gguf, hf, dflt);
+    c->root = part;
+    return x;
+}
+
 /* --- dims and tables -------------------------------------------------------------------------------------------- */
 
 /* max: the largest integer. A family's integers are counts and widths that it adds and multiplies. */
@@ -706,7 +724,7 @@ int nn_config_read(nn_config *c, const nn_arch *arch, void *hp, err *e) {
     if (!c->failed && (d->n_layer <= 0 || d->n_layer > MAX_LAYERS))
         nn_config_fail(c, "the number of layers is %d; it must lie between 1 and %d", d->n_layer, MAX_LAYERS);
     c->n_layer = c->failed ? 0 : d->n_layer;
-    if (!c->failed) d->n_vocab = read_vocab(c);
+    if (!c->failed) d->n_vocab = arch->lacks & NN_LACKS_VOCAB ? 1 : read_vocab(c);
     if (!(arch->lacks & NN_LACKS_HEADS)) {
         read_keys(c, head_keys, d, INT32_MAX);
         read_keys(c, kv_keys, d, INT32_MAX);

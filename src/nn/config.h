@@ -40,6 +40,7 @@ struct nn_config {
     arena               *mem;
     const model_file    *file; /* NULL: synthetic */
     const json_value    *root, *text;
+    const json_value    *outer;     /* of a part of a model: what stands around root; NULL: nothing does */
     const char          *arch_name; /* prefix of GGUF keys */
     const nn_arch       *arch;
     const nn_config_set *set;

@@ -26,7 +26,7 @@ static const nn_arch *find_family(const model_file *f, const nn_arch *const *arc
 }
 
 static int bind_all(nn_model *m, err *e) {
-    nn_binder   b = { .model = m, .file = m->file, .mem = &m->mem };
+    nn_binder   b = { .model = m, .file = m->file, .mem = &m->mem, .roots = m->arch->hf_roots };
     void       *top = arena_calloc(&m->mem, 1, m->arch->top_size ? m->arch->top_size : 1);
     char       *layers = arena_calloc(&m->mem, (size_t)m->dims->n_layer, m->arch->layer_size);
     const char *hf_layers = m->arch->hf_layers ? m->arch->hf_layers : "model.layers.";
@@ -108,6 +108,28 @@ int nn_model_open(nn_model **out, const model_file *file, const nn_arch *const *
 fail:
     nn_model_free(m);
     return err_wrap(e, rc, "%s", model_file_path(file));
+}
+
+int nn_model_open_part(nn_model **out, const model_file *file, const nn_part *part, err *e) {
+    nn_model *m = calloc(1, sizeof *m);
+    int       rc;
+    *out = NULL;
+    if (!m) return err_set_nomem(e);
+    arena_init(&m->mem, 0);
+    m->arch = part->arch;
+    m->file = file;
+    m->config = (nn_config){ .mem = &m->mem,
+                             .file = file,
+                             .root = part->config,
+                             .outer = part->outer,
+                             .arch_name = part->keys,
+                             .arch = part->arch };
+    if ((rc = open_model(m, e)) < 0) {
+        nn_model_free(m);
+        return err_wrap(e, rc, "%s", model_file_path(file));
+    }
+    *out = m;
+    return 0;
 }
 
 int nn_model_sketch(nn_model **out, const nn_arch *arch, const nn_config_set *set, size_t n_set, err *e) {

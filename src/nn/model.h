@@ -58,6 +58,14 @@ int  nn_model_open(nn_model **out, const model_file *file, const nn_arch *const 
                    err *e);
 void nn_model_free(nn_model *m);
 
+/* A part of a model with its own fields: an object of config.json, or GGUF keys that begin with `keys` and a dot. */
+typedef struct nn_part {
+    const nn_arch    *arch;
+    const json_value *config, *outer; /* of a Hugging Face directory; outer: the whole config.json */
+    const char       *keys;           /* of a GGUF file: "clip.vision" */
+} nn_part;
+int nn_model_open_part(nn_model **out, const model_file *file, const nn_part *part, err *e);
+
 /* Without a file: collects what a model with these values would need. There is no tape and no data. */
 int nn_model_sketch(nn_model **out, const nn_arch *arch, const nn_config_set *set, size_t n_set, err *e);
 

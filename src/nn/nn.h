@@ -133,6 +133,10 @@ const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, 
  * in the file, or as the default, means that every n-th layer is 0 and the others 1 (0: all layers are 0). */
 const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, const char *text, int every);
 
+/* For a part of a model whose fields stand in an object of their own (vision_config): look-ups outside of it. */
+int64_t     nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt);
+nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt);
+
 /* Notes a derived value under the key where a GGUF file keeps it. */
 void nn_config_derived(nn_config *c, const char *gguf, double value);
 void nn_config_derived_int(nn_config *c, const char *gguf, int64_t value);
@@ -217,6 +221,8 @@ void nn_bind_grid(nn_binder *b, const nn_vec **out, const char *gguf, const char
 void nn_bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, int64_t n, unsigned flags);
 void nn_bind_mat(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                  unsigned flags);
+/* A convolution whose kernel does not overlap itself: a matrix of all that one place sees, f32. The bias is optional. */
+void nn_bind_patches(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows);
 /* A matrix and, where the file has one, its bias. */
 void nn_bind_linear(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                     unsigned flags);
@@ -238,8 +244,9 @@ void nn_bind_experts(nn_binder *b, nn_linear *out, const char *gguf, const char 
 void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int n_head, int64_t in,
                    int64_t rows, int64_t first, int64_t stride, unsigned flags);
 /* Refuses a file that has this tensor: it belongs to a variant that the family does not know. */
-void nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
-bool nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
+void    nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
+bool    nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
+int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf);  /* inputs of a matrix; 0: there is none */
 
 /* --- what a layer remembers ------------------------------------------------------------------------------------- */
 
@@ -338,6 +345,8 @@ typedef struct nn_scan_spec {
     const nn_vec *a, *d, *dt_bias;
 } nn_scan_spec;
 
+/* Rows that every batch supplies, of this width: a tower's input. There is no table to look anything up in. */
+nn_buf nn_input(nn_tape *t, int64_t width);
 /* Rows of the embedding table, times scale (0: 1). nn_embed_positions adds the table's row pos + offset. */
 nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale);
 void   nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset);
@@ -419,7 +428,7 @@ typedef struct nn_net {
     const void *hp, *top, *layers;
 } nn_net;
 
-enum { NN_LACKS_HEADS = 1, NN_LACKS_FF = 2, NN_LACKS_EPS = 4 };
+enum { NN_LACKS_HEADS = 1, NN_LACKS_FF = 2, NN_LACKS_EPS = 4, NN_LACKS_VOCAB = 8 };
 
 typedef struct nn_arch {
     const char *const *names;       /* general.architecture and model_type values, the GGUF name first; NULL ends */
@@ -427,7 +436,8 @@ typedef struct nn_arch {
     bool               hf_only;     /* no GGUF architecture is published: the names are model_types alone */
     const char        *hf_layers;   /* NULL: "model.layers." */
     const char        *gguf_layers; /* NULL: "blk." */
-    const char *const *tied; /* model_type values whose config.json means tie_word_embeddings where it is silent */
+    const char *const *hf_roots; /* what "model." may be in a Hugging Face file; NULL: a language model's; NULL ends */
+    const char *const *tied;     /* model_type values whose config.json means tie_word_embeddings where it is silent */
     size_t             hp_size, top_size, layer_size;
     const nn_key      *keys;
     unsigned           lacks;              /* dims that this family does not have */
@@ -459,6 +469,23 @@ nn_state nn_state_plain(const void *hp, int i);                     /* keys and 
 #define NN_DECODER NN_PARTS, .top_size = sizeof(nn_ends), .bind_top = nn_bind_top_ends, .state = state
 #define NN_PLAIN NN_PARTS, .top_size = sizeof(nn_ends), .bind_top = nn_bind_top_ends, .state = nn_state_plain
 #define NN_NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+/*
+ * What towers have in common: a tower turns the patches of a picture into rows, a projector turns these (pooled or put
+ * together, which is the caller's work) into rows for the language model. Each is a family of its own; a tower's hparams
+ * begin with nn_tower_dims and its top with nn_tower_top. An input row of a tower is a patch, [channel][y][x], and behind it
+ * what is added to the embedded patch: its position.
+ */
+typedef struct nn_tower_dims {
+    nn_dims d;
+    int     patch; /* pixels of a patch's side */
+    int     image; /* side of the pictures that its positions are for */
+} nn_tower_dims;
+typedef struct nn_tower_top {
+    const nn_vec *positions; /* [n][n_embd], one per place, rows first; the class row's stands in front. NULL: none */
+    const nn_vec *class_row; /* a row that is no patch and goes first; NULL: none */
+} nn_tower_top;
+nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */
 
 /* --- parts that many families share ------------------------------------------------------------------------------ */
 

@@ -85,6 +85,13 @@ nn_buf nn_ffn_apply(nn_tape *t, nn_buf x, const nn_ffn *w, nn_moe_spec how) {
     return y;
 }
 
+nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch) {
+    int    pixels = 3 * d->patch * d->patch;
+    nn_buf in = nn_input(t, (int64_t)pixels + d->d.n_embd), x = nn_take(t, in, pixels, d->d.n_embd);
+    nn_project_add(t, x, nn_take(t, in, 0, pixels), patch);
+    return x;
+}
+
 nn_mat nn_mat_of(const nn_mat *stack, int i) {
     return (nn_mat){ .name = stack->name, .rows = stack->rows, .cols = stack->cols, .at = &stack->at[i] };
 }

@@ -2,6 +2,8 @@
 /* The recorder: each nn_* op of nn.h checks its shapes and appends to the tape. */
 #include "nn/tape.h"
 
+#include "tensor/mat.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -111,6 +113,21 @@ nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale) {
         op->u.embed.scale = scale == 0 ? 1.0f : scale;
     }
     return out;
+}
+
+nn_buf nn_input(nn_tape *t, int64_t columns) {
+    tensor_mat *at = arena_calloc(t->mem, 1, sizeof *at);
+    nn_mat     *m = arena_calloc(t->mem, 1, sizeof *m);
+    float      *none = columns > 0 && columns < MAX_OPS ? arena_calloc(t->mem, (size_t)columns, sizeof *none) : NULL;
+    if (!at || !m || !none) {
+        fail(t, "an input of width %lld", (long long)columns);
+        return 0;
+    }
+    *at = (tensor_mat){
+        .type = TENSOR_F32, .rows = 1, .cols = columns, .data = none, .row_bytes = (size_t)columns * sizeof *none
+    };
+    *m = (nn_mat){ .name = "input", .rows = 1, .cols = columns, .at = at };
+    return nn_embed(t, m, 1.0f);
 }
 
 void nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset) {

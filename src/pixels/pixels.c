@@ -23,6 +23,19 @@ void pixels_deinit(pixels *p) {
     *p = (pixels){ 0 };
 }
 
+int pixels_view(pixels *out, const void *data, size_t bytes, err *e) {
+    int32_t size[2];
+    *out = (pixels){ 0 };
+    if (bytes < PIXELS_HEAD_BYTES) return err_set(e, ERR_FORMAT, "a picture of %zu bytes", bytes);
+    memcpy(size, data, sizeof size);
+    if (size[0] <= 0 || size[1] <= 0 ||
+        (uint64_t)size[0] * (uint64_t)size[1] != (bytes - PIXELS_HEAD_BYTES) / PIXELS_CHANNELS ||
+        (bytes - PIXELS_HEAD_BYTES) % PIXELS_CHANNELS)
+        return err_set(e, ERR_FORMAT, "a picture of %d x %d pixels in %zu bytes", size[0], size[1], bytes);
+    *out = (pixels){ size[0], size[1], (uint8_t *)(uintptr_t)data + PIXELS_HEAD_BYTES };
+    return 0;
+}
+
 int pixels_crop(pixels *out, const pixels *from, int x, int y, int width, int height, err *e) {
     int rc = pixels_init(out, width, height, e);
     if (rc < 0) return rc;

@@ -28,6 +28,11 @@ void pixels_deinit(pixels *p);                              /* accepts one that 
 
 static inline size_t pixels_bytes(const pixels *p) { return (size_t)p->width * (size_t)p->height * PIXELS_CHANNELS; }
 
+/* A picture as bytes, for a process border: width and height (int32), then its pixels. */
+enum { PIXELS_HEAD_BYTES = 8 };
+/* A borrowed picture in such bytes; `out` is not to be deinitialised. */
+int pixels_view(pixels *out, const void *data, size_t bytes, err *e);
+
 /* Both make a new picture; `from` stays. */
 int pixels_resize(pixels *out, const pixels *from, int width, int height, pixels_filter filter, err *e);
 /* The part that begins at (x, y); what lies outside of `from` is black. */

@@ -2,7 +2,7 @@
 /*
  * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
  * guides.c (what an answer may be), answer.c (engine events -> runtime events), embedding.c (how a text becomes a vector),
- * rerank.c (or a score), infill.c, defaults.c, settings.c (what a model's owner wishes).
+ * rerank.c (or a score), pictures.c (rows in a prompt), infill.c, defaults.c, settings.c (what a model's owner wishes).
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
  * engine_submit on the engine's events. Lock order: request.order, then runtime.lock, then the engine's own.
@@ -20,6 +20,7 @@
 #include "runtime/head.h"
 #include "runtime/runtime.h"
 #include "sampling/stop.h"
+#include "vision/vision.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -58,6 +59,9 @@ struct runtime {
     cross_head        cross;
     embedding         embed;
     model_file       *file;
+    model_file       *mmproj; /* a file with the tower; NULL: there is none */
+    vision           *eyes;   /* NULL: it does not see */
+    int32_t           row_token;
     nn_model         *model;
     chat             *chat;
     engine           *engine;
@@ -82,6 +86,9 @@ struct runtime {
     queue    *incoming; /* of requests */
     pthread_t thread;   /* prepares */
     bool      started;
+    queue    *looking; /* requests with pictures, before that; NULL: no eyes */
+    pthread_t looker;
+    bool      looks;
 
     pthread_mutex_t lock; /* guards all below, and refs, links, engine_id, cancelled and paused of every request */
     request        *first, *last;
@@ -119,6 +126,7 @@ struct request {
     int             n_unstopped;   /* choices that no stop text has ended; guarded by order */
     int             n_engine_open; /* choices from which the engine has more to say; guarded by order */
     double          submitted_at, prepared_at;
+    vision_rows    *pictures;    /* one per blob, once they were looked at */
     str             bytes;       /* scratch of TOKEN events; guarded by order */
     bool            owner_stops; /* the stop texts are those of the settings */
     const char    **stop;        /* the request's stop texts as the engine and the matchers take them */
@@ -165,6 +173,20 @@ void *prepare_main(void *runtime); /* the preparation thread */
 int  guides_get(runtime *r, const runtime_request *q, const trees *t, const prompt *p, engine_guide **out, bool *calls,
                 err *e);
 void guides_close(runtime *r);
+
+/* pictures.c */
+char *pictures_find_mmproj(const char *model); /* a path to be freed; NULL: there is none */
+int   pictures_open(runtime *r, const char *mmproj, const engine_options *g, err *e); /* no eyes: no error */
+void  pictures_close(runtime *r);
+int   pictures_step_tokens(const runtime *r, const engine_options *o); /* spans that see themselves need room */
+void *pictures_main(void *runtime);                                    /* the thread that looks */
+typedef struct pictures_text {
+    const runtime         *owner;
+    const runtime_request *q;
+} pictures_text;
+int pictures_rewrite(void *ctx, str *text, err *e); /* ctx: a pictures_text; for chat_input */
+/* Where the rows of x's pictures are in the prompt; the caller frees the list. */
+int pictures_place(const request *x, const prompt *p, engine_rows **out, size_t *n_out, err *e);
 
 /* infill.c */
 bool infill_known(const tok *t);

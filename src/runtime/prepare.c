@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "runtime/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -78,6 +79,7 @@ static int prompt_chat(const runtime *r, const runtime_request *q, const trees *
     const json_value          *messages = have->messages;
     chat_tokens                t;
     chat                      *other = NULL;
+    pictures_text              words = { r, q };
     arena                      a;
     arena_init(&a, 0);
     chat_tokens_init(&t);
@@ -96,7 +98,10 @@ static int prompt_chat(const runtime *r, const runtime_request *q, const trees *
                                                                                               : thinking[q->thinking],
                           .effort = q->effort,
                           .thinking_budget = q->thinking_budget > 0 ? q->thinking_budget : 0,
-                          .now = clock_now() };
+                          .now = clock_now(),
+                          .picture = r->eyes ? vision_placeholder(r->eyes) : NULL,
+                          .rewrite = q->n_blobs && r->eyes ? pictures_rewrite : NULL,
+                          .rewrite_ctx = &words };
         rc = chat_prompt(other ? other : r->chat, &in, &t, e);
     }
     if (rc == 0) {
@@ -158,7 +163,12 @@ static int prompt_embed(const runtime *r, const runtime_request *q, prompt *out,
 }
 
 int prompt_make(const runtime *r, const runtime_request *q, const trees *t, prompt *out, err *e) {
-    if (q->n_blobs) return err_set(e, ERR_UNSUPPORTED, "images are not supported by this model");
+    if (q->n_blobs && !r->eyes)
+        return err_set(e, ERR_UNSUPPORTED, "this model (%s) cannot see: it takes no pictures", r->info.family);
+    if (q->n_blobs && q->task != RUNTIME_CHAT)
+        return err_set(e, ERR_UNSUPPORTED, "pictures can only be part of a chat");
+    if (q->n_blobs && q->n_tokens)
+        return err_set(e, ERR_UNSUPPORTED, "context: a conversation with pictures cannot be continued by its tokens");
     switch (q->task) {
     case RUNTIME_CHAT: return prompt_chat(r, q, t, out, e);
     case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);
@@ -259,31 +269,37 @@ static int submit(request *x, const engine_request *g, const prompt *p, err *e) 
 static int hand_over(request *x, const prompt *p, const sampling_params *s, int max_tokens, engine_guide *guide,
                      err *e) {
     const runtime_request *q = &x->q;
-    engine_request         g = { .tokens = p->ids.data,
-                                 .n_tokens = p->ids.count,
-                                 .sampling = *s,
-                                 .max_tokens = max_tokens,
-                                 .min_tokens = q->min_tokens,
-                                 .ignore_eos = q->ignore_eos,
-                                 .stop = x->stop,
-                                 .stop_bytes = x->stop_bytes,
-                                 .n_stop = x->choices[0].stop ? 0 : q->n_stop,
-                                 .n_choices = q->n_choices,
-                                 .priority = q->priority,
-                                 .want_logprob = q->want_logprob || q->n_top > 0,
-                                 .n_top = q->n_top,
-                                 .score_prompt = q->echo && (q->want_logprob || q->n_top > 0),
-                                 .no_answer = q->no_answer,
-                                 .shown = x->owner->markers.data,
-                                 .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
-                                 .keep_special = q->raw_answer,
-                                 .no_cache = q->no_cache,
-                                 .marks = p->marks,
-                                 .n_marks = p->n_marks,
-                                 .client = q->client,
-                                 .guide = guide,
-                                 .on_event = answer_event,
-                                 .ctx = x };
+    engine_rows           *rows = NULL;
+    size_t                 n_rows = 0;
+    int                    rc = q->n_blobs ? pictures_place(x, p, &rows, &n_rows, e) : 0;
+    if (rc < 0) return rc;
+    engine_request g = { .rows = rows,
+                         .n_rows = n_rows,
+                         .tokens = p->ids.data,
+                         .n_tokens = p->ids.count,
+                         .sampling = *s,
+                         .max_tokens = max_tokens,
+                         .min_tokens = q->min_tokens,
+                         .ignore_eos = q->ignore_eos,
+                         .stop = x->stop,
+                         .stop_bytes = x->stop_bytes,
+                         .n_stop = x->choices[0].stop ? 0 : q->n_stop,
+                         .n_choices = q->n_choices,
+                         .priority = q->priority,
+                         .want_logprob = q->want_logprob || q->n_top > 0,
+                         .n_top = q->n_top,
+                         .score_prompt = q->echo && (q->want_logprob || q->n_top > 0),
+                         .no_answer = q->no_answer,
+                         .shown = x->owner->markers.data,
+                         .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
+                         .keep_special = q->raw_answer,
+                         .no_cache = q->no_cache,
+                         .marks = p->marks,
+                         .n_marks = p->n_marks,
+                         .client = q->client,
+                         .guide = guide,
+                         .on_event = answer_event,
+                         .ctx = x };
     if (q->task == RUNTIME_EMBED) {
         g.pooling = defaults_pooling(x->owner, q->pooling);
         g.normalize = x->owner->embed.n_dense == 0;
@@ -297,7 +313,9 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
     }
     atomic_store(&x->prompt_tokens, (int)p->ids.count);
     x->prepared_at = clock_s();
-    return submit(x, &g, p, e);
+    rc = submit(x, &g, p, e); /* which copies */
+    free(rows);
+    return rc;
 }
 
 static int prepare(request *x, err *e) {

@@ -14,6 +14,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+enum { LOOKING = 64 }; /* requests whose pictures wait */
+
 int runtime_cache_type(const char *name, engine_options *o, err *e) {
     if (!nn_kv_type_parse(name ? name : "f16", &o->k_type)) return err_set(e, ERR_ARG, "'%s' is not a page type", name);
     o->v_type = o->k_type;
@@ -48,6 +50,7 @@ static int describe(runtime *r, err *e) {
     i->can_tools = i->can_chat && (f->generic || (chat_uses(r->chat, "tools") && f->syntax != CHAT_SYNTAX_NONE));
     i->can_think = chat_can_think(r->chat);
     i->can_embed = true;
+    i->can_see = i->can_chat && r->eyes;
     i->n_vector = r->embed.size;
     i->can_rerank = r->rank_form || r->cross.n_layers;
     i->can_infill = i->can_generate && infill_known(chat_tokenizer(r->chat));
@@ -77,6 +80,8 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     progress(o, 0.2f);
     if ((rc = chat_open(&r->chat, o->path, text, e)) < 0) return rc;
     progress(o, 0.8f);
+    if ((rc = pictures_open(r, o->settings.mmproj, &g, e)) < 0) return rc;
+    g.step_tokens = pictures_step_tokens(r, &g);
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
     if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
@@ -110,6 +115,14 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
         goto fail;
     }
     r->started = true;
+    if (r->eyes) {
+        if ((rc = queue_open(&r->looking, LOOKING, e)) < 0) goto fail;
+        if (pthread_create(&r->looker, NULL, pictures_main, r) != 0) {
+            rc = err_set(e, ERR_NOMEM, "cannot start the thread that looks at pictures");
+            goto fail;
+        }
+        r->looks = true;
+    }
     if (o->spare_bytes / 2 > model_file_bytes(r->file))
         r->settling = pthread_create(&r->settler, NULL, settle_main, r) == 0; /* without it all is well, too */
     *out = r;
@@ -127,11 +140,17 @@ void runtime_free(runtime *r) {
         pthread_mutex_lock(&r->lock);
         r->closing = true;
         pthread_mutex_unlock(&r->lock);
+        if (r->looks) {
+            queue_close(r->looking);
+            pthread_join(r->looker, NULL);
+        }
         queue_close(r->incoming);
         pthread_join(r->thread, NULL);
     }
     engine_free(r->engine); /* the last events come in here */
     queue_free(r->incoming);
+    queue_free(r->looking);
+    pictures_close(r);
     guides_close(r);
     chat_free(r->chat);
     nn_model_free(r->model);
@@ -142,6 +161,8 @@ void runtime_free(runtime *r) {
     pthread_mutex_destroy(&r->lock);
     free(r);
 }
+
+char *runtime_find_mmproj(const char *path) { return pictures_find_mmproj(path); }
 
 void runtime_describe(const runtime *r, runtime_info *out) { *out = r->info; }
 

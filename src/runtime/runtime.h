@@ -46,6 +46,7 @@ typedef struct runtime_settings {
     const char        *rope_type;              /* "none", "linear" or "yarn" instead of the model's own rule; NULL */
     double             rope_factor;
     int                rope_original_context; /* 0: as the model says */
+    const char        *mmproj; /* a GGUF file with the model's eyes; NULL: the one beside the model, if there is one */
 } runtime_settings;
 
 /* A copy that owns its texts; NULL: out of memory. */
@@ -67,6 +68,9 @@ typedef struct runtime_options {
     void *progress_ctx;
 } runtime_options;
 
+/* The file with the eyes of a GGUF model that lies beside it (its name has "mmproj" in it); NULL: none does. To be freed. */
+char *runtime_find_mmproj(const char *path);
+
 /* Sets the page types of keys and values by name ("f16", "q8_0", ...); NULL: f16. */
 int runtime_cache_type(const char *name, engine_options *o, err *e);
 
@@ -84,6 +88,7 @@ typedef struct runtime_info {
     int         n_vector; /* floats of an embedding */
     int64_t     n_vocab;
     bool        can_chat, can_tools, can_think, can_embed, can_infill, can_rerank, can_generate;
+    bool        can_see;         /* pictures in messages */
     const char *template_text;   /* NULL: none */
     const char *template_origin; /* "tokenizer.chat_template", "built-in chatml", ...; NULL: none */
 } runtime_info;
@@ -164,7 +169,7 @@ enum {
 extern const unsigned runtime_set_bits[SAMPLING_PARAM_COUNT];
 
 enum { RUNTIME_MAX_BLOBS = 32 };
-#define RUNTIME_MAX_BLOB_BYTES ((uint64_t)64 << 20)
+#define RUNTIME_MAX_BLOB_BYTES ((uint64_t)128 << 20)
 
 typedef struct runtime_event runtime_event;
 
@@ -230,7 +235,8 @@ typedef struct runtime_request {
     bool
         prompt_is_side; /* it names a side of a search ("query", "document"): a model without such a prompt needs none */
 
-    /* Bytes that messages name by their index: images. At most RUNTIME_MAX_BLOBS, RUNTIME_MAX_BLOB_BYTES together. */
+    /* Pictures, decoded, as pixels_view reads them. A part {"type": "image", "blob": N} of a message's content names one
+     * by its index; indexes rise in the order of the parts. At most RUNTIME_MAX_BLOBS, RUNTIME_MAX_BLOB_BYTES together. */
     const view *blobs;
     size_t      n_blobs;
 

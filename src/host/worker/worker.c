@@ -511,13 +511,17 @@ static int settle(long parent, err *e) {
 
 /* Before anything of the model is opened, while there is one thread. */
 static int build_walls(const worker *w, err *e) {
-    const char     *cache = w->open.runtime.engine.disk_cache_dir;
-    sandbox_options o = { .readable = &w->open.runtime.path,
-                          .n_readable = 1,
+    const char     *cache = w->open.runtime.engine.disk_cache_dir, *given = w->open.runtime.settings.mmproj;
+    char           *found = given ? NULL : runtime_find_mmproj(w->open.runtime.path);
+    const char     *readable[] = { w->open.runtime.path, given ? given : found };
+    sandbox_options o = { .readable = readable,
+                          .n_readable = readable[1] ? 2 : 1,
                           .writable = &cache,
                           .n_writable = cache ? 1 : 0,
                           .missing = SANDBOX_WARN };
-    return sandbox_enter(&o, e);
+    int             rc = sandbox_enter(&o, e);
+    free(found);
+    return rc;
 }
 
 static int begin(worker *w, err *e) {

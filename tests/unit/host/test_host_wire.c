@@ -466,7 +466,8 @@ static void test_small_ones(void **state) {
 
 /* The layout as wire.h draws it, byte for byte. */
 static void test_layout(void **state) {
-    static const unsigned char frame[] = { 17, 0, 0, 0, 2, 17, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+    static const unsigned char frame[] = { 17, 0, 0, 0, WIRE_VERSION, 17, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33,
+                                           0x22, 0x11,
                                            /* kind, choice, not the last, text */
                                            3, 0, 0, 0, 2, 0, 0, 0, 0, 4, 0, 0, 0, 'a', 'b', 'c', 'd' };
     runtime_event              ev = { .kind = RUNTIME_CONTENT, .choice = 2, .text = { "abcd", 4 } };
@@ -544,7 +545,13 @@ static void test_bad_heads(void **state) {
     const struct {
         int           at;
         unsigned char value;
-    } wrong[] = { { 4, 1 }, { 4, 3 }, { 5, WIRE_TYPE_COUNT }, { 5, 255 }, { 6, 1 }, { 7, 1 }, { 3, 0x41 } };
+    } wrong[] = { { 4, WIRE_VERSION - 1 },
+                  { 4, WIRE_VERSION + 1 },
+                  { 5, WIRE_TYPE_COUNT },
+                  { 5, 255 },
+                  { 6, 1 },
+                  { 7, 1 },
+                  { 3, 0x41 } };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char old = out.data[wrong[i].at];
         out.data[wrong[i].at] = (char)wrong[i].value;

@@ -381,7 +381,7 @@ static void test_mistakes(void **state) {
     test_greedy(&q, SUM);
     q.blobs = &(view){ "\x89PNG", 4 };
     q.n_blobs = 1;
-    test_request_refused(*state, &q, ERR_UNSUPPORTED, "images are not supported by this model");
+    test_request_refused(*state, &q, ERR_UNSUPPORTED, "cannot see: it takes no pictures");
     assert_int_equal(runtime_count(*state, &q, &n, &e), ERR_UNSUPPORTED);
     test_greedy(&q, SUM);
     q.n_top = 21;

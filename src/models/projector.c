@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Projectors: from the rows of a tower to those of a language model. The vision room pools the tower's rows, or puts several
+ * side by side, before they come here.
+ *
+ *     Gemma 3     a norm and a matrix over the mean of a square of patches
+ *     LLaVA       two layers over each patch
+ *     Idefics 3   one matrix over a square of patches, side by side
+ */
+#include "nn/nn.h"
+
+typedef enum kind { GEMMA3, LLAVA, IDEFICS3 } kind;
+
+typedef struct hparams {
+    nn_dims     d; /* the tower's */
+    kind        kind;
+    int         n_in, n_out; /* widths */
+    nn_act_kind act;
+} hparams;
+
+typedef struct top {
+    const nn_vec *norm;
+    nn_linear     first, second;
+} top;
+
+typedef char layer;
+
+static const nn_key keys[] = { { 0 } };
+
+/* What comes in and goes out; `outer` fields and the files' own keys say so. */
+static void read_widths(nn_config *c, hparams *h, int side_by_side) {
+    h->n_in = h->d.n_embd * side_by_side;
+    h->n_out = (int)nn_config_outer_int(c, "projection_dim", "text_config.hidden_size|hidden_size", NN_REQUIRED_INT);
+    if (h->n_in <= 0 || h->n_in > 1 << 20 || h->n_out <= 0 || h->n_out > 1 << 20)
+        nn_config_fail(c, "a projector from %d to %d", h->n_in, h->n_out);
+}
+
+static void setup_gemma3(nn_config *c, void *p) {
+    hparams *h = p;
+    h->kind = GEMMA3;
+    h->d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "layer_norm_eps", 1e-6);
+    read_widths(c, h, 1);
+}
+
+static void setup_llava(nn_config *c, void *p) {
+    hparams *h = p;
+    h->kind = LLAVA;
+    h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
+    read_widths(c, h, 1);
+}
+
+static void setup_idefics3(nn_config *c, void *p) {
+    hparams *h = p;
+    int      side = (int)nn_config_outer_int(c, "projector.scale_factor", "scale_factor", 4);
+    h->kind = IDEFICS3;
+    if (side < 1 || side > 16) nn_config_fail(c, "scale_factor is %d", side);
+    read_widths(c, h, side * side);
+}
+
+static void bind_top(nn_binder *b, void *out, const void *p) {
+    const hparams *h = p;
+    top           *t = out;
+    switch (h->kind) {
+    case GEMMA3:
+        nn_bind_vec(b, &t->norm, "mm.soft_emb_norm", "model.multi_modal_projector.mm_soft_emb_norm", h->n_in,
+                    NN_PLUS_ONE);
+        nn_bind_linear(b, &t->first, "mm.input_projection^", "model.multi_modal_projector.mm_input_projection_weight^",
+                       h->n_in, h->n_out, NN_NO_BIAS);
+        break;
+    case LLAVA:
+        nn_bind_linear(b, &t->first, "mm.0|mm.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
+        nn_bind_linear(b, &t->second, "mm.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
+        break;
+    case IDEFICS3:
+        nn_bind_linear(b, &t->first, "mm.model.fc", "model.connector.modality_projection.proj", h->n_in, h->n_out, 0);
+        break;
+    }
+}
+
+static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
+    (void)b;
+    (void)out;
+    (void)p;
+    (void)i;
+}
+
+static nn_state state(const void *p, int i) {
+    (void)p;
+    (void)i;
+    return (nn_state){ .kind = NN_STATE_NONE };
+}
+
+static void forward(nn_tape *t, const nn_net *net) {
+    const hparams *h = net->hp;
+    const top     *tw = net->top;
+    nn_buf         x = nn_input(t, h->n_in);
+    if (tw->norm) x = nn_rms_norm(t, x, tw->norm, h->d.eps);
+    x = nn_project(t, x, tw->first);
+    if (tw->second.w) {
+        nn_act(t, x, h->act);
+        x = nn_project(t, x, tw->second);
+    }
+    nn_vectors(t, nn_outputs(t, x));
+}
+
+#define PROJECTOR(name, text, setup_fn)                                                                                \
+    static const char *const names_##name[] = { text, NULL };                                                          \
+    const nn_arch            models_projector_##name = { .names = names_##name,                                        \
+                                                         .hf_roots = roots,                                            \
+                                                         .hp_size = sizeof(hparams),                                   \
+                                                         .top_size = sizeof(top),                                      \
+                                                         .layer_size = sizeof(layer),                                  \
+                                                         .keys = keys,                                                 \
+                                                         .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF,         \
+                                                         .setup = setup_fn,                                            \
+                                                         .bind_top = bind_top,                                         \
+                                                         .bind_layer = bind_layer,                                     \
+                                                         .state = state,                                               \
+                                                         .forward = forward }
+
+static const char *const roots[] = { "", "model.", NULL };
+PROJECTOR(gemma3, "gemma3_projector", setup_gemma3);
+PROJECTOR(llava, "llava_projector", setup_llava);
+PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3) and CLIP
+ * (LLaVA). CLIP has a class row in front, a norm before the first layer, and LLaVA takes what comes out of the last layer but
+ * one, without a norm behind it.
+ */
+#include "nn/nn.h"
+
+#include <math.h>
+
+typedef struct hparams {
+    nn_tower_dims t;
+    bool          clip;
+    int           n_run; /* layers that are run */
+    bool          quick; /* x * sigmoid(1.702 x) for GELU */
+    nn_act_kind   act;
+} hparams;
+
+typedef struct top {
+    nn_tower_top t;
+    nn_linear    patch;
+    nn_norm      pre, post;
+} top;
+
+typedef struct layer {
+    nn_norm   attn_norm, ffn_norm;
+    nn_linear q, k, v, o, up, down;
+} layer;
+
+static const nn_key keys[] = {
+    NN_INT(t.patch, "patch_size", "patch_size", NN_REQUIRED),
+    NN_INT(t.image, "image_size", "image_size", NN_REQUIRED),
+    { 0 },
+};
+
+static void read_tower(nn_config *c, hparams *h) {
+    nn_dims *d = &h->t.d;
+    d->n_kv = d->n_head;
+    if (d->head_dim <= 0 || d->head_dim * d->n_head != d->n_embd)
+        nn_config_fail(c, "%d heads cannot share a width of %d", d->n_head, d->n_embd);
+    if (h->t.patch < 1 || h->t.patch > 256 || h->t.image < h->t.patch || h->t.image > 16384)
+        nn_config_fail(c, "patches of %d pixels in a picture of %d", h->t.patch, h->t.image);
+    h->n_run = d->n_layer;
+}
+
+static void setup(nn_config *c, void *p) {
+    hparams *h = p;
+    read_tower(c, h);
+    h->t.d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "layer_norm_eps", 1e-6);
+    h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU_TANH);
+}
+
+static void setup_clip(nn_config *c, void *p) {
+    hparams *h = p;
+    read_tower(c, h);
+    h->clip = true;
+    h->t.d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "layer_norm_eps", 1e-5);
+    h->quick = nn_config_is(c, NULL, "hidden_act", "quick_gelu", true);
+    if (!h->quick) h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU);
+    /* Converters leave out what is not run. */
+    int from_end = (int)nn_config_outer_int(c, NULL, "vision_feature_layer", nn_config_gguf(c) ? -1 : -2);
+    h->n_run = from_end < 0 ? h->t.d.n_layer + 1 + from_end : from_end;
+    if (h->n_run < 1 || h->n_run > h->t.d.n_layer)
+        nn_config_fail(c, "vision_feature_layer is %d; there are %d layers", from_end, h->t.d.n_layer);
+}
+
+static void bind_top(nn_binder *b, void *out, const void *p) {
+    const hparams *h = p;
+    top           *t = out;
+    const int64_t  n = h->t.d.n_embd, side = h->t.image / h->t.patch;
+    nn_bind_patches(b, &t->patch, "v.patch_embd", "model.embeddings.patch_embedding", 3 * h->t.patch * h->t.patch, n);
+    nn_bind_table(b, &t->t.positions, "v.position_embd", "model.embeddings.position_embedding", side * side + h->clip,
+                  n);
+    if (h->clip) {
+        nn_bind_vec(b, &t->t.class_row, "v.class_embd", "model.embeddings.class_embedding", n, 0);
+        nn_bind_norm(b, &t->pre, "v.pre_ln", "model.pre_layrnorm", n, 0);
+    } else {
+        nn_bind_norm(b, &t->post, "v.post_ln", "model.post_layernorm", n, 0);
+    }
+}
+
+static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
+    const nn_dims *d = p;
+    layer         *w = out;
+    const int64_t  n = d->n_embd, ff = d->n_ff;
+    /* Older converters exchanged the names of the two. */
+    bool swapped = n != ff && nn_bind_width(b, "ffn_down", NULL) == n;
+    (void)i;
+    nn_bind_norm(b, &w->attn_norm, "ln1", "layer_norm1", n, 0);
+    nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, n, 0);
+    nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, n, 0);
+    nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, n, 0);
+    nn_bind_linear(b, &w->o, "attn_out", "self_attn.out_proj", n, n, 0);
+    nn_bind_norm(b, &w->ffn_norm, "ln2", "layer_norm2", n, 0);
+    nn_bind_linear(b, &w->up, swapped ? "ffn_down" : "ffn_up", "mlp.fc1", n, ff, 0);
+    nn_bind_linear(b, &w->down, swapped ? "ffn_up" : "ffn_down", "mlp.fc2", ff, n, 0);
+}
+
+static nn_state state(const void *p, int i) {
+    const nn_dims *d = p;
+    (void)i;
+    return nn_state_step(d->n_kv, d->head_dim);
+}
+
+static void activate(nn_tape *t, nn_buf x, const hparams *h) {
+    if (!h->quick) {
+        nn_act(t, x, h->act);
+        return;
+    }
+    nn_buf gate = nn_take(t, x, 0, h->t.d.n_ff);
+    nn_scale(t, gate, 1.702f);
+    nn_gate(t, x, gate, NN_ACT_SIGMOID);
+}
+
+static void forward(nn_tape *t, const nn_net *net) {
+    const hparams *h = net->hp;
+    const nn_dims *d = &h->t.d;
+    const top     *tw = net->top;
+    nn_attn_spec   a = {
+          .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
+    };
+    nn_buf x = nn_tower_input(t, &h->t, tw->patch);
+    if (h->clip) x = nn_norm_rows(t, x, &tw->pre, d->eps);
+    for (int i = 0; i < h->n_run; i++) {
+        const layer *w = (const layer *)net->layers + i;
+        nn_buf       n = nn_norm_rows(t, x, &w->attn_norm, d->eps);
+        nn_kv_store(t, i, nn_project(t, n, w->k), nn_project(t, n, w->v));
+        nn_project_add(t, x, nn_attention(t, i, nn_project(t, n, w->q), a), w->o);
+        nn_buf f = nn_project(t, nn_norm_rows(t, x, &w->ffn_norm, d->eps), w->up);
+        activate(t, f, h);
+        nn_project_add(t, x, f, w->down);
+    }
+    if (!h->clip) x = nn_norm_rows(t, x, &tw->post, d->eps);
+    nn_vectors(t, nn_outputs(t, x));
+}
+
+static const char *const roots[] = { "vision_tower.vision_model.",
+                                     "model.vision_tower.vision_model.",
+                                     "vision_tower.",
+                                     "model.vision_tower.",
+                                     "model.vision_model.",
+                                     "vision_model.",
+                                     NULL };
+static const char *const names[] = { "siglip_vision_model", NULL };
+const nn_arch            models_siglip = { NN_FAMILY,
+                                           .names = names,
+                                           .hf_layers = "model.encoder.layers.",
+                                           .gguf_layers = "v.blk.",
+                                           .hf_roots = roots,
+                                           .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };
+
+static const char *const names_clip[] = { "clip_vision_model", NULL };
+const nn_arch            models_clip = { .hp_size = sizeof(hparams),
+                                         .top_size = sizeof(top),
+                                         .layer_size = sizeof(layer),
+                                         .keys = keys,
+                                         .setup = setup_clip,
+                                         .bind_top = bind_top,
+                                         .bind_layer = bind_layer,
+                                         .state = state,
+                                         .forward = forward,
+                                         .names = names_clip,
+                                         .hf_layers = "model.encoder.layers.",
+                                         .gguf_layers = "v.blk.",
+                                         .hf_roots = roots,
+                                         .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS };

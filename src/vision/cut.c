@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes and pieces, in the arithmetic of the reference: doubles, and int() where it says int(). */
+#include "vision/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { LARGEST = 4096 }; /* IDEFICS3: no side is longer when it is scaled */
+
+static int up_to(int x, int step) { return (x + step - 1) / step * step; }
+
+static void plan_tiles(vision_plan *p, const vision_rules *r, int width, int height) {
+    double ratio = (double)width / height;
+    bool   wide = width >= height;
+    int    longer = r->edge, other = wide ? (int)(longer / ratio) : (int)(longer * ratio);
+    other += other % 2;
+    if (other < 1) other = 1;
+    if (longer > LARGEST) { /* of the size just found */
+        double again = wide ? (double)longer / other : (double)other / longer;
+        longer = LARGEST;
+        other = wide ? (int)(longer / again) : (int)(longer * again);
+        if (other < 1) other = 1;
+    }
+    p->first_width = wide ? longer : other;
+    p->first_height = wide ? other : longer;
+    p->tile_width = p->tile_height = r->side;
+    if (!r->split) {
+        p->width = p->height = r->side;
+        return;
+    }
+    ratio = (double)p->first_width / p->first_height;
+    if (p->first_width >= p->first_height) {
+        p->width = up_to(p->first_width, r->side);
+        p->height = up_to((int)(p->width / ratio), r->side);
+    } else {
+        p->height = up_to(p->first_height, r->side);
+        p->width = up_to((int)(p->height * ratio), r->side);
+    }
+    if (p->width > r->side || p->height > r->side) {
+        p->rows = p->height / r->side;
+        p->cols = p->width / r->side;
+        p->n_tiles = p->rows * p->cols + 1;
+    }
+}
+
+int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
+    *p = (vision_plan){ .n_tiles = 1 };
+    if (width <= 0 || height <= 0) return err_set(e, ERR_ARG, "a picture of %d x %d pixels", width, height);
+    switch (r->kind) {
+    case VISION_GEMMA3: p->width = p->height = p->tile_width = p->tile_height = r->side; break;
+    case VISION_LLAVA: {
+        int64_t shorter = width < height ? width : height, longer = width < height ? height : width;
+        int64_t other = r->side * longer / shorter;
+        if (other > INT32_MAX / 65536)
+            return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow", width, height);
+        p->width = width < height ? r->side : (int)other;
+        p->height = width < height ? (int)other : r->side;
+        p->tile_width = p->tile_height = r->crop;
+        break;
+    }
+    case VISION_IDEFICS3: plan_tiles(p, r, width, height); break;
+    }
+    int square = r->patch * r->merge;
+    p->tile_rows = p->tile_width / square * (p->tile_height / square);
+    return 0;
+}
+
+int plan_rows(const vision_plan *p) { return p->n_tiles * p->tile_rows; }
+
+static int cut_tiles(const vision_plan *p, const vision_rules *r, const pixels *all, pixels *tiles, err *e) {
+    int rc = 0, n = 0;
+    for (int y = 0; y < p->rows; y++) {
+        for (int x = 0; x < p->cols && rc == 0; x++, n++)
+            rc = pixels_crop(&tiles[n], all, x * p->tile_width, y * p->tile_height, p->tile_width, p->tile_height, e);
+    }
+    return rc < 0 ? rc : pixels_resize(&tiles[n], all, p->tile_width, p->tile_height, r->filter, e);
+}
+
+int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e) {
+    const vision_rules *r = &v->rules;
+    vision_plan         p;
+    pixels              first = { 0 }, all = { 0 };
+    int                 rc = plan_make(&p, r, picture->width, picture->height, e);
+    *tiles = NULL;
+    *n = 0;
+    if (rc < 0) return rc;
+    if (!(*tiles = calloc((size_t)p.n_tiles, sizeof **tiles))) return err_set_nomem(e);
+    *n = p.n_tiles;
+    if (p.first_width) {
+        rc = pixels_resize(&first, picture, p.first_width, p.first_height, r->filter, e);
+        picture = &first;
+    }
+    if (rc == 0) rc = pixels_resize(&all, picture, p.width, p.height, r->filter, e);
+    if (rc == 0 && p.n_tiles > 1)
+        rc = cut_tiles(&p, r, &all, *tiles, e);
+    else if (rc == 0)
+        rc = pixels_crop(*tiles, &all, (all.width - p.tile_width) / 2, (all.height - p.tile_height) / 2, p.tile_width,
+                         p.tile_height, e);
+    pixels_deinit(&first);
+    pixels_deinit(&all);
+    if (rc == 0) return 0;
+    vision_cut_free(*tiles, *n);
+    *tiles = NULL;
+    return rc;
+}
+
+void vision_cut_free(pixels *tiles, int n) {
+    for (int i = 0; tiles && i < n; i++) pixels_deinit(&tiles[i]);
+    free(tiles);
+}

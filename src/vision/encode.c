@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running the tower and the projector. */
+#include "backend/backend.h"
+#include "base/page.h"
+#include "vision/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- a stage --- */
+
+int stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
+               err *e) {
+    const nn_backend *backend;
+    nn_device         device;
+    nn_exec_options   x = { .limits = { .max_tokens = max_rows,
+                                        .max_seqs = 1,
+                                        .max_outputs = max_rows,
+                                        .page_tokens = PAGE_TOKENS,
+                                        .max_pages = (max_rows + PAGE_TOKENS - 1) / PAGE_TOKENS,
+                                        .n_pages = 1,
+                                        .n_slots = 1 },
+                            .n_threads = o->n_threads,
+                            .cpu = o->cpu };
+    int               rc = nn_model_open_part(&s->model, f, part, e);
+    if (rc == 0) rc = backend_find(o->device, &backend, &device, e);
+    if (rc == 0) rc = backend->open(&s->exec, &device, s->model, &x, e);
+    if (rc < 0) return rc;
+    const nn_tape *t = s->model->tape;
+    s->max_rows = max_rows;
+    s->width_in = (int)t->bufs[t->ops[0].out].width;
+    s->width_out = (int)t->bufs[t->hidden].width;
+    return 0;
+}
+
+void stage_close(vision_stage *s) {
+    nn_exec_free(s->exec);
+    nn_model_free(s->model);
+    *s = (vision_stage){ 0 };
+}
+
+int stage_run(vision_stage *s, const float *in, int n, float *out, err *e) {
+    int32_t       start[2] = { 0, n }, length = n, slot = 0;
+    int32_t      *zero = calloc((size_t)n, sizeof *zero), *count = calloc((size_t)n, sizeof *count);
+    const float **rows = calloc((size_t)n, sizeof *rows);
+    int           rc = zero && count && rows ? 0 : err_set_nomem(e);
+    for (int i = 0; i < n && rc == 0; i++) {
+        count[i] = i;
+        rows[i] = in + (size_t)i * (size_t)s->width_in;
+    }
+    nn_batch b = { .n_tok = n,
+                   .n_seq = 1,
+                   .n_out = n,
+                   .token = zero,
+                   .pos = count,
+                   .seq_of = zero,
+                   .q_start = start,
+                   .kv_len = &length,
+                   .pages_stride = s->exec->options.limits.max_pages,
+                   .state_slot = &slot,
+                   .out_rows = count,
+                   .embd = rows };
+    for (int g = 0; g < NN_MAX_GROUPS; g++) b.pages[g] = zero; /* nothing is stored beyond the step */
+    if (rc == 0) rc = nn_exec_step(s->exec, &b, e);
+    if (rc == 0) rc = s->exec->backend->fetch(s->exec, NN_FETCH_HIDDEN, 0, n, out, e);
+    free(zero);
+    free(count);
+    free(rows);
+    return rc;
+}
+
+/* --- a tile --- */
+
+/* A patch, [channel][y][x], brought to the range that the tower was trained with. */
+static void put_patch(float *to, const vision_rules *r, const pixels *tile, int row, int col) {
+    int p = r->patch;
+    for (int c = 0; c < PIXELS_CHANNELS; c++) {
+        float mean = r->mean[c] * 255.0f, std = r->std[c] * 255.0f;
+        for (int y = 0; y < p; y++) {
+            const uint8_t *from =
+                tile->rgb + ((size_t)(row * p + y) * (size_t)tile->width + (size_t)(col * p)) * PIXELS_CHANNELS + c;
+            for (int x = 0; x < p; x++) *to++ = ((float)from[(size_t)x * PIXELS_CHANNELS] - mean) / std;
+        }
+    }
+}
+
+/* The tower's input: all patches row by row, behind the class row where there is one. Returns how many rows that are. */
+static int put_rows(const vision *v, const pixels *tile, float *in) {
+    const nn_tower_top *top = v->tower.model->net.top;
+    int                 across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
+    int                 before = 3 * v->rules.patch * v->rules.patch, width = v->tower.width_in - before;
+    for (int i = top->class_row ? -1 : 0; i < across * down; i++, n++) {
+        float *row = in + (size_t)n * (size_t)v->tower.width_in;
+        memset(row, 0, (size_t)v->tower.width_in * sizeof *row);
+        if (i >= 0) put_patch(row, &v->rules, tile, i / across, i % across);
+        if (top->positions)
+            memcpy(row + before, top->positions->data + (size_t)n * (size_t)width, (size_t)width * sizeof *row);
+        for (int k = 0; i < 0 && k < width; k++) row[before + k] += top->class_row->data[k];
+    }
+    return n;
+}
+
+/* Squares of patches become a row each: their mean, or one behind the other. */
+static void merge(const vision *v, const pixels *tile, const float *rows, float *out) {
+    int    m = v->rules.merge, across = tile->width / v->rules.patch, down = tile->height / v->rules.patch;
+    size_t w = (size_t)v->tower.width_out, n = 0;
+    bool   mean = v->rules.kind == VISION_GEMMA3;
+    for (int y = 0; y < down / m; y++) {
+        for (int x = 0; x < across / m; x++, n++) {
+            float *to = out + n * (size_t)v->projector.width_in;
+            if (mean) memset(to, 0, w * sizeof *to);
+            for (int k = 0; k < m * m; k++) {
+                const float *from = rows + (size_t)((y * m + k / m) * across + x * m + k % m) * w;
+                for (size_t i = 0; mean && i < w; i++) to[i] += from[i];
+                if (!mean) memcpy(to + (size_t)k * w, from, w * sizeof *to);
+            }
+            for (size_t i = 0; mean && i < w; i++) to[i] /= (float)(m * m);
+        }
+    }
+}
+
+static int encode_tile(vision *v, const pixels *tile, float *out, err *e) {
+    int    most = v->tower.max_rows;
+    float *in = malloc((size_t)most * (size_t)v->tower.width_in * sizeof *in),
+          *rows = malloc((size_t)most * (size_t)v->tower.width_out * sizeof *rows);
+    const nn_tower_top *top = v->tower.model->net.top;
+    int                 rc = in && rows ? 0 : err_set_nomem(e), n = rc == 0 ? put_rows(v, tile, in) : 0;
+    if (rc == 0) rc = stage_run(&v->tower, in, n, rows, e);
+    if (rc == 0) { /* the input is wider than what the projector gets: it has room for it */
+        merge(v, tile, rows + (top->class_row ? v->tower.width_out : 0), in);
+        rc = stage_run(&v->projector, in, v->projector.max_rows, out, e);
+    }
+    free(in);
+    free(rows);
+    return rc;
+}
+
+/* --- a picture --- */
+
+int vision_encode_cut(vision *v, const pixels *tiles, int n_tiles, float **rows, int *n, err *e) {
+    size_t each = (size_t)v->projector.max_rows * (size_t)v->projector.width_out;
+    int    rc = 0;
+    *n = n_tiles * v->projector.max_rows;
+    if (!(*rows = malloc((size_t)n_tiles * each * sizeof **rows))) return err_set_nomem(e);
+    for (int i = 0; i < n_tiles && rc == 0; i++) rc = encode_tile(v, &tiles[i], *rows + (size_t)i * each, e);
+    if (rc < 0) free(*rows);
+    return rc;
+}
+
+int vision_encode(vision *v, const pixels *picture, const vision_rows **out, err *e) {
+    vision_rows made = { .width = v->projector.width_out };
+    pixels     *tiles;
+    int         n_tiles;
+    keep_key(v, picture, made.key);
+    if ((*out = keep_find(v, made.key))) return 0;
+    int rc = vision_cut(v, picture, &tiles, &n_tiles, e);
+    if (rc < 0) return rc;
+    rc = vision_encode_cut(v, tiles, n_tiles, &made.data, &made.n, e);
+    vision_cut_free(tiles, n_tiles);
+    return rc < 0 ? rc : keep_add(v, &made, out, e);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the vision room: rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), text.c (words in
+ * the prompt), open.c, encode.c (the tower and the projector), keep.c (rows that are there already).
+ */
+#ifndef VISION_INTERNAL_H
+#define VISION_INTERNAL_H
+
+#include "nn/backend.h"
+#include "vision/vision.h"
+
+typedef enum vision_kind { VISION_GEMMA3, VISION_LLAVA, VISION_IDEFICS3 } vision_kind;
+
+/* How a picture is prepared; part of the key of its rows. */
+typedef struct vision_rules {
+    vision_kind   kind;
+    pixels_filter filter;
+    float         mean[3], std[3];
+    int           patch; /* pixels of a patch's side */
+    int           merge; /* patches on a side of the square that becomes a row */
+    int           side;  /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
+    int           crop;  /* LLAVA */
+    int           edge;  /* IDEFICS3: the longer side before it is cut */
+    bool          split; /* IDEFICS3: into tiles */
+} vision_rules;
+
+/* What becomes of a picture of some size. */
+typedef struct vision_plan {
+    int width, height;             /* it is scaled to */
+    int first_width, first_height; /* IDEFICS3: and to this before; 0: it is not */
+    int tile_width, tile_height;
+    int rows, cols; /* of tiles; 0: one tile is all of it */
+    int n_tiles;    /* the whole, squeezed into a tile, is the last one */
+    int tile_rows;  /* rows of a tile */
+} vision_plan;
+
+/* A model of its own: the tower, or the projector. */
+typedef struct vision_stage {
+    nn_model *model;
+    nn_exec  *exec;
+    int       max_rows, width_in, width_out;
+} vision_stage;
+
+typedef struct vision_kept {
+    vision_rows rows;
+    uint64_t    used;
+} vision_kept;
+
+struct vision {
+    vision_rules rules;
+    vision_stage tower, projector;
+    uint8_t      source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
+    vision_kept *kept;
+    size_t       n_kept, kept_bytes, limit_bytes;
+    uint64_t     clock;
+};
+
+/* rules.c. *known is false where the file describes no tower that we know. */
+int rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e);
+
+/* cut.c */
+int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err *e);
+int plan_rows(const vision_plan *p); /* of all tiles */
+
+/* encode.c */
+int  stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
+                err *e);
+void stage_close(vision_stage *s);
+int  stage_run(vision_stage *s, const float *in, int n, float *out, err *e);
+
+/* keep.c */
+void               keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYTES]);
+const vision_rows *keep_find(vision *v, const uint8_t key[VISION_KEY_BYTES]);
+/* Takes the rows' data over, also on failure. */
+int  keep_add(vision *v, const vision_rows *rows, const vision_rows **out, err *e);
+void keep_free(vision *v);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/sha256.h"
+#include "models/list.h"
+#include "vision/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CACHE ((size_t)256 << 20)
+
+static const struct {
+    const nn_arch *tower, *projector;
+} archs[] = {
+    [VISION_GEMMA3] = { &models_siglip, &models_projector_gemma3 },
+    [VISION_LLAVA] = { &models_clip, &models_projector_llava },
+    [VISION_IDEFICS3] = { &models_siglip, &models_projector_idefics3 },
+};
+
+/* Which tower: the names, types and sizes of the file's tensors, and the first bytes of each. */
+static void identify(vision *v, const model_file *f) {
+    uint8_t digest[SHA256_BYTES];
+    sha256  s;
+    sha256_init(&s);
+    for (size_t i = 0; i < model_file_tensor_count(f); i++) {
+        const model_tensor *t = model_file_tensor_at(f, i);
+        sha256_feed(&s, t->name, strlen(t->name));
+        sha256_feed(&s, &t->type, sizeof t->type);
+        sha256_feed(&s, t->dims, sizeof t->dims);
+        sha256_feed(&s, t->data, t->bytes < 64 ? t->bytes : 64);
+    }
+    sha256_finish(&s, digest);
+    memcpy(v->source, digest, sizeof v->source);
+}
+
+static int open_stages(vision *v, const model_file *f, const nn_part *base, int n_embd, const vision_options *o,
+                       err *e) {
+    const vision_rules *r = &v->rules;
+    nn_part             tower = *base, projector = *base;
+    int                 side = r->kind == VISION_LLAVA ? r->crop : r->side, across = side / r->patch;
+    tower.arch = archs[r->kind].tower;
+    projector.arch = archs[r->kind].projector;
+    int rc = stage_open(&v->tower, f, &tower, across * across + 1, o, e);
+    if (rc == 0) rc = stage_open(&v->projector, f, &projector, across * across / (r->merge * r->merge), o, e);
+    if (rc < 0) return rc;
+    const nn_tower_dims *d = v->tower.model->net.hp;
+    int                  together = r->kind == VISION_IDEFICS3 ? r->merge * r->merge : 1;
+    if (d->patch != r->patch || v->tower.width_out * together != v->projector.width_in)
+        return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
+    if (v->projector.width_out != n_embd)
+        return err_set(e, ERR_ARG, "%s makes rows of %d for a language model of %d: it belongs to another one",
+                       model_file_path(f), v->projector.width_out, n_embd);
+    return 0;
+}
+
+int vision_open(vision **out, const model_file *model, const model_file *mmproj, int n_embd, const vision_options *o,
+                err *e) {
+    vision_rules rules;
+    bool         known;
+    int          rc = rules_read(&rules, model, mmproj, &known, e);
+    *out = NULL;
+    if (rc < 0) return err_wrap(e, rc, "%s", model_file_path(mmproj ? mmproj : model));
+    if (!known && mmproj)
+        return err_set(e, ERR_UNSUPPORTED, "%s: a projector of this type is not supported", model_file_path(mmproj));
+    if (!known) return 0;
+    vision *v = calloc(1, sizeof *v);
+    if (!v) return err_set_nomem(e);
+    v->rules = rules;
+    v->limit_bytes = o->cache_bytes ? o->cache_bytes : DEFAULT_CACHE;
+    const json_value *config = mmproj ? NULL : model_file_config(model);
+    nn_part           base = { .config = json_get(config, "vision_config"), .outer = config, .keys = "clip.vision" };
+    rc = open_stages(v, mmproj ? mmproj : model, &base, n_embd, o, e);
+    if (rc < 0) {
+        vision_free(v);
+        return rc;
+    }
+    identify(v, mmproj ? mmproj : model);
+    *out = v;
+    return 0;
+}
+
+void vision_free(vision *v) {
+    if (!v) return;
+    stage_close(&v->tower);
+    stage_close(&v->projector);
+    keep_free(v);
+    free(v);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How pictures are prepared: preprocessor_config.json of a directory, clip.vision.* of an mmproj file, and what the family
+ * does where they are silent. */
+#include "base/arena.h"
+#include "base/file.h"
+#include "vision/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PREPROCESSOR = 1 << 20, MAX_SIDE = 16384 };
+
+/* PIL's numbers of filters. */
+enum { PIL_LANCZOS = 1, PIL_BILINEAR = 2, PIL_BICUBIC = 3 };
+
+typedef struct source {
+    const model_file *model, *mmproj;
+    const json_value *config, *vision, *pre; /* of a directory */
+    arena             mem;
+} source;
+
+static const struct {
+    const char   *type, *projector; /* model_type with the vision_config's, and the mmproj's projector type */
+    const char   *tower;            /* NULL: any */
+    vision_kind   kind;
+    pixels_filter filter;
+    float         mean[3], std[3];
+} kinds[] = {
+    { "gemma3", "gemma3", NULL, VISION_GEMMA3, PIXELS_BILINEAR, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+    { "llava",
+      "mlp",
+      "clip_vision_model",
+      VISION_LLAVA,
+      PIXELS_BICUBIC,
+      { 0.48145466f, 0.4578275f, 0.40821073f },
+      { 0.26862954f, 0.26130258f, 0.27577711f } },
+    { "idefics3", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+    { "smolvlm", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+};
+
+static bool text_is(view v, const char *text) { return text && view_eq_c(v, text); }
+
+static bool fits(const source *s, size_t i) {
+    view type = { "", 0 };
+    if (s->mmproj) {
+        const meta_value *m = model_file_meta(s->mmproj, "clip.projector_type");
+        if (!m) m = model_file_meta(s->mmproj, "clip.vision.projector_type");
+        return meta_string(m, &type) && text_is(type, kinds[i].projector);
+    }
+    const char *outer = json_cstr(json_get(s->config, "model_type")),
+               *inner = json_cstr(json_get(s->vision, "model_type"));
+    if (!outer || !s->vision || strcmp(outer, kinds[i].type) != 0) return false;
+    return !kinds[i].tower || !inner || strcmp(inner, kinds[i].tower) == 0;
+}
+
+static int read_preprocessor(source *s, err *e) {
+    static const char *const names[] = { "preprocessor_config.json", "processor_config.json" };
+    for (size_t i = 0; i < 2 && !s->pre; i++) {
+        char  *path = model_file_sidecar(s->model, names[i]), *text = NULL;
+        size_t n;
+        int    rc = 0;
+        if (!path) continue;
+        if ((rc = file_read(&text, &n, path, MAX_PREPROCESSOR, e)) == 0) rc = json_parse(&s->pre, text, n, &s->mem, e);
+        if (rc < 0) err_wrap(e, rc, "%s", path);
+        free(text);
+        free(path);
+        if (rc < 0) return rc;
+        const json_value *inner = json_get(s->pre, "image_processor");
+        if (inner) s->pre = inner;
+    }
+    return 0;
+}
+
+/* A number of the mmproj, or of the files of a directory; dflt where neither says it. */
+static int number(const source *s, const char *meta, const json_value *v, int dflt) {
+    char    key[96];
+    int64_t x = dflt;
+    if (s->mmproj && meta) {
+        strcpy(key, "clip.vision.");
+        strncat(key, meta, sizeof key - strlen(key) - 1);
+        (void)meta_int(model_file_meta(s->mmproj, key), &x);
+    } else if (!s->mmproj) {
+        (void)json_int(v, &x);
+    }
+    return x > 0 && x <= MAX_SIDE ? (int)x : -1;
+}
+
+static const json_value *size_of(const source *s, const char *field, const char *side) {
+    const json_value *size = json_get(s->pre, field);
+    return json_is(size, JSON_K_OBJECT) ? json_get(size, side) : size;
+}
+
+static void read_reals(const source *s, const char *meta, const char *hf, float out[3]) {
+    for (size_t i = 0; i < 3; i++) {
+        double x = (double)out[i];
+        if (s->mmproj)
+            (void)meta_at_real(model_file_meta(s->mmproj, meta), i, &x);
+        else
+            (void)json_number(json_at(json_get(s->pre, hf), i), &x);
+        out[i] = (float)x;
+    }
+}
+
+static int read_filter(const source *s, pixels_filter *out, err *e) {
+    int64_t x = 0;
+    if (s->mmproj || !json_int(json_get(s->pre, "resample"), &x)) return 0;
+    if (x != PIL_LANCZOS && x != PIL_BILINEAR && x != PIL_BICUBIC)
+        return err_set(e, ERR_UNSUPPORTED, "preprocessor_config.json: resample %lld is not known", (long long)x);
+    *out = x == PIL_LANCZOS ? PIXELS_LANCZOS : x == PIL_BILINEAR ? PIXELS_BILINEAR : PIXELS_BICUBIC;
+    return 0;
+}
+
+static bool switched(const source *s, const char *field, bool dflt) {
+    return s->mmproj ? dflt : json_bool(json_get(s->pre, field), dflt);
+}
+
+static int read_sizes(vision_rules *r, const source *s, err *e) {
+    int image = number(s, "image_size", json_get(s->vision, "image_size"), -1);
+    r->patch = number(s, "patch_size", json_get(s->vision, "patch_size"), -1);
+    switch (r->kind) {
+    case VISION_GEMMA3: {
+        int tokens = number(s, NULL, json_get(s->config, "mm_tokens_per_image"), 256), across = 1;
+        if (s->mmproj) tokens = 256;
+        while ((across + 1) * (across + 1) <= tokens) across++;
+        r->side = image;
+        r->merge = r->patch > 0 ? image / r->patch / across : -1;
+        if (switched(s, "do_pan_and_scan", false))
+            return err_set(e, ERR_UNSUPPORTED, "preprocessor_config.json: do_pan_and_scan is not supported");
+        break;
+    }
+    case VISION_LLAVA:
+        r->merge = 1;
+        r->side = number(s, "image_size", size_of(s, "size", "shortest_edge"), image);
+        r->crop = image;
+        break;
+    case VISION_IDEFICS3:
+        r->merge = number(s, "projector.scale_factor", json_get(s->config, "scale_factor"), 4);
+        r->side = number(s, "image_size", size_of(s, "max_image_size", "longest_edge"), image);
+        r->edge = number(s, "preproc_image_size", size_of(s, "size", "longest_edge"), 4 * image);
+        r->split = switched(s, "do_image_splitting", true);
+        if (r->side != image)
+            return err_set(e, ERR_UNSUPPORTED, "tiles of %d pixels for a tower of %d", r->side, image);
+        break;
+    }
+    if (r->patch <= 0 || r->merge <= 0 || r->side <= 0 || r->side / r->patch % r->merge || r->side < r->patch)
+        return err_set(e, ERR_FORMAT, "pictures of %d pixels, patches of %d, squares of %d do not fit each other",
+                       r->side, r->patch, r->merge);
+    return 0;
+}
+
+int rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e) {
+    source s = { .model = model, .mmproj = mmproj, .config = mmproj ? NULL : model_file_config(model) };
+    int    rc = 0;
+    *known = false;
+    memset(r, 0, sizeof *r); /* padding too: it is hashed */
+    s.vision = json_get(s.config, "vision_config");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !*known; i++) {
+        if (!fits(&s, i)) continue;
+        *known = true;
+        r->kind = kinds[i].kind;
+        r->filter = kinds[i].filter;
+        memcpy(r->mean, kinds[i].mean, sizeof r->mean);
+        memcpy(r->std, kinds[i].std, sizeof r->std);
+    }
+    if (!*known) return 0;
+    arena_init(&s.mem, 0);
+    if (!mmproj) rc = read_preprocessor(&s, e);
+    if (rc == 0) rc = read_filter(&s, &r->filter, e);
+    if (rc == 0) rc = read_sizes(r, &s, e);
+    read_reals(&s, "clip.vision.image_mean", "image_mean", r->mean);
+    read_reals(&s, "clip.vision.image_std", "image_std", r->std);
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        if (!(r->std[i] > 0)) rc = err_set(e, ERR_FORMAT, "image_std: %g is not a deviation", (double)r->std[i]);
+    }
+    arena_deinit(&s.mem);
+    return rc;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words of a picture in the prompt, as each family's processor writes them. */
+#include "vision/internal.h"
+
+static const struct {
+    const char *name, *placeholder, *row;
+    bool        whole;
+} words[] = {
+    [VISION_GEMMA3] = { "gemma3", "<start_of_image>", "<image_soft_token>", true },
+    [VISION_LLAVA] = { "llava", "<image>", "<image>", false },
+    [VISION_IDEFICS3] = { "idefics3", "<image>", "<image>", false },
+};
+
+const char *vision_family(const vision *v) { return words[v->rules.kind].name; }
+const char *vision_placeholder(const vision *v) { return words[v->rules.kind].placeholder; }
+const char *vision_row_word(const vision *v) { return words[v->rules.kind].row; }
+bool        vision_whole(const vision *v) { return words[v->rules.kind].whole; }
+
+int vision_most_rows(const vision *v) {
+    int across = v->rules.side / v->rules.patch / v->rules.merge;
+    return across * across;
+}
+
+int vision_count(const vision *v, int width, int height, int *rows, err *e) {
+    vision_plan p;
+    int         rc = plan_make(&p, &v->rules, width, height, e);
+    *rows = rc < 0 ? 0 : plan_rows(&p);
+    return rc;
+}
+
+static void put_rows(str *out, const char *word, int n) {
+    for (int i = 0; i < n; i++) str_puts(out, word);
+}
+
+#define FAKE "<fake_token_around_image>"
+
+static void write_tiles(const vision_plan *p, str *out, const char *word) {
+    for (int y = 0; y < p->rows; y++) {
+        for (int x = 0; x < p->cols; x++) {
+            str_printf(out, FAKE "<row_%d_col_%d>", y + 1, x + 1);
+            put_rows(out, word, p->tile_rows);
+        }
+        str_push(out, '\n');
+    }
+    str_puts(out, p->rows ? "\n" FAKE "<global-img>" : FAKE "<global-img>");
+    put_rows(out, word, p->tile_rows);
+    str_puts(out, FAKE);
+}
+
+int vision_write(const vision *v, int width, int height, str *out, err *e) {
+    vision_plan p;
+    const char *word = vision_row_word(v);
+    int         rc = plan_make(&p, &v->rules, width, height, e);
+    if (rc < 0) return rc;
+    switch (v->rules.kind) {
+    case VISION_GEMMA3:
+        str_puts(out, "\n\n<start_of_image>");
+        put_rows(out, word, p.tile_rows);
+        str_puts(out, "<end_of_image>\n\n");
+        break;
+    case VISION_LLAVA: put_rows(out, word, p.tile_rows); break;
+    case VISION_IDEFICS3: write_tiles(&p, out, word); break;
+    }
+    return str_ok(out) ? 0 : err_set_nomem(e);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model's eyes: pictures become rows that take the place of tokens in its prompt.
+ *
+ * A picture is scaled and cut as the model's image processor does it, its patches go through the tower (a tape of its own,
+ * on the device of the language model), the tower's rows are pooled or put together, and a projector makes rows of the
+ * language model's width. Weights come from the model's own directory, or from an mmproj file (a GGUF with the architecture
+ * "clip").
+ *
+ * In the prompt a picture is some text: a word that stands for each of its rows, and words around them. Templates print one
+ * placeholder for a picture, which vision_write replaces in the rendered text, as the reference does, before it is
+ * tokenized.
+ *
+ * Rows are kept by the content that they come from, so that a picture that comes again is not looked at again. One thread
+ * at a time encodes; everything else may be asked by any thread.
+ */
+#ifndef VISION_VISION_H
+#define VISION_VISION_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "formats/model_file.h"
+#include "pixels/pixels.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct vision vision;
+
+typedef struct vision_options {
+    const char *device; /* as engine_options has it */
+    int         n_threads;
+    unsigned    cpu;
+    size_t      cache_bytes; /* of rows that are kept; 0: 256 MiB */
+} vision_options;
+
+/* `model` is the language model's file, mmproj another one with the tower or NULL; both must stay open. n_embd: the
+ * language model's width. *out is NULL where the model has no eyes that we know. */
+int  vision_open(vision **out, const model_file *model, const model_file *mmproj, int n_embd, const vision_options *o,
+                 err *e);
+void vision_free(vision *v); /* accepts NULL */
+
+const char *vision_family(const vision *v);      /* "gemma3", "llava", "idefics3", "pixtral" */
+const char *vision_placeholder(const vision *v); /* what a template prints for a picture */
+const char *vision_row_word(const vision *v);    /* what stands for one row */
+bool        vision_whole(const vision *v);       /* the rows of a picture see each other, later ones too */
+int         vision_most_rows(const vision *v);   /* that stand together, at most */
+
+/* How many rows a picture of this size has. */
+int vision_count(const vision *v, int width, int height, int *rows, err *e);
+/* Appends what stands for it in the prompt. */
+int vision_write(const vision *v, int width, int height, str *out, err *e);
+
+enum { VISION_KEY_BYTES = 16 };
+
+typedef struct vision_rows {
+    int     n, width;
+    float  *data;                  /* [n][width] */
+    uint8_t key[VISION_KEY_BYTES]; /* of what they come from: the picture, how it is prepared, and the tower */
+} vision_rows;
+
+/* Valid until the next call. */
+int vision_encode(vision *v, const pixels *picture, const vision_rows **out, err *e);
+
+/* For tests and tools: the pictures that the tower gets. The caller frees the list and what is in it. */
+int  vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e);
+void vision_cut_free(pixels *tiles, int n);
+/* The rows of pictures that are cut already. */
+int vision_encode_cut(vision *v, const pixels *tiles, int n_tiles, float **rows, int *n, err *e);
+
+#endif
