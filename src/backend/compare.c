@@ -20,7 +20,8 @@
  * away. */
 static double page_bound(nn_kv_type type) {
     static const double bounds[NN_KV_TYPE_COUNT] = {
-        [NN_KV_F16] = 3e-2, [NN_KV_BF16] = 3e-2, [NN_KV_Q8_0] = 1e-1, [NN_KV_Q4_0] = 6e-1
+        [NN_KV_F16] = 3e-2, [NN_KV_BF16] = 3e-2, [NN_KV_Q8_0] = 1e-1, [NN_KV_Q4_0] = 6e-1, [NN_KV_Q5_0] = 3e-1,
+        [NN_KV_TQ4] = 6e-1, [NN_KV_TQ3] = 9e-1,  [NN_KV_TQ2] = 1.5,   [NN_KV_FP8] = 3e-1,
     };
     return bounds[type];
 }

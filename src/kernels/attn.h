@@ -24,6 +24,9 @@
  *
  *   A sink is a logit that takes part in the sum only. The result is O / L.
  *
+ *   Page types that store rotated keys or values (kernels/kvpage.h) give k and v in rotated space: there q is rotated
+ *   first, once for each row and head, and O / L is rotated back at the end.
+ *
  * attn_rows does everything for a range of rows and heads. For few rows over a long context, attn_partial computes
  * chunk results and attn_combine folds them: the same bits, but the context can be split over threads.
  *

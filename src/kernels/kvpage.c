@@ -3,29 +3,80 @@
 
 #include "base/num.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const kv_type_info infos[KV_TYPE_COUNT] = {
-    [KV_F32] = { 32, 0 }, [KV_F16] = { 16, 0 }, [KV_BF16] = { 16, 0 }, [KV_Q8_0] = { 8, 2 }, [KV_Q4_0] = { 4, 2 },
+    [KV_F32] = { .value_bits = 32 },
+    [KV_F16] = { .value_bits = 16 },
+    [KV_BF16] = { .value_bits = 16 },
+    [KV_Q8_0] = { .value_bits = 8, .scaled = true, .rotated = true },
+    [KV_Q4_0] = { .value_bits = 4, .scaled = true, .rotated = true },
+    [KV_Q5_0] = { .value_bits = 5, .scaled = true, .rotated = true },
+    [KV_TQ4] = { .value_bits = 4, .scaled = true, .rotated = true, .coded = true },
+    [KV_TQ3] = { .value_bits = 3, .scaled = true, .rotated = true, .coded = true },
+    [KV_TQ2] = { .value_bits = 2, .scaled = true, .rotated = true, .coded = true },
+    [KV_FP8] = { .value_bits = 8 },
 };
+
+/* Bytes of 128 dimensions with a scale per `per` of them, as docs/kv-cache.md promises them. */
+#define BYTES_OF_128(bits, per) (128 * (bits) / 8 + 128 / (per) * (int)sizeof(uint16_t))
+static_assert(BYTES_OF_128(8, KV_GROUP) == 136, "q8_0");
+static_assert(BYTES_OF_128(5, KV_GROUP) == 88, "q5_0");
+static_assert(BYTES_OF_128(4, KV_GROUP) == 72, "q4_0");
+static_assert(BYTES_OF_128(4, KV_BLOCK_MAX) == 66, "tq4");
+static_assert(BYTES_OF_128(3, KV_BLOCK_MAX) == 50, "tq3");
+static_assert(BYTES_OF_128(2, KV_BLOCK_MAX) == 34, "tq2");
+static_assert(KV_DIM_MAX % KV_BLOCK_MAX == 0 && KV_BLOCK_MAX % KV_GROUP == 0, "blocks hold whole groups");
+
+static const int8_t code4[16] = { -127, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127 };
+static const int8_t code3[16] = { -127, -79, -45, -14, 14, 45, 79, 127, -127, -79, -45, -14, 14, 45, 79, 127 };
+static const int8_t code2[16] = { -127, -38, 38, 127, -127, -38, 38, 127, -127, -38, 38, 127, -127, -38, 38, 127 };
+
+const uint32_t kv_signs[KV_BLOCK_MAX / 32] = { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 };
 
 const kv_type_info *kv_type_get(int type) { return type >= 0 && type < KV_TYPE_COUNT ? &infos[type] : NULL; }
 
-static size_t area_bytes(kv_type type, int tokens, int dim) {
+const int8_t *kv_codes(kv_type type) { return type == KV_TQ4 ? code4 : type == KV_TQ3 ? code3 : code2; }
+
+int kv_block(int dim) {
+    int b = 1;
+    while (b < KV_BLOCK_MAX && dim % (2 * b) == 0) b *= 2;
+    return b;
+}
+
+bool kv_type_fits(kv_type type, int dim) {
+    const bool plain = !infos[type].rotated || type == KV_Q8_0 || type == KV_Q4_0;
+    return plain || kv_block(dim) >= KV_GROUP;
+}
+
+/* Rotation block and scale group of one side. */
+static void choose_block(kv_type type, int block, int *rotation, int *group) {
+    *rotation = infos[type].rotated && block >= KV_GROUP ? block : 0;
+    *group = infos[type].coded ? block : KV_GROUP;
+}
+
+static size_t area_bytes(kv_type type, int tokens, int dim, int group) {
     const kv_type_info *t = &infos[type];
     const size_t        values = (size_t)tokens * (size_t)dim * (size_t)t->value_bits / 8;
-    const size_t        scales = (size_t)tokens * (size_t)kv_groups(dim) * (size_t)t->scale_bytes;
+    const size_t scales = t->scaled ? (size_t)tokens * (size_t)((dim + group - 1) / group) * sizeof(uint16_t) : 0;
     return (values + scales + 63) / 64 * 64;
+}
+
+static bool sizes_fit(int tokens, int n_kv, int k_dim, int v_dim, bool v_in_k) {
+    if (tokens != 16 && tokens != 32 && tokens != 64 && tokens != 128) return false;
+    if (n_kv < 1 || n_kv > 1 << 16) return false;
+    if (k_dim < 8 || k_dim > KV_DIM_MAX || k_dim % 8 || v_dim < 8 || v_dim > KV_DIM_MAX || v_dim % 8) return false;
+    return !v_in_k || v_dim <= k_dim;
 }
 
 bool kv_layout_init(kv_layout *l, kv_type k_type, kv_type v_type, int tokens, int n_kv, int k_dim, int v_dim,
                     bool v_in_k) {
     memset(l, 0, sizeof *l);
     if (!kv_type_get((int)k_type) || !kv_type_get((int)v_type)) return false;
-    if (tokens != 16 && tokens != 32 && tokens != 64 && tokens != 128) return false;
-    if (n_kv < 1 || n_kv > 1 << 16) return false;
-    if (k_dim < 8 || k_dim > KV_DIM_MAX || k_dim % 8 || v_dim < 8 || v_dim > KV_DIM_MAX || v_dim % 8) return false;
-    if (v_in_k && v_dim > k_dim) return false;
+    if (!sizes_fit(tokens, n_kv, k_dim, v_dim, v_in_k)) return false;
+    if (!kv_type_fits(k_type, v_in_k ? k_dim | v_dim : k_dim)) return false;
+    if (!v_in_k && !kv_type_fits(v_type, v_dim)) return false;
     l->k_type = k_type;
     l->v_type = v_in_k ? k_type : v_type;
     l->tokens = tokens;
@@ -33,8 +84,10 @@ bool kv_layout_init(kv_layout *l, kv_type k_type, kv_type v_type, int tokens, in
     l->k_dim = k_dim;
     l->v_dim = v_dim;
     l->v_in_k = v_in_k;
-    l->k_bytes = area_bytes(k_type, tokens, k_dim);
-    l->v_bytes = v_in_k ? 0 : area_bytes(v_type, tokens, v_dim);
+    choose_block(l->k_type, kv_block(v_in_k ? k_dim | v_dim : k_dim), &l->k_block, &l->k_group);
+    choose_block(l->v_type, kv_block(v_in_k ? k_dim | v_dim : v_dim), &l->v_block, &l->v_group);
+    l->k_bytes = area_bytes(k_type, tokens, k_dim, l->k_group);
+    l->v_bytes = v_in_k ? 0 : area_bytes(v_type, tokens, v_dim, l->v_group);
     l->head_bytes = l->k_bytes + l->v_bytes;
     return num_mul_size((size_t)n_kv, l->head_bytes, &l->layer_bytes);
 }

@@ -8,21 +8,45 @@
  *   K area, transposed: the slots of one dimension lie side by side, so that the lanes of a vector are positions, a
  *   score is one chain of multiply-adds along the dimensions whatever the tile, and no kernel ever transposes K.
  *     f32, f16, bf16   element [k_dim][tokens]
- *     q8_0             int8 [k_dim][tokens], then f16 scale [ceil(k_dim / 32)][tokens]
- *     q4_0             byte [k_dim / 2][tokens] (low nibble: even dimension, high nibble: odd one, value n - 8), then
- *                      f16 scale [ceil(k_dim / 32)][tokens]
+ *     fp8, q8_0        byte [k_dim][tokens]
+ *     q4_0, tq4        byte [k_dim / 2][tokens]; low nibble: even dimension, high nibble: odd one
+ *     q5_0             of every 8 dimensions 5 rows byte [tokens]: four as above, then bit i: the fifth bit of dimension i
+ *     tq3              of every 8 dimensions 3 rows byte [tokens]: two low bits each of dimensions 0-3 (from the lowest bits
+ *                      up), of 4-7, then bit i: the third bit of dimension i
+ *     tq2              of every 8 dimensions 2 rows byte [tokens]: dimensions 0-3, 4-7
+ *     then, with scales, f16 [k_dim / k_group][tokens]
  *   V area, row by row: the lanes are dimensions.
  *     f32, f16, bf16   element [tokens][v_dim]
- *     q8_0             int8 [tokens][v_dim], then f16 scale [tokens][ceil(v_dim / 32)]
- *     q4_0             byte [tokens][v_dim / 2], then f16 scale [tokens][ceil(v_dim / 32)]; in a group of g dimensions
- *                      byte i holds dimension i (low nibble) and dimension i + g / 2 (high nibble)
+ *     fp8, q8_0        byte [tokens][v_dim]
+ *     q4_0, tq4        of every 32 dimensions 16 bytes; byte i holds dimension i (low nibble) and dimension i + 16
+ *     q5_0             the same, then 4 bytes: the fifth bits, that of dimension i in bit i % 8 of byte i / 8
+ *     tq3              of every 32 dimensions 8 bytes; byte i holds two low bits each of dimensions i, i + 8, i + 16, i + 24
+ *                      from the lowest up; then 4 bytes: the third bits, as in q5_0
+ *     tq2              those 8 bytes
+ *     then, with scales, f16 [tokens][v_dim / v_group]
  *
- * Quantized values share a scale per 32 dimensions (the last group may be shorter) of one position. k_dim and v_dim are
- * multiples of 8 up to KV_DIM_MAX. The latent form (MLA) stores one head with v_in_k set: there is no V area, the
- * values are the first v_dim dimensions of K.
+ * What the numbers mean, scale d and stored number n:
  *
- * A type is one row of the table in kvpage.c and one case in the pack and unpack kernels; a compressed type is one
- * more.
+ *     q8_0, q5_0, q4_0   d n, d (n - 16), d (n - 8); a scale per KV_GROUP dimensions of one position
+ *     tq4, tq3, tq2      d c[n], c the codebook of kv_codes: Lloyd and Max's for the normal distribution, as whole numbers
+ *                        up to 127, so that d c[n] is exact in f32; a scale per rotation block
+ *     fp8                e4m3 without infinities; larger than 448 is stored as 448
+ *
+ * Rotation. Outliers sit in single dimensions, where they spoil the scale of their group. The types q8_0, q5_0, q4_0 and
+ * tq4 to tq2 therefore store x' = H (s x) / sqrt(B) of each block of B dimensions: signs s (the 128 bits of Philox4x32-10
+ * with counter and key 0, a set bit of dimension i % B means minus), then the Hadamard matrix. B is the largest power of
+ * two that divides the dimension, at most KV_BLOCK_MAX; in the latent form it divides both its parts. Attention rotates the
+ * query instead of what it reads, adds up V in rotated space and rotates the result back once.
+ * Where B < KV_GROUP, q8_0 and q4_0 are stored without rotation (the last group and its bytes may be shorter) and the
+ * others are refused.
+ *
+ * A value beyond +-2^20 is taken as that, NaN as 0, before it is rotated. A zero block has scale 0. A scale that f16
+ * cannot hold is 65504.
+ *
+ * k_dim and v_dim are multiples of 8 up to KV_DIM_MAX. The latent form (MLA) stores one head with v_in_k set: there is no
+ * V area, the values are the first v_dim dimensions of K.
+ *
+ * A type is one row of the table in kvpage.c and one case in the pack and unpack kernels (cpu/impl/kv_*.h).
  */
 #ifndef KERNELS_KVPAGE_H
 #define KERNELS_KVPAGE_H
@@ -31,13 +55,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KV_DIM_MAX = 1024, KV_GROUP = 32 };
+enum { KV_DIM_MAX = 1024, KV_GROUP = 32, KV_BLOCK_MAX = 128 };
 
-typedef enum kv_type { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_Q4_0, KV_TYPE_COUNT } kv_type;
+typedef enum kv_type {
+    KV_F32,
+    KV_F16,
+    KV_BF16,
+    KV_Q8_0,
+    KV_Q4_0,
+    KV_Q5_0,
+    KV_TQ4,
+    KV_TQ3,
+    KV_TQ2,
+    KV_FP8,
+    KV_TYPE_COUNT
+} kv_type;
 
 typedef struct kv_type_info {
-    int value_bits;  /* of one element, without its scale */
-    int scale_bytes; /* per KV_GROUP elements; 0: no scale */
+    int  value_bits; /* of one element, without its scale */
+    bool scaled;     /* f16 scales follow the values */
+    bool rotated;
+    bool coded; /* one scale per rotation block; the numbers are indices into kv_codes */
 } kv_type_info;
 
 /* One layer's part of a page. Filled by kv_layout_init, then read only. */
@@ -47,6 +85,8 @@ typedef struct kv_layout {
     int     n_kv;   /* heads */
     int     k_dim, v_dim;
     bool    v_in_k;
+    int     k_block, v_block; /* of the rotation; 0: none */
+    int     k_group, v_group; /* dimensions that share a scale */
     size_t  k_bytes, v_bytes; /* one head's areas, padded */
     size_t  head_bytes;       /* k_bytes + v_bytes */
     size_t  layer_bytes;      /* n_kv * head_bytes */
@@ -54,11 +94,25 @@ typedef struct kv_layout {
 
 const kv_type_info *kv_type_get(int type); /* NULL: no such type */
 
+/* The codebook of tq2, tq3 and tq4 in rising order, repeated up to 16 entries. */
+const int8_t *kv_codes(kv_type type);
+
+/* Signs of the rotation: bit i % 32 of word i / 32 set: dimension i of a block changes its sign. */
+extern const uint32_t kv_signs[KV_BLOCK_MAX / 32];
+
+/* Largest rotation block for heads of this size (latent form: of the first v_dim and the other dimensions). */
+int kv_block(int dim);
+
+/* Whether a head of this size can be stored in this type; kv_layout_init refuses it otherwise. */
+bool kv_type_fits(kv_type type, int dim);
+
 /* False when a size is out of range: tokens not 16, 32, 64 or 128, a dimension not a multiple of 8, ... */
 bool kv_layout_init(kv_layout *l, kv_type k_type, kv_type v_type, int tokens, int n_kv, int k_dim, int v_dim,
                     bool v_in_k);
 
-static inline int kv_groups(int dim) { return (dim + KV_GROUP - 1) / KV_GROUP; }
+/* Scales of one position. */
+static inline int kv_k_groups(const kv_layout *l) { return (l->k_dim + l->k_group - 1) / l->k_group; }
+static inline int kv_v_groups(const kv_layout *l) { return (l->v_dim + l->v_group - 1) / l->v_group; }
 
 /* Byte offset of a head's K and V area inside the layer's part. */
 static inline size_t kv_k_offset(const kv_layout *l, int head) { return (size_t)head * l->head_bytes; }

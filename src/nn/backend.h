@@ -65,6 +65,8 @@ int nn_device_list(const nn_backend *const *backends, nn_device *out, int cap);
 typedef struct nn_exec_options {
     nn_limits  limits;
     nn_kv_type k_type, v_type;
+    int        precise_layers;   /* nn_kv_types.precise */
+    bool       k_open;           /* nn_kv_types.k_open */
     int        first_op, end_op; /* the part of the tape that this executor runs; both 0: all of it */
 
     /* The CPU's. */
@@ -73,6 +75,13 @@ typedef struct nn_exec_options {
     bool     steady; /* all threads in every step, even where other programs hold the cores: for tests */
     unsigned cpu;    /* instruction sets that may be used; those absent are dropped */
 } nn_exec_options;
+
+/* The types of one layer's pages. */
+static inline void nn_exec_kv_types(const nn_exec_options *o, const nn_model *m, int layer, nn_kv_type *k,
+                                    nn_kv_type *v) {
+    const nn_kv_types t = { o->k_type, o->v_type, o->precise_layers, o->k_open };
+    nn_kv_types_of_layer(&t, m, layer, k, v);
+}
 
 /* What an executor takes of its device's memory. */
 typedef struct nn_memory {

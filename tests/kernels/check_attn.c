@@ -38,7 +38,8 @@ static void *alloc(size_t bytes) {
     return p;
 }
 
-static const char *const type_names[KV_TYPE_COUNT] = { "f32", "f16", "bf16", "q8_0", "q4_0" };
+static const char *const type_names[KV_TYPE_COUNT] = { "f32",  "f16", "bf16", "q8_0", "q4_0",
+                                                       "q5_0", "tq4", "tq3",  "tq2",  "fp8" };
 
 enum { PAGE_OFF = 128 };
 
@@ -83,26 +84,58 @@ static float type_error(kv_type t) {
     case KV_F32: return 0;
     case KV_F16: return 0x1p-11f;
     case KV_BF16: return 0x1p-8f;
+    case KV_FP8: return 0x1p-4f;
     case KV_Q8_0: return 0.6f / 127;
     case KV_Q4_0: return 1.02f / 8;
-    case KV_TYPE_COUNT: break;
+    default: break; /* always rotated */
     }
     return 0;
+}
+
+/* Largest part of the square of 128 normal values that their error may have. */
+static double block_error(kv_type t) {
+    switch (t) {
+    case KV_Q8_0: return 2e-4;
+    case KV_Q5_0: return 0.012;
+    case KV_Q4_0: return 0.04;
+    case KV_TQ4: return 0.04;
+    case KV_TQ3: return 0.09;
+    case KV_TQ2: return 0.22;
+    default: break;
+    }
+    return 0;
+}
+
+static void check_rotated(check *c, kv_type type, int dim, int block, const float *x, const float *y, size_t n,
+                          const char *what) {
+    const double limit = block_error(type) * (block < KV_BLOCK_MAX ? 2 : 1); /* fewer values scatter more */
+    double       worst = 0;
+    for (size_t i = 0; i < n * (size_t)dim; i += (size_t)block) {
+        double e = 0, s = 0;
+        for (size_t j = i; j < i + (size_t)block; j++) {
+            e += ((double)y[j] - (double)x[j]) * ((double)y[j] - (double)x[j]);
+            s += (double)x[j] * (double)x[j];
+        }
+        if (!(e / s <= worst)) worst = e / s;
+    }
+    CHECK(c, worst <= limit, "%s %s dim %d: part of the square lost %g, limit %g", what, type_names[type], dim, worst,
+          limit);
 }
 
 static void check_stored(check *c, const scene *s, kv_type type, int dim, const float *x, const float *y, size_t n,
                          const char *what) {
     const float tol = type_error(type);
+    const bool  each = type == KV_F16 || type == KV_BF16 || type == KV_FP8;
+    const float most = type == KV_F16 ? 65504.0f : type == KV_FP8 ? 448.0f : INFINITY;
     float       worst = 0;
     for (size_t r = 0; r < n; r++, x += dim, y += dim) {
         for (int g = 0; g < dim; g += KV_GROUP) {
             float amax = 0;
             for (int i = g; i < dim && i < g + KV_GROUP; i++) amax = fmaxf(amax, fabsf(x[i]));
             for (int i = g; i < dim && i < g + KV_GROUP; i++) {
-                float want = x[i];
-                if (type == KV_F16) want = fmaxf(-65504.0f, fminf(65504.0f, want));
-                const float e = fabsf(y[i] - want) - 1e-6f;
-                if (amax > 0) worst = fmaxf(worst, e / (type == KV_F16 || type == KV_BF16 ? fabsf(want) : amax));
+                const float want = fmaxf(-most, fminf(most, x[i]));
+                const float e = fabsf(y[i] - want) - (type == KV_FP8 ? 0x1p-10f : 1e-6f);
+                if (amax > 0) worst = fmaxf(worst, e / (each ? fabsf(want) : amax));
                 if (!(fabsf(y[i]) < INFINITY)) worst = INFINITY;
             }
         }
@@ -120,11 +153,14 @@ static double reference(const scene *s, const data *d, int row, int head, int64_
     double           m = -INFINITY, sum = 0, vmax = 0, s_err = 0, *x = alloc((size_t)(hi + 1) * sizeof *x);
     for (int64_t j = lo; j < hi; j++) {
         const float *k = d->kl + ((size_t)j * (size_t)l->n_kv + (size_t)kvh) * (size_t)l->k_dim;
-        double       dot = 0, mag = 0;
+        double       dot = 0, mag = 0, qq = 0, kk = 0;
         for (int i = 0; i < l->k_dim; i++) {
             dot += (double)q[i] * (double)k[i];
             mag += fabs((double)q[i] * (double)k[i]);
+            qq += (double)q[i] * (double)q[i];
+            kk += (double)k[i] * (double)k[i];
         }
+        if (l->k_block) mag = 2 * sqrt(qq * kk); /* rotated, products may lie anywhere */
         x[j] = dot * (double)(float)scale;
         s_err = fmax(s_err, mag * scale * 0x1p-24 * (4 + sqrt((double)l->k_dim)));
         if (s->softcap > 0) {
@@ -156,7 +192,7 @@ static double reference(const scene *s, const data *d, int row, int head, int64_
     if (s->sinks) sum += exp((double)d->sinks[head] - m);
     for (int i = 0; i < l->v_dim && lo < hi; i++) out[i] /= sum;
     free(x);
-    return vmax * (2 * s_err + 4e-6);
+    return vmax * (2 * s_err + 4e-6) * (l->v_block ? 2 : 1);
 }
 
 static attn_args args_of(const scene *s, const data *d, float *out) {
@@ -327,45 +363,115 @@ static void data_close(check *c, data *d) {
     free(d->out), free(d->out2), free(d->sinks), free(d->bias), free(d->alibi), free(d->pos), free(d->row_end);
 }
 
-/*
- * Element i of an area of `total` elements whose scale is number `scale`; nib_at and high say which half of which byte
- * q4_0 keeps it in.
- */
-static float load_value(kv_type type, const uint8_t *area, size_t total, size_t i, size_t scale, size_t nib_at,
-                        bool high) {
-    uint16_t h;
-    float    f;
+/* Number d of a position's K (at: the slot) or V (at: the row's first byte), as the head of kernels/kvpage.h describes
+ * them; row: bytes from one row of K to the next. */
+static int k_number(kv_type type, const uint8_t *area, size_t row, size_t slot, int d) {
+    const uint8_t *p = area + slot, *p8 = p + (size_t)(d / 8) * row * (type == KV_Q5_0 ? 5 : type == KV_TQ3 ? 3 : 2);
+    const int      e = d % 8;
     switch (type) {
-    case KV_F32: memcpy(&f, area + i * 4, 4); return f;
-    case KV_F16: memcpy(&h, area + i * 2, 2); return tensor_f16_to_f32(h);
-    case KV_BF16: memcpy(&h, area + i * 2, 2); return tensor_bf16_to_f32(h);
-    case KV_Q8_0: memcpy(&h, area + total + scale * 2, 2); return (float)(int8_t)area[i] * tensor_f16_to_f32(h);
-    case KV_Q4_0:
-        memcpy(&h, area + total / 2 + scale * 2, 2);
-        return (float)((high ? area[nib_at] >> 4 : area[nib_at] & 15) - 8) * tensor_f16_to_f32(h);
-    case KV_TYPE_COUNT: break;
+    case KV_Q8_0: return (int8_t)p[(size_t)d * row];
+    case KV_FP8: return p[(size_t)d * row];
+    case KV_Q5_0: return (p8[(size_t)(e / 2) * row] >> (e % 2 * 4) & 15) + (p8[4 * row] >> e & 1) * 16;
+    case KV_TQ3: return (p8[(size_t)(e / 4) * row] >> (e % 4 * 2) & 3) + (p8[2 * row] >> e & 1) * 4;
+    case KV_TQ2: return p8[(size_t)(e / 4) * row] >> (e % 4 * 2) & 3;
+    default: return p[(size_t)(d / 2) * row] >> (d % 2 * 4) & 15;
     }
-    return NAN;
 }
 
-/* Reads one position of every head, as the head of kernels/kvpage.h describes a page. */
+static int v_number(kv_type type, const uint8_t *at, int dim, int d) {
+    const int      g = d / KV_GROUP, in = d % KV_GROUP;
+    const uint8_t *p = at + g * (type == KV_Q5_0 ? 20 : type == KV_TQ3 ? 12 : type == KV_TQ2 ? 8 : 16);
+    const int      half = (dim - g * KV_GROUP < KV_GROUP ? dim - g * KV_GROUP : KV_GROUP) / 2;
+    switch (type) {
+    case KV_Q8_0: return (int8_t)at[d];
+    case KV_FP8: return at[d];
+    case KV_Q5_0: return (p[in % 16] >> (in / 16 * 4) & 15) + (p[16 + in / 8] >> (in % 8) & 1) * 16;
+    case KV_TQ3: return (p[in % 8] >> (in / 8 * 2) & 3) + (p[8 + in / 8] >> (in % 8) & 1) * 4;
+    case KV_TQ2: return p[in % 8] >> (in / 8 * 2) & 3;
+    default: return p[in % half] >> (in / half * 4) & 15;
+    }
+}
+
+static float value_of(kv_type type, int n, const uint8_t *scale) {
+    uint16_t h = 0;
+    if (scale) memcpy(&h, scale, sizeof h);
+    const float d = tensor_f16_to_f32(h);
+    switch (type) {
+    case KV_Q8_0: return d * (float)n;
+    case KV_Q5_0: return d * (float)(n - 16);
+    case KV_Q4_0: return d * (float)(n - 8);
+    case KV_FP8:
+        return (n & 128 ? -1.0f : 1.0f) *
+               (n >> 3 & 15 ? ldexpf(8.0f + (float)(n & 7), (n >> 3 & 15) - 10) : ldexpf((float)(n & 7), -9));
+    default: return d * (float)kv_codes(type)[n];
+    }
+}
+
+static float float_at(kv_type type, const uint8_t *area, size_t i) {
+    uint16_t h;
+    float    f;
+    if (type == KV_F32) {
+        memcpy(&f, area + i * 4, 4);
+        return f;
+    }
+    memcpy(&h, area + i * 2, 2);
+    return type == KV_F16 ? tensor_f16_to_f32(h) : tensor_bf16_to_f32(h);
+}
+
+/* Out of rotated space by the matrix itself: entry (i, j) is -1 where i & j has an odd number of ones. */
+static void turn_back(float *x, int dim, int block) {
+    double y[KV_BLOCK_MAX];
+    for (; block && dim > 0; dim -= block, x += block) {
+        for (int i = 0; i < block; i++) {
+            y[i] = 0;
+            for (int j = 0; j < block; j++) y[i] += __builtin_parity((unsigned)(i & j)) ? -(double)x[j] : (double)x[j];
+            y[i] /= sqrt((double)block);
+        }
+        for (int i = 0; i < block; i++) x[i] = (float)(kv_signs[i / 32] >> (i % 32) & 1 ? -y[i] : y[i]);
+    }
+}
+
+/* Reads one position of every head, and turns it back. */
 static void load_position(const kv_layout *l, const uint8_t *page, int slot, float *k, float *v) {
-    const size_t tokens = (size_t)l->tokens, at = (size_t)slot, kd = (size_t)l->k_dim, vd = (size_t)l->v_dim;
+    const size_t        tokens = (size_t)l->tokens, at = (size_t)slot, kd = (size_t)l->k_dim, vd = (size_t)l->v_dim;
+    const kv_type_info *kt = kv_type_get((int)l->k_type), *vt = kv_type_get((int)l->v_type);
+    const size_t        k_values = kd * tokens * (size_t)kt->value_bits / 8, v_row = vd * (size_t)vt->value_bits / 8;
+    const size_t        v_groups = (vd + (size_t)l->v_group - 1) / (size_t)l->v_group;
     for (int head = 0; head < l->n_kv; head++, k += kd, v += vd) {
         const uint8_t *ka = page + (size_t)head * l->head_bytes, *va = ka + l->k_bytes;
         for (size_t d = 0; d < kd; d++) {
-            k[d] = load_value(l->k_type, ka, kd * tokens, d * tokens + at, d / KV_GROUP * tokens + at,
-                              d / 2 * tokens + at, d % 2);
+            const uint8_t *s = ka + k_values + (d / (size_t)l->k_group * tokens + at) * 2;
+            k[d] = kt->value_bits > 8
+                       ? float_at(l->k_type, ka, d * tokens + at)
+                       : value_of(l->k_type, k_number(l->k_type, ka, tokens, at, (int)d), kt->scaled ? s : NULL);
         }
-        for (size_t d = 0; d < vd; d++) {
-            const size_t group = d / KV_GROUP, first = group * KV_GROUP, in = d - first;
-            const size_t half = (vd - first < KV_GROUP ? vd - first : KV_GROUP) / 2;
-            v[d] = l->v_in_k
-                       ? k[d]
-                       : load_value(l->v_type, va, tokens * vd, at * vd + d, at * (size_t)kv_groups(l->v_dim) + group,
-                                    at * vd / 2 + first / 2 + in % half, in >= half);
+        turn_back(k, l->k_dim, l->k_block);
+        for (size_t d = 0; d < vd && !l->v_in_k; d++) {
+            const uint8_t *s = va + tokens * v_row + (at * v_groups + d / (size_t)l->v_group) * 2;
+            v[d] = vt->value_bits > 8 ? float_at(l->v_type, va, at * vd + d)
+                                      : value_of(l->v_type, v_number(l->v_type, va + at * v_row, l->v_dim, (int)d),
+                                                 vt->scaled ? s : NULL);
+        }
+        if (l->v_in_k) {
+            memcpy(v, k, vd * sizeof *v);
+        } else {
+            turn_back(v, l->v_dim, l->v_block);
         }
     }
+}
+
+/* Every set stores the bytes that the scalar kernels store. */
+static void check_bytes(check *c, const scene *s, data *d) {
+    kernels plain;
+    data    e = *d;
+    kernels_init(&plain, 0);
+    pages_open(&e, &s->layout, s->n);
+    store_all(c, &plain, &s->layout, &e, s->n);
+    for (int i = 0; i < d->n_pages; i++) {
+        CHECK(c, memcmp(d->pages[i].data, e.pages[i].data, d->pages[i].bytes) == 0,
+              "page %d: bytes differ from scalar's", i);
+    }
+    pages_close(c, &e);
 }
 
 static void check_scene(check *c, const kernels *k, const scene *s) {
@@ -380,8 +486,17 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
         load_position(l, d.pages[p / l->tokens].data + PAGE_OFF, p % l->tokens,
                       d.kl + (size_t)p * kv * (size_t)l->k_dim, d.vl + (size_t)p * kv * (size_t)l->v_dim);
     }
-    check_stored(c, s, l->k_type, l->k_dim, d.k, d.kl, (size_t)s->n * kv, "k");
-    if (!l->v_in_k) check_stored(c, s, l->v_type, l->v_dim, d.v, d.vl, (size_t)s->n * kv, "v");
+    check_bytes(c, s, &d);
+    if (l->k_block) {
+        check_rotated(c, l->k_type, l->k_dim, l->k_block, d.k, d.kl, (size_t)s->n * kv, "k");
+    } else {
+        check_stored(c, s, l->k_type, l->k_dim, d.k, d.kl, (size_t)s->n * kv, "k");
+    }
+    if (!l->v_in_k && l->v_block) {
+        check_rotated(c, l->v_type, l->v_dim, l->v_block, d.v, d.vl, (size_t)s->n * kv, "v");
+    } else if (!l->v_in_k) {
+        check_stored(c, s, l->v_type, l->v_dim, d.v, d.vl, (size_t)s->n * kv, "v");
+    }
 
     attn_args a = args_of(s, &d, d.out);
     k->attn.rows(&a, 0, s->n, 0, s->n_head, d.scratch.data);
@@ -421,6 +536,12 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
     data_close(c, &d);
 }
 
+/* A random type that heads of this size can have. */
+static kv_type random_type(check *c, int dim) {
+    const kv_type t = (kv_type)check_int(c, 0, KV_TYPE_COUNT - 1);
+    return kv_type_fits(t, dim) ? t : KV_Q8_0;
+}
+
 static scene random_scene(check *c) {
     static const int dims[] = { 8, 16, 24, 40, 64, 64, 64, 72, 80, 96, 112, 128, 128, 128, 192, 256 };
     static const int sizes[] = { 16, 32, 64, 128 };
@@ -428,11 +549,13 @@ static scene random_scene(check *c) {
     const int        kd = dims[check_int(c, 0, 15)], vd = check_int(c, 0, 3) ? kd : dims[check_int(c, 0, 15)];
     const int        kv = check_int(c, 1, 3), group = check_int(c, 1, 9);
     const bool       latent = check_int(c, 0, 7) == 0;
-    const kv_type    kt = (kv_type)check_int(c, 0, KV_TYPE_COUNT - 1);
-    const kv_type    vt = check_int(c, 0, 2) ? kt : (kv_type)check_int(c, 0, KV_TYPE_COUNT - 1);
+    const kv_type    kt = random_type(c, kd);
+    const kv_type    vt = check_int(c, 0, 2) && kv_type_fits(kt, vd) ? kt : random_type(c, vd);
     if (latent) {
-        const int rank = check_int(c, 1, 16) * 8, rope = check_int(c, 1, 8) * 8;
-        kv_layout_init(&s.layout, kt, kt, sizes[check_int(c, 0, 3)], 1, rank + rope, rank, true);
+        const int     unit = check_int(c, 0, 1) ? 8 : 32;
+        const int     rank = check_int(c, 1, 128 / unit) * unit, rope = check_int(c, 1, 64 / unit) * unit;
+        const kv_type both = random_type(c, rank | rope);
+        kv_layout_init(&s.layout, both, both, sizes[check_int(c, 0, 3)], 1, rank + rope, rank, true);
     } else {
         kv_layout_init(&s.layout, kt, vt, sizes[check_int(c, 0, 3)], kv, kd, vd, false);
     }
@@ -481,5 +604,8 @@ int main(int argc, char **argv) {
     CHECK(&c, !kv_layout_init(&s.layout, KV_F16, KV_F16, 32, 0, 64, 64, false), "no heads");
     CHECK(&c, !kv_layout_init(&s.layout, KV_F16, KV_F16, 32, 1, 64, 128, true),
           "values longer than keys in the latent");
+    CHECK(&c, !kv_layout_init(&s.layout, KV_TQ4, KV_F16, 32, 1, 80, 80, false), "a codebook over 80 dimensions");
+    CHECK(&c, !kv_layout_init(&s.layout, KV_F16, KV_Q5_0, 32, 1, 80, 80, false), "q5_0 over 80 dimensions");
+    CHECK(&c, !kv_layout_init(&s.layout, KV_TQ3, KV_TQ3, 32, 1, 80, 64, true), "a latent with 16 turned dimensions");
     return check_end(&c);
 }

@@ -352,8 +352,9 @@ static int collect_ropes(lowering *l) {
 /* How a page type lies in this backend's pages; false: it has none of this type. */
 static bool cpu_kv_type(nn_kv_type type, kv_type *out) {
     static const kv_type types[NN_KV_TYPE_COUNT] = {
-        [NN_KV_F32] = KV_F32,   [NN_KV_F16] = KV_F16,   [NN_KV_BF16] = KV_BF16,
-        [NN_KV_Q8_0] = KV_Q8_0, [NN_KV_Q4_0] = KV_Q4_0,
+        [NN_KV_F32] = KV_F32,   [NN_KV_F16] = KV_F16,   [NN_KV_BF16] = KV_BF16, [NN_KV_Q8_0] = KV_Q8_0,
+        [NN_KV_Q4_0] = KV_Q4_0, [NN_KV_Q5_0] = KV_Q5_0, [NN_KV_TQ4] = KV_TQ4,   [NN_KV_TQ3] = KV_TQ3,
+        [NN_KV_TQ2] = KV_TQ2,   [NN_KV_FP8] = KV_FP8,
     };
     if ((unsigned)type >= NN_KV_TYPE_COUNT) return false;
     *out = types[type];
@@ -399,11 +400,17 @@ static int layer_layout(cpu_exec *x, int i, err *e) {
     if (y->fixed_floats && !y->fixed && !x->base.planned) return err_set_nomem(e);
     if (s->kind == NN_STATE_STEP) return step_layout(x, i, e);
     if (g < 0) return 0;
-    bool    latent = s->kind == NN_STATE_PAGED_LATENT;
-    kv_type k, v;
-    if (!cpu_kv_type(o->k_type, &k) || !cpu_kv_type(o->v_type, &v))
-        return err_set(e, ERR_UNSUPPORTED, "the CPU backend has no pages of type %s and %s", nn_kv_type_name(o->k_type),
-                       nn_kv_type_name(o->v_type));
+    bool       latent = s->kind == NN_STATE_PAGED_LATENT;
+    nn_kv_type k_type, v_type;
+    kv_type    k, v;
+    nn_exec_kv_types(o, x->base.x.model, i, &k_type, &v_type);
+    if (!cpu_kv_type(k_type, &k) || !cpu_kv_type(v_type, &v))
+        return err_set(e, ERR_UNSUPPORTED, "the CPU backend has no pages of type %s and %s", nn_kv_type_name(k_type),
+                       nn_kv_type_name(v_type));
+    if (!kv_type_fits(k, latent ? s->dim_k | s->dim_v : s->dim_k) || (!latent && !kv_type_fits(v, s->dim_v)))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "layer %d: pages of type %s and %s need heads of a multiple of %d, not %d and %d", i,
+                       nn_kv_type_name(k_type), nn_kv_type_name(v_type), KV_GROUP, s->dim_k, s->dim_v);
     if (!kv_layout_init(&y->layout, k, v, o->limits.page_tokens, latent ? 1 : s->n_kv,
                         latent ? s->dim_k + s->dim_v : s->dim_k, latent ? s->dim_k : s->dim_v, latent))
         return err_set(e, ERR_UNSUPPORTED, "layer %d: pages of %d positions cannot hold heads of %d and %d", i,

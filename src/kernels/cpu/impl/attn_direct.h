@@ -17,8 +17,9 @@ enum {
 typedef struct attn_where {
     const uint8_t  *k[GROUPS], *v[GROUPS];   /* first dimension of the group's K, first slot of its V */
     const uint16_t *ks[GROUPS], *vs[GROUPS]; /* scales */
-    size_t          k_row, v_row;            /* bytes from dimension (q4_0: pair) to dimension, from slot to slot */
+    size_t          k_row, v_row;            /* bytes from one row of K to the next, from slot to slot of V */
     size_t          tokens, v_groups;
+    int             k_group, v_group; /* dimensions that share a scale */
 } attn_where;
 
 static void where_chunk(const attn_args *a, int kv_head, int64_t c, attn_where *w) {
@@ -26,7 +27,9 @@ static void where_chunk(const attn_args *a, int kv_head, int64_t c, attn_where *
     const size_t     k_bits = (size_t)kv_type_get((int)l->k_type)->value_bits;
     const size_t     v_bits = (size_t)kv_type_get((int)l->v_type)->value_bits, k_unit = k_bits < 8 ? 1 : k_bits / 8;
     w->tokens = (size_t)l->tokens;
-    w->v_groups = (size_t)kv_groups(l->v_dim);
+    w->v_groups = (size_t)kv_v_groups(l);
+    w->k_group = l->k_group;
+    w->v_group = l->v_group;
     w->k_row = w->tokens * k_unit;
     w->v_row = (size_t)l->v_dim * v_bits / 8;
     for (int g = 0; g < GROUPS; g++) {
@@ -43,73 +46,56 @@ static void where_chunk(const attn_args *a, int kv_head, int64_t c, attn_where *
 
 INLINE void prefetch(const void *p) { __builtin_prefetch(p, 0, 2); }
 
-/* VW positions of dimension d + e (d even, e 0 or 1); p is at the group's dimension 0, `in` positions into the group.
- */
-INLINE vf direct_k(kv_type type, const uint8_t *p, size_t row, int d, int e, int in, vf scale) {
-    vf lo, hi;
-    switch (type) {
-    case KV_F16: return vf_load_f16((const uint16_t *)(const void *)(p + (size_t)(d + e) * row) + in);
-    case KV_BF16: return vf_load_bf16((const uint16_t *)(const void *)(p + (size_t)(d + e) * row) + in);
-    case KV_Q8_0: return vf_mul(vf_load_i8((const int8_t *)(p + (size_t)(d + e) * row) + in), scale);
-    case KV_Q4_0:
-        vf_load_nib(p + (size_t)(d / 2) * row + in, &lo, &hi);
-        return vf_mul(vf_sub(e ? hi : lo, vf_set1(8.0f)), scale);
-    case KV_F32:
-    case KV_TYPE_COUNT: break;
-    }
-    return vf_zero();
+/* Bits of a value, as a constant. */
+INLINE size_t kv_bits(kv_type type) {
+    return type == KV_F32                      ? 32
+           : type == KV_F16 || type == KV_BF16 ? 16
+           : type == KV_Q8_0 || type == KV_FP8 ? 8
+           : type == KV_Q5_0                   ? 5
+           : type == KV_TQ3                    ? 3
+           : type == KV_TQ2                    ? 2
+                                               : 4;
 }
 
-/* VW dimensions of one slot from dimension d + x; d is a multiple of what `x` counts in. */
-INLINE vf direct_v(kv_type type, const uint8_t *p, const uint16_t *s, int d, int x) {
-    /* A tile of whole scale groups begins at one, so that the nibble is known to the compiler. */
-    const int in = ND * VW % KV_GROUP == 0 && x > 0 ? x % KV_GROUP : (d + x) % KV_GROUP;
-    const int g = (d + x) / KV_GROUP;
-    vf        lo, hi;
-    switch (type) {
-    case KV_F16: return vf_load_f16((const uint16_t *)(const void *)p + d + x);
-    case KV_BF16: return vf_load_bf16((const uint16_t *)(const void *)p + d + x);
-    case KV_Q8_0: return vf_mul(vf_load_i8((const int8_t *)p + d + x), vf_set1_f16(s + g));
-    case KV_Q4_0:
-        vf_load_nib(p + g * 16 + in % 16, &lo, &hi);
-        return vf_mul(vf_sub(in < 16 ? lo : hi, vf_set1(8.0f)), vf_set1_f16(s + g));
-    case KV_F32:
-    case KV_TYPE_COUNT: break;
+/* The lines that a step of K reads, one chunk ahead; o: bytes of its first row. Short rows share a line. */
+INLINE void prefetch_k(kv_type type, const attn_where *next, int x0, size_t o) {
+    const size_t rows = kv_bits(type) < 8 ? (size_t)kv_k_step(type) * kv_bits(type) / 8 : (size_t)kv_k_step(type);
+    UNROLL for (size_t r = 0; r < rows; r++, o += next->k_row) {
+        if (o % 64 && next->k_row < 64) continue;
+        UNROLL for (int x = 0; x < ND; x++) {
+            if ((x0 + x) * VW % 32 == 0) prefetch(next->k[(x0 + x) * VW / 16] + o);
+        }
     }
-    return vf_zero();
 }
 
 /* Scores of mr lanes for the whole chunk. mr and type are constants at every call. */
 INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const attn_where *w, const attn_where *next,
                                int k_dim) {
-    const bool scaled = type == KV_Q8_0 || type == KV_Q4_0;
+    const int    step = kv_k_step(type);
+    const size_t unit = kv_bits(type) < 8 ? 1 : kv_bits(type) / 8,
+                 stride = w->tokens * kv_bits(type) * (size_t)step / 8;
+    const vcode code = kv_vcode(type);
     for (int x0 = 0; x0 < CHUNK / VW; x0 += ND) {
         vf             acc[4][ND];
         const uint8_t *kp[ND];
+        size_t         o = 0;
         UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < ND; x++) acc[r][x] = vf_zero(); }
-        UNROLL for (int x = 0; x < ND; x++) kp[x] = w->k[(x0 + x) * VW / 16];
-        for (int d0 = 0; d0 < k_dim; d0 += KV_GROUP) {
-            const int end = d0 + KV_GROUP < k_dim ? d0 + KV_GROUP : k_dim;
+        UNROLL for (int x = 0; x < ND; x++) kp[x] = w->k[(x0 + x) * VW / 16] + (size_t)((x0 + x) * VW % 16) * unit;
+        for (int d0 = 0; d0 < k_dim; d0 += w->k_group) {
+            const int end = d0 + w->k_group < k_dim ? d0 + w->k_group : k_dim;
             vf        scale[ND];
             UNROLL for (int x = 0; x < ND; x++) {
                 const int       at = (x0 + x) * VW;
-                const uint16_t *s = w->ks[at / 16] + (size_t)(d0 / KV_GROUP) * w->tokens + at % 16;
-                scale[x] = scaled ? vf_load_f16(s) : vf_zero();
+                const uint16_t *s = w->ks[at / 16] + (size_t)(d0 / w->k_group) * w->tokens + at % 16;
+                scale[x] = kv_scaled(type) ? vf_load_f16(s) : vf_zero();
             }
-            for (int d = d0; d < end; d += 2) { /* two: the nibbles of a byte */
-                if (next) {                     /* a pass prefetches what it reads; two groups share a line */
-                    const size_t o = (size_t)(type == KV_Q4_0 ? d / 2 : d) * w->k_row;
-                    UNROLL for (int x = 0; x < ND; x++) {
-                        if ((x0 + x) * VW % 32) continue;
-                        const uint8_t *at = next->k[(x0 + x) * VW / 16] + o;
-                        prefetch(at);
-                        if (type != KV_Q4_0) prefetch(at + w->k_row);
-                    }
-                }
-                UNROLL for (int e = 0; e < 2; e++) {
+            for (int d = d0; d < end; d += step, o += stride) {
+                if (next) prefetch_k(type, next, x0, o);
+                UNROLL for (int e = 0; e < step; e++) {
                     vf kv[ND];
                     UNROLL for (int x = 0; x < ND; x++) {
-                        kv[x] = direct_k(type, kp[x], w->k_row, d, e, (x0 + x) * VW % 16, scale[x]);
+                        kv[x] = kv_k_vector(type, kp[x] + o, w->k_row, e, code);
+                        if (kv_scaled(type)) kv[x] = vf_mul(kv[x], scale[x]);
                     }
                     UNROLL for (int r = 0; r < mr; r++) {
                         const vf qd = vf_set1(t->q[r][d + e]);
@@ -124,25 +110,41 @@ INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const a
     }
 }
 
-/* Values of mr lanes over the whole chunk and the fold, as value_tile does it; nv vectors from dimension d on. */
+/* The scales of a chunk's V as f32, [CHUNK][v_groups]. */
+static void direct_v_scales(const attn_where *w, float *s) {
+    const size_t n = 16 * w->v_groups;
+    for (int g = 0; g < GROUPS; g++, s += n) {
+        for (size_t i = 0; i < n; i += VW) vf_store(s + i, vf_load_f16(w->vs[g] + i));
+    }
+}
+
+/*
+ * Values of mr lanes over the whole chunk and the fold, as value_tile does it; nv vectors from dimension d on, which is
+ * number `in` of its group of KV_GROUP. scale: of the chunk.
+ */
 INLINE void direct_value_tile(int mr, int nv, kv_type type, const attn_tile *t, const attn_where *w,
-                              const attn_where *next, int d) {
-    vf acc[4][ND];
+                              const attn_where *next, const float *scale, int d, int in) {
+    const size_t bits = kv_bits(type), from = (size_t)(d - in) * bits / 8;
+    const vcode  code = kv_vcode(type);
+    vf           acc[4][ND];
+    int          group[ND];
+    UNROLL for (int x = 0; x < nv; x++) group[x] = (d + x * VW) / w->v_group;
     UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_zero(); }
     for (int j = 0; j < CHUNK; j++) {
-        const size_t    in = (size_t)(j % 16) * w->v_row;
-        const uint16_t *vs = w->vs[j / 16] + (size_t)(j % 16) * w->v_groups;
-        vf              vv[ND];
-        if (next) {
-            const size_t unit = ND * VW < 32 ? 32 : ND * VW; /* dimensions that fill lines */
-            if ((size_t)d % unit == 0) {
-                const size_t bits = type == KV_Q4_0 ? 4 : type == KV_Q8_0 ? 8 : 16;
-                for (size_t line = 0; line < unit * bits / 8; line += 64) {
-                    prefetch(next->v[j / 16] + in + (size_t)d * bits / 8 + line);
-                }
-            }
+        const size_t   at = (size_t)(j % 16) * w->v_row;
+        const uint8_t *p = w->v[j / 16] + at + from;
+        const float   *s = scale + (size_t)j * w->v_groups;
+        vf             vv[ND], by = vf_zero();
+        if (next && (size_t)d * bits / 8 % 64 == 0) {
+            const size_t bytes = (size_t)nv * VW * bits / 8;
+            for (size_t line = 0; line < bytes; line += 64) prefetch(next->v[j / 16] + at + from + line);
         }
-        UNROLL for (int x = 0; x < nv; x++) vv[x] = direct_v(type, w->v[j / 16] + in, vs, d, x * VW);
+        UNROLL for (int x = 0; x < nv; x++) {
+            const int i = in + x * VW;
+            vv[x] = kv_v_vector(type, p + (size_t)(i / KV_GROUP * KV_GROUP) * bits / 8, i % KV_GROUP, code);
+            if (kv_scaled(type) && (x == 0 || i % KV_GROUP == 0)) by = vf_set1(s[group[x]]);
+            if (kv_scaled(type)) vv[x] = vf_mul(vv[x], by);
+        }
         UNROLL for (int r = 0; r < mr; r++) {
             const vf pj = vf_set1(t->s[r][j]);
             UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(pj, vv[x], acc[r][x]);
@@ -161,9 +163,19 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, const attn_tile *t, 
 
 INLINE void direct_value_lanes(int mr, kv_type type, const attn_tile *t, const attn_where *w, const attn_where *next,
                                int v_dim) {
-    int d = 0;
-    for (; d + ND * VW <= v_dim; d += ND * VW) direct_value_tile(mr, ND, type, t, w, next, d);
-    for (; d < v_dim; d += VW) direct_value_tile(mr, 1, type, t, w, next, d);
+    float scale[CHUNK * KV_DIM_MAX / KV_GROUP];
+    int   d = 0;
+    if (kv_scaled(type)) direct_v_scales(w, scale);
+    for (; d + ND * VW <= v_dim; d += ND * VW) { /* what half of a group a tile reads is known to the compiler */
+        if (ND * VW % KV_GROUP == 0 || d % KV_GROUP == 0) {
+            direct_value_tile(mr, ND, type, t, w, next, scale, d, 0);
+        } else if (ND * VW == 16) {
+            direct_value_tile(mr, ND, type, t, w, next, scale, d, 16);
+        } else {
+            direct_value_tile(mr, ND, type, t, w, next, scale, d, d % KV_GROUP);
+        }
+    }
+    for (; d < v_dim; d += VW) direct_value_tile(mr, 1, type, t, w, next, scale, d, d % KV_GROUP);
 }
 
 /* One function per type and number of lanes (4 or 1). */
@@ -178,18 +190,33 @@ DIRECT(f16, KV_F16, 1)
 DIRECT(f16, KV_F16, 4)
 DIRECT(bf16, KV_BF16, 1)
 DIRECT(bf16, KV_BF16, 4)
+DIRECT(fp8, KV_FP8, 1)
+DIRECT(fp8, KV_FP8, 4)
 DIRECT(q8, KV_Q8_0, 1)
 DIRECT(q8, KV_Q8_0, 4)
+DIRECT(q5, KV_Q5_0, 1)
+DIRECT(q5, KV_Q5_0, 4)
 DIRECT(q4, KV_Q4_0, 1)
 DIRECT(q4, KV_Q4_0, 4)
+DIRECT(tq4, KV_TQ4, 1)
+DIRECT(tq4, KV_TQ4, 4)
+DIRECT(tq3, KV_TQ3, 1)
+DIRECT(tq3, KV_TQ3, 4)
+DIRECT(tq2, KV_TQ2, 1)
+DIRECT(tq2, KV_TQ2, 4)
 
 static void direct_scores(const attn_tile *t, kv_type type, const attn_where *w, const attn_where *next, int k_dim) {
     const bool one = t->mr == 1;
     switch (type) {
     case KV_F16: (one ? direct_score_f16_1 : direct_score_f16_4)(t, w, next, k_dim); return;
     case KV_BF16: (one ? direct_score_bf16_1 : direct_score_bf16_4)(t, w, next, k_dim); return;
+    case KV_FP8: (one ? direct_score_fp8_1 : direct_score_fp8_4)(t, w, next, k_dim); return;
     case KV_Q8_0: (one ? direct_score_q8_1 : direct_score_q8_4)(t, w, next, k_dim); return;
+    case KV_Q5_0: (one ? direct_score_q5_1 : direct_score_q5_4)(t, w, next, k_dim); return;
     case KV_Q4_0: (one ? direct_score_q4_1 : direct_score_q4_4)(t, w, next, k_dim); return;
+    case KV_TQ4: (one ? direct_score_tq4_1 : direct_score_tq4_4)(t, w, next, k_dim); return;
+    case KV_TQ3: (one ? direct_score_tq3_1 : direct_score_tq3_4)(t, w, next, k_dim); return;
+    case KV_TQ2: (one ? direct_score_tq2_1 : direct_score_tq2_4)(t, w, next, k_dim); return;
     case KV_F32:
     case KV_TYPE_COUNT: return;
     }
@@ -200,8 +227,13 @@ static void direct_values(const attn_tile *t, kv_type type, const attn_where *w,
     switch (type) {
     case KV_F16: (one ? direct_value_f16_1 : direct_value_f16_4)(t, w, next, v_dim); return;
     case KV_BF16: (one ? direct_value_bf16_1 : direct_value_bf16_4)(t, w, next, v_dim); return;
+    case KV_FP8: (one ? direct_value_fp8_1 : direct_value_fp8_4)(t, w, next, v_dim); return;
     case KV_Q8_0: (one ? direct_value_q8_1 : direct_value_q8_4)(t, w, next, v_dim); return;
+    case KV_Q5_0: (one ? direct_value_q5_1 : direct_value_q5_4)(t, w, next, v_dim); return;
     case KV_Q4_0: (one ? direct_value_q4_1 : direct_value_q4_4)(t, w, next, v_dim); return;
+    case KV_TQ4: (one ? direct_value_tq4_1 : direct_value_tq4_4)(t, w, next, v_dim); return;
+    case KV_TQ3: (one ? direct_value_tq3_1 : direct_value_tq3_4)(t, w, next, v_dim); return;
+    case KV_TQ2: (one ? direct_value_tq2_1 : direct_value_tq2_4)(t, w, next, v_dim); return;
     case KV_F32:
     case KV_TYPE_COUNT: return;
     }
@@ -210,7 +242,7 @@ static void direct_values(const attn_tile *t, kv_type type, const attn_where *w,
 /* Whether a layout's rows suit whole vectors. f32 pages are for reference and take the plain way. */
 static bool direct_fits(const kv_layout *l) {
     return !l->v_in_k && l->k_type != KV_F32 && l->v_type != KV_F32 && l->v_dim % (VW < 16 ? 16 : VW) == 0 &&
-           (l->v_type != KV_Q4_0 || l->v_dim % KV_GROUP == 0);
+           (kv_bits(l->v_type) >= 8 || l->v_dim % KV_GROUP == 0);
 }
 
 #endif

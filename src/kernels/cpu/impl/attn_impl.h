@@ -32,6 +32,7 @@ typedef struct attn_block {
     int64_t          lo[ATTN_LANES], hi[ATTN_LANES]; /* positions the lane sees */
     float           *k, *v, *s;                      /* chunk in f32; scores [lane][CHUNK] */
     float           *o;                              /* [lane][v_dim] */
+    float           *rotated;                        /* queries of rotated keys: [lane][k_dim] */
     float            m[ATTN_LANES], l[ATTN_LANES];
 } attn_block;
 
@@ -42,12 +43,19 @@ static void block_scratch(attn_block *b, const attn_args *a, void *scratch) {
     b->v = b->k + (size_t)l->k_dim * CHUNK;
     b->s = b->v + (size_t)l->v_dim * CHUNK;
     b->o = b->s + (size_t)ATTN_LANES * CHUNK;
+    b->rotated = b->o + (size_t)ATTN_LANES * (size_t)l->v_dim;
 }
 
 static void block_lane(attn_block *b, int row, int head) {
     const attn_args *a = b->a;
     const int        i = b->n++;
-    b->q[i] = a->q + (size_t)row * a->q_stride + (size_t)head * (size_t)a->layout->k_dim;
+    const int        k_dim = a->layout->k_dim, block = a->layout->k_block;
+    b->q[i] = a->q + (size_t)row * a->q_stride + (size_t)head * (size_t)k_dim;
+    if (block) {
+        float *y = b->rotated + (size_t)i * (size_t)k_dim;
+        kv_rotate(b->q[i], k_dim, block, y);
+        b->q[i] = y;
+    }
     b->head[i] = head;
     b->pos[i] = a->pos[row];
     attn_row_range(a, row, &b->lo[i], &b->hi[i]);
@@ -400,7 +408,7 @@ static void block_chunk(attn_block *b, int64_t c, int64_t last, float *const *pa
     for (; i < n; i++) tile_run(1, b, lane + i, c, part, NULL, NULL);
 }
 
-/* O / L, with the sink in the sum. */
+/* O / L, with the sink in the sum, rotated back. */
 static void lane_finish(const attn_args *a, int head, const float *o, float m, float l, float *out) {
     const int v_dim = a->layout->v_dim;
     float     w = 0.0f;
@@ -416,6 +424,7 @@ static void lane_finish(const attn_args *a, int head, const float *o, float m, f
         const vf x = vf_mul(vf_loadn(o + d, v_dim - d), vw);
         vf_storen(out + d, w == 0.0f ? vf_zero() : x, v_dim - d);
     }
+    if (a->layout->v_block) kv_rotate_back(out, v_dim, a->layout->v_block);
 }
 
 static void block_rows(attn_block *b, int row0, int row1, int head0, int head1) {

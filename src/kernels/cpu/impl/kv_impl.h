@@ -1,53 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Into and out of cache pages (layouts in kernels/kvpage.h), for every instruction set (see vec/scalar.h).
- *
- * Storing:
- *
- *     f16    clipped to +-65504, rounded to nearest even
- *     q8_0   d = f16(max|x| / 127),                      q = round(x / d) in +-127
- *     q4_0   d = f16(x of the largest magnitude / -8),   q = round(x / d) in -8..7
- *
- * Scalar arithmetic, the same on every set: the stored bytes do not depend on the set. Loading as f32 is exact: 8 and
- * 11 bit factors fit into 24.
+ * Into and out of cache pages (layouts in kernels/kvpage.h, numbers in kv_pack.h), for every instruction set (see
+ * vec/scalar.h). Loading as f32 is exact: 8 and 11 bit factors fit into 24.
  */
 #ifndef KERNELS_CPU_IMPL_KV_IMPL_H
 #define KERNELS_CPU_IMPL_KV_IMPL_H
 
-#include "tensor/half.h"
-
-#include <math.h>
-#include <string.h>
-
 #define INLINE static inline __attribute__((always_inline))
 
-/* Scale and whole numbers of one group of n values. Returns the scale as f16. */
-static inline uint16_t kv_quant_group(const float *x, int n, bool four_bit, int8_t *q) {
-    float top = 0, amax = 0;
-    for (int i = 0; i < n; i++) {
-        const float a = fabsf(x[i]);
-        if (a > amax) amax = a, top = x[i];
-    }
-    float d = four_bit ? top / -8.0f : amax / 127.0f;
-    if (d > 65504.0f) d = 65504.0f;
-    if (d < -65504.0f) d = -65504.0f;
-    const uint16_t h = tensor_f32_to_f16(d);
-    const float    df = tensor_f16_to_f32(h), lo = four_bit ? -8.0f : -127.0f, hi = four_bit ? 7.0f : 127.0f;
-    for (int i = 0; i < n; i++) {
-        float v = df != 0.0f ? rintf(x[i] / df) : 0.0f;
-        v = v < hi ? v : hi; /* NaN becomes hi */
-        v = v > lo ? v : lo;
-        q[i] = (int8_t)v;
-    }
-    return h;
-}
-
-static inline void kv_quant_row(const float *x, int dim, bool four_bit, int8_t *q, uint16_t *scale) {
-    for (int g = 0; g * KV_GROUP < dim; g++) {
-        const int n = dim - g * KV_GROUP < KV_GROUP ? dim - g * KV_GROUP : KV_GROUP;
-        scale[g] = kv_quant_group(x + g * KV_GROUP, n, four_bit, q + g * KV_GROUP);
-    }
-}
+#include "kernels/cpu/impl/kv_pack.h"
+#include "kernels/cpu/impl/kv_rotate.h"
 
 static inline void kv_row_f16(const float *x, int dim, uint16_t *y) {
     const vf top = vf_set1(65504.0f), low = vf_set1(-65504.0f);
@@ -72,71 +34,91 @@ static inline void kv_row_bf16(const float *x, int dim, uint16_t *y) {
     }
 }
 
-static void kv_store_k(const kv_layout *l, uint8_t *area, int slot, const float *x) {
+/* x, or its rotation in y where the side has one. */
+static const float *kv_store_row(const float *x, int dim, int block, float *y) {
+    const float most = 0x1p20f;
+    if (!block) return x;
+    for (int i = 0; i < dim; i++) {
+        const float v = x[i] == x[i] ? x[i] : 0.0f;
+        y[i] = v > most ? most : v < -most ? -most : v;
+    }
+    kv_rotate(y, dim, block, y);
+    return y;
+}
+
+static void kv_store_k_float(const kv_layout *l, uint8_t *area, int slot, const float *x) {
     const size_t tokens = (size_t)l->tokens;
-    const int    dim = l->k_dim, groups = kv_groups(dim);
-    uint16_t     h[KV_DIM_MAX], scale[KV_DIM_MAX / 8];
-    int8_t       q[KV_DIM_MAX];
-    switch (l->k_type) {
-    case KV_F32: {
+    const int    dim = l->k_dim;
+    uint16_t     h[KV_DIM_MAX];
+    if (l->k_type == KV_F32) {
         float *k = (float *)(void *)area + slot;
         for (int d = 0; d < dim; d++) k[(size_t)d * tokens] = x[d];
         return;
     }
-    case KV_F16:
-    case KV_BF16: {
-        uint16_t *k = (uint16_t *)(void *)area + slot;
-        if (l->k_type == KV_F16) {
-            kv_row_f16(x, dim, h);
-        } else {
-            kv_row_bf16(x, dim, h);
+    uint16_t *k = (uint16_t *)(void *)area + slot;
+    if (l->k_type == KV_F16) {
+        kv_row_f16(x, dim, h);
+    } else {
+        kv_row_bf16(x, dim, h);
+    }
+    for (int d = 0; d < dim; d++) k[(size_t)d * tokens] = h[d];
+}
+
+/* Bytes of a side's values in front of its scales. */
+static inline size_t kv_value_bytes(kv_type type, int tokens, int dim) {
+    return (size_t)tokens * (size_t)dim * (size_t)kv_type_get((int)type)->value_bits / 8;
+}
+
+static void kv_store_k(const kv_layout *l, uint8_t *area, int slot, const float *x) {
+    const size_t        tokens = (size_t)l->tokens;
+    const kv_type_info *t = kv_type_get((int)l->k_type);
+    const int           dim = l->k_dim, groups = t->scaled ? kv_k_groups(l) : 0;
+    uint16_t            scale[KV_DIM_MAX / 8];
+    int8_t              n[KV_DIM_MAX];
+    float               y[KV_DIM_MAX];
+    if (t->value_bits > 8) {
+        kv_store_k_float(l, area, slot, x);
+        return;
+    }
+    kv_numbers(l->k_type, kv_store_row(x, dim, l->k_block, y), dim, l->k_block, n, scale);
+    uint16_t *s = (uint16_t *)(void *)(area + kv_value_bytes(l->k_type, l->tokens, dim)) + slot;
+    area += slot;
+    for (int d = 0; d < dim; d += 8, area += (size_t)t->value_bits * tokens) {
+        if (t->value_bits < 8) {
+            kv_pack_k8(l->k_type, n + d, area, tokens);
+            continue;
         }
-        for (int d = 0; d < dim; d++) k[(size_t)d * tokens] = h[d];
-        return;
+        for (int i = 0; i < 8; i++) area[(size_t)i * tokens] = (uint8_t)n[d + i];
     }
-    case KV_Q8_0: {
-        uint16_t *s = (uint16_t *)(void *)(area + (size_t)dim * tokens) + slot;
-        kv_quant_row(x, dim, false, q, scale);
-        for (int d = 0; d < dim; d++) area[(size_t)d * tokens + (size_t)slot] = (uint8_t)q[d];
-        for (int g = 0; g < groups; g++) s[(size_t)g * tokens] = scale[g];
-        return;
-    }
-    case KV_Q4_0: {
-        uint16_t *s = (uint16_t *)(void *)(area + (size_t)dim / 2 * tokens) + slot;
-        kv_quant_row(x, dim, true, q, scale);
-        for (int d = 0; d < dim; d += 2) {
-            area[(size_t)d / 2 * tokens + (size_t)slot] = (uint8_t)((q[d] + 8) | (q[d + 1] + 8) << 4);
-        }
-        for (int g = 0; g < groups; g++) s[(size_t)g * tokens] = scale[g];
-        return;
-    }
-    case KV_TYPE_COUNT: return;
-    }
+    for (int g = 0; g < groups; g++) s[(size_t)g * tokens] = scale[g];
 }
 
 static void kv_store_v(const kv_layout *l, uint8_t *area, int slot, const float *x) {
-    const size_t tokens = (size_t)l->tokens, dim = (size_t)l->v_dim, at = (size_t)slot;
-    const int    groups = kv_groups(l->v_dim);
-    int8_t       q[KV_DIM_MAX];
+    const size_t        dim = (size_t)l->v_dim, at = (size_t)slot;
+    const kv_type_info *t = kv_type_get((int)l->v_type);
+    uint16_t           *s = (uint16_t *)(void *)(area + kv_value_bytes(l->v_type, l->tokens, l->v_dim));
+    uint8_t            *row = area + at * dim * (size_t)t->value_bits / 8;
+    int8_t              n[KV_DIM_MAX];
+    float               y[KV_DIM_MAX];
     switch (l->v_type) {
-    case KV_F32: memcpy(area + at * dim * 4, x, dim * 4); return;
-    case KV_F16: kv_row_f16(x, l->v_dim, (uint16_t *)(void *)area + at * dim); return;
-    case KV_BF16: kv_row_bf16(x, l->v_dim, (uint16_t *)(void *)area + at * dim); return;
+    case KV_F32: memcpy(row, x, dim * sizeof *x); return;
+    case KV_F16: kv_row_f16(x, l->v_dim, (uint16_t *)(void *)row); return;
+    case KV_BF16: kv_row_bf16(x, l->v_dim, (uint16_t *)(void *)row); return;
     case KV_Q8_0:
-        kv_quant_row(x, l->v_dim, false, (int8_t *)area + at * dim,
-                     (uint16_t *)(void *)(area + tokens * dim) + at * (size_t)groups);
-        return;
-    case KV_Q4_0: {
-        uint8_t *b = area + at * dim / 2;
-        kv_quant_row(x, l->v_dim, true, q, (uint16_t *)(void *)(area + tokens * dim / 2) + at * (size_t)groups);
-        for (int g = 0; g < groups; g++) {
-            const int base = g * KV_GROUP, left = l->v_dim - base, half = (left < KV_GROUP ? left : KV_GROUP) / 2;
-            for (int i = 0; i < half; i++) {
-                b[base / 2 + i] = (uint8_t)((q[base + i] + 8) | (q[base + half + i] + 8) << 4);
-            }
+    case KV_Q5_0:
+    case KV_Q4_0:
+    case KV_TQ4:
+    case KV_TQ3:
+    case KV_TQ2:
+    case KV_FP8:
+        kv_numbers(l->v_type, kv_store_row(x, l->v_dim, l->v_block, y), l->v_dim, l->v_block, n,
+                   s + at * (size_t)kv_v_groups(l));
+        if (t->value_bits == 8) {
+            memcpy(row, n, dim);
+        } else {
+            kv_pack_v(l->v_type, n, l->v_dim, row);
         }
         return;
-    }
     case KV_TYPE_COUNT: return;
     }
 }
@@ -152,105 +134,163 @@ static void VFN(kv_store)(const kv_layout *l, void *page, int slot, int n, int h
     }
 }
 
-/* Slots [s0, s0 + n) of one head's K as f32: dimension d, slot s0 + i at y + d * ld + i. n is a multiple of 16. */
-static void kv_load_k(const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
-    const size_t    tokens = (size_t)l->tokens;
-    const int       dim = l->k_dim;
-    const float    *f = (const float *)(const void *)area + s0;
-    const uint16_t *h = (const uint16_t *)(const void *)area + s0;
-    const size_t    value_bytes = (size_t)dim * tokens / (l->k_type == KV_Q4_0 ? 2 : 1);
-    const uint16_t *s = (const uint16_t *)(const void *)(area + value_bytes) + s0;
-    switch (l->k_type) {
-    case KV_F32:
-        for (int d = 0; d < dim; d++, y += ld, f += tokens) memcpy(y, f, (size_t)n * sizeof *y);
-        return;
-    case KV_F16:
-        for (int d = 0; d < dim; d++, y += ld, h += tokens) {
-            for (int i = 0; i < n; i += VW) vf_store(y + i, vf_load_f16(h + i));
-        }
-        return;
-    case KV_BF16:
-        for (int d = 0; d < dim; d++, y += ld, h += tokens) {
-            for (int i = 0; i < n; i += VW) vf_store(y + i, vf_load_bf16(h + i));
-        }
-        return;
-    case KV_Q8_0:
-        for (int d = 0; d < dim; d++, y += ld) {
-            const int8_t   *q = (const int8_t *)area + (size_t)d * tokens + s0;
-            const uint16_t *sc = s + (size_t)(d / KV_GROUP) * tokens;
-            for (int i = 0; i < n; i += VW) vf_store(y + i, vf_mul(vf_load_i8(q + i), vf_load_f16(sc + i)));
-        }
-        return;
-    case KV_Q4_0: {
-        const vf eight = vf_set1(8.0f);
-        for (int d = 0; d < dim; d += 2, y += 2 * ld) {
-            const uint8_t  *q = area + (size_t)d / 2 * tokens + s0;
-            const uint16_t *sc = s + (size_t)(d / KV_GROUP) * tokens;
-            for (int i = 0; i < n; i += VW) {
-                vf       lo, hi;
-                const vf v = vf_load_f16(sc + i);
-                vf_load_nib(q + i, &lo, &hi);
-                vf_store(y + i, vf_mul(vf_sub(lo, eight), v));
-                vf_store(y + ld + i, vf_mul(vf_sub(hi, eight), v));
+/* What turns a type's stored numbers into whole numbers: q4_0 is a codebook too. */
+INLINE vcode kv_vcode(kv_type type) {
+    static const int8_t nibbles[16] = { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 };
+    return vcode_make(type == KV_TQ4 || type == KV_TQ3 || type == KV_TQ2 ? kv_codes(type) : nibbles);
+}
+
+INLINE bool kv_scaled(kv_type type) { return type >= KV_Q8_0 && type <= KV_TQ2; }
+
+/* Dimensions of K that are packed together. */
+INLINE int kv_k_step(kv_type type) { return type == KV_TQ3 || type == KV_TQ2 || type == KV_Q5_0 ? 8 : 2; }
+
+/*
+ * VW positions of K: number e of the kv_k_step dimensions at p (first row, first of the positions), rows `row` bytes
+ * apart, before scaling. type and e are constants at every call.
+ */
+INLINE vf kv_k_vector(kv_type type, const uint8_t *p, size_t row, int e, vcode code) {
+    vf lo, hi;
+    vi w;
+    switch (type) {
+    case KV_F32: return vf_load((const float *)(const void *)(p + (size_t)e * row));
+    case KV_F16: return vf_load_f16((const uint16_t *)(const void *)(p + (size_t)e * row));
+    case KV_BF16: return vf_load_bf16((const uint16_t *)(const void *)(p + (size_t)e * row));
+    case KV_FP8: return vf_load_fp8(p + (size_t)e * row);
+    case KV_Q8_0: return vf_load_i8((const int8_t *)p + (size_t)e * row);
+    case KV_Q4_0:
+    case KV_TQ4: vf_load_nib_code(p + (size_t)(e / 2) * row, code, &lo, &hi); return e % 2 ? hi : lo;
+    case KV_Q5_0:
+        w = vi_load_u8(p + 4 * row); /* bit e to bit 4 */
+        w = e < 4 ? vi_shl(w, 4 - e) : vi_shr(w, e - 4);
+        w = vi_mix(vi_shr(vi_load_u8(p + (size_t)(e / 2) * row), e % 2 * 4), w, 16);
+        return vf_sub(vf_from_vi(vi_and(w, 31)), vf_set1(16.0f));
+    case KV_TQ3:
+        w = vi_load_u8(p + 2 * row); /* bit e to bit 2 */
+        w = e < 2 ? vi_shl(w, 2 - e) : vi_shr(w, e - 2);
+        return vf_code(code, vi_mix(vi_shr(vi_load_u8(p + (size_t)(e / 4) * row), e % 4 * 2), w, 4));
+    case KV_TQ2: return vf_code(code, vi_shr(vi_load_u8(p + (size_t)(e / 4) * row), e % 4 * 2));
+    case KV_TYPE_COUNT: break;
+    }
+    return vf_zero();
+}
+
+/* VW dimensions of V, before scaling: dimensions in .. of the group of 32 at p (value 0 of f16: at the row's start). */
+INLINE vf kv_v_vector(kv_type type, const uint8_t *p, int in, vcode code) {
+    vf lo, hi;
+    switch (type) {
+    case KV_F32: return vf_load((const float *)(const void *)p + in);
+    case KV_F16: return vf_load_f16((const uint16_t *)(const void *)p + in);
+    case KV_BF16: return vf_load_bf16((const uint16_t *)(const void *)p + in);
+    case KV_FP8: return vf_load_fp8(p + in);
+    case KV_Q8_0: return vf_load_i8((const int8_t *)p + in);
+    case KV_Q4_0:
+    case KV_TQ4: vf_load_nib_code(p + in % 16, code, &lo, &hi); return in < 16 ? lo : hi;
+    case KV_Q5_0: return vf_sub(vf_from_vi(vi_mix(vi_nibs(p, in), vi_bits(p + 16, in, 4), 16)), vf_set1(16.0f));
+    case KV_TQ3: return vf_code(code, vi_mix(vi_crumbs(p, in), vi_bits(p + 8, in, 2), 4));
+    case KV_TQ2: return vf_code(code, vi_crumbs(p, in));
+    case KV_TYPE_COUNT: break;
+    }
+    return vf_zero();
+}
+
+/* kv_load_k for one type. */
+INLINE void kv_load_k_type(kv_type type, const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
+    const size_t    tokens = (size_t)l->tokens, bits = (size_t)kv_type_get((int)type)->value_bits;
+    const size_t    unit = bits < 8 ? 1 : bits / 8, row = tokens * unit;
+    const int       step = kv_k_step(type);
+    const uint16_t *scale = (const uint16_t *)(const void *)(area + (size_t)l->k_dim * tokens * bits / 8) + s0;
+    const vcode     code = kv_vcode(type);
+    area += (size_t)s0 * unit;
+    for (int d = 0; d < l->k_dim; d += step, area += tokens * bits * (size_t)step / 8, y += step * ld) {
+        const uint16_t *s = scale + (size_t)(d / l->k_group) * tokens;
+        for (int i = 0; i < n; i += VW) {
+            const vf by = kv_scaled(type) ? vf_load_f16(s + i) : vf_zero();
+            for (int e = 0; e < step; e++) {
+                const vf v = kv_k_vector(type, area + (size_t)i * unit, row, e, code);
+                vf_store(y + e * ld + i, kv_scaled(type) ? vf_mul(v, by) : v);
             }
         }
-        return;
     }
+}
+
+/* Slots [s0, s0 + n) of one head's K as f32: dimension d, slot s0 + i at y + d * ld + i. n is a multiple of 16. */
+static void kv_load_k(const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
+    switch (l->k_type) {
+    case KV_F32: kv_load_k_type(KV_F32, l, area, s0, n, y, ld); return;
+    case KV_F16: kv_load_k_type(KV_F16, l, area, s0, n, y, ld); return;
+    case KV_BF16: kv_load_k_type(KV_BF16, l, area, s0, n, y, ld); return;
+    case KV_Q8_0: kv_load_k_type(KV_Q8_0, l, area, s0, n, y, ld); return;
+    case KV_Q4_0: kv_load_k_type(KV_Q4_0, l, area, s0, n, y, ld); return;
+    case KV_Q5_0: kv_load_k_type(KV_Q5_0, l, area, s0, n, y, ld); return;
+    case KV_TQ4: kv_load_k_type(KV_TQ4, l, area, s0, n, y, ld); return;
+    case KV_TQ3: kv_load_k_type(KV_TQ3, l, area, s0, n, y, ld); return;
+    case KV_TQ2: kv_load_k_type(KV_TQ2, l, area, s0, n, y, ld); return;
+    case KV_FP8: kv_load_k_type(KV_FP8, l, area, s0, n, y, ld); return;
     case KV_TYPE_COUNT: return;
     }
 }
 
-static inline void kv_v_q4_row(const uint8_t *b, const uint16_t *scale, int dim, float *y) {
-    for (int base = 0; base < dim; base += KV_GROUP) {
-        const int   half = (dim - base < KV_GROUP ? dim - base : KV_GROUP) / 2;
-        const float s = tensor_f16_to_f32(scale[base / KV_GROUP]);
-        int         i = 0;
-        for (; i + VW <= half; i += VW) {
-            vf lo, hi;
-            vf_load_nib(b + base / 2 + i, &lo, &hi);
-            vf_store(y + base + i, vf_mul(vf_sub(lo, vf_set1(8.0f)), vf_set1(s)));
-            vf_store(y + base + half + i, vf_mul(vf_sub(hi, vf_set1(8.0f)), vf_set1(s)));
+/* Dimensions behind the last whole vector or group of a row, one by one: only types that may have such. */
+static void kv_load_v_rest(kv_type type, const uint8_t *row, const uint16_t *scale, int d, int dim, float *y) {
+    const int first = d / KV_GROUP * KV_GROUP, half = (dim - first < KV_GROUP ? dim - first : KV_GROUP) / 2;
+    for (; d < dim; d++) {
+        uint16_t h;
+        int      n;
+        switch (type) {
+        case KV_F16:
+        case KV_BF16:
+            memcpy(&h, row + d * 2, sizeof h);
+            y[d] = type == KV_F16 ? tensor_f16_to_f32(h) : tensor_bf16_to_f32(h);
+            break;
+        case KV_FP8: y[d] = tensor_f16_to_f32((uint16_t)((row[d] & 0x80) << 8 | (row[d] & 0x7f) << 7)) * 256.0f; break;
+        case KV_Q8_0: y[d] = (float)(int8_t)row[d] * tensor_f16_to_f32(scale[d / KV_GROUP]); break;
+        default: /* q4_0 */
+            n = row[first / 2 + (d - first) % half];
+            y[d] = (float)((d - first < half ? n & 15 : n >> 4) - 8) * tensor_f16_to_f32(scale[d / KV_GROUP]);
         }
-        for (; i < half; i++) {
-            y[base + i] = (float)((b[base / 2 + i] & 15) - 8) * s;
-            y[base + half + i] = (float)((b[base / 2 + i] >> 4) - 8) * s;
+    }
+}
+
+/* kv_load_v for one type. */
+INLINE void kv_load_v_type(kv_type type, const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
+    const size_t bits = (size_t)kv_type_get((int)type)->value_bits, bytes = (size_t)l->v_dim * bits / 8;
+    const size_t groups = (size_t)kv_v_groups(l);
+    const int    whole = l->v_dim / KV_GROUP * KV_GROUP;
+    const vcode  code = kv_vcode(type);
+    for (int i = 0; i < n; i++, y += ld) {
+        const size_t    at = (size_t)s0 + (size_t)i;
+        const uint8_t  *p = area + at * bytes;
+        const uint16_t *s = (const uint16_t *)(const void *)(area + (size_t)l->tokens * bytes) + at * groups;
+        for (int d = 0; d < whole; d += KV_GROUP) {
+            const vf by = kv_scaled(type) ? vf_set1_f16(s + d / l->v_group) : vf_zero();
+            for (int in = 0; in < KV_GROUP; in += VW) {
+                const vf v = kv_v_vector(type, p + (size_t)d * bits / 8, in, code);
+                vf_store(y + d + in, kv_scaled(type) ? vf_mul(v, by) : v);
+            }
         }
+        if (whole < l->v_dim) kv_load_v_rest(type, p, s, whole, l->v_dim, y);
     }
 }
 
 /* Slots [s0, s0 + n) of one head's V as f32: slot s0 + i, dimension d at y + i * ld + d. */
 static void kv_load_v(const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
-    const size_t tokens = (size_t)l->tokens, dim = (size_t)l->v_dim, groups = (size_t)kv_groups(l->v_dim);
-    const int    nd = l->v_dim;
-    for (int i = 0; i < n; i++, y += ld) {
-        const size_t    at = (size_t)s0 + (size_t)i;
-        const uint16_t *h = (const uint16_t *)(const void *)area + at * dim;
-        switch (l->v_type) {
-        case KV_F32: memcpy(y, area + at * dim * 4, dim * 4); break;
-        case KV_F16:
-            for (int d = 0; d + VW <= nd; d += VW) vf_store(y + d, vf_load_f16(h + d));
-            if (nd % VW) vf_storen(y + nd / VW * VW, vf_loadn_f16(h + nd / VW * VW, nd % VW), nd % VW);
-            break;
-        case KV_BF16:
-            for (int d = 0; d + VW <= nd; d += VW) vf_store(y + d, vf_load_bf16(h + d));
-            if (nd % VW) vf_storen(y + nd / VW * VW, vf_loadn_bf16(h + nd / VW * VW, nd % VW), nd % VW);
-            break;
-        case KV_Q8_0: {
-            const int8_t   *q = (const int8_t *)area + at * dim;
-            const uint16_t *s = (const uint16_t *)(const void *)(area + tokens * dim) + at * groups;
-            int             d = 0;
-            for (; d + VW <= nd; d += VW) {
-                vf_store(y + d, vf_mul(vf_load_i8(q + d), vf_set1(tensor_f16_to_f32(s[d / KV_GROUP]))));
-            }
-            for (; d < nd; d++) y[d] = (float)q[d] * tensor_f16_to_f32(s[d / KV_GROUP]);
-            break;
+    switch (l->v_type) {
+    case KV_F32:
+        for (int i = 0; i < n; i++) {
+            memcpy(y + i * ld, area + (size_t)(s0 + i) * (size_t)l->v_dim * sizeof *y, (size_t)l->v_dim * sizeof *y);
         }
-        case KV_Q4_0:
-            kv_v_q4_row(area + at * dim / 2, (const uint16_t *)(const void *)(area + tokens * dim / 2) + at * groups,
-                        nd, y);
-            break;
-        case KV_TYPE_COUNT: break;
-        }
+        return;
+    case KV_F16: kv_load_v_type(KV_F16, l, area, s0, n, y, ld); return;
+    case KV_BF16: kv_load_v_type(KV_BF16, l, area, s0, n, y, ld); return;
+    case KV_Q8_0: kv_load_v_type(KV_Q8_0, l, area, s0, n, y, ld); return;
+    case KV_Q4_0: kv_load_v_type(KV_Q4_0, l, area, s0, n, y, ld); return;
+    case KV_Q5_0: kv_load_v_type(KV_Q5_0, l, area, s0, n, y, ld); return;
+    case KV_TQ4: kv_load_v_type(KV_TQ4, l, area, s0, n, y, ld); return;
+    case KV_TQ3: kv_load_v_type(KV_TQ3, l, area, s0, n, y, ld); return;
+    case KV_TQ2: kv_load_v_type(KV_TQ2, l, area, s0, n, y, ld); return;
+    case KV_FP8: kv_load_v_type(KV_FP8, l, area, s0, n, y, ld); return;
+    case KV_TYPE_COUNT: return;
     }
 }
 

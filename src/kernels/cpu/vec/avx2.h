@@ -118,6 +118,54 @@ static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
     *hi = _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4));
 }
 
+typedef __m256i vi;
+typedef struct vcode {
+    __m256  eight; /* the first eight entries */
+    __m128i bytes;
+} vcode;
+
+static inline vi vi_load_u8(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
+static inline vi vi_shr(vi a, int n) { return _mm256_srli_epi32(a, n); }
+static inline vi vi_shl(vi a, int n) { return _mm256_slli_epi32(a, n); }
+static inline vi vi_and(vi a, uint32_t m) { return _mm256_and_si256(a, _mm256_set1_epi32((int)m)); }
+static inline vi vi_mix(vi a, vi b, uint32_t m) {
+    const __m256i v = _mm256_set1_epi32((int)m);
+    return _mm256_or_si256(_mm256_andnot_si256(v, a), _mm256_and_si256(v, b));
+}
+static inline vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps(a); }
+static inline vi vi_crumbs(const uint8_t *p, int in) { return vi_shr(vi_load_u8(p), in / 8 * 2); }
+static inline vi vi_nibs(const uint8_t *p, int in) {
+    return in < 16 ? vi_and(vi_load_u8(p + in), 15) : vi_shr(vi_load_u8(p + in - 16), 4);
+}
+static inline vi vi_bits(const uint8_t *p, int in, int to) {
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i b = _mm256_and_si256(_mm256_set1_epi32(p[in / 8]), each);
+    return vi_and(_mm256_cmpeq_epi32(b, each), 1u << to);
+}
+static inline vcode vcode_make(const int8_t *c) {
+    const __m128i b = _mm_loadu_si128((const __m128i *)c);
+    return (vcode){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)), b };
+}
+static inline vf   vf_code(vcode c, vi a) { return _mm256_permutevar8x32_ps(c.eight, a); }
+static inline void vf_load_nib_code(const uint8_t *p, vcode c, vf *lo, vf *hi) {
+    const __m128i b = _mm_loadl_epi64((const __m128i *)p), low = _mm_set1_epi8(15);
+    const __m128i l = _mm_shuffle_epi8(c.bytes, _mm_and_si128(b, low));
+    const __m128i h = _mm_shuffle_epi8(c.bytes, _mm_and_si128(_mm_srli_epi16(b, 4), low));
+    *lo = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(l));
+    *hi = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(h));
+}
+static inline vf vf_load_fp8(const uint8_t *p) {
+    const __m128i b = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    const __m128i h = _mm_and_si128(_mm_slli_epi16(b, 7), _mm_set1_epi16((short)0xbf80));
+    return _mm256_mul_ps(_mm256_cvtph_ps(h), _mm256_set1_ps(256.0f));
+}
+static inline vf vf_butterfly(vf a, int h) {
+    const vf n = _mm256_set1_ps(-0.0f), z = _mm256_setzero_ps();
+    if (h == 1) return _mm256_add_ps(_mm256_permute_ps(a, 0xb1), _mm256_xor_ps(a, _mm256_blend_ps(z, n, 0xaa)));
+    if (h == 2) return _mm256_add_ps(_mm256_permute_ps(a, 0x4e), _mm256_xor_ps(a, _mm256_blend_ps(z, n, 0xcc)));
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, a, 1), _mm256_xor_ps(a, _mm256_blend_ps(z, n, 0xf0)));
+}
+
 #define VTRANSPOSE
 static inline void vf_transpose(vf r[8]) {
     vf t[8];

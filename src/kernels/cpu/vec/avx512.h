@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VW 16
 #define VREGS 32
@@ -132,6 +133,53 @@ static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
     const __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
     *lo = _mm512_cvtepi32_ps(_mm512_and_si512(b, _mm512_set1_epi32(15)));
     *hi = _mm512_cvtepi32_ps(_mm512_srli_epi32(b, 4));
+}
+
+typedef __m512i vi;
+typedef __m512  vcode;
+
+static inline vi vi_load_u8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+static inline vi vi_shr(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
+static inline vi vi_shl(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
+static inline vi vi_and(vi a, uint32_t m) { return _mm512_and_si512(a, _mm512_set1_epi32((int)m)); }
+static inline vi vi_mix(vi a, vi b, uint32_t m) {
+    return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi32((int)m), 0xd8);
+}
+static inline vf vf_from_vi(vi a) { return _mm512_cvtepi32_ps(a); }
+static inline vi vi_crumbs(const uint8_t *p, int in) {
+    const __m128i b = _mm_loadl_epi64((const __m128i *)p);
+    const __m512i two = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
+    const __m512i by = _mm512_add_epi32(two, _mm512_set1_epi32(in / 8 * 2));
+    return _mm512_srlv_epi32(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(b, b)), by);
+}
+static inline vi vi_nibs(const uint8_t *p, int in) {
+    return in < 16 ? vi_and(vi_load_u8(p), 15) : vi_shr(vi_load_u8(p), 4);
+}
+static inline vi vi_bits(const uint8_t *p, int in, int to) {
+    uint16_t m;
+    memcpy(&m, p + in / 8, sizeof m);
+    return _mm512_maskz_set1_epi32(m, 1 << to);
+}
+static inline vcode vcode_make(const int8_t *c) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)c)));
+}
+static inline vf   vf_code(vcode c, vi a) { return _mm512_permutexvar_ps(a, c); }
+static inline void vf_load_nib_code(const uint8_t *p, vcode c, vf *lo, vf *hi) {
+    const __m512i b = vi_load_u8(p);
+    *lo = _mm512_permutexvar_ps(b, c);
+    *hi = _mm512_permutexvar_ps(_mm512_srli_epi32(b, 4), c);
+}
+static inline vf vf_load_fp8(const uint8_t *p) {
+    const __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
+    const __m256i h = _mm256_and_si256(_mm256_slli_epi16(b, 7), _mm256_set1_epi16((short)0xbf80));
+    return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256.0f));
+}
+static inline vf vf_negate(vf a, __mmask16 m) { return _mm512_mask_xor_ps(a, m, a, _mm512_set1_ps(-0.0f)); }
+static inline vf vf_butterfly(vf a, int h) {
+    if (h == 1) return _mm512_add_ps(_mm512_permute_ps(a, 0xb1), vf_negate(a, 0xaaaa));
+    if (h == 2) return _mm512_add_ps(_mm512_permute_ps(a, 0x4e), vf_negate(a, 0xcccc));
+    if (h == 4) return _mm512_add_ps(_mm512_shuffle_f32x4(a, a, 0xb1), vf_negate(a, 0xf0f0));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, a, 0x4e), vf_negate(a, 0xff00));
 }
 
 #define VTRANSPOSE

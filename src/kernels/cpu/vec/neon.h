@@ -121,4 +121,44 @@ static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
     *hi = vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vshr_n_u8(b, 4)))));
 }
 
+typedef uint32x4_t vi;
+typedef int8x16_t  vcode;
+
+static inline vi vi_load_u8(const uint8_t *p) { return vmovl_u16(vget_low_u16(vmovl_u8(vf_load_4bytes(p)))); }
+static inline vi vi_shr(vi a, int n) { return vshlq_u32(a, vdupq_n_s32(-n)); }
+static inline vi vi_shl(vi a, int n) { return vshlq_u32(a, vdupq_n_s32(n)); }
+static inline vi vi_and(vi a, uint32_t m) { return vandq_u32(a, vdupq_n_u32(m)); }
+static inline vi vi_mix(vi a, vi b, uint32_t m) { return vbslq_u32(vdupq_n_u32(m), b, a); }
+static inline vf vf_from_vi(vi a) { return vcvtq_f32_s32(vreinterpretq_s32_u32(a)); }
+static inline vi vi_crumbs(const uint8_t *p, int in) { return vi_shr(vi_load_u8(p + in % 8), in / 8 * 2); }
+static inline vi vi_nibs(const uint8_t *p, int in) {
+    return in < 16 ? vi_and(vi_load_u8(p + in), 15) : vi_shr(vi_load_u8(p + in - 16), 4);
+}
+static inline vi vi_bits(const uint8_t *p, int in, int to) {
+    static const uint32_t each[4] = { 1, 2, 4, 8 };
+    return vi_and(vtstq_u32(vdupq_n_u32((uint32_t)p[in / 8] >> (in % 8)), vld1q_u32(each)), 1u << to);
+}
+static inline vcode vcode_make(const int8_t *c) { return vld1q_s8(c); }
+/* The entry comes into a lane's highest byte, so that one shift spreads its sign; indices of 255 give zeros. */
+static inline vf vf_code(vcode c, vi a) {
+    const uint32x4_t at = vorrq_u32(vshlq_n_u32(vandq_u32(a, vdupq_n_u32(15)), 24), vdupq_n_u32(0x00ffffffu));
+    return vcvtq_f32_s32(vshrq_n_s32(vreinterpretq_s32_s8(vqtbl1q_s8(c, vreinterpretq_u8_u32(at))), 24));
+}
+static inline void vf_load_nib_code(const uint8_t *p, vcode c, vf *lo, vf *hi) {
+    const uint8x8_t b = vf_load_4bytes(p);
+    const int8x8_t  l = vqtbl1_s8(c, vand_u8(b, vdup_n_u8(15))), h = vqtbl1_s8(c, vshr_n_u8(b, 4));
+    *lo = vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(l))));
+    *hi = vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(h))));
+}
+static inline vf vf_load_fp8(const uint8_t *p) {
+    const int16x4_t b = vget_low_s16(vmovl_s8(vreinterpret_s8_u8(vf_load_4bytes(p))));
+    return vmulq_n_f32(vf_from_f16(vand_u16(vreinterpret_u16_s16(vshl_n_s16(b, 7)), vdup_n_u16(0xbf80))), 256.0f);
+}
+static inline vf vf_butterfly(vf a, int h) {
+    static const uint32_t odd[4] = { 0, 0x80000000u, 0, 0x80000000u }, high[4] = { 0, 0, 0x80000000u, 0x80000000u };
+    const uint32x4_t      n = vld1q_u32(h == 1 ? odd : high);
+    const vf              s = h == 1 ? vrev64q_f32(a) : vextq_f32(a, a, 2);
+    return vaddq_f32(s, vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(a), n)));
+}
+
 #endif

@@ -15,6 +15,17 @@
  *   vf_sum, vf_hmax           over the lanes, in a fixed order
  *   vf_load_nib               low and high nibbles of VW bytes as numbers 0..15
  *   vf_set1_f16               one f16 in every lane
+ *   vi, vi_load_u8            VW whole numbers of 32 bits; from VW bytes
+ *   vi_mix(a, b, m)           bits of b where m has ones, of a elsewhere
+ *   vi_crumbs(p, in)          pairs of bits of dimensions in .. in + VW - 1 of 32: byte i holds those of i, i + 8, i + 16
+ *                             and i + 24 from the lowest up; what lies above the pair is undefined
+ *   vi_nibs(p, in)            nibbles of dimensions in .. of 32: byte i holds those of i and i + 16
+ *   vi_bits(p, in, to)        bits in .. of 32, little endian, each moved to bit `to` of its lane, all others zero
+ *   vcode, vf_code            a codebook of up to 16 signed bytes (shorter ones repeated), and its entries by the low bits of
+ *                             the lanes: four bits, on AVX2 three
+ *   vf_load_nib_code          the entries for low and high nibbles of VW bytes
+ *   vf_load_fp8               VW bytes of e4m3, exponent 15 counts like the others
+ *   vf_butterfly(a, h)        lane i becomes a[i] + a[i + h], lane i + h becomes a[i] - a[i + h], for h < VW
  *   vf_transpose              VW registers as a square, in place; optional, VTRANSPOSE says that it exists
  *   VREGS                     how many registers a tile may count on
  *   VFN(name), VSET           the set's suffix and name
@@ -82,6 +93,32 @@ static inline vf   vf_load_i8(const int8_t *p) { return (float)*p; }
 static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
     *lo = (float)(*p & 15);
     *hi = (float)(*p >> 4);
+}
+
+typedef uint32_t      vi;
+typedef const int8_t *vcode;
+
+static inline vi    vi_load_u8(const uint8_t *p) { return *p; }
+static inline vi    vi_shr(vi a, int n) { return a >> n; }
+static inline vi    vi_shl(vi a, int n) { return a << n; }
+static inline vi    vi_and(vi a, uint32_t m) { return a & m; }
+static inline vi    vi_mix(vi a, vi b, uint32_t m) { return (a & ~m) | (b & m); }
+static inline vf    vf_from_vi(vi a) { return (float)(int32_t)a; }
+static inline vi    vi_crumbs(const uint8_t *p, int in) { return (vi)(p[in % 8] >> (in / 8 * 2)); }
+static inline vi    vi_nibs(const uint8_t *p, int in) { return in < 16 ? p[in] & 15u : (vi)(p[in - 16] >> 4); }
+static inline vi    vi_bits(const uint8_t *p, int in, int to) { return (vi)(p[in / 8] >> (in % 8) & 1) << to; }
+static inline vcode vcode_make(const int8_t *c) { return c; }
+static inline vf    vf_code(vcode c, vi a) { return (float)c[a & 15]; }
+static inline void  vf_load_nib_code(const uint8_t *p, vcode c, vf *lo, vf *hi) {
+     *lo = (float)c[*p & 15];
+     *hi = (float)c[*p >> 4];
+}
+static inline vf vf_load_fp8(const uint8_t *p) {
+    return tensor_f16_to_f32((uint16_t)((*p & 0x80) << 8 | (*p & 0x7f) << 7)) * 256.0f;
+}
+static inline vf vf_butterfly(vf a, int h) {
+    (void)h;
+    return a;
 }
 
 #endif
