@@ -72,16 +72,20 @@ typedef struct hearth_error {
 typedef struct hearth_model hearth_model;
 
 typedef struct hearth_model_options {
-    size_t      size;             /* of this structure; by hearth_model_options_init */
-    int         context;          /* tokens of one conversation; 0: the model's own, or what the cache has room for */
-    int         threads;          /* 0: one per core */
-    int         max_running;      /* requests that compute at once; 0: 16 */
-    uint64_t    cache_bytes;      /* for conversations; 0: two full ones */
-    const char *cache_type;       /* how keys and values are kept: "f16" (NULL), "bf16", "q8_0", "q4_0", "f32" */
-    uint64_t    host_cache_bytes; /* what the cache has no room for goes to memory; 0: it is forgotten */
+    size_t   size;        /* of this structure; by hearth_model_options_init */
+    int      context;     /* tokens of one conversation; 0: the model's own, or what the cache has room for */
+    int      threads;     /* 0: one per core */
+    int      max_running; /* requests that compute at once; 0: 16 */
+    uint64_t cache_bytes; /* for conversations; 0: two full ones */
+    const char
+            *cache_type; /* how keys and values are kept: "f16" (NULL), "q8_0", "tq4" ..., "auto" (docs/kv-cache.md) */
+    uint64_t host_cache_bytes;    /* what the cache has no room for goes to memory; 0: it is forgotten */
     const char *disk_cache_dir;   /* and is kept there, also for the next time; NULL: it is not */
     uint64_t    disk_cache_bytes; /* 0: 8 GiB */
     const char *chat_template;    /* replaces the model's own; NULL: not */
+    const char *cache_type_k;     /* of keys, of values, instead of cache_type; NULL: as that */
+    const char *cache_type_v;
+    int         precise_layers; /* at either end that keep q8_0; 0: two, none in hybrid models; -1: none */
 } hearth_model_options;
 
 HEARTH_API void hearth_model_options_init(hearth_model_options *o, size_t size);

@@ -48,7 +48,9 @@ static int read_options(const hearth_model_options *o, runtime_options *out, err
     out->engine.disk_cache_dir = full.disk_cache_dir;
     out->engine.disk_cache_bytes = full.disk_cache_bytes;
     out->template_text = full.chat_template;
-    return runtime_cache_type(full.cache_type, &out->engine, e);
+    out->engine.precise_layers = full.precise_layers > 0 ? full.precise_layers : 0;
+    if (full.precise_layers == 0) out->engine.precise_layers = NN_KV_PRECISE_USUAL;
+    return runtime_cache_types(full.cache_type, full.cache_type_k, full.cache_type_v, &out->engine, e);
 }
 
 static int find_path(char **out, const char *path, err *e) {

@@ -69,12 +69,35 @@ static int unknown_option(const cli_args *a, const char *text) {
                 : cli_usage_error(a, "unknown option %s", text);
 }
 
+/* Names that other programs have for an option. */
+static const struct {
+    const char *typed, *name;
+} elsewhere[] = {
+    { "-ctk", "kv-k" },
+    { "-ctv", "kv-v" },
+    { "--cache-type-k", "kv-k" },
+    { "--cache-type-v", "kv-v" },
+};
+
+/* The option that text is another name of; NULL: it is none of these, or the command does not have it. */
+static const cli_option *find_elsewhere(const cli_command *c, const char *text) {
+    size_t len = strcspn(text, "=");
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        if (strlen(elsewhere[i].typed) == len && memcmp(elsewhere[i].typed, text, len) == 0)
+            return find_option(c, elsewhere[i].name, strlen(elsewhere[i].name), 0);
+    }
+    return NULL;
+}
+
 /* Takes one option at argv[*i]; returns CLI_OK or CLI_USAGE after printing. */
 static int take_option(cli_args *a, int argc, char **argv, int *i) {
     const char       *text = argv[*i];
     const char       *value = NULL;
-    const cli_option *o;
-    if (text[1] == '-') {
+    const cli_option *o = find_elsewhere(a->command, text);
+    if (o) {
+        value = strchr(text, '=');
+        if (value) value++;
+    } else if (text[1] == '-') {
         const char *equals = strchr(text, '=');
         size_t      len = equals ? (size_t)(equals - text - 2) : strlen(text + 2);
         o = find_option(a->command, text + 2, len, 0);

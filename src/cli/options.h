@@ -13,11 +13,18 @@
     { "device", CLI_STRING, "ID", "device to compute on: cpu or a GPU such as cuda:0; auto: the CPU (auto)", 0 }
 /* Commands name the option differently; what it takes is the same. */
 #define CLI_KV_OPTION(NAME)                                                                                            \
-    { NAME, CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), bf16, q8_0, q4_0, f32", 0 }
+    { NAME, CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), q8_0, q4_0, tq4, ...", 0 }
+/* How a model's cache is stored; see docs/kv-cache.md. */
+#define CLI_KV_OPTIONS                                                                                                 \
+    { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f16 (default), q8_0, tq4 ..., auto", 0 },             \
+        { "kv-k", CLI_STRING, "TYPE", "how keys are stored (-ctk)", 0 },                                               \
+        { "kv-v", CLI_STRING, "TYPE", "how values are stored (-ctv)", 0 }, {                                           \
+        "kv-precise", CLI_INT, "N", "first and last layers that keep q8_0 where the type is smaller (2)", 0            \
+    }
 #define CLI_CTX_OPTION(LETTER)                                                                                         \
     { "ctx", CLI_INT, "N", "tokens in the context; 0: the model's own limit (0)", LETTER }
 #define CLI_CONFIG_OPTIONS                                                                                             \
-    { "config", CLI_STRING, "FILE", "read this server.yaml; see 'hearth config path'", 0 }, { \
+    { "config", CLI_STRING, "FILE", "read this server.yaml; see 'hearth config path'", 0 }, {                          \
         "no-config", CLI_FLAG, NULL, "read neither server.yaml nor the settings of models", 0                          \
     }
 #define CLI_REPLACE_OPTION                                                                                             \

@@ -242,7 +242,9 @@ int settings_engine(const settings *s, runtime_options *out, err *e) {
     g->disk_cache_bytes = (uint64_t)config_int(v, "kv_cache.disk_bytes");
     out->max_preparing = (int)config_int(v, "scheduler.max_preparing");
     out->grammar_bytes = (size_t)config_int(v, "scheduler.grammar_bytes");
-    return runtime_cache_type(config_text(v, "kv_cache.type"), g, e);
+    g->precise_layers = (int)config_int(v, "kv_cache.precise_layers");
+    return runtime_cache_types(config_text(v, "kv_cache.type"), config_text(v, "kv_cache.type_k"),
+                               config_text(v, "kv_cache.type_v"), g, e);
 }
 
 /* --- one model --- */

@@ -12,6 +12,7 @@
 #define TEXT_OF(x) TEXT_OF_(x)
 #define MIB 1048576.0
 #define TIB 1099511627776.0
+#define PAGE_TYPES "f16|bf16|q8_0|q5_0|q4_0|tq4|tq3|tq2|turbo4|turbo3|turbo2|fp8|f32"
 
 static const config_key model_keys[] = {
     { .path = "name", .type = CONFIG_TEXT, .help = "name that clients use", .required = true },
@@ -244,11 +245,31 @@ static const config_key keys[] = {
       .env = "HEARTH_KV_PAGE_TOKENS" },
     { .path = "kv_cache.type",
       .type = CONFIG_CHOICE,
-      .choices = "f16|bf16|q8_0|q4_0|f32",
+      .choices = PAGE_TYPES "|auto",
       .dflt = "f16",
-      .help = "how keys and values are stored",
+      .help = "how keys and values are stored; auto: the most precise type at which the context fits",
       .env = "HEARTH_KV_TYPE",
       .flag = "kv" },
+    { .path = "kv_cache.type_k",
+      .type = CONFIG_CHOICE,
+      .choices = PAGE_TYPES,
+      .help = "how keys are stored, instead of type",
+      .env = "HEARTH_KV_TYPE_K",
+      .flag = "kv-k" },
+    { .path = "kv_cache.type_v",
+      .type = CONFIG_CHOICE,
+      .choices = PAGE_TYPES,
+      .help = "how values are stored, instead of type",
+      .env = "HEARTH_KV_TYPE_V",
+      .flag = "kv-v" },
+    { .path = "kv_cache.precise_layers",
+      .type = CONFIG_INT,
+      .min = -1,
+      .max = 1024,
+      .dflt = "-1",
+      .help = "first and last layers that keep q8_0 where the type is smaller; -1: two, none in hybrid models",
+      .env = "HEARTH_KV_PRECISE_LAYERS",
+      .flag = "kv-precise" },
     { .path = "kv_cache.prefix_cache",
       .type = CONFIG_BOOL,
       .dflt = "true",

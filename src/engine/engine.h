@@ -46,8 +46,11 @@ typedef struct engine_options {
     int        max_waiting;    /* requests in the queue (and as many again of clients with few of them); 0: 1024 */
     int        target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: off */
     int        n_threads;      /* 0: one per core */
-    nn_kv_type k_type, v_type; /* of pages */
-    unsigned   cpu;            /* instruction sets that may be used */
+    nn_kv_type k_type, v_type; /* of pages; see nn_kv_types for these three */
+    int        precise_layers;
+    bool       k_open;
+    bool       kv_auto; /* instead: the best of engine_kv_choices at which n_ctx fits into the cache */
+    unsigned   cpu;     /* instruction sets that may be used */
     bool       no_prefix_cache;
 
     /* Speculation (speculate.h); it never changes an answer. */
@@ -241,6 +244,13 @@ typedef struct engine_memory {
     bool   shares_memory; /* the device's memory is the host's: all of this counts there */
 } engine_memory;
 int engine_measure(engine_memory *out, const nn_model *m, const engine_options *o, err *e);
+
+/* Page types worth choosing among, the most precise first: what kv_auto tries in turn. */
+typedef struct engine_kv_choice {
+    const char *name;
+    nn_kv_type  k, v;
+} engine_kv_choice;
+const engine_kv_choice *engine_kv_choices(int *n);
 
 int     engine_context(const engine *g);        /* positions that a sequence may have */
 int64_t engine_vocab(const engine *g);          /* bits of a mask: rows of the model's head */

@@ -65,6 +65,12 @@ int identity_of(const nn_exec *x, kv_key *out, err *e) {
         if (tape->ops[i].kind == NN_OP_ROPE && r->n_rot > 0)
             sha256_feed(&s, r->inv_freq, (size_t)(r->n_rot / 2) * sizeof *r->inv_freq);
     }
+    for (int i = 0; i < x->model->dims->n_layer; i++) {
+        nn_kv_type types[2];
+        nn_exec_kv_types(&x->options, x->model, i, &types[0], &types[1]);
+        uint32_t numbers[2] = { (uint32_t)types[0], (uint32_t)types[1] };
+        sha256_feed(&s, numbers, sizeof numbers);
+    }
     feed_meta(&s, f);
     feed_tensors(&s, f);
     if (stat(model_file_path(f), &st) == 0 && S_ISREG(st.st_mode)) {

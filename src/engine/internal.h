@@ -114,6 +114,11 @@ struct engine {
 /* submit.c: how many of a client wait; under the lock. */
 int *engine_queued_of(engine *g, const request *q);
 
+/* open.c: a page with the types of the options, and what all pages may take; kv_choice.c: with kv_auto finds the types */
+int    engine_page_bytes(engine *g, nn_memory *one, err *e);
+size_t engine_cache_room(const engine *g, const nn_memory *one);
+int    engine_choose_kv(engine *g, nn_memory *one, err *e);
+
 /* schedule.c */
 void schedule_enter(engine *g, sequence *s);   /* a new sequence */
 void schedule_admit(engine *g);                /* lets waiting sequences start while there is room */

@@ -107,6 +107,8 @@ static nn_exec_options exec_options(const engine *g, int n_pages) {
                                           .n_slots = g->o.max_seqs + speculate_twins(g) },
                               .k_type = g->o.k_type,
                               .v_type = g->o.v_type,
+                              .precise_layers = g->o.precise_layers,
+                              .k_open = g->o.k_open,
                               .n_threads = g->o.n_threads,
                               .cpu = g->o.cpu };
 }
@@ -118,8 +120,28 @@ static size_t own_bytes(const engine *g, const nn_limits *l, int n_groups) {
     return 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
 }
 
-/* Half of what a device with memory of its own has beside the weights; else what the caller said. */
-static size_t cache_room(const engine *g, const nn_memory *m) {
+/* What the draft model stores of a page's positions comes out of the same budget. */
+static int add_draft_page(engine *g, err *e) {
+    nn_memory         m;
+    draft_model_shape s = speculate_draft_shape(g, 1);
+    nn_exec_options   x = draft_model_options(&s);
+    int               rc = draft_model_check(g->o.draft_model, e);
+    if (rc == 0) rc = g->backend->measure(&m, &g->device, g->o.draft_model, &x, e);
+    for (int k = 0; k < NN_MAX_GROUPS && rc == 0; k++) g->page_bytes += m.page_bytes[k];
+    return rc;
+}
+
+int engine_page_bytes(engine *g, nn_memory *one, err *e) {
+    nn_exec_options x = exec_options(g, 1);
+    int             rc = g->backend->measure(one, &g->device, g->model, &x, e);
+    g->page_bytes = 0;
+    for (int k = 0; rc == 0 && k < NN_MAX_GROUPS; k++) g->page_bytes += one->page_bytes[k];
+    return rc == 0 && speculate_asks_model(g) ? add_draft_page(g, e) : rc;
+}
+
+/* What was asked for; else half of what a device with memory of its own has beside the weights, or what the caller said. */
+size_t engine_cache_room(const engine *g, const nn_memory *m) {
+    if (g->o.cache_bytes) return g->o.cache_bytes;
     uint64_t total = g->device.total_bytes / 10 * 9;
     if (g->device.kind != NN_DEVICE_GPU || !total || !g->o.cache_room) return g->o.cache_room;
     return total > m->weights_bytes ? (size_t)((total - m->weights_bytes) / 2) : 0;
@@ -129,7 +151,7 @@ static size_t cache_room(const engine *g, const nn_memory *m) {
  * where there is room. */
 static void bound_context(engine *g, const nn_memory *m) {
     engine_options *o = &g->o;
-    size_t          bytes = o->cache_bytes ? o->cache_bytes : cache_room(g, m);
+    size_t          bytes = engine_cache_room(g, m);
     int             shortest = o->n_ctx < SHORT_CONTEXT ? o->n_ctx : SHORT_CONTEXT;
     if (!g->page_bytes) return;
     int64_t held = (int64_t)num_min((int64_t)(bytes / g->page_bytes), INT32_MAX / 4);
@@ -140,17 +162,6 @@ static void bound_context(engine *g, const nn_memory *m) {
     if (!o->cache_bytes)
         g->room_pages = (int)num_min(num_max(held, num_max(per_seq, 2 * least) + spare), 2 * per_seq + spare);
     g->n_ctx = o->n_ctx;
-}
-
-/* What the draft model stores of a page's positions comes out of the same budget. */
-static int add_draft_page(engine *g, err *e) {
-    nn_memory         m;
-    draft_model_shape s = speculate_draft_shape(g, 1);
-    nn_exec_options   x = draft_model_options(&s);
-    int               rc = draft_model_check(g->o.draft_model, e);
-    if (rc == 0) rc = g->backend->measure(&m, &g->device, g->o.draft_model, &x, e);
-    for (int k = 0; k < NN_MAX_GROUPS && rc == 0; k++) g->page_bytes += m.page_bytes[k];
-    return rc;
 }
 
 /* And what it takes beside them. */
@@ -179,10 +190,7 @@ static int plan(engine *g, const nn_model *m, const engine_options *options, err
     g->whole = nn_model_whole(m);
     g->n_hidden = m->tape->bufs[m->tape->hidden].width;
     g->n_input = m->tape->bufs[m->tape->ops[0].out].width; /* the embedding's */
-    nn_exec_options x = exec_options(g, 1);
-    if ((rc = g->backend->measure(&one, &g->device, m, &x, e)) < 0) return rc;
-    for (int k = 0; k < NN_MAX_GROUPS; k++) g->page_bytes += one.page_bytes[k];
-    if (speculate_asks_model(g) && (rc = add_draft_page(g, e)) < 0) return rc;
+    if ((rc = engine_choose_kv(g, &one, e)) < 0) return rc;
     if (g->o.cache_bytes && g->o.cache_bytes < g->page_bytes)
         return err_set(e, ERR_LIMIT, "a cache of %zu bytes: one page of %d tokens takes %zu", g->o.cache_bytes,
                        g->o.page_tokens, g->page_bytes);

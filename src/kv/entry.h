@@ -13,7 +13,7 @@
  *       24      4  position of the first token, a multiple of page_tokens
  *       28      4  page: bit g is set when the payload holds the page of group g; state: 0
  *       32      4  number of groups
- *       36      4  type of keys (kv_type)
+ *       36      4  type of keys (nn_kv_type) that was asked for; those of every layer are part of the identity
  *       40      4  type of values
  *       44      4  C, the number of content keys: T when a row of the entry was supplied, otherwise 0
  *       48     32  bytes of one page, per group (4 numbers of 8 bytes; 0 behind the last group)

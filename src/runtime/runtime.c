@@ -10,16 +10,26 @@
 #include "runtime/need.h"
 
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
 
 enum { LOOKING = 64 }; /* requests whose pictures wait */
 
-int runtime_cache_type(const char *name, engine_options *o, err *e) {
-    if (!nn_kv_type_parse(name ? name : "f16", &o->k_type)) return err_set(e, ERR_ARG, "'%s' is not a page type", name);
-    o->v_type = o->k_type;
-    return 0;
+static int cache_type(const char *name, nn_kv_type *out, err *e) {
+    return nn_kv_type_parse(name, out) ? 0 : err_set(e, ERR_ARG, "'%s' is not a page type", name);
+}
+
+int runtime_cache_types(const char *both, const char *k, const char *v, engine_options *o, err *e) {
+    int rc;
+    if (!both) both = "f16";
+    o->kv_auto = strcasecmp(both, "auto") == 0;
+    o->k_open = k == NULL;
+    if (o->kv_auto && (k || v)) return err_set(e, ERR_ARG, "'auto' chooses the page types of keys and values together");
+    if (o->kv_auto) both = "f16";
+    if ((rc = cache_type(k ? k : both, &o->k_type, e)) < 0) return rc;
+    return cache_type(v ? v : both, &o->v_type, e);
 }
 
 static const char *keep_text(arena *a, view v) { return arena_strndup(a, v.len ? v.data : "", v.len); }

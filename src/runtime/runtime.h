@@ -71,8 +71,9 @@ typedef struct runtime_options {
 /* The file with the eyes of a GGUF model that lies beside it (its name has "mmproj" in it); NULL: none does. To be freed. */
 char *runtime_find_mmproj(const char *path);
 
-/* Sets the page types of keys and values by name ("f16", "q8_0", ...); NULL: f16. */
-int runtime_cache_type(const char *name, engine_options *o, err *e);
+/* Sets the page types of keys and values by name: both ("f16", "q8_0", ...; "auto": kv_auto; NULL: f16), k and v instead
+ * of it for one side (NULL: as both). */
+int runtime_cache_types(const char *both, const char *k, const char *v, engine_options *o, err *e);
 
 /* The model may be read by any thread until runtime_free. */
 int  runtime_open(runtime **out, const runtime_options *o, err *e);

@@ -24,6 +24,8 @@ int simple_open(simple *s, const char *device, const nn_model *m, const simple_o
                                       .n_slots = s->n_seq },
                           .k_type = o->k_type,
                           .v_type = o->v_type,
+                          .precise_layers = o->precise_layers,
+                          .k_open = o->k_open,
                           .n_threads = o->n_threads,
                           .steady = o->steady,
                           .cpu = o->cpu };

@@ -19,6 +19,8 @@ typedef struct simple_options {
     int        n_threads;
     bool       steady;
     nn_kv_type k_type, v_type;
+    int        precise_layers;
+    bool       k_open;
     unsigned   cpu;
 } simple_options;
 

@@ -74,6 +74,9 @@ static void put_host(const host_options *h, str *out) {
     put_text(out, "device", g->device);
     put_number(out, "k_type", g->k_type);
     put_number(out, "v_type", g->v_type);
+    put_number(out, "precise_layers", g->precise_layers);
+    put_number(out, "k_open", g->k_open);
+    put_number(out, "kv_auto", g->kv_auto);
     put_number(out, "no_prefix_cache", g->no_prefix_cache);
     put_number(out, "host_cache_bytes", (double)g->host_cache_bytes);
     put_text(out, "disk_cache_dir", g->disk_cache_dir);

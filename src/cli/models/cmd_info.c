@@ -284,7 +284,7 @@ static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, 
     const char *name = rc == 0 && model->name ? model->name : strcmp(x->given, "demo") == 0 ? "demo" : NULL;
     if (rc == 0) rc = settings_engine(all, &o, e);
     if (rc == 0) rc = settings_model(all, a, name, NULL, &own, e);
-    if (rc == 0 && type) rc = runtime_cache_type(type, &o.engine, e);
+    if (rc == 0 && type) rc = runtime_cache_types(type, NULL, NULL, &o.engine, e);
     x->engine = o.engine;
     if (own.runtime.n_ctx > 0) x->engine.n_ctx = own.runtime.n_ctx;
     x->cache_type = nn_kv_type_name(o.engine.k_type);
@@ -294,18 +294,15 @@ static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, 
 }
 
 static int run(const cli_args *a) {
-    info       x = { .given = cli_arg(a, 0) ? cli_arg(a, 0) : "demo" };
-    long long  ctx = cli_int(a, "ctx", 0), sequences = cli_int(a, "sequences", 0), threads = cli_int(a, "threads", 0);
-    settings   all = { 0 };
-    cli_model  model = { 0 };
-    err        e = { 0 };
-    str        out;
-    nn_kv_type type;
+    info      x = { .given = cli_arg(a, 0) ? cli_arg(a, 0) : "demo" };
+    long long ctx = cli_int(a, "ctx", 0), sequences = cli_int(a, "sequences", 0), threads = cli_int(a, "threads", 0);
+    settings  all = { 0 };
+    cli_model model = { 0 };
+    err       e = { 0 };
+    str       out;
     if (ctx < 0 || ctx > MAX_CONTEXT) return cli_usage_error(a, "--ctx must lie between 0 and %d", MAX_CONTEXT);
     if (sequences < 0 || sequences > 1024) return cli_usage_error(a, "--sequences must lie between 0 and 1024");
     if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
-    if (!nn_kv_type_parse(cli_string(a, "cache-type", "f16"), &type))
-        return cli_usage_error(a, "--cache-type: '%s' is not a page type", cli_string(a, "cache-type", ""));
     int rc = prepare(&x, a, &all, &model, &e);
     if (rc == 0) rc = look(&x, (int)sequences, &e);
     if (rc == 0 && cli_flag(a, "calibrate")) rc = calibrate(&x, &e);

@@ -296,7 +296,7 @@ static const cli_option options[] = {
       "which tools the model calls: auto (default), none, required, or the name of one", 0 },
     { "memory", CLI_GROUP, NULL, "memory", 0 },
     CLI_DEVICE_OPTION,
-    CLI_KV_OPTION("kv"),
+    CLI_KV_OPTIONS,
     { "cache-dir", CLI_STRING, "DIR", "store the computed keys and values in this directory for the next run", 0 },
     { "cache-mem", CLI_INT, "MIB", "memory for keys and values that no longer fit into the context's cache (0)", 0 },
     { "model", CLI_GROUP, NULL, "model and settings", 0 },

@@ -352,6 +352,7 @@ const cli_option cli_serve_options[] = {
     { "limits", CLI_GROUP, NULL, "limits", 0 },
     CLI_DEVICE_OPTION,
     { "cache-mb", CLI_INT, "N", "memory for the keys and values of a model in MiB; 0: two full sequences (0)", 0 },
+    CLI_KV_OPTIONS,
     { "max-body-mb", CLI_INT, "N", "largest request body in MiB (64)", 0 },
     { "max-connections", CLI_INT, "N", "number of connections that may be open at the same time (4096)", 0 },
     { "head-seconds", CLI_REAL, "S", "time limit for the head of a request (15)", 0 },

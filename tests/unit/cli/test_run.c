@@ -146,7 +146,9 @@ static void test_mistakes(void **state) {
     program_fails("run demo x --temp -1", 2, "--temp: '-1' is out of range; expected a number from 0 to 1000");
     program_fails("run demo x --top-p 1.5", 2, "--top-p: '1.5' is out of range");
     program_fails("run demo x --temp hot", 2, "'hot' is not a number");
-    program_fails("run demo x --kv q3", 2, "--kv: expected f16, bf16, q8_0, q4_0 or f32, found 'q3'");
+    program_fails("run demo x --kv q3", 2,
+                  "--kv: expected f16, bf16, q8_0, q5_0, q4_0, tq4, tq3, tq2, turbo4, turbo3, turbo2, fp8, f32 or "
+                  "auto, found 'q3'");
     program_fails("run demo x --ctx 8 ", 1, "the context holds 8");
     program_fails("run demo x y", 2, "unexpected argument 'y'");
     program_fails("bench demo --batch 1,x", 2, "--batch");

@@ -476,6 +476,7 @@ static void test_layout(void **state) {
     assert_int_equal(out.len, sizeof frame);
     unsigned char expected[sizeof frame];
     memcpy(expected, frame, sizeof frame);
+    expected[4] = WIRE_VERSION;
     expected[5] = WIRE_EVENT;
     assert_memory_equal(out.data, expected, sizeof frame);
 }
