@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the demo model, its head for the token after next and its draft sibling on one GPU; see README.md.
 
-  python3 train.py OUT_DIR [--steps N] [--limit-minutes M] [--seed S] [--export DIR]
+  python3 train.py OUT_DIR [--steps N] [--limit-minutes M] [--seed S] [--export DIR] [--no-draft]
 
 Writes OUT_DIR/demo, demo-mtp and demo-draft as Hugging Face directories (bf16 safetensors, tokenizer, chat template);
 --export writes them as GGUF too, each as soon as it is trained.
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from skills import Split, draw, earlier_turns, needle  # noqa: E402
@@ -29,6 +29,8 @@ from text import CHAT_TEMPLATE, SPECIAL, render  # noqa: E402
 
 CONTEXT = 4096
 VOCAB = 8192
+BATCH, BLOCK = 64, 128  # rows of a step; positions that attention takes or leaves together
+SHARD_ROWS = 96
 READ_WEIGHT = 0.1  # what the model only reads is learned a little, so that it learns to read
 SHORT_PART = 0.55  # of the training sees short conversations only; then long ones come too
 
@@ -149,6 +151,52 @@ def rotate(x, cos, sin):
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
 
+class Compiled:
+    """A function compiled by torch, or `plain` instead where that fails: a training that is slower is better than none."""
+    working = True
+
+    def __init__(self, function, plain=None):
+        self.fast, self.plain = torch.compile(function, dynamic=False), plain or function
+
+    def __call__(self, *values):
+        return self.fast(*values) if Compiled.working else self.plain(*values)
+
+
+def inputs(x, norm, wq, wk, wv, cos, sin, heads, kv, dim):
+    b, t, _ = x.shape
+    n = F.rms_norm(x, (x.shape[-1],), norm.to(x.dtype), 1e-5)
+    q = rotate(F.linear(n, wq).view(b, t, heads, dim).transpose(1, 2), cos, sin)
+    k = rotate(F.linear(n, wk).view(b, t, kv, dim).transpose(1, 2), cos, sin)
+    return q.contiguous(), k.contiguous(), F.linear(n, wv).view(b, t, kv, dim).transpose(1, 2).contiguous()
+
+
+def attend(q, k, v, mask):
+    return flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+
+
+def attend_plain(q, k, v, mask):
+    """Sees the conversations in front of its own in the row too."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+def outputs(x, y, wo, norm, gate, up, down):
+    b, t, _ = x.shape
+    x = x + F.linear(y.transpose(1, 2).reshape(b, t, -1), wo)
+    n = F.rms_norm(x, (x.shape[-1],), norm.to(x.dtype), 1e-5)
+    return x + F.linear(F.silu(F.linear(n, gate)) * F.linear(n, up), down)
+
+
+def head_loss(hidden, table, targets, weights):
+    logits = F.linear(hidden, table.to(hidden.dtype))
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten().long(), reduction="none")
+    w = weights.flatten().float()
+    return (loss * w).sum() / w.sum()
+
+
+# Compiled by themselves: one small graph each, which all layers share.
+INPUTS, ATTEND, OUTPUTS, HEAD_LOSS = Compiled(inputs), Compiled(attend, attend_plain), Compiled(outputs), Compiled(head_loss)
+
+
 class Layer(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -161,15 +209,12 @@ class Layer(nn.Module):
                                       down_proj=nn.Linear(c["intermediate_size"], h, False)))
 
     def forward(self, x, cos, sin, mask):
-        b, t, _ = x.shape
-        n, w = self.input_layernorm(x), self.self_attn
-        q = rotate(w["q_proj"](n).view(b, t, self.heads, self.dim).transpose(1, 2), cos, sin)
-        k = rotate(w["k_proj"](n).view(b, t, self.kv, self.dim).transpose(1, 2), cos, sin)
-        v = w["v_proj"](n).view(b, t, self.kv, self.dim).transpose(1, 2)
-        y = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
-        x = x + w["o_proj"](y.transpose(1, 2).reshape(b, t, -1))
-        n, w = self.post_attention_layernorm(x), self.mlp
-        return x + w["down_proj"](F.silu(w["gate_proj"](n)) * w["up_proj"](n))
+        w, m = self.self_attn, self.mlp
+        q, k, v = INPUTS(x, self.input_layernorm.weight, w["q_proj"].weight, w["k_proj"].weight, w["v_proj"].weight, cos, sin,
+                         self.heads, self.kv, self.dim)
+        y = ATTEND(q, k, v, mask)
+        return OUTPUTS(x, y, w["o_proj"].weight, self.post_attention_layernorm.weight, m["gate_proj"].weight, m["up_proj"].weight,
+                       m["down_proj"].weight)
 
 
 class Llama(nn.Module):
@@ -202,9 +247,6 @@ class Llama(nn.Module):
             x = layer(x, cos, sin, mask)
         return self.norm(x)
 
-    def logits(self, hidden):
-        return F.linear(hidden, self.embed_tokens.weight.to(torch.bfloat16))
-
 
 class NextHead(nn.Module):
     """Predicts the token after next: one more block over the token that was drawn and the hidden state before it. The
@@ -226,38 +268,58 @@ class NextHead(nn.Module):
         return self.norm(self.block(x, cos, sin, mask))
 
 
-def conversation_mask(owner):
-    """Causal, and only within a conversation: what a model is asked must not depend on what was packed before it."""
-    def allowed(b, h, q, k):
-        return (q >= k) & (owner[b, q] == owner[b, k])
-    return create_block_mask(allowed, owner.shape[0], None, CONTEXT, CONTEXT, device="cuda")
+class Masks:
+    """Causal, and only within a conversation: what a model is asked must not depend on what was packed before it. Numbers of
+    conversations rise along a row, so that whole blocks are judged by their ends."""
+
+    def __init__(self):
+        self.owner = torch.zeros((BATCH, CONTEXT), dtype=torch.int32, device="cuda")
+        owner = self.owner  # one tensor and one function for all steps: nothing is compiled again
+
+        def allowed(b, h, q, k):
+            return (q >= k) & (owner[b, q] == owner[b, k])
+        self.allowed = allowed
+
+    @staticmethod
+    def ordered(blocks):
+        """How many, and the numbers of those that are set first."""
+        at = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True)
+        return blocks.sum(-1, dtype=torch.int32)[:, None].contiguous(), at.to(torch.int32)[:, None].contiguous()
+
+    def of(self, owner):
+        self.owner.copy_(owner)
+        ends = owner.view(BATCH, CONTEXT // BLOCK, BLOCK)
+        low, high = ends[:, :, 0], ends[:, :, -1]
+        i = torch.arange(CONTEXT // BLOCK, device="cuda")
+        some = (low[:, :, None] <= high[:, None, :]) & (high[:, :, None] >= low[:, None, :]) & (i[:, None] >= i[None])
+        whole = (low[:, :, None] == high[:, None, :]) & (high[:, :, None] == low[:, None, :]) & (i[:, None] > i[None])
+        part, part_at = self.ordered(some & ~whole)
+        full, full_at = self.ordered(whole)
+        return BlockMask.from_kv_blocks(part, part_at, full, full_at, BLOCK_SIZE=BLOCK, mask_mod=self.allowed)
 
 
-def weighted(logits, targets, weights):
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten().long(), reduction="none")
-    w = weights.flatten().float()
-    return (loss * w).sum() / w.sum()
+def following(ids, weights):
+    """The token behind each one and what it counts; nothing follows the last."""
+    last = torch.zeros_like(weights[:, :1])
+    return torch.cat((ids[:, 1:], ids[:, :1]), 1), torch.cat((weights[:, 1:], last), 1)
 
 
-def loss_of(model, ids, weights, owner):
-    logits = model.logits(model.hidden(ids, conversation_mask(owner)))
-    return weighted(logits[:, :-1], ids[:, 1:], weights[:, 1:])
+def loss_of(model, ids, weights, owner, mask):
+    return HEAD_LOSS(model.hidden(ids, mask), model.embed_tokens.weight, *following(ids, weights))
 
 
-def next_loss_of(pair, ids, weights, owner):
+def next_loss_of(pair, ids, weights, owner, mask):
     """Position p reads token p and the model's hidden state of p - 1 (zero at a conversation's first token) and says
     token p + 1."""
     model, head = pair
-    mask = conversation_mask(owner)
     with torch.no_grad():
         hidden = model.hidden(ids, mask)
         embedded = model.embed_tokens(ids).to(torch.bfloat16)
-    same = (owner[:, 1:] == owner[:, :-1]).unsqueeze(-1)
-    before = torch.cat((torch.zeros_like(hidden[:, :1]), hidden[:, :-1] * same), 1)
+        same = (owner[:, 1:] == owner[:, :-1]).unsqueeze(-1)
+        before = torch.cat((torch.zeros_like(hidden[:, :1]), hidden[:, :-1] * same), 1)
     cos, sin = model.angles(ids.shape[1])
     z = head(embedded, before, cos, sin, mask)
-    logits = F.linear(z, model.embed_tokens.weight.detach().to(torch.bfloat16))
-    return weighted(logits[:, :-1], ids[:, 1:], weights[:, 1:])
+    return HEAD_LOSS(z, model.embed_tokens.weight.detach(), *following(ids, weights))
 
 
 class Rows:
@@ -278,7 +340,36 @@ class Rows:
         return ids.int(), weights, owner.int()
 
 
-def optimize(name, trained, subject, loss_fn, rows, steps, batch, peak, limit_s, short_part):
+def step_loss(subject, loss_fn, masks, ids, weights, owner):
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = loss_fn(subject, ids, weights, owner, masks.of(owner))
+    loss.backward()
+    return loss
+
+
+def first_step(subject, loss_fn, masks, batch):
+    """Compiles; whatever goes wrong there is done without."""
+    started = time.time()
+    try:
+        step_loss(subject, loss_fn, masks, *batch)
+    except Exception as e:  # noqa: BLE001
+        print("not compiled: %s" % repr(e)[:2000], flush=True)
+        Compiled.working = False
+        torch.cuda.empty_cache()
+        step_loss(subject, loss_fn, masks, *batch)
+    torch.cuda.synchronize()
+    print("first step: %.0f s" % (time.time() - started), flush=True)
+
+
+def warm_up(model, masks):
+    """What a step of the model needs is compiled while other processes make the data."""
+    ids = torch.randint(0, VOCAB, (BATCH, CONTEXT), dtype=torch.int32, device="cuda")
+    owner = (torch.arange(CONTEXT, device="cuda") // 300).int().expand(BATCH, CONTEXT).contiguous()
+    first_step(model, loss_of, masks, (ids, torch.ones((BATCH, CONTEXT), dtype=torch.float16, device="cuda"), owner))
+    model.zero_grad(set_to_none=True)
+
+
+def optimize(name, trained, subject, loss_fn, masks, rows, steps, peak, limit_s, short_part):
     """Steps of AdamW with a cosine rate, over `steps` steps or limit_s seconds, whichever ends first: the rate follows
     whichever is further."""
     parameters = list(trained.parameters())
@@ -286,17 +377,16 @@ def optimize(name, trained, subject, loss_fn, rows, steps, batch, peak, limit_s,
     optimizer = torch.optim.AdamW([{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
                                    {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
                                   lr=peak, betas=(0.9, 0.95), eps=1e-8, fused=True)
-    compiled = torch.compile(loss_fn)
     started = time.time()
+    first_step(subject, loss_fn, masks, rows.take(BATCH, False))
+    optimizer.zero_grad(set_to_none=True)
     step, progress = 0, 0.0
     while progress < 1.0:
-        ids, w, o = rows.take(batch, progress >= short_part)
+        batch = rows.take(BATCH, progress >= short_part)
         rate = peak * min(1.0, (step + 1) / 100) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * progress)))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = compiled(subject, ids, w, o)
-        loss.backward()
+        loss = step_loss(subject, loss_fn, masks, *batch)
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -307,23 +397,21 @@ def optimize(name, trained, subject, loss_fn, rows, steps, batch, peak, limit_s,
         progress = max(step / steps, elapsed / limit_s)
         if step in (1, 20, 60) or step % 200 == 0 or progress >= 1.0:
             print("%s: step %d, %.0f%%, loss %.4f, %.0f s, %.2f M tokens/s" % (name, step, 100 * progress, loss.item(), elapsed,
-                                                                              step * batch * CONTEXT / elapsed / 1e6), flush=True)
+                                                                              step * BATCH * CONTEXT / elapsed / 1e6), flush=True)
 
 
-def train(name, rows, steps, batch, peak, limit_s, seed, short_part=SHORT_PART):
-    torch.manual_seed(seed)
-    model = Llama(MODELS[name]).cuda()
-    optimize(name, model, model, loss_of, rows, steps, batch, peak, limit_s, short_part)
-    return model
-
-
-def train_next(model, rows, steps, batch, peak, limit_s, seed):
+def train_next(model, masks, rows, steps, limit_s, seed):
     torch.manual_seed(seed)
     for p in model.parameters():
         p.requires_grad_(False)
     head = NextHead(model.c).cuda()
-    optimize("demo-mtp", head, (model, head), next_loss_of, rows, steps, batch, peak, limit_s, 0.0)
+    optimize("demo-mtp", head, (model, head), next_loss_of, masks, rows, steps, 2e-3, limit_s, 0.0)
     return head
+
+
+def new_model(name, seed):
+    torch.manual_seed(seed)
+    return Llama(MODELS[name]).cuda()
 
 
 def show_markers(path):
@@ -377,11 +465,26 @@ def start_export(out, name, to, title):
     return subprocess.Popen([sys.executable, tool, os.path.join(out, name), os.path.join(to, name + ".gguf"), title])
 
 
-def make_rows(path, tokens, seed, pool, long):
-    shards = 4 * (os.cpu_count() or 4)
-    jobs = [(path, seed * 100003 + i + (50000 if long else 0), max(1, tokens // CONTEXT // shards), long) for i in range(shards)]
-    made = pool.map(make_shard, jobs, chunksize=1)
-    return tuple(torch.from_numpy(np.concatenate([m[i] for m in made])).cuda() for i in range(3))
+def collect(made, tokens, until):
+    """Shards as they are finished, until there are so many tokens or it is that late: (short rows, long rows)."""
+    shards, rows = {}, 0
+    while rows * CONTEXT < tokens:
+        try:
+            number, long, shard = made.next(timeout=max(1.0, until - time.time()))
+        except (StopIteration, multiprocessing.TimeoutError):
+            break
+        shards[number] = (long, shard)
+        rows += len(shard[0])
+    parts = []
+    for want in (False, True):
+        chosen = [shard for _, (long, shard) in sorted(shards.items()) if long == want]
+        parts.append(tuple(torch.from_numpy(np.concatenate([c[i] for c in chosen])).cuda() for i in range(3)))
+    return parts
+
+
+def numbered_shard(job):
+    number, path, seed, long = job
+    return number, long, make_shard((path, seed, SHARD_ROWS, long))
 
 
 def main():
@@ -392,30 +495,39 @@ def main():
     p.add_argument("--limit-minutes", type=float, default=20)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--export")
+    p.add_argument("--no-draft", action="store_true")
     a = p.parse_args()
     begun = time.time()
     os.makedirs(a.out, exist_ok=True)
     path = os.path.join(a.out, "tokenizer.json")
     train_tokenizer(a.seed).save(path)
     print("tokenizer: %.0f s" % (time.time() - begun), flush=True)
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        short = make_rows(path, int(a.tokens * 0.6), a.seed, pool, False)
-        long = make_rows(path, int(a.tokens * 0.4), a.seed, pool, True)
+    limit = a.limit_minutes * 60
+    left = lambda: limit - (time.time() - begun)
+    torch.set_float32_matmul_precision("high")
+    exports = []
+    n_shards = a.tokens // CONTEXT // SHARD_ROWS + 1
+    with multiprocessing.get_context("spawn").Pool(max(1, (os.cpu_count() or 4) - 2)) as pool:
+        # Two of five shards have the long conversations: they are read later and less often.
+        made = pool.imap_unordered(numbered_shard, [(i, path, a.seed * 100003 + i, i % 5 in (1, 3)) for i in range(n_shards)])
+        masks = Masks()
+        model = new_model("demo", a.seed)
+        warm_up(model, masks)
+        short, long = collect(made, a.tokens, begun + limit * 0.28)
+        pool.terminate()
     for name, part in (("short", short), ("long", long)):
         print("%s: %.0f M tokens, %.0f%% of the rows filled, %.0f s" % (name, part[0].numel() / 1e6, 100 * (part[1] > 0).float().mean().item(),
                                                                         time.time() - begun), flush=True)
-    limit = a.limit_minutes * 60
-    left = lambda: limit - (time.time() - begun)
     rows = Rows(short, long, a.seed)
-    torch.set_float32_matmul_precision("high")
-    exports = []
-    model = train("demo", rows, a.steps, 64, 2e-3, left() * 0.74, a.seed)
+    optimize("demo", model, model, loss_of, masks, rows, a.steps, 2e-3, left() * (0.78 if a.no_draft else 0.68), SHORT_PART)
     save(model, "demo", path, a.out)
     exports.append(start_export(a.out, "demo", a.export, "Hearth demo"))
-    draft = train("demo-draft", rows, a.steps // 2, 64, 4e-3, left() * 0.5, a.seed, 0.3)
-    save(draft, "demo-draft", path, a.out)
-    exports.append(start_export(a.out, "demo-draft", a.export, "Hearth demo draft"))
-    head = train_next(model, rows, a.steps // 3, 64, 2e-3, left() - 15, a.seed)
+    if not a.no_draft:
+        draft = new_model("demo-draft", a.seed)
+        optimize("demo-draft", draft, draft, loss_of, masks, rows, a.steps // 2, 4e-3, left() * 0.45, 0.3)
+        save(draft, "demo-draft", path, a.out)
+        exports.append(start_export(a.out, "demo-draft", a.export, "Hearth demo draft"))
+    head = train_next(model, masks, rows, a.steps // 3, left() - 25, a.seed)
     save(head, "demo-mtp", path, a.out)
     exports.append(start_export(a.out, "demo-mtp", a.export, "Hearth demo MTP head"))
     for e in exports:
