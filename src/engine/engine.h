@@ -158,35 +158,37 @@ typedef struct engine_request {
     size_t             n_tokens;
     const engine_rows *rows; /* rising, none within another */
     size_t             n_rows;
-    int                adapter;                       /* 0: the model alone; else the number of an adapter set */
-    uint8_t            adapter_key[ENGINE_KEY_BYTES]; /* what the set hashes to: prefixes are shared within it only */
-    sampling_params    sampling;
-    int                max_tokens; /* <= 0: until the context is full */
-    int                min_tokens; /* no end token before */
-    bool               ignore_eos;
-    const char *const *stop;
-    const size_t      *stop_bytes;
-    size_t             n_stop;
-    int                n_choices; /* 0: 1; choice i draws with seed + i */
-    int                priority;  /* higher goes first */
-    bool               want_logprob;
-    int                n_top;        /* at most 20 */
-    bool               score_prompt; /* PROMPT events; nothing of the prefix cache is used */
-    bool               no_answer;    /* the choice ends behind the prompt, with ENGINE_LENGTH */
-    bool               keep_special; /* special tokens appear in the text */
-    bool               no_drafts;    /* nobody drafts for it */
-    int                draft_max;    /* tokens of one draft; 0: the engine's */
-    const int32_t     *hint;         /* what the answer may look like: drafts are taken from it. NULL: nothing */
-    size_t             n_hint;
-    const int32_t     *shown; /* special tokens that appear in the text although keep_special is not set */
-    size_t             n_shown;
-    bool               no_cache; /* neither use nor leave anything in the prefix tree */
-    const int32_t     *marks;    /* rising positions where later requests are likely to branch (message ends) */
-    size_t             n_marks;
-    uint64_t           client;    /* shares are fair between clients; 0: all that do not say */
-    engine_guide      *guide;     /* NULL: free text; belongs to the engine once engine_submit succeeded */
-    engine_pooling     pooling;   /* not NONE: an embedding is made, nothing is generated */
-    bool               normalize; /* the vector has length 1 */
+    /* NULL: the model alone; must outlive the request. Prefixes are shared within sets of one key only, and with the
+     * model alone below the position from which the set counts. */
+    const nn_adapter_set *adapters;
+    int                   adapters_from;
+    sampling_params       sampling;
+    int                   max_tokens; /* <= 0: until the context is full */
+    int                   min_tokens; /* no end token before */
+    bool                  ignore_eos;
+    const char *const    *stop;
+    const size_t         *stop_bytes;
+    size_t                n_stop;
+    int                   n_choices; /* 0: 1; choice i draws with seed + i */
+    int                   priority;  /* higher goes first */
+    bool                  want_logprob;
+    int                   n_top;        /* at most 20 */
+    bool                  score_prompt; /* PROMPT events; nothing of the prefix cache is used */
+    bool                  no_answer;    /* the choice ends behind the prompt, with ENGINE_LENGTH */
+    bool                  keep_special; /* special tokens appear in the text */
+    bool                  no_drafts;    /* nobody drafts for it */
+    int                   draft_max;    /* tokens of one draft; 0: the engine's */
+    const int32_t        *hint;         /* what the answer may look like: drafts are taken from it. NULL: nothing */
+    size_t                n_hint;
+    const int32_t        *shown; /* special tokens that appear in the text although keep_special is not set */
+    size_t                n_shown;
+    bool                  no_cache; /* neither use nor leave anything in the prefix tree */
+    const int32_t        *marks;    /* rising positions where later requests are likely to branch (message ends) */
+    size_t                n_marks;
+    uint64_t              client;    /* shares are fair between clients; 0: all that do not say */
+    engine_guide         *guide;     /* NULL: free text; belongs to the engine once engine_submit succeeded */
+    engine_pooling        pooling;   /* not NONE: an embedding is made, nothing is generated */
+    bool                  normalize; /* the vector has length 1 */
     int pool_from; /* MEAN, MAX, SUM: the first position that counts; a prompt in front of the text may not */
     int second;    /* where the second text of a pair begins; 0: there is one text */
     void (*on_event)(void *ctx, const engine_event *ev);

@@ -9,6 +9,7 @@
  *     front.c      shared beginnings
  *     step.c       what came out
  *     cache.c      pages, prefix tree, tiers
+ *     adapters.c   adapter sets of running sequences
  *     masks.c      the mask thread
  *     fair.c       shares of clients
  *     speculate.c  drafts; depth.c how deep, draft_*.c where from
@@ -84,11 +85,15 @@ struct engine {
     engine_stats   stats;
 
     /* The engine thread's own. */
-    cache            cache;
-    sequence       **running; /* max_seqs of room, in order of arrival */
-    int              n_running;
-    sequence        *waiting; /* best first */
-    bool            *slot_used;
+    cache      cache;
+    sequence **running; /* max_seqs of room, in order of arrival */
+    int        n_running;
+    sequence  *waiting; /* best first */
+    bool      *slot_used;
+    struct {
+        const nn_adapter_set *set;
+        int                   users;
+    } * sets; /* [max_seqs + 1]: number i + 1 on the device; one more for a sequence that another gives way to */
     fair             fair;
     speculation      spec;
     int              prompt_budget; /* tokens of prompts per step while somebody generates */
@@ -139,6 +144,11 @@ bool front_waits(sequence *s);                   /* whether it still has to */
 void front_leaves(engine *g, const sequence *r); /* r does not run any more: nobody waits behind it */
 int  front_next(const engine *g, const sequence *r, int most); /* where the next one behind r parts from it, or most */
 void front_lead(engine *g);                                    /* fills `lead` of all running ones */
+
+/* adapters.c: a sequence that starts gets a number for its set, which the device is told; when the last one that uses it
+ * stops running, the number is free again. */
+int  adapters_enter(engine *g, sequence *s, err *e);
+void adapters_leave(engine *g, sequence *s);
 
 /* step.c: the first one is part of the step and allocates nothing; the second leaves what was computed in the cache and
  * lets go of what is over. */

@@ -67,6 +67,7 @@ static int open_batch(engine *g, err *e) {
     ok = (g->shares = calloc(seqs, sizeof *g->shares)) && ok;
     ok = (g->running = calloc(seqs + 1, sizeof *g->running)) && ok;
     ok = (g->slot_used = calloc(slots, sizeof *g->slot_used)) && ok;
+    ok = (g->sets = calloc(seqs + 1, sizeof *g->sets)) && ok;
     ok = (g->token = calloc(tokens, sizeof *g->token)) && ok;
     ok = (g->pos = calloc(tokens, sizeof *g->pos)) && ok;
     ok = (g->seq_of = calloc(tokens, sizeof *g->seq_of)) && ok;
@@ -299,6 +300,7 @@ void engine_free(engine *g) {
     free(g->shares);
     free(g->running);
     free(g->slot_used);
+    free(g->sets);
     free(g->token);
     free(g->pos);
     free(g->seq_of);

@@ -36,6 +36,7 @@ void schedule_charge(sequence *s) {
 void schedule_release(engine *g, sequence *s) {
     int at = 0;
     cache_tables_release(&g->cache, &s->tables);
+    adapters_leave(g, s);
     if (s->slot < 0) return;
     g->slot_used[s->slot] = false;
     if (s->twin >= 0) g->slot_used[s->twin] = false;
@@ -147,6 +148,10 @@ void schedule_admit(engine *g) {
         if (g->n_running == g->o.max_seqs && !victim_for(g, s)) return;
         *at = s->next; /* off the list first: giving way adds to it */
         s->next = NULL;
+        if (adapters_enter(g, s, &s->error) < 0) {
+            step_fail(g, s, &s->error);
+            continue;
+        }
         bool started = g->n_running < g->o.max_seqs && start(g, s);
         while (!started && (victim = victim_for(g, s)) != NULL) {
             give_way(g, victim);
@@ -156,6 +161,7 @@ void schedule_admit(engine *g) {
             err_set(&s->error, ERR_CONTEXT, "the cache has no room for %d positions", s->n_tokens);
             step_fail(g, s, &s->error);
         } else if (!started) {
+            adapters_leave(g, s);
             add_waiting(g, s);
             return;
         }
@@ -202,14 +208,14 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n, int n_draft) {
     for (int i = 0; i < n; i++) {
         g->token[row + i] = i < known ? s->tokens[s->n_evaluated + i] : s->draft.tokens[i - known];
         g->embd[row + i] = sequence_embd(s, s->n_evaluated + i);
-        g->adapter[row + i] = s->request->r.adapter;
+        g->adapter[row + i] = s->n_evaluated + i >= s->request->r.adapters_from ? s->adapter : 0;
         g->row_end[row + i] = s->n_evaluated + i + 1;
         if (g->embd[row + i]) b->embd = g->embd;
         g->pos[row + i] = s->n_evaluated + i;
         g->segment[row + i] = s->request->r.second && s->n_evaluated + i >= s->request->r.second;
         g->seq_of[row + i] = at;
     }
-    if (s->request->r.adapter) b->adapter = g->adapter;
+    if (s->adapter) b->adapter = g->adapter;
     if (s->request->r.second) b->segment = g->segment;
     add_row_ends(g, b, s, row, n);
     for (int k = 0; k < g->cache.n_groups; k++)

@@ -74,12 +74,24 @@ static int open_guide(sequence *s, const sequence_shape *shape, err *e) {
     return s->guide.guide ? 0 : ERR_NOMEM;
 }
 
+static void mark_start(sequence *s, const engine_request *r) {
+    kv_key *at = &s->keys[r->adapters_from];
+    uint8_t digest[SHA256_BYTES];
+    sha256  h;
+    sha256_init(&h);
+    sha256_feed(&h, at->b, sizeof at->b);
+    sha256_feed(&h, r->adapters->key, sizeof r->adapters->key);
+    sha256_finish(&h, digest);
+    memcpy(at->b, digest, sizeof at->b);
+}
+
 /* What the tokens do not say: the namespace, and a key for every supplied row. */
 static bool open_text(sequence *s) {
     const engine_request *r = &s->request->r;
     s->text.tokens = s->tokens;
-    if (r->adapter) memcpy(s->text.space.b, r->adapter_key, sizeof s->text.space.b);
-    if (r->n_rows == 0) return true;
+    bool later = r->adapters && r->adapters_from > 0;
+    if (r->adapters && !later) memcpy(s->text.space.b, r->adapters->key, sizeof s->text.space.b);
+    if (r->n_rows == 0 && !later) return true;
     s->text.rows = s->keys = calloc((size_t)s->n_ctx, sizeof *s->keys);
     for (size_t i = 0; s->keys && i < r->n_rows; i++) {
         for (int32_t k = 0; k < r->rows[i].n; k++) {
@@ -92,6 +104,8 @@ static bool open_text(sequence *s) {
             memcpy(s->keys[r->rows[i].first + k].b, digest, KV_KEY_BYTES);
         }
     }
+    /* Where a set begins to count later, its first position says so: what is before it is the model's alone. */
+    if (s->keys && later && r->adapters_from < s->n_ctx) mark_start(s, r);
     return s->keys != NULL;
 }
 

@@ -44,6 +44,7 @@ typedef struct sequence {
     int32_t          twin;     /* during a step with a draft: its fixed state before it; -1: none */
     int              seat;     /* among the running ones, where drafters know it; -1: none */
     sequence_draft   draft;    /* what stands behind the tokens in the next step; never part of them */
+    int              adapter;  /* while running: the number of its adapter set on the device; 0: none (adapters.c) */
     bool             whole;    /* computed in one step, and nothing of it is kept */
     bool             in_step;  /* has a share of the step under construction */
     struct sequence *front;    /* while waiting: the running one that computes its beginning; NULL: none (front.c) */

@@ -56,7 +56,7 @@ static int check_room(const engine *g, const engine_request *r, err *e) {
 /* What a prompt holds beyond tokens: whether the device can do it is the backend's answer. */
 static int check_rows(const engine *g, const engine_request *r, err *e) {
     unsigned holds =
-        (r->n_rows ? NN_BATCH_EMBD : 0u) | (r->adapter ? NN_BATCH_ADAPTER : 0u) | (r->second ? NN_BATCH_SEGMENT : 0u);
+        (r->n_rows ? NN_BATCH_EMBD : 0u) | (r->adapters ? NN_BATCH_ADAPTER : 0u) | (r->second ? NN_BATCH_SEGMENT : 0u);
     int64_t from = 0;
     for (size_t i = 0; i < r->n_rows; i++) {
         const engine_rows *s = &r->rows[i];
@@ -71,7 +71,7 @@ static int check_rows(const engine *g, const engine_request *r, err *e) {
             return err_set(e, ERR_LIMIT, "supplied rows %zu: %d that see each other; a step has room for %d", i, s->n,
                            g->o.step_tokens - g->o.max_seqs + 1);
     }
-    if (r->adapter < 0) return err_set(e, ERR_ARG, "there is no adapter set %d", r->adapter);
+    if (r->adapters_from < 0) return err_set(e, ERR_ARG, "adapters from position %d on", r->adapters_from);
     return nn_batch_allow(holds, g->backend->can, e);
 }
 

@@ -78,6 +78,7 @@ static const wire_field stats_fields[] = {
     WIRE_UINT64(runtime_stats, requests, "statistics"),       WIRE_UINT64(runtime_stats, errors, "statistics"),
     WIRE_UINT64(runtime_stats, cancelled, "statistics"),      WIRE_UINT64(runtime_stats, grammar_hits, "statistics"),
     WIRE_UINT64(runtime_stats, grammar_misses, "statistics"), WIRE_COUNTER(runtime_stats, grammars, "statistics"),
+    WIRE_COUNTER(runtime_stats, adapters, "statistics"),      WIRE_UINT64(runtime_stats, adapter_bytes, "statistics"),
 };
 static const wire_table stats_table = WIRE_TABLE(runtime_stats, stats_fields);
 

@@ -47,6 +47,7 @@ static const wire_field settings_fields[] = {
     WIRE_DOUBLE(runtime_settings, rope_factor, "rope_factor"),
     WIRE_COUNTER(runtime_settings, rope_original_context, "rope_original_context"),
     WIRE_CSTR_OR_NULL(runtime_settings, mmproj, "mmproj", WIRE_MAX_SHORT),
+    WIRE_LIST(runtime_settings, lora, n_lora, "lora", RUNTIME_MAX_LORA, wire_item_lora),
 };
 static const wire_table settings_table = WIRE_TABLE(runtime_settings, settings_fields);
 
@@ -57,6 +58,8 @@ static const wire_field runtime_fields[] = {
     WIRE_STRUCT(runtime_options, settings, settings_table),
     WIRE_COUNTER(runtime_options, max_preparing, "max_preparing"),
     WIRE_SIZE(runtime_options, grammar_bytes, "grammar_bytes"),
+    WIRE_SIZE(runtime_options, adapter_bytes, "adapter_bytes"),
+    WIRE_CSTR_OR_NULL(runtime_options, adapter_dir, "adapter_dir", WIRE_MAX_SHORT),
     WIRE_UINT64(runtime_options, spare_bytes, "spare_bytes"),
     WIRE_UNSENT(runtime_options, on_progress), /* the worker's own */
     WIRE_UNSENT(runtime_options, progress_ctx),

@@ -56,6 +56,12 @@ static const wire_field settings_sampling_fields[] = {
 };
 const wire_table wire_table_settings_sampling = WIRE_TABLE(sampling_params, settings_sampling_fields);
 
+static const wire_field lora_fields[] = {
+    WIRE_TEXT(runtime_lora, path, "lora", WIRE_MAX_SHORT),
+    WIRE_DOUBLE(runtime_lora, scale, "lora"),
+};
+const wire_table wire_item_lora = WIRE_ITEM(runtime_lora, lora_fields, 12);
+
 static const wire_field constraint_fields[] = {
     WIRE_ENUM(runtime_constraint, kind, "constraint", RUNTIME_CHOICES + 1),
     WIRE_TEXT(runtime_constraint, text, "constraint", WIRE_MAX_DOWN),
@@ -101,6 +107,8 @@ static const wire_field request_fields[] = {
     WIRE_INT(runtime_request, n_top, "top_logprobs", 0, WIRE_MAX_TOP),
     WIRE_BOOL(runtime_request, no_cache, "no_cache"),
     WIRE_BOOL(runtime_request, want_progress, "want_progress"),
+    WIRE_LIST(runtime_request, lora, n_lora, "lora", RUNTIME_MAX_LORA, wire_item_lora),
+    WIRE_BOOL(runtime_request, own_lora, "lora"),
     WIRE_ENUM(runtime_request, pooling, "pooling", RUNTIME_POOL_MAX + 1),
     WIRE_ANY_INT(runtime_request, dimensions, "dimensions"),
     WIRE_TEXT(runtime_request, prompt_name, "prompt name", WIRE_MAX_DOWN),

@@ -24,6 +24,9 @@ static int add(adapter_names *n, const nn_bound *b, const bind_name *name, err *
     size_t len = strlen(key);
     char  *copy = arena_strndup(&n->mem, key, len);
     map_get(&n->index, key, len, &first);
+    for (uint64_t at = first; at; at = n->entries[at - 1].next) { /* spellings that differ by the root alone */
+        if (n->entries[at - 1].match.bound == b) return copy ? 0 : err_set_nomem(e);
+    }
     n->entries[n->n] = (struct entry){ { .bound = b,
                                          .part = name->part,
                                          .parts = name->parts ? name->parts : 1,

@@ -2,7 +2,8 @@
 /*
  * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
  * guides.c (what an answer may be), answer.c (engine events -> runtime events), embedding.c (how a text becomes a vector),
- * rerank.c (or a score), pictures.c (rows in a prompt), infill.c, defaults.c, settings.c (what a model's owner wishes).
+ * rerank.c (or a score), pictures.c (rows in a prompt), adapters.c (which adapters are loaded), infill.c, defaults.c,
+ * settings.c (what a model's owner wishes).
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
  * engine_submit on the engine's events. Lock order: request.order, then runtime.lock, then the engine's own.
@@ -17,6 +18,7 @@
 #include "chat/parser.h"
 #include "formats/model_file.h"
 #include "nn/model.h"
+#include "runtime/adapters.h"
 #include "runtime/head.h"
 #include "runtime/runtime.h"
 #include "sampling/stop.h"
@@ -65,6 +67,7 @@ struct runtime {
     nn_model         *model;
     chat             *chat;
     engine           *engine;
+    adapters         *adapters;
     runtime_settings *settings; /* a copy */
     view             *stop;     /* of settings */
     const json_value *lead;     /* the messages of settings; NULL: none */
@@ -133,6 +136,7 @@ struct request {
     size_t         *stop_bytes;
     runtime_top    *top;
     float          *vector; /* what the dense layers made of it, twice embed.widest; NULL: the engine's is the result */
+    adapters_set   *set;    /* NULL: no adapters */
     tok_ids         context; /* of the prompt and of choice 0, with want_context; guarded by order */
     atomic_int      phase, prompt_tokens, generated_tokens;
 };

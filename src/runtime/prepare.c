@@ -300,6 +300,14 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
                          .guide = guide,
                          .on_event = answer_event,
                          .ctx = x };
+    if (x->set) {
+        const nn_adapter_set *set = adapters_set_of(x->set);
+        int                   from = nn_adapter_start(set->uses[0].adapter, p->ids.data, (int)p->ids.count);
+        if (from < (int)p->ids.count || set->uses[0].adapter->n_invocation == 0) { /* not called: the model alone */
+            g.adapters = set;
+            g.adapters_from = from;
+        }
+    }
     if (q->task == RUNTIME_EMBED) {
         g.pooling = defaults_pooling(x->owner, q->pooling);
         g.normalize = x->owner->embed.n_dense == 0;
@@ -340,6 +348,7 @@ static int prepare(request *x, err *e) {
     if (rc == 0) rc = trees_parse(q, &x->mem, &a, &t, e); /* answers are read with the tools in hand */
     if (rc == 0) rc = prompt_make(x->owner, q, &t, &p, e);
     if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
+    if (rc == 0) rc = adapters_take(x->owner->adapters, q->lora, q->n_lora, &x->set, e);
     if (rc == 0) rc = guides_get(x->owner, q, &t, &p, &guide, &calls, e);
     x->only_calls = calls && q->tool_choice >= RUNTIME_TOOLS_REQUIRED;
     if (rc == 0) rc = answer_open(x, &t, &p, calls && q->stream_calls, e);

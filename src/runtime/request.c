@@ -41,6 +41,16 @@ static const void *keep(arena *a, const void *data, size_t n, size_t bytes) {
     return copy;
 }
 
+static bool keep_lora(arena *a, const runtime_lora **list, size_t n) {
+    runtime_lora *copy = arena_calloc(a, n + 1, sizeof *copy);
+    for (size_t i = 0; copy && i < n; i++) {
+        copy[i] = (*list)[i];
+        if (!keep_view(a, &copy[i].path)) return false;
+    }
+    *list = copy;
+    return copy != NULL;
+}
+
 static bool keep_stops(request *x) {
     size_t n = x->q.n_stop;
     x->stop = arena_calloc(&x->mem, n + 1, sizeof *x->stop);
@@ -60,8 +70,8 @@ static bool keep_request(request *x) {
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (!keep_view(a, texts[i])) return false;
     sampling_params *p = &q->sampling;
-    return keep_views(a, &q->blobs, q->n_blobs) && keep_views(a, &q->stop, q->n_stop) &&
-           keep_views(a, &q->dry_breakers, q->n_dry_breakers) &&
+    return keep_lora(a, &q->lora, q->n_lora) && keep_views(a, &q->blobs, q->n_blobs) &&
+           keep_views(a, &q->stop, q->n_stop) && keep_views(a, &q->dry_breakers, q->n_dry_breakers) &&
            (q->tokens = keep(a, q->tokens, q->n_tokens, sizeof *q->tokens)) &&
            (p->bias = keep(a, p->bias, p->n_bias, sizeof *p->bias)) &&
            (p->dry_breakers = keep(a, p->dry_breakers, p->n_dry_breakers, sizeof *p->dry_breakers)) &&
@@ -97,6 +107,7 @@ static int request_open(request **out, runtime *r, const runtime_request *q, err
 
 static void request_free(request *x) {
     answer_close(x);
+    adapters_give_back(x->owner->adapters, x->set);
     str_deinit(&x->bytes);
     tok_ids_deinit(&x->context);
     arena_deinit(&x->mem);
@@ -135,6 +146,8 @@ int runtime_submit(runtime *r, const runtime_request *q, uint64_t *id, err *e) {
     if (q->n_top < 0 || q->n_top > 20) return err_set(e, ERR_ARG, "top_logprobs: %d is not between 0 and 20", q->n_top);
     if (q->n_choices < 0 || q->n_choices > 128)
         return err_set(e, ERR_ARG, "n: %d is not between 1 and 128", q->n_choices);
+    if (q->n_lora > RUNTIME_MAX_LORA)
+        return err_set(e, ERR_ARG, "lora: at most %d adapters can be used at once", RUNTIME_MAX_LORA);
     int rc = request_open(&x, r, q, e);
     if (rc < 0) return rc;
     pthread_mutex_lock(&r->lock);

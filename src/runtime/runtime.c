@@ -93,6 +93,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = pictures_open(r, o->settings.mmproj, &g, e)) < 0) return rc;
     g.step_tokens = pictures_step_tokens(r, &g);
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
+    if ((rc = adapters_open(&r->adapters, r->model, o->adapter_bytes, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
     if ((rc = settings_open(r, &o->settings, e)) < 0) return rc;
     if ((rc = embedding_open(r, e)) < 0 || (rc = rerank_open(r, e)) < 0) return err_wrap(e, rc, "%s", o->path);
@@ -162,6 +163,7 @@ void runtime_free(runtime *r) {
     queue_free(r->looking);
     pictures_close(r);
     guides_close(r);
+    adapters_free(r->adapters);
     chat_free(r->chat);
     nn_model_free(r->model);
     model_file_free(r->file);
@@ -218,11 +220,15 @@ int runtime_count(const runtime *r, const runtime_request *q, size_t *out, err *
 }
 
 void runtime_stat(runtime *r, runtime_stats *out) {
-    engine_stats g;
+    engine_stats   g;
+    adapters_stats a;
     engine_stat(r->engine, &g);
+    adapters_stat(r->adapters, &a);
     pthread_mutex_lock(&r->lock);
     *out = r->stats;
     out->engine = g;
+    out->adapters = a.n_loaded;
+    out->adapter_bytes = a.bytes;
     for (const request *x = r->first; x; x = x->next) out->preparing += x->engine_id == 0;
     pthread_mutex_unlock(&r->lock);
 }

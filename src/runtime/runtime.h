@@ -29,24 +29,34 @@
 
 typedef struct runtime runtime;
 
+/* An adapter: a GGUF file or a directory of PEFT or MLX (nn/adapter.h), and how strongly it counts. */
+typedef struct runtime_lora {
+    view   path;
+    double scale;
+} runtime_lora;
+
+enum { RUNTIME_MAX_LORA = 8 };
+
 /*
  * What a model's owner wishes for it, under what a request says itself. Plain data without handles: it crosses a
  * process border. All zero: no wishes. runtime_open copies it.
  */
 typedef struct runtime_settings {
-    const char        *system;        /* the system message of chats that bring none; NULL: none */
-    const char        *messages;      /* a JSON array that stands before every chat, behind its system messages; NULL */
-    const char        *template_text; /* replaces the model's chat template; NULL: its own */
-    sampling_params    sampling;      /* over what the model recommends; its arrays are not used */
-    unsigned           sampling_set;  /* RUNTIME_SET_*; without SEED every request draws another one */
-    const char *const *stop;          /* for requests that bring none */
-    size_t             n_stop;
-    int                max_tokens, min_tokens; /* likewise; 0: none */
-    int                n_ctx;                  /* instead of the engine's option; 0: that one */
-    const char        *rope_type;              /* "none", "linear" or "yarn" instead of the model's own rule; NULL */
-    double             rope_factor;
-    int                rope_original_context; /* 0: as the model says */
-    const char        *mmproj; /* a GGUF file with the model's eyes; NULL: the one beside the model, if there is one */
+    const char         *system;   /* the system message of chats that bring none; NULL: none */
+    const char         *messages; /* a JSON array that stands before every chat, behind its system messages; NULL */
+    const char         *template_text; /* replaces the model's chat template; NULL: its own */
+    sampling_params     sampling;      /* over what the model recommends; its arrays are not used */
+    unsigned            sampling_set;  /* RUNTIME_SET_*; without SEED every request draws another one */
+    const char *const  *stop;          /* for requests that bring none */
+    size_t              n_stop;
+    int                 max_tokens, min_tokens; /* likewise; 0: none */
+    int                 n_ctx;                  /* instead of the engine's option; 0: that one */
+    const char         *rope_type;              /* "none", "linear" or "yarn" instead of the model's own rule; NULL */
+    double              rope_factor;
+    int                 rope_original_context; /* 0: as the model says */
+    const runtime_lora *lora;                  /* adapters of requests that name none; at most RUNTIME_MAX_LORA */
+    size_t              n_lora;
+    const char         *mmproj; /* a GGUF file with the model's eyes; NULL: the one beside the model, if there is one */
 } runtime_settings;
 
 /* A copy that owns its texts; NULL: out of memory. */
@@ -60,6 +70,8 @@ typedef struct runtime_options {
     runtime_settings settings;
     int              max_preparing; /* requests between submit and the engine; 0: 256 */
     size_t           grammar_bytes; /* of compiled grammars that are kept; 0: 256 MiB */
+    size_t           adapter_bytes; /* of adapters that are loaded; 0: 1 GiB */
+    const char      *adapter_dir;   /* whose adapters requests may name later: a worker can read it; NULL: none */
     uint64_t         spare_bytes; /* of memory; where the weights fit twice, they move into huge pages (a tenth faster),
                                      in the background; 0: they stay where the file is mapped */
 
@@ -230,6 +242,10 @@ typedef struct runtime_request {
     bool        no_cache;
     bool        want_progress;
 
+    const runtime_lora *lora; /* adapters, in this order; at most RUNTIME_MAX_LORA */
+    size_t              n_lora;
+    bool                own_lora; /* these alone, even none; else those of the settings where n_lora is 0 */
+
     runtime_pooling pooling;
     int             dimensions;  /* EMBED: the first that many, normalised again; 0: all */
     view            prompt_name; /* EMBED: the model's prompt that stands before the text; empty: its default */
@@ -335,6 +351,8 @@ typedef struct runtime_stats {
     uint64_t     requests, errors, cancelled;
     uint64_t     grammar_hits, grammar_misses;
     int          grammars; /* kept */
+    int          adapters; /* loaded */
+    uint64_t     adapter_bytes;
 } runtime_stats;
 void runtime_stat(runtime *r, runtime_stats *out);
 

@@ -22,13 +22,22 @@ runtime_settings *runtime_settings_copy(const runtime_settings *s) {
     c->sampling.bias = NULL;
     c->sampling.dry_breakers = NULL;
     c->sampling.n_bias = c->sampling.n_dry_breakers = 0;
-    const char **stop = calloc(s->n_stop + 1, sizeof *stop);
+    const char  **stop = calloc(s->n_stop + 1, sizeof *stop);
+    runtime_lora *lora = calloc(s->n_lora + 1, sizeof *lora);
     c->stop = stop;
     c->n_stop = 0;
+    c->lora = lora;
+    c->n_lora = 0;
     while (i < n_texts && keep_text(texts[i])) i++;
-    bool ok = stop && i == n_texts;
+    bool ok = stop && lora && i == n_texts;
     for (; i < n_texts; i++) *texts[i] = NULL;
     for (; ok && c->n_stop < s->n_stop; c->n_stop++) ok = (stop[c->n_stop] = strdup(s->stop[c->n_stop])) != NULL;
+    for (; ok && c->n_lora < s->n_lora; c->n_lora++) {
+        const runtime_lora *from = &s->lora[c->n_lora];
+        char               *path = strndup(from->path.data, from->path.len);
+        lora[c->n_lora] = (runtime_lora){ { path, from->path.len }, from->scale };
+        ok = path != NULL;
+    }
     if (ok) return c;
     runtime_settings_free(c);
     return NULL;
@@ -37,7 +46,9 @@ runtime_settings *runtime_settings_copy(const runtime_settings *s) {
 void runtime_settings_free(runtime_settings *s) {
     if (!s) return;
     for (size_t i = 0; i < s->n_stop; i++) free((void *)s->stop[i]);
+    for (size_t i = 0; i < s->n_lora; i++) free((void *)s->lora[i].path.data);
     free((void *)s->stop);
+    free((void *)s->lora);
     free((void *)s->system);
     free((void *)s->messages);
     free((void *)s->template_text);
@@ -63,6 +74,8 @@ int settings_open(runtime *r, const runtime_settings *s, err *e) {
     if (!(r->settings = runtime_settings_copy(s))) return err_set_nomem(e);
     if (s->max_tokens < 0 || s->min_tokens < 0)
         return err_set(e, ERR_ARG, "max_tokens and min_tokens of the settings must not be negative");
+    if (s->n_lora > RUNTIME_MAX_LORA)
+        return err_set(e, ERR_LIMIT, "at most %d adapters can be used at once", RUNTIME_MAX_LORA);
     if (s->messages && (rc = parse_messages(s->messages, &r->lead, &r->mem, e)) < 0) return rc;
     if (!(r->stop = arena_calloc(&r->mem, s->n_stop + 1, sizeof *r->stop))) return err_set_nomem(e);
     for (size_t i = 0; i < s->n_stop; i++) {
@@ -79,6 +92,10 @@ int settings_open(runtime *r, const runtime_settings *s, err *e) {
 
 void settings_fill(const runtime *r, runtime_request *q) {
     const runtime_settings *s = r->settings;
+    if (q->n_lora == 0 && !q->own_lora) {
+        q->lora = s->lora;
+        q->n_lora = s->n_lora;
+    }
     if (q->task != RUNTIME_CHAT && q->task != RUNTIME_COMPLETE) return;
     if (q->max_tokens == 0) q->max_tokens = s->max_tokens;
     if (q->min_tokens == 0 && (q->max_tokens == 0 || s->min_tokens <= q->max_tokens)) q->min_tokens = s->min_tokens;

@@ -39,6 +39,7 @@ void suite_batches(suite *s);  /* what a batch may not be */
 void suite_ranges(suite *s);   /* a tape in two parts */
 void suite_calls(suite *s);    /* measure and open, tickets, fetch */
 void suite_sample(suite *s);
-void suite_whole(suite *s); /* tokens picked on the device */
+void suite_whole(suite *s);    /* tokens picked on the device */
+void suite_adapters(suite *s); /* adapter sets */
 
 #endif

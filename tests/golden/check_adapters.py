@@ -6,9 +6,9 @@
 
 Every case of adapters/ (made by adapters.py) is run on its base as a Hugging Face directory and as a GGUF file
 (to_gguf.py), with the adapter as PEFT saved it, as MLX and as GGUF files hold one; the last two are made here of the
-same tensors, without any code of the program. Logits agree within 2e-3 standard deviations, as for the families; in
-pieces of 5 tokens and with one thread they are the same bytes. The reference backend agrees with the fast one op by op.
-A base with 8-bit weights (MLX) agrees with the adapter merged into its weights.
+same tensors, without any code of the program. Logits agree within 2e-3 standard deviations, as for the families (of MLX
+and GGUF adapters, whose scale was folded into B here: of the distance that the adapter moves them); in pieces of 5 tokens and with one thread they are the same bytes. The reference backend agrees with the fast one op by op.
+A base with 8-bit weights (MLX) is as far from the plain one with the adapter as without.
 """
 
 import array
@@ -148,7 +148,6 @@ def as_gguf(name, base, out):
             b = M([b.rows[i] for i in order])
         g.add(n + ".weight.lora_a", a.tensor())
         g.add(n + ".weight.lora_b", b.tensor())
-    g.kv, kv = g.kv, g.kv
     g.write(out, 0, tokenizer=[("general.name", 8, "golden")])
     return out
 
@@ -163,7 +162,6 @@ def experts_apart(name, out):
             continue
         if not key.endswith("lora_A.weight"):
             continue
-        inner = ".base_layer." in key
         b = M.of(tensors[key.replace("lora_A", "lora_B")]).rows
         a, n = M.of(t).rows, 8
         rank, front = len(a) // n, key.split(".experts.")[0] + ".experts."
@@ -177,7 +175,6 @@ def experts_apart(name, out):
             for part, rows in parts.items():
                 files[f"{front}{e}.{part}.lora_A.weight"] = mine.tensor()
                 files[f"{front}{e}.{part}.lora_B.weight"] = M(rows).tensor()
-        del inner
     os.makedirs(out)
     config["target_parameters"] = None
     with open(os.path.join(out, "adapter_config.json"), "w") as f:
@@ -221,7 +218,9 @@ def check_case(hearth, name, tmp):
             lora += ["--lora", f"{f[kind]}:{scale}"]
         for model in bases:
             got, _ = check.run(hearth, model, golden["prompt"], out, *lora)
-            worst = max(worst, check.compare(got, want, golden["logit_std"]))
+            # A scale that is folded into B leaves numbers that f16 rounds.
+            std = golden["logit_std"] * (1 if kind in ("peft", "experts") else max(1, golden["moved"]))
+            worst = max(worst, check.compare(got, want, std))
             again, _ = check.run(hearth, model, golden["prompt"], out, *lora, "--chunk", "5", "--threads", "1")
             if again != got:
                 raise ValueError("in pieces and with one thread the bits differ")
@@ -231,19 +230,21 @@ def check_case(hearth, name, tmp):
 
 
 def check_mlx_base(hearth, tmp):
-    """An adapter on 8-bit weights moves the logits as it moves those of the plain ones."""
+    """On 8-bit weights the adapter's logits are about as far from the plain ones as without it."""
     here = os.path.join(HERE, "adapters", "llama_lora")
     with open(os.path.join(here, "golden.json")) as f:
         golden = json.load(f)
     with open(os.path.join(here, "logits.f32"), "rb") as f:
         want = f.read()
-    got, _ = check.run(hearth, os.path.join(HERE, "models", "llama_mlx8"), golden["prompt"],
-                       os.path.join(tmp, "logits.f32"), "--lora", here, "--scalar")
-    a, b = array.array("f", got), array.array("f", want)
-    worst = max(abs(x - y) for x, y in zip(a, b)) / golden["logit_std"]
-    if worst > 0.1 or golden["moved"] < 5 * worst:
-        raise ValueError(f"an 8-bit base with the adapter is {worst:.2e} away")
-    return worst
+    out, far = os.path.join(tmp, "logits.f32"), []
+    plain, _ = check.run(hearth, os.path.join(HERE, "models", "llama"), golden["prompt"], out)
+    for lora, to in (((), plain), (("--lora", here), want)):
+        got, _ = check.run(hearth, os.path.join(HERE, "models", "llama_mlx8"), golden["prompt"], out, *lora, "--scalar")
+        a, b = array.array("f", got), array.array("f", to)
+        far.append(math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / len(b)) / golden["logit_std"])
+    if far[1] > 2 * far[0]:
+        raise ValueError(f"an 8-bit base is {far[0]:.2e} away, with the adapter {far[1]:.2e}")
+    return far[1]
 
 
 def main():

@@ -514,6 +514,58 @@ static void check_halves(check *c, const kernels *k) {
     }
 }
 
+/* One output of a low-rank product in double precision. */
+static double expand_want(const ops_low_rank *a, const float *old, int64_t row, int64_t i, double *size) {
+    double sum = 0;
+    *size = fabs((double)old[row * (int64_t)a->y_stride + i]);
+    for (int j = 0; j < a->rank; j++) {
+        double v = (double)tensor_f16_to_f32(a->bt[(size_t)j * a->bt_stride + (size_t)i]) *
+                   (double)a->t[row * (int64_t)a->t_stride + j];
+        sum += v;
+        *size += fabs(v * (double)a->scale);
+    }
+    return (double)old[row * (int64_t)a->y_stride + i] + sum * (double)a->scale * (a->gain ? (double)a->gain[i] : 1);
+}
+
+/* Rows in any order, any number of them, columns in two parts: always the same bits, and right. */
+static void check_expand(check *c, const kernels *k) {
+    enum { ROWS = 7 };
+    static const int32_t order[ROWS] = { 3, 0, 6, 2, 5, 1, 4 };
+    for (int64_t n = 1; n; n = next_len(n)) {
+        const int64_t padded = (n + 15) / 16 * 16;
+        const int     rank = (int)(n % 19) + 1;
+        vec           y = vec_new(c, ROWS * n, 1), old = vec_new(c, ROWS * n, 0), t = vec_new(c, ROWS * rank, 1),
+            gain = vec_new(c, n, 1);
+        check_guard g = check_guard_alloc((size_t)(rank * padded) * 2, 0);
+        uint16_t   *bt = (uint16_t *)(void *)g.data;
+        for (int64_t i = 0; i < rank * padded; i++) bt[i] = tensor_f32_to_f16((float)(i % 37 - 18) / 16);
+        memcpy(old.p, y.p, (size_t)(ROWS * n) * sizeof *y.p);
+        ops_low_rank a = {
+            y.p, (size_t)n, t.p, (size_t)rank, order, ROWS, bt, (size_t)padded, rank, 0.75f, n % 2 ? gain.p : NULL
+        };
+        k->ops.expand(&a, 0, n);
+        double worst = 0;
+        for (int64_t i = 0; i < ROWS * n; i++) {
+            double size, want = expand_want(&a, old.p, i / n, i % n, &size);
+            worst = larger(worst, fabs((double)y.p[i] - want) / (size + 1e-30));
+        }
+        CHECK(c, worst < 4e-7 * (rank + 4), "expand %d outputs of rank %d: %.2e", (int)n, rank, worst);
+        vec again = vec_new(c, ROWS * n, 0);
+        memcpy(again.p, old.p, (size_t)(ROWS * n) * sizeof *y.p);
+        a.y = again.p;
+        a.rows = NULL;
+        a.n_rows = 1;
+        for (int64_t r = 0; r < ROWS; r++, a.y += n, a.t += rank) {
+            int64_t cut = n / 2 / 16 * 16;
+            k->ops.expand(&a, 0, cut);
+            k->ops.expand(&a, cut, n);
+        }
+        CHECK(c, bits_equal(y.p, again.p, ROWS * n), "expand %d outputs row by row and in parts", (int)n);
+        CHECK(c, check_guard_free(&g), "canary of expand");
+        vec_free(c, &y), vec_free(c, &old), vec_free(c, &t), vec_free(c, &gain), vec_free(c, &again);
+    }
+}
+
 int main(int argc, char **argv) {
     check   c;
     kernels k;
@@ -527,5 +579,6 @@ int main(int argc, char **argv) {
     check_route(&c, &k);
     check_mixer(&c, &k);
     check_halves(&c, &k);
+    check_expand(&c, &k);
     return check_end(&c);
 }

@@ -148,9 +148,12 @@ static void test_refused_by_name(void **state) {
     (void)state;
     fixture_open(&f, "llama");
     fill(&f, 2);
-    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1 });
+    nn_backend without = *cpu();
+    without.can &= ~(unsigned)NN_BATCH_ADAPTER;
+    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .backend = &without });
+    nn_adapter_set set = { .n_uses = 1 };
     engine_request r = prompt(&a);
-    r.adapter = 1;
+    r.adapters = &set;
     refuse(g, &r, ERR_UNSUPPORTED, "adapters are not supported");
     r = prompt(&a);
     r.n_rows = 1;
@@ -273,26 +276,34 @@ static void test_adapters(void **state) {
     answer     a;
     nn_backend b = *cpu();
     (void)state;
-    b.can |= NN_BATCH_ADAPTER;
     b.submit = note_adapters;
     fixture_open(&f, "llama");
     fill(&f, 3);
-    engine        *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .cache_bytes = 4 << 20, .backend = &b });
-    answer         base = ask(g, prompt(&a), &a);
-    engine_request r = prompt(&a);
-    r.adapter = 3;
-    memcpy(r.adapter_key, "one set", 8);
+    engine          *g = fixture_engine(&f, (engine_options){ .n_threads = 1, .cache_bytes = 4 << 20, .backend = &b });
+    answer           base = ask(g, prompt(&a), &a);
+    engine_request   r = prompt(&a);
+    const nn_set_op *none[4096] = { NULL };
+    nn_adapter_set   set = { .n_uses = 1, .ops = none, .key = "one set" };
+    assert_true(f.model->tape->n_ops <= 4096);
+    r.adapters = &set;
     n_seen = 0;
     answer first = ask(g, r, &a);
     assert_int_equal(first.cached, 0); /* the model's own pages are not the set's */
     assert_true(answer_same(&base, &first));
     assert_true(n_seen > 0);
-    for (int i = 0; i < n_seen; i++) assert_int_equal(seen[i], 3);
+    for (int i = 0; i < n_seen; i++) assert_int_equal(seen[i], 1);
     a = (answer){ 0 };
     assert_int_equal(ask(g, r, &a).cached, PROMPT - 1);
-    memcpy(r.adapter_key, "another", 8); /* the number may be used again for other weights */
+    memcpy(set.key, "another", 8); /* other weights at the same place */
     a = (answer){ 0 };
     assert_int_equal(ask(g, r, &a).cached, 0);
+    a = (answer){ 0 };
+    memcpy(set.key, "a third", 8); /* counts later: what is before is the model's own */
+    r.adapters_from = PROMPT / 2;
+    assert_int_equal(ask(g, r, &a).cached, PROMPT / 2);
+    a = (answer){ 0 };
+    assert_int_equal(ask(g, r, &a).cached, PROMPT - 1);
+    a = (answer){ 0 };
     assert_int_equal(ask(g, prompt(&a), &a).cached, PROMPT - 1);
     engine_free(g);
     fixture_close(&f);
