@@ -160,6 +160,12 @@ typedef enum hearth_pooling {
 
 typedef struct hearth_event hearth_event;
 
+/* A fine-tune beside the model: LoRA, DoRA or IA3 as a directory of PEFT or MLX or as a GGUF file. */
+typedef struct hearth_adapter {
+    const char *path;
+    double      scale; /* how strongly it counts: 1 as it was trained, 0 not at all */
+} hearth_adapter;
+
 /* Texts end with a NUL; everything is copied by hearth_submit. */
 typedef struct hearth_request {
     size_t size; /* of this structure; by hearth_request_init */
@@ -211,6 +217,11 @@ typedef struct hearth_request {
      * side of a search, "query" or "document", and a model without such a prompt needs none. */
     const char *prompt_name;
     int         prompt_side;
+
+    /* Adapters that this request uses, in this order; at most 8. A file is read when it is first named and kept while
+     * there is room; one that was replaced is read again. */
+    const hearth_adapter *adapters;
+    size_t                n_adapters;
 } hearth_request;
 
 HEARTH_API void hearth_request_init(hearth_request *q, size_t size);

@@ -97,7 +97,16 @@ int api_runtime_request(const hearth_request *q, runtime_request *r, view **stop
     runtime_request_init(r);
     int rc = read_enums(q, r, e);
     if (rc < 0) return rc;
-    if (q->n_stop && !(*stop = calloc(q->n_stop, sizeof **stop))) return err_set_nomem(e);
+    if (q->n_adapters > RUNTIME_MAX_LORA)
+        return err_set(e, ERR_ARG, "adapters: at most %d can be used at once", RUNTIME_MAX_LORA);
+    /* One block for both lists. */
+    size_t bytes = q->n_stop * sizeof **stop + q->n_adapters * sizeof(runtime_lora);
+    if (bytes && !(*stop = calloc(1, bytes))) return err_set_nomem(e);
+    runtime_lora *lora = bytes ? (runtime_lora *)(void *)(*stop + q->n_stop) : NULL;
+    for (size_t i = 0; i < q->n_adapters; i++)
+        lora[i] = (runtime_lora){ text_of(q->adapters[i].path), q->adapters[i].scale };
+    r->lora = lora;
+    r->n_lora = q->n_adapters;
     for (size_t i = 0; i < q->n_stop; i++) (*stop)[i] = text_of(q->stop[i]);
     r->stop = *stop;
     r->n_stop = q->n_stop;

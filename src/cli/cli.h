@@ -62,14 +62,14 @@ extern const cli_command *const cli_hidden_commands[];
 
 /* Of a command with CLI_SUBCOMMANDS; NULL: it is none. */
 const cli_command *const       *cli_subcommands(const cli_command *c);
-extern const cli_command *const cli_debug_commands[], *const cli_config_commands[];
+extern const cli_command *const cli_debug_commands[], *const cli_config_commands[], *const cli_adapter_commands[];
 
 extern const cli_command cli_cmd_config, cli_cmd_completion, cli_cmd_complete, cli_cmd_man;
 extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cmd_detokenize, cli_cmd_render,
     cli_cmd_debug, cli_cmd_embed, cli_cmd_logits, cli_cmd_run, cli_cmd_bench, cli_cmd_serve, cli_cmd_perplexity,
     cli_cmd_quantize, cli_cmd_create, cli_cmd_list, cli_cmd_cp, cli_cmd_rm, cli_cmd_search;
 extern const cli_command cli_cmd_ps, cli_cmd_stop, cli_cmd_info, cli_cmd_doctor;
-extern const cli_command cli_cmd_pull;
+extern const cli_command cli_cmd_pull, cli_cmd_adapter;
 
 /* Not in the list: started by `hearth serve`. */
 extern const cli_command cli_cmd_worker;

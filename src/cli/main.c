@@ -20,6 +20,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_embed,
     &cli_cmd_list,
     &cli_cmd_create,
+    &cli_cmd_adapter,
     &cli_cmd_cp,
     &cli_cmd_rm,
     &cli_cmd_search,
@@ -48,7 +49,10 @@ const cli_command *const cli_hidden_commands[] = {
 };
 
 const cli_command *const *cli_subcommands(const cli_command *c) {
-    return c == &cli_cmd_debug ? cli_debug_commands : c == &cli_cmd_config ? cli_config_commands : NULL;
+    return c == &cli_cmd_debug     ? cli_debug_commands
+           : c == &cli_cmd_config  ? cli_config_commands
+           : c == &cli_cmd_adapter ? cli_adapter_commands
+                                   : NULL;
 }
 
 static void print_commands(FILE *out) {

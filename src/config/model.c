@@ -22,8 +22,11 @@ static const config_key message_keys[] = {
 static const config_schema message_schema = { message_keys, COUNT(message_keys), NULL };
 
 static const config_key adapter_keys[] = {
-    { .path = "path", .type = CONFIG_TEXT, .help = "file of the adapter", .required = true },
-    { .path = "scale", .type = CONFIG_REAL, .help = "weight of the adapter" },
+    { .path = "path",
+      .type = CONFIG_TEXT,
+      .help = "GGUF file of the adapter, or its directory (PEFT or MLX)",
+      .required = true },
+    { .path = "scale", .type = CONFIG_REAL, .min = -1000, .max = 1000, .help = "weight of the adapter (1)" },
 };
 static const config_schema adapter_schema = { adapter_keys, COUNT(adapter_keys), NULL };
 
@@ -54,8 +57,7 @@ static const config_key keys[] = {
     { .path = "adapters",
       .type = CONFIG_LIST,
       .items = &adapter_schema,
-      .help = "{path, scale}: not supported yet",
-      .refused = "adapters are not supported yet; remove the key" },
+      .help = "{path, scale}: adapters of requests that name none" },
     { .path = "rope_scaling.type",
       .type = CONFIG_CHOICE,
       .choices = "none|linear|yarn",
@@ -192,8 +194,9 @@ static const char *keep(arena *mem, const config_values *v, const char *path, bo
 }
 
 int config_model_from(config_model *out, const config_values *v, err *e) {
-    bool                 bad = false;
-    const config_value  *messages = config_get(v, "messages"), *keep_alive = config_get(v, "keep_alive");
+    bool                bad = false;
+    const config_value *adapters = config_get(v, "adapters"), *messages = config_get(v, "messages"),
+                       *keep_alive = config_get(v, "keep_alive");
     const config_values *preset = NULL;
     memset(out, 0, sizeof *out);
     arena_init(&out->mem, 0);
@@ -217,8 +220,16 @@ int config_model_from(config_model *out, const config_values *v, err *e) {
         if (!out->messages[i].content) out->messages[i].content = "";
         out->n_messages++;
     }
-    int rc =
-        bad || !out->messages ? err_set_nomem(e) : take_sampling(&out->sampling, v, "sampling.", NULL, &out->mem, e);
+    out->adapters = arena_calloc(&out->mem, adapters->n_items + 1, sizeof *out->adapters);
+    for (size_t i = 0; out->adapters && i < adapters->n_items; i++) {
+        const config_value *scale = config_get(&adapters->items[i], "scale");
+        out->adapters[i].path = keep(&out->mem, &adapters->items[i], "path", &bad);
+        out->adapters[i].scale = scale->origin ? scale->real : 1;
+        out->n_adapters++;
+    }
+    int rc = bad || !out->messages || !out->adapters
+                 ? err_set_nomem(e)
+                 : take_sampling(&out->sampling, v, "sampling.", NULL, &out->mem, e);
     if (rc == 0 && out->preset && !(preset = find_preset(v, out->preset)))
         rc = err_set(e, ERR_NOTFOUND, "there is no preset '%.60s'", out->preset);
     if (rc == 0 && preset) rc = take_sampling(&out->sampling, preset, "", v, &out->mem, e);

@@ -14,7 +14,9 @@
  *     keep_alive: 1h
  *     pinned: true
  *
- * adapters and draft are refused by name until there is something that uses them.
+ *     adapters: [ { path: /data/french, scale: 0.8 } ]
+ *
+ * draft is refused by name until there is something that uses it.
  */
 #ifndef CONFIG_MODEL_H
 #define CONFIG_MODEL_H
@@ -49,12 +51,19 @@ typedef struct config_message {
     const char *role, *content; /* system, user or assistant */
 } config_message;
 
+typedef struct config_adapter {
+    const char *path;
+    double      scale;
+} config_adapter;
+
 typedef struct config_model {
     int             context;                                                   /* 0: not set */
     const char     *system, *template_text, *template_file, *preset, *license; /* NULL: not set */
     config_sampling sampling;                                                  /* with the chosen preset over it */
     config_message *messages;
     size_t          n_messages;
+    config_adapter *adapters;
+    size_t          n_adapters;
     const char     *rope_type; /* NULL: the model's own rule */
     double          rope_factor;
     int             rope_original_context; /* 0: not set */

@@ -51,7 +51,10 @@ static int floats_of(const opening *x, const model_tensor *t, float **out) {
     uint32_t most = 0;
     *out = n > 0 && n < (1LL << 31) ? malloc((size_t)n * sizeof **out) : NULL;
     if (!*out) return err_set(x->e, ERR_NOMEM, "tensor %s: no memory for %lld values", t->name, (long long)n);
-    if (!tensor_dequant_row((int)t->type, t->data, *out, n))
+    const tensor_type_info *info = tensor_type_get((int)t->type);
+    bool known = info && (info->quantized || t->type == TENSOR_F32 || t->type == TENSOR_F16 || t->type == TENSOR_BF16 ||
+                          t->type == TENSOR_F64);
+    if (!known || !tensor_dequant_row((int)t->type, t->data, *out, n))
         return err_set(x->e, ERR_UNSUPPORTED, "tensor %s: values of type %s are not supported in an adapter", t->name,
                        tensor_type_name((int)t->type));
     for (int64_t i = 0; i < n; i++) {

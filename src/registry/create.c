@@ -91,7 +91,7 @@ static int gather(registry *r, const create_request *q, parts *p, err *e) {
     return str_ok(&p->json) ? 0 : err_set_nomem(e);
 }
 
-/* What cannot be used later is said now. Adapters are kept, though nothing can load them yet. */
+/* What cannot be used later is said now. */
 static int check_settings(const modelfile *m, const char *json, err *e) {
     config_model c;
     tmpl        *t = NULL;
@@ -99,7 +99,7 @@ static int check_settings(const modelfile *m, const char *json, err *e) {
     if (m && m->template_text) rc = tmpl_open(&t, m->template_text, strlen(m->template_text), e);
     tmpl_free(t);
     if (rc < 0) return err_wrap(e, rc, "the template");
-    if ((m && m->n_adapters) || !*json) return 0;
+    if (!*json) return 0;
     rc = config_model_read(&c, view_of(json), "settings", e);
     if (rc == 0) config_model_deinit(&c);
     return rc;

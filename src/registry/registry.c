@@ -35,6 +35,14 @@ static const char *const migrations[] = {
     " model_id INTEGER NOT NULL REFERENCES models(id) ON DELETE CASCADE,"
     " digest TEXT NOT NULL REFERENCES blobs(digest), PRIMARY KEY (model_id, digest)) WITHOUT ROWID;"
     "CREATE INDEX model_blobs_digest ON model_blobs (digest);",
+    "ALTER TABLE adapters ADD COLUMN name TEXT;"
+    "ALTER TABLE adapters ADD COLUMN sha256 TEXT;"
+    "ALTER TABLE adapters ADD COLUMN alpha REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE adapters ADD COLUMN format TEXT;"
+    "ALTER TABLE adapters ADD COLUMN size INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE adapters ADD COLUMN always REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE adapters ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0;"
+    "CREATE UNIQUE INDEX adapters_name ON adapters (model_id, name);",
 };
 enum { VERSION = (int)(sizeof migrations / sizeof *migrations) };
 
@@ -347,8 +355,10 @@ static int copy_rows(registry *r, int64_t from, int64_t to, err *e) {
     static const char *const copies[] = {
         "INSERT OR REPLACE INTO tags (ref_type, ref_id, key, value)"
         " SELECT ref_type, ?1, key, value FROM tags WHERE ref_type = 'model' AND ref_id = ?2",
-        "INSERT INTO adapters (model_id, type, path, scale, rank)"
-        " SELECT ?1, type, path, scale, rank FROM adapters WHERE model_id = ?2",
+        "INSERT INTO adapters (model_id, type, path, scale, rank, name, sha256, alpha, format, size, always, "
+        "created_at)"
+        " SELECT ?1, type, path, scale, rank, name, sha256, alpha, format, size, always, created_at FROM adapters"
+        " WHERE model_id = ?2",
         "INSERT OR IGNORE INTO model_blobs (model_id, digest) SELECT ?1, digest FROM model_blobs WHERE model_id = ?2",
     };
     int rc = 0;

@@ -317,7 +317,10 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
     g.second = (int)p->second;
     if (q->dimensions || x->owner->embed.n_dense || q->task == RUNTIME_RERANK) {
         x->vector = arena_calloc(&x->mem, 2 * (size_t)x->owner->embed.widest, sizeof *x->vector);
-        if (!x->vector) return err_set_nomem(e);
+        if (!x->vector) {
+            free(rows);
+            return err_set_nomem(e);
+        }
     }
     atomic_store(&x->prompt_tokens, (int)p->ids.count);
     x->prepared_at = clock_s();

@@ -211,7 +211,7 @@ static const cli_option options[] = {
     { "chunk", CLI_INT, "N", "compute the ids in pieces of N (256)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, bf16, q8_0, q4_0", 0 },
     { "cpu", CLI_STRING, "SETS", "use only these instruction sets, for example avx2, -avx512 or scalar", 0 },
-    { "lora", CLI_STRING, "FILE[:SCALE]", "an adapter; may be repeated", 0 },
+    { "lora", CLI_STRING, "FILE[:SCALE]", "use this adapter; may be repeated", 0 },
     { "device", CLI_STRING, "NAME", "device to compute on (cpu)", 0 },
     { "scalar", CLI_FLAG, NULL, "use the reference backend", 0 },
     { "compare-scalar", CLI_FLAG, NULL, "run both backends and report the first op that differs", 0 },

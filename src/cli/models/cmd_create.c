@@ -54,7 +54,6 @@ static int place_adapters(modelfile *m, const char *file, err *e) {
         free(m->adapters[i]);
         m->adapters[i] = path;
     }
-    if (m->n_adapters) str_puts(&m->notes, "the adapters are recorded, but no model can be loaded with adapters yet\n");
     return 0;
 }
 

@@ -2,6 +2,7 @@
 /* hearth run: one answer, or a chat on a terminal. */
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/lora.h"
 #include "cli/options.h"
 #include "cli/run/run_chat.h"
 #include "cli/settings.h"
@@ -24,13 +25,34 @@ static const char *name_of(const cli_args *a, const cli_model *m) {
     return m->name ? m->name : !typed || strcmp(typed, "demo") == 0 ? "demo" : NULL;
 }
 
+/* --lora: instead of the adapters of the model's settings. */
+static int read_lora(const cli_args *a, model_settings *own, runtime_options *o, err *e) {
+    runtime_lora *list = arena_calloc(&own->mem, RUNTIME_MAX_LORA, sizeof *list);
+    size_t        n = 0;
+    if (!list) return err_set_nomem(e);
+    for (const char *text; (text = cli_string_at(a, "lora", (int)n)); n++) {
+        cli_lora l;
+        if (n == RUNTIME_MAX_LORA) return err_set(e, ERR_ARG, "--lora: at most %d adapters", RUNTIME_MAX_LORA);
+        int rc = cli_lora_parse(&l, text, e);
+        if (rc < 0) return rc;
+        char *path = arena_strdup(&own->mem, l.path);
+        free(l.path);
+        if (!path) return err_set_nomem(e);
+        list[n] = (runtime_lora){ view_of(path), l.scale };
+    }
+    if (n == 0) return 0;
+    o->settings.lora = list;
+    o->settings.n_lora = n;
+    return 0;
+}
+
 static int read_options(const cli_args *a, const settings *s, const cli_model *m, model_settings *own,
                         runtime_options *o, err *e) {
     int rc = settings_model(s, a, name_of(a, m), NULL, own, e);
     if (rc == 0) rc = settings_engine(s, o, e);
     o->engine.max_seqs = 1;
     o->settings = own->runtime;
-    return rc;
+    return rc < 0 ? rc : read_lora(a, own, o, e);
 }
 
 static int choose_seed(const runtime_settings *r, sampling_params *p, err *e) {
@@ -300,6 +322,8 @@ static const cli_option options[] = {
     { "cache-dir", CLI_STRING, "DIR", "store the computed keys and values in this directory for the next run", 0 },
     { "cache-mem", CLI_INT, "MIB", "memory for keys and values that no longer fit into the context's cache (0)", 0 },
     { "model", CLI_GROUP, NULL, "model and settings", 0 },
+    { "lora", CLI_STRING, "FILE[:SCALE]", "use this adapter (GGUF file, or directory of PEFT or MLX); may be repeated",
+      0 },
     CLI_MODEL_FORMAT_OPTIONS,
     CLI_MODEL_PULL_OPTION,
     CLI_CONFIG_OPTIONS,

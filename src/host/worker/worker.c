@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host/worker/worker.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/queue.h"
 #include "host/host.h"
@@ -509,18 +510,37 @@ static int settle(long parent, err *e) {
     return getppid() == (pid_t)parent ? 0 : err_set(e, ERR_CANCELLED, "the parent has ended");
 }
 
+/* Views point into the frame, which goes; the paths stay, terminated. */
+static int keep_lora(worker *w, err *e) {
+    runtime_settings *s = &w->open.runtime.settings;
+    runtime_lora     *copy = arena_calloc(&w->open_mem, s->n_lora + 1, sizeof *copy);
+    for (size_t i = 0; copy && i < s->n_lora; i++) {
+        copy[i] = s->lora[i];
+        copy[i].path.data = arena_strndup(&w->open_mem, s->lora[i].path.data, s->lora[i].path.len);
+        if (!copy[i].path.data) copy = NULL;
+    }
+    s->lora = copy;
+    return copy ? 0 : err_set_nomem(e);
+}
+
 /* Before anything of the model is opened, while there is one thread. */
 static int build_walls(const worker *w, err *e) {
-    const char     *cache = w->open.runtime.engine.disk_cache_dir, *given = w->open.runtime.settings.mmproj;
-    char           *found = given ? NULL : runtime_find_mmproj(w->open.runtime.path);
-    const char     *readable[] = { w->open.runtime.path, given ? given : found };
-    sandbox_options o = { .readable = readable,
-                          .n_readable = readable[1] ? 2 : 1,
-                          .writable = &cache,
-                          .n_writable = cache ? 1 : 0,
-                          .missing = SANDBOX_WARN };
-    int             rc = sandbox_enter(&o, e);
-    free(found);
+    const char             *cache = w->open.runtime.engine.disk_cache_dir, *dir = w->open.runtime.adapter_dir;
+    const runtime_settings *s = &w->open.runtime.settings;
+    const char             *readable[3 + RUNTIME_MAX_LORA] = { w->open.runtime.path };
+    char                   *eyes = s->mmproj ? NULL : runtime_find_mmproj(w->open.runtime.path);
+    size_t                  n = 1;
+    if (s->mmproj || eyes) readable[n++] = s->mmproj ? s->mmproj : eyes;
+    /* Adapters that are added later lie in a directory of their own. One that is missing is said when it is used. */
+    if (dir && dir_exists(dir)) readable[n++] = dir;
+    for (size_t i = 0; i < s->n_lora; i++) {
+        if (access(s->lora[i].path.data, F_OK) == 0) readable[n++] = s->lora[i].path.data;
+    }
+    sandbox_options o = {
+        .readable = readable, .n_readable = n, .writable = &cache, .n_writable = cache ? 1 : 0, .missing = SANDBOX_WARN
+    };
+    int rc = sandbox_enter(&o, e);
+    free(eyes);
     return rc;
 }
 
@@ -530,6 +550,7 @@ static int begin(worker *w, err *e) {
     if (rc <= 0) return rc < 0 ? rc : err_set(e, ERR_CANCELLED, "the socket was closed");
     if (f.type != WIRE_OPEN) return err_set(e, ERR_FORMAT, "the first frame is not an OPEN");
     if ((rc = wire_get_open(f.body, &w->open_mem, &w->open, e)) < 0) return rc;
+    if ((rc = keep_lora(w, e)) < 0) return rc;
     if ((rc = fault_parse(&w->fault, w->open.fault, e)) < 0) return rc;
     log_set_level((log_level)w->open.log_level);
     w->limit = w->open.queue_bytes ? w->open.queue_bytes : DEFAULT_QUEUE;

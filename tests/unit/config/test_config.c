@@ -67,7 +67,7 @@ static void test_model_mistakes(void **state) {
     refused("temperature: 1\n", "temperature: unknown key; the key belongs in the section sampling");
     refused("presets:\n  a: {top_kk: 1}\n", "m.yaml:2:7: presets.a.top_kk: unknown key; did you mean top_k?");
     refused("preset: b\npresets:\n  a: {top_k: 1}\n", "m.yaml:1:1: preset: there is no preset 'b'; did you mean a?");
-    refused("adapters: [{path: x}]\n", "adapters: adapters are not supported yet");
+    refused("adapters: [{scale: 1}]\n", "path");
     refused("draft: x\n", "draft: speculative decoding is not supported yet");
     refused("messages:\n- role: usr\n  content: x\n",
             "m.yaml:2:9: messages[0].role: expected system, user or assistant, "

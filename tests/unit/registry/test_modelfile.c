@@ -120,8 +120,11 @@ static void test_settings(void **state) {
     assert_string_equal(text, "{}");
     free(text);
     text = settings_of("FROM y\nADAPTER a.gguf", NULL);
-    assert_true(config_model_read(&c, view_of(text), "settings", &e) < 0);
-    assert_non_null(strstr(e.msg, "adapters"));
+    assert_int_equal(config_model_read(&c, view_of(text), "settings", &e), 0);
+    assert_int_equal(c.n_adapters, 1);
+    assert_string_equal(c.adapters[0].path, "a.gguf");
+    assert_true(c.adapters[0].scale == 1);
+    config_model_deinit(&c);
     free(text);
 }
 
