@@ -158,7 +158,8 @@ int modelfile_add_adapter(modelfile *m, const char *path, err *e) {
 
 /* --- templates --- */
 
-/* Ollama's templates are Go's: an action names a field (.Prompt), a variable ($x) or one of Go's keywords. */
+/* Ollama's templates are Go's: an action begins with a field (.Prompt), a variable ($x), one of Go's
+ * keywords, or a function before one of these. */
 static bool is_go(const char *text) {
     static const char *const words[] = { "if ",    "range ",    "end",    "else",  "with ",
                                          "block ", "template ", "define", "break", "continue" };
@@ -167,6 +168,8 @@ static bool is_go(const char *text) {
         if (*q == '-') q++;
         q += strspn(q, " \t\r\n");
         if (*q == '.' || *q == '$') return true;
+        const char *argument = q + strspn(q, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        if (argument > q && argument[0] == ' ' && (argument[1] == '.' || argument[1] == '$')) return true;
         for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
             size_t n = strlen(words[i]);
             if (strncmp(q, words[i], n) == 0 && (words[i][n - 1] == ' ' || strchr(" -}", q[n]))) return true;
@@ -179,13 +182,8 @@ int modelfile_set_template(modelfile *m, const char *text, err *e) {
     if (!is_go(text)) return set(&m->template_text, text, e);
     str jinja;
     str_init(&jinja);
-    int rc = 0;
-    if (modelfile_go_template(text, &jinja))
-        rc = str_ok(&jinja) ? set(&m->template_text, str_cstr(&jinja), e) : err_set_nomem(e);
-    else
-        rc = err_set(e, ERR_UNSUPPORTED,
-                     "the template is written in Go's language and has a part that is not understood; "
-                     "leave it out (the model's own is used) or write it in Jinja");
+    int rc = modelfile_go_template(text, &jinja, e);
+    if (rc == 0) rc = set(&m->template_text, str_cstr(&jinja), e);
     str_deinit(&jinja);
     return rc;
 }

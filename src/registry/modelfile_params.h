@@ -20,12 +20,7 @@ typedef struct modelfile_param {
 extern const modelfile_param modelfile_params[];
 extern const size_t          modelfile_n_params;
 
-/*
- * Turns the plain templates that many Modelfiles have into Jinja: text around {{ .System }}, {{ .Prompt }} and
- * {{ .Response }}, the first two perhaps in an {{ if }} of their own. False: it is of another shape.
- */
-bool modelfile_go_template(const char *text, str *out);
-bool modelfile_go_messages(const char *text, str *out); /* one that walks through .Messages */
-void modelfile_go_text(str *out, view v);               /* a text as a Jinja string */
+/* Writes a template of Go, as Ollama has them, in Jinja (modelfile_go.c). ERR_UNSUPPORTED: the sentence quotes the part. */
+int modelfile_go_template(const char *text, str *out, err *e);
 
 #endif

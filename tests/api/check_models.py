@@ -187,7 +187,7 @@ MISTAKES = [
     ("POST", "/api/create", {"model": "x", "from": "nobody"}, 404, "nobody"), ("POST", "/api/create", {"model": "a b", "from": "demo"}, 400, "a b"),
     ("POST", "/api/create", {"model": "x", "from": "demo", "parameters": {"temprature": 1}}, 400, "temperature"),
     ("POST", "/api/create", {"model": "x", "from": "demo", "parameters": {"top_k": "many"}}, 400, "parameters.top_k"),
-    ("POST", "/api/create", {"model": "x", "from": "demo", "template": "{{ range .Messages }}{{ break }}{{ end }}"}, 400, "template"),
+    ("POST", "/api/create", {"model": "x", "from": "demo", "template": "{{ template \"x\" . }}"}, 400, "template"),
     ("POST", "/api/create", {"model": "x", "from": "demo", "messages": [{"role": "king", "content": "x"}]}, 400, "messages[0]"),
     ("POST", "/api/create", {"model": "x", "from": "demo", "quantize": "q4_K_M"}, 400, "quantize"),
     ("POST", "/api/create", {"model": "x", "files": {"../x": "sha256:" + "0" * 64}}, 400, "files"),

@@ -154,7 +154,7 @@ MISTAKES = [
     ("/api/generate", {"model": "demo", "prompt": "x", "context": [1, "x"]}, 400, "context[1]"),
     ("/api/generate", {"model": "demo", "prompt": "x", "context": [99999]}, 400, "context: token 0 is 99999"),
     ("/api/generate", {"model": "demo", "prompt": "x", "context": [1], "raw": True}, 400, "raw: cannot be used together with template, system or context"),
-    ("/api/generate", {"model": "demo", "prompt": "x", "template": "{{ range .Messages }}{{ break }}{{ end }}"}, 400, "template: the template is written in Go"),
+    ("/api/generate", {"model": "demo", "prompt": "x", "template": "{{ template \"x\" . }}"}, 400, "template: the template is written in Go"),
     ("/api/generate", {"model": "demo", "prompt": "x", "template": "{% for %}"}, 400, "template"),
     ("/api/generate", {"model": "demo", "prompt": "word " * 50, "options": {"num_ctx": 20}}, 400, "the context holds 20"),
     ("/api/generate", {"model": "demo", "prompt": "x", "options": {"vocab_only": True}}, 400, "options.vocab_only"),
