@@ -48,6 +48,12 @@ static view header_word(view header, const char *mark) {
     return (view){ at, n };
 }
 
+/* The answer was cut off within a header or a call. */
+static chat_step drop_rest(chat_parser *p) {
+    p->at = p->buf.len;
+    return CHAT_STEP_MORE;
+}
+
 /* A header ends at <|message|>. */
 static chat_step header_step(chat_parser *p) {
     static const chat_mark message[] = { { "<|message|>", 11, CHAT_MARK_OPEN, 0 },
@@ -55,6 +61,7 @@ static chat_step header_step(chat_parser *p) {
     size_t                 at, which;
     bool                   found = chat_find(p, p->at, message, 2, &at, &which);
     if (!found && !p->eof && at - p->at <= CHAT_MAX_NAME) return CHAT_STEP_MORE;
+    if (!found && p->cut && at - p->at <= CHAT_MAX_NAME) return drop_rest(p);
     if (!found || which == 1 || at - p->at > CHAT_MAX_NAME) { /* no header at all: it is text */
         text_begin(p, CHAT_CONTENT);
         if (p->buf.len - p->at >= 11 && memcmp(p->buf.data + p->at, "<|channel|>", 11) == 0) {
@@ -131,11 +138,8 @@ static chat_step call_step(chat_parser *p) {
         p->entry = H_CALL_END;
         return CHAT_STEP_ON;
     }
-    if (p->announced) {
-        chat_event ev = { .part = CHAT_TOOL_FAILED, .index = p->index++ };
-        p->sink(p->ctx, &ev);
-    }
-    chat_call_clear(p);
+    chat_call_fail(p);
+    if (p->cut) return drop_rest(p);
     text_begin(p, CHAT_CONTENT);
     put(p, p->resume - p->at);
     p->scan = p->at;

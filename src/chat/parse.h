@@ -42,7 +42,8 @@ struct chat_parser {
     str        buf;
     size_t     at, scan; /* scan: no marker begins in buf[at..scan) */
     chat_state state;
-    bool       eof, skip_space, content_seen, bare_ok, tools;
+    bool       eof, cut; /* all text is there; the answer was to go on */
+    bool       skip_space, content_seen, bare_ok, tools;
     bool       nomem; /* sticky: an allocation failed within a call */
     str        gap;   /* white space in front of calls: content again if content goes on */
     chat_mark  marks[CHAT_MAX_MARKS];
@@ -88,6 +89,7 @@ size_t    chat_whole_chars(const char *text, size_t n);
 
 /* call.c */
 void      chat_call_clear(chat_parser *p);
+void      chat_call_fail(chat_parser *p);               /* parser.c: says so if the call was announced */
 bool      chat_call_begin(chat_parser *p, bool stream); /* p->name is there; false: no such tool */
 void      chat_call_flush(chat_parser *p);              /* sends what arguments there are */
 void      chat_call_end(chat_parser *p);

@@ -214,6 +214,19 @@ static bool nomem(const chat_parser *p) {
            p->arguments.failed;
 }
 
+void chat_call_fail(chat_parser *p) {
+    if (p->announced) {
+        chat_event ev = { .part = CHAT_TOOL_FAILED, .index = p->index++ };
+        p->sink(p->ctx, &ev);
+    }
+    chat_call_clear(p);
+}
+
+static chat_step drop_rest(chat_parser *p) {
+    enter(p, CHAT_IN_CONTENT, p->buf.len, false);
+    return CHAT_STEP_MORE;
+}
+
 static chat_step call_step(chat_parser *p) {
     chat_step r;
     int       before = p->n_calls;
@@ -236,11 +249,10 @@ static chat_step call_step(chat_parser *p) {
     }
     if (r == CHAT_STEP_MORE && p->eof) r = CHAT_STEP_FAIL;
     if (r == CHAT_STEP_FAIL) {
-        if (p->announced) {
-            chat_event ev = { .part = CHAT_TOOL_FAILED, .index = p->index++ };
-            p->sink(p->ctx, &ev);
-        }
-        chat_call_clear(p);
+        /* Without a marker it is a call only when it has named a tool: an answer in JSON begins in the same way. */
+        bool marked = p->scan < p->resume || p->has_name || p->n_calls > p->first_call;
+        chat_call_fail(p);
+        if (p->cut && marked) return drop_rest(p);
         chat_emit_text(p, CHAT_CONTENT, p->buf.data + p->at, p->resume - p->at);
         enter(p, CHAT_IN_CONTENT, p->resume, false);
         r = CHAT_STEP_ON;
@@ -349,7 +361,21 @@ int chat_parser_feed(chat_parser *p, const char *text, size_t bytes, err *e) {
     return result(p, e);
 }
 
-int chat_parser_finish(chat_parser *p, err *e) {
+/* What is held back at the end begins like a call. One or two characters begin too many other things. */
+static bool holds_call(const chat_parser *p) {
+    enum { TOLD_APART = 3 };
+    size_t n = p->buf.len - p->scan;
+    if (p->state != CHAT_IN_CONTENT || p->scan < p->at || n < TOLD_APART) return false;
+    for (size_t i = 0; i < p->n_marks; i++) {
+        const chat_mark *m = &p->marks[i];
+        if (m->kind == CHAT_MARK_CALL && n < m->len && memcmp(p->buf.data + p->scan, m->text, n) == 0) return true;
+    }
+    return false;
+}
+
+int chat_parser_finish(chat_parser *p, bool cut, err *e) {
+    if (cut && p->buf.len && holds_call(p)) p->buf.len = p->scan;
+    p->cut = cut;
     p->eof = true;
     if (p->buf.len) run(p);
     return result(p, e);

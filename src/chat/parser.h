@@ -10,7 +10,9 @@
  *   the white space that stood in front of the call.
  * - A call counts when it is complete, well formed and names a tool that was offered; its arguments are then one JSON
  *   object, also where the syntax writes something else (the tool's schema says which values are strings).
- * - Anything else that began like a call is given back as content, byte for byte: nothing the model said is lost.
+ * - Anything else that began like a call is given back as content, byte for byte: nothing the model said is lost. Only
+ *   where the answer was cut off (finish with `cut`) an unfinished call, or the beginning of its marker, is dropped: what
+ *   the model would have made of it is a call, not a text.
  * - With stream_arguments a call is announced as soon as its name is known and its arguments follow in pieces; a call
  *   that breaks then ends in CHAT_TOOL_FAILED (forget it) and its text arrives as content. Without it calls are
  *   reported only when they are complete, and CHAT_TOOL_FAILED never comes. Syntaxes that cannot be streamed
@@ -59,9 +61,9 @@ typedef struct chat_parser chat_parser;
 int  chat_parser_open(chat_parser **out, const chat_format *f, const chat_parser_options *o, chat_sink sink, void *ctx,
                       err *e);
 int  chat_parser_feed(chat_parser *p, const char *text, size_t bytes, err *e); /* fails only when memory is out */
-int  chat_parser_finish(chat_parser *p, err *e);                               /* once, at the end of the answer */
-int  chat_parser_calls(const chat_parser *p);                                  /* complete calls so far */
-bool chat_parser_in_reasoning(const chat_parser *p);                           /* where the next text would belong */
-void chat_parser_free(chat_parser *p);                                         /* accepts NULL */
+int  chat_parser_finish(chat_parser *p, bool cut, err *e); /* once, at the end of the answer; cut: by a limit */
+int  chat_parser_calls(const chat_parser *p);              /* complete calls so far */
+bool chat_parser_in_reasoning(const chat_parser *p);       /* where the next text would belong */
+void chat_parser_free(chat_parser *p);                     /* accepts NULL */
 
 #endif

@@ -240,7 +240,7 @@ static void give_done(request *x, const engine_event *g) {
                                       .generate_s = g->usage.generate_s } };
     give_text(x, g->choice, g->text);
     c->finishing = true;
-    if (!c->over && c->parser && chat_parser_finish(c->parser, &e) < 0) give_up(x, g->choice, &e);
+    if (!c->over && c->parser && chat_parser_finish(c->parser, g->finish == ENGINE_LENGTH, &e) < 0) give_up(x, g->choice, &e);
     if (c->stop && c->stopped < 0 && !c->over) {
         stop_finish(c->stop, &c->shown);
         emit_shown(c);

@@ -92,6 +92,8 @@ static bool is_utf8(const char *text, size_t n) {
     return true;
 }
 
+static bool limit; /* the answer was cut off */
+
 static void parse(const chat_format *f, chat_parser_options o, const char *text, size_t n, unsigned seed, str *out) {
     chat_parser *p;
     record       r = { .open = -1, .stream = o.stream_arguments, .valid = is_utf8(text, n) };
@@ -106,7 +108,7 @@ static void parse(const chat_format *f, chat_parser_options o, const char *text,
         check(chat_parser_feed(p, text + at, k, NULL) == 0);
         at += k;
     }
-    check(chat_parser_finish(p, NULL) == 0);
+    check(chat_parser_finish(p, limit, NULL) == 0);
     flush(&r);
     check(r.open < 0);
     chat_parser_free(p);
@@ -152,6 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                               .starts_in_reasoning = data[1] & 4,
                               .plain_reasoning = data[1] & 8 };
     str                 whole, cut, streamed;
+    limit = data[2] & 64;
     parse(&f, o, text, size - 3, 0, &whole);
     parse(&f, o, text, size - 3, 1u + data[2], &cut);
     o.stream_arguments = true;

@@ -88,7 +88,7 @@ typedef struct example {
     const char *what;
     chat_format format;
     const char *text, *want;
-    bool        inside, plain, no_tools;
+    bool        inside, plain, no_tools, limit;
 } example;
 
 /* Cuts: pieces[i] bytes each, the rest at the end. */
@@ -107,7 +107,7 @@ static void parse(const example *x, const json_value *tools, const size_t *piece
         at += k;
     }
     assert_int_equal(chat_parser_feed(p, x->text + at, len - at, NULL), 0);
-    assert_int_equal(chat_parser_finish(p, NULL), 0);
+    assert_int_equal(chat_parser_finish(p, x->limit, NULL), 0);
     flush(&r);
     assert_int_equal(r.open, -1);
     chat_parser_free(p);
@@ -147,6 +147,30 @@ static void check(const example *x, const json_value *tools) {
     }
 }
 
+/* Wherever the limit cuts an answer off: nothing of a call is content, where nothing is of the whole answer. */
+static void check_limit(const example *x, const json_value *tools) {
+    const char *marks[] = { x->format.row->open, x->format.row->call_open, "<|channel|>" };
+    char        text[4096];
+    for (size_t i = 0; i < 3; i++) {
+        if (marks[i] && strstr(x->want, marks[i])) return;
+    }
+    for (size_t n = 1; n < strlen(x->text); n++) {
+        example half = *x;
+        str     got;
+        memcpy(text, x->text, n);
+        text[n] = '\0';
+        half.text = text;
+        half.limit = true;
+        str_init(&got);
+        parse(&half, tools, NULL, 0, false, &got);
+        for (size_t i = 0; i < 3; i++) {
+            if (marks[i] && strstr(str_cstr(&got), marks[i]))
+                fail_msg("%s, %s: %s\n--- got\n%s", x->format.row->name, x->what, text, str_cstr(&got));
+        }
+        str_deinit(&got);
+    }
+}
+
 static void check_all(const example *list, size_t n) {
     const json_value *tools;
     arena             a;
@@ -156,6 +180,7 @@ static void check_all(const example *list, size_t n) {
         example x = list[i];
         x.format.row = chat_syntax_get(x.format.syntax);
         check(&x, tools);
+        check_limit(&x, tools);
     }
     arena_deinit(&a);
 }
@@ -213,6 +238,14 @@ static void test_hermes(void **state) {
           "C \"<tool_call>\\n{\\\"name\\\": \\\"now\\\", \\\"arguments\\\": {\\\"a\\\": [1,\"\n" },
         { "end marker cut off", F, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_c", "T now  {}\n" },
         { "begin marker cut off", F, "a <tool_ca", "C \"a <tool_ca\"\n" },
+        { "cut off by the limit", F, "Hm.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": [1,", "C \"Hm.\"\n",
+          .limit = true },
+        { "cut off by the limit in front of the name", F, "<tool_call>\n{\"na", "", .limit = true },
+        { "begin marker cut off by the limit", F, "a <tool_ca", "C \"a \"\n", .limit = true },
+        { "too short to be a marker", F, "a <t", "C \"a <t\"\n", .limit = true },
+        { "a second call cut off by the limit", F,
+          "<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\"", "T now  {}\n",
+          .limit = true },
         { "text behind a call", F, "A \n<tool_call>{\"name\":\"now\"}</tool_call>\n\nB ",
           "C \"A\"\nT now  {}\nC \" \\nB \"\n" },
         { "no tools", F, "<tool_call>{\"name\":\"now\"}</tool_call>",

@@ -245,7 +245,7 @@ static void there_and_back(const struct family *f, chat *c, bool as_text) {
     chat_parser_options o = { .tools = tools };
     assert_int_equal(chat_parser_open(&p, chat_answer_format(c), &o, collect, &x, &e), 0);
     assert_int_equal(chat_parser_feed(p, part, (size_t)(end - part), &e), 0);
-    assert_int_equal(chat_parser_finish(p, &e), 0);
+    assert_int_equal(chat_parser_finish(p, false, &e), 0);
     if (x.n != f->calls) fail_msg("%s: %d calls in %s", f->file, x.n, part);
     for (int i = 0; i < x.n; i++) {
         assert_string_equal(str_cstr(&x.names[i]), i ? "add_numbers" : "get_weather");

@@ -259,7 +259,7 @@ static void read_answer(const chat_format *f, const json_value *tools, const str
     memset(x, 0, sizeof *x);
     assert_int_equal(chat_parser_open(&p, f, &o, collect, x, NULL), 0);
     assert_int_equal(chat_parser_feed(p, str_cstr(text), text->len, NULL), 0);
-    assert_int_equal(chat_parser_finish(p, NULL), 0);
+    assert_int_equal(chat_parser_finish(p, false, NULL), 0);
     chat_parser_free(p);
 }
 
