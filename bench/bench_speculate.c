@@ -183,10 +183,8 @@ static int make_model(const char *path, err *e) {
 int main(int argc, char **argv) {
     const char *path = NULL;
     char        temp[] = "/tmp/hearth-bench-XXXXXX";
-    bench       b = {
-              .threads = 2, .tokens = 48, .reps = 3, .s = { .base = { "script", false, NULL, NULL, propose, NULL } }
-    };
-    int         rc = 0, fd = -1;
+    bench b = { .threads = 2, .tokens = 48, .reps = 3, .s = { .base = { .name = "script", .propose = propose } } };
+    int   rc = 0, fd = -1;
     model_file *file = NULL;
     nn_model   *model = NULL;
     err         e = { 0 };

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "cli/models/catalogue.h"
+#include "cli/models/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -235,6 +236,7 @@ int settings_engine(const settings *s, runtime_options *out, err *e) {
     g->max_waiting = (int)config_int(v, "scheduler.max_queue");
     g->target_step_ms = (int)config_int(v, "scheduler.latency_target_ms");
     g->n_threads = (int)config_int(v, "scheduler.threads");
+    g->draft_max = (int)config_int(v, "speculative.max");
     g->device = config_text(v, "scheduler.device");
     g->no_prefix_cache = !config_bool(v, "kv_cache.prefix_cache");
     g->host_cache_bytes = (size_t)config_int(v, "kv_cache.host_bytes");
@@ -243,6 +245,8 @@ int settings_engine(const settings *s, runtime_options *out, err *e) {
     out->max_preparing = (int)config_int(v, "scheduler.max_preparing");
     out->grammar_bytes = (size_t)config_int(v, "scheduler.grammar_bytes");
     g->precise_layers = (int)config_int(v, "kv_cache.precise_layers");
+    int rc = runtime_speculate(config_text(v, "speculative.type"), &g->speculate, e);
+    if (rc < 0) return rc;
     return runtime_cache_types(config_text(v, "kv_cache.type"), config_text(v, "kv_cache.type_k"),
                                config_text(v, "kv_cache.type_v"), g, e);
 }
@@ -304,6 +308,16 @@ static int wish_adapters(model_settings *m, err *e) {
     return 0;
 }
 
+/* The draft model by name or path. */
+static int find_draft(model_settings *m, err *e) {
+    char *path = NULL;
+    if (!m->model.draft) return 0;
+    int rc = cli_model_path(&path, m->model.draft, e);
+    if (rc == 0 && !(m->runtime.draft = arena_strdup(&m->mem, path))) rc = err_set_nomem(e);
+    free(path);
+    return rc < 0 ? err_wrap(e, rc, "draft") : 0;
+}
+
 static int wishes(model_settings *m, err *e) {
     const config_model *c = &m->model;
     runtime_settings   *r = &m->runtime;
@@ -314,6 +328,8 @@ static int wishes(model_settings *m, err *e) {
     r->rope_type = c->rope_type;
     r->rope_factor = c->rope_factor;
     r->rope_original_context = c->rope_original_context;
+    r->speculate = c->speculate;
+    r->draft_max = c->draft_max;
     r->stop = c->sampling.stop;
     r->n_stop = c->sampling.n_stop;
     r->max_tokens = c->sampling.max_tokens;
@@ -321,6 +337,7 @@ static int wishes(model_settings *m, err *e) {
     wish_sampling(&c->sampling, r);
     int rc = read_template(m, e);
     if (rc == 0) rc = wish_adapters(m, e);
+    if (rc == 0) rc = find_draft(m, e);
     if (rc < 0 || c->n_messages == 0) return rc;
     str_init(&json);
     for (size_t i = 0; i < c->n_messages; i++) {
@@ -373,6 +390,8 @@ static int gather(const settings *s, const cli_args *a, const char *name, const 
     if (!config_values_init(v, &config_model_schema, &m->mem)) return err_set_nomem(e);
     config_overlay(v, &s->server); /* sampling */
     copy_value(v, "context", &s->server, "models.context");
+    copy_value(v, "speculate", &s->server, "speculative.type");
+    copy_value(v, "draft_max", &s->server, "speculative.max");
     if (entry) {
         copy_value(v, "context", entry, "context");
         copy_value(v, "keep_alive", entry, "keep_alive");

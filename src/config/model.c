@@ -77,10 +77,23 @@ static const config_key keys[] = {
       .help = "how long the model stays in memory after its last request; forever: until it is stopped" },
     { .path = "pinned", .type = CONFIG_BOOL, .help = "do not unload this model to make room for another" },
     { .path = "license", .type = CONFIG_TEXT, .help = "text of the licence, printed by hearth show" },
+    { .path = "speculate",
+      .type = CONFIG_CHOICE,
+      .choices = "auto|off|lookup|draft",
+      .help = "who guesses what comes next, which makes answers faster and never changes them",
+      .env = "HEARTH_SPECULATE",
+      .flag = "speculate" },
     { .path = "draft",
       .type = CONFIG_TEXT,
-      .help = "a smaller model for speculation: not supported yet",
-      .refused = "speculative decoding is not supported yet; remove the key" },
+      .help = "a smaller model with the same vocabulary that guesses: a name or a path",
+      .env = "HEARTH_DRAFT",
+      .flag = "draft" },
+    { .path = "draft_max",
+      .type = CONFIG_INT,
+      .max = 32,
+      .help = "tokens that are guessed at once at most; 0: 16",
+      .env = "HEARTH_DRAFT_MAX",
+      .flag = "draft-max" },
 };
 
 static const config_section sections[] = {
@@ -210,6 +223,9 @@ int config_model_from(config_model *out, const config_values *v, err *e) {
     out->rope_type = keep(&out->mem, v, "rope_scaling.type", &bad);
     out->rope_factor = config_real(v, "rope_scaling.factor");
     out->rope_original_context = (int)config_int(v, "rope_scaling.original_context");
+    out->speculate = keep(&out->mem, v, "speculate", &bad);
+    out->draft = keep(&out->mem, v, "draft", &bad);
+    out->draft_max = (int)config_int(v, "draft_max");
     out->keep_alive_set = keep_alive->origin != CONFIG_UNSET;
     out->keep_alive_s = keep_alive->real;
     out->pinned = config_bool(v, "pinned");

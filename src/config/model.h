@@ -67,6 +67,8 @@ typedef struct config_model {
     const char     *rope_type; /* NULL: the model's own rule */
     double          rope_factor;
     int             rope_original_context; /* 0: not set */
+    const char     *speculate, *draft;     /* NULL: not set */
+    int             draft_max;             /* 0: not set */
     bool            keep_alive_set, pinned;
     double          keep_alive_s; /* negative: for ever */
     arena           mem;

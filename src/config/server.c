@@ -309,16 +309,20 @@ static const config_key keys[] = {
       .help = "time after which a response is dropped",
       .env = "HEARTH_RESPONSES_KEEP" },
 
-    { .path = "speculative.enabled",
-      .type = CONFIG_BOOL,
-      .dflt = "false",
-      .help = "not supported yet",
-      .env = "HEARTH_SPECULATIVE",
-      .refused = "speculative decoding is not supported yet; set it to false" },
-    { .path = "speculative.draft_model",
-      .type = CONFIG_TEXT,
-      .help = "not supported yet",
-      .refused = "speculative decoding is not supported yet; remove the key" },
+    { .path = "speculative.type",
+      .type = CONFIG_CHOICE,
+      .choices = "auto|off|lookup|draft",
+      .dflt = "auto",
+      .help = "who guesses: auto is everybody there is; lookup copies from the text so far, draft asks a model's draft",
+      .env = "HEARTH_SPECULATE",
+      .flag = "speculate" },
+    { .path = "speculative.max",
+      .type = CONFIG_INT,
+      .max = 32,
+      .dflt = "0",
+      .help = "tokens that are guessed at once at most; 0: 16",
+      .env = "HEARTH_DRAFT_MAX",
+      .flag = "draft-max" },
 
     { .path = "models.directory",
       .type = CONFIG_TEXT,
@@ -458,7 +462,8 @@ static const config_section sections[] = {
     { "transport", "Where the server listens, and what it allows a connection." },
     { "scheduler", "How requests share a model." },
     { "kv_cache", "How the keys and values of sequences are stored." },
-    { "speculative", "Not supported yet: nothing here can be switched on." },
+    { "speculative",
+      "Guessing ahead: answers are the same and come faster. A draft model belongs to the settings of a model." },
     { "models", "Which models are offered, and how many stay in memory." },
     { "sampling", "Defaults for every model; the settings of a model and values in a request take precedence." },
     { "telemetry", "Logs and metrics. The level is read again on SIGHUP." },
@@ -482,9 +487,8 @@ void config_server_check(const config_values *v, config_report *r) {
         config_report_add(r, place_of(cert->origin ? cert : key), 1, "transport.%s: is missing; add it, or remove %s",
                           cert->origin ? "tls_key" : "tls_cert", cert->origin ? "tls_cert" : "tls_key");
     if (!config_bool(v, "transport.tcp") && !config_bool(v, "transport.unix_socket"))
-        config_report_add(
-            r, place_of(config_get(v, "transport.tcp")), 1,
-            "transport.tcp: unix_socket is off as well, so nobody can connect; turn on one of them");
+        config_report_add(r, place_of(config_get(v, "transport.tcp")), 1,
+                          "transport.tcp: unix_socket is off as well, so nobody can connect; turn on one of them");
     for (size_t i = 0; i < list->n_items; i++) {
         const char *name = config_text(&list->items[i], "name");
         for (size_t j = 0; name && j < i; j++) {

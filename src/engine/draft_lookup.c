@@ -172,7 +172,9 @@ int draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e) {
     *out = NULL;
     lookup *l = calloc(1, sizeof *l);
     if (!l) return err_set_nomem(e);
-    l->base = (drafter){ "lookup", false, lookup_begin, lookup_end, lookup_propose, lookup_free };
+    l->base = (drafter){
+        .name = "lookup", .begin = lookup_begin, .end = lookup_end, .propose = lookup_propose, .free = lookup_free
+    };
     l->n_seats = n_seats;
     bool ok = (l->seats = calloc((size_t)n_seats, sizeof *l->seats)) != NULL && index_open(&l->ring, RING, true);
     for (int i = 0; ok && i < n_seats; i++) ok = index_open(&l->seats[i], (uint32_t)n_ctx + 1, false);

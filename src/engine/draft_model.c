@@ -12,10 +12,13 @@
  * followed; such drafts are the likeliest tokens.
  */
 #include "backend/backend.h"
+#include "base/clock.h"
 #include "engine/drafter.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { FEW_ROWS = DRAFT_MOST + 1 }; /* per sequence: what a draft that was refused leaves to be evaluated again */
 
 typedef struct place {
     int32_t *seen; /* [n_ctx]: the token at each position */
@@ -88,6 +91,11 @@ static int32_t pick(model_drafter *d, const draft_ask *a, int out_row) {
     return sampler_pick(a->seq.sampler, d->work, &q, &got, NULL) < 0 ? -1 : got.token;
 }
 
+static void measure(model_drafter *d, double seconds, int n) {
+    double each = seconds / n, *known = &d->base.guess_s;
+    *known = *known > 0 ? *known + 0.2 * ((each < 2 * *known ? each : 2 * *known) - *known) : each;
+}
+
 /* One step for all that want more. False: nobody does. */
 static bool step(model_drafter *d, draft_ask *asks, int n_asks) {
     nn_batch b = { .token = d->token,
@@ -106,12 +114,15 @@ static bool step(model_drafter *d, draft_ask *asks, int n_asks) {
         if (feed(d, &b, &asks[i])) d->asked[n++] = i;
     }
     if (b.n_tok == 0) return false;
+    double begin = clock_s();
     if (nn_exec_step(d->exec, &b, NULL) < 0) {
         for (int i = 0; i < n_asks; i++) {
             if (asks[i].seq.seat < d->n_places) d->places[asks[i].seq.seat].n = 0;
         }
         return false;
     }
+    /* A step that reads a prompt, too, says nothing about guessing. */
+    if (b.n_tok <= FEW_ROWS * b.n_seq) measure(d, clock_s() - begin, b.n_seq);
     bool more = false;
     for (int k = 0; k < n; k++) {
         draft_ask *a = &asks[d->asked[k]];
@@ -202,7 +213,8 @@ int draft_model_open(drafter **out, const nn_device *device, const nn_backend *b
     if (rc < 0) return rc;
     model_drafter *d = calloc(1, sizeof *d);
     if (!d) return err_set_nomem(e);
-    d->base = (drafter){ "draft", true, model_begin, NULL, model_propose, model_free };
+    d->base =
+        (drafter){ .name = "draft", .costs = true, .begin = model_begin, .propose = model_propose, .free = model_free };
     d->n_places = shape->n_places;
     d->n_ctx = shape->n_ctx;
     d->max_pages = o.limits.max_pages;

@@ -42,7 +42,8 @@ typedef struct draft_ask {
 typedef struct drafter drafter;
 struct drafter {
     const char *name;
-    bool        costs; /* guessing takes time that has to be weighed: depth is chosen first, then it is asked */
+    bool        costs;   /* guessing takes time that has to be weighed: depth is chosen first, then it is asked */
+    double      guess_s; /* then: seconds per drafted token, as it measured lately; 0: not known */
     void (*begin)(drafter *d, const draft_seq *s); /* a sequence takes a seat. NULL: nothing to do */
     void (*end)(drafter *d, const draft_seq *s);   /* and leaves it, with what became of it. NULL: likewise */
     void (*propose)(drafter *d, draft_ask *asks, int n_asks); /* each of another sequence */

@@ -8,6 +8,8 @@ enum { DEFAULT_MOST = 16 };
 /* What a kind of draft is worth before anything is known: long matches are rarely wrong. */
 static const double FIRST_ODDS[DRAFT_GRADES] = { 0.4, 0.55, 0.7, 0.85 };
 
+static const double FIRST_ODDS_MODEL = 0.7;
+
 bool speculate_any(const engine_options *o) { return o->speculate != ENGINE_SPECULATE_OFF || o->drafter; }
 
 int speculate_twins(const engine *g) {
@@ -78,6 +80,9 @@ int speculate_open(engine *g, int n_pages, err *e) {
     if (!p->asks || !p->who || !p->offers || !p->from || !p->seat_used) return err_set_nomem(e);
     for (int i = 0; i < SPECULATE_SOURCES; i++) p->odds[i] = (depth_odds){ .p = FIRST_ODDS[i % DRAFT_GRADES], .n = 2 };
     p->odds[SPECULATE_FORCED].p = 1;
+    for (int i = 0; i < p->n_drafters; i++) {
+        if (p->drafters[i]->costs) p->odds[i * DRAFT_GRADES].p = FIRST_ODDS_MODEL;
+    }
     if (p->n_drafters > 0) p->most = most_of(&g->o);
     return 0;
 }
@@ -207,14 +212,14 @@ static void offer(engine *g, sequence *s, int at) {
     p->offers[at] = (depth_offer){ .n_sure = s->draft.n_forced,
                                    .n = p->from[at] >= 0 ? a->most : s->draft.n,
                                    .p = s->draft.odds[s->draft.source].p,
-                                   .cost = p->from[at] >= 0 ? p->guess_s[p->from[at]] : 0 };
+                                   .cost = p->from[at] >= 0 ? p->drafters[p->from[at]]->guess_s : 0 };
 }
 
 /* Asks a drafter that costs, for all its sequences together. */
 static void guess(engine *g, int drafter_index, int n) {
     speculation *p = &g->spec;
     draft_ask    asks[DEPTH_ROWS];
-    int          of[DEPTH_ROWS], n_asks = 0, tokens = 0;
+    int          of[DEPTH_ROWS], n_asks = 0;
     for (int i = 0; i < n; i++) {
         if (p->from[i] != drafter_index || p->offers[i].take <= p->who[i]->draft.n) continue;
         of[n_asks] = i;
@@ -224,17 +229,8 @@ static void guess(engine *g, int drafter_index, int n) {
                                       .most = p->offers[i].take };
     }
     if (n_asks == 0) return;
-    double begin = clock_s();
     p->drafters[drafter_index]->propose(p->drafters[drafter_index], asks, n_asks);
-    double took = clock_s() - begin;
-    for (int k = 0; k < n_asks; k++) {
-        tokens += asks[k].n - p->who[of[k]]->draft.n;
-        take_draft(g, p->who[of[k]], &asks[k], drafter_index);
-    }
-    if (tokens > 0) {
-        double each = took / tokens, *known = &p->guess_s[drafter_index];
-        *known = *known > 0 ? *known + 0.2 * ((each < 4 * *known ? each : 4 * *known) - *known) : each;
-    }
+    for (int k = 0; k < n_asks; k++) take_draft(g, p->who[of[k]], &asks[k], drafter_index);
 }
 
 /* The twin keeps the state that the draft would spoil. */

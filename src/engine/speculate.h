@@ -55,8 +55,7 @@ typedef struct speculation {
     int               n_drafters;
     int               most; /* tokens of one draft; 0: nobody drafts */
     depth_costs       costs;
-    double            guess_s[SPECULATE_DRAFTERS]; /* seconds per drafted token of those that cost */
-    depth_odds        odds[SPECULATE_SOURCES];     /* of all sequences */
+    depth_odds        odds[SPECULATE_SOURCES]; /* of all sequences */
     draft_ask        *asks;
     struct sequence **who; /* whose ask */
     depth_offer      *offers;

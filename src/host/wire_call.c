@@ -68,6 +68,9 @@ static const wire_field engine_fields[] = {
     WIRE_UINT64(engine_stats, to_disk, "statistics"),
     WIRE_UINT64(engine_stats, not_written, "statistics"),
     WIRE_UINT64(engine_stats, evictions, "statistics"),
+    WIRE_UINT64(engine_stats, drafts, "statistics"),
+    WIRE_UINT64(engine_stats, drafted, "statistics"),
+    WIRE_UINT64(engine_stats, accepted, "statistics"),
     WIRE_UNSENT(engine_stats, pages_bytes), /* known from NEED */
     WIRE_UNSENT(engine_stats, heap_bytes),
 };

@@ -21,8 +21,10 @@ static const wire_table top_table = WIRE_ITEM(runtime_top, top_fields, 12);
 static const wire_field usage_fields[] = {
     WIRE_COUNTER(runtime_usage, prompt_tokens, "usage"),    WIRE_COUNTER(runtime_usage, cached_tokens, "usage"),
     WIRE_COUNTER(runtime_usage, generated_tokens, "usage"), WIRE_COUNTER(runtime_usage, reasoning_tokens, "usage"),
-    WIRE_DOUBLE(runtime_usage, prepare_s, "usage"),         WIRE_DOUBLE(runtime_usage, queued_s, "usage"),
-    WIRE_DOUBLE(runtime_usage, prompt_s, "usage"),          WIRE_DOUBLE(runtime_usage, generate_s, "usage"),
+    WIRE_COUNTER(runtime_usage, drafted_tokens, "usage"),   WIRE_COUNTER(runtime_usage, accepted_tokens, "usage"),
+    WIRE_BOOL(runtime_usage, predicted, "usage"),           WIRE_DOUBLE(runtime_usage, prepare_s, "usage"),
+    WIRE_DOUBLE(runtime_usage, queued_s, "usage"),          WIRE_DOUBLE(runtime_usage, prompt_s, "usage"),
+    WIRE_DOUBLE(runtime_usage, generate_s, "usage"),
 };
 static const wire_table usage_table = WIRE_TABLE(runtime_usage, usage_fields);
 

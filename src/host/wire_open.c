@@ -23,6 +23,11 @@ static const wire_field engine_fields[] = {
     WIRE_BOOL(engine_options, kv_auto, "kv_auto"),
     WIRE_UINT(engine_options, cpu, "cpu", UINT_MAX),
     WIRE_BOOL(engine_options, no_prefix_cache, "no_prefix_cache"),
+    WIRE_ENUM(engine_options, speculate, "speculate", ENGINE_SPECULATE_COUNT),
+    WIRE_COUNTER(engine_options, draft_max, "draft_max"),
+    WIRE_UNSENT(engine_options, draft_always), /* tests only */
+    WIRE_UNSENT(engine_options, draft_model),  /* the worker opens it */
+    WIRE_UNSENT(engine_options, drafter),      /* tests only */
     WIRE_CSTR_OR_NULL(engine_options, device, "device", WIRE_MAX_SHORT),
     WIRE_UNSENT(engine_options, backend),  /* tests only, within one process */
     WIRE_UNSENT(engine_options, on_batch), /* the worker's own */
@@ -48,6 +53,9 @@ static const wire_field settings_fields[] = {
     WIRE_COUNTER(runtime_settings, rope_original_context, "rope_original_context"),
     WIRE_CSTR_OR_NULL(runtime_settings, mmproj, "mmproj", WIRE_MAX_SHORT),
     WIRE_LIST(runtime_settings, lora, n_lora, "lora", RUNTIME_MAX_LORA, wire_item_lora),
+    WIRE_CSTR_OR_NULL(runtime_settings, speculate, "speculate", WIRE_MAX_SHORT),
+    WIRE_CSTR_OR_NULL(runtime_settings, draft, "draft", WIRE_MAX_SHORT),
+    WIRE_COUNTER(runtime_settings, draft_max, "draft_max"),
 };
 static const wire_table settings_table = WIRE_TABLE(runtime_settings, settings_fields);
 
@@ -127,5 +135,6 @@ static const wire_field info_fields[] = {
     WIRE_BOOL(runtime_info, can_see, "can_see"),
     WIRE_CSTR_OR_NULL(runtime_info, template_text, "template", WIRE_MAX_UP),
     WIRE_CSTR_OR_NULL(runtime_info, template_origin, "template origin", WIRE_MAX_SHORT),
+    WIRE_CSTR_OR_NULL(runtime_info, drafters, "drafters", WIRE_MAX_SHORT),
 };
 const wire_table wire_table_info = WIRE_TABLE(runtime_info, info_fields);

@@ -65,6 +65,7 @@ void modelfile_deinit(modelfile *m) {
     free(m->template_text);
     free(m->system);
     free(m->license);
+    free(m->draft);
     for (size_t i = 0; i < m->n_adapters; i++) free(m->adapters[i]);
     free(m->adapters);
     free_pairs(m->params, m->n_params);
@@ -282,14 +283,17 @@ static int take_text(modelfile *m, int which, const char *text, err *e) {
     case 2: return set(&m->system, text, e);
     case 3: return modelfile_add_adapter(m, text, e);
     case 4: return add_license(m, text, e);
+    case 5:
+        if (!*text) return err_set(e, ERR_FORMAT, "DRAFT needs a name or a path");
+        return set(&m->draft, text, e);
     default: return 0;
     }
 }
 
 static int read_instruction(scanner *s, modelfile *m, view w, err *e) {
-    static const char *const names[] = { "FROM",     "TEMPLATE", "SYSTEM", "ADAPTER",   "LICENSE",
+    static const char *const names[] = { "FROM",     "TEMPLATE", "SYSTEM", "ADAPTER",   "LICENSE", "DRAFT",
                                          "REQUIRES", "RENDERER", "PARSER", "PARAMETER", "MESSAGE" };
-    enum { N = sizeof names / sizeof *names, FIRST_ASIDE = 5, LAST_ASIDE = 7 };
+    enum { N = sizeof names / sizeof *names, FIRST_ASIDE = 6, LAST_ASIDE = 8 };
     char   name[64], *text = NULL;
     size_t i = 0;
     snprintf(name, sizeof name, "%.*s", (int)(w.len > 60 ? 60 : w.len), w.data);

@@ -8,13 +8,13 @@
  *   PARAMETER stop "<|end|>"
  *   SYSTEM """text
  *   of several lines"""
- *   TEMPLATE ...    ADAPTER path    LICENSE ...    MESSAGE user|assistant|system ...
+ *   TEMPLATE ...    ADAPTER path    LICENSE ...    MESSAGE user|assistant|system ...    DRAFT name-or-path
  *
  * An instruction begins a line, in any letter case. Its text goes to the end of the line; in " or """ it goes to the
  * first line that ends with the same quotes. There are no escapes. Every mistake names its line.
  *
  * What it sets is kept in the registry as the tag `settings`: JSON with the keys of a model's configuration file
- * (context, system, template, sampling, messages, adapters, license). modelfile_print is the way back.
+ * (context, system, template, sampling, messages, adapters, draft, license). modelfile_print is the way back.
  */
 #ifndef REGISTRY_MODELFILE_H
 #define REGISTRY_MODELFILE_H
@@ -32,7 +32,7 @@ typedef struct modelfile_pair {
 } modelfile_pair;
 
 typedef struct modelfile {
-    char           *from, *template_text, *system, *license; /* NULL: not there; several licenses are joined */
+    char           *from, *template_text, *system, *license, *draft; /* NULL: not there; several licenses are joined */
     char          **adapters;
     modelfile_pair *params, *messages; /* in the order of the text */
     size_t          n_adapters, n_params, n_messages;

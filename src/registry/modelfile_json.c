@@ -121,6 +121,7 @@ static bool replaced(const modelfile *m, view key) {
     if (view_eq_c(key, "system")) return m->system != NULL;
     if (view_eq_c(key, "template") || view_eq_c(key, "template_file")) return m->template_text != NULL;
     if (view_eq_c(key, "license")) return m->license != NULL;
+    if (view_eq_c(key, "draft")) return m->draft != NULL;
     if (view_eq_c(key, "messages")) return m->n_messages > 0;
     if (view_eq_c(key, "adapters")) return m->n_adapters > 0;
     return view_eq_c(key, "sampling"); /* merged */
@@ -155,6 +156,7 @@ int modelfile_settings(const modelfile *m, const char *base, str *out, err *e) {
         put_sampling(&w, m, json_get(old, "sampling"));
         if (m->n_messages) put_messages(&w, m);
         if (m->n_adapters) put_adapters(&w, m);
+        if (m->draft) put_text(&w, "draft", m->draft);
         if (m->license) put_text(&w, "license", m->license);
         str_push(out, '}');
         if (!str_ok(out)) rc = err_set_nomem(e);
@@ -236,9 +238,8 @@ static int put_text_of(str *out, const char *instruction, const json_value *sett
 }
 
 static void put_foreign(str *out, const json_value *settings) {
-    static const char *const known[] = {
-        "context", "system", "template", "sampling", "messages", "adapters", "license"
-    };
+    static const char *const known[] = { "context",  "system",   "template", "sampling",
+                                         "messages", "adapters", "license",  "draft" };
     for (size_t i = 0; settings && i < settings->u.object.count; i++) {
         view key = settings->u.object.members[i].key;
         bool in = false;
@@ -271,6 +272,7 @@ int modelfile_print(const char *from, const char *settings, str *out, err *e) {
     if (rc == 0) rc = put_text_of(out, "SYSTEM", v, "system", e);
     if (rc == 0) rc = put_params(out, "PARAMETER ", v, e);
     if (rc == 0) rc = put_rest(out, v, e);
+    if (rc == 0) rc = put_text_of(out, "DRAFT", v, "draft", e);
     if (rc == 0) rc = put_text_of(out, "LICENSE", v, "license", e);
     if (rc == 0) put_foreign(out, v);
     if (rc == 0 && !str_ok(out)) rc = err_set_nomem(e);

@@ -234,13 +234,17 @@ static void give_done(request *x, const engine_event *g) {
                            .usage = { .prompt_tokens = g->usage.prompt_tokens,
                                       .cached_tokens = g->usage.cached_tokens,
                                       .generated_tokens = g->usage.generated_tokens,
+                                      .drafted_tokens = g->usage.drafted_tokens,
+                                      .accepted_tokens = g->usage.accepted_tokens,
+                                      .predicted = x->q.prediction.len > 0,
                                       .prepare_s = x->prepared_at - x->submitted_at,
                                       .queued_s = g->usage.queued_s,
                                       .prompt_s = g->usage.prompt_s,
                                       .generate_s = g->usage.generate_s } };
     give_text(x, g->choice, g->text);
     c->finishing = true;
-    if (!c->over && c->parser && chat_parser_finish(c->parser, g->finish == ENGINE_LENGTH, &e) < 0) give_up(x, g->choice, &e);
+    if (!c->over && c->parser && chat_parser_finish(c->parser, g->finish == ENGINE_LENGTH, &e) < 0)
+        give_up(x, g->choice, &e);
     if (c->stop && c->stopped < 0 && !c->over) {
         stop_finish(c->stop, &c->shown);
         emit_shown(c);

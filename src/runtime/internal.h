@@ -65,6 +65,8 @@ struct runtime {
     vision           *eyes;   /* NULL: it does not see */
     int32_t           row_token;
     nn_model         *model;
+    model_file       *draft_file; /* NULL: there is no draft model */
+    nn_model         *draft_model;
     chat             *chat;
     engine           *engine;
     adapters         *adapters;
@@ -230,5 +232,10 @@ engine_pooling defaults_pooling(const runtime *r, runtime_pooling own);
 void defaults_overlay(sampling_params *out, const sampling_params *own, unsigned set);
 /* The request's own fields over the recommended ones. */
 int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e);
+
+/* draft.c: who drafts, and the draft model; its error names the file. */
+int  draft_open(runtime *r, const runtime_settings *s, engine_options *g, err *e);
+void draft_close(runtime *r);
+int  draft_hint(const runtime *r, const runtime_request *q, tok_ids *out, err *e); /* tokens of the prediction */
 
 #endif

@@ -92,3 +92,28 @@ int need_of_path(need *out, const char *path, const engine_options *o, int n_seq
     model_file_free(f);
     return rc;
 }
+
+int need_of_settings(need *out, const char *path, const runtime_settings *s, const engine_options *options, err *e) {
+    engine_options o = *options;
+    model_file    *f = NULL;
+    nn_model      *m = NULL;
+    int            rc = 0;
+    *out = (need){ 0 };
+    if (s->n_ctx > 0) o.n_ctx = s->n_ctx;
+    if (s->speculate) rc = runtime_speculate(s->speculate, &o.speculate, e);
+    if (s->draft_max > 0) o.draft_max = s->draft_max;
+    bool drafts = s->draft && (o.speculate == ENGINE_SPECULATE_AUTO || o.speculate == ENGINE_SPECULATE_DRAFT);
+    if (rc == 0 && drafts && (rc = model_file_open(&f, s->draft, e)) == 0)
+        rc = nn_model_open(&m, f, models_list, NULL, e);
+    if (rc < 0 && drafts) rc = err_wrap(e, rc, "draft model %s", s->draft);
+    o.draft_model = m;
+    if (rc == 0) rc = need_of_path(out, path, &o, 0, e);
+    if (rc == 0 && m) {
+        out->weights_bytes += model_file_bytes(f);
+        out->scratch_bytes += m->mem.used_bytes;
+        if (!device_memory_add(&out->bytes, NEED_CPU, model_file_bytes(f) + m->mem.used_bytes)) rc = err_set_nomem(e);
+    }
+    nn_model_free(m);
+    model_file_free(f);
+    return rc;
+}

@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "formats/model_file.h"
 #include "runtime/device_memory.h"
+#include "runtime/runtime.h"
 
 #include <stdint.h>
 
@@ -45,6 +46,8 @@ typedef struct need {
  */
 int need_of_model(need *out, const model_file *f, const engine_options *o, int n_sequences, err *e);
 int need_of_path(need *out, const char *path, const engine_options *o, int n_sequences, err *e);
+/* With the settings that it would be opened with: their context, and their draft model beside it. */
+int need_of_settings(need *out, const char *path, const runtime_settings *s, const engine_options *o, err *e);
 
 /* What the cache of a model may take where nobody said how long its context is: of the memory that is free now, a
  * quarter, and half of what its weights leave. */

@@ -266,8 +266,8 @@ static int submit(request *x, const engine_request *g, const prompt *p, err *e) 
     return rc;
 }
 
-static int hand_over(request *x, const prompt *p, const sampling_params *s, int max_tokens, engine_guide *guide,
-                     err *e) {
+static int hand_over(request *x, const prompt *p, const sampling_params *s, int max_tokens, const tok_ids *hint,
+                     engine_guide *guide, err *e) {
     const runtime_request *q = &x->q;
     engine_rows           *rows = NULL;
     size_t                 n_rows = 0;
@@ -294,6 +294,10 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
                          .n_shown = q->task == RUNTIME_CHAT && !q->raw_answer ? x->owner->markers.count : 0,
                          .keep_special = q->raw_answer,
                          .no_cache = q->no_cache,
+                         .no_drafts = q->no_drafts,
+                         .draft_max = q->draft_max,
+                         .hint = hint->data,
+                         .n_hint = hint->count,
                          .marks = p->marks,
                          .n_marks = p->n_marks,
                          .client = q->client,
@@ -332,7 +336,7 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
 static int prepare(request *x, err *e) {
     const runtime_request *q = &x->q;
     sampling_params        s;
-    tok_ids                breakers = { 0 };
+    tok_ids                breakers = { 0 }, hint = { 0 };
     engine_guide          *guide = NULL;
     prompt                 p;
     trees                  t;
@@ -355,13 +359,15 @@ static int prepare(request *x, err *e) {
     if (rc == 0) rc = guides_get(x->owner, q, &t, &p, &guide, &calls, e);
     x->only_calls = calls && q->tool_choice >= RUNTIME_TOOLS_REQUIRED;
     if (rc == 0) rc = answer_open(x, &t, &p, calls && q->stream_calls, e);
+    if (rc == 0) rc = draft_hint(x->owner, q, &hint, e);
     if (rc == 0 && request_is_cancelled(x)) rc = ERR_CANCELLED;
     for (size_t i = 0; rc == 0 && q->want_context && i < p.ids.count; i++) {
         if (!tok_ids_push(&x->context, p.ids.data[i])) rc = err_set_nomem(e);
     }
-    if (rc == 0) rc = hand_over(x, &p, &s, max_tokens, guide, e);
+    if (rc == 0) rc = hand_over(x, &p, &s, max_tokens, &hint, guide, e);
     if (rc < 0 && guide) guide->free(guide); /* on success it is the engine's */
     tok_ids_deinit(&breakers);
+    tok_ids_deinit(&hint);
     prompt_deinit(&p);
     arena_deinit(&a);
     return rc;

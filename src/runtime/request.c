@@ -65,8 +65,8 @@ static bool keep_stops(request *x) {
 static bool keep_request(request *x) {
     runtime_request *q = &x->q;
     arena           *a = &x->mem;
-    view            *texts[] = { &q->messages, &q->tools,     &q->template_vars, &q->template_text,   &q->text,
-                                 &q->suffix,   &q->tool_name, &q->effort,        &q->constraint.text, &q->prompt_name };
+    view *texts[] = { &q->messages,  &q->tools,  &q->template_vars,   &q->template_text, &q->text,      &q->suffix,
+                      &q->tool_name, &q->effort, &q->constraint.text, &q->prompt_name,   &q->prediction };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (!keep_view(a, texts[i])) return false;
     sampling_params *p = &q->sampling;

@@ -53,7 +53,8 @@ static int describe(runtime *r, err *e) {
                          .n_embd = (int)d->n_embd,
                          .n_vocab = d->n_vocab,
                          .template_text = chat_template_text(r->chat),
-                         .template_origin = chat_template_origin(r->chat) };
+                         .template_origin = chat_template_origin(r->chat),
+                         .drafters = i->drafters };
     i->can_generate = engine_generates(r->engine);
     i->can_chat = i->can_generate && i->template_origin != NULL;
     const chat_format *f = chat_answer_format(r->chat);
@@ -92,6 +93,8 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     progress(o, 0.8f);
     if ((rc = pictures_open(r, o->settings.mmproj, &g, e)) < 0) return rc;
     g.step_tokens = pictures_step_tokens(r, &g);
+    if ((rc = draft_open(r, &o->settings, &g, e)) < 0) return rc;
+    r->info.drafters = runtime_drafters(g.speculate, g.draft_model != NULL);
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     if ((rc = adapters_open(&r->adapters, r->model, o->adapter_bytes, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
@@ -165,6 +168,7 @@ void runtime_free(runtime *r) {
     guides_close(r);
     adapters_free(r->adapters);
     chat_free(r->chat);
+    draft_close(r);
     nn_model_free(r->model);
     model_file_free(r->file);
     tok_ids_deinit(&r->markers);

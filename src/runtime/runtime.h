@@ -57,6 +57,9 @@ typedef struct runtime_settings {
     const runtime_lora *lora;                  /* adapters of requests that name none; at most RUNTIME_MAX_LORA */
     size_t              n_lora;
     const char         *mmproj; /* a GGUF file with the model's eyes; NULL: the one beside the model, if there is one */
+    const char *speculate;      /* "off", "auto", "lookup" or "draft" instead of the engine's option; NULL: that one */
+    const char *draft;          /* path of a smaller model with the same vocabulary; NULL: none */
+    int         draft_max;      /* tokens of one draft; 0: the engine's */
 } runtime_settings;
 
 /* A copy that owns its texts; NULL: out of memory. */
@@ -87,6 +90,11 @@ char *runtime_find_mmproj(const char *path);
  * of it for one side (NULL: as both). */
 int runtime_cache_types(const char *both, const char *k, const char *v, engine_options *o, err *e);
 
+/* "off", "auto", "lookup", "draft". */
+int runtime_speculate(const char *name, engine_speculate *out, err *e);
+/* Who drafts then: "lookup, draft"; "": nobody. */
+const char *runtime_drafters(engine_speculate s, bool has_draft);
+
 /* The model may be read by any thread until runtime_free. */
 int  runtime_open(runtime **out, const runtime_options *o, err *e);
 void runtime_free(runtime *r); /* cancels what is under way and waits for its events; accepts NULL */
@@ -104,6 +112,7 @@ typedef struct runtime_info {
     bool        can_see;         /* pictures in messages */
     const char *template_text;   /* NULL: none */
     const char *template_origin; /* "tokenizer.chat_template", "built-in chatml", ...; NULL: none */
+    const char *drafters;        /* "lookup, draft"; "": nobody drafts */
 } runtime_info;
 void runtime_describe(const runtime *r, runtime_info *out);
 
@@ -241,6 +250,9 @@ typedef struct runtime_request {
     int         n_top; /* at most 20 */
     bool        no_cache;
     bool        want_progress;
+    bool        no_drafts;  /* nobody drafts for it */
+    int         draft_max;  /* tokens of one draft; 0: the model's */
+    view        prediction; /* what the answer may look like: drafts are taken from it. Empty: nothing */
 
     const runtime_lora *lora; /* adapters, in this order; at most RUNTIME_MAX_LORA */
     size_t              n_lora;
@@ -290,6 +302,8 @@ typedef enum runtime_finish {
 
 typedef struct runtime_usage {
     int    prompt_tokens, cached_tokens, generated_tokens, reasoning_tokens;
+    int    drafted_tokens, accepted_tokens; /* accepted: generated ones that were drafted */
+    bool   predicted;                       /* the request had a prediction */
     double prepare_s, queued_s, prompt_s, generate_s;
 } runtime_usage;
 

@@ -17,7 +17,8 @@ runtime_settings *runtime_settings_copy(const runtime_settings *s) {
     runtime_settings *c = malloc(sizeof *c);
     if (!c) return NULL;
     *c = *s;
-    const char **texts[] = { &c->system, &c->messages, &c->template_text, &c->rope_type, &c->mmproj };
+    const char **texts[] = { &c->system, &c->messages,  &c->template_text, &c->rope_type,
+                             &c->mmproj, &c->speculate, &c->draft };
     size_t       n_texts = sizeof texts / sizeof texts[0], i = 0;
     c->sampling.bias = NULL;
     c->sampling.dry_breakers = NULL;
@@ -54,6 +55,8 @@ void runtime_settings_free(runtime_settings *s) {
     free((void *)s->template_text);
     free((void *)s->rope_type);
     free((void *)s->mmproj);
+    free((void *)s->speculate);
+    free((void *)s->draft);
     free(s);
 }
 

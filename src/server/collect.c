@@ -93,6 +93,9 @@ void collect_usage(const collect *c, runtime_usage *out) {
         if (u->prompt_tokens > out->prompt_tokens) out->prompt_tokens = u->prompt_tokens;
         out->generated_tokens += u->generated_tokens;
         out->reasoning_tokens += u->reasoning_tokens;
+        out->drafted_tokens += u->drafted_tokens;
+        out->accepted_tokens += u->accepted_tokens;
+        out->predicted = out->predicted || u->predicted;
         out->prepare_s = larger(out->prepare_s, u->prepare_s);
         out->queued_s = larger(out->queued_s, u->queued_s);
         out->prompt_s = larger(out->prompt_s, u->prompt_s);

@@ -103,6 +103,21 @@ void params_sampling(exchange *x, const node *o, sampling_protocol by, runtime_r
     read_breakers(x, o, q);
 }
 
+/* llama.cpp's names, flat or as an object. Which drafters there are was decided when the model was opened. */
+static void read_speculative(exchange *x, const node *o, runtime_request *q) {
+    node    inner;
+    bool    flag;
+    int64_t n;
+    if (read_bool(&x->in, o, "speculative.enabled", &flag)) q->no_drafts = !flag;
+    if (read_int(&x->in, o, "speculative.n_max", 0, PARAMS_MAX_DRAFT, &n)) q->draft_max = (int)n, q->no_drafts = n == 0;
+    (void)read_int(&x->in, o, "speculative.n_min", 0, PARAMS_MAX_DRAFT, &n);
+    (void)read_any(&x->in, o, "speculative.p_min");
+    (void)read_any(&x->in, o, "speculative.type");
+    if (!read_object(&x->in, o, "speculative", &inner)) return;
+    if (read_bool(&x->in, &inner, "enabled", &flag)) q->no_drafts = !flag;
+    if (read_int(&x->in, &inner, "max", 0, PARAMS_MAX_DRAFT, &n)) q->draft_max = (int)n, q->no_drafts = n == 0;
+}
+
 void params_extras(exchange *x, const node *o, runtime_request *q) {
     bool    flag;
     int64_t integer;
@@ -111,6 +126,7 @@ void params_extras(exchange *x, const node *o, runtime_request *q) {
         reader_fail(&x->in, &n, "adapters are not supported");
     if (read_bool(&x->in, o, "cache_prompt", &flag)) q->no_cache = !flag;
     params_json_form(x, o, q);
+    read_speculative(x, o, q);
     if (read_bool(&x->in, o, "ignore_eos", &flag)) q->ignore_eos = flag;
     if (read_int(&x->in, o, "priority", -1000, 1000, &integer)) q->priority = (int)integer;
     if (read_int(&x->in, o, "min_tokens", 0, PARAMS_MAX_TOKENS, &integer)) q->min_tokens = (int)integer;

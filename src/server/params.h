@@ -8,7 +8,7 @@
 
 #include "server/exchange.h"
 
-enum { PARAMS_MAX_STOPS = 64, PARAMS_MAX_TOKENS = 1 << 24 };
+enum { PARAMS_MAX_STOPS = 64, PARAMS_MAX_TOKENS = 1 << 24, PARAMS_MAX_DRAFT = 32 };
 
 /* The parameters of the table (params/sampling_table.h) that a protocol has, by its names and within its limits. */
 void params_numbers(reader *in, const node *o, sampling_protocol by, runtime_request *q);

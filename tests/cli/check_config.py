@@ -64,6 +64,8 @@ EACH = {
     "kv_cache.host_bytes": ("1GiB", 1 << 30, "host.host_cache_bytes"),
     "kv_cache.disk_dir": ("/x/cache", "/x/cache", "host.disk_cache_dir"),
     "kv_cache.disk_bytes": ("2GB", 2 * 10**9, "host.disk_cache_bytes"),
+    "speculative.type": ("off", 0, "host.speculate"),
+    "speculative.max": ("5", 5, "host.draft_max"),
     "responses.bytes": ("2MiB", 2 << 20, "server.kept_bytes"),
     "responses.keep": ("10m", 600, "server.kept_seconds"),
     "models.context": ("512", 512, "host.n_ctx"),
@@ -102,7 +104,7 @@ EACH = {
     "sampling.stop": ("END", ["END"], "model.stop"),
 }
 # Seen below in what a server does.
-ELSEWHERE = {"speculative.enabled", "speculative.draft_model", "models.directory", "models.default", "models.list", "models.pinned",
+ELSEWHERE = {"models.directory", "models.default", "models.list", "models.pinned",
              "telemetry.log_level", "telemetry.log_level_file", "telemetry.log_format", "telemetry.log_file",
              "security.api_key_file", "security.api_keys", "security.token_file", "security.rate_requests", "security.rate_tokens"}
 APART = {"transport.tcp", "transport.unix_socket"}  # hide what others show

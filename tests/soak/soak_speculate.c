@@ -312,7 +312,7 @@ typedef struct way {
 
 static void run_way(const model *m, const way *w, int n_seqs, int pages) {
     uint64_t     s = seed * 31 + (uint64_t)w->errs + 7;
-    knowing      k = { { "test", false, NULL, NULL, know, NULL }, w->errs, s, m->f.model->dims->n_vocab };
+    knowing      k = { { .name = "test", .propose = know }, w->errs, s, m->f.model->dims->n_vocab };
     engine_stats st;
     size_t       page = fixture_page_bytes(&m->f, 16);
     engine      *g = open_engine(m, (engine_options){ .n_threads = 1 + (int)(s % 2),

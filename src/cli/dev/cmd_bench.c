@@ -6,13 +6,14 @@
  * after a prompt of one token, end tokens forbidden. With a batch of B there are B such requests at once; the clock
  * runs from the step in which the last of them has begun to the one in which the first ends, so that every counted step
  * has B tokens. Each figure is the median over the repetitions. Weights are moved into huge pages first where hearth
- * run would do so too; --mapped leaves them in the page cache.
+ * run would do so too; --mapped leaves them in the page cache. --speculate measures something else: bench_speculate.c.
  */
 #include "base/clock.h"
 #include "base/machine.h"
 #include "base/str.h"
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
+#include "cli/dev/bench_speculate.h"
 #include "cli/models/models.h"
 #include "cli/options.h"
 #include "engine/engine.h"
@@ -228,6 +229,15 @@ static bool read_batches(bench *b, const char *text) {
     return false;
 }
 
+static int compare_drafts(const cli_args *a, const bench *b, const char *path, const char *who, err *e) {
+    const char *name = cli_string(a, "draft", NULL);
+    char       *draft = NULL;
+    int         rc = name ? cli_model_path(&draft, name, e) : 0;
+    if (rc == 0) rc = bench_speculate(a, path, draft, who, b->threads, b->reps, b->n_generate, e);
+    free(draft);
+    return rc;
+}
+
 static int run(const cli_args *a) {
     bench       b = { .random = 1 };
     const char *kv = cli_string(a, "kv", "f16");
@@ -249,7 +259,13 @@ static int run(const cli_args *a) {
     b.reps = (int)reps;
     b.threads = (int)threads;
     b.mapped = cli_flag(a, "mapped");
-    int rc = cli_model_path(&path, cli_arg(a, 0), &e);
+    int         rc = cli_model_path(&path, cli_arg(a, 0), &e);
+    const char *who = cli_string(a, "speculate", NULL);
+    if (rc == 0 && who) {
+        rc = compare_drafts(a, &b, path, who, &e);
+        free(path);
+        return rc == 0 ? CLI_OK : cli_fail(a, &e);
+    }
     if (rc == 0) rc = open_engine(&b, path, &e);
     if (rc == 0) rc = measure_all(&b, &e);
     if (rc == 0) show(&b, path, cli_flag(a, "json"));
@@ -266,6 +282,8 @@ static const cli_option options[] = {
     { "reps", CLI_INT, "N", "number of repetitions, of which the median is reported (3)", 'r' },
     CLI_DEVICE_OPTION,
     CLI_KV_OPTION("kv"),
+    { "speculate", CLI_STRING, "WHO", "compare answers with and without drafts: auto, lookup or draft", 0 },
+    { "draft", CLI_STRING, "MODEL", "draft model for --speculate", 0 },
     { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file instead of huge pages", 0 },
     CLI_JSON_OPTION,
     { 0 },

@@ -71,6 +71,8 @@ static void put_host(const host_options *h, str *out) {
     put_number(out, "max_waiting", g->max_waiting);
     put_number(out, "target_step_ms", g->target_step_ms);
     put_number(out, "n_threads", g->n_threads);
+    put_number(out, "speculate", g->speculate);
+    put_number(out, "draft_max", g->draft_max);
     put_text(out, "device", g->device);
     put_number(out, "k_type", g->k_type);
     put_number(out, "v_type", g->v_type);
@@ -96,6 +98,9 @@ static void put_settings(const runtime_settings *r, str *out) {
     put_number(out, "context", r->n_ctx);
     put_text(out, "rope_type", r->rope_type);
     put_number(out, "rope_factor", r->rope_factor);
+    put_text(out, "speculate", r->speculate);
+    put_text(out, "draft", r->draft);
+    put_number(out, "draft_max", r->draft_max);
     put_number(out, "rope_original_context", r->rope_original_context);
 }
 

@@ -23,7 +23,7 @@ enum { PROMPT = 256, GENERATE = 32, REPS = 3, MAX_CONTEXT = 1 << 24, CONTEXT_STE
 typedef enum speed_source { SPEED_UNKNOWN, SPEED_ESTIMATED, SPEED_MEASURED } speed_source;
 
 typedef struct info {
-    const char    *given, *path, *cache_type;
+    const char    *given, *path, *cache_type, *drafters;
     model_file    *file;
     model_summary  sum;
     engine_options engine;
@@ -203,6 +203,7 @@ static void put_text(const info *x, str *out) {
     if (n->sequence_bytes) str_printf(out, " and %s per sequence", bytes_text(b, n->sequence_bytes));
     str_printf(out, "\nscratch         %s\n", bytes_text(a, n->scratch_bytes));
     str_printf(out, "other           about %s (tokenizer, heap)\n", bytes_text(a, n->other_bytes));
+    str_printf(out, "drafts          %s\n", *x->drafters ? x->drafters : "off");
     str_printf(out, "memory          %s in all", bytes_text(a, total));
     if (!x->available)
         str_puts(out, "; the amount of available memory is not known\n");
@@ -258,7 +259,7 @@ static void put_json(const info *x, str *out) {
         str_printf(out, ",\"context_that_fits\":%d", x->fitting_context);
     else
         str_puts(out, ",\"context_that_fits\":null");
-    str_printf(out, "},\"speed\":{\"source\":%s", sources[x->source]);
+    str_printf(out, "},\"drafters\":\"%s\",\"speed\":{\"source\":%s", x->drafters, sources[x->source]);
     if (x->source != SPEED_UNKNOWN) {
         str_printf(out, ",\"prompt_tokens_per_second\":%.2f,\"generation_tokens_per_second\":%.2f,\"threads\":%lld",
                    c->prompt, c->generation, (long long)c->threads);
@@ -287,6 +288,8 @@ static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, 
     if (rc == 0 && type) rc = runtime_cache_types(type, NULL, NULL, &o.engine, e);
     x->engine = o.engine;
     if (own.runtime.n_ctx > 0) x->engine.n_ctx = own.runtime.n_ctx;
+    if (rc == 0 && own.runtime.speculate) rc = runtime_speculate(own.runtime.speculate, &x->engine.speculate, e);
+    x->drafters = runtime_drafters(x->engine.speculate, own.runtime.draft != NULL);
     x->cache_type = nn_kv_type_name(o.engine.k_type);
     x->path = model->path;
     model_settings_deinit(&own);

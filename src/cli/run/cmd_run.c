@@ -327,6 +327,10 @@ static const cli_option options[] = {
     CLI_MODEL_FORMAT_OPTIONS,
     CLI_MODEL_PULL_OPTION,
     CLI_CONFIG_OPTIONS,
+    { "speculate", CLI_STRING, "WHO", "who guesses ahead: auto (default), off, lookup, draft; answers stay the same",
+      0 },
+    { "draft", CLI_STRING, "MODEL", "use this smaller model with the same vocabulary to guess ahead", 0 },
+    { "draft-max", CLI_INT, "N", "number of tokens guessed in one step at most; 0: 16 (0)", 0 },
     { 0 },
 };
 

@@ -315,4 +315,6 @@ void session_describe(const runtime_usage *u, str *out) {
     /* The first token belongs to the prompt's time. */
     if (u->generate_s > 0 && u->generated_tokens > 1)
         str_printf(out, ", %.1f tok/s", (u->generated_tokens - 1) / u->generate_s);
+    if (u->drafted_tokens > 0)
+        str_printf(out, "; %d of %d drafted tokens were right", u->accepted_tokens, u->drafted_tokens);
 }

@@ -344,6 +344,9 @@ void model_add_counters(runtime_stats *to, const runtime_stats *s) {
     to->engine.tokens_cached += s->engine.tokens_cached;
     to->engine.tokens_generated += s->engine.tokens_generated;
     to->engine.preemptions += s->engine.preemptions;
+    to->engine.drafts += s->engine.drafts;
+    to->engine.drafted += s->engine.drafted;
+    to->engine.accepted += s->engine.accepted;
     to->engine.failed_steps += s->engine.failed_steps;
     to->engine.evictions += s->engine.evictions;
     to->requests += s->requests;

@@ -369,9 +369,8 @@ static int measure(worker *w, err *e) {
     int            rc = w->walls;
     if (rc < 0) *e = w->no_walls;
     if (rc == 0) rc = fault_at_load(&w->fault, e);
-    if (w->open.runtime.settings.n_ctx > 0) o.n_ctx = w->open.runtime.settings.n_ctx;
     if (rc == 0) rc = find_room(w, &o, e);
-    if (rc == 0) rc = need_of_path(&n, w->open.runtime.path, &o, 0, e);
+    if (rc == 0) rc = need_of_settings(&n, w->open.runtime.path, &w->open.runtime.settings, &o, e);
     if (rc < 0) return rc;
     if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
         n.other_bytes += MOVING_BYTES;
@@ -527,10 +526,11 @@ static int keep_lora(worker *w, err *e) {
 static int build_walls(const worker *w, err *e) {
     const char             *cache = w->open.runtime.engine.disk_cache_dir, *dir = w->open.runtime.adapter_dir;
     const runtime_settings *s = &w->open.runtime.settings;
-    const char             *readable[3 + RUNTIME_MAX_LORA] = { w->open.runtime.path };
+    const char             *readable[4 + RUNTIME_MAX_LORA] = { w->open.runtime.path };
     char                   *eyes = s->mmproj ? NULL : runtime_find_mmproj(w->open.runtime.path);
     size_t                  n = 1;
     if (s->mmproj || eyes) readable[n++] = s->mmproj ? s->mmproj : eyes;
+    if (s->draft) readable[n++] = s->draft;
     /* Adapters that are added later lie in a directory of their own. One that is missing is said when it is used. */
     if (dir && dir_exists(dir)) readable[n++] = dir;
     for (size_t i = 0; i < s->n_lora; i++) {

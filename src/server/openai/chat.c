@@ -319,9 +319,29 @@ static const char *const hosted[] = { "user",
                                       "safety_identifier",
                                       "prompt_cache_retention",
                                       "verbosity",
-                                      "prediction",
                                       "web_search_options",
                                       NULL };
+
+/* What the answer will mostly be: {"type": "content", "content": text or parts}. */
+static void read_prediction(exchange *x, runtime_request *q) {
+    node n, content;
+    view kind;
+    if (!read_object(&x->in, &x->body, "prediction", &n)) return;
+    if (read_string(&x->in, &n, "type", &kind) && !view_eq_c(kind, "content")) {
+        node at = node_get(&n, "type");
+        reader_fail(&x->in, &at, "only content is supported");
+    }
+    content = read_any(&x->in, &n, "content");
+    if (node_is(&content) == NODE_ARRAY && node_count(&content) > 0) {
+        node part = node_at(&content, 0);
+        content = read_any(&x->in, &part, "text");
+        (void)read_any(&x->in, &part, "type");
+    }
+    if (node_is(&content) == NODE_STRING)
+        q->prediction = node_text(&content);
+    else
+        reader_fail(&x->in, &n, "needs content: a text, or a list with one");
+}
 
 static void refuse_media(exchange *x) {
     static const char *const names[] = { "audio", NULL };
@@ -357,6 +377,7 @@ void openai_chat(exchange *x) {
     params_grammar(x, &x->body, q);
     if (read_object(&x->in, &x->body, "response_format", &format)) params_format(x, &format, q, false);
     params_extras(x, &x->body, q);
+    read_prediction(x, q);
     openai_read_template(x, &x->body, q);
     read_bool(&x->in, &x->body, "timings_per_token", &timings);
     exchange_ignore_members(x, hosted);

@@ -144,6 +144,8 @@ static void total_usage(const complete_state *s, runtime_usage *out) {
         out->prompt_tokens += u.prompt_tokens;
         out->cached_tokens += u.cached_tokens;
         out->generated_tokens += u.generated_tokens;
+        out->drafted_tokens += u.drafted_tokens;
+        out->accepted_tokens += u.accepted_tokens;
         out->prompt_s += u.prompt_s;
         out->generate_s += u.generate_s;
     }

@@ -52,6 +52,8 @@ void openai_put_usage(jw *w, const runtime_usage *u) {
     jw_key(w, "completion_tokens_details");
     jw_open(w, '{');
     jw_put_int(w, "reasoning_tokens", u->reasoning_tokens);
+    jw_put_int(w, "accepted_prediction_tokens", u->predicted ? u->accepted_tokens : 0);
+    jw_put_int(w, "rejected_prediction_tokens", u->predicted ? u->drafted_tokens - u->accepted_tokens : 0);
     jw_close(w, '}');
     jw_close(w, '}');
 }
@@ -67,6 +69,10 @@ void openai_put_timings(jw *w, const runtime_usage *u) {
     jw_put_int(w, "predicted_n", u->generated_tokens);
     jw_put_real(w, "predicted_ms", u->generate_s * 1e3);
     jw_put_real(w, "predicted_per_second", u->generate_s > 0 ? u->generated_tokens / u->generate_s : 0);
+    if (u->drafted_tokens > 0) {
+        jw_put_int(w, "draft_n", u->drafted_tokens);
+        jw_put_int(w, "draft_n_accepted", u->accepted_tokens);
+    }
     jw_close(w, '}');
 }
 

@@ -79,6 +79,9 @@ static void put_engines(str *b, const runtime_stats *r) {
     if (g->steps)
         metrics_put(b, "batch_tokens", "gauge", "Mean number of tokens per step since the server started.",
                     (double)g->tokens_evaluated / (double)g->steps);
+    metrics_put(b, "spec_drafts_total", "counter", "Drafts that were evaluated.", (double)g->drafts);
+    metrics_put(b, "spec_drafted_total", "counter", "Tokens of these drafts.", (double)g->drafted);
+    metrics_put(b, "spec_accepted_total", "counter", "Drafted tokens that were right.", (double)g->accepted);
     metrics_put(b, "preemptions_total", "counter", "Sequences that were interrupted because pages ran out.",
                 (double)g->preemptions);
     metrics_put(b, "kv_evictions_total", "counter", "Cached pages that were dropped to make room for others.",

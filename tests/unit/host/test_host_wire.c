@@ -322,7 +322,7 @@ static void test_events(void **state) {
                           .last = true,
                           .finish = RUNTIME_STOP_STRING,
                           .stop_index = 1,
-                          .usage = { 1, 2, 3, 4, 0.5, 1.5, 2.5, 3.5 } };
+                          .usage = { 1, 2, 3, 4, 5, 6, true, 0.5, 1.5, 2.5, 3.5 } };
     get_event(&ev, &got);
     assert_true(got.finish == RUNTIME_STOP_STRING && got.stop_index == 1 && got.usage.prompt_tokens == 1);
     assert_true(got.usage.cached_tokens == 2 && got.usage.generated_tokens == 3 && got.usage.reasoning_tokens == 4);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What drafts bring on real texts: a model is asked the same things with and without them, in turns, greedily. Answers
+ * must be equal; that is checked. Copying (repeat this text, change one word of this code) is where looking up helps
+ * most, a story where it helps least. Each repetition opens the model anew, since an answer that was given once can be
+ * looked up; the task "again" measures just that, and "edit" comes with a prediction: the answer with every twelfth word
+ * replaced.
+ */
+#include "cli/dev/bench_speculate.h"
+
+#include "cli/run/once.h"
+#include "runtime/runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_REPS = 100 };
+
+typedef enum kind { PLAIN, AGAIN, EDIT } kind;
+
+typedef struct task {
+    const char *name, *ask;
+    kind        kind;
+} task;
+
+#define TEXT                                                                                                           \
+    "The old lighthouse stood at the end of the pier. Every evening the keeper climbed the stairs and lit the lamp. "  \
+    "Ships far out at sea saw the light and knew that the harbour was near. In winter the waves were high, and the "   \
+    "keeper slept in the tower. In summer children came to visit, and he told them about the ships."
+#define CODE                                                                                                           \
+    "def total(items):\n    result = 0\n    for item in items:\n        result = result + item.price\n    return "     \
+    "result\n"                                                                                                         \
+    "\ndef mean(items):\n    if len(items) == 0:\n        return 0\n    return total(items) / len(items)\n"
+
+#define STORY "Tell me a story with the words fox, bread and river."
+
+static const task tasks[] = {
+    { "copy", "Repeat this text exactly: " TEXT, PLAIN },
+    { "code", "Write this code again and rename result to amount:\n\n" CODE, PLAIN },
+    { "story", STORY, PLAIN },
+    { "facts", "What is the capital of France? Then count from one to twenty in words.", PLAIN },
+    { "again", STORY, AGAIN },
+    { "edit", "Tell me a story with the words moon, hat and bridge.", EDIT },
+};
+enum { N_TASKS = sizeof tasks / sizeof *tasks };
+
+typedef struct outcome {
+    double        speed[2][MAX_REPS]; /* without and with drafts */
+    runtime_usage usage;
+    str           text[2];
+} outcome;
+
+/* A model that cannot chat goes on with the text. */
+static int ask(runtime *r, const task *t, bool chats, bool drafts, view prediction, int n_tokens, str *text,
+               runtime_usage *u, err *e) {
+    runtime_request q;
+    str             json;
+    runtime_request_init(&q);
+    str_init(&json);
+    str_puts(&json, "[{\"role\":\"user\",\"content\":");
+    str_put_json(&json, t->ask, strlen(t->ask));
+    str_puts(&json, "}]");
+    q.task = chats ? RUNTIME_CHAT : RUNTIME_COMPLETE;
+    if (chats)
+        q.messages = (view){ str_cstr(&json), json.len };
+    else
+        q.text = view_of(t->ask);
+    q.sampling.temperature = 0;
+    q.sampling_set = RUNTIME_SET_TEMPERATURE;
+    q.max_tokens = n_tokens;
+    q.no_drafts = !drafts;
+    q.prediction = prediction;
+    str_clear(text);
+    int rc = str_ok(&json) ? once_ask(r, &q, text, u, e) : err_set_nomem(e);
+    str_deinit(&json);
+    return rc;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The text with every twelfth word replaced. */
+static void edit(const str *text, str *out) {
+    int words = 0;
+    for (size_t i = 0; i < text->len; i++) {
+        char c = str_cstr(text)[i];
+        if (c == ' ' && ++words % 12 == 0) {
+            str_puts(out, " something");
+            while (i + 1 < text->len && str_cstr(text)[i + 1] != ' ') i++;
+        } else {
+            str_push(out, c);
+        }
+    }
+}
+
+static int measure_task(runtime *r, const task *t, bool chats, int rep, int n_tokens, outcome *out, err *e) {
+    str           prediction;
+    runtime_usage u = { 0 };
+    int           rc = 0;
+    str_init(&prediction);
+    for (int k = 0; k < 2 && rc == 0; k++) {
+        if (k == 1 && t->kind == EDIT) edit(&out->text[0], &prediction);
+        view hint = { str_cstr(&prediction), prediction.len };
+        if (k == 1 && t->kind == AGAIN) rc = ask(r, t, chats, true, hint, n_tokens, &out->text[1], &u, e);
+        if (rc == 0) rc = ask(r, t, chats, k == 1, hint, n_tokens, &out->text[k], &u, e);
+        if (rc == 0) out->speed[k][rep] = u.generate_s > 0 ? (u.generated_tokens - 1) / u.generate_s : 0;
+    }
+    out->usage = u;
+    if (rc == 0 && strcmp(str_cstr(&out->text[0]), str_cstr(&out->text[1])) != 0)
+        rc = err_set(e, ERR_FORMAT, "%s: the answer with drafts is another one", t->name);
+    str_deinit(&prediction);
+    return rc;
+}
+
+/* All tasks once, without and with drafts. */
+static int measure(const runtime_options *o, int rep, int n_tokens, outcome *outs, err *e) {
+    static const task warm = { "", "What is 12 plus 30?", PLAIN };
+    runtime_info      info;
+    runtime_usage     u;
+    runtime          *r;
+    int               rc = runtime_open(&r, o, e);
+    if (rc < 0) return rc;
+    runtime_describe(r, &info);
+    for (int k = 0; k < 2 && rc == 0; k++)
+        rc = ask(r, &warm, info.can_chat, k == 1, (view){ "", 0 }, 32, &outs[0].text[k], &u, e);
+    for (int i = 0; i < N_TASKS && rc == 0; i++)
+        rc = measure_task(r, &tasks[i], info.can_chat, rep, n_tokens, &outs[i], e);
+    runtime_free(r);
+    return rc;
+}
+
+static void show(const task *t, outcome *o, int reps, bool json, bool first) {
+    for (int k = 0; k < 2; k++) qsort(o->speed[k], (size_t)reps, sizeof o->speed[k][0], by_value);
+    double without = o->speed[0][reps / 2], with = o->speed[1][reps / 2], ratio = without > 0 ? with / without : 0;
+    if (json)
+        printf("%s{\"task\":\"%s\",\"tokens\":%d,\"without\":%.2f,\"with\":%.2f,\"drafted\":%d,\"accepted\":%d}",
+               first ? "" : ",", t->name, o->usage.generated_tokens, without, with, o->usage.drafted_tokens,
+               o->usage.accepted_tokens);
+    else
+        printf("%-8s %7d %12.1f %12.1f %8.2fx %9d %9d\n", t->name, o->usage.generated_tokens, without, with, ratio,
+               o->usage.drafted_tokens, o->usage.accepted_tokens);
+}
+
+int bench_speculate(const cli_args *a, const char *path, const char *draft, const char *who, int threads, int reps,
+                    int n_tokens, err *e) {
+    runtime_options o = { .path = path, .engine = { .n_threads = threads, .max_seqs = 1 } };
+    bool            json = cli_flag(a, "json");
+    int             rc = 0;
+    outcome        *outs = calloc(N_TASKS, sizeof *outs);
+    if (!outs) return err_set_nomem(e);
+    o.settings.speculate = who;
+    o.settings.draft = draft;
+    o.engine.k_type = o.engine.v_type = NN_KV_F16;
+    for (int i = 0; i < reps && rc == 0; i++) rc = measure(&o, i, n_tokens, outs, e);
+    if (rc == 0 && json)
+        printf("{\"speculate\":\"%s\",\"tasks\":[", who);
+    else if (rc == 0)
+        printf("%-8s %7s %12s %12s %9s %9s %9s\n", "task", "tokens", "tok/s off", "tok/s on", "", "drafted", "right");
+    for (int i = 0; i < N_TASKS; i++) {
+        if (rc == 0) show(&tasks[i], &outs[i], reps, json, i == 0);
+        str_deinit(&outs[i].text[0]);
+        str_deinit(&outs[i].text[1]);
+    }
+    if (rc == 0 && json) printf("]}\n");
+    free(outs);
+    return rc;
+}

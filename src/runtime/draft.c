@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Speculation as a model's settings ask for it: who drafts, and the draft model with its check.
+ *
+ * A draft model must have the same vocabulary, since its tokens are taken as they are: the same kind of tokenizer, ends and
+ * texts. Files of one family are padded differently, so a few entries at the end may be missing in one of them, and the
+ * first few, which are markers, may be named differently.
+ */
+#include "runtime/internal.h"
+
+#include "bundle/tokenizer.h"
+#include "models/list.h"
+
+#include <string.h>
+
+enum { MAX_PADDING = 128, MARKERS = 5 };
+
+static const char *const names[ENGINE_SPECULATE_COUNT] = { "off", "auto", "lookup", "draft" };
+
+int runtime_speculate(const char *name, engine_speculate *out, err *e) {
+    for (int i = 0; i < ENGINE_SPECULATE_COUNT; i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        *out = (engine_speculate)i;
+        return 0;
+    }
+    return err_set(e, ERR_ARG, "speculate: '%.40s' is not off, auto, lookup or draft", name);
+}
+
+static bool same_ends(const tok *a, const tok *b) {
+    size_t         n, n_b;
+    const int32_t *ends = tok_end_ids(a, &n);
+    (void)tok_end_ids(b, &n_b);
+    for (size_t i = 0; i < n; i++) {
+        if (ends[i] < tok_count(b) && !tok_is_end(b, ends[i])) return false;
+    }
+    return n == 0 || n_b > 0;
+}
+
+/* Why one cannot draft for the other. */
+static int check_vocabulary(const tok *model, const tok *draft, err *e) {
+    int32_t a = tok_count(model), b = tok_count(draft), n = a < b ? a : b;
+    if (strcmp(tok_kind(model), tok_kind(draft)) != 0)
+        return err_set(e, ERR_UNSUPPORTED, "its tokenizer is %s, the model's is %s", tok_kind(draft), tok_kind(model));
+    if (a - b > MAX_PADDING || b - a > MAX_PADDING)
+        return err_set(e, ERR_UNSUPPORTED, "its vocabulary has %d tokens, the model's %d", b, a);
+    for (int32_t i = MARKERS; i < n; i++) {
+        view x = tok_text(model, i), y = tok_text(draft, i);
+        if (x.len != y.len || memcmp(x.data, y.data, x.len) != 0)
+            return err_set(e, ERR_UNSUPPORTED, "token %d is '%.*s', the model's is '%.*s'", i,
+                           (int)(y.len < 40 ? y.len : 40), y.data, (int)(x.len < 40 ? x.len : 40), x.data);
+    }
+    if (!same_ends(model, draft)) return err_set(e, ERR_UNSUPPORTED, "other tokens end its answers");
+    return 0;
+}
+
+int draft_open(runtime *r, const runtime_settings *s, engine_options *g, err *e) {
+    int  rc = 0;
+    tok *t = NULL;
+    if (s->speculate && (rc = runtime_speculate(s->speculate, &g->speculate, e)) < 0) return rc;
+    if (s->draft_max > 0) g->draft_max = s->draft_max;
+    bool asked = g->speculate == ENGINE_SPECULATE_AUTO || g->speculate == ENGINE_SPECULATE_DRAFT;
+    if (g->speculate == ENGINE_SPECULATE_DRAFT && !s->draft)
+        return err_set(e, ERR_ARG, "speculate: draft needs a draft model (--draft)");
+    if (!s->draft || !asked) return 0;
+    rc = model_file_open(&r->draft_file, s->draft, e);
+    if (rc == 0) rc = bundle_tokenizer_open(&t, r->draft_file, &(tok_options){ 0 }, e);
+    if (rc == 0) rc = check_vocabulary(chat_tokenizer(r->chat), t, e);
+    if (rc == 0) rc = nn_model_open(&r->draft_model, r->draft_file, models_list, NULL, e);
+    tok_free(t);
+    g->draft_model = r->draft_model;
+    return rc < 0 ? err_wrap(e, rc, "draft model %s", s->draft) : 0;
+}
+
+void draft_close(runtime *r) {
+    nn_model_free(r->draft_model);
+    model_file_free(r->draft_file);
+}
+
+int draft_hint(const runtime *r, const runtime_request *q, tok_ids *out, err *e) {
+    if (!q->prediction.len || q->no_drafts) return 0;
+    return runtime_tokenize(r, q->prediction, false, false, out, e);
+}
+
+const char *runtime_drafters(engine_speculate s, bool has_draft) {
+    switch (s) {
+    case ENGINE_SPECULATE_AUTO: return has_draft ? "lookup, draft" : "lookup";
+    case ENGINE_SPECULATE_LOOKUP: return "lookup";
+    case ENGINE_SPECULATE_DRAFT: return "draft";
+    default: return "";
+    }
+}
