@@ -8,7 +8,8 @@
  *
  *     max over n of (1 + p + ... + p^n) t(1) / t(1 + n),
  *
- * and stands beside what the engine achieves, which chooses the depth by itself. Runs of all kinds alternate; medians.
+ * and stands beside what the engine achieves, which chooses the depth by itself. Answers with and without drafts follow
+ * each other; the figures are medians of their ratios.
  *
  *   bench_speculate [MODEL.gguf] [--threads N] [--tokens N] [--reps N]      without a model: 1.24 B, random Q4_K weights
  */
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROMPT = 32, MOST = 1024, MAX_REPS = 32, WARM = 48 };
+enum { PROMPT = 32, MOST = 1024, MAX_REPS = 32, WARM = 8 };
 
 static const int    DEPTHS[] = { 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 15 };
 static const double CHANCES[] = { 0, 0.3, 0.5, 0.7, 0.8, 0.9, 1 };
@@ -80,36 +81,39 @@ static void on_event(void *ctx, const engine_event *ev) {
     if (++r->n == WARM) r->mid = r->last;
 }
 
-/* Tokens per second of one answer behind its first WARM tokens, during which the engine learns what steps cost. */
-static double speed(bench *b, engine_options o, bool record, err *e) {
+/* Tokens per second of one answer behind its first WARM tokens; negative: it failed. */
+static double speed(bench *b, engine *g, bool drafts, bool record, err *e) {
     int32_t        prompt[PROMPT];
-    engine        *g;
     uint64_t       id;
     result         r = { .record = record ? &b->s : NULL };
     engine_request q = { .tokens = prompt,
                          .n_tokens = PROMPT,
                          .max_tokens = b->tokens + WARM,
                          .ignore_eos = true,
+                         .no_drafts = !drafts,
                          .on_event = on_event,
                          .ctx = &r };
+    sampling_params_default(&q.sampling);
+    q.sampling.temperature = 0;
+    q.sampling.repeat_penalty = 1.1f; /* random weights would say one thing again and again */
+    for (int i = 0; i < PROMPT; i++) prompt[i] = i * 7 % 250;
+    if (engine_submit(g, &q, &id, e) < 0) return -1;
+    engine_wait_idle(g);
+    if (record) b->s.n = r.n;
+    if (r.failed.code) *e = r.failed;
+    return r.failed.code ? -1 : (r.n - WARM) / (r.last - r.mid);
+}
+
+static engine *open_engine(bench *b, engine_options o, err *e) {
+    engine *g;
     o.n_ctx = PROMPT + b->tokens + WARM + 1;
     o.n_threads = b->threads;
     o.max_seqs = 4;
     o.k_type = o.v_type = NN_KV_F16;
     o.cpu = cpu_detect();
     o.device = "cpu";
-    o.drafter = record ? NULL : &b->s.base;
-    sampling_params_default(&q.sampling);
-    q.sampling.temperature = 0;
-    q.sampling.repeat_penalty = 1.1f; /* random weights would say one thing again and again */
-    for (int i = 0; i < PROMPT; i++) prompt[i] = i * 7 % 250;
-    if (engine_open(&g, b->model, NULL, &o, e) < 0) return -1;
-    if (engine_submit(g, &q, &id, e) < 0) r.failed = *e;
-    engine_wait_idle(g);
-    engine_free(g);
-    if (record) b->s.n = r.n;
-    if (r.failed.code) *e = r.failed;
-    return r.failed.code ? -1 : (r.n - WARM) / (r.last - r.mid);
+    o.drafter = &b->s.base;
+    return engine_open(&g, b->model, NULL, &o, e) < 0 ? NULL : g;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -132,33 +136,46 @@ static double predicted(double p, const double *t) {
     return best;
 }
 
-static int measure(bench *b, err *e) {
-    static double fixed[N_DEPTHS][MAX_REPS], free_depth[N_CHANCES][MAX_REPS], t[N_DEPTHS], v;
-    if (speed(b, (engine_options){ 0 }, true, e) < 0) return e->code;
-    for (int rep = 0; rep < b->reps; rep++) {
-        for (int i = 0; i < N_DEPTHS; i++) {
-            b->s.p = 0;
-            engine_options o = { .draft_max = DEPTHS[i] ? DEPTHS[i] : 1, .draft_always = true };
-            if (DEPTHS[i] == 0) o.draft_always = false, b->s.n = 0; /* an empty script: no drafts */
-            int n = b->s.n;
-            v = speed(b, o, false, e);
-            b->s.n = n ? n : b->tokens + WARM;
-            if ((fixed[i][rep] = v) < 0) return e->code;
-        }
-        for (int i = 0; i < N_CHANCES; i++) {
-            b->s.p = CHANCES[i];
-            if ((free_depth[i][rep] = speed(b, (engine_options){ 0 }, false, e)) < 0) return e->code;
-        }
+/* How many times faster answers with drafts are: the median over pairs of answers that follow each other. */
+static int compare(bench *b, engine_options o, double p, double *ratio, double *per_s, err *e) {
+    double  ratios[MAX_REPS], speeds[MAX_REPS];
+    engine *g = open_engine(b, o, e);
+    int     rc = g ? 0 : e->code;
+    b->s.p = p;
+    for (int i = -1; i < b->reps && rc == 0; i++) { /* once in vain: the engine learns what steps cost */
+        double off = speed(b, g, false, false, e), on = off < 0 ? -1 : speed(b, g, true, false, e);
+        if (on < 0) rc = e->code;
+        if (i < 0 || rc < 0) continue;
+        ratios[i] = on / off;
+        speeds[i] = on;
     }
-    printf("rows  step ms  ratio\n");
-    for (int i = 0; i < N_DEPTHS; i++) {
-        t[i] = 1 / median(fixed[i], b->reps);
-        printf("%4d  %7.3f  %5.2f\n", DEPTHS[i] + 1, 1e3 * t[i], t[i] / t[0]);
+    engine_free(g);
+    if (rc < 0) return rc;
+    *ratio = median(ratios, b->reps);
+    *per_s = median(speeds, b->reps);
+    return 0;
+}
+
+static int measure(bench *b, err *e) {
+    double  t[N_DEPTHS] = { 1 }, ratio, per_s;
+    engine *g = open_engine(b, (engine_options){ 0 }, e);
+    if (!g) return e->code;
+    double first = speed(b, g, false, true, e);
+    engine_free(g);
+    if (first < 0) return e->code;
+    printf("rows  t(rows) / t(1)\n");
+    for (int i = 1; i < N_DEPTHS; i++) {
+        engine_options o = { .draft_max = DEPTHS[i], .draft_always = true };
+        if (compare(b, o, 0, &ratio, &per_s, e) < 0) return e->code;
+        t[i] = 1 / ratio;
+        printf("%4d  %5.2f\n", DEPTHS[i] + 1, t[i]);
+        fflush(stdout);
     }
     printf("p     tok/s  speed-up  predicted\n");
     for (int i = 0; i < N_CHANCES; i++) {
-        double s = median(free_depth[i], b->reps);
-        printf("%.1f  %6.1f  %7.2fx  %8.2fx\n", CHANCES[i], s, s * t[0], predicted(CHANCES[i], t));
+        if (compare(b, (engine_options){ 0 }, CHANCES[i], &ratio, &per_s, e) < 0) return e->code;
+        printf("%.1f  %6.1f  %7.2fx  %8.2fx\n", CHANCES[i], per_s, ratio, predicted(CHANCES[i], t));
+        fflush(stdout);
     }
     return 0;
 }

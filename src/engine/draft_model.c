@@ -191,6 +191,7 @@ nn_exec_options draft_model_options(const draft_model_shape *s) {
                                           .n_slots = 1 },
                               .k_type = s->k_type,
                               .v_type = s->v_type,
+                              .precise_layers = s->precise_layers,
                               .n_threads = s->n_threads,
                               .cpu = s->cpu };
 }

@@ -60,6 +60,7 @@ typedef struct draft_model_shape {
     int        n_ctx, page_tokens, step_tokens;
     int64_t    n_vocab; /* of the engine's model */
     nn_kv_type k_type, v_type;
+    int        precise_layers;
     int        n_threads;
     unsigned   cpu;
 } draft_model_shape;

@@ -44,6 +44,7 @@ draft_model_shape speculate_draft_shape(const engine *g, int n_pages) {
                                 .n_vocab = g->n_vocab,
                                 .k_type = g->o.k_type,
                                 .v_type = g->o.v_type,
+                                .precise_layers = g->o.precise_layers,
                                 .n_threads = g->o.n_threads,
                                 .cpu = g->o.cpu };
 }
