@@ -10,15 +10,20 @@
  *
  * With --documents FILE holds one JSON value per line, a string or an object with "text". Every document is a window of
  * its own (cut where it is longer than N), special tokens are recognised in it, and all but its first token is scored.
+ *
+ * With page types (--kv ...) a second executor with f32 pages reads the same tokens in lockstep: how far the predictions
+ * of the two are apart says more about a page type than perplexity does.
  */
 #include "backend/backend.h"
 #include "base/file.h"
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
+#include "cli/dev/divergence.h"
 #include "cli/models/models.h"
 #include "cli/options.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
+#include "runtime/runtime.h"
 #include "tools/simple.h"
 
 #include <math.h>
@@ -33,31 +38,37 @@ typedef struct score {
     long long count;
 } score;
 
-static double surprise(const float *row, int64_t n, int32_t token) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = row[i] > most ? row[i] : most;
-    for (int64_t i = 0; i < n; i++) sum += exp(row[i] - most);
-    /* cppcheck-suppress invalidFunctionArg ; n is the size of a vocabulary: sum is at least 1 */
-    return log(sum) + most - row[token];
+/* The executor that is measured, and one with f32 pages beside it. */
+typedef struct pair {
+    simple     x, exact;
+    bool       both;
+    divergence apart;
+} pair;
+
+/* One step; the rows until the next call. */
+static const float *step_rows(simple *x, const simple_feed *feed, err *e) {
+    return simple_step(x, feed, 1, e) < 0 ? NULL : simple_fetch(x, NN_FETCH_LOGITS, e);
 }
 
 /* Scores the tokens ids[first] .. ids[n - 1], each by what stands before it. */
-static int score_window(simple *x, const int32_t *ids, int n, int first, score *s, err *e) {
-    simple_reset(x, 0);
+static int score_window(pair *p, const int32_t *ids, int n, int first, score *s, err *e) {
+    simple_reset(&p->x, 0);
+    if (p->both) simple_reset(&p->exact, 0);
     for (int at = 0; at < n; at += CHUNK) {
-        int         k = n - at < CHUNK ? n - at : CHUNK, rc;
-        simple_feed feed = { .ids = ids + at, .n = k, .all = true };
-        int64_t     n_vocab = nn_exec_width(x->exec, NN_FETCH_LOGITS);
-        if ((rc = simple_step(x, &feed, 1, e)) < 0) return rc;
-        const float *logits = simple_fetch(x, NN_FETCH_LOGITS, e);
-        if (!logits) return ERR_NOMEM;
+        int          k = n - at < CHUNK ? n - at : CHUNK;
+        simple_feed  feed = { .ids = ids + at, .n = k, .all = true };
+        int64_t      n_vocab = nn_exec_width(p->x.exec, NN_FETCH_LOGITS);
+        const float *logits = step_rows(&p->x, &feed, e), *exact = p->both ? step_rows(&p->exact, &feed, e) : NULL;
+        if (!logits || (p->both && !exact)) return e->code ? e->code : ERR_NOMEM;
         for (int i = 0; i < k; i++) {
             int next = at + i + 1; /* what this row predicts */
             if (next >= n || next < first) continue;
-            double v = surprise(logits + i * n_vocab, n_vocab, ids[next]);
+            double v = divergence_surprise(logits + i * n_vocab, n_vocab, ids[next]);
             s->sum += v;
             s->squares += v * v;
             s->count++;
+            if (exact && divergence_add(&p->apart, exact + i * n_vocab, logits + i * n_vocab, n_vocab, ids[next]) < 0)
+                return err_set_nomem(e);
         }
     }
     return 0;
@@ -139,35 +150,66 @@ static int check_ids(const tok_ids *ids, const nn_model *m, err *e) {
     return 0;
 }
 
+/* The page types that were asked for; f16 without any. */
+static int page_types(const cli_args *a, simple_options *o, bool *asked, err *e) {
+    engine_options g = { 0 };
+    const char    *both = cli_string(a, "kv", NULL), *k = cli_string(a, "kv-k", NULL), *v = cli_string(a, "kv-v", NULL);
+    int            rc = runtime_cache_types(both, k, v, &g, e);
+    if (rc == 0 && g.kv_auto) rc = err_set(e, ERR_ARG, "--kv auto: a type is measured, not chosen");
+    o->k_type = g.k_type;
+    o->v_type = g.v_type;
+    o->k_open = g.k_open;
+    o->precise_layers = (int)cli_int(a, "kv-precise", NN_KV_PRECISE_USUAL);
+    *asked = both || k || v;
+    return rc;
+}
+
+static int open_pair(pair *p, const cli_args *a, const nn_model *m, int ctx, err *e) {
+    simple_options o = {
+        .max_len = ctx, .max_tokens = CHUNK, .n_threads = (int)cli_int(a, "threads", 0), .cpu = cpu_detect()
+    };
+    int rc = page_types(a, &o, &p->both, e);
+    if (rc == 0) rc = simple_open(&p->x, "cpu", m, &o, e);
+    if (rc < 0 || !p->both) return rc;
+    o.k_type = o.v_type = NN_KV_F32;
+    o.precise_layers = 0;
+    o.k_open = false;
+    if ((rc = simple_open(&p->exact, "cpu", m, &o, e)) < 0) simple_close(&p->x);
+    return rc;
+}
+
+static void show(const score *s, const windows *w, bool documents) {
+    double mean = s->sum / (double)s->count, spread = s->squares / (double)s->count - mean * mean;
+    double error = s->count > 1 && spread > 0 ? sqrt(spread / (double)(s->count - 1)) : 0;
+    printf("perplexity %.5f +/- %.5f\n", exp(mean), error * exp(mean));
+    if (documents)
+        printf("scored %lld of %zu tokens in %zu documents\n", s->count, w->ids.count, w->n);
+    else
+        printf("scored %lld of %zu tokens in %zu windows of %zu\n", s->count, w->ids.count, w->n, w->start[1]);
+}
+
 static int evaluate(const cli_args *a, const nn_model *m, const tok *t, windows *w, int ctx, err *e) {
-    simple         x;
-    score          s = { 0 };
-    bool           documents = cli_flag(a, "documents"), begin = tok_adds_bos(t) && tok_bos(t) >= 0;
-    simple_options o = { .max_len = ctx,
-                         .max_tokens = CHUNK,
-                         .n_threads = (int)cli_int(a, "threads", 0),
-                         .k_type = NN_KV_F16,
-                         .v_type = NN_KV_F16,
-                         .cpu = cpu_detect() };
-    int            rc = simple_open(&x, "cpu", m, &o, e);
+    pair  p = { 0 };
+    score s = { 0 };
+    bool  documents = cli_flag(a, "documents"), begin = tok_adds_bos(t) && tok_bos(t) >= 0;
+    int   rc = open_pair(&p, a, m, ctx, e);
     if (rc < 0) return rc;
     for (size_t i = 0; rc == 0 && i < w->n; i++) {
         int32_t *at = w->ids.data + w->start[i];
         int      n = (int)(w->start[i + 1] - w->start[i]);
         if (begin && !documents) at[0] = tok_bos(t);
-        rc = score_window(&x, at, n, documents ? 1 : n / 2 + 1, &s, e);
+        rc = score_window(&p, at, n, documents ? 1 : n / 2 + 1, &s, e);
     }
-    simple_close(&x);
-    if (rc < 0) return rc;
-    if (s.count == 0) return err_set(e, ERR_ARG, "there is nothing to score: every document has only one token");
-    double mean = s.sum / (double)s.count, spread = s.squares / (double)s.count - mean * mean;
-    double error = s.count > 1 && spread > 0 ? sqrt(spread / (double)(s.count - 1)) : 0;
-    printf("perplexity %.5f +/- %.5f\n", exp(mean), error * exp(mean));
-    if (documents)
-        printf("scored %lld of %zu tokens in %zu documents\n", s.count, w->ids.count, w->n);
-    else
-        printf("scored %lld of %zu tokens in %zu windows of %zu\n", s.count, w->ids.count, w->n, w->start[1]);
-    return 0;
+    if (rc == 0 && s.count == 0)
+        rc = err_set(e, ERR_ARG, "there is nothing to score: every document has only one token");
+    if (rc == 0) {
+        show(&s, w, documents);
+        divergence_print(&p.apart, s.sum);
+    }
+    simple_close(&p.x);
+    if (p.both) simple_close(&p.exact);
+    divergence_deinit(&p.apart);
+    return rc;
 }
 
 static int run(const cli_args *a) {
@@ -216,13 +258,15 @@ static const cli_option options[] = {
     { "documents", CLI_FLAG, NULL, "FILE contains JSON lines, each a document that is scored separately", 0 },
     { "ctx", CLI_INT, "N", "number of tokens per window (512, or the model's context if that is less)", 0 },
     CLI_THREADS_OPTION,
+    CLI_KV_OPTIONS,
     { 0 },
 };
 
 const cli_command cli_cmd_perplexity = {
     "perplexity",
-    "MODEL FILE [--documents] [--ctx N]",
-    "Measure how well a model predicts a text; the second half of each window is scored.",
+    "MODEL FILE [--documents] [--ctx N] [--kv TYPE]",
+    "Measure how well a model predicts a text; the second half of each window is scored. "
+    "With --kv: also how far cache pages of this type change its predictions.",
     options,
     2,
     2,
