@@ -509,7 +509,7 @@ int main(int argc, char **argv) {
     b.read = memory(READ_BYTES);
     memset(b.read, 1, READ_BYTES);
     kv_layout big;
-    kv_layout_init(&big, KV_F32, KV_F32, PAGE, 1, KV_DIM_MAX, KV_DIM_MAX, false);
+    kv_layout_init(&big, KV_Q8_0, KV_Q8_0, PAGE, 1, KV_DIM_MAX, KV_DIM_MAX, false); /* rotated: the largest */
     for (int i = 0; i < b.threads; i++) b.scratch[i] = memory(attn_scratch_bytes(&big, 1));
     char cpu[128];
     cpu_names(b.k.cpu, cpu, sizeof cpu);
