@@ -11,18 +11,17 @@
  *     fp8, q8_0        byte [k_dim][tokens]
  *     q4_0, tq4        byte [k_dim / 2][tokens]; low nibble: even dimension, high nibble: odd one
  *     q5_0             of every 8 dimensions 5 rows byte [tokens]: four as above, then bit i: the fifth bit of dimension i
- *     tq3              of every 8 dimensions 3 rows byte [tokens]: two low bits each of dimensions 0-3 (from the lowest bits
- *                      up), of 4-7, then bit i: the third bit of dimension i
- *     tq2              of every 8 dimensions 2 rows byte [tokens]: dimensions 0-3, 4-7
+ *     tq3              of every 8 dimensions 3 rows byte [tokens]: bits 0-7, 8-15 and 16-23 of the sum of n[i] << 3 i
+ *     tq2              of every 8 dimensions 2 rows byte [tokens]: those of n[i] << 2 i; dimensions 0-3, then 4-7
  *     then, with scales, f16 [k_dim / k_group][tokens]
  *   V area, row by row: the lanes are dimensions.
  *     f32, f16, bf16   element [tokens][v_dim]
  *     fp8, q8_0        byte [tokens][v_dim]
  *     q4_0, tq4        of every 32 dimensions 16 bytes; byte i holds dimension i (low nibble) and dimension i + 16
  *     q5_0             the same, then 4 bytes: the fifth bits, that of dimension i in bit i % 8 of byte i / 8
- *     tq3              of every 32 dimensions 8 bytes; byte i holds two low bits each of dimensions i, i + 8, i + 16, i + 24
- *                      from the lowest up; then 4 bytes: the third bits, as in q5_0
- *     tq2              those 8 bytes
+ *     tq3              of every 32 dimensions 12 bytes: with w[i] = n[i] | n[i + 8] << 3 | n[i + 16] << 6 | n[i + 24] << 9,
+ *                      byte i < 8 holds the low 8 bits of w[i], byte 8 + i the upper four of w[i] and of w[i + 4] (high)
+ *     tq2              of every 32 dimensions 8 bytes: n[i] | n[i + 8] << 2 | n[i + 16] << 4 | n[i + 24] << 6
  *     then, with scales, f16 [tokens][v_dim / v_group]
  *
  * What the numbers mean, scale d and stored number n:

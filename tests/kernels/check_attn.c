@@ -372,7 +372,7 @@ static int k_number(kv_type type, const uint8_t *area, size_t row, size_t slot, 
     case KV_Q8_0: return (int8_t)p[(size_t)d * row];
     case KV_FP8: return p[(size_t)d * row];
     case KV_Q5_0: return (p8[(size_t)(e / 2) * row] >> (e % 2 * 4) & 15) + (p8[4 * row] >> e & 1) * 16;
-    case KV_TQ3: return (p8[(size_t)(e / 4) * row] >> (e % 4 * 2) & 3) + (p8[2 * row] >> e & 1) * 4;
+    case KV_TQ3: return (p8[0] | p8[row] << 8 | p8[2 * row] << 16) >> (3 * e) & 7;
     case KV_TQ2: return p8[(size_t)(e / 4) * row] >> (e % 4 * 2) & 3;
     default: return p[(size_t)(d / 2) * row] >> (d % 2 * 4) & 15;
     }
@@ -386,7 +386,7 @@ static int v_number(kv_type type, const uint8_t *at, int dim, int d) {
     case KV_Q8_0: return (int8_t)at[d];
     case KV_FP8: return at[d];
     case KV_Q5_0: return (p[in % 16] >> (in / 16 * 4) & 15) + (p[16 + in / 8] >> (in % 8) & 1) * 16;
-    case KV_TQ3: return (p[in % 8] >> (in / 8 * 2) & 3) + (p[8 + in / 8] >> (in % 8) & 1) * 4;
+    case KV_TQ3: return (p[in % 8] | (p[8 + in % 4] >> (in % 8 / 4 * 4) & 15) << 8) >> (in / 8 * 3) & 7;
     case KV_TQ2: return p[in % 8] >> (in / 8 * 2) & 3;
     default: return p[in % half] >> (in / half * 4) & 15;
     }

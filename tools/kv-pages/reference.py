@@ -149,13 +149,15 @@ def row_bytes(kind, numbers, scales):
         n = numbers[at:at + GROUP]
         if kind in ("q8_0", "fp8"):
             out += bytes(n)
-        elif kind in ("tq3", "tq2"):
-            out += bytes(sum((n[i + 8 * k] & 3) << 2 * k for k in range(4)) for i in range(8))
+        elif kind == "tq3":
+            w = [sum(n[i + 8 * k] << 3 * k for k in range(4)) for i in range(8)]
+            out += bytes(v & 0xFF for v in w) + bytes(w[i] >> 8 | w[i + 4] >> 8 << 4 for i in range(4))
+        elif kind == "tq2":
+            out += bytes(sum(n[i + 8 * k] << 2 * k for k in range(4)) for i in range(8))
         else:
             out += bytes((n[i] & 15) | (n[i + 16] & 15) << 4 for i in range(16))
-        bit = {"tq3": 2, "q5_0": 4}.get(kind)
-        if bit:
-            out += sum((v >> bit & 1) << i for i, v in enumerate(n)).to_bytes(4, "little")
+        if kind == "q5_0":
+            out += sum((v >> 4 & 1) << i for i, v in enumerate(n)).to_bytes(4, "little")
     return bytes(out) + b"".join(struct.pack("<e", s) for s in scales)
 
 

@@ -166,9 +166,8 @@ INLINE vf kv_k_vector(kv_type type, const uint8_t *p, size_t row, int e, vcode c
         w = vi_mix(vi_shr(vi_load_u8(p + (size_t)(e / 2) * row), e % 2 * 4), w, 16);
         return vf_sub(vf_from_vi(vi_and(w, 31)), vf_set1(16.0f));
     case KV_TQ3:
-        w = vi_load_u8(p + 2 * row); /* bit e to bit 2 */
-        w = e < 2 ? vi_shl(w, 2 - e) : vi_shr(w, e - 2);
-        return vf_code(code, vi_mix(vi_shr(vi_load_u8(p + (size_t)(e / 4) * row), e % 4 * 2), w, 4));
+        w = vi_or(vi_load_u8(p), vi_or(vi_shl(vi_load_u8(p + row), 8), vi_shl(vi_load_u8(p + 2 * row), 16)));
+        return vf_code(code, vi_shr(w, 3 * e));
     case KV_TQ2: return vf_code(code, vi_shr(vi_load_u8(p + (size_t)(e / 4) * row), e % 4 * 2));
     case KV_TYPE_COUNT: break;
     }
@@ -187,7 +186,7 @@ INLINE vf kv_v_vector(kv_type type, const uint8_t *p, int in, vcode code) {
     case KV_Q4_0:
     case KV_TQ4: vf_load_nib_code(p + in % 16, code, &lo, &hi); return in < 16 ? lo : hi;
     case KV_Q5_0: return vf_sub(vf_from_vi(vi_mix(vi_nibs(p, in), vi_bits(p + 16, in, 4), 16)), vf_set1(16.0f));
-    case KV_TQ3: return vf_code(code, vi_mix(vi_crumbs(p, in), vi_bits(p + 8, in, 2), 4));
+    case KV_TQ3: return vf_code(code, vi_thirds(p, in));
     case KV_TQ2: return vf_code(code, vi_crumbs(p, in));
     case KV_TYPE_COUNT: break;
     }

@@ -133,27 +133,44 @@ static inline uint8_t kv_crumbs4(const int8_t *n, int step) {
 
 /* 8 dimensions of K: their rows of one slot, `row` bytes apart. */
 static inline void kv_pack_k8(kv_type type, const int8_t *n, uint8_t *at, size_t row) {
-    if (type == KV_TQ3 || type == KV_TQ2) {
+    if (type == KV_TQ3) {
+        unsigned w = 0;
+        for (int i = 0; i < 8; i++) w |= (unsigned)n[i] << (3 * i);
+        for (size_t i = 0; i < 3; i++) at[i * row] = (uint8_t)(w >> (8 * i));
+        return;
+    }
+    if (type == KV_TQ2) {
         at[0] = kv_crumbs4(n, 1);
         at[row] = kv_crumbs4(n + 4, 1);
-        if (type == KV_TQ3) at[2 * row] = kv_bits8(n, 2);
         return;
     }
     for (size_t i = 0; i < 4; i++) at[i * row] = (uint8_t)((n[2 * i] & 15) | (n[2 * i + 1] & 15) << 4);
     if (type == KV_Q5_0) at[4 * row] = kv_bits8(n, 4);
 }
 
+/* 32 numbers of three bits: vi_thirds reads them. */
+static inline void kv_thirds32(const int8_t *n, uint8_t *b) {
+    unsigned w[8];
+    for (int i = 0; i < 8; i++) {
+        w[i] = (unsigned)n[i] | (unsigned)n[i + 8] << 3 | (unsigned)n[i + 16] << 6 | (unsigned)n[i + 24] << 9;
+        b[i] = (uint8_t)w[i];
+    }
+    for (int i = 0; i < 4; i++) b[8 + i] = (uint8_t)(w[i] >> 8 | w[i + 4] >> 8 << 4);
+}
+
 /* A row of V of less than 8 bits; the last group of q4_0 may be short. */
 static void kv_pack_v(kv_type type, const int8_t *n, int dim, uint8_t *b) {
     for (int g = 0; g < dim; g += KV_GROUP, n += KV_GROUP) {
         const int size = dim - g < KV_GROUP ? dim - g : KV_GROUP, half = size / 2;
-        if (type == KV_TQ3 || type == KV_TQ2) {
+        if (type == KV_TQ3) {
+            kv_thirds32(n, b);
+            b += 12;
+        } else if (type == KV_TQ2) {
             for (int i = 0; i < 8; i++) *b++ = kv_crumbs4(n + i, 8);
         } else {
             for (int i = 0; i < half; i++) *b++ = (uint8_t)((n[i] & 15) | (n[half + i] & 15) << 4);
         }
-        const int bit = type == KV_TQ3 ? 2 : type == KV_Q5_0 ? 4 : 0;
-        for (int i = 0; bit && i < size; i += 8) *b++ = kv_bits8(n + i, bit);
+        for (int i = 0; type == KV_Q5_0 && i < size; i += 8) *b++ = kv_bits8(n + i, 4);
     }
 }
 

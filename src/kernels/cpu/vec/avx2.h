@@ -128,12 +128,20 @@ static inline vi vi_load_u8(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_
 static inline vi vi_shr(vi a, int n) { return _mm256_srli_epi32(a, n); }
 static inline vi vi_shl(vi a, int n) { return _mm256_slli_epi32(a, n); }
 static inline vi vi_and(vi a, uint32_t m) { return _mm256_and_si256(a, _mm256_set1_epi32((int)m)); }
+static inline vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 static inline vi vi_mix(vi a, vi b, uint32_t m) {
     const __m256i v = _mm256_set1_epi32((int)m);
     return _mm256_or_si256(_mm256_andnot_si256(v, a), _mm256_and_si256(v, b));
 }
 static inline vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps(a); }
 static inline vi vi_crumbs(const uint8_t *p, int in) { return vi_shr(vi_load_u8(p), in / 8 * 2); }
+static inline vi vi_thirds(const uint8_t *p, int in) {
+    int32_t upper;
+    memcpy(&upper, p + 8, sizeof upper);
+    const __m256i by = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+    const __m256i u = _mm256_srlv_epi32(_mm256_cvtepu8_epi32(_mm_set1_epi32(upper)), by);
+    return vi_shr(_mm256_or_si256(vi_load_u8(p), vi_shl(u, 8)), in / 8 * 3);
+}
 static inline vi vi_nibs(const uint8_t *p, int in) {
     return in < 16 ? vi_and(vi_load_u8(p + in), 15) : vi_shr(vi_load_u8(p + in - 16), 4);
 }

@@ -142,6 +142,7 @@ static inline vi vi_load_u8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_
 static inline vi vi_shr(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
 static inline vi vi_shl(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
 static inline vi vi_and(vi a, uint32_t m) { return _mm512_and_si512(a, _mm512_set1_epi32((int)m)); }
+static inline vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 static inline vi vi_mix(vi a, vi b, uint32_t m) {
     return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi32((int)m), 0xd8);
 }
@@ -151,6 +152,16 @@ static inline vi vi_crumbs(const uint8_t *p, int in) {
     const __m512i two = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
     const __m512i by = _mm512_add_epi32(two, _mm512_set1_epi32(in / 8 * 2));
     return _mm512_srlv_epi32(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(b, b)), by);
+}
+static inline vi vi_thirds(const uint8_t *p, int in) {
+    const __m128i b = _mm_loadl_epi64((const __m128i *)p);
+    int32_t       upper;
+    memcpy(&upper, p + 8, sizeof upper);
+    const __m512i half = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+    const __m512i three = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m512i u = _mm512_srlv_epi32(_mm512_cvtepu8_epi32(_mm_set1_epi32(upper)), half);
+    const __m512i w = _mm512_or_si512(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(b, b)), vi_shl(u, 8));
+    return _mm512_srlv_epi32(w, _mm512_add_epi32(three, _mm512_set1_epi32(in / 8 * 3)));
 }
 static inline vi vi_nibs(const uint8_t *p, int in) {
     return in < 16 ? vi_and(vi_load_u8(p), 15) : vi_shr(vi_load_u8(p), 4);

@@ -128,9 +128,14 @@ static inline vi vi_load_u8(const uint8_t *p) { return vmovl_u16(vget_low_u16(vm
 static inline vi vi_shr(vi a, int n) { return vshlq_u32(a, vdupq_n_s32(-n)); }
 static inline vi vi_shl(vi a, int n) { return vshlq_u32(a, vdupq_n_s32(n)); }
 static inline vi vi_and(vi a, uint32_t m) { return vandq_u32(a, vdupq_n_u32(m)); }
+static inline vi vi_or(vi a, vi b) { return vorrq_u32(a, b); }
 static inline vi vi_mix(vi a, vi b, uint32_t m) { return vbslq_u32(vdupq_n_u32(m), b, a); }
 static inline vf vf_from_vi(vi a) { return vcvtq_f32_s32(vreinterpretq_s32_u32(a)); }
 static inline vi vi_crumbs(const uint8_t *p, int in) { return vi_shr(vi_load_u8(p + in % 8), in / 8 * 2); }
+static inline vi vi_thirds(const uint8_t *p, int in) {
+    const vi u = vi_load_u8(p + 8), w = vi_load_u8(p + in % 8);
+    return vi_shr(vorrq_u32(w, vi_shl(in % 8 ? vi_shr(u, 4) : vi_and(u, 15), 8)), in / 8 * 3);
+}
 static inline vi vi_nibs(const uint8_t *p, int in) {
     return in < 16 ? vi_and(vi_load_u8(p + in), 15) : vi_shr(vi_load_u8(p + in - 16), 4);
 }

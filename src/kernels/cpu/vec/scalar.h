@@ -19,6 +19,8 @@
  *   vi_mix(a, b, m)           bits of b where m has ones, of a elsewhere
  *   vi_crumbs(p, in)          pairs of bits of dimensions in .. in + VW - 1 of 32: byte i holds those of i, i + 8, i + 16
  *                             and i + 24 from the lowest up; what lies above the pair is undefined
+ *   vi_thirds(p, in)          the same for three bits: of 12 bytes, byte i holds the low eight bits of the numbers of i, i + 8,
+ *                             i + 16 and i + 24 side by side, byte 8 + i % 4 their upper four: low nibble for i < 4
  *   vi_nibs(p, in)            nibbles of dimensions in .. of 32: byte i holds those of i and i + 16
  *   vi_bits(p, in, to)        bits in .. of 32, little endian, each moved to bit `to` of its lane, all others zero
  *   vcode, vf_code            a codebook of up to 16 signed bytes (shorter ones repeated), and its entries by the low bits of
@@ -98,13 +100,18 @@ static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
 typedef uint32_t      vi;
 typedef const int8_t *vcode;
 
-static inline vi    vi_load_u8(const uint8_t *p) { return *p; }
-static inline vi    vi_shr(vi a, int n) { return a >> n; }
-static inline vi    vi_shl(vi a, int n) { return a << n; }
-static inline vi    vi_and(vi a, uint32_t m) { return a & m; }
-static inline vi    vi_mix(vi a, vi b, uint32_t m) { return (a & ~m) | (b & m); }
-static inline vf    vf_from_vi(vi a) { return (float)(int32_t)a; }
-static inline vi    vi_crumbs(const uint8_t *p, int in) { return (vi)(p[in % 8] >> (in / 8 * 2)); }
+static inline vi vi_load_u8(const uint8_t *p) { return *p; }
+static inline vi vi_shr(vi a, int n) { return a >> n; }
+static inline vi vi_shl(vi a, int n) { return a << n; }
+static inline vi vi_and(vi a, uint32_t m) { return a & m; }
+static inline vi vi_or(vi a, vi b) { return a | b; }
+static inline vi vi_mix(vi a, vi b, uint32_t m) { return (a & ~m) | (b & m); }
+static inline vf vf_from_vi(vi a) { return (float)(int32_t)a; }
+static inline vi vi_crumbs(const uint8_t *p, int in) { return (vi)(p[in % 8] >> (in / 8 * 2)); }
+static inline vi vi_thirds(const uint8_t *p, int in) {
+    const int i = in % 8;
+    return (vi)((p[i] | (p[8 + i % 4] >> (i / 4 * 4) & 15) << 8) >> (in / 8 * 3));
+}
 static inline vi    vi_nibs(const uint8_t *p, int in) { return in < 16 ? p[in] & 15u : (vi)(p[in - 16] >> 4); }
 static inline vi    vi_bits(const uint8_t *p, int in, int to) { return (vi)(p[in / 8] >> (in % 8) & 1) << to; }
 static inline vcode vcode_make(const int8_t *c) { return c; }
