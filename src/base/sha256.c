@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/sha256.h"
 
+#include "base/sha256_impl.h"
+
 #include <string.h>
 
-static const uint32_t round_constants[64] = {
+/* From here on it is worth asking whether the processor has instructions for it. */
+enum { MANY_BYTES = 64 << 10 };
+
+const uint32_t sha256_rounds[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -29,7 +34,7 @@ static void compress(uint32_t h[8], const uint8_t *block) {
     memcpy(v, h, sizeof v);
     for (int i = 0; i < 64; i++) {
         uint32_t s1 = rotate(v[4], 6) ^ rotate(v[4], 11) ^ rotate(v[4], 25);
-        uint32_t t1 = v[7] + s1 + ((v[4] & v[5]) ^ (~v[4] & v[6])) + round_constants[i] + w[i];
+        uint32_t t1 = v[7] + s1 + ((v[4] & v[5]) ^ (~v[4] & v[6])) + sha256_rounds[i] + w[i];
         uint32_t s0 = rotate(v[0], 2) ^ rotate(v[0], 13) ^ rotate(v[0], 22);
         uint32_t t2 = s0 + ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
         memmove(v + 1, v, 7 * sizeof v[0]);
@@ -57,6 +62,12 @@ void sha256_feed(sha256 *s, const void *data, size_t bytes) {
         bytes -= take;
         if (held + take < 64) return;
         compress(s->h, s->block);
+    }
+    if (bytes >= MANY_BYTES && sha256_x86_can()) {
+        size_t whole = bytes / 64;
+        sha256_x86_blocks(s->h, at, whole);
+        at += whole * 64;
+        bytes -= whole * 64;
     }
     for (; bytes >= 64; at += 64, bytes -= 64) compress(s->h, at);
     if (bytes) memcpy(s->block, at, bytes);

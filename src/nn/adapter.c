@@ -25,6 +25,7 @@ typedef struct opening {
 /* The two factors of a module as floats: A(e, j, i) = a[e * a_e + j * a_j + i * a_i], B(e, o, j) likewise. */
 typedef struct factors {
     float  *a, *b;
+    float   by_a, by_b;  /* powers of two that bring the largest values into 0.5..1 */
     int     rank, stack; /* stack 0: one matrix */
     int64_t in, out;
     int64_t a_e, a_j, a_i, b_e, b_o, b_j;
@@ -45,10 +46,12 @@ static int shape_error(const opening *x, const adapter_raw *r, int64_t in, int64
         (long long)r->b->dims[0], (long long)out, (long long)in, stack ? " per expert" : "");
 }
 
-/* The numbers of a tensor, all finite; the caller frees them. */
-static int floats_of(const opening *x, const model_tensor *t, float **out) {
+/* The numbers of a tensor, all finite; the caller frees them. *by (may be NULL) is the power of two that brings the largest
+ * one into 0.5..1. */
+static int floats_of(const opening *x, const model_tensor *t, float **out, float *by) {
     int64_t  n = count_of(t);
     uint32_t most = 0;
+    int      exponent = 0;
     *out = n > 0 && n < (1LL << 31) ? malloc((size_t)n * sizeof **out) : NULL;
     if (!*out) return err_set(x->e, ERR_NOMEM, "tensor %s: no memory for %lld values", t->name, (long long)n);
     const tensor_type_info *info = tensor_type_get((int)t->type);
@@ -61,7 +64,10 @@ static int floats_of(const opening *x, const model_tensor *t, float **out) {
         uint32_t bits = tensor_f32_bits((*out)[i]) & 0x7fffffffu;
         most = bits > most ? bits : most;
     }
-    return most < 0x7f800000u ? 0 : err_set(x->e, ERR_FORMAT, "tensor %s has values that are not finite", t->name);
+    if (most >= 0x7f800000u) return err_set(x->e, ERR_FORMAT, "tensor %s has values that are not finite", t->name);
+    frexpf(tensor_bits_f32(most), &exponent);
+    if (by) *by = most ? ldexpf(1, exponent < -100 ? 100 : -exponent) : 1;
+    return 0;
 }
 
 /* --- factors ------------------------------------------------------------------------------------------------------ */
@@ -122,33 +128,27 @@ static bool shape_embedding(const opening *x, const adapter_raw *r, factors *f) 
 static int read_factors(const opening *x, const adapter_raw *r, factors *f) {
     int rc = adapter_config_scale(&x->src, r->module, f->rank, &f->scale, x->e);
     f->a = f->b = NULL;
-    if (rc == 0) rc = floats_of(x, r->a, &f->a);
-    if (rc == 0) rc = floats_of(x, r->b, &f->b);
+    if (rc == 0) rc = floats_of(x, r->a, &f->a, &f->by_a);
+    if (rc == 0) rc = floats_of(x, r->b, &f->b, &f->by_b);
     return rc;
 }
 
 /* --- f16 ---------------------------------------------------------------------------------------------------------- */
 
-/* The power of two that brings the largest of n values (by stride) into 0.5..1; 1 when all are zero. */
-static float fitting(const float *v, int64_t n, int64_t stride) {
-    uint32_t most = 0;
-    int      exponent = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = tensor_f32_bits(v[i * stride]) & 0x7fffffffu;
-        most = bits > most ? bits : most;
-    }
-    frexpf(tensor_bits_f32(most), &exponent);
-    return most ? ldexpf(1, exponent < -100 ? 100 : -exponent) : 1;
+/* A value of at most 1 to the nearest f16: as tensor_f32_to_f16, without branches. */
+static inline uint16_t to_half(float v) {
+    uint32_t bits = tensor_f32_bits(v), sign = bits >> 16 & 0x8000u, mag = bits & 0x7fffffffu;
+    uint32_t small = tensor_f32_bits(tensor_bits_f32(mag) + 0.5f) - 0x3f000000u;
+    uint32_t large = (mag + 0xfffu + (mag >> 13 & 1u) - (112u << 23)) >> 13;
+    return (uint16_t)(sign | (mag < 0x38800000u ? small : large));
 }
 
-/* Values of at most 1, to the nearest f16: as tensor_f32_to_f16, without branches. */
-static void to_f16(const float *v, int64_t stride, uint16_t *out, int64_t n, float by) {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = tensor_f32_bits(v[i * stride] * by), sign = bits >> 16 & 0x8000u, mag = bits & 0x7fffffffu;
-        uint32_t small = tensor_f32_bits(tensor_bits_f32(mag) + 0.5f) - 0x3f000000u;
-        uint32_t large = (mag + 0xfffu + (mag >> 13 & 1u) - (112u << 23)) >> 13;
-        out[i] = (uint16_t)(sign | (mag < 0x38800000u ? small : large));
+static void to_halves(const float *v, int64_t stride, uint16_t *out, int64_t n, float by) {
+    if (stride == 1) {
+        for (int64_t i = 0; i < n; i++) out[i] = to_half(v[i] * by);
+        return;
     }
+    for (int64_t i = 0; i < n; i++) out[i] = to_half(v[i * stride] * by);
 }
 
 /* The rows of expert e that a matrix has, as an nn_lora. A is f16 [rank][in], B transposed. */
@@ -163,26 +163,18 @@ static int make_lora(opening *x, const factors *f, const adapter_match *at, int 
     uint16_t *a = arena_calloc(&x->out->mem, 1, a_bytes), *bt = arena_calloc(&x->out->mem, 1, b_bytes);
     if (!a || !bt) return err_set_nomem(x->e);
     const float *fa = f->a + e * f->a_e, *fb = f->b + e * f->b_e;
-    float        by_a = 1, by_b = 1;
-    for (int j = 0; j < f->rank; j++) {
-        float one = fitting(fa + j * f->a_j, f->in, f->a_i);
-        by_a = j == 0 || one < by_a ? one : by_a;
-    }
-    for (int j = 0; j < f->rank; j++) {
-        float one = fitting(fb + j * f->b_j, f->out, f->b_o);
-        by_b = j == 0 || one < by_b ? one : by_b;
-    }
+    const float  by_a = f->by_a, by_b = f->by_b;
     if (embed) {
         for (int64_t t = 0; t < (tokens < f->in ? tokens : f->in); t++)
-            to_f16(fa + t * f->a_i, f->a_j, a + t * rank, f->rank, by_a);
+            to_halves(fa + t * f->a_i, f->a_j, a + t * rank, f->rank, by_a);
     } else {
-        for (int j = 0; j < f->rank; j++) to_f16(fa + j * f->a_j, f->a_i, a + j * f->in, f->in, by_a);
+        for (int j = 0; j < f->rank; j++) to_halves(fa + j * f->a_j, f->a_i, a + j * f->in, f->in, by_a);
     }
     for (int64_t r = 0; r < rows; r++) {
         int64_t from = embed ? r : adapter_match_row(x->model, at, x->gguf, r);
         if (from >= f->out) continue; /* rows that pad the vocabulary */
         uint16_t one[NN_ADAPTER_MAX_RANK];
-        to_f16(fb + from * f->b_o, f->b_j, one, f->rank, by_b);
+        to_halves(fb + from * f->b_o, f->b_j, one, f->rank, by_b);
         for (int j = 0; j < f->rank; j++) bt[j * stride + r] = one[j];
     }
     *out = (nn_lora){ .rank = rank,
@@ -275,7 +267,7 @@ static int measure_rows(opening *x, const factors *f, const adapter_match *at, n
 static int bind_rows(opening *x, const adapter_match *at, const model_tensor *t, const float **out) {
     float  *v, *mine = arena_calloc(&x->out->mem, (size_t)at->bound->rows, sizeof *mine);
     int64_t total = adapter_match_total(x->model, at, x->gguf);
-    int     rc = mine ? floats_of(x, t, &v) : err_set_nomem(x->e);
+    int     rc = mine ? floats_of(x, t, &v, NULL) : err_set_nomem(x->e);
     if (!mine) return rc;
     if (rc == 0 && count_of(t) != total)
         rc = err_set(x->e, ERR_FORMAT, "tensor %s has %lld values where %lld were expected", t->name,
@@ -386,7 +378,7 @@ static int bind_gain(opening *x, const adapter_raw *r, const adapter_match *at) 
     if (!inputs) return bind_rows(x, at, t, &p->out_gain);
     float *v, *mine = arena_calloc(&x->out->mem, (size_t)p->mat->cols, sizeof *mine);
     if (!mine) return err_set_nomem(x->e);
-    rc = floats_of(x, t, &v);
+    rc = floats_of(x, t, &v, NULL);
     if (rc == 0 && count_of(t) != p->mat->cols)
         rc = err_set(x->e, ERR_FORMAT, "tensor %s has %lld values where %lld were expected", t->name,
                      (long long)count_of(t), (long long)p->mat->cols);
