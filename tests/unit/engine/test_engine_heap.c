@@ -5,6 +5,7 @@
  * step, and after ten thousand steps exactly as much is alive as after the first few hundred.
  */
 #include "nn/kv_type.h"
+#include "unit/support/adapter_support.h"
 #include "unit/support/engine_support.h"
 #include "unit/support/support.h"
 
@@ -103,6 +104,8 @@ static void test_promise(void **state) {
 }
 
 /* The same mixed requests again and again; everything they leave fits into the cache. */
+static nn_adapter_set *sets[2]; /* that some requests use; NULL: none */
+
 static void run_round(engine *g, size_t *bytes) {
     static const char *const stops[] = { "never in the text", "zzzz" };
     static const size_t      lengths[] = { 17, 4 };
@@ -132,6 +135,7 @@ static void run_round(engine *g, size_t *bytes) {
         r.sampling.repeat_penalty = 1.1f;
         r.sampling.dry_multiplier = i % 4 == 1 ? 0.8f : 0.0f;
         if (i % 4 == 0) r.guide = test_guide((uint64_t)i, engine_vocab(g), i == 8 ? 12 : 0);
+        if (i % 3) r.adapters = sets[i % 3 - 1];
         engine_submit_ok(g, &r);
     }
     engine_wait_idle(g);
@@ -197,7 +201,21 @@ static void test_ten_thousand_steps(void **state) {
         fail_msg("%s", e.msg);
     check_steps(m, t, "demo draft", 2, 600);
     fixture_open(&llama, "llama");
+    test_peft   files[2];
+    nn_adapter *adapters[2];
+    for (int i = 0; i < 2; i++) {
+        test_peft_make(&files[i], (uint64_t)i, 3 + 20 * i);
+        adapters[i] = test_peft_open(&files[i], llama.model);
+        if (nn_adapter_set_open(&sets[i], llama.model, &(nn_adapter_use){ adapters[i], 0.5f }, 1, &e) < 0)
+            fail_msg("%s", e.msg);
+    }
     check_steps(llama.model, t, "llama", 1, STEPS);
+    for (int i = 0; i < 2; i++) {
+        nn_adapter_set_free(sets[i]);
+        nn_adapter_free(adapters[i]);
+        test_peft_free(&files[i]);
+        sets[i] = NULL;
+    }
     fixture_close(&llama);
     tok_free(t);
     nn_model_free(m);
