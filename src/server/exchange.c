@@ -9,6 +9,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/adapters.h"
 #include "server/error_table.h"
 #include "server/http/feed.h"
 #include "server/http/json_out.h"
@@ -100,6 +101,7 @@ void exchange_header(exchange *x, const char *name, const char *fmt, ...) {
 
 void exchange_run(exchange *x, const exchange_work *w) {
     x->core->work = *w;
+    if (!x->core->replied && w->n_requests && !adapters_apply(x, &x->core->work)) return;
     if (!x->core->replied && w->n_requests) requests_start(x);
 }
 

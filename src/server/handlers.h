@@ -39,6 +39,8 @@ void ops_ui(exchange *x);
 void ops_asset(exchange *x);
 
 /* native.c */
+void native_adapters(exchange *x);
+void native_set_adapters(exchange *x);
 void native_props(exchange *x);
 void native_tokenize(exchange *x);
 void native_detokenize(exchange *x);

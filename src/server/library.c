@@ -176,6 +176,15 @@ bool library_resolve(library *l, view name, char **out) {
     return *out != NULL;
 }
 
+void library_adapters(library *l, const char *model, registry_adapter **out, size_t *n) {
+    *out = NULL;
+    *n = 0;
+    if (!l) return;
+    pthread_mutex_lock(&l->sync_lock);
+    if (l->watch) registry_adapter_list(l->watch, model, out, NULL, n, NULL);
+    pthread_mutex_unlock(&l->sync_lock);
+}
+
 bool library_find(library *l, const char *name, registry_model *out) {
     memset(out, 0, sizeof *out);
     if (!l) return false;

@@ -12,6 +12,7 @@
 #define SERVER_LIBRARY_H
 
 #include "host/host.h"
+#include "registry/adapters.h"
 #include "registry/pull.h"
 #include "registry/registry.h"
 
@@ -39,6 +40,9 @@ void library_settings(library *l, const char *name, char **out);
 
 /* The own name of a model that is called by where it came from; false: none, or several. The caller frees *out. */
 bool library_resolve(library *l, view name, char **out);
+/* The named adapters of a model, in the registry's order; none: 0. Accepts l == NULL. The caller deinits each and frees
+ * *out. */
+void library_adapters(library *l, const char *model, registry_adapter **out, size_t *n);
 /* What the registry knows about a model; false: nothing. The caller deinits. Accepts l == NULL. */
 bool library_find(library *l, const char *name, registry_model *out);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/params.h"
 
+#include "server/adapters.h"
+
 #include "server/constraints.h"
 #include "server/internal.h"
 
@@ -121,9 +123,7 @@ static void read_speculative(exchange *x, const node *o, runtime_request *q) {
 void params_extras(exchange *x, const node *o, runtime_request *q) {
     bool    flag;
     int64_t integer;
-    node    n = read_any(&x->in, o, "lora");
-    if (node_is(&n) != NODE_ABSENT && (node_is(&n) != NODE_ARRAY || node_count(&n)))
-        reader_fail(&x->in, &n, "adapters are not supported");
+    adapters_read(x, o, q);
     if (read_bool(&x->in, o, "cache_prompt", &flag)) q->no_cache = !flag;
     params_json_form(x, o, q);
     read_speculative(x, o, q);
@@ -183,7 +183,7 @@ bool params_model(exchange *x, const node *o, bool required, view *out) {
             *out = view_of(dflt);
     }
     if (x->in.failed) return false;
-    if (host_find(x->host, *out, &m, &e) == 0) return true;
+    if (host_find(x->host, *out, &m, &e) == 0 || adapters_known(x, *out)) return true;
     exchange_error(x, 404, "model_not_found", "model", "The model '%.*s' does not exist here",
                    (int)(out->len > 100 ? 100 : out->len), out->data);
     return false;

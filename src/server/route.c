@@ -24,6 +24,8 @@ const route server_routes[] = {
     { "GET", "/ui", &api_native, ops_ui, ROUTE_INLINE | ROUTE_PUBLIC | ROUTE_QUIET },
     { "GET", "/assets/{name}", &api_native, ops_asset, ROUTE_INLINE | ROUTE_PUBLIC | ROUTE_QUIET },
     { "GET", "/slots", &api_native, ops_slots, ROUTE_INLINE },
+    { "GET", "/lora-adapters", &api_native, native_adapters, 0 },
+    { "POST", "/lora-adapters", &api_native, native_set_adapters, ROUTE_RAW | ROUTE_SLOW },
     { "GET", "/props", &api_native, native_props, ROUTE_SLOW },
     { "POST", "/tokenize", &api_native, native_tokenize, ROUTE_BODY | ROUTE_SLOW },
     { "POST", "/detokenize", &api_native, native_detokenize, ROUTE_BODY | ROUTE_SLOW },

@@ -169,22 +169,16 @@ static int with_one(const cli_args *args, bool remove) {
     registry        *r = NULL;
     registry_model   m = { 0 };
     registry_adapter a = { 0 };
-    str              out;
     err              e = { 0 };
     int              rc = catalogue_open(&r, &e);
-    str_init(&out);
     if (rc == 0) rc = names_find(r, cli_arg(args, 0), NULL, &m, &e);
     if (rc == 0) rc = registry_adapter_find(r, m.name, cli_arg(args, 1), &a, &e);
     if (rc == 0 && remove) rc = registry_adapter_remove(r, m.name, a.name, &e);
     if (rc == 0 && remove) {
         printf("removed %s of %s\n", a.name, m.name);
-    } else if (rc == 0 && cli_flag(args, "json")) {
-        put_json(&out, m.name, &a);
-        puts(str_cstr(&out));
     } else if (rc == 0) {
         print_one(m.name, &a);
     }
-    str_deinit(&out);
     registry_adapter_deinit(&a);
     registry_model_deinit(&m);
     registry_close(r);
@@ -217,9 +211,8 @@ static const cli_command cmd_add = {
 static const cli_command cmd_list = {
     "list", "[MODEL] [--json]", "List the adapters of one model or of all.", json_options, 0, 1, run_list
 };
-static const cli_command cmd_show = {
-    "show", "MODEL NAME [--json]", "Print what is known about an adapter.", json_options, 2, 2, run_show
-};
+static const cli_command cmd_show = { "show", "MODEL NAME", "Print what is known about an adapter.", NULL, 2,
+                                      2,      run_show };
 static const cli_command cmd_rm = { "rm", "MODEL NAME", "Forget an adapter and delete its copy.", NULL, 2, 2, run_rm };
 
 const cli_command *const cli_adapter_commands[] = { &cmd_add, &cmd_list, &cmd_show, &cmd_rm, NULL };

@@ -33,7 +33,7 @@ typedef struct serve {
     serve_library   library;
     server         *server;
     bool            beyond_loopback;
-    str             socket_path, default_model;
+    str             socket_path, default_model, adapter_dir;
     int             inherited[SERVICE_MAX_SOCKETS];
 } serve;
 
@@ -152,9 +152,24 @@ static int add_models(serve *s, err *e) {
     return rc < 0 ? rc : choose_default(s, e);
 }
 
+/* Where workers find adapters that are added later. Without a home there are none. */
+static void make_adapter_dir(serve *s) {
+    char *path = NULL;
+    err   e = { 0 };
+    if (catalogue_path(&path, &e) < 0) return;
+    str_printf(&s->adapter_dir, "%.*s/adapters", (int)(strrchr(path, '/') - path), path);
+    if (dir_make(str_cstr(&s->adapter_dir), &e) < 0) {
+        log_warn("serve", "%s", e.msg);
+        str_clear(&s->adapter_dir);
+    }
+    free(path);
+}
+
 static int open_host(serve *s, err *e) {
     host_options o;
     int          rc = serve_host_options(&s->settings, &o, e);
+    make_adapter_dir(s);
+    if (s->adapter_dir.len) o.runtime.adapter_dir = str_cstr(&s->adapter_dir);
     s->engine = o.runtime.engine;
     if (rc == 0) rc = host_open(&s->host, &o, e);
     return rc < 0 ? rc : add_models(s, e);
@@ -291,6 +306,7 @@ static int run(const cli_args *args) {
         raise_file_limit();
         str_init(&s.socket_path);
         str_init(&s.default_model);
+        str_init(&s.adapter_dir);
         if ((rc = open_host(&s, &e)) == 0) rc = open_server(&s, &e);
     }
     if (rc == 0) {
@@ -307,6 +323,7 @@ static int run(const cli_args *args) {
     server_free(s.server);
     str_deinit(&s.socket_path);
     str_deinit(&s.default_model);
+    str_deinit(&s.adapter_dir);
     settings_deinit(&s.settings);
     log_set_sink(NULL, NULL, LOG_OFF);
     log_ring_free(s.logs);

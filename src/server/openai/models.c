@@ -30,6 +30,34 @@ static void put_model(jw *w, const host_model *m) {
     jw_close(w, '}');
 }
 
+/* "base+name": a model like any other, whose parent says on which it stands. */
+static void put_adapter(jw *w, const host_model *m, const registry_adapter *a) {
+    str id;
+    str_init(&id);
+    str_printf(&id, "%s+%s", m->name, a->name);
+    jw_open(w, '{');
+    jw_put_cstr(w, "id", str_cstr(&id));
+    jw_put_cstr(w, "object", "model");
+    jw_put_int(w, "created", a->created_at);
+    jw_put_cstr(w, "owned_by", "hearth");
+    jw_put_cstr(w, "status", m->state == HOST_LOADED ? "loaded" : m->state == HOST_LOADING ? "loading" : "unloaded");
+    jw_put_cstr(w, "parent", m->name);
+    jw_put_cstr(w, "root", m->name);
+    jw_close(w, '}');
+    str_deinit(&id);
+}
+
+static void put_adapters(exchange *x, jw *w, const host_model *m) {
+    registry_adapter *list;
+    size_t            n;
+    library_adapters(x->server->options.library, m->name, &list, &n);
+    for (size_t i = 0; i < n; i++) {
+        put_adapter(w, m, &list[i]);
+        registry_adapter_deinit(&list[i]);
+    }
+    free(list);
+}
+
 /* --- for Anthropic's clients, who say so --- */
 
 static bool for_anthropic(exchange *x) {
@@ -93,7 +121,10 @@ void openai_models(exchange *x) {
     jw_put_cstr(&w, "object", "list");
     jw_key(&w, "data");
     jw_open(&w, '[');
-    for (size_t i = 0; i < n; i++) put_model(&w, &list[i]);
+    for (size_t i = 0; i < n; i++) {
+        put_model(&w, &list[i]);
+        put_adapters(x, &w, &list[i]);
+    }
     jw_close(&w, ']');
     jw_close(&w, '}');
     free(list);
