@@ -98,7 +98,7 @@ static bool shape_factors(const opening *x, const adapter_raw *r, factors *f) {
         if (!flat || a[0] != f->out || a[1] != rank * n || b[0] != rank * n || b[1] != f->in) return false;
         return rank <= NN_ADAPTER_MAX_RANK;
     }
-    int64_t rank = mlx && !f->stack ? a[0] : a[1];
+    int64_t rank = mlx ? (f->stack ? b[0] : a[0]) : a[1];
     if (rank < 1 || rank > NN_ADAPTER_MAX_RANK) return false;
     f->rank = (int)rank;
     f->a_e = rank * f->in, f->b_e = rank * f->out;
@@ -107,6 +107,9 @@ static bool shape_factors(const opening *x, const adapter_raw *r, factors *f) {
         return flat && a[0] == rank && a[1] == f->in && b[0] == f->out && b[1] == rank;
     }
     f->a_j = f->in, f->a_i = 1, f->b_o = rank, f->b_j = 1;
+    if (mlx) /* A [E r][in], or [E][r][in]; B [E][out][r] */
+        return r->b->n_dims == 3 && r->a->n_dims <= 3 && a[0] == f->in && a[1] * a[2] == rank * n && b[1] == f->out &&
+               b[2] == n;
     bool stacked =
         (f->stack ? a[2] == n && b[2] == n : a[2] == 1 && b[2] == 1) && r->a->n_dims <= 3 && r->b->n_dims <= 3;
     return stacked && a[0] == f->in && a[1] == rank && b[0] == rank && b[1] == f->out;

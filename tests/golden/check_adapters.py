@@ -185,6 +185,39 @@ def experts_apart(name, out):
     return out
 
 
+def experts_mlx(name, out):
+    """The same as MLX has it: A of all experts one behind the other, B [expert][out][rank]"""
+    config, tensors = load(name)
+    files = {}
+    for key, t in tensors.items():
+        if not key.endswith("lora_A.weight"):
+            continue
+        module, a = key[len(FRONT) : -len(".lora_A.weight")], M.of(t)
+        b = M.of(tensors[key.replace("lora_A", "lora_B")])
+        if ".experts" not in key:
+            files[module + ".lora_a"] = a.turned().tensor()
+            files[module + ".lora_b"] = b.times(scale_of(config, module, len(a.rows))).turned().tensor()
+            continue
+        n, front = 8, module.split(".experts")[0] + ".switch_mlp."
+        rank = len(a.rows) // n
+        whole = [[[row[j * n + e] for j in range(rank)] for row in b.rows] for e in range(n)]
+        if len(a.rows[0]) == 32 and len(b.rows) == 64:
+            parts = {"down_proj": whole}
+        else:
+            half = len(b.rows) // 2
+            parts = {"gate_proj": [x[:half] for x in whole], "up_proj": [x[half:] for x in whole]}
+        for part, rows in parts.items():
+            s = scale_of(config, module, rank)
+            flat = M([r for x in rows for r in x]).times(s).tensor()
+            files[front + part + ".lora_a"] = a.tensor()
+            files[front + part + ".lora_b"] = T(F32, [n, len(rows[0]), rank], flat.data)
+    os.makedirs(out)
+    with open(os.path.join(out, "adapter_config.json"), "w") as f:
+        json.dump({"fine_tune_type": "lora", "lora_parameters": {"rank": 2, "scale": 1.0, "dropout": 0}}, f)
+    write_safetensors(os.path.join(out, "adapters.safetensors"), files)
+    return out
+
+
 def forms_of(name, base, tmp):
     """How one adapter may come: what --lora is given."""
     out = {"peft": os.path.join(HERE, "adapters", name)}
@@ -195,6 +228,7 @@ def forms_of(name, base, tmp):
         out["gguf"] = gguf
     if name == "qwen3_moe_params":
         out["experts"] = experts_apart(name, os.path.join(tmp, name + "-experts"))
+        out["mlx"] = experts_mlx(name, os.path.join(tmp, name + "-mlx"))
     return out
 
 
