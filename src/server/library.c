@@ -65,11 +65,12 @@ struct library {
     library_options options;
     char           *path;
 
-    pthread_mutex_t sync_lock; /* guards the next four; held while the host is told */
+    pthread_mutex_t sync_lock; /* guards the next five; held while the host is told */
     registry       *watch;     /* only reads: every change of the file is another handle's */
     int64_t         seen;
     offer          *offers;
     size_t          n_offers;
+    bool            adapters; /* some model has any: without, requests need not ask */
 
     pthread_mutex_t task_lock; /* guards the next four, and all in a pull_task but cancel */
     pthread_cond_t  task_over;
@@ -118,6 +119,15 @@ static void add_offer(library *l, const registry_model *m) {
     free(o.path);
 }
 
+static void look_for_adapters(library *l) {
+    registry_adapter *list = NULL;
+    size_t            n = 0;
+    if (registry_adapter_list(l->watch, NULL, &list, NULL, &n, NULL) < 0) n = 0;
+    l->adapters = n > 0;
+    for (size_t i = 0; i < n; i++) registry_adapter_deinit(&list[i]);
+    free(list);
+}
+
 static int sync_offers(library *l, err *e) {
     registry_model *list = NULL;
     size_t          n = 0;
@@ -131,6 +141,7 @@ static int sync_offers(library *l, err *e) {
         registry_model_deinit(&list[i]);
     }
     free(list);
+    look_for_adapters(l);
     return 0;
 }
 
@@ -181,7 +192,7 @@ void library_adapters(library *l, const char *model, registry_adapter **out, siz
     *n = 0;
     if (!l) return;
     pthread_mutex_lock(&l->sync_lock);
-    if (l->watch) registry_adapter_list(l->watch, model, out, NULL, n, NULL);
+    if (l->watch && l->adapters) registry_adapter_list(l->watch, model, out, NULL, n, NULL);
     pthread_mutex_unlock(&l->sync_lock);
 }
 
