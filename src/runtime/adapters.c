@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+
+enum { WAIT_MS = 200 };
 
 /* What the system says of a file; a directory: of the two files in it. */
 typedef struct file_id {
@@ -38,7 +41,8 @@ struct adapters_set {
 struct adapters {
     const nn_model *model;
     size_t          limit;
-    pthread_mutex_t lock; /* guards all below; files are read under it, by the one thread that takes sets */
+    pthread_mutex_t lock;     /* guards all below; files are read under it, by the one thread that takes sets */
+    pthread_cond_t  returned; /* a set was given back */
     kept_adapter   *kept;
     adapters_set   *sets;
     size_t          bytes;
@@ -51,6 +55,7 @@ int adapters_open(adapters **out, const nn_model *m, size_t limit_bytes, err *e)
     a->model = m;
     a->limit = limit_bytes ? limit_bytes : (size_t)1 << 30;
     pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->returned, NULL);
     return 0;
 }
 
@@ -82,6 +87,7 @@ void adapters_free(adapters *a) {
     if (!a) return;
     while (a->sets) drop_set(a, a->sets);
     while (a->kept) drop_adapter(a, a->kept);
+    pthread_cond_destroy(&a->returned);
     pthread_mutex_destroy(&a->lock);
     free(a);
 }
@@ -107,6 +113,19 @@ static bool make_room(adapters *a, size_t more) {
             return false;
     }
     return true;
+}
+
+/* The same, but what a request is just about to give back counts, too. */
+static bool await_room(adapters *a, size_t more) {
+    struct timespec until;
+    bool            room = make_room(a, more);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += WAIT_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    while (!room && more <= a->limit && pthread_cond_timedwait(&a->returned, &a->lock, &until) == 0)
+        room = make_room(a, more);
+    return room;
 }
 
 static int no_room(const adapters *a, size_t more, err *e) {
@@ -158,7 +177,7 @@ static int get(adapters *a, const char *path, kept_adapter **out, err *e) {
     k->id = id;
     k->path = strdup(path);
     int rc = k->path ? nn_adapter_open(&k->adapter, a->model, path, e) : err_set_nomem(e);
-    if (rc == 0 && !make_room(a, k->adapter->bytes)) rc = no_room(a, k->adapter->bytes, e);
+    if (rc == 0 && !await_room(a, k->adapter->bytes)) rc = no_room(a, k->adapter->bytes, e);
     if (rc < 0) {
         nn_adapter_free(k->adapter);
         free(k->path);
@@ -246,6 +265,7 @@ void adapters_give_back(adapters *a, adapters_set *s) {
     pthread_mutex_lock(&a->lock);
     s->users--;
     (void)make_room(a, 0);
+    pthread_cond_broadcast(&a->returned);
     pthread_mutex_unlock(&a->lock);
 }
 

@@ -37,7 +37,7 @@ static void write_adapter(const char *name, uint64_t seed) {
             int64_t rows = k ? b->mat->rows : 4, cols = k ? 4 : b->mat->cols;
             float  *v = malloc((size_t)(rows * cols) * sizeof *v);
             assert_non_null(v);
-            for (int64_t i = 0; i < rows * cols; i++) v[i] = ((float)(test_random(&seed) % 2001) - 1000) * 1e-4f;
+            for (int64_t i = 0; i < rows * cols; i++) v[i] = ((float)(test_random(&seed) % 2001) - 1000) * 3e-4f;
             snprintf(names[n], sizeof names[n], "base_model.model.%s%s.lora_%c.weight", b->hf_prefix, b->hf,
                      k ? 'B' : 'A');
             t[n] = (test_tensor){ names[n], "F32", rows, cols, v, (size_t)(rows * cols) * sizeof *v };
