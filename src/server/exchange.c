@@ -105,6 +105,16 @@ void exchange_run(exchange *x, const exchange_work *w) {
     if (!x->core->replied && w->n_requests) requests_start(x);
 }
 
+void exchange_run_one(exchange *x, view model, runtime_request *q, bool stream, const exchange_work *callbacks) {
+    exchange_work w = *callbacks;
+    w.model = model;
+    w.keep_alive_ms = HOST_KEEP_DEFAULT;
+    w.requests = q;
+    w.n_requests = 1;
+    w.stream_type = stream ? "text/event-stream" : NULL;
+    exchange_run(x, &w);
+}
+
 void exchange_put(exchange *x, const void *data, size_t bytes) { str_append(&x->core->out, data, bytes); }
 
 runtime_request *exchange_requests(exchange *x, size_t n) {
@@ -320,6 +330,16 @@ bool exchange_flush(exchange *x) {
     return false;
 }
 
+static void put_stream_error(exchange *x, const failure *f) {
+    const api *a = x->route->api;
+    str        body;
+    if (!a->put_stream_error) return;
+    str_init(&body);
+    a->put_error(&body, f);
+    a->put_stream_error(x, f, &body);
+    str_deinit(&body);
+}
+
 /* Fails an exchange on the I/O thread, whatever it has sent already. */
 static void fail_with(exchange *x, const failure *f) {
     exchange_core *c = x->core;
@@ -329,7 +349,7 @@ static void fail_with(exchange *x, const failure *f) {
     } else {
         c->failed = true;
         c->failure = *f;
-        if (x->route->api->put_stream_error) x->route->api->put_stream_error(x, f);
+        put_stream_error(x, f);
         c->over = true;
     }
     requests_cancel(x);

@@ -61,10 +61,11 @@ typedef struct failure {
 } failure;
 
 typedef struct api {
-    const char *name;                                        /* in metrics and logs */
-    void (*put_error)(str *out, const failure *f);           /* a JSON body */
-    void (*put_stream_error)(exchange *x, const failure *f); /* inside a stream; NULL: the stream just ends */
-    void (*heartbeat)(exchange *x);                          /* puts a comment; NULL: none */
+    const char *name;                              /* in metrics and logs */
+    void (*put_error)(str *out, const failure *f); /* a JSON body */
+    /* Inside a stream, with the body that put_error wrote; NULL: the stream just ends. */
+    void (*put_stream_error)(exchange *x, const failure *f, const str *body);
+    void (*heartbeat)(exchange *x); /* puts a comment; NULL: none */
 } api;
 
 enum {
@@ -102,6 +103,7 @@ typedef struct exchange_work {
     const char      *stream_type; /* a content type, or NULL: one answer at the end */
     void (*on_event)(exchange *x, size_t request, const runtime_event *ev); /* never ERROR */
     void (*on_over)(exchange *x);
+    void (*on_reply)(exchange *x); /* instead of on_over where there is no stream; NULL: on_over does both */
 } exchange_work;
 
 typedef struct exchange_core exchange_core; /* the server's own side of it */
@@ -138,6 +140,8 @@ void exchange_ignore(exchange *x, view name);
 /* The same for those of these members of the body that are there. The list ends with NULL. */
 void exchange_ignore_members(exchange *x, const char *const *names);
 void exchange_run(exchange *x, const exchange_work *w);
+/* One request whose answer comes as server-sent events or in one piece; `callbacks` of a work are all that is set. */
+void exchange_run_one(exchange *x, view model, runtime_request *q, bool stream, const exchange_work *callbacks);
 void exchange_put(exchange *x, const void *data, size_t bytes);
 
 /* n requests of the exchange's client in its arena, with nothing set. NULL after answering with an error. */

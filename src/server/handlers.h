@@ -11,80 +11,34 @@ extern const api api_responses; /* OpenAI's, with the events of its newer stream
 extern const api api_anthropic;
 extern const api api_ollama;
 
+typedef void handler(exchange *x);
+
 /* ops.c */
-void ops_health(exchange *x);
-void ops_metrics(exchange *x);
-void ops_stats(exchange *x);
-void ops_requests(exchange *x);
-void ops_cancel(exchange *x);
-void ops_slots(exchange *x);
+extern handler ops_health, ops_metrics, ops_stats, ops_requests, ops_cancel, ops_slots;
 
 /* ops/events.c, ops/pulls.c, ops/logs.c */
-void ops_events(exchange *x);
-void ops_logs(exchange *x);
-void ops_pulls(exchange *x);
-void ops_pull(exchange *x);
-void ops_pull_end(exchange *x);
+extern handler ops_events, ops_logs, ops_pulls, ops_pull, ops_pull_end;
 
 /* ops/settings.c, ops/fit.c */
-void ops_config(exchange *x);
-void ops_config_check(exchange *x);
-void ops_doctor(exchange *x);
-void ops_fit(exchange *x);
-void ops_catalogue(exchange *x);
+extern handler ops_config, ops_config_check, ops_doctor, ops_fit, ops_catalogue;
 
 /* ops/ui.c */
-void ops_root(exchange *x);
-void ops_ui(exchange *x);
-void ops_asset(exchange *x);
+extern handler ops_root, ops_ui, ops_asset;
 
 /* native.c */
-void native_adapters(exchange *x);
-void native_set_adapters(exchange *x);
-void native_props(exchange *x);
-void native_tokenize(exchange *x);
-void native_detokenize(exchange *x);
-void native_apply_template(exchange *x);
-void native_infill(exchange *x);
-void native_complete(exchange *x);
-void native_embed(exchange *x);
-void native_rerank(exchange *x);
-void native_load(exchange *x);
-void native_unload(exchange *x);
+extern handler native_adapters, native_set_adapters, native_props, native_tokenize, native_detokenize,
+    native_apply_template, native_infill, native_complete, native_embed, native_rerank, native_load, native_unload;
 
 /* openai*.c */
-void openai_chat(exchange *x);
-void openai_complete(exchange *x);
-void openai_embed(exchange *x);
-void openai_models(exchange *x);
-void openai_model(exchange *x);
-void openai_responses(exchange *x);
-void openai_responses_count(exchange *x);
-void openai_response_get(exchange *x);
-void openai_response_delete(exchange *x);
-void openai_response_items(exchange *x);
-void openai_conversations(exchange *x);
+extern handler openai_chat, openai_complete, openai_embed, openai_models, openai_model, openai_responses,
+    openai_responses_count, openai_response_get, openai_response_delete, openai_response_items, openai_conversations;
 
 /* anthropic.c */
-void anthropic_messages(exchange *x);
-void anthropic_count(exchange *x);
+extern handler anthropic_messages, anthropic_count;
 
 /* ollama*.c */
-void ollama_root(exchange *x);
-void ollama_version(exchange *x);
-void ollama_generate(exchange *x);
-void ollama_chat(exchange *x);
-void ollama_embed(exchange *x);
-void ollama_embeddings(exchange *x);
-void ollama_tags(exchange *x);
-void ollama_ps(exchange *x);
-void ollama_show(exchange *x);
-void ollama_pull(exchange *x);
-void ollama_push(exchange *x);
-void ollama_create(exchange *x);
-void ollama_copy_model(exchange *x);
-void ollama_delete(exchange *x);
-void ollama_blob_head(exchange *x);
-void ollama_blob_put(exchange *x);
+extern handler ollama_root, ollama_version, ollama_generate, ollama_chat, ollama_embed, ollama_embeddings, ollama_tags,
+    ollama_ps, ollama_show, ollama_pull, ollama_push, ollama_create, ollama_copy_model, ollama_delete, ollama_blob_head,
+    ollama_blob_put;
 
 #endif

@@ -512,11 +512,7 @@ static void put_pull(jw *w, const char *name, const pull_state *s) {
 }
 
 void library_write_pulls(library *l, str *out) {
-    jw w = jw_of(out);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_open(&w, '[');
+    jw w = jw_list(out);
     if (l) {
         pthread_mutex_lock(&l->task_lock);
         for (pull_task *t = l->pulls; t; t = t->next) put_pull(&w, t->name, &t->state);
@@ -524,8 +520,7 @@ void library_write_pulls(library *l, str *out) {
             put_pull(&w, l->memories[i].name, &l->memories[i].state);
         pthread_mutex_unlock(&l->task_lock);
     }
-    jw_close(&w, ']');
-    jw_close(&w, '}');
+    jw_list_end(&w);
 }
 
 /* --- life --- */

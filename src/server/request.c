@@ -330,7 +330,10 @@ static void proceed(exchange *x) {
     exchange_core *c = x->core;
     submit_more(x);
     if (!c->over && !c->replied && !c->failed && c->conn && c->requests_over == c->work.n_requests) {
-        c->work.on_over(x);
+        if (c->work.on_reply && !c->work.stream_type)
+            c->work.on_reply(x);
+        else
+            c->work.on_over(x);
         if (c->streaming)
             c->over = true;
         else if (!c->replied)

@@ -29,6 +29,12 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
         v->failed = true;
 }
 
+void vectors_put(jw *w, const vectors *v, size_t i) {
+    jw_open(w, '[');
+    for (int k = 0; k < v->sizes[i]; k++) jw_real(w, v->at[i][k]);
+    jw_close(w, ']');
+}
+
 static void on_over(exchange *x) {
     vectors *v = x->state;
     str      b;

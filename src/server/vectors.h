@@ -5,6 +5,7 @@
 #define SERVER_VECTORS_H
 
 #include "server/exchange.h"
+#include "server/http/json_out.h"
 
 enum { VECTORS_MAX_TEXTS = 2048 };
 
@@ -26,6 +27,8 @@ typedef struct vectors_prompt {
     bool side;
 } vectors_prompt;
 void vectors_read_prompt(exchange *x, vectors_prompt *out);
+
+void vectors_put(jw *w, const vectors *v, size_t i); /* the numbers of the i-th one as an array */
 
 /* Starts the requests (texts or tokens filled in); x answers with what put writes. */
 void vectors_run(exchange *x, view model, int64_t keep_alive_ms, runtime_request *q, size_t n, int dimensions,

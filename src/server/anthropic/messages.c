@@ -66,12 +66,9 @@ static void put_event(exchange *x, const char *name, const str *json) {
     exchange_put(x, "\n\n", 2);
 }
 
-static void put_stream_error(exchange *x, const failure *f) {
-    str body;
-    str_init(&body);
-    put_error(&body, f);
-    put_event(x, "error", &body);
-    str_deinit(&body);
+static void put_stream_error(exchange *x, const failure *f, const str *body) {
+    (void)f;
+    put_event(x, "error", body);
 }
 
 static void heartbeat(exchange *x) {
@@ -150,7 +147,8 @@ static void put_blocks(jw *w, const collect_choice *c) {
     jw_close(w, ']');
 }
 
-static void reply_whole(exchange *x, message_state *s) {
+static void reply_whole(exchange *x) {
+    message_state        *s = x->state;
     const collect_choice *c = &s->all.choices[0];
     runtime_usage         u;
     str                   b;
@@ -273,8 +271,9 @@ static void stream_event(exchange *x, message_state *s, const runtime_event *ev)
     }
 }
 
-static void stream_over(exchange *x, message_state *s) {
-    runtime_usage u;
+static void stream_over(exchange *x) {
+    message_state *s = x->state;
+    runtime_usage  u;
     close_block(x, s);
     collect_usage(&s->all, &u);
     u.prompt_tokens = s->prompt_tokens;
@@ -301,14 +300,6 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
         stream_event(x, s, ev);
     else
         collect_event(&s->all, ev);
-}
-
-static void on_over(exchange *x) {
-    message_state *s = x->state;
-    if (s->stream)
-        stream_over(x, s);
-    else
-        reply_whole(x, s);
 }
 
 static message_state *open_state(exchange *x) {
@@ -342,13 +333,8 @@ void anthropic_messages(exchange *x) {
     s->stream = q->stream_calls = q->want_progress = stream;
     s->request = q;
     snprintf(s->id, sizeof s->id, "msg_%s", x->id + 4);
-    exchange_run(x, &(exchange_work){ .model = model,
-                                      .keep_alive_ms = HOST_KEEP_DEFAULT,
-                                      .requests = q,
-                                      .n_requests = 1,
-                                      .stream_type = stream ? "text/event-stream" : NULL,
-                                      .on_event = on_event,
-                                      .on_over = on_over });
+    exchange_run_one(x, model, q, stream,
+                     &(exchange_work){ .on_event = on_event, .on_over = stream_over, .on_reply = reply_whole });
 }
 
 void anthropic_count(exchange *x) {

@@ -110,3 +110,17 @@ void jw_put_null(jw *w, const char *key) {
     jw_key(w, key);
     jw_null(w);
 }
+
+jw jw_list(str *out) {
+    jw w = jw_of(out);
+    jw_open(&w, '{');
+    jw_put_cstr(&w, "object", "list");
+    jw_key(&w, "data");
+    jw_open(&w, '[');
+    return w;
+}
+
+void jw_list_end(jw *w) {
+    jw_close(w, ']');
+    jw_close(w, '}');
+}

@@ -30,6 +30,10 @@ void jw_bool(jw *w, bool v);
 void jw_null(jw *w);
 void jw_raw(jw *w, view json);
 
+/* {"object":"list","data":[ ... ]}: the items come in between. */
+jw   jw_list(str *out);
+void jw_list_end(jw *w);
+
 /* A member each. */
 void jw_put_text(jw *w, const char *key, view text);
 void jw_put_cstr(jw *w, const char *key, const char *text);

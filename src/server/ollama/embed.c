@@ -9,23 +9,17 @@
 
 enum { FORM_MANY, FORM_ONE };
 
-static void put_vector(jw *w, const vectors *v, size_t i) {
-    jw_open(w, '[');
-    for (int k = 0; k < v->sizes[i]; k++) jw_real(w, v->at[i][k]);
-    jw_close(w, ']');
-}
-
 static void put_answer(const vectors *v, str *out) {
     jw w = jw_of(out);
     jw_open(&w, '{');
     if (v->form == FORM_ONE) {
         jw_key(&w, "embedding");
-        put_vector(&w, v, 0);
+        vectors_put(&w, v, 0);
     } else {
         jw_put_text(&w, "model", v->model);
         jw_key(&w, "embeddings");
         jw_open(&w, '[');
-        for (size_t i = 0; i < v->n; i++) put_vector(&w, v, i);
+        for (size_t i = 0; i < v->n; i++) vectors_put(&w, v, i);
         jw_close(&w, ']');
         jw_put_int(&w, "total_duration", (clock_us() - v->begin_us) * 1000);
         jw_put_int(&w, "load_duration", 0);

@@ -23,13 +23,10 @@ static void put_error(str *out, const failure *f) {
     jw_close(&w, '}');
 }
 
-static void put_stream_error(exchange *x, const failure *f) {
-    str body;
-    str_init(&body);
-    put_error(&body, f);
-    str_push(&body, '\n');
-    exchange_put(x, str_cstr(&body), body.len);
-    str_deinit(&body);
+static void put_stream_error(exchange *x, const failure *f, const str *body) {
+    (void)f;
+    exchange_put(x, str_cstr(body), body->len);
+    exchange_put(x, "\n", 1);
 }
 
 /* Lines of JSON have no comments: nothing to put while a prompt is read. */

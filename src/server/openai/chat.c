@@ -148,7 +148,8 @@ static void stream_event(exchange *x, chat_state *s, const runtime_event *ev) {
     }
 }
 
-static void stream_over(exchange *x, chat_state *s) {
+static void stream_over(exchange *x) {
+    chat_state   *s = x->state;
     runtime_usage u;
     if (s->include_usage) {
         collect_usage(&s->all, &u);
@@ -204,7 +205,8 @@ static void put_message(jw *w, const collect_choice *c, bool legacy) {
     jw_close(w, '}');
 }
 
-static void reply_whole(exchange *x, chat_state *s) {
+static void reply_whole(exchange *x) {
+    chat_state   *s = x->state;
     runtime_usage u;
     str           b;
     collect_usage(&s->all, &u);
@@ -257,14 +259,6 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
     } else {
         collect_event(&s->all, ev);
     }
-}
-
-static void on_over(exchange *x) {
-    chat_state *s = x->state;
-    if (s->stream)
-        stream_over(x, s);
-    else
-        reply_whole(x, s);
 }
 
 /* --- the request --- */
@@ -404,11 +398,6 @@ void openai_chat(exchange *x) {
     jw_put_text(&w, "model", model);
     jw_put_cstr(&w, "system_fingerprint", "hearth");
     str_puts(&s->prefix, ",");
-    exchange_run(x, &(exchange_work){ .model = model,
-                                      .keep_alive_ms = HOST_KEEP_DEFAULT,
-                                      .requests = q,
-                                      .n_requests = 1,
-                                      .stream_type = stream ? "text/event-stream" : NULL,
-                                      .on_event = on_event,
-                                      .on_over = on_over });
+    exchange_run_one(x, model, q, stream,
+                     &(exchange_work){ .on_event = on_event, .on_over = stream_over, .on_reply = reply_whole });
 }

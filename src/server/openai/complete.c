@@ -164,10 +164,11 @@ static size_t take_best(const complete_state *s, size_t prompt, bool *taken) {
     return best;
 }
 
-static void reply_whole(exchange *x, complete_state *s) {
-    runtime_usage u;
-    str           b;
-    bool          ok = true;
+static void reply_whole(exchange *x) {
+    complete_state *s = x->state;
+    runtime_usage   u;
+    str             b;
+    bool            ok = true;
     total_usage(s, &u);
     str_init(&b);
     jw w = jw_of(&b);
@@ -197,13 +198,9 @@ static void reply_whole(exchange *x, complete_state *s) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
-static void on_over(exchange *x) {
+static void stream_over(exchange *x) {
     complete_state *s = x->state;
     runtime_usage   u;
-    if (!s->stream) {
-        reply_whole(x, s);
-        return;
-    }
     if (s->include_usage) {
         total_usage(s, &u);
         str_clear(&s->chunk);
@@ -323,5 +320,6 @@ void openai_complete(exchange *x) {
                                       .n_requests = n_prompts,
                                       .stream_type = stream ? "text/event-stream" : NULL,
                                       .on_event = on_event,
-                                      .on_over = on_over });
+                                      .on_over = stream_over,
+                                      .on_reply = reply_whole });
 }

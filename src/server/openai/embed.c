@@ -25,17 +25,11 @@ static void put_vector(jw *w, const vectors *v, size_t i) {
         w->comma = true;
         return;
     }
-    jw_open(w, '[');
-    for (int k = 0; k < v->sizes[i]; k++) jw_real(w, v->at[i][k]);
-    jw_close(w, ']');
+    vectors_put(w, v, i);
 }
 
 static void put_answer(const vectors *v, str *out) {
-    jw w = jw_of(out);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_open(&w, '[');
+    jw w = jw_list(out);
     for (size_t i = 0; i < v->n; i++) {
         jw_open(&w, '{');
         jw_put_cstr(&w, "object", "embedding");

@@ -116,17 +116,12 @@ void openai_models(exchange *x) {
         return;
     }
     str_init(&b);
-    jw w = jw_of(&b);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_open(&w, '[');
+    jw w = jw_list(&b);
     for (size_t i = 0; i < n; i++) {
         put_model(&w, &list[i]);
         put_adapters(x, &w, &list[i]);
     }
-    jw_close(&w, ']');
-    jw_close(&w, '}');
+    jw_list_end(&w);
     free(list);
     exchange_reply(x, 200, "application/json", &b);
 }

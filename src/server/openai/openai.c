@@ -26,12 +26,9 @@ void openai_put_event(exchange *x, const str *json) {
     exchange_put(x, "\n\n", 2);
 }
 
-static void openai_put_stream_error(exchange *x, const failure *f) {
-    str body;
-    str_init(&body);
-    openai_put_error(&body, f);
-    openai_put_event(x, &body);
-    str_deinit(&body);
+static void openai_put_stream_error(exchange *x, const failure *f, const str *body) {
+    (void)f;
+    openai_put_event(x, body);
 }
 
 void openai_heartbeat(exchange *x) { exchange_put(x, ": waiting\n\n", 11); }

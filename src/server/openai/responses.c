@@ -355,8 +355,9 @@ static void on_over(exchange *x) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
-static void put_stream_error(exchange *x, const failure *f) {
+static void put_stream_error(exchange *x, const failure *f, const str *body) {
     responses_state *s = x->state;
+    (void)body;
     say_response(x, s, "response.failed", f);
 }
 

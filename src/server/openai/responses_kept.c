@@ -73,11 +73,7 @@ static void put_items(exchange *x, const node *items, str *out) {
         if (view_eq(item_id(items, up ? i : n - 1 - i), after)) from = i + 1;
     }
     size_t to = n - from < limit ? n : from + limit;
-    jw     w = jw_of(out);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_open(&w, '[');
+    jw     w = jw_list(out);
     for (size_t i = from; i < to; i++) {
         node item = node_at(items, up ? i : n - 1 - i);
         if (i > from) str_push(out, ',');

@@ -78,13 +78,7 @@ static void run(exchange *x, view model, runtime_request *q, bool stream) {
     }
     s->model = model;
     s->stream = stream;
-    exchange_run(x, &(exchange_work){ .model = model,
-                                      .keep_alive_ms = HOST_KEEP_DEFAULT,
-                                      .requests = q,
-                                      .n_requests = 1,
-                                      .stream_type = stream ? "text/event-stream" : NULL,
-                                      .on_event = text_event,
-                                      .on_over = text_over });
+    exchange_run_one(x, model, q, stream, &(exchange_work){ .on_event = text_event, .on_over = text_over });
 }
 
 static void read_common(exchange *x, runtime_request *q, bool *stream) {

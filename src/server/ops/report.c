@@ -106,11 +106,7 @@ static const char *state_name(const exchange_core *c) {
 }
 
 void report_requests(server *s, const exchange *but, str *out) {
-    jw w = jw_of(out);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_open(&w, '[');
+    jw w = jw_list(out);
     for (exchange *o = s->exchanges; o; o = o->core->next) {
         const exchange_core *c = o->core;
         if (o == but || !o->route || o->route->handle == ops_events) continue;
@@ -127,6 +123,5 @@ void report_requests(server *s, const exchange *but, str *out) {
         jw_put_real(&w, "age_seconds", (double)(clock_us() - c->begin_us) / 1e6);
         jw_close(&w, '}');
     }
-    jw_close(&w, ']');
-    jw_close(&w, '}');
+    jw_list_end(&w);
 }

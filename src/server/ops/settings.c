@@ -39,14 +39,9 @@ void ops_config(exchange *x) {
     const config_values *v = x->server->options.settings;
     str                  b;
     str_init(&b);
-    jw w = jw_of(&b);
-    jw_open(&w, '{');
-    jw_put_cstr(&w, "object", "list");
-    jw_key(&w, "data");
-    jw_open(&w, '[');
+    jw w = jw_list(&b);
     for (size_t i = 0; v && i < v->schema->n; i++) put_setting(&w, &v->schema->keys[i], &v->v[i]);
-    jw_close(&w, ']');
-    jw_close(&w, '}');
+    jw_list_end(&w);
     exchange_reply(x, 200, "application/json", &b);
 }
 
