@@ -5,16 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static void write_message(err *e, const char *fmt, va_list ap) { vsnprintf(e->msg, sizeof e->msg, fmt, ap); }
+int err_setv(err *e, int code, const char *fmt, va_list ap) {
+    if (e) {
+        e->code = code;
+        vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    }
+    return code;
+}
 
 int err_set(err *e, int code, const char *fmt, ...) {
-    if (e) {
-        va_list ap;
-        e->code = code;
-        va_start(ap, fmt);
-        write_message(e, fmt, ap);
-        va_end(ap);
-    }
+    va_list ap;
+    va_start(ap, fmt);
+    err_setv(e, code, fmt, ap);
+    va_end(ap);
     return code;
 }
 
@@ -24,30 +27,25 @@ static void add_reason(err *e, const char *reason) {
 }
 
 int err_wrap(err *e, int rc, const char *fmt, ...) {
-    if (e) {
-        char    old[sizeof e->msg];
-        va_list ap;
-        memcpy(old, e->msg, sizeof old);
-        if (e->code != rc || old[0] == '\0') snprintf(old, sizeof old, "%s", err_code_name(rc));
-        e->code = rc;
-        va_start(ap, fmt);
-        write_message(e, fmt, ap);
-        va_end(ap);
-        add_reason(e, old);
-    }
+    char    old[sizeof e->msg] = "";
+    va_list ap;
+    if (!e) return rc;
+    memcpy(old, e->msg, sizeof old);
+    if (e->code != rc || old[0] == '\0') snprintf(old, sizeof old, "%s", err_code_name(rc));
+    va_start(ap, fmt);
+    err_setv(e, rc, fmt, ap);
+    va_end(ap);
+    add_reason(e, old);
     return rc;
 }
 
 int err_set_errno(err *e, const char *fmt, ...) {
-    int saved = errno;
-    if (e) {
-        va_list ap;
-        e->code = ERR_IO;
-        va_start(ap, fmt);
-        write_message(e, fmt, ap);
-        va_end(ap);
-        add_reason(e, strerror(saved));
-    }
+    int     saved = errno;
+    va_list ap;
+    va_start(ap, fmt);
+    err_setv(e, ERR_IO, fmt, ap);
+    va_end(ap);
+    if (e) add_reason(e, strerror(saved));
     return ERR_IO;
 }
 

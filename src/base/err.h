@@ -38,6 +38,8 @@ typedef struct err {
 #define BASE_PRINTF(fmt_index, first_arg)
 #endif
 
+int err_setv(err *e, int code, const char *fmt, va_list ap); /* what the others are made of */
+
 /* Writes the sentence and returns code, so that `return err_set(e, ERR_FORMAT, ...)` reads as one step. */
 int err_set(err *e, int code, const char *fmt, ...) BASE_PRINTF(3, 4);
 

@@ -56,10 +56,12 @@ struct chat_guide {
     bool                 automatic, required;          /* calls: when the marker appears; and nothing else */
     bool                 starts_inside, off, channels; /* channels: Harmony that must choose one */
     int                  budget;
-    tok_ids              closing;
     int32_t              gaps[3];
     size_t               n_gaps, n_words;
-    uint32_t            *scratch;
+
+    /* From here on, what a clone makes anew. */
+    tok_ids   closing;
+    uint32_t *scratch;
 
     place  here;
     place *left; /* the places before it, oldest first */
@@ -597,23 +599,10 @@ int chat_guide_clone(chat_guide **out, const chat_guide *from, err *e) {
     chat_guide *c = calloc(1, sizeof *c);
     *out = NULL;
     if (!c) return err_set_nomem(e);
-    c->f = from->f;
-    c->t = from->t;
-    c->text_vocab = from->text_vocab;
-    c->marker_vocab = from->marker_vocab;
+    *c = *from;
+    memset((char *)c + offsetof(chat_guide, closing), 0, sizeof *c - offsetof(chat_guide, closing));
     c->calls = from->calls ? grammar_ref(from->calls) : NULL;
     c->content = from->content ? grammar_ref(from->content) : NULL;
-    c->think_open = from->think_open;
-    c->think_close = from->think_close;
-    c->automatic = from->automatic;
-    c->required = from->required;
-    c->starts_inside = from->starts_inside;
-    c->off = from->off;
-    c->channels = from->channels;
-    c->budget = from->budget;
-    memcpy(c->gaps, from->gaps, sizeof c->gaps);
-    c->n_gaps = from->n_gaps;
-    c->n_words = from->n_words;
     int rc = reserve(c, e);
     for (size_t i = 0; rc == 0 && i < from->closing.count; i++) {
         if (!tok_ids_push(&c->closing, from->closing.data[i])) rc = err_set_nomem(e);

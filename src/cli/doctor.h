@@ -29,14 +29,8 @@ void doctor_report(void *unused, str *out);
 const char *doctor_bytes(char out[32], double bytes);
 
 /* The checks, in the order in which they are printed. */
-void doctor_cpu(doctor *d);
-void doctor_memory(doctor *d);
-void doctor_limits(doctor *d);
-void doctor_sandbox(doctor *d);
-void doctor_paths(doctor *d);
-void doctor_registry(doctor *d);
-void doctor_config(doctor *d);
-void doctor_server(doctor *d);
-void doctor_demo(doctor *d);
+typedef void        doctor_check(doctor *d);
+extern doctor_check doctor_cpu, doctor_memory, doctor_limits, doctor_sandbox, doctor_paths, doctor_registry,
+    doctor_config, doctor_server, doctor_demo;
 
 #endif

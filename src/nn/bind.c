@@ -30,13 +30,11 @@ const char *const bind_roots[] = { "model.",
 
 void bind_fail(nn_binder *b, int code, const char *fmt, ...) {
     va_list ap;
-    char    text[460];
     if (b->failed) return;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     b->failed = true;
-    err_set(&b->error, code, "%s", text);
+    va_start(ap, fmt);
+    err_setv(&b->error, code, fmt, ap);
+    va_end(ap);
 }
 
 /* --- names ------------------------------------------------------------------------------------------------------ */

@@ -25,14 +25,14 @@ int nn_tape_open(nn_tape **out, arena *mem, const nn_state *state, int n_layer, 
 
 static void fail(nn_tape *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void fail(nn_tape *t, const char *fmt, ...) {
+    err     why;
     va_list ap;
-    char    text[400];
     if (t->failed) return;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     t->failed = true;
-    err_set(&t->error, ERR_FORMAT, "op %d: %s", t->n_ops, text);
+    va_start(ap, fmt);
+    err_setv(&why, ERR_FORMAT, fmt, ap);
+    va_end(ap);
+    err_set(&t->error, why.code, "op %d: %s", t->n_ops, why.msg);
 }
 
 /* Doubles an arena array; the old one is left behind. */
@@ -130,23 +130,24 @@ nn_buf nn_input(nn_tape *t, int64_t columns) {
     return nn_embed(t, m, 1.0f);
 }
 
-void nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset) {
-    nn_op *op = push(t, NN_OP_EMBED_POS, -1, acc, NULL, 0);
-    if (!op) return;
-    want(t, "embed_pos", "the table's width", table->cols, width(t, acc));
+/* Adds rows of a table to rows that are there. */
+static nn_op *embed_more(nn_tape *t, nn_op_kind kind, nn_buf acc, const nn_mat *table, const char *name) {
+    nn_op *op = push(t, kind, -1, acc, NULL, 0);
+    if (!op) return NULL;
+    want(t, name, "the table's width", table->cols, width(t, acc));
     op->acc = true;
     op->u.embed.table = table;
     op->u.embed.scale = 1.0f;
-    op->u.embed.offset = offset;
+    return op;
+}
+
+void nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset) {
+    nn_op *op = embed_more(t, NN_OP_EMBED_POS, acc, table, "embed_pos");
+    if (op) op->u.embed.offset = offset;
 }
 
 void nn_embed_segments(nn_tape *t, nn_buf acc, const nn_mat *table) {
-    nn_op *op = push(t, NN_OP_EMBED_SEG, -1, acc, NULL, 0);
-    if (!op) return;
-    want(t, "embed_seg", "the table's width", table->cols, width(t, acc));
-    op->acc = true;
-    op->u.embed.table = table;
-    op->u.embed.scale = 1.0f;
+    embed_more(t, NN_OP_EMBED_SEG, acc, table, "embed_seg");
 }
 
 static nn_buf norm(nn_tape *t, nn_buf x, nn_norm_kind kind, int64_t group, const nn_vec *w, const nn_vec *b,
@@ -509,22 +510,27 @@ void nn_add_by(nn_tape *t, nn_buf acc, nn_buf x, nn_buf g, int column) {
     op->u.column = column;
 }
 
-void nn_match_size(nn_tape *t, nn_buf x, nn_buf like_what, float eps) {
-    nn_op *op = PUSH(t, NN_OP_MATCH_SIZE, -1, x, like_what);
-    if (!op) return;
-    same_rows(t, x, like_what, "match_size");
-    want(t, "match_size", "the width", width(t, like_what), width(t, x));
+/* An op that changes x by what y has in the same rows. */
+static nn_op *change_by(nn_tape *t, nn_op_kind kind, nn_buf x, nn_buf y, const char *name) {
+    nn_op *op = PUSH(t, kind, -1, x, y);
+    if (!op) return NULL;
+    same_rows(t, x, y, name);
     op->acc = true;
+    return op;
+}
+
+void nn_match_size(nn_tape *t, nn_buf x, nn_buf like_what, float eps) {
+    nn_op *op = change_by(t, NN_OP_MATCH_SIZE, x, like_what, "match_size");
+    if (!op) return;
+    want(t, "match_size", "the width", width(t, like_what), width(t, x));
     op->u.scale = eps;
 }
 
 void nn_gate(nn_tape *t, nn_buf x, nn_buf g, nn_act_kind act) {
-    nn_op *op = PUSH(t, NN_OP_GATE, -1, x, g);
+    nn_op *op = change_by(t, NN_OP_GATE, x, g, "gate");
     if (!op) return;
-    same_rows(t, x, g, "gate");
     if (width(t, x) % width(t, g))
         fail(t, "gate: %lld gates for %lld elements", (long long)width(t, g), (long long)width(t, x));
-    op->acc = true;
     op->u.act = act;
 }
 

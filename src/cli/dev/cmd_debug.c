@@ -115,7 +115,7 @@ static int run_kernels(const cli_args *args) {
 }
 
 static const cli_option kernels_options[] = {
-    { "cpu", CLI_STRING, "SETS", "use only these instruction sets, for example avx2, -avx512 or scalar", 0 },
+    CLI_CPU_OPTION,
     CLI_JSON_OPTION,
     { 0 },
 };

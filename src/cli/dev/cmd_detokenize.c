@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth detokenize: ids (a JSON array) to text. The begin and end tokens that `tokenize` adds are left out. */
 #include "base/json.h"
-#include "bundle/tokenizer.h"
 #include "cli/cli.h"
 #include "cli/dev/text_source.h"
-#include "cli/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct decoding {
-    const tok *tok;
-    bool       keep_added, skip_special, as_json;
-} decoding;
-
-static int print_text(void *ctx, const char *json, size_t bytes, err *e) {
-    const decoding   *c = ctx;
+static int print_text(const text_source *s, const char *json, size_t bytes, err *e) {
     arena             a;
     const json_value *v = NULL;
     int32_t          *ids = NULL;
@@ -36,9 +28,9 @@ static int print_text(void *ctx, const char *json, size_t bytes, err *e) {
             ids[i] = (int32_t)id;
     }
     const int32_t *p = ids;
-    if (rc == 0 && !c->keep_added) tok_trim_added(c->tok, &p, &n);
-    if (rc == 0) rc = tok_decode(c->tok, p, n, c->skip_special, &text, e);
-    if (rc == 0 && c->as_json) {
+    if (rc == 0 && !s->no_bos) tok_trim_added(s->tok, &p, &n);
+    if (rc == 0) rc = tok_decode(s->tok, p, n, s->no_special, &text, e);
+    if (rc == 0 && s->lines) {
         str_put_json(&line, str_cstr(&text), text.len);
         puts(str_cstr(&line));
     } else if (rc == 0) {
@@ -51,23 +43,12 @@ static int print_text(void *ctx, const char *json, size_t bytes, err *e) {
     return rc;
 }
 
-static int run(const cli_args *args) {
-    err         e = { 0 };
-    tok        *t = NULL;
-    tok_options o = { .pre = cli_string(args, "pre", NULL) };
-    int         rc = bundle_tokenizer_open_path(&t, cli_arg(args, 0), &o, &e);
-    decoding    c = { t, cli_flag(args, "no-bos"), cli_flag(args, "no-special"), cli_flag(args, "lines") };
-    if (rc == 0) rc = text_source_each(cli_string(args, "ids", NULL), c.as_json, print_text, &c, &e);
-    tok_free(t);
-    return rc < 0 ? cli_fail(args, &e) : CLI_OK;
-}
+static int run(const cli_args *args) { return text_source_run(args, "ids", print_text); }
 
 static const cli_option options[] = {
     { "ids", CLI_STRING, "JSON", "the ids to decode; without this option they are read from standard input", 0 },
-    { "no-bos", CLI_FLAG, NULL, "do not remove begin and end tokens: the ids were made without them", 0 },
-    { "no-special", CLI_FLAG, NULL, "leave out special tokens", 0 },
-    { "lines", CLI_FLAG, NULL, "read one array per line and print one JSON string per line", 0 },
-    CLI_PRE_OPTION,
+    TEXT_SOURCE_OPTIONS("do not remove begin and end tokens: the ids were made without them",
+                        "leave out special tokens", "read one array per line and print one JSON string per line"),
     { 0 },
 };
 

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/lora.h"
+#include "cli/options.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
 #include "nn/model.h"
@@ -210,7 +211,7 @@ static const cli_option options[] = {
     { "threads", CLI_INT, "N", "number of compute threads (one per core)", 't' },
     { "chunk", CLI_INT, "N", "compute the ids in pieces of N (256)", 0 },
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, bf16, q8_0, q4_0", 0 },
-    { "cpu", CLI_STRING, "SETS", "use only these instruction sets, for example avx2, -avx512 or scalar", 0 },
+    CLI_CPU_OPTION,
     { "lora", CLI_STRING, "FILE[:SCALE]", "use this adapter; may be repeated", 0 },
     { "device", CLI_STRING, "NAME", "device to compute on (cpu)", 0 },
     { "scalar", CLI_FLAG, NULL, "use the reference backend", 0 },

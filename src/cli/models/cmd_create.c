@@ -116,8 +116,7 @@ static const cli_option options[] = {
     { "file", CLI_STRING, "FILE", "read this Modelfile; - means standard input (./Modelfile if no PATH is given)",
       'f' },
     CLI_REPLACE_OPTION,
-    CLI_MODEL_FORMAT_OPTIONS,
-    CLI_MODEL_PULL_OPTION,
+    CLI_MODEL_OPTIONS,
     { 0 },
 };
 

@@ -25,8 +25,9 @@ typedef struct cli_model_wish {
         { "gguf-file", CLI_STRING, "FILE", "use this GGUF file of the repository", 0 }, {                              \
         "mlx-file", CLI_STRING, "FILE", "use this safetensors file or index", 0                                        \
     }
-#define CLI_MODEL_PULL_OPTION                                                                                          \
-    { "no-pull", CLI_FLAG, NULL, "do not download a model that is not on this machine", 0 }
+/* And whether it may be downloaded. */
+#define CLI_MODEL_OPTIONS                                                                                              \
+    CLI_MODEL_FORMAT_OPTIONS, { "no-pull", CLI_FLAG, NULL, "do not download a model that is not on this machine", 0 }
 
 /* What those options say; pull unless --no-pull. ERR_ARG: they contradict each other. */
 int cli_model_wish_read(cli_model_wish *out, const cli_args *a, err *e);

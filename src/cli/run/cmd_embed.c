@@ -221,8 +221,7 @@ static const cli_option options[] = {
     { "jsonl", CLI_FLAG, NULL, "read JSON lines: a text, or [query, document]", 0 },
     { "no-truncate", CLI_FLAG, NULL, "refuse texts that are too long; do not cut them off", 0 },
     CLI_THREADS_OPTION,
-    CLI_MODEL_FORMAT_OPTIONS,
-    CLI_MODEL_PULL_OPTION,
+    CLI_MODEL_OPTIONS,
     { 0 },
 };
 
