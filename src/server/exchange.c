@@ -178,10 +178,14 @@ static void log_exchange(const exchange *x, int64_t took_us) {
              "\"cached_tokens\":%d,\"generated_tokens\":%d,\"cancelled\":%s",
              x->id, x->route->api->name, x->route->path, c->status, (double)took_us / 1e3, c->key_name,
              c->prompt_tokens, c->cached_tokens, c->generated_tokens, c->cancelled ? "true" : "false");
-    log_write_fields(LOG_INFO, "server", fields, "%s %s %s %d %.1f ms, %d prompt tokens (%d cached), %d generated%s%s",
-                     x->id, x->route->method, x->route->path, c->status, (double)took_us / 1e3, c->prompt_tokens,
-                     c->cached_tokens, c->generated_tokens, c->cancelled ? ", client gone" : "",
-                     c->failed && c->status >= 500 ? c->failure.message : "");
+    char tokens[96] = "";
+    if (c->prompt_tokens || c->generated_tokens)
+        snprintf(tokens, sizeof tokens, ", %d prompt tokens (%d cached), %d generated", c->prompt_tokens,
+                 c->cached_tokens, c->generated_tokens);
+    bool broke = c->failed && c->status >= 500;
+    log_write_fields(LOG_INFO, "server", fields, "%s %s %s %d %.1f ms%s%s%s%s", x->id, x->route->method, x->route->path,
+                     c->status, (double)took_us / 1e3, tokens, c->cancelled ? ", the client closed the connection" : "",
+                     broke ? ": " : "", broke ? c->failure.message : "");
 }
 
 static void exchange_free(exchange *x) {

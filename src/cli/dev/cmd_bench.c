@@ -34,6 +34,7 @@ typedef struct bench {
     int         n_prompt, n_generate, reps, threads;
     nn_kv_type  kv;
     const char *device;
+    unsigned    cpu; /* instruction sets that may be used */
     int         batch[MAX_BATCHES], n_batch;
     bool        mapped;
     model_file *file;
@@ -164,7 +165,7 @@ static int open_engine(bench *b, const char *path, err *e) {
                          .device = b->device,
                          .k_type = b->kv,
                          .v_type = b->kv,
-                         .cpu = cpu_detect(),
+                         .cpu = b->cpu,
                          .no_prefix_cache = true };
     return engine_open(&b->engine, b->model, b->tok, &o, e);
 }
@@ -239,8 +240,9 @@ static int compare_drafts(const cli_args *a, const bench *b, const char *path, c
 }
 
 static int run(const cli_args *a) {
-    bench       b = { .random = 1 };
-    const char *kv = cli_string(a, "kv", "f16");
+    bench       b = { .random = 1, .cpu = cpu_detect() };
+    const char *kv = cli_string(a, "kv", "f16"), *sets = cli_string(a, "cpu", NULL);
+    unsigned    mask;
     char       *path = NULL;
     long long   p = cli_int(a, "prompt", 512), n = cli_int(a, "generate", 64), reps = cli_int(a, "reps", 3);
     long long   threads = cli_int(a, "threads", sysconf(_SC_NPROCESSORS_ONLN));
@@ -254,6 +256,9 @@ static int run(const cli_args *a) {
                                MAX_BATCH);
     b.device = cli_string(a, "device", NULL);
     if (!nn_kv_type_parse(kv, &b.kv)) return cli_usage_error(a, "--kv: '%s' is not a page type", kv);
+    if (sets && !cpu_parse(sets, &mask))
+        return cli_usage_error(a, "--cpu: '%s' is not a list of instruction sets", sets);
+    if (sets) b.cpu &= mask;
     b.n_prompt = (int)p;
     b.n_generate = (int)n;
     b.reps = (int)reps;
@@ -281,6 +286,7 @@ static const cli_option options[] = {
     { "batch", CLI_STRING, "LIST", "numbers of sequences that generate at the same time, such as 1,4,16 (1)", 'b' },
     { "reps", CLI_INT, "N", "number of repetitions, of which the median is reported (3)", 'r' },
     CLI_DEVICE_OPTION,
+    CLI_CPU_OPTION,
     CLI_KV_OPTION("kv"),
     { "speculate", CLI_STRING, "WHO", "compare answers with and without drafts: auto, lookup or draft", 0 },
     { "draft", CLI_STRING, "MODEL", "draft model for --speculate", 0 },

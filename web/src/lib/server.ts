@@ -161,7 +161,7 @@ export function connect(): void {
       current?.abort();
     } else listen();
   });
-  get<{ version: string }>("api/version")
+  get<{ version: string }>("health")
     .then((v) => {
       version.value = v.version;
     })

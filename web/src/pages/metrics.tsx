@@ -52,8 +52,8 @@ eachSecond((s) => {
 
 type Row = [string, keyof Point, (v: number) => string];
 const PLOTS: Row[] = [
-  ["Tokens written /s", "generated", rate],
-  ["Prompt tokens read /s", "prompt", rate],
+  ["Tokens written per second", "generated", rate],
+  ["Prompt tokens read per second", "prompt", rate],
   ["Tokens per step", "batch", rate],
   ["Running", "running", String],
   ["Waiting", "waiting", String],
@@ -113,8 +113,8 @@ function Big({ k, v }: { k: string; v: string }) {
 function Requests() {
   const list = requests.value;
   return (
-    <section aria-label="Requests under way">
-      <h2 class="section-head">Requests under way</h2>
+    <section aria-label="Running requests">
+      <h2 class="section-head">Running requests</h2>
       {!list.length && <p class="dim">None.</p>}
       {list.length > 0 && (
         <table class="rows">
