@@ -232,7 +232,8 @@ static int fit_content(fitter *t, members *m) {
         if (text.len) str_push(&text, '\n');
         str_append(&text, piece.data, piece.len);
     }
-    if (t->n_pictures > before && t->w->pictures && !get(m, "tool_calls")) {
+    const json_value *role = get(m, "role");
+    if (t->n_pictures > before && t->w->pictures && role && view_eq_c(role->u.string, "user")) {
         str_deinit(&text);
         return keep_parts(t, m, c);
     }

@@ -22,6 +22,7 @@
 
 #include "base/arena.h"
 #include "host/parent/budget.h"
+#include "pixels/pixels.h"
 #include "runtime/runtime.h"
 
 #include <stdbool.h>
@@ -138,6 +139,8 @@ int host_tokenize(host *h, view model, view text, bool add_special, bool parse_s
 int host_detokenize(host *h, view model, const int32_t *tokens, size_t n, bool keep_special, str *out, err *e);
 int host_render(host *h, view model, const runtime_request *q, str *out, err *e);
 int host_count(host *h, view model, const runtime_request *q, size_t *out, err *e);
+/* A picture from the bytes of a file, in a process of its own (decoder.h). */
+int host_read_picture(host *h, view file, pixels *out, err *e);
 int host_template(host *h, view model, str *out, err *e); /* the chat template's text, appended; empty if none */
 
 /* Sums over the loaded models; counters go on when a model is unloaded. */

@@ -65,8 +65,6 @@ int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err 
     return 0;
 }
 
-int plan_rows(const vision_plan *p) { return p->n_tiles * p->tile_rows; }
-
 static int cut_tiles(const vision_plan *p, const vision_rules *r, const pixels *all, pixels *tiles, err *e) {
     int rc = 0, n = 0;
     for (int y = 0; y < p->rows; y++) {

@@ -39,7 +39,7 @@ void stage_close(vision_stage *s) {
     *s = (vision_stage){ 0 };
 }
 
-int stage_run(vision_stage *s, const float *in, int n, float *out, err *e) {
+static int stage_run(vision_stage *s, const float *in, int n, float *out, err *e) {
     int32_t       start[2] = { 0, n }, length = n, slot = 0;
     int32_t      *zero = calloc((size_t)n, sizeof *zero), *count = calloc((size_t)n, sizeof *count);
     const float **rows = calloc((size_t)n, sizeof *rows);

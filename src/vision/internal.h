@@ -60,13 +60,11 @@ int rules_read(vision_rules *r, const model_file *model, const model_file *mmpro
 
 /* cut.c */
 int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err *e);
-int plan_rows(const vision_plan *p); /* of all tiles */
 
 /* encode.c */
 int  stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
                 err *e);
 void stage_close(vision_stage *s);
-int  stage_run(vision_stage *s, const float *in, int n, float *out, err *e);
 
 /* keep.c */
 void               keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYTES]);

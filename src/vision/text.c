@@ -3,15 +3,14 @@
 #include "vision/internal.h"
 
 static const struct {
-    const char *name, *placeholder, *row;
+    const char *placeholder, *row;
     bool        whole;
 } words[] = {
-    [VISION_GEMMA3] = { "gemma3", "<start_of_image>", "<image_soft_token>", true },
-    [VISION_LLAVA] = { "llava", "<image>", "<image>", false },
-    [VISION_IDEFICS3] = { "idefics3", "<image>", "<image>", false },
+    [VISION_GEMMA3] = { "<start_of_image>", "<image_soft_token>", true },
+    [VISION_LLAVA] = { "<image>", "<image>", false },
+    [VISION_IDEFICS3] = { "<image>", "<image>", false },
 };
 
-const char *vision_family(const vision *v) { return words[v->rules.kind].name; }
 const char *vision_placeholder(const vision *v) { return words[v->rules.kind].placeholder; }
 const char *vision_row_word(const vision *v) { return words[v->rules.kind].row; }
 bool        vision_whole(const vision *v) { return words[v->rules.kind].whole; }
@@ -19,13 +18,6 @@ bool        vision_whole(const vision *v) { return words[v->rules.kind].whole; }
 int vision_most_rows(const vision *v) {
     int across = v->rules.side / v->rules.patch / v->rules.merge;
     return across * across;
-}
-
-int vision_count(const vision *v, int width, int height, int *rows, err *e) {
-    vision_plan p;
-    int         rc = plan_make(&p, &v->rules, width, height, e);
-    *rows = rc < 0 ? 0 : plan_rows(&p);
-    return rc;
 }
 
 static void put_rows(str *out, const char *word, int n) {

@@ -40,14 +40,11 @@ int  vision_open(vision **out, const model_file *model, const model_file *mmproj
                  err *e);
 void vision_free(vision *v); /* accepts NULL */
 
-const char *vision_family(const vision *v);      /* "gemma3", "llava", "idefics3", "pixtral" */
 const char *vision_placeholder(const vision *v); /* what a template prints for a picture */
 const char *vision_row_word(const vision *v);    /* what stands for one row */
 bool        vision_whole(const vision *v);       /* the rows of a picture see each other, later ones too */
 int         vision_most_rows(const vision *v);   /* that stand together, at most */
 
-/* How many rows a picture of this size has. */
-int vision_count(const vision *v, int width, int height, int *rows, err *e);
 /* Appends what stands for it in the prompt. */
 int vision_write(const vision *v, int width, int height, str *out, err *e);
 

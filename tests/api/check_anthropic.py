@@ -125,7 +125,7 @@ MISTAKES = [
     (body(SUM, max_tokens=0), 400, "max_tokens"), (body(SUM, model="nope"), 404, "nope"), (body([]), 400, "messages"),
     (body([{"role": "king", "content": "x"}]), 400, "messages[0].role"), (body([{"role": "system"}]), 400, "messages[0].content"),
     (body([{"role": "user"}]), 400, "messages[0].content"), (body(SUM, temperature=1.5), 400, "temperature"),
-    (body([{"role": "user", "content": [{"type": "image", "source": {}}]}]), 400, "messages[0].content[0].type"),
+    (body([{"role": "user", "content": [{"type": "image", "source": {}}]}]), 400, "messages[0].content[0].source.type"),
     (body(SUM, tools=[{"name": "bad name", "input_schema": {}}]), 400, "tools[0].name"), (body(SUM, tools=[{"name": "x"}]), 400, "tools[0].input_schema"),
     (body(SUM, tools=[{"type": "web_search_20250305", "name": "web_search"}], tool_choice={"type": "any"}), 400, "tool_choice"),
     (body([{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": ""}}]}]), 400, "source.type"),

@@ -427,7 +427,7 @@ MISTAKES = [
     ({}, 400, "model"), (chat(SUM, model=7), 400, "model"), (chat(SUM, model="nope"), 404, "model"), (chat([]), 400, "messages"),
     ({"model": "demo"}, 400, "messages"), (chat([7]), 400, "messages[0]"), (chat([{"role": "wizard", "content": "x"}]), 400, "messages[0].role"),
     (chat([{"content": "x"}]), 400, "messages[0].role"), (chat([{"role": "user"}]), 400, "messages[0].content"),
-    (chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]), 400, "messages[0].content[0].type"),
+    (chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]), 400, "messages[0].content[0].image_url.url"),
     (chat([{"role": "user", "content": [{"type": "text"}]}]), 400, "messages[0].content[0].text"),
     (chat([{"role": "tool", "content": "x"}]), 400, "messages[0].tool_call_id"), (chat(SUM, temperature=3), 400, "temperature"),
     (chat(SUM, temperature="warm"), 400, "temperature"), (chat(SUM, top_p=1.1), 400, "top_p"), (chat(SUM, n=0), 400, "n"),

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/lora.h"
 #include "cli/options.h"
+#include "cli/run/pictures.h"
 #include "cli/run/run_chat.h"
 #include "cli/settings.h"
 
@@ -168,7 +169,8 @@ static int answer_once(const cli_args *a, session *s, conversation *c, const cha
     if (cli_flag(a, "raw")) {
         rc = session_continue(s, view_of(prompt), &r, e);
         if (!s->silent && r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
-    } else if ((rc = conversation_add(c, "user", prompt, e)) == 0) {
+    } else if ((rc = s->n_pictures ? conversation_add_seen(c, prompt, s->n_pictures, e)
+                                   : conversation_add(c, "user", prompt, e)) == 0) {
         rc = turn_run(c, s, &o, &r, e);
     }
     if (rc == 0 && s->silent) rc = print_json(&r, e);
@@ -183,6 +185,22 @@ static int answer_once(const cli_args *a, session *s, conversation *c, const cha
         str_deinit(&line);
     }
     session_result_deinit(&r);
+    return rc;
+}
+
+/* Every --image, in their order. */
+static int read_pictures(const cli_args *a, session *s, bool prompt, err *e) {
+    const char *path;
+    int         n = 0, rc = 0;
+    while (cli_string_at(a, "image", n)) n++;
+    if (n == 0) return 0;
+    if (!prompt) return err_set(e, ERR_ARG, "--image needs a prompt");
+    if (n > RUNTIME_MAX_BLOBS) return err_set(e, ERR_ARG, "--image: %d pictures at most", RUNTIME_MAX_BLOBS);
+    if (!(s->pictures = calloc((size_t)n, sizeof *s->pictures))) return err_set_nomem(e);
+    for (int i = 0; rc == 0 && (path = cli_string_at(a, "image", i)); i++) {
+        rc = picture_read(path, &s->pictures[i], e);
+        if (rc == 0) s->n_pictures++;
+    }
     return rc;
 }
 
@@ -238,8 +256,9 @@ static int read_prompt(const cli_args *a, char **out, err *e) {
 }
 
 static bool raw_with_chat_options(const cli_args *a) {
-    return cli_flag(a, "raw") && (cli_string(a, "system", NULL) || cli_string(a, "think", NULL) ||
-                                  cli_string(a, "think-budget", NULL) || cli_string(a, "tools", NULL));
+    return cli_flag(a, "raw") &&
+           (cli_string(a, "system", NULL) || cli_string(a, "think", NULL) || cli_string(a, "think-budget", NULL) ||
+            cli_string(a, "tools", NULL) || cli_string(a, "image", NULL));
 }
 
 static int run(const cli_args *args) {
@@ -255,9 +274,8 @@ static int run(const cli_args *args) {
     err             e = { 0 };
     int             rc;
     if (raw_with_chat_options(args))
-        return cli_usage_error(
-            args,
-            "--raw does not use a chat template, so it cannot be used together with --system, --think or --tools");
+        return cli_usage_error(args, "--raw does not use a chat template, so it cannot be used together with --system, "
+                                     "--think, --tools or --image");
     if (cli_model_wish_read(&wish, args, &e) < 0) return cli_usage_error(args, "%s", e.msg);
     if ((rc = settings_load(&all, args, &e)) < 0) goto done;
     if (config_text(&all.server, "telemetry.log_level") &&
@@ -266,7 +284,9 @@ static int run(const cli_args *args) {
     if ((rc = cli_model_find(&model, cli_arg(args, 0), &wish, &e)) < 0) goto done;
     if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done; /* a wrong name is said first */
     if ((rc = read_options(args, &all, &model, &own, &o, &e)) < 0) goto done;
+    o.settings.mmproj = cli_string(args, "mmproj", o.settings.mmproj);
     if ((rc = session_open(&s, &model, &o, &e)) < 0) goto done;
+    if ((rc = read_pictures(args, &s, prompt != NULL, &e)) < 0) goto done;
     if ((rc = read_thinking(args, &s, &e)) < 0) goto done;
     if ((rc = choose_seed(&o.settings, &s.sampling, &e)) < 0) goto done;
     if ((rc = read_constraint(args, &s, &e)) < 0) goto done;
@@ -297,6 +317,7 @@ static const cli_option options[] = {
     { "max-tokens", CLI_INT, "N", "end the answer after N tokens", 'n' },
     { "think", CLI_SWITCH, "on|off", "let the model reason before it answers (off)", 0 },
     { "json-schema", CLI_STRING, "FILE", "make the answer JSON that is valid by this schema", 0 },
+    { "image", CLI_STRING, "FILE", "send this picture with the prompt; may be repeated", 0 },
     { "tools", CLI_STRING, "FILE", "offer these tools; call results come from stdin", 0 },
     CLI_CTX_OPTION(0),
     CLI_THREADS_OPTION,
@@ -324,6 +345,7 @@ static const cli_option options[] = {
     { "model", CLI_GROUP, NULL, "model and settings", 0 },
     { "lora", CLI_STRING, "FILE[:SCALE]", "use this adapter (GGUF file, or directory of PEFT or MLX); may be repeated",
       0 },
+    { "mmproj", CLI_STRING, "FILE", "read the model's vision tower from this GGUF file (the one beside the model)", 0 },
     CLI_MODEL_OPTIONS,
     CLI_CONFIG_OPTIONS,
     { "speculate", CLI_STRING, "WHO", "who guesses ahead: auto (default), off, lookup, draft; answers stay the same",

@@ -63,6 +63,17 @@ int conversation_add(conversation *c, const char *role, const char *content, err
     return add(c, role, content, &json, e);
 }
 
+int conversation_add_seen(conversation *c, const char *content, size_t n, err *e) {
+    str json;
+    str_init(&json);
+    str_puts(&json, "{\"role\": \"user\", \"content\": [");
+    for (size_t i = 0; i < n; i++) str_printf(&json, "{\"type\": \"image\", \"blob\": %zu}, ", i);
+    str_puts(&json, "{\"type\": \"text\", \"text\": ");
+    str_put_json(&json, content, strlen(content));
+    str_puts(&json, "}]}");
+    return add(c, "user", content, &json, e);
+}
+
 int conversation_add_answer(conversation *c, const session_result *r, err *e) {
     size_t n_calls = r->finish == RUNTIME_TOOL_CALLS ? r->n_calls : 0; /* else the last one may be cut off */
     str    json;

@@ -35,6 +35,8 @@ int session_open(session *s, cli_model *model, const runtime_options *o, err *e)
 }
 
 void session_close(session *s) {
+    for (size_t i = 0; i < s->n_pictures; i++) free((void *)(uintptr_t)s->pictures[i].data);
+    free(s->pictures);
     runtime_free(s->runtime);
     cli_model_deinit(&s->model);
     free(s->tools);
@@ -273,6 +275,8 @@ int session_answer(session *s, view messages, const volatile sig_atomic_t *inter
     runtime_request_init(&q);
     q.task = RUNTIME_CHAT;
     q.messages = messages;
+    q.blobs = s->pictures;
+    q.n_blobs = s->n_pictures;
     if (s->tools && !s->tools_off) {
         q.tools = view_of(s->tools);
         q.tool_choice = s->tool_choice;

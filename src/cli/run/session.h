@@ -27,6 +27,8 @@ typedef struct session {
     int                 think_budget; /* -1: none */
     char               *tools;        /* JSON; NULL: none */
     bool                tools_off;
+    view               *pictures; /* that the messages name; owned */
+    size_t              n_pictures;
     runtime_tool_choice tool_choice;
     const char         *tool_name;
     runtime_constraint  constraint;

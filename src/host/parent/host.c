@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/machine.h"
+#include "host/decoder/decoder.h"
 #include "host/parent/internal.h"
 #include "runtime/need.h"
 
@@ -440,6 +441,13 @@ int host_count(host *h, view name, const runtime_request *q, size_t *out, err *e
     question     a = { .type = WIRE_COUNT, .q = q };
     host_request r = { .count = out };
     return ask(h, name, &a, &r, e);
+}
+
+int host_read_picture(host *h, view file, pixels *out, err *e) {
+    decoder_options o = { .program = h->options.program,
+                          .env = h->options.worker_env,
+                          .no_sandbox = h->options.no_sandbox };
+    return decoder_read(out, file, &o, e);
 }
 
 int host_template(host *h, view name, str *out, err *e) {

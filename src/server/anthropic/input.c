@@ -9,6 +9,7 @@
 #include "server/anthropic/anthropic.h"
 
 #include "server/constraints.h"
+#include "server/content.h"
 #include "server/conversation.h"
 #include "server/http/json_out.h"
 #include "server/openai/input.h"
@@ -24,13 +25,10 @@ static bool block_type(exchange *x, const node *block, view *type) {
 
 static void refuse_block(exchange *x, const node *block, view type) {
     node at = node_get(block, "type");
-    if (view_eq_c(type, "image"))
-        reader_fail(&x->in, &at, "images are not supported by this model");
-    else
-        reader_fail(&x->in, &at, "blocks of type '%.40s' are not supported here", type.data);
+    reader_fail(&x->in, &at, "blocks of type '%.40s' are not supported here", type.data);
 }
 
-static void join_text(exchange *x, const node *content, str *out);
+static void join_text(exchange *x, const node *from, str *out);
 
 /* Text that comes with a name: {"source": {"type": "text", "data"} or {"type": "content", "content"}, "title",
  * "context"}. */
@@ -57,11 +55,11 @@ static void join_document(exchange *x, const node *block, str *out) {
 
 /* {"source", "title", "content": [text, ...]} */
 static void join_found(exchange *x, const node *block, str *out) {
-    node content = node_get(block, "content");
+    node from = node_get(block, "content");
     view text;
     if (read_string(&x->in, block, "title", &text) && text.len) str_printf(out, "%s\n", text.data);
     if (read_string(&x->in, block, "source", &text) && text.len) str_printf(out, "%s\n", text.data);
-    join_text(x, &content, out);
+    join_text(x, &from, out);
 }
 
 /* A block that is text in the end; false: it is none. */
@@ -82,72 +80,131 @@ static bool join_block(exchange *x, const node *block, view type, str *out) {
 }
 
 /* A string, or text blocks; appended. */
-static void join_text(exchange *x, const node *content, str *out) {
-    if (node_is(content) == NODE_STRING) {
-        view text = node_text(content);
+static void join_text(exchange *x, const node *from, str *out) {
+    if (node_is(from) == NODE_STRING) {
+        view text = node_text(from);
         str_append(out, text.data, text.len);
         return;
     }
-    if (node_is(content) != NODE_ARRAY) {
-        reader_fail(&x->in, content, "expected a string or an array of blocks");
+    if (node_is(from) != NODE_ARRAY) {
+        reader_fail(&x->in, from, "expected a string or an array of blocks");
         return;
     }
-    for (size_t i = 0; i < node_count(content) && !x->in.failed; i++) {
-        node block = node_at(content, i);
+    for (size_t i = 0; i < node_count(from) && !x->in.failed; i++) {
+        node block = node_at(from, i);
         view type;
         if (!block_type(x, &block, &type)) return;
         if (!join_block(x, &block, type, out)) refuse_block(x, &block, type);
     }
 }
 
-static void put_message(jw *w, const char *role, const str *content) {
-    jw_open(w, '{');
-    jw_put_cstr(w, "role", role);
-    jw_put_text(w, "content", (view){ str_cstr(content), content->len });
+/* {"type": "base64", "media_type", "data"}; the media type is what the bytes say. */
+static void read_image(content_reader *c, const node *block) {
+    reader *r = &c->x->in;
+    node    source;
+    view    type;
+    if (!read_object(r, block, "source", &source)) {
+        need_kind(r, &source, NODE_OBJECT);
+        return;
+    }
+    if (!need_string(r, &source, "type", &type)) return;
+    node at = node_get(&source, "type"), data = node_get(&source, "data");
+    if (view_eq_c(type, "base64")) {
+        if (need_kind(r, &data, NODE_STRING)) content_picture_base64(c, &data, node_text(&data));
+    } else if (view_eq_c(type, "url")) {
+        reader_fail(r, &at, "pictures by address are not fetched; send them as base64");
+    } else {
+        reader_fail(r, &at, "expected base64; got '%.40s'", type.data);
+    }
 }
 
-static void put_result(exchange *x, jw *w, const node *block) {
-    node content = node_get(block, "content");
-    view id = { "", 0 };
-    bool failed = false;
+/* A block that is part of a content: text in the end, or a picture. False: it is neither. */
+static bool read_block(content_reader *c, const node *block, view type) {
     str  text;
+    bool known = true;
+    if (view_eq_c(type, "image")) {
+        read_image(c, block);
+        return true;
+    }
     str_init(&text);
+    known = join_block(c->x, block, type, &text);
+    if (known) content_text(c, (view){ str_cstr(&text), text.len });
+    str_deinit(&text);
+    return known;
+}
+
+/* A string, or blocks. */
+static void read_blocks(content_reader *c, const node *from) {
+    if (node_is(from) == NODE_STRING) {
+        content_text(c, node_text(from));
+        return;
+    }
+    if (node_is(from) != NODE_ARRAY) {
+        reader_fail(&c->x->in, from, "expected a string or an array of blocks");
+        return;
+    }
+    for (size_t i = 0; i < node_count(from) && !c->x->in.failed; i++) {
+        node block = node_at(from, i);
+        view type;
+        if (!block_type(c->x, &block, &type)) return;
+        if (!read_block(c, &block, type)) refuse_block(c->x, &block, type);
+    }
+}
+
+static void put_message(jw *w, const char *role, const str *text) {
+    jw_open(w, '{');
+    jw_put_cstr(w, "role", role);
+    jw_put_text(w, "content", (view){ str_cstr(text), text->len });
+}
+
+static void put_result(exchange *x, jw *w, const node *block, runtime_request *q) {
+    node           from = node_get(block, "content");
+    view           id = { "", 0 };
+    bool           failed = false;
+    content_reader c;
+    content_init(&c, x, q);
     need_string(&x->in, block, "tool_use_id", &id);
     read_bool(&x->in, block, "is_error", &failed);
-    if (failed) str_puts(&text, "Error: ");
-    if (node_is(&content) != NODE_ABSENT) join_text(x, &content, &text);
-    put_message(w, "tool", &text);
+    if (failed) content_text(&c, view_of("Error: "));
+    if (node_is(&from) != NODE_ABSENT) read_blocks(&c, &from);
+    jw_open(w, '{');
+    jw_put_cstr(w, "role", "tool");
+    content_put(&c, w);
     jw_put_text(w, "tool_call_id", id);
     jw_close(w, '}');
-    str_deinit(&text);
+    content_deinit(&c);
 }
 
 /* Results come first, whatever the order of the blocks: they answer the calls of the message before. */
-static void put_user(exchange *x, jw *w, const node *content) {
-    bool   has_text = node_is(content) == NODE_STRING;
-    size_t n = node_is(content) == NODE_ARRAY ? node_count(content) : 0, results = 0;
-    str    text;
-    str_init(&text);
-    if (n == 0) join_text(x, content, &text);
+static void put_user(exchange *x, jw *w, const node *from, runtime_request *q) {
+    bool           has_content = node_is(from) == NODE_STRING;
+    size_t         n = node_is(from) == NODE_ARRAY ? node_count(from) : 0, results = 0;
+    content_reader c;
+    view           type;
+    content_init(&c, x, q);
+    if (n == 0) read_blocks(&c, from);
     for (size_t i = 0; i < n && !x->in.failed; i++) {
-        node block = node_at(content, i);
-        view type;
+        node block = node_at(from, i);
         if (!block_type(x, &block, &type)) break;
-        if (view_eq_c(type, "tool_result")) {
-            put_result(x, w, &block);
-            results++;
-        } else if (join_block(x, &block, type, &text)) {
-            has_text = true;
-        } else {
-            refuse_block(x, &block, type);
-        }
+        if (!view_eq_c(type, "tool_result")) continue;
+        put_result(x, w, &block, q);
+        results++;
     }
-    if (!has_text && results == 0) reader_fail(&x->in, content, "is empty");
-    if (has_text) {
-        put_message(w, "user", &text);
+    for (size_t i = 0; i < n && !x->in.failed; i++) {
+        node block = node_at(from, i);
+        if (!block_type(x, &block, &type)) break;
+        if (view_eq_c(type, "tool_result")) continue;
+        if (!read_block(&c, &block, type)) refuse_block(x, &block, type);
+        has_content = true;
+    }
+    if (!has_content && results == 0) reader_fail(&x->in, from, "is empty");
+    if (has_content) {
+        jw_open(w, '{');
+        jw_put_cstr(w, "role", "user");
+        content_put(&c, w);
         jw_close(w, '}');
     }
-    str_deinit(&text);
+    content_deinit(&c);
 }
 
 static void put_call(exchange *x, jw *w, const node *block) {
@@ -159,16 +216,16 @@ static void put_call(exchange *x, jw *w, const node *block) {
     conversation_put_call_object(w, id, name, &input);
 }
 
-static void put_assistant(exchange *x, jw *w, const node *content) {
+static void put_assistant(exchange *x, jw *w, const node *from) {
     str    text, thoughts, calls;
-    size_t n = node_is(content) == NODE_ARRAY ? node_count(content) : 0;
+    size_t n = node_is(from) == NODE_ARRAY ? node_count(from) : 0;
     str_init(&text);
     str_init(&thoughts);
     str_init(&calls);
     jw list = jw_of(&calls);
-    if (node_is(content) != NODE_ARRAY) join_text(x, content, &text);
+    if (node_is(from) != NODE_ARRAY) join_text(x, from, &text);
     for (size_t i = 0; i < n && !x->in.failed; i++) {
-        node block = node_at(content, i);
+        node block = node_at(from, i);
         view type, piece;
         if (!block_type(x, &block, &type)) break;
         if (view_eq_c(type, "text")) {
@@ -219,18 +276,18 @@ static void read_messages(exchange *x, runtime_request *q) {
     jw_open(&w, '[');
     put_system(x, &w, &system);
     for (size_t i = 0; i < node_count(&list) && !x->in.failed; i++) {
-        node m = node_at(&list, i), content = node_get(&m, "content");
+        node m = node_at(&list, i), from = node_get(&m, "content");
         view name;
         if (!need_kind(&x->in, &m, NODE_OBJECT) || !need_string(&x->in, &m, "role", &name)) break;
         if (!read_choice(&x->in, &m, "role", roles, &role)) break;
-        if (node_is(&content) == NODE_ABSENT) {
-            reader_fail(&x->in, &content, "is required");
+        if (node_is(&from) == NODE_ABSENT) {
+            reader_fail(&x->in, &from, "is required");
         } else if (role == 2) { /* the chat finds its place: chat/turns.h */
-            put_system(x, &w, &content);
+            put_system(x, &w, &from);
         } else if (role == 0) {
-            put_user(x, &w, &content);
+            put_user(x, &w, &from, q);
         } else {
-            put_assistant(x, &w, &content);
+            put_assistant(x, &w, &from);
         }
     }
     jw_close(&w, ']');

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "registry/modelfile.h"
 #include "server/collect.h"
+#include "server/content.h"
 #include "server/conversation.h"
 #include "server/handlers.h"
 #include "server/internal.h"
@@ -232,15 +233,20 @@ static void read_common(exchange *x, runtime_request *q, bool *stream, int64_t *
     if (read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n)) q->n_top = (int)n;
 }
 
-static void refuse_images(exchange *x, const node *o) {
-    node images = node_get(o, "images");
-    if (node_is(&images) != NODE_ABSENT && (node_is(&images) != NODE_ARRAY || node_count(&images)))
-        reader_fail(&x->in, &images, "images are not supported by this model");
+/* Pictures in base64; they stand before the text. */
+static void read_images(content_reader *c, const node *o) {
+    node images;
+    if (!read_array(&c->x->in, o, "images", RUNTIME_MAX_BLOBS, &images)) return;
+    for (size_t i = 0; i < node_count(&images) && !c->x->in.failed; i++) {
+        node one = node_at(&images, i);
+        if (need_kind(&c->x->in, &one, NODE_STRING)) content_picture_base64(c, &one, node_text(&one));
+    }
 }
 
-/* system and prompt as a conversation. */
+/* system, prompt and pictures as a conversation. */
 static void make_messages(exchange *x, view system, view prompt, runtime_request *q) {
-    str text;
+    content_reader c;
+    str            text;
     str_init(&text);
     jw w = jw_of(&text);
     jw_open(&w, '[');
@@ -252,10 +258,14 @@ static void make_messages(exchange *x, view system, view prompt, runtime_request
     }
     jw_open(&w, '{');
     jw_put_cstr(&w, "role", "user");
-    jw_put_text(&w, "content", prompt);
+    content_init(&c, x, q);
+    read_images(&c, &x->body);
+    content_text(&c, prompt);
+    content_put(&c, &w);
+    content_deinit(&c);
     jw_close(&w, '}');
     jw_close(&w, ']');
-    exchange_copy(x, &text, &q->messages);
+    if (!x->in.failed) exchange_copy(x, &text, &q->messages);
     str_deinit(&text);
 }
 
@@ -312,8 +322,7 @@ void ollama_generate(exchange *x) {
     read_string(&x->in, &x->body, "suffix", &q->suffix);
     read_bool(&x->in, &x->body, "raw", &raw);
     read_common(x, q, &stream, &keep);
-    read_any(&x->in, &x->body, "images");
-    refuse_images(x, &x->body);
+    node images = read_any(&x->in, &x->body, "images");
     read_context(x, q);
     read_template(x, q);
     if ((raw || q->suffix.len) && (q->n_tokens || q->template_text.len || (raw && system.len)))
@@ -330,8 +339,15 @@ void ollama_generate(exchange *x) {
     }
     q->task = q->suffix.len ? RUNTIME_INFILL : raw ? RUNTIME_COMPLETE : RUNTIME_CHAT;
     q->text = prompt;
-    q->want_context = q->task == RUNTIME_CHAT;
+    if (q->task != RUNTIME_CHAT && node_count(&images))
+        reader_fail(&x->in, &images, "go with a prompt that is not raw only");
     if (q->task == RUNTIME_CHAT) make_messages(x, system, prompt, q);
+    q->want_context = q->task == RUNTIME_CHAT && !q->n_blobs; /* tokens alone cannot say what a picture was */
+    if (x->core->replied) return;
+    if (x->in.failed) {
+        exchange_reject(x);
+        return;
+    }
     start(x, model, keep, q, stream, false);
 }
 
@@ -360,19 +376,23 @@ static void put_history_calls(exchange *x, jw *w, const node *calls, size_t mess
     jw_close(w, ']');
 }
 
-static void put_message(exchange *x, jw *w, const node *m, size_t index) {
+static void put_message(exchange *x, jw *w, const node *m, size_t index, runtime_request *q) {
+    content_reader           c;
     static const char *const roles[] = { "system", "user", "assistant", "tool", NULL };
     int                      role = 0;
     view                     text = { "", 0 }, name;
     node                     calls;
     if (!need_kind(&x->in, m, NODE_OBJECT) || !need_string(&x->in, m, "role", &text)) return;
     if (!read_choice(&x->in, m, "role", roles, &role)) return;
-    refuse_images(x, m);
     text = (view){ "", 0 };
     read_string(&x->in, m, "content", &text);
     jw_open(w, '{');
     jw_put_cstr(w, "role", roles[role]);
-    jw_put_text(w, "content", text);
+    content_init(&c, x, q);
+    read_images(&c, m);
+    content_text(&c, text);
+    content_put(&c, w);
+    content_deinit(&c);
     if (read_string(&x->in, m, "thinking", &text)) jw_put_text(w, "reasoning_content", text);
     if (role == 2 && read_array(&x->in, m, "tool_calls", 256, &calls) && node_count(&calls))
         put_history_calls(x, w, &calls, index);
@@ -388,7 +408,7 @@ static void read_messages(exchange *x, const node *list, runtime_request *q) {
     jw_open(&w, '[');
     for (size_t i = 0; i < node_count(list) && !x->in.failed; i++) {
         node m = node_at(list, i);
-        put_message(x, &w, &m, i);
+        put_message(x, &w, &m, i, q);
     }
     jw_close(&w, ']');
     if (!x->in.failed) exchange_copy(x, &text, &q->messages);

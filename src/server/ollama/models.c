@@ -193,6 +193,7 @@ static void put_capabilities(jw *w, const host_model *m) {
     jw_key(w, "capabilities");
     jw_open(w, '[');
     if (m->can_generate) jw_cstr(w, "completion");
+    if (m->can_see) jw_cstr(w, "vision");
     if (m->can_tools) jw_cstr(w, "tools");
     if (m->can_think) jw_cstr(w, "thinking");
     if (m->can_infill) jw_cstr(w, "insert");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/openai/input.h"
 
+#include "server/content.h"
 #include "server/conversation.h"
 #include "server/http/json_out.h"
 #include "server/openai/tool_choice.h"
@@ -10,29 +11,42 @@
 
 /* --- messages --- */
 
-/* A string, or parts of which only text is understood; they are joined. */
-static void put_content(exchange *x, jw *w, const node *content) {
-    str joined;
-    if (node_is(content) == NODE_STRING) {
-        jw_put_text(w, "content", node_text(content));
+/* {"url": ..., "detail": ...}, or the url alone. */
+static void read_image_url(content_reader *c, const node *part) {
+    exchange *x = c->x;
+    node      image = node_get(part, "image_url"), url = image;
+    view      detail;
+    if (node_is(&image) == NODE_OBJECT) {
+        url = node_get(&image, "url");
+        if (read_string(&x->in, &image, "detail", &detail) && !view_eq_c(detail, "auto"))
+            exchange_ignore(x, view_of("detail"));
+    }
+    if (need_kind(&x->in, &url, NODE_STRING)) content_picture_url(c, &url, node_text(&url));
+}
+
+/* A string, or parts. */
+static void put_content(exchange *x, jw *w, const node *from, runtime_request *q) {
+    content_reader c;
+    if (node_is(from) == NODE_STRING) {
+        jw_put_text(w, "content", node_text(from));
         return;
     }
-    if (node_is(content) != NODE_ARRAY) {
-        reader_fail(&x->in, content, "expected a string or an array of parts");
+    if (node_is(from) != NODE_ARRAY) {
+        reader_fail(&x->in, from, "expected a string or an array of parts");
         return;
     }
-    str_init(&joined);
-    for (size_t i = 0; i < node_count(content) && !x->in.failed; i++) {
-        node part = node_at(content, i);
+    content_init(&c, x, q);
+    for (size_t i = 0; i < node_count(from) && !x->in.failed; i++) {
+        node part = node_at(from, i);
         view type, text;
         if (!need_kind(&x->in, &part, NODE_OBJECT) || !need_string(&x->in, &part, "type", &type)) break;
         node at = node_get(&part, "type");
         if (view_eq_c(type, "text")) {
-            if (need_string(&x->in, &part, "text", &text)) str_append(&joined, text.data, text.len);
+            if (need_string(&x->in, &part, "text", &text)) content_text(&c, text);
         } else if (view_eq_c(type, "refusal")) {
-            if (need_string(&x->in, &part, "refusal", &text)) str_append(&joined, text.data, text.len);
+            if (need_string(&x->in, &part, "refusal", &text)) content_text(&c, text);
         } else if (view_eq_c(type, "image_url")) {
-            reader_fail(&x->in, &at, "images are not supported by this model");
+            read_image_url(&c, &part);
         } else if (view_eq_c(type, "input_audio") || view_eq_c(type, "file")) {
             reader_fail(&x->in, &at, "%s parts are not supported", type.data);
         } else {
@@ -40,8 +54,8 @@ static void put_content(exchange *x, jw *w, const node *content) {
                         type.data);
         }
     }
-    jw_put_text(w, "content", (view){ str_cstr(&joined), joined.len });
-    str_deinit(&joined);
+    content_put(&c, w);
+    content_deinit(&c);
 }
 
 static void put_calls(exchange *x, jw *w, const node *calls) {
@@ -89,25 +103,25 @@ static void put_old_call(exchange *x, jw *w, const node *call) {
     jw_close(w, ']');
 }
 
-static void put_message(exchange *x, jw *w, const node *m) {
+static void put_message(exchange *x, jw *w, const node *m, runtime_request *q) {
     static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function", NULL };
     int                      role = 0;
     view                     text;
-    node                     content, calls, old;
+    node                     from, calls, old;
     if (!need_kind(&x->in, m, NODE_OBJECT)) return;
     if (!need_string(&x->in, m, "role", &text) || !read_choice(&x->in, m, "role", roles, &role)) return;
-    content = node_get(m, "content");
+    from = node_get(m, "content");
     bool has_calls = read_array(&x->in, m, "tool_calls", 256, &calls) && node_count(&calls) > 0;
     bool has_old = role == 3 && !has_calls && read_object(&x->in, m, "function_call", &old);
     if (has_calls && role != 3) reader_fail(&x->in, &calls, "only an assistant's message has tool calls");
     jw_open(w, '{');
     jw_put_cstr(w, "role", role == 1 ? "system" : role == 5 ? "tool" : roles[role]);
-    if (node_is(&content) != NODE_ABSENT)
-        put_content(x, w, &content);
+    if (node_is(&from) != NODE_ABSENT)
+        put_content(x, w, &from, q);
     else if (role == 3 || has_null(m))
         jw_put_cstr(w, "content", "");
     else
-        reader_fail(&x->in, &content, "a string or an array of parts is required");
+        reader_fail(&x->in, &from, "a string or an array of parts is required");
     if (read_string(&x->in, m, "name", &text)) jw_put_text(w, "name", text);
     if (read_string(&x->in, m, "reasoning_content", &text) || read_string(&x->in, m, "reasoning", &text))
         jw_put_text(w, "reasoning_content", text);
@@ -127,7 +141,7 @@ void openai_read_messages(exchange *x, const node *body, runtime_request *q) {
     jw_open(&w, '[');
     for (size_t i = 0; i < node_count(&list) && !x->in.failed; i++) {
         node m = node_at(&list, i);
-        put_message(x, &w, &m);
+        put_message(x, &w, &m, q);
     }
     jw_close(&w, ']');
     if (!x->in.failed) exchange_copy(x, &text, &q->messages);

@@ -15,6 +15,11 @@ static void put_model(jw *w, const host_model *m) {
     jw_put_cstr(w, "owned_by", "hearth");
     jw_put_cstr(w, "status", m->state == HOST_LOADED ? "loaded" : m->state == HOST_LOADING ? "loading" : "unloaded");
     if (m->described) {
+        jw_key(w, "input_modalities");
+        jw_open(w, '[');
+        jw_cstr(w, "text");
+        if (m->can_see) jw_cstr(w, "image");
+        jw_close(w, ']');
         jw_key(w, "meta");
         jw_open(w, '{');
         jw_put_cstr(w, "family", m->family);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/openai/responses_input.h"
 
+#include "server/content.h"
 #include "server/conversation.h"
 #include "server/http/json_out.h"
 #include "server/openai/responses_tools.h"
@@ -11,9 +12,10 @@ enum { MAX_ITEMS = 16384 };
 
 /* What is being written: calls that follow each other belong to one assistant's message. */
 typedef struct writer {
-    exchange *x;
-    jw        w;
-    bool      in_calls;
+    exchange        *x;
+    runtime_request *q;
+    jw               w;
+    bool             in_calls;
 } writer;
 
 static void end_calls(writer *o) {
@@ -31,27 +33,40 @@ static void put_message(writer *o, const char *role, view text) {
     jw_close(&o->w, '}');
 }
 
-/* A string, or parts of text that are joined into out. */
-static void read_parts(exchange *x, const node *content, str *out) {
-    view type, text;
-    if (node_is(content) == NODE_STRING) {
-        text = node_text(content);
-        str_append(out, text.data, text.len);
+/* The url alone; files of a hosted service are not here. */
+static void read_image(content_reader *c, const node *part) {
+    reader *r = &c->x->in;
+    node    url = node_get(part, "image_url"), file = node_get(part, "file_id");
+    view    detail;
+    if (node_is(&file) != NODE_ABSENT) {
+        reader_fail(r, &file, "files cannot be named here; send the picture as image_url: data:image/...;base64,...");
         return;
     }
-    if (node_is(content) == NODE_ABSENT) return;
-    if (!need_kind(&x->in, content, NODE_ARRAY)) return;
-    for (size_t i = 0; i < node_count(content) && !x->in.failed; i++) {
-        node part = node_at(content, i), at;
+    if (read_string(r, part, "detail", &detail) && !view_eq_c(detail, "auto")) exchange_ignore(c->x, view_of("detail"));
+    if (need_kind(r, &url, NODE_STRING)) content_picture_url(c, &url, node_text(&url));
+}
+
+/* A string, or parts. */
+static void read_parts(content_reader *c, const node *from) {
+    exchange *x = c->x;
+    view      type, text;
+    if (node_is(from) == NODE_STRING) {
+        content_text(c, node_text(from));
+        return;
+    }
+    if (node_is(from) == NODE_ABSENT) return;
+    if (!need_kind(&x->in, from, NODE_ARRAY)) return;
+    for (size_t i = 0; i < node_count(from) && !x->in.failed; i++) {
+        node part = node_at(from, i), at;
         if (!need_kind(&x->in, &part, NODE_OBJECT) || !need_string(&x->in, &part, "type", &type)) return;
         at = node_get(&part, "type");
         bool refusal = view_eq_c(type, "refusal");
         if (refusal || view_eq_c(type, "input_text") || view_eq_c(type, "output_text") || view_eq_c(type, "text")) {
-            if (need_string(&x->in, &part, refusal ? "refusal" : "text", &text)) str_append(out, text.data, text.len);
+            if (need_string(&x->in, &part, refusal ? "refusal" : "text", &text)) content_text(c, text);
         } else if (view_eq_c(type, "input_image")) {
-            reader_fail(&x->in, &at, "images are not supported by this model");
+            read_image(c, &part);
         } else {
-            reader_fail(&x->in, &at, "expected input_text or output_text; got '%.40s'", type.data);
+            reader_fail(&x->in, &at, "expected input_text, input_image or output_text; got '%.40s'", type.data);
         }
     }
 }
@@ -60,13 +75,17 @@ static void read_message(writer *o, const node *item) {
     static const char *const roles[] = { "system", "developer", "user", "assistant", NULL };
     int                      role = 2;
     view                     ignored;
-    str                      text;
-    node                     content = node_get(item, "content");
+    content_reader           c;
+    node                     from = node_get(item, "content");
     if (!need_string(&o->x->in, item, "role", &ignored) || !read_choice(&o->x->in, item, "role", roles, &role)) return;
-    str_init(&text);
-    read_parts(o->x, &content, &text);
-    put_message(o, role == 1 ? "system" : roles[role], (view){ str_cstr(&text), text.len });
-    str_deinit(&text);
+    content_init(&c, o->x, o->q);
+    read_parts(&c, &from);
+    end_calls(o);
+    jw_open(&o->w, '{');
+    jw_put_cstr(&o->w, "role", role == 1 ? "system" : roles[role]);
+    content_put(&c, &o->w);
+    jw_close(&o->w, '}');
+    content_deinit(&c);
 }
 
 /* custom: the text of a custom tool, which the model wrote as the one argument of a function. */
@@ -98,19 +117,19 @@ static void read_call(writer *o, const node *item, bool custom) {
 }
 
 static void read_result(writer *o, const node *item) {
-    view id = { "", 0 };
-    str  text;
-    node output = node_get(item, "output");
+    view           id = { "", 0 };
+    content_reader c;
+    node           output = node_get(item, "output");
     need_string(&o->x->in, item, "call_id", &id);
-    str_init(&text);
-    read_parts(o->x, &output, &text);
+    content_init(&c, o->x, o->q);
+    read_parts(&c, &output);
     end_calls(o);
     jw_open(&o->w, '{');
     jw_put_cstr(&o->w, "role", "tool");
     jw_put_text(&o->w, "tool_call_id", id);
-    jw_put_text(&o->w, "content", (view){ str_cstr(&text), text.len });
+    content_put(&c, &o->w);
     jw_close(&o->w, '}');
-    str_deinit(&text);
+    content_deinit(&c);
 }
 
 /* What tools of a hosted service did, and notes of it: nothing that a model here has seen. */
@@ -159,7 +178,7 @@ void responses_read_input(exchange *x, const node *body, const node *earlier, ru
     view   text;
     str    out;
     node   input = read_any(&x->in, body, "input");
-    writer o = { .x = x };
+    writer o = { .x = x, .q = q };
     str_init(&out);
     o.w = jw_of(&out);
     jw_open(&o.w, '[');

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A message's content while it is read: texts and pictures in their order, whatever protocol they came in.
+ *
+ * Without a picture it becomes one text, as most templates want it; with one it becomes a list of parts. A picture is
+ * decoded at once, in a process of its own (host/decoder), and joins the blobs of the request; what is wrong with it is a
+ * mistake of the client, at the place where it stands. Pictures come inside the request: addresses are not fetched.
+ */
+#ifndef SERVER_CONTENT_H
+#define SERVER_CONTENT_H
+
+#include "server/exchange.h"
+#include "server/http/json_out.h"
+
+typedef struct content_reader {
+    exchange        *x;
+    runtime_request *q;
+    str              parts, text; /* text: since the last picture */
+    jw               w;
+    bool             pictures;
+} content_reader;
+
+void content_init(content_reader *c, exchange *x, runtime_request *q);
+void content_deinit(content_reader *c);
+
+void content_text(content_reader *c, view text);
+/* at: where a mistake is reported. url: "data:image/png;base64,..."; base64: such bytes alone, or such a url. */
+void content_picture_url(content_reader *c, const node *at, view url);
+void content_picture_base64(content_reader *c, const node *at, view base64);
+
+void content_put(content_reader *c, jw *w); /* as the member "content" */
+
+#endif

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures through every API: the same picture gives the same answer wherever it comes from, another one another; what cannot be read,
+fetched or seen is refused by name; the server goes on."""
+import base64
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+from hearth_server import Checks, Server
+from vision_model import make, picture
+
+PROGRAM = sys.argv[1]
+A, B, D = picture("a"), picture("b"), picture("d")
+
+
+def uri(data, kind="png"):
+    return f"data:image/{kind};base64," + base64.b64encode(data).decode()
+
+
+def plain(data):
+    return base64.b64encode(data).decode()
+
+
+def image(data):
+    return {"type": "image_url", "image_url": {"url": uri(data)}}
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+def ask(server, parts, model="gemma3", **fields):
+    body = {"model": model, "messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 8, "logprobs": True}
+    status, got = server.post("/v1/chat/completions", dict(body, **fields))
+    assert status == 200, got
+    choice = got["choices"][0]
+    return choice["message"]["content"], [t["logprob"] for t in choice["logprobs"]["content"]], got["usage"]
+
+
+def same_everywhere(server):
+    """Chat, responses, Anthropic, Ollama: one picture before the same text."""
+    want, _, usage = ask(server, [image(A), text("What?")])
+    status, got = server.post("/v1/responses", {"model": "gemma3", "temperature": 0, "max_output_tokens": 8, "input": [
+        {"role": "user", "content": [{"type": "input_image", "image_url": uri(A)}, {"type": "input_text", "text": "What?"}]}]})
+    assert status == 200 and got["output"][-1]["content"][0]["text"] == want, got
+    source = {"type": "base64", "media_type": "image/png", "data": plain(A)}
+    status, got = server.post("/v1/messages", {"model": "gemma3", "max_tokens": 8, "temperature": 0, "messages": [
+        {"role": "user", "content": [{"type": "image", "source": source}, text("What?")]}]})
+    assert status == 200 and got["content"][0]["text"] == want and got["usage"]["input_tokens"] + got["usage"].get("cache_read_input_tokens", 0) == usage["prompt_tokens"], got
+    options = {"temperature": 0, "num_predict": 8}
+    status, got = server.post("/api/chat", {"model": "gemma3", "stream": False, "options": options, "messages": [
+        {"role": "user", "content": "What?", "images": [plain(A)]}]})
+    assert status == 200 and got["message"]["content"] == want, got
+    status, got = server.post("/api/generate", {"model": "gemma3", "stream": False, "options": options, "prompt": "What?", "images": [plain(A)]})
+    assert status == 200 and got["response"] == want, got
+    status, got = server.post("/v1/messages/count_tokens", {"model": "gemma3", "messages": [
+        {"role": "user", "content": [{"type": "image", "source": source}, text("What?")]}]})
+    assert status == 200 and got["input_tokens"] == usage["prompt_tokens"], got
+
+
+def contents_matter(server):
+    """Two pictures in one conversation, swapped, repeated: same bits again, and never the other's."""
+    pairs = {}
+    for _ in range(2):
+        for key, parts in {"ad": [image(A), text("and"), image(D), text("?")], "da": [image(D), text("and"), image(A), text("?")],
+                           "aa": [image(A), text("and"), image(A), text("?")], "a": [text("Look: "), image(A), text("?")]}.items():
+            words, logprobs, _ = ask(server, parts)
+            assert pairs.setdefault(key, (words, logprobs)) == (words, logprobs), key
+    kinds = {tuple(v[1]) for v in pairs.values()}
+    assert len(kinds) == 4, pairs
+    with Server(PROGRAM, "--model", "gemma3=" + FOLDERS["gemma3"]) as fresh:  # nothing is cached there
+        for key, parts in {"da": [image(D), text("and"), image(A), text("?")], "a": [text("Look: "), image(A), text("?")]}.items():
+            assert ask(fresh, parts)[:2] == pairs[key], key
+
+
+def prefix_is_reused(server):
+    long = [image(B), text("The same beginning, which is long enough for a page or two of the cache, I think. " * 2)]
+    first = ask(server, long + [text("One")])
+    again = ask(server, long + [text("One")])
+    assert again[:2] == first[:2] and again[2]["prompt_tokens_details"]["cached_tokens"] > 32, again[2]
+    other = ask(server, [image(D)] + long[1:] + [text("One")])
+    assert other[2]["prompt_tokens_details"]["cached_tokens"] < 32 and other[1] != first[1], other[2]
+
+
+def families(server):
+    for name in FOLDERS:
+        one, two = ask(server, [image(A), text("x")], model=name), ask(server, [image(D), text("x")], model=name)
+        assert one[1] != two[1], name
+        assert ask(server, [image(A), text("x")], model=name)[:2] == one[:2], name
+
+
+def tool_results(server):
+    source = {"type": "base64", "media_type": "image/png", "data": plain(D)}
+    status, got = server.post("/v1/messages", {"model": "gemma3", "max_tokens": 4, "temperature": 0, "messages": [
+        {"role": "user", "content": "Take one"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "shoot", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "image", "source": source}]}]}]})
+    assert status == 200, got
+
+
+def png_header(width, height):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b""))
+
+
+def refused(server):
+    """(parts, what the error names)"""
+    url = lambda u: [{"type": "image_url", "image_url": {"url": u}}]
+    cases = [(url("https://example.com/cat.png"), "not fetched"), (url("http://127.0.0.1/x"), "not fetched"), (url("file:///etc/passwd"), "not fetched"),
+             (url("data:image/png,xyz"), "base64"), (url("data:image/png;base64,@@@@"), "base64"), (url("data:image/png;base64,"), "not a picture"),
+             (url(uri(b"hello, this is no picture")), "not a picture"), (url(uri(A[:200])), "cut off"), (url(uri(b"\xff\xd8\xff\xe0garbage")), "JPEG"),
+             (url(uri(png_header(65535, 65535))), "65535 x 65535"), (url(uri(png_header(16000, 16000))), "16000 x 16000"),
+             ([image(A), text("<start_of_image>")], "stands for a picture"), ([image(A), text("<image_soft_token>")], "part of a picture"),
+             ([image(A)] * 33, "32 pictures"), ([{"type": "image_url"}], "image_url")]
+    for parts, words in cases:
+        status, got = server.post("/v1/chat/completions", {"model": "gemma3", "messages": [{"role": "user", "content": parts}], "max_tokens": 1})
+        assert status == 400 and words in got["error"]["message"], (words, status, got)
+    for source, words in (({"type": "url", "url": "https://example.com/a.png"}, "not fetched"), ({"type": "file", "file_id": "f"}, "base64")):
+        status, got = server.post("/v1/messages", {"model": "gemma3", "max_tokens": 1, "messages": [
+            {"role": "user", "content": [{"type": "image", "source": source}]}]})
+        assert status == 400 and words in got["error"]["message"], got
+    assert ask(server, [image(A), text("x")])[0] is not None
+
+
+def blind(server):
+    status, got = server.post("/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": [image(A), text("x")]}], "max_tokens": 1})
+    assert status in (400, 501) and "cannot see" in got["error"]["message"], got
+
+
+def lists(server):
+    rows = {m["id"]: m for m in server.get("/v1/models")[1]["data"]}
+    assert rows["gemma3"]["input_modalities"] == ["text", "image"] and rows["demo"]["input_modalities"] == ["text"], rows
+    assert "vision" in server.post("/api/show", {"model": "gemma3"})[1]["capabilities"]
+    assert "vision" not in server.post("/api/show", {"model": "demo"})[1]["capabilities"]
+
+
+def command_line(server):
+    """hearth run --image says what the server says."""
+    want, _, _ = ask(server, [image(A), text("What?")])
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.png")
+        with open(path, "wb") as f:
+            f.write(A)
+        run = [PROGRAM, "run", FOLDERS["gemma3"], "--temp", "0", "--max-tokens", "8", "--image"]
+        got = subprocess.run(run + [path, "What?"], capture_output=True, text=True, timeout=60)
+        assert got.returncode == 0 and got.stdout.strip() == want.strip(), (got, want)
+        got = subprocess.run(run + ["/nonexistent.png", "What?"], capture_output=True, text=True, timeout=60)
+        assert got.returncode != 0 and "nonexistent" in got.stderr, got
+
+
+FOLDERS = {}
+
+
+def main():
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        for family in ("gemma3", "llava", "idefics3"):
+            FOLDERS[family] = make(family, os.path.join(folder, family))
+        demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "demo", "demo.gguf")
+        options = [o for name, path in [*FOLDERS.items(), ("demo", demo)] for o in ("--model", f"{name}={path}")]
+        with Server(PROGRAM, *options) as server:
+            for check in (same_everywhere, contents_matter, prefix_is_reused, families, tool_results, refused, blind, lists, command_line):
+                checks.run(check, server)
+    checks.exit()
+
+
+main()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tiny model that sees, as a directory with a tokenizer and a template: a golden model (tests/golden/vision) whose words are single
+characters. What it says means nothing; that it depends on the picture does."""
+import json
+import os
+import shutil
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "vision")
+
+GEMMA3 = ("{{ bos_token }}{% for message in messages %}{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else 'user') + '\\n' }}"
+          "{% if message['content'] is string %}{{ message['content'] | trim }}{% else %}{% for item in message['content'] %}"
+          "{% if item['type'] == 'image' %}{{ '<start_of_image>' }}{% elif item['type'] == 'text' %}{{ item['text'] | trim }}{% endif %}"
+          "{% endfor %}{% endif %}{{ '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}")
+PLAIN = ("{{ bos_token }}{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
+         "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}")
+
+SPECIAL = {
+    "gemma3": {150: "<image_soft_token>", 151: "<start_of_image>", 152: "<end_of_image>", 153: "<start_of_turn>", 154: "<end_of_turn>"},
+    "llava": {150: "<image>", 153: "<start_of_turn>", 154: "<end_of_turn>"},
+    "idefics3": {150: "<image>", 151: "<fake_token_around_image>", 149: "<global-img>",
+                 **{120 + 5 * r + c: f"<row_{r + 1}_col_{c + 1}>" for r in range(4) for c in range(4)}},
+    "mistral3": {150: "[IMG]", 151: "[IMG_BREAK]", 152: "[IMG_END]"},
+    "pixtral": {150: "[IMG]", 151: "[IMG_BREAK]", 152: "[IMG_END]"},
+}
+
+
+def make(family, folder, template=None, n_vocab=160):
+    shutil.copytree(os.path.join(GOLDEN, family), folder)
+    for name in ("golden.json", "pixels.u8", "pil.u8", "rows.f32", "logits.f32"):
+        os.remove(os.path.join(folder, name))
+    special = {0: "<pad>", 1: "<eos>", 2: "<bos>", **SPECIAL[family]}
+    letters = [chr(c) for c in range(32, 127)] + ["\n"]
+    vocab, free = {text: i for i, text in special.items()}, [i for i in range(n_vocab) if i not in special]
+    for i in free:
+        vocab[letters.pop(0) if letters else f"<unused{i}>"] = i
+    added = [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+             for i, t in sorted(special.items())]
+    doc = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None, "pre_tokenizer": None,
+           "post_processor": None, "decoder": {"type": "Fuse"},
+           "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                     "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": []}}
+    with open(os.path.join(folder, "tokenizer.json"), "w") as f:
+        json.dump(doc, f)
+    with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
+        json.dump({"bos_token": "<bos>", "eos_token": "<eos>", "tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False,
+                   "chat_template": template or (GEMMA3 if family == "gemma3" else PLAIN)}, f)
+    return folder
+
+
+def picture(name):
+    with open(os.path.join(GOLDEN, "pictures", name + ".png"), "rb") as f:
+        return f.read()
