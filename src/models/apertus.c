@@ -79,5 +79,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "apertus", NULL };
-const nn_arch            models_apertus = { NN_PLAIN, .names = names, .act = "xielu" };
+const nn_arch models_apertus = { NN_PLAIN, .names = NN_NAMES("apertus"), .act = "xielu" };

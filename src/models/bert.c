@@ -135,9 +135,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 static const char *const names[] = { "bert", "roberta", "xlm-roberta", "camembert", "jina-bert-v2", NULL };
 const nn_arch            models_bert = { NN_FAMILY, .names = names, .hf_layers = "model.encoder.layer." };
 
-static const char *const names_mpnet[] = { "mpnet", NULL };
-const nn_arch            models_mpnet = { NN_FAMILY, .names = names_mpnet, .hf_layers = "model.encoder.layer." };
+const nn_arch models_mpnet = { NN_FAMILY, .names = NN_NAMES("mpnet"), .hf_layers = "model.encoder.layer." };
 
-static const char *const names_distil[] = { "distilbert", NULL };
-const nn_arch models_distilbert = { NN_FAMILY, .names = names_distil, .hf_layers = "model.transformer.layer.",
+const nn_arch models_distilbert = { NN_FAMILY, .names = NN_NAMES("distilbert"), .hf_layers = "model.transformer.layer.",
                                     .lacks = NN_LACKS_EPS };

@@ -77,7 +77,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     layer         *w = out;
     int            n = d->n_embd;
     nn_bind_vec(b, &w->norm, "attn_norm", "input_layernorm", n, 0);
-    nn_bind_attention(b, &w->attn, n, d->n_head * d->head_dim, d->n_kv * d->head_dim, 0);
+    nn_bind_qkvo(b, &w->attn, d);
     if (i < h->n_dense) {
         nn_bind_ffn(b, &w->ffn, "mlp", n, d->n_ff);
         return;
@@ -111,11 +111,10 @@ static void forward(nn_tape *t, const nn_net *net) {
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = norm(t, x, h, w->norm);
-        nn_buf       q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k), v = nn_project(t, n, w->attn.v);
-        if (h->slides[i] || (i < h->n_dense && h->dense_rotates)) nn_rotate(t, q, k, d->head_dim, &h->rope);
-        nn_kv_store(t, i, k, v);
+        bool         rotates = h->slides[i] || (i < h->n_dense && h->dense_rotates);
         a.window = h->slides[i] ? h->window : 0;
-        nn_buf y = nn_attention(t, i, q, a), f = nn_ffn_apply(t, n, &w->ffn, how);
+        nn_buf y = nn_attend(t, i, n, &w->attn, rotates ? &h->rope : NULL, a, d->eps);
+        nn_buf f = nn_ffn_apply(t, n, &w->ffn, how);
         nn_project_add(t, x, y, w->attn.o);
         nn_add_scaled(t, x, f, i < h->n_dense ? 1.0f : h->shared_scale);
     }

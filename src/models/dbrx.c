@@ -105,5 +105,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_layer_norm(t, nn_outputs(t, x), tw->norm, NULL, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "dbrx", NULL };
-const nn_arch models_dbrx = { NN_FAMILY, .names = names, .hf_layers = "transformer.blocks.", .lacks = NN_LACKS_EPS };
+const nn_arch models_dbrx = { NN_FAMILY, .names = NN_NAMES("dbrx"), .hf_layers = "transformer.blocks.",
+                              .lacks = NN_LACKS_EPS };

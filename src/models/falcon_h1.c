@@ -130,5 +130,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, h->head, 0.0f);
 }
 
-static const char *const names[] = { "falcon-h1", "falcon_h1", NULL };
-const nn_arch            models_falcon_h1 = { NN_FAMILY, .gguf_only = true, .names = names };
+const nn_arch models_falcon_h1 = { NN_FAMILY, .gguf_only = true, .names = NN_NAMES("falcon-h1", "falcon_h1") };

@@ -156,5 +156,5 @@ const nn_arch models_gemma2 = { NN_FAMILY, .names = names_2, .tied = names_2, GE
 const nn_arch models_gemma3 = { NN_FAMILY, .names = names_3, .tied = names_3, GELU };
 const nn_arch models_vaultgemma = { NN_FAMILY, .hf_only = true, .names = names_v, .tied = names_v, GELU };
 
-static const char *const names_e[] = { "gemma-embedding", NULL };
-const nn_arch            models_gemma_embedding = { NN_FAMILY, .names = names_e, .tied = names_e, GELU };
+const nn_arch models_gemma_embedding = { NN_FAMILY, .names = NN_NAMES("gemma-embedding"),
+                                         .tied = NN_NAMES("gemma-embedding"), GELU };

@@ -95,5 +95,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "gpt-oss", "gpt_oss", NULL };
-const nn_arch            models_gpt_oss = { NN_DECODER, .gguf_only = true, .names = names, .act = "silu" };
+const nn_arch models_gpt_oss = { NN_DECODER, .gguf_only = true, .names = NN_NAMES("gpt-oss", "gpt_oss"),
+                                 .act = "silu" };

@@ -115,10 +115,10 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
     layer         *w = out;
-    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+    int            n = d->n_embd;
     nn_bind_vec(b, &w->attn_norm, "attn_norm", "input_layernorm", n, 0);
     if (h->attends[i])
-        nn_bind_attention(b, &w->attn, n, q, kv, NN_ROTARY);
+        nn_bind_qkvo(b, &w->attn, d);
     else
         nn_bind_mamba2(b, &w->mamba, "mamba", &h->m, n, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "post_attention_layernorm|pre_ff_layernorm", n, 0);
@@ -135,19 +135,6 @@ static nn_state state(const void *p, int i) {
     return h->attends[i] ? nn_state_kv(h->d.n_kv, h->d.head_dim, 0) : nn_mamba2_state(&h->m);
 }
 
-static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, int i) {
-    const nn_dims *d = &h->d;
-    nn_buf         q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
-    nn_rotate(t, q, k, d->head_dim, &h->rope);
-    nn_kv_store(t, i, k, v);
-    return nn_project(
-        t,
-        nn_attention(
-            t, i, q,
-            (nn_attn_spec){ .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = h->attn_scale }),
-        w->o);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams    *h = net->hp;
     const nn_dims    *d = &h->d;
@@ -157,12 +144,15 @@ static void forward(nn_tape *t, const nn_net *net) {
         .n_expert = h->n_expert, .n_used = h->n_used, .score = NN_SCORE_SOFTMAX, .renorm = true, .glu.act = NN_ACT_SILU
     };
 
+    nn_attn_spec a = nn_attn_plain(d, 0);
+    a.scale = h->attn_scale;
+
     nn_buf x = nn_embed(t, tw->embd, h->embd_scale);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps), y;
         if (h->attends[i])
-            y = attend(t, n, h, &w->attn, i);
+            y = nn_project(t, nn_attend(t, i, n, &w->attn, &h->rope, a, d->eps), w->attn.o);
         else
             y = nn_project(t, nn_mamba2_apply(t, i, nn_project(t, n, w->mamba.in), &w->mamba, &h->m, d->eps),
                            w->mamba.out);

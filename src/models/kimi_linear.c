@@ -168,6 +168,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, x, tw->head, 1, 0);
 }
 
-static const char *const names[] = { "kimi-linear", "kimi_linear", NULL };
-
-const nn_arch models_kimi_linear = { NN_DECODER, .gguf_only = true, .names = names, .act = "silu|swish" };
+const nn_arch models_kimi_linear = { NN_DECODER, .gguf_only = true, .names = NN_NAMES("kimi-linear", "kimi_linear"),
+                                     .act = "silu|swish" };

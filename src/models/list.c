@@ -120,7 +120,10 @@
     X(gemma3n)                                                                                                         \
     X(granite_moe_swa)                                                                                                 \
     X(dbrx)                                                                                                            \
-    X(openelm)
+    X(openelm)                                                                                                         \
+    X(olmo_hybrid)                                                                                                     \
+    X(bailing)                                                                                                         \
+    X(bailing_2)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

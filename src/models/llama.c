@@ -101,11 +101,10 @@ static const char *const        names[] = { "llama", "mistral", "mixtral", "inte
 const nn_arch models_xverse = { NN_FAMILY, .names = names_x, .permuted_qk = true, .act = "silu|swish" };
 const nn_arch models_llama = { NN_FAMILY, .names = names, .tied = tied, .permuted_qk = true, .act = "silu|swish" };
 
-static const char *const names_3[] = { "mistral3", "ministral3", NULL };
-const nn_arch models_mistral3 = { NN_FAMILY, .names = names_3, .tied = tied, .permuted_qk = true, .act = "silu|swish" };
+const nn_arch models_mistral3 = { NN_FAMILY, .names = NN_NAMES("mistral3", "ministral3"), .tied = tied,
+                                  .permuted_qk = true, .act = "silu|swish" };
 
-static const char *const names_embed[] = { "llama-embed", "llama_bidirec", NULL };
-const nn_arch models_llama_embed = { NN_FAMILY, .names = names_embed, .permuted_qk = true, .act = "silu|swish" };
+const nn_arch models_llama_embed = { NN_FAMILY, .names = NN_NAMES("llama-embed", "llama_bidirec"), .permuted_qk = true,
+                                     .act = "silu|swish" };
 
-static const char *const names_euro[] = { "eurobert", NULL };
-const nn_arch            models_eurobert = { NN_FAMILY, .names = names_euro, .act = "silu|swish" };
+const nn_arch models_eurobert = { NN_FAMILY, .names = NN_NAMES("eurobert"), .act = "silu|swish" };

@@ -150,5 +150,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "llama4", "llama4_text", NULL };
-const nn_arch            models_llama4 = { NN_DECODER, .gguf_only = true, .names = names };
+const nn_arch models_llama4 = { NN_DECODER, .gguf_only = true, .names = NN_NAMES("llama4", "llama4_text") };

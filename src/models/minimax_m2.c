@@ -100,5 +100,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "minimax-m2", "minimax_m2", NULL };
-const nn_arch            models_minimax_m2 = { NN_PLAIN, .gguf_only = true, .names = names, .act = "silu|swish" };
+const nn_arch models_minimax_m2 = { NN_PLAIN, .gguf_only = true, .names = NN_NAMES("minimax-m2", "minimax_m2"),
+                                    .act = "silu|swish" };

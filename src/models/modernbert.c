@@ -107,5 +107,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_norm_rows(t, nn_outputs(t, x), &tw->norm, d->eps));
 }
 
-static const char *const names[] = { "modern-bert", "modernbert", NULL };
-const nn_arch            models_modernbert = { NN_FAMILY, .names = names };
+const nn_arch models_modernbert = { NN_FAMILY, .names = NN_NAMES("modern-bert", "modernbert") };

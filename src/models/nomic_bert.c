@@ -175,5 +175,4 @@ static const char *const names[] = { "nomic-bert",   "nomic_bert",         "nomi
                                      "jina-bert-v3", "jina_embeddings_v3", NULL };
 const nn_arch            models_nomic_bert = { NN_FAMILY, .names = names, .hf_layers = "model.layers." };
 
-static const char *const names_new[] = { "new", NULL };
-const nn_arch            models_gte = { NN_FAMILY, .names = names_new, .hf_layers = "model.encoder.layer." };
+const nn_arch models_gte = { NN_FAMILY, .names = NN_NAMES("new"), .hf_layers = "model.encoder.layer." };

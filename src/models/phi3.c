@@ -67,5 +67,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "phi3", NULL };
-const nn_arch            models_phi3 = { NN_DECODER, .names = names, .act = "silu|swish" };
+const nn_arch models_phi3 = { NN_DECODER, .names = NN_NAMES("phi3"), .act = "silu|swish" };

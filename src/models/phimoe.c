@@ -92,5 +92,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_layer_norm(t, nn_outputs(t, x), tw->norm, tw->norm_bias, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-static const char *const names[] = { "phimoe", NULL };
-const nn_arch            models_phimoe = { NN_FAMILY, .names = names };
+const nn_arch models_phimoe = { NN_FAMILY, .names = NN_NAMES("phimoe") };

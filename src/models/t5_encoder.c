@@ -94,6 +94,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps));
 }
 
-static const char *const names[] = { "t5encoder", "t5", NULL };
-const nn_arch            models_t5_encoder = { NN_FAMILY, .names = names, .gguf_layers = "enc.blk.",
-                                               .hf_layers = "encoder.block." };
+const nn_arch models_t5_encoder = { NN_FAMILY, .names = NN_NAMES("t5encoder", "t5"), .gguf_layers = "enc.blk.",
+                                    .hf_layers = "encoder.block." };

@@ -132,6 +132,13 @@ void nn_config_known(nn_config *c, const char *hf, const char *values) {
         nn_config_fail(c, "the field \"%s\" is %s; this is not supported for %s", hf, shown, c->arch->names[0]);
 }
 
+bool nn_config_null(nn_config *c, const char *object, const char *field) {
+    const json_value *where = c->text ? c->text : c->root;
+    if (!c->file || nn_config_gguf(c)) return false;
+    const json_value *v = json_get(object ? json_get(where, object) : where, field);
+    return v && v->kind == JSON_K_NULL;
+}
+
 void nn_known_check(nn_config *c) {
     const json_value *where = c->text ? c->text : c->root;
     char              shown[80];

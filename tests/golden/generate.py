@@ -167,7 +167,8 @@ def fill(family, model, spec):
                 continue
             seen.add(t.data_ptr())
             if any(re.search(p, name) for p in spec.get("computed", [])):
-                continue  # buffers that follow from the config
+                keep[name] = t.float().clone()  # buffers that follow from the config
+                continue
             trans = any(re.search(p, name) for p in spec.get("transposed", []))
             if EMBED.search(name) and not any(re.search(r[0], name) for r in spec.get("rules", [])):
                 # Tied: small, so that what the layers add outweighs the token itself; else it would predict itself.

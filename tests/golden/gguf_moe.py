@@ -10,16 +10,16 @@ ARCH = {"deepseek_v2": "deepseek2", "axk1": "axk1", "mistral4": "mistral4", "olm
         "mimo_v2_flash": "mimo2", "dots1": "dots1", "mamba": "mamba", "falcon_mamba": "mamba", "jamba": "jamba",
         "llama4_text": "llama4", "falcon_h1": "falcon-h1", "phimoe": "phimoe", "cohere2_moe": "cohere2moe",
         "solar_open": "glm4moe", "gemma3n_text": "gemma3n", "dbrx": "dbrx",
-        "deepseek": "deepseek"}
+        "deepseek": "deepseek", "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2"}
 # The format has no key for what these differ in.
 NOT_GGUF = {"llama4_text_scout": "use_qk_norm, no_rope_layers", "cohere2_moe_sigmoid": "the shared expert's sum",
             "granitemoe_swa": "layer_rope_theta",
             "bamba": "written as a Granite hybrid, its rotation of half a head with permuted rows"}
-PERMUTED = {"granitemoe", "granitehybrid", "deepseek"}
+PERMUTED = {"granitemoe", "granitehybrid", "deepseek", "bailingmoe"}
 POST_ATTENTION = {"afmoe", "flex_olmo", "gemma3n"}
 EXPERTS = [(r"mixer\.experts\.\d+\.up_proj\.weight", "ffn_up_exps"),
            (r"mixer\.experts\.\d+\.down_proj\.weight", "ffn_down_exps")]
-TOP = {"final_layernorm": "output_norm"}
+TOP = {"final_layernorm": "output_norm", "word_embeddings": "token_embd"}
 LAYER = {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
          "mlp.gate.wg": "ffn_gate_inp", "mlp.router.gate": "ffn_gate_inp", "pre_mlp_layernorm": "ffn_norm",
          "post_mlp_layernorm": "post_ffw_norm", "self_attn.gate_proj": "attn_gate", "self_attn.g_proj": "attn_gate",
@@ -39,6 +39,8 @@ LAYER = {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": 
          "laurel.post_laurel_norm": "laurel_post_norm", "norm_attn_norm.norm_1": "attn_norm",
          "norm_attn_norm.norm_2": "attn_output_norm", "norm_attn_norm.attn.Wqkv": "attn_qkv",
          "norm_attn_norm.attn.out_proj": "attn_output", "ffn.router.layer": "ffn_gate_inp",
+         "attention.query_key_value": "attn_qkv", "attention.dense": "attn_output",
+         "attention.query_layernorm": "attn_q_norm", "attention.key_layernorm": "attn_k_norm",
          "block_sparse_moe.router.layer": "ffn_gate_inp", "self_attn.attention_sink_bias": "attn_sinks"}
 
 
@@ -101,7 +103,7 @@ def routing_keys(g, c, a, set_key):
     """Which function scores, whether weights are normed and scaled."""
     softmax = c["model_type"] in ("deepseek_v2", "mistral4", "mellum", "cohere2_moe")
     sigmoid = c["model_type"] in ("axk1", "hy_v3", "exaone_moe", "afmoe", "laguna", "mimo_v2_flash", "dots1",
-                                  "nemotron_h")
+                                  "nemotron_h", "bailing_moe_v2")
     if softmax or sigmoid:
         set_key(g, "expert_gating_func", 1 if softmax else 2)
     norm = c.get("norm_topk_prob", c.get("route_norm", True if a in ("laguna", "hy_v3") else None))
@@ -275,7 +277,14 @@ def halves(t):
 def special(g, c, a, p, rest, t):
     """Tensors that change more than their name; True when handled."""
     groups = c.get("mamba_n_groups", c.get("n_groups", 1))
-    if rest == "mlp.expert_bias":
+    if a == "bailingmoe" and rest == "attention.query_key_value.weight":
+        r, dim = t.rows(), c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+        q, kv = c["num_attention_heads"] * dim, c["num_key_value_heads"] * dim
+        for n, part in (("q", r[:q]), ("k", r[q : q + kv]), ("v", r[q + kv :])):
+            if n != "v":  # pairs of neighbours rotate
+                part = [part[h * dim + j // 2 + (j % 2) * (dim // 2)] for h in range(len(part) // dim) for j in range(dim)]
+            g.add(p + f"attn_{n}.weight", type(t)(t.kind, [len(part), t.shape[1]], b"".join(part)))
+    elif rest in ("mlp.expert_bias", "mlp.gate.expert_bias"):
         g.add(p + "exp_probs_b.bias", t.f32())
     elif rest.endswith("moe_statics.e_score_correction_bias"):
         g.add(p + "exp_probs_b.bias", t.f32().reshape(t.shape[-1]))

@@ -182,6 +182,29 @@ def openelm(c, w):
             "tie_word_embeddings": c["tie_word_embeddings"]}, renamed(w, table, fused)
 
 
+def bailing(second):
+    """Ling: q, k and v in one matrix."""
+
+    def make(c, w):
+        def fused(p):
+            for end in ("weight", "bias"):
+                if f"self_attn.q_proj.{end}" in p:
+                    p[f"attention.query_key_value.{end}"] = join(*(p.pop(f"self_attn.{x}_proj.{end}") for x in "qkv"))
+            return p
+
+        table = [(r"self_attn\.o_proj", "attention.dense"), (r"self_attn\.q_norm", "attention.query_layernorm"),
+                 (r"self_attn\.k_norm", "attention.key_layernorm"), (r"embed_tokens", "word_embeddings"),
+                 (r"gate\.e_score_correction_bias", "gate.expert_bias")]
+        c = {**c, "model_type": "bailing_moe_v2" if second else "bailing_moe", "num_experts": c["n_routed_experts"],
+             "num_shared_experts": c["n_shared_experts"], "score_function": "sigmoid" if second else "softmax",
+             "use_qkv_bias": second, "use_bias": False, "norm_head": False, "use_rmsnorm": True, "use_qk_norm": second}
+        for k in ("n_routed_experts", "n_shared_experts", "scoring_func", "topk_method", "attention_bias"):
+            c.pop(k, None)
+        return c, renamed(w, table, fused)
+
+    return make
+
+
 def vision(model_type):
     """The language model of a multimodal one: in text, all axes of the rotation have the same position."""
 
@@ -199,4 +222,5 @@ FORMS = {"internlm2": ("llama", internlm2), "internlm3": ("llama", same("internl
          "xverse": ("llama", same("xverse")), "exaone": ("llama", exaone), "baichuan": ("llama", baichuan),
          "minicpm": ("llama", minicpm), "qwen": ("qwen2", qwen), "chatglm": ("glm", chatglm),
          "openelm": ("qwen3", openelm), "PanguEmbedded": ("seed_oss", same("PanguEmbedded")), "qwen2_5_vl": ("qwen2", vision("qwen2_5_vl")),
+         "bailing_moe": ("deepseek", bailing(False)), "bailing_moe_v2": ("glm4_moe", bailing(True)),
          "qwen3_vl": ("qwen3", vision("qwen3_vl")), "qwen3_vl_moe": ("qwen3_moe", vision("qwen3_vl_moe"))}

@@ -233,11 +233,15 @@ add("minimax", "MiniMax", "minimax", {
     "full_attn_alpha_factor": 1.3, "full_attn_beta_factor": 0.8, "linear_attn_alpha_factor": 1.2,
     "linear_attn_beta_factor": 0.9, "mlp_alpha_factor": 1.1, "mlp_beta_factor": 0.7, "rope_theta": 1000000.0},
     computed=[r"(slope_rate|_decay)$"])
-add("olmo_hybrid", "OlmoHybrid", "olmo_hybrid", {
+OLMO_HYBRID = {
     **NO_HEAD, "num_hidden_layers": 3, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
     "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
     "linear_allow_neg_eigval": True, "rope_theta": "DROP", "rms_norm_eps": 1e-6,
-    "layer_types": ["linear_attention", "full_attention", "linear_attention"]})
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+add("olmo_hybrid", "OlmoHybrid", "olmo_hybrid", OLMO_HYBRID)
+add("olmo_hybrid_nope", "OlmoHybrid", "olmo_hybrid", {
+    **OLMO_HYBRID, "rope_theta": None, "num_hidden_layers": 2, "linear_allow_neg_eigval": False,
+    "linear_num_key_heads": 1, "layer_types": ["linear_attention", "full_attention"]})
 ZAMBA2 = {"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_ngroups": 1, "n_mamba_heads": 4,
           "use_mamba_kernels": False, "use_conv_bias": True, "chunk_size": 16, "use_mem_eff_path": False,
           "add_bias_linear": False, "hidden_act": "gelu", "num_attention_heads": 4, "num_key_value_heads": 4,
