@@ -3,6 +3,9 @@
  * DeepSeek V2/V3/R1, Kimi K2, GLM 4.7 Flash, A.X K1 and Mistral 4: multi-head latent attention and experts in
  * groups. Scores are sigmoids with a correction, and a group counts as its best two; DeepSeek V2 and Mistral 4 take the
  * softmax, and V2's groups count as their best. A.X K1 norms what its feed-forward gave.
+ *
+ * DeepSeek V3.2 and GLM 5 let a small indexer choose the index_topk positions that attention sees. Up to that length it
+ * chooses all of them; longer sequences are refused (nn_dims.limit), and the indexer's tensors are not read.
  */
 #include "nn/nn.h"
 
@@ -76,6 +79,12 @@ static void setup(nn_config *c, void *p) {
                                                                                                        : 3,
                                    "mlp_layer_types", "dense");
     read_router(c, h);
+    if (nn_config_arch(c, "deepseek32") || nn_config_arch(c, "deepseek_v32") || nn_config_arch(c, "glm-dsa") ||
+        nn_config_arch(c, "glm_moe_dsa")) {
+        h->d.limit = (int)nn_config_int(c, "attention.indexer.top_k", "index_topk", 2048);
+        if (h->d.limit < 1) nn_config_fail(c, "the field \"index_topk\" is %d", h->d.limit);
+        nn_config_unsaid(c, "index_topk"); /* the file would lack the indexer */
+    }
     nn_config_derived_int(c, "attention.key_length_mla", h->m.nope + h->m.rot);
     nn_config_derived_int(c, "attention.value_length_mla", h->m.v_dim);
     nn_config_derived_int(c, "attention.head_count_kv", 1); /* GGUF: the latent as one key head */
@@ -147,3 +156,7 @@ static const char *const names[] = { "deepseek2", "deepseek_v3", "deepseek_v2", 
 const nn_arch models_deepseek = { NN_DECODER, .gguf_only = true, .names = names, .act = "silu|swish" };
 const nn_arch models_mistral4 = { NN_DECODER, .names = names_mistral, .act = "silu|swish" };
 const nn_arch models_axk1 = { NN_DECODER, .hf_only = true, .names = names_axk1, .act = "silu|swish" };
+const nn_arch models_deepseek32 = { NN_DECODER, .gguf_only = true, .act = "silu|swish",
+                                    .names = NN_NAMES("deepseek32", "deepseek_v32") };
+const nn_arch models_glm_dsa = { NN_DECODER, .gguf_only = true, .act = "silu|swish",
+                                 .names = NN_NAMES("glm-dsa", "glm_moe_dsa") };

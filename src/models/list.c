@@ -123,7 +123,9 @@
     X(openelm)                                                                                                         \
     X(olmo_hybrid)                                                                                                     \
     X(bailing)                                                                                                         \
-    X(bailing_2)
+    X(bailing_2)                                                                                                       \
+    X(deepseek32)                                                                                                      \
+    X(glm_dsa)
 
 #define DECLARE(name) extern const nn_arch models_##name;
 MODELS(DECLARE)

@@ -50,6 +50,12 @@ int64_t nn_exec_width(const nn_exec *x, nn_fetch_what what) {
 int nn_exec_check(const nn_exec *x, const nn_batch *b, err *e) {
     const nn_op *first = &x->model->tape->ops[0];
     int64_t      n_vocab = first->kind == NN_OP_EMBED ? first->u.embed.table->rows : x->model->dims->n_vocab;
+    int          limit = x->model->dims->limit;
+    for (int s = 0; s < b->n_seq && limit > 0; s++) {
+        if (b->kv_len[s] > limit)
+            return err_set(e, ERR_LIMIT, "%d positions: this model's attention is supported for up to %d", b->kv_len[s],
+                           limit);
+    }
     return nn_batch_check(b, &x->options.limits, &x->groups, (int)n_vocab, x->backend->can, e);
 }
 

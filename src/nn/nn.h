@@ -71,6 +71,7 @@ typedef struct nn_dims {
     int   n_layer, n_embd, n_vocab;
     int   n_head, n_kv, head_dim, n_ff; /* n_kv and head_dim follow from the others where the file has none */
     int   context;                      /* the longest sequence the model was made for; 0 where unknown */
+    int   limit; /* the longest one that is computed as the model means it; longer ones are refused; 0: any */
     float eps;
 } nn_dims;
 

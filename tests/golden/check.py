@@ -195,6 +195,26 @@ def check(hearth, name, kind, everything, tmp):
     return max(check_one(hearth, name, model, golden, logits, everything, tmp) for model, logits in models)
 
 
+def limited(hearth, tmp):
+    """What is supported up to a length is refused beyond it, by name."""
+    src, path = os.path.join(HERE, "models", "deepseek_v32_dense"), os.path.join(tmp, "limited")
+    os.makedirs(path)
+    with open(os.path.join(src, "config.json")) as f:
+        config = json.load(f)
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump({**config, "index_topk": 16}, f)
+    os.symlink(os.path.join(src, "model.safetensors"), os.path.join(path, "model.safetensors"))
+    out = os.path.join(tmp, "logits.f32")
+    run(hearth, path, list(range(3, 19)), out)
+    try:
+        run(hearth, path, list(range(3, 20)), out)
+    except Exception as e:
+        if "17 positions" in str(e) and "up to 16" in str(e):
+            return
+        raise
+    raise ValueError("a prompt beyond index_topk was answered")
+
+
 def check_one(hearth, name, model, golden, logits, everything, tmp):
     out = os.path.join(tmp, "logits.f32")
     quantized = "_mlx" in name or "mxfp4" in name
@@ -232,6 +252,8 @@ def main():
         names = [n for n in names if os.path.exists(os.path.join(HERE, "resaved", n, "config.json"))]
     bad = 0
     with tempfile.TemporaryDirectory() as tmp:
+        if kind == "hf" and not DEVICE and not args[1:]:
+            limited(args[0], tmp)
         for name in names:
             try:
                 print(f"ok   {name} {check(args[0], name, kind, '--all' in sys.argv, tmp):.1e}", flush=True)

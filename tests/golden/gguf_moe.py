@@ -10,7 +10,7 @@ ARCH = {"deepseek_v2": "deepseek2", "axk1": "axk1", "mistral4": "mistral4", "olm
         "mimo_v2_flash": "mimo2", "dots1": "dots1", "mamba": "mamba", "falcon_mamba": "mamba", "jamba": "jamba",
         "llama4_text": "llama4", "falcon_h1": "falcon-h1", "phimoe": "phimoe", "cohere2_moe": "cohere2moe",
         "solar_open": "glm4moe", "gemma3n_text": "gemma3n", "dbrx": "dbrx",
-        "deepseek": "deepseek", "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2"}
+        "deepseek": "deepseek", "deepseek_v32": "deepseek32", "glm_moe_dsa": "glm-dsa", "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2"}
 # The format has no key for what these differ in.
 NOT_GGUF = {"llama4_text_scout": "use_qk_norm, no_rope_layers", "cohere2_moe_sigmoid": "the shared expert's sum",
             "granitemoe_swa": "layer_rope_theta",
@@ -41,6 +41,8 @@ LAYER = {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": 
          "norm_attn_norm.attn.out_proj": "attn_output", "ffn.router.layer": "ffn_gate_inp",
          "attention.query_key_value": "attn_qkv", "attention.dense": "attn_output",
          "attention.query_layernorm": "attn_q_norm", "attention.key_layernorm": "attn_k_norm",
+         "self_attn.indexer.wq_b": "indexer.attn_q_b", "self_attn.indexer.wk": "indexer.attn_k",
+         "self_attn.indexer.k_norm": "indexer.k_norm", "self_attn.indexer.weights_proj": "indexer.proj",
          "block_sparse_moe.router.layer": "ffn_gate_inp", "self_attn.attention_sink_bias": "attn_sinks"}
 
 
@@ -103,7 +105,7 @@ def routing_keys(g, c, a, set_key):
     """Which function scores, whether weights are normed and scaled."""
     softmax = c["model_type"] in ("deepseek_v2", "mistral4", "mellum", "cohere2_moe")
     sigmoid = c["model_type"] in ("axk1", "hy_v3", "exaone_moe", "afmoe", "laguna", "mimo_v2_flash", "dots1",
-                                  "nemotron_h", "bailing_moe_v2")
+                                  "nemotron_h", "bailing_moe_v2", "deepseek_v32", "glm_moe_dsa")
     if softmax or sigmoid:
         set_key(g, "expert_gating_func", 1 if softmax else 2)
     norm = c.get("norm_topk_prob", c.get("route_norm", True if a in ("laguna", "hy_v3") else None))
@@ -149,8 +151,11 @@ def hybrid_keys(g, c, a, kv, set_key):
 
 def keys(g, c, r, a, set_key):
     kv, types = c.get("num_key_value_heads"), c.get("layer_types")
-    if a in ("axk1", "mistral4"):
+    if a in ("axk1", "mistral4", "deepseek32", "glm-dsa"):
         mla_keys(g, c, r, set_key)
+    if "index_topk" in c:
+        for k, v in (("head_count", c["index_n_heads"]), ("key_length", c["index_head_dim"]), ("top_k", c["index_topk"])):
+            set_key(g, "attention.indexer." + k, v)
     routing_keys(g, c, a, set_key)
     hybrid_keys(g, c, a, kv, set_key)
     if a in ("olmoe", "flex_olmo"):
