@@ -248,3 +248,19 @@ int gguf_writer_write(gguf_writer *w, const char *path, err *e) {
     file_replace_abort(&r);
     return rc;
 }
+
+int gguf_writer_head(gguf_writer *w, str *head, uint64_t *offsets, uint64_t *bytes, err *e) {
+    int      rc = put_header(w, head, e);
+    uint64_t at;
+    if (rc < 0) return rc;
+    while (head->len % w->alignment && str_ok(head)) str_push(head, '\0');
+    if (!str_ok(head)) return err_set_nomem(e);
+    at = head->len;
+    for (size_t i = 0; i < w->tensors.count; i++) {
+        offsets[i] = at;
+        if (!num_add_u64(at, w->tensors.items[i].bytes, &at) || !num_align_up(at, w->alignment, &at))
+            return err_set(e, ERR_LIMIT, "the tensors' size overflows");
+    }
+    *bytes = at;
+    return 0;
+}

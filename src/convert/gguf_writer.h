@@ -31,4 +31,8 @@ int gguf_writer_add(gguf_writer *w, const char *name, tensor_type type, int n_di
 /* Writes version 3 to path, atomically. */
 int gguf_writer_write(gguf_writer *w, const char *path, err *e);
 
+/* What stands before the data, with the padding behind it; the tensors may have been added without data (NULL). Each
+ * tensor's offset in the file goes to offsets[], the size of the file to *bytes. */
+int gguf_writer_head(gguf_writer *w, str *head, uint64_t *offsets, uint64_t *bytes, err *e);
+
 #endif

@@ -1,144 +1,227 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "convert/quantize.h"
 
-#include "base/arena.h"
 #include "base/num.h"
 #include "base/str.h"
-#include "convert/gguf_writer.h"
-#include "formats/gguf.h"
+#include "base/xxh64.h"
+#include "convert/target.h"
 #include "tensor/codec.h"
 
-#include <stdatomic.h>
+#include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What general.file_type says of a file whose matrices are mostly of a type; -1: the format has no number for it. */
-static int file_type(int type) {
-    static const struct {
-        int type, number;
-    } rows[] = {
-        { TENSOR_F32, 0 },    { TENSOR_F16, 1 },    { TENSOR_Q4_0, 2 },    { TENSOR_Q4_1, 3 },    { TENSOR_Q8_0, 7 },
-        { TENSOR_Q5_0, 8 },   { TENSOR_Q5_1, 9 },   { TENSOR_Q2_K, 10 },   { TENSOR_Q3_K, 11 },   { TENSOR_Q4_K, 14 },
-        { TENSOR_Q5_K, 16 },  { TENSOR_Q6_K, 18 },  { TENSOR_IQ4_NL, 25 }, { TENSOR_IQ4_XS, 30 }, { TENSOR_BF16, 32 },
-        { TENSOR_TQ1_0, 36 }, { TENSOR_TQ2_0, 37 },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].type == type) return rows[i].number;
-    return -1;
-}
-
-static bool is_matrix(const model_tensor *t) {
-    static const char *const kept[] = { "norm", "gate_inp", "conv", "position_embd", "token_types", "ssm_a", "ssm_d" };
-    size_t                   n = strlen(t->name);
-    if (t->n_dims < 2 || t->dims[1] < 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0) return false;
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (strstr(t->name, kept[i])) return false;
-    return tensor_can_dequant((int)t->type);
-}
-
-static int type_for(const model_tensor *t, int wanted) {
-    size_t bytes;
-    if (tensor_row_bytes(wanted, t->dims[0], &bytes)) return wanted;
-    return tensor_row_bytes(TENSOR_Q8_0, t->dims[0], &bytes) ? TENSOR_Q8_0 : TENSOR_F16;
-}
-
-typedef struct work {
-    const model_tensor *t;
-    int                 type;
-    size_t              from_bytes, to_bytes; /* of a row */
-    int64_t             rows;
-    uint8_t            *out;
-    float              *floats; /* one row per worker */
-    atomic_llong        next;
-} work;
-
-static void quantize_rows(void *ctx, int worker, int n_workers) {
-    work   *w = ctx;
-    int64_t cols = w->t->dims[0], row;
-    float  *floats = w->floats + (size_t)worker * (size_t)cols;
-    (void)n_workers;
-    while ((row = atomic_fetch_add(&w->next, 1)) < w->rows) {
-        tensor_dequant_row((int)w->t->type, w->t->data + (size_t)row * w->from_bytes, floats, cols);
-        tensor_quant_row(w->type, floats, w->out + (size_t)row * w->to_bytes, cols);
-    }
-}
-
-/* "X.scale" beside "X.weight" belongs to the weight: an NVFP4 file that another tool wrote. */
-static int refuse_scaled(const model_file *in, const model_tensor *t, err *e) {
-    size_t stem = strlen(t->name) - strlen(".weight");
-    str    name;
-    str_init(&name);
-    str_append(&name, t->name, stem);
-    str_puts(&name, ".scale");
-    int rc = str_ok(&name) ? 0 : err_set_nomem(e);
-    if (rc == 0 && t->type == TENSOR_NVFP4 && model_file_tensor(in, str_cstr(&name)))
-        rc = err_set(e, ERR_UNSUPPORTED, "%s: a weight with a scale of its own (%s) cannot be quantized anew", t->name,
-                     str_cstr(&name));
-    str_deinit(&name);
-    return rc;
-}
-
-static int add_quantized(gguf_writer *out, const model_file *in, const model_tensor *t, int type, pool *p, arena *mem,
-                         err *e) {
-    work   w = { .t = t, .type = type, .rows = 1 };
-    size_t bytes, floats;
-    int    rc;
-    for (int d = 1; d < t->n_dims; d++) w.rows *= t->dims[d]; /* the reader checked the product */
-    if ((rc = refuse_scaled(in, t, e)) < 0) return rc;
-    if (!tensor_row_bytes((int)t->type, t->dims[0], &w.from_bytes) ||
-        !tensor_row_bytes(type, t->dims[0], &w.to_bytes) || !num_mul_size(w.to_bytes, (size_t)w.rows, &bytes) ||
-        !num_mul_size((size_t)t->dims[0] * sizeof(float), (size_t)pool_threads(p), &floats))
-        return err_set(e, ERR_FORMAT, "%s: cannot become %s", t->name, tensor_type_name(type));
-    w.out = arena_alloc(mem, bytes);
-    w.floats = malloc(floats);
-    if (!w.out || !w.floats) {
-        free(w.floats);
-        return err_set_nomem(e);
-    }
-    pool_run(p, quantize_rows, &w);
-    rc = gguf_writer_add(out, t->name, (tensor_type)type, t->n_dims, t->dims, w.out, bytes, e);
-    free(w.floats);
-    return rc;
-}
-
-static int copy_keys(gguf_writer *out, const model_file *in, int type, err *e) {
-    int rc = 0, number = file_type(type);
-    for (size_t i = 0; rc == 0 && i < model_file_meta_count(in); i++) {
-        const char *key = model_file_meta_key(in, i);
-        if (strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0) continue; /* of the old file */
-        rc = gguf_writer_set(out, key, model_file_meta_at(in, i), e);
-    }
-    if (rc == 0 && number >= 0) rc = gguf_writer_set_int(out, "general.file_type", META_U32, number, e);
-    return rc;
-}
-
-int gguf_quantize_type(const char *name, int *out, err *e) {
-    if (!tensor_type_parse(name, out)) return err_set(e, ERR_ARG, "no type '%.40s'", name);
-    if (!tensor_can_quant(*out) || *out >= TENSOR_GGML_END || file_type(*out) < 0)
-        return err_set(e, ERR_ARG, "a file cannot be quantized to %s", tensor_type_name(*out));
+int quantize_type(const char *name, int *out, err *e) {
+    if (!tensor_type_parse(name, out)) return err_set(e, ERR_ARG, "'%.40s' is not a tensor type", name);
+    if (!tensor_can_quant(*out) || *out >= TENSOR_GGML_END)
+        return err_set(e, ERR_ARG, "a tensor of a GGUF file cannot become %s", tensor_type_name(*out));
     return 0;
 }
 
-int gguf_quantize(const model_file *in, const char *path, int type, pool *p, size_t *fallbacks, err *e) {
-    gguf_writer *out = NULL;
-    arena        mem;
-    int          rc;
-    *fallbacks = 0;
-    if (model_file_format(in) != MODEL_GGUF)
-        return err_set(e, ERR_UNSUPPORTED, "%s: only GGUF files can be quantized", model_file_path(in));
-    arena_init(&mem, 0);
-    if ((rc = gguf_writer_open(&out, 0, e)) < 0 || (rc = copy_keys(out, in, type, e)) < 0) goto done;
+int quantize_override_read(quantize_override *out, char *text, err *e) {
+    char   *mark = strrchr(text, '=');
+    regex_t r;
+    int     rc;
+    if (!mark || mark == text) return err_set(e, ERR_ARG, "'%.80s' is not REGEX=TYPE", text);
+    *mark = '\0';
+    out->pattern = text;
+    if ((rc = quantize_type(mark + 1, &out->type, e)) < 0) return rc;
+    if (regcomp(&r, text, REG_EXTENDED | REG_NOSUB) != 0)
+        return err_set(e, ERR_ARG, "'%.80s' is not a regular expression", text);
+    regfree(&r);
+    return 0;
+}
+
+/* types[i]: what the overrides say of tensor i, or -1. */
+static int apply_overrides(const model_file *in, const quantize_options *o, int *types, err *e) {
+    size_t n = model_file_tensor_count(in);
+    for (size_t i = 0; i < n; i++) types[i] = -1;
+    for (size_t k = 0; k < o->n_overrides; k++) {
+        regex_t r;
+        if (regcomp(&r, o->overrides[k].pattern, REG_EXTENDED | REG_NOSUB) != 0)
+            return err_set(e, ERR_ARG, "'%.80s' is not a regular expression", o->overrides[k].pattern);
+        for (size_t i = 0; i < n; i++) {
+            const char *name = model_file_tensor_at(in, i)->name;
+            if (types[i] < 0 && regexec(&r, name, 0, NULL, 0) == 0) types[i] = o->overrides[k].type;
+        }
+        regfree(&r);
+    }
+    return 0;
+}
+
+/* --- what the model is ------------------------------------------------------------------------------------------- */
+
+static int64_t first_int(const model_file *in, const char *arch, const char *key, int64_t dflt) {
+    str     name;
+    int64_t v = dflt;
+    str_init(&name);
+    str_printf(&name, "%s.%s", arch, key);
+    const meta_value *m = model_file_meta(in, str_cstr(&name));
+    if (!meta_int(m, &v) && !meta_at_int(m, 0, &v)) v = dflt;
+    str_deinit(&name);
+    return v;
+}
+
+static mix_model describe(const model_file *in, bool importance) {
+    const char *arch = model_file_arch(in) ? model_file_arch(in) : "";
+    mix_model   m = { .importance = importance, .falcon = strcmp(arch, "falcon") == 0 };
+    m.n_layers = (int)first_int(in, arch, "block_count", 0);
+    m.n_experts = (int)first_int(in, arch, "expert_count", 0);
+    m.heads = (int)first_int(in, arch, "attention.head_count", 0);
+    m.kv_heads = (int)first_int(in, arch, "attention.head_count_kv", m.heads);
+    return m;
+}
+
+uint64_t quantize_source_identity(const model_file *in) {
+    uint64_t sum = model_file_bytes(in);
     for (size_t i = 0; i < model_file_tensor_count(in); i++) {
         const model_tensor *t = model_file_tensor_at(in, i);
-        int                 become = is_matrix(t) ? type_for(t, type) : (int)t->type;
-        if (is_matrix(t) && become != type) ++*fallbacks;
-        rc = become == (int)t->type ? gguf_writer_add(out, t->name, t->type, t->n_dims, t->dims, t->data, t->bytes, e)
-                                    : add_quantized(out, in, t, become, p, &mem, e);
-        if (rc < 0) goto done;
+        uint64_t            x[4] = { sum, xxh64(t->name, strlen(t->name)), t->bytes,
+                                     xxh64(t->data, t->bytes < 256 ? t->bytes : 256) };
+        sum = xxh64(x, sizeof x);
     }
-    rc = gguf_writer_write(out, path, e);
-done:
-    gguf_writer_free(out);
-    arena_deinit(&mem);
+    return sum;
+}
+
+/* --- the work ---------------------------------------------------------------------------------------------------- */
+
+typedef struct work {
+    const model_file       *in;
+    const quantize_options *o;
+    mix_tensor             *mixed;
+    int                    *forced;
+    plan_tensor            *plan;
+    tensor_mat             *mats;
+    size_t                  n;
+} work;
+
+static int allocate(work *w, quantize_result *out, err *e) {
+    size_t n = w->n ? w->n : 1;
+    w->mixed = calloc(n, sizeof *w->mixed);
+    w->forced = calloc(n, sizeof *w->forced);
+    w->plan = calloc(n, sizeof *w->plan);
+    w->mats = calloc(n, sizeof *w->mats);
+    out->lines = calloc(n, sizeof *out->lines);
+    out->n = w->n;
+    return w->mixed && w->forced && w->plan && w->mats && out->lines ? 0 : err_set_nomem(e);
+}
+
+static int choose_types(work *w, pool *p, err *e) {
+    mix_model model = describe(w->in, w->o->importance != NULL);
+    for (size_t i = 0; i < w->n; i++) {
+        const model_tensor *t = model_file_tensor_at(w->in, i);
+        int                 n_dims = t->n_dims;
+        while (n_dims > 1 && t->dims[n_dims - 1] == 1) n_dims--; /* a column of numbers is a vector */
+        w->mixed[i] =
+            (mix_tensor){ .name = t->name, .n_dims = n_dims, .cols = t->dims[0], .stack = t->dims[2], .type = t->type };
+    }
+    int rc = apply_overrides(w->in, w->o, w->forced, e);
+    if (rc == 0 && w->o->target_bpw > 0) rc = target_types(w->in, w->o, p, w->forced, e);
+    if (rc == 0) rc = mix_types(w->o->mix, &model, w->mixed, w->n, w->o->pure, w->forced, e);
     return rc;
+}
+
+/* The F32 beside an NVFP4 weight: "X.scale" of "X.weight", one number or one per expert. */
+static const float *scale_beside(const model_file *in, const model_tensor *t, int64_t stack) {
+    size_t len = strlen(t->name);
+    if (t->type != TENSOR_NVFP4 || len < 7 || strcmp(t->name + len - 7, ".weight") != 0) return NULL;
+    str name;
+    str_init(&name);
+    str_append(&name, t->name, len - 7);
+    str_puts(&name, ".scale");
+    const model_tensor *s = str_ok(&name) ? model_file_tensor(in, str_cstr(&name)) : NULL;
+    str_deinit(&name);
+    return s && s->type == TENSOR_F32 && s->bytes == (size_t)stack * 4 ? (const float *)(const void *)s->data : NULL;
+}
+
+static int refuse_scaled(const work *w, const model_tensor *t, tensor_type become, err *e) {
+    if (become == t->type || !scale_beside(w->in, t, t->dims[2])) return 0;
+    return err_set(e, ERR_UNSUPPORTED, "%s: a weight with a scale of its own cannot be quantized anew", t->name);
+}
+
+static int check_source(const work *w, size_t i, err *e) {
+    const model_tensor *t = model_file_tensor_at(w->in, i);
+    tensor_type         become = w->mixed[i].type;
+    if (become == t->type) return 0;
+    if (!tensor_can_dequant((int)t->type) || !tensor_can_quant((int)become))
+        return err_set(e, ERR_UNSUPPORTED, "%s: %s cannot become %s", t->name, tensor_type_name((int)t->type),
+                       tensor_type_name((int)become));
+    if (mix_needs_importance(w->o->mix, become) && !w->o->importance)
+        return err_set(e, ERR_ARG,
+                       "%s: %s needs an importance matrix; make one with 'hearth imatrix' and name it with "
+                       "--imatrix",
+                       t->name, tensor_type_name((int)become));
+    return refuse_scaled(w, t, become, e);
+}
+
+static int plan_one(work *w, size_t i, quantize_line *line, err *e) {
+    const model_tensor *t = model_file_tensor_at(w->in, i);
+    plan_tensor        *x = &w->plan[i];
+    tensor_mat         *m = &w->mats[i];
+    int                 rc = check_source(w, i, e);
+    if (rc < 0) return rc;
+    *x = (plan_tensor){ .name = t->name, .type = w->mixed[i].type, .n_dims = t->n_dims };
+    for (int d = 0; d < 4; d++) x->dims[d] = t->dims[d];
+    *m = (tensor_mat){ .type = t->type, .rows = plan_rows(x), .cols = t->dims[0], .data = t->data };
+    if (!tensor_row_bytes((int)t->type, t->dims[0], &m->row_bytes))
+        return err_set(e, ERR_FORMAT, "%s: rows of %lld", t->name, (long long)t->dims[0]);
+    x->from = row_source_mat(m);
+    *line = (quantize_line){
+        .name = t->name, .was = t->type, .is = x->type, .elements = m->rows * m->cols, .fallback = w->mixed[i].fallback
+    };
+    if (x->type == t->type || !w->o->importance) return 0;
+    x->importance = imatrix_find(w->o->importance, t->name, t->dims[0], t->dims[2]);
+    if (t->dims[2] > 1) x->importance_rows = t->dims[1];
+    line->plain = !x->importance && tensor_type_get((int)x->type)->quantized;
+    if (line->plain && mix_needs_importance(w->o->mix, x->type))
+        return err_set(e, ERR_ARG, "%s: the importance matrix does not know it, and %s needs one", t->name,
+                       tensor_type_name((int)x->type));
+    return 0;
+}
+
+static int set_keys(gguf_writer *out, const work *w, err *e) {
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < model_file_meta_count(w->in); i++) {
+        const char *key = model_file_meta_key(w->in, i);
+        if (strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0) continue; /* of the old file */
+        rc = gguf_writer_set(out, key, model_file_meta_at(w->in, i), e);
+    }
+    if (rc == 0) rc = gguf_writer_set_int(out, "general.file_type", META_U32, mix_number(w->o->mix), e);
+    if (rc == 0 && tensor_type_get((int)mix_base(w->o->mix))->quantized)
+        rc = gguf_writer_set_int(out, "general.quantization_version", META_U32, 2, e);
+    if (rc == 0 && w->o->importance) rc = imatrix_note(w->o->importance, out, e);
+    return rc;
+}
+
+int gguf_quantize(const model_file *in, const quantize_options *o, pool *p, quantize_result *out, err *e) {
+    work         w = { .in = in, .o = o, .n = model_file_tensor_count(in) };
+    gguf_writer *writer = NULL;
+    int          rc;
+    memset(out, 0, sizeof *out);
+    if (model_file_format(in) != MODEL_GGUF)
+        return err_set(e, ERR_UNSUPPORTED, "%s: only GGUF files can be quantized; 'hearth convert' makes one",
+                       model_file_path(in));
+    rc = allocate(&w, out, e);
+    if (rc == 0) rc = choose_types(&w, p, e);
+    for (size_t i = 0; i < w.n && rc == 0; i++) rc = plan_one(&w, i, &out->lines[i], e);
+    if (rc == 0) rc = gguf_writer_open(&writer, 0, e);
+    if (rc == 0) rc = set_keys(writer, &w, e);
+    if (rc == 0) {
+        plan_options write = o->write;
+        write.identity = quantize_source_identity(in);
+        if (o->importance) write.identity ^= imatrix_identity(o->importance);
+        rc = plan_write_gguf(writer, w.plan, w.n, &write, p, &out->file, e);
+    }
+    gguf_writer_free(writer);
+    free(w.mixed);
+    free(w.forced);
+    free(w.plan);
+    free(w.mats);
+    if (rc < 0) quantize_result_deinit(out);
+    return rc;
+}
+
+void quantize_result_deinit(quantize_result *r) {
+    free(r->lines);
+    memset(r, 0, sizeof *r);
 }

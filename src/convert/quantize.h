@@ -1,22 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A GGUF file with its matrices in another type.
+ * A GGUF file with its matrices in other types, by a mix (convert/mix.h).
  *
- * Matrices become the type; vectors, routers, convolutions and position tables keep theirs, because they are small and
- * errors in them are felt everywhere. A matrix whose rows are not a whole number of the type's blocks becomes Q8_0, or F16
- * where even that does not fit. Metadata is copied, general.file_type says what was done. The whole result is held in
- * memory until it is written in one go, atomically.
+ * Metadata is copied; general.file_type says what was done. The file is written piece by piece and can be continued
+ * (convert/stream.h).
  */
 #ifndef CONVERT_QUANTIZE_H
 #define CONVERT_QUANTIZE_H
 
-#include "base/pool.h"
+#include "convert/imatrix.h"
+#include "convert/mix.h"
+#include "convert/plan.h"
 #include "formats/model_file.h"
 
-/* A type that files can be quantized to, by name. ERR_ARG otherwise. */
-int gguf_quantize_type(const char *name, int *out, err *e);
+/* Tensors whose name a pattern (an extended regular expression) finds get the type; the first that fits decides. */
+typedef struct quantize_override {
+    const char *pattern;
+    int         type;
+} quantize_override;
 
-/* *fallbacks: matrices that did not fit the type. */
-int gguf_quantize(const model_file *in, const char *path, int type, pool *p, size_t *fallbacks, err *e);
+typedef struct quantize_options {
+    const mix               *mix;
+    const quantize_override *overrides;
+    size_t                   n_overrides;
+    bool                     pure;       /* the mix's base type everywhere */
+    const imatrix           *importance; /* NULL: none */
+    double       target_bpw; /* types by measured damage, so that the weights have so many bits; 0: the mix */
+    plan_options write;      /* path, progress; identity is made here */
+} quantize_options;
+
+typedef struct quantize_line {
+    const char *name;
+    tensor_type was, is;
+    int64_t     elements;
+    bool        fallback; /* its rows do not fit the type that was meant */
+    bool        plain;    /* quantized without importance although a matrix was given */
+} quantize_line;
+
+typedef struct quantize_result {
+    quantize_line *lines; /* one per tensor; quantize_result_deinit frees them. Names are the model's */
+    size_t         n;
+    plan_result    file;
+} quantize_result;
+
+int  gguf_quantize(const model_file *in, const quantize_options *o, pool *p, quantize_result *out, err *e);
+void quantize_result_deinit(quantize_result *r);
+
+/* "REGEX=TYPE". ERR_ARG: the type is not known, or the pattern is not one. The pattern is cut out of the text. */
+int quantize_override_read(quantize_override *out, char *text, err *e);
+
+/* The element type of a name that one tensor can be quantized to. */
+int quantize_type(const char *name, int *out, err *e);
+
+/* A number that tells one source file from another: names, sizes, shapes and the beginning of each tensor. */
+uint64_t quantize_source_identity(const model_file *in);
 
 #endif

@@ -19,6 +19,10 @@ bool tensor_can_quant(int type); /* tensor_quant_row knows the type */
 bool tensor_dequant_row(int type, const void *src, float *dst, int64_t n);
 bool tensor_quant_row(int type, const float *src, void *dst, int64_t n);
 
+/* The same; importance, of n numbers that are not negative, says how much an error in each column counts. NULL: all
+ * count alike. Only their ratios matter. Types without a search ignore it. */
+bool tensor_quant_row_weighted(int type, const float *src, const float *importance, void *dst, int64_t n);
+
 /*
  * Whether a matrix describes something the codecs can read: type, row size, group and scale type fit together. Does not
  * look at the sizes of the arrays; the reader of the file checks those.

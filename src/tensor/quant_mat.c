@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantizing of rows whose scales lie beside the values: MLX, FP8 with scales, NF4. */
 #include "tensor/codec.h"
-#include "tensor/codec_impl.h"
 #include "tensor/half.h"
-#include "tensor/quant_fit.h"
+#include "tensor/quant/fit.h"
+#include "tensor/quant/table.h"
 
 #include <string.h>
 
@@ -73,9 +73,10 @@ static uint8_t e8m0_for_f8(const float *x, int64_t n, bool e5m2) {
 
 static void quant_affine_group(const tensor_mat *m, int bits, const float *x, int64_t g, uint8_t *data, void *scales,
                                void *biases) {
-    int   qmax = (1 << bits) - 1;
-    float scale, bias;
-    fit_affine(x, m->group, qmax, 0, &scale, &bias);
+    int                qmax = (1 << bits) - 1;
+    float              scale, bias;
+    static const float ones[128] = { [0 ... 127] = 1 };
+    quant_table_get()->affine(x, ones, m->group, qmax, false, &scale, &bias);
     scale = put_scale(m->scale_type, scales, g, scale);
     bias = put_scale(m->scale_type, biases, g, bias);
     for (int i = 0; i < m->group; i++) {
@@ -89,8 +90,8 @@ static void quant_coded_group(const tensor_mat *m, const float *x, int64_t g, in
     uint8_t *codes = scales;
     bool     e5m2 = m->type == TENSOR_F8_E5M2;
     switch (m->type) {
-    case TENSOR_MLX_MXFP4: scale = tensor_e8m0_to_f32(codes[g] = quant_e8m0_for_e2m1(x, n)); break;
-    case TENSOR_MLX_NVFP4: scale = tensor_e4m3_to_f32(codes[g] = quant_e4m3_for_e2m1(x, n)); break;
+    case TENSOR_MLX_MXFP4: scale = tensor_e8m0_to_f32(codes[g] = quant_table_get()->scale_e2m1(x, n, false)); break;
+    case TENSOR_MLX_NVFP4: scale = tensor_e4m3_to_f32(codes[g] = quant_table_get()->scale_e2m1(x, n, true)); break;
     case TENSOR_NF4: scale = put_scale(m->scale_type, scales, g, peak_of(x, n)); break;
     default:
         if (m->scale_type == TENSOR_F8_E8M0)

@@ -7,7 +7,6 @@
  */
 #include "registry/create.h"
 #include "base/file.h"
-#include "base/machine.h"
 #include "convert/quantize.h"
 #include "registry/blobs.h"
 #include "registry/names.h"
@@ -40,7 +39,7 @@ typedef struct creation {
     char       *name, *base, *path; /* from a model of the registry, or a path */
     modelfile   modelfile;
     upload_file files[MAX_FILES], adapters[16], quantized;
-    int         quantize; /* a type; -1: none */
+    const mix  *quantize; /* NULL: not */
     size_t      n_files, n_adapters;
 } creation;
 
@@ -122,11 +121,11 @@ static void add_param(exchange *x, modelfile *m, const char *name, const node *v
 }
 
 static void read_parameters(exchange *x, modelfile *m) {
-    node        map, value;
+    node        table, value;
     void       *cursor = NULL;
     const char *name;
-    if (!read_object(&x->in, &x->body, "parameters", &map)) return;
-    while (!x->in.failed && node_next(&map, &cursor, &name, &value)) {
+    if (!read_object(&x->in, &x->body, "parameters", &table)) return;
+    while (!x->in.failed && node_next(&table, &cursor, &name, &value)) {
         if (node_is(&value) != NODE_ARRAY) add_param(x, m, name, &value);
         for (size_t i = 0; i < node_count(&value) && node_is(&value) == NODE_ARRAY; i++) {
             node item = node_at(&value, i);
@@ -226,11 +225,11 @@ static int pin_all(registry *r, upload_file *files, size_t n, err *e) {
 
 /* A blob with the model's matrices in another type; it is pinned in c->files[0]. */
 static int quantize(registry *r, creation *c, const char *path, err *e) {
-    model_file *in = NULL;
-    pool       *p = NULL;
-    char       *temp = NULL;
-    char        name[64];
-    size_t      fallbacks;
+    model_file     *in = NULL;
+    pool           *p = NULL;
+    char           *temp = NULL;
+    char            name[64];
+    quantize_result done = { 0 };
     /* A sweep knows such names, should this process be killed meanwhile. */
     snprintf(name, sizeof name, "blobs/put-%ld-%llx", (long)getpid(), (unsigned long long)(uintptr_t)c);
     char *folder = NULL;
@@ -238,16 +237,13 @@ static int quantize(registry *r, creation *c, const char *path, err *e) {
     if (rc == 0 && mkdir(folder, 0700) != 0 && errno != EEXIST) rc = err_set_errno(e, "cannot create %s", folder);
     free(folder);
     if (rc == 0) rc = registry_data_path(r, name, &temp, e);
-    if (rc == 0 && (rc = model_file_open(&in, path, e)) == 0) {
-        /* The result is made in memory. */
-        uint64_t room = machine_memory_available(NULL), bytes = 0;
-        for (size_t i = 0; i < model_file_tensor_count(in); i++) bytes += model_file_tensor_at(in, i)->bytes;
-        if (room && bytes > room / 2)
-            rc = err_set(e, ERR_LIMIT, "quantizing %llu bytes needs more memory than is free; use 'hearth quantize'",
-                         (unsigned long long)bytes);
-    }
+    if (rc == 0) rc = model_file_open(&in, path, e);
     if (rc == 0) rc = pool_open(&p, 1, false, e); /* the cores belong to the requests */
-    if (rc == 0) rc = gguf_quantize(in, temp, c->quantize, p, &fallbacks, e);
+    if (rc == 0) {
+        quantize_options o = { .mix = c->quantize, .write = { .path = temp } };
+        rc = gguf_quantize(in, &o, p, &done, e);
+        quantize_result_deinit(&done);
+    }
     pool_free(p);
     model_file_free(in);
     if (rc == 0) rc = adopt_file(r, temp, &c->quantized, e);
@@ -303,9 +299,9 @@ static int create(registry *r, creation *c, err *e) {
     else if (rc == 0 && c->n_files == 1)
         rc = registry_blob_path(r, c->files[0].digest, "", &path, e);
     q.path = path ? path : c->path;
-    if (rc == 0 && c->quantize >= 0) {
+    if (rc == 0 && c->quantize) {
         char status[64];
-        snprintf(status, sizeof status, "quantizing to %s", tensor_type_name(c->quantize));
+        snprintf(status, sizeof status, "quantizing to %s", mix_name(c->quantize));
         say(c, status);
         rc = quantize_source(r, c, &q, digests, &path, e);
     }
@@ -371,7 +367,6 @@ void ollama_create(exchange *x) {
     }
     modelfile_init(&c->modelfile);
     c->library = l;
-    c->quantize = -1;
     c->quantized.pin = BLOB_LOCK_NONE;
     char *name = ollama_need_model(x);
     if (name && !(c->name = strdup(name))) name = NULL;
@@ -386,8 +381,7 @@ void ollama_create(exchange *x) {
     if (read_string(&x->in, &x->body, "quantize", &quantize_to) && quantize_to.len) {
         node  at = node_get(&x->body, "quantize");
         char *type = ollama_copy(x, quantize_to);
-        if (type && gguf_quantize_type(type, &c->quantize, &e) < 0)
-            reader_fail(&x->in, &at, "%s (one type for all matrices, such as Q8_0 or Q4_K)", e.msg);
+        if (type && mix_find(&c->quantize, type, &e) < 0) reader_fail(&x->in, &at, "%s", e.msg);
     }
     if (node_is(&x->body) == NODE_OBJECT && node_get(&x->body, "modelfile").json) {
         node at = node_get(&x->body, "modelfile");

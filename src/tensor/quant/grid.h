@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the quantizers: the IQ types whose elements are rows of a codebook, IQ1_S to IQ3_S.
+ *
+ * All of them store x ~ d * unit * (2 s + 1) * v: v is a row of 8 or 4 small numbers, s a few bits per group of elements,
+ * d the block's half. A group is fitted in three steps. First every element may take any level (a lane is a trial scale):
+ * that finds the few scales worth a closer look. Under each of those the best row of the codebook is found by trying all
+ * of them; the cost of a row is the sum of two entries of small tables that are made per scale. Then the scale is solved
+ * for. From the groups' scales follows d; with s and d rounded, every row is chosen once more and d is solved for again.
+ *
+ * In the types with seven sign bits for eight elements the number of minus signs is even: where it is odd, the element
+ * that costs least is given the other sign before anything else.
+ */
+#ifndef TENSOR_QUANT_GRID_H
+#define TENSOR_QUANT_GRID_H
+
+#include "tensor/blocks.h"
+#include "tensor/half.h"
+#include "tensor/iq_grids.h"
+#include "tensor/quant/fit.h"
+
+#include <string.h>
+
+typedef struct grid_shape {
+    const uint16_t *grid;
+    int             n_points, width, bits; /* elements of a row, bits of a level's index */
+    int             n_levels;
+    float           level[8];
+    int             group, smax;
+    float           unit;
+    bool            even;  /* an even number of minus signs in eight elements */
+    bool            shift; /* IQ1: v is the row plus or minus 1/8, one choice per `shared` elements; no signs */
+    int             shared;
+} grid_shape;
+
+/* The rows of a codebook by their upper halves: those from first[k] up to first[k + 1] have upper[k]. */
+typedef struct grid_runs {
+    uint16_t first[257];
+    uint8_t  upper[256];
+    int      n;
+} grid_runs;
+
+/* A block under way: magnitudes (IQ1: the numbers), signs, and what was chosen. */
+typedef struct grid_block {
+    float        y[256];
+    const float *w;
+    uint8_t      sign[32];  /* of eight elements, bit set: minus */
+    int          point[64]; /* of each row */
+    bool         minus[64]; /* IQ1: the shift of each row */
+    float        scale[16], curve[16];
+    int          s[16];
+    uint16_t     d_half;
+    grid_runs    runs;
+} grid_block;
+
+enum { GRID_TRIALS = 32 };
+
+/* --- codebook rows ----------------------------------------------------------------------------------------------- */
+
+static inline float grid_level(const grid_shape *g, int index, float shift) { return g->level[index] + shift; }
+
+/* What a row costs: table[0] by its lower, table[1] by its upper half. Returns what no lower half is below. */
+static inline float grid_tables(const grid_shape *g, const float *y, const float *w, float scale, float shift,
+                                float table[2][256]) {
+    float cost[8][8], least = 0;
+    int   n = 1 << g->bits;
+    for (int j = 0; j < g->width; j++) {
+        for (int l = 0; l < n; l++) {
+            float v = scale * grid_level(g, l < g->n_levels ? l : 0, shift);
+            cost[j][l] = w[j] * v * (v - 2 * y[j]);
+        }
+        float low = cost[j][0];
+        for (int l = 1; l < n; l++) low = cost[j][l] < low ? cost[j][l] : low;
+        if (j < g->width / 2) least += low;
+    }
+    if (g->width == 4) {
+        for (int h = 0; h < 2; h++)
+            for (int b = 0; b < 8; b++)
+                for (int a = 0; a < 8; a++) table[h][a | b << 3] = cost[2 * h][a] + cost[2 * h + 1][b];
+        return least;
+    }
+    for (int h = 0; h < 2; h++) {
+        float pair[2][16];
+        for (int k = 0; k < 2; k++)
+            for (int b = 0; b < 4; b++)
+                for (int a = 0; a < 4; a++) pair[k][a | b << 2] = cost[4 * h + 2 * k][a] + cost[4 * h + 2 * k + 1][b];
+        for (int b = 0; b < 16; b++)
+            for (int a = 0; a < 16; a++) table[h][a | b << 4] = pair[0][a] + pair[1][b];
+    }
+    return least;
+}
+
+static inline int grid_half(const grid_shape *g) { return g->width * g->bits / 2; }
+
+/* Codebooks are sorted, so equal upper halves follow each other. */
+static inline void grid_find_runs(const grid_shape *g, grid_runs *r) {
+    int half = grid_half(g), last = -1;
+    r->n = 0;
+    for (int i = 0; i < g->n_points; i++) {
+        int upper = g->grid[i] >> half;
+        if (upper == last) continue;
+        r->first[r->n] = (uint16_t)i;
+        r->upper[r->n++] = (uint8_t)upper;
+        last = upper;
+    }
+    r->first[r->n] = (uint16_t)g->n_points;
+}
+
+/* The row with the least cost; *cost gets it. Rows whose upper half alone costs too much are not looked at. */
+static inline int grid_best(const grid_shape *g, const grid_runs *r, const float *y, const float *w, float scale,
+                            float shift, float *cost) {
+    float    table[2][256], best = INFINITY;
+    int      at = 0, run = 0;
+    unsigned mask = (1u << grid_half(g)) - 1;
+    float    least = grid_tables(g, y, w, scale, shift, table);
+    for (int k = 1; k < r->n; k++)
+        if (__builtin_expect(table[1][r->upper[k]] < table[1][r->upper[run]], 0)) run = k;
+    for (int k = -1; k < r->n; k++) {
+        int   now = k < 0 ? run : k; /* the cheapest run first: it rules out most others */
+        float upper = table[1][r->upper[now]];
+        if (__builtin_expect(k == run || upper + least >= best, 1)) continue;
+        for (int i = r->first[now]; i < r->first[now + 1]; i++) {
+            float c = table[0][g->grid[i] & mask] + upper;
+            if (__builtin_expect(c < best, 0)) best = c, at = i; /* a jump: waiting for each sum costs more */
+        }
+    }
+    *cost = best;
+    return at;
+}
+
+/* Adds the products of a row that was chosen. */
+static inline void grid_sums(const grid_shape *g, const float *y, const float *w, int point, float shift, float *xv,
+                             float *vv) {
+    unsigned code = g->grid[point], mask = (1u << g->bits) - 1;
+    for (int j = 0; j < g->width; j++) {
+        float v = grid_level(g, (int)(code >> (g->bits * j) & mask), shift);
+        *xv += w[j] * y[j] * v;
+        *vv += w[j] * v * v;
+    }
+}
+
+/* Chooses all rows of elements [from, from + n) under a scale; sums of the products. */
+static inline void grid_assign(const grid_shape *g, grid_block *b, int from, int n, float scale, float *xv, float *vv) {
+    *xv = *vv = 0;
+    for (int at = from; at < from + n; at += g->shared ? g->shared : n) {
+        int   rows = (g->shared ? g->shared : n) / g->width, first = at / g->width, other[8];
+        float cost[2] = { 0, 0 }, c;
+        for (int side = 0; side < (g->shift ? 2 : 1); side++) {
+            float shift = g->shift ? (side ? -0.125f : 0.125f) : 0;
+            for (int r = 0; r < rows; r++) {
+                int p = grid_best(g, &b->runs, b->y + at + r * g->width, b->w + at + r * g->width, scale, shift, &c);
+                cost[side] += c;
+                if (side)
+                    other[r] = p;
+                else
+                    b->point[first + r] = p;
+            }
+        }
+        bool minus = g->shift && cost[1] < cost[0];
+        for (int r = 0; r < rows; r++) {
+            if (minus) b->point[first + r] = other[r];
+            b->minus[first + r] = minus;
+            grid_sums(g, b->y + at + r * g->width, b->w + at + r * g->width, b->point[first + r],
+                      g->shift ? (minus ? -0.125f : 0.125f) : 0, xv, vv);
+        }
+    }
+}
+
+/* --- scales ------------------------------------------------------------------------------------------------------ */
+
+/* The levels nearest to t. */
+static inline vf grid_round(const grid_shape *g, vf t) {
+    vf v = v_set(g->level[0]);
+    for (int l = 0; l + 1 < g->n_levels; l++)
+        v += v_if_greater(t, v_set(0.5f * (g->level[l] + g->level[l + 1])), v_set(g->level[l + 1] - g->level[l]));
+    return v;
+}
+
+/* How well the elements of a group can be had under each inverse scale, if every row were in the codebook. */
+static inline void grid_gains(const grid_shape *g, const float *y, const float *w, const float *inverse,
+                              const float *shift, float *gain) {
+    for (int k = 0; k < GRID_TRIALS; k += LANES) {
+        vf inv = v_load(inverse + k), d = v_load(shift + k), xv = v_set(0), vv = v_set(0);
+        for (int i = 0; i < g->group; i++) {
+            vf v = grid_round(g, v_set(y[i]) * inv - d) + d, wv = v * v_set(w[i]);
+            xv += wv * v_set(y[i]);
+            vv += wv * v;
+        }
+        float a[LANES], b[LANES];
+        v_store(a, xv);
+        v_store(b, vv);
+        for (int l = 0; l < LANES; l++) gain[k + l] = b[l] > 0 && a[l] > 0 ? a[l] * a[l] / b[l] : 0;
+    }
+}
+
+static inline void grid_trials(const grid_shape *g, float peak, float *inverse, float *shift) {
+    for (int k = 0; k < GRID_TRIALS; k++) {
+        float t = g->shift ? 1.0f + 0.2f * (float)(k / 2) : 0.5f + 0.035f * (float)k;
+        inverse[k] = g->level[g->n_levels - 1] * t / peak;
+        shift[k] = g->shift ? (k % 2 ? -0.125f : 0.125f) : 0;
+    }
+}
+
+/* Fits one group: its scale and how steeply the error grows beside it. */
+static inline void grid_fit(const grid_shape *g, grid_block *b, int index) {
+    const float *y = b->y + index * g->group, *w = b->w + index * g->group;
+    float        inverse[GRID_TRIALS], shift[GRID_TRIALS], gain[GRID_TRIALS], peak = 0, best = 0, xv, vv;
+    b->scale[index] = b->curve[index] = 0;
+    for (int i = 0; i < g->group; i++) peak = fabsf(y[i]) > peak ? fabsf(y[i]) : peak;
+    if (!(peak > 0)) return;
+    grid_trials(g, peak, inverse, shift);
+    grid_gains(g, y, w, inverse, shift, gain);
+    int looks = g->width == 4 ? 2 : 1; /* many levels: the first step is less sure of the scale */
+    for (int look = 0; look <= looks; look++) {
+        float scale = b->scale[index]; /* the last look: around what was solved for */
+        if (look < looks) {
+            int at = 0, step = g->shift ? 4 : 2;
+            for (int k = 1; k < GRID_TRIALS; k++)
+                if (gain[k] > gain[at]) at = k;
+            if (!(gain[at] > 0)) continue;
+            scale = 1 / inverse[at];
+            for (int k = at - step; k <= at + step; k++)
+                if (k >= 0 && k < GRID_TRIALS) gain[k] = 0;
+        }
+        if (!(scale > 0)) continue;
+        grid_assign(g, b, index * g->group, g->group, scale, &xv, &vv);
+        if (xv > 0 && vv > 0 && xv * xv / vv > best) {
+            best = xv * xv / vv;
+            b->scale[index] = xv / vv;
+            b->curve[index] = vv;
+        }
+    }
+}
+
+static inline int grid_code(const grid_shape *g, float scale, float step) {
+    return fit_round(fit_divide(scale, 2 * step) - 0.5f, 0, g->smax);
+}
+
+/* d from the groups' scales: the step whose odd multiples they are nearest to. */
+static inline void grid_set_d(const grid_shape *g, grid_block *b) {
+    float top = 0, best = INFINITY, step = 0;
+    int   groups = 256 / g->group;
+    for (int i = 0; i < groups; i++) top = b->scale[i] > top ? b->scale[i] : top;
+    for (int k = 0; k < 48 && top > 0; k++) {
+        float d = top / (float)(2 * g->smax + 1) * (0.8f + 0.0125f * (float)k), cost = 0;
+        for (int i = 0; i < groups; i++) {
+            float off = b->scale[i] - d * (float)(2 * grid_code(g, b->scale[i], d) + 1);
+            cost += b->curve[i] * off * off;
+        }
+        if (cost < best) best = cost, step = d;
+    }
+    b->d_half = tensor_f32_to_f16(step / g->unit);
+}
+
+static inline void grid_signs(const grid_shape *g, grid_block *b, const float *x) {
+    for (int i = 0; i < 256; i++) b->y[i] = g->shift ? x[i] : fabsf(x[i]);
+    for (int r = 0; r < 32 && !g->shift; r++) {
+        unsigned bits = 0;
+        for (int j = 0; j < 8; j++) bits |= (unsigned)(x[8 * r + j] < 0) << j;
+        if (g->even && __builtin_popcount(bits) % 2) {
+            int least = 0;
+            for (int j = 1; j < 8; j++)
+                if (b->w[8 * r + j] * b->y[8 * r + j] < b->w[8 * r + least] * b->y[8 * r + least]) least = j;
+            bits ^= 1u << least;
+            b->y[8 * r + least] = -b->y[8 * r + least];
+        }
+        b->sign[r] = (uint8_t)bits;
+    }
+}
+
+static inline void grid_quantize(const grid_shape *g, const float *x, const float *w, grid_block *b) {
+    float all_xv = 0, all_vv = 0;
+    memset(b, 0, sizeof *b);
+    b->w = w;
+    grid_find_runs(g, &b->runs);
+    grid_signs(g, b, x);
+    for (int i = 0; i < 256 / g->group; i++) grid_fit(g, b, i);
+    grid_set_d(g, b);
+    float step = tensor_f16_to_f32(b->d_half) * g->unit;
+    for (int i = 0; i < 256 / g->group; i++) {
+        float xv, vv;
+        b->s[i] = grid_code(g, b->scale[i], step);
+        float k = (float)(2 * b->s[i] + 1);
+        grid_assign(g, b, i * g->group, g->group, step * k, &xv, &vv);
+        all_xv += k * xv;
+        all_vv += k * k * vv;
+    }
+    if (all_xv > 0 && all_vv > 0) b->d_half = tensor_f32_to_f16(all_xv / all_vv / g->unit);
+}
+
+/* --- blocks ------------------------------------------------------------------------------------------------------ */
+
+#define LEVELS_IQ2                                                                                                     \
+    { 8, 25, 43 }
+
+static void quant_iq2_xxs(const float *x, const float *w, void *block) {
+    static const grid_shape g = { .grid = tensor_iq2_xxs_grid,
+                                  .n_points = 256,
+                                  .width = 8,
+                                  .bits = 2,
+                                  .n_levels = 3,
+                                  .level = LEVELS_IQ2,
+                                  .group = 32,
+                                  .smax = 15,
+                                  .unit = 0.125f,
+                                  .even = true };
+    block_iq2_xxs          *b = block;
+    grid_block              f;
+    grid_quantize(&g, x, w, &f);
+    b->d = f.d_half;
+    for (int i = 0; i < 8; i++) {
+        uint32_t low = 0, high = (uint32_t)f.s[i] << 28;
+        for (int l = 0; l < 4; l++) {
+            low |= (uint32_t)f.point[4 * i + l] << (8 * l);
+            high |= (uint32_t)(f.sign[4 * i + l] & 127) << (7 * l);
+        }
+        b->qs[4 * i] = (uint16_t)low;
+        b->qs[4 * i + 1] = (uint16_t)(low >> 16);
+        b->qs[4 * i + 2] = (uint16_t)high;
+        b->qs[4 * i + 3] = (uint16_t)(high >> 16);
+    }
+}
+
+static void quant_iq2_xs(const float *x, const float *w, void *block) {
+    static const grid_shape g = { .grid = tensor_iq2_xs_grid,
+                                  .n_points = 512,
+                                  .width = 8,
+                                  .bits = 2,
+                                  .n_levels = 3,
+                                  .level = LEVELS_IQ2,
+                                  .group = 16,
+                                  .smax = 15,
+                                  .unit = 0.125f,
+                                  .even = true };
+    block_iq2_xs           *b = block;
+    grid_block              f;
+    grid_quantize(&g, x, w, &f);
+    b->d = f.d_half;
+    for (int i = 0; i < 32; i++) b->qs[i] = (uint16_t)(f.point[i] | (f.sign[i] & 127) << 9);
+    for (int i = 0; i < 8; i++) b->scales[i] = (uint8_t)(f.s[2 * i] | f.s[2 * i + 1] << 4);
+}
+
+static void quant_iq2_s(const float *x, const float *w, void *block) {
+    static const grid_shape g = { .grid = tensor_iq2_s_grid,
+                                  .n_points = 1024,
+                                  .width = 8,
+                                  .bits = 2,
+                                  .n_levels = 3,
+                                  .level = LEVELS_IQ2,
+                                  .group = 16,
+                                  .smax = 15,
+                                  .unit = 0.125f };
+    block_iq2_s            *b = block;
+    grid_block              f;
+    grid_quantize(&g, x, w, &f);
+    memset(b->qh, 0, sizeof b->qh);
+    b->d = f.d_half;
+    for (int i = 0; i < 32; i++) {
+        b->qs[i] = (uint8_t)f.point[i];
+        b->qh[i / 4] |= (uint8_t)(f.point[i] >> 8 << (2 * (i % 4)));
+        b->signs[i] = f.sign[i];
+    }
+    for (int i = 0; i < 8; i++) b->scales[i] = (uint8_t)(f.s[2 * i] | f.s[2 * i + 1] << 4);
+}
+
+static void quant_iq3_xxs(const float *x, const float *w, void *block) {
+    static const grid_shape g = { .grid = tensor_iq3_xxs_grid,
+                                  .n_points = 256,
+                                  .width = 4,
+                                  .bits = 3,
+                                  .n_levels = 8,
+                                  .level = { 4, 12, 20, 28, 36, 44, 52, 62 },
+                                  .group = 32,
+                                  .smax = 15,
+                                  .unit = 0.25f,
+                                  .even = true };
+    block_iq3_xxs          *b = block;
+    grid_block              f;
+    grid_quantize(&g, x, w, &f);
+    b->d = f.d_half;
+    for (int i = 0; i < 64; i++) b->qs[i] = (uint8_t)f.point[i];
+    for (int i = 0; i < 8; i++) {
+        uint32_t bits = (uint32_t)f.s[i] << 28;
+        for (int l = 0; l < 4; l++) bits |= (uint32_t)(f.sign[4 * i + l] & 127) << (7 * l);
+        b->signs[i] = bits;
+    }
+}
+
+static void quant_iq3_s(const float *x, const float *w, void *block) {
+    static const grid_shape g = { .grid = tensor_iq3_s_grid,
+                                  .n_points = 512,
+                                  .width = 4,
+                                  .bits = 3,
+                                  .n_levels = 8,
+                                  .level = { 1, 3, 5, 7, 9, 11, 13, 15 },
+                                  .group = 32,
+                                  .smax = 15,
+                                  .unit = 1 };
+    block_iq3_s            *b = block;
+    grid_block              f;
+    grid_quantize(&g, x, w, &f);
+    memset(b, 0, sizeof *b);
+    b->d = f.d_half;
+    for (int i = 0; i < 64; i++) {
+        b->qs[i] = (uint8_t)f.point[i];
+        b->qh[i / 8] |= (uint8_t)(f.point[i] >> 8 << (i % 8));
+    }
+    memcpy(b->signs, f.sign, sizeof b->signs);
+    for (int i = 0; i < 4; i++) b->scales[i] = (uint8_t)(f.s[2 * i] | f.s[2 * i + 1] << 4);
+}
+
+#define SHAPE_IQ1                                                                                                      \
+    .grid = tensor_iq1_s_grid, .n_points = 2048, .width = 8, .bits = 2, .n_levels = 3, .level = { -1, 0, 1 },          \
+    .smax = 7, .unit = 1, .shift = true
+
+static void quant_iq1_s(const float *x, const float *w, void *block) {
+    static const grid_shape g = { SHAPE_IQ1, .group = 32, .shared = 32 };
+    block_iq1_s            *b = block;
+    grid_block              f;
+    grid_quantize(&g, x, w, &f);
+    b->d = f.d_half;
+    for (int i = 0; i < 8; i++) {
+        unsigned h = (unsigned)f.s[i] << 12 | (unsigned)f.minus[4 * i] << 15;
+        for (int l = 0; l < 4; l++) {
+            b->qs[4 * i + l] = (uint8_t)f.point[4 * i + l];
+            h |= (unsigned)(f.point[4 * i + l] >> 8) << (3 * l);
+        }
+        b->qh[i] = (uint16_t)h;
+    }
+}
+
+static void quant_iq1_m(const float *x, const float *w, void *block) {
+    static const grid_shape g = { SHAPE_IQ1, .group = 16, .shared = 8 };
+    block_iq1_m            *b = block;
+    grid_block              f;
+    grid_quantize(&g, x, w, &f);
+    memset(b, 0, sizeof *b);
+    for (int i = 0; i < 32; i++) {
+        b->qs[i] = (uint8_t)f.point[i];
+        b->qh[i / 2] |= (uint8_t)((f.point[i] >> 8 | f.minus[i] << 3) << (4 * (i % 2)));
+    }
+    for (int i = 0; i < 4; i++) {
+        unsigned v = (unsigned)(f.d_half >> (4 * i) & 15) << 12;
+        for (int l = 0; l < 4; l++) v |= (unsigned)f.s[4 * i + l] << (3 * l);
+        b->scales[i] = (uint16_t)v;
+    }
+}
+
+#endif
