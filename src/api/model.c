@@ -50,6 +50,8 @@ static int read_options(const hearth_model_options *o, runtime_options *out, err
     out->template_text = full.chat_template;
     out->engine.precise_layers = full.precise_layers > 0 ? full.precise_layers : 0;
     if (full.precise_layers == 0) out->engine.precise_layers = NN_KV_PRECISE_USUAL;
+    out->settings.speculate = full.speculate ? full.speculate : "auto";
+    out->settings.draft = full.draft;
     return runtime_cache_types(full.cache_type, full.cache_type_k, full.cache_type_v, &out->engine, e);
 }
 
