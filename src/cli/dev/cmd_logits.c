@@ -210,7 +210,7 @@ static const cli_option options[] = {
     { "greedy", CLI_INT, "N", "continue greedily by N tokens and print their ids as a JSON array", 0 },
     { "threads", CLI_INT, "N", "number of compute threads (one per core)", 't' },
     { "chunk", CLI_INT, "N", "compute the ids in pieces of N (256)", 0 },
-    { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, bf16, q8_0, q4_0", 0 },
+    { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, q8_0, tq4 ...", 0 },
     CLI_CPU_OPTION,
     { "lora", CLI_STRING, "FILE[:SCALE]", "use this adapter; may be repeated", 0 },
     { "device", CLI_STRING, "NAME", "device to compute on (cpu)", 0 },

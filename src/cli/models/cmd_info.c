@@ -3,6 +3,7 @@
 #include "base/machine.h"
 #include "base/pool.h"
 #include "cli/cli.h"
+#include "cli/models/cache_choices.h"
 #include "cli/models/calibration.h"
 #include "cli/models/models.h"
 #include "cli/options.h"
@@ -31,9 +32,10 @@ typedef struct info {
     uint64_t       available; /* 0: not known */
     const char    *available_from;
     int            fitting_context; /* where it does not fit: what would; 0: none, or not asked */
+    cache_choices  choices;
     speed_source   source;
     calibration    speed;
-    char           model_key[65], machine[256];
+    char           model_key[65], machine[256], type_name[16];
 } info;
 
 /* --- measuring --- */
@@ -143,6 +145,7 @@ static int look(info *x, int n_sequences, err *e) {
     x->available = machine_memory_available(&x->available_from);
     if (x->available && device_memory_on(&x->n.bytes, NEED_CPU) > x->available)
         x->fitting_context = fitting(x, n_sequences);
+    cache_choices_find(&x->choices, x->file, &x->engine, x->available);
     calibration_model_key(x->model_key, x->file);
     calibration_machine_key(x->machine);
     if (calibration_find(&x->speed, x->model_key, x->machine, x->cache_type))
@@ -216,6 +219,7 @@ static void put_text(const info *x, str *out) {
         str_printf(out, "%s missing\n", bytes_text(b, total - x->available));
         if (x->fitting_context) str_printf(out, "                --ctx %d would fit\n", x->fitting_context);
     }
+    cache_choices_text(&x->choices, out);
     put_speed(x, out);
 }
 
@@ -259,7 +263,9 @@ static void put_json(const info *x, str *out) {
         str_printf(out, ",\"context_that_fits\":%d", x->fitting_context);
     else
         str_puts(out, ",\"context_that_fits\":null");
-    str_printf(out, "},\"drafters\":\"%s\",\"speed\":{\"source\":%s", x->drafters, sources[x->source]);
+    str_puts(out, "},\"cache_types\":");
+    cache_choices_json(&x->choices, out);
+    str_printf(out, ",\"drafters\":\"%s\",\"speed\":{\"source\":%s", x->drafters, sources[x->source]);
     if (x->source != SPEED_UNKNOWN) {
         str_printf(out, ",\"prompt_tokens_per_second\":%.2f,\"generation_tokens_per_second\":%.2f,\"threads\":%lld",
                    c->prompt, c->generation, (long long)c->threads);
@@ -290,7 +296,13 @@ static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, 
     if (own.runtime.n_ctx > 0) x->engine.n_ctx = own.runtime.n_ctx;
     if (rc == 0 && own.runtime.speculate) rc = runtime_speculate(own.runtime.speculate, &x->engine.speculate, e);
     x->drafters = runtime_drafters(x->engine.speculate, own.runtime.draft != NULL);
-    x->cache_type = nn_kv_type_name(o.engine.k_type);
+    snprintf(x->type_name, sizeof x->type_name, "%s/%s", nn_kv_type_name(o.engine.k_type),
+             nn_kv_type_name(o.engine.v_type));
+    x->cache_type = x->type_name;
+    if (o.engine.kv_auto)
+        x->cache_type = "auto";
+    else if (o.engine.k_type == o.engine.v_type)
+        x->cache_type = nn_kv_type_name(o.engine.k_type);
     x->path = model->path;
     model_settings_deinit(&own);
     return rc;
@@ -306,6 +318,8 @@ static int run(const cli_args *a) {
     if (ctx < 0 || ctx > MAX_CONTEXT) return cli_usage_error(a, "--ctx must lie between 0 and %d", MAX_CONTEXT);
     if (sequences < 0 || sequences > 1024) return cli_usage_error(a, "--sequences must lie between 0 and 1024");
     if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
+    if (runtime_cache_types(cli_string(a, "cache-type", NULL), NULL, NULL, &x.engine, &e) < 0)
+        return cli_usage_error(a, "--cache-type: %s", e.msg);
     int rc = prepare(&x, a, &all, &model, &e);
     if (rc == 0) rc = look(&x, (int)sequences, &e);
     if (rc == 0 && cli_flag(a, "calibrate")) rc = calibrate(&x, &e);
@@ -325,6 +339,7 @@ static int run(const cli_args *a) {
 static const cli_option options[] = {
     CLI_CTX_OPTION('c'),
     CLI_KV_OPTION("cache-type"),
+    CLI_KV_OPTIONS,
     { "sequences", CLI_INT, "N", "number of full contexts that the cache can hold; 0: as many as in 'hearth serve' (0)",
       0 },
     CLI_THREADS_OPTION,
