@@ -39,7 +39,8 @@ const kv_type_info *kv_type_get(int type) { return type >= 0 && type < KV_TYPE_C
 
 const int8_t *kv_codes(kv_type type) { return type == KV_TQ4 ? code4 : type == KV_TQ3 ? code3 : code2; }
 
-int kv_block(int dim) {
+/* Largest rotation block for heads of this size. */
+static int kv_block(int dim) {
     int b = 1;
     while (b < KV_BLOCK_MAX && dim % (2 * b) == 0) b *= 2;
     return b;

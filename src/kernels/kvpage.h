@@ -99,9 +99,6 @@ const int8_t *kv_codes(kv_type type);
 /* Signs of the rotation: bit i % 32 of word i / 32 set: dimension i of a block changes its sign. */
 extern const uint32_t kv_signs[KV_BLOCK_MAX / 32];
 
-/* Largest rotation block for heads of this size (latent form: of the first v_dim and the other dimensions). */
-int kv_block(int dim);
-
 /* Whether a head of this size can be stored in this type; kv_layout_init refuses it otherwise. */
 bool kv_type_fits(kv_type type, int dim);
 

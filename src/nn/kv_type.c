@@ -9,7 +9,7 @@
 
 static const struct {
     const char *name, *alias;
-    int         bits;
+    int         bits; /* of a value, without its scale */
 } types[NN_KV_TYPE_COUNT] = {
     [NN_KV_F32] = { "f32", NULL, 32 },      [NN_KV_F16] = { "f16", NULL, 16 },    [NN_KV_BF16] = { "bf16", NULL, 16 },
     [NN_KV_Q8_0] = { "q8_0", NULL, 8 },     [NN_KV_Q4_0] = { "q4_0", NULL, 4 },   [NN_KV_Q5_0] = { "q5_0", NULL, 5 },
@@ -18,8 +18,6 @@ static const struct {
 };
 
 const char *nn_kv_type_name(nn_kv_type type) { return (unsigned)type < NN_KV_TYPE_COUNT ? types[type].name : "?"; }
-
-int nn_kv_type_bits(nn_kv_type type) { return (unsigned)type < NN_KV_TYPE_COUNT ? types[type].bits : 0; }
 
 bool nn_kv_type_parse(const char *name, nn_kv_type *out) {
     for (int i = 0; i < NN_KV_TYPE_COUNT; i++) {
@@ -67,8 +65,8 @@ void nn_kv_types_of_layer(const nn_kv_types *t, const nn_model *m, int layer, nn
     *v = t->v;
     if (precise == NN_KV_PRECISE_USUAL) precise = hybrid(m) ? 0 : NN_KV_PRECISE_LAYERS;
     if (precise > 0 && at_an_end(m, layer, precise)) {
-        if (nn_kv_type_bits(*k) < 8) *k = NN_KV_Q8_0;
-        if (nn_kv_type_bits(*v) < 8) *v = NN_KV_Q8_0;
+        if (types[*k].bits < 8) *k = NN_KV_Q8_0;
+        if (types[*v].bits < 8) *v = NN_KV_Q8_0;
     }
-    if (t->k_open && nn_kv_type_bits(*k) < 16 && has_sinks(m, layer)) *k = NN_KV_F16;
+    if (t->k_open && types[*k].bits < 16 && has_sinks(m, layer)) *k = NN_KV_F16;
 }

@@ -23,7 +23,6 @@ typedef enum nn_kv_type {
 
 const char *nn_kv_type_name(nn_kv_type type);                    /* "f16" */
 bool        nn_kv_type_parse(const char *name, nn_kv_type *out); /* case-insensitive; false: unknown */
-int         nn_kv_type_bits(nn_kv_type type);                    /* of a value, without its scale */
 
 /*
  * The types of a model's pages. Errors in the first and the last layers cost most, so those keep q8_0 where the type asked

@@ -32,10 +32,10 @@ VOCAB = 8192
 BATCH, BLOCK = 64, 128  # rows of a step; positions that attention takes or leaves together
 SHARD_ROWS = 96
 READ_WEIGHT = 0.1  # what the model only reads is learned a little, so that it learns to read
-SHORT_PART = 0.55  # of the training sees short conversations only; then long ones come too
+SHORT_PART = 0.6  # of the training sees short conversations only; then long ones come too
 
 # Of the conversations in the second part; they are ten to twenty times as long as the others.
-NEEDLE_SHARE, LONG_CHAT_SHARE = 0.05, 0.015
+NEEDLE_SHARE, LONG_CHAT_SHARE = 0.035, 0.01
 
 MODELS = {
     "demo": dict(hidden_size=512, num_hidden_layers=7, num_attention_heads=8, num_key_value_heads=2, head_dim=64, intermediate_size=1024),
@@ -513,13 +513,13 @@ def main():
         masks = Masks()
         model = new_model("demo", a.seed)
         warm_up(model, masks)
-        short, long = collect(made, a.tokens, begun + limit * 0.28)
+        short, long = collect(made, a.tokens, begun + limit * 0.24)
         pool.terminate()
     for name, part in (("short", short), ("long", long)):
         print("%s: %.0f M tokens, %.0f%% of the rows filled, %.0f s" % (name, part[0].numel() / 1e6, 100 * (part[1] > 0).float().mean().item(),
                                                                         time.time() - begun), flush=True)
     rows = Rows(short, long, a.seed)
-    optimize("demo", model, model, loss_of, masks, rows, a.steps, 2e-3, left() * (0.78 if a.no_draft else 0.68), SHORT_PART)
+    optimize("demo", model, model, loss_of, masks, rows, a.steps, 2e-3, left() * (0.85 if a.no_draft else 0.72), SHORT_PART)
     save(model, "demo", path, a.out)
     exports.append(start_export(a.out, "demo", a.export, "Hearth demo"))
     if not a.no_draft:

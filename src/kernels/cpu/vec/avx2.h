@@ -112,11 +112,6 @@ static inline vf vf_set1_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_set
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
-static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
-    const __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-    *lo = _mm256_cvtepi32_ps(_mm256_and_si256(b, _mm256_set1_epi32(15)));
-    *hi = _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4));
-}
 
 typedef __m256i vi;
 typedef struct vcode {

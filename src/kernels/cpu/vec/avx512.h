@@ -128,12 +128,6 @@ static inline vf vf_set1_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-/* Low and high nibbles of VW bytes as numbers 0..15. */
-static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
-    const __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
-    *lo = _mm512_cvtepi32_ps(_mm512_and_si512(b, _mm512_set1_epi32(15)));
-    *hi = _mm512_cvtepi32_ps(_mm512_srli_epi32(b, 4));
-}
 
 typedef __m512i vi;
 typedef __m512  vcode;

@@ -115,11 +115,6 @@ static inline vf vf_load_i8(const int8_t *p) {
     const int16x8_t h = vmovl_s8(vreinterpret_s8_u8(vf_load_4bytes(p)));
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(h)));
 }
-static inline void vf_load_nib(const uint8_t *p, vf *lo, vf *hi) {
-    const uint8x8_t b = vf_load_4bytes(p);
-    *lo = vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vand_u8(b, vdup_n_u8(15))))));
-    *hi = vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vshr_n_u8(b, 4)))));
-}
 
 typedef uint32x4_t vi;
 typedef int8x16_t  vcode;
