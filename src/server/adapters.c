@@ -49,6 +49,11 @@ static bool split(exchange *x, view model, view *base, view *name) {
     return false;
 }
 
+view adapters_base(exchange *x, view model) {
+    view base, name;
+    return split(x, model, &base, &name) ? base : model;
+}
+
 bool adapters_known(exchange *x, view model) {
     view base, name;
     if (!split(x, model, &base, &name) || host_find(x->host, base, &(host_model){ 0 }, NULL) < 0) return false;

@@ -11,6 +11,8 @@
 
 /* "base+name" of a model that is offered and has such an adapter. */
 bool adapters_known(exchange *x, view model);
+/* The base of "base+name"; any other name as it is. */
+view adapters_base(exchange *x, view model);
 /* The member lora; names become paths in adapters_apply. */
 void adapters_read(exchange *x, const node *o, runtime_request *q);
 /* Splits the model's name and puts the adapters into the requests; false after answering with an error. */

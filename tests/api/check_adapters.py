@@ -104,6 +104,12 @@ def check(w):
     assert "lora" in w.text("tiny", 400, lora=[{"scale": 1}])
     models = {m["id"]: m for m in w.ask("/v1/models")["data"]}
     assert models["tiny+one"]["parent"] == "tiny" and "parent" not in models["tiny"]
+    assert w.ask("/v1/models/tiny+one")["parent"] == "tiny"
+    w.ask("/v1/models/tiny+three", code=404)
+    chat = w.ask("/v1/completions", {"model": "tiny+one", "prompt": PROMPT, "max_tokens": N, "temperature": 0, "ignore_eos": True})
+    assert chat["choices"][0]["text"] == first and chat["model"] == "tiny+one"
+    made = w.ask("/api/generate", {"model": "tiny+one", "prompt": "t7", "raw": True, "stream": False, "options": {"num_predict": 4}})
+    assert made["model"] == "tiny+one" and made["done"]
     # As llama.cpp has it: scales for requests that say nothing.
     assert [(a["id"], a["name"], a["scale"]) for a in w.ask("/lora-adapters?model=tiny")] == [(0, "one", 0), (1, "two", 0)]
     w.ask("/lora-adapters?model=tiny", [{"id": 1, "scale": 1.0}])

@@ -6,6 +6,7 @@
  * end, and only one is open at a time; the events come in the order in which the model wrote, so a block ends when
  * something of another kind begins.
  */
+#include "server/adapters.h"
 #include "server/anthropic/anthropic.h"
 
 #include "server/collect.h"
@@ -352,7 +353,7 @@ void anthropic_count(exchange *x) {
         exchange_reject(x);
         return;
     }
-    if (host_count(x->host, model, q, &n, &e) < 0) {
+    if (host_count(x->host, adapters_base(x, model), q, &n, &e) < 0) {
         exchange_error_from(x, &e);
         return;
     }

@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 #include "registry/modelfile.h"
+#include "server/adapters.h"
 #include "server/collect.h"
 #include "server/content.h"
 #include "server/conversation.h"
@@ -178,7 +179,8 @@ static void load_only(exchange *x, view model, int64_t keep_alive_ms, bool chat)
     bool unload = keep_alive_ms == 0;
     err  e = { 0 };
     str  b;
-    int  rc = unload ? host_unload(x->host, model, &e) : host_load(x->host, model, keep_alive_ms, &e);
+    int  rc = unload ? host_unload(x->host, adapters_base(x, model), &e)
+                     : host_load(x->host, adapters_base(x, model), keep_alive_ms, &e);
     if (rc < 0) {
         exchange_error_from(x, &e);
         return;

@@ -131,10 +131,39 @@ void openai_models(exchange *x) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
+/* "base+name" of an adapter that is here. */
+static bool reply_adapter(exchange *x) {
+    host_model        m;
+    registry_adapter *list;
+    size_t            n, cut = x->tail.len;
+    str               b;
+    bool              found = false;
+    while (cut > 0 && x->tail.data[cut - 1] != '+') cut--;
+    if (cut < 2 || host_find(x->host, (view){ x->tail.data, cut - 1 }, &m, NULL) < 0) return false;
+    view name = { x->tail.data + cut, x->tail.len - cut };
+    str_init(&b);
+    jw w = jw_of(&b);
+    library_adapters(x->server->options.library, m.name, &list, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (!found && view_eq_c(name, list[i].name)) {
+            put_adapter(&w, &m, &list[i]);
+            found = true;
+        }
+        registry_adapter_deinit(&list[i]);
+    }
+    free(list);
+    if (found)
+        exchange_reply(x, 200, "application/json", &b);
+    else
+        str_deinit(&b);
+    return found;
+}
+
 void openai_model(exchange *x) {
     host_model m;
     str        b;
     bool       theirs = for_anthropic(x);
+    if (!theirs && host_find(x->host, x->tail, &m, NULL) < 0 && reply_adapter(x)) return;
     if (host_find(x->host, x->tail, &m, NULL) < 0) {
         exchange_error(x, 404, "model_not_found", "model", "The model '%.*s' does not exist here",
                        (int)(x->tail.len > 100 ? 100 : x->tail.len), x->tail.data);

@@ -5,6 +5,7 @@
  * The answer is a list of items: reasoning, message, function_call. Events open an item, feed it and close it; the same
  * list, built without events, is the answer in one piece.
  */
+#include "server/adapters.h"
 #include "server/constraints.h"
 #include "server/error_table.h"
 #include "server/handlers.h"
@@ -554,7 +555,7 @@ void openai_responses_count(exchange *x) {
     if (!q || (!known && !x->in.failed) || !read_prompt(x, q, &tools, &earlier)) return;
     if (x->in.failed) {
         exchange_reject(x);
-    } else if (host_count(x->host, model, q, &n, &e) < 0) {
+    } else if (host_count(x->host, adapters_base(x, model), q, &n, &e) < 0) {
         exchange_error_from(x, &e);
     } else {
         str_init(&b);

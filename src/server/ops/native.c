@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Endpoints of our own and those that llama.cpp's users know: tokenize, detokenize, apply-template, rerank,
  * props, load and unload. */
+#include "server/adapters.h"
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/openai/input.h"
@@ -31,7 +32,7 @@ void native_tokenize(exchange *x) {
         exchange_reject(x);
         return;
     }
-    int rc = host_tokenize(x->host, model, text, add_special, parse_special, &ids, &e);
+    int rc = host_tokenize(x->host, adapters_base(x, model), text, add_special, parse_special, &ids, &e);
     str_init(&b);
     jw w = jw_of(&b);
     jw_open(&w, '{');
@@ -44,7 +45,7 @@ void native_tokenize(exchange *x) {
         }
         str piece;
         str_init(&piece);
-        rc = host_detokenize(x->host, model, &ids.data[i], 1, true, &piece, &e);
+        rc = host_detokenize(x->host, adapters_base(x, model), &ids.data[i], 1, true, &piece, &e);
         jw_open(&w, '{');
         jw_put_int(&w, "id", ids.data[i]);
         jw_put_text(&w, "piece", (view){ str_cstr(&piece), piece.len });
@@ -95,7 +96,7 @@ void native_detokenize(exchange *x) {
         return;
     }
     str_init(&text);
-    int rc = q ? host_detokenize(x->host, model, q->tokens, q->n_tokens, special, &text, &e) : 0;
+    int rc = q ? host_detokenize(x->host, adapters_base(x, model), q->tokens, q->n_tokens, special, &text, &e) : 0;
     reply_text(x, rc, "content", &text, &e);
 }
 
@@ -115,7 +116,7 @@ void native_apply_template(exchange *x) {
         return;
     }
     str_init(&text);
-    int rc = host_render(x->host, model, q, &text, &e);
+    int rc = host_render(x->host, adapters_base(x, model), q, &text, &e);
     reply_text(x, rc, "prompt", &text, &e);
 }
 
@@ -241,7 +242,8 @@ static void change_model(exchange *x, bool load) {
         exchange_reject(x);
         return;
     }
-    if ((load ? host_load(x->host, model, keep, &e) : host_unload(x->host, model, &e)) < 0) {
+    if ((load ? host_load(x->host, adapters_base(x, model), keep, &e)
+              : host_unload(x->host, adapters_base(x, model), &e)) < 0) {
         exchange_error_from(x, &e);
         return;
     }
