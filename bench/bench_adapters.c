@@ -85,13 +85,15 @@ static int add_pair(files *f, const nn_bound *b, int rank, err *e) {
     size_t  a_bytes = (size_t)(a[0] * a[1]) * 4, t_bytes = (size_t)(t[0] * t[1]) * 4;
     float  *va = noise(f, a[0] * a[1]), *vb = noise(f, t[0] * t[1]);
     int     rc = va && vb ? 0 : err_set_nomem(e);
-    snprintf(name, sizeof name, "%s%s.weight.lora_a", b->gguf_prefix, b->gguf);
+    snprintf(name, sizeof name, "%s%.*s.weight.lora_a", b->gguf_prefix, (int)strcspn(b->gguf, "|#"), b->gguf);
     if (rc == 0) rc = gguf_writer_add(f->gguf, name, TENSOR_F32, 2, a, va, a_bytes, e);
-    snprintf(name, sizeof name, "%s%s.weight.lora_b", b->gguf_prefix, b->gguf);
+    snprintf(name, sizeof name, "%s%.*s.weight.lora_b", b->gguf_prefix, (int)strcspn(b->gguf, "|#"), b->gguf);
     if (rc == 0) rc = gguf_writer_add(f->gguf, name, TENSOR_F32, 2, t, vb, t_bytes, e);
-    snprintf(name, sizeof name, "base_model.model.%s%s.lora_A.weight", b->hf_prefix, b->hf);
+    snprintf(name, sizeof name, "base_model.model.%s%.*s.lora_A.weight", b->hf_prefix, (int)strcspn(b->hf, "|#"),
+             b->hf);
     if (rc == 0) rc = safetensors_writer_add(f->peft, name, TENSOR_F32, 2, a, va, a_bytes, e);
-    snprintf(name, sizeof name, "base_model.model.%s%s.lora_B.weight", b->hf_prefix, b->hf);
+    snprintf(name, sizeof name, "base_model.model.%s%.*s.lora_B.weight", b->hf_prefix, (int)strcspn(b->hf, "|#"),
+             b->hf);
     if (rc == 0) rc = safetensors_writer_add(f->peft, name, TENSOR_F32, 2, t, vb, t_bytes, e);
     return rc;
 }

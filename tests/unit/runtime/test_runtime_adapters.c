@@ -32,13 +32,14 @@ static void write_adapter(const char *name, uint64_t seed) {
     if (model_file_open(&file, TEST_DEMO, &e) < 0 || nn_model_open(&m, file, models_list, NULL, &e) < 0)
         fail_msg("%s", e.msg);
     for (const nn_bound *b = m->bound; b && n < 40; b = b->next) {
-        if (!*b->hf_prefix || strchr(b->hf, '|')) continue;
+        int length = (int)strcspn(b->hf, "|#");
+        if (!*b->hf_prefix || b->hf[length] == '#') continue;
         for (int k = 0; k < 2; k++, n++) {
             int64_t rows = k ? b->mat->rows : 4, cols = k ? 4 : b->mat->cols;
             float  *v = malloc((size_t)(rows * cols) * sizeof *v);
             assert_non_null(v);
             for (int64_t i = 0; i < rows * cols; i++) v[i] = ((float)(test_random(&seed) % 2001) - 1000) * 3e-4f;
-            snprintf(names[n], sizeof names[n], "base_model.model.%s%s.lora_%c.weight", b->hf_prefix, b->hf,
+            snprintf(names[n], sizeof names[n], "base_model.model.%s%.*s.lora_%c.weight", b->hf_prefix, length, b->hf,
                      k ? 'B' : 'A');
             t[n] = (test_tensor){ names[n], "F32", rows, cols, v, (size_t)(rows * cols) * sizeof *v };
         }
