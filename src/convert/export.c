@@ -2,8 +2,7 @@
 /* A model as a GGUF file. Tensors that lie in the source as GGUF wants them are not copied. */
 #include "convert/export.h"
 
-#include "base/num.h"
-#include "tensor/mat.h"
+#include "tensor/codec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +26,7 @@ static int set_list(gguf_writer *w, const char *key, const nn_config_note *n, er
     return rc;
 }
 
-int export_keys(gguf_writer *w, const nn_model *m, err *e) {
+int export_keys(gguf_writer *w, const nn_model *m, bool tensors, err *e) {
     const char *arch = m->arch->names[0];
     int         rc = gguf_writer_set_string(w, "general.architecture", arch, e);
     for (const nn_config_note *n = m->config.notes; n && rc == 0; n = n->next) {
@@ -38,12 +37,11 @@ int export_keys(gguf_writer *w, const nn_model *m, err *e) {
         case 'f': rc = gguf_writer_set_real(w, key, META_F32, n->value, e); break;
         case 'b': rc = gguf_writer_set_bool(w, key, n->value != 0, e); break;
         case 's': rc = gguf_writer_set_string(w, key, n->text, e); break;
-        case 't': {
-            int64_t dims[1] = { n->n_list };
-            rc =
-                n->n_list > 0 ? gguf_writer_add(w, n->key, TENSOR_F32, 1, dims, n->reals, (size_t)n->n_list * 4, e) : 0;
+        case 't':
+            if (tensors && n->n_list > 0)
+                rc = gguf_writer_add(w, n->key, TENSOR_F32, 1, (int64_t[]){ n->n_list }, n->reals,
+                                     (size_t)n->n_list * 4, e);
             break;
-        }
         default: rc = set_list(w, key, n, e); break;
         }
     }
@@ -73,15 +71,16 @@ static int64_t permuted(const nn_model *m, const nn_wanted *w, int64_t r) {
     return h * dim + 2 * (k % half) + k / half;
 }
 
-static int add_vec(gguf_writer *w, const nn_model *m, const whole *all, arena *mem, err *e) {
+static int plan_vec(plan_tensor *t, const nn_model *m, const whole *all, arena *mem, err *e) {
     const nn_wanted *one = all->parts[0];
     int64_t          stack = one->n_stack ? one->n_stack : 1, dims[2] = { one->total, stack };
     if (one->fold > 0 && !one->n_stack) {
         dims[0] = one->fold;
         dims[1] = one->total / one->fold;
     }
-    float *data = arena_calloc(mem, (size_t)(one->total * stack), sizeof *data);
-    if (!data) return err_set_nomem(e);
+    float      *data = arena_calloc(mem, (size_t)(one->total * stack), sizeof *data);
+    tensor_mat *rows = arena_calloc(mem, 1, sizeof *rows);
+    if (!data || !rows) return err_set_nomem(e);
     for (int p = 0; p < all->n; p++) {
         const nn_wanted *x = all->parts[p];
         for (int64_t s = 0; s < stack; s++) {
@@ -89,53 +88,105 @@ static int add_vec(gguf_writer *w, const nn_model *m, const whole *all, arena *m
                 data[s * x->total + x->first + permuted(m, x, i) * x->step] = x->vec->data[s * x->cols + i];
         }
     }
-    return gguf_writer_add(w, one->name, TENSOR_F32, one->n_stack || one->fold ? 2 : 1, dims, data,
-                           (size_t)(one->total * stack) * 4, e);
+    *rows = (tensor_mat){
+        .type = TENSOR_F32, .rows = dims[1], .cols = dims[0], .data = data, .row_bytes = (size_t)dims[0] * sizeof *data
+    };
+    *t = (plan_tensor){ .name = one->name,
+                        .type = TENSOR_F32,
+                        .n_dims = one->n_stack || one->fold ? 2 : 1,
+                        .dims = { dims[0], dims[1], 1, 1 },
+                        .from = row_source_mat(rows) };
+    t->from.contiguous = false; /* memory of our own, not a file's pages */
+    return 0;
 }
 
-/* The bytes as they lie, when they lie as one block. */
-static const void *as_is(const nn_model *m, const whole *all, size_t row_bytes) {
+/* A tensor that follows from the hyper-parameters. */
+static int plan_note(plan_tensor *t, const nn_config_note *n, arena *mem, err *e) {
+    tensor_mat *rows = arena_calloc(mem, 1, sizeof *rows);
+    if (!rows) return err_set_nomem(e);
+    *rows = (tensor_mat){
+        .type = TENSOR_F32, .rows = 1, .cols = n->n_list, .data = n->reals, .row_bytes = (size_t)n->n_list * 4
+    };
+    *t = (plan_tensor){
+        .name = n->key, .type = TENSOR_F32, .n_dims = 1, .dims = { n->n_list, 1, 1, 1 }, .from = row_source_mat(rows)
+    };
+    t->from.contiguous = false;
+    return 0;
+}
+
+/* Where the rows of an output tensor lie in the source. */
+typedef struct scattered {
+    whole    all;
+    int64_t  total;
+    int64_t *part, *row; /* of each output row; NULL: all rows of the only part, in order */
+} scattered;
+
+static const tensor_mat *find_row(const scattered *x, int64_t row, int64_t *at) {
+    int64_t stack = row / x->total, r = row % x->total;
+    *at = x->row ? x->row[r] : r;
+    return &x->all.parts[x->part ? x->part[r] : 0]->mat->at[stack];
+}
+
+static const void *scattered_raw(const void *ctx, int64_t row) {
+    int64_t           at;
+    const tensor_mat *t = find_row(ctx, row, &at);
+    return (const uint8_t *)t->data + (size_t)at * t->row_bytes;
+}
+
+static void scattered_floats(const void *ctx, int64_t row, float *out) {
+    int64_t           at;
+    const tensor_mat *t = find_row(ctx, row, &at);
+    tensor_mat_dequant_row(t, 0, at, out);
+}
+
+/* Which row of which part every output row is; left out where it is the same. */
+static int map_rows(scattered *x, const nn_model *m, arena *mem, err *e) {
+    const nn_wanted *one = x->all.parts[0];
+    if (x->all.n == 1 && one->rows == one->total && !(one->rotary && m->arch->permuted_qk)) return 0;
+    x->part = arena_calloc(mem, (size_t)x->total, sizeof *x->part);
+    x->row = arena_calloc(mem, (size_t)x->total, sizeof *x->row);
+    if (!x->part || !x->row) return err_set_nomem(e);
+    for (int p = 0; p < x->all.n; p++) {
+        const nn_wanted *w = x->all.parts[p];
+        for (int64_t r = 0; r < w->rows; r++) {
+            int64_t to = w->first + permuted(m, w, r) * w->step;
+            if (to < 0 || to >= x->total) return err_set(e, ERR_FORMAT, "tensor %s: its parts do not fit", w->name);
+            x->part[to] = p;
+            x->row[to] = r;
+        }
+    }
+    return 0;
+}
+
+/* The type of all parts, when they have one and their rows say everything by themselves; else -1. */
+static int type_of(const whole *all) {
+    int64_t stack = all->parts[0]->n_stack ? all->parts[0]->n_stack : 1;
+    int     type = (int)all->parts[0]->mat->at[0].type;
+    for (int p = 0; p < all->n; p++) {
+        for (int64_t s = 0; s < stack; s++) {
+            const tensor_mat *t = &all->parts[p]->mat->at[s];
+            if ((int)t->type != type || t->scales || type >= TENSOR_GGML_END) return -1;
+        }
+    }
+    return type;
+}
+
+static int plan_mat(plan_tensor *t, const nn_model *m, const whole *all, arena *mem, err *e) {
     const nn_wanted *one = all->parts[0];
     int64_t          stack = one->n_stack ? one->n_stack : 1;
-    if (all->n != 1 || one->rows != one->total || (one->rotary && m->arch->permuted_qk)) return NULL;
-    for (int64_t s = 0; s < stack; s++) {
-        const tensor_mat *t = &one->mat->at[s];
-        if (t->row_bytes != row_bytes ||
-            t->data != (const uint8_t *)one->mat->at[0].data + (size_t)(s * one->rows) * row_bytes)
-            return NULL;
-    }
-    return one->mat->at[0].data;
-}
-
-static int add_mat(gguf_writer *w, const nn_model *m, const whole *all, arena *mem, err *e) {
-    const nn_wanted *one = all->parts[0];
-    int64_t          stack = one->n_stack ? one->n_stack : 1, dims[3] = { one->cols, one->total, stack };
-    tensor_type      type = one->mat->at[0].type;
-    size_t           row_bytes, bytes;
-    if (type < TENSOR_GGML_END && one->mat->at[0].scales)
-        return err_set(e, ERR_UNSUPPORTED, "tensor %s: a scale beside a weight cannot be written", one->name);
-    if (type >= TENSOR_GGML_END || one->mat->at[0].scales)
-        return err_set(e, ERR_UNSUPPORTED, "tensor %s: GGUF has no type %s", one->name, tensor_type_name((int)type));
-    if (!tensor_row_bytes((int)type, one->cols, &row_bytes) ||
-        !num_mul_size(row_bytes, (size_t)(one->total * stack), &bytes))
-        return err_set(e, ERR_FORMAT, "tensor %s: rows of %lld", one->name, (long long)one->cols);
-    const void *data = as_is(m, all, row_bytes);
-    if (!data) {
-        uint8_t *copy = arena_alloc(mem, bytes);
-        if (!copy) return err_set_nomem(e);
-        for (int p = 0; p < all->n; p++) {
-            const nn_wanted *x = all->parts[p];
-            for (int64_t s = 0; s < stack; s++) {
-                const tensor_mat *t = &x->mat->at[s];
-                if (t->type != type) return err_set(e, ERR_UNSUPPORTED, "tensor %s: its parts differ in type", x->name);
-                for (int64_t r = 0; r < x->rows; r++)
-                    memcpy(copy + (size_t)(s * x->total + x->first + permuted(m, x, r) * x->step) * row_bytes,
-                           (const uint8_t *)t->data + (size_t)r * t->row_bytes, row_bytes);
-            }
-        }
-        data = copy;
-    }
-    return gguf_writer_add(w, one->name, type, one->n_stack ? 3 : 2, dims, data, bytes, e);
+    int              type = type_of(all);
+    scattered       *x = arena_calloc(mem, 1, sizeof *x);
+    if (!x) return err_set_nomem(e);
+    *x = (scattered){ .all = *all, .total = one->total };
+    int rc = map_rows(x, m, mem, e);
+    if (rc < 0) return rc;
+    *t = (plan_tensor){ .name = one->name,
+                        .type = type < 0 ? TENSOR_F16 : (tensor_type)type,
+                        .n_dims = one->n_stack ? 3 : 2,
+                        .dims = { one->cols, one->total, stack, 1 } };
+    t->from =
+        (row_source){ .type = t->type, .raw = type < 0 ? NULL : scattered_raw, .floats = scattered_floats, .ctx = x };
+    return 0;
 }
 
 static bool seen_before(const nn_model *m, const nn_wanted *w) {
@@ -145,24 +196,60 @@ static bool seen_before(const nn_model *m, const nn_wanted *w) {
     return false;
 }
 
-int export_gguf(const nn_model *m, const char *path, err *e) {
-    gguf_writer *w = NULL;
-    arena        mem;
-    int          rc;
+int export_plan(const nn_model *m, arena *mem, plan_tensor **out, size_t *n, err *e) {
+    size_t count = 0;
+    int    rc = 0;
     if (m->arch->reordered && !nn_config_gguf(&m->config))
         return err_set(e, ERR_UNSUPPORTED, "%s: GGUF files of this family have their rows in another order",
                        m->arch->names[0]);
     if (m->config.unsaid) return err_set(e, ERR_UNSUPPORTED, "%s: GGUF has no key for this value", m->config.unsaid);
-    arena_init(&mem, 0);
-    if ((rc = gguf_writer_open(&w, 0, e)) < 0) goto done;
-    if ((rc = export_keys(w, m, e)) < 0) goto done;
-    for (const nn_wanted *n = m->wanted; n && rc == 0; n = n->next) {
-        if (seen_before(m, n) || (!n->vec && !n->mat)) continue;
-        whole all = collect(m, n);
-        rc = n->vec ? add_vec(w, m, &all, &mem, e) : add_mat(w, m, &all, &mem, e);
+    for (const nn_wanted *w = m->wanted; w; w = w->next) count++;
+    for (const nn_config_note *c = m->config.notes; c; c = c->next) count++;
+    plan_tensor *list = arena_calloc(mem, count + 1, sizeof *list);
+    if (!list) return err_set_nomem(e);
+    *n = 0;
+    for (const nn_wanted *w = m->wanted; w && rc == 0; w = w->next) {
+        if (seen_before(m, w) || (!w->vec && !w->mat)) continue;
+        whole all = collect(m, w);
+        rc = w->vec ? plan_vec(&list[*n], m, &all, mem, e) : plan_mat(&list[*n], m, &all, mem, e);
+        ++*n;
     }
-    if (rc == 0) rc = gguf_writer_write(w, path, e);
-done:
+    for (const nn_config_note *c = m->config.notes; c && rc == 0; c = c->next)
+        if (c->type == 't' && c->n_list > 0) rc = plan_note(&list[(*n)++], c, mem, e);
+    /* Binding notes the newest first; files have the first layer first. */
+    for (size_t i = 0; i < *n / 2; i++) {
+        plan_tensor swap = list[i];
+        list[i] = list[*n - 1 - i];
+        list[*n - 1 - i] = swap;
+    }
+    *out = list;
+    return rc;
+}
+
+/* What GGUF has no type for is refused here: a copy keeps types. */
+static int refuse_types(const plan_tensor *t, size_t n, err *e) {
+    for (size_t i = 0; i < n; i++)
+        if (!t[i].from.raw)
+            return err_set(e, ERR_UNSUPPORTED, "tensor %s: GGUF has no type for it, or its parts differ in type",
+                           t[i].name);
+    return 0;
+}
+
+int export_gguf(const nn_model *m, const char *path, err *e) {
+    gguf_writer *w = NULL;
+    pool        *p = NULL;
+    plan_tensor *list = NULL;
+    plan_result  done;
+    arena        mem;
+    size_t       n = 0;
+    arena_init(&mem, 0);
+    int rc = export_plan(m, &mem, &list, &n, e);
+    if (rc == 0) rc = refuse_types(list, n, e);
+    if (rc == 0) rc = gguf_writer_open(&w, 0, e);
+    if (rc == 0) rc = export_keys(w, m, false, e);
+    if (rc == 0) rc = pool_open(&p, 1, false, e);
+    if (rc == 0) rc = plan_write_gguf(w, list, n, &(plan_options){ .path = path }, p, &done, e);
+    pool_free(p);
     gguf_writer_free(w);
     arena_deinit(&mem);
     return rc;

@@ -9,7 +9,7 @@
 #ifndef CONVERT_EXPORT_H
 #define CONVERT_EXPORT_H
 
-#include "convert/gguf_writer.h"
+#include "convert/plan.h"
 #include "formats/gguf.h"
 #include "nn/model.h"
 
@@ -28,7 +28,11 @@ typedef struct synth_options {
 
 int synth_gguf(const synth_options *s, const char *path, err *e);
 
-/* The metadata that a model's configuration noted. */
-int export_keys(gguf_writer *w, const nn_model *m, err *e);
+/* The tensors of a GGUF file of this model, in mem, with their rows where they lie. Weights whose type GGUF does not have
+ * are planned as F16 and have no raw rows. */
+int export_plan(const nn_model *m, arena *mem, plan_tensor **out, size_t *n, err *e);
+
+/* The metadata that a model's configuration noted; tensors: also those that follow from it. */
+int export_keys(gguf_writer *w, const nn_model *m, bool tensors, err *e);
 
 #endif

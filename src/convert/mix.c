@@ -150,7 +150,6 @@ static const mix mixes[] = {
 #undef T
 enum { N_MIXES = sizeof mixes / sizeof *mixes };
 
-const mix  *mix_at(int index) { return index >= 0 && index < N_MIXES ? &mixes[index] : NULL; }
 const char *mix_name(const mix *m) { return m->name; }
 tensor_type mix_base(const mix *m) { return m->base; }
 int         mix_number(const mix *m) { return m->number; }

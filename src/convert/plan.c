@@ -66,7 +66,8 @@ static int make_row(const plan_tensor *t, int64_t row, void *out, float *floats,
     return 0;
 }
 
-int plan_fill(const void *plan, int64_t first, int64_t n, void *out, float *scratch, err *e) {
+/* A stream_fill: makes rows of one planned tensor. */
+static int plan_fill(const void *plan, int64_t first, int64_t n, void *out, float *scratch, err *e) {
     const plan_tensor *t = plan;
     const row_source  *s = &t->from;
     size_t             row_bytes;

@@ -50,9 +50,6 @@ int64_t plan_rows(const plan_tensor *t); /* the product of all dimensions but th
 int plan_write_gguf(gguf_writer *w, const plan_tensor *tensors, size_t n, const plan_options *o, pool *p,
                     plan_result *out, err *e);
 
-/* Makes rows of one planned tensor; a stream_fill. */
-int plan_fill(const void *plan, int64_t first, int64_t n, void *out, float *scratch, err *e);
-
 /* A source over the rows of a matrix; m must outlive it. Stacked experts follow each other. */
 row_source row_source_mat(const tensor_mat *m);
 

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int quantize_type(const char *name, int *out, err *e) {
+/* The type of a name that one tensor can be quantized to. */
+static int quantize_type(const char *name, int *out, err *e) {
     if (!tensor_type_parse(name, out)) return err_set(e, ERR_ARG, "'%.40s' is not a tensor type", name);
     if (!tensor_can_quant(*out) || *out >= TENSOR_GGML_END)
         return err_set(e, ERR_ARG, "a tensor of a GGUF file cannot become %s", tensor_type_name(*out));

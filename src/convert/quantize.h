@@ -49,9 +49,6 @@ void quantize_result_deinit(quantize_result *r);
 /* "REGEX=TYPE". ERR_ARG: the type is not known, or the pattern is not one. The pattern is cut out of the text. */
 int quantize_override_read(quantize_override *out, char *text, err *e);
 
-/* The element type of a name that one tensor can be quantized to. */
-int quantize_type(const char *name, int *out, err *e);
-
 /* A number that tells one source file from another: names, sizes, shapes and the beginning of each tensor. */
 uint64_t quantize_source_identity(const model_file *in);
 

@@ -69,7 +69,8 @@ static char *folder_of(const char *path) {
     return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
 }
 
-uint64_t stream_room(const char *path) {
+/* Bytes that can be written beside `path`; 0 where the system does not say. */
+static uint64_t stream_room(const char *path) {
     struct statvfs v;
     char          *folder = folder_of(path);
     uint64_t       room = 0;

@@ -57,9 +57,6 @@ typedef struct stream_result {
 
 int stream_write(const stream_job *j, pool *p, stream_result *out, err *e);
 
-/* Bytes that can be written beside `path`; 0 where the system does not say. */
-uint64_t stream_room(const char *path);
-
 /* Gives back the pages of a mapped file that were read: they can be read again, at the cost of reading them again. */
 void stream_forget(const void *data, size_t bytes);
 

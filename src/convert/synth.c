@@ -259,7 +259,7 @@ int synth_gguf(const synth_options *o, const char *path, err *e) {
     arena_init(&s.mem, 0);
     if ((rc = nn_model_sketch(&m, o->arch, o->set, o->n_set, e)) < 0) goto done;
     if ((rc = gguf_writer_open(&w, 0, e)) < 0) goto done;
-    if ((rc = export_keys(w, m, e)) < 0) goto done;
+    if ((rc = export_keys(w, m, true, e)) < 0) goto done;
     if ((rc = gguf_writer_set_string(w, "general.name", "random weights", e)) < 0) goto done;
     if ((rc = set_vocabulary(&s, w)) < 0) goto done;
     if (o->rank_form && (rc = set_ranking(&s, w)) < 0) goto done;

@@ -188,6 +188,7 @@ int model_file_open(model_file **out, const char *path, err *e) {
     *out = NULL;
     if (!m) return err_set_nomem(e);
     tensor_table_init(&m->tensors);
+    arena_init(&m->packed, 0);
     m->path = strdup(path);
     rc = m->path ? open_path(m, path, e) : err_set_nomem(e);
     if (rc == 0) rc = name_arch(m, e);
@@ -211,6 +212,7 @@ void model_file_free(model_file *m) {
     gguf_deinit(&m->meta);
     hf_config_deinit(&m->config);
     arena_deinit(&m->generation_mem);
+    arena_deinit(&m->packed);
     for (size_t i = 0; i < m->n_maps; i++) file_map_close(&m->maps[i]);
     free(m->maps);
     free(m->path);
@@ -262,8 +264,15 @@ const model_tensor *model_file_tensor(const model_file *m, const char *name) {
 bool model_file_quant(const model_file *m, const char *module, model_quant *out) {
     char name[TABLE_MAX_NAME + 1];
     int  len = snprintf(name, sizeof name, "%s.scales", module);
-    return m->format == MODEL_MLX && len < (int)sizeof name && tensor_table_find(&m->tensors, name, (size_t)len) &&
-           hf_mlx_module(&m->config.mlx, module, strlen(module), out);
+    if (len >= (int)sizeof name || !m->config.mlx.present) return false;
+    if (!tensor_table_find(&m->tensors, name, (size_t)len)) return false;
+    if (m->format !=
+        MODEL_MLX) { /* packed by another tool, and repacked; a module that could not be has plain weights */
+        len = snprintf(name, sizeof name, "%s.weight", module);
+        const model_tensor *w = tensor_table_find(&m->tensors, name, (size_t)len);
+        if (!w || w->type != TENSOR_U32) return false;
+    }
+    return hf_mlx_module(&m->config.mlx, module, strlen(module), out);
 }
 
 char *model_file_sidecar(const model_file *m, const char *name) {

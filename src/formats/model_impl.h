@@ -23,6 +23,7 @@ struct model_file {
     hf_config         config;         /* directories; root is NULL without config.json */
     arena             generation_mem; /* holds generation */
     const json_value *generation;
+    arena             packed; /* weights that were packed in another way (formats/packed.h) */
 };
 
 /* Maps a weight file and keeps the mapping in m. Says so when it is a Git LFS pointer instead of the file. */

@@ -10,6 +10,7 @@
  */
 #include "base/log.h"
 #include "formats/model_impl.h"
+#include "formats/packed.h"
 #include "formats/safetensors.h"
 #include "formats/text.h"
 
@@ -317,5 +318,5 @@ int model_open_dir(model_file *m, const char *dir, const char *only_weights, err
         m->format = MODEL_MLX;
         return check_mlx(m, e);
     }
-    return 0;
+    return packed_expand(m, e);
 }

@@ -62,6 +62,9 @@ int nn_device_list(const nn_backend *const *backends, nn_device *out, int cap);
 
 /* --- opening ---------------------------------------------------------------------------------------------------- */
 
+/* Sees a row of the input of a product with w before it is computed; expert: which matrix of a stack, else 0. */
+typedef void (*nn_observe)(void *ctx, const nn_mat *w, int expert, const float *row);
+
 typedef struct nn_exec_options {
     nn_limits  limits;
     nn_kv_type k_type, v_type;
@@ -74,6 +77,9 @@ typedef struct nn_exec_options {
     bool     pin;
     bool     steady; /* all threads in every step, even where other programs hold the cores: for tests */
     unsigned cpu;    /* instruction sets that may be used; those absent are dropped */
+
+    nn_observe observe; /* NULL: nobody looks. Called by one thread, rows in their order */
+    void      *observe_ctx;
 } nn_exec_options;
 
 /* The types of one layer's pages. */

@@ -193,6 +193,11 @@ const pre_name *pre_name_find(view name) {
 
 const pre_name *pre_name_at(size_t index) { return index < sizeof names / sizeof names[0] ? &names[index] : NULL; }
 
+const char *tok_pre_at(size_t index) {
+    const pre_name *p = pre_name_at(index);
+    return p ? p->name : NULL;
+}
+
 int pre_name_apply(tok *t, const pre_name *p, err *e) {
     int rc;
     for (size_t i = 0; i < sizeof p->patterns / sizeof p->patterns[0] && p->patterns[i]; i++) {

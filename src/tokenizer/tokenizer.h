@@ -75,6 +75,9 @@ typedef struct tok_vocab_source {
 
 void tok_vocab_source_init(tok_vocab_source *s); /* empty, everything absent */
 
+/* The names that `pre` may have; NULL behind the last. */
+const char *tok_pre_at(size_t index);
+
 /* Each: on success the caller owns *out; on failure *out is NULL and e says why. Memory is borrowed for the call. */
 int tok_open_vocab(tok **out, const tok_vocab_source *source, const tok_options *o, err *e);
 int tok_open_json(tok **out, const char *data, size_t bytes, err *e);          /* tokenizer.json */

@@ -28,7 +28,9 @@ int simple_open(simple *s, const char *device, const nn_model *m, const simple_o
                           .k_open = o->k_open,
                           .n_threads = o->n_threads,
                           .steady = o->steady,
-                          .cpu = o->cpu };
+                          .cpu = o->cpu,
+                          .observe = o->observe,
+                          .observe_ctx = o->observe_ctx };
     size_t          t = (size_t)s->max_tokens, n = (size_t)s->n_seq;
     int             rc = backend_find(device, &backend, &found, e);
     if (rc < 0) return rc;

@@ -22,6 +22,8 @@ typedef struct simple_options {
     int        precise_layers;
     bool       k_open;
     unsigned   cpu;
+    nn_observe observe;
+    void      *observe_ctx;
 } simple_options;
 
 /* Tokens of one sequence in a step. */

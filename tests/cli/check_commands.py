@@ -37,7 +37,11 @@ CASES = {
     "pull": dict(error=(["owner/repo", "--quiet"], 1, "127.0.0.1"), json=NOT_A_LISTING),  # progress, see pull_json
     "bench": dict(error=([NOWHERE], 1, NOWHERE), json=["demo", "-p", "8", "-n", "2", "-t", "1", "--json"]),
     "perplexity": dict(error=([NOWHERE, "/nowhere/text"], 1, "/nowhere/"), json=NOT_A_LISTING),
-    "quantize": dict(error=([NOWHERE, HOME + "/o.gguf", "Q8_0"], 1, NOWHERE), json=NOT_A_LISTING),
+    "convert": dict(error=([NOWHERE, HOME + "/o.gguf"], 1, NOWHERE), json=["demo", HOME + "/c.gguf", "--dry-run", "--json"]),
+    "quantize": dict(error=([NOWHERE, HOME + "/o.gguf", "Q8_0"], 1, NOWHERE),
+                     json=["demo", HOME + "/q.gguf", "Q4_K_M", "--dry-run", "--json"]),
+    "imatrix": dict(error=([NOWHERE, "/nowhere/text", HOME + "/i.gguf"], 1, NOWHERE), json=NOT_A_LISTING),
+    "compare": dict(error=([NOWHERE, NOWHERE, "--text", "/nowhere/text"], 1, NOWHERE), json=NOT_A_LISTING),
     "list": dict(error=(["x"], 2, "unexpected argument 'x'"), json=["--json"]),
     "create": dict(error=(["mine", NOWHERE], 1, NOWHERE), json=NOT_A_LISTING),
     "adapter add": dict(error=(["nobody", NOWHERE], 1, "nobody"), json=NOT_A_LISTING),

@@ -131,6 +131,7 @@ void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker);
 void cpu_group(cpu_exec *x, const nn_op *op, int worker);
+void cpu_observe(cpu_exec *x, const nn_op *op, int worker); /* shows a product's input to who asked for it */
 void cpu_quant(cpu_exec *x, const cpu_item *it, int worker);
 /* n values of buffer b, from element `at` on, into an int8 area; both multiples of a block. */
 void cpu_quant_piece(cpu_exec *x, int area, nn_buf b, int64_t at, int64_t n);

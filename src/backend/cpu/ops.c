@@ -335,7 +335,10 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
 void cpu_run_item(cpu_exec *x, const cpu_item *it, int worker) {
     const nn_op *op = &x->base.x.model->tape->ops[it->op];
     switch (it->kind) {
-    case CPU_ITEM_OP: run_op(x, it, op, worker); break;
+    case CPU_ITEM_OP:
+        cpu_observe(x, op, worker);
+        run_op(x, it, op, worker);
+        break;
     case CPU_ITEM_ROPE_TABLE: rope_table(x, it, worker); break;
     case CPU_ITEM_QUANT: cpu_quant(x, it, worker); break;
     case CPU_ITEM_GROUP: cpu_group(x, op, worker); break;

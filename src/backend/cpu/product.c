@@ -126,3 +126,19 @@ void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
         x->k.matmul.run(&a, p0, p1, cpu_scratch(x, worker));
     }
 }
+
+void cpu_observe(cpu_exec *x, const nn_op *op, int worker) {
+    nn_observe see = x->base.x.options.observe;
+    void      *ctx = x->base.x.options.observe_ctx;
+    if (!see || worker != 0 || (op->kind != NN_OP_LINEAR && op->kind != NN_OP_EXPERTS)) return;
+    const nn_mat *w = op->u.linear.w;
+    const float  *in = local_buf(&x->base, op->in[0]);
+    if (op->kind == NN_OP_LINEAR) {
+        for (int64_t r = 0; r < local_rows(&x->base, op->out); r++) see(ctx, w, 0, in + r * w->cols);
+        return;
+    }
+    bool per_token = x->base.x.model->tape->bufs[op->in[0]].mult == 1;
+    for (int e = 0; e < w->n_stack; e++)
+        for (int32_t i = x->start[e]; i < x->start[e + 1]; i++)
+            see(ctx, w, e, in + (int64_t)(per_token ? x->in_of : x->row_of)[i] * w->cols);
+}
