@@ -3,9 +3,9 @@
  * hearth bench: prompt and generation speed of a model, through the engine that serves requests.
  *
  * Prompt: P random tokens of the vocabulary from an empty cache, until the first token is picked. Generation: N tokens
- * after a prompt of one token, end tokens forbidden. With a batch of B there are B such requests at once; the clock
- * runs from the step in which the last of them has begun to the one in which the first ends, so that every counted step
- * has B tokens. Each figure is the median over the repetitions. Weights are moved into huge pages first where hearth
+ * after a prompt of one token (or --depth of them), end tokens forbidden. With a batch of B there are B such requests at
+ * once; the clock runs from the step in which the last of them has begun to the one in which the first ends, so that every
+ * counted step has B tokens. Each figure is the median over the repetitions. Weights are moved into huge pages first where hearth
  * run would do so too; --mapped leaves them in the page cache. --speculate measures something else: bench_speculate.c.
  */
 #include "base/clock.h"
@@ -31,7 +31,7 @@
 enum { MAX_BATCHES = 16, MAX_BATCH = 256, MAX_REPS = 100, MAX_TOKENS = 1 << 20 };
 
 typedef struct bench {
-    int         n_prompt, n_generate, reps, threads;
+    int         n_prompt, n_generate, depth, reps, threads;
     nn_kv_type  kv;
     const char *device;
     unsigned    cpu; /* instruction sets that may be used */
@@ -136,7 +136,7 @@ static int measure_all(bench *b, err *e) {
     if (rc == 0) b->prompt_speed = median(v, b->reps);
     for (int k = 0; rc == 0 && k < b->n_batch; k++) {
         for (int i = 0; rc == 0 && i < b->reps; i++) {
-            rc = measure(b, &g, b->batch[k], 1, b->n_generate + 1, e);
+            rc = measure(b, &g, b->batch[k], b->depth, b->n_generate + 1, e);
             v[i] = g.to > g.from ? g.tokens / (g.to - g.from) : 0;
         }
         if (rc == 0) b->speed[k] = median(v, b->reps);
@@ -147,18 +147,19 @@ static int measure_all(bench *b, err *e) {
 /* --- opening and showing --- */
 
 static int open_engine(bench *b, const char *path, err *e) {
-    int rc, most = 1, longest = b->n_prompt + 1 > b->n_generate + 2 ? b->n_prompt + 1 : b->n_generate + 2;
+    int rc, most = 1, answer = b->depth + b->n_generate + 1;
+    int longest = b->n_prompt + 1 > answer ? b->n_prompt + 1 : answer;
     for (int i = 0; i < b->n_batch; i++) most = b->batch[i] > most ? b->batch[i] : most;
     if ((rc = model_file_open(&b->file, path, e)) < 0) return rc;
     if ((rc = nn_model_open(&b->model, b->file, models_list, &(nn_model_options){ 0 }, e)) < 0) return rc;
     if (b->model->dims->context > 0 && longest > b->model->dims->context)
-        return err_set(e, ERR_ARG, "the model's context holds %d tokens, but -p %d -n %d need %d",
-                       b->model->dims->context, b->n_prompt, b->n_generate, longest);
+        return err_set(e, ERR_ARG, "the model's context holds %d tokens, but -p %d -n %d --depth %d need %d",
+                       b->model->dims->context, b->n_prompt, b->n_generate, b->depth, longest);
     (void)bundle_tokenizer_open(&b->tok, b->file, NULL, NULL);
     if (!b->mapped && machine_memory_available(NULL) / 2 > model_file_bytes(b->file))
         (void)model_file_settle(b->file, NULL);
     /* The engine's cache holds two full sequences: long enough ones for every sequence of the largest batch. */
-    int            half = most * ((b->n_generate + 2 + 31) / 32 * 32) / 2;
+    int            half = most * ((answer + 31) / 32 * 32) / 2;
     engine_options o = { .n_ctx = longest > half ? longest : half,
                          .max_seqs = most,
                          .n_threads = b->threads,
@@ -195,8 +196,8 @@ static void show(const bench *b, const char *path, bool json) {
         str_put_json(&out, cpu, strlen(cpu));
         str_printf(&out, ",\"threads\":%d,\"kv\":\"%s\",\"repetitions\":%d", b->threads, nn_kv_type_name(b->kv),
                    b->reps);
-        str_printf(&out, ",\"prompt\":{\"tokens\":%d,\"tokens_per_second\":%.2f},\"generation\":[", b->n_prompt,
-                   b->prompt_speed);
+        str_printf(&out, ",\"depth\":%d,\"prompt\":{\"tokens\":%d,\"tokens_per_second\":%.2f},\"generation\":[",
+                   b->depth, b->n_prompt, b->prompt_speed);
         for (int i = 0; i < b->n_batch; i++)
             str_printf(&out, "%s{\"batch\":%d,\"tokens\":%d,\"tokens_per_second\":%.2f}", i ? "," : "", b->batch[i],
                        b->n_generate, b->speed[i]);
@@ -245,10 +246,11 @@ static int run(const cli_args *a) {
     unsigned    mask;
     char       *path = NULL;
     long long   p = cli_int(a, "prompt", 512), n = cli_int(a, "generate", 64), reps = cli_int(a, "reps", 3);
+    long long   depth = cli_int(a, "depth", 1);
     long long   threads = cli_int(a, "threads", sysconf(_SC_NPROCESSORS_ONLN));
     err         e = { 0 };
-    if (!in_range(p, 1, MAX_TOKENS) || !in_range(n, 1, MAX_TOKENS))
-        return cli_usage_error(a, "-p and -n must lie between 1 and %d", MAX_TOKENS);
+    if (!in_range(p, 1, MAX_TOKENS) || !in_range(n, 1, MAX_TOKENS) || !in_range(depth, 1, MAX_TOKENS))
+        return cli_usage_error(a, "-p, -n and --depth must lie between 1 and %d", MAX_TOKENS);
     if (!in_range(reps, 1, MAX_REPS)) return cli_usage_error(a, "--reps must lie between 1 and %d", MAX_REPS);
     if (!in_range(threads, 1, 1024)) return cli_usage_error(a, "-t must lie between 1 and 1024");
     if (!read_batches(&b, cli_string(a, "batch", "1")))
@@ -261,6 +263,7 @@ static int run(const cli_args *a) {
     if (sets) b.cpu &= mask;
     b.n_prompt = (int)p;
     b.n_generate = (int)n;
+    b.depth = (int)depth;
     b.reps = (int)reps;
     b.threads = (int)threads;
     b.mapped = cli_flag(a, "mapped");
@@ -282,6 +285,7 @@ static int run(const cli_args *a) {
 static const cli_option options[] = {
     { "prompt", CLI_INT, "N", "number of tokens in the prompt (512)", 'p' },
     { "generate", CLI_INT, "N", "number of tokens to generate (64)", 'n' },
+    { "depth", CLI_INT, "N", "number of tokens in front of the generated ones (1)", 0 },
     { "threads", CLI_INT, "N", "number of compute threads (one per core)", 't' },
     { "batch", CLI_STRING, "LIST", "numbers of sequences that generate at the same time, such as 1,4,16 (1)", 'b' },
     { "reps", CLI_INT, "N", "number of repetitions, of which the median is reported (3)", 'r' },
