@@ -29,6 +29,17 @@ static bool look_up(const char *id, const nn_backend **backend, nn_device *devic
     return false;
 }
 
+int backend_prepare(const char *id, err *e) {
+    int rc = 0;
+    if (id && (!*id || strcmp(id, "auto") == 0)) id = NULL;
+    for (const nn_backend *const *b = table; *b && rc == 0; b++) {
+        size_t n = strlen((*b)->name);
+        if (!(*b)->prepare || (id && (strncmp(id, (*b)->name, n) != 0 || id[n] != ':'))) continue;
+        rc = (*b)->prepare(id, e);
+    }
+    return rc;
+}
+
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e) {
     nn_device devices[NN_MAX_DEVICES];
     str       known;

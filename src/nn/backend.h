@@ -137,6 +137,9 @@ struct nn_backend {
     unsigned    can; /* NN_BATCH_*: what a batch may hold beyond tokens (nn/batch.h) */
 
     int (*devices)(nn_device *out, int cap); /* returns how many it wrote; none is not an error */
+    /* The first call of a process that will be walled in: starts the driver, with all that opening an executor on the
+     * device (NULL: the first one) will need of files, executable memory and threads. NULL: nothing is needed. */
+    int (*prepare)(const char *device, err *e);
     int (*measure)(nn_memory *out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e);
     int (*open)(nn_exec **out, const nn_device *d, const nn_model *m, const nn_exec_options *o, err *e);
     void (*free)(nn_exec *x); /* waits for what is under way */

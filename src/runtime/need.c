@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/need.h"
 
+#include "backend/backend.h"
 #include "base/machine.h"
 #include "base/num.h"
 #include "kernels/cpu.h"
@@ -46,8 +47,13 @@ static void count_token(need *out, const nn_model *m) {
     }
 }
 
-size_t need_cache_room(const model_file *f) {
-    uint64_t free_bytes = machine_memory_available(NULL), usable = free_bytes / 10 * 7, weights = model_file_bytes(f);
+size_t need_cache_room(const model_file *f, const char *device) {
+    const nn_backend *backend;
+    nn_device         d;
+    err               e;
+    uint64_t          free_bytes = machine_memory_available(NULL);
+    if (backend_find(device, &backend, &d, &e) == 0 && d.kind == NN_DEVICE_GPU) free_bytes = d.total_bytes;
+    uint64_t usable = free_bytes / 10 * 7, weights = model_file_bytes(f);
     uint64_t beside = usable > weights ? (usable - weights) / 2 : 0;
     return (size_t)num_min((int64_t)(free_bytes / 4), (int64_t)beside);
 }
@@ -59,7 +65,7 @@ int need_of_model(need *out, const model_file *f, const engine_options *options,
     engine_memory    m;
     *out = (need){ 0 };
     if (o.cpu == 0) o.cpu = cpu_detect();
-    if (!o.cache_room) o.cache_room = need_cache_room(f);
+    if (!o.cache_room) o.cache_room = need_cache_room(f, o.device);
     if (o.max_seqs < n_sequences) o.max_seqs = n_sequences;
     int rc = nn_model_open(&model, f, models_list, &mo, e);
     if (rc < 0) return rc;

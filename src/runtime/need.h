@@ -49,8 +49,8 @@ int need_of_path(need *out, const char *path, const engine_options *o, int n_seq
 /* With the settings that it would be opened with: their context, and their draft model beside it. */
 int need_of_settings(need *out, const char *path, const runtime_settings *s, const engine_options *o, err *e);
 
-/* What the cache of a model may take where nobody said how long its context is: of the memory that is free now, a
- * quarter, and half of what its weights leave. */
-size_t need_cache_room(const model_file *f);
+/* What the cache of a model may take where nobody said how long its context is: of the memory that is free now, or of
+ * what a device with memory of its own has, a quarter, and half of what its weights leave. */
+size_t need_cache_room(const model_file *f, const char *device);
 
 #endif

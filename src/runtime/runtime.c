@@ -86,7 +86,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
                            .rope_original_context = o->settings.rope_original_context };
     if (g.cpu == 0) g.cpu = cpu_detect();
     if ((rc = model_file_open(&r->file, o->path, e)) < 0) return rc;
-    if (!g.cache_room) g.cache_room = need_cache_room(r->file);
+    if (!g.cache_room) g.cache_room = need_cache_room(r->file, g.device);
     if ((rc = nn_model_open(&r->model, r->file, models_list, &m, e)) < 0) return rc;
     progress(o, 0.2f);
     if ((rc = chat_open(&r->chat, o->path, text, e)) < 0) return rc;

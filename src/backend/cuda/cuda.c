@@ -137,10 +137,20 @@ static int cuda_devices(nn_device *out, int cap) {
     return found;
 }
 
+static int cuda_prepare(const char *id, err *e) {
+    cuda_device d;
+    int         n = 0;
+    /* All kernels are loaded with the context: those that come as PTX are compiled by a library of its own. */
+    if (setenv("CUDA_MODULE_LOADING", "EAGER", 1) != 0) return err_set_nomem(e);
+    if (id) (void)sscanf(id, "cuda:%d", &n);
+    return cuda_device_count(NULL) > n ? cuda_device_open(&d, n, e) : 0;
+}
+
 const nn_backend backend_cuda = {
     .name = "cuda",
     .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT,
     .devices = cuda_devices,
+    .prepare = cuda_prepare,
     .measure = cuda_measure,
     .open = cuda_open,
     .free = cuda_exec_free,

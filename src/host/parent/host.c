@@ -2,6 +2,7 @@
 /* Names, requests and calls: what callers of the host see. The keeper decides what is loaded. */
 #include "host/host.h"
 
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/machine.h"
@@ -120,6 +121,11 @@ static void fill_defaults(host_options *o) {
     if (!device_memory_on(&o->budget, NEED_CPU)) {
         uint64_t most = machine_memory_available(NULL) / 5 * 4;
         (void)device_memory_set(&o->budget, NEED_CPU, most ? most : HOST_NO_LIMIT); /* 0: the system does not say */
+    }
+    nn_device devices[NN_MAX_DEVICES];
+    for (int i = 0, n = backend_devices(devices, NN_MAX_DEVICES); i < n; i++) {
+        if (devices[i].kind == NN_DEVICE_GPU && !device_memory_on(&o->budget, devices[i].id))
+            (void)device_memory_set(&o->budget, devices[i].id, devices[i].total_bytes / 10 * 9);
     }
 }
 

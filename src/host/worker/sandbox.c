@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-enum { DEFAULT_FILES = 256, LANDLOCK_TCP = 4, LANDLOCK_SIGNALS = 6 };
+enum { DEFAULT_FILES = 256, GPU_FILES = 1024, LANDLOCK_TCP = 4, LANDLOCK_SIGNALS = 6 };
 
 static void note_landlock(sandbox_state *s, int version) {
     s->landlock = version;
@@ -53,8 +53,8 @@ static int lower(int which, rlim_t to, const char *what, err *e) {
 }
 
 static int set_limits(const sandbox_options *o, err *e) {
-    int rc = lower(RLIMIT_CORE, 0, "core files", e);
-    if (rc == 0) rc = lower(RLIMIT_NOFILE, o->max_files > 0 ? (rlim_t)o->max_files : DEFAULT_FILES, "descriptors", e);
+    int rc = lower(RLIMIT_CORE, 0, "core files", e), files = o->gpu ? GPU_FILES : DEFAULT_FILES;
+    if (rc == 0) rc = lower(RLIMIT_NOFILE, (rlim_t)(o->max_files > 0 ? o->max_files : files), "descriptors", e);
     if (rc == 0 && o->max_file_bytes) rc = lower(RLIMIT_FSIZE, (rlim_t)o->max_file_bytes, "file sizes", e);
     return rc;
 }
@@ -107,8 +107,9 @@ int sandbox_enter(const sandbox_options *o, err *e) {
                          &why);
         if (rc == 0) note_landlock(&s, version);
     }
+    if (rc == 0 && o->before_filter) o->before_filter(o->ctx);
     if (rc == 0) {
-        int bad = sandbox_calls_restrict(o->n_writable > 0, &why);
+        int bad = sandbox_calls_restrict(o->n_writable > 0, o->gpu, &why);
         s.filter = bad == 0;
         if (bad < 0) rc = without(o, bad, &why);
     }

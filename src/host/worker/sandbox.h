@@ -61,9 +61,16 @@ typedef struct sandbox_options {
     const char *const *writable;
     size_t             n_writable;
     sandbox_missing    missing;
-    int                max_files;      /* descriptors; 0: 256 */
-    uint64_t           max_file_bytes; /* size of a file that is written; 0: as it was */
-    sandbox_state     *held;           /* NULL, or filled: what holds now */
+    /* The model computes on a GPU: its device files may be opened and asked, and the driver's libraries and tables be
+     * read. */
+    bool gpu;
+    /* NULL, or what needs more than the filter allows, such as loading the driver: it is called behind Landlock and in
+     * front of the filter, which then holds for the threads it started, too. An error of it is the caller's. */
+    void (*before_filter)(void *ctx);
+    void          *ctx;
+    int            max_files;      /* descriptors; 0: 256, with a GPU 1024 */
+    uint64_t       max_file_bytes; /* size of a file that is written; 0: as it was */
+    sandbox_state *held;           /* NULL, or filled: what holds now */
 } sandbox_options;
 
 /* On success says in the log what holds. After a failure some walls may stand already: the process should end. */

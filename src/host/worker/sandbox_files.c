@@ -61,7 +61,7 @@ static int allow_fd(const rules *r, int fd, const char *path, uint64_t rights, e
     struct stat st;
     if (fstat(fd, &st) != 0) return err_set_errno(e, "sandbox: cannot look at %s", path);
     /* Rights of directories are an error on a file. */
-    if (!S_ISDIR(st.st_mode)) rights &= FS_READ_FILE | FS_WRITE_FILE | FS_TRUNCATE;
+    if (!S_ISDIR(st.st_mode)) rights &= FS_READ_FILE | FS_WRITE_FILE | FS_TRUNCATE | FS_IOCTL_DEV;
     a.allowed = rights & r->handled;
     if (syscall(CALL_ADD_RULE, r->fd, RULE_PATH_BENEATH, &a, 0) == 0) return 0;
     return err_set_errno(e, "sandbox: cannot make a rule for %s", path);
@@ -149,6 +149,38 @@ static int allow_model(const rules *r, const char *path, err *e) {
     return rc;
 }
 
+/* NVIDIA's: the device files with what can be asked of them, the driver's libraries and tables read-only. */
+static int allow_gpu(const rules *r, err *e) {
+    static const char *const paths[] = { "/lib",
+                                         "/lib64",
+                                         "/usr/lib",
+                                         "/usr/lib64",
+                                         "/usr/local/lib",
+                                         "/usr/local/nvidia",
+                                         "/usr/local/cuda",
+                                         "/etc/ld.so.cache",
+                                         "/proc/driver/nvidia",
+                                         "/proc/devices",
+                                         "/proc/sys/vm",
+                                         "/sys/bus/pci",
+                                         "/sys/devices",
+                                         "/sys/module" };
+    const uint64_t           device = FS_READ_FILE | FS_WRITE_FILE | FS_READ_DIR | FS_IOCTL_DEV;
+    int                      rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof paths / sizeof paths[0]; i++) rc = allow_if_there(r, paths[i], e);
+    DIR *d = opendir("/dev");
+    if (!d) return err_set_errno(e, "sandbox: cannot open /dev");
+    for (struct dirent *x; rc == 0 && (x = readdir(d));) {
+        if (strncmp(x->d_name, "nvidia", 6) != 0) continue;
+        int fd = openat(dirfd(d), x->d_name, O_PATH | O_CLOEXEC);
+        if (fd < 0) continue; /* gone */
+        rc = allow_fd(r, fd, x->d_name, device, e);
+        close(fd);
+    }
+    closedir(d);
+    return rc;
+}
+
 static int allow_all(const rules *r, const sandbox_options *o, err *e) {
     /* The number of cores and which of them are siblings; the C library's look at its own stack and at memory. */
     static const char *const system_paths[] = { "/sys/devices/system/cpu", "/proc/self", "/proc/meminfo",
@@ -158,6 +190,7 @@ static int allow_all(const rules *r, const sandbox_options *o, err *e) {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof system_paths / sizeof system_paths[0]; i++)
         rc = allow_if_there(r, system_paths[i], e);
+    if (rc == 0 && o->gpu) rc = allow_gpu(r, e);
     for (size_t i = 0; rc == 0 && i < o->n_readable; i++) rc = allow_model(r, o->readable[i], e);
     for (size_t i = 0; rc == 0 && i < o->n_writable; i++) rc = allow(r, o->writable[i], all, e);
     return rc;

@@ -11,6 +11,6 @@ int sandbox_files_restrict(const sandbox_options *o, int version, err *e);
 
 /* The system-call filter (sandbox_calls.c). */
 bool sandbox_calls_known(void);
-int  sandbox_calls_restrict(bool may_write, err *e);
+int  sandbox_calls_restrict(bool may_write, bool gpu, err *e);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host/worker/worker.h"
 
+#include "backend/backend.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/queue.h"
@@ -357,7 +358,7 @@ static int find_room(worker *w, engine_options *o, err *e) {
     model_file *f;
     int         rc = model_file_open(&f, w->open.runtime.path, e);
     if (rc < 0) return rc;
-    o->cache_room = w->open.runtime.engine.cache_room = need_cache_room(f);
+    o->cache_room = w->open.runtime.engine.cache_room = need_cache_room(f, o->device);
     model_file_free(f);
     return 0;
 }
@@ -522,8 +523,19 @@ static int keep_lora(worker *w, err *e) {
     return copy ? 0 : err_set_nomem(e);
 }
 
+static bool has_gpu(const char *device) {
+    return (!device || strcmp(device, "cpu") != 0) && access("/dev/nvidiactl", F_OK) == 0;
+}
+
+/* Opening the model says what is wrong with its device, if anything. */
+static void prepare_device(void *ctx) {
+    const worker *w = ctx;
+    err           e = { 0 };
+    if (backend_prepare(w->open.runtime.engine.device, &e) < 0) log_warn("worker", "%s", e.msg);
+}
+
 /* Before anything of the model is opened, while there is one thread. */
-static int build_walls(const worker *w, err *e) {
+static int build_walls(worker *w, err *e) {
     const char             *cache = w->open.runtime.engine.disk_cache_dir, *dir = w->open.runtime.adapter_dir;
     const runtime_settings *s = &w->open.runtime.settings;
     const char             *readable[4 + RUNTIME_MAX_LORA] = { w->open.runtime.path };
@@ -536,10 +548,16 @@ static int build_walls(const worker *w, err *e) {
     for (size_t i = 0; i < s->n_lora; i++) {
         if (access(s->lora[i].path.data, F_OK) == 0) readable[n++] = s->lora[i].path.data;
     }
-    sandbox_options o = {
-        .readable = readable, .n_readable = n, .writable = &cache, .n_writable = cache ? 1 : 0, .missing = SANDBOX_WARN
-    };
-    int rc = sandbox_enter(&o, e);
+    bool            gpu = has_gpu(w->open.runtime.engine.device);
+    sandbox_options o = { .gpu = gpu,
+                          .before_filter = gpu ? prepare_device : NULL,
+                          .ctx = w,
+                          .readable = readable,
+                          .n_readable = n,
+                          .writable = &cache,
+                          .n_writable = cache ? 1 : 0,
+                          .missing = SANDBOX_WARN };
+    int             rc = sandbox_enter(&o, e);
     free(eyes);
     return rc;
 }
