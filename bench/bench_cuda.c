@@ -10,7 +10,7 @@
  *
  * "many": TFLOP/s of 256, 512 and 2048 rows; for packed types with ("all") and without unpacking the weights.
  *
- * Options: --part few|many, --types A,B, --rows 1,2,.., --shapes ROWSxCOLS,.., --reps N, --path few|mma|wgmma,
+ * Options: --part few|many, --types A,B, --rows 1,2,.., --shapes ROWSxCOLS,.., --reps N, --path few|mma|wgmma|held,
  * --cluster N, --stages N, --tile N (plans of the few-row kernel, cuda_few_plan).
  */
 #include "kernels/cuda/probe.h"
@@ -288,7 +288,10 @@ static options parse(int argc, char **argv) {
         else if (strcmp(argv[i], "--tile") == 0)
             o.plan.tile = atoi(v);
         else if (strcmp(argv[i], "--path") == 0)
-            o.path = strcmp(v, "few") == 0 ? CUDA_PATH_FEW : strcmp(v, "mma") == 0 ? CUDA_PATH_MMA : CUDA_PATH_WGMMA;
+            o.path = strcmp(v, "few") == 0    ? CUDA_PATH_FEW
+                     : strcmp(v, "mma") == 0  ? CUDA_PATH_MMA
+                     : strcmp(v, "held") == 0 ? CUDA_PATH_HELD
+                                              : CUDA_PATH_WGMMA;
         else if (strcmp(argv[i], "--stages") == 0)
             o.plan.stages = atoi(v);
         else

@@ -305,7 +305,7 @@ static void scene_run(check *c, scene *s, const int *pick, int n, cuda_path path
                 differ += bits(got) != bits(s->expect[pick[i] * s->rows + r]);
         }
     }
-    static const char *const paths[] = { "auto", "few", "mma", "wgmma" };
+    static const char *const paths[] = { "auto", "few", "mma", "wgmma", "held" };
     CHECK(c, differ == 0, "%s %lldx%lld, %d rows by %s (cluster %d, stages %d): %ld values differ",
           tensor_type_name(s->type), (long long)s->rows, (long long)s->cols, n, paths[path], plan.cluster, plan.stages,
           differ);
@@ -355,7 +355,7 @@ static void check_products(check *c, const cuda_device *d, tensor_type type, int
                                   48, 63, 64, 65, 96, 127, 128, 129, 192, 255, 256, 257, 384, 511, 512 };
     scene            s;
     int              pick[MAX_N];
-    const int        many = d->code == 90 ? 2 : 1;
+    const int        many = d->code != 90 ? 1 : type == TENSOR_F16 || type == TENSOR_BF16 ? 2 : 3;
     scene_open(c, &s, d, type, rows, cols);
     for (int i = 0; i < MAX_N; i++) pick[i] = i;
     scene_run(c, &s, pick, MAX_N, CUDA_PATH_MMA, (cuda_few_plan){ 0 }, true);

@@ -41,21 +41,23 @@ typedef struct cuda_layer {
 /* Rows that the host looks up and sends along with the batch. */
 typedef struct cuda_embed {
     int    op;
-    float *host; /* pinned */
-    size_t at;   /* in the heap */
+    float *host;   /* pinned */
+    size_t at;     /* in the heap */
+    size_t raw_at; /* of rows as the file has them, where the device can read those; 0: the host makes them f32 */
 } cuda_embed;
 
 /* A recorded step, by what its launches depend on. */
 typedef struct cuda_step {
     int        n_tok, n_seq, n_out, n_hidden, chunks;
+    bool       raw, ends; /* whether embedding rows are the file's; rows have ends of their own */
     int        seen;
     cuda_graph graph; /* NULL: not recorded yet */
 } cuda_step;
 
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
-    size_t arena, image, scale, scratch, step, parts, slots, block, largest, keys, ropes[CUDA_MAX_ROPES], order, items,
-        end;
+    size_t arena, image, scale, scratch, step, parts, counts, slots, block, largest, keys, ropes[CUDA_MAX_ROPES], order,
+        items, end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -78,6 +80,7 @@ typedef struct cuda_exec {
     cuda_layer *layers;
     int64_t     slot_floats;
     cuda_areas  areas;
+    size_t      most_kv; /* key heads of a layer */
     size_t      step_bytes, image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
     int         max_chunks;
     uint8_t    *together; /* [n_ops]: ops from this one on that one product computes; 0 and 1: itself alone */
@@ -98,6 +101,9 @@ typedef struct cuda_exec {
     /* What the image and the lists of experts hold, as far as the tape was run; 0: nothing. */
     nn_buf image_of, sorted_of;
     int    image_split;
+    bool   whole;   /* a step runs, not single ops that somebody looks at */
+    bool   raw;     /* embedding rows lie as the file has them */
+    int    norm_at; /* 1 + the norm that the next product does itself; 0: none */
 
     void     *staging; /* pinned, for rows on their way out */
     cuda_step steps[CUDA_GRAPHS];

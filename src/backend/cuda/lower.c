@@ -41,7 +41,7 @@ static int lower_product(cuda_exec *x, int i, const nn_op *op, err *e) {
         most(&x->image_bytes, cuda_rows_bytes((int64_t)rows, m->cols));
         most(&x->image_rows, rows);
     }
-    if (op->kind == NN_OP_LINEAR && out > CUDA_FEW_PACKED)
+    if (op->kind == NN_OP_LINEAR && out > CUDA_FEW)
         most(&x->scratch_bytes, cuda_scratch_bytes(w->type, m->rows, m->cols));
     if (op->kind == NN_OP_EXPERTS) {
         if (m->n_stack > CUDA_MAX_EXPERTS) return cuda_refuse(x, i, "too many experts", e);
@@ -71,6 +71,7 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     int64_t rows = l->max_tokens < PARTS_ROWS ? l->max_tokens : PARTS_ROWS;
     int64_t parts = cuda_attn_parts(rows, a->n_head, dim_out, x->max_chunks);
     most(&x->parts_floats, (size_t)(parts < PARTS_MOST ? parts : PARTS_MOST));
+    most(&x->most_kv, latent ? 1 : (size_t)a->n_kv);
     int rc = need_vec(x, a->sinks, e);
     if (rc == 0) rc = need_vec(x, a->bias, e);
     if (rc == 0 && a->alibi) rc = cuda_weights_add_vec(x, a->alibi, a->n_head, e);
@@ -251,6 +252,7 @@ static void lay_out(cuda_exec *x) {
     a->scratch = take(&at, x->scratch_bytes);
     a->step = take(&at, x->step_bytes);
     a->parts = take(&at, x->parts_floats * sizeof(float));
+    a->counts = take(&at, (size_t)l->max_seqs * x->most_kv * sizeof(unsigned));
     a->slots = take(&at, (size_t)l->n_slots * x->x.memory.slot_bytes);
     a->block = take(&at, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t));
     nn_buf logits = x->x.model->tape->logits;
@@ -262,8 +264,11 @@ static void lay_out(cuda_exec *x) {
     a->order = take(&at, x->group_rows * sizeof(int32_t));
     a->items = take(&at, (1 + 3 * x->group_items) * sizeof(int32_t));
     for (int i = 0; i < x->n_embeds; i++) {
-        const nn_op *op = &x->x.model->tape->ops[x->embeds[i].op];
+        const nn_op      *op = &x->x.model->tape->ops[x->embeds[i].op];
+        const tensor_mat *m = op->u.embed.table->at;
         x->embeds[i].at = take(&at, (size_t)l->max_tokens * (size_t)op->u.embed.table->cols * sizeof(float));
+        if (cuda_can_embed(m->type) && !m->scales)
+            x->embeds[i].raw_at = take(&at, (size_t)l->max_tokens * m->row_bytes);
     }
     a->end = at;
     x->x.memory.heap_bytes = at;
@@ -292,7 +297,7 @@ static int join_products(cuda_exec *x, err *e) {
         const cuda_mat *m = cuda_mat_of(x, t->ops[i].u.linear.w);
         int64_t         rows = 0;
         for (int k = 0; k < n; k++) rows += t->ops[i + k].u.linear.w->rows;
-        if (nn_rows_max(&x->x.options.limits, &t->bufs[t->ops[i].out]) > CUDA_FEW_PACKED)
+        if (nn_rows_max(&x->x.options.limits, &t->bufs[t->ops[i].out]) > CUDA_FEW)
             most(&x->scratch_bytes, cuda_scratch_bytes(m->type, rows, m->from->cols));
     }
     return 0;

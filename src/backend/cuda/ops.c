@@ -2,6 +2,8 @@
 /* Ops of the tape as kernel launches. Rows and buffers come from the batch under way; nothing waits. */
 #include "backend/cuda/cuda.h"
 
+#include "tensor/mat.h"
+
 static const nn_buf_info *info(const cuda_exec *x, nn_buf b) { return &x->x.model->tape->bufs[b]; }
 
 static const float *vec(const cuda_exec *x, const nn_vec *v) { return v ? cuda_vec_of(x, v->data) : NULL; }
@@ -19,7 +21,14 @@ static int run_embed(cuda_exec *x, int number, const nn_op *op, err *e) {
     float  *rows = NULL, *out = cuda_buf(x, op->out);
     int64_t n = x->batch.n_tok * info(x, op->out)->width;
     for (int i = 0; i < x->n_embeds; i++) {
-        if (x->embeds[i].op == number) rows = (float *)(void *)(x->heap + x->embeds[i].at);
+        if (x->embeds[i].op != number) continue;
+        const tensor_mat *t = op->u.embed.table->at;
+        bool              raw = x->raw && x->embeds[i].raw_at;
+        rows = (float *)(void *)(x->heap + x->embeds[i].at);
+        int rc = raw ? cuda_op_embed(op->kind == NN_OP_EMBED ? out : rows, x->heap + x->embeds[i].raw_at, t->type,
+                                     x->batch.n_tok, t->cols, t->row_bytes, op->u.embed.scale, x->stream, e)
+                     : 0;
+        if (rc < 0 || (raw && op->kind == NN_OP_EMBED)) return rc;
     }
     if (op->kind == NN_OP_EMBED) return cuda_copy_within(out, rows, (size_t)n * sizeof *out, x->stream, e);
     cuda_each a = { .kind = CUDA_EACH_ADD, .y = out, .a = rows, .rows = 1, .width = n, .scale = 1.0f };
@@ -52,6 +61,33 @@ static int make_image(cuda_exec *x, nn_buf b, int split, cuda_rows *out, err *e)
     return cuda_rows_make(out, cuda_buf(x, b), out->cols, x->stream, e);
 }
 
+/* A row that a product takes in f32. */
+static bool is_fused(const cuda_exec *x, nn_buf b, int64_t most) {
+    int64_t width = info(x, b)->width;
+    return x->device.code >= 90 && cuda_buf_rows(x, b) == 1 && width % 8 == 0 && width <= most;
+}
+
+/* Whether the two buffers share bytes of the arena. */
+static bool overlap(const cuda_exec *x, nn_buf a, nn_buf b) {
+    size_t from = x->plan.offset[a], to = x->plan.offset[b];
+    size_t n = (size_t)(cuda_buf_rows(x, a) * info(x, a)->width) * sizeof(float),
+           m = (size_t)(cuda_buf_rows(x, b) * info(x, b)->width) * sizeof(float);
+    return from < to + m && to < from + n;
+}
+
+/* Whether the products behind a norm can do it themselves: blocks still read its row while others write results. */
+static bool can_fuse(const cuda_exec *x, int number, int end, const nn_op *op) {
+    int64_t width = info(x, op->out)->width;
+    if (op->u.norm.kind != NN_NORM_RMS || op->u.norm.b || op->u.norm.group != width || width <= CUDA_NORM_HEADS ||
+        !is_multiplied(x, number, end) || !is_fused(x, op->out, CUDA_NORM_FUSED))
+        return false;
+    int n = x->together[number + 1] > end - number - 1 ? end - number - 1 : x->together[number + 1];
+    for (int i = 1; i <= n; i++) {
+        if (cuda_buf_rows(x, op[i].out) != 1 || overlap(x, op->in[0], op[i].out)) return false;
+    }
+    return op->in[0] != op->out && !overlap(x, op->in[0], op->out);
+}
+
 static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     static const cuda_norm_kind kinds[] = {
         [NN_NORM_RMS] = CUDA_NORM_RMS, [NN_NORM_LAYER] = CUDA_NORM_LAYER, [NN_NORM_L2] = CUDA_NORM_L2
@@ -67,6 +103,10 @@ static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
                     .b = vec(x, op->u.norm.b),
                     .eps = op->u.norm.eps };
     cuda_rows rows;
+    if (can_fuse(x, number, end, op)) {
+        x->norm_at = number + 1;
+        return 0;
+    }
     if (group != width || group <= CUDA_NORM_HEADS || !is_multiplied(x, number, end))
         return cuda_op_norm(&a, NULL, x->stream, e);
     x->image_of = 0;
@@ -74,8 +114,16 @@ static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
     return cuda_op_norm(&a, &rows, x->stream, e);
 }
 
-/* n products of the same rows. */
-static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, err *e) {
+/* Whether the two products from `number` on are one of a row, and the gated unit of their results follows. */
+static bool is_gated(const cuda_exec *x, int number, int end) {
+    const nn_op *op = &x->x.model->tape->ops[number], *glu = op + 2;
+    return number + 3 <= end && x->together[number] == 2 && glu->kind == NN_OP_GLU && glu->u.glu.limit == 0 &&
+           glu->out == op[0].out && glu->in[0] == op[1].out && op[0].u.linear.w->rows == op[1].u.linear.w->rows &&
+           op[0].u.linear.w->rows % CUDA_MAT_ROWS == 0 && is_fused(x, op[0].out, INT64_MAX);
+}
+
+/* n products of the same rows; glu: NULL, or the gated unit behind them. */
+static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu, err *e) {
     const nn_mat   *m = op->u.linear.w;
     const cuda_mat *w = cuda_mat_of(x, m);
     const uint8_t  *data = x->weights + w->at;
@@ -92,7 +140,14 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, err *e) {
                          .add = op->acc };
         return cuda_op_plain(&a, x->stream, e);
     }
-    int rc = make_image(x, op->in[0], 1, &rows, e);
+    const nn_op *norm = x->norm_at ? &x->x.model->tape->ops[x->norm_at - 1] : NULL;
+    bool         fused = norm || (is_fused(x, op->in[0], CUDA_ROW_FUSED) && x->image_of != op->in[0]);
+    int          rc = 0;
+    x->norm_at = 0;
+    if (fused)
+        rows = (cuda_rows){ .n = 1, .n_pad = 8, .cols = m->cols };
+    else
+        rc = make_image(x, op->in[0], 1, &rows, e);
     if (rc < 0) return rc;
     rows.n = n; /* logits are made of the first of the output rows */
     cuda_product_args a = { .w = { w->type, m->rows, m->cols, data },
@@ -104,7 +159,11 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, err *e) {
                             .w_scale = w->w_scale,
                             .bias = vec(x, op->u.linear.b),
                             .add = op->acc,
-                            .n_more = n_ops - 1 };
+                            .n_more = n_ops - 1,
+                            .glu = glu,
+                            .act = glu ? act_of(glu->u.glu.act) : CUDA_ACT_NONE };
+    if (fused) a.row = cuda_buf(x, norm ? norm->in[0] : op->in[0]);
+    if (norm) a.norm = (cuda_row_norm){ cuda_buf(x, norm->out), vec(x, norm->u.norm.w), norm->u.norm.eps };
     for (int i = 1; i < n_ops; i++) {
         const nn_linear *l = &op[i].u.linear;
         a.more[i - 1] = (cuda_more){ a.w.rows, cuda_buf(x, op[i].out), l->w->rows, vec(x, l->b) };
@@ -214,7 +273,8 @@ static int run_rope_store(cuda_exec *x, const nn_op *op, err *e) {
     return rc < 0 ? rc : cuda_op_rope_store(&a, x->stream, e);
 }
 
-static int run_attn(cuda_exec *x, const nn_op *op, err *e) {
+/* turn: NULL, or the first of the three ops in front that rotate and store, which are done on the way where possible. */
+static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops, err *e) {
     const nn_attn_spec *s = &op->u.attn;
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     cuda_attn           a = { .pages = pages_of(x, op->layer),
@@ -237,10 +297,23 @@ static int run_attn(cuda_exec *x, const nn_op *op, err *e) {
                               .alibi = cuda_vec_of(x, s->alibi),
                               .parts = (float *)(void *)(x->heap + x->areas.parts) };
     int64_t             blocks = (int64_t)x->batch.n_tok * a.pages.n_kv;
+    bool                single = x->batch.n_tok == x->batch.n_seq && cuda_attn_single(&a);
     /* Few rows: chunks by different blocks, so that the whole device reads. */
-    if (x->chunks > 1 && blocks < 4 * (int64_t)x->device.sms &&
+    if ((single || (x->chunks > 1 && blocks < 4 * (int64_t)x->device.sms)) &&
         cuda_attn_parts(x->batch.n_tok, a.n_head, a.dim_out, x->chunks) <= (int64_t)x->parts_floats)
         a.chunks = x->chunks;
+    if (turn) {
+        cuda_rope r;
+        int       rc = rope_args(x, turn + 1, &r, e);
+        if (rc < 0) return rc;
+        if (!single || !a.chunks || !cuda_attn_turns(&a, &r)) {
+            *n_ops = 3;
+            return run_rope_store(x, turn, e);
+        }
+        a.k = cuda_buf(x, turn[1].out), a.v = cuda_buf(x, turn[2].in[1]), a.table = r.table;
+        a.turned = r.n, a.interleaved = r.interleaved;
+    }
+    if (single && a.chunks) a.counts = (unsigned *)(void *)(x->heap + x->areas.counts);
     return cuda_op_attn(&a, x->stream, e);
 }
 
@@ -405,6 +478,14 @@ static int run_take(cuda_exec *x, const nn_op *op, err *e) {
     return cuda_op_take(&a, x->stream, e);
 }
 
+/* Whether attention of the step's rows, each the last of its sequence, follows the rotations and the store from op on:
+ * it leaves q and k as they were, so it may do all of it only where nobody looks between the ops. */
+static bool is_turned(const cuda_exec *x, const nn_op *op) {
+    const nn_op *attn = op + 3;
+    return x->whole && !x->batch.row_end && x->batch.n_tok == x->batch.n_seq && attn->kind == NN_OP_ATTN &&
+           attn->in[0] == op->out && attn->layer == op[2].layer;
+}
+
 static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     float       *out = cuda_buf(x, op->out);
     const float *in = cuda_buf(x, op->in[0]);
@@ -419,7 +500,7 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     case NN_OP_KV_STORE:
     case NN_OP_LATENT_STORE: return run_store(x, op, e);
     case NN_OP_ATTN:
-    case NN_OP_LATENT_ATTN: return run_attn(x, op, e);
+    case NN_OP_LATENT_ATTN: return run_attn(x, op, NULL, NULL, e);
     case NN_OP_TAKE: return run_take(x, op, e);
     case NN_OP_ROUTE: return run_route(x, op, e);
     case NN_OP_COMBINE:
@@ -452,8 +533,13 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
     int          n = 1, rc;
     if (op->kind == NN_OP_LINEAR) {
         n = x->together[number] > end - number ? end - number : x->together[number];
-        rc = run_linear(x, op, n, e);
+        bool gated = n == 2 && is_gated(x, number, end);
+        rc = run_linear(x, op, n, gated ? op + 2 : NULL, e);
+        n += gated;
         before = x->image_of;
+    } else if (number + 4 <= end && is_rope_store(x, op) && is_turned(x, op)) {
+        n = 4;
+        rc = run_attn(x, op + 3, op, &n, e);
     } else if (number + 3 <= end && is_rope_store(x, op)) {
         n = 3;
         rc = run_rope_store(x, op, e);

@@ -97,22 +97,40 @@ static int send_block(cuda_exec *x, err *e) {
     return cuda_send(x->heap + x->areas.block, x->block, (size_t)(at - x->block) * sizeof *at, x->stream, e);
 }
 
+/* The row of its table that an op takes for token t of the batch. */
+static int64_t embed_row(const nn_batch *b, const nn_op *op, int t) {
+    int64_t id = op->kind == NN_OP_EMBED       ? b->token[t]
+                 : op->kind == NN_OP_EMBED_POS ? (int64_t)b->pos[t] + op->u.embed.offset
+                 : b->segment                  ? b->segment[t]
+                                               : 0;
+    return id < op->u.embed.table->rows ? id : op->u.embed.table->rows - 1;
+}
+
+/* Rows as the file has them; the op makes them f32. */
+static int send_raw(cuda_exec *x, const cuda_embed *m, err *e) {
+    const nn_batch   *b = &x->batch;
+    const nn_op      *op = &x->x.model->tape->ops[m->op];
+    const tensor_mat *table = op->u.embed.table->at;
+    size_t            bytes = table->row_bytes;
+    for (int t = 0; t < b->n_tok; t++)
+        memcpy((uint8_t *)m->host + (size_t)t * bytes,
+               (const uint8_t *)table->data + (size_t)embed_row(b, op, t) * bytes, bytes);
+    return cuda_send(x->heap + m->raw_at, m->host, (size_t)b->n_tok * bytes, x->stream, e);
+}
+
 /* Rows of a table by token or position; supplied ones are taken as they are. */
 static int send_embed(cuda_exec *x, const cuda_embed *m, err *e) {
     const nn_batch *b = &x->batch;
     const nn_op    *op = &x->x.model->tape->ops[m->op];
     const nn_mat   *table = op->u.embed.table;
+    if (x->raw && m->raw_at) return send_raw(x, m, e);
     for (int t = 0; t < b->n_tok; t++) {
         float *to = m->host + (size_t)t * (size_t)table->cols;
         if (op->kind == NN_OP_EMBED && b->embd && b->embd[t]) {
             memcpy(to, b->embd[t], (size_t)table->cols * sizeof *to);
             continue;
         }
-        int64_t id = op->kind == NN_OP_EMBED       ? b->token[t]
-                     : op->kind == NN_OP_EMBED_POS ? (int64_t)b->pos[t] + op->u.embed.offset
-                     : b->segment                  ? b->segment[t]
-                                                   : 0;
-        tensor_mat_dequant_row(table->at, 0, id < table->rows ? id : table->rows - 1, to);
+        tensor_mat_dequant_row(table->at, 0, embed_row(b, op, t), to);
         for (int64_t i = 0; i < table->cols && op->u.embed.scale != 1.0f; i++) to[i] *= op->u.embed.scale;
     }
     return cuda_send(x->heap + m->at, m->host, (size_t)b->n_tok * (size_t)table->cols * sizeof(float), x->stream, e);
@@ -120,6 +138,7 @@ static int send_embed(cuda_exec *x, const cuda_embed *m, err *e) {
 
 static void forget(cuda_exec *x) {
     x->image_of = x->sorted_of = 0;
+    x->norm_at = 0;
     memset(x->rope_made, 0, sizeof x->rope_made);
 }
 
@@ -127,6 +146,7 @@ static int begin(cuda_exec *x, const nn_batch *b, err *e) {
     int rc = nn_exec_check(&x->x, b, e);
     if (rc < 0) return rc;
     x->batch = *b;
+    x->raw = !b->embd;
     forget(x);
     int n = (longest(b) + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
     for (x->chunks = 1; x->chunks < n;) x->chunks *= 2; /* few different recordings */
@@ -147,7 +167,9 @@ static int run_all(cuda_exec *x, err *e) {
     const nn_tape *t = x->x.model->tape;
     int64_t        n = t->logits && x->x.options.end_op == t->n_ops ? cuda_buf_rows(x, t->logits) : 0;
     int32_t       *to = (int32_t *)(void *)(x->heap + x->areas.largest);
-    int            rc = run(x, x->x.options.first_op, x->x.options.end_op, e);
+    x->whole = true;
+    int rc = run(x, x->x.options.first_op, x->x.options.end_op, e);
+    x->whole = false;
     if (rc < 0 || n == 0) return rc;
     rc =
         cuda_op_largest(to, x->heap + x->areas.keys, cuda_buf(x, t->logits), n, t->bufs[t->logits].width, x->stream, e);
@@ -177,15 +199,19 @@ static cuda_step *step_of(cuda_exec *x) {
     for (int i = 0; i < CUDA_GRAPHS; i++) {
         cuda_step *s = &x->steps[i];
         if (s->seen && s->n_tok == b->n_tok && s->n_out == b->n_out && s->n_hidden == b->n_hidden &&
-            s->chunks == x->chunks)
+            s->chunks == x->chunks && s->raw == x->raw && s->ends == (b->row_end != NULL))
             return s;
     }
     cuda_step *s = &x->steps[x->next_step];
     x->next_step = (x->next_step + 1) % CUDA_GRAPHS;
     cuda_graph_free(s->graph);
-    *s = (cuda_step){
-        .n_tok = b->n_tok, .n_seq = b->n_seq, .n_out = b->n_out, .n_hidden = b->n_hidden, .chunks = x->chunks
-    };
+    *s = (cuda_step){ .n_tok = b->n_tok,
+                      .n_seq = b->n_seq,
+                      .n_out = b->n_out,
+                      .n_hidden = b->n_hidden,
+                      .chunks = x->chunks,
+                      .raw = x->raw,
+                      .ends = b->row_end != NULL };
     return s;
 }
 

@@ -158,35 +158,72 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
     }
 }
 
-/* The parts of one row and head, in order; several are on their way at a time. */
-#define AHEAD 8
+/* Factors of up to THREADS chunks from `first` on, found at once: the largest score so far does not depend on the order
+ * in which it is looked for. */
+struct fold_room {
+    float f_old[THREADS], f_part[THREADS], sum[THREADS];
+    float top[WARPS];
+};
+
+/* Returns the largest score up to the last of them. `before`: that of everything in front. */
+__device__ static inline float fold_factors(fold_room &m, const float *parts, int64_t stride, int first, int n,
+                                            float before) {
+    const int    lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, at = min((int)threadIdx.x, n - 1);
+    const float *part = parts + (first + at) * stride;
+    const float  most = part[0], sum = part[1];
+    float        top = most;
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        const float other = __shfl_up_sync(0xffffffffu, top, o);
+        if (lane >= o) top = fmaxf(top, other);
+    }
+    __syncthreads(); /* the room may still be read */
+    if (lane == 31) m.top[warp] = top;
+    __syncthreads();
+    float in_front = before;
+    for (int w = 0; w < warp; w++) in_front = fmaxf(in_front, m.top[w]);
+    const float left = __shfl_up_sync(0xffffffffu, top, 1), old = lane ? fmaxf(in_front, left) : in_front;
+    const float now = fmaxf(old, most);
+    m.f_old[threadIdx.x] = old == now ? 1.0f : expf(old - now);
+    m.f_part[threadIdx.x] = most == now ? 1.0f : expf(most - now);
+    m.sum[threadIdx.x] = sum;
+    float all = before;
+    for (int w = 0; w < WARPS; w++) all = fmaxf(all, m.top[w]);
+    __syncthreads();
+    return all;
+}
+
+/* The parts of one row and head, in order, as attn_fold does it; several are on their way at a time. */
+#define AHEAD 16
 static __global__ __launch_bounds__(THREADS) void fold_kernel(const cuda_attn a) {
     launch_begin();
-    const int64_t row = blockIdx.x;
-    const int     t = (int)(row / a.n_head), head = (int)(row % a.n_head);
-    int           lo, hi;
+    __shared__ fold_room m;
+    const int64_t        row = blockIdx.x, stride = a.dim_out + 2;
+    const int            t = (int)(row / a.n_head), head = (int)(row % a.n_head);
+    int                  lo, hi;
     attn_range(a, t, &lo, &hi);
     const int    first = lo / CHUNK, end = (hi + CHUNK - 1) / CHUNK;
-    const float *parts = a.parts + row * a.chunks * (a.dim_out + 2);
-    for (int i = (int)threadIdx.x; i < a.dim_out; i += THREADS) {
-        attn_sum sums = attn_begin(a, head);
-        float    all = 0;
-        for (int c = first; c < end; c += AHEAD) {
-            float most[AHEAD], sum[AHEAD], o[AHEAD];
+    const float *parts = a.parts + row * a.chunks * stride;
+    for (int i0 = 0; i0 < a.dim_out; i0 += THREADS) {
+        const int  i = min(i0 + (int)threadIdx.x, a.dim_out - 1);
+        attn_sum   sums = attn_begin(a, head);
+        float      all = 0;
+        for (int c0 = first; c0 < end; c0 += THREADS) {
+            const int n = min(THREADS, end - c0);
+            sums.most = fold_factors(m, parts, stride, c0, n, sums.most);
+            for (int c = 0; c < n; c += AHEAD) {
+                float o[AHEAD];
 #pragma unroll
-            for (int k = 0; k < AHEAD; k++) {
-                const float *part = parts + (int64_t)min(c + k, end - 1) * (a.dim_out + 2);
-                most[k] = part[0], sum[k] = part[1], o[k] = part[2 + i];
-            }
+                for (int k = 0; k < AHEAD; k++) o[k] = parts[(c0 + min(c + k, n - 1)) * stride + 2 + i];
 #pragma unroll
-            for (int k = 0; k < AHEAD; k++) {
-                if (c + k >= end) continue;
-                float f_old, f_part;
-                sums = attn_fold(sums, { most[k], sum[k] }, &f_old, &f_part);
-                all = all * f_old + o[k] * f_part;
+                for (int k = 0; k < AHEAD; k++) {
+                    if (c + k >= n) continue;
+                    sums.sum = sums.sum * m.f_old[c + k] + m.sum[c + k] * m.f_part[c + k];
+                    all = all * m.f_old[c + k] + o[k] * m.f_part[c + k];
+                }
             }
         }
-        a.out[row * a.dim_out + i] = all / sums.sum;
+        if (i0 + (int)threadIdx.x < a.dim_out) a.out[row * a.dim_out + i] = all / sums.sum;
     }
 }
 
@@ -205,8 +242,10 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
     if (a->dim_out > COLUMNS * THREADS)
         return err_set(e, ERR_UNSUPPORTED, "CUDA: heads of %d values; at most %d are supported", a->dim_out,
                        COLUMNS * THREADS);
-    int rc = attn_mma_can(a) ? attn_mma(a, s, e)
-             : f16           ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
-                             : cuda_launch(attn_kernel<false>, shape, s, e, *a);
-    return rc != 0 || !a->chunks ? rc : cuda_launch(fold_kernel, folds, s, e, *a);
+    bool folded = !a->chunks;
+    int  rc = a->counts         ? attn_one(a, &folded, s, e)
+              : attn_mma_can(a) ? attn_mma(a, s, e)
+              : f16             ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
+                                : cuda_launch(attn_kernel<false>, shape, s, e, *a);
+    return rc != 0 || folded ? rc : cuda_launch(fold_kernel, folds, s, e, *a);
 }

@@ -46,4 +46,7 @@ __device__ static inline float attn_more(const cuda_attn &a, float score, int he
 bool attn_mma_can(const cuda_attn *a);
 int  attn_mma(const cuda_attn *a, cuda_stream s, err *e);
 
+/* The same for one row of each sequence, chunk by chunk (attn_one.cu); *folded: the parts, too. */
+int  attn_one(const cuda_attn *a, bool *folded, cuda_stream s, err *e);
+
 #endif

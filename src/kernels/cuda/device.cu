@@ -3,6 +3,10 @@
 
 #include "kernels/cuda/launch.cuh"
 
+extern "C" {
+#include "base/clock.h"
+}
+
 #include <stdio.h>
 #include <string.h>
 
@@ -169,7 +173,15 @@ void cuda_event_free(cuda_event v) {
 int cuda_event_record(cuda_event v, cuda_stream s, err *e) {
     return cuda_error(e, cudaEventRecord(v, s), "noting an event");
 }
-int cuda_event_wait(cuda_event v, err *e) { return cuda_error(e, cudaEventSynchronize(v), "running"); }
+/* Looks for a while before it sleeps: waking up takes tens of microseconds, and steps take a few milliseconds. */
+int cuda_event_wait(cuda_event v, err *e) {
+    const double until = clock_s() + 0.005;
+    cudaError_t  rc;
+    while ((rc = cudaEventQuery(v)) == cudaErrorNotReady && clock_s() < until) {
+    }
+    if (rc == cudaErrorNotReady) rc = cudaEventSynchronize(v);
+    return cuda_error(e, rc, "running");
+}
 
 int cuda_graph_begin(cuda_stream s, err *e) {
     return cuda_error(e, cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "recording a graph");

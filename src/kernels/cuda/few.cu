@@ -12,7 +12,9 @@
  * Weights do not depend on earlier kernels: with an early start the first ones are under way before the kernel in front
  * has ended. Columns of a tile beyond the last activation row compute a copy of that row and are not written.
  */
+#include "kernels/cuda/act.cuh"
 #include "kernels/cuda/internal.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/unpack.cuh"
 
 #define WARPS 16
@@ -25,6 +27,11 @@ struct few_args {
     int            n_kt, slice_kt; /* column tiles: of the matrix, of a slice */
     int            log_slices, log_cluster, stages;
     int            x_row; /* number of the first activation row in its image, for the swizzle */
+    int            up;   /* not 0: row tile i of the first matrix goes with row tile i + up, its gate and what it gates */
+    cuda_act       act;
+    const float   *row; /* not NULL: the one activation row in f32, which every block brings to 16 bits itself */
+    cuda_row_norm  norm;
+    int            cols;
     product_end    end;
 };
 
@@ -36,7 +43,8 @@ struct few_args {
 template <class T, int MT> struct few_stream {
     const uint8_t *from;            /* the next column tile; before Hopper this lane's first 16 bytes of it */
     int64_t        row_step;        /* from the slice's end to its begin in the next row tile */
-    int            kt_step, m_step; /* to the next column tile, to the second row tile */
+    int64_t        m_step;          /* to the second row tile */
+    int            kt_step;         /* to the next column tile */
     uint32_t       ring, bars;
     int            left, kt, n_kt; /* row tiles (of MT * 16 rows) left, column tile */
     int            second;         /* row tiles left that have a second half */
@@ -45,13 +53,15 @@ template <class T, int MT> struct few_stream {
     __device__ inline void init(const few_args &a, uint32_t at, uint32_t barriers, int tile, int step, int n_tiles,
                                 int kt0, int n) {
         lane = (int)threadIdx.x % 32;
-        from = T::at(a.w, (int64_t)tile * MT, kt0, a.n_kt, a.rows_pad);
-        kt_step = (int)(T::at(a.w, (int64_t)tile * MT, kt0 + 1, a.n_kt, a.rows_pad) - from);
-        m_step = (int)(T::at(a.w, (int64_t)tile * MT + 1, kt0, a.n_kt, a.rows_pad) - from);
-        row_step = (int64_t)m_step * (MT * step) - (int64_t)kt_step * (n - 1);
+        const int     each = a.up ? 1 : MT; /* row tiles from tile to tile */
+        const int64_t next = T::at(a.w, 1, kt0, a.n_kt, a.rows_pad) - T::at(a.w, 0, kt0, a.n_kt, a.rows_pad);
+        from = T::at(a.w, (int64_t)tile * each, kt0, a.n_kt, a.rows_pad);
+        kt_step = (int)(T::at(a.w, (int64_t)tile * each, kt0 + 1, a.n_kt, a.rows_pad) - from);
+        m_step = a.up ? next * a.up : next;
+        row_step = next * (each * step) - (int64_t)kt_step * (n - 1);
         ring = at, bars = barriers;
         left = n > 0 && tile < n_tiles ? (n_tiles - tile + step - 1) / step : 0;
-        second = left - (left && ((tile + (left - 1) * step) * MT + 1) * CUDA_TILE_ROWS >= a.rows_pad);
+        second = left - (left && !a.up && ((tile + (left - 1) * step) * MT + 1) * CUDA_TILE_ROWS >= a.rows_pad);
         kt = 0, n_kt = n;
 #ifdef CUDA_HOPPER
         if (lane < a.stages) barrier_init(bars + lane * 8, 1);
@@ -134,32 +144,29 @@ __device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *
 }
 
 /*
- * Where the slices of a row tile meet. Each warp leaves its sums in one of two buffers, [MT][NT][16 weight rows][8
- * activation rows] per warp, and says so; in the middle of its next row tile, when the others have most likely done the
+ * Where the slices of a row tile meet. Each warp leaves its sums in one of two buffers and says so; in the middle
+ * of its next row tile, when the others have most likely done the
  * same, it fetches the slices of its share of the values, and adds them after that tile. A warp that writes a buffer
  * again has seen all others' word of one row tile ago, which they gave after their last look at that buffer.
  */
 template <int MT, int NT> struct few_meeting {
     const few_args &a;
     const float    *scale;
-    uint32_t        red, bar; /* this group's part of the first buffer; its barrier */
-    int             share;    /* this warp's number in its group, all blocks of the cluster counted */
+    uint32_t        red, bar;     /* this group's part of the first buffer; its barrier */
+    int             warp_bytes;   /* of a warp's sums */
+    int             buffer_bytes; /* of those of all warps of the block */
+    int             share;        /* this warp's number in its group, all blocks of the cluster counted */
     int             lane, log_spc;
     int             turn, tile;
     int             place; /* of the value that was fetched */
     float           part[CUDA_SLICES_MAX];
 
-    static constexpr int WARP_BYTES = MT * NT * 512, BUFFER_BYTES = WARPS * WARP_BYTES;
-
     __device__ inline void load() {
-        const int in_tile = place % CUDA_TILE_ROWS, m = place / CUDA_TILE_ROWS % MT,
-                  col = place / (CUDA_TILE_ROWS * MT);
-        const uint32_t at =
-            red + ((turn - 1) & 1) * BUFFER_BYTES + (((m * NT + col / 8) * CUDA_TILE_ROWS + in_tile) * 8 + col % 8) * 4;
+        const uint32_t at = red + ((turn - 1) & 1) * buffer_bytes + place * 4;
 #pragma unroll
         for (int s = 0; s < CUDA_SLICES_MAX; s++) {
             if (s >= 1 << a.log_slices) break;
-            const uint32_t p = at + (s & ((1 << log_spc) - 1)) * WARP_BYTES;
+            const uint32_t p = at + (s & ((1 << log_spc) - 1)) * warp_bytes;
             part[s] = a.log_cluster ? cluster_load(p, (uint32_t)s >> log_spc) : shared_load(p);
         }
     }
@@ -167,7 +174,7 @@ template <int MT, int NT> struct few_meeting {
     __device__ inline void store() {
         const int in_tile = place % CUDA_TILE_ROWS, m = place / CUDA_TILE_ROWS % MT,
                   col = place / (CUDA_TILE_ROWS * MT);
-        const int row = (tile * MT + m) * CUDA_TILE_ROWS + in_tile;
+        const int row = (a.up ? tile + m * a.up : tile * MT + m) * CUDA_TILE_ROWS + in_tile;
         float     sum = 0;
 #pragma unroll
         for (int s = 0; s < CUDA_SLICES_MAX; s++) {
@@ -175,7 +182,12 @@ template <int MT, int NT> struct few_meeting {
         }
         if (row >= a.rows) return;
         float *out = a.end.at(a.x_row + col, row);
-        *out = a.end.value(sum, scale[col], row, out);
+        float  v = a.end.value(sum, scale[col], row, out);
+        if (MT == 2 && a.up) { /* lanes 16.. have what the gates of lanes 0.. open for; all lanes are here */
+            const float other = __shfl_xor_sync(0xffffffffu, v, 16);
+            if (m == 0) v = act_of(a.act, v) * other;
+        }
+        *out = v;
     }
 
     __device__ inline void fetch() {
@@ -198,12 +210,13 @@ template <int MT, int NT> struct few_meeting {
         }
     }
 
+    /* [activation row][MT][16 weight rows] of each warp. */
     __device__ inline void leave(const float acc[MT][NT][4], uint8_t *mine, int this_tile) {
-        float2 *to = reinterpret_cast<float2 *>(mine + (turn & 1) * BUFFER_BYTES);
+        float *to = reinterpret_cast<float *>(mine + (turn & 1) * buffer_bytes) + lane / 4;
 #pragma unroll
-        for (int i = 0; i < MT * NT * 2; i++) {
-            const float *v = acc[i / 2 / NT][i / 2 % NT] + i % 2 * 2;
-            to[i * 32 + lane] = make_float2(v[0], v[1]);
+        for (int i = 0; i < MT * NT * 4; i++) {
+            const int m = i / 4 / NT, col = i / 4 % NT * 8 + lane % 4 * 2 + i % 2;
+            if (col < a.n) to[(col * MT + m) * CUDA_TILE_ROWS + i / 2 % 2 * 8] = acc[m][i / 4 % NT][i % 4];
         }
         __syncwarp();
         if (a.log_cluster)
@@ -225,6 +238,68 @@ __device__ static inline void few_load_rows(const few_args &a, uint32_t x, float
     if ((int)threadIdx.x < a.n) scale[threadIdx.x] = a.scale[threadIdx.x];
 }
 
+/*
+ * The one row in f32: normed where asked for, with the operations of norm_regs_kernel (norm.cu) by as many threads, then
+ * its 16 bits as few_load_rows would fetch them.
+ */
+template <bool NORM>
+__device__ static inline void few_make_row(const few_args &a, const float *w, uint8_t *x, float *scale, int b0, int b1) {
+    constexpr int       THREADS = WARPS * 32, CHUNKS = (NORM ? CUDA_NORM_FUSED : CUDA_ROW_FUSED) / 8 / THREADS;
+    __shared__ float    room[WARPS];
+    __shared__ uint32_t tops[WARPS];
+    const int           tid = (int)threadIdx.x;
+    float               v[CHUNKS][8];
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {
+        const int    at = (c * THREADS + tid) * 8;
+        const bool   in = at < a.cols;
+        const float4 p = in ? *reinterpret_cast<const float4 *>(a.row + at) : make_float4(0, 0, 0, 0),
+                     q = in ? *reinterpret_cast<const float4 *>(a.row + at + 4) : make_float4(0, 0, 0, 0);
+        v[c][0] = p.x, v[c][1] = p.y, v[c][2] = p.z, v[c][3] = p.w;
+        v[c][4] = q.x, v[c][5] = q.y, v[c][6] = q.z, v[c][7] = q.w;
+    }
+    if (NORM) {
+        float part = 0;
+#pragma unroll
+        for (int i = 0; i < CHUNKS * 8; i++) part = fmaf(v[i / 8][i % 8], v[i / 8][i % 8], part);
+        const float sum = block_sum<THREADS>(part, room);
+        const float by = 1.0f / sqrtf(sum / (float)a.cols + a.norm.eps);
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            const int at = (c * THREADS + tid) * 8;
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                v[c][i] *= by;
+                if (w && at < a.cols) v[c][i] *= w[at + i];
+                if (blockIdx.x == 0 && at < a.cols) a.norm.out[at + i] = v[c][i];
+            }
+        }
+    }
+    uint32_t top = 0;
+#pragma unroll
+    for (int i = 0; i < CHUNKS * 8; i++) top = max(top, __float_as_uint(v[i / 8][i % 8]) & 0x7fffffffu);
+    top = __reduce_max_sync(0xffffffffu, top);
+    if (tid % 32 == 0) tops[tid / 32] = top;
+    __syncthreads();
+    for (int i = 0; i < THREADS / 32; i++) top = max(top, tops[i]);
+    const int   e = cuda_row_exponent(top);
+    const float factor = __uint_as_float((uint32_t)(127 - e) << 23);
+    if (tid == 0) scale[0] = __uint_as_float((uint32_t)(127 + e) << 23);
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {
+        const int chunk = c * THREADS + tid;
+        if (chunk < b0 * 8 || chunk >= b1 * 8) continue;
+        uint32_t h[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const __half2 both = __halves2half2(__float2half_rn(__fmul_rn(v[c][2 * i], factor)),
+                                                __float2half_rn(__fmul_rn(v[c][2 * i + 1], factor)));
+            h[i] = *reinterpret_cast<const uint32_t *>(&both);
+        }
+        *reinterpret_cast<uint4 *>(x + (chunk - b0 * 8) * 16) = make_uint4(h[0], h[1], h[2], h[3]);
+    }
+}
+
 template <class T, int NT, int MT>
 static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_args a) {
     extern __shared__ __align__(128) uint8_t smem[];
@@ -236,16 +311,18 @@ static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_arg
     const int     rank = a.log_cluster ? (int)cluster_rank() : 0;
     const int     groups = WARPS >> log_spc, group = warp >> log_spc, slice = (rank << log_spc) + warp % (1 << log_spc);
     const int     team = (int)blockIdx.x >> a.log_cluster, n_teams = (int)gridDim.x >> a.log_cluster;
-    const int     n_tiles = (a.rows + MT * CUDA_TILE_ROWS - 1) / (MT * CUDA_TILE_ROWS);
+    const int     n_tiles = a.up ? a.up : (a.rows + MT * CUDA_TILE_ROWS - 1) / (MT * CUDA_TILE_ROWS);
     const int     kt0 = slice * a.slice_kt, n_kt = max(0, min(a.slice_kt, a.n_kt - kt0));
     const int     first_tile = team + n_teams * group, step = n_teams * groups;
     /* Shared memory: rings, buffers of the meeting, scratch, activations. */
     const int      ring_bytes = a.stages * MT * T::BYTES;
     const uint8_t *ring = smem + warp * ring_bytes;
     uint8_t       *red = smem + WARPS * ring_bytes;
-    uint8_t       *scratch = red + 2 * meeting::BUFFER_BYTES + warp * MT * T::SCRATCH;
-    const uint32_t x = smem_at(red) + 2 * meeting::BUFFER_BYTES + WARPS * MT * T::SCRATCH;
+    const int      warp_bytes = a.n * MT * CUDA_TILE_ROWS * 4, buffer_bytes = WARPS * warp_bytes;
+    uint8_t       *scratch = red + 2 * buffer_bytes + warp * MT * T::SCRATCH;
+    const uint32_t x = smem_at(red) + 2 * buffer_bytes + WARPS * MT * T::SCRATCH;
 
+    launch_next();
     few_stream<T, MT> in;
     in.init(a, smem_at(ring), smem_at(ring_bars[warp]), first_tile, step, n_tiles, kt0, n_kt);
     for (int i = 0; i < a.stages; i++) in.next(i);
@@ -253,18 +330,24 @@ static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_arg
     launch_wait();
     const int b0 = (rank << log_spc) * a.slice_kt * BLOCKS,
               b1 = min(a.n_kt * BLOCKS, b0 + (a.slice_kt * BLOCKS << log_spc));
-    few_load_rows(a, x, scale, b0, max(0, b1 - b0));
+    if (a.row && a.norm.out)
+        few_make_row<true>(a, a.norm.w, smem + (x - smem_at(smem)), scale, b0, b1);
+    else if (a.row)
+        few_make_row<false>(a, NULL, smem + (x - smem_at(smem)), scale, b0, b1);
+    else
+        few_load_rows(a, x, scale, b0, max(0, b1 - b0));
     copy_wait<0>();
     __syncthreads();
-    launch_next();
 
     /* The blocks of a cluster meet as a whole: every group goes as many rounds as the first. */
     const int      end = a.log_cluster ? n_tiles + n_teams * group : n_tiles;
     const uint32_t x_slice = x + (kt0 * BLOCKS - b0) * a.n * CUDA_ROW_BYTES;
     meeting        meet = { a,
                             scale,
-                            smem_at(red) + (group << log_spc) * meeting::WARP_BYTES,
+                            smem_at(red) + (group << log_spc) * warp_bytes,
                             smem_at(&bars[group]),
+                            warp_bytes,
+                            buffer_bytes,
                             slice,
                             lane,
                             log_spc,
@@ -288,7 +371,7 @@ static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_arg
         }
         if (last == 0) meet.fetch();
         meet.finish();
-        meet.leave(acc, red + warp * meeting::WARP_BYTES, tile);
+        meet.leave(acc, red + warp * warp_bytes, tile);
     }
     meet.fetch();
     meet.finish();
@@ -303,10 +386,9 @@ struct few_choice {
 };
 
 /* Shared memory of one block; stages 0: without the ring. */
-static size_t few_smem(const product_shape &p, int n, int mt, int cluster, int stages) {
-    const int nt = n <= 8 ? 1 : 2, spc = p.slices / cluster;
-    return (size_t)WARPS * mt * (2 * nt * 512 + p.scratch_bytes + stages * p.tile_bytes) +
-           (size_t)n * spc * p.slice_cols * 2;
+static size_t few_smem(const product_shape &p, const few_choice &c, int cluster, int stages) {
+    return (size_t)WARPS * c.mt * (2 * c.n * CUDA_TILE_ROWS * 4 + p.scratch_bytes + stages * p.tile_bytes) +
+           (size_t)c.n * (p.slices / cluster) * p.slice_cols * 2;
 }
 
 /* Bytes that must be under way on a multiprocessor for memory to run at full speed. */
@@ -324,7 +406,7 @@ static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_
     int           best = 0;
     for (int cluster = want->cluster ? want->cluster : 1;
          cluster <= p.slices && (cluster == 1 || d->clusters[log2_of(cluster)]); cluster *= 2) {
-        const size_t fixed = few_smem(p, c->n, c->mt, cluster, 0);
+        const size_t fixed = few_smem(p, *c, cluster, 0);
         int          stages = fixed < room ? (int)((room - fixed) / stage) : 0;
         if (stages > MAX_STAGES) stages = MAX_STAGES;
         if (want->stages && want->stages < stages) stages = want->stages;
@@ -333,8 +415,9 @@ static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_
         if (want->cluster || stages * stage >= FEW_UNDER_WAY || (stages >= useful && stages >= 2)) break;
     }
     c->stages = best;
-    c->smem = few_smem(p, c->n, c->mt, c->cluster, best);
-    return best >= 2;
+    if (best < 2) return false;
+    c->smem = few_smem(p, *c, c->cluster, best);
+    return true;
 }
 
 /*
@@ -370,6 +453,8 @@ static int few_start_type(const cuda_device *d, const cuda_product_args *a, cons
 
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
     const product_shape p = product_shape_of(&a->w);
+    cuda_few_plan       plan = a->plan;
+    if (a->glu) plan.tile = 2;
     for (int64_t row = 0; row < a->x.n;) {
         few_choice c = {};
         c.n = a->x.n - row < CUDA_FEW ? (int)(a->x.n - row) : CUDA_FEW;
@@ -377,7 +462,7 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
             if (c.n <= 0)
                 return err_set(e, ERR_LIMIT, "CUDA: activations of %lld columns do not fit into shared memory",
                                (long long)p.cols);
-            if (few_choose_tile(d, p, &a->plan, &c)) break;
+            if (few_choose_tile(d, p, &plan, &c)) break;
         }
         few_args k = { (const uint8_t *)a->w.data,
                        (const uint8_t *)a->x.data + row * CUDA_ROW_BYTES,
@@ -392,6 +477,11 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        log2_of(c.cluster),
                        c.stages,
                        (int)row,
+                       a->glu ? (int)(a->more[0].first / CUDA_TILE_ROWS) : 0,
+                       a->act,
+                       a->row,
+                       a->norm,
+                       (int)p.cols,
                        product_end_of(a) };
         int      rc;
         switch (a->w.type) {

@@ -45,6 +45,29 @@ struct product_end {
     }
 };
 
+/* The same for many values of one weight row. */
+struct product_line {
+    float   *out; /* of activation row 0 */
+    int64_t  stride;
+    float    w_scale, bias;
+    bool     biased, add;
+
+    __device__ inline product_line(const product_end &e, int row) {
+        const int    p = e.part(row);
+        const float *b = p == 0 ? e.bias[0] : p == 1 ? e.bias[1] : e.bias[2];
+        out = e.at(0, row);
+        stride = p == 0 ? e.stride[0] : p == 1 ? e.stride[1] : e.stride[2];
+        biased = b != NULL;
+        bias = b ? b[row - (p == 0 ? 0 : p == 1 ? e.first[1] : e.first[2])] : 0.0f;
+        w_scale = e.w_scale, add = e.add;
+    }
+    __device__ inline void put(int64_t x_row, float sum, float scale) const {
+        float *to = out + x_row * stride, v = sum * scale * w_scale;
+        if (biased) v += bias;
+        *to = add ? *to + v : v;
+    }
+};
+
 static inline product_end product_end_of(const cuda_product_args *a) {
     product_end p = {};
     p.out[0] = a->out, p.stride[0] = a->out_stride, p.bias[0] = a->bias;
@@ -72,6 +95,7 @@ struct product_image {
 };
 
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e);
+int product_held(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e);
 int product_many_mma(const cuda_device *d, const cuda_product_args *a, const product_image *w, cuda_stream s, err *e);
 int product_many_wgmma(const cuda_device *d, const cuda_product_args *a, const product_image *w, cuda_stream s, err *e);
 

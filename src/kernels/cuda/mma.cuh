@@ -145,6 +145,13 @@ __device__ static inline float cluster_load(uint32_t at, uint32_t rank) {
     return f;
 }
 
+/* All threads of the cluster meet, and see what each of them wrote to global memory. */
+__device__ static inline void cluster_sync_global() {
+#ifdef CUDA_HOPPER
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
 /* ---- mbarriers ---- */
 
 __device__ static inline void barrier_init(uint32_t bar, uint32_t count) {

@@ -51,18 +51,6 @@ typedef struct cuda_norm {
 enum { CUDA_NORM_HEADS = 512 };
 int cuda_op_norm(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, err *e);
 
-typedef enum cuda_act {
-    CUDA_ACT_NONE,
-    CUDA_ACT_SILU,
-    CUDA_ACT_GELU,
-    CUDA_ACT_GELU_TANH,
-    CUDA_ACT_RELU,
-    CUDA_ACT_RELU2,
-    CUDA_ACT_SIGMOID,
-    CUDA_ACT_SOFTPLUS,
-    CUDA_ACT_TANH,
-} cuda_act;
-
 typedef enum cuda_each_kind {
     CUDA_EACH_ADD,       /* y += scale * a */
     CUDA_EACH_SCALE,     /* y *= scale */
@@ -107,6 +95,11 @@ typedef struct cuda_take {
     int          group, offset, width;
 } cuda_take;
 int cuda_op_take(const cuda_take *a, cuda_stream s, err *e);
+
+/* Rows of a table of embeddings in the file's layout, one behind the other, to f32, times scale. */
+bool cuda_can_embed(tensor_type type);
+int cuda_op_embed(float *to, const void *rows, tensor_type type, int64_t n, int64_t cols, size_t row_bytes, float scale,
+                  cuda_stream s, err *e);
 
 /* out[i] = x[rows[i]] for n rows. */
 int cuda_op_gather(float *out, const float *x, const int32_t *rows, int64_t n, int64_t width, cuda_stream s, err *e);
@@ -198,11 +191,19 @@ typedef struct cuda_attn {
     int          reach; /* of a step's rows, to both sides; 0: the whole input */
     const float *bias;  /* [n_head][bias_wide]: added by distance, the ends for further ones; NULL: none */
     int          bias_wide;
-    const float *alibi;  /* [n_head]: a position scores that much times the distance less; NULL: none */
-    float       *parts;  /* cuda_attn_parts(...) floats, or NULL */
-    int          chunks; /* that the longest row has, rounded up at will; 0: one block folds all */
+    const float *alibi; /* [n_head]: a position scores that much times the distance less; NULL: none */
+    float       *parts; /* cuda_attn_parts(...) floats, or NULL */
+    /* Not NULL: what rope.cu and store.cu would have done in front is done on the way. q is not turned yet; k and v are
+     * the rows of the batch, each the last of its sequence. cuda_attn_turns says where that can be. */
+    const float *k, *v, *table;
+    int          turned; /* pairs */
+    bool         interleaved;
+    unsigned *counts; /* of rows times key heads, zero; zero again afterwards; NULL: the batch has longer sequences */
+    int       chunks; /* that the longest row has, rounded up at will; 0: one block folds all */
 } cuda_attn;
 int     cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e);
+bool    cuda_attn_single(const cuda_attn *a); /* whether rows of sequences of one row are best computed by chunks */
+bool    cuda_attn_turns(const cuda_attn *a, const cuda_rope *r);
 int64_t cuda_attn_parts(int64_t rows, int n_head, int dim_out, int chunks);
 
 /* --- recurrent layers -------------------------------------------------------------------------------------------- */

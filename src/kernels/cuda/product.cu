@@ -36,6 +36,12 @@ size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols) {
     return is_image(type) ? 0 : cuda_packed_bytes(TENSOR_F16, rows, cols);
 }
 
+/* The fastest for n rows. */
+static cuda_path path_of(const cuda_device *d, tensor_type type, int64_t n) {
+    if (d->code != 90) return n <= (is_image(type) ? CUDA_FEW : CUDA_FEW_PACKED) ? CUDA_PATH_FEW : CUDA_PATH_MMA;
+    return n <= CUDA_FEW ? CUDA_PATH_FEW : n <= CUDA_HELD && !is_image(type) ? CUDA_PATH_HELD : CUDA_PATH_WGMMA;
+}
+
 int cuda_product(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
     if (!cuda_can_multiply(a->w.type))
         return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d", (int)a->w.type);
@@ -43,12 +49,9 @@ int cuda_product(const cuda_device *d, const cuda_product_args *a, cuda_stream s
         return err_set(e, ERR_ARG, "CUDA: activations of %lld columns for weights of %lld", (long long)a->x.cols,
                        (long long)a->w.cols);
     if (a->x.n == 0) return 0;
-    cuda_path path = a->path;
-    if (path == CUDA_PATH_AUTO)
-        path = a->x.n <= (is_image(a->w.type) ? CUDA_FEW : CUDA_FEW_PACKED) ? CUDA_PATH_FEW
-               : d->code == 90                                              ? CUDA_PATH_WGMMA
-                                                                            : CUDA_PATH_MMA;
+    const cuda_path path = a->path == CUDA_PATH_AUTO ? path_of(d, a->w.type, a->x.n) : a->path;
     if (path == CUDA_PATH_FEW) return product_few(d, a, s, e);
+    if (path == CUDA_PATH_HELD) return product_held(d, a, s, e);
     product_image w = { product_shape_of(&a->w), a->w.data, a->x.bf16 };
     if (!is_image(a->w.type)) {
         int rc = a->unpacked ? 0 : cuda_unpack(a->scratch, &a->w, s, e);

@@ -8,8 +8,8 @@
  *     out     ((0 + slice 0) + slice 1) + ... in f32, times 2^e, times w_scale; + bias, + the old out where asked for
  *
  * Row count, tile shapes and the place of a row decide which kernel and which block computes a value, never its bits:
- * few rows by mma.sync with weights unpacked in registers (few.cu), more by wgmma on 9.0 (many_wgmma.cu) or mma.sync
- * (many_mma.cu) over unpacked 16-bit weights. That mma.sync and wgmma add alike is a property of the chip that
+ * few rows by mma.sync with weights unpacked in registers (few.cu), some by wgmma with weights unpacked in registers
+ * (held.cu), more by wgmma on 9.0 (many_wgmma.cu) or mma.sync (many_mma.cu) over unpacked 16-bit weights. That mma.sync and wgmma add alike is a property of the chip that
  * tests/cuda checks; where it does not hold, the caller asks for CUDA_PATH_MMA and mma.sync serves all row counts.
  *
  * Nothing here allocates or waits. Pointers are device pointers, aligned to 16 bytes (out: 4).
@@ -30,7 +30,20 @@ extern "C" {
 enum {
     CUDA_FEW = 16,        /* rows that few.cu takes at a time */
     CUDA_FEW_PACKED = 48, /* rows up to which that is faster, several times over, than unpacking quantized weights */
+    CUDA_HELD = 256,      /* rows of quantized weights up to which held.cu is faster than unpacking (9.0) */
 };
+
+typedef enum cuda_act {
+    CUDA_ACT_NONE,
+    CUDA_ACT_SILU,
+    CUDA_ACT_GELU,
+    CUDA_ACT_GELU_TANH,
+    CUDA_ACT_RELU,
+    CUDA_ACT_RELU2,
+    CUDA_ACT_SIGMOID,
+    CUDA_ACT_SOFTPLUS,
+    CUDA_ACT_TANH,
+} cuda_act;
 
 /* A packed weight matrix. */
 typedef struct cuda_weight {
@@ -52,6 +65,7 @@ typedef enum cuda_path {
     CUDA_PATH_FEW,   /* up to CUDA_FEW rows at a time, weights read once for each */
     CUDA_PATH_MMA,   /* any number of rows; needs scratch for types that are not 16-bit */
     CUDA_PATH_WGMMA, /* the same, 9.0 only */
+    CUDA_PATH_HELD,  /* quantized weights unpacked in registers, any number of rows, 9.0 only */
 } cuda_path;
 
 /* How few.cu cuts its work; zeros: it decides. For measurements: no value changes a bit of the result. */
@@ -70,12 +84,21 @@ typedef struct cuda_more {
 } cuda_more;
 enum { CUDA_MORE = 2 };
 
+/* The RMS norm of a row in front of its product. */
+typedef struct cuda_row_norm {
+    float       *out; /* NULL: none. The normed row in f32 */
+    const float *w;   /* NULL: none */
+    float        eps;
+} cuda_row_norm;
+/* Columns of a row that a product can take in f32, a multiple of 8: normed, as it is. */
+enum { CUDA_NORM_FUSED = 8192, CUDA_ROW_FUSED = 16384 };
+
 typedef struct cuda_product_args {
     cuda_weight   w;
     cuda_rows     x;
     float        *out;
     int64_t       out_stride; /* floats from row to row */
-    void         *scratch;    /* cuda_scratch_bytes, where few.cu does not serve the rows (CUDA_FEW_PACKED) */
+    void         *scratch;    /* cuda_scratch_bytes, where there are more rows than CUDA_FEW */
     cuda_path     path;
     cuda_few_plan plan;
     bool          early;    /* begin loading weights before the kernel in front has ended; it must not write them */
@@ -85,6 +108,10 @@ typedef struct cuda_product_args {
     bool          add;      /* to what out holds */
     cuda_more     more[CUDA_MORE];
     int           n_more;
+    const float  *row; /* not NULL: x.n is 1, x has no data; the row is brought to 16 bits on the way */
+    cuda_row_norm norm;
+    bool     glu; /* of one row: out becomes act(out) * more[0].out, whose matrix has as many rows, a multiple of 16 */
+    cuda_act act;
 } cuda_product_args;
 
 bool   cuda_can_multiply(tensor_type type);

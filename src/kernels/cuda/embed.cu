@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of a table of embeddings, sent as the file has them, to f32: the values of tensor/dequant.c, bit for bit. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/ops.h"
+
+#define THREADS 256
+
+__device__ static inline uint32_t two_bytes(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
+__device__ static inline float    half_at(const uint8_t *p) {
+    return __half2float(__ushort_as_half((unsigned short)two_bytes(p)));
+}
+
+__device__ static inline float q4_k_at(const uint8_t *b, int i) {
+    const uint8_t *s = b + 4;
+    const int      g = i / 32, q = b[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+    const int      sc = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4;
+    const int      mn = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4;
+    return half_at(b) * (float)sc * (float)q - half_at(b + 2) * (float)mn;
+}
+
+__device__ static inline float q6_k_at(const uint8_t *b, int i) {
+    const int h = i / 128, s = i % 128 / 32, l = i % 32;
+    const int q = (b[64 * h + 32 * (s % 2) + l] >> (s / 2 * 4) & 15) | (b[128 + 32 * h + l] >> (2 * s) & 3) << 4;
+    return half_at(b + 208) * (float)(int8_t)b[192 + i / 16] * (float)(q - 32);
+}
+
+__device__ static inline float value_at(tensor_type type, const uint8_t *row, int64_t i) {
+    switch (type) {
+    case TENSOR_Q4_0: {
+        const uint8_t *b = row + i / 32 * 18;
+        return half_at(b) * (float)((b[2 + i % 16] >> (i % 32 / 16 * 4) & 15) - 8);
+    }
+    case TENSOR_Q8_0: return half_at(row + i / 32 * 34) * (float)(int8_t)row[i / 32 * 34 + 2 + i % 32];
+    case TENSOR_Q4_K: return q4_k_at(row + i / 256 * 144, (int)(i % 256));
+    case TENSOR_Q6_K: return q6_k_at(row + i / 256 * 210, (int)(i % 256));
+    case TENSOR_BF16: return __uint_as_float(two_bytes(row + i * 2) << 16);
+    default: return half_at(row + i * 2);
+    }
+}
+
+static __global__ __launch_bounds__(THREADS) void embed_kernel(float *to, const uint8_t *rows, tensor_type type,
+                                                               int64_t n, int64_t cols, size_t row_bytes,
+                                                               float scale) {
+    launch_begin();
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n * cols) return;
+    const float v = value_at(type, rows + i / cols * row_bytes, i % cols);
+    to[i] = scale != 1.0f ? v * scale : v;
+}
+
+bool cuda_can_embed(tensor_type type) {
+    return type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
+           type == TENSOR_Q4_K || type == TENSOR_Q6_K;
+}
+
+int cuda_op_embed(float *to, const void *rows, tensor_type type, int64_t n, int64_t cols, size_t row_bytes, float scale,
+                  cuda_stream s, err *e) {
+    const cuda_shape shape = { (unsigned)((n * cols + THREADS - 1) / THREADS), THREADS, 1, 0, true };
+    return n ? cuda_launch(embed_kernel, shape, s, e, to, (const uint8_t *)rows, type, n, cols, row_bytes, scale) : 0;
+}
