@@ -8,7 +8,8 @@
 extern const nn_arch *const models_list[]; /* ends with NULL */
 
 /* Towers and projectors: parts of models that see. */
-extern const nn_arch models_siglip, models_clip;
-extern const nn_arch models_projector_gemma3, models_projector_llava, models_projector_idefics3;
+extern const nn_arch models_siglip, models_clip, models_pixtral_tower;
+extern const nn_arch models_projector_gemma3, models_projector_llava, models_projector_idefics3,
+    models_projector_mistral3;
 
 #endif

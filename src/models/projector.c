@@ -6,10 +6,11 @@
  *     Gemma 3     a norm and a matrix over the mean of a square of patches
  *     LLaVA       two layers over each patch
  *     Idefics 3   one matrix over a square of patches, side by side
+ *     Mistral 3   the same, and two layers behind it
  */
 #include "nn/nn.h"
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3 } kind;
+typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3 } kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -20,7 +21,7 @@ typedef struct hparams {
 
 typedef struct top {
     const nn_vec *norm;
-    nn_linear     first, second;
+    nn_linear     merge, first, second;
 } top;
 
 typedef char layer;
@@ -57,6 +58,15 @@ static void setup_idefics3(nn_config *c, void *p) {
     read_widths(c, h, side * side);
 }
 
+static void setup_mistral3(nn_config *c, void *p) {
+    hparams *h = p;
+    int      side = (int)nn_config_outer_int(c, "spatial_merge_size", "spatial_merge_size", 2);
+    h->kind = MISTRAL3;
+    h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
+    if (side < 1 || side > 16) nn_config_fail(c, "spatial_merge_size is %d", side);
+    read_widths(c, h, side * side);
+}
+
 static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
@@ -73,6 +83,12 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         break;
     case IDEFICS3:
         nn_bind_linear(b, &t->first, "mm.model.fc", "model.connector.modality_projection.proj", h->n_in, h->n_out, 0);
+        break;
+    case MISTRAL3:
+        nn_bind_linear(b, &t->merge, "mm.patch_merger", "model.multi_modal_projector.patch_merger.merging_layer",
+                       h->n_in, h->d.n_embd, 0);
+        nn_bind_linear(b, &t->first, "mm.1", "model.multi_modal_projector.linear_1", h->d.n_embd, h->n_out, 0);
+        nn_bind_linear(b, &t->second, "mm.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
         break;
     }
 }
@@ -95,6 +111,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     const top     *tw = net->top;
     nn_buf         x = nn_input(t, h->n_in);
     if (tw->norm) x = nn_rms_norm(t, x, tw->norm, h->d.eps);
+    if (tw->merge.w) x = nn_project(t, x, tw->merge);
     x = nn_project(t, x, tw->first);
     if (tw->second.w) {
         nn_act(t, x, h->act);
@@ -122,3 +139,4 @@ static const char *const roots[] = { "", "model.", NULL };
 PROJECTOR(gemma3, "gemma3_projector", setup_gemma3);
 PROJECTOR(llava, "llava_projector", setup_llava);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
+PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);

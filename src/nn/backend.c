@@ -56,6 +56,8 @@ int nn_exec_check(const nn_exec *x, const nn_batch *b, err *e) {
             return err_set(e, ERR_LIMIT, "%d positions: this model's attention is supported for up to %d", b->kv_len[s],
                            limit);
     }
+    if (b->pos_axes && b->n_axes < x->model->tape->n_axes)
+        return err_set(e, ERR_ARG, "positions with %d axes; this model has %d", b->n_axes, x->model->tape->n_axes);
     return nn_batch_check(b, &x->options.limits, &x->groups, (int)n_vocab, x->backend->can, e);
 }
 

@@ -64,6 +64,17 @@ int nn_batch_allow(unsigned holds, unsigned can, err *e) {
     return 0;
 }
 
+static int check_axes(const nn_batch *b, err *e) {
+    if (!b->pos_axes && b->n_axes <= 1) return 0;
+    if (!b->pos_axes || b->n_axes < 1 || b->n_axes > NN_MAX_AXES)
+        return err_set(e, ERR_ARG, "positions with %d axes%s", b->n_axes, b->pos_axes ? "" : ", which are not there");
+    for (int64_t i = 0; i < (int64_t)b->n_axes * b->n_tok; i++) {
+        if (b->pos_axes[i] < 0)
+            return err_set(e, ERR_ARG, "row %d: an axis at %d", (int)(i % b->n_tok), b->pos_axes[i]);
+    }
+    return 0;
+}
+
 /* Tokens, or rows of supplied embeddings in their place. */
 static int check_inputs(const nn_batch *b, int n_vocab, err *e) {
     for (int t = 0; t < b->n_tok; t++) {
@@ -99,7 +110,7 @@ int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, in
     for (int s = 0; s < b->n_seq; s++) {
         if ((rc = check_seq(b, l, g, s, e)) < 0) return rc;
     }
-    if ((rc = check_inputs(b, n_vocab, e)) < 0) return rc;
+    if ((rc = check_inputs(b, n_vocab, e)) < 0 || (rc = check_axes(b, e)) < 0) return rc;
     for (int r = 0; r < b->n_out; r++) {
         if (b->out_rows[r] < 0 || b->out_rows[r] >= b->n_tok)
             return err_set(e, ERR_ARG, "output %d names row %d of %d", r, b->out_rows[r], b->n_tok);

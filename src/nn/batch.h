@@ -30,7 +30,7 @@
 
 #include <stdint.h>
 
-enum { NN_MAX_GROUPS = 4 };
+enum { NN_MAX_GROUPS = 4, NN_MAX_AXES = 4 };
 
 /* What a batch may hold beyond tokens. */
 enum {

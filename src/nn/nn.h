@@ -165,6 +165,9 @@ typedef struct nn_rope {
     bool         interleaved; /* pairs (0,1)(2,3)..., else (0,n/2)(1,n/2+1)... */
     float        scale;       /* on cosine and sine: YaRN's attention factor */
     const float *inv_freq;    /* [n_rot / 2] */
+    /* [n_rot / 2]: which axis of a position turns each pair, for batches that have several; NULL: the position itself.
+     * Where a batch has none, all axes are the position. */
+    const uint8_t *axis_of;
 } nn_rope;
 
 typedef struct nn_rope_want {

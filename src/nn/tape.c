@@ -233,6 +233,9 @@ void nn_rope_apply_at(nn_tape *t, nn_buf x, int head_dim, int offset, const nn_r
     op->u.rope.rope = *r;
     op->u.rope.head_dim = head_dim;
     op->u.rope.offset = offset;
+    for (int i = 0; r->axis_of && i < r->n_rot / 2; i++) {
+        if (r->axis_of[i] >= t->n_axes) t->n_axes = r->axis_of[i] + 1;
+    }
 }
 
 void nn_rope_apply(nn_tape *t, nn_buf x, int head_dim, const nn_rope *r) { nn_rope_apply_at(t, x, head_dim, 0, r); }

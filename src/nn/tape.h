@@ -139,6 +139,7 @@ struct nn_tape {
     int             n_bufs, cap_bufs;
     int             n_layer;
     const nn_state *state;          /* [n_layer]: what the layers declared, to check ops against */
+    int             n_axes;         /* of positions that its rotations know; 0: they take the position itself */
     nn_buf          hidden, logits; /* what the head reads (after the last norm), and what it makes of it; 0: no head */
     err             error;
     bool            failed;

@@ -43,6 +43,17 @@ static void plan_tiles(vision_plan *p, const vision_rules *r, int width, int hei
     }
 }
 
+/* Not longer than the edge, then up to whole squares of patches. */
+static void plan_fit(vision_plan *p, const vision_rules *r, int width, int height) {
+    double over = fmax((double)height / r->edge, (double)width / r->edge);
+    if (over > 1) {
+        height = (int)floor(height / over);
+        width = (int)floor(width / over);
+    }
+    p->width = p->tile_width = up_to(width > 0 ? width : 1, r->patch * r->merge);
+    p->height = p->tile_height = up_to(height > 0 ? height : 1, r->patch * r->merge);
+}
+
 int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
     *p = (vision_plan){ .n_tiles = 1 };
     if (width <= 0 || height <= 0) return err_set(e, ERR_ARG, "a picture of %d x %d pixels", width, height);
@@ -59,6 +70,7 @@ int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err 
         break;
     }
     case VISION_IDEFICS3: plan_tiles(p, r, width, height); break;
+    case VISION_PIXTRAL: plan_fit(p, r, width, height); break;
     }
     int square = r->patch * r->merge;
     p->tile_rows = p->tile_width / square * (p->tile_height / square);

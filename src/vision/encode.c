@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { AXES = 2 }; /* the row and the column of a patch */
+
 /* --- a stage --- */
 
 int stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
@@ -39,7 +41,8 @@ void stage_close(vision_stage *s) {
     *s = (vision_stage){ 0 };
 }
 
-static int stage_run(vision_stage *s, const float *in, int n, float *out, err *e) {
+/* axes: [AXES][n], or NULL. */
+static int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, float *out, err *e) {
     int32_t       start[2] = { 0, n }, length = n, slot = 0;
     int32_t      *zero = calloc((size_t)n, sizeof *zero), *count = calloc((size_t)n, sizeof *count);
     const float **rows = calloc((size_t)n, sizeof *rows);
@@ -59,7 +62,9 @@ static int stage_run(vision_stage *s, const float *in, int n, float *out, err *e
                    .pages_stride = s->exec->options.limits.max_pages,
                    .state_slot = &slot,
                    .out_rows = count,
-                   .embd = rows };
+                   .embd = rows,
+                   .pos_axes = axes,
+                   .n_axes = axes ? AXES : 0 };
     for (int g = 0; g < NN_MAX_GROUPS; g++) b.pages[g] = zero; /* nothing is stored beyond the step */
     if (rc == 0) rc = nn_exec_step(s->exec, &b, e);
     if (rc == 0) rc = s->exec->backend->fetch(s->exec, NN_FETCH_HIDDEN, 0, n, out, e);
@@ -100,49 +105,96 @@ static int put_rows(const vision *v, const pixels *tile, float *in) {
     return n;
 }
 
-/* Squares of patches become a row each: their mean, or one behind the other. */
-static void merge(const vision *v, const pixels *tile, const float *rows, float *out) {
-    int    m = v->rules.merge, across = tile->width / v->rules.patch, down = tile->height / v->rules.patch;
-    size_t w = (size_t)v->tower.width_out, n = 0;
-    bool   mean = v->rules.kind == VISION_GEMMA3;
-    for (int y = 0; y < down / m; y++) {
-        for (int x = 0; x < across / m; x++, n++) {
-            float *to = out + n * (size_t)v->projector.width_in;
-            if (mean) memset(to, 0, w * sizeof *to);
-            for (int k = 0; k < m * m; k++) {
-                const float *from = rows + (size_t)((y * m + k / m) * across + x * m + k % m) * w;
-                for (size_t i = 0; mean && i < w; i++) to[i] += from[i];
-                if (!mean) memcpy(to + (size_t)k * w, from, w * sizeof *to);
-            }
-            for (size_t i = 0; mean && i < w; i++) to[i] /= (float)(m * m);
-        }
+/* What becomes of the rows of a square of patches. */
+typedef enum joining {
+    MEAN,
+    SIDE_BY_SIDE,
+    CHANNELS /* all of the first element, then all of the second, ... */
+} joining;
+
+static const joining joinings[] = {
+    [VISION_GEMMA3] = MEAN,
+    [VISION_LLAVA] = SIDE_BY_SIDE,
+    [VISION_IDEFICS3] = SIDE_BY_SIDE,
+    [VISION_PIXTRAL] = CHANNELS,
+};
+
+static void join(float *to, const float *from, size_t w, int k, int n, joining how) {
+    switch (how) {
+    case MEAN:
+        for (size_t i = 0; i < w; i++) to[i] = (k ? to[i] : 0) + from[i];
+        for (size_t i = 0; k + 1 == n && i < w; i++) to[i] /= (float)n;
+        break;
+    case SIDE_BY_SIDE: memcpy(to + (size_t)k * w, from, w * sizeof *to); break;
+    case CHANNELS:
+        for (size_t i = 0; i < w; i++) to[i * (size_t)n + (size_t)k] = from[i];
+        break;
     }
 }
 
+/* Squares of patches become a row each. Returns how many there are. */
+static int merge(const vision *v, const pixels *tile, const float *rows, float *out) {
+    int    m = v->rules.merge, across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
+    size_t w = (size_t)v->tower.width_out;
+    for (int y = 0; y < down / m; y++) {
+        for (int x = 0; x < across / m; x++, n++) {
+            float *to = out + (size_t)n * (size_t)v->projector.width_in;
+            for (int k = 0; k < m * m; k++)
+                join(to, rows + (size_t)((y * m + k / m) * across + x * m + k % m) * w, w, k, m * m,
+                     joinings[v->rules.kind]);
+        }
+    }
+    return n;
+}
+
+static int rows_of(const vision *v, const pixels *tile) {
+    int square = v->rules.patch * v->rules.merge;
+    return tile->width / square * (tile->height / square);
+}
+
+/* Where the patches are; NULL where the tower knows from their positions, or without memory. */
+static int32_t *put_axes(const pixels *tile, int patch) {
+    int      across = tile->width / patch, n = across * (tile->height / patch);
+    int32_t *axes = calloc((size_t)n * AXES, sizeof *axes);
+    for (int i = 0; axes && i < n; i++) {
+        axes[i] = i / across;
+        axes[n + i] = i % across;
+    }
+    return axes;
+}
+
 static int encode_tile(vision *v, const pixels *tile, float *out, err *e) {
-    int    most = v->tower.max_rows;
-    float *in = malloc((size_t)most * (size_t)v->tower.width_in * sizeof *in),
-          *rows = malloc((size_t)most * (size_t)v->tower.width_out * sizeof *rows);
     const nn_tower_top *top = v->tower.model->net.top;
-    int                 rc = in && rows ? 0 : err_set_nomem(e), n = rc == 0 ? put_rows(v, tile, in) : 0;
-    if (rc == 0) rc = stage_run(&v->tower, in, n, rows, e);
-    if (rc == 0) { /* the input is wider than what the projector gets: it has room for it */
-        merge(v, tile, rows + (top->class_row ? v->tower.width_out : 0), in);
-        rc = stage_run(&v->projector, in, v->projector.max_rows, out, e);
+    size_t              most = (size_t)(tile->width / v->rules.patch) * (size_t)(tile->height / v->rules.patch) + 1;
+    bool                turned = v->tower.model->tape->n_axes > 0;
+    float              *in = malloc(most * (size_t)v->tower.width_in * sizeof *in),
+          *rows = malloc(most * (size_t)v->tower.width_out * sizeof *rows);
+    int32_t *axes = turned ? put_axes(tile, v->rules.patch) : NULL;
+    int      rc = in && rows && (axes || !turned) ? 0 : err_set_nomem(e);
+    int      n = rc == 0 ? put_rows(v, tile, in) : 0;
+    if (rc == 0) rc = stage_run(&v->tower, in, n, axes, rows, e);
+    if (rc == 0) { /* the tower's input is wider than what the projector gets of it: there is room */
+        n = merge(v, tile, rows + (top->class_row ? v->tower.width_out : 0), in);
+        rc = stage_run(&v->projector, in, n, NULL, out, e);
     }
     free(in);
     free(rows);
+    free(axes);
     return rc;
 }
 
 /* --- a picture --- */
 
 int vision_encode_cut(vision *v, const pixels *tiles, int n_tiles, float **rows, int *n, err *e) {
-    size_t each = (size_t)v->projector.max_rows * (size_t)v->projector.width_out;
+    size_t width = (size_t)v->projector.width_out, at = 0;
     int    rc = 0;
-    *n = n_tiles * v->projector.max_rows;
-    if (!(*rows = malloc((size_t)n_tiles * each * sizeof **rows))) return err_set_nomem(e);
-    for (int i = 0; i < n_tiles && rc == 0; i++) rc = encode_tile(v, &tiles[i], *rows + (size_t)i * each, e);
+    *n = 0;
+    for (int i = 0; i < n_tiles; i++) *n += rows_of(v, &tiles[i]);
+    if (!(*rows = malloc((size_t)*n * width * sizeof **rows))) return err_set_nomem(e);
+    for (int i = 0; i < n_tiles && rc == 0; i++) {
+        rc = encode_tile(v, &tiles[i], *rows + at * width, e);
+        at += (size_t)rows_of(v, &tiles[i]);
+    }
     if (rc < 0) free(*rows);
     return rc;
 }

@@ -9,7 +9,7 @@
 #include "nn/backend.h"
 #include "vision/vision.h"
 
-typedef enum vision_kind { VISION_GEMMA3, VISION_LLAVA, VISION_IDEFICS3 } vision_kind;
+typedef enum vision_kind { VISION_GEMMA3, VISION_LLAVA, VISION_IDEFICS3, VISION_PIXTRAL } vision_kind;
 
 /* How a picture is prepared; part of the key of its rows. */
 typedef struct vision_rules {
@@ -20,7 +20,7 @@ typedef struct vision_rules {
     int           merge; /* patches on a side of the square that becomes a row */
     int           side;  /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
     int           crop;  /* LLAVA */
-    int           edge;  /* IDEFICS3: the longer side before it is cut */
+    int           edge;  /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
     bool          split; /* IDEFICS3: into tiles */
 } vision_rules;
 

@@ -14,6 +14,7 @@ static const struct {
     [VISION_GEMMA3] = { &models_siglip, &models_projector_gemma3 },
     [VISION_LLAVA] = { &models_clip, &models_projector_llava },
     [VISION_IDEFICS3] = { &models_siglip, &models_projector_idefics3 },
+    [VISION_PIXTRAL] = { &models_pixtral_tower, &models_projector_mistral3 },
 };
 
 /* Which tower: the names, types and sizes of the file's tensors, and the first bytes of each. */
@@ -39,11 +40,12 @@ static int open_stages(vision *v, const model_file *f, const nn_part *base, int 
     int                 side = r->kind == VISION_LLAVA ? r->crop : r->side, across = side / r->patch;
     tower.arch = archs[r->kind].tower;
     projector.arch = archs[r->kind].projector;
+    if (r->kind == VISION_PIXTRAL && r->merge == 1) projector.arch = &models_projector_llava;
     int rc = stage_open(&v->tower, f, &tower, across * across + 1, o, e);
     if (rc == 0) rc = stage_open(&v->projector, f, &projector, across * across / (r->merge * r->merge), o, e);
     if (rc < 0) return rc;
     const nn_tower_dims *d = v->tower.model->net.hp;
-    int                  together = r->kind == VISION_IDEFICS3 ? r->merge * r->merge : 1;
+    int                  together = r->kind == VISION_GEMMA3 ? 1 : r->merge * r->merge;
     if (d->patch != r->patch || v->tower.width_out * together != v->projector.width_in)
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
     if (v->projector.width_out != n_embd)

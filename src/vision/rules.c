@@ -34,6 +34,20 @@ static const struct {
       PIXELS_BICUBIC,
       { 0.48145466f, 0.4578275f, 0.40821073f },
       { 0.26862954f, 0.26130258f, 0.27577711f } },
+    { "llava",
+      "pixtral",
+      "pixtral",
+      VISION_PIXTRAL,
+      PIXELS_BICUBIC,
+      { 0.48145466f, 0.4578275f, 0.40821073f },
+      { 0.26862954f, 0.26130258f, 0.27577711f } },
+    { "mistral3",
+      "pixtral",
+      "pixtral",
+      VISION_PIXTRAL,
+      PIXELS_BICUBIC,
+      { 0.48145466f, 0.4578275f, 0.40821073f },
+      { 0.26862954f, 0.26130258f, 0.27577711f } },
     { "idefics3", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
     { "smolvlm", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
 };
@@ -114,6 +128,8 @@ static bool switched(const source *s, const char *field, bool dflt) {
     return s->mmproj ? dflt : json_bool(json_get(s->pre, field), dflt);
 }
 
+static int up_to(int x, int step) { return (x + step - 1) / step * step; }
+
 static int read_sizes(vision_rules *r, const source *s, err *e) {
     int image = number(s, "image_size", json_get(s->vision, "image_size"), -1);
     r->patch = number(s, "patch_size", json_get(s->vision, "patch_size"), -1);
@@ -140,6 +156,11 @@ static int read_sizes(vision_rules *r, const source *s, err *e) {
         r->split = switched(s, "do_image_splitting", true);
         if (r->side != image)
             return err_set(e, ERR_UNSUPPORTED, "tiles of %d pixels for a tower of %d", r->side, image);
+        break;
+    case VISION_PIXTRAL:
+        r->merge = number(s, "spatial_merge_size", json_get(s->config, "spatial_merge_size"), 1);
+        r->edge = number(s, "image_size", size_of(s, "size", "longest_edge"), image);
+        if (r->patch > 0 && r->merge > 0 && r->edge > 0) r->side = up_to(r->edge, r->patch * r->merge);
         break;
     }
     if (r->patch <= 0 || r->merge <= 0 || r->side <= 0 || r->side / r->patch % r->merge || r->side < r->patch)

@@ -9,6 +9,7 @@ static const struct {
     [VISION_GEMMA3] = { "<start_of_image>", "<image_soft_token>", true },
     [VISION_LLAVA] = { "<image>", "<image>", false },
     [VISION_IDEFICS3] = { "<image>", "<image>", false },
+    [VISION_PIXTRAL] = { "[IMG]", "[IMG]", false },
 };
 
 const char *vision_placeholder(const vision *v) { return words[v->rules.kind].placeholder; }
@@ -52,6 +53,14 @@ int vision_write(const vision *v, int width, int height, str *out, err *e) {
         break;
     case VISION_LLAVA: put_rows(out, word, p.tile_rows); break;
     case VISION_IDEFICS3: write_tiles(&p, out, word); break;
+    case VISION_PIXTRAL: {
+        int across = p.tile_width / (v->rules.patch * v->rules.merge), down = p.tile_rows / across;
+        for (int y = 0; y < down; y++) {
+            put_rows(out, word, across);
+            str_puts(out, y + 1 < down ? "[IMG_BREAK]" : "[IMG_END]");
+        }
+        break;
+    }
     }
     return str_ok(out) ? 0 : err_set_nomem(e);
 }

@@ -99,7 +99,8 @@ static void try_rule(world *w, int i) {
     nn_ticket          ticket = 0;
     if (!keep) exit(1);
     if (rules[i].bit & can &
-        ~(unsigned)(NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT)) { /* what it can do is not a mistake */
+        ~(unsigned)(NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT |
+                    NN_BATCH_AXES)) { /* what it can do is not a mistake */
         free(keep);
         return;
     }

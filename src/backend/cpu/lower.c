@@ -100,7 +100,8 @@ static cpu_item *push(lowering *l, cpu_item_kind kind, int op) {
 static int rope_table(cpu_exec *x, const nn_rope *r) {
     for (int i = 0; i < x->n_ropes; i++) {
         const nn_rope *o = &x->ropes[i].rope;
-        if (o->inv_freq == r->inv_freq && o->n_rot == r->n_rot && o->scale == r->scale) return i;
+        if (o->inv_freq == r->inv_freq && o->n_rot == r->n_rot && o->scale == r->scale && o->axis_of == r->axis_of)
+            return i;
     }
     return -1;
 }

@@ -293,12 +293,14 @@ static void outputs(cpu_exec *x, const nn_op *op, int worker) {
 }
 
 static void rope_table(cpu_exec *x, const cpu_item *it, int worker) {
-    cpu_rope *r = &x->ropes[it->aux];
-    int64_t   lo, hi;
-    cpu_share(x->base.batch.n_tok, worker, x->n_workers, &lo, &hi);
+    const nn_batch *b = &x->base.batch;
+    cpu_rope       *r = &x->ropes[it->aux];
+    bool            axes = r->rope.axis_of && b->pos_axes;
+    int64_t         lo, hi;
+    cpu_share(b->n_tok, worker, x->n_workers, &lo, &hi);
     if (lo < hi)
-        x->k.ops.rope_table(r->table, x->base.batch.pos, (size_t)x->base.batch.n_tok, NULL, lo, hi, r->rope.inv_freq,
-                            r->rope.n_rot / 2, r->rope.scale);
+        x->k.ops.rope_table(r->table, axes ? b->pos_axes : b->pos, (size_t)b->n_tok, axes ? r->rope.axis_of : NULL, lo,
+                            hi, r->rope.inv_freq, r->rope.n_rot / 2, r->rope.scale);
 }
 
 static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {

@@ -341,18 +341,21 @@ static void match_size(scalar_exec *x, const nn_op *op) {
 }
 
 static void rope(scalar_exec *x, const nn_op *op) {
-    const nn_rope *r = &op->u.rope.rope;
-    int64_t        width = x->base.x.model->tape->bufs[op->out].width;
-    float         *buf = local_buf(&x->base, op->out);
-    int            n = r->n_rot / 2;
+    const nn_rope  *r = &op->u.rope.rope;
+    const nn_batch *batch = &x->base.batch;
+    bool            axes = r->axis_of && batch->pos_axes;
+    int64_t         width = x->base.x.model->tape->bufs[op->out].width;
+    float          *buf = local_buf(&x->base, op->out);
+    int             n = r->n_rot / 2;
     for (int t = 0; t < x->base.batch.n_tok; t++) {
         for (int64_t h = 0; h < width / op->u.rope.head_dim; h++) {
             float *p = buf + t * width + h * op->u.rope.head_dim + op->u.rope.offset;
             for (int i = 0; i < n; i++) {
-                double angle = (double)x->base.batch.pos[t] * (double)r->inv_freq[i];
-                double c = cos(angle) * r->scale, s = sin(angle) * r->scale;
-                float *a = r->interleaved ? &p[2 * i] : &p[i], *b = r->interleaved ? &p[2 * i + 1] : &p[i + n];
-                double va = *a, vb = *b;
+                int32_t at = axes ? batch->pos_axes[(int64_t)r->axis_of[i] * batch->n_tok + t] : batch->pos[t];
+                double  angle = (double)at * (double)r->inv_freq[i];
+                double  c = cos(angle) * r->scale, s = sin(angle) * r->scale;
+                float  *a = r->interleaved ? &p[2 * i] : &p[i], *b = r->interleaved ? &p[2 * i + 1] : &p[i + n];
+                double  va = *a, vb = *b;
                 *a = (float)(va * c - vb * s);
                 *b = (float)(va * s + vb * c);
             }
@@ -464,7 +467,7 @@ static int scalar_run(nn_exec *base, int first_op, int end_op, err *e) {
 
 const nn_backend backend_scalar = {
     .name = "scalar",
-    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES,
     .devices = scalar_devices,
     .measure = scalar_measure,
     .open = scalar_open,

@@ -248,6 +248,13 @@ static void test_idefics3(void **state) {
     (void)state, check_family("idefics3", "cpu"), check_family("idefics3", "scalar");
 }
 
+static void test_mistral3(void **state) {
+    (void)state, check_family("mistral3", "cpu"), check_family("mistral3", "scalar");
+}
+static void test_pixtral(void **state) {
+    (void)state, check_family("pixtral", "cpu"), check_family("pixtral", "scalar");
+}
+
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
     static const pixels_filter filters[] = { [1] = PIXELS_LANCZOS, [2] = PIXELS_BILINEAR, [3] = PIXELS_BICUBIC };
@@ -282,7 +289,8 @@ static void test_resize(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize), cmocka_unit_test(test_gemma3),
-                                        cmocka_unit_test(test_llava), cmocka_unit_test(test_idefics3) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize),   cmocka_unit_test(test_gemma3),
+                                        cmocka_unit_test(test_llava),    cmocka_unit_test(test_idefics3),
+                                        cmocka_unit_test(test_mistral3), cmocka_unit_test(test_pixtral) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
