@@ -26,7 +26,7 @@ static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->nano = nn_config_arch(c, "nanochat");
     if (h->nano) h->softcap = (float)nn_config_real(c, "final_logit_softcapping", "final_logit_softcapping", 0);
-    if (nn_config_has(c, NULL, "quantization_config"))
+    if (nn_config_is(c, NULL, "quantization_config.quant_method", "bitnet", false))
         nn_config_fail(c, "weights of three values (quantization_config) are not supported; use a GGUF file");
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_RELU2);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = h->nano ? 10000 : 500000 });

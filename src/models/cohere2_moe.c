@@ -67,7 +67,11 @@ static void setup(nn_config *c, void *p) {
     if (h->n_shared && h->shared_scale == 1.0f) nn_config_unsaid(c, "shared_expert_combination_strategy");
     h->rms = nn_config_has(c, "attention.layer_norm_rms_epsilon", "rms_norm_eps") &&
              !(nn_config_gguf(c) && nn_config_has(c, "attention.layer_norm_epsilon", NULL));
-    if (!h->rms) nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
+    if (!h->rms) { /* other readers take the plain norm where this one's epsilon is zero */
+        h->d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", NULL, (double)h->d.eps);
+        nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
+        nn_config_derived(c, "attention.layer_norm_rms_epsilon", 0);
+    }
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .interleaved = true });
 }
 

@@ -31,8 +31,10 @@ static const nn_key keys[] = {
 typedef nn_ends top;
 
 typedef struct layer {
-    const nn_vec *mix_norm, *ffn_norm, *q_norm, *k_norm, *conv, *conv_bias, *route_bias;
-    nn_linear     in, out, q, k, v, o, gate, up, down, router;
+    const nn_vec *mix_norm, *ffn_norm, *conv, *conv_bias;
+    nn_linear     in, out;
+    nn_heads      attn;
+    nn_ffn        ffn;
 } layer;
 
 static bool has_experts(const hparams *h, int i) { return h->n_expert > 0 && i >= h->n_dense; }
@@ -90,16 +92,13 @@ static void bind_top(nn_binder *b, void *out, const void *hp) {
 static void bind_layer(nn_binder *b, void *out, const void *hp, int i) {
     const hparams *h = hp;
     layer         *w = out;
-    const int64_t  d = h->d.n_embd, dq = (int64_t)h->d.n_head * h->d.head_dim, dk = (int64_t)h->d.n_kv * h->d.head_dim;
+    const int64_t  d = h->d.n_embd;
     nn_bind_vec(b, &w->mix_norm, "attn_norm", "operator_norm", d, 0);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "ffn_norm", d, 0);
     if (h->attn[i]) {
-        nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", d, dq, 0);
-        nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", d, dk, 0);
-        nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", d, dk, 0);
-        nn_bind_linear(b, &w->o, "attn_output", "self_attn.out_proj", dq, d, 0);
-        nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_layernorm", h->d.head_dim, 0);
-        nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_layernorm", h->d.head_dim, 0);
+        nn_bind_qkvo(b, &w->attn, &h->d);
+        nn_bind_vec(b, &w->attn.q_norm, "attn_q_norm", "self_attn.q_layernorm", h->d.head_dim, 0);
+        nn_bind_vec(b, &w->attn.k_norm, "attn_k_norm", "self_attn.k_layernorm", h->d.head_dim, 0);
     } else {
         nn_bind_linear(b, &w->in, "shortconv.in_proj", "conv.in_proj", d, 3 * d, 0);
         nn_bind_linear(b, &w->out, "shortconv.out_proj", "conv.out_proj", d, d, 0);
@@ -107,15 +106,11 @@ static void bind_layer(nn_binder *b, void *out, const void *hp, int i) {
         nn_bind_vec(b, &w->conv_bias, "shortconv.conv.bias", "conv.conv.bias", d, NN_OPTIONAL);
     }
     if (has_experts(h, i)) {
-        nn_bind_linear(b, &w->router, "ffn_gate_inp", "feed_forward.gate", d, h->n_expert, 0);
-        nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias", "feed_forward.expert_bias", h->n_expert, NN_OPTIONAL);
-        nn_bind_experts(b, &w->gate, "ffn_gate_exps", "feed_forward.experts.*.w1", h->n_expert, d, h->n_ff_exp, 0);
-        nn_bind_experts(b, &w->up, "ffn_up_exps", "feed_forward.experts.*.w3", h->n_expert, d, h->n_ff_exp, 0);
-        nn_bind_experts(b, &w->down, "ffn_down_exps", "feed_forward.experts.*.w2", h->n_expert, h->n_ff_exp, d, 0);
+        nn_bind_ffn_experts(b, &w->ffn, "feed_forward", d, h->n_ff_exp, h->n_expert, NN_OPTIONAL);
     } else {
-        nn_bind_linear(b, &w->gate, "ffn_gate", "feed_forward.w1", d, h->d.n_ff, 0);
-        nn_bind_linear(b, &w->up, "ffn_up", "feed_forward.w3", d, h->d.n_ff, 0);
-        nn_bind_linear(b, &w->down, "ffn_down", "feed_forward.w2", h->d.n_ff, d, 0);
+        nn_bind_linear(b, &w->ffn.gate, "ffn_gate", "feed_forward.w1", d, h->d.n_ff, 0);
+        nn_bind_linear(b, &w->ffn.up, "ffn_up", "feed_forward.w3", d, h->d.n_ff, 0);
+        nn_bind_linear(b, &w->ffn.down, "ffn_down", "feed_forward.w2", h->d.n_ff, d, 0);
     }
 }
 
@@ -125,9 +120,9 @@ static nn_state state(const void *hp, int i) {
     return (nn_state){ .kind = NN_STATE_PAGED_KV, .n_kv = h->d.n_kv, .dim_k = h->d.head_dim, .dim_v = h->d.head_dim };
 }
 
-static void short_conv(nn_tape *t, const hparams *h, const layer *w, int i, nn_buf x) {
+static void short_conv(nn_tape *t, const hparams *h, const layer *w, int i, nn_buf x, nn_buf n) {
     const int d = h->d.n_embd;
-    nn_buf    p = nn_project(t, nn_rms_norm(t, x, w->mix_norm, h->d.eps), w->in);
+    nn_buf    p = nn_project(t, n, w->in);
     nn_buf    in = nn_take(t, p, 0, d);
     nn_gate(t, in, nn_take(t, p, 2 * d, d), NN_ACT_NONE);
     nn_buf y = nn_conv(t, i, in, w->conv, w->conv_bias, h->taps, 0, NN_ACT_NONE);
@@ -135,46 +130,25 @@ static void short_conv(nn_tape *t, const hparams *h, const layer *w, int i, nn_b
     nn_project_add(t, x, y, w->out);
 }
 
-static void attention(nn_tape *t, const hparams *h, const layer *w, int i, nn_buf x) {
-    nn_buf n = nn_rms_norm(t, x, w->mix_norm, h->d.eps);
-    nn_buf q = nn_rms_norm(t, nn_project(t, n, w->q), w->q_norm, h->d.eps);
-    nn_buf k = nn_rms_norm(t, nn_project(t, n, w->k), w->k_norm, h->d.eps);
-    nn_rotate(t, q, k, h->d.head_dim, &h->rope);
-    nn_kv_store(t, i, k, nn_project(t, n, w->v));
-    nn_attn_spec a = {
-        .n_head = h->d.n_head, .n_kv = h->d.n_kv, .dim_k = h->d.head_dim, .scale = 1.0f / sqrtf((float)h->d.head_dim)
-    };
-    nn_project_add(t, x, nn_attention(t, i, q, a), w->o);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const top     *tw = net->top;
+    nn_moe_spec    how = { .n_expert = h->n_expert,
+                           .n_used = h->n_used,
+                           .score = NN_SCORE_SIGMOID,
+                           .renorm = h->renorm,
+                           .renorm_eps = 1e-6f,
+                           .scale = h->scale,
+                           .glu.act = NN_ACT_SILU };
     nn_buf         x = nn_embed(t, tw->embd, 1);
     for (int i = 0; i < h->d.n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
+        nn_buf       n = nn_rms_norm(t, x, w->mix_norm, h->d.eps);
         if (h->attn[i])
-            attention(t, h, w, i, x);
+            nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(&h->d, 0), h->d.eps), w->attn.o);
         else
-            short_conv(t, h, w, i, x);
-        nn_buf n = nn_rms_norm(t, x, w->ffn_norm, h->d.eps);
-        if (has_experts(h, i)) {
-            nn_moe_spec m = { .router = w->router,
-                              .gate = w->gate,
-                              .up = w->up,
-                              .down = w->down,
-                              .n_expert = h->n_expert,
-                              .n_used = h->n_used,
-                              .score = NN_SCORE_SIGMOID,
-                              .bias = w->route_bias,
-                              .renorm = h->renorm,
-                              .renorm_eps = 1e-6f,
-                              .scale = h->scale,
-                              .glu = { .act = NN_ACT_SILU } };
-            nn_add(t, x, nn_moe(t, n, m));
-        } else {
-            nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
-        }
+            short_conv(t, h, w, i, x, n);
+        nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, h->d.eps), &w->ffn, how));
     }
     x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, h->d.eps);
     nn_logits(t, x, tw->head, 1, 0);

@@ -116,9 +116,10 @@ static void bind_experts(nn_binder *b, layer *w, const hparams *h) {
     nn_bind_linear(b, &w->router, "ffn_gate_inp", "mixer.gate", n, h->n_expert, NN_NO_BIAS);
     nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias|exp_probs_b", "mixer.gate.e_score_correction_bias", h->n_expert,
                 0);
-    nn_bind_experts(b, &w->up, "ffn_up_exps", "mixer.experts.*.up_proj|mixer.experts.up_proj", h->n_expert, in,
-                    h->n_ff_expert, 0);
-    nn_bind_experts(b, &w->down, "ffn_down_exps", "mixer.experts.*.down_proj|mixer.experts.down_proj", h->n_expert,
+    nn_bind_experts(b, &w->up, "ffn_up_exps", "mixer.experts.*.up_proj|mixer.experts.up_proj|mixer.switch_mlp.fc1",
+                    h->n_expert, in, h->n_ff_expert, 0);
+    nn_bind_experts(b, &w->down, "ffn_down_exps",
+                    "mixer.experts.*.down_proj|mixer.experts.down_proj|mixer.switch_mlp.fc2", h->n_expert,
                     h->n_ff_expert, in, 0);
     if (h->latent) {
         nn_bind_linear(b, &w->narrow, "ffn_latent_down", "mixer.fc1_latent_proj", n, in, 0);

@@ -48,6 +48,7 @@ static void setup(nn_config *c, void *p) {
         return;
     }
     h->linear = list;
+    nn_config_unsaid(c, "layer_types"); /* there are no GGUF files of this family */
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
     if (nn_config_null(c, NULL, "rope_theta") || nn_config_null(c, "rope_parameters", "rope_theta")) h->rope.n_rot = 0;
 }

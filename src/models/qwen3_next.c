@@ -20,12 +20,11 @@ typedef struct hparams {
 typedef nn_ends top;
 
 typedef struct layer {
-    const nn_vec *mix_norm, *ffn_norm, *q_norm, *k_norm;
-    nn_linear     q, k, v, o;
+    const nn_vec *mix_norm, *ffn_norm;
+    nn_heads      attn; /* q: query and gate */
     nn_linear     qkv, z, ba, beta, alpha, out;
     const nn_vec *conv, *a, *dt_bias, *norm;
-    nn_linear     gate, up, down, router;
-    nn_linear     shared_gate, shared_up, shared_down, shared_router;
+    nn_ffn        ffn;
 } layer;
 
 static const nn_key keys[] = {
@@ -98,50 +97,33 @@ static void bind_delta(nn_binder *b, layer *w, const hparams *h) {
     nn_bind_linear(b, &w->out, "ssm_out", "linear_attn.out_proj", h->inner, n, 0);
 }
 
-static void bind_attention(nn_binder *b, layer *w, const hparams *h) {
-    const nn_dims *d = &h->d;
-    int            n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
+static void bind_attention(nn_binder *b, nn_heads *w, const nn_dims *d) {
+    int n = d->n_embd, q = d->n_head * d->head_dim, kv = d->n_kv * d->head_dim;
     nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, 2 * q, 0);
     nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, kv, 0);
     nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, kv, 0);
     nn_bind_linear(b, &w->o, "attn_output", "self_attn.o_proj", q, n, 0);
-    nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm", d->head_dim, NN_PLUS_ONE);
-    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm", d->head_dim, NN_PLUS_ONE);
-}
-
-static void bind_experts(nn_binder *b, layer *w, const hparams *h) {
-    int n = h->d.n_embd, e = h->n_expert, ff = h->n_ff_expert;
-    nn_bind_linear(b, &w->router, "ffn_gate_inp", "mlp.gate", n, e, 0);
-    nn_bind_experts(b, &w->gate, "ffn_gate_exps|ffn_gate_up_exps#0/2",
-                    "mlp.experts.*.gate_proj|mlp.switch_mlp.gate_proj|mlp.experts.gate_up_proj#0/2", e, n, ff, 0);
-    nn_bind_experts(b, &w->up, "ffn_up_exps|ffn_gate_up_exps#1/2",
-                    "mlp.experts.*.up_proj|mlp.switch_mlp.up_proj|mlp.experts.gate_up_proj#1/2", e, n, ff, 0);
-    nn_bind_experts(b, &w->down, "ffn_down_exps",
-                    "mlp.experts.*.down_proj|mlp.switch_mlp.down_proj|mlp.experts.down_proj", e, ff, n, 0);
-    if (h->n_ff_shared == 0) return;
-    nn_bind_linear(b, &w->shared_router, "ffn_gate_inp_shexp", "mlp.shared_expert_gate", n, 1, 0);
-    nn_bind_linear(b, &w->shared_gate, "ffn_gate_shexp", "mlp.shared_expert.gate_proj", n, h->n_ff_shared, 0);
-    nn_bind_linear(b, &w->shared_up, "ffn_up_shexp", "mlp.shared_expert.up_proj", n, h->n_ff_shared, 0);
-    nn_bind_linear(b, &w->shared_down, "ffn_down_shexp", "mlp.shared_expert.down_proj", h->n_ff_shared, n, 0);
+    nn_bind_head_norms(b, w, d->head_dim, d->head_dim, NN_PLUS_ONE);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     layer         *w = out;
-    int            n = h->d.n_embd, ff = h->d.n_ff;
+    int            n = h->d.n_embd;
     nn_bind_vec(b, &w->mix_norm, "attn_norm", "input_layernorm", n, NN_PLUS_ONE);
     nn_bind_vec(b, &w->ffn_norm, "post_attention_norm", "post_attention_layernorm", n, NN_PLUS_ONE);
     if (h->linear[i])
         bind_delta(b, w, h);
     else
-        bind_attention(b, w, h);
-    if (h->n_expert && nn_bind_exists(b, "ffn_gate_inp", "mlp.gate")) {
-        bind_experts(b, w, h);
+        bind_attention(b, &w->attn, &h->d);
+    if (!h->n_expert || !nn_bind_exists(b, "ffn_gate_inp", "mlp.gate")) {
+        nn_bind_ffn(b, &w->ffn, "mlp", n, h->d.n_ff);
         return;
     }
-    nn_bind_linear(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, ff, 0);
-    nn_bind_linear(b, &w->up, "ffn_up", "mlp.up_proj", n, ff, 0);
-    nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj", ff, n, 0);
+    nn_bind_ffn_experts(b, &w->ffn, "mlp", n, h->n_ff_expert, h->n_expert, NN_OPTIONAL);
+    if (h->n_ff_shared == 0) return;
+    nn_bind_linear(b, &w->ffn.shared_router, "ffn_gate_inp_shexp", "mlp.shared_expert_gate", n, 1, 0);
+    nn_bind_ffn_shared(b, &w->ffn, "mlp.shared_expert", n, h->n_ff_shared);
 }
 
 static nn_state state(const void *p, int i) {
@@ -182,7 +164,7 @@ static void delta_net(nn_tape *t, int i, nn_buf x, nn_buf n, const hparams *h, c
     nn_project_add(t, x, o, w->out);
 }
 
-static void attention(nn_tape *t, int i, nn_buf x, nn_buf n, const hparams *h, const layer *w) {
+static void attention(nn_tape *t, int i, nn_buf x, nn_buf n, const hparams *h, const nn_heads *w) {
     const nn_dims *d = &h->d;
     nn_buf         both = nn_project(t, n, w->q); /* per head: query, gate */
     nn_buf         q = nn_rms_norm(t, nn_take_each(t, both, 2 * d->head_dim, 0, d->head_dim), w->q_norm, d->eps);
@@ -194,40 +176,19 @@ static void attention(nn_tape *t, int i, nn_buf x, nn_buf n, const hparams *h, c
     nn_project_add(t, x, o, w->o);
 }
 
-static void feed_forward(nn_tape *t, nn_buf x, nn_buf n, const hparams *h, const layer *w) {
-    if (!w->router.w) {
-        nn_project_add(t, x, nn_glu(t, n, w->gate, w->up, NN_ACT_SILU), w->down);
-        return;
-    }
-    nn_add(t, x,
-           nn_moe(t, n,
-                  (nn_moe_spec){ .router = w->router,
-                                 .gate = w->gate,
-                                 .up = w->up,
-                                 .down = w->down,
-                                 .n_expert = h->n_expert,
-                                 .n_used = h->n_used,
-                                 .score = NN_SCORE_SOFTMAX,
-                                 .renorm = true,
-                                 .glu.act = NN_ACT_SILU }));
-    if (!w->shared_router.w) return;
-    nn_buf shared = nn_project(t, nn_glu(t, n, w->shared_gate, w->shared_up, NN_ACT_SILU), w->shared_down);
-    nn_gate(t, shared, nn_project(t, n, w->shared_router), NN_ACT_SIGMOID);
-    nn_add(t, x, shared);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const top     *tw = net->top;
     const layer   *lw = net->layers;
+    nn_moe_spec    how = { .n_expert = h->n_expert, .n_used = h->n_used, .renorm = true, .glu.act = NN_ACT_SILU };
     nn_buf         x = nn_embed(t, tw->embd, 1.0f);
     for (int i = 0; i < h->d.n_layer; i++) {
         nn_buf n = nn_rms_norm(t, x, lw[i].mix_norm, h->d.eps);
         if (h->linear[i])
             delta_net(t, i, x, n, h, &lw[i]);
         else
-            attention(t, i, x, n, h, &lw[i]);
-        feed_forward(t, x, nn_rms_norm(t, x, lw[i].ffn_norm, h->d.eps), h, &lw[i]);
+            attention(t, i, x, n, h, &lw[i].attn);
+        nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, lw[i].ffn_norm, h->d.eps), &lw[i].ffn, how));
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, h->d.eps), tw->head, 1.0f, 0.0f);
 }

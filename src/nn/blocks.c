@@ -19,7 +19,8 @@ void nn_bind_qkvo(nn_binder *b, nn_heads *out, const nn_dims *d) {
 
 void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k, unsigned flags) {
     nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm|self_attn.query_layernorm", q, flags);
-    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm|self_attn.key_layernorm", k, w->q_norm ? 0 : flags);
+    nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm|self_attn.key_layernorm", k,
+                w->q_norm ? flags & ~(unsigned)NN_OPTIONAL : flags);
 }
 
 void nn_bind_mlp(nn_binder *b, nn_mlp *out, const nn_dims *d, bool gated) {

@@ -504,7 +504,7 @@ typedef struct nn_heads {
 void nn_bind_qkvo(nn_binder *b, nn_heads *out, const nn_dims *d);
 /* The same with sizes of their own: n inputs, q and kv outputs. `flags` for q and k: NN_ROTARY. */
 void nn_bind_attention(nn_binder *b, nn_heads *w, int64_t n, int64_t q, int64_t kv, unsigned flags);
-/* Of these lengths; flags: 0, or NN_OPTIONAL for both or neither. */
+/* Of these lengths; with NN_OPTIONAL both or neither. */
 void nn_bind_head_norms(nn_binder *b, nn_heads *w, int64_t q, int64_t k, unsigned flags);
 /* q, k and v in one tensor: all of q, then k, then v; or, in Hugging Face's file (grouped), for each key head its
  * queries, its key and its value. */
