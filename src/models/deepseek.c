@@ -157,6 +157,8 @@ const nn_arch models_deepseek = { NN_DECODER, .gguf_only = true, .names = names,
 const nn_arch models_mistral4 = { NN_DECODER, .names = names_mistral, .act = "silu|swish" };
 const nn_arch models_axk1 = { NN_DECODER, .hf_only = true, .names = names_axk1, .act = "silu|swish" };
 const nn_arch models_deepseek32 = { NN_DECODER, .gguf_only = true, .act = "silu|swish",
-                                    .names = NN_NAMES("deepseek32", "deepseek_v32") };
+                                    .names = NN_NAMES("deepseek32", "deepseek_v32"),
+                                    .kinds = "deepseek_sparse_attention|full_attention" };
 const nn_arch models_glm_dsa = { NN_DECODER, .gguf_only = true, .act = "silu|swish",
-                                 .names = NN_NAMES("glm-dsa", "glm_moe_dsa") };
+                                 .names = NN_NAMES("glm-dsa", "glm_moe_dsa"),
+                                 .kinds = "deepseek_sparse_attention|full_attention" };

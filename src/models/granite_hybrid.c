@@ -165,7 +165,10 @@ static void forward(nn_tape *t, const nn_net *net) {
 static const char *const        names_moe[] = { "granitemoe", "granitemoeshared", NULL },
                          *const names_hybrid[] = { "granitehybrid", "granitemoehybrid", NULL },
                          *const names_bamba[] = { "bamba", NULL };
-const nn_arch                   models_granite_moe = { NN_FAMILY, .names = names_moe, .permuted_qk = true };
-const nn_arch models_granite_hybrid = { NN_FAMILY, .gguf_only = true, .names = names_hybrid, .permuted_qk = true };
+const nn_arch                   models_granite_moe = { NN_FAMILY, .names = names_moe, .permuted_qk = true,
+                                                       .kinds = "mamba|attention|linear_attention|full_attention" };
+const nn_arch models_granite_hybrid = { NN_FAMILY, .gguf_only = true, .names = names_hybrid, .permuted_qk = true,
+                                        .kinds = "mamba|attention|linear_attention|full_attention" };
 /* The usual converter writes it as a Granite hybrid with permuted rows, of which only half would rotate. */
-const nn_arch models_bamba = { NN_FAMILY, .hf_only = true, .names = names_bamba, .reordered = true };
+const nn_arch models_bamba = { NN_FAMILY, .hf_only = true, .names = names_bamba, .reordered = true,
+                               .kinds = "mamba|attention|linear_attention|full_attention" };

@@ -57,7 +57,7 @@ static void setup(nn_config *c, void *p) {
     nn_config_only(c, NULL, "hidden_act", "silu");
     if (nn_config_arch(c, "granitemoe_swa") && h->n_expert == 0)
         h->n_expert = (int)nn_config_int(c, NULL, "num_local_experts", 8);
-    if (h->attn_scale == 0) h->attn_scale = h->n_expert ? 1.0f : 1.0f / sqrtf((float)h->d.head_dim);
+    if (h->attn_scale == 0) h->attn_scale = nn_config_gguf(c) ? 1.0f / sqrtf((float)h->d.head_dim) : 1.0f;
     if (h->window < 1 || h->window > 1 << 24 || h->n_expert < 0 || h->n_ff_shared < 0 || h->n_ff_shared > 1 << 20 ||
         h->logit_scale == 0) {
         nn_config_fail(c, "a window of %d, %d experts, a shared one of %d: that makes no sense", h->window, h->n_expert,

@@ -169,4 +169,4 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 const nn_arch models_kimi_linear = { NN_DECODER, .gguf_only = true, .names = NN_NAMES("kimi-linear", "kimi_linear"),
-                                     .act = "silu|swish" };
+                                     .act = "silu|swish", .kinds = "linear_attention|full_attention" };

@@ -156,6 +156,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "lfm2", NULL }, *const names_moe[] = { "lfm2moe", "lfm2_moe", NULL };
 
-const nn_arch models_lfm2 = { NN_FAMILY, .names = names, .act = "silu|swish", .tied = names };
-const nn_arch models_lfm2_moe = { NN_FAMILY, .gguf_only = true, .names = names_moe, .act = "silu|swish",
-                                  .tied = names_moe };
+const nn_arch models_lfm2 = { NN_FAMILY, .names = names, .act = "silu|swish", .tied = names,
+                              .kinds = "conv|full_attention" };
+const nn_arch models_lfm2_moe = { NN_FAMILY,           .gguf_only = true, .names = names_moe,
+                                  .act = "silu|swish", .tied = names_moe, .kinds = "conv|full_attention" };

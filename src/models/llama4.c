@@ -150,4 +150,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-const nn_arch models_llama4 = { NN_DECODER, .gguf_only = true, .names = NN_NAMES("llama4", "llama4_text") };
+const nn_arch models_llama4 = { NN_DECODER, .gguf_only = true, .names = NN_NAMES("llama4", "llama4_text"),
+                                .kinds = "chunked_attention|full_attention" };

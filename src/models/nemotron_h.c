@@ -210,6 +210,11 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "nemotron_h", NULL }, *const names_moe[] = { "nemotron_h_moe", NULL };
-const nn_arch models_nemotron_h = { NN_FAMILY, .names = names, .hf_layers = "backbone.layers.", .lacks = NN_LACKS_FF };
-const nn_arch models_nemotron_h_moe = { NN_FAMILY, .gguf_only = true, .names = names_moe,
-                                        .hf_layers = "backbone.layers.", .lacks = NN_LACKS_FF };
+const nn_arch models_nemotron_h = { NN_FAMILY, .names = names, .hf_layers = "backbone.layers.", .lacks = NN_LACKS_FF,
+                                    .kinds = "full_attention|linear_attention|mlp|moe|mamba|attention" };
+const nn_arch models_nemotron_h_moe = { NN_FAMILY,
+                                        .gguf_only = true,
+                                        .names = names_moe,
+                                        .hf_layers = "backbone.layers.",
+                                        .lacks = NN_LACKS_FF,
+                                        .kinds = "full_attention|linear_attention|mlp|moe|mamba|attention" };

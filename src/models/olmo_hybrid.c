@@ -139,5 +139,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1, 0);
 }
 
-const nn_arch models_olmo_hybrid = { NN_DECODER, .hf_only = true, .names = NN_NAMES("olmo_hybrid"),
-                                     .act = "silu|swish" };
+const nn_arch models_olmo_hybrid = { NN_DECODER, .hf_only = true, .names = NN_NAMES("olmo_hybrid"), .act = "silu|swish",
+                                     .kinds = "linear_attention|full_attention" };

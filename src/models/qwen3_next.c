@@ -193,13 +193,21 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, h->d.eps), tw->head, 1.0f, 0.0f);
 }
 
-const nn_arch models_qwen3_next = { NN_FAMILY, .gguf_only = true, .names = NN_NAMES("qwen3next", "qwen3_next"),
-                                    .act = "silu|swish", .lacks = NN_LACKS_FF };
-const nn_arch models_qwen3_5 = { NN_FAMILY,           .gguf_only = true,
-                                 .reordered = true,   .names = NN_NAMES("qwen35", "qwen3_5_text", "qwen3_5"),
-                                 .act = "silu|swish", .lacks = NN_LACKS_FF };
-const nn_arch models_qwen3_5_moe = {
-    NN_FAMILY,           .gguf_only = true,
-    .reordered = true,   .names = NN_NAMES("qwen35moe", "qwen3_5_moe_text", "qwen3_5_moe"),
-    .act = "silu|swish", .lacks = NN_LACKS_FF
+const nn_arch models_qwen3_next = {
+    NN_FAMILY,           .gguf_only = true,    .names = NN_NAMES("qwen3next", "qwen3_next"),
+    .act = "silu|swish", .lacks = NN_LACKS_FF, .kinds = "linear_attention|full_attention"
 };
+const nn_arch models_qwen3_5 = { NN_FAMILY,
+                                 .gguf_only = true,
+                                 .reordered = true,
+                                 .names = NN_NAMES("qwen35", "qwen3_5_text", "qwen3_5"),
+                                 .act = "silu|swish",
+                                 .lacks = NN_LACKS_FF,
+                                 .kinds = "linear_attention|full_attention" };
+const nn_arch models_qwen3_5_moe = { NN_FAMILY,
+                                     .gguf_only = true,
+                                     .reordered = true,
+                                     .names = NN_NAMES("qwen35moe", "qwen3_5_moe_text", "qwen3_5_moe"),
+                                     .act = "silu|swish",
+                                     .lacks = NN_LACKS_FF,
+                                     .kinds = "linear_attention|full_attention" };

@@ -139,10 +139,23 @@ bool nn_config_null(nn_config *c, const char *object, const char *field) {
     return v && v->kind == JSON_K_NULL;
 }
 
+/* A family asks whether a layer is of one kind; a third kind would pass for the other one. */
+static void check_kinds(nn_config *c, const json_value *where) {
+    const char       *kinds = c->arch->kinds ? c->arch->kinds : "full_attention|sliding_attention";
+    const json_value *list = json_get(where, "layer_types");
+    for (size_t i = 0; json_is(list, JSON_K_ARRAY) && i < json_count(list) && !c->failed; i++) {
+        const char *kind = json_cstr(json_at(list, i));
+        if (kind && !listed(kinds, kind))
+            nn_config_fail(c, "the field \"layer_types\" has \"%.60s\"; this is not supported for %s", kind,
+                           c->arch->names[0]);
+    }
+}
+
 void nn_known_check(nn_config *c) {
     const json_value *where = c->text ? c->text : c->root;
     char              shown[80];
     if (!c->file || nn_config_gguf(c)) return;
+    check_kinds(c, where);
     for (int i = 0; i < (int)N_KNOWN && !c->failed; i++) {
         const char *usual = i < N_ACTS ? c->arch->act : known[i].usual;
         if (c->looked[i] || !usual) continue;

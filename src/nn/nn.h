@@ -446,8 +446,9 @@ typedef struct nn_arch {
     const char *const *tied;     /* model_type values whose config.json means tie_word_embeddings where it is silent */
     size_t             hp_size, top_size, layer_size;
     const nn_key      *keys;
-    unsigned           lacks;              /* dims that this family does not have */
-    const char        *act;                /* values of hidden_act that it knows, '|' between; NULL: setup looks */
+    unsigned           lacks; /* dims that this family does not have */
+    const char        *act;   /* values of hidden_act that it knows, '|' between; NULL: setup looks */
+    const char        *kinds; /* of layers in layer_types that it knows; NULL: full_attention and sliding_attention */
     bool               permuted_qk;        /* GGUF files store q and k rows permuted for interleaved rotation */
     bool               reordered;          /* GGUF files order rows as binding cannot say: export_gguf refuses */
     void (*setup)(nn_config *c, void *hp); /* may be NULL: checks, derived values, rotary frequencies */

@@ -258,6 +258,30 @@ static void check_invariance(check *c, const kernels *k, weights *w, bool every,
     acts_free(c, &a);
 }
 
+/* More rows of floats than stay in the cache, longer ones than a stretch: they are cut, and have the bits of rows alone. */
+static void check_many(check *c, const kernels *k, int type, int64_t rows, int64_t cols, int64_t n) {
+    weights     w = weights_make(c, type, rows, cols, 0, 0, 0, 0);
+    acts        a = acts_make(c, k, type, n, cols);
+    float      *alone = malloc((size_t)rows * sizeof(float)), *out = malloc((size_t)(n * rows) * sizeof(float));
+    size_t      bytes;
+    void       *scratch = scratch_make(&w.m, n, &bytes);
+    matmul_args all = {
+        .w = &w.m, .x = a.x.data, .x_stride = a.stride, .n_rows = n, .out = out, .out_stride = (size_t)rows
+    };
+    k->matmul.run(&all, 0, matmul_panels(&w.m), scratch);
+    for (int64_t r = 0; r < n; r += 1 + r % 7) {
+        matmul_args one = { .w = &w.m, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone };
+        k->matmul.run(&one, 0, matmul_panels(&w.m), scratch);
+        CHECK(c, memcmp(out + r * rows, alone, (size_t)rows * sizeof(float)) == 0,
+              "%s: row %lld of %lld differs from the row alone", tensor_type_name(type), (long long)r, (long long)n);
+    }
+    scratch_free(c, scratch, bytes, tensor_type_name(type));
+    free(alone);
+    free(out);
+    acts_free(c, &a);
+    weights_free(c, &w);
+}
+
 /* Gather, scatter, bias, accumulate and experts against plain calls. */
 static void check_experts(check *c, const kernels *k, int type, int group, int scale_type) {
     enum { EXPERTS = 5, LIST = 17, TOKENS = 9 };
@@ -474,6 +498,10 @@ int main(int argc, char **argv) {
         } else {
             check_type(&c, &k, type, 0, 0);
             check_nan(&c, &k, type);
+            if (type == TENSOR_F32 || type == TENSOR_F16 || type == TENSOR_BF16) {
+                check_many(&c, &k, type, 19, 2600, 130);
+                check_many(&c, &k, type, 35, 400, 700);
+            }
             if (type == TENSOR_NVFP4) check_type(&c, &k, type, -1, TENSOR_F32);
             if (type == TENSOR_F8_E4M3) check_type(&c, &k, type, 128, TENSOR_BF16);
         }

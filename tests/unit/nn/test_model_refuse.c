@@ -59,6 +59,15 @@ static const struct {
     { "kimi_linear", "\"sigmoid\"", "\"softmax\"", "moe_router_activation_func" },
     { "qwen3_next", "\"silu\"", "\"gelu\"", "hidden_act" },
     { "gpt_oss", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "olmo_hybrid", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "olmo_hybrid", "\"full_attention\"", "\"sliding_attention\"", "layer_types" },
+    { "qwen3_5_text", "\"full_attention\"", "\"sliding_attention\"", "layer_types" },
+    { "lfm2_moe", "\"conv\"", "\"mamba\"", "layer_types" },
+    { "granitemoehybrid", "\"mamba\"", "\"conv\"", "layer_types" },
+    { "gemma4_text", "\"full_attention\"", "\"chunked_attention\"", "layer_types" },
+    { "deepseek_v32_dense", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "deepseek_v32_dense", "\"index_topk\": 512", "\"index_topk\": -1", "index_topk" },
+    { "glm_moe_dsa_dense", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
 };
 
 static int open_dir(const char *dir, err *e) {
