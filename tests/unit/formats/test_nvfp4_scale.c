@@ -227,11 +227,12 @@ static void test_refusals(void **state) {
 
 /* Quantizing such a file anew would lose the scales. */
 static void test_quantizing(void **state) {
-    char       *dir = test_temp_dir(), from[600], scaled[600], plain[600], out[600];
-    model_file *m = NULL;
-    pool       *p = NULL;
-    size_t      fallbacks;
-    err         e = { 0 };
+    char           *dir = test_temp_dir(), from[600], scaled[600], plain[600], out[600];
+    model_file     *m = NULL;
+    pool           *p = NULL;
+    const mix      *q8_0 = NULL;
+    quantize_result r = { 0 };
+    err             e = { 0 };
     (void)state;
     snprintf(from, sizeof from, "%s/from.gguf", dir);
     snprintf(scaled, sizeof scaled, "%s/scaled.gguf", dir);
@@ -241,7 +242,9 @@ static void test_quantizing(void **state) {
     make_twins(from, scaled, plain);
     assert_int_equal(pool_open(&p, 1, false, &e), 0);
     assert_int_equal(model_file_open(&m, scaled, &e), 0);
-    assert_int_equal(gguf_quantize(m, out, TENSOR_Q8_0, p, &fallbacks, &e), ERR_UNSUPPORTED);
+    assert_int_equal(mix_find(&q8_0, "Q8_0", &e), 0);
+    quantize_options o = { .mix = q8_0, .write.path = out };
+    assert_int_equal(gguf_quantize(m, &o, p, &r, &e), ERR_UNSUPPORTED);
     if (!strstr(e.msg, ".weight") || !strstr(e.msg, ".scale")) fail_msg("\"%s\"", e.msg);
     model_file_free(m);
     pool_free(p);
