@@ -27,8 +27,8 @@
 
 enum { PROMPT = 32, MOST = 1024, MAX_REPS = 32, WARM = 8 };
 
-static const int    DEPTHS[] = { 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 15 };
-static const double CHANCES[] = { 0, 0.3, 0.5, 0.7, 0.8, 0.9, 1 };
+static const int    DEPTHS[] = { 0, 1, 2, 3, 4, 5, 7, 11, 15 };
+static const double CHANCES[] = { 0, 0.5, 0.7, 0.8, 0.9 };
 
 enum { N_DEPTHS = sizeof DEPTHS / sizeof *DEPTHS, N_CHANCES = sizeof CHANCES / sizeof *CHANCES };
 
