@@ -39,7 +39,8 @@ def data(events):
 
 CHUNK = {"id": "str", "object": "str", "created": "int", "model": "str", "system_fingerprint": "str"}
 USAGE = {"prompt_tokens": "int", "completion_tokens": "int", "total_tokens": "int", "prompt_tokens_details": {"cached_tokens": "int"},
-         "completion_tokens_details": {"reasoning_tokens": "int"}}
+         "completion_tokens_details": {"reasoning_tokens": "int", "accepted_prediction_tokens": "int",
+                                       "rejected_prediction_tokens": "int"}}
 
 
 def chunk_of(delta, finish="NoneType"):
@@ -139,7 +140,7 @@ def whole_answer_fields(server):
                      "finish_reason": "str"}],
         "usage": USAGE, "timings": keys(whole["timings"])}, keys(whole)
     assert set(whole["timings"]) == {"cache_n", "prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms",
-                                     "predicted_per_second"}
+                                     "predicted_per_second", "draft_n", "draft_n_accepted"}
     usage = whole["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
@@ -448,6 +449,28 @@ MISTAKES = [
 ]
 
 
+def speculation(server):
+    """Drafts never change an answer; a request may switch them off, bound them, or say what it expects."""
+    story = [{"role": "user", "content": "Tell me a story with the words fox and bread."}]
+    code, plain = server.post(CHAT, chat(story, **{"speculative.enabled": False}))
+    assert code == 200 and plain["timings"]["draft_n"] == 0
+    text = plain["choices"][0]["message"]["content"]
+    for fields in ({"prediction": {"type": "content", "content": text}}, {"prediction": {"type": "content", "content": [{"type": "text", "text": text}]}},
+                   {"speculative.n_max": 2}, {"speculative": {"enabled": True, "max": 3}}, {"speculative": {"enabled": False}}):
+        code, got = server.post(CHAT, chat(story, **fields))
+        assert code == 200 and got["choices"][0]["message"]["content"] == text, (fields, got)
+        details = got["usage"]["completion_tokens_details"]
+        if "prediction" in fields:
+            assert details["accepted_prediction_tokens"] * 2 > got["usage"]["completion_tokens"], got["usage"]
+        else:
+            assert details["accepted_prediction_tokens"] == 0
+        assert got["timings"]["draft_n_accepted"] <= got["timings"]["draft_n"]
+    for fields, param in (({"prediction": {"type": "audio", "content": "x"}}, "prediction.type"), ({"prediction": {"type": "content"}}, "prediction"),
+                          ({"speculative": {"max": 99}}, "speculative.max")):
+        code, got = server.post(CHAT, chat(story, **fields))
+        assert code == 400 and got["error"]["param"] == param, (fields, got)
+
+
 def mistakes(server):
     with Connection(server) as c:
         for stream in (False, True):
@@ -605,7 +628,7 @@ def heartbeats_and_progress(program):
 def main():
     checks = Checks()
     with Server(PROGRAM) as server:
-        for check in (stream_text, stream_usage, stream_tool_call, stream_tool_call_cut_off, stream_parallel_tool_calls, stream_reasoning, whole_answer_fields,
+        for check in (speculation, stream_text, stream_usage, stream_tool_call, stream_tool_call_cut_off, stream_parallel_tool_calls, stream_reasoning, whole_answer_fields,
                       ends_are_told, several_choices, logprobs, json_answers, constraint_forms, steering, tool_choices, old_functions, cut_calls, prompt_scores, completions, embeddings, models, responses,
                       mistakes, native):
             checks.run(check, server)

@@ -200,7 +200,7 @@ def metrics():
         settled("hearth_models_loaded", "0")
         before = same_twice()
         assert before["hearth_models_loaded"] == "0" and before["hearth_steps_total"] == "0"
-        assert not [k for k in before if k.startswith(("hearth_kv_pages", "hearth_batch", "hearth_spec", "hearth_experts"))], before
+        assert not [k for k in before if k.startswith(("hearth_kv_pages", "hearth_batch", "hearth_experts"))], before
         assert server.post("/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": "What is 12 plus 30?"}], "max_tokens": 5})[0] == 200
         settled('hearth_requests_total{api="openai",code="200"}', "1")
         after = same_twice()

@@ -66,10 +66,8 @@ void openai_put_timings(jw *w, const runtime_usage *u) {
     jw_put_int(w, "predicted_n", u->generated_tokens);
     jw_put_real(w, "predicted_ms", u->generate_s * 1e3);
     jw_put_real(w, "predicted_per_second", u->generate_s > 0 ? u->generated_tokens / u->generate_s : 0);
-    if (u->drafted_tokens > 0) {
-        jw_put_int(w, "draft_n", u->drafted_tokens);
-        jw_put_int(w, "draft_n_accepted", u->accepted_tokens);
-    }
+    jw_put_int(w, "draft_n", u->drafted_tokens);
+    jw_put_int(w, "draft_n_accepted", u->accepted_tokens);
     jw_close(w, '}');
 }
 
