@@ -204,7 +204,7 @@ def metrics():
         assert server.post("/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": "What is 12 plus 30?"}], "max_tokens": 5})[0] == 200
         settled('hearth_requests_total{api="openai",code="200"}', "1")
         after = same_twice()
-        assert after["hearth_models_loaded"] == "1" and int(after["hearth_steps_total"]) >= 5
+        assert after["hearth_models_loaded"] == "1" and int(after["hearth_steps_total"]) >= 2 and int(after["hearth_spec_accepted_total"]) <= int(after["hearth_spec_drafted_total"])
         assert 0 < int(after["hearth_kv_pages_used"]) <= int(after["hearth_kv_pages_total"]) and float(after["hearth_batch_tokens"]) > 1
         # A read that is refused is a request like any other.
         assert before.get('hearth_requests_total{api="native",code="405"}') is None
