@@ -50,9 +50,14 @@ static uint32_t hash2(int32_t a, int32_t b) {
     return h ^ h >> 15;
 }
 
-static bool index_open(text_index *x, uint32_t room, bool own_tokens) {
+static uint32_t heads_for(uint32_t room) {
     uint32_t heads = 256;
     while (heads < room && heads < 1u << 16) heads *= 2;
+    return heads;
+}
+
+static bool index_open(text_index *x, uint32_t room, bool own_tokens) {
+    uint32_t heads = heads_for(room);
     *x = (text_index){ .room = room, .mask = heads - 1 };
     x->head = calloc(heads, sizeof *x->head);
     x->prev = calloc(room, sizeof *x->prev);
@@ -166,6 +171,12 @@ static void lookup_free(drafter *d) {
     index_deinit(&l->ring);
     free(l->seats);
     free(l);
+}
+
+size_t draft_lookup_bytes(int n_seats, int n_ctx) {
+    size_t seat = (size_t)heads_for((uint32_t)n_ctx + 1) + (size_t)n_ctx + 1,
+           ring = (size_t)heads_for(RING) + 2 * (size_t)RING;
+    return ((size_t)n_seats * seat + ring) * sizeof(uint32_t);
 }
 
 int draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e) {

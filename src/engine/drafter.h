@@ -52,7 +52,8 @@ struct drafter {
 
 /* Copies what followed the last time that the sequence's newest tokens stood somewhere: in itself, in what the client
  * expects, or in an earlier answer of this engine. */
-int draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e);
+int    draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e);
+size_t draft_lookup_bytes(int n_seats, int n_ctx);
 
 /* Asks a smaller model. */
 typedef struct draft_model_shape {

@@ -119,7 +119,8 @@ static nn_exec_options exec_options(const engine *g, int n_pages) {
 static size_t own_bytes(const engine *g, const nn_limits *l, int n_groups) {
     size_t tables = (size_t)l->max_seqs * (size_t)l->max_pages * sizeof(int32_t) * (size_t)n_groups;
     size_t vocab = (size_t)g->n_vocab * (sizeof(float) + 2 * sizeof(sampling_logprob)); /* the row and its candidates */
-    return 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
+    size_t drafts = speculate_any(&g->o) && !g->whole ? draft_lookup_bytes(l->max_seqs, g->n_ctx) : 0;
+    return drafts + 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
 }
 
 /* What the draft model stores of a page's positions comes out of the same budget. */
