@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { PAGE = 32, MAX_REPS = 31, MAX_THREADS = 64, N_KV = 8, GROUP = 4, DIM = 128, PREFILL_ROWS = 512 };
+enum { PAGE = 32, MAX_REPS = 31, MAX_THREADS = 64, N_KV = 8, GROUP = 4, DIM = 128, PREFILL_ROWS = 128 };
 
 static const struct {
     const char *name;
@@ -144,7 +144,7 @@ static void compare(bench *b, const char *title, void (*what)(void *, int, int))
     for (int t = 0; t < N_TYPES; t++) {
         const double s = median(b->seconds[t], b->reps), f16 = median(b->seconds[0], b->reps);
         printf("  %-12s %9.3f ms a layer  %6.2f x f16  %6.1f GB/s\n", types[t].name, s * 1e3 / b->layers, f16 / s,
-               (double)b->bytes[t] / s * 1e-9);
+               (double)b->layout[t].layer_bytes * (b->context / PAGE) * b->layers / s * 1e-9);
     }
     fflush(stdout);
 }
@@ -159,11 +159,11 @@ static void contexts(bench *b, int context, int layers) {
     snprintf(title, sizeof title, "decode, %d positions, %d kv heads x %d, %d dimensions", context, N_KV, GROUP, DIM);
     compare(b, title, run);
     if (context <= 4096) {
+        b->layers = 1;
         b->n_rows = PREFILL_ROWS;
         for (int i = 0; i < PREFILL_ROWS; i++) b->pos[i] = context - PREFILL_ROWS + i;
         snprintf(title, sizeof title, "prefill, %d rows behind %d positions", PREFILL_ROWS, context - PREFILL_ROWS);
         compare(b, title, run);
-        b->layers = 1;
         snprintf(title, sizeof title, "store, %d positions", context);
         compare(b, title, store);
         b->layers = layers;
