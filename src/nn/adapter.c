@@ -46,18 +46,24 @@ static int shape_error(const opening *x, const adapter_raw *r, int64_t in, int64
         (long long)r->b->dims[0], (long long)out, (long long)in, stack ? " per expert" : "");
 }
 
-/* The numbers of a tensor, all finite; the caller frees them. *by (may be NULL) is the power of two that brings the largest
+/* Plain numbers are read where they lie. */
+static void drop_floats(const model_tensor *t, float *v) {
+    if ((const void *)v != (const void *)t->data) free(v);
+}
+
+/* The numbers of a tensor, all finite; the caller drops them. *by (may be NULL) is the power of two that brings the largest
  * one into 0.5..1. */
 static int floats_of(const opening *x, const model_tensor *t, float **out, float *by) {
     int64_t  n = count_of(t);
     uint32_t most = 0;
     int      exponent = 0;
-    *out = n > 0 && n < (1LL << 31) ? malloc((size_t)n * sizeof **out) : NULL;
+    bool     plain = t->type == TENSOR_F32 && (uintptr_t)t->data % sizeof(float) == 0;
+    *out = n <= 0 || n >= (1LL << 31) ? NULL : plain ? (float *)(uintptr_t)t->data : malloc((size_t)n * sizeof **out);
     if (!*out) return err_set(x->e, ERR_NOMEM, "tensor %s: no memory for %lld values", t->name, (long long)n);
     const tensor_type_info *info = tensor_type_get((int)t->type);
     bool known = info && (info->quantized || t->type == TENSOR_F32 || t->type == TENSOR_F16 || t->type == TENSOR_BF16 ||
                           t->type == TENSOR_F64);
-    if (!known || !tensor_dequant_row((int)t->type, t->data, *out, n))
+    if (!known || (!plain && !tensor_dequant_row((int)t->type, t->data, *out, n)))
         return err_set(x->e, ERR_UNSUPPORTED, "tensor %s: values of type %s are not supported in an adapter", t->name,
                        tensor_type_name((int)t->type));
     for (int64_t i = 0; i < n; i++) {
@@ -276,7 +282,7 @@ static int bind_rows(opening *x, const adapter_match *at, const model_tensor *t,
         rc = err_set(x->e, ERR_FORMAT, "tensor %s has %lld values where %lld were expected", t->name,
                      (long long)count_of(t), (long long)total);
     for (int64_t r = 0; rc == 0 && r < at->bound->rows; r++) mine[r] = v[adapter_match_row(x->model, at, x->gguf, r)];
-    free(v);
+    drop_floats(t, v);
     *out = mine;
     return rc;
 }
@@ -348,8 +354,8 @@ static int bind_matches(opening *x, const adapter_raw *r, const adapter_match *a
     if (!fits(x, r, at, embed, &f)) return shape_error(x, r, f.in, f.out, f.stack);
     int rc = read_factors(x, r, &f);
     for (int i = 0; i < n && rc == 0; i++) rc = bind_match(x, r, &f, &at[i], embed);
-    free(f.a);
-    free(f.b);
+    drop_floats(r->a, f.a);
+    drop_floats(r->b, f.b);
     if (f.rank > x->out->rank) x->out->rank = f.rank;
     return rc;
 }
@@ -386,7 +392,7 @@ static int bind_gain(opening *x, const adapter_raw *r, const adapter_match *at) 
         rc = err_set(x->e, ERR_FORMAT, "tensor %s has %lld values where %lld were expected", t->name,
                      (long long)count_of(t), (long long)p->mat->cols);
     if (rc == 0) memcpy(mine, v, (size_t)p->mat->cols * sizeof *mine);
-    free(v);
+    drop_floats(t, v);
     p->in_gain = mine;
     return rc;
 }
