@@ -155,7 +155,7 @@ static int measure(bench *b, int n_seq, bool prompt, int sets, seconds *out, err
     static int32_t ids[PROMPT];
     simple_feed    feeds[SETS];
     int            rc = 0;
-    for (int i = 0; i < PROMPT; i++) ids[i] = 100 + i * 37;
+    for (int i = 0; i < PROMPT; i++) ids[i] = (int32_t)((100 + i * 37) % b->m->dims->n_vocab);
     for (int q = 0; q < n_seq; q++) {
         simple_reset(&b->s, q);
         feeds[q] = (simple_feed){ .seq = q, .ids = ids, .n = prompt ? PROMPT : 1, .set = sets ? q % sets + 1 : 0 };

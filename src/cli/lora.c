@@ -2,6 +2,8 @@
 #include "cli/lora.h"
 
 #include "base/file.h"
+#include "cli/models/catalogue.h"
+#include "registry/adapters.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,4 +24,26 @@ int cli_lora_parse(cli_lora *out, const char *text, err *e) {
     if (n == 0) return err_set(e, ERR_ARG, "--lora needs a file or a directory");
     out->path = strndup(text, n);
     return out->path ? 0 : err_set_nomem(e);
+}
+
+int cli_lora_named(char **base, cli_lora *out, const char *model, err *e) {
+    const char      *plus = model ? strrchr(model, '+') : NULL;
+    registry        *r = NULL;
+    registry_adapter a = { 0 };
+    *base = NULL;
+    *out = (cli_lora){ 0 };
+    if (!plus || plus == model || file_exists(model) || dir_exists(model)) return 0;
+    int rc = catalogue_open_existing(&r, e);
+    if (rc < 0 || !r) return rc;
+    char *name = strndup(model, (size_t)(plus - model));
+    if (!name) rc = err_set_nomem(e);
+    if (rc == 0 && registry_adapter_find(r, name, plus + 1, &a, NULL) == 0) {
+        *out = (cli_lora){ strdup(a.path), a.scale };
+        *base = out->path ? name : NULL;
+        if (!*base) rc = err_set_nomem(e);
+    }
+    if (!*base) free(name);
+    registry_adapter_deinit(&a);
+    registry_close(r);
+    return rc;
 }

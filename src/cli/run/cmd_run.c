@@ -27,11 +27,12 @@ static const char *name_of(const cli_args *a, const cli_model *m) {
 }
 
 /* --lora: instead of the adapters of the model's settings. */
-static int read_lora(const cli_args *a, model_settings *own, runtime_options *o, err *e) {
+static int read_lora(const cli_args *a, const cli_lora *named, model_settings *own, runtime_options *o, err *e) {
     runtime_lora *list = arena_calloc(&own->mem, RUNTIME_MAX_LORA, sizeof *list);
     size_t        n = 0;
     if (!list) return err_set_nomem(e);
-    for (const char *text; (text = cli_string_at(a, "lora", (int)n)); n++) {
+    if (named->path) list[n++] = (runtime_lora){ view_of(named->path), named->scale };
+    for (const char *text; (text = cli_string_at(a, "lora", (int)n - (named->path != NULL))); n++) {
         cli_lora l;
         if (n == RUNTIME_MAX_LORA) return err_set(e, ERR_ARG, "--lora: at most %d adapters", RUNTIME_MAX_LORA);
         int rc = cli_lora_parse(&l, text, e);
@@ -47,13 +48,13 @@ static int read_lora(const cli_args *a, model_settings *own, runtime_options *o,
     return 0;
 }
 
-static int read_options(const cli_args *a, const settings *s, const cli_model *m, model_settings *own,
-                        runtime_options *o, err *e) {
+static int read_options(const cli_args *a, const settings *s, const cli_model *m, const cli_lora *named,
+                        model_settings *own, runtime_options *o, err *e) {
     int rc = settings_model(s, a, name_of(a, m), NULL, own, e);
     if (rc == 0) rc = settings_engine(s, o, e);
     o->engine.max_seqs = 1;
     o->settings = own->runtime;
-    return rc < 0 ? rc : read_lora(a, own, o, e);
+    return rc < 0 ? rc : read_lora(a, named, own, o, e);
 }
 
 static int choose_seed(const runtime_settings *r, sampling_params *p, err *e) {
@@ -270,7 +271,8 @@ static int run(const cli_args *args) {
     cli_model_wish  wish;
     cli_model       model = { 0 };
     conversation    c = { 0 };
-    char           *prompt = NULL;
+    cli_lora        named = { 0 };
+    char           *prompt = NULL, *base = NULL;
     err             e = { 0 };
     int             rc;
     if (raw_with_chat_options(args))
@@ -281,9 +283,10 @@ static int run(const cli_args *args) {
     if (config_text(&all.server, "telemetry.log_level") &&
         log_level_parse(config_text(&all.server, "telemetry.log_level"), &level))
         log_set_level(level);
-    if ((rc = cli_model_find(&model, cli_arg(args, 0), &wish, &e)) < 0) goto done;
+    if ((rc = cli_lora_named(&base, &named, cli_arg(args, 0), &e)) < 0) goto done;
+    if ((rc = cli_model_find(&model, base ? base : cli_arg(args, 0), &wish, &e)) < 0) goto done;
     if ((rc = read_prompt(args, &prompt, &e)) < 0) goto done; /* a wrong name is said first */
-    if ((rc = read_options(args, &all, &model, &own, &o, &e)) < 0) goto done;
+    if ((rc = read_options(args, &all, &model, &named, &own, &o, &e)) < 0) goto done;
     o.settings.mmproj = cli_string(args, "mmproj", o.settings.mmproj);
     if ((rc = session_open(&s, &model, &o, &e)) < 0) goto done;
     if ((rc = read_pictures(args, &s, prompt != NULL, &e)) < 0) goto done;
@@ -303,6 +306,8 @@ done:
     model_settings_deinit(&own);
     settings_deinit(&all);
     free(prompt);
+    free(base);
+    free(named.path);
     return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);
 }
 
