@@ -34,7 +34,8 @@ bool registry_adapter_name_ok(const char *name) {
     return true;
 }
 
-int registry_adapter_dir(registry *r, bool make, char **out, err *e) {
+/* D/adapters; the caller frees. make: it is there afterwards. */
+static int data_dir(registry *r, bool make, char **out, err *e) {
     int rc = registry_data_path(r, "adapters", out, e);
     if (rc < 0 || !make) return rc;
     if ((rc = dir_make(*out, e)) == 0) return 0;
@@ -96,7 +97,7 @@ int registry_adapter_store(registry *r, const char *path, const char *sha256, ch
     static const char *const names[] = { "adapter_config.json", "adapter_model.safetensors", "adapters.safetensors" };
     char                    *dir = NULL, *own = NULL;
     bool                     is_dir = dir_exists(path);
-    int                      rc = registry_adapter_dir(r, true, &dir, e);
+    int                      rc = data_dir(r, true, &dir, e);
     *out = NULL;
     *size = 0;
     if (rc == 0 && !(own = path_join(dir, sha256))) rc = err_set_nomem(e);
@@ -276,7 +277,7 @@ int registry_adapter_always(registry *r, const char *model, int64_t id, double s
 
 int registry_adapter_sweep(registry *r, err *e) {
     char *dir = NULL;
-    int   rc = registry_adapter_dir(r, false, &dir, e);
+    int   rc = data_dir(r, false, &dir, e);
     DIR  *d = rc == 0 ? opendir(dir) : NULL;
     for (struct dirent *x; d && rc == 0 && (x = readdir(d));) {
         sqlite3_stmt *s = NULL;

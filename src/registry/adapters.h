@@ -42,7 +42,4 @@ int registry_adapter_always(registry *r, const char *model, int64_t id, double s
 int registry_adapter_remove(registry *r, const char *model, const char *name, err *e);
 int registry_adapter_sweep(registry *r, err *e);
 
-/* D/adapters; the caller frees. make: it is there afterwards. */
-int registry_adapter_dir(registry *r, bool make, char **out, err *e);
-
 #endif
