@@ -38,12 +38,29 @@ static int copy_keys(gguf_writer *w, const model_file *in, err *e) {
     return rc;
 }
 
+static int noted_int(const nn_model *m, const char *key, int dflt) {
+    for (const nn_config_note *n = m->config.notes; n; n = n->next)
+        if (strcmp(n->key, key) == 0)
+            return n->type == 'i' ? (int)n->value : n->n_list > 0 && n->list ? n->list[0] : dflt;
+    return dflt;
+}
+
+/* Readers take a value's size from the width and the heads unless a key says otherwise, as they do a key's. */
+static int set_value_length(gguf_writer *w, const nn_model *m, err *e) {
+    char key[128];
+    int  size = noted_int(m, "attention.key_length", 0);
+    if (size <= 0 || noted_int(m, "attention.value_length", 0) > 0) return 0;
+    snprintf(key, sizeof key, "%s.attention.value_length", m->arch->names[0]);
+    return gguf_writer_set_int(w, key, META_U32, size, e);
+}
+
 static int set_keys(gguf_writer *w, const nn_model *m, const convert_options *o, double weights, int file_type,
                     err *e) {
     char name[256], size[32];
     if (model_file_format(m->file) == MODEL_GGUF) return copy_keys(w, m->file, e);
     size_label(weights, size, sizeof size);
     int rc = export_keys(w, m, false, e);
+    if (rc == 0) rc = set_value_length(w, m, e);
     if (rc == 0) rc = gguf_writer_set_string(w, "general.type", "model", e);
     if (rc == 0)
         rc = gguf_writer_set_string(w, "general.name",
@@ -58,13 +75,6 @@ static int set_keys(gguf_writer *w, const nn_model *m, const convert_options *o,
 }
 
 /* --- types ------------------------------------------------------------------------------------------------------- */
-
-static int noted_int(const nn_model *m, const char *key, int dflt) {
-    for (const nn_config_note *n = m->config.notes; n; n = n->next)
-        if (strcmp(n->key, key) == 0)
-            return n->type == 'i' ? (int)n->value : n->n_list > 0 && n->list ? n->list[0] : dflt;
-    return dflt;
-}
 
 static mix_model describe(const nn_model *m, bool importance) {
     return (mix_model){ .n_layers = m->dims->n_layer,

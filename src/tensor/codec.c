@@ -5,6 +5,7 @@
 #include "tensor/half.h"
 #include "tensor/quant/table.h"
 
+#include <math.h>
 #include <string.h>
 
 static dequant_block_fn *const decoders[TENSOR_TYPE_COUNT] = {
@@ -121,13 +122,24 @@ static void quant_plain(int type, const float *src, void *dst, int64_t n) {
     }
 }
 
-/* Positive weights with a mean of 1: a column that was never used must not make the search divide by nothing. */
-static void weights_of(const float *importance, int n, float *w) {
-    float sum = 0;
-    for (int i = 0; i < n; i++) sum += importance[i];
-    float mean = sum / (float)n;
-    bool  usable = mean > 0 && isfinite(mean);
-    for (int i = 0; i < n; i++) w[i] = usable ? importance[i] / mean + 1e-4f : 1;
+/*
+ * Positive weights with a mean near 1 of the columns' importance. Large elements count more than their importance alone
+ * says: what multiplies them is mostly larger than the mean, too, because they are what makes the model use the column.
+ * The fewer levels a type has, the more it matters; with six bits it no longer does. A column that was never used must not make the search divide by nothing.
+ */
+static void weights_of(int type, const float *importance, const float *x, int n, float *w) {
+    float sum = 0, squares = 0;
+    for (int i = 0; i < n; i++) {
+        sum += importance[i];
+        squares += x[i] * x[i];
+    }
+    float mean = sum / (float)n, energy = squares / (float)n;
+    bool  coarse = type == TENSOR_Q2_K || type == TENSOR_IQ2_XXS || type == TENSOR_IQ2_XS;
+    bool  usable = mean > 0 && isfinite(mean), sized = energy > 0 && isfinite(energy);
+    for (int i = 0; i < n; i++) {
+        w[i] = usable ? importance[i] / mean + 1e-4f : 1;
+        if (sized && type != TENSOR_Q6_K) w[i] *= sqrtf((coarse ? 1 : 2) + x[i] * x[i] / energy);
+    }
 }
 
 bool tensor_quant_row_weighted(int type, const float *src, const float *importance, void *dst, int64_t n) {
@@ -142,7 +154,7 @@ bool tensor_quant_row_weighted(int type, const float *src, const float *importan
     char           *block = dst;
     for (int i = 0; i < 256; i++) w[i] = 1;
     for (int64_t i = 0; i < n; i += t->block_elems, block += t->block_bytes) {
-        if (importance) weights_of(importance + i, t->block_elems, w);
+        if (importance) weights_of(type, importance + i, src + i, t->block_elems, w);
         quant(src + i, w, block);
     }
     return true;

@@ -189,7 +189,7 @@ MISTAKES = [
     ("POST", "/api/create", {"model": "x", "from": "demo", "parameters": {"top_k": "many"}}, 400, "parameters.top_k"),
     ("POST", "/api/create", {"model": "x", "from": "demo", "template": "{{ template \"x\" . }}"}, 400, "template"),
     ("POST", "/api/create", {"model": "x", "from": "demo", "messages": [{"role": "king", "content": "x"}]}, 400, "messages[0]"),
-    ("POST", "/api/create", {"model": "x", "from": "demo", "quantize": "q4_K_M"}, 400, "quantize"),
+    ("POST", "/api/create", {"model": "x", "from": "demo", "quantize": "q4_K_XL"}, 400, "quantize"),
     ("POST", "/api/create", {"model": "x", "files": {"../x": "sha256:" + "0" * 64}}, 400, "files"),
     ("POST", "/api/create", {"model": "x", "files": {"x.gguf": "sha256:1"}}, 400, "files.x.gguf"),
     ("POST", "/api/create", {"model": "x", "files": {"x.gguf": "sha256:" + "0" * 64}, "stream": False}, 400, "no blob"),
