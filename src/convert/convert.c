@@ -27,17 +27,6 @@ static void size_label(double weights, char *out, size_t bytes) {
         snprintf(out, bytes, "%.0fM", weights / 1e6);
 }
 
-/* Keys of a GGUF source that say nothing about its tensors' types are kept as they are. */
-static int copy_keys(gguf_writer *w, const model_file *in, err *e) {
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < model_file_meta_count(in); i++) {
-        const char *key = model_file_meta_key(in, i);
-        if (strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0) continue;
-        rc = gguf_writer_set(w, key, model_file_meta_at(in, i), e);
-    }
-    return rc;
-}
-
 static int noted_int(const nn_model *m, const char *key, int dflt) {
     for (const nn_config_note *n = m->config.notes; n; n = n->next)
         if (strcmp(n->key, key) == 0)
@@ -57,7 +46,6 @@ static int set_value_length(gguf_writer *w, const nn_model *m, err *e) {
 static int set_keys(gguf_writer *w, const nn_model *m, const convert_options *o, double weights, int file_type,
                     err *e) {
     char name[256], size[32];
-    if (model_file_format(m->file) == MODEL_GGUF) return copy_keys(w, m->file, e);
     size_label(weights, size, sizeof size);
     int rc = export_keys(w, m, false, e);
     if (rc == 0) rc = set_value_length(w, m, e);
@@ -109,6 +97,14 @@ static int apply_mix(const nn_model *m, const convert_options *o, plan_tensor *t
     return rc;
 }
 
+/* Routers, convolutions, tables of positions: small, felt everywhere, and F32 in published files. */
+static void keep_small(plan_tensor *t, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        bool half = t[i].type == TENSOR_F16 || t[i].type == TENSOR_BF16;
+        if (half && !mix_quantizes(t[i].name, t[i].n_dims)) t[i].type = TENSOR_F32;
+    }
+}
+
 /* 16 bits that hold what was in them: checkpoints of BF16 stay BF16. */
 static int plain_file_type(const plan_tensor *t, size_t n) {
     for (size_t i = 0; i < n; i++) {
@@ -124,10 +120,16 @@ int convert_gguf(const nn_model *m, const convert_options *o, pool *p, quantize_
     arena        mem;
     size_t       n = 0;
     double       weights = 0;
+    if (model_file_format(m->file) == MODEL_GGUF) { /* nothing to name anew: only types can change */
+        quantize_options q = { .mix = o->mix, .pure = o->pure, .importance = o->importance, .write = o->write };
+        if (o->mix) return gguf_quantize(m->file, &q, p, out, e);
+        return err_set(e, ERR_ARG, "%s is a GGUF file already; a type would change it", model_file_path(m->file));
+    }
     memset(out, 0, sizeof *out);
     arena_init(&mem, 0);
     int rc = export_plan(m, &mem, &t, &n, e);
     if (rc == 0 && !(out->lines = calloc(n ? n : 1, sizeof *out->lines))) rc = err_set_nomem(e);
+    if (rc == 0) keep_small(t, n);
     if (rc == 0 && o->mix) rc = apply_mix(m, o, t, n, out->lines, e);
     for (size_t i = 0; i < n && rc == 0; i++) {
         out->lines[i].was = t[i].from.type;

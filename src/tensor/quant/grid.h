@@ -210,7 +210,7 @@ static inline void grid_fit(const grid_shape *g, grid_block *b, int index) {
     if (!(peak > 0)) return;
     grid_trials(g, peak, inverse, shift);
     grid_gains(g, y, w, inverse, shift, gain);
-    int looks = g->width == 4 ? 2 : 1; /* many levels: the first step is less sure of the scale */
+    int looks = g->width == 4 ? 3 : 1; /* many levels: the first step is less sure of the scale */
     for (int look = 0; look <= looks; look++) {
         float scale = b->scale[index]; /* the last look: around what was solved for */
         if (look < looks) {
