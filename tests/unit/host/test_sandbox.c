@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -43,8 +44,9 @@ typedef struct ended {
 
 typedef int (*deed)(void); /* in the child; its result is the exit status */
 
-/* Runs the deed behind the walls. with_cache: cache_dir is writable. */
-static ended run_in(deed act, const char *model, bool with_cache) {
+/* Runs the deed behind the walls. with_cache: cache_dir is writable. between: a GPU is allowed, and this is
+ * called in front of the filter. */
+static ended run_between(deed act, const char *model, bool with_cache, void (*between)(void *ctx)) {
     const char *readable[] = { model }, *writable[] = { cache_dir };
     ended       x = { 0 };
     int         out[2];
@@ -58,7 +60,9 @@ static ended run_in(deed act, const char *model, bool with_cache) {
                               .n_readable = model ? 1 : 0,
                               .writable = writable,
                               .n_writable = with_cache ? 1 : 0,
-                              .missing = SANDBOX_WARN };
+                              .missing = SANDBOX_WARN,
+                              .gpu = between != NULL,
+                              .before_filter = between };
         err             e = { 0 };
         dup2(out[1], STDERR_FILENO);
         close(out[0]);
@@ -75,6 +79,8 @@ static ended run_in(deed act, const char *model, bool with_cache) {
     assert_int_equal(waitpid(pid, &x.status, 0), pid);
     return x;
 }
+
+static ended run_in(deed act, const char *model, bool with_cache) { return run_between(act, model, with_cache, NULL); }
 
 static void is_killed(deed act, int call) {
     ended x = run_in(act, TEST_DEMO, false);
@@ -302,6 +308,43 @@ static void reads(const char *model_dir, const char *model, const char *name, in
 }
 
 /* A split set, a directory of links as pulls make it, a safetensors file with what belongs to it. */
+/* --- a GPU --- */
+
+static void *executable;
+
+/* As loading a driver does: memory that can be executed, and a library read; but no other file. */
+static void make_executable(void *ctx) {
+    (void)ctx;
+    executable = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC) < 0 || open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0) _exit(98);
+}
+
+/* Calls of the driver's types pass the filter (the descriptor is not a device: the kernel refuses), others do not. */
+static int ask_a_device(void) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (executable == MAP_FAILED || null >= 0) return 2;
+    if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) return 3;
+    if (ioctl(STDERR_FILENO, 0xc020462aUL, NULL) == 0 || ioctl(STDERR_FILENO, 33, NULL) == 0) return 4;
+    return 0;
+}
+
+static int ask_for_more(void) { return ioctl(STDERR_FILENO, 0xc0204699UL, NULL) == 0 ? 2 : 3; }
+
+static void test_gpu(void **state) {
+    (void)state;
+    sandbox_state can;
+    sandbox_probe(&can);
+    if (!can.landlock || !can.filter) {
+        print_message("skipped: this kernel lacks Landlock or the filter\n");
+        return;
+    }
+    ended x = run_between(ask_a_device, TEST_DEMO, false, make_executable);
+    assert_true(WIFEXITED(x.status));
+    assert_int_equal(WEXITSTATUS(x.status), 0);
+    x = run_between(ask_for_more, TEST_DEMO, false, make_executable);
+    assert_true(WIFSIGNALED(x.status) && WTERMSIG(x.status) == SIGSYS);
+}
+
 static void test_files_of_a_model(void **state) {
     char *dir = test_temp_dir(), *blobs = test_temp_dir(), *target = path_join(blobs, "sha256-1"), *link;
     (void)state;
@@ -550,6 +593,7 @@ int main(void) {
         cmocka_unit_test(test_refused_from_threads),
         cmocka_unit_test(test_files_outside),
         cmocka_unit_test(test_no_executable_memory),
+        cmocka_unit_test(test_gpu),
         cmocka_unit_test(test_files_of_a_model),
         cmocka_unit_test(test_open_descriptors),
         cmocka_unit_test(test_abort),
