@@ -16,8 +16,9 @@ int backend_devices(nn_device *out, int cap);
 /* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. */
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e);
 
-/* What a process does before a sandbox forbids it (nn_backend.prepare); a device that is not there is not an error. */
-int backend_prepare(const char *id, err *e);
+/* What a process does before a sandbox forbids it (nn_backend.prepare). */
+int  backend_prepare(const char *id, err *e);
+bool backend_has_driver(const char *id); /* whether that does anything */
 
 /* For benchmarks: measure the time that the threads of a CPU executor spend in kernels, and its sum in the last step.
  */

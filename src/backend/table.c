@@ -29,15 +29,22 @@ static bool look_up(const char *id, const nn_backend **backend, nn_device *devic
     return false;
 }
 
-int backend_prepare(const char *id, err *e) {
-    int rc = 0;
-    if (id && (!*id || strcmp(id, "auto") == 0)) id = NULL;
-    for (const nn_backend *const *b = table; *b && rc == 0; b++) {
+/* The backend whose driver must be started for a device; NULL: none. */
+static const nn_backend *driver_of(const char *id) {
+    if (!id || !*id || strcmp(id, "auto") == 0) return table[0]->prepare ? table[0] : NULL;
+    for (const nn_backend *const *b = table; *b; b++) {
         size_t n = strlen((*b)->name);
-        if (!(*b)->prepare || (id && (strncmp(id, (*b)->name, n) != 0 || id[n] != ':'))) continue;
-        rc = (*b)->prepare(id, e);
+        if ((*b)->prepare && strncmp(id, (*b)->name, n) == 0 && id[n] == ':') return *b;
     }
-    return rc;
+    return NULL;
+}
+
+bool backend_has_driver(const char *id) { return driver_of(id) != NULL; }
+
+int backend_prepare(const char *id, err *e) {
+    const nn_backend *b = driver_of(id);
+    bool              named = id && *id && strcmp(id, "auto") != 0;
+    return b ? b->prepare(named ? id : NULL, e) : 0;
 }
 
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e) {

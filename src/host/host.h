@@ -148,6 +148,7 @@ typedef struct host_stats {
     int           n_models, n_loaded, n_loading;
     uint64_t      loaded_bytes;            /* files of loaded models */
     uint64_t      need_bytes, limit_bytes; /* memory of the machine that they count for, and its budget */
+    device_memory need, budget;            /* the same for every device */
     uint64_t      crashes;                 /* of workers */
     runtime_stats runtime;
 } host_stats;

@@ -143,7 +143,7 @@ static int cuda_prepare(const char *id, err *e) {
     /* All kernels are loaded with the context: those that come as PTX are compiled by a library of its own. */
     if (setenv("CUDA_MODULE_LOADING", "EAGER", 1) != 0) return err_set_nomem(e);
     if (id) (void)sscanf(id, "cuda:%d", &n);
-    return cuda_device_count(NULL) > n ? cuda_device_open(&d, n, e) : 0;
+    return cuda_device_count(e) > n ? cuda_device_open(&d, n, e) : ERR_NOTFOUND;
 }
 
 const nn_backend backend_cuda = {

@@ -522,6 +522,7 @@ void host_stat(host *h, host_stats *out) {
     pthread_mutex_lock(&h->lock);
     out->runtime = h->gone;
     out->limit_bytes = device_memory_on(&h->options.budget, NEED_CPU);
+    out->budget = h->options.budget;
     out->crashes = h->crashes;
     h->inside++;
     for (model *m = h->models; m; m = m->next) {
@@ -530,6 +531,7 @@ void host_stat(host *h, host_stats *out) {
         out->n_loaded += m->phase == MODEL_UP;
         if (m->phase == MODEL_UP) out->loaded_bytes += m->info.file_bytes;
         if (m->placed) out->need_bytes += device_memory_on(&m->need, NEED_CPU);
+        if (m->placed) (void)device_memory_add_all(&out->need, &m->need);
     }
     for (model *m = h->models; m; m = m->next) {
         runtime_stats s = { 0 };

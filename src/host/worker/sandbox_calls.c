@@ -146,11 +146,12 @@ static int open_rules(scmp_filter_ctx f, bool may_write, bool gpu, err *e) {
  * Landlock says which. The policy of pages is that of memory which copies reach without a detour.
  */
 static int gpu_rules(scmp_filter_ctx f, bool may_write, err *e) {
-    static const uint8_t     control[] = { 0x27, 0x29, 0x2a, 0x2b, 0x34, 0x35, 0x4a, 0x4e, 0x4f,
-                                           0x5e, 200,  201,  206,  207,  210,  212,  214,  218 };
+    static const uint8_t     control[] = { 0x27, 0x29, 0x2a, 0x2b, 0x34, 0x35, 0x4a, 0x4e, 0x4f, 0x5e,
+                                           200,  201,  206,  207,  210,  212,  214,  215,  218 };
     static const uint64_t    unified[] = { 0x30000001, 0x30000002, 23, 24, 25, 26, 27, 28, 29, 30, 31, 33, 34, 37, 38,
                                            39,         42,         43, 44, 45, 46, 47, 51, 53, 65, 66, 68, 72, 73, 75 };
-    static const char *const names[] = { "get_mempolicy", "set_mempolicy", "mbind" };
+    static const char *const names[] = { "get_mempolicy", "set_mempolicy", "mbind", "sched_get_priority_min",
+                                         "sched_get_priority_max" };
     int                      rc = allow_names(f, names, sizeof names / sizeof names[0], e);
     for (size_t i = 0; rc == 0 && i < sizeof control; i++)
         rc = masked(f, SCMP_ACT_ALLOW, "ioctl", 1, 0xffff, (uint64_t)'F' << 8 | control[i], e);

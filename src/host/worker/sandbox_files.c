@@ -159,19 +159,23 @@ static int allow_gpu(const rules *r, err *e) {
                                          "/usr/local/nvidia",
                                          "/usr/local/cuda",
                                          "/etc/ld.so.cache",
+                                         "/etc/nvidia",
+                                         "/usr/share/nvidia",
                                          "/proc/driver/nvidia",
                                          "/proc/devices",
+                                         "/proc/cpuinfo",
                                          "/proc/sys/vm",
                                          "/sys/bus/pci",
                                          "/sys/devices",
-                                         "/sys/module" };
+                                         "/sys/module",
+                                         "/dev/urandom" };
     const uint64_t           device = FS_READ_FILE | FS_WRITE_FILE | FS_READ_DIR | FS_IOCTL_DEV;
     int                      rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof paths / sizeof paths[0]; i++) rc = allow_if_there(r, paths[i], e);
     DIR *d = opendir("/dev");
     if (!d) return err_set_errno(e, "sandbox: cannot open /dev");
     for (struct dirent *x; rc == 0 && (x = readdir(d));) {
-        if (strncmp(x->d_name, "nvidia", 6) != 0) continue;
+        if (strncmp(x->d_name, "nvidia", 6) != 0 && strcmp(x->d_name, "null") != 0) continue;
         int fd = openat(dirfd(d), x->d_name, O_PATH | O_CLOEXEC);
         if (fd < 0) continue; /* gone */
         rc = allow_fd(r, fd, x->d_name, device, e);

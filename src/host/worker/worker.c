@@ -523,9 +523,7 @@ static int keep_lora(worker *w, err *e) {
     return copy ? 0 : err_set_nomem(e);
 }
 
-static bool has_gpu(const char *device) {
-    return (!device || strcmp(device, "cpu") != 0) && access("/dev/nvidiactl", F_OK) == 0;
-}
+static bool has_gpu(const char *device) { return backend_has_driver(device) && access("/dev/nvidiactl", F_OK) == 0; }
 
 /* Opening the model says what is wrong with its device, if anything. */
 static void prepare_device(void *ctx) {

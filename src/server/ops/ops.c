@@ -102,6 +102,15 @@ static void put_process(str *b, const server *s, const host_stats *h) {
                "hearth_memory_bytes{kind=\"resident\"} %" PRIu64 "\nhearth_memory_bytes{kind=\"models\"} %" PRIu64 "\n",
                report_resident_bytes(), h->loaded_bytes);
     str_printf(b, "hearth_memory_bytes{kind=\"request_bodies\"} %zu\n", s->body_bytes);
+    metrics_put_head(b, "device_memory_bytes", "gauge",
+                     "Memory of a device: the budget of models, and what loaded ones count for.");
+    for (size_t i = 0; i < h->budget.n; i++) {
+        const device_bytes *d = &h->budget.on[i];
+        if (d->bytes == HOST_NO_LIMIT) continue;
+        str_printf(b, "hearth_device_memory_bytes{device=\"%s\",kind=\"budget\"} %" PRIu64 "\n", d->device, d->bytes);
+        str_printf(b, "hearth_device_memory_bytes{device=\"%s\",kind=\"models\"} %" PRIu64 "\n", d->device,
+                   device_memory_on(&h->need, d->device));
+    }
     metrics_put(b, "connections", "gauge", "Open connections.", s->n_conns);
     metrics_put(b, "connections_refused_total", "counter",
                 "Connections that were refused because the limit was reached.", (double)s->metrics.connections_refused);

@@ -321,8 +321,8 @@ static void make_executable(void *ctx) {
 
 /* Calls of the driver's types pass the filter (the descriptor is not a device: the kernel refuses), others do not. */
 static int ask_a_device(void) {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (executable == MAP_FAILED || null >= 0) return 2;
+    int zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    if (executable == MAP_FAILED || zero >= 0) return 2;
     if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) return 3;
     if (ioctl(STDERR_FILENO, 0xc020462aUL, NULL) == 0 || ioctl(STDERR_FILENO, 33, NULL) == 0) return 4;
     return 0;
