@@ -318,7 +318,9 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops
 }
 
 static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
-    if (op->kind == NN_OP_GLU && op->u.glu.limit == 0 && is_multiplied(x, number, end)) {
+    /* One row is brought to 16 bits by the product behind it, and many blocks are faster here. */
+    if (op->kind == NN_OP_GLU && op->u.glu.limit == 0 && is_multiplied(x, number, end) &&
+        !is_fused(x, op->out, CUDA_ROW_FUSED)) {
         cuda_rows rows;
         x->image_of = 0;
         (void)image_of(x, op->out, 1, &rows);
