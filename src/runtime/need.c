@@ -6,12 +6,25 @@
 #include "base/num.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
+#include "runtime/runtime.h"
 #include "tensor/mat.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
 
 /* An opened tokenizer was measured to take 110 to 130 bytes per entry of vocabularies of 50,000 to 100,000, the process
  * without a model 10 MB; these are with some headroom. */
 enum { VOCAB_ENTRY_BYTES = 220 };
 #define FIXED_BYTES ((uint64_t)16 << 20)
+
+/* Of the file with the model's eyes, if one lies beside it. */
+static uint64_t eyes_bytes(const model_file *f) {
+    char       *path = runtime_find_mmproj(model_file_path(f));
+    struct stat st;
+    uint64_t    bytes = path && stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+    free(path);
+    return bytes;
+}
 
 static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f,
                  const engine_options *o) {
@@ -22,7 +35,7 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     out->sequence_bytes = (uint64_t)m->window_bytes + m->slot_bytes;
     out->cache_bytes = (uint64_t)m->pages_bytes + m->states_bytes + o->host_cache_bytes;
     out->scratch_bytes = (uint64_t)m->device_bytes + m->heap_bytes + model->mem.used_bytes;
-    out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES;
+    out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES + eyes_bytes(f);
     /* What a device with memory of its own holds does not count here, weights that it copied neither. */
     uint64_t device = m->shares_memory ? 0 : (uint64_t)m->pages_bytes + m->device_bytes + m->weights_bytes;
     uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;

@@ -136,10 +136,10 @@ static int read_sizes(vision_rules *r, const source *s, err *e) {
     switch (r->kind) {
     case VISION_GEMMA3: {
         int tokens = number(s, NULL, json_get(s->config, "mm_tokens_per_image"), 256), across = 1;
-        if (s->mmproj) tokens = 256;
         while ((across + 1) * (across + 1) <= tokens) across++;
         r->side = image;
         r->merge = r->patch > 0 ? image / r->patch / across : -1;
+        if (s->mmproj) r->merge = number(s, "projector.scale_factor", NULL, 4);
         if (switched(s, "do_pan_and_scan", false))
             return err_set(e, ERR_UNSUPPORTED, "preprocessor_config.json: do_pan_and_scan is not supported");
         break;
@@ -167,6 +167,12 @@ static int read_sizes(vision_rules *r, const source *s, err *e) {
         return err_set(e, ERR_FORMAT, "pictures of %d pixels, patches of %d, squares of %d do not fit each other",
                        r->side, r->patch, r->merge);
     return 0;
+}
+
+bool vision_known(const model_file *model, const model_file *mmproj) {
+    vision_rules r;
+    bool         known;
+    return rules_read(&r, model, mmproj, &known, NULL) == 0 && known;
 }
 
 int rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e) {

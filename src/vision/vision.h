@@ -39,6 +39,8 @@ typedef struct vision_options {
 int  vision_open(vision **out, const model_file *model, const model_file *mmproj, int n_embd, const vision_options *o,
                  err *e);
 void vision_free(vision *v); /* accepts NULL */
+/* Whether vision_open would find eyes, by what the files say of themselves. */
+bool vision_known(const model_file *model, const model_file *mmproj);
 
 const char *vision_placeholder(const vision *v); /* what a template prints for a picture */
 const char *vision_row_word(const vision *v);    /* what stands for one row */

@@ -159,7 +159,7 @@ FOLDERS = {}
 def main():
     checks = Checks()
     with tempfile.TemporaryDirectory() as folder:
-        for family in ("gemma3", "llava", "idefics3"):
+        for family in ("gemma3", "llava", "idefics3", "mistral3", "pixtral"):
             FOLDERS[family] = make(family, os.path.join(folder, family))
         demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "demo", "demo.gguf")
         options = [o for name, path in [*FOLDERS.items(), ("demo", demo)] for o in ("--model", f"{name}={path}")]

@@ -26,7 +26,7 @@ SPECIAL = {
 
 def make(family, folder, template=None, n_vocab=160):
     shutil.copytree(os.path.join(GOLDEN, family), folder)
-    for name in ("golden.json", "pixels.u8", "pil.u8", "rows.f32", "logits.f32"):
+    for name in ("golden.json", "pixels.u8", "rows.f32", "logits.f32"):
         os.remove(os.path.join(folder, name))
     special = {0: "<pad>", 1: "<eos>", 2: "<bos>", **SPECIAL[family]}
     letters = [chr(c) for c in range(32, 127)] + ["\n"]

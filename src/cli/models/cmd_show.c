@@ -11,6 +11,8 @@
 #include "models/list.h"
 #include "nn/plan.h"
 #include "registry/create.h"
+#include "runtime/runtime.h"
+#include "vision/vision.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -153,6 +155,22 @@ static void put_tensors(str *out, const model_file *m) {
     }
 }
 
+/* Whether it takes pictures, and where its tower is if that is another file. */
+static void put_eyes(str *out, const model_file *m) {
+    char       *path = runtime_find_mmproj(model_file_path(m));
+    model_file *mmproj = NULL;
+    if (path) (void)model_file_open(&mmproj, path, NULL);
+    if ((!path || mmproj) && vision_known(m, mmproj)) {
+        put_label(out, "input");
+        str_puts(out, "text, pictures");
+        if (path) str_puts(out, " by ");
+        if (path) text_put_safe(out, view_of(path));
+        str_push(out, '\n');
+    }
+    model_file_free(mmproj);
+    free(path);
+}
+
 static void put_summary(str *out, const model_file *m, const model_summary *s) {
     char a[32];
     put_text(out, "model", view_of(model_file_path(m)));
@@ -171,6 +189,7 @@ static void put_summary(str *out, const model_file *m, const model_summary *s) {
     put_number(out, "context length", s->context);
     put_tokenizer(out, s);
     put_tools(out, model_file_path(m));
+    put_eyes(out, m);
     put_label(out, "size");
     str_printf(out, "%s", human_bytes(a, (double)s->file_bytes));
     if (s->tensors)

@@ -27,7 +27,7 @@
 
 typedef struct golden {
     const char       *family;
-    char             *text, *pixels, *pil, *rows, *logits;
+    char             *text, *pixels, *rows, *logits;
     const json_value *doc;
     arena             mem;
     model_file       *file;
@@ -63,7 +63,6 @@ static bool open_golden(golden *g, const char *family, const char *device) {
     arena_init(&g->mem, 0);
     assert_int_equal(json_parse(&g->doc, g->text, n, &g->mem, &e), 0);
     g->pixels = load(family, "pixels.u8", NULL);
-    g->pil = load(family, "pil.u8", NULL);
     g->rows = load(family, "rows.f32", NULL);
     g->logits = load(family, "logits.f32", NULL);
     snprintf(path, sizeof path, "%s/%s", DIR, family);
@@ -84,7 +83,6 @@ static void close_golden(golden *g) {
     arena_deinit(&g->mem);
     free(g->text);
     free(g->pixels);
-    free(g->pil);
     free(g->rows);
     free(g->logits);
 }
@@ -127,15 +125,11 @@ static int pixels_off(const golden *g, const json_value *c, size_t picture, cons
     return off;
 }
 
+/* As the processors that use Pillow have it. */
 static void check_pixels(const golden *g, const json_value *c) {
-    size_t at = (size_t)integer(c, "pixels_at"), pil = (size_t)integer(c, "pil_at");
-    for (size_t i = 0; i < json_count(json_get(c, "pictures")); i++) {
-        /* torchvision rounds its weights to 16 bits, once per pass; for Lanczos it takes another filter altogether. */
-        int off = pixels_off(g, c, i, g->pixels, &at);
-        if (strcmp(g->family, "idefics3") != 0) assert_in_range(off, 0, 2);
-        assert_true(integer(c, "pil_at") >= 0 && g->pil);
-        assert_int_equal(pixels_off(g, c, i, g->pil, &pil), 0);
-    }
+    size_t at = (size_t)integer(c, "pixels_at");
+    for (size_t i = 0; i < json_count(json_get(c, "pictures")); i++)
+        assert_int_equal(pixels_off(g, c, i, g->pixels, &at), 0);
 }
 
 /* Rows from the reference's own pixels, so that nothing but the tower differs. */
@@ -270,7 +264,7 @@ static void test_resize(void **state) {
     }
     arena_init(&a, 0);
     assert_int_equal(json_parse(&doc, text, n, &a, &e), 0);
-    assert_true(json_count(doc) > 20);
+    assert_true(json_count(doc) >= 20);
     for (size_t i = 0; i < json_count(doc); i++) {
         const json_value *row = json_at(doc, i);
         int64_t           filter, w, h, at;
