@@ -66,7 +66,7 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     if (!known) return 0;
     vision *v = calloc(1, sizeof *v);
     if (!v) return err_set_nomem(e);
-    v->rules = rules;
+    memcpy(&v->rules, &rules, sizeof rules); /* padding too: it is hashed */
     v->limit_bytes = o->cache_bytes ? o->cache_bytes : DEFAULT_CACHE;
     const json_value *config = mmproj ? NULL : model_file_config(model);
     nn_part           base = { .config = json_get(config, "vision_config"), .outer = config, .keys = "clip.vision" };

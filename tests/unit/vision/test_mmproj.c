@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Towers from mmproj files: the golden models of Hugging Face (tests/golden/vision), written under the names and in the order
+ * that published converters use, give the same rows: to the bit, or nearly so where converters permute heads.
+ */
+#include "unit/support/support.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "convert/gguf_writer.h"
+#include "media/media.h"
+#include "tensor/half.h"
+#include "vision/vision.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
+
+/* Endings of Hugging Face's names, behind "layers.N." where the first letter is '#'; and what GGUF has for them. */
+typedef struct name_row {
+    const char *hf, *gguf;
+} name_row;
+
+static const name_row names[] = {
+    { "embeddings.patch_embedding.weight", "v.patch_embd.weight" },
+    { "embeddings.patch_embedding.bias", "v.patch_embd.bias" },
+    { "embeddings.position_embedding.weight", "v.position_embd.weight" },
+    { "embeddings.class_embedding", "v.class_embd" },
+    { "pre_layrnorm.weight", "v.pre_ln.weight" },
+    { "pre_layrnorm.bias", "v.pre_ln.bias" },
+    { "post_layernorm.weight", "v.post_ln.weight" },
+    { "post_layernorm.bias", "v.post_ln.bias" },
+    { "patch_conv.weight", "v.patch_embd.weight" },
+    { "ln_pre.weight", "v.pre_ln.weight" },
+    { "#layer_norm1", "ln1" },
+    { "#layer_norm2", "ln2" },
+    { "#self_attn.q_proj", "attn_q" },
+    { "#self_attn.k_proj", "attn_k" },
+    { "#self_attn.v_proj", "attn_v" },
+    { "#self_attn.out_proj", "attn_out" },
+    { "#mlp.fc1", "ffn_up" },
+    { "#mlp.fc2", "ffn_down" },
+    { "#attention_norm", "ln1" },
+    { "#ffn_norm", "ln2" },
+    { "#attention.q_proj", "attn_q" },
+    { "#attention.k_proj", "attn_k" },
+    { "#attention.v_proj", "attn_v" },
+    { "#attention.o_proj", "attn_out" },
+    { "#feed_forward.gate_proj", "ffn_gate" },
+    { "#feed_forward.up_proj", "ffn_up" },
+    { "#feed_forward.down_proj", "ffn_down" },
+    { "multi_modal_projector.mm_input_projection_weight", "mm.input_projection.weight" },
+    { "multi_modal_projector.mm_soft_emb_norm.weight", "mm.soft_emb_norm.weight" },
+    { "connector.modality_projection.proj.weight", "mm.model.fc.weight" },
+    { "multi_modal_projector.norm.weight", "mm.input_norm.weight" },
+    { "multi_modal_projector.patch_merger.merging_layer.weight", "mm.patch_merger.weight" },
+};
+
+typedef struct family_row {
+    const char *name, *projector;
+    const char *first; /* GGUF's name of the projector's first matrix */
+    bool        permuted;
+} family_row;
+
+static const family_row families[] = { { "gemma3", "gemma3", NULL, false },
+                                       { "llava", "mlp", "mm.0", false },
+                                       { "idefics3", "idefics3", NULL, false },
+                                       { "mistral3", "pixtral", "mm.1", true },
+                                       { "pixtral", "pixtral", "mm.1", true } };
+
+static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
+
+/* False: the tensor is not the tower's. */
+static bool gguf_name(const family_row *f, const char *hf, int run, char *out, size_t bytes) {
+    const char *layer = strstr(hf, "layers."), *dot = layer ? strchr(layer + 7, '.') : NULL;
+    if (strstr(hf, "language_model") || strstr(hf, "text_model") || strncmp(hf, "lm_head", 7) == 0) return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i].hf) - 1;
+        if (names[i].hf[0] != '#' && ends(hf, names[i].hf)) {
+            snprintf(out, bytes, "%s", names[i].gguf);
+            return true;
+        }
+        if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 && dot[1 + n] == '.') {
+            if (atoi(layer + 7) >= run) return false; /* converters leave out what is not used */
+            snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), names[i].gguf, dot + 1 + n);
+            return true;
+        }
+    }
+    for (int i = 1; i <= 2; i++) {
+        char module[64];
+        snprintf(module, sizeof module, "multi_modal_projector.linear_%d", i);
+        const char *at = strstr(hf, module);
+        if (!at) continue;
+        snprintf(out, bytes, "%s%s", i == 1 ? f->first : "mm.2", at + strlen(module));
+        return true;
+    }
+    return false;
+}
+
+static int number(const json_value *v, const char *key, int dflt) {
+    int64_t x = dflt;
+    (void)json_int(json_get(v, key), &x);
+    return (int)x;
+}
+
+/* Rows of a head: halves become pairs. */
+static void permute(uint8_t *to, const uint8_t *from, int heads, int dim, size_t row) {
+    for (int h = 0; h < heads; h++) {
+        for (int i = 0; i < dim; i++)
+            memcpy(to + (size_t)(h * dim + (i % (dim / 2)) * 2 + i / (dim / 2)) * row,
+                   from + (size_t)(h * dim + i) * row, row);
+    }
+}
+
+static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *t, const char *name,
+                       const json_value *vc, void **keep) {
+    int     heads = number(vc, "num_attention_heads", 1);
+    int64_t elems = 1;
+    err     e = { 0 };
+    for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
+    if (t->n_dims == 1 || strstr(name, "patch_embd") || strstr(name, "position")) { /* f32, as converters do it */
+        float *x = malloc((size_t)elems * sizeof *x);
+        for (int64_t i = 0; i < elems; i++) {
+            x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
+            if (strstr(name, "soft_emb_norm")) x[i] += 1;
+        }
+        *keep = x;
+        assert_int_equal(gguf_writer_add(w, name, TENSOR_F32, t->n_dims, t->dims, x, (size_t)elems * sizeof *x, &e), 0);
+        return;
+    }
+    uint8_t *x = malloc(t->bytes);
+    memcpy(x, t->data, t->bytes);
+    if (f->permuted && (strstr(name, "attn_q") || strstr(name, "attn_k")))
+        permute(x, t->data, heads, (int)t->dims[1] / heads, (size_t)t->dims[0] * 2);
+    *keep = x;
+    assert_int_equal(gguf_writer_add(w, name, t->type, t->n_dims, t->dims, x, t->bytes, &e), 0);
+}
+
+static void set(gguf_writer *w, const char *key, int64_t value) {
+    char full[96];
+    snprintf(full, sizeof full, "clip.vision.%s", key);
+    assert_int_equal(gguf_writer_set_int(w, full, META_U32, value, NULL), 0);
+}
+
+static void set_keys(gguf_writer *w, const family_row *f, const json_value *config, const json_value *pre, int run) {
+    const json_value *vc = json_get(config, "vision_config");
+    const char *const lists[] = { "image_mean", "image_std" };
+    bool              eps = json_get(vc, "layer_norm_eps") != NULL;
+    double            x = 1e-5;
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
+    assert_int_equal(gguf_writer_set_string(w, "clip.projector_type", f->projector, NULL), 0);
+    set(w, "block_count", run);
+    set(w, "embedding_length", number(vc, "hidden_size", 0));
+    set(w, "feed_forward_length", number(vc, "intermediate_size", 0));
+    set(w, "attention.head_count", number(vc, "num_attention_heads", 0));
+    set(w, "patch_size", number(vc, "patch_size", 0));
+    set(w, "image_size", number(vc, "image_size", 0));
+    set(w, "projection_dim", number(json_get(config, "text_config"), "hidden_size", 0));
+    if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
+    assert_int_equal(gguf_writer_set_real(w, "clip.vision.attention.layer_norm_epsilon", META_F32, x, NULL), 0);
+    if (strcmp(f->name, "idefics3") == 0) {
+        set(w, "projector.scale_factor", number(config, "scale_factor", 0));
+        set(w, "preproc_image_size", number(json_get(pre, "size"), "longest_edge", 0));
+    }
+    if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
+    if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
+    if (strcmp(f->name, "pixtral") == 0 || strcmp(f->name, "mistral3") == 0) /* the activation is the family's there */
+        assert_true(json_cstr(json_get(vc, "hidden_act")) != NULL);
+    for (int i = 0; i < 2; i++) {
+        float  values[3];
+        double v = 0;
+        char   key[64];
+        for (size_t k = 0; k < 3; k++) {
+            (void)json_number(json_at(json_get(pre, lists[i]), k), &v);
+            values[k] = (float)v;
+        }
+        snprintf(key, sizeof key, "clip.vision.%s", lists[i]);
+        assert_int_equal(gguf_writer_set_array(w, key, META_F32, values, 3, NULL), 0);
+    }
+}
+
+static void write_mmproj(const family_row *f, const model_file *m, const json_value *pre, const char *path) {
+    const json_value *config = model_file_config(m), *vc = json_get(config, "vision_config");
+    size_t            n = model_file_tensor_count(m);
+    void            **kept = calloc(n, sizeof *kept);
+    int               run = number(vc, "num_hidden_layers", 0) - (strcmp(f->name, "llava") == 0);
+    gguf_writer      *w;
+    char              name[96];
+    err               e = { 0 };
+    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
+    set_keys(w, f, config, pre, run);
+    for (size_t i = 0; i < n; i++) {
+        const model_tensor *t = model_file_tensor_at(m, i);
+        if (gguf_name(f, t->name, run, name, sizeof name)) add_tensor(w, f, t, name, vc, &kept[i]);
+    }
+    int rc = gguf_writer_write(w, path, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    gguf_writer_free(w);
+    for (size_t i = 0; i < n; i++) free(kept[i]);
+    free(kept);
+}
+
+static char *read_text(const char *path, size_t *n) {
+    char *text = NULL;
+    err   e = { 0 };
+    assert_int_equal(file_read(&text, n, path, 1 << 20, &e), 0);
+    return text;
+}
+
+static void read_picture(pixels *p) {
+    size_t n;
+    char  *data = read_text(DIR "/pictures/d.png", &n);
+    err    e = { 0 };
+    assert_int_equal(media_decode(p, data, n, &media_default_limits, &e), 0);
+    free(data);
+}
+
+static void check(const family_row *f, const char *dir) {
+    char               path[512], file[512], *text;
+    const json_value  *pre;
+    const vision_rows *a, *b;
+    model_file        *m, *mm;
+    vision            *one, *two;
+    pixels             p;
+    arena              mem;
+    size_t             n;
+    err                e = { 0 };
+    snprintf(path, sizeof path, "%s/%s", DIR, f->name);
+    snprintf(file, sizeof file, "%s/mmproj-%s.gguf", dir, f->name);
+    if (!dir_exists(path)) {
+        print_message("skipped: there is no %s\n", path);
+        return;
+    }
+    assert_int_equal(model_file_open(&m, path, &e), 0);
+    int width = number(json_get(model_file_config(m), "text_config"), "hidden_size", 0);
+    snprintf(path, sizeof path, "%s/%s/preprocessor_config.json", DIR, f->name);
+    text = read_text(path, &n);
+    arena_init(&mem, 0);
+    assert_int_equal(json_parse(&pre, text, n, &mem, &e), 0);
+    write_mmproj(f, m, pre, file);
+    assert_int_equal(model_file_open(&mm, file, &e), 0);
+    assert_int_equal(vision_open(&one, m, NULL, width, &(vision_options){ 0 }, &e), 0);
+    int rc = vision_open(&two, m, mm, width, &(vision_options){ 0 }, &e);
+    if (rc < 0) print_message("%s: %s\n", f->name, e.msg);
+    assert_int_equal(rc, 0);
+    read_picture(&p);
+    assert_int_equal(vision_encode(one, &p, &a, &e), 0);
+    assert_int_equal(vision_encode(two, &p, &b, &e), 0);
+    assert_int_equal(a->n, b->n);
+    size_t floats = (size_t)a->n * (size_t)a->width;
+    if (!f->permuted) assert_memory_equal(a->data, b->data, floats * sizeof *a->data);
+    /* A permuted head's products are summed in another order. */
+    for (size_t i = 0; i < floats; i++) {
+        if (fabsf(a->data[i] - b->data[i]) > 1e-5f) print_message("%s: %g and %g\n", f->name, a->data[i], b->data[i]);
+        assert_true(fabsf(a->data[i] - b->data[i]) <= 1e-5f);
+    }
+    assert_memory_not_equal(a->key, b->key, sizeof a->key); /* another file */
+    vision_free(one);
+    /* Of another language model. */
+    assert_int_equal(vision_open(&one, m, mm, width + 1, &(vision_options){ 0 }, &e), ERR_ARG);
+    assert_non_null(strstr(e.msg, "belongs to another"));
+    vision_free(two);
+    pixels_deinit(&p);
+    model_file_free(mm);
+    model_file_free(m);
+    arena_deinit(&mem);
+    free(text);
+}
+
+static void test_same_rows(void **state) {
+    char *dir = test_temp_dir();
+    (void)state;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) check(&families[i], dir);
+    test_temp_dir_remove(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_rows) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
