@@ -191,7 +191,7 @@ void json_write(const json_value *v, str *out) {
         else if (isinf(d))
             str_puts(out, d < 0 ? "-Infinity" : "Infinity");
         else
-            str_printf(out, "%.17g", d);
+            str_put_real(out, d);
         break;
     }
     case JSON_K_STRING: str_put_json(out, v->u.string.data, v->u.string.len); break;

@@ -141,6 +141,13 @@ void str_put_json(str *s, const char *text, size_t bytes) {
     str_push(s, '"');
 }
 
+void str_put_real(str *s, double v) {
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", v);
+    if (strtod(text, NULL) != v) snprintf(text, sizeof text, "%.17g", v);
+    str_puts(s, text);
+}
+
 const char *str_cstr(const str *s) { return s->data ? s->data : ""; }
 
 char *str_take(str *s) {

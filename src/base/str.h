@@ -31,7 +31,8 @@ void        str_puts(str *s, const char *text);
 void        str_printf(str *s, const char *fmt, ...) BASE_PRINTF(2, 3);
 void        str_put_utf8(str *s, unsigned codepoint); /* invalid code points become U+FFFD */
 void        str_put_json(str *s, const char *text,
-                         size_t bytes); /* quoted; control characters escaped, UTF-8 kept, bad bytes as U+FFFD */
+                         size_t bytes);     /* quoted; control characters escaped, UTF-8 kept, bad bytes as U+FFFD */
+void        str_put_real(str *s, double v); /* finite; 0.3 is written so, and every number reads back the same */
 const char *str_cstr(const str *s);
 char       *str_take(str *s); /* the caller owns the result; s is empty afterwards. NULL if failed */
 bool        str_ok(const str *s);

@@ -40,15 +40,11 @@ static const modelfile_pair *param_of(const modelfile *m, view key) {
 static bool says_nothing(const modelfile_pair *p) { return p->value[0] == '-' && strcmp(p->name, "max_tokens") == 0; }
 
 static void put_number(writer *w, const modelfile_pair *p) {
-    char   text[40];
-    double number = strtod(p->value, NULL);
     put_key(w, p->name, strlen(p->name));
-    snprintf(text, sizeof text, "%.15g", number);
-    if (strtod(text, NULL) != number) snprintf(text, sizeof text, "%.17g", number);
     if (p->kind == PARAM_INT)
         str_printf(w->out, "%lld", strtoll(p->value, NULL, 10));
     else
-        str_puts(w->out, text);
+        str_put_real(w->out, strtod(p->value, NULL));
 }
 
 static void put_stop(writer *w, const modelfile *m) {

@@ -244,10 +244,28 @@ static void test_go_messages(void **state) {
             talk, "<S>Uit's\"user\"");
 }
 
+/* Numbers are printed as people write them, also behind settings that came as JSON. */
+static void test_numbers(void **state) {
+    str out;
+    err e = { 0 };
+    (void)state;
+    str_init(&out);
+    assert_int_equal(modelfile_print_params("{\"sampling\":{\"temperature\":0.29999999999999999,\"top_p\":0.95,"
+                                            "\"min_p\":0.05,\"repeat_penalty\":1.1000000000000003}}",
+                                            &out, &e),
+                     0);
+    assert_non_null(strstr(str_cstr(&out), "temperature 0.3\n"));
+    assert_non_null(strstr(str_cstr(&out), "top_p 0.95\n"));
+    assert_non_null(strstr(str_cstr(&out), "min_p 0.05\n"));
+    assert_non_null(strstr(str_cstr(&out), "repeat_penalty 1.1000000000000003\n")); /* another number than 1.1 */
+    str_deinit(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_go_messages), cmocka_unit_test(test_reads),      cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_settings),    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_go_templates),
+        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_go_messages), cmocka_unit_test(test_reads),
+        cmocka_unit_test(test_mistakes),     cmocka_unit_test(test_settings),    cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_go_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
