@@ -20,6 +20,26 @@ export const pageJourneys = {
     await page.getByLabel("At a context of").fill("512");
     await page.getByText("at 512 tokens").waitFor();
   },
+  async "defaults of a model"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "models");
+    const load = page.getByRole("button", { name: "Load demo", exact: true });
+    const unload = page.getByRole("button", { name: "Unload demo" });
+    await load.or(unload).waitFor();
+    if (await load.count()) await load.click();
+    await page.getByText("Defaults", { exact: true }).click();
+    const form = page.getByRole("form", { name: "Defaults of demo" });
+    await form.getByLabel("System prompt").fill("Be calm.");
+    await form.getByLabel("Temperature").fill("0.3");
+    await form.getByLabel("Save as").fill("calm");
+    await form.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Defaults of calm saved").waitFor();
+    const shown = await page.evaluate(() =>
+      fetch("/api/show", { method: "POST", body: JSON.stringify({ model: "calm" }) }).then((a) => a.json()),
+    );
+    expect(shown.system === "Be calm." && /temperature\s+0\.3/.test(shown.parameters), JSON.stringify(shown));
+    await page.evaluate(() => fetch("/api/delete", { method: "DELETE", body: JSON.stringify({ model: "calm" }) }));
+  },
   async "a name that cannot be pulled"({ open, hearth }) {
     const page = await open(hearth.url);
     await go(page, "models");

@@ -5,6 +5,7 @@ import { bytes, count, rate } from "../lib/format";
 import { models } from "../lib/server";
 import { type ModelInfo, removeModel } from "../pages/models";
 import { complain } from "../ui/toasts";
+import { Defaults } from "./defaults";
 
 interface Fit {
   context: number;
@@ -144,6 +145,7 @@ function Text({ name }: { name: string }) {
         ))}
       </p>
       {shown.parameters && <pre class="sunk">{shown.parameters}</pre>}
+      <Defaults key={name} name={name} parameters={shown.parameters} system={shown.system ?? ""} />
       <details>
         <summary>Template</summary>
         <pre class="sunk">{shown.template}</pre>
