@@ -59,7 +59,7 @@ static int open_eyes(runtime *r, const char *mmproj, const engine_options *g, er
     if (path && (rc = model_file_open(&r->mmproj, path, e)) == 0) {
         const char *arch = model_file_arch(r->mmproj);
         if (!arch || strcmp(arch, "clip") != 0)
-            rc = err_set(e, ERR_FORMAT, "%s: the architecture is %s; a file with a model's eyes has \"clip\"", path,
+            rc = err_set(e, ERR_FORMAT, "%s: the architecture is %s; a file with a vision tower has \"clip\"", path,
                          arch ? arch : "not named");
     }
     if (rc == 0) rc = vision_open(&r->eyes, r->file, r->mmproj, r->model->dims->n_embd, &o, e);

@@ -132,7 +132,7 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
     if (r->eyes) {
         if ((rc = queue_open(&r->looking, LOOKING, e)) < 0) goto fail;
         if (pthread_create(&r->looker, NULL, pictures_main, r) != 0) {
-            rc = err_set(e, ERR_NOMEM, "cannot start the thread that looks at pictures");
+            rc = err_set(e, ERR_NOMEM, "cannot start the thread that computes pictures");
             goto fail;
         }
         r->looks = true;

@@ -14,6 +14,7 @@
 #include "cli/convert/opened.h"
 #include "cli/convert/progress.h"
 #include "cli/dev/windows.h"
+#include "cli/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,7 +191,7 @@ static int run(const cli_args *a) {
     long long       ctx = cli_int(a, "ctx", 512), threads = cli_int(a, "threads", 0), worst = cli_int(a, "worst", 5);
     char           *end = NULL;
     double          limit = most ? strtod(most, &end) : 0;
-    if (!cli_string(a, "text", NULL)) return cli_usage_error(a, "--text FILE is needed");
+    if (!cli_string(a, "text", NULL)) return cli_usage_error(a, "--text FILE is required");
     if (ctx < 4 || ctx > 1 << 20) return cli_usage_error(a, "--ctx must lie between 4 and %d", 1 << 20);
     if (threads < 0 || threads > 1024) return cli_usage_error(a, "--threads must lie between 0 and 1024");
     if (worst < 0 || worst > 1000) return cli_usage_error(a, "--worst must lie between 0 and 1000");
@@ -208,13 +209,13 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = {
     { "text", CLI_STRING, "FILE", "the text that both read", 0 },
-    { "documents", CLI_FLAG, NULL, "FILE holds JSON lines; each document is scored separately", 0 },
+    { "documents", CLI_FLAG, NULL, "FILE contains JSON lines, each a document that is scored separately", 0 },
     { "ctx", CLI_INT, "N", "tokens per window (512)", 0 },
     { "worst", CLI_INT, "N", "show the N tokens with the largest divergence (5)", 0 },
     { "max-kl", CLI_STRING, "X", "fail when the mean divergence is above X", 0 },
     { "svg", CLI_STRING, "FILE", "draw the distribution of the divergences", 0 },
     { "json", CLI_FLAG, NULL, "the figures as JSON", 0 },
-    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
+    CLI_THREADS_OPTION,
     { 0 },
 };
 

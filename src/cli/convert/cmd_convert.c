@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/convert/progress.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "models/list.h"
 #include "registry/names.h"
 
@@ -94,7 +95,7 @@ static const cli_option options[] = {
     { "dry-run", CLI_FLAG, NULL, "say the size; write nothing", 0 },
     { "json", CLI_FLAG, NULL, "the result as JSON", 0 },
     { "keep", CLI_FLAG, NULL, "when interrupted keep OUT.partial; the same command continues it", 0 },
-    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
+    CLI_THREADS_OPTION,
     { 0 },
 };
 

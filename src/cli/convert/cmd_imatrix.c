@@ -14,6 +14,7 @@
 #include "cli/convert/opened.h"
 #include "cli/convert/progress.h"
 #include "cli/dev/windows.h"
+#include "cli/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,13 +161,13 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    { "add", CLI_STRING, "FILE", "add the sums of this importance matrix; repeatable", 0 },
-    { "documents", CLI_FLAG, NULL, "TEXT holds JSON lines; each document is read separately", 0 },
+    { "add", CLI_STRING, "FILE", "add the sums of this importance matrix; may be repeated", 0 },
+    { "documents", CLI_FLAG, NULL, "TEXT contains JSON lines, each a document that is read separately", 0 },
     { "chunks", CLI_INT, "N", "read so many windows of the text; 0: all (0)", 0 },
     { "ctx", CLI_INT, "N", "tokens per window (512)", 0 },
     { "output", CLI_FLAG, NULL, "the output matrix, too", 0 },
     { "json", CLI_FLAG, NULL, "the result as JSON", 0 },
-    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
+    CLI_THREADS_OPTION,
     { 0 },
 };
 

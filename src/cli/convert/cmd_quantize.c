@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/convert/progress.h"
 #include "cli/models/models.h"
+#include "cli/options.h"
 #include "registry/names.h"
 
 #include <inttypes.h>
@@ -49,7 +50,7 @@ static int read_target(request *q, const cli_args *a, err *e) {
 static int read_request(request *q, const cli_args *a, err *e) {
     const char *type = cli_arg(a, 2);
     int         rc = read_target(q, a, e);
-    if (rc == 0 && !type && !q->o.target_bpw) rc = err_set(e, ERR_ARG, "a TYPE or --target-bpw is needed");
+    if (rc == 0 && !type && !q->o.target_bpw) rc = err_set(e, ERR_ARG, "a TYPE or --target-bpw is required");
     if (rc == 0) rc = mix_find(&q->o.mix, type ? type : "Q4_K_M", e);
     if (rc == 0) rc = read_overrides(q, a, e);
     q->o.pure = cli_flag(a, "pure");
@@ -173,7 +174,7 @@ static const cli_option options[] = {
     { "dry-run", CLI_FLAG, NULL, "list types and size; write nothing", 0 },
     { "json", CLI_FLAG, NULL, "the result as JSON", 0 },
     { "keep", CLI_FLAG, NULL, "when interrupted keep OUT.partial; the same command continues it", 0 },
-    { "threads", CLI_INT, "N", "compute threads; 0: one per core (0)", 't' },
+    CLI_THREADS_OPTION,
     { 0 },
 };
 

@@ -12,7 +12,7 @@ int opened_open(opened *o, const char *name, int ctx, err *e) {
     if (rc == 0) rc = model_file_open(&o->file, o->path, e);
     if (rc == 0) rc = nn_model_open(&o->model, o->file, models_list, &(nn_model_options){ .rope_context = ctx }, e);
     if (rc == 0 && !o->model->tape->logits)
-        rc = err_set(e, ERR_UNSUPPORTED, "%s makes vectors of texts; it predicts nothing", o->path);
+        rc = err_set(e, ERR_UNSUPPORTED, "%s turns texts into vectors; it does not predict tokens", o->path);
     return rc;
 }
 

@@ -79,7 +79,7 @@ static int page_types(const cli_args *a, simple_options *o, bool *asked, err *e)
     engine_options g = { 0 };
     const char    *both = cli_string(a, "kv", NULL), *k = cli_string(a, "kv-k", NULL), *v = cli_string(a, "kv-v", NULL);
     int            rc = runtime_cache_types(both, k, v, &g, e);
-    if (rc == 0 && g.kv_auto) rc = err_set(e, ERR_ARG, "--kv auto: a type is measured, not chosen");
+    if (rc == 0 && g.kv_auto) rc = err_set(e, ERR_ARG, "--kv auto: name the type that is to be measured");
     o->k_type = g.k_type;
     o->v_type = g.v_type;
     o->k_open = g.k_open;

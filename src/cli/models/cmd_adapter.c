@@ -193,7 +193,7 @@ static int run_rm(const cli_args *args) { return with_one(args, true); }
 
 static const cli_option add_options[] = {
     { "name", CLI_STRING, "NAME", "what it is called; otherwise as its file or directory is", 0 },
-    { "scale", CLI_REAL, "S", "how strongly it counts where a request does not say (1)", 0 },
+    { "scale", CLI_REAL, "S", "scale of the adapter where a request does not give one (1)", 0 },
     { "replace", CLI_FLAG, NULL, "take the name away from the adapter that has it", 0 },
     { 0 },
 };
@@ -213,7 +213,7 @@ static const cli_command cmd_list = {
 };
 static const cli_command cmd_show = { "show", "MODEL NAME", "Print what is known about an adapter.", NULL, 2,
                                       2,      run_show };
-static const cli_command cmd_rm = { "rm", "MODEL NAME", "Forget an adapter and delete its copy.", NULL, 2, 2, run_rm };
+static const cli_command cmd_rm = { "rm", "MODEL NAME", "Remove an adapter and delete its copy.", NULL, 2, 2, run_rm };
 
 const cli_command *const cli_adapter_commands[] = { &cmd_add, &cmd_list, &cmd_show, &cmd_rm, NULL };
 

@@ -342,7 +342,7 @@ void ollama_generate(exchange *x) {
     q->task = q->suffix.len ? RUNTIME_INFILL : raw ? RUNTIME_COMPLETE : RUNTIME_CHAT;
     q->text = prompt;
     if (q->task != RUNTIME_CHAT && node_count(&images))
-        reader_fail(&x->in, &images, "go with a prompt that is not raw only");
+        reader_fail(&x->in, &images, "can only be used with a prompt that is not raw");
     if (q->task == RUNTIME_CHAT) make_messages(x, system, prompt, q);
     q->want_context = q->task == RUNTIME_CHAT && !q->n_blobs; /* tokens alone cannot say what a picture was */
     if (x->core->replied) return;
