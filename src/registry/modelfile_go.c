@@ -160,7 +160,11 @@ static void range_action(go *g) {
 
 static void else_action(go *g) {
     go_scope *s = innermost(g);
-    if (!s) return;
+    if (!s || s->other) {
+        g->bad = true;
+        return;
+    }
+    s->other = true;
     restore(g, s);
     g->n_vars = s->n_vars;
     bool silent = s->silent, with = go_takes(g, "with");
@@ -172,7 +176,7 @@ static void else_action(go *g) {
 
 static void jump(go *g, const char *what) {
     for (int i = g->n_scopes; i > 0; i--) {
-        if (g->scopes[i - 1].block != GO_RANGE) continue;
+        if (g->scopes[i - 1].block != GO_RANGE || g->scopes[i - 1].other) continue; /* an else is not in its loop */
         str_printf(sink(g), "{%% %s %%}", what);
         return;
     }

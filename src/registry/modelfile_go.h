@@ -38,6 +38,7 @@ typedef struct go_scope {
     int      n_vars;
     bool     chained; /* ends together with the block around it: else with */
     bool     silent;  /* begun behind the cut */
+    bool     other;   /* its else was met */
 } go_scope;
 
 typedef struct go_var {

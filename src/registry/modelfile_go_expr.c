@@ -169,6 +169,15 @@ static void dot(go *g, go_value *out) {
         members(g, false, out);
 }
 
+/* Behind a backslash: what means the same in Jinja. \x is a byte there and a character here. */
+static bool is_escape(const char *at, const char *end) {
+    if (*at != 'u') return strchr("\\\"ntrabfv", *at) != NULL;
+    for (int i = 1; i <= 4; i++) {
+        if (at + i >= end || !isxdigit((unsigned char)at[i])) return false;
+    }
+    return true;
+}
+
 /* The escapes of Go that Jinja does not have are not understood; raw strings are written anew. */
 static void string(go *g, go_value *out) {
     const char *from = ++g->at;
@@ -182,7 +191,7 @@ static void string(go *g, go_value *out) {
             str_push(&out->text, *g->at);
             if (*g->at != '\\') continue;
             g->at++;
-            if (g->at >= g->end || !strchr("\\\"ntrxuabfv", *g->at)) g->bad = true;
+            if (g->at >= g->end || !is_escape(g->at, g->end)) g->bad = true;
             if (g->at < g->end) str_push(&out->text, *g->at);
         }
         str_push(&out->text, '\'');
@@ -192,12 +201,17 @@ static void string(go *g, go_value *out) {
     out->kind = GO_TEXT;
 }
 
+/* A decimal number; 017 and 0x1f would be other numbers there, or none here. */
 static void number(go *g, go_value *out) {
+    const char *from = g->at, *digits = from + (*from == '-');
+    for (g->at = digits; g->at < g->end && isdigit((unsigned char)*g->at);) g->at++;
+    bool whole = g->at > digits && (*digits != '0' || g->at == digits + 1);
+    if (g->at + 1 < g->end && *g->at == '.' && isdigit((unsigned char)g->at[1])) {
+        for (g->at++; g->at < g->end && isdigit((unsigned char)*g->at);) g->at++;
+    }
+    if (!whole || (g->at < g->end && is_word(*g->at))) g->bad = true;
     out->kind = GO_INT;
-    str_push(&out->text, '(');
-    do str_push(&out->text, *g->at++);
-    while (g->at < g->end && (isdigit((unsigned char)*g->at) || *g->at == '.'));
-    str_push(&out->text, ')');
+    str_printf(&out->text, "(%.*s)", (int)(g->at - from), from);
 }
 
 static void call(go *g, const char *name, const go_value *a, int n, go_value *out);

@@ -127,6 +127,9 @@ static void test_refused(void **state) {
         { "{{ printf \"%x\" 1 }}{{ .Prompt }}", "'{{ printf \"%x\" 1 }}' in it", ERR_UNSUPPORTED },
         { "{{ break }}{{ .Prompt }}", "'{{ break }}' in it", ERR_UNSUPPORTED },
         { "{{ end }}{{ .Prompt }}", "'{{ end }}' in it", ERR_UNSUPPORTED },
+        { "{{ if .Prompt }}a{{ else }}b{{ else }}c{{ end }}", "'{{ else }}' in it", ERR_UNSUPPORTED },
+        { "{{ index .Messages 01 }}", "in it is not supported", ERR_UNSUPPORTED },
+        { "{{ $x := - }}{{ .Prompt }}", "'{{ $x := - }}' in it", ERR_UNSUPPORTED },
         { "{{ if .Prompt }}", "a block has no end", ERR_FORMAT },
         { "{{ .Prompt }}{{ \"}}", "an action has no end", ERR_FORMAT },
     };
