@@ -30,7 +30,7 @@
 #define CLI_REPLACE_OPTION                                                                                             \
     { "replace", CLI_FLAG, NULL, "take the name away from the model that has it now", 0 }
 #define CLI_CPU_OPTION                                                                                                 \
-    { "cpu", CLI_STRING, "SETS", "use only these instruction sets, for example avx2, -avx512 or scalar", 0 }
+    { "cpu", CLI_STRING, "SETS", "use only these instruction sets, such as avx2", 0 }
 #define CLI_PRE_OPTION                                                                                                 \
     { "pre", CLI_STRING, "NAME", "use this pre-tokenizer instead of the one that the GGUF file names", 0 }
 #define CLI_VOCAB_OPTION                                                                                               \
