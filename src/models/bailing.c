@@ -14,8 +14,6 @@ typedef struct hparams {
     nn_rope rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
     nn_heads      attn;
@@ -65,15 +63,6 @@ static void setup(nn_config *c, void *p) {
         nn_rope_read(c, &h->d, (nn_rope_want){ .base = 600000, .partial = h->second && !nn_config_gguf(c) ? 0.5 : 1 });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) {
-    const nn_dims *d = p;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "model.word_embeddings|model.embed_tokens", d->n_embd, d->n_vocab,
-                NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "model.norm", d->n_embd, 0);
-    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
-}
-
 /* GGUF files of the first generation have q, k and v apart. */
 static void bind_heads(nn_binder *b, nn_heads *w, const hparams *h) {
     const nn_dims *d = &h->d;
@@ -113,7 +102,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams    *h = net->hp;
     const nn_dims    *d = &h->d;
-    const top        *tw = net->top;
+    const nn_ends    *tw = net->top;
     const nn_moe_spec how = { .n_expert = h->n_expert,
                               .n_used = h->n_used,
                               .score = h->second ? NN_SCORE_SIGMOID : NN_SCORE_SOFTMAX,
@@ -133,7 +122,7 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1, 0);
 }
 
-#define LING NN_PARTS, .top_size = sizeof(top), .bind_top = bind_top, .state = nn_state_plain, .act = "silu|swish"
+#define LING NN_PLAIN, .act = "silu|swish"
 const nn_arch models_bailing = { LING, .gguf_only = true, .names = NN_NAMES("bailingmoe", "bailing_moe"),
                                  .permuted_qk = true };
 const nn_arch models_bailing_2 = { LING, .gguf_only = true, .names = NN_NAMES("bailingmoe2", "bailing_moe_v2") };

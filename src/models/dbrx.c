@@ -11,8 +11,6 @@ typedef struct hparams {
     nn_rope rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *norm_1, *norm_2;
     nn_linear     q, k, v, o, router;
@@ -36,14 +34,6 @@ static void setup(nn_config *c, void *p) {
     h->d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", NULL, 1e-5);
     nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps);
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .hf_base = "rope_parameters.rope_theta|attn_config.rope_theta" });
-}
-
-static void bind_top(nn_binder *b, void *out, const void *p) {
-    const nn_dims *d = p;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "transformer.wte", d->n_embd, d->n_vocab, NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "transformer.norm_f", d->n_embd, 0);
-    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -74,7 +64,7 @@ static nn_state state(const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     nn_attn_spec   a = {
           .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
     };
@@ -105,5 +95,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_layer_norm(t, nn_outputs(t, x), tw->norm, NULL, d->eps), tw->head, 1.0f, 0.0f);
 }
 
-const nn_arch models_dbrx = { NN_FAMILY, .names = NN_NAMES("dbrx"), .hf_layers = "transformer.blocks.",
+const nn_arch models_dbrx = { NN_DECODER, .names = NN_NAMES("dbrx"), .hf_layers = "transformer.blocks.",
                               .lacks = NN_LACKS_EPS };

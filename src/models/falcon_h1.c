@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Falcon-H1: in every layer attention and Mamba 2's mixer stand side by side behind one norm, then comes a feed-forward.
- * Multipliers stand at nearly every place; GGUF files have them in the weights.
- */
+/* Falcon-H1: in every layer attention and Mamba 2's mixer stand side by side behind one norm, then comes a feed-forward.
+ * Multipliers stand at nearly every place; GGUF files have them in the weights. */
 #include "nn/nn.h"
 
 typedef struct hparams {
@@ -13,8 +11,6 @@ typedef struct hparams {
     nn_mamba2_dims m;
     nn_rope        rope;
 } hparams;
-
-typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *norm, *ffn_norm;
@@ -58,21 +54,13 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 1e11 });
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) {
-    const nn_dims *d = p;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "model.embed_tokens", d->n_embd, d->n_vocab, NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "model.final_layernorm", d->n_embd, 0);
-    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
-}
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
     const nn_dims *d = &h->d;
     layer         *w = out;
     (void)i;
     nn_bind_vec(b, &w->norm, "attn_norm", "input_layernorm", d->n_embd, 0);
-    nn_bind_attention(b, &w->attn, d->n_embd, d->n_head * d->head_dim, d->n_kv * d->head_dim, 0);
+    nn_bind_qkvo(b, &w->attn, d);
     nn_bind_mamba2(b, &w->mamba, "mamba", &h->m, d->n_embd, NN_OPTIONAL);
     nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "pre_ff_layernorm", d->n_embd, 0);
     nn_bind_ffn(b, &w->ffn, "feed_forward", d->n_embd, d->n_ff);
@@ -94,14 +82,12 @@ static nn_buf scaled(nn_tape *t, nn_buf x, float by) {
 }
 
 static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const nn_heads *w, int i) {
-    const nn_dims *d = &h->d;
-    nn_attn_spec   a = nn_attn_plain(d, 0);
     /* The input's multiplier goes through the projections. */
     nn_buf q = scaled(t, nn_project(t, n, w->q), h->attn_in), v = scaled(t, nn_project(t, n, w->v), h->attn_in);
     nn_buf k = scaled(t, nn_project(t, n, w->k), h->attn_in * h->key);
-    nn_rotate(t, q, k, d->head_dim, &h->rope);
+    nn_rotate(t, q, k, h->d.head_dim, &h->rope);
     nn_kv_store(t, i, k, v);
-    return nn_project(t, nn_attention(t, i, q, a), w->o);
+    return nn_project(t, nn_attention(t, i, q, nn_attn_plain(&h->d, 0)), w->o);
 }
 
 static nn_buf mix(nn_tape *t, nn_buf n, const hparams *h, const layer *w, int i) {
@@ -114,7 +100,7 @@ static nn_buf mix(nn_tape *t, nn_buf n, const hparams *h, const layer *w, int i)
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
     nn_buf         x = nn_embed(t, tw->embd, h->embd);
     for (int i = 0; i < d->n_layer; i++) {
@@ -130,4 +116,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, h->head, 0.0f);
 }
 
-const nn_arch models_falcon_h1 = { NN_FAMILY, .gguf_only = true, .names = NN_NAMES("falcon-h1", "falcon_h1") };
+const nn_arch models_falcon_h1 = { NN_DECODER, .gguf_only = true, .names = NN_NAMES("falcon-h1", "falcon_h1") };

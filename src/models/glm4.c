@@ -11,8 +11,6 @@ typedef struct hparams {
     nn_rope rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *post_attn_norm, *ffn_norm, *post_ffn_norm;
     nn_linear     q, k, v, o, gate, up, down;
@@ -29,15 +27,6 @@ static void setup(nn_config *c, void *p) {
     nn_config_known(c, "post_layer_norm", "true");
     nn_config_known(c, "apply_residual_connection_post_layernorm", "false");
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = 0.5, .interleaved = true, .base = base });
-}
-
-static void bind_top(nn_binder *b, void *out, const void *p) {
-    const nn_dims *d = p;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "model.embed_tokens|model.embedding.word_embeddings", d->n_embd, d->n_vocab,
-                NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "model.norm|model.encoder.final_layernorm", d->n_embd, 0);
-    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
 }
 
 /* ChatGLM: all of q, then k, then v. */
@@ -82,7 +71,7 @@ static nn_state state(const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams     *h = net->hp;
     const nn_dims     *d = &h->d;
-    const top         *tw = net->top;
+    const nn_ends     *tw = net->top;
     const layer       *lw = net->layers;
     const nn_attn_spec attn = {
         .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f / sqrtf((float)d->head_dim)
@@ -107,7 +96,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "glm4", NULL }, *const names_1[] = { "chatglm", "glm", NULL },
                          *const names_chat[] = { "chatglm", NULL };
-const nn_arch                   models_glm4 = { NN_FAMILY, .names = names, .act = "silu|swish" };
-const nn_arch                   models_glm = { NN_FAMILY, .names = names_1, .act = "silu|swish" };
-const nn_arch                   models_chatglm = { NN_FAMILY, .names = names_chat, .hf_layers = "model.encoder.layers.",
-                                                   .act = "silu|swish" };
+const nn_arch                   models_glm4 = { NN_DECODER, .names = names, .act = "silu|swish" };
+const nn_arch                   models_glm = { NN_DECODER, .names = names_1, .act = "silu|swish" };
+const nn_arch models_chatglm = { NN_DECODER, .names = names_chat, .hf_layers = "model.encoder.layers.",
+                                 .act = "silu|swish" };

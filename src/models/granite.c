@@ -9,11 +9,11 @@
 #include <math.h>
 
 typedef struct hparams {
-    nn_dims    d;
-    float      embd_scale, attn_scale, residual_scale, logit_scale;
-    bool       post_norms;
-    const int *rotates;
-    nn_rope    rope;
+    nn_dims        d;
+    nn_multipliers by;
+    bool           post_norms;
+    const int     *rotates;
+    nn_rope        rope;
 } hparams;
 
 typedef struct layer {
@@ -23,10 +23,7 @@ typedef struct layer {
 } layer;
 
 static const nn_key keys[] = {
-    NN_FLOAT(embd_scale, "embedding_scale", "embedding_multiplier", 1),
-    NN_FLOAT(attn_scale, "attention.scale", "attention_multiplier", 0),
-    NN_FLOAT(residual_scale, "residual_scale", "residual_multiplier", 1),
-    NN_FLOAT(logit_scale, "logit_scale", "logits_scaling", 1),
+    NN_MULTIPLIER_KEYS(by),
     { 0 },
 };
 
@@ -35,12 +32,12 @@ static void setup_minicpm(nn_config *c, hparams *h) {
     double base = nn_config_real(c, NULL, "dim_model_base", h->d.n_embd);
     if (nn_config_gguf(c)) return;
     if (!(base > 0)) nn_config_fail(c, "the field \"dim_model_base\" is %g", base);
-    h->embd_scale = (float)nn_config_real(c, NULL, "scale_emb", 1);
-    h->residual_scale = (float)(nn_config_real(c, NULL, "scale_depth", sqrt(h->d.n_layer)) / sqrt(h->d.n_layer));
-    h->logit_scale = (float)(h->d.n_embd / base);
-    nn_config_derived(c, "embedding_scale", (double)h->embd_scale);
-    nn_config_derived(c, "residual_scale", (double)h->residual_scale);
-    nn_config_derived(c, "logit_scale", (double)h->logit_scale);
+    h->by.embd = (float)nn_config_real(c, NULL, "scale_emb", 1);
+    h->by.residual = (float)(nn_config_real(c, NULL, "scale_depth", sqrt(h->d.n_layer)) / sqrt(h->d.n_layer));
+    h->by.logit = (float)(h->d.n_embd / base);
+    nn_config_derived(c, "embedding_scale", (double)h->by.embd);
+    nn_config_derived(c, "residual_scale", (double)h->by.residual);
+    nn_config_derived(c, "logit_scale", (double)h->by.logit);
 }
 
 static void setup(nn_config *c, void *p) {
@@ -56,12 +53,12 @@ static void setup(nn_config *c, void *p) {
     if (nn_config_arch(c, "minicpm")) setup_minicpm(c, h);
     if (nn_config_arch(c, "hyperclovax")) {
         h->post_norms = nn_config_bool(c, NULL, "use_post_norm", true);
-        h->logit_scale = h->logit_scale != 0 ? 1 / h->logit_scale : 0;
+        h->by.logit = h->by.logit != 0 ? 1 / h->by.logit : 0;
     }
     if (smol && nn_config_bool(c, NULL, "use_sliding_window", false))
         nn_config_fail(c, "use_sliding_window is not supported in this family");
-    if (h->attn_scale == 0) h->attn_scale = 1.0f / sqrtf((float)h->d.head_dim);
-    if (h->logit_scale == 0) nn_config_fail(c, "logits cannot be divided by zero");
+    if (h->by.attn == 0) h->by.attn = 1.0f / sqrtf((float)h->d.head_dim);
+    if (h->by.logit == 0) nn_config_fail(c, "logits cannot be divided by zero");
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
 }
 
@@ -86,20 +83,20 @@ static void forward(nn_tape *t, const nn_net *net) {
     const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
     nn_attn_spec   attn = nn_attn_plain(d, 0);
-    attn.scale = h->attn_scale;
+    attn.scale = h->by.attn;
 
-    nn_buf x = nn_embed(t, tw->embd, h->embd_scale);
+    nn_buf x = nn_embed(t, tw->embd, h->by.embd);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
         nn_buf       y = nn_attend(t, i, n, &w->attn, h->rotates[i] ? &h->rope : NULL, attn, d->eps);
         y = nn_project(t, y, w->attn.o);
-        nn_add_scaled(t, x, w->post_attn_norm ? nn_rms_norm(t, y, w->post_attn_norm, d->eps) : y, h->residual_scale);
+        nn_add_scaled(t, x, w->post_attn_norm ? nn_rms_norm(t, y, w->post_attn_norm, d->eps) : y, h->by.residual);
         n = nn_rms_norm(t, x, w->ffn_norm, d->eps);
         y = nn_project(t, nn_feed(t, n, &w->mlp, NN_ACT_SILU), w->mlp.down);
-        nn_add_scaled(t, x, w->post_ffn_norm ? nn_rms_norm(t, y, w->post_ffn_norm, d->eps) : y, h->residual_scale);
+        nn_add_scaled(t, x, w->post_ffn_norm ? nn_rms_norm(t, y, w->post_ffn_norm, d->eps) : y, h->by.residual);
     }
-    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->logit_scale, 0.0f);
+    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->by.logit, 0.0f);
 }
 
 #define PAIRS NN_PLAIN, .permuted_qk = true, .act = "silu|swish"

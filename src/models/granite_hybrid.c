@@ -11,14 +11,12 @@
 typedef struct hparams {
     nn_dims        d;
     int            n_expert, n_used, n_ff_shared, inner;
-    float          embd_scale, attn_scale, residual_scale, logit_scale;
+    nn_multipliers by;
     bool           bamba;
     const int     *attends; /* per layer */
     nn_mamba2_dims m;
     nn_rope        rope;
 } hparams;
-
-typedef nn_ends top;
 
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
@@ -36,10 +34,7 @@ static const nn_key keys[] = {
     NN_INT(m.n_group, "ssm.group_count", "mamba_n_groups", 1),
     NN_INT(m.n_state, "ssm.state_size", "mamba_d_state", 256),
     NN_INT(m.taps, "ssm.conv_kernel", "mamba_d_conv", 4),
-    NN_FLOAT(embd_scale, "embedding_scale", "embedding_multiplier", 1),
-    NN_FLOAT(attn_scale, "attention.scale", "attention_multiplier", 0),
-    NN_FLOAT(residual_scale, "residual_scale", "residual_multiplier", 1),
-    NN_FLOAT(logit_scale, "logit_scale", "logits_scaling", 1),
+    NN_MULTIPLIER_KEYS(by),
     { 0 },
 };
 
@@ -72,7 +67,7 @@ static void refuse(nn_config *c, const hparams *h) {
     if (h->n_expert < 0 || h->n_ff_shared < 0 || h->n_ff_shared > 1 << 20 || h->d.n_ff > 1 << 20)
         nn_config_fail(c, "%d experts of width %d and a shared one of %d make no sense", h->n_expert, h->d.n_ff,
                        h->n_ff_shared);
-    if (h->logit_scale == 0) nn_config_fail(c, "logits cannot be divided by zero");
+    if (h->by.logit == 0) nn_config_fail(c, "logits cannot be divided by zero");
 }
 
 static void setup(nn_config *c, void *p) {
@@ -80,7 +75,7 @@ static void setup(nn_config *c, void *p) {
     bool     hybrid = nn_config_arch(c, "granitehybrid") || nn_config_arch(c, "granitemoehybrid");
     h->bamba = nn_config_arch(c, "bamba");
     refuse(c, h);
-    if (h->attn_scale == 0) h->attn_scale = h->bamba || nn_config_gguf(c) ? 1.0f / sqrtf((float)h->d.head_dim) : 1.0f;
+    if (h->by.attn == 0) h->by.attn = h->bamba || nn_config_gguf(c) ? 1.0f / sqrtf((float)h->d.head_dim) : 1.0f;
     if (h->d.n_kv == 0) h->d.n_kv = (int)nn_config_int(c, NULL, NULL, h->d.n_head);
     h->attends = read_layers(c, h);
     for (int i = 0; i < h->d.n_layer && nn_config_gguf(c); i++) {
@@ -101,14 +96,6 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .partial = h->bamba ? 0.5 : 0 });
     if (!rotates) h->rope.n_rot = 0;
     if (hybrid) nn_config_derived_bool(c, "rope.scaling.finetuned", rotates);
-}
-
-static void bind_top(nn_binder *b, void *out, const void *p) {
-    const nn_dims *d = p;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "model.embed_tokens", d->n_embd, d->n_vocab, NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "model.norm|model.final_layernorm", d->n_embd, 0);
-    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -138,16 +125,16 @@ static nn_state state(const void *p, int i) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams    *h = net->hp;
     const nn_dims    *d = &h->d;
-    const top        *tw = net->top;
+    const nn_ends    *tw = net->top;
     const layer      *lw = net->layers;
     const nn_moe_spec how = {
         .n_expert = h->n_expert, .n_used = h->n_used, .score = NN_SCORE_SOFTMAX, .renorm = true, .glu.act = NN_ACT_SILU
     };
 
     nn_attn_spec a = nn_attn_plain(d, 0);
-    a.scale = h->attn_scale;
+    a.scale = h->by.attn;
 
-    nn_buf x = nn_embed(t, tw->embd, h->embd_scale);
+    nn_buf x = nn_embed(t, tw->embd, h->by.embd);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = &lw[i];
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps), y;
@@ -156,19 +143,19 @@ static void forward(nn_tape *t, const nn_net *net) {
         else
             y = nn_project(t, nn_mamba2_apply(t, i, nn_project(t, n, w->mamba.in), &w->mamba, &h->m, d->eps),
                            w->mamba.out);
-        nn_add_scaled(t, x, y, h->residual_scale);
-        nn_add_scaled(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how), h->residual_scale);
+        nn_add_scaled(t, x, y, h->by.residual);
+        nn_add_scaled(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how), h->by.residual);
     }
-    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->logit_scale, 0.0f);
+    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->by.logit, 0.0f);
 }
 
 static const char *const        names_moe[] = { "granitemoe", "granitemoeshared", NULL },
                          *const names_hybrid[] = { "granitehybrid", "granitemoehybrid", NULL },
                          *const names_bamba[] = { "bamba", NULL };
-const nn_arch                   models_granite_moe = { NN_FAMILY, .names = names_moe, .permuted_qk = true,
+const nn_arch                   models_granite_moe = { NN_DECODER, .names = names_moe, .permuted_qk = true,
                                                        .kinds = "mamba|attention|linear_attention|full_attention" };
-const nn_arch models_granite_hybrid = { NN_FAMILY, .gguf_only = true, .names = names_hybrid, .permuted_qk = true,
+const nn_arch models_granite_hybrid = { NN_DECODER, .gguf_only = true, .names = names_hybrid, .permuted_qk = true,
                                         .kinds = "mamba|attention|linear_attention|full_attention" };
 /* The usual converter writes it as a Granite hybrid with permuted rows, of which only half would rotate. */
-const nn_arch models_bamba = { NN_FAMILY, .hf_only = true, .names = names_bamba, .reordered = true,
+const nn_arch models_bamba = { NN_DECODER, .hf_only = true, .names = names_bamba, .reordered = true,
                                .kinds = "mamba|attention|linear_attention|full_attention" };

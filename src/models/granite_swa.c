@@ -6,11 +6,11 @@
 #include <math.h>
 
 typedef struct hparams {
-    nn_dims    d;
-    int        n_expert, n_used, n_ff_shared, window;
-    float      embd_scale, attn_scale, residual_scale, logit_scale;
-    const int *slides;
-    nn_rope   *ropes; /* per layer */
+    nn_dims        d;
+    int            n_expert, n_used, n_ff_shared, window;
+    nn_multipliers by;
+    const int     *slides;
+    nn_rope       *ropes; /* per layer */
 } hparams;
 
 typedef struct layer {
@@ -24,10 +24,7 @@ static const nn_key keys[] = {
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", 2),
     NN_INT(n_ff_shared, "expert_shared_feed_forward_length", "shared_intermediate_size", 0),
     NN_INT(window, "attention.sliding_window", "sliding_window", 128),
-    NN_FLOAT(embd_scale, "embedding_scale", "embedding_multiplier", 1),
-    NN_FLOAT(attn_scale, "attention.scale", "attention_multiplier", 0),
-    NN_FLOAT(residual_scale, "residual_scale", "residual_multiplier", 1),
-    NN_FLOAT(logit_scale, "logit_scale", "logits_scaling", 1),
+    NN_MULTIPLIER_KEYS(by),
     { 0 },
 };
 
@@ -55,11 +52,10 @@ static void setup(nn_config *c, void *p) {
     double  *bases = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *bases);
     h->ropes = nn_config_alloc(c, (size_t)h->d.n_layer, sizeof *h->ropes);
     nn_config_only(c, NULL, "hidden_act", "silu");
-    if (nn_config_arch(c, "granitemoe_swa") && h->n_expert == 0)
-        h->n_expert = (int)nn_config_int(c, NULL, "num_local_experts", 8);
-    if (h->attn_scale == 0) h->attn_scale = nn_config_gguf(c) ? 1.0f / sqrtf((float)h->d.head_dim) : 1.0f;
+    if (nn_config_arch(c, "granitemoe_swa")) h->n_expert = (int)nn_config_int(c, NULL, "num_local_experts", 8);
+    if (h->by.attn == 0) h->by.attn = nn_config_gguf(c) ? 1.0f / sqrtf((float)h->d.head_dim) : 1.0f;
     if (h->window < 1 || h->window > 1 << 24 || h->n_expert < 0 || h->n_ff_shared < 0 || h->n_ff_shared > 1 << 20 ||
-        h->logit_scale == 0) {
+        h->by.logit == 0) {
         nn_config_fail(c, "a window of %d, %d experts, a shared one of %d: that makes no sense", h->window, h->n_expert,
                        h->n_ff_shared);
         return;
@@ -104,18 +100,18 @@ static void forward(nn_tape *t, const nn_net *net) {
     const nn_dims    *d = &h->d;
     const nn_ends    *tw = net->top;
     const nn_moe_spec how = { .n_expert = h->n_expert, .n_used = h->n_used, .renorm = true, .glu.act = NN_ACT_SILU };
-    nn_buf            x = nn_embed(t, tw->embd, h->embd_scale);
+    nn_buf            x = nn_embed(t, tw->embd, h->by.embd);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
         nn_attn_spec a = nn_attn_plain(d, h->slides[i] ? h->window : 0);
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        a.scale = h->attn_scale;
+        a.scale = h->by.attn;
         a.sinks = w->sinks;
         n = nn_attend(t, i, n, &w->attn, &h->ropes[i], a, d->eps);
-        nn_add_scaled(t, x, nn_project(t, n, w->attn.o), h->residual_scale);
-        nn_add_scaled(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how), h->residual_scale);
+        nn_add_scaled(t, x, nn_project(t, n, w->attn.o), h->by.residual);
+        nn_add_scaled(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how), h->by.residual);
     }
-    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->logit_scale, 0.0f);
+    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f / h->by.logit, 0.0f);
 }
 
 const nn_arch models_granite_swa = { NN_DECODER, .names = NN_NAMES("granite_swa"), .tied = NN_NAMES("granite_swa"),

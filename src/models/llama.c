@@ -43,10 +43,7 @@ static void setup(nn_config *c, void *p) {
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) {
-    if (((const hparams *)p)->whole)
-        nn_bind_body(b, out, p, 0);
-    else
-        nn_bind_ends(b, out, p, 0);
+    (((const hparams *)p)->whole ? nn_bind_body : nn_bind_ends)(b, out, p, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {

@@ -21,8 +21,6 @@ typedef struct hparams {
     nn_rope      rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm, *q_norm, *k_norm;
     nn_heads      attn;
@@ -61,15 +59,6 @@ static void setup(nn_config *c, void *p) {
                                            .base = pairs                      ? 500000
                                                    : nn_config_arch(c, "cwm") ? 1000000
                                                                               : 10000 });
-}
-
-static void bind_top(nn_binder *b, void *out, const void *p) {
-    const nn_dims *d = p;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "model.embed_tokens|model.tok_embeddings|model.wte", d->n_embd, d->n_vocab,
-                NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "model.norm|model.ln_f", d->n_embd, 0);
-    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
 }
 
 static void bind_attention(nn_binder *b, nn_heads *w, const hparams *h) {
@@ -123,7 +112,7 @@ static nn_buf head(nn_tape *t, nn_buf x, const hparams *h, const nn_vec *norm) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
@@ -144,7 +133,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 #define KIN(x, ...)                                                                                                    \
     static const char *const names_##x[] = { __VA_ARGS__, NULL };                                                      \
-    const nn_arch            models_##x = { NN_FAMILY, .names = names_##x, KIN_MORE }
+    const nn_arch            models_##x = { NN_DECODER, .names = names_##x, KIN_MORE }
 #define KIN_MORE .permuted_qk = false
 KIN(seed_oss, "seed_oss");
 #undef KIN_MORE

@@ -18,8 +18,6 @@ static const nn_key keys[] = {
     { 0 },
 };
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *norm;
     nn_mamba2     mamba;
@@ -29,15 +27,6 @@ static void setup(nn_config *c, void *hp) {
     hparams *h = hp;
     nn_config_only(c, NULL, "hidden_act", "silu");
     nn_mamba2_check(c, &h->m, h->inner);
-}
-
-static void bind_top(nn_binder *b, void *out, const void *hp) {
-    const nn_dims *d = hp;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "backbone.embeddings|backbone.embedding", d->n_embd, d->n_vocab,
-                NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "backbone.norm_f", d->n_embd, 0);
-    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *hp, int i) {
@@ -55,7 +44,7 @@ static nn_state state(const void *hp, int i) {
 
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     nn_buf         x = nn_embed(t, tw->embd, 1);
     for (int i = 0; i < h->d.n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
@@ -65,5 +54,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, h->d.eps), tw->head, 1, 0);
 }
 
-const nn_arch models_mamba2 = { NN_FAMILY, .act = "silu|swish", .names = NN_NAMES("mamba2"),
+const nn_arch models_mamba2 = { NN_DECODER, .act = "silu|swish", .names = NN_NAMES("mamba2"),
                                 .hf_layers = "backbone.layers.", .lacks = NN_LACKS_HEADS | NN_LACKS_FF };

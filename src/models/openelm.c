@@ -11,8 +11,6 @@ typedef struct hparams {
     nn_rope    rope;
 } hparams;
 
-typedef nn_ends top;
-
 typedef struct layer {
     const nn_vec *attn_norm, *ffn_norm;
     nn_heads      attn;
@@ -68,14 +66,6 @@ static nn_dims dims_of(const hparams *h, int i) {
     return d;
 }
 
-static void bind_top(nn_binder *b, void *out, const void *p) {
-    const nn_dims *d = p;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "model.token_embeddings", d->n_embd, d->n_vocab, NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "model.norm", d->n_embd, 0);
-    nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
-}
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_dims d = dims_of(p, i);
     layer  *w = out;
@@ -97,7 +87,7 @@ static nn_state state(const void *p, int i) {
 
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
-    const top     *tw = net->top;
+    const nn_ends *tw = net->top;
     const layer   *lw = net->layers;
     float          eps = h->d.eps;
 
@@ -113,5 +103,5 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "openelm", NULL };
-const nn_arch            models_openelm = { NN_FAMILY, .names = names, .tied = names,
+const nn_arch            models_openelm = { NN_DECODER, .names = names, .tied = names,
                                             .lacks = NN_LACKS_HEADS | NN_LACKS_FF | NN_LACKS_EPS };

@@ -51,11 +51,7 @@ static void setup(nn_config *c, void *p) {
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) {
-    const nn_dims *d = p;
-    top           *t = out;
-    nn_bind_mat(b, &t->embd, "token_embd", "model.embed_tokens|model.wte", d->n_embd, d->n_vocab, NN_AT_LEAST);
-    nn_bind_vec(b, &t->norm, "output_norm", "model.norm|model.ln_f", d->n_embd, 0);
-    if (!((const hparams *)p)->whole) nn_bind_head(b, &t->head, t->embd, d->n_embd, d->n_vocab);
+    (((const hparams *)p)->whole ? nn_bind_body : nn_bind_ends)(b, out, p, 0);
 }
 
 static void bind_first(nn_binder *b, layer *w, const nn_dims *d) {

@@ -566,8 +566,15 @@ void nn_bind_head(nn_binder *b, nn_linear *out, const nn_mat *embd, int64_t in, 
 }
 
 void nn_bind_body(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags) {
-    nn_bind_mat(b, &out->embd, "token_embd", "model.embed_tokens", d->n_embd, d->n_vocab, NN_AT_LEAST);
-    nn_bind_vec(b, &out->norm, "output_norm", "model.norm", d->n_embd, norm_flags);
+    nn_bind_mat(
+        b, &out->embd, "token_embd",
+        "model.embed_tokens|model.word_embeddings|model.tok_embeddings|model.wte|model.embedding.word_embeddings|"
+        "model.token_embeddings|transformer.wte|backbone.embeddings|backbone.embedding",
+        d->n_embd, d->n_vocab, NN_AT_LEAST);
+    nn_bind_vec(b, &out->norm, "output_norm",
+                "model.norm|model.final_layernorm|model.ln_f|model.encoder.final_layernorm|transformer.norm_f|"
+                "backbone.norm_f",
+                d->n_embd, norm_flags);
 }
 
 void nn_bind_ends(nn_binder *b, nn_ends *out, const nn_dims *d, unsigned norm_flags) {

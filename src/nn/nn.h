@@ -547,6 +547,16 @@ void nn_bind_ffn_shared(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int6
 /* What the whole of it makes of x; `how` brings everything but the weights. */
 nn_buf nn_ffn_apply(nn_tape *t, nn_buf x, const nn_ffn *w, nn_moe_spec how);
 
+/* Granite's multipliers: of embeddings, scores, what a block adds, and the divisor of logits. */
+typedef struct nn_multipliers {
+    float embd, attn, residual, logit; /* attn 0: the file has none */
+} nn_multipliers;
+#define NN_MULTIPLIER_KEYS(m)                                                                                          \
+    NN_FLOAT(m.embd, "embedding_scale", "embedding_multiplier", 1),                                                    \
+        NN_FLOAT(m.attn, "attention.scale", "attention_multiplier", 0),                                                \
+        NN_FLOAT(m.residual, "residual_scale", "residual_multiplier", 1),                                              \
+        NN_FLOAT(m.logit, "logit_scale", "logits_scaling", 1)
+
 /* Latent attention (latent.c). Without query compression (q_rank 0) q_b takes the hidden state. */
 typedef struct nn_latent_dims {
     int     q_rank, kv_rank, nope, rot, v_dim;

@@ -64,7 +64,7 @@ static const struct {
     { "qwen3_5_text", "\"full_attention\"", "\"sliding_attention\"", "layer_types" },
     { "lfm2_moe", "\"conv\"", "\"mamba\"", "layer_types" },
     { "granitemoehybrid", "\"mamba\"", "\"conv\"", "layer_types" },
-    { "gemma4_text", "\"full_attention\"", "\"chunked_attention\"", "layer_types" },
+    { "gpt_oss", "\"full_attention\"", "\"chunked_attention\"", "layer_types" },
     { "deepseek_v32_dense", "\"silu\"", "\"gelu\"", "hidden_act" },
     { "deepseek_v32_dense", "\"index_topk\": 512", "\"index_topk\": -1", "index_topk" },
     { "glm_moe_dsa_dense", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "moe_layer_freq" },
