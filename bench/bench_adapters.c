@@ -170,7 +170,7 @@ static int compare(bench *b, const char *what, int n_seq, bool prompt, int sets,
     double without[ROUNDS], with[ROUNDS], ratio[ROUNDS], busy[ROUNDS];
     int    tokens = prompt ? PROMPT * n_seq : DECODES * n_seq, rc = 0;
     for (int i = -1; i < ROUNDS && rc == 0; i++) { /* the first one warms up */
-        seconds a, c;
+        seconds a = { 0 }, c = { 0 };
         rc = measure(b, n_seq, prompt, 0, &a, e);
         if (rc == 0) rc = measure(b, n_seq, prompt, sets, &c, e);
         if (i < 0 || rc < 0) continue;
