@@ -151,7 +151,7 @@ static void test_mistakes(void **state) {
                   "auto, found 'q3'");
     program_fails("run demo x -ctk q3", 2, "--kv-k: expected f16");
     program_fails("run demo x --cache-type-v=q3", 2, "--kv-v: expected f16");
-    program_fails("run demo x --kv auto -ctv q8_0", 1, "chooses the page types of keys and values together");
+    program_fails("run demo x --kv auto -ctv q8_0", 2, "chooses the page types of keys and values together");
     program_fails("run demo x --ctx 8 ", 1, "the context holds 8");
     program_fails("run demo x y", 2, "unexpected argument 'y'");
     program_fails("bench demo --batch 1,x", 2, "--batch");
