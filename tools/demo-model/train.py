@@ -500,7 +500,7 @@ def main():
     begun = time.time()
     os.makedirs(a.out, exist_ok=True)
     path = os.path.join(a.out, "tokenizer.json")
-    train_tokenizer(a.seed).save(path)
+    train_tokenizer(1).save(path)  # one for all seeds: draft and model must agree
     print("tokenizer: %.0f s" % (time.time() - begun), flush=True)
     limit = a.limit_minutes * 60
     left = lambda: limit - (time.time() - begun)
