@@ -81,6 +81,7 @@ static void setup(nn_config *c, void *p) {
     read_router(c, h);
     if (nn_config_arch(c, "deepseek32") || nn_config_arch(c, "deepseek_v32") || nn_config_arch(c, "glm-dsa") ||
         nn_config_arch(c, "glm_moe_dsa")) {
+        nn_config_known(c, "layer_types", "deepseek_sparse_attention");
         h->d.limit = (int)nn_config_int(c, "attention.indexer.top_k", "index_topk", 2048);
         if (h->d.limit < 1) nn_config_fail(c, "the field \"index_topk\" is %d", h->d.limit);
         nn_config_unsaid(c, "index_topk"); /* the file would lack the indexer */

@@ -122,6 +122,7 @@
     X(dbrx)                                                                                                            \
     X(openelm)                                                                                                         \
     X(olmo_hybrid)                                                                                                     \
+    X(minimax)                                                                                                         \
     X(bailing)                                                                                                         \
     X(bailing_2)                                                                                                       \
     X(deepseek32)                                                                                                      \

@@ -306,6 +306,8 @@ def make_hf(family, spec, outdir):
         shutil.rmtree(tmp)
     if "rename" in spec:
         tensors = {spec["rename"](k): v for k, v in tensors.items()}
+    if "published" in spec:
+        spec["published"](tensors, spec["config"])
     for k, v in tensors.items():
         if v.dtype not in (torch.bfloat16, torch.float32):
             raise ValueError(f"{k} saved as {v.dtype}")

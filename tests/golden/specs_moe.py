@@ -233,6 +233,18 @@ add("minimax", "MiniMax", "minimax", {
     "full_attn_alpha_factor": 1.3, "full_attn_beta_factor": 0.8, "linear_attn_alpha_factor": 1.2,
     "linear_attn_beta_factor": 0.9, "mlp_alpha_factor": 1.1, "mlp_beta_factor": 0.7, "rope_theta": 1000000.0},
     computed=[r"(slope_rate|_decay)$"])
+def olmo_convolutions(tensors, c):
+    """Transformers 5.17 saves the convolution of q, k and v in three equal parts, whatever their widths are."""
+    k = c["linear_num_key_heads"] * c["linear_key_head_dim"]
+    for name in [n for n in tensors if n.endswith("q_conv1d.weight")]:
+        names = [name.replace("q_conv1d", x + "_conv1d") for x in "qkv"]
+        rows = [r for n in names for r in tensors[n]]
+        for n, part in zip(names, (rows[:k], rows[k : 2 * k], rows[2 * k :])):
+            tensors[n] = part[0].new_empty((len(part), *part[0].shape))
+            for i, r in enumerate(part):
+                tensors[n][i] = r
+
+
 OLMO_HYBRID = {
     **NO_HEAD, "num_hidden_layers": 3, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
     "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
@@ -241,7 +253,7 @@ OLMO_HYBRID = {
 add("olmo_hybrid", "OlmoHybrid", "olmo_hybrid", OLMO_HYBRID)
 add("olmo_hybrid_nope", "OlmoHybrid", "olmo_hybrid", {
     **OLMO_HYBRID, "rope_theta": None, "num_hidden_layers": 2, "linear_allow_neg_eigval": False,
-    "linear_num_key_heads": 1, "layer_types": ["linear_attention", "full_attention"]})
+    "linear_num_key_heads": 1, "layer_types": ["linear_attention", "full_attention"]}, published=olmo_convolutions)
 ZAMBA2 = {"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_ngroups": 1, "n_mamba_heads": 4,
           "use_mamba_kernels": False, "use_conv_bias": True, "chunk_size": 16, "use_mem_eff_path": False,
           "add_bias_linear": False, "hidden_act": "gelu", "num_attention_heads": 4, "num_key_value_heads": 4,

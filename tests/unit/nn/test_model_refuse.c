@@ -60,6 +60,8 @@ static const struct {
     { "qwen3_next", "\"silu\"", "\"gelu\"", "hidden_act" },
     { "gpt_oss", "\"silu\"", "\"gelu\"", "hidden_act" },
     { "olmo_hybrid", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "minimax", "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "minimax", "\"full_attention\"", "\"sliding_attention\"", "layer_types" },
     { "olmo_hybrid", "\"full_attention\"", "\"sliding_attention\"", "layer_types" },
     { "qwen3_5_text", "\"full_attention\"", "\"sliding_attention\"", "layer_types" },
     { "lfm2_moe", "\"conv\"", "\"mamba\"", "layer_types" },
