@@ -125,7 +125,8 @@ static void quant_plain(int type, const float *src, void *dst, int64_t n) {
 /*
  * Positive weights with a mean near 1 of the columns' importance. Large elements count more than their importance alone
  * says: what multiplies them is mostly larger than the mean, too, because they are what makes the model use the column.
- * The fewer levels a type has, the more it matters; with six bits it no longer does. A column that was never used must not make the search divide by nothing.
+ * The fewer levels a type has, the more it matters; with six bits it no longer does, and with three levels it only widens
+ * the scale. A column that was never used must not make the search divide by nothing.
  */
 static void weights_of(int type, const float *importance, const float *x, int n, float *w) {
     float sum = 0, squares = 0;
@@ -135,10 +136,11 @@ static void weights_of(int type, const float *importance, const float *x, int n,
     }
     float mean = sum / (float)n, energy = squares / (float)n;
     bool  coarse = type == TENSOR_Q2_K || type == TENSOR_IQ2_XXS || type == TENSOR_IQ2_XS;
-    bool  usable = mean > 0 && isfinite(mean), sized = energy > 0 && isfinite(energy);
+    bool  usable = mean > 0 && isfinite(mean),
+         sized = energy > 0 && isfinite(energy) && type != TENSOR_Q6_K && type != TENSOR_TQ1_0 && type != TENSOR_TQ2_0;
     for (int i = 0; i < n; i++) {
         w[i] = usable ? importance[i] / mean + 1e-4f : 1;
-        if (sized && type != TENSOR_Q6_K) w[i] *= sqrtf((coarse ? 1 : 2) + x[i] * x[i] / energy);
+        if (sized) w[i] *= sqrtf((coarse ? 1 : 2) + x[i] * x[i] / energy);
     }
 }
 
