@@ -108,8 +108,12 @@ static void syntax_error(const yaml_parser_t *p, view text, config_report *r) {
 
 /* --- events to nodes --- */
 
+/* The arena gave nothing: it is full, or memory is. */
 static void too_large(builder *b, int line, int column) {
-    config_report_add(b->r, line, column, "the file is too large; shorten it");
+    if (b->mem->at_limit)
+        config_report_add(b->r, line, column, "the file is too large; shorten it");
+    else
+        b->r->no_memory = true;
     b->stop = true;
 }
 

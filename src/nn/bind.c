@@ -157,7 +157,8 @@ void nn_bind_none(nn_binder *b, const char *gguf, const char *hf) {
 bool nn_bind_exists(nn_binder *b, const char *gguf, const char *hf) {
     bind_name  n;
     bind_found f;
-    return !b->file || (!b->failed && find_any(b, gguf, hf, &n, &f));
+    if (!b->file) return gguf != NULL; /* a model that is made up has GGUF names */
+    return !b->failed && find_any(b, gguf, hf, &n, &f);
 }
 
 int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf) {

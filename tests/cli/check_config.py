@@ -60,6 +60,7 @@ EACH = {
     "kv_cache.bytes": ("100MiB", 100 << 20, "host.cache_bytes", "100"),
     "kv_cache.page_tokens": ("64", 64, "host.page_tokens"),
     "kv_cache.type": ("q8_0", KV["q8_0"], "host.k_type"),
+    "kv_cache.precise_layers": ("3", 3, "host.precise_layers"),
     "kv_cache.prefix_cache": ("off", 1, "host.no_prefix_cache"),
     "kv_cache.host_bytes": ("1GiB", 1 << 30, "host.host_cache_bytes"),
     "kv_cache.disk_dir": ("/x/cache", "/x/cache", "host.disk_cache_dir"),
@@ -104,7 +105,7 @@ EACH = {
     "sampling.stop": ("END", ["END"], "model.stop"),
 }
 # Seen below in what a server does.
-ELSEWHERE = {"models.directory", "models.default", "models.list", "models.pinned",
+ELSEWHERE = {"kv_cache.type_k", "kv_cache.type_v", "models.directory", "models.default", "models.list", "models.pinned",
              "telemetry.log_level", "telemetry.log_level_file", "telemetry.log_format", "telemetry.log_file",
              "security.api_key_file", "security.api_keys", "security.token_file", "security.rate_requests", "security.rate_tokens"}
 APART = {"transport.tcp", "transport.unix_socket"}  # hide what others show
@@ -178,6 +179,9 @@ def every_key_from_the_file():
             assert seen(shown, where) == want, (key, text, seen(shown, where))
             assert seen(defaults, where) != want, (key, "the default is", want)
     assert shown["host"]["v_type"] == KV["q8_0"]
+    write(env, "server.yaml", yaml_of({"kv_cache.type": "bf16", "kv_cache.type_k": "q8_0", "kv_cache.type_v": "q4_0"}))
+    shown = options(env)
+    assert (shown["host"]["k_type"], shown["host"]["v_type"]) == (KV["q8_0"], KV["q4_0"])
     for key in APART:
         write(env, "server.yaml", yaml_of({"transport.socket": "/x/s", key: "false"}))
         assert seen(options(env), EACH[key][2]) is None

@@ -38,7 +38,7 @@ static void synth(const char *path, const char *arch, int experts, int type) {
         { "attention.sliding_window", 8, true },
         { "vocab_size", VOCAB, false },
         { "expert_count", experts, false },
-        { "expert_used_count", experts ? 2 : 0, false },
+        { "expert_used_count", experts, false }, /* all: a choice between equals may differ */
         { "expert_feed_forward_length", 64, false },
     };
     synth_options o = { .arch = nn_arch_find(models_list, arch),
@@ -245,7 +245,7 @@ static void test_quantizing(void **state) {
     assert_int_equal(mix_find(&q8_0, "Q8_0", &e), 0);
     quantize_options o = { .mix = q8_0, .write.path = out };
     assert_int_equal(gguf_quantize(m, &o, p, &r, &e), ERR_UNSUPPORTED);
-    if (!strstr(e.msg, ".weight") || !strstr(e.msg, ".scale")) fail_msg("\"%s\"", e.msg);
+    if (!strstr(e.msg, ".weight") || !strstr(e.msg, "scale of its own")) fail_msg("\"%s\"", e.msg);
     model_file_free(m);
     pool_free(p);
     test_temp_dir_remove(dir);

@@ -72,6 +72,7 @@ SHAPE_OF(bias, sampling_bias)
 SHAPE_OF(stage, sampling_stage)
 SHAPE_OF(top, runtime_top)
 SHAPE_OF(device, device_bytes)
+SHAPE_OF(lora, runtime_lora)
 SHAPE_OF(int, int)
 SHAPE_OF(int32, int32_t)
 SHAPE_OF(float, float)
@@ -94,6 +95,7 @@ static const shape shapes[] = {
     { "sampling_stage", sizeof(sampling_stage), shape_stage },
     { "runtime_top", sizeof(runtime_top), shape_top },
     { "device_bytes", sizeof(device_bytes), shape_device },
+    { "runtime_lora", sizeof(runtime_lora), shape_lora },
     { "int", sizeof(int), shape_int },
     { "int32_t", sizeof(int32_t), shape_int32 },
     { "float", sizeof(float), shape_float },
