@@ -37,8 +37,8 @@ static double bound_of(const nn_exec *fast, const nn_op *op) {
     if (product && fast->device.kind == NN_DEVICE_GPU) return gpu_product_bound(op->u.linear.w->at[0].type);
     if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 0.15;
     if (op->kind == NN_OP_LATENT_ATTN) return fmax(2e-4, page_bound(fast->options.k_type));
-    if (op->kind == NN_OP_ATTN) /* rounded keys move the weights, rounded values what is weighted */
-        return fmax(2e-4, page_bound(fast->options.k_type) + page_bound(fast->options.v_type));
+    if (op->kind == NN_OP_ATTN) /* rounded keys move the weights, which may take all of a row elsewhere */
+        return fmax(2e-4, 1.5 * page_bound(fast->options.k_type) + page_bound(fast->options.v_type));
     return 2e-4;
 }
 
