@@ -51,6 +51,7 @@ static void numbers_free(numbers *n) {
     free(n->fast);
     free(n->reference);
     free(n->in);
+    *n = (numbers){ 0 };
 }
 
 static size_t floats_of(const nn_exec *x, const nn_batch *b, nn_buf buf) {

@@ -143,8 +143,9 @@ static void twice(builder *b, const config_node *n, const config_node *before) {
     str_init(&path);
     for (int i = 1; i < b->depth; i++)
         if (b->stack[i]->key.len) str_printf(&path, "%.60s.", b->stack[i]->key.data);
-    config_report_add(b->r, n->key_line, n->key_column, "%s%.100s: appears twice (first in line %d); remove one of them",
-                      str_cstr(&path), n->key.data, before->key_line);
+    config_report_add(b->r, n->key_line, n->key_column,
+                      "%s%.100s: appears twice (first in line %d); remove one of them", str_cstr(&path), n->key.data,
+                      before->key_line);
     str_deinit(&path);
 }
 

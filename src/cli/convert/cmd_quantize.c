@@ -50,7 +50,7 @@ static int read_target(request *q, const cli_args *a, err *e) {
 static int read_request(request *q, const cli_args *a, err *e) {
     const char *type = cli_arg(a, 2);
     int         rc = read_target(q, a, e);
-    if (rc == 0 && !type && !q->o.target_bpw) rc = err_set(e, ERR_ARG, "a TYPE or --target-bpw is required");
+    if (rc == 0 && !type && !(q->o.target_bpw > 0)) rc = err_set(e, ERR_ARG, "a TYPE or --target-bpw is required");
     if (rc == 0) rc = mix_find(&q->o.mix, type ? type : "Q4_K_M", e);
     if (rc == 0) rc = read_overrides(q, a, e);
     q->o.pure = cli_flag(a, "pure");

@@ -20,7 +20,7 @@ static row look(const float *v, int64_t n) {
     }
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += exp((double)v[i] - r.most);
-    r.log_sum = log(sum) + r.most;
+    r.log_sum = log(fmax(sum, 1)) + r.most; /* the largest alone adds 1 */
     return r;
 }
 

@@ -23,7 +23,8 @@ int picture_read(const char *path, view *out, err *e) {
         int32_t size[2] = { p.width, p.height };
         memcpy(blob, size, sizeof size);
         memcpy(blob + PIXELS_HEAD_BYTES, p.rgb, pixels_bytes(&p));
-        *out = (view){ blob, PIXELS_HEAD_BYTES + pixels_bytes(&p) };
+        out->data = blob;
+        out->len = PIXELS_HEAD_BYTES + pixels_bytes(&p);
     }
     pixels_deinit(&p);
     free(file);

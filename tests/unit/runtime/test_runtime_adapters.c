@@ -25,7 +25,7 @@ static void write_adapter(const char *name, uint64_t seed) {
     static test_tensor t[64];
     static char        names[64][160];
     model_file        *file;
-    nn_model          *m;
+    nn_model          *m = NULL;
     err                e = { 0 };
     int                n = 0;
     test_peft          p;

@@ -267,7 +267,7 @@ static void test_resize(void **state) {
     assert_true(json_count(doc) >= 20);
     for (size_t i = 0; i < json_count(doc); i++) {
         const json_value *row = json_at(doc, i);
-        int64_t           filter, w, h, at;
+        int64_t           filter = 0, w = 0, h = 0, at = 0;
         pixels            p, q;
         assert_true(json_int(json_at(row, 1), &filter) && json_int(json_at(row, 2), &w) &&
                     json_int(json_at(row, 3), &h) && json_int(json_at(row, 4), &at));
