@@ -9,8 +9,20 @@
 
 enum { MAX_FILE = 64 << 20 };
 
+/* Size and pixels, as a worker takes them. */
+static int pack(view *out, const pixels *p, err *e) {
+    int32_t size[2] = { p->width, p->height };
+    char   *blob = malloc(PIXELS_HEAD_BYTES + pixels_bytes(p));
+    if (!blob) return err_set_nomem(e);
+    memcpy(blob, size, sizeof size);
+    memcpy(blob + PIXELS_HEAD_BYTES, p->rgb, pixels_bytes(p));
+    out->data = blob;
+    out->len = PIXELS_HEAD_BYTES + pixels_bytes(p);
+    return 0;
+}
+
 int picture_read(const char *path, view *out, err *e) {
-    char  *file = NULL, *blob = NULL;
+    char  *file = NULL;
     size_t bytes = 0;
     pixels p = { 0 };
     int    rc = file_read(&file, &bytes, path, MAX_FILE, e);
@@ -18,14 +30,7 @@ int picture_read(const char *path, view *out, err *e) {
         rc = decoder_read(&p, (view){ file, bytes }, &(decoder_options){ 0 }, e);
         if (rc < 0) err_wrap(e, rc, "%s", path);
     }
-    if (rc == 0 && !(blob = malloc(PIXELS_HEAD_BYTES + pixels_bytes(&p)))) rc = err_set_nomem(e);
-    if (rc == 0) {
-        int32_t size[2] = { p.width, p.height };
-        memcpy(blob, size, sizeof size);
-        memcpy(blob + PIXELS_HEAD_BYTES, p.rgb, pixels_bytes(&p));
-        out->data = blob;
-        out->len = PIXELS_HEAD_BYTES + pixels_bytes(&p);
-    }
+    if (rc == 0) rc = pack(out, &p, e);
     pixels_deinit(&p);
     free(file);
     return rc;
