@@ -209,7 +209,7 @@ static int lower_layers(cuda_exec *x, err *e) {
         x->slot_floats += (int64_t)nn_state_fixed_floats(s);
         if (s->kind == NN_STATE_STEP) lower_step_layer(x, s, p);
         if (g < 0) continue;
-        cuda_page_type k_type, v_type;
+        cuda_page_type k_type = 0, v_type = 0;
         int            rc = lower_page_types(x, i, &k_type, &v_type, e);
         if (rc < 0) return rc;
         *p = (cuda_pages){ .group = g,
