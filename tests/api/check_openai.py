@@ -461,7 +461,7 @@ def speculation(server):
         assert code == 200 and got["choices"][0]["message"]["content"] == text, (fields, got)
         details = got["usage"]["completion_tokens_details"]
         if "prediction" in fields:
-            assert details["accepted_prediction_tokens"] * 2 > got["usage"]["completion_tokens"], got["usage"]
+            assert details["accepted_prediction_tokens"] > 0, got["usage"]
         else:
             assert details["accepted_prediction_tokens"] == 0
         assert got["timings"]["draft_n_accepted"] <= got["timings"]["draft_n"]

@@ -119,12 +119,18 @@ static void test_prediction(void **state) {
     q.prediction = (view){ str_cstr(&other), other.len };
     test_ask(m, &q, &second);
     assert_same(&first, &second, "prediction", 1);
-    assert_true(second.a[0].usage.predicted && second.a[0].usage.accepted_tokens * 2 > second.a[0].n_tokens);
+    assert_true(second.a[0].usage.predicted);
+#ifndef __SANITIZE_THREAD__ /* where every row costs as much as the first, drafts do not pay and are left out */
+    assert_true(second.a[0].usage.accepted_tokens * 2 > second.a[0].n_tokens);
+#endif
     q.prediction = (view){ "", 0 };
     q.draft_max = 1;
     test_ask(m, &q, &third);
     assert_same(&first, &third, "again", 1);
-    assert_true(!third.a[0].usage.predicted && third.a[0].usage.accepted_tokens > 0);
+    assert_true(!third.a[0].usage.predicted);
+#ifndef __SANITIZE_THREAD__
+    assert_true(third.a[0].usage.accepted_tokens > 0);
+#endif
     str_deinit(&other);
     test_result_deinit(&first);
     test_result_deinit(&second);
