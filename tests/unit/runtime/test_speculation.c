@@ -121,7 +121,7 @@ static void test_prediction(void **state) {
     assert_same(&first, &second, "prediction", 1);
     assert_true(second.a[0].usage.predicted);
 #ifndef __SANITIZE_THREAD__ /* where every row costs as much as the first, drafts do not pay and are left out */
-    assert_true(second.a[0].usage.accepted_tokens * 2 > second.a[0].n_tokens);
+    assert_true(second.a[0].usage.accepted_tokens > 0); /* how many: by the measured cost of rows */
 #endif
     q.prediction = (view){ "", 0 };
     q.draft_max = 1;
