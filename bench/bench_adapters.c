@@ -9,6 +9,7 @@
  * --keep leaves the model and one adapter, as a GGUF file and in PEFT's form, in a directory, for other programs.
  */
 #include "backend/backend.h"
+#include "bench/shape.h"
 #include "convert/export.h"
 #include "convert/gguf_writer.h"
 #include "convert/safetensors_writer.h"
@@ -47,23 +48,6 @@ static int by_value(const void *a, const void *b) {
 static double median(double *v, int n) {
     qsort(v, (size_t)n, sizeof *v, by_value);
     return v[n / 2];
-}
-
-static int make_model(const char *path, err *e) {
-    const nn_config_set set[] = { { "block_count", 16, false },
-                                  { "embedding_length", 2048, false },
-                                  { "feed_forward_length", 8192, false },
-                                  { "attention.head_count", 32, false },
-                                  { "attention.head_count_kv", 8, false },
-                                  { "attention.layer_norm_rms_epsilon", 1e-5, false },
-                                  { "vocab_size", 128256, false } };
-    synth_options       o = { .arch = nn_arch_find(models_list, "llama"),
-                              .set = set,
-                              .n_set = sizeof set / sizeof *set,
-                              .type = TENSOR_Q4_K,
-                              .n_vocab = 128256,
-                              .seed = 1 };
-    return synth_gguf(&o, path, e);
 }
 
 /* --- files --- */
@@ -259,7 +243,7 @@ int main(int argc, char **argv) {
     if (!model) {
         snprintf(made, sizeof made, "%.200s/model.gguf", path);
         model = made;
-        rc = access(made, F_OK) == 0 ? 0 : make_model(made, &e);
+        rc = access(made, F_OK) == 0 ? 0 : shape_1b(made, &e);
     }
     if (rc == 0) rc = model_file_open(&file, model, &e);
     if (rc == 0) rc = nn_model_open(&b.m, file, models_list, NULL, &e);

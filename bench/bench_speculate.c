@@ -14,6 +14,7 @@
  *   bench_speculate [MODEL.gguf] [--threads N] [--tokens N] [--reps N]      without a model: 1.24 B, random Q4_K weights
  */
 #include "base/clock.h"
+#include "bench/shape.h"
 #include "convert/export.h"
 #include "engine/engine.h"
 #include "kernels/cpu.h"
@@ -180,23 +181,6 @@ static int measure(bench *b, err *e) {
     return 0;
 }
 
-static int make_model(const char *path, err *e) {
-    const nn_config_set set[] = { { "block_count", 16, false },
-                                  { "embedding_length", 2048, false },
-                                  { "feed_forward_length", 8192, false },
-                                  { "attention.head_count", 32, false },
-                                  { "attention.head_count_kv", 8, false },
-                                  { "attention.layer_norm_rms_epsilon", 1e-5, false },
-                                  { "vocab_size", 128256, false } };
-    synth_options       o = { .arch = nn_arch_find(models_list, "llama"),
-                              .set = set,
-                              .n_set = sizeof set / sizeof *set,
-                              .type = TENSOR_Q4_K,
-                              .n_vocab = 128256,
-                              .seed = 1 };
-    return synth_gguf(&o, path, e);
-}
-
 int main(int argc, char **argv) {
     const char *path = NULL;
     char        temp[] = "/tmp/hearth-bench-XXXXXX";
@@ -221,7 +205,7 @@ int main(int argc, char **argv) {
         if (fd < 0) return 1;
         close(fd);
         path = temp;
-        rc = make_model(path, &e);
+        rc = shape_1b(path, &e);
     }
     if (rc == 0) rc = model_file_open(&file, path, &e);
     if (rc == 0) rc = nn_model_open(&model, file, models_list, NULL, &e);

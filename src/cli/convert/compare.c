@@ -24,6 +24,8 @@ static row look(const float *v, int64_t n) {
     return r;
 }
 
+double compare_surprise(const float *v, int64_t n, int32_t token) { return look(v, n).log_sum - (double)v[token]; }
+
 compare_token compare_rows(const float *a, const float *b, int64_t n, int32_t next) {
     row    x = look(a, n), y = look(b, n);
     double kl = 0;

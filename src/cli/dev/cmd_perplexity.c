@@ -17,6 +17,7 @@
 #include "backend/backend.h"
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
+#include "cli/convert/compare.h"
 #include "cli/dev/divergence.h"
 #include "cli/dev/windows.h"
 #include "cli/models/models.h"
@@ -63,7 +64,7 @@ static int score_window(pair *p, const int32_t *ids, int n, int first, score *s,
         for (int i = 0; i < k; i++) {
             int next = at + i + 1; /* what this row predicts */
             if (next >= n || next < first) continue;
-            double v = divergence_surprise(logits + i * n_vocab, n_vocab, ids[next]);
+            double v = compare_surprise(logits + i * n_vocab, n_vocab, ids[next]);
             s->sum += v;
             s->squares += v * v;
             s->count++;

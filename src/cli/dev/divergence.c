@@ -1,28 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/dev/divergence.h"
 
+#include "cli/convert/compare.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* log of the sum of exp, and the place of the largest. */
-static double log_sum(const float *row, int64_t n, int64_t *top) {
-    double sum = 0;
-    *top = 0;
-    for (int64_t i = 1; i < n; i++) *top = row[i] > row[*top] ? i : *top;
-    for (int64_t i = 0; i < n; i++) sum += exp((double)row[i] - (double)row[*top]);
-    /* cppcheck-suppress invalidFunctionArg ; n is the size of a vocabulary: sum is at least 1 */
-    return log(sum) + (double)row[*top];
-}
-
-double divergence_surprise(const float *row, int64_t n, int32_t token) {
-    int64_t top;
-    return log_sum(row, n, &top) - (double)row[token];
-}
-
 int divergence_add(divergence *d, const float *reference, const float *row, int64_t n, int32_t token) {
-    int64_t top, other;
-    double  kl = 0, a = log_sum(reference, n, &top), b = log_sum(row, n, &other);
+    compare_token t = compare_rows(reference, row, n, token);
     if (d->n == d->cap) {
         size_t cap = d->cap ? 2 * d->cap : 1024;
         float *more = realloc(d->each, cap * sizeof *more);
@@ -30,13 +16,9 @@ int divergence_add(divergence *d, const float *reference, const float *row, int6
         d->each = more;
         d->cap = cap;
     }
-    for (int64_t i = 0; i < n; i++) {
-        const double p = (double)reference[i] - a;
-        kl += exp(p) * (p - ((double)row[i] - b));
-    }
-    d->each[d->n++] = (float)(kl > 0 ? kl : 0);
-    d->same_top += top == other;
-    d->surprise += a - (double)reference[token];
+    d->each[d->n++] = t.kl;
+    d->same_top += t.same;
+    d->surprise += (double)t.nll_a;
     return 0;
 }
 

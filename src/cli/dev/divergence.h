@@ -13,9 +13,6 @@ typedef struct divergence {
     double    surprise; /* sum over rows: of the token that came, by the reference */
 } divergence;
 
-/* Negative log-likelihood of a token by a row of n logits. */
-double divergence_surprise(const float *row, int64_t n, int32_t token);
-
 /* One row of logits of both. Negative: out of memory. */
 int  divergence_add(divergence *d, const float *reference, const float *row, int64_t n, int32_t token);
 void divergence_print(divergence *d, double surprise); /* surprise: the sum of the run itself */
