@@ -290,23 +290,37 @@ static inline void grid_quantize(const grid_shape *g, const float *x, const floa
 
 /* --- blocks ------------------------------------------------------------------------------------------------------ */
 
-#define LEVELS_IQ2                                                                                                     \
-    { 8, 25, 43 }
+/* What the types of one kind share is written once; IQ1 has another group and shift per type only. */
+#define IQ2(table, points, size, signs)                                                                                \
+    {                                                                                                                  \
+        .grid = table, .n_points = points, .width = 8, .bits = 2, .n_levels = 3, .level = { 8, 25, 43 },               \
+        .group = size, .smax = 15, .unit = 0.125f, .even = signs                                                       \
+    }
+#define IQ3(table, points, one, signs, ...)                                                                            \
+    {                                                                                                                  \
+        .grid = table, .n_points = points, .width = 4, .bits = 3, .n_levels = 8, .level = { __VA_ARGS__ },             \
+        .group = 32, .smax = 15, .unit = one, .even = signs                                                            \
+    }
+#define IQ1(size, together)                                                                                            \
+    {                                                                                                                  \
+        .grid = tensor_iq1_s_grid, .n_points = 2048, .width = 8, .bits = 2, .n_levels = 3, .level = { -1, 0, 1 },      \
+        .group = size, .smax = 7, .unit = 1, .shift = true, .shared = together                                         \
+    }
+static const grid_shape shape_iq2_xxs = IQ2(tensor_iq2_xxs_grid, 256, 32, true);
+static const grid_shape shape_iq2_xs = IQ2(tensor_iq2_xs_grid, 512, 16, true);
+static const grid_shape shape_iq2_s = IQ2(tensor_iq2_s_grid, 1024, 16, false);
+static const grid_shape shape_iq3_xxs = IQ3(tensor_iq3_xxs_grid, 256, 0.25f, true, 4, 12, 20, 28, 36, 44, 52, 62);
+static const grid_shape shape_iq3_s = IQ3(tensor_iq3_s_grid, 512, 1, false, 1, 3, 5, 7, 9, 11, 13, 15);
+static const grid_shape shape_iq1_s = IQ1(32, 32);
+static const grid_shape shape_iq1_m = IQ1(16, 8);
+#undef IQ2
+#undef IQ3
+#undef IQ1
 
 static void quant_iq2_xxs(const float *x, const float *w, void *block) {
-    static const grid_shape g = { .grid = tensor_iq2_xxs_grid,
-                                  .n_points = 256,
-                                  .width = 8,
-                                  .bits = 2,
-                                  .n_levels = 3,
-                                  .level = LEVELS_IQ2,
-                                  .group = 32,
-                                  .smax = 15,
-                                  .unit = 0.125f,
-                                  .even = true };
-    block_iq2_xxs          *b = block;
-    grid_block              f;
-    grid_quantize(&g, x, w, &f);
+    block_iq2_xxs *b = block;
+    grid_block     f;
+    grid_quantize(&shape_iq2_xxs, x, w, &f);
     b->d = f.d_half;
     for (int i = 0; i < 8; i++) {
         uint32_t low = 0, high = (uint32_t)f.s[i] << 28;
@@ -322,37 +336,18 @@ static void quant_iq2_xxs(const float *x, const float *w, void *block) {
 }
 
 static void quant_iq2_xs(const float *x, const float *w, void *block) {
-    static const grid_shape g = { .grid = tensor_iq2_xs_grid,
-                                  .n_points = 512,
-                                  .width = 8,
-                                  .bits = 2,
-                                  .n_levels = 3,
-                                  .level = LEVELS_IQ2,
-                                  .group = 16,
-                                  .smax = 15,
-                                  .unit = 0.125f,
-                                  .even = true };
-    block_iq2_xs           *b = block;
-    grid_block              f;
-    grid_quantize(&g, x, w, &f);
+    block_iq2_xs *b = block;
+    grid_block    f;
+    grid_quantize(&shape_iq2_xs, x, w, &f);
     b->d = f.d_half;
     for (int i = 0; i < 32; i++) b->qs[i] = (uint16_t)(f.point[i] | (f.sign[i] & 127) << 9);
     for (int i = 0; i < 8; i++) b->scales[i] = (uint8_t)(f.s[2 * i] | f.s[2 * i + 1] << 4);
 }
 
 static void quant_iq2_s(const float *x, const float *w, void *block) {
-    static const grid_shape g = { .grid = tensor_iq2_s_grid,
-                                  .n_points = 1024,
-                                  .width = 8,
-                                  .bits = 2,
-                                  .n_levels = 3,
-                                  .level = LEVELS_IQ2,
-                                  .group = 16,
-                                  .smax = 15,
-                                  .unit = 0.125f };
-    block_iq2_s            *b = block;
-    grid_block              f;
-    grid_quantize(&g, x, w, &f);
+    block_iq2_s *b = block;
+    grid_block   f;
+    grid_quantize(&shape_iq2_s, x, w, &f);
     memset(b->qh, 0, sizeof b->qh);
     b->d = f.d_half;
     for (int i = 0; i < 32; i++) {
@@ -364,19 +359,9 @@ static void quant_iq2_s(const float *x, const float *w, void *block) {
 }
 
 static void quant_iq3_xxs(const float *x, const float *w, void *block) {
-    static const grid_shape g = { .grid = tensor_iq3_xxs_grid,
-                                  .n_points = 256,
-                                  .width = 4,
-                                  .bits = 3,
-                                  .n_levels = 8,
-                                  .level = { 4, 12, 20, 28, 36, 44, 52, 62 },
-                                  .group = 32,
-                                  .smax = 15,
-                                  .unit = 0.25f,
-                                  .even = true };
-    block_iq3_xxs          *b = block;
-    grid_block              f;
-    grid_quantize(&g, x, w, &f);
+    block_iq3_xxs *b = block;
+    grid_block     f;
+    grid_quantize(&shape_iq3_xxs, x, w, &f);
     b->d = f.d_half;
     for (int i = 0; i < 64; i++) b->qs[i] = (uint8_t)f.point[i];
     for (int i = 0; i < 8; i++) {
@@ -387,18 +372,9 @@ static void quant_iq3_xxs(const float *x, const float *w, void *block) {
 }
 
 static void quant_iq3_s(const float *x, const float *w, void *block) {
-    static const grid_shape g = { .grid = tensor_iq3_s_grid,
-                                  .n_points = 512,
-                                  .width = 4,
-                                  .bits = 3,
-                                  .n_levels = 8,
-                                  .level = { 1, 3, 5, 7, 9, 11, 13, 15 },
-                                  .group = 32,
-                                  .smax = 15,
-                                  .unit = 1 };
-    block_iq3_s            *b = block;
-    grid_block              f;
-    grid_quantize(&g, x, w, &f);
+    block_iq3_s *b = block;
+    grid_block   f;
+    grid_quantize(&shape_iq3_s, x, w, &f);
     memset(b, 0, sizeof *b);
     b->d = f.d_half;
     for (int i = 0; i < 64; i++) {
@@ -409,15 +385,10 @@ static void quant_iq3_s(const float *x, const float *w, void *block) {
     for (int i = 0; i < 4; i++) b->scales[i] = (uint8_t)(f.s[2 * i] | f.s[2 * i + 1] << 4);
 }
 
-#define SHAPE_IQ1                                                                                                      \
-    .grid = tensor_iq1_s_grid, .n_points = 2048, .width = 8, .bits = 2, .n_levels = 3, .level = { -1, 0, 1 },          \
-    .smax = 7, .unit = 1, .shift = true
-
 static void quant_iq1_s(const float *x, const float *w, void *block) {
-    static const grid_shape g = { SHAPE_IQ1, .group = 32, .shared = 32 };
-    block_iq1_s            *b = block;
-    grid_block              f;
-    grid_quantize(&g, x, w, &f);
+    block_iq1_s *b = block;
+    grid_block   f;
+    grid_quantize(&shape_iq1_s, x, w, &f);
     b->d = f.d_half;
     for (int i = 0; i < 8; i++) {
         unsigned h = (unsigned)f.s[i] << 12 | (unsigned)f.minus[4 * i] << 15;
@@ -430,10 +401,9 @@ static void quant_iq1_s(const float *x, const float *w, void *block) {
 }
 
 static void quant_iq1_m(const float *x, const float *w, void *block) {
-    static const grid_shape g = { SHAPE_IQ1, .group = 16, .shared = 8 };
-    block_iq1_m            *b = block;
-    grid_block              f;
-    grid_quantize(&g, x, w, &f);
+    block_iq1_m *b = block;
+    grid_block   f;
+    grid_quantize(&shape_iq1_m, x, w, &f);
     memset(b, 0, sizeof *b);
     for (int i = 0; i < 32; i++) {
         b->qs[i] = (uint8_t)f.point[i];

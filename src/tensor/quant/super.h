@@ -221,53 +221,51 @@ static void pack_scale_mins(const super_fit *f, uint8_t s[12]) {
     }
 }
 
-/* The part that Q4_K and Q5_K share: scales, and every value's code. */
-static super_fit fit_groups_of_32(int qmax, const float *x, const float *w, uint8_t scales[12], uint8_t codes[256]) {
+/* What Q4_K and Q5_K share: scales, every value's code, and the lower four bits of it. */
+static super_fit fit_groups_of_32(int qmax, const float *x, const float *w, uint8_t scales[12], uint8_t low[128],
+                                  uint8_t codes[256]) {
     const super_shape shape = { .groups = 8, .size = 32, .qmax = qmax, .smax = 63 };
     super_fit         f;
     super_affine(&shape, x, w, &f);
     pack_scale_mins(&f, scales);
     affine_codes_of(&shape, &f, x, codes);
+    memset(low, 0, 128);
+    for (int i = 0; i < 256; i++) low[32 * (i / 64) + i % 32] |= (uint8_t)((codes[i] & 15) << (4 * (i / 32 % 2)));
     return f;
 }
 
 static void quant_q4_k(const float *x, const float *w, void *block) {
     block_q4_k *b = block;
     uint8_t     codes[256];
-    super_fit   f = fit_groups_of_32(15, x, w, b->scales, codes);
+    super_fit   f = fit_groups_of_32(15, x, w, b->scales, b->qs, codes);
     b->d = f.d_half;
     b->dmin = f.dmin_half;
-    memset(b->qs, 0, sizeof b->qs);
-    for (int i = 0; i < 256; i++) b->qs[32 * (i / 64) + i % 32] |= (uint8_t)(codes[i] << (4 * (i / 32 % 2)));
 }
 
 static void quant_q5_k(const float *x, const float *w, void *block) {
     block_q5_k *b = block;
     uint8_t     codes[256];
-    super_fit   f = fit_groups_of_32(31, x, w, b->scales, codes);
+    super_fit   f = fit_groups_of_32(31, x, w, b->scales, b->qs, codes);
     b->d = f.d_half;
     b->dmin = f.dmin_half;
-    memset(b->qs, 0, sizeof b->qs);
     memset(b->qh, 0, sizeof b->qh);
-    for (int i = 0; i < 256; i++) {
-        int g = i / 32, q = codes[i];
-        b->qs[32 * (i / 64) + i % 32] |= (uint8_t)((q & 15) << (4 * (g % 2)));
-        b->qh[i % 32] |= (uint8_t)(q >> 4 << g);
-    }
+    for (int i = 0; i < 256; i++) b->qh[i % 32] |= (uint8_t)(codes[i] >> 4 << (i / 32));
 }
 
-static inline void symmetric_codes(const super_shape *s, const super_fit *f, const float *x, uint8_t codes[256]) {
+/* Scales by super_symmetric, and every value's code. */
+static super_fit fit_symmetric_codes(const super_shape *s, const float *x, const float *w, uint8_t codes[256]) {
+    super_fit f;
+    super_symmetric(s, x, w, &f);
     for (int g = 0; g < s->groups; g++)
-        fit_code_span(&s->codes, x + g * s->size, s->size, f->d * (float)f->scale[g], codes + g * s->size);
+        fit_code_span(&s->codes, x + g * s->size, s->size, f.d * (float)f.scale[g], codes + g * s->size);
+    return f;
 }
 
 static void quant_q3_k(const float *x, const float *w, void *block) {
     static const super_shape shape = { .groups = 16, .size = 16, .codes = { -4, 3, NULL }, .smin = -32, .smax = 31 };
     block_q3_k              *b = block;
-    super_fit                f;
     uint8_t                  codes[256];
-    super_symmetric(&shape, x, w, &f);
-    symmetric_codes(&shape, &f, x, codes);
+    super_fit                f = fit_symmetric_codes(&shape, x, w, codes);
     memset(b, 0, sizeof *b);
     b->d = f.d_half;
     for (int j = 0; j < 16; j++) {
@@ -287,10 +285,8 @@ static void quant_q6_k(const float *x, const float *w, void *block) {
         .groups = 16, .size = 16, .codes = { -32, 31, NULL }, .smin = -128, .smax = 127
     };
     block_q6_k *b = block;
-    super_fit   f;
     uint8_t     codes[256];
-    super_symmetric(&shape, x, w, &f);
-    symmetric_codes(&shape, &f, x, codes);
+    super_fit   f = fit_symmetric_codes(&shape, x, w, codes);
     memset(b, 0, sizeof *b);
     b->d = f.d_half;
     for (int g = 0; g < 16; g++) b->scales[g] = (int8_t)f.scale[g];
@@ -306,10 +302,8 @@ static void quant_iq4_xs(const float *x, const float *w, void *block) {
         .groups = 8, .size = 32, .codes = { 0, 15, tensor_iq4_values }, .smin = -32, .smax = 31
     };
     block_iq4_xs *b = block;
-    super_fit     f;
     uint8_t       codes[256];
-    super_symmetric(&shape, x, w, &f);
-    symmetric_codes(&shape, &f, x, codes);
+    super_fit     f = fit_symmetric_codes(&shape, x, w, codes);
     memset(b, 0, sizeof *b);
     b->d = f.d_half;
     unsigned high = 0;
