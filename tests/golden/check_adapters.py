@@ -284,7 +284,7 @@ def check_mlx_base(hearth, tmp):
 def main():
     hearth, names = sys.argv[1], sys.argv[2:]
     failed = 0
-    for name in names or sorted(os.listdir(os.path.join(HERE, "adapters"))):
+    for name in check.some(names or sorted(os.listdir(os.path.join(HERE, "adapters")))):
         with tempfile.TemporaryDirectory() as tmp:
             try:
                 worst, runs = check_case(hearth, name, tmp)

@@ -16,7 +16,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import check as families
+
 DATA = json.load(open(os.path.join(HERE, "encoder_texts.json"), encoding="utf-8"))
 COSINE, SCORE = 1e-5, 2e-5
 
@@ -74,7 +78,7 @@ def main():
     hearth, names = args[0], args[1:]
     folder = os.environ.get("HEARTH_ENCODERS", os.path.join(HERE, "encoders"))
     gguf, failed = "--gguf" in sys.argv, 0
-    for name in names or sorted(os.listdir(folder)):
+    for name in families.some(names or sorted(os.listdir(folder))):
         source = os.path.join(folder, name)
         try:
             if gguf:

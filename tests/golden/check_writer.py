@@ -92,6 +92,7 @@ def compare(ours, theirs):
 def main():
     names = sys.argv[2:] or sorted(n for n in os.listdir(os.path.join(HERE, "models")) if "_mlx" not in n and n not in REFUSED
                                       and check.model_type(n) not in to_gguf_dense.NO_PEER)
+    names = check.some(names)
     bad = 0
     with tempfile.TemporaryDirectory() as tmp:
         ours, theirs = os.path.join(tmp, "ours.gguf"), os.path.join(tmp, "theirs.gguf")

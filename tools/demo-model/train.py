@@ -34,6 +34,7 @@ SHARD_ROWS = 96
 READ_WEIGHT = 0.1  # what the model only reads is learned a little, so that it learns to read
 SHORT_PART = 0.6  # of the training sees short conversations only; then long ones come too
 
+TOOLS_SHARE = 0.07  # calls beside those that skills.py draws: their exact form is the hardest to keep in long conversations
 # Of the conversations in the second part; they are ten to twenty times as long as the others.
 NEEDLE_SHARE, LONG_CHAT_SHARE = 0.035, 0.01
 
@@ -94,7 +95,7 @@ def conversation(rng, split, long):
         while not e:
             e = needle(rng, split)
         return list(learn_every_answer(render(e.messages)))
-    e = draw(rng, split)
+    e = draw(rng, split, "tools" if rng.random() < TOOLS_SHARE else None)
     if long and chance < 0.03 + NEEDLE_SHARE + LONG_CHAT_SHARE and e.skill != "persona":
         at = 1 if e.messages[0]["role"] == "system" else 0
         e.messages[at:at] = earlier_turns(rng, rng.randint(10, 50))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Long prompts: 32,768 tokens go through in pages and pieces, show progress, can be cancelled between two steps, and
+ * Long prompts: 16,384 tokens go through in pages and pieces, show progress, can be cancelled between two steps, and
  * are not computed again. How long they take is bench_long's business; here the times are printed only.
  */
 #include "unit/support/engine_support.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LONG = TEST_SANITIZED ? 4096 : 32768 };
+enum { LONG = TEST_SANITIZED ? 4096 : 16384 };
 enum { PIECE = 256 };
 
 typedef struct watch {

@@ -168,7 +168,8 @@ static size_t check_line(const char *name, const tok *t, const json_value *v) {
 }
 
 static void check_vocab(const char *name) {
-    size_t bytes, bad, n_inp = 0, n_lines = 0;
+    const size_t every = TEST_SANITIZED ? 5 : 1;
+    size_t       bytes, bad, n_inp = 0, n_lines = 0;
     tok   *t = open_vocab(name);
     if (!t) return;
     bad = check_inp(name, t, &n_inp);
@@ -178,6 +179,7 @@ static void check_vocab(const char *name) {
         arena             a;
         err               e = { 0 };
         const json_value *v;
+        if (n_lines % every) continue;
         arena_init(&a, 0);
         if (json_parse(&v, p, (size_t)(eol - p), &a, &e) < 0) fail_msg("%s", e.msg);
         bad += check_line(name, t, v);
