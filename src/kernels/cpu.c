@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -23,6 +25,7 @@ static const struct {
     { "neon", CPU_NEON, 0 },
     { "dotprod", CPU_DOTPROD, CPU_NEON },
     { "i8mm", CPU_I8MM, CPU_NEON | CPU_DOTPROD },
+    { "amxbf16", CPU_AMX_BF16, CPU_AVX512 | CPU_AVX2 },
 };
 #define N_SETS (sizeof sets / sizeof *sets)
 #define ALL_SETS ((1u << N_SETS) - 1)
@@ -44,8 +47,14 @@ static uint64_t xcr0(void) {
 
 static bool has(unsigned word, unsigned bits) { return (word & bits) == bits; }
 
+/* Linux lets a process use tiles once it has asked, whichever of its threads asks; asking again changes nothing. */
+static bool tiles_allowed(void) {
+    enum { ASK = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM */
+    return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+}
+
 unsigned cpu_detect(void) {
-    unsigned a, b, c, d, b7 = 0, c7 = 0, d7, a71 = 0, cpu = 0;
+    unsigned a, b, c, d, b7 = 0, c7 = 0, d7 = 0, a71 = 0, cpu = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C)) return 0;
     uint64_t saved = xcr0(); /* 2 xmm, 4 ymm, 0x20 mask registers, 0xc0 zmm */
     if ((saved & 0x6) != 0x6) return 0;
@@ -56,6 +65,8 @@ unsigned cpu_detect(void) {
         if (has(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) && has(c7, bit_AVX512VNNI))
             cpu |= CPU_AVX512;
         if (a71 & 1u << 5) cpu |= CPU_AVX512_BF16;
+        /* 0x60000 in xcr0: the tiles and their configuration; 24 in cpuid: tiles, 22: their BF16 products. */
+        if ((saved & 0x60000) == 0x60000 && has(d7, 1u << 24 | 1u << 22) && tiles_allowed()) cpu |= CPU_AMX_BF16;
     }
     return cpu_close(cpu);
 }

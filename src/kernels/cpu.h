@@ -4,8 +4,8 @@
  *
  * A flag stands for a bundle of instructions that our kernel files are compiled with, and is set only when the CPU has
  * all of them and the operating system saves their registers. CPU_AVX512 implies CPU_AVX2; CPU_AVXVNNI implies
- * CPU_AVX2; CPU_AVX512_BF16 implies CPU_AVX512; CPU_DOTPROD and CPU_I8MM imply CPU_NEON. cpu_close keeps a mask that
- * way.
+ * CPU_AVX2; CPU_AVX512_BF16 and CPU_AMX_BF16 imply CPU_AVX512; CPU_DOTPROD and CPU_I8MM imply CPU_NEON. cpu_close keeps a
+ * mask that way.
  */
 #ifndef KERNELS_CPU_H
 #define KERNELS_CPU_H
@@ -21,6 +21,7 @@ enum {
     CPU_NEON = 1u << 4,        /* Armv8 Advanced SIMD with fp16 conversion: every AArch64 */
     CPU_DOTPROD = 1u << 5,     /* sdot, udot */
     CPU_I8MM = 1u << 6,        /* smmla, usdot */
+    CPU_AMX_BF16 = 1u << 7,    /* tiles of 8 KB in all, tdpbf16ps; Linux is asked for the tiles */
 };
 
 unsigned cpu_detect(void);

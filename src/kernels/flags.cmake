@@ -33,6 +33,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     COMPILE_FLAGS "${opt} -mavx2 -mfma -mf16c -mbmi2 -mavxvnni")
   set_source_files_properties(${avx512} PROPERTIES
     COMPILE_FLAGS "${opt} -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512")
+  file(GLOB amx CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/avx512/*_amx.c)
+  set_source_files_properties(${amx} PROPERTIES
+    COMPILE_FLAGS "${opt} -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 -mamx-tile -mamx-bf16")
   set_source_files_properties(${neon} PROPERTIES HEADER_FILE_ONLY ON)
 else()
   set_source_files_properties(${avx2} ${avx512} PROPERTIES HEADER_FILE_ONLY ON)

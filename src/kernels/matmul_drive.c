@@ -9,6 +9,7 @@
  * A few rows are packed once and take the kernels that unpack nothing.
  */
 #include "kernels/cpu/matmul_floats.h"
+#include "kernels/cpu/matmul_halves.h"
 
 #include <string.h>
 
@@ -16,7 +17,10 @@ static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static size_t  align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 size_t matmul_scratch_bytes(const tensor_mat *w, int64_t n_rows) {
-    if (matmul_input(w->type) == MATMUL_F32) return matmul_floats_scratch_bytes(w);
+    if (matmul_input(w->type) == MATMUL_F32) {
+        size_t floats = matmul_floats_scratch_bytes(w), halves = matmul_halves_scratch_bytes(w, n_rows);
+        return floats > halves ? floats : halves;
+    }
     /* Kernels take up to twice as many rows as there are, panels and sums are not needed beside them. */
     size_t packed =
         (size_t)min64(2 * n_rows, MATMUL_FEW_CALLS * MATMUL_FEW) * (size_t)(w->cols / ACT8_BLOCK) * sizeof(matmul_few);
@@ -173,6 +177,10 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
     d.c = (float *)(void *)((uint8_t *)scratch + align64(MATMUL_WIDE * sizeof(matmul_panel8)));
     if (a->n_rows <= 0) return;
     p1 = min64(p1, matmul_panels(w));
+    if (isa->halves[0] && halves_pieces((int)w->type)) {
+        isa->halves[a->n_rows > HALVES_FEW](a, &d.src, p0, p1, scratch);
+        return;
+    }
     if (d.form.kind == MATMUL_F32) {
         matmul_drive_floats(isa->floats, a, &d.src, p0, p1, scratch);
         return;

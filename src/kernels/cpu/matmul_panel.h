@@ -91,6 +91,9 @@ typedef void matmul_tile8_fn(const matmul_panel8 *p, const matmul_form *f, int k
 /* Makes of an unpacked panel what the set's tiles want beyond the above: another order of the bytes, the steps. */
 typedef void matmul_arrange8_fn(matmul_panel8 *p, int kn, int group);
 
+/* Rows of F16 or BF16 weights, [16 * p0, 16 * p1), times all activation rows (cpu/matmul_halves.h). */
+typedef void matmul_halves_fn(const matmul_args *a, const matmul_src *s, int64_t p0, int64_t p1, void *scratch);
+
 typedef struct matmul_isa {
     matmul_unpack8_fn *unpack8[TENSOR_TYPE_COUNT]; /* NULL: the scalar one */
     matmul_gemv8_fn   *gemv8[TENSOR_TYPE_COUNT];   /* NULL: unpack and tile */
@@ -99,6 +102,7 @@ typedef struct matmul_isa {
     matmul_arrange8_fn *arrange8;                               /* NULL: the panel stays as it is */
     matmul_tile8_fn *const (*tile8)[MATMUL_WIDE][MATMUL_ROWS8]; /* [form][panels - 1][rows - 1] */
     const struct matmul_floats *floats;                         /* cpu/matmul_floats.h */
+    matmul_halves_fn           *halves[2]; /* of few and of many activation rows; NULL: as all floats */
 } matmul_isa;
 
 /*

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu.h"
 #include "kernels/cpu/matmul_floats.h"
+#include "kernels/cpu/matmul_halves.h"
 
 static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
     const __m512i abs = _mm512_set1_epi32(0x7fffffff);
@@ -48,22 +49,24 @@ static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
 #define Z(type, name)                                                                                                  \
     [TENSOR_##type] = { matmul_few8_##name##_2_avx512, matmul_few8_##name##_4_avx512, matmul_few8_##name##_8_avx512 },
 
-static const matmul_isa isa = {
-    .unpack8 = { MATMUL_AVX512_FORMATS(X) },
-    .gemv8 = { MATMUL_AVX512_FORMATS(Y) },
-    .few8 = { MATMUL_AVX512_FEW(Z) },
-    .few_calls = MATMUL_FEW_CALLS,
-    .arrange8 = matmul_arrange8_avx512,
-    .tile8 = matmul_tile8_avx512,
-    .floats = &matmul_floats_avx512,
-};
+#define KERNELS                                                                                                        \
+    .unpack8 = { MATMUL_AVX512_FORMATS(X) }, .gemv8 = { MATMUL_AVX512_FORMATS(Y) }, .few8 = { MATMUL_AVX512_FEW(Z) },  \
+    .few_calls = MATMUL_FEW_CALLS, .arrange8 = matmul_arrange8_avx512, .tile8 = matmul_tile8_avx512,                   \
+    .floats = &matmul_floats_avx512
+
+static const matmul_isa isa = { KERNELS };
+static const matmul_isa isa_amx = { KERNELS, .halves = { matmul_few_amx, matmul_many_amx } };
 
 static void matmul_avx512(const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
     matmul_drive(&isa, a, p0, p1, scratch);
 }
 
+static void matmul_amx(const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
+    matmul_drive(&isa_amx, a, p0, p1, scratch);
+}
+
 void kernels_matmul_init_avx512(kernels_matmul *t, unsigned cpu) {
-    (void)cpu;
     KERNEL_USE(t, act_quantize, act_quantize_avx512, "avx512");
     KERNEL_USE(t, run, matmul_avx512, "avx512");
+    if (cpu & CPU_AMX_BF16) KERNEL_USE(t, run, matmul_amx, "amxbf16");
 }
