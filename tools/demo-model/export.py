@@ -122,14 +122,17 @@ def main():
         pair("llama.attention.key_length", U32, c["head_dim"]), pair("llama.attention.value_length", U32, c["head_dim"]),
         pair("llama.attention.layer_norm_rms_epsilon", FLOAT, c["rms_norm_eps"]), pair("llama.rope.freq_base", FLOAT, c["rope_theta"]),
         pair("llama.rope.dimension_count", U32, c["head_dim"]), pair("llama.vocab_size", U32, c["vocab_size"]),
-        pair("tokenizer.ggml.model", STRING, "gpt2"), pair("tokenizer.ggml.pre", STRING, "qwen2"),
-        pair("tokenizer.ggml.tokens", ARRAY, tokens, STRING), pair("tokenizer.ggml.token_type", ARRAY, types, I32),
-        pair("tokenizer.ggml.merges", ARRAY, merges, STRING), pair("tokenizer.ggml.bos_token_id", U32, c["bos_token_id"]),
-        pair("tokenizer.ggml.eos_token_id", U32, c["eos_token_id"]), pair("tokenizer.ggml.padding_token_id", U32, c["bos_token_id"]),
-        pair("tokenizer.ggml.add_bos_token", BOOL, False), pair("tokenizer.chat_template", STRING, tc["chat_template"]),
     ]
-    if heads:
+    if heads:  # the model's own tokenizer is used
         meta.append(pair("llama.nextn_predict_layers", U32, heads))
+    else:
+        meta += [
+            pair("tokenizer.ggml.model", STRING, "gpt2"), pair("tokenizer.ggml.pre", STRING, "qwen2"),
+            pair("tokenizer.ggml.tokens", ARRAY, tokens, STRING), pair("tokenizer.ggml.token_type", ARRAY, types, I32),
+            pair("tokenizer.ggml.merges", ARRAY, merges, STRING), pair("tokenizer.ggml.bos_token_id", U32, c["bos_token_id"]),
+            pair("tokenizer.ggml.eos_token_id", U32, c["eos_token_id"]), pair("tokenizer.ggml.padding_token_id", U32, c["bos_token_id"]),
+            pair("tokenizer.ggml.add_bos_token", BOOL, False), pair("tokenizer.chat_template", STRING, tc["chat_template"]),
+        ]
     small, plain = c["hidden_size"] <= 256, sys.argv[4:] == ["bf16"]
     infos, blobs, offset = [], [], 0
     for name, shape, values in read_safetensors(os.path.join(folder, "model.safetensors")):
