@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "nn/backend.h"
+#include "nn/next.h"
 #include "sampling/sampling.h"
 
 #include <stdbool.h>
@@ -44,8 +45,12 @@ struct drafter {
     const char *name;
     bool        costs;   /* guessing takes time that has to be weighed: depth is chosen first, then it is asked */
     double      guess_s; /* then: seconds per drafted token, as it measured lately; 0: not known */
+    int         reads;   /* how many hidden states before the newest token it wants to see; 0: none */
     void (*begin)(drafter *d, const draft_seq *s); /* a sequence takes a seat. NULL: nothing to do */
-    void (*end)(drafter *d, const draft_seq *s);   /* and leaves it, with what became of it. NULL: likewise */
+    /* The model's hidden states of n positions of its text, in order; a position that comes again counts anew, and so do
+     * all behind it. NULL: it reads none. */
+    void (*see)(drafter *d, const draft_seq *s, int position, int n, const float *rows);
+    void (*end)(drafter *d, const draft_seq *s); /* and leaves it, with what became of it. NULL: likewise */
     void (*propose)(drafter *d, draft_ask *asks, int n_asks); /* each of another sequence */
     void (*free)(drafter *d);
 };
@@ -55,7 +60,7 @@ struct drafter {
 int    draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e);
 size_t draft_lookup_bytes(int n_seats, int n_ctx);
 
-/* Asks a smaller model. */
+/* What a drafter that computes is given. */
 typedef struct draft_model_shape {
     int        n_places; /* sequences that it serves: those in the first seats */
     int        n_ctx, page_tokens, step_tokens;
@@ -66,8 +71,16 @@ typedef struct draft_model_shape {
     unsigned   cpu;
 } draft_model_shape;
 nn_exec_options draft_model_options(const draft_model_shape *s); /* for measuring */
-int             draft_model_check(const nn_model *m, err *e);    /* whether it can draft at all */
-int             draft_model_open(drafter **out, const nn_device *device, const nn_backend *backend, const nn_model *m,
-                                 const draft_model_shape *shape, err *e);
+
+/* Asks a smaller model. */
+int draft_model_check(const nn_model *m, err *e); /* whether it can draft at all */
+int draft_model_open(drafter **out, const nn_device *device, const nn_backend *backend, const nn_model *m,
+                     const draft_model_shape *shape, err *e);
+
+/* Asks a head that goes on from the model's hidden states. */
+draft_model_shape draft_next_shape(draft_model_shape s);                             /* what it makes of the shape */
+size_t            draft_next_bytes(const nn_next *head, const draft_model_shape *s); /* beside the executor */
+int draft_next_open(drafter **out, const nn_device *device, const nn_backend *backend, const nn_next *head,
+                    const draft_model_shape *shape, err *e);
 
 #endif

@@ -33,6 +33,7 @@ typedef enum engine_speculate {
     ENGINE_SPECULATE_AUTO,   /* everybody there is */
     ENGINE_SPECULATE_LOOKUP, /* what stood in the text before */
     ENGINE_SPECULATE_DRAFT,  /* the draft model */
+    ENGINE_SPECULATE_MTP,    /* the model's head for further tokens */
     ENGINE_SPECULATE_COUNT
 } engine_speculate;
 
@@ -58,6 +59,7 @@ typedef struct engine_options {
     int              draft_max;    /* tokens of one draft; 0: 16, at most DRAFT_MOST */
     bool             draft_always; /* as deep as there are drafts, whether it pays or not: for tests */
     const nn_model  *draft_model;  /* of the same vocabulary; NULL: none. Must outlive the engine */
+    const nn_next   *next;         /* the model's head for further tokens; NULL: none. Likewise */
     drafter         *drafter;      /* asked before all others: for tests and measurements. Belongs to the caller */
 
     const char       *device;  /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */

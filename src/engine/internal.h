@@ -39,8 +39,9 @@ typedef struct share {
                          row of n_rows */
     bool      scores; /* all its tokens have rows of logits, one behind the other */
     int       n_rows;
-    bool      decodes; /* else a piece of a prompt */
-    bool      mark;    /* ends where somebody may want to continue */
+    int       shown, n_shown; /* a prompt's rows whose hidden states drafters read: output row, how many */
+    bool      decodes;        /* else a piece of a prompt */
+    bool      mark;           /* ends where somebody may want to continue */
 
     /* What came out. */
     bool          ends, over, failed; /* ends: everything known is evaluated; over, failed: that was the last step */

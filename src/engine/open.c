@@ -123,14 +123,32 @@ static size_t own_bytes(const engine *g, const nn_limits *l, int n_groups) {
     return drafts + 2 * tables + vocab + (size_t)l->max_tokens * 6 * sizeof(int32_t) + (size_t)l->n_pages * 16;
 }
 
-/* What the draft model stores of a page's positions comes out of the same budget. */
-static int add_draft_page(engine *g, err *e) {
-    nn_memory         m;
-    draft_model_shape s = speculate_draft_shape(g, 1);
-    nn_exec_options   x = draft_model_options(&s);
-    int               rc = draft_model_check(g->o.draft_model, e);
-    if (rc == 0) rc = g->backend->measure(&m, &g->device, g->o.draft_model, &x, e);
-    for (int k = 0; k < NN_MAX_GROUPS && rc == 0; k++) g->page_bytes += m.page_bytes[k];
+/* A model that drafts beside the engine's own, and the executor that it gets. */
+typedef struct helper {
+    const nn_model *model;
+    nn_exec_options options;
+    size_t          own_bytes; /* of host memory, beside the executor */
+} helper;
+
+static int helpers_of(const engine *g, int n_pages, helper out[2]) {
+    int               n = 0;
+    draft_model_shape s = speculate_draft_shape(g, n_pages), next = draft_next_shape(s);
+    if (speculate_asks_model(g)) out[n++] = (helper){ g->o.draft_model, draft_model_options(&s), 0 };
+    if (speculate_asks_head(g))
+        out[n++] = (helper){ g->o.next->model, draft_model_options(&next), draft_next_bytes(g->o.next, &s) };
+    return n;
+}
+
+/* What drafters store of a page's positions comes out of the same budget. */
+static int add_draft_pages(engine *g, err *e) {
+    nn_memory m;
+    helper    all[2];
+    int       n = helpers_of(g, 1, all), rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = draft_model_check(all[i].model, e);
+        if (rc == 0) rc = g->backend->measure(&m, &g->device, all[i].model, &all[i].options, e);
+        for (int k = 0; k < NN_MAX_GROUPS && rc == 0; k++) g->page_bytes += m.page_bytes[k];
+    }
     return rc;
 }
 
@@ -139,7 +157,7 @@ int engine_page_bytes(engine *g, nn_memory *one, err *e) {
     int             rc = g->backend->measure(one, &g->device, g->model, &x, e);
     g->page_bytes = 0;
     for (int k = 0; rc == 0 && k < NN_MAX_GROUPS; k++) g->page_bytes += one->page_bytes[k];
-    return rc == 0 && speculate_asks_model(g) ? add_draft_page(g, e) : rc;
+    return rc == 0 ? add_draft_pages(g, e) : rc;
 }
 
 /* What was asked for; else half of what a device with memory of its own has beside the weights, or what the caller said. */
@@ -167,17 +185,19 @@ static void bound_context(engine *g, const nn_memory *m) {
     g->n_ctx = o->n_ctx;
 }
 
-/* And what it takes beside them. */
-static int measure_draft(engine_memory *out, const engine *g, int n_pages, err *e) {
-    nn_memory         m;
-    draft_model_shape s = speculate_draft_shape(g, n_pages);
-    nn_exec_options   x = draft_model_options(&s);
-    int               rc = g->backend->measure(&m, &g->device, g->o.draft_model, &x, e);
-    if (rc < 0) return rc;
-    out->pages_bytes += m.pages_bytes;
-    out->device_bytes += m.heap_bytes;
-    out->weights_bytes += m.weights_bytes;
-    return 0;
+/* And what they take beside them. */
+static int measure_drafts(engine_memory *out, const engine *g, int n_pages, err *e) {
+    nn_memory m;
+    helper    all[2];
+    int       n = helpers_of(g, n_pages, all), rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        if ((rc = g->backend->measure(&m, &g->device, all[i].model, &all[i].options, e)) < 0) break;
+        out->pages_bytes += m.pages_bytes;
+        out->device_bytes += m.heap_bytes;
+        out->weights_bytes += m.weights_bytes;
+        out->heap_bytes += all[i].own_bytes;
+    }
+    return rc;
 }
 
 /* The part of opening that takes nothing: device, sizes, how many pages there will be. */
@@ -235,7 +255,7 @@ int engine_measure(engine_memory *out, const nn_model *m, const engine_options *
         out->shares_memory = g.device.kind != NN_DEVICE_GPU;
     }
     arena_deinit(&mem);
-    if (rc == 0 && speculate_asks_model(&g)) rc = measure_draft(out, &g, o.limits.n_pages, e);
+    if (rc == 0) rc = measure_drafts(out, &g, o.limits.n_pages, e);
     return rc;
 }
 

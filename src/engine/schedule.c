@@ -195,6 +195,13 @@ static void add_row_ends(engine *g, nn_batch *b, const sequence *s, int row, int
     }
 }
 
+/* Drafters may want the hidden states of the n first rows of a share, those without logits. */
+static void show_rows(engine *g, nn_batch *b, share *h, int row, int n) {
+    h->n_shown = speculate_wants(g, h->s, h->from, n);
+    h->shown = b->n_hidden;
+    for (int i = n - h->n_shown; i < n; i++) g->hidden_rows[b->n_hidden++] = row + i;
+}
+
 /* n known tokens, then n_draft of the draft. */
 static void add_share(engine *g, nn_batch *b, sequence *s, int n, int n_draft) {
     int  at = g->n_shares++, row = b->n_tok, known = n;
@@ -239,6 +246,7 @@ static void add_share(engine *g, nn_batch *b, sequence *s, int n, int n_draft) {
         g->shares[at].out = b->n_out;
         for (int i = known - 1; i < n; i++) g->out_rows[b->n_out++] = row + i;
     }
+    if (!sequence_embeds(s) && !sequence_scores(s)) show_rows(g, b, &g->shares[at], row, ends ? known - 1 : known);
 }
 
 /* Rows without logits stand behind those with. */
@@ -247,6 +255,7 @@ static void join_outputs(engine *g, nn_batch *b) {
     memcpy(g->out_rows + b->n_out, g->hidden_rows, (size_t)b->n_hidden * sizeof *g->out_rows);
     for (int i = 0; i < g->n_shares; i++) {
         if (sequence_embeds(g->shares[i].s)) g->shares[i].out += b->n_out;
+        g->shares[i].shown += b->n_out;
     }
     b->n_out += b->n_hidden;
 }

@@ -33,6 +33,8 @@ static bool wants(const engine *g, engine_speculate kind) {
 
 bool speculate_asks_model(const engine *g) { return g->o.draft_model && wants(g, ENGINE_SPECULATE_DRAFT) && !g->whole; }
 
+bool speculate_asks_head(const engine *g) { return g->o.next && wants(g, ENGINE_SPECULATE_MTP) && !g->whole; }
+
 /* It serves as many sequences as fit into as many positions as the engine itself can hold. */
 draft_model_shape speculate_draft_shape(const engine *g, int n_pages) {
     int per_seq = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens, places = n_pages / per_seq;
@@ -64,7 +66,23 @@ static int open_drafters(engine *g, int n_pages, err *e) {
             return rc;
         p->n_drafters++;
     }
+    if (speculate_asks_head(g)) {
+        draft_model_shape shape = speculate_draft_shape(g, n_pages);
+        if ((rc = draft_next_open(&p->drafters[p->n_drafters], &g->device, g->backend, g->o.next, &shape, e)) < 0)
+            return rc;
+        p->n_drafters++;
+    }
     return 0;
+}
+
+/* Rows for those who read hidden states. */
+static bool open_reading(engine *g) {
+    speculation *p = &g->spec;
+    for (int i = 0; i < p->n_drafters; i++) {
+        if (p->drafters[i]->reads > p->reads) p->reads = p->drafters[i]->reads;
+    }
+    return p->reads == 0 ||
+           (p->seen = calloc((size_t)(p->reads + DRAFT_MOST + 1) * (size_t)g->n_hidden, sizeof *p->seen));
 }
 
 int speculate_open(engine *g, int n_pages, err *e) {
@@ -78,7 +96,7 @@ int speculate_open(engine *g, int n_pages, err *e) {
     p->offers = calloc(seqs, sizeof *p->offers);
     p->from = calloc(seqs, sizeof *p->from);
     p->seat_used = calloc(seqs, sizeof *p->seat_used);
-    if (!p->asks || !p->who || !p->offers || !p->from || !p->seat_used) return err_set_nomem(e);
+    if (!p->asks || !p->who || !p->offers || !p->from || !p->seat_used || !open_reading(g)) return err_set_nomem(e);
     for (int i = 0; i < SPECULATE_SOURCES; i++) p->odds[i] = (depth_odds){ .p = FIRST_ODDS[i % DRAFT_GRADES], .n = 2 };
     p->odds[SPECULATE_FORCED].p = 1;
     for (int i = 0; i < p->n_drafters; i++) {
@@ -98,6 +116,7 @@ void speculate_close(engine *g) {
     free(p->offers);
     free(p->from);
     free(p->seat_used);
+    free(p->seen);
 }
 
 /* --- seats ------------------------------------------------------------------------------------------------------- */
@@ -136,6 +155,23 @@ void speculate_leave(engine *g, sequence *s) {
     }
     p->seat_used[s->seat] = false;
     s->seat = -1;
+}
+
+int speculate_wants(const engine *g, const sequence *s, int position, int n) {
+    int skip = s->n_tokens - g->spec.reads - position;
+    if (g->spec.reads == 0 || s->seat < 0 || skip >= n) return 0;
+    return skip > 0 ? n - skip : n;
+}
+
+/* A row that cannot be fetched is a gap to those who read. */
+void speculate_show(engine *g, const sequence *s, int first, int n, int position) {
+    speculation *p = &g->spec;
+    if (p->reads == 0 || s->seat < 0 || n == 0) return;
+    if (g->backend->fetch(g->exec, NN_FETCH_HIDDEN, first, n, p->seen, NULL) < 0) return;
+    draft_seq d = seq_of(s);
+    for (int i = 0; i < p->n_drafters; i++) {
+        if (p->drafters[i]->see) p->drafters[i]->see(p->drafters[i], &d, position, n, p->seen);
+    }
 }
 
 /* --- drafts ------------------------------------------------------------------------------------------------------ */
@@ -193,14 +229,14 @@ static void offer(engine *g, sequence *s, int at) {
     p->from[at] = -1;
     draft_forced(g, s, a->most);
     for (int i = 0; i < p->n_drafters && s->draft.n == s->draft.n_forced && s->draft.n < a->most; i++) {
-        if (p->drafters[i]->costs) {
-            costly = i;
-            continue;
-        }
+        if (p->drafters[i]->costs) continue;
         ask(g, s, a, i);
         if (a->n > s->draft.n) take_draft(g, s, a, i);
     }
-    for (int i = 0; i < p->n_drafters && costly < 0; i++) costly = p->drafters[i]->costs ? i : -1;
+    for (int i = 0; i < p->n_drafters; i++) { /* the one with the best record */
+        bool better = costly < 0 || s->draft.odds[i * DRAFT_GRADES].p > s->draft.odds[costly * DRAFT_GRADES].p;
+        if (p->drafters[i]->costs && better) costly = i;
+    }
     bool   has = s->draft.n > s->draft.n_forced;
     double p_has = has ? s->draft.odds[s->draft.source].p : 0;
     if (costly >= 0 && s->draft.n_forced < a->most && s->draft.odds[costly * DRAFT_GRADES].p > p_has) {

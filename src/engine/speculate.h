@@ -61,6 +61,8 @@ typedef struct speculation {
     depth_offer      *offers;
     int              *from; /* drafter of an ask, or -1 */
     bool             *seat_used;
+    int               reads; /* hidden states before the newest token that some drafter wants to see */
+    float            *seen;  /* such rows on their way: [reads + DRAFT_MOST + 1][hidden] */
 } speculation;
 
 int               speculate_open(struct engine *g, int n_pages, err *e); /* n_pages: of the engine's cache */
@@ -69,6 +71,7 @@ int               speculate_twins(const struct engine *g); /* slots beyond one p
 int               speculate_rows(const struct engine *g);  /* rows of logits beyond one per sequence */
 bool              speculate_any(const struct engine_options *o);
 bool              speculate_asks_model(const struct engine *g);
+bool              speculate_asks_head(const struct engine *g);
 draft_model_shape speculate_draft_shape(const struct engine *g, int n_pages);
 
 void speculate_seat(struct engine *g, struct sequence *s);  /* it begins to run */
@@ -78,6 +81,11 @@ void speculate_leave(struct engine *g, struct sequence *s); /* it does not run a
 void speculate_plan(struct engine *g);
 /* So many of a sequence's drafted tokens were right; the draft is gone afterwards. */
 void speculate_learn(struct engine *g, struct sequence *s, int accepted);
+
+/* Hidden states that drafters read. How many of the n rows from a position on, the last ones, are wanted of a step that
+ * does not end with logits there; and, after the step, the rows first .. first + n of its outputs, which begin at a position. */
+int  speculate_wants(const struct engine *g, const struct sequence *s, int position, int n);
+void speculate_show(struct engine *g, const struct sequence *s, int first, int n, int position);
 
 /* draft_guide.c: appends the tokens that the guide forces, and says how many; cuts the draft where the guide forbids it;
  * brings the guide back to where the sequence is. */

@@ -232,13 +232,14 @@ static void pick(engine *g, share *h, int drafted) {
  */
 static void pick_all(engine *g, share *h) {
     sequence *s = h->s;
-    int       right = 0;
+    int       right = 0, known = h->from + h->n - h->n_draft;
     pick(g, h, 0);
     while (!h->failed && !h->over && right < h->n_draft && s->tokens[s->n_tokens - 1] == s->draft.tokens[right]) {
         s->n_evaluated++;
         pick(g, h, ++right);
     }
     speculate_learn(g, s, right);
+    if (!h->failed && !h->over) speculate_show(g, s, h->out, right + 1, known - 1);
     if (!h->failed && !h->over) mask_ask(&g->guides, &s->guide);
     if (s->twin < 0) return;
     bool spoiled = s->n_evaluated < h->from + h->n;
@@ -300,6 +301,7 @@ void step_results(engine *g) {
         h->ends = s->n_evaluated == s->n_tokens;
         if (sequence_embeds(s)) pool_rows(g, h);
         if (h->scores) h->failed = score_rows(g, h) < 0;
+        speculate_show(g, s, h->shown, h->n_shown, s->n_evaluated - (h->ends ? 1 : 0) - h->n_shown);
         if (h->ends && !sequence_embeds(s) && !h->failed) {
             say_progress(s);
             pick_all(g, h);

@@ -27,6 +27,7 @@ static const wire_field engine_fields[] = {
     WIRE_COUNTER(engine_options, draft_max, "draft_max"),
     WIRE_UNSENT(engine_options, draft_always), /* tests only */
     WIRE_UNSENT(engine_options, draft_model),  /* the worker opens it */
+    WIRE_UNSENT(engine_options, next),         /* likewise */
     WIRE_UNSENT(engine_options, drafter),      /* tests only */
     WIRE_CSTR_OR_NULL(engine_options, device, "device", WIRE_MAX_SHORT),
     WIRE_UNSENT(engine_options, backend),  /* tests only, within one process */

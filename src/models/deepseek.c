@@ -136,6 +136,15 @@ static nn_buf feed_forward(nn_tape *t, nn_buf n, const hparams *h, const layer *
     return w->post_norm ? nn_rms_norm(t, y, w->post_norm, h->d.eps) : y;
 }
 
+static void block(nn_tape *t, int i, nn_buf x, const void *hp, const void *weights) {
+    const hparams *h = hp;
+    const nn_dims *d = &h->d;
+    const layer   *w = weights;
+    nn_buf         n = nn_rms_norm(t, x, w->attn_norm, d->eps), q = nn_latent_query(t, n, &w->attn, &h->m);
+    nn_project_add(t, x, nn_latent_attend(t, i, n, q, &w->attn, &h->m, d->n_head), w->attn.o);
+    nn_add(t, x, feed_forward(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), h, w));
+}
+
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
@@ -143,23 +152,24 @@ static void forward(nn_tape *t, const nn_net *net) {
     const layer   *lw = net->layers;
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
-    for (int i = 0; i < d->n_layer; i++) {
-        const layer *w = &lw[i];
-        nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps), q = nn_latent_query(t, n, &w->attn, &h->m);
-        nn_project_add(t, x, nn_latent_attend(t, i, n, q, &w->attn, &h->m, d->n_head), w->attn.o);
-        nn_add(t, x, feed_forward(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), h, w));
-    }
+    for (int i = 0; i < d->n_layer; i++) block(t, i, x, h, &lw[i]);
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }
 
 static const char *const names[] = { "deepseek2", "deepseek_v3", "deepseek_v2", "kimi_k2", "glm4_moe_lite", NULL },
                          *const names_mistral[] = { "mistral4", NULL }, *const names_axk1[] = { "axk1", NULL };
-const nn_arch models_deepseek = { NN_DECODER, .gguf_only = true, .names = names, .act = "silu|swish" };
+const nn_arch models_deepseek = { NN_DECODER, .block = block, .gguf_only = true, .names = names, .act = "silu|swish" };
 const nn_arch models_mistral4 = { NN_DECODER, .names = names_mistral, .act = "silu|swish" };
 const nn_arch models_axk1 = { NN_DECODER, .hf_only = true, .names = names_axk1, .act = "silu|swish" };
-const nn_arch models_deepseek32 = { NN_DECODER, .gguf_only = true, .act = "silu|swish",
+const nn_arch models_deepseek32 = { NN_DECODER,
+                                    .block = block,
+                                    .gguf_only = true,
+                                    .act = "silu|swish",
                                     .names = NN_NAMES("deepseek32", "deepseek_v32"),
                                     .kinds = "deepseek_sparse_attention|full_attention" };
-const nn_arch models_glm_dsa = { NN_DECODER, .gguf_only = true, .act = "silu|swish",
+const nn_arch models_glm_dsa = { NN_DECODER,
+                                 .block = block,
+                                 .gguf_only = true,
+                                 .act = "silu|swish",
                                  .names = NN_NAMES("glm-dsa", "glm_moe_dsa"),
                                  .kinds = "deepseek_sparse_attention|full_attention" };

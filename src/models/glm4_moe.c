@@ -67,11 +67,10 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_ffn_shared(b, &w->ffn, "mlp.shared_experts", n, (int64_t)h->n_ff_expert * h->n_shared);
 }
 
-static void forward(nn_tape *t, const nn_net *net) {
-    const hparams    *h = net->hp;
+static void block(nn_tape *t, int i, nn_buf x, const void *hp, const void *weights) {
+    const hparams    *h = hp;
     const nn_dims    *d = &h->d;
-    const nn_ends    *tw = net->top;
-    const layer      *lw = net->layers;
+    const layer      *w = weights;
     const nn_moe_spec how = { .n_expert = h->n_expert,
                               .n_used = h->n_used,
                               .score = NN_SCORE_SIGMOID,
@@ -81,18 +80,22 @@ static void forward(nn_tape *t, const nn_net *net) {
                               .renorm_eps = 1e-20f,
                               .scale = h->route_scale,
                               .glu.act = NN_ACT_SILU };
+    nn_buf            n = nn_rms_norm(t, x, w->attn_norm, d->eps);
+    nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(d, 0), d->eps), w->attn.o);
+    nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
+}
+
+static void forward(nn_tape *t, const nn_net *net) {
+    const hparams *h = net->hp;
+    const nn_ends *tw = net->top;
+    const layer   *lw = net->layers;
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
-    for (int i = 0; i < d->n_layer; i++) {
-        const layer *w = &lw[i];
-        nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(d, 0), d->eps), w->attn.o);
-        nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
-    }
-    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
+    for (int i = 0; i < h->d.n_layer; i++) block(t, i, x, h, &lw[i]);
+    nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, h->d.eps), tw->head, 1.0f, 0.0f);
 }
 
 /* GGUF has one name for both. */
-#define EXPERTS NN_PLAIN, .gguf_only = true, .act = "silu|swish"
+#define EXPERTS NN_PLAIN, .block = block, .gguf_only = true, .act = "silu|swish"
 const nn_arch models_glm4_moe = { EXPERTS, .names = NN_NAMES("glm4moe", "glm4_moe") };
 const nn_arch models_solar_open = { EXPERTS, .names = NN_NAMES("glm4moe", "solar_open"), .lacks = NN_LACKS_FF };

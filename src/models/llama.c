@@ -8,7 +8,7 @@
 
 typedef struct hparams {
     nn_dims d;
-    int     n_expert, n_used, window;
+    int     n_expert, n_used, window, n_next;
     float   temperature;
     int     temperature_period;
     bool    whole;
@@ -30,11 +30,17 @@ static const nn_key keys[] = {
     NN_FLOAT(temperature, "attention.temperature_scale", "rope_parameters.llama_4_scaling_beta", 0),
     NN_INT(temperature_period, "rope.scaling.original_context_length",
            "rope_parameters.original_max_position_embeddings", 0),
+    NN_INT(n_next, "nextn_predict_layers", NULL, 0), /* GGUF counts these layers, which predict further tokens */
     { 0 },
 };
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
+    if (h->n_next < 0 || h->n_next >= h->d.n_layer) {
+        nn_config_fail(c, "%d of %d layers predict further tokens", h->n_next, h->d.n_layer);
+        return;
+    }
+    h->d.n_layer -= h->n_next;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ 0 });
     h->whole = !nn_config_causal(c) || nn_config_arch(c, "eurobert") || nn_config_arch(c, "llama-embed") ||
                nn_config_arch(c, "llama_bidirec");
@@ -66,24 +72,28 @@ static nn_state state(const void *p, int i) {
     return h->whole ? nn_state_step(h->d.n_kv, h->d.head_dim) : nn_state_kv(h->d.n_kv, h->d.head_dim, h->window);
 }
 
-static void forward(nn_tape *t, const nn_net *net) {
-    const hparams    *h = net->hp;
+static void block(nn_tape *t, int i, nn_buf x, const void *hp, const void *weights) {
+    const hparams    *h = hp;
     const nn_dims    *d = &h->d;
-    const top        *tw = net->top;
-    const layer      *lw = net->layers;
+    const layer      *w = weights;
     const nn_moe_spec how = { .n_expert = h->n_expert, .n_used = h->n_used, .renorm = true, .glu.act = NN_ACT_SILU };
+    nn_buf            n = nn_rms_norm(t, x, w->attn_norm, d->eps);
+    nn_buf            q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k);
+    nn_rotate(t, q, k, d->head_dim, &h->rope);
+    if (h->temperature != 0) nn_scale_by_position(t, q, h->temperature, h->temperature_period);
+    nn_kv_store(t, i, k, nn_project(t, n, w->attn.v));
+    nn_project_add(t, x, nn_attention(t, i, q, nn_attn_plain(d, h->window)), w->attn.o);
+    nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
+}
+
+static void forward(nn_tape *t, const nn_net *net) {
+    const hparams *h = net->hp;
+    const nn_dims *d = &h->d;
+    const top     *tw = net->top;
+    const layer   *lw = net->layers;
 
     nn_buf x = nn_embed(t, tw->embd, 1.0f);
-    for (int i = 0; i < d->n_layer; i++) {
-        const layer *w = &lw[i];
-        nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-        nn_buf       q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k);
-        nn_rotate(t, q, k, d->head_dim, &h->rope);
-        if (h->temperature != 0) nn_scale_by_position(t, q, h->temperature, h->temperature_period);
-        nn_kv_store(t, i, k, nn_project(t, n, w->attn.v));
-        nn_project_add(t, x, nn_attention(t, i, q, nn_attn_plain(d, h->window)), w->attn.o);
-        nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
-    }
+    for (int i = 0; i < d->n_layer; i++) block(t, i, x, h, &lw[i]);
     x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps);
     if (h->whole)
         nn_vectors(t, x);
@@ -96,7 +106,8 @@ static const char *const tied[] = { "mistral3", NULL }; /* the multimodal model 
 static const char *const        names[] = { "llama", "mistral", "mixtral", "internlm", "internlm3", NULL },
                          *const names_x[] = { "xverse", NULL };
 const nn_arch models_xverse = { NN_FAMILY, .names = names_x, .permuted_qk = true, .act = "silu|swish" };
-const nn_arch models_llama = { NN_FAMILY, .names = names, .tied = tied, .permuted_qk = true, .act = "silu|swish" };
+const nn_arch models_llama = { NN_FAMILY,    .block = block,      .names = names,
+                               .tied = tied, .permuted_qk = true, .act = "silu|swish" };
 
 const nn_arch models_mistral3 = { NN_FAMILY, .names = NN_NAMES("mistral3", "ministral3"), .tied = tied,
                                   .permuted_qk = true, .act = "silu|swish" };

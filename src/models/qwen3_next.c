@@ -72,6 +72,9 @@ static void setup(nn_config *c, void *p) {
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 10000000, .partial = 0.25 });
 }
 
+/* The block of a head for further tokens stands behind the last layer and attends. */
+static bool is_delta(const hparams *h, int i) { return i < h->d.n_layer && h->linear[i]; }
+
 static void bind_top(nn_binder *b, void *out, const void *p) { nn_bind_ends(b, out, p, NN_PLUS_ONE); }
 
 static void bind_delta(nn_binder *b, layer *w, const hparams *h) {
@@ -112,7 +115,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     int            n = h->d.n_embd;
     nn_bind_vec(b, &w->mix_norm, "attn_norm", "input_layernorm", n, NN_PLUS_ONE);
     nn_bind_vec(b, &w->ffn_norm, "post_attention_norm", "post_attention_layernorm", n, NN_PLUS_ONE);
-    if (h->linear[i])
+    if (is_delta(h, i))
         bind_delta(b, w, h);
     else
         bind_attention(b, &w->attn, &h->d);
@@ -128,7 +131,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
 
 static nn_state state(const void *p, int i) {
     const hparams *h = p;
-    if (!h->linear[i]) return nn_state_kv(h->d.n_kv, h->d.head_dim, 0);
+    if (!is_delta(h, i)) return nn_state_kv(h->d.n_kv, h->d.head_dim, 0);
     return (nn_state){ .conv_channels = 2 * h->heads_k * h->dim_k + h->inner,
                        .conv_kernel = h->taps,
                        .rec_heads = h->heads_v,
@@ -176,35 +179,42 @@ static void attention(nn_tape *t, int i, nn_buf x, nn_buf n, const hparams *h, c
     nn_project_add(t, x, o, w->o);
 }
 
+static void block(nn_tape *t, int i, nn_buf x, const void *hp, const void *weights) {
+    const hparams    *h = hp;
+    const layer      *w = weights;
+    const nn_moe_spec how = { .n_expert = h->n_expert, .n_used = h->n_used, .renorm = true, .glu.act = NN_ACT_SILU };
+    nn_buf            n = nn_rms_norm(t, x, w->mix_norm, h->d.eps);
+    if (w->conv)
+        delta_net(t, i, x, n, h, w);
+    else
+        attention(t, i, x, n, h, &w->attn);
+    nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, h->d.eps), &w->ffn, how));
+}
+
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const top     *tw = net->top;
     const layer   *lw = net->layers;
-    nn_moe_spec    how = { .n_expert = h->n_expert, .n_used = h->n_used, .renorm = true, .glu.act = NN_ACT_SILU };
     nn_buf         x = nn_embed(t, tw->embd, 1.0f);
-    for (int i = 0; i < h->d.n_layer; i++) {
-        nn_buf n = nn_rms_norm(t, x, lw[i].mix_norm, h->d.eps);
-        if (h->linear[i])
-            delta_net(t, i, x, n, h, &lw[i]);
-        else
-            attention(t, i, x, n, h, &lw[i].attn);
-        nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, lw[i].ffn_norm, h->d.eps), &lw[i].ffn, how));
-    }
+    for (int i = 0; i < h->d.n_layer; i++) block(t, i, x, h, &lw[i]);
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, h->d.eps), tw->head, 1.0f, 0.0f);
 }
 
-const nn_arch models_qwen3_next = {
-    NN_FAMILY,           .gguf_only = true,    .names = NN_NAMES("qwen3next", "qwen3_next"),
-    .act = "silu|swish", .lacks = NN_LACKS_FF, .kinds = "linear_attention|full_attention"
-};
-const nn_arch models_qwen3_5 = { NN_FAMILY,
+#define HYBRID NN_FAMILY, .block = block, .next_norms = NN_PLUS_ONE
+const nn_arch models_qwen3_next = { HYBRID,
+                                    .gguf_only = true,
+                                    .names = NN_NAMES("qwen3next", "qwen3_next"),
+                                    .act = "silu|swish",
+                                    .lacks = NN_LACKS_FF,
+                                    .kinds = "linear_attention|full_attention" };
+const nn_arch models_qwen3_5 = { HYBRID,
                                  .gguf_only = true,
                                  .reordered = true,
                                  .names = NN_NAMES("qwen35", "qwen3_5_text", "qwen3_5"),
                                  .act = "silu|swish",
                                  .lacks = NN_LACKS_FF,
                                  .kinds = "linear_attention|full_attention" };
-const nn_arch models_qwen3_5_moe = { NN_FAMILY,
+const nn_arch models_qwen3_5_moe = { HYBRID,
                                      .gguf_only = true,
                                      .reordered = true,
                                      .names = NN_NAMES("qwen35moe", "qwen3_5_moe_text", "qwen3_5_moe"),

@@ -456,6 +456,11 @@ typedef struct nn_arch {
     void (*bind_layer)(nn_binder *b, void *layer, const void *hp, int i);
     nn_state (*state)(const void *hp, int i);
     void (*forward)(nn_tape *t, const nn_net *net);
+
+    /* Of a family whose files may bring a head for further tokens (nn/next.h), which is a block like its own; top begins
+     * with nn_ends. bind_layer and state are then asked for layer n_layer, too. */
+    void (*block)(nn_tape *t, int layer, nn_buf x, const void *hp, const void *w); /* layer: whose state it uses */
+    unsigned next_norms;                                                           /* flags for the head's norms */
 } nn_arch;
 
 /* What stands outside the layers of most families. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Speculation as a model's settings ask for it: who drafts, and the draft model with its check.
+ * Speculation as a model's settings ask for it: who drafts, the model's head for further tokens, and the file that was named
+ * for drafting: a draft model with its check, or such a head.
  *
  * A draft model must have the same vocabulary, since its tokens are taken as they are: the same kind of tokenizer, ends and
  * texts. Files of one family are padded differently, so a few entries at the end may be missing in one of them, and the
@@ -15,7 +16,7 @@
 
 enum { MAX_PADDING = 128, MARKERS = 5 };
 
-static const char *const names[ENGINE_SPECULATE_COUNT] = { "off", "auto", "lookup", "draft" };
+static const char *const names[ENGINE_SPECULATE_COUNT] = { "off", "auto", "lookup", "draft", "mtp" };
 
 int runtime_speculate(const char *name, engine_speculate *out, err *e) {
     for (int i = 0; i < ENGINE_SPECULATE_COUNT; i++) {
@@ -23,7 +24,7 @@ int runtime_speculate(const char *name, engine_speculate *out, err *e) {
         *out = (engine_speculate)i;
         return 0;
     }
-    return err_set(e, ERR_ARG, "speculate: '%.40s' is not off, auto, lookup or draft", name);
+    return err_set(e, ERR_ARG, "speculate: '%.40s' is not off, auto, lookup, draft or mtp", name);
 }
 
 static bool same_ends(const tok *a, const tok *b) {
@@ -53,27 +54,63 @@ static int check_vocabulary(const tok *model, const tok *draft, err *e) {
     return 0;
 }
 
-int draft_open(runtime *r, const runtime_settings *s, engine_options *g, err *e) {
-    int  rc = 0;
-    tok *t = NULL;
-    if (s->speculate && (rc = runtime_speculate(s->speculate, &g->speculate, e)) < 0) return rc;
-    if (s->draft_max > 0) g->draft_max = s->draft_max;
-    bool asked = g->speculate == ENGINE_SPECULATE_AUTO || g->speculate == ENGINE_SPECULATE_DRAFT;
-    if (g->speculate == ENGINE_SPECULATE_DRAFT && !s->draft)
-        return err_set(e, ERR_ARG, "speculate: draft needs a draft model (--draft)");
-    if (!s->draft || !asked) return 0;
-    rc = model_file_open(&r->draft_file, s->draft, e);
-    if (rc == 0) rc = bundle_tokenizer_open(&t, r->draft_file, &(tok_options){ 0 }, e);
-    if (rc == 0) rc = check_vocabulary(chat_tokenizer(r->chat), t, e);
-    if (rc == 0) rc = nn_model_open(&r->draft_model, r->draft_file, models_list, NULL, e);
-    tok_free(t);
-    g->draft_model = r->draft_model;
-    return rc < 0 ? err_wrap(e, rc, "draft model %s", s->draft) : 0;
+static bool draft_wants(engine_speculate chosen, engine_speculate kind) {
+    return chosen == ENGINE_SPECULATE_AUTO || chosen == kind;
 }
 
-void draft_close(runtime *r) {
-    nn_model_free(r->draft_model);
-    model_file_free(r->draft_file);
+/* What the named file is: a head for further tokens has nothing else in it. */
+static int open_named(draft_files *d, const nn_model *m, const char *path, bool head, bool model, err *e) {
+    err why = { 0 };
+    int rc = model_file_open(&d->file, path, e), as_head = 0;
+    if (rc < 0) return rc;
+    if (head) as_head = nn_next_open(&d->next, m, d->file, &why);
+    if (d->next && d->next->alone) return 0;
+    nn_next_free(d->next);
+    d->next = NULL;
+    if (model) return nn_model_open(&d->model, d->file, models_list, NULL, e);
+    if (as_head < 0) *e = why;
+    return as_head < 0 ? as_head
+                       : err_set(e, ERR_UNSUPPORTED, "this is not a file with a head for further tokens alone");
+}
+
+int draft_files_open(draft_files *d, const nn_model *m, const char *path, engine_speculate who, err *e) {
+    bool head = draft_wants(who, ENGINE_SPECULATE_MTP), model = draft_wants(who, ENGINE_SPECULATE_DRAFT);
+    int  rc = 0;
+    *d = (draft_files){ 0 };
+    if (path && (head || model)) rc = open_named(d, m, path, head, model, e);
+    if (rc < 0) return err_wrap(e, rc, "draft model %s", path);
+    return head && !d->next ? nn_next_open(&d->next, m, NULL, e) : 0;
+}
+
+void draft_files_close(draft_files *d) {
+    nn_next_free(d->next);
+    nn_model_free(d->model);
+    model_file_free(d->file);
+    *d = (draft_files){ 0 };
+}
+
+int draft_open(runtime *r, const runtime_settings *s, engine_options *g, err *e) {
+    int          rc = 0;
+    tok         *t = NULL;
+    draft_files *d = &r->drafts;
+    if (s->speculate && (rc = runtime_speculate(s->speculate, &g->speculate, e)) < 0) return rc;
+    if (s->draft_max > 0) g->draft_max = s->draft_max;
+    if (g->speculate == ENGINE_SPECULATE_DRAFT && !s->draft)
+        return err_set(e, ERR_ARG, "speculate: draft needs a draft model (--draft)");
+    if ((rc = draft_files_open(d, r->model, s->draft, g->speculate, e)) < 0) return rc;
+    if (g->speculate == ENGINE_SPECULATE_MTP && !d->next)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "speculate: mtp needs a head for further tokens, which this model has not; one in "
+                       "a file of its own is named with --draft");
+    if (d->model) {
+        rc = bundle_tokenizer_open(&t, d->file, &(tok_options){ 0 }, e);
+        if (rc == 0) rc = check_vocabulary(chat_tokenizer(r->chat), t, e);
+        tok_free(t);
+        if (rc < 0) return err_wrap(e, rc, "draft model %s", s->draft);
+    }
+    g->draft_model = d->model;
+    g->next = d->next;
+    return 0;
 }
 
 int draft_hint(const runtime *r, const runtime_request *q, tok_ids *out, err *e) {
@@ -81,11 +118,13 @@ int draft_hint(const runtime *r, const runtime_request *q, tok_ids *out, err *e)
     return runtime_tokenize(r, q->prediction, false, false, out, e);
 }
 
-const char *runtime_drafters(engine_speculate s, bool has_draft) {
+const char *runtime_drafters(engine_speculate s, bool has_draft, bool has_next) {
+    static const char *const autos[] = { "lookup", "lookup, draft", "lookup, mtp", "lookup, draft, mtp" };
     switch (s) {
-    case ENGINE_SPECULATE_AUTO: return has_draft ? "lookup, draft" : "lookup";
+    case ENGINE_SPECULATE_AUTO: return autos[(has_draft ? 1 : 0) + (has_next ? 2 : 0)];
     case ENGINE_SPECULATE_LOOKUP: return "lookup";
     case ENGINE_SPECULATE_DRAFT: return "draft";
+    case ENGINE_SPECULATE_MTP: return "mtp";
     default: return "";
     }
 }

@@ -19,6 +19,7 @@
 #include "formats/model_file.h"
 #include "nn/model.h"
 #include "runtime/adapters.h"
+#include "runtime/draft.h"
 #include "runtime/head.h"
 #include "runtime/runtime.h"
 #include "sampling/stop.h"
@@ -65,8 +66,7 @@ struct runtime {
     vision           *eyes;   /* NULL: it does not see */
     int32_t           row_token;
     nn_model         *model;
-    model_file       *draft_file; /* NULL: there is no draft model */
-    nn_model         *draft_model;
+    draft_files       drafts;
     chat             *chat;
     engine           *engine;
     adapters         *adapters;
@@ -234,8 +234,7 @@ void defaults_overlay(sampling_params *out, const sampling_params *own, unsigned
 int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e);
 
 /* draft.c: who drafts, and the draft model; its error names the file. */
-int  draft_open(runtime *r, const runtime_settings *s, engine_options *g, err *e);
-void draft_close(runtime *r);
-int  draft_hint(const runtime *r, const runtime_request *q, tok_ids *out, err *e); /* tokens of the prediction */
+int draft_open(runtime *r, const runtime_settings *s, engine_options *g, err *e);
+int draft_hint(const runtime *r, const runtime_request *q, tok_ids *out, err *e); /* tokens of the prediction */
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
+#include "runtime/draft.h"
 #include "runtime/runtime.h"
 #include "tensor/mat.h"
 
@@ -71,10 +72,24 @@ size_t need_cache_room(const model_file *f, const char *device) {
     return (size_t)num_min((int64_t)(free_bytes / 4), (int64_t)beside);
 }
 
-int need_of_model(need *out, const model_file *f, const engine_options *options, int n_sequences, err *e) {
+/* Who drafts beside the model, and what their own files and tables take. */
+static int add_drafts(need *out, const draft_files *d) {
+    uint64_t file = d->file ? model_file_bytes(d->file) : 0;
+    uint64_t tables = (d->model ? d->model->mem.used_bytes : 0) + (d->next ? d->next->model->mem.used_bytes : 0);
+    out->has_draft = d->model != NULL;
+    out->has_next = d->next != NULL;
+    out->weights_bytes += file;
+    out->scratch_bytes += tables;
+    return device_memory_add(&out->bytes, NEED_CPU, file + tables) ? 0 : ERR_NOMEM;
+}
+
+/* draft: a file that was named for drafting; NULL: none */
+static int need_with(need *out, const model_file *f, const engine_options *options, const char *draft, int n_sequences,
+                     err *e) {
     engine_options   o = *options;
     nn_model_options mo = { .rope_context = o.n_ctx };
     nn_model        *model;
+    draft_files      d = { 0 };
     engine_memory    m;
     *out = (need){ 0 };
     if (o.cpu == 0) o.cpu = cpu_detect();
@@ -82,7 +97,10 @@ int need_of_model(need *out, const model_file *f, const engine_options *options,
     if (o.max_seqs < n_sequences) o.max_seqs = n_sequences;
     int rc = nn_model_open(&model, f, models_list, &mo, e);
     if (rc < 0) return rc;
-    rc = engine_measure(&m, model, &o, e);
+    rc = draft_files_open(&d, model, draft, o.speculate, e);
+    o.draft_model = d.model;
+    o.next = d.next;
+    if (rc == 0) rc = engine_measure(&m, model, &o, e);
     if (rc == 0 && n_sequences > 0) {
         /* One page of every group per page_tokens positions; pages_bytes has the engine's own number of them. */
         size_t pages = ((size_t)m.n_ctx + (size_t)m.page_tokens - 1) / (size_t)m.page_tokens, bytes = 0;
@@ -97,9 +115,15 @@ int need_of_model(need *out, const model_file *f, const engine_options *options,
         fill(out, &m, model, f, &o);
         count_token(out, model);
         out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
+        if (add_drafts(out, &d) < 0) rc = err_set_nomem(e);
     }
+    draft_files_close(&d);
     nn_model_free(model);
     return rc;
+}
+
+int need_of_model(need *out, const model_file *f, const engine_options *o, int n_sequences, err *e) {
+    return need_with(out, f, o, NULL, n_sequences, e);
 }
 
 int need_of_path(need *out, const char *path, const engine_options *o, int n_sequences, err *e) {
@@ -115,24 +139,13 @@ int need_of_path(need *out, const char *path, const engine_options *o, int n_seq
 int need_of_settings(need *out, const char *path, const runtime_settings *s, const engine_options *options, err *e) {
     engine_options o = *options;
     model_file    *f = NULL;
-    nn_model      *m = NULL;
     int            rc = 0;
     *out = (need){ 0 };
     if (s->n_ctx > 0) o.n_ctx = s->n_ctx;
     if (s->speculate) rc = runtime_speculate(s->speculate, &o.speculate, e);
     if (s->draft_max > 0) o.draft_max = s->draft_max;
-    bool drafts = s->draft && (o.speculate == ENGINE_SPECULATE_AUTO || o.speculate == ENGINE_SPECULATE_DRAFT);
-    if (rc == 0 && drafts && (rc = model_file_open(&f, s->draft, e)) == 0)
-        rc = nn_model_open(&m, f, models_list, NULL, e);
-    if (rc < 0 && drafts) rc = err_wrap(e, rc, "draft model %s", s->draft);
-    o.draft_model = m;
-    if (rc == 0) rc = need_of_path(out, path, &o, 0, e);
-    if (rc == 0 && m) {
-        out->weights_bytes += model_file_bytes(f);
-        out->scratch_bytes += m->mem.used_bytes;
-        if (!device_memory_add(&out->bytes, NEED_CPU, model_file_bytes(f) + m->mem.used_bytes)) rc = err_set_nomem(e);
-    }
-    nn_model_free(m);
+    if (rc == 0) rc = model_file_open(&f, path, e);
+    if (rc == 0) rc = need_with(out, f, &o, s->draft, 0, e);
     model_file_free(f);
     return rc;
 }

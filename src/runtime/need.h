@@ -34,7 +34,8 @@ typedef struct need {
     uint64_t scratch_bytes;      /* activations and tables, known exactly */
     uint64_t other_bytes;        /* tokenizer and the rest of the heap, estimated */
 
-    device_memory bytes; /* what all of this takes on each device */
+    device_memory bytes;               /* what all of this takes on each device */
+    bool          has_draft, has_next; /* drafters of the options: a draft model, a head for further tokens */
 
     /* What one token costs: bytes of weights that are read, and multiplications with them. */
     uint64_t token_bytes, token_products;

@@ -94,7 +94,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = pictures_open(r, o->settings.mmproj, &g, e)) < 0) return rc;
     g.step_tokens = pictures_step_tokens(r, &g);
     if ((rc = draft_open(r, &o->settings, &g, e)) < 0) return rc;
-    r->info.drafters = runtime_drafters(g.speculate, g.draft_model != NULL);
+    r->info.drafters = runtime_drafters(g.speculate, g.draft_model != NULL, g.next != NULL);
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;
     if ((rc = adapters_open(&r->adapters, r->model, o->adapter_bytes, e)) < 0) return rc;
     defaults_sampling(&r->sampling, r->file);
@@ -168,7 +168,7 @@ void runtime_free(runtime *r) {
     guides_close(r);
     adapters_free(r->adapters);
     chat_free(r->chat);
-    draft_close(r);
+    draft_files_close(&r->drafts);
     nn_model_free(r->model);
     model_file_free(r->file);
     tok_ids_deinit(&r->markers);

@@ -57,9 +57,9 @@ typedef struct runtime_settings {
     const runtime_lora *lora;                  /* adapters of requests that name none; at most RUNTIME_MAX_LORA */
     size_t              n_lora;
     const char         *mmproj; /* a GGUF file with the model's eyes; NULL: the one beside the model, if there is one */
-    const char *speculate;      /* "off", "auto", "lookup" or "draft" instead of the engine's option; NULL: that one */
-    const char *draft;          /* path of a smaller model with the same vocabulary; NULL: none */
-    int         draft_max;      /* tokens of one draft; 0: the engine's */
+    const char         *speculate; /* a name for runtime_speculate instead of the engine's option; NULL: that one */
+    const char         *draft;     /* path of a smaller model with the same vocabulary, or of a head; NULL: none */
+    int                 draft_max; /* tokens of one draft; 0: the engine's */
 } runtime_settings;
 
 /* A copy that owns its texts; NULL: out of memory. */
@@ -90,10 +90,10 @@ char *runtime_find_mmproj(const char *path);
  * of it for one side (NULL: as both). */
 int runtime_cache_types(const char *both, const char *k, const char *v, engine_options *o, err *e);
 
-/* "off", "auto", "lookup", "draft". */
+/* "off", "auto", "lookup", "draft", "mtp". */
 int runtime_speculate(const char *name, engine_speculate *out, err *e);
 /* Who drafts then: "lookup, draft"; "": nobody. */
-const char *runtime_drafters(engine_speculate s, bool has_draft);
+const char *runtime_drafters(engine_speculate s, bool has_draft, bool has_next);
 
 /* The model may be read by any thread until runtime_free. */
 int  runtime_open(runtime **out, const runtime_options *o, err *e);

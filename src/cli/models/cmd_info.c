@@ -25,6 +25,7 @@ typedef enum speed_source { SPEED_UNKNOWN, SPEED_ESTIMATED, SPEED_MEASURED } spe
 
 typedef struct info {
     const char    *given, *path, *cache_type, *drafters;
+    bool           has_draft; /* its settings name one */
     model_file    *file;
     model_summary  sum;
     engine_options engine;
@@ -142,6 +143,7 @@ static int look(info *x, int n_sequences, err *e) {
     if (rc < 0) return rc;
     model_summary_read(&x->sum, x->file);
     if ((rc = need_of_model(&x->n, x->file, &x->engine, n_sequences, e)) < 0) return err_wrap(e, rc, "%s", x->path);
+    x->drafters = runtime_drafters(x->engine.speculate, x->has_draft, x->n.has_next);
     x->available = machine_memory_available(&x->available_from);
     if (x->available && device_memory_on(&x->n.bytes, NEED_CPU) > x->available)
         x->fitting_context = fitting(x, n_sequences);
@@ -295,7 +297,7 @@ static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, 
     x->engine = o.engine;
     if (own.runtime.n_ctx > 0) x->engine.n_ctx = own.runtime.n_ctx;
     if (rc == 0 && own.runtime.speculate) rc = runtime_speculate(own.runtime.speculate, &x->engine.speculate, e);
-    x->drafters = runtime_drafters(x->engine.speculate, own.runtime.draft != NULL);
+    x->has_draft = own.runtime.draft != NULL;
     snprintf(x->type_name, sizeof x->type_name, "%s/%s", nn_kv_type_name(o.engine.k_type),
              nn_kv_type_name(o.engine.v_type));
     x->cache_type = x->type_name;

@@ -353,7 +353,7 @@ static const cli_option options[] = {
     { "mmproj", CLI_STRING, "FILE", "read the model's vision tower from this GGUF file (the one beside the model)", 0 },
     CLI_MODEL_OPTIONS,
     CLI_CONFIG_OPTIONS,
-    { "speculate", CLI_STRING, "WHO", "who guesses ahead: auto (default), off, lookup, draft; answers stay the same",
+    { "speculate", CLI_STRING, "WHO", "who guesses ahead: auto (default), off, lookup, draft, mtp; answers stay the same",
       0 },
     { "draft", CLI_STRING, "MODEL", "use this smaller model with the same vocabulary to guess ahead", 0 },
     { "draft-max", CLI_INT, "N", "number of tokens guessed in one step at most; 0: 16 (0)", 0 },

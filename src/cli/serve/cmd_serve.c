@@ -369,7 +369,7 @@ const cli_option cli_serve_options[] = {
     CLI_DEVICE_OPTION,
     { "cache-mb", CLI_INT, "N", "memory for the keys and values of a model in MiB; 0: two full sequences (0)", 0 },
     CLI_KV_OPTIONS,
-    { "speculate", CLI_STRING, "WHO", "who guesses ahead: auto, off, lookup, draft; answers stay the same (auto)", 0 },
+    { "speculate", CLI_STRING, "WHO", "who guesses ahead: auto, off, lookup, draft, mtp; answers stay the same (auto)", 0 },
     { "draft-max", CLI_INT, "N", "number of tokens guessed in one step at most; 0: 16 (0)", 0 },
     { "max-body-mb", CLI_INT, "N", "largest request body in MiB (64)", 0 },
     { "max-connections", CLI_INT, "N", "number of connections that may be open at the same time (4096)", 0 },

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/draft_exec.h"
+
+#include <stdlib.h>
+
+nn_batch draft_exec_batch(draft_exec *x) {
+    nn_batch b = { .token = x->token,
+                   .pos = x->pos,
+                   .seq_of = x->seq_of,
+                   .q_start = x->q_start,
+                   .kv_len = x->kv_len,
+                   .pages_stride = x->max_pages,
+                   .state_slot = x->slot,
+                   .out_rows = x->out_rows };
+    for (int k = 0; k < x->exec->groups.n; k++) b.pages[k] = x->pages;
+    x->q_start[0] = 0;
+    return b;
+}
+
+void draft_exec_add(draft_exec *x, nn_batch *b, int seat, int from, int n, bool out) {
+    int s = b->n_seq;
+    for (int i = 0; i < n; i++, b->n_tok++) {
+        x->pos[b->n_tok] = from + i;
+        x->seq_of[b->n_tok] = s;
+    }
+    x->q_start[++b->n_seq] = b->n_tok;
+    x->kv_len[s] = from + n;
+    x->slot[s] = 0;
+    for (int i = 0; i < x->max_pages; i++) x->pages[s * x->max_pages + i] = seat * x->max_pages + i;
+    if (out) x->out_rows[b->n_out++] = b->n_tok - 1;
+}
+
+static int32_t likeliest(const float *row, int64_t n) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++) {
+        if (row[i] > row[best]) best = i;
+    }
+    return (int32_t)best;
+}
+
+int32_t draft_exec_pick(draft_exec *x, const draft_seq *s, int out_row, int n_tokens) {
+    sampling_result  got;
+    sampling_request q = { .logits = x->row, .position = (uint64_t)n_tokens };
+    if (x->exec->backend->fetch(x->exec, NN_FETCH_LOGITS, out_row, 1, x->row, NULL) < 0) return -1;
+    const sampling_params *p = s->sampler ? sampler_params(s->sampler) : NULL;
+    for (int64_t i = x->n_rows; i < x->n_vocab; i++) x->row[i] = x->row[0] - 1e9f; /* tokens that it does not have */
+    if (!p || p->temperature <= 0 || p->mirostat) return likeliest(x->row, x->n_vocab);
+    return sampler_pick(s->sampler, x->work, &q, &got, NULL) < 0 ? -1 : got.token;
+}
+
+void draft_measure(double *known, double seconds, int n) {
+    double each = seconds / n;
+    *known = *known > 0 ? *known + 0.2 * ((each < 2 * *known ? each : 2 * *known) - *known) : each;
+}
+
+static bool take_arrays(draft_exec *x) {
+    size_t tokens = (size_t)x->step_tokens, seats = (size_t)x->n_places;
+    bool   ok = (x->row = calloc((size_t)(x->n_vocab > x->n_rows ? x->n_vocab : x->n_rows), sizeof *x->row));
+    ok = ok && (x->token = calloc(tokens, sizeof *x->token)) && (x->pos = calloc(tokens, sizeof *x->pos));
+    ok = ok && (x->seq_of = calloc(tokens, sizeof *x->seq_of));
+    ok = ok && (x->q_start = calloc(seats + 1, sizeof *x->q_start)) && (x->kv_len = calloc(seats, sizeof *x->kv_len));
+    ok = ok && (x->slot = calloc(seats, sizeof *x->slot)) && (x->out_rows = calloc(seats, sizeof *x->out_rows));
+    return ok && (x->pages = calloc(seats * (size_t)x->max_pages, sizeof *x->pages));
+}
+
+nn_exec_options draft_model_options(const draft_model_shape *s) {
+    int max_pages = (s->n_ctx + s->page_tokens - 1) / s->page_tokens;
+    return (nn_exec_options){ .limits = { .max_tokens = s->step_tokens,
+                                          .max_seqs = s->n_places,
+                                          .max_outputs = s->n_places,
+                                          .page_tokens = s->page_tokens,
+                                          .max_pages = max_pages,
+                                          .n_pages = s->n_places * max_pages,
+                                          .n_slots = 1 },
+                              .k_type = s->k_type,
+                              .v_type = s->v_type,
+                              .precise_layers = s->precise_layers,
+                              .n_threads = s->n_threads,
+                              .cpu = s->cpu };
+}
+
+int draft_exec_open(draft_exec *x, const nn_device *device, const nn_backend *backend, const nn_model *m,
+                    const draft_model_shape *shape, err *e) {
+    nn_exec_options o = draft_model_options(shape);
+    int             rc;
+    *x = (draft_exec){ .n_places = shape->n_places,
+                       .n_ctx = shape->n_ctx,
+                       .max_pages = o.limits.max_pages,
+                       .step_tokens = shape->step_tokens,
+                       .n_vocab = shape->n_vocab,
+                       .n_rows = m->tape->bufs[m->tape->logits].width };
+    if (!take_arrays(x)) return err_set_nomem(e);
+    if ((rc = sampling_work_open(&x->work, (size_t)x->n_vocab, e)) < 0) return rc;
+    return backend->open(&x->exec, device, m, &o, e);
+}
+
+void draft_exec_close(draft_exec *x) {
+    nn_exec_free(x->exec);
+    sampling_work_free(x->work);
+    free(x->row);
+    free(x->token);
+    free(x->pos);
+    free(x->seq_of);
+    free(x->q_start);
+    free(x->kv_len);
+    free(x->slot);
+    free(x->out_rows);
+    free(x->pages);
+    *x = (draft_exec){ 0 };
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What drafters that compute have in common: an executor of their own on the engine's device, in which every seat that they
+ * serve owns a fixed range of pages, as many as a full sequence needs; a batch; and how a token is picked from a row.
+ *
+ * The draft of a request that draws at random is drawn with the request's own settings and its own random numbers: where
+ * both models think alike, the same number picks the same token. Mirostat draws from what came before and is not
+ * followed; such drafts are the likeliest tokens.
+ */
+#ifndef ENGINE_DRAFT_EXEC_H
+#define ENGINE_DRAFT_EXEC_H
+
+#include "engine/drafter.h"
+
+typedef struct draft_exec {
+    nn_exec       *exec;
+    sampling_work *work;
+    int            n_places, n_ctx, max_pages, step_tokens;
+    int64_t        n_vocab, n_rows; /* n_vocab: of the engine's model; n_rows: of this one's logits */
+    float         *row;
+    int32_t       *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *pages;
+} draft_exec;
+
+int  draft_exec_open(draft_exec *x, const nn_device *device, const nn_backend *backend, const nn_model *m,
+                     const draft_model_shape *shape, err *e);
+void draft_exec_close(draft_exec *x); /* accepts a zeroed or half-opened one */
+
+/* An empty batch over its arrays. */
+nn_batch draft_exec_batch(draft_exec *x);
+/* Adds n rows of a seat, the first at this position of its pages; out: the last one's output is wanted. The caller has filled
+ * the rows' tokens. */
+void draft_exec_add(draft_exec *x, nn_batch *b, int seat, int from, int n, bool out);
+
+/* The token that the request would draw from an output row, behind so many tokens; -1: none. */
+int32_t draft_exec_pick(draft_exec *x, const draft_seq *s, int out_row, int n_tokens);
+
+/* A running mean of seconds per token; single slow ones count little. */
+void draft_measure(double *known, double seconds, int n);
+
+#endif
