@@ -87,7 +87,7 @@ typedef struct hearth_model_options {
     const char *cache_type_v;
     int         precise_layers; /* at either end that keep q8_0; 0: two, none in hybrid models; -1: none */
     const char
-        *speculate;    /* who guesses ahead, which never changes an answer: "auto" (NULL), "off", "lookup", "draft", "mtp" */
+        *speculate;    /* who guesses ahead, which never changes an answer: "auto" (NULL), "off", "lookup", "draft", "mtp", "eagle" */
     const char *draft; /* a smaller model with the same vocabulary that guesses; NULL: none */
 } hearth_model_options;
 

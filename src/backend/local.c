@@ -42,7 +42,7 @@ int local_wait(nn_exec *x, nn_ticket ticket, err *e) {
 int local_fetch(nn_exec *x, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e) {
     const local_exec *l = (const local_exec *)x;
     const nn_tape    *t = x->model->tape;
-    nn_buf            b = what == NN_FETCH_LOGITS ? t->logits : t->hidden;
+    nn_buf            b = nn_fetch_buf(t, what);
     int64_t           width = t->bufs[b].width, rows = local_rows(l, b);
     if (first < 0 || n < 0 || n > rows || first > rows - n)
         return err_set(e, ERR_ARG, "%lld rows from row %lld on; there are %lld", (long long)n, (long long)first,

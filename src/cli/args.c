@@ -77,7 +77,30 @@ static const struct {
     { "-ctv", "kv-v" },
     { "--cache-type-k", "kv-k" },
     { "--cache-type-v", "kv-v" },
+    { "-md", "draft" },
+    { "--model-draft", "draft" },
+    { "--spec-draft-model", "draft" },
+    { "--spec-type", "speculate" },
+    { "--draft-n", "draft-max" },
+    { "--spec-draft-n-max", "draft-max" },
 };
+
+/* And for who guesses ahead. */
+static const char *drafter_elsewhere(const char *value) {
+    static const char *const known[][2] = { { "none", "off" },
+                                            { "draft-simple", "draft" },
+                                            { "draft-model", "draft" },
+                                            { "draft-mtp", "mtp" },
+                                            { "draft-eagle3", "eagle" },
+                                            { "eagle3", "eagle" },
+                                            { "ngram-simple", "lookup" },
+                                            { "ngram-mod", "lookup" },
+                                            { "ngram", "lookup" } };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(value, known[i][0]) == 0) return known[i][1];
+    }
+    return value;
+}
 
 /* The option that text is another name of; NULL: it is none of these, or the command does not have it. */
 static const cli_option *find_elsewhere(const cli_command *c, const char *text) {
@@ -116,6 +139,7 @@ static int take_option(cli_args *a, int argc, char **argv, int *i) {
         if (*i + 1 >= argc) return cli_usage_error(a, "--%s needs a value: %s", o->name, o->value_name);
         value = argv[++*i];
     }
+    if (value && strcmp(o->name, "speculate") == 0) value = drafter_elsewhere(value);
     if (value && !value_ok(o, value)) return cli_usage_error(a, "--%s: '%s' is not a number", o->name, value);
     if (a->n_set == MAX_SET) return cli_usage_error(a, "there are too many options");
     a->set[a->n_set++] = (set_option){ o, value };

@@ -79,7 +79,7 @@ static const config_key keys[] = {
     { .path = "license", .type = CONFIG_TEXT, .help = "text of the licence, printed by hearth show" },
     { .path = "speculate",
       .type = CONFIG_CHOICE,
-      .choices = "auto|off|lookup|draft|mtp",
+      .choices = "auto|off|lookup|draft|mtp|eagle",
       .help = "who guesses what comes next, which makes answers faster and never changes them",
       .env = "HEARTH_SPECULATE",
       .flag = "speculate" },

@@ -311,7 +311,7 @@ static const config_key keys[] = {
 
     { .path = "speculative.type",
       .type = CONFIG_CHOICE,
-      .choices = "auto|off|lookup|draft|mtp",
+      .choices = "auto|off|lookup|draft|mtp|eagle",
       .dflt = "auto",
       .help = "who guesses: auto is everybody there is; lookup copies from the text so far, draft asks a model's draft",
       .env = "HEARTH_SPECULATE",

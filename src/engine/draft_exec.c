@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/draft_exec.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 nn_batch draft_exec_batch(draft_exec *x) {
@@ -38,14 +39,35 @@ static int32_t likeliest(const float *row, int64_t n) {
     return (int32_t)best;
 }
 
-int32_t draft_exec_pick(draft_exec *x, const draft_seq *s, int out_row, int n_tokens) {
-    sampling_result  got;
-    sampling_request q = { .logits = x->row, .position = (uint64_t)n_tokens };
-    if (x->exec->backend->fetch(x->exec, NN_FETCH_LOGITS, out_row, 1, x->row, NULL) < 0) return -1;
-    const sampling_params *p = s->sampler ? sampler_params(s->sampler) : NULL;
-    for (int64_t i = x->n_rows; i < x->n_vocab; i++) x->row[i] = x->row[0] - 1e9f; /* tokens that it does not have */
-    if (!p || p->temperature <= 0 || p->mirostat) return likeliest(x->row, x->n_vocab);
-    return sampler_pick(s->sampler, x->work, &q, &got, NULL) < 0 ? -1 : got.token;
+/* The row in the engine's vocabulary; tokens that this one does not have are out of the question. */
+static bool fetch_row(draft_exec *x, int out_row) {
+    float *to = x->ids ? x->said : x->row;
+    if (x->exec->backend->fetch(x->exec, NN_FETCH_LOGITS, out_row, 1, to, NULL) < 0) return false;
+    float none = to[0] - 1e9f;
+    for (int64_t i = x->ids ? 0 : x->n_rows; i < x->n_vocab; i++) x->row[i] = none;
+    for (int64_t i = 0; x->ids && i < x->n_rows; i++) x->row[x->ids[i]] = x->said[i];
+    return true;
+}
+
+/* Whether a token's share of the row is smaller. */
+static bool unlikely(const float *row, int64_t n, int32_t token, float p_min) {
+    double sum = 0;
+    if (p_min <= 0) return false;
+    for (int64_t i = 0; i < n; i++) sum += exp((double)row[i] - (double)row[token]);
+    return 1.0 < (double)p_min * sum;
+}
+
+int32_t draft_exec_pick(draft_exec *x, const draft_ask *a, int out_row) {
+    sampling_result        got = { 0 };
+    sampling_request       q = { .logits = x->row, .position = (uint64_t)(a->seq.n_tokens + a->n) };
+    const sampling_params *p = a->seq.sampler ? sampler_params(a->seq.sampler) : NULL;
+    if (!fetch_row(x, out_row)) return -1;
+    if (!p || p->temperature <= 0 || p->mirostat)
+        got.token = likeliest(x->row, x->n_vocab);
+    else if (sampler_pick(a->seq.sampler, x->work, &q, &got, NULL) < 0)
+        return -1;
+    if (got.token < 0 || got.token >= x->n_vocab) return -1;
+    return unlikely(x->row, x->n_vocab, got.token, a->p_min) ? -1 : got.token;
 }
 
 void draft_measure(double *known, double seconds, int n) {
@@ -56,6 +78,7 @@ void draft_measure(double *known, double seconds, int n) {
 static bool take_arrays(draft_exec *x) {
     size_t tokens = (size_t)x->step_tokens, seats = (size_t)x->n_places;
     bool   ok = (x->row = calloc((size_t)(x->n_vocab > x->n_rows ? x->n_vocab : x->n_rows), sizeof *x->row));
+    ok = ok && (x->said = calloc((size_t)x->n_rows, sizeof *x->said));
     ok = ok && (x->token = calloc(tokens, sizeof *x->token)) && (x->pos = calloc(tokens, sizeof *x->pos));
     ok = ok && (x->seq_of = calloc(tokens, sizeof *x->seq_of));
     ok = ok && (x->q_start = calloc(seats + 1, sizeof *x->q_start)) && (x->kv_len = calloc(seats, sizeof *x->kv_len));
@@ -80,7 +103,7 @@ nn_exec_options draft_model_options(const draft_model_shape *s) {
 }
 
 int draft_exec_open(draft_exec *x, const nn_device *device, const nn_backend *backend, const nn_model *m,
-                    const draft_model_shape *shape, err *e) {
+                    const int32_t *ids, const draft_model_shape *shape, err *e) {
     nn_exec_options o = draft_model_options(shape);
     int             rc;
     *x = (draft_exec){ .n_places = shape->n_places,
@@ -88,6 +111,7 @@ int draft_exec_open(draft_exec *x, const nn_device *device, const nn_backend *ba
                        .max_pages = o.limits.max_pages,
                        .step_tokens = shape->step_tokens,
                        .n_vocab = shape->n_vocab,
+                       .ids = ids,
                        .n_rows = m->tape->bufs[m->tape->logits].width };
     if (!take_arrays(x)) return err_set_nomem(e);
     if ((rc = sampling_work_open(&x->work, (size_t)x->n_vocab, e)) < 0) return rc;
@@ -98,6 +122,7 @@ void draft_exec_close(draft_exec *x) {
     nn_exec_free(x->exec);
     sampling_work_free(x->work);
     free(x->row);
+    free(x->said);
     free(x->token);
     free(x->pos);
     free(x->seq_of);

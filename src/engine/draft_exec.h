@@ -17,12 +17,13 @@ typedef struct draft_exec {
     sampling_work *work;
     int            n_places, n_ctx, max_pages, step_tokens;
     int64_t        n_vocab, n_rows; /* n_vocab: of the engine's model; n_rows: of this one's logits */
-    float         *row;
+    const int32_t *ids;             /* the engine's token that each logit is for; NULL: its own number */
+    float         *row, *said;      /* of the engine's vocabulary; of this one's where they are numbered differently */
     int32_t       *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *pages;
 } draft_exec;
 
 int  draft_exec_open(draft_exec *x, const nn_device *device, const nn_backend *backend, const nn_model *m,
-                     const draft_model_shape *shape, err *e);
+                     const int32_t *ids, const draft_model_shape *shape, err *e);
 void draft_exec_close(draft_exec *x); /* accepts a zeroed or half-opened one */
 
 /* An empty batch over its arrays. */
@@ -31,8 +32,8 @@ nn_batch draft_exec_batch(draft_exec *x);
  * the rows' tokens. */
 void draft_exec_add(draft_exec *x, nn_batch *b, int seat, int from, int n, bool out);
 
-/* The token that the request would draw from an output row, behind so many tokens; -1: none. */
-int32_t draft_exec_pick(draft_exec *x, const draft_seq *s, int out_row, int n_tokens);
+/* The token that the request would draw from an output row behind the draft so far; -1: none, or it is too unlikely. */
+int32_t draft_exec_pick(draft_exec *x, const draft_ask *a, int out_row);
 
 /* A running mean of seconds per token; single slow ones count little. */
 void draft_measure(double *known, double seconds, int n);

@@ -74,8 +74,8 @@ static bool step(model_drafter *d, draft_ask *asks, int n_asks) {
     bool more = false;
     for (int k = 0; k < n; k++) {
         draft_ask *a = &asks[d->asked[k]];
-        int32_t    t = draft_exec_pick(&d->x, &a->seq, k, a->seq.n_tokens + a->n);
-        if (t < 0 || t >= d->x.n_vocab) {
+        int32_t    t = draft_exec_pick(&d->x, a, k);
+        if (t < 0) {
             a->most = a->n;
             continue;
         }
@@ -132,7 +132,7 @@ int draft_model_open(drafter **out, const nn_device *device, const nn_backend *b
     if (!d) return err_set_nomem(e);
     d->base =
         (drafter){ .name = "draft", .costs = true, .begin = model_begin, .propose = model_propose, .free = model_free };
-    rc = draft_exec_open(&d->x, device, backend, m, shape, e);
+    rc = draft_exec_open(&d->x, device, backend, m, NULL, shape, e);
     if (rc == 0 && !take_places(d)) rc = err_set_nomem(e);
     if (rc < 0) {
         model_free(&d->base);

@@ -100,8 +100,8 @@ static bool feed(next_drafter *d, nn_batch *b, const draft_ask *a) {
 static bool take(next_drafter *d, draft_ask *a, int out_row) {
     place *p = &d->places[a->seq.seat];
     if (p->at == a->seq.n_tokens + a->n) {
-        int32_t t = draft_exec_pick(&d->x, &a->seq, out_row, p->at);
-        if (t < 0 || t >= d->x.n_vocab) return false;
+        int32_t t = draft_exec_pick(&d->x, a, out_row);
+        if (t < 0) return false;
         a->draft[a->n++] = t;
     }
     return a->n < a->most && d->x.exec->backend->fetch(d->x.exec, NN_FETCH_HIDDEN, out_row, 1, p->chain, NULL) == 0;
@@ -200,7 +200,7 @@ int draft_next_open(drafter **out, const nn_device *device, const nn_backend *ba
     *out = NULL;
     next_drafter *d = calloc(1, sizeof *d);
     if (!d) return err_set_nomem(e);
-    d->base = (drafter){ .name = "mtp",
+    d->base = (drafter){ .name = head->reads == NN_FETCH_INNER ? "eagle" : "mtp",
                          .costs = true,
                          .reads = READ_ROWS,
                          .begin = next_begin,
@@ -208,7 +208,7 @@ int draft_next_open(drafter **out, const nn_device *device, const nn_backend *ba
                          .propose = next_propose,
                          .free = next_free };
     d->head = head;
-    int rc = draft_exec_open(&d->x, device, backend, head->model, &s, e);
+    int rc = draft_exec_open(&d->x, device, backend, head->model, head->ids, &s, e);
     if (rc == 0 && !take_places(d)) rc = err_set_nomem(e);
     if (rc < 0) {
         next_free(&d->base);

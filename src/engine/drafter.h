@@ -37,6 +37,7 @@ typedef struct draft_ask {
     draft_seq seq;
     int32_t  *draft;
     int       n, most;
+    float     p_min; /* one that computes stops at a token that it finds less likely than this */
     int       grade; /* set by propose: 0 is the poorest */
 } draft_ask;
 
@@ -45,7 +46,7 @@ struct drafter {
     const char *name;
     bool        costs;   /* guessing takes time that has to be weighed: depth is chosen first, then it is asked */
     double      guess_s; /* then: seconds per drafted token, as it measured lately; 0: not known */
-    int         reads;   /* how many hidden states before the newest token it wants to see; 0: none */
+    int reads; /* how many hidden states before the newest token it wants to see (of engine_options.next); 0: none */
     void (*begin)(drafter *d, const draft_seq *s); /* a sequence takes a seat. NULL: nothing to do */
     /* The model's hidden states of n positions of its text, in order; a position that comes again counts anew, and so do
      * all behind it. NULL: it reads none. */

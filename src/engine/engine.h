@@ -34,8 +34,11 @@ typedef enum engine_speculate {
     ENGINE_SPECULATE_LOOKUP, /* what stood in the text before */
     ENGINE_SPECULATE_DRAFT,  /* the draft model */
     ENGINE_SPECULATE_MTP,    /* the model's head for further tokens */
+    ENGINE_SPECULATE_EAGLE,  /* a head of EAGLE-3 */
     ENGINE_SPECULATE_COUNT
 } engine_speculate;
+
+enum { ENGINE_DRAFT_PLACES = 8 };
 
 typedef struct engine_options {
     int        n_ctx;          /* positions of one sequence; 0: the model's own, or what the cache has room for */
@@ -59,7 +62,7 @@ typedef struct engine_options {
     int              draft_max;    /* tokens of one draft; 0: 16, at most DRAFT_MOST */
     bool             draft_always; /* as deep as there are drafts, whether it pays or not: for tests */
     const nn_model  *draft_model;  /* of the same vocabulary; NULL: none. Must outlive the engine */
-    const nn_next   *next;         /* the model's head for further tokens; NULL: none. Likewise */
+    const nn_next   *next;         /* a head that goes on from its states; NULL: none. Likewise */
     drafter         *drafter;      /* asked before all others: for tests and measurements. Belongs to the caller */
 
     const char       *device;  /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */
@@ -180,17 +183,19 @@ typedef struct engine_request {
     bool                  keep_special; /* special tokens appear in the text */
     bool                  no_drafts;    /* nobody drafts for it */
     int                   draft_max;    /* tokens of one draft; 0: the engine's */
-    const int32_t        *hint;         /* what the answer may look like: drafts are taken from it. NULL: nothing */
-    size_t                n_hint;
-    const int32_t        *shown; /* special tokens that appear in the text although keep_special is not set */
-    size_t                n_shown;
-    bool                  no_cache; /* neither use nor leave anything in the prefix tree */
-    const int32_t        *marks;    /* rising positions where later requests are likely to branch (message ends) */
-    size_t                n_marks;
-    uint64_t              client;    /* shares are fair between clients; 0: all that do not say */
-    engine_guide         *guide;     /* NULL: free text; belongs to the engine once engine_submit succeeded */
-    engine_pooling        pooling;   /* not NONE: an embedding is made, nothing is generated */
-    bool                  normalize; /* the vector has length 1 */
+    int                   draft_min;    /* a draft with fewer tokens is left out, forced ones aside */
+    float          draft_p_min; /* a drafter that computes stops at a token that it finds less likely; 0: never */
+    const int32_t *hint;        /* what the answer may look like: drafts are taken from it. NULL: nothing */
+    size_t         n_hint;
+    const int32_t *shown; /* special tokens that appear in the text although keep_special is not set */
+    size_t         n_shown;
+    bool           no_cache; /* neither use nor leave anything in the prefix tree */
+    const int32_t *marks;    /* rising positions where later requests are likely to branch (message ends) */
+    size_t         n_marks;
+    uint64_t       client;    /* shares are fair between clients; 0: all that do not say */
+    engine_guide  *guide;     /* NULL: free text; belongs to the engine once engine_submit succeeded */
+    engine_pooling pooling;   /* not NONE: an embedding is made, nothing is generated */
+    bool           normalize; /* the vector has length 1 */
     int pool_from; /* MEAN, MAX, SUM: the first position that counts; a prompt in front of the text may not */
     int second;    /* where the second text of a pair begins; 0: there is one text */
     void (*on_event)(void *ctx, const engine_event *ev);
@@ -226,6 +231,8 @@ typedef struct engine_stats {
     uint64_t evictions; /* cached pages that made room for others */
 
     uint64_t drafts, drafted, accepted; /* drafts that were evaluated; their tokens; and those that were right */
+    /* The same by place in the draft: tokens that stood there, and those that were right. The last one counts all behind. */
+    uint64_t drafted_at[ENGINE_DRAFT_PLACES], accepted_at[ENGINE_DRAFT_PLACES];
 
     size_t pages_bytes, heap_bytes; /* taken when it was opened: as in engine_memory */
 } engine_stats;

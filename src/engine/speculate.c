@@ -33,7 +33,10 @@ static bool wants(const engine *g, engine_speculate kind) {
 
 bool speculate_asks_model(const engine *g) { return g->o.draft_model && wants(g, ENGINE_SPECULATE_DRAFT) && !g->whole; }
 
-bool speculate_asks_head(const engine *g) { return g->o.next && wants(g, ENGINE_SPECULATE_MTP) && !g->whole; }
+bool speculate_asks_head(const engine *g) {
+    const nn_next *x = g->o.next;
+    return x && wants(g, x->reads == NN_FETCH_INNER ? ENGINE_SPECULATE_EAGLE : ENGINE_SPECULATE_MTP) && !g->whole;
+}
 
 /* It serves as many sequences as fit into as many positions as the engine itself can hold. */
 draft_model_shape speculate_draft_shape(const engine *g, int n_pages) {
@@ -81,8 +84,9 @@ static bool open_reading(engine *g) {
     for (int i = 0; i < p->n_drafters; i++) {
         if (p->drafters[i]->reads > p->reads) p->reads = p->drafters[i]->reads;
     }
-    return p->reads == 0 ||
-           (p->seen = calloc((size_t)(p->reads + DRAFT_MOST + 1) * (size_t)g->n_hidden, sizeof *p->seen));
+    if (p->reads == 0) return true;
+    size_t width = (size_t)nn_exec_width(g->exec, g->o.next->reads);
+    return (p->seen = calloc((size_t)(p->reads + DRAFT_MOST + 1) * width, sizeof *p->seen)) != NULL;
 }
 
 int speculate_open(engine *g, int n_pages, err *e) {
@@ -167,7 +171,7 @@ int speculate_wants(const engine *g, const sequence *s, int position, int n) {
 void speculate_show(engine *g, const sequence *s, int first, int n, int position) {
     speculation *p = &g->spec;
     if (p->reads == 0 || s->seat < 0 || n == 0) return;
-    if (g->backend->fetch(g->exec, NN_FETCH_HIDDEN, first, n, p->seen, NULL) < 0) return;
+    if (g->backend->fetch(g->exec, g->o.next->reads, first, n, p->seen, NULL) < 0) return;
     draft_seq d = seq_of(s);
     for (int i = 0; i < p->n_drafters; i++) {
         if (p->drafters[i]->see) p->drafters[i]->see(p->drafters[i], &d, position, n, p->seen);
@@ -258,12 +262,14 @@ static void guess(engine *g, int drafter_index, int n) {
     draft_ask    asks[DEPTH_ROWS];
     int          of[DEPTH_ROWS], n_asks = 0;
     for (int i = 0; i < n; i++) {
-        if (p->from[i] != drafter_index || p->offers[i].take <= p->who[i]->draft.n) continue;
+        int more = p->offers[i].take - p->who[i]->draft.n;
+        if (p->from[i] != drafter_index || more <= 0 || more < p->who[i]->request->r.draft_min) continue;
         of[n_asks] = i;
         asks[n_asks++] = (draft_ask){ .seq = seq_of(p->who[i]),
                                       .draft = p->who[i]->draft.tokens,
                                       .n = p->who[i]->draft.n,
-                                      .most = p->offers[i].take };
+                                      .most = p->offers[i].take,
+                                      .p_min = p->who[i]->request->r.draft_p_min };
     }
     if (n_asks == 0) return;
     p->drafters[drafter_index]->propose(p->drafters[drafter_index], asks, n_asks);
@@ -288,6 +294,7 @@ static void settle_draft(engine *g, sequence *s, int take) {
     if (s->guide.guide) draft_guide_back(s);
     if (d->n > take) d->n = take;
     if (d->n_forced > d->n) d->n_forced = d->n;
+    if (d->n - d->n_forced < s->request->r.draft_min) d->n = d->n_forced;
     while (d->n > 0 && !cache_grow(&g->cache, &s->tables, s->n_tokens + d->n)) d->n--;
     if (d->n > 0 && !make_twin(g, s)) d->n = 0;
 }
@@ -338,6 +345,11 @@ void speculate_learn(engine *g, sequence *s, int accepted) {
         g->counts.drafts++;
         g->counts.drafted += (uint64_t)d->n;
         g->counts.accepted += (uint64_t)accepted;
+        for (int i = 0; i < d->n; i++) {
+            int place = i < ENGINE_DRAFT_PLACES ? i : ENGINE_DRAFT_PLACES - 1;
+            g->counts.drafted_at[place]++;
+            g->counts.accepted_at[place] += i < accepted;
+        }
         s->usage.drafted_tokens += d->n;
         s->usage.accepted_tokens += accepted;
     }

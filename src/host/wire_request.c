@@ -111,6 +111,8 @@ static const wire_field request_fields[] = {
     WIRE_BOOL(runtime_request, own_lora, "lora"),
     WIRE_BOOL(runtime_request, no_drafts, "no_drafts"),
     WIRE_COUNTER(runtime_request, draft_max, "draft_max"),
+    WIRE_COUNTER(runtime_request, draft_min, "draft_min"),
+    WIRE_FLOAT(runtime_request, draft_p_min, "draft_p_min"),
     WIRE_TEXT(runtime_request, prediction, "prediction", WIRE_MAX_DOWN),
     WIRE_ENUM(runtime_request, pooling, "pooling", RUNTIME_POOL_MAX + 1),
     WIRE_ANY_INT(runtime_request, dimensions, "dimensions"),

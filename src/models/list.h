@@ -12,4 +12,7 @@ extern const nn_arch models_siglip, models_clip, models_pixtral_tower;
 extern const nn_arch models_projector_gemma3, models_projector_llava, models_projector_idefics3,
     models_projector_mistral3;
 
+/* A head that goes on from another model's inner states. */
+extern const nn_arch models_eagle3;
+
 #endif

@@ -42,9 +42,13 @@ int nn_exec_move(nn_exec *x, const nn_move *moves, int n, err *e) {
     return rc < 0 ? rc : x->backend->wait(x, ticket, e);
 }
 
+nn_buf nn_fetch_buf(const nn_tape *t, nn_fetch_what what) {
+    return what == NN_FETCH_LOGITS ? t->logits : what == NN_FETCH_HIDDEN ? t->hidden : t->inner;
+}
+
 int64_t nn_exec_width(const nn_exec *x, nn_fetch_what what) {
     const nn_tape *t = x->model->tape;
-    return t->bufs[what == NN_FETCH_LOGITS ? t->logits : t->hidden].width;
+    return t->bufs[nn_fetch_buf(t, what)].width;
 }
 
 int nn_exec_check(const nn_exec *x, const nn_batch *b, err *e) {

@@ -128,7 +128,10 @@ enum { NN_HOST = -1 };
 typedef enum nn_fetch_what {
     NN_FETCH_LOGITS, /* [n_out - n_hidden][n_vocab] */
     NN_FETCH_HIDDEN, /* [n_out][width]: what the head reads */
+    NN_FETCH_INNER,  /* [n_out][width]: what was made of inner states for a further head (nn_tape_tap) */
 } nn_fetch_what;
+
+nn_buf nn_fetch_buf(const nn_tape *t, nn_fetch_what what); /* where they are; 0: the model has none */
 
 /* --- the backend ------------------------------------------------------------------------------------------------ */
 

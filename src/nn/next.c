@@ -10,8 +10,8 @@
 
 /* What a head has beside the block of its family. */
 typedef struct next_parts {
-    const nn_vec *norms; /* of the embedding, then of the hidden state */
-    nn_linear     join;  /* puts the two together */
+    const nn_vec *enorm, *hnorm;
+    nn_linear     join; /* puts the two together */
     const nn_vec *norm;
     const nn_mat *embd; /* the model's, or its own */
     nn_linear     head;
@@ -31,24 +31,8 @@ static bool find_layer(nn_binder *b, int n_layer, bool *alone) {
     return own || nn_bind_exists(b, "nextn.eh_proj", "eh_proj");
 }
 
-/* Two vectors as one. */
-static const nn_vec *join_vecs(nn_binder *b, const nn_vec *x, const nn_vec *y) {
-    if (b->failed) return NULL;
-    float  *data = arena_calloc(b->mem, (size_t)(x->n + y->n), sizeof *data);
-    nn_vec *v = arena_calloc(b->mem, 1, sizeof *v);
-    if (!data || !v) {
-        bind_fail(b, ERR_NOMEM, "out of memory");
-        return NULL;
-    }
-    memcpy(data, x->data, (size_t)x->n * sizeof *data);
-    memcpy(data + x->n, y->data, (size_t)y->n * sizeof *data);
-    *v = (nn_vec){ x->name, x->n + y->n, data };
-    return v;
-}
-
 static void bind_parts(nn_binder *b, next_parts *p, const nn_model *target, const nn_dims *d) {
     const nn_ends *ends = target->net.top;
-    const nn_vec  *enorm, *hnorm;
     unsigned       flags = target->arch->next_norms;
     int            n = d->n_embd;
     char           layer[sizeof b->hf_prefix];
@@ -56,12 +40,11 @@ static void bind_parts(nn_binder *b, next_parts *p, const nn_model *target, cons
     nn_bind_linear(b, &p->head, "nextn.shared_head_head", "shared_head.head", n, d->n_vocab, NN_OPTIONAL | NN_AT_LEAST);
     snprintf(layer, sizeof layer, "%s", b->hf_prefix);
     if (strncmp(layer, "mtp.", 4) == 0) b->hf_prefix[0] = '\0';
-    nn_bind_vec(b, &enorm, "nextn.enorm.weight", "enorm|mtp.pre_fc_norm_embedding", n, flags);
-    nn_bind_vec(b, &hnorm, "nextn.hnorm.weight", "hnorm|mtp.pre_fc_norm_hidden", n, flags);
+    nn_bind_vec(b, &p->enorm, "nextn.enorm.weight", "enorm|mtp.pre_fc_norm_embedding", n, flags);
+    nn_bind_vec(b, &p->hnorm, "nextn.hnorm.weight", "hnorm|mtp.pre_fc_norm_hidden", n, flags);
     nn_bind_vec(b, &p->norm, "nextn.shared_head_norm.weight", "shared_head.norm|mtp.norm", n, flags);
     nn_bind_linear(b, &p->join, "nextn.eh_proj", "eh_proj|mtp.fc", 2 * n, n, 0);
     snprintf(b->hf_prefix, sizeof b->hf_prefix, "%s", layer);
-    p->norms = join_vecs(b, enorm, hnorm);
     if (!p->embd) p->embd = ends->embd;
     if (!p->head.w) p->head = ends->head;
 }
@@ -70,8 +53,9 @@ static int record(nn_model *m, const next_parts *p, err *e) {
     const nn_dims *d = m->dims;
     int            rc = nn_tape_open(&m->tape, &m->mem, m->state, 1, e);
     if (rc < 0) return rc;
-    nn_buf in = nn_input(m->tape, 2 * (int64_t)d->n_embd);
-    nn_buf x = nn_project(m->tape, nn_rms_norm_groups(m->tape, in, d->n_embd, p->norms, d->eps), p->join);
+    nn_buf        in = nn_input(m->tape, 2 * (int64_t)d->n_embd);
+    const nn_vec *norms = nn_join_vecs(m->tape, p->enorm, p->hnorm);
+    nn_buf        x = nn_project(m->tape, nn_rms_norm_groups(m->tape, in, d->n_embd, norms, d->eps), p->join);
     m->arch->block(m->tape, 0, x, m->net.hp, m->net.layers);
     nn_logits(m->tape, nn_rms_norm(m->tape, nn_outputs(m->tape, x), p->norm, d->eps), p->head, 1.0f, 0.0f);
     if (!m->tape->failed) return 0;
@@ -97,6 +81,8 @@ static int bind_and_record(nn_next *x, nn_binder *b, const nn_model *target, nn_
     m->state[0] = m->arch->state(m->net.hp, last);
     d->n_layer = 1;
     x->embd = p.embd;
+    x->scale = 1.0f;
+    x->reads = NN_FETCH_HIDDEN;
     x->n_hidden = d->n_embd;
     return record(m, &p, e);
 }
@@ -183,4 +169,5 @@ void nn_next_embed(const nn_next *x, int32_t token, float *out) {
         memset(out, 0, (size_t)x->n_hidden * sizeof *out);
     else
         tensor_mat_dequant_row(x->embd->at, 0, token, out);
+    for (int i = 0; i < x->n_hidden && x->scale != 1.0f; i++) out[i] *= x->scale;
 }

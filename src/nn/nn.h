@@ -426,6 +426,9 @@ nn_buf nn_outputs(nn_tape *t, nn_buf x); /* the rows whose logits are wanted */
 /* Last. scale 0: 1. A head that was not bound is none: see nn_vectors. */
 void nn_logits(nn_tape *t, nn_buf x, nn_linear head, float scale, float softcap);
 void nn_vectors(nn_tape *t, nn_buf x); /* last, of a model without a head: its rows are the result */
+void nn_hand_on(nn_tape *t, nn_buf x); /* after nn_logits: these output rows are fetched as the hidden state instead */
+/* One vector behind the other: the weights of two groups of a norm. */
+const nn_vec *nn_join_vecs(nn_tape *t, const nn_vec *a, const nn_vec *b);
 
 /* --- a family --------------------------------------------------------------------------------------------------- */
 
@@ -498,6 +501,19 @@ typedef struct nn_tower_top {
     const nn_vec *class_row; /* a row that is no patch and goes first; NULL: none */
 } nn_tower_top;
 nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */
+
+/* A head of EAGLE-3 is a part, too (nn/next.h): its hparams begin with nn_eagle_dims, its top with nn_eagle_top. */
+enum { NN_EAGLE_TAPS = 3 };
+typedef struct nn_eagle_dims {
+    nn_dims d;
+    int     n_target, n_words;   /* width of the model's inner states; tokens that the head can say */
+    int     taps[NN_EAGLE_TAPS]; /* layers of the model whose inputs it reads; -1: the published choice */
+} nn_eagle_dims;
+typedef struct nn_eagle_top {
+    const nn_mat *embd; /* NULL: the model's */
+    const nn_mat *fc;   /* [n_embd][NN_EAGLE_TAPS * n_target] */
+    const nn_vec *norm_embd, *norm_state;
+} nn_eagle_top;
 
 /* --- parts that many families share ------------------------------------------------------------------------------ */
 

@@ -69,6 +69,7 @@ int nn_plan_arena(nn_plan *p, const nn_tape *t, const nn_limits *l, arena *mem, 
     }
     if (t->logits) lives[t->logits].last = t->n_ops;
     if (t->hidden) lives[t->hidden].last = t->n_ops;
+    if (t->inner) lives[t->inner].last = t->n_ops;
     for (int b = 1; b < t->n_bufs; b++) { /* buffers are numbered in the order of their first use */
         if (lives[b].last < 0) continue;
         /* Those that died long ago cannot matter again: births rise. Keep the list short. */

@@ -672,3 +672,23 @@ void nn_vectors(nn_tape *t, nn_buf x) {
         fail(t, "vectors: of output rows only (nn_outputs)");
     t->hidden = x;
 }
+
+void nn_hand_on(nn_tape *t, nn_buf x) {
+    if (t->failed) return;
+    if (x <= 0 || x >= t->n_bufs || t->bufs[x].rows != NN_ROWS_OUTPUTS) fail(t, "only output rows are handed on");
+    t->hidden = x;
+}
+
+const nn_vec *nn_join_vecs(nn_tape *t, const nn_vec *a, const nn_vec *b) {
+    if (t->failed) return NULL;
+    float  *data = arena_calloc(t->mem, (size_t)(a->n + b->n), sizeof *data);
+    nn_vec *v = arena_calloc(t->mem, 1, sizeof *v);
+    if (!data || !v) {
+        fail(t, "%s: out of memory", a->name);
+        return NULL;
+    }
+    memcpy(data, a->data, (size_t)a->n * sizeof *data);
+    memcpy(data + a->n, b->data, (size_t)b->n * sizeof *data);
+    *v = (nn_vec){ a->name, a->n + b->n, data };
+    return v;
+}

@@ -141,12 +141,16 @@ struct nn_tape {
     const nn_state *state;          /* [n_layer]: what the layers declared, to check ops against */
     int             n_axes;         /* of positions that its rotations know; 0: they take the position itself */
     nn_buf          hidden, logits; /* what the head reads (after the last norm), and what it makes of it; 0: no head */
+    nn_buf          inner;          /* what a further head makes of inner states (nn_tape_tap); 0: nothing */
     err             error;
     bool            failed;
 };
 
 int         nn_tape_open(nn_tape **out, arena *mem, const nn_state *state, int n_layer, err *e);
 const char *nn_op_name(nn_op_kind kind);
+/* Adds what a head reads that goes on from inner states: for each of these layers, in rising order, its input times a
+ * matrix, added up to output rows. Fails by name where the inputs of layers are not one stream of sums. */
+int nn_tape_tap(nn_tape *t, const int *layers, const nn_linear *w, int n, err *e);
 /* One line per op: number, name, buffers with widths, weights with types, parameters. */
 void nn_tape_print(const nn_tape *t, str *out);
 void nn_op_print(const nn_tape *t, const nn_op *op, str *out);

@@ -16,7 +16,7 @@
 
 enum { MAX_PADDING = 128, MARKERS = 5 };
 
-static const char *const names[ENGINE_SPECULATE_COUNT] = { "off", "auto", "lookup", "draft", "mtp" };
+static const char *const names[ENGINE_SPECULATE_COUNT] = { "off", "auto", "lookup", "draft", "mtp", "eagle" };
 
 int runtime_speculate(const char *name, engine_speculate *out, err *e) {
     for (int i = 0; i < ENGINE_SPECULATE_COUNT; i++) {
@@ -24,7 +24,7 @@ int runtime_speculate(const char *name, engine_speculate *out, err *e) {
         *out = (engine_speculate)i;
         return 0;
     }
-    return err_set(e, ERR_ARG, "speculate: '%.40s' is not off, auto, lookup, draft or mtp", name);
+    return err_set(e, ERR_ARG, "speculate: '%.40s' is not off, auto, lookup, draft, mtp or eagle", name);
 }
 
 static bool same_ends(const tok *a, const tok *b) {
@@ -58,28 +58,31 @@ static bool draft_wants(engine_speculate chosen, engine_speculate kind) {
     return chosen == ENGINE_SPECULATE_AUTO || chosen == kind;
 }
 
-/* What the named file is: a head for further tokens has nothing else in it. */
-static int open_named(draft_files *d, const nn_model *m, const char *path, bool head, bool model, err *e) {
+/* What the named file is: a head has nothing else in it. */
+static int open_named(draft_files *d, nn_model *m, const char *path, engine_speculate who, err *e) {
     err why = { 0 };
     int rc = model_file_open(&d->file, path, e), as_head = 0;
     if (rc < 0) return rc;
-    if (head) as_head = nn_next_open(&d->next, m, d->file, &why);
+    if (nn_eagle_is(d->file)) {
+        if (draft_wants(who, ENGINE_SPECULATE_EAGLE)) return nn_eagle_open(&d->next, m, d->file, &models_eagle3, e);
+        return err_set(e, ERR_ARG, "this is a head of EAGLE-3, which speculate does not ask for");
+    }
+    if (draft_wants(who, ENGINE_SPECULATE_MTP)) as_head = nn_next_open(&d->next, m, d->file, &why);
     if (d->next && d->next->alone) return 0;
     nn_next_free(d->next);
     d->next = NULL;
-    if (model) return nn_model_open(&d->model, d->file, models_list, NULL, e);
+    if (draft_wants(who, ENGINE_SPECULATE_DRAFT)) return nn_model_open(&d->model, d->file, models_list, NULL, e);
     if (as_head < 0) *e = why;
-    return as_head < 0 ? as_head
-                       : err_set(e, ERR_UNSUPPORTED, "this is not a file with a head for further tokens alone");
+    return as_head < 0 ? as_head : err_set(e, ERR_UNSUPPORTED, "this is not a file with a head of that kind alone");
 }
 
-int draft_files_open(draft_files *d, const nn_model *m, const char *path, engine_speculate who, err *e) {
-    bool head = draft_wants(who, ENGINE_SPECULATE_MTP), model = draft_wants(who, ENGINE_SPECULATE_DRAFT);
-    int  rc = 0;
+int draft_files_open(draft_files *d, nn_model *m, const char *path, engine_speculate who, err *e) {
+    int rc = 0;
     *d = (draft_files){ 0 };
-    if (path && (head || model)) rc = open_named(d, m, path, head, model, e);
+    if (who == ENGINE_SPECULATE_OFF || who == ENGINE_SPECULATE_LOOKUP) return 0;
+    if (path) rc = open_named(d, m, path, who, e);
     if (rc < 0) return err_wrap(e, rc, "draft model %s", path);
-    return head && !d->next ? nn_next_open(&d->next, m, NULL, e) : 0;
+    return draft_wants(who, ENGINE_SPECULATE_MTP) && !d->next ? nn_next_open(&d->next, m, NULL, e) : 0;
 }
 
 void draft_files_close(draft_files *d) {
@@ -97,6 +100,8 @@ int draft_open(runtime *r, const runtime_settings *s, engine_options *g, err *e)
     if (s->draft_max > 0) g->draft_max = s->draft_max;
     if (g->speculate == ENGINE_SPECULATE_DRAFT && !s->draft)
         return err_set(e, ERR_ARG, "speculate: draft needs a draft model (--draft)");
+    if (g->speculate == ENGINE_SPECULATE_EAGLE && !s->draft)
+        return err_set(e, ERR_ARG, "speculate: eagle needs a head (--draft)");
     if ((rc = draft_files_open(d, r->model, s->draft, g->speculate, e)) < 0) return rc;
     if (g->speculate == ENGINE_SPECULATE_MTP && !d->next)
         return err_set(e, ERR_UNSUPPORTED,
@@ -120,11 +125,6 @@ int draft_hint(const runtime *r, const runtime_request *q, tok_ids *out, err *e)
 
 const char *runtime_drafters(engine_speculate s, bool has_draft, bool has_next) {
     static const char *const autos[] = { "lookup", "lookup, draft", "lookup, mtp", "lookup, draft, mtp" };
-    switch (s) {
-    case ENGINE_SPECULATE_AUTO: return autos[(has_draft ? 1 : 0) + (has_next ? 2 : 0)];
-    case ENGINE_SPECULATE_LOOKUP: return "lookup";
-    case ENGINE_SPECULATE_DRAFT: return "draft";
-    case ENGINE_SPECULATE_MTP: return "mtp";
-    default: return "";
-    }
+    if (s == ENGINE_SPECULATE_AUTO) return autos[(has_draft ? 1 : 0) + (has_next ? 2 : 0)];
+    return s == ENGINE_SPECULATE_OFF ? "" : names[s];
 }

@@ -8,11 +8,12 @@
 typedef struct draft_files {
     model_file *file;  /* the named one; NULL: none */
     nn_model   *model; /* it is a draft model; NULL: it is not */
-    nn_next    *next;  /* the head for further tokens, from that file or the model's own; NULL: there is none */
+    nn_next    *next;  /* a head for further tokens, from that file or the model's own; NULL: there is none */
 } draft_files;
 
-/* path: of the named file, or NULL. Opens what `who` may use; an error names the file. The files borrow the model. */
-int  draft_files_open(draft_files *d, const nn_model *m, const char *path, engine_speculate who, err *e);
+/* path: of the named file, or NULL. Opens what `who` may use; an error names the file. The files borrow the model, whose tape
+ * may be extended: no executor of it may be open yet, and none may outlive the files. */
+int  draft_files_open(draft_files *d, nn_model *m, const char *path, engine_speculate who, err *e);
 void draft_files_close(draft_files *d); /* accepts zeros */
 
 #endif

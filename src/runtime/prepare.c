@@ -296,6 +296,8 @@ static int hand_over(request *x, const prompt *p, const sampling_params *s, int 
                          .no_cache = q->no_cache,
                          .no_drafts = q->no_drafts,
                          .draft_max = q->draft_max,
+                         .draft_min = q->draft_min,
+                         .draft_p_min = q->draft_p_min,
                          .hint = hint->data,
                          .n_hint = hint->count,
                          .marks = p->marks,

@@ -90,7 +90,7 @@ char *runtime_find_mmproj(const char *path);
  * of it for one side (NULL: as both). */
 int runtime_cache_types(const char *both, const char *k, const char *v, engine_options *o, err *e);
 
-/* "off", "auto", "lookup", "draft", "mtp". */
+/* "off", "auto", "lookup", "draft", "mtp", "eagle". */
 int runtime_speculate(const char *name, engine_speculate *out, err *e);
 /* Who drafts then: "lookup, draft"; "": nobody. */
 const char *runtime_drafters(engine_speculate s, bool has_draft, bool has_next);
@@ -250,8 +250,10 @@ typedef struct runtime_request {
     int         n_top; /* at most 20 */
     bool        no_cache;
     bool        want_progress;
-    bool        no_drafts;  /* nobody drafts for it */
-    int         draft_max;  /* tokens of one draft; 0: the model's */
+    bool        no_drafts; /* nobody drafts for it */
+    int         draft_max; /* tokens of one draft; 0: the model's */
+    int         draft_min; /* fewer are left out (engine_request) */
+    float       draft_p_min;
     view        prediction; /* what the answer may look like: drafts are taken from it. Empty: nothing */
 
     const runtime_lora *lora; /* adapters, in this order; at most RUNTIME_MAX_LORA */

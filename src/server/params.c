@@ -110,14 +110,17 @@ static void read_speculative(exchange *x, const node *o, runtime_request *q) {
     node    inner;
     bool    flag;
     int64_t n;
+    double  p;
     if (read_bool(&x->in, o, "speculative.enabled", &flag)) q->no_drafts = !flag;
     if (read_int(&x->in, o, "speculative.n_max", 0, PARAMS_MAX_DRAFT, &n)) q->draft_max = (int)n, q->no_drafts = n == 0;
-    (void)read_int(&x->in, o, "speculative.n_min", 0, PARAMS_MAX_DRAFT, &n);
-    (void)read_any(&x->in, o, "speculative.p_min");
+    if (read_int(&x->in, o, "speculative.n_min", 0, PARAMS_MAX_DRAFT, &n)) q->draft_min = (int)n;
+    if (read_real(&x->in, o, "speculative.p_min", 0, 1, &p)) q->draft_p_min = (float)p;
     (void)read_any(&x->in, o, "speculative.type");
     if (!read_object(&x->in, o, "speculative", &inner)) return;
     if (read_bool(&x->in, &inner, "enabled", &flag)) q->no_drafts = !flag;
     if (read_int(&x->in, &inner, "max", 0, PARAMS_MAX_DRAFT, &n)) q->draft_max = (int)n, q->no_drafts = n == 0;
+    if (read_int(&x->in, &inner, "min", 0, PARAMS_MAX_DRAFT, &n)) q->draft_min = (int)n;
+    if (read_real(&x->in, &inner, "min_p", 0, 1, &p)) q->draft_p_min = (float)p;
 }
 
 void params_extras(exchange *x, const node *o, runtime_request *q) {

@@ -276,7 +276,7 @@ static int copy_out(cuda_exec *x, float *to, const float *from, size_t bytes, er
 int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, float *to, err *e) {
     cuda_exec     *x = (cuda_exec *)base;
     const nn_tape *t = base->model->tape;
-    nn_buf         b = what == NN_FETCH_LOGITS ? t->logits : t->hidden;
+    nn_buf         b = nn_fetch_buf(t, what);
     int64_t        width = t->bufs[b].width, rows = cuda_buf_rows(x, b);
     int            rc = enter(x, e);
     if (rc < 0) return rc;

@@ -347,6 +347,10 @@ void model_add_counters(runtime_stats *to, const runtime_stats *s) {
     to->engine.drafts += s->engine.drafts;
     to->engine.drafted += s->engine.drafted;
     to->engine.accepted += s->engine.accepted;
+    for (int i = 0; i < ENGINE_DRAFT_PLACES; i++) {
+        to->engine.drafted_at[i] += s->engine.drafted_at[i];
+        to->engine.accepted_at[i] += s->engine.accepted_at[i];
+    }
     to->engine.failed_steps += s->engine.failed_steps;
     to->engine.evictions += s->engine.evictions;
     to->requests += s->requests;

@@ -66,6 +66,12 @@ static void put_answers(str *b, const metrics *m) {
     metrics_put(b, "tokens_generated_total", "counter", "Generated tokens.", (double)m->generated_tokens);
 }
 
+static void put_places(str *b, const char *name, const char *help, const uint64_t *counts) {
+    metrics_put_head(b, name, "counter", help);
+    for (int i = 0; i < ENGINE_DRAFT_PLACES; i++)
+        str_printf(b, "hearth_%s{place=\"%d\"} %llu\n", name, i + 1, (unsigned long long)counts[i]);
+}
+
 /* Counters begin with the server and outlive models; a gauge is there while what it measures is. */
 static void put_engines(str *b, const runtime_stats *r) {
     const engine_stats *g = &r->engine;
@@ -82,6 +88,9 @@ static void put_engines(str *b, const runtime_stats *r) {
     metrics_put(b, "spec_drafts_total", "counter", "Drafts that were evaluated.", (double)g->drafts);
     metrics_put(b, "spec_drafted_total", "counter", "Tokens of these drafts.", (double)g->drafted);
     metrics_put(b, "spec_accepted_total", "counter", "Drafted tokens that were right.", (double)g->accepted);
+    put_places(b, "spec_drafted_at_total", "Drafted tokens by their place in the draft, the last one and all behind.",
+               g->drafted_at);
+    put_places(b, "spec_accepted_at_total", "Those of them that were right.", g->accepted_at);
     metrics_put(b, "preemptions_total", "counter", "Sequences that were interrupted because pages ran out.",
                 (double)g->preemptions);
     metrics_put(b, "kv_evictions_total", "counter", "Cached pages that were dropped to make room for others.",

@@ -150,7 +150,7 @@ static void refused(const char *who, const char *draft, const char *sentence) {
 
 static void test_refused(void **state) {
     (void)state;
-    refused("sometimes", NULL, "speculate: 'sometimes' is not off, auto, lookup, draft or mtp");
+    refused("sometimes", NULL, "speculate: 'sometimes' is not off, auto, lookup, draft, mtp or eagle");
     refused("draft", NULL, "speculate: draft needs a draft model");
     refused("auto", HEARTH_SOURCE_DIR "/no/such.gguf", "draft model");
     refused("auto", OTHER, "draft model");
