@@ -313,7 +313,8 @@ static const config_key keys[] = {
       .type = CONFIG_CHOICE,
       .choices = "auto|off|lookup|draft|mtp|eagle",
       .dflt = "auto",
-      .help = "who guesses: auto is everybody there is; lookup copies from the text so far, draft asks a model's draft",
+      .help = "who guesses: auto is everybody there is; lookup copies from the text so far, draft, mtp and eagle ask a "
+              "draft model or a head",
       .env = "HEARTH_SPECULATE",
       .flag = "speculate" },
     { .path = "speculative.max",

@@ -9,9 +9,13 @@
  */
 #include "runtime/internal.h"
 
+#include "base/file.h"
+#include "base/log.h"
 #include "bundle/tokenizer.h"
 #include "models/list.h"
 
+#include <libgen.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_PADDING = 128, MARKERS = 5 };
@@ -76,13 +80,49 @@ static int open_named(draft_files *d, nn_model *m, const char *path, engine_spec
     return as_head < 0 ? as_head : err_set(e, ERR_UNSUPPORTED, "this is not a file with a head of that kind alone");
 }
 
+static const char *basename_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+char *runtime_find_head(const char *path) {
+    char *out = NULL, *copy = view_ends(view_of(path), ".gguf") ? strdup(path) : NULL;
+    if (!copy) return NULL;
+    str name;
+    str_init(&name);
+    str_printf(&name, "mtp-%s", basename_of(path));
+    if (str_ok(&name)) out = path_join(dirname(copy), str_cstr(&name));
+    str_deinit(&name);
+    free(copy);
+    if (out && file_exists(out)) return out;
+    free(out);
+    return NULL;
+}
+
+/* A head that lies beside the model. Where nobody asked for one, one that does not fit is left alone. */
+static int open_beside(draft_files *d, nn_model *m, bool asked, err *e) {
+    err   why = { 0 };
+    char *path = runtime_find_head(model_file_path(m->file));
+    int   rc = path ? model_file_open(&d->file, path, &why) : 0;
+    if (path && rc == 0) rc = nn_next_open(&d->next, m, d->file, &why);
+    free(path);
+    if (rc < 0 && asked) {
+        if (e) *e = why;
+        return rc;
+    }
+    if (rc < 0) log_warn("runtime", "%s", why.msg);
+    return 0;
+}
+
 int draft_files_open(draft_files *d, nn_model *m, const char *path, engine_speculate who, err *e) {
     int rc = 0;
     *d = (draft_files){ 0 };
     if (who == ENGINE_SPECULATE_OFF || who == ENGINE_SPECULATE_LOOKUP) return 0;
     if (path) rc = open_named(d, m, path, who, e);
     if (rc < 0) return err_wrap(e, rc, "draft model %s", path);
-    return draft_wants(who, ENGINE_SPECULATE_MTP) && !d->next ? nn_next_open(&d->next, m, NULL, e) : 0;
+    if (d->next || !draft_wants(who, ENGINE_SPECULATE_MTP)) return 0;
+    rc = nn_next_open(&d->next, m, NULL, e);
+    return rc < 0 || d->next || path ? rc : open_beside(d, m, who == ENGINE_SPECULATE_MTP, e);
 }
 
 void draft_files_close(draft_files *d) {

@@ -93,6 +93,8 @@ int runtime_cache_types(const char *both, const char *k, const char *v, engine_o
 /* "off", "auto", "lookup", "draft", "mtp", "eagle". */
 int runtime_speculate(const char *name, engine_speculate *out, err *e);
 /* Who drafts then: "lookup, draft"; "": nobody. */
+/* The file with a model's head for further tokens: mtp-NAME.gguf beside NAME.gguf. NULL: none; else the caller frees it. */
+char       *runtime_find_head(const char *path);
 const char *runtime_drafters(engine_speculate s, bool has_draft, bool has_next);
 
 /* The model may be read by any thread until runtime_free. */

@@ -11,6 +11,8 @@
  *     auto       the engine's own and as deep as it pays
  *     model      a draft model: the model itself, which is right unless it is a penalty's or a constraint's turn; for
  *                the demo the larger one drafts for the smaller
+ *     mtp        the head for further tokens of tests/golden/next, or the demo's, which is trained
+ *     eagle      the head of EAGLE-3 there
  *
  * Tokens, log-probabilities, rivals, text, finish reasons and which stop string it was are equal, bit for bit; no page,
  * slot or guide is lost. For every kind of state and for the demo model, whose guides are real grammars.
@@ -29,6 +31,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define HEADS HEARTH_SOURCE_DIR "/tests/golden/next/"
 
 enum { LONGEST = 60, CHOICES = 2, CONTEXT = 160, TEXT = 1024, TOPS = 3 };
 
@@ -62,7 +66,9 @@ typedef struct model {
     tok                 *t;
     const grammar_vocab *vocab;
     grammar             *grammars[3];
-    const nn_model      *draft; /* NULL: fixed states, which a draft model may not have */
+    const nn_model      *draft;       /* NULL: fixed states, which a draft model may not have */
+    const char          *mtp, *eagle; /* paths of heads; NULL: none */
+    bool                 trained;     /* heads that are right, and nothing else is tried */
 } model;
 
 static item *items;
@@ -310,7 +316,7 @@ typedef struct way {
     bool             always;
 } way;
 
-static void run_way(const model *m, const way *w, int n_seqs, int pages) {
+static void run_way(const model *m, const way *w, const nn_next *head, int n_seqs, int pages) {
     uint64_t     s = seed * 31 + (uint64_t)w->errs + 7;
     knowing      k = { { .name = "test", .propose = know }, w->errs, s, m->f.model->dims->n_vocab };
     engine_stats st;
@@ -322,6 +328,7 @@ static void run_way(const model *m, const way *w, int n_seqs, int pages) {
                                                       .speculate = w->speculate,
                                                       .draft_max = 3 + w->errs,
                                                       .draft_model = m->draft,
+                                                      .next = head,
                                                       .draft_always = w->always,
                                                       .drafter = w->errs >= 0 ? &k.base : NULL });
     for (int i = 0; i < n_requests; i++) {
@@ -342,8 +349,35 @@ static void run_way(const model *m, const way *w, int n_seqs, int pages) {
         (unsigned long long)st.preemptions);
     if (w->always && w->errs >= 0) assert_true(st.drafted > 0);
     if (w->errs == 0) assert_true(st.accepted * 2 > st.drafted); /* of requests with equal prompts he takes the first */
+    if (w->always && head) assert_true(st.drafted > 0);
+    if (w->always && head && m->trained) assert_true(st.accepted * 4 > st.drafted);
     check_pages(g);
     engine_free(g);
+}
+
+static void run_sizes(const model *m, const way *w, const nn_next *head) {
+    run_way(m, w, head, 4, 26);
+    if (n_requests <= 100) return;
+    run_way(m, w, head, 1, 60);
+    run_way(m, w, head, 12, 200);
+}
+
+/* The model's tape is extended for EAGLE-3: the answers without drafts are those of the model as it was. */
+static void run_head(const model *m, const char *path, const way *w) {
+    model_file *file;
+    nn_next    *head = NULL;
+    err         e;
+    if (!path) return;
+    int rc = model_file_open(&file, path, &e);
+    if (rc == 0 && w->speculate == ENGINE_SPECULATE_EAGLE)
+        rc = nn_eagle_open(&head, m->f.model, file, &models_eagle3, &e);
+    else if (rc == 0)
+        rc = nn_next_open(&head, m->f.model, file, &e);
+    if (rc < 0) fail_msg("%s", e.msg);
+    assert_non_null(head);
+    run_sizes(m, w, head);
+    nn_next_free(head);
+    model_file_free(file);
 }
 
 static void check_model(model *m) {
@@ -362,20 +396,19 @@ static void check_model(model *m) {
         memcpy(items[i].want, items[i].got, sizeof items[i].want);
     }
     engine_free(plain);
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && !m->trained; i++) {
         if (ways[i].speculate == ENGINE_SPECULATE_DRAFT && !m->draft) continue;
-        run_way(m, &ways[i], 4, 26);
-        if (n_requests > 100) {
-            run_way(m, &ways[i], 1, 60);
-            run_way(m, &ways[i], 12, 200);
-        }
+        run_sizes(m, &ways[i], NULL);
     }
+    run_head(m, m->mtp, &(way){ "mtp", ENGINE_SPECULATE_MTP, -1, true });
+    run_head(m, m->mtp, &(way){ "auto with mtp", ENGINE_SPECULATE_AUTO, -1, false });
+    run_head(m, m->eagle, &(way){ "eagle", ENGINE_SPECULATE_EAGLE, -1, true });
     assert_int_equal(test_guide_misuse() + test_guides_alive(), 0);
     free(items);
 }
 
-static void check_random(const char *name) {
-    model m = { .name = name };
+static void check_random(const char *name, const char *mtp, const char *eagle) {
+    model m = { .name = name, .mtp = mtp, .eagle = eagle };
     fixture_open(&m.f, name);
     if (!m.f.model->state[0].rec_heads) m.draft = m.f.model;
     check_model(&m);
@@ -384,62 +417,79 @@ static void check_random(const char *name) {
 
 static void test_transformer(void **state) {
     (void)state;
-    check_random("llama");
+    check_random("llama", HEADS "llama", HEADS "eagle3");
 }
 static void test_sliding_window(void **state) {
     (void)state;
-    check_random("gemma3_text");
+    check_random("gemma3_text", NULL, NULL);
 }
 static void test_latent(void **state) {
     (void)state;
-    check_random("deepseek_v3");
+    check_random("deepseek_v3", HEADS "deepseek_v3", NULL);
 }
 static void test_hybrid(void **state) {
     (void)state;
-    check_random("qwen3_next");
+    check_random("qwen3_next", HEADS "qwen3_next", NULL);
 }
 static void test_recurrent(void **state) {
     (void)state;
-    check_random("mamba2");
+    check_random("mamba2", NULL, NULL);
 }
 
-static void test_demo(void **state) {
+static void open_demo(model *m, const char *file, grammar_vocab **v) {
     static const char *const texts[] = {
         "root ::= \"{\\\"name\\\": \\\"\" [a-z]+ \"\\\", \\\"age\\\": \" [0-9]+ \"}\"",
         "root ::= (\"yes, certainly\" | \"no, never\" | \"perhaps tomorrow\") \".\"",
         "root ::= line+ \"the end\"\nline ::= [A-Za-z ,]+ \"\\n\"",
     };
-    model          m = { .name = "demo" };
-    fixture        larger;
-    grammar_vocab *v = NULL;
-    char           path[512];
-    err            e;
-    (void)state;
-    snprintf(path, sizeof path, "%s/models/demo/draft.gguf", HEARTH_SOURCE_DIR);
-    if (model_file_open(&m.f.file, path, &e) < 0 || nn_model_open(&m.f.model, m.f.file, models_list, NULL, &e) < 0 ||
-        bundle_tokenizer_open(&m.t, m.f.file, &(tok_options){ 0 }, &e) < 0 || grammar_vocab_open(&v, m.t, &e) < 0)
+    char path[512];
+    err  e;
+    snprintf(path, sizeof path, "%s/models/demo/%s", HEARTH_SOURCE_DIR, file);
+    if (model_file_open(&m->f.file, path, &e) < 0 || nn_model_open(&m->f.model, m->f.file, models_list, NULL, &e) < 0 ||
+        bundle_tokenizer_open(&m->t, m->f.file, &(tok_options){ 0 }, &e) < 0 || grammar_vocab_open(v, m->t, &e) < 0)
         fail_msg("%s", e.msg);
-    m.vocab = v;
-    snprintf(path, sizeof path, "%s/models/demo/demo.gguf", HEARTH_SOURCE_DIR);
-    if (model_file_open(&larger.file, path, &e) < 0 ||
-        nn_model_open(&larger.model, larger.file, models_list, NULL, &e) < 0)
-        fail_msg("%s", e.msg);
-    m.draft = larger.model;
+    m->vocab = *v;
     for (int i = 0; i < 3; i++) {
-        if (grammar_from_gbnf(&m.grammars[i], view_of(texts[i]), &e) < 0) fail_msg("%s", e.msg);
+        if (grammar_from_gbnf(&m->grammars[i], view_of(texts[i]), &e) < 0) fail_msg("%s", e.msg);
     }
-    check_model(&m);
-    for (int i = 0; i < 3; i++) grammar_unref(m.grammars[i]);
+}
+
+static void close_demo(model *m, grammar_vocab *v) {
+    for (int i = 0; i < 3; i++) grammar_unref(m->grammars[i]);
     grammar_vocab_free(v);
-    tok_free(m.t);
-    fixture_close(&larger);
-    fixture_close(&m.f);
+    tok_free(m->t);
+    fixture_close(&m->f);
+}
+
+/* The small one, for which the large one drafts. */
+static void test_demo(void **state) {
+    model          m = { .name = "demo draft" }, larger = { 0 };
+    grammar_vocab *v = NULL, *other = NULL;
+    (void)state;
+    open_demo(&m, "draft.gguf", &v);
+    open_demo(&larger, "demo.gguf", &other);
+    m.draft = larger.f.model;
+    check_model(&m);
+    close_demo(&larger, other);
+    close_demo(&m, v);
+}
+
+/* The large one with its trained head. */
+static void test_demo_head(void **state) {
+    model          m = { .name = "demo", .mtp = HEARTH_SOURCE_DIR "/models/demo/mtp-demo.gguf", .trained = true };
+    grammar_vocab *v = NULL;
+    (void)state;
+    if (n_requests > 100) n_requests = 100; /* seven layers */
+    open_demo(&m, "demo.gguf", &v);
+    check_model(&m);
+    close_demo(&m, v);
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transformer), cmocka_unit_test(test_sliding_window), cmocka_unit_test(test_latent),
         cmocka_unit_test(test_hybrid),      cmocka_unit_test(test_recurrent),      cmocka_unit_test(test_demo),
+        cmocka_unit_test(test_demo_head),
     };
     if (argc > 1) n_requests = atoi(argv[1]);
     if (argc > 2) seed = strtoull(argv[2], NULL, 10);

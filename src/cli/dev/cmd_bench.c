@@ -292,7 +292,7 @@ static const cli_option options[] = {
     CLI_DEVICE_OPTION,
     CLI_CPU_OPTION,
     CLI_KV_OPTION("kv"),
-    { "speculate", CLI_STRING, "WHO", "compare answers with and without drafts: auto, lookup or draft", 0 },
+    { "speculate", CLI_STRING, "WHO", "compare answers with and without drafts: auto, lookup, draft, mtp or eagle", 0 },
     { "draft", CLI_STRING, "MODEL", "draft model for --speculate", 0 },
     { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file", 0 },
     CLI_JSON_OPTION,

@@ -355,7 +355,8 @@ static const cli_option options[] = {
     CLI_CONFIG_OPTIONS,
     { "speculate", CLI_STRING, "WHO",
       "who guesses ahead: auto (default), off, lookup, draft, mtp, eagle; answers stay the same", 0 },
-    { "draft", CLI_STRING, "MODEL", "use this smaller model with the same vocabulary to guess ahead", 0 },
+    { "draft", CLI_STRING, "MODEL",
+      "guess ahead with this smaller model of the same vocabulary, or head (MTP, EAGLE-3)", 0 },
     { "draft-max", CLI_INT, "N", "number of tokens guessed in one step at most; 0: 16 (0)", 0 },
     { 0 },
 };

@@ -538,9 +538,10 @@ static int build_walls(worker *w, err *e) {
     const runtime_settings *s = &w->open.runtime.settings;
     const char             *readable[4 + RUNTIME_MAX_LORA] = { w->open.runtime.path };
     char                   *eyes = s->mmproj ? NULL : runtime_find_mmproj(w->open.runtime.path);
+    char                   *head = s->draft ? NULL : runtime_find_head(w->open.runtime.path);
     size_t                  n = 1;
     if (s->mmproj || eyes) readable[n++] = s->mmproj ? s->mmproj : eyes;
-    if (s->draft) readable[n++] = s->draft;
+    if (s->draft || head) readable[n++] = s->draft ? s->draft : head;
     /* Adapters that are added later lie in a directory of their own. One that is missing is said when it is used. */
     if (dir && dir_exists(dir)) readable[n++] = dir;
     for (size_t i = 0; i < s->n_lora; i++) {
@@ -557,6 +558,7 @@ static int build_walls(worker *w, err *e) {
                           .missing = SANDBOX_WARN };
     int             rc = sandbox_enter(&o, e);
     free(eyes);
+    free(head);
     return rc;
 }
 
