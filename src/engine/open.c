@@ -192,6 +192,10 @@ static int measure_drafts(engine_memory *out, const engine *g, int n_pages, err 
     int       n = helpers_of(g, n_pages, all), rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {
         if ((rc = g->backend->measure(&m, &g->device, all[i].model, &all[i].options, e)) < 0) break;
+        for (int k = 0; k < NN_MAX_GROUPS; k++) {
+            out->page_bytes += m.page_bytes[k];
+            out->all_page_bytes += m.page_bytes[k];
+        }
         out->pages_bytes += m.pages_bytes;
         out->device_bytes += m.heap_bytes;
         out->weights_bytes += m.weights_bytes;

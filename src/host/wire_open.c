@@ -109,6 +109,8 @@ static const wire_field need_fields[] = {
     WIRE_STRUCT(need, bytes, memory_table),
     WIRE_UINT64(need, token_bytes, "token"),
     WIRE_UINT64(need, token_products, "token"),
+    WIRE_INT(need, has_draft, "drafters", 0, 1),
+    WIRE_INT(need, has_next, "drafters", 0, 1),
 };
 const wire_table wire_table_need = WIRE_TABLE(need, need_fields);
 

@@ -34,11 +34,12 @@ typedef struct need {
     uint64_t scratch_bytes;      /* activations and tables, known exactly */
     uint64_t other_bytes;        /* tokenizer and the rest of the heap, estimated */
 
-    device_memory bytes;               /* what all of this takes on each device */
-    bool          has_draft, has_next; /* drafters of the options: a draft model, a head for further tokens */
+    device_memory bytes; /* what all of this takes on each device */
 
     /* What one token costs: bytes of weights that are read, and multiplications with them. */
     uint64_t token_bytes, token_products;
+
+    int has_draft, has_next; /* 0 or 1, who drafts then: a draft model, a head for further tokens */
 } need;
 
 /*

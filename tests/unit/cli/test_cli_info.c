@@ -58,16 +58,18 @@ static void put(const char *dir, const char *name, const char *text) {
 
 static void test_dry_run(void **state) {
     char       *dir = test_temp_dir();
-    struct stat st;
+    struct stat st, head;
     (void)state;
     serve_isolate(dir);
     arena_init(&mem, 0);
     assert_int_equal(stat(DEMO, &st), 0);
+    assert_int_equal(stat(HEARTH_SOURCE_DIR "/models/demo/mtp-demo.gguf", &head), 0);
     const json_value *v = ask("info --json");
     assert_string_equal(json_cstr(json_get(v, "architecture")), "llama");
     assert_string_equal(json_cstr(json_get(v, "type")), "Q8_0");
     assert_int_equal(number(v, "context", NULL), 1024);
-    assert_int_equal(number(v, "memory", "weights"), st.st_size);
+    assert_int_equal(number(v, "memory", "weights"), st.st_size + head.st_size);
+    assert_string_equal(json_cstr(json_get(v, "drafters")), "lookup, mtp");
     int64_t per_1k = number(v, "memory", "cache_per_1k");
     assert_int_equal(number(v, "memory", "total"), number(v, "memory", "weights") + number(v, "memory", "cache") +
                                                        number(v, "memory", "scratch") + number(v, "memory", "other"));
