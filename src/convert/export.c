@@ -2,6 +2,7 @@
 /* A model as a GGUF file. Tensors that lie in the source as GGUF wants them are not copied. */
 #include "convert/export.h"
 
+#include "convert/rows.h"
 #include "tensor/codec.h"
 
 #include <stdio.h>
@@ -50,15 +51,14 @@ int export_keys(gguf_writer *w, const nn_model *m, bool tensors, err *e) {
 
 /* Everything that carries one tensor's name: the parts of a fused tensor come as several notes. */
 typedef struct whole {
-    const nn_wanted *parts[16];
+    const nn_wanted *parts[ROWS_MAX_PARTS];
     int              n;
 } whole;
 
 static whole collect(const nn_model *m, const nn_wanted *first) {
     whole all = { .n = 0 };
     for (const nn_wanted *w = m->wanted; w; w = w->next) {
-        if (strcmp(w->name, first->name) == 0 && all.n < (int)(sizeof all.parts / sizeof *all.parts))
-            all.parts[all.n++] = w;
+        if (strcmp(w->name, first->name) == 0 && all.n < ROWS_MAX_PARTS) all.parts[all.n++] = w;
     }
     return all;
 }
@@ -114,40 +114,13 @@ static int plan_note(plan_tensor *t, const nn_config_note *n, arena *mem, err *e
     return 0;
 }
 
-/* Where the rows of an output tensor lie in the source. */
-typedef struct scattered {
-    whole    all;
-    int64_t  total;
-    int64_t *part, *row; /* of each output row; NULL: all rows of the only part, in order */
-} scattered;
-
-static const tensor_mat *find_row(const scattered *x, int64_t row, int64_t *at) {
-    int64_t stack = row / x->total, r = row % x->total;
-    *at = x->row ? x->row[r] : r;
-    return &x->all.parts[x->part ? x->part[r] : 0]->mat->at[stack];
-}
-
-static const void *scattered_raw(const void *ctx, int64_t row) {
-    int64_t           at;
-    const tensor_mat *t = find_row(ctx, row, &at);
-    return (const uint8_t *)t->data + (size_t)at * t->row_bytes;
-}
-
-static void scattered_floats(const void *ctx, int64_t row, float *out) {
-    int64_t           at;
-    const tensor_mat *t = find_row(ctx, row, &at);
-    tensor_mat_dequant_row(t, 0, at, out);
-}
-
 /* Which row of which part every output row is; left out where it is the same. */
-static int map_rows(scattered *x, const nn_model *m, arena *mem, err *e) {
-    const nn_wanted *one = x->all.parts[0];
-    if (x->all.n == 1 && one->rows == one->total && !(one->rotary && m->arch->permuted_qk)) return 0;
-    x->part = arena_calloc(mem, (size_t)x->total, sizeof *x->part);
-    x->row = arena_calloc(mem, (size_t)x->total, sizeof *x->row);
-    if (!x->part || !x->row) return err_set_nomem(e);
-    for (int p = 0; p < x->all.n; p++) {
-        const nn_wanted *w = x->all.parts[p];
+static int map_rows(rows_map *x, const nn_model *m, const whole *all, arena *mem, err *e) {
+    const nn_wanted *one = all->parts[0];
+    if (all->n == 1 && one->rows == one->total && !(one->rotary && m->arch->permuted_qk)) return 0;
+    int rc = rows_map_alloc(x, mem, e);
+    for (int p = 0; p < all->n && rc == 0; p++) {
+        const nn_wanted *w = all->parts[p];
         for (int64_t r = 0; r < w->rows; r++) {
             int64_t to = w->first + permuted(m, w, r) * w->step;
             if (to < 0 || to >= x->total) return err_set(e, ERR_FORMAT, "tensor %s: its parts do not fit", w->name);
@@ -155,37 +128,23 @@ static int map_rows(scattered *x, const nn_model *m, arena *mem, err *e) {
             x->row[to] = r;
         }
     }
-    return 0;
-}
-
-/* The type of all parts, when they have one and their rows say everything by themselves; else -1. */
-static int type_of(const whole *all) {
-    int64_t stack = all->parts[0]->n_stack ? all->parts[0]->n_stack : 1;
-    int     type = (int)all->parts[0]->mat->at[0].type;
-    for (int p = 0; p < all->n; p++) {
-        for (int64_t s = 0; s < stack; s++) {
-            const tensor_mat *t = &all->parts[p]->mat->at[s];
-            if ((int)t->type != type || t->scales || type >= TENSOR_GGML_END) return -1;
-        }
-    }
-    return type;
+    if (rc == 0 && !rows_map_complete(x)) rc = err_set(e, ERR_FORMAT, "tensor %s: a part is missing", one->name);
+    return rc;
 }
 
 static int plan_mat(plan_tensor *t, const nn_model *m, const whole *all, arena *mem, err *e) {
     const nn_wanted *one = all->parts[0];
-    int64_t          stack = one->n_stack ? one->n_stack : 1;
-    int              type = type_of(all);
-    scattered       *x = arena_calloc(mem, 1, sizeof *x);
+    rows_map        *x = arena_calloc(mem, 1, sizeof *x);
     if (!x) return err_set_nomem(e);
-    *x = (scattered){ .all = *all, .total = one->total };
-    int rc = map_rows(x, m, mem, e);
+    *x = (rows_map){ .n = all->n, .total = one->total, .expert = -1 };
+    for (int p = 0; p < all->n; p++) x->parts[p] = all->parts[p]->mat;
+    int rc = map_rows(x, m, all, mem, e);
     if (rc < 0) return rc;
     *t = (plan_tensor){ .name = one->name,
-                        .type = type < 0 ? TENSOR_F16 : (tensor_type)type,
                         .n_dims = one->n_stack ? 3 : 2,
-                        .dims = { one->cols, one->total, stack, 1 } };
-    t->from =
-        (row_source){ .type = t->type, .raw = type < 0 ? NULL : scattered_raw, .floats = scattered_floats, .ctx = x };
+                        .dims = { one->cols, one->total, one->n_stack ? one->n_stack : 1, 1 },
+                        .from = rows_map_source(x) };
+    t->type = t->from.type;
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include "convert/plan.h"
 
 #include "base/num.h"
+#include "convert/safetensors_writer.h"
 #include "tensor/codec.h"
 
 #include <inttypes.h>
@@ -50,14 +51,19 @@ static bool all_finite(const float *x, int64_t n) {
     return sum[0] == 0;
 }
 
+void row_source_floats(const row_source *s, int64_t row, float *out, int64_t cols) {
+    if (s->raw && tensor_can_dequant((int)s->type))
+        tensor_dequant_row((int)s->type, s->raw(s->ctx, row), out, cols);
+    else
+        s->floats(s->ctx, row, out);
+}
+
 static int make_row(const plan_tensor *t, int64_t row, void *out, float *floats, err *e) {
     const row_source *s = &t->from;
     int64_t           cols = t->dims[0];
     const float      *importance = t->importance;
-    if (s->raw && tensor_can_dequant((int)s->type))
-        tensor_dequant_row((int)s->type, s->raw(s->ctx, row), floats, cols);
-    else
-        s->floats(s->ctx, row, floats);
+    if (s->make) return s->make(s->ctx, row, out, floats, e);
+    row_source_floats(s, row, floats, cols);
     if (tensor_type_get((int)t->type)->quantized && !all_finite(floats, cols))
         return err_set(e, ERR_FORMAT, "%s: row %" PRId64 " holds a value that is not finite", t->name, row);
     if (importance && t->importance_rows) importance += row / t->importance_rows * cols;
@@ -84,29 +90,39 @@ static int plan_fill(const void *plan, int64_t first, int64_t n, void *out, floa
     return rc;
 }
 
-/* --- GGUF -------------------------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------------------------- */
 
-static int add_tensors(gguf_writer *w, const plan_tensor *tensors, size_t n, stream_tensor *jobs, plan_result *out,
-                       err *e) {
+bool plan_bytes(const plan_tensor *t, size_t *row_bytes, size_t *bytes) {
+    return tensor_row_bytes((int)t->type, t->dims[0], row_bytes) &&
+           num_mul_size(*row_bytes, (size_t)plan_rows(t), bytes);
+}
+
+/* Either of the two writers takes the names; the other is NULL. */
+typedef struct target {
+    gguf_writer        *gguf;
+    safetensors_writer *tensors;
+} target;
+
+static int add_tensors(target w, const plan_tensor *tensors, size_t n, stream_tensor *jobs, plan_result *out, err *e) {
     for (size_t i = 0; i < n; i++) {
         const plan_tensor *t = &tensors[i];
-        int64_t            rows = plan_rows(t);
-        size_t             row_bytes, bytes;
-        if (!tensor_row_bytes((int)t->type, t->dims[0], &row_bytes) || !num_mul_size(row_bytes, (size_t)rows, &bytes))
+        size_t             row_bytes, bytes, scratch = t->from.make ? t->from.scratch : (size_t)t->dims[0];
+        if (!plan_bytes(t, &row_bytes, &bytes))
             return err_set(e, ERR_FORMAT, "%s: cannot become %s", t->name, tensor_type_name((int)t->type));
-        int rc = gguf_writer_add(w, t->name, t->type, t->n_dims, t->dims, NULL, bytes, e);
+        int rc = w.gguf ? gguf_writer_add(w.gguf, t->name, t->type, t->n_dims, t->dims, NULL, bytes, e)
+                        : safetensors_writer_add(w.tensors, t->name, t->type, t->n_dims, t->dims, NULL, bytes, e);
         if (rc < 0) return rc;
         jobs[i] = (stream_tensor){
-            .rows = rows, .row_bytes = row_bytes, .scratch = (size_t)t->dims[0], .fill = plan_fill, .ctx = t
+            .rows = plan_rows(t), .row_bytes = row_bytes, .scratch = scratch, .fill = plan_fill, .ctx = t
         };
         out->weight_bytes += bytes;
-        out->elements += (uint64_t)(rows * t->dims[0]);
+        out->elements += (uint64_t)(plan_rows(t) * t->dims[0]);
     }
     return 0;
 }
 
-int plan_write_gguf(gguf_writer *w, const plan_tensor *tensors, size_t n, const plan_options *o, pool *p,
-                    plan_result *out, err *e) {
+static int write_file(target w, const plan_tensor *tensors, size_t n, const plan_options *o, pool *p, plan_result *out,
+                      err *e) {
     stream_tensor *jobs = calloc(n ? n : 1, sizeof *jobs);
     uint64_t      *offsets = calloc(n ? n : 1, sizeof *offsets);
     stream_result  done = { 0 };
@@ -115,7 +131,9 @@ int plan_write_gguf(gguf_writer *w, const plan_tensor *tensors, size_t n, const 
     memset(out, 0, sizeof *out);
     str_init(&head);
     rc = jobs && offsets ? add_tensors(w, tensors, n, jobs, out, e) : err_set_nomem(e);
-    if (rc == 0) rc = gguf_writer_head(w, &head, offsets, &out->bytes, e);
+    if (rc == 0)
+        rc = w.gguf ? gguf_writer_head(w.gguf, &head, offsets, &out->bytes, e)
+                    : safetensors_writer_head(w.tensors, &head, offsets, &out->bytes, e);
     for (size_t i = 0; i < n && rc == 0; i++) jobs[i].offset = offsets[i];
     if (rc == 0 && !o->dry) {
         stream_job j = { .path = o->path,
@@ -132,8 +150,24 @@ int plan_write_gguf(gguf_writer *w, const plan_tensor *tensors, size_t n, const 
     }
     out->checksum = done.checksum;
     out->resumed = done.resumed;
+    memcpy(out->sha256, done.sha256, sizeof out->sha256);
     str_deinit(&head);
     free(jobs);
     free(offsets);
+    return rc;
+}
+
+int plan_write_gguf(gguf_writer *w, const plan_tensor *tensors, size_t n, const plan_options *o, pool *p,
+                    plan_result *out, err *e) {
+    return write_file((target){ .gguf = w }, tensors, n, o, p, out, e);
+}
+
+int plan_write_safetensors(const plan_tensor *tensors, size_t n, const char *format, const plan_options *o, pool *p,
+                           plan_result *out, err *e) {
+    safetensors_writer *w = NULL;
+    int                 rc = safetensors_writer_open(&w, e);
+    if (rc == 0) rc = safetensors_writer_set(w, "format", format, e);
+    if (rc == 0) rc = write_file((target){ .tensors = w }, tensors, n, o, p, out, e);
+    safetensors_writer_free(w);
     return rc;
 }

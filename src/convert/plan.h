@@ -11,12 +11,14 @@
 #include "tensor/mat.h"
 
 /* Rows of a source. `raw` gives a row's bytes in `type`, or is NULL; `floats` may be NULL where raw's type can be
- * dequantized. */
+ * dequantized. `make`, where it is set, makes a row's bytes as they are written, and needs `scratch` floats for it. */
 typedef struct row_source {
     tensor_type type;
     const void *(*raw)(const void *ctx, int64_t row);
     void (*floats)(const void *ctx, int64_t row, float *out);
+    int (*make)(const void *ctx, int64_t row, void *out, float *scratch, err *e);
     const void *ctx;
+    size_t      scratch;
     size_t      raw_bytes; /* of a row; rows lie one behind the other when contiguous is set */
     bool        contiguous;
 } row_source;
@@ -42,6 +44,7 @@ typedef struct plan_options {
 typedef struct plan_result {
     uint64_t bytes, elements, weight_bytes; /* of the file; of its tensors */
     uint64_t checksum, resumed;
+    char     sha256[STREAM_SHA256]; /* of the file, in hexadecimal; empty when nothing was written */
 } plan_result;
 
 int64_t plan_rows(const plan_tensor *t); /* the product of all dimensions but the first */
@@ -49,6 +52,16 @@ int64_t plan_rows(const plan_tensor *t); /* the product of all dimensions but th
 /* The keys were set before; the tensors are added here. The plan must outlive the call. */
 int plan_write_gguf(gguf_writer *w, const plan_tensor *tensors, size_t n, const plan_options *o, pool *p,
                     plan_result *out, err *e);
+
+/* The same as a safetensors file; format: what its metadata calls the layout ("pt", "mlx"). */
+int plan_write_safetensors(const plan_tensor *tensors, size_t n, const char *format, const plan_options *o, pool *p,
+                           plan_result *out, err *e);
+
+/* The bytes of a planned tensor; false: its type and shape do not fit. */
+bool plan_bytes(const plan_tensor *t, size_t *row_bytes, size_t *bytes);
+
+/* A row of a source as numbers. */
+void row_source_floats(const row_source *s, int64_t row, float *out, int64_t cols);
 
 /* A source over the rows of a matrix; m must outlive it. Stacked experts follow each other. */
 row_source row_source_mat(const tensor_mat *m);

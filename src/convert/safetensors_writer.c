@@ -61,6 +61,7 @@ int safetensors_writer_add(safetensors_writer *w, const char *name, tensor_type 
 
 static int put_header(const safetensors_writer *w, str *s, err *e) {
     uint64_t offset = 0, end;
+    size_t   begin = s->len;
     str_push(s, '{');
     if (w->metadata.len) {
         str_puts(s, "\"__metadata__\":{");
@@ -70,7 +71,7 @@ static int put_header(const safetensors_writer *w, str *s, err *e) {
     for (size_t i = 0; i < w->tensors.count; i++) {
         const model_tensor *t = &w->tensors.items[i];
         if (!num_add_u64(offset, t->bytes, &end)) return err_set(e, ERR_LIMIT, "the tensors' size overflows");
-        if (s->len > 1) str_push(s, ',');
+        if (s->len > begin + 1) str_push(s, ',');
         str_put_json(s, t->name, strlen(t->name));
         str_printf(s, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_dtype_name(t->type));
         for (int d = t->n_dims - 1; d >= 0; d--) str_printf(s, "%" PRId64 "%s", t->dims[d], d ? "," : "");
@@ -82,6 +83,19 @@ static int put_header(const safetensors_writer *w, str *s, err *e) {
     if (s->len > SAFETENSORS_MAX_HEADER)
         return err_set(e, ERR_LIMIT, "the header has %zu bytes; the limit is %d", s->len, SAFETENSORS_MAX_HEADER);
     return str_ok(s) ? 0 : err_set_nomem(e);
+}
+
+int safetensors_writer_head(safetensors_writer *w, str *head, uint64_t *offsets, uint64_t *bytes, err *e) {
+    uint8_t  length[8] = { 0 };
+    uint64_t at;
+    str_append(head, length, sizeof length);
+    int rc = put_header(w, head, e);
+    if (rc < 0) return rc;
+    for (int i = 0; i < 8; i++) head->data[i] = (char)((head->len - 8) >> 8 * i & 255);
+    at = head->len;
+    for (size_t i = 0; i < w->tensors.count; at += w->tensors.items[i++].bytes) offsets[i] = at;
+    *bytes = at;
+    return 0;
 }
 
 int safetensors_writer_write(safetensors_writer *w, const char *path, err *e) {

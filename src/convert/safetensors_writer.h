@@ -16,4 +16,8 @@ int safetensors_writer_add(safetensors_writer *w, const char *name, tensor_type 
                            const void *data, size_t bytes, err *e);
 int safetensors_writer_write(safetensors_writer *w, const char *path, err *e); /* atomically */
 
+/* What stands before the data; the tensors may have been added without data (NULL). Each tensor's offset in the file
+ * goes to offsets[], the size of the file to *bytes. */
+int safetensors_writer_head(safetensors_writer *w, str *head, uint64_t *offsets, uint64_t *bytes, err *e);
+
 #endif

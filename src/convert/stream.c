@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "base/sha256.h"
 #include "base/str.h"
 #include "base/xxh64.h"
 
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -69,8 +71,7 @@ static char *folder_of(const char *path) {
     return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
 }
 
-/* Bytes that can be written beside `path`; 0 where the system does not say. */
-static uint64_t stream_room(const char *path) {
+uint64_t stream_room(const char *path) {
     struct statvfs v;
     char          *folder = folder_of(path);
     uint64_t       room = 0;
@@ -237,6 +238,40 @@ static void work(void *ctx, int worker, int n_workers) {
     }
 }
 
+/* --- what was written -------------------------------------------------------------------------------------------- */
+
+/* Written bytes are mostly still in the system's cache when they are read here. */
+static int digest(int fd, const char *path, char out[STREAM_SHA256], err *e) {
+    uint8_t  sum[SHA256_BYTES], *buffer = malloc(PIECE_BYTES);
+    sha256   s;
+    uint64_t at = 0;
+    if (!buffer) return err_set_nomem(e);
+    sha256_init(&s);
+    for (;;) {
+        ssize_t n = pread(fd, buffer, PIECE_BYTES, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            free(buffer);
+            return err_set_errno(e, "cannot read %s", path);
+        }
+        if (n == 0) break;
+        sha256_feed(&s, buffer, (size_t)n);
+        at += (uint64_t)n;
+    }
+    free(buffer);
+    sha256_finish(&s, sum);
+    for (int i = 0; i < SHA256_BYTES; i++) snprintf(out + 2 * i, 3, "%02x", sum[i]);
+    return 0;
+}
+
+int stream_sha256(const char *path, char out[STREAM_SHA256], err *e) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return err_set_errno(e, "cannot read %s", path);
+    int rc = digest(fd, path, out, e);
+    close(fd);
+    return rc;
+}
+
 /* --- the file ---------------------------------------------------------------------------------------------------- */
 
 static int open_files(run *r, err *e) {
@@ -308,8 +343,12 @@ int stream_write(const stream_job *j, pool *p, stream_result *out, err *e) {
     rc = r.partial && r.journal ? cut(&r, e) : err_set_nomem(e);
     if (rc == 0) rc = open_files(&r, e);
     if (rc == 0) rc = make_all(&r, p, e);
+    if (rc == 0) rc = digest(r.out, r.partial, out->sha256, e);
     if (rc == 0) rc = finish(&r, e);
-    if (rc == 0) *out = (stream_result){ checksum_of(&r), atomic_load(&r.resumed) };
+    if (rc == 0) {
+        out->checksum = checksum_of(&r);
+        out->resumed = atomic_load(&r.resumed);
+    }
     if (rc < 0 && rc != ERR_BUSY && !j->keep && r.out >= 0) {
         unlink(r.partial);
         unlink(r.journal);

@@ -50,12 +50,21 @@ typedef struct stream_job {
     void *progress_ctx;
 } stream_job;
 
+enum { STREAM_SHA256 = 65 };
+
 typedef struct stream_result {
-    uint64_t checksum; /* XXH64 of the pieces' checksums: depends on the bytes alone */
-    uint64_t resumed;  /* bytes that were there already */
+    uint64_t checksum;              /* XXH64 of the pieces' checksums: depends on the bytes alone */
+    uint64_t resumed;               /* bytes that were there already */
+    char     sha256[STREAM_SHA256]; /* of the file, in hexadecimal */
 } stream_result;
 
 int stream_write(const stream_job *j, pool *p, stream_result *out, err *e);
+
+/* SHA-256 of a file's bytes. */
+int stream_sha256(const char *path, char out[STREAM_SHA256], err *e);
+
+/* Bytes that can be written beside `path`; 0 where the system does not say. */
+uint64_t stream_room(const char *path);
 
 /* Gives back the pages of a mapped file that were read: they can be read again, at the cost of reading them again. */
 void stream_forget(const void *data, size_t bytes);

@@ -158,6 +158,21 @@ static bool prepends_space(const json_value *v, int depth) {
 
 /* --- kinds ------------------------------------------------------------------------------------------------------- */
 
+/* tokenizer.model: scores are the tokenizer's own; whether it puts a space first shows in what it does. */
+static int fill_pieces(vocabulary *v, const tok *t, err *e) {
+    tok_ids ids = { 0 };
+    int     rc = tok_encode(t, "a", 1, 0, &ids, e);
+    v->s.model = view_of("llama");
+    v->s.scores = v->scores;
+    v->s.add_space_prefix = rc == 0 && ids.count && view_starts(tok_text(t, ids.data[0]), "\xe2\x96\x81");
+    for (size_t i = 0; i < v->s.n_tokens && rc == 0; i++) {
+        double x;
+        if (tok_score(t, (int32_t)i, &x)) v->scores[i] = (float)x;
+    }
+    tok_ids_deinit(&ids);
+    return rc;
+}
+
 static int fill_kind(vocabulary *v, const tok *t, err *e) {
     const char *kind = tok_kind(t);
     if (is_wordpiece(kind)) {
@@ -165,8 +180,9 @@ static int fill_kind(vocabulary *v, const tok *t, err *e) {
         v->s.pre = view_of("jina-v2-en"); /* words are cut by the model itself */
         return 0;
     }
+    if (!v->json && strcmp(kind, "sentencepiece bpe") == 0) return fill_pieces(v, t, e);
     if (!v->json)
-        return err_set(e, ERR_UNSUPPORTED, "a tokenizer without tokenizer.json (%s) cannot be converted yet", kind);
+        return err_set(e, ERR_UNSUPPORTED, "a tokenizer without tokenizer.json (%s) cannot be converted", kind);
     if (strstr(kind, "unigram")) {
         v->s.model = view_of("t5");
         v->s.scores = v->scores;
@@ -204,14 +220,25 @@ static void fill_ids(vocabulary *v, const model_file *m, const tok *t) {
 
 /* --- the rule for cutting ---------------------------------------------------------------------------------------- */
 
-static bool same_ids(const vocabulary *v, const tok_ids *want) {
-    tok    *t = NULL;
+static bool gives(const tok *t, const tok_ids *want) {
     tok_ids got = { 0 };
-    bool    same = tok_open_vocab(&t, &v->s, NULL, NULL) == 0 &&
-                tok_encode(t, sample, sizeof sample - 1, TOK_ADD_SPECIAL, &got, NULL) == 0 &&
+    bool    same = tok_encode(t, sample, sizeof sample - 1, TOK_ADD_SPECIAL, &got, NULL) == 0 &&
                 got.count == want->count && memcmp(got.data, want->data, want->count * sizeof *want->data) == 0;
     tok_ids_deinit(&got);
+    return same;
+}
+
+static bool same_ids(const vocabulary *v, const tok_ids *want) {
+    tok *t = NULL;
+    bool same = tok_open_vocab(&t, &v->s, NULL, NULL) == 0 && gives(t, want);
     tok_free(t);
+    return same;
+}
+
+bool vocab_same(const tok *a, const tok *b) {
+    tok_ids want = { 0 };
+    bool    same = tok_encode(a, sample, sizeof sample - 1, TOK_ADD_SPECIAL, &want, NULL) == 0 && gives(b, &want);
+    tok_ids_deinit(&want);
     return same;
 }
 

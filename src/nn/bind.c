@@ -2,6 +2,7 @@
 /* The binder: names from GGUF and from Hugging Face or MLX, checked shapes, parts of fused tensors. See nn.h. */
 #include "nn/bind.h"
 
+#include "nn/bound.h"
 #include "tensor/codec.h"
 
 #include <math.h>
@@ -274,6 +275,7 @@ void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char 
     }
     *out = new_vec(b, f.tensor->name, mine, n);
     note_vec(b, gguf, *out, n);
+    bind_record_vec(b, *out, hf, flags);
 }
 
 /* For each alternative of a list: it, and it with `other` for the ending of older files. */
@@ -318,6 +320,12 @@ void nn_bind_patches(nn_binder *b, nn_linear *out, const char *gguf, const char 
     nn_bind_vec(b, &out->b, gguf_bias, hf_bias, rows, NN_OPTIONAL);
 }
 
+/* The newest vector, if it is one of after `before`, lies in rows of this many. */
+static void note_fold(nn_binder *b, const nn_wanted *before, const nn_vec *vec, int64_t each) {
+    if (b->model->wanted != before) b->model->wanted->fold = each;
+    if (vec && b->model->bound_vecs && b->model->bound_vecs->vec == vec) b->model->bound_vecs->fold = each;
+}
+
 void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int count, int64_t each,
                   unsigned flags) {
     bind_name  which;
@@ -325,7 +333,7 @@ void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char
     nn_wanted *before = b->model->wanted;
     if (b->failed || !b->file || b->gguf || !find_any(b, gguf, hf, &which, &f) || !strchr(which.name, '*')) {
         nn_bind_vec(b, out, gguf, hf, each * count, flags);
-        if (b->model->wanted != before) b->model->wanted->fold = each;
+        note_fold(b, before, *out, each);
         return;
     }
     float *mine = arena_calloc(b->mem, (size_t)(each * count), sizeof *mine);
@@ -348,14 +356,15 @@ void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char
     if (b->failed) return;
     *out = new_vec(b, which.name, mine, each * count);
     note_vec(b, gguf, *out, each * count);
-    if (b->model->wanted != before) b->model->wanted->fold = each;
+    bind_record_vec(b, *out, hf, flags);
+    note_fold(b, before, *out, each);
 }
 
 void nn_bind_grid(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols,
                   unsigned flags) {
     nn_wanted *before = b->model->wanted;
     nn_bind_vec(b, out, gguf, hf, rows * cols, flags);
-    if (b->model->wanted != before) b->model->wanted->fold = cols;
+    note_fold(b, before, *out, cols);
 }
 
 void nn_bind_table(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t rows, int64_t cols) {
@@ -514,6 +523,7 @@ static void bind_any(nn_binder *b, nn_linear *out, const char *gguf, const char 
     if (out->b && (w->flags & NN_NO_BIAS))
         bind_fail(b, ERR_UNSUPPORTED, "tensor %s: this family has no such bias", out->b->name);
     if (out->b) note_bias(b, gguf, out->b, w);
+    if (b->model->bound && b->model->bound->mat == mat) b->model->bound->bias = out->b;
 }
 
 void nn_bind_mat(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int64_t in, int64_t rows,
@@ -662,6 +672,7 @@ static void bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char
     if (out->w) bind_record_runs(b, parts, part, runs, n_runs);
     out->b = runs_bias(b, &f, parts, part, runs, n_runs, rows);
     if (out->b) note_bias(b, gguf, out->b, &w);
+    if (out->w && b->model->bound) b->model->bound->bias = out->b;
 }
 
 void nn_bind_runs(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int parts, int part,
@@ -716,6 +727,7 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
         nn_linear lin;
         nn_bind_experts(b, &lin, gguf, hf, n_head, in, rows, flags | NN_NO_BIAS);
         *out = lin.w;
+        if (*out && b->model->bound) b->model->bound->heads = true;
         return;
     }
     if (!bind_describe(b, &f, flags, &all)) return;
@@ -732,4 +744,5 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
     if (at) *out = new_mat(b, f.tensor->name, at, n_head);
     if (*out) note_mat(b, gguf, *out, &(bind_wish){ in, rows, 0, rows, n_head, 0 });
     if (*out) bind_record(b, *out, gguf, hf, &(bind_wish){ in, rows, 0, rows, n_head, 0 });
+    if (*out && b->model->bound) b->model->bound->heads = true;
 }

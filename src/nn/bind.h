@@ -50,6 +50,8 @@ bool bind_next_name(const char **list, const char *prefix, bind_name *out);
 /* Notes under which names a matrix may be meant (nn/bound.h). */
 void bind_record(nn_binder *b, const nn_mat *mat, const char *gguf, const char *hf, const bind_wish *w);
 
+void bind_record_vec(nn_binder *b, const nn_vec *vec, const char *hf, unsigned flags);
+
 /* The newest one's rows lie in Hugging Face's tensor as nn_bind_runs says. */
 void bind_record_runs(nn_binder *b, int parts, int part, const nn_run *runs, int n_runs);
 

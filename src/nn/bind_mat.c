@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "tensor/codec.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool shape_fail(nn_binder *b, const char *name, const model_tensor *t, const char *why) {
@@ -181,6 +182,20 @@ bool bind_describe(nn_binder *b, const bind_found *f, unsigned flags, tensor_mat
     if (!num_mul_size(m->row_bytes, (size_t)m->rows, &m->expert_bytes)) return shape_fail(b, t->name, t, "too large");
     if (!tensor_mat_valid(m)) return shape_fail(b, t->name, t, "this type and shape cannot be a weight");
     return true;
+}
+
+int nn_tensor_describe(const model_file *file, const model_tensor *t, tensor_mat *out, err *e) {
+    nn_binder  b = { .file = file, .gguf = model_file_format(file) == MODEL_GGUF };
+    bind_found f = { .tensor = t, .ending = '=' };
+    size_t     len = strlen(t->name), tail = strlen(".weight");
+    snprintf(f.module, sizeof f.module, "%s", t->name);
+    if (len > tail && len < sizeof f.module && strcmp(t->name + len - tail, ".weight") == 0) {
+        f.module[len - tail] = '\0';
+        f.ending = 'w';
+    }
+    if (bind_describe(&b, &f, 0, out)) return 0;
+    if (e) *e = b.error;
+    return b.error.code;
 }
 
 bool bind_take_rows(nn_binder *b, const char *name, tensor_mat *m, int64_t first, int64_t step, int64_t rows) {

@@ -32,6 +32,18 @@ void bind_record(nn_binder *b, const nn_mat *mat, const char *gguf, const char *
     b->model->bound = n;
 }
 
+void bind_record_vec(nn_binder *b, const nn_vec *vec, const char *hf, unsigned flags) {
+    if (b->failed || !vec) return;
+    nn_bound_vec *n = arena_calloc(b->mem, 1, sizeof *n);
+    char         *prefix = arena_strdup(b->mem, b->hf_prefix), *names = hf ? arena_strdup(b->mem, hf) : NULL;
+    if (!n || !prefix || (hf && !names)) {
+        bind_fail(b, ERR_NOMEM, "out of memory");
+        return;
+    }
+    *n = (nn_bound_vec){ .vec = vec, .hf_prefix = prefix, .hf = names, .flags = flags, .next = b->model->bound_vecs };
+    b->model->bound_vecs = n;
+}
+
 void bind_record_runs(nn_binder *b, int parts, int part, const nn_run *runs, int n_runs) {
     nn_bound *n = b->model->bound;
     if (b->failed || !b->file || !n) return;

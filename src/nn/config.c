@@ -269,6 +269,11 @@ static nn_config_note *note(nn_config *c, const char *gguf, char type) {
     return m;
 }
 
+/* The names are only of use where config.json was not what was read. */
+static void note_hf(nn_config *c, nn_config_note *m, const char *hf) {
+    if (m && hf && nn_config_gguf(c) && c->file) m->hf = arena_strdup(c->mem, hf);
+}
+
 static void note_number(nn_config *c, const char *gguf, char type, double x) {
     nn_config_note *m = note(c, gguf, type);
     if (m) m->value = x;
@@ -330,6 +335,7 @@ static double get_number(nn_config *c, const char *gguf, const char *hf, char ty
             return 0;
         }
         note_number(c, gguf, type, x);
+        if (gguf) note_hf(c, note(c, gguf, type), hf);
     }
     return x;
 }
@@ -404,6 +410,7 @@ const char *nn_config_text(nn_config *c, const char *gguf, const char *hf) {
     if (v.meta && meta_string(v.meta, &s)) text = arena_strndup(c->mem, s.data, s.len);
     if (v.json) text = json_cstr(v.json);
     if (text) nn_config_note_text(c, gguf, text);
+    if (text && gguf) note_hf(c, note(c, gguf, 's'), hf);
     return text;
 }
 
@@ -533,6 +540,7 @@ const int *nn_config_layer_ints(nn_config *c, const char *gguf, const char *hf, 
         m->list = out;
         m->n_list = c->n_layer;
         m->value = c->n_layer ? out[0] : dflt;
+        if (differ || !m->hf) note_hf(c, m, hf); /* one number keeps the name that it was found under first */
     }
     return out;
 }
@@ -557,6 +565,8 @@ const int *nn_config_layer_is(nn_config *c, const char *gguf, const char *hf, co
     if (m) {
         m->list = out;
         m->n_list = c->n_layer;
+        m->text = text;
+        note_hf(c, m, hf);
     }
     return out;
 }

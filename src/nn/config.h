@@ -28,8 +28,9 @@ typedef struct nn_config_set {
 typedef struct nn_config_note {
     const char            *key;  /* without the architecture */
     char                   type; /* 'i' 'f' 'b' 's'; 'I' 'B' for a list; 't' for a tensor of that full name */
+    const char            *hf;   /* what config.json calls it, with alternatives; NULL: nothing */
     double                 value;
-    const char            *text;
+    const char            *text; /* of 's'; of 'B': the kind that is meant with 1 */
     const int             *list;
     const float           *reals;
     int                    n_list;

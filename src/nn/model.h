@@ -13,6 +13,7 @@
 #include "nn/config.h"
 #include "nn/nn.h"
 #include "nn/tape.h"
+#include "tensor/mat.h"
 
 typedef struct nn_model_options {
     int rope_context; /* the length that dynamic and long rotary rules assume; 0: the trained one */
@@ -38,16 +39,17 @@ typedef struct nn_wanted {
 } nn_wanted;
 
 typedef struct nn_model {
-    const nn_arch    *arch;
-    const model_file *file;
-    const nn_dims    *dims;
-    nn_net            net;
-    nn_state         *state; /* [n_layer] */
-    nn_tape          *tape;
-    arena             mem;
-    nn_config         config;
-    nn_wanted        *wanted; /* newest first */
-    struct nn_bound  *bound;  /* newest first: the matrices by all their names, for adapters */
+    const nn_arch       *arch;
+    const model_file    *file;
+    const nn_dims       *dims;
+    nn_net               net;
+    nn_state            *state; /* [n_layer] */
+    nn_tape             *tape;
+    arena                mem;
+    nn_config            config;
+    nn_wanted           *wanted;     /* newest first */
+    struct nn_bound     *bound;      /* newest first: the matrices by all their names, for adapters */
+    struct nn_bound_vec *bound_vecs; /* newest first: the vectors, likewise */
 } nn_model;
 
 /* The family for an architecture name; NULL when none of `archs` (NULL-terminated) has it. */
@@ -57,6 +59,9 @@ const nn_arch *nn_arch_find(const nn_arch *const *archs, const char *name);
 int  nn_model_open(nn_model **out, const model_file *file, const nn_arch *const *archs, const nn_model_options *o,
                    err *e);
 void nn_model_free(nn_model *m);
+
+/* How a tensor of a directory lies as a matrix, with the scales beside it where it is packed. */
+int nn_tensor_describe(const model_file *file, const model_tensor *t, tensor_mat *out, err *e);
 
 /* A part of a model with its own fields: an object of config.json, or GGUF keys that begin with `keys` and a dot. */
 typedef struct nn_part {

@@ -54,38 +54,38 @@ static void put_buf(const nn_tape *t, nn_buf b, str *out) {
     str_printf(out, ",%lld]", (long long)i->width);
 }
 
-static void put_mat(const nn_mat *m, str *out) {
+static void put_mat(const nn_mat *m, bool bare, str *out) {
     if (!m) return;
-    str_printf(out, " %s %s(%lld,%lld", m->name, m->at ? tensor_type_name(m->at[0].type) : "?", (long long)m->rows,
-               (long long)m->cols);
+    if (!bare) str_printf(out, " %s %s", m->name, m->at ? tensor_type_name(m->at[0].type) : "?");
+    str_printf(out, "(%lld,%lld", (long long)m->rows, (long long)m->cols);
     if (m->n_stack) str_printf(out, ",x%d", m->n_stack);
     str_push(out, ')');
 }
 
-static void put_vec(const char *label, const nn_vec *v, str *out) {
-    if (v) str_printf(out, " %s%s(%lld)", label, v->name, (long long)v->n);
+static void put_vec(const char *label, const nn_vec *v, bool bare, str *out) {
+    if (v) str_printf(out, " %s%s(%lld)", label, bare ? "" : v->name, (long long)v->n);
 }
 
-static void put_norm(const nn_op *op, str *out) {
+static void put_norm(const nn_op *op, bool bare, str *out) {
     static const char *const kinds[] = { "rms", "layer", "l2" };
     str_printf(out, " %s group=%d eps=%g", kinds[op->u.norm.kind], op->u.norm.group, (double)op->u.norm.eps);
-    put_vec("", op->u.norm.w, out);
-    put_vec("+", op->u.norm.b, out);
+    put_vec("", op->u.norm.w, bare, out);
+    put_vec("+", op->u.norm.b, bare, out);
 }
 
-static void put_attn(const nn_op *op, str *out) {
+static void put_attn(const nn_op *op, bool bare, str *out) {
     const nn_attn_spec *a = &op->u.attn;
     str_printf(out, " heads=%d/%d dim=%d,%d scale=%g", a->n_head, a->n_kv, a->dim_k, a->dim_v, (double)a->scale);
     if (a->window) str_printf(out, " window=%d", a->window);
     if (a->reach) str_printf(out, " reach=%d", a->reach);
     if (a->softcap != 0) str_printf(out, " softcap=%g", (double)a->softcap);
     if (a->chunk) str_printf(out, " chunk=%d", a->chunk);
-    put_vec("sinks=", a->sinks, out);
-    put_vec("bias=", a->bias, out);
+    put_vec("sinks=", a->sinks, bare, out);
+    put_vec("bias=", a->bias, bare, out);
     if (a->alibi) str_puts(out, " alibi");
 }
 
-static void put_route(const nn_op *op, str *out) {
+static void put_route(const nn_op *op, bool bare, str *out) {
     static const char *const scores[] = { "softmax", "sigmoid", "sparsemixer" };
     str_printf(out, " %d of %d %s", op->u.route.n_used, op->u.route.n_expert, scores[op->u.route.score]);
     if (op->u.route.n_group > 1)
@@ -93,31 +93,36 @@ static void put_route(const nn_op *op, str *out) {
                    op->u.route.group_best ? " by their best" : "");
     if (op->u.route.renorm) str_puts(out, " renorm");
     if (op->u.route.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.route.scale);
-    put_vec("bias=", op->u.route.bias, out);
+    put_vec("bias=", op->u.route.bias, bare, out);
 }
 
-static void put_params(const nn_op *op, str *out) {
+/* Which pairs turn together is a matter of how a file orders rows; how fast they turn is the model's. */
+static void put_rope(const nn_op *op, bool bare, str *out) {
+    const nn_rope *r = &op->u.rope.rope;
+    str_printf(out, " head=%d rot=%d from=%d", op->u.rope.head_dim, r->n_rot, op->u.rope.offset);
+    if (!bare) str_puts(out, r->interleaved ? " interleaved" : " half");
+    for (int i = 0; bare && i < r->n_rot / 2; i++) str_printf(out, " %.5g", (double)r->inv_freq[i]);
+    if (r->scale != 1.0f) str_printf(out, " scale=%g", (double)r->scale);
+}
+
+static void put_params(const nn_op *op, bool bare, str *out) {
     switch (op->kind) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
     case NN_OP_EMBED_SEG:
-        put_mat(op->u.embed.table, out);
+        put_mat(op->u.embed.table, bare, out);
         if (op->u.embed.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.embed.scale);
         break;
-    case NN_OP_NORM: put_norm(op, out); break;
+    case NN_OP_NORM: put_norm(op, bare, out); break;
     case NN_OP_LINEAR:
     case NN_OP_HEAD_LINEAR:
     case NN_OP_EXPERTS:
-        put_mat(op->u.linear.w, out);
-        put_vec("+", op->u.linear.b, out);
+        put_mat(op->u.linear.w, bare, out);
+        put_vec("+", op->u.linear.b, bare, out);
         break;
-    case NN_OP_ROPE:
-        str_printf(out, " head=%d rot=%d from=%d %s", op->u.rope.head_dim, op->u.rope.rope.n_rot, op->u.rope.offset,
-                   op->u.rope.rope.interleaved ? "interleaved" : "half");
-        if (op->u.rope.rope.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.rope.rope.scale);
-        break;
+    case NN_OP_ROPE: put_rope(op, bare, out); break;
     case NN_OP_ATTN:
-    case NN_OP_LATENT_ATTN: put_attn(op, out); break;
+    case NN_OP_LATENT_ATTN: put_attn(op, bare, out); break;
     case NN_OP_GLU:
         str_printf(out, " %s", acts[op->u.glu.act]);
         if (op->u.glu.limit != 0)
@@ -138,14 +143,14 @@ static void put_params(const nn_op *op, str *out) {
     case NN_OP_TAKE:
         str_printf(out, " %d from %d of each %d", op->u.take.width, op->u.take.offset, op->u.take.group);
         break;
-    case NN_OP_SCALE_EACH: put_vec("", op->u.each, out); break;
+    case NN_OP_SCALE_EACH: put_vec("", op->u.each, bare, out); break;
     case NN_OP_ADD_BY: str_printf(out, " column %d", op->u.column); break;
-    case NN_OP_ROUTE: put_route(op, out); break;
+    case NN_OP_ROUTE: put_route(op, bare, out); break;
     case NN_OP_CONV:
         str_printf(out, " kernel=%d %s", op->u.conv.kernel, acts[op->u.conv.act]);
-        put_vec("", op->u.conv.w, out);
+        put_vec("", op->u.conv.w, bare, out);
         break;
-    case NN_OP_DECAY: put_vec("", op->u.decay.a, out); break;
+    case NN_OP_DECAY: put_vec("", op->u.decay.a, bare, out); break;
     case NN_OP_DELTA:
         str_printf(out, " heads=%d/%d dim=%d,%d", op->u.delta.heads_v, op->u.delta.heads_k, op->u.delta.dim_k,
                    op->u.delta.dim_v);
@@ -159,7 +164,7 @@ static void put_params(const nn_op *op, str *out) {
     }
 }
 
-void nn_op_print(const nn_tape *t, const nn_op *op, str *out) {
+static void put_op(const nn_tape *t, const nn_op *op, bool bare, str *out) {
     str_printf(out, "%-12s", nn_op_name(op->kind));
     if (op->layer >= 0) str_printf(out, " layer %d", op->layer);
     if (op->out) {
@@ -171,7 +176,16 @@ void nn_op_print(const nn_tape *t, const nn_op *op, str *out) {
         str_push(out, ' ');
         put_buf(t, op->in[i], out);
     }
-    put_params(op, out);
+    put_params(op, bare, out);
+}
+
+void nn_op_print(const nn_tape *t, const nn_op *op, str *out) { put_op(t, op, false, out); }
+
+void nn_tape_outline(const nn_tape *t, str *out) {
+    for (int i = 0; i < t->n_ops; i++) {
+        put_op(t, &t->ops[i], true, out);
+        str_push(out, '\n');
+    }
 }
 
 void nn_tape_print(const nn_tape *t, str *out) {

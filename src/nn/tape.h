@@ -154,5 +154,7 @@ int nn_tape_tap(nn_tape *t, const int *layers, const nn_linear *w, int n, err *e
 /* One line per op: number, name, buffers with widths, weights with types, parameters. */
 void nn_tape_print(const nn_tape *t, str *out);
 void nn_op_print(const nn_tape *t, const nn_op *op, str *out);
+/* The same without the names and types of weights and with rotary frequencies: two files of one model give the same. */
+void nn_tape_outline(const nn_tape *t, str *out);
 
 #endif

@@ -502,7 +502,13 @@ tok_class tok_class_of(const tok *t, int32_t id) {
     return id >= 0 && (uint32_t)id < t->v.n ? vocab_class(&t->v, (uint32_t)id) : TOK_UNDEFINED;
 }
 
-bool    tok_is_special(const tok *t, int32_t id) { return tok_class_of(t, id) == TOK_CONTROL; }
+bool tok_is_special(const tok *t, int32_t id) { return tok_class_of(t, id) == TOK_CONTROL; }
+bool tok_score(const tok *t, int32_t id, double *out) {
+    if (!t->v.score || id < 0 || (uint32_t)id >= t->v.n) return false;
+    *out = t->v.score[id];
+    return true;
+}
+
 view    tok_text(const tok *t, int32_t id) { return id >= 0 ? vocab_text(&t->v, (uint32_t)id) : (view){ "", 0 }; }
 int32_t tok_find(const tok *t, const char *text, size_t bytes) { return vocab_find(&t->v, text, bytes); }
 

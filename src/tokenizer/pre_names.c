@@ -198,6 +198,13 @@ const char *tok_pre_at(size_t index) {
     return p ? p->name : NULL;
 }
 
+const char *tok_pre_pattern(view pre, size_t index, bool *whole) {
+    const pre_name *p = pre_name_find(pre);
+    if (!p || p->raw_utf8 || index >= sizeof p->patterns / sizeof *p->patterns) return NULL;
+    *whole = p->ignore_merges;
+    return p->patterns[index];
+}
+
 int pre_name_apply(tok *t, const pre_name *p, err *e) {
     int rc;
     for (size_t i = 0; i < sizeof p->patterns / sizeof p->patterns[0] && p->patterns[i]; i++) {

@@ -77,6 +77,9 @@ void tok_vocab_source_init(tok_vocab_source *s); /* empty, everything absent */
 
 /* The names that `pre` may have; NULL behind the last. */
 const char *tok_pre_at(size_t index);
+/* Pattern `index` of such a name, each applied to the pieces of the one before; NULL behind the last and for names that are
+ * not known or whose tokens are not bytes. *whole: a word that is a token is taken without merging. */
+const char *tok_pre_pattern(view pre, size_t index, bool *whole);
 
 /* Each: on success the caller owns *out; on failure *out is NULL and e says why. Memory is borrowed for the call. */
 int tok_open_vocab(tok **out, const tok_vocab_source *source, const tok_options *o, err *e);
@@ -136,6 +139,7 @@ tok_class      tok_class_of(const tok *t, int32_t id);
 bool           tok_is_special(const tok *t, int32_t id);
 view           tok_text(const tok *t, int32_t id);            /* as the vocabulary writes it; empty when out of range */
 bool           tok_bytes(const tok *t, int32_t id, str *out); /* appends the bytes it stands for inside a text */
+bool           tok_score(const tok *t, int32_t id, double *out);       /* of models that have scores */
 int32_t        tok_find(const tok *t, const char *text, size_t bytes); /* the id of a vocabulary text, or -1 */
 int32_t        tok_bos(const tok *t);
 int32_t        tok_eos(const tok *t);

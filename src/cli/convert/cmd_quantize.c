@@ -79,7 +79,8 @@ static void say_json(const quantize_result *r, bool dry) {
     str_printf(&s, "{\"bytes\":%" PRIu64 ",\"bits_per_weight\":%.4f,\"peak_memory\":%ld", r->file.bytes,
                bits_per_weight(&r->file), peak_kb() * 1024);
     if (!dry)
-        str_printf(&s, ",\"checksum\":\"%016" PRIx64 "\",\"resumed\":%" PRIu64, r->file.checksum, r->file.resumed);
+        str_printf(&s, ",\"checksum\":\"%016" PRIx64 "\",\"sha256\":\"%s\",\"resumed\":%" PRIu64, r->file.checksum,
+                   r->file.sha256, r->file.resumed);
     str_puts(&s, ",\"tensors\":[");
     for (size_t i = 0; i < r->n; i++) {
         const quantize_line *l = &r->lines[i];
@@ -111,8 +112,8 @@ static void say_notes(const quantize_result *r, const char *path) {
         fallbacks += r->lines[i].fallback;
         plain += r->lines[i].plain;
     }
-    fprintf(stderr, "%s: %s, %.2f bits per weight, checksum %016" PRIx64 "\n", path,
-            name_bytes(size, (double)r->file.bytes), bits_per_weight(&r->file), r->file.checksum);
+    fprintf(stderr, "%s: %s, %.2f bits per weight, SHA-256 %s\n", path, name_bytes(size, (double)r->file.bytes),
+            bits_per_weight(&r->file), r->file.sha256);
     if (fallbacks)
         fprintf(stderr, "%zu matrices have rows that are not a whole number of blocks: they became a type that fits\n",
                 fallbacks);
