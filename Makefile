@@ -52,6 +52,7 @@ soak:
 	@cmake --build --preset release --target soak_engine --target soak_speculate --target hearth
 	@build/tests/soak_engine $(SOAK_REQUESTS) $(SOAK_SEED)
 	@build/tests/soak_speculate 500 $(SOAK_SEED)
+	@python3 tests/cli/check_directories.py build/hearth all
 	@HEARTH_IO_PERCENT=5 HEARTH_HEALTH_MS=20 HEARTH_GONE_MS=200 python3 tests/api/check_streams.py build/hearth 200 60
 	@HEARTH_LONG=1 python3 tests/api/check_workers.py build/hearth
 

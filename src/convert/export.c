@@ -27,25 +27,38 @@ static int set_list(gguf_writer *w, const char *key, const nn_config_note *n, er
     return rc;
 }
 
-int export_keys(gguf_writer *w, const nn_model *m, bool tensors, err *e) {
-    const char *arch = m->arch->names[0];
-    int         rc = gguf_writer_set_string(w, "general.architecture", arch, e);
-    for (const nn_config_note *n = m->config.notes; n && rc == 0; n = n->next) {
-        char key[256];
-        snprintf(key, sizeof key, "%s.%s", arch, n->key);
-        switch (n->type) {
-        case 'i': rc = gguf_writer_set_int(w, key, n->value < 0 ? META_I32 : META_U32, (int64_t)n->value, e); break;
-        case 'f': rc = gguf_writer_set_real(w, key, META_F32, n->value, e); break;
-        case 'b': rc = gguf_writer_set_bool(w, key, n->value != 0, e); break;
-        case 's': rc = gguf_writer_set_string(w, key, n->text, e); break;
-        case 't':
-            if (tensors && n->n_list > 0)
-                rc = gguf_writer_add(w, n->key, TENSOR_F32, 1, (int64_t[]){ n->n_list }, n->reals,
-                                     (size_t)n->n_list * 4, e);
-            break;
-        default: rc = set_list(w, key, n, e); break;
-        }
+static int set_note(gguf_writer *w, const char *arch, const nn_config_note *n, bool tensors, err *e) {
+    char key[256];
+    snprintf(key, sizeof key, "%s.%s", arch, n->key);
+    switch (n->type) {
+    case 'i': return gguf_writer_set_int(w, key, n->value < 0 ? META_I32 : META_U32, (int64_t)n->value, e);
+    case 'f': return gguf_writer_set_real(w, key, META_F32, n->value, e);
+    case 'b': return gguf_writer_set_bool(w, key, n->value != 0, e);
+    case 's': return gguf_writer_set_string(w, key, n->text, e);
+    case 't':
+        if (!tensors || n->n_list <= 0) return 0;
+        return gguf_writer_add(w, n->key, TENSOR_F32, 1, (int64_t[]){ n->n_list }, n->reals, (size_t)n->n_list * 4, e);
+    default: return set_list(w, key, n, e);
     }
+}
+
+static int by_key(const void *a, const void *b) {
+    return strcmp((*(const nn_config_note *const *)a)->key, (*(const nn_config_note *const *)b)->key);
+}
+
+/* Sorted: what was looked up first depends on what else a config.json says. */
+int export_keys(gguf_writer *w, const nn_model *m, bool tensors, err *e) {
+    const char            *arch = m->arch->names[0];
+    size_t                 count = 0;
+    const nn_config_note **list;
+    for (const nn_config_note *n = m->config.notes; n; n = n->next) count++;
+    if (!(list = calloc(count + 1, sizeof *list))) return err_set_nomem(e);
+    count = 0;
+    for (const nn_config_note *n = m->config.notes; n; n = n->next) list[count++] = n;
+    qsort(list, count, sizeof *list, by_key);
+    int rc = gguf_writer_set_string(w, "general.architecture", arch, e);
+    for (size_t i = 0; i < count && rc == 0; i++) rc = set_note(w, arch, list[i], tensors, e);
+    free(list);
     return rc;
 }
 

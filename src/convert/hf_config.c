@@ -325,7 +325,9 @@ int hf_config_from_gguf(hf_files *f, const nn_model *m, const hf_family *family,
     say_shape(&w);
     int rc = say_rope(&w, e);
     for (const nn_config_note *n = m->config.notes; n && rc == 0; n = n->next) say_note(&w, n);
-    say_int(&w, "num_key_value_heads", m->dims->n_kv); /* where the file is silent: as many as heads */
+    if (m->dims->n_head > 0)
+        say_int(&w, "num_attention_heads", m->dims->n_head); /* where layers have lists of their own */
+    say_int(&w, "num_key_value_heads", m->dims->n_kv);       /* where the file is silent: as many as heads */
     say_int(&w, "max_position_embeddings", m->dims->context);
     say_divisor(&w);
     say_id(&w, "bos_token_id", "tokenizer.ggml.bos_token_id");

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Directories of Hugging Face and MLX that hearth convert writes.
+
+  check_directories.py HEARTH [all]
+
+Golden models were saved by transformers: what comes back from their GGUF file must be their tensors, byte for byte, and the
+GGUF file of that the same bytes again. Packed MLX modules are decoded here and compared with what hearth makes of them.
+"""
+import glob
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+HEARTH = sys.argv[1]
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+GOLDEN = os.path.join(HERE, "golden/models")
+DEMO = os.path.join(os.path.dirname(HERE), "models/demo/demo.gguf")
+SOME = "llama llama_rope3 mistral mixtral qwen3_moe gemma2 phi3_longrope granitemoe stablelm nemotron".split()
+ALL = SOME + """arcee cohere cohere2 cohere_qk deepseek ernie4_5 exaone4 gemma gemma3_text glm4 glm4_moe granite granite_swa helium
+  hunyuan_v1_dense hunyuan_v1_moe hy_v3 jais2 llama_linear llama_yarn mimo_v2_flash minimax_m2 ministral nanochat olmo olmo2 olmo3
+  olmoe olmoe_clip orion phi3 phi3_longrope_short phimoe qwen2 qwen2_moe qwen2_moe_mixed qwen3 seed_oss smollm3 stablelm_parallel
+  starcoder2 vaultgemma""".split()
+
+
+def run(*arguments, fails=False):
+    got = subprocess.run([HEARTH, *arguments], capture_output=True, text=True)
+    if (got.returncode != 0) != fails:
+        sys.exit(f"hearth {' '.join(arguments)}: {got.returncode} {got.stderr}")
+    return got.stderr if fails else got.stdout
+
+
+def tensors(folder):
+    found = {}
+    for path in glob.glob(folder + "/*.safetensors"):
+        data = open(path, "rb").read()
+        n = struct.unpack("<Q", data[:8])[0]
+        for name, t in json.loads(data[8:8 + n]).items():
+            if name != "__metadata__":
+                begin, end = (8 + n + x for x in t["data_offsets"])
+                found[name] = (t["dtype"], t["shape"], data[begin:end])
+    return found
+
+
+def floats(kind, data):
+    if kind == "F32":
+        return struct.unpack(f"<{len(data) // 4}f", data)
+    if kind == "F16":
+        return struct.unpack(f"<{len(data) // 2}e", data)
+    return [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
+
+
+def same_files(a, b):
+    return open(a, "rb").read() == open(b, "rb").read()
+
+
+def there_and_back(name, folder):
+    """HF -> GGUF -> HF -> GGUF."""
+    source, first, second, back = (os.path.join(folder, x) for x in ("s", "1.gguf", "2.gguf", "hf"))
+    shutil.copytree(os.path.join(GOLDEN, name), source, dirs_exist_ok=True)
+    run("convert", source, first, "--no-tokenizer", "--name", "x")
+    run("convert", first, back, "--to", "hf", "--no-tokenizer")
+    want, got = tensors(source), tensors(back)
+    assert want.keys() == got.keys(), (name, want.keys() ^ got.keys())
+    for key in want:
+        assert want[key] == got[key], (name, key, want[key][:2], got[key][:2])
+    run("convert", back, second, "--no-tokenizer", "--name", "x")
+    assert same_files(first, second), name
+    for path in (source, back):
+        shutil.rmtree(path)
+
+
+def decode(weight, scales, biases, bits, group):
+    """The numbers of an affine module, from its definition: s q + b, codes from the lowest bit on."""
+    _, shape, data = weight
+    s, b = floats(scales[0], scales[2]), floats(biases[0], biases[2])
+    words, rows, out = shape[-1] * 4, len(data) // (shape[-1] * 4), []
+    for r in range(rows):
+        row = int.from_bytes(data[r * words:(r + 1) * words], "little")
+        for c in range(words * 8 // bits):
+            g = (r * (words * 8 // bits) + c) // group
+            out.append(s[g] * (row >> (c * bits) & ((1 << bits) - 1)) + b[g])
+    return out
+
+
+def rows(model, ids, folder):
+    """The logits, computed by the reference backend: it rounds nothing but its sums."""
+    path = os.path.join(folder, "logits")
+    run("logits", model, "--ids", ids, "--scalar", "--out", path)
+    return floats("F32", open(path, "rb").read())
+
+
+def packed(name, kind, group, folder):
+    """HF -> MLX: the config says how each module is packed, and its numbers are near those of the source."""
+    out, plain = os.path.join(folder, "mlx"), os.path.join(folder, "plain")
+    source = os.path.join(GOLDEN, name)
+    run("convert", source, out, "--to", "mlx", "--type", kind, "--group", str(group), "--no-tokenizer")
+    run("convert", out, plain, "--to", "hf", "--type", "F32", "--no-tokenizer")
+    how = json.load(open(out + "/config.json"))["quantization"]
+    assert how["group_size"] == group, how
+    have, numbers, seen = tensors(out), tensors(plain), set()
+    for key in have:
+        module = key.removesuffix(".weight")
+        if module + ".scales" not in have or key == module:
+            continue
+        mine = how.get(module, how)
+        values = decode(have[key], have[module + ".scales"], have[module + ".biases"], mine["bits"], mine["group_size"])
+        seen.add(mine["bits"])
+        if ".switch_mlp." in module:
+            continue  # one tensor there, one per expert here
+        got = floats("F32", numbers[key][2])
+        worst = max(abs(x - y) for x, y in zip(values, got))
+        assert len(values) == len(got) and worst < 1e-6, (name, key, worst)
+    ids = "1,5,9,200,13,77"
+    a, b = (rows(d, ids, folder) for d in (out, plain))
+    worst = max(abs(x - y) for x, y in zip(a, b))
+    assert worst < 1e-3 * max(map(abs, a)), (name, kind, worst)
+    shutil.rmtree(out)
+    shutil.rmtree(plain)
+    return seen
+
+
+def mlx_round(name, folder):
+    """MLX of 16 bits -> HF -> MLX: equal bytes, stacked experts included."""
+    a, hf, b = (os.path.join(folder, x) for x in ("a", "hf", "b"))
+    run("convert", os.path.join(GOLDEN, name), a, "--to", "mlx", "--no-tokenizer")
+    assert name == "llama" or any("switch_mlp" in key for key in tensors(a)), tensors(a).keys()
+    run("convert", a, hf, "--to", "hf", "--no-tokenizer")
+    assert tensors(hf) == tensors(os.path.join(GOLDEN, name))
+    run("convert", hf, b, "--to", "mlx", "--no-tokenizer")
+    assert same_files(a + "/model.safetensors", b + "/model.safetensors") and same_files(a + "/config.json", b + "/config.json")
+    for path in (a, hf, b):
+        shutil.rmtree(path)
+
+
+def whole(folder, kills):
+    """A model with a tokenizer, in several weight files; killed and continued, it is the same."""
+    first, second = os.path.join(folder, "first"), os.path.join(folder, "second")
+    arguments = ("--to", "hf", "--shard-size", "8", "--json")
+    a = json.loads(run("convert", DEMO, first, *arguments))
+    listing = "".join(f"{sum256(path)}  {os.path.basename(path)}\n" for path in sorted(glob.glob(first + "/*.safetensors")))
+    assert len(glob.glob(first + "/*.safetensors")) > 3 and sum256(None, listing.encode()) == a["sha256"]
+    text = "The 3333 men can't, 33\n\n  über 你好"
+    assert run("tokenize", DEMO, "--text", text) == run("tokenize", first, "--text", text)
+    delay = 0.02
+    for i in range(kills):
+        child = subprocess.Popen([HEARTH, "convert", DEMO, second, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay + 0.013 * (i % 7))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        if os.path.isdir(second):
+            shutil.rmtree(second)
+    b = json.loads(run("convert", DEMO, second, *arguments))
+    assert a["sha256"] == b["sha256"] and a["checksum"] == b["checksum"]
+    assert sorted(os.listdir(first)) == sorted(os.listdir(second)) and ".job" not in os.listdir(second)
+    for file in os.listdir(first):
+        assert same_files(os.path.join(first, file), os.path.join(second, file)), file
+    assert "already" in run("convert", DEMO, first, "--to", "hf", fails=True)
+
+
+def killed(folder, n):
+    """kill -9 at n random moments: the same command then gives the same SHA-256, as a file and as a directory."""
+    jobs = (["quantize", DEMO, os.path.join(folder, "k.gguf"), "Q4_K_M", "--json"],
+            ["convert", DEMO, os.path.join(folder, "k"), "--to", "mlx", "--type", "4bit", "--shard-size", "2", "--json"])
+    resumed = 0
+    for job in jobs:
+        begun = time.monotonic()
+        want = json.loads(run(*job))["sha256"]
+        took = time.monotonic() - begun
+        for _ in range(n // len(jobs)):
+            shutil.rmtree(job[2], ignore_errors=True) if os.path.isdir(job[2]) else os.unlink(job[2])
+            child = subprocess.Popen([HEARTH, *job], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(random.uniform(0, took))
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            if os.path.exists(job[2]):  # it was done before
+                continue
+            got = json.loads(run(*job))
+            assert got["sha256"] == want, job
+            resumed += got["resumed"] > 0
+    print(f"{n} kills, {resumed} of them with something to continue: the same SHA-256")
+
+
+def sum256(path, data=None):
+    import hashlib
+    return hashlib.sha256(data if data is not None else open(path, "rb").read()).hexdigest()
+
+
+def refusals(folder):
+    gguf = os.path.join(folder, "gpt2.gguf")
+    run("convert", os.path.join(GOLDEN, "gpt2"), gguf, "--no-tokenizer")
+    assert '"gpt2"' in run("convert", gguf, os.path.join(folder, "no"), "--to", "hf", "--no-tokenizer", fails=True)
+    assert "7bit" in run("convert", gguf, os.path.join(folder, "no"), "--to", "mlx", "--type", "7bit", fails=True)
+    assert "F16" in run("convert", gguf, os.path.join(folder, "no"), "--to", "hf", "--type", "Q4_K_M", fails=True)
+    assert not glob.glob(os.path.join(folder, "no*"))
+
+
+if not os.path.isdir(GOLDEN):
+    print("skipped: no golden models")
+    sys.exit(0)
+everything = len(sys.argv) > 2
+with tempfile.TemporaryDirectory() as temporary:
+    for golden in ALL if everything else SOME:
+        there_and_back(golden, temporary)
+    for bits in (2, 3, 4, 6, 8):
+        for columns in (32, 64) if everything else (32,):
+            assert packed("llama", f"{bits}bit", columns, temporary) == {bits}
+    assert packed("qwen3_moe", "mixed_3_6", 32, temporary) == {3, 6, 8}
+    for golden in ("llama", "mixtral"):
+        mlx_round(golden, temporary)
+    refusals(temporary)
+    if os.path.isfile(DEMO):
+        whole(temporary, 3)
+        if everything:
+            killed(temporary, 50)
+print(f"{len(ALL if everything else SOME)} families there and back; packed modules and several weight files as they should be")
