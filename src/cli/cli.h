@@ -70,7 +70,7 @@ extern const cli_command cli_cmd_version, cli_cmd_show, cli_cmd_tokenize, cli_cm
     cli_cmd_quantize, cli_cmd_create, cli_cmd_list, cli_cmd_cp, cli_cmd_rm, cli_cmd_search;
 extern const cli_command cli_cmd_ps, cli_cmd_stop, cli_cmd_info, cli_cmd_doctor;
 extern const cli_command cli_cmd_pull, cli_cmd_adapter;
-extern const cli_command cli_cmd_convert, cli_cmd_imatrix, cli_cmd_compare;
+extern const cli_command cli_cmd_convert, cli_cmd_imatrix, cli_cmd_merge, cli_cmd_compare;
 
 /* Not in the list: started by `hearth serve`. */
 extern const cli_command cli_cmd_worker;

@@ -19,6 +19,7 @@ const cli_command *const cli_commands[] = {
     &cli_cmd_convert,
     &cli_cmd_quantize,
     &cli_cmd_imatrix,
+    &cli_cmd_merge,
     &cli_cmd_compare,
     &cli_cmd_embed,
     &cli_cmd_list,

@@ -42,6 +42,8 @@ CASES = {
                      json=["demo", HOME + "/q.gguf", "Q4_K_M", "--dry-run", "--json"]),
     "imatrix": dict(error=([NOWHERE, "/nowhere/text", HOME + "/i.gguf"], 1, NOWHERE),
                     json=["demo", str(ROOT / "VERSION"), HOME + "/i.gguf", "--json"]),
+    "merge": dict(error=([NOWHERE, HOME + "/o.gguf", "--with", NOWHERE], 1, NOWHERE),
+                  json=["demo", HOME + "/m.gguf", "--with", "demo", "--dry-run", "--json"]),
     "compare": dict(error=([NOWHERE, NOWHERE, "--text", "/nowhere/text"], 1, NOWHERE),
                     json=["demo", "demo", "--text", str(ROOT / "VERSION"), "--json"]),
     "list": dict(error=(["x"], 2, "unexpected argument 'x'"), json=["--json"]),
