@@ -11,9 +11,11 @@
 #include <string.h>
 
 enum {
-    SHORT_CONTEXT = 8192, /* has room wherever nobody chose */
-    CONTEXT_STEP = 4096,  /* of contexts that the room decides */
-    WHOLE_TOKENS = 1024,  /* of a step of inputs that come whole: short ones go together */
+    SHORT_CONTEXT = 8192,    /* has room wherever nobody chose */
+    CONTEXT_STEP = 4096,     /* of contexts that the room decides */
+    WHOLE_TOKENS = 1024,     /* of a step of inputs that come whole: short ones go together */
+    SCORED_BYTES = 32 << 20, /* of logits that a step may leave beyond those it needs; a GPU's steps are eight times as
+                                long */
 };
 
 static void defaults(engine_options *o, const nn_model *m, nn_device_kind kind) {
@@ -98,11 +100,19 @@ static int open_batch(engine *g, err *e) {
     return sampling_work_open(&g->work, (size_t)g->n_vocab, e);
 }
 
+/* One row per sequence and those of drafts; more where that takes little, for prompts that are scored: each of their
+ * tokens has a row, and a piece of few rows reads all weights as a long one does. */
+static int most_logits(const engine *g) {
+    int64_t needed = g->o.max_seqs + speculate_rows(g), row = (int64_t)sizeof(float) * num_max(g->n_vocab, 1);
+    int64_t fits = (int64_t)SCORED_BYTES * (g->device.kind == NN_DEVICE_GPU ? 8 : 1) / row;
+    return (int)num_max(needed, num_min(fits, g->o.step_tokens));
+}
+
 static nn_exec_options exec_options(const engine *g, int n_pages) {
     return (nn_exec_options){ .limits = { .max_tokens = g->o.step_tokens,
                                           .max_seqs = g->o.max_seqs,
                                           .max_outputs = g->o.step_tokens,
-                                          .max_logits = g->o.max_seqs + speculate_rows(g),
+                                          .max_logits = most_logits(g),
                                           .page_tokens = g->o.page_tokens,
                                           .max_pages = (g->n_ctx + g->o.page_tokens - 1) / g->o.page_tokens,
                                           .n_pages = n_pages,

@@ -300,7 +300,7 @@ static int next_prompt(const engine *g, int most) {
 
 /* A prompt that is scored takes a row of logits per token: those that are left when all others may end in this step. */
 static int rows_for(const engine *g, const nn_batch *b, const sequence *s, int budget) {
-    int left = g->o.max_seqs - b->n_out - (g->n_running - g->n_shares - 1);
+    int left = g->exec->options.limits.max_logits - b->n_out - (g->n_running - g->n_shares - 1);
     return sequence_scores(s) && left < budget ? left : budget;
 }
 
