@@ -9,10 +9,14 @@
 
 #include <math.h>
 
-/* The n likeliest, the likeliest first; of equals the lower number. */
+enum { LANES = 8 };
+
+/* The n likeliest, the likeliest first; of equals the lower number. What is not above the last of them in the row itself
+ * is not above it as a probability. */
 static void find_top(const float *row, int64_t n_vocab, double norm, sampling_logprob *top, int n) {
     int have = 0;
     for (int64_t i = 0; i < n_vocab && n > 0; i++) {
+        if (have == n && !(row[i] > row[top[n - 1].token])) continue;
         float v = (float)((double)row[i] - norm);
         if (have == n && !(v > top[n - 1].logprob)) continue;
         int at = have < n ? have++ : n - 1;
@@ -21,9 +25,21 @@ static void find_top(const float *row, int64_t n_vocab, double norm, sampling_lo
     }
 }
 
+/* In lanes, so that a comparison need not wait for the one before it. */
+static float largest(const float *row, int64_t n) {
+    float   most[LANES], all = row[0];
+    int64_t i = 0;
+    for (int k = 0; k < LANES; k++) most[k] = row[0];
+    for (; i + LANES <= n; i += LANES) {
+        for (int k = 0; k < LANES; k++) most[k] = row[i + k] > most[k] ? row[i + k] : most[k];
+    }
+    for (; i < n; i++) all = row[i] > all ? row[i] : all;
+    for (int k = 0; k < LANES; k++) all = most[k] > all ? most[k] : all;
+    return all;
+}
+
 static double log_sum(const float *row, int64_t n) {
-    double most = (double)row[0], sum = 0;
-    for (int64_t i = 1; i < n; i++) most = (double)row[i] > most ? (double)row[i] : most;
+    double most = (double)largest(row, n), sum = 0;
     for (int64_t i = 0; i < n; i++) sum += exp((double)row[i] - most);
     return sum > 0 ? most + log(sum) : most;
 }
