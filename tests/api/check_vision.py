@@ -137,6 +137,8 @@ def lists(server):
     assert rows["gemma3"]["input_modalities"] == ["text", "image"] and rows["demo"]["input_modalities"] == ["text"], rows
     assert "vision" in server.post("/api/show", {"model": "gemma3"})[1]["capabilities"]
     assert "vision" not in server.post("/api/show", {"model": "demo"})[1]["capabilities"]
+    known = {m["name"]: m.get("capabilities") for m in server.get("/v1/stats")[1]["models"]}
+    assert "vision" in known["gemma3"] and "vision" not in known["demo"], known
 
 
 def command_line(server):

@@ -7,6 +7,7 @@
 #include "server/handlers.h"
 #include "server/internal.h"
 #include "server/ollama/ollama.h"
+#include "server/ops/report.h"
 #include "server/params.h"
 
 #include <stdio.h>
@@ -189,18 +190,6 @@ static bool put_all_info(jw *w, const host_model *m, bool verbose) {
     return n > 0;
 }
 
-static void put_capabilities(jw *w, const host_model *m) {
-    jw_key(w, "capabilities");
-    jw_open(w, '[');
-    if (m->can_generate) jw_cstr(w, "completion");
-    if (m->can_see) jw_cstr(w, "vision");
-    if (m->can_tools) jw_cstr(w, "tools");
-    if (m->can_think) jw_cstr(w, "thinking");
-    if (m->can_infill) jw_cstr(w, "insert");
-    if (m->can_embed && !m->can_chat) jw_cstr(w, "embedding"); /* clients take it for a model that does nothing else */
-    jw_close(w, ']');
-}
-
 /* What was set for the model here: by a Modelfile, by /api/create, by the registry it came from. */
 static void put_settings(exchange *x, jw *w, const host_model *m) {
     char             *settings = NULL;
@@ -268,7 +257,7 @@ void ollama_show(exchange *x) {
     jw_put_text(&w, "template", (view){ str_cstr(&text), text.len });
     put_details(&w, &m);
     if (!put_all_info(&w, &m, verbose)) put_info(&w, &m);
-    put_capabilities(&w, &m);
+    report_capabilities(&w, &m);
     ollama_put_time(&w, "modified_at", m.modified);
     jw_close(&w, '}');
     str_deinit(&text);

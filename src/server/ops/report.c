@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "server/handlers.h"
-#include "server/http/json_out.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +29,18 @@ static void put_quantiles(jw *w, const char *key, const histogram *h) {
     jw_close(w, '}');
 }
 
+void report_capabilities(jw *w, const host_model *m) {
+    jw_key(w, "capabilities");
+    jw_open(w, '[');
+    if (m->can_generate) jw_cstr(w, "completion");
+    if (m->can_see) jw_cstr(w, "vision");
+    if (m->can_tools) jw_cstr(w, "tools");
+    if (m->can_think) jw_cstr(w, "thinking");
+    if (m->can_infill) jw_cstr(w, "insert");
+    if (m->can_embed && !m->can_chat) jw_cstr(w, "embedding"); /* clients take it for a model that does nothing else */
+    jw_close(w, ']');
+}
+
 static void put_model(jw *w, const host_model *m) {
     static const char *const states[] = { [HOST_LOADED] = "loaded", [HOST_LOADING] = "loading" };
     jw_open(w, '{');
@@ -46,6 +57,7 @@ static void put_model(jw *w, const host_model *m) {
         jw_put_real(w, "load_seconds", m->load_seconds);
     }
     if (m->quarantined) jw_put_bool(w, "quarantined", true);
+    if (m->described) report_capabilities(w, m);
     if (m->state == HOST_LOADED) {
         jw_put_int(w, "context_length", m->n_ctx);
         if (m->expires_ms == HOST_KEEP_FOREVER)

@@ -1,6 +1,8 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { answered, ask, expect } from "../lib.mjs";
-import { says } from "../fake.mjs";
+import { join } from "node:path";
+import { answered, ask, eventually, expect, Hearth, root } from "../lib.mjs";
+import { Fake, says } from "../fake.mjs";
 
 const attachTo = (page, name, mimeType, buffer) => page.getByLabel("Attach files").setInputFiles({ name, mimeType, buffer: Buffer.from(buffer) });
 
@@ -24,7 +26,77 @@ function pdf(text) {
   return `${out}trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n${table}\n%%EOF\n`;
 }
 
+/** A tiny model with random weights that takes pictures, behind a proxy that notes what is asked. */
+async function seeing(program, work) {
+  const hearth = new Hearth(program);
+  const folder = join(hearth.home, "seeing");
+  const make = "import sys; sys.path.insert(0, sys.argv[1]); from vision_model import make; make('gemma3', sys.argv[2])";
+  execFileSync("python3", ["-c", make, join(root, "tests/api"), folder]);
+  await hearth.start(["--model", `seeing=${folder}`]);
+  const fake = await new Fake(hearth.port).start();
+  try {
+    await work(fake);
+  } finally {
+    fake.close();
+    await hearth.close();
+  }
+}
+
+const picture = (name) => readFileSync(join(root, "tests/golden/vision/pictures", `${name}.png`));
+
+/** A paste or a drop of a file, as the browser tells of it. */
+const give = (page, kind, name, bytes) =>
+  page.evaluate(
+    ([what, as, data]) => {
+      const files = new DataTransfer();
+      files.items.add(new File([Uint8Array.from(data)], as, { type: "image/png" }));
+      const event =
+        what === "paste"
+          ? new ClipboardEvent("paste", { clipboardData: files, bubbles: true, cancelable: true })
+          : new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true });
+      (what === "paste" ? document.querySelector("textarea") : document.querySelector(".conversation")).dispatchEvent(event);
+    },
+    [kind, name, [...bytes]],
+  );
+
 export const fileJourneys = {
+  async "pictures: choose, paste, drop"({ open, program }) {
+    await seeing(program, async (fake) => {
+      const page = await open(fake.url);
+      await attachTo(page, "a.png", "image/png", picture("a"));
+      await give(page, "paste", "b.png", picture("b"));
+      await give(page, "drop", "d.png", picture("d"));
+      await eventually(async () => (await page.locator(".composer .thumb img").count()) === 3, "three thumbnails");
+      await page.getByLabel("Remove b.png").click();
+      await ask(page, "Which?");
+      await answered(page);
+      const parts = fake.asked[0].messages[0].content;
+      expect(parts.map((p) => p.type).join() === "image_url,image_url,text", "not two pictures and the text");
+      expect(parts[0].image_url.url === `data:image/png;base64,${picture("a").toString("base64")}`, "another picture");
+      expect((await page.locator(".ending.bad").count()) === 0, "the server did not take it");
+      await page.reload();
+      await eventually(
+        () => page.locator(".message.user .thumb img").evaluateAll((l) => l.length === 2 && l.every((i) => i.naturalWidth > 0)),
+        "the pictures are kept with the chat",
+      );
+      await page.getByRole("button", { name: "Retry" }).click();
+      await answered(page);
+      expect(fake.asked[1].messages[0].content.length === 3, "the pictures are not sent again");
+    });
+  },
+  async "picture in the playground"({ open, program }) {
+    await seeing(program, async (fake) => {
+      const page = await open(`${fake.url}#/playground`);
+      await page.getByRole("tab", { name: "Vision" }).click();
+      await page.getByRole("button", { name: "Run" }).click();
+      await page.getByText("Choose a picture.").waitFor();
+      await page.getByLabel("Picture").setInputFiles({ name: "a.png", mimeType: "image/png", buffer: picture("a") });
+      await page.locator(".thumb img").waitFor();
+      await page.getByRole("button", { name: "Run" }).click();
+      await page.getByText("Whole answer").waitFor();
+      expect(fake.asked[0].messages[0].content[0].image_url.url.startsWith("data:image/png"), "no picture is sent");
+    });
+  },
   async "text file"({ open, fake }) {
     const page = await open();
     await attachTo(page, "notes.txt", "text/plain", "the heron is grey");
@@ -46,7 +118,7 @@ export const fileJourneys = {
   async "image refused"({ open }) {
     const page = await open();
     await attachTo(page, "cat.png", "image/png", "not really");
-    await page.getByText("no model here takes images yet").waitFor();
+    await page.getByText("cat.png: demo does not take images").waitFor();
     expect((await page.locator(".composer .chip").count()) === 0, "it was attached all the same");
   },
   async "long paste becomes a file"({ open }) {

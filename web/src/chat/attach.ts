@@ -1,19 +1,27 @@
-/** Files for a message: text as it is, PDF as its text. Images need a model that takes them. */
+/** Files for a message: text as it is, PDF as its text, pictures for models that take them. */
 import { putBlob } from "../lib/db";
 import { uid } from "../lib/id";
+import { imageUrl, isImage, sees } from "../lib/images";
 import type { Attachment } from "./types";
 
 const MAX_BYTES = 8_000_000;
+const MAX_IMAGE_BYTES = 30_000_000;
 export const PASTE_LIMIT = 4096;
 
-async function keep(name: string, type: string, text: string): Promise<Attachment> {
+async function keep(name: string, type: string, text: string, size = text.length): Promise<Attachment> {
   const blob = uid();
   try {
     await putBlob(blob, text);
-    return { name, type, size: text.length, blob };
+    return { name, type, size, blob };
   } catch {
-    return { name, type, size: text.length, blob, text }; // a full quota: it stays with its message
+    return { name, type, size, blob, text }; // a full quota: it stays with its message
   }
+}
+
+async function picture(file: File, model: string): Promise<Attachment> {
+  if (file.size > MAX_IMAGE_BYTES) throw new Error(`${file.name} is larger than 30 MB.`);
+  if (!(await sees(model))) throw new Error(`${file.name}: ${model || "this model"} does not take images.`);
+  return keep(file.name, file.type, await imageUrl(file), file.size);
 }
 
 async function pdfText(file: File): Promise<string> {
@@ -24,9 +32,9 @@ async function pdfText(file: File): Promise<string> {
   return text;
 }
 
-export async function attach(file: File): Promise<Attachment> {
+export async function attach(file: File, model: string): Promise<Attachment> {
+  if (isImage(file.type)) return picture(file, model);
   if (file.size > MAX_BYTES) throw new Error(`${file.name} is larger than 8 MB.`);
-  if (file.type.startsWith("image/")) throw new Error(`${file.name}: no model here takes images yet.`);
   if (file.type === "application/pdf" || /\.pdf$/i.test(file.name))
     return keep(file.name, "application/pdf", await pdfText(file));
   const text = await file.text();

@@ -1,13 +1,15 @@
 /** Where messages are written. A draft survives a reload; a long paste becomes a file. */
 import { useEffect, useRef, useState } from "preact/hooks";
+import { isImage } from "../lib/images";
 import { prefs } from "../lib/prefs";
 import { link } from "../lib/server";
 import { Icon } from "../ui/icons";
 import { complain } from "../ui/toasts";
-import { guard, sendText } from "./actions";
+import { guard, modelOf, sendText } from "./actions";
 import { attach, attachText, PASTE_LIMIT } from "./attach";
 import { runOf, stop } from "./run";
-import { openId } from "./store";
+import { openChat, openId } from "./store";
+import { Thumb } from "./thumb";
 import type { Attachment } from "./types";
 
 const draftKey = () => `hearth.draft.${openId.peek() ?? "new"}`;
@@ -45,13 +47,28 @@ export function Composer() {
   const add = async (list: Iterable<File>) => {
     for (const f of list) {
       try {
-        const a = await attach(f);
+        const a = await attach(f, modelOf(openChat.peek()));
         setFiles((old) => [...old, a]);
       } catch (why) {
         complain(why);
       }
     }
   };
+  // Anywhere on the page: a file that misses the box would otherwise take the page's place.
+  useEffect(() => {
+    const over = (e: DragEvent) => e.dataTransfer?.types.includes("Files") && e.preventDefault();
+    const drop = (e: DragEvent) => {
+      if (!e.dataTransfer?.files.length) return;
+      e.preventDefault();
+      add([...e.dataTransfer.files]);
+    };
+    addEventListener("dragover", over);
+    addEventListener("drop", drop);
+    return () => {
+      removeEventListener("dragover", over);
+      removeEventListener("drop", drop);
+    };
+  }, []);
   const onPaste = async (e: ClipboardEvent) => {
     const pasted = [...(e.clipboardData?.files ?? [])];
     const long = e.clipboardData?.getData("text/plain") ?? "";
@@ -82,11 +99,6 @@ export function Composer() {
       onSubmit={(e) => {
         e.preventDefault();
         submit();
-      }}
-      onDragOver={(e) => e.preventDefault()}
-      onDrop={(e) => {
-        e.preventDefault();
-        add([...(e.dataTransfer?.files ?? [])]);
       }}
     >
       {files.length > 0 && <Files files={files} onRemove={(blob) => setFiles(files.filter((f) => f.blob !== blob))} />}
@@ -132,7 +144,8 @@ function Files({ files, onRemove }: { files: Attachment[]; onRemove: (blob: stri
     <div class="chips">
       {files.map((f) => (
         <span key={f.blob} class="chip">
-          {f.name} <span class="dim">{Math.ceil(f.size / 1000)} KB</span>
+          {isImage(f.type) && <Thumb file={f} />}
+          <span class="clip">{f.name}</span> <span class="dim">{Math.ceil(f.size / 1000)} KB</span>
           <button type="button" class="quiet" aria-label={`Remove ${f.name}`} onClick={() => onRemove(f.blob)}>
             ×
           </button>

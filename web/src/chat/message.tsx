@@ -1,6 +1,7 @@
 /** One message: who, what, and what can be done with it. */
 import { useState } from "preact/hooks";
 import { rate, seconds } from "../lib/format";
+import { isImage } from "../lib/images";
 import { prefs } from "../lib/prefs";
 import { link, models } from "../lib/server";
 import { Markdown } from "../md/markdown";
@@ -11,6 +12,7 @@ import { Editor } from "./editor";
 import { FiguresLine } from "./figures";
 import { type Run, speed } from "./run";
 import { deleteMessage, fork, setHead } from "./store";
+import { Thumb } from "./thumb";
 import { ToolCards } from "./toolcard";
 import type { Message } from "./types";
 
@@ -60,11 +62,15 @@ export const MessageView = memo(function MessageView({ message: m, run, ...place
 function UserText({ message: m }: { message: Message }) {
   return (
     <div class="said">
-      {m.attachments?.map((a) => (
-        <span key={a.blob} class="chip">
-          {a.name} <span class="dim">{Math.ceil(a.size / 1000)} KB</span>
-        </span>
-      ))}
+      {m.attachments?.map((a) =>
+        isImage(a.type) ? (
+          <Thumb key={a.blob} file={a} />
+        ) : (
+          <span key={a.blob} class="chip">
+            {a.name} <span class="dim">{Math.ceil(a.size / 1000)} KB</span>
+          </span>
+        ),
+      )}
       <div class="plain">{m.content}</div>
     </div>
   );

@@ -1,20 +1,35 @@
 /** A conversation as the body of /v1/chat/completions. */
 import { getBlob } from "../lib/db";
+import { isImage } from "../lib/images";
 import type { ChatSettings } from "../lib/prefs";
 import { toolList } from "./tools";
-import type { Message } from "./types";
+import type { Attachment, Message } from "./types";
 
 const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "seed"] as const;
 
+const dataOf = async (a: Attachment) => a.text ?? (await getBlob(a.blob));
+
 async function userText(m: Message): Promise<string> {
   const files = await Promise.all(
-    (m.attachments ?? []).map(async (a) => `File ${a.name}:\n\`\`\`\n${a.text ?? (await getBlob(a.blob))}\n\`\`\`\n`),
+    (m.attachments ?? [])
+      .filter((a) => !isImage(a.type))
+      .map(async (a) => `File ${a.name}:\n\`\`\`\n${await dataOf(a)}\n\`\`\`\n`),
   );
   return files.length ? `${files.join("\n")}\n${m.content}` : m.content;
 }
 
+/** Pictures stand before the words, as most models learned it. */
+async function userContent(m: Message): Promise<string | object[]> {
+  const text = await userText(m);
+  const urls = await Promise.all((m.attachments ?? []).filter((a) => isImage(a.type)).map(dataOf));
+  if (urls.includes("")) throw new Error("a picture of this chat is no longer in this browser.");
+  if (!urls.length) return text;
+  const pictures: object[] = urls.map((url) => ({ type: "image_url", image_url: { url } }));
+  return text ? [...pictures, { type: "text", text }] : pictures;
+}
+
 async function wire(m: Message): Promise<object> {
-  if (m.role === "user") return { role: "user", content: await userText(m) };
+  if (m.role === "user") return { role: "user", content: await userContent(m) };
   if (m.role === "tool") return { role: "tool", tool_call_id: m.tool_call_id, content: m.content };
   if (!m.tool_calls?.length) return { role: "assistant", content: m.content };
   const calls = m.tool_calls.map((c) => ({

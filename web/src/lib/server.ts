@@ -15,6 +15,7 @@ export interface ModelStat {
   load_fraction?: number;
   load_seconds?: number;
   quarantined?: boolean;
+  capabilities?: string[];
   context_length?: number;
   expires_seconds?: number | null;
 }

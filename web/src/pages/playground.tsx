@@ -1,11 +1,13 @@
 /** The playground: each endpoint with its input, its output, and the same request as a curl line. */
 import { useState } from "preact/hooks";
 import { type ApiError, apiKey, post, urlOf } from "../lib/api";
+import { imageUrl, seesNow } from "../lib/images";
 import { prefs } from "../lib/prefs";
 import { defaultModel, models } from "../lib/server";
 import { type Field, KINDS, type Kind } from "../playground/kinds";
 import { Output } from "../playground/output";
 import { CopyButton } from "../ui/copy";
+import { complain } from "../ui/toasts";
 
 export function PlaygroundPage() {
   const [at, setAt] = useState(0);
@@ -39,11 +41,10 @@ function Bench({ kind }: { kind: Kind }) {
   const [values, setValues] = useState<Record<string, string>>(
     Object.fromEntries(kind.fields.map((f) => [f.key, f.initial])),
   );
-  const [model, setModel] = useState(prefs.value.model || defaultModel.value);
+  const [model, setModel] = useState(() => modelFor(kind));
   const [result, setResult] = useState<unknown>(undefined);
   const [bad, setBad] = useState<{ message: string; param: string } | null>(null);
   const [busy, setBusy] = useState(false);
-  if (kind.off) return <p class="empty">{kind.off}</p>;
   const request = (): object | string => {
     try {
       return kind.body(values, model || defaultModel.value);
@@ -66,7 +67,9 @@ function Bench({ kind }: { kind: Kind }) {
     setBusy(false);
   };
   const body = request();
-  const curl = `curl ${urlOf(kind.path)} -H 'Content-Type: application/json'${apiKey.value ? " -H 'Authorization: Bearer KEY'" : ""} -d '${typeof body === "string" ? "" : JSON.stringify(body).replace(/'/g, "'\\''")}'`;
+  const curlOf = (data: string) =>
+    `curl ${urlOf(kind.path)} -H 'Content-Type: application/json'${apiKey.value ? " -H 'Authorization: Bearer KEY'" : ""} -d '${data}'`;
+  const data = typeof body === "string" ? "" : JSON.stringify(body).replace(/'/g, "'\\''");
   return (
     <form
       class="bench"
@@ -90,6 +93,9 @@ function Bench({ kind }: { kind: Kind }) {
             ))}
           </select>
         </label>
+        {kind.sees && seesNow(model || defaultModel.value) === false && (
+          <p class="dim">{model || defaultModel.value} does not take images.</p>
+        )}
         {kind.fields.map((f) => (
           <Input
             key={f.key}
@@ -111,8 +117,8 @@ function Bench({ kind }: { kind: Kind }) {
         </div>
         <details>
           <summary>As curl</summary>
-          <pre class="sunk">{curl}</pre>
-          <CopyButton text={curl} label="Copy curl" />
+          <pre class="sunk">{curlOf(data.replace(/(base64,.{24})[^"]{24,}/g, "$1…"))}</pre>
+          <CopyButton text={curlOf(data)} label="Copy curl" />
         </details>
       </div>
       <div class="output" aria-live="polite">
@@ -120,6 +126,13 @@ function Bench({ kind }: { kind: Kind }) {
       </div>
     </form>
   );
+}
+
+/** The one that is used, or the first that sees where that is needed. */
+function modelFor(kind: Kind): string {
+  const used = prefs.value.model || defaultModel.value;
+  if (!kind.sees || seesNow(used)) return used;
+  return models.value.find((m) => seesNow(m.name))?.name ?? used;
 }
 
 const matches = (param: string, f: Field) =>
@@ -137,10 +150,12 @@ function Input({
   onInput: (v: string) => void;
 }) {
   return (
-    // biome-ignore lint/a11y/noLabelWithoutControl: the control is one of the two
+    // biome-ignore lint/a11y/noLabelWithoutControl: the control is one of these
     <label class="field">
       <span>{f.label}</span>
-      {f.rows ? (
+      {f.image ? (
+        <Picture value={value} onInput={onInput} />
+      ) : f.rows ? (
         <textarea
           rows={f.rows}
           class={f.mono ? "mono" : undefined}
@@ -152,5 +167,19 @@ function Input({
         <input aria-invalid={wrong} value={value} onInput={(e) => onInput(e.currentTarget.value)} />
       )}
     </label>
+  );
+}
+
+function Picture({ value, onInput }: { value: string; onInput: (v: string) => void }) {
+  const take = (file?: File) => file && imageUrl(file).then(onInput).catch(complain);
+  return (
+    <>
+      <input type="file" accept="image/*" onChange={(e) => take(e.currentTarget.files?.[0])} />
+      {value && (
+        <span class="thumb">
+          <img src={value} alt="The chosen one" />
+        </span>
+      )}
+    </>
   );
 }

@@ -5,6 +5,8 @@ export interface Field {
   initial: string;
   rows?: number;
   mono?: boolean;
+  /** A picture that is chosen; the value is its data: address. */
+  image?: boolean;
   /** The field of the request that an error names, where it is not the key. */
   param?: string;
   /** How a message about it begins, where the server names no field. */
@@ -19,7 +21,8 @@ export interface Kind {
   fields: Field[];
   body: (v: Values, model: string) => object;
   jsonField?: string;
-  off?: string;
+  /** Needs a model that takes pictures. */
+  sees?: boolean;
 }
 
 const number = (text: string | undefined, otherwise: number) => (text?.trim() ? Number(text) : otherwise);
@@ -72,7 +75,34 @@ export const KINDS: Kind[] = [
     fields: [{ key: "input", label: "Texts, one per line", initial: "a small fire\na large fire\nthe sea", rows: 6 }],
     body: (v, model) => ({ model, input: lines(v.input) }),
   },
-  { name: "Vision", path: "", fields: [], body: () => ({}), off: "No model here takes images yet." },
+  {
+    name: "Vision",
+    path: "v1/chat/completions",
+    sees: true,
+    fields: [
+      { key: "image", label: "Picture", initial: "", image: true, param: "messages" },
+      { key: "message", label: "Message", initial: "What is in this picture?", rows: 3, param: "messages" },
+      temperature,
+      maxTokens,
+    ],
+    body: (v, model) => {
+      if (!v.image) throw new Error("Choose a picture.");
+      return {
+        model,
+        messages: [
+          {
+            role: "user",
+            content: [
+              { type: "image_url", image_url: { url: v.image } },
+              { type: "text", text: v.message },
+            ],
+          },
+        ],
+        temperature: number(v.temperature, 0),
+        max_tokens: number(v.max_tokens, 64),
+      };
+    },
+  },
   {
     name: "Tokens",
     path: "tokenize",

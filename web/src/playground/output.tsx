@@ -26,6 +26,8 @@ function Shape({ kind, result }: { kind: Kind; result: Any }) {
       return <Logprobs choice={result.choices?.[0]} />;
     case "Structured":
       return <pre class="sunk">{pretty(result.choices?.[0]?.message?.content ?? "")}</pre>;
+    case "Vision":
+      return <div class="plain">{result.choices?.[0]?.message?.content}</div>;
     case "Embed":
       return <Cosines list={result.data?.map((d: Any) => d.embedding) ?? []} />;
     case "Tokens":
