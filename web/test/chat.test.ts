@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { below, childrenOf, leafOf, pathTo, titleOf } from "../src/chat/tree";
+import { below, childrenOf, familiesOf, leafOf, pathTo, titleOf } from "../src/chat/tree";
 import type { Message } from "../src/chat/types";
 import { calculate } from "../src/lib/calc";
 import { age, bytes, seconds } from "../src/lib/format";
@@ -35,6 +35,7 @@ test("siblings, leaves and what follows", () => {
     childrenOf(tree, "a").map((m) => m.id),
     ["b", "b2"],
   );
+  for (const parent of [null, "a", "b", "b2"]) assert.deepEqual(familiesOf(tree).get(parent), childrenOf(tree, parent));
   assert.equal(leafOf(tree, "a"), "d");
   assert.equal(leafOf(tree, "b"), "c");
   assert.deepEqual(

@@ -1,38 +1,28 @@
-/** The messages of a chat. The newest sixty are mounted; older ones come when they are asked for. */
-import { useEffect, useRef, useState } from "preact/hooks";
+/** The messages of a chat. */
+import { useEffect, useState } from "preact/hooks";
 import { defaultModel, link } from "../lib/server";
 import { useFollow } from "./follow";
 import { MessageView } from "./message";
 import { runs } from "./run";
-import { messages, messagesLoaded, openId, path } from "./store";
-import { childrenOf } from "./tree";
+import { families, messagesLoaded, openId, path } from "./store";
 import type { Message } from "./types";
-
-const WINDOW = 60;
+import { useWindow } from "./window";
 
 export function Conversation() {
   const list = path.value;
-  const first = useRef(-1);
-  const [, redraw] = useState(0);
   const { box, away, toEnd } = useFollow(list);
-  // Where the window begins is settled when the chat opens: later messages take nothing away above.
-  if (first.current < 0 && messagesLoaded.value) first.current = Math.max(0, list.length - WINDOW);
-  const from = Math.max(0, Math.min(first.current, list.length - 1));
-  const older = () => {
-    first.current = Math.max(0, from - 200);
-    redraw((n) => n + 1);
-  };
+  const { first, settled, older } = useWindow(list.length, messagesLoaded.value, box);
   useEffect(() => toEnd(), [messagesLoaded.value]);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keyboard
     <div class="conversation" ref={box} tabIndex={0} role="log" aria-label="Messages" aria-live="off">
       <div class="column">
-        {from > 0 && (
-          <button type="button" class="quiet older" onClick={older}>
-            {from} older messages
+        {first > 0 && (
+          <button type="button" class="quiet older" onClick={older} disabled={!settled}>
+            {first} older messages
           </button>
         )}
-        {list.slice(from).map((m) => (
+        {list.slice(first).map((m) => (
           <Placed key={m.id} message={m} />
         ))}
         {!list.length && messagesLoaded.value && <Empty />}
@@ -48,7 +38,7 @@ export function Conversation() {
 }
 
 function Placed({ message }: { message: Message }) {
-  const siblings = childrenOf(messages.value, message.parent);
+  const siblings = families.value.get(message.parent) ?? [message];
   const at = siblings.findIndex((s) => s.id === message.id);
   return (
     <MessageView

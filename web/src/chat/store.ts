@@ -5,7 +5,7 @@ import { uid } from "../lib/id";
 import { prefs } from "../lib/prefs";
 import { undoable } from "../ui/toasts";
 import { takeTails } from "./tails";
-import { below, leafOf, pathTo } from "./tree";
+import { below, familiesOf, leafOf, pathTo } from "./tree";
 import type { Chat, Message } from "./types";
 
 export const chats = signal<Chat[]>([]);
@@ -15,6 +15,8 @@ export const openId = signal<string | null>(null);
 export const messages = signal<ReadonlyMap<string, Message>>(new Map());
 export const messagesLoaded = signal(true);
 export const openChat = computed(() => chats.value.find((c) => c.id === openId.value) ?? null);
+/** The versions of each message, by what they answer. */
+export const families = computed(() => familiesOf(messages.value));
 export const path = computed(() => pathTo(messages.value, openChat.value?.head ?? null));
 
 /** What the last page left behind is in its place before a message is shown. */

@@ -18,17 +18,30 @@ export function pathTo(messages: Messages, head: string | null): Message[] {
   return path.reverse();
 }
 
+const byAge = (a: Message, b: Message) => a.created - b.created || (a.id < b.id ? -1 : 1);
+
 export function childrenOf(messages: Messages, parent: string | null): Message[] {
-  return [...messages.values()]
-    .filter((m) => m.parent === parent)
-    .sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
+  return [...messages.values()].filter((m) => m.parent === parent).sort(byAge);
+}
+
+/** All children at once, by their parents, each list as childrenOf gives it. */
+export function familiesOf(messages: Messages): ReadonlyMap<string | null, Message[]> {
+  const found = new Map<string | null, Message[]>();
+  for (const m of messages.values()) {
+    const siblings = found.get(m.parent);
+    if (siblings) siblings.push(m);
+    else found.set(m.parent, [m]);
+  }
+  for (const siblings of found.values()) if (siblings.length > 1) siblings.sort(byAge);
+  return found;
 }
 
 /** The newest end of the branch that goes through this message. */
 export function leafOf(messages: Messages, id: string): string {
+  const families = familiesOf(messages);
   let at = id;
   for (let n = messages.size; n >= 0; n--) {
-    const next = childrenOf(messages, at).at(-1);
+    const next = families.get(at)?.at(-1);
     if (!next) return at;
     at = next.id;
   }
@@ -37,13 +50,10 @@ export function leafOf(messages: Messages, id: string): string {
 
 /** This message and all that follow from it. */
 export function below(messages: Messages, id: string): Message[] {
-  const found: Message[] = [];
-  const visit = (m: Message) => {
-    found.push(m);
-    for (const c of childrenOf(messages, m.id)) visit(c);
-  };
+  const families = familiesOf(messages);
   const first = messages.get(id);
-  if (first) visit(first);
+  const found = first ? [first] : [];
+  for (let i = 0; i < found.length; i++) found.push(...(families.get(found[i]!.id) ?? []));
   return found;
 }
 
