@@ -75,10 +75,12 @@ struct server {
     struct event *wake_event, *drain_timer, *retry_timer;
     atomic_int    asked; /* bits 1 << SERVER_DRAIN, ... from signal handlers and other threads */
     void (*reload)(void *ctx);
-    void *reload_ctx;
-    bool  draining, cutting;
-    bool  stopped;   /* the loop is over, and the host may be gone */
-    arena event_mem; /* of the event at hand */
+    void                       *reload_ctx;
+    const struct config_values *latest;        /* the I/O thread's; NULL: the options' settings still stand */
+    pthread_mutex_t             settings_lock; /* guards the file of settings: it is read, changed and written */
+    bool                        draining, cutting;
+    bool                        stopped;   /* the loop is over, and the host may be gone */
+    arena                       event_mem; /* of the event at hand */
 
     pthread_mutex_t post_lock; /* guards the posts */
     post           *posts, **posts_end;

@@ -184,6 +184,7 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
     s->posts_end = &s->posts;
     arena_init(&s->event_mem, 0);
     pthread_mutex_init(&s->post_lock, NULL);
+    pthread_mutex_init(&s->settings_lock, NULL);
     if (getrandom(&s->id_salt, sizeof s->id_salt, 0) < 0) s->id_salt = (uint64_t)s->started_us;
     if ((rc = kept_open(&s->kept, s->options.kept_bytes, s->options.kept_seconds, e)) < 0 ||
         (rc = open_loop(s, e)) < 0 || (rc = server_listen(s, e)) < 0 || (rc = server_start_intake(s, e)) < 0 ||
@@ -221,6 +222,7 @@ void server_free(server *s) {
     auth_free(s->keys);
     arena_deinit(&s->event_mem);
     pthread_mutex_destroy(&s->post_lock);
+    pthread_mutex_destroy(&s->settings_lock);
     free(s->socket_path);
     free(s);
 }
@@ -238,6 +240,8 @@ void server_set_keys(server *s, auth *keys) {
     auth_free(s->keys);
     s->keys = keys;
 }
+
+void server_set_latest(server *s, const struct config_values *latest) { s->latest = latest; }
 
 int server_run(server *s, err *e) {
     signal(SIGPIPE, SIG_IGN);

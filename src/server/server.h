@@ -25,12 +25,13 @@ typedef struct log_ring log_ring;
 typedef struct server_options {
     host    *host;    /* borrowed */
     library *library; /* borrowed; NULL: the models are fixed, nothing is pulled, created or removed */
-    const struct config_values *settings; /* borrowed: what holds, and why; NULL: not told */
-    const engine_options       *engine;   /* borrowed: how models are opened, for /v1/fit; NULL: not told */
-    void (*doctor)(void *ctx, str *out);  /* the checks of `hearth doctor` as JSON; may take a while; NULL: none */
-    log_ring   *logs;                     /* borrowed; NULL: none are kept */
-    const char *version;                  /* for /health and /props */
-    const char *default_model;            /* for requests that name none where the protocol allows that; NULL: none */
+    const struct config_values *settings;      /* borrowed: what holds, and why; NULL: not told */
+    const char                 *settings_path; /* borrowed: of server.yaml, which may be absent; NULL: there is none */
+    const engine_options       *engine;        /* borrowed: how models are opened, for /v1/fit; NULL: not told */
+    void (*doctor)(void *ctx, str *out);       /* the checks of `hearth doctor` as JSON; may take a while; NULL: none */
+    log_ring   *logs;                          /* borrowed; NULL: none are kept */
+    const char *version;                       /* for /health and /props */
+    const char *default_model; /* for requests that name none where the protocol allows that; NULL: none */
 
     const char *tcp_host;    /* NULL: no TCP */
     int         tcp_port;    /* 0: any free one */
@@ -71,5 +72,7 @@ enum { SERVER_DRAIN = 1, SERVER_STOP = 2, SERVER_RELOAD = 3 };
 void server_signal(server *s, int what);
 void server_on_reload(server *s, void (*reload)(void *ctx), void *ctx); /* runs on the I/O thread */
 void server_set_keys(server *s, auth *keys);                            /* on the I/O thread */
+/* What a start would make of flags, environment and file now; borrowed. On the I/O thread. */
+void server_set_latest(server *s, const struct config_values *latest);
 
 #endif

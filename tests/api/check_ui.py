@@ -2,8 +2,10 @@
 """The web UI's files and the endpoints that its pages ask: who gets a page, caching, the CSP, events, pulls, settings."""
 import gzip
 import json
+import os
 import re
 import sys
+import tempfile
 import time
 
 from hearth_server import Checks, Connection, Server, eventually
@@ -168,11 +170,59 @@ def switched_off():
         assert server.request("GET", "/ui")[0] == 404 and server.request("GET", "/assets/x.js")[0] == 404
 
 
+def changed_settings():
+    """PUT /v1/config: the file keeps its comments, what can hold holds at once, all or nothing, and who may not ask is told so."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "server.yaml")
+        before = "# mine\ntransport:\n  port: 1 # low\n\ntelemetry:\n  log_format: text   # for people\n"
+        with open(path, "w") as f:
+            f.write(before)
+        os.chmod(path, 0o640)
+        key = {"Authorization": "Bearer heron-heron-heron"}
+        with Server(PROGRAM, "--config", path, env={"HEARTH_API_KEYS": "pages:heron-heron-heron"}, log_level="info") as server:
+            def put(body, **headers):
+                status, _, answer = server.request("PUT", "/v1/config", json.dumps(body).encode(), headers={"Content-Type": "application/json", **headers})
+                return status, json.loads(answer)
+
+            def setting(name):
+                return {s["key"]: s for s in json.loads(server.request("GET", "/v1/config", headers=key)[2])["data"]}[name]
+
+            assert put({"settings": {"telemetry.log_format": "json"}})[0] == 401
+            status, answer = put({"settings": {"telemetry.log_format": "json"}}, Origin="http://localhost:9", **key)
+            assert status == 403, answer
+            for wrong, words in (({"transport.prot": 1}, "no such setting"), ({"security.sandbox": False}, "changed in server.yaml itself"),
+                                 ({"transport.tls_key": "/etc/x"}, "names a file"), ({"transport.port": "many"}, "integer"), ({"transport.port": {}}, "value"),
+                                 ({"models.keep_alive": "1h", "transport.port": 99999999}, "65535")):
+                status, answer = put({"settings": wrong}, **key)
+                assert status == 400 and words in answer["error"]["message"], (wrong, answer)
+            assert put({}, **key)[0] == 400 and put({"settings": {}}, **key)[0] == 200
+            with open(path) as f:
+                assert f.read() == before
+            status, answer = put({"settings": {"telemetry.log_format": "json", "transport.port": 80, "models.keep_alive": "1h"}}, **key)
+            assert status == 200 and answer["path"] == path, answer
+            assert answer["data"] == [{"key": "telemetry.log_format", "needs_restart": False, "overridden_by": None},
+                                      {"key": "transport.port", "needs_restart": True, "overridden_by": "--port"},
+                                      {"key": "models.keep_alive", "needs_restart": True, "overridden_by": None}], answer
+            with open(path) as f:
+                assert f.read() == before.replace("port: 1", "port: 80").replace("text", "json") + "models:\n  keep_alive: 1h\n"
+            assert os.stat(path).st_mode & 0o777 == 0o640 and os.listdir(folder) == ["server.yaml"]
+            eventually(lambda: setting("telemetry.log_format")["value"] == "json", 10)
+            assert '{"' in server.log_text().splitlines()[-1], server.log_text()[-300:]
+            held = setting("models.keep_alive")
+            assert held["value"] != held["after_restart"] and held["can_change"] and not setting("security.sandbox")["can_change"], held
+            assert "after_restart" not in setting("transport.port")
+            assert put({"settings": {"models.keep_alive": None}}, **key)[0] == 200
+            eventually(lambda: "after_restart" not in setting("models.keep_alive"), 10)
+    with Server(PROGRAM, "--no-config") as server:
+        assert server.request("PUT", "/v1/config", b'{"settings": {"transport.port": 80}}', headers={"Content-Type": "application/json"})[0] == 501
+
+
 checks = Checks()
 # Nothing answers there: a pull fails at once, and nothing leaves this machine.
 with Server(PROGRAM, env={"HEARTH_OLLAMA_REGISTRY": "http://127.0.0.1:9"}, log_level="info") as one:
     for check in (root, assets, events, many_pages, settings, fit, pulls):
         checks.run(check, one)
 checks.run(drain)
+checks.run(changed_settings)
 checks.run(switched_off)
 checks.exit()

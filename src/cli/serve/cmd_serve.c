@@ -26,7 +26,7 @@
 
 typedef struct serve {
     const cli_args *args;
-    settings        settings;
+    settings        settings, latest; /* as the server started, and as read again */
     log_ring       *logs;
     engine_options  engine;
     host           *host;
@@ -196,6 +196,7 @@ static int open_server(serve *s, err *e) {
     o.library = s->library.library;
     o.logs = s->logs;
     o.settings = v;
+    o.settings_path = s->settings.path;
     o.engine = &s->engine;
     o.doctor = doctor_report;
     o.version = hearth_version();
@@ -244,7 +245,9 @@ static void on_reload(void *ctx) {
         server_set_keys(s->server, keys);
         log_info("serve", "keys and log level were read again");
     }
-    settings_deinit(&again);
+    settings_deinit(&s->latest);
+    s->latest = again;
+    server_set_latest(s->server, &s->latest.server);
 }
 
 static void catch_signals(serve *s) {
@@ -325,6 +328,7 @@ static int run(const cli_args *args) {
     str_deinit(&s.default_model);
     str_deinit(&s.adapter_dir);
     settings_deinit(&s.settings);
+    settings_deinit(&s.latest);
     log_set_sink(NULL, NULL, LOG_OFF);
     log_ring_free(s.logs);
     return rc == 0 ? CLI_OK : rc == ERR_ARG ? cli_usage_error(args, "%s", e.msg) : cli_fail(args, &e);

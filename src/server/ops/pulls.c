@@ -18,14 +18,14 @@ static library *need_library(exchange *x) {
 }
 
 /* What changes this machine is not for pages of other origins, even those that may ask questions. */
-static bool own_origin(exchange *x) {
+bool ops_own_origin(exchange *x, const char *what) {
     const view *origin = http_request_get(x->http, "origin");
     view        own = x->http->host;
     if (!origin) return true;
     if (origin->len > own.len + 3 && memcmp(origin->data + origin->len - own.len, own.data, own.len) == 0 &&
         memcmp(origin->data + origin->len - own.len - 3, "://", 3) == 0)
         return true;
-    exchange_error(x, 403, "forbidden", NULL, "only pages of this server may start and cancel pulls");
+    exchange_error(x, 403, "forbidden", NULL, "only pages of this server may %s", what);
     return false;
 }
 
@@ -41,7 +41,7 @@ void ops_pulls(exchange *x) { reply_pulls(x, 200); }
 void ops_pull(exchange *x) {
     view     name;
     err      e = { 0 };
-    library *l = own_origin(x) ? need_library(x) : NULL;
+    library *l = ops_own_origin(x, "start and cancel pulls") ? need_library(x) : NULL;
     if (!l) return;
     need_string(&x->in, &x->body, "model", &name);
     if (x->in.failed) {
@@ -60,7 +60,7 @@ void ops_pull(exchange *x) {
 
 void ops_pull_end(exchange *x) {
     char     name[512];
-    library *l = own_origin(x) ? need_library(x) : NULL;
+    library *l = ops_own_origin(x, "start and cancel pulls") ? need_library(x) : NULL;
     if (!l) return;
     if (query_get(x->http->query, "name", name, sizeof name) && library_end_pull(l, view_of(name)))
         reply_pulls(x, 200);

@@ -1,3 +1,5 @@
+import { readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { expect, eventually } from "../lib.mjs";
 
 const go = (page, to) => page.evaluate((t) => (location.hash = `#/${t}`), to);
@@ -133,6 +135,25 @@ export const pageJourneys = {
     await page.getByLabel("server.yaml").fill("transport:\n  port: 80\n");
     await page.getByRole("button", { name: "Check" }).click();
     await page.getByText("In order.").waitFor();
+  },
+  async "setting changed"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await go(page, "settings");
+    await page.getByRole("tab", { name: "Server" }).click();
+    await page.getByLabel("Filter settings").fill("keep_alive");
+    await page.getByLabel("Change models.keep_alive").click();
+    await page.getByLabel("Value of models.keep_alive").fill("soon");
+    await page.getByRole("button", { name: "Write" }).click();
+    await page.getByRole("alert").filter({ hasText: "keep_alive" }).waitFor();
+    await page.getByLabel("Value of models.keep_alive").fill("1h");
+    await page.getByRole("button", { name: "Write" }).click();
+    await page.getByText("holds after a restart").waitFor();
+    await page.getByText("One change waits for a restart").waitFor();
+    expect(readFileSync(join(hearth.home, "hearth/server.yaml"), "utf8") === "models:\n  keep_alive: 1h\n", "another file");
+    await page.getByLabel("Change models.keep_alive").click();
+    await page.getByRole("button", { name: "Take out of the file" }).click();
+    await eventually(async () => (await page.getByText("waits for a restart").count()) === 0, "nothing waits any more");
+    rmSync(join(hearth.home, "hearth/server.yaml"));
   },
   async "server settings and doctor"({ open, hearth }) {
     const page = await open(hearth.url);
