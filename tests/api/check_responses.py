@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The responses endpoint beyond one answer: what is kept and for how long, going on by id, tools of other kinds."""
 import json
+import re
 import sys
 import time
 
@@ -99,6 +100,23 @@ def custom_tools(server):
     assert ask(server, input=back, tools=[tool])[0] == 200
 
 
+def held_tools(server):
+    """A custom tool's grammar holds its text; one that cannot be translated exactly is refused."""
+    lark = 'start: "look at " thing (", " thing)~1..2 LF\nthing: ANIMAL\nANIMAL: "heron" | "otter" | /[a-c]{2}/\n%import common.LF\n'
+    held = [({"syntax": "regex", "definition": r"^\d{2}-(?:up|down)\.$"}, r"[0-9]{2}-(?:up|down)\."),
+            ({"syntax": "lark", "definition": lark}, "look at (?:heron|otter|[a-c]{2})(?:, (?:heron|otter|[a-c]{2})){1,2}\n")]
+    for grammar, pattern in held:
+        tool = {"type": "custom", "name": "note", "format": dict(grammar, type="grammar")}
+        for seed in range(3):
+            status, got = ask(server, input="Take a note.", tools=[tool], tool_choice="required", max_output_tokens=80, temperature=1.5, seed=seed)
+            call = got["output"][0]
+            assert status == 200 and call["type"] == "custom_tool_call" and re.fullmatch(pattern, call["input"]), got
+    for syntax, definition, words in (("lark", 'start: "(" start? ")"', "refer to themselves"), ("regex", r"(?i)a", "group"), ("regex", r"a(?=b)", "group"),
+                                      ("lark", "", "start"), ("ebnf", "a", "lark")):
+        status, why = ask(server, tools=[{"type": "custom", "name": "note", "format": {"type": "grammar", "syntax": syntax, "definition": definition}}])
+        assert status == 400 and why["error"]["param"].startswith("tools[0].format") and words in why["error"]["message"], why
+
+
 def ignored(server):
     extras = {"include": ["reasoning.encrypted_content"], "prompt_cache_key": "x", "client_metadata": {}, "truncation": "auto", "text": {"verbosity": "low"},
               "tools": [WEATHER, {"type": "web_search"}, {"type": "image_generation"}], "reasoning": {"summary": "auto"}}
@@ -144,7 +162,7 @@ def limits(program):
 def main():
     checks = Checks()
     with Server(PROGRAM) as server:
-        for check in (kept, pages_of_items, going_on, namespaces, custom_tools, ignored, effort_thinks):
+        for check in (kept, pages_of_items, going_on, namespaces, custom_tools, held_tools, ignored, effort_thinks):
             checks.run(check, server)
     checks.run(limits, PROGRAM)
     checks.exit()

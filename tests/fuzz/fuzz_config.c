@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as server.yaml or as settings of a model (the first byte chooses). What is accepted is written down as
- * `hearth config show` does and must mean the same when it is read again.
+ * `hearth config show` does and must mean the same when it is read again; then a key of it is changed.
  */
+#include "config/edit.h"
 #include "config/model.h"
 #include "config/server.h"
 
@@ -48,6 +49,22 @@ static void again(const config_values *v, arena *mem) {
     str_deinit(&second);
 }
 
+/* A key is changed in what was accepted, or refused; config_edit itself sees to it that nothing else changes. */
+static void edit(view text, bool take_out) {
+    const config_key *k = config_find_key(&config_server_schema, "transport.port");
+    str               out, gone;
+    err               e = { 0 };
+    str_init(&out);
+    str_init(&gone);
+    if (config_edit(text, &config_server_schema, k, take_out ? NULL : "81", &out, &e) == 0 &&
+        out.len < CONFIG_MAX_BYTES &&
+        config_edit((view){ str_cstr(&out), out.len }, &config_server_schema, k, NULL, &gone, &e) < 0 &&
+        e.code == ERR_FORMAT)
+        abort();
+    str_deinit(&out);
+    str_deinit(&gone);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool          model = size && data[0] == 'm';
     view          text = { size ? (const char *)data + 1 : "", size ? size - 1 : 0 };
@@ -63,6 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (config_values_init(&v, model ? &config_model_schema : &config_server_schema, &mem)) {
         config_read(&v, text, CONFIG_FROM_SERVER, &mem, &r);
         if (r.n == 0 && !r.no_memory) again(&v, &mem);
+        if (r.n == 0 && !r.no_memory && !model) edit(text, size % 2);
         (model ? config_model_check : config_server_check)(&v, &r);
         config_report_write(&r, &lines);
         (void)config_report_result(&r, &e);

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/openai/responses_tools.h"
 
+#include "grammar/lark.h"
 #include "server/conversation.h"
 #include "server/openai/input.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define CUSTOM_PARAMETERS                                                                                              \
-    "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},\"required\":[\"input\"],"                  \
-    "\"additionalProperties\":false}"
 
 view responses_flat_name(exchange *x, view space, view name) {
     str  text;
@@ -82,17 +79,50 @@ static void put_namespace(exchange *x, jw *w, const node *tool, tool_names *t) {
     }
 }
 
-/* The grammar that a custom tool may bring holds a hosted model only; here its text is free. */
+/* The grammar of a custom tool as a pattern over its whole text. */
+static void read_grammar(exchange *x, const node *format, str *out) {
+    static const char *const syntaxes[] = { "lark", "regex", NULL };
+    view                     source = { "", 0 };
+    int                      syntax = 0;
+    err                      e = { 0 };
+    if (!read_choice(&x->in, format, "syntax", syntaxes, &syntax) && !x->in.failed)
+        reader_fail(&x->in, format, "syntax is required: lark or regex");
+    need_string(&x->in, format, "definition", &source);
+    if (x->in.failed) return;
+    str_puts(out, "^(?:");
+    int rc =
+        syntax == 0 ? grammar_lark_pattern(source, out, &e) : grammar_plain_pattern(source, view_of(""), true, out, &e);
+    str_puts(out, ")$");
+    node at = node_get(format, "definition");
+    if (rc < 0) reader_fail(&x->in, &at, "%s", e.msg);
+}
+
+/* The model sees a function with one string, which the grammar holds if there is one. */
+static void put_custom_parameters(exchange *x, const node *tool, str *out) {
+    static const char *const types[] = { "text", "grammar", NULL };
+    int                      type = 0;
+    node                     format;
+    str                      pattern;
+    jw                       w = jw_of(out);
+    str_init(&pattern);
+    if (read_object(&x->in, tool, "format", &format) && read_choice(&x->in, &format, "type", types, &type) && type == 1)
+        read_grammar(x, &format, &pattern);
+    jw_raw(&w, view_of("{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\""));
+    if (pattern.len) jw_put_text(&w, "pattern", (view){ str_cstr(&pattern), pattern.len });
+    str_puts(out, "}},\"required\":[\"input\"],\"additionalProperties\":false}");
+    str_deinit(&pattern);
+}
+
 static void put_custom(exchange *x, jw *w, const node *tool, tool_names *t) {
-    view name, text = { "", 0 }, type;
-    node format;
+    view name, text = { "", 0 };
+    str  parameters;
     if (!need_string(&x->in, tool, "name", &name)) return;
     read_string(&x->in, tool, "description", &text);
-    if (read_object(&x->in, tool, "format", &format) && need_string(&x->in, &format, "type", &type) &&
-        !view_eq_c(type, "text"))
-        exchange_ignore(x, view_of("custom.format"));
-    if (remember(x, t, (tool_name){ name, { "", 0 }, name, true }))
-        put_function(w, name, text, NULL, CUSTOM_PARAMETERS);
+    str_init(&parameters);
+    put_custom_parameters(x, tool, &parameters);
+    if (!x->in.failed && remember(x, t, (tool_name){ name, { "", 0 }, name, true }))
+        put_function(w, name, text, NULL, str_cstr(&parameters));
+    str_deinit(&parameters);
 }
 
 static void put_tool(exchange *x, jw *w, const node *tool, tool_names *t) {

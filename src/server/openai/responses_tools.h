@@ -3,8 +3,8 @@
  * Tools of the responses endpoint, made into plain functions.
  *
  * A namespace has functions of its own; the model sees each under one name, namespace and function joined, and a call
- * goes back with both apart. A custom tool takes free text; the model sees a function with one string. Tools that a
- * hosted service would run are left out and named to the client.
+ * goes back with both apart. A custom tool takes a text, free or held by its grammar; the model sees a function with one
+ * string. Tools that a hosted service would run are left out and named to the client.
  */
 #ifndef SERVER_OPENAI_RESPONSES_TOOLS_H
 #define SERVER_OPENAI_RESPONSES_TOOLS_H
