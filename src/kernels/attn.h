@@ -31,8 +31,8 @@
  * chunk results and attn_combine folds them: the same bits, but the context can be split over threads.
  *
  * Row t sits at position pos[t] and sees positions [max(0, pos - window + 1), pos + 1) when causal (window 0: from 0),
- * otherwise all of [0, kv_len), with `after` at most so many behind its own. row_end, if not NULL, replaces the end (a row inside an image sees the whole image). Ends are
- * clipped to kv_len. A row that sees nothing gives zeros. Pages outside every row's range are not touched and may be
+ * otherwise all of [0, kv_len), with `after` at most so many behind its own. row_end, if not NULL, replaces the end (a row inside an image sees the whole image), and
+ * row_begin the beginning. Ends are clipped to kv_len. A row that sees nothing gives zeros. Pages outside every row's range are not touched and may be
  * NULL. K and V of all positions below kv_len are stored before the call.
  *
  * scratch: attn_scratch_bytes(), 64-byte aligned, one per thread.
@@ -60,10 +60,11 @@ typedef struct attn_args {
     size_t             page_off; /* where this layer's part begins inside a page */
     int64_t            kv_len;
 
-    const int32_t *pos;     /* [n_rows] */
-    const int32_t *row_end; /* [n_rows] or NULL */
-    int32_t        window;  /* 0: none */
-    int32_t        chunk;   /* 0: none; else a row sees positions of its own chunk of this many only */
+    const int32_t *pos;       /* [n_rows] */
+    const int32_t *row_end;   /* [n_rows] or NULL */
+    const int32_t *row_begin; /* [n_rows] or NULL */
+    int32_t        window;    /* 0: none */
+    int32_t        chunk;     /* 0: none; else a row sees positions of its own chunk of this many only */
     bool           causal;
     int32_t        after; /* not causal: positions behind the row's own that it sees; 0: all */
     float          scale;

@@ -189,7 +189,12 @@ static nn_buf attend(nn_tape *t, nn_buf n, const hparams *h, const layer *w, int
     const nn_rope *rope = h->slides[i] ? &h->rope_sliding : &h->rope;
     int            dim = head_dim(h, i), from = kv_layer(h, i);
     nn_attn_spec   attn = {
-          .n_head = h->d.n_head, .n_kv = n_kv(h, i), .dim_k = dim, .window = h->slides[i] ? h->window : 0, .scale = 1.0f
+          .n_head = h->d.n_head,
+          .n_kv = n_kv(h, i),
+          .dim_k = dim,
+          .window = h->slides[i] ? h->window : 0,
+          .scale = 1.0f,
+          .strict = !h->slides[i], /* pictures see themselves whole in sliding layers only */
     };
     nn_buf q = nn_rms_norm(t, nn_project(t, n, w->q), w->q_norm, h->d.eps);
     nn_rope_apply(t, q, dim, rope);
@@ -228,7 +233,7 @@ static nn_buf feed_forward(nn_tape *t, nn_buf x, const hparams *h, const layer *
 
 /* Every layer's own input: an embedding of the token and a projection of the first layer's input. */
 static nn_buf layer_inputs(nn_tape *t, nn_buf x, const hparams *h, const top *tw) {
-    nn_buf token = nn_embed(t, tw->layer_embd, sqrtf((float)h->per_layer)), y = nn_project(t, x, tw->layer_proj);
+    nn_buf token = nn_embed_tokens(t, tw->layer_embd, sqrtf((float)h->per_layer)), y = nn_project(t, x, tw->layer_proj);
     nn_scale(t, y, 1.0f / sqrtf((float)h->d.n_embd));
     y = nn_rms_norm(t, y, tw->layer_norm, h->d.eps);
     nn_add(t, y, token);

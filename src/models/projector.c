@@ -7,10 +7,13 @@
  *     LLaVA       two layers over each patch
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
+ *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight
  */
 #include "nn/nn.h"
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3 } kind;
+#include <math.h>
+
+typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4 } kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -20,7 +23,7 @@ typedef struct hparams {
 } hparams;
 
 typedef struct top {
-    const nn_vec *norm;
+    const nn_vec *norm, *shift, *size;
     nn_linear     merge, first, second;
 } top;
 
@@ -67,6 +70,13 @@ static void setup_mistral3(nn_config *c, void *p) {
     read_widths(c, h, side * side);
 }
 
+static void setup_gemma4(nn_config *c, void *p) {
+    hparams *h = p;
+    h->kind = GEMMA4;
+    h->d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "rms_norm_eps", 1e-6);
+    read_widths(c, h, 1);
+}
+
 static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
@@ -90,6 +100,12 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         nn_bind_linear(b, &t->first, "mm.1", "model.multi_modal_projector.linear_1", h->d.n_embd, h->n_out, 0);
         nn_bind_linear(b, &t->second, "mm.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
         break;
+    case GEMMA4:
+        nn_bind_vec(b, &t->shift, "v.std_bias", "model.vision_tower.std_bias", h->n_in, NN_OPTIONAL);
+        nn_bind_vec(b, &t->size, "v.std_scale", "model.vision_tower.std_scale", h->n_in, NN_OPTIONAL);
+        nn_bind_linear(b, &t->first, "mm.input_projection", "model.embed_vision.embedding_projection", h->n_in,
+                       h->n_out, NN_NO_BIAS);
+        break;
     }
 }
 
@@ -110,6 +126,12 @@ static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const top     *tw = net->top;
     nn_buf         x = nn_input(t, h->n_in);
+    if (h->kind == GEMMA4) {
+        nn_scale(t, x, sqrtf((float)h->n_in));
+        if (tw->shift) nn_add_each(t, x, tw->shift, -1.0f);
+        if (tw->size) nn_scale_each(t, x, tw->size);
+        x = nn_rms_norm(t, x, NULL, h->d.eps);
+    }
     if (tw->norm) x = nn_rms_norm(t, x, tw->norm, h->d.eps);
     if (tw->merge.w) x = nn_project(t, x, tw->merge);
     x = nn_project(t, x, tw->first);
@@ -140,3 +162,4 @@ PROJECTOR(gemma3, "gemma3_projector", setup_gemma3);
 PROJECTOR(llava, "llava_projector", setup_llava);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
 PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
+PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Qwen 1 (fused q, k, v), Qwen 2 (biases on them) and Qwen 3 (per-head norms on q and k): pre-norm decoder with a dense
- * SwiGLU. Also the language models of Qwen 2, 2.5 and 3 VL: in text all axes of their rotation have the same position. */
+ * SwiGLU. Also the language models of Qwen 2, 2.5 and 3 VL, whose positions have three axes, all the same in text; behind the
+ * first layers of Qwen 3 VL the rows of a picture get what the tower's taps saw. */
 #include "nn/nn.h"
 
 typedef struct hparams {
@@ -9,6 +10,7 @@ typedef struct hparams {
     int        window, first_window; /* first_window: where no list says which layers slide, all from this one on */
     const int *slides;               /* per layer */
     bool       whole;                /* an embedding model: every row sees the whole input */
+    int        n_deep;               /* layers behind which a picture's rows get more (Qwen 3 VL) */
     nn_rope    rope;
 } hparams;
 
@@ -44,6 +46,9 @@ static void setup(nn_config *c, void *p) {
     for (int i = 0; i < h->d.n_layer; i++) from[i] = h->use_window && h->window > 0 && i >= h->first_window;
     h->slides = listed && h->use_window ? nn_config_layer_is(c, NULL, "layer_types", "sliding_attention", 0) : from;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = h->first ? 10000 : 1000000 });
+    bool sees = nn_config_arch(c, "qwen3vl") || nn_config_arch(c, "qwen3_vl") || nn_config_arch(c, "qwen3_vl_text");
+    nn_rope_axes(c, &h->rope, sees);
+    if (sees) h->n_deep = nn_deep_read(c, h->d.n_layer);
     h->whole = !nn_config_causal(c);
     for (int i = 0; i < h->d.n_layer && h->whole; i++) {
         if (h->slides[i]) nn_config_fail(c, "a window in a model that sees the whole input is not supported");
@@ -100,6 +105,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, a, d->eps), w->attn.o);
         n = nn_rms_norm(t, x, w->ffn_norm, d->eps);
         nn_project_add(t, x, nn_feed(t, n, &w->mlp, NN_ACT_SILU), w->mlp.down);
+        if (i < h->n_deep) nn_add_supplied(t, x, i + 1);
     }
     x = nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps);
     if (h->whole)

@@ -70,6 +70,7 @@ static void setup(nn_config *c, void *p) {
     h->linear = nn_config_layer_is(c, NULL, "layer_types", "linear_attention",
                                    (int)nn_config_int(c, "full_attention_interval", "full_attention_interval", 4));
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 10000000, .partial = 0.25 });
+    if (!h->fused) nn_rope_axes(c, &h->rope, true);
 }
 
 /* The block of a head for further tokens stands behind the last layer and attends. */

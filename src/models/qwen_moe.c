@@ -9,6 +9,7 @@ typedef struct hparams {
     nn_dims d;
     int     n_expert, n_used, n_ff_expert, n_ff_shared;
     bool    renorm;
+    int     n_deep; /* layers behind which a picture's rows get more (Qwen 3 VL) */
     nn_rope rope;
 } hparams;
 
@@ -35,6 +36,11 @@ static void setup(nn_config *c, void *p) {
         nn_config_fail(c, "use_sliding_window is not supported in this family");
     if (h->n_ff_expert == 0) h->n_ff_expert = h->d.n_ff;
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = 1000000 });
+    if (nn_config_arch(c, "qwen3vlmoe") || nn_config_arch(c, "qwen3_vl_moe") ||
+        nn_config_arch(c, "qwen3_vl_moe_text")) {
+        nn_rope_axes(c, &h->rope, true);
+        h->n_deep = nn_deep_read(c, h->d.n_layer);
+    }
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -72,6 +78,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
         nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, nn_attn_plain(d, 0), d->eps), w->attn.o);
         nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
+        if (i < h->n_deep) nn_add_supplied(t, x, i + 1);
     }
     nn_logits(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps), tw->head, 1.0f, 0.0f);
 }

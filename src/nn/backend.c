@@ -62,7 +62,7 @@ int nn_exec_check(const nn_exec *x, const nn_batch *b, err *e) {
     }
     if (b->pos_axes && b->n_axes < x->model->tape->n_axes)
         return err_set(e, ERR_ARG, "positions with %d axes; this model has %d", b->n_axes, x->model->tape->n_axes);
-    return nn_batch_check(b, &x->options.limits, &x->groups, (int)n_vocab, x->backend->can, e);
+    return nn_batch_check(b, x->model->tape, &x->options.limits, &x->groups, (int)n_vocab, x->backend->can, e);
 }
 
 static int check_move(const nn_exec *x, const nn_move *m, err *e) {

@@ -46,7 +46,13 @@ static int check_seq(const nn_batch *b, const nn_limits *l, const nn_groups *g, 
 static unsigned nn_batch_holds(const nn_batch *b) {
     return (b->embd ? NN_BATCH_EMBD : 0u) | (b->row_end ? NN_BATCH_ROW_END : 0u) |
            (b->adapter ? NN_BATCH_ADAPTER : 0u) | (b->pos_axes || b->n_axes > 1 ? NN_BATCH_AXES : 0u) |
-           (b->segment ? NN_BATCH_SEGMENT : 0u);
+           (b->segment ? NN_BATCH_SEGMENT : 0u) | (b->row_begin ? NN_BATCH_ROW_BEGIN : 0u);
+}
+
+unsigned nn_batch_for(const nn_tape *t, unsigned holds) {
+    if ((holds & NN_BATCH_EMBD) && t->n_parts > 1) holds |= NN_BATCH_DEEP;
+    if ((holds & NN_BATCH_ROW_END) && t->strict) holds |= NN_BATCH_STRICT;
+    return holds;
 }
 
 int nn_batch_allow(unsigned holds, unsigned can, err *e) {
@@ -57,7 +63,10 @@ int nn_batch_allow(unsigned holds, unsigned can, err *e) {
                  { NN_BATCH_ROW_END, "spans that see themselves whole are" },
                  { NN_BATCH_ADAPTER, "adapters are" },
                  { NN_BATCH_AXES, "positions with several axes are" },
-                 { NN_BATCH_SEGMENT, "pairs of texts are" } };
+                 { NN_BATCH_SEGMENT, "pairs of texts are" },
+                 { NN_BATCH_ROW_BEGIN, "spans that see nothing but themselves are" },
+                 { NN_BATCH_DEEP, "embeddings that are supplied to several layers are" },
+                 { NN_BATCH_STRICT, "spans that only some layers see whole are" } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (holds & rows[i].bit & ~can) return err_set(e, ERR_UNSUPPORTED, "%s not supported yet", rows[i].what);
     }
@@ -84,6 +93,8 @@ static int check_inputs(const nn_batch *b, int n_vocab, err *e) {
             return err_set(e, ERR_ARG, "row %d belongs to text %d of a pair", t, b->segment[t]);
         if (b->row_end && (b->row_end[t] <= b->pos[t] || b->row_end[t] > b->kv_len[b->seq_of[t]]))
             return err_set(e, ERR_ARG, "row %d at position %d sees up to %d", t, b->pos[t], b->row_end[t]);
+        if (b->row_begin && (!b->row_end || b->row_begin[t] < 0 || b->row_begin[t] > b->pos[t]))
+            return err_set(e, ERR_ARG, "row %d at position %d sees from %d on", t, b->pos[t], b->row_begin[t]);
     }
     return 0;
 }
@@ -94,7 +105,8 @@ int64_t nn_batch_rows(const nn_batch *b, const nn_tape *t, nn_buf buf) {
     return (int64_t)(i->rows == NN_ROWS_TOKENS ? b->n_tok : outputs) * i->mult;
 }
 
-int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, int n_vocab, unsigned can, err *e) {
+int nn_batch_check(const nn_batch *b, const nn_tape *tape, const nn_limits *l, const nn_groups *g, int n_vocab,
+                   unsigned can, err *e) {
     int rc;
     if (b->n_tok <= 0 || b->n_tok > l->max_tokens || b->n_seq <= 0 || b->n_seq > l->max_seqs || b->n_out < 0 ||
         b->n_out > l->max_outputs)
@@ -104,7 +116,7 @@ int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, in
     if (b->n_hidden < 0 || n_logits < 0 || (l->max_logits && n_logits > l->max_logits))
         return err_set(e, ERR_LIMIT, "a batch of %d outputs, %d of them without logits; at most %d rows of logits fit",
                        b->n_out, b->n_hidden, l->max_logits ? l->max_logits : l->max_outputs);
-    if ((rc = nn_batch_allow(nn_batch_holds(b), can, e)) < 0) return rc;
+    if ((rc = nn_batch_allow(nn_batch_for(tape, nn_batch_holds(b)), can, e)) < 0) return rc;
     if (b->q_start[0] != 0 || b->q_start[b->n_seq] != b->n_tok)
         return err_set(e, ERR_ARG, "the sequences do not cover the batch");
     for (int s = 0; s < b->n_seq; s++) {

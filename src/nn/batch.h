@@ -15,9 +15,12 @@
  * The last fields are optional (NULL). They are what a batch may hold beyond tokens, each with a bit by which a backend
  * says that it can do it; nn_batch_check refuses by name what the backend at hand cannot:
  *     embd      rows whose embedding is supplied (an image's); the token at such a row is not looked up, and the row is
- *               taken as it is: no scale of the embedding table applies
+ *               taken as it is: no scale of the embedding table applies. Where a model adds to such rows further up
+ *               (nn_add_supplied), what it adds stands behind the embedding: a row has tape->n_parts parts of its width
  *     row_end   how far a row sees: positions below row_end[t] instead of pos[t] + 1, for a span that sees itself whole;
- *               such a span lies in one batch
+ *               such a span lies in one batch. Layers may be exempt (nn_attn_spec.strict)
+ *     row_begin with row_end, in layers that see the step's own rows: where the span begins that a row sees, for layers
+ *               that say so (nn_attn_spec.spans); without it they see everything
  *     adapter   an adapter set per row (nn/adapter.h), by the number that the executor was told
  *     pos_axes  rotary positions with several axes; pos stays the place in the cache
  *     segment   which text of a pair a row belongs to, 0 or 1; without it all belong to the first
@@ -39,6 +42,10 @@ enum {
     NN_BATCH_ADAPTER = 4,
     NN_BATCH_AXES = 8,
     NN_BATCH_SEGMENT = 16,
+    NN_BATCH_ROW_BEGIN = 32,
+    /* These follow from the model that a batch is for; see nn_batch_for. */
+    NN_BATCH_DEEP = 64,    /* supplied rows with several parts */
+    NN_BATCH_STRICT = 128, /* spans that only some layers see whole */
 };
 
 typedef struct nn_batch {
@@ -54,10 +61,11 @@ typedef struct nn_batch {
     const int32_t *out_rows;   /* [n_out]: rows whose logits are wanted, then n_hidden whose hidden state is enough */
     int            n_hidden;
 
-    const float *const *embd;     /* [n_tok]: the embedding of this row; NULL: look the token up */
-    const int32_t      *row_end;  /* [n_tok] */
-    const int32_t      *adapter;  /* [n_tok]: which set, 0: none */
-    const int32_t      *pos_axes; /* [n_axes][n_tok] */
+    const float *const *embd;      /* [n_tok]: the embedding of this row; NULL: look the token up */
+    const int32_t      *row_end;   /* [n_tok] */
+    const int32_t      *row_begin; /* [n_tok] */
+    const int32_t      *adapter;   /* [n_tok]: which set, 0: none */
+    const int32_t      *pos_axes;  /* [n_axes][n_tok] */
     int                 n_axes;
     const int32_t      *segment; /* [n_tok] */
 } nn_batch;
@@ -78,11 +86,15 @@ typedef struct nn_limits {
     int n_slots;                           /* fixed states */
 } nn_limits;
 
+/* What a batch that holds this holds for this model: NN_BATCH_DEEP and NN_BATCH_STRICT are added. */
+unsigned nn_batch_for(const struct nn_tape *t, unsigned holds);
+
 /* Refuses by name what is in `holds` and not in `can`. */
 int nn_batch_allow(unsigned holds, unsigned can, err *e);
 
 /* An error that names the row or sequence when a batch does not keep the rules above. can: NN_BATCH_* bits. */
-int nn_batch_check(const nn_batch *b, const nn_limits *l, const nn_groups *g, int n_vocab, unsigned can, err *e);
+int nn_batch_check(const nn_batch *b, const struct nn_tape *t, const nn_limits *l, const nn_groups *g, int n_vocab,
+                   unsigned can, err *e);
 
 /* Rows that a batch has in a buffer of the tape. */
 int64_t nn_batch_rows(const nn_batch *b, const struct nn_tape *t, nn_buf buf);

@@ -168,6 +168,15 @@ int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf) {
     return b->file && !b->failed && find_any(b, gguf, hf, &n, &f) ? f.tensor->dims[0] : 0;
 }
 
+int64_t nn_bind_size(nn_binder *b, const char *gguf, const char *hf) {
+    bind_name  name;
+    bind_found f;
+    int64_t    n = 1;
+    if (!b->file || b->failed || !find_any(b, gguf, hf, &name, &f)) return 0;
+    for (int i = 0; i < f.tensor->n_dims; i++) n *= f.tensor->dims[i];
+    return n;
+}
+
 /* --- what was asked for, under its GGUF name -------------------------------------------------------------------- */
 
 /* `first` and `total` count rows of the part that the name says; the note counts rows of the whole tensor. */
@@ -296,28 +305,6 @@ void nn_bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, 
     snprintf(own, sizeof own, "%s.bias", gguf ? gguf : "");
     nn_bind_vec(b, &out->w, gguf, weight, n, flags & ~(unsigned)NN_OPTIONAL);
     nn_bind_vec(b, &out->b, gguf ? own : NULL, bias, n, flags & ~(unsigned)NN_PLUS_ONE);
-}
-
-void nn_bind_patches(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows) {
-    const nn_vec *all = NULL;
-    char          gguf_bias[160], hf_bias[160];
-    *out = (nn_linear){ 0 };
-    nn_bind_vec(b, &all, gguf, hf, in * rows, 0);
-    if (!all) return;
-    tensor_mat *at = arena_calloc(b->mem, 1, sizeof *at);
-    nn_mat     *m = arena_calloc(b->mem, 1, sizeof *m);
-    if (!at || !m) {
-        bind_fail(b, ERR_NOMEM, "out of memory");
-        return;
-    }
-    *at = (tensor_mat){
-        .type = TENSOR_F32, .rows = rows, .cols = in, .data = all->data, .row_bytes = (size_t)in * sizeof(float)
-    };
-    *m = (nn_mat){ .name = all->name, .rows = rows, .cols = in, .at = at };
-    out->w = m;
-    snprintf(gguf_bias, sizeof gguf_bias, "%s.bias", gguf);
-    snprintf(hf_bias, sizeof hf_bias, "%s.bias", hf);
-    nn_bind_vec(b, &out->b, gguf_bias, hf_bias, rows, NN_OPTIONAL);
 }
 
 /* The newest vector, if it is one of after `before`, lies in rows of this many. */

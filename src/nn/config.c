@@ -625,7 +625,7 @@ static void read_keys(nn_config *c, const nn_key *keys, void *hp, double max) {
 #define DIM(field, type, gguf, hf, dflt)                                                                               \
     { offsetof(nn_dims, field), type, gguf, hf, dflt }
 static const nn_key dim_keys[] = {
-    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers|n_layers|num_transformer_layers",
+    DIM(n_layer, 'i', "block_count", "num_hidden_layers|n_layer|num_layers|n_layers|num_transformer_layers|depth",
         NN_REQUIRED),
     DIM(n_embd, 'i', "embedding_length", "hidden_size|n_embd|d_model|dim|model_dim", NN_REQUIRED),
     DIM(context, 'i', "context_length",

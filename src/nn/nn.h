@@ -186,6 +186,9 @@ typedef struct nn_rope_want {
 } nn_rope_want;
 
 nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want want);
+/* Which axis turns which pair (axis_of): time, row, column, by the file's list of how many pairs each has; without one
+ * they stay as they are. Interleaved: t h w t h w ..., as far as each has pairs, and the rest t; else one after the other. */
+void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved);
 /* YaRN's 0.1 * mscale_all_dim * ln(factor) + 1, else 1. DeepSeek's attention scale takes its square. */
 double nn_rope_yarn_mscale(nn_config *c);
 
@@ -229,6 +232,9 @@ void nn_bind_mat(nn_binder *b, const nn_mat **out, const char *gguf, const char 
                  unsigned flags);
 /* A convolution whose kernel does not overlap itself: a matrix of all that one place sees, f32. The bias is optional. */
 void nn_bind_patches(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows);
+/* The same over the same picture `frames` times: what the frames get is summed. in: channels * area. */
+void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int channels, int frames,
+                    int64_t area, int64_t rows);
 /* A matrix and, where the file has one, its bias. */
 void nn_bind_linear(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                     unsigned flags);
@@ -253,6 +259,7 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
 void    nn_bind_none(nn_binder *b, const char *gguf, const char *hf);
 bool    nn_bind_exists(nn_binder *b, const char *gguf, const char *hf); /* true when there is no file to look in */
 int64_t nn_bind_width(nn_binder *b, const char *gguf, const char *hf);  /* inputs of a matrix; 0: there is none */
+int64_t nn_bind_size(nn_binder *b, const char *gguf, const char *hf);   /* values of a tensor; 0: there is none */
 
 /* --- what a layer remembers ------------------------------------------------------------------------------------- */
 
@@ -304,8 +311,10 @@ typedef struct nn_attn_spec {
     int           reach;                      /* STEP layers: rows this far to both sides; 0: the whole input */
     float         scale, softcap;             /* softcap 0: none */
     const nn_vec *sinks;                      /* one logit per head that takes part in the softmax only */
-    const nn_vec *bias;  /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
-    const float  *alibi; /* [n_head] or NULL: a position scores slope * distance less; see nn_alibi_slopes */
+    const nn_vec *bias;   /* nn_bias_*: added to the scaled score by head and distance; NULL: none */
+    const float  *alibi;  /* [n_head] or NULL: a position scores slope * distance less; see nn_alibi_slopes */
+    bool          spans;  /* STEP layers: where a batch has spans (row_begin, row_end), a row sees its own only */
+    bool          strict; /* a span that sees itself whole does not do so here */
     int chunk; /* 0: none; else only positions of the same chunk of this many; the state's window is as long */
 } nn_attn_spec;
 
@@ -356,6 +365,11 @@ nn_buf nn_input(nn_tape *t, int64_t width);
 /* Rows of the embedding table, times scale (0: 1). nn_embed_positions adds the table's row pos + offset. */
 nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale);
 void   nn_embed_positions(nn_tape *t, nn_buf acc, const nn_mat *table, int offset);
+/* The same for a second table, whose rows are never supplied: where the first one's is, token 0 stands (a padding). */
+nn_buf nn_embed_tokens(nn_tape *t, const nn_mat *table, float scale);
+/* Adds part 1, 2, ... of the rows that a batch supplies (nn/batch.h), as wide as the embedding; tokens have none. */
+enum { NN_MAX_PARTS = 15 };
+void nn_add_supplied(nn_tape *t, nn_buf acc, int part);
 /* Adds the row of the text that a token belongs to: 0, or 1 in the second of a pair. */
 void nn_embed_segments(nn_tape *t, nn_buf acc, const nn_mat *table);
 
@@ -401,7 +415,9 @@ void nn_add(nn_tape *t, nn_buf acc, nn_buf x);
 void nn_add_scaled(nn_tape *t, nn_buf acc, nn_buf x, float scale); /* acc += scale * x */
 void nn_scale(nn_tape *t, nn_buf x, float scale);
 void nn_clip(nn_tape *t, nn_buf x, float limit);                        /* to -limit..limit */
+void nn_clamp(nn_tape *t, nn_buf x, float lo, float hi);                /* to lo..hi; either may be infinite */
 void nn_scale_each(nn_tape *t, nn_buf x, const nn_vec *w);              /* x *= w, as wide as x */
+void nn_add_each(nn_tape *t, nn_buf x, const nn_vec *w, float scale);   /* x += scale * w, as wide as x */
 void nn_add_by(nn_tape *t, nn_buf acc, nn_buf x, nn_buf g, int column); /* acc += g's column * x */
 /* Rows of x get the root mean square of those of `like`; their own counts as eps^0.5 at least. */
 void nn_match_size(nn_tape *t, nn_buf x, nn_buf like, float eps);
@@ -411,6 +427,7 @@ void   nn_gate(nn_tape *t, nn_buf x, nn_buf g,
                nn_act_kind act); /* x *= act(g); g may have one element per equal part of x */
 void   nn_xielu_apply(nn_tape *t, nn_buf x, nn_xielu a);
 nn_buf nn_take(nn_tape *t, nn_buf x, int offset, int width);                 /* columns */
+nn_buf nn_join(nn_tape *t, const nn_buf *parts, int n);                      /* columns of up to five, side by side */
 nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int width); /* columns of every group, side by side */
 
 /* Causal depthwise convolution over time; w is [channels][kernel]. channel0: where in the layer's conv state it begins.
@@ -498,8 +515,13 @@ typedef struct nn_tower_dims {
 } nn_tower_dims;
 typedef struct nn_tower_top {
     const nn_vec *positions; /* [n][n_embd], one per place, rows first; the class row's stands in front. NULL: none */
-    const nn_vec *class_row; /* a row that is no patch and goes first; NULL: none */
+    int           side;      /* 0, or positions are for squares of this side and interpolated for others */
+    bool          channels_last; /* a patch is [y][x][channel] */
+    bool          crossed;       /* positions are one per column, then as many per row, and both are added */
+    const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
 } nn_tower_top;
+/* Of a language model: behind how many of its first layers the rows of a picture get more (nn_add_supplied). */
+int    nn_deep_read(nn_config *c, int n_layer);
 nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */
 
 /* A head of EAGLE-3 is a part, too (nn/next.h): its hparams begin with nn_eagle_dims, its top with nn_eagle_top. */

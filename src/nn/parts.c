@@ -92,6 +92,15 @@ nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch) {
     return x;
 }
 
+int nn_deep_read(nn_config *c, int n_layer) {
+    int listed = nn_config_count(c, NULL, "vision_config.deepstack_visual_indexes");
+    int n = (int)nn_config_int(c, "n_deepstack_layers", NULL, listed);
+    if (n < 0 || n > n_layer || n > NN_MAX_PARTS)
+        nn_config_fail(c, "%d of %d layers get more of a picture", n, n_layer);
+    nn_config_derived_int(c, "n_deepstack_layers", n);
+    return n;
+}
+
 nn_mat nn_mat_of(const nn_mat *stack, int i) {
     return (nn_mat){ .name = stack->name, .rows = stack->rows, .cols = stack->cols, .at = &stack->at[i] };
 }

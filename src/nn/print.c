@@ -7,6 +7,7 @@ static const char *const names[NN_OP_KINDS] = {
     [NN_OP_EMBED] = "embed",
     [NN_OP_EMBED_POS] = "embed_pos",
     [NN_OP_EMBED_SEG] = "embed_seg",
+    [NN_OP_ADD_SUPPLIED] = "add_supplied",
     [NN_OP_NORM] = "norm",
     [NN_OP_LINEAR] = "linear",
     [NN_OP_HEAD_LINEAR] = "head_linear",
@@ -21,12 +22,15 @@ static const char *const names[NN_OP_KINDS] = {
     [NN_OP_ADD] = "add",
     [NN_OP_SCALE] = "scale",
     [NN_OP_CLIP] = "clip",
+    [NN_OP_CLAMP] = "clamp",
     [NN_OP_SPARSIFY] = "sparsify",
     [NN_OP_SCALE_EACH] = "scale_each",
+    [NN_OP_ADD_EACH] = "add_each",
     [NN_OP_ADD_BY] = "add_by",
     [NN_OP_MATCH_SIZE] = "match_size",
     [NN_OP_GATE] = "gate",
     [NN_OP_TAKE] = "take",
+    [NN_OP_JOIN] = "join",
     [NN_OP_ROUTE] = "route",
     [NN_OP_EXPERTS] = "experts",
     [NN_OP_WEIGH] = "weigh",
@@ -78,6 +82,8 @@ static void put_attn(const nn_op *op, bool bare, str *out) {
     str_printf(out, " heads=%d/%d dim=%d,%d scale=%g", a->n_head, a->n_kv, a->dim_k, a->dim_v, (double)a->scale);
     if (a->window) str_printf(out, " window=%d", a->window);
     if (a->reach) str_printf(out, " reach=%d", a->reach);
+    if (a->spans) str_puts(out, " spans");
+    if (a->strict) str_puts(out, " strict");
     if (a->softcap != 0) str_printf(out, " softcap=%g", (double)a->softcap);
     if (a->chunk) str_printf(out, " chunk=%d", a->chunk);
     put_vec("sinks=", a->sinks, bare, out);
@@ -113,6 +119,8 @@ static void put_params(const nn_op *op, bool bare, str *out) {
         put_mat(op->u.embed.table, bare, out);
         if (op->u.embed.scale != 1.0f) str_printf(out, " scale=%g", (double)op->u.embed.scale);
         break;
+    case NN_OP_ADD_SUPPLIED: str_printf(out, " part %d", op->u.part); break;
+    case NN_OP_CLAMP: str_printf(out, " %g..%g", (double)op->u.clamp.lo, (double)op->u.clamp.hi); break;
     case NN_OP_NORM: put_norm(op, bare, out); break;
     case NN_OP_LINEAR:
     case NN_OP_HEAD_LINEAR:
@@ -144,6 +152,7 @@ static void put_params(const nn_op *op, bool bare, str *out) {
         str_printf(out, " %d from %d of each %d", op->u.take.width, op->u.take.offset, op->u.take.group);
         break;
     case NN_OP_SCALE_EACH: put_vec("", op->u.each, bare, out); break;
+    case NN_OP_ADD_EACH: put_vec("", op->u.add_each.w, bare, out); break;
     case NN_OP_ADD_BY: str_printf(out, " column %d", op->u.column); break;
     case NN_OP_ROUTE: put_route(op, bare, out); break;
     case NN_OP_CONV:

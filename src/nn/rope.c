@@ -305,6 +305,36 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
     return r;
 }
 
+void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved) {
+    enum { AXES = 3 };
+    static const char *const lists = "rope_parameters.mrope_section|rope_scaling.mrope_section";
+    int                      n = 0, pairs = r->n_rot / 2;
+    const float             *of = nn_config_reals(c, "rope.dimension_sections", lists, &n);
+    if (c->failed || n == 0) return;
+    int has[AXES] = { 0 }, sum = 0;
+    for (int a = 0; a < n; a++) {
+        bool fine = of[a] >= 0 && of[a] <= (float)pairs && (a < AXES || of[a] == 0);
+        if (a < AXES && fine) sum += has[a] = (int)of[a];
+        if (!fine || n < AXES) {
+            nn_config_fail(c, "rotary sections: %g pairs for axis %d of %d", (double)of[a], a, n);
+            return;
+        }
+    }
+    if (sum != pairs) {
+        nn_config_fail(c, "rotary sections of %d, %d and %d for %d pairs", has[0], has[1], has[2], pairs);
+        return;
+    }
+    uint8_t *axis = nn_config_alloc(c, (size_t)pairs, sizeof *axis);
+    for (int i = 0; i < pairs && !c->failed; i++) {
+        int a = i % AXES;
+        if (interleaved)
+            axis[i] = (uint8_t)(i < AXES * has[a] ? a : 0);
+        else
+            axis[i] = (uint8_t)(i < has[0] ? 0 : i < has[0] + has[1] ? 1 : 2);
+    }
+    if (!c->failed) r->axis_of = axis;
+}
+
 const float *nn_alibi_slopes(nn_config *c, int n_head, double bias) {
     float *out = nn_config_alloc(c, (size_t)n_head, sizeof *out);
     int    n = 1;

@@ -20,6 +20,7 @@ int nn_tape_open(nn_tape **out, arena *mem, const nn_state *state, int n_layer, 
     t->state = state;
     t->n_layer = n_layer;
     t->n_bufs = 1;
+    t->n_parts = 1;
     return 0;
 }
 
@@ -113,6 +114,24 @@ nn_buf nn_embed(nn_tape *t, const nn_mat *table, float scale) {
         op->u.embed.scale = scale == 0 ? 1.0f : scale;
     }
     return out;
+}
+
+nn_buf nn_embed_tokens(nn_tape *t, const nn_mat *table, float scale) {
+    nn_buf out = nn_embed(t, table, scale);
+    if (!t->failed) t->ops[t->n_ops - 1].u.embed.by_token = true;
+    return out;
+}
+
+void nn_add_supplied(nn_tape *t, nn_buf acc, int part) {
+    nn_op *op = push(t, NN_OP_ADD_SUPPLIED, -1, acc, NULL, 0);
+    if (!op) return;
+    if (part < 1 || part > NN_MAX_PARTS || t->ops[0].kind != NN_OP_EMBED)
+        fail(t, "add_supplied: there is no part %d", part);
+    want(t, "add_supplied", "the width", width(t, acc), width(t, t->ops[0].out));
+    same_rows(t, acc, t->ops[0].out, "add_supplied");
+    op->acc = true;
+    op->u.part = part;
+    if (part >= t->n_parts) t->n_parts = part + 1;
 }
 
 nn_buf nn_input(nn_tape *t, int64_t columns) {
@@ -288,6 +307,8 @@ nn_buf nn_attention(nn_tape *t, int layer, nn_buf q, nn_attn_spec a) {
     want(t, "attention", "the query's width", width(t, q), (int64_t)a.n_head * a.dim_k);
     if (s->kind == NN_STATE_STEP ? a.window != 0 : a.reach != 0)
         fail(t, "attention: layer %d has a window that its state does not know", layer);
+    if (a.spans && s->kind != NN_STATE_STEP) fail(t, "attention: layer %d keeps more than a step's spans", layer);
+    if (a.strict) t->strict = true;
     check_bias(t, &a);
     if (a.chunk < 0 || (a.chunk && a.window != a.chunk))
         fail(t, "attention: chunks of %d in a window of %d", a.chunk, a.window);
@@ -492,6 +513,15 @@ void nn_clip(nn_tape *t, nn_buf x, float limit) {
     by_number(t, NN_OP_CLIP, x, limit);
 }
 
+void nn_clamp(nn_tape *t, nn_buf x, float lo, float hi) {
+    nn_op *op = push(t, NN_OP_CLAMP, -1, x, NULL, 0);
+    if (!op) return;
+    if (!(lo < hi)) fail(t, "clamp: from %g to %g", (double)lo, (double)hi);
+    op->acc = true;
+    op->u.clamp.lo = lo;
+    op->u.clamp.hi = hi;
+}
+
 void nn_sparsify(nn_tape *t, nn_buf x, float deviations) { by_number(t, NN_OP_SPARSIFY, x, deviations); }
 
 void nn_scale_each(nn_tape *t, nn_buf x, const nn_vec *w) {
@@ -500,6 +530,15 @@ void nn_scale_each(nn_tape *t, nn_buf x, const nn_vec *w) {
     want(t, w->name, "its length", w->n, width(t, x));
     op->acc = true;
     op->u.each = w;
+}
+
+void nn_add_each(nn_tape *t, nn_buf x, const nn_vec *w, float scale) {
+    nn_op *op = push(t, NN_OP_ADD_EACH, -1, x, NULL, 0);
+    if (!op) return;
+    want(t, w->name, "its length", w->n, width(t, x));
+    op->acc = true;
+    op->u.add_each.w = w;
+    op->u.add_each.scale = scale;
 }
 
 void nn_add_by(nn_tape *t, nn_buf acc, nn_buf x, nn_buf g, int column) {
@@ -559,6 +598,19 @@ nn_buf nn_take_each(nn_tape *t, nn_buf x, int group, int offset, int w) {
 }
 
 nn_buf nn_take(nn_tape *t, nn_buf x, int offset, int w) { return nn_take_each(t, x, (int)width(t, x), offset, w); }
+
+nn_buf nn_join(nn_tape *t, const nn_buf *parts, int n) {
+    int64_t all = 0;
+    if (n < 1 || n > NN_MAX_IN) {
+        fail(t, "join: %d parts", n);
+        return 0;
+    }
+    for (int i = 0; i < n; i++) all += width(t, parts[i]);
+    nn_buf out = like(t, parts[0], all);
+    if (!push(t, NN_OP_JOIN, -1, out, parts, n)) return out;
+    for (int i = 1; i < n; i++) same_rows(t, parts[0], parts[i], "join");
+    return out;
+}
 
 /* --- recurrent layers ------------------------------------------------------------------------------------------- */
 

@@ -19,6 +19,7 @@ typedef enum nn_op_kind {
     NN_OP_EMBED,
     NN_OP_EMBED_POS,
     NN_OP_EMBED_SEG,
+    NN_OP_ADD_SUPPLIED,
     NN_OP_NORM,
     NN_OP_LINEAR,
     NN_OP_HEAD_LINEAR,
@@ -33,12 +34,15 @@ typedef enum nn_op_kind {
     NN_OP_ADD,
     NN_OP_SCALE,
     NN_OP_CLIP,
+    NN_OP_CLAMP,
     NN_OP_SPARSIFY,
     NN_OP_SCALE_EACH,
+    NN_OP_ADD_EACH,
     NN_OP_ADD_BY,
     NN_OP_MATCH_SIZE,
     NN_OP_GATE,
     NN_OP_TAKE,
+    NN_OP_JOIN,
     NN_OP_ROUTE,
     NN_OP_EXPERTS,
     NN_OP_WEIGH,
@@ -74,7 +78,12 @@ typedef struct nn_op {
             const nn_mat *table;
             float         scale;
             int           offset;
+            bool          by_token; /* EMBED: supplied rows do not count; token 0 stands for them */
         } embed;
+        int part; /* ADD_SUPPLIED */
+        struct {
+            float lo, hi;
+        } clamp;
         struct {
             nn_norm_kind  kind;
             int           group;
@@ -92,11 +101,15 @@ typedef struct nn_op {
         } pos_scale;
         nn_attn_spec  attn; /* LATENT_ATTN: dim_k latent, dim_v rotated part */
         nn_glu_spec   glu;
-        nn_act_kind   act;    /* ACT, GATE */
-        float         scale;  /* ADD, SCALE; SOFTCAP: the cap; CLIP: the limit; SPARSIFY: deviations; MATCH_SIZE: eps */
-        const nn_vec *each;   /* SCALE_EACH */
-        int           column; /* ADD_BY */
-        nn_xielu      xielu;
+        nn_act_kind   act;   /* ACT, GATE */
+        float         scale; /* ADD, SCALE; SOFTCAP: the cap; CLIP: the limit; SPARSIFY: deviations; MATCH_SIZE: eps */
+        const nn_vec *each;  /* SCALE_EACH */
+        struct {
+            const nn_vec *w;
+            float         scale;
+        } add_each;
+        int      column; /* ADD_BY */
+        nn_xielu xielu;
         struct {
             int group, offset, width;
         } take;
@@ -140,6 +153,8 @@ struct nn_tape {
     int             n_layer;
     const nn_state *state;          /* [n_layer]: what the layers declared, to check ops against */
     int             n_axes;         /* of positions that its rotations know; 0: they take the position itself */
+    int             n_parts;        /* of a supplied row: the embedding, and what is added further up */
+    bool            strict;         /* some layers do not see spans whole */
     nn_buf          hidden, logits; /* what the head reads (after the last norm), and what it makes of it; 0: no head */
     nn_buf          inner;          /* what a further head makes of inner states (nn_tape_tap); 0: nothing */
     err             error;

@@ -62,7 +62,8 @@ static int open_eyes(runtime *r, const char *mmproj, const engine_options *g, er
             rc = err_set(e, ERR_FORMAT, "%s: the architecture is %s; a file with a vision tower has \"clip\"", path,
                          arch ? arch : "not named");
     }
-    if (rc == 0) rc = vision_open(&r->eyes, r->file, r->mmproj, r->model->dims->n_embd, &o, e);
+    if (rc == 0)
+        rc = vision_open(&r->eyes, r->file, r->mmproj, r->model->dims->n_embd * r->model->tape->n_parts, &o, e);
     free(found);
     if (rc < 0 || !r->eyes) return rc;
     tok_ids ids = { 0 };

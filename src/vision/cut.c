@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LARGEST = 4096 }; /* IDEFICS3: no side is longer when it is scaled */
+enum { LARGEST = 4096 };   /* IDEFICS3: no side is longer when it is scaled */
+enum { MOST_RATIO = 200 }; /* QWEN */
 
 static int up_to(int x, int step) { return (x + step - 1) / step * step; }
 
@@ -54,7 +55,61 @@ static void plan_fit(vision_plan *p, const vision_rules *r, int width, int heigh
     p->height = p->tile_height = up_to(height > 0 ? height : 1, r->patch * r->merge);
 }
 
+/* Sides that are multiples of a square, and between them as many pixels as the model was made for: Python's round(), which
+ * takes the even one of two that are equally near. */
+static int plan_between(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
+    double f = r->patch * r->merge, w = width, h = height, ratio = fmax(w, h) / fmin(w, h);
+    if (ratio > MOST_RATIO)
+        return err_set(e, ERR_LIMIT, "a picture of %d x %d is too narrow: one side is more than %d times the other",
+                       width, height, MOST_RATIO);
+    double to_w = nearbyint(w / f) * f, to_h = nearbyint(h / f) * f;
+    if (to_w * to_h > r->most) {
+        double beta = sqrt(h * w / r->most);
+        to_h = fmax(f, floor(h / beta / f) * f);
+        to_w = fmax(f, floor(w / beta / f) * f);
+    } else if (to_w * to_h < r->least) {
+        double beta = sqrt(r->least / (h * w));
+        to_h = ceil(h * beta / f) * f;
+        to_w = ceil(w * beta / f) * f;
+    }
+    p->width = p->tile_width = (int)to_w;
+    p->height = p->tile_height = (int)to_h;
+    return 0;
+}
+
+/* As large as the budget of rows allows, stretched by as little as whole squares need. */
+static int plan_budget(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
+    int    f = r->patch * r->merge;
+    double patches = (double)r->most * r->merge * r->merge, area = (double)height * width;
+    double factor = sqrt(patches * r->patch * r->patch / area);
+    int    to_h = (int)floor(factor * height / f) * f, to_w = (int)floor(factor * width / f) * f;
+    if (to_h == 0 && to_w == 0)
+        return err_set(e, ERR_LIMIT, "a picture of %d x %d has no room in %d rows", width, height, r->most);
+    int longest = r->most * f;
+    if (to_h == 0) {
+        to_h = f;
+        to_w = (int)fmin(floor((double)width / height) * f, longest);
+    } else if (to_w == 0) {
+        to_w = f;
+        to_h = (int)fmin(floor((double)height / width) * f, longest);
+    }
+    p->width = p->tile_width = to_w;
+    p->height = p->tile_height = to_h;
+    return 0;
+}
+
+int plan_most_patches(const vision_rules *r) {
+    int across = (r->kind == VISION_LLAVA ? r->crop : r->side) / r->patch;
+    switch (r->kind) {
+    case VISION_QWEN2_5:
+    case VISION_QWEN3: return r->most / (r->patch * r->patch);
+    case VISION_GEMMA4: return r->most * r->merge * r->merge;
+    default: return across * across;
+    }
+}
+
 int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
+    int rc = 0;
     *p = (vision_plan){ .n_tiles = 1 };
     if (width <= 0 || height <= 0) return err_set(e, ERR_ARG, "a picture of %d x %d pixels", width, height);
     switch (r->kind) {
@@ -71,10 +126,14 @@ int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err 
     }
     case VISION_IDEFICS3: plan_tiles(p, r, width, height); break;
     case VISION_PIXTRAL: plan_fit(p, r, width, height); break;
+    case VISION_QWEN2_5:
+    case VISION_QWEN3: rc = plan_between(p, r, width, height, e); break;
+    case VISION_GEMMA4: rc = plan_budget(p, r, width, height, e); break;
     }
     int square = r->patch * r->merge;
-    p->tile_rows = p->tile_width / square * (p->tile_height / square);
-    return 0;
+    p->across = p->tile_width / square;
+    p->tile_rows = p->across * (p->tile_height / square);
+    return rc;
 }
 
 static int cut_tiles(const vision_plan *p, const vision_rules *r, const pixels *all, pixels *tiles, err *e) {

@@ -41,8 +41,9 @@ void stage_close(vision_stage *s) {
     *s = (vision_stage){ 0 };
 }
 
-/* axes: [AXES][n], or NULL. */
-static int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, float *out, err *e) {
+/* axes: [AXES][n], or NULL; o: where rows see windows, or NULL. */
+static int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, const vision_order *o, float *out,
+                     err *e) {
     int32_t       start[2] = { 0, n }, length = n, slot = 0;
     int32_t      *zero = calloc((size_t)n, sizeof *zero), *count = calloc((size_t)n, sizeof *count);
     const float **rows = calloc((size_t)n, sizeof *rows);
@@ -63,6 +64,8 @@ static int stage_run(vision_stage *s, const float *in, int n, const int32_t *axe
                    .state_slot = &slot,
                    .out_rows = count,
                    .embd = rows,
+                   .row_begin = o ? o->begin : NULL,
+                   .row_end = o ? o->end : NULL,
                    .pos_axes = axes,
                    .n_axes = axes ? AXES : 0 };
     for (int g = 0; g < NN_MAX_GROUPS; g++) b.pages[g] = zero; /* nothing is stored beyond the step */
@@ -76,29 +79,58 @@ static int stage_run(vision_stage *s, const float *in, int n, const int32_t *axe
 
 /* --- a tile --- */
 
-/* A patch, [channel][y][x], brought to the range that the tower was trained with. */
-static void put_patch(float *to, const vision_rules *r, const pixels *tile, int row, int col) {
+/* A patch, [channel][y][x] or [y][x][channel], brought to the range that the tower was trained with. */
+static void put_patch(float *to, const vision_rules *r, const pixels *tile, int row, int col, bool last) {
     int p = r->patch;
     for (int c = 0; c < PIXELS_CHANNELS; c++) {
         float mean = r->mean[c] * 255.0f, std = r->std[c] * 255.0f;
-        for (int y = 0; y < p; y++) {
+        for (int i = 0; i < p * p; i++) {
             const uint8_t *from =
-                tile->rgb + ((size_t)(row * p + y) * (size_t)tile->width + (size_t)(col * p)) * PIXELS_CHANNELS + c;
-            for (int x = 0; x < p; x++) *to++ = ((float)from[(size_t)x * PIXELS_CHANNELS] - mean) / std;
+                tile->rgb +
+                ((size_t)(row * p + i / p) * (size_t)tile->width + (size_t)(col * p + i % p)) * PIXELS_CHANNELS;
+            to[last ? i * PIXELS_CHANNELS + c : c * p * p + i] = ((float)from[c] - mean) / std;
         }
     }
 }
 
-/* The tower's input: all patches row by row, behind the class row where there is one. Returns how many rows that are. */
-static int put_rows(const vision *v, const pixels *tile, float *in) {
+/* Places `at` of `n` on a line of `side` learned positions whose ends are the line's ends: the one before and its share. */
+static int between(int at, int n, int side, float *share) {
+    float x = n > 1 ? (float)at * ((float)(side - 1) / (float)(n - 1)) : 0;
+    int   low = (int)x;
+    *share = x - (float)low;
+    return low;
+}
+
+/* The learned position of a patch. */
+static void put_position(float *to, const nn_tower_top *top, size_t width, int row, int col, int down, int across) {
+    const float *all = top->positions->data;
+    if (top->crossed) {
+        size_t per = (size_t)top->positions->n / width / 2;
+        for (size_t k = 0; k < width; k++) to[k] = all[(size_t)col * width + k] + all[(per + (size_t)row) * width + k];
+        return;
+    }
+    float        dy, dx;
+    int          side = top->side, y = between(row, down, side, &dy), x = between(col, across, side, &dx);
+    int          y1 = y + 1 < side ? y + 1 : y, x1 = x + 1 < side ? x + 1 : x;
+    const float *a = all + (size_t)(y * side + x) * width, *b = all + (size_t)(y * side + x1) * width;
+    const float *c = all + (size_t)(y1 * side + x) * width, *d = all + (size_t)(y1 * side + x1) * width;
+    for (size_t k = 0; k < width; k++)
+        to[k] = a[k] * ((1 - dy) * (1 - dx)) + b[k] * ((1 - dy) * dx) + c[k] * (dy * (1 - dx)) + d[k] * (dy * dx);
+}
+
+/* The tower's input: all patches in their order, behind the class row where there is one. Returns how many rows that are. */
+static int put_rows(const vision *v, const pixels *tile, const vision_order *o, float *in) {
     const nn_tower_top *top = v->tower.model->net.top;
     int                 across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
     int                 before = 3 * v->rules.patch * v->rules.patch, width = v->tower.width_in - before;
-    for (int i = top->class_row ? -1 : 0; i < across * down; i++, n++) {
+    for (int i = top->class_row ? -1 : 0; i < o->n; i++, n++) {
         float *row = in + (size_t)n * (size_t)v->tower.width_in;
+        int    at = i < 0 ? -1 : o->patch[i];
         memset(row, 0, (size_t)v->tower.width_in * sizeof *row);
-        if (i >= 0) put_patch(row, &v->rules, tile, i / across, i % across);
-        if (top->positions)
+        if (i >= 0) put_patch(row, &v->rules, tile, at / across, at % across, top->channels_last);
+        if (top->side || top->crossed)
+            put_position(row + before, top, (size_t)width, at / across, at % across, down, across);
+        else if (top->positions)
             memcpy(row + before, top->positions->data + (size_t)n * (size_t)width, (size_t)width * sizeof *row);
         for (int k = 0; i < 0 && k < width; k++) row[before + k] += top->class_row->data[k];
     }
@@ -113,10 +145,9 @@ typedef enum joining {
 } joining;
 
 static const joining joinings[] = {
-    [VISION_GEMMA3] = MEAN,
-    [VISION_LLAVA] = SIDE_BY_SIDE,
-    [VISION_IDEFICS3] = SIDE_BY_SIDE,
-    [VISION_PIXTRAL] = CHANNELS,
+    [VISION_GEMMA3] = MEAN,      [VISION_LLAVA] = SIDE_BY_SIDE,   [VISION_IDEFICS3] = SIDE_BY_SIDE,
+    [VISION_PIXTRAL] = CHANNELS, [VISION_QWEN2_5] = SIDE_BY_SIDE, [VISION_QWEN3] = SIDE_BY_SIDE,
+    [VISION_GEMMA4] = MEAN,
 };
 
 static void join(float *to, const float *from, size_t w, int k, int n, joining how) {
@@ -132,15 +163,15 @@ static void join(float *to, const float *from, size_t w, int k, int n, joining h
     }
 }
 
-/* Squares of patches become a row each. Returns how many there are. */
-static int merge(const vision *v, const pixels *tile, const float *rows, float *out) {
+/* Squares of patches become a row each. Returns how many there are. place: where each patch is among the tower's rows. */
+static int merge(const vision *v, const pixels *tile, const int32_t *place, const float *rows, float *out) {
     int    m = v->rules.merge, across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
     size_t w = (size_t)v->tower.width_out;
     for (int y = 0; y < down / m; y++) {
         for (int x = 0; x < across / m; x++, n++) {
             float *to = out + (size_t)n * (size_t)v->projector.width_in;
             for (int k = 0; k < m * m; k++)
-                join(to, rows + (size_t)((y * m + k / m) * across + x * m + k % m) * w, w, k, m * m,
+                join(to, rows + (size_t)place[(y * m + k / m) * across + x * m + k % m] * w, w, k, m * m,
                      joinings[v->rules.kind]);
         }
     }
@@ -152,34 +183,43 @@ static int rows_of(const vision *v, const pixels *tile) {
     return tile->width / square * (tile->height / square);
 }
 
-/* Where the patches are; NULL where the tower knows from their positions, or without memory. */
-static int32_t *put_axes(const pixels *tile, int patch) {
-    int      across = tile->width / patch, n = across * (tile->height / patch);
-    int32_t *axes = calloc((size_t)n * AXES, sizeof *axes);
-    for (int i = 0; axes && i < n; i++) {
-        axes[i] = i / across;
-        axes[n + i] = i % across;
+/* Where the tower's rows are in the picture, [AXES][n]; and the other way round, [n], behind them. */
+static int32_t *put_axes(const vision_order *o, int across) {
+    int32_t *axes = calloc((size_t)o->n * (AXES + 1), sizeof *axes);
+    for (int i = 0; axes && i < o->n; i++) {
+        axes[i] = o->patch[i] / across;
+        axes[o->n + i] = o->patch[i] % across;
+        axes[AXES * o->n + o->patch[i]] = i;
     }
     return axes;
 }
 
-static int encode_tile(vision *v, const pixels *tile, float *out, err *e) {
+static int run_tile(vision *v, const pixels *tile, const vision_order *o, float *out, err *e) {
     const nn_tower_top *top = v->tower.model->net.top;
-    size_t              most = (size_t)(tile->width / v->rules.patch) * (size_t)(tile->height / v->rules.patch) + 1;
+    size_t              most = (size_t)o->n + 1, wide = (size_t)v->tower.width_in;
+    int32_t            *axes = put_axes(o, tile->width / v->rules.patch);
     bool                turned = v->tower.model->tape->n_axes > 0;
-    float              *in = malloc(most * (size_t)v->tower.width_in * sizeof *in),
+    size_t              merged = most * (size_t)v->projector.width_in;
+    float              *in = malloc((most * wide > merged ? most * wide : merged) * sizeof *in),
           *rows = malloc(most * (size_t)v->tower.width_out * sizeof *rows);
-    int32_t *axes = turned ? put_axes(tile, v->rules.patch) : NULL;
-    int      rc = in && rows && (axes || !turned) ? 0 : err_set_nomem(e);
-    int      n = rc == 0 ? put_rows(v, tile, in) : 0;
-    if (rc == 0) rc = stage_run(&v->tower, in, n, axes, rows, e);
-    if (rc == 0) { /* the tower's input is wider than what the projector gets of it: there is room */
-        n = merge(v, tile, rows + (top->class_row ? v->tower.width_out : 0), in);
-        rc = stage_run(&v->projector, in, n, NULL, out, e);
+    int rc = in && rows && axes ? 0 : err_set_nomem(e);
+    int n = rc == 0 ? put_rows(v, tile, o, in) : 0;
+    if (rc == 0) rc = stage_run(&v->tower, in, n, turned ? axes : NULL, o, rows, e);
+    if (rc == 0) {
+        n = merge(v, tile, axes + AXES * o->n, rows + (top->class_row ? v->tower.width_out : 0), in);
+        rc = stage_run(&v->projector, in, n, NULL, NULL, out, e);
     }
     free(in);
     free(rows);
     free(axes);
+    return rc;
+}
+
+static int encode_tile(vision *v, const pixels *tile, float *out, err *e) {
+    vision_order o;
+    int          rc = order_make(&o, &v->rules, tile->width / v->rules.patch, tile->height / v->rules.patch, e);
+    if (rc == 0) rc = run_tile(v, tile, &o, out, e);
+    order_free(&o);
     return rc;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the vision room: rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), text.c (words in
- * the prompt), open.c, encode.c (the tower and the projector), keep.c (rows that are there already).
+ * the prompt and its positions), open.c, order.c (which patch is where), encode.c (the tower and the projector), keep.c (rows
+ * that are there already).
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
@@ -9,19 +10,30 @@
 #include "nn/backend.h"
 #include "vision/vision.h"
 
-typedef enum vision_kind { VISION_GEMMA3, VISION_LLAVA, VISION_IDEFICS3, VISION_PIXTRAL } vision_kind;
+typedef enum vision_kind {
+    VISION_GEMMA3,
+    VISION_LLAVA,
+    VISION_IDEFICS3,
+    VISION_PIXTRAL,
+    VISION_QWEN2_5,
+    VISION_QWEN3,
+    VISION_GEMMA4,
+} vision_kind;
 
 /* How a picture is prepared; part of the key of its rows. */
 typedef struct vision_rules {
     vision_kind   kind;
     pixels_filter filter;
     float         mean[3], std[3];
-    int           patch; /* pixels of a patch's side */
-    int           merge; /* patches on a side of the square that becomes a row */
-    int           side;  /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
-    int           crop;  /* LLAVA */
-    int           edge;  /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
-    bool          split; /* IDEFICS3: into tiles */
+    int           patch;       /* pixels of a patch's side */
+    int           merge;       /* patches on a side of the square that becomes a row */
+    int           side;        /* GEMMA3: of the picture; LLAVA: the shorter one; IDEFICS3: of a tile */
+    int           crop;        /* LLAVA */
+    int           edge;        /* IDEFICS3: the longer side before it is cut; PIXTRAL: it is not longer */
+    bool          split;       /* IDEFICS3: into tiles */
+    int           least, most; /* QWEN: pixels; GEMMA4: rows at most */
+    int           window;      /* QWEN2_5: squares on the side of a window */
+    bool          whole;       /* the rows of a picture see each other */
 } vision_rules;
 
 /* What becomes of a picture of some size. */
@@ -32,6 +44,7 @@ typedef struct vision_plan {
     int rows, cols; /* of tiles; 0: one tile is all of it */
     int n_tiles;    /* the whole, squeezed into a tile, is the last one */
     int tile_rows;  /* rows of a tile */
+    int across;     /* rows of a tile that stand beside each other */
 } vision_plan;
 
 /* A model of its own: the tower, or the projector. */
@@ -60,6 +73,16 @@ int rules_read(vision_rules *r, const model_file *model, const model_file *mmpro
 
 /* cut.c */
 int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err *e);
+int plan_most_patches(const vision_rules *r); /* of one tile */
+
+/* order.c */
+typedef struct vision_order {
+    int      n;
+    int32_t *patch;       /* [n]: which patch, counted row by row */
+    int32_t *begin, *end; /* [n]: of the window that it lies in; NULL: there are none */
+} vision_order;
+int  order_make(vision_order *o, const vision_rules *r, int across, int down, err *e); /* across, down: in patches */
+void order_free(vision_order *o);
 
 /* encode.c */
 int  stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,

@@ -15,6 +15,9 @@ static const struct {
     [VISION_LLAVA] = { &models_clip, &models_projector_llava },
     [VISION_IDEFICS3] = { &models_siglip, &models_projector_idefics3 },
     [VISION_PIXTRAL] = { &models_pixtral_tower, &models_projector_mistral3 },
+    [VISION_QWEN2_5] = { &models_qwen2_5_vl_tower, &models_projector_qwen2_5_vl },
+    [VISION_QWEN3] = { &models_qwen3_vl_tower, &models_projector_qwen3_vl },
+    [VISION_GEMMA4] = { &models_gemma4_tower, &models_projector_gemma4 },
 };
 
 /* Which tower: the names, types and sizes of the file's tensors, and the first bytes of each. */
@@ -33,28 +36,28 @@ static void identify(vision *v, const model_file *f) {
     memcpy(v->source, digest, sizeof v->source);
 }
 
-static int open_stages(vision *v, const model_file *f, const nn_part *base, int n_embd, const vision_options *o,
+static int open_stages(vision *v, const model_file *f, const nn_part *base, int width, const vision_options *o,
                        err *e) {
     const vision_rules *r = &v->rules;
     nn_part             tower = *base, projector = *base;
-    int                 side = r->kind == VISION_LLAVA ? r->crop : r->side, across = side / r->patch;
+    int                 patches = plan_most_patches(r), together = r->merge * r->merge;
     tower.arch = archs[r->kind].tower;
     projector.arch = archs[r->kind].projector;
     if (r->kind == VISION_PIXTRAL && r->merge == 1) projector.arch = &models_projector_llava;
-    int rc = stage_open(&v->tower, f, &tower, across * across + 1, o, e);
-    if (rc == 0) rc = stage_open(&v->projector, f, &projector, across * across / (r->merge * r->merge), o, e);
+    int rc = stage_open(&v->tower, f, &tower, patches + 1, o, e);
+    if (rc == 0) rc = stage_open(&v->projector, f, &projector, patches / together, o, e);
     if (rc < 0) return rc;
     const nn_tower_dims *d = v->tower.model->net.hp;
-    int                  together = r->kind == VISION_GEMMA3 ? 1 : r->merge * r->merge;
+    if (r->kind == VISION_GEMMA3 || r->kind == VISION_GEMMA4) together = 1; /* the mean */
     if (d->patch != r->patch || v->tower.width_out * together != v->projector.width_in)
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
-    if (v->projector.width_out != n_embd)
+    if (v->projector.width_out != width)
         return err_set(e, ERR_ARG, "%s makes rows of %d for a language model of %d: it belongs to another one",
-                       model_file_path(f), v->projector.width_out, n_embd);
+                       model_file_path(f), v->projector.width_out, width);
     return 0;
 }
 
-int vision_open(vision **out, const model_file *model, const model_file *mmproj, int n_embd, const vision_options *o,
+int vision_open(vision **out, const model_file *model, const model_file *mmproj, int width, const vision_options *o,
                 err *e) {
     vision_rules rules;
     bool         known;
@@ -70,7 +73,7 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     v->limit_bytes = o->cache_bytes ? o->cache_bytes : DEFAULT_CACHE;
     const json_value *config = mmproj ? NULL : model_file_config(model);
     nn_part           base = { .config = json_get(config, "vision_config"), .outer = config, .keys = "clip.vision" };
-    rc = open_stages(v, mmproj ? mmproj : model, &base, n_embd, o, e);
+    rc = open_stages(v, mmproj ? mmproj : model, &base, width, o, e);
     if (rc < 0) {
         vision_free(v);
         return rc;

@@ -10,6 +10,9 @@
 
 enum { MAX_PREPROCESSOR = 1 << 20, MAX_SIDE = 16384 };
 
+/* More of a picture would take minutes to look at: pictures are made smaller. Files may allow four times as many. */
+enum { MOST_ROWS = 4096 };
+
 /* PIL's numbers of filters. */
 enum { PIL_LANCZOS = 1, PIL_BILINEAR = 2, PIL_BICUBIC = 3 };
 
@@ -50,6 +53,18 @@ static const struct {
       { 0.26862954f, 0.26130258f, 0.27577711f } },
     { "idefics3", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
     { "smolvlm", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+    { "qwen2_5_vl",
+      "qwen2.5vl_merger",
+      NULL,
+      VISION_QWEN2_5,
+      PIXELS_BICUBIC,
+      { 0.48145466f, 0.4578275f, 0.40821073f },
+      { 0.26862954f, 0.26130258f, 0.27577711f } },
+    { "qwen3_vl", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+    { "qwen3_vl_moe", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+    { "qwen3_5", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+    { "qwen3_5_moe", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+    { "gemma4", "gemma4v", NULL, VISION_GEMMA4, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
 };
 
 static bool text_is(view v, const char *text) { return text && view_eq_c(v, text); }
@@ -128,6 +143,59 @@ static bool switched(const source *s, const char *field, bool dflt) {
     return s->mmproj ? dflt : json_bool(json_get(s->pre, field), dflt);
 }
 
+/* Pixels of a picture, between the family's and the file's limits. */
+static int area(const source *s, const char *field, const char *edge, int dflt) {
+    int64_t x = dflt;
+    if (!json_int(json_get(s->pre, field), &x)) (void)json_int(json_get(json_get(s->pre, "size"), edge), &x);
+    return x > 0 && x <= INT32_MAX ? (int)x : -1;
+}
+
+static int read_qwen(vision_rules *r, const source *s, err *e) {
+    bool second = r->kind == VISION_QWEN2_5;
+    if (r->patch < 0) r->patch = second ? 14 : 16;
+    r->merge = number(s, "spatial_merge_size", json_get(s->vision, "spatial_merge_size"), 2);
+    r->least = area(s, "min_pixels", "shortest_edge", second ? 3136 : 65536);
+    r->most = area(s, "max_pixels", "longest_edge", second ? 12845056 : 16777216);
+    int square = r->patch * r->merge;
+    if (r->patch < 1 || r->patch > 256 || r->merge < 1 || r->merge > 16 || r->least < 1 || r->most < square * square ||
+        r->least > r->most)
+        return err_set(e, ERR_FORMAT, "pictures of %d to %d pixels, patches of %d, squares of %d do not fit each other",
+                       r->least, r->most, r->patch, r->merge);
+    if (r->most > MOST_ROWS * square * square) r->most = MOST_ROWS * square * square;
+    if (r->least > r->most) r->least = r->most;
+    if (second) r->window = number(s, "window_size", json_get(s->vision, "window_size"), 112) / square;
+    if (second && r->window < 1) return err_set(e, ERR_FORMAT, "window_size is smaller than %d", square);
+    r->side = square;
+    return 0;
+}
+
+/* Whether a picture's rows see each other is a matter of the language model. GGUF does not say it; the smaller models, which
+ * have inputs per layer, are without. */
+static bool sees_whole(const source *s) {
+    int64_t per_layer = 0;
+    if (!model_file_config(s->model)) {
+        (void)meta_int(model_file_meta(s->model, "gemma4.embedding_length_per_layer_input"), &per_layer);
+        return per_layer == 0;
+    }
+    const char *text =
+        json_cstr(json_get(json_get(model_file_config(s->model), "text_config"), "use_bidirectional_attention"));
+    return text && strcmp(text, "vision") == 0;
+}
+
+static int read_gemma4(vision_rules *r, const source *s, err *e) {
+    r->merge = number(s, "projector.scale_factor",
+                      json_get(s->pre, "pooling_kernel_size") ? json_get(s->pre, "pooling_kernel_size")
+                                                              : json_get(s->vision, "pooling_kernel_size"),
+                      3);
+    r->most = number(s, NULL, json_get(s->pre, "max_soft_tokens"), 280);
+    r->whole = sees_whole(s);
+    r->side = r->patch * r->merge;
+    if (r->patch < 1 || r->patch > 256 || r->merge < 1 || r->merge > 16 || r->most < 1 || r->most > MOST_ROWS)
+        return err_set(e, ERR_FORMAT, "pictures of %d rows, patches of %d, squares of %d do not fit each other",
+                       r->most, r->patch, r->merge);
+    return 0;
+}
+
 static int up_to(int x, int step) { return (x + step - 1) / step * step; }
 
 static int read_sizes(vision_rules *r, const source *s, err *e) {
@@ -140,6 +208,7 @@ static int read_sizes(vision_rules *r, const source *s, err *e) {
         r->side = image;
         r->merge = r->patch > 0 ? image / r->patch / across : -1;
         if (s->mmproj) r->merge = number(s, "projector.scale_factor", NULL, 4);
+        r->whole = true;
         if (switched(s, "do_pan_and_scan", false))
             return err_set(e, ERR_UNSUPPORTED, "preprocessor_config.json: do_pan_and_scan is not supported");
         break;
@@ -157,6 +226,9 @@ static int read_sizes(vision_rules *r, const source *s, err *e) {
         if (r->side != image)
             return err_set(e, ERR_UNSUPPORTED, "tiles of %d pixels for a tower of %d", r->side, image);
         break;
+    case VISION_QWEN2_5:
+    case VISION_QWEN3: return read_qwen(r, s, e);
+    case VISION_GEMMA4: return read_gemma4(r, s, e);
     case VISION_PIXTRAL:
         r->merge = number(s, "spatial_merge_size", json_get(s->config, "spatial_merge_size"), 1);
         r->edge = number(s, "image_size", size_of(s, "size", "longest_edge"), image);
@@ -194,8 +266,10 @@ int rules_read(vision_rules *r, const model_file *model, const model_file *mmpro
     if (!mmproj) rc = read_preprocessor(&s, e);
     if (rc == 0) rc = read_filter(&s, &r->filter, e);
     if (rc == 0) rc = read_sizes(r, &s, e);
-    read_reals(&s, "clip.vision.image_mean", "image_mean", r->mean);
-    read_reals(&s, "clip.vision.image_std", "image_std", r->std);
+    if (r->kind != VISION_GEMMA4) { /* which takes -1 to 1, whatever its files say */
+        read_reals(&s, "clip.vision.image_mean", "image_mean", r->mean);
+        read_reals(&s, "clip.vision.image_std", "image_std", r->std);
+    }
     for (int i = 0; i < 3 && rc == 0; i++) {
         if (!(r->std[i] > 0)) rc = err_set(e, ERR_FORMAT, "image_std: %g is not a deviation", (double)r->std[i]);
     }

@@ -4,22 +4,21 @@
 
 static const struct {
     const char *placeholder, *row;
-    bool        whole;
 } words[] = {
-    [VISION_GEMMA3] = { "<start_of_image>", "<image_soft_token>", true },
-    [VISION_LLAVA] = { "<image>", "<image>", false },
-    [VISION_IDEFICS3] = { "<image>", "<image>", false },
-    [VISION_PIXTRAL] = { "[IMG]", "[IMG]", false },
+    [VISION_GEMMA3] = { "<start_of_image>", "<image_soft_token>" },
+    [VISION_LLAVA] = { "<image>", "<image>" },
+    [VISION_IDEFICS3] = { "<image>", "<image>" },
+    [VISION_PIXTRAL] = { "[IMG]", "[IMG]" },
+    [VISION_QWEN2_5] = { "<|image_pad|>", "<|image_pad|>" },
+    [VISION_QWEN3] = { "<|image_pad|>", "<|image_pad|>" },
+    [VISION_GEMMA4] = { "<|image|>", "<|image|>" },
 };
 
 const char *vision_placeholder(const vision *v) { return words[v->rules.kind].placeholder; }
 const char *vision_row_word(const vision *v) { return words[v->rules.kind].row; }
-bool        vision_whole(const vision *v) { return words[v->rules.kind].whole; }
+bool        vision_whole(const vision *v) { return v->rules.whole; }
 
-int vision_most_rows(const vision *v) {
-    int across = v->rules.side / v->rules.patch / v->rules.merge;
-    return across * across;
-}
+int vision_most_rows(const vision *v) { return plan_most_patches(&v->rules) / (v->rules.merge * v->rules.merge); }
 
 static void put_rows(str *out, const char *word, int n) {
     for (int i = 0; i < n; i++) str_puts(out, word);
@@ -40,6 +39,17 @@ static void write_tiles(const vision_plan *p, str *out, const char *word) {
     str_puts(out, FAKE);
 }
 
+int vision_grid(const vision *v, int width, int height, int *across, int *advance, err *e) {
+    vision_plan p;
+    int         rc = plan_make(&p, &v->rules, width, height, e);
+    *across = *advance = 0;
+    if (rc < 0 || (v->rules.kind != VISION_QWEN2_5 && v->rules.kind != VISION_QWEN3)) return rc;
+    int down = p.tile_rows / p.across;
+    *across = p.across;
+    *advance = p.across > down ? p.across : down;
+    return 0;
+}
+
 int vision_write(const vision *v, int width, int height, str *out, err *e) {
     vision_plan p;
     const char *word = vision_row_word(v);
@@ -51,10 +61,17 @@ int vision_write(const vision *v, int width, int height, str *out, err *e) {
         put_rows(out, word, p.tile_rows);
         str_puts(out, "<end_of_image>\n\n");
         break;
+    case VISION_QWEN2_5:
+    case VISION_QWEN3: /* the template prints what stands around them */
     case VISION_LLAVA: put_rows(out, word, p.tile_rows); break;
     case VISION_IDEFICS3: write_tiles(&p, out, word); break;
+    case VISION_GEMMA4:
+        str_puts(out, "<|image>");
+        put_rows(out, word, p.tile_rows);
+        str_puts(out, "<image|>");
+        break;
     case VISION_PIXTRAL: {
-        int across = p.tile_width / (v->rules.patch * v->rules.merge), down = p.tile_rows / across;
+        int across = p.across, down = p.tile_rows / across;
         for (int y = 0; y < down; y++) {
             put_rows(out, word, across);
             str_puts(out, y + 1 < down ? "[IMG_BREAK]" : "[IMG_END]");

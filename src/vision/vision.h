@@ -34,9 +34,9 @@ typedef struct vision_options {
     size_t      cache_bytes; /* of rows that are kept; 0: 256 MiB */
 } vision_options;
 
-/* `model` is the language model's file, mmproj another one with the tower or NULL; both must stay open. n_embd: the
- * language model's width. *out is NULL where the model has no eyes that we know. */
-int  vision_open(vision **out, const model_file *model, const model_file *mmproj, int n_embd, const vision_options *o,
+/* `model` is the language model's file, mmproj another one with the tower or NULL; both must stay open. width: of the
+ * rows that the language model takes (all parts of them, nn/batch.h). *out is NULL where the model has no eyes that we know. */
+int  vision_open(vision **out, const model_file *model, const model_file *mmproj, int width, const vision_options *o,
                  err *e);
 void vision_free(vision *v); /* accepts NULL */
 /* Whether vision_open would find eyes, by what the files say of themselves. */
@@ -46,6 +46,10 @@ const char *vision_placeholder(const vision *v); /* what a template prints for a
 const char *vision_row_word(const vision *v);    /* what stands for one row */
 bool        vision_whole(const vision *v);       /* the rows of a picture see each other, later ones too */
 int         vision_most_rows(const vision *v);   /* that stand together, at most */
+
+/* Positions with several axes: how a picture's rows stand in it. across: that stand beside each other, row by row; the text
+ * behind them goes on after `advance` positions. 0: one after the other, as tokens do. */
+int vision_grid(const vision *v, int width, int height, int *across, int *advance, err *e);
 
 /* Appends what stands for it in the prompt. */
 int vision_write(const vision *v, int width, int height, str *out, err *e);

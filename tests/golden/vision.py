@@ -169,7 +169,10 @@ family("gemma4", {
                         hidden_activation="gelu_pytorch_tanh", hidden_size_per_layer_input=0,
                         vocab_size_per_layer_input=VOCAB, num_kv_shared_layers=0, global_head_dim=32,
                         use_bidirectional_attention="vision", enable_moe_block=False, attention_k_eq_v=False,
-                        final_logit_softcapping=30.0),
+                        final_logit_softcapping=30.0,
+                        rope_parameters={"full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0,
+                                                            "rope_type": "proportional"},
+                                         "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}),
     "vision_config": {"model_type": "gemma4_vision", "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2,
                       "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "patch_size": 4,
                       "pooling_kernel_size": 3, "position_embedding_size": 128, "use_clipped_linears": True,
@@ -177,6 +180,31 @@ family("gemma4", {
 }, dict(image_processor_type="Gemma4ImageProcessor", do_resize=True, do_rescale=True, do_normalize=False,
         rescale_factor=1 / 255, patch_size=4, max_soft_tokens=70, pooling_kernel_size=3, resample=3,
         image_mean=[0.0, 0.0, 0.0], image_std=[1.0, 1.0, 1.0]), "Gemma4ImageProcessor")
+
+
+family("qwen3_5", {
+    "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "image_token_id": IMAGE,
+    "video_token_id": 153, "vision_start_token_id": 151, "vision_end_token_id": 152, "tie_word_embeddings": False,
+    "text_config": dict(TEXT, model_type="qwen3_5_text", rms_norm_eps=1e-6, hidden_act="silu", head_dim=32,
+                        num_hidden_layers=4, attn_output_gate=True, attention_bias=False, linear_conv_kernel_dim=4,
+                        linear_key_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
+                        linear_value_head_dim=16, full_attention_interval=4, partial_rotary_factor=0.5,
+                        layer_types=["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+                        mamba_ssm_dtype="float32",
+                        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                                         "mrope_section": [4, 2, 2], "mrope_interleaved": True}),
+    "vision_config": {"model_type": "qwen3_5", "hidden_size": 32, "intermediate_size": 56, "depth": 2, "num_heads": 2,
+                      "in_channels": 3, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
+                      "out_hidden_size": 32, "hidden_act": "gelu_pytorch_tanh", "num_position_embeddings": 16,
+                      "deepstack_visual_indexes": []},
+}, FAMILIES["qwen3_vl"]["processor"], "Qwen2VLImageProcessor")
+
+E2B = json.loads(json.dumps(FAMILIES["gemma4"]["config"]))  # per-layer inputs, shared keys, pictures seen in order
+E2B["text_config"].update(num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2,
+                          hidden_size_per_layer_input=16, num_kv_shared_layers=2, use_bidirectional_attention=None,
+                          use_double_wide_mlp=True)
+E2B["vision_config"].update(standardize=False)
+family("gemma4_e", E2B, dict(FAMILIES["gemma4"]["processor"], max_soft_tokens=70), "Gemma4ImageProcessor")
 
 
 def fill(name, model):
@@ -217,11 +245,11 @@ def images_of(name, spec, out):
     p = spec["processor"]
     mean = torch.tensor(p["image_mean"]).view(3, 1, 1)
     std = torch.tensor(p["image_std"]).view(3, 1, 1)
-    if name == "gemma4":
+    if name.startswith("gemma4"):
         mean, std = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
     px = out["pixel_values"]
     chw = []
-    if name in ("qwen2_5_vl", "qwen3_vl"):
+    if name.startswith("qwen"):
         at = 0
         s = p["patch_size"]
         for t, h, w in out["image_grid_thw"].tolist():
@@ -230,7 +258,7 @@ def images_of(name, spec, out):
             assert torch.equal(rows[:, :, :, :, :, 0], rows[:, :, :, :, :, 1])
             img = rows[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * s, w * s)
             chw.append([img])
-    elif name == "gemma4":
+    elif name.startswith("gemma4"):
         s = p["patch_size"]
         for rows, pos in zip(px, out["image_position_ids"]):
             n = int((pos[:, 0] >= 0).sum())

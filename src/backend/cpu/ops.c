@@ -27,13 +27,20 @@ static ops_act act_of(nn_act_kind a) {
 
 /* The rows [lo, hi) of the batch that are tokens are looked up, the others are copied. */
 static void embed_rows(cpu_exec *x, const nn_op *op, float *y, int64_t lo, int64_t hi) {
-    const nn_batch *b = &x->base.batch;
-    const nn_mat   *m = op->u.embed.table;
+    const nn_batch      *b = &x->base.batch;
+    const nn_mat        *m = op->u.embed.table;
+    static const int32_t none = 0; /* token 0 */
     while (lo < hi) {
         int64_t end = lo;
         while (end < hi && !(b->embd && b->embd[end])) end++;
         if (lo < end) x->k.ops.embed(y, (size_t)m->cols, m->at, b->token, lo, end, op->u.embed.scale);
-        for (; end < hi && b->embd[end]; end++) memcpy(y + end * m->cols, b->embd[end], (size_t)m->cols * sizeof *y);
+        for (; end < hi && b->embd[end]; end++) {
+            float *to = y + end * m->cols;
+            if (op->u.embed.by_token)
+                x->k.ops.embed(to, (size_t)m->cols, m->at, &none, 0, 1, op->u.embed.scale);
+            else
+                memcpy(to, b->embd[end], (size_t)m->cols * sizeof *y);
+        }
         lo = end;
     }
 }
@@ -54,6 +61,17 @@ static void embed(cpu_exec *x, const nn_op *op, int worker) {
             op->kind == NN_OP_EMBED_SEG ? (b->segment ? b->segment[t] : 0) : (int64_t)b->pos[t] + op->u.embed.offset;
         tensor_mat_dequant_row(m->at, 0, at < m->rows ? at : m->rows - 1, row);
         x->k.ops.add(y + t * m->cols, y + t * m->cols, row, m->cols);
+    }
+}
+
+static void add_supplied(cpu_exec *x, const nn_op *op, int worker) {
+    const nn_batch *b = &x->base.batch;
+    int64_t         width = width_of(x, op->out), lo, hi;
+    float          *y = local_buf(&x->base, op->out);
+    if (!b->embd) return;
+    cpu_share(b->n_tok, worker, x->n_workers, &lo, &hi);
+    for (int64_t t = lo; t < hi; t++) {
+        if (b->embd[t]) x->k.ops.add(y + t * width, y + t * width, b->embd[t] + op->u.part * width, width);
     }
 }
 
@@ -100,6 +118,13 @@ static void xielu(float *y, int64_t n, nn_xielu a) {
     }
 }
 
+static void clamp(float *y, int64_t n, float lo, float hi) {
+    for (int64_t i = 0; i < n; i++) {
+        float v = y[i] < lo ? lo : y[i];
+        y[i] = v > hi ? hi : v;
+    }
+}
+
 /* One piece of a row of an op that works element by element. */
 static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t n) {
     int64_t      width = width_of(x, op->out), iw = op->in[0] ? width_of(x, op->in[0]) : 0;
@@ -113,8 +138,10 @@ static void piece(cpu_exec *x, const nn_op *op, int64_t row, int64_t c0, int64_t
             x->k.ops.axpy(y, a + c0, op->u.scale, n);
         break;
     case NN_OP_SCALE: x->k.ops.scale(y, y, op->u.scale, n); break;
+    case NN_OP_CLAMP: clamp(y, n, op->u.clamp.lo, op->u.clamp.hi); break;
     case NN_OP_CLIP: x->k.ops.clip(y, y, n, op->u.scale); break;
     case NN_OP_SCALE_EACH: x->k.ops.glu(y, op->u.each->data + c0, y, n, OPS_ACT_NONE, 0.0f, 0.0f); break;
+    case NN_OP_ADD_EACH: x->k.ops.axpy(y, op->u.add_each.w->data + c0, op->u.add_each.scale, n); break;
     case NN_OP_ADD_BY: {
         const float *g = local_buf(&x->base, op->in[1]) + row * width_of(x, op->in[1]);
         x->k.ops.axpy(y, a + c0, g[op->u.column], n);
@@ -192,6 +219,18 @@ static void take(cpu_exec *x, const nn_op *op, int worker) {
         int64_t t = lo / groups, g = lo % groups;
         memcpy(y + t * ow + g * op->u.take.width, a + t * iw + g * op->u.take.group + op->u.take.offset,
                (size_t)op->u.take.width * sizeof *y);
+    }
+}
+
+static void join(cpu_exec *x, const nn_op *op, int worker) {
+    int64_t ow = width_of(x, op->out), at = 0, lo, hi;
+    float  *y = local_buf(&x->base, op->out);
+    cpu_share(local_rows(&x->base, op->out), worker, x->n_workers, &lo, &hi);
+    for (int k = 0; k < NN_MAX_IN && op->in[k]; k++) {
+        int64_t      w = width_of(x, op->in[k]);
+        const float *a = local_buf(&x->base, op->in[k]);
+        for (int64_t t = lo; t < hi; t++) memcpy(y + t * ow + at, a + t * w, (size_t)w * sizeof *y);
+        at += w;
     }
 }
 
@@ -308,6 +347,7 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
     case NN_OP_EMBED_SEG: embed(x, op, worker); break;
+    case NN_OP_ADD_SUPPLIED: add_supplied(x, op, worker); break;
     case NN_OP_NORM: norm(x, it, op, worker); break;
     case NN_OP_LINEAR: cpu_linear(x, it, op, worker); break;
     case NN_OP_HEAD_LINEAR: cpu_head_linear(x, it, op, worker); break;
@@ -324,6 +364,7 @@ static void run_op(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
     case NN_OP_MATCH_SIZE: match_size(x, op, worker); break;
     case NN_OP_GATE: gate(x, op, worker); break;
     case NN_OP_TAKE: take(x, op, worker); break;
+    case NN_OP_JOIN: join(x, op, worker); break;
     case NN_OP_CONV: cpu_conv(x, op, worker); break;
     case NN_OP_DECAY: decay(x, op, worker); break;
     case NN_OP_DELTA: cpu_delta(x, op, worker); break;

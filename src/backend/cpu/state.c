@@ -78,6 +78,8 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
     size_t              os = (size_t)spec->n_head * (size_t)y->layout.v_dim;
     int                 t0 = b->q_start[s];
     bool                step = x->base.x.model->state[op->layer].kind == NN_STATE_STEP;
+    bool                spans = step && spec->spans && b->row_begin;
+    bool                ends = b->row_end && !spec->strict && (!step || spans);
     return (attn_args){ .q = (latent ? x->packed : local_buf(&x->base, op->in[0])) + (size_t)t0 * qs,
                         .out = local_buf(&x->base, op->out) + (size_t)t0 * os,
                         .q_stride = qs,
@@ -89,7 +91,8 @@ static attn_args attn_of(cpu_exec *x, const nn_op *op, int s) {
                         .page_off = y->page_off,
                         .kv_len = b->kv_len[s],
                         .pos = b->pos + t0,
-                        .row_end = b->row_end && !step ? b->row_end + t0 : NULL,
+                        .row_end = ends ? b->row_end + t0 : NULL,
+                        .row_begin = spans ? b->row_begin + t0 : NULL,
                         .window = step && spec->reach ? spec->reach + 1 : spec->window,
                         .chunk = spec->chunk,
                         .causal = !step,

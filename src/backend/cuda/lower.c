@@ -67,6 +67,7 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     const nn_limits    *l = &x->x.options.limits;
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     int                 dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
+    if (a->spans) return cuda_refuse(x, i, "spans that see nothing but themselves", e);
     if (dim_out > CUDA_ATTN_DIM || dim > 2 * CUDA_ATTN_DIM) return cuda_refuse(x, i, "heads that are too wide", e);
     int64_t rows = l->max_tokens < PARTS_ROWS ? l->max_tokens : PARTS_ROWS;
     int64_t parts = cuda_attn_parts(rows, a->n_head, dim_out, x->max_chunks);
@@ -138,6 +139,7 @@ static int lower_op(cuda_exec *x, int i, err *e) {
     case NN_OP_SCAN:
     case NN_OP_SCALE_EACH:
     case NN_OP_DECAY: return lower_vecs(x, op, e);
+    case NN_OP_ADD_SUPPLIED: /* batches with such rows are refused */
     case NN_OP_POS_SCALE:
     case NN_OP_CLIP:
     case NN_OP_SPARSIFY:

@@ -495,6 +495,7 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
     case NN_OP_EMBED_SEG: return run_embed(x, number, op, e);
+    case NN_OP_ADD_SUPPLIED: return 0; /* there are none */
     case NN_OP_NORM: return run_norm(x, number, end, op, e);
     case NN_OP_HEAD_LINEAR:
     case NN_OP_EXPERTS: return run_grouped(x, op, e);

@@ -99,7 +99,8 @@ static int send_block(cuda_exec *x, err *e) {
 
 /* The row of its table that an op takes for token t of the batch. */
 static int64_t embed_row(const nn_batch *b, const nn_op *op, int t) {
-    int64_t id = op->kind == NN_OP_EMBED       ? b->token[t]
+    bool    given = b->embd && b->embd[t];
+    int64_t id = op->kind == NN_OP_EMBED       ? (given ? 0 : b->token[t])
                  : op->kind == NN_OP_EMBED_POS ? (int64_t)b->pos[t] + op->u.embed.offset
                  : b->segment                  ? b->segment[t]
                                                : 0;
@@ -126,7 +127,7 @@ static int send_embed(cuda_exec *x, const cuda_embed *m, err *e) {
     if (x->raw && m->raw_at) return send_raw(x, m, e);
     for (int t = 0; t < b->n_tok; t++) {
         float *to = m->host + (size_t)t * (size_t)table->cols;
-        if (op->kind == NN_OP_EMBED && b->embd && b->embd[t]) {
+        if (op->kind == NN_OP_EMBED && b->embd && b->embd[t] && !op->u.embed.by_token) {
             memcpy(to, b->embd[t], (size_t)table->cols * sizeof *to);
             continue;
         }

@@ -191,11 +191,12 @@ static void embed(scalar_exec *x, const nn_op *op) {
     const nn_mat   *m = op->u.embed.table;
     float          *y = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
-        if (op->kind == NN_OP_EMBED && b->embd && b->embd[t]) {
+        bool given = b->embd && b->embd[t];
+        if (op->kind == NN_OP_EMBED && given && !op->u.embed.by_token) {
             memcpy(y + t * m->cols, b->embd[t], (size_t)m->cols * sizeof *y);
             continue;
         }
-        int64_t id = op->kind == NN_OP_EMBED       ? b->token[t]
+        int64_t id = op->kind == NN_OP_EMBED       ? (given ? 0 : b->token[t])
                      : op->kind == NN_OP_EMBED_POS ? (int64_t)b->pos[t] + op->u.embed.offset
                      : b->segment                  ? b->segment[t]
                                                    : 0;
@@ -205,8 +206,18 @@ static void embed(scalar_exec *x, const nn_op *op) {
             float v = x->row[i] * op->u.embed.scale;
             y[t * m->cols + i] = op->acc ? y[t * m->cols + i] + v : v;
         }
-        const nn_set_op *o = op->kind == NN_OP_EMBED ? scalar_adapt_of(x, op, t) : NULL;
+        const nn_set_op *o = op->kind == NN_OP_EMBED && !given ? scalar_adapt_of(x, op, t) : NULL;
         if (o) scalar_adapt_embed(o, op, b->token[t], y + t * m->cols);
+    }
+}
+
+static void add_supplied(scalar_exec *x, const nn_op *op) {
+    const nn_batch *b = &x->base.batch;
+    int64_t         width = x->base.x.model->tape->bufs[op->out].width;
+    float          *y = local_buf(&x->base, op->out);
+    for (int64_t i = 0; b->embd && i < b->n_tok * width; i++) {
+        const float *row = b->embd[i / width];
+        if (row) y[i] += row[op->u.part * width + i % width];
     }
 }
 
@@ -380,7 +391,9 @@ static void elementwise(scalar_exec *x, const nn_op *op) {
                 (double)a[i] *
                 (double)local_buf(&x->base, op->in[1])[t * x->base.x.model->tape->bufs[op->in[1]].width + op->u.column];
             break;
+        case NN_OP_ADD_EACH: v += (double)op->u.add_each.scale * (double)op->u.add_each.w->data[c]; break;
         case NN_OP_CLIP: v = v > op->u.scale ? op->u.scale : v < -op->u.scale ? -op->u.scale : v; break;
+        case NN_OP_CLAMP: v = fmin(fmax(v, (double)op->u.clamp.lo), (double)op->u.clamp.hi); break;
         case NN_OP_ACT: v = scalar_act(op->u.act, v); break;
         case NN_OP_GATE: v *= scalar_act(op->u.act, a[t * aw + c / (width / aw)]); break;
         case NN_OP_XIELU: v = xielu(op->u.xielu, v); break;
@@ -422,6 +435,17 @@ static void take(scalar_exec *x, const nn_op *op) {
     }
 }
 
+static void join(scalar_exec *x, const nn_op *op) {
+    int64_t rows = local_rows(&x->base, op->out), ow = x->base.x.model->tape->bufs[op->out].width, at = 0;
+    float  *y = local_buf(&x->base, op->out);
+    for (int k = 0; k < NN_MAX_IN && op->in[k]; k++) {
+        int64_t      w = x->base.x.model->tape->bufs[op->in[k]].width;
+        const float *a = local_buf(&x->base, op->in[k]);
+        for (int64_t t = 0; t < rows; t++) memcpy(y + t * ow + at, a + t * w, (size_t)w * sizeof *y);
+        at += w;
+    }
+}
+
 static void outputs(scalar_exec *x, const nn_op *op) {
     int64_t      width = x->base.x.model->tape->bufs[op->out].width;
     const float *a = local_buf(&x->base, op->in[0]);
@@ -435,6 +459,7 @@ static void run_op(scalar_exec *x, const nn_op *op) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
     case NN_OP_EMBED_SEG: embed(x, op); break;
+    case NN_OP_ADD_SUPPLIED: add_supplied(x, op); break;
     case NN_OP_NORM: norm(x, op); break;
     case NN_OP_LINEAR:
     case NN_OP_HEAD_LINEAR: linear(x, op); break;
@@ -450,6 +475,7 @@ static void run_op(scalar_exec *x, const nn_op *op) {
     case NN_OP_SPARSIFY: sparsify(x, op); break;
     case NN_OP_MATCH_SIZE: match_size(x, op); break;
     case NN_OP_TAKE: take(x, op); break;
+    case NN_OP_JOIN: join(x, op); break;
     case NN_OP_CONV: scalar_conv(x, op); break;
     case NN_OP_DELTA: scalar_delta(x, op); break;
     case NN_OP_SSM: scalar_ssm(x, op); break;
@@ -467,7 +493,8 @@ static int scalar_run(nn_exec *base, int first_op, int end_op, err *e) {
 
 const nn_backend backend_scalar = {
     .name = "scalar",
-    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER | NN_BATCH_AXES | NN_BATCH_ROW_BEGIN |
+           NN_BATCH_DEEP | NN_BATCH_STRICT,
     .devices = scalar_devices,
     .measure = scalar_measure,
     .open = scalar_open,

@@ -25,9 +25,14 @@ void scalar_kv_store(scalar_exec *x, const nn_op *op) {
     }
 }
 
-/* The positions that row t sees where it sees its whole input, or so far to both sides. */
-static void sees_around(const nn_batch *b, int t, int reach, int64_t *lo, int64_t *hi) {
-    int64_t len = b->kv_len[b->seq_of[t]];
+/* The positions that row t sees where it sees its whole input, its span of it, or so far to both sides. */
+static void sees_around(const nn_batch *b, int t, const nn_attn_spec *a, int64_t *lo, int64_t *hi) {
+    int64_t len = b->kv_len[b->seq_of[t]], reach = a->reach;
+    if (a->spans && b->row_begin) {
+        *lo = b->row_begin[t];
+        *hi = b->row_end[t];
+        return;
+    }
     *lo = reach && b->pos[t] > reach ? (int64_t)b->pos[t] - reach : 0;
     *hi = reach && b->pos[t] + reach + 1 < len ? (int64_t)b->pos[t] + reach + 1 : len;
 }
@@ -46,7 +51,9 @@ static int64_t sees_from(const nn_batch *b, int t, const nn_attn_spec *a) {
     if (a->chunk) return (int64_t)b->pos[t] / a->chunk * a->chunk;
     return a->window > 0 && from > 0 ? from : 0;
 }
-static int64_t sees_to(const nn_batch *b, int t) { return b->row_end ? b->row_end[t] : (int64_t)b->pos[t] + 1; }
+static int64_t sees_to(const nn_batch *b, int t, const nn_attn_spec *a) {
+    return b->row_end && !a->strict ? b->row_end[t] : (int64_t)b->pos[t] + 1;
+}
 
 /* score[j] for positions lo..hi becomes its softmax; the sink takes part in the sum only. */
 static void softmax(double *score, int64_t lo, int64_t hi, const float *sink) {
@@ -64,8 +71,8 @@ void scalar_attention(scalar_exec *x, const nn_op *op) {
     const float        *q = local_buf(&x->base, op->in[0]);
     float              *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
-        int64_t lo = sees_from(b, t, a), hi = sees_to(b, t);
-        if (x->base.x.model->state[op->layer].kind == NN_STATE_STEP) sees_around(b, t, a->reach, &lo, &hi);
+        int64_t lo = sees_from(b, t, a), hi = sees_to(b, t, a);
+        if (x->base.x.model->state[op->layer].kind == NN_STATE_STEP) sees_around(b, t, a, &lo, &hi);
         for (int h = 0; h < a->n_head; h++) {
             int          g = h / (a->n_head / a->n_kv);
             const float *qh = q + ((int64_t)t * a->n_head + h) * a->dim_k;
@@ -99,7 +106,7 @@ void scalar_latent_attention(scalar_exec *x, const nn_op *op) {
     const float        *q = local_buf(&x->base, op->in[0]), *qr = local_buf(&x->base, op->in[1]);
     float              *out = local_buf(&x->base, op->out);
     for (int t = 0; t < b->n_tok; t++) {
-        int64_t hi = sees_to(b, t);
+        int64_t hi = sees_to(b, t, a);
         for (int h = 0; h < a->n_head; h++) {
             const float *qh = q + ((int64_t)t * a->n_head + h) * a->dim_k,
                         *qrh = qr + ((int64_t)t * a->n_head + h) * a->dim_v;

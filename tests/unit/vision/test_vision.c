@@ -69,7 +69,8 @@ static bool open_golden(golden *g, const char *family, const char *device) {
     int rc = model_file_open(&g->file, path, &e);
     if (rc == 0) rc = nn_model_open(&g->model, g->file, models_list, NULL, &e);
     if (rc == 0)
-        rc = vision_open(&g->v, g->file, NULL, g->model->dims->n_embd, &(vision_options){ .device = device }, &e);
+        rc = vision_open(&g->v, g->file, NULL, g->model->dims->n_embd * g->model->tape->n_parts,
+                         &(vision_options){ .device = device }, &e);
     if (rc < 0) print_message("%s: %s\n", family, e.msg);
     assert_int_equal(rc, 0);
     assert_non_null(g->v);
@@ -136,7 +137,7 @@ static void check_pixels(const golden *g, const json_value *c) {
 static float *tower_rows(golden *g, const json_value *c, int *n_rows) {
     const uint8_t *px = (const uint8_t *)g->pixels + integer(c, "pixels_at");
     float         *all = NULL;
-    int            n_all = 0, width = integer(c, "width");
+    int            n_all = 0, width = integer(c, "width") * g->model->tape->n_parts;
     for (size_t i = 0; i < json_count(json_get(c, "pictures")); i++) {
         const json_value *sizes = json_at(json_get(c, "images"), i);
         int               n_tiles = (int)json_count(sizes), n;
@@ -178,6 +179,41 @@ static double real(const json_value *c, const char *key) {
     return x;
 }
 
+/* The positions of a prompt: as the reference has them, and as the tokens before it and each picture's grid give them. */
+static int32_t *axes_of(const golden *g, const json_value *c, const int32_t *tokens, int n) {
+    const json_value *want = json_get(c, "axes");
+    int               axes = (int)json_count(want), image = integer(g->doc, "image_token"), at = 0;
+    int32_t          *out = axes ? calloc((size_t)(axes * n), sizeof *out) : NULL;
+    size_t            picture = 0;
+    for (int i = 0; out && i < axes * n; i++) {
+        int64_t x = -1;
+        assert_true(json_int(json_at(json_at(want, (size_t)(i / n)), (size_t)(i % n)), &x));
+        out[i] = (int32_t)x;
+    }
+    for (int i = 0; out && i < n;) {
+        int    across, advance;
+        pixels p;
+        err    e = { 0 };
+        if (tokens[i] != image) {
+            for (int a = 0; a < axes; a++) assert_int_equal(out[a * n + i], at);
+            at++, i++;
+            continue;
+        }
+        read_picture(&p, picture_of(c, picture));
+        assert_int_equal(vision_grid(g->v, p.width, p.height, &across, &advance, &e), 0);
+        pixels_deinit(&p);
+        int64_t rows = 0;
+        assert_true(json_int(json_at(json_get(c, "counts"), picture++), &rows));
+        for (int k = 0; k < rows; k++, i++) {
+            assert_int_equal(out[i], at);
+            assert_int_equal(out[n + i], at + k / across);
+            assert_int_equal(out[2 * n + i], at + k % across);
+        }
+        at += advance;
+    }
+    return out;
+}
+
 /* The prompt in one batch, the rows in their places. */
 static void check_logits(golden *g, const json_value *c, const float *rows, const char *device, double bound) {
     const json_value *ids = json_get(c, "tokens");
@@ -190,7 +226,7 @@ static void check_logits(golden *g, const json_value *c, const float *rows, cons
         int64_t id = 0;
         (void)json_int(json_at(ids, (size_t)i), &id);
         tokens[i] = (int32_t)id;
-        if (id == image) embd[i] = rows + (size_t)at++ * (size_t)integer(c, "width");
+        if (id == image) embd[i] = rows + (size_t)at++ * (size_t)(integer(c, "width") * g->model->tape->n_parts);
     }
     for (int i = n - 1, end = n; i >= 0; i--) { /* a picture's rows see each other where the family says so */
         bool row = tokens[i] == image && vision_whole(g->v);
@@ -200,7 +236,10 @@ static void check_logits(golden *g, const json_value *c, const float *rows, cons
     assert_int_equal(simple_open(&s, device, g->model, &(simple_options){ .max_len = n, .max_tokens = n }, &e), 0);
     assert_int_equal(simple_batch(&s, &(simple_feed){ .ids = tokens, .n = n, .all = true }, 1, &e), 0);
     s.batch.embd = embd;
-    s.batch.row_end = ends;
+    s.batch.row_end = vision_whole(g->v) ? ends : NULL;
+    int32_t *axes = axes_of(g, c, tokens, n);
+    s.batch.pos_axes = axes;
+    s.batch.n_axes = axes ? (int)json_count(json_get(c, "axes")) : 0;
     int rc = nn_exec_step(s.exec, &s.batch, &e);
     if (rc < 0) print_message("%s\n", e.msg);
     assert_int_equal(rc, 0);
@@ -213,7 +252,21 @@ static void check_logits(golden *g, const json_value *c, const float *rows, cons
     simple_close(&s);
     free(tokens);
     free(ends);
+    free(axes);
     free(embd);
+}
+
+/* The reference has all embeddings first, then the further parts; ours stand side by side. */
+static double rows_off(const golden *g, const json_value *c, const float *rows, const float *want, int n) {
+    int    parts = g->model->tape->n_parts, w = integer(c, "width");
+    double off = 0;
+    assert_int_equal(parts, 1 + (json_get(c, "deepstack") ? integer(c, "deepstack") : 0));
+    for (int p = 0; p < parts; p++) {
+        for (int i = 0; i < n; i++)
+            off = fmax(off, worst(rows + (size_t)(i * parts + p) * (size_t)w, want + (size_t)(p * n + i) * (size_t)w,
+                                  (size_t)w));
+    }
+    return off;
 }
 
 static void check_family(const char *family, const char *device) {
@@ -227,7 +280,7 @@ static void check_family(const char *family, const char *device) {
         check_pixels(&g, c);
         float       *rows = tower_rows(&g, c, &n);
         const float *want = (const float *)(const void *)g.rows + integer(c, "rows_at");
-        double       off = worst(rows, want, (size_t)n * (size_t)integer(c, "width")) / real(c, "row_std");
+        double       off = rows_off(&g, c, rows, want, n) / real(c, "row_std");
         if (off > 1e-4) print_message("%s: rows of case %zu differ by %g of their deviation\n", family, i, off);
         assert_true(off <= 1e-4);
         check_logits(&g, c, rows, device, 2e-3);
@@ -248,6 +301,14 @@ static void test_mistral3(void **state) {
 static void test_pixtral(void **state) {
     (void)state, check_family("pixtral", "cpu"), check_family("pixtral", "scalar");
 }
+
+static void test_qwen2_5_vl(void **state) {
+    (void)state, check_family("qwen2_5_vl", "cpu"), check_family("qwen2_5_vl", "scalar");
+}
+static void test_qwen3_vl(void **state) {
+    (void)state, check_family("qwen3_vl", "cpu"), check_family("qwen3_vl", "scalar");
+}
+static void test_gemma4(void **state) { (void)state, check_family("gemma4", "cpu"), check_family("gemma4", "scalar"); }
 
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
@@ -283,8 +344,10 @@ static void test_resize(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize),   cmocka_unit_test(test_gemma3),
-                                        cmocka_unit_test(test_llava),    cmocka_unit_test(test_idefics3),
-                                        cmocka_unit_test(test_mistral3), cmocka_unit_test(test_pixtral) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize),     cmocka_unit_test(test_gemma3),
+                                        cmocka_unit_test(test_llava),      cmocka_unit_test(test_idefics3),
+                                        cmocka_unit_test(test_mistral3),   cmocka_unit_test(test_pixtral),
+                                        cmocka_unit_test(test_qwen2_5_vl), cmocka_unit_test(test_qwen3_vl),
+                                        cmocka_unit_test(test_gemma4) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolutions whose kernel does not overlap itself: matrices of all that one place sees, [channel][y][x]. */
+#include "nn/bind.h"
+
+#include <stdio.h>
+
+/* out[row][channel][i] is the sum over frames; MLX keeps the channels last. */
+static void sum_frames(float *out, const float *in, int channels, int frames, int64_t area, int64_t rows, bool last) {
+    for (int64_t r = 0; r < rows; r++, in += frames * channels * area) {
+        for (int f = 0; f < frames; f++) {
+            for (int c = 0; c < channels; c++) {
+                for (int64_t i = 0; i < area; i++)
+                    out[(r * channels + c) * area + i] +=
+                        last ? in[(f * area + i) * channels + c] : in[(c * frames + f) * area + i];
+            }
+        }
+    }
+}
+
+static const nn_mat *new_mat(nn_binder *b, const char *name, const float *data, int64_t in, int64_t rows) {
+    tensor_mat *at = arena_calloc(b->mem, 1, sizeof *at);
+    nn_mat     *m = arena_calloc(b->mem, 1, sizeof *m);
+    if (!at || !m) {
+        bind_fail(b, ERR_NOMEM, "out of memory");
+        return NULL;
+    }
+    *at = (tensor_mat){
+        .type = TENSOR_F32, .rows = rows, .cols = in, .data = data, .row_bytes = (size_t)in * sizeof(float)
+    };
+    *m = (nn_mat){ .name = name, .rows = rows, .cols = in, .at = at };
+    return m;
+}
+
+void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int channels, int frames,
+                    int64_t area, int64_t rows) {
+    int64_t     in = channels * area;
+    bool        last = !b->gguf && area != channels * channels && nn_bind_width(b, gguf, hf) == channels;
+    float      *sum = NULL;
+    const char *name = NULL;
+    char        gguf_bias[160], hf_bias[160], gguf_more[160];
+    *out = (nn_linear){ 0 };
+    for (int f = 0; f < (b->gguf ? frames : 1); f++) { /* GGUF has a tensor for each */
+        const nn_vec *all = NULL;
+        snprintf(gguf_more, sizeof gguf_more, "%s.weight.%d", gguf, f);
+        nn_bind_vec(b, &all, f ? gguf_more : gguf, hf, in * rows * (b->gguf ? 1 : frames), 0);
+        if (!all) return;
+        if (!sum && !(sum = arena_calloc(b->mem, (size_t)(in * rows), sizeof *sum))) {
+            bind_fail(b, ERR_NOMEM, "out of memory");
+            return;
+        }
+        sum_frames(sum, all->data, channels, b->gguf ? 1 : frames, area, rows, last);
+        if (!name) name = all->name;
+    }
+    if (!(out->w = new_mat(b, name, sum, in, rows))) return;
+    snprintf(gguf_bias, sizeof gguf_bias, "%s.bias", gguf);
+    snprintf(hf_bias, sizeof hf_bias, "%s.bias", hf);
+    nn_bind_vec(b, &out->b, gguf_bias, hf_bias, rows, NN_OPTIONAL);
+}
+
+void nn_bind_patches(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows) {
+    enum { COLOURS = 3 };
+    nn_bind_frames(b, out, gguf, hf, COLOURS, 1, in / COLOURS, rows);
+}
