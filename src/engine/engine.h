@@ -156,6 +156,9 @@ typedef struct engine_rows {
     uint8_t      content[ENGINE_KEY_BYTES]; /* what content and preprocessing hash to: the same rows are computed once,
                                                others are never taken for them */
     bool         whole;                     /* each of them sees all of them */
+    /* Where positions have axes (time, row, column): a grid, so many beside each other, at one time; the text behind it goes
+     * on `advance` after its beginning. 0: one after the other, as tokens. */
+    int across, advance;
 } engine_rows;
 
 typedef struct engine_request {
@@ -267,6 +270,6 @@ int     engine_context(const engine *g);        /* positions that a sequence may
 int64_t engine_vocab(const engine *g);          /* bits of a mask: rows of the model's head */
 int     engine_embedding_size(const engine *g); /* n_vector of embeddings */
 bool    engine_generates(const engine *g);      /* false: an encoder, which makes vectors only */
-int     engine_input_size(const engine *g);     /* floats of a row of engine_rows */
+int     engine_input_size(const engine *g);     /* floats of a row of engine_rows, all parts of it */
 
 #endif

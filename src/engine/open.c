@@ -82,6 +82,7 @@ static int open_batch(engine *g, err *e) {
     ok = (g->row_end = calloc(tokens, sizeof *g->row_end)) && ok;
     ok = (g->segment = calloc(tokens, sizeof *g->segment)) && ok;
     ok = (g->embd = calloc(tokens, sizeof *g->embd)) && ok;
+    ok = (g->axes = calloc(tokens * ENGINE_AXES, sizeof *g->axes)) && ok;
     ok = (g->hidden_rows = calloc(tokens, sizeof *g->hidden_rows)) && ok;
     for (int k = 0; k < g->cache.n_groups; k++)
         ok = (g->pages[k] = calloc(seqs * (size_t)g->cache.max_pages, sizeof *g->pages[k])) && ok;
@@ -226,7 +227,7 @@ static int plan(engine *g, const nn_model *m, const engine_options *options, err
     g->n_vocab = m->tape->logits ? m->tape->bufs[m->tape->logits].width : m->dims->n_vocab;
     g->whole = nn_model_whole(m);
     g->n_hidden = m->tape->bufs[m->tape->hidden].width;
-    g->n_input = m->tape->bufs[m->tape->ops[0].out].width; /* the embedding's */
+    g->n_input = m->tape->bufs[m->tape->ops[0].out].width * m->tape->n_parts;
     if ((rc = engine_choose_kv(g, &one, e)) < 0) return rc;
     if (g->o.cache_bytes && g->o.cache_bytes < g->page_bytes)
         return err_set(e, ERR_LIMIT, "a cache of %zu bytes: one page of %d tokens takes %zu", g->o.cache_bytes,
@@ -349,6 +350,7 @@ void engine_free(engine *g) {
     free(g->row_end);
     free(g->segment);
     free(g->embd);
+    free(g->axes);
     for (int k = 0; k < KV_MAX_GROUPS; k++) free(g->pages[k]);
     free(g->row);
     free(g->no_end_mask);

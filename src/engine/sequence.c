@@ -137,6 +137,32 @@ const float *sequence_embd(const sequence *s, int position) {
     return NULL;
 }
 
+bool sequence_has_grids(const sequence *s) {
+    const engine_request *r = &s->request->r;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        if (r->rows[i].across) return true;
+    }
+    return false;
+}
+
+void sequence_axes(const sequence *s, int position, int32_t out[ENGINE_AXES]) {
+    const engine_request *r = &s->request->r;
+    int                   saved = 0; /* positions that the grids so far did not take */
+    for (size_t i = 0; i < r->n_rows && r->rows[i].first <= position; i++) {
+        const engine_rows *g = &r->rows[i];
+        int                k = position - g->first, at = g->first - saved;
+        if (!g->across) continue;
+        if (k < g->n) {
+            out[0] = at;
+            out[1] = at + k / g->across;
+            out[2] = at + k % g->across;
+            return;
+        }
+        saved += g->n - g->advance;
+    }
+    for (int a = 0; a < ENGINE_AXES; a++) out[a] = position - saved;
+}
+
 int sequence_open(sequence **out, request *q, int choice, const sequence_shape *shape, err *e) {
     const engine_request *r = &q->r;
     sampling_params       p = r->sampling;

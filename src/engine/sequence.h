@@ -100,6 +100,12 @@ int sequence_whole(const sequence *s, int position);
 /* The supplied embedding at a position; NULL: there is a token. */
 const float *sequence_embd(const sequence *s, int position);
 
+/* Where a position stands on each axis: time, row, column. They differ inside of grids, and behind one they are not the
+ * position itself. */
+enum { ENGINE_AXES = 3 };
+bool sequence_has_grids(const sequence *s);
+void sequence_axes(const sequence *s, int position, int32_t out[ENGINE_AXES]);
+
 /* The rows of a prompt that is scored all have logits. */
 static inline bool sequence_scores(const sequence *s) {
     return s->request->r.score_prompt && s->n_evaluated < s->n_prompt;

@@ -64,6 +64,12 @@ static int check_rows(const engine *g, const engine_request *r, err *e) {
             return err_set(e, ERR_ARG, "supplied rows %zu: %d from position %d on, in a prompt of %zu", i, s->n,
                            s->first, r->n_tokens);
         from = (int64_t)s->first + s->n;
+        if (s->across && (s->across < 0 || s->n % s->across || s->advance < 1 || s->advance > s->n))
+            return err_set(e, ERR_ARG, "supplied rows %zu: %d in a grid of %d beside each other, %d positions long", i,
+                           s->n, s->across, s->advance);
+        if (s->across && g->model->tape->n_axes != ENGINE_AXES)
+            return err_set(e, ERR_UNSUPPORTED, "supplied rows %zu: the positions of this model have no axes", i);
+        if (s->across) holds |= NN_BATCH_AXES;
         if (!s->whole) continue;
         holds |= NN_BATCH_ROW_END;
         /* It needs a step of its own beside all that may be generating. */
@@ -72,7 +78,7 @@ static int check_rows(const engine *g, const engine_request *r, err *e) {
                            g->o.step_tokens - g->o.max_seqs + 1);
     }
     if (r->adapters_from < 0) return err_set(e, ERR_ARG, "adapters from position %d on", r->adapters_from);
-    return nn_batch_allow(holds, g->backend->can, e);
+    return nn_batch_allow(nn_batch_for(g->model->tape, holds), g->backend->can, e);
 }
 
 /* Placeholders of supplied rows may be any number. */

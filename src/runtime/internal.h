@@ -116,31 +116,37 @@ typedef struct request_choice {
     int           stopped; /* which one was reached; -1: none */
 } request_choice;
 
+/* A picture that was looked at, and how its rows stand in it (vision_grid). */
+typedef struct request_picture {
+    vision_rows rows;
+    int         across, advance;
+} request_picture;
+
 struct request {
-    runtime        *owner;
-    request        *next, *prev;
-    int             refs;
-    uint64_t        id, engine_id; /* engine_id 0: not submitted */
-    bool            cancelled, paused;
-    bool            only_calls; /* its answers are calls that a grammar holds, and nothing else */
-    runtime_request q;          /* what it points at lives in mem */
-    arena           mem;
-    pthread_mutex_t order; /* held while an event is made: they come one after another */
-    request_choice *choices;
-    int             n_open;        /* choices whose last event was not given out; guarded by order */
-    int             n_unstopped;   /* choices that no stop text has ended; guarded by order */
-    int             n_engine_open; /* choices from which the engine has more to say; guarded by order */
-    double          submitted_at, prepared_at;
-    vision_rows    *pictures;    /* one per blob, once they were looked at */
-    str             bytes;       /* scratch of TOKEN events; guarded by order */
-    bool            owner_stops; /* the stop texts are those of the settings */
-    const char    **stop;        /* the request's stop texts as the engine and the matchers take them */
-    size_t         *stop_bytes;
-    runtime_top    *top;
-    float          *vector; /* what the dense layers made of it, twice embed.widest; NULL: the engine's is the result */
-    adapters_set   *set;    /* NULL: no adapters */
-    tok_ids         context; /* of the prompt and of choice 0, with want_context; guarded by order */
-    atomic_int      phase, prompt_tokens, generated_tokens;
+    runtime         *owner;
+    request         *next, *prev;
+    int              refs;
+    uint64_t         id, engine_id; /* engine_id 0: not submitted */
+    bool             cancelled, paused;
+    bool             only_calls; /* its answers are calls that a grammar holds, and nothing else */
+    runtime_request  q;          /* what it points at lives in mem */
+    arena            mem;
+    pthread_mutex_t  order; /* held while an event is made: they come one after another */
+    request_choice  *choices;
+    int              n_open;        /* choices whose last event was not given out; guarded by order */
+    int              n_unstopped;   /* choices that no stop text has ended; guarded by order */
+    int              n_engine_open; /* choices from which the engine has more to say; guarded by order */
+    double           submitted_at, prepared_at;
+    request_picture *pictures;    /* one per blob, once they were looked at */
+    str              bytes;       /* scratch of TOKEN events; guarded by order */
+    bool             owner_stops; /* the stop texts are those of the settings */
+    const char     **stop;        /* the request's stop texts as the engine and the matchers take them */
+    size_t          *stop_bytes;
+    runtime_top     *top;
+    float        *vector;  /* what the dense layers made of it, twice embed.widest; NULL: the engine's is the result */
+    adapters_set *set;     /* NULL: no adapters */
+    tok_ids       context; /* of the prompt and of choice 0, with want_context; guarded by order */
+    atomic_int    phase, prompt_tokens, generated_tokens;
 };
 
 /* request.c */

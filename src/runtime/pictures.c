@@ -163,22 +163,30 @@ static int encode(request *x, err *e) {
         float *copy = arena_alloc(&x->mem, floats * sizeof *copy);
         if (!copy) return err_set_nomem(e);
         memcpy(copy, rows->data, floats * sizeof *copy);
-        x->pictures[i] = *rows;
-        x->pictures[i].data = copy;
+        x->pictures[i].rows = *rows;
+        x->pictures[i].rows.data = copy;
+        rc = vision_grid(r->eyes, picture.width, picture.height, &x->pictures[i].across, &x->pictures[i].advance, e);
+        if (rc < 0) return rc;
     }
     return 0;
 }
 
 /* Rows that stand together are one span; its key says which of the picture's rows they are. */
-static void fill_span(engine_rows *s, const vision_rows *v, int from, int first, int n, bool whole) {
-    uint8_t digest[SHA256_BYTES];
-    int32_t part[2] = { from, n };
-    sha256  h;
+static void fill_span(engine_rows *s, const request_picture *p, int from, int first, int n, bool whole) {
+    const vision_rows *v = &p->rows;
+    uint8_t            digest[SHA256_BYTES];
+    int32_t            part[2] = { from, n };
+    sha256             h;
     sha256_init(&h);
     sha256_feed(&h, v->key, sizeof v->key);
     sha256_feed(&h, part, sizeof part);
     sha256_finish(&h, digest);
-    *s = (engine_rows){ .first = first, .n = n, .embd = v->data + (size_t)from * (size_t)v->width, .whole = whole };
+    *s = (engine_rows){ .first = first,
+                        .n = n,
+                        .embd = v->data + (size_t)from * (size_t)v->width,
+                        .whole = whole,
+                        .across = p->across,
+                        .advance = p->advance };
     memcpy(s->content, digest, sizeof s->content);
 }
 
@@ -198,9 +206,10 @@ int pictures_place(const request *x, const prompt *p, engine_rows **out, size_t 
             continue;
         }
         while (i < end && picture < x->q.n_blobs) { /* pictures may stand side by side */
-            const vision_rows *v = &x->pictures[picture];
-            int                take = (int)(end - i) < v->n - used ? (int)(end - i) : v->n - used;
-            fill_span(&(*out)[n++], v, used, (int)i, take, vision_whole(r->eyes));
+            const request_picture *p_at = &x->pictures[picture];
+            const vision_rows     *v = &p_at->rows;
+            int                    take = (int)(end - i) < v->n - used ? (int)(end - i) : v->n - used;
+            fill_span(&(*out)[n++], p_at, used, (int)i, take, vision_whole(r->eyes));
             i += (size_t)take;
             used += take;
             if (used == v->n) {

@@ -144,9 +144,12 @@ static bool switched(const source *s, const char *field, bool dflt) {
 }
 
 /* Pixels of a picture, between the family's and the file's limits. */
-static int area(const source *s, const char *field, const char *edge, int dflt) {
+static int area(const source *s, const char *key, const char *field, const char *edge, int dflt) {
     int64_t x = dflt;
-    if (!json_int(json_get(s->pre, field), &x)) (void)json_int(json_get(json_get(s->pre, "size"), edge), &x);
+    if (s->mmproj)
+        (void)meta_int(model_file_meta(s->mmproj, key), &x);
+    else if (!json_int(json_get(s->pre, field), &x))
+        (void)json_int(json_get(json_get(s->pre, "size"), edge), &x);
     return x > 0 && x <= INT32_MAX ? (int)x : -1;
 }
 
@@ -154,8 +157,8 @@ static int read_qwen(vision_rules *r, const source *s, err *e) {
     bool second = r->kind == VISION_QWEN2_5;
     if (r->patch < 0) r->patch = second ? 14 : 16;
     r->merge = number(s, "spatial_merge_size", json_get(s->vision, "spatial_merge_size"), 2);
-    r->least = area(s, "min_pixels", "shortest_edge", second ? 3136 : 65536);
-    r->most = area(s, "max_pixels", "longest_edge", second ? 12845056 : 16777216);
+    r->least = area(s, "clip.vision.image_min_pixels", "min_pixels", "shortest_edge", second ? 3136 : 65536);
+    r->most = area(s, "clip.vision.image_max_pixels", "max_pixels", "longest_edge", second ? 12845056 : 16777216);
     int square = r->patch * r->merge;
     if (r->patch < 1 || r->patch > 256 || r->merge < 1 || r->merge > 16 || r->least < 1 || r->most < square * square ||
         r->least > r->most)

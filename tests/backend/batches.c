@@ -44,6 +44,7 @@ static const struct {
     { "axes", 0, NN_BATCH_AXES },
     { "several axes without positions", 0, NN_BATCH_AXES },
     { "a third text of a pair", 0, NN_BATCH_SEGMENT },
+    { "a row that sees from behind itself", 0, NN_BATCH_ROW_BEGIN },
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 
@@ -87,7 +88,8 @@ static void break_rule(world *w, int i, const int32_t *zeros, const int32_t *far
     case 28: b->adapter = zeros; break;
     case 29: b->pos_axes = zeros; break;
     case 30: b->n_axes = 2; break;
-    default: b->segment = far; break;
+    case 31: b->segment = far; break;
+    default: b->row_begin = far; break;
     }
 }
 
@@ -99,7 +101,7 @@ static void try_rule(world *w, int i) {
     nn_ticket          ticket = 0;
     if (!keep) exit(1);
     if (rules[i].bit & can &
-        ~(unsigned)(NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT |
+        ~(unsigned)(NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_ROW_BEGIN | NN_BATCH_SEGMENT |
                     NN_BATCH_AXES)) { /* what it can do is not a mistake */
         free(keep);
         return;

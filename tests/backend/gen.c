@@ -399,6 +399,19 @@ static nn_buf feed_forward(gen *g, nn_buf h, int kind) {
     }
 }
 
+/* What towers and the rows of pictures need: a backend that cannot take such rows need not have it. */
+static void picture_ops(gen *g, nn_buf x) {
+    if (suite_chance(g->s, 25)) nn_add_supplied(g->t, x, suite_int(g->s, 1, 3));
+    if (suite_chance(g->s, 25)) nn_add_each(g->t, x, vec(g, "shift", g->n_embd, 0, 0.3), -0.5f);
+    if (suite_chance(g->s, 25)) nn_clamp(g->t, x, -1.2f, suite_chance(g->s, 30) ? INFINITY : 0.9f);
+    if (suite_chance(g->s, 25)) {
+        int    a = suite_int(g->s, 1, g->n_embd - 2), b = suite_int(g->s, 1, g->n_embd - a - 1);
+        nn_buf parts[] = { nn_take(g->t, x, g->n_embd - a, a), nn_take(g->t, x, 0, b),
+                           nn_take(g->t, x, b, g->n_embd - a - b) };
+        nn_add_scaled(g->t, x, nn_join(g->t, parts, 3), 0.5f);
+    }
+}
+
 static nn_buf mixer(gen *g, nn_buf h, int kind) {
     switch (kind) {
     case GEN_ATTN: return attention(g, h, false);
@@ -421,6 +434,7 @@ static void layer(gen *g, nn_buf x, int mix, int ffn) {
         add_back(g, x, y);
     if (suite_chance(g->s, 30)) nn_scale(g->t, x, 0.8f);
     if (suite_chance(g->s, 25)) nn_scale_each(g->t, x, vec(g, "each", g->n_embd, 1, 0.1));
+    if (g->s->backend->can & NN_BATCH_DEEP) picture_ops(g, x);
     if (suite_chance(g->s, 25)) {
         nn_buf z = project(g, x, "z", g->n_embd), by = project(g, x, "by", 3);
         nn_match_size(g->t, z, x, 1e-5f);

@@ -14,20 +14,23 @@ static void supply(world *w, bool noise, const bool *which, float *embd, const f
     const nn_mat *table = op->u.embed.table;
     nn_batch     *b = &w->batch;
     for (int t = 0; t < b->n_tok; t++) {
-        float *row = embd + (int64_t)t * table->cols;
+        float *row = embd + (int64_t)t * table->cols * w->m->tape->n_parts;
         row_end[t] = w->pos[t] + 1; /* as if nothing were said */
         rows[t] = which[w->of[w->seq_of[t]]] ? row : NULL;
         if (!rows[t]) continue;
         tensor_mat_dequant_row(table->at, 0, w->token[t], row);
         for (int64_t i = 0; i < table->cols; i++) row[i] = noise ? suite_normal(w->s) : row[i] * op->u.embed.scale;
-        w->token[t] = -1; /* not looked up */
+        for (int64_t i = table->cols; i < table->cols * w->m->tape->n_parts; i++)
+            row[i] = noise ? suite_normal(w->s) : 0; /* what is added further up */
+        w->token[t] = -1;                            /* not looked up */
     }
     b->embd = rows;
     if (w->s->backend->can & NN_BATCH_ROW_END) b->row_end = row_end;
 }
 
 static void run(world *w, trace *t, bool noise, const bool *which) {
-    float       *embd = calloc((size_t)(WORLD_TOKENS * w->m->tape->ops[0].u.embed.table->cols), sizeof *embd);
+    float *embd =
+        calloc((size_t)(WORLD_TOKENS * w->m->tape->n_parts * w->m->tape->ops[0].u.embed.table->cols), sizeof *embd);
     const float *rows[WORLD_TOKENS];
     int32_t      row_end[WORLD_TOKENS];
     if (!embd) exit(1);

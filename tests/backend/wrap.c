@@ -401,7 +401,7 @@ static const int32_t *keep(arena *mem, const int32_t *from, size_t n) {
 
 static bool keep_rows(const wrap_exec *x, work *k, const nn_batch *b) {
     if (!b->embd) return true;
-    size_t        width = (size_t)x->x.model->tape->ops[0].u.embed.table->cols;
+    size_t        width = (size_t)(x->x.model->tape->ops[0].u.embed.table->cols * x->x.model->tape->n_parts);
     const float **rows = arena_calloc(&k->mem, (size_t)b->n_tok, sizeof *rows);
     for (int t = 0; rows && t < b->n_tok; t++) {
         float *row = b->embd[t] ? arena_alloc(&k->mem, width * sizeof *row) : NULL;
@@ -425,6 +425,7 @@ static bool keep_batch(const wrap_exec *x, work *k, const nn_batch *b) {
     k->batch.state_slot = keep(&k->mem, b->state_slot, n_seq);
     k->batch.out_rows = keep(&k->mem, b->out_rows, (size_t)b->n_out);
     k->batch.row_end = keep(&k->mem, b->row_end, n_tok);
+    k->batch.row_begin = keep(&k->mem, b->row_begin, n_tok);
     k->batch.adapter = keep(&k->mem, b->adapter, n_tok);
     k->batch.pos_axes = keep(&k->mem, b->pos_axes, n_tok * (size_t)b->n_axes);
     bool ok = k->batch.token && k->batch.pos && k->batch.seq_of && k->batch.q_start && k->batch.kv_len;

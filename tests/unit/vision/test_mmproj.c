@@ -57,25 +57,69 @@ static const name_row names[] = {
     { "connector.modality_projection.proj.weight", "mm.model.fc.weight" },
     { "multi_modal_projector.norm.weight", "mm.input_norm.weight" },
     { "multi_modal_projector.patch_merger.merging_layer.weight", "mm.patch_merger.weight" },
+    { "visual.patch_embed.proj.weight", "v.patch_embd.weight" }, /* and .1: a frame each */
+    { "visual.patch_embed.proj.bias", "v.patch_embd.bias" },
+    { "visual.pos_embed.weight", "v.position_embd.weight" },
+    { "visual.merger.ln_q.weight", "v.post_ln.weight" },
+    { "visual.merger.norm.weight", "v.post_ln.weight" },
+    { "visual.merger.norm.bias", "v.post_ln.bias" },
+    { "visual.merger.mlp.0.weight", "mm.0.weight" },
+    { "visual.merger.mlp.0.bias", "mm.0.bias" },
+    { "visual.merger.mlp.2.weight", "mm.2.weight" },
+    { "visual.merger.mlp.2.bias", "mm.2.bias" },
+    { "visual.merger.linear_fc1.weight", "mm.0.weight" },
+    { "visual.merger.linear_fc1.bias", "mm.0.bias" },
+    { "visual.merger.linear_fc2.weight", "mm.2.weight" },
+    { "visual.merger.linear_fc2.bias", "mm.2.bias" },
+    { "#norm1", "ln1" },
+    { "#norm2", "ln2" },
+    { "#attn.qkv", "attn_qkv" },
+    { "#attn.proj", "attn_out" },
+    { "#mlp.linear_fc1", "ffn_up" },
+    { "#mlp.linear_fc2", "ffn_down" },
+    { "#mlp.gate_proj", "ffn_gate" },
+    { "#mlp.up_proj", "ffn_up" },
+    { "#mlp.down_proj", "ffn_down" },
+    { "patch_embedder.input_proj.weight", "v.patch_embd.weight" },
+    { "patch_embedder.position_embedding_table", "v.position_embd.weight" },
+    { "vision_tower.std_bias", "v.std_bias" },
+    { "vision_tower.std_scale", "v.std_scale" },
+    { "embed_vision.embedding_projection.weight", "mm.input_projection.weight" },
+    { "#input_layernorm", "ln1" },
+    { "#post_attention_layernorm", "attn_post_norm" },
+    { "#pre_feedforward_layernorm", "ln2" },
+    { "#post_feedforward_layernorm", "ffn_post_norm" },
+    { "#self_attn.q_norm", "attn_q_norm" },
+    { "#self_attn.k_norm", "attn_k_norm" },
+    { "#self_attn.o_proj", "attn_out" },
 };
 
 typedef struct family_row {
     const char *name, *projector;
-    const char *first; /* GGUF's name of the projector's first matrix */
-    bool        permuted;
+    const char *first;    /* GGUF's name of the projector's first matrix */
+    bool        permuted; /* q and k */
 } family_row;
 
-static const family_row families[] = { { "gemma3", "gemma3", NULL, false },
-                                       { "llava", "mlp", "mm.0", false },
-                                       { "idefics3", "idefics3", NULL, false },
-                                       { "mistral3", "pixtral", "mm.1", true },
-                                       { "pixtral", "pixtral", "mm.1", true } };
+static const family_row families[] = {
+    { "gemma3", "gemma3", NULL, false },           { "llava", "mlp", "mm.0", false },
+    { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
+    { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
+    { "qwen3_vl", "qwen3vl_merger", NULL, false }, { "gemma4", "gemma4v", NULL, false }
+};
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
 
 /* False: the tensor is not the tower's. */
 static bool gguf_name(const family_row *f, const char *hf, int run, char *out, size_t bytes) {
-    const char *layer = strstr(hf, "layers."), *dot = layer ? strchr(layer + 7, '.') : NULL;
+    const char *layer = strstr(hf, "layers.");
+    if (!layer) layer = strstr(hf, "blocks.");
+    const char *dot = layer ? strchr(layer + 7, '.') : NULL, *deep = strstr(hf, "deepstack_merger_list.");
+    if (!strstr(hf, "visual.") && (strncmp(hf, "model.layers.", 13) == 0 || strstr(hf, "embed_tokens"))) return false;
+    if (deep) { /* by the layer: 0 and 2 */
+        const char *what = strchr(deep + 22, '.') + 1;
+        snprintf(out, bytes, "v.deepstack.%d.%s", 2 * atoi(deep + 22), what + (strncmp(what, "linear_", 7) ? 0 : 7));
+        return true;
+    }
     if (strstr(hf, "language_model") || strstr(hf, "text_model") || strncmp(hf, "lm_head", 7) == 0) return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i].hf) - 1;
@@ -85,7 +129,8 @@ static bool gguf_name(const family_row *f, const char *hf, int run, char *out, s
         }
         if (names[i].hf[0] == '#' && dot && strncmp(dot + 1, names[i].hf + 1, n) == 0 && dot[1 + n] == '.') {
             if (atoi(layer + 7) >= run) return false; /* converters leave out what is not used */
-            snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), names[i].gguf, dot + 1 + n);
+            const char *rest = strncmp(dot + 1 + n, ".linear.", 8) == 0 ? dot + 8 + n : dot + 1 + n;
+            snprintf(out, bytes, "v.blk.%d.%s%s", atoi(layer + 7), names[i].gguf, rest);
             return true;
         }
     }
@@ -115,20 +160,65 @@ static void permute(uint8_t *to, const uint8_t *from, int heads, int dim, size_t
     }
 }
 
+static void add(gguf_writer *w, const char *name, int type, int n_dims, const int64_t *dims, const void *data,
+                size_t bytes) {
+    err e = { 0 };
+    assert_int_equal(gguf_writer_add(w, name, type, n_dims, dims, data, bytes, &e), 0);
+}
+
+/* Of a kernel over two frames, [n][3][2][y][x], each frame's; of one with the channels last, [n][y][x][3]. */
+static void add_patches(gguf_writer *w, const model_tensor *t, const char *name, const float *x, float *to) {
+    if (t->n_dims == 5) {
+        int64_t area = t->dims[0] * t->dims[1], n = t->dims[4], dims[] = { t->dims[0], t->dims[1], 3, n };
+        for (int f = 0; f < 2; f++, to += n * 3 * area) {
+            char own[128];
+            for (int64_t r = 0; r < n * 3; r++)
+                memcpy(to + r * area, x + (r * 2 + f) * area, (size_t)area * sizeof *to);
+            snprintf(own, sizeof own, f ? "%s.1" : "%s", name);
+            add(w, own, TENSOR_F32, 4, dims, to, (size_t)(n * 3 * area) * sizeof *to);
+        }
+        return;
+    }
+    int64_t n = t->dims[1], area = t->dims[0] / 3, side = 1;
+    while (side * side < area) side++;
+    for (int64_t i = 0; i < n * area * 3; i++) to[i / (area * 3) * area * 3 + i % 3 * area + i / 3 % area] = x[i];
+    add(w, name, TENSOR_F32, 4, (int64_t[]){ side, side, 3, n }, to, (size_t)(n * area * 3) * sizeof *to);
+}
+
+/* q, k and v by themselves, as converters of Qwen 2.5 VL do it. */
+static void add_split(gguf_writer *w, const model_tensor *t, const char *name, int type, const uint8_t *x,
+                      size_t bytes) {
+    static const char *const parts[] = { "attn_q", "attn_k", "attn_v" };
+    int64_t                  dims[2] = { t->dims[0], t->n_dims > 1 ? t->dims[1] / 3 : 0 };
+    const char              *at = strstr(name, "attn_qkv");
+    if (t->n_dims == 1) dims[0] /= 3;
+    for (size_t i = 0; i < 3; i++) {
+        char own[96];
+        snprintf(own, sizeof own, "%.*s%s%s", (int)(at - name), name, parts[i], at + 8);
+        add(w, own, type, t->n_dims, dims, x + i * (bytes / 3), bytes / 3);
+    }
+}
+
 static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *t, const char *name,
                        const json_value *vc, void **keep) {
-    int     heads = number(vc, "num_attention_heads", 1);
+    int     heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
+    bool    split = strcmp(f->name, "qwen2_5_vl") == 0 && strstr(name, "attn_qkv");
+    bool    kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4;
     int64_t elems = 1;
-    err     e = { 0 };
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
-    if (t->n_dims == 1 || strstr(name, "patch_embd") || strstr(name, "position")) { /* f32, as converters do it */
-        float *x = malloc((size_t)elems * sizeof *x);
+    if (t->n_dims <= 1 || strstr(name, "patch_embd") || strstr(name, "position")) { /* f32, as converters do it */
+        float *x = malloc((size_t)elems * (kernel ? 2 : 1) * sizeof *x);
         for (int64_t i = 0; i < elems; i++) {
             x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
             if (strstr(name, "soft_emb_norm")) x[i] += 1;
         }
         *keep = x;
-        assert_int_equal(gguf_writer_add(w, name, TENSOR_F32, t->n_dims, t->dims, x, (size_t)elems * sizeof *x, &e), 0);
+        if (kernel)
+            add_patches(w, t, name, x, x + elems);
+        else if (split)
+            add_split(w, t, name, TENSOR_F32, (const uint8_t *)x, (size_t)elems * sizeof *x);
+        else
+            add(w, name, TENSOR_F32, n_dims, t->n_dims ? t->dims : (int64_t[]){ 1 }, x, (size_t)elems * sizeof *x);
         return;
     }
     uint8_t *x = malloc(t->bytes);
@@ -136,13 +226,28 @@ static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *
     if (f->permuted && (strstr(name, "attn_q") || strstr(name, "attn_k")))
         permute(x, t->data, heads, (int)t->dims[1] / heads, (size_t)t->dims[0] * 2);
     *keep = x;
-    assert_int_equal(gguf_writer_add(w, name, t->type, t->n_dims, t->dims, x, t->bytes, &e), 0);
+    if (split)
+        add_split(w, t, name, t->type, x, t->bytes);
+    else
+        add(w, name, t->type, t->n_dims, t->dims, x, t->bytes);
 }
 
 static void set(gguf_writer *w, const char *key, int64_t value) {
     char full[96];
     snprintf(full, sizeof full, "clip.vision.%s", key);
     assert_int_equal(gguf_writer_set_int(w, full, META_U32, value, NULL), 0);
+}
+
+static void set_qwen(gguf_writer *w, const family_row *f, const json_value *vc) {
+    bool second = strcmp(f->name, "qwen2_5_vl") == 0;
+    set(w, "spatial_merge_size", number(vc, "spatial_merge_size", 0));
+    if (second) {
+        set(w, "n_wa_pattern", 2); /* of three layers the second sees everything */
+        set(w, "window_size", number(vc, "window_size", 0));
+    } else {
+        const bool deep[] = { true, false, true };
+        assert_int_equal(gguf_writer_set_array(w, "clip.vision.is_deepstack_layers", META_BOOL, deep, 3, NULL), 0);
+    }
 }
 
 static void set_keys(gguf_writer *w, const family_row *f, const json_value *config, const json_value *pre, int run) {
@@ -155,11 +260,12 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     set(w, "block_count", run);
     set(w, "embedding_length", number(vc, "hidden_size", 0));
     set(w, "feed_forward_length", number(vc, "intermediate_size", 0));
-    set(w, "attention.head_count", number(vc, "num_attention_heads", 0));
+    set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
     set(w, "patch_size", number(vc, "patch_size", 0));
-    set(w, "image_size", number(vc, "image_size", 0));
+    set(w, "image_size", number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 places */
     set(w, "projection_dim", number(json_get(config, "text_config"), "hidden_size", 0));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
+    if (strcmp(f->name, "gemma4") == 0) x = 1e-6;
     assert_int_equal(gguf_writer_set_real(w, "clip.vision.attention.layer_norm_epsilon", META_F32, x, NULL), 0);
     if (strcmp(f->name, "idefics3") == 0) {
         set(w, "projector.scale_factor", number(config, "scale_factor", 0));
@@ -167,6 +273,7 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     }
     if (strcmp(f->name, "gemma3") == 0) set(w, "projector.scale_factor", 2); /* 4 x 4 patches, 2 x 2 tokens */
     if (strcmp(f->name, "mistral3") == 0) set(w, "spatial_merge_size", number(config, "spatial_merge_size", 0));
+    if (strncmp(f->name, "qwen", 4) == 0) set_qwen(w, f, vc);
     if (strcmp(f->name, "pixtral") == 0 || strcmp(f->name, "mistral3") == 0) /* the activation is the family's there */
         assert_true(json_cstr(json_get(vc, "hidden_act")) != NULL);
     for (int i = 0; i < 2; i++) {
@@ -186,7 +293,7 @@ static void write_mmproj(const family_row *f, const model_file *m, const json_va
     const json_value *config = model_file_config(m), *vc = json_get(config, "vision_config");
     size_t            n = model_file_tensor_count(m);
     void            **kept = calloc(n, sizeof *kept);
-    int               run = number(vc, "num_hidden_layers", 0) - (strcmp(f->name, "llava") == 0);
+    int               run = number(vc, "num_hidden_layers", number(vc, "depth", 0)) - (strcmp(f->name, "llava") == 0);
     gguf_writer      *w;
     char              name[96];
     err               e = { 0 };
@@ -219,6 +326,29 @@ static void read_picture(pixels *p) {
     free(data);
 }
 
+/* From the same pixels: mmproj files leave some sizes to the family. */
+static void same_rows(const family_row *f, vision *one, vision *two, const pixels *p, int width) {
+    bool    bits = !f->permuted && strcmp(f->name, "gemma4") != 0; /* whose patches are permuted */
+    pixels *tiles;
+    float  *a, *b;
+    int     n_tiles, n, m;
+    err     e = { 0 };
+    assert_int_equal(vision_cut(one, p, &tiles, &n_tiles, &e), 0);
+    assert_int_equal(vision_encode_cut(one, tiles, n_tiles, &a, &n, &e), 0);
+    assert_int_equal(vision_encode_cut(two, tiles, n_tiles, &b, &m, &e), 0);
+    assert_int_equal(n, m);
+    size_t floats = (size_t)n * (size_t)width;
+    if (bits) assert_memory_equal(a, b, floats * sizeof *a);
+    /* Permuted products are summed in another order. */
+    for (size_t i = 0; i < floats; i++) {
+        if (fabsf(a[i] - b[i]) > 1e-5f) print_message("%s: %g and %g\n", f->name, a[i], b[i]);
+        assert_true(fabsf(a[i] - b[i]) <= 1e-5f);
+    }
+    vision_cut_free(tiles, n_tiles);
+    free(a);
+    free(b);
+}
+
 static void check(const family_row *f, const char *dir) {
     char               path[512], file[512], *text;
     const json_value  *pre;
@@ -237,6 +367,7 @@ static void check(const family_row *f, const char *dir) {
     }
     assert_int_equal(model_file_open(&m, path, &e), 0);
     int width = number(json_get(model_file_config(m), "text_config"), "hidden_size", 0);
+    if (strcmp(f->name, "qwen3_vl") == 0) width *= 3; /* two taps */
     snprintf(path, sizeof path, "%s/%s/preprocessor_config.json", DIR, f->name);
     text = read_text(path, &n);
     arena_init(&mem, 0);
@@ -248,16 +379,9 @@ static void check(const family_row *f, const char *dir) {
     if (rc < 0) print_message("%s: %s\n", f->name, e.msg);
     assert_int_equal(rc, 0);
     read_picture(&p);
+    same_rows(f, one, two, &p, width);
     assert_int_equal(vision_encode(one, &p, &a, &e), 0);
     assert_int_equal(vision_encode(two, &p, &b, &e), 0);
-    assert_int_equal(a->n, b->n);
-    size_t floats = (size_t)a->n * (size_t)a->width;
-    if (!f->permuted) assert_memory_equal(a->data, b->data, floats * sizeof *a->data);
-    /* A permuted head's products are summed in another order. */
-    for (size_t i = 0; i < floats; i++) {
-        if (fabsf(a->data[i] - b->data[i]) > 1e-5f) print_message("%s: %g and %g\n", f->name, a->data[i], b->data[i]);
-        assert_true(fabsf(a->data[i] - b->data[i]) <= 1e-5f);
-    }
     assert_memory_not_equal(a->key, b->key, sizeof a->key); /* another file */
     vision_free(one);
     /* Of another language model. */
