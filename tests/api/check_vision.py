@@ -2,6 +2,7 @@
 """Pictures through every API: the same picture gives the same answer wherever it comes from, another one another; what cannot be read,
 fetched or seen is refused by name; the server goes on."""
 import base64
+import concurrent.futures
 import os
 import struct
 import subprocess
@@ -61,19 +62,36 @@ def same_everywhere(server):
     assert status == 200 and got["input_tokens"] == usage["prompt_tokens"], got
 
 
+TALKS = {"ad": [image(A), text("and"), image(D), text("?")], "da": [image(D), text("and"), image(A), text("?")],
+         "aa": [image(A), text("and"), image(A), text("?")], "a": [text("Look: "), image(A), text("?")]}
+SAID = {}
+
+
 def contents_matter(server):
     """Two pictures in one conversation, swapped, repeated: same bits again, and never the other's."""
-    pairs = {}
-    for _ in range(2):
-        for key, parts in {"ad": [image(A), text("and"), image(D), text("?")], "da": [image(D), text("and"), image(A), text("?")],
-                           "aa": [image(A), text("and"), image(A), text("?")], "a": [text("Look: "), image(A), text("?")]}.items():
-            words, logprobs, _ = ask(server, parts)
-            assert pairs.setdefault(key, (words, logprobs)) == (words, logprobs), key
-    kinds = {tuple(v[1]) for v in pairs.values()}
-    assert len(kinds) == 4, pairs
-    with Server(PROGRAM, "--model", "gemma3=" + FOLDERS["gemma3"]) as fresh:  # nothing is cached there
-        for key, parts in {"da": [image(D), text("and"), image(A), text("?")], "a": [text("Look: "), image(A), text("?")]}.items():
-            assert ask(fresh, parts)[:2] == pairs[key], key
+    for name in FOLDERS:
+        pairs = SAID.setdefault(name, {})
+        for _ in range(2):
+            for key, parts in TALKS.items():
+                words, logprobs, _ = ask(server, parts, model=name)
+                assert pairs.setdefault(key, (words, logprobs)) == (words, logprobs), (name, key)
+        assert len({tuple(v[1]) for v in pairs.values()}) == 4, (name, pairs)
+    with Server(PROGRAM, *OPTIONS) as fresh:  # nothing is cached there
+        for name in FOLDERS:
+            for key in ("da", "a"):
+                assert ask(fresh, TALKS[key], model=name)[:2] == SAID[name][key], (name, key)
+
+
+def in_company(server):
+    """Beside requests without pictures, and many at once: the same bits as alone."""
+    words = [{"model": name, "temperature": 0, "max_tokens": 24, "messages": [{"role": "user", "content": "Tell me more about it, " * 4}]}
+             for name in FOLDERS]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        texts = [pool.submit(server.post, "/v1/chat/completions", body) for body in words for _ in range(2)]
+        asked = [(name, key, pool.submit(ask, server, TALKS[key], model=name)) for key in TALKS for name in FOLDERS]
+        for name, key, got in asked:
+            assert got.result()[:2] == SAID[name][key], (name, key)
+        assert all(t.result()[0] == 200 for t in texts)
 
 
 def prefix_is_reused(server):
@@ -155,18 +173,18 @@ def command_line(server):
         assert got.returncode != 0 and "nonexistent" in got.stderr, got
 
 
-FOLDERS = {}
+FOLDERS, OPTIONS = {}, []
 
 
 def main():
     checks = Checks()
     with tempfile.TemporaryDirectory() as folder:
-        for family in ("gemma3", "llava", "idefics3", "mistral3", "pixtral"):
+        for family in ("gemma3", "llava", "idefics3", "mistral3", "pixtral", "qwen2_5_vl", "qwen3_vl", "gemma4"):
             FOLDERS[family] = make(family, os.path.join(folder, family))
         demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "demo", "demo.gguf")
-        options = [o for name, path in [*FOLDERS.items(), ("demo", demo)] for o in ("--model", f"{name}={path}")]
-        with Server(PROGRAM, *options) as server:
-            for check in (same_everywhere, contents_matter, prefix_is_reused, families, tool_results, refused, blind, lists, command_line):
+        OPTIONS.extend(o for name, path in [*FOLDERS.items(), ("demo", demo)] for o in ("--model", f"{name}={path}"))
+        with Server(PROGRAM, *OPTIONS) as server:
+            for check in (same_everywhere, contents_matter, in_company, prefix_is_reused, families, tool_results, refused, blind, lists, command_line):
                 checks.run(check, server)
     checks.exit()
 

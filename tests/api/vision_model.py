@@ -11,6 +11,15 @@ GEMMA3 = ("{{ bos_token }}{% for message in messages %}{{ '<start_of_turn>' + ('
           "{% if message['content'] is string %}{{ message['content'] | trim }}{% else %}{% for item in message['content'] %}"
           "{% if item['type'] == 'image' %}{{ '<start_of_image>' }}{% elif item['type'] == 'text' %}{{ item['text'] | trim }}{% endif %}"
           "{% endfor %}{% endif %}{{ '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}")
+QWEN = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}{% if message['content'] is string %}"
+        "{{ message['content'] }}{% else %}{% for item in message['content'] %}{% if item['type'] == 'image' %}"
+        "{{ '<|vision_start|><|image_pad|><|vision_end|>' }}{% elif 'text' in item %}{{ item['text'] }}{% endif %}{% endfor %}{% endif %}"
+        "{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+GEMMA4 = ("{{ bos_token }}{% for message in messages %}{{ '<|turn>' + message['role'] + '\\n' }}{% if message['content'] is string %}"
+          "{{ message['content'] }}{% else %}{% for item in message['content'] %}{% if item['type'] == 'image' %}{{ '<|image|>' }}"
+          "{% elif item['type'] == 'text' %}{{ item['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<turn|>\\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|turn>model\\n' }}{% endif %}")
+TEMPLATES = {"gemma3": GEMMA3, "gemma4": GEMMA4, "gemma4_e": GEMMA4, "qwen2_5_vl": QWEN, "qwen3_vl": QWEN, "qwen3_5": QWEN}
 PLAIN = ("{{ bos_token }}{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
          "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}")
 
@@ -21,7 +30,11 @@ SPECIAL = {
                  **{120 + 5 * r + c: f"<row_{r + 1}_col_{c + 1}>" for r in range(4) for c in range(4)}},
     "mistral3": {150: "[IMG]", 151: "[IMG_BREAK]", 152: "[IMG_END]"},
     "pixtral": {150: "[IMG]", 151: "[IMG_BREAK]", 152: "[IMG_END]"},
+    "gemma4": {150: "<|image|>", 151: "<|image>", 152: "<image|>", 157: "<|turn>", 158: "<turn|>"},
 }
+SPECIAL["gemma4_e"] = SPECIAL["gemma4"]
+for qwen in ("qwen2_5_vl", "qwen3_vl", "qwen3_5"):
+    SPECIAL[qwen] = {150: "<|image_pad|>", 151: "<|vision_start|>", 152: "<|vision_end|>", 157: "<|im_start|>", 158: "<|im_end|>"}
 
 
 def make(family, folder, template=None, n_vocab=160):
@@ -43,7 +56,7 @@ def make(family, folder, template=None, n_vocab=160):
         json.dump(doc, f)
     with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
         json.dump({"bos_token": "<bos>", "eos_token": "<eos>", "tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False,
-                   "chat_template": template or (GEMMA3 if family == "gemma3" else PLAIN)}, f)
+                   "chat_template": template or TEMPLATES.get(family, PLAIN)}, f)
     return folder
 
 
