@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Conversations with pictures of every family that sees (tests/golden/vision): two pictures, the same two the other way
+ * round, one twice, a picture between texts. Each answer is that of an engine that computes it alone and keeps nothing, bit
+ * for bit: again from the cache, beside others and beside texts in a cache so small that somebody always has to give way,
+ * in small pieces, and from the disk in another engine.
+ */
+#include "unit/support/engine_support.h"
+#include "unit/support/support.h"
+
+#include "base/file.h"
+#include "media/media.h"
+#include "models/list.h"
+#include "vision/vision.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
+
+static const char *const families[] = { "gemma3",     "llava",    "idefics3", "mistral3", "pixtral",
+                                        "qwen2_5_vl", "qwen3_vl", "gemma4",   "qwen3_5",  "gemma4_e" };
+enum {
+    FAMILIES = sizeof families / sizeof *families,
+    PICTURES = 2,
+    PLACEHOLDER = 150,
+    MOST = 400,
+    REPLY = 10,
+    TEXT = 6
+};
+
+/* Pictures by letter, texts between them. */
+static const char *const talks[] = { "ad", "da", "aa", "-a-", "--d", "----" };
+enum { TALKS = sizeof talks / sizeof *talks };
+
+typedef struct talk {
+    int32_t     tokens[MOST];
+    int         n, n_rows;
+    engine_rows rows[4];
+} talk;
+
+typedef struct seeing {
+    fixture     f;
+    vision     *v;
+    vision_rows pictures[PICTURES]; /* copies */
+    int         across[PICTURES], advance[PICTURES];
+    talk        talks[TALKS];
+    answer      alone[TALKS];
+    int         longest;
+} seeing;
+
+static void look(seeing *s, int i, const char *name) {
+    char               path[512], *data = NULL;
+    const vision_rows *rows;
+    pixels             p;
+    size_t             n;
+    err                e = { 0 };
+    snprintf(path, sizeof path, "%s/pictures/%s.png", DIR, name);
+    assert_int_equal(file_read(&data, &n, path, 1 << 20, &e), 0);
+    assert_int_equal(media_decode(&p, data, n, &media_default_limits, &e), 0);
+    assert_int_equal(vision_encode(s->v, &p, &rows, &e), 0);
+    assert_int_equal(vision_grid(s->v, p.width, p.height, &s->across[i], &s->advance[i], &e), 0);
+    s->pictures[i] = *rows;
+    size_t bytes = (size_t)rows->n * (size_t)rows->width * sizeof(float);
+    s->pictures[i].data = malloc(bytes);
+    memcpy(s->pictures[i].data, rows->data, bytes);
+    pixels_deinit(&p);
+    free(data);
+}
+
+static void write_talk(seeing *s, talk *t, const char *plan) {
+    uint64_t seed = 77;
+    for (int i = 0; i < TEXT; i++) t->tokens[t->n++] = (int32_t)(3 + test_random(&seed) % 140);
+    for (; *plan; plan++) {
+        int                p = *plan == 'd';
+        const vision_rows *v = &s->pictures[p];
+        if (*plan != '-') {
+            engine_rows *r = &t->rows[t->n_rows++];
+            *r = (engine_rows){ .first = t->n,
+                                .n = v->n,
+                                .embd = v->data,
+                                .whole = vision_whole(s->v),
+                                .across = s->across[p],
+                                .advance = s->advance[p] };
+            memcpy(r->content, v->key, sizeof r->content);
+            for (int k = 0; k < v->n; k++) t->tokens[t->n++] = PLACEHOLDER;
+        }
+        for (int i = 0; i < TEXT; i++) t->tokens[t->n++] = (int32_t)(3 + test_random(&seed) % 140);
+    }
+    assert_true(t->n < MOST);
+    if (t->n > s->longest) s->longest = t->n;
+}
+
+static void ask(engine *g, const talk *t, answer *a) {
+    engine_request r = { .tokens = t->tokens,
+                         .n_tokens = (size_t)t->n,
+                         .rows = t->rows,
+                         .n_rows = (size_t)t->n_rows,
+                         .max_tokens = REPLY,
+                         .ignore_eos = true,
+                         .want_logprob = true,
+                         .on_event = answer_collect,
+                         .ctx = a };
+    sampling_params_default(&r.sampling);
+    r.sampling.seed = 11;
+    r.sampling.temperature = 0.8f;
+    *a = (answer){ 0 };
+    engine_submit_ok(g, &r);
+}
+
+static void check(const seeing *s, const answer *a, int talk_no, const char *when) {
+    if (a->failed) print_message("%s\n", a->error.msg);
+    assert_true(a->over && !a->failed && a->n == REPLY);
+    if (!answer_same(a, &s->alone[talk_no])) fail_msg("talk %s, %s: another answer", talks[talk_no], when);
+}
+
+static engine *open_engine(const seeing *s, engine_options o) {
+    o.n_ctx = MOST + 2 * REPLY;
+    o.page_tokens = 16;
+    return fixture_engine(&s->f, o);
+}
+
+static bool open_seeing(seeing *s, const char *family) {
+    char path[512];
+    err  e = { 0 };
+    *s = (seeing){ 0 };
+    snprintf(path, sizeof path, "%s/%s", DIR, family);
+    if (!dir_exists(path)) {
+        print_message("skipped: there is no %s\n", path);
+        return false;
+    }
+    int rc = model_file_open(&s->f.file, path, &e);
+    if (rc == 0) rc = nn_model_open(&s->f.model, s->f.file, models_list, NULL, &e);
+    if (rc == 0)
+        rc = vision_open(&s->v, s->f.file, NULL, s->f.model->dims->n_embd * s->f.model->tape->n_parts,
+                         &(vision_options){ .n_threads = 1 }, &e);
+    if (rc < 0) fail_msg("%s", e.msg);
+    look(s, 0, "a");
+    look(s, 1, "d");
+    for (int i = 0; i < TALKS; i++) write_talk(s, &s->talks[i], talks[i]);
+    engine *g = open_engine(s, (engine_options){ .n_threads = 1, .no_prefix_cache = true });
+    for (int i = 0; i < TALKS; i++) {
+        ask(g, &s->talks[i], &s->alone[i]);
+        engine_wait_idle(g);
+        check(s, &s->alone[i], i, "alone");
+        for (int k = 0; k < i; k++) assert_false(answer_same(&s->alone[i], &s->alone[k]));
+    }
+    engine_free(g);
+    return true;
+}
+
+static void close_seeing(seeing *s) {
+    for (int i = 0; i < PICTURES; i++) free(s->pictures[i].data);
+    vision_free(s->v);
+    fixture_close(&s->f);
+}
+
+/* Everybody at once, three times over, in as many pages as the longest needs and a few more, and small steps. Returns how
+ * often somebody had to give way. */
+static uint64_t crowd(const seeing *s, int more) {
+    enum { ROUNDS = 3 };
+    answer      *got = calloc((size_t)TALKS * ROUNDS, sizeof *got);
+    size_t       page = fixture_page_bytes(&s->f, 16);
+    int          widest = s->pictures[0].n > s->pictures[1].n ? s->pictures[0].n : s->pictures[1].n;
+    int          pages = (s->longest + REPLY + 15) / 16;
+    engine_stats st;
+    engine      *g = open_engine(s, (engine_options){ .n_threads = 2,
+                                                      .max_seqs = 5,
+                                                      .step_tokens = (vision_whole(s->v) ? widest : 8) + 5,
+                                                      .cache_bytes = (size_t)(pages + more) * page });
+    for (int r = 0; r < ROUNDS; r++) {
+        for (int i = 0; i < TALKS; i++) ask(g, &s->talks[i], &got[r * TALKS + i]);
+    }
+    engine_wait_idle(g);
+    for (int i = 0; i < TALKS * ROUNDS; i++) check(s, &got[i], i % TALKS, "in a crowd");
+    engine_stat(g, &st);
+    engine_free(g);
+    free(got);
+    return st.preemptions;
+}
+
+/* From the cache, and from the disk in another engine. */
+static void again(const seeing *s) {
+    char        *dir = test_temp_dir();
+    answer       a;
+    engine_stats st;
+    for (int life = 0; life < 2; life++) {
+        engine *g = open_engine(s, (engine_options){ .n_threads = 1, .cache_bytes = 4 << 20, .disk_cache_dir = dir });
+        for (int i = 0; i < 2 * TALKS; i++) {
+            ask(g, &s->talks[i % TALKS], &a);
+            engine_wait_idle(g);
+            check(s, &a, i % TALKS, life ? "from the disk" : "again");
+            if (i >= TALKS) assert_int_equal(a.cached, s->talks[i % TALKS].n - 1);
+        }
+        engine_stat(g, &st);
+        if (life) assert_true(st.from_disk > 0);
+        engine_free(g);
+    }
+    test_temp_dir_remove(dir);
+}
+
+static void test_pictures(void **state) {
+    (void)state;
+    for (int i = 0; i < FAMILIES; i++) {
+        seeing *s = malloc(sizeof *s);
+        assert_non_null(s);
+        if (open_seeing(s, families[i])) {
+            print_message("%s\n", families[i]);
+            uint64_t gave_way = 0;
+            for (int more = 1; more < 5; more++) gave_way += crowd(s, more);
+            assert_true(gave_way > 0);
+            again(s);
+            close_seeing(s);
+        }
+        free(s);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_pictures) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
