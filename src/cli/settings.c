@@ -287,25 +287,39 @@ static void wish_sampling(const config_sampling *c, runtime_settings *out) {
     if ((int64_t)c->values.seed == SAMPLING_RANDOM_SEED) out->sampling_set &= ~(unsigned)RUNTIME_SET_SEED;
 }
 
-/* A path stands relative to the file that names it, too. */
+/* A path stands relative to the file that names it, too. NULL: out of memory. */
+static char *beside(model_settings *m, const config_value *v, const char *path) {
+    const char *slash = v->where ? strrchr(v->where, '/') : NULL;
+    size_t      front = path[0] != '/' && slash ? (size_t)(slash - v->where) + 1 : 0;
+    char       *full = arena_calloc(&m->mem, front + strlen(path) + 1, 1);
+    if (!full) return NULL;
+    memcpy(full, v->where ? v->where : "", front);
+    memcpy(full + front, path, strlen(path));
+    return full;
+}
+
 static int wish_adapters(model_settings *m, err *e) {
     const config_value *v = config_get(&m->values, "adapters");
-    const char         *slash = v->where ? strrchr(v->where, '/') : NULL;
     size_t              n = m->model.n_adapters;
     runtime_lora       *lora = arena_calloc(&m->mem, n + 1, sizeof *lora);
     if (!lora) return err_set_nomem(e);
     for (size_t i = 0; i < n; i++) {
-        const char *path = m->model.adapters[i].path;
-        size_t      front = path[0] != '/' && slash ? (size_t)(slash - v->where) + 1 : 0;
-        char       *full = arena_calloc(&m->mem, front + strlen(path) + 1, 1);
+        char *full = beside(m, v, m->model.adapters[i].path);
         if (!full) return err_set_nomem(e);
-        memcpy(full, v->where ? v->where : "", front);
-        memcpy(full + front, path, strlen(path));
         lora[i] = (runtime_lora){ view_of(full), m->model.adapters[i].scale };
     }
     m->runtime.lora = lora;
     m->runtime.n_lora = n;
     return 0;
+}
+
+/* What was pulled along is used as far as it is supported; what somebody names must be. */
+static int wish_mmproj(model_settings *m, err *e) {
+    const config_value *v = config_get(&m->values, "mmproj");
+    if (!m->model.mmproj) return 0;
+    m->runtime.mmproj = beside(m, v, m->model.mmproj);
+    m->runtime.mmproj_may_fail = v->origin == CONFIG_FROM_REGISTRY;
+    return m->runtime.mmproj ? 0 : err_set_nomem(e);
 }
 
 /* The draft model by name or path. */
@@ -338,6 +352,7 @@ static int wishes(model_settings *m, err *e) {
     int rc = read_template(m, e);
     if (rc == 0) rc = wish_adapters(m, e);
     if (rc == 0) rc = find_draft(m, e);
+    if (rc == 0) rc = wish_mmproj(m, e);
     if (rc < 0 || c->n_messages == 0) return rc;
     str_init(&json);
     for (size_t i = 0; i < c->n_messages; i++) {

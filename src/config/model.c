@@ -88,6 +88,9 @@ static const config_key keys[] = {
       .help = "a smaller model with the same vocabulary that guesses, or a head (MTP, EAGLE-3): a name or a path",
       .env = "HEARTH_DRAFT",
       .flag = "draft" },
+    { .path = "mmproj",
+      .type = CONFIG_TEXT,
+      .help = "GGUF file with the model's vision tower; unset: the one beside the model, if there is one" },
     { .path = "draft_max",
       .type = CONFIG_INT,
       .max = 32,
@@ -226,6 +229,7 @@ int config_model_from(config_model *out, const config_values *v, err *e) {
     out->speculate = keep(&out->mem, v, "speculate", &bad);
     out->draft = keep(&out->mem, v, "draft", &bad);
     out->draft_max = (int)config_int(v, "draft_max");
+    out->mmproj = keep(&out->mem, v, "mmproj", &bad);
     out->keep_alive_set = keep_alive->origin != CONFIG_UNSET;
     out->keep_alive_s = keep_alive->real;
     out->pinned = config_bool(v, "pinned");

@@ -15,6 +15,7 @@
  *     pinned: true
  *
  *     adapters: [ { path: /data/french, scale: 0.8 } ]
+ *     mmproj: mmproj-f16.gguf             # the model's vision tower
  *
  * draft is refused by name until there is something that uses it.
  */
@@ -69,6 +70,7 @@ typedef struct config_model {
     int             rope_original_context; /* 0: not set */
     const char     *speculate, *draft;     /* NULL: not set */
     int             draft_max;             /* 0: not set */
+    const char     *mmproj;                /* NULL: not set */
     bool            keep_alive_set, pinned;
     double          keep_alive_s; /* negative: for ever */
     arena           mem;

@@ -53,6 +53,7 @@ static const wire_field settings_fields[] = {
     WIRE_DOUBLE(runtime_settings, rope_factor, "rope_factor"),
     WIRE_COUNTER(runtime_settings, rope_original_context, "rope_original_context"),
     WIRE_CSTR_OR_NULL(runtime_settings, mmproj, "mmproj", WIRE_MAX_SHORT),
+    WIRE_BOOL(runtime_settings, mmproj_may_fail, "mmproj_may_fail"),
     WIRE_LIST(runtime_settings, lora, n_lora, "lora", RUNTIME_MAX_LORA, wire_item_lora),
     WIRE_CSTR_OR_NULL(runtime_settings, speculate, "speculate", WIRE_MAX_SHORT),
     WIRE_CSTR_OR_NULL(runtime_settings, draft, "draft", WIRE_MAX_SHORT),

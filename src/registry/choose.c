@@ -101,10 +101,13 @@ typedef struct group { /* a file, or all parts of one */
 } group;
 
 /* Projectors and importance matrices are GGUF files, but no language models. */
-static bool is_gguf(const char *path) {
+static bool is_mmproj(const char *path) {
     const char *name = base_name(path);
-    return ends_fold(name, ".gguf") && strncasecmp(name, "mmproj", 6) != 0 && !strcasestr(name, "imatrix") &&
-           !strcasestr(name, "-mmproj");
+    return ends_fold(name, ".gguf") && (strncasecmp(name, "mmproj", 6) == 0 || strcasestr(name, "-mmproj"));
+}
+
+static bool is_gguf(const char *path) {
+    return ends_fold(path, ".gguf") && !is_mmproj(path) && !strcasestr(base_name(path), "imatrix");
 }
 
 static bool same_group(const char *a, const char *b) {
@@ -212,6 +215,30 @@ static int named_file(const hub_listing *l, const choose_wish *w, size_t *out, e
     if (n == 1) return 0;
     if (n > 1) return err_set(e, ERR_ARG, "%s has %zu files %s; give its folder, too", w->repo, n, w->file);
     return err_set(e, ERR_NOTFOUND, "%s has no file %s", w->repo, w->file);
+}
+
+/* Smaller is better: how many folders apart, then how its weights are stored. -1: it lies in a folder of its own. */
+static int tower_rank(const char *model, const char *tower) {
+    static const char *const bits[] = { "F16", "BF16", "F32", "Q8_0" };
+    size_t                   folder = (size_t)(base_name(tower) - tower);
+    view                     label = choose_label(tower);
+    int                      apart = 0, rank = 0;
+    if (strncmp(model, tower, folder) != 0) return -1;
+    for (const char *c = model + folder; (c = strchr(c, '/')); c++) apart++;
+    while (rank < 4 && !(label.len == strlen(bits[rank]) && strncasecmp(label.data, bits[rank], label.len) == 0))
+        rank++;
+    return apart * 8 + rank;
+}
+
+static void take_tower(choice *c, const hub_listing *l) {
+    int best = -1;
+    for (size_t i = 0; i < l->n; i++) {
+        int rank = is_mmproj(l->files[i].path) ? tower_rank(l->files[c->main].path, l->files[i].path) : -1;
+        if (rank < 0 || (best >= 0 && rank >= best)) continue;
+        best = rank;
+        c->mmproj = i;
+    }
+    if (c->mmproj != SIZE_MAX) c->take[c->mmproj] = true;
 }
 
 static int choose_gguf(choice *c, const hub_listing *l, const choose_wish *w, err *e) {
@@ -353,7 +380,7 @@ int choose_weights(choice *c, const hub_listing *l, const char *text, size_t len
 int choose_files(choice *out, const hub_listing *l, const choose_wish *w, err *e) {
     bool gguf = false, safe = false;
     int  rc;
-    *out = (choice){ .index = SIZE_MAX, .take = calloc(l->n + 1, sizeof *out->take) };
+    *out = (choice){ .index = SIZE_MAX, .mmproj = SIZE_MAX, .take = calloc(l->n + 1, sizeof *out->take) };
     if (!out->take) return err_set_nomem(e);
     for (size_t i = 0; i < l->n; i++) {
         gguf = gguf || is_gguf(l->files[i].path);
@@ -376,6 +403,7 @@ int choose_files(choice *out, const hub_listing *l, const choose_wish *w, err *e
         rc = err_set(e, ERR_NOTFOUND, "%s has no safetensors files; without --mlx its GGUF files are taken", w->repo);
     else
         rc = choose_safetensors(out, l, w, e);
+    if (rc == 0 && want_gguf && !is_mmproj(l->files[out->main].path)) take_tower(out, l);
     if (rc < 0) choice_deinit(out);
     return rc;
 }

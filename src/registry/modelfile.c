@@ -66,6 +66,7 @@ void modelfile_deinit(modelfile *m) {
     free(m->system);
     free(m->license);
     free(m->draft);
+    free(m->mmproj);
     for (size_t i = 0; i < m->n_adapters; i++) free(m->adapters[i]);
     free(m->adapters);
     free_pairs(m->params, m->n_params);

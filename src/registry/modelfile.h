@@ -33,6 +33,7 @@ typedef struct modelfile_pair {
 
 typedef struct modelfile {
     char           *from, *template_text, *system, *license, *draft; /* NULL: not there; several licenses are joined */
+    char           *mmproj; /* the model's vision tower, of a projector layer; NULL: none */
     char          **adapters;
     modelfile_pair *params, *messages; /* in the order of the text */
     size_t          n_adapters, n_params, n_messages;

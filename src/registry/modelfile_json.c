@@ -118,6 +118,7 @@ static bool replaced(const modelfile *m, view key) {
     if (view_eq_c(key, "template") || view_eq_c(key, "template_file")) return m->template_text != NULL;
     if (view_eq_c(key, "license")) return m->license != NULL;
     if (view_eq_c(key, "draft")) return m->draft != NULL;
+    if (view_eq_c(key, "mmproj")) return m->mmproj != NULL;
     if (view_eq_c(key, "messages")) return m->n_messages > 0;
     if (view_eq_c(key, "adapters")) return m->n_adapters > 0;
     return view_eq_c(key, "sampling"); /* merged */
@@ -153,6 +154,7 @@ int modelfile_settings(const modelfile *m, const char *base, str *out, err *e) {
         if (m->n_messages) put_messages(&w, m);
         if (m->n_adapters) put_adapters(&w, m);
         if (m->draft) put_text(&w, "draft", m->draft);
+        if (m->mmproj) put_text(&w, "mmproj", m->mmproj);
         if (m->license) put_text(&w, "license", m->license);
         str_push(out, '}');
         if (!str_ok(out)) rc = err_set_nomem(e);

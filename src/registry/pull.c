@@ -433,6 +433,24 @@ static int read_index(pull *p, const hub_listing *l, choice *c, err *e) {
     return rc;
 }
 
+/* Settings that name the tower, where it lies in another folder than the model: beside it, it is found by its name. */
+static int projector_settings(pull *p, const hub_listing *l, const choice *c, char **out, err *e) {
+    const char *model = l->files[c->main].path, *tower = l->files[c->mmproj].path;
+    const char *a = strrchr(model, '/'), *b = strrchr(tower, '/');
+    size_t      folder = a ? (size_t)(a - model) : 0;
+    modelfile   m;
+    str         json;
+    if (folder == (b ? (size_t)(b - tower) : 0) && memcmp(model, tower, folder) == 0) return 0;
+    modelfile_init(&m);
+    str_init(&json);
+    int rc = link_path(p, tower, &m.mmproj, e);
+    if (rc == 0) rc = modelfile_settings(&m, NULL, &json, e);
+    if (rc == 0 && !(*out = str_take(&json))) rc = err_set_nomem(e);
+    str_deinit(&json);
+    modelfile_deinit(&m);
+    return rc;
+}
+
 static int pull_hub(pull *p, pull_result *out, err *e) {
     hub_listing l = { 0 };
     choice      c = { 0 };
@@ -450,13 +468,16 @@ static int pull_hub(pull *p, pull_result *out, err *e) {
     }
     if (rc == 0) rc = add_taken(p, &l, &c, index, e);
     if (rc == 0) rc = fetch_all(p, e);
+    char *settings = NULL;
+    if (rc == 0 && c.mmproj != SIZE_MAX) rc = projector_settings(p, &l, &c, &settings, e);
     if (rc == 0) {
-        finding f = { .links = c.folder || p->n > 1 };
+        finding f = { .links = c.folder || p->n > 1, .settings = settings };
         for (size_t i = 0; i < p->n && !c.folder; i++) {
             if (strcmp(p->items[i].path, l.files[c.main].path) == 0) f.main = &p->items[i];
         }
         rc = enter(p, &f, out, e);
     }
+    free(settings);
     choice_deinit(&c);
     hub_listing_deinit(&l);
     return rc;
@@ -475,8 +496,6 @@ static int add_layers(pull *p, const ollama_manifest *m, err *e) {
         const ollama_layer *l = &m->layers[i];
         if (is_setting(l->kind) && l->size > SMALL_LAYER)
             rc = err_set(e, ERR_LIMIT, "a layer with settings of %lld bytes", (long long)l->size);
-        else if (l->kind == OLLAMA_PROJECTOR)
-            log_info("pull", "the model's projector for images is ignored: Hearth reads text only");
         else if (l->kind != OLLAMA_OTHER)
             rc = add_layer(p, l, e);
     }
@@ -491,10 +510,14 @@ static int read_settings(pull *p, str *out, err *e) {
         const item *it = &p->items[i];
         char       *path = NULL, *text = NULL;
         size_t      len;
-        if (!is_setting(it->kind) && it->kind != OLLAMA_ADAPTER) continue;
+        if (!is_setting(it->kind) && it->kind != OLLAMA_ADAPTER && it->kind != OLLAMA_PROJECTOR) continue;
         rc = registry_blob_path(p->r, it->digest, "", &path, e);
         if (rc == 0 && it->kind == OLLAMA_ADAPTER) {
             rc = modelfile_add_adapter(&m, path, e);
+        } else if (rc == 0 && it->kind == OLLAMA_PROJECTOR) {
+            free(m.mmproj);
+            m.mmproj = path;
+            path = NULL;
         } else if (rc == 0 && (rc = file_read(&text, &len, path, SMALL_LAYER, e)) == 0) {
             rc = ollama_read_layer(&m, it->kind, text, len, e);
         }

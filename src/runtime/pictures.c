@@ -85,12 +85,12 @@ void pictures_close(runtime *r) {
 }
 
 /* A model whose eyes cannot be opened is still good for text, unless somebody asked for them. */
-int pictures_open(runtime *r, const char *mmproj, const engine_options *g, err *e) {
+int pictures_open(runtime *r, const runtime_settings *s, const engine_options *g, err *e) {
     err why = { 0 };
-    int rc = open_eyes(r, mmproj, g, &why);
+    int rc = open_eyes(r, s->mmproj, g, &why);
     if (rc == 0) return 0;
     pictures_close(r);
-    if (mmproj || rc == ERR_NOMEM) {
+    if ((s->mmproj && !s->mmproj_may_fail) || rc == ERR_NOMEM) {
         if (e) *e = why;
         return rc;
     }

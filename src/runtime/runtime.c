@@ -91,7 +91,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     progress(o, 0.2f);
     if ((rc = chat_open(&r->chat, o->path, text, e)) < 0) return rc;
     progress(o, 0.8f);
-    if ((rc = pictures_open(r, o->settings.mmproj, &g, e)) < 0) return rc;
+    if ((rc = pictures_open(r, &o->settings, &g, e)) < 0) return rc;
     g.step_tokens = pictures_step_tokens(r, &g);
     if ((rc = draft_open(r, &o->settings, &g, e)) < 0) return rc;
     r->info.drafters = runtime_drafters(g.speculate, g.draft_model != NULL, g.next != NULL);

@@ -57,6 +57,7 @@ typedef struct runtime_settings {
     const runtime_lora *lora;                  /* adapters of requests that name none; at most RUNTIME_MAX_LORA */
     size_t              n_lora;
     const char         *mmproj; /* a GGUF file with the model's eyes; NULL: the one beside the model, if there is one */
+    bool                mmproj_may_fail; /* eyes that cannot be opened are no reason not to open the model */
     const char         *speculate; /* a name for runtime_speculate instead of the engine's option; NULL: that one */
     const char         *draft;     /* path of a smaller model with the same vocabulary, or of a head; NULL: none */
     int                 draft_max; /* tokens of one draft; 0: the engine's */

@@ -46,11 +46,36 @@ static bool is_pinned(const serve *s, const char *name) {
     return false;
 }
 
+/* --mmproj NAME=FILE of this model; NULL: none. */
+static const char *tower_of(const serve *s, const char *name) {
+    const char *spec;
+    for (int i = 0; (spec = cli_string_at(s->args, "mmproj", i)); i++) {
+        size_t n = strlen(name);
+        if (strncmp(spec, name, n) == 0 && spec[n] == '=') return spec + n + 1;
+    }
+    return NULL;
+}
+
+static int check_towers(const serve *s, err *e) {
+    const char *spec;
+    for (int i = 0; (spec = cli_string_at(s->args, "mmproj", i)); i++) {
+        const char *equals = strchr(spec, '=');
+        if (!equals || equals == spec) return err_set(e, ERR_ARG, "--mmproj %s: expected NAME=FILE", spec);
+        if (!file_exists(equals + 1)) return err_set(e, ERR_NOTFOUND, "--mmproj %s: there is no such file", spec);
+    }
+    return 0;
+}
+
 static int add_with(serve *s, const char *name, const char *path, const config_values *entry, err *e) {
     model_settings m;
     int            rc = settings_model(&s->settings, s->args, name, entry, &m, e);
     if (rc < 0) return rc;
     if (s->default_model.len == 0) str_puts(&s->default_model, name);
+    const char *tower = tower_of(s, name);
+    if (tower) {
+        m.runtime.mmproj = tower;
+        m.runtime.mmproj_may_fail = false;
+    }
     host_model_options o = { .settings = &m.runtime,
                              .keep_alive_ms = HOST_KEEP_DEFAULT,
                              .pinned = m.model.pinned || is_pinned(s, name) };
@@ -142,7 +167,8 @@ static int choose_default(serve *s, err *e) {
 static int add_models(serve *s, err *e) {
     const char *dir = config_text(&s->settings.server, "models.directory");
     char       *path = NULL;
-    int         rc = cli_string(s->args, "model", NULL) ? add_flagged(s, e) : add_listed(s, e);
+    int         rc = check_towers(s, e);
+    if (rc == 0) rc = cli_string(s->args, "model", NULL) ? add_flagged(s, e) : add_listed(s, e);
     if (rc == 0 && dir) rc = add_directory(s, dir, e);
     if (rc == 0 && !s->default_model.len) {
         if ((rc = cli_model_path(&path, "demo", e)) == 0) rc = add_named(s, "demo", path, e);
@@ -340,6 +366,7 @@ const cli_option cli_serve_options[] = {
     { "host", CLI_STRING, "ADDRESS", "address to listen on; every address but loopback requires keys", 0 },
     { "port", CLI_INT, "N", "TCP port; 0: any free one (11434)", 'p' },
     { "model", CLI_STRING, "NAME=PATH", "offer only this model; may be repeated (all models)", 'm' },
+    { "mmproj", CLI_STRING, "NAME=FILE", "vision tower of this model; may be repeated (the file beside the model)", 0 },
     { "model-dir", CLI_STRING, "DIR", "offer all GGUF files and model directories in DIR", 0 },
     { "mem-limit", CLI_STRING, "SIZE", "memory for loaded models, such as 8G, or none for no limit (80%)", 0 },
     { "max-loaded", CLI_INT, "N", "number of models that may be in memory at the same time (4)", 0 },

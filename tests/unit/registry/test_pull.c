@@ -245,6 +245,15 @@ static void test_folder(void **state) {
     test_temp_dir_remove(dir);
 }
 
+static void demand_file(const char *path, const char *text) {
+    char  *got = NULL;
+    size_t n;
+    err    e = { 0 };
+    if (file_read(&got, &n, path, 1 << 20, &e) < 0) fail_msg("%s", e.msg);
+    assert_string_equal(got, text);
+    free(got);
+}
+
 static void test_ollama(void **state) {
     char             *dir = test_temp_dir(), *settings, *seen;
     pull_request      q = request("tiny:1b");
@@ -275,9 +284,50 @@ static void test_ollama(void **state) {
     assert_string_equal(json_cstr(json_get(v, "system")), "Be brief.");
     assert_string_equal(json_cstr(json_get(json_at(json_get(v, "messages"), 0), "content")), "hi");
     assert_string_equal(json_cstr(json_get(v, "license")), "MIT");
+    demand_file(json_cstr(json_get(v, "mmproj")), "big");
     arena_deinit(&a);
     free(settings);
     pull_result_deinit(&out);
+    test_temp_dir_remove(dir);
+}
+
+/* A vision tower comes along: beside the model, or named by its settings where it lies elsewhere. */
+static void test_towers(void **state) {
+    char             *dir = test_temp_dir(), *settings, *beside, *folder;
+    pull_request      near_one = request("acme/eyes:Q4_K_M"), far_one = request("acme/eyes:Q8_0");
+    pull_result       out;
+    arena             a;
+    const json_value *v;
+    err               e;
+    (void)state;
+    test_hub_add(&hub, "hf/acme/eyes/m-Q4_K_M.gguf", "models/demo/draft.gguf");
+    test_hub_add(&hub, "hf/acme/eyes/Q8_0/m-Q8_0.gguf", "models/demo/draft.gguf");
+    test_hub_write(&hub, "hf/acme/eyes/mmproj-m-F32.gguf", "wide");
+    test_hub_write(&hub, "hf/acme/eyes/mmproj-m-F16.gguf", "the tower");
+    test_hub_fault(&hub, "{}");
+    if (pull_into(dir, &near_one, NULL, &out, &e) < 0) fail_msg("%s", e.msg);
+    assert_true(is_tiny(out.path));
+    folder = strdup(out.path);
+    *strrchr(folder, '/') = '\0';
+    beside = path_join(folder, "mmproj-m-F16.gguf");
+    demand_file(beside, "the tower");
+    free(beside);
+    beside = path_join(folder, "mmproj-m-F32.gguf");
+    assert_false(file_exists(beside));
+    pull_result_deinit(&out);
+    if (pull_into(dir, &far_one, NULL, &out, &e) < 0) fail_msg("%s", e.msg);
+    assert_true(is_tiny(out.path));
+    registry *r = open_registry(dir);
+    assert_int_equal(registry_tag_get(r, out.name, "settings", &settings, &e), 0);
+    registry_close(r);
+    arena_init(&a, 0);
+    assert_int_equal(json_parse(&v, settings, strlen(settings), &a, NULL), 0);
+    demand_file(json_cstr(json_get(v, "mmproj")), "the tower");
+    arena_deinit(&a);
+    pull_result_deinit(&out);
+    free(settings);
+    free(beside);
+    free(folder);
     test_temp_dir_remove(dir);
 }
 
@@ -771,6 +821,7 @@ int main(void) {
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_folder),
         cmocka_unit_test(test_ollama),
+        cmocka_unit_test(test_towers),
         cmocka_unit_test(test_known),
         cmocka_unit_test(test_faults_that_pass),
         cmocka_unit_test(test_faults_that_stay),

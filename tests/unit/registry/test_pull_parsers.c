@@ -306,7 +306,8 @@ static void test_choosing_gguf(void **state) {
     };
     hub_listing l = listing_of(files, sizeof files / sizeof *files);
     (void)state;
-    check_choice(&l, (choose_wish){ 0 }, "m-Q4_K_M.gguf");
+    check_choice(&l, (choose_wish){ 0 }, "m-Q4_K_M.gguf mmproj-m-F16.gguf"); /* its vision tower comes along */
+    check_choice(&l, (choose_wish){ .file = "mmproj-m-F16.gguf" }, "mmproj-m-F16.gguf");
     check_choice(&l, (choose_wish){ .quant = "q8_0" }, "m-Q8_0.gguf");
     check_choice(&l, (choose_wish){ .quant = "UD-Q4_K_M" }, "m-UD-Q4_K_M.gguf");
     check_choice(&l, (choose_wish){ .quant = "bf16" },
