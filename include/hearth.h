@@ -86,9 +86,10 @@ typedef struct hearth_model_options {
     const char *cache_type_k;     /* of keys, of values, instead of cache_type; NULL: as that */
     const char *cache_type_v;
     int         precise_layers; /* at either end that keep q8_0; 0: two, none in hybrid models; -1: none */
-    const char
-        *speculate;    /* who guesses ahead, which never changes an answer: "auto" (NULL), "off", "lookup", "draft", "mtp", "eagle" */
-    const char *draft; /* a smaller model with the same vocabulary that guesses; NULL: none */
+    const char         *
+        speculate; /* who guesses ahead, which never changes an answer: "auto" (NULL), "off", "lookup", "draft", "mtp", "eagle" */
+    const char *draft;  /* a smaller model with the same vocabulary that guesses; NULL: none */
+    const char *mmproj; /* a GGUF file with the model's vision tower; NULL: the one beside the model, if there is one */
 } hearth_model_options;
 
 HEARTH_API void hearth_model_options_init(hearth_model_options *o, size_t size);
@@ -105,6 +106,7 @@ typedef struct hearth_model_info {
     int         can_chat, can_use_tools, can_think, can_embed, can_infill; /* 1: yes */
     int         can_rerank, can_generate;                                  /* generate 0: it makes vectors only */
     int         vector_size;                                               /* of an embedding */
+    int         can_see;                                                   /* pictures in messages */
 } hearth_model_info;
 
 /* size: of your structure; what a later library knows beyond it is left out. */
@@ -169,6 +171,13 @@ typedef struct hearth_adapter {
     double      scale; /* how strongly it counts: 1 as it was trained, 0 not at all */
 } hearth_adapter;
 
+/* A picture: rows from the top, three bytes (red, green, blue) per pixel, no padding between rows. Decoding files is the
+ * caller's, as it is the server's to do it in a process of its own. */
+typedef struct hearth_picture {
+    int         width, height;
+    const void *rgb; /* width * height * 3 bytes */
+} hearth_picture;
+
 /* Texts end with a NUL; everything is copied by hearth_submit. */
 typedef struct hearth_request {
     size_t size; /* of this structure; by hearth_request_init */
@@ -225,6 +234,11 @@ typedef struct hearth_request {
      * there is room; one that was replaced is read again. */
     const hearth_adapter *adapters;
     size_t                n_adapters;
+
+    /* CHAT: the pictures of the conversation, at most 32. A part {"type": "image", "blob": N} of a message's content stands
+     * for picture N, counted from 0; numbers rise in the order of the parts. */
+    const hearth_picture *pictures;
+    size_t                n_pictures;
 } hearth_request;
 
 HEARTH_API void hearth_request_init(hearth_request *q, size_t size);

@@ -52,6 +52,7 @@ static int read_options(const hearth_model_options *o, runtime_options *out, err
     if (full.precise_layers == 0) out->engine.precise_layers = NN_KV_PRECISE_USUAL;
     out->settings.speculate = full.speculate ? full.speculate : "auto";
     out->settings.draft = full.draft;
+    out->settings.mmproj = full.mmproj;
     return runtime_cache_types(full.cache_type, full.cache_type_k, full.cache_type_v, &out->engine, e);
 }
 
@@ -107,7 +108,8 @@ void hearth_model_describe(const hearth_model *m, hearth_model_info *out, size_t
                                .can_infill = i.can_infill,
                                .can_rerank = i.can_rerank,
                                .can_generate = i.can_generate,
-                               .vector_size = i.n_vector };
+                               .vector_size = i.n_vector,
+                               .can_see = i.can_see };
     memset(out, 0, size);
     memcpy(out, &full, smaller(size, sizeof full));
 }

@@ -491,7 +491,7 @@ int chat_prompt(const chat *c, const chat_input *in, chat_tokens *out, err *e) {
         return err_set(e, ERR_ARG, "a prompt either continues the last message or begins a new one");
     arena_init(&a, 0);
     chat_wants wants = c->wants;
-    wants.pictures = wants.pictures && !c->format.generic; /* what is generic is written into texts */
+    if (c->format.generic && chat_generic_rewrites(in->messages, in->tools)) wants.pictures = false; /* texts alone */
     rc = chat_messages_fit(&wants, &c->format, in->picture, in->messages, &messages, &a, e);
     if (rc == 0 && c->format.generic)
         rc = chat_generic_fit(messages, in->tools, &(chat_generic){ c->shows_system, !c->wants.calls_as_text },

@@ -35,7 +35,8 @@ typedef struct chat_input {
     view              effort;          /* low, medium, high, for templates that know it; or empty */
     int64_t           thinking_budget; /* tokens, for templates that announce it to the model; 0: none */
     tmpl_clock        now;             /* what strftime_now() shows */
-    const char *picture; /* what stands for a picture in a text; NULL: the model takes none, and a message with one
+    const char *
+        picture; /* what stands for a picture in a text; "": none came; NULL: the model takes none, and a message with one
                                   is refused. Parts are {"type": "image", "blob": N}, N counted from 0 in their order */
     /* Changes the rendered text before it is tokenized; NULL: it stays. */
     int (*rewrite)(void *ctx, str *text, err *e);

@@ -141,6 +141,15 @@ static size_t put_description(builder *b, view text, bool system, json_value *li
     return n + 1;
 }
 
+bool chat_generic_rewrites(const json_value *messages, const json_value *tools) {
+    bool any = json_count(tools) > 0;
+    for (size_t i = 0; i < json_count(messages) && !any; i++) {
+        const json_value *m = json_at(messages, i);
+        any = is_result(m) || json_count(json_get(m, "tool_calls")) > 0;
+    }
+    return any;
+}
+
 int chat_generic_fit(const json_value *in, const json_value *tools, const chat_generic *shows, const json_value **out,
                      arena *a, err *e) {
     builder     b = { .a = a };

@@ -21,6 +21,9 @@ typedef struct chat_generic {
     bool calls;  /* calls and results of earlier turns, which then stay as they are */
 } chat_generic;
 
+/* Whether the texts of messages are changed: there are tools, calls or results. */
+bool chat_generic_rewrites(const json_value *messages, const json_value *tools);
+
 /* in: messages as chat_messages_fit leaves them, calls in their content unless the template shows them. tools may be
  * NULL or empty. */
 int chat_generic_fit(const json_value *in, const json_value *tools, const chat_generic *shows, const json_value **out,

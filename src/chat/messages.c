@@ -174,6 +174,7 @@ static int fit_picture(fitter *t, const json_value *part, bool *is) {
     *is = type && strcmp(type, "image") == 0;
     if (!*is) return 0;
     if (!t->picture) return refuse(t, ERR_UNSUPPORTED, "this model cannot see: it takes no pictures");
+    if (!*t->picture) return refuse(t, ERR_ARG, "the bytes of a picture are missing");
     if (!json_int(json_get(part, "blob"), &blob) || blob != (int64_t)t->n_pictures)
         return refuse(t, ERR_ARG, "a picture must name its bytes, in the order of the pictures");
     t->n_pictures++;

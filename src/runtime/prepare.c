@@ -99,7 +99,9 @@ static int prompt_chat(const runtime *r, const runtime_request *q, const trees *
                           .effort = q->effort,
                           .thinking_budget = q->thinking_budget > 0 ? q->thinking_budget : 0,
                           .now = clock_now(),
-                          .picture = r->eyes ? vision_placeholder(r->eyes) : NULL,
+                          .picture = !r->eyes     ? NULL
+                                     : q->n_blobs ? vision_placeholder(r->eyes)
+                                                  : "",
                           .rewrite = q->n_blobs && r->eyes ? pictures_rewrite : NULL,
                           .rewrite_ctx = &words };
         rc = chat_prompt(other ? other : r->chat, &in, &t, e);

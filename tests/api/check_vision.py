@@ -179,7 +179,7 @@ FOLDERS, OPTIONS = {}, []
 def main():
     checks = Checks()
     with tempfile.TemporaryDirectory() as folder:
-        for family in ("gemma3", "llava", "idefics3", "mistral3", "pixtral", "qwen2_5_vl", "qwen3_vl", "gemma4"):
+        for family in ("gemma3", "llava", "idefics3", "mistral3", "pixtral", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma4", "gemma4_e"):
             FOLDERS[family] = make(family, os.path.join(folder, family))
         demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "demo", "demo.gguf")
         OPTIONS.extend(o for name, path in [*FOLDERS.items(), ("demo", demo)] for o in ("--model", f"{name}={path}"))

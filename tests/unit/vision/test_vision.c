@@ -310,6 +310,13 @@ static void test_qwen3_vl(void **state) {
 }
 static void test_gemma4(void **state) { (void)state, check_family("gemma4", "cpu"), check_family("gemma4", "scalar"); }
 
+static void test_qwen3_5(void **state) {
+    (void)state, check_family("qwen3_5", "cpu"), check_family("qwen3_5", "scalar");
+}
+static void test_gemma4_e(void **state) {
+    (void)state, check_family("gemma4_e", "cpu"), check_family("gemma4_e", "scalar");
+}
+
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
     static const pixels_filter filters[] = { [1] = PIXELS_LANCZOS, [2] = PIXELS_BILINEAR, [3] = PIXELS_BICUBIC };
@@ -348,6 +355,7 @@ int main(void) {
                                         cmocka_unit_test(test_llava),      cmocka_unit_test(test_idefics3),
                                         cmocka_unit_test(test_mistral3),   cmocka_unit_test(test_pixtral),
                                         cmocka_unit_test(test_qwen2_5_vl), cmocka_unit_test(test_qwen3_vl),
-                                        cmocka_unit_test(test_gemma4) };
+                                        cmocka_unit_test(test_gemma4),     cmocka_unit_test(test_qwen3_5),
+                                        cmocka_unit_test(test_gemma4_e) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
