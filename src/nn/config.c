@@ -296,6 +296,13 @@ void nn_config_derived_layers(nn_config *c, const char *gguf, const int *values)
 
 void nn_config_note_int(nn_config *c, const char *key, int64_t x) { note_number(c, key, 'i', (double)x); }
 
+void nn_config_note_ints(nn_config *c, const char *key, const int *list, int n) {
+    nn_config_note *m = !c->failed ? note(c, key, 'I') : NULL;
+    if (!m) return;
+    m->list = list;
+    m->n_list = n;
+}
+
 void nn_config_note_text(nn_config *c, const char *key, const char *text) {
     nn_config_note *m = note(c, key, 's');
     if (m) m->text = text;

@@ -77,6 +77,7 @@ const char *nn_config_text(nn_config *c, const char *gguf, const char *hf);
 /* Notes a value that belongs into a GGUF file without having been looked up. */
 void nn_config_note_real(nn_config *c, const char *key, double value);
 void nn_config_note_int(nn_config *c, const char *key, int64_t value);
+void nn_config_note_ints(nn_config *c, const char *key, const int *list, int n); /* the list stays the caller's */
 void nn_config_note_text(nn_config *c, const char *key, const char *text);
 void nn_config_note_tensor(nn_config *c, const char *name, const float *data, int n);
 /* Rotary factors that a GGUF file keeps in a tensor: name of the tensor and n values. */

@@ -311,7 +311,7 @@ void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved) {
     int                      n = 0, pairs = r->n_rot / 2;
     const float             *of = nn_config_reals(c, "rope.dimension_sections", lists, &n);
     if (c->failed || n == 0) return;
-    int has[AXES] = { 0 }, sum = 0;
+    int *has = nn_config_alloc(c, AXES + 1, sizeof *has), sum = 0; /* GGUF has a fourth, unused */
     for (int a = 0; a < n; a++) {
         bool fine = of[a] >= 0 && of[a] <= (float)pairs && (a < AXES || of[a] == 0);
         if (a < AXES && fine) sum += has[a] = (int)of[a];
@@ -332,6 +332,7 @@ void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved) {
         else
             axis[i] = (uint8_t)(i < has[0] ? 0 : i < has[0] + has[1] ? 1 : 2);
     }
+    nn_config_note_ints(c, "rope.dimension_sections", has, AXES + 1);
     if (!c->failed) r->axis_of = axis;
 }
 

@@ -11,7 +11,7 @@ import tempfile
 import zlib
 
 from hearth_server import Checks, Server
-from vision_model import make, picture
+from vision_model import make, mmproj, picture
 
 PROGRAM = sys.argv[1]
 A, B, D = picture("a"), picture("b"), picture("d")
@@ -173,6 +173,35 @@ def command_line(server):
         assert got.returncode != 0 and "nonexistent" in got.stderr, got
 
 
+def towers(server):
+    """A GGUF file and its tower in another: beside it, named by --mmproj and by the model's settings, all say what the directory says."""
+    parts, name = TALKS["da"], "qwen3_vl"
+    with tempfile.TemporaryDirectory() as folder:
+        apart, beside = os.path.join(folder, "apart"), os.path.join(folder, "beside")
+        os.mkdir(apart), os.mkdir(beside)
+        tower = mmproj(FOLDERS[name], os.path.join(beside, "mmproj-eyes-F16.gguf"))
+        for place in (apart, beside):
+            subprocess.run([PROGRAM, "convert", FOLDERS[name], os.path.join(place, "eyes.gguf")], check=True, capture_output=True, timeout=60)
+        models = os.path.join(folder, "hearth", "models")
+        os.makedirs(models)
+        with open(os.path.join(models, "told.yaml"), "w") as f:
+            f.write(f"mmproj: {tower}\n")
+        with open(os.path.join(models, "lost.yaml"), "w") as f:
+            f.write("mmproj: nowhere.gguf\n")
+        options = [o for n, place in (("beside", beside), ("flag", apart), ("told", apart), ("lost", apart), ("without", apart))
+                   for o in ("--model", f"{n}={place}/eyes.gguf")]
+        with Server(PROGRAM, *options, "--mmproj", f"flag={tower}", env={"XDG_CONFIG_HOME": folder}) as other:
+            for n in ("beside", "flag", "told"):
+                assert ask(other, parts, model=n)[:2] == SAID[name]["da"], n
+            body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 1}
+            status, got = other.post("/v1/chat/completions", dict(body, model="without"))
+            assert status in (400, 501) and "cannot see" in got["error"]["message"], got
+            status, got = other.post("/v1/chat/completions", dict(body, model="lost"))
+            assert status >= 400 and "nowhere.gguf" in got["error"]["message"], got
+        got = subprocess.run([PROGRAM, "serve", "--model", f"x={apart}/eyes.gguf", "--mmproj", "x"], capture_output=True, text=True, timeout=60)
+        assert got.returncode != 0 and "NAME=FILE" in got.stderr, got
+
+
 FOLDERS, OPTIONS = {}, []
 
 
@@ -184,7 +213,7 @@ def main():
         demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "demo", "demo.gguf")
         OPTIONS.extend(o for name, path in [*FOLDERS.items(), ("demo", demo)] for o in ("--model", f"{name}={path}"))
         with Server(PROGRAM, *OPTIONS) as server:
-            for check in (same_everywhere, contents_matter, in_company, prefix_is_reused, families, tool_results, refused, blind, lists, command_line):
+            for check in (same_everywhere, contents_matter, towers, in_company, prefix_is_reused, families, tool_results, refused, blind, lists, command_line):
                 checks.run(check, server)
     checks.exit()
 

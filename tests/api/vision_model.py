@@ -4,6 +4,7 @@ characters. What it says means nothing; that it depends on the picture does."""
 import json
 import os
 import shutil
+import sys
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "vision")
 
@@ -42,14 +43,15 @@ def make(family, folder, template=None, n_vocab=160):
     for name in ("golden.json", "pixels.u8", "rows.f32", "logits.f32"):
         os.remove(os.path.join(folder, name))
     special = {0: "<pad>", 1: "<eos>", 2: "<bos>", **SPECIAL[family]}
-    letters = [chr(c) for c in range(32, 127)] + ["\n"]
+    letters = ["\u0120"] + [chr(c) for c in range(33, 127)] + ["\u010a"]  # space and line break as GPT-2 writes them
     vocab, free = {text: i for i, text in special.items()}, [i for i in range(n_vocab) if i not in special]
     for i in free:
         vocab[letters.pop(0) if letters else f"<unused{i}>"] = i
     added = [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
              for i, t in sorted(special.items())]
-    doc = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None, "pre_tokenizer": None,
-           "post_processor": None, "decoder": {"type": "Fuse"},
+    doc = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+           "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+           "post_processor": None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
                      "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": []}}
     with open(os.path.join(folder, "tokenizer.json"), "w") as f:
@@ -63,3 +65,50 @@ def make(family, folder, template=None, n_vocab=160):
 def picture(name):
     with open(os.path.join(GOLDEN, "pictures", name + ".png"), "rb") as f:
         return f.read()
+
+
+def mmproj(folder, path):
+    """The tower of a Qwen 3 VL directory as published converters write it."""
+    sys.path.insert(0, os.path.join(GOLDEN, ".."))
+    import to_gguf
+
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    with open(os.path.join(folder, "preprocessor_config.json")) as f:
+        pre = json.load(f)
+    v, g = config["vision_config"], to_gguf.Gguf("clip")
+    g.key("projector_type", "qwen3vl_merger")
+    side = int(v["num_position_embeddings"] ** 0.5)
+    for key, value in {"block_count": v["depth"], "embedding_length": v["hidden_size"], "feed_forward_length": v["intermediate_size"],
+                       "attention.head_count": v["num_heads"], "patch_size": v["patch_size"], "image_size": side * v["patch_size"],
+                       "projection_dim": v["out_hidden_size"], "spatial_merge_size": v["spatial_merge_size"], "attention.layer_norm_epsilon": 1e-6,
+                       "image_mean": pre["image_mean"], "image_std": pre["image_std"], "image_min_pixels": pre["min_pixels"],
+                       "image_max_pixels": pre["max_pixels"],
+                       "is_deepstack_layers": [i in v["deepstack_visual_indexes"] for i in range(v["depth"])]}.items():
+        g.key("vision." + key, value)
+    leaves = {"norm1": "ln1", "norm2": "ln2", "attn.qkv": "attn_qkv", "attn.proj": "attn_out", "mlp.linear_fc1": "ffn_up", "mlp.linear_fc2": "ffn_down"}
+    whole = {"patch_embed.proj": "v.patch_embd", "pos_embed": "v.position_embd", "merger.norm": "v.post_ln", "merger.linear_fc1": "mm.0",
+             "merger.linear_fc2": "mm.2"}
+    for name, t in to_gguf.read_safetensors(os.path.join(folder, "model.safetensors")).items():
+        if not name.startswith("model.visual."):
+            continue
+        module, ending = name[len("model.visual."):].rsplit(".", 1)
+        if len(t.shape) == 1 or module == "pos_embed":
+            t = t.f32()
+        if module == "patch_embed.proj" and ending == "weight":  # [n][3][2][y][x]: a tensor for each frame
+            rows = t.f32().reshape(t.shape[0] * 6, t.shape[3] * t.shape[4])
+            for frame in range(2):
+                one = rows.take(range(frame, t.shape[0] * 6, 2)).reshape(t.shape[0], 3, t.shape[3], t.shape[4])
+                g.add("v.patch_embd.weight" + (".1" if frame else ""), one)
+            continue
+        if module.startswith("blocks."):
+            _, layer, leaf = module.split(".", 2)
+            module = f"v.blk.{layer}.{leaves[leaf]}"
+        elif module.startswith("deepstack_merger_list."):
+            _, number, leaf = module.split(".")
+            module = f"v.deepstack.{v['deepstack_visual_indexes'][int(number)]}.{leaf.replace('linear_', '')}"
+        else:
+            module = whole[module]
+        g.add(f"{module}.{ending}", t)
+    g.write(path, 0, [("general.name", 8, "eyes")])
+    return path

@@ -523,6 +523,20 @@ static int keep_lora(worker *w, err *e) {
     return copy ? 0 : err_set_nomem(e);
 }
 
+/* The file with the model's eyes beside it: behind the walls nobody lists a directory. */
+static int find_eyes(worker *w, err *e) {
+    runtime_settings *s = &w->open.runtime.settings;
+    char             *found = s->mmproj ? NULL : runtime_find_mmproj(w->open.runtime.path);
+    int               rc = 0;
+    if (found) {
+        s->mmproj = arena_strdup(&w->open_mem, found);
+        s->mmproj_may_fail = true;
+        if (!s->mmproj) rc = err_set_nomem(e);
+    }
+    free(found);
+    return rc;
+}
+
 static bool has_gpu(const char *device) { return backend_has_driver(device) && access("/dev/nvidiactl", F_OK) == 0; }
 
 /* Opening the model says what is wrong with its device, if anything. */
@@ -537,10 +551,9 @@ static int build_walls(worker *w, err *e) {
     const char             *cache = w->open.runtime.engine.disk_cache_dir, *dir = w->open.runtime.adapter_dir;
     const runtime_settings *s = &w->open.runtime.settings;
     const char             *readable[4 + RUNTIME_MAX_LORA] = { w->open.runtime.path };
-    char                   *eyes = s->mmproj ? NULL : runtime_find_mmproj(w->open.runtime.path);
     char                   *head = s->draft ? NULL : runtime_find_head(w->open.runtime.path);
     size_t                  n = 1;
-    if (s->mmproj || eyes) readable[n++] = s->mmproj ? s->mmproj : eyes;
+    if (s->mmproj && access(s->mmproj, F_OK) == 0) readable[n++] = s->mmproj;
     if (s->draft || head) readable[n++] = s->draft ? s->draft : head;
     /* Adapters that are added later lie in a directory of their own. One that is missing is said when it is used. */
     if (dir && dir_exists(dir)) readable[n++] = dir;
@@ -557,7 +570,6 @@ static int build_walls(worker *w, err *e) {
                           .n_writable = cache ? 1 : 0,
                           .missing = SANDBOX_WARN };
     int             rc = sandbox_enter(&o, e);
-    free(eyes);
     free(head);
     return rc;
 }
@@ -568,7 +580,7 @@ static int begin(worker *w, err *e) {
     if (rc <= 0) return rc < 0 ? rc : err_set(e, ERR_CANCELLED, "the socket was closed");
     if (f.type != WIRE_OPEN) return err_set(e, ERR_FORMAT, "the first frame is not an OPEN");
     if ((rc = wire_get_open(f.body, &w->open_mem, &w->open, e)) < 0) return rc;
-    if ((rc = keep_lora(w, e)) < 0) return rc;
+    if ((rc = keep_lora(w, e)) < 0 || (rc = find_eyes(w, e)) < 0) return rc;
     if ((rc = fault_parse(&w->fault, w->open.fault, e)) < 0) return rc;
     log_set_level((log_level)w->open.log_level);
     w->limit = w->open.queue_bytes ? w->open.queue_bytes : DEFAULT_QUEUE;
