@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { DEFAULT_FILES = 256, GPU_FILES = 1024, LANDLOCK_TCP = 4, LANDLOCK_SIGNALS = 6 };
 
@@ -82,6 +83,20 @@ static int without(const sandbox_options *o, int rc, err *e) {
     return 0;
 }
 
+/* Landlock, and what comes between it and the filter. */
+static int guard_files(const sandbox_options *o, int version, err *e) {
+    int last = sandbox_files_rules(o, version, false, e), first, rc;
+    if (last < 0 || !o->before_filter) return last < 0 ? last : sandbox_files_restrict(last, e);
+    if ((first = sandbox_files_rules(o, version, true, e)) < 0) {
+        close(last);
+        return first;
+    }
+    rc = sandbox_files_restrict(first, e);
+    if (rc == 0) o->before_filter(o->ctx);
+    int then = sandbox_files_restrict(last, rc == 0 ? e : NULL);
+    return rc < 0 ? rc : then;
+}
+
 int sandbox_enter(const sandbox_options *o, err *e) {
     sandbox_state s = { .one_thread = is_one_thread() };
     err           why = { 0 };
@@ -96,18 +111,16 @@ int sandbox_enter(const sandbox_options *o, err *e) {
         s.no_new_privs = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
         if (!s.no_new_privs) rc = without(o, err_set_errno(&why, "sandbox: cannot give up new privileges"), &why);
     }
-    if (rc == 0) {
-        if (version > 0)
-            rc = sandbox_files_restrict(o, version, &why);
-        else
-            rc = without(o,
-                         err_set(&why, ERR_UNSUPPORTED,
-                                 "sandbox: this kernel has no Landlock; the model's process may open any file that its "
-                                 "user may read"),
-                         &why);
-        if (rc == 0) note_landlock(&s, version);
-    }
-    if (rc == 0 && o->before_filter) o->before_filter(o->ctx);
+    if (rc == 0 && version > 0)
+        rc = guard_files(o, version, &why);
+    else if (rc == 0)
+        rc = without(o,
+                     err_set(&why, ERR_UNSUPPORTED,
+                             "sandbox: this kernel has no Landlock; the model's process may open any file that its "
+                             "user may read"),
+                     &why);
+    if (rc == 0) note_landlock(&s, version);
+    if (rc == 0 && version == 0 && o->before_filter) o->before_filter(o->ctx);
     if (rc == 0) {
         int bad = sandbox_calls_restrict(o->n_writable > 0, o->gpu, &why);
         s.filter = bad == 0;

@@ -65,7 +65,8 @@ typedef struct sandbox_options {
      * read. */
     bool gpu;
     /* NULL, or what needs more than the filter allows, such as loading the driver: it is called behind Landlock and in
-     * front of the filter, which then holds for the threads it started, too. An error of it is the caller's. */
+     * front of the filter, which then holds for the threads it started, too. Those, and it, may write below
+     * /proc/self/task. An error of it is the caller's. */
     void (*before_filter)(void *ctx);
     void          *ctx;
     int            max_files;      /* descriptors; 0: 256, with a GPU 1024 */

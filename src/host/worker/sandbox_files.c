@@ -185,7 +185,7 @@ static int allow_gpu(const rules *r, err *e) {
     return rc;
 }
 
-static int allow_all(const rules *r, const sandbox_options *o, err *e) {
+static int allow_all(const rules *r, const sandbox_options *o, bool starts, err *e) {
     /* The number of cores and which of them are siblings; the C library's look at its own stack and at memory. */
     static const char *const system_paths[] = { "/sys/devices/system/cpu", "/proc/self", "/proc/meminfo",
                                                 "/proc/stat" };
@@ -195,12 +195,13 @@ static int allow_all(const rules *r, const sandbox_options *o, err *e) {
     for (size_t i = 0; rc == 0 && i < sizeof system_paths / sizeof system_paths[0]; i++)
         rc = allow_if_there(r, system_paths[i], e);
     if (rc == 0 && o->gpu) rc = allow_gpu(r, e);
+    if (rc == 0 && starts) rc = allow(r, "/proc/self/task", FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE, e);
     for (size_t i = 0; rc == 0 && i < o->n_readable; i++) rc = allow_model(r, o->readable[i], e);
     for (size_t i = 0; rc == 0 && i < o->n_writable; i++) rc = allow(r, o->writable[i], all, e);
     return rc;
 }
 
-int sandbox_files_restrict(const sandbox_options *o, int version, err *e) {
+int sandbox_files_rules(const sandbox_options *o, int version, bool starts, err *e) {
     enum { FIRST = 13 }; /* rights of version 1: bits 0 to 12 */
     uint64_t handled = (UINT64_C(1) << FIRST) - 1;
     if (version >= 2) handled |= FS_REFER;
@@ -210,8 +211,15 @@ int sandbox_files_restrict(const sandbox_options *o, int version, err *e) {
     size_t       bytes = version >= 6 ? sizeof a : version >= 4 ? 16 : 8;
     rules        r = { (int)syscall(CALL_CREATE, &a, bytes, 0), handled };
     if (r.fd < 0) return err_set_errno(e, "sandbox: Landlock makes no rules");
-    int rc = allow_all(&r, o, e);
-    if (rc == 0 && syscall(CALL_RESTRICT_SELF, r.fd, 0) != 0) rc = err_set_errno(e, "sandbox: Landlock does not hold");
+    int rc = allow_all(&r, o, starts, e);
+    if (rc == 0) return r.fd;
     close(r.fd);
+    return rc;
+}
+
+int sandbox_files_restrict(int made, err *e) {
+    int rc = 0;
+    if (syscall(CALL_RESTRICT_SELF, made, 0) != 0) rc = err_set_errno(e, "sandbox: Landlock does not hold");
+    close(made);
     return rc;
 }

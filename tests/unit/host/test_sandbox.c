@@ -312,17 +312,29 @@ static void reads(const char *model_dir, const char *model, const char *name, in
 
 static void *executable;
 
-/* As loading a driver does: memory that can be executed, and a library read; but no other file. */
+static void own_file(const char *name, char out[64]) {
+    snprintf(out, 64, "/proc/self/task/%d/%s", (int)gettid(), name);
+}
+
+/* As loading a driver does: memory that can be executed, a library read, a thread named; but no other file. */
 static void make_executable(void *ctx) {
+    char path[64];
     (void)ctx;
+    own_file("comm", path);
+    FILE *f = fopen(path, "w");
+    if (!f || fputs("driver", f) < 0 || fclose(f) != 0) _exit(97);
     executable = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC) < 0 || open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0) _exit(98);
 }
 
 /* Calls of the driver's types pass the filter (the descriptor is not a device: the kernel refuses), others do not. */
 static int ask_a_device(void) {
-    int zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    char name[64], memory[64];
+    int  zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
     if (executable == MAP_FAILED || zero >= 0) return 2;
+    own_file("comm", name);
+    own_file("mem", memory); /* which would be another way to code */
+    if (open(name, O_RDWR | O_CLOEXEC) >= 0 || open(memory, O_RDWR | O_CLOEXEC) >= 0) return 5;
     if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) return 3;
     if (ioctl(STDERR_FILENO, 0xc020462aUL, NULL) == 0 || ioctl(STDERR_FILENO, 33, NULL) == 0) return 4;
     return 0;
