@@ -16,6 +16,8 @@ int backend_devices(nn_device *out, int cap);
 /* The device with this id ("cpu"; NULL, "" and "auto": the preferred one) and the backend that it belongs to. */
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e);
 
+bool backend_is_auto(const char *id); /* nobody named a device */
+
 /* What a process does before a sandbox forbids it (nn_backend.prepare). */
 int  backend_prepare(const char *id, err *e);
 bool backend_has_driver(const char *id); /* whether that does anything */

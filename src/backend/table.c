@@ -4,21 +4,30 @@
 
 #include <string.h>
 
-/* In the order of preference where nobody names a device. GPUs are behind the CPU until workers may use them inside their
- * sandbox: the same model would compute elsewhere in `hearth run` than in `hearth serve`. */
-static const nn_backend *const table[] = { &backend_cpu,
+/* In the order of preference where nobody names a device. */
+static const nn_backend *const table[] = {
 #ifdef HEARTH_CUDA
-                                           &backend_cuda,
+    &backend_cuda,
 #endif
-                                           &backend_scalar, NULL };
+    &backend_cpu, &backend_scalar, NULL
+};
 
 int backend_devices(nn_device *out, int cap) { return nn_device_list(table, out, cap); }
+
+bool backend_is_auto(const char *id) { return !id || !*id || strcmp(id, "auto") == 0; }
+
+/* Whether a device with this id would be one of b's: "cuda:0" is of cuda. Others are not asked, which may start a
+ * driver. */
+static bool is_of(const nn_backend *b, const char *id) {
+    size_t n = strlen(b->name);
+    return strncmp(id, b->name, n) == 0 && (!id[n] || id[n] == ':');
+}
 
 /* Looks a device up; NULL: the preferred one. False: there is none. */
 static bool look_up(const char *id, const nn_backend **backend, nn_device *device) {
     nn_device devices[NN_MAX_DEVICES];
     for (const nn_backend *const *b = table; *b; b++) {
-        int n = (*b)->devices(devices, NN_MAX_DEVICES);
+        int n = !id || is_of(*b, id) ? (*b)->devices(devices, NN_MAX_DEVICES) : 0;
         for (int i = 0; i < n; i++) {
             if (id ? strcmp(devices[i].id, id) != 0 : devices[i].kind == NN_DEVICE_REFERENCE) continue;
             *backend = *b;
@@ -31,10 +40,9 @@ static bool look_up(const char *id, const nn_backend **backend, nn_device *devic
 
 /* The backend whose driver must be started for a device; NULL: none. */
 static const nn_backend *driver_of(const char *id) {
-    if (!id || !*id || strcmp(id, "auto") == 0) return table[0]->prepare ? table[0] : NULL;
+    if (backend_is_auto(id)) return table[0]->prepare ? table[0] : NULL;
     for (const nn_backend *const *b = table; *b; b++) {
-        size_t n = strlen((*b)->name);
-        if ((*b)->prepare && strncmp(id, (*b)->name, n) == 0 && id[n] == ':') return *b;
+        if ((*b)->prepare && is_of(*b, id)) return *b;
     }
     return NULL;
 }
@@ -43,21 +51,23 @@ bool backend_has_driver(const char *id) { return driver_of(id) != NULL; }
 
 int backend_prepare(const char *id, err *e) {
     const nn_backend *b = driver_of(id);
-    bool              named = id && *id && strcmp(id, "auto") != 0;
-    return b ? b->prepare(named ? id : NULL, e) : 0;
+    return b ? b->prepare(backend_is_auto(id) ? NULL : id, e) : 0;
 }
 
 int backend_find(const char *id, const nn_backend **backend, nn_device *device, err *e) {
     nn_device devices[NN_MAX_DEVICES];
+    err       why = { 0 };
     str       known;
-    if (id && (!*id || strcmp(id, "auto") == 0)) id = NULL;
+    if (backend_is_auto(id)) id = NULL;
     if (look_up(id, backend, device)) return 0;
     str_init(&known);
     for (int i = 0, n = backend_devices(devices, NN_MAX_DEVICES); i < n; i++) {
         if (devices[i].kind != NN_DEVICE_REFERENCE) str_printf(&known, "%s%s", known.len ? ", " : "", devices[i].id);
     }
-    int rc =
-        err_set(e, ERR_NOTFOUND, "there is no device '%s'; this machine has %s", id ? id : "auto", str_cstr(&known));
+    /* A driver that does not start says more than that nothing was found. */
+    bool said = id && backend_prepare(id, &why) < 0 && why.msg[0];
+    int  rc = err_set(e, ERR_NOTFOUND, "there is no device '%s'%s%s%s; this machine has %s", id ? id : "auto",
+                     said ? " (" : "", said ? why.msg : "", said ? ")" : "", str_cstr(&known));
     str_deinit(&known);
     return rc;
 }

@@ -68,7 +68,12 @@ static void gpu(doctor *d) {
                    doctor_bytes(size, (double)devices[i].total_bytes));
         found++;
     }
-    if (!found) doctor_say(d, "gpu", DOCTOR_OK, NULL, "this build can use none: models run on the CPU");
+    if (found) return;
+    err e = { 0 };
+    if (!backend_has_driver(NULL))
+        doctor_say(d, "gpu", DOCTOR_OK, NULL, "this build can use none: models run on the CPU");
+    else if (backend_prepare(NULL, &e) < 0)
+        doctor_say(d, "gpu", DOCTOR_OK, NULL, "%s: models run on the CPU", e.msg[0] ? e.msg : "none");
 }
 
 void doctor_report(void *unused, str *out) {

@@ -93,13 +93,14 @@ typedef struct host_model {
     int64_t    n_vocab;
     bool       can_chat, can_tools, can_think, can_embed, can_infill, can_generate, can_see;
 
-    bool     pinned;
-    float    load_fraction; /* while loading */
-    double   load_seconds;  /* so far, or that the last load took */
-    uint64_t need_bytes;    /* what it counts for in the budgets of all devices; 0: not known yet */
-    int      pid;           /* of its worker; 0: none */
-    bool     quarantined;
-    int      crashes; /* of its workers since the host was opened */
+    bool          pinned;
+    float         load_fraction; /* while loading */
+    double        load_seconds;  /* so far, or that the last load took */
+    uint64_t      need_bytes;    /* what it counts for in the budgets of all devices; 0: not known yet */
+    device_memory need;          /* the same by device */
+    int           pid;           /* of its worker; 0: none */
+    bool          quarantined;
+    int           crashes; /* of its workers since the host was opened */
 } host_model;
 
 /* The caller frees *out with free. In the order of addition. */

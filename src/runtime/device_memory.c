@@ -41,6 +41,21 @@ uint64_t device_memory_sum(const device_memory *m) {
     return sum;
 }
 
+uint64_t device_memory_beside(const device_memory *m) {
+    device_memory others = *m;
+    (void)device_memory_set(&others, NEED_CPU, 0);
+    return device_memory_sum(&others);
+}
+
+const char *device_memory_most(const device_memory *m) {
+    const device_bytes *most = NULL;
+    for (size_t i = 0; i < m->n; i++) {
+        const device_bytes *d = &m->on[i];
+        if (d->bytes && strcmp(d->device, NEED_CPU) != 0 && (!most || d->bytes > most->bytes)) most = d;
+    }
+    return most ? most->device : NEED_CPU;
+}
+
 bool device_memory_add(device_memory *m, const char *device, uint64_t bytes) {
     device_bytes *d = entry(m, device);
     if (d) d->bytes = plus(d->bytes, bytes);

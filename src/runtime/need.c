@@ -10,6 +10,7 @@
 #include "runtime/runtime.h"
 #include "tensor/mat.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -41,6 +42,7 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     uint64_t device = m->shares_memory ? 0 : (uint64_t)m->pages_bytes + m->device_bytes + m->weights_bytes;
     uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;
     uint64_t mapped = m->weights_bytes ? 0 : out->weights_bytes;
+    snprintf(out->device, sizeof out->device, "%s", m->device);
     (void)device_memory_set(&out->bytes, NEED_CPU, mapped + all - device);
     if (device) (void)device_memory_set(&out->bytes, m->device, device);
 }
@@ -83,9 +85,44 @@ static int add_drafts(need *out, const draft_files *d) {
     return device_memory_add(&out->bytes, NEED_CPU, file + tables) ? 0 : ERR_NOMEM;
 }
 
-/* draft: a file that was named for drafting; NULL: none */
-static int need_with(need *out, const model_file *f, const engine_options *options, const char *draft, int n_sequences,
-                     err *e) {
+static bool prefers_gpu(const char *device, const nn_backend **backend, nn_device *d) {
+    return backend_is_auto(device) && backend_find(NULL, backend, d, NULL) == 0 && d->kind == NN_DEVICE_GPU;
+}
+
+bool need_may_leave(const char *device, int code) {
+    const nn_backend *backend;
+    nn_device         d;
+    bool              may = code == ERR_NOMEM || code == ERR_UNSUPPORTED || code == ERR_LIMIT || code == ERR_LOST;
+    return may && prefers_gpu(device, &backend, &d);
+}
+
+int need_suits(const char *device, const nn_model *m, bool eyes, bool adapters, err *e) {
+    const nn_backend *backend;
+    nn_device         d;
+    bool              axes = eyes && m->tape->n_axes > 0;
+    if ((!axes && !adapters) || !prefers_gpu(device, &backend, &d)) return 0;
+    if (axes && !(backend->can & NN_BATCH_AXES))
+        return err_set(e, ERR_UNSUPPORTED, "%s cannot place the parts of a picture in two dimensions", d.id);
+    if (adapters && !(backend->can & NN_BATCH_ADAPTER))
+        return err_set(e, ERR_UNSUPPORTED, "%s cannot use adapters", d.id);
+    return 0;
+}
+
+static uint64_t limit_of(const char *device) {
+    const nn_backend *backend;
+    nn_device         d;
+    return backend_find(device, &backend, &d, NULL) == 0 && d.kind == NN_DEVICE_GPU ? d.total_bytes / 10 * 9 : 0;
+}
+
+/* What will be asked of a model beside its options. */
+typedef struct asked {
+    const char *draft; /* a file that was named for drafting; NULL: none */
+    bool        adapters;
+    int         n_sequences;
+} asked;
+
+/* On the device that the options name or prefer. */
+static int measure(need *out, const model_file *f, const engine_options *options, const asked *ask, err *e) {
     engine_options   o = *options;
     nn_model_options mo = { .rope_context = o.n_ctx };
     nn_model        *model;
@@ -94,10 +131,12 @@ static int need_with(need *out, const model_file *f, const engine_options *optio
     *out = (need){ 0 };
     if (o.cpu == 0) o.cpu = cpu_detect();
     if (!o.cache_room) o.cache_room = need_cache_room(f, o.device);
+    int n_sequences = ask->n_sequences;
     if (o.max_seqs < n_sequences) o.max_seqs = n_sequences;
     int rc = nn_model_open(&model, f, models_list, &mo, e);
     if (rc < 0) return rc;
-    rc = draft_files_open(&d, model, draft, o.speculate, e);
+    rc = need_suits(o.device, model, eyes_bytes(f) > 0, ask->adapters, e);
+    if (rc == 0) rc = draft_files_open(&d, model, ask->draft, o.speculate, e);
     o.draft_model = d.model;
     o.next = d.next;
     if (rc == 0) rc = engine_measure(&m, model, &o, e);
@@ -115,6 +154,8 @@ static int need_with(need *out, const model_file *f, const engine_options *optio
         fill(out, &m, model, f, &o);
         count_token(out, model);
         out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
+        out->cache_room = o.cache_room;
+        out->device_limit = limit_of(out->device);
         if (add_drafts(out, &d) < 0) rc = err_set_nomem(e);
     }
     draft_files_close(&d);
@@ -122,8 +163,34 @@ static int need_with(need *out, const model_file *f, const engine_options *optio
     return rc;
 }
 
+static bool lacks_room(const need *n) {
+    return n->device_limit && device_memory_on(&n->bytes, n->device) > n->device_limit;
+}
+
+/* The sentence about a device that could not even hold it alone. */
+static int too_large(const need *n, err *e) {
+    const double gib = 1024.0 * 1024 * 1024;
+    uint64_t     bytes = device_memory_on(&n->bytes, n->device);
+    return err_set(e, ERR_NOMEM, "it needs %.2f GiB of the memory of %s, where models may take %.2f GiB",
+                   (double)bytes / gib, n->device, (double)n->device_limit / gib);
+}
+
+static int measure_somewhere(need *out, const model_file *f, const engine_options *options, const asked *ask, err *e) {
+    engine_options o = *options;
+    err            why = { 0 }, *to = e ? e : &why;
+    int            rc = measure(out, f, &o, ask, to);
+    if (rc == 0 && backend_is_auto(o.device) && lacks_room(out)) rc = too_large(out, to);
+    if (rc == 0 || !need_may_leave(o.device, rc)) return rc;
+    why = *to;
+    o.device = NEED_CPU;
+    o.cache_room = 0;
+    if ((rc = measure(out, f, &o, ask, to)) == 0)
+        snprintf(out->left, sizeof out->left, "%.*s", (int)sizeof out->left - 1, why.msg);
+    return rc;
+}
+
 int need_of_model(need *out, const model_file *f, const engine_options *o, int n_sequences, err *e) {
-    return need_with(out, f, o, NULL, n_sequences, e);
+    return measure_somewhere(out, f, o, &(asked){ .n_sequences = n_sequences }, e);
 }
 
 int need_of_path(need *out, const char *path, const engine_options *o, int n_sequences, err *e) {
@@ -145,7 +212,45 @@ int need_of_settings(need *out, const char *path, const runtime_settings *s, con
     if (s->speculate) rc = runtime_speculate(s->speculate, &o.speculate, e);
     if (s->draft_max > 0) o.draft_max = s->draft_max;
     if (rc == 0) rc = model_file_open(&f, path, e);
-    if (rc == 0) rc = need_with(out, f, &o, s->draft, 0, e);
+    if (rc == 0) rc = measure_somewhere(out, f, &o, &(asked){ s->draft, s->n_lora > 0, 0 }, e);
     model_file_free(f);
     return rc;
+}
+
+bool need_fits(const need *n, uint64_t available) {
+    return !lacks_room(n) && (!available || device_memory_on(&n->bytes, NEED_CPU) <= available);
+}
+
+int need_fitting_context(const need *n, const model_file *f, const engine_options *options, int n_sequences,
+                         uint64_t available) {
+    enum { STEP = 256 };
+    engine_options o = *options;
+    int            low = 0, high = n->n_ctx / STEP;
+    o.device = n->device;
+    while (low < high) {
+        int  middle = low + (high - low + 1) / 2;
+        need shorter;
+        o.n_ctx = middle * STEP;
+        if (need_of_model(&shorter, f, &o, n_sequences, NULL) == 0 && need_fits(&shorter, available))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low * STEP;
+}
+
+int need_check_device(const need *n, const char *path, const engine_options *o, err *e) {
+    model_file *f;
+    if (!lacks_room(n)) return 0;
+    int rc = model_file_open(&f, path, e);
+    if (rc < 0) return rc;
+    int context = need_fitting_context(n, f, o, 0, 0);
+    model_file_free(f);
+    err what = { 0 };
+    rc = too_large(n, &what);
+    if (!context)
+        return err_set(e, rc, "%s; no context is short enough: --device cpu computes it in the machine's memory",
+                       what.msg);
+    return err_set(e, rc, "%s; a context of %d tokens would fit, and smaller pages (--kv) allow more", what.msg,
+                   context);
 }

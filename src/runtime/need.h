@@ -36,6 +36,11 @@ typedef struct need {
 
     device_memory bytes; /* what all of this takes on each device */
 
+    char     device[64];   /* that computes */
+    uint64_t device_limit; /* what models may take of its memory, a tenth is left alone; 0: it has none of its own */
+    char     left[256];    /* why it is not the preferred one; empty: it is, or somebody named one */
+    size_t   cache_room;   /* what the cache may take; for opening with the same */
+
     /* What one token costs: bytes of weights that are read, and multiplications with them. */
     uint64_t token_bytes, token_products;
 
@@ -50,6 +55,22 @@ int need_of_model(need *out, const model_file *f, const engine_options *o, int n
 int need_of_path(need *out, const char *path, const engine_options *o, int n_sequences, err *e);
 /* With the settings that it would be opened with: their context, and their draft model beside it. */
 int need_of_settings(need *out, const char *path, const runtime_settings *s, const engine_options *o, err *e);
+
+/*
+ * A model whose device nobody named computes on the CPU where the preferred one, a GPU, cannot take it. The functions
+ * above do so by themselves, and say why in left; who opens a model asks these.
+ */
+bool need_may_leave(const char *device, int code); /* after this error of opening */
+/* An error where the preferred device lacks what the model will be asked for; 0 where a device was named. */
+int need_suits(const char *device, const nn_model *m, bool eyes, bool adapters, err *e);
+
+/* Whether it fits into the machine (available, 0: not known) and on the device that computes. */
+bool need_fits(const need *n, uint64_t available);
+/* The longest context with which it does, as a multiple of 256, shorter than the one of n; 0: none. */
+int need_fitting_context(const need *n, const model_file *f, const engine_options *o, int n_sequences,
+                         uint64_t available);
+/* An error where a device alone could not hold it, with what is missing and what would fit. */
+int need_check_device(const need *n, const char *path, const engine_options *o, err *e);
 
 /* What the cache of a model may take where nobody said how long its context is: of the memory that is free now, or of
  * what a device with memory of its own has, a quarter, and half of what its weights leave. */

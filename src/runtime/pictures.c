@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "runtime/device_memory.h"
 #include "runtime/internal.h"
 
 #include <dirent.h>
@@ -52,7 +53,8 @@ char *pictures_find_mmproj(const char *model) {
 }
 
 static int open_eyes(runtime *r, const char *mmproj, const engine_options *g, err *e) {
-    vision_options o = { .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu };
+    /* The tower's weights count as memory of the machine (need.c). */
+    vision_options o = { .device = NEED_CPU, .n_threads = g->n_threads, .cpu = g->cpu };
     char          *found = mmproj ? NULL : pictures_find_mmproj(model_file_path(r->file));
     const char    *path = mmproj ? mmproj : found;
     int            rc = 0;

@@ -3,6 +3,7 @@
 #include "runtime/runtime.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "formats/summary.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
@@ -92,6 +93,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     if ((rc = chat_open(&r->chat, o->path, text, e)) < 0) return rc;
     progress(o, 0.8f);
     if ((rc = pictures_open(r, &o->settings, &g, e)) < 0) return rc;
+    if ((rc = need_suits(g.device, r->model, r->eyes != NULL, o->settings.n_lora > 0, e)) < 0) return rc;
     g.step_tokens = pictures_step_tokens(r, &g);
     if ((rc = draft_open(r, &o->settings, &g, e)) < 0) return rc;
     r->info.drafters = runtime_drafters(g.speculate, g.draft_model != NULL, g.next != NULL);
@@ -113,7 +115,7 @@ static void *settle_main(void *arg) {
     return NULL;
 }
 
-int runtime_open(runtime **out, const runtime_options *o, err *e) {
+static int open_once(runtime **out, const runtime_options *o, err *e) {
     int rc;
     *out = NULL;
     runtime *r = calloc(1, sizeof *r);
@@ -143,6 +145,22 @@ int runtime_open(runtime **out, const runtime_options *o, err *e) {
     return 0;
 fail:
     runtime_free(r);
+    return rc;
+}
+
+int runtime_open(runtime **out, const runtime_options *o, err *e) {
+    err why = { 0 };
+    int rc = open_once(out, o, &why);
+    if (rc < 0 && need_may_leave(o->engine.device, rc)) {
+        runtime_options other = *o;
+        err             first = why;
+        other.engine.device = NEED_CPU;
+        if ((rc = open_once(out, &other, &why)) == 0)
+            log_warn("runtime", "%s; the model computes on the CPU", first.msg);
+        else
+            why = first;
+    }
+    if (rc < 0 && e) *e = why;
     return rc;
 }
 

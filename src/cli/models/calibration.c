@@ -31,10 +31,13 @@ void calibration_model_key(char out[65], const model_file *f) {
     for (size_t i = 0; i < sizeof sum; i++) snprintf(out + 2 * i, 3, "%02x", sum[i]);
 }
 
-void calibration_machine_key(char out[256]) {
+void calibration_machine_key(char out[256], const char *gpu) {
     char cpu[160];
     cpu_describe(cpu, sizeof cpu);
-    snprintf(out, 256, "%s, %d cores", cpu, pool_default_threads());
+    if (*gpu)
+        snprintf(out, 256, "%s", gpu);
+    else
+        snprintf(out, 256, "%s, %d cores", cpu, pool_default_threads());
 }
 
 static char *data_dir(void) {

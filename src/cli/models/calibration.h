@@ -30,7 +30,7 @@ typedef struct calibration {
 } calibration;
 
 void calibration_model_key(char out[65], const model_file *f);
-void calibration_machine_key(char out[256]);
+void calibration_machine_key(char out[256], const char *gpu); /* gpu: the one that computes; "": the CPU does */
 
 /* True: *out is what was measured for this model, machine and page type. */
 bool calibration_find(calibration *out, const char *model, const char *machine, const char *cache_type);

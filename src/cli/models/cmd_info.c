@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth info: what a model would need and how fast it would be, without loading it; --calibrate measures the speed. */
+#include "backend/backend.h"
 #include "base/machine.h"
 #include "base/pool.h"
 #include "cli/cli.h"
@@ -19,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PROMPT = 256, GENERATE = 32, REPS = 3, MAX_CONTEXT = 1 << 24, CONTEXT_STEP = 256 };
+enum { PROMPT = 256, GENERATE = 32, REPS = 3, MAX_CONTEXT = 1 << 24 };
 
 typedef enum speed_source { SPEED_UNKNOWN, SPEED_ESTIMATED, SPEED_MEASURED } speed_source;
 
@@ -32,6 +33,7 @@ typedef struct info {
     need           n;
     uint64_t       available; /* 0: not known */
     const char    *available_from;
+    char           gpu[96];         /* the name of the one that computes; empty: the CPU does */
     int            fitting_context; /* where it does not fit: what would; 0: none, or not asked */
     cache_choices  choices;
     speed_source   source;
@@ -121,21 +123,11 @@ static int calibrate(info *x, err *e) {
 
 /* --- the dry run --- */
 
-/* The longest context with which it fits, as a multiple of CONTEXT_STEP. */
-static int fitting(const info *x, int n_sequences) {
-    int low = 0, high = x->n.n_ctx / CONTEXT_STEP;
-    while (low < high) {
-        int            middle = low + (high - low + 1) / 2;
-        engine_options o = x->engine;
-        need           n;
-        o.n_ctx = middle * CONTEXT_STEP;
-        if (need_of_model(&n, x->file, &o, n_sequences, NULL) == 0 &&
-            device_memory_on(&n.bytes, NEED_CPU) <= x->available)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low * CONTEXT_STEP;
+static void name_gpu(info *x) {
+    const nn_backend *backend;
+    nn_device         d;
+    if (backend_find(x->n.device, &backend, &d, NULL) == 0 && d.kind == NN_DEVICE_GPU)
+        snprintf(x->gpu, sizeof x->gpu, "%s", d.name);
 }
 
 static int look(info *x, int n_sequences, err *e) {
@@ -145,11 +137,14 @@ static int look(info *x, int n_sequences, err *e) {
     if ((rc = need_of_model(&x->n, x->file, &x->engine, n_sequences, e)) < 0) return err_wrap(e, rc, "%s", x->path);
     x->drafters = runtime_drafters(x->engine.speculate, x->has_draft, x->n.has_next);
     x->available = machine_memory_available(&x->available_from);
-    if (x->available && device_memory_on(&x->n.bytes, NEED_CPU) > x->available)
-        x->fitting_context = fitting(x, n_sequences);
-    cache_choices_find(&x->choices, x->file, &x->engine, x->available);
+    name_gpu(x);
+    if (!need_fits(&x->n, x->available))
+        x->fitting_context = need_fitting_context(&x->n, x->file, &x->engine, n_sequences, x->available);
+    engine_options there = x->engine;
+    there.device = x->n.device;
+    cache_choices_find(&x->choices, x->file, &there, x->n.device_limit ? x->n.device_limit : x->available);
     calibration_model_key(x->model_key, x->file);
-    calibration_machine_key(x->machine);
+    calibration_machine_key(x->machine, x->gpu);
     if (calibration_find(&x->speed, x->model_key, x->machine, x->cache_type))
         x->source = SPEED_MEASURED;
     else if (calibration_estimate(&x->speed, x->machine, (double)x->n.token_bytes, (double)x->n.token_products))
@@ -190,6 +185,19 @@ static void put_speed(const info *x, str *out) {
                    c->name, date);
 }
 
+static void put_device(const info *x, str *out) {
+    uint64_t bytes = device_memory_on(&x->n.bytes, x->n.device), limit = x->n.device_limit;
+    char     a[32], b[32];
+    if (x->n.left[0]) str_printf(out, "device          cpu: %s\n", x->n.left);
+    if (!limit) return;
+    str_printf(out, "device          %s (%s): %s of its memory; ", x->n.device, x->gpu, bytes_text(a, bytes));
+    if (bytes <= limit)
+        str_printf(out, "fits: models may take %s\n", bytes_text(b, limit));
+    else
+        str_printf(out, "DOES NOT FIT: models may take %s, %s missing\n", bytes_text(b, limit),
+                   bytes_text(a, bytes - limit));
+}
+
 static void put_text(const info *x, str *out) {
     const need          *n = &x->n;
     const model_summary *s = &x->sum;
@@ -219,8 +227,9 @@ static void put_text(const info *x, str *out) {
         str_printf(out, "; DOES NOT FIT: %s available%s, ", bytes_text(b, x->available),
                    strcmp(x->available_from, "cgroup") == 0 ? " in this control group" : "");
         str_printf(out, "%s missing\n", bytes_text(b, total - x->available));
-        if (x->fitting_context) str_printf(out, "                --ctx %d would fit\n", x->fitting_context);
     }
+    put_device(x, out);
+    if (x->fitting_context) str_printf(out, "                --ctx %d would fit\n", x->fitting_context);
     cache_choices_text(&x->choices, out);
     put_speed(x, out);
 }
@@ -256,9 +265,12 @@ static void put_json(const info *x, str *out) {
                n->n_ctx, n->n_ctx_train, n->n_sequences, x->cache_type);
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
         str_printf(out, "%s\"%s\":%" PRIu64, i ? "," : "", memory[i].key, memory[i].value);
+    if (n->device_limit)
+        str_printf(out, ",\"device\":%" PRIu64 ",\"device_limit\":%" PRIu64, device_memory_on(&n->bytes, n->device),
+                   n->device_limit);
     if (x->available)
         str_printf(out, ",\"available\":%" PRIu64 ",\"available_from\":\"%s\",\"fits\":%s", x->available,
-                   x->available_from, total <= x->available ? "true" : "false");
+                   x->available_from, need_fits(n, x->available) ? "true" : "false");
     else
         str_puts(out, ",\"available\":null,\"available_from\":null,\"fits\":null");
     if (x->fitting_context)
@@ -267,7 +279,8 @@ static void put_json(const info *x, str *out) {
         str_puts(out, ",\"context_that_fits\":null");
     str_puts(out, "},\"cache_types\":");
     cache_choices_json(&x->choices, out);
-    str_printf(out, ",\"drafters\":\"%s\",\"speed\":{\"source\":%s", x->drafters, sources[x->source]);
+    str_printf(out, ",\"device\":\"%s\",\"drafters\":\"%s\",\"speed\":{\"source\":%s", x->n.device, x->drafters,
+               sources[x->source]);
     if (x->source != SPEED_UNKNOWN) {
         str_printf(out, ",\"prompt_tokens_per_second\":%.2f,\"generation_tokens_per_second\":%.2f,\"threads\":%lld",
                    c->prompt, c->generation, (long long)c->threads);
@@ -345,7 +358,8 @@ static const cli_option options[] = {
     { "sequences", CLI_INT, "N", "number of full contexts that the cache can hold; 0: as many as in 'hearth serve' (0)",
       0 },
     CLI_THREADS_OPTION,
-    { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and store the result for this machine", 0 },
+    CLI_DEVICE_OPTION,
+    { "calibrate", CLI_FLAG, NULL, "load the model, measure its speed and store that", 0 },
     CLI_CONFIG_OPTIONS,
     CLI_JSON_OPTION,
     { 0 },

@@ -26,6 +26,12 @@ static void put_json(str *out, const json_value *m) {
     str_put_json(out, state, strlen(state));
     put_number(out, "size", m, "file_bytes");
     put_number(out, "memory", m, "memory_bytes");
+    str_puts(out, ",\"device\":");
+    const char *device = json_cstr(json_get(m, "device"));
+    if (device)
+        str_put_json(out, device, strlen(device));
+    else
+        str_puts(out, "null");
     put_number(out, "context", m, "context_length");
     put_number(out, "active", m, "active");
     put_number(out, "expires_seconds", m, "expires_seconds");
@@ -65,8 +71,10 @@ static void put_row(str *out, const json_value *m) {
     put_bytes(size, sizeof size, json_get(m, "file_bytes"));
     put_bytes(memory, sizeof memory, json_get(m, "memory_bytes"));
     put_expiry(expiry, sizeof expiry, m);
-    str_printf(out, "%-32s %-8s %12s %12s %8lld %7lld  %s\n", json_cstr(json_get(m, "name")),
-               json_cstr(json_get(m, "state")), size, memory, (long long)context, (long long)active, expiry);
+    const char *device = json_cstr(json_get(m, "device"));
+    str_printf(out, "%-32s %-8s %12s %12s  %-8s %8lld %7lld  %s\n", json_cstr(json_get(m, "name")),
+               json_cstr(json_get(m, "state")), size, memory, device ? device : "-", (long long)context,
+               (long long)active, expiry);
 }
 
 /* The models of /v1/stats; the tree lives in a. */
@@ -110,8 +118,8 @@ static int run_ps(const cli_args *a) {
     if (rc == 0 && json)
         printf("[%s]\n", str_cstr(&out));
     else if (rc == 0)
-        printf("%-32s %-8s %12s %12s %8s %7s  %s\n%s", "NAME", "STATE", "SIZE", "MEMORY", "CONTEXT", "ACTIVE",
-               "UNLOADS", str_cstr(&out));
+        printf("%-32s %-8s %12s %12s  %-8s %8s %7s  %s\n%s", "NAME", "STATE", "SIZE", "MEMORY", "DEVICE", "CONTEXT",
+               "ACTIVE", "UNLOADS", str_cstr(&out));
     client_free(c);
     arena_deinit(&mem);
     str_deinit(&body);

@@ -5,11 +5,12 @@
 #include <unistd.h>
 
 /* A worker reads a file that is not to be trusted and needs to know nothing: no tokens, no paths. What sanitizers and
- * the dynamic linker look for is passed on. */
+ * the dynamic linker look for is passed on, and which GPUs are seen in which order: numbers of devices mean the same. */
 static char *const *worker_environment(void) {
-    static const char *const kept[] = { "ASAN_OPTIONS=", "UBSAN_OPTIONS=",     "LSAN_OPTIONS=",
-                                        "TSAN_OPTIONS=", "MSAN_OPTIONS=",      "LLVM_PROFILE_FILE=",
-                                        "GCOV_PREFIX=",  "GCOV_PREFIX_STRIP=", "LD_LIBRARY_PATH=" };
+    static const char *const kept[] = { "ASAN_OPTIONS=",         "UBSAN_OPTIONS=",     "LSAN_OPTIONS=",
+                                        "TSAN_OPTIONS=",         "MSAN_OPTIONS=",      "LLVM_PROFILE_FILE=",
+                                        "GCOV_PREFIX=",          "GCOV_PREFIX_STRIP=", "LD_LIBRARY_PATH=",
+                                        "CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=" };
     enum { N_KEPT = sizeof kept / sizeof *kept };
     static char *list[N_KEPT + 1];
     size_t       n = 0;

@@ -98,6 +98,7 @@ static void start(host *h, model *m) {
     o.open.runtime.spare_bytes = machine_memory_available(NULL); /* moved weights count as mapped ones do: once */
     find_fault(h->options.debug_fault, m->info.name, fault);
     m->info.load_fraction = 0;
+    m->moved = false;
     m->load_begin = m->wanted_at = clock_ms();
     m->phase = MODEL_MEASURING; /* its thread may begin before the next line is over, and waits for the lock */
     if (child_open(&m->child, &o, &e) < 0) {
@@ -261,7 +262,7 @@ static bool refuse_hopeless(host *h, model *m, const room *r) {
         err_set(&e, ERR_LIMIT, "it needs %.2f GiB of memory%s and the limit is %.2f GiB; choose a smaller context%s",
                 (double)device_memory_on(&m->need, device) / gib, on_device(device, on),
                 (double)device_memory_on(budget, device) / gib,
-                strcmp(device, NEED_CPU) == 0 ? " or raise --mem-limit" : "");
+                strcmp(device, NEED_CPU) == 0 ? " or raise --mem-limit" : ", smaller pages (--kv) or --device cpu");
     } else if (!fits(h, &r->pinned, m)) {
         device = budget_lacking(budget, &r->pinned.bytes, &m->need);
         if (!device) device = NEED_CPU;

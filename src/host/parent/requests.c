@@ -253,9 +253,13 @@ static int take_need(model *m, const wire_frame *f, err *e) {
     if (!device_memory_add_all(&bytes, &n.bytes)) return err_set(e, ERR_FORMAT, "a NEED with a device without a name");
     pthread_mutex_lock(&m->host->lock);
     m->need = bytes;
+    m->info.need = bytes;
     m->info.need_bytes = device_memory_sum(&bytes);
-    if (m->phase == MODEL_MEASURING) {
+    bool again = m->phase == MODEL_LOADING && !m->moved; /* it computes elsewhere, which needs a place of its own */
+    if (m->phase == MODEL_MEASURING || again) {
         m->phase = MODEL_IN_LINE;
+        m->placed = false;
+        m->moved = again;
         pthread_cond_signal(&m->host->keeper_wake);
     } else if (m->phase != MODEL_STOPPING) {
         rc = err_set(e, ERR_FORMAT, "a second NEED");

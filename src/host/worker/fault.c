@@ -14,10 +14,10 @@
 
 int fault_parse(fault *f, const char *text, err *e) {
     static const char *const names[] = { "",         "segv:",   "abort:", "hang:", "exit:",
-                                         "garbage:", "broken:", "stray:", "lost:" };
+                                         "garbage:", "broken:", "stray:", "lost:", "full:" };
     f->kind = FAULT_NONE;
     if (!*text) return 0;
-    for (int i = FAULT_SEGV; i <= FAULT_LOST; i++) {
+    for (int i = FAULT_SEGV; i <= FAULT_FULL; i++) {
         size_t n = strlen(names[i]);
         if (strncmp(text, names[i], n) != 0) continue;
         f->kind = (fault_kind)i;
@@ -83,8 +83,15 @@ void fault_at_open(const fault *f, engine_options *o) {
     o->backend = &lossy;
 }
 
+int fault_at_place(fault *f, bool *may_leave, err *e) {
+    if (f->kind != FAULT_FULL || f->at-- <= 0) return 0;
+    *may_leave = true;
+    return err_set(e, ERR_NOMEM, "the device is full");
+}
+
 bool fault_at_event(fault *f, int socket) {
-    if (f->kind == FAULT_NONE || f->kind == FAULT_LOST || f->at == 0 || atomic_fetch_add(&f->seen, 1) + 1 != f->at)
+    if (f->kind == FAULT_NONE || f->kind == FAULT_LOST || f->kind == FAULT_FULL || f->at == 0 ||
+        atomic_fetch_add(&f->seen, 1) + 1 != f->at)
         return false;
     happen(f, socket);
     return f->kind == FAULT_BROKEN || f->kind == FAULT_STRAY;

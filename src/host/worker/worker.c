@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/queue.h"
 #include "host/host.h"
 #include "host/inbox.h"
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -58,6 +60,8 @@ struct worker {
     fault         fault;
     int           walls; /* what sandbox_enter said */
     err           no_walls;
+    char          device[64]; /* that computes */
+    bool          may_leave;  /* nobody named it */
     pthread_t     caller, writer;
     bool          caller_runs, writer_runs;
     atomic_int    state;
@@ -353,14 +357,16 @@ static void say_failed(worker *w, const err *why) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* What the cache may take is found out once: what is opened is what was measured. */
-static int find_room(worker *w, engine_options *o, err *e) {
-    model_file *f;
-    int         rc = model_file_open(&f, w->open.runtime.path, e);
-    if (rc < 0) return rc;
-    o->cache_room = w->open.runtime.engine.cache_room = need_cache_room(f, o->device);
-    model_file_free(f);
-    return 0;
+/* What is opened is what was measured: where it computes, and what the cache may take, are found out once. */
+static void keep_place(worker *w, const need *n) {
+    engine_options *o = &w->open.runtime.engine;
+    w->may_leave = backend_is_auto(o->device) && strcmp(n->device, NEED_CPU) != 0;
+    if (n->left[0]) log_warn("worker", "%s; the model computes on the CPU", n->left);
+    snprintf(w->device, sizeof w->device, "%s", n->device);
+    o->device = w->device;
+    o->cache_room = n->cache_room;
+    /* Weights that were copied to a device are not worth moving in the machine's memory, too. */
+    if (strcmp(n->device, NEED_CPU) != 0) w->open.runtime.spare_bytes = 0;
 }
 
 /* The first look into the file. */
@@ -370,9 +376,10 @@ static int measure(worker *w, err *e) {
     int            rc = w->walls;
     if (rc < 0) *e = w->no_walls;
     if (rc == 0) rc = fault_at_load(&w->fault, e);
-    if (rc == 0) rc = find_room(w, &o, e);
     if (rc == 0) rc = need_of_settings(&n, w->open.runtime.path, &w->open.runtime.settings, &o, e);
+    if (rc == 0) rc = need_check_device(&n, w->open.runtime.path, &o, e);
     if (rc < 0) return rc;
+    keep_place(w, &n);
     if (w->open.runtime.spare_bytes / 2 > n.weights_bytes) { /* they will move, piece by piece */
         n.other_bytes += MOVING_BYTES;
         (void)device_memory_add(&n.bytes, NEED_CPU, MOVING_BYTES);
@@ -394,7 +401,8 @@ static int load(worker *w, err *e) {
     w->open.runtime.engine.batch_ctx = w;
     w->open.runtime.on_progress = say_loading;
     w->open.runtime.progress_ctx = w;
-    int rc = runtime_open(&w->runtime, &w->open.runtime, e);
+    int rc = fault_at_place(&w->fault, &w->may_leave, e);
+    if (rc == 0) rc = runtime_open(&w->runtime, &w->open.runtime, e);
     if (rc < 0) return rc;
     runtime_describe(w->runtime, &info);
     pthread_mutex_lock(&w->lock);
@@ -403,6 +411,18 @@ static int load(worker *w, err *e) {
     written(w);
     pthread_mutex_unlock(&w->lock);
     return rc;
+}
+
+/* A device that nobody named does not take the model after all: others use its memory. The CPU is measured, and the host
+ * decides anew. */
+static int load_elsewhere(worker *w, err *e) {
+    bool leaves = w->may_leave && (e->code == ERR_NOMEM || e->code == ERR_UNSUPPORTED || e->code == ERR_LOST);
+    if (!leaves) return e->code;
+    log_warn("worker", "%s; the model computes on the CPU", e->msg);
+    w->open.runtime.engine.device = NEED_CPU;
+    w->open.runtime.engine.cache_room = 0;
+    w->open.runtime.spare_bytes = machine_memory_available(NULL);
+    return measure(w, e);
 }
 
 static void *caller_main(void *ctx) {
@@ -414,7 +434,7 @@ static void *caller_main(void *ctx) {
     arena_init(&mem, 0);
     while (queue_pop(w->calls, &item)) {
         if (((const call *)item)->type == WIRE_LOAD) {
-            if (load(w, &e) < 0) say_failed(w, &e);
+            if (load(w, &e) < 0 && load_elsewhere(w, &e) < 0) say_failed(w, &e);
         } else if (answer_call(w, item, &mem, &e) < 0) {
             log_error("worker", "bad frame: %s", e.msg);
             _exit(3);
@@ -539,11 +559,14 @@ static int find_eyes(worker *w, err *e) {
 
 static bool has_gpu(const char *device) { return backend_has_driver(device) && access("/dev/nvidiactl", F_OK) == 0; }
 
-/* Opening the model says what is wrong with its device, if anything. */
+/* Opening the model says what is wrong with a device that somebody named. */
 static void prepare_device(void *ctx) {
-    const worker *w = ctx;
-    err           e = { 0 };
-    if (backend_prepare(w->open.runtime.engine.device, &e) < 0) log_warn("worker", "%s", e.msg);
+    worker      *w = ctx;
+    const char **device = &w->open.runtime.engine.device;
+    err          e = { 0 };
+    if (backend_prepare(*device, &e) == 0) return;
+    log_warn("worker", "%s%s", e.msg, backend_is_auto(*device) ? "; the model computes on the CPU" : "");
+    if (backend_is_auto(*device)) *device = NEED_CPU;
 }
 
 /* Before anything of the model is opened, while there is one thread. */

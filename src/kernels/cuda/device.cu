@@ -41,8 +41,11 @@ int cuda_device_count(err *e) {
     int         n = 0;
     cudaError_t rc = cudaGetDeviceCount(&n);
     if (rc == cudaSuccess && n > 0) return n;
+    int driver = 0; /* 0 where none is installed, which the runtime calls too old */
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
     cudaGetLastError(); /* a machine without a device is not an error of a later call */
-    err_set(e, ERR_NOTFOUND, "no CUDA device: %s", rc == cudaSuccess ? "none found" : cudaGetErrorString(rc));
+    err_set(e, ERR_NOTFOUND, "no CUDA device: %s",
+            !driver ? "no driver is installed" : rc == cudaSuccess ? "none found" : cudaGetErrorString(rc));
     return 0;
 }
 

@@ -54,10 +54,12 @@ static void put_details(jw *w, const host_model *m) {
     jw_close(w, '}');
 }
 
-static void put_model(jw *w, const host_model *m) {
+/* Of a model that runs on a GPU the size is its memory, which their clients take the share of size_vram of. */
+static void put_model(jw *w, const host_model *m, bool running) {
+    bool elsewhere = running && device_memory_beside(&m->need) > 0;
     ollama_put_name(w, "name", m->name);
     ollama_put_name(w, "model", m->name);
-    jw_put_int(w, "size", (int64_t)m->file_bytes);
+    jw_put_int(w, "size", (int64_t)(elsewhere ? m->need_bytes : m->file_bytes));
     put_digest(w, m);
     put_details(w, m);
 }
@@ -67,7 +69,7 @@ static void put_running(jw *w, const host_model *m) {
     /* Their clients read a moment far away as for ever. */
     ollama_put_time(w, "expires_at",
                     m->expires_ms == HOST_KEEP_FOREVER ? now + 10ll * 365 * 86400 : now + m->expires_ms / 1000);
-    jw_put_int(w, "size_vram", 0);
+    jw_put_int(w, "size_vram", (int64_t)device_memory_beside(&m->need));
     jw_put_int(w, "context_length", m->n_ctx);
 }
 
@@ -102,7 +104,7 @@ static void list_models(exchange *x, bool running) {
         if (running && list[i].state != HOST_LOADED) continue;
         complete(x, &list[i]);
         jw_open(&w, '{');
-        put_model(&w, &list[i]);
+        put_model(&w, &list[i], running);
         if (running)
             put_running(&w, &list[i]);
         else

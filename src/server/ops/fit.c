@@ -24,9 +24,13 @@ static void put_memory(jw *w, const need *n) {
     jw_put_int(w, "scratch", (int64_t)n->scratch_bytes);
     jw_put_int(w, "other", (int64_t)n->other_bytes);
     jw_put_int(w, "total", (int64_t)total);
+    if (n->device_limit) {
+        jw_put_int(w, "device", (int64_t)device_memory_on(&n->bytes, n->device));
+        jw_put_int(w, "device_limit", (int64_t)n->device_limit);
+    }
     if (available) {
         jw_put_int(w, "available", (int64_t)available);
-        jw_put_bool(w, "fits", total <= available);
+        jw_put_bool(w, "fits", need_fits(n, available));
     } else {
         jw_put_null(w, "available");
         jw_put_null(w, "fits");
@@ -43,6 +47,7 @@ static void reply_need(exchange *x, const char *name, const need *n) {
     jw_put_int(&w, "context", n->n_ctx);
     jw_put_int(&w, "context_trained", n->n_ctx_train);
     jw_put_int(&w, "sequences", n->n_sequences);
+    jw_put_cstr(&w, "device", n->device);
     put_memory(&w, n);
     jw_close(&w, '}');
     exchange_reply(x, 200, "application/json", &b);

@@ -41,6 +41,19 @@ void report_capabilities(jw *w, const host_model *m) {
     jw_close(w, ']');
 }
 
+/* {"cpu": bytes, "cuda:0": bytes} */
+static void put_devices(jw *w, const char *key, const device_memory *m) {
+    jw_key(w, key);
+    jw_open(w, '{');
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->on[i].bytes == HOST_NO_LIMIT)
+            jw_put_null(w, m->on[i].device);
+        else
+            jw_put_int(w, m->on[i].device, (int64_t)m->on[i].bytes);
+    }
+    jw_close(w, '}');
+}
+
 static void put_model(jw *w, const host_model *m) {
     static const char *const states[] = { [HOST_LOADED] = "loaded", [HOST_LOADING] = "loading" };
     jw_open(w, '{');
@@ -50,6 +63,8 @@ static void put_model(jw *w, const host_model *m) {
     jw_put_int(w, "active", m->active);
     if (m->state != HOST_UNLOADED) {
         jw_put_int(w, "memory_bytes", (int64_t)m->need_bytes);
+        put_devices(w, "device_bytes", &m->need);
+        if (m->need_bytes) jw_put_cstr(w, "device", device_memory_most(&m->need));
         jw_put_int(w, "pid", m->pid);
     }
     if (m->state == HOST_LOADING) {
@@ -104,6 +119,7 @@ void report_stats(server *s, const host_stats *h, str *out) {
     put_quantiles(&w, "request_seconds", &m->duration);
     put_quantiles(&w, "first_token_seconds", &m->first_token);
     put_quantiles(&w, "inter_token_seconds", &m->inter_token);
+    put_devices(&w, "budget_bytes", &h->budget);
     put_models(&w, s->options.host);
     jw_close(&w, '}');
 }

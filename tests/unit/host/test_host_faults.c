@@ -213,11 +213,37 @@ static void test_lost(void **state) {
     host_free(h);
 }
 
+/* A device that nobody named turns out to be full when the model is loaded: it says anew what it needs, gets a place for
+ * that and answers. */
+static void test_moved(void **state) {
+    host_options    o = usual();
+    runtime_request q;
+    test_result     r;
+    host_stats      st;
+    (void)state;
+    o.debug_fault = "demo=full:1";
+    host *h = open_host(&o);
+    add(h, "demo", TEST_DEMO);
+    test_greedy(&q, SUM);
+    for (int i = 0; i < 2; i++) {
+        ask(h, "demo", &q, &r);
+        assert_answer(&r, "12 plus 30 is 42.");
+    }
+    host_model m = look_up(h, "demo");
+    assert_true(m.state == HOST_LOADED && m.crashes == 0);
+    host_stat(h, &st); /* counted once */
+    assert_int_equal(st.need_bytes, m.need_bytes);
+    assert_int_equal(device_memory_on(&m.need, NEED_CPU), m.need_bytes);
+    assert_string_equal(device_memory_most(&m.need), NEED_CPU);
+    host_free(h);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failed_load),  cmocka_unit_test(test_crash_and_quarantine),
         cmocka_unit_test(test_other_faults), cmocka_unit_test(test_distrust),
         cmocka_unit_test(test_sandboxed),    cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_moved),
     };
     keep_environment();
     test_filter();

@@ -381,7 +381,20 @@ static void test_small_ones(void **state) {
                        .template_text = "t",
                        .template_origin = NULL },
                  ii;
-    need      n = { 1, 2, 3, 4, 5, 6, 7, 8, 9, { { { "cpu", 10 }, { "cuda:0", 13 } }, 2 }, 11, 12, 1, 0 }, nn;
+    need n = { 1,
+               2,
+               3,
+               4,
+               5,
+               6,
+               7,
+               8,
+               9,
+               { { { "cpu", 10 }, { "cuda:0", 13 } }, 2 },
+               .token_bytes = 11,
+               .token_products = 12,
+               .has_draft = 1 },
+         nn;
     wire_pong p = { .stamp = 77 }, pp;
     (void)state;
     assert_int_equal(wire_put_ping(&out, 9, LOG_OFF, NULL), 0);

@@ -270,7 +270,15 @@ static void test_device_memory(void **state) {
     assert_true(device_memory_add(&m, "cuda:0", UINT64_MAX) && device_memory_add(&m, "cuda:0", 1));
     assert_true(m.n == 2 && device_memory_on(&m, NEED_CPU) == 11 && device_memory_on(&m, "cuda:0") == UINT64_MAX);
     assert_true(device_memory_sum(&m) == UINT64_MAX);
-    assert_true(device_memory_set(&m, "cuda:0", 4) && device_memory_sum(&m) == 15);
+    assert_true(device_memory_beside(&m) == UINT64_MAX);
+    assert_true(device_memory_set(&m, "cuda:0", 4) && device_memory_sum(&m) == 15 && device_memory_beside(&m) == 4);
+    assert_string_equal(device_memory_most(&m), "cuda:0");
+    assert_true(device_memory_set(&m, "cuda:1", 5));
+    assert_string_equal(device_memory_most(&m), "cuda:1");
+    m.n = 2;
+    assert_true(device_memory_set(&m, "cuda:0", 0));
+    assert_string_equal(device_memory_most(&m), NEED_CPU);
+    assert_true(device_memory_set(&m, "cuda:0", 4));
     memset(name, 'x', sizeof name);
     name[64] = '\0';
     assert_false(device_memory_add(&m, name, 1));
@@ -285,6 +293,32 @@ static void test_device_memory(void **state) {
     }
     assert_false(device_memory_add(&m, "one-more", 1));
     assert_true(device_memory_add(&m, "d:9", 1) && m.n == NEED_MAX_DEVICES);
+}
+
+/* Where a device is named, or none is there, nothing is left; a device that is too small says what would fit. */
+static void test_device(void **state) {
+    engine_options o = { .device = NEED_CPU };
+    model_file    *f;
+    need           n, more;
+    err            e = { 0 };
+    (void)state;
+    assert_int_equal(model_file_open(&f, HEARTH_SOURCE_DIR "/models/demo/demo.gguf", &e), 0);
+    assert_int_equal(need_of_model(&n, f, &o, 0, &e), 0);
+    assert_string_equal(n.device, NEED_CPU);
+    assert_true(!n.left[0] && n.device_limit == 0 && n.cache_room > 0);
+    assert_false(need_may_leave(NEED_CPU, ERR_NOMEM));
+    assert_int_equal(need_check_device(&n, HEARTH_SOURCE_DIR "/models/demo/demo.gguf", &o, &e), 0);
+    uint64_t all = device_memory_on(&n.bytes, NEED_CPU);
+    assert_true(need_fits(&n, all) && need_fits(&n, 0) && !need_fits(&n, all - 1));
+    int context = need_fitting_context(&n, f, &o, 0, all - 1);
+    assert_true(context > 0 && context < n.n_ctx);
+    o.n_ctx = context;
+    assert_int_equal(need_of_model(&more, f, &o, 0, &e), 0);
+    assert_true(device_memory_on(&more.bytes, NEED_CPU) < all);
+    n.device_limit = all - 1; /* as though it had memory of its own */
+    assert_int_equal(need_check_device(&n, HEARTH_SOURCE_DIR "/models/demo/demo.gguf", &o, &e), ERR_NOMEM);
+    assert_non_null(strstr(e.msg, "GiB of the memory of cpu, where models may take"));
+    model_file_free(f);
 }
 
 /* A model fits where it fits on every device; only those that have something where it does not can help. */
@@ -329,7 +363,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_opened), cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_own_context),
         cmocka_unit_test(test_resident),       cmocka_unit_test(test_mistakes), cmocka_unit_test(test_available),
-        cmocka_unit_test(test_device_memory),  cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_device_memory),  cmocka_unit_test(test_device),   cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
