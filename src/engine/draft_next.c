@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-    READ_ROWS = 512,           /* of a prompt's end */
+    READ_ROWS = 256,           /* of a prompt's end */
     STEP_ROWS = 256,           /* of one step: rows of input take much memory */
     FEW_ROWS = DRAFT_MOST + 1, /* of a sequence: what is new since its last draft */
 };

@@ -17,7 +17,7 @@
  * Tokens, log-probabilities, rivals, text, finish reasons and which stop string it was are equal, bit for bit; no page,
  * slot or guide is lost. For every kind of state and for the demo model, whose guides are real grammars.
  *
- *     soak_speculate [requests per model] [seed]
+ *     soak_speculate [requests per model] [seed] [device]
  */
 #include "unit/support/engine_support.h"
 #include "unit/support/support.h"
@@ -36,8 +36,9 @@
 
 enum { LONGEST = 60, CHOICES = 2, CONTEXT = 160, TEXT = 1024, TOPS = 3 };
 
-static int      n_requests = 24;
-static uint64_t seed = 1;
+static int         n_requests = 24;
+static uint64_t    seed = 1;
+static const char *device = "cpu";
 
 /* Everything that is said of one choice. */
 typedef struct said {
@@ -264,7 +265,7 @@ static engine *open_engine(const model *m, engine_options o) {
     engine *g;
     err     e;
     o.n_ctx = CONTEXT;
-    o.device = "cpu";
+    o.device = device;
     o.k_type = o.v_type = NN_KV_F16;
     o.cpu = cpu_detect();
     o.page_tokens = 16;
@@ -493,5 +494,6 @@ int main(int argc, char **argv) {
     };
     if (argc > 1) n_requests = atoi(argv[1]);
     if (argc > 2) seed = strtoull(argv[2], NULL, 10);
+    if (argc > 3) device = argv[3];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

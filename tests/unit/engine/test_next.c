@@ -3,6 +3,8 @@
  * Heads for further tokens against their references (tests/golden/next): the states that the model gives them, what they
  * say and hand on at every position, and the drafts that the drafter makes with them, token by token. In a file of their own
  * and in the model's.
+ *
+ *     test_next [device]
  */
 #include "backend/backend.h"
 #include "base/file.h"
@@ -26,6 +28,8 @@ enum { MAX_IDS = 64, DRAFT = 4 };
 
 /* In standard deviations; that of the families' logits (test_models_golden). */
 static const double BOUND = 2e-3;
+
+static const char *device_id = "cpu";
 
 typedef struct golden {
     char    name[64], base[64];
@@ -131,7 +135,7 @@ static simple open_simple(const nn_model *m) {
     simple         s;
     err            e = { 0 };
     simple_options o = { .max_len = MAX_IDS, .max_tokens = MAX_IDS, .n_threads = 1, .cpu = cpu_detect() };
-    if (simple_open(&s, "cpu", m, &o, &e) < 0) fail_msg("%s", e.msg);
+    if (simple_open(&s, device_id, m, &o, &e) < 0) fail_msg("%s", e.msg);
     return s;
 }
 
@@ -220,7 +224,7 @@ static void check_drafter(const golden *g, const opened *o, const float *states)
                                 .n_threads = 1,
                                 .cpu = cpu_detect() };
     draft_seq         s = { .seat = 1, .tokens = g->prompt, .n_tokens = g->n, .n_prompt = g->n };
-    assert_int_equal(backend_find("cpu", &backend, &device, &e), 0);
+    assert_int_equal(backend_find(device_id, &backend, &device, &e), 0);
     if (draft_next_open(&d, &device, backend, o->next, &shape, &e) < 0) fail_msg("%s: %s", g->name, e.msg);
     d->begin(d, &s);
     d->see(d, &s, 0, g->n - 1, states);
@@ -375,11 +379,12 @@ static void test_refused(void **state) {
     golden_close(&g);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_in_the_models_file),
         cmocka_unit_test(test_refused),
     };
+    if (argc > 1) device_id = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

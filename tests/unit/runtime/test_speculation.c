@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Speculation through the runtime, on the demo model with its own draft: what people ask for (chats, thoughts, calls,
+ * Speculation through the runtime, on the demo model with its own draft and its head: what people ask for (chats, thoughts, calls,
  * schemas, patterns, stop texts, seeds) is answered with the same tokens and log-probabilities whoever drafts; usage says
  * what was drafted; a prediction is used; a draft model that does not fit is refused by name.
  */
@@ -76,11 +76,11 @@ static void assert_same(const test_result *a, const test_result *b, const char *
 }
 
 static void test_same_answers(void **state) {
-    static const char *const who[] = { "lookup", "draft", "auto" };
+    static const char *const who[] = { "lookup", "draft", "auto", "mtp", "auto" };
     runtime                 *plain = open_demo("off", NULL);
     (void)state;
     for (size_t w = 0; w < sizeof who / sizeof *who; w++) {
-        runtime *m = open_demo(who[w], DRAFT);
+        runtime *m = open_demo(who[w], w < 3 ? DRAFT : NULL); /* the head lies beside the model */
         int      drafted = 0;
         for (int i = 0; i < ASKS; i++) {
             runtime_request q;
@@ -138,6 +138,28 @@ static void test_prediction(void **state) {
     runtime_free(m);
 }
 
+/* What a request says about its drafts. */
+static void test_limits(void **state) {
+    runtime *m = open_demo("mtp", NULL);
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        runtime_request q;
+        test_result     got;
+        make_ask(&q, 1);
+        if (i == 1) q.draft_min = 32;
+        if (i == 2) q.draft_p_min = 1;
+        if (i == 3) q.draft_max = 1;
+        test_ask(m, &q, &got);
+        assert_false(got.failed);
+#ifndef __SANITIZE_THREAD__
+        if (i == 0 || i == 3) assert_true(got.a[0].usage.accepted_tokens > 0);
+#endif
+        if (i == 1 || i == 2) assert_int_equal(got.a[0].usage.drafted_tokens, 0);
+        test_result_deinit(&got);
+    }
+    runtime_free(m);
+}
+
 static void refused(const char *who, const char *draft, const char *sentence) {
     runtime_options o = { .path = TEST_DEMO, .engine = { .n_threads = 1, .n_ctx = 512 } };
     runtime        *r;
@@ -152,6 +174,12 @@ static void test_refused(void **state) {
     (void)state;
     refused("sometimes", NULL, "speculate: 'sometimes' is not off, auto, lookup, draft, mtp or eagle");
     refused("draft", NULL, "speculate: draft needs a draft model");
+    refused("eagle", NULL, "speculate: eagle needs a head");
+    refused("mtp", DRAFT, "this is not a file with a head of that kind alone");
+    refused("mtp", HEARTH_SOURCE_DIR "/tests/golden/next/llama", "the head is for hidden states of 64");
+    refused("draft", HEARTH_SOURCE_DIR "/tests/golden/next/eagle3", "this is a head of EAGLE-3");
+    refused("eagle", HEARTH_SOURCE_DIR "/tests/golden/next/eagle3",
+            "it is for inner states of 64, the model's have 512");
     refused("auto", HEARTH_SOURCE_DIR "/no/such.gguf", "draft model");
     refused("auto", OTHER, "draft model");
 }
@@ -160,6 +188,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_answers),
         cmocka_unit_test(test_prediction),
+        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
