@@ -37,8 +37,12 @@ static bool is_companion(const model_file *m, const model_tensor *t) {
     };
     static const char *const of_float8[] = { ".weight_scale_inv", ".weight_scale", ".input_scale",
                                              ".activation_scale" };
-    char                     stem[320];
-    model_quant              q;
+    static const char *const of_nvfp4[] = {
+        ".scale",       ".weight_scale",      ".weight_scale_2", ".weight_packed", ".weight_global_scale",
+        ".input_scale", ".input_global_scale"
+    };
+    char        stem[320];
+    model_quant q;
     for (size_t i = 0; i < sizeof of_words / sizeof *of_words; i++)
         if (ends(t->name, of_words[i], stem, sizeof stem) && model_file_quant(m, stem, &q)) return true;
     for (size_t i = 0; i < sizeof of_float8 / sizeof *of_float8; i++)
@@ -47,13 +51,19 @@ static bool is_companion(const model_file *m, const model_tensor *t) {
         if (ends(t->name, of_packed[i], stem, sizeof stem) && find(m, stem, ".weight") &&
             (find(m, stem, ".qweight") || find(m, stem, ".weight_packed") || model_file_quant(m, stem, &q)))
             return true;
+    if (ends(t->name, ".nf4_scales", stem, sizeof stem)) return true;
+    for (size_t i = 0; i < sizeof of_nvfp4 / sizeof *of_nvfp4; i++) {
+        const model_tensor *w = ends(t->name, of_nvfp4[i], stem, sizeof stem) ? find(m, stem, ".weight") : NULL;
+        if (w && (w->type == TENSOR_NVFP4 || find(m, stem, ".weight_scale_2"))) return true;
+    }
     return strstr(t->name, ".weight.") != NULL && (strstr(t->name, "absmax") || strstr(t->name, "quant_"));
 }
 
 static bool is_packed(const model_file *m, const model_tensor *t) {
     char        stem[320];
     model_quant q;
-    return ends(t->name, ".weight", stem, sizeof stem) && (is_float8(t) || model_file_quant(m, stem, &q));
+    return ends(t->name, ".weight", stem, sizeof stem) &&
+           (is_float8(t) || t->type == TENSOR_NF4 || t->type == TENSOR_NVFP4 || model_file_quant(m, stem, &q));
 }
 
 /* What packed matrices become: the type of their scales, or what the other weights are. */

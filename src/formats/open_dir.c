@@ -318,5 +318,6 @@ int model_open_dir(model_file *m, const char *dir, const char *only_weights, err
         m->format = MODEL_MLX;
         return check_mlx(m, e);
     }
-    return packed_expand(m, e);
+    rc = packed_expand(m, e);
+    return rc == 0 ? packed_floats_expand(m, e) : rc;
 }

@@ -282,6 +282,7 @@ int packed_expand(model_file *m, err *e) {
         packed              p = { .m = m, .bits = bits_of(m), .words = t };
         size_t              len = strlen(t->name);
         if (len <= tail || strcmp(t->name + len - tail, ending) != 0) continue;
+        if (method == MODEL_HF_COMPRESSED && t->type == TENSOR_U8) continue; /* floats: packed_floats.c */
         memcpy(p.name, t->name, len - tail);
         int rc = check(&p, e);
         if (rc == 0 && p.order) {

@@ -116,6 +116,20 @@ static bool describe_fp8(nn_binder *b, const bind_found *f, tensor_mat *m) {
     return true;
 }
 
+/* bitsandbytes: formats/packed_floats.c has put the scales of the blocks beside the codes. */
+static bool describe_nf4(nn_binder *b, const bind_found *f, tensor_mat *m) {
+    const model_tensor *t = f->tensor, *s = bind_companion(b, f, ".nf4_scales");
+    if (!s || s->type != TENSOR_F32 || s->dims[0] < 1 || s->dims[1] != m->rows || m->cols % s->dims[0])
+        return shape_fail(b, t->name, t, "NF4 without the scales of its blocks");
+    m->scales = s->data;
+    m->scale_type = TENSOR_F32;
+    m->group = (int)(m->cols / s->dims[0]);
+    m->group_rows = 1;
+    m->scale_row_bytes = (size_t)s->dims[0] * sizeof(float);
+    m->scale_expert_bytes = m->scale_row_bytes * (size_t)m->rows;
+    return true;
+}
+
 /* GGUF: "X.scale" beside "X.weight" multiplies the whole matrix, or each expert's. Only NVFP4 weights come so: their
  * block scales are E4M3 and need a factor to reach the range. "X.input_scale" beside it would be for quantizing the
  * activations to NVFP4, which nothing here does; it is not part of the weight. */
@@ -174,10 +188,12 @@ bool bind_describe(nn_binder *b, const bind_found *f, unsigned flags, tensor_mat
         ok = describe_mlx(b, f, &q, m);
     else if (t->type == TENSOR_F8_E4M3 || t->type == TENSOR_F8_E5M2)
         ok = tensor_row_bytes((int)t->type, m->cols, &m->row_bytes) && describe_fp8(b, f, m);
+    else if (t->type == TENSOR_NF4)
+        ok = tensor_row_bytes((int)t->type, m->cols, &m->row_bytes) && describe_nf4(b, f, m);
     else
         ok = (tensor_can_dequant((int)t->type) && tensor_row_bytes((int)t->type, m->cols, &m->row_bytes)) ||
              shape_fail(b, t->name, t, "this type cannot be a weight");
-    if (ok && b->gguf && !(flags & NN_OWN_SCALE)) ok = describe_whole_scale(b, f, m);
+    if (ok && (b->gguf || t->type == TENSOR_NVFP4) && !(flags & NN_OWN_SCALE)) ok = describe_whole_scale(b, f, m);
     if (!ok) return b->failed ? false : shape_fail(b, t->name, t, "the row is not a whole number of blocks");
     if (!num_mul_size(m->row_bytes, (size_t)m->rows, &m->expert_bytes)) return shape_fail(b, t->name, t, "too large");
     if (!tensor_mat_valid(m)) return shape_fail(b, t->name, t, "this type and shape cannot be a weight");
