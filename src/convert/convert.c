@@ -43,12 +43,21 @@ static int set_value_length(gguf_writer *w, const nn_model *m, err *e) {
     return gguf_writer_set_int(w, key, META_U32, size, e);
 }
 
+/* Readers want a length also of models that have no limit; this is what published files of such models say. */
+static int set_context(gguf_writer *w, const nn_model *m, err *e) {
+    char key[128];
+    if (noted_int(m, "context_length", 0) > 0) return 0;
+    snprintf(key, sizeof key, "%s.context_length", m->arch->names[0]);
+    return gguf_writer_set_int(w, key, META_U32, m->arch->lacks & NN_LACKS_HEADS ? 1 << 20 : 2048, e);
+}
+
 static int set_keys(gguf_writer *w, const nn_model *m, const convert_options *o, double weights, int file_type,
                     err *e) {
     char name[256], size[32];
     size_label(weights, size, sizeof size);
     int rc = export_keys(w, m, false, e);
     if (rc == 0) rc = set_value_length(w, m, e);
+    if (rc == 0) rc = set_context(w, m, e);
     if (rc == 0) rc = gguf_writer_set_string(w, "general.type", "model", e);
     if (rc == 0)
         rc = gguf_writer_set_string(w, "general.name",

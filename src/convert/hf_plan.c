@@ -185,7 +185,7 @@ static int add_vec(builder *b, const nn_bound_vec *x, err *e) {
             t->values = arena_calloc(b->mem, (size_t)t->n, sizeof *t->values);
             t->flags = x->flags & (NN_PLUS_ONE | NN_NEG_EXP);
             if (!t->values) return err_set_nomem(e);
-            if (x->fold && !star) {
+            if (x->fold > 1 && !star) {
                 t->n_dims = 2;
                 t->dims[0] = x->fold;
                 t->dims[1] = t->n / x->fold;

@@ -113,6 +113,7 @@ static void setup(nn_config *c, void *p) {
     nn_config_derived_layers(c, "attention.head_count_kv", heads);
     nn_config_derived_int(c, "attention.key_length", h->head_dim_full);
     nn_config_derived_int(c, "attention.key_length_swa", h->d.head_dim);
+    nn_config_derived_int(c, "attention.value_length_swa", h->d.head_dim);
     h->rope = nn_rope_read(c, &h->d,
                            (nn_rope_want){ .dim = h->head_dim_full, .base = 1000000, .layer_type = "full_attention" });
     h->rope_sliding = nn_rope_read(c, &h->d,

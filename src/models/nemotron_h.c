@@ -76,6 +76,7 @@ static void read_layers(nn_config *c, hparams *h) {
     }
     nn_config_derived_layers(c, "attention.head_count_kv", kv);
     nn_config_derived_layers(c, "feed_forward_length", ff);
+    nn_config_derived(c, "attention.layer_norm_epsilon", (double)h->d.eps); /* readers look for either name */
     h->kinds = out;
     h->n_ff = ff;
 }

@@ -152,8 +152,9 @@ void nn_bind_mamba2(nn_binder *b, nn_mamba2 *w, const char *hf, const nn_mamba2_
         w->taps[i] = (nn_vec){ w->conv->name, count[i] * d->taps, w->conv->data + from[i] * d->taps };
         if (w->conv_bias) w->bias[i] = (nn_vec){ w->conv_bias->name, count[i], w->conv_bias->data + from[i] };
     }
-    nn_bind_vec(b, &w->a, "ssm_a", join(s, hf, "A_log"), d->n_head, NN_NEG_EXP);
-    nn_bind_vec(b, &w->d, "ssm_d", join(s, hf, "D"), d->n_head, 0);
+    /* GGUF has a column of them: rows of one. */
+    nn_bind_grid(b, &w->a, "ssm_a", join(s, hf, "A_log"), d->n_head, 1, NN_NEG_EXP);
+    nn_bind_grid(b, &w->d, "ssm_d", join(s, hf, "D"), d->n_head, 1, 0);
     nn_bind_vec(b, &w->dt_bias, "ssm_dt.bias", join(s, hf, "dt_bias"), d->n_head, 0);
     if (!(norm & NN_OPTIONAL) || nn_bind_exists(b, "ssm_norm", join(s, hf, "norm")))
         nn_bind_table(b, &w->norm, "ssm_norm", join(s, hf, "norm"), d->n_group, inner / d->n_group);

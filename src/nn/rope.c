@@ -114,7 +114,10 @@ static double original_context(nn_config *c, const nn_dims *d, const nn_rope_wan
     char  all[600];
     if (is_replaced(c, w) && c->rope_original_context > 0) return c->rope_original_context;
     snprintf(all, sizeof all, "%s%soriginal_max_position_embeddings", p.text, *p.text ? "|" : "");
-    return nn_config_real(c, "rope.scaling.original_context_length", all, d->context);
+    double length = nn_config_real(c, "rope.scaling.original_context_length", all, 0);
+    if (!(length > 0)) return d->context;
+    nn_config_note_int(c, "rope.scaling.original_context_length", (int64_t)length); /* readers want a whole number */
+    return length;
 }
 
 static double mscale_of(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0; }

@@ -210,6 +210,18 @@ typedef struct TENSOR_PACKED block_tq2_0 {
     uint16_t d;
 } block_tq2_0;
 
+/* w = d where bit i % 8 of qs[i / 8] is set, else -d. */
+typedef struct TENSOR_PACKED block_q1_0 {
+    uint16_t d;
+    uint8_t  qs[16];
+} block_q1_0;
+
+/* w = d * (q - 1), q the bits 2 (i % 4), 2 (i % 4) + 1 of qs[i / 4]. */
+typedef struct TENSOR_PACKED block_q2_0 {
+    uint16_t d;
+    uint8_t  qs[16];
+} block_q2_0;
+
 /* w = 2^(e - 127) * e2m1; nibbles j | j+16 */
 typedef struct TENSOR_PACKED block_mxfp4 {
     uint8_t e;
@@ -247,6 +259,8 @@ static_assert(sizeof(block_tq1_0) == 54, "tq1_0");
 static_assert(sizeof(block_tq2_0) == 66, "tq2_0");
 static_assert(sizeof(block_mxfp4) == 17, "mxfp4");
 static_assert(sizeof(block_nvfp4) == 36, "nvfp4");
+static_assert(sizeof(block_q1_0) == 18, "q1_0");
+static_assert(sizeof(block_q2_0) == 18, "q2_0");
 
 /* The six-bit scale and minimum of sub-block j (0..7) of q4_k and q5_k. */
 static inline void block_k4_scale_min(const uint8_t s[12], int j, int *scale, int *min) {

@@ -17,7 +17,7 @@ static dequant_block_fn *const decoders[TENSOR_TYPE_COUNT] = {
     [TENSOR_IQ2_XS] = dequant_iq2_xs, [TENSOR_IQ2_S] = dequant_iq2_s,   [TENSOR_IQ3_XXS] = dequant_iq3_xxs,
     [TENSOR_IQ3_S] = dequant_iq3_s,   [TENSOR_IQ4_NL] = dequant_iq4_nl, [TENSOR_IQ4_XS] = dequant_iq4_xs,
     [TENSOR_TQ1_0] = dequant_tq1_0,   [TENSOR_TQ2_0] = dequant_tq2_0,   [TENSOR_MXFP4] = dequant_mxfp4,
-    [TENSOR_NVFP4] = dequant_nvfp4,
+    [TENSOR_NVFP4] = dequant_nvfp4,   [TENSOR_Q1_0] = dequant_q1_0,     [TENSOR_Q2_0] = dequant_q2_0,
 };
 
 const quant_table *quant_table_get(void) {

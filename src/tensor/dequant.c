@@ -150,6 +150,18 @@ void dequant_tq2_0(const void *block, float *dst) {
         dst[i] = (float)((b->qs[32 * (i / 128) + i % 32] >> (2 * (i % 128 / 32)) & 3) - 1) * d;
 }
 
+void dequant_q1_0(const void *block, float *dst) {
+    const block_q1_0 *b = block;
+    float             d = tensor_f16_to_f32(b->d);
+    for (int i = 0; i < 128; i++) dst[i] = b->qs[i / 8] >> (i % 8) & 1 ? d : -d;
+}
+
+void dequant_q2_0(const void *block, float *dst) {
+    const block_q2_0 *b = block;
+    float             d = tensor_f16_to_f32(b->d);
+    for (int i = 0; i < 64; i++) dst[i] = (float)((b->qs[i / 4] >> (2 * (i % 4)) & 3) - 1) * d;
+}
+
 void dequant_mxfp4(const void *block, float *dst) {
     const block_mxfp4 *b = block;
     float              d = block_mxfp4_scale(b->e);

@@ -47,6 +47,8 @@ static const tensor_type_info infos[TENSOR_TYPE_COUNT] = {
     BLOCK(TQ2_0, 256, 66),
     BLOCK(MXFP4, 32, 17),
     BLOCK(NVFP4, 64, 36),
+    BLOCK(Q1_0, 128, 18),
+    BLOCK(Q2_0, 64, 18),
     PLAIN(F8_E4M3, 1),
     PLAIN(F8_E5M2, 1),
     PLAIN(F8_E8M0, 1),

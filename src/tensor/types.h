@@ -47,6 +47,8 @@ typedef enum tensor_type {
     TENSOR_TQ2_0 = 35,
     TENSOR_MXFP4 = 39,
     TENSOR_NVFP4 = 40,
+    TENSOR_Q1_0 = 41,
+    TENSOR_Q2_0 = 42,
     TENSOR_GGML_END = 64,
 
     TENSOR_U8 = 64, /* plain element types of safetensors */

@@ -12,7 +12,7 @@
  * Path of each type (matmul_form gives the row of this table):
  *
  *   int8, scale per 32, zero   Q4_0 8, Q5_0 16, Q8_0 Q8_K IQ4_NL IQ4_XS 128, MXFP4 12, IQ2_XXS IQ3_XXS IQ3_S IQ1_S 64,
- *                              TQ1_0 TQ2_0 1
+ *                              TQ1_0 TQ2_0 Q1_0 Q2_0 1
  *   int8, scale per 32, min    Q4_1 Q5_1 Q4_K Q5_K, MLX affine 2 3 4 5 6 8
  *   int8, scale per 16, zero   Q6_K 32, Q3_K 4, IQ2_XS IQ2_S IQ1_M 64, NVFP4 12
  *   int8, scale per 16, min    Q2_K

@@ -154,6 +154,20 @@ static void tq2_0(const uint8_t *block, uint8_t *u, float *scale, float *min) {
     for (int j = 0; j < 8; j++) scale[j] = tensor_f16_to_f32(b->d);
 }
 
+static void q1_0(const uint8_t *block, uint8_t *u, float *scale, float *min) {
+    const block_q1_0 *b = (const block_q1_0 *)block;
+    (void)min;
+    for (int i = 0; i < 128; i++) u[i] = (uint8_t)((b->qs[i / 8] >> (i % 8) & 1) * 2);
+    for (int j = 0; j < 4; j++) scale[j] = tensor_f16_to_f32(b->d);
+}
+
+static void q2_0(const uint8_t *block, uint8_t *u, float *scale, float *min) {
+    const block_q2_0 *b = (const block_q2_0 *)block;
+    (void)min;
+    for (int i = 0; i < 64; i++) u[i] = b->qs[i / 4] >> (2 * (i % 4)) & 3;
+    for (int j = 0; j < 2; j++) scale[j] = tensor_f16_to_f32(b->d);
+}
+
 static void mxfp4(const uint8_t *block, uint8_t *u, float *scale, float *min) {
     const block_mxfp4 *b = (const block_mxfp4 *)block;
     (void)min;
@@ -187,6 +201,8 @@ static matmul_unblock_fn *matmul_unblock(int type) {
     case TENSOR_Q6_K: return q6_k;
     case TENSOR_TQ1_0: return tq1_0;
     case TENSOR_TQ2_0: return tq2_0;
+    case TENSOR_Q1_0: return q1_0;
+    case TENSOR_Q2_0: return q2_0;
     case TENSOR_MXFP4: return mxfp4;
     case TENSOR_NVFP4: return nvfp4;
     default: return matmul_unblock_iq(type);
