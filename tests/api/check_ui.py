@@ -132,7 +132,9 @@ def fit(server):
         status, answer = server.get("/v1/fit" + query)
         assert status == 400 and answer["error"]["param"] == param, (query, answer)
     assert server.get("/v1/fit?model=nothing")[0] == 404
-    names = [m["name"] for m in server.get("/v1/catalogue")[1]["data"]]
+    known = server.get("/v1/catalogue")[1]
+    names = [m["name"] for m in known["data"]]
+    assert known["disk_free"] > 0
     assert len(names) > 20 and len(names) == len(set(names))
 
 

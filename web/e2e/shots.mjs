@@ -24,6 +24,7 @@ for (const theme of ["light", "dark"]) {
     await answered(page);
     for (const p of pages) {
       if (p !== "chat") await page.evaluate((to) => (location.hash = `#/${to}`), p);
+      if (p === "logs") await page.locator(".log-line").first().waitFor();
       await page.waitForTimeout(p === "metrics" ? 3500 : 900);
       await page.screenshot({ path: join(out, `${p}-${theme}-${name}.png`) });
     }

@@ -1,10 +1,12 @@
 import { render } from "preact";
 import { Shell } from "./app/shell";
 import { loadChats } from "./chat/store";
+import { keepHistory } from "./lib/history";
 import { connect } from "./lib/server";
 
 const place = document.getElementById("app")!;
 place.replaceChildren(); // the frame that was painted before this script came
 render(<Shell />, place);
 loadChats();
+keepHistory();
 connect();

@@ -92,7 +92,10 @@ void ops_catalogue(exchange *x) {
         if (i) str_push(&b, ',');
         known_write_json(&known_models[i], known_is_here(r, &known_models[i]), memory, &b);
     }
-    str_puts(&b, "]}");
+    str_puts(&b, "]");
+    if (x->server->options.library)
+        str_printf(&b, ",\"disk_free\":%llu", (unsigned long long)library_free_bytes(x->server->options.library));
+    str_puts(&b, "}");
     registry_close(r);
     exchange_reply(x, 200, "application/json", &b);
 }

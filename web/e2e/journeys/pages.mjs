@@ -106,6 +106,15 @@ export const pageJourneys = {
     await page.keyboard.press("g");
     await page.keyboard.press("m");
     await page.getByRole("heading", { name: "Models", exact: true }).waitFor();
+    await page.keyboard.press("p");
+    await eventually(() => page.evaluate(() => document.activeElement?.getAttribute("aria-label") === "Name of a model"), "the field");
+    await page.evaluate(() => document.activeElement.blur());
+    const before = await page.locator("tr.chosen .load").textContent();
+    await page.keyboard.press("l");
+    await eventually(async () => (await page.locator("tr.chosen .load:enabled").textContent()) !== before, "loaded or unloaded");
+    await page.keyboard.press("g");
+    await page.keyboard.press("g");
+    await page.getByRole("heading", { name: "Metrics" }).waitFor();
     await page.keyboard.press("?");
     await page.getByRole("dialog", { name: "Keys" }).waitFor();
     await page.keyboard.press("Escape");
@@ -120,7 +129,7 @@ export const pageJourneys = {
     await page.getByLabel("Text").fill("unknown 404");
     await eventually(async () => (await page.locator(".log-line").count()) >= 1 && (await page.getByText("/v1/models").count()) === 0, "filtered");
     await page.getByLabel("Level").selectOption("error");
-    await page.getByText("No line fits.").waitFor();
+    await page.getByText("No line has this level").waitFor();
     await page.getByRole("button", { name: "Pause" }).click();
     await page.getByRole("button", { name: "Resume" }).waitFor();
   },

@@ -22,7 +22,8 @@ const LETTERS: Record<string, Page> = {
 const typing = (e: KeyboardEvent) =>
   e.target instanceof HTMLElement && (e.target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName));
 
-let pending = 0;
+/** When "g" was pressed: a letter right behind it is the name of a page. */
+let pending = Number.NEGATIVE_INFINITY;
 
 function withMod(e: KeyboardEvent): boolean {
   const key = e.key.toLowerCase();
@@ -36,11 +37,11 @@ function withMod(e: KeyboardEvent): boolean {
 function plain(e: KeyboardEvent): boolean {
   if (e.key === "?") helpOpen.value = true;
   else if (e.key === "/") document.querySelector<HTMLInputElement>("[data-search]")?.focus();
-  else if (e.key === "g") pending = performance.now();
   else if (performance.now() - pending < 1200 && LETTERS[e.key]) {
-    pending = 0;
+    pending = Number.NEGATIVE_INFINITY;
     go(LETTERS[e.key]!);
-  } else return false;
+  } else if (e.key === "g") pending = performance.now();
+  else return false;
   return true;
 }
 
@@ -78,6 +79,7 @@ const ROWS: [string, string][] = [
   ["Esc", "Stop the answer"],
   ["End", "To the newest message"],
   [`${MOD} Enter`, "Run, in the playground"],
+  ["l, p", "In the models: load or unload the chosen one; pull"],
   ["?", "These keys"],
 ];
 

@@ -136,7 +136,7 @@ function ThinkingForm({ s, change }: { s: ChatSettings; change: Change }) {
           value={s.thinking ?? ""}
           onChange={(e) => change({ thinking: (e.currentTarget.value || undefined) as ChatSettings["thinking"] })}
         >
-          <option value="">as the model does</option>
+          <option value="">default</option>
           <option value="on">yes</option>
           <option value="off">no</option>
         </select>

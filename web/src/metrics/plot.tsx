@@ -52,10 +52,14 @@ export function Plot({ title, times, values, say }: Props) {
   }, []);
   useEffect(() => plot.current?.setData([times, values]), [times, values]);
   const now = values.at(-1) ?? 0;
+  const peak = Math.max(now, ...values);
   return (
     <figure class="plot" aria-label={`${title}: ${say(now)}`}>
       <figcaption>
-        <span class="dim">{title}</span> <span>{say(now)}</span>
+        <span class="dim clip">{title}</span>
+        <span class="figure">
+          {say(now)} {peak > 0 && <span class="dim">peak {say(peak)}</span>}
+        </span>
       </figcaption>
       <div ref={at} />
     </figure>

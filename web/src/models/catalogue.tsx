@@ -19,11 +19,15 @@ interface Known {
 
 export function Catalogue() {
   const [list, setList] = useState<Known[]>([]);
+  const [free, setFree] = useState(0);
   const [words, setWords] = useState("");
   const [fitting, setFitting] = useState(true);
   useEffect(() => {
-    get<{ data: Known[] }>("v1/catalogue")
-      .then((c) => setList(c.data))
+    get<{ data: Known[]; disk_free?: number }>("v1/catalogue")
+      .then((c) => {
+        setList(c.data);
+        setFree(c.disk_free ?? 0);
+      })
       .catch(() => {});
   }, []);
   const found = list.filter(
@@ -42,6 +46,7 @@ export function Catalogue() {
     <section aria-label="Catalogue">
       <div class="row wrap section-head">
         <h2>Well-known models</h2>
+        {free > 0 && <span class="dim">{bytes(free)} of disk free</span>}
         <input
           class="narrow"
           aria-label="Filter the catalogue"

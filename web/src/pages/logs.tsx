@@ -36,7 +36,7 @@ export function LogsPage() {
   return (
     <div class="page tall">
       <h1 class="page-title">Logs</h1>
-      <div class="row wrap" role="group" aria-label="Filter">
+      <div class="row wrap log-filter" role="group" aria-label="Filter">
         <select aria-label="Level" value={level} onChange={(e) => setLevel(e.currentTarget.value)}>
           {LEVELS.map((l) => (
             <option key={l} value={l}>
@@ -65,7 +65,7 @@ export function LogsPage() {
           Save
         </button>
       </div>
-      <Lines list={list} />
+      <Lines list={list} any={all.length > 0} />
       <p class="dim small" role="status">
         {list.length} of {all.length} lines{link.value === "offline" ? "; the server does not answer" : ""}
       </p>
@@ -73,7 +73,7 @@ export function LogsPage() {
   );
 }
 
-function Lines({ list }: { list: LogLine[] }) {
+function Lines({ list, any }: { list: LogLine[]; any: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const follow = useRef(true);
@@ -109,7 +109,7 @@ function Lines({ list }: { list: LogLine[] }) {
           ))}
         </div>
       </div>
-      {!list.length && <p class="empty">No line fits.</p>}
+      {!list.length && <p class="empty">{any ? "No line has this level, module and text." : "No lines yet."}</p>}
     </div>
   );
 }

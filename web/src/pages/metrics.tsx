@@ -1,59 +1,16 @@
 /** Live figures: five minutes of differences, and the requests under way. */
-import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { post } from "../lib/api";
 import { bytes, count, percent, rate, seconds } from "../lib/format";
-import { eachSecond, requests, type Stats, stats, topics } from "../lib/server";
+import { type Point, points } from "../lib/history";
+import { requests, stats, topics } from "../lib/server";
 import { Plot } from "../metrics/plot";
 import { complain } from "../ui/toasts";
 
-const KEPT = 300;
-
-interface Point {
-  at: number;
-  generated: number;
-  prompt: number;
-  batch: number;
-  running: number;
-  waiting: number;
-  pages: number;
-  memory: number;
-  connections: number;
-  preemptions: number;
-}
-
-const points = signal<Point[]>([]);
-let last: { s: Stats; at: number } | null = null;
-
-eachSecond((s) => {
-  const at = Date.now() / 1000;
-  if (last && s.uptime_seconds < last.s.uptime_seconds) last = null;
-  if (last && at > last.at) {
-    const per = (now: number, then: number) => Math.max(0, (now - then) / (at - last!.at));
-    const steps = s.steps - last.s.steps;
-    points.value = [
-      ...points.value.slice(1 - KEPT),
-      {
-        at,
-        generated: per(s.tokens_generated, last.s.tokens_generated),
-        prompt: per(s.prompt_tokens - s.prompt_tokens_cached, last.s.prompt_tokens - last.s.prompt_tokens_cached),
-        batch: steps > 0 ? (s.tokens_evaluated - last.s.tokens_evaluated) / steps : 0,
-        running: s.running,
-        waiting: s.waiting,
-        pages: s.kv_pages_total ? 1 - s.kv_pages_unused / s.kv_pages_total : 0,
-        memory: s.resident_bytes + s.models.reduce((sum, m) => sum + (m.memory_bytes ?? 0), 0),
-        connections: s.connections,
-        preemptions: per(s.preemptions, last.s.preemptions),
-      },
-    ];
-  }
-  last = { s, at };
-});
-
 type Row = [string, keyof Point, (v: number) => string];
 const PLOTS: Row[] = [
-  ["Tokens written per second", "generated", rate],
-  ["Prompt tokens read per second", "prompt", rate],
+  ["Written, tokens/s", "generated", rate],
+  ["Read, tokens/s", "prompt", rate],
   ["Tokens per step", "batch", rate],
   ["Running", "running", String],
   ["Waiting", "waiting", String],
@@ -124,6 +81,7 @@ function Requests() {
               <th>Model</th>
               <th>State</th>
               <th>Prompt</th>
+              <th>Written</th>
               <th>Age</th>
               <th>
                 <span class="offscreen">Cancel</span>
@@ -137,6 +95,7 @@ function Requests() {
                 <td>{r.model ?? ""}</td>
                 <td>{r.state}</td>
                 <td>{r.prompt_tokens || ""}</td>
+                <td>{r.generated_tokens || ""}</td>
                 <td>{seconds(r.age_seconds)}</td>
                 <td class="end">
                   <button type="button" onClick={() => post(`v1/requests/${r.id}/cancel`, {}).catch(complain)}>

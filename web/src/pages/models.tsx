@@ -22,6 +22,18 @@ export function ModelsPage() {
       .catch(() => {});
   }, [key]);
   const chosen = open || models.value[0]?.name || "";
+  useEffect(() => {
+    const onKey = (e: KeyboardEvent) => {
+      const typing = e.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName);
+      if (e.defaultPrevented || e.isComposing || typing || e.metaKey || e.ctrlKey || e.altKey) return;
+      if (e.key === "l") document.querySelector<HTMLButtonElement>("tr.chosen .load")?.click();
+      else if (e.key === "p") document.querySelector<HTMLInputElement>("[data-search]")?.focus();
+      else return;
+      e.preventDefault();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
   return (
     <div class="page split">
       <section class="page-main">
@@ -161,7 +173,7 @@ function Row({ model: m, info, chosen, onOpen }: RowProps) {
       <td class="dim wide-only">
         {info?.meta ? `${info.meta.family} ${params(info.meta.n_params)} ${info.meta.quantization}` : ""}
       </td>
-      <td>{bytes(m.file_bytes || info?.meta?.size)}</td>
+      <td class="nowrap">{bytes(m.file_bytes || info?.meta?.size)}</td>
       <td>
         {m.quarantined ? <span class="bad">set aside after crashes</span> : m.state}
         {m.state === "loading" && m.load_fraction !== undefined && ` ${percent(m.load_fraction)}`}
@@ -176,6 +188,7 @@ function Row({ model: m, info, chosen, onOpen }: RowProps) {
       <td class="end">
         <button
           type="button"
+          class="load"
           disabled={busy || m.state === "loading"}
           onClick={act}
           aria-label={`${m.state === "loaded" ? "Unload" : "Load"} ${m.name}`}

@@ -123,7 +123,7 @@ function Row({ setting: s, editing, onEdit, onDone }: RowProps) {
         </td>
         <td class="wide-only">{s.where ?? s.origin}</td>
         <td class="dim wide-only">{s.needs_restart ? "at a restart" : "at once"}</td>
-        <td>
+        <td class="end nowrap">
           {s.can_change && (
             <button type="button" class="quiet" aria-label={`Change ${s.key}`} onClick={() => onEdit(!editing)}>
               Change
