@@ -123,6 +123,8 @@ int nn_model_open_part(nn_model **out, const model_file *file, const nn_part *pa
                              .root = part->config,
                              .outer = part->outer,
                              .arch_name = part->keys,
+                             .set = part->usual,
+                             .n_set = part->n_usual,
                              .arch = part->arch };
     if ((rc = open_model(m, e)) < 0) {
         nn_model_free(m);

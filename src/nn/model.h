@@ -68,6 +68,9 @@ typedef struct nn_part {
     const nn_arch    *arch;
     const json_value *config, *outer; /* of a Hugging Face directory; outer: the whole config.json */
     const char       *keys;           /* of a GGUF file: "clip.vision" */
+    /* What holds where the file is silent, by GGUF's keys. */
+    const nn_config_set *usual;
+    size_t               n_usual;
 } nn_part;
 int nn_model_open_part(nn_model **out, const model_file *file, const nn_part *part, err *e);
 

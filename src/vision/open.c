@@ -20,6 +20,13 @@ static const struct {
     [VISION_GEMMA4] = { &models_gemma4_tower, &models_projector_gemma4 },
 };
 
+/* config.json of some Qwen 2.5 VL says no more than where it differs from this. */
+static const nn_config_set usual_qwen2_5[] = { { "block_count", 32, true },
+                                               { "embedding_length", 1280, true },
+                                               { "feed_forward_length", 3420, true },
+                                               { "attention.head_count", 16, true },
+                                               { "projection_dim", 3584, true } };
+
 /* Which tower: the names, types and sizes of the file's tensors, and the first bytes of each. */
 static void identify(vision *v, const model_file *f) {
     uint8_t digest[SHA256_BYTES];
@@ -73,6 +80,10 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     v->limit_bytes = o->cache_bytes ? o->cache_bytes : DEFAULT_CACHE;
     const json_value *config = mmproj ? NULL : model_file_config(model);
     nn_part           base = { .config = json_get(config, "vision_config"), .outer = config, .keys = "clip.vision" };
+    if (!mmproj && rules.kind == VISION_QWEN2_5) {
+        base.usual = usual_qwen2_5;
+        base.n_usual = sizeof usual_qwen2_5 / sizeof *usual_qwen2_5;
+    }
     rc = open_stages(v, mmproj ? mmproj : model, &base, width, o, e);
     if (rc < 0) {
         vision_free(v);
