@@ -19,6 +19,9 @@
 enum { VOCAB_ENTRY_BYTES = 220 };
 #define FIXED_BYTES ((uint64_t)16 << 20)
 
+/* What a process has on a GPU before it has any model: its context and all kernels, 528 MiB on an H200. */
+#define CONTEXT_BYTES ((uint64_t)544 << 20)
+
 /* Of the file with the model's eyes, if one lies beside it. */
 static uint64_t eyes_bytes(const model_file *f) {
     char       *path = runtime_find_mmproj(model_file_path(f));
@@ -44,7 +47,7 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     uint64_t mapped = m->weights_bytes ? 0 : out->weights_bytes;
     snprintf(out->device, sizeof out->device, "%s", m->device);
     (void)device_memory_set(&out->bytes, NEED_CPU, mapped + all - device);
-    if (device) (void)device_memory_set(&out->bytes, m->device, device);
+    if (device) (void)device_memory_set(&out->bytes, m->device, device + CONTEXT_BYTES);
 }
 
 /* Every matrix that the tape reads for one token; of a mixture the experts that are used. */

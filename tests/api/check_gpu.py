@@ -143,7 +143,8 @@ def no_leak(server):
     took, after = time.monotonic() - begin, memory(pid)
     assert answers == REQUESTS and not errors, (answers, errors[:3])
     assert model_of(server)["pid"] == pid
-    assert before is None or after <= before + 2, (before, after)
+    # graphs of sizes that come up late take 2 MiB at a time
+    assert before is None or after <= before + 4, (before, after)
     return f"{REQUESTS} requests in {took:.1f} s, device memory {before} MiB before and {after} after"
 
 

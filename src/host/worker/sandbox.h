@@ -61,12 +61,11 @@ typedef struct sandbox_options {
     const char *const *writable;
     size_t             n_writable;
     sandbox_missing    missing;
-    /* The model computes on a GPU: its device files may be opened and asked, and the driver's libraries and tables be
-     * read. */
+    /* The model computes on a GPU: before_filter may open its device files, read the driver's libraries and tables and
+     * name threads (below /proc/self/task); what is open then may be asked afterwards. */
     bool gpu;
     /* NULL, or what needs more than the filter allows, such as loading the driver: it is called behind Landlock and in
-     * front of the filter, which then holds for the threads it started, too. Those, and it, may write below
-     * /proc/self/task. An error of it is the caller's. */
+     * front of the filter, which then holds for the threads it started, too. An error of it is the caller's. */
     void (*before_filter)(void *ctx);
     void          *ctx;
     int            max_files;      /* descriptors; 0: 256, with a GPU 1024 */

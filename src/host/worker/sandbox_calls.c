@@ -119,7 +119,7 @@ static int thread_rules(scmp_filter_ctx f, err *e) {
 }
 
 /* Opening: anything with a writable path (Landlock says where), else reading alone. */
-static int open_rules(scmp_filter_ctx f, bool may_write, bool gpu, err *e) {
+static int open_rules(scmp_filter_ctx f, bool may_write, err *e) {
     static const struct {
         const char *name;
         unsigned    flags;
@@ -135,29 +135,26 @@ static int open_rules(scmp_filter_ctx f, bool may_write, bool gpu, err *e) {
         }
         rc = masked(f, SCMP_ACT_ALLOW, name, arg, changes, O_RDONLY, e);
         if (rc == 0) rc = masked(f, SCMP_ACT_ERRNO(EACCES), name, arg, O_ACCMODE, O_WRONLY, e);
-        if (rc == 0 && !gpu) rc = masked(f, SCMP_ACT_ERRNO(EACCES), name, arg, O_ACCMODE, O_RDWR, e);
+        if (rc == 0) rc = masked(f, SCMP_ACT_ERRNO(EACCES), name, arg, O_ACCMODE, O_RDWR, e);
     }
     return rc;
 }
 
 /*
- * What the driver of NVIDIA's GPUs is asked after a context was made. Its calls to the control files are of type 'F', the
- * number in the lowest byte; those to unified memory are bare numbers. Device files are opened for reading and writing;
- * Landlock says which. The policy of pages is that of memory which copies reach without a detour.
+ * What the driver of NVIDIA's GPUs is asked after a context was made, through files that are open then. Its calls to the
+ * control files are of type 'F', the number in the lowest byte; those to unified memory are bare numbers. The policy of
+ * pages is that of memory which copies reach without a detour.
  */
-static int gpu_rules(scmp_filter_ctx f, bool may_write, err *e) {
+static int gpu_rules(scmp_filter_ctx f, err *e) {
     static const uint8_t     control[] = { 0x27, 0x29, 0x2a, 0x2b, 0x34, 0x35, 0x4a, 0x4e, 0x4f, 0x5e,
                                            200,  201,  206,  207,  210,  212,  214,  215,  218 };
     static const uint64_t    unified[] = { 0x30000001, 0x30000002, 23, 24, 25, 26, 27, 28, 29, 30, 31, 33, 34, 37, 38,
                                            39,         42,         43, 44, 45, 46, 47, 51, 53, 65, 66, 68, 72, 73, 75 };
-    static const char *const names[] = { "get_mempolicy", "set_mempolicy", "mbind", "sched_get_priority_min",
-                                         "sched_get_priority_max" };
+    static const char *const names[] = { "get_mempolicy", "set_mempolicy", "mbind" };
     int                      rc = allow_names(f, names, sizeof names / sizeof names[0], e);
     for (size_t i = 0; rc == 0 && i < sizeof control; i++)
         rc = masked(f, SCMP_ACT_ALLOW, "ioctl", 1, 0xffff, (uint64_t)'F' << 8 | control[i], e);
     if (rc == 0) rc = allow_values(f, "ioctl", 1, unified, sizeof unified / sizeof unified[0], e);
-    if (rc == 0 && !may_write)
-        rc = masked(f, SCMP_ACT_ALLOW, "openat", 2, O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND, O_RDWR, e);
     return rc;
 }
 
@@ -287,8 +284,8 @@ int sandbox_calls_restrict(bool may_write, bool gpu, err *e) {
     if (rc == 0 && may_write) rc = allow_names(f, writing, sizeof writing / sizeof writing[0], e);
     if (rc == 0) rc = memory_rules(f, e);
     if (rc == 0) rc = thread_rules(f, e);
-    if (rc == 0) rc = open_rules(f, may_write, gpu, e);
-    if (rc == 0 && gpu) rc = gpu_rules(f, may_write, e);
+    if (rc == 0) rc = open_rules(f, may_write, e);
+    if (rc == 0 && gpu) rc = gpu_rules(f, e);
     if (rc == 0) rc = signal_rules(f, e);
     if (rc == 0) rc = argument_rules(f, e);
     if (rc == 0) {

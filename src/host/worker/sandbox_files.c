@@ -149,7 +149,8 @@ static int allow_model(const rules *r, const char *path, err *e) {
     return rc;
 }
 
-/* NVIDIA's: the device files with what can be asked of them, the driver's libraries and tables read-only. */
+/* NVIDIA's, while it starts: the device files with what can be asked of them, the driver's libraries and tables read-only,
+ * and the names of its threads, without which it gives up. */
 static int allow_gpu(const rules *r, err *e) {
     static const char *const paths[] = { "/lib",
                                          "/lib64",
@@ -166,16 +167,15 @@ static int allow_gpu(const rules *r, err *e) {
                                          "/proc/cpuinfo",
                                          "/proc/sys/vm",
                                          "/sys/bus/pci",
-                                         "/sys/devices",
-                                         "/sys/module",
-                                         "/dev/urandom" };
+                                         "/sys/devices" };
     const uint64_t           device = FS_READ_FILE | FS_WRITE_FILE | FS_READ_DIR | FS_IOCTL_DEV;
     int                      rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof paths / sizeof paths[0]; i++) rc = allow_if_there(r, paths[i], e);
+    if (rc == 0) rc = allow(r, "/proc/self/task", FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE, e);
     DIR *d = opendir("/dev");
     if (!d) return err_set_errno(e, "sandbox: cannot open /dev");
     for (struct dirent *x; rc == 0 && (x = readdir(d));) {
-        if (strncmp(x->d_name, "nvidia", 6) != 0 && strcmp(x->d_name, "null") != 0) continue;
+        if (strncmp(x->d_name, "nvidia", 6) != 0) continue;
         int fd = openat(dirfd(d), x->d_name, O_PATH | O_CLOEXEC);
         if (fd < 0) continue; /* gone */
         rc = allow_fd(r, fd, x->d_name, device, e);
@@ -194,8 +194,7 @@ static int allow_all(const rules *r, const sandbox_options *o, bool starts, err 
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof system_paths / sizeof system_paths[0]; i++)
         rc = allow_if_there(r, system_paths[i], e);
-    if (rc == 0 && o->gpu) rc = allow_gpu(r, e);
-    if (rc == 0 && starts) rc = allow(r, "/proc/self/task", FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE, e);
+    if (rc == 0 && o->gpu && starts) rc = allow_gpu(r, e);
     for (size_t i = 0; rc == 0 && i < o->n_readable; i++) rc = allow_model(r, o->readable[i], e);
     for (size_t i = 0; rc == 0 && i < o->n_writable; i++) rc = allow(r, o->writable[i], all, e);
     return rc;

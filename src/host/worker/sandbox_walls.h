@@ -7,8 +7,8 @@
 
 /* Landlock (sandbox_files.c). */
 int sandbox_files_version(void); /* of the kernel's interface; 0: there is none */
-/* Rules for what the options name: a descriptor, or an error. starts: with what is allowed while a driver starts, which
- * names its threads through files below /proc/self/task. Made while files can still be looked at. */
+/* Rules for what the options name: a descriptor, or an error. starts: with what a GPU's driver needs while it starts. Made
+ * while files can still be looked at. */
 int sandbox_files_rules(const sandbox_options *o, int version, bool starts, err *e);
 /* From now on they hold for this thread and those it starts, beside rules that hold already. Closes the descriptor. */
 int sandbox_files_restrict(int made, err *e);
