@@ -78,10 +78,10 @@ static void block(nn_tape *t, int i, nn_buf x, const void *hp, const void *weigh
     const layer      *w = weights;
     const nn_moe_spec how = { .n_expert = h->n_expert, .n_used = h->n_used, .renorm = true, .glu.act = NN_ACT_SILU };
     nn_buf            n = nn_rms_norm(t, x, w->attn_norm, d->eps);
-    nn_buf            q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k);
+    nn_buf            q = nn_project(t, n, w->attn.q), k = nn_project(t, n, w->attn.k), v = nn_project(t, n, w->attn.v);
     nn_rotate(t, q, k, d->head_dim, &h->rope);
     if (h->temperature != 0) nn_scale_by_position(t, q, h->temperature, h->temperature_period);
-    nn_kv_store(t, i, k, nn_project(t, n, w->attn.v));
+    nn_kv_store(t, i, k, v);
     nn_project_add(t, x, nn_attention(t, i, q, nn_attn_plain(d, h->window)), w->attn.o);
     nn_add(t, x, nn_ffn_apply(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), &w->ffn, how));
 }

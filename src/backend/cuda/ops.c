@@ -122,8 +122,32 @@ static bool is_gated(const cuda_exec *x, int number, int end) {
            op[0].u.linear.w->rows % CUDA_MAT_ROWS == 0 && is_fused(x, op[0].out, INT64_MAX);
 }
 
-/* n products of the same rows; glu: NULL, or the gated unit behind them. */
-static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu, err *e) {
+/* Whether no op behind `number` reads what buffer b holds now. */
+static bool is_dead(const cuda_exec *x, nn_buf b, int number) {
+    const nn_tape *t = x->x.model->tape;
+    if (b == t->logits || b == t->hidden) return false;
+    for (int i = number + 1; i < t->n_ops; i++) {
+        const nn_op *op = &t->ops[i];
+        for (size_t k = 0; k < sizeof op->in / sizeof *op->in; k++) {
+            if (op->in[k] == b) return false;
+        }
+        if (op->out == b) return !op->acc;
+    }
+    return true;
+}
+
+/* Whether what product `number` makes is only added to other rows by the op behind it, so that it can do that itself: not
+ * where its blocks may still read those rows. */
+static bool is_added(const cuda_exec *x, int number, int end) {
+    const nn_op *op = &x->x.model->tape->ops[number], *add = op + 1;
+    return x->whole && !x->norm_at && number + 2 <= end && !op->acc && add->kind == NN_OP_ADD &&
+           add->in[0] == op->out && add->out != op->out && add->out != op->in[0] && add->u.scale == 1.0f &&
+           info(x, add->out)->rows == info(x, op->out)->rows && info(x, add->out)->mult == info(x, op->out)->mult &&
+           is_dead(x, op->out, number + 1);
+}
+
+/* n products of the same rows; glu: NULL, or the gated unit behind them; add: NULL, or the sum behind the one product. */
+static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu, const nn_op *add, err *e) {
     const nn_mat   *m = op->u.linear.w;
     const cuda_mat *w = cuda_mat_of(x, m);
     const uint8_t  *data = x->weights + w->at;
@@ -133,11 +157,11 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
         cuda_plain a = { .w = (const float *)(const void *)data,
                          .x = cuda_buf(x, op->in[0]),
                          .bias = vec(x, op->u.linear.b),
-                         .out = cuda_buf(x, op->out),
+                         .out = cuda_buf(x, add ? add->out : op->out),
                          .rows = m->rows,
                          .cols = m->cols,
                          .n = n,
-                         .add = op->acc };
+                         .add = op->acc || add };
         return cuda_op_plain(&a, x->stream, e);
     }
     const nn_op *norm = x->norm_at ? &x->x.model->tape->ops[x->norm_at - 1] : NULL;
@@ -152,13 +176,13 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
     rows.n = n; /* logits are made of the first of the output rows */
     cuda_product_args a = { .w = { w->type, m->rows, m->cols, data },
                             .x = rows,
-                            .out = cuda_buf(x, op->out),
+                            .out = cuda_buf(x, add ? add->out : op->out),
                             .out_stride = m->rows,
                             .scratch = x->heap + x->areas.scratch,
                             .early = true,
                             .w_scale = w->w_scale,
                             .bias = vec(x, op->u.linear.b),
-                            .add = op->acc,
+                            .add = op->acc || add,
                             .n_more = n_ops - 1,
                             .glu = glu,
                             .act = glu ? act_of(glu->u.glu.act) : CUDA_ACT_NONE };
@@ -536,9 +560,9 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
     int          n = 1, rc;
     if (op->kind == NN_OP_LINEAR) {
         n = x->together[number] > end - number ? end - number : x->together[number];
-        bool gated = n == 2 && is_gated(x, number, end);
-        rc = run_linear(x, op, n, gated ? op + 2 : NULL, e);
-        n += gated;
+        bool gated = n == 2 && is_gated(x, number, end), added = n == 1 && is_added(x, number, end);
+        rc = run_linear(x, op, n, gated ? op + 2 : NULL, added ? op + 1 : NULL, e);
+        n += gated + added;
         before = x->image_of;
     } else if (number + 4 <= end && is_rope_store(x, op) && is_turned(x, op)) {
         n = 4;
