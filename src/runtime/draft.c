@@ -99,30 +99,32 @@ char *runtime_find_head(const char *path) {
     return NULL;
 }
 
-/* A head that lies beside the model. Where nobody asked for one, one that does not fit is left alone. */
-static int open_beside(draft_files *d, nn_model *m, bool asked, err *e) {
-    err   why = { 0 };
+/* The head in the model's file, or in the one that lies beside it. */
+static int open_own(draft_files *d, nn_model *m, bool beside, err *e) {
+    int rc = nn_next_open(&d->next, m, NULL, e);
+    if (rc < 0 || d->next || !beside) return rc;
     char *path = runtime_find_head(model_file_path(m->file));
-    int   rc = path ? model_file_open(&d->file, path, &why) : 0;
-    if (path && rc == 0) rc = nn_next_open(&d->next, m, d->file, &why);
+    if (path && (rc = model_file_open(&d->file, path, e)) == 0) rc = nn_next_open(&d->next, m, d->file, e);
     free(path);
-    if (rc < 0 && asked) {
-        if (e) *e = why;
-        return rc;
-    }
-    if (rc < 0) log_warn("runtime", "%s", why.msg);
-    return 0;
+    return rc;
 }
 
 int draft_files_open(draft_files *d, nn_model *m, const char *path, engine_speculate who, err *e) {
     int rc = 0;
+    err why = { 0 };
     *d = (draft_files){ 0 };
     if (who == ENGINE_SPECULATE_OFF || who == ENGINE_SPECULATE_LOOKUP) return 0;
     if (path) rc = open_named(d, m, path, who, e);
     if (rc < 0) return err_wrap(e, rc, "draft model %s", path);
     if (d->next || !draft_wants(who, ENGINE_SPECULATE_MTP)) return 0;
-    rc = nn_next_open(&d->next, m, NULL, e);
-    return rc < 0 || d->next || path ? rc : open_beside(d, m, who == ENGINE_SPECULATE_MTP, e);
+    rc = open_own(d, m, !path, &why);
+    if (rc < 0 && who == ENGINE_SPECULATE_MTP) {
+        if (e) *e = why;
+        return rc;
+    }
+    /* Nobody asked for one that cannot be used. */
+    if (rc < 0) log_warn("runtime", "no head for further tokens: %s", why.msg);
+    return 0;
 }
 
 void draft_files_close(draft_files *d) {
