@@ -21,7 +21,18 @@ static const char sample[] =
     "\xe3\x81\x93\xe3\x82\x93\xe3\x81\xab\xe3\x81\xa1\xe3\x81\xaf "
     "\xed\x95\x9c\xea\xb5\xad\xec\x96\xb4 \xd9\x85\xd8\xb1\xd8\xad\xd8\xa8\xd8\xa7 "
     "\xe0\xa4\xa8\xe0\xa4\xae\xe0\xa4\xb8\xe0\xa5\x8d\xe0\xa4\xa4\xe0\xa5\x87 "
-    "\xf0\x9f\x99\x82\xf0\x9f\x9a\x80 \xe2\x82\xac 50% @user #tag https://x.org/a?b=c&d=1  ...---!!! ";
+    "\xf0\x9f\x99\x82\xf0\x9f\x9a\x80 \xe2\x82\xac 50% @user #tag https://x.org/a?b=c&d=1  ...---!!! "
+    /* Spaces before digits, signs, quotes and lines; cases that change inside of a word; marks that combine. */
+    "      12    34   56\t\t78 \t 9\n\n  10)   (x)   'll  \"q\"  --  \n\n\n   \n    end\r\n\r\n  2nd  1st "
+    "camelCaseWord HTTPServer ABC123def IT'S I'M y'all'd've don\xe2\x80\x99t caf"
+    "e\xcc\x81s \xc5\x81\xc3\xb3"
+    "d\xc5\xba 12\xe5\xb9\xb4"
+    "34\xe6\x9c\x88  \xe3\x80\x82\xe3\x80\x8c"
+    "a\xe3\x80\x8d \xd9\xa1\xd9\xa2\xd9\xa3 \xe2\x91\xa0\xc2\xb2\xc2\xbd x=1;y+=2.50e-3 <|a|> $9.99/kg `c` \\n ~/.b "
+    "0xFF                                  end of it\n"
+    "package main\n\nfunc main() {\n\tfor i := 0; i < 3; i++ {\n\t\tf.P(i)\n\t}\n}\n#include <a.h>\n/* c */ int "
+    "x[3]={1,2};\n\n\tdef f(self):\n        return {'a': [1]}\n\n\n</div>\n  <p>x</p>\n SELECT * FROM t WHERE "
+    "a='b';--c\n\t\t\t);\n\n    }\n\n\"s\"";
 
 typedef struct vocabulary {
     arena             mem;

@@ -178,7 +178,7 @@ def mixtures(folder):
 if not os.path.isdir(GOLDEN + "/adapters"):
     print("skipped: no golden adapters")
     sys.exit(0)
-CASES = "llama_lora llama_two_dora llama_ends phi3_lora qwen3_ia3 qwen3_moe_params gemma3_dora llama_ia3".split()
+CASES = "llama_two_dora llama_ends phi3_lora qwen3_ia3 qwen3_moe_params".split()
 with tempfile.TemporaryDirectory() as temporary:
     for case in CASES:
         adapter(case, temporary)

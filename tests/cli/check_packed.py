@@ -147,10 +147,24 @@ def logits(model, folder):
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
+def small_blocks():
+    """GGUF's Q1_0 and Q2_0, from their definition: a half, then 128 signs or 64 codes, low bits first."""
+    for kind, bits, n in (("Q1_0", 1, 128), ("Q2_0", 2, 64)):
+        data, want = b"", []
+        for _ in range(20):
+            d, codes = struct.unpack("<e", struct.pack("<e", random.uniform(-2, 2)))[0], random.getrandbits(128)
+            data += struct.pack("<e", d) + codes.to_bytes(16, "little")
+            values = [codes >> (bits * i) & ((1 << bits) - 1) for i in range(n)]
+            want += [d * (2 * v - 1 if bits == 1 else v - 1) for v in values]
+        got = subprocess.run([HEARTH, "debug", "dequant", "--type", kind], input=data, capture_output=True, check=True).stdout
+        assert list(struct.unpack(f"<{len(want)}f", got)) == want, kind
+
+
 if not os.path.isdir(GOLDEN):
     print("skipped: no golden models")
     sys.exit(0)
 random.seed(3)
+small_blocks()
 source = read(GOLDEN)
 with tempfile.TemporaryDirectory() as temporary:
     for kind, (pack, quantization) in KINDS.items():
