@@ -108,7 +108,7 @@ def check(name, folder):
 if not os.path.isdir(CORPUS):
     print("skipped: no corpus of vocabularies")
     sys.exit(0)
-NAMES = ["llama-spm", "gpt-2", "falcon", "starcoder", "deepseek-llm"]
+NAMES = ["llama-spm", "starcoder", "deepseek-llm"]
 with tempfile.TemporaryDirectory() as temporary:
     for one in NAMES:
         check(one, temporary)
