@@ -22,9 +22,7 @@ export function Conversation() {
             {first} older messages
           </button>
         )}
-        {list.slice(first).map((m) => (
-          <Placed key={m.id} message={m} />
-        ))}
+        {list.slice(first).map((m) => placed(m, families.value, runs.value))}
         {!list.length && messagesLoaded.value && <Empty />}
       </div>
       {away && (
@@ -37,18 +35,21 @@ export function Conversation() {
   );
 }
 
-function Placed({ message }: { message: Message }) {
-  const siblings = families.value.get(message.parent) ?? [message];
-  const at = siblings.findIndex((s) => s.id === message.id);
+/** One message with its place among its versions. Only what is another value than before is drawn again. */
+function placed(m: Message, all: typeof families.value, running: typeof runs.value) {
+  const siblings = all.get(m.parent) ?? [m];
+  const at = siblings.length > 1 ? siblings.findIndex((s) => s.id === m.id) : 0;
+  const run = running.get(m.id);
   return (
     <MessageView
-      message={message}
+      key={m.id}
+      message={m}
       at={at}
       n={siblings.length}
       before={siblings[at - 1]?.id ?? ""}
       after={siblings[at + 1]?.id ?? ""}
-      run={runs.value.get(message.id)}
-      stamp={runs.value.get(message.id) ? runs.value : undefined}
+      run={run}
+      stamp={run ? running : undefined}
     />
   );
 }

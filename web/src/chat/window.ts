@@ -6,7 +6,7 @@ import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const FIRST = 10;
-const STEP = 4;
+const STEP = 2;
 const NEWEST = 60;
 const OLDER = 100;
 
