@@ -108,6 +108,17 @@ def many_pages(server):
     eventually(lambda: server.request("HEAD", "/v1/events")[0] == 200 and server.get("/v1/stats")[1]["connections"] < 8, 10)
 
 
+def figures(server):
+    """Buckets add up, codes are counted, the machine is told."""
+    server.get("/v1/nothing")
+    stats = server.get("/v1/stats")[1]
+    buckets = stats["request_seconds"]["buckets"]
+    assert sum(n for _, n in buckets) == stats["request_seconds"]["count"] > 0 and buckets[-1][0] is None
+    assert [b for b, _ in buckets[:-1]] == sorted(b for b, _ in buckets[:-1])
+    assert stats["responses"]["404"] >= 1 and sum(stats["responses"].values()) == stats["request_seconds"]["count"], stats["responses"]
+    assert stats["machine"]["memory_bytes"] >= stats["machine"]["memory_available_bytes"] > 0
+
+
 def settings(server):
     status, answer = server.get("/v1/config")
     by_key = {s["key"]: s for s in answer["data"]}
@@ -222,7 +233,7 @@ def changed_settings():
 checks = Checks()
 # Nothing answers there: a pull fails at once, and nothing leaves this machine.
 with Server(PROGRAM, env={"HEARTH_OLLAMA_REGISTRY": "http://127.0.0.1:9"}, log_level="info") as one:
-    for check in (root, assets, events, many_pages, settings, fit, pulls):
+    for check in (root, assets, events, many_pages, figures, settings, fit, pulls):
         checks.run(check, one)
 checks.run(drain)
 checks.run(changed_settings)

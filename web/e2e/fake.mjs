@@ -93,7 +93,7 @@ export const slowly =
     const t = setInterval(() => {
       if (i === cutAt) {
         clearInterval(t);
-        a.destroy();
+        a.socket.end(); // what was sent arrives, and then nothing: a reset could overtake it
       } else if (i === words.length) {
         clearInterval(t);
         end(a, i);

@@ -4,6 +4,7 @@ import { below, childrenOf, familiesOf, leafOf, pathTo, titleOf } from "../src/c
 import type { Message } from "../src/chat/types";
 import { calculate } from "../src/lib/calc";
 import { age, bytes, seconds } from "../src/lib/format";
+import { quantileBetween } from "../src/lib/quantile";
 import { SseParser } from "../src/lib/sse";
 
 const message = (id: string, parent: string | null, created: number): Message => ({
@@ -28,6 +29,51 @@ test("a path goes from the first message to the head", () => {
   );
   assert.deepEqual(pathTo(tree, null), []);
   assert.deepEqual(pathTo(new Map([["x", message("x", "x", 1)]]), "x").length, 1);
+});
+
+test("quantiles between two moments", () => {
+  const before: [number | null, number][] = [
+    [0.1, 5],
+    [1, 0],
+    [null, 0],
+  ];
+  assert.equal(quantileBetween(before, before, 0.5), undefined);
+  assert.equal(
+    quantileBetween(
+      before,
+      [
+        [0.1, 5],
+        [1, 3],
+        [null, 1],
+      ],
+      0.5,
+    ),
+    1,
+  );
+  assert.equal(
+    quantileBetween(
+      before,
+      [
+        [0.1, 9],
+        [1, 1],
+        [null, 0],
+      ],
+      0.5,
+    ),
+    0.1,
+  );
+  assert.equal(
+    quantileBetween(
+      [],
+      [
+        [0.1, 0],
+        [1, 0],
+        [null, 2],
+      ],
+      0.99,
+    ),
+    1,
+  );
 });
 
 test("siblings, leaves and what follows", () => {

@@ -7,6 +7,8 @@
 static const double bounds[METRICS_BUCKETS] = { .0005, .001, .0025, .005, .01, .025, .05, .1,  .25,
                                                 .5,    1,    2.5,   5,    10,  30,   60,  300, 1800 };
 
+double metrics_bound(int bucket) { return bounds[bucket]; }
+
 void metrics_observe(histogram *h, double seconds) {
     size_t i = 0;
     while (i < METRICS_BUCKETS && seconds > bounds[i]) i++;

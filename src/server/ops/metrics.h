@@ -34,9 +34,10 @@ void metrics_request(metrics *m, const char *api, int code, double seconds); /* 
 void metrics_observe(histogram *h, double seconds);
 
 /* "# HELP", "# TYPE" and one line; name without its prefix. kind: "counter" or "gauge". */
-void metrics_put(str *out, const char *name, const char *kind, const char *help, double value);
-void metrics_put_head(str *out, const char *name, const char *kind, const char *help);
-void metrics_put_histogram(str *out, const char *name, const char *help, const histogram *h);
+void   metrics_put(str *out, const char *name, const char *kind, const char *help, double value);
+void   metrics_put_head(str *out, const char *name, const char *kind, const char *help);
+void   metrics_put_histogram(str *out, const char *name, const char *help, const histogram *h);
+double metrics_bound(int bucket); /* upper, in seconds; of a bucket below METRICS_BUCKETS */
 /* From a bucket's bounds: what share q of the observations lies below; 0 without any. */
 double metrics_quantile(const histogram *h, double q);
 

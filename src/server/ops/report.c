@@ -2,6 +2,7 @@
 #include "server/ops/report.h"
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "server/handlers.h"
 
 #include <stdio.h>
@@ -26,6 +27,45 @@ static void put_quantiles(jw *w, const char *key, const histogram *h) {
     jw_put_real(w, "mean", h->total ? h->sum / (double)h->total : 0);
     jw_put_real(w, "p50", metrics_quantile(h, .5));
     jw_put_real(w, "p99", metrics_quantile(h, .99));
+    jw_key(w, "buckets");
+    jw_open(w, '[');
+    for (int i = 0; i <= METRICS_BUCKETS; i++) {
+        jw_open(w, '[');
+        if (i < METRICS_BUCKETS)
+            jw_real(w, metrics_bound(i));
+        else
+            jw_null(w);
+        jw_int(w, (int64_t)h->count[i]);
+        jw_close(w, ']');
+    }
+    jw_close(w, ']');
+    jw_close(w, '}');
+}
+
+/* By status code, of all protocols together; codes in the order in which they first came. */
+static void put_codes(jw *w, const metrics *m) {
+    jw_key(w, "responses");
+    jw_open(w, '{');
+    for (size_t i = 0; i < m->n_codes; i++) {
+        char     name[16];
+        uint64_t n = 0;
+        bool     before = false;
+        for (size_t k = 0; k < m->n_codes; k++) {
+            if (m->codes[k].code != m->codes[i].code) continue;
+            n += m->codes[k].n;
+            before = before || k < i;
+        }
+        snprintf(name, sizeof name, "%d", m->codes[i].code);
+        if (!before) jw_put_int(w, name, (int64_t)n);
+    }
+    jw_close(w, '}');
+}
+
+static void put_machine(jw *w) {
+    jw_key(w, "machine");
+    jw_open(w, '{');
+    jw_put_int(w, "memory_bytes", (int64_t)machine_memory_total());
+    jw_put_int(w, "memory_available_bytes", (int64_t)machine_memory_available(NULL));
     jw_close(w, '}');
 }
 
@@ -120,6 +160,8 @@ void report_stats(server *s, const host_stats *h, str *out) {
     put_quantiles(&w, "first_token_seconds", &m->first_token);
     put_quantiles(&w, "inter_token_seconds", &m->inter_token);
     put_devices(&w, "budget_bytes", &h->budget);
+    put_codes(&w, m);
+    put_machine(&w);
     put_models(&w, s->options.host);
     jw_close(&w, '}');
 }

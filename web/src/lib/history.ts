@@ -1,5 +1,6 @@
 /** Five minutes of the server's figures, kept since the page was opened: differences of what /v1/stats counts. */
 import { signal } from "@preact/signals";
+import type { Bucket } from "./quantile";
 import { eachSecond, type Stats } from "./server";
 
 const KEPT = 300;
@@ -14,6 +15,8 @@ export interface Point {
   pages: number;
   memory: number;
   connections: number;
+  /** Of the time to the first token, since the server began. */
+  first: Bucket[];
 }
 
 export const points = signal<Point[]>([]);
@@ -32,6 +35,7 @@ function between(s: Stats, then: { s: Stats; at: number }, at: number): Point {
     pages: s.kv_pages_total ? 1 - s.kv_pages_unused / s.kv_pages_total : 0,
     memory: s.resident_bytes + s.models.reduce((sum, m) => sum + (m.memory_bytes ?? 0), 0),
     connections: s.connections,
+    first: s.first_token_seconds.buckets ?? [],
   };
 }
 

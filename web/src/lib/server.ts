@@ -4,6 +4,7 @@
  */
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, apiKey, call, get } from "./api";
+import type { Bucket } from "./quantile";
 import { readEvents } from "./sse";
 
 export interface ModelStat {
@@ -25,6 +26,7 @@ export interface Quantiles {
   mean: number;
   p50: number;
   p99: number;
+  buckets?: Bucket[];
 }
 
 export interface Stats {
@@ -46,6 +48,8 @@ export interface Stats {
   request_seconds: Quantiles;
   first_token_seconds: Quantiles;
   inter_token_seconds: Quantiles;
+  responses?: Record<string, number>;
+  machine?: { memory_bytes: number; memory_available_bytes: number };
   models: ModelStat[];
 }
 

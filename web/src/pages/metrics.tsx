@@ -3,11 +3,12 @@ import { useEffect } from "preact/hooks";
 import { post } from "../lib/api";
 import { bytes, count, percent, rate, seconds } from "../lib/format";
 import { type Point, points } from "../lib/history";
+import { quantileBetween } from "../lib/quantile";
 import { requests, stats, topics } from "../lib/server";
 import { Plot } from "../metrics/plot";
 import { complain } from "../ui/toasts";
 
-type Row = [string, keyof Point, (v: number) => string];
+type Row = [string, Exclude<keyof Point, "first">, (v: number) => string];
 const PLOTS: Row[] = [
   ["Written, tokens/s", "generated", rate],
   ["Read, tokens/s", "prompt", rate],
@@ -29,19 +30,30 @@ export function MetricsPage() {
   const s = stats.value;
   const now = points.value.at(-1);
   if (!s) return <p class="empty">Waiting for figures.</p>;
+  const first = (q: number) => quantileBetween(points.value[0]?.first ?? [], now?.first ?? [], q);
+  const codes = Object.entries(s.responses ?? {})
+    .sort(([a], [b]) => Number(a) - Number(b))
+    .map(([code, n]) => `${code} × ${n}`)
+    .join(", ");
   return (
     <div class="page">
       <h1 class="page-title">Metrics</h1>
       <dl class="figures-row">
         <Big k="tokens/s" v={rate(now?.generated ?? 0)} />
-        <Big k="first token, p50" v={seconds(s.first_token_seconds.p50)} />
-        <Big k="first token, p99" v={seconds(s.first_token_seconds.p99)} />
+        <Big k="first token, p50" v={seconds(first(0.5) ?? s.first_token_seconds.p50)} />
+        <Big k="first token, p99" v={seconds(first(0.99) ?? s.first_token_seconds.p99)} />
         <Big k="waiting" v={String(s.waiting)} />
         <Big k="cache" v={percent(now?.pages ?? 0)} />
         <Big k="tokens written" v={count(s.tokens_generated)} />
+        {s.machine && <Big k="memory free" v={bytes(s.machine.memory_available_bytes)} />}
         <Big k="up" v={seconds(s.uptime_seconds)} />
       </dl>
-      <p class="dim small">Quantiles are since the start of the server; plots show the last five minutes.</p>
+      <p class="dim small">
+        {first(0.5) === undefined
+          ? "Quantiles are since the start of the server; plots show the last five minutes."
+          : "The last five minutes, as far as this page was open."}
+        {codes && ` Answers so far: ${codes}.`}
+      </p>
       <div class="plots">
         {PLOTS.map(([title, key, say]) => (
           <Plot
