@@ -17,6 +17,9 @@
 
 enum { MAX_ROWS = 64 };
 
+/* Products of F16 by tiles, where the set has them. */
+static bool by_tiles;
+
 /* A random matrix whose arrays end at unmapped pages. */
 typedef struct weights {
     tensor_mat  m;
@@ -201,6 +204,7 @@ static void check_against_double(check *c, const kernels *k, weights *w, int64_t
     void       *scratch = scratch_make(&w->m, n_rows, &bytes);
     memset(out.data, 0x5a, out.bytes);
     matmul_args args = { .w = &w->m,
+                         .tiles = by_tiles,
                          .x = a.x.data,
                          .x_stride = a.stride,
                          .n_rows = n_rows,
@@ -236,13 +240,19 @@ static void check_invariance(check *c, const kernels *k, weights *w, bool every,
     size_t      bytes;
     void       *scratch = scratch_make(&w->m, MAX_ROWS, &bytes);
     for (int64_t r = 0; r < max_rows; r++) {
-        matmul_args one = { .w = &w->m, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone + r * rows };
+        matmul_args one = {
+            .w = &w->m, .tiles = by_tiles, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone + r * rows
+        };
         k->matmul.run(&one, 0, panels, scratch);
     }
     for (int64_t n = 1; n <= max_rows; n = !every && n > 5 ? n * 3 - 2 : n + 1) {
-        matmul_args args = {
-            .w = &w->m, .x = a.x.data, .x_stride = a.stride, .n_rows = n, .out = out, .out_stride = (size_t)rows
-        };
+        matmul_args args = { .w = &w->m,
+                             .tiles = by_tiles,
+                             .x = a.x.data,
+                             .x_stride = a.stride,
+                             .n_rows = n,
+                             .out = out,
+                             .out_stride = (size_t)rows };
         memset(out, 0x5a, (size_t)(n * rows) * sizeof(float));
         for (int64_t p = 0; p < panels;) {
             int64_t take = n % 3 == 0 ? panels : n % 3 == 1 ? (panels + 1) / 2 : check_int(c, 1, (int)panels);
@@ -265,12 +275,18 @@ static void check_many(check *c, const kernels *k, int type, int64_t rows, int64
     float      *alone = malloc((size_t)rows * sizeof(float)), *out = malloc((size_t)(n * rows) * sizeof(float));
     size_t      bytes;
     void       *scratch = scratch_make(&w.m, n, &bytes);
-    matmul_args all = {
-        .w = &w.m, .x = a.x.data, .x_stride = a.stride, .n_rows = n, .out = out, .out_stride = (size_t)rows
-    };
+    matmul_args all = { .w = &w.m,
+                        .tiles = by_tiles,
+                        .x = a.x.data,
+                        .x_stride = a.stride,
+                        .n_rows = n,
+                        .out = out,
+                        .out_stride = (size_t)rows };
     k->matmul.run(&all, 0, matmul_panels(&w.m), scratch);
     for (int64_t r = 0; r < n; r += 1 + r % 7) {
-        matmul_args one = { .w = &w.m, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone };
+        matmul_args one = {
+            .w = &w.m, .tiles = by_tiles, .x = a.x.data + (size_t)r * a.stride, .n_rows = 1, .out = alone
+        };
         k->matmul.run(&one, 0, matmul_panels(&w.m), scratch);
         CHECK(c, memcmp(out + r * rows, alone, (size_t)rows * sizeof(float)) == 0,
               "%s: row %lld of %lld differs from the row alone", tensor_type_name(type), (long long)r, (long long)n);
@@ -303,16 +319,23 @@ static void check_experts(check *c, const kernels *k, int type, int group, int s
     for (int e = 0; e < EXPERTS; e++)
         for (int i = start[e]; i < start[e + 1]; i++) {
             float       one[53];
-            matmul_args m = {
-                .w = &w.m, .expert = e, .x = a.x.data + (size_t)in_rows[i] * a.stride, .n_rows = 1, .out = one
-            };
+            matmul_args m = { .w = &w.m,
+                              .tiles = by_tiles,
+                              .expert = e,
+                              .x = a.x.data + (size_t)in_rows[i] * a.stride,
+                              .n_rows = 1,
+                              .out = one };
             k->matmul.run(&m, 0, matmul_panels(&w.m), scratch);
             for (int j = 0; j < 53; j++)
                 want[out_rows[i] * 53 + j] = one[j] + bias[e * 53 + j] + want[out_rows[i] * 53 + j];
         }
-    matmul_args m = {
-        .w = &w.m, .x = a.x.data, .x_stride = a.stride, .out = got, .out_stride = 53, .accumulate = true
-    };
+    matmul_args m = { .w = &w.m,
+                      .tiles = by_tiles,
+                      .x = a.x.data,
+                      .x_stride = a.stride,
+                      .out = got,
+                      .out_stride = 53,
+                      .accumulate = true };
     for (int e = 0; e < EXPERTS; e++) {
         m.expert = e, m.n_rows = start[e + 1] - start[e];
         m.x_rows = in_rows + start[e], m.out_rows = out_rows + start[e], m.bias = bias + e * 53;
@@ -412,9 +435,13 @@ static void check_extremes(check *c, const kernels *k) {
         }
         for (int r = 0; r < MOST; r++) k->matmul.act_quantize((act8 *)(a.x.data + (size_t)r * a.stride), x, COLS);
         for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
-            matmul_args m = {
-                .w = &w.m, .x = a.x.data, .x_stride = a.stride, .n_rows = counts[n], .out = out, .out_stride = ROWS
-            };
+            matmul_args m = { .w = &w.m,
+                              .tiles = by_tiles,
+                              .x = a.x.data,
+                              .x_stride = a.stride,
+                              .n_rows = counts[n],
+                              .out = out,
+                              .out_stride = ROWS };
             k->matmul.run(&m, 0, matmul_panels(&w.m), scratch);
             for (int i = 0; i < counts[n] * ROWS; i++)
                 CHECK(c, (double)out[i] == want, "extreme values of %s, %d rows: %g instead of %g",
@@ -439,7 +466,9 @@ static void check_nan(check *c, const kernels *k, int type) {
         k->matmul.act_quantize((act8 *)(a.x.data + 2 * a.stride), x, 256);
     else
         memcpy(a.x.data + 2 * a.stride, x, sizeof x);
-    matmul_args m = { .w = &w.m, .x = a.x.data, .x_stride = a.stride, .n_rows = 5, .out = out, .out_stride = 48 };
+    matmul_args m = {
+        .w = &w.m, .tiles = by_tiles, .x = a.x.data, .x_stride = a.stride, .n_rows = 5, .out = out, .out_stride = 48
+    };
     k->matmul.run(&m, 0, 3, scratch);
     for (int i = 0; i < 5 * 48; i++)
         CHECK(c, isfinite(out[i]) == (i / 48 != 2), "%s: row %d is %g", tensor_type_name(type), i / 48, (double)out[i]);
@@ -477,6 +506,20 @@ static void check_type(check *c, const kernels *k, int type, int group, int scal
     check_experts(c, k, type, group, scale_type);
 }
 
+/* A type whose scales, if it has any, are in its blocks. */
+static void check_plain(check *c, const kernels *k, int type) {
+    check_type(c, k, type, 0, 0);
+    check_nan(c, k, type);
+    if (type == TENSOR_F32 || type == TENSOR_F16 || type == TENSOR_BF16) {
+        check_many(c, k, type, 19, 2600, 130);
+        check_many(c, k, type, 35, 400, 700);
+    }
+    if (type != TENSOR_F16 || by_tiles || !(c->cpu & CPU_AMX_BF16)) return;
+    by_tiles = true;
+    check_plain(c, k, type);
+    by_tiles = false;
+}
+
 int main(int argc, char **argv) {
     static const int mlx_scale[3] = { TENSOR_F16, TENSOR_BF16, TENSOR_F32 };
     check            c;
@@ -496,12 +539,7 @@ int main(int argc, char **argv) {
         } else if (type == TENSOR_NF4) {
             check_type(&c, &k, type, 64, TENSOR_F32);
         } else {
-            check_type(&c, &k, type, 0, 0);
-            check_nan(&c, &k, type);
-            if (type == TENSOR_F32 || type == TENSOR_F16 || type == TENSOR_BF16) {
-                check_many(&c, &k, type, 19, 2600, 130);
-                check_many(&c, &k, type, 35, 400, 700);
-            }
+            check_plain(&c, &k, type);
             if (type == TENSOR_NVFP4) check_type(&c, &k, type, -1, TENSOR_F32);
             if (type == TENSOR_F8_E4M3) check_type(&c, &k, type, 128, TENSOR_BF16);
         }

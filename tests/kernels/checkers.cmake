@@ -29,6 +29,11 @@ foreach(file IN LISTS checkers)
   if(name STREQUAL "check_codec")
     set(masks scalar) # tests no table
   endif()
+  if(name STREQUAL "check_halves")
+    set(masks amxbf16)
+  elseif(NOT name STREQUAL "check_matmul")
+    list(REMOVE_ITEM masks amxbf16) # only matmul has tiles
+  endif()
   foreach(mask IN LISTS masks)
     add_test(NAME ${name}.${mask} COMMAND ${name} --cpu ${mask} ${check_args})
     set_tests_properties(${name}.${mask} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)

@@ -37,6 +37,7 @@ static void test_detect(void **state) {
     assert_int_equal(!!(cpu & CPU_AVX512), cpuinfo_has("avx2 fma avx512f avx512bw avx512dq avx512vl avx512_vnni"));
     assert_int_equal(!!(cpu & CPU_AVX512_BF16), cpuinfo_has("avx512f avx512_bf16"));
     assert_int_equal(!!(cpu & CPU_AVXVNNI), cpuinfo_has("avx_vnni"));
+    if (cpu & CPU_AMX_BF16) assert_true(cpuinfo_has("avx512f amx_tile amx_bf16")); /* the kernel may refuse them */
 }
 
 static void test_parse(void **state) {
@@ -53,7 +54,10 @@ static void test_parse(void **state) {
     assert_true(cpu_parse("i8mm", &m));
     assert_int_equal(m, CPU_NEON | CPU_DOTPROD | CPU_I8MM);
     assert_true(cpu_parse("-avx512", &m));
-    assert_int_equal(m & (CPU_AVX512 | CPU_AVX512_BF16), 0);
+    assert_int_equal(m & (CPU_AVX512 | CPU_AVX512_BF16 | CPU_AMX_BF16), 0);
+    assert_true(cpu_parse("amxbf16", &m));
+    assert_int_equal(m, CPU_AVX2 | CPU_AVX512 | CPU_AMX_BF16);
+    assert_true(cpu_parse("-avx512", &m));
     assert_int_equal(m & CPU_AVX2, CPU_AVX2);
     assert_true(cpu_parse("all,-avx2", &m));
     assert_int_equal(m, CPU_NEON | CPU_DOTPROD | CPU_I8MM);

@@ -474,6 +474,14 @@ static int alloc_scratch(lowering *l) {
     return ok || x->base.planned ? 0 : err_set_nomem(l->e);
 }
 
+/* A model that keeps nothing between steps reads its inputs whole: many rows at once, for which tiles pay. */
+static bool keeps_nothing(const nn_model *m) {
+    for (int i = 0; i < m->dims->n_layer; i++) {
+        if (m->state[i].kind != NN_STATE_NONE && m->state[i].kind != NN_STATE_STEP) return false;
+    }
+    return true;
+}
+
 int cpu_lower(cpu_exec *x, err *e) {
     const nn_tape *t = x->base.x.model->tape;
     lowering       l = { .x = x, .e = e };
@@ -482,6 +490,7 @@ int cpu_lower(cpu_exec *x, err *e) {
     l.version = calloc((size_t)t->n_bufs, sizeof *l.version);
     if (!l.version) return err_set_nomem(e);
     rc = collect_ropes(&l);
+    x->tiles = keeps_nothing(x->base.x.model);
     /* Its own part only: what comes from outside arrives as f32, so nobody may count on an int8 copy of it. */
     for (int i = x->base.x.options.first_op; i < x->base.x.options.end_op && rc == 0; i++) {
         rc = lower_op(&l, i);

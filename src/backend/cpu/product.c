@@ -40,7 +40,8 @@ void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
                            .out = local_buf(&x->base, op->out),
                            .out_stride = (size_t)w->w->rows,
                            .bias = w->b ? w->b->data : NULL,
-                           .accumulate = op->acc };
+                           .accumulate = op->acc,
+                           .tiles = x->tiles };
     int64_t          lo, hi;
     if (a.n_rows == 0) return;
     input_of(x, it, op, &a);
@@ -62,7 +63,9 @@ void cpu_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
 
 void cpu_head_linear(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const nn_mat *w = op->u.linear.w;
-    matmul_args   a = { .n_rows = local_rows(&x->base, op->out), .out_stride = (size_t)(w->rows * w->n_stack) };
+    matmul_args   a = { .n_rows = local_rows(&x->base, op->out),
+                        .out_stride = (size_t)(w->rows * w->n_stack),
+                        .tiles = x->tiles };
     int64_t       panels = matmul_panels(w->at), lo, hi;
     float        *out = local_buf(&x->base, op->out);
     input_of(x, it, op, &a);
@@ -106,7 +109,7 @@ void cpu_group(cpu_exec *x, const nn_op *op, int worker) {
 void cpu_experts(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker) {
     const nn_linear *w = &op->u.linear;
     bool             per_token = x->base.x.model->tape->bufs[op->in[0]].mult == 1;
-    matmul_args      a = { .out = local_buf(&x->base, op->out), .out_stride = (size_t)w->w->rows };
+    matmul_args      a = { .out = local_buf(&x->base, op->out), .out_stride = (size_t)w->w->rows, .tiles = x->tiles };
     int64_t          panels = matmul_panels(w->w->at), used = 0, lo, hi, at = 0;
     input_of(x, it, op, &a);
     if (x->adapt.on) cpu_adapt_shrink(x, it, op, worker);

@@ -36,10 +36,12 @@ INLINE __m512i minus(__m512i a, __m512i b) {
     return _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
 }
 
-/* The upper halves of a and b, whose lower halves are zero, as 16 pairs. With F16 a pair is inputs i and i + 16, which
- * costs no shuffling; BF16 weights lie as pairs 2i and 2i + 1, so activations follow. */
+/* The upper halves of a and b as 16 pairs; the lower ones are zero, but for numbers so small that tiles take them as
+ * zero. With F16 a pair is inputs i and i + 16, which costs no shuffling; BF16 weights lie as pairs 2i and 2i + 1, so
+ * activations follow. */
 INLINE __m512i pairs(__m512i a, __m512i b, bool f16) {
-    if (f16) return _mm512_or_si512(_mm512_srli_epi32(a, 16), b);
+    if (f16) /* the lower half of a pair from a, the upper one from b */
+        return _mm512_ternarylogic_epi32(_mm512_srli_epi32(a, 16), b, _mm512_set1_epi32((int)0xffff0000), 0xf8);
     const __m512i odd = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25,
                                          23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
     return _mm512_permutex2var_epi16(a, odd, b);

@@ -77,7 +77,7 @@ INLINE void split_block(const few *f, const uint8_t *w, int64_t n, int64_t left,
 INLINE void fetch_ahead(const few *f, const uint8_t *w, int64_t at) {
     const uint8_t *ahead = w + at + AHEAD;
     if ((size_t)at + AHEAD >= f->stride) ahead += (MATMUL_PANEL - 1) * f->stride; /* of the next panel */
-    UNROLL for (size_t r = 0; r < MATMUL_PANEL; r++) _mm_prefetch((const char *)ahead + r * f->stride, _MM_HINT_T1);
+    UNROLL for (size_t r = 0; r < MATMUL_PANEL; r++) _mm_prefetch((const char *)ahead + r * f->stride, _MM_HINT_T0);
 }
 
 /* Tile 0 += a block; its weights begin at w, `stride` bytes from row to row. */

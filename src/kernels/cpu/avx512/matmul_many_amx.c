@@ -140,10 +140,19 @@ INLINE void tiles(const many *m, const uint8_t *w, uint8_t *sums, bool rows, boo
     FOUR(KEEP, rows, panels);
 }
 
-static void finish(const many *m, int64_t row, int64_t n, int64_t panel, const uint8_t *sums) {
-    int64_t      row0 = panel * MATMUL_PANEL, n_out = min64(MATMUL_PANEL, m->a->w->rows - row0);
-    const float *c = (const float *)(const void *)sums;
-    for (int64_t r = 0; r < n; r++) matmul_finish(m->a, row + r, row0, n_out, c + r * 16);
+/* As matmul_finish, a whole panel at once. */
+INLINE void finish(const many *m, int64_t row, int64_t n, int64_t panel, const uint8_t *sums) {
+    const matmul_args *a = m->a;
+    int64_t            row0 = panel * MATMUL_PANEL, left = a->w->rows - row0;
+    const __mmask16    mask = mask16(left);
+    const __m512       bias = a->bias ? _mm512_maskz_loadu_ps(mask, a->bias + row0) : _mm512_setzero_ps();
+    for (int64_t r = 0; r < n; r++) {
+        float *out = matmul_row_out(a, row + r) + row0;
+        __m512 v = _mm512_load_ps(sums + r * 64);
+        if (a->bias) v = _mm512_add_ps(v, bias);
+        if (a->accumulate) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, out));
+        _mm512_mask_storeu_ps(out, mask, v);
+    }
 }
 
 /* Up to 32 rows from `row` on over panels [p0, p0 + n_panels), whose sums begin at `sums`. */
