@@ -52,7 +52,7 @@ static const char *const always[] = {
     "getrandom", "getpid", "gettid", "getppid", "getpgrp", "getuid", "geteuid", "getgid", "getegid", "uname", "sysinfo",
     "getrusage", "times", "getpriority",
 #ifdef __x86_64__
-    "arch_prctl", /* thread registers */
+    "arch_prctl", /* thread registers, and tiles (kernels/cpu.c) */
 #endif
 #ifdef SANITIZED
     "personality", "capget", /* looked at by the sanitizers' own code */
