@@ -31,17 +31,23 @@ static const nn_key keys[] = {
     { 0 },
 };
 
+/* A layer that it reads; -1: the file names none. */
+static int read_tap(nn_config *c, int i) {
+    double v =
+        nn_config_real_of(c, "target_layers|extract_layers",
+                          "eagle_config.eagle_aux_hidden_state_layer_ids|eagle_aux_hidden_state_layer_ids", i, -1);
+    if (v >= -1 && v < 1 << 20) return (int)v;
+    nn_config_fail(c, "it reads the input of layer %g", v);
+    return -1;
+}
+
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     if (h->e.d.n_layer != 1) nn_config_fail(c, "an EAGLE-3 head has one layer; this one has %d", h->e.d.n_layer);
     nn_config_only_number(c, "norm_before_fc", "norm_before_fc", 0);
     if (h->e.n_target == 0) h->e.n_target = h->e.d.n_embd;
     if (h->e.n_words == 0) h->e.n_words = h->e.d.n_vocab;
-    for (int i = 0; i < NN_EAGLE_TAPS; i++)
-        h->e.taps[i] = (int)nn_config_real_of(c, "target_layers|extract_layers",
-                                              "eagle_config.eagle_aux_hidden_state_layer_ids|"
-                                              "eagle_aux_hidden_state_layer_ids",
-                                              i, -1);
+    for (int i = 0; i < NN_EAGLE_TAPS; i++) h->e.taps[i] = read_tap(c, i);
     h->rope = nn_rope_read(c, &h->e.d, (nn_rope_want){ 0 });
 }
 

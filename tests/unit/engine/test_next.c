@@ -14,6 +14,7 @@
 #include "models/list.h"
 #include "tensor/codec.h"
 #include "tools/simple.h"
+#include "unit/support/model.h"
 #include "unit/support/support.h"
 
 #include <math.h>
@@ -362,7 +363,7 @@ static void refused(const char *model, const char *head, const char *sentence) {
     close_pair(&o);
 }
 
-static void test_refused(void **state) {
+static void test_misfits(void **state) {
     golden g;
     (void)state;
     refused("deepseek_v3", "glm4_moe", "does not fit a model of");
@@ -379,11 +380,74 @@ static void test_refused(void **state) {
     golden_close(&g);
 }
 
+/* --- files that nobody trusts --- */
+
+/* A head whose config.json was changed opens, or says what is wrong. */
+static bool try_head(const golden *g, const char *config) {
+    char  *dir = test_temp_dir(), from[512], to[600];
+    opened o = { 0 };
+    err    e = { 0 };
+    snprintf(from, sizeof from, GOLDEN "next/%s/model.safetensors", g->name);
+    snprintf(to, sizeof to, "%s/model.safetensors", dir);
+    assert_int_equal(symlink(from, to), 0);
+    snprintf(to, sizeof to, "%s/config.json", dir);
+    test_write_file(to, config, strlen(config));
+    snprintf(from, sizeof from, GOLDEN "models/%s", g->base);
+    assert_int_equal(model_file_open(&o.file, from, &e), 0);
+    assert_int_equal(nn_model_open(&o.model, o.file, models_list, NULL, &e), 0);
+    int rc = model_file_open(&o.head_file, dir, &e);
+    if (rc == 0 && g->eagle) rc = nn_eagle_open(&o.next, o.model, o.head_file, &models_eagle3, &e);
+    if (rc == 0 && !g->eagle) rc = nn_next_open(&o.next, o.model, o.head_file, &e);
+    if (rc < 0) assert_true(e.msg[0]);
+    assert_true(rc == 0 || !o.next);
+    close_pair(&o);
+    test_temp_dir_remove(dir);
+    return rc == 0;
+}
+
+/* Every number of config.json in turn becomes another one. */
+static void check_hostile(const char *name) {
+    static const char *const others[] = { "-1", "0", "3", "4294967297", "1e300" };
+    golden                   g;
+    char                     path[512], *text;
+    size_t                   bytes;
+    err                      e;
+    int                      tried = 0, taken = 0;
+    golden_open(&g, name);
+    snprintf(path, sizeof path, GOLDEN "next/%s/config.json", name);
+    if (file_read(&text, &bytes, path, 1 << 20, &e) < 0) fail_msg("%s", e.msg);
+    for (size_t at = 0; at < bytes; at++) {
+        size_t n = strspn(text + at, "0123456789.e-+");
+        if (n == 0 || at == 0 || !strchr(" :[,", text[at - 1])) continue;
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++, tried++) {
+            str s;
+            str_init(&s);
+            str_append(&s, text, at);
+            str_puts(&s, others[k]);
+            str_puts(&s, text + at + n);
+            taken += try_head(&g, str_cstr(&s));
+            str_deinit(&s);
+        }
+        at += n - 1;
+    }
+    print_message("  %s: %d of %d changed configurations open\n", name, taken, tried);
+    assert_true(tried > 20 && taken < tried);
+    free(text);
+    golden_close(&g);
+}
+
+static void test_hostile(void **state) {
+    (void)state;
+    check_hostile("llama");
+    check_hostile("eagle3");
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_in_the_models_file),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_misfits),
+        cmocka_unit_test(test_hostile),
     };
     if (argc > 1) device_id = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
