@@ -135,10 +135,10 @@ int main(int argc, char **argv) {
         return check_end(&c);
     }
     kernels_init(&k, c.cpu);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i += c.quick ? 2 : 1) {
         for (int kind = 0; kind < 8; kind++) {
             problem p = { .rows = check_int(&c, 1, 70),
-                          .cols = kind < 2 ? 1100 : check_int(&c, 1, 200),
+                          .cols = kind < 2 && !c.quick ? 1100 : check_int(&c, 1, 200),
                           .n = counts[i],
                           .f16 = kind % 2 == 0,
                           .low = kind >= 4 ? -126 : -12,
