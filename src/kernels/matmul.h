@@ -21,9 +21,10 @@
  * they would round the activations to 8 bits of mantissa, and two of them for the activations' upper and lower halves
  * take as long as one f32 fma.
  *
- * Tiles (AMX) multiply BF16 sixteen times as fast as registers multiply f32. Where the CPU has them, BF16 weights take
- * the order of cpu/matmul_halves.h, which is as exact as the one above; F16 weights do if the caller asks for it: twice
- * as fast with many rows, but only half as fast with one, where splitting the weights takes longer than reading them.
+ * Tiles (AMX) multiply BF16 sixteen times as fast as registers multiply f32. Where the CPU has them and the caller asks
+ * for it, F16 and BF16 weights take the order of cpu/matmul_halves.h, which is as exact as the one above: two to three
+ * times as fast with many rows, but slower with one (F16 half as fast: splitting the weights takes longer than reading
+ * them).
  *
  * Nothing here allocates, locks or remembers: each thread brings scratch of matmul_scratch_bytes, aligned to 64.
  */
@@ -59,7 +60,7 @@ typedef struct matmul_args {
     const int32_t *out_rows;   /* NULL: rows 0..n_rows-1; else the number of each row (scatter), all different */
     const float   *bias;       /* NULL, or one value per weight row */
     bool           accumulate; /* out += instead of out = */
-    bool           tiles;      /* F16 by tiles, for all products of a matrix or for none: other bits */
+    bool           tiles;      /* F16 and BF16 by tiles, for all products of a matrix or for none: other bits */
 } matmul_args;
 
 /* Computes the outputs of weight rows [16 * p0, min(16 * p1, rows)) for all n_rows. The matrix has passed matmul_check.

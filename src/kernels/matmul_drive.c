@@ -177,7 +177,7 @@ void matmul_drive(const matmul_isa *isa, const matmul_args *a, int64_t p0, int64
     d.c = (float *)(void *)((uint8_t *)scratch + align64(MATMUL_WIDE * sizeof(matmul_panel8)));
     if (a->n_rows <= 0) return;
     p1 = min64(p1, matmul_panels(w));
-    if (isa->halves[0] && (w->type == TENSOR_BF16 || (w->type == TENSOR_F16 && a->tiles))) {
+    if (isa->halves[0] && a->tiles && halves_pieces((int)w->type)) {
         isa->halves[a->n_rows > HALVES_FEW](a, &d.src, p0, p1, scratch);
         return;
     }

@@ -17,7 +17,7 @@
 
 enum { MAX_ROWS = 64 };
 
-/* Products of F16 by tiles, where the set has them. */
+/* Products of F16 and BF16 by tiles, where the set has them. */
 static bool by_tiles;
 
 /* A random matrix whose arrays end at unmapped pages. */
@@ -514,7 +514,7 @@ static void check_plain(check *c, const kernels *k, int type) {
         check_many(c, k, type, 19, 2600, 130);
         check_many(c, k, type, 35, 400, 700);
     }
-    if (type != TENSOR_F16 || by_tiles || !(c->cpu & CPU_AMX_BF16)) return;
+    if ((type != TENSOR_F16 && type != TENSOR_BF16) || by_tiles || !(c->cpu & CPU_AMX_BF16)) return;
     by_tiles = true;
     check_plain(c, k, type);
     by_tiles = false;

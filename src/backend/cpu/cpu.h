@@ -80,7 +80,7 @@ typedef struct cpu_exec {
     kernels     k;
     pool       *pool;
     int         n_threads, n_workers; /* n_workers: of the step under way */
-    bool        tiles;                /* products of F16 weights by tiles: of a model that keeps nothing */
+    bool        tiles;                /* products of F16 and BF16 weights by tiles: of a model that keeps nothing */
     cpu_item   *items;
     int         n_items, n_counters;
     atomic_int *counters;
