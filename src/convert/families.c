@@ -55,8 +55,6 @@ static const hf_family families[] = {
     { "orion", "orion", "OrionForCausalLM", NULL, SILU, 0, 0 },
     { "bitnet", "bitnet", "BitNetForCausalLM", NULL, "\"hidden_act\":\"relu2\"", 0, 0 },
     { "mellum", "mellum", "MellumForCausalLM", NULL, SILU, 0, 0 },
-    { "mimo2", "mimo_v2_flash", "MiMoV2FlashForCausalLM", "n_routed_experts", SILU, 0, 0 },
-    { "phimoe", "phimoe", "PhimoeForCausalLM", "experts.*.w", SILU, 0, 0 },
     { "hy_v3", "hy_v3", "HYV3ForCausalLM", "router.gate|mlp.expert_bias", SILU, 0, 0 },
     { "granite_swa", "granite_swa", "GraniteSwaForCausalLM", NULL, SILU, 0, 0 },
     { "flex_olmo", "flex_olmo", "FlexOlmoForCausalLM", NULL, SILU, 0, 0 },

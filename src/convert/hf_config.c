@@ -256,15 +256,51 @@ static const char *type_name(tensor_type type) {
     return type == TENSOR_F32 ? "float32" : type == TENSOR_F16 ? "float16" : "bfloat16";
 }
 
+/* What classes of transformers only make where config.json says so: it follows from the tensors that are there. */
+static void say_switches(writer *w, bool qkv_bias, bool mlp_bias) {
+    bool head_norms = false, late_norm = false, stable = strcmp(w->f->model_type, "stablelm") == 0;
+    for (const nn_bound_vec *x = w->m->bound_vecs; x; x = x->next) {
+        head_norms = head_norms || (x->hf && (strstr(x->hf, "q_norm") || strstr(x->hf, "q_layernorm")));
+        late_norm = late_norm || (x->hf && strstr(x->hf, "post_attention_layernorm"));
+    }
+    if (strcmp(w->f->model_type, "cohere") == 0 || strcmp(w->f->model_type, "glm4_moe") == 0)
+        say_bool(w, "use_qk_norm", head_norms);
+    if (stable) {
+        say_bool(w, "qk_layernorm", head_norms);
+        say_bool(w, "use_qkv_bias", qkv_bias);
+        say_bool(w, "use_parallel_residual", !late_norm);
+    }
+    if (qkv_bias && !stable) say_bool(w, "attention_bias", true);
+    if (mlp_bias) say_bool(w, "mlp_bias", true);
+}
+
+/* Layers without experts in a model that has them. */
+static void say_dense_layers(writer *w) {
+    bool first = true;
+    if (!strstr(w->f->model_type, "_moe") || strncmp(w->f->model_type, "qwen", 4) != 0) return;
+    if (!begin(w, "mlp_only_layers")) return;
+    str_push(&w->out, '[');
+    for (int i = 0; i < w->m->dims->n_layer; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
+        if (model_file_tensor(w->m->file, name)) continue;
+        str_printf(&w->out, "%s%d", first ? "" : ", ", i);
+        first = false;
+    }
+    str_push(&w->out, ']');
+}
+
 static void say_shape(writer *w) {
-    bool tied = true, bias = false;
+    bool tied = true, bias = false, mlp_bias = false;
     for (const nn_bound *x = w->m->bound; x; x = x->next) {
         if (x->gguf && strcmp(x->gguf, "output") == 0 && !x->head) tied = false;
         if (x->gguf && strcmp(x->gguf, "attn_q") == 0 && x->bias) bias = true;
+        if (x->gguf && strcmp(x->gguf, "ffn_up") == 0 && x->bias) mlp_bias = true;
         if (x->gguf && strcmp(x->gguf, "token_embd") == 0) say_int(w, "vocab_size", x->rows);
     }
     say_bool(w, "tie_word_embeddings", tied);
-    if (bias) say_bool(w, "attention_bias", true);
+    say_switches(w, bias, mlp_bias);
+    say_dense_layers(w);
 }
 
 /* Gemma's config.json names what the scores are divided by the root of; GGUF files mostly leave it to the reader. */
@@ -333,6 +369,7 @@ int hf_config_from_gguf(hf_files *f, const nn_model *m, const hf_family *family,
     say_id(&w, "bos_token_id", "tokenizer.ggml.bos_token_id");
     say_id(&w, "eos_token_id", "tokenizer.ggml.eos_token_id");
     say_id(&w, "pad_token_id", "tokenizer.ggml.padding_token_id");
+    if (begin(&w, "pad_token_id")) str_puts(&w.out, "null"); /* the class's own may lie beyond the vocabulary */
     if (rc == 0) rc = say_fixed(&w, e);
     int end = finish(f, &w, quantization, rc < 0 ? NULL : e);
     return rc < 0 ? rc : end;

@@ -25,8 +25,8 @@ GOLDEN = os.path.join(HERE, "golden/models")
 DEMO = os.path.join(os.path.dirname(HERE), "models/demo/demo.gguf")
 SOME = "llama llama_rope3 mistral mixtral qwen3_moe gemma2 phi3_longrope granitemoe stablelm nemotron".split()
 ALL = SOME + """arcee cohere cohere2 cohere_qk deepseek ernie4_5 exaone4 gemma gemma3_text glm4 glm4_moe granite granite_swa helium
-  hunyuan_v1_dense hunyuan_v1_moe hy_v3 jais2 llama_linear llama_yarn mimo_v2_flash minimax_m2 ministral nanochat olmo olmo2 olmo3
-  olmoe olmoe_clip orion phi3 phi3_longrope_short phimoe qwen2 qwen2_moe qwen2_moe_mixed qwen3 seed_oss smollm3 stablelm_parallel
+  hunyuan_v1_dense hunyuan_v1_moe hy_v3 jais2 llama_linear llama_yarn minimax_m2 ministral nanochat olmo olmo2 olmo3
+  olmoe olmoe_clip orion phi3 phi3_longrope_short qwen2 qwen2_moe qwen2_moe_mixed qwen3 seed_oss smollm3 stablelm_parallel
   starcoder2 vaultgemma""".split()
 
 
