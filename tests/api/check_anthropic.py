@@ -131,7 +131,7 @@ MISTAKES = [
     (body([{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": ""}}]}]), 400, "source.type"),
     (body(SUM, tool_choice={"type": "tool", "name": "other"}, tools=[TOOL]), 400, "tool_choice"),
     (body(SUM, thinking={"type": "enabled"}), 400, "budget_tokens"), (body(SUM, thinking={"type": "enabled", "budget_tokens": 300}), 400, "max_tokens"),
-    (body(SUM, mcp_servers=[{}]), 400, "mcp_servers"), (body([{"role": "user", "content": "word " * 3000}]), 400, "1024"),
+    (body(SUM, mcp_servers=[{}]), 400, "mcp_servers"), (body([{"role": "user", "content": "word " * 5000}]), 400, "4096"),
 ]
 
 

@@ -128,7 +128,7 @@ def loading(server):
     assert set(tags["details"]) == {"parent_model", "format", "family", "families", "parameter_size", "quantization_level"}
     shown = server.post("/api/show", {"name": "demo:latest"})[1]
     assert set(shown) == {"license", "modelfile", "parameters", "template", "details", "model_info", "capabilities", "modified_at"}
-    assert shown["model_info"]["llama.context_length"] == 1024
+    assert shown["model_info"]["llama.context_length"] == 4096
 
 
 def lines_of_one(server, value):
@@ -193,7 +193,7 @@ def error_during_the_stream(server):
 
 def main():
     checks = Checks()
-    with Server(PROGRAM) as server:
+    with Server(PROGRAM, "--ctx", "1024") as server:  # a quarter of what the model was made for
         for check in (generate_lines, generate_context, generate_template, context_limit, chat_lines, reasoning, tool_calls, ends, logprobs, loading, plain, mistakes, error_during_the_stream):
             checks.run(check, server)
     checks.exit()

@@ -423,7 +423,7 @@ def responses(server):
     assert isinstance(json.loads(text)["age"], int)
 
 
-LONG = [{"role": "user", "content": "word " * 3000}]
+LONG = [{"role": "user", "content": "word " * 5000}]
 MISTAKES = [
     ({}, 400, "model"), (chat(SUM, model=7), 400, "model"), (chat(SUM, model="nope"), 404, "model"), (chat([]), 400, "messages"),
     ({"model": "demo"}, 400, "messages"), (chat([7]), 400, "messages[0]"), (chat([{"role": "wizard", "content": "x"}]), 400, "messages[0].role"),
@@ -483,7 +483,7 @@ def mistakes(server):
                 assert error["param"] == param and error["type"] == "invalid_request_error", (str(body)[:200], error)
         status, _, answer = c.request("POST", CHAT, json.dumps(chat(LONG)).encode())
         message = json.loads(answer)["error"]
-        assert message["code"] == "context_length_exceeded" and "1024" in message["message"] and "3013" in message["message"], message
+        assert message["code"] == "context_length_exceeded" and "4096" in message["message"] and "5013" in message["message"], message
 
 
 def native(server):
@@ -500,7 +500,7 @@ def native(server):
     assert server.post("/v1/models/unload", {"model": "demo"})[1]["status"] == "unloaded"
     assert server.get("/v1/models")[1]["data"][0]["status"] == "unloaded"
     assert server.post("/v1/models/load", {"model": "demo", "keep_alive": "10m"})[1]["status"] == "loaded"
-    assert server.get("/props")[1]["default_generation_settings"]["n_ctx"] == 1024
+    assert server.get("/props")[1]["default_generation_settings"]["n_ctx"] == 4096
     assert server.get("/slots")[1] == []
     status, _, text = server.request("GET", "/metrics")
     lines = text.decode().splitlines()

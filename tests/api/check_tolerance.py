@@ -71,7 +71,7 @@ def ollama_forms(server):
 def show(server):
     status, plain = server.post("/api/show", {"model": "demo"})
     info = plain["model_info"]
-    assert status == 200 and info["llama.context_length"] == 1024 and info["tokenizer.ggml.tokens"] is None, list(info)
+    assert status == 200 and info["llama.context_length"] == 4096 and info["tokenizer.ggml.tokens"] is None, list(info)
     assert plain["capabilities"][0] == "completion" and "embedding" not in plain["capabilities"] and "tools" in plain["capabilities"]
     _, verbose = server.post("/api/show", {"model": "demo", "verbose": True})
     assert len(verbose["model_info"]["tokenizer.ggml.tokens"]) == 8192 and set(verbose["model_info"]) == set(info)

@@ -65,12 +65,12 @@ static void test_describe(void **state) {
     hearth_model_describe(*state, &i, sizeof i);
     assert_string_equal(i.family, "llama");
     assert_string_equal(i.quantization, "Q8_0");
-    assert_int_equal(i.trained_context, 1024);
+    assert_int_equal(i.trained_context, 4096);
     assert_true(i.can_chat && i.can_use_tools && i.can_think);
     /* A program that knows less of the structure gets less. */
     memset(&part, 0x55, sizeof part);
     hearth_model_describe(*state, &part, offsetof(hearth_model_info, layers));
-    assert_int_equal(part.trained_context, 1024);
+    assert_int_equal(part.trained_context, 4096);
     assert_int_equal(part.layers, 0x55555555);
 }
 

@@ -46,7 +46,7 @@ static void test_names(void **state) {
     assert_string_equal(json_cstr(json_get(json_at(v, 0), "name")), "mine:small");
     assert_string_equal(json_cstr(json_get(json_at(v, 0), "family")), "llama");
     assert_string_equal(json_cstr(json_get(json_at(v, 0), "quant")), "Q8_0");
-    assert_true(json_int(json_get(json_at(v, 0), "n_ctx"), &n) && n == 1024);
+    assert_true(json_int(json_get(json_at(v, 0), "n_ctx"), &n) && n == 4096);
     assert_true(json_int(json_get(json_at(v, 0), "last_used"), &n) && n > 1700000000);
     arena_deinit(&a);
     free(text);

@@ -67,7 +67,7 @@ static void test_dry_run(void **state) {
     const json_value *v = ask("info --json");
     assert_string_equal(json_cstr(json_get(v, "architecture")), "llama");
     assert_string_equal(json_cstr(json_get(v, "type")), "Q8_0");
-    assert_int_equal(number(v, "context", NULL), 1024);
+    assert_int_equal(number(v, "context", NULL), 4096);
     assert_int_equal(number(v, "memory", "weights"), st.st_size + head.st_size);
     assert_string_equal(json_cstr(json_get(v, "drafters")), "lookup, mtp");
     int64_t per_1k = number(v, "memory", "cache_per_1k");
@@ -76,8 +76,8 @@ static void test_dry_run(void **state) {
     assert_true(json_bool(json_get(json_get(v, "memory"), "fits"), false));
     assert_true(json_is(json_get(json_get(v, "speed"), "source"), JSON_K_NULL));
     /* The cache is what the context and the number of sequences make it. */
-    v = ask("info demo --ctx 4096 --sequences 3 --json");
-    assert_int_equal(number(v, "memory", "cache"), 3 * 4096 * per_1k / 1000);
+    v = ask("info demo --ctx 2048 --sequences 3 --json");
+    assert_int_equal(number(v, "memory", "cache"), 3 * 2048 * per_1k / 1000);
     assert_int_equal(number(v, "sequences", NULL), 3);
     v = ask("info '" DEMO "' --cache-type q8_0 --json"); /* 34 bytes instead of 64 */
     assert_int_equal(number(v, "memory", "cache_per_1k"), per_1k * 34 / 64);
@@ -96,7 +96,7 @@ static void test_dry_run(void **state) {
     assert_int_equal(number(ask("info --json"), "context", NULL), 256);
     assert_int_equal(number(ask("info --ctx 768 --json"), "context", NULL), 768);
     v = ask("info --no-config --json");
-    assert_int_equal(number(v, "context", NULL), 1024);
+    assert_int_equal(number(v, "context", NULL), 4096);
     assert_string_equal(json_cstr(json_get(v, "cache_type")), "f16");
     /* A name works as well as a path; nothing was written. */
     says("create small '" DRAFT "'", "small now names");

@@ -63,7 +63,7 @@ static void test_models(void **state) {
     assert_string_equal(json_cstr(json_get(v, "name")), "demo");
     assert_string_equal(json_cstr(json_get(v, "state")), "loaded");
     assert_true(json_int(json_get(v, "size"), &n) && n > 20000000);
-    assert_true(json_int(json_get(v, "context"), &n) && n == 1024);
+    assert_true(json_int(json_get(v, "context"), &n) && n == 4096);
     assert_true(json_int(json_get(v, "active"), &n) && n == 0);
     assert_true(json_int(json_get(v, "memory"), &n) && n > 25000000);
     assert_true(json_int(json_get(v, "pid"), &n) && n > 1 && n != s.pid && kill((pid_t)n, 0) == 0);

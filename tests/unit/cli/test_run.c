@@ -95,8 +95,8 @@ static void test_shapes(void **state) {
     program_fails(str_cstr(&line), 2, "can be used at a time");
     program_fails("run demo x --regex 'a('", 2, "regex");
     program_fails("run demo x --json-schema /nowhere/schema.json", 1, "/nowhere/schema.json");
-    program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think-budget 3",
-                   "<think>\nTens:\n</think>\n\n12 plus 30 is 42.\n");
+    program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think-budget 6",
+                   "<think>\nTens: 10\n</think>\n\n12 plus 30 is 42.\n");
     program_prints("", "run demo 'What is 12 plus 30?' --temp 0 --think off", "12 plus 30 is 42.\n");
     program_fails("run demo x --think=maybe", 2, "--think: expected on or off");
     str_clear(&line);
@@ -155,7 +155,7 @@ static void test_mistakes(void **state) {
     program_fails("run demo x --ctx 8 ", 1, "the context holds 8");
     program_fails("run demo x y", 2, "unexpected argument 'y'");
     program_fails("bench demo --batch 1,x", 2, "--batch");
-    program_fails("bench demo -p 2000", 1, "the model's context holds 1024 tokens");
+    program_fails("bench demo -p 5000", 1, "the model's context holds 4096 tokens");
     program_fails("perplexity demo /nowhere/text", 1, "/nowhere/text");
 }
 

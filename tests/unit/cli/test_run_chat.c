@@ -107,7 +107,7 @@ static void test_talk(void **state) {
     expect_prompt(&t);
     say(&t, "My name is Tom.", "Nice to meet you, Tom.\r\n");
     say(&t, "What is my name?", "Your name is Tom.\r\n");
-    say(&t, "/stats", "conversation: 4 messages, context of 1024 tokens\r\n");
+    say(&t, "/stats", "conversation: 4 messages, context of 4096 tokens\r\n");
     say(&t, "/nonsense", "/nonsense is not a command");
     say(&t, "/set top_k 7", "");
     say(&t, "/set", "temperature 0, top_k 7,");

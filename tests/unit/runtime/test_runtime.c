@@ -20,7 +20,7 @@ static void test_describe(void **state) {
     assert_string_equal(i.format, "GGUF");
     assert_string_equal(i.quant, "Q8_0");
     assert_true(i.n_params > 19000000 && i.n_params < 21000000);
-    assert_int_equal(i.n_ctx_train, 1024);
+    assert_int_equal(i.n_ctx_train, 4096);
     assert_true(i.can_chat && i.can_tools && i.can_think && !i.can_infill);
 }
 
@@ -286,7 +286,7 @@ static void test_embed(void **state) {
     runtime_describe(*state, &i);
     assert_true(i.can_embed);
     embed(*state, "The cat sat in the boat.", 0, RUNTIME_POOL_DEFAULT, &cat);
-    embed(*state, "A cat sits in a boat.", 0, RUNTIME_POOL_MEAN, &kitten);
+    embed(*state, "The cat is in the boat.", 0, RUNTIME_POOL_MEAN, &kitten);
     embed(*state, "12 plus 30 is 42", 0, RUNTIME_POOL_MEAN, &sum);
     assert_int_equal(cat.n_vector, i.n_embd);
     assert_true(fabs(dot(cat.vector, cat.vector, cat.n_vector) - 1) < 1e-5);
@@ -395,11 +395,11 @@ static void test_too_long(void **state) {
     runtime_request q;
     str             text;
     str_init(&text);
-    for (int i = 0; i < 3000; i++) str_puts(&text, "cat ");
+    for (int i = 0; i < 5000; i++) str_puts(&text, "cat ");
     test_greedy(&q, "");
     q.task = RUNTIME_COMPLETE;
     q.text = (view){ text.data, text.len };
-    test_request_refused(*state, &q, ERR_CONTEXT, "the context holds 1024");
+    test_request_refused(*state, &q, ERR_CONTEXT, "the context holds 4096");
     str_deinit(&text);
 }
 
