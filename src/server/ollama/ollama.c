@@ -85,6 +85,19 @@ static void read_setup(exchange *x, const node *options) {
         log_info("server", "options such as num_thread, num_batch and num_gpu have no effect on a single request");
 }
 
+/* Pages are shared by all requests of a loaded model: a request cannot have types of its own. */
+static void refuse_page_types(exchange *x, const node *options) {
+    static const char *const names[][2] = { { "cache_type_k", "type_k" },
+                                            { "cache_type_v", "type_v" },
+                                            { "kv_cache_type", "type" } };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        node at = read_any(&x->in, options, names[i][0]);
+        if (node_is(&at) != NODE_ABSENT)
+            reader_fail(&x->in, &at, "is not an option of a request; pages have the server's types: kv_cache.%s",
+                        names[i][1]);
+    }
+}
+
 void ollama_read_options(exchange *x, runtime_request *q) {
     node    options;
     int64_t n;
@@ -98,6 +111,7 @@ void ollama_read_options(exchange *x, runtime_request *q) {
         reader_fail(&x->in, &at, "is not supported; /tokenize works without it");
     }
     read_setup(x, &options);
+    refuse_page_types(x, &options);
     params_sampling(x, &options, SAMPLING_BY_OLLAMA, q);
     params_stop(x, &options, "stop", q);
     if (read_int(&x->in, &options, "num_predict", -2, PARAMS_MAX_TOKENS, &n)) {
