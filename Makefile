@@ -4,6 +4,7 @@
 FUZZ_SECONDS ?= 60
 SOAK_REQUESTS ?= 2000
 SOAK_SEED ?= 1
+SOAK_PAGES ?= q8_0,q8_0,0 q5_0,q5_0,0 q4_0,q4_0,0 tq4,tq4,0 tq3,tq3,0 tq2,tq2,0 fp8,fp8,0 bf16,bf16,0 q8_0,tq4,-1 tq3,q5_0,1
 PREFIX ?= /usr/local
 PROMPT ?=
 export PROMPT
@@ -49,9 +50,12 @@ bench-kernels: build
 soak:
 	@scripts/setup build test
 	@cmake --preset release >build.log 2>&1 || (cat build.log; exit 1)
-	@cmake --build --preset release --target soak_engine --target soak_speculate --target hearth
+	@cmake --build --preset release --target soak_engine --target soak_speculate --target test_engine --target hearth
 	@build/tests/soak_engine $(SOAK_REQUESTS) $(SOAK_SEED)
 	@build/tests/soak_speculate 500 $(SOAK_SEED)
+	@for kv in $(SOAK_PAGES); do echo "pages: $$kv"; HEARTH_TEST_KV=$$kv build/tests/soak_engine 200 $(SOAK_SEED) && \
+	    HEARTH_TEST_KV=$$kv build/tests/soak_speculate 40 $(SOAK_SEED) && \
+	    HEARTH_TEST_KV=$$kv build/tests/test_engine || exit 1; done
 	@python3 tests/cli/check_directories.py build/hearth all
 	@HEARTH_IO_PERCENT=5 HEARTH_HEALTH_MS=20 HEARTH_GONE_MS=200 python3 tests/api/check_streams.py build/hearth 200 60
 	@HEARTH_LONG=1 python3 tests/api/check_workers.py build/hearth

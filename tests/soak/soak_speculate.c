@@ -266,9 +266,9 @@ static engine *open_engine(const model *m, engine_options o) {
     err     e;
     o.n_ctx = CONTEXT;
     o.device = device;
-    o.k_type = o.v_type = NN_KV_F16;
     o.cpu = cpu_detect();
     o.page_tokens = 16;
+    fixture_page_types(&m->f, &o);
     if (engine_open(&g, m->f.model, m->t, &o, &e) < 0) fail_msg("%s", e.msg);
     return g;
 }

@@ -29,6 +29,15 @@ static void test_stdin(void **state) {
     program_fails("run ./nosuch.gguf", 1, "nosuch.gguf"); /* before the missing prompt */
 }
 
+/* A fact told once, far above the question, is found in compressed pages as in f16. */
+static void test_needles(void **state) {
+#define NEEDLE(name) "cat " HEARTH_SOURCE_DIR "/tests/fixtures/needles/" name ".txt |"
+    (void)state;
+    program_prints(NEEDLE("grace"), "run demo --temp 0", "The code of Grace is 2725.\n");
+    program_prints(NEEDLE("grace"), "run demo --temp 0 -ctk q8_0 -ctv tq4", "The code of Grace is 2725.\n");
+    program_prints(NEEDLE("max"), "run demo --temp 0 --kv tq4", "The code of Max is 9110.\n");
+}
+
 /* A system message that gives a name, a stop text, a limit, reasoning. */
 static void test_options(void **state) {
     char *got;
@@ -267,17 +276,10 @@ static void test_perplexity_value(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_stdin),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_raw),
-        cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_perplexity),
-        cmocka_unit_test(test_perplexity_value),
+        cmocka_unit_test(test_answers), cmocka_unit_test(test_stdin),      cmocka_unit_test(test_needles),
+        cmocka_unit_test(test_options), cmocka_unit_test(test_raw),        cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_seed),       cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_bench),   cmocka_unit_test(test_perplexity), cmocka_unit_test(test_perplexity_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

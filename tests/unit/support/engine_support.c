@@ -25,9 +25,30 @@ void fixture_close(fixture *f) {
     model_file_free(f->file);
 }
 
+bool fixture_page_types(const fixture *f, engine_options *o) {
+    const char   *said = getenv("HEARTH_TEST_KV");
+    char          k[16], v[16];
+    engine_memory m;
+    err           e;
+    o->k_type = o->v_type = NN_KV_F16;
+    if (!said) return false;
+    if (sscanf(said, "%15[^,],%15[^,],%d", k, v, &o->precise_layers) != 3 || !nn_kv_type_parse(k, &o->k_type) ||
+        !nn_kv_type_parse(v, &o->v_type))
+        fail_msg("HEARTH_TEST_KV: expected K,V,PRECISE, found '%s'", said);
+    if (engine_measure(&m, f->model, o, &e) < 0) o->k_type = o->v_type = NN_KV_Q4_0;
+    return true;
+}
+
 size_t fixture_page_bytes(const fixture *f, int page_tokens) {
     const nn_model *m = f->model;
+    engine_options  o = { .n_ctx = 128, .page_tokens = page_tokens, .cpu = cpu_detect() };
+    engine_memory   all;
     size_t          bytes = 0;
+    err             e;
+    if (fixture_page_types(f, &o)) {
+        if (engine_measure(&all, m, &o, &e) < 0) fail_msg("%s", e.msg);
+        return all.all_page_bytes;
+    }
     for (int i = 0; i < m->dims->n_layer; i++) {
         const nn_state *s = &m->state[i];
         kv_layout       l;
@@ -45,8 +66,8 @@ engine *fixture_engine(const fixture *f, engine_options o) {
     err     e;
     if (o.n_ctx == 0) o.n_ctx = 128;
     if (!o.device && !o.backend) o.device = getenv("HEARTH_TEST_DEVICE") ? getenv("HEARTH_TEST_DEVICE") : "cpu";
-    o.k_type = o.v_type = NN_KV_F16;
     o.cpu = cpu_detect();
+    fixture_page_types(f, &o);
     if (engine_open(&g, f->model, NULL, &o, &e) < 0) fail_msg("%s", e.msg);
     return g;
 }

@@ -12,7 +12,11 @@ typedef struct fixture {
 
 void   fixture_open(fixture *f, const char *name); /* a model of tests/golden/models; fails the test */
 void   fixture_close(fixture *f);
-size_t fixture_page_bytes(const fixture *f, int page_tokens); /* of one page in all layers, in f16 */
+size_t fixture_page_bytes(const fixture *f, int page_tokens); /* of one page in all layers */
+
+/* The types of pages: f16, or what the environment says, HEARTH_TEST_KV=K,V,PRECISE (tq4,q5_0,1: layers at either end that stay
+ * precise); then true. A model whose heads do not fit such blocks gets q4_0, which fits all. */
+bool fixture_page_types(const fixture *f, engine_options *o);
 
 /* Fails the test; the options' types and instruction sets are filled in. n_ctx 0: 128. */
 engine  *fixture_engine(const fixture *f, engine_options o);
