@@ -592,18 +592,23 @@ const float *nn_config_tensor(nn_config *c, const char *name, int64_t n) {
 
 /* --- around a part of a model -----------------------------------------------------------------------------------  */
 
-int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt) {
+/* Reads from the whole configuration; returns the part, to go back to. */
+static const json_value *step_out(nn_config *c) {
     const json_value *part = c->root;
     if (c->outer) c->root = c->outer;
-    int64_t x = nn_config_int(c, gguf, hf, dflt);
+    return part;
+}
+
+int64_t nn_config_outer_int(nn_config *c, const char *gguf, const char *hf, int64_t dflt) {
+    const json_value *part = step_out(c);
+    int64_t           x = nn_config_int(c, gguf, hf, dflt);
     c->root = part;
     return x;
 }
 
 nn_act_kind nn_config_outer_act(nn_config *c, const char *gguf, const char *hf, nn_act_kind dflt) {
-    const json_value *part = c->root;
-    if (c->outer) c->root = c->outer;
-    nn_act_kind x = nn_config_act(c, gguf, hf, dflt);
+    const json_value *part = step_out(c);
+    nn_act_kind       x = nn_config_act(c, gguf, hf, dflt);
     c->root = part;
     return x;
 }

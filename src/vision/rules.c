@@ -22,49 +22,32 @@ typedef struct source {
     arena             mem;
 } source;
 
+/* How colours are scaled where preprocessor_config.json does not say it. */
+typedef struct colours {
+    float mean[3], std[3];
+} colours;
+static const colours half = { { 0.5f, 0.5f, 0.5f }, { 0.5f, 0.5f, 0.5f } };
+static const colours clip = { { 0.48145466f, 0.4578275f, 0.40821073f }, { 0.26862954f, 0.26130258f, 0.27577711f } };
+
 static const struct {
-    const char   *type, *projector; /* model_type with the vision_config's, and the mmproj's projector type */
-    const char   *tower;            /* NULL: any */
-    vision_kind   kind;
-    pixels_filter filter;
-    float         mean[3], std[3];
+    const char    *type, *projector; /* model_type with the vision_config's, and the mmproj's projector type */
+    const char    *tower;            /* NULL: any */
+    vision_kind    kind;
+    pixels_filter  filter;
+    const colours *colours;
 } kinds[] = {
-    { "gemma3", "gemma3", NULL, VISION_GEMMA3, PIXELS_BILINEAR, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
-    { "llava",
-      "mlp",
-      "clip_vision_model",
-      VISION_LLAVA,
-      PIXELS_BICUBIC,
-      { 0.48145466f, 0.4578275f, 0.40821073f },
-      { 0.26862954f, 0.26130258f, 0.27577711f } },
-    { "llava",
-      "pixtral",
-      "pixtral",
-      VISION_PIXTRAL,
-      PIXELS_BICUBIC,
-      { 0.48145466f, 0.4578275f, 0.40821073f },
-      { 0.26862954f, 0.26130258f, 0.27577711f } },
-    { "mistral3",
-      "pixtral",
-      "pixtral",
-      VISION_PIXTRAL,
-      PIXELS_BICUBIC,
-      { 0.48145466f, 0.4578275f, 0.40821073f },
-      { 0.26862954f, 0.26130258f, 0.27577711f } },
-    { "idefics3", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
-    { "smolvlm", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
-    { "qwen2_5_vl",
-      "qwen2.5vl_merger",
-      NULL,
-      VISION_QWEN2_5,
-      PIXELS_BICUBIC,
-      { 0.48145466f, 0.4578275f, 0.40821073f },
-      { 0.26862954f, 0.26130258f, 0.27577711f } },
-    { "qwen3_vl", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
-    { "qwen3_vl_moe", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
-    { "qwen3_5", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
-    { "qwen3_5_moe", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
-    { "gemma4", "gemma4v", NULL, VISION_GEMMA4, PIXELS_BICUBIC, { .5f, .5f, .5f }, { .5f, .5f, .5f } },
+    { "gemma3", "gemma3", NULL, VISION_GEMMA3, PIXELS_BILINEAR, &half },
+    { "llava", "mlp", "clip_vision_model", VISION_LLAVA, PIXELS_BICUBIC, &clip },
+    { "llava", "pixtral", "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
+    { "mistral3", "pixtral", "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
+    { "idefics3", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, &half },
+    { "smolvlm", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, &half },
+    { "qwen2_5_vl", "qwen2.5vl_merger", NULL, VISION_QWEN2_5, PIXELS_BICUBIC, &clip },
+    { "qwen3_vl", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_vl_moe", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_5", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_5_moe", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "gemma4", "gemma4v", NULL, VISION_GEMMA4, PIXELS_BICUBIC, &half },
 };
 
 static bool text_is(view v, const char *text) { return text && view_eq_c(v, text); }
@@ -261,8 +244,8 @@ int rules_read(vision_rules *r, const model_file *model, const model_file *mmpro
         *known = true;
         r->kind = kinds[i].kind;
         r->filter = kinds[i].filter;
-        memcpy(r->mean, kinds[i].mean, sizeof r->mean);
-        memcpy(r->std, kinds[i].std, sizeof r->std);
+        memcpy(r->mean, kinds[i].colours->mean, sizeof r->mean);
+        memcpy(r->std, kinds[i].colours->std, sizeof r->std);
     }
     if (!*known) return 0;
     arena_init(&s.mem, 0);

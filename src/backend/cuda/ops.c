@@ -437,41 +437,26 @@ static int run_delta(cuda_exec *x, const nn_op *op, err *e) {
     return cuda_op_delta(&a, x->stream, e);
 }
 
+/* What the two kinds of scans share: their fields have the same names. */
+#define SCANNED(x, op, spec)                                                                                           \
+    .st = state_of(x, (op)->layer, (int64_t)nn_state_conv_floats(&(x)->x.model->state[(op)->layer])),                  \
+    .x = cuda_buf(x, (op)->in[0]), .b = cuda_buf(x, (op)->in[1]), .c = cuda_buf(x, (op)->in[2]),                       \
+    .dt = cuda_buf(x, (op)->in[3]), .va = vec(x, (spec)->a), .vd = vec(x, (spec)->d),                                  \
+    .dt_bias = vec(x, (spec)->dt_bias), .out = cuda_buf(x, (op)->out), .n_state = (spec)->n_state
+
 static int run_ssm(cuda_exec *x, const nn_op *op, err *e) {
     const nn_ssm_spec *s = &op->u.ssm;
-    cuda_ssm           a = { .st = state_of(x, op->layer, (int64_t)nn_state_conv_floats(&x->x.model->state[op->layer])),
-                             .x = cuda_buf(x, op->in[0]),
-                             .b = cuda_buf(x, op->in[1]),
-                             .c = cuda_buf(x, op->in[2]),
-                             .dt = cuda_buf(x, op->in[3]),
-                             .va = vec(x, s->a),
-                             .vd = vec(x, s->d),
-                             .dt_bias = vec(x, s->dt_bias),
-                             .out = cuda_buf(x, op->out),
-                             .n_head = s->n_head,
-                             .dim = s->dim,
-                             .n_group = s->n_group,
-                             .n_state = s->n_state,
-                             .dt_min = s->dt_min,
-                             .dt_max = s->dt_max };
+    cuda_ssm           a = { SCANNED(x, op, s),     .n_head = s->n_head, .dim = s->dim,
+                             .n_group = s->n_group, .dt_min = s->dt_min, .dt_max = s->dt_max };
     return cuda_op_ssm(&a, x->stream, e);
 }
 
 static int run_scan(cuda_exec *x, const nn_op *op, err *e) {
     const nn_scan_spec *s = &op->u.scan;
-    cuda_scan a = { .st = state_of(x, op->layer, (int64_t)nn_state_conv_floats(&x->x.model->state[op->layer])),
-                    .x = cuda_buf(x, op->in[0]),
-                    .b = cuda_buf(x, op->in[1]),
-                    .c = cuda_buf(x, op->in[2]),
-                    .dt = cuda_buf(x, op->in[3]),
-                    .va = vec(x, s->a),
-                    .vd = vec(x, s->d),
-                    .dt_bias = vec(x, s->dt_bias),
-                    .out = cuda_buf(x, op->out),
-                    .n_channel = s->n_channel,
-                    .n_state = s->n_state };
+    cuda_scan           a = { SCANNED(x, op, s), .n_channel = s->n_channel };
     return cuda_op_scan(&a, x->stream, e);
 }
+#undef SCANNED
 
 static int run_route(cuda_exec *x, const nn_op *op, err *e) {
     cuda_route a = { .logits = cuda_buf(x, op->in[0]),

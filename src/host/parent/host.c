@@ -506,17 +506,6 @@ int host_find(host *h, view name, host_model *out, err *e) {
     return m ? 0 : ERR_NOTFOUND;
 }
 
-static void add_gauges(runtime_stats *to, const runtime_stats *s) {
-    to->preparing += s->preparing;
-    to->grammars += s->grammars;
-    to->engine.running += s->engine.running;
-    to->engine.waiting += s->engine.waiting;
-    to->engine.paused += s->engine.paused;
-    to->engine.pages_total += s->engine.pages_total;
-    to->engine.pages_unused += s->engine.pages_unused;
-    to->engine.pages_cached += s->engine.pages_cached;
-}
-
 void host_stat(host *h, host_stats *out) {
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(&h->lock);
@@ -542,8 +531,7 @@ void host_stat(host *h, host_stats *out) {
         child_stat(c, &s, STAT_WAIT_MS);
         pthread_mutex_lock(&h->lock);
         model_release(m);
-        model_add_counters(&out->runtime, &s);
-        if (m->phase == MODEL_UP) add_gauges(&out->runtime, &s);
+        model_add_stats(&out->runtime, &s, m->phase == MODEL_UP);
     }
     h->inside--;
     if (h->closing) pthread_cond_broadcast(&h->changed);

@@ -124,7 +124,8 @@ void model_release(model *m); /* one holder less */
 int            model_take_frame(void *ctx, const wire_frame *f, err *e);
 child_activity model_activity(void *ctx);
 void           model_take_end(void *ctx, const child_end *end);
-void           model_add_counters(runtime_stats *to, const runtime_stats *s);
+/* Adds what was counted; of a model that is up also what is there at the moment. */
+void model_add_stats(runtime_stats *to, const runtime_stats *s, bool up);
 
 /* keeper.c */
 void   *keeper_main(void *ctx);

@@ -342,7 +342,7 @@ static host_request *take_sent(host *h, model *m, const err *why) {
     return chain;
 }
 
-void model_add_counters(runtime_stats *to, const runtime_stats *s) {
+void model_add_stats(runtime_stats *to, const runtime_stats *s, bool up) {
     to->engine.steps += s->engine.steps;
     to->engine.tokens_evaluated += s->engine.tokens_evaluated;
     to->engine.tokens_cached += s->engine.tokens_cached;
@@ -362,6 +362,15 @@ void model_add_counters(runtime_stats *to, const runtime_stats *s) {
     to->cancelled += s->cancelled;
     to->grammar_hits += s->grammar_hits;
     to->grammar_misses += s->grammar_misses;
+    if (!up) return;
+    to->preparing += s->preparing;
+    to->grammars += s->grammars;
+    to->engine.running += s->engine.running;
+    to->engine.waiting += s->engine.waiting;
+    to->engine.paused += s->engine.paused;
+    to->engine.pages_total += s->engine.pages_total;
+    to->engine.pages_unused += s->engine.pages_unused;
+    to->engine.pages_cached += s->engine.pages_cached;
 }
 
 void model_take_end(void *ctx, const child_end *end) {
@@ -382,7 +391,7 @@ void model_take_end(void *ctx, const child_end *end) {
     }
     if (m->phase == MODEL_LOADING || m->phase == MODEL_MEASURING || m->phase == MODEL_IN_LINE)
         load_failed(m, &end->why);
-    model_add_counters(&h->gone, &end->stats);
+    model_add_stats(&h->gone, &end->stats, false);
     m->worker = ++h->last_worker; /* what it said is still read, but it cannot be ended again */
     m->phase = MODEL_OVER;        /* the keeper waits for this thread's end before it touches the child */
     host_request *chain = take_sent(h, m, &end->why);

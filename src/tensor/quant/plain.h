@@ -37,23 +37,21 @@ static void quant_q4_0(const float *x, const float *w, void *block) {
     }
 }
 
-/* Scale, minimum and 32 codes up to `most`. */
-static void affine_codes(const float *x, const float *w, int most, uint16_t *d_half, uint16_t *m_half,
-                         uint8_t codes[32]) {
-    float d, m;
+/* 32 codes up to `most`, and the scale and minimum with which both kinds of blocks begin. */
+static void affine_codes(const float *x, const float *w, int most, void *block, uint8_t codes[32]) {
+    float    d, m;
+    uint16_t halves[2];
     fit_affine(x, w, 32, most, false, &d, &m);
-    d = stored_half(d_half, d);
-    m = stored_half(m_half, m);
+    d = stored_half(&halves[0], d);
+    m = stored_half(&halves[1], m);
+    memcpy(block, halves, sizeof halves);
     for (int j = 0; j < 32; j++) codes[j] = (uint8_t)fit_round(fit_divide(x[j] - m, d), 0, most);
 }
 
 static void quant_q4_1(const float *x, const float *w, void *block) {
     block_q4_1 *b = block;
-    uint16_t    d, m;
     uint8_t     q[32];
-    affine_codes(x, w, 15, &d, &m, q);
-    b->d = d;
-    b->m = m;
+    affine_codes(x, w, 15, block, q);
     for (int j = 0; j < 16; j++) b->qs[j] = (uint8_t)(q[j] | q[j + 16] << 4);
 }
 
@@ -76,11 +74,8 @@ static void quant_q5_0(const float *x, const float *w, void *block) {
 
 static void quant_q5_1(const float *x, const float *w, void *block) {
     block_q5_1 *b = block;
-    uint16_t    d, m;
     uint8_t     q[32];
-    affine_codes(x, w, 31, &d, &m, q);
-    b->d = d;
-    b->m = m;
+    affine_codes(x, w, 31, block, q);
     pack_five(q, b->qs, b->qh);
 }
 
