@@ -93,7 +93,7 @@ export const slowly =
     const t = setInterval(() => {
       if (i === cutAt) {
         clearInterval(t);
-        a.socket.end(); // what was sent arrives, and then nothing: a reset could overtake it
+        setTimeout(() => a.socket.end(), 500); // a browser drops what it has not given to the page when a body ends in an error
       } else if (i === words.length) {
         clearInterval(t);
         end(a, i);

@@ -42,7 +42,7 @@ export const faultJourneys = {
     fake.chat = slowly(words, 5, 40);
     await ask(page, "Go");
     await page.getByText("was cut").waitFor();
-    expect((await prose(page)).includes("word39"), "a part that was sent is gone");
+    await eventually(async () => (await prose(page)).includes("word39"), "a part that was sent is gone");
     expect(await page.getByRole("button", { name: "Continue" }).count(), "no way to go on");
     page.expectsErrors = true;
   },
