@@ -214,7 +214,7 @@ static const cli_option options[] = {
     { "worst", CLI_INT, "N", "show the N tokens with the largest divergence (5)", 0 },
     { "max-kl", CLI_STRING, "X", "fail when the mean divergence is above X", 0 },
     { "svg", CLI_STRING, "FILE", "draw the distribution of the divergences", 0 },
-    { "json", CLI_FLAG, NULL, "the figures as JSON", 0 },
+    CLI_JSON_OPTION,
     CLI_THREADS_OPTION,
     { 0 },
 };

@@ -169,7 +169,7 @@ static const cli_option options[] = {
     { "lambda", CLI_REAL, "L", "task, ties: scale of what is added (1)", 0 },
     { "type", CLI_STRING, "T", "type of the matrices that change (their own)", 0 },
     { "dry-run", CLI_FLAG, NULL, "say the size; write nothing", 0 },
-    { "json", CLI_FLAG, NULL, "the result as JSON", 0 },
+    CLI_JSON_OPTION,
     { "keep", CLI_FLAG, NULL, "when interrupted keep OUT.partial to continue it", 0 },
     CLI_THREADS_OPTION,
     { 0 },
