@@ -68,7 +68,8 @@ static void test_model_mistakes(void **state) {
     refused("presets:\n  a: {top_kk: 1}\n", "m.yaml:2:7: presets.a.top_kk: unknown key; did you mean top_k?");
     refused("preset: b\npresets:\n  a: {top_k: 1}\n", "m.yaml:1:1: preset: there is no preset 'b'; did you mean a?");
     refused("adapters: [{scale: 1}]\n", "path");
-    refused("speculate: maybe\n", "m.yaml:1:12: speculate: expected auto, off, lookup, draft, mtp or eagle, found 'maybe'");
+    refused("speculate: maybe\n",
+            "m.yaml:1:12: speculate: expected auto, off, lookup, draft, mtp or eagle, found 'maybe'");
     refused("draft_max: 99\n", "draft_max: '99' is out of range; expected an integer from 0 to 32");
     refused("messages:\n- role: usr\n  content: x\n",
             "m.yaml:2:9: messages[0].role: expected system, user or assistant, "

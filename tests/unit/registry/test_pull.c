@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pulls from a server that misbehaves: what arrives is what was promised, or the message says what to do. */
+/* Pulls from a server that misbehaves: what arrives is what was promised, or the message says what to do.
+ * One file because every case asks the one server that is started here, which takes longer than most of them. */
 #include "unit/support/support.h"
 
 #include "base/arena.h"
