@@ -244,6 +244,17 @@ static const nn_vec *new_vec(nn_binder *b, const char *name, const float *data, 
     return v;
 }
 
+bool bind_one_added(const model_file *f) {
+    static const char ending[] = "linear_attn.conv1d.weight";
+    for (size_t i = 0; f && i < model_file_tensor_count(f); i++) {
+        const model_tensor *t = model_file_tensor_at(f, i);
+        size_t              n = strlen(t->name);
+        if (n >= sizeof ending - 1 && strcmp(t->name + n - (sizeof ending - 1), ending) == 0)
+            return t->n_dims == 3 && t->dims[0] == 1 && t->dims[1] > 1;
+    }
+    return false;
+}
+
 void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char *hf, int64_t n, unsigned flags) {
     bind_name  which;
     bind_found f;
@@ -278,7 +289,7 @@ void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char 
     for (int64_t i = 0; i < n; i++) {
         float x =
             which.parts ? (which.interleaved ? data[i * which.parts + which.part] : data[which.part * n + i]) : data[i];
-        if (!b->gguf && (flags & NN_PLUS_ONE)) x += 1.0f;
+        if (!b->gguf && !b->one_added && (flags & NN_PLUS_ONE)) x += 1.0f;
         if (!b->gguf && (flags & NN_NEG_EXP)) x = -expf(x);
         mine[i] = x;
     }

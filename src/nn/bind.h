@@ -11,12 +11,19 @@ struct nn_binder {
     const model_file  *file; /* NULL: a sketch; everything that is not optional is noted, nothing is bound */
     arena             *mem;
     bool               gguf;
+    bool               one_added; /* a directory whose norms hold what NN_PLUS_ONE would add; see bind_one_added */
     char               gguf_prefix[32], hf_prefix[64]; /* "" in bind_top */
     const char *const *roots;                          /* NULL: those of bind.c */
     int                root;                           /* which spelling of "model." this file uses; see bind.c */
     err                error;
     bool               failed;
 };
+
+/*
+ * Qwen3-Next and its kin as MLX's tools save them: 1 is added to the norms, and the kernels of the convolutions are turned
+ * to [channels][taps][1], which transformers has as [channels][1][taps]. The latter tells the former.
+ */
+bool bind_one_added(const model_file *f);
 
 /* One alternative of a name, with what stands behind it. */
 typedef struct bind_name {

@@ -34,6 +34,7 @@ static int bind_all(nn_model *m, err *e) {
     m->state = arena_calloc(&m->mem, (size_t)m->dims->n_layer, sizeof *m->state);
     if (!top || !layers || !m->state) return err_set_nomem(e);
     b.gguf = nn_config_gguf(&m->config);
+    b.one_added = !b.gguf && bind_one_added(m->file);
     m->net.top = top;
     m->net.layers = layers;
     m->arch->bind_top(&b, top, m->net.hp);

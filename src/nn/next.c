@@ -109,6 +109,7 @@ static int open_head(nn_next *x, const nn_model *target, const model_file *file,
     nn_binder b = {
         .model = m, .file = file, .mem = &m->mem, .roots = m->arch->hf_roots, .gguf = nn_config_gguf(&m->config)
     };
+    b.one_added = !b.gguf && bind_one_added(file);
     if (!find_layer(&b, d->n_layer, &x->alone)) return 0;
     if ((rc = check_fit(target, d, e)) < 0) return rc;
     rc = bind_and_record(x, &b, target, d, e);

@@ -29,7 +29,7 @@ sys.path.insert(0, HERE)
 import check
 
 BOUND, ROUNDED, GROUP = 2e-5, 0.25, 32
-FEW = ("qwen2_moe", "deepseek_v2", "mixtral", "phi3", "gemma2")
+FEW = ("qwen2_moe", "deepseek_v2", "mixtral", "phi3", "gemma2", "qwen3_next")
 # Their matrices are stored inputs by outputs, or experts in one tensor: MLX has other names and layouts for them.
 OTHER = ("gpt2", "jais", "gpt_bigcode", "dbrx", "llama4_text", "llama4_text_scout", "gpt_oss", "gpt_oss_mxfp4", "phimoe",
          "granitemoe", "granitemoeshared", "granitemoe_swa", "granitemoehybrid", "granitemoehybrid_dense")
@@ -95,6 +95,17 @@ def stacks(tensors):
     return {k: [n for _, n in sorted(v)] for k, v in found.items()}
 
 
+def save_as_mlx_does(tensors):
+    """Qwen3-Next and its kin: kernels of convolutions are turned, and 1 is added to the norms that are used as 1 + w."""
+    turned = [n for n in tensors if n.endswith("linear_attn.conv1d.weight")]
+    for name in turned:
+        kind, (channels, _, taps), data = tensors[name]
+        tensors[name] = (kind, [channels, taps, 1], data)
+    for name, t in list(tensors.items()) if turned else []:
+        if re.search(r"(input_layernorm|post_attention_layernorm|model\.norm|\.[qk]_norm)\.weight$", name):
+            tensors[name] = ("F32", t[1], array.array("f", [x + 1 for x in floats(t)]).tobytes())
+
+
 def make(src, mlx, dense, bits):
     tensors = check.read_tensors(os.path.join(src, "model.safetensors"))
     with open(os.path.join(src, "config.json")) as f:
@@ -120,6 +131,7 @@ def make(src, mlx, dense, bits):
         out[name], plain[name] = t, t
         if len(t[1]) == 2 and name.endswith(".weight"):
             quant[name.removesuffix(".weight")] = False
+    save_as_mlx_does(out)
     for path, c, w in ((mlx, {**config, "quantization": quant, "quantization_config": quant}, out), (dense, config, plain)):
         os.makedirs(path)
         with open(os.path.join(path, "config.json"), "w") as f:
