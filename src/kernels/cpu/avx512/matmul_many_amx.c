@@ -172,8 +172,8 @@ INLINE void rows_over_panels(const many *m, int64_t row, int64_t n, int64_t p0, 
             tiles(m, w, c, false, true, f16);
         else
             tiles(m, w, c, false, false, f16);
-        for (int i = 0; i <= two && m->last; i++) {
-            for (int j = 0; j <= pair; j++)
+        for (int i = 0; i < (two ? 2 : 1) && m->last; i++) {
+            for (int j = 0; j < (pair ? 2 : 1); j++)
                 finish(m, row + 16 * i, min64(16, n - 16 * i), p0 + p + j, c + (i * m->sums_wide + j) * HALVES_TILE);
         }
     }
