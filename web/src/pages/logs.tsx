@@ -81,7 +81,8 @@ function Lines({ list, any }: { list: LogLine[]; any: boolean }) {
     if (box.current && follow.current) box.current.scrollTop = box.current.scrollHeight;
   }, [list]);
   const onScroll = () => {
-    const b = box.current!;
+    const b = box.current;
+    if (!b) return; // the event of a jump comes after the page was left
     follow.current = b.scrollHeight - b.scrollTop - b.clientHeight < 48;
     setTop(b.scrollTop);
   };
