@@ -9,6 +9,8 @@
  * --keep leaves the model and one adapter, as a GGUF file and in PEFT's form, in a directory, for other programs.
  */
 #include "backend/backend.h"
+#include "base/clock.h"
+#include "bench/measure.h"
 #include "bench/shape.h"
 #include "convert/export.h"
 #include "convert/gguf_writer.h"
@@ -27,22 +29,11 @@
 
 enum { SETS = 8, ROUNDS = 9, PROMPT = 256, DECODES = 4 };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Of this process, on all cores: what other programs do does not count. */
 static double cpu_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double median(double *v, int n) {
@@ -144,9 +135,9 @@ static int measure(bench *b, int n_seq, bool prompt, int sets, seconds *out, err
         simple_reset(&b->s, q);
         feeds[q] = (simple_feed){ .seq = q, .ids = ids, .n = prompt ? PROMPT : 1, .set = sets ? q % sets + 1 : 0 };
     }
-    double begin = now(), begin_cpu = cpu_now();
+    double begin = clock_s(), begin_cpu = cpu_now();
     for (int i = 0; rc == 0 && i < (prompt ? 1 : DECODES); i++) rc = simple_step(&b->s, feeds, n_seq, e);
-    *out = (seconds){ now() - begin, cpu_now() - begin_cpu };
+    *out = (seconds){ clock_s() - begin, cpu_now() - begin_cpu };
     return rc;
 }
 
@@ -176,9 +167,9 @@ static int load(bench *b, const char *path, const char *what, err *e) {
     int    rc = 0;
     for (int i = 0; i < 5 && rc == 0; i++) {
         nn_adapter *a;
-        double      begin = now(), begin_cpu = cpu_now();
+        double      begin = clock_s(), begin_cpu = cpu_now();
         if ((rc = nn_adapter_open(&a, b->m, path, e)) < 0) break;
-        double took = now() - begin, used = cpu_now() - begin_cpu;
+        double took = clock_s() - begin, used = cpu_now() - begin_cpu;
         best = took < best ? took : best;
         busy = used < busy ? used : busy;
         bytes = a->bytes;

@@ -10,7 +10,9 @@
  *
  * Options: --json, --reps N, --threads N, --cpu MASK, --only TEXT (cases whose name contains it).
  */
+#include "base/clock.h"
 #include "base/pool.h"
+#include "bench/measure.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -18,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #if KERNELS_X86
 #include <immintrin.h>
 #endif
@@ -26,12 +27,6 @@
 enum { MAX_REPS = 101, MAX_THREADS = 64, PAGE = 32 };
 #define COLD_BYTES ((size_t)192 << 20)
 #define READ_BYTES ((size_t)256 << 20)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void *memory(size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -115,21 +110,16 @@ static void run_read(void *ctx, int worker, int n_workers) {
 static void ceilings(bench *b, int rep) {
     const int lanes = b->k.cpu & CPU_AVX512 ? 16 : 8;
     b->peak_n = 4000000;
-    double t = now();
+    double t = clock_s();
     pool_run(b->p, run_peak, b);
-    b->fma[rep] = (double)b->peak_n * 10 * lanes * b->threads / (now() - t) * 1e-9;
+    b->fma[rep] = (double)b->peak_n * 10 * lanes * b->threads / (clock_s() - t) * 1e-9;
     b->bw[rep] = 0;
     for (b->streams = 1; b->streams <= 4; b->streams += 3) {
-        t = now();
+        t = clock_s();
         pool_run(b->p, run_read, b);
-        const double bw = (double)READ_BYTES / (now() - t) * 1e-9;
+        const double bw = (double)READ_BYTES / (clock_s() - t) * 1e-9;
         if (bw > b->bw[rep]) b->bw[rep] = bw;
     }
-}
-
-static int by_value(const void *x, const void *y) {
-    const double a = *(const double *)x, c = *(const double *)y;
-    return (a > c) - (a < c);
 }
 
 static double median(const double *v, int n) {
@@ -459,9 +449,9 @@ static void run_case(bench *b, bench_case *s) {
     }
     for (int rep = -1; rep < b->reps; rep++) {
         if (rep >= 0) ceilings(b, rep);
-        const double t = now();
+        const double t = clock_s();
         pool_run(b->p, s->op ? run_op : run_attn, s);
-        if (rep >= 0) s->seconds[rep] = now() - t;
+        if (rep >= 0) s->seconds[rep] = clock_s() - t;
     }
     const double sec = median(s->seconds, b->reps), fma = median(b->fma, b->reps), bw = median(b->bw, b->reps);
     const double gmacs = s->macs / sec * 1e-9, gbs = s->bytes / sec * 1e-9;

@@ -9,7 +9,9 @@
  * and eight at once, in turns; the figure is the median of the ratios. Without a file the schema is a long list of
  * records with numbers, names, dates and short strings, where structure and content change every few tokens.
  */
+#include "base/clock.h"
 #include "base/file.h"
+#include "bench/measure.h"
 #include "bundle/tokenizer.h"
 #include "engine/engine.h"
 #include "grammar/grammar.h"
@@ -19,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_REPS = 51, MAX_BATCH = 8 };
 
@@ -92,12 +93,6 @@ typedef struct runner {
     bool   begun;
 } runner;
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void on_event(void *ctx, const engine_event *ev) {
     runner *r = ctx;
     gauge  *g = r->g;
@@ -106,10 +101,10 @@ static void on_event(void *ctx, const engine_event *ev) {
     if (ev->kind != ENGINE_TOKEN) return;
     if (!r->begun) {
         r->begun = true;
-        if (++g->begun == g->wanted) g->from = g->to = seconds();
+        if (++g->begun == g->wanted) g->from = g->to = clock_s();
     } else if (g->begun == g->wanted && g->ended == 0) {
         g->tokens++;
-        g->to = seconds();
+        g->to = clock_s();
     }
 }
 
@@ -143,11 +138,6 @@ static double measure(const bench *b, int n_seq, bool constrained, uint64_t seed
         rc = g.why.code;
     }
     return rc < 0 ? -1 : g.tokens / (g.to - g.from);
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double median(double *v, int n) {

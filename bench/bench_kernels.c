@@ -15,6 +15,7 @@
  *
  * Options: --json, --reps N, --threads N, --cpu MASK, --types A,B, --part vector|matrix|model|small.
  */
+#include "base/clock.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
 #include "tensor/codec.h"
@@ -24,7 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #if KERNELS_X86
 #include <immintrin.h>
 #endif
@@ -41,12 +41,6 @@ enum {
 };
 #define ROTATE_BYTES ((size_t)512 << 20)
 #define POOL_BYTES ((size_t)6 << 30)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- ceilings ---- */
 
@@ -206,9 +200,9 @@ static void run_stages(void *ctx, int worker, int n_workers) {
 static double pass(bench *b, const stage *stages, int n) {
     b->stages = stages;
     b->n_stages = n;
-    double t = now();
+    double t = clock_s();
     pool_run(b->p, run_stages, b);
-    return now() - t;
+    return clock_s() - t;
 }
 
 enum { PEAK_DOT, PEAK_FMA, PEAK_READ };
@@ -233,21 +227,21 @@ static double lanes(const bench *b, int per512) {
 }
 
 static double measure_peak(bench *b, int kind) {
-    double t = now();
+    double t = clock_s();
     b->peak_n = 500000;
     b->peak_kind = kind;
     pool_run(b->p, run_peak, b);
-    return (double)b->peak_n * 12 * lanes(b, kind == PEAK_DOT ? 64 : 16) * b->threads / (now() - t) * 1e-9;
+    return (double)b->peak_n * 12 * lanes(b, kind == PEAK_DOT ? 64 : 16) * b->threads / (clock_s() - t) * 1e-9;
 }
 
 static double measure_read(bench *b, bool all_threads) {
-    double t = now();
+    double t = clock_s();
     b->peak_kind = PEAK_READ;
     if (all_threads)
         pool_run(b->p, run_peak, b);
     else
         run_peak(b, 0, 1);
-    return (double)ROTATE_BYTES / (now() - t) * 1e-9;
+    return (double)ROTATE_BYTES / (clock_s() - t) * 1e-9;
 }
 
 static void measure_ceilings(bench *b, bench_case *c, int type, int rep) {

@@ -6,6 +6,7 @@
  */
 #include "base/err.h"
 #include "base/pool.h"
+#include "bench/measure.h"
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
 
@@ -55,11 +56,6 @@ static void *memory(size_t bytes) {
     if (p == MAP_FAILED) abort();
     (void)madvise(p, bytes, MADV_HUGEPAGE);
     return p;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double median(const double *v, int n) {

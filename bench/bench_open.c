@@ -7,6 +7,8 @@
  *
  * Prints the median of every part in milliseconds. Without a model there is nothing to measure, and it says so.
  */
+#include "base/clock.h"
+#include "bench/measure.h"
 #include "bundle/tokenizer.h"
 #include "engine/engine.h"
 #include "formats/model_file.h"
@@ -18,22 +20,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_REPS = 101, FILE_PART = 0, MODEL_PART, TOKENIZER_PART, ENGINE_PART, TOKEN_PART, ALL_PARTS, N_PARTS };
 
 static const char *const names[N_PARTS] = { "file", "model", "tokenizer", "engine", "first token", "all" };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 typedef struct arrival {
     double at;
@@ -43,7 +33,7 @@ typedef struct arrival {
 
 static void on_event(void *ctx, const engine_event *ev) {
     arrival *a = ctx;
-    if (ev->kind == ENGINE_TOKEN && a->at == 0) a->at = now();
+    if (ev->kind == ENGINE_TOKEN && a->at == 0) a->at = clock_s();
     if (ev->kind == ENGINE_ERROR) {
         a->failed = true;
         a->why = *ev->error;
@@ -75,15 +65,15 @@ static int measure(const char *path, int threads, double *part, err *e) {
     engine        *g = NULL;
     arrival        a = { 0 };
     engine_options o = { .n_threads = threads, .k_type = NN_KV_F16, .v_type = NN_KV_F16, .cpu = cpu_detect() };
-    double         begin = now(), t[N_PARTS] = { 0 };
+    double         begin = clock_s(), t[N_PARTS] = { 0 };
     int            rc = model_file_open(&file, path, e);
-    t[FILE_PART] = now();
+    t[FILE_PART] = clock_s();
     if (rc == 0) rc = nn_model_open(&model, file, models_list, &(nn_model_options){ 0 }, e);
-    t[MODEL_PART] = now();
+    t[MODEL_PART] = clock_s();
     if (rc == 0) rc = bundle_tokenizer_open(&tokenizer, file, NULL, e);
-    t[TOKENIZER_PART] = now();
+    t[TOKENIZER_PART] = clock_s();
     if (rc == 0) rc = engine_open(&g, model, tokenizer, &o, e);
-    t[ENGINE_PART] = now();
+    t[ENGINE_PART] = clock_s();
     if (rc == 0) rc = first_token(g, &a, e);
     t[TOKEN_PART] = a.at;
     for (int i = 0; rc == 0 && i < ALL_PARTS; i++) part[i] = t[i] - (i > 0 ? t[i - 1] : begin);

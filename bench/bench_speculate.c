@@ -14,6 +14,7 @@
  *   bench_speculate [MODEL.gguf] [--threads N] [--tokens N] [--reps N]      without a model: 1.24 B, random Q4_K weights
  */
 #include "base/clock.h"
+#include "bench/measure.h"
 #include "bench/shape.h"
 #include "convert/export.h"
 #include "engine/engine.h"
@@ -115,11 +116,6 @@ static engine *open_engine(bench *b, engine_options o, err *e) {
     o.device = "cpu";
     o.drafter = &b->s.base;
     return engine_open(&g, b->model, NULL, &o, e) < 0 ? NULL : g;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double median(double *v, int n) {

@@ -8,6 +8,8 @@
  *   bench_step [MODEL.gguf] [--threads N]
  */
 #include "backend/backend.h"
+#include "base/clock.h"
+#include "bench/measure.h"
 #include "bench/shape.h"
 #include "convert/export.h"
 #include "kernels/cpu.h"
@@ -17,21 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { STEPS = 15, WARM = 3, PROMPT = 256 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Where the threads' time goes, largest first. */
 static void print_kinds(const nn_exec *x, const char *what) {
@@ -69,15 +59,15 @@ static int measure(const nn_model *m, int threads, err *e) {
     double begin = 0, prompt = 0;
     for (int i = 0; i < 3 && rc == 0; i++) { /* the first one also reads the file */
         simple_reset(&s, 0);
-        begin = now();
+        begin = clock_s();
         rc = simple_step(&s, &(simple_feed){ .ids = ids, .n = PROMPT }, 1, e);
-        prompt = now() - begin;
+        prompt = clock_s() - begin;
     }
     if (rc == 0) print_kinds(s.exec, "prompt");
     for (int i = 0; i < STEPS + WARM && rc == 0; i++) {
-        begin = now();
+        begin = clock_s();
         rc = simple_step(&s, &(simple_feed){ .ids = ids, .n = 1 }, 1, e);
-        double took = now() - begin, kernels = backend_cpu_kernel_seconds(s.exec, &n_threads);
+        double took = clock_s() - begin, kernels = backend_cpu_kernel_seconds(s.exec, &n_threads);
         if (i < WARM) continue;
         wall[i - WARM] = took;
         outside[i - WARM] = 1 - kernels / (n_threads * took);

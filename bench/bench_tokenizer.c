@@ -10,6 +10,7 @@
  * written once as tokenizer.json and once as GGUF. "cold" is the first call, with an empty word cache; MB/s the best of
  * five.
  */
+#include "base/clock.h"
 #include "base/file.h"
 #include "bundle/tokenizer.h"
 #include "convert/gguf_writer.h"
@@ -18,16 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TEXT_BYTES = 4 << 20, VOCAB = 150000 };
-
-static double seconds(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 static uint64_t state = 20240607;
 static uint64_t next_random(void) { /* splitmix64 */
@@ -326,25 +320,25 @@ static void encode_row(const char *name, const char *what, const tok *t, view te
     err     e = { 0 };
     double  best = 1e9, cold = 0;
     for (int i = 0; i < 5; i++) {
-        double start = seconds();
+        double start = clock_s();
         ids.count = 0;
         if (tok_encode(t, text.data, text.len, 0, &ids, &e) < 0) {
             printf("%s\n", e.msg);
             exit(1);
         }
-        double took = seconds() - start;
+        double took = clock_s() - start;
         if (i == 0) cold = took;
         if (took < best) best = took;
     }
     str back;
     str_init(&back);
-    double start = seconds();
+    double start = clock_s();
     if (tok_decode(t, ids.data, ids.count, false, &back, &e) < 0 || back.len != text.len ||
         memcmp(back.data, text.data, text.len) != 0) {
         printf("%s %s: the text does not come back\n", name, what);
         exit(1);
     }
-    double decode = seconds() - start;
+    double decode = clock_s() - start;
     printf("| %-22s | %-12s | %8.1f | %8.1f | %8.2f | %9.1f |\n", name, what, (double)text.len / 1e6 / best,
            (double)text.len / 1e6 / cold, (double)text.len / (double)ids.count, (double)text.len / 1e6 / decode);
     str_deinit(&back);
@@ -357,12 +351,12 @@ static tok *open_timed(const char *name, const char *path) {
     err    e = { 0 };
     for (int i = 0; i < 5; i++) {
         tok_free(t);
-        double start = seconds();
+        double start = clock_s();
         if (bundle_tokenizer_open_path(&t, path, NULL, &e) < 0) {
             printf("%s\n", e.msg);
             exit(1);
         }
-        if (seconds() - start < best) best = seconds() - start;
+        if (clock_s() - start < best) best = clock_s() - start;
     }
     printf("open %-28s %7d tokens  %7.1f ms\n", name, tok_count(t), best * 1e3);
     return t;

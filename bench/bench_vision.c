@@ -5,6 +5,8 @@
  *
  *   bench_vision MODEL [--mmproj FILE] [--size WIDTHxHEIGHT] [--threads N] [--rounds N]
  */
+#include "base/clock.h"
+#include "bench/measure.h"
 #include "kernels/cpu.h"
 #include "models/list.h"
 #include "nn/model.h"
@@ -13,20 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_ROUNDS = 99 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static const char *option(int argc, char **argv, const char *name, const char *dflt) {
     for (int i = 2; i + 1 < argc; i++) {
@@ -49,9 +39,9 @@ static int measure(vision *v, int width, int height, int rounds) {
         err                e = { 0 };
         if (pixels_init(&p, width, height, &e) < 0) return fail(&e);
         for (size_t i = 0; i < pixels_bytes(&p); i++) p.rgb[i] = (uint8_t)(i * (size_t)(r + 3) >> 3);
-        double before = now();
+        double before = clock_s();
         if (vision_encode(v, &p, &rows, &e) < 0) return fail(&e);
-        took[r] = (now() - before) * 1e3;
+        took[r] = (clock_s() - before) * 1e3;
         n = rows->n;
         pixels_deinit(&p);
     }
