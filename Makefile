@@ -17,7 +17,7 @@ help:
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
 	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model, then 200 streams for a minute"
 	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
-	@echo "make test-clients   install coding agents and frameworks from npm (3 GB), and run each against the server"
+	@echo "make test-clients   install coding agents and frameworks from npm (2.5 GB), and run each against the server"
 	@echo "make lint     warnings of gcc and clang, cppcheck, clang-tidy, format"
 	@echo "make format   rewrite the sources with clang-format"
 	@echo "make install  install program, library, header below PREFIX=$(PREFIX)"

@@ -3,7 +3,7 @@
 
     run.py HEARTH [CASE...]
 
-A scripted model (scripted.py) says what the next step is; everything between it and the program is real: the request with
+Each program is installed first, where it is not yet (install.py). A scripted model (scripted.py) says what the next step is; everything between it and the program is real: the request with
 all its tools and texts, the template, the grammar of the call, the protocol, the tool itself. All of it runs in a network
 namespace that has loopback only, so that a program which asks elsewhere notices that it cannot.
 """
@@ -20,10 +20,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import install
 import scripted
 
 HERE = Path(__file__).resolve().parent
-BIN = HERE / "node_modules/.bin"
 CASES = {}
 MORE_MODELS = {"instructor_modes_json": ('{"city": "Paris"}',)}  # of cases that need another one
 
@@ -46,7 +46,7 @@ class Room:
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "TERM": "dumb", "CI": "1", "LANG": "C.UTF-8",
                        "XDG_DATA_HOME": str(self.home / "data"), "XDG_CONFIG_HOME": str(self.home / "config"), "XDG_CACHE_HOME": str(self.home / "cache")}
         environment.update(env or {})
-        r = subprocess.run([str(BIN / program), *arguments], cwd=self.work, env=environment, stdin=subprocess.DEVNULL,
+        r = subprocess.run([str(install.PROGRAMS / program / "node_modules/.bin" / program), *arguments], cwd=self.work, env=environment, stdin=subprocess.DEVNULL,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, text=True, errors="replace")
         assert r.returncode == 0, f"{program} ended with {r.returncode}: {r.stdout[-3000:]}"
         return r.stdout
@@ -61,10 +61,10 @@ class Room:
         assert file.read_text() == text, file.read_text()
 
 
-def case(*steps):
+def case(program, *steps):
     """The function's name is the case's and the model's; steps may be a function of the room's work folder."""
     def keep(function):
-        CASES[function.__name__] = (steps, function)
+        CASES[function.__name__] = (program, steps, function)
         return function
     return keep
 
@@ -81,12 +81,12 @@ def claude(room, *arguments):
     return room.run("claude", "-p", *arguments, env=env)
 
 
-@case("All is well in this house.")
+@case("claude", "All is well in this house.")
 def claude_turn(room):
     said(claude(room, "How are things?"), "All is well in this house.")
 
 
-@case(lambda work: call("Write", file_path=f"{work}/note.txt", content="one two three\n"),
+@case("claude", lambda work: call("Write", file_path=f"{work}/note.txt", content="one two three\n"),
       lambda work: call("Edit", file_path=f"{work}/note.txt", old_string="two", new_string="2"),
       "The note is written and changed.")
 def claude_edits_a_file(room):
@@ -102,25 +102,25 @@ def codex(room, *arguments, more=""):
     return room.run("codex", "exec", "--dangerously-bypass-approvals-and-sandbox", *arguments)
 
 
-@case("Nothing to report from here.")
+@case("codex", "Nothing to report from here.")
 def codex_turn(room):
     said(codex(room, "Anything to report?"), "Nothing to report from here.")
 
 
-@case(call("exec_command", cmd="echo written in a shell > shell.txt"), "The shell has done its work.")
+@case("codex", call("exec_command", cmd="echo written in a shell > shell.txt"), "The shell has done its work.")
 def codex_runs_a_shell(room):
     said(codex(room, "Write a file."), "The shell has done its work.")
     room.has("shell.txt", "written in a shell\n")
 
 
-@case(call("mcp__notes__keep_note", text="milk and bread"), "The note is kept for you.")
+@case("codex", call("mcp__notes__keep_note", text="milk and bread"), "The note is kept for you.")
 def codex_calls_an_mcp_tool(room):
     more = f'[mcp_servers.notes]\ncommand = "python3"\nargs = ["{HERE}/mcp_notes.py", "{room.work}/kept.txt"]\n'
     said(codex(room, "Keep a note.", more=more), "The note is kept for you.")
     room.has("kept.txt", "milk and bread")
 
 
-@case("The open source model is here.")
+@case("codex", "The open source model is here.")
 def codex_oss(room):
     room.put(room.home / ".codex/config.toml", 'model_provider = "ollama"\n')
     text = room.run("codex", "exec", "--oss", "--local-provider", "ollama", "-m", room.name, "--dangerously-bypass-approvals-and-sandbox", "Who is here?",
@@ -130,7 +130,7 @@ def codex_oss(room):
 
 # --- other agents ---
 
-@case(call("bash", command="echo open > code.txt"), "The code is open to all.")
+@case("opencode", call("bash", command="echo open > code.txt"), "The code is open to all.")
 def opencode_runs_a_shell(room):
     config = {"provider": {"hearth": {"npm": "@ai-sdk/openai-compatible", "name": "hearth", "options": {"baseURL": room.url + "/v1", "apiKey": "none"},
                                       "models": {room.name: {"name": room.name}}}},
@@ -141,14 +141,14 @@ def opencode_runs_a_shell(room):
     room.has("code.txt", "open\n")
 
 
-@case(lambda work: call("write_file", file_path=f"{work}/qwen.txt", content="written by a script\n"), "The file is there by now.")
+@case("qwen", lambda work: call("write_file", file_path=f"{work}/qwen.txt", content="written by a script\n"), "The file is there by now.")
 def qwen_writes_a_file(room):
     env = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": room.url + "/v1", "OPENAI_MODEL": room.name, "QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
     said(room.run("qwen", "-p", "Write a file.", "--yolo", "--auth-type", "openai", env=env), "The file is there by now.")
     room.has("qwen.txt", "written by a script\n")
 
 
-@case(lambda work: call("Write", filepath=f"{work}/cn.txt", content="to be continued\n"), "To be continued tomorrow.")
+@case("cn", lambda work: call("Write", filepath=f"{work}/cn.txt", content="to be continued\n"), "To be continued tomorrow.")
 def continue_writes_a_file(room):
     room.put(room.home / "config.yaml", f"name: local\nversion: 1.0.0\nschema: v1\nmodels:\n  - name: {room.name}\n    provider: openai\n    model: {room.name}\n"
              f"    apiBase: {room.url}/v1\n    apiKey: none\n    roles: [chat]\n    capabilities: [tool_use]\n")
@@ -157,7 +157,7 @@ def continue_writes_a_file(room):
     room.has("cn.txt", "to be continued\n")
 
 
-@case(call("bash", command="echo 3.14 > pi.txt"), "The circle is squared at last.")
+@case("pi", call("bash", command="echo 3.14 > pi.txt"), "The circle is squared at last.")
 def pi_runs_a_shell(room):
     models = {"providers": {"hearth": {"baseUrl": room.url + "/v1", "api": "openai-completions", "apiKey": "none",
                                        "models": [{"id": room.name, "name": room.name, "contextWindow": 200000, "maxTokens": 4096}]}}}
@@ -166,7 +166,7 @@ def pi_runs_a_shell(room):
     room.has("pi.txt", "3.14\n")
 
 
-@case("Promises are kept around here.")
+@case("promptfoo", "Promises are kept around here.")
 def promptfoo_evaluates(room):
     config = {"prompts": ["Say something about {{topic}}"], "tests": [{"vars": {"topic": "promises"}, "assert": [{"type": "contains", "value": "kept around"}]}],
               "providers": [{"id": f"openai:chat:{room.name}", "config": {"apiBaseUrl": room.url + "/v1", "apiKey": "none"}},
@@ -181,18 +181,17 @@ def promptfoo_evaluates(room):
 # --- frameworks: one Node program each ---
 
 def framework(name):
-    @case(call("get_weather", city="Paris"), "It is sunny in Paris today.")
+    @case(name, call("get_weather", city="Paris"), "It is sunny in Paris today.")
     def run(room):
-        program = HERE / "frameworks" / f"{name}.mjs"
-        r = subprocess.run(["node", str(program), room.url, room.name], cwd=HERE, env={"PATH": os.environ["PATH"], "HOME": str(room.home)}, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, text=True)
+        r = subprocess.run(["node", "main.mjs", room.url, room.name], cwd=install.PROGRAMS / name, env={"PATH": os.environ["PATH"], "HOME": str(room.home)},
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, text=True)
         assert r.returncode == 0, r.stdout[-3000:]
         said(r.stdout, "ok")
     CASES[name] = CASES.pop("run")
 
 
-for file in sorted((HERE / "frameworks").glob("*.mjs")):
-    framework(file.stem)
+for file in sorted(install.PROGRAMS.glob("*/main.mjs")):
+    framework(file.parent.name)
 
 
 # --- running ---
@@ -206,15 +205,29 @@ def prompt_tokens(log):
     return max([int(n) for n in re.findall(r"(\d+) prompt tokens", log)] or [0])
 
 
-def main(hearth, wanted):
+def chosen(wanted):
+    unknown = [n for n in wanted if n not in CASES]
+    if unknown:
+        sys.exit(f"unknown case {unknown[0]}; there are: {' '.join(CASES)}")
+    return [n for n in CASES if not wanted or n in wanted]
+
+
+def install_all(names):
+    """What cannot be installed fails as a case; the others run."""
+    for program in sorted({CASES[n][0] for n in names}):
+        why = install.install(program)
+        if why:
+            print(f"{program} could not be installed: {why}", flush=True)
+
+
+def main(hearth, names):
     base = Path(tempfile.mkdtemp(prefix="hearth-clients-"))
     models = base / "models"
     models.mkdir()
-    names = [n for n in CASES if not wanted or n in wanted]
     options = []
     for name in names + list(MORE_MODELS):
         work = base / name / "work"
-        steps = MORE_MODELS[name] if name in MORE_MODELS else CASES[name][0]
+        steps = MORE_MODELS[name] if name in MORE_MODELS else CASES[name][1]
         scripted.write(models / f"{name}.gguf", [s(work) if callable(s) else s for s in steps])
         options += ["--model", f"{name}={models / name}.gguf"]
     log_path = base / "log"
@@ -227,7 +240,7 @@ def main(hearth, wanted):
         for name in names:
             begin, at = time.monotonic(), log_path.stat().st_size
             try:
-                CASES[name][1](Room(name, base, url, log_path))
+                CASES[name][2](Room(name, base, url, log_path))
                 verdict = "ok"
             except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as why:
                 verdict, failed = "FAILED", failed + 1
@@ -245,12 +258,12 @@ def main(hearth, wanted):
 
 
 if __name__ == "__main__":
-    if not BIN.exists():
-        sys.exit("skipped: the programs are not installed (npm install in tests/clients)")
+    names = chosen(sys.argv[2:])
     if os.environ.get("HEARTH_ALONE") != "1":
         if subprocess.run(["unshare", "-rn", "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
             print("skipped: no network namespace may be made here (unshare -rn)")
             sys.exit(0)
+        install_all(names)
         os.execvpe("unshare", ["unshare", "-rn", sys.executable, *sys.argv], dict(os.environ, HEARTH_ALONE="1"))
     loopback_up()
-    sys.exit(main(os.path.abspath(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(os.path.abspath(sys.argv[1]), names))
