@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -319,6 +320,37 @@ def old_functions(server):
     assert answer[0] == 200 and answer[1]["choices"][0]["message"]["content"] == "It is sunny in Paris, with 21 degrees.", answer
 
 
+def custom_tools(server):
+    """A tool that takes a text: free, or held by a grammar; whole and streamed; its call and result come back; refusals have a place."""
+    digits = {"type": "custom", "custom": {"name": "dial", "description": "Dial a number", "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "[0-9]{3}-[0-9]{2}"}}}}
+    free = {"type": "custom", "custom": {"name": "note", "format": {"type": "text"}}}
+    ask = [{"role": "user", "content": "Call me."}]
+    named = {"type": "custom", "custom": {"name": "dial"}}
+    among = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
+    for choice in (named, among):
+        body = chat(ask, tools=[WEATHER, digits, free], tool_choice=choice, max_tokens=60)
+        got = server.post(CHAT, body)[1]["choices"][0]
+        call = got["message"]["tool_calls"][0]
+        assert got["finish_reason"] == "tool_calls" and keys(call) == {"id": "str", "type": "str", "custom": {"name": "str", "input": "str"}}, got
+        assert call["type"] == "custom" and call["custom"]["name"] == "dial" and re.fullmatch("[0-9]{3}-[0-9]{2}", call["custom"]["input"]), call
+        deltas = [c["choices"][0]["delta"]["tool_calls"][0] for c in data(server.stream(CHAT, dict(body, stream=True))) if "tool_calls" in c["choices"][0]["delta"]]
+        assert deltas[0]["type"] == "custom" and deltas[0]["custom"]["name"] == "dial" and deltas[0]["id"], deltas
+        assert "".join(d["custom"]["input"] for d in deltas) == call["custom"]["input"], deltas
+    # Functions beside it keep their form, streamed and whole.
+    assert server.post(CHAT, chat(ASK_WEATHER, tools=[WEATHER, digits]))[1]["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
+    talk = ask + [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": call["id"], "content": "busy"}]
+    status, got = server.post(CHAT, chat(talk, tools=[digits, free], max_tokens=8))
+    assert status == 200, got
+    prompt = server.post("/apply-template", {"model": "demo", "messages": talk, "tools": [digits]})[1]["prompt"]
+    assert call["custom"]["input"] in prompt and '"input"' in prompt, prompt
+    for format, at in (({"type": "grammar", "grammar": {"syntax": "lark", "definition": 'start: "(" start ")"'}}, "tools[0].custom.format.grammar.definition"),
+                       ({"type": "grammar", "grammar": {"syntax": "bnf", "definition": "a"}}, "tools[0].custom.format.grammar.syntax"), ({"type": "json"}, "tools[0].custom.format.type")):
+        status, why = server.post(CHAT, chat(ask, tools=[{"type": "custom", "custom": {"name": "x", "format": format}}]))
+        assert status == 400 and why["error"]["param"] == at, why
+    for tool in ({"type": "custom"}, {"type": "custom", "custom": {}}, {"type": "custom", "custom": {"name": "a b"}}):
+        assert server.post(CHAT, chat(ask, tools=[tool]))[0] == 400, tool
+
+
 def cut_calls(server):
     """A call that is cut off is never shown as text, whether it must come or the model chose it."""
     for n in range(1, 14):
@@ -629,7 +661,7 @@ def main():
     checks = Checks()
     with Server(PROGRAM) as server:
         for check in (speculation, stream_text, stream_usage, stream_tool_call, stream_tool_call_cut_off, stream_parallel_tool_calls, stream_reasoning, whole_answer_fields,
-                      ends_are_told, several_choices, logprobs, json_answers, constraint_forms, steering, tool_choices, old_functions, cut_calls, prompt_scores, completions, embeddings, models, responses,
+                      ends_are_told, several_choices, logprobs, json_answers, constraint_forms, steering, tool_choices, old_functions, custom_tools, cut_calls, prompt_scores, completions, embeddings, models, responses,
                       mistakes, native):
             checks.run(check, server)
     checks.run(infill, PROGRAM)

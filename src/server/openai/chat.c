@@ -6,6 +6,7 @@
 #include "server/internal.h"
 #include "server/openai/input.h"
 #include "server/openai/openai.h"
+#include "server/openai/tool_names.h"
 #include "server/params.h"
 
 #include <stdio.h>
@@ -13,22 +14,26 @@
 #include <string.h>
 
 typedef struct chat_state {
-    char    id[40];
-    view    model;
-    collect all; /* whole answers, or only their ends when streaming */
-    bool    stream, include_usage, logprobs, timings;
-    bool    legacy;   /* asked with functions: a call is function_call */
-    str     prefix;   /* {"id":...,"model":"...", of every chunk */
-    str    *pending;  /* per choice: log-probabilities whose text has not come */
-    str     chunk;    /* reused */
-    int64_t n_tokens; /* with timings */
-    int64_t begin_us;
+    char       id[40];
+    view       model;
+    collect    all; /* whole answers, or only their ends when streaming */
+    bool       stream, include_usage, logprobs, timings;
+    bool       legacy;   /* asked with functions: a call is function_call */
+    str        prefix;   /* {"id":...,"model":"...", of every chunk */
+    str       *pending;  /* per choice: log-probabilities whose text has not come */
+    str       *custom;   /* per choice: arguments of the custom tool's call that is being written */
+    tool_names tools;    /* custom ones */
+    str        chunk;    /* reused */
+    int64_t    n_tokens; /* with timings */
+    int64_t    begin_us;
 } chat_state;
 
 static void state_free(void *p) {
     chat_state *s = p;
     for (size_t i = 0; s->pending && i < s->all.n; i++) str_deinit(&s->pending[i]);
+    for (size_t i = 0; s->custom && i < s->all.n; i++) str_deinit(&s->custom[i]);
     free(s->pending);
+    free(s->custom);
     collect_deinit(&s->all);
     str_deinit(&s->prefix);
     str_deinit(&s->chunk);
@@ -111,8 +116,53 @@ static void stream_call(chat_state *s, const runtime_event *ev) {
     jw_close(&w, ']');
 }
 
+/* The text of a custom tool is known when its call is whole: a beginning without it, then all of it. */
+static void put_custom_piece(exchange *x, chat_state *s, const runtime_event *ev, view text) {
+    jw w = begin_chunk(s, ev->choice);
+    jw_key(&w, "tool_calls");
+    jw_open(&w, '[');
+    jw_open(&w, '{');
+    jw_put_int(&w, "index", ev->index);
+    if (ev->kind == RUNTIME_TOOL_BEGIN) {
+        jw_put_text(&w, "id", ev->id);
+        jw_put_cstr(&w, "type", "custom");
+    }
+    jw_key(&w, "custom");
+    jw_open(&w, '{');
+    if (ev->kind == RUNTIME_TOOL_BEGIN) jw_put_text(&w, "name", ev->name);
+    jw_put_text(&w, "input", text);
+    jw_close(&w, '}');
+    jw_close(&w, '}');
+    jw_close(&w, ']');
+    end_chunk(x, s, ev->choice, NULL);
+}
+
+/* False: a function's call, or not part of a call. */
+static bool stream_custom(exchange *x, chat_state *s, const runtime_event *ev) {
+    str *held = s->custom && ev->choice >= 0 && (size_t)ev->choice < s->all.n ? &s->custom[ev->choice] : NULL;
+    if (!held) return false;
+    if (ev->kind == RUNTIME_TOOL_BEGIN && tool_names_find(&s->tools, ev->name)) {
+        str_clear(held);
+        str_push(held, ' '); /* not empty: a call has begun */
+        put_custom_piece(x, s, ev, (view){ "", 0 });
+        return true;
+    }
+    if (!held->len) return false;
+    if (ev->kind == RUNTIME_TOOL_ARGUMENTS) str_append(held, ev->text.data, ev->text.len);
+    if (ev->kind == RUNTIME_TOOL_END) {
+        str text;
+        str_init(&text);
+        custom_text((view){ held->data, held->len }, &text);
+        put_custom_piece(x, s, ev, (view){ str_cstr(&text), text.len });
+        str_deinit(&text);
+        str_clear(held);
+    }
+    return ev->kind == RUNTIME_TOOL_ARGUMENTS || ev->kind == RUNTIME_TOOL_END;
+}
+
 static void stream_event(exchange *x, chat_state *s, const runtime_event *ev) {
     jw w;
+    if (stream_custom(x, s, ev)) return;
     switch (ev->kind) {
     case RUNTIME_STARTED:
         for (int i = 0; i < (int)s->all.n; i++) {
@@ -167,6 +217,19 @@ static void stream_over(exchange *x) {
 
 /* --- one piece --- */
 
+static void put_custom(jw *w, const collect_call *call) {
+    str text;
+    str_init(&text);
+    custom_text((view){ str_cstr(&call->arguments), call->arguments.len }, &text);
+    jw_put_cstr(w, "type", "custom");
+    jw_key(w, "custom");
+    jw_open(w, '{');
+    jw_put_text(w, "name", (view){ str_cstr(&call->name), call->name.len });
+    jw_put_text(w, "input", (view){ str_cstr(&text), text.len });
+    jw_close(w, '}');
+    str_deinit(&text);
+}
+
 static void put_call(jw *w, const char *key, const collect_call *call) {
     jw_key(w, key);
     jw_open(w, '{');
@@ -175,7 +238,25 @@ static void put_call(jw *w, const char *key, const collect_call *call) {
     jw_close(w, '}');
 }
 
-static void put_message(jw *w, const collect_choice *c, bool legacy) {
+static void put_calls(jw *w, const chat_state *s, const collect_choice *c) {
+    jw_key(w, "tool_calls");
+    jw_open(w, '[');
+    for (size_t k = 0; k < c->n_calls; k++) {
+        const collect_call *call = &c->calls[k];
+        jw_open(w, '{');
+        jw_put_text(w, "id", (view){ str_cstr(&call->id), call->id.len });
+        if (tool_names_find(&s->tools, (view){ str_cstr(&call->name), call->name.len })) {
+            put_custom(w, call);
+        } else {
+            jw_put_cstr(w, "type", "function");
+            put_call(w, "function", call);
+        }
+        jw_close(w, '}');
+    }
+    jw_close(w, ']');
+}
+
+static void put_message(jw *w, const chat_state *s, const collect_choice *c) {
     jw_key(w, "message");
     jw_open(w, '{');
     jw_put_cstr(w, "role", "assistant");
@@ -188,20 +269,8 @@ static void put_message(jw *w, const collect_choice *c, bool legacy) {
         jw_put_text(w, "reasoning_content", (view){ c->reasoning.data, c->reasoning.len });
         jw_put_text(w, "reasoning", (view){ c->reasoning.data, c->reasoning.len });
     }
-    if (c->n_calls && legacy) put_call(w, "function_call", &c->calls[0]);
-    if (c->n_calls && !legacy) {
-        jw_key(w, "tool_calls");
-        jw_open(w, '[');
-        for (size_t k = 0; k < c->n_calls; k++) {
-            const collect_call *call = &c->calls[k];
-            jw_open(w, '{');
-            jw_put_text(w, "id", (view){ str_cstr(&call->id), call->id.len });
-            jw_put_cstr(w, "type", "function");
-            put_call(w, "function", call);
-            jw_close(w, '}');
-        }
-        jw_close(w, ']');
-    }
+    if (c->n_calls && s->legacy) put_call(w, "function_call", &c->calls[0]);
+    if (c->n_calls && !s->legacy) put_calls(w, s, c);
     jw_close(w, '}');
 }
 
@@ -223,7 +292,7 @@ static void reply_whole(exchange *x) {
         const collect_choice *c = &s->all.choices[i];
         jw_open(&w, '{');
         jw_put_int(&w, "index", (int64_t)i);
-        put_message(&w, c, s->legacy);
+        put_message(&w, s, c);
         jw_key(&w, "logprobs");
         if (s->logprobs) {
             str_printf(&b, "{\"content\":[%s],\"refusal\":null}", str_cstr(&s->pending[i]));
@@ -263,15 +332,18 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
 
 /* --- the request --- */
 
-static bool open_state(exchange *x, chat_state **out, size_t n_choices) {
+static bool open_state(exchange *x, chat_state **out, size_t n_choices, const tool_names *tools) {
     chat_state *s = calloc(1, sizeof *s);
+    bool        custom = tools->n > 0;
     if (s) {
         x->state = s;
         x->state_free = state_free;
         s->pending = collect_init(&s->all, n_choices) ? calloc(n_choices, sizeof *s->pending) : NULL;
+        s->custom = s->pending && custom ? calloc(n_choices, sizeof *s->custom) : NULL;
+        s->tools = *tools;
     }
     *out = s;
-    if (s && s->pending) return true;
+    if (s && s->pending && (s->custom || !custom)) return true;
     exchange_error_nomem(x);
     return false;
 }
@@ -354,6 +426,7 @@ static void refuse_media(exchange *x) {
 void openai_chat(exchange *x) {
     runtime_request *q = exchange_requests(x, 1);
     chat_state      *s;
+    tool_names       tools;
     node             format;
     view             model;
     bool             stream = false, include_usage = false, timings = false;
@@ -362,6 +435,7 @@ void openai_chat(exchange *x) {
     bool known = params_model(x, &x->body, true, &model);
     if (!known && !x->in.failed) return;
     openai_read_messages(x, &x->body, q);
+    custom_flatten(x, &tools);
     bool legacy = openai_read_tools(x, &x->body, q, false);
     read_lengths(x, q);
     read_logprobs(x, q);
@@ -380,7 +454,7 @@ void openai_chat(exchange *x) {
         exchange_reject(x);
         return;
     }
-    if (!open_state(x, &s, (size_t)q->n_choices)) return;
+    if (!open_state(x, &s, (size_t)q->n_choices, &tools)) return;
     q->stream_calls = stream;
     s->model = model;
     s->legacy = legacy;

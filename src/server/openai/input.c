@@ -5,6 +5,7 @@
 #include "server/conversation.h"
 #include "server/http/json_out.h"
 #include "server/openai/tool_choice.h"
+#include "server/openai/tool_names.h"
 #include "server/params.h"
 
 #include <string.h>
@@ -62,21 +63,24 @@ static void put_calls(exchange *x, jw *w, const node *calls) {
     jw_key(w, "tool_calls");
     jw_open(w, '[');
     for (size_t i = 0; i < node_count(calls) && !x->in.failed; i++) {
-        node call = node_at(calls, i), function;
-        view id = { "", 0 }, type, name = { "", 0 }, arguments = { "", 0 };
+        static const char *const types[] = { "function", "custom", NULL }, *const texts[] = { "arguments", "input" };
+        node call = node_at(calls, i), inner;
+        view id = { "", 0 }, name = { "", 0 }, arguments = { "", 0 };
+        int  type = 0;
+        str  made;
         if (!need_kind(&x->in, &call, NODE_OBJECT)) break;
         need_string(&x->in, &call, "id", &id);
-        if (read_string(&x->in, &call, "type", &type) && !view_eq_c(type, "function")) {
-            node at = node_get(&call, "type");
-            reader_fail(&x->in, &at, "expected function");
-        }
-        if (!read_object(&x->in, &call, "function", &function)) {
-            need_kind(&x->in, &function, NODE_OBJECT);
+        read_choice(&x->in, &call, "type", types, &type);
+        if (!read_object(&x->in, &call, types[type], &inner)) {
+            need_kind(&x->in, &inner, NODE_OBJECT);
             break;
         }
-        need_string(&x->in, &function, "name", &name);
-        need_string(&x->in, &function, "arguments", &arguments);
-        conversation_put_call(w, id, name, arguments);
+        need_string(&x->in, &inner, "name", &name);
+        need_string(&x->in, &inner, texts[type], &arguments);
+        str_init(&made);
+        if (type == 1) custom_arguments(arguments, &made);
+        conversation_put_call(w, id, name, type == 1 ? (view){ str_cstr(&made), made.len } : arguments);
+        str_deinit(&made);
     }
     jw_close(w, ']');
 }

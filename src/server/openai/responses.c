@@ -248,7 +248,7 @@ static void close_item(exchange *x, responses_state *s, item *it, bool cut) {
     if (it->kind == ITEM_CUSTOM) { /* its text is known when the call is whole */
         str text;
         str_init(&text);
-        responses_custom_text(text_of(&it->text), &text);
+        custom_text(text_of(&it->text), &text);
         str_deinit(&it->text);
         it->text = text;
         if (s->stream && text.len) say_delta(x, s, it, text_of(&it->text));
@@ -260,7 +260,7 @@ static void close_item(exchange *x, responses_state *s, item *it, bool cut) {
 
 /* Under the names that the client gave it. */
 static void name_call(item *it, const responses_state *s, const runtime_event *ev) {
-    const tool_name *t = responses_tool(&s->tools, ev->name);
+    const tool_name *t = tool_names_find(&s->tools, ev->name);
     view             name = t ? t->name : ev->name;
     it->tool = ev->index;
     str_append(&it->name, name.data, name.len);

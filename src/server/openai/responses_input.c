@@ -106,10 +106,7 @@ static void read_call(writer *o, const node *item, bool custom) {
     str made;
     str_init(&made);
     if (custom) {
-        jw w = jw_of(&made);
-        jw_open(&w, '{');
-        jw_put_text(&w, "input", arguments);
-        jw_close(&w, '}');
+        custom_arguments(arguments, &made);
         arguments = (view){ str_cstr(&made), made.len };
     }
     conversation_put_call(&o->w, id, responses_flat_name(o->x, space, name), arguments);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/openai/tool_choice.h"
 
+/* The name, which the chat endpoint has one level below: {"type": "function", "function": {"name": ...}}. */
 static view name_of(const node *tool) {
-    node inner = node_get(tool, "function"), own = node_get(tool, "name"), named = node_get(&inner, "name");
+    node function = node_get(tool, "function"), custom = node_get(tool, "custom"), own = node_get(tool, "name");
+    node inner = node_is(&function) == NODE_OBJECT ? function : custom, named = node_get(&inner, "name");
     return node_text(node_is(&inner) == NODE_OBJECT ? &named : &own);
 }
 
@@ -65,16 +67,16 @@ static void choose_by_object(exchange *x, const node *choice, const node *tools,
         return;
     }
     if (!need_string(&x->in, choice, "type", &type)) return;
-    if (view_eq_c(type, "function")) {
-        bool nested = read_object(&x->in, choice, "function", &inner);
+    if (view_eq_c(type, "function") || view_eq_c(type, "custom")) {
+        bool nested = read_object(&x->in, choice, type.data, &inner);
         if (need_string(&x->in, nested ? &inner : choice, "name", &name)) choose_named(x, choice, tools, name, q);
     } else if (view_eq_c(type, "allowed_tools")) {
         bool nested = read_object(&x->in, choice, "allowed_tools", &inner);
         choose_among(x, nested ? &inner : choice, tools, out, q);
     } else if (!is_word(type, &q->tool_choice)) {
-        reader_fail(
-            &x->in, choice,
-            "expected none, auto, required, any, {\"type\": \"function\", ...} or {\"type\": \"allowed_tools\", ...}");
+        reader_fail(&x->in, choice,
+                    "expected none, auto, required, any, {\"type\": \"function\" or \"custom\", ...} or {\"type\": "
+                    "\"allowed_tools\", ...}");
     }
 }
 

@@ -6,6 +6,7 @@
 #include "server/internal.h"
 #include "server/openai/input.h"
 #include "server/openai/openai.h"
+#include "server/openai/tool_names.h"
 #include "server/params.h"
 
 #include <stdio.h>
@@ -104,11 +105,13 @@ void native_apply_template(exchange *x) {
     view             model;
     err              e = { 0 };
     str              text;
+    tool_names       tools;
     runtime_request *q = exchange_requests(x, 1);
     bool             known = q && params_model(x, &x->body, false, &model);
     if (!q || (!known && !x->in.failed)) return;
     q->task = RUNTIME_CHAT;
     openai_read_messages(x, &x->body, q);
+    custom_flatten(x, &tools);
     openai_read_tools(x, &x->body, q, false);
     openai_read_template(x, &x->body, q);
     if (x->in.failed) {
