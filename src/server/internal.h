@@ -139,6 +139,7 @@ struct exchange_core {
     int64_t   begin_us;
     uint64_t  key_id;
     char      key_name[64];
+    bool      by_owner; /* over the Unix socket, or with the capability token */
     /* Set by the I/O thread while the handler has the exchange, which submits nothing from then on. */
     atomic_bool gone;
 

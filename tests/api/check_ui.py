@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -191,8 +192,10 @@ def changed_settings():
         with open(path, "w") as f:
             f.write(before)
         os.chmod(path, 0o640)
-        key = {"Authorization": "Bearer heron-heron-heron"}
         with Server(PROGRAM, "--config", path, env={"HEARTH_API_KEYS": "pages:heron-heron-heron"}, log_level="info") as server:
+            with open(os.path.join(server.dir.name, "hearth/token"), encoding="ascii") as f:
+                key = {"Authorization": "Bearer " + f.read().strip()}
+
             def put(body, **headers):
                 status, _, answer = server.request("PUT", "/v1/config", json.dumps(body).encode(), headers={"Content-Type": "application/json", **headers})
                 return status, json.loads(answer)
@@ -200,7 +203,9 @@ def changed_settings():
             def setting(name):
                 return {s["key"]: s for s in json.loads(server.request("GET", "/v1/config", headers=key)[2])["data"]}[name]
 
-            assert put({"settings": {"telemetry.log_format": "json"}})[0] == 401
+            for other in ({}, {"Authorization": "Bearer heron-heron-heron"}):
+                status, answer = put({"settings": {"telemetry.log_format": "json"}}, **other)
+                assert status == 401 and ("token" in answer["error"]["message"]) == bool(other), answer
             status, answer = put({"settings": {"telemetry.log_format": "json"}}, Origin="http://localhost:9", **key)
             assert status == 403, answer
             for wrong, words in (({"transport.prot": 1}, "no such setting"), ({"security.sandbox": False}, "changed in server.yaml itself"),
@@ -226,6 +231,17 @@ def changed_settings():
             assert "after_restart" not in setting("transport.port")
             assert put({"settings": {"models.keep_alive": None}}, **key)[0] == 200
             eventually(lambda: "after_restart" not in setting("models.keep_alive"), 10)
+    with tempfile.TemporaryDirectory() as folder:  # where nobody needs a key
+        path = os.path.join(folder, "hearth/server.yaml")
+        with Server(PROGRAM, env={"XDG_CONFIG_HOME": folder}) as server:
+            body = b'{"settings": {"models.keep_alive": "1h"}}'
+            status, _, answer = server.request("PUT", "/v1/config", body, headers={"Content-Type": "application/json"})
+            assert status == 401 and json.loads(answer)["error"]["code"] == "token_needed" and not os.path.exists(path), answer
+            own = socket.socket(socket.AF_UNIX)
+            own.connect(server.socket_path)
+            own.sendall(b"PUT /v1/config HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            assert own.recv(4096).startswith(b"HTTP/1.1 200"), "the owner's socket"
+            own.close()
     with Server(PROGRAM, "--no-config") as server:
         assert server.request("PUT", "/v1/config", b'{"settings": {"transport.port": 80}}', headers={"Content-Type": "application/json"})[0] == 501
 

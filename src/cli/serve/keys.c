@@ -52,7 +52,7 @@ static int add_token(auth *keys, const config_values *v, err *e) {
         rc = err_set(e, ERR_ARG, "there is no place for the token; give --token-file or security.token_file");
     if (rc == 0) rc = make_parents(str_cstr(&path), e);
     if (rc == 0) rc = auth_token_file(str_cstr(&path), &token, e);
-    if (rc == 0) rc = auth_add(keys, view_of("token"), (view){ token.data, token.len }, 0, 0, e);
+    if (rc == 0) rc = auth_add_owner(keys, (view){ token.data, token.len }, e);
     str_deinit(&path);
     str_deinit(&token);
     return rc;

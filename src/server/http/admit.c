@@ -141,6 +141,7 @@ bool admit_key(exchange *x) {
                        presented.len ? "the API key is not valid" : "an API key is needed: Authorization: Bearer KEY");
         return false;
     }
+    x->core->by_owner = x->core->is_unix || (key && auth_key_is_owner(key));
     if (!key) return true;
     x->core->key_id = auth_key_id(key);
     snprintf(x->core->key_name, sizeof x->core->key_name, "%s", auth_key_name(key));

@@ -24,6 +24,7 @@ struct auth_key {
     double        requests, tokens; /* in the buckets */
     int64_t       filled_us;        /* when they were filled last; 0: never */
     uint64_t      id;
+    bool          owner; /* the capability token: a name alone would not tell, since keys may have any */
 };
 
 struct auth {
@@ -83,6 +84,12 @@ int auth_add(auth *a, view name, view key, double rpm, double tpm, err *e) {
     k->tpm = tpm >= 0 ? tpm : a->tpm;
     a->keys[a->n++] = k;
     return 0;
+}
+
+int auth_add_owner(auth *a, view token, err *e) {
+    int rc = auth_add(a, view_of("token"), token, 0, 0, e);
+    if (rc == 0) a->keys[a->n - 1]->owner = true;
+    return rc;
 }
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
@@ -159,6 +166,7 @@ auth_key *auth_by_id(auth *a, uint64_t id) {
 
 const char *auth_key_name(const auth_key *k) { return k->name; }
 uint64_t    auth_key_id(const auth_key *k) { return k->id; }
+bool        auth_key_is_owner(const auth_key *k) { return k->owner; }
 
 static void fill(auth_key *k, int64_t now_us) {
     double minutes = k->filled_us ? (double)(now_us - k->filled_us) / 60e6 : 1.0;

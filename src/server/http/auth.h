@@ -28,6 +28,7 @@ void auth_free(auth *a);            /* accepts NULL */
 /* rpm, tpm: limits of keys that state none; 0: unlimited. */
 void auth_set_limits(auth *a, double rpm, double tpm);
 int  auth_add(auth *a, view name, view key, double rpm, double tpm, err *e);
+int  auth_add_owner(auth *a, view token, err *e);                           /* the capability token, named "token" */
 int  auth_add_lines(auth *a, const char *text, const char *origin, err *e); /* lines, or entries between commas */
 void auth_require(auth *a, bool tcp_only); /* keys are asked for; tcp_only: not on the Unix socket */
 bool auth_required(const auth *a, bool is_unix);
@@ -36,6 +37,7 @@ auth_key   *auth_find(auth *a, view presented); /* NULL: no such key */
 auth_key   *auth_by_id(auth *a, uint64_t id);
 const char *auth_key_name(const auth_key *k);
 uint64_t    auth_key_id(const auth_key *k); /* not 0 */
+bool        auth_key_is_owner(const auth_key *k);
 
 /* Takes one request from the key's buckets; or says after how many seconds to come back. */
 bool auth_admit(auth_key *k, int64_t now_us, double *retry_s);

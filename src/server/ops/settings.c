@@ -216,6 +216,16 @@ static void put_change(jw *w, const config_values *held, const char *path) {
     jw_close(w, '}');
 }
 
+/* Whoever may use the server, with a key or without, need not be whoever runs it. */
+static bool admit_owner(exchange *x) {
+    if (x->core->by_owner) return true;
+    exchange_header(x, "WWW-Authenticate", "Bearer");
+    exchange_error(x, 401, "token_needed", NULL,
+                   "settings are changed with the server's token as key: security.token_file names its file, by "
+                   "default ~/.local/state/hearth/token");
+    return false;
+}
+
 void ops_config_put(exchange *x) {
     const config_values *held = x->server->options.settings;
     const char          *key;
@@ -227,6 +237,7 @@ void ops_config_put(exchange *x) {
         exchange_error(x, 501, "not_offered", NULL, "this server was started without a server.yaml");
         return;
     }
+    if (!admit_owner(x)) return;
     if (!read_object(&x->in, &x->body, "settings", &changes) && !x->in.failed)
         reader_fail(&x->in, &x->body, "settings: is required: an object of keys and values");
     if (x->in.failed) {

@@ -153,6 +153,9 @@ export const pageJourneys = {
     await page.getByLabel("Change models.keep_alive").click();
     await page.getByLabel("Value of models.keep_alive").fill("soon");
     await page.getByRole("button", { name: "Write" }).click();
+    await page.getByText("This takes the server's token").waitFor();
+    await page.getByRole("textbox", { name: "Token" }).fill(readFileSync(join(hearth.home, "hearth/token"), "utf8").trim());
+    await page.getByRole("button", { name: "Use token" }).click();
     await page.getByRole("alert").filter({ hasText: "keep_alive" }).waitFor();
     await page.getByLabel("Value of models.keep_alive").fill("1h");
     await page.getByRole("button", { name: "Write" }).click();

@@ -4,13 +4,18 @@ import { answerKeyDialog, apiKey, keyAsked, setKey } from "../lib/api";
 import { Dialog } from "../ui/dialog";
 
 export function KeyDialog() {
-  return keyAsked.value ? <Ask reason={keyAsked.value.reason} /> : null;
+  return keyAsked.value ? <Ask {...keyAsked.value} /> : null;
 }
 
-function Ask({ reason }: { reason: string }) {
+function Ask({ reason, token }: { reason: string; token: boolean }) {
   const [key, setText] = useState("");
   const [remember, setRemember] = useState(false);
   const wrong = apiKey.value !== "";
+  const title = token
+    ? "This takes the server's token"
+    : wrong
+      ? "That key is not known here"
+      : "This server wants a key";
   const submit = (e: Event) => {
     e.preventDefault();
     if (!key.trim()) return;
@@ -20,10 +25,10 @@ function Ask({ reason }: { reason: string }) {
   return (
     <Dialog label="API key" onClose={() => answerKeyDialog(false)}>
       <form onSubmit={submit} class="stack">
-        <h2>{wrong ? "That key is not known here" : "This server wants a key"}</h2>
+        <h2>{title}</h2>
         <p class="dim">The server said: {reason}</p>
         <label class="field">
-          <span>Key</span>
+          <span>{token ? "Token" : "Key"}</span>
           <input
             type="password"
             autocomplete="off"
@@ -41,7 +46,7 @@ function Ask({ reason }: { reason: string }) {
             Not now
           </button>
           <button type="submit" class="primary" disabled={!key.trim()}>
-            Use key
+            {token ? "Use token" : "Use key"}
           </button>
         </div>
       </form>

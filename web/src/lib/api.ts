@@ -8,6 +8,7 @@ export class ApiError extends Error {
     public param = "",
     public requestId = "",
     public retryAfter = 0,
+    public code = "",
   ) {
     super(message);
   }
@@ -20,8 +21,8 @@ const KEY = "hearth.key";
 const stored = () => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? "";
 export const apiKey = signal(stored());
 
-/** The dialog that asks for a key: why it is open, and who waits for it. */
-export const keyAsked = signal<{ reason: string } | null>(null);
+/** The dialog that asks for a key, or for the server's token: why it is open, and who waits for it. */
+export const keyAsked = signal<{ reason: string; token: boolean } | null>(null);
 let waiting: ((ok: boolean) => void)[] = [];
 
 export function setKey(key: string, remember: boolean): void {
@@ -38,8 +39,8 @@ export function answerKeyDialog(ok: boolean): void {
   for (const tell of list) tell(ok);
 }
 
-function askForKey(reason: string): Promise<boolean> {
-  keyAsked.value ??= { reason };
+function askForKey(error: ApiError): Promise<boolean> {
+  keyAsked.value ??= { reason: error.message, token: error.code === "token_needed" };
   return new Promise((tell) => waiting.push(tell));
 }
 
@@ -49,15 +50,17 @@ async function errorOf(answer: Response): Promise<ApiError> {
   const text = await answer.text().catch(() => "");
   let message = text.slice(0, 300) || answer.statusText;
   let param = "";
+  let code = "";
   try {
     const { error } = JSON.parse(text);
     message = typeof error === "string" ? error : (error.message ?? message);
     param = error.param ?? "";
+    code = error.code ?? "";
   } catch {
     // not JSON: a proxy's page
   }
   const after = Number(answer.headers.get("Retry-After")) || 0;
-  return new ApiError(message, answer.status, param, answer.headers.get("X-Request-Id") ?? "", after);
+  return new ApiError(message, answer.status, param, answer.headers.get("X-Request-Id") ?? "", after, code);
 }
 
 /** A fetch that carries the key, asks for one at a 401 and repeats, and throws ApiError for everything that failed. */
@@ -75,7 +78,7 @@ export async function call(path: string, init: RequestInit = {}): Promise<Respon
     }
     if (answer.ok) return answer;
     const error = await errorOf(answer);
-    if (error.status !== 401 || !(await askForKey(error.message))) throw error;
+    if (error.status !== 401 || !(await askForKey(error))) throw error;
   }
 }
 
