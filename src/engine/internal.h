@@ -47,6 +47,9 @@ typedef struct share {
     bool          ends, over, failed; /* ends: everything known is evaluated; over, failed: that was the last step */
     engine_finish finish;
     int           stop_index;
+
+    bool            asked; /* the device was asked for the pick, and this is its answer */
+    sampling_result picked;
 } share;
 
 /* What somebody wants done with a request before the next step. */
@@ -102,7 +105,10 @@ struct engine {
     bool             generating;    /* somebody generates in the step under way */
     engine_stats     counts;        /* published in stats once per step */
     sampling_work   *work;
-    sampling_count  *window;      /* of a sequence's penalties; NULL where the device does not sample */
+    sampling_count  *window; /* of a sequence's penalties; NULL where the device does not sample */
+    sampling_row    *asks;   /* [max_seqs] picks that a step asks for at once, of output rows ask_rows */
+    int32_t         *ask_rows;
+    sampling_result *picks;
     float           *row;         /* one row that was fetched: logits or hidden state */
     uint32_t        *no_end_mask; /* every token but those that end an answer */
     uint32_t        *mask;        /* a guide's and this */

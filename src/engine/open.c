@@ -89,6 +89,9 @@ static int open_batch(engine *g, err *e) {
     ok = (g->row = calloc((size_t)num_max(g->n_vocab, g->n_hidden), sizeof *g->row)) && ok;
     ok = (g->no_end_mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->no_end_mask)) && ok;
     ok = (g->mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->mask)) && ok;
+    ok = (g->asks = calloc(seqs, sizeof *g->asks)) && ok;
+    ok = (g->ask_rows = calloc(seqs, sizeof *g->ask_rows)) && ok;
+    ok = (g->picks = calloc(seqs, sizeof *g->picks)) && ok;
     if (g->backend->sample) ok = (g->window = calloc((size_t)num_min(g->n_vocab, g->n_ctx), sizeof *g->window)) && ok;
     ok = (g->vector = calloc((size_t)g->n_hidden, sizeof *g->vector)) && ok;
     if (!ok) return err_set_nomem(e);
@@ -357,6 +360,9 @@ void engine_free(engine *g) {
     free(g->mask);
     free(g->vector);
     free(g->window);
+    free(g->asks);
+    free(g->ask_rows);
+    free(g->picks);
     free(g->orders);
     pthread_cond_destroy(&g->idle);
     pthread_cond_destroy(&g->wake);

@@ -144,21 +144,55 @@ static bool guide_forbids(const sequence *s) {
     return stop;
 }
 
+static sampling_row row_of(const sequence *s, const uint32_t *mask) {
+    return (sampling_row){ .params = sampler_params(s->sampler),
+                           .mask = mask,
+                           .position = (uint64_t)s->n_tokens,
+                           .want_logprob = s->request->r.want_logprob };
+}
+
 /* By the device, from the row where it lies; SAMPLING_LEFT: it cannot. */
 static int device_pick(engine *g, const share *h, int drafted, const uint32_t *mask, sampling_result *out, err *e) {
-    const sequence       *s = h->s;
-    const engine_request *r = &s->request->r;
-    int32_t               at = h->out + drafted;
-    sampling_row          row = { .params = sampler_params(s->sampler),
-                                  .mask = mask,
-                                  .counts = g->window,
-                                  .n_counts = sampler_counts(s->sampler, g->work, g->window),
-                                  .position = (uint64_t)s->n_tokens,
-                                  .want_logprob = r->want_logprob,
-                                  .n_top = r->n_top,
-                                  .top = g->top };
-    int                   rc = g->backend->sample(g->exec, &at, &row, 1, out, e);
-    return rc == 0 && out->token == -1 ? err_set(e, ERR_ARG, "no token is allowed at this place") : rc;
+    const sequence *s = h->s;
+    int32_t         at = h->out + drafted;
+    sampling_row    row = row_of(s, mask);
+    row.counts = g->window;
+    row.n_counts = sampler_counts(s->sampler, g->work, g->window);
+    row.n_top = s->request->r.n_top;
+    row.top = g->top;
+    return g->backend->sample(g->exec, &at, &row, 1, out, e);
+}
+
+/* Whether its pick can be asked for beside others': it needs no memory that a single one has. */
+static bool asks_early(const share *h) {
+    const sequence        *s = h->s;
+    const engine_request  *r = &s->request->r;
+    const sampling_params *p;
+    if (sequence_embeds(s) || r->no_answer || r->n_top > 0 || h->n_draft > 0 || s->guide.guide) return false;
+    if (s->n_evaluated + h->n != s->n_tokens) return false;
+    p = sampler_params(s->sampler);
+    return sampling_on_device(p) && !sampling_penalizes(p);
+}
+
+/* One question to the device instead of one per sequence. Where it fails, every sequence asks for itself. */
+static void ask_early(engine *g) {
+    int n = 0, k = 0;
+    err e = { 0 };
+    for (int i = 0; i < g->n_shares && g->backend->sample; i++) {
+        share          *h = &g->shares[i];
+        const uint32_t *mask;
+        if (!(h->asked = asks_early(h))) continue;
+        (void)mask_for(g, h->s, 0, &mask, &e);
+        g->asks[n] = row_of(h->s, mask);
+        g->ask_rows[n++] = h->out;
+    }
+    if (n == 0) return;
+    bool well = g->backend->sample(g->exec, g->ask_rows, g->asks, n, g->picks, &e) == 0;
+    for (int i = 0; i < g->n_shares; i++) {
+        share *h = &g->shares[i];
+        if (h->asked) h->picked = g->picks[k++];
+        h->asked = h->asked && well;
+    }
 }
 
 /* By the host, from a copy of the row. */
@@ -176,12 +210,14 @@ static int host_pick(engine *g, const share *h, int drafted, const uint32_t *mas
 }
 
 static int pick_token(engine *g, const share *h, int drafted, const uint32_t *mask, sampling_result *out, err *e) {
+    int rc = 0;
     out->token = SAMPLING_LEFT;
-    if (g->backend->sample && sampling_on_device(sampler_params(h->s->sampler))) {
-        int rc = device_pick(g, h, drafted, mask, out, e);
-        if (rc < 0 || out->token != SAMPLING_LEFT) return rc;
-    }
-    return host_pick(g, h, drafted, mask, out, e);
+    if (h->asked)
+        *out = h->picked;
+    else if (g->backend->sample && sampling_on_device(sampler_params(h->s->sampler)))
+        rc = device_pick(g, h, drafted, mask, out, e);
+    if (rc == 0 && out->token == -1) rc = err_set(e, ERR_ARG, "no token is allowed at this place");
+    return rc < 0 || out->token != SAMPLING_LEFT ? rc : host_pick(g, h, drafted, mask, out, e);
 }
 
 /* The token behind the known ones and so many drafted ones, which are right. */
@@ -294,6 +330,7 @@ static void say_progress(const sequence *s) {
 }
 
 void step_results(engine *g) {
+    ask_early(g);
     for (int i = 0; i < g->n_shares; i++) {
         share    *h = &g->shares[i];
         sequence *s = h->s;

@@ -3,8 +3,8 @@
 #include "sampling/sampler.h"
 
 #include "base/num.h"
+#include "params/candidates.h"
 #include "params/rng.h"
-#include "sampling/candidates.h"
 #include "sampling/stages.h"
 
 #include <math.h>
@@ -169,17 +169,6 @@ static void run_set_stage(const sampler *s, sampling_work *w, cand_set *set, sam
     }
 }
 
-/* Inverse transform over the set in its present order, which is itself a function of the logits only. */
-static size_t draw(cand_set *set, double uniform) {
-    cand_softmax(set);
-    double target = uniform * set->sum, seen = 0;
-    for (size_t i = 0; i + 1 < set->count; i++) {
-        seen += (double)expf((float)(set->c[i].logit - set->max));
-        if (target < seen) return i;
-    }
-    return set->count - 1;
-}
-
 /*
  * Mirostat (Basu et al., 2020) keeps the surprise of the text near tau bits. Version 1 estimates the exponent of the
  * distribution's tail from the 100 most likely tokens and turns it into a top_k; version 2 cuts by surprise directly.
@@ -212,7 +201,7 @@ static size_t mirostat(const sampler *s, cand_set *set, double uniform, double *
         }
         cand_keep(set, keep);
     }
-    size_t picked = draw(set, uniform);
+    size_t picked = cand_draw(set, uniform);
     double surprise = -log2(cand_prob(set, picked));
     *mu_step = -((double)p->mirostat_eta * (surprise - (double)p->mirostat_tau));
     return picked;
@@ -277,7 +266,7 @@ int sampler_pick(const sampler *s, sampling_work *w, const sampling_request *r, 
             out->token = set.c[mirostat(s, &set, uniform, &out->mu_step)].id;
         } else {
             for (int i = 0; i < p->n_order; i++) run_set_stage(s, w, &set, p->order[i], r->position);
-            out->token = set.c[draw(&set, uniform)].id;
+            out->token = set.c[cand_draw(&set, uniform)].id;
         }
     }
     if (out->token < 0) return err_set(e, ERR_ARG, "no token is allowed at this place");

@@ -70,20 +70,6 @@ void stage_dry(float *logits, size_t n_vocab, const int32_t *history, size_t n, 
 #undef REVERSED
 }
 
-/* Keeps the candidates with logit >= limit; the sorted part stays sorted. */
-static void keep_from(cand_set *s, double limit) {
-    size_t count = 0, sorted = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        if ((double)s->c[i].logit < limit) continue;
-        sorted += i < s->sorted;
-        s->c[count++] = s->c[i];
-    }
-    if (count == s->count) return;
-    s->count = count;
-    s->sorted = sorted;
-    s->has_sum = false;
-}
-
 void stage_top_n_sigma(cand_set *s, float n) {
     double sum = 0, squares = 0, max = -INFINITY;
     if (n <= 0 || s->count < 2) return;
@@ -93,34 +79,7 @@ void stage_top_n_sigma(cand_set *s, float n) {
     }
     double mean = sum / (double)s->count;
     for (size_t i = 0; i < s->count; i++) squares += (s->c[i].logit - mean) * (s->c[i].logit - mean);
-    keep_from(s, max - (double)n * sqrt(squares / (double)s->count));
-}
-
-void stage_top_k(cand_set *s, int k) {
-    if (k <= 0 || (size_t)k >= s->count) return;
-    cand_sort(s, (size_t)k);
-    cand_keep(s, (size_t)k);
-}
-
-void stage_top_p(cand_set *s, float p) {
-    double mass = 0;
-    if (p >= 1.0f || s->count < 2) return;
-    cand_softmax(s);
-    for (size_t i = 0; i < s->count; i++) {
-        if (i >= s->sorted) cand_sort(s, s->sorted ? s->sorted * 4 : 64);
-        mass += cand_prob(s, i);
-        if (mass >= (double)p) {
-            cand_keep(s, i + 1);
-            return;
-        }
-    }
-}
-
-void stage_min_p(cand_set *s, float p) {
-    double max = -INFINITY;
-    if (p <= 0 || s->count < 2) return;
-    for (size_t i = 0; i < s->count; i++) max = s->c[i].logit > max ? s->c[i].logit : max;
-    keep_from(s, max + log((double)p));
+    cand_keep_from(s, max - (double)n * sqrt(squares / (double)s->count));
 }
 
 void stage_typical(cand_set *s, float p, cand *scratch) {
@@ -166,33 +125,5 @@ void stage_xtc(cand_set *s, float probability, float threshold, double uniform) 
     for (size_t i = above - 1; i < s->count; i++) s->c[i - (above - 1)] = s->c[i];
     s->count -= above - 1;
     s->sorted -= above - 1;
-    s->has_sum = false;
-}
-
-void stage_temperature(cand_set *s, float temperature, float range, float exponent) {
-    if (range > 0 && s->count > 1) {
-        cand_softmax(s);
-        double entropy = 0, log_sum = log(s->sum);
-        for (size_t i = 0; i < s->count; i++) {
-            double log_p = (double)s->c[i].logit - s->max - log_sum;
-            entropy -= exp(log_p) * log_p;
-        }
-        double low = fmax(0.0, (double)temperature - (double)range), high = (double)temperature + (double)range;
-        temperature = (float)(low + (high - low) * pow(entropy / log((double)s->count), (double)exponent));
-    }
-    if (temperature <= 0) { /* only the most likely remains */
-        cand_sort(s, 1);
-        cand_keep(s, 1);
-        return;
-    }
-    float shift = 0;
-    if (temperature < SAMPLING_TINY_TEMPERATURE) { /* differences may become -infinite, but the largest stays 0 */
-        shift = -INFINITY;
-        for (size_t i = 0; i < s->count; i++) shift = s->c[i].logit > shift ? s->c[i].logit : shift;
-    }
-    for (size_t i = 0; i < s->count; i++) {
-        float v = (s->c[i].logit - shift) / temperature;
-        s->c[i].logit = v < -SAMPLING_LARGEST ? -SAMPLING_LARGEST : v;
-    }
     s->has_sum = false;
 }

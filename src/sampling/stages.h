@@ -3,7 +3,7 @@
 #ifndef SAMPLING_STAGES_H
 #define SAMPLING_STAGES_H
 
-#include "sampling/candidates.h"
+#include "params/chain.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,12 +26,8 @@ void stage_dry(float *logits, size_t n_vocab, const int32_t *history, size_t n, 
                int allowed_length, const int32_t *breakers, size_t n_breakers, int32_t *z, int32_t *best);
 
 void stage_top_n_sigma(cand_set *s, float n); /* keeps logits within n standard deviations below the largest */
-void stage_top_k(cand_set *s, int k);
-void stage_top_p(cand_set *s, float p); /* the shortest sorted prefix with at least p of the mass */
-void stage_min_p(cand_set *s, float p); /* probability at least p times the largest */
 void stage_typical(cand_set *s, float p,
                    cand *scratch); /* locally typical: surprise close to the entropy; scratch: count */
 void stage_xtc(cand_set *s, float probability, float threshold, double uniform);
-void stage_temperature(cand_set *s, float temperature, float range, float exponent);
 
 #endif

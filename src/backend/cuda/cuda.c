@@ -25,7 +25,7 @@ static void cuda_exec_free(nn_exec *base) {
         for (int i = 0; i < x->n_embeds; i++) cuda_host_free(x->embeds[i].host);
         cuda_host_free(x->block);
         cuda_host_free(x->staging);
-        cuda_host_free(x->largest);
+        cuda_sampler_close(&x->sampler);
     }
     free(x->mats);
     free(x->vecs);
@@ -56,9 +56,8 @@ static int take_host(cuda_exec *x, err *e) {
     int              rc = cuda_host_alloc(&p, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t), e);
     x->block = p;
     if (rc == 0) rc = cuda_host_alloc(&x->staging, CUDA_STAGING, e);
-    p = NULL;
-    if (rc == 0) rc = cuda_host_alloc(&p, (size_t)l->max_outputs * CUDA_LARGEST * sizeof(int32_t), e);
-    x->largest = p;
+    if (rc == 0)
+        rc = cuda_sampler_open(&x->sampler, x->heap + x->areas.picks, cuda_buf(x, x->x.model->tape->logits), e);
     for (int i = 0; i < x->n_embeds && rc == 0; i++) {
         const nn_op *op = &x->x.model->tape->ops[x->embeds[i].op];
         p = NULL;

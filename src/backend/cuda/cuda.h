@@ -10,6 +10,7 @@
 #ifndef BACKEND_CUDA_CUDA_H
 #define BACKEND_CUDA_CUDA_H
 
+#include "backend/cuda/sampler.h"
 #include "kernels/cuda/ops.h"
 #include "nn/backend.h"
 #include "nn/plan.h"
@@ -56,8 +57,8 @@ typedef struct cuda_step {
 
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
-    size_t arena, image, scale, scratch, step, parts, counts, slots, block, largest, keys, ropes[CUDA_MAX_ROPES], order,
-        items, end;
+    size_t arena, image, scale, scratch, step, parts, counts, slots, block, picks, ropes[CUDA_MAX_ROPES], order, items,
+        end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -96,8 +97,7 @@ typedef struct cuda_exec {
     nn_batch   batch;
     int32_t   *block; /* pinned */
     cuda_batch on_device;
-    int32_t   *largest; /* pinned: the likeliest tokens of each row of logits, CUDA_LARGEST of them */
-    int        chunks;  /* of the longest row */
+    int        chunks; /* of the longest row */
     /* What the image and the lists of experts hold, as far as the tape was run; 0: nothing. */
     nn_buf image_of, sorted_of;
     int    image_split;
@@ -105,9 +105,10 @@ typedef struct cuda_exec {
     bool   raw;     /* embedding rows lie as the file has them */
     int    norm_at; /* 1 + the norm that the next product does itself; 0: none */
 
-    void     *staging; /* pinned, for rows on their way out */
-    cuda_step steps[CUDA_GRAPHS];
-    int       next_step;
+    cuda_sampler sampler;
+    void        *staging; /* pinned, for rows on their way out */
+    cuda_step    steps[CUDA_GRAPHS];
+    int          next_step;
 } cuda_exec;
 
 enum { CUDA_STAGING = 8 << 20 };

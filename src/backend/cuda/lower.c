@@ -259,8 +259,8 @@ static void lay_out(cuda_exec *x) {
     a->block = take(&at, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t));
     nn_buf logits = x->x.model->tape->logits;
     int    n_logits = l->max_logits ? l->max_logits : l->max_outputs;
-    a->largest = take(&at, (size_t)n_logits * CUDA_LARGEST * sizeof(int32_t));
-    a->keys = take(&at, logits ? cuda_largest_bytes(n_logits, x->x.model->tape->bufs[logits].width) : 0);
+    cuda_sampler_plan(&x->sampler, logits ? n_logits : 0, logits ? x->x.model->tape->bufs[logits].width : 0);
+    a->picks = take(&at, cuda_sampler_bytes(&x->sampler));
     for (int i = 0; i < x->n_ropes; i++)
         a->ropes[i] = take(&at, (size_t)l->max_tokens * (size_t)x->ropes[i].n_rot * sizeof(float));
     a->order = take(&at, x->group_rows * sizeof(int32_t));

@@ -167,14 +167,11 @@ static int run(cuda_exec *x, int first_op, int end_op, err *e) {
 static int run_all(cuda_exec *x, err *e) {
     const nn_tape *t = x->x.model->tape;
     int64_t        n = t->logits && x->x.options.end_op == t->n_ops ? cuda_buf_rows(x, t->logits) : 0;
-    int32_t       *to = (int32_t *)(void *)(x->heap + x->areas.largest);
     x->whole = true;
     int rc = run(x, x->x.options.first_op, x->x.options.end_op, e);
     x->whole = false;
     if (rc < 0 || n == 0) return rc;
-    rc =
-        cuda_op_largest(to, x->heap + x->areas.keys, cuda_buf(x, t->logits), n, t->bufs[t->logits].width, x->stream, e);
-    return rc < 0 ? rc : cuda_receive(x->largest, to, (size_t)n * CUDA_LARGEST * sizeof *to, x->stream, e);
+    return cuda_sampler_step(&x->sampler, n, x->stream, e);
 }
 
 int cuda_begin(nn_exec *base, const nn_batch *b, err *e) {
@@ -287,25 +284,10 @@ int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, floa
     return leave(x, copy_out(x, to, cuda_buf(x, b) + first * width, (size_t)(n * width) * sizeof *to, e));
 }
 
-/* The likeliest tokens came with the step: without randomness the first that the mask allows is picked. Everything else,
- * and a mask that forbids all of them, is the host's. */
-static int32_t likeliest(const sampling_row *r, const int32_t *largest) {
-    const sampling_params *p = r->params;
-    if (p->temperature != 0 || p->dynatemp_range != 0 || p->n_bias || r->n_counts || r->want_logprob || r->n_top)
-        return SAMPLING_LEFT;
-    for (int i = 0; i < CUDA_LARGEST; i++) {
-        int32_t t = largest[i];
-        if (t < 0 || !r->mask || r->mask[t >> 5] >> (t & 31) & 1) return t;
-    }
-    return SAMPLING_LEFT;
-}
-
 int cuda_sample(nn_exec *base, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e) {
     cuda_exec *x = (cuda_exec *)base;
-    if (x->lost) return enter(x, e);
-    for (int i = 0; i < n; i++)
-        out[i] = (sampling_result){ .token = likeliest(&rows[i], x->largest + (size_t)out_rows[i] * CUDA_LARGEST) };
-    return 0;
+    int        rc = enter(x, e);
+    return rc < 0 ? rc : leave(x, cuda_sampler_pick(&x->sampler, out_rows, rows, n, out, x->stream, e));
 }
 
 static int check_buf(const cuda_exec *x, nn_buf b, size_t *bytes, err *e) {

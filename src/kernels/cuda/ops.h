@@ -104,12 +104,6 @@ int cuda_op_embed(float *to, const void *rows, tensor_type type, int64_t n, int6
 /* out[i] = x[rows[i]] for n rows. */
 int cuda_op_gather(float *out, const float *x, const int32_t *rows, int64_t n, int64_t width, cuda_stream s, err *e);
 
-/* to[row][CUDA_LARGEST]: the tokens with the largest logits, the largest first, among equals the lowest id; -1 where no
- * more are numbers above -INFINITY. room: cuda_largest_bytes. */
-enum { CUDA_LARGEST = 8 };
-size_t cuda_largest_bytes(int64_t rows, int64_t width);
-int cuda_op_largest(int32_t *to, void *room, const float *logits, int64_t rows, int64_t width, cuda_stream s, err *e);
-
 /* --- rotation --------------------------------------------------------------------------------------------------- */
 
 /* Cosines and sines of the batch's positions, [n_tok][2 * n], in double and rounded once. */

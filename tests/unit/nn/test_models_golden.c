@@ -183,12 +183,13 @@ static void check_same_bits(const golden *g, const nn_model *m, unsigned cpu, in
                                 { MAX_IDS, 2, true, 0, 0 } };
     size_t           bytes = (size_t)g->n_prompt * (size_t)g->n_vocab * sizeof(float);
     float           *whole = malloc(bytes), *other = malloc(bytes);
-    run("cpu", m, g, (way){ .chunk = MAX_IDS, .threads = 1, .cpu = cpu, .kv = kv }, whole, NULL);
+    const char      *said = getenv("HEARTH_TEST_DEVICE"), *device = said ? said : "cpu";
+    run(device, m, g, (way){ .chunk = MAX_IDS, .threads = 1, .cpu = cpu, .kv = kv }, whole, NULL);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         way w = ways[i];
         w.cpu = cpu;
         w.kv = kv;
-        run("cpu", m, g, w, other, NULL);
+        run(device, m, g, w, other, NULL);
         if (memcmp(whole, other, bytes) != 0)
             fail_msg("%s: other bits in chunks of %d on %d threads%s", g->name, w.chunk, w.threads,
                      w.company ? " beside another sequence" : "");

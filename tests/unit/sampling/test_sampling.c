@@ -6,7 +6,7 @@
 #include "unit/support/support.h"
 
 #include "params/rng.h"
-#include "sampling/candidates.h"
+#include "params/candidates.h"
 #include "sampling/sampling.h"
 #include "sampling/stages.h"
 

@@ -6,8 +6,8 @@
  * entries are the largest, in descending order of logit (lower id first among equals); the rest is in no order.
  * cand_sort extends the sorted part by selection in linear time; results are exactly those of a full sort.
  */
-#ifndef SAMPLING_CANDIDATES_H
-#define SAMPLING_CANDIDATES_H
+#ifndef PARAMS_CANDIDATES_H
+#define PARAMS_CANDIDATES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +29,7 @@ void    cand_fill(cand_set *s, const float *logits, size_t n); /* finite entries
 int32_t cand_first(const float *logits, size_t n);  /* the id that cand_fill and cand_sort put first; -1: none */
 void    cand_sort(cand_set *s, size_t n);           /* makes sorted >= min(n, count) */
 void    cand_keep(cand_set *s, size_t n);           /* only the first n, which are sorted */
+void    cand_keep_from(cand_set *s, double limit);  /* only logits of at least this; what is sorted stays so */
 void    cand_softmax(cand_set *s);                  /* makes max and sum valid */
 double  cand_prob(const cand_set *s, size_t index); /* after cand_softmax */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sampling/candidates.h"
+#include "params/candidates.h"
 
 #include "params/sampling.h"
 
@@ -121,6 +121,19 @@ void cand_sort(cand_set *s, size_t n) {
 void cand_keep(cand_set *s, size_t n) {
     if (n >= s->count) return;
     s->count = n;
+    s->has_sum = false;
+}
+
+void cand_keep_from(cand_set *s, double limit) {
+    size_t count = 0, sorted = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        if ((double)s->c[i].logit < limit) continue;
+        sorted += i < s->sorted;
+        s->c[count++] = s->c[i];
+    }
+    if (count == s->count) return;
+    s->count = count;
+    s->sorted = sorted;
     s->has_sum = false;
 }
 
