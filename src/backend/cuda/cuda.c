@@ -18,6 +18,7 @@ static void cuda_exec_free(nn_exec *base) {
         if (x->stream && !x->lost) (void)cuda_wait(x->stream, NULL);
         for (int i = 0; i < CUDA_GRAPHS; i++) cuda_graph_free(x->steps[i].graph);
         for (int i = 0; i < CUDA_EVENTS; i++) cuda_event_free(x->events[i]);
+        cuda_adapt_free(x);
         cuda_stream_free(x->stream);
         for (int g = 0; g < NN_MAX_GROUPS; g++) cuda_free(x->pages[g]);
         cuda_free(x->weights);
@@ -147,12 +148,13 @@ static int cuda_prepare(const char *id, err *e) {
 
 const nn_backend backend_cuda = {
     .name = "cuda",
-    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT,
+    .can = NN_BATCH_EMBD | NN_BATCH_ROW_END | NN_BATCH_SEGMENT | NN_BATCH_ADAPTER,
     .devices = cuda_devices,
     .prepare = cuda_prepare,
     .measure = cuda_measure,
     .open = cuda_open,
     .free = cuda_exec_free,
+    .adapt = cuda_adapt_set,
     .submit = cuda_submit,
     .wait = cuda_wait_for,
     .fetch = cuda_fetch,

@@ -10,6 +10,7 @@
 #ifndef BACKEND_CUDA_CUDA_H
 #define BACKEND_CUDA_CUDA_H
 
+#include "backend/cuda/adapt.h"
 #include "backend/cuda/sampler.h"
 #include "kernels/cuda/ops.h"
 #include "nn/backend.h"
@@ -51,6 +52,7 @@ typedef struct cuda_embed {
 typedef struct cuda_step {
     int        n_tok, n_seq, n_out, n_hidden, chunks;
     bool       raw, ends; /* whether embedding rows are the file's; rows have ends of their own */
+    bool       adapted;   /* rows have adapter sets */
     int        seen;
     cuda_graph graph; /* NULL: not recorded yet */
 } cuda_step;
@@ -109,6 +111,8 @@ typedef struct cuda_exec {
     void        *staging; /* pinned, for rows on their way out */
     cuda_step    steps[CUDA_GRAPHS];
     int          next_step;
+
+    cuda_adapt adapt;
 } cuda_exec;
 
 enum { CUDA_STAGING = 8 << 20 };
@@ -141,6 +145,10 @@ int cuda_begin(nn_exec *base, const nn_batch *b, err *e);
 int cuda_run(nn_exec *base, int first_op, int end_op, err *e);
 int cuda_read(nn_exec *base, nn_buf b, float *to, err *e);
 int cuda_write(nn_exec *base, nn_buf b, const float *from, err *e);
+
+int  cuda_enter(cuda_exec *x, err *e); /* what every call does first, */
+int  cuda_leave(cuda_exec *x, int rc); /* and last */
+void cuda_steps_forget(cuda_exec *x);  /* recordings whose rows have adapter sets */
 
 static inline float *cuda_buf(const cuda_exec *x, nn_buf b) {
     return b ? (float *)(void *)(x->heap + x->areas.arena + x->plan.offset[b]) : NULL;

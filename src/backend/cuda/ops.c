@@ -83,7 +83,8 @@ static bool can_fuse(const cuda_exec *x, int number, int end, const nn_op *op) {
         return false;
     int n = x->together[number + 1] > end - number - 1 ? end - number - 1 : x->together[number + 1];
     for (int i = 1; i <= n; i++) {
-        if (cuda_buf_rows(x, op[i].out) != 1 || overlap(x, op->in[0], op[i].out)) return false;
+        if (cuda_buf_rows(x, op[i].out) != 1 || overlap(x, op->in[0], op[i].out) || cuda_adapt_scales(x, number + i))
+            return false;
     }
     return op->in[0] != op->out && !overlap(x, op->in[0], op->out);
 }
@@ -194,6 +195,13 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
         a.w.rows += l->w->rows;
     }
     return cuda_product(&x->device, &a, x->stream, e);
+}
+
+/* One product of several that go together, of which some have gains. */
+static int run_adapted(cuda_exec *x, int number, const nn_op *op, err *e) {
+    if (cuda_adapt_scales(x, number)) return cuda_adapt_product(x, number, e);
+    int rc = run_linear(x, op, 1, NULL, NULL, e);
+    return rc < 0 ? rc : cuda_adapt_low(x, number, 1, e);
 }
 
 /* Experts and heads. */
@@ -500,14 +508,17 @@ static bool is_turned(const cuda_exec *x, const nn_op *op) {
 static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     float       *out = cuda_buf(x, op->out);
     const float *in = cuda_buf(x, op->in[0]);
+    int          rc;
     switch (op->kind) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
-    case NN_OP_EMBED_SEG: return run_embed(x, number, op, e);
+    case NN_OP_EMBED_SEG: rc = run_embed(x, number, op, e); return rc < 0 ? rc : cuda_adapt_embed(x, number, e);
     case NN_OP_ADD_SUPPLIED: return 0; /* there are none */
     case NN_OP_NORM: return run_norm(x, number, end, op, e);
     case NN_OP_HEAD_LINEAR:
-    case NN_OP_EXPERTS: return run_grouped(x, op, e);
+    case NN_OP_EXPERTS:
+        rc = run_grouped(x, op, e);
+        return rc < 0 || op->kind == NN_OP_HEAD_LINEAR ? rc : cuda_adapt_low(x, number, 1, e);
     case NN_OP_ROPE: return run_rope(x, op, e);
     case NN_OP_KV_STORE:
     case NN_OP_LATENT_STORE: return run_store(x, op, e);
@@ -545,8 +556,20 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
     int          n = 1, rc;
     if (op->kind == NN_OP_LINEAR) {
         n = x->together[number] > end - number ? end - number : x->together[number];
-        bool gated = n == 2 && is_gated(x, number, end), added = n == 1 && is_added(x, number, end);
-        rc = run_linear(x, op, n, gated ? op + 2 : NULL, added ? op + 1 : NULL, e);
+        bool touched = false, scaled = false;
+        for (int i = 0; i < n; i++) {
+            touched = touched || cuda_adapt_touches(x, number + i);
+            scaled = scaled || cuda_adapt_scales(x, number + i);
+        }
+        bool gated = n == 2 && !touched && is_gated(x, number, end),
+             added = n == 1 && !touched && is_added(x, number, end);
+        if (scaled) {
+            n = 1;
+            rc = run_adapted(x, number, op, e);
+        } else {
+            rc = run_linear(x, op, n, gated ? op + 2 : NULL, added ? op + 1 : NULL, e);
+            if (rc == 0 && touched) rc = cuda_adapt_low(x, number, n, e);
+        }
         n += gated + added;
         before = x->image_of;
     } else if (number + 4 <= end && is_rope_store(x, op) && is_turned(x, op)) {

@@ -10,13 +10,13 @@
 enum { GRAPH_TOKENS = 256 };
 
 /* What every call does first. */
-static int enter(cuda_exec *x, err *e) {
+int cuda_enter(cuda_exec *x, err *e) {
     if (x->lost) return err_set(e, ERR_LOST, "the CUDA device was lost");
     return cuda_device_use(x->device.number, e);
 }
 
 /* And last. */
-static int leave(cuda_exec *x, int rc) {
+int cuda_leave(cuda_exec *x, int rc) {
     if (rc == ERR_LOST) x->lost = true;
     return rc;
 }
@@ -151,7 +151,8 @@ static int begin(cuda_exec *x, const nn_batch *b, err *e) {
     forget(x);
     int n = (longest(b) + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
     for (x->chunks = 1; x->chunks < n;) x->chunks *= 2; /* few different recordings */
-    rc = send_block(x, e);
+    rc = cuda_adapt_begin(x, e);
+    if (rc == 0) rc = send_block(x, e);
     for (int i = 0; i < x->n_embeds && rc == 0; i++) rc = send_embed(x, &x->embeds[i], e);
     return rc;
 }
@@ -176,16 +177,16 @@ static int run_all(cuda_exec *x, err *e) {
 
 int cuda_begin(nn_exec *base, const nn_batch *b, err *e) {
     cuda_exec *x = (cuda_exec *)base;
-    int        rc = enter(x, e);
-    return rc < 0 ? rc : leave(x, begin(x, b, e));
+    int        rc = cuda_enter(x, e);
+    return rc < 0 ? rc : cuda_leave(x, begin(x, b, e));
 }
 
 int cuda_run(nn_exec *base, int first_op, int end_op, err *e) {
     cuda_exec *x = (cuda_exec *)base;
-    int        rc = enter(x, e);
+    int        rc = cuda_enter(x, e);
     if (rc == 0) rc = run(x, first_op, end_op, e);
     if (rc == 0) rc = cuda_wait(x->stream, e);
-    return leave(x, rc);
+    return cuda_leave(x, rc);
 }
 
 /* --- steps -------------------------------------------------------------------------------------------------------- */
@@ -193,11 +194,11 @@ int cuda_run(nn_exec *base, int first_op, int end_op, err *e) {
 /* The recording for batches of this one's sizes; NULL: not worth one. */
 static cuda_step *step_of(cuda_exec *x) {
     const nn_batch *b = &x->batch;
-    if (b->n_tok > GRAPH_TOKENS || b->n_tok != b->n_seq) return NULL;
+    if (b->n_tok > (x->adapt.on ? CUDA_ADAPT_SINGLE : GRAPH_TOKENS) || b->n_tok != b->n_seq) return NULL;
     for (int i = 0; i < CUDA_GRAPHS; i++) {
         cuda_step *s = &x->steps[i];
         if (s->seen && s->n_tok == b->n_tok && s->n_out == b->n_out && s->n_hidden == b->n_hidden &&
-            s->chunks == x->chunks && s->raw == x->raw && s->ends == (b->row_end != NULL))
+            s->chunks == x->chunks && s->raw == x->raw && s->ends == (b->row_end != NULL) && s->adapted == x->adapt.on)
             return s;
     }
     cuda_step *s = &x->steps[x->next_step];
@@ -209,8 +210,17 @@ static cuda_step *step_of(cuda_exec *x) {
                       .n_hidden = b->n_hidden,
                       .chunks = x->chunks,
                       .raw = x->raw,
-                      .ends = b->row_end != NULL };
+                      .ends = b->row_end != NULL,
+                      .adapted = x->adapt.on };
     return s;
+}
+
+void cuda_steps_forget(cuda_exec *x) {
+    for (int i = 0; i < CUDA_GRAPHS; i++) {
+        if (!x->steps[i].adapted) continue;
+        cuda_graph_free(x->steps[i].graph);
+        x->steps[i] = (cuda_step){ 0 };
+    }
 }
 
 /* Records the ops; an error leaves no recording behind. */
@@ -242,20 +252,20 @@ static int give_ticket(cuda_exec *x, nn_ticket *ticket, err *e) {
 
 int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {
     cuda_exec *x = (cuda_exec *)base;
-    int        rc = enter(x, e);
+    int        rc = cuda_enter(x, e);
     if (rc == 0) rc = begin(x, b, e);
     if (rc == 0) rc = run_step(x, e);
     if (rc == 0) rc = give_ticket(x, step, e);
-    return leave(x, rc);
+    return cuda_leave(x, rc);
 }
 
 int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e) {
     cuda_exec *x = (cuda_exec *)base;
-    int        rc = enter(x, e);
+    int        rc = cuda_enter(x, e);
     if (rc < 0) return rc;
     if (ticket == 0 || ticket > x->last)
         return err_set(e, ERR_ARG, "ticket %llu was never given out", (unsigned long long)ticket);
-    return leave(x, cuda_event_wait(x->events[ticket % CUDA_EVENTS], e));
+    return cuda_leave(x, cuda_event_wait(x->events[ticket % CUDA_EVENTS], e));
 }
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
@@ -276,18 +286,18 @@ int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, floa
     const nn_tape *t = base->model->tape;
     nn_buf         b = nn_fetch_buf(t, what);
     int64_t        width = t->bufs[b].width, rows = cuda_buf_rows(x, b);
-    int            rc = enter(x, e);
+    int            rc = cuda_enter(x, e);
     if (rc < 0) return rc;
     if (first < 0 || n < 0 || n > rows || first > rows - n)
         return err_set(e, ERR_ARG, "%lld rows from row %lld on; there are %lld", (long long)n, (long long)first,
                        (long long)rows);
-    return leave(x, copy_out(x, to, cuda_buf(x, b) + first * width, (size_t)(n * width) * sizeof *to, e));
+    return cuda_leave(x, copy_out(x, to, cuda_buf(x, b) + first * width, (size_t)(n * width) * sizeof *to, e));
 }
 
 int cuda_sample(nn_exec *base, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e) {
     cuda_exec *x = (cuda_exec *)base;
-    int        rc = enter(x, e);
-    return rc < 0 ? rc : leave(x, cuda_sampler_pick(&x->sampler, out_rows, rows, n, out, x->stream, e));
+    int        rc = cuda_enter(x, e);
+    return rc < 0 ? rc : cuda_leave(x, cuda_sampler_pick(&x->sampler, out_rows, rows, n, out, x->stream, e));
 }
 
 static int check_buf(const cuda_exec *x, nn_buf b, size_t *bytes, err *e) {
@@ -300,21 +310,21 @@ static int check_buf(const cuda_exec *x, nn_buf b, size_t *bytes, err *e) {
 int cuda_read(nn_exec *base, nn_buf b, float *to, err *e) {
     cuda_exec *x = (cuda_exec *)base;
     size_t     bytes = 0;
-    int        rc = enter(x, e);
+    int        rc = cuda_enter(x, e);
     if (rc == 0) rc = check_buf(x, b, &bytes, e);
-    return rc < 0 ? rc : leave(x, copy_out(x, to, cuda_buf(x, b), bytes, e));
+    return rc < 0 ? rc : cuda_leave(x, copy_out(x, to, cuda_buf(x, b), bytes, e));
 }
 
 int cuda_write(nn_exec *base, nn_buf b, const float *from, err *e) {
     cuda_exec *x = (cuda_exec *)base;
     size_t     bytes = 0;
-    int        rc = enter(x, e);
+    int        rc = cuda_enter(x, e);
     if (rc == 0) rc = check_buf(x, b, &bytes, e);
     if (rc == 0) rc = cuda_wait(x->stream, e);
     if (rc == 0) rc = cuda_copy_in(cuda_buf(x, b), from, bytes, e);
     if (x->image_of == b) x->image_of = 0;
     if (x->sorted_of == b) x->sorted_of = 0;
-    return leave(x, rc);
+    return cuda_leave(x, rc);
 }
 
 /* --- moves -------------------------------------------------------------------------------------------------------- */
@@ -331,9 +341,9 @@ static int move_one(cuda_exec *x, const nn_move *m, err *e) {
 
 int cuda_move(nn_exec *base, const nn_move *moves, int n, nn_ticket *ticket, err *e) {
     cuda_exec *x = (cuda_exec *)base;
-    int        rc = enter(x, e);
+    int        rc = cuda_enter(x, e);
     if (rc == 0) rc = nn_exec_check_moves(base, moves, n, e);
     for (int i = 0; i < n && rc == 0; i++) rc = move_one(x, &moves[i], e);
     if (rc == 0) rc = give_ticket(x, ticket, e);
-    return leave(x, rc);
+    return cuda_leave(x, rc);
 }
