@@ -37,6 +37,9 @@ static double bound_of(const nn_exec *fast, const nn_op *op) {
     if (product && fast->device.kind == NN_DEVICE_GPU) return gpu_product_bound(op->u.linear.w->at[0].type);
     if (product && matmul_input((int)op->u.linear.w->at[0].type) == MATMUL_ACT8) return 0.15;
     if (op->kind == NN_OP_LATENT_ATTN) return fmax(2e-4, page_bound(fast->options.k_type));
+    if (op->kind == NN_OP_ATTN && fast->device.kind == NN_DEVICE_GPU &&
+        fast->model->state[op->layer].kind == NN_STATE_STEP) /* it may round a step's own keys and values to f16 */
+        return 2.5 * page_bound(NN_KV_F16);
     if (op->kind == NN_OP_ATTN) /* rounded keys move the weights, which may take all of a row elsewhere */
         return fmax(2e-4, 1.5 * page_bound(fast->options.k_type) + page_bound(fast->options.v_type));
     return 2e-4;

@@ -225,7 +225,7 @@ static const nn_vec *biases(gen *g, int n_head) {
 }
 
 static nn_buf step_attention(gen *g, nn_buf h) {
-    int          n_kv = suite_int(g->s, 1, 3), n_head = n_kv * suite_int(g->s, 1, 3), dim = PICK(g, 8, 16, 32);
+    int          n_kv = suite_int(g->s, 1, 3), n_head = n_kv * suite_int(g->s, 1, 3), dim = PICK(g, 8, 32, 72);
     nn_attn_spec a = { .n_head = n_head, .n_kv = n_kv, .dim_k = dim, .scale = 1.0f / sqrtf((float)dim) };
     g->state[g->layer] = nn_state_step(n_kv, dim);
     if (suite_chance(g->s, 50)) a.reach = suite_int(g->s, 1, 40);

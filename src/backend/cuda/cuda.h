@@ -53,6 +53,7 @@ typedef struct cuda_step {
     int        n_tok, n_seq, n_out, n_hidden, chunks;
     bool       raw, ends; /* whether embedding rows are the file's; rows have ends of their own */
     bool       adapted;   /* rows have adapter sets */
+    int        n_axes;
     int        seen;
     cuda_graph graph; /* NULL: not recorded yet */
 } cuda_step;
@@ -60,7 +61,7 @@ typedef struct cuda_step {
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
     size_t arena, image, scale, scratch, step, parts, counts, slots, block, picks, ropes[CUDA_MAX_ROPES], order, items,
-        end;
+        deep, end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -88,12 +89,13 @@ typedef struct cuda_exec {
     int         max_chunks;
     uint8_t    *together; /* [n_ops]: ops from this one on that one product computes; 0 and 1: itself alone */
 
-    nn_rope    ropes[CUDA_MAX_ROPES];
-    bool       rope_made[CUDA_MAX_ROPES];
-    int        n_ropes;
-    cuda_embed embeds[CUDA_MAX_EMBEDS];
-    int        n_embeds;
-    float     *row; /* one embedding row */
+    nn_rope      ropes[CUDA_MAX_ROPES];
+    const float *rope_axes[CUDA_MAX_ROPES]; /* axis_of as vectors of the weights; NULL: none */
+    bool         rope_made[CUDA_MAX_ROPES];
+    int          n_ropes;
+    cuda_embed   embeds[CUDA_MAX_EMBEDS];
+    int          n_embeds;
+    float       *row; /* one embedding row */
 
     /* The batch under way, or the last one. */
     nn_batch   batch;
@@ -130,6 +132,13 @@ int             cuda_weights_load(cuda_exec *x, err *e);
 size_t          cuda_weights_staging(const cuda_exec *x);
 const cuda_mat *cuda_mat_of(const cuda_exec *x, const nn_mat *m);
 const float    *cuda_vec_of(const cuda_exec *x, const float *data); /* NULL for NULL */
+
+/* pictures.c: what rows of pictures bring beside their embeddings. Floats of a row that are added further up; those of the
+ * batch to the device; and the op. */
+int64_t cuda_deep_width(const cuda_exec *x);
+int     cuda_deep_send(cuda_exec *x, err *e);
+int     cuda_deep_add(cuda_exec *x, const nn_op *op, err *e);
+int     cuda_join(cuda_exec *x, const nn_op *op, err *e);
 
 /* ops.c: starts the kernels of op `number`, and of those behind it, before `end`, that go together with it. Returns how
  * many these were. */

@@ -54,10 +54,17 @@ static int lower_product(cuda_exec *x, int i, const nn_op *op, err *e) {
 static int lower_rope(cuda_exec *x, int i, const nn_op *op, err *e) {
     const nn_rope *r = &op->u.rope.rope;
     for (int k = 0; k < x->n_ropes; k++) {
-        if (x->ropes[k].inv_freq == r->inv_freq && x->ropes[k].n_rot == r->n_rot && x->ropes[k].scale == r->scale)
+        if (x->ropes[k].inv_freq == r->inv_freq && x->ropes[k].n_rot == r->n_rot && x->ropes[k].scale == r->scale &&
+            x->ropes[k].axis_of == r->axis_of)
             return 0;
     }
     if (x->n_ropes == CUDA_MAX_ROPES) return cuda_refuse(x, i, "more kinds of rotation than there are tables", e);
+    float *axis = r->axis_of ? arena_alloc(&x->mem, (size_t)(r->n_rot / 2) * sizeof *axis) : NULL;
+    if (r->axis_of && !axis) return err_set_nomem(e);
+    for (int f = 0; axis && f < r->n_rot / 2; f++) axis[f] = r->axis_of[f];
+    int rc = axis ? cuda_weights_add_vec(x, axis, r->n_rot / 2, e) : 0;
+    if (rc < 0) return rc;
+    x->rope_axes[x->n_ropes] = axis;
     x->ropes[x->n_ropes++] = *r;
     return cuda_weights_add_vec(x, r->inv_freq, r->n_rot / 2, e);
 }
@@ -67,7 +74,6 @@ static int lower_attn(cuda_exec *x, int i, const nn_op *op, err *e) {
     const nn_limits    *l = &x->x.options.limits;
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     int                 dim_out = latent ? a->dim_k : a->dim_v, dim = latent ? a->dim_k + a->dim_v : a->dim_k;
-    if (a->spans) return cuda_refuse(x, i, "spans that see nothing but themselves", e);
     if (dim_out > CUDA_ATTN_DIM || dim > 2 * CUDA_ATTN_DIM) return cuda_refuse(x, i, "heads that are too wide", e);
     int64_t rows = l->max_tokens < PARTS_ROWS ? l->max_tokens : PARTS_ROWS;
     int64_t parts = cuda_attn_parts(rows, a->n_head, dim_out, x->max_chunks);
@@ -101,6 +107,7 @@ static int lower_vecs(cuda_exec *x, const nn_op *op, err *e) {
     case NN_OP_DECAY: v[0] = op->u.decay.a, v[1] = op->u.decay.dt_bias; break;
     case NN_OP_SCAN: v[0] = op->u.scan.a, v[1] = op->u.scan.d, v[2] = op->u.scan.dt_bias; break;
     case NN_OP_SCALE_EACH: v[0] = op->u.each; break;
+    case NN_OP_ADD_EACH: v[0] = op->u.add_each.w; break;
     case NN_OP_SSM: v[0] = op->u.ssm.a, v[1] = op->u.ssm.d, v[2] = op->u.ssm.dt_bias; break;
     default: break;
     }
@@ -138,8 +145,11 @@ static int lower_op(cuda_exec *x, int i, err *e) {
     case NN_OP_ROUTE:
     case NN_OP_SCAN:
     case NN_OP_SCALE_EACH:
+    case NN_OP_ADD_EACH:
     case NN_OP_DECAY: return lower_vecs(x, op, e);
-    case NN_OP_ADD_SUPPLIED: /* batches with such rows are refused */
+    case NN_OP_ADD_SUPPLIED:
+    case NN_OP_JOIN:
+    case NN_OP_CLAMP:
     case NN_OP_POS_SCALE:
     case NN_OP_CLIP:
     case NN_OP_SPARSIFY:
@@ -179,16 +189,28 @@ static int lower_page_types(const cuda_exec *x, int layer, cuda_page_type *k, cu
     return 0;
 }
 
-/* Keys and values of the step's own rows: f32, layer behind layer. */
-static void lower_step_layer(cuda_exec *x, const nn_state *s, cuda_pages *p) {
-    size_t rows = (size_t)x->x.options.limits.max_tokens * (size_t)s->n_kv;
+/* Whether tensor cores can be used among a step's rows. */
+static bool can_be_halves(const cuda_exec *x, int layer, const nn_state *s) {
+    const nn_tape *t = x->x.model->tape;
+    bool           can = cuda_attn_step_can(s->dim_k, s->dim_v);
+    for (int i = 0; i < t->n_ops && can; i++) {
+        const nn_op *op = &t->ops[i];
+        if (op->kind == NN_OP_ATTN && op->layer == layer) can = !op->u.attn.bias && !op->u.attn.alibi;
+    }
+    return can;
+}
+
+/* Keys and values of the step's own rows: f16 or f32, layer behind layer. */
+static void lower_step_layer(cuda_exec *x, int layer, const nn_state *s, cuda_pages *p) {
+    size_t         rows = (size_t)x->x.options.limits.max_tokens * (size_t)s->n_kv;
+    cuda_page_type type = can_be_halves(x, layer, s) ? CUDA_PAGE_F16 : CUDA_PAGE_F32;
     *p = (cuda_pages){ .step = true,
                        .n_kv = s->n_kv,
                        .dim_k = s->dim_k,
                        .dim_v = s->dim_v,
                        .tokens = x->x.options.limits.max_tokens,
-                       .k_type = CUDA_PAGE_F32,
-                       .v_type = CUDA_PAGE_F32,
+                       .k_type = type,
+                       .v_type = type,
                        .offset = x->step_bytes };
     p->k_row = cuda_page_row_bytes(p->k_type, p->dim_k);
     p->v_row = cuda_page_row_bytes(p->v_type, p->dim_v);
@@ -209,7 +231,7 @@ static int lower_layers(cuda_exec *x, err *e) {
         bool            latent = s->kind == NN_STATE_PAGED_LATENT;
         x->layers[i].fixed_at = x->slot_floats;
         x->slot_floats += (int64_t)nn_state_fixed_floats(s);
-        if (s->kind == NN_STATE_STEP) lower_step_layer(x, s, p);
+        if (s->kind == NN_STATE_STEP) lower_step_layer(x, i, s, p);
         if (g < 0) continue;
         cuda_page_type k_type = 0, v_type = 0;
         int            rc = lower_page_types(x, i, &k_type, &v_type, e);
@@ -239,7 +261,7 @@ static size_t take(size_t *at, size_t bytes) {
 }
 
 size_t cuda_block_ints(const nn_limits *l, int n_groups) {
-    return 8 + 4 * (size_t)l->max_tokens + 3 * (size_t)l->max_seqs + 1 + (size_t)l->max_outputs +
+    return 8 + (6 + NN_MAX_AXES) * (size_t)l->max_tokens + 3 * (size_t)l->max_seqs + 1 + (size_t)l->max_outputs +
            (size_t)n_groups * (size_t)l->max_seqs * (size_t)l->max_pages;
 }
 
@@ -272,6 +294,8 @@ static void lay_out(cuda_exec *x) {
         if (cuda_can_embed(m->type) && !m->scales)
             x->embeds[i].raw_at = take(&at, (size_t)l->max_tokens * m->row_bytes);
     }
+    int64_t deep = cuda_deep_width(x);
+    a->deep = take(&at, (size_t)l->max_tokens * (size_t)deep * sizeof(float));
     a->end = at;
     x->x.memory.heap_bytes = at;
     x->x.memory.weights_bytes = x->weights_bytes;

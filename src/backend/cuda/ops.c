@@ -240,11 +240,13 @@ static int run_grouped(cuda_exec *x, const nn_op *op, err *e) {
 /* The table of a rotation, made where this batch does not have it yet. */
 static int rope_table(cuda_exec *x, const nn_rope *r, float **table, err *e) {
     int k = 0, rc = 0;
-    while (x->ropes[k].inv_freq != r->inv_freq || x->ropes[k].n_rot != r->n_rot || x->ropes[k].scale != r->scale) k++;
+    while (x->ropes[k].inv_freq != r->inv_freq || x->ropes[k].n_rot != r->n_rot || x->ropes[k].scale != r->scale ||
+           x->ropes[k].axis_of != r->axis_of)
+        k++;
     *table = (float *)(void *)(x->heap + x->areas.ropes[k]);
     if (!x->rope_made[k])
-        rc = cuda_op_rope_table(*table, cuda_vec_of(x, r->inv_freq), r->n_rot / 2, r->scale, &x->on_device, x->stream,
-                                e);
+        rc = cuda_op_rope_table(*table, cuda_vec_of(x, r->inv_freq), cuda_vec_of(x, x->rope_axes[k]), r->n_rot / 2,
+                                r->scale, &x->on_device, x->stream, e);
     x->rope_made[k] = rc == 0;
     return rc;
 }
@@ -291,9 +293,9 @@ static bool is_rope_store(const cuda_exec *x, const nn_op *op) {
     const nn_rope *a = &op->u.rope.rope, *b = &k->u.rope.rope;
     return op->kind == NN_OP_ROPE && k->kind == NN_OP_ROPE && st->kind == NN_OP_KV_STORE && st->in[0] == k->out &&
            op->out != k->out && op->out != st->in[1] && k->out != st->in[1] && a->inv_freq == b->inv_freq &&
-           a->n_rot == b->n_rot && a->scale == b->scale && a->interleaved == b->interleaved &&
-           op->u.rope.offset == k->u.rope.offset && op->u.rope.head_dim == k->u.rope.head_dim &&
-           k->u.rope.head_dim == x->layers[st->layer].pages.dim_k;
+           a->axis_of == b->axis_of && a->n_rot == b->n_rot && a->scale == b->scale &&
+           a->interleaved == b->interleaved && op->u.rope.offset == k->u.rope.offset &&
+           op->u.rope.head_dim == k->u.rope.head_dim && k->u.rope.head_dim == x->layers[st->layer].pages.dim_k;
 }
 
 static int run_rope_store(cuda_exec *x, const nn_op *op, err *e) {
@@ -324,6 +326,8 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops
                               .sinks = vec(x, s->sinks),
                               .chunk = s->chunk,
                               .reach = s->reach,
+                              .spans = s->spans,
+                              .strict = s->strict,
                               .bias = vec(x, s->bias),
                               .bias_wide = s->bias ? (int)(s->bias->n / s->n_head) : 0,
                               .alibi = cuda_vec_of(x, s->alibi),
@@ -331,7 +335,8 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops
     int64_t             blocks = (int64_t)x->batch.n_tok * a.pages.n_kv;
     bool                single = x->batch.n_tok == x->batch.n_seq && cuda_attn_single(&a);
     /* Few rows: chunks by different blocks, so that the whole device reads. */
-    if ((single || (x->chunks > 1 && blocks < 4 * (int64_t)x->device.sms)) &&
+    bool halves = a.pages.step && a.pages.k_type == CUDA_PAGE_F16; /* one kernel for all lengths */
+    if (!halves && (single || (x->chunks > 1 && blocks < 4 * (int64_t)x->device.sms)) &&
         cuda_attn_parts(x->batch.n_tok, a.n_head, a.dim_out, x->chunks) <= (int64_t)x->parts_floats)
         a.chunks = x->chunks;
     if (turn) {
@@ -378,6 +383,12 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         a.offset = op->u.pos_scale.offset;
         break;
     case NN_OP_CLIP: a.kind = CUDA_EACH_CLIP, a.scale = op->u.scale; break;
+    case NN_OP_CLAMP: a.kind = CUDA_EACH_CLAMP, a.scale = op->u.clamp.lo, a.alpha = op->u.clamp.hi; break;
+    case NN_OP_ADD_EACH:
+        a.kind = CUDA_EACH_ADD_EACH;
+        a.a = vec(x, op->u.add_each.w);
+        a.scale = op->u.add_each.scale;
+        break;
     case NN_OP_SCALE_EACH: a.kind = CUDA_EACH_SCALE_BY, a.a = vec(x, op->u.each); break;
     case NN_OP_WEIGH: a.kind = CUDA_EACH_WEIGH; break;
     case NN_OP_ADD_BY:
@@ -513,7 +524,8 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     case NN_OP_EMBED:
     case NN_OP_EMBED_POS:
     case NN_OP_EMBED_SEG: rc = run_embed(x, number, op, e); return rc < 0 ? rc : cuda_adapt_embed(x, number, e);
-    case NN_OP_ADD_SUPPLIED: return 0; /* there are none */
+    case NN_OP_ADD_SUPPLIED: return cuda_deep_add(x, op, e);
+    case NN_OP_JOIN: return cuda_join(x, op, e);
     case NN_OP_NORM: return run_norm(x, number, end, op, e);
     case NN_OP_HEAD_LINEAR:
     case NN_OP_EXPERTS:

@@ -76,15 +76,23 @@ static int send_block(cuda_exec *x, err *e) {
     int32_t         *q_start = put(&at, b->q_start, b->n_seq + 1, (size_t)l->max_seqs + 1);
     int32_t         *slot = put(&at, l->n_slots ? b->state_slot : NULL, b->n_seq, (size_t)l->max_seqs);
     int32_t         *out_rows = put(&at, b->out_rows, b->n_out, (size_t)l->max_outputs);
-    int32_t         *tiles = at;
-    int              n_tiles = put_tiles(b, tiles);
+    int32_t         *begin = b->row_begin ? put(&at, b->row_begin, b->n_tok, (size_t)l->max_tokens) : NULL;
+    int32_t         *axes =
+        b->pos_axes ? put(&at, b->pos_axes, b->n_axes * b->n_tok, (size_t)b->n_axes * (size_t)l->max_tokens) : NULL;
+    int32_t *given = b->embd && cuda_deep_width(x) ? put(&at, NULL, 0, (size_t)l->max_tokens) : NULL;
+    int32_t *tiles = at;
+    int      n_tiles = put_tiles(b, tiles);
     at += n_tiles;
     for (int t = 0; t < b->n_tok && !b->row_end; t++) row_end[t] = b->pos[t] + 1;
+    for (int t = 0; given && t < b->n_tok; t++) given[t] = b->embd[t] != NULL;
     at = put_pages(x, at);
     x->on_device = (cuda_batch){ .block = there(x, x->block),
                                  .pos = there(x, pos),
                                  .seq_of = there(x, seq_of),
                                  .row_end = there(x, row_end),
+                                 .row_begin = begin ? there(x, begin) : NULL,
+                                 .axes = axes ? there(x, axes) : NULL,
+                                 .given = given ? there(x, given) : NULL,
                                  .q_start = there(x, q_start),
                                  .slot = there(x, slot),
                                  .out_rows = there(x, out_rows),
@@ -153,6 +161,7 @@ static int begin(cuda_exec *x, const nn_batch *b, err *e) {
     for (x->chunks = 1; x->chunks < n;) x->chunks *= 2; /* few different recordings */
     rc = cuda_adapt_begin(x, e);
     if (rc == 0) rc = send_block(x, e);
+    if (rc == 0) rc = cuda_deep_send(x, e);
     for (int i = 0; i < x->n_embeds && rc == 0; i++) rc = send_embed(x, &x->embeds[i], e);
     return rc;
 }
@@ -194,11 +203,13 @@ int cuda_run(nn_exec *base, int first_op, int end_op, err *e) {
 /* The recording for batches of this one's sizes; NULL: not worth one. */
 static cuda_step *step_of(cuda_exec *x) {
     const nn_batch *b = &x->batch;
-    if (b->n_tok > (x->adapt.on ? CUDA_ADAPT_SINGLE : GRAPH_TOKENS) || b->n_tok != b->n_seq) return NULL;
+    if (b->n_tok > (x->adapt.on ? CUDA_ADAPT_SINGLE : GRAPH_TOKENS) || b->n_tok != b->n_seq || b->row_begin)
+        return NULL;
     for (int i = 0; i < CUDA_GRAPHS; i++) {
         cuda_step *s = &x->steps[i];
         if (s->seen && s->n_tok == b->n_tok && s->n_out == b->n_out && s->n_hidden == b->n_hidden &&
-            s->chunks == x->chunks && s->raw == x->raw && s->ends == (b->row_end != NULL) && s->adapted == x->adapt.on)
+            s->chunks == x->chunks && s->raw == x->raw && s->ends == (b->row_end != NULL) &&
+            s->adapted == x->adapt.on && s->n_axes == (b->pos_axes ? b->n_axes : 0))
             return s;
     }
     cuda_step *s = &x->steps[x->next_step];
@@ -211,7 +222,8 @@ static cuda_step *step_of(cuda_exec *x) {
                       .chunks = x->chunks,
                       .raw = x->raw,
                       .ends = b->row_end != NULL,
-                      .adapted = x->adapt.on };
+                      .adapted = x->adapt.on,
+                      .n_axes = b->pos_axes ? b->n_axes : 0 };
     return s;
 }
 

@@ -26,8 +26,13 @@ __device__ static inline attn_sum attn_begin(const cuda_attn &a, int head) {
 __device__ static inline void attn_range(const cuda_attn &a, int t, int *lo, int *hi) {
     const int pos = a.batch.pos[t], from = pos + 1 - a.window;
     *lo = a.chunk ? pos / a.chunk * a.chunk : a.window > 0 && from > 0 ? from : 0;
-    *hi = a.batch.row_end[t];
+    *hi = a.strict ? pos + 1 : a.batch.row_end[t];
     if (!a.pages.step) return;
+    if (a.spans && a.batch.row_begin) {
+        *lo = a.batch.row_begin[t];
+        *hi = a.batch.row_end[t];
+        return;
+    }
     const int s = a.batch.seq_of[t], len = a.batch.q_start[s + 1] - a.batch.q_start[s];
     *lo = a.reach && pos > a.reach ? pos - a.reach : 0;
     *hi = a.reach && pos + a.reach + 1 < len ? pos + a.reach + 1 : len;
@@ -46,7 +51,10 @@ __device__ static inline float attn_more(const cuda_attn &a, float score, int he
 bool attn_mma_can(const cuda_attn *a);
 int  attn_mma(const cuda_attn *a, cuda_stream s, err *e);
 
-/* The same for one row of each sequence, chunk by chunk (attn_one.cu); *folded: the parts, too. */
+/* Among the rows of a step, in f16 (attn_step.cu). */
+int attn_step(const cuda_attn *a, cuda_stream s, err *e);
+
+/* The same as attn_mma for one row of each sequence, chunk by chunk (attn_one.cu); *folded: the parts, too. */
 int  attn_one(const cuda_attn *a, bool *folded, cuda_stream s, err *e);
 
 #endif

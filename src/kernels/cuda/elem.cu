@@ -45,6 +45,8 @@ static __global__ __launch_bounds__(THREADS) void each_kernel(const cuda_each a)
     case CUDA_EACH_ADD_BY: y += a.a[i] * a.b[row * a.a_width]; break;
     case CUDA_EACH_WEIGH: y *= a.a[row * 2 + 1]; break;
     case CUDA_EACH_CLIP: y = fminf(fmaxf(y, -a.scale), a.scale); break;
+    case CUDA_EACH_CLAMP: y = fminf(fmaxf(y, a.scale), a.alpha); break;
+    case CUDA_EACH_ADD_EACH: y += a.scale * a.a[col]; break;
     case CUDA_EACH_XIELU: y = xielu(a, y); break;
     case CUDA_EACH_GLU: y = a.scale != 0 ? clamped_glu(y, a.a[i], a.scale, a.alpha) : act_of(a.act, y) * a.a[i]; break;
     }

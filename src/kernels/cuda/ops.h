@@ -28,6 +28,8 @@ enum { CUDA_TILE_TOKENS = 16 };
 typedef struct cuda_batch {
     const int32_t *block;
     const int32_t *pos, *seq_of, *row_end; /* [n_tok] */
+    const int32_t *row_begin, *axes;       /* [n_tok], [axis][n_tok]; NULL: none */
+    const int32_t *given;                  /* [n_tok]: which rows were supplied; NULL: nobody asks */
     const int32_t *q_start, *slot;         /* [n_seq + 1], [n_seq] */
     const int32_t *out_rows;               /* [n_out] */
     const int32_t *tiles;                  /* [n_tiles]: first row of up to CUDA_TILE_TOKENS rows of one sequence */
@@ -63,6 +65,8 @@ typedef enum cuda_each_kind {
     CUDA_EACH_ADD_BY,    /* y += a * b[row * a_width] */
     CUDA_EACH_WEIGH,     /* y *= a[2 row + 1] */
     CUDA_EACH_CLIP,      /* to [-scale, scale] */
+    CUDA_EACH_CLAMP,     /* to [scale, alpha] */
+    CUDA_EACH_ADD_EACH,  /* y += scale * a[element] */
     CUDA_EACH_XIELU,     /* xielu[] = p, n, beta, eps (nn.h) */
     CUDA_EACH_GLU,       /* y = act(y) * a; scale != 0: the clamped form with that limit and alpha */
 } cuda_each_kind;
@@ -101,14 +105,22 @@ bool cuda_can_embed(tensor_type type);
 int cuda_op_embed(float *to, const void *rows, tensor_type type, int64_t n, int64_t cols, size_t row_bytes, float scale,
                   cuda_stream s, err *e);
 
+/* Columns [at, at + width) of out become x. */
+int cuda_op_join(float *out, int64_t out_width, int64_t at, const float *x, int64_t rows, int64_t width, cuda_stream s,
+                 err *e);
+/* y[row] += more[row * stride ..] for rows that were supplied. */
+int cuda_op_add_supplied(float *y, const float *more, int64_t stride, const int32_t *given, int64_t rows, int64_t width,
+                         cuda_stream s, err *e);
+
 /* out[i] = x[rows[i]] for n rows. */
 int cuda_op_gather(float *out, const float *x, const int32_t *rows, int64_t n, int64_t width, cuda_stream s, err *e);
 
 /* --- rotation --------------------------------------------------------------------------------------------------- */
 
-/* Cosines and sines of the batch's positions, [n_tok][2 * n], in double and rounded once. */
-int cuda_op_rope_table(float *table, const float *inv_freq, int n, float scale, const cuda_batch *b, cuda_stream s,
-                       err *e);
+/* Cosines and sines of the batch's positions, [n_tok][2 * n], in double and rounded once. axis_of: which axis turns which
+ * pair; NULL, or a batch without axes: the position itself does. */
+int cuda_op_rope_table(float *table, const float *inv_freq, const float *axis_of, int n, float scale,
+                       const cuda_batch *b, cuda_stream s, err *e);
 
 typedef struct cuda_rope {
     float       *x;
@@ -181,9 +193,10 @@ typedef struct cuda_attn {
     int          dim_out, window;
     float        scale, softcap;
     const float *sinks;
-    int          chunk; /* not 0: a row sees positions of its own chunk of this many */
-    int          reach; /* of a step's rows, to both sides; 0: the whole input */
-    const float *bias;  /* [n_head][bias_wide]: added by distance, the ends for further ones; NULL: none */
+    int          chunk;         /* not 0: a row sees positions of its own chunk of this many */
+    int          reach;         /* of a step's rows, to both sides; 0: the whole input */
+    bool         spans, strict; /* nn_attn_spec */
+    const float *bias;          /* [n_head][bias_wide]: added by distance, the ends for further ones; NULL: none */
     int          bias_wide;
     const float *alibi; /* [n_head]: a position scores that much times the distance less; NULL: none */
     float       *parts; /* cuda_attn_parts(...) floats, or NULL */
@@ -196,7 +209,8 @@ typedef struct cuda_attn {
     int       chunks; /* that the longest row has, rounded up at will; 0: one block folds all */
 } cuda_attn;
 int     cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e);
-bool    cuda_attn_single(const cuda_attn *a); /* whether rows of sequences of one row are best computed by chunks */
+bool    cuda_attn_single(const cuda_attn *a);     /* whether rows of sequences of one row are best computed by chunks */
+bool    cuda_attn_step_can(int dim_k, int dim_v); /* whether keys and values of a step's rows may be f16 */
 bool    cuda_attn_turns(const cuda_attn *a, const cuda_rope *r);
 int64_t cuda_attn_parts(int64_t rows, int n_head, int dim_out, int chunks);
 

@@ -6,21 +6,23 @@
 
 #define THREADS 128
 
-static __global__ __launch_bounds__(THREADS) void table_kernel(float *table, const float *inv_freq, int n, float scale,
-                                                               const int32_t *pos, int n_tok) {
+static __global__ __launch_bounds__(THREADS) void table_kernel(float *table, const float *inv_freq,
+                                                               const float *axis_of, int n, float scale,
+                                                               const int32_t *pos, const int32_t *axes, int n_tok) {
     launch_begin();
     const int i = (int)(blockIdx.x * THREADS + threadIdx.x), t = i / n, f = i % n;
     if (t >= n_tok) return;
     double c, s;
-    sincos((double)pos[t] * (double)inv_freq[f], &s, &c);
+    const int at = axis_of && axes ? axes[(int64_t)axis_of[f] * n_tok + t] : pos[t];
+    sincos((double)at * (double)inv_freq[f], &s, &c);
     table[(int64_t)t * 2 * n + f] = (float)(c * (double)scale);
     table[(int64_t)t * 2 * n + n + f] = (float)(s * (double)scale);
 }
 
-int cuda_op_rope_table(float *table, const float *inv_freq, int n, float scale, const cuda_batch *b, cuda_stream s,
-                       err *e) {
+int cuda_op_rope_table(float *table, const float *inv_freq, const float *axis_of, int n, float scale,
+                       const cuda_batch *b, cuda_stream s, err *e) {
     const cuda_shape shape = { (unsigned)(((int64_t)b->n_tok * n + THREADS - 1) / THREADS), THREADS, 1, 0, true };
-    return cuda_launch(table_kernel, shape, s, e, table, inv_freq, n, scale, b->pos, b->n_tok);
+    return cuda_launch(table_kernel, shape, s, e, table, inv_freq, axis_of, n, scale, b->pos, b->axes, b->n_tok);
 }
 
 static __global__ __launch_bounds__(THREADS) void rope_kernel(const cuda_rope a) {
