@@ -4,8 +4,9 @@
  * eight; how long one takes to load. The runs with and without take turns, and the median of the ratios counts, so that
  * other work on the machine hits both alike.
  *
- *   bench_adapters [MODEL.gguf] [--rank N] [--threads N] [--keep DIR]
+ *   bench_adapters [MODEL.gguf] [--rank N] [--threads N] [--keep DIR] [--only TEXT]
  *
+ * --only leaves out the cases whose names do not contain the text.
  * --keep leaves the model and one adapter, as a GGUF file and in PEFT's form, in a directory, for other programs.
  */
 #include "backend/backend.h"
@@ -119,6 +120,7 @@ typedef struct bench {
     nn_adapter_set *sets[SETS];
     simple          s;
     int             n_threads;
+    const char     *only; /* NULL: all cases */
 } bench;
 
 typedef struct seconds {
@@ -144,6 +146,7 @@ static int measure(bench *b, int n_seq, bool prompt, int sets, seconds *out, err
 static int compare(bench *b, const char *what, int n_seq, bool prompt, int sets, err *e) {
     double without[ROUNDS], with[ROUNDS], ratio[ROUNDS], busy[ROUNDS];
     int    tokens = prompt ? PROMPT * n_seq : DECODES * n_seq, rc = 0;
+    if (b->only && !strstr(what, b->only)) return 0;
     for (int i = -1; i < ROUNDS && rc == 0; i++) { /* the first one warms up */
         seconds a = { 0 }, c = { 0 };
         rc = measure(b, n_seq, prompt, 0, &a, e);
@@ -225,6 +228,8 @@ int main(int argc, char **argv) {
             b.n_threads = atoi(argv[++i]);
         else if (strcmp(argv[i], "--keep") == 0 && i + 1 < argc)
             keep = argv[++i];
+        else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
+            b.only = argv[++i];
         else
             model = argv[i];
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 
+#include "base/huge.h"
 #include "base/num.h"
 #include "base/str.h"
 
@@ -68,20 +69,6 @@ enum { HUGE_PAGE = 2 << 20, SETTLE_PIECE = 16 << 20 };
 #define MADV_COLLAPSE 25
 #endif
 
-/* An aligned place for a piece, in huge pages if the system has them; NULL: no memory. */
-static uint8_t *piece_alloc(size_t bytes) {
-    uint8_t *room = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (room == MAP_FAILED) return NULL;
-    size_t skip = (HUGE_PAGE - (uintptr_t)room % HUGE_PAGE) % HUGE_PAGE;
-    if (skip) munmap(room, skip);
-    munmap(room + skip + bytes, HUGE_PAGE - skip);
-    if (madvise(room + skip, bytes, MADV_HUGEPAGE) < 0) {
-        munmap(room + skip, bytes);
-        return NULL;
-    }
-    return room + skip;
-}
-
 /* Kernels before 6.1 do not know the question whether these are huge pages now, and answer EINVAL. */
 static bool piece_is_huge(uint8_t *p, size_t bytes) { return madvise(p, bytes, MADV_COLLAPSE) == 0 || errno == EINVAL; }
 
@@ -90,7 +77,7 @@ size_t file_map_settle(const file_map *m, const atomic_bool *stop) {
     if (!m->data || (uintptr_t)m->data % HUGE_PAGE != 0) return 0;
     while (moved < whole && !(stop && atomic_load_explicit(stop, memory_order_relaxed))) {
         size_t   n = whole - moved < SETTLE_PIECE ? whole - moved : SETTLE_PIECE;
-        uint8_t *at = (uint8_t *)(uintptr_t)m->data + moved, *copy = piece_alloc(n);
+        uint8_t *at = (uint8_t *)(uintptr_t)m->data + moved, *copy = huge_map(n, true);
         if (!copy) break;
         memcpy(copy, at, n);
         if (!piece_is_huge(copy, n) || mprotect(copy, n, PROT_READ) < 0 ||

@@ -42,23 +42,30 @@ typedef struct work {
 
 /* --- one row ------------------------------------------------------------------------------------------------------- */
 
-static void add_product(const nn_lora *l, float scale, int64_t row, float *w, float *a, int64_t cols) {
+static float a_of(const nn_lora *l, int64_t rank, int64_t in) {
+    return tensor_f16_to_f32(l->a[nn_lora_a_at(l, rank, in)]);
+}
+
+static float b_of(const nn_lora *l, int64_t out, int64_t rank) {
+    return tensor_f16_to_f32(l->b[nn_lora_b_at(l, out, rank)]);
+}
+
+static void add_product(const nn_lora *l, float scale, int64_t row, float *w, int64_t cols) {
     for (int k = 0; k < l->used; k++) {
-        float b = scale * tensor_f16_to_f32(l->bt[k * l->bt_stride + row]);
-        tensor_mat_dequant_row(&l->a, 0, k, a);
-        for (int64_t c = 0; c < cols; c++) w[c] += b * a[c];
+        float b = scale * b_of(l, row, k);
+        for (int64_t c = 0; c < cols; c++) w[c] += b * a_of(l, k, c);
     }
 }
 
-/* The rows of an embedding's A are by token. */
-static void add_looked_up(const nn_lora *l, float scale, int64_t row, float *w, float *a, int64_t cols) {
-    tensor_mat_dequant_row(&l->a, 0, row, a);
+/* An embedding's inputs are its rows. */
+static void add_looked_up(const nn_lora *l, float scale, int64_t row, float *w, int64_t cols) {
     for (int k = 0; k < l->used; k++) {
-        for (int64_t c = 0; c < cols; c++) w[c] += scale * a[k] * tensor_f16_to_f32(l->bt[k * l->bt_stride + c]);
+        float a = scale * a_of(l, k, row);
+        for (int64_t c = 0; c < cols; c++) w[c] += a * b_of(l, c, k);
     }
 }
 
-static void change_row(const row_change *x, float *w, float *scratch, int64_t cols) {
+static void change_row(const row_change *x, float *w, int64_t cols) {
     const nn_set_op *o = x->op;
     float            gain = o->gain ? o->gain[x->row] : 1;
     for (int64_t c = 0; c < cols; c++) w[c] *= gain * (o->in_gain ? o->in_gain[c] : 1);
@@ -66,7 +73,7 @@ static void change_row(const row_change *x, float *w, float *scratch, int64_t co
         const nn_set_part *p = &o->parts[i];
         const nn_lora     *l = &p->patch->lora[x->mat->n_stack ? x->expert : 0];
         float              scale = p->scale * l->scale * (p->gain ? p->gain[x->row] : 1);
-        if (l->rank) (x->embed ? add_looked_up : add_product)(l, scale, x->row, w, scratch, cols);
+        if (l->rank) (x->embed ? add_looked_up : add_product)(l, scale, x->row, w, cols);
     }
 }
 
@@ -80,7 +87,7 @@ static int make_row(const void *ctx, int64_t row, void *out, float *scratch, err
         return 0;
     }
     row_source_floats(&t->from, row, scratch, t->cols);
-    if (x->op) change_row(x, scratch, scratch + t->cols, t->cols);
+    if (x->op) change_row(x, scratch, t->cols);
     if (!tensor_quant_row((int)t->type, scratch, out, t->cols))
         return err_set(e, ERR_UNSUPPORTED, "%s: it cannot become %s", t->name, tensor_type_name((int)t->type));
     return 0;
@@ -115,7 +122,7 @@ static changed *change_of(work *w, const model_tensor *t, err *e) {
     c->name = x->name;
     c->type = x->type;
     c->cols = x->dims[0];
-    x->from = (row_source){ .make = make_row, .ctx = c, .scratch = 2 * (size_t)x->dims[0] };
+    x->from = (row_source){ .make = make_row, .ctx = c, .scratch = (size_t)x->dims[0] };
     return c;
 }
 

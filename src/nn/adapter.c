@@ -18,7 +18,8 @@ typedef struct opening {
     const nn_model *model;
     adapter_source  src;
     adapter_names   names;
-    bool            gguf; /* the adapter's names and row orders */
+    bool            gguf;       /* the adapter's names and row orders */
+    size_t          room_bytes; /* of a room for factors */
     err            *e;
 } opening;
 
@@ -160,44 +161,61 @@ static void to_halves(const float *v, int64_t stride, uint16_t *out, int64_t n, 
     for (int64_t i = 0; i < n; i++) out[i] = to_half(v[i * stride] * by);
 }
 
-/* The rows of expert e that a matrix has, as an nn_lora. A is f16 [rank][in], B transposed. */
-static int make_lora(opening *x, const factors *f, const adapter_match *at, int e, bool embed, nn_lora *out) {
-    int     rank = (f->rank + NN_ADAPTER_RANK_STEP - 1) / NN_ADAPTER_RANK_STEP * NN_ADAPTER_RANK_STEP;
-    int64_t rows = embed ? at->bound->mat->cols : at->bound->rows, tokens = embed ? at->bound->mat->rows : 0;
-    int64_t a_rows = embed ? tokens : rank, a_cols = embed ? rank : f->in, stride = (rows + 15) / 16 * 16;
-    size_t  a_bytes, b_bytes;
-    if (!num_mul_size((size_t)a_rows, (size_t)a_cols * sizeof(uint16_t), &a_bytes) ||
-        !num_mul_size((size_t)rank, (size_t)stride * sizeof(uint16_t), &b_bytes))
-        return err_set(x->e, ERR_LIMIT, "%s: too large", at->bound->mat->name);
-    uint16_t *a = arena_calloc(&x->out->mem, 1, a_bytes), *bt = arena_calloc(&x->out->mem, 1, b_bytes);
-    if (!a || !bt) return err_set_nomem(x->e);
-    const float *fa = f->a + e * f->a_e, *fb = f->b + e * f->b_e;
-    const float  by_a = f->by_a, by_b = f->by_b;
-    if (embed) {
-        for (int64_t t = 0; t < (tokens < f->in ? tokens : f->in); t++)
-            to_halves(fa + t * f->a_i, f->a_j, a + t * rank, f->rank, by_a);
-    } else {
-        for (int j = 0; j < f->rank; j++) to_halves(fa + j * f->a_j, f->a_i, a + j * f->in, f->in, by_a);
+enum { A_COLS = 64 }; /* columns that are turned at a time */
+
+/* A of expert e, a panel at a time; fewer columns in the file than in the matrix: the others stay zero. */
+static void put_a(const factors *f, int e, const nn_lora *l, uint16_t *out) {
+    int64_t  in = l->in < f->in ? l->in : f->in;
+    uint16_t turn[NN_LORA_PANEL][A_COLS];
+    for (int j0 = 0; j0 < f->rank; j0 += NN_LORA_PANEL) {
+        int n = f->rank - j0 < NN_LORA_PANEL ? f->rank - j0 : NN_LORA_PANEL;
+        for (int64_t i0 = 0; i0 < in; i0 += A_COLS) {
+            int64_t      cols = in - i0 < A_COLS ? in - i0 : A_COLS;
+            uint16_t    *to = out + nn_lora_a_at(l, j0, i0);
+            const float *from = f->a + e * f->a_e + j0 * f->a_j + i0 * f->a_i;
+            for (int j = 0; j < n; j++) to_halves(from + j * f->a_j, f->a_i, turn[j], cols, f->by_a);
+            for (int64_t i = 0; i < cols; i++) {
+                for (int j = 0; j < n; j++) to[i * NN_LORA_PANEL + j] = turn[j][i];
+            }
+        }
     }
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t from = embed ? r : adapter_match_row(x->model, at, x->gguf, r);
+}
+
+/* The rows of B that the matrix has, in its order. */
+static void put_b(const opening *x, const factors *f, const adapter_match *at, int e, bool embed, const nn_lora *l,
+                  uint16_t *out) {
+    uint16_t one[NN_ADAPTER_MAX_RANK];
+    for (int64_t r = 0; r < l->out; r++) {
+        int64_t   from = embed ? r : adapter_match_row(x->model, at, x->gguf, r);
+        uint16_t *to = out + nn_lora_b_at(l, r, 0);
         if (from >= f->out) continue; /* rows that pad the vocabulary */
-        uint16_t one[NN_ADAPTER_MAX_RANK];
-        to_halves(fb + from * f->b_o, f->b_j, one, f->rank, by_b);
-        for (int j = 0; j < f->rank; j++) bt[j * stride + r] = one[j];
+        to_halves(f->b + e * f->b_e + from * f->b_o, f->b_j, one, f->rank, f->by_b);
+        for (int j = 0; j < f->rank; j++) to[j * NN_LORA_TILE] = one[j];
     }
-    *out = (nn_lora){ .rank = rank,
-                      .used = f->rank,
-                      .a = { .type = TENSOR_F16,
-                             .rows = a_rows,
-                             .cols = a_cols,
-                             .data = a,
-                             .row_bytes = (size_t)a_cols * sizeof(uint16_t),
-                             .expert_bytes = a_bytes },
-                      .bt = bt,
-                      .bt_stride = stride,
-                      .scale = (float)(f->scale / (double)by_a / (double)by_b) };
-    return isfinite(out->scale) ? 0 : err_set(x->e, ERR_FORMAT, "%s: the scale is not finite", at->bound->mat->name);
+}
+
+/* The factors of expert e as an nn_lora. */
+static int make_lora(opening *x, const factors *f, const adapter_match *at, int e, bool embed, nn_lora *out) {
+    const nn_mat *mat = at->bound->mat;
+    nn_lora       l = { .rank = (f->rank + NN_LORA_PANEL - 1) / NN_LORA_PANEL * NN_LORA_PANEL,
+                        .used = f->rank,
+                        .in = embed ? mat->rows : f->in,
+                        .out = embed ? mat->cols : at->bound->rows,
+                        .scale = (float)(f->scale / (double)f->by_a / (double)f->by_b) };
+    int64_t       padded = (l.out + NN_LORA_TILE - 1) / NN_LORA_TILE * NN_LORA_TILE;
+    size_t        a_bytes, b_bytes;
+    if (!num_mul_size((size_t)l.rank, (size_t)l.in * sizeof *l.a, &a_bytes) ||
+        !num_mul_size((size_t)l.used, (size_t)padded * sizeof *l.b, &b_bytes))
+        return err_set(x->e, ERR_LIMIT, "%s: too large", mat->name);
+    uint16_t *a = huge_take(&x->out->rooms, a_bytes, x->room_bytes);
+    uint16_t *b = huge_take(&x->out->rooms, b_bytes, x->room_bytes);
+    if (!a || !b) return err_set_nomem(x->e);
+    put_a(f, e, &l, a);
+    put_b(x, f, at, e, embed, &l, b);
+    l.a = a;
+    l.b = b;
+    *out = l;
+    return isfinite(l.scale) ? 0 : err_set(x->e, ERR_FORMAT, "%s: the scale is not finite", mat->name);
 }
 
 /* --- patches ------------------------------------------------------------------------------------------------------ */
@@ -440,7 +458,7 @@ static int read_all(opening *x, const char *config, size_t config_bytes, const u
     a->kind = x->src.ia3 ? "ia3" : x->src.dora ? "dora" : x->src.rslora ? "rslora" : "lora";
     a->alpha = x->src.format == NN_ADAPTER_MLX ? 0 : x->src.alpha;
     a->n_tensors = (int)x->src.tensors.count;
-    a->bytes = sizeof *a + a->mem.used_bytes;
+    a->bytes = sizeof *a + a->mem.used_bytes + huge_bytes(a->rooms);
     make_key(a, config, config_bytes, data, bytes);
     return 0;
 }
@@ -451,6 +469,7 @@ int nn_adapter_read(nn_adapter **out, const nn_model *m, const char *config, siz
     *out = NULL;
     if (!m->tape) return err_set(e, ERR_ARG, "the model was opened without its tensors");
     if (!(x.out = calloc(1, sizeof *x.out))) return err_set_nomem(e);
+    x.room_bytes = bytes;
     arena_init(&x.out->mem, 0);
     int rc = read_all(&x, config, config_bytes, data, bytes);
     adapter_names_deinit(&x.names);
@@ -523,5 +542,6 @@ int nn_adapter_open(nn_adapter **out, const nn_model *m, const char *path, err *
 void nn_adapter_free(nn_adapter *a) {
     if (!a) return;
     arena_deinit(&a->mem);
+    huge_free(a->rooms);
     free(a);
 }

@@ -26,21 +26,33 @@
 #ifndef NN_ADAPTER_H
 #define NN_ADAPTER_H
 
+#include "base/huge.h"
 #include "base/sha256.h"
 #include "nn/model.h"
-#include "tensor/mat.h"
 
-enum { NN_SET_MOST = 8, NN_ADAPTER_RANK_STEP = 16, NN_ADAPTER_MAX_RANK = 4096 };
+enum { NN_SET_MOST = 8, NN_ADAPTER_MAX_RANK = 4096, NN_LORA_PANEL = 16, NN_LORA_TILE = 32 };
 
-/* B A of one matrix. Ranks are filled up with zeros to a multiple of NN_ADAPTER_RANK_STEP: whole panels for the kernels. */
+/*
+ * B A of one matrix, both f16 and in the order in which products read them:
+ *     A  [rank / NN_LORA_PANEL][in][NN_LORA_PANEL]    ranks behind the last are zero
+ *     B  [out / NN_LORA_TILE][used][NN_LORA_TILE]     outputs behind the last are zero
+ * The inputs of an embedding are the tokens, its outputs are the columns of the table.
+ */
 typedef struct nn_lora {
-    int             rank; /* filled up; 0: this expert has none */
+    int             rank; /* of A as it lies here, a multiple of NN_LORA_PANEL; 0: this expert has none */
     int             used; /* of it, as the file has it */
-    tensor_mat      a;    /* F16, [rank][inputs]; an embedding: rows by token, [tokens][rank] */
-    const uint16_t *bt;   /* f16, [rank][bt_stride]: B transposed */
-    int64_t         bt_stride;
+    int64_t         in, out;
+    const uint16_t *a, *b;
     float           scale; /* alpha over rank, and the powers of two taken out of A and B */
 } nn_lora;
+
+/* Where a value lies in them. */
+static inline size_t nn_lora_a_at(const nn_lora *l, int64_t rank, int64_t in) {
+    return (size_t)((rank / NN_LORA_PANEL * l->in + in) * NN_LORA_PANEL + rank % NN_LORA_PANEL);
+}
+static inline size_t nn_lora_b_at(const nn_lora *l, int64_t out, int64_t rank) {
+    return (size_t)((out / NN_LORA_TILE * l->used + rank) * NN_LORA_TILE + out % NN_LORA_TILE);
+}
 
 /* What an adapter does to one matrix, or to a stack of them. */
 typedef struct nn_patch {
@@ -56,6 +68,7 @@ typedef enum nn_adapter_format { NN_ADAPTER_PEFT, NN_ADAPTER_MLX, NN_ADAPTER_GGU
 
 typedef struct nn_adapter {
     arena             mem;
+    huge_room        *rooms; /* of the factors */
     nn_adapter_format format;
     const char       *kind; /* "lora", "rslora", "dora", "ia3" */
     nn_patch         *patches;

@@ -17,14 +17,7 @@ static void *need(void *p) {
     return p;
 }
 
-static uint16_t *halves(suite *s, arena *mem, int64_t rows, int64_t cols, int64_t used_rows, int64_t used_cols,
-                        float by) {
-    uint16_t *v = need(arena_calloc(mem, (size_t)(rows * cols), sizeof *v));
-    for (int64_t r = 0; r < used_rows; r++) {
-        for (int64_t c = 0; c < used_cols; c++) v[r * cols + c] = tensor_f32_to_f16(suite_normal(s) * by);
-    }
-    return v;
-}
+static uint16_t half(suite *s, float by) { return tensor_f32_to_f16(suite_normal(s) * by); }
 
 static float *floats(suite *s, arena *mem, int64_t n, float middle, float by) {
     float *v = need(arena_alloc(mem, (size_t)n * sizeof *v));
@@ -33,13 +26,17 @@ static float *floats(suite *s, arena *mem, int64_t n, float middle, float by) {
 }
 
 static nn_lora random_lora(suite *s, arena *mem, int64_t rows, int64_t cols, bool embed) {
-    int     used = suite_chance(s, 20) ? suite_int(s, 17, 40) : suite_int(s, 1, 16), rank = (used + 15) / 16 * 16;
-    int64_t stride = ((embed ? cols : rows) + 15) / 16 * 16;
-    nn_lora l = { .rank = rank, .used = used, .bt_stride = stride, .scale = 0.5f };
-    l.a = (tensor_mat){ .type = TENSOR_F16, .rows = embed ? rows : rank, .cols = embed ? rank : cols };
-    l.a.row_bytes = (size_t)l.a.cols * sizeof(uint16_t);
-    l.a.data = embed ? halves(s, mem, rows, rank, rows, used, 0.2f) : halves(s, mem, rank, cols, used, cols, 0.1f);
-    l.bt = halves(s, mem, rank, stride, used, embed ? cols : rows, 0.2f);
+    int       used = suite_chance(s, 20) ? suite_int(s, 17, 40) : suite_int(s, 1, 16), rank = (used + 15) / 16 * 16;
+    int64_t   in = embed ? rows : cols, out = embed ? cols : rows, tiles = (out + NN_LORA_TILE - 1) / NN_LORA_TILE;
+    nn_lora   l = { .rank = rank, .used = used, .in = in, .out = out, .scale = 0.5f };
+    uint16_t *a = need(arena_calloc(mem, (size_t)(rank * in), sizeof *a));
+    uint16_t *b = need(arena_calloc(mem, (size_t)(used * tiles * NN_LORA_TILE), sizeof *b));
+    for (int j = 0; j < used; j++) {
+        for (int64_t i = 0; i < in; i++) a[nn_lora_a_at(&l, j, i)] = half(s, embed ? 0.2f : 0.1f);
+        for (int64_t o = 0; o < out; o++) b[nn_lora_b_at(&l, o, j)] = half(s, 0.2f);
+    }
+    l.a = a;
+    l.b = b;
     return l;
 }
 

@@ -90,8 +90,8 @@ static void touch(const nn_adapter *a) {
         const nn_patch *p = &a->patches[i];
         for (int e = 0; p->lora && e < (p->mat->n_stack ? p->mat->n_stack : 1); e++) {
             const nn_lora *l = &p->lora[e];
-            for (int64_t k = 0; l->rank && k < l->a.rows * l->a.cols; k++) sink += ((const uint16_t *)l->a.data)[k];
-            for (int64_t k = 0; k < l->rank * l->bt_stride; k++) sink += l->bt[k];
+            for (int64_t k = 0; k < l->rank * l->in; k++) sink += l->a[k];
+            for (int64_t k = 0; k < l->used * l->out; k++) sink += l->b[nn_lora_b_at(l, k / l->used, k % l->used)];
         }
         for (int64_t r = 0; r < p->mat->rows; r++)
             sink += (p->magnitude && p->magnitude[r] > p->w2[r]) + (p->out_gain && p->out_gain[r] > 0);

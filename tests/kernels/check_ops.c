@@ -519,7 +519,7 @@ static double expand_want(const ops_low_rank *a, const float *old, int64_t row, 
     double sum = 0;
     *size = fabs((double)old[row * (int64_t)a->y_stride + i]);
     for (int j = 0; j < a->rank; j++) {
-        double v = (double)tensor_f16_to_f32(a->bt[(size_t)j * a->bt_stride + (size_t)i]) *
+        double v = (double)tensor_f16_to_f32(a->b[(i / OPS_TILE * a->rank + j) * OPS_TILE + i % OPS_TILE]) *
                    (double)a->t[row * (int64_t)a->t_stride + j];
         sum += v;
         *size += fabs(v * (double)a->scale);
@@ -532,17 +532,15 @@ static void check_expand(check *c, const kernels *k) {
     enum { ROWS = 7 };
     static const int32_t order[ROWS] = { 3, 0, 6, 2, 5, 1, 4 };
     for (int64_t n = 1; n; n = next_len(n)) {
-        const int64_t padded = (n + 15) / 16 * 16;
+        const int64_t padded = (n + OPS_TILE - 1) / OPS_TILE * OPS_TILE;
         const int     rank = (int)(n % 19) + 1;
         vec           y = vec_new(c, ROWS * n, 1), old = vec_new(c, ROWS * n, 0), t = vec_new(c, ROWS * rank, 1),
             gain = vec_new(c, n, 1);
         check_guard g = check_guard_alloc((size_t)(rank * padded) * 2, 0);
-        uint16_t   *bt = (uint16_t *)(void *)g.data;
-        for (int64_t i = 0; i < rank * padded; i++) bt[i] = tensor_f32_to_f16((float)(i % 37 - 18) / 16);
+        uint16_t   *b = (uint16_t *)(void *)g.data;
+        for (int64_t i = 0; i < rank * padded; i++) b[i] = tensor_f32_to_f16((float)(i % 37 - 18) / 16);
         memcpy(old.p, y.p, (size_t)(ROWS * n) * sizeof *y.p);
-        ops_low_rank a = {
-            y.p, (size_t)n, t.p, (size_t)rank, order, ROWS, bt, (size_t)padded, rank, 0.75f, n % 2 ? gain.p : NULL
-        };
+        ops_low_rank a = { y.p, (size_t)n, t.p, (size_t)rank, order, ROWS, b, rank, 0.75f, n % 2 ? gain.p : NULL };
         k->ops.expand(&a, 0, n);
         double worst = 0;
         for (int64_t i = 0; i < ROWS * n; i++) {
@@ -556,13 +554,45 @@ static void check_expand(check *c, const kernels *k) {
         a.rows = NULL;
         a.n_rows = 1;
         for (int64_t r = 0; r < ROWS; r++, a.y += n, a.t += rank) {
-            int64_t cut = n / 2 / 16 * 16;
+            int64_t cut = n / 2 / OPS_TILE * OPS_TILE;
             k->ops.expand(&a, 0, cut);
             k->ops.expand(&a, cut, n);
         }
         CHECK(c, bits_equal(y.p, again.p, ROWS * n), "expand %d outputs row by row and in parts", (int)n);
         CHECK(c, check_guard_free(&g), "canary of expand");
         vec_free(c, &y), vec_free(c, &old), vec_free(c, &t), vec_free(c, &gain), vec_free(c, &again);
+    }
+}
+
+/* Rows in any order and any number of them: always the same bits, and right. */
+static void check_shrink(check *c, const kernels *k) {
+    enum { ROWS = 9 };
+    static const int32_t order[ROWS] = { 3, 8, 0, 6, 2, 7, 5, 1, 4 };
+    for (int64_t n = 1; n; n = next_len(n)) {
+        vec x = vec_new(c, ROWS * n, 1), t = vec_new(c, ROWS * OPS_PANEL, 0), again = vec_new(c, ROWS * OPS_PANEL, 0);
+        check_guard g = check_guard_alloc((size_t)(n * OPS_PANEL) * 2, 0);
+        uint16_t   *a = (uint16_t *)(void *)g.data;
+        double      worst = 0;
+        for (int64_t i = 0; i < n * OPS_PANEL; i++) a[i] = tensor_f32_to_f16((float)(i % 41 - 20) / 16);
+        ops_shrink all = { t.p, OPS_PANEL, order, x.p, (size_t)n, order, ROWS, a, n };
+        k->ops.shrink(&all);
+        for (int64_t r = 0; r < ROWS; r++) {
+            for (int64_t j = 0; j < OPS_PANEL; j++) {
+                double want = 0, size = 1e-30;
+                for (int64_t i = 0; i < n; i++) {
+                    double v = (double)tensor_f16_to_f32(a[i * OPS_PANEL + j]) * (double)x.p[r * n + i];
+                    want += v;
+                    size += fabs(v);
+                }
+                worst = larger(worst, fabs((double)t.p[r * OPS_PANEL + j] - want) / size);
+            }
+            ops_shrink one = { again.p + r * OPS_PANEL, OPS_PANEL, NULL, x.p + r * n, (size_t)n, NULL, 1, a, n };
+            k->ops.shrink(&one);
+        }
+        CHECK(c, worst < 1e-7 * (double)(n + 4), "shrink of %d columns: %.2e", (int)n, worst);
+        CHECK(c, bits_equal(t.p, again.p, ROWS * OPS_PANEL), "shrink of %d columns row by row", (int)n);
+        CHECK(c, check_guard_free(&g), "canary of shrink");
+        vec_free(c, &x), vec_free(c, &t), vec_free(c, &again);
     }
 }
 
@@ -579,6 +609,7 @@ int main(int argc, char **argv) {
     check_route(&c, &k);
     check_mixer(&c, &k);
     check_halves(&c, &k);
+    check_shrink(&c, &k);
     check_expand(&c, &k);
     return check_end(&c);
 }

@@ -19,7 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROW_BLOCK = 32, IN_ROWS = 16 };
+enum { ROW_BLOCK = 36, IN_ROWS = 16 };
+
+_Static_assert((int)NN_LORA_PANEL == (int)OPS_PANEL && (int)NN_LORA_TILE == (int)OPS_TILE,
+               "adapters lie as the kernels read them");
 
 void cpu_adapt_free(cpu_exec *x) {
     cpu_adapt *a = &x->adapt;
@@ -48,18 +51,15 @@ static bool grow(cpu_exec *x, void **at, size_t *have, size_t want) {
 static bool make_room(cpu_exec *x, const nn_adapter_set *set) {
     cpu_adapt       *a = &x->adapt;
     const nn_limits *l = &x->base.x.options.limits;
-    tensor_mat       widest = { .type = TENSOR_F16, .rows = MATMUL_PANEL, .cols = a->max_cols };
     size_t           in_bytes = IN_ROWS * (act8_row_bytes((a->max_cols + ACT8_BLOCK - 1) / ACT8_BLOCK * ACT8_BLOCK) +
                                  (size_t)a->max_cols * sizeof(float));
-    size_t           scratch = matmul_scratch_bytes(&widest, ROW_BLOCK);
     size_t           rows = (size_t)num_max(l->max_tokens, l->max_outputs);
     int              rank = set->rank > a->rank ? set->rank : a->rank;
     for (int k = 0; k <= NN_ROWS_LOGITS; k++) {
         if (!a->order[k] && !(a->order[k] = calloc(rows, sizeof *a->order[k]))) return false;
     }
     if (!a->used && !(a->used = calloc(NN_MAX_SETS, sizeof *a->used))) return false;
-    if (set->in_gains) scratch += in_bytes;
-    size_t each = (scratch + 63) / 64 * 64, all = a->scratch_bytes * (size_t)x->n_threads;
+    size_t each = set->in_gains ? (in_bytes + 63) / 64 * 64 : 0, all = a->scratch_bytes * (size_t)x->n_threads;
     if (each > a->scratch_bytes && !grow(x, (void **)&a->scratch, &all, each * (size_t)x->n_threads)) return false;
     if (each > a->scratch_bytes) a->scratch_bytes = each;
     size_t per = (size_t)a->n_slots * (size_t)a->max_rows * sizeof(float), have = per * (size_t)a->rank;
@@ -151,20 +151,19 @@ static bool my_turn(turns *t) { return t->unit++ % t->x->n_workers == t->worker;
 /* A x of n rows: a unit is a panel of A times a block of rows. */
 static void shrink_rows(turns *t, const cpu_item *it, const nn_op *op, const nn_set_part *p, const nn_lora *l,
                         const int32_t *in, const int32_t *out, int64_t n) {
-    cpu_exec   *x = t->x;
-    int64_t     width = x->base.x.model->tape->bufs[op->in[0]].width;
-    matmul_args a = { .w = &l->a,
-                      .x = local_buf(&x->base, op->in[0]),
-                      .x_stride = (size_t)width * sizeof(float),
-                      .out = shrunk_of(x, it) + p->at,
-                      .out_stride = (size_t)x->adapt.rank };
+    cpu_exec  *x = t->x;
+    ops_shrink a = { .t_stride = (size_t)x->adapt.rank,
+                     .x = local_buf(&x->base, op->in[0]),
+                     .x_stride = (size_t)x->base.x.model->tape->bufs[op->in[0]].width,
+                     .cols = l->in };
     for (int64_t r = 0; r < n; r += ROW_BLOCK) {
         a.x_rows = in + r;
-        a.out_rows = out + r;
+        a.t_rows = out + r;
         a.n_rows = n - r < ROW_BLOCK ? n - r : ROW_BLOCK;
-        for (int64_t panel = 0; panel < l->rank / MATMUL_PANEL; panel++) {
-            if (my_turn(t))
-                x->k.matmul.run(&a, panel, panel + 1, x->adapt.scratch + (size_t)t->worker * x->adapt.scratch_bytes);
+        for (int j = 0; j < l->rank; j += OPS_PANEL) {
+            a.a = l->a + nn_lora_a_at(l, j, 0);
+            a.t = shrunk_of(x, it) + p->at + j;
+            if (my_turn(t)) x->k.ops.shrink(&a);
         }
     }
 }
@@ -297,19 +296,18 @@ static ops_low_rank half_of(cpu_exec *x, const cpu_item *it, const nn_op *op, co
                            .y_stride = (size_t)op->u.linear.w->rows,
                            .t = shrunk_of(x, it) + p->at,
                            .t_stride = (size_t)x->adapt.rank,
-                           .bt = l->bt,
-                           .bt_stride = (size_t)l->bt_stride,
+                           .b = l->b,
                            .rank = l->used,
                            .scale = l->scale * p->scale,
                            .gain = p->gain };
 }
 
-/* Outputs are shared in units of 16. */
+/* Outputs are shared in whole tiles. */
 static void expand_share(const cpu_exec *x, const nn_op *op, int worker, int64_t *lo, int64_t *hi) {
     int64_t width = op->u.linear.w->rows;
-    cpu_share((width + 15) / 16, worker, x->n_workers, lo, hi);
-    *lo *= 16;
-    *hi = *hi * 16 < width ? *hi * 16 : width;
+    cpu_share((width + OPS_TILE - 1) / OPS_TILE, worker, x->n_workers, lo, hi);
+    *lo *= OPS_TILE;
+    *hi = *hi * OPS_TILE < width ? *hi * OPS_TILE : width;
 }
 
 static void expand_run(turns *t, const cpu_item *it, const nn_op *op, const nn_set_part *p, const nn_lora *l,
@@ -351,14 +349,12 @@ void cpu_adapt_embed(cpu_exec *x, const nn_op *op, int64_t lo, int64_t hi) {
     for (int64_t row = lo; row < hi; row++) {
         const nn_set_op *o = b->adapter[row] ? x->adapt.sets[b->adapter[row]]->ops[index] : NULL;
         for (int k = 0; o && k < o->n_parts && !(b->embd && b->embd[row]); k++) {
-            const nn_lora  *l = o->parts[k].patch->lora;
-            const uint16_t *from = (const uint16_t *)l->a.data + (int64_t)b->token[row] * l->rank;
-            for (int j = 0; j < l->used; j++) t[j] = tensor_f16_to_f32(from[j]);
+            const nn_lora *l = o->parts[k].patch->lora;
+            for (int j = 0; j < l->used; j++) t[j] = tensor_f16_to_f32(l->a[nn_lora_a_at(l, j, b->token[row])]);
             ops_low_rank a = { .y = local_buf(&x->base, op->out) + row * width,
                                .t = t,
                                .n_rows = 1,
-                               .bt = l->bt,
-                               .bt_stride = (size_t)l->bt_stride,
+                               .b = l->b,
                                .rank = l->used,
                                .scale = l->scale * o->parts[k].scale * op->u.embed.scale };
             x->k.ops.expand(&a, 0, width);

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/impl/ops_map.h"
 
-#include "kernels/cpu/impl/ops_expand.h"
+#include "kernels/cpu/impl/ops_low_rank.h"
 #include "kernels/cpu/impl/ops_norm.h"
 #include "kernels/cpu/impl/ops_select.h"
 
@@ -27,5 +27,6 @@ void kernels_ops_init_avx2(kernels_ops *t, unsigned cpu) {
     KERNEL_USE(t, weighted_sum, VFN(weighted_sum), VSET);
     KERNEL_USE(t, rope, VFN(rope), VSET);
     KERNEL_USE(t, route, VFN(route), VSET);
+    KERNEL_USE(t, shrink, VFN(shrink), VSET);
     KERNEL_USE(t, expand, VFN(expand), VSET);
 }
