@@ -98,24 +98,12 @@ def gguf_name(name):
     return "blk.%s.%s.weight" % (layer, LAYER[rest[:-len(".weight")]])
 
 
-def main():
-    folder, path = sys.argv[1], sys.argv[2]
-    load = lambda f: json.load(open(os.path.join(folder, f), encoding="utf-8"))
-    c, t, tc = load("config.json"), load("tokenizer.json"), load("tokenizer_config.json")
-    vocab = t["model"]["vocab"]
-    tokens = [None] * c["vocab_size"]
-    for text, i in vocab.items():
-        tokens[i] = text
-    types = [1] * len(tokens)
-    for added in t["added_tokens"]:
-        tokens[added["id"]] = added["content"]
-        types[added["id"]] = 3 if added["special"] else 4
-    assert None not in tokens
-    merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
+def text_meta(c, tokenizer, chat_template, name, file_type):
+    """Keys of a Llama; chat_template None: a head, which uses its model's tokenizer."""
     heads = c.get("num_nextn_predict_layers", 0)  # a file of their own: blocks behind the model's last
     meta = [
-        pair("general.architecture", STRING, "llama"), pair("general.name", STRING, sys.argv[3] if len(sys.argv) > 3 else os.path.basename(folder)),
-        pair("general.license", STRING, "cc0-1.0"), pair("general.file_type", U32, 32 if sys.argv[4:] == ["bf16"] else 7),
+        pair("general.architecture", STRING, "llama"), pair("general.name", STRING, name),
+        pair("general.license", STRING, "cc0-1.0"), pair("general.file_type", U32, file_type),
         pair("llama.block_count", U32, c["num_hidden_layers"] + heads), pair("llama.context_length", U32, c["max_position_embeddings"]),
         pair("llama.embedding_length", U32, c["hidden_size"]), pair("llama.feed_forward_length", U32, c["intermediate_size"]),
         pair("llama.attention.head_count", U32, c["num_attention_heads"]), pair("llama.attention.head_count_kv", U32, c["num_key_value_heads"]),
@@ -123,18 +111,45 @@ def main():
         pair("llama.attention.layer_norm_rms_epsilon", FLOAT, c["rms_norm_eps"]), pair("llama.rope.freq_base", FLOAT, c["rope_theta"]),
         pair("llama.rope.dimension_count", U32, c["head_dim"]), pair("llama.vocab_size", U32, c["vocab_size"]),
     ]
-    if heads:  # the model's own tokenizer is used
-        meta.append(pair("llama.nextn_predict_layers", U32, heads))
-    else:
-        meta += [
-            pair("tokenizer.ggml.model", STRING, "gpt2"), pair("tokenizer.ggml.pre", STRING, "qwen2"),
-            pair("tokenizer.ggml.tokens", ARRAY, tokens, STRING), pair("tokenizer.ggml.token_type", ARRAY, types, I32),
-            pair("tokenizer.ggml.merges", ARRAY, merges, STRING), pair("tokenizer.ggml.bos_token_id", U32, c["bos_token_id"]),
-            pair("tokenizer.ggml.eos_token_id", U32, c["eos_token_id"]), pair("tokenizer.ggml.padding_token_id", U32, c["bos_token_id"]),
-            pair("tokenizer.ggml.add_bos_token", BOOL, False), pair("tokenizer.chat_template", STRING, tc["chat_template"]),
-        ]
-    small, plain = c["hidden_size"] <= 256, sys.argv[4:] == ["bf16"]
+    if heads:
+        return meta + [pair("llama.nextn_predict_layers", U32, heads)]
+    tokens = [None] * c["vocab_size"]
+    for text, i in tokenizer["model"]["vocab"].items():
+        tokens[i] = text
+    types = [1] * len(tokens)
+    for added in tokenizer["added_tokens"]:
+        tokens[added["id"]] = added["content"]
+        types[added["id"]] = 3 if added["special"] else 4
+    assert None not in tokens
+    merges = [m if isinstance(m, str) else " ".join(m) for m in tokenizer["model"]["merges"]]
+    return meta + [
+        pair("tokenizer.ggml.model", STRING, "gpt2"), pair("tokenizer.ggml.pre", STRING, "qwen2"),
+        pair("tokenizer.ggml.tokens", ARRAY, tokens, STRING), pair("tokenizer.ggml.token_type", ARRAY, types, I32),
+        pair("tokenizer.ggml.merges", ARRAY, merges, STRING), pair("tokenizer.ggml.bos_token_id", U32, c["bos_token_id"]),
+        pair("tokenizer.ggml.eos_token_id", U32, c["eos_token_id"]), pair("tokenizer.ggml.padding_token_id", U32, c["bos_token_id"]),
+        pair("tokenizer.ggml.add_bos_token", BOOL, False), pair("tokenizer.chat_template", STRING, chat_template),
+    ]
+
+
+def write_gguf(path, meta, tensors):
+    """tensors: (name, shape with the rows first, type, bytes)."""
     infos, blobs, offset = [], [], 0
+    for name, shape, kind, data in tensors:
+        infos.append(string(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", d) for d in reversed(shape))
+                     + struct.pack("<IQ", kind, offset))
+        data += bytes(-len(data) % ALIGN)
+        blobs.append(data)
+        offset += len(data)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(meta)) + b"".join(meta) + b"".join(infos)
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % ALIGN))
+        for blob in blobs:
+            f.write(blob)
+    print("%s: %d tensors, %d bytes" % (path, len(infos), os.path.getsize(path)))
+
+
+def tensors_of(folder, c, plain):
+    small = c["hidden_size"] <= 256
     for name, shape, values in read_safetensors(os.path.join(folder, "model.safetensors")):
         if name.endswith("q_proj.weight"):
             values = permute(values, shape[0], shape[1], c["num_attention_heads"])
@@ -148,17 +163,17 @@ def main():
             kind, data = Q4_0, q4_0(values)
         else:
             kind, data = Q8_0, q8_0(values)
-        infos.append(string(gguf_name(name)) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", d) for d in reversed(shape))
-                     + struct.pack("<IQ", kind, offset))
-        data += bytes(-len(data) % ALIGN)
-        blobs.append(data)
-        offset += len(data)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(meta)) + b"".join(meta) + b"".join(infos)
-    with open(path, "wb") as f:
-        f.write(head + bytes(-len(head) % ALIGN))
-        for blob in blobs:
-            f.write(blob)
-    print("%s: %d tensors, %d bytes" % (path, len(infos), os.path.getsize(path)))
+        yield gguf_name(name), shape, kind, data
 
 
-main()
+def main():
+    folder, path = sys.argv[1], sys.argv[2]
+    load = lambda f: json.load(open(os.path.join(folder, f), encoding="utf-8"))
+    c, plain = load("config.json"), sys.argv[4:] == ["bf16"]
+    name = sys.argv[3] if len(sys.argv) > 3 else os.path.basename(folder)
+    meta = text_meta(c, load("tokenizer.json"), load("tokenizer_config.json")["chat_template"], name, 32 if plain else 7)
+    write_gguf(path, meta, tensors_of(folder, c, plain))
+
+
+if __name__ == "__main__":
+    main()
