@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/content.h"
 
+#include "server/internal.h"
+
 #include <string.h>
 
 enum { MAX_FILE = 20 << 20 }; /* bytes of an encoded picture */
@@ -126,10 +128,26 @@ void content_picture_base64(content_reader *c, const node *at, view base64) {
     str_deinit(&file);
 }
 
+static void fetch_picture(content_reader *c, const node *at, view url) {
+    const fetch_rules *rules = &c->x->server->options.pictures;
+    str                file;
+    err                e = { 0 };
+    if (rules->n_hosts == 0) {
+        reader_fail(&c->x->in, at, "pictures by address are not fetched; send them as data:image/...;base64,...");
+        return;
+    }
+    str_init(&file);
+    if (c->q->n_blobs < RUNTIME_MAX_BLOBS && fetch_file(rules, url, MAX_FILE, &file, &e) < 0)
+        reader_fail(&c->x->in, at, "%s", e.msg);
+    else
+        put_picture(c, at, (view){ str_cstr(&file), file.len });
+    str_deinit(&file);
+}
+
 void content_picture_url(content_reader *c, const node *at, view url) {
     const char *comma = memchr(url.data, ',', url.len);
     if (!view_starts(url, "data:")) {
-        reader_fail(&c->x->in, at, "pictures by address are not fetched; send them as data:image/...;base64,...");
+        fetch_picture(c, at, url);
         return;
     }
     if (!comma || !view_ends((view){ url.data, (size_t)(comma - url.data) }, ";base64")) {

@@ -4,7 +4,7 @@
  *
  * Without a picture it becomes one text, as most templates want it; with one it becomes a list of parts. A picture is
  * decoded at once, in a process of its own (host/decoder), and joins the blobs of the request; what is wrong with it is a
- * mistake of the client, at the place where it stands. Pictures come inside the request: addresses are not fetched.
+ * mistake of the client, at the place where it stands. Addresses are fetched only where the settings allow it (fetch.h).
  */
 #ifndef SERVER_CONTENT_H
 #define SERVER_CONTENT_H

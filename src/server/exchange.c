@@ -555,6 +555,13 @@ static void take_handled(post *p) {
     handled(c->self);
 }
 
+/* It may be asked to fetch a picture (fetch.h): whoever names a slow host must not hold up the others. */
+static bool may_fetch(const exchange *x) {
+    const str *body = &x->http->body;
+    return x->server->options.pictures.n_hosts && (x->route->flags & ROUTE_BODY) && body->len &&
+           memmem(body->data, body->len, "https:", 6);
+}
+
 void exchange_start(exchange *x) {
     server *s = x->server;
     if (x->core->replied) { /* refused by its head alone */
@@ -568,11 +575,8 @@ void exchange_start(exchange *x) {
         return;
     }
     x->core->handled.take = take_handled;
-    if (queue_try_push(x->route->flags & ROUTE_STATS  ? s->watch
-                       : x->route->flags & ROUTE_SLOW ? s->slow
-                                                      : s->intake,
-                       x))
-        return;
+    bool slow = (x->route->flags & ROUTE_SLOW) || may_fetch(x);
+    if (queue_try_push(x->route->flags & ROUTE_STATS ? s->watch : slow ? s->slow : s->intake, x)) return;
     err e;
     err_set(&e, ERR_BUSY, "too many requests are waiting");
     exchange_error_from(x, &e);

@@ -186,7 +186,8 @@ int server_open(server **out, const server_options *o, auth *keys, err *e) {
     pthread_mutex_init(&s->post_lock, NULL);
     pthread_mutex_init(&s->settings_lock, NULL);
     if (getrandom(&s->id_salt, sizeof s->id_salt, 0) < 0) s->id_salt = (uint64_t)s->started_us;
-    if ((rc = kept_open(&s->kept, s->options.kept_bytes, s->options.kept_seconds, e)) < 0 ||
+    if ((rc = fetch_rules_check(&s->options.pictures, e)) < 0 ||
+        (rc = kept_open(&s->kept, s->options.kept_bytes, s->options.kept_seconds, e)) < 0 ||
         (rc = open_loop(s, e)) < 0 || (rc = server_listen(s, e)) < 0 || (rc = server_start_intake(s, e)) < 0 ||
         (rc = events_open(&s->events, s, e)) < 0) {
         s->keys = NULL;

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "host/host.h"
+#include "server/fetch.h"
 #include "server/http/auth.h"
 #include "server/library.h"
 
@@ -44,6 +45,7 @@ typedef struct server_options {
     size_t             n_cors_origins;
     const char *const *allow_hosts; /* further names for the Host header on loopback */
     size_t             n_allow_hosts;
+    fetch_rules        pictures; /* by address; the lists are borrowed */
     bool               health_needs_key, metrics_open, no_metrics, no_request_log, no_ui;
 
     size_t head_bytes, body_bytes; /* 0: 32 KiB, 64 MiB */

@@ -74,6 +74,8 @@ EACH = {
     "models.max_loaded": ("2", 2, "host.max_loaded"),
     "models.mem_limit": ("8GiB", 8 << 30, "host.max_bytes"),
     "security.sandbox": ("off", 1, "host.no_sandbox"),
+    "security.image_hosts": ("pictures.example", ["pictures.example"], "server.image_hosts"),
+    "security.image_networks": ("10.0.0.0/8", ["10.0.0.0/8"], "server.image_networks"),
     "security.metrics_open": ("yes", 1, "server.metrics_open"),
     "security.health_needs_key": ("yes", 1, "server.health_needs_key"),
     "telemetry.metrics": ("no", 1, "server.no_metrics"),

@@ -34,6 +34,8 @@ static void put_server(const server_options *o, str *out) {
     put_text(out, "tls_key", o->tls_key);
     put_list(out, "cors_origins", o->cors_origins, o->n_cors_origins);
     put_list(out, "allow_hosts", o->allow_hosts, o->n_allow_hosts);
+    put_list(out, "image_hosts", o->pictures.hosts, o->pictures.n_hosts);
+    put_list(out, "image_networks", o->pictures.networks, o->pictures.n_networks);
     put_number(out, "health_needs_key", o->health_needs_key);
     put_number(out, "no_metrics", o->no_metrics);
     put_number(out, "no_request_log", o->no_request_log);

@@ -226,6 +226,8 @@ static int open_server(serve *s, err *e) {
     o.engine = &s->engine;
     o.doctor = doctor_report;
     o.version = hearth_version();
+    o.pictures.ca_file = getenv("SSL_CERT_FILE");
+    if (o.pictures.ca_file && !*o.pictures.ca_file) o.pictures.ca_file = NULL;
     o.default_model = str_cstr(&s->default_model);
     if (s->socket_path.len) o.socket_path = str_cstr(&s->socket_path);
     o.inherited = s->inherited;
@@ -387,6 +389,8 @@ const cli_option cli_serve_options[] = {
     { "cors-origin", CLI_STRING, "ORIGIN", "allow web pages of this origin (or *) to send requests; may be repeated",
       0 },
     { "allow-host", CLI_STRING, "NAME", "allow this name in the Host header on loopback; may be repeated", 0 },
+    { "allow-image-urls", CLI_STRING, "HOST", "fetch pictures of requests from this host by https; may be repeated",
+      0 },
     { "models", CLI_GROUP, NULL, "models that --model names", 0 },
     CLI_MODEL_OPTIONS,
     { "keys", CLI_GROUP, NULL, "keys", 0 },

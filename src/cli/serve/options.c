@@ -19,6 +19,8 @@ int serve_host_options(const settings *s, host_options *out, err *e) {
 void serve_server_options(const config_values *v, server_options *out) {
     const config_value *origins = config_get(v, "transport.cors_origins");
     const config_value *hosts = config_get(v, "transport.allowed_hosts");
+    const config_value *images = config_get(v, "security.image_hosts");
+    const config_value *networks = config_get(v, "security.image_networks");
     *out = (server_options){
         .tcp_host = config_bool(v, "transport.tcp") ? config_text(v, "transport.host") : NULL,
         .tcp_port = (int)config_int(v, "transport.port"),
@@ -29,6 +31,7 @@ void serve_server_options(const config_values *v, server_options *out) {
         .n_cors_origins = origins->n_texts,
         .allow_hosts = hosts->texts,
         .n_allow_hosts = hosts->n_texts,
+        .pictures = { images->texts, images->n_texts, networks->texts, networks->n_texts, NULL },
         .health_needs_key = config_bool(v, "security.health_needs_key"),
         .no_ui = !config_bool(v, "transport.ui"),
         .no_metrics = !config_bool(v, "telemetry.metrics"),

@@ -98,7 +98,7 @@ static void join_text(exchange *x, const node *from, str *out) {
     }
 }
 
-/* {"type": "base64", "media_type", "data"}; the media type is what the bytes say. */
+/* {"type": "base64", "media_type", "data"} or {"type": "url", "url"}; the media type is what the bytes say. */
 static void read_image(content_reader *c, const node *block) {
     reader *r = &c->x->in;
     node    source;
@@ -108,13 +108,13 @@ static void read_image(content_reader *c, const node *block) {
         return;
     }
     if (!need_string(r, &source, "type", &type)) return;
-    node at = node_get(&source, "type"), data = node_get(&source, "data");
+    node at = node_get(&source, "type"), data = node_get(&source, "data"), url = node_get(&source, "url");
     if (view_eq_c(type, "base64")) {
         if (need_kind(r, &data, NODE_STRING)) content_picture_base64(c, &data, node_text(&data));
     } else if (view_eq_c(type, "url")) {
-        reader_fail(r, &at, "pictures by address are not fetched; send them as base64");
+        if (need_kind(r, &url, NODE_STRING)) content_picture_url(c, &url, node_text(&url));
     } else {
-        reader_fail(r, &at, "expected base64; got '%.40s'", type.data);
+        reader_fail(r, &at, "expected base64 or url; got '%.40s'", type.data);
     }
 }
 
