@@ -35,28 +35,36 @@ static const float *place_floats(packer *p, const float *from, int64_t n) {
     return there;
 }
 
-static const void *place_rows(packer *p, const uint16_t *from, int64_t rows, int64_t from_stride, int64_t stride,
-                              int64_t cols) {
+/* Where a value of a factor lies in the adapter: A by rank and input, B by output and rank. */
+typedef size_t (*factor_at)(const nn_lora *l, int64_t i, int64_t j);
+
+/* A factor as rows of `stride`, or with `turned` its columns as rows; filled up with zeros. */
+static const void *place_factor(packer *p, const nn_lora *l, const uint16_t *from, factor_at at, bool turned,
+                                int64_t rows, int64_t cols, int64_t stride) {
     const void *there;
     uint16_t   *to = place(p, (size_t)(rows * stride) * sizeof *to, &there);
-    for (int64_t r = 0; to && r < rows; r++) {
-        memcpy(to + r * stride, from + r * from_stride, (size_t)cols * sizeof *to);
-        memset(to + r * stride + cols, 0, (size_t)(stride - cols) * sizeof *to);
+    if (!to) return there;
+    memset(to, 0, (size_t)(rows * stride) * sizeof *to);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c++) to[r * stride + c] = from[turned ? at(l, c, r) : at(l, r, c)];
     }
     return there;
 }
 
-static cuda_low place_low(packer *p, const nn_lora *l) {
-    cuda_low low = { .used = l->rank ? l->used : 0, .scale = l->scale, .bt_stride = l->bt_stride };
+/* Kernels read A by rank (an embedding's by token) and B by rank. */
+static cuda_low place_low(packer *p, const nn_lora *l, bool embed) {
+    cuda_low low = { .used = l->rank ? l->used : 0, .scale = l->scale };
     if (!l->rank) return low;
-    low.a_stride = (l->a.cols + 7) / 8 * 8;
-    low.a = place_rows(p, l->a.data, l->a.rows, l->a.cols, low.a_stride, l->a.cols);
-    low.bt = place_rows(p, l->bt, l->used, l->bt_stride, l->bt_stride, l->bt_stride);
+    int64_t rows = embed ? l->in : l->rank, cols = embed ? l->rank : l->in;
+    low.a_stride = (cols + 7) / 8 * 8;
+    low.bt_stride = (l->out + 15) / 16 * 16;
+    low.a = place_factor(p, l, l->a, nn_lora_a_at, embed, rows, cols, low.a_stride);
+    low.bt = place_factor(p, l, l->b, nn_lora_b_at, true, l->used, l->out, low.bt_stride);
     return low;
 }
 
 /* The patch of one op; returns where it will be. */
-static const void *place_patch(packer *p, const nn_set_op *o, int64_t rows, int64_t cols) {
+static const void *place_patch(packer *p, const nn_set_op *o, bool embed, int64_t rows, int64_t cols) {
     cuda_patch  patch = { .n_parts = o->n_parts, .rank = o->rank };
     const void *there;
     for (int k = 0; k < o->n_parts; k++) {
@@ -68,7 +76,7 @@ static const void *place_patch(packer *p, const nn_set_op *o, int64_t rows, int6
         patch.parts[k].scale = o->parts[k].scale;
         patch.parts[k].gain = place_floats(p, o->parts[k].gain, rows);
         for (int e = 0; e < n; e++) {
-            cuda_low low = place_low(p, &from->lora[e]);
+            cuda_low low = place_low(p, &from->lora[e], embed);
             if (lows) lows[e] = low;
         }
     }
@@ -84,8 +92,9 @@ static void pack_set(packer *p, const nn_tape *t, const nn_adapter_set *set, con
     p->at = 0;
     for (int i = 0; i < t->n_ops; i++) {
         const nn_op  *op = &t->ops[i];
-        const nn_mat *m = op->kind == NN_OP_EMBED ? op->u.embed.table : cuda_product_of(op);
-        patches[i] = set->ops[i] ? place_patch(p, set->ops[i], m->rows, m->cols) : NULL;
+        bool          embed = op->kind == NN_OP_EMBED;
+        const nn_mat *m = embed ? op->u.embed.table : cuda_product_of(op);
+        patches[i] = set->ops[i] ? place_patch(p, set->ops[i], embed, m->rows, m->cols) : NULL;
     }
 }
 
