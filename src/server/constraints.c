@@ -5,7 +5,10 @@
  */
 #include "server/constraints.h"
 
+#include "grammar/lark.h"
 #include "server/params.h"
+
+#include <string.h>
 
 static void set_constraint(exchange *x, const node *n, runtime_request *q, runtime_constraint_kind kind, view text) {
     if (q->constraint.kind != RUNTIME_FREE)
@@ -32,6 +35,26 @@ static void set_text(exchange *x, const node *n, runtime_request *q, runtime_con
     if (node_is(n) == NODE_ABSENT || !need_kind(&x->in, n, NODE_STRING)) return;
     if (kind == RUNTIME_GBNF && !node_text(n).len) return; /* llama.cpp's "none" */
     set_constraint(x, n, q, kind, node_text(n));
+}
+
+/* vLLM takes a grammar in two languages, and tells them apart as here: rules with ::= are GBNF's, others Lark's. */
+static void set_grammar(exchange *x, const node *n, runtime_request *q) {
+    view source = node_text(n), pattern = { "", 0 };
+    err  e = { 0 };
+    str  text;
+    if (node_is(n) != NODE_STRING || !source.len || memmem(source.data, source.len, "::=", 3)) {
+        set_text(x, n, q, RUNTIME_GBNF);
+        return;
+    }
+    str_init(&text);
+    str_puts(&text, "^(?:");
+    int rc = grammar_lark_pattern(source, &text, &e);
+    str_puts(&text, ")$");
+    if (rc < 0)
+        reader_fail(&x->in, n, "has no ::=, so it is read as Lark: %s", e.msg);
+    else if (exchange_copy(x, &text, &pattern))
+        set_constraint(x, n, q, RUNTIME_REGEX, pattern);
+    str_deinit(&text);
 }
 
 static void set_choices(exchange *x, const node *n, runtime_request *q) {
@@ -67,7 +90,7 @@ static void read_structured(exchange *x, const node *body, runtime_request *q) {
     n = read_any(&x->in, &o, "regex");
     set_text(x, &n, q, RUNTIME_REGEX);
     n = read_any(&x->in, &o, "grammar");
-    set_text(x, &n, q, RUNTIME_GBNF);
+    set_grammar(x, &n, q);
     n = read_any(&x->in, &o, "choice");
     set_choices(x, &n, q);
     n = node_get(&o, "json_object");
@@ -86,15 +109,14 @@ void params_grammar(exchange *x, const node *o, runtime_request *q) {
     static const struct {
         const char             *name;
         runtime_constraint_kind kind;
-    } texts[] = { { "grammar", RUNTIME_GBNF },
-                  { "guided_grammar", RUNTIME_GBNF },
-                  { "regex", RUNTIME_REGEX },
-                  { "guided_regex", RUNTIME_REGEX } };
+    } texts[] = { { "grammar", RUNTIME_GBNF }, { "regex", RUNTIME_REGEX }, { "guided_regex", RUNTIME_REGEX } };
     node n;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         n = read_any(&x->in, o, texts[i].name);
         set_text(x, &n, q, texts[i].kind);
     }
+    n = read_any(&x->in, o, "guided_grammar");
+    set_grammar(x, &n, q);
     n = read_any(&x->in, o, "json_schema");
     set_schema(x, &n, q);
     n = read_any(&x->in, o, "guided_json");

@@ -174,6 +174,14 @@ void params_stop(exchange *x, const node *o, const char *key, runtime_request *q
     q->stop = stops;
 }
 
+bool params_one_model(exchange *x) {
+    host_model *list = NULL;
+    size_t      n = 0;
+    bool        one = host_list(x->host, &list, &n, NULL) == 0 && n == 1;
+    free(list);
+    return one;
+}
+
 bool params_model(exchange *x, const node *o, bool required, view *out) {
     host_model  m;
     err         e = { 0 };

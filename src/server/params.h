@@ -24,6 +24,8 @@ void params_stop(exchange *x, const node *o, const char *key, runtime_request *q
 
 /* The model's name: required, or the server's default. False: it is unknown or missing (answered or in x->in). */
 bool params_model(exchange *x, const node *o, bool required, view *out);
+/* Whether the server has one model only: then nobody need name it, as with servers that can have no other. */
+bool params_one_model(exchange *x);
 
 /* Texts into the arena. False: out of memory (in x->in). */
 bool params_json(exchange *x, const node *n, view *out);

@@ -200,7 +200,8 @@ def constraint_forms(server):
     messages = [{"role": "user", "content": "Anna is 31 years old."}]
     schema = {"enum": ["red", "blue"]}
     grammar = 'root ::= "\\"red\\"" | "\\"blue\\""'
-    forms = [{"response_format": {"type": "json_object", "schema": schema}}, {"response_format": {"type": "json_schema", "schema": schema}},
+    lark = 'start: "\\"" COLOUR "\\""\nCOLOUR: "red" | "blue"\n'
+    forms = [{"guided_grammar": lark}, {"structured_outputs": {"grammar": lark}}, {"response_format": {"type": "json_object", "schema": schema}}, {"response_format": {"type": "json_schema", "schema": schema}},
              {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}, {"json_schema": schema},
              {"guided_json": schema}, {"guided_json": json.dumps(schema)}, {"guided_choice": ['"red"', '"blue"']},
              {"guided_regex": '"(red|blue)"'}, {"guided_grammar": grammar}, {"grammar": grammar}, {"regex": '"(red|blue)"'},
@@ -217,7 +218,7 @@ def constraint_forms(server):
     for path, body in (("/api/chat", {"messages": messages}), ("/api/generate", {"prompt": "x"})):
         answer = server.post(path, dict({"model": "demo", "stream": False, "format": schema}, **body))[1]
         assert json.loads(answer["response"] if "response" in answer else answer["message"]["content"]) in ("red", "blue"), answer
-    for form in (dict(forms[0], guided_regex="x"), {"guided_choice": []}, {"guided_choice": [1]}, {"guided_json": 3}, {"structural_tag": {}},
+    for form in (dict(forms[2], guided_regex="x"), {"guided_grammar": 'start: "(" start ")"'}, {"guided_choice": []}, {"guided_choice": [1]}, {"guided_json": 3}, {"structural_tag": {}},
                  {"structured_outputs": {"structural_tag": "x"}}, {"structured_outputs": {"json": schema, "regex": "x"}},
                  {"response_format": {"type": "json_object", "schema": 3}}, {"guided_json": "{"}):
         assert server.post(CHAT, chat(messages, **form))[0] == 400, form
@@ -457,7 +458,7 @@ def responses(server):
 
 LONG = [{"role": "user", "content": "word " * 5000}]
 MISTAKES = [
-    ({}, 400, "model"), (chat(SUM, model=7), 400, "model"), (chat(SUM, model="nope"), 404, "model"), (chat([]), 400, "messages"),
+    ({}, 400, "messages"), (chat(SUM, model=7), 400, "model"), (chat(SUM, model="nope"), 404, "model"), (chat([]), 400, "messages"),
     ({"model": "demo"}, 400, "messages"), (chat([7]), 400, "messages[0]"), (chat([{"role": "wizard", "content": "x"}]), 400, "messages[0].role"),
     (chat([{"content": "x"}]), 400, "messages[0].role"), (chat([{"role": "user"}]), 400, "messages[0].content"),
     (chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]), 400, "messages[0].content[0].image_url.url"),

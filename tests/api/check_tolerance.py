@@ -84,6 +84,21 @@ def llama_cpp_paths(server):
         assert status == 200 and got["content"] == ANSWER and got["stop"] is True and got["tokens_predicted"] > 3, got
     pieces = [json.loads(e[6:]) for e in server.stream("/completion", {"prompt": prompt, "n_predict": 40, "temperature": 0, "stream": True})]
     assert "".join(p["content"] for p in pieces[:-1]) == ANSWER and [p["stop"] for p in pieces] == [False] * (len(pieces) - 1) + [True]
+    status, got = server.post("/completion", {"prompt": prompt, "n_predict": 40, "temperature": 0, "n_probs": 3, "return_tokens": True, "stop": [" is"]})
+    assert got["stop_type"] == "word" and got["stopping_word"] == " is" and got["truncated"] is False and got["index"] == 0, got
+    probs = got["completion_probabilities"]
+    assert [p["id"] for p in probs] == got["tokens"] and all(len(p["top_logprobs"]) == 3 and p["top_logprobs"][0]["id"] == p["id"] for p in probs), probs
+    assert server.post("/detokenize", {"tokens": got["tokens"]})[1]["content"].startswith(got["content"]), got
+    pieces = [json.loads(e[6:]) for e in server.stream("/completion", {"prompt": prompt, "n_predict": 40, "temperature": 0, "n_probs": 1, "return_tokens": True, "stream": True})]
+    assert server.post("/detokenize", {"tokens": [t for p in pieces for t in p["tokens"]]})[1]["content"].startswith(ANSWER), pieces
+    assert all(len(p["completion_probabilities"]) == len(p["tokens"]) for p in pieces), pieces
+    both = server.post("/completion", {"prompt": [prompt, "12"], "n_predict": 8, "temperature": 0})[1]
+    assert [b["index"] for b in both] == [0, 1] and both[0]["content"] == ANSWER[:len(both[0]["content"])], both
+    status, got = server.post("/completion", {"prompt": prompt, "n_predict": 0})
+    assert status == 200 and got["content"] == "" and got["tokens_predicted"] == 0 and got["stop_type"] == "limit", got
+    assert server.post("/chat/completions", {"messages": SUM, "temperature": 0})[1]["choices"][0]["message"]["content"] == ANSWER  # the only model
+    thought = server.post("/v1/chat/completions", {"model": "demo", "messages": SUM, "temperature": 0, "reasoning": {"effort": "high"}})[1]["choices"][0]["message"]
+    assert thought["reasoning_content"] and thought["content"] == ANSWER, thought
     assert server.post("/chat/completions", {"model": "demo", "messages": SUM, "temperature": 0})[1]["choices"][0]["message"]["content"] == ANSWER
     for path in ("/embedding", "/embeddings"):
         status, got = server.post(path, {"content": "one"})

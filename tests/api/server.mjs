@@ -2,7 +2,7 @@
 // What the client tests share: a real `hearth serve` with the demo model, and checks that count.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -23,7 +23,8 @@ export async function startServer(hearth, ...options) {
     rmSync(dir, { recursive: true, force: true });
     if (code !== 0) throw new Error(`the server ended with ${code}`);
   };
-  return { url: JSON.parse(line).url, socket, stop };
+  const token = readFileSync(join(dir, 'hearth/token'), 'utf8').trim(); // the owner's key
+  return { url: JSON.parse(line).url, socket, token, stop };
 }
 
 // Runs the cases one after another; prints one line each, ends the process with the verdict.

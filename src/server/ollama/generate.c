@@ -133,7 +133,7 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
     (void)request;
     if (ev->kind == RUNTIME_TOKEN) {
         jw w = { &s->pending, s->pending.len > 0 };
-        openai_put_logprob(&w, ev);
+        openai_put_logprob(&w, ev, false);
         return;
     }
     if (ev->kind == RUNTIME_DONE && ev->n_context) put_context(s, ev);

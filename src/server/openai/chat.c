@@ -322,7 +322,7 @@ static void on_event(exchange *x, size_t request, const runtime_event *ev) {
         if (!s->logprobs || ev->choice < 0 || (size_t)ev->choice >= s->all.n) return;
         str *p = &s->pending[ev->choice];
         jw   w = { p, p->len > 0 };
-        openai_put_logprob(&w, ev);
+        openai_put_logprob(&w, ev, false);
     } else if (s->stream) {
         stream_event(x, s, ev);
     } else {
@@ -409,6 +409,15 @@ static void read_prediction(exchange *x, runtime_request *q) {
         reader_fail(&x->in, &n, "needs content: a text, or a list with one");
 }
 
+/* How much to think, in the form that several hosted services share: {"effort": ..., "enabled": ...}. */
+static void read_reasoning(exchange *x, runtime_request *q) {
+    node n;
+    bool flag;
+    if (!read_object(&x->in, &x->body, "reasoning", &n)) return;
+    openai_read_effort(x, &n, "effort", q);
+    if (read_bool(&x->in, &n, "enabled", &flag)) q->thinking = flag ? RUNTIME_THINK_WISH : RUNTIME_THINK_OFF;
+}
+
 static void refuse_media(exchange *x) {
     static const char *const names[] = { "audio", NULL };
     node                     list;
@@ -432,7 +441,7 @@ void openai_chat(exchange *x) {
     bool             stream = false, include_usage = false, timings = false;
     if (!q) return;
     q->task = RUNTIME_CHAT;
-    bool known = params_model(x, &x->body, true, &model);
+    bool known = params_model(x, &x->body, !params_one_model(x), &model);
     if (!known && !x->in.failed) return;
     openai_read_messages(x, &x->body, q);
     custom_flatten(x, &tools);
@@ -447,6 +456,7 @@ void openai_chat(exchange *x) {
     params_extras(x, &x->body, q);
     read_prediction(x, q);
     openai_read_template(x, &x->body, q);
+    read_reasoning(x, q);
     read_bool(&x->in, &x->body, "timings_per_token", &timings);
     exchange_ignore_members(x, hosted);
     refuse_media(x);

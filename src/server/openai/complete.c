@@ -267,7 +267,7 @@ void openai_complete(exchange *x) {
     view            model;
     bool            stream = false, include_usage = false;
     node            options;
-    bool            known = params_model(x, &x->body, true, &model);
+    bool            known = params_model(x, &x->body, !params_one_model(x), &model);
     if (!known && !x->in.failed) return;
     runtime_request_init(&common);
     common.task = RUNTIME_COMPLETE;

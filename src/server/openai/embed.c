@@ -56,7 +56,7 @@ void openai_embed(exchange *x) {
     int64_t                  dimensions = 0;
     vectors_prompt           prompt;
     view                     model;
-    bool                     known = params_model(x, &x->body, true, &model);
+    bool                     known = params_model(x, &x->body, !params_one_model(x), &model);
     if (!known && !x->in.failed) return;
     read_choice(&x->in, &x->body, "encoding_format", formats, &form);
     read_int(&x->in, &x->body, "dimensions", 1, 1 << 20, &dimensions);

@@ -88,13 +88,15 @@ static void put_token(jw *w, view bytes, double logprob) {
     jw_close(w, ']');
 }
 
-void openai_put_logprob(jw *w, const runtime_event *ev) {
+void openai_put_logprob(jw *w, const runtime_event *ev, bool ids) {
     jw_open(w, '{');
+    if (ids) jw_put_int(w, "id", ev->token);
     put_token(w, ev->bytes, ev->logprob);
     jw_key(w, "top_logprobs");
     jw_open(w, '[');
     for (int i = 0; i < ev->n_top; i++) {
         jw_open(w, '{');
+        if (ids) jw_put_int(w, "id", ev->top[i].token);
         put_token(w, ev->top[i].bytes, ev->top[i].logprob);
         jw_close(w, '}');
     }

@@ -17,7 +17,7 @@ void        openai_put_usage(jw *w, const runtime_usage *u);   /* a member "usag
 void        openai_put_timings(jw *w, const runtime_usage *u); /* a member "timings" */
 const char *openai_finish(runtime_finish f);
 
-/* {"token","logprob","bytes","top_logprobs"} of a TOKEN event, for chat; flat: of one entry without top_logprobs. */
-void openai_put_logprob(jw *w, const runtime_event *ev);
+/* {"token","logprob","bytes","top_logprobs"} of a TOKEN event; ids: with the tokens' numbers, as llama.cpp has them. */
+void openai_put_logprob(jw *w, const runtime_event *ev, bool ids);
 
 #endif

@@ -516,7 +516,7 @@ void openai_responses(exchange *x) {
     responses_state         *s = q ? open_state(x) : NULL;
     view                     model;
     int64_t                  n;
-    bool                     known = s && params_model(x, &x->body, true, &model);
+    bool                     known = s && params_model(x, &x->body, !params_one_model(x), &model);
     if (!s || (!known && !x->in.failed) || !make_echo(x, &s->echo)) return;
     if (!read_prompt(x, q, &s->tools, &s->earlier)) return;
     params_sampling(x, &x->body, SAMPLING_BY_OPENAI, q);
@@ -551,7 +551,7 @@ void openai_responses_count(exchange *x) {
     size_t           n = 0;
     err              e = { 0 };
     str              b;
-    bool             known = q && params_model(x, &x->body, true, &model);
+    bool             known = q && params_model(x, &x->body, !params_one_model(x), &model);
     if (!q || (!known && !x->in.failed) || !read_prompt(x, q, &tools, &earlier)) return;
     if (x->in.failed) {
         exchange_reject(x);
