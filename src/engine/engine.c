@@ -40,6 +40,7 @@ static bool take_incoming(engine *g) {
     /* An order to an idle engine is for nobody, and is not kept. */
     while (rest && !g->incoming && !g->stop && g->n_orders == 0) pthread_cond_wait(&g->wake, &g->lock);
     g->busy = true;
+    if (rest) g->step_end = 0;
     sequence *list = g->incoming;
     g->incoming = NULL;
     g->incoming_tail = &g->incoming;
@@ -190,9 +191,13 @@ static int run_step(engine *g, const nn_batch *b, err *e) {
     double    begin = clock_s();
     nn_ticket step;
     int       rc = g->backend->submit(g->exec, b, &step, e);
+    double    started = clock_s(), last = g->step_end;
     if (rc == 0) rc = g->backend->wait(g->exec, step, e);
     if (rc < 0) return rc;
-    double took = clock_s() - begin;
+    g->step_end = clock_s();
+    g->counts.step_s += g->step_end - started;
+    if (last > 0) g->counts.between_s += started - last;
+    double took = g->step_end - begin;
     adapt(g, took, b->n_tok);
     if (generates_only(g)) depth_measure(&g->spec.costs, b->n_tok, took);
     g->counts.steps++;

@@ -222,6 +222,7 @@ void engine_wait_idle(engine *g); /* until nothing waits or runs; paused ones do
 
 typedef struct engine_stats {
     uint64_t steps, tokens_evaluated, tokens_cached, tokens_generated, preemptions;
+    double   step_s, between_s;        /* time in steps, and between two of them while there was work */
     uint64_t failed_steps;             /* that the device did not carry out; their requests ended with its reason */
     int      running, waiting, paused; /* paused ones are also counted in one of the others */
     int      pages_total, pages_unused, pages_cached; /* group 0 */

@@ -103,6 +103,7 @@ struct engine {
     int              prompt_budget; /* tokens of prompts per step while somebody generates */
     int              piece_budget;  /* and while nobody does */
     bool             generating;    /* somebody generates in the step under way */
+    double           step_end;      /* when the last step ended; 0: nothing was to be done since */
     engine_stats     counts;        /* published in stats once per step */
     sampling_work   *work;
     sampling_count  *window; /* of a sequence's penalties; NULL where the device does not sample */

@@ -5,7 +5,8 @@
  * Prompt: P random tokens of the vocabulary from an empty cache, until the first token is picked. Generation: N tokens
  * after a prompt of one token (or --depth of them), end tokens forbidden. With a batch of B there are B such requests at
  * once; the clock runs from the step in which the last of them has begun to the one in which the first ends, so that every
- * counted step has B tokens. Each figure is the median over the repetitions. Weights are moved into huge pages first where hearth
+ * counted step has B tokens. Each figure is the median over the repetitions; the part of the time between
+ * two steps, in which a device has nothing to do, is that of all of them. Weights are moved into huge pages first where hearth
  * run would do so too; --mapped leaves them in the page cache. --speculate measures something else: bench_speculate.c.
  */
 #include "base/clock.h"
@@ -42,7 +43,9 @@ typedef struct bench {
     tok        *tok; /* NULL: the model comes without one */
     engine     *engine;
     uint64_t    random;
+    float       temperature;
     double      prompt_speed, speed[MAX_BATCHES]; /* tokens per second */
+    double      between[MAX_BATCHES];             /* part of the time between steps */
 } bench;
 
 /* What the callbacks of one measurement see. Only the engine's thread writes; it is read when the engine is idle. */
@@ -102,7 +105,9 @@ static int measure(bench *b, gauge *g, int n_seq, int n_prompt, int n_answer, er
                              .on_event = on_event,
                              .ctx = &runners[i] };
         sampling_params_default(&r.sampling);
-        r.sampling.temperature = 0;
+        r.sampling.temperature = b->temperature;
+        r.sampling.top_k = 40;
+        r.sampling.top_p = 0.95f;
         rc = engine_submit(b->engine, &r, &id, e);
     }
     if (b->engine) engine_wait_idle(b->engine);
@@ -125,6 +130,25 @@ static double median(double *v, int n) {
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
+/* Generation with batch k. */
+static int measure_batch(bench *b, int k, err *e) {
+    double       v[MAX_REPS];
+    gauge        g;
+    engine_stats from, to;
+    int          rc = 0;
+    engine_stat(b->engine, &from);
+    for (int i = 0; rc == 0 && i < b->reps; i++) {
+        rc = measure(b, &g, b->batch[k], b->depth, b->n_generate + 1, e);
+        v[i] = g.to > g.from ? g.tokens / (g.to - g.from) : 0;
+    }
+    if (rc < 0) return rc;
+    engine_stat(b->engine, &to);
+    double between = to.between_s - from.between_s, all = between + to.step_s - from.step_s;
+    b->speed[k] = median(v, b->reps);
+    b->between[k] = all > 0 ? between / all : 0;
+    return 0;
+}
+
 static int measure_all(bench *b, err *e) {
     double v[MAX_REPS];
     gauge  g;
@@ -134,13 +158,7 @@ static int measure_all(bench *b, err *e) {
         v[i] = g.prompt_s > 0 ? b->n_prompt / g.prompt_s : 0;
     }
     if (rc == 0) b->prompt_speed = median(v, b->reps);
-    for (int k = 0; rc == 0 && k < b->n_batch; k++) {
-        for (int i = 0; rc == 0 && i < b->reps; i++) {
-            rc = measure(b, &g, b->batch[k], b->depth, b->n_generate + 1, e);
-            v[i] = g.to > g.from ? g.tokens / (g.to - g.from) : 0;
-        }
-        if (rc == 0) b->speed[k] = median(v, b->reps);
-    }
+    for (int k = 0; rc == 0 && k < b->n_batch; k++) rc = measure_batch(b, k, e);
     return rc;
 }
 
@@ -199,16 +217,17 @@ static void show(const bench *b, const char *path, bool json) {
         str_printf(&out, ",\"depth\":%d,\"prompt\":{\"tokens\":%d,\"tokens_per_second\":%.2f},\"generation\":[",
                    b->depth, b->n_prompt, b->prompt_speed);
         for (int i = 0; i < b->n_batch; i++)
-            str_printf(&out, "%s{\"batch\":%d,\"tokens\":%d,\"tokens_per_second\":%.2f}", i ? "," : "", b->batch[i],
-                       b->n_generate, b->speed[i]);
+            str_printf(&out, "%s{\"batch\":%d,\"tokens\":%d,\"tokens_per_second\":%.2f,\"between_steps\":%.4f}",
+                       i ? "," : "", b->batch[i], b->n_generate, b->speed[i], b->between[i]);
         str_puts(&out, "]}\n");
     } else {
         str_printf(&out, "%s\n%s\n%d threads, keys and values in %s, medians of %d\n\n", path, cpu, b->threads,
                    nn_kv_type_name(b->kv), b->reps);
-        str_printf(&out, "%-12s %8s %8s %12s\n", "test", "tokens", "batch", "tok/s");
+        str_printf(&out, "%-12s %8s %8s %12s %15s\n", "test", "tokens", "batch", "tok/s", "between steps");
         str_printf(&out, "%-12s %8d %8d %12.2f\n", "prompt", b->n_prompt, 1, b->prompt_speed);
         for (int i = 0; i < b->n_batch; i++)
-            str_printf(&out, "%-12s %8d %8d %12.2f\n", "generation", b->n_generate, b->batch[i], b->speed[i]);
+            str_printf(&out, "%-12s %8d %8d %12.2f %14.1f%%\n", "generation", b->n_generate, b->batch[i], b->speed[i],
+                       100 * b->between[i]);
     }
     fputs(str_cstr(&out), stdout);
     str_deinit(&out);
@@ -257,6 +276,8 @@ static int run(const cli_args *a) {
         return cli_usage_error(a, "--batch: expected up to %d numbers from 1 to %d, separated by commas", MAX_BATCHES,
                                MAX_BATCH);
     b.device = cli_string(a, "device", NULL);
+    b.temperature = strtof(cli_string(a, "temp", "0"), NULL);
+    if (!(b.temperature >= 0 && b.temperature <= 100)) return cli_usage_error(a, "--temp must lie between 0 and 100");
     if (!nn_kv_type_parse(kv, &b.kv)) return cli_usage_error(a, "--kv: '%s' is not a page type", kv);
     if (sets && !cpu_parse(sets, &mask))
         return cli_usage_error(a, "--cpu: '%s' is not a list of instruction sets", sets);
@@ -289,6 +310,7 @@ static const cli_option options[] = {
     { "threads", CLI_INT, "N", "number of compute threads (one per core)", 't' },
     { "batch", CLI_STRING, "LIST", "numbers of sequences at the same time, as 1,4,16 (1)", 'b' },
     { "reps", CLI_INT, "N", "number of repetitions; the median is reported (3)", 'r' },
+    { "temp", CLI_REAL, "T", "pick with this temperature among the 40 likeliest tokens and 95% of their mass (0)", 0 },
     CLI_DEVICE_OPTION,
     CLI_CPU_OPTION,
     CLI_KV_OPTION("kv"),

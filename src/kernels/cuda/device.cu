@@ -178,7 +178,7 @@ int cuda_event_record(cuda_event v, cuda_stream s, err *e) {
 }
 /* Looks for a while before it sleeps: waking up takes tens of microseconds, and steps take a few milliseconds. */
 int cuda_event_wait(cuda_event v, err *e) {
-    const double until = clock_s() + 0.005;
+    const double until = clock_s() + 0.02;
     cudaError_t  rc;
     while ((rc = cudaEventQuery(v)) == cudaErrorNotReady && clock_s() < until) {
     }
