@@ -4,7 +4,7 @@
  * eight; how long one takes to load. The runs with and without take turns, and the median of the ratios counts, so that
  * other work on the machine hits both alike.
  *
- *   bench_adapters [MODEL.gguf] [--rank N] [--threads N] [--keep DIR] [--only TEXT]
+ *   bench_adapters [MODEL.gguf] [--rank N] [--threads N] [--device ID] [--keep DIR] [--only TEXT]
  *
  * --only leaves out the cases whose names do not contain the text.
  * --keep leaves the model and one adapter, as a GGUF file and in PEFT's form, in a directory, for other programs.
@@ -121,6 +121,7 @@ typedef struct bench {
     simple          s;
     int             n_threads;
     const char     *only; /* NULL: all cases */
+    const char     *device;
 } bench;
 
 typedef struct seconds {
@@ -204,7 +205,7 @@ static int run(bench *b, const char *dir, int rank, err *e) {
         .n_seq = SETS, .max_len = PROMPT + 64, .max_tokens = PROMPT, .n_threads = b->n_threads, .cpu = cpu_detect()
     };
     o.k_type = o.v_type = NN_KV_F16;
-    if (rc == 0) rc = simple_open(&b->s, "cpu", b->m, &o, e);
+    if (rc == 0) rc = simple_open(&b->s, b->device, b->m, &o, e);
     for (int i = 0; i < SETS && rc == 0; i++) rc = b->s.exec->backend->adapt(b->s.exec, i + 1, b->sets[i], e);
     if (rc == 0) rc = compare(b, "one sequence generates, one adapter", 1, false, 1, e);
     if (rc == 0) rc = compare(b, "a prompt of 256, one adapter", 1, true, 1, e);
@@ -214,7 +215,7 @@ static int run(bench *b, const char *dir, int rank, err *e) {
 }
 
 int main(int argc, char **argv) {
-    bench b = { 0 };
+    bench b = { .device = "cpu" };
     setvbuf(stdout, NULL, _IOLBF, 0);
     const char *model = NULL, *keep = NULL;
     char        dir[] = "/tmp/bench_adapters-XXXXXX", path[256], made[256] = "";
@@ -226,6 +227,8 @@ int main(int argc, char **argv) {
             rank = atoi(argv[++i]);
         else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
             b.n_threads = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
+            b.device = argv[++i];
         else if (strcmp(argv[i], "--keep") == 0 && i + 1 < argc)
             keep = argv[++i];
         else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)

@@ -3,7 +3,7 @@
  * How long a picture takes: scaled, cut and encoded by the tower of a model, the fastest and the median of some rounds, each
  * of another picture so that none is there already.
  *
- *   bench_vision MODEL [--mmproj FILE] [--size WIDTHxHEIGHT] [--threads N] [--rounds N]
+ *   bench_vision MODEL [--mmproj FILE] [--size WIDTHxHEIGHT] [--threads N] [--device ID] [--rounds N]
  */
 #include "base/clock.h"
 #include "bench/measure.h"
@@ -57,12 +57,15 @@ int main(int argc, char **argv) {
     int         width = 0, height = 0;
     err         e = { 0 };
     if (argc < 2) {
-        printf("bench_vision MODEL [--mmproj FILE] [--size WIDTHxHEIGHT] [--threads N] [--rounds N]: needs a model\n");
+        printf("bench_vision MODEL [--mmproj FILE] [--size WIDTHxHEIGHT] [--threads N] [--device ID] "
+               "[--rounds N]: needs a model\n");
         return 0;
     }
     const char    *mmproj = option(argc, argv, "--mmproj", NULL);
     int            rounds = atoi(option(argc, argv, "--rounds", "5"));
-    vision_options o = { .n_threads = atoi(option(argc, argv, "--threads", "0")), .cpu = cpu_detect() };
+    vision_options o = { .device = option(argc, argv, "--device", "cpu"),
+                         .n_threads = atoi(option(argc, argv, "--threads", "0")),
+                         .cpu = cpu_detect() };
     if (rounds < 1 || rounds > MOST_ROUNDS ||
         sscanf(option(argc, argv, "--size", "512x512"), "%dx%d", &width, &height) != 2)
         return err_set(&e, ERR_ARG, "a size or a number of rounds cannot be read"), fail(&e);

@@ -134,7 +134,7 @@ static bool open_seeing(seeing *s, const char *family) {
     if (rc == 0) rc = nn_model_open(&s->f.model, s->f.file, models_list, NULL, &e);
     if (rc == 0)
         rc = vision_open(&s->v, s->f.file, NULL, s->f.model->dims->n_embd * s->f.model->tape->n_parts,
-                         &(vision_options){ .n_threads = 1 }, &e);
+                         &(vision_options){ .device = getenv("HEARTH_TEST_DEVICE"), .n_threads = 1 }, &e);
     if (rc < 0) fail_msg("%s", e.msg);
     look(s, 0, "a");
     look(s, 1, "d");

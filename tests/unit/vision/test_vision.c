@@ -269,8 +269,12 @@ static double rows_off(const golden *g, const json_value *c, const float *rows, 
     return off;
 }
 
-static void check_family(const char *family, const char *device) {
+/* A GPU multiplies 16-bit numbers. */
+static double bound_on(const char *device, double usual) { return strncmp(device, "cuda", 4) == 0 ? 2.5e-2 : usual; }
+
+static void check_on(const char *family, const char *device) {
     golden g;
+    double most = 0, bound = bound_on(device, 1e-4);
     if (!open_golden(&g, family, device)) return;
     const json_value *cases = json_get(g.doc, "cases");
     assert_true(json_count(cases) > 0);
@@ -281,41 +285,37 @@ static void check_family(const char *family, const char *device) {
         float       *rows = tower_rows(&g, c, &n);
         const float *want = (const float *)(const void *)g.rows + integer(c, "rows_at");
         double       off = rows_off(&g, c, rows, want, n) / real(c, "row_std");
-        if (off > 1e-4) print_message("%s: rows of case %zu differ by %g of their deviation\n", family, i, off);
-        assert_true(off <= 1e-4);
-        check_logits(&g, c, rows, device, 2e-3);
+        if (off > bound) print_message("%s: rows of case %zu differ by %g of their deviation\n", family, i, off);
+        assert_true(off <= bound);
+        most = fmax(most, off);
+        check_logits(&g, c, rows, device, bound_on(device, 2e-3));
         free(rows);
     }
+    if (bound > 1e-4) print_message("%s on %s: rows differ by %g of their deviation at most\n", family, device, most);
     close_golden(&g);
 }
 
-static void test_gemma3(void **state) { (void)state, check_family("gemma3", "cpu"), check_family("gemma3", "scalar"); }
-static void test_llava(void **state) { (void)state, check_family("llava", "cpu"), check_family("llava", "scalar"); }
-static void test_idefics3(void **state) {
-    (void)state, check_family("idefics3", "cpu"), check_family("idefics3", "scalar");
+/* HEARTH_TEST_DEVICE names another device than the two that every machine has. */
+static void check_family(const char *family) {
+    const char *device = getenv("HEARTH_TEST_DEVICE");
+    if (device) {
+        check_on(family, device);
+        return;
+    }
+    check_on(family, "cpu");
+    check_on(family, "scalar");
 }
 
-static void test_mistral3(void **state) {
-    (void)state, check_family("mistral3", "cpu"), check_family("mistral3", "scalar");
-}
-static void test_pixtral(void **state) {
-    (void)state, check_family("pixtral", "cpu"), check_family("pixtral", "scalar");
-}
-
-static void test_qwen2_5_vl(void **state) {
-    (void)state, check_family("qwen2_5_vl", "cpu"), check_family("qwen2_5_vl", "scalar");
-}
-static void test_qwen3_vl(void **state) {
-    (void)state, check_family("qwen3_vl", "cpu"), check_family("qwen3_vl", "scalar");
-}
-static void test_gemma4(void **state) { (void)state, check_family("gemma4", "cpu"), check_family("gemma4", "scalar"); }
-
-static void test_qwen3_5(void **state) {
-    (void)state, check_family("qwen3_5", "cpu"), check_family("qwen3_5", "scalar");
-}
-static void test_gemma4_e(void **state) {
-    (void)state, check_family("gemma4_e", "cpu"), check_family("gemma4_e", "scalar");
-}
+static void test_gemma3(void **state) { (void)state, check_family("gemma3"); }
+static void test_llava(void **state) { (void)state, check_family("llava"); }
+static void test_idefics3(void **state) { (void)state, check_family("idefics3"); }
+static void test_mistral3(void **state) { (void)state, check_family("mistral3"); }
+static void test_pixtral(void **state) { (void)state, check_family("pixtral"); }
+static void test_qwen2_5_vl(void **state) { (void)state, check_family("qwen2_5_vl"); }
+static void test_qwen3_vl(void **state) { (void)state, check_family("qwen3_vl"); }
+static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
+static void test_qwen3_5(void **state) { (void)state, check_family("qwen3_5"); }
+static void test_gemma4_e(void **state) { (void)state, check_family("gemma4_e"); }
 
 /* Pillow's own results, to the bit. */
 static void test_resize(void **state) {
