@@ -9,10 +9,10 @@
 #include "runtime/draft.h"
 #include "runtime/runtime.h"
 #include "tensor/mat.h"
+#include "vision/vision.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 /* An opened tokenizer was measured to take 110 to 130 bytes per entry of vocabularies of 50,000 to 100,000, the process
  * without a model 10 MB; these are with some headroom. */
@@ -22,17 +22,26 @@ enum { VOCAB_ENTRY_BYTES = 220 };
 /* What a process has on a GPU before it has any model: its context and all kernels, 528 MiB on an H200. */
 #define CONTEXT_BYTES ((uint64_t)544 << 20)
 
-/* Of the file with the model's eyes, if one lies beside it. */
-static uint64_t eyes_bytes(const model_file *f) {
-    char       *path = runtime_find_mmproj(model_file_path(f));
-    struct stat st;
-    uint64_t    bytes = path && stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
-    free(path);
-    return bytes;
+/* The model's eyes, in itself, in the file that was named or in the one beside it: whether there are any, and what their own
+ * file and all that looking takes come to. Eyes that cannot be opened take nothing. */
+static bool measure_eyes(uint64_t *bytes, const model_file *f, const nn_model *model, const char *named,
+                         const engine_options *o) {
+    vision_options v = { .device = NEED_CPU, .n_threads = o->n_threads, .cpu = o->cpu };
+    char          *found = named ? NULL : runtime_find_mmproj(model_file_path(f));
+    const char    *path = named ? named : found;
+    model_file    *mmproj = NULL;
+    bool           there = !path || model_file_open(&mmproj, path, NULL) == 0;
+    *bytes = 0;
+    there = there && vision_known(f, mmproj);
+    if (there && vision_measure(bytes, f, mmproj, model->dims->n_embd * model->tape->n_parts, &v, NULL) == 0 && mmproj)
+        *bytes += model_file_bytes(mmproj);
+    model_file_free(mmproj);
+    free(found);
+    return there;
 }
 
-static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f,
-                 const engine_options *o) {
+static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f, const engine_options *o,
+                 uint64_t eyes) {
     out->n_ctx = m->n_ctx;
     out->n_ctx_train = model->dims->context;
     out->weights_bytes = model_file_bytes(f);
@@ -40,7 +49,7 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     out->sequence_bytes = (uint64_t)m->window_bytes + m->slot_bytes;
     out->cache_bytes = (uint64_t)m->pages_bytes + m->states_bytes + o->host_cache_bytes;
     out->scratch_bytes = (uint64_t)m->device_bytes + m->heap_bytes + model->mem.used_bytes;
-    out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES + eyes_bytes(f);
+    out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES + eyes;
     /* What a device with memory of its own holds does not count here, weights that it copied neither. */
     uint64_t device = m->shares_memory ? 0 : (uint64_t)m->pages_bytes + m->device_bytes + m->weights_bytes;
     uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;
@@ -119,7 +128,8 @@ static uint64_t limit_of(const char *device) {
 
 /* What will be asked of a model beside its options. */
 typedef struct asked {
-    const char *draft; /* a file that was named for drafting; NULL: none */
+    const char *draft;  /* a file that was named for drafting; NULL: none */
+    const char *mmproj; /* a file that was named for looking at pictures; NULL: none */
     bool        adapters;
     int         n_sequences;
 } asked;
@@ -138,7 +148,9 @@ static int measure(need *out, const model_file *f, const engine_options *options
     if (o.max_seqs < n_sequences) o.max_seqs = n_sequences;
     int rc = nn_model_open(&model, f, models_list, &mo, e);
     if (rc < 0) return rc;
-    rc = need_suits(o.device, model, eyes_bytes(f) > 0, ask->adapters, e);
+    uint64_t eyes_bytes;
+    bool     eyes = measure_eyes(&eyes_bytes, f, model, ask->mmproj, &o);
+    rc = need_suits(o.device, model, eyes, ask->adapters, e);
     if (rc == 0) rc = draft_files_open(&d, model, ask->draft, o.speculate, e);
     o.draft_model = d.model;
     o.next = d.next;
@@ -154,7 +166,7 @@ static int measure(need *out, const model_file *f, const engine_options *options
         }
     }
     if (rc == 0) {
-        fill(out, &m, model, f, &o);
+        fill(out, &m, model, f, &o, eyes_bytes);
         count_token(out, model);
         out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
         out->cache_room = o.cache_room;
@@ -215,7 +227,7 @@ int need_of_settings(need *out, const char *path, const runtime_settings *s, con
     if (s->speculate) rc = runtime_speculate(s->speculate, &o.speculate, e);
     if (s->draft_max > 0) o.draft_max = s->draft_max;
     if (rc == 0) rc = model_file_open(&f, path, e);
-    if (rc == 0) rc = measure_somewhere(out, f, &o, &(asked){ s->draft, s->n_lora > 0, 0 }, e);
+    if (rc == 0) rc = measure_somewhere(out, f, &o, &(asked){ s->draft, s->mmproj, s->n_lora > 0, 0 }, e);
     model_file_free(f);
     return rc;
 }

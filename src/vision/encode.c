@@ -11,19 +11,23 @@ enum { AXES = 2 }; /* the row and the column of a patch */
 
 /* --- a stage --- */
 
+static nn_exec_options exec_options(int max_rows, const vision_options *o) {
+    return (nn_exec_options){ .limits = { .max_tokens = max_rows,
+                                          .max_seqs = 1,
+                                          .max_outputs = max_rows,
+                                          .page_tokens = PAGE_TOKENS,
+                                          .max_pages = (max_rows + PAGE_TOKENS - 1) / PAGE_TOKENS,
+                                          .n_pages = 1,
+                                          .n_slots = 1 },
+                              .n_threads = o->n_threads,
+                              .cpu = o->cpu };
+}
+
 int stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
                err *e) {
     const nn_backend *backend;
     nn_device         device;
-    nn_exec_options   x = { .limits = { .max_tokens = max_rows,
-                                        .max_seqs = 1,
-                                        .max_outputs = max_rows,
-                                        .page_tokens = PAGE_TOKENS,
-                                        .max_pages = (max_rows + PAGE_TOKENS - 1) / PAGE_TOKENS,
-                                        .n_pages = 1,
-                                        .n_slots = 1 },
-                            .n_threads = o->n_threads,
-                            .cpu = o->cpu };
+    nn_exec_options   x = exec_options(max_rows, o);
     int               rc = nn_model_open_part(&s->model, f, part, e);
     if (rc == 0) rc = backend_find(o->device, &backend, &device, e);
     if (rc == 0) rc = backend->open(&s->exec, &device, s->model, &x, e);
@@ -33,6 +37,27 @@ int stage_open(vision_stage *s, const model_file *f, const nn_part *part, int ma
     s->width_in = (int)t->bufs[t->ops[0].out].width;
     s->width_out = (int)t->bufs[t->hidden].width;
     return 0;
+}
+
+int stage_measure(uint64_t *bytes, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
+                  err *e) {
+    const nn_backend *backend;
+    nn_device         device;
+    nn_model         *model = NULL;
+    nn_memory         m;
+    nn_exec_options   x = exec_options(max_rows, o);
+    int               rc = nn_model_open_part(&model, f, part, e);
+    if (rc == 0) rc = backend_find(o->device, &backend, &device, e);
+    if (rc == 0) rc = backend->measure(&m, &device, model, &x, e);
+    if (rc == 0) {
+        /* The rows that run_tile puts in and takes out lie beside them. */
+        const nn_tape *t = model->tape;
+        uint64_t       wide = (uint64_t)t->bufs[t->ops[0].out].width + (uint64_t)t->bufs[t->hidden].width;
+        *bytes = m.pages_bytes + m.heap_bytes + m.weights_bytes + model->mem.used_bytes +
+                 wide * (uint64_t)max_rows * sizeof(float);
+    }
+    nn_model_free(model);
+    return rc;
 }
 
 void stage_close(vision_stage *s) {

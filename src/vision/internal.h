@@ -88,6 +88,9 @@ void order_free(vision_order *o);
 int  stage_open(vision_stage *s, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
                 err *e);
 void stage_close(vision_stage *s);
+/* What it would take beside the mapped weights. */
+int stage_measure(uint64_t *bytes, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
+                  err *e);
 
 /* keep.c */
 void               keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYTES]);

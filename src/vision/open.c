@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_CACHE ((size_t)256 << 20)
+/* Rows that are kept, unless somebody says otherwise: so many of the largest pictures, but not more than this. */
+enum { KEPT_PICTURES = 64 };
+#define MOST_KEPT ((size_t)256 << 20)
 
 static const struct {
     const nn_arch *tower, *projector;
@@ -43,16 +45,39 @@ static void identify(vision *v, const model_file *f) {
     memcpy(v->source, digest, sizeof v->source);
 }
 
-static int open_stages(vision *v, const model_file *f, const nn_part *base, int width, const vision_options *o,
-                       err *e) {
+/* What the tower and the projector are built from, and how many rows they take. */
+typedef struct stages {
+    nn_part tower, projector;
+    int     patches, squares;
+} stages;
+
+static void find_stages(stages *s, const vision_rules *r, const model_file *model, const model_file *mmproj) {
+    const json_value *config = mmproj ? NULL : model_file_config(model);
+    nn_part           base = { .config = json_get(config, "vision_config"), .outer = config, .keys = "clip.vision" };
+    if (!mmproj && r->kind == VISION_QWEN2_5) {
+        base.usual = usual_qwen2_5;
+        base.n_usual = sizeof usual_qwen2_5 / sizeof *usual_qwen2_5;
+    }
+    s->tower = s->projector = base;
+    s->tower.arch = archs[r->kind].tower;
+    s->projector.arch = archs[r->kind].projector;
+    if (r->kind == VISION_PIXTRAL && r->merge == 1) s->projector.arch = &models_projector_llava;
+    s->patches = plan_most_patches(r) + 1;
+    s->squares = plan_most_patches(r) / (r->merge * r->merge);
+}
+
+static size_t kept_bytes(const vision_rules *r, int squares, int width, const vision_options *o) {
+    size_t side = r->split && r->side > 0 ? (size_t)(r->edge / r->side + 1) : 0;
+    size_t picture = (side * side + 1) * (size_t)squares * (size_t)width * sizeof(float), most = MOST_KEPT;
+    if (o->cache_bytes) return o->cache_bytes;
+    return picture < most / KEPT_PICTURES ? picture * KEPT_PICTURES : most;
+}
+
+static int open_stages(vision *v, const model_file *f, const stages *s, int width, const vision_options *o, err *e) {
     const vision_rules *r = &v->rules;
-    nn_part             tower = *base, projector = *base;
-    int                 patches = plan_most_patches(r), together = r->merge * r->merge;
-    tower.arch = archs[r->kind].tower;
-    projector.arch = archs[r->kind].projector;
-    if (r->kind == VISION_PIXTRAL && r->merge == 1) projector.arch = &models_projector_llava;
-    int rc = stage_open(&v->tower, f, &tower, patches + 1, o, e);
-    if (rc == 0) rc = stage_open(&v->projector, f, &projector, patches / together, o, e);
+    int                 together = r->merge * r->merge;
+    int                 rc = stage_open(&v->tower, f, &s->tower, s->patches, o, e);
+    if (rc == 0) rc = stage_open(&v->projector, f, &s->projector, s->squares, o, e);
     if (rc < 0) return rc;
     const nn_tower_dims *d = v->tower.model->net.hp;
     if (r->kind == VISION_GEMMA3 || r->kind == VISION_GEMMA4) together = 1; /* the mean */
@@ -77,14 +102,10 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     vision *v = calloc(1, sizeof *v);
     if (!v) return err_set_nomem(e);
     memcpy(&v->rules, &rules, sizeof rules); /* padding too: it is hashed */
-    v->limit_bytes = o->cache_bytes ? o->cache_bytes : DEFAULT_CACHE;
-    const json_value *config = mmproj ? NULL : model_file_config(model);
-    nn_part           base = { .config = json_get(config, "vision_config"), .outer = config, .keys = "clip.vision" };
-    if (!mmproj && rules.kind == VISION_QWEN2_5) {
-        base.usual = usual_qwen2_5;
-        base.n_usual = sizeof usual_qwen2_5 / sizeof *usual_qwen2_5;
-    }
-    rc = open_stages(v, mmproj ? mmproj : model, &base, width, o, e);
+    stages s;
+    find_stages(&s, &rules, model, mmproj);
+    v->limit_bytes = kept_bytes(&rules, s.squares, width, o);
+    rc = open_stages(v, mmproj ? mmproj : model, &s, width, o, e);
     if (rc < 0) {
         vision_free(v);
         return rc;
@@ -92,6 +113,23 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     identify(v, mmproj ? mmproj : model);
     *out = v;
     return 0;
+}
+
+int vision_measure(uint64_t *bytes, const model_file *model, const model_file *mmproj, int width,
+                   const vision_options *o, err *e) {
+    vision_rules      rules;
+    stages            s;
+    bool              known;
+    uint64_t          tower, projector;
+    const model_file *f = mmproj ? mmproj : model;
+    int               rc = rules_read(&rules, model, mmproj, &known, e);
+    *bytes = 0;
+    if (rc < 0 || !known) return rc;
+    find_stages(&s, &rules, model, mmproj);
+    if ((rc = stage_measure(&tower, f, &s.tower, s.patches, o, e)) == 0)
+        rc = stage_measure(&projector, f, &s.projector, s.squares, o, e);
+    if (rc == 0) *bytes = tower + projector + kept_bytes(&rules, s.squares, width, o);
+    return rc;
 }
 
 void vision_free(vision *v) {

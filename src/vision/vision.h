@@ -31,7 +31,7 @@ typedef struct vision_options {
     const char *device; /* as engine_options has it */
     int         n_threads;
     unsigned    cpu;
-    size_t      cache_bytes; /* of rows that are kept; 0: 256 MiB */
+    size_t      cache_bytes; /* of rows that are kept; 0: of 64 pictures, and not more than 256 MiB */
 } vision_options;
 
 /* `model` is the language model's file, mmproj another one with the tower or NULL; both must stay open. width: of the
@@ -39,6 +39,9 @@ typedef struct vision_options {
 int  vision_open(vision **out, const model_file *model, const model_file *mmproj, int width, const vision_options *o,
                  err *e);
 void vision_free(vision *v); /* accepts NULL */
+/* What opened eyes take beside their mapped weights, kept rows included; 0 where there are none. */
+int vision_measure(uint64_t *bytes, const model_file *model, const model_file *mmproj, int width,
+                   const vision_options *o, err *e);
 /* Whether vision_open would find eyes, by what the files say of themselves. */
 bool vision_known(const model_file *model, const model_file *mmproj);
 

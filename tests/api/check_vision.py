@@ -3,6 +3,7 @@
 fetched or seen is refused by name; the server goes on."""
 import base64
 import concurrent.futures
+import json
 import os
 import struct
 import subprocess
@@ -196,6 +197,12 @@ def towers(server):
             body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 1}
             status, got = other.post("/v1/chat/completions", dict(body, model="without"))
             assert status in (400, 501) and "cannot see" in got["error"]["message"], got
+            shown = subprocess.run([PROGRAM, "show", f"{apart}/eyes.gguf", "--json"], capture_output=True, text=True, timeout=60)
+            assert json.loads(shown.stdout)["input"] == ["text"], shown
+            shown = subprocess.run([PROGRAM, "show", f"{apart}/eyes.gguf", "--json", "--mmproj", tower], capture_output=True, text=True, timeout=60)
+            assert json.loads(shown.stdout)["input"] == ["text", "image"] and json.loads(shown.stdout)["mmproj"] == tower, shown
+            shown = subprocess.run([PROGRAM, "show", f"{apart}/eyes.gguf", "--mmproj", f"{apart}/eyes.gguf"], capture_output=True, text=True, timeout=60)
+            assert shown.returncode != 0 and "not a vision tower" in shown.stderr, shown
             status, got = other.post("/v1/chat/completions", dict(body, model="lost"))
             assert status >= 400 and "nowhere.gguf" in got["error"]["message"], got
         got = subprocess.run([PROGRAM, "serve", "--model", f"x={apart}/eyes.gguf", "--mmproj", "x"], capture_output=True, text=True, timeout=60)

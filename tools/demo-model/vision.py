@@ -354,7 +354,7 @@ class Model(nn.Module):
 
 def steady(made):
     """Batches as they are made; while none is ready, one of before again."""
-    kept, again = [], 0
+    kept, again, failed = [], 0, 0
     while True:
         try:
             batch = made.next(timeout=0.001 if len(kept) >= 64 else 60)
@@ -366,6 +366,12 @@ def steady(made):
                 print("%d batches came again" % again, flush=True)
         except StopIteration:
             batch = random.choice(kept)
+        except Exception:  # noqa: BLE001
+            failed += 1
+            print("a batch failed:\n" + traceback.format_exc(), flush=True)
+            if failed > 10:
+                raise
+            continue
         yield batch
 
 

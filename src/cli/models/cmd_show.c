@@ -6,6 +6,7 @@
 #include "cli/models/catalogue.h"
 #include "cli/models/models.h"
 #include "cli/options.h"
+#include "cli/settings.h"
 #include "formats/summary.h"
 #include "formats/text.h"
 #include "models/list.h"
@@ -156,22 +157,43 @@ static void put_tensors(str *out, const model_file *m) {
 }
 
 /* Whether it takes pictures, and where its tower is if that is another file. */
-static void put_eyes(str *out, const model_file *m) {
-    char       *path = runtime_find_mmproj(model_file_path(m));
+typedef struct eyes {
+    bool  there;
+    char *path; /* NULL: in the model itself */
+} eyes;
+
+/* By the model's settings or an option. */
+typedef struct named {
+    char *path;     /* NULL: nobody named one */
+    bool  may_fail; /* it came along, and nobody asked for it */
+} named;
+
+static int find_eyes(eyes *out, const model_file *m, const named *n, err *e) {
+    char       *path = n->path ? strdup(n->path) : runtime_find_mmproj(model_file_path(m));
     model_file *mmproj = NULL;
-    if (path) (void)model_file_open(&mmproj, path, NULL);
-    if ((!path || mmproj) && vision_known(m, mmproj)) {
-        put_label(out, "input");
-        str_puts(out, "text, pictures");
-        if (path) str_puts(out, " by ");
-        if (path) text_put_safe(out, view_of(path));
-        str_push(out, '\n');
-    }
+    bool        must = n->path && !n->may_fail;
+    int         rc = path ? model_file_open(&mmproj, path, must ? e : NULL) : 0;
+    out->there = rc == 0 && vision_known(m, mmproj);
     model_file_free(mmproj);
+    if (out->there) {
+        out->path = path;
+        return 0;
+    }
+    if (rc == 0 && must) rc = err_set(e, ERR_UNSUPPORTED, "%s is not a vision tower that is supported", path);
     free(path);
+    return must ? rc : 0;
 }
 
-static void put_summary(str *out, const model_file *m, const model_summary *s) {
+static void put_eyes(str *out, const eyes *y) {
+    if (!y->there) return;
+    put_label(out, "input");
+    str_puts(out, "text, pictures");
+    if (y->path) str_puts(out, " by ");
+    if (y->path) text_put_safe(out, view_of(y->path));
+    str_push(out, '\n');
+}
+
+static void put_summary(str *out, const model_file *m, const model_summary *s, const eyes *y) {
     char a[32];
     put_text(out, "model", view_of(model_file_path(m)));
     put_text(out, "name", s->name);
@@ -189,7 +211,7 @@ static void put_summary(str *out, const model_file *m, const model_summary *s) {
     put_number(out, "context length", s->context);
     put_tokenizer(out, s);
     put_tools(out, model_file_path(m));
-    put_eyes(out, m);
+    put_eyes(out, y);
     put_label(out, "size");
     str_printf(out, "%s", human_bytes(a, (double)s->file_bytes));
     if (s->tensors)
@@ -335,7 +357,8 @@ static int print_modelfile(const cli_args *args, const cli_model *m, const regis
     return rc;
 }
 
-static void put_json(str *out, const model_file *m, const model_summary *s, const registered *g, bool tensors) {
+static void put_json(str *out, const model_file *m, const model_summary *s, const eyes *y, const registered *g,
+                     bool tensors) {
     str_puts(out, "{\"path\":");
     put_json_text(out, view_of(model_file_path(m)));
     put_json_string(out, "format", view_of(s->format));
@@ -367,6 +390,8 @@ static void put_json(str *out, const model_file *m, const model_summary *s, cons
     } else {
         str_puts(out, ",\"template\":null");
     }
+    str_printf(out, ",\"input\":[\"text\"%s]", y->there ? ",\"image\"" : "");
+    put_json_string(out, "mmproj", view_of(y->path ? y->path : ""));
     put_json_memory(out, s);
     put_json_registered(out, g);
     if (tensors) put_json_tensors(out, m);
@@ -393,30 +418,53 @@ static int put_tape(str *out, const model_file *m, err *e) {
     return rc;
 }
 
-static int show(const cli_args *args, const char *path, const registered *g) {
+static int show(const cli_args *args, const char *path, const named *mmproj, const registered *g) {
     model_file   *m;
     model_summary s;
+    eyes          y = { 0 };
     err           e = { 0 };
     str           out;
     int           rc = model_file_open(&m, path, &e);
     if (rc < 0) return cli_fail(args, &e);
     model_summary_read(&s, m);
     str_init(&out);
-    if (cli_flag(args, "tape")) {
+    if ((rc = find_eyes(&y, m, mmproj, &e)) < 0) {
+        /* said below */
+    } else if (cli_flag(args, "tape")) {
         rc = put_tape(&out, m, &e);
     } else if (cli_flag(args, "json")) {
-        put_json(&out, m, &s, g, cli_flag(args, "tensors"));
+        put_json(&out, m, &s, &y, g, cli_flag(args, "tensors"));
     } else {
-        put_summary(&out, m, &s);
+        put_summary(&out, m, &s, &y);
         rc = put_registered(&out, g, &e);
         if (cli_flag(args, "tensors")) put_tensors(&out, m);
     }
     if (rc == 0 && !str_ok(&out)) rc = err_set_nomem(&e);
     if (rc == 0) fwrite(out.data, 1, out.len, stdout);
     str_deinit(&out);
+    free(y.path);
     model_summary_deinit(&s);
     model_file_free(m);
     return rc == 0 ? CLI_OK : cli_fail(args, &e);
+}
+
+/* The tower that an option or the settings of a model name; nothing where settings cannot be read, which is for 'hearth
+ * config check' to say. The caller frees the path. */
+static void find_named(named *out, const cli_args *args, const char *model) {
+    const char    *given = cli_string(args, "mmproj", NULL);
+    model_settings own = { 0 };
+    settings       all;
+    if (given || !model) {
+        out->path = given ? strdup(given) : NULL;
+        return;
+    }
+    if (settings_load(&all, args, NULL) == 0 && settings_model(&all, args, model, NULL, &own, NULL) == 0 &&
+        own.runtime.mmproj) {
+        out->path = strdup(own.runtime.mmproj);
+        out->may_fail = own.runtime.mmproj_may_fail;
+    }
+    model_settings_deinit(&own);
+    settings_deinit(&all);
 }
 
 static int run(const cli_args *args) {
@@ -428,10 +476,16 @@ static int run(const cli_args *args) {
     if (rc < 0) return cli_usage_error(args, "%s", e.msg);
     w.pull = false;
     if ((rc = cli_model_find(&m, cli_arg(args, 0), &w, &e)) == 0 && m.name) rc = read_registered(&g, m.name, &e);
-    if (rc < 0)
+    if (rc < 0) {
         rc = cli_fail(args, &e);
-    else
-        rc = cli_flag(args, "modelfile") ? print_modelfile(args, &m, &g) : show(args, m.path, &g);
+    } else if (cli_flag(args, "modelfile")) {
+        rc = print_modelfile(args, &m, &g);
+    } else {
+        named mmproj = { 0 };
+        find_named(&mmproj, args, m.name);
+        rc = show(args, m.path, &mmproj, &g);
+        free(mmproj.path);
+    }
     registered_deinit(&g);
     cli_model_deinit(&m);
     return rc;
@@ -442,12 +496,13 @@ static const cli_option options[] = {
     { "tensors", CLI_FLAG, NULL, "also list all tensors", 0 },
     { "tape", CLI_FLAG, NULL, "print the ops of a step instead of the description", 0 },
     { "modelfile", CLI_FLAG, NULL, "print a Modelfile for this model instead of the description", 0 },
+    { "mmproj", CLI_STRING, "FILE", "the model with the vision tower of this GGUF file (the one beside the model)", 0 },
     CLI_MODEL_FORMAT_OPTIONS,
     { 0 },
 };
 
 const cli_command cli_cmd_show = { "show",
-                                   "MODEL [--json] [--tensors] [--tape] [--modelfile]",
+                                   "MODEL [--json] [--tensors] [--tape] [--modelfile] [--mmproj FILE]",
                                    "Describe a model: a name from 'hearth list', a file or a directory.",
                                    options,
                                    1,

@@ -3,7 +3,7 @@
  * Pictures through towers, against what transformers computes (tests/golden/vision.py): the pixels that a tower gets, the
  * rows that come out, and the logits of a prompt with them in it.
  */
-#include "vision/vision.h"
+#include "vision/internal.h"
 
 #include "backend/backend.h"
 #include "base/arena.h"
@@ -75,6 +75,22 @@ static bool open_golden(golden *g, const char *family, const char *device) {
     assert_int_equal(rc, 0);
     assert_non_null(g->v);
     return true;
+}
+
+/* What is measured before is what opened eyes have, and the rows that they keep and hand in and out. */
+static void check_memory(const golden *g, const char *device) {
+    const vision  *v = g->v;
+    const nn_exec *x[] = { v->tower.exec, v->projector.exec };
+    int            width = g->model->dims->n_embd * g->model->tape->n_parts;
+    uint64_t       measured = 0, has = v->limit_bytes, rows = 0;
+    err            e = { 0 };
+    assert_int_equal(vision_measure(&measured, g->file, NULL, width, &(vision_options){ .device = device }, &e), 0);
+    for (int i = 0; i < 2; i++) {
+        const vision_stage *s = i ? &v->projector : &v->tower;
+        has += x[i]->memory.heap_bytes + x[i]->memory.pages_bytes + s->model->mem.used_bytes;
+        rows += (uint64_t)s->max_rows * (uint64_t)(s->width_in + s->width_out) * sizeof(float);
+    }
+    assert_int_equal(measured, has + rows);
 }
 
 static void close_golden(golden *g) {
@@ -277,6 +293,7 @@ static void check_on(const char *family, const char *device) {
     double most = 0, bound = bound_on(device, 1e-4);
     if (!open_golden(&g, family, device)) return;
     const json_value *cases = json_get(g.doc, "cases");
+    check_memory(&g, device);
     assert_true(json_count(cases) > 0);
     for (size_t i = 0; i < json_count(cases); i++) {
         const json_value *c = json_at(cases, i);
