@@ -34,11 +34,12 @@ static int noted_int(const nn_model *m, const char *key, int dflt) {
     return dflt;
 }
 
-/* Readers take a value's size from the width and the heads unless a key says otherwise, as they do a key's. */
+/* Readers take a value's size from the width and the heads unless a key says otherwise, as they do a key's. This key and
+ * the next stand before all others, whether the source has them or not, and get its values afterwards. */
 static int set_value_length(gguf_writer *w, const nn_model *m, err *e) {
     char key[128];
     int  size = noted_int(m, "attention.key_length", 0);
-    if (size <= 0 || noted_int(m, "attention.value_length", 0) > 0) return 0;
+    if (size <= 0) return 0;
     snprintf(key, sizeof key, "%s.attention.value_length", m->arch->names[0]);
     return gguf_writer_set_int(w, key, META_U32, size, e);
 }
@@ -46,7 +47,6 @@ static int set_value_length(gguf_writer *w, const nn_model *m, err *e) {
 /* Readers want a length also of models that have no limit; this is what published files of such models say. */
 static int set_context(gguf_writer *w, const nn_model *m, err *e) {
     char key[128];
-    if (noted_int(m, "context_length", 0) > 0) return 0;
     snprintf(key, sizeof key, "%s.context_length", m->arch->names[0]);
     return gguf_writer_set_int(w, key, META_U32, m->arch->lacks & NN_LACKS_HEADS ? 1 << 20 : 2048, e);
 }
@@ -55,9 +55,10 @@ static int set_keys(gguf_writer *w, const nn_model *m, const convert_options *o,
                     err *e) {
     char name[256], size[32];
     size_label(weights, size, sizeof size);
-    int rc = export_keys(w, m, false, e);
-    if (rc == 0) rc = set_value_length(w, m, e);
+    int rc = gguf_writer_set_string(w, "general.architecture", m->arch->names[0], e);
     if (rc == 0) rc = set_context(w, m, e);
+    if (rc == 0) rc = set_value_length(w, m, e);
+    if (rc == 0) rc = export_keys(w, m, false, e);
     if (rc == 0) rc = gguf_writer_set_string(w, "general.type", "model", e);
     if (rc == 0)
         rc = gguf_writer_set_string(w, "general.name",

@@ -2,7 +2,7 @@
 #include "convert/hf_plan.h"
 
 #include "base/map.h"
-#include "convert/rows.h"
+#include "convert/turned.h"
 #include "nn/bound.h"
 #include "tensor/codec.h"
 #include "tensor/half.h"
@@ -16,6 +16,8 @@
 typedef struct entry {
     const char *name;
     rows_map   *rows;
+    rows_heads *heads;  /* instead of rows */
+    bool        turned; /* rows: Hugging Face has the matrix inputs by outputs */
     float      *values;
     int64_t     n; /* values */
     int64_t     dims[3];
@@ -31,13 +33,14 @@ typedef struct builder {
     entry           *list;
     size_t           n, cap;
     hf_plan         *out;
+    turned_tiles    *tiles;
 } builder;
 
 /* --- names --------------------------------------------------------------------------------------------------------- */
 
 /* Parameters that are not a module's weight. */
 static bool is_bare(const char *name) {
-    static const char *const endings[] = { ".bias", "_bias", "sinks", "A_log", ".D", "layer_scalar" };
+    static const char *const endings[] = { ".bias", "_bias", "sinks", "A_log", ".D", "layer_scalar", "scale" };
     size_t                   len = strlen(name);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t n = strlen(endings[i]);
@@ -52,6 +55,18 @@ static void expand(const char *name, int number, const char *ending, char *out, 
         snprintf(out, bytes, "%.*s%d%s%s", (int)(star - name), name, number, star + 1, ending);
     else
         snprintf(out, bytes, "%s%s", name, ending);
+}
+
+/* The alternative to write, under the root that the family's files have. */
+static bool choose(const builder *b, const char *list, const char *prefix, bind_name *out) {
+    const char *from = "model.", *to = b->f->root, *sign = to ? strchr(to, '>') : NULL;
+    char        rest[sizeof out->name];
+    if (!list || !hf_family_choose(b->f, list, prefix, out)) return false;
+    size_t n = sign ? (size_t)(sign - to) : strlen(from);
+    if (!to || strncmp(out->name, sign ? to : from, n) != 0) return true;
+    memcpy(rest, out->name + n, strlen(out->name + n) + 1);
+    snprintf(out->name, sizeof out->name, "%.60s%.139s", sign ? sign + 1 : to, rest);
+    return true;
 }
 
 static entry *find_entry(builder *b, const char *name, bool *fresh, err *e) {
@@ -111,6 +126,7 @@ static int add_rows(builder *b, const nn_bound *x, const bind_name *a, int exper
         t->dims[0] = x->mat->cols;
         t->dims[1] = t->rows->total;
         t->dims[2] = stacked ? x->stack : 1;
+        t->turned = a->transposed;
         int rc = rows_map_alloc(t->rows, b->mem, e);
         if (rc < 0) return rc;
     }
@@ -149,14 +165,41 @@ static int add_bias(builder *b, const nn_bound *x, const bind_name *a, const cha
     return 0;
 }
 
+static int add_heads(builder *b, const nn_bound *x, const char *name, err *e) {
+    bool   fresh;
+    entry *t = find_entry(b, name, &fresh, e);
+    if (!t) return ERR_NOMEM;
+    int64_t cols = x->turned ? x->mat->rows : x->mat->cols, rows = x->turned ? x->mat->cols : x->mat->rows;
+    if (fresh) {
+        if (!(t->heads = arena_calloc(b->mem, 1, sizeof *t->heads))) return err_set_nomem(e);
+        t->heads->stride = x->head_stride;
+        t->n_dims = 2;
+        t->dims[0] = cols;
+        t->dims[1] = x->head_stride * x->stack;
+        t->dims[2] = 1;
+    }
+    if (!t->heads || t->heads->n == 2 || t->dims[0] != cols || t->dims[1] != x->head_stride * x->stack)
+        return err_set(e, ERR_UNSUPPORTED, "tensor %s: its parts do not fit", name);
+    int p = t->heads->n++;
+    t->heads->parts[p].mat = x->mat;
+    t->heads->parts[p].first = x->head_first;
+    t->heads->parts[p].n = rows;
+    t->heads->parts[p].turned = x->turned;
+    return 0;
+}
+
 static int add_mat(builder *b, const nn_bound *x, err *e) {
     bind_name a;
     char      name[320];
     int       rc = 0;
     if (x->head) return 0; /* the embedding, which has a name */
-    if (x->heads || !x->hf || !hf_family_choose(b->f, x->hf, x->hf_prefix, &a) || a.transposed)
+    if (!choose(b, x->hf, x->hf_prefix, &a))
         return err_set(e, ERR_UNSUPPORTED, "%s%s: it cannot be written as Hugging Face stores it", x->gguf_prefix,
                        x->gguf ? x->gguf : "?");
+    if (x->heads) {
+        expand(a.name, 0, strstr(a.name, ".experts.") ? "" : ".weight", name, sizeof name);
+        return add_heads(b, x, name, e);
+    }
     bool star = strchr(a.name, '*') != NULL, bare = x->stack && !star && strstr(a.name, ".experts.");
     for (int i = 0; i < (star ? x->stack : 1) && rc == 0; i++) {
         expand(a.name, i, bare ? "" : ".weight", name, sizeof name);
@@ -168,11 +211,28 @@ static int add_mat(builder *b, const nn_bound *x, err *e) {
     return add_bias(b, x, &a, name, e);
 }
 
+/* Vectors in rows of `fold`, and those that have dimensions of one. */
+static void shape_values(entry *t, const char *name, int64_t fold) {
+    bool conv = strstr(name, "conv") != NULL; /* channels by one by taps */
+    if (fold > 1 && !strstr(name, ".norm")) { /* a mixer's norm in groups is one vector */
+        t->n_dims = conv ? 3 : 2;
+        t->dims[0] = fold;
+        t->dims[1] = conv ? 1 : t->n / fold;
+        t->dims[2] = conv ? t->n / fold : 1;
+    }
+    if (strstr(name, "moe_statics")) t->n_dims = 2;
+    if (strstr(name, "self_attn.A_log")) { /* Kimi: one by one by heads by one */
+        t->n_dims = 4;
+        t->dims[0] = 1;
+        t->dims[1] = t->n;
+    }
+}
+
 static int add_vec(builder *b, const nn_bound_vec *x, err *e) {
     bind_name a;
     bool      fresh;
     char      name[320];
-    if (!x->hf || !hf_family_choose(b->f, x->hf, x->hf_prefix, &a))
+    if (!choose(b, x->hf, x->hf_prefix, &a))
         return err_set(e, ERR_UNSUPPORTED, "%s: it cannot be written as Hugging Face stores it", x->vec->name);
     bool    star = strchr(a.name, '*') != NULL;
     int64_t parts = a.parts ? a.parts : 1, each = star && x->fold ? x->fold : x->vec->n;
@@ -185,11 +245,7 @@ static int add_vec(builder *b, const nn_bound_vec *x, err *e) {
             t->values = arena_calloc(b->mem, (size_t)t->n, sizeof *t->values);
             t->flags = x->flags & (NN_PLUS_ONE | NN_NEG_EXP);
             if (!t->values) return err_set_nomem(e);
-            if (x->fold > 1 && !star) {
-                t->n_dims = 2;
-                t->dims[0] = x->fold;
-                t->dims[1] = t->n / x->fold;
-            }
+            shape_values(t, a.name, star ? 0 : x->fold);
         }
         if (!t->values || t->n != each * parts)
             return err_set(e, ERR_UNSUPPORTED, "tensor %s: its parts do not fit", name);
@@ -206,14 +262,23 @@ static float narrowed(tensor_type type, float x) {
     return type == TENSOR_BF16 ? tensor_bf16_to_f32(tensor_f32_to_bf16(x)) : x;
 }
 
-static float inverse(unsigned flags, float x) {
-    if (flags & NN_PLUS_ONE) return x - 1.0f;
-    return flags & NN_NEG_EXP ? logf(-x) : x;
-}
-
 static float forward(unsigned flags, float x) {
     if (flags & NN_PLUS_ONE) return x + 1.0f;
     return flags & NN_NEG_EXP ? -expf(x) : x;
+}
+
+/* The logarithm, or a neighbour, whichever gives x again. */
+static float inverse(unsigned flags, float x) {
+    if (flags & NN_PLUS_ONE) return x - 1.0f;
+    if (!(flags & NN_NEG_EXP)) return x;
+    float y = logf(-x), below = y, above = y;
+    for (int i = 0; i < 16; i++) {
+        if (forward(flags, below) == x) return below;
+        if (forward(flags, above) == x) return above;
+        below = nextafterf(below, -INFINITY);
+        above = nextafterf(above, INFINITY);
+    }
+    return y;
 }
 
 /* What was widened when the GGUF file was made is narrow again, if that is what it was. */
@@ -232,11 +297,10 @@ static bool fits_narrow(const plan_tensor *t, tensor_type wish, float *row) {
     return true;
 }
 
-static int row_type(const plan_tensor *t, tensor_type wish, bool given, arena *mem, err *e) {
-    if (!t->from.raw || given ||
-        (t->from.type != TENSOR_F32 && t->from.type != TENSOR_F16 && t->from.type != TENSOR_BF16))
-        return (int)wish;
-    if (t->from.type != TENSOR_F32) return (int)t->from.type;
+/* have: the type of all rows; -1: they have none in common. */
+static int row_type(const plan_tensor *t, int have, tensor_type wish, bool given, arena *mem, err *e) {
+    if (given || (have != TENSOR_F32 && have != TENSOR_F16 && have != TENSOR_BF16)) return (int)wish;
+    if (have != TENSOR_F32) return have;
     float *row = arena_calloc(mem, (size_t)t->dims[0], sizeof *row);
     if (!row) return err_set_nomem(e);
     return fits_narrow(t, wish, row) ? (int)wish : TENSOR_F32;
@@ -274,13 +338,30 @@ static int plan_values(builder *b, const entry *t, plan_tensor *out, err *e) {
     return 0;
 }
 
+static int plan_turned(builder *b, const entry *t, plan_tensor *out) {
+    rows_turned *x = arena_calloc(b->mem, 1, sizeof *x);
+    if (!x) return ERR_NOMEM;
+    *x = (rows_turned){ t->rows, t->dims[0], b->tiles };
+    out->dims[0] = t->dims[1];
+    out->dims[1] = t->dims[0];
+    out->from = rows_turned_source(x);
+    return 0;
+}
+
 static int plan_entry(builder *b, const entry *t, plan_tensor *out, bool given, err *e) {
     *out = (plan_tensor){ .name = t->name, .n_dims = t->n_dims, .dims = { t->dims[0], t->dims[1], t->dims[2], 1 } };
     for (int d = t->n_dims; d < 3; d++) out->dims[d] = 1;
-    if (!t->rows) return plan_values(b, t, out, e);
-    if (!rows_map_complete(t->rows)) return err_set(e, ERR_UNSUPPORTED, "tensor %s: a part is missing", t->name);
-    out->from = rows_map_source(t->rows);
-    int type = row_type(out, b->out->type, given, b->mem, e);
+    if (!t->rows && !t->heads) return plan_values(b, t, out, e);
+    if (t->rows ? !rows_map_complete(t->rows) : !rows_heads_complete(t->heads))
+        return err_set(e, ERR_UNSUPPORTED, "tensor %s: a part is missing", t->name);
+    int have = t->rows ? rows_map_type(t->rows) : rows_heads_plain(t->heads) ? TENSOR_F32 : -1;
+    if (t->heads)
+        out->from = rows_heads_source(t->heads);
+    else if (!t->turned)
+        out->from = rows_map_source(t->rows);
+    else if (plan_turned(b, t, out) < 0)
+        return err_set_nomem(e);
+    int type = row_type(out, have, b->out->type, given, b->mem, e);
     out->type = type < 0 ? TENSOR_F32 : (tensor_type)type;
     return type < 0 ? type : 0;
 }
@@ -288,6 +369,16 @@ static int plan_entry(builder *b, const entry *t, plan_tensor *out, bool given, 
 static int by_name(const void *a, const void *b) {
     return strverscmp(((const plan_tensor *)a)->name, ((const plan_tensor *)b)->name);
 }
+
+static int open_tiles(builder *b, err *e) {
+    int64_t most = 0;
+    for (size_t i = 0; i < b->n; i++)
+        if (b->list[i].turned && b->list[i].dims[1] > most) most = b->list[i].dims[1];
+    if (most && !(b->out->tiles = b->tiles = turned_tiles_open(most, b->mem))) return err_set_nomem(e);
+    return 0;
+}
+
+void hf_plan_close(hf_plan *p) { turned_tiles_close(p->tiles); }
 
 int hf_plan_gguf(hf_plan *out, const nn_model *m, const hf_family *f, int type, arena *mem, err *e) {
     builder b = { .m = m, .f = f, .mem = mem, .out = out };
@@ -297,6 +388,7 @@ int hf_plan_gguf(hf_plan *out, const nn_model *m, const hf_family *f, int type, 
     for (const nn_bound *x = m->bound; x && rc == 0; x = x->next) rc = add_mat(&b, x, e);
     for (const nn_bound_vec *x = m->bound_vecs; x && rc == 0; x = x->next) rc = add_vec(&b, x, e);
     out->type = type < 0 ? common_type(&b) : (tensor_type)type;
+    if (rc == 0) rc = open_tiles(&b, e);
     out->tensors = arena_calloc(mem, b.n ? b.n : 1, sizeof *out->tensors);
     if (rc == 0 && !out->tensors) rc = err_set_nomem(e);
     for (size_t i = 0; i < b.n && rc == 0; i++) rc = plan_entry(&b, &b.list[i], &out->tensors[i], type >= 0, e);

@@ -15,13 +15,15 @@
 #include "nn/model.h"
 
 typedef struct hf_plan {
-    plan_tensor *tensors;
-    size_t       n;
-    tensor_type  type; /* of the matrices: F16, BF16 or F32 */
+    plan_tensor         *tensors;
+    size_t               n;
+    tensor_type          type; /* of the matrices: F16, BF16 or F32 */
+    struct turned_tiles *tiles;
 } hf_plan;
 
 /* type: what matrices become; -1: they stay, and packed ones become BF16. */
-int hf_plan_gguf(hf_plan *out, const nn_model *m, const hf_family *f, int type, arena *mem, err *e);
-int hf_plan_dir(hf_plan *out, const model_file *m, int type, arena *mem, err *e);
+int  hf_plan_gguf(hf_plan *out, const nn_model *m, const hf_family *f, int type, arena *mem, err *e);
+void hf_plan_close(hf_plan *p); /* the tensors stay the arena's */
+int  hf_plan_dir(hf_plan *out, const model_file *m, int type, arena *mem, err *e);
 
 #endif

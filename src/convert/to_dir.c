@@ -111,6 +111,7 @@ int convert_to_dir(const nn_model *m, const to_dir_options *o, pool *p, plan_res
         rc = dir_write(&d, p, out, e);
     }
     *n_tensors = j.plan.n;
+    hf_plan_close(&j.plan);
     str_deinit(&j.quantization);
     arena_deinit(&j.mem);
     return rc;

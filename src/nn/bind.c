@@ -713,6 +713,15 @@ static bool transpose_head(nn_binder *b, const tensor_mat *m, int64_t first, int
     return true;
 }
 
+static void record_heads(nn_binder *b, int64_t first, int64_t stride, unsigned flags) {
+    nn_bound *n = b->model->bound;
+    if (!n) return;
+    n->heads = true;
+    n->turned = flags & NN_HEADS_T;
+    n->head_first = first;
+    n->head_stride = stride;
+}
+
 void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const char *hf, int n_head, int64_t in,
                    int64_t rows, int64_t first, int64_t stride, unsigned flags) {
     bind_name  n;
@@ -725,7 +734,7 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
         nn_linear lin;
         nn_bind_experts(b, &lin, gguf, hf, n_head, in, rows, flags | NN_NO_BIAS);
         *out = lin.w;
-        if (*out && b->model->bound) b->model->bound->heads = true;
+        if (*out) record_heads(b, first, stride, flags);
         return;
     }
     if (!bind_describe(b, &f, flags, &all)) return;
@@ -742,5 +751,5 @@ void nn_bind_heads(nn_binder *b, const nn_mat **out, const char *gguf, const cha
     if (at) *out = new_mat(b, f.tensor->name, at, n_head);
     if (*out) note_mat(b, gguf, *out, &(bind_wish){ in, rows, 0, rows, n_head, 0 });
     if (*out) bind_record(b, *out, gguf, hf, &(bind_wish){ in, rows, 0, rows, n_head, 0 });
-    if (*out && b->model->bound) b->model->bound->heads = true;
+    if (*out) record_heads(b, first, stride, flags);
 }

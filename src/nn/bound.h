@@ -17,8 +17,10 @@ typedef struct nn_bound {
     int64_t          rows, first, total;      /* as bind_wish has them */
     int              stack;
     bool             rotary, at_least;
-    bool             head;    /* the embedding as the head of a model that ties them */
-    bool             heads;   /* one matrix per head, cut out of a whole in a way that is not noted */
+    bool             head;   /* the embedding as the head of a model that ties them */
+    bool             heads;  /* one matrix per head: rows head_first ... of each head_stride of Hugging Face's tensor */
+    bool             turned; /* of heads: they are the columns of the matrices */
+    int64_t          head_first, head_stride;
     const int32_t   *hf_rows; /* [rows]: where Hugging Face's tensor has them; NULL: as first and total say */
     int64_t          hf_total;
     struct nn_bound *next; /* the one bound before */

@@ -387,7 +387,11 @@ int nn_config_leading(nn_config *c, const char *gguf, const char *hf_count, int 
                       const char *text) {
     value list = find(c, NULL, hf_list);
     int   n = 0;
-    if (!is_list(list)) return (int)nn_config_int(c, gguf, hf_count, nn_config_gguf(c) ? 0 : dflt);
+    if (!is_list(list)) {
+        n = (int)nn_config_int(c, gguf, hf_count, nn_config_gguf(c) ? 0 : dflt);
+        if (!nn_config_gguf(c)) nn_config_derived_int(c, gguf, n); /* a default is not the other format's */
+        return n;
+    }
     for (int i = 0; i < c->n_layer && !c->failed; i++) {
         const char *s = json_cstr(json_at(list.json, (size_t)i));
         if (!s)

@@ -18,6 +18,8 @@
 #define M_PI 3.14159265358979323846
 #endif
 
+static const float STILL = 1e20f; /* a factor that no rule for turning gives */
+
 /* The config.json paths under which one rule's field may stand. */
 typedef struct paths {
     char text[400];
@@ -303,7 +305,8 @@ nn_rope nn_rope_read(nn_config *c, const nn_dims *d, nn_rope_want w) {
     }
     if (nn_config_gguf(c) && !w.unscaled) {
         const float *factors = nn_config_tensor(c, "rope_freqs.weight", r.n_rot / 2);
-        for (int i = 0; factors && i < r.n_rot / 2; i++) freq[i] = freq[i] / factors[i];
+        for (int i = 0; factors && i < r.n_rot / 2; i++)
+            freq[i] = factors[i] < STILL ? freq[i] / factors[i] : 0.0f; /* 1e30 stands for pairs that do not turn */
     }
     return r;
 }
