@@ -11,20 +11,19 @@ endif()
 if(CMAKE_CROSSCOMPILING OR HEARTH_SANITIZE)
   set(check_args --quick)
 endif()
+add_custom_target(kernel_checkers)
 foreach(file IN LISTS checkers)
   get_filename_component(name ${file} NAME_WE)
   add_executable(${name} ${file})
   target_link_libraries(${name} PRIVATE check_support)
   hearth_checked_kernels(${name})
+  add_dependencies(kernel_checkers ${name})
   set(masks ${check_masks})
   if(CMAKE_CROSSCOMPILING) # emulation is slow: the scalar kernels are the same C, checked by themselves in the other build
     list(REMOVE_ITEM masks scalar)
     if(NOT name STREQUAL "check_matmul")
       set(masks neon) # only matmul has more than one kind of NEON kernel
     endif()
-  endif()
-  if(HEARTH_SANITIZE) # the first and the last of the wide sets; guard pages watch all of them in the release build
-    list(REMOVE_ITEM masks avx2,avxvnni avx512)
   endif()
   if(name STREQUAL "check_codec")
     set(masks scalar) # tests no table
@@ -33,6 +32,11 @@ foreach(file IN LISTS checkers)
     set(masks amxbf16)
   elseif(NOT name STREQUAL "check_matmul")
     list(REMOVE_ITEM masks amxbf16) # only matmul has tiles
+  endif()
+  if(HEARTH_SANITIZE AND HEARTH_FAST_KERNELS) # only the scalar set is sanitized
+    list(FILTER masks INCLUDE REGEX "^scalar$")
+  elseif(HEARTH_SANITIZE) # the first and the last of the wide sets; guard pages watch all of them in the release build
+    list(REMOVE_ITEM masks avx2,avxvnni avx512)
   endif()
   foreach(mask IN LISTS masks)
     add_test(NAME ${name}.${mask} COMMAND ${name} --cpu ${mask} ${check_args})

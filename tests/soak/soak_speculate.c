@@ -25,7 +25,6 @@
 #include "bundle/tokenizer.h"
 #include "engine/internal.h"
 #include "grammar/grammar.h"
-#include "kernels/cpu.h"
 #include "models/list.h"
 
 #include <stdio.h>
@@ -266,7 +265,7 @@ static engine *open_engine(const model *m, engine_options o) {
     err     e;
     o.n_ctx = CONTEXT;
     o.device = device;
-    o.cpu = cpu_detect();
+    o.cpu = fixture_cpu();
     o.page_tokens = 16;
     fixture_page_types(&m->f, &o);
     if (engine_open(&g, m->f.model, m->t, &o, &e) < 0) fail_msg("%s", e.msg);

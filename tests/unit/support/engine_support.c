@@ -39,9 +39,16 @@ bool fixture_page_types(const fixture *f, engine_options *o) {
     return true;
 }
 
+unsigned fixture_cpu(void) {
+    const char *said = getenv("HEARTH_TEST_CPU");
+    unsigned    cpu = cpu_detect();
+    if (said && !cpu_parse(said, &cpu)) fail_msg("HEARTH_TEST_CPU: no such instruction sets: '%s'", said);
+    return cpu & cpu_detect();
+}
+
 size_t fixture_page_bytes(const fixture *f, int page_tokens) {
     const nn_model *m = f->model;
-    engine_options  o = { .n_ctx = 128, .page_tokens = page_tokens, .cpu = cpu_detect() };
+    engine_options  o = { .n_ctx = 128, .page_tokens = page_tokens, .cpu = fixture_cpu() };
     engine_memory   all;
     size_t          bytes = 0;
     err             e;
@@ -66,7 +73,7 @@ engine *fixture_engine(const fixture *f, engine_options o) {
     err     e;
     if (o.n_ctx == 0) o.n_ctx = 128;
     if (!o.device && !o.backend) o.device = getenv("HEARTH_TEST_DEVICE") ? getenv("HEARTH_TEST_DEVICE") : "cpu";
-    o.cpu = cpu_detect();
+    o.cpu = fixture_cpu();
     fixture_page_types(f, &o);
     if (engine_open(&g, f->model, NULL, &o, &e) < 0) fail_msg("%s", e.msg);
     return g;

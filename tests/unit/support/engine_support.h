@@ -18,6 +18,9 @@ size_t fixture_page_bytes(const fixture *f, int page_tokens); /* of one page in 
  * precise); then true. A model whose heads do not fit such blocks gets q4_0, which fits all. */
 bool fixture_page_types(const fixture *f, engine_options *o);
 
+/* The instruction sets: what there is, or of that what HEARTH_TEST_CPU names (scalar: kernels that a sanitizer sees). */
+unsigned fixture_cpu(void);
+
 /* Fails the test; the options' types and instruction sets are filled in. n_ctx 0: 128. */
 engine  *fixture_engine(const fixture *f, engine_options o);
 uint64_t engine_submit_ok(engine *g, const engine_request *r);
