@@ -1,6 +1,6 @@
 # The quantizers are compiled once per instruction set; all give the same bytes (tensor/quant/lanes.h).
 hearth_library(tensor DEPS base LINK m)
-if(HEARTH_SANITIZE)
+if(HEARTH_SANITIZE OR HEARTH_KERNELS_ONLY) # where their speed is not looked at
   set(quant_opt -O1)
 else()
   set(quant_opt -O3)
