@@ -57,9 +57,10 @@ bench-kernels: build
 soak:
 	@scripts/setup build test
 	@cmake --preset release >build.log 2>&1 || (cat build.log; exit 1)
-	@cmake --build --preset release --target soak_engine --target soak_speculate --target test_engine --target hearth
+	@cmake --build --preset release --target soak_engine --target soak_speculate --target test_engine --target test_engine_heap --target hearth
 	@build/tests/soak_engine $(SOAK_REQUESTS) $(SOAK_SEED)
 	@build/tests/soak_speculate 500 $(SOAK_SEED)
+	@build/tests/test_engine_heap 10000
 	@for kv in $(SOAK_PAGES); do echo "pages: $$kv"; HEARTH_TEST_KV=$$kv build/tests/soak_engine 200 $(SOAK_SEED) && \
 	    HEARTH_TEST_KV=$$kv build/tests/soak_speculate 40 $(SOAK_SEED) && \
 	    HEARTH_TEST_KV=$$kv build/tests/test_engine || exit 1; done

@@ -6,4 +6,4 @@ kernels=$PWD/build/src/libh_kernels.a # of the release build, if there is one; e
 [ -f "$kernels" ] || kernels=
 cmake --preset tsan "-DHEARTH_FAST_KERNELS=$kernels"
 cmake --build --preset tsan --target thread_tests --target hearth
-ctest --test-dir build-tsan -j2 -L threads --output-on-failure
+ctest --test-dir build-tsan -j3 -L threads --output-on-failure
