@@ -298,6 +298,7 @@ def prompt_scores(server):
     assert len(by_ids["tokens"]) > len(ids) and by_ids["token_logprobs"][:len(ids)] == scores["token_logprobs"]
     silent = server.post("/v1/completions", {"model": "demo", "prompt": "x", "max_tokens": 0})[1]["choices"][0]
     assert silent["text"] == "" and silent["logprobs"] is None and silent["finish_reason"] == "length"
+    return f"{len(texts)} texts, at most {worst:.1e} apart"
     return "%d texts, %.1e" % (len(texts), worst)
 
 

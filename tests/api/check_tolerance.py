@@ -31,6 +31,8 @@ def dates(server):
 
 
 def lengths_and_nulls(server):
+    status, got = server.post("/v1/completions", {"model": "demo", "prompt": "What is", "max_tokens": -1, "temperature": 0, "stop": "."})
+    assert status == 200 and got["choices"][0]["finish_reason"] == "stop", got
     for fields in ({"max_tokens": -1}, {"max_completion_tokens": -1}):
         status, got = server.chat(SUM[0]["content"], **fields)
         assert status == 200 and got["choices"][0]["message"]["content"] == ANSWER, got

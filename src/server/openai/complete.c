@@ -239,8 +239,8 @@ static void read_numbers(exchange *x, runtime_request *q, int64_t *n, int64_t *b
     int64_t v;
     bool    flag;
     q->max_tokens = DEFAULT_TOKENS;
-    if (read_int(&x->in, &x->body, "max_tokens", 0, PARAMS_MAX_TOKENS, &v)) {
-        q->max_tokens = (int)v;
+    if (read_int(&x->in, &x->body, "max_tokens", -1, PARAMS_MAX_TOKENS, &v)) {
+        q->max_tokens = v < 0 ? 0 : (int)v; /* -1: until the text ends, as local servers have it */
         q->no_answer = v == 0;
     }
     *n = 1;
