@@ -13,6 +13,7 @@
 #include "backend/cuda/adapt.h"
 #include "backend/cuda/sampler.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/packed.h"
 #include "nn/backend.h"
 #include "nn/plan.h"
 
@@ -36,8 +37,10 @@ typedef struct cuda_vec {
 } cuda_vec;
 
 typedef struct cuda_layer {
-    cuda_pages pages;
-    int64_t    fixed_at; /* floats into a slot */
+    cuda_pages  pages; /* of a packed layer: its f16 rows while attention reads them */
+    bool        is_packed;
+    cuda_packed packed;
+    int64_t     fixed_at; /* floats into a slot */
 } cuda_layer;
 
 /* Rows that the host looks up and sends along with the batch. */
@@ -61,7 +64,7 @@ typedef struct cuda_step {
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
     size_t arena, image, scale, scratch, step, parts, counts, slots, block, picks, ropes[CUDA_MAX_ROPES], order, items,
-        deep, end;
+        deep, turned, open, end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -87,7 +90,8 @@ typedef struct cuda_exec {
     size_t      most_kv; /* key heads of a layer */
     size_t      step_bytes, image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
     int         max_chunks;
-    uint8_t    *together; /* [n_ops]: ops from this one on that one product computes; 0 and 1: itself alone */
+    size_t      open_bytes; /* of f16 rows of compressed pages, of one layer at a time */
+    uint8_t    *together;   /* [n_ops]: ops from this one on that one product computes; 0 and 1: itself alone */
 
     nn_rope      ropes[CUDA_MAX_ROPES];
     const float *rope_axes[CUDA_MAX_ROPES]; /* axis_of as vectors of the weights; NULL: none */
@@ -132,6 +136,15 @@ int             cuda_weights_load(cuda_exec *x, err *e);
 size_t          cuda_weights_staging(const cuda_exec *x);
 const cuda_mat *cuda_mat_of(const cuda_exec *x, const nn_mat *m);
 const float    *cuda_vec_of(const cuda_exec *x, const float *data); /* NULL for NULL */
+
+/* packed.c: layers with compressed pages. Their place in a page; bytes of rotated queries; storing; what goes in front of
+ * attention and behind it. */
+bool   cuda_is_packed(nn_kv_type type);
+int    cuda_packed_lower(cuda_exec *x, int layer, nn_kv_type k, nn_kv_type v, err *e);
+size_t cuda_packed_turned(const cuda_exec *x);
+int    cuda_packed_put(cuda_exec *x, const nn_op *op, err *e);
+int    cuda_packed_before(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e);
+int    cuda_packed_after(cuda_exec *x, const nn_op *op, const cuda_attn *a, err *e);
 
 /* pictures.c: what rows of pictures bring beside their embeddings. Floats of a row that are added further up; those of the
  * batch to the device; and the op. */

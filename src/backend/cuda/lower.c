@@ -172,21 +172,8 @@ static int lower_op(cuda_exec *x, int i, err *e) {
     }
 }
 
-/* How a layer's pages are stored; refuses a type that has no kernels here. */
-static int lower_page_types(const cuda_exec *x, int layer, cuda_page_type *k, cuda_page_type *v, err *e) {
-    static const cuda_page_type types[NN_KV_TYPE_COUNT] = {
-        [NN_KV_F32] = CUDA_PAGE_F32,   [NN_KV_F16] = CUDA_PAGE_F16,   [NN_KV_BF16] = CUDA_PAGE_BF16,
-        [NN_KV_Q8_0] = CUDA_PAGE_Q8_0, [NN_KV_Q4_0] = CUDA_PAGE_Q4_0,
-    };
-    nn_kv_type both[2];
-    nn_exec_kv_types(&x->x.options, x->x.model, layer, &both[0], &both[1]);
-    for (int i = 0; i < 2; i++) {
-        if (both[i] > NN_KV_Q4_0)
-            return err_set(e, ERR_UNSUPPORTED, "the CUDA backend has no pages of type %s", nn_kv_type_name(both[i]));
-    }
-    *k = types[both[0]];
-    *v = types[both[1]];
-    return 0;
+static cuda_page_type page_type(nn_kv_type type) {
+    return type == NN_KV_F32 ? CUDA_PAGE_F32 : type == NN_KV_F16 ? CUDA_PAGE_F16 : CUDA_PAGE_BF16;
 }
 
 /* Whether tensor cores can be used among a step's rows. */
@@ -233,16 +220,20 @@ static int lower_layers(cuda_exec *x, err *e) {
         x->slot_floats += (int64_t)nn_state_fixed_floats(s);
         if (s->kind == NN_STATE_STEP) lower_step_layer(x, i, s, p);
         if (g < 0) continue;
-        cuda_page_type k_type = 0, v_type = 0;
-        int            rc = lower_page_types(x, i, &k_type, &v_type, e);
-        if (rc < 0) return rc;
+        nn_kv_type k_type, v_type;
+        nn_exec_kv_types(&x->x.options, m, i, &k_type, &v_type);
+        if (cuda_is_packed(k_type) || (!latent && cuda_is_packed(v_type))) {
+            int rc = cuda_packed_lower(x, i, k_type, v_type, e);
+            if (rc < 0) return rc;
+            continue;
+        }
         *p = (cuda_pages){ .group = g,
                            .n_kv = latent ? 1 : s->n_kv,
                            .dim_k = latent ? s->dim_k + s->dim_v : s->dim_k,
                            .dim_v = latent ? 0 : s->dim_v,
                            .tokens = l->page_tokens,
-                           .k_type = k_type,
-                           .v_type = v_type,
+                           .k_type = page_type(k_type),
+                           .v_type = page_type(v_type),
                            .offset = mem->page_bytes[g] };
         p->k_row = cuda_page_row_bytes(p->k_type, p->dim_k);
         p->v_row = latent ? 0 : cuda_page_row_bytes(p->v_type, p->dim_v);
@@ -296,6 +287,8 @@ static void lay_out(cuda_exec *x) {
     }
     int64_t deep = cuda_deep_width(x);
     a->deep = take(&at, (size_t)l->max_tokens * (size_t)deep * sizeof(float));
+    a->turned = take(&at, cuda_packed_turned(x));
+    a->open = take(&at, x->open_bytes);
     a->end = at;
     x->x.memory.heap_bytes = at;
     x->x.memory.weights_bytes = x->weights_bytes;

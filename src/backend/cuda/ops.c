@@ -280,6 +280,7 @@ static cuda_pages pages_of(const cuda_exec *x, int layer) {
 }
 
 static int run_store(cuda_exec *x, const nn_op *op, err *e) {
+    if (x->layers[op->layer].is_packed) return cuda_packed_put(x, op, e);
     cuda_pages   p = pages_of(x, op->layer);
     const float *k = cuda_buf(x, op->in[0]), *v = cuda_buf(x, op->in[1]);
     if (op->kind == NN_OP_KV_STORE) return cuda_op_store(&p, k, v, &x->on_device, x->stream, e);
@@ -291,10 +292,10 @@ static int run_store(cuda_exec *x, const nn_op *op, err *e) {
 static bool is_rope_store(const cuda_exec *x, const nn_op *op) {
     const nn_op   *k = op + 1, *st = op + 2;
     const nn_rope *a = &op->u.rope.rope, *b = &k->u.rope.rope;
-    return op->kind == NN_OP_ROPE && k->kind == NN_OP_ROPE && st->kind == NN_OP_KV_STORE && st->in[0] == k->out &&
-           op->out != k->out && op->out != st->in[1] && k->out != st->in[1] && a->inv_freq == b->inv_freq &&
-           a->axis_of == b->axis_of && a->n_rot == b->n_rot && a->scale == b->scale &&
-           a->interleaved == b->interleaved && op->u.rope.offset == k->u.rope.offset &&
+    return op->kind == NN_OP_ROPE && k->kind == NN_OP_ROPE && st->kind == NN_OP_KV_STORE &&
+           !x->layers[st->layer].is_packed && st->in[0] == k->out && op->out != k->out && op->out != st->in[1] &&
+           k->out != st->in[1] && a->inv_freq == b->inv_freq && a->axis_of == b->axis_of && a->n_rot == b->n_rot &&
+           a->scale == b->scale && a->interleaved == b->interleaved && op->u.rope.offset == k->u.rope.offset &&
            op->u.rope.head_dim == k->u.rope.head_dim && k->u.rope.head_dim == x->layers[st->layer].pages.dim_k;
 }
 
@@ -351,7 +352,10 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops
         a.turned = r.n, a.interleaved = r.interleaved;
     }
     if (single && a.chunks) a.counts = (unsigned *)(void *)(x->heap + x->areas.counts);
-    return cuda_op_attn(&a, x->stream, e);
+    bool packed = x->layers[op->layer].is_packed;
+    int  rc = packed ? cuda_packed_before(x, op, &a, e) : 0;
+    if (rc == 0) rc = cuda_op_attn(&a, x->stream, e);
+    return rc == 0 && packed ? cuda_packed_after(x, op, &a, e) : rc;
 }
 
 static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) {

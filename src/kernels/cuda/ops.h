@@ -134,13 +134,7 @@ int cuda_op_rope(const cuda_rope *a, cuda_stream s, err *e);
 
 /* --- pages ------------------------------------------------------------------------------------------------------ */
 
-typedef enum cuda_page_type {
-    CUDA_PAGE_F32,
-    CUDA_PAGE_F16,
-    CUDA_PAGE_BF16,
-    CUDA_PAGE_Q8_0,
-    CUDA_PAGE_Q4_0
-} cuda_page_type;
+typedef enum cuda_page_type { CUDA_PAGE_F32, CUDA_PAGE_F16, CUDA_PAGE_BF16 } cuda_page_type;
 
 /* Bytes of `dim` elements of one position; a multiple of 16. */
 size_t cuda_page_row_bytes(cuda_page_type type, int dim);

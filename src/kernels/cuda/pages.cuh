@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How keys and values lie in pages: one row of `dim` elements per position and head. Quantized rows are blocks of 32:
- * a half d, then 32 bytes (Q8_0) or 16 (Q4_0: element i and i + 16 share byte i); the last block may be part empty.
+ * How keys and values lie in pages: one row of `dim` elements per position and head. Compressed ones: packed.h.
  */
 #ifndef KERNELS_CUDA_PAGES_CUH
 #define KERNELS_CUDA_PAGES_CUH
@@ -18,15 +17,6 @@ __device__ static inline float page_get(cuda_page_type type, const uint8_t *row,
     case CUDA_PAGE_F32: return reinterpret_cast<const float *>(row)[i];
     case CUDA_PAGE_F16: return __half2float(reinterpret_cast<const __half *>(row)[i]);
     case CUDA_PAGE_BF16: return __bfloat162float(reinterpret_cast<const __nv_bfloat16 *>(row)[i]);
-    case CUDA_PAGE_Q8_0: {
-        const uint8_t *b = row + i / PAGE_BLOCK * 34;
-        return __half2float(*reinterpret_cast<const __half *>(b)) * (float)(int8_t)b[2 + i % PAGE_BLOCK];
-    }
-    case CUDA_PAGE_Q4_0: {
-        const uint8_t *b = row + i / PAGE_BLOCK * 18;
-        const int      in = i % PAGE_BLOCK, q = b[2 + in % 16] >> (in / 16 * 4) & 15;
-        return __half2float(*reinterpret_cast<const __half *>(b)) * (float)(q - 8);
-    }
     }
     return 0;
 }

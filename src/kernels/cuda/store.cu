@@ -20,23 +20,6 @@ __device__ static inline void put_block(cuda_page_type type, uint8_t *row, int b
     case CUDA_PAGE_BF16:
         if (i < dim) reinterpret_cast<__nv_bfloat16 *>(row)[i] = __float2bfloat16_rn(v);
         return;
-    case CUDA_PAGE_Q8_0: {
-        uint8_t    *b = row + block * 34;
-        const float top = warp_max(fabsf(v)), d = top / 127.0f, inverse = d > 0 ? 1.0f / d : 0.0f;
-        if (lane == 0) *reinterpret_cast<__half *>(b) = __float2half_rn(d);
-        b[2 + lane] = (uint8_t)(int8_t)__float2int_rn(v * inverse);
-        return;
-    }
-    case CUDA_PAGE_Q4_0: {
-        uint8_t    *b = row + block * 18;
-        const float high = warp_max(v), low = -warp_max(-v), top = high > -low ? high : low;
-        const float d = top / -8.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
-        const int   q = min(15, max(0, __float2int_rn(v * inverse) + 8));
-        const int   other = __shfl_down_sync(0xffffffffu, q, 16);
-        if (lane == 0) *reinterpret_cast<__half *>(b) = __float2half_rn(d);
-        if (lane < 16) b[2 + lane] = (uint8_t)(q | other << 4);
-        return;
-    }
     }
 }
 
@@ -132,8 +115,6 @@ size_t cuda_page_row_bytes(cuda_page_type type, int dim) {
     case CUDA_PAGE_F32: bytes = (size_t)dim * 4; break;
     case CUDA_PAGE_F16:
     case CUDA_PAGE_BF16: bytes = (size_t)dim * 2; break;
-    case CUDA_PAGE_Q8_0: bytes = (size_t)blocks_of(dim) * 34; break;
-    case CUDA_PAGE_Q4_0: bytes = (size_t)blocks_of(dim) * 18; break;
     }
     return (bytes + 15) / 16 * 16;
 }
