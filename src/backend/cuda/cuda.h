@@ -137,14 +137,12 @@ size_t          cuda_weights_staging(const cuda_exec *x);
 const cuda_mat *cuda_mat_of(const cuda_exec *x, const nn_mat *m);
 const float    *cuda_vec_of(const cuda_exec *x, const float *data); /* NULL for NULL */
 
-/* packed.c: layers with compressed pages. Their place in a page; bytes of rotated queries; storing; what goes in front of
- * attention and behind it. */
+/* packed.c: layers with compressed pages. Their place in a page; bytes of rotated queries; storing; attention. */
 bool   cuda_is_packed(nn_kv_type type);
 int    cuda_packed_lower(cuda_exec *x, int layer, nn_kv_type k, nn_kv_type v, err *e);
 size_t cuda_packed_turned(const cuda_exec *x);
 int    cuda_packed_put(cuda_exec *x, const nn_op *op, err *e);
-int    cuda_packed_before(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e);
-int    cuda_packed_after(cuda_exec *x, const nn_op *op, const cuda_attn *a, err *e);
+int    cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e);
 
 /* pictures.c: what rows of pictures bring beside their embeddings. Floats of a row that are added further up; those of the
  * batch to the device; and the op. */

@@ -352,10 +352,7 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops
         a.turned = r.n, a.interleaved = r.interleaved;
     }
     if (single && a.chunks) a.counts = (unsigned *)(void *)(x->heap + x->areas.counts);
-    bool packed = x->layers[op->layer].is_packed;
-    int  rc = packed ? cuda_packed_before(x, op, &a, e) : 0;
-    if (rc == 0) rc = cuda_op_attn(&a, x->stream, e);
-    return rc == 0 && packed ? cuda_packed_after(x, op, &a, e) : rc;
+    return x->layers[op->layer].is_packed ? cuda_packed_attn(x, op, &a, e) : cuda_op_attn(&a, x->stream, e);
 }
 
 static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) {

@@ -75,7 +75,8 @@ int cuda_packed_put(cuda_exec *x, const nn_op *op, err *e) {
     return cuda_packed_store(&p, cuda_buf(x, op->in[0]), first, cuda_buf(x, op->in[1]), &x->on_device, x->stream, e);
 }
 
-int cuda_packed_before(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {
+/* What cuda_op_attn needs in front: f16 rows of the pages, and the query in their space. */
+static int make_rows(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {
     cuda_packed p = packed_of(x, op->layer);
     float      *turned = (float *)(void *)(x->heap + x->areas.turned);
     int64_t     rows = (int64_t)x->batch.n_tok * a->n_head;
@@ -95,9 +96,16 @@ int cuda_packed_before(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {
     return rc < 0 ? rc : cuda_packed_open(&p, &a->pages, x->chunks * CUDA_ATTN_CHUNK, &x->on_device, x->stream, e);
 }
 
-int cuda_packed_after(cuda_exec *x, const nn_op *op, const cuda_attn *a, err *e) {
-    const cuda_packed *p = &x->layers[op->layer].packed;
-    if (!p->layout.v_block) return 0;
-    return cuda_packed_rotate(a->out, a->out, (int64_t)x->batch.n_tok * a->n_head, a->dim_out, p->layout.v_block, true,
-                              p->signs, x->stream, e);
+int cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {
+    cuda_packed p = packed_of(x, op->layer);
+    int         rc;
+    if (a->counts && cuda_attn_packed_can(a, &p)) {
+        rc = cuda_attn_packed(a, &p, x->stream, e);
+    } else {
+        rc = make_rows(x, op, a, e);
+        if (rc == 0) rc = cuda_op_attn(a, x->stream, e);
+    }
+    if (rc < 0 || !p.layout.v_block) return rc;
+    return cuda_packed_rotate(a->out, a->out, (int64_t)x->batch.n_tok * a->n_head, a->dim_out, p.layout.v_block, true,
+                              p.signs, x->stream, e);
 }

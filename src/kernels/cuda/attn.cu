@@ -227,6 +227,11 @@ static __global__ __launch_bounds__(THREADS) void fold_kernel(const cuda_attn a)
     }
 }
 
+int attn_fold_parts(const cuda_attn *a, cuda_stream s, err *e) {
+    const cuda_shape shape = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), THREADS, 1, 0, true };
+    return cuda_launch(fold_kernel, shape, s, e, *a);
+}
+
 int64_t cuda_attn_parts(int64_t rows, int n_head, int dim_out, int chunks) {
     return rows * n_head * chunks * (dim_out + 2);
 }
@@ -236,7 +241,6 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
     const int64_t    blocks = (int64_t)a->batch.n_tok * a->pages.n_kv * teams * (a->chunks ? a->chunks : 1);
     const cuda_shape shape = { (unsigned)blocks, THREADS, 1,
                                (size_t)(rep < HEADS ? rep : HEADS) * (size_t)dim * sizeof(float), true };
-    const cuda_shape folds = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), THREADS, 1, 0, true };
     const bool       f16 =
         a->pages.k_type == CUDA_PAGE_F16 && dim % 4 == 0 && (a->q_turned || a->pages.v_type == CUDA_PAGE_F16);
     if (a->dim_out > COLUMNS * THREADS)
@@ -248,5 +252,5 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
               : attn_mma_can(a) ? attn_mma(a, s, e)
               : f16             ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
                                 : cuda_launch(attn_kernel<false>, shape, s, e, *a);
-    return rc != 0 || folded ? rc : cuda_launch(fold_kernel, folds, s, e, *a);
+    return rc != 0 || folded ? rc : attn_fold_parts(a, s, e);
 }

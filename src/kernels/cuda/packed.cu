@@ -6,7 +6,7 @@
  */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/packed.cuh"
 #include "kernels/cuda/pages.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -27,35 +27,6 @@ void cuda_packed_init(cuda_packed *p, const kv_layout *l) {
 
 /* --- rotation ----------------------------------------------------------------------------------------------------- */
 
-/* A block of 32 * N values, lane by lane: sums and differences at distance 1, 2, ..., then the scale. */
-template <int N> __device__ static inline void hadamard(float v[N], int lane) {
-#pragma unroll
-    for (int h = 1; h < 32; h *= 2) {
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            const float other = __shfl_xor_sync(ALL, v[i], h);
-            v[i] = lane & h ? other - v[i] : v[i] + other;
-        }
-    }
-#pragma unroll
-    for (int h = 1; h < N; h *= 2) {
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (i & h) continue;
-            const float a = v[i], b = v[i + h];
-            v[i] = a + b;
-            v[i + h] = a - b;
-        }
-    }
-    const float scale = 1.0f / sqrtf((float)(32 * N));
-#pragma unroll
-    for (int i = 0; i < N; i++) v[i] *= scale;
-}
-
-__device__ static inline float flip(float v, uint32_t signs, int lane) {
-    return __uint_as_float(__float_as_uint(v) ^ (signs >> lane & 1u) << 31);
-}
-
 struct rotate_args {
     float       *to;
     const float *from;
@@ -73,11 +44,11 @@ template <int N> static __global__ __launch_bounds__(WARPS * 32) void rotate_ker
 #pragma unroll
     for (int i = 0; i < N; i++) {
         v[i] = a.from[(block * N + i) * 32 + lane];
-        if (!a.back) v[i] = flip(v[i], a.signs[i], lane);
+        if (!a.back) v[i] = packed_flip(v[i], a.signs[i], lane);
     }
-    hadamard<N>(v, lane);
+    packed_hadamard<N>(v, lane);
 #pragma unroll
-    for (int i = 0; i < N; i++) a.to[(block * N + i) * 32 + lane] = a.back ? flip(v[i], a.signs[i], lane) : v[i];
+    for (int i = 0; i < N; i++) a.to[(block * N + i) * 32 + lane] = a.back ? packed_flip(v[i], a.signs[i], lane) : v[i];
 }
 
 int cuda_packed_rotate(float *to, const float *from, int64_t n, int dim, int block, bool back, const uint32_t *signs,
@@ -177,9 +148,9 @@ __device__ static inline void rotated_numbers(const cuda_packed &p, const side &
     for (int i = 0; i < N; i++) {
         v[i] = v[i] == v[i] ? v[i] : 0.0f;
         v[i] = v[i] > 0x1p20f ? 0x1p20f : v[i] < -0x1p20f ? -0x1p20f : v[i];
-        v[i] = flip(v[i], p.signs[i], lane);
+        v[i] = packed_flip(v[i], p.signs[i], lane);
     }
-    hadamard<N>(v, lane);
+    packed_hadamard<N>(v, lane);
     if (s.type == KV_TQ4 || s.type == KV_TQ3 || s.type == KV_TQ2) {
         block_numbers<N>(v, s.type, s.codes, n, &scale, lane);
         if (lane == 0) row.scale[at / s.group] = scale;
@@ -267,20 +238,6 @@ __device__ static inline uint8_t crumbs4(const int8_t *n, int step) {
     return (uint8_t)((n[0] & 3) | (n[step] & 3) << 2 | (n[2 * step] & 3) << 4 | (n[3 * step] & 3) << 6);
 }
 
-__device__ static inline int bits_of(kv_type type) {
-    switch (type) {
-    case KV_F32: return 32;
-    case KV_F16:
-    case KV_BF16: return 16;
-    case KV_Q8_0:
-    case KV_FP8: return 8;
-    case KV_Q5_0: return 5;
-    case KV_TQ3: return 3;
-    case KV_TQ2: return 2;
-    default: return 4;
-    }
-}
-
 __device__ static inline bool is_scaled(kv_type type) { return type >= KV_Q8_0 && type <= KV_TQ2; }
 
 /* 8 dimensions of K from d on. */
@@ -308,7 +265,7 @@ __device__ static inline void pack_k8(kv_type type, const int8_t *n, uint8_t *at
 }
 
 __device__ static inline void put_k(const kv_layout &l, uint8_t *area, int slot, const packed_row &row, int lane) {
-    const int bits = bits_of(l.k_type), groups = (l.k_dim + l.k_group - 1) / l.k_group;
+    const int bits = packed_bits(l.k_type), groups = (l.k_dim + l.k_group - 1) / l.k_group;
     if (bits > 8) {
         for (int d = lane; d < l.k_dim; d += 32) put_plain(l.k_type, area, (int64_t)d * l.tokens + slot, row.x[d]);
         return;
@@ -339,7 +296,7 @@ __device__ static inline void pack_v32(kv_type type, const int8_t *n, int size, 
 }
 
 __device__ static inline void put_v(const kv_layout &l, uint8_t *area, int slot, const packed_row &row, int lane) {
-    const int bits = bits_of(l.v_type), groups = (l.v_dim + l.v_group - 1) / l.v_group;
+    const int bits = packed_bits(l.v_type), groups = (l.v_dim + l.v_group - 1) / l.v_group;
     uint8_t  *to = area + (size_t)slot * l.v_dim * bits / 8;
     for (int d = lane; bits > 8 && d < l.v_dim; d += 32) put_plain(l.v_type, to, d, row.x[d]);
     for (int d = lane; bits == 8 && d < l.v_dim; d += 32) to[d] = (uint8_t)row.n[d];
@@ -347,12 +304,6 @@ __device__ static inline void put_v(const kv_layout &l, uint8_t *area, int slot,
         pack_v32(l.v_type, row.n + g * KV_GROUP, min(KV_GROUP, l.v_dim - g * KV_GROUP), to + g * KV_GROUP * bits / 8);
     uint16_t *s = reinterpret_cast<uint16_t *>(area + (size_t)l.tokens * l.v_dim * bits / 8) + (size_t)slot * groups;
     for (int g = lane; is_scaled(l.v_type) && g < groups; g += 32) s[g] = row.scale[g];
-}
-
-/* The page of a sequence's position; NULL: none. */
-__device__ static inline uint8_t *packed_page(const cuda_packed &p, const cuda_batch &b, int s, int page) {
-    const int number = b.block[b.block[1 + p.group] + s * b.block[0] + page];
-    return number < 0 ? NULL : p.base + (size_t)number * p.page_bytes + p.offset;
 }
 
 struct store_args {
@@ -396,16 +347,6 @@ int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const f
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-__device__ static inline float fp8_value(uint8_t b) {
-    return __half2float(__ushort_as_half((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7))) * 256.0f;
-}
-
-__device__ static inline float plain_at(kv_type type, const uint8_t *area, int64_t at) {
-    if (type == KV_F32) return reinterpret_cast<const float *>(area)[at];
-    const uint16_t h = reinterpret_cast<const uint16_t *>(area)[at];
-    return type == KV_F16 ? __half2float(__ushort_as_half(h)) : __uint_as_float((uint32_t)h << 16);
-}
-
 __device__ static inline float half_at(const uint8_t *p) {
     return __half2float(*reinterpret_cast<const __half *>(p));
 }
@@ -413,12 +354,12 @@ __device__ static inline float half_at(const uint8_t *p) {
 /* Dimension d of K in one slot. */
 __device__ static inline float k_value(const cuda_packed &p, const uint8_t *area, int slot, int d) {
     const kv_layout &l = p.layout;
-    const int        bits = bits_of(l.k_type), t = l.tokens, u = d / 8, i = d % 8;
-    if (bits > 8) return plain_at(l.k_type, area, (int64_t)d * t + slot);
+    const int        bits = packed_bits(l.k_type), t = l.tokens, u = d / 8, i = d % 8;
+    if (bits > 8) return packed_plain(l.k_type, area, (int64_t)d * t + slot);
     const uint8_t *at = area + slot + u * bits * t;
     int            n;
     switch (l.k_type) {
-    case KV_FP8: return fp8_value(at[i * t]);
+    case KV_FP8: return packed_fp8(at[i * t]);
     case KV_Q8_0: n = (int8_t)at[i * t]; break;
     case KV_TQ3: n = p.k_codes[(at[0] | at[t] << 8 | at[2 * t] << 16) >> (3 * i) & 7]; break;
     case KV_TQ2: n = p.k_codes[at[i / 4 * t] >> (i % 4 * 2) & 3]; break;
@@ -430,13 +371,13 @@ __device__ static inline float k_value(const cuda_packed &p, const uint8_t *area
 
 __device__ static inline float v_value(const cuda_packed &p, const uint8_t *area, int slot, int d) {
     const kv_layout &l = p.layout;
-    const int        bits = bits_of(l.v_type), first = d / KV_GROUP * KV_GROUP, i = d - first;
+    const int        bits = packed_bits(l.v_type), first = d / KV_GROUP * KV_GROUP, i = d - first;
     const int        half = min(KV_GROUP, l.v_dim - first) / 2, groups = (l.v_dim + l.v_group - 1) / l.v_group;
     const uint8_t   *row = area + (size_t)slot * l.v_dim * bits / 8, *at = row + first * bits / 8;
     int              n;
-    if (bits > 8) return plain_at(l.v_type, row, d);
+    if (bits > 8) return packed_plain(l.v_type, row, d);
     switch (l.v_type) {
-    case KV_FP8: return fp8_value(row[d]);
+    case KV_FP8: return packed_fp8(row[d]);
     case KV_Q8_0: n = (int8_t)row[d]; break;
     case KV_TQ3: {
         const int w = at[i % 8] | (at[8 + i % 4] >> (i % 8 / 4 * 4) & 15) << 8;

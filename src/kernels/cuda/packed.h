@@ -42,6 +42,11 @@ int cuda_packed_open(const cuda_packed *p, const cuda_pages *to, int positions, 
 int cuda_packed_rotate(float *to, const float *from, int64_t n, int dim, int block, bool back, const uint32_t *signs,
                        cuda_stream s, err *e);
 
+/* Attention of single rows, of which `a` has chunks: q is not rotated yet, the result stays rotated. _can: for heads of 64
+ * and 128. */
+bool cuda_attn_packed_can(const cuda_attn *a, const cuda_packed *p);
+int  cuda_attn_packed(const cuda_attn *a, const cuda_packed *p, cuda_stream s, err *e);
+
 #ifdef __cplusplus
 }
 #endif
