@@ -1,7 +1,9 @@
-# The checker of the CUDA kernels (docs/cuda.md). Without a device it checks the twins and says what it skipped.
+# The checkers of the CUDA kernels (docs/cuda.md). Without a device they check the twins and say what they skipped.
 if(HEARTH_CUDA_BUILD)
-  add_executable(check_cuda ${CMAKE_CURRENT_LIST_DIR}/check_cuda.c)
-  target_link_libraries(check_cuda PRIVATE check_support h_cuda)
-  add_test(NAME check_cuda COMMAND check_cuda)
-  set_tests_properties(check_cuda PROPERTIES TIMEOUT 600)
+  foreach(program check_cuda check_cuda_pages)
+    add_executable(${program} ${CMAKE_CURRENT_LIST_DIR}/${program}.c)
+    target_link_libraries(${program} PRIVATE check_support h_cuda)
+    add_test(NAME ${program} COMMAND ${program})
+    set_tests_properties(${program} PROPERTIES TIMEOUT 600)
+  endforeach()
 endif()
