@@ -246,6 +246,7 @@ int main(int argc, char **argv) {
     }
     if (rc == 0) rc = model_file_open(&file, model, &e);
     if (rc == 0) rc = nn_model_open(&b.m, file, models_list, NULL, &e);
+    if (rc == 0) model_file_settle(file, NULL); /* as a worker does */
     if (rc == 0) rc = run(&b, path, rank, &e);
     if (rc < 0) fprintf(stderr, "%s\n", e.msg);
     simple_close(&b.s);
