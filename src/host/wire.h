@@ -47,7 +47,7 @@ typedef enum wire_type {
     WIRE_PING,       /* log level; the id comes back with the PONG */
     WIRE_QUIT,       /* nothing: cancel everything, end */
     /* up */
-    WIRE_NEED,    /* need; the worker waits for LOAD */
+    WIRE_NEED, /* need; the worker waits for LOAD. Behind READY: what it needs now, with the adapters that it has loaded */
     WIRE_LOADING, /* fraction */
     WIRE_READY,   /* info */
     WIRE_FAILED,  /* err: the model cannot be loaded */

@@ -73,6 +73,8 @@ static const wire_field runtime_fields[] = {
     WIRE_UINT64(runtime_options, spare_bytes, "spare_bytes"),
     WIRE_UNSENT(runtime_options, on_progress), /* the worker's own */
     WIRE_UNSENT(runtime_options, progress_ctx),
+    WIRE_UNSENT(runtime_options, on_adapters),
+    WIRE_UNSENT(runtime_options, adapters_ctx),
 };
 static const wire_table runtime_table = WIRE_TABLE(runtime_options, runtime_fields);
 

@@ -45,15 +45,19 @@ struct adapters {
     pthread_cond_t  returned; /* a set was given back */
     kept_adapter   *kept;
     adapters_set   *sets;
-    size_t          bytes;
+    size_t          bytes, said; /* said: what on_adapters was told last */
     uint64_t        clock;
+    void (*on_change)(void *ctx, uint64_t bytes);
+    void *ctx;
 };
 
-int adapters_open(adapters **out, const nn_model *m, size_t limit_bytes, err *e) {
+int adapters_open(adapters **out, const nn_model *m, const runtime_options *o, err *e) {
     adapters *a = *out = calloc(1, sizeof *a);
     if (!a) return err_set_nomem(e);
     a->model = m;
-    a->limit = limit_bytes ? limit_bytes : (size_t)1 << 30;
+    a->limit = o->adapter_bytes ? o->adapter_bytes : (size_t)1 << 30;
+    a->on_change = o->on_adapters;
+    a->ctx = o->adapters_ctx;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->returned, NULL);
     return 0;
@@ -90,6 +94,13 @@ void adapters_free(adapters *a) {
     pthread_cond_destroy(&a->returned);
     pthread_mutex_destroy(&a->lock);
     free(a);
+}
+
+/* With the lock held, so that what is said last is what is true. */
+static void say_bytes(adapters *a) {
+    if (!a->on_change || a->bytes == a->said) return;
+    a->said = a->bytes;
+    a->on_change(a->ctx, a->bytes);
 }
 
 /* --- room --- */
@@ -256,6 +267,7 @@ int adapters_take(adapters *a, const runtime_lora *list, size_t n, adapters_set 
         (*out)->users++;
         (*out)->used_at = ++a->clock;
     }
+    say_bytes(a);
     pthread_mutex_unlock(&a->lock);
     return rc < 0 ? err_wrap(e, rc, "lora") : 0;
 }
@@ -265,6 +277,7 @@ void adapters_give_back(adapters *a, adapters_set *s) {
     pthread_mutex_lock(&a->lock);
     s->users--;
     (void)make_room(a, 0);
+    say_bytes(a);
     pthread_cond_broadcast(&a->returned);
     pthread_mutex_unlock(&a->lock);
 }

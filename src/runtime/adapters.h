@@ -14,7 +14,8 @@
 typedef struct adapters     adapters;
 typedef struct adapters_set adapters_set;
 
-int  adapters_open(adapters **out, const nn_model *m, size_t limit_bytes, err *e);
+/* Of the options: adapter_bytes, on_adapters. */
+int  adapters_open(adapters **out, const nn_model *m, const runtime_options *o, err *e);
 void adapters_free(adapters *a); /* accepts NULL; nothing is in use any more */
 
 /* A set of these, in this order; those with scale 0 are left out, and *out is NULL when none is left. */

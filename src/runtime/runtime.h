@@ -82,6 +82,11 @@ typedef struct runtime_options {
     /* How far runtime_open has come, 0 to 1, from the thread that called it; NULL: nobody asks. */
     void (*on_progress)(void *ctx, float fraction);
     void *progress_ctx;
+
+    /* How much memory the loaded adapters take now, whenever that has changed; from a thread that must not be kept. NULL:
+     * nobody asks. */
+    void (*on_adapters)(void *ctx, uint64_t bytes);
+    void *adapters_ctx;
 } runtime_options;
 
 /* The file with the eyes of a GGUF model that lies beside it (its name has "mmproj" in it); NULL: none does. To be freed. */

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -61,8 +62,8 @@ class World:
         out = self.run("logits", self.model, "--ids", ",".join(map(str, PROMPT)), "--kv", "f16", "--greedy", str(N), *options)
         return "".join(f"t{i}" for i in json.loads(out))
 
-    def serve(self):
-        self.server = Server(self.program, "--no-config", env={"XDG_DATA_HOME": self.dir.name, "HOME": self.dir.name})
+    def serve(self, *options):
+        self.server = Server(self.program, "--no-config", *options, env={"XDG_DATA_HOME": self.dir.name, "HOME": self.dir.name})
 
     def ask(self, path, body=None, code=200):
         data = None if body is None else json.dumps(body).encode()
@@ -74,6 +75,11 @@ class World:
             status, text = error.code, error.read()
         assert status == code, (path, body, status, text[:400])
         return json.loads(text)
+
+    def memory(self):
+        """Bytes that each loaded model counts with."""
+        models = self.ask("/v1/stats")["models"]
+        return {m["name"].removesuffix(":latest"): m["memory_bytes"] for m in models if m["state"] == "loaded"}
 
     def text(self, model, code=200, **more):
         body = {"model": model, "prompt": PROMPT, "n_predict": N, "temperature": 0, "ignore_eos": True, **more}
@@ -88,6 +94,7 @@ def check(w):
     assert len({base, first, second, both}) == 4
     w.serve()
     assert w.text("tiny") == base
+    alone = w.memory()["tiny"]
     assert "does not exist" in w.text("tiny+one", 404)
     # Added while the model is loaded in its worker.
     said = w.run("adapter", "add", "tiny", one, "--name", "one")
@@ -97,7 +104,10 @@ def check(w):
     assert "the prompt is empty" in w.run("run", "tiny+two", "x", "--raw", code=2)
     assert "tiny+three" in w.run("run", "tiny+three", "x", "--raw", "--no-pull", code=1)
     assert w.text("tiny+one") == first
+    beside = w.memory()["tiny"]
+    assert beside > alone  # what is loaded counts
     assert w.text("tiny+two") == second
+    assert w.memory()["tiny"] > beside
     assert w.text("tiny") == base
     assert w.text("tiny", lora=[{"name": "one", "scale": 1}, {"name": "two", "scale": 0.5}]) == both
     assert w.text("tiny", lora=[{"id": 0, "scale": 1}, {"id": 1, "scale": 0.5}]) == both
@@ -158,10 +168,33 @@ def check(w):
     w.server.stop()
 
 
+def check_budget(w):
+    """Two models fill the budget; an adapter of one of them has no place beside the other."""
+    w.run("create", "other", w.model)
+    w.serve()
+    w.text("tiny"), w.text("other")
+    room = sum(w.memory().values())
+    w.server.stop()
+    w.serve("--mem-limit", str(room))
+    assert w.text("tiny") != w.text("tiny+two")
+    w.text("tiny", lora=[])
+    w.text("other")  # the adapters of an idle model go with it
+    assert list(w.memory()) == ["other"], w.memory()
+    w.text("tiny")
+    assert set(w.memory()) == {"tiny", "other"}, w.memory()
+    w.text("tiny+two")
+    until = time.monotonic() + 20
+    while list(w.memory()) != ["tiny"]:
+        assert time.monotonic() < until, w.memory()
+        time.sleep(0.05)
+    w.server.stop()
+
+
 def main():
     w = World(sys.argv[1])
     try:
         check(w)
+        check_budget(w)
     finally:
         if hasattr(w, "server") and w.server.process.poll() is None:
             w.server.process.kill()

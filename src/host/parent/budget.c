@@ -22,6 +22,13 @@ const char *budget_lacking(const device_memory *budget, const device_memory *tak
     return NULL;
 }
 
+const char *budget_exceeded(const device_memory *budget, const device_memory *taken) {
+    for (size_t i = 0; i < taken->n; i++) {
+        if (taken->on[i].bytes > device_memory_on(budget, taken->on[i].device)) return taken->on[i].device;
+    }
+    return NULL;
+}
+
 bool budget_helps(const device_memory *budget, const device_memory *taken, const device_memory *wants,
                   const device_memory *goes) {
     bool enough = true;

@@ -332,12 +332,29 @@ static bool place(host *h, int64_t *wake) {
     return false;
 }
 
+/* Adapters that were loaded since count, too: where they take more than is left, the idle model that was used least
+ * recently goes. The last model stays: nobody else needs its place. True: one goes. */
+static bool relieve(host *h) {
+    room   r;
+    model *found = NULL;
+    look(h, &r);
+    const char *device = r.later.count > 1 ? budget_exceeded(&h->options.budget, &r.later.bytes) : NULL;
+    for (model *m = h->models; device && m; m = m->next) {
+        if (!is_idle(m) || m->info.pinned || !device_memory_on(&m->need, device)) continue;
+        if (!found || m->last_used < found->last_used) found = m;
+    }
+    if (!found) return false;
+    log_info("host", "%s makes room for adapters", found->info.name);
+    stop(found);
+    return true;
+}
+
 static bool keeper_act(host *h, int64_t *wake) {
     *wake = INT64_MAX;
     for (model *m = h->models; m; m = m->next) {
         if (act(h, m, wake)) return true;
     }
-    return place(h, wake);
+    return relieve(h) || place(h, wake);
 }
 
 void *keeper_main(void *ctx) {

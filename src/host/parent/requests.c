@@ -261,6 +261,8 @@ static int take_need(model *m, const wire_frame *f, err *e) {
         m->placed = false;
         m->moved = again;
         pthread_cond_signal(&m->host->keeper_wake);
+    } else if (m->phase == MODEL_UP) { /* adapters came or went: others may have to make room, or fit now */
+        pthread_cond_signal(&m->host->keeper_wake);
     } else if (m->phase != MODEL_STOPPING) {
         rc = err_set(e, ERR_FORMAT, "a second NEED");
     }

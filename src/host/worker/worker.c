@@ -60,6 +60,7 @@ struct worker {
     fault         fault;
     int           walls; /* what sandbox_enter said */
     err           no_walls;
+    need          need;       /* without adapters */
     char          device[64]; /* that computes */
     bool          may_leave;  /* nobody named it */
     pthread_t     caller, writer;
@@ -72,6 +73,7 @@ struct worker {
     str             out;
     size_t          limit;
     bool            writer_waits, writing, closing;
+    uint64_t        adapter_bytes;               /* as the runtime said last */
     bool            lost;                        /* the device is gone */
     bool            in_step;                     /* more events of this step come: they leave together */
     request        *requests[HOST_MAX_REQUESTS]; /* by the low bits of the id */
@@ -385,12 +387,31 @@ static int measure(worker *w, err *e) {
         (void)device_memory_add(&n.bytes, NEED_CPU, MOVING_BYTES);
     }
     fault_at_need(&w->fault, &n.bytes);
+    w->need = n;
     pthread_mutex_lock(&w->lock);
     rc = wire_put_need(&w->out, &n, e);
     atomic_store(&w->state, MEASURED);
     written(w);
     pthread_mutex_unlock(&w->lock);
     return rc;
+}
+
+/* With the lock held. Adapters come and go: what the model needs with those that are loaded now. */
+static void say_adapters(worker *w) {
+    need n = w->need;
+    n.other_bytes += w->adapter_bytes;
+    if (device_memory_add(&n.bytes, NEED_CPU, w->adapter_bytes)) (void)wire_put_need(&w->out, &n, NULL);
+}
+
+static void on_adapters(void *ctx, uint64_t bytes) {
+    worker *w = ctx;
+    pthread_mutex_lock(&w->lock);
+    w->adapter_bytes = bytes;
+    if (atomic_load(&w->state) == READY) {
+        say_adapters(w);
+        written(w);
+    }
+    pthread_mutex_unlock(&w->lock);
 }
 
 static int load(worker *w, err *e) {
@@ -401,6 +422,8 @@ static int load(worker *w, err *e) {
     w->open.runtime.engine.batch_ctx = w;
     w->open.runtime.on_progress = say_loading;
     w->open.runtime.progress_ctx = w;
+    w->open.runtime.on_adapters = on_adapters;
+    w->open.runtime.adapters_ctx = w;
     int rc = fault_at_place(&w->fault, &w->may_leave, e);
     if (rc == 0) rc = runtime_open(&w->runtime, &w->open.runtime, e);
     if (rc < 0) return rc;
@@ -408,6 +431,7 @@ static int load(worker *w, err *e) {
     pthread_mutex_lock(&w->lock);
     rc = wire_put_ready(&w->out, &info, e);
     if (rc == 0) atomic_store(&w->state, READY);
+    if (rc == 0 && w->adapter_bytes) say_adapters(w);
     written(w);
     pthread_mutex_unlock(&w->lock);
     return rc;
