@@ -76,11 +76,13 @@ static const hf_family families[] = {
            "\"mup_enabled\":true,\"score_func\":\"sigmoid\",\"route_norm\":true",
       0, 0, NULL, NULL },
     { "axk1", "axk1", "AXK1ForCausalLM", "n_routed_experts", SILU "," LATENT, 0, 0, NULL, NULL },
-    { "biogpt", "biogpt", "BioGptForCausalLM", "biogpt.embed_tokens|biogpt.embed_positions|biogpt.layer_norm|^fc1|^fc2",
+    { "biogpt", "biogpt", "BioGptForCausalLM",
+      "biogpt.embed_tokens|biogpt.embed_positions|biogpt.layer_norm|^fc1|^fc2|layer_norm_eps",
       "\"hidden_act\":\"gelu\"," HEADS, 0, 0, NULL, NULL },
-    { "bloom", "bloom", "BloomForCausalLM", "model.word_embeddings|model.ln_f|self_attention|mlp.dense", HEADS, 0, 0,
+    { "bloom", "bloom", "BloomForCausalLM",
+      "model.word_embeddings|model.ln_f|self_attention|mlp.dense|layer_norm_epsilon", HEADS, 0, 0,
       .root = "transformer." },
-    { "codeshell", "codeshell", "CodeShellForCausalLM", NULL, NULL, 0, 0, .root = "transformer." },
+    { "codeshell", "codeshell", "CodeShellForCausalLM", "layer_norm_epsilon", NULL, 0, 0, .root = "transformer." },
     { "cohere2moe", "cohere2_moe", "Cohere2MoeForCausalLM", NULL,
       SILU
       ","
@@ -102,31 +104,35 @@ static const hf_family families[] = {
       SILU "," LATENT ",\"scoring_func\":\"softmax\",\"topk_method\":\"group_limited_greedy\"", 0, 0, NULL, NULL },
     { "ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "moe_num_experts|moe_k|moe_statics", SILU, 0, 0, NULL,
       NULL },
-    { "falcon", "falcon", "FalconForCausalLM", "model.word_embeddings|model.ln_f|self_attention|num_kv_heads|mlp.dense",
+    { "falcon", "falcon", "FalconForCausalLM",
+      "model.word_embeddings|model.ln_f|self_attention|num_kv_heads|mlp.dense|layer_norm_epsilon",
       "\"new_decoder_architecture\":\"?attention.head_count_kv-1:true,false\",\"num_ln_in_parallel_attn\":\"?attn_norm_"
       "2.weight:2,1\",\"num_kv_heads\":\"=attention.head_count_kv\",\"num_key_value_heads\":\"!\",\"multi_query\":true,"
       "\"parallel_attn\":true,\"alibi\":false,\"bias\":false",
       0, 0, .root = "transformer." },
     { "falcon-h1", "falcon_h1", "FalconH1ForCausalLM", "model.final_layernorm", SILU, 0, 0, NULL, NULL },
-    { "mamba", "falcon_mamba", "FalconMambaForCausalLM", NULL, SILU "," SCAN("expand"), 0, 0,
+    { "mamba", "falcon_mamba", "FalconMambaForCausalLM", "layer_norm_epsilon", SILU "," SCAN("expand"), 0, 0,
       .with = "ssm.dt_b_c_rms" },
-    { "mamba", "mamba", "MambaForCausalLM", NULL, SILU "," SCAN("expand"), 0, 0, NULL, NULL },
-    { "mamba2", "mamba2", "Mamba2ForCausalLM", "backbone.embeddings|backbone.norm_f",
+    { "mamba", "mamba", "MambaForCausalLM", "layer_norm_epsilon", SILU "," SCAN("expand"), 0, 0, NULL, NULL },
+    { "mamba2", "mamba2", "Mamba2ForCausalLM", "backbone.embeddings|backbone.norm_f|layer_norm_epsilon",
       SILU "," SCAN("expand") ",\"head_dim\":\"=ssm.inner_size/ssm.time_step_rank\"", 0, 0, NULL, NULL },
     { "gemma4", "gemma4_text", "Gemma4ForCausalLM", "two_ropes",
-      GELU ",\"query_pre_attn_scalar\":\"!\",\"intermediate_size\":\"=<feed_forward_length\",\"use_double_wide_mlp\":\"?feed_forward_length-<feed_"
+      GELU ",\"query_pre_attn_scalar\":\"!\",\"intermediate_size\":\"=<feed_forward_length\",\"use_double_wide_mlp\":"
+           "\"?feed_forward_length-<feed_"
            "forward_length:true,false\",\"num_key_value_heads\":\"=attention.head_count_kv\",\"num_global_key_value_"
            "heads\":\"=<attention.head_count_kv\",\"attention_k_eq_v\":\"?attention.head_count_kv-<attention.head_"
            "count_kv:true,false\",\"enable_moe_block\":\"?expert_count:true,false\"",
       0, 0, NULL, NULL },
     { "chatglm", "glm", "GlmForCausalLM", NULL, SILU, 0, 0, .root = "model.encoder.>model." },
-    { "gpt2", "gpt2", "GPT2LMHeadModel", NULL, HEADS, 0, 0, .root = "" },
-    { "starcoder", "gpt_bigcode", "GPTBigCodeForCausalLM", NULL, NULL, 0, 0, .root = "transformer." },
-    { "gptneox", "gpt_neox", "GPTNeoXForCausalLM", "embed_out|mlp.dense|rotary_pct",
+    { "gpt2", "gpt2", "GPT2LMHeadModel", "layer_norm_epsilon", HEADS, 0, 0, .root = "" },
+    { "starcoder", "gpt_bigcode", "GPTBigCodeForCausalLM", "layer_norm_epsilon",
+      "\"multi_query\":\"?attention.head_count_kv-1:false,true\"", 0, 0, .root = "transformer." },
+    { "gptneox", "gpt_neox", "GPTNeoXForCausalLM", "embed_out|mlp.dense|rotary_pct|layer_norm_eps",
       HEADS ",\"rotary_pct\":1.0,\"hidden_act\":\"gelu\"", 0, 0, NULL, NULL },
     { "gpt-oss", "gpt_oss", "GptOssForCausalLM", "^mlp.experts.down_proj", SILU, 0, 0, NULL, NULL },
     { "gptj", "gptj", "GPTJForCausalLM",
-      "^attn.q_proj|^attn.k_proj|^attn.v_proj|^attn.out_proj|ln_1|model.wte|model.ln_f|^mlp.fc_in|^mlp.fc_out",
+      "^attn.q_proj|^attn.k_proj|^attn.v_proj|^attn.out_proj|ln_1|model.wte|model.ln_f|^mlp.fc_in|^mlp.fc_out|layer_"
+      "norm_epsilon",
       HEADS ",\"rotary_dim\":\"=rope.dimension_count\",\"partial_rotary_factor\":\"!\"", 0, 0, .root = "transformer." },
     { "granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM", "input_linear|output_linear|router.layer",
       SILU
@@ -136,22 +142,27 @@ static const hf_family families[] = {
       0, 0, NULL, NULL },
     { "hyperclovax", "hyperclovax", "HyperCLOVAXForCausalLM", NULL, SILU, 0, 0, NULL, NULL },
     { "jamba", "jamba", "JambaForCausalLM",
-      "mamba.|model.embed_tokens|model.final_layernorm|^input_layernorm|feed_forward.router",
+      "mamba.|model.embed_tokens|model.final_layernorm|^input_layernorm|feed_forward.router|mamba_d_state|mamba_d_conv|"
+      "mamba_dt_rank",
       SILU "," SCAN("mamba_expand") ",\"attn_layer_period\":\"~attention.head_count_kv\",\"attn_layer_offset\":\"~"
                                     "attention.head_count_kv+\",\"expert_layer_period\":\"~ffn_gate_inp.weight\","
                                     "\"expert_layer_offset\":\"~ffn_gate_inp.weight+\"",
       0, 0, NULL, NULL },
     { "kimi-linear", "kimi_linear", "KimiLinearForCausalLM", "experts.*.w|moe_statics|gate.e_score",
-      SILU "," LATENT "," KINDS("full_attention", "linear_attention"), 0, 0, NULL, NULL },
+      SILU "," LATENT
+           ",\"linear_attn_config\":{\"num_heads\":\"=attention.head_count\",\"head_dim\":\"=kda.head_dim\",\"short_"
+           "conv_kernel_size\":\"=ssm.conv_kernel\",\"full_attn_layers\":\"#attention.head_count_kv\",\"kda_layers\":"
+           "\"#!attention.head_count_kv\"},\"mla_use_nope\":true,\"moe_router_activation_func\":\"sigmoid\"",
+      0, 0, NULL, NULL },
     { "laguna", "laguna", "LagunaForCausalLM", "two_ropes|self_attn.g_proj|experts.e_score_correction_bias",
       SILU ","
            "\"gating\":true",
       0, 0, NULL, NULL },
-    { "lfm2", "lfm2", "Lfm2ForCausalLM", "out_proj",
+    { "lfm2", "lfm2", "Lfm2ForCausalLM", "out_proj|norm_eps",
       KINDS("full_attention",
             "conv") ",\"num_key_value_heads\":\"=attention.head_count_kv\",\"block_auto_adjust_ff_dim\":false",
       0, 0, NULL, NULL },
-    { "lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", "out_proj|experts.*.w|^feed_forward.expert_bias",
+    { "lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", "out_proj|experts.*.w|^feed_forward.expert_bias|norm_eps",
       KINDS("full_attention", "conv") ",\"num_key_value_heads\":\"=attention.head_count_kv\"", 0, 0, NULL, NULL },
     { "llama4", "llama4_text", "Llama4ForCausalLM", NULL,
       SILU ","
@@ -163,26 +174,27 @@ static const hf_family families[] = {
     { "mistral4", "mistral4", "Mistral4ForCausalLM",
       "n_routed_experts|^mlp.experts.gate_up_proj|^mlp.experts.down_proj", SILU "," LATENT, 0, 0, NULL, NULL },
     { "mpt", "mpt", "MptForCausalLM",
-      "d_model|n_heads|n_layers|max_seq_len|attn.Wqkv|attn.out_proj|ffn.|norm_1|norm_2|norm_f",
+      "d_model|n_heads|n_layers|max_seq_len|attn.Wqkv|attn.out_proj|ffn.|norm_1|norm_2|norm_f|layer_norm_epsilon",
       HEADS ",\"attn_config\":{\"alibi\":true,\"alibi_bias_max\":\"=attention.max_alibi_bias\",\"clip_qkv\":\"="
             "attention.clamp_kqv\",\"attn_type\":\"multihead_attention\"},\"expansion_ratio\":\"=feed_forward_length/"
             "embedding_length\"",
       0, 0, .root = "transformer." },
-    { "nemotron_h", "nemotron_h", "NemotronHForCausalLM", NULL,
+    { "nemotron_h", "nemotron_h", "NemotronHForCausalLM", "layer_norm_epsilon",
       "\"hybrid_override_pattern\":\"&ssm_in.weight:M,attn_q.weight:*,ffn_gate_inp.weight:E,ffn_up.weight:-\",\"num_"
       "key_value_heads\":\"=attention.head_count_kv\",\"intermediate_size\":\"=feed_forward_length\",\"mamba_head_"
       "dim\":\"=ssm.inner_size/ssm.time_step_rank\",\"mlp_hidden_act\":\"relu2\"",
       0, 0, NULL, NULL },
     { "opt", "opt", "OPTForCausalLM", "^fc1|^fc2|ffn_dim", HEADS, 0, 0, NULL, NULL },
-    { "persimmon", "persimmon", "PersimmonForCausalLM", "model.embed_tokens|model.final_layernorm|self_attn|mlp.dense",
-      HEADS, 0, 0, NULL, NULL },
-    { "phi2", "phi", "PhiForCausalLM", NULL, NULL, 0, 0, NULL, NULL },
+    { "persimmon", "persimmon", "PersimmonForCausalLM",
+      "model.embed_tokens|model.final_layernorm|self_attn|mlp.dense|layer_norm_eps", HEADS, 0, 0, NULL, NULL },
+    { "phi2", "phi", "PhiForCausalLM", "layer_norm_eps", NULL, 0, 0, NULL, NULL },
     { "phimoe", "phimoe", "PhimoeForCausalLM", "experts.*.w", SILU, 0, 0, NULL, NULL },
     { "qwen3next", "qwen3_next", "Qwen3NextForCausalLM", NULL,
       SILU ","
            "\"linear_value_head_dim\":\"=ssm.inner_size/ssm.time_step_rank\"",
       0, 0, NULL, NULL },
-    { "refact", "gpt_refact", "GPTRefactForCausalLM", "mlp.gate_up_proj", NULL, 0, 0, .root = "transformer." },
+    { "refact", "gpt_refact", "GPTRefactForCausalLM", "mlp.gate_up_proj|layer_norm_epsilon", NULL, 0, 0,
+      .root = "transformer." },
     { "youtu", "youtu", "YoutuForCausalLM", NULL, SILU "," LATENT, 0, 0, NULL, NULL },
 };
 

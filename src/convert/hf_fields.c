@@ -75,6 +75,18 @@ static void put_list(hf_writer *w, const char *what, const char *yes, const char
     str_push(&w->out, ']');
 }
 
+/* Numbers from one on. */
+static void put_numbers(hf_writer *w, const char *what, bool lacking) {
+    bool any = false;
+    str_push(&w->out, '[');
+    for (int i = 0; i < w->m->dims->n_layer; i++) {
+        if (layer_has(w->m, what, i) == lacking) continue;
+        str_printf(&w->out, "%s%d", any ? ", " : "", i + 1);
+        any = true;
+    }
+    str_push(&w->out, ']');
+}
+
 static void put_letters(hf_writer *w, const char *list) {
     str_push(&w->out, '"');
     for (int i = 0; i < w->m->dims->n_layer; i++) {
@@ -109,7 +121,7 @@ static void regular(const nn_model *m, const char *what, int *distance, int *fir
 
 static bool is_rule(const json_value *v) {
     const char *s = json_cstr(v);
-    return s && *s && strchr("=?@&~!", *s);
+    return s && *s && strchr("=?@&~#!", *s);
 }
 
 static bool is_derived(const json_value *v) {
@@ -133,6 +145,8 @@ static bool put_rule(hf_writer *w, const char *text) {
         str_printf(&w->out, "%lld", (long long)x);
     } else if (*text == '&') {
         put_letters(w, copy);
+    } else if (*text == '#') {
+        put_numbers(w, copy + (*copy == '!'), *copy == '!');
     } else if (*text == '~') {
         char *begins = strchr(copy, '+');
         if (begins) *begins = '\0';

@@ -34,6 +34,7 @@ void hf_put_float(str *s, double x); /* the shortest text that is this number in
  *   "@A:x,y"                       a list of texts: x for layers whose A is positive or that have a tensor A, else y
  *   "&A:x,B:y"                     a text of one letter for each layer: x where it has a tensor A, y where B
  *   "~A"  "~A+"                    of layers with a regular distance: the distance; the number of the first one
+ *   "#A"  "#!A"                    a list of the numbers, from one on, of layers that have A; of the others
  *   "!"                            left out, whatever the file says
  *
  * also inside of an object; and, after them, the plain ones where nothing else said them.
