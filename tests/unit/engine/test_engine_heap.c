@@ -200,7 +200,7 @@ static void test_many_steps(void **state) {
     if (model_file_open(&f, path, &e) < 0 || nn_model_open(&m, f, models_list, NULL, &e) < 0 ||
         bundle_tokenizer_open(&t, f, &(tok_options){ 0 }, &e) < 0)
         fail_msg("%s", e.msg);
-    check_steps(m, t, "demo draft", 2, 600);
+    check_steps(m, t, "demo draft", 2, 300);
     fixture_open(&llama, "llama");
     test_peft   files[2];
     nn_adapter *adapters[2];
