@@ -11,7 +11,12 @@
  * and stands beside what the engine achieves, which chooses the depth by itself. Answers with and without drafts follow
  * each other; the figures are medians of their ratios.
  *
- *   bench_speculate [MODEL.gguf] [--threads N] [--tokens N] [--reps N]      without a model: 1.24 B, random Q4_K weights
+ *   bench_speculate [MODEL.gguf] [--threads N] [--tokens N] [--reps N] [--depths N,N...] [--chances P,P...] [--cpu]
+ *
+ * --cpu counts the process's CPU time instead of the clock's, for a machine that has other work; with one thread, since a
+ * thread that waits for another one counts, too.
+ *
+ * Without a model: 1.24 B, random Q4_K weights, which --write FILE leaves in a file and measures nothing.
  */
 #include "base/clock.h"
 #include "bench/measure.h"
@@ -25,14 +30,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PROMPT = 32, MOST = 1024, MAX_REPS = 32, WARM = 8 };
 
-static const int    DEPTHS[] = { 0, 1, 2, 3, 4, 5, 7, 11, 15 };
-static const double CHANCES[] = { 0, 0.5, 0.7, 0.8, 0.9 };
+enum { LISTED = 16 };
 
-enum { N_DEPTHS = sizeof DEPTHS / sizeof *DEPTHS, N_CHANCES = sizeof CHANCES / sizeof *CHANCES };
+typedef struct list {
+    int    n;
+    double v[LISTED];
+} list;
 
 /* What the answer is, and how often the drafter says so. */
 typedef struct script {
@@ -53,8 +61,17 @@ typedef struct result {
 typedef struct bench {
     const nn_model *model;
     int             threads, tokens, reps;
+    list            depths, chances;
     script          s;
 } bench;
+
+static bool cpu_time;
+
+static double now(void) {
+    struct timespec t;
+    if (!cpu_time || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) != 0) return clock_s();
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static uint64_t next_random(uint64_t *s) {
     *s += 0x9E3779B97F4A7C15u;
@@ -78,7 +95,7 @@ static void on_event(void *ctx, const engine_event *ev) {
     result *r = ctx;
     if (ev->kind == ENGINE_ERROR) r->failed = *ev->error;
     if (ev->kind != ENGINE_TOKEN) return;
-    r->last = clock_s();
+    r->last = now();
     if (r->record && r->n < MOST) r->record->answer[r->n] = ev->token;
     if (++r->n == WARM) r->mid = r->last;
 }
@@ -123,12 +140,16 @@ static double median(double *v, int n) {
     return v[n / 2];
 }
 
-static double predicted(double p, const double *t) {
-    double best = 0;
-    for (int i = 0; i < N_DEPTHS; i++) {
-        double tokens = 0;
-        for (int k = 0; k <= DEPTHS[i]; k++) tokens += pow(p, k);
-        if (tokens * t[0] / t[i] > best) best = tokens * t[0] / t[i];
+/* t: of the listed depths, one row = 1. Between two of them it is taken to rise evenly. */
+static double predicted(const list *depths, const double *t, double p) {
+    double best = 1, tokens = 1, low_t = 1;
+    int    depth = 0, low = 0;
+    for (int i = 0; i < depths->n; i++) {
+        for (; depth < (int)depths->v[i];
+             best = fmax(best, tokens / (low_t + (t[i] - low_t) * (depth - low) / (depths->v[i] - low))))
+            tokens += pow(p, ++depth);
+        low = depth;
+        low_t = t[i];
     }
     return best;
 }
@@ -154,48 +175,83 @@ static int compare(bench *b, engine_options o, double p, double *ratio, double *
 }
 
 static int measure(bench *b, err *e) {
-    double  t[N_DEPTHS] = { 1 }, ratio, per_s;
+    double  t[LISTED], ratio, per_s;
     engine *g = open_engine(b, (engine_options){ 0 }, e);
     if (!g) return e->code;
     double first = speed(b, g, false, true, e);
     engine_free(g);
     if (first < 0) return e->code;
     printf("rows  t(rows) / t(1)\n");
-    for (int i = 1; i < N_DEPTHS; i++) {
-        engine_options o = { .draft_max = DEPTHS[i], .draft_always = true };
+    for (int i = 0; i < b->depths.n; i++) {
+        engine_options o = { .draft_max = (int)b->depths.v[i], .draft_always = true };
         if (compare(b, o, 0, &ratio, &per_s, e) < 0) return e->code;
         t[i] = 1 / ratio;
-        printf("%4d  %5.2f\n", DEPTHS[i] + 1, t[i]);
+        printf("%4d  %5.2f\n", o.draft_max + 1, t[i]);
         fflush(stdout);
     }
     printf("p     tok/s  speed-up  predicted\n");
-    for (int i = 0; i < N_CHANCES; i++) {
-        if (compare(b, (engine_options){ 0 }, CHANCES[i], &ratio, &per_s, e) < 0) return e->code;
-        printf("%.1f  %6.1f  %7.2fx  %8.2fx\n", CHANCES[i], per_s, ratio, predicted(CHANCES[i], t));
+    for (int i = 0; i < b->chances.n; i++) {
+        double p = b->chances.v[i];
+        if (compare(b, (engine_options){ 0 }, p, &ratio, &per_s, e) < 0) return e->code;
+        printf("%.1f  %6.1f  %7.2fx  %8.2fx\n", p, per_s, ratio, predicted(&b->depths, t, p));
         fflush(stdout);
     }
     return 0;
 }
 
-int main(int argc, char **argv) {
+/* "1,2,5"; numbers that do not rise are left out. */
+static list list_of(const char *text) {
+    list l = { 0 };
+    for (char *end; l.n < LISTED; text = end + 1) {
+        double v = strtod(text, &end);
+        if (end == text) break;
+        if (l.n == 0 || v > l.v[l.n - 1]) l.v[l.n++] = v;
+        if (*end != ',') break;
+    }
+    return l;
+}
+
+/* The path of the model, or NULL. */
+static const char *read_options(bench *b, int argc, char **argv, const char **write) {
     const char *path = NULL;
-    char        temp[] = "/tmp/hearth-bench-XXXXXX";
+    for (int i = 1; i < argc; i++) {
+        bool more = i + 1 < argc;
+        if (more && strcmp(argv[i], "--threads") == 0)
+            b->threads = atoi(argv[++i]);
+        else if (more && strcmp(argv[i], "--tokens") == 0)
+            b->tokens = atoi(argv[++i]);
+        else if (more && strcmp(argv[i], "--reps") == 0)
+            b->reps = atoi(argv[++i]);
+        else if (more && strcmp(argv[i], "--depths") == 0)
+            b->depths = list_of(argv[++i]);
+        else if (more && strcmp(argv[i], "--chances") == 0)
+            b->chances = list_of(argv[++i]);
+        else if (more && strcmp(argv[i], "--write") == 0)
+            *write = argv[++i];
+        else if (strcmp(argv[i], "--cpu") == 0)
+            cpu_time = true;
+        else
+            path = argv[i];
+    }
+    return path;
+}
+
+int main(int argc, char **argv) {
+    char  temp[] = "/tmp/hearth-bench-XXXXXX";
     bench b = { .threads = 2, .tokens = 48, .reps = 3, .s = { .base = { .name = "script", .propose = propose } } };
     int   rc = 0, fd = -1;
     model_file *file = NULL;
     nn_model   *model = NULL;
+    const char *write = NULL;
     err         e = { 0 };
-    for (int i = 1; i < argc; i++) {
-        if (i + 1 < argc && strcmp(argv[i], "--threads") == 0)
-            b.threads = atoi(argv[++i]);
-        else if (i + 1 < argc && strcmp(argv[i], "--tokens") == 0)
-            b.tokens = atoi(argv[++i]);
-        else if (i + 1 < argc && strcmp(argv[i], "--reps") == 0)
-            b.reps = atoi(argv[++i]);
-        else
-            path = argv[i];
-    }
+    b.depths = list_of("1,2,3,4,5,7,11,15");
+    b.chances = list_of("0,0.5,0.7,0.8,0.9");
+    const char *path = read_options(&b, argc, argv, &write);
     if (b.tokens < 8 || b.tokens + WARM > MOST || b.reps < 1 || b.reps > MAX_REPS) return 1;
+    if (write) {
+        if ((rc = shape_1b(write, &e)) < 0) fprintf(stderr, "bench_speculate: %s\n", e.msg);
+        return rc < 0;
+    }
     if (!path) {
         fd = mkstemp(temp);
         if (fd < 0) return 1;
