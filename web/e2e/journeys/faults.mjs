@@ -37,6 +37,15 @@ export const faultJourneys = {
     await page.getByRole("button", { name: "Newest" }).click();
     await eventually(() => box.evaluate((b) => b.scrollHeight - b.scrollTop - b.clientHeight < 48), "at the end again");
   },
+  async "end in sight when math comes late"({ open, fake }) {
+    const page = await open(fake.url, { viewport: { width: 390, height: 700 } });
+    fake.chat = says(`${"A line.\n\n".repeat(40)}$$\\sum_{i=1}^{n} \\frac{i^2}{2} = \\int_0^1 f$$\n`);
+    await ask(page, "Go");
+    await answered(page);
+    await page.locator(".prose .katex").waitFor();
+    const below = () => page.locator(".conversation").evaluate((b) => b.scrollHeight - b.scrollTop - b.clientHeight);
+    await eventually(async () => (await below()) < 2, "the end is in sight");
+  },
   async "cut stream"({ open, fake }) {
     const page = await open();
     fake.chat = slowly(words, 5, 40);

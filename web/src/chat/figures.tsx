@@ -2,12 +2,14 @@
 import { count, rate, seconds } from "../lib/format";
 import type { Figures } from "./types";
 
+const tokens = (n: number) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
+
 export function FiguresLine({ figures: f }: { figures: Figures }) {
   const rows: [string, string][] = [
-    ["Prompt", `${count(f.prompt_n ?? 0)} tokens`],
-    ["From the cache", `${count(f.cached_n ?? 0)} tokens`],
+    ["Prompt", tokens(f.prompt_n ?? 0)],
+    ["From the cache", tokens(f.cached_n ?? 0)],
     ["Reading it", seconds((f.prompt_ms ?? 0) / 1000)],
-    ["Answer", `${count(f.predicted_n ?? 0)} tokens`],
+    ["Answer", tokens(f.predicted_n ?? 0)],
     ["Writing it", seconds((f.predicted_ms ?? 0) / 1000)],
     ["First token after", f.first_ms === undefined ? "?" : seconds(f.first_ms / 1000)],
   ];
@@ -15,7 +17,7 @@ export function FiguresLine({ figures: f }: { figures: Figures }) {
     <details class="figures">
       <summary>
         {f.predicted_per_second ? <span>{rate(f.predicted_per_second)} t/s</span> : null}
-        <span>{f.predicted_n} tokens</span>
+        <span>{tokens(f.predicted_n ?? 0)}</span>
         {f.first_ms !== undefined && <span>first {seconds(f.first_ms / 1000)}</span>}
         {!!f.cached_n && <span>{f.cached_n} cached</span>}
       </summary>

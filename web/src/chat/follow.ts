@@ -2,11 +2,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 const NEAR = 48;
+/** How long after the last piece the page may still grow by itself: math, highlighting and figures come late. */
+const SETTLES_MS = 2000;
 
 export function useFollow(version: unknown) {
   const box = useRef<HTMLDivElement>(null);
   const following = useRef(true);
   const lastTop = useRef(0);
+  const settledAt = useRef(0);
   const [away, setAway] = useState(false);
   const set = (on: boolean) => {
     following.current = on;
@@ -17,13 +20,30 @@ export function useFollow(version: unknown) {
     if (b) b.scrollTop = b.scrollHeight;
     set(true);
   };
+  const keep = () => {
+    const b = box.current;
+    if (!b || !following.current) return;
+    b.scrollTop = b.scrollHeight;
+    lastTop.current = b.scrollTop;
+  };
+  useEffect(() => {
+    keep();
+    settledAt.current = performance.now() + SETTLES_MS;
+  }, [version]);
   useEffect(() => {
     const b = box.current;
-    if (b && following.current) {
-      b.scrollTop = b.scrollHeight;
-      lastTop.current = b.scrollTop;
-    }
-  }, [version]);
+    if (!b?.firstElementChild) return;
+    const grown = new ResizeObserver(() => {
+      if (performance.now() < settledAt.current) keep();
+    });
+    const onPress = () => (settledAt.current = 0); // what is opened by hand stays where it is
+    grown.observe(b.firstElementChild);
+    b.addEventListener("pointerdown", onPress);
+    return () => {
+      grown.disconnect();
+      b.removeEventListener("pointerdown", onPress);
+    };
+  }, []);
   useEffect(() => {
     const b = box.current;
     if (!b) return;

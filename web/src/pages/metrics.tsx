@@ -33,7 +33,7 @@ export function MetricsPage() {
   const first = (q: number) => quantileBetween(points.value[0]?.first ?? [], now?.first ?? [], q);
   const codes = Object.entries(s.responses ?? {})
     .sort(([a], [b]) => Number(a) - Number(b))
-    .map(([code, n]) => `${code} × ${n}`)
+    .map(([code, n]) => `${n} with ${code}`)
     .join(", ");
   return (
     <div class="page">

@@ -151,7 +151,7 @@ function Input({
 }) {
   return (
     // biome-ignore lint/a11y/noLabelWithoutControl: the control is one of these
-    <label class="field">
+    <label class={f.rows || f.image ? "field" : "field short"}>
       <span>{f.label}</span>
       {f.image ? (
         <Picture value={value} onInput={onInput} />
