@@ -67,6 +67,14 @@ int search_read(search_hits *out, const char *text, size_t bytes, err *e) {
     return rc;
 }
 
+void search_write_json(const search_hit *h, str *out) {
+    str_puts(out, "{\"repository\":");
+    str_put_json(out, h->repo, strlen(h->repo));
+    str_printf(out, ",\"downloads\":%lld,\"likes\":%lld,\"gguf\":%s,\"mlx\":%s,\"safetensors\":%s,\"modified\":\"%s\"}",
+               (long long)h->downloads, (long long)h->likes, h->gguf ? "true" : "false", h->mlx ? "true" : "false",
+               h->safetensors ? "true" : "false", h->modified);
+}
+
 static bool go_on(void *ctx, const char *waiting) {
     (void)ctx;
     (void)waiting;

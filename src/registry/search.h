@@ -8,6 +8,7 @@
 #ifndef REGISTRY_SEARCH_H
 #define REGISTRY_SEARCH_H
 
+#include "base/str.h"
 #include "registry/pull.h"
 
 typedef struct search_hit {
@@ -28,5 +29,8 @@ int search_read(search_hits *out, const char *text, size_t bytes, err *e);
 
 /* q: endpoint, token, certificates and patience are used. */
 int search_hub(search_hits *out, const pull_request *q, const char *words, int limit, err *e);
+
+/* {"repository", "downloads", "likes", "gguf", "mlx", "safetensors", "modified"} */
+void search_write_json(const search_hit *h, str *out);
 
 #endif

@@ -4,6 +4,7 @@
 #define SERVER_HANDLERS_H
 
 #include "server/exchange.h"
+#include "server/library.h"
 
 extern const api api_openai; /* also the shape of native errors */
 extern const api api_native;
@@ -19,9 +20,10 @@ extern handler ops_health, ops_metrics, ops_stats, ops_requests, ops_cancel, ops
 /* ops/events.c, ops/pulls.c, ops/logs.c */
 extern handler ops_events, ops_logs, ops_pulls, ops_pull, ops_pull_end;
 bool           ops_own_origin(exchange *x, const char *what); /* false: a page of elsewhere asks (answered) */
+library       *ops_library(exchange *x);                      /* NULL: the models are fixed (answered) */
 
 /* ops/settings.c, ops/fit.c */
-extern handler ops_config, ops_config_put, ops_config_check, ops_doctor, ops_fit, ops_catalogue;
+extern handler ops_config, ops_config_put, ops_config_check, ops_doctor, ops_fit, ops_catalogue, ops_hub;
 
 /* ops/ui.c */
 extern handler ops_root, ops_ui, ops_asset;

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_MEMORIES = 16, MAX_TASKS = 16, MAX_SUBSCRIBERS = 64, TOUCH_SECONDS = 60 };
+enum { MAX_MEMORIES = 16, MAX_TASKS = 16, MAX_SUBSCRIBERS = 64, TOUCH_SECONDS = 60, SEARCH_STALL_MS = 10000 };
 
 /* A model of the registry that the host was given. */
 typedef struct offer {
@@ -356,6 +356,13 @@ static void remember(library *l, pull_task *t, int rc, const err *e) {
     m[0].state.cancelled = atomic_load(&t->cancel);
     snprintf(m[0].state.error, sizeof m[0].state.error, "%s", rc < 0 ? e->msg : "");
     t->name = NULL;
+}
+
+int library_search(const library *l, const char *words, int limit, search_hits *out, err *e) {
+    pull_request q = l->options.pull;
+    q.patience.tries = 1;
+    q.patience.stall_ms = SEARCH_STALL_MS;
+    return search_hub(out, &q, words, limit, e);
 }
 
 static void pull_work(void *ctx) {

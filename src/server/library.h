@@ -15,6 +15,7 @@
 #include "registry/adapters.h"
 #include "registry/pull.h"
 #include "registry/registry.h"
+#include "registry/search.h"
 
 typedef struct library library;
 typedef struct feed    feed;
@@ -65,6 +66,9 @@ int library_keep_pull(library *l, const char *name, err *e);
 bool library_end_pull(library *l, view name);
 /* {"object":"list","data":[...]}: what is under way, and the newest that have ended. Accepts NULL; any thread. */
 void library_write_pulls(library *l, str *out);
+
+/* What the hub has for these words. Somebody waits for it, so it is tried once. Any thread that may wait. */
+int library_search(const library *l, const char *words, int limit, search_hits *out, err *e);
 
 /* Runs work on a thread that library_free waits for. ERR_BUSY: too much is under way. */
 int library_start(library *l, void (*work)(void *ctx), void *ctx, err *e);

@@ -22,6 +22,7 @@ const route server_routes[] = {
     { "GET", "/v1/doctor", &api_native, ops_doctor, ROUTE_SLOW },
     { "GET", "/v1/fit", &api_native, ops_fit, ROUTE_SLOW },
     { "GET", "/v1/catalogue", &api_native, ops_catalogue, ROUTE_SLOW },
+    { "GET", "/v1/hub", &api_native, ops_hub, ROUTE_SLOW },
     { "GET", "/ui", &api_native, ops_ui, ROUTE_INLINE | ROUTE_PUBLIC | ROUTE_QUIET },
     { "GET", "/assets/{name}", &api_native, ops_asset, ROUTE_INLINE | ROUTE_PUBLIC | ROUTE_QUIET },
     { "GET", "/slots", &api_native, ops_slots, ROUTE_INLINE },

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The web UI's files and the endpoints that its pages ask: who gets a page, caching, the CSP, events, pulls, settings."""
 import gzip
+import http.server
 import json
 import os
 import re
 import socket
 import sys
 import tempfile
+import threading
 import time
 
 from hearth_server import Checks, Connection, Server, eventually
 
 PROGRAM = sys.argv[1]
+DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/demo/demo.gguf")
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -184,6 +187,40 @@ def switched_off():
         assert server.request("GET", "/ui")[0] == 404 and server.request("GET", "/assets/x.js")[0] == 404
 
 
+def hub_search():
+    """GET /v1/hub passes words on and tells what came, or why nothing did."""
+    seen = []
+
+    class Hub(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(self.path)
+            broken = "broken" in self.path
+            body = b"no list" if broken else json.dumps([{"id": "a/b", "downloads": 7, "likes": 1, "tags": ["gguf"], "lastModified": "2026-01-31T10:00:00.000Z"}, {"id": "../x"}]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    hub = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=hub.serve_forever, daemon=True).start()
+    with Server(PROGRAM, env={"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}"}) as server:
+        status, got = server.get("/v1/hub?q=tiny%20b%2Fc%26&limit=5")
+        assert status == 200 and got["data"] == [{"repository": "a/b", "downloads": 7, "likes": 1, "gguf": True, "mlx": False, "safetensors": False, "modified": "2026-01-31"}], got
+        assert seen == ["/api/models?search=tiny%20b%2Fc%26&sort=downloads&direction=-1&limit=5"], seen
+        for path, param in (("/v1/hub", "q"), ("/v1/hub?q=", "q"), ("/v1/hub?q=x&limit=0", "limit"), ("/v1/hub?q=x&limit=y", "limit")):
+            status, got = server.get(path)
+            assert status == 400 and got["error"]["param"] == param, (path, got)
+        assert server.get("/v1/hub?q=broken")[0] == 502 and len(seen) == 2, seen
+    hub.shutdown()
+    with Server(PROGRAM, env={"HF_ENDPOINT": "http://127.0.0.1:9"}) as server:
+        assert server.get("/v1/hub?q=x")[0] == 502
+    with Server(PROGRAM, "--model", f"demo={DEMO}") as server:
+        assert server.get("/v1/hub?q=x")[0] == 501
+
+
 def changed_settings():
     """PUT /v1/config: the file keeps its comments, what can hold holds at once, all or nothing, and who may not ask is told so."""
     with tempfile.TemporaryDirectory() as folder:
@@ -253,5 +290,6 @@ with Server(PROGRAM, env={"HEARTH_OLLAMA_REGISTRY": "http://127.0.0.1:9"}, log_l
         checks.run(check, one)
 checks.run(drain)
 checks.run(changed_settings)
+checks.run(hub_search)
 checks.run(switched_off)
 checks.exit()

@@ -105,7 +105,7 @@ function examplesOf({ path, op }) {
   return Object.entries(source).map(([name, e]) => ({
     name, headers, body: body && e.value,
     path: (parameter ? path.replace(`{${parameter.name}}`, encodeURIComponent(e.value)) : path) + query,
-    status: String(e['x-status'] ?? Object.keys(op.responses)[0]),
+    status: String(e['x-status'] ?? op['x-status'] ?? Object.keys(op.responses)[0]),
   }));
 }
 

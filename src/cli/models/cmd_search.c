@@ -89,14 +89,6 @@ static int search_known(const cli_args *a, const char *const *words, size_t n, e
     return rc;
 }
 
-static void put_hit_json(str *out, const search_hit *h) {
-    str_puts(out, "{\"repository\":");
-    str_put_json(out, h->repo, strlen(h->repo));
-    str_printf(out, ",\"downloads\":%lld,\"likes\":%lld,\"gguf\":%s,\"mlx\":%s,\"safetensors\":%s,\"modified\":\"%s\"}",
-               (long long)h->downloads, (long long)h->likes, h->gguf ? "true" : "false", h->mlx ? "true" : "false",
-               h->safetensors ? "true" : "false", h->modified);
-}
-
 static int search_far(const cli_args *a, const char *words, err *e) {
     pull_request q = { 0 };
     search_hits  hits = { 0 };
@@ -109,7 +101,7 @@ static int search_far(const cli_args *a, const char *words, err *e) {
         const search_hit *h = &hits.list[i];
         if (cli_flag(a, "json")) {
             str_puts(&out, i ? ",\n " : "");
-            put_hit_json(&out, h);
+            search_write_json(h, &out);
         } else {
             str_printf(&out, "%-60s %10lld  %-11s %s\n", h->repo, (long long)h->downloads,
                        h->gguf          ? "gguf"

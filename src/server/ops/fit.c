@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /v1/fit?model=NAME&ctx=N: what a model needs of the memory that is free. GET /v1/catalogue: well-known models. */
+/* GET /v1/fit?model=NAME&ctx=N: what a model needs of the memory that is free. GET /v1/catalogue: well-known models.
+ * GET /v1/hub?q=WORDS: what the hub has. */
 #include "base/machine.h"
 #include "registry/known.h"
 #include "runtime/need.h"
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CONTEXT = 1 << 24 };
+enum { MAX_CONTEXT = 1 << 24, HUB_HITS = 20, HUB_MOST = 100 };
 
 static void put_memory(jw *w, const need *n) {
     const char *from = NULL;
@@ -97,5 +98,42 @@ void ops_catalogue(exchange *x) {
         str_printf(&b, ",\"disk_free\":%llu", (unsigned long long)library_free_bytes(x->server->options.library));
     str_puts(&b, "}");
     registry_close(r);
+    exchange_reply(x, 200, "application/json", &b);
+}
+
+static bool read_limit(exchange *x, long *limit) {
+    char text[16], *end = text;
+    *limit = HUB_HITS;
+    if (!query_get(x->http->query, "limit", text, sizeof text)) return true;
+    *limit = strtol(text, &end, 10);
+    if (!*end && *limit >= 1 && *limit <= HUB_MOST) return true;
+    exchange_error(x, 400, "invalid_value", "limit", "limit: expected a number from 1 to %d", HUB_MOST);
+    return false;
+}
+
+void ops_hub(exchange *x) {
+    search_hits hits = { 0 };
+    library    *l = ops_library(x);
+    char        words[256];
+    long        limit;
+    err         e = { 0 };
+    str         b;
+    if (!l || !read_limit(x, &limit)) return;
+    if (!query_get(x->http->query, "q", words, sizeof words) || !words[0]) {
+        exchange_error(x, 400, "invalid_value", "q", "q: is required: words to search for (/v1/hub?q=WORDS)");
+        return;
+    }
+    if (library_search(l, words, (int)limit, &hits, &e) < 0) {
+        exchange_error(x, 502, "hub_failed", NULL, "%s", e.msg);
+        return;
+    }
+    str_init(&b);
+    jw w = jw_list(&b);
+    for (size_t i = 0; i < hits.n; i++) {
+        if (i) str_push(&b, ',');
+        search_write_json(&hits.list[i], &b);
+    }
+    jw_list_end(&w);
+    search_hits_deinit(&hits);
     exchange_reply(x, 200, "application/json", &b);
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static library *need_library(exchange *x) {
+library *ops_library(exchange *x) {
     library *l = x->server->options.library;
     if (!l)
         exchange_error(x, 501, "not_offered", NULL,
@@ -41,7 +41,7 @@ void ops_pulls(exchange *x) { reply_pulls(x, 200); }
 void ops_pull(exchange *x) {
     view     name;
     err      e = { 0 };
-    library *l = ops_own_origin(x, "start and cancel pulls") ? need_library(x) : NULL;
+    library *l = ops_own_origin(x, "start and cancel pulls") ? ops_library(x) : NULL;
     if (!l) return;
     need_string(&x->in, &x->body, "model", &name);
     if (x->in.failed) {
@@ -60,7 +60,7 @@ void ops_pull(exchange *x) {
 
 void ops_pull_end(exchange *x) {
     char     name[512];
-    library *l = ops_own_origin(x, "start and cancel pulls") ? need_library(x) : NULL;
+    library *l = ops_own_origin(x, "start and cancel pulls") ? ops_library(x) : NULL;
     if (!l) return;
     if (query_get(x->http->query, "name", name, sizeof name) && library_end_pull(l, view_of(name)))
         reply_pulls(x, 200);

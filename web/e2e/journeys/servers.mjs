@@ -69,6 +69,35 @@ export const serverJourneys = {
       slow.close();
     }
   },
+  async "hub search"({ open, program }) {
+    const asked = [];
+    const hub = createServer((q, a) => {
+      asked.push(q.url);
+      a.setHeader("Content-Type", "application/json");
+      if (q.url.includes("broken")) a.writeHead(500).end("{}");
+      else a.end(JSON.stringify([{ id: "herons/tiny-heron-gguf", downloads: 4242, likes: 3, tags: ["gguf"], lastModified: "2026-01-31T00:00:00Z" }]));
+    });
+    await new Promise((tell) => hub.listen(0, "127.0.0.1", tell));
+    const own = await new Hearth(program).start([], { HF_ENDPOINT: `http://127.0.0.1:${hub.address().port}` });
+    try {
+      const page = await open(`${own.url}#/models`);
+      await page.getByText("Hugging Face").waitFor();
+      expect(asked.length === 0, "the hub was asked by itself");
+      await page.getByLabel("Words for the hub").fill("tiny heron");
+      await page.keyboard.press("Enter");
+      await page.getByText("herons/tiny-heron-gguf").waitFor();
+      expect(asked[0].includes("search=tiny%20heron"), asked[0]);
+      await page.getByRole("button", { name: "Pull herons/tiny-heron-gguf" }).click();
+      await page.locator(".pulls li", { hasText: "tiny-heron" }).waitFor();
+      await page.getByLabel("Words for the hub").fill("broken");
+      await page.keyboard.press("Enter");
+      await page.getByRole("alert").waitFor();
+    } finally {
+      await own.close();
+      hub.closeAllConnections();
+      hub.close();
+    }
+  },
   async "fixed models"({ open, program }) {
     const own = await new Hearth(program).start(["--model", "demo=demo"]);
     try {

@@ -5,6 +5,7 @@ import { bytes, params, percent, seconds } from "../lib/format";
 import { type ModelStat, models, type Pull, pulls, stats } from "../lib/server";
 import { Catalogue } from "../models/catalogue";
 import { Details } from "../models/details";
+import { Hub } from "../models/hub";
 import { complain, note } from "../ui/toasts";
 
 export interface ModelInfo {
@@ -66,6 +67,7 @@ export function ModelsPage() {
         </table>
         {!models.value.length && stats.value && <p class="empty">There is no model here yet. Pull one above.</p>}
         <Catalogue />
+        <Hub />
       </section>
       {chosen && <Details key={chosen} name={chosen} info={info.get(chosen)} />}
     </div>
