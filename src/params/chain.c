@@ -121,7 +121,8 @@ bool chain_fill(cand_set *s, const chain_list *l, const sampling_row *r) {
         int32_t t = l->token[i];
         if (r && r->mask && !(r->mask[t >> 5] >> (t & 31) & 1)) continue;
         float v = changes ? changed(l->x[i], t, r) : l->x[i];
-        if (!(v > -INFINITY) || (!l->whole && v <= l->floor)) continue;
+        /* Where some have changed, others may belong between those that equal the floor. */
+        if (!(v > -INFINITY) || (changes && !l->whole && v <= l->floor)) continue;
         s->c[s->count++] = (cand){ v > SAMPLING_LARGEST ? SAMPLING_LARGEST : v, t };
     }
     s->sorted = changes ? 0 : s->count;

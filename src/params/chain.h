@@ -28,7 +28,7 @@ typedef struct chain_list {
     const float   *x; /* as they came: numbers above SAMPLING_LARGEST, too */
     int            n;
     bool           whole; /* there are no others that are possible */
-    float          floor; /* else no other is above this, and all of these are */
+    float          floor; /* else no other is above this, and none of these below */
 } chain_list;
 
 /* The set of a list that steps 2 to 4 of a pick (params/sampling.h) have changed; r NULL: the list's row was changed

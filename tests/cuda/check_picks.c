@@ -124,7 +124,7 @@ static void check_list(stage *s, int row) {
     for (int i = 0; i < l->n && same; i++) same = (size_t)i < set.count && set.c[i].id == l->token[i];
     CHECK(s->c, same, "width %zu: a list that is not sorted", s->width);
     if (l->floor > -INFINITY)
-        CHECK(s->c, (size_t)l->n < set.count && set.c[l->n].logit <= l->floor, "a floor that is too low");
+        CHECK(s->c, (size_t)l->n < set.count && set.c[l->n].logit == l->floor, "a floor that is not the next");
     else
         CHECK(s->c, set.count == (size_t)l->n, "a list that is not whole");
 }
@@ -253,7 +253,7 @@ int main(int argc, char **argv) {
     }
     if (time) time_picks(&c);
     for (size_t i = 0; i < sizeof widths / sizeof widths[0] && !time; i++) {
-        if (c.quick && widths[i] > 40000) break;
+        if (c.quick && widths[i] > 5000) break;
         check_width(&c, widths[i], c.quick ? 2 : widths[i] > 40000 ? 6 : 20);
     }
     return check_end(&c);

@@ -43,6 +43,20 @@ __device__ static inline float at(const row_view &v, int64_t i) {
 /* What is compared: -INFINITY where nothing is possible. */
 __device__ static inline float possible(float x) { return x > -INFINITY ? fminf(x, LARGEST) : -INFINITY; }
 
+__device__ static inline uint32_t rising(float v) {
+    const uint32_t bits = __float_as_uint(fminf(v, LARGEST) + 0.0f); /* -0 becomes 0 */
+    return !(v > -INFINITY) ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+__device__ static inline cuda_key key_of(uint32_t rising, int64_t i) {
+    return rising ? (cuda_key)rising << 32 | (uint32_t) ~(uint32_t)i : 0;
+}
+
+__device__ static inline float value_of(cuda_key k) {
+    const uint32_t r = (uint32_t)(k >> 32);
+    return r == 0 ? -INFINITY : __uint_as_float(r >> 31 ? r & 0x7fffffffu : ~r);
+}
+
 /* likely.cu: the lists of rows (asks NULL) or of asks */
 int picks_list(const cuda_picks *p, int n, cuda_stream s, err *e);
 

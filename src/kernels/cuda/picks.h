@@ -20,12 +20,15 @@ enum { CUDA_GROUPS = 512, CUDA_TAKEN = 80, CUDA_LIKELY = 128 };
 /* The largest entries of a row, in descending order, equal ones by ascending id. */
 typedef struct cuda_likely {
     int32_t n;
-    float   floor; /* exactly the listed ones are above this; -INFINITY: no other is possible */
+    float   floor; /* no other is above this, none of these below; -INFINITY: no other is possible */
     float   most;  /* the largest, at most 1e30; -INFINITY: none is possible */
     int32_t unused;
     int32_t token[CUDA_LIKELY];
     float   x[CUDA_LIKELY]; /* as they came */
 } cuda_likely;
+
+/* Value and place as one number, whose order is that of the values, lower places first; 0: nothing. */
+typedef unsigned long long cuda_key;
 
 /* A row that more is asked of. */
 typedef struct cuda_ask {
@@ -57,7 +60,7 @@ typedef struct cuda_drawn {
 typedef struct cuda_picks {
     const float       *logits;
     int64_t            width;
-    float             *tops;   /* [rows or asks][CUDA_GROUPS] */
+    cuda_key          *tops;   /* [rows or asks][CUDA_GROUPS] */
     cuda_likely       *likely; /* [rows] of the rows as they came */
     const cuda_ask    *asks;
     const cuda_edit   *edits;
