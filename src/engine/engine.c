@@ -32,6 +32,7 @@ static bool at_rest(const engine *g) {
 /* Takes over what came in; sleeps while there is nothing to do. False: the engine ends. */
 static bool take_incoming(engine *g) {
     bool rest = at_rest(g), idle = g->n_running == 0 && !g->waiting;
+    if (rest) step_tell(g);
     pthread_mutex_lock(&g->lock);
     if (idle && !g->incoming && !g->stop) {
         g->busy = false;
@@ -176,7 +177,8 @@ static void settle(engine *g) {
     if (lost.code) lose_device(g, &lost);
 }
 
-static void batch(const engine *g, bool begins) {
+static void batch(engine *g, bool begins) {
+    g->framed = begins;
     if (g->o.on_batch) g->o.on_batch(g->o.batch_ctx, begins);
 }
 
@@ -191,7 +193,8 @@ static int run_step(engine *g, const nn_batch *b, err *e) {
     double    begin = clock_s();
     nn_ticket step;
     int       rc = g->backend->submit(g->exec, b, &step, e);
-    double    started = clock_s(), last = g->step_end;
+    double    started = g->device.kind == NN_DEVICE_GPU ? clock_s() : begin, last = g->step_end;
+    step_tell(g);
     if (rc == 0) rc = g->backend->wait(g->exec, step, e);
     if (rc < 0) return rc;
     g->step_end = clock_s();
@@ -221,6 +224,7 @@ void *engine_main(void *arg) {
         noalloc_begin();
         bool work = schedule_batch(g, &b);
         int  rc = work ? run_step(g, &b, &e) : 0;
+        if (!work) step_tell(g);
         noalloc_end();
         if (rc < 0)
             fail_step(g, &e);

@@ -68,6 +68,10 @@ typedef struct engine_options {
     const char       *device;  /* "cpu", "cuda:0" ...; NULL or "auto": the preferred one of this machine. Must stay */
     const nn_backend *backend; /* instead of the device's own, on its first device: tests wrap one. NULL: none */
 
+    /* Tokens are told while the next step runs, which need not wait for it: always so on a GPU, this is for tests. Whoever
+     * cancels or pauses because of a token hears one more. */
+    bool late;
+
     /* Called around the events of a step by the thread that gives them out, so that whoever passes them on can do so
      * once per step. NULL: nobody wants to know. Events outside of steps have no such frame. */
     void (*on_batch)(void *ctx, bool begins);
@@ -222,7 +226,8 @@ void engine_wait_idle(engine *g); /* until nothing waits or runs; paused ones do
 
 typedef struct engine_stats {
     uint64_t steps, tokens_evaluated, tokens_cached, tokens_generated, preemptions;
-    double   step_s, between_s;        /* time in steps, and between two of them while there was work */
+    double   step_s, between_s;        /* time in steps, and between two of them, a GPU's start included, while
+                                     * there was work */
     uint64_t failed_steps;             /* that the device did not carry out; their requests ended with its reason */
     int      running, waiting, paused; /* paused ones are also counted in one of the others */
     int      pages_total, pages_unused, pages_cached; /* group 0 */

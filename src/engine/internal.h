@@ -103,8 +103,13 @@ struct engine {
     int              prompt_budget; /* tokens of prompts per step while somebody generates */
     int              piece_budget;  /* and while nobody does */
     bool             generating;    /* somebody generates in the step under way */
-    double           step_end;      /* when the last step ended; 0: nothing was to be done since */
-    engine_stats     counts;        /* published in stats once per step */
+    bool             late;          /* tokens are told when the next step has begun */
+    sequence       **told_late;     /* [max_seqs] whose token is still to be told */
+    engine_event    *late_events;   /* its event; the text is the sequence's */
+    int              n_late;
+    bool             framed;   /* between the two calls of on_batch */
+    double           step_end; /* when the last step ended; 0: nothing was to be done since */
+    engine_stats     counts;   /* published in stats once per step */
     sampling_work   *work;
     sampling_count  *window; /* of a sequence's penalties; NULL where the device does not sample */
     sampling_row    *asks;   /* [max_seqs] picks that a step asks for at once, of output rows ask_rows */
@@ -162,6 +167,7 @@ void adapters_leave(engine *g, sequence *s);
 /* step.c: the first one is part of the step and allocates nothing; the second leaves what was computed in the cache and
  * lets go of what is over. */
 void step_results(engine *g);
+void step_tell(engine *g);                  /* what was to be told late */
 int  score_rows(engine *g, const share *h); /* score.c: of a share of a prompt whose tokens are scored */
 void step_settle(engine *g);
 void step_end(engine *g, sequence *s, engine_finish finish, int stop_index); /* the sequence is gone afterwards */

@@ -89,6 +89,8 @@ static int open_batch(engine *g, err *e) {
     ok = (g->row = calloc((size_t)num_max(g->n_vocab, g->n_hidden), sizeof *g->row)) && ok;
     ok = (g->no_end_mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->no_end_mask)) && ok;
     ok = (g->mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->mask)) && ok;
+    ok = (g->told_late = calloc(seqs, sizeof(*g->told_late))) && ok;
+    ok = (g->late_events = calloc(seqs, sizeof *g->late_events)) && ok;
     ok = (g->asks = calloc(seqs, sizeof *g->asks)) && ok;
     ok = (g->ask_rows = calloc(seqs, sizeof *g->ask_rows)) && ok;
     ok = (g->picks = calloc(seqs, sizeof *g->picks)) && ok;
@@ -309,6 +311,7 @@ int engine_open(engine **out, const nn_model *m, const tok *t, const engine_opti
     if ((rc = plan(g, m, options, e)) < 0 || (rc = open_parts(g, e)) < 0) goto fail;
     engine_publish(g); /* an engine that has not been asked anything has its pages, too */
     g->prompt_budget = g->o.step_tokens;
+    g->late = g->o.late || g->device.kind == NN_DEVICE_GPU;
     g->piece_budget = first_piece(m, g->o.step_tokens, g->device.kind);
     g->busy = true;
     if (pthread_create(&g->thread, NULL, engine_main, g) != 0) {
@@ -361,6 +364,8 @@ void engine_free(engine *g) {
     free(g->vector);
     free(g->window);
     free(g->asks);
+    free(g->told_late);
+    free(g->late_events);
     free(g->ask_rows);
     free(g->picks);
     free(g->orders);

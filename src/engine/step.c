@@ -13,6 +13,26 @@ static void emit(const sequence *s, engine_event *ev) {
     noalloc_resume(depth);
 }
 
+void step_tell(engine *g) {
+    bool frame = !g->framed && g->o.on_batch && g->n_late > 0;
+    int  depth = noalloc_pause();
+    if (frame) g->o.on_batch(g->o.batch_ctx, true);
+    for (int i = 0; i < g->n_late; i++) emit(g->told_late[i], &g->late_events[i]);
+    g->n_late = 0;
+    if (frame) g->o.on_batch(g->o.batch_ctx, false);
+    noalloc_resume(depth);
+}
+
+/* A token. What it points at must stay until the next step has begun: the text does. */
+static void tell(engine *g, const share *h, engine_event *ev) {
+    if (!g->late || h->n_draft > 0 || ev->n_top > 0) {
+        emit(h->s, ev);
+        return;
+    }
+    g->told_late[g->n_late] = h->s;
+    g->late_events[g->n_late++] = *ev;
+}
+
 /* The sequence leaves; the last one of a request takes the request along. */
 static void leave(engine *g, sequence *s) {
     request *q = s->request;
@@ -24,6 +44,7 @@ static void leave(engine *g, sequence *s) {
 }
 
 void step_fail(engine *g, sequence *s, const err *why) {
+    step_tell(g);
     engine_event ev = { .kind = ENGINE_ERROR, .error = why };
     emit(s, &ev);
     leave(g, s);
@@ -31,6 +52,7 @@ void step_fail(engine *g, sequence *s, const err *why) {
 
 void step_end(engine *g, sequence *s, engine_finish finish, int stop_index) {
     double now = clock_s();
+    step_tell(g);
     str_clear(&s->out);
     if (g->tok && finish != ENGINE_STOP_STRING) {
         str_clear(&s->piece);
@@ -253,7 +275,7 @@ static void pick(engine *g, share *h, int drafted) {
                         .logprob = got.logprob,
                         .top = g->top,
                         .n_top = r->n_top };
-    emit(s, &ev);
+    tell(g, h, &ev);
     if (stopped >= 0)
         end(h, ENGINE_STOP_STRING, stopped);
     else if (must_stop)

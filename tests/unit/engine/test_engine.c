@@ -102,8 +102,9 @@ static void check_model(const char *name) {
         { "all together", { .n_threads = 2, .max_seqs = 16 }, 0 },
         { "without the cache", { .n_threads = 1, .max_seqs = 8, .no_prefix_cache = true }, 0 },
         { "small pieces", { .n_threads = 2, .max_seqs = 5, .step_tokens = 7 }, 0 },
+        { "told late", { .n_threads = 2, .max_seqs = 12, .late = true }, 0 },
         { "pages of 16", { .n_threads = 1, .max_seqs = 16, .page_tokens = 16, .step_tokens = 64 }, 0 },
-        { "few pages", { .n_threads = 2, .max_seqs = 8, .page_tokens = 16, .step_tokens = 64 }, 14 },
+        { "few pages", { .n_threads = 2, .max_seqs = 8, .page_tokens = 16, .step_tokens = 64, .late = true }, 14 },
     };
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
         engine_options o = ways[k].o;

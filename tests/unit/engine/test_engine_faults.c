@@ -100,6 +100,7 @@ static engine_options options_of(const bench *b, bool tiers) {
     for (int i = 0; i < b->f.model->dims->n_layer; i++)
         slot += nn_state_fixed_floats(&b->f.model->state[i]) * sizeof(float);
     return (engine_options){ .n_threads = 1,
+                             .late = tiers,
                              .max_seqs = AT_ONCE,
                              .page_tokens = PAGE,
                              .step_tokens = 48,

@@ -184,6 +184,7 @@ static void check_model(const char *name) {
 
     /* An arena that holds one conversation; the others wait in host memory. */
     engine_options tight = roomy;
+    tight.late = true;
     tight.max_seqs = 1;
     tight.cache_bytes = page * ((LONGEST + 31) / 32 + 4);
     tight.host_cache_bytes = 64u << 20;
