@@ -24,16 +24,17 @@ enum { VOCAB_ENTRY_BYTES = 220 };
 
 /* The model's eyes, in itself, in the file that was named or in the one beside it: whether there are any, and what their own
  * file and all that looking takes come to. Eyes that cannot be opened take nothing. */
-static bool measure_eyes(uint64_t *bytes, const model_file *f, const nn_model *model, const char *named,
-                         const engine_options *o) {
-    vision_options v = { .device = NEED_CPU, .n_threads = o->n_threads, .cpu = o->cpu };
+static bool measure_eyes(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_model *model,
+                         const char *named, const engine_options *o) {
+    vision_options v = { .device = o->device, .n_threads = o->n_threads, .cpu = o->cpu };
     char          *found = named ? NULL : runtime_find_mmproj(model_file_path(f));
     const char    *path = named ? named : found;
     model_file    *mmproj = NULL;
     bool           there = !path || model_file_open(&mmproj, path, NULL) == 0;
-    *bytes = 0;
+    *bytes = *on_device = 0;
     there = there && vision_known(f, mmproj);
-    if (there && vision_measure(bytes, f, mmproj, model->dims->n_embd * model->tape->n_parts, &v, NULL) == 0 && mmproj)
+    int width = model->dims->n_embd * model->tape->n_parts;
+    if (there && vision_measure(bytes, on_device, f, mmproj, width, &v, NULL) == 0 && mmproj)
         *bytes += model_file_bytes(mmproj);
     model_file_free(mmproj);
     free(found);
@@ -41,7 +42,7 @@ static bool measure_eyes(uint64_t *bytes, const model_file *f, const nn_model *m
 }
 
 static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f, const engine_options *o,
-                 uint64_t eyes) {
+                 uint64_t eyes, uint64_t eyes_on_device) {
     out->n_ctx = m->n_ctx;
     out->n_ctx_train = model->dims->context;
     out->weights_bytes = model_file_bytes(f);
@@ -51,7 +52,8 @@ static void fill(need *out, const engine_memory *m, const nn_model *model, const
     out->scratch_bytes = (uint64_t)m->device_bytes + m->heap_bytes + model->mem.used_bytes;
     out->other_bytes = FIXED_BYTES + (uint64_t)num_max(model->dims->n_vocab, 0) * VOCAB_ENTRY_BYTES + eyes;
     /* What a device with memory of its own holds does not count here, weights that it copied neither. */
-    uint64_t device = m->shares_memory ? 0 : (uint64_t)m->pages_bytes + m->device_bytes + m->weights_bytes;
+    uint64_t device =
+        m->shares_memory ? 0 : (uint64_t)m->pages_bytes + m->device_bytes + m->weights_bytes + eyes_on_device;
     uint64_t all = out->cache_bytes + out->scratch_bytes + out->other_bytes + m->weights_bytes;
     uint64_t mapped = m->weights_bytes ? 0 : out->weights_bytes;
     snprintf(out->device, sizeof out->device, "%s", m->device);
@@ -148,8 +150,8 @@ static int measure(need *out, const model_file *f, const engine_options *options
     if (o.max_seqs < n_sequences) o.max_seqs = n_sequences;
     int rc = nn_model_open(&model, f, models_list, &mo, e);
     if (rc < 0) return rc;
-    uint64_t eyes_bytes;
-    bool     eyes = measure_eyes(&eyes_bytes, f, model, ask->mmproj, &o);
+    uint64_t eyes_bytes, eyes_on_device;
+    bool     eyes = measure_eyes(&eyes_bytes, &eyes_on_device, f, model, ask->mmproj, &o);
     rc = need_suits(o.device, model, eyes, ask->adapters, e);
     if (rc == 0) rc = draft_files_open(&d, model, ask->draft, o.speculate, e);
     o.draft_model = d.model;
@@ -166,7 +168,7 @@ static int measure(need *out, const model_file *f, const engine_options *options
         }
     }
     if (rc == 0) {
-        fill(out, &m, model, f, &o, eyes_bytes);
+        fill(out, &m, model, f, &o, eyes_bytes, eyes_on_device);
         count_token(out, model);
         out->n_sequences = n_sequences > 0 ? n_sequences : m.full_sequences;
         out->cache_room = o.cache_room;

@@ -6,6 +6,7 @@
  * preparation thread like all others. What a picture is in the prompt depends on its size alone, so that counting and
  * rendering need no tower.
  */
+#include "backend/backend.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -53,8 +54,7 @@ char *pictures_find_mmproj(const char *model) {
 }
 
 static int open_eyes(runtime *r, const char *mmproj, const engine_options *g, err *e) {
-    /* The tower's weights count as memory of the machine (need.c). */
-    vision_options o = { .device = NEED_CPU, .n_threads = g->n_threads, .cpu = g->cpu };
+    vision_options o = { .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu };
     char          *found = mmproj ? NULL : pictures_find_mmproj(model_file_path(r->file));
     const char    *path = mmproj ? mmproj : found;
     int            rc = 0;
@@ -64,8 +64,12 @@ static int open_eyes(runtime *r, const char *mmproj, const engine_options *g, er
             rc = err_set(e, ERR_FORMAT, "%s: the architecture is %s; a file with a vision tower has \"clip\"", path,
                          arch ? arch : "not named");
     }
-    if (rc == 0)
-        rc = vision_open(&r->eyes, r->file, r->mmproj, r->model->dims->n_embd * r->model->tape->n_parts, &o, e);
+    int width = r->model->dims->n_embd * r->model->tape->n_parts;
+    if (rc == 0) rc = vision_open(&r->eyes, r->file, r->mmproj, width, &o, e);
+    if (rc == ERR_UNSUPPORTED && backend_is_auto(g->device)) { /* of a device that nobody named */
+        o.device = NEED_CPU;
+        rc = vision_open(&r->eyes, r->file, r->mmproj, width, &o, e);
+    }
     free(found);
     if (rc < 0 || !r->eyes) return rc;
     tok_ids ids = { 0 };

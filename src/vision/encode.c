@@ -39,8 +39,8 @@ int stage_open(vision_stage *s, const model_file *f, const nn_part *part, int ma
     return 0;
 }
 
-int stage_measure(uint64_t *bytes, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
-                  err *e) {
+int stage_measure(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_part *part, int max_rows,
+                  const vision_options *o, err *e) {
     const nn_backend *backend;
     nn_device         device;
     nn_model         *model = NULL;
@@ -53,8 +53,9 @@ int stage_measure(uint64_t *bytes, const model_file *f, const nn_part *part, int
         /* The rows that run_tile puts in and takes out lie beside them. */
         const nn_tape *t = model->tape;
         uint64_t       wide = (uint64_t)t->bufs[t->ops[0].out].width + (uint64_t)t->bufs[t->hidden].width;
-        *bytes = m.pages_bytes + m.heap_bytes + m.weights_bytes + model->mem.used_bytes +
-                 wide * (uint64_t)max_rows * sizeof(float);
+        uint64_t       own = m.pages_bytes + m.heap_bytes + m.weights_bytes;
+        *bytes = own + model->mem.used_bytes + wide * (uint64_t)max_rows * sizeof(float);
+        *on_device = device.kind == NN_DEVICE_GPU ? own : 0;
     }
     nn_model_free(model);
     return rc;

@@ -89,8 +89,8 @@ int  stage_open(vision_stage *s, const model_file *f, const nn_part *part, int m
                 err *e);
 void stage_close(vision_stage *s);
 /* What it would take beside the mapped weights. */
-int stage_measure(uint64_t *bytes, const model_file *f, const nn_part *part, int max_rows, const vision_options *o,
-                  err *e);
+int stage_measure(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_part *part, int max_rows,
+                  const vision_options *o, err *e);
 
 /* keep.c */
 void               keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYTES]);

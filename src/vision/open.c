@@ -115,21 +115,23 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     return 0;
 }
 
-int vision_measure(uint64_t *bytes, const model_file *model, const model_file *mmproj, int width,
+int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model, const model_file *mmproj, int width,
                    const vision_options *o, err *e) {
     vision_rules      rules;
     stages            s;
     bool              known;
-    uint64_t          tower, projector;
+    uint64_t          tower, projector, there[2] = { 0 };
     const model_file *f = mmproj ? mmproj : model;
     int               rc = rules_read(&rules, model, mmproj, &known, e);
-    *bytes = 0;
+    *bytes = *on_device = 0;
     if (rc < 0 || !known) return rc;
     find_stages(&s, &rules, model, mmproj);
-    if ((rc = stage_measure(&tower, f, &s.tower, s.patches, o, e)) == 0)
-        rc = stage_measure(&projector, f, &s.projector, s.squares, o, e);
-    if (rc == 0) *bytes = tower + projector + kept_bytes(&rules, s.squares, width, o);
-    return rc;
+    if ((rc = stage_measure(&tower, &there[0], f, &s.tower, s.patches, o, e)) == 0)
+        rc = stage_measure(&projector, &there[1], f, &s.projector, s.squares, o, e);
+    if (rc < 0) return rc;
+    *bytes = tower + projector + kept_bytes(&rules, s.squares, width, o);
+    *on_device = there[0] + there[1];
+    return 0;
 }
 
 void vision_free(vision *v) {

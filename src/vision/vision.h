@@ -39,8 +39,9 @@ typedef struct vision_options {
 int  vision_open(vision **out, const model_file *model, const model_file *mmproj, int width, const vision_options *o,
                  err *e);
 void vision_free(vision *v); /* accepts NULL */
-/* What opened eyes take beside their mapped weights, kept rows included; 0 where there are none. */
-int vision_measure(uint64_t *bytes, const model_file *model, const model_file *mmproj, int width,
+/* What opened eyes take beside their mapped weights, kept rows included, and how much of it on a device with memory of its
+ * own; 0 where there are none. */
+int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model, const model_file *mmproj, int width,
                    const vision_options *o, err *e);
 /* Whether vision_open would find eyes, by what the files say of themselves. */
 bool vision_known(const model_file *model, const model_file *mmproj);

@@ -337,7 +337,7 @@ static cuda_low_args low_args(const cuda_exec *x, const nn_op *op) {
                              .t = (float *)(void *)x->adapt.room,
                              .t_stride = x->adapt.t_stride,
                              .scale = 1 };
-    if (out->mult != 1) { /* which rows belong together is not known here */
+    if (experts || out->mult != 1) { /* which rows belong together is not known here */
         a.rows.items = a.rows.order = NULL;
         a.rows.mult = out->mult;
         a.rows.n *= out->mult;

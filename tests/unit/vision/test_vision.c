@@ -82,12 +82,14 @@ static void check_memory(const golden *g, const char *device) {
     const vision  *v = g->v;
     const nn_exec *x[] = { v->tower.exec, v->projector.exec };
     int            width = g->model->dims->n_embd * g->model->tape->n_parts;
-    uint64_t       measured = 0, has = v->limit_bytes, rows = 0;
+    uint64_t       measured = 0, on_device, has = v->limit_bytes, rows = 0;
     err            e = { 0 };
-    assert_int_equal(vision_measure(&measured, g->file, NULL, width, &(vision_options){ .device = device }, &e), 0);
+    assert_int_equal(
+        vision_measure(&measured, &on_device, g->file, NULL, width, &(vision_options){ .device = device }, &e), 0);
     for (int i = 0; i < 2; i++) {
         const vision_stage *s = i ? &v->projector : &v->tower;
-        has += x[i]->memory.heap_bytes + x[i]->memory.pages_bytes + s->model->mem.used_bytes;
+        has +=
+            x[i]->memory.heap_bytes + x[i]->memory.pages_bytes + x[i]->memory.weights_bytes + s->model->mem.used_bytes;
         rows += (uint64_t)s->max_rows * (uint64_t)(s->width_in + s->width_out) * sizeof(float);
     }
     assert_int_equal(measured, has + rows);
@@ -285,8 +287,12 @@ static double rows_off(const golden *g, const json_value *c, const float *rows, 
     return off;
 }
 
-/* A GPU multiplies 16-bit numbers. */
+/* A GPU multiplies 16-bit numbers. The logits of one case of gemma4_e move by 0.056 when the reference rounds the inputs
+ * of its products to 11 bits. */
 static double bound_on(const char *device, double usual) { return strncmp(device, "cuda", 4) == 0 ? 2.5e-2 : usual; }
+static double logits_bound(const char *device, const char *family) {
+    return bound_on(device, 2e-3) * (strcmp(family, "gemma4_e") == 0 && strncmp(device, "cuda", 4) == 0 ? 6 : 1);
+}
 
 static void check_on(const char *family, const char *device) {
     golden g;
@@ -305,7 +311,7 @@ static void check_on(const char *family, const char *device) {
         if (off > bound) print_message("%s: rows of case %zu differ by %g of their deviation\n", family, i, off);
         assert_true(off <= bound);
         most = fmax(most, off);
-        check_logits(&g, c, rows, device, bound_on(device, 2e-3));
+        check_logits(&g, c, rows, device, logits_bound(device, family));
         free(rows);
     }
     if (bound > 1e-4) print_message("%s on %s: rows differ by %g of their deviation at most\n", family, device, most);
