@@ -48,7 +48,8 @@ static void check_model(suite *s, const nn_model *m) {
     world          *w = malloc(2 * sizeof *w), *other = w + 1;
     trace           t;
     nn_memory       mem;
-    o.k_type = o.v_type = suite_chance(s, 50) ? NN_KV_F16 : NN_KV_F32;
+    o.k_type = suite_chance(s, 40) ? NN_KV_F16 : (nn_kv_type)suite_int(s, 0, NN_KV_TYPE_COUNT - 1);
+    o.v_type = suite_chance(s, 60) ? o.k_type : (nn_kv_type)suite_int(s, 0, NN_KV_TYPE_COUNT - 1);
     if (!w) exit(1);
     if (s->backend->measure(&mem, &s->device, m, &o, NULL) < 0) o.k_type = o.v_type = NN_KV_F16;
     if (!world_open(w, s, m, &o)) {

@@ -180,7 +180,7 @@ static void gate_by(gen *g, nn_buf y, nn_buf h, int parts) {
 }
 
 static nn_buf attention(gen *g, nn_buf h, bool window) {
-    int      n_kv = suite_int(g->s, 1, 3), n_head = n_kv * PICK(g, 1, 2, 4), dim = PICK(g, 8, 16, 24, 32, 40, 64);
+    int      n_kv = suite_int(g->s, 1, 3), n_head = n_kv * PICK(g, 1, 2, 4), dim = PICK(g, 8, 16, 24, 32, 64, 128);
     int      dim_v = suite_chance(g->s, 70) ? dim : PICK(g, 8, 16, 48);
     nn_state st = nn_state_kv(n_kv, dim, window ? suite_int(g->s, 3, 40) : 0);
     st.dim_v = dim_v;
