@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cli/models/catalogue.h"
 #include "registry/adapters.h"
+#include "registry/names.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ int cli_lora_parse(cli_lora *out, const char *text, err *e) {
 int cli_lora_named(char **base, cli_lora *out, const char *model, err *e) {
     const char      *plus = model ? strrchr(model, '+') : NULL;
     registry        *r = NULL;
+    registry_model   m = { 0 };
     registry_adapter a = { 0 };
     *base = NULL;
     *out = (cli_lora){ 0 };
@@ -37,13 +39,18 @@ int cli_lora_named(char **base, cli_lora *out, const char *model, err *e) {
     if (rc < 0 || !r) return rc;
     char *name = strndup(model, (size_t)(plus - model));
     if (!name) rc = err_set_nomem(e);
-    if (rc == 0 && registry_adapter_find(r, name, plus + 1, &a, NULL) == 0) {
+    if (rc == 0 && names_find(r, model, NULL, &m, NULL) < 0 && names_find(r, name, NULL, &m, NULL) == 0) {
+        rc = registry_adapter_find(r, m.name, plus + 1, &a, e);
+        if (rc < 0) rc = err_wrap(e, rc, "there is no model '%.100s'", model);
+    }
+    if (rc == 0 && a.path) {
         *out = (cli_lora){ strdup(a.path), a.scale };
         *base = out->path ? name : NULL;
         if (!*base) rc = err_set_nomem(e);
     }
     if (!*base) free(name);
     registry_adapter_deinit(&a);
+    registry_model_deinit(&m);
     registry_close(r);
     return rc;
 }

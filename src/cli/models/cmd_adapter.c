@@ -165,14 +165,24 @@ static void print_one(const char *model, const registry_adapter *a) {
            a->sha256, a->path);
 }
 
+/* MODEL NAME, or MODEL+NAME as requests say it. */
+static int find_one(const cli_args *args, registry *r, registry_model *m, registry_adapter *a, err *e) {
+    const char *model = cli_arg(args, 0), *name = cli_arg(args, 1), *plus = strrchr(model, '+');
+    if (!name && !plus) return err_set(e, ERR_ARG, "which adapter of %.100s? Say MODEL NAME or MODEL+NAME", model);
+    char *base = name ? strdup(model) : strndup(model, (size_t)(plus - model));
+    int   rc = base ? names_find(r, base, NULL, m, e) : err_set_nomem(e);
+    if (rc == 0) rc = registry_adapter_find(r, m->name, name ? name : plus + 1, a, e);
+    free(base);
+    return rc;
+}
+
 static int with_one(const cli_args *args, bool remove) {
     registry        *r = NULL;
     registry_model   m = { 0 };
     registry_adapter a = { 0 };
     err              e = { 0 };
     int              rc = catalogue_open(&r, &e);
-    if (rc == 0) rc = names_find(r, cli_arg(args, 0), NULL, &m, &e);
-    if (rc == 0) rc = registry_adapter_find(r, m.name, cli_arg(args, 1), &a, &e);
+    if (rc == 0) rc = find_one(args, r, &m, &a, &e);
     if (rc == 0 && remove) rc = registry_adapter_remove(r, m.name, a.name, &e);
     if (rc == 0 && remove) {
         printf("removed %s of %s\n", a.name, m.name);
@@ -202,7 +212,7 @@ static const cli_option json_options[] = { { "json", CLI_FLAG, NULL, "print JSON
 static const cli_command cmd_add = {
     "add",
     "MODEL PATH [--name NAME]",
-    "Check an adapter (a directory of PEFT or MLX, or a GGUF file) and keep a copy for a model.",
+    "Check an adapter and keep a copy of it for a model: a directory of PEFT or MLX, or a GGUF file.",
     add_options,
     2,
     2,
@@ -211,9 +221,9 @@ static const cli_command cmd_add = {
 static const cli_command cmd_list = {
     "list", "[MODEL] [--json]", "List the adapters of one model or of all.", json_options, 0, 1, run_list
 };
-static const cli_command cmd_show = { "show", "MODEL NAME", "Print what is known about an adapter.", NULL, 2,
+static const cli_command cmd_show = { "show", "MODEL NAME", "Print what is known about an adapter.", NULL, 1,
                                       2,      run_show };
-static const cli_command cmd_rm = { "rm", "MODEL NAME", "Remove an adapter and delete its copy.", NULL, 2, 2, run_rm };
+static const cli_command cmd_rm = { "rm", "MODEL NAME", "Remove an adapter and delete its copy.", NULL, 1, 2, run_rm };
 
 const cli_command *const cli_adapter_commands[] = { &cmd_add, &cmd_list, &cmd_show, &cmd_rm, NULL };
 
