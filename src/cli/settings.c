@@ -344,6 +344,10 @@ static int wishes(model_settings *m, err *e) {
     r->rope_original_context = c->rope_original_context;
     r->speculate = c->speculate;
     r->draft_max = c->draft_max;
+    r->page_type = c->page_type;
+    r->page_type_k = c->page_type_k;
+    r->page_type_v = c->page_type_v;
+    r->precise_layers = c->precise_layers;
     r->stop = c->sampling.stop;
     r->n_stop = c->sampling.n_stop;
     r->max_tokens = c->sampling.max_tokens;
@@ -398,6 +402,18 @@ static int gather_named(const settings *s, const char *name, model_settings *m, 
     return rc;
 }
 
+/* The types of an entry in the server's list of models; one for both replaces those of the server for one side. */
+static void copy_pages(config_values *v, const config_values *entry) {
+    static const char *const keys[] = { "kv_cache.type", "kv_cache.type_k", "kv_cache.type_v",
+                                        "kv_cache.precise_layers" };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        config_value *slot = &v->v[config_find_key(v->schema, keys[i]) - v->schema->keys];
+        bool side = (i == 1 || i == 2) && config_get(entry, keys[0])->origin && slot->origin <= CONFIG_FROM_SERVER;
+        if (side) *slot = (config_value){ 0 };
+        copy_value(v, keys[i], entry, keys[i]);
+    }
+}
+
 static int gather(const settings *s, const cli_args *a, const char *name, const config_values *entry, model_settings *m,
                   err *e) {
     config_values *v = &m->values;
@@ -411,6 +427,7 @@ static int gather(const settings *s, const cli_args *a, const char *name, const 
         copy_value(v, "context", entry, "context");
         copy_value(v, "keep_alive", entry, "keep_alive");
         copy_value(v, "pinned", entry, "pinned");
+        copy_pages(v, entry);
     }
     if (name) rc = gather_named(s, name, m, e);
     if (rc == 0) rc = read_environment(v, &m->mem, e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/model.h"
 
+#include "config/page_keys.h"
 #include "config/sampling_keys.h"
 
 #include <stddef.h>
@@ -72,6 +73,7 @@ static const config_key keys[] = {
       .min = 1,
       .max = 16777216,
       .help = "context that the model was trained with; unset: as the model's file says" },
+    CONFIG_PAGE_KEYS(NULL, NULL, CONFIG_PAGE_WORD),
     { .path = "keep_alive",
       .type = CONFIG_SECONDS,
       .help = "how long the model stays in memory after its last request; forever: until it is stopped" },
@@ -102,6 +104,7 @@ static const config_key keys[] = {
 static const config_section sections[] = {
     { "sampling", "How tokens are sampled; values in a request take precedence." },
     { "rope_scaling", "For contexts longer than the model was trained with." },
+    { "kv_cache", "How the model's keys and values are stored." },
     { NULL, NULL },
 };
 
@@ -209,6 +212,17 @@ static const char *keep(arena *mem, const config_values *v, const char *path, bo
     return copy;
 }
 
+/* A type for both that is nearer to the model than one for keys or values replaces that one. */
+static void take_pages(config_model *out, const config_values *v, bool *bad) {
+    const config_value *both = config_get(v, "kv_cache.type"), *k = config_get(v, "kv_cache.type_k"),
+                       *values = config_get(v, "kv_cache.type_v"), *precise = config_get(v, "kv_cache.precise_layers");
+    bool own = both->origin == CONFIG_FROM_REGISTRY || both->origin == CONFIG_FROM_MODEL;
+    out->page_type = keep(&out->mem, v, "kv_cache.type", bad);
+    if (!own || k->origin >= both->origin) out->page_type_k = keep(&out->mem, v, "kv_cache.type_k", bad);
+    if (!own || values->origin >= both->origin) out->page_type_v = keep(&out->mem, v, "kv_cache.type_v", bad);
+    out->precise_layers = precise->origin ? (int)precise->integer : -1;
+}
+
 int config_model_from(config_model *out, const config_values *v, err *e) {
     bool                bad = false;
     const config_value *adapters = config_get(v, "adapters"), *messages = config_get(v, "messages"),
@@ -230,6 +244,7 @@ int config_model_from(config_model *out, const config_values *v, err *e) {
     out->draft = keep(&out->mem, v, "draft", &bad);
     out->draft_max = (int)config_int(v, "draft_max");
     out->mmproj = keep(&out->mem, v, "mmproj", &bad);
+    take_pages(out, v, &bad);
     out->keep_alive_set = keep_alive->origin != CONFIG_UNSET;
     out->keep_alive_s = keep_alive->real;
     out->pinned = config_bool(v, "pinned");

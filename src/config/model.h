@@ -67,10 +67,12 @@ typedef struct config_model {
     size_t          n_adapters;
     const char     *rope_type; /* NULL: the model's own rule */
     double          rope_factor;
-    int             rope_original_context; /* 0: not set */
-    const char     *speculate, *draft;     /* NULL: not set */
-    int             draft_max;             /* 0: not set */
-    const char     *mmproj;                /* NULL: not set */
+    int             rope_original_context;                 /* 0: not set */
+    const char     *speculate, *draft;                     /* NULL: not set */
+    int             draft_max;                             /* 0: not set */
+    const char     *mmproj;                                /* NULL: not set */
+    const char     *page_type, *page_type_k, *page_type_v; /* NULL: not set */
+    int             precise_layers;                        /* -1: not set */
     bool            keep_alive_set, pinned;
     double          keep_alive_s; /* negative: for ever */
     arena           mem;

@@ -2,6 +2,7 @@
 #include "config/server.h"
 
 #include "base/page.h"
+#include "config/page_keys.h"
 #include "config/sampling_keys.h"
 
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #define TEXT_OF(x) TEXT_OF_(x)
 #define MIB 1048576.0
 #define TIB 1099511627776.0
-#define PAGE_TYPES "f16|bf16|q8_0|q5_0|q4_0|tq4|tq3|tq2|turbo4|turbo3|turbo2|fp8|f32"
 
 static const config_key model_keys[] = {
     { .path = "name", .type = CONFIG_TEXT, .help = "name that clients use", .required = true },
@@ -21,6 +21,7 @@ static const config_key model_keys[] = {
       .help = "a GGUF file, a model directory or a name from 'hearth list'",
       .required = true },
     { .path = "context", .type = CONFIG_INT, .max = 16777216, .help = "length of the context in tokens" },
+    CONFIG_PAGE_KEYS(NULL, NULL, CONFIG_PAGE_NO_WORD),
     { .path = "keep_alive", .type = CONFIG_SECONDS, .help = "as models.keep_alive, but for this model" },
     { .path = "pinned", .type = CONFIG_BOOL, .help = "do not unload this model to make room for another" },
 };
@@ -243,33 +244,7 @@ static const config_key keys[] = {
       .dflt = TEXT_OF(PAGE_TOKENS),
       .help = "number of tokens per cache page",
       .env = "HEARTH_KV_PAGE_TOKENS" },
-    { .path = "kv_cache.type",
-      .type = CONFIG_CHOICE,
-      .choices = PAGE_TYPES "|auto",
-      .dflt = "f16",
-      .help = "how keys and values are stored; auto: the most precise type at which the context fits",
-      .env = "HEARTH_KV_TYPE",
-      .flag = "kv" },
-    { .path = "kv_cache.type_k",
-      .type = CONFIG_CHOICE,
-      .choices = PAGE_TYPES,
-      .help = "how keys are stored, instead of type",
-      .env = "HEARTH_KV_TYPE_K",
-      .flag = "kv-k" },
-    { .path = "kv_cache.type_v",
-      .type = CONFIG_CHOICE,
-      .choices = PAGE_TYPES,
-      .help = "how values are stored, instead of type",
-      .env = "HEARTH_KV_TYPE_V",
-      .flag = "kv-v" },
-    { .path = "kv_cache.precise_layers",
-      .type = CONFIG_INT,
-      .min = -1,
-      .max = 1024,
-      .dflt = "-1",
-      .help = "first and last layers that keep q8_0 where the type is smaller; -1: two, none in hybrid models",
-      .env = "HEARTH_KV_PRECISE_LAYERS",
-      .flag = "kv-precise" },
+    CONFIG_PAGE_KEYS("f16", "-1", CONFIG_PAGE_WORD),
     { .path = "kv_cache.prefix_cache",
       .type = CONFIG_BOOL,
       .dflt = "true",

@@ -58,6 +58,10 @@ static const wire_field settings_fields[] = {
     WIRE_CSTR_OR_NULL(runtime_settings, speculate, "speculate", WIRE_MAX_SHORT),
     WIRE_CSTR_OR_NULL(runtime_settings, draft, "draft", WIRE_MAX_SHORT),
     WIRE_COUNTER(runtime_settings, draft_max, "draft_max"),
+    WIRE_CSTR_OR_NULL(runtime_settings, page_type, "page_type", WIRE_MAX_SHORT),
+    WIRE_CSTR_OR_NULL(runtime_settings, page_type_k, "page_type_k", WIRE_MAX_SHORT),
+    WIRE_CSTR_OR_NULL(runtime_settings, page_type_v, "page_type_v", WIRE_MAX_SHORT),
+    WIRE_INT(runtime_settings, precise_layers, "precise_layers", NN_KV_PRECISE_USUAL, INT_MAX),
 };
 static const wire_table settings_table = WIRE_TABLE(runtime_settings, settings_fields);
 

@@ -3,6 +3,7 @@
 #include "registry/modelfile.h"
 
 #include "base/nearest.h"
+#include "config/page_keys.h"
 #include "params/sampling_table.h"
 #include "registry/modelfile_params.h"
 
@@ -18,30 +19,34 @@ enum { MAX_BYTES = 16 << 20, MAX_ITEMS = 1024 };
 
 /* Ollama's words for sampling are the table's keys; those that only our sampler has come with them. */
 #define SAMPLING(id, member, kind, key, low, high, dflt, group, env, flag, value, help)                                \
-    { key, key, PARAM_##kind, low, high },
+    { key, key, "sampling", PARAM_##kind, low, high },
 
 const modelfile_param modelfile_params[] = {
-    { "num_ctx", "context", PARAM_INT, 1, 1 << 24 },
+    { "num_ctx", "context", NULL, PARAM_INT, 1, 1 << 24 },
     SAMPLING_TABLE(SAMPLING) /* from temperature to dynatemp_exponent */
-    { "num_predict", "max_tokens", PARAM_INT, -2, 1 << 24 },
-    { "min_tokens", "min_tokens", PARAM_INT, 0, 1 << 24 },
-    { "stop", "stop", PARAM_STOP, 0, 0 },
+    { "num_predict", "max_tokens", "sampling", PARAM_INT, -2, 1 << 24 },
+    { "min_tokens", "min_tokens", "sampling", PARAM_INT, 0, 1 << 24 },
+    { "stop", "stop", "sampling", PARAM_STOP, 0, 0 },
+    { "cache_type", "type", "kv_cache", PARAM_PAGES, 0, 0 },
+    { "cache_type_k", "type_k", "kv_cache", PARAM_PAGES, 0, 0 },
+    { "cache_type_v", "type_v", "kv_cache", PARAM_PAGES, 0, 0 },
+    { "precise_layers", "precise_layers", "kv_cache", PARAM_INT, -1, 1024 },
     /* how another engine is set up, or what it no longer has: nothing here answers to it */
-    { "num_keep", NULL, PARAM_INT, -9e18, 9e18 },
-    { "num_batch", NULL, PARAM_INT, -9e18, 9e18 },
-    { "num_gpu", NULL, PARAM_INT, -9e18, 9e18 },
-    { "main_gpu", NULL, PARAM_INT, -9e18, 9e18 },
-    { "num_thread", NULL, PARAM_INT, -9e18, 9e18 },
-    { "num_gqa", NULL, PARAM_INT, -9e18, 9e18 },
-    { "tfs_z", NULL, PARAM_REAL, -1e9, 1e9 },
-    { "use_mmap", NULL, PARAM_BOOL, 0, 0 },
-    { "use_mlock", NULL, PARAM_BOOL, 0, 0 },
-    { "numa", NULL, PARAM_BOOL, 0, 0 },
-    { "low_vram", NULL, PARAM_BOOL, 0, 0 },
-    { "f16_kv", NULL, PARAM_BOOL, 0, 0 },
-    { "vocab_only", NULL, PARAM_BOOL, 0, 0 },
-    { "logits_all", NULL, PARAM_BOOL, 0, 0 },
-    { "penalize_newline", NULL, PARAM_BOOL, 0, 0 },
+    { "num_keep", NULL, NULL, PARAM_INT, -9e18, 9e18 },
+    { "num_batch", NULL, NULL, PARAM_INT, -9e18, 9e18 },
+    { "num_gpu", NULL, NULL, PARAM_INT, -9e18, 9e18 },
+    { "main_gpu", NULL, NULL, PARAM_INT, -9e18, 9e18 },
+    { "num_thread", NULL, NULL, PARAM_INT, -9e18, 9e18 },
+    { "num_gqa", NULL, NULL, PARAM_INT, -9e18, 9e18 },
+    { "tfs_z", NULL, NULL, PARAM_REAL, -1e9, 1e9 },
+    { "use_mmap", NULL, NULL, PARAM_BOOL, 0, 0 },
+    { "use_mlock", NULL, NULL, PARAM_BOOL, 0, 0 },
+    { "numa", NULL, NULL, PARAM_BOOL, 0, 0 },
+    { "low_vram", NULL, NULL, PARAM_BOOL, 0, 0 },
+    { "f16_kv", NULL, NULL, PARAM_BOOL, 0, 0 },
+    { "vocab_only", NULL, NULL, PARAM_BOOL, 0, 0 },
+    { "logits_all", NULL, NULL, PARAM_BOOL, 0, 0 },
+    { "penalize_newline", NULL, NULL, PARAM_BOOL, 0, 0 },
 };
 const size_t modelfile_n_params = sizeof modelfile_params / sizeof *modelfile_params;
 
@@ -106,10 +111,22 @@ static int unknown_param(const char *name, err *e) {
     return err_set(e, ERR_ARG, "there is no parameter '%.60s'", name);
 }
 
+static int check_pages(const modelfile_param *p, const char *value, err *e) {
+    const char *types = CONFIG_PAGE_TYPES "|auto", *at = types;
+    size_t      n = strlen(value);
+    while (at && (strncmp(at, value, n) != 0 || (at[n] && at[n] != '|') || n == 0)) {
+        at = strchr(at, '|');
+        at += at != NULL;
+    }
+    if (at && (strcmp(p->key, "type") == 0 || strcmp(value, "auto") != 0)) return 0;
+    return err_set(e, ERR_ARG, "%s: '%.40s' is not a page type; there are %s", p->name, value, CONFIG_PAGE_TYPES);
+}
+
 static int check_value(const modelfile_param *p, const char *value, err *e) {
     char  *end = NULL;
     double number;
     if (p->kind == PARAM_STOP) return *value ? 0 : err_set(e, ERR_ARG, "stop: an empty text stops nothing");
+    if (p->kind == PARAM_PAGES) return check_pages(p, value, e);
     if (p->kind == PARAM_BOOL)
         return strcmp(value, "true") == 0 || strcmp(value, "false") == 0
                    ? 0

@@ -60,9 +60,11 @@ static void put_stop(writer *w, const modelfile *m) {
     str_push(w->out, ']');
 }
 
-static void put_sampling(writer *outer, const modelfile *m, const json_value *base) {
-    str    text;
-    writer w = { &text, true };
+/* What the base has in the section, and over it the parameters of m. */
+static void put_section(writer *outer, const modelfile *m, const char *section, const json_value *settings) {
+    const json_value *base = json_get(settings, section);
+    str               text;
+    writer            w = { &text, true };
     str_init(&text);
     for (size_t i = 0; json_is(base, JSON_K_OBJECT) && i < base->u.object.count; i++) {
         const json_member *k = &base->u.object.members[i];
@@ -71,15 +73,18 @@ static void put_sampling(writer *outer, const modelfile *m, const json_value *ba
         json_write(&k->value, &text);
     }
     for (size_t i = 0; i < modelfile_n_params; i++) { /* in one order, so that equal settings are equal texts */
-        const modelfile_pair *p = modelfile_params[i].key ? param_of(m, view_of(modelfile_params[i].key)) : NULL;
-        if (!p || strcmp(p->name, "context") == 0 || says_nothing(p)) continue;
+        const modelfile_param *of = &modelfile_params[i];
+        const modelfile_pair  *p = of->key ? param_of(m, view_of(of->key)) : NULL;
+        if (!p || !of->section || strcmp(of->section, section) != 0 || says_nothing(p)) continue;
         if (p->kind == PARAM_STOP)
             put_stop(&w, m);
+        else if (p->kind == PARAM_PAGES)
+            put_text(&w, p->name, p->value);
         else
             put_number(&w, p);
     }
     if (text.len) {
-        put_key(outer, "sampling", 8);
+        put_key(outer, section, strlen(section));
         str_printf(outer->out, "{%s}", str_cstr(&text));
     }
     if (!str_ok(&text)) outer->out->failed = true;
@@ -121,7 +126,7 @@ static bool replaced(const modelfile *m, view key) {
     if (view_eq_c(key, "mmproj")) return m->mmproj != NULL;
     if (view_eq_c(key, "messages")) return m->n_messages > 0;
     if (view_eq_c(key, "adapters")) return m->n_adapters > 0;
-    return view_eq_c(key, "sampling"); /* merged */
+    return view_eq_c(key, "sampling") || view_eq_c(key, "kv_cache"); /* merged */
 }
 
 static int parse_settings(const json_value **out, const char *text, arena *a, err *e) {
@@ -150,7 +155,8 @@ int modelfile_settings(const modelfile *m, const char *base, str *out, err *e) {
         if (context) put_number(&w, context);
         if (m->system) put_text(&w, "system", m->system);
         if (m->template_text) put_text(&w, "template", m->template_text);
-        put_sampling(&w, m, json_get(old, "sampling"));
+        put_section(&w, m, "sampling", old);
+        put_section(&w, m, "kv_cache", old);
         if (m->n_messages) put_messages(&w, m);
         if (m->n_adapters) put_adapters(&w, m);
         if (m->draft) put_text(&w, "draft", m->draft);
@@ -213,12 +219,11 @@ static int put_value(str *out, const char *prefix, const char *name, const json_
 }
 
 static int put_params(str *out, const char *prefix, const json_value *settings, err *e) {
-    const json_value *sampling = json_get(settings, "sampling");
-    int               rc = 0;
+    int rc = 0;
     for (size_t i = 0; rc == 0 && i < modelfile_n_params; i++) {
         const modelfile_param *p = &modelfile_params[i];
         if (!p->key) continue;
-        const json_value *v = json_get(strcmp(p->key, "context") == 0 ? settings : sampling, p->key);
+        const json_value *v = json_get(p->section ? json_get(settings, p->section) : settings, p->key);
         if (!v) continue;
         if (json_is(v, JSON_K_ARRAY)) {
             for (size_t k = 0; rc == 0 && k < json_count(v); k++)
@@ -236,8 +241,8 @@ static int put_text_of(str *out, const char *instruction, const json_value *sett
 }
 
 static void put_foreign(str *out, const json_value *settings) {
-    static const char *const known[] = { "context",  "system",   "template", "sampling",
-                                         "messages", "adapters", "license",  "draft" };
+    static const char *const known[] = { "context",  "system",  "template", "sampling", "messages",
+                                         "adapters", "license", "draft",    "kv_cache" };
     for (size_t i = 0; settings && i < settings->u.object.count; i++) {
         view key = settings->u.object.members[i].key;
         bool in = false;

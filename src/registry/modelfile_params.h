@@ -8,11 +8,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef enum modelfile_kind { PARAM_INT, PARAM_REAL, PARAM_BOOL, PARAM_STOP } modelfile_kind;
+typedef enum modelfile_kind { PARAM_INT, PARAM_REAL, PARAM_BOOL, PARAM_STOP, PARAM_PAGES } modelfile_kind;
 
 typedef struct modelfile_param {
-    const char    *name; /* Ollama's */
-    const char    *key;  /* in the settings; NULL: set aside. All but "context" stand in `sampling` */
+    const char    *name;    /* Ollama's, or llama.cpp's */
+    const char    *key;     /* in the settings; NULL: set aside */
+    const char    *section; /* of the settings that has the key; NULL: none */
     modelfile_kind kind;
     double         min, max;
 } modelfile_param;

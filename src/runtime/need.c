@@ -228,6 +228,7 @@ int need_of_settings(need *out, const char *path, const runtime_settings *s, con
     if (s->n_ctx > 0) o.n_ctx = s->n_ctx;
     if (s->speculate) rc = runtime_speculate(s->speculate, &o.speculate, e);
     if (s->draft_max > 0) o.draft_max = s->draft_max;
+    if (rc == 0) rc = runtime_settings_pages(s, &o, e);
     if (rc == 0) rc = model_file_open(&f, path, e);
     if (rc == 0) rc = measure_somewhere(out, f, &o, &(asked){ s->draft, s->mmproj, s->n_lora > 0, 0 }, e);
     model_file_free(f);

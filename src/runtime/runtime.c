@@ -33,6 +33,13 @@ int runtime_cache_types(const char *both, const char *k, const char *v, engine_o
     return cache_type(v ? v : both, &o->v_type, e);
 }
 
+int runtime_settings_pages(const runtime_settings *s, engine_options *o, err *e) {
+    if (!s->page_type && !s->page_type_k && !s->page_type_v) return 0;
+    o->precise_layers = s->precise_layers;
+    int rc = runtime_cache_types(s->page_type, s->page_type_k, s->page_type_v, o, e);
+    return rc < 0 ? err_wrap(e, rc, "kv_cache") : 0;
+}
+
 static const char *keep_text(arena *a, view v) { return arena_strndup(a, v.len ? v.data : "", v.len); }
 
 static int describe(runtime *r, err *e) {
@@ -86,6 +93,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
                            .rope_factor = o->settings.rope_factor,
                            .rope_original_context = o->settings.rope_original_context };
     if (g.cpu == 0) g.cpu = cpu_detect();
+    if ((rc = runtime_settings_pages(&o->settings, &g, e)) < 0) return rc;
     if ((rc = model_file_open(&r->file, o->path, e)) < 0) return rc;
     if (!g.cache_room) g.cache_room = need_cache_room(r->file, g.device);
     if ((rc = nn_model_open(&r->model, r->file, models_list, &m, e)) < 0) return rc;

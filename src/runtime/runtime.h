@@ -61,6 +61,8 @@ typedef struct runtime_settings {
     const char         *speculate; /* a name for runtime_speculate instead of the engine's option; NULL: that one */
     const char         *draft;     /* path of a smaller model with the same vocabulary, or of a head; NULL: none */
     int                 draft_max; /* tokens of one draft; 0: the engine's */
+    const char         *page_type, *page_type_k, *page_type_v; /* for runtime_cache_types; all NULL: the engine's */
+    int                 precise_layers;                        /* with page types, as in engine_options */
 } runtime_settings;
 
 /* A copy that owns its texts; NULL: out of memory. */
@@ -95,6 +97,9 @@ char *runtime_find_mmproj(const char *path);
 /* Sets the page types of keys and values by name: both ("f16", "q8_0", ...; "auto": kv_auto; NULL: f16), k and v instead
  * of it for one side (NULL: as both). */
 int runtime_cache_types(const char *both, const char *k, const char *v, engine_options *o, err *e);
+
+/* The page types that a model's settings ask for, if any. */
+int runtime_settings_pages(const runtime_settings *s, engine_options *o, err *e);
 
 /* "off", "auto", "lookup", "draft", "mtp", "eagle". */
 int runtime_speculate(const char *name, engine_speculate *out, err *e);

@@ -375,6 +375,36 @@ def fixed_models(program):
         assert not os.path.exists(os.path.join(server.dir.name, "hearth/registry.db"))
 
 
+def page_types(program):
+    """Page types of one model: in its Modelfile, in its own YAML file, in an entry of server.yaml."""
+    with tempfile.TemporaryDirectory() as home:
+        def write(name, text):
+            path = os.path.join(home, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as f:
+                f.write(text)
+            return path
+
+        env = {"XDG_DATA_HOME": home, "XDG_CONFIG_HOME": os.path.join(home, "config")}
+        own = write("Modelfile", f"FROM {DEMO}\nPARAMETER cache_type tq3\nPARAMETER precise_layers 0\n")
+        for name, arguments in (("plain", [DEMO]), ("small", ["-f", own]), ("yaml", [DEMO])):
+            subprocess.run([program, "create", name, *arguments], check=True, env=dict(os.environ, **env), capture_output=True)
+        write("config/hearth/models/yaml.yaml", "kv_cache: {type: q8_0}\n")
+        info = {name: json.loads(subprocess.run([program, "info", name, "--json"], check=True, env=dict(os.environ, **env),
+                                                capture_output=True).stdout) for name in ("plain", "small", "yaml")}
+        server_yaml = write("server.yaml", "kv_cache: {type_k: f16}\nmodels:\n  list:\n"
+                            f"  - {{name: plain, path: {DEMO}}}\n  - {{name: small, path: {DEMO}, kv_cache: {{type: tq3, precise_layers: 0}}}}\n")
+        sizes = {}
+        for arguments in ([], ["--config", server_yaml]):
+            with Server(program, *arguments, env=env) as server:
+                for name in ("plain", "small"):
+                    says_42(server, name)
+                sizes = {m["name"].removesuffix(":latest"): m["memory_bytes"] for m in server.get("/v1/stats")[1]["models"]
+                         if m["state"] == "loaded"}
+            assert sizes["small"] < sizes["plain"] - 10 * 2**20, sizes
+        assert [info[name]["cache_type"] for name in ("plain", "small", "yaml")] == ["f16", "tq3", "q8_0"], info
+
+
 def timed(check, *arguments):
     begin = time.monotonic()
     check(*arguments)
@@ -400,6 +430,7 @@ def main():
         timed(commands, program, hub)
         timed(search, program)
         timed(fixed_models, program)
+        timed(page_types, program)
     finally:
         hub.close()
     print("models come and go")

@@ -306,6 +306,7 @@ static int prepare(info *x, const cli_args *a, settings *all, cli_model *model, 
     const char *name = rc == 0 && model->name ? model->name : strcmp(x->given, "demo") == 0 ? "demo" : NULL;
     if (rc == 0) rc = settings_engine(all, &o, e);
     if (rc == 0) rc = settings_model(all, a, name, NULL, &own, e);
+    if (rc == 0) rc = runtime_settings_pages(&own.runtime, &o.engine, e);
     if (rc == 0 && type) rc = runtime_cache_types(type, NULL, NULL, &o.engine, e);
     x->engine = o.engine;
     if (own.runtime.n_ctx > 0) x->engine.n_ctx = own.runtime.n_ctx;

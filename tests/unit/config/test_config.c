@@ -29,7 +29,11 @@ static void test_model(void **state) {
                  "preset: exact\n"
                  "messages:\n- role: user\n  content: Hi.\n- {role: assistant, content: 'Hello: you'}\n"
                  "rope_scaling: {type: yarn, factor: 4, original_context: 8192}\n"
+                 "kv_cache: {type: auto, precise_layers: 4}\n"
                  "keep_alive: 1h30m\npinned: yes\n");
+    assert_string_equal(m.page_type, "auto");
+    assert_null(m.page_type_k);
+    assert_int_equal(m.precise_layers, 4);
     assert_int_equal(m.context, 16384);
     assert_string_equal(m.system, "You are brief.\nAnd kind.\n");
     assert_true(m.sampling.values.temperature == 0); /* the preset's */
@@ -70,6 +74,7 @@ static void test_model_mistakes(void **state) {
     refused("adapters: [{scale: 1}]\n", "path");
     refused("speculate: maybe\n",
             "m.yaml:1:12: speculate: expected auto, off, lookup, draft, mtp or eagle, found 'maybe'");
+    refused("kv_cache: {type_k: q9}\n", "kv_cache.type_k: expected f16, ");
     refused("draft_max: 99\n", "draft_max: '99' is out of range; expected an integer from 0 to 32");
     refused("messages:\n- role: usr\n  content: x\n",
             "m.yaml:2:9: messages[0].role: expected system, user or assistant, "

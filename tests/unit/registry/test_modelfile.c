@@ -69,6 +69,9 @@ static void test_mistakes(void **state) {
         { "FROM x\nPARAMETER temperature", "line 2: PARAMETER temperature needs a value" },
         { "FROM x\nPARAMETER", "line 2: PARAMETER needs a name" },
         { "FROM x\nPARAMETER use_mmap maybe", "true or false" },
+        { "FROM x\nPARAMETER cache_type_k q9", "line 2: cache_type_k: 'q9' is not a page type" },
+        { "FROM x\nPARAMETER cache_type_v auto", "line 2: cache_type_v: 'auto' is not a page type" },
+        { "FROM x\nPARAMETER cache_type f1", "'f1' is not a page type" },
         { "FROM x\nSYSTEM \"\"\"a\nb\n\nc", "line 2: the quotes of line 2 are not closed" },
         { "FROM x\nSYSTEM \"a", "not closed" },
         { "FROM x\nFROM y", "line 2: a second FROM" },
@@ -118,6 +121,17 @@ static void test_settings(void **state) {
     free(text);
     text = settings_of("FROM y", NULL);
     assert_string_equal(text, "{}");
+    free(text);
+    base =
+        settings_of("FROM x\nPARAMETER cache_type tq4\nPARAMETER cache_type_k q8_0\nPARAMETER precise_layers 0", NULL);
+    text = settings_of("FROM y\nPARAMETER cache_type_k f16\nPARAMETER cache_type_v turbo3", base);
+    if (config_model_read(&c, view_of(text), "settings", &e) < 0) fail_msg("%s: %s", text, e.msg);
+    assert_string_equal(c.page_type, "tq4");
+    assert_string_equal(c.page_type_k, "f16");
+    assert_string_equal(c.page_type_v, "turbo3");
+    assert_int_equal(c.precise_layers, 0);
+    config_model_deinit(&c);
+    free(base);
     free(text);
     text = settings_of("FROM y\nADAPTER a.gguf", NULL);
     assert_int_equal(config_model_read(&c, view_of(text), "settings", &e), 0);
