@@ -107,10 +107,10 @@ static void map_pages(cpu_exec *x) {
 /* A sequence's pages of this step stand side by side. */
 static void map_step_pages(cpu_exec *x) {
     const nn_batch *b = &x->base.batch;
-    int             tokens = x->base.x.options.limits.page_tokens, n = 0;
+    int             n = 0;
     for (int s = 0; s < b->n_seq && x->step_pages; s++) {
         x->step_first[s] = n;
-        for (int p = 0; p * tokens < b->kv_len[s]; p++, n++)
+        for (int p = 0; p * STEP_PAGE_TOKENS < b->kv_len[s]; p++, n++)
             x->step_ptrs[n] = x->step_pages + (size_t)n * x->step_page_bytes;
     }
 }

@@ -37,6 +37,8 @@ typedef struct cpu_item {
 } cpu_item;
 
 enum { CPU_AREAS = 2, CPU_MAX_ROPES = 8, CPU_MAX_USED = 128 };
+/* Pages that last a step are the chunks that attention reads, so that it reads them where they are. */
+enum { STEP_PAGE_TOKENS = ATTN_CHUNK };
 
 typedef struct cpu_rope {
     nn_rope rope;

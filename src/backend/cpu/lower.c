@@ -366,7 +366,7 @@ static bool cpu_kv_type(nn_kv_type type, kv_type *out) {
 static int step_layout(cpu_exec *x, int i, err *e) {
     const nn_state *s = &x->base.x.model->state[i];
     cpu_layer      *y = &x->layers[i];
-    int             tokens = x->base.x.options.limits.page_tokens;
+    int             tokens = STEP_PAGE_TOKENS;
     if (!kv_layout_init(&y->layout, KV_F32, KV_F32, tokens, s->n_kv, s->dim_k, s->dim_v, false))
         return err_set(e, ERR_UNSUPPORTED, "layer %d: pages of %d positions cannot hold heads of %d and %d", i, tokens,
                        s->dim_k, s->dim_v);
@@ -377,7 +377,7 @@ static int step_layout(cpu_exec *x, int i, err *e) {
 /* Every sequence may leave its last page almost empty. */
 static int alloc_step_pages(cpu_exec *x, err *e) {
     const nn_limits *m = &x->base.x.options.limits;
-    size_t           n = (size_t)m->max_tokens / (size_t)m->page_tokens + (size_t)m->max_seqs;
+    size_t           n = (size_t)m->max_tokens / STEP_PAGE_TOKENS + (size_t)m->max_seqs;
     if (x->step_page_bytes == 0) return 0;
     if (!num_mul_size(n, x->step_page_bytes, &x->step_bytes))
         return err_set(e, ERR_LIMIT, "a step of %d tokens is too large", m->max_tokens);

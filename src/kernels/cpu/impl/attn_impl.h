@@ -31,6 +31,7 @@ typedef struct attn_block {
     int64_t          pos[ATTN_LANES];
     int64_t          lo[ATTN_LANES], hi[ATTN_LANES]; /* positions the lane sees */
     float           *k, *v, *s;                      /* chunk in f32; scores [lane][CHUNK] */
+    const float     *read_k, *read_v;                /* these, or a page that is such a chunk */
     float           *o;                              /* [lane][v_dim] */
     float           *rotated;                        /* queries of rotated keys: [lane][k_dim] */
     float            m[ATTN_LANES], l[ATTN_LANES];
@@ -42,6 +43,8 @@ static void block_scratch(attn_block *b, const attn_args *a, void *scratch) {
     b->k = scratch;
     b->v = b->k + (size_t)l->k_dim * CHUNK;
     b->s = b->v + (size_t)l->v_dim * CHUNK;
+    b->read_k = b->k;
+    b->read_v = b->v;
     b->o = b->s + (size_t)ATTN_LANES * CHUNK;
     b->rotated = b->o + (size_t)ATTN_LANES * (size_t)l->v_dim;
 }
@@ -84,10 +87,21 @@ static void latent_values(attn_block *b, int j0, int j1) {
     }
 }
 
+/* A page that is a chunk in f32 already, as the layers of encoders and towers have it. */
+static bool block_lies(const kv_layout *l) {
+    return l->k_type == KV_F32 && l->v_type == KV_F32 && l->tokens == CHUNK && !l->v_in_k;
+}
+
 /* Brings positions [p0, p1), all of chunk c, into the block's K and V. */
 static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
     const attn_args *a = b->a;
     const kv_layout *l = a->layout;
+    if (block_lies(l)) {
+        const uint8_t *base = (const uint8_t *)a->pages[c] + a->page_off;
+        b->read_k = (const float *)(const void *)(base + kv_k_offset(l, b->kv_head));
+        b->read_v = (const float *)(const void *)(base + kv_v_offset(l, b->kv_head));
+        return;
+    }
     for (int64_t page = p0 / l->tokens; page * l->tokens < p1; page++) {
         const uint8_t *base = (const uint8_t *)a->pages[page] + a->page_off;
         /* Positions of this page inside the chunk; K in whole groups of 16 slots. */
@@ -343,7 +357,7 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     if (w) {
         direct_scores(&t, a->layout->k_type, w, next, k_dim);
     } else {
-        tile_scores(&t, b->k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
+        tile_scores(&t, b->read_k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
     }
     float cm[MR], cl[MR], m[MR], l[MR], bias[CHUNK];
     for (int r = 0; r < mr; r++) {
@@ -367,7 +381,7 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     if (w) {
         direct_values(&t, a->layout->v_type, w, next, v_dim);
     } else {
-        tile_values(&t, b->v, v_dim);
+        tile_values(&t, b->read_v, v_dim);
     }
 }
 
