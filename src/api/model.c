@@ -58,7 +58,7 @@ static int read_options(const hearth_model_options *o, runtime_options *out, err
 
 static int find_path(char **out, const char *path, err *e) {
     if (!path) return err_set(e, ERR_ARG, "path: none was given");
-    if (strcmp(path, "demo") == 0 && !file_exists(path) && !dir_exists(path)) return runtime_demo_path(out, e);
+    if (runtime_is_demo(path) && !file_exists(path) && !dir_exists(path)) return runtime_demo_path(out, path, e);
     *out = strdup(path);
     return *out ? 0 : err_set_nomem(e);
 }

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/models/catalogue.h"
 #include "config/server.h"
+#include "runtime/demo.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,10 +105,11 @@ static void offer_models(const char *typed) {
     registry       *r = NULL;
     registry_model *list = NULL;
     size_t          n = 0;
-    offer(typed, "demo", "the model that ships with Hearth");
+    offer(typed, RUNTIME_DEMO, "the model that ships with Hearth");
+    offer(typed, RUNTIME_VISION_DEMO, "the one that sees");
     if (catalogue_open_existing(&r, NULL) == 0 && r && registry_list(r, &list, &n, NULL) == 0) {
         for (size_t i = 0; i < n; i++) {
-            if (strcmp(list[i].name, "demo") != 0) offer(typed, list[i].name, "model");
+            if (!runtime_is_demo(list[i].name)) offer(typed, list[i].name, "model");
             registry_model_deinit(&list[i]);
         }
         free(list);

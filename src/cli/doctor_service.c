@@ -67,7 +67,7 @@ void doctor_demo(doctor *d) {
     str               text;
     err               e = { 0 };
     str_init(&text);
-    int rc = runtime_demo_path(&path, &e);
+    int rc = runtime_demo_path(&path, RUNTIME_DEMO, &e);
     if (rc == 0) rc = runtime_open(&r, &(runtime_options){ .path = path }, &e);
     if (rc == 0) {
         runtime_request_init(&q);

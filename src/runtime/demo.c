@@ -2,6 +2,7 @@
 #include "runtime/demo.h"
 
 #include "base/file.h"
+#include "base/str.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -31,16 +32,22 @@ static void program_dir(char out[PATH_MAX]) {
     to_dir(out);
 }
 
-int runtime_demo_path(char **out, err *e) {
-    static const char *const places[] = { "../models/demo/demo.gguf", "../share/hearth/models/demo/demo.gguf",
-                                          "../../share/hearth/models/demo/demo.gguf" };
+bool runtime_is_demo(const char *name) {
+    return strcmp(name, RUNTIME_DEMO) == 0 || strcmp(name, RUNTIME_VISION_DEMO) == 0;
+}
+
+int runtime_demo_path(char **out, const char *name, err *e) {
+    static const char *const places[] = { "../models", "../share/hearth/models", "../../share/hearth/models" };
     char                     dirs[2][PATH_MAX];
     *out = NULL;
     code_dir(dirs[0]);
     program_dir(dirs[1]);
     for (size_t i = 0; i < 2; i++) {
         for (size_t k = 0; dirs[i][0] && k < sizeof places / sizeof places[0]; k++) {
-            char *path = path_join(dirs[i], places[k]);
+            str full;
+            str_init(&full);
+            str_printf(&full, "%s/%s/%s/%s.gguf", dirs[i], places[k], name, name);
+            char *path = str_take(&full);
             if (!path) return err_set_nomem(e);
             if (file_exists(path)) {
                 *out = path;
@@ -49,5 +56,5 @@ int runtime_demo_path(char **out, err *e) {
             free(path);
         }
     }
-    return err_set(e, ERR_NOTFOUND, "the demo model is not installed beside %s", dirs[1]);
+    return err_set(e, ERR_NOTFOUND, "the model %s is not installed beside %s", name, dirs[1]);
 }

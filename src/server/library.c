@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "registry/create.h"
 #include "registry/names.h"
+#include "runtime/demo.h"
 #include "server/http/feed.h"
 #include "server/http/json_out.h"
 
@@ -114,7 +115,7 @@ static void add_offer(library *l, const registry_model *m) {
         l->offers[l->n_offers++] = o;
         return;
     }
-    if (strcmp(m->name, "demo") != 0) log_warn("library", "%s is not offered: %s", m->name, e.msg);
+    if (!runtime_is_demo(m->name)) log_warn("library", "%s is not offered: %s", m->name, e.msg);
     free(o.name);
     free(o.path);
 }

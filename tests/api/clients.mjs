@@ -190,7 +190,7 @@ const openaiCases = {
   'openai models': async () => {
     const ids = [];
     for await (const m of openai.models.list()) ids.push(m.id);
-    assert.deepEqual(ids, plain ? ['demo', 'plain'] : ['demo']);
+    assert.deepEqual(ids, plain ? ['demo', 'plain'] : ['demo', 'vision-demo']);
     assert.equal((await openai.models.retrieve('demo')).object, 'model');
   },
   'openai responses': async () => {
@@ -294,7 +294,7 @@ const ollamaCases = {
     assert.match((await ollama.show({ model: 'calm' })).parameters, /temperature/);
     assert.equal((await ollama.chat({ model: 'calm', messages: sum })).message.content, sumAnswer);
     await ollama.copy({ source: 'calm', destination: 'calmer:one' });
-    assert.deepEqual((await ollama.list()).models.map((m) => m.name).sort(), ['calm:latest', 'calmer:one', 'demo:latest', ...(plain ? ['plain:latest'] : [])]);
+    assert.deepEqual((await ollama.list()).models.map((m) => m.name).sort(), ['calm:latest', 'calmer:one', 'demo:latest', plain ? 'plain:latest' : 'vision-demo:latest']);
     await ollama.delete({ model: 'calm' });
     assert.equal((await ollama.chat({ model: 'calmer:one', messages: sum })).message.content, sumAnswer);
     await ollama.delete({ model: 'calmer:one' });

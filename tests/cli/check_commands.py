@@ -196,7 +196,7 @@ def check_completion(commands):
     check(set(bash_offers(script, "hearth ")) == top, "bash offers", bash_offers(script, "hearth "))
     check(bash_offers(script, "hearth ser") == ["serve"], "bash: hearth ser")
     check(set(bash_offers(script, "hearth config ")) == {"show", "check", "init", "path", "reference"}, "bash: config")
-    check(set(bash_offers(script, "hearth run ")) == {"demo", "mine:small"}, "bash: run", bash_offers(script, "hearth run "))
+    check(set(bash_offers(script, "hearth run ")) == {"demo", "vision-demo", "mine:small"}, "bash: run", bash_offers(script, "hearth run "))
     check(bash_offers(script, "hearth run mine:s") == ["small"], "bash: a name with a colon")
     check(set(bash_offers(script, "hearth serve --log-")) == {"--log-format", "--log-level", "--log-level-file"}, "bash: --log-")
     check(set(bash_offers(script, "hearth serve --log-format ")) == {"text", "json"}, "bash: --log-format")

@@ -329,58 +329,77 @@ def without_picture(rng):
 # -- drawing -----------------------------------------------------------------------------------------------------------
 
 def distance(t, x, y):
-    """Of a point from the thing's edge, negative inside; x, y from its centre, turned upright."""
+    """Of a point from a shape's edge, negative inside; x, y from its centre, turned upright."""
     r = t.r
     if t.kind == 0:
         return math.hypot(x, y) - r
     if t.kind == 1:
         return max(abs(x), abs(y)) - 0.85 * r
     if t.kind == 2:
-        return max(x * sx + y * sy for sx, sy in THREE) - 0.6 * r
+        return max([x * sx + y * sy for sx, sy in THREE]) - 0.6 * r
     if t.kind == 3:
-        return sorted(x * sx + y * sy for sx, sy in FIVE)[3] - 0.309 * 1.25 * r
+        return sorted([x * sx + y * sy for sx, sy in FIVE])[3] - 0.309 * 1.25 * r
     if t.kind == 4:
         x, y = abs(x), abs(y)
         return min(max(x - 1.1 * r, y - 0.36 * r), max(y - 1.1 * r, x - 0.36 * r))
-    if t.kind == 5:
-        return abs(math.hypot(x, y) - 0.84 * r) - 0.21 * r
-    best = 1e9
-    for ax, ay, bx, by in STROKES[t.kind - DIGIT]:
-        ax, ay, bx, by = r * (ax * t.wide - ay * t.slant), ay * r, r * (bx * t.wide - by * t.slant), by * r
-        dx, dy = bx - ax, by - ay
-        along = min(1.0, max(0.0, ((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy)))
-        best = min(best, math.hypot(x - ax - along * dx, y - ay - along * dy))
-    return best - t.thick
+    return abs(math.hypot(x, y) - 0.84 * r) - 0.21 * r
 
 
 THREE = [(math.cos(a), math.sin(a)) for a in (math.pi / 2, math.pi * 7 / 6, math.pi * 11 / 6)]
 FIVE = [(math.cos(a), math.sin(a)) for a in (math.pi * (1 / 2 + 2 * i / 5) for i in range(5))]
 
 
+def pixels_of(s, x, y, reach_x, reach_y):
+    """(row, column, x, y) of the pixels around a place."""
+    w, h, half = s.stretch[0], s.stretch[1], SIDE / 2
+    columns = [(px, (px + 0.5 - half) * w) for px in range(max(0, int((x - reach_x) / w + half)), min(SIDE, int((x + reach_x) / w + half) + 1))]
+    for py in range(max(0, int((y - reach_y) / h + half)), min(SIDE, int((y + reach_y) / h + half) + 1)):
+        v = (py + 0.5 - half) * h
+        for px, u in columns:
+            yield py * SIDE + px, u, v
+
+
+def shape_distances(t, s):
+    cos, sin, reach, out = math.cos(t.angle), math.sin(t.angle), t.reach() + s.soft + 2, {}
+    for at, u, v in pixels_of(s, t.x, t.y, reach, reach):
+        u, v = u - t.x, v - t.y
+        out[at] = distance(t, u * cos + v * sin, v * cos - u * sin)
+    return out
+
+
+def digit_distances(t, s):
+    cos, sin, near_by, out = math.cos(t.angle), math.sin(t.angle), t.thick + s.soft + 1, {}
+    for ax, ay, bx, by in STROKES[t.kind - DIGIT]:
+        ax, ay, bx, by = t.r * (ax * t.wide - ay * t.slant), ay * t.r, t.r * (bx * t.wide - by * t.slant), by * t.r
+        ax, ay, bx, by = t.x + ax * cos - ay * sin, t.y + ax * sin + ay * cos, t.x + bx * cos - by * sin, t.y + bx * sin + by * cos
+        dx, dy = bx - ax, by - ay
+        over = 1 / (dx * dx + dy * dy)
+        for at, u, v in pixels_of(s, (ax + bx) / 2, (ay + by) / 2, abs(dx) / 2 + near_by, abs(dy) / 2 + near_by):
+            u, v = u - ax, v - ay
+            along = (u * dx + v * dy) * over
+            along = 0.0 if along < 0 else 1.0 if along > 1 else along
+            d = math.hypot(u - along * dx, v - along * dy) - t.thick
+            if d < out.get(at, 1e9):
+                out[at] = d
+    return out
+
+
 def draw(s, rng):
     """Rows of RGB bytes, SIDE x SIDE."""
-    out = []
-    for py in range(SIDE):
-        for px in range(SIDE):
-            light = s.slope[0] * (px / SIDE - 0.5) + s.slope[1] * (py / SIDE - 0.5)
-            out.append([c + light for c in s.ground])
+    across, down = ([slope * (i / SIDE - 0.5) for i in range(SIDE)] for slope in s.slope)
+    out = [c + x + y for y in down for x in across for c in s.ground]
     for t in s.things:
-        cos, sin = math.cos(t.angle), math.sin(t.angle)
-        reach = t.reach() + t.thick + s.soft + 2
-        x0, x1 = ((t.x + d * reach) / s.stretch[0] + SIDE / 2 for d in (-1, 1))
-        y0, y1 = ((t.y + d * reach) / s.stretch[1] + SIDE / 2 for d in (-1, 1))
-        for py in range(max(0, int(y0)), min(SIDE, int(y1) + 1)):
-            v = (py + 0.5 - SIDE / 2) * s.stretch[1] - t.y
-            for px in range(max(0, int(x0)), min(SIDE, int(x1) + 1)):
-                u = (px + 0.5 - SIDE / 2) * s.stretch[0] - t.x
-                cover = min(1.0, max(0.0, 0.5 - distance(t, u * cos + v * sin, v * cos - u * sin) / s.soft))
-                if cover > 0:
-                    at = out[py * SIDE + px]
-                    for c in range(3):
-                        at[c] += cover * (t.rgb[c] - at[c])
+        for at, d in (shape_distances if t.kind < DIGIT else digit_distances)(t, s).items():
+            cover = 0.5 - d / s.soft
+            if cover > 0:
+                cover = min(1.0, cover)
+                for i, c in enumerate(t.rgb, 3 * at):
+                    out[i] += cover * (c - out[i])
     noise = rng.randbytes(3 * SIDE * SIDE)
-    scale = s.noise / 128
-    return bytes(min(255, max(0, round(v + (noise[3 * i + c] - 127.5) * scale))) for i, pixel in enumerate(out) for c, v in enumerate(pixel))
+    if s.noise:
+        scale = s.noise / 128
+        out = [v + (n - 127.5) * scale for v, n in zip(out, noise)]
+    return bytes([0 if v < 0 else 255 if v > 255 else round(v) for v in out])
 
 
 def png(rgb, width=SIDE, height=SIDE):

@@ -101,12 +101,12 @@ static int find(cli_model *out, const char *name, const cli_model_wish *w, err *
     }
     rc = find_registered(out, name, w ? &w->wish : NULL, &near, e);
     if (rc < 0 || out->path) return rc;
-    if (strcmp(name, "demo") == 0) return runtime_demo_path(&out->path, e);
+    if (runtime_is_demo(name)) return runtime_demo_path(&out->path, name, e);
     if (w && w->pull && can_pull(name, near)) return pull(out, name, w, e);
     if (near) return ERR_NOTFOUND; /* with the sentence of names_find */
     return err_set(e, ERR_NOTFOUND,
                    "there is no model '%.120s': expected a GGUF file, a model directory, a name of 'hearth list' or "
-                   "'demo'",
+                   "'demo' or 'vision-demo'",
                    name);
 }
 

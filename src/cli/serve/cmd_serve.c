@@ -13,6 +13,7 @@
 #include "cli/serve/service.h"
 #include "cli/settings.h"
 #include "hearth.h"
+#include "runtime/demo.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -164,15 +165,23 @@ static int choose_default(serve *s, err *e) {
     return 0;
 }
 
+static int add_shipped(serve *s, const char *name, err *e) {
+    char *path = NULL;
+    int   rc = cli_model_path(&path, name, e);
+    if (rc == 0) rc = add_named(s, name, path, e);
+    free(path);
+    return rc;
+}
+
 static int add_models(serve *s, err *e) {
     const char *dir = config_text(&s->settings.server, "models.directory");
-    char       *path = NULL;
+    err         why = { 0 };
     int         rc = check_towers(s, e);
     if (rc == 0) rc = cli_string(s->args, "model", NULL) ? add_flagged(s, e) : add_listed(s, e);
     if (rc == 0 && dir) rc = add_directory(s, dir, e);
     if (rc == 0 && !s->default_model.len) {
-        if ((rc = cli_model_path(&path, "demo", e)) == 0) rc = add_named(s, "demo", path, e);
-        free(path);
+        rc = add_shipped(s, RUNTIME_DEMO, e);
+        if (rc == 0 && add_shipped(s, RUNTIME_VISION_DEMO, &why) < 0) log_info("serve", "%s", why.msg);
         if (rc == 0) rc = serve_library_open(&s->library, s->host, add_registered, s, e);
     }
     return rc < 0 ? rc : choose_default(s, e);
