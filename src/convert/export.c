@@ -27,6 +27,22 @@ static int set_list(gguf_writer *w, const char *key, const nn_config_note *n, er
     return rc;
 }
 
+/* The number that says a list of windows: every so many layers one is full, the last of them or (Laguna) the first.
+ * Readers of these architectures take a number only; 0: none says it, or this is another one. */
+static int window_period(const char *arch, const nn_config_note *n) {
+    static const char *const archs[] = { "gemma2",  "gemma3",     "gemma-embedding", "gemma3n", "afmoe", "cohere2",
+                                         "exaone4", "exaone-moe", "olmo2",           "gpt-oss", "laguna" };
+    bool                     laguna = strcmp(arch, "laguna") == 0, known = false;
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) known = known || strcmp(arch, archs[i]) == 0;
+    if (!known || strcmp(n->key, "attention.sliding_window_pattern") != 0) return 0;
+    for (int every = 2; every <= n->n_list; every++) {
+        bool same = true;
+        for (int i = 0; i < n->n_list && same; i++) same = (n->list[i] != 0) == ((i + (laguna ? 0 : 1)) % every != 0);
+        if (same) return every;
+    }
+    return 0;
+}
+
 static int set_note(gguf_writer *w, const char *arch, const nn_config_note *n, bool tensors, err *e) {
     char key[256];
     snprintf(key, sizeof key, "%s.%s", arch, n->key);
@@ -38,8 +54,10 @@ static int set_note(gguf_writer *w, const char *arch, const nn_config_note *n, b
     case 't':
         if (!tensors || n->n_list <= 0) return 0;
         return gguf_writer_add(w, n->key, TENSOR_F32, 1, (int64_t[]){ n->n_list }, n->reals, (size_t)n->n_list * 4, e);
-    default: return set_list(w, key, n, e);
+    default: break;
     }
+    int every = window_period(arch, n);
+    return every ? gguf_writer_set_int(w, key, META_U32, every, e) : set_list(w, key, n, e);
 }
 
 static int by_key(const void *a, const void *b) {
@@ -109,6 +127,11 @@ static int plan_vec(plan_tensor *t, const nn_model *m, const whole *all, arena *
                         .n_dims = one->n_stack || one->fold ? 2 : 1,
                         .dims = { dims[0], dims[1], 1, 1 },
                         .from = row_source_mat(rows) };
+    if (strstr(one->name, ".ssm_conv1d_")) { /* Kimi's three: taps by one by channels */
+        t->n_dims = 3;
+        t->dims[1] = 1;
+        t->dims[2] = dims[1];
+    }
     t->from.contiguous = false; /* memory of our own, not a file's pages */
     return 0;
 }

@@ -95,6 +95,7 @@ static void setup(nn_config *c, void *p) {
     h->m.beta = (float)nn_config_real(c, "attention.temperature_scale", "rope_parameters.llama_4_scaling_beta", 0);
     h->m.period = (int)nn_config_int(c, "rope.scaling.original_context_length",
                                      "rope_parameters.original_max_position_embeddings", 0);
+    if (h->m.beta != 0) nn_config_derived_int(c, "attention.temperature_length", h->m.period);
     if (h->m.beta != 0 && h->m.period <= 0) nn_config_fail(c, "a temperature of %g needs a period", (double)h->m.beta);
 }
 

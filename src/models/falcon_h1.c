@@ -62,7 +62,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_vec(b, &w->norm, "attn_norm", "input_layernorm", d->n_embd, 0);
     nn_bind_qkvo(b, &w->attn, d);
     nn_bind_mamba2(b, &w->mamba, "mamba", &h->m, d->n_embd, NN_OPTIONAL);
-    nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "pre_ff_layernorm", d->n_embd, 0);
+    nn_bind_vec(b, &w->ffn_norm, "ffn_norm", "pre_ff_layernorm", d->n_embd, NN_BARE);
     nn_bind_ffn(b, &w->ffn, "feed_forward", d->n_embd, d->n_ff);
 }
 

@@ -68,6 +68,7 @@ static void refuse(nn_config *c, const hparams *h) {
         nn_config_fail(c, "%d experts of width %d and a shared one of %d make no sense", h->n_expert, h->d.n_ff,
                        h->n_ff_shared);
     if (h->by.logit == 0) nn_config_fail(c, "logits cannot be divided by zero");
+    if (h->n_expert == 0 && h->n_ff_shared > 0) nn_config_derived_int(c, "feed_forward_length", h->n_ff_shared);
 }
 
 static void setup(nn_config *c, void *p) {

@@ -91,7 +91,7 @@ static void bind_kda(nn_binder *b, layer *w, const hparams *h) {
     nn_bind_linear(b, &w->g_a, "ssm_g_a", "self_attn.g_a_proj", d, dim, 0);
     nn_bind_linear(b, &w->g_b, "ssm_g_b", "self_attn.g_b_proj", dim, inner, 0);
     nn_bind_linear(b, &w->beta, "ssm_beta", "self_attn.b_proj", d, h->kda_heads, 0);
-    nn_bind_vec(b, &w->a, "ssm_a", "self_attn.A_log", h->kda_heads, NN_NEG_EXP);
+    nn_bind_grid(b, &w->a, "ssm_a", "self_attn.A_log", h->kda_heads, 1, NN_NEG_EXP);
     nn_bind_vec(b, &w->dt_bias, "ssm_dt.bias", "self_attn.dt_bias", inner, 0);
     nn_bind_vec(b, &w->o_norm, "ssm_norm", "self_attn.o_norm", dim, 0);
 }

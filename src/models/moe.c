@@ -89,12 +89,19 @@ static void setup(nn_config *c, void *p) {
     h->n_ff_shared = (int)nn_config_int(c, "expert_shared_feed_forward_length", NULL, 0);
     if (h->k->shared && h->n_ff_shared == 0 && n_shared >= 0 && n_shared <= 1024 && h->n_ff_expert <= 1 << 20)
         h->n_ff_shared = n_shared * h->n_ff_expert;
+    if (nn_config_arch(c, "ernie4_5_moe")) { /* other readers want both; they count from the first layer with experts */
+        nn_config_derived_int(c, "interleave_moe_layer_step", 1);
+        nn_config_derived_int(c, "expert_shared_feed_forward_length", h->n_ff_shared);
+    }
     h->n_dense = nn_config_leading(c, "leading_dense_block_count",
                                    "first_k_dense_replace|moe_layer_start_index|num_dense_layers", h->k->n_dense,
                                    "mlp_layer_types", "dense");
     h->renorm = (h->k->is & ALWAYS_RENORM) || nn_config_bool(c, "expert_weights_norm", "norm_topk_prob", false);
     h->scale = (float)nn_config_real(c, "expert_weights_scale", "routed_scaling_factor|router_scaling_factor",
                                      nn_config_gguf(c) ? 1 : h->k->scale);
+    nn_config_derived_bool(c, "expert_weights_norm",
+                           h->renorm); /* defaults of config.json are not the other format's */
+    if (h->scale != 1.0f) nn_config_derived(c, "expert_weights_scale", (double)h->scale);
     nn_config_derived_int(c, "expert_gating_func", h->k->is & SIGMOID ? 2 : 1);
     refuse(c, h);
     h->d.n_layer -= h->n_next;
@@ -118,7 +125,7 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
         nn_bind_ffn(b, &w->ffn, "mlp", n, d->n_ff);
         return;
     }
-    nn_bind_ffn_experts(b, &w->ffn, "mlp", n, h->n_ff_expert, h->n_expert, h->k->is & SIGMOID ? 0 : NN_OPTIONAL);
+    nn_bind_ffn_experts(b, &w->ffn, "mlp", n, h->n_ff_expert, h->n_expert, h->k->is & SIGMOID ? NN_BARE : NN_OPTIONAL);
     if (h->n_ff_shared) nn_bind_ffn_shared(b, &w->ffn, h->k->shared, n, h->n_ff_shared);
 }
 

@@ -102,8 +102,12 @@ static void read_layers(nn_config *c, hparams *h) {
     const int *list = nn_config_layer_is(c, "attention.sliding_window_pattern", "layer_types|hybrid_layer_pattern",
                                          "sliding_attention", h->k->every),
               *heads = nn_config_layer_ints(c, "attention.head_count_kv", NULL, h->d.n_kv);
-    for (int i = 0; i < h->d.n_layer; i++) {
-        slides[i] = h->window > 0 && (list[i] || i >= after);
+    /* Laguna's files have no such key, or a number: every so many layers, from the first on, one is full. */
+    bool counted = h->laguna && nn_config_gguf(c) && nn_config_count(c, "attention.sliding_window_pattern", NULL) == 0;
+    int  every = counted ? (int)nn_config_int(c, "attention.sliding_window_pattern", NULL, 4) : 1;
+    if (every < 1) nn_config_fail(c, "a full layer in every %d makes no sense", every);
+    for (int i = 0; i < h->d.n_layer && every > 0; i++) {
+        slides[i] = h->window > 0 && (counted ? i % every != 0 : list[i] || i >= after);
         kv[i] = nn_config_gguf(c) ? heads[i] : mimo && slides[i] ? swa : h->d.n_kv;
     }
     h->slides = slides;
@@ -152,9 +156,12 @@ static void setup(nn_config *c, void *p) {
         h->n_ff_shared = (int)n_shared * h->n_ff_expert;
     refuse(c, h);
     h->renorm = (h->k->is & RENORM) || nn_config_bool(c, "expert_weights_norm", "norm_topk_prob", !h->laguna);
+    nn_config_derived_bool(c, "expert_weights_norm",
+                           h->renorm); /* defaults of config.json are not the other format's */
     h->scale =
         (float)nn_config_real(c, "expert_weights_scale", "routed_scaling_factor|route_scale|moe_routed_scaling_factor",
                               nn_config_gguf(c) ? 1 : h->k->scale);
+    if (h->scale != 1.0f) nn_config_derived(c, "expert_weights_scale", (double)h->scale);
     h->embd_scale = nn_config_bool(c, NULL, "mup_enabled", nn_config_gguf(c) && (h->k->is & SANDWICH))
                         ? sqrtf((float)h->d.n_embd)
                         : 1.0f;

@@ -222,9 +222,10 @@ static void note_bias(nn_binder *b, const char *gguf, const nn_vec *vec, const b
     n->rotary = w->flags & NN_ROTARY;
 }
 
-static void note_vec(nn_binder *b, const char *gguf, const nn_vec *vec, int64_t count) {
+static void note_vec(nn_binder *b, const char *gguf, const nn_vec *vec, int64_t count, unsigned flags) {
     /* Parameters that GGUF files name without an ending. */
-    bool       bare = gguf && (strchr(gguf, '.') || strcmp(gguf, "ssm_a") == 0 || strcmp(gguf, "ssm_d") == 0);
+    bool bare =
+        gguf && (flags & NN_BARE || strchr(gguf, '.') || strcmp(gguf, "ssm_a") == 0 || strcmp(gguf, "ssm_d") == 0);
     nn_wanted *n = note(b, gguf, bare ? "" : ".weight", 0, count);
     if (!n) return;
     n->vec = vec;
@@ -262,7 +263,7 @@ void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char 
     *out = NULL;
     if (b->failed) return;
     if (!b->file) {
-        if (!(flags & NN_OPTIONAL)) note_vec(b, gguf, NULL, n);
+        if (!(flags & NN_OPTIONAL)) note_vec(b, gguf, NULL, n, flags);
         return;
     }
     if (!find_any(b, gguf, hf, &which, &f)) {
@@ -294,7 +295,7 @@ void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char 
         mine[i] = x;
     }
     *out = new_vec(b, f.tensor->name, mine, n);
-    note_vec(b, gguf, *out, n);
+    note_vec(b, gguf, *out, n, flags);
     bind_record_vec(b, *out, hf, flags);
 }
 
@@ -353,7 +354,7 @@ void nn_bind_vecs(nn_binder *b, const nn_vec **out, const char *gguf, const char
     }
     if (b->failed) return;
     *out = new_vec(b, which.name, mine, each * count);
-    note_vec(b, gguf, *out, each * count);
+    note_vec(b, gguf, *out, each * count, flags);
     bind_record_vec(b, *out, hf, flags);
     note_fold(b, before, *out, each);
 }

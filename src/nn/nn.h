@@ -216,6 +216,7 @@ enum {
     NN_AT_LEAST = 32,   /* the file may have more rows (padded vocabularies) */
     NN_HEADS_T = 64,    /* nn_bind_heads: the parts of the one matrix must be transposed (MLA: keys) */
     NN_OWN_SCALE = 128, /* the family reads GGUF's X.scale itself: it is not the scale of an NVFP4 matrix */
+    NN_BARE = 256,      /* a vector that GGUF files name without ".weight" */
 };
 
 /* `count` equal vectors behind each other: one tensor, or one each where the name has a '*'. */
@@ -584,7 +585,7 @@ typedef struct nn_ffn {
     const nn_vec *route_bias;
 } nn_ffn;
 void nn_bind_ffn(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff);
-/* bias: NN_OPTIONAL, or 0 where the router must have its correction */
+/* bias: NN_OPTIONAL, or 0 where the router must have its correction; NN_BARE: GGUF names it without an ending */
 void nn_bind_ffn_experts(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff, int n_expert, unsigned bias);
 void nn_bind_ffn_shared(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int64_t ff);
 /* What the whole of it makes of x; `how` brings everything but the weights. */

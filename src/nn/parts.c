@@ -35,7 +35,7 @@ void nn_bind_ffn_experts(nn_binder *b, nn_ffn *w, const char *hf, int64_t n, int
     char s[NAMES];
     nn_bind_linear(b, &w->router, "ffn_gate_inp", join(s, hf, "gate|gate.wg|router|router.gate|router.layer"), n,
                    n_expert, NN_NO_BIAS);
-    nn_bind_vec(b, &w->route_bias, "exp_probs_b.bias|exp_probs_b",
+    nn_bind_vec(b, &w->route_bias, bias & NN_BARE ? "exp_probs_b|exp_probs_b.bias" : "exp_probs_b.bias|exp_probs_b",
                 join(s, hf,
                      "gate.e_score_correction_bias|e_score_correction_bias|moe_statics.e_score_correction_bias|"
                      "experts.e_score_correction_bias|gate.expert_bias|expert_bias"),
