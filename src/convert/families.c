@@ -59,26 +59,30 @@ static const hf_family families[] = {
     { "deepseek", "deepseek", "DeepseekForCausalLM", "n_routed_experts", SILU, 0, 0, NULL, NULL },
     { "hunyuan-moe", "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM",
       "moe_topk|mlp.gate.wg|shared_mlp|query_layernorm|key_layernorm", SILU, 0, 0, NULL, NULL },
-    { "exaone-moe", "exaone_moe", "ExaoneMoeForCausalLM", "mlp.e_score_correction_bias", SILU, 0, 0, NULL, NULL },
+    { "exaone-moe", "exaone_moe", "ExaoneMoeForCausalLM", "mlp.e_score_correction_bias|num_experts|num_shared_experts",
+      SILU, 0, 0, NULL, NULL },
     { "minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", "experts.*.w|block_sparse_moe", SILU, 0, 0, NULL, NULL },
+    { "granitemoe", "granitemoeshared", "GraniteMoeSharedForCausalLM", "input_linear|output_linear|router.layer", SILU,
+      0, 0, .with = "ffn_gate_shexp.weight" },
     { "granitemoe", "granitemoe", "GraniteMoeForCausalLM", "input_linear|output_linear|router.layer", SILU, 0, 0, NULL,
       NULL },
     { "nanochat", "nanochat", "NanoChatForCausalLM", "mlp.fc", "\"hidden_act\":\"relu2\"", 0, 0, NULL, NULL },
     { "orion", "orion", "OrionForCausalLM", NULL, SILU, 0, 0, NULL, NULL },
     { "bitnet", "bitnet", "BitNetForCausalLM", NULL, "\"hidden_act\":\"relu2\"", 0, 0, NULL, NULL },
-    { "mellum", "mellum", "MellumForCausalLM", "two_ropes", SILU, 0, 0, NULL, NULL },
+    { "mellum", "mellum", "MellumForCausalLM", "two_ropes|num_local_experts", SILU, 0, 0, NULL, NULL },
     { "hy_v3", "hy_v3", "HYV3ForCausalLM", "router.gate|mlp.expert_bias", SILU, 0, 0, NULL, NULL },
     { "granite_swa", "granite_swa", "GraniteSwaForCausalLM", NULL, SILU, 0, 0, NULL, NULL },
     { "flex_olmo", "flex_olmo", "FlexOlmoForCausalLM", NULL, SILU, 0, 0, NULL, NULL },
     { "jais2", "jais2", "Jais2ForCausalLM", NULL, "\"hidden_act\":\"relu2\"", 0, 0, NULL, NULL },
-    { "afmoe", "afmoe", "AfmoeForCausalLM", "router.gate|^mlp.expert_bias",
+    { "afmoe", "afmoe", "AfmoeForCausalLM",
+      "router.gate|^mlp.expert_bias|num_experts|num_shared_experts|route_scale|num_dense_layers",
       SILU ","
            "\"mup_enabled\":true,\"score_func\":\"sigmoid\",\"route_norm\":true",
       0, 0, NULL, NULL },
     { "axk1", "axk1", "AXK1ForCausalLM", "n_routed_experts", SILU "," LATENT, 0, 0, NULL, NULL },
     { "biogpt", "biogpt", "BioGptForCausalLM",
-      "biogpt.embed_tokens|biogpt.embed_positions|biogpt.layer_norm|^fc1|^fc2|layer_norm_eps",
-      "\"hidden_act\":\"gelu\"," HEADS, 0, 0, NULL, NULL },
+      "biogpt.embed_tokens|biogpt.embed_positions|biogpt.layer_norm|^fc1|^fc2|layer_norm_eps|intermediate_size",
+      "\"hidden_act\":\"gelu\"," HEADS ",\"scale_embedding\":true", 0, 0, NULL, NULL },
     { "bloom", "bloom", "BloomForCausalLM",
       "model.word_embeddings|model.ln_f|self_attention|mlp.dense|layer_norm_epsilon", HEADS, 0, 0,
       .root = "transformer." },
@@ -99,23 +103,34 @@ static const hf_family families[] = {
       "weights\":1.0,\"ffn_act_fn\":{\"name\":\"silu\"}}",
       0, 0, .root = "transformer." },
     { "deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", "n_routed_experts",
-      SILU "," LATENT ",\"topk_method\":\"noaux_tc\",\"scoring_func\":\"sigmoid\"", 0, 0, .with = "exp_probs_b.bias" },
+      SILU "," LATENT ",\"topk_method\":\"noaux_tc\",\"scoring_func\":\"sigmoid\""
+           ",\"q_lora_rank\":null",
+      0, 0, .with = "exp_probs_b.bias" },
     { "deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM", "n_routed_experts",
-      SILU "," LATENT ",\"scoring_func\":\"softmax\",\"topk_method\":\"group_limited_greedy\"", 0, 0, NULL, NULL },
-    { "ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "moe_num_experts|moe_k|moe_statics", SILU, 0, 0, NULL,
-      NULL },
+      SILU "," LATENT ",\"scoring_func\":\"softmax\",\"topk_method\":\"group_limited_greedy\""
+           ",\"q_lora_rank\":null",
+      0, 0, NULL, NULL },
+    { "ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM",
+      "moe_num_experts|moe_k|moe_statics|moe_num_shared_experts|moe_layer_start_index",
+      SILU ",\"moe_layer_interval\":1,\"moe_layer_end_index\":-1", 0, 0, NULL, NULL },
     { "falcon", "falcon", "FalconForCausalLM",
       "model.word_embeddings|model.ln_f|self_attention|num_kv_heads|mlp.dense|layer_norm_epsilon",
       "\"new_decoder_architecture\":\"?attention.head_count_kv-1:true,false\",\"num_ln_in_parallel_attn\":\"?attn_norm_"
       "2.weight:2,1\",\"num_kv_heads\":\"=attention.head_count_kv\",\"num_key_value_heads\":\"!\",\"multi_query\":true,"
       "\"parallel_attn\":true,\"alibi\":false,\"bias\":false",
       0, 0, .root = "transformer." },
-    { "falcon-h1", "falcon_h1", "FalconH1ForCausalLM", "model.final_layernorm", SILU, 0, 0, NULL, NULL },
-    { "mamba", "falcon_mamba", "FalconMambaForCausalLM", "layer_norm_epsilon", SILU "," SCAN("expand"), 0, 0,
-      .with = "ssm.dt_b_c_rms" },
-    { "mamba", "mamba", "MambaForCausalLM", "layer_norm_epsilon", SILU "," SCAN("expand"), 0, 0, NULL, NULL },
+    { "falcon-h1", "falcon_h1", "FalconH1ForCausalLM", "model.final_layernorm",
+      SILU ",\"mamba_conv_bias\":\"?ssm_conv1d.bias:true,false\",\"mamba_rms_norm\":\"?ssm_norm.weight:true,false\","
+           "\"mamba_d_head\":\"=ssm.inner_size/ssm.time_step_rank\"",
+      0, 0, NULL, NULL },
+    { "mamba", "falcon_mamba", "FalconMambaForCausalLM", "layer_norm_epsilon",
+      SILU "," SCAN("expand") ",\"use_conv_bias\":\"?ssm_conv1d.bias:true,false\"", 0, 0, .with = "ssm.dt_b_c_rms" },
+    { "mamba", "mamba", "MambaForCausalLM", "layer_norm_epsilon",
+      SILU "," SCAN("expand") ",\"use_conv_bias\":\"?ssm_conv1d.bias:true,false\"", 0, 0, NULL, NULL },
     { "mamba2", "mamba2", "Mamba2ForCausalLM", "backbone.embeddings|backbone.norm_f|layer_norm_epsilon",
-      SILU "," SCAN("expand") ",\"head_dim\":\"=ssm.inner_size/ssm.time_step_rank\"", 0, 0, NULL, NULL },
+      SILU "," SCAN("expand") ",\"head_dim\":\"=ssm.inner_size/ssm.time_step_rank\""
+                              ",\"use_conv_bias\":\"?ssm_conv1d.bias:true,false\"",
+      0, 0, NULL, NULL },
     { "gemma4", "gemma4_text", "Gemma4ForCausalLM", "two_ropes",
       GELU ",\"query_pre_attn_scalar\":\"!\",\"intermediate_size\":\"=<feed_forward_length\",\"use_double_wide_mlp\":"
            "\"?feed_forward_length-<feed_"
@@ -124,16 +139,21 @@ static const hf_family families[] = {
            "count_kv:true,false\",\"enable_moe_block\":\"?expert_count:true,false\"",
       0, 0, NULL, NULL },
     { "chatglm", "glm", "GlmForCausalLM", NULL, SILU, 0, 0, .root = "model.encoder.>model." },
-    { "gpt2", "gpt2", "GPT2LMHeadModel", "layer_norm_epsilon", HEADS, 0, 0, .root = "" },
+    { "gpt2", "gpt2", "GPT2LMHeadModel", "layer_norm_epsilon", HEADS ",\"activation_function\":\"gelu_new\"", 0, 0,
+      .root = "" },
     { "starcoder", "gpt_bigcode", "GPTBigCodeForCausalLM", "layer_norm_epsilon",
-      "\"multi_query\":\"?attention.head_count_kv-1:false,true\"", 0, 0, .root = "transformer." },
+      "\"multi_query\":\"?attention.head_count_kv-1:false,true\""
+      ",\"activation_function\":\"gelu_pytorch_tanh\"",
+      0, 0, .root = "transformer." },
     { "gptneox", "gpt_neox", "GPTNeoXForCausalLM", "embed_out|mlp.dense|rotary_pct|layer_norm_eps",
       HEADS ",\"rotary_pct\":1.0,\"hidden_act\":\"gelu\"", 0, 0, NULL, NULL },
     { "gpt-oss", "gpt_oss", "GptOssForCausalLM", "^mlp.experts.down_proj", SILU, 0, 0, NULL, NULL },
     { "gptj", "gptj", "GPTJForCausalLM",
       "^attn.q_proj|^attn.k_proj|^attn.v_proj|^attn.out_proj|ln_1|model.wte|model.ln_f|^mlp.fc_in|^mlp.fc_out|layer_"
       "norm_epsilon",
-      HEADS ",\"rotary_dim\":\"=rope.dimension_count\",\"partial_rotary_factor\":\"!\"", 0, 0, .root = "transformer." },
+      HEADS ",\"rotary_dim\":\"=rope.dimension_count\",\"partial_rotary_factor\":\"!\""
+            ",\"activation_function\":\"gelu_new\"",
+      0, 0, .root = "transformer." },
     { "granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM", "input_linear|output_linear|router.layer",
       SILU
       "," SCAN("mamba_expand") "," KINDS("attention", "mamba") ",\"mamba_d_head\":\"=ssm.inner_size/"
@@ -152,43 +172,57 @@ static const hf_family families[] = {
       SILU "," LATENT
            ",\"linear_attn_config\":{\"num_heads\":\"=attention.head_count\",\"head_dim\":\"=kda.head_dim\",\"short_"
            "conv_kernel_size\":\"=ssm.conv_kernel\",\"full_attn_layers\":\"#attention.head_count_kv\",\"kda_layers\":"
-           "\"#!attention.head_count_kv\"},\"mla_use_nope\":true,\"moe_router_activation_func\":\"sigmoid\"",
+           "\"#!attention.head_count_kv\"},\"mla_use_nope\":true,\"moe_router_activation_func\":\"sigmoid\""
+           ",\"q_lora_rank\":null",
       0, 0, NULL, NULL },
-    { "laguna", "laguna", "LagunaForCausalLM", "two_ropes|self_attn.g_proj|experts.e_score_correction_bias",
+    { "laguna", "laguna", "LagunaForCausalLM",
+      "two_ropes|self_attn.g_proj|experts.e_score_correction_bias|num_experts|moe_routed_scaling_factor",
       SILU ","
-           "\"gating\":true",
+           "\"gating\":true"
+           ",\"mlp_layer_types\":\"@ffn_gate_inp.weight:sparse,dense\",\"first_k_dense_replace\":\"!\"",
       0, 0, NULL, NULL },
     { "lfm2", "lfm2", "Lfm2ForCausalLM", "out_proj|norm_eps",
       KINDS("full_attention",
             "conv") ",\"num_key_value_heads\":\"=attention.head_count_kv\",\"block_auto_adjust_ff_dim\":false",
       0, 0, NULL, NULL },
-    { "lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", "out_proj|experts.*.w|^feed_forward.expert_bias|norm_eps",
+    { "lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM",
+      "out_proj|experts.*.w|^feed_forward.expert_bias|norm_eps|intermediate_size",
       KINDS("full_attention", "conv") ",\"num_key_value_heads\":\"=attention.head_count_kv\"", 0, 0, NULL, NULL },
     { "llama4", "llama4_text", "Llama4ForCausalLM", NULL,
       SILU ","
            "\"intermediate_size\":\"=expert_feed_forward_length\",\"intermediate_size_mlp\":\"=feed_forward_length\","
            "\"use_qk_norm\":\"?expert_count-127:false,true\",\"attn_temperature_tuning\":true",
       0, 0, NULL, NULL },
-    { "mimo2", "mimo_v2_flash", "MiMoV2FlashForCausalLM", "n_routed_experts|two_ropes", SILU, 0, 0, NULL, NULL },
+    { "mimo2", "mimo_v2_flash", "MiMoV2FlashForCausalLM", "n_routed_experts|two_ropes",
+      SILU ",\"num_key_value_heads\":\"=<attention.head_count_kv\",\"swa_num_key_value_heads\":\"=attention.head_count_"
+           "kv\",\"mlp_layer_types\":\"@ffn_gate_inp.weight:sparse,dense\",\"first_k_dense_replace\":\"!\"",
+      0, 0, NULL, NULL },
     { "mistral3", "ministral3", "Ministral3ForCausalLM", NULL, SILU, 0, 0, NULL, NULL },
     { "mistral4", "mistral4", "Mistral4ForCausalLM",
       "n_routed_experts|^mlp.experts.gate_up_proj|^mlp.experts.down_proj", SILU "," LATENT, 0, 0, NULL, NULL },
     { "mpt", "mpt", "MptForCausalLM",
       "d_model|n_heads|n_layers|max_seq_len|attn.Wqkv|attn.out_proj|ffn.|norm_1|norm_2|norm_f|layer_norm_epsilon",
-      HEADS ",\"attn_config\":{\"alibi\":true,\"alibi_bias_max\":\"=attention.max_alibi_bias\",\"clip_qkv\":\"="
+      HEADS ",\"attn_config\":{\"alibi\":true,\"alibi_bias_max\":\"=attention.max_alibi_bias*1\",\"clip_qkv\":\"="
             "attention.clamp_kqv\",\"attn_type\":\"multihead_attention\"},\"expansion_ratio\":\"=feed_forward_length/"
-            "embedding_length\"",
+            "embedding_length\""
+            ",\"no_bias\":true",
       0, 0, .root = "transformer." },
     { "nemotron_h", "nemotron_h", "NemotronHForCausalLM", "layer_norm_epsilon",
       "\"hybrid_override_pattern\":\"&ssm_in.weight:M,attn_q.weight:*,ffn_gate_inp.weight:E,ffn_up.weight:-\",\"num_"
       "key_value_heads\":\"=attention.head_count_kv\",\"intermediate_size\":\"=feed_forward_length\",\"mamba_head_"
-      "dim\":\"=ssm.inner_size/ssm.time_step_rank\",\"mlp_hidden_act\":\"relu2\"",
+      "dim\":\"=ssm.inner_size/ssm.time_step_rank\",\"mlp_hidden_act\":\"relu2\""
+      ",\"use_conv_bias\":\"?ssm_conv1d.bias:true,false\"",
       0, 0, NULL, NULL },
-    { "opt", "opt", "OPTForCausalLM", "^fc1|^fc2|ffn_dim", HEADS, 0, 0, NULL, NULL },
+    { "opt", "opt", "OPTForCausalLM", "^fc1|^fc2|ffn_dim",
+      HEADS
+      ",\"word_embed_proj_dim\":\"=embedding_length\",\"do_layer_norm_before\":true,\"activation_function\":\"relu\"",
+      0, 0, NULL, NULL },
     { "persimmon", "persimmon", "PersimmonForCausalLM",
-      "model.embed_tokens|model.final_layernorm|self_attn|mlp.dense|layer_norm_eps", HEADS, 0, 0, NULL, NULL },
-    { "phi2", "phi", "PhiForCausalLM", "layer_norm_eps", NULL, 0, 0, NULL, NULL },
-    { "phimoe", "phimoe", "PhimoeForCausalLM", "experts.*.w", SILU, 0, 0, NULL, NULL },
+      "model.embed_tokens|model.final_layernorm|self_attn|mlp.dense|layer_norm_eps",
+      HEADS ",\"hidden_act\":\"relu2\",\"qk_layernorm\":true", 0, 0, NULL, NULL },
+    { "phi2", "phi", "PhiForCausalLM", "layer_norm_eps", "\"hidden_act\":\"gelu_new\"", 0, 0, NULL, NULL },
+    { "phimoe", "phimoe", "PhimoeForCausalLM", "experts.*.w", SILU ",\"lm_head_bias\":\"?output.bias:true,false\"", 0,
+      0, NULL, NULL },
     { "qwen3next", "qwen3_next", "Qwen3NextForCausalLM", NULL,
       SILU ","
            "\"linear_value_head_dim\":\"=ssm.inner_size/ssm.time_step_rank\"",

@@ -195,7 +195,10 @@ static int say_longrope(hf_writer *w, const model_tensor *longer, const model_te
     double factor = orig > 1 ? w->m->dims->context / orig : 1,
            rule = factor > 1 ? sqrt(1 + log(factor) / log(orig)) : 1;
     double scale = note_value(w->m, "rope.scaling.attn_factor", rule);
-    if (fabs(scale - rule) > 1e-6 * rule) put_member(&w->out, "attention_factor", scale, false);
+    bool   two = strcmp(w->f->model_type, "phimoe") == 0; /* one scale for each list there; the file has one */
+    if (two) put_member(&w->out, "short_mscale", scale, false);
+    if (two) put_member(&w->out, "long_mscale", scale, false);
+    if (!two && fabs(scale - rule) > 1e-6 * rule) put_member(&w->out, "attention_factor", scale, false);
     str_push(&w->out, '}');
     return 0;
 }
