@@ -59,6 +59,23 @@ bool depth_probe(depth_odds *o) {
     return true;
 }
 
+/* What one second of guessing is in steps of one row; before one was measured, a step of a small model. */
+static double steps_of(const depth_costs *c, double seconds) { return seconds / (c->scale > 0 ? c->scale : 1e-3); }
+
+double depth_worth(const depth_offer *o, const depth_costs *c) {
+    double tokens = 1, chance = 1, cost = 0, best = 1;
+    for (int k = 1; k <= o->n && k < DEPTH_ROWS; k++) {
+        if (k > o->n_sure) {
+            chance *= o->p;
+            cost += steps_of(c, o->cost);
+        }
+        tokens += chance;
+        double speed = tokens / (depth_ratio(c, k + 1) + cost);
+        if (speed > best) best = speed;
+    }
+    return best;
+}
+
 static depth_offer *likeliest(depth_offer *offers, int n_offers) {
     depth_offer *best = 0;
     for (int i = 0; i < n_offers; i++) {
@@ -70,7 +87,7 @@ static depth_offer *likeliest(depth_offer *offers, int n_offers) {
 void depth_choose(depth_offer *offers, int n_offers, const depth_costs *c, int sequences, int rows, int max_rows) {
     depth_offer *order[DEPTH_ROWS];
     int          n = 0, best_n = 0;
-    double       tokens = sequences, cost = 0, unit = c->scale > 0 ? c->scale : 1e-3;
+    double       tokens = sequences, cost = 0;
     if (max_rows > DEPTH_ROWS) max_rows = DEPTH_ROWS;
     double best = tokens / depth_ratio(c, rows) * LEAST_GAIN;
     for (int i = 0; i < n_offers; i++) {
@@ -79,7 +96,7 @@ void depth_choose(depth_offer *offers, int n_offers, const depth_costs *c, int s
     }
     for (depth_offer *o; rows < max_rows && (o = likeliest(offers, n_offers)); rows++) {
         tokens += o->next;
-        if (o->take >= o->n_sure) cost += o->cost / unit;
+        if (o->take >= o->n_sure) cost += steps_of(c, o->cost);
         order[n++] = o;
         if (++o->take >= o->n_sure) o->next *= o->p;
         double speed = tokens / (depth_ratio(c, rows + 1) + cost);

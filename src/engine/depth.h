@@ -59,6 +59,9 @@ typedef struct depth_offer {
     double next; /* while choosing: chance of the next one */
 } depth_offer;
 
+/* How many times faster a sequence alone would be with the best depth of this offer: to choose between two drafts of it. */
+double depth_worth(const depth_offer *o, const depth_costs *c);
+
 /* rows, sequences: of the step without drafts. max_rows: the step's limit. */
 void depth_choose(depth_offer *offers, int n_offers, const depth_costs *c, int sequences, int rows, int max_rows);
 

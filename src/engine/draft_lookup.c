@@ -9,6 +9,11 @@
  *
  * What follows a match in the sequence's own tokens may reach the draft itself: a text that repeats with a period goes on
  * repeating.
+ *
+ * A text that is copied with changes leaves its original for a word and comes back. So each seat remembers the place in the
+ * original up to which it was followed. Where nothing else matches better, the newest token is looked for behind that
+ * place, up to twice as far as there are new tokens: one equal token is enough there. If it is not found and only one token
+ * is new, it may stand for one of the original, which then goes on behind that.
  */
 #include "engine/drafter.h"
 
@@ -21,6 +26,7 @@ enum {
     SHORTEST = 2,   /* that must be equal */
     RING_BITS = 16, /* tokens of earlier answers */
     RING = 1 << RING_BITS,
+    NEAR = 12,          /* new tokens after which the place where the original was left is forgotten */
     CONTEXT_BEFORE = 8, /* tokens of the prompt's end that are kept with an answer */
     PARTING = -1,
 };
@@ -32,9 +38,17 @@ typedef struct text_index {
     uint32_t  n, room, mask;
 } text_index;
 
+/* Where a seat's newest tokens came from: the token at position n_tokens of its text was expected to be the one at `at`. */
+typedef struct trail {
+    uint32_t at; /* 0: from nowhere */
+    int      n_tokens;
+    bool     own;
+} trail;
+
 typedef struct lookup {
     drafter     base;
     text_index *seats;
+    trail      *trails;
     int         n_seats;
     text_index  ring;
 } lookup;
@@ -107,6 +121,34 @@ static match find(const text_index *x, const int32_t *tokens, const int32_t *rec
     return best.length >= SHORTEST ? best : (match){ 0 };
 }
 
+/* Whether the text has a position, still. */
+static bool index_has(const text_index *x, uint32_t p) { return p > 0 && p <= x->n && p + x->room > x->n; }
+
+/* Moves the trail over the tokens that followed the original; true: up to the last one. */
+static bool follow(trail *r, const text_index *x, const draft_seq *s) {
+    while (r->n_tokens < s->n_tokens && index_has(x, r->at) &&
+           token_at(x, s->tokens, r->at) == s->tokens[r->n_tokens]) {
+        r->at++;
+        r->n_tokens++;
+    }
+    return r->n_tokens == s->n_tokens;
+}
+
+/* Where the original that was left may go on. */
+static match find_near(trail *r, const text_index *x, const draft_seq *s) {
+    int32_t newest = s->tokens[s->n_tokens - 1];
+    if (r->at == 0 || follow(r, x, s)) return (match){ 0 };
+    int n_new = s->n_tokens - r->n_tokens;
+    if (n_new > NEAR) return (match){ 0 };
+    for (uint32_t p = r->at; p < r->at + 2 * (uint32_t)n_new && index_has(x, p); p++) {
+        int32_t t = token_at(x, s->tokens, p);
+        if (t < 0 || (r->own && p >= (uint32_t)r->n_tokens)) break;
+        if (t == newest) return (match){ .at = p + 1, .length = 1, .own = r->own };
+    }
+    bool one = n_new == 1 && index_has(x, r->at + 1);
+    return one ? (match){ .at = r->at + 1, .own = r->own } : (match){ 0 };
+}
+
 /* Of so long a match; each step about doubles how much is right. */
 static int grade_of(int length) { return length <= 2 ? 0 : length <= 4 ? 1 : length <= 9 ? 2 : 3; }
 
@@ -123,6 +165,7 @@ static void add_text(lookup *l, const int32_t *tokens, int n) {
 static void lookup_begin(drafter *d, const draft_seq *s) {
     lookup *l = (lookup *)d;
     index_clear(&l->seats[s->seat]);
+    l->trails[s->seat] = (trail){ 0 };
     add_text(l, s->hint, s->n_hint < RING / 4 ? s->n_hint : RING / 4);
 }
 
@@ -156,8 +199,12 @@ static void propose_one(lookup *l, draft_ask *ask) {
     match other = find(&l->ring, NULL, recent, n, UINT32_MAX);
     m.own = true;
     if (other.length > m.length) m = other;
-    if (m.length == 0) return;
-    ask->grade = grade_of(m.length);
+    trail *r = &l->trails[ask->seq.seat];
+    match  near = ask->n || m.length > SHORTEST ? (match){ 0 } : find_near(r, r->own ? own : &l->ring, &ask->seq);
+    if (near.at > 0 && (near.length > 0 || m.length == 0)) m = near;
+    if (m.at == 0) return;
+    ask->grade = near.length ? 1 : grade_of(m.length);
+    if (ask->n == 0 && m.length > 0) *r = (trail){ .at = m.at, .n_tokens = ask->seq.n_tokens, .own = m.own };
     copy(m.own ? own : &l->ring, ask, &m);
 }
 
@@ -170,13 +217,14 @@ static void lookup_free(drafter *d) {
     for (int i = 0; l->seats && i < l->n_seats; i++) index_deinit(&l->seats[i]);
     index_deinit(&l->ring);
     free(l->seats);
+    free(l->trails);
     free(l);
 }
 
 size_t draft_lookup_bytes(int n_seats, int n_ctx) {
     size_t seat = (size_t)heads_for((uint32_t)n_ctx + 1) + (size_t)n_ctx + 1,
            ring = (size_t)heads_for(RING) + 2 * (size_t)RING;
-    return ((size_t)n_seats * seat + ring) * sizeof(uint32_t);
+    return ((size_t)n_seats * seat + ring) * sizeof(uint32_t) + (size_t)n_seats * sizeof(trail);
 }
 
 int draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e) {
@@ -187,7 +235,9 @@ int draft_lookup_open(drafter **out, int n_seats, int n_ctx, err *e) {
         .name = "lookup", .begin = lookup_begin, .end = lookup_end, .propose = lookup_propose, .free = lookup_free
     };
     l->n_seats = n_seats;
-    bool ok = (l->seats = calloc((size_t)n_seats, sizeof *l->seats)) != NULL && index_open(&l->ring, RING, true);
+    l->seats = calloc((size_t)n_seats, sizeof *l->seats);
+    l->trails = calloc((size_t)n_seats, sizeof *l->trails);
+    bool ok = l->seats && l->trails && index_open(&l->ring, RING, true);
     for (int i = 0; ok && i < n_seats; i++) ok = index_open(&l->seats[i], (uint32_t)n_ctx + 1, false);
     if (!ok) {
         lookup_free(&l->base);

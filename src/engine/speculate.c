@@ -224,11 +224,29 @@ static void draft_forced(engine *g, sequence *s, int most) {
     depth_learn(o, draft_guide_forced(g, s, most) > 0, DEPTH_OWN * 4);
 }
 
+/* The drafter that computes and has the best record; -1: there is none. */
+static int costly_drafter(const engine *g, const sequence *s) {
+    const speculation *p = &g->spec;
+    int                best = -1;
+    for (int i = 0; i < p->n_drafters; i++) {
+        bool better = best < 0 || s->draft.odds[i * DRAFT_GRADES].p > s->draft.odds[best * DRAFT_GRADES].p;
+        if (p->drafters[i]->costs && better) best = i;
+    }
+    return best;
+}
+
+/* A copy is there for nothing: it gives way to one that has to be computed where that promises more tokens per second, and
+ * is tried now and then nevertheless, so that its record does not stay what it once was. */
+static bool gives_way(engine *g, sequence *s, const depth_offer *copied, const depth_offer *computed) {
+    if (copied->n == copied->n_sure) return true;
+    if (depth_worth(computed, &g->spec.costs) <= depth_worth(copied, &g->spec.costs)) return false;
+    return !depth_probe(&s->draft.odds[s->draft.source]);
+}
+
 /* Tokens for nothing, or who might be asked for some at a price. */
 static void offer(engine *g, sequence *s, int at) {
     speculation *p = &g->spec;
     draft_ask   *a = &p->asks[at];
-    int          costly = -1;
     *a = (draft_ask){ .most = room_for(g, s) };
     p->from[at] = -1;
     draft_forced(g, s, a->most);
@@ -237,23 +255,21 @@ static void offer(engine *g, sequence *s, int at) {
         ask(g, s, a, i);
         if (a->n > s->draft.n) take_draft(g, s, a, i);
     }
-    for (int i = 0; i < p->n_drafters; i++) { /* the one with the best record */
-        bool better = costly < 0 || s->draft.odds[i * DRAFT_GRADES].p > s->draft.odds[costly * DRAFT_GRADES].p;
-        if (p->drafters[i]->costs && better) costly = i;
-    }
-    bool   has = s->draft.n > s->draft.n_forced;
-    double p_has = has ? s->draft.odds[s->draft.source].p : 0;
-    if (costly >= 0 && s->draft.n_forced < a->most && s->draft.odds[costly * DRAFT_GRADES].p > p_has) {
-        draft_guide_back(s);
-        if (s->draft.n_masks > s->draft.n_forced + 1) s->draft.n_masks = s->draft.n_forced + 1;
-        s->draft.n = s->draft.n_forced;
-        p->from[at] = costly;
-        s->draft.source = costly * DRAFT_GRADES;
-    }
-    p->offers[at] = (depth_offer){ .n_sure = s->draft.n_forced,
-                                   .n = p->from[at] >= 0 ? a->most : s->draft.n,
-                                   .p = s->draft.odds[s->draft.source].p,
-                                   .cost = p->from[at] >= 0 ? p->drafters[p->from[at]]->guess_s : 0 };
+    p->offers[at] =
+        (depth_offer){ .n_sure = s->draft.n_forced, .n = s->draft.n, .p = s->draft.odds[s->draft.source].p };
+    int costly = costly_drafter(g, s);
+    if (costly < 0 || s->draft.n_forced >= a->most) return;
+    depth_offer computed = { .n_sure = s->draft.n_forced,
+                             .n = a->most,
+                             .p = s->draft.odds[costly * DRAFT_GRADES].p,
+                             .cost = p->drafters[costly]->guess_s };
+    if (!gives_way(g, s, &p->offers[at], &computed)) return;
+    draft_guide_back(s);
+    if (s->draft.n_masks > s->draft.n_forced + 1) s->draft.n_masks = s->draft.n_forced + 1;
+    s->draft.n = s->draft.n_forced;
+    p->from[at] = costly;
+    s->draft.source = costly * DRAFT_GRADES;
+    p->offers[at] = computed;
 }
 
 /* Asks a drafter that costs, for all its sequences together. */

@@ -115,12 +115,26 @@ static void test_never_right(void **state) {
     assert_true(waited < 8);
 }
 
+/* Of one sequence alone it is the speed of the best choice. */
+static void test_worth(void **state) {
+    depth_costs c;
+    uint64_t    seed = 4;
+    (void)state;
+    learn(&c);
+    for (int round = 0; round < 200; round++) {
+        depth_offer o = { .n = (int)(test_random(&seed) % 12),
+                          .p = (double)(test_random(&seed) % 100) / 100,
+                          .cost = test_random(&seed) % 2 ? 0 : 2e-4 };
+        double      best = 0;
+        for (int n = 0; n <= o.n; n++) best = fmax(best, speed(&o.p, &n, 1, &o.cost) * time_of(1));
+        assert_true(fabs(depth_worth(&o, &c) - best) < 0.03 * best);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_never_right),
+        cmocka_unit_test(test_costs), cmocka_unit_test(test_choice),      cmocka_unit_test(test_worth),
+        cmocka_unit_test(test_edges), cmocka_unit_test(test_never_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
