@@ -284,6 +284,13 @@ static const config_key keys[] = {
       .help = "time after which a response is dropped",
       .env = "HEARTH_RESPONSES_KEEP" },
 
+    { .path = "chats.bytes",
+      .type = CONFIG_BYTES,
+      .max = 64 * TIB,
+      .dflt = "0",
+      .help = "disk for chats that the web UI keeps on the server; 0: none are kept",
+      .env = "HEARTH_CHATS_BYTES" },
+
     { .path = "speculative.type",
       .type = CONFIG_CHOICE,
       .choices = "auto|off|lookup|draft|mtp|eagle",

@@ -25,6 +25,9 @@ library       *ops_library(exchange *x);                      /* NULL: the model
 /* ops/settings.c, ops/fit.c */
 extern handler ops_config, ops_config_put, ops_config_check, ops_doctor, ops_fit, ops_catalogue, ops_hub;
 
+/* ops/chats.c */
+extern handler ops_chats, ops_chat_get, ops_chat_put, ops_chat_delete;
+
 /* ops/ui.c */
 extern handler ops_root, ops_ui, ops_asset;
 

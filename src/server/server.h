@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "host/host.h"
+#include "registry/chats.h"
 #include "server/fetch.h"
 #include "server/http/auth.h"
 #include "server/library.h"
@@ -26,6 +27,7 @@ typedef struct log_ring log_ring;
 typedef struct server_options {
     host    *host;    /* borrowed */
     library *library; /* borrowed; NULL: the models are fixed, nothing is pulled, created or removed */
+    chats   *chats;   /* borrowed; NULL: none are kept */
     const struct config_values *settings;      /* borrowed: what holds, and why; NULL: not told */
     const char                 *settings_path; /* borrowed: of server.yaml, which may be absent; NULL: there is none */
     const engine_options       *engine;        /* borrowed: how models are opened, for /v1/fit; NULL: not told */

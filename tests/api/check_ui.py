@@ -221,6 +221,49 @@ def hub_search():
         assert server.get("/v1/hub?q=x")[0] == 501
 
 
+def kept_chats():
+    """/v1/chats: per key, by versions, within a limit, over a restart, in a file of the owner's; off unless it is asked for."""
+    with Server(PROGRAM) as server:
+        status, got = server.get("/v1/chats")
+        assert status == 501 and "chats.bytes" in got["error"]["message"], got
+    anna, ben = {"Authorization": "Bearer anna-anna-anna"}, {"Authorization": "Bearer ben-ben-ben-ben"}
+    with tempfile.TemporaryDirectory() as data:
+        env = {"HEARTH_CHATS_BYTES": "64KiB", "HEARTH_API_KEYS": "anna:anna-anna-anna,ben:ben-ben-ben-ben", "XDG_DATA_HOME": data}
+        chat = {"title": "H\u00e9ron" + "x" * 400, "updated": 1234567890123, "messages": [{"id": "m1", "content": "a\u0000b"}], "own": [1.5, None]}
+
+        def ask(server, method, path, body=None, **headers):
+            status, got, answer = server.request(method, path, None if body is None else json.dumps(body).encode(), headers=headers)
+            return status, got.get("etag"), json.loads(answer)
+
+        with Server(PROGRAM, env=env) as server:
+            assert ask(server, "GET", "/v1/chats")[0] == 401
+            status, first, got = ask(server, "PUT", "/v1/chats/c-1", chat, **anna, **{"If-None-Match": "*"})
+            assert status == 200 and got == {"id": "c-1", "etag": first}, got
+            assert ask(server, "PUT", "/v1/chats/c-1", chat, **anna, **{"If-None-Match": "*"})[0] == 412
+            status, second, _ = ask(server, "PUT", "/v1/chats/c-1", chat, **anna, **{"If-Match": first})
+            assert status == 200 and second != first
+            for wrong in (first, '"0"', "7", '"x"', "*"):
+                assert ask(server, "PUT", "/v1/chats/c-1", {}, **anna, **{"If-Match": wrong})[0] == 412, wrong
+            status, tag, got = ask(server, "GET", "/v1/chats/c-1", **anna)
+            assert (status, tag, got) == (200, second, chat), got
+            assert ask(server, "GET", "/v1/chats/c-1", **ben)[0] == 404 and ask(server, "GET", "/v1/chats", **ben)[2]["data"] == []
+            assert ask(server, "PUT", "/v1/chats/c-1", {"title": "mine"}, **ben)[0] == 200
+            for path, body in (("/v1/chats/a%2Fb", {}), ("/v1/chats/" + "a" * 65, {}), ("/v1/chats/x", [1]), ("/v1/chats/x", "text")):
+                assert ask(server, "PUT", path, body, **anna)[0] == 400, path
+            assert ask(server, "PUT", "/v1/chats/x", {}, **anna, Origin="http://localhost:9")[0] == 403
+            status, _, got = ask(server, "PUT", "/v1/chats/big", {"text": "x" * 65536}, **anna)
+            assert status == 507 and "chats.bytes" in got["error"]["message"], got
+        with Server(PROGRAM, env=env) as server:
+            data_of = ask(server, "GET", "/v1/chats", **anna)[2]["data"]
+            assert [(c["id"], c["updated"], c["etag"]) for c in data_of] == [("c-1", 1234567890123, second)] and data_of[0]["title"].startswith("H\u00e9ronx"), data_of
+            assert ask(server, "DELETE", "/v1/chats/c-1", **anna)[2] == {"id": "c-1", "deleted": True}
+            assert ask(server, "DELETE", "/v1/chats/c-1", **anna)[0] == 404
+            assert ask(server, "PUT", "/v1/chats/c-1", chat, **anna, **{"If-Match": second})[0] == 412
+            assert ask(server, "PUT", "/v1/chats/c-1", chat, **anna)[1] != second
+            assert ask(server, "GET", "/v1/chats/c-1", **ben)[2] == {"title": "mine"}
+        assert os.stat(os.path.join(data, "hearth/chats.db")).st_mode & 0o777 == 0o600
+
+
 def changed_settings():
     """PUT /v1/config: the file keeps its comments, what can hold holds at once, all or nothing, and who may not ask is told so."""
     with tempfile.TemporaryDirectory() as folder:
@@ -291,5 +334,6 @@ with Server(PROGRAM, env={"HEARTH_OLLAMA_REGISTRY": "http://127.0.0.1:9"}, log_l
 checks.run(drain)
 checks.run(changed_settings)
 checks.run(hub_search)
+checks.run(kept_chats)
 checks.run(switched_off)
 checks.exit()

@@ -32,6 +32,7 @@ typedef struct serve {
     engine_options  engine;
     host           *host;
     serve_library   library;
+    chats          *chats;
     server         *server;
     bool            beyond_loopback;
     str             socket_path, default_model, adapter_dir;
@@ -229,6 +230,7 @@ static int open_server(serve *s, err *e) {
     serve_server_options(v, &o);
     o.host = s->host;
     o.library = s->library.library;
+    o.chats = s->chats;
     o.logs = s->logs;
     o.settings = v;
     o.settings_path = s->settings.path;
@@ -347,7 +349,9 @@ static int run(const cli_args *args) {
         str_init(&s.socket_path);
         str_init(&s.default_model);
         str_init(&s.adapter_dir);
-        if ((rc = open_host(&s, &e)) == 0) rc = open_server(&s, &e);
+        if ((rc = open_host(&s, &e)) == 0)
+            rc = serve_chats_open(&s.chats, (uint64_t)config_int(&s.settings.server, "chats.bytes"), &e);
+        if (rc == 0) rc = open_server(&s, &e);
     }
     if (rc == 0) {
         catch_signals(&s);
@@ -361,6 +365,7 @@ static int run(const cli_args *args) {
     signal(SIGINT, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
     server_free(s.server);
+    chats_close(s.chats);
     str_deinit(&s.socket_path);
     str_deinit(&s.default_model);
     str_deinit(&s.adapter_dir);

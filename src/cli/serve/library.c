@@ -24,3 +24,20 @@ void serve_library_close(serve_library *s) {
     free(s->path);
     memset(s, 0, sizeof *s);
 }
+
+int serve_chats_open(chats **out, uint64_t limit_bytes, err *e) {
+    static const char name[] = "chats.db";
+    char             *beside = NULL;
+    str               path;
+    *out = NULL;
+    if (!limit_bytes) return 0;
+    int rc = catalogue_path(&beside, e);
+    if (rc < 0) return rc;
+    str_init(&path);
+    str_append(&path, beside, (size_t)(strrchr(beside, '/') + 1 - beside));
+    str_puts(&path, name);
+    rc = str_ok(&path) ? chats_open(out, str_cstr(&path), limit_bytes, e) : err_set_nomem(e);
+    free(beside);
+    str_deinit(&path);
+    return rc;
+}
