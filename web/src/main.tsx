@@ -1,6 +1,7 @@
 import { render } from "preact";
 import { Shell } from "./app/shell";
 import { loadChats } from "./chat/store";
+import { keepSynced } from "./chat/sync";
 import { keepHistory } from "./lib/history";
 import { connect } from "./lib/server";
 
@@ -8,5 +9,6 @@ const place = document.getElementById("app")!;
 place.replaceChildren(); // the frame that was painted before this script came
 render(<Shell />, place);
 loadChats();
+keepSynced();
 keepHistory();
 connect();

@@ -98,6 +98,48 @@ export const serverJourneys = {
       hub.close();
     }
   },
+  async "chats on the server, two browsers"({ open, program }) {
+    const own = await new Hearth(program).start([], { HEARTH_CHATS_BYTES: "1MiB" });
+    const share = async (page) => {
+      await page.evaluate(() => (location.hash = "#/settings"));
+      await page.getByRole("tab", { name: "Chats" }).click();
+      await page.getByLabel("Keep them on the server").check();
+      await page.evaluate(() => (location.hash = "#/chat"));
+    };
+    const stored = async () => (await (await fetch(`${own.url}v1/chats`)).json()).data;
+    const look = (page) => page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+    try {
+      const one = await open(own.url);
+      await ask(one, "What is 12 plus 30?");
+      await answered(one);
+      expect((await stored()).length === 0, "kept without being asked");
+      await share(one);
+      await eventually(async () => (await stored()).length === 1, "the chat is on the server");
+      const two = await open(own.url);
+      await share(two);
+      await two.getByRole("link", { name: "What is 12 plus 30?" }).click();
+      await two.getByText("12 plus 30 is 42.").waitFor();
+      const before = (await stored())[0].etag;
+      await ask(two, "What is 20 plus 3?");
+      await two.getByText("20 plus 3 is 23.").waitFor();
+      await eventually(async () => (await stored())[0].etag !== before, "the change is sent");
+      await one.getByRole("link", { name: "What is 12 plus 30?" }).click();
+      await eventually(async () => (await look(one), await one.getByText("20 plus 3 is 23.").count()) === 1, "the change comes in");
+      await one.locator(".chat-row").first().hover();
+      await one.locator(".chat-row").first().getByRole("button", { name: /Delete/ }).click();
+      await eventually(async () => (await stored()).length === 0, "removed on the server");
+      await eventually(async () => (await look(two), await two.locator(".chat-row").count()) === 0, "removed in the other browser");
+    } finally {
+      await own.close();
+    }
+  },
+  async "chats on a server that keeps none"({ open, hearth }) {
+    const page = await open(`${hearth.url}#/settings`);
+    await page.getByRole("tab", { name: "Chats" }).click();
+    await page.getByLabel("Keep them on the server").click();
+    await page.getByText("This server keeps no chats").waitFor();
+    expect(!(await page.getByLabel("Keep them on the server").isChecked()), "it stays switched on");
+  },
   async "fixed models"({ open, program }) {
     const own = await new Hearth(program).start(["--model", "demo=demo"]);
     try {

@@ -16,6 +16,12 @@ export async function exportText(): Promise<string> {
   return JSON.stringify({ format: FORMAT, version: 1, chats }, null, 1);
 }
 
+/** One chat as it lies in such a file; null: it is gone. */
+export async function file(id: string): Promise<Filed | null> {
+  const chat = (await db.allChats()).find((c) => c.id === id);
+  return chat ? { ...chat, messages: await Promise.all((await db.messagesOf(id)).map(withFiles)) } : null;
+}
+
 async function withFiles(m: Message): Promise<Message> {
   if (!m.attachments) return m;
   const attachments = await Promise.all(
@@ -24,10 +30,12 @@ async function withFiles(m: Message): Promise<Message> {
   return { ...m, attachments };
 }
 
+export type Filed = Partial<Chat> & { messages?: Partial<Message>[] };
+
 interface File {
   format?: string;
   version?: number;
-  chats?: (Partial<Chat> & { messages?: Partial<Message>[] })[];
+  chats?: Filed[];
 }
 
 const text = (v: unknown, otherwise = "") => (typeof v === "string" ? v : otherwise);
@@ -50,6 +58,25 @@ function readMessage(m: Partial<Message>, chat: string): Message {
   };
 }
 
+/** A chat of a file, checked and filled up. */
+export function readChat(c: Filed): { chat: Chat; messages: Message[] } {
+  const id = text(c.id) || uid();
+  const messages = (c.messages ?? []).map((m) => readMessage(m, id));
+  const now = Date.now();
+  const chat: Chat = {
+    id,
+    title: text(c.title, "Imported chat"),
+    model: text(c.model),
+    settings: c.settings && typeof c.settings === "object" ? c.settings : {},
+    head: messages.some((m) => m.id === c.head) ? text(c.head) : (messages.at(-1)?.id ?? null),
+    pinned: c.pinned === true,
+    folder: text(c.folder) || undefined,
+    created: Number(c.created) || now,
+    updated: Number(c.updated) || now,
+  };
+  return { chat, messages };
+}
+
 /** Returns how many chats came in. */
 export async function importText(json: string): Promise<number> {
   let file: File;
@@ -66,23 +93,9 @@ export async function importText(json: string): Promise<number> {
   const messages: Message[] = [];
   for (const c of file.chats) {
     if (here.has(text(c.id))) continue;
-    const id = text(c.id) || uid();
-    const own = (c.messages ?? []).map((m) => readMessage(m, id));
-    const last = own.at(-1)?.id ?? null;
-    const head = own.some((m) => m.id === c.head) ? text(c.head) : last;
-    const now = Date.now();
-    chats.push({
-      id,
-      title: text(c.title, "Imported chat"),
-      model: text(c.model),
-      settings: c.settings && typeof c.settings === "object" ? c.settings : {},
-      head,
-      pinned: c.pinned === true,
-      folder: text(c.folder) || undefined,
-      created: Number(c.created) || now,
-      updated: Number(c.updated) || now,
-    });
-    messages.push(...own);
+    const one = readChat(c);
+    chats.push(one.chat);
+    messages.push(...one.messages);
   }
   await db.putAll(chats, messages);
   return chats.length;

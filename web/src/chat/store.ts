@@ -51,6 +51,18 @@ export async function show(id: string | null): Promise<void> {
   messagesLoaded.value = true;
 }
 
+/** What came from elsewhere into the chat that is open. */
+export async function reload(): Promise<void> {
+  const id = openId.value;
+  if (!id) return;
+  if (!chats.value.some((c) => c.id === id)) {
+    location.hash = "#/chat";
+    return;
+  }
+  const list = await db.messagesOf(id);
+  if (openId.value === id) messages.value = new Map(list.map((m) => [m.id, live.get(m.id) ?? m]));
+}
+
 export function makeChat(title: string, settings = {}): Chat {
   const now = Date.now();
   const chat: Chat = { id: uid(), title, model: prefs.value.model, settings, head: null, created: now, updated: now };

@@ -21,19 +21,34 @@ export function db(): Promise<IDBPDatabase<Schema>> {
   return opened;
 }
 
-export const putChat = async (chat: Chat) => (await db()).put("chats", chat);
-export const putMessage = async (m: Message) => (await db()).put("messages", m);
+type Watcher = (chat: string, gone: boolean) => void;
+let told: Watcher = () => {};
+/** Who hears of every change; there is one. */
+export const watch = (watcher: Watcher) => {
+  told = watcher;
+};
+
+export async function putChat(chat: Chat): Promise<void> {
+  await (await db()).put("chats", chat);
+  told(chat.id, false);
+}
+export async function putMessage(m: Message): Promise<void> {
+  await (await db()).put("messages", m);
+  told(m.chat, false);
+}
 export const allChats = async () => (await db()).getAll("chats");
 export const allMessages = async () => (await db()).getAll("messages");
 export const messagesOf = async (chat: string) => (await db()).getAllFromIndex("messages", "chat", chat);
 export const getBlob = async (id: string) => (await (await db()).get("blobs", id))?.data ?? "";
 export const putBlob = async (id: string, data: string) => (await db()).put("blobs", { id, data });
 
-export async function putAll(chats: Chat[], messages: Message[]): Promise<void> {
+/** own: a change that was made here, not one that came from the server. */
+export async function putAll(chats: Chat[], messages: Message[], own = true): Promise<void> {
   const tx = (await db()).transaction(["chats", "messages"], "readwrite");
   for (const c of chats) tx.objectStore("chats").put(c);
   for (const m of messages) tx.objectStore("messages").put(m);
   await tx.done;
+  if (own) for (const id of new Set([...chats.map((c) => c.id), ...messages.map((m) => m.chat)])) told(id, false);
 }
 
 export async function removeMessages(ids: string[]): Promise<void> {
@@ -42,12 +57,13 @@ export async function removeMessages(ids: string[]): Promise<void> {
   await tx.done;
 }
 
-export async function removeChat(id: string): Promise<void> {
+export async function removeChat(id: string, own = true): Promise<void> {
   const tx = (await db()).transaction(["chats", "messages"], "readwrite");
   tx.objectStore("chats").delete(id);
   for (const key of await tx.objectStore("messages").index("chat").getAllKeys(id))
     tx.objectStore("messages").delete(key);
   await tx.done;
+  if (own) told(id, true);
 }
 
 export async function wipe(): Promise<void> {

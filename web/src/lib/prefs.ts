@@ -36,6 +36,7 @@ export interface Prefs {
   model: string;
   listOpen: boolean;
   setupOpen: boolean;
+  serverChats: boolean;
   presets: Preset[];
 }
 
@@ -48,6 +49,7 @@ const initial: Prefs = {
   model: "",
   listOpen: true,
   setupOpen: false,
+  serverChats: false,
   presets: [],
 };
 

@@ -2,8 +2,10 @@
 import { useState } from "preact/hooks";
 import { exportText, importText } from "../chat/exchange";
 import { chats, loadChats, show } from "../chat/store";
+import { forgetServer } from "../chat/sync";
 import { saveFile } from "../lib/clipboard";
 import * as db from "../lib/db";
+import { prefs, setPrefs } from "../lib/prefs";
 import { complain, note } from "../ui/toasts";
 
 export function ChatData() {
@@ -20,15 +22,27 @@ export function ChatData() {
   };
   const save = async () => saveFile(`hearth-chats-${new Date().toISOString().slice(0, 10)}.json`, await exportText());
   const wipe = async () => {
+    const copies = prefs.value.serverChats;
+    forgetServer();
     await db.wipe();
     await show(null);
     await loadChats();
     setSure(false);
-    note("All chats were removed from this browser");
+    note(`All chats were removed from this browser${copies ? "; their copies on the server stay" : ""}`);
   };
   return (
     <>
-      <p class="dim">{chats.value.length} chats, kept in this browser only.</p>
+      <p class="dim">
+        {chats.value.length} chats, kept in this browser{prefs.value.serverChats ? " and on the server" : " only"}.
+      </p>
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={prefs.value.serverChats}
+          onInput={(e) => setPrefs({ serverChats: e.currentTarget.checked })}
+        />
+        Keep them on the server, too, for other browsers with the same key
+      </label>
       <div class="row wrap">
         <button type="button" onClick={() => save().catch(complain)}>
           Export all
