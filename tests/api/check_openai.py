@@ -459,7 +459,7 @@ def responses(server):
 
 LONG = [{"role": "user", "content": "word " * 5000}]
 MISTAKES = [
-    ({}, 400, "messages"), (chat(SUM, model=7), 400, "model"), (chat(SUM, model="nope"), 404, "model"), (chat([]), 400, "messages"),
+    ({}, 400, "model"), (chat(SUM, model=7), 400, "model"), (chat(SUM, model="nope"), 404, "model"), (chat([]), 400, "messages"),
     ({"model": "demo"}, 400, "messages"), (chat([7]), 400, "messages[0]"), (chat([{"role": "wizard", "content": "x"}]), 400, "messages[0].role"),
     (chat([{"content": "x"}]), 400, "messages[0].role"), (chat([{"role": "user"}]), 400, "messages[0].content"),
     (chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]), 400, "messages[0].content[0].image_url.url"),

@@ -2,12 +2,14 @@
 """What other local servers accept, accepted here: loose addresses, nulls, their paths, their origins; connections stay."""
 import email.utils
 import json
+import os
 import sys
 import time
 
 from hearth_server import Checks, Connection, Server, encode
 
 PROGRAM = sys.argv[1]
+DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/demo/demo.gguf")
 CHAT = "/v1/chat/completions"
 SUM = [{"role": "user", "content": "What is 12 plus 30?"}]
 ANSWER = "12 plus 30 is 42."
@@ -98,7 +100,6 @@ def llama_cpp_paths(server):
     assert [b["index"] for b in both] == [0, 1] and both[0]["content"] == ANSWER[:len(both[0]["content"])], both
     status, got = server.post("/completion", {"prompt": prompt, "n_predict": 0})
     assert status == 200 and got["content"] == "" and got["tokens_predicted"] == 0 and got["stop_type"] == "limit", got
-    assert server.post("/chat/completions", {"messages": SUM, "temperature": 0})[1]["choices"][0]["message"]["content"] == ANSWER  # the only model
     thought = server.post("/v1/chat/completions", {"model": "demo", "messages": SUM, "temperature": 0, "reasoning": {"effort": "high"}})[1]["choices"][0]["message"]
     assert thought["reasoning_content"] and thought["content"] == ANSWER, thought
     assert server.post("/chat/completions", {"model": "demo", "messages": SUM, "temperature": 0})[1]["choices"][0]["message"]["content"] == ANSWER
@@ -138,6 +139,19 @@ def hosts(server):
         assert server.request("GET", "/health", headers={"Host": host})[0] == 200, host
 
 
+def the_only_model(program):
+    """Where there is one model, nobody need name it; where there are several, OpenAI's paths want a name."""
+    body = {"messages": SUM, "temperature": 0}
+    with Server(program, "--model", f"one={DEMO}") as server:
+        for path in ("/v1/chat/completions", "/chat/completions"):
+            assert server.post(path, body)[1]["choices"][0]["message"]["content"] == ANSWER
+        assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200 and server.post("/v1/responses", {"input": "x", "max_output_tokens": 1})[0] == 200
+        assert server.post("/v1/embeddings", {"input": "x"})[0] == 200
+    with Server(program, "--model", f"one={DEMO}", "--model", f"two={DEMO}") as server:
+        status, got = server.post("/v1/chat/completions", body)
+        assert status == 400 and got["error"]["param"] == "model", got
+
+
 def metrics_key(program):
     key = {"Authorization": "Bearer secret-key"}
     with Server(program, env={"HEARTH_API_KEYS": "one:secret-key"}) as server:
@@ -152,6 +166,7 @@ def main():
     with Server(PROGRAM) as server:
         for check in (addresses, dates, lengths_and_nulls, hosted, ollama_forms, show, llama_cpp_paths, origins, connections_stay, hosts):
             checks.run(check, server)
+    checks.run(the_only_model, PROGRAM)
     checks.run(metrics_key, PROGRAM)
     checks.exit()
 
