@@ -105,16 +105,27 @@ static int stage_run(vision_stage *s, const float *in, int n, const int32_t *axe
 
 /* --- a tile --- */
 
-/* A patch, [channel][y][x] or [y][x][channel], brought to the range that the tower was trained with. */
-static void put_patch(float *to, const vision_rules *r, const pixels *tile, int row, int col, bool last) {
-    int p = r->patch;
+/* The range that the tower was trained with, by channel and byte. */
+typedef struct shades {
+    float of[PIXELS_CHANNELS][256];
+} shades;
+
+static void make_shades(shades *s, const vision_rules *r) {
     for (int c = 0; c < PIXELS_CHANNELS; c++) {
         float mean = r->mean[c] * 255.0f, std = r->std[c] * 255.0f;
-        for (int i = 0; i < p * p; i++) {
-            const uint8_t *from =
-                tile->rgb +
-                ((size_t)(row * p + i / p) * (size_t)tile->width + (size_t)(col * p + i % p)) * PIXELS_CHANNELS;
-            to[last ? i * PIXELS_CHANNELS + c : c * p * p + i] = ((float)from[c] - mean) / std;
+        for (int i = 0; i < 256; i++) s->of[c][i] = ((float)i - mean) / std;
+    }
+}
+
+/* A patch of side p, [channel][y][x] or [y][x][channel]. */
+static void put_patch(float *to, const shades *s, int p, const pixels *tile, int row, int col, bool last) {
+    for (int y = 0; y < p; y++) {
+        const uint8_t *from =
+            tile->rgb + ((size_t)(row * p + y) * (size_t)tile->width + (size_t)(col * p)) * PIXELS_CHANNELS;
+        for (int c = 0; c < PIXELS_CHANNELS; c++) {
+            for (int x = 0; x < p; x++)
+                to[last ? (y * p + x) * PIXELS_CHANNELS + c : (c * p + y) * p + x] =
+                    s->of[c][from[x * PIXELS_CHANNELS + c]];
         }
     }
 }
@@ -149,11 +160,16 @@ static int put_rows(const vision *v, const pixels *tile, const vision_order *o, 
     const nn_tower_top *top = v->tower.model->net.top;
     int                 across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
     int                 before = 3 * v->rules.patch * v->rules.patch, width = v->tower.width_in - before;
+    shades              s;
+    make_shades(&s, &v->rules);
     for (int i = top->class_row ? -1 : 0; i < o->n; i++, n++) {
         float *row = in + (size_t)n * (size_t)v->tower.width_in;
         int    at = i < 0 ? -1 : o->patch[i];
-        memset(row, 0, (size_t)v->tower.width_in * sizeof *row);
-        if (i >= 0) put_patch(row, &v->rules, tile, at / across, at % across, top->channels_last);
+        if (i < 0)
+            memset(row, 0, (size_t)before * sizeof *row);
+        else
+            put_patch(row, &s, v->rules.patch, tile, at / across, at % across, top->channels_last);
+        if (!top->positions) memset(row + before, 0, (size_t)width * sizeof *row);
         if (top->side || top->crossed)
             put_position(row + before, top, (size_t)width, at / across, at % across, down, across);
         else if (top->positions)

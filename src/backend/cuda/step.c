@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Steps of up to this many sequences with a token each are recorded. */
-enum { GRAPH_TOKENS = 256 };
+enum { GRAPH_TOKENS = 256, SEND_ROWS = 512 };
 
 /* What every call does first. */
 int cuda_enter(cuda_exec *x, err *e) {
@@ -127,22 +127,32 @@ static int send_raw(cuda_exec *x, const cuda_embed *m, err *e) {
     return cuda_send(x->heap + m->raw_at, m->host, (size_t)b->n_tok * bytes, x->stream, e);
 }
 
-/* Rows of a table by token or position; supplied ones are taken as they are. */
+/* The row of a table for token t; a supplied one is taken as it is. */
+static void make_row(const nn_batch *b, const nn_op *op, int t, float *to) {
+    const nn_mat *table = op->u.embed.table;
+    if (op->kind == NN_OP_EMBED && b->embd && b->embd[t] && !op->u.embed.by_token) {
+        memcpy(to, b->embd[t], (size_t)table->cols * sizeof *to);
+        return;
+    }
+    tensor_mat_dequant_row(table->at, 0, embed_row(b, op, t), to);
+    for (int64_t i = 0; i < table->cols && op->u.embed.scale != 1.0f; i++) to[i] *= op->u.embed.scale;
+}
+
+/* Rows of a table by token or position; those that are made are under way while others follow. */
 static int send_embed(cuda_exec *x, const cuda_embed *m, err *e) {
     const nn_batch *b = &x->batch;
     const nn_op    *op = &x->x.model->tape->ops[m->op];
-    const nn_mat   *table = op->u.embed.table;
+    size_t          cols = (size_t)op->u.embed.table->cols;
     if (x->raw && m->raw_at) return send_raw(x, m, e);
-    for (int t = 0; t < b->n_tok; t++) {
-        float *to = m->host + (size_t)t * (size_t)table->cols;
-        if (op->kind == NN_OP_EMBED && b->embd && b->embd[t] && !op->u.embed.by_token) {
-            memcpy(to, b->embd[t], (size_t)table->cols * sizeof *to);
-            continue;
-        }
-        tensor_mat_dequant_row(table->at, 0, embed_row(b, op, t), to);
-        for (int64_t i = 0; i < table->cols && op->u.embed.scale != 1.0f; i++) to[i] *= op->u.embed.scale;
+    for (int t = 0, sent = 0, rc; t < b->n_tok; t++) {
+        make_row(b, op, t, m->host + (size_t)t * cols);
+        if (t + 1 < b->n_tok && t + 1 - sent < SEND_ROWS) continue;
+        rc = cuda_send(x->heap + m->at + (size_t)sent * cols * sizeof(float), m->host + (size_t)sent * cols,
+                       (size_t)(t + 1 - sent) * cols * sizeof(float), x->stream, e);
+        if (rc < 0) return rc;
+        sent = t + 1;
     }
-    return cuda_send(x->heap + m->at, m->host, (size_t)b->n_tok * (size_t)table->cols * sizeof(float), x->stream, e);
+    return 0;
 }
 
 static void forget(cuda_exec *x) {
