@@ -68,13 +68,71 @@ INLINE void prefetch_k(kv_type type, const attn_where *next, int x0, size_t o) {
     }
 }
 
+/* fp8 is read in units of 1 / 256, which the other factor has to make good: exact, and one product less per vector. */
+INLINE const float *direct_factor(kv_type type, const float *x, int n, float *own) {
+    if (type != KV_FP8) return x;
+    for (int i = 0; i < n; i += VW) vf_store(own + i, vf_mul(vf_load(x + i), vf_set1(KV_FP8_UNIT)));
+    return own;
+}
+
+/*
+ * Types of four and five bits where VBYTES exists: stored numbers u become m = 1 + u / 2^15 by moving bytes, and
+ * fma(m, 2^15 scale, -(2^15 + zero) scale) is (u - zero) scale, as exact as the product of the whole number and the
+ * scale: no step of it rounds.
+ */
+#ifdef VBYTES
+#define DIRECT_BYTES(type) ((type) == KV_Q4_0 || (type) == KV_TQ4 || (type) == KV_Q5_0)
+#else
+#define DIRECT_BYTES(type) false
+#endif
+#define DIRECT_UNIT 32768.0f
+
+INLINE float direct_zero(kv_type type) { return type == KV_TQ4 ? 128.0f : type == KV_Q5_0 ? 16.0f : 8.0f; }
+
+#ifdef VBYTES
+/* Sixteen positions of K, number e of the dimensions at p. */
+INLINE vbytes direct_k_bytes(kv_type type, const uint8_t *p, size_t row, int e, vcode code) {
+    const vbytes b = vb_load(p + (size_t)(e / 2) * row), n = e % 2 ? vb_high(b) : vb_low(b);
+    if (type == KV_Q5_0) return vb_with_bit(n, vb_load(p + 4 * row), e);
+    return type == KV_TQ4 ? vb_code(n, code) : n;
+}
+
+/* Dimensions in .. in + 15 of the group of V at p. */
+INLINE vbytes direct_v_bytes(kv_type type, const uint8_t *p, int in, vcode code) {
+    const vbytes b = vb_load(p), n = in < 16 ? vb_low(b) : vb_high(b);
+    if (type == KV_Q5_0) return vb_with_bits(n, p + 16 + in / 8);
+    return type == KV_TQ4 ? vb_code(n, code) : n;
+}
+#endif
+
+/* Vectors of K, scaled; x0 is a multiple of ND. */
+INLINE void direct_k(kv_type type, const uint8_t *const *kp, size_t o, size_t row, int e, vcode code, const vf *scale,
+                     const vf *less, vf *kv) {
+#ifdef VBYTES
+    if (DIRECT_BYTES(type)) {
+        const vbytes b = direct_k_bytes(type, kp[0] + o, row, e, code);
+        UNROLL for (int x = 0; x < ND; x++) kv[x] = vf_fma(vf_from_vb(b, x), scale[x], less[x]);
+        return;
+    }
+#endif
+    (void)less;
+    UNROLL for (int x = 0; x < ND; x++) {
+        kv[x] =
+            type == KV_FP8 ? vf_load_fp8_part(kp[x] + o + (size_t)e * row) : kv_k_vector(type, kp[x] + o, row, e, code);
+        if (kv_scaled(type)) kv[x] = vf_mul(kv[x], scale[x]);
+    }
+}
+
 /* Scores of mr lanes for the whole chunk. mr and type are constants at every call. */
 INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const attn_where *w, const attn_where *next,
                                int k_dim) {
     const int    step = kv_k_step(type);
     const size_t unit = kv_bits(type) < 8 ? 1 : kv_bits(type) / 8,
                  stride = w->tokens * kv_bits(type) * (size_t)step / 8;
-    const vcode code = kv_vcode(type);
+    const vcode  code = kv_vcode(type);
+    const float *q[4];
+    float        own[4][KV_DIM_MAX];
+    UNROLL for (int r = 0; r < mr; r++) q[r] = direct_factor(type, t->q[r], k_dim, own[r]);
     for (int x0 = 0; x0 < CHUNK / VW; x0 += ND) {
         vf             acc[4][ND];
         const uint8_t *kp[ND];
@@ -83,22 +141,21 @@ INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const a
         UNROLL for (int x = 0; x < ND; x++) kp[x] = w->k[(x0 + x) * VW / 16] + (size_t)((x0 + x) * VW % 16) * unit;
         for (int d0 = 0; d0 < k_dim; d0 += w->k_group) {
             const int end = d0 + w->k_group < k_dim ? d0 + w->k_group : k_dim;
-            vf        scale[ND];
+            vf        scale[ND], less[ND];
             UNROLL for (int x = 0; x < ND; x++) {
                 const int       at = (x0 + x) * VW;
                 const uint16_t *s = w->ks[at / 16] + (size_t)(d0 / w->k_group) * w->tokens + at % 16;
                 scale[x] = kv_scaled(type) ? vf_load_f16(s) : vf_zero();
+                less[x] = vf_mul(scale[x], vf_set1(-DIRECT_UNIT - direct_zero(type)));
+                if (DIRECT_BYTES(type)) scale[x] = vf_mul(scale[x], vf_set1(DIRECT_UNIT));
             }
             for (int d = d0; d < end; d += step, o += stride) {
                 if (next) prefetch_k(type, next, x0, o);
                 UNROLL for (int e = 0; e < step; e++) {
                     vf kv[ND];
-                    UNROLL for (int x = 0; x < ND; x++) {
-                        kv[x] = kv_k_vector(type, kp[x] + o, w->k_row, e, code);
-                        if (kv_scaled(type)) kv[x] = vf_mul(kv[x], scale[x]);
-                    }
+                    direct_k(type, kp, o, w->k_row, e, code, scale, less, kv);
                     UNROLL for (int r = 0; r < mr; r++) {
-                        const vf qd = vf_set1(t->q[r][d + e]);
+                        const vf qd = vf_set1(q[r][d + e]);
                         UNROLL for (int x = 0; x < ND; x++) acc[r][x] = vf_fma(qd, kv[x], acc[r][x]);
                     }
                 }
@@ -110,20 +167,49 @@ INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const a
     }
 }
 
-/* The scales of a chunk's V as f32, [CHUNK][v_groups]. */
-static void direct_v_scales(const attn_where *w, float *s) {
+/* The scales of a chunk's V as f32, [CHUNK][v_groups], times `by`. */
+static void direct_v_scales(const attn_where *w, float *s, float by) {
     const size_t n = 16 * w->v_groups;
     for (int g = 0; g < GROUPS; g++, s += n) {
-        for (size_t i = 0; i < n; i += VW) vf_store(s + i, vf_load_f16(w->vs[g] + i));
+        for (size_t i = 0; i < n; i += VW) vf_store(s + i, vf_mul(vf_load_f16(w->vs[g] + i), vf_set1(by)));
+    }
+}
+
+/* What a tile of values reads beside V. */
+typedef struct direct_factors {
+    const float *scale, *less; /* [CHUNK][v_groups] */
+    const float *p[4];         /* probabilities of the lanes */
+} direct_factors;
+
+/* nv vectors of V at p, from number `in` of a group on, scaled. group: of each vector. */
+INLINE void direct_v(kv_type type, int nv, const uint8_t *p, int in, vcode code, const float *scale, const float *less,
+                     const int *group, vf *vv) {
+    const size_t bits = kv_bits(type);
+    vf           by = vf_zero();
+#ifdef VBYTES
+    if (DIRECT_BYTES(type) && nv == 2 && in % 16 == 0) {
+        const vbytes b = direct_v_bytes(type, p, in, code);
+        const vf     up = vf_set1(scale[group[0]]), down = vf_set1(less[group[0]]);
+        UNROLL for (int x = 0; x < 2; x++) vv[x] = vf_fma(vf_from_vb(b, x), up, down);
+        return;
+    }
+#endif
+    (void)less;
+    UNROLL for (int x = 0; x < nv; x++) {
+        const int      i = in + x * VW;
+        const uint8_t *at = p + (size_t)(i / KV_GROUP * KV_GROUP) * bits / 8;
+        vv[x] = type == KV_FP8 ? vf_load_fp8_part(at + i % KV_GROUP) : kv_v_vector(type, at, i % KV_GROUP, code);
+        if (kv_scaled(type) && (x == 0 || i % KV_GROUP == 0)) by = vf_set1(scale[group[x]]);
+        if (kv_scaled(type)) vv[x] = vf_mul(vv[x], by);
     }
 }
 
 /*
  * Values of mr lanes over the whole chunk and the fold, as value_tile does it; nv vectors from dimension d on, which is
- * number `in` of its group of KV_GROUP. scale: of the chunk.
+ * number `in` of its group of KV_GROUP.
  */
 INLINE void direct_value_tile(int mr, int nv, kv_type type, const attn_tile *t, const attn_where *w,
-                              const attn_where *next, const float *scale, int d, int in) {
+                              const attn_where *next, const direct_factors *f, int d, int in) {
     const size_t bits = kv_bits(type), from = (size_t)(d - in) * bits / 8;
     const vcode  code = kv_vcode(type);
     vf           acc[4][ND];
@@ -133,20 +219,15 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, const attn_tile *t, 
     for (int j = 0; j < CHUNK; j++) {
         const size_t   at = (size_t)(j % 16) * w->v_row;
         const uint8_t *p = w->v[j / 16] + at + from;
-        const float   *s = scale + (size_t)j * w->v_groups;
-        vf             vv[ND], by = vf_zero();
+        const size_t   s = (size_t)j * w->v_groups;
+        vf             vv[ND];
         if (next && (size_t)d * bits / 8 % 64 == 0) {
             const size_t bytes = (size_t)nv * VW * bits / 8;
             for (size_t line = 0; line < bytes; line += 64) prefetch(next->v[j / 16] + at + from + line);
         }
-        UNROLL for (int x = 0; x < nv; x++) {
-            const int i = in + x * VW;
-            vv[x] = kv_v_vector(type, p + (size_t)(i / KV_GROUP * KV_GROUP) * bits / 8, i % KV_GROUP, code);
-            if (kv_scaled(type) && (x == 0 || i % KV_GROUP == 0)) by = vf_set1(s[group[x]]);
-            if (kv_scaled(type)) vv[x] = vf_mul(vv[x], by);
-        }
+        direct_v(type, nv, p, in, code, f->scale + s, f->less + s, group, vv);
         UNROLL for (int r = 0; r < mr; r++) {
-            const vf pj = vf_set1(t->s[r][j]);
+            const vf pj = vf_set1(f->p[r][j]);
             UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(pj, vv[x], acc[r][x]);
         }
     }
@@ -163,19 +244,22 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, const attn_tile *t, 
 
 INLINE void direct_value_lanes(int mr, kv_type type, const attn_tile *t, const attn_where *w, const attn_where *next,
                                int v_dim) {
-    float scale[CHUNK * KV_DIM_MAX / KV_GROUP];
-    int   d = 0;
-    if (kv_scaled(type)) direct_v_scales(w, scale);
+    float          scale[CHUNK * KV_DIM_MAX / KV_GROUP], less[CHUNK * KV_DIM_MAX / KV_GROUP], own[4][CHUNK];
+    direct_factors f = { .scale = scale, .less = less };
+    int            d = 0;
+    if (kv_scaled(type)) direct_v_scales(w, scale, DIRECT_BYTES(type) ? DIRECT_UNIT : 1.0f);
+    if (DIRECT_BYTES(type)) direct_v_scales(w, less, -DIRECT_UNIT - direct_zero(type));
+    UNROLL for (int r = 0; r < mr; r++) f.p[r] = direct_factor(type, t->s[r], CHUNK, own[r]);
     for (; d + ND * VW <= v_dim; d += ND * VW) { /* what half of a group a tile reads is known to the compiler */
         if (ND * VW % KV_GROUP == 0 || d % KV_GROUP == 0) {
-            direct_value_tile(mr, ND, type, t, w, next, scale, d, 0);
+            direct_value_tile(mr, ND, type, t, w, next, &f, d, 0);
         } else if (ND * VW == 16) {
-            direct_value_tile(mr, ND, type, t, w, next, scale, d, 16);
+            direct_value_tile(mr, ND, type, t, w, next, &f, d, 16);
         } else {
-            direct_value_tile(mr, ND, type, t, w, next, scale, d, d % KV_GROUP);
+            direct_value_tile(mr, ND, type, t, w, next, &f, d, d % KV_GROUP);
         }
     }
-    for (; d < v_dim; d += VW) direct_value_tile(mr, 1, type, t, w, next, scale, d, d % KV_GROUP);
+    for (; d < v_dim; d += VW) direct_value_tile(mr, 1, type, t, w, next, &f, d, d % KV_GROUP);
 }
 
 /* One function per type and number of lanes (4 or 1). */

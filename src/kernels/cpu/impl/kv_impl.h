@@ -134,6 +134,8 @@ static void VFN(kv_store)(const kv_layout *l, void *page, int slot, int n, int h
     }
 }
 
+#define KV_FP8_UNIT 256.0f
+
 /* What turns a type's stored numbers into whole numbers: q4_0 is a codebook too. */
 INLINE vcode kv_vcode(kv_type type) {
     static const int8_t nibbles[16] = { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 };
@@ -156,7 +158,7 @@ INLINE vf kv_k_vector(kv_type type, const uint8_t *p, size_t row, int e, vcode c
     case KV_F32: return vf_load((const float *)(const void *)(p + (size_t)e * row));
     case KV_F16: return vf_load_f16((const uint16_t *)(const void *)(p + (size_t)e * row));
     case KV_BF16: return vf_load_bf16((const uint16_t *)(const void *)(p + (size_t)e * row));
-    case KV_FP8: return vf_load_fp8(p + (size_t)e * row);
+    case KV_FP8: return vf_mul(vf_load_fp8_part(p + (size_t)e * row), vf_set1(KV_FP8_UNIT));
     case KV_Q8_0: return vf_load_i8((const int8_t *)p + (size_t)e * row);
     case KV_Q4_0:
     case KV_TQ4: vf_load_nib_code(p + (size_t)(e / 2) * row, code, &lo, &hi); return e % 2 ? hi : lo;
@@ -181,7 +183,7 @@ INLINE vf kv_v_vector(kv_type type, const uint8_t *p, int in, vcode code) {
     case KV_F32: return vf_load((const float *)(const void *)p + in);
     case KV_F16: return vf_load_f16((const uint16_t *)(const void *)p + in);
     case KV_BF16: return vf_load_bf16((const uint16_t *)(const void *)p + in);
-    case KV_FP8: return vf_load_fp8(p + in);
+    case KV_FP8: return vf_mul(vf_load_fp8_part(p + in), vf_set1(KV_FP8_UNIT));
     case KV_Q8_0: return vf_load_i8((const int8_t *)p + in);
     case KV_Q4_0:
     case KV_TQ4: vf_load_nib_code(p + in % 16, code, &lo, &hi); return in < 16 ? lo : hi;

@@ -174,10 +174,10 @@ static inline void vf_load_nib_code(const uint8_t *p, vcode c, vf *lo, vf *hi) {
     *lo = _mm512_permutexvar_ps(b, c);
     *hi = _mm512_permutexvar_ps(_mm512_srli_epi32(b, 4), c);
 }
-static inline vf vf_load_fp8(const uint8_t *p) {
+static inline vf vf_load_fp8_part(const uint8_t *p) {
     const __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
     const __m256i h = _mm256_and_si256(_mm256_slli_epi16(b, 7), _mm256_set1_epi16((short)0xbf80));
-    return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256.0f));
+    return _mm512_cvtph_ps(h);
 }
 static inline vf vf_negate(vf a, __mmask16 m) { return _mm512_mask_xor_ps(a, m, a, _mm512_set1_ps(-0.0f)); }
 static inline vf vf_butterfly(vf a, int h) {

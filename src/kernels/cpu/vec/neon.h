@@ -150,9 +150,9 @@ static inline void vf_load_nib_code(const uint8_t *p, vcode c, vf *lo, vf *hi) {
     *lo = vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(l))));
     *hi = vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(h))));
 }
-static inline vf vf_load_fp8(const uint8_t *p) {
+static inline vf vf_load_fp8_part(const uint8_t *p) {
     const int16x4_t b = vget_low_s16(vmovl_s8(vreinterpret_s8_u8(vf_load_4bytes(p))));
-    return vmulq_n_f32(vf_from_f16(vand_u16(vreinterpret_u16_s16(vshl_n_s16(b, 7)), vdup_n_u16(0xbf80))), 256.0f);
+    return vf_from_f16(vand_u16(vreinterpret_u16_s16(vshl_n_s16(b, 7)), vdup_n_u16(0xbf80)));
 }
 static inline vf vf_butterfly(vf a, int h) {
     static const uint32_t odd[4] = { 0, 0x80000000u, 0, 0x80000000u }, high[4] = { 0, 0, 0x80000000u, 0x80000000u };

@@ -25,8 +25,10 @@
  *   vcode, vf_code            a codebook of up to 16 signed bytes (shorter ones repeated), and its entries by the low bits of
  *                             the lanes: four bits, on AVX2 three
  *   vf_load_nib_code          the entries for low and high nibbles of VW bytes
- *   vf_load_fp8               VW bytes of e4m3, exponent 15 counts like the others
+ *   vf_load_fp8_part          VW bytes of e4m3, exponent 15 counts like the others, divided by 256
  *   vf_butterfly(a, h)        lane i becomes a[i] + a[i + h], lane i + h becomes a[i] - a[i + h], for h < VW
+ *   vbytes, vf_from_vb            sixteen bytes, and the floats 1 + byte / 2^15 of one half of them; optional, VBYTES says that
+ *                             it exists
  *   vf_transpose              VW registers as a square, in place; optional, VTRANSPOSE says that it exists
  *   VREGS                     how many registers a tile may count on
  *   VFN(name), VSET           the set's suffix and name
@@ -115,8 +117,8 @@ static inline void  vf_load_nib_code(const uint8_t *p, vcode c, vf *lo, vf *hi) 
      *lo = (float)c[*p & 15];
      *hi = (float)c[*p >> 4];
 }
-static inline vf vf_load_fp8(const uint8_t *p) {
-    return tensor_f16_to_f32((uint16_t)((*p & 0x80) << 8 | (*p & 0x7f) << 7)) * 256.0f;
+static inline vf vf_load_fp8_part(const uint8_t *p) {
+    return tensor_f16_to_f32((uint16_t)((*p & 0x80) << 8 | (*p & 0x7f) << 7));
 }
 static inline vf vf_butterfly(vf a, int h) {
     (void)h;
