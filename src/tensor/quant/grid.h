@@ -4,9 +4,10 @@
  *
  * All of them store x ~ d * unit * (2 s + 1) * v: v is a row of 8 or 4 small numbers, s a few bits per group of elements,
  * d the block's half. A group is fitted in three steps. First every element may take any level (a lane is a trial scale):
- * that finds the few scales worth a closer look. Under each of those the best row of the codebook is found by trying all
- * of them; the cost of a row is the sum of two entries of small tables that are made per scale. Then the scale is solved
- * for. From the groups' scales follows d; with s and d rounded, every row is chosen once more and d is solved for again.
+ * that finds the few scales worth a closer look. Under each of those the best row of the codebook is found for all groups
+ * of the block at once (a lane is a row of elements); the cost of a row is the sum of two entries of small tables, by its
+ * halves. Then the scales are solved for. From them follows d; with s and d rounded, every row is chosen once more and d is
+ * solved for again. Of rows that cost the same the first counts, whatever the number of lanes.
  *
  * In the types with seven sign bits for eight elements the number of minus signs is even: where it is odd, the element
  * that costs least is given the other sign before anything else.
@@ -59,37 +60,6 @@ enum { GRID_TRIALS = 32 };
 
 static inline float grid_level(const grid_shape *g, int index, float shift) { return g->level[index] + shift; }
 
-/* What a row costs: table[0] by its lower, table[1] by its upper half. Returns what no lower half is below. */
-static inline float grid_tables(const grid_shape *g, const float *y, const float *w, float scale, float shift,
-                                float table[2][256]) {
-    float cost[8][8], least = 0;
-    int   n = 1 << g->bits;
-    for (int j = 0; j < g->width; j++) {
-        for (int l = 0; l < n; l++) {
-            float v = scale * grid_level(g, l < g->n_levels ? l : 0, shift);
-            cost[j][l] = w[j] * v * (v - 2 * y[j]);
-        }
-        float low = cost[j][0];
-        for (int l = 1; l < n; l++) low = cost[j][l] < low ? cost[j][l] : low;
-        if (j < g->width / 2) least += low;
-    }
-    if (g->width == 4) {
-        for (int h = 0; h < 2; h++)
-            for (int b = 0; b < 8; b++)
-                for (int a = 0; a < 8; a++) table[h][a | b << 3] = cost[2 * h][a] + cost[2 * h + 1][b];
-        return least;
-    }
-    for (int h = 0; h < 2; h++) {
-        float pair[2][16];
-        for (int k = 0; k < 2; k++)
-            for (int b = 0; b < 4; b++)
-                for (int a = 0; a < 4; a++) pair[k][a | b << 2] = cost[4 * h + 2 * k][a] + cost[4 * h + 2 * k + 1][b];
-        for (int b = 0; b < 16; b++)
-            for (int a = 0; a < 16; a++) table[h][a | b << 4] = pair[0][a] + pair[1][b];
-    }
-    return least;
-}
-
 static inline int grid_half(const grid_shape *g) { return g->width * g->bits / 2; }
 
 /* Codebooks are sorted, so equal upper halves follow each other. */
@@ -106,26 +76,89 @@ static inline void grid_find_runs(const grid_shape *g, grid_runs *r) {
     r->first[r->n] = (uint16_t)g->n_points;
 }
 
-/* The row with the least cost; *cost gets it. Rows whose upper half alone costs too much are not looked at. */
-static inline int grid_best(const grid_shape *g, const grid_runs *r, const float *y, const float *w, float scale,
-                            float shift, float *cost) {
-    float    table[2][256], best = INFINITY;
-    int      at = 0, run = 0;
-    unsigned mask = (1u << grid_half(g)) - 1;
-    float    least = grid_tables(g, y, w, scale, shift, table);
-    for (int k = 1; k < r->n; k++)
-        if (__builtin_expect(table[1][r->upper[k]] < table[1][r->upper[run]], 0)) run = k;
-    for (int k = -1; k < r->n; k++) {
-        int   now = k < 0 ? run : k; /* the cheapest run first: it rules out most others */
-        float upper = table[1][r->upper[now]];
-        if (__builtin_expect(k == run || upper + least >= best, 1)) continue;
-        for (int i = r->first[now]; i < r->first[now + 1]; i++) {
-            float c = table[0][g->grid[i] & mask] + upper;
-            if (__builtin_expect(c < best, 0)) best = c, at = i; /* a jump: waiting for each sum costs more */
+/* What rows cost: table[0] by their lower, table[1] by their upper halves, LANES rows of elements side by side. */
+typedef struct grid_costs {
+    float table[2][256][LANES];
+    float least[LANES]; /* no lower half costs less */
+} grid_costs;
+
+/* Every level of every element: y, w are [width][LANES]. */
+static inline void grid_level_costs(const grid_shape *g, const float *y, const float *w, vf scale, float shift,
+                                    vf cost[8][8], vf *least) {
+    *least = v_set(0);
+    for (int j = 0; j < g->width; j++) {
+        vf yj = v_load(y + j * LANES), wj = v_load(w + j * LANES), low = v_set(INFINITY);
+        for (int l = 0; l < g->n_levels; l++) {
+            vf v = scale * v_set(grid_level(g, l, shift));
+            cost[j][l] = wj * v * (v - (yj + yj));
+            low = v_min(cost[j][l], low);
+        }
+        if (j < g->width / 2) *least += low;
+    }
+}
+
+static inline void grid_tables(const grid_shape *g, const float *y, const float *w, vf scale, float shift,
+                               grid_costs *out) {
+    vf  cost[8][8], least;
+    int n = g->n_levels;
+    grid_level_costs(g, y, w, scale, shift, cost, &least);
+    v_store(out->least, least);
+    for (int h = 0; h < 2; h++) {
+        const vf(*c)[8] = cost + h * g->width / 2;
+        for (int b = 0; b < n; b++) {
+            for (int a = 0; a < n; a++) {
+                vf pair = c[0][a] + c[1][b];
+                if (g->width == 4) v_store(out->table[h][a | b << g->bits], pair);
+                for (int e = 0; e < n && g->width == 8; e++) {
+                    for (int f = 0; f < n; f++)
+                        v_store(out->table[h][a | b << 2 | e << 4 | f << 6], pair + (c[2][e] + c[3][f]));
+                }
+            }
         }
     }
-    *cost = best;
-    return at;
+}
+
+/* A little more than what the rows with the cheapest upper half cost at best: most other rows need not be looked at. */
+static inline vf grid_bound(const grid_shape *g, const grid_runs *r, const grid_costs *t) {
+    float    bound[LANES], run[LANES];
+    unsigned mask = (1u << grid_half(g)) - 1;
+    vf       low = v_set(INFINITY), at = v_set(0);
+    for (int k = 0; k < r->n; k++) {
+        vf c = v_load(t->table[1][r->upper[k]]);
+        at = v_pick_less(c, low, v_set((float)k), at);
+        low = v_min(c, low);
+    }
+    v_store(run, at);
+    for (int l = 0; l < LANES; l++) {
+        float best = INFINITY;
+        int   k = (int)run[l];
+        for (int i = r->first[k]; i < r->first[k + 1]; i++) {
+            float c = t->table[0][g->grid[i] & mask][l] + t->table[1][r->upper[k]][l];
+            best = c < best ? c : best;
+        }
+        bound[l] = best + 1e-6f * fabsf(best) + 1e-38f;
+    }
+    return v_load(bound);
+}
+
+/* The rows of the codebook that cost least for LANES rows of elements, each under its own scale. */
+static inline void grid_search(const grid_shape *g, const grid_runs *r, const float *y, const float *w,
+                               const float *scale, float shift, float *point, float *cost) {
+    grid_costs t;
+    unsigned   mask = (1u << grid_half(g)) - 1;
+    grid_tables(g, y, w, v_load(scale), shift, &t);
+    vf best = grid_bound(g, r, &t), least = v_load(t.least), at = v_set(0);
+    for (int k = 0; k < r->n; k++) {
+        vf upper = v_load(t.table[1][r->upper[k]]);
+        if (!v_any_less(upper + least, best)) continue;
+        for (int i = r->first[k]; i < r->first[k + 1]; i++) {
+            vf c = v_load(t.table[0][g->grid[i] & mask]) + upper;
+            at = v_pick_less(c, best, v_set((float)i), at);
+            best = v_min(c, best);
+        }
+    }
+    v_store(point, at);
+    v_store(cost, best);
 }
 
 /* Adds the products of a row that was chosen. */
@@ -139,29 +172,44 @@ static inline void grid_sums(const grid_shape *g, const float *y, const float *w
     }
 }
 
-/* Chooses all rows of elements [from, from + n) under a scale; sums of the products. */
-static inline void grid_assign(const grid_shape *g, grid_block *b, int from, int n, float scale, float *xv, float *vv) {
-    *xv = *vv = 0;
-    for (int at = from; at < from + n; at += g->shared ? g->shared : n) {
-        int   rows = (g->shared ? g->shared : n) / g->width, first = at / g->width, other[8];
-        float cost[2] = { 0, 0 }, c;
-        for (int side = 0; side < (g->shift ? 2 : 1); side++) {
-            float shift = g->shift ? (side ? -0.125f : 0.125f) : 0;
-            for (int r = 0; r < rows; r++) {
-                int p = grid_best(g, &b->runs, b->y + at + r * g->width, b->w + at + r * g->width, scale, shift, &c);
-                cost[side] += c;
-                if (side)
-                    other[r] = p;
-                else
-                    b->point[first + r] = p;
+/* The best rows of a whole block: point and cost of each, groups under their scales. */
+static inline void grid_choose(const grid_shape *g, const grid_block *b, const float *scale, float shift, float *point,
+                               float *cost) {
+    int rows = 256 / g->width;
+    for (int first = 0; first < rows; first += LANES) {
+        float y[8 * LANES], w[8 * LANES], s[LANES];
+        for (int l = 0; l < LANES; l++) {
+            int at = (first + l) * g->width;
+            s[l] = scale[at / g->group];
+            for (int j = 0; j < g->width; j++) {
+                y[j * LANES + l] = b->y[at + j];
+                w[j * LANES + l] = b->w[at + j];
             }
         }
-        bool minus = g->shift && cost[1] < cost[0];
-        for (int r = 0; r < rows; r++) {
-            if (minus) b->point[first + r] = other[r];
-            b->minus[first + r] = minus;
-            grid_sums(g, b->y + at + r * g->width, b->w + at + r * g->width, b->point[first + r],
-                      g->shift ? (minus ? -0.125f : 0.125f) : 0, xv, vv);
+        grid_search(g, &b->runs, y, w, s, shift, point + first, cost + first);
+    }
+}
+
+/* Chooses all rows under the groups' scales; sums of the products of each group. */
+static inline void grid_assign(const grid_shape *g, grid_block *b, const float *scale, float *xv, float *vv) {
+    float point[2][64], cost[2][64];
+    int   rows = 256 / g->width, together = g->shared ? g->shared / g->width : 1;
+    for (int side = 0; side < (g->shift ? 2 : 1); side++)
+        grid_choose(g, b, scale, g->shift ? (side ? -0.125f : 0.125f) : 0, point[side], cost[side]);
+    for (int i = 0; i < 256 / g->group; i++) xv[i] = vv[i] = 0;
+    for (int first = 0; first < rows; first += together) {
+        float sum[2] = { 0, 0 };
+        for (int r = first; r < first + together && g->shift; r++) {
+            sum[0] += cost[0][r];
+            sum[1] += cost[1][r];
+        }
+        bool minus = g->shift && sum[1] < sum[0];
+        for (int r = first; r < first + together; r++) {
+            int at = r * g->width;
+            b->point[r] = (int)point[minus][r];
+            b->minus[r] = minus;
+            grid_sums(g, b->y + at, b->w + at, b->point[r], g->shift ? (minus ? -0.125f : 0.125f) : 0,
+                      &xv[at / g->group], &vv[at / g->group]);
         }
     }
 }
@@ -201,33 +249,43 @@ static inline void grid_trials(const grid_shape *g, float peak, float *inverse, 
     }
 }
 
-/* Fits one group: its scale and how steeply the error grows beside it. */
-static inline void grid_fit(const grid_shape *g, grid_block *b, int index) {
+/* The trials of a group; gains of zero where there is nothing to fit. */
+static inline void grid_first(const grid_shape *g, const grid_block *b, int index, float *inverse, float *gain) {
     const float *y = b->y + index * g->group, *w = b->w + index * g->group;
-    float        inverse[GRID_TRIALS], shift[GRID_TRIALS], gain[GRID_TRIALS], peak = 0, best = 0, xv, vv;
-    b->scale[index] = b->curve[index] = 0;
+    float        shift[GRID_TRIALS], peak = 0;
     for (int i = 0; i < g->group; i++) peak = fabsf(y[i]) > peak ? fabsf(y[i]) : peak;
+    memset(gain, 0, GRID_TRIALS * sizeof *gain);
     if (!(peak > 0)) return;
     grid_trials(g, peak, inverse, shift);
     grid_gains(g, y, w, inverse, shift, gain);
-    int looks = g->width == 4 ? 3 : 1; /* many levels: the first step is less sure of the scale */
+}
+
+/* The scale with the most to gain of those that are left; it and its neighbours are taken out. 0: none. */
+static inline float grid_next(const grid_shape *g, const float *inverse, float *gain) {
+    int at = 0, step = g->shift ? 4 : 2;
+    for (int k = 1; k < GRID_TRIALS; k++)
+        if (gain[k] > gain[at]) at = k;
+    if (!(gain[at] > 0)) return 0;
+    for (int k = at - step; k <= at + step; k++)
+        if (k >= 0 && k < GRID_TRIALS) gain[k] = 0;
+    return 1 / inverse[at];
+}
+
+/* Fits all groups: their scales and how steeply the error grows beside them. */
+static inline void grid_fit(const grid_shape *g, grid_block *b) {
+    float inverse[16][GRID_TRIALS], gain[16][GRID_TRIALS], best[16] = { 0 }, scale[16], xv[16], vv[16];
+    int   groups = 256 / g->group;
+    int   looks = g->width == 4 ? 3 : 1; /* many levels: the first step is less sure of the scale */
+    for (int i = 0; i < groups; i++) grid_first(g, b, i, inverse[i], gain[i]);
     for (int look = 0; look <= looks; look++) {
-        float scale = b->scale[index]; /* the last look: around what was solved for */
-        if (look < looks) {
-            int at = 0, step = g->shift ? 4 : 2;
-            for (int k = 1; k < GRID_TRIALS; k++)
-                if (gain[k] > gain[at]) at = k;
-            if (!(gain[at] > 0)) continue;
-            scale = 1 / inverse[at];
-            for (int k = at - step; k <= at + step; k++)
-                if (k >= 0 && k < GRID_TRIALS) gain[k] = 0;
-        }
-        if (!(scale > 0)) continue;
-        grid_assign(g, b, index * g->group, g->group, scale, &xv, &vv);
-        if (xv > 0 && vv > 0 && xv * xv / vv > best) {
-            best = xv * xv / vv;
-            b->scale[index] = xv / vv;
-            b->curve[index] = vv;
+        /* The last look: around what was solved for. */
+        for (int i = 0; i < groups; i++) scale[i] = look < looks ? grid_next(g, inverse[i], gain[i]) : b->scale[i];
+        grid_assign(g, b, scale, xv, vv);
+        for (int i = 0; i < groups; i++) {
+            if (!(scale[i] > 0 && xv[i] > 0 && vv[i] > 0 && xv[i] * xv[i] / vv[i] > best[i])) continue;
+            best[i] = xv[i] * xv[i] / vv[i];
+            b->scale[i] = xv[i] / vv[i];
+            b->curve[i] = vv[i];
         }
     }
 }
@@ -269,21 +327,24 @@ static inline void grid_signs(const grid_shape *g, grid_block *b, const float *x
 }
 
 static inline void grid_quantize(const grid_shape *g, const float *x, const float *w, grid_block *b) {
-    float all_xv = 0, all_vv = 0;
+    float all_xv = 0, all_vv = 0, scale[16], xv[16], vv[16];
+    int   groups = 256 / g->group;
     memset(b, 0, sizeof *b);
     b->w = w;
     grid_find_runs(g, &b->runs);
     grid_signs(g, b, x);
-    for (int i = 0; i < 256 / g->group; i++) grid_fit(g, b, i);
+    grid_fit(g, b);
     grid_set_d(g, b);
     float step = tensor_f16_to_f32(b->d_half) * g->unit;
-    for (int i = 0; i < 256 / g->group; i++) {
-        float xv, vv;
+    for (int i = 0; i < groups; i++) {
         b->s[i] = grid_code(g, b->scale[i], step);
+        scale[i] = step * (float)(2 * b->s[i] + 1);
+    }
+    grid_assign(g, b, scale, xv, vv);
+    for (int i = 0; i < groups; i++) {
         float k = (float)(2 * b->s[i] + 1);
-        grid_assign(g, b, i * g->group, g->group, step * k, &xv, &vv);
-        all_xv += k * xv;
-        all_vv += k * k * vv;
+        all_xv += k * xv[i];
+        all_vv += k * k * vv[i];
     }
     if (all_xv > 0 && all_vv > 0) b->d_half = tensor_f32_to_f16(all_xv / all_vv / g->unit);
 }
