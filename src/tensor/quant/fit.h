@@ -110,8 +110,9 @@ static inline void fit_errors(const fit_codes *c, const float *x, const float *w
     }
 }
 
-/* The scale that minimises the error; may be negative. 0 when all elements are 0. */
-static inline float fit_symmetric(const fit_codes *c, const float *src, const float *w, int n) {
+/* The scale that minimises the error; may be negative. 0 when all elements are 0. coarse: the caller tries its neighbours
+ * himself. */
+static inline float fit_symmetric(const fit_codes *c, const float *src, const float *w, int n, bool coarse) {
     float peak = 0, best = 0, best_gain = 0, x[FIT_MAX], inverse[FIT_TRIALS], xv[FIT_TRIALS], vv[FIT_TRIALS];
     for (int i = 0; i < n; i++) {
         if (fabsf(src[i]) > fabsf(peak)) peak = src[i];
@@ -135,7 +136,7 @@ static inline float fit_symmetric(const fit_codes *c, const float *src, const fl
         float gain = vv[k] > 0 ? xv[k] * xv[k] / vv[k] : 0;
         if (gain > best_gain) best_gain = gain, best = xv[k] / vv[k];
     }
-    if (best == 0) return 0;
+    if (best == 0 || coarse) return best * peak;
     for (int k = 0; k < 16; k++) inverse[k] = (1 + 0.004f * (float)(k - 8)) / best; /* around the best of them */
     fit_products(c, x, w, n, inverse, 16, xv, vv);
     for (int k = 0; k < 16; k++) {

@@ -83,15 +83,16 @@ static inline void symmetric_choose(const super_shape *s, super_fit *f, const fl
 static inline void super_symmetric(const super_shape *s, const float *x, const float *w, super_fit *out) {
     float     scale[16], peak = 0;
     super_fit f = { 0 };
+    bool      fine = s->smax > 63; /* the neighbours of a rounded scale are near enough */
     for (int g = 0; g < s->groups; g++) {
-        scale[g] = fit_symmetric(&s->codes, x + g * s->size, w + g * s->size, s->size);
+        scale[g] = fit_symmetric(&s->codes, x + g * s->size, w + g * s->size, s->size, fine);
         if (fabsf(scale[g]) > fabsf(peak)) peak = scale[g];
     }
     super_set(&f, peak / (float)s->smin, 0);
     for (int g = 0; g < s->groups; g++) f.scale[g] = fit_round(fit_divide(scale[g], f.d), s->smin, s->smax);
     symmetric_choose(s, &f, x, w);
     *out = f;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < (fine ? 1 : 2); k++) {
         super_set(&f, symmetric_refit(s, &f, x, w), 0);
         symmetric_choose(s, &f, x, w);
         if (!(super_error(s, &f) < super_error(s, out))) break;
@@ -287,13 +288,14 @@ static void quant_q6_k(const float *x, const float *w, void *block) {
     block_q6_k *b = block;
     uint8_t     codes[256];
     super_fit   f = fit_symmetric_codes(&shape, x, w, codes);
-    memset(b, 0, sizeof *b);
     b->d = f.d_half;
     for (int g = 0; g < 16; g++) b->scales[g] = (int8_t)f.scale[g];
-    for (int i = 0; i < 256; i++) {
-        int q = codes[i], half = i / 128, quarter = i % 128 / 32, l = i % 32;
-        b->ql[64 * half + 32 * (quarter % 2) + l] |= (uint8_t)((q & 15) << (quarter < 2 ? 0 : 4));
-        b->qh[32 * half + l] |= (uint8_t)(q >> 4 << (2 * quarter));
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *q = codes + 128 * half;
+        for (int l = 0; l < 64; l++) b->ql[64 * half + l] = (uint8_t)((q[l] & 15) | q[64 + l] << 4);
+        for (int l = 0; l < 32; l++)
+            b->qh[32 * half + l] =
+                (uint8_t)(q[l] >> 4 | q[32 + l] >> 4 << 2 | q[64 + l] >> 4 << 4 | q[96 + l] >> 4 << 6);
     }
 }
 
