@@ -58,18 +58,18 @@ typedef struct cuda_drawn {
 } cuda_drawn;
 
 typedef struct cuda_picks {
-    const float       *logits;
-    int64_t            width;
-    cuda_key          *tops;   /* [rows or asks][CUDA_GROUPS] */
-    cuda_likely       *likely; /* [rows] of the rows as they came */
-    const cuda_ask    *asks;
-    const cuda_edit   *edits;
-    const uint32_t    *masks;  /* [masks][words] */
-    float             *edited; /* [changed rows][width] */
-    cuda_likely       *asked;  /* [asks] */
-    double            *sums;   /* [asks][2][CUDA_GROUPS] */
-    cuda_drawn        *drawn;  /* [asks] */
-    int                n, n_edited, n_masks;
+    const float     *logits;
+    int64_t          width;
+    cuda_key        *tops;   /* [rows or asks][CUDA_GROUPS] */
+    cuda_likely     *likely; /* [rows] of the rows as they came */
+    const cuda_ask  *asks;
+    const cuda_edit *edits;
+    const uint32_t  *masks;  /* [masks][words] */
+    float           *edited; /* [changed rows][width] */
+    cuda_likely     *asked;  /* [asks] */
+    double          *sums;   /* [asks][2][CUDA_GROUPS] */
+    cuda_drawn      *drawn;  /* [asks] */
+    int              n, n_edited, n_masks;
 } cuda_picks;
 
 int cuda_op_likely(const cuda_picks *p, int64_t rows, cuda_stream s, err *e); /* of all rows, as they came */

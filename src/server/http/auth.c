@@ -62,7 +62,7 @@ static void digest(view key, unsigned char out[SHA256_DIGEST_LENGTH]) {
     SHA256((const unsigned char *)key.data, key.len, out);
 }
 
-int auth_add(auth *a, view name, view key, double rpm, double tpm, err *e) {
+static int auth_add(auth *a, view name, view key, double rpm, double tpm, err *e) {
     auth_key **bigger;
     if (key.len < 8 || key.len > MAX_KEY_BYTES)
         return err_set(e, ERR_ARG, "a key must have 8 to %d characters", MAX_KEY_BYTES);

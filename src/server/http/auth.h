@@ -27,7 +27,6 @@ void auth_free(auth *a);            /* accepts NULL */
 
 /* rpm, tpm: limits of keys that state none; 0: unlimited. */
 void auth_set_limits(auth *a, double rpm, double tpm);
-int  auth_add(auth *a, view name, view key, double rpm, double tpm, err *e);
 int  auth_add_owner(auth *a, view token, err *e);                           /* the capability token, named "token" */
 int  auth_add_lines(auth *a, const char *text, const char *origin, err *e); /* lines, or entries between commas */
 void auth_require(auth *a, bool tcp_only); /* keys are asked for; tcp_only: not on the Unix socket */

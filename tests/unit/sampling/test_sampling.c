@@ -5,8 +5,8 @@
  */
 #include "unit/support/support.h"
 
-#include "params/rng.h"
 #include "params/candidates.h"
+#include "params/rng.h"
 #include "sampling/sampling.h"
 #include "sampling/stages.h"
 
