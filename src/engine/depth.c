@@ -1,16 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/depth.h"
 
-enum { FIRST_PAUSE = 4, LONGEST_PAUSE = 512 };
+enum { FIRST_PAUSE = 4, LONGEST_PAUSE = 512, FORGET_AFTER = 96 };
 
 static const double LEAST_GAIN = 1.005;   /* less is noise, and not worth the rows of others */
 static const double UNKNOWN_SLOPE = 0.05; /* of t(R) where nothing was measured: low, so that it will be */
 static const double LEAST_SLOPE = 0.01;
+static const double MOST_AT_FIRST = 1.5; /* times what the neighbours let expect */
+static const double FORGET_RATE = 0.02;
 static const double RATIO_RATE = 0.3, SCALE_RATE = 0.3, DRIFT_RATE = 0.1, CLAMP = 0.25;
 
 static double clamp(double x, double around) {
     double lo = around * (1 - CLAMP), hi = around * (1 + CLAMP);
     return x < lo ? lo : x > hi ? hi : x;
+}
+
+/* What was not measured lately moves towards the cost of one row. */
+static void forget(depth_costs *c, int rows) {
+    c->since[rows] = 0;
+    for (int r = 2; r <= DEPTH_ROWS; r++) {
+        if (r == rows || c->ratio[r] <= 1) continue;
+        if (c->since[r] < FORGET_AFTER)
+            c->since[r]++;
+        else
+            c->ratio[r] -= FORGET_RATE * (c->ratio[r] - 1);
+    }
+}
+
+static double first_ratio(const depth_costs *c, int rows, double now) {
+    double most = MOST_AT_FIRST * depth_ratio(c, rows);
+    return now < 1 ? 1 : now > most ? most : now;
 }
 
 void depth_measure(depth_costs *c, int rows, double seconds) {
@@ -20,8 +39,9 @@ void depth_measure(depth_costs *c, int rows, double seconds) {
     double scale = clamp(seconds / depth_ratio(c, rows), c->scale);
     if (rows > 1) {
         double known = c->ratio[rows], now = seconds / c->scale;
-        c->ratio[rows] = known > 0 ? known + RATIO_RATE * (clamp(now, known) - known) : now < 1 ? 1 : now;
+        c->ratio[rows] = known > 0 ? known + RATIO_RATE * (clamp(now, known) - known) : first_ratio(c, rows, now);
     }
+    forget(c, rows);
     c->scale += (rows == 1 ? SCALE_RATE : DRIFT_RATE) * (scale - c->scale);
 }
 

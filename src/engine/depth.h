@@ -16,7 +16,9 @@
  * rises.
  *
  * t(R) is measured: every step that only generates says what its number of rows took. Times drift as contexts grow, so
- * what is kept is a common scale and, for each number of rows, the ratio to one row.
+ * what is kept is a common scale and, for each number of rows, the ratio to one row. A number of rows that is thought to be
+ * expensive is not chosen, so nothing would correct a time that somebody else's work made long. Therefore the first time is
+ * believed only within reason, and what was not measured for a while slowly counts as cheaper until it is tried again.
  */
 #ifndef ENGINE_DEPTH_H
 #define ENGINE_DEPTH_H
@@ -28,6 +30,7 @@ enum { DEPTH_ROWS = 64 }; /* a step with more rows than this does not draft */
 typedef struct depth_costs {
     double scale;                 /* seconds of a step with one row; 0: nothing was measured */
     double ratio[DEPTH_ROWS + 1]; /* to that; 0: not measured */
+    int    since[DEPTH_ROWS + 1]; /* measurements of other numbers of rows since then */
 } depth_costs;
 
 void   depth_measure(depth_costs *c, int rows, double seconds);
