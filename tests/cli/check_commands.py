@@ -175,6 +175,8 @@ def check_main(commands):
     check(r.returncode == 2 and "usage: hearth COMMAND" in r.stderr, "no command at all:", r.returncode)
     r = run("run", "--tempp", "1")
     check(r.returncode == 2 and "did you mean --temp?" in r.stderr, "a mistyped option:", r.stderr)
+    r = run("run", "dmo", "hello")
+    check(r.returncode == 1 and "did you mean 'demo'?" in r.stderr, "a mistyped model:", r.stderr)
 
 
 def bash_offers(script, line):

@@ -2,6 +2,7 @@
 #include "cli/models/models.h"
 
 #include "base/file.h"
+#include "base/nearest.h"
 #include "cli/models/catalogue.h"
 #include "cli/models/pulling.h"
 #include "runtime/demo.h"
@@ -102,7 +103,9 @@ static int find(cli_model *out, const char *name, const cli_model_wish *w, err *
     rc = find_registered(out, name, w ? &w->wish : NULL, &near, e);
     if (rc < 0 || out->path) return rc;
     if (runtime_is_demo(name)) return runtime_demo_path(&out->path, name, e);
-    if (w && w->pull && can_pull(name, near)) return pull(out, name, w, e);
+    const char *demo = near ? NULL : nearest_of(name, (const char *const[]){ RUNTIME_DEMO, RUNTIME_VISION_DEMO }, 2);
+    if (w && w->pull && can_pull(name, near || demo)) return pull(out, name, w, e);
+    if (demo) return err_set(e, ERR_NOTFOUND, "there is no model '%.100s'; did you mean '%s'?", name, demo);
     if (near) return ERR_NOTFOUND; /* with the sentence of names_find */
     return err_set(e, ERR_NOTFOUND,
                    "there is no model '%.120s': expected a GGUF file, a model directory, a name of 'hearth list' or "
