@@ -292,10 +292,10 @@ static int run_store(cuda_exec *x, const nn_op *op, err *e) {
 static bool is_rope_store(const cuda_exec *x, const nn_op *op) {
     const nn_op   *k = op + 1, *st = op + 2;
     const nn_rope *a = &op->u.rope.rope, *b = &k->u.rope.rope;
-    return op->kind == NN_OP_ROPE && k->kind == NN_OP_ROPE && st->kind == NN_OP_KV_STORE &&
-           !x->layers[st->layer].is_packed && st->in[0] == k->out && op->out != k->out && op->out != st->in[1] &&
-           k->out != st->in[1] && a->inv_freq == b->inv_freq && a->axis_of == b->axis_of && a->n_rot == b->n_rot &&
-           a->scale == b->scale && a->interleaved == b->interleaved && op->u.rope.offset == k->u.rope.offset &&
+    return op->kind == NN_OP_ROPE && k->kind == NN_OP_ROPE && st->kind == NN_OP_KV_STORE && st->in[0] == k->out &&
+           op->out != k->out && op->out != st->in[1] && k->out != st->in[1] && a->inv_freq == b->inv_freq &&
+           a->axis_of == b->axis_of && a->n_rot == b->n_rot && a->scale == b->scale &&
+           a->interleaved == b->interleaved && op->u.rope.offset == k->u.rope.offset &&
            op->u.rope.head_dim == k->u.rope.head_dim && k->u.rope.head_dim == x->layers[st->layer].pages.dim_k;
 }
 
@@ -340,19 +340,20 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops
     if (!halves && (single || (x->chunks > 1 && blocks < 4 * (int64_t)x->device.sms)) &&
         cuda_attn_parts(x->batch.n_tok, a.n_head, a.dim_out, x->chunks) <= (int64_t)x->parts_floats)
         a.chunks = x->chunks;
+    bool      packed = x->layers[op->layer].is_packed;
+    cuda_rope r;
     if (turn) {
-        cuda_rope r;
-        int       rc = rope_args(x, turn + 1, &r, e);
+        int rc = rope_args(x, turn + 1, &r, e);
         if (rc < 0) return rc;
-        if (!single || !a.chunks || !cuda_attn_turns(&a, &r)) {
-            *n_ops = 3;
-            return run_rope_store(x, turn, e);
+        if (!single || !a.chunks || !(packed ? cuda_packed_turns(x, op, &a, &r) : cuda_attn_turns(&a, &r))) {
+            *n_ops = packed ? 1 : 3;
+            return packed ? run_rope(x, turn, e) : run_rope_store(x, turn, e);
         }
         a.k = cuda_buf(x, turn[1].out), a.v = cuda_buf(x, turn[2].in[1]), a.table = r.table;
         a.turned = r.n, a.interleaved = r.interleaved;
     }
     if (single && a.chunks) a.counts = (unsigned *)(void *)(x->heap + x->areas.counts);
-    return x->layers[op->layer].is_packed ? cuda_packed_attn(x, op, &a, e) : cuda_op_attn(&a, x->stream, e);
+    return packed ? cuda_packed_attn(x, op, &a, turn ? &r : NULL, e) : cuda_op_attn(&a, x->stream, e);
 }
 
 static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
@@ -588,7 +589,7 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
     } else if (number + 4 <= end && is_rope_store(x, op) && is_turned(x, op)) {
         n = 4;
         rc = run_attn(x, op + 3, op, &n, e);
-    } else if (number + 3 <= end && is_rope_store(x, op)) {
+    } else if (number + 3 <= end && is_rope_store(x, op) && !x->layers[op[2].layer].is_packed) {
         n = 3;
         rc = run_rope_store(x, op, e);
     } else {

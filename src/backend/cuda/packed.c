@@ -72,7 +72,8 @@ static cuda_packed packed_of(const cuda_exec *x, int layer) {
 int cuda_packed_put(cuda_exec *x, const nn_op *op, err *e) {
     cuda_packed p = packed_of(x, op->layer);
     int         first = op->kind == NN_OP_KV_STORE ? p.layout.k_dim : (int)x->x.model->tape->bufs[op->in[0]].width;
-    return cuda_packed_store(&p, cuda_buf(x, op->in[0]), first, cuda_buf(x, op->in[1]), &x->on_device, x->stream, e);
+    return cuda_packed_store(&p, cuda_buf(x, op->in[0]), first, cuda_buf(x, op->in[1]), NULL, &x->on_device, x->stream,
+                             e);
 }
 
 /* What cuda_op_attn needs in front: f16 rows of the pages, and the query in their space. */
@@ -96,15 +97,19 @@ static int make_rows(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {
     return rc < 0 ? rc : cuda_packed_open(&p, &a->pages, x->chunks * CUDA_ATTN_CHUNK, &x->on_device, x->stream, e);
 }
 
-int cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, err *e) {
+bool cuda_packed_turns(const cuda_exec *x, const nn_op *op, const cuda_attn *a, const cuda_rope *r) {
     cuda_packed p = packed_of(x, op->layer);
-    int         rc;
-    if (a->counts && cuda_attn_packed_can(a, &p)) {
-        rc = cuda_attn_packed(a, &p, x->stream, e);
-    } else {
-        rc = make_rows(x, op, a, e);
-        if (rc == 0) rc = cuda_op_attn(a, x->stream, e);
-    }
+    return r->offset == 0 && r->head_dim == a->dim_q && cuda_attn_packed_can(a, &p);
+}
+
+int cuda_packed_attn(cuda_exec *x, const nn_op *op, cuda_attn *a, const cuda_rope *turn, err *e) {
+    cuda_packed p = packed_of(x, op->layer);
+    int         rc = 0;
+    if (turn) rc = cuda_packed_store(&p, a->k, p.layout.k_dim, a->v, turn, &x->on_device, x->stream, e);
+    if (rc < 0) return rc;
+    if (a->counts && cuda_attn_packed_can(a, &p)) return cuda_attn_packed(a, &p, x->stream, e);
+    rc = make_rows(x, op, a, e);
+    if (rc == 0) rc = cuda_op_attn(a, x->stream, e);
     if (rc < 0 || !p.layout.v_block) return rc;
     return cuda_packed_rotate(a->out, a->out, (int64_t)x->batch.n_tok * a->n_head, a->dim_out, p.layout.v_block, true,
                               p.signs, x->stream, e);

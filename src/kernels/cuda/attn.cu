@@ -227,7 +227,7 @@ static __global__ __launch_bounds__(THREADS) void fold_kernel(const cuda_attn a)
     }
 }
 
-int attn_fold_parts(const cuda_attn *a, cuda_stream s, err *e) {
+static int fold_parts(const cuda_attn *a, cuda_stream s, err *e) {
     const cuda_shape shape = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), THREADS, 1, 0, true };
     return cuda_launch(fold_kernel, shape, s, e, *a);
 }
@@ -252,5 +252,5 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
               : attn_mma_can(a) ? attn_mma(a, s, e)
               : f16             ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
                                 : cuda_launch(attn_kernel<false>, shape, s, e, *a);
-    return rc != 0 || folded ? rc : attn_fold_parts(a, s, e);
+    return rc != 0 || folded ? rc : fold_parts(a, s, e);
 }

@@ -192,7 +192,7 @@ __device__ static inline void packed_unpack(const cuda_packed &p, const __half2 
     }
 }
 
-/* Queries of the heads from `head` on to f16, rotated where the keys are. */
+/* Queries of the heads from `head` on to f16, turned where they are not yet, rotated where the keys are. */
 template <int D>
 __device__ static inline void packed_load_q(const cuda_attn &a, const cuda_packed &p, one_room &m, uint8_t *to, int t,
                                             int head, int rep) {
@@ -202,7 +202,9 @@ __device__ static inline void packed_load_q(const cuda_attn &a, const cuda_packe
         float        v[D / 32];
         uint32_t     top = 0;
 #pragma unroll
-        for (int i = 0; i < D / 32; i++) v[i] = q[i * 32 + lane];
+        for (int i = 0; i < D / 32; i++)
+            v[i] = packed_turned(q, i * 32 + lane, a.table ? a.table + (int64_t)t * 2 * a.turned : NULL, a.turned,
+                                 a.interleaved);
         if (p.layout.k_block) { /* D: the largest power of two that divides the head */
 #pragma unroll
             for (int i = 0; i < D / 32; i++) v[i] = packed_flip(v[i], p.signs[i], lane);
@@ -293,6 +295,53 @@ static __global__ __launch_bounds__(ONE_THREADS) void attn_packed_kernel(const c
     }
 }
 
+/* The parts of one row and head, in order as attn_fold does it; out of rotated space where the values are in it. */
+template <int D>
+static __global__ __launch_bounds__(D) void packed_fold_kernel(const cuda_attn a, const cuda_packed p) {
+    launch_begin();
+    __shared__ float room[D];
+    const int64_t    row = blockIdx.x, stride = D + 2;
+    const int        i = (int)threadIdx.x, lane = i % 32;
+    const float     *parts = a.parts + row * a.chunks * stride;
+    int              lo, hi;
+    attn_range(a, (int)(row / a.n_head), &lo, &hi);
+    const int first = lo / CHUNK, end = (hi + CHUNK - 1) / CHUNK;
+    attn_sum  sums = attn_begin(a, (int)(row % a.n_head));
+    float     all = 0;
+    for (int c = first; c < end; c += FOLDED) {
+        float most[FOLDED], sum[FOLDED], o[FOLDED];
+#pragma unroll
+        for (int k = 0; k < FOLDED; k++) {
+            const float *part = parts + (int64_t)min(c + k, end - 1) * stride;
+            most[k] = part[0], sum[k] = part[1], o[k] = part[2 + i];
+        }
+#pragma unroll
+        for (int k = 0; k < FOLDED; k++) {
+            if (c + k >= end) continue;
+            float f_old, f_part;
+            sums = attn_fold(sums, { most[k], sum[k] }, &f_old, &f_part);
+            all = all * f_old + o[k] * f_part;
+        }
+    }
+    float v = all / sums.sum;
+    if (p.layout.v_block) {
+#pragma unroll
+        for (int h = 1; h < 32; h *= 2) {
+            const float other = __shfl_xor_sync(0xffffffffu, v, h);
+            v = lane & h ? other - v : v + other;
+        }
+#pragma unroll
+        for (int h = 32; h < D; h *= 2) {
+            __syncthreads();
+            room[i] = v;
+            __syncthreads();
+            v = i & h ? room[i ^ h] - v : v + room[i ^ h];
+        }
+        v = packed_flip(v * (1.0f / sqrtf((float)D)), p.signs[i / 32], lane);
+    }
+    a.out[row * D + i] = v;
+}
+
 bool cuda_attn_packed_can(const cuda_attn *a, const cuda_packed *p) {
     const kv_layout *l = &p->layout;
     return cuda_attn_single(a) && (a->dim_q == 64 || a->dim_q == 128) && CHUNK % l->tokens == 0 &&
@@ -310,10 +359,11 @@ template <int D> static int start(const cuda_attn *a, const cuda_packed *p, cuda
     if (rc) return rc;
     const int64_t    fit = (int64_t)sms * (smem / (int)(bytes + sizeof(one_room) + 3072));
     const cuda_shape shape = { (unsigned)(total < fit ? total : fit), ONE_THREADS, 1, bytes, true };
-    return cuda_launch(attn_packed_kernel<D>, shape, s, e, *a, *p, (int)total);
+    rc = cuda_launch(attn_packed_kernel<D>, shape, s, e, *a, *p, (int)total);
+    const cuda_shape folds = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), D, 1, 0, true };
+    return rc ? rc : cuda_launch(packed_fold_kernel<D>, folds, s, e, *a, *p);
 }
 
 int cuda_attn_packed(const cuda_attn *a, const cuda_packed *p, cuda_stream s, err *e) {
-    int rc = a->dim_q == 64 ? start<64>(a, p, s, e) : start<128>(a, p, s, e);
-    return rc != 0 ? rc : attn_fold_parts(a, s, e);
+    return a->dim_q == 64 ? start<64>(a, p, s, e) : start<128>(a, p, s, e);
 }

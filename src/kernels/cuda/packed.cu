@@ -165,46 +165,53 @@ __device__ static inline void rotated_numbers(const cuda_packed &p, const side &
     for (int i = 0; i < N; i++) row.n[at + i * 32 + lane] = (int8_t)n[i];
 }
 
-/* The numbers of a row; first, rest: its values, the first n_first of them in one place. */
-__device__ static inline float value_at(const float *first, int n_first, const float *rest, int i) {
-    return i < n_first ? first[i] : rest[i - n_first];
-}
+/* Where the values of a row are: the first n_first of them in one place; turned by position where c is not NULL. */
+struct row_source {
+    const float *first, *rest, *c;
+    int          n_first, n;
+    bool         interleaved;
 
-__device__ static inline void make_numbers(const cuda_packed &p, const side &s, packed_row &row, const float *first,
-                                           int n_first, const float *rest, int lane) {
+    __device__ inline float at(int i) const {
+        return i >= n_first ? rest[i - n_first] : packed_turned(first, i, c, n, interleaved);
+    }
+};
+
+/* The numbers of a row. */
+__device__ static inline void make_numbers(const cuda_packed &p, const side &s, packed_row &row, const row_source &x,
+                                           int lane) {
     if (s.block == 128) {
         for (int at = 0; at < s.dim; at += 128) {
             float v[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) v[i] = value_at(first, n_first, rest, at + i * 32 + lane);
+            for (int i = 0; i < 4; i++) v[i] = x.at(at + i * 32 + lane);
             rotated_numbers<4>(p, s, row, at, v, lane);
         }
     } else if (s.block == 64) {
         for (int at = 0; at < s.dim; at += 64) {
             float v[2];
 #pragma unroll
-            for (int i = 0; i < 2; i++) v[i] = value_at(first, n_first, rest, at + i * 32 + lane);
+            for (int i = 0; i < 2; i++) v[i] = x.at(at + i * 32 + lane);
             rotated_numbers<2>(p, s, row, at, v, lane);
         }
     } else if (s.block == 32) {
         for (int at = 0; at < s.dim; at += 32) {
-            float v[1] = { value_at(first, n_first, rest, at + lane) };
+            float v[1] = { x.at(at + lane) };
             rotated_numbers<1>(p, s, row, at, v, lane);
         }
     } else if (s.type == KV_Q8_0 || s.type == KV_Q4_0) { /* heads that cannot be rotated */
         for (int at = 0; at < s.dim; at += KV_GROUP) {
             const bool in = at + lane < s.dim;
             uint16_t   scale;
-            const int  n = group_number(in ? value_at(first, n_first, rest, at + lane) : 0.0f,
+            const int  n = group_number(in ? x.at(at + lane) : 0.0f,
                                         s.type == KV_Q8_0 ? 0 : 8, &scale);
             if (in) row.n[at + lane] = (int8_t)n;
             if (lane == 0) row.scale[at / KV_GROUP] = scale;
         }
     } else {
         for (int i = lane; i < s.dim; i += 32) {
-            const float x = value_at(first, n_first, rest, i);
-            row.x[i] = x;
-            row.n[i] = (int8_t)fp8_of(x);
+            const float v = x.at(i);
+            row.x[i] = v;
+            row.n[i] = (int8_t)fp8_of(v);
         }
     }
     __syncwarp();
@@ -309,8 +316,9 @@ __device__ static inline void put_v(const kv_layout &l, uint8_t *area, int slot,
 struct store_args {
     cuda_packed  p;
     cuda_batch   batch;
-    const float *k, *v;
-    int          n_first;
+    const float *k, *v, *table; /* table: of rope.cu, or NULL */
+    int          n_first, turned;
+    bool         interleaved;
 };
 
 static __global__ __launch_bounds__(WARPS * 32) void store_kernel(const store_args a) {
@@ -327,21 +335,22 @@ static __global__ __launch_bounds__(WARPS * 32) void store_kernel(const store_ar
     if (is_v) {
         const side   s = { l.v_type, l.v_dim, l.v_block, l.v_group, a.p.v_codes };
         const float *x = a.v + (t * l.n_kv + head) * l.v_dim;
-        make_numbers(a.p, s, row, x, l.v_dim, x, lane);
+        make_numbers(a.p, s, row, { x, x, NULL, l.v_dim, 0, false }, lane);
         put_v(l, area, pos % l.tokens, row, lane);
         return;
     }
     const side   s = { l.k_type, l.k_dim, l.k_block, l.k_group, a.p.k_codes };
     const float *x = a.k + (t * l.n_kv + head) * a.n_first, *rest = l.v_in_k ? a.v + t * (l.k_dim - a.n_first) : x;
-    make_numbers(a.p, s, row, x, a.n_first, rest, lane);
+    const float *c = a.table ? a.table + t * 2 * a.turned : NULL;
+    make_numbers(a.p, s, row, { x, rest, c, a.n_first, a.turned, a.interleaved }, lane);
     put_k(l, area, pos % l.tokens, row, lane);
 }
 
-int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const float *v, const cuda_batch *b,
-                      cuda_stream s, err *e) {
+int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const float *v, const cuda_rope *turn,
+                      const cuda_batch *b, cuda_stream s, err *e) {
     const int64_t    warps = (int64_t)b->n_tok * p->layout.n_kv * (p->layout.v_in_k ? 1 : 2);
     const cuda_shape shape = { (unsigned)((warps + WARPS - 1) / WARPS), WARPS * 32, 1, 0, true };
-    store_args       a = { *p, *b, k, v, n_first };
+    store_args       a = { *p, *b, k, v, turn ? turn->table : NULL, n_first, turn ? turn->n : 0, turn && turn->interleaved };
     return warps ? cuda_launch(store_kernel, shape, s, e, a) : 0;
 }
 

@@ -66,4 +66,12 @@ __device__ static inline float packed_plain(kv_type type, const uint8_t *area, i
     return type == KV_F16 ? __half2float(__ushort_as_half(h)) : __uint_as_float((uint32_t)h << 16);
 }
 
+/* Element i of a row that rope.cu would have turned; c: n cosines, then n sines; NULL: it is not turned. */
+__device__ static inline float packed_turned(const float *x, int i, const float *c, int n, bool interleaved) {
+    if (!c || i >= 2 * n) return x[i];
+    const int   f = interleaved ? i / 2 : i % n, a = interleaved ? 2 * f : f, b = interleaved ? a + 1 : f + n;
+    const float va = x[a], vb = x[b];
+    return i == a ? va * c[f] - vb * c[n + f] : va * c[n + f] + vb * c[f];
+}
+
 #endif

@@ -30,9 +30,10 @@ typedef struct cuda_packed {
 
 void cuda_packed_init(cuda_packed *p, const kv_layout *l); /* the tables */
 
-/* Rows of k and v to their places. Latent layers (v_in_k): k has the first n_first values of a row, v the others. */
-int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const float *v, const cuda_batch *b,
-                      cuda_stream s, err *e);
+/* Rows of k and v to their places. Latent layers (v_in_k): k has the first n_first values of a row, v the others. turn: not
+ * NULL: k is rotated by position on the way, as rope.cu does it with whole heads. */
+int cuda_packed_store(const cuda_packed *p, const float *k, int n_first, const float *v, const cuda_rope *turn,
+                      const cuda_batch *b, cuda_stream s, err *e);
 
 /* The pages of the batch's sequences, up to `positions` of each, as f16 rows in `to` (its pages have the same numbers). */
 int cuda_packed_open(const cuda_packed *p, const cuda_pages *to, int positions, const cuda_batch *b, cuda_stream s,
@@ -42,8 +43,8 @@ int cuda_packed_open(const cuda_packed *p, const cuda_pages *to, int positions, 
 int cuda_packed_rotate(float *to, const float *from, int64_t n, int dim, int block, bool back, const uint32_t *signs,
                        cuda_stream s, err *e);
 
-/* Attention of single rows, of which `a` has chunks: q is not rotated yet, the result stays rotated. _can: for heads of 64
- * and 128. */
+/* Attention of single rows, of which `a` has chunks: q comes as it is, also before its rotation by position (a->table), and
+ * so does the result. _can: for heads of 64 and 128. */
 bool cuda_attn_packed_can(const cuda_attn *a, const cuda_packed *p);
 int  cuda_attn_packed(const cuda_attn *a, const cuda_packed *p, cuda_stream s, err *e);
 
