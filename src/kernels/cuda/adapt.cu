@@ -61,29 +61,57 @@ __device__ static inline float low_sums(float v[32], int lane) {
     return v[0];
 }
 
-/* R rows of one set times J ranks; a warp per slice of the inputs. */
+/* R rows of one set times J ranks; a warp per slice of the inputs. Sets, patches and A were there before the kernel in
+ * front: only inputs and experts are waited for. */
 template <int R, int J, bool VEC>
 static __global__ __launch_bounds__(SLICES * 32) void shrink_kernel(const cuda_low_args a, int groups) {
-    launch_begin();
+    launch_next();
+    if (a.chosen) launch_wait();
     __shared__ float  room[SLICES][R * J];
     const int         lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const low_item<R> it(a.rows, blockIdx.x / groups);
     int               slot = (int)(blockIdx.x % groups) * J, k = 0, t_at = slot;
     while (slot >= a.ops[k].rank) slot -= a.ops[k++].rank;
     const cuda_patch *p = low_patch(a.rows, it.set, a.ops[k].number);
-    if (!p || slot >= p->rank) return;
+    if (!p || slot >= p->rank) {
+        launch_wait(); /* a kernel that ends stands for all in front of it */
+        return;
+    }
     int part = p->n_parts - 1;
     while (p->parts[part].at > slot) part--;
     const cuda_low low = p->parts[part].low[low_expert(a, it.row[0])];
     const int      j0 = slot - p->parts[part].at;
-    if (j0 >= low.used) return;
+    if (j0 >= low.used) {
+        launch_wait();
+        return;
+    }
     const __half *w = reinterpret_cast<const __half *>(low.a) + (int64_t)j0 * low.a_stride;
     const int64_t slice = ((a.cols + SLICES - 1) / SLICES + STEP - 1) / STEP * STEP,
                   hi = min((warp + 1) * slice, a.cols);
     float sum[R * J];
 #pragma unroll
     for (int i = 0; i < R * J; i++) sum[i] = 0;
-    for (int64_t c = warp * slice + lane * 8; c < hi; c += STEP) {
+    constexpr int AHEAD = R * J == 1 ? 8 : 1; /* steps whose A is read before the wait */
+    uint4         ahead[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        const int64_t c = warp * slice + lane * 8 + i * STEP;
+        ahead[i] = c < hi ? *reinterpret_cast<const uint4 *>(w + c) : make_uint4(0, 0, 0, 0);
+    }
+    launch_wait();
+    if constexpr (R * J == 1) {
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int64_t c = warp * slice + lane * 8 + k * STEP;
+            if (c >= hi) break;
+            float x[8];
+            low_inputs<VEC>(x, a.x + it.row[0] / a.x_div * a.cols, c, a.cols);
+            const __half *h = reinterpret_cast<const __half *>(&ahead[k]);
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum[0] = fmaf(__half2float(h[i]), x[i], sum[0]);
+        }
+    }
+    for (int64_t c = warp * slice + lane * 8 + (R * J == 1 ? AHEAD * STEP : 0); c < hi; c += STEP) {
         float x[R][8];
 #pragma unroll
         for (int r = 0; r < R; r++) low_inputs<VEC>(x[r], a.x + it.row[r] / a.x_div * a.cols, c, a.cols);
@@ -118,7 +146,8 @@ static __global__ __launch_bounds__(SLICES * 32) void shrink_kernel(const cuda_l
 
 /* R rows of one set and EXPAND columns of one op's output. */
 template <int R> static __global__ __launch_bounds__(EXPAND) void expand_kernel(const cuda_low_args a, int groups) {
-    launch_begin();
+    launch_next();
+    if (a.chosen || a.token) launch_wait();
     __shared__ float  t[R][EXPAND_RANKS];
     const low_item<R> it(a.rows, blockIdx.x / groups);
     int               block = (int)(blockIdx.x % groups), k = 0, t_at = 0;
@@ -128,7 +157,18 @@ template <int R> static __global__ __launch_bounds__(EXPAND) void expand_kernel(
     }
     const cuda_patch *p = low_patch(a.rows, it.set, a.ops[k].number);
     const int64_t     width = a.ops[k].width, col = (int64_t)block * EXPAND + threadIdx.x;
-    if (!p || p->n_parts == 0) return;
+    if (!p || p->n_parts == 0) {
+        launch_wait();
+        return;
+    }
+    __half early[CUDA_LOW_UNIT]; /* of B, before the wait */
+    {
+        const cuda_low low = p->parts[0].low[low_expert(a, it.row[0])];
+        const __half  *b = reinterpret_cast<const __half *>(low.bt) + min(col, width - 1);
+#pragma unroll
+        for (int j = 0; j < CUDA_LOW_UNIT; j++) early[j] = j < low.used ? b[j * low.bt_stride] : __float2half(0.0f);
+    }
+    launch_wait();
     float y[R];
 #pragma unroll
     for (int r = 0; r < R; r++) y[r] = col < width ? a.ops[k].y[it.row[r] * width + col] : 0.0f;
@@ -151,8 +191,15 @@ template <int R> static __global__ __launch_bounds__(EXPAND) void expand_kernel(
                 }
             }
             __syncthreads();
+            const int begin = q == 0 && j0 == 0 ? min(n, CUDA_LOW_UNIT) : 0;
+#pragma unroll
+            for (int j = 0; j < CUDA_LOW_UNIT; j++) {
+                if (j >= begin) break;
+#pragma unroll
+                for (int r = 0; r < R; r++) sum[r] = fmaf(__half2float(early[j]), t[r][j], sum[r]);
+            }
 #pragma unroll 16
-            for (int j = 0; j < n; j++) {
+            for (int j = begin; j < n; j++) {
                 const float w = __half2float(b[(j0 + j) * low.bt_stride]);
 #pragma unroll
                 for (int r = 0; r < R; r++) sum[r] = fmaf(w, t[r][j], sum[r]);

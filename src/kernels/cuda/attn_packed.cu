@@ -44,6 +44,9 @@ __device__ static inline void packed_fetch(const cuda_attn &a, const cuda_packed
     copy_commit();
 }
 
+/* Of a power of two. */
+__device__ static inline int log_of(int n) { return 31 - __clz(n); }
+
 /* 8 numbers times their scale, in f16. */
 struct eight {
     __half2 v[4];
@@ -101,7 +104,7 @@ __device__ static inline eight k_eight(const cuda_packed &p, const __half2 *pair
         for (int i = 0; i < 4; i++) x.v[i] = pair[at[i * t]];
     }
     const uint16_t *scale = reinterpret_cast<const uint16_t *>(area + t * l.k_dim * BITS / 8);
-    return times(x, __ushort_as_half(scale[u * 8 / l.k_group * t + slot]));
+    return times(x, __ushort_as_half(scale[(u * 8 >> log_of(l.k_group)) * t + slot]));
 }
 
 /* Dimensions d .. + 7 of V in one slot. */
@@ -110,7 +113,7 @@ __device__ static inline eight v_eight(const cuda_packed &p, const __half2 *pair
     const kv_layout &l = p.layout;
     constexpr int    BITS = packed_bits(T);
     const uint8_t   *at = area + slot * l.v_dim * BITS / 8 + d / KV_GROUP * KV_GROUP * BITS / 8;
-    const int        in = d % KV_GROUP, groups = l.v_dim / l.v_group;
+    const int        in = d % KV_GROUP, by = log_of(l.v_group);
     eight            x;
     int              n[8];
     if constexpr (T == KV_Q8_0) {
@@ -137,7 +140,7 @@ __device__ static inline eight v_eight(const cuda_packed &p, const __half2 *pair
     for (int i = 0; i < 4; i++)
         x.v[i] = T == KV_Q8_0 || T == KV_Q5_0 ? whole(n[2 * i], n[2 * i + 1]) : pair[n[2 * i] | n[2 * i + 1] << 4];
     const uint16_t *scale = reinterpret_cast<const uint16_t *>(area + l.tokens * l.v_dim * BITS / 8);
-    return times(x, __ushort_as_half(scale[slot * groups + d / l.v_group]));
+    return times(x, __ushort_as_half(scale[slot * (l.v_dim >> by) + (d >> by)]));
 }
 
 /* 8 dimensions of a slot, of either side and any type. */
@@ -160,15 +163,18 @@ __device__ static inline void put_eight(uint8_t *to, eight x, bool seen) {
     *reinterpret_cast<uint4 *>(to) = w;
 }
 
+/* Neighbours of K are positions, a thread has one of them; those of V are dimensions, a thread has 8 of them. */
 template <int D, kv_type T, bool KEYS>
 __device__ static inline void packed_tile(const cuda_packed &p, const __half2 *pair, uint8_t *tile, const uint8_t *raw,
                                           const packed_item &it) {
-    const kv_layout &l = p.layout;
-    for (int i = (int)threadIdx.x; i < CHUNK * (D / 8); i += ONE_THREADS) {
-        /* Neighbours of K are positions, those of V dimensions. */
-        const int      j = KEYS ? i % CHUNK : i / (D / 8), u = KEYS ? i / CHUNK : i % (D / 8), pos = it.chunk * CHUNK + j;
-        const uint8_t *head = raw + j / l.tokens * l.head_bytes;
-        const int      slot = j % l.tokens;
+    constexpr int UNITS = D / 8;
+    const int     shift = 31 - __clz(p.layout.tokens), head_bytes = (int)p.layout.head_bytes, me = (int)threadIdx.x;
+    static_assert(ONE_THREADS == CHUNK, "a thread per position");
+#pragma unroll 4
+    for (int i = 0; i < UNITS; i++) {
+        const int      j = KEYS ? me : i * (CHUNK / UNITS) + me / UNITS, u = KEYS ? i : me % UNITS;
+        const int      pos = it.chunk * CHUNK + j, slot = j & ((1 << shift) - 1);
+        const uint8_t *head = raw + (j >> shift) * head_bytes;
         const bool     seen = pos >= it.lo && pos < it.hi;
         eight          x;
         if (seen) x = any_eight<T, KEYS>(p, pair, head, slot, u);

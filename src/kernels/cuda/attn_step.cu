@@ -4,14 +4,15 @@
  * it, or so far to both sides. Keys and values lie in f16, row by row, for heads of 64 to 128 (smaller ones stay in f32,
  * attn.cu).
  *
- * A block takes up to 128 rows of one sequence and one head, 16 per warp; keys and values pass by in pieces of 64 absolute
+ * A block takes up to 64 rows of one sequence and one head, 16 per warp; keys and values pass by in pieces of 64 absolute
  * positions, two of each in shared memory. For one row, piece by piece: scores as in attn_mma.cu; the largest score so far;
- * what is there is brought to it; p = exp(S - largest) in f16; the weighted values are added to what is there by k16 steps.
+ * what is there is brought to it; p = 2^(S - largest) in f16, S being counted in powers of two; the weighted values are added to what is there by k16 steps.
  * A piece that a row does not see changes nothing, so neither a row's place nor the rows beside it matter.
  */
 #include "kernels/cuda/attn_tile.cuh"
 
-#define WARPS 8
+#define WARPS 4
+#define LOG2E 1.44269504f
 #define ROWS CUDA_TILE_TOKENS
 #define PIECE 64
 
@@ -34,7 +35,7 @@ __device__ static inline float step_load_q(const cuda_attn &a, uint8_t *to, int 
         for (int i = lane * 2; i < D; i += 64)
             *reinterpret_cast<uint32_t *>(to + tile_at<D>(0, r, i / 8) + i % 8 * 2) =
                 i < a.dim_q ? pack_halves(q[i] * down, q[i + 1] * down) : 0u;
-        if (lane == r) factor = __uint_as_float((uint32_t)(127 + e) << 23) * a.scale;
+        if (lane == r) factor = __uint_as_float((uint32_t)(127 + e) << 23) * (a.scale * LOG2E);
     }
     return factor;
 }
@@ -52,56 +53,71 @@ __device__ static inline void step_load(uint8_t *to, const uint8_t *from, size_t
     }
 }
 
+/* 2^x; 0 for -INFINITY. */
+__device__ static inline float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* One piece for a warp's rows: sums and o are brought to the new largest score, p is made. */
 template <int D>
 __device__ static inline void step_scores(const cuda_attn &a, uint32_t p[PIECE / 16][4], float o[D / 8][4],
-                                          attn_sum sums[2], const uint32_t q[D / 16][4], uint32_t k, int c0,
+                                          attn_sum sums[2], uint32_t q, uint32_t k, int c0,
                                           const int lo[2], const int hi[2], const float factor[2], int lane) {
     float s[PIECE / 8][4];
 #pragma unroll
     for (int n = 0; n < PIECE / 8; n++) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
 #pragma unroll
     for (int kk = 0; kk < D / 16; kk++) {
+        uint32_t fa[4];
+        load_matrices(fa, tile_at<D>(q, lane % 16, 2 * kk + lane / 16));
 #pragma unroll
         for (int n = 0; n < PIECE / 8; n += 2) {
             uint32_t fb[4];
             load_matrices(fb, tile_at<D>(k, n * 8 + lane / 16 * 8 + lane % 8, 2 * kk + lane / 8 % 2));
-            mma16<false>(s[n], q[kk], fb[0], fb[1]);
-            mma16<false>(s[n + 1], q[kk], fb[2], fb[3]);
+            mma16<false>(s[n], fa, fb[0], fb[1]);
+            mma16<false>(s[n + 1], fa, fb[2], fb[3]);
         }
     }
+    /* In the middle of what all of the warp's rows see nothing is masked. */
+    const bool whole =
+        __all_sync(0xffffffffu, c0 >= max(lo[0], lo[1]) && c0 + PIECE <= min(hi[0], hi[1])) && a.softcap == 0;
     float most[2] = { -INFINITY, -INFINITY };
+    if (whole) {
 #pragma unroll
-    for (int i = 0; i < PIECE / 2; i++) {
-        const int r = i / 2 % 2, pos = c0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        float     v = s[i / 4][i % 4] * factor[r];
-        if (a.softcap != 0) v = a.softcap * tanhf(v / a.softcap);
-        v = pos >= lo[r] && pos < hi[r] ? v : -INFINITY;
-        s[i / 4][i % 4] = v;
-        most[r] = fmaxf(most[r], v);
+        for (int i = 0; i < PIECE / 2; i++) {
+            s[i / 4][i % 4] *= factor[i / 2 % 2];
+            most[i / 2 % 2] = fmaxf(most[i / 2 % 2], s[i / 4][i % 4]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < PIECE / 2; i++) {
+            const int r = i / 2 % 2, pos = c0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+            float     v = s[i / 4][i % 4] * factor[r];
+            if (a.softcap != 0) v = a.softcap * LOG2E * tanhf(v / (a.softcap * LOG2E));
+            s[i / 4][i % 4] = pos >= lo[r] && pos < hi[r] ? v : -INFINITY;
+            most[r] = fmaxf(most[r], s[i / 4][i % 4]);
+        }
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 1));
         most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 2));
-        const bool  seen = c0 + PIECE > lo[r] && c0 < hi[r];
-        const float now = seen ? fmaxf(sums[r].most, most[r]) : sums[r].most;
-        const float old = sums[r].most == now ? 1.0f : expf(sums[r].most - now);
+        const float now = fmaxf(sums[r].most, most[r]), base = now == -INFINITY ? 0.0f : now;
+        const float old = power(sums[r].most - base);
         float       sum = 0;
 #pragma unroll
         for (int n = 0; n < PIECE / 8; n++) {
-            const float p0 = s[n][2 * r] == -INFINITY ? 0.0f : expf(s[n][2 * r] - now),
-                        p1 = s[n][2 * r + 1] == -INFINITY ? 0.0f : expf(s[n][2 * r + 1] - now);
-            const uint32_t both = pack_halves(p0, p1);
+            const uint32_t both = pack_halves(power(s[n][2 * r] - base), power(s[n][2 * r + 1] - base));
             const float2   back = __half22float2(*reinterpret_cast<const __half2 *>(&both));
             p[n / 2][n % 2 * 2 + r] = both;
             sum += back.x + back.y;
         }
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (!seen) continue;
+        if (c0 + PIECE <= lo[r] || c0 >= hi[r]) continue; /* not seen: all p are zero */
         sums[r] = { now, sums[r].sum * old + sum };
-        if (old == 1.0f) continue;
 #pragma unroll
         for (int i = 0; i < D / 8; i++) o[i][2 * r] *= old, o[i][2 * r + 1] *= old;
     }
@@ -121,7 +137,7 @@ __device__ static inline void step_values(float o[D / 8][4], const uint32_t p[PI
     }
 }
 
-template <int D> static __global__ __launch_bounds__(WARPS * 32) void attn_step_kernel(const cuda_attn a) {
+template <int D> static __global__ __launch_bounds__(WARPS * 32, D <= 80 ? 4 : 3) void attn_step_kernel(const cuda_attn a) {
     extern __shared__ __align__(128) uint8_t smem[];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int head = (int)blockIdx.x % a.n_head, t0 = a.batch.tiles[blockIdx.x / a.n_head], s = a.batch.seq_of[t0];
@@ -143,7 +159,7 @@ template <int D> static __global__ __launch_bounds__(WARPS * 32) void attn_step_
     uint8_t    *q_tile = queries + warp * ROWS * D * 2;
     const float factors = step_load_q<D>(a, q_tile, mine, n, head, lane);
     float       factor[2], o[D / 8][4];
-    uint32_t    q[D / 16][4], p[PIECE / 16][4];
+    uint32_t    p[PIECE / 16][4];
     int         lo[2], hi[2];
     attn_sum    sums[2];
 #pragma unroll
@@ -152,10 +168,9 @@ template <int D> static __global__ __launch_bounds__(WARPS * 32) void attn_step_
         factor[r] = __shfl_sync(0xffffffffu, factors, row);
         attn_range(a, mine + min(row, n - 1), &lo[r], &hi[r]);
         sums[r] = attn_begin(a, head);
+        sums[r].most *= LOG2E;
     }
     __syncwarp();
-#pragma unroll
-    for (int kk = 0; kk < D / 16; kk++) load_matrices(q[kk], tile_at<D>(smem_at(q_tile), lane % 16, 2 * kk + lane / 16));
 #pragma unroll
     for (int i = 0; i < D / 8; i++) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
     for (int c = c_first; c < c_end; c++) {
@@ -167,7 +182,7 @@ template <int D> static __global__ __launch_bounds__(WARPS * 32) void attn_step_
         copy_commit();
         copy_wait<1>();
         __syncthreads();
-        step_scores<D>(a, p, o, sums, q, smem_at(k) + at * PIECE * D * 2, c * PIECE, lo, hi, factor, lane);
+        step_scores<D>(a, p, o, sums, smem_at(q_tile), smem_at(k) + at * PIECE * D * 2, c * PIECE, lo, hi, factor, lane);
         step_values<D>(o, p, smem_at(v) + at * PIECE * D * 2, lane);
         __syncthreads(); /* the place is filled anew */
     }

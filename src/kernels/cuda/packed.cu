@@ -219,10 +219,15 @@ __device__ static inline void make_numbers(const cuda_packed &p, const side &s, 
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
+/* NaN keeps its sign and its upper bits. */
 __device__ static inline uint16_t half_bits(float x) {
-    x = x > -65504.0f ? x : -65504.0f;
-    x = x < 65504.0f ? x : 65504.0f;
-    return __half_as_ushort(__float2half_rn(x));
+    const uint32_t bits = __float_as_uint(x);
+    if (x != x) return (uint16_t)((bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x3ffu));
+    return __half_as_ushort(__float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)));
+}
+
+__device__ static inline uint16_t bf16_bits(float x) {
+    return x != x ? (uint16_t)(__float_as_uint(x) >> 16 | 0x40u) : __bfloat16_as_ushort(__float2bfloat16_rn(x));
 }
 
 /* A value of a side that is not compressed. */
@@ -231,7 +236,7 @@ __device__ static inline void put_plain(kv_type type, uint8_t *area, int64_t at,
         reinterpret_cast<float *>(area)[at] = x;
     else
         reinterpret_cast<uint16_t *>(area)[at] =
-            type == KV_F16 ? half_bits(x) : __bfloat16_as_ushort(__float2bfloat16_rn(x));
+            type == KV_F16 ? half_bits(x) : bf16_bits(x);
 }
 
 __device__ static inline uint8_t bits8(const int8_t *n, int bit) {
