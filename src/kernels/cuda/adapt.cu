@@ -9,7 +9,8 @@
 
 #define SLICES CUDA_LOW_SLICES
 #define STEP 256       /* inputs that a warp takes at once */
-#define EXPAND 128     /* columns of a block */
+#define EXPAND 128      /* columns of a block */
+#define EXPAND_MORE 4   /* times as many where rows are sorted by set */
 #define EXPAND_RANKS 64 /* ranks whose t lie in shared memory at once */
 #define THREADS 256
 
@@ -144,40 +145,48 @@ static __global__ __launch_bounds__(SLICES * 32) void shrink_kernel(const cuda_l
     a.t[(int64_t)row * a.t_stride + t_at + j] = all;
 }
 
-/* R rows of one set and EXPAND columns of one op's output. */
-template <int R> static __global__ __launch_bounds__(EXPAND) void expand_kernel(const cuda_low_args a, int groups) {
+/* R rows of one set and C times EXPAND columns of one op's output, C of them per thread. */
+template <int R, int C>
+static __global__ __launch_bounds__(EXPAND) void expand_kernel(const cuda_low_args a, int groups) {
     launch_next();
     if (a.chosen || a.token) launch_wait();
     __shared__ float  t[R][EXPAND_RANKS];
     const low_item<R> it(a.rows, blockIdx.x / groups);
     int               block = (int)(blockIdx.x % groups), k = 0, t_at = 0;
-    for (; block >= (a.ops[k].width + EXPAND - 1) / EXPAND; k++) {
-        block -= (int)((a.ops[k].width + EXPAND - 1) / EXPAND);
+    for (; block >= (a.ops[k].width + C * EXPAND - 1) / (C * EXPAND); k++) {
+        block -= (int)((a.ops[k].width + C * EXPAND - 1) / (C * EXPAND));
         t_at += a.ops[k].rank;
     }
     const cuda_patch *p = low_patch(a.rows, it.set, a.ops[k].number);
-    const int64_t     width = a.ops[k].width, col = (int64_t)block * EXPAND + threadIdx.x;
+    const int64_t     width = a.ops[k].width, col = (int64_t)block * C * EXPAND + threadIdx.x;
     if (!p || p->n_parts == 0) {
         launch_wait();
         return;
     }
+    int at[C]; /* columns; those behind the end are computed as the last one and not written */
+#pragma unroll
+    for (int c = 0; c < C; c++) at[c] = (int)min(col + c * EXPAND, width - 1);
     __half early[CUDA_LOW_UNIT]; /* of B, before the wait */
     {
         const cuda_low low = p->parts[0].low[low_expert(a, it.row[0])];
-        const __half  *b = reinterpret_cast<const __half *>(low.bt) + min(col, width - 1);
+        const __half  *b = reinterpret_cast<const __half *>(low.bt) + at[0];
 #pragma unroll
-        for (int j = 0; j < CUDA_LOW_UNIT; j++) early[j] = j < low.used ? b[j * low.bt_stride] : __float2half(0.0f);
+        for (int j = 0; j < CUDA_LOW_UNIT; j++)
+            early[j] = C == 1 && j < low.used ? b[j * low.bt_stride] : __float2half(0.0f);
     }
     launch_wait();
-    float y[R];
+    float y[R][C];
 #pragma unroll
-    for (int r = 0; r < R; r++) y[r] = col < width ? a.ops[k].y[it.row[r] * width + col] : 0.0f;
+    for (int r = 0; r < R; r++) {
+#pragma unroll
+        for (int c = 0; c < C; c++) y[r][c] = a.ops[k].y[it.row[r] * width + at[c]];
+    }
     for (int q = 0; q < p->n_parts; q++) {
         const cuda_low low = p->parts[q].low[low_expert(a, it.row[0])];
-        const __half  *b = reinterpret_cast<const __half *>(low.bt) + min(col, width - 1);
-        float          sum[R];
+        const __half  *b = reinterpret_cast<const __half *>(low.bt);
+        float          sum[R][C];
 #pragma unroll
-        for (int r = 0; r < R; r++) sum[r] = 0;
+        for (int i = 0; i < R * C; i++) sum[i / C][i % C] = 0;
         for (int j0 = 0; j0 < low.used; j0 += EXPAND_RANKS) {
             const int n = min(EXPAND_RANKS, low.used - j0);
             __syncthreads();
@@ -191,28 +200,37 @@ template <int R> static __global__ __launch_bounds__(EXPAND) void expand_kernel(
                 }
             }
             __syncthreads();
-            const int begin = q == 0 && j0 == 0 ? min(n, CUDA_LOW_UNIT) : 0;
+            const int begin = C == 1 && q == 0 && j0 == 0 ? min(n, CUDA_LOW_UNIT) : 0;
 #pragma unroll
             for (int j = 0; j < CUDA_LOW_UNIT; j++) {
                 if (j >= begin) break;
 #pragma unroll
-                for (int r = 0; r < R; r++) sum[r] = fmaf(__half2float(early[j]), t[r][j], sum[r]);
+                for (int r = 0; r < R; r++) sum[r][0] = fmaf(__half2float(early[j]), t[r][j], sum[r][0]);
             }
-#pragma unroll 16
+#pragma unroll 8
             for (int j = begin; j < n; j++) {
-                const float w = __half2float(b[(j0 + j) * low.bt_stride]);
 #pragma unroll
-                for (int r = 0; r < R; r++) sum[r] = fmaf(w, t[r][j], sum[r]);
+                for (int c = 0; c < C; c++) {
+                    const float w = __half2float(b[(j0 + j) * low.bt_stride + at[c]]);
+#pragma unroll
+                    for (int r = 0; r < R; r++) sum[r][c] = fmaf(w, t[r][j], sum[r][c]);
+                }
             }
         }
-        const float scale = low.scale * p->parts[q].scale * a.scale,
-                    gain = p->parts[q].gain ? p->parts[q].gain[min(col, width - 1)] : 1.0f;
+        const float scale = low.scale * p->parts[q].scale * a.scale;
 #pragma unroll
-        for (int r = 0; r < R; r++) y[r] += sum[r] * scale * gain;
+        for (int c = 0; c < C; c++) {
+            const float gain = p->parts[q].gain ? p->parts[q].gain[at[c]] : 1.0f;
+#pragma unroll
+            for (int r = 0; r < R; r++) y[r][c] += sum[r][c] * scale * gain;
+        }
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        if (col < width && r < it.n) a.ops[k].y[it.row[r] * width + col] = y[r];
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            if (col + c * EXPAND < width && r < it.n) a.ops[k].y[it.row[r] * width + at[c]] = y[r][c];
+        }
     }
 }
 
@@ -233,12 +251,13 @@ int cuda_low_shrink(const cuda_low_args *a, cuda_stream s, err *e) {
 }
 
 int cuda_low_expand(const cuda_low_args *a, cuda_stream s, err *e) {
-    int64_t groups = 0;
-    for (int i = 0; i < a->n_ops; i++) groups += (a->ops[i].width + EXPAND - 1) / EXPAND;
+    const int64_t wide = EXPAND * (a->rows.items ? EXPAND_MORE : 1);
+    int64_t       groups = 0;
+    for (int i = 0; i < a->n_ops; i++) groups += (a->ops[i].width + wide - 1) / wide;
     const cuda_shape shape = { (unsigned)(items_of(&a->rows) * groups), EXPAND, 1, 0, true };
     if (shape.blocks == 0) return 0;
-    return a->rows.items ? cuda_launch(expand_kernel<CUDA_LOW_ROWS>, shape, s, e, *a, (int)groups)
-                         : cuda_launch(expand_kernel<1>, shape, s, e, *a, (int)groups);
+    return a->rows.items ? cuda_launch(expand_kernel<CUDA_LOW_ROWS, EXPAND_MORE>, shape, s, e, *a, (int)groups)
+                         : cuda_launch(expand_kernel<1, 1>, shape, s, e, *a, (int)groups);
 }
 
 /* --- gains ------------------------------------------------------------------------------------------------------- */
