@@ -38,6 +38,15 @@ static double scale_base(const hparams *h) {
     return is_27b ? (double)h->d.n_embd / h->d.n_head : h->d.head_dim;
 }
 
+/* Ollama's files of the models with 128 K of context do not say that their positions are eight times closer. */
+static void stretch(nn_config *c, hparams *h) {
+    enum { LONG = 131072, CLOSER = 8 };
+    if (!nn_config_gguf(c) || h->d.context < LONG || nn_config_has(c, "rope.scaling.type", NULL)) return;
+    float *freq = nn_config_alloc(c, (size_t)h->rope.n_rot / 2, sizeof *freq);
+    for (int i = 0; freq && i < h->rope.n_rot / 2; i++) freq[i] = h->rope.inv_freq[i] / CLOSER;
+    if (freq) h->rope.inv_freq = freq;
+}
+
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     bool     embeds = nn_config_arch(c, "gemma-embedding");
@@ -45,6 +54,7 @@ static void setup(nn_config *c, void *p) {
                  : nn_config_arch(c, "gemma2") || nn_config_arch(c, "vaultgemma")          ? 2
                                                                                            : 1;
     h->vault = nn_config_arch(c, "vaultgemma");
+    if (h->version == 3) h->d.eps = (float)nn_config_real(c, "attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6);
     double base = h->version == 1 ? h->d.head_dim : nn_config_real(c, NULL, "query_pre_attn_scalar", scale_base(h));
     h->attn_scale = (float)nn_config_real(c, "attention.scale", NULL, 1.0 / sqrt(base));
     nn_config_derived(c, "attention.scale", h->attn_scale);
@@ -56,13 +66,16 @@ static void setup(nn_config *c, void *p) {
                                    : h->version == 2 ? 2
                                                      : 6);
     h->rope = nn_rope_read(c, &h->d,
-                           (nn_rope_want){ .base = h->version == 3 ? 1000000 : 10000, .layer_type = "full_attention" });
+                           (nn_rope_want){ .base = h->version == 3 ? 1000000 : 10000,
+                                           .layer_type = "full_attention",
+                                           .gguf_base = "rope.freq_base|rope.global.freq_base" });
+    if (h->version == 3 && !embeds) stretch(c, h);
     h->rope_sliding = h->rope;
     if (h->version == 3)
         h->rope_sliding = nn_rope_read(c, &h->d,
                                        (nn_rope_want){ .base = 10000,
                                                        .layer_type = "sliding_attention",
-                                                       .gguf_base = "rope.freq_base_swa",
+                                                       .gguf_base = "rope.freq_base_swa|rope.local.freq_base",
                                                        .hf_base = "rope_local_base_freq",
                                                        .unscaled = true });
 }
@@ -153,7 +166,7 @@ static const char *const names_1[] = { "gemma", NULL }, *const names_2[] = { "ge
 #define GELU .act = "gelu_pytorch_tanh|gelu_new|gelu"
 const nn_arch models_gemma = { NN_FAMILY, .names = names_1, .tied = names_1, GELU };
 const nn_arch models_gemma2 = { NN_FAMILY, .names = names_2, .tied = names_2, GELU };
-const nn_arch models_gemma3 = { NN_FAMILY, .names = names_3, .tied = names_3, GELU };
+const nn_arch models_gemma3 = { NN_FAMILY, .names = names_3, .tied = names_3, .lacks = NN_LACKS_EPS, GELU };
 const nn_arch models_vaultgemma = { NN_FAMILY, .hf_only = true, .names = names_v, .tied = names_v, GELU };
 
 const nn_arch models_gemma_embedding = { NN_FAMILY, .names = NN_NAMES("gemma-embedding"),

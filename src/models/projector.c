@@ -82,10 +82,10 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     top           *t = out;
     switch (h->kind) {
     case GEMMA3:
-        nn_bind_vec(b, &t->norm, "mm.soft_emb_norm", "model.multi_modal_projector.mm_soft_emb_norm", h->n_in,
-                    NN_PLUS_ONE);
-        nn_bind_linear(b, &t->first, "mm.input_projection^", "model.multi_modal_projector.mm_input_projection_weight^",
-                       h->n_in, h->n_out, NN_NO_BIAS);
+        nn_bind_vec(b, &t->norm, "mm.soft_emb_norm|mm.mm_soft_emb_norm", "model.multi_modal_projector.mm_soft_emb_norm",
+                    h->n_in, NN_PLUS_ONE);
+        nn_bind_linear(b, &t->first, "mm.input_projection^|mm.mm_input_projection^",
+                       "model.multi_modal_projector.mm_input_projection_weight^", h->n_in, h->n_out, NN_NO_BIAS);
         break;
     case LLAVA:
         nn_bind_linear(b, &t->first, "mm.0|mm.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The towers of Qwen 2.5 VL, Qwen 3 VL and Qwen 3.5, and what merges their rows for the language model.
+ * The towers of Qwen 2 VL, Qwen 2.5 VL, Qwen 3 VL and Qwen 3.5, and what merges their rows for the language model.
  *
  * A patch is the same picture twice in time, so that the two slices of the kernel become one. A head's pairs are turned by the
  * row of a patch (the first half of them) and by its column (the second), with the same frequencies. Squares of patches become
  * a row of the language model.
  *
+ *     2     LayerNorms, x * sigmoid(1.702 x) for GELU
  *     2.5   RMS norms, a gated feed-forward; most layers see windows of the picture (the vision room puts rows in their
  *           order and says where each begins)
  *     3     LayerNorms, learned positions, and taps: what some layers leave is merged, too, and added to the language
@@ -21,6 +22,7 @@ enum { MAX_TAPS = 4 };
 
 typedef struct hparams {
     nn_tower_dims t;
+    bool          first;        /* 2 */
     bool          second;       /* 2.5 */
     int           merge, n_out; /* patches on a side of a square; the language model's width */
     int           n_taps, taps[MAX_TAPS];
@@ -85,18 +87,29 @@ static void read_tower(nn_config *c, hparams *h, double eps) {
     read_rope(c, h);
 }
 
+static void setup_first(nn_config *c, void *p) {
+    hparams *h = p;
+    int     *whole = nn_config_alloc(c, (size_t)h->t.d.n_layer, sizeof *whole);
+    h->first = true;
+    read_tower(c, h, 1e-6);
+    if (!nn_config_is(c, NULL, "hidden_act", "quick_gelu", true)) nn_config_fail(c, "hidden_act is not quick_gelu");
+    for (int i = 0; i < h->t.d.n_layer; i++) whole[i] = 1;
+    h->whole = whole;
+}
+
 static void setup_second(nn_config *c, void *p) {
     hparams *h = p;
     int     *whole = nn_config_alloc(c, (size_t)h->t.d.n_layer, sizeof *whole);
     int      every = (int)nn_config_int(c, "n_wa_pattern", NULL, 0);
-    bool     listed = nn_config_count(c, NULL, "fullatt_block_indexes") > 0;
+    bool     listed = nn_config_count(c, "fullatt_block_indexes", "fullatt_block_indexes") > 0;
     h->second = true;
     read_tower(c, h, 1e-6);
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_SILU);
-    if (nn_config_gguf(c) && every < 1) nn_config_fail(c, "n_wa_pattern is %d", every);
+    if (nn_config_gguf(c) && !listed && every < 1) nn_config_fail(c, "n_wa_pattern is %d", every);
     if (!every) every = 8;
     for (int i = 0; i < h->t.d.n_layer && !listed; i++) whole[i] = (i + 1) % every == 0;
-    for (int i = 0; i < h->t.d.n_layer && listed; i++) whole[i] = nn_config_lists(c, NULL, "fullatt_block_indexes", i);
+    for (int i = 0; i < h->t.d.n_layer && listed; i++)
+        whole[i] = nn_config_lists(c, "fullatt_block_indexes", "fullatt_block_indexes", i);
     h->whole = whole;
 }
 
@@ -130,10 +143,20 @@ static nn_buf normed(nn_tape *t, nn_buf x, const nn_norm *w, int64_t group, cons
 static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
-    const int64_t  n = h->t.d.n_embd, side = h->second ? 0 : h->t.image / h->t.patch;
-    nn_bind_frames(b, &t->patch, "v.patch_embd", "model.patch_embed.proj", 3, 2, h->t.patch * h->t.patch, n);
+    const int64_t  n = h->t.d.n_embd, side = h->first || h->second ? 0 : h->t.image / h->t.patch;
+    nn_bind_frames(b, &t->patch, "v.patch_embd|v.patch_embd_0", "model.patch_embed.proj", 3, 2, h->t.patch * h->t.patch,
+                   n);
     if (side) nn_bind_table(b, &t->t.positions, "v.position_embd", "model.pos_embed", side * side, n);
     t->t.side = (int)side;
+}
+
+/* How wide the feed-forward is, the matrices say: mmproj files of Qwen 2 VL have another number there. */
+static void bind_feed_first(nn_binder *b, nn_mlp *mlp, int64_t n) {
+    int64_t ff = nn_bind_width(b, "ffn_down", "mlp.fc2");
+    bool    swapped = ff == n; /* older converters exchanged the names of the two */
+    if (swapped) ff = nn_bind_width(b, "ffn_up", "mlp.fc2");
+    nn_bind_linear(b, &mlp->up, swapped ? "ffn_down" : "ffn_up", "mlp.fc1", n, ff, 0);
+    nn_bind_linear(b, &mlp->down, swapped ? "ffn_up" : "ffn_down", "mlp.fc2", ff, n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -152,6 +175,10 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
         nn_bind_linear(b, &w->attn.v, "attn_v", "attn.v", n, n, 0);
     }
     nn_bind_linear(b, &w->attn.o, "attn_out", "attn.proj", n, n, 0);
+    if (h->first) {
+        bind_feed_first(b, &w->mlp, n);
+        return;
+    }
     if (h->second) nn_bind_linear(b, &w->mlp.gate, "ffn_gate", "mlp.gate_proj", n, ff, 0);
     nn_bind_linear(b, &w->mlp.up, "ffn_up", h->second ? "mlp.up_proj" : "mlp.linear_fc1", n, ff, 0);
     nn_bind_linear(b, &w->mlp.down, "ffn_down", h->second ? "mlp.down_proj" : "mlp.linear_fc2", ff, n, 0);
@@ -161,6 +188,14 @@ static nn_state state(const void *p, int i) {
     const nn_dims *d = p;
     (void)i;
     return nn_state_step(d->n_kv, d->head_dim);
+}
+
+static nn_buf feed(nn_tape *t, nn_buf x, const nn_mlp *mlp, const hparams *h) {
+    if (!h->first) return nn_feed(t, x, mlp, h->act);
+    nn_buf y = nn_project(t, x, mlp->up), gate = nn_take(t, y, 0, (int)mlp->up.w->rows);
+    nn_scale(t, gate, 1.702f);
+    nn_gate(t, y, gate, NN_ACT_SIGMOID);
+    return y;
 }
 
 static void forward(nn_tape *t, const nn_net *net) {
@@ -177,7 +212,7 @@ static void forward(nn_tape *t, const nn_net *net) {
         a.spans = !h->whole[i];
         nn_buf n = normed(t, x, &w->attn_norm, d->n_embd, h);
         nn_project_add(t, x, nn_attend(t, i, n, &w->attn, &h->rope, a, d->eps), w->attn.o);
-        nn_project_add(t, x, nn_feed(t, normed(t, x, &w->ffn_norm, d->n_embd, h), &w->mlp, h->act), w->mlp.down);
+        nn_project_add(t, x, feed(t, normed(t, x, &w->ffn_norm, d->n_embd, h), &w->mlp, h), w->mlp.down);
         if (n_parts <= h->n_taps && h->taps[n_parts - 1] == i) parts[n_parts++] = nn_take(t, x, 0, d->n_embd);
     }
     parts[0] = x;
@@ -200,11 +235,12 @@ static void bind_mergers(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     mergers       *w = out;
     const int64_t  n = h->t.d.n_embd, wide = n * h->merge * h->merge;
-    bind_norm(b, &w->m[0].norm, "v.post_ln", h->second ? "model.merger.ln_q" : "model.merger.norm", n, h);
-    nn_bind_linear(b, &w->m[0].first, "mm.0", h->second ? "model.merger.mlp.0" : "model.merger.linear_fc1", wide, wide,
-                   0);
-    nn_bind_linear(b, &w->m[0].second, "mm.2", h->second ? "model.merger.mlp.2" : "model.merger.linear_fc2", wide,
-                   h->n_out, 0);
+    const bool     old = h->first || h->second;
+    bind_norm(b, &w->m[0].norm, "v.post_ln|v.merger.ln_q", old ? "model.merger.ln_q" : "model.merger.norm", n, h);
+    nn_bind_linear(b, &w->m[0].first, "mm.0|v.merger.mlp.0", old ? "model.merger.mlp.0" : "model.merger.linear_fc1",
+                   wide, wide, 0);
+    nn_bind_linear(b, &w->m[0].second, "mm.2|v.merger.mlp.2", old ? "model.merger.mlp.2" : "model.merger.linear_fc2",
+                   wide, h->n_out, 0);
     for (int k = 0; k < h->n_taps; k++) { /* GGUF numbers them by their layers */
         merger *m = &w->m[1 + k];
         char    gguf[3][64], hf[3][64];
@@ -250,12 +286,12 @@ static void merge(nn_tape *t, const nn_net *net) {
 
 static const char *const roots[] = { "model.visual.", "visual.", "vision_tower.", "model.vision_tower.", NULL };
 
-#define TOWER(name, text, setup_fn)                                                                                    \
+#define TOWER(name, text, setup_fn, without)                                                                           \
     const nn_arch models_##name##_tower = { .names = NN_NAMES(text),                                                   \
                                             .hf_layers = "model.blocks.",                                              \
                                             .gguf_layers = "v.blk.",                                                   \
                                             .hf_roots = roots,                                                         \
-                                            .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS,                                    \
+                                            .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | (without),                        \
                                             .hp_size = sizeof(hparams),                                                \
                                             .top_size = sizeof(top),                                                   \
                                             .layer_size = sizeof(layer),                                               \
@@ -267,7 +303,7 @@ static const char *const roots[] = { "model.visual.", "visual.", "vision_tower."
                                             .forward = forward };                                                      \
     const nn_arch models_projector_##name = { .names = NN_NAMES(text "_merger"),                                       \
                                               .hf_roots = roots,                                                       \
-                                              .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS,                                  \
+                                              .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | (without),                      \
                                               .hp_size = sizeof(hparams),                                              \
                                               .top_size = sizeof(mergers),                                             \
                                               .layer_size = sizeof(char),                                              \
@@ -278,5 +314,6 @@ static const char *const roots[] = { "model.visual.", "visual.", "vision_tower."
                                               .state = no_state,                                                       \
                                               .forward = merge }
 
-TOWER(qwen2_5_vl, "qwen2_5_vl_vision", setup_second);
-TOWER(qwen3_vl, "qwen3_vl_vision", setup);
+TOWER(qwen2_vl, "qwen2_vl_vision", setup_first, NN_LACKS_FF);
+TOWER(qwen2_5_vl, "qwen2_5_vl_vision", setup_second, 0);
+TOWER(qwen3_vl, "qwen3_vl_vision", setup, 0);

@@ -2,7 +2,7 @@
 /*
  * Towers with learned positions on a fixed grid and norms before each block: SigLIP (Gemma 3, SmolVLM, Idefics 3) and CLIP
  * (LLaVA). CLIP has a class row in front, a norm before the first layer, and LLaVA takes what comes out of the last layer but
- * one, without a norm behind it.
+ * one, without a norm behind it. The second names of a tensor are those of Ollama's files, which have the tower inside.
  */
 #include "nn/nn.h"
 
@@ -68,14 +68,15 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
     const int64_t  n = h->t.d.n_embd, side = h->t.image / h->t.patch;
-    nn_bind_patches(b, &t->patch, "v.patch_embd", "model.embeddings.patch_embedding", 3 * h->t.patch * h->t.patch, n);
-    nn_bind_table(b, &t->t.positions, "v.position_embd", "model.embeddings.position_embedding", side * side + h->clip,
-                  n);
+    nn_bind_patches(b, &t->patch, "v.patch_embd|v.patch_embedding", "model.embeddings.patch_embedding",
+                    3 * h->t.patch * h->t.patch, n);
+    nn_bind_table(b, &t->t.positions, "v.position_embd|v.position_embedding", "model.embeddings.position_embedding",
+                  side * side + h->clip, n);
     if (h->clip) {
         nn_bind_vec(b, &t->t.class_row, "v.class_embd", "model.embeddings.class_embedding", n, 0);
         nn_bind_norm(b, &t->pre, "v.pre_ln", "model.pre_layrnorm", n, 0);
     } else {
-        nn_bind_norm(b, &t->post, "v.post_ln", "model.post_layernorm", n, 0);
+        nn_bind_norm(b, &t->post, "v.post_ln|v.post_layernorm", "model.post_layernorm", n, 0);
     }
 }
 
@@ -86,14 +87,14 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     /* Older converters exchanged the names of the two. */
     bool swapped = n != ff && nn_bind_width(b, "ffn_down", NULL) == n;
     (void)i;
-    nn_bind_norm(b, &w->attn_norm, "ln1", "layer_norm1", n, 0);
+    nn_bind_norm(b, &w->attn_norm, "ln1|layer_norm1", "layer_norm1", n, 0);
     nn_bind_linear(b, &w->q, "attn_q", "self_attn.q_proj", n, n, 0);
     nn_bind_linear(b, &w->k, "attn_k", "self_attn.k_proj", n, n, 0);
     nn_bind_linear(b, &w->v, "attn_v", "self_attn.v_proj", n, n, 0);
-    nn_bind_linear(b, &w->o, "attn_out", "self_attn.out_proj", n, n, 0);
-    nn_bind_norm(b, &w->ffn_norm, "ln2", "layer_norm2", n, 0);
-    nn_bind_linear(b, &w->up, swapped ? "ffn_down" : "ffn_up", "mlp.fc1", n, ff, 0);
-    nn_bind_linear(b, &w->down, swapped ? "ffn_up" : "ffn_down", "mlp.fc2", ff, n, 0);
+    nn_bind_linear(b, &w->o, "attn_out|attn_output", "self_attn.out_proj", n, n, 0);
+    nn_bind_norm(b, &w->ffn_norm, "ln2|layer_norm2", "layer_norm2", n, 0);
+    nn_bind_linear(b, &w->up, swapped ? "ffn_down" : "ffn_up|mlp.fc1", "mlp.fc1", n, ff, 0);
+    nn_bind_linear(b, &w->down, swapped ? "ffn_up" : "ffn_down|mlp.fc2", "mlp.fc2", ff, n, 0);
 }
 
 static nn_state state(const void *p, int i) {

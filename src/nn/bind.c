@@ -299,13 +299,14 @@ void nn_bind_vec(nn_binder *b, const nn_vec **out, const char *gguf, const char 
     bind_record_vec(b, *out, hf, flags);
 }
 
-/* For each alternative of a list: it, and it with `other` for the ending of older files. */
+/* For each alternative of a list: it with the ending, and, unless NULL, with `other`, the ending of older files. */
 static void with_endings(const char *list, const char *ending, const char *other, char *out, size_t bytes) {
     size_t at = 0;
     *out = '\0';
     while (list && *list && at < bytes) {
         int n = (int)strcspn(list, "|");
-        at += (size_t)snprintf(out + at, bytes - at, "%s%.*s%s|%.*s%s", at ? "|" : "", n, list, ending, n, list, other);
+        at += (size_t)snprintf(out + at, bytes - at, "%s%.*s%s", at ? "|" : "", n, list, ending);
+        if (other && at < bytes) at += (size_t)snprintf(out + at, bytes - at, "|%.*s%s", n, list, other);
         list += n + (list[n] == '|');
     }
 }
@@ -314,7 +315,7 @@ void nn_bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, 
     char weight[320], bias[320], own[160];
     with_endings(hf, "", ".gamma", weight, sizeof weight);
     with_endings(hf, ".bias", ".beta", bias, sizeof bias);
-    snprintf(own, sizeof own, "%s.bias", gguf ? gguf : "");
+    with_endings(gguf, ".bias", NULL, own, sizeof own);
     nn_bind_vec(b, &out->w, gguf, weight, n, flags & ~(unsigned)NN_OPTIONAL);
     nn_bind_vec(b, &out->b, gguf ? own : NULL, bias, n, flags & ~(unsigned)NN_PLUS_ONE);
 }

@@ -3,6 +3,7 @@
 #include "nn/bind.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* out[row][channel][i] is the sum over frames; MLX keeps the channels last. */
 static void sum_frames(float *out, const float *in, int channels, int frames, int64_t area, int64_t rows, bool last) {
@@ -31,8 +32,20 @@ static const nn_mat *new_mat(nn_binder *b, const char *name, const float *data, 
     return m;
 }
 
-void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int channels, int frames,
+/* The first of the names that is there, or the first: others are made of it. */
+static const char *present(nn_binder *b, const char *list, char out[160]) {
+    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        snprintf(out, 160, "%.*s", (int)strcspn(at, "|"), at);
+        if (nn_bind_exists(b, out, NULL)) return out;
+    }
+    snprintf(out, 160, "%.*s", (int)strcspn(list, "|"), list);
+    return out;
+}
+
+void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const char *hf, int channels, int frames,
                     int64_t area, int64_t rows) {
+    char        chosen[160];
+    const char *gguf = b->gguf ? present(b, gguf_names, chosen) : gguf_names;
     int64_t     in = channels * area;
     bool        last = !b->gguf && area != channels * channels && nn_bind_width(b, gguf, hf) == channels;
     float      *sum = NULL;
@@ -41,7 +54,11 @@ void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf, const char *
     *out = (nn_linear){ 0 };
     for (int f = 0; f < (b->gguf ? frames : 1); f++) { /* GGUF has a tensor for each */
         const nn_vec *all = NULL;
-        snprintf(gguf_more, sizeof gguf_more, "%s.weight.%d", gguf, f);
+        size_t        end = strlen(gguf);
+        if (end > 2 && strcmp(gguf + end - 2, "_0") == 0) /* Ollama numbers them all */
+            snprintf(gguf_more, sizeof gguf_more, "%.*s%d", (int)end - 1, gguf, f);
+        else
+            snprintf(gguf_more, sizeof gguf_more, "%s.weight.%d", gguf, f);
         nn_bind_vec(b, &all, f ? gguf_more : gguf, hf, in * rows * (b->gguf ? 1 : frames), 0);
         if (!all) return;
         if (!sum && !(sum = arena_calloc(b->mem, (size_t)(in * rows), sizeof *sum))) {

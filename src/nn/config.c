@@ -677,7 +677,12 @@ static const nn_key eps_keys[] = {
 static int read_vocab(nn_config *c) {
     if (c->file && nn_config_gguf(c)) {
         const meta_value *tokens = model_file_meta(c->file, "tokenizer.ggml.tokens");
-        if (tokens && tokens->type == META_ARRAY && tokens->count <= MAX_WIDTH) return (int)tokens->count;
+        if (tokens && tokens->type == META_ARRAY && tokens->count <= MAX_WIDTH) {
+            /* Ollama's files list words for parts of pictures that the model has no rows for. */
+            const model_tensor *rows = model_file_tensor(c->file, "token_embd.weight");
+            bool fewer = rows && rows->n_dims == 2 && rows->dims[1] > 0 && rows->dims[1] < (int64_t)tokens->count;
+            return fewer ? (int)rows->dims[1] : (int)tokens->count;
+        }
     }
     return (int)get_number(c, "vocab_size", "vocab_size", 'i', NN_REQUIRED);
 }

@@ -315,7 +315,7 @@ void nn_rope_axes(nn_config *c, nn_rope *r, bool interleaved) {
     enum { AXES = 3 };
     static const char *const lists = "rope_parameters.mrope_section|rope_scaling.mrope_section";
     int                      n = 0, pairs = r->n_rot / 2;
-    const float             *of = nn_config_reals(c, "rope.dimension_sections", lists, &n);
+    const float             *of = nn_config_reals(c, "rope.dimension_sections|rope.mrope_section", lists, &n);
     if (c->failed || n == 0) return;
     int *has = nn_config_alloc(c, AXES + 1, sizeof *has), sum = 0; /* GGUF has a fourth, unused */
     for (int a = 0; a < n; a++) {

@@ -28,11 +28,13 @@ int pixels_view(pixels *out, const void *data, size_t bytes, err *e) {
     *out = (pixels){ 0 };
     if (bytes < PIXELS_HEAD_BYTES) return err_set(e, ERR_FORMAT, "a picture of %zu bytes", bytes);
     memcpy(size, data, sizeof size);
+    bool low = size[1] < 0 && size[1] > INT32_MIN;
+    if (low) size[1] = -size[1];
     if (size[0] <= 0 || size[1] <= 0 ||
         (uint64_t)size[0] * (uint64_t)size[1] != (bytes - PIXELS_HEAD_BYTES) / PIXELS_CHANNELS ||
         (bytes - PIXELS_HEAD_BYTES) % PIXELS_CHANNELS)
         return err_set(e, ERR_FORMAT, "a picture of %d x %d pixels in %zu bytes", size[0], size[1], bytes);
-    *out = (pixels){ size[0], size[1], (uint8_t *)(uintptr_t)data + PIXELS_HEAD_BYTES };
+    *out = (pixels){ size[0], size[1], (uint8_t *)(uintptr_t)data + PIXELS_HEAD_BYTES, low };
     return 0;
 }
 

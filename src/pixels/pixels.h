@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ enum { PIXELS_CHANNELS = 3 };
 typedef struct pixels {
     int      width, height;
     uint8_t *rgb; /* [height][width][3]; owned */
+    bool     low; /* little detail is enough */
 } pixels;
 
 typedef enum pixels_filter { PIXELS_BILINEAR, PIXELS_BICUBIC, PIXELS_LANCZOS } pixels_filter;
@@ -28,7 +30,8 @@ void pixels_deinit(pixels *p);                              /* accepts one that 
 
 static inline size_t pixels_bytes(const pixels *p) { return (size_t)p->width * (size_t)p->height * PIXELS_CHANNELS; }
 
-/* A picture as bytes, for a process border: width and height (int32), then its pixels. */
+/* A picture as bytes, for a process border: width and height (int32; a negative height: little detail is enough), then its
+ * pixels. */
 enum { PIXELS_HEAD_BYTES = 8 };
 /* A borrowed picture in such bytes; `out` is not to be deinitialised. */
 int pixels_view(pixels *out, const void *data, size_t bytes, err *e);

@@ -198,7 +198,7 @@ typedef struct pictures_text {
 } pictures_text;
 int pictures_rewrite(void *ctx, str *text, err *e); /* ctx: a pictures_text; for chat_input */
 /* Where the rows of x's pictures are in the prompt; the caller frees the list. */
-int pictures_place(const request *x, const prompt *p, engine_rows **out, size_t *n_out, err *e);
+int pictures_place(const request *x, prompt *p, engine_rows **out, size_t *n_out, err *e);
 
 /* infill.c */
 bool infill_known(const tok *t);

@@ -139,7 +139,7 @@ int pictures_rewrite(void *ctx, str *text, err *e) {
         pixels picture;
         str_append(&out, from, (size_t)(at - from));
         rc = pixels_view(&picture, p->q->blobs[i].data, p->q->blobs[i].len, e);
-        if (rc == 0) rc = vision_write(eyes, picture.width, picture.height, &out, e);
+        if (rc == 0) rc = vision_write(eyes, &picture, &out, e);
     }
     str_puts(&out, from);
     if (rc == 0 && !str_ok(&out)) rc = err_set_nomem(e);
@@ -171,7 +171,7 @@ static int encode(request *x, err *e) {
         memcpy(copy, rows->data, floats * sizeof *copy);
         x->pictures[i].rows = *rows;
         x->pictures[i].rows.data = copy;
-        rc = vision_grid(r->eyes, picture.width, picture.height, &x->pictures[i].across, &x->pictures[i].advance, e);
+        rc = vision_grid(r->eyes, &picture, &x->pictures[i].across, &x->pictures[i].advance, e);
         if (rc < 0) return rc;
     }
     return 0;
@@ -196,7 +196,14 @@ static void fill_span(engine_rows *s, const request_picture *p, int from, int fi
     memcpy(s->content, digest, sizeof s->content);
 }
 
-int pictures_place(const request *x, const prompt *p, engine_rows **out, size_t *n_out, err *e) {
+/* The word for a row may lie behind the model's vocabulary, where nothing is looked up for it: any token will do. */
+static void hide_rows(prompt *p, int32_t word, int64_t n_vocab) {
+    for (size_t i = 0; word >= n_vocab && i < p->ids.count; i++) {
+        if (p->ids.data[i] == word) p->ids.data[i] = 0;
+    }
+}
+
+int pictures_place(const request *x, prompt *p, engine_rows **out, size_t *n_out, err *e) {
     const runtime *r = x->owner;
     const int32_t *ids = p->ids.data;
     size_t         n = 0, picture = 0, count = p->ids.count;
@@ -231,6 +238,7 @@ int pictures_place(const request *x, const prompt *p, engine_rows **out, size_t 
         size_t there = 0;
         for (size_t k = 0; k < count; k++) there += ids[k] == r->row_token;
         if (all == there) {
+            hide_rows(p, r->row_token, r->info.n_vocab);
             *n_out = n;
             return 0;
         }

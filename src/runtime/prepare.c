@@ -268,7 +268,7 @@ static int submit(request *x, const engine_request *g, const prompt *p, err *e) 
     return rc;
 }
 
-static int hand_over(request *x, const prompt *p, const sampling_params *s, int max_tokens, const tok_ids *hint,
+static int hand_over(request *x, prompt *p, const sampling_params *s, int max_tokens, const tok_ids *hint,
                      engine_guide *guide, err *e) {
     const runtime_request *q = &x->q;
     engine_rows           *rows = NULL;

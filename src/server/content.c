@@ -69,7 +69,7 @@ static bool decode_base64(view in, str *out) {
 static bool add_blob(content_reader *c, const node *at, const pixels *p) {
     runtime_request *q = c->q;
     size_t           bytes = PIXELS_HEAD_BYTES + pixels_bytes(p), before = 0;
-    int32_t          size[2] = { p->width, p->height };
+    int32_t          size[2] = { p->width, c->low ? -p->height : p->height };
     for (size_t i = 0; i < q->n_blobs; i++) before += q->blobs[i].len;
     if (before + bytes > RUNTIME_MAX_BLOB_BYTES) {
         reader_fail(&c->x->in, at, "the pictures of a request have more than %d million pixels together",
@@ -110,6 +110,13 @@ static void put_picture(content_reader *c, const node *at, view file) {
         }
         pixels_deinit(&p);
     }
+}
+
+void content_detail(content_reader *c, const node *from) {
+    view detail = { "", 0 };
+    c->low = read_string(&c->x->in, from, "detail", &detail) && view_eq_c(detail, "low");
+    if (detail.len && !c->low && !view_eq_c(detail, "auto") && !view_eq_c(detail, "high"))
+        exchange_ignore(c->x, view_of("detail"));
 }
 
 void content_picture_base64(content_reader *c, const node *at, view base64) {

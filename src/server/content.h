@@ -18,12 +18,14 @@ typedef struct content_reader {
     str              parts, text; /* text: since the last picture */
     jw               w;
     bool             pictures;
+    bool             low; /* of the pictures that follow little detail is enough */
 } content_reader;
 
 void content_init(content_reader *c, exchange *x, runtime_request *q);
 void content_deinit(content_reader *c);
 
 void content_text(content_reader *c, view text);
+void content_detail(content_reader *c, const node *from); /* its member "detail", for the next picture */
 /* at: where a mistake is reported. url: "data:image/png;base64,..."; base64: such bytes alone, or such a url. */
 void content_picture_url(content_reader *c, const node *at, view url);
 void content_picture_base64(content_reader *c, const node *at, view base64);

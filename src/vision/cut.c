@@ -101,6 +101,7 @@ static int plan_budget(vision_plan *p, const vision_rules *r, int width, int hei
 int plan_most_patches(const vision_rules *r) {
     int across = (r->kind == VISION_LLAVA ? r->crop : r->side) / r->patch;
     switch (r->kind) {
+    case VISION_QWEN2:
     case VISION_QWEN2_5:
     case VISION_QWEN3: return r->most / (r->patch * r->patch);
     case VISION_GEMMA4: return r->most * r->merge * r->merge;
@@ -108,8 +109,29 @@ int plan_most_patches(const vision_rules *r) {
     }
 }
 
-int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err *e) {
-    int rc = 0;
+/* What of the rules changes where little detail is enough. */
+void plan_detail(vision_rules *r, bool low) {
+    enum { LOW_SIDE = 512, LOW_ROWS = 70 }; /* OpenAI's size; the smallest of Gemma 4's budgets */
+    if (!low) return;
+    switch (r->kind) {
+    case VISION_GEMMA3:
+    case VISION_LLAVA: break;
+    case VISION_IDEFICS3: r->split = false; break;
+    case VISION_PIXTRAL: r->edge = r->edge < LOW_SIDE ? r->edge : LOW_SIDE; break;
+    case VISION_QWEN2:
+    case VISION_QWEN2_5:
+    case VISION_QWEN3:
+        if (r->most > LOW_SIDE * LOW_SIDE) r->most = r->least > LOW_SIDE * LOW_SIDE ? r->least : LOW_SIDE * LOW_SIDE;
+        break;
+    case VISION_GEMMA4: r->most = r->most < LOW_ROWS ? r->most : LOW_ROWS; break;
+    }
+}
+
+int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, err *e) {
+    vision_rules        own = *rules;
+    const vision_rules *r = &own;
+    int                 rc = 0, width = picture->width, height = picture->height;
+    plan_detail(&own, picture->low);
     *p = (vision_plan){ .n_tiles = 1 };
     if (width <= 0 || height <= 0) return err_set(e, ERR_ARG, "a picture of %d x %d pixels", width, height);
     switch (r->kind) {
@@ -126,6 +148,7 @@ int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err 
     }
     case VISION_IDEFICS3: plan_tiles(p, r, width, height); break;
     case VISION_PIXTRAL: plan_fit(p, r, width, height); break;
+    case VISION_QWEN2:
     case VISION_QWEN2_5:
     case VISION_QWEN3: rc = plan_between(p, r, width, height, e); break;
     case VISION_GEMMA4: rc = plan_budget(p, r, width, height, e); break;
@@ -149,7 +172,7 @@ int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, e
     const vision_rules *r = &v->rules;
     vision_plan         p;
     pixels              first = { 0 }, all = { 0 };
-    int                 rc = plan_make(&p, r, picture->width, picture->height, e);
+    int                 rc = plan_make(&p, r, picture, e);
     *tiles = NULL;
     *n = 0;
     if (rc < 0) return rc;

@@ -187,9 +187,9 @@ typedef enum joining {
 } joining;
 
 static const joining joinings[] = {
-    [VISION_GEMMA3] = MEAN,      [VISION_LLAVA] = SIDE_BY_SIDE,   [VISION_IDEFICS3] = SIDE_BY_SIDE,
-    [VISION_PIXTRAL] = CHANNELS, [VISION_QWEN2_5] = SIDE_BY_SIDE, [VISION_QWEN3] = SIDE_BY_SIDE,
-    [VISION_GEMMA4] = MEAN,
+    [VISION_GEMMA3] = MEAN,        [VISION_LLAVA] = SIDE_BY_SIDE, [VISION_IDEFICS3] = SIDE_BY_SIDE,
+    [VISION_PIXTRAL] = CHANNELS,   [VISION_QWEN2] = SIDE_BY_SIDE, [VISION_QWEN2_5] = SIDE_BY_SIDE,
+    [VISION_QWEN3] = SIDE_BY_SIDE, [VISION_GEMMA4] = MEAN,
 };
 
 static void join(float *to, const float *from, size_t w, int k, int n, joining how) {

@@ -15,6 +15,7 @@ typedef enum vision_kind {
     VISION_LLAVA,
     VISION_IDEFICS3,
     VISION_PIXTRAL,
+    VISION_QWEN2,
     VISION_QWEN2_5,
     VISION_QWEN3,
     VISION_GEMMA4,
@@ -69,11 +70,13 @@ struct vision {
 };
 
 /* rules.c. *known is false where the file describes no tower that we know. */
-int rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e);
+bool rules_inside(const model_file *model, char prefix[64]); /* a GGUF file with the tower inside: its keys begin so */
+int  rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e);
 
 /* cut.c */
-int plan_make(vision_plan *p, const vision_rules *r, int width, int height, err *e);
-int plan_most_patches(const vision_rules *r); /* of one tile */
+int  plan_make(vision_plan *p, const vision_rules *r, const pixels *picture, err *e); /* its size and detail */
+void plan_detail(vision_rules *r, bool low);
+int  plan_most_patches(const vision_rules *r); /* of one tile */
 
 /* order.c */
 typedef struct vision_order {

@@ -7,12 +7,15 @@
 #include <string.h>
 
 void keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYTES]) {
-    uint8_t digest[SHA256_BYTES];
-    int32_t size[2] = { picture->width, picture->height };
-    sha256  s;
+    uint8_t      digest[SHA256_BYTES];
+    int32_t      size[2] = { picture->width, picture->height };
+    sha256       s;
+    vision_rules rules;
+    memcpy(&rules, &v->rules, sizeof rules); /* padding too: it is hashed */
+    plan_detail(&rules, picture->low);
     sha256_init(&s);
     sha256_feed(&s, v->source, sizeof v->source);
-    sha256_feed(&s, &v->rules, sizeof v->rules);
+    sha256_feed(&s, &rules, sizeof rules);
     sha256_feed(&s, size, sizeof size);
     sha256_feed(&s, picture->rgb, pixels_bytes(picture));
     sha256_finish(&s, digest);

@@ -17,6 +17,7 @@ static const struct {
     [VISION_LLAVA] = { &models_clip, &models_projector_llava },
     [VISION_IDEFICS3] = { &models_siglip, &models_projector_idefics3 },
     [VISION_PIXTRAL] = { &models_pixtral_tower, &models_projector_mistral3 },
+    [VISION_QWEN2] = { &models_qwen2_vl_tower, &models_projector_qwen2_vl },
     [VISION_QWEN2_5] = { &models_qwen2_5_vl_tower, &models_projector_qwen2_5_vl },
     [VISION_QWEN3] = { &models_qwen3_vl_tower, &models_projector_qwen3_vl },
     [VISION_GEMMA4] = { &models_gemma4_tower, &models_projector_gemma4 },
@@ -47,14 +48,39 @@ static void identify(vision *v, const model_file *f) {
 
 /* What the tower and the projector are built from, and how many rows they take. */
 typedef struct stages {
-    nn_part tower, projector;
-    int     patches, squares;
+    nn_part       tower, projector;
+    nn_config_set renamed[2]; /* QWEN2; of a tower inside: the language model's width */
+    char          keys[64];
+    int           patches, squares;
 } stages;
 
-static void find_stages(stages *s, const vision_rules *r, const model_file *model, const model_file *mmproj) {
+/* config.json of Qwen 2 VL calls the tower's width embed_dim, and the language model's hidden_size. */
+static void rename_qwen2(stages *s, nn_part *base) {
+    static const char *const names[2][2] = { { "embedding_length", "embed_dim" }, { "projection_dim", "hidden_size" } };
+    for (size_t i = 0; i < 2; i++) {
+        double x = 0;
+        (void)json_number(json_get(base->config, names[i][1]), &x);
+        s->renamed[i] = (nn_config_set){ names[i][0], x, false };
+    }
+    base->usual = s->renamed;
+    base->n_usual = 2;
+}
+
+static void find_stages(stages *s, const vision_rules *r, const model_file *model, const model_file *mmproj,
+                        int width) {
     const json_value *config = mmproj ? NULL : model_file_config(model);
     nn_part           base = { .config = json_get(config, "vision_config"), .outer = config, .keys = "clip.vision" };
-    if (!mmproj && r->kind == VISION_QWEN2_5) {
+    if (!mmproj && rules_inside(model, s->keys)) {
+        s->keys[strlen(s->keys) - 1] = '\0'; /* the point */
+        const model_tensor *up = model_file_tensor(model, "v.blk.0.ffn_up.weight");
+        s->renamed[0] = (nn_config_set){ "projection_dim", width, false };
+        s->renamed[1] = (nn_config_set){ "feed_forward_length", up ? (double)up->dims[1] : 0, true };
+        base.keys = s->keys;
+        base.usual = s->renamed;
+        base.n_usual = up && up->n_dims == 2 ? 2 : 1; /* Qwen's files leave it to the matrices */
+    } else if (!mmproj && r->kind == VISION_QWEN2) {
+        rename_qwen2(s, &base);
+    } else if (!mmproj && r->kind == VISION_QWEN2_5) {
         base.usual = usual_qwen2_5;
         base.n_usual = sizeof usual_qwen2_5 / sizeof *usual_qwen2_5;
     }
@@ -103,7 +129,7 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     if (!v) return err_set_nomem(e);
     memcpy(&v->rules, &rules, sizeof rules); /* padding too: it is hashed */
     stages s;
-    find_stages(&s, &rules, model, mmproj);
+    find_stages(&s, &rules, model, mmproj, width);
     v->limit_bytes = kept_bytes(&rules, s.squares, width, o);
     rc = open_stages(v, mmproj ? mmproj : model, &s, width, o, e);
     if (rc < 0) {
@@ -125,7 +151,7 @@ int vision_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model
     int               rc = rules_read(&rules, model, mmproj, &known, e);
     *bytes = *on_device = 0;
     if (rc < 0 || !known) return rc;
-    find_stages(&s, &rules, model, mmproj);
+    find_stages(&s, &rules, model, mmproj, width);
     if ((rc = stage_measure(&tower, &there[0], f, &s.tower, s.patches, o, e)) == 0)
         rc = stage_measure(&projector, &there[1], f, &s.projector, s.squares, o, e);
     if (rc < 0) return rc;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How pictures are prepared: preprocessor_config.json of a directory, clip.vision.* of an mmproj file, and what the family
- * does where they are silent. */
+/* How pictures are prepared: preprocessor_config.json of a directory, clip.vision.* of an mmproj file, ARCH.vision.* of a GGUF
+ * file that has the tower inside (Ollama's), and what the family does where they are silent. */
 #include "base/arena.h"
 #include "base/file.h"
 #include "vision/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ enum { MOST_ROWS = 4096 };
 enum { PIL_LANCZOS = 1, PIL_BILINEAR = 2, PIL_BICUBIC = 3 };
 
 typedef struct source {
-    const model_file *model, *mmproj;
+    const model_file *model, *mmproj;        /* mmproj: the GGUF file with the tower, the model's own too */
+    char              prefix[64];            /* of the tower's keys there, with a point behind it */
     const json_value *config, *vision, *pre; /* of a directory */
     arena             mem;
 } source;
@@ -31,29 +33,32 @@ static const colours clip = { { 0.48145466f, 0.4578275f, 0.40821073f }, { 0.2686
 
 static const struct {
     const char    *type, *projector; /* model_type with the vision_config's, and the mmproj's projector type */
+    const char    *inside;           /* architecture of GGUF files that have such a tower inside; NULL: none */
     const char    *tower;            /* NULL: any */
     vision_kind    kind;
     pixels_filter  filter;
     const colours *colours;
 } kinds[] = {
-    { "gemma3", "gemma3", NULL, VISION_GEMMA3, PIXELS_BILINEAR, &half },
-    { "llava", "mlp", "clip_vision_model", VISION_LLAVA, PIXELS_BICUBIC, &clip },
-    { "llava", "pixtral", "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
-    { "mistral3", "pixtral", "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
-    { "idefics3", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, &half },
-    { "smolvlm", "idefics3", NULL, VISION_IDEFICS3, PIXELS_LANCZOS, &half },
-    { "qwen2_5_vl", "qwen2.5vl_merger", NULL, VISION_QWEN2_5, PIXELS_BICUBIC, &clip },
-    { "qwen3_vl", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
-    { "qwen3_vl_moe", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
-    { "qwen3_5", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
-    { "qwen3_5_moe", "qwen3vl_merger", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
-    { "gemma4", "gemma4v", NULL, VISION_GEMMA4, PIXELS_BICUBIC, &half },
+    { "gemma3", "gemma3", "gemma3", NULL, VISION_GEMMA3, PIXELS_BILINEAR, &half },
+    { "llava", "mlp", NULL, "clip_vision_model", VISION_LLAVA, PIXELS_BICUBIC, &clip },
+    { "llava", "pixtral", NULL, "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
+    { "mistral3", "pixtral", NULL, "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
+    { "idefics3", "idefics3", NULL, NULL, VISION_IDEFICS3, PIXELS_LANCZOS, &half },
+    { "smolvlm", "idefics3", NULL, NULL, VISION_IDEFICS3, PIXELS_LANCZOS, &half },
+    { "qwen2_vl", "qwen2vl_merger", NULL, NULL, VISION_QWEN2, PIXELS_BICUBIC, &clip },
+    { "qwen2_5_vl", "qwen2.5vl_merger", "qwen25vl", NULL, VISION_QWEN2_5, PIXELS_BICUBIC, &clip },
+    { "qwen3_vl", "qwen3vl_merger", NULL, NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_vl_moe", "qwen3vl_merger", NULL, NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_5", "qwen3vl_merger", NULL, NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_5_moe", "qwen3vl_merger", NULL, NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "gemma4", "gemma4v", NULL, NULL, VISION_GEMMA4, PIXELS_BICUBIC, &half },
 };
 
 static bool text_is(view v, const char *text) { return text && view_eq_c(v, text); }
 
 static bool fits(const source *s, size_t i) {
     view type = { "", 0 };
+    if (s->mmproj == s->model) return kinds[i].inside && strcmp(model_file_arch(s->model), kinds[i].inside) == 0;
     if (s->mmproj) {
         const meta_value *m = model_file_meta(s->mmproj, "clip.projector_type");
         if (!m) m = model_file_meta(s->mmproj, "clip.vision.projector_type");
@@ -88,7 +93,7 @@ static int number(const source *s, const char *meta, const json_value *v, int df
     char    key[96];
     int64_t x = dflt;
     if (s->mmproj && meta) {
-        strcpy(key, "clip.vision.");
+        strcpy(key, s->prefix);
         strncat(key, meta, sizeof key - strlen(key) - 1);
         (void)meta_int(model_file_meta(s->mmproj, key), &x);
     } else if (!s->mmproj) {
@@ -102,11 +107,17 @@ static const json_value *size_of(const source *s, const char *field, const char 
     return json_is(size, JSON_K_OBJECT) ? json_get(size, side) : size;
 }
 
+static const meta_value *tower_meta(const source *s, const char *name) {
+    char key[128];
+    snprintf(key, sizeof key, "%s%s", s->prefix, name);
+    return model_file_meta(s->mmproj, key);
+}
+
 static void read_reals(const source *s, const char *meta, const char *hf, float out[3]) {
     for (size_t i = 0; i < 3; i++) {
         double x = (double)out[i];
         if (s->mmproj)
-            (void)meta_at_real(model_file_meta(s->mmproj, meta), i, &x);
+            (void)meta_at_real(tower_meta(s, meta), i, &x);
         else
             (void)json_number(json_at(json_get(s->pre, hf), i), &x);
         out[i] = (float)x;
@@ -130,18 +141,18 @@ static bool switched(const source *s, const char *field, bool dflt) {
 static int area(const source *s, const char *key, const char *field, const char *edge, int dflt) {
     int64_t x = dflt;
     if (s->mmproj)
-        (void)meta_int(model_file_meta(s->mmproj, key), &x);
+        (void)meta_int(tower_meta(s, key), &x);
     else if (!json_int(json_get(s->pre, field), &x))
         (void)json_int(json_get(json_get(s->pre, "size"), edge), &x);
     return x > 0 && x <= INT32_MAX ? (int)x : -1;
 }
 
 static int read_qwen(vision_rules *r, const source *s, err *e) {
-    bool second = r->kind == VISION_QWEN2_5;
-    if (r->patch < 0) r->patch = second ? 14 : 16;
+    bool second = r->kind == VISION_QWEN2_5, old = second || r->kind == VISION_QWEN2;
+    if (r->patch < 0) r->patch = old ? 14 : 16;
     r->merge = number(s, "spatial_merge_size", json_get(s->vision, "spatial_merge_size"), 2);
-    r->least = area(s, "clip.vision.image_min_pixels", "min_pixels", "shortest_edge", second ? 3136 : 65536);
-    r->most = area(s, "clip.vision.image_max_pixels", "max_pixels", "longest_edge", second ? 12845056 : 16777216);
+    r->least = area(s, "image_min_pixels", "min_pixels", "shortest_edge", old ? 3136 : 65536);
+    r->most = area(s, "image_max_pixels", "max_pixels", "longest_edge", old ? 12845056 : 16777216);
     int square = r->patch * r->merge;
     if (r->patch < 1 || r->patch > 256 || r->merge < 1 || r->merge > 16 || r->least < 1 || r->most < square * square ||
         r->least > r->most)
@@ -184,16 +195,28 @@ static int read_gemma4(vision_rules *r, const source *s, err *e) {
 
 static int up_to(int x, int step) { return (x + step - 1) / step * step; }
 
+/* Patches on a side of the square that makes one of `rows` rows. */
+static int merge_for(int across, int64_t rows) {
+    int side = 1;
+    while ((int64_t)(side + 1) * (side + 1) <= rows && side < MAX_SIDE) side++;
+    return across / side;
+}
+
 static int read_sizes(vision_rules *r, const source *s, err *e) {
     int image = number(s, "image_size", json_get(s->vision, "image_size"), -1);
     r->patch = number(s, "patch_size", json_get(s->vision, "patch_size"), -1);
     switch (r->kind) {
     case VISION_GEMMA3: {
-        int tokens = number(s, NULL, json_get(s->config, "mm_tokens_per_image"), 256), across = 1;
-        while ((across + 1) * (across + 1) <= tokens) across++;
+        int tokens = number(s, NULL, json_get(s->config, "mm_tokens_per_image"), 256);
         r->side = image;
-        r->merge = r->patch > 0 ? image / r->patch / across : -1;
-        if (s->mmproj) r->merge = number(s, "projector.scale_factor", NULL, 4);
+        r->merge = r->patch > 0 ? merge_for(image / r->patch, tokens) : -1;
+        if (s->mmproj == s->model) {
+            int64_t own = tokens;
+            (void)meta_int(model_file_meta(s->model, "gemma3.mm.tokens_per_image"), &own);
+            r->merge = merge_for(r->patch > 0 ? image / r->patch : 0, own);
+        } else if (s->mmproj) {
+            r->merge = number(s, "projector.scale_factor", NULL, 4);
+        }
         r->whole = true;
         if (switched(s, "do_pan_and_scan", false))
             return err_set(e, ERR_UNSUPPORTED, "preprocessor_config.json: do_pan_and_scan is not supported");
@@ -212,6 +235,7 @@ static int read_sizes(vision_rules *r, const source *s, err *e) {
         if (r->side != image)
             return err_set(e, ERR_UNSUPPORTED, "tiles of %d pixels for a tower of %d", r->side, image);
         break;
+    case VISION_QWEN2:
     case VISION_QWEN2_5:
     case VISION_QWEN3: return read_qwen(r, s, e);
     case VISION_GEMMA4: return read_gemma4(r, s, e);
@@ -233,9 +257,20 @@ bool vision_known(const model_file *model, const model_file *mmproj) {
     return rules_read(&r, model, mmproj, &known, NULL) == 0 && known;
 }
 
+bool rules_inside(const model_file *model, char prefix[64]) {
+    char        key[96];
+    const char *arch = model_file_config(model) ? NULL : model_file_arch(model);
+    if (!arch || strlen(arch) > 32) return false;
+    snprintf(prefix, 64, "%s.vision.", arch);
+    snprintf(key, sizeof key, "%sblock_count", prefix);
+    return model_file_meta(model, key) && model_file_tensor(model, "v.blk.0.attn_q.weight");
+}
+
 int rules_read(vision_rules *r, const model_file *model, const model_file *mmproj, bool *known, err *e) {
-    source s = { .model = model, .mmproj = mmproj, .config = mmproj ? NULL : model_file_config(model) };
+    source s = { .model = model, .mmproj = mmproj, .prefix = "clip.vision." };
     int    rc = 0;
+    if (!mmproj && rules_inside(model, s.prefix)) s.mmproj = mmproj = model;
+    s.config = mmproj ? NULL : model_file_config(model);
     *known = false;
     memset(r, 0, sizeof *r); /* padding too: it is hashed */
     s.vision = json_get(s.config, "vision_config");
@@ -253,8 +288,8 @@ int rules_read(vision_rules *r, const model_file *model, const model_file *mmpro
     if (rc == 0) rc = read_filter(&s, &r->filter, e);
     if (rc == 0) rc = read_sizes(r, &s, e);
     if (r->kind != VISION_GEMMA4) { /* which takes -1 to 1, whatever its files say */
-        read_reals(&s, "clip.vision.image_mean", "image_mean", r->mean);
-        read_reals(&s, "clip.vision.image_std", "image_std", r->std);
+        read_reals(&s, "image_mean", "image_mean", r->mean);
+        read_reals(&s, "image_std", "image_std", r->std);
     }
     for (int i = 0; i < 3 && rc == 0; i++) {
         if (!(r->std[i] > 0)) rc = err_set(e, ERR_FORMAT, "image_std: %g is not a deviation", (double)r->std[i]);

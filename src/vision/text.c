@@ -9,6 +9,7 @@ static const struct {
     [VISION_LLAVA] = { "<image>", "<image>" },
     [VISION_IDEFICS3] = { "<image>", "<image>" },
     [VISION_PIXTRAL] = { "[IMG]", "[IMG]" },
+    [VISION_QWEN2] = { "<|image_pad|>", "<|image_pad|>" },
     [VISION_QWEN2_5] = { "<|image_pad|>", "<|image_pad|>" },
     [VISION_QWEN3] = { "<|image_pad|>", "<|image_pad|>" },
     [VISION_GEMMA4] = { "<|image|>", "<|image|>" },
@@ -39,21 +40,21 @@ static void write_tiles(const vision_plan *p, str *out, const char *word) {
     str_puts(out, FAKE);
 }
 
-int vision_grid(const vision *v, int width, int height, int *across, int *advance, err *e) {
+int vision_grid(const vision *v, const pixels *picture, int *across, int *advance, err *e) {
     vision_plan p;
-    int         rc = plan_make(&p, &v->rules, width, height, e);
+    int         rc = plan_make(&p, &v->rules, picture, e);
     *across = *advance = 0;
-    if (rc < 0 || (v->rules.kind != VISION_QWEN2_5 && v->rules.kind != VISION_QWEN3)) return rc;
+    if (rc < 0 || (v->rules.kind < VISION_QWEN2 || v->rules.kind > VISION_QWEN3)) return rc;
     int down = p.tile_rows / p.across;
     *across = p.across;
     *advance = p.across > down ? p.across : down;
     return 0;
 }
 
-int vision_write(const vision *v, int width, int height, str *out, err *e) {
+int vision_write(const vision *v, const pixels *picture, str *out, err *e) {
     vision_plan p;
     const char *word = vision_row_word(v);
-    int         rc = plan_make(&p, &v->rules, width, height, e);
+    int         rc = plan_make(&p, &v->rules, picture, e);
     if (rc < 0) return rc;
     switch (v->rules.kind) {
     case VISION_GEMMA3:
@@ -61,6 +62,7 @@ int vision_write(const vision *v, int width, int height, str *out, err *e) {
         put_rows(out, word, p.tile_rows);
         str_puts(out, "<end_of_image>\n\n");
         break;
+    case VISION_QWEN2:
     case VISION_QWEN2_5:
     case VISION_QWEN3: /* the template prints what stands around them */
     case VISION_LLAVA: put_rows(out, word, p.tile_rows); break;

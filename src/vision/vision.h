@@ -11,6 +11,9 @@
  * placeholder for a picture, which vision_write replaces in the rendered text, as the reference does, before it is
  * tokenized.
  *
+ * Where little detail is enough (pixels.low), a picture gets fewer rows: no tiles, 512 x 512 pixels where its size is free,
+ * the smallest budget; towers with one size take it as ever.
+ *
  * Rows are kept by the content that they come from, so that a picture that comes again is not looked at again. One thread
  * at a time encodes; everything else may be asked by any thread.
  */
@@ -53,10 +56,10 @@ int         vision_most_rows(const vision *v);   /* that stand together, at most
 
 /* Positions with several axes: how a picture's rows stand in it. across: that stand beside each other, row by row; the text
  * behind them goes on after `advance` positions. 0: one after the other, as tokens do. */
-int vision_grid(const vision *v, int width, int height, int *across, int *advance, err *e);
+int vision_grid(const vision *v, const pixels *picture, int *across, int *advance, err *e);
 
 /* Appends what stands for it in the prompt. */
-int vision_write(const vision *v, int width, int height, str *out, err *e);
+int vision_write(const vision *v, const pixels *picture, str *out, err *e);
 
 enum { VISION_KEY_BYTES = 16 };
 

@@ -12,7 +12,7 @@ import tempfile
 import zlib
 
 from hearth_server import Checks, Server
-from vision_model import make, mmproj, picture
+from vision_model import make, mmproj, ollama, ollama_qwen, picture
 
 PROGRAM = sys.argv[1]
 A, B, D = picture("a"), picture("b"), picture("d")
@@ -109,6 +109,20 @@ def families(server):
         one, two = ask(server, [image(A), text("x")], model=name), ask(server, [image(D), text("x")], model=name)
         assert one[1] != two[1], name
         assert ask(server, [image(A), text("x")], model=name)[:2] == one[:2], name
+
+
+def detail(server):
+    """Little detail: fewer rows where the family has tiles, another picture's key, and the same one again with all of it."""
+    def asked(model, **fields):
+        shown = {"type": "image_url", "image_url": dict({"url": uri(D)}, **fields)}
+        return ask(server, [shown, text("x")], model=model)
+    for model in ("idefics3", "gemma3"):
+        full, low, high = asked(model), asked(model, detail="low"), asked(model, detail="high")
+        assert high[:2] == full[:2], model
+        assert (low[2]["prompt_tokens"] < full[2]["prompt_tokens"] and low[1] != full[1]) if model == "idefics3" else low[:2] == full[:2], model
+        status, headers, _ = server.request("POST", "/v1/chat/completions", json.dumps({"model": model, "max_tokens": 1, "messages": [
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": uri(D), "detail": "blurred"}}]}]}).encode())
+        assert status == 200 and "detail" in {k.lower(): v for k, v in headers.items()}["x-hearth-ignored"], headers
 
 
 def tool_results(server):
@@ -209,18 +223,35 @@ def towers(server):
         assert got.returncode != 0 and "NAME=FILE" in got.stderr, got
 
 
+def inside(server):
+    """A GGUF file with the tower inside, as Ollama's are, says what the directory says; of a long context positions are eight times closer
+    where the file does not say it."""
+    with tempfile.TemporaryDirectory() as folder:
+        forms = {"plain": {}, "long": {"context": 131072}, "told": {"context": 131072, "scaling": 8.0}, "one": {"context": 131072, "scaling": 1.0}}
+        options = [o for n, form in forms.items() for o in ("--model", f"{n}=" + ollama(FOLDERS["gemma3"], os.path.join(folder, n + ".gguf"), **form))]
+        options += ["--model", "qwen=" + ollama_qwen(FOLDERS["qwen2_5_vl"], os.path.join(folder, "qwen.gguf"))]
+        with Server(PROGRAM, *options, "--ctx", "256", "--max-loaded", "8") as other:
+            got = {n: ask(other, TALKS["da"], model=n)[:2] for n in forms}
+            assert got["plain"] == got["one"] == SAID["gemma3"]["da"], got
+            assert got["long"] == got["told"] != got["one"], got
+            assert ask(other, TALKS["da"], model="qwen")[:2] == SAID["qwen2_5_vl"]["da"]
+            assert ask(other, TALKS["a"], model="plain")[:2] == SAID["gemma3"]["a"]
+            status, bad = other.post("/v1/chat/completions", {"model": "plain", "messages": [{"role": "user", "content": "<image_soft_token>"}], "max_tokens": 1})
+            assert status == 400, bad
+
+
 FOLDERS, OPTIONS = {}, []
 
 
 def main():
     checks = Checks()
     with tempfile.TemporaryDirectory() as folder:
-        for family in ("gemma3", "llava", "idefics3", "mistral3", "pixtral", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma4", "gemma4_e"):
+        for family in ("gemma3", "llava", "idefics3", "mistral3", "pixtral", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma4", "gemma4_e"):
             FOLDERS[family] = make(family, os.path.join(folder, family))
         demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "demo", "demo.gguf")
         OPTIONS.extend(o for name, path in [*FOLDERS.items(), ("demo", demo)] for o in ("--model", f"{name}={path}"))
         with Server(PROGRAM, *OPTIONS) as server:
-            for check in (same_everywhere, contents_matter, towers, in_company, prefix_is_reused, families, tool_results, refused, blind, lists, command_line):
+            for check in (same_everywhere, contents_matter, towers, inside, in_company, prefix_is_reused, families, detail, tool_results, refused, blind, lists, command_line):
                 checks.run(check, server)
     checks.exit()
 

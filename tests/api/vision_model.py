@@ -20,7 +20,7 @@ GEMMA4 = ("{{ bos_token }}{% for message in messages %}{{ '<|turn>' + message['r
           "{{ message['content'] }}{% else %}{% for item in message['content'] %}{% if item['type'] == 'image' %}{{ '<|image|>' }}"
           "{% elif item['type'] == 'text' %}{{ item['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<turn|>\\n' }}{% endfor %}"
           "{% if add_generation_prompt %}{{ '<|turn>model\\n' }}{% endif %}")
-TEMPLATES = {"gemma3": GEMMA3, "gemma4": GEMMA4, "gemma4_e": GEMMA4, "qwen2_5_vl": QWEN, "qwen3_vl": QWEN, "qwen3_5": QWEN}
+TEMPLATES = {"gemma3": GEMMA3, "gemma4": GEMMA4, "gemma4_e": GEMMA4, "qwen2_vl": QWEN, "qwen2_5_vl": QWEN, "qwen3_vl": QWEN, "qwen3_5": QWEN}
 PLAIN = ("{{ bos_token }}{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
          "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}")
 
@@ -34,7 +34,7 @@ SPECIAL = {
     "gemma4": {150: "<|image|>", 151: "<|image>", 152: "<image|>", 157: "<|turn>", 158: "<turn|>"},
 }
 SPECIAL["gemma4_e"] = SPECIAL["gemma4"]
-for qwen in ("qwen2_5_vl", "qwen3_vl", "qwen3_5"):
+for qwen in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"):
     SPECIAL[qwen] = {150: "<|image_pad|>", 151: "<|vision_start|>", 152: "<|vision_end|>", 157: "<|im_start|>", 158: "<|im_end|>"}
 
 
@@ -112,3 +112,117 @@ def mmproj(folder, path):
         g.add(f"{module}.{ending}", t)
     g.write(path, 0, [("general.name", 8, "eyes")])
     return path
+
+
+def ollama(folder, path, context=None, scaling=None):
+    """A Gemma 3 directory as one file, as Ollama wrote it: the tower inside under its names, keys of its own, no epsilon, and a word for
+    the rows of pictures behind the rows of the embedding. scaling: how much closer positions are; None: the file does not say."""
+    sys.path.insert(0, os.path.join(GOLDEN, ".."))
+    import to_gguf
+
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    v, g = config["vision_config"], to_gguf.Gguf("gemma3")
+    c = dict(config["text_config"], sliding_window_pattern=len(config["text_config"]["layer_types"]))  # the last one is full
+    rope = to_gguf.rope_of(c)
+    to_gguf.common_keys(g, c, rope)
+    to_gguf.family_keys(g, c, rope, "gemma3")
+    names = {"gemma3.rope.freq_base": "gemma3.rope.global.freq_base", "gemma3.rope.freq_base_swa": "gemma3.rope.local.freq_base"}
+    g.kv = [(names.get(k, k), kind, x) for k, kind, x in g.kv if not k.endswith("layer_norm_rms_epsilon")]
+    for key, value in {"block_count": v["num_hidden_layers"], "embedding_length": v["hidden_size"], "feed_forward_length": v["intermediate_size"],
+                       "image_size": v["image_size"], "patch_size": v["patch_size"], "num_channels": 3,
+                       "attention.head_count": v["num_attention_heads"], "attention.layer_norm_epsilon": v["layer_norm_eps"]}.items():
+        g.key("vision." + key, value)
+    g.key("mm.tokens_per_image", config["mm_tokens_per_image"])
+    if context:
+        g.kv = [(k, kind, context if k == "gemma3.context_length" else x) for k, kind, x in g.kv]
+    if scaling:
+        g.key("rope.scaling.type", "linear")
+        g.key("rope.scaling.factor", scaling)
+    text, leaves = {}, {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_output"}
+    for name, t in to_gguf.read_safetensors(os.path.join(folder, "model.safetensors")).items():
+        if name.startswith("language_model."):
+            text[name.removeprefix("language_model.")] = t
+            continue
+        module, ending = name.rsplit(".", 1) if "." in name else (name, "")
+        if name.endswith("mm_input_projection_weight"):
+            module, ending = "mm.mm_input_projection", "weight"
+        elif "mm_soft_emb_norm" in name:
+            module, t = "mm.mm_soft_emb_norm", t.f32(lambda x: x + 1)
+        elif ".encoder.layers." in name:
+            layer, leaf = module.split(".layers.")[1].split(".", 1)
+            module = f"v.blk.{layer}.{leaves.get(leaf, leaf)}"
+        else:
+            module = "v." + module.rsplit(".", 1)[1]
+        g.add(f"{module}.{ending}", t.f32() if len(t.shape) == 1 else t)
+    to_gguf.tensors(g, c, "gemma3", text)
+    tokens = words(folder)
+    tokens[150] = "<unused>"
+    g.write(path, 0, tokenizer_keys(folder, tokens + ["<image_soft_token>"], SPECIAL["gemma3"]))  # behind the model's rows
+    return path
+
+
+def ollama_qwen(folder, path):
+    """A Qwen 2.5 VL directory as Ollama wrote it: an architecture of its own, and what the tower's matrices say is not said again."""
+    sys.path.insert(0, os.path.join(GOLDEN, ".."))
+    import to_gguf
+
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    with open(os.path.join(folder, "preprocessor_config.json")) as f:
+        pre = json.load(f)
+    c, v, g = config["text_config"], config["vision_config"], to_gguf.Gguf("qwen25vl")
+    rope = to_gguf.rope_of(c)
+    to_gguf.common_keys(g, c, rope)
+    g.key("attention.head_count_kv", c["num_key_value_heads"])
+    g.key("rope.mrope_section", rope["mrope_section"])
+    for key, value in {"block_count": v["depth"], "embedding_length": v["hidden_size"], "attention.head_count": v["num_heads"], "patch_size": v["patch_size"],
+                       "num_channels": 3, "spatial_merge_size": v["spatial_merge_size"], "window_size": v["window_size"],
+                       "fullatt_block_indexes": v["fullatt_block_indexes"], "attention.layer_norm_epsilon": 1e-6,
+                       "image_min_pixels": pre["min_pixels"], "image_max_pixels": pre["max_pixels"]}.items():  # the last two for small pictures
+        g.key("vision." + key, value)
+    leaves = {"norm1": "ln1", "norm2": "ln2", "attn.proj": "attn_out", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+    text = {}
+    for name, t in to_gguf.read_safetensors(os.path.join(folder, "model.safetensors")).items():
+        if "visual." not in name:
+            text[name] = t
+            continue
+        module, ending = name.split("visual.", 1)[1].rsplit(".", 1)
+        if module == "patch_embed.proj":  # [n][3][2][y][x]: a tensor for each frame
+            rows = t.f32().reshape(t.shape[0] * 6, t.shape[3] * t.shape[4])
+            for frame in range(2):
+                g.add(f"v.patch_embd_{frame}.weight", rows.take(range(frame, t.shape[0] * 6, 2)).reshape(t.shape[0], 3, t.shape[3], t.shape[4]))
+            continue
+        t = t.f32() if len(t.shape) == 1 else t
+        if module.startswith("blocks."):
+            _, layer, leaf = module.split(".", 2)
+            if leaf == "attn.qkv":
+                n = t.shape[0] // 3
+                for i, part in enumerate(("attn_q", "attn_k", "attn_v")):
+                    g.add(f"v.blk.{layer}.{part}.{ending}", t.reshape(3 * n, 1).take(range(i * n, (i + 1) * n)).reshape(n) if len(t.shape) == 1
+                          else t.take(range(i * n, (i + 1) * n)))
+                continue
+            module = f"blk.{layer}.{leaves[leaf]}"
+        g.add(f"v.{module}.{ending}", t)
+    to_gguf.tensors(g, c, "qwen2vl", text)
+    g.write(path, 0, tokenizer_keys(folder, words(folder), SPECIAL["qwen2_5_vl"]))
+    return path
+
+
+def words(folder):
+    with open(os.path.join(folder, "tokenizer.json")) as f:
+        vocab = json.load(f)["model"]["vocab"]
+    tokens = [None] * len(vocab)
+    for word, i in vocab.items():
+        tokens[i] = word
+    return tokens
+
+
+def tokenizer_keys(folder, tokens, special):
+    with open(os.path.join(folder, "tokenizer_config.json")) as f:
+        template = json.load(f)["chat_template"]
+    types = [3 if i in special or i < 3 or i >= 160 else 1 for i in range(len(tokens))]
+    return [("general.name", 8, "eyes inside"), ("tokenizer.ggml.model", 8, "gpt2"), ("tokenizer.ggml.pre", 8, "gpt-2"),
+            ("tokenizer.ggml.tokens", (9, 8), tokens), ("tokenizer.ggml.token_type", (9, 5), types), ("tokenizer.ggml.merges", (9, 8), ["a b"]),
+            ("tokenizer.ggml.bos_token_id", 4, 2), ("tokenizer.ggml.eos_token_id", 4, 1), ("tokenizer.ggml.add_bos_token", 7, False),
+            ("tokenizer.chat_template", 8, template)]

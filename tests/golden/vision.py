@@ -146,6 +146,16 @@ family("qwen2_5_vl", {
         size={"shortest_edge": 4 * 784, "longest_edge": 24 * 784}, patch_size=14, temporal_patch_size=2, merge_size=2,
         do_convert_rgb=True, resample=3), "Qwen2VLImageProcessor")
 
+family("qwen2_vl", {  # the text's part lies beside vision_config, as in the published files
+    "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl", "image_token_id": IMAGE,
+    "video_token_id": 153, "vision_start_token_id": 151, "vision_end_token_id": 152,
+    **dict(TEXT, rms_norm_eps=1e-6, hidden_act="silu", rope_theta=10000.0,
+           rope_scaling={"type": "mrope", "mrope_section": [2, 3, 3]}),
+    "vision_config": {"model_type": "qwen2_vl", "depth": 3, "embed_dim": 48, "hidden_size": 32, "mlp_ratio": 2, "num_heads": 2,
+                      "in_chans": 3, "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14,
+                      "temporal_patch_size": 2},
+}, FAMILIES["qwen2_5_vl"]["processor"], "Qwen2VLImageProcessor")
+
 family("qwen3_vl", {
     "architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl", "image_token_id": IMAGE,
     "video_token_id": 153, "vision_start_token_id": 151, "vision_end_token_id": 152, "tie_word_embeddings": False,

@@ -16,11 +16,10 @@
 static void read_image_url(content_reader *c, const node *part) {
     exchange *x = c->x;
     node      image = node_get(part, "image_url"), url = image;
-    view      detail;
+    c->low = false;
     if (node_is(&image) == NODE_OBJECT) {
         url = node_get(&image, "url");
-        if (read_string(&x->in, &image, "detail", &detail) && !view_eq_c(detail, "auto"))
-            exchange_ignore(x, view_of("detail"));
+        content_detail(c, &image);
     }
     if (need_kind(&x->in, &url, NODE_STRING)) content_picture_url(c, &url, node_text(&url));
 }

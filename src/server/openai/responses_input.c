@@ -37,12 +37,11 @@ static void put_message(writer *o, const char *role, view text) {
 static void read_image(content_reader *c, const node *part) {
     reader *r = &c->x->in;
     node    url = node_get(part, "image_url"), file = node_get(part, "file_id");
-    view    detail;
     if (node_is(&file) != NODE_ABSENT) {
         reader_fail(r, &file, "files cannot be named here; send the picture as image_url: data:image/...;base64,...");
         return;
     }
-    if (read_string(r, part, "detail", &detail) && !view_eq_c(detail, "auto")) exchange_ignore(c->x, view_of("detail"));
+    content_detail(c, part);
     if (need_kind(r, &url, NODE_STRING)) content_picture_url(c, &url, node_text(&url));
 }
 

@@ -60,7 +60,7 @@ static void look(seeing *s, int i, const char *name) {
     assert_int_equal(file_read(&data, &n, path, 1 << 20, &e), 0);
     assert_int_equal(media_decode(&p, data, n, &media_default_limits, &e), 0);
     assert_int_equal(vision_encode(s->v, &p, &rows, &e), 0);
-    assert_int_equal(vision_grid(s->v, p.width, p.height, &s->across[i], &s->advance[i], &e), 0);
+    assert_int_equal(vision_grid(s->v, &p, &s->across[i], &s->advance[i], &e), 0);
     s->pictures[i] = *rows;
     size_t bytes = (size_t)rows->n * (size_t)rows->width * sizeof(float);
     s->pictures[i].data = malloc(bytes);

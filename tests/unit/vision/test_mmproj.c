@@ -61,6 +61,7 @@ static const name_row names[] = {
     { "visual.patch_embed.proj.bias", "v.patch_embd.bias" },
     { "visual.pos_embed.weight", "v.position_embd.weight" },
     { "visual.merger.ln_q.weight", "v.post_ln.weight" },
+    { "visual.merger.ln_q.bias", "v.post_ln.bias" },
     { "visual.merger.norm.weight", "v.post_ln.weight" },
     { "visual.merger.norm.bias", "v.post_ln.bias" },
     { "visual.merger.mlp.0.weight", "mm.0.weight" },
@@ -104,7 +105,8 @@ static const family_row families[] = {
     { "gemma3", "gemma3", NULL, false },           { "llava", "mlp", "mm.0", false },
     { "idefics3", "idefics3", NULL, false },       { "mistral3", "pixtral", "mm.1", true },
     { "pixtral", "pixtral", "mm.1", true },        { "qwen2_5_vl", "qwen2.5vl_merger", NULL, false },
-    { "qwen3_vl", "qwen3vl_merger", NULL, false }, { "gemma4", "gemma4v", NULL, false }
+    { "qwen2_vl", "qwen2vl_merger", NULL, false }, { "qwen3_vl", "qwen3vl_merger", NULL, false },
+    { "gemma4", "gemma4v", NULL, false }
 };
 
 static bool ends(const char *name, const char *end) { return view_ends(view_of(name), end); }
@@ -149,6 +151,10 @@ static int number(const json_value *v, const char *key, int dflt) {
     int64_t x = dflt;
     (void)json_int(json_get(v, key), &x);
     return (int)x;
+}
+
+static int text_width(const json_value *config) {
+    return number(json_get(config, "text_config"), "hidden_size", number(config, "hidden_size", 0));
 }
 
 /* Rows of a head: halves become pairs. */
@@ -202,7 +208,7 @@ static void add_split(gguf_writer *w, const model_tensor *t, const char *name, i
 static void add_tensor(gguf_writer *w, const family_row *f, const model_tensor *t, const char *name,
                        const json_value *vc, void **keep) {
     int     heads = number(vc, "num_attention_heads", number(vc, "num_heads", 1)), n_dims = t->n_dims ? t->n_dims : 1;
-    bool    split = strcmp(f->name, "qwen2_5_vl") == 0 && strstr(name, "attn_qkv");
+    bool    split = strncmp(f->name, "qwen2", 5) == 0 && strstr(name, "attn_qkv");
     bool    kernel = strstr(name, "patch_embd.weight") && t->n_dims != 4;
     int64_t elems = 1;
     for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
@@ -244,7 +250,7 @@ static void set_qwen(gguf_writer *w, const family_row *f, const json_value *vc) 
     if (second) {
         set(w, "n_wa_pattern", 2); /* of three layers the second sees everything */
         set(w, "window_size", number(vc, "window_size", 0));
-    } else {
+    } else if (strcmp(f->name, "qwen3_vl") == 0) {
         const bool deep[] = { true, false, true };
         assert_int_equal(gguf_writer_set_array(w, "clip.vision.is_deepstack_layers", META_BOOL, deep, 3, NULL), 0);
     }
@@ -258,12 +264,12 @@ static void set_keys(gguf_writer *w, const family_row *f, const json_value *conf
     assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
     assert_int_equal(gguf_writer_set_string(w, "clip.projector_type", f->projector, NULL), 0);
     set(w, "block_count", run);
-    set(w, "embedding_length", number(vc, "hidden_size", 0));
-    set(w, "feed_forward_length", number(vc, "intermediate_size", 0));
+    set(w, "embedding_length", number(vc, "embed_dim", number(vc, "hidden_size", 0)));
+    set(w, "feed_forward_length", number(vc, "intermediate_size", 32)); /* Qwen 2 VL: the language model's width */
     set(w, "attention.head_count", number(vc, "num_attention_heads", number(vc, "num_heads", 0)));
     set(w, "patch_size", number(vc, "patch_size", 0));
     set(w, "image_size", number(vc, "image_size", 4 * number(vc, "patch_size", 0))); /* Qwen 3 VL: 16 places */
-    set(w, "projection_dim", number(json_get(config, "text_config"), "hidden_size", 0));
+    set(w, "projection_dim", text_width(config));
     if (eps) (void)json_number(json_get(vc, "layer_norm_eps"), &x);
     if (strcmp(f->name, "gemma4") == 0) x = 1e-6;
     assert_int_equal(gguf_writer_set_real(w, "clip.vision.attention.layer_norm_epsilon", META_F32, x, NULL), 0);
@@ -338,6 +344,7 @@ static void same_rows(const family_row *f, vision *one, vision *two, const pixel
     assert_int_equal(vision_encode_cut(two, tiles, n_tiles, &b, &m, &e), 0);
     assert_int_equal(n, m);
     size_t floats = (size_t)n * (size_t)width;
+    if (bits && memcmp(a, b, floats * sizeof *a) != 0) print_message("%s: the rows differ\n", f->name);
     if (bits) assert_memory_equal(a, b, floats * sizeof *a);
     /* Permuted products are summed in another order. */
     for (size_t i = 0; i < floats; i++) {
@@ -366,7 +373,7 @@ static void check(const family_row *f, const char *dir) {
         return;
     }
     assert_int_equal(model_file_open(&m, path, &e), 0);
-    int width = number(json_get(model_file_config(m), "text_config"), "hidden_size", 0);
+    int width = text_width(model_file_config(m));
     if (strcmp(f->name, "qwen3_vl") == 0) width *= 3; /* two taps */
     snprintf(path, sizeof path, "%s/%s/preprocessor_config.json", DIR, f->name);
     text = read_text(path, &n);

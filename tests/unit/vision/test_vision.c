@@ -218,7 +218,7 @@ static int32_t *axes_of(const golden *g, const json_value *c, const int32_t *tok
             continue;
         }
         read_picture(&p, picture_of(c, picture));
-        assert_int_equal(vision_grid(g->v, p.width, p.height, &across, &advance, &e), 0);
+        assert_int_equal(vision_grid(g->v, &p, &across, &advance, &e), 0);
         pixels_deinit(&p);
         int64_t rows = 0;
         assert_true(json_int(json_at(json_get(c, "counts"), picture++), &rows));
@@ -329,11 +329,39 @@ static void check_family(const char *family) {
     check_on(family, "scalar");
 }
 
+/* Rows of a large picture with all detail and with little. */
+static void test_detail(void **state) {
+    static const struct {
+        vision_rules rules;
+        int          full, low;
+    } rows[] = {
+        { { .kind = VISION_QWEN3, .patch = 16, .merge = 2, .least = 65536, .most = 16777216 }, 31 * 62, 11 * 22 },
+        { { .kind = VISION_QWEN2, .patch = 14, .merge = 2, .least = 3136, .most = 12845056 }, 36 * 71, 12 * 25 },
+        { { .kind = VISION_PIXTRAL, .patch = 16, .merge = 1, .edge = 1024, .side = 1024 }, 32 * 64, 16 * 32 },
+        { { .kind = VISION_GEMMA4, .patch = 16, .merge = 3, .most = 280 }, 11 * 23, 5 * 11 },
+        { { .kind = VISION_GEMMA3, .patch = 14, .merge = 4, .side = 896 }, 256, 256 },
+        { { .kind = VISION_IDEFICS3, .patch = 16, .merge = 4, .side = 512, .edge = 2048, .split = true }, 64 * 9, 64 },
+    };
+    pixels p = { .width = 2000, .height = 1000 };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        vision_plan full, low;
+        err         e = { 0 };
+        p.low = false;
+        assert_int_equal(plan_make(&full, &rows[i].rules, &p, &e), 0);
+        p.low = true;
+        assert_int_equal(plan_make(&low, &rows[i].rules, &p, &e), 0);
+        assert_int_equal(full.n_tiles * full.tile_rows, rows[i].full);
+        assert_int_equal(low.n_tiles * low.tile_rows, rows[i].low);
+    }
+}
+
 static void test_gemma3(void **state) { (void)state, check_family("gemma3"); }
 static void test_llava(void **state) { (void)state, check_family("llava"); }
 static void test_idefics3(void **state) { (void)state, check_family("idefics3"); }
 static void test_mistral3(void **state) { (void)state, check_family("mistral3"); }
 static void test_pixtral(void **state) { (void)state, check_family("pixtral"); }
+static void test_qwen2_vl(void **state) { (void)state, check_family("qwen2_vl"); }
 static void test_qwen2_5_vl(void **state) { (void)state, check_family("qwen2_5_vl"); }
 static void test_qwen3_vl(void **state) { (void)state, check_family("qwen3_vl"); }
 static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
@@ -375,8 +403,9 @@ static void test_resize(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_resize),     cmocka_unit_test(test_gemma3),
-                                        cmocka_unit_test(test_llava),      cmocka_unit_test(test_idefics3),
-                                        cmocka_unit_test(test_mistral3),   cmocka_unit_test(test_pixtral),
+                                        cmocka_unit_test(test_detail),     cmocka_unit_test(test_llava),
+                                        cmocka_unit_test(test_idefics3),   cmocka_unit_test(test_mistral3),
+                                        cmocka_unit_test(test_pixtral),    cmocka_unit_test(test_qwen2_vl),
                                         cmocka_unit_test(test_qwen2_5_vl), cmocka_unit_test(test_qwen3_vl),
                                         cmocka_unit_test(test_gemma4),     cmocka_unit_test(test_qwen3_5),
                                         cmocka_unit_test(test_gemma4_e) };
