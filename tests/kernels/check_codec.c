@@ -96,7 +96,7 @@ static const struct {
     { TENSOR_Q3_K, 0, 0, 0x2af9f2f27426efc3u },
     { TENSOR_Q4_K, 0, 0, 0x1188cc5931171078u },
     { TENSOR_Q5_K, 0, 0, 0xbdcb0bb017a087c1u },
-    { TENSOR_Q6_K, 0, 0, 0x4441472b14ba80fcu },
+    { TENSOR_Q6_K, 0, 0, 0x3e7b8fe8705cd136u },
     { TENSOR_Q8_K, 0, 0, 0xb93fbc9579238999u },
     { TENSOR_IQ4_NL, 0, 0, 0xeb6e3204c0345f91u },
     { TENSOR_IQ4_XS, 0, 0, 0xaab2ba216093b6fbu },
