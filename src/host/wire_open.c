@@ -30,6 +30,7 @@ static const wire_field engine_fields[] = {
     WIRE_UNSENT(engine_options, next),         /* likewise */
     WIRE_UNSENT(engine_options, drafter),      /* tests only */
     WIRE_CSTR_OR_NULL(engine_options, device, "device", WIRE_MAX_SHORT),
+    WIRE_UNSENT(engine_options, late),     /* tests only */
     WIRE_UNSENT(engine_options, backend),  /* tests only, within one process */
     WIRE_UNSENT(engine_options, on_batch), /* the worker's own */
     WIRE_UNSENT(engine_options, batch_ctx),
