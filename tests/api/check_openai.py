@@ -296,6 +296,9 @@ def prompt_scores(server):
     assert worst < 1e-5, worst
     by_ids = server.post("/v1/completions", {"model": "demo", "prompt": [ids], "echo": True, "logprobs": 1, "max_tokens": 2, "ignore_eos": True, "temperature": 0})[1]["choices"][0]["logprobs"]
     assert len(by_ids["tokens"]) > len(ids) and by_ids["token_logprobs"][:len(ids)] == scores["token_logprobs"]
+    for path, body in (("/v1/completions", {"prompt": "x"}), (CHAT, {"messages": SUM})):  # vLLM's form of them is not dropped unseen
+        status, why = server.post(path, dict(body, model="demo", max_tokens=1, prompt_logprobs=1))
+        assert status == 400 and why["error"]["param"] == "prompt_logprobs", why
     silent = server.post("/v1/completions", {"model": "demo", "prompt": "x", "max_tokens": 0})[1]["choices"][0]
     assert silent["text"] == "" and silent["logprobs"] is None and silent["finish_reason"] == "length"
     return f"{len(texts)} texts, at most {worst:.1e} apart"

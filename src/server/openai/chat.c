@@ -419,7 +419,7 @@ static void read_reasoning(exchange *x, runtime_request *q) {
 }
 
 static void refuse_media(exchange *x) {
-    static const char *const names[] = { "audio", NULL };
+    static const char *const names[] = { "audio", "prompt_logprobs", NULL };
     node                     list;
     for (size_t i = 0; names[i]; i++) {
         node n = read_any(&x->in, &x->body, names[i]);

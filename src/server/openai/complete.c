@@ -257,6 +257,9 @@ static void read_numbers(exchange *x, runtime_request *q, int64_t *n, int64_t *b
     if (read_bool(&x->in, &x->body, "echo", &flag)) q->echo = flag;
     if (read_string(&x->in, &x->body, "suffix", &q->suffix) && q->suffix.len) q->task = RUNTIME_INFILL;
     read_any(&x->in, &x->body, "user");
+    node other = read_any(&x->in, &x->body, "prompt_logprobs");
+    if (node_is(&other) != NODE_ABSENT)
+        reader_fail(&x->in, &other, "is not supported; echo together with logprobs gives them");
 }
 
 void openai_complete(exchange *x) {
