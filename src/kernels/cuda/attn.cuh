@@ -56,6 +56,5 @@ int attn_step(const cuda_attn *a, cuda_stream s, err *e);
 
 /* The same as attn_mma for one row of each sequence, chunk by chunk (attn_one.cu); *folded: the parts, too. */
 int  attn_one(const cuda_attn *a, bool *folded, cuda_stream s, err *e);
-int  attn_long(const cuda_attn *a, cuda_stream s, err *e); /* of many chunks; parts are left (attn_long.cu) */
 
 #endif

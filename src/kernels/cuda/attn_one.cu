@@ -8,8 +8,8 @@
  * which probabilities are summed), then a quarter of the columns of the values over all positions; it loads its own keys
  * and its own columns of the values, so that warps meet only where probabilities are exchanged.
  *
- * Chunks are left as parts. The last block of a row and key head to finish folds them in order, where there are few; long
- * contexts have kernels of their own for their chunks (attn_long.cu) and for folding (attn.cu).
+ * Chunks are left as parts. The last block of a row and key head to finish folds them in order, where there are few; a
+ * kernel of its own (attn.cu) does it for long contexts.
  */
 #include "kernels/cuda/attn_one.cuh"
 
@@ -37,6 +37,5 @@ template <int D> static int start(const cuda_attn *a, cuda_stream s, err *e) {
 
 int attn_one(const cuda_attn *a, bool *folded, cuda_stream s, err *e) {
     *folded = a->chunks <= FOLDED;
-    if (!*folded) return attn_long(a, s, e);
     return a->dim_q == 64 ? start<64>(a, s, e) : start<128>(a, s, e);
 }

@@ -289,6 +289,7 @@ __device__ static inline void one_item(const cuda_attn &a, uint8_t *smem, one_ro
         for (int i = 0; i < D / 4 / ONE_WARPS; i++)
             part[2 + warp * (D / ONE_WARPS) + i / 2 * 8 + lane % 4 * 2 + i % 2] = o[i / 2][r * 2 + i % 2];
     }
+    if (a.chunks > FOLDED) return;
     if (end - first == 1) { /* alone */
         one_sync();
         one_fold<D>(a, t, head, rep, first, end);
