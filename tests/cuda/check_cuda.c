@@ -134,7 +134,8 @@ static void check_twin(check *c) {
     }
 }
 
-static const tensor_type types[] = { TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q4_K, TENSOR_Q6_K };
+static const tensor_type types[] = { TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0,
+                                     TENSOR_Q4_K, TENSOR_Q6_K, TENSOR_MXFP4 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* A row of weights in file layout: quantized normals, or valid random blocks. */
@@ -153,6 +154,7 @@ static void draw_row(check *c, tensor_type type, uint8_t *row, int64_t cols, siz
         const uint16_t m = tensor_f32_to_f16(ldexpf(check_normal(c), check_int(c, -12, -4)));
         memcpy(type == TENSOR_Q6_K ? b + 208 : b, &d, 2);
         if (type == TENSOR_Q4_K) memcpy(b + 2, &m, 2);
+        if (type == TENSOR_MXFP4) b[0] = (uint8_t)check_int(c, CUDA_MXFP4_TOP - 30, CUDA_MXFP4_TOP);
     }
 }
 

@@ -6,6 +6,7 @@
  */
 #include "backend/cuda/cuda.h"
 
+#include "kernels/cuda/layout.h"
 #include "tensor/codec.h"
 
 #include <math.h>
@@ -161,7 +162,10 @@ static int load_one(cuda_exec *x, const cuda_mat *w, const tensor_mat *m, uint8_
         free(host);
     }
     if (rc < 0 || w->type == TENSOR_F32) return rc;
-    rc = cuda_pack(to, staged, row, w->type, m->rows, m->cols, x->stream, e);
+    if (w->type == TENSOR_MXFP4)
+        rc = cuda_pack_mxfp4(to, staged, row, m->rows, m->cols, ilogbf(w->w_scale) + CUDA_MXFP4_TOP, x->stream, e);
+    else
+        rc = cuda_pack(to, staged, row, w->type, m->rows, m->cols, x->stream, e);
     return rc < 0 ? rc : cuda_wait(x->stream, e);
 }
 
@@ -178,6 +182,22 @@ static int bf16_largest(cuda_exec *x, const nn_mat *m, float *most, err *e) {
     if (rc == 0) rc = cuda_copy_out(&bits, top, sizeof bits, e);
     bits <<= 16;
     memcpy(most, &bits, sizeof bits);
+    return rc;
+}
+
+/* The power of two that MXFP4 weights of a stack are divided by. */
+static int choose_mxfp4(cuda_exec *x, cuda_mat *w, err *e) {
+    uint32_t *top = (uint32_t *)(void *)(x->heap + x->areas.block), most = 0;
+    int       rc = cuda_fill(top, 0, sizeof *top, e);
+    for (int i = 0; i < stack_of(w->from) && rc == 0; i++) {
+        size_t row = 0;
+        rc = stage(x, &w->from->at[i], &row, e);
+        if (rc == 0)
+            rc = cuda_mxfp4_top(top, x->heap + x->areas.scratch, w->from->rows * w->from->cols / 32, x->stream, e);
+        if (rc == 0) rc = cuda_wait(x->stream, e);
+    }
+    if (rc == 0) rc = cuda_copy_out(&most, top, sizeof most, e);
+    w->w_scale = ldexpf(1.0f, (most < 28 ? 28 : (int)most) - CUDA_MXFP4_TOP);
     return rc;
 }
 
@@ -205,6 +225,7 @@ static int load_mat(cuda_exec *x, cuda_mat *w, err *e) {
     if (!table) return err_set_nomem(e);
     if (w->type == TENSOR_F16 && (w->from->at[0].type != TENSOR_F16 || w->from->at[0].scales))
         rc = choose_scale(x, w, e);
+    if (w->type == TENSOR_MXFP4) rc = choose_mxfp4(x, w, e);
     for (int i = 0; i < n && rc == 0; i++) {
         uint8_t *to = x->weights + w->at + w->each * (size_t)i;
         rc = load_one(x, w, &w->from->at[i], to, e);

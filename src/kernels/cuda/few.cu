@@ -487,6 +487,7 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
         switch (a->w.type) {
         case TENSOR_F16: rc = few_start_type<unpack_f16>(d, a, c, k, s, e); break;
         case TENSOR_BF16: rc = few_start_type<unpack_bf16>(d, a, c, k, s, e); break;
+        case TENSOR_MXFP4: rc = few_start_type<unpack_mxfp4>(d, a, c, k, s, e); break;
         case TENSOR_Q4_0: rc = few_start_type<unpack_q4_0>(d, a, c, k, s, e); break;
         case TENSOR_Q8_0: rc = few_start_type<unpack_q8_0>(d, a, c, k, s, e); break;
         case TENSOR_Q4_K: rc = few_start_type<unpack_q4_k>(d, a, c, k, s, e); break;

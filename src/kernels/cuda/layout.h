@@ -21,6 +21,7 @@
  *
  *     Q4_0  128 columns, 1152 bytes: [64 columns][lane] 16 bytes, word j = 16 columns j, nibbles p and p + 4 of a word
  *           = pair a_p; then [row][32 columns] d
+ *     MXFP4 as Q4_0; d is the block's power of two, less that of the matrix (CUDA_MXFP4_TOP), times 2^14
  *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] four words: (d, -dmin), and 8 pairs (sc, mn) of 6
  *           bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
  *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and
@@ -31,7 +32,7 @@
  *     Q8_0  128 columns, 2176 bytes: [32 columns][lane] 16 bytes = two times 8 bytes for 16 columns: a0 a1 a2 a3, each
  *           byte q + 128; then [row][32 columns] d
  *
- * A tile takes the bytes of the file's blocks, no more.
+ * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block.
  */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
@@ -52,6 +53,10 @@ enum {
     CUDA_BLOCK_COLS = 64,  /* of an image */
     CUDA_ROW_BYTES = 128,  /* of an image: one row of a block */
 };
+
+/* Blocks of MXFP4 with this scale have weights of e2m1 * 2; more would not fit into 16 bits. A matrix with larger ones, or
+ * only smaller ones, is packed with the largest in its place and has w_scale 2^(largest - CUDA_MXFP4_TOP). */
+enum { CUDA_MXFP4_TOP = 128 };
 
 CUDA_BOTH static inline int64_t cuda_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 

@@ -14,6 +14,7 @@ struct pack_args {
     size_t         row_bytes;
     uint8_t       *to;
     int64_t        rows, cols, rows_pad, n_kt;
+    int            top; /* of MXFP4: the largest scale */
 };
 
 __device__ static inline uint32_t byte_pair(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
@@ -63,6 +64,28 @@ struct pack_q4_0 {
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
         pack_nibbles<pack_q4_0>(a, to, row0, col0, 128, lane);
         pack_scales32(a, to + 1024, row0, col0, 18, lane);
+    }
+};
+
+struct pack_mxfp4 {
+    using tile = unpack_mxfp4;
+    __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
+        if (row >= a.rows || col >= a.cols) return 0;
+        return a.from[row * a.row_bytes + col / 32 * 17 + 1 + col % 16] >> (col % 32 / 16 * 4) & 15;
+    }
+    /* 2^(e - top + 15) as a half; 0 where it is too small for one. */
+    __device__ static inline uint16_t scale(int e, int top) {
+        const int k = e - top + 15;
+        return (uint16_t)(k >= -14 ? (min(k, 15) + 15) << 10 : k >= -24 ? 1 << (k + 24) : 0);
+    }
+    __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
+        pack_nibbles<pack_mxfp4>(a, to, row0, col0, 128, lane);
+        for (int i = lane; i < 64; i += 32) {
+            const int64_t row = row0 + i / 4, col = col0 + i % 4 * 32;
+            const bool    in = row < a.rows && col < a.cols;
+            reinterpret_cast<uint16_t *>(to + 1024)[i] =
+                in ? scale(a.from[row * a.row_bytes + col / 32 * 17], a.top) : (uint16_t)0;
+        }
     }
 };
 
@@ -196,23 +219,25 @@ template <class T> static __global__ void unpack_kernel(const pack_args a) {
 
 static cuda_shape warps_shape(int64_t n) { return { (unsigned)((n + WARPS - 1) / WARPS), WARPS * 32, 1, 0, false }; }
 
-int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
-              err *e) {
+static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, int top,
+                cuda_stream s, err *e) {
     if (!cuda_can_multiply(type))
         return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d yet", (int)type);
     const cuda_weight   w = { type, rows, cols, to };
     const product_shape p = product_shape_of(&w);
     const int           block = type == TENSOR_Q4_K || type == TENSOR_Q6_K   ? 256
-                                : type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ? 32
-                                                                             : 1;
+                                : type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_MXFP4 ? 32
+                                                                                                      : 1;
     if (rows < 1 || cols < 1 || cols % block || rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
         return err_set(e, ERR_ARG, "CUDA: a matrix of %lld rows and %lld columns", (long long)rows, (long long)cols);
     const pack_args a = {
-        (const uint8_t *)from, row_bytes, (uint8_t *)to, rows, cols, p.rows_pad, (cols + p.tile_cols - 1) / p.tile_cols
+        (const uint8_t *)from, row_bytes, (uint8_t *)to, rows, cols, p.rows_pad, (cols + p.tile_cols - 1) / p.tile_cols,
+        top
     };
     const int64_t tiles = p.rows_pad / CUDA_TILE_ROWS * a.n_kt;
     switch (type) {
     case TENSOR_Q4_0: return cuda_launch(pack_kernel<pack_q4_0>, warps_shape(tiles), s, e, a);
+    case TENSOR_MXFP4: return cuda_launch(pack_kernel<pack_mxfp4>, warps_shape(tiles), s, e, a);
     case TENSOR_Q8_0: return cuda_launch(pack_kernel<pack_q8_0>, warps_shape(tiles), s, e, a);
     case TENSOR_Q4_K: return cuda_launch(pack_kernel<pack_q4_k>, warps_shape(tiles), s, e, a);
     case TENSOR_Q6_K: return cuda_launch(pack_kernel<pack_q6_k>, warps_shape(tiles), s, e, a);
@@ -220,14 +245,38 @@ int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, in
     }
 }
 
+int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
+              err *e) {
+    return pack(to, from, row_bytes, type, rows, cols, CUDA_MXFP4_TOP, s, e);
+}
+
+int cuda_pack_mxfp4(void *to, const void *from, size_t row_bytes, int64_t rows, int64_t cols, int top, cuda_stream s,
+                    err *e) {
+    return pack(to, from, row_bytes, TENSOR_MXFP4, rows, cols, top, s, e);
+}
+
+static __global__ __launch_bounds__(256) void top_kernel(uint32_t *top, const uint8_t *blocks, int64_t n) {
+    uint32_t most = 0;
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256)
+        most = max(most, (uint32_t)blocks[i * 17]);
+    most = __reduce_max_sync(0xffffffffu, most);
+    if (threadIdx.x % 32 == 0) atomicMax(top, most);
+}
+
+int cuda_mxfp4_top(uint32_t *top, const void *blocks, int64_t n, cuda_stream s, err *e) {
+    const cuda_shape shape = { 512, 256, 1, 0, false };
+    return cuda_launch(top_kernel, shape, s, e, top, (const uint8_t *)blocks, n);
+}
+
 int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {
     const product_shape p = product_shape_of(w);
     const pack_args     a = {
-            (const uint8_t *)w->data, 0, (uint8_t *)to, p.rows, p.cols, p.rows_pad, (p.cols + p.tile_cols - 1) / p.tile_cols
+            (const uint8_t *)w->data, 0, (uint8_t *)to, p.rows, p.cols, p.rows_pad, (p.cols + p.tile_cols - 1) / p.tile_cols, 0
     };
     const cuda_shape shape = warps_shape(p.rows_pad / CUDA_TILE_ROWS * a.n_kt * (p.tile_cols / 64));
     switch (w->type) {
     case TENSOR_Q4_0: return cuda_launch(unpack_kernel<unpack_q4_0>, shape, s, e, a);
+    case TENSOR_MXFP4: return cuda_launch(unpack_kernel<unpack_mxfp4>, shape, s, e, a);
     case TENSOR_Q8_0: return cuda_launch(unpack_kernel<unpack_q8_0>, shape, s, e, a);
     case TENSOR_Q4_K: return cuda_launch(unpack_kernel<unpack_q4_k>, shape, s, e, a);
     case TENSOR_Q6_K: return cuda_launch(unpack_kernel<unpack_q6_k>, shape, s, e, a);

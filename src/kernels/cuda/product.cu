@@ -4,7 +4,7 @@
 
 bool cuda_can_multiply(tensor_type type) {
     return type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
-           type == TENSOR_Q4_K || type == TENSOR_Q6_K;
+           type == TENSOR_Q4_K || type == TENSOR_Q6_K || type == TENSOR_MXFP4;
 }
 
 product_shape product_shape_of(const cuda_weight *w) {
@@ -15,6 +15,7 @@ product_shape product_shape_of(const cuda_weight *w) {
     p.slices = cuda_slices(w->cols);
     p.slice_cols = cuda_slice_cols(w->cols);
     switch (w->type) {
+    case TENSOR_MXFP4:
     case TENSOR_Q4_0: p.tile_cols = 128, p.tile_bytes = 1152; break;
     case TENSOR_Q8_0: p.tile_cols = 128, p.tile_bytes = 2176; break;
     case TENSOR_Q4_K: p.tile_cols = 256, p.tile_bytes = 2304, p.scratch_bytes = 512; break;

@@ -122,6 +122,11 @@ size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols); /* 0 fo
 int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
               err *e);
 
+/* The same for MXFP4 with the largest scale `top`; *top becomes the largest of n blocks where that is more. */
+int cuda_pack_mxfp4(void *to, const void *from, size_t row_bytes, int64_t rows, int64_t cols, int top, cuda_stream s,
+                    err *e);
+int cuda_mxfp4_top(uint32_t *top, const void *blocks, int64_t n, cuda_stream s, err *e);
+
 /* n bf16 numbers: *top becomes the largest magnitude's bits where that is more (halves.cu); turned into f16 in place,
  * times a power of two. */
 int cuda_bf16_top(uint32_t *top, const void *x, int64_t n, cuda_stream s, err *e);

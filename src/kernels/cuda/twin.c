@@ -123,6 +123,14 @@ static void weights_q4_0(const block_q4_0 *b, uint16_t *out) {
     }
 }
 
+static void weights_mxfp4(const block_mxfp4 *b, uint16_t *out) {
+    static const double e2m1[8] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+    for (int i = 0; i < 32; i++) {
+        const int q = b->qs[i % 16] >> (i / 16 * 4) & 15;
+        out[i] = round16((q & 8 ? -1 : 1) * ldexp(e2m1[q & 7], b->e - CUDA_MXFP4_TOP + 1));
+    }
+}
+
 static void weights_q8_0(const block_q8_0 *b, uint16_t *out) {
     for (int i = 0; i < 32; i++) out[i] = round16(half(b->d) * b->qs[i]);
 }
@@ -133,6 +141,9 @@ bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, uint16_t *o
     case TENSOR_BF16: memcpy(out, row, (size_t)n * 2); return true;
     case TENSOR_Q4_0:
         for (int64_t i = 0; i < n / 32; i++) weights_q4_0((const block_q4_0 *)row + i, out + 32 * i);
+        return true;
+    case TENSOR_MXFP4:
+        for (int64_t i = 0; i < n / 32; i++) weights_mxfp4((const block_mxfp4 *)row + i, out + 32 * i);
         return true;
     case TENSOR_Q8_0:
         for (int64_t i = 0; i < n / 32; i++) weights_q8_0((const block_q8_0 *)row + i, out + 32 * i);

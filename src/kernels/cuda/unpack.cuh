@@ -5,6 +5,7 @@
  * integer becomes a half by setting it into the mantissa of 1024; subtracting is exact. Roundings, each to nearest:
  *
  *     Q4_0, Q8_0   d * q
+ *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
  *     Q6_K         s = d * scale;                      s * q
  *     Q4_K         s = d * sc, m = dmin * mn;          s * q - m, fused
  *     F16, BF16    the value itself
@@ -75,6 +76,30 @@ struct unpack_q4_0 : unpack_tiled<1152> {
             a[j][1] = as_u32(__hmul2_rn(nibbles_high(w[j], 8), s8));
             a[j][2] = as_u32(__hmul2_rn(nibbles_low(w[j] >> 8, 8), s0));
             a[j][3] = as_u32(__hmul2_rn(nibbles_high(w[j] >> 8, 8), s8));
+        }
+    }
+};
+
+/* Three bits of e2m1 are the lowest of an exponent and the highest of a mantissa: 2^-14 of the number. */
+struct unpack_mxfp4 : unpack_tiled<1152> {
+    enum { COLS = 128, BYTES = 1152, BF16 = 0 };
+    /* Bits 12.. of both halves. */
+    __device__ static inline uint32_t pair(uint32_t w, __half2 s) {
+        return as_u32(__hmul2_rn(as_half2(set_in(w >> 3, 0x0e000e00u, w & 0x80008000u)), s));
+    }
+    __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
+                                            int lane) {
+        const uint4    q = load_lane16(tile + block * 512 + lane * 16);
+        const uint32_t d0 = *reinterpret_cast<const uint32_t *>(tile + 1024 + lane / 4 * 8 + block * 4);
+        const uint32_t d8 = *reinterpret_cast<const uint32_t *>(tile + 1024 + lane / 4 * 8 + 64 + block * 4);
+        const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const __half2 s0 = j < 2 ? low_twice(d0) : high_twice(d0), s8 = j < 2 ? low_twice(d8) : high_twice(d8);
+            a[j][0] = pair(w[j] << 12, s0);
+            a[j][1] = pair(w[j] << 8, s8);
+            a[j][2] = pair(w[j] << 4, s0);
+            a[j][3] = pair(w[j], s8);
         }
     }
 };
