@@ -237,6 +237,65 @@ static int run_grouped(cuda_exec *x, const nn_op *op, err *e) {
     return rc < 0 ? rc : cuda_op_grouped(&a, x->stream, e);
 }
 
+/* How many of the ops from `number` on are one kernel of a few tokens' experts: gate, up and the gated unit, or down, the
+ * weighted sum and where it is added. 0: none. */
+static int few_experts(const cuda_exec *x, int number, int end) {
+    const nn_op    *op = &x->x.model->tape->ops[number], *next = op + 1;
+    const cuda_mat *w = cuda_mat_of(x, op->u.linear.w);
+    const nn_mat   *m = op->u.linear.w;
+    bool            many = info(x, op->in[0])->mult == 1; /* one row for all experts of a token */
+    int             n_used = info(x, op->out)->mult;
+    if (!x->whole || op->acc || cuda_buf_rows(x, op->out) != (int64_t)x->batch.n_tok * n_used) return 0;
+    if (!cuda_can_experts(w->type, m->cols, x->batch.n_tok, n_used)) return 0;
+    if (many && number + 3 <= end && next->kind == NN_OP_EXPERTS && op[2].kind == NN_OP_GLU && !next->acc) {
+        const nn_mat *u = next->u.linear.w;
+        bool same = next->in[0] == op->in[0] && next->in[1] == op->in[1] && cuda_mat_of(x, u)->type == w->type &&
+                    u->rows == m->rows && u->cols == m->cols;
+        return same && op[2].out == op->out && op[2].in[0] == next->out && is_dead(x, next->out, number + 2) ? 3 : 0;
+    }
+    if (many || number + 2 > end || next->kind != NN_OP_COMBINE || next->in[0] != op->out ||
+        (!next->u.combine.even && next->in[1] != op->in[1]) || next->u.combine.n_used != n_used ||
+        !is_dead(x, op->out, number + 1))
+        return 0;
+    const nn_op *add = op + 2;
+    bool added = number + 3 <= end && add->kind == NN_OP_ADD && add->in[0] == next->out && add->u.scale == 1.0f &&
+                 add->out != next->out && info(x, add->out)->rows == info(x, next->out)->rows &&
+                 info(x, add->out)->mult == 1 && is_dead(x, next->out, number + 2);
+    if (added) return 3;
+    /* Blocks still read the rows while others write the sum. */
+    return overlap(x, op->in[0], next->out) || overlap(x, op->in[1], next->out) ? 0 : 2;
+}
+
+static int run_few_experts(cuda_exec *x, const nn_op *op, int n, err *e) {
+    const nn_mat   *m = op->u.linear.w;
+    const cuda_mat *w = cuda_mat_of(x, m);
+    bool            up = op[1].kind == NN_OP_EXPERTS;
+    cuda_experts    a = { .type = w->type,
+                          .rows = m->rows,
+                          .cols = m->cols,
+                          .gate = (const void *const *)(const void *)(x->weights + w->table_at),
+                          .gate_scale = w->w_scale,
+                          .gate_bias = vec(x, op->u.linear.b),
+                          .x = cuda_buf(x, op->in[0]),
+                          .chosen = cuda_buf(x, op->in[1]),
+                          .out = cuda_buf(x, op[n - 1].out),
+                          .n_tok = x->batch.n_tok,
+                          .n_used = info(x, op->out)->mult };
+    if (up) {
+        const cuda_mat *u = cuda_mat_of(x, op[1].u.linear.w);
+        a.up = (const void *const *)(const void *)(x->weights + u->table_at);
+        a.up_scale = u->w_scale;
+        a.up_bias = vec(x, op[1].u.linear.b);
+        a.act = act_of(op[2].u.glu.act);
+        a.limit = op[2].u.glu.limit;
+        a.alpha = op[2].u.glu.alpha;
+    } else {
+        a.even = op[1].u.combine.even;
+        a.add = n == 3;
+    }
+    return cuda_op_experts(&a, x->stream, e);
+}
+
 /* The table of a rotation, made where this batch does not have it yet. */
 static int rope_table(cuda_exec *x, const nn_rope *r, float **table, err *e) {
     int k = 0, rc = 0;
@@ -586,6 +645,8 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
         }
         n += gated + added;
         before = x->image_of;
+    } else if (op->kind == NN_OP_EXPERTS && (n = few_experts(x, number, end)) > 0) {
+        rc = run_few_experts(x, op, n, e);
     } else if (number + 4 <= end && is_rope_store(x, op) && is_turned(x, op)) {
         n = 4;
         rc = run_attn(x, op + 3, op, &n, e);
@@ -593,6 +654,7 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
         n = 3;
         rc = run_rope_store(x, op, e);
     } else {
+        n = 1;
         rc = start(x, number, end, op, e);
     }
     if (rc < 0) return err_wrap(e, rc, "op %d (%s)", number, nn_op_name(op->kind));

@@ -20,4 +20,11 @@ __device__ static inline float act_of(cuda_act act, float v) {
     return v;
 }
 
+/* A gated unit with limits. */
+__device__ static inline float clamped_glu(float g, float up, float limit, float alpha) {
+    g = fminf(g, limit);
+    up = fminf(fmaxf(up, -limit), limit);
+    return g / (1.0f + expf(-alpha * g)) * (up + 1.0f);
+}
+
 #endif

@@ -14,12 +14,6 @@ static cuda_shape elems_shape(int64_t n) {
 
 __device__ static inline int64_t this_elem() { return (int64_t)blockIdx.x * THREADS + threadIdx.x; }
 
-__device__ static inline float clamped_glu(float g, float up, float limit, float alpha) {
-    g = fminf(g, limit);
-    up = fminf(fmaxf(up, -limit), limit);
-    return g / (1.0f + expf(-alpha * g)) * (up + 1.0f);
-}
-
 __device__ static inline float xielu(const cuda_each &a, float v) {
     const float bent = v > 0 ? a.xielu[0] * v * v : a.xielu[1] * (expm1f(fminf(v, a.xielu[3])) - v);
     return bent + a.xielu[2] * v;
