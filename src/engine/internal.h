@@ -26,6 +26,7 @@
 enum {
     ENGINE_SNAPSHOT_EVERY = 8192,
     ENGINE_CLIENTS = 256,
+    ENGINE_WINDOW = 128,    /* tokens of penalties; sequences with more ask for themselves */
     ENGINE_PIECE_MS = 1500, /* a piece of a prompt takes no longer, so that progress shows and a cancel is quick */
 };
 
@@ -111,8 +112,9 @@ struct engine {
     double           step_end; /* when the last step ended; 0: nothing was to be done since */
     engine_stats     counts;   /* published in stats once per step */
     sampling_work   *work;
-    sampling_count  *window; /* of a sequence's penalties; NULL where the device does not sample */
-    sampling_row    *asks;   /* [max_seqs] picks that a step asks for at once, of output rows ask_rows */
+    sampling_count  *window;  /* of a sequence's penalties; NULL where the device does not sample */
+    sampling_count  *windows; /* [max_seqs][ENGINE_WINDOW]: of those that are asked for at once */
+    sampling_row    *asks;    /* [max_seqs] picks that a step asks for at once, of output rows ask_rows */
     int32_t         *ask_rows;
     sampling_result *picks;
     float           *row;         /* one row that was fetched: logits or hidden state */

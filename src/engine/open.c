@@ -91,6 +91,7 @@ static int open_batch(engine *g, err *e) {
     ok = (g->mask = calloc(((size_t)g->n_vocab + 31) / 32, sizeof *g->mask)) && ok;
     ok = (g->told_late = calloc(seqs, sizeof(*g->told_late))) && ok;
     ok = (g->late_events = calloc(seqs, sizeof *g->late_events)) && ok;
+    if (g->backend->sample) ok = (g->windows = calloc(seqs * ENGINE_WINDOW, sizeof *g->windows)) && ok;
     ok = (g->asks = calloc(seqs, sizeof *g->asks)) && ok;
     ok = (g->ask_rows = calloc(seqs, sizeof *g->ask_rows)) && ok;
     ok = (g->picks = calloc(seqs, sizeof *g->picks)) && ok;
@@ -363,6 +364,7 @@ void engine_free(engine *g) {
     free(g->mask);
     free(g->vector);
     free(g->window);
+    free(g->windows);
     free(g->asks);
     free(g->told_late);
     free(g->late_events);

@@ -193,7 +193,8 @@ static bool asks_early(const share *h) {
     if (sequence_embeds(s) || r->no_answer || r->n_top > 0 || h->n_draft > 0 || s->guide.guide) return false;
     if (s->n_evaluated + h->n != s->n_tokens) return false;
     p = sampler_params(s->sampler);
-    return sampling_on_device(p) && !sampling_penalizes(p);
+    bool fits = p->repeat_last_n >= 0 && p->repeat_last_n <= ENGINE_WINDOW;
+    return sampling_on_device(p) && (fits || !sampling_penalizes(p));
 }
 
 /* One question to the device instead of one per sequence. Where it fails, every sequence asks for itself. */
@@ -206,6 +207,8 @@ static void ask_early(engine *g) {
         if (!(h->asked = asks_early(h))) continue;
         (void)mask_for(g, h->s, 0, &mask, &e);
         g->asks[n] = row_of(h->s, mask);
+        g->asks[n].counts = g->windows + (size_t)n * ENGINE_WINDOW;
+        g->asks[n].n_counts = sampler_counts(h->s->sampler, g->work, g->windows + (size_t)n * ENGINE_WINDOW);
         g->ask_rows[n++] = h->out;
     }
     if (n == 0) return;

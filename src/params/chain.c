@@ -12,13 +12,26 @@ void stage_top_k(cand_set *s, int k) {
     cand_keep(s, (size_t)k);
 }
 
+/* Weights of a small set that nobody will sort any more, computed once: as cand_softmax has them. False: it is large. */
+enum { SMALL = 128 };
+static bool weigh(cand_set *s, double w[SMALL]) {
+    double max = -INFINITY, sum = 0;
+    if (s->count > SMALL) return false;
+    for (size_t i = 0; i < s->count; i++) max = s->c[i].logit > max ? s->c[i].logit : max;
+    for (size_t i = 0; i < s->count; i++) sum += w[i] = (double)expf((float)(s->c[i].logit - max));
+    s->max = max;
+    s->sum = sum;
+    return s->has_sum = true;
+}
+
 void stage_top_p(cand_set *s, float p) {
-    double mass = 0;
+    double mass = 0, w[SMALL];
     if (p >= 1.0f || s->count < 2) return;
-    cand_softmax(s);
+    bool small = s->sorted == s->count && weigh(s, w);
+    if (!small) cand_softmax(s);
     for (size_t i = 0; i < s->count; i++) {
         if (i >= s->sorted) cand_sort(s, s->sorted ? s->sorted * 4 : 64);
-        mass += cand_prob(s, i);
+        mass += small ? w[i] / s->sum : cand_prob(s, i);
         if (mass >= (double)p) {
             cand_keep(s, i + 1);
             return;
@@ -63,10 +76,12 @@ void stage_temperature(cand_set *s, float temperature, float range, float expone
 
 /* Inverse transform over the set in its present order, which is itself a function of the logits only. */
 size_t cand_draw(cand_set *set, double uniform) {
-    cand_softmax(set);
+    double w[SMALL];
+    bool   small = weigh(set, w);
+    if (!small) cand_softmax(set);
     double target = uniform * set->sum, seen = 0;
     for (size_t i = 0; i + 1 < set->count; i++) {
-        seen += (double)expf((float)(set->c[i].logit - set->max));
+        seen += small ? w[i] : (double)expf((float)(set->c[i].logit - set->max));
         if (target < seen) return i;
     }
     return set->count - 1;

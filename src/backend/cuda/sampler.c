@@ -90,8 +90,18 @@ static bool wants_logprobs(const sampling_row *r) { return r->want_logprob || r-
 /* No stage makes the row shorter than it is. */
 static bool draws_whole(const sampling_row *r) { return !chain_greedy(r->params) && !chain_cuts(r->params); }
 
+/* The first that the mask allows; SAMPLING_LEFT: none of the list. */
+static int32_t first_allowed(const cuda_likely *l, const uint32_t *mask) {
+    for (int i = 0; i < l->n; i++) {
+        if (!mask || mask[l->token[i] >> 5] >> (l->token[i] & 31) & 1) return l->token[i];
+    }
+    return l->floor == -INFINITY ? -1 : SAMPLING_LEFT;
+}
+
 /* changed: the list is that of the row as the parameters have changed it. */
 static int32_t pick_from(cuda_sampler *s, const cuda_likely *likely, const sampling_row *r, bool changed, double sum) {
+    if (!changed && chain_greedy(r->params) && !r->params->n_bias && !r->n_counts)
+        return first_allowed(likely, r->mask);
     chain_list l = list_of(likely);
     cand_set   set = { .c = s->cands };
     return chain_fill(&set, &l, changed ? NULL : r) ? chain_pick(&set, &l, r, sum) : SAMPLING_LEFT;

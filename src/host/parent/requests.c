@@ -346,6 +346,8 @@ static host_request *take_sent(host *h, model *m, const err *why) {
 
 void model_add_stats(runtime_stats *to, const runtime_stats *s, bool up) {
     to->engine.steps += s->engine.steps;
+    to->engine.step_s += s->engine.step_s;
+    to->engine.between_s += s->engine.between_s;
     to->engine.tokens_evaluated += s->engine.tokens_evaluated;
     to->engine.tokens_cached += s->engine.tokens_cached;
     to->engine.tokens_generated += s->engine.tokens_generated;

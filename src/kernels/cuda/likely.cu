@@ -66,7 +66,8 @@ static __global__ __launch_bounds__(CUDA_GROUPS) void list_kernel(const cuda_pic
     m.tops[i] = v;
     if (i == 0) m.n = 0;
     const int good = __syncthreads_count(v > 0);
-    for (int k = 0; k < groups; k++) rank += m.tops[k] > v;
+#pragma unroll 16
+    for (int k = 0; k < CUDA_GROUPS; k++) rank += m.tops[k] > v; /* places behind the last group are 0 */
     if (v > 0 && rank < CUDA_TAKEN) {
         m.group[rank] = i;
         m.top_of[rank] = v;

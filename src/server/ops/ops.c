@@ -80,6 +80,9 @@ static void put_engines(str *b, const runtime_stats *r) {
     metrics_put(b, "requests_paused", "gauge", "Sequences that are paused because their clients read too slowly.",
                 g->paused);
     metrics_put(b, "steps_total", "counter", "Steps that the engines have run.", (double)g->steps);
+    metrics_put(b, "steps_seconds_total", "counter", "Time in these steps.", g->step_s);
+    metrics_put(b, "between_steps_seconds_total", "counter",
+                "Time between two steps while there was work: a GPU has nothing to do then.", g->between_s);
     metrics_put(b, "tokens_evaluated_total", "counter", "Tokens that were computed by a model.",
                 (double)g->tokens_evaluated);
     if (g->steps)
