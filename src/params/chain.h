@@ -4,8 +4,8 @@
  *
  * A device does not send 150,000 logits to the host but the hundred largest. Most chains pick from those: top_k keeps
  * fewer, the limit of min_p lies above what is missing, top_p is reached inside. chain_pick runs the stages of the host
- * over them as long as what is missing cannot change the outcome, so its token is the host's, bit for bit; where it could,
- * it says so, and somebody looks at the whole row.
+ * over them as long as what is missing cannot change the outcome, so its token is the host's, bit for bit; where it
+ * could, it says so, and somebody looks at the whole row.
  */
 #ifndef PARAMS_CHAIN_H
 #define PARAMS_CHAIN_H
@@ -35,8 +35,8 @@ typedef struct chain_list {
  * already. False: a token that is missing in the list may have become one of the largest. */
 bool chain_fill(cand_set *s, const chain_list *l, const sampling_row *r);
 
-/* Step 5 and those behind it, over such a set. sum: the weights of all tokens as top_p adds them, within CHAIN_CLOSE; 0:
- * not known. SAMPLING_LEFT: the set does not decide. */
+/* Step 5 and those behind it, over such a set. sum: the weights of all tokens as top_p adds them, within CHAIN_CLOSE;
+ * 0: not known. SAMPLING_LEFT: the set does not decide. */
 int32_t chain_pick(cand_set *s, const chain_list *l, const sampling_row *r, double sum);
 
 /* Whether a stage of step 7 takes candidates away; else the draw is over the whole row. */

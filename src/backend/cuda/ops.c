@@ -237,8 +237,8 @@ static int run_grouped(cuda_exec *x, const nn_op *op, err *e) {
     return rc < 0 ? rc : cuda_op_grouped(&a, x->stream, e);
 }
 
-/* How many of the ops from `number` on are one kernel of a few tokens' experts: gate, up and the gated unit, or down, the
- * weighted sum and where it is added. 0: none. */
+/* How many of the ops from `number` on are one kernel of a few tokens' experts: gate, up and the gated unit, or down,
+ * the weighted sum and where it is added. 0: none. */
 static int few_experts(const cuda_exec *x, int number, int end) {
     const nn_op    *op = &x->x.model->tape->ops[number], *next = op + 1;
     const cuda_mat *w = cuda_mat_of(x, op->u.linear.w);

@@ -94,8 +94,8 @@ __device__ static int find(draw_room *m, double base, double target) {
 }
 
 /* The token of this thread's entries at which the running sum passes the target. */
-__device__ static void pick(cuda_drawn *d, const row_view &x, int64_t from, int64_t end, float t, double most, double low,
-                            double target) {
+__device__ static void pick(cuda_drawn *d, const row_view &x, int64_t from, int64_t end, float t, double most,
+                            double low, double target) {
     for (int64_t i = from; i < end; i++) {
         const double high = low + weight(at(x, i), t, most);
         if (target < high) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The experts of a few tokens in two kernels instead of nine: gate, up and the gated unit; down and the weighted sum. The
- * same values as grouped.cu, elem.cu and rows.cu give, bit for bit.
+ * The experts of a few tokens in two kernels instead of nine: gate, up and the gated unit; down and the weighted sum.
+ * The same values as grouped.cu, elem.cu and rows.cu give, bit for bit.
  *
- * Steps of few tokens are chains of short kernels, whose borders take longer than their work. Here a block brings the rows
- * that it needs to 16 bits itself and works for one token, so that nobody sorts rows by their experts; an expert that two
- * tokens chose is read twice, mostly from the cache.
+ * Steps of few tokens are chains of short kernels, whose borders take longer than their work. Here a block brings the
+ * rows that it needs to 16 bits itself and works for one token, so that nobody sorts rows by their experts; an expert
+ * that two tokens chose is read twice, mostly from the cache.
  */
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/internal.cuh"

@@ -296,7 +296,7 @@ enum { CUDA_EXPERTS_FEW = 16, CUDA_EXPERTS_TOKENS = 4 };
 typedef struct cuda_experts {
     tensor_type        type;
     int64_t            rows, cols; /* of a matrix */
-    const void *const *gate, *const *up; /* [n_mats], on the device; up NULL: out is the weighted sum of `gate`'s products */
+    const void *const *gate, *const *up; /* [n_mats], on the device; up NULL: out is the weighted sum of gate's rows */
     float              gate_scale, up_scale;
     const float       *gate_bias, *up_bias; /* [n_mats][rows], or NULL */
     const float       *x;                   /* a row per token; up NULL: n_used rows per token */

@@ -271,7 +271,8 @@ int cuda_mxfp4_top(uint32_t *top, const void *blocks, int64_t n, cuda_stream s, 
 int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {
     const product_shape p = product_shape_of(w);
     const pack_args     a = {
-            (const uint8_t *)w->data, 0, (uint8_t *)to, p.rows, p.cols, p.rows_pad, (p.cols + p.tile_cols - 1) / p.tile_cols, 0
+            (const uint8_t *)w->data, 0, (uint8_t *)to, p.rows, p.cols, p.rows_pad,
+            (p.cols + p.tile_cols - 1) / p.tile_cols, 0
     };
     const cuda_shape shape = warps_shape(p.rows_pad / CUDA_TILE_ROWS * a.n_kt * (p.tile_cols / 64));
     switch (w->type) {
