@@ -57,13 +57,13 @@ bench-kernels: build
 soak:
 	@scripts/setup build test
 	@cmake --preset release >build.log 2>&1 || (cat build.log; exit 1)
-	@cmake --build --preset release --target soak_engine --target soak_speculate --target test_engine --target test_engine_heap --target hearth
+	@cmake --build --preset release --target soak_engine --target soak_speculate --target test_engine --target test_engine_heap --target test_prefix --target hearth
 	@build/tests/soak_engine $(SOAK_REQUESTS) $(SOAK_SEED)
 	@build/tests/soak_speculate 500 $(SOAK_SEED)
 	@build/tests/test_engine_heap 10000
 	@for kv in $(SOAK_PAGES); do echo "pages: $$kv"; HEARTH_TEST_KV=$$kv build/tests/soak_engine 200 $(SOAK_SEED) && \
 	    HEARTH_TEST_KV=$$kv build/tests/soak_speculate 40 $(SOAK_SEED) && \
-	    HEARTH_TEST_KV=$$kv build/tests/test_engine || exit 1; done
+	    HEARTH_TEST_KV=$$kv build/tests/test_engine && HEARTH_TEST_KV=$$kv build/tests/test_prefix || exit 1; done
 	@python3 tests/cli/check_directories.py build/hearth all
 	@HEARTH_IO_PERCENT=5 HEARTH_HEALTH_MS=20 HEARTH_GONE_MS=200 python3 tests/api/check_streams.py build/hearth 200 60
 	@HEARTH_LONG=1 python3 tests/api/check_workers.py build/hearth
