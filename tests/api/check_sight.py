@@ -14,7 +14,8 @@ import pictures  # noqa: E402
 
 from hearth_server import Checks, Server  # noqa: E402
 
-PROGRAM, COUNT = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
+QUICK = os.environ.get("HEARTH_QUICK")  # under a sanitizer, where towers are slow
+PROGRAM, COUNT = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 4 if QUICK else 20
 
 
 def said(server, messages):
@@ -49,7 +50,7 @@ def twice_as_large(rgb):
 
 def other_sizes(server):
     """Of 256 x 256, which the server makes smaller."""
-    for seed in (0, 2, 6):
+    for seed in (2,) if QUICK else (0, 2, 6):
         rng, scene, _, _, _ = pictures.judged(seed)
         assert said(server, [user("What is in the picture?", twice_as_large(pictures.draw(scene, rng)))]) == pictures.describe(scene), seed
 
