@@ -19,7 +19,7 @@
 
 #define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
 
-static const char *const families[] = { "gemma3",     "llava",    "idefics3", "mistral3", "pixtral",
+static const char *const families[] = { "gemma3",     "llava",    "idefics3", "mistral3", "pixtral", "qwen2_vl",
                                         "qwen2_5_vl", "qwen3_vl", "gemma4",   "qwen3_5",  "gemma4_e" };
 enum {
     FAMILIES = sizeof families / sizeof *families,
