@@ -50,7 +50,7 @@ void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const 
     bool        last = !b->gguf && area != channels * channels && nn_bind_width(b, gguf, hf) == channels;
     float      *sum = NULL;
     const char *name = NULL;
-    char        gguf_bias[160], hf_bias[160], gguf_more[160];
+    char        gguf_bias[192], hf_bias[160], gguf_more[192];
     *out = (nn_linear){ 0 };
     for (int f = 0; f < (b->gguf ? frames : 1); f++) { /* GGUF has a tensor for each */
         const nn_vec *all = NULL;
