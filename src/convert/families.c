@@ -100,7 +100,7 @@ static const hf_family families[] = {
       "\"num_key_value_heads\":\"!\",\"attn_config\":{\"kv_n_heads\":\"=attention.head_count_kv\",\"clip_qkv\":\"="
       "attention.clamp_kqv\",\"rope_theta\":\"=rope.freq_base\"},\"ffn_config\":{\"ffn_hidden_size\":\"=feed_forward_"
       "length\",\"moe_num_experts\":\"=expert_count\",\"moe_top_k\":\"=expert_used_count\",\"moe_normalize_expert_"
-      "weights\":1.0,\"ffn_act_fn\":{\"name\":\"silu\"}}",
+      "weights\":\"?expert_count:1.0,1.0\",\"ffn_act_fn\":{\"name\":\"silu\"}}",
       0, 0, .root = "transformer." },
     { "deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", "n_routed_experts",
       SILU "," LATENT ",\"topk_method\":\"noaux_tc\",\"scoring_func\":\"sigmoid\""

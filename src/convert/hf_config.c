@@ -217,6 +217,7 @@ static int say_scaling(hf_writer *w, const char *type, err *e) {
     if (beta) put_member(&w->out, "llama_4_scaling_beta", beta->value, false);
     if (beta) put_member(&w->out, "rope_theta", note_value(w->m, "rope.freq_base", 10000), false);
     if (mla != 0 && note_value(w->m, "attention.kv_lora_rank", 0) > 0) mla *= 10; /* GGUF has a tenth of it there */
+    if (is_yarn && strcmp(w->f->model_type, "gpt_oss") == 0) str_puts(&w->out, ", \"truncate\": false");
     if (mla != 0) put_member(&w->out, "mscale", mla, false);
     if (mla != 0) put_member(&w->out, "mscale_all_dim", mla, false);
     put_member(&w->out, "factor", note_value(w->m, "rope.scaling.factor", 1), false);

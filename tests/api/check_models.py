@@ -90,8 +90,20 @@ def quantize(server):
     shown = server.post("/api/show", {"model": "half"})[1]
     assert shown["details"]["quantization_level"] == "Q4_0" and shown["system"] == "Short." and "num_ctx" in shown["parameters"], shown
     says_42(server, "half")
+    # a mix is the file that hearth quantize makes of the same one; one that needs an importance matrix says so
+    status, got = call(server, "POST", "/api/create", {"model": "mixed", "from": "whole", "quantize": "q4_K_M"})
+    assert status == 200 and got[0] == {"status": "quantizing to Q4_K_M"} and got[-1] == {"status": "success"}, got
+    out = os.path.join(server.dir.name, "mixed.gguf")
+    want = json.loads(hearth(sys.argv[1], server, "quantize", DEMO, out, "Q4_K_M", "--json"))["sha256"]
+    os.unlink(out)
+    assert os.path.exists(os.path.join(server.dir.name, "hearth/blobs/sha256-" + want)), want
+    shown = server.post("/api/show", {"model": "mixed"})[1]
+    assert shown["details"]["quantization_level"] == "Q4_K", shown["details"]
+    says_42(server, "mixed")
+    got = call(server, "POST", "/api/create", {"model": "least", "from": "whole", "quantize": "iq2_xs"})[1]
+    assert "importance" in json.dumps(got), got
     assert [n for n in os.listdir(os.path.join(server.dir.name, "hearth/blobs")) if not n.startswith("sha256-")] == []
-    for name in ("whole", "half"):
+    for name in ("whole", "half", "mixed"):
         assert call(server, "DELETE", "/api/delete", {"model": name})[0] == 200
 
 

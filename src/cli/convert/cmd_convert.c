@@ -29,15 +29,15 @@ typedef struct job {
 } job;
 
 static void say(const cli_args *a, const quantize_result *r) {
-    char   size[16];
+    char   size[16], peak[16];
     double bits = r->file.elements ? 8.0 * (double)r->file.weight_bytes / (double)r->file.elements : 0;
     if (cli_flag(a, "json"))
-        printf("{\"bytes\":%" PRIu64 ",\"bits_per_weight\":%.4f,\"tensors\":%zu,\"checksum\":\"%016" PRIx64
-               "\",\"sha256\":\"%s\",\"resumed\":%" PRIu64 "}\n",
-               r->file.bytes, bits, r->n, r->file.checksum, r->file.sha256, r->file.resumed);
+        printf("{\"bytes\":%" PRIu64 ",\"bits_per_weight\":%.4f,\"peak_memory\":%" PRIu64
+               ",\"tensors\":%zu,\"checksum\":\"%016" PRIx64 "\",\"sha256\":\"%s\",\"resumed\":%" PRIu64 "}\n",
+               r->file.bytes, bits, progress_peak_memory(), r->n, r->file.checksum, r->file.sha256, r->file.resumed);
     else
-        fprintf(stderr, "%s: %s, %zu tensors, %.2f bits per weight, SHA-256 %s\n", cli_arg(a, 1),
-                name_bytes(size, (double)r->file.bytes), r->n, bits,
+        fprintf(stderr, "%s: %s, %zu tensors, %.2f bits per weight, at most %s of memory, SHA-256 %s\n", cli_arg(a, 1),
+                name_bytes(size, (double)r->file.bytes), r->n, bits, name_bytes(peak, (double)progress_peak_memory()),
                 *r->file.sha256 ? r->file.sha256 : "not known: nothing was written");
 }
 

@@ -93,16 +93,18 @@ static int merge(job *j, merge_result *r, err *e) {
 }
 
 static void say(const cli_args *a, const merge_result *r) {
-    char size[16];
+    char size[16], peak[16];
     if (cli_flag(a, "json")) {
-        printf("{\"bytes\":%" PRIu64 ",\"tensors\":%zu,\"changed\":%zu,\"requantized\":%zu,\"checksum\":\"%016" PRIx64
+        printf("{\"bytes\":%" PRIu64 ",\"peak_memory\":%" PRIu64
+               ",\"tensors\":%zu,\"changed\":%zu,\"requantized\":%zu,\"checksum\":\"%016" PRIx64
                "\",\"sha256\":\"%s\",\"resumed\":%" PRIu64 "}\n",
-               r->file.bytes, r->n_tensors, r->n_changed, r->n_requantized, r->file.checksum, r->file.sha256,
-               r->file.resumed);
+               r->file.bytes, progress_peak_memory(), r->n_tensors, r->n_changed, r->n_requantized, r->file.checksum,
+               r->file.sha256, r->file.resumed);
         return;
     }
-    fprintf(stderr, "%s: %s, %zu of %zu tensors changed, SHA-256 %s\n", cli_arg(a, 1),
+    fprintf(stderr, "%s: %s, %zu of %zu tensors changed, at most %s of memory, SHA-256 %s\n", cli_arg(a, 1),
             name_bytes(size, (double)r->file.bytes), r->n_changed, r->n_tensors,
+            name_bytes(peak, (double)progress_peak_memory()),
             *r->file.sha256 ? r->file.sha256 : "not known: nothing was written");
     if (r->n_requantized)
         fprintf(stderr, "%zu of them are quantized and were quantized again; --type F16 would lose less\n",

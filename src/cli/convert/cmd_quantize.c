@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 enum { MAX_OVERRIDES = 256 };
 
@@ -68,16 +67,11 @@ static double bits_per_weight(const plan_result *f) {
     return f->elements ? 8.0 * (double)f->weight_bytes / (double)f->elements : 0;
 }
 
-static long peak_kb(void) {
-    struct rusage u;
-    return getrusage(RUSAGE_SELF, &u) == 0 ? u.ru_maxrss : 0;
-}
-
 static void say_json(const quantize_result *r, bool dry) {
     str s;
     str_init(&s);
-    str_printf(&s, "{\"bytes\":%" PRIu64 ",\"bits_per_weight\":%.4f,\"peak_memory\":%ld", r->file.bytes,
-               bits_per_weight(&r->file), peak_kb() * 1024);
+    str_printf(&s, "{\"bytes\":%" PRIu64 ",\"bits_per_weight\":%.4f,\"peak_memory\":%" PRIu64, r->file.bytes,
+               bits_per_weight(&r->file), progress_peak_memory());
     if (!dry)
         str_printf(&s, ",\"checksum\":\"%016" PRIx64 "\",\"sha256\":\"%s\",\"resumed\":%" PRIu64, r->file.checksum,
                    r->file.sha256, r->file.resumed);
@@ -107,13 +101,14 @@ static void say_plan(const quantize_result *r) {
 
 static void say_notes(const quantize_result *r, const char *path) {
     size_t fallbacks = 0, plain = 0;
-    char   size[16];
+    char   size[16], peak[16];
     for (size_t i = 0; i < r->n; i++) {
         fallbacks += r->lines[i].fallback;
         plain += r->lines[i].plain;
     }
-    fprintf(stderr, "%s: %s, %.2f bits per weight, SHA-256 %s\n", path, name_bytes(size, (double)r->file.bytes),
-            bits_per_weight(&r->file), r->file.sha256);
+    fprintf(stderr, "%s: %s, %.2f bits per weight, at most %s of memory, SHA-256 %s\n", path,
+            name_bytes(size, (double)r->file.bytes), bits_per_weight(&r->file),
+            name_bytes(peak, (double)progress_peak_memory()), r->file.sha256);
     if (fallbacks)
         fprintf(stderr, "%zu matrices have rows that are not a whole number of blocks: they became a type that fits\n",
                 fallbacks);

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { REDRAW_MS = 100, WIDTH_DEFAULT = 80 };
@@ -73,4 +74,9 @@ void progress_end(progress *p) {
     if (p->drawn) fputs("\r\033[K", stderr);
     p->drawn = false;
     interrupt_end();
+}
+
+uint64_t progress_peak_memory(void) {
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
 }

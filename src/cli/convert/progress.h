@@ -20,4 +20,7 @@ int  progress_begin(progress *p, bool quiet, const char *unit, err *e);
 bool progress_at(void *ctx, uint64_t done, uint64_t total); /* ctx: the progress */
 void progress_end(progress *p);
 
+/* The most memory that the process had so far, in bytes; pages of files that are mapped count while they are there. */
+uint64_t progress_peak_memory(void);
+
 #endif
