@@ -49,8 +49,6 @@ static const wire_field engine_fields[] = {
     WIRE_DOUBLE(engine_stats, step_s, "statistics"),
     WIRE_DOUBLE(engine_stats, between_s, "statistics"),
     WIRE_UINT64(engine_stats, failed_steps, "statistics"),
-    WIRE_DOUBLE(engine_stats, step_s, "statistics"),
-    WIRE_DOUBLE(engine_stats, between_s, "statistics"),
     WIRE_COUNTER(engine_stats, running, "statistics"),
     WIRE_COUNTER(engine_stats, waiting, "statistics"),
     WIRE_COUNTER(engine_stats, paused, "statistics"),
