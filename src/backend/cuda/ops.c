@@ -246,8 +246,10 @@ static int few_experts(const cuda_exec *x, int number, int end) {
     bool            many = info(x, op->in[0])->mult == 1; /* one row for all experts of a token */
     int             n_used = info(x, op->out)->mult;
     if (!x->whole || op->acc || cuda_buf_rows(x, op->out) != (int64_t)x->batch.n_tok * n_used) return 0;
+    if (cuda_adapt_touches(x, number)) return 0;
     if (!cuda_can_experts(w->type, m->cols, x->batch.n_tok, n_used)) return 0;
-    if (many && number + 3 <= end && next->kind == NN_OP_EXPERTS && op[2].kind == NN_OP_GLU && !next->acc) {
+    if (many && number + 3 <= end && next->kind == NN_OP_EXPERTS && op[2].kind == NN_OP_GLU && !next->acc &&
+        !cuda_adapt_touches(x, number + 1)) {
         const nn_mat *u = next->u.linear.w;
         bool same = next->in[0] == op->in[0] && next->in[1] == op->in[1] && cuda_mat_of(x, u)->type == w->type &&
                     u->rows == m->rows && u->cols == m->cols;
