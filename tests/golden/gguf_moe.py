@@ -290,7 +290,7 @@ def special(g, c, a, p, rest, t):
                 part = [part[h * dim + j // 2 + (j % 2) * (dim // 2)] for h in range(len(part) // dim) for j in range(dim)]
             g.add(p + f"attn_{n}.weight", type(t)(t.kind, [len(part), t.shape[1]], b"".join(part)))
     elif rest in ("mlp.expert_bias", "mlp.gate.expert_bias"):
-        g.add(p + "exp_probs_b.bias", t.f32())
+        g.add(p + ("exp_probs_b" if a == "hy_v3" else "exp_probs_b.bias"), t.f32())  # llama.cpp reads hy_v3's without its end
     elif rest.endswith("moe_statics.e_score_correction_bias"):
         g.add(p + "exp_probs_b.bias", t.f32().reshape(t.shape[-1]))
     elif rest.endswith("input_linear.weight"):

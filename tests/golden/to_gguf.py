@@ -547,6 +547,8 @@ def plain(g, c, a, name, rest, t):
         t = t.transposed()
     if a == "falcon-h1":
         t = gguf_moe.falcon_h1(c, rest, t)
+        if rest == "pre_ff_layernorm.weight":  # llama.cpp reads this one without its end
+            name = name.removesuffix(".weight")
     if a in PERMUTED and re.search(r"self_attn\.[qk]_proj\.", rest):
         t = permuted(t, c["num_attention_heads"] if ".q_proj." in rest else c["num_key_value_heads"])
     if a in PLUS_ONE and rest.endswith("norm.weight") and rest != "linear_attn.norm.weight":
