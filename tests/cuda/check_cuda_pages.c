@@ -178,7 +178,7 @@ static double far(const float *x, const uint16_t *got, int dim, int block) {
 
 static const double bounds[KV_TYPE_COUNT] = {
     [KV_F32] = 1e-3, [KV_F16] = 1e-3, [KV_BF16] = 5e-3, [KV_Q8_0] = 2e-2, [KV_Q4_0] = 0.25,
-    [KV_Q5_0] = 0.1, [KV_TQ4] = 0.16, [KV_TQ3] = 0.3,   [KV_TQ2] = 0.55,  [KV_FP8] = 5e-2
+    [KV_Q5_0] = 0.1, [KV_TQ4] = 0.22, [KV_TQ3] = 0.4,   [KV_TQ2] = 0.7,   [KV_FP8] = 5e-2
 };
 
 static void check_open(check *c, scene *s) {
