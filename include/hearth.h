@@ -75,7 +75,7 @@ typedef struct hearth_model_options {
     size_t   size;        /* of this structure; by hearth_model_options_init */
     int      context;     /* tokens of one conversation; 0: the model's own, or what the cache has room for */
     int      threads;     /* 0: one per core */
-    int      max_running; /* requests that compute at once; 0: 16 */
+    int      max_running; /* requests that compute at once; 0: 16, on a GPU 128 */
     uint64_t cache_bytes; /* for conversations; 0: two full ones */
     const char
             *cache_type; /* how keys and values are kept: "f16" (NULL), "q8_0", "tq4" ..., "auto" (docs/kv-cache.md) */

@@ -45,8 +45,9 @@ typedef struct engine_options {
     size_t     cache_bytes;    /* for keys, values and states; 0: two full sequences, or cache_room with n_ctx 0 */
     size_t     cache_room;     /* what it may take where nobody said how long or how large; 0: two sequences of 8192 */
     int        page_tokens;    /* 0: PAGE_TOKENS */
-    int        max_seqs;       /* that compute at once; 0: 16 */
+    int        max_seqs;       /* that compute at once; 0: 16, on a GPU 128, or 32 with fixed states */
     int        step_tokens;    /* tokens of one step; 0: 256, 2048 on a GPU */
+    int        span_tokens;    /* of the longest span that must come in one step, beside a token of every sequence */
     int        max_waiting;    /* requests in the queue (and as many again of clients with few of them); 0: 1024 */
     int        target_step_ms; /* while somebody generates, prompt pieces shrink until a step takes this; 0: off */
     int        n_threads;      /* 0: one per core */

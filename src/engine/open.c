@@ -18,6 +18,16 @@ enum {
                                 long */
 };
 
+/* How many sequences compute at once, where nobody says. A GPU's step of many takes little longer than one of few; a fixed
+ * state takes device memory for every one of them. */
+static int usual_seqs(const nn_model *m, nn_device_kind kind) {
+    if (kind != NN_DEVICE_GPU) return 16;
+    for (int i = 0; i < m->dims->n_layer; i++) {
+        if (m->state[i].rec_heads) return 32;
+    }
+    return 128;
+}
+
 static void defaults(engine_options *o, const nn_model *m, nn_device_kind kind) {
     if (o->n_ctx <= 0) o->n_ctx = m->dims->context > 0 ? m->dims->context : 4096;
     if (nn_model_whole(m)) { /* an input is one step, and a position behind the trained ones has no meaning */
@@ -27,10 +37,10 @@ static void defaults(engine_options *o, const nn_model *m, nn_device_kind kind) 
     }
     if (m->dims->limit > 0 && o->n_ctx > m->dims->limit) o->n_ctx = m->dims->limit;
     if (o->page_tokens <= 0) o->page_tokens = PAGE_TOKENS;
-    if (o->max_seqs <= 0) o->max_seqs = 16;
+    if (o->max_seqs <= 0) o->max_seqs = usual_seqs(m, kind);
     if (o->max_seqs > 1024) o->max_seqs = 1024;
     if (o->step_tokens <= 0) o->step_tokens = kind == NN_DEVICE_GPU ? 2048 : 256;
-    if (o->step_tokens < o->max_seqs) o->step_tokens = o->max_seqs;
+    if (o->step_tokens < o->span_tokens + o->max_seqs) o->step_tokens = o->span_tokens + o->max_seqs;
     if (o->max_waiting <= 0) o->max_waiting = 1024;
 }
 

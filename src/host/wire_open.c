@@ -13,6 +13,7 @@ static const wire_field engine_fields[] = {
     WIRE_COUNTER(engine_options, page_tokens, "page_tokens"),
     WIRE_COUNTER(engine_options, max_seqs, "max_seqs"),
     WIRE_COUNTER(engine_options, step_tokens, "step_tokens"),
+    WIRE_UNSENT(engine_options, span_tokens), /* the worker finds out */
     WIRE_COUNTER(engine_options, max_waiting, "max_waiting"),
     WIRE_COUNTER(engine_options, target_step_ms, "target_step_ms"),
     WIRE_COUNTER(engine_options, n_threads, "n_threads"),

@@ -190,8 +190,8 @@ void guides_close(runtime *r);
 char *pictures_find_mmproj(const char *model); /* a path to be freed; NULL: there is none */
 int   pictures_open(runtime *r, const runtime_settings *s, const engine_options *g, err *e); /* no eyes: no error */
 void  pictures_close(runtime *r);
-int   pictures_step_tokens(const runtime *r, const engine_options *o); /* spans that see themselves need room */
-void *pictures_main(void *runtime);                                    /* the thread that looks */
+int   pictures_span_tokens(const runtime *r); /* of the longest picture that sees itself whole */
+void *pictures_main(void *runtime);           /* the thread that looks */
 typedef struct pictures_text {
     const runtime         *owner;
     const runtime_request *q;

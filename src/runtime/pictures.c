@@ -104,13 +104,7 @@ int pictures_open(runtime *r, const runtime_settings *s, const engine_options *g
     return 0;
 }
 
-int pictures_step_tokens(const runtime *r, const engine_options *o) {
-    enum { USUAL_STEP = 256, USUAL_SEQS = 16 }; /* the engine's own */
-    int step = o->step_tokens, seqs = o->max_seqs > 0 ? o->max_seqs : USUAL_SEQS;
-    if (!r->eyes || !vision_whole(r->eyes)) return step;
-    int least = vision_most_rows(r->eyes) + seqs;
-    return (step > 0 ? step : USUAL_STEP) < least ? least : step;
-}
+int pictures_span_tokens(const runtime *r) { return r->eyes && vision_whole(r->eyes) ? vision_most_rows(r->eyes) : 0; }
 
 /* --- the prompt's text --- */
 

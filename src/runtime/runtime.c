@@ -102,7 +102,7 @@ static int open_parts(runtime *r, const runtime_options *o, err *e) {
     progress(o, 0.8f);
     if ((rc = pictures_open(r, &o->settings, &g, e)) < 0) return rc;
     if ((rc = need_suits(g.device, r->model, r->eyes != NULL, o->settings.n_lora > 0, e)) < 0) return rc;
-    g.step_tokens = pictures_step_tokens(r, &g);
+    g.span_tokens = pictures_span_tokens(r);
     if ((rc = draft_open(r, &o->settings, &g, e)) < 0) return rc;
     r->info.drafters = runtime_drafters(g.speculate, g.draft_model != NULL, g.next != NULL);
     if ((rc = engine_open(&r->engine, r->model, chat_tokenizer(r->chat), &g, e)) < 0) return rc;

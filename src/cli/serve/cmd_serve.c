@@ -388,7 +388,7 @@ const cli_option cli_serve_options[] = {
     { "max-loaded", CLI_INT, "N", "number of models that may be in memory at the same time (4)", 0 },
     { "keep-alive", CLI_STRING, "TIME", "unload a model this long after its last use (5m)", 0 },
     CLI_CTX_OPTION(0),
-    { "parallel", CLI_INT, "N", "number of sequences that are computed at the same time; 0: 16 (0)", 0 },
+    { "parallel", CLI_INT, "N", "number of sequences that are computed at the same time; 0: 16, on a GPU 128 (0)", 0 },
     CLI_THREADS_OPTION,
     { "api-key-file", CLI_STRING, "FILE", "file of keys, one per line: [name:]key [rpm=N] [tpm=N]", 0 },
     CLI_CONFIG_OPTIONS,
