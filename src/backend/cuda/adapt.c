@@ -176,7 +176,8 @@ static int make_room(cuda_exec *x, err *e) {
         size_t n = nn_rows_max(l, &t->bufs[t->ops[i].out]);
         rows = n > rows ? n : rows;
         if (a->ops[i].rank * CUDA_LOW_OPS > a->t_stride) a->t_stride = a->ops[i].rank * CUDA_LOW_OPS;
-        if (a->ops[i].gain && n * (size_t)m->rows > side) side = n * (size_t)m->rows;
+        bool beside = a->ops[i].gain || a->ops[i].in_gain; /* a product that is added waits there for its gains */
+        if (beside && n * (size_t)m->rows > side) side = n * (size_t)m->rows;
         if (a->ops[i].in_gain && n * (size_t)m->cols > scaled) scaled = n * (size_t)m->cols;
     }
     a->side_at = cuda_align(rows * (size_t)a->t_stride * sizeof(float));
