@@ -41,7 +41,9 @@ static double scale_base(const hparams *h) {
 /* Ollama's files of the models with 128 K of context do not say that their positions are eight times closer. */
 static void stretch(nn_config *c, hparams *h) {
     enum { LONG = 131072, CLOSER = 8 };
-    if (!nn_config_gguf(c) || h->d.context < LONG || nn_config_has(c, "rope.scaling.type", NULL)) return;
+    if (!nn_config_gguf(c) || h->d.context < LONG || nn_config_has(c, "rope.scaling.type", NULL) ||
+        !nn_config_has(c, "rope.global.freq_base", NULL)) /* their name of it */
+        return;
     float *freq = nn_config_alloc(c, (size_t)h->rope.n_rot / 2, sizeof *freq);
     for (int i = 0; freq && i < h->rope.n_rot / 2; i++) freq[i] = h->rope.inv_freq[i] / CLOSER;
     if (freq) h->rope.inv_freq = freq;

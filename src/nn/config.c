@@ -678,9 +678,10 @@ static int read_vocab(nn_config *c) {
     if (c->file && nn_config_gguf(c)) {
         const meta_value *tokens = model_file_meta(c->file, "tokenizer.ggml.tokens");
         if (tokens && tokens->type == META_ARRAY && tokens->count <= MAX_WIDTH) {
-            /* Ollama's files list words for parts of pictures that the model has no rows for. */
+            /* Ollama's files with a tower inside list words for parts of pictures that the model has no rows for. */
             const model_tensor *rows = model_file_tensor(c->file, "token_embd.weight");
-            bool fewer = rows && rows->n_dims == 2 && rows->dims[1] > 0 && rows->dims[1] < (int64_t)tokens->count;
+            bool fewer = rows && rows->n_dims == 2 && rows->dims[1] > 0 && rows->dims[1] < (int64_t)tokens->count &&
+                         nn_config_has(c, "vision.block_count", NULL);
             return fewer ? (int)rows->dims[1] : (int)tokens->count;
         }
     }

@@ -109,9 +109,17 @@ export const pageJourneys = {
     await page.keyboard.press("p");
     await eventually(() => page.evaluate(() => document.activeElement?.getAttribute("aria-label") === "Name of a model"), "the field");
     await page.evaluate(() => document.activeElement.blur());
-    const before = await page.locator("tr.chosen .load").textContent();
+    // What is loaded may still change by itself, and the page hears of it a moment later.
+    const load = page.locator("tr.chosen .load:enabled");
+    let before;
+    await eventually(async () => {
+      const name = (await load.getAttribute("aria-label")).split(" ")[1];
+      const { models } = await (await fetch(`${hearth.url}/api/ps`)).json();
+      before = await load.textContent();
+      return before === (models.some((m) => m.name.split(":")[0] === name.split(":")[0]) ? "Unload" : "Load");
+    }, "the page and the server agree");
     await page.keyboard.press("l");
-    await eventually(async () => (await page.locator("tr.chosen .load:enabled").textContent()) !== before, "loaded or unloaded");
+    await eventually(async () => (await load.textContent()) !== before, "loaded or unloaded");
     await page.keyboard.press("g");
     await page.keyboard.press("g");
     await page.getByRole("heading", { name: "Metrics" }).waitFor();
