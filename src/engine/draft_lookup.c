@@ -200,7 +200,8 @@ static void propose_one(lookup *l, draft_ask *ask) {
     m.own = true;
     if (other.length > m.length) m = other;
     trail *r = &l->trails[ask->seq.seat];
-    match  near = ask->n || m.length > SHORTEST ? (match){ 0 } : find_near(r, r->own ? own : &l->ring, &ask->seq);
+    match  near = { 0 };
+    if (!ask->n && m.length <= SHORTEST) near = find_near(r, r->own ? own : &l->ring, &ask->seq);
     if (near.at > 0 && (near.length > 0 || m.length == 0)) m = near;
     if (m.at == 0) return;
     ask->grade = near.length ? 1 : grade_of(m.length);

@@ -132,7 +132,7 @@ static double median(double *v, int n) {
 
 /* Generation with batch k. */
 static int measure_batch(bench *b, int k, err *e) {
-    double       v[MAX_REPS];
+    double       v[MAX_REPS] = { 0 };
     gauge        g;
     engine_stats from, to;
     int          rc = 0;

@@ -295,18 +295,18 @@ int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e);
 enum { CUDA_EXPERTS_FEW = 16, CUDA_EXPERTS_TOKENS = 4 };
 typedef struct cuda_experts {
     tensor_type        type;
-    int64_t            rows, cols; /* of a matrix */
+    int64_t            rows, cols;       /* of a matrix */
     const void *const *gate, *const *up; /* [n_mats], on the device; up NULL: out is the weighted sum of gate's rows */
-    float              gate_scale, up_scale;
-    const float       *gate_bias, *up_bias; /* [n_mats][rows], or NULL */
-    const float       *x;                   /* a row per token; up NULL: n_used rows per token */
-    const float       *chosen;
-    float             *out; /* n_used gated rows per token; up NULL: one row per token */
-    int                n_tok, n_used;
-    cuda_act           act;
-    float              limit, alpha; /* limit 0: act(gate) * up */
-    bool               even;         /* weights are 1 */
-    bool               add;          /* to what out holds */
+    float        gate_scale, up_scale;
+    const float *gate_bias, *up_bias; /* [n_mats][rows], or NULL */
+    const float *x;                   /* a row per token; up NULL: n_used rows per token */
+    const float *chosen;
+    float       *out; /* n_used gated rows per token; up NULL: one row per token */
+    int          n_tok, n_used;
+    cuda_act     act;
+    float        limit, alpha; /* limit 0: act(gate) * up */
+    bool         even;         /* weights are 1 */
+    bool         add;          /* to what out holds */
 } cuda_experts;
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used);
 int  cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e);
