@@ -102,12 +102,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     }
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_step(d->n_kv, d->head_dim);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
@@ -133,9 +127,9 @@ static void forward(nn_tape *t, const nn_net *net) {
 }
 
 static const char *const names[] = { "bert", "roberta", "xlm-roberta", "camembert", "jina-bert-v2", NULL };
-const nn_arch            models_bert = { NN_FAMILY, .names = names, .hf_layers = "model.encoder.layer." };
+const nn_arch            models_bert = { NN_WHOLE, .names = names, .hf_layers = "model.encoder.layer." };
 
-const nn_arch models_mpnet = { NN_FAMILY, .names = NN_NAMES("mpnet"), .hf_layers = "model.encoder.layer." };
+const nn_arch models_mpnet = { NN_WHOLE, .names = NN_NAMES("mpnet"), .hf_layers = "model.encoder.layer." };
 
-const nn_arch models_distilbert = { NN_FAMILY, .names = NN_NAMES("distilbert"), .hf_layers = "model.transformer.layer.",
+const nn_arch models_distilbert = { NN_WHOLE, .names = NN_NAMES("distilbert"), .hf_layers = "model.transformer.layer.",
                                     .lacks = NN_LACKS_EPS };

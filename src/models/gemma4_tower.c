@@ -118,12 +118,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     bind_limited(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_step(d->n_kv, d->head_dim);
-}
-
 static void limit(nn_tape *t, nn_buf x, const nn_vec *min, const nn_vec *max) {
     if (min || max) nn_clamp(t, x, min ? min->data[0] : -INFINITY, max ? max->data[0] : INFINITY);
 }
@@ -178,7 +172,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const roots[] = { "model.vision_tower.", "vision_tower.", NULL };
 static const char *const names[] = { "gemma4_vision", NULL };
-const nn_arch            models_gemma4_tower = { NN_FAMILY,
+const nn_arch            models_gemma4_tower = { NN_WHOLE,
                                                  .names = names,
                                                  .hf_layers = "model.encoder.layers.",
                                                  .gguf_layers = "v.blk.",

@@ -80,12 +80,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->down, "ffn_down", "mlp.Wo", d->n_ff, n, 0);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_step(d->n_kv, d->head_dim);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
@@ -107,4 +101,4 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_norm_rows(t, nn_outputs(t, x), &tw->norm, d->eps));
 }
 
-const nn_arch models_modernbert = { NN_FAMILY, .names = NN_NAMES("modern-bert", "modernbert") };
+const nn_arch models_modernbert = { NN_WHOLE, .names = NN_NAMES("modern-bert", "modernbert") };

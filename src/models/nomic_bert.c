@@ -126,12 +126,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->down, "ffn_down", "mlp.down_proj|mlp.fc2", ff, n, 0);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_step(d->n_kv, d->head_dim);
-}
-
 static void feed_forward(nn_tape *t, const hparams *h, const layer *w, nn_buf x) {
     if (w->router.w) {
         nn_add(t, x,
@@ -173,6 +167,6 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const names[] = { "nomic-bert",   "nomic_bert",         "nomic-bert-moe",
                                      "jina-bert-v3", "jina_embeddings_v3", NULL };
-const nn_arch            models_nomic_bert = { NN_FAMILY, .names = names, .hf_layers = "model.layers." };
+const nn_arch            models_nomic_bert = { NN_WHOLE, .names = names, .hf_layers = "model.layers." };
 
-const nn_arch models_gte = { NN_FAMILY, .names = NN_NAMES("new"), .hf_layers = "model.encoder.layer." };
+const nn_arch models_gte = { NN_WHOLE, .names = NN_NAMES("new"), .hf_layers = "model.encoder.layer." };

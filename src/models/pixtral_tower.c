@@ -83,12 +83,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->down, "ffn_down", "feed_forward.down_proj", ff, n, 0);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_step(d->n_kv, d->head_dim);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->t.d;
@@ -112,7 +106,7 @@ static void forward(nn_tape *t, const nn_net *net) {
 
 static const char *const roots[] = { "vision_tower.", "model.vision_tower.", "model.", NULL };
 static const char *const names[] = { "pixtral", NULL };
-const nn_arch            models_pixtral_tower = { NN_FAMILY,
+const nn_arch            models_pixtral_tower = { NN_WHOLE,
                                                   .names = names,
                                                   .hf_layers = "model.transformer.layers.",
                                                   .gguf_layers = "v.blk.",

@@ -109,19 +109,6 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     }
 }
 
-static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
-    (void)b;
-    (void)out;
-    (void)p;
-    (void)i;
-}
-
-static nn_state state(const void *p, int i) {
-    (void)p;
-    (void)i;
-    return (nn_state){ .kind = NN_STATE_NONE };
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const top     *tw = net->top;
@@ -153,8 +140,8 @@ static void forward(nn_tape *t, const nn_net *net) {
                                                          .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | NN_LACKS_FF,         \
                                                          .setup = setup_fn,                                            \
                                                          .bind_top = bind_top,                                         \
-                                                         .bind_layer = bind_layer,                                     \
-                                                         .state = state,                                               \
+                                                         .bind_layer = nn_bind_nothing,                                \
+                                                         .state = nn_state_nothing,                                    \
                                                          .forward = forward }
 
 static const char *const roots[] = { "", "model.", NULL };

@@ -73,10 +73,10 @@ static void read_taps(nn_config *c, hparams *h) {
     }
 }
 
-static void read_tower(nn_config *c, hparams *h, double eps) {
+static void read_tower(nn_config *c, hparams *h) {
     nn_dims *d = &h->t.d;
     d->n_kv = d->n_head;
-    d->eps = (float)eps;
+    d->eps = 1e-6f;
     if (d->head_dim <= 0 || d->head_dim % 4 || d->head_dim * d->n_head != d->n_embd || h->t.patch < 1 ||
         h->t.patch > 256 || h->merge < 1 || h->merge > 16 || h->n_out < 1 || h->n_out > 1 << 20) {
         nn_config_fail(c, "patches of %d pixels, squares of %d, %d heads in a width of %d, rows of %d", h->t.patch,
@@ -87,14 +87,18 @@ static void read_tower(nn_config *c, hparams *h, double eps) {
     read_rope(c, h);
 }
 
-static void setup_first(nn_config *c, void *p) {
-    hparams *h = p;
-    int     *whole = nn_config_alloc(c, (size_t)h->t.d.n_layer, sizeof *whole);
-    h->first = true;
-    read_tower(c, h, 1e-6);
-    if (!nn_config_is(c, NULL, "hidden_act", "quick_gelu", true)) nn_config_fail(c, "hidden_act is not quick_gelu");
+static void see_whole(nn_config *c, hparams *h) {
+    int *whole = nn_config_alloc(c, (size_t)h->t.d.n_layer, sizeof *whole);
     for (int i = 0; i < h->t.d.n_layer; i++) whole[i] = 1;
     h->whole = whole;
+}
+
+static void setup_first(nn_config *c, void *p) {
+    hparams *h = p;
+    h->first = true;
+    read_tower(c, h);
+    see_whole(c, h);
+    if (!nn_config_is(c, NULL, "hidden_act", "quick_gelu", true)) nn_config_fail(c, "hidden_act is not quick_gelu");
 }
 
 static void setup_second(nn_config *c, void *p) {
@@ -103,7 +107,7 @@ static void setup_second(nn_config *c, void *p) {
     int      every = (int)nn_config_int(c, "n_wa_pattern", NULL, 0);
     bool     listed = nn_config_count(c, "fullatt_block_indexes", "fullatt_block_indexes") > 0;
     h->second = true;
-    read_tower(c, h, 1e-6);
+    read_tower(c, h);
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_SILU);
     if (nn_config_gguf(c) && !listed && every < 1) nn_config_fail(c, "n_wa_pattern is %d", every);
     if (!every) every = 8;
@@ -115,17 +119,15 @@ static void setup_second(nn_config *c, void *p) {
 
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
-    int     *whole = nn_config_alloc(c, (size_t)h->t.d.n_layer, sizeof *whole);
     int      places = (int)nn_config_int(c, NULL, "num_position_embeddings", 0), side = 1;
-    read_tower(c, h, 1e-6);
+    read_tower(c, h);
     read_taps(c, h);
     h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_GELU_TANH);
     while (places && (side + 1) * (side + 1) <= places && side < 1024) side++;
     if (places && side * side != places) nn_config_fail(c, "num_position_embeddings: %d is not a square", places);
     h->t.image = places ? side * h->t.patch : (int)nn_config_int(c, "image_size", "image_size", NN_REQUIRED_INT);
     if (h->t.image < h->t.patch || h->t.image > 16384) nn_config_fail(c, "positions for a picture of %d", h->t.image);
-    for (int i = 0; i < h->t.d.n_layer; i++) whole[i] = 1;
-    h->whole = whole;
+    see_whole(c, h);
 }
 
 static void bind_norm(nn_binder *b, nn_norm *out, const char *gguf, const char *hf, int64_t n, const hparams *h) {
@@ -161,7 +163,7 @@ static void bind_feed_first(nn_binder *b, nn_mlp *mlp, int64_t n) {
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const hparams *h = p;
-    const nn_dims *d = p;
+    const nn_dims *d = &h->t.d;
     layer         *w = out;
     const int64_t  n = d->n_embd, ff = d->n_ff;
     (void)i;
@@ -182,12 +184,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     if (h->second) nn_bind_linear(b, &w->mlp.gate, "ffn_gate", "mlp.gate_proj", n, ff, 0);
     nn_bind_linear(b, &w->mlp.up, "ffn_up", h->second ? "mlp.up_proj" : "mlp.linear_fc1", n, ff, 0);
     nn_bind_linear(b, &w->mlp.down, "ffn_down", h->second ? "mlp.down_proj" : "mlp.linear_fc2", ff, n, 0);
-}
-
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_step(d->n_kv, d->head_dim);
 }
 
 static nn_buf feed(nn_tape *t, nn_buf x, const nn_mlp *mlp, const hparams *h) {
@@ -227,27 +223,21 @@ typedef struct merger {
     nn_linear first, second;
 } merger;
 
-typedef struct mergers {
-    merger m[1 + MAX_TAPS];
-} mergers;
-
 static void bind_mergers(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
-    mergers       *w = out;
+    merger        *w = out;
     const int64_t  n = h->t.d.n_embd, wide = n * h->merge * h->merge;
     const bool     old = h->first || h->second;
-    bind_norm(b, &w->m[0].norm, "v.post_ln|v.merger.ln_q", old ? "model.merger.ln_q" : "model.merger.norm", n, h);
-    nn_bind_linear(b, &w->m[0].first, "mm.0|v.merger.mlp.0", old ? "model.merger.mlp.0" : "model.merger.linear_fc1",
-                   wide, wide, 0);
-    nn_bind_linear(b, &w->m[0].second, "mm.2|v.merger.mlp.2", old ? "model.merger.mlp.2" : "model.merger.linear_fc2",
-                   wide, h->n_out, 0);
+    bind_norm(b, &w[0].norm, "v.post_ln|v.merger.ln_q", old ? "model.merger.ln_q" : "model.merger.norm", n, h);
+    nn_bind_linear(b, &w[0].first, "mm.0|v.merger.mlp.0", old ? "model.merger.mlp.0" : "model.merger.linear_fc1", wide,
+                   wide, 0);
+    nn_bind_linear(b, &w[0].second, "mm.2|v.merger.mlp.2", old ? "model.merger.mlp.2" : "model.merger.linear_fc2", wide,
+                   h->n_out, 0);
     for (int k = 0; k < h->n_taps; k++) { /* GGUF numbers them by their layers */
-        merger *m = &w->m[1 + k];
-        char    gguf[3][64], hf[3][64];
+        static const char *const ends[][2] = { { "norm", "norm" }, { "fc1", "linear_fc1" }, { "fc2", "linear_fc2" } };
+        merger                  *m = w + 1 + k;
+        char                     gguf[3][64], hf[3][64];
         for (int i = 0; i < 3; i++) {
-            static const char *const ends[][2] = { { "norm", "norm" },
-                                                   { "fc1", "linear_fc1" },
-                                                   { "fc2", "linear_fc2" } };
             snprintf(gguf[i], sizeof gguf[i], "v.deepstack.%d.%s", h->taps[k], ends[i][0]);
             snprintf(hf[i], sizeof hf[i], "model.deepstack_merger_list.%d.%s", k, ends[i][1]);
         }
@@ -257,29 +247,16 @@ static void bind_mergers(nn_binder *b, void *out, const void *p) {
     }
 }
 
-static void bind_nothing(nn_binder *b, void *out, const void *p, int i) {
-    (void)b;
-    (void)out;
-    (void)p;
-    (void)i;
-}
-
-static nn_state no_state(const void *p, int i) {
-    (void)p;
-    (void)i;
-    return (nn_state){ .kind = NN_STATE_NONE };
-}
-
 static void merge(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
-    const mergers *w = net->top;
+    const merger  *w = net->top;
     const int      n = h->t.d.n_embd, parts = 1 + h->n_taps, wide = n * h->merge * h->merge;
     nn_buf         in = nn_input(t, (int64_t)wide * parts), out[1 + MAX_TAPS];
     for (int k = 0; k < parts; k++) {
         nn_buf x = nn_take_each(t, in, n * parts, k * n, n);
-        x = nn_project(t, normed(t, x, &w->m[k].norm, k ? wide : n, h), w->m[k].first);
+        x = nn_project(t, normed(t, x, &w[k].norm, k ? wide : n, h), w[k].first);
         nn_act(t, x, NN_ACT_GELU);
-        out[k] = nn_project(t, x, w->m[k].second);
+        out[k] = nn_project(t, x, w[k].second);
     }
     nn_vectors(t, nn_outputs(t, parts > 1 ? nn_join(t, out, parts) : out[0]));
 }
@@ -299,19 +276,19 @@ static const char *const roots[] = { "model.visual.", "visual.", "vision_tower."
                                             .setup = setup_fn,                                                         \
                                             .bind_top = bind_top,                                                      \
                                             .bind_layer = bind_layer,                                                  \
-                                            .state = state,                                                            \
+                                            .state = nn_state_whole,                                                   \
                                             .forward = forward };                                                      \
     const nn_arch models_projector_##name = { .names = NN_NAMES(text "_merger"),                                       \
                                               .hf_roots = roots,                                                       \
                                               .lacks = NN_LACKS_VOCAB | NN_LACKS_EPS | (without),                      \
                                               .hp_size = sizeof(hparams),                                              \
-                                              .top_size = sizeof(mergers),                                             \
+                                              .top_size = sizeof(merger[1 + MAX_TAPS]),                                \
                                               .layer_size = sizeof(char),                                              \
                                               .keys = keys,                                                            \
                                               .setup = setup_fn,                                                       \
                                               .bind_top = bind_mergers,                                                \
-                                              .bind_layer = bind_nothing,                                              \
-                                              .state = no_state,                                                       \
+                                              .bind_layer = nn_bind_nothing,                                           \
+                                              .state = nn_state_nothing,                                               \
                                               .forward = merge }
 
 TOWER(qwen2_vl, "qwen2_vl_vision", setup_first, NN_LACKS_FF);

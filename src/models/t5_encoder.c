@@ -67,12 +67,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->down, "ffn_down", "layer.1.DenseReluDense.wo", d->n_ff, n, 0);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_step(d->n_kv, d->head_dim);
-}
-
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const nn_dims *d = &h->d;
@@ -94,5 +88,5 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_vectors(t, nn_rms_norm(t, nn_outputs(t, x), tw->norm, d->eps));
 }
 
-const nn_arch models_t5_encoder = { NN_FAMILY, .names = NN_NAMES("t5encoder", "t5"), .gguf_layers = "enc.blk.",
+const nn_arch models_t5_encoder = { NN_WHOLE, .names = NN_NAMES("t5encoder", "t5"), .gguf_layers = "enc.blk.",
                                     .hf_layers = "encoder.block." };

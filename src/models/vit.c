@@ -97,12 +97,6 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_linear(b, &w->down, swapped ? "ffn_up" : "ffn_down|mlp.fc2", "mlp.fc2", ff, n, 0);
 }
 
-static nn_state state(const void *p, int i) {
-    const nn_dims *d = p;
-    (void)i;
-    return nn_state_step(d->n_kv, d->head_dim);
-}
-
 static void activate(nn_tape *t, nn_buf x, const hparams *h) {
     if (!h->quick) {
         nn_act(t, x, h->act);
@@ -143,7 +137,7 @@ static const char *const roots[] = { "vision_tower.vision_model.",
                                      "vision_model.",
                                      NULL };
 static const char *const names[] = { "siglip_vision_model", NULL };
-const nn_arch            models_siglip = { NN_FAMILY,
+const nn_arch            models_siglip = { NN_WHOLE,
                                            .names = names,
                                            .hf_layers = "model.encoder.layers.",
                                            .gguf_layers = "v.blk.",
@@ -158,7 +152,7 @@ const nn_arch            models_clip = { .hp_size = sizeof(hparams),
                                          .setup = setup_clip,
                                          .bind_top = bind_top,
                                          .bind_layer = bind_layer,
-                                         .state = state,
+                                         .state = nn_state_whole,
                                          .forward = forward,
                                          .names = names_clip,
                                          .hf_layers = "model.encoder.layers.",

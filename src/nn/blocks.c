@@ -39,6 +39,25 @@ nn_state nn_state_plain(const void *hp, int i) {
     return nn_state_kv(d->n_kv, d->head_dim, 0);
 }
 
+nn_state nn_state_whole(const void *hp, int i) {
+    const nn_dims *d = hp;
+    (void)i;
+    return nn_state_step(d->n_kv, d->head_dim);
+}
+
+nn_state nn_state_nothing(const void *hp, int i) {
+    (void)hp;
+    (void)i;
+    return (nn_state){ .kind = NN_STATE_NONE };
+}
+
+void nn_bind_nothing(nn_binder *b, void *layer, const void *hp, int i) {
+    (void)b;
+    (void)layer;
+    (void)hp;
+    (void)i;
+}
+
 void nn_rotate(nn_tape *t, nn_buf q, nn_buf k, int head_dim, const nn_rope *r) {
     nn_rope_apply(t, q, head_dim, r);
     nn_rope_apply(t, k, head_dim, r);

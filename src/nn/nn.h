@@ -492,13 +492,18 @@ typedef struct nn_ends {
 } nn_ends;
 void     nn_bind_top_ends(nn_binder *b, void *top, const void *hp); /* nn_bind_ends of the dims that hp begins with */
 nn_state nn_state_plain(const void *hp, int i);                     /* keys and values of all positions */
+nn_state nn_state_whole(const void *hp, int i);                     /* those of the step alone: inputs come whole */
+/* A tape without layers. */
+nn_state nn_state_nothing(const void *hp, int i);
+void     nn_bind_nothing(nn_binder *b, void *layer, const void *hp, int i);
 
 /* The usual fields, for a file that names its parts as this header does: all of them its own; with nn_ends as its top;
- * with nn_state_plain, too. */
+ * with nn_state_plain or nn_state_whole, too. */
 #define NN_PARTS                                                                                                       \
     .hp_size = sizeof(hparams), .layer_size = sizeof(layer), .keys = keys, .setup = setup, .bind_layer = bind_layer,   \
     .forward = forward
 #define NN_FAMILY NN_PARTS, .top_size = sizeof(top), .bind_top = bind_top, .state = state
+#define NN_WHOLE NN_PARTS, .top_size = sizeof(top), .bind_top = bind_top, .state = nn_state_whole
 #define NN_DECODER NN_PARTS, .top_size = sizeof(nn_ends), .bind_top = nn_bind_top_ends, .state = state
 #define NN_PLAIN NN_PARTS, .top_size = sizeof(nn_ends), .bind_top = nn_bind_top_ends, .state = nn_state_plain
 #define NN_NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
