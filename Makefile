@@ -68,6 +68,7 @@ soak:
 	@HEARTH_IO_PERCENT=5 HEARTH_HEALTH_MS=20 HEARTH_GONE_MS=200 python3 tests/api/check_streams.py build/hearth 200 60
 	@HEARTH_LONG=1 python3 tests/api/check_workers.py build/hearth
 	@python3 tests/api/check_sight.py build/hearth 1000
+	@cd tests/api && npm ci --no-audit --no-fund >../../build.log 2>&1 && node random_models.mjs ../../build/hearth
 	@python3 tests/api/check_image_urls.py build/hearth --long
 	@python3 tests/api/check_gpu.py build/hearth 200 10000
 

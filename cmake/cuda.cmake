@@ -6,8 +6,8 @@ set_property(CACHE HEARTH_CUDA PROPERTY STRINGS auto ON OFF)
 # "dev" builds for the newest measured chip alone and keeps PTX for the others, which the driver compiles at first use; "all" has
 # machine code for every chip of docs/cuda.md and takes two and a half times as long.
 set(HEARTH_CUDA_ARCHS dev CACHE STRING "machine code for: dev (9.0a and PTX), all, or a list such as 80;90a")
-# For `make test` where no device is: every kernel is compiled and assembled with its warnings, in a fifth of the time, as slow code
-# that nothing there can run. The presets switch it off again.
+# For `make test` where no device is: every kernel is compiled and assembled with its warnings, in a tenth of the time, as slow code
+# for one chip that nothing there can run. The presets switch it off again.
 option(HEARTH_CUDA_QUICK "compile CUDA kernels quickly instead of well" OFF)
 set(HEARTH_CUDA_BUILD OFF)
 
@@ -57,7 +57,9 @@ endif()
 foreach(arch IN LISTS archs)
   list(APPEND HEARTH_CUDA_FLAGS -gencode=arch=compute_${arch},code=sm_${arch})
 endforeach()
-list(APPEND HEARTH_CUDA_FLAGS -gencode=arch=compute_80,code=compute_80)
+if(NOT HEARTH_CUDA_QUICK)
+  list(APPEND HEARTH_CUDA_FLAGS -gencode=arch=compute_80,code=compute_80)
+endif()
 if(HEARTH_WERROR)
   list(APPEND HEARTH_CUDA_FLAGS -Werror=all-warnings -Xcompiler=-Werror)
 endif()

@@ -350,7 +350,7 @@ static void run_way(const model *m, const way *w, const nn_next *head, int n_seq
     if (w->always && w->errs >= 0) assert_true(st.drafted > 0);
     if (w->errs == 0) assert_true(st.accepted * 2 > st.drafted); /* of requests with equal prompts he takes the first */
     if (w->always && head) assert_true(st.drafted > 0);
-    if (w->always && head && m->trained) assert_true(st.accepted * 4 > st.drafted);
+    if (w->always && head && m->trained && st.drafted >= 20) assert_true(st.accepted * 4 > st.drafted);
     check_pages(g);
     engine_free(g);
 }
