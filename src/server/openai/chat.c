@@ -89,6 +89,25 @@ static const char *finish_of(const chat_state *s, runtime_finish f) {
     return s->legacy && f == RUNTIME_TOOL_CALLS ? "function_call" : openai_finish(f);
 }
 
+/* A piece of a tool call; its beginning says whose it is. */
+static void put_call_piece(jw *w, const runtime_event *ev, const char *type, const char *field, view text) {
+    jw_key(w, "tool_calls");
+    jw_open(w, '[');
+    jw_open(w, '{');
+    jw_put_int(w, "index", ev->index);
+    if (ev->kind == RUNTIME_TOOL_BEGIN) {
+        jw_put_text(w, "id", ev->id);
+        jw_put_cstr(w, "type", type);
+    }
+    jw_key(w, type);
+    jw_open(w, '{');
+    if (ev->kind == RUNTIME_TOOL_BEGIN) jw_put_text(w, "name", ev->name);
+    jw_put_text(w, field, text);
+    jw_close(w, '}');
+    jw_close(w, '}');
+    jw_close(w, ']');
+}
+
 static void stream_call(chat_state *s, const runtime_event *ev) {
     jw w = jw_of(&s->chunk);
     if (s->legacy) {
@@ -99,41 +118,13 @@ static void stream_call(chat_state *s, const runtime_event *ev) {
         jw_close(&w, '}');
         return;
     }
-    jw_key(&w, "tool_calls");
-    jw_open(&w, '[');
-    jw_open(&w, '{');
-    jw_put_int(&w, "index", ev->index);
-    if (ev->kind == RUNTIME_TOOL_BEGIN) {
-        jw_put_text(&w, "id", ev->id);
-        jw_put_cstr(&w, "type", "function");
-    }
-    jw_key(&w, "function");
-    jw_open(&w, '{');
-    if (ev->kind == RUNTIME_TOOL_BEGIN) jw_put_text(&w, "name", ev->name);
-    jw_put_text(&w, "arguments", ev->kind == RUNTIME_TOOL_BEGIN ? (view){ "", 0 } : ev->text);
-    jw_close(&w, '}');
-    jw_close(&w, '}');
-    jw_close(&w, ']');
+    put_call_piece(&w, ev, "function", "arguments", ev->kind == RUNTIME_TOOL_BEGIN ? (view){ "", 0 } : ev->text);
 }
 
 /* The text of a custom tool is known when its call is whole: a beginning without it, then all of it. */
 static void put_custom_piece(exchange *x, chat_state *s, const runtime_event *ev, view text) {
     jw w = begin_chunk(s, ev->choice);
-    jw_key(&w, "tool_calls");
-    jw_open(&w, '[');
-    jw_open(&w, '{');
-    jw_put_int(&w, "index", ev->index);
-    if (ev->kind == RUNTIME_TOOL_BEGIN) {
-        jw_put_text(&w, "id", ev->id);
-        jw_put_cstr(&w, "type", "custom");
-    }
-    jw_key(&w, "custom");
-    jw_open(&w, '{');
-    if (ev->kind == RUNTIME_TOOL_BEGIN) jw_put_text(&w, "name", ev->name);
-    jw_put_text(&w, "input", text);
-    jw_close(&w, '}');
-    jw_close(&w, '}');
-    jw_close(&w, ']');
+    put_call_piece(&w, ev, "custom", "input", text);
     end_chunk(x, s, ev->choice, NULL);
 }
 
