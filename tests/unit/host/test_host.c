@@ -36,7 +36,7 @@ static void test_same_as_in_process(void **state) {
     add(h, "demo", TEST_DEMO);
     assert_int_equal(look_up(h, "demo").state, HOST_UNLOADED);
     test_greedy(&q, STORY);
-    q.max_tokens = tokens(60);
+    q.max_tokens = 60;
     q.want_logprob = true;
     q.n_top = 3;
     ask(h, "demo:latest", &q, &a);
@@ -73,8 +73,7 @@ static void test_same_as_in_process(void **state) {
     assert_true(d.state == HOST_LOADED && d.pid > 0 && d.described && d.n_params == info.n_params);
     assert_true(d.need_bytes > d.file_bytes && d.file_bytes == info.file_bytes);
     host_stat(h, &st);
-    assert_true(st.n_loaded == 1 && st.runtime.requests == 1 &&
-                st.runtime.engine.tokens_generated == (uint64_t)tokens(60));
+    assert_true(st.n_loaded == 1 && st.runtime.requests == 1 && st.runtime.engine.tokens_generated == 60);
     /* A mistake comes back as the runtime says it. */
     q.messages = view_of("nonsense");
     ask(h, "demo", &q, &a);
@@ -86,7 +85,7 @@ static void test_same_as_in_process(void **state) {
     assert_int_equal(host_unload(h, view_of("demo"), NULL), 0);
     assert_gone(pid);
     host_stat(h, &st);
-    assert_true(st.n_loaded == 0 && st.need_bytes == 0 && st.runtime.engine.tokens_generated == (uint64_t)tokens(60));
+    assert_true(st.n_loaded == 0 && st.need_bytes == 0 && st.runtime.engine.tokens_generated == 60);
     str_deinit(&s);
     str_deinit(&t);
     tok_ids_deinit(&x);
@@ -158,7 +157,7 @@ static void test_three_in_a_budget_for_two(void **state) {
     add(h, "c", TEST_DEMO);
     for (int i = 0; i < 3; i++) {
         test_greedy(&q[0], STORY);
-        q[0].max_tokens = tokens(12);
+        q[0].max_tokens = 12;
         ask(h, names[i], &q[0], &r[0]);
         snprintf(solo[i], sizeof solo[i], "%s", str_cstr(&r[0].a[0].content));
         test_result_deinit(&r[0]);
@@ -177,7 +176,7 @@ static void test_three_in_a_budget_for_two(void **state) {
         for (int i = 0; i < AT_ONCE; i++) {
             which[i] = (int)(test_random(&random) % 3);
             test_greedy(&q[i], STORY);
-            q[i].max_tokens = tokens(12);
+            q[i].max_tokens = 12;
             submit(h, names[which[i]], &q[i], &r[i]);
         }
         for (int i = 0; i < AT_ONCE; i++) {
@@ -212,7 +211,7 @@ static void test_places(void **state) {
     add(h, "b", TEST_DRAFT);
     test_greedy(&q, SUM);
     test_greedy(&long_one, STORY);
-    long_one.max_tokens = tokens(150);
+    long_one.max_tokens = 150;
     long_one.ignore_eos = true;
     submit(h, "a", &long_one, &busy);
     wait_events(&busy, 3);
@@ -221,7 +220,7 @@ static void test_places(void **state) {
     pthread_mutex_lock(&busy.lock);
     bool over = busy.last;
     pthread_mutex_unlock(&busy.lock);
-    assert_true(over && !busy.failed && busy.a[0].usage.generated_tokens == tokens(150));
+    assert_true(over && !busy.failed && busy.a[0].usage.generated_tokens == 150);
     test_result_deinit(&busy);
     assert_false(r.failed);
     test_result_deinit(&r);
@@ -242,7 +241,7 @@ static void test_places(void **state) {
     h = open_host(&o);
     add(h, "a", TEST_DEMO);
     add(h, "b", TEST_DRAFT);
-    long_one.max_tokens = tokens(900);
+    long_one.max_tokens = 900;
     submit(h, "a", &long_one, &busy);
     wait_events(&busy, 3);
     ask(h, "b", &q, &r);
@@ -295,7 +294,7 @@ static void test_devices(void **state) {
     assert_true(st.n_loaded == 2 && st.need_bytes == 2 * own && st.limit_bytes == HOST_NO_LIMIT);
     /* A busy one is waited for, and nobody else is asked. */
     test_greedy(&long_one, STORY);
-    long_one.max_tokens = tokens(150);
+    long_one.max_tokens = 150;
     long_one.ignore_eos = true;
     submit(h, "b", &long_one, &busy);
     wait_events(&busy, 3);
@@ -304,7 +303,7 @@ static void test_devices(void **state) {
     assert_false(r.failed);
     test_result_deinit(&r);
     test_result_wait(&busy);
-    assert_true(!busy.failed && busy.a[0].usage.generated_tokens == tokens(150));
+    assert_true(!busy.failed && busy.a[0].usage.generated_tokens == 150);
     test_result_deinit(&busy);
     assert_int_equal(look_up(h, "plain").pid, plain);
     assert_int_equal(look_up(h, "b").state, HOST_UNLOADED);
@@ -334,7 +333,7 @@ static void test_control(void **state) {
     add(h, "a", TEST_DEMO);
     for (int i = 0; i < 6; i++) {
         test_greedy(&q[i], STORY);
-        q[i].max_tokens = tokens(300);
+        q[i].max_tokens = 600;
         q[i].ignore_eos = true;
     }
     uint64_t id = submit(h, "a", &q[0], &r[0]);
@@ -347,7 +346,7 @@ static void test_control(void **state) {
     host_pause(h, id);
     submit(h, "a", &q[2], &r[2]);
     test_result_wait(&r[2]);
-    assert_int_equal(r[2].a[0].usage.generated_tokens, tokens(300));
+    assert_int_equal(r[2].a[0].usage.generated_tokens, 600);
     pthread_mutex_lock(&r[1].lock);
     assert_false(r[1].last);
     pthread_mutex_unlock(&r[1].lock);
@@ -371,7 +370,7 @@ static void test_control(void **state) {
     submit(h, "a", &q[5], &r[5]);
     wait_events(&r[5], 3);
     test_result_wait(&r[4]);
-    assert_int_equal(r[4].a[0].usage.generated_tokens, tokens(300));
+    assert_int_equal(r[4].a[0].usage.generated_tokens, 600);
     test_result_deinit(&r[4]);
     pid_t pid = look_up(h, "a").pid;
     host_free(h);

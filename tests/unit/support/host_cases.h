@@ -21,9 +21,6 @@
 TEST_HELPER const char SUM[] = "[{\"role\": \"user\", \"content\": \"What is 12 plus 30?\"}]";
 TEST_HELPER const char STORY[] = "[{\"role\": \"user\", \"content\": \"Tell me a story about a cat and a boat.\"}]";
 
-/* A sanitizer's worker is thirty times slower. */
-TEST_HELPER int tokens(int n) { return TEST_SANITIZED ? n / 12 + 3 : n; }
-
 static char *kept_env[8]; /* what sanitizers read */
 
 /* Without a program the host would start this one as its worker, which would start itself again, without end. */
