@@ -274,6 +274,7 @@ void engine_stat(engine *g, engine_stats *out) {
 }
 
 int engine_context(const engine *g) { return g->n_ctx; }
+int engine_sequences(const engine *g) { return g->o.max_seqs; }
 
 int64_t engine_vocab(const engine *g) { return g->n_vocab; }
 

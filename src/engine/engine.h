@@ -274,6 +274,7 @@ typedef struct engine_kv_choice {
 const engine_kv_choice *engine_kv_choices(int *n);
 
 int     engine_context(const engine *g);        /* positions that a sequence may have */
+int     engine_sequences(const engine *g);      /* that compute at once */
 int64_t engine_vocab(const engine *g);          /* bits of a mask: rows of the model's head */
 int     engine_embedding_size(const engine *g); /* n_vector of embeddings */
 bool    engine_generates(const engine *g);      /* false: an encoder, which makes vectors only */

@@ -90,6 +90,7 @@ typedef struct host_model {
     char       family[64], format[32], quant[32];
     uint64_t   n_params;
     int        n_ctx, n_ctx_train, n_layer, n_embd;
+    int        n_seqs; /* that compute at once */
     int64_t    n_vocab;
     bool       can_chat, can_tools, can_think, can_embed, can_infill, can_generate, can_see;
 

@@ -139,6 +139,7 @@ static const wire_field info_fields[] = {
     WIRE_COUNTER(runtime_info, n_ctx_train, "n_ctx_train"),
     WIRE_COUNTER(runtime_info, n_layer, "n_layer"),
     WIRE_COUNTER(runtime_info, n_embd, "n_embd"),
+    WIRE_COUNTER(runtime_info, n_seqs, "n_seqs"),
     WIRE_COUNTER(runtime_info, n_vector, "n_vector"),
     WIRE_INT64(runtime_info, n_vocab, "n_vocab", 0, INT32_MAX),
     WIRE_BOOL(runtime_info, can_chat, "can_chat"),

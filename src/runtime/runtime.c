@@ -57,6 +57,7 @@ static int describe(runtime *r, err *e) {
                          .file_bytes = s->file_bytes,
                          .n_ctx = engine_context(r->engine),
                          .n_ctx_train = d->context,
+                         .n_seqs = engine_sequences(r->engine),
                          .n_layer = d->n_layer,
                          .n_embd = (int)d->n_embd,
                          .n_vocab = d->n_vocab,

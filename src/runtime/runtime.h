@@ -119,6 +119,7 @@ typedef struct runtime_info {
     const char *quant;                /* the type that holds most of the weights: "Q4_K" */
     uint64_t    n_params, file_bytes;
     int         n_ctx, n_ctx_train, n_layer, n_embd;
+    int         n_seqs;   /* that compute at once */
     int         n_vector; /* floats of an embedding */
     int64_t     n_vocab;
     bool        can_chat, can_tools, can_think, can_embed, can_infill, can_rerank, can_generate;

@@ -173,6 +173,8 @@ def lists(server):
     assert "vision" not in server.post("/api/show", {"model": "demo"})[1]["capabilities"]
     known = {m["name"]: m.get("capabilities") for m in server.get("/v1/stats")[1]["models"]}
     assert "vision" in known["gemma3"] and "vision" not in known["demo"], known
+    sees = {name: server.get(f"/props?model={name}")[1]["modalities"]["vision"] for name in ("gemma3", "demo")}
+    assert sees == {"gemma3": True, "demo": False} and server.get("/props?model=nobody")[0] == 404, sees
 
 
 def command_line(server):

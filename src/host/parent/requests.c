@@ -207,6 +207,7 @@ static int take_ready(model *m, const wire_frame *f, err *e) {
     d->n_ctx_train = i.n_ctx_train;
     d->n_layer = i.n_layer;
     d->n_embd = i.n_embd;
+    d->n_seqs = i.n_seqs;
     d->n_vocab = i.n_vocab;
     d->can_chat = i.can_chat;
     d->can_tools = i.can_tools;

@@ -3,6 +3,7 @@
  * props, load and unload. */
 #include "server/adapters.h"
 #include "server/handlers.h"
+#include "server/http/query.h"
 #include "server/internal.h"
 #include "server/openai/input.h"
 #include "server/openai/openai.h"
@@ -264,12 +265,20 @@ void native_unload(exchange *x) { change_model(x, false); }
 
 void native_props(exchange *x) {
     const char *name = x->server->options.default_model;
+    char        asked[sizeof(((host_model *)0)->name)];
     host_model  m = { 0 };
     str         b, text;
-    bool        known = name && host_find(x->host, view_of(name), &m, NULL) == 0;
+    err         e = { 0 };
+    bool        named = query_get(x->http->query, "model", asked, sizeof asked);
+    if (named) name = asked;
+    bool known = name && host_find(x->host, adapters_base(x, view_of(name)), &m, &e) == 0;
+    if (named && !known) {
+        exchange_error_from(x, &e);
+        return;
+    }
     str_init(&text);
     /* A question about the server must not load a model. */
-    if (known && m.state == HOST_LOADED) host_template(x->host, view_of(name), &text, NULL);
+    if (known && m.state == HOST_LOADED) host_template(x->host, view_of(m.name), &text, NULL);
     str_init(&b);
     jw w = jw_of(&b);
     jw_open(&w, '{');
@@ -278,13 +287,18 @@ void native_props(exchange *x) {
     jw_put_cstr(&w, "model_path", known ? m.path : NULL);
     jw_put_bool(&w, "loaded", known && m.state == HOST_LOADED);
     if (text.len) jw_put_text(&w, "chat_template", (view){ text.data, text.len });
-    jw_put_int(&w, "total_slots", x->server->options.n_slots > 0 ? x->server->options.n_slots : 16);
+    /* Before the model is loaded, nobody knows what its device takes. */
+    int slots = m.n_seqs ? m.n_seqs : x->server->options.n_slots;
+    jw_put_int(&w, "total_slots", slots > 0 ? slots : 16);
     jw_key(&w, "default_generation_settings");
     jw_open(&w, '{');
     jw_put_int(&w, "n_ctx", m.n_ctx);
     jw_close(&w, '}');
     jw_key(&w, "modalities");
-    jw_raw(&w, view_of("{\"vision\":false,\"audio\":false}"));
+    jw_open(&w, '{');
+    jw_put_bool(&w, "vision", m.can_see);
+    jw_put_bool(&w, "audio", false);
+    jw_close(&w, '}');
     jw_close(&w, '}');
     str_deinit(&text);
     exchange_reply(x, 200, "application/json", &b);
