@@ -87,7 +87,7 @@ def killed_under_load(server):
                 if k % 3:
                     time.sleep(rng.random() * 0.12)
                 pid = 0
-                while not pid:
+                while not pid or is_reaped(pid):  # the one killed before stands in the list until the server has noticed
                     pid = pids(server)["victim"]
                 os.kill(pid, signal.SIGKILL)
                 eventually(lambda: is_reaped(pid), 10, 0.0005)
