@@ -203,8 +203,15 @@ static void on_event(void *ctx, const runtime_event *ev) {
     bool     last = ev->last;
     uint64_t cancel = 0;
     bool     broken = fault_at_event(&w->fault, w->fd);
+
+    runtime_event gone = { .kind = RUNTIME_ERROR, .choice = -1, .last = true, .error = &e };
     atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
+    /* One that came when the device was lost already: the end of the process cancels it, not its client. */
+    if (last && w->lost && ev->kind == RUNTIME_DONE && ev->finish == RUNTIME_CANCELLED) {
+        err_set(&e, ERR_LOST, "the device %s was lost", w->device);
+        ev = &gone;
+    }
     size_t begin = w->out.len + WIRE_HEAD_BYTES;
     if (!r->lost && !last && w->out.len > w->limit) {
         r->lost = true;
