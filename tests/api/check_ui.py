@@ -143,7 +143,9 @@ def fit(server):
     assert small["context"] == 256 and large["context"] == 1024
     assert small["memory"]["cache"] < large["memory"]["cache"] and small["memory"]["weights"] == large["memory"]["weights"]
     assert large["memory"]["fits"] is True
-    for query, param in (("", "model"), ("?model=demo&ctx=-1", "ctx"), ("?model=demo&ctx=x", "ctx"), ("?model=%zz", "model")):
+    packed = server.get("/v1/fit?model=demo&ctx=1024&type=q8_0")[1]["memory"]
+    assert 0.5 < packed["cache_per_1k"] / large["memory"]["cache_per_1k"] < 0.6, packed
+    for query, param in (("?model=demo&type=q9", "type"), ("", "model"), ("?model=demo&ctx=-1", "ctx"), ("?model=demo&ctx=x", "ctx"), ("?model=%zz", "model")):
         status, answer = server.get("/v1/fit" + query)
         assert status == 400 and answer["error"]["param"] == param, (query, answer)
     assert server.get("/v1/fit?model=nothing")[0] == 404

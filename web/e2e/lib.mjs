@@ -1,6 +1,6 @@
 // What the browser tests share: a real server with the demo model, Debian's chromium, journeys that count.
-import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -53,18 +53,21 @@ export class Hearth {
     this.home = mkdtempSync(join(tmpdir(), "hearth-ui-"));
   }
 
+  env() {
+    const names = ["HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME"];
+    return { ...process.env, ...Object.fromEntries(names.map((n) => [n, this.home])) };
+  }
+
+  /** Another command with the same registry. */
+  run(...args) {
+    return execFileSync(this.program, args, { env: this.env(), encoding: "utf8" });
+  }
+
   async start(options = [], env = {}) {
     this.port ??= await freePort();
     this.url = `http://127.0.0.1:${this.port}/`;
-    const dirs = {
-      HOME: this.home,
-      XDG_STATE_HOME: this.home,
-      XDG_RUNTIME_DIR: this.home,
-      XDG_DATA_HOME: this.home,
-      XDG_CONFIG_HOME: this.home,
-    };
     this.process = spawn(this.program, ["serve", "--port", `${this.port}`, "--no-socket", "--ready-json", ...options], {
-      env: { ...process.env, ...dirs, ...env },
+      env: { ...this.env(), ...env },
       stdio: ["ignore", "pipe", "pipe"],
     });
     this.said = "";
@@ -154,4 +157,24 @@ export class Journeys {
       console.log(`check FAILED ${name}: ${why.message.split("\n").slice(0, 6).join(" | ")}`);
     }
   }
+}
+
+/** A LoRA adapter for the demo model in PEFT's form; every factor has the same value. */
+export function writeAdapter(dir) {
+  mkdirSync(dir, { recursive: true });
+  const [rank, width] = [2, 512];
+  const bytes = rank * width * 4;
+  const name = (part) => `base_model.model.model.layers.0.self_attn.q_proj.lora_${part}.weight`;
+  const head = Buffer.from(
+    JSON.stringify({
+      [name("A")]: { dtype: "F32", shape: [rank, width], data_offsets: [0, bytes] },
+      [name("B")]: { dtype: "F32", shape: [width, rank], data_offsets: [bytes, 2 * bytes] },
+    }),
+  );
+  const size = Buffer.alloc(8);
+  size.writeBigUInt64LE(BigInt(head.length));
+  const data = Buffer.from(new Float32Array(2 * rank * width).fill(0.001).buffer);
+  writeFileSync(join(dir, "adapter_model.safetensors"), Buffer.concat([size, head, data]));
+  const config = { peft_type: "LORA", r: rank, lora_alpha: 4, target_modules: ["q_proj"], bias: "none" };
+  writeFileSync(join(dir, "adapter_config.json"), JSON.stringify({ ...config, task_type: "CAUSAL_LM" }));
 }

@@ -2,6 +2,7 @@ import { render } from "preact";
 import { Shell } from "./app/shell";
 import { loadChats } from "./chat/store";
 import { keepSynced } from "./chat/sync";
+import { keepAdapters } from "./lib/adapters";
 import { keepHistory } from "./lib/history";
 import { connect } from "./lib/server";
 
@@ -11,4 +12,5 @@ render(<Shell />, place);
 loadChats();
 keepSynced();
 keepHistory();
+keepAdapters();
 connect();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /v1/fit?model=NAME&ctx=N: what a model needs of the memory that is free. GET /v1/catalogue: well-known models.
+/* GET /v1/fit?model=NAME&ctx=N&type=TYPE: what a model needs of the memory that is free. GET /v1/catalogue: well-known models.
  * GET /v1/hub?q=WORDS: what the hub has. */
 #include "base/machine.h"
 #include "registry/known.h"
@@ -54,26 +54,36 @@ static void reply_need(exchange *x, const char *name, const need *n) {
     exchange_reply(x, 200, "application/json", &b);
 }
 
+/* What the question says in place of the server's own options. */
+static bool read_options(exchange *x, engine_options *o) {
+    char text[16], type[32], *end = text;
+    err  e = { 0 };
+    if (query_get(x->http->query, "type", type, sizeof type) && runtime_cache_types(type, NULL, NULL, o, &e) < 0) {
+        exchange_error(x, 400, "invalid_value", "type", "type: %s", e.msg);
+        return false;
+    }
+    if (!query_get(x->http->query, "ctx", text, sizeof text)) return true;
+    long ctx = strtol(text, &end, 10);
+    if (*end || ctx < 0 || ctx > MAX_CONTEXT) {
+        exchange_error(x, 400, "invalid_value", "ctx", "ctx: expected a number from 0 to %d", MAX_CONTEXT);
+        return false;
+    }
+    if (ctx) o->n_ctx = (int)ctx;
+    return true;
+}
+
 void ops_fit(exchange *x) {
     engine_options o = { 0 };
-    char           name[512], text[16];
+    char           name[512];
     host_model     m;
     need           n;
     err            e = { 0 };
     if (!query_get(x->http->query, "model", name, sizeof name)) {
-        exchange_error(x, 400, "invalid_value", "model", "model: is required (/v1/fit?model=NAME&ctx=N)");
+        exchange_error(x, 400, "invalid_value", "model", "model: is required (/v1/fit?model=NAME&ctx=N&type=TYPE)");
         return;
     }
     if (x->server->options.engine) o = *x->server->options.engine;
-    if (query_get(x->http->query, "ctx", text, sizeof text)) {
-        char *end = text;
-        long  ctx = strtol(text, &end, 10);
-        if (*end || ctx < 0 || ctx > MAX_CONTEXT) {
-            exchange_error(x, 400, "invalid_value", "ctx", "ctx: expected a number from 0 to %d", MAX_CONTEXT);
-            return;
-        }
-        if (ctx) o.n_ctx = (int)ctx;
-    }
+    if (!read_options(x, &o)) return;
     if (host_find(x->host, view_of(name), &m, &e) < 0)
         exchange_error(x, 404, "model_not_found", "model", "The model '%.100s' does not exist here", name);
     else if (need_of_path(&n, m.path, &o, 0, &e) < 0)

@@ -149,6 +149,8 @@ void report_stats(server *s, const host_stats *h, str *out) {
     jw_put_int(&w, "tokens_generated", (int64_t)m->generated_tokens);
     jw_put_int(&w, "steps", (int64_t)h->runtime.engine.steps);
     jw_put_int(&w, "tokens_evaluated", (int64_t)h->runtime.engine.tokens_evaluated);
+    jw_put_int(&w, "tokens_drafted", (int64_t)h->runtime.engine.drafted);
+    jw_put_int(&w, "tokens_drafted_accepted", (int64_t)h->runtime.engine.accepted);
     jw_put_int(&w, "preemptions", (int64_t)h->runtime.engine.preemptions);
     jw_put_int(&w, "kv_pages_total", h->runtime.engine.pages_total);
     jw_put_int(&w, "kv_pages_unused", h->runtime.engine.pages_unused);

@@ -5,6 +5,19 @@ const last = (page) => page.locator(".message.assistant").last();
 const words = Array.from({ length: 400 }, (_, i) => `word${i} `);
 
 export const chatJourneys = {
+  async "something to begin with"({ open, hearth }) {
+    const page = await open(hearth.url);
+    await page.getByRole("button", { name: "What is 12 plus 30?" }).click();
+    await page.getByText("12 plus 30 is 42.").waitFor();
+    await answered(page);
+    await page.locator(".figures summary").last().click();
+    await page.getByText("First token after").waitFor();
+    await page.getByRole("button", { name: "New" }).click();
+    await page.getByRole("link", { name: "Get a larger one" }).click();
+    await page.getByRole("heading", { name: "Models", exact: true }).waitFor();
+    await page.getByRole("button", { name: "Chat", exact: true }).click();
+    await page.getByRole("heading", { name: "New chat" }).waitFor();
+  },
   async "first chat"({ open, hearth }) {
     const page = await open(hearth.url);
     await ask(page, "What is 12 plus 30?");

@@ -21,6 +21,10 @@ export const pageJourneys = {
     await go(page, "models");
     await page.getByLabel("At a context of").fill("512");
     await page.getByText("at 512 tokens").waitFor();
+    const cache = page.locator(".facts dd", { hasText: "at 512 tokens" });
+    const exact = await cache.textContent();
+    await page.getByLabel("Cache in").first().selectOption("tq4");
+    await eventually(async () => (await cache.textContent()) !== exact, "smaller pages");
   },
   async "defaults of a model"({ open, hearth }) {
     const page = await open(hearth.url);
@@ -33,6 +37,7 @@ export const pageJourneys = {
     const form = page.getByRole("form", { name: "Defaults of demo" });
     await form.getByLabel("System prompt").fill("Be calm.");
     await form.getByLabel("Temperature").fill("0.3");
+    await form.getByLabel("Cache in").selectOption("q8_0");
     await form.getByLabel("Save as").fill("calm");
     await form.getByRole("button", { name: "Save" }).click();
     await page.getByText("Defaults of calm saved").waitFor();
@@ -40,6 +45,7 @@ export const pageJourneys = {
       fetch("/api/show", { method: "POST", body: JSON.stringify({ model: "calm" }) }).then((a) => a.json()),
     );
     expect(shown.system === "Be calm." && /temperature\s+0\.3/.test(shown.parameters), JSON.stringify(shown));
+    expect(/cache_type\s+q8_0/.test(shown.parameters), shown.parameters);
     await page.evaluate(() => fetch("/api/delete", { method: "DELETE", body: JSON.stringify({ model: "calm" }) }));
   },
   async "a name that cannot be pulled"({ open, hearth }) {
@@ -138,6 +144,11 @@ export const pageJourneys = {
     await eventually(async () => (await page.locator(".log-line").count()) >= 1 && (await page.getByText("/v1/models").count()) === 0, "filtered");
     await page.getByLabel("Level").selectOption("error");
     await page.getByText("No line has this level").waitFor();
+    await page.getByLabel("Level").selectOption("debug");
+    await page.locator(".log-line").first().click();
+    await page.locator(".log-whole", { hasText: "404" }).waitFor();
+    await page.keyboard.press("Escape");
+    await eventually(async () => (await page.locator(".log-whole").count()) === 0, "closed");
     await page.getByRole("button", { name: "Pause" }).click();
     await page.getByRole("button", { name: "Resume" }).waitFor();
   },

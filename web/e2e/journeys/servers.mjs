@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
-import { answered, ask, eventually, expect, Hearth } from "../lib.mjs";
+import { answered, ask, eventually, expect, Hearth, root, writeAdapter } from "../lib.mjs";
 import { Fake } from "../fake.mjs";
 
 async function withKey(program, work) {
@@ -67,6 +67,38 @@ export const serverJourneys = {
       await own.close();
       slow.closeAllConnections();
       slow.close();
+    }
+  },
+  async adapters({ open, program }) {
+    const own = new Hearth(program);
+    own.run("create", "heron", join(root, "models/demo/demo.gguf"));
+    writeAdapter(join(own.home, "warm"));
+    own.run("adapter", "add", "heron", join(own.home, "warm"), "--name", "warm");
+    await own.start();
+    const fake = await new Fake(own.port).start();
+    try {
+      const page = await open(`${fake.url}#/models`);
+      await page.getByRole("button", { name: "heron", exact: true }).click();
+      await page.getByLabel("Weight of warm").fill("0.5");
+      await page.getByLabel("Weight of warm").press("Enter");
+      await page.getByText("Weights of the adapters saved").waitFor();
+      const [weight] = await (await fetch(`${own.url}lora-adapters?model=heron`)).json();
+      expect(weight.scale === 0.5, JSON.stringify(weight));
+      await page.getByRole("button", { name: "Chat with heron+warm" }).click();
+      await ask(page, "What is 12 plus 30?");
+      await page.getByText("12 plus 30 is 42.").waitFor();
+      await answered(page);
+      expect(fake.asked.at(-1).model === "heron+warm" && !fake.asked.at(-1).lora, JSON.stringify(fake.asked.at(-1)));
+      await page.getByRole("button", { name: "Setup of this chat" }).click();
+      await page.getByRole("spinbutton", { name: "warm" }).fill("0.25");
+      await ask(page, "What is 12 plus 30?");
+      await answered(page);
+      const { model, lora } = fake.asked.at(-1);
+      expect(model === "heron" && JSON.stringify(lora) === '[{"name":"warm","scale":0.25}]', `${model} ${JSON.stringify(lora)}`);
+      await eventually(async () => (await page.getByText("12 plus 30 is 42.").count()) === 2, "an answer");
+    } finally {
+      fake.close();
+      await own.close();
     }
   },
   async "hub search"({ open, program }) {

@@ -67,7 +67,7 @@ export function useKeys(): void {
   }, []);
 }
 
-const MOD = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl";
+export const MOD = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl";
 const ROWS: [string, string][] = [
   [`${MOD} K`, "Command palette"],
   [`${MOD} Shift O`, "New chat"],

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useMemo, useState } from "preact/hooks";
 import { chats, openChat, updateChat } from "../chat/store";
+import { answerers } from "../lib/adapters";
 import { post } from "../lib/api";
 import { prefs, setPrefs } from "../lib/prefs";
 import { models } from "../lib/server";
@@ -33,7 +34,7 @@ function commands(): Command[] {
   return [
     { kind: "action", name: "New chat", run: () => go("chat") },
     ...PAGES.map((p) => ({ kind: "page", name: TITLES[p], run: () => go(p) })),
-    ...models.value.map((m) => ({ kind: "model", name: `Use ${m.name}`, run: () => use(m.name) })),
+    ...answerers.value.map((name) => ({ kind: "model", name: `Use ${name}`, run: () => use(name) })),
     ...models.value.map((m) => ({
       kind: "model",
       name: `${m.state === "loaded" ? "Unload" : "Load"} ${m.name}`,

@@ -6,8 +6,8 @@ import { Icon } from "../ui/icons";
 import { Toasts } from "../ui/toasts";
 import { Banner } from "./banner";
 import { KeyDialog } from "./keydialog";
-import { KeysHelp, useKeys } from "./keys";
-import { Palette } from "./palette";
+import { KeysHelp, MOD, useKeys } from "./keys";
+import { Palette, paletteOpen } from "./palette";
 import { PAGES, type Page, page, TITLES } from "./router";
 
 const lazy: Record<Exclude<Page, "chat">, () => Promise<ComponentType>> = {
@@ -54,6 +54,10 @@ function Rail({ at }: { at: Page }) {
           <span>{TITLES[p]}</span>
         </a>
       ))}
+      <button type="button" class="quiet" title={`Commands (${MOD} K)`} onClick={() => (paletteOpen.value = true)}>
+        <Icon name="search" />
+        <span>Commands</span>
+      </button>
     </nav>
   );
 }

@@ -2,7 +2,7 @@
 import { ApiError, keyAsked } from "../lib/api";
 import { uid } from "../lib/id";
 import { prefs } from "../lib/prefs";
-import { defaultModel } from "../lib/server";
+import { defaultModel, models } from "../lib/server";
 import { complain } from "../ui/toasts";
 import { bodyOf } from "./request";
 import { runOf, start } from "./run";
@@ -21,7 +21,14 @@ const fresh = (chat: string, parent: string | null, role: Message["role"], conte
   created: Date.now(),
 });
 
-export const modelOf = (chat: Chat | null) => chat?.model || prefs.value.model || defaultModel.value;
+/** The model that was used last, unless it is gone. */
+function usedModel(): string {
+  const used = prefs.value.model;
+  const here = models.value.some((m) => used === m.name || used.startsWith(`${m.name}+`));
+  return here ? used : defaultModel.value || used;
+}
+
+export const modelOf = (chat: Chat | null) => chat?.model || usedModel();
 
 /** Settings of a chat that is not there yet. */
 let draft: Chat["settings"] = {};

@@ -1,11 +1,11 @@
 /** The messages of a chat. */
 import { useEffect, useState } from "preact/hooks";
-import { defaultModel, link } from "../lib/server";
 import { useFollow } from "./follow";
 import { MessageView } from "./message";
 import { runs } from "./run";
 import { families, messagesLoaded, openId, path } from "./store";
 import type { Message } from "./types";
+import { Welcome } from "./welcome";
 import { useWindow } from "./window";
 
 export function Conversation() {
@@ -23,7 +23,7 @@ export function Conversation() {
           </button>
         )}
         {list.slice(first).map((m) => placed(m, families.value, runs.value))}
-        {!list.length && messagesLoaded.value && <Empty />}
+        {!list.length && !openId.value && <Welcome />}
       </div>
       {away && (
         <button type="button" class="newest" onClick={toEnd}>
@@ -51,24 +51,6 @@ function placed(m: Message, all: typeof families.value, running: typeof runs.val
       run={run}
       stamp={run ? running : undefined}
     />
-  );
-}
-
-function Empty() {
-  if (openId.value) return null;
-  const name = defaultModel.value;
-  return (
-    <div class="welcome">
-      <h2>What would you like to know?</h2>
-      <p class="dim">
-        {name
-          ? `${name} answers, on this machine. Chats stay in this browser.`
-          : link.value === "online"
-            ? "There is no model yet."
-            : ""}
-      </p>
-      {!name && link.value === "online" && <a href="#/models">Get one</a>}
-    </div>
   );
 }
 

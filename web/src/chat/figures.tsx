@@ -13,6 +13,7 @@ export function FiguresLine({ figures: f }: { figures: Figures }) {
     ["Writing it", seconds((f.predicted_ms ?? 0) / 1000)],
     ["First token after", f.first_ms === undefined ? "?" : seconds(f.first_ms / 1000)],
   ];
+  if (f.draft_n) rows.push(["Guessed ahead", `${count(f.draft_right ?? 0)} of ${tokens(f.draft_n)} right`]);
   return (
     <details class="figures">
       <summary>

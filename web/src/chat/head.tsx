@@ -1,8 +1,8 @@
 /** Above a conversation: its title, the model that answers, how full the context is. */
 import { useState } from "preact/hooks";
+import { answerers, refreshAdapters, statOf } from "../lib/adapters";
 import { percent } from "../lib/format";
 import { prefs, setPrefs } from "../lib/prefs";
-import { models } from "../lib/server";
 import { Icon } from "../ui/icons";
 import { modelOf } from "./actions";
 import { openChat, path, updateChat } from "./store";
@@ -68,14 +68,21 @@ function Title({ id, title }: { id: string; title: string }) {
 function ModelPicker() {
   const chat = openChat.value;
   const now = modelOf(chat);
-  const names = models.value.map((m) => m.name);
+  const names = [...answerers.value];
   if (now && !names.includes(now)) names.unshift(now);
   const choose = (name: string) => {
     setPrefs({ model: name });
     if (chat) updateChat(chat.id, { model: name });
   };
   return (
-    <select class="model-picker" aria-label="Model" value={now} onChange={(e) => choose(e.currentTarget.value)}>
+    <select
+      class="model-picker"
+      aria-label="Model"
+      title={now}
+      value={now}
+      onFocus={refreshAdapters}
+      onChange={(e) => choose(e.currentTarget.value)}
+    >
       {names.map((n) => (
         <option key={n} value={n}>
           {n}
@@ -88,12 +95,13 @@ function ModelPicker() {
 
 function Meter() {
   const total = path.value.findLast((m) => m.figures?.total_tokens)?.figures?.total_tokens ?? 0;
-  const room = models.value.find((m) => m.name === modelOf(openChat.value))?.context_length;
+  const room = statOf(modelOf(openChat.value))?.context_length;
   if (!total || !room) return null;
   const part = total / room;
   return (
     <span class={part > 0.85 ? "meter warn" : "meter"} title={`${total} of ${room} tokens of the context`}>
-      ctx {percent(part)}
+      <span class="wide">context </span>
+      {percent(part)}
     </span>
   );
 }

@@ -1,9 +1,10 @@
 /** One message: who, what, and what can be done with it. */
 import { useState } from "preact/hooks";
+import { answerers, statOf } from "../lib/adapters";
 import { rate, seconds } from "../lib/format";
 import { isImage } from "../lib/images";
 import { prefs } from "../lib/prefs";
-import { link, models } from "../lib/server";
+import { link } from "../lib/server";
 import { Markdown } from "../md/markdown";
 import { CopyButton } from "../ui/copy";
 import { memo } from "../ui/memo";
@@ -98,7 +99,8 @@ function Thoughts({ message: m, running }: { message: Message; running: boolean 
 }
 
 function Progress({ run }: { run: Run }) {
-  const loading = models.value.find((m) => m.name === run.message.model && m.state === "loading");
+  const stat = statOf(run.message.model ?? "");
+  const loading = stat?.state === "loading" ? stat : undefined;
   if (run.phase === "writing") {
     const now = speed(run);
     return (
@@ -173,7 +175,7 @@ interface ActionProps {
 }
 
 function Actions({ message: m, at, n, before, after, onEdit }: ActionProps) {
-  const others = models.value.filter((o) => o.name !== m.model);
+  const others = answerers.value.filter((name) => name !== m.model);
   return (
     <div class="actions">
       <CopyButton text={m.content} label="Copy message" />
@@ -183,17 +185,19 @@ function Actions({ message: m, at, n, before, after, onEdit }: ActionProps) {
         </button>
       )}
       {m.role === "assistant" && others.length > 0 && (
-        <select
-          class="quiet"
-          aria-label="Retry with another model"
-          value=""
-          onChange={(e) => guard(retry(m, e.currentTarget.value))}
-        >
-          <option value="">with…</option>
-          {others.map((o) => (
-            <option key={o.name}>{o.name}</option>
-          ))}
-        </select>
+        <label class="quiet pick">
+          <span>with…</span>
+          <select
+            aria-label="Retry with another model"
+            value=""
+            onChange={(e) => guard(retry(m, e.currentTarget.value))}
+          >
+            <option value="">with…</option>
+            {others.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
       )}
       {m.role === "user" && (
         <button type="button" class="quiet" onClick={() => guard(answer(m))}>

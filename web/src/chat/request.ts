@@ -1,4 +1,5 @@
 /** A conversation as the body of /v1/chat/completions. */
+import { adaptersOf, baseOf, shortName } from "../lib/adapters";
 import { getBlob } from "../lib/db";
 import { isImage } from "../lib/images";
 import type { ChatSettings } from "../lib/prefs";
@@ -66,6 +67,16 @@ function thinking(s: ChatSettings): object {
   };
 }
 
+/** Adapters that the chat chose, of those that this model has; none chosen: what the model's name and settings say. */
+function adapters(model: string, s: ChatSettings): object {
+  const list = adaptersOf(model);
+  if (!list.some((a) => s.lora?.[shortName(a)] !== undefined)) return {};
+  const lora = list
+    .filter((a) => a.id === model || s.lora?.[shortName(a)] !== undefined)
+    .map((a) => ({ name: shortName(a), scale: s.lora?.[shortName(a)] ?? 1 }));
+  return { model: baseOf(model), lora };
+}
+
 export async function bodyOf(model: string, s: ChatSettings, path: Message[], goOn: boolean): Promise<object> {
   const messages = await Promise.all(
     path.filter((m) => m.role !== "assistant" || m.content || m.tool_calls?.length).map(wire),
@@ -85,6 +96,7 @@ export async function bodyOf(model: string, s: ChatSettings, path: Message[], go
     ...(tools.length ? { tools } : {}),
     ...thinking(s),
     ...format(s),
+    ...adapters(model, s),
     ...(goOn ? { continue_final_message: true } : {}),
   };
 }

@@ -137,6 +137,8 @@ function addChunk(r: Run, chunk: any): void {
       predicted_per_second: t?.predicted_per_second,
       prompt_ms: t?.prompt_ms,
       predicted_ms: t?.predicted_ms,
+      draft_n: t?.draft_n,
+      draft_right: t?.draft_n_accepted,
       first_ms: r.first ? r.first - r.began : undefined,
     };
   }

@@ -1,9 +1,10 @@
 /** The settings of one conversation: system prompt, preset, sampling, thinking, tools, the answer's form. */
 import { useState } from "preact/hooks";
+import { adaptersOf, shortName } from "../lib/adapters";
 import { type ChatSettings, prefs, setPrefs } from "../lib/prefs";
 import { Icon } from "../ui/icons";
 import { note } from "../ui/toasts";
-import { draftSettings, setDraftSettings } from "./actions";
+import { draftSettings, modelOf, setDraftSettings } from "./actions";
 import { FormatForm } from "./format";
 import { openChat, updateChat } from "./store";
 import { builtin } from "./tools";
@@ -42,6 +43,7 @@ export function Setup() {
         <SamplingForm s={s} change={change} />
         <ThinkingForm s={s} change={change} />
         <ToolsForm s={s} change={change} />
+        <AdaptersForm model={modelOf(chat)} s={s} change={change} />
         <FormatForm s={s} change={change} />
       </div>
     </aside>
@@ -169,6 +171,39 @@ function ThinkingForm({ s, change }: { s: ChatSettings; change: Change }) {
   );
 }
 
+/** Adapters of the model at hand; nothing where it has none. */
+function AdaptersForm({ model, s, change }: { model: string; s: ChatSettings; change: Change }) {
+  const list = adaptersOf(model);
+  if (!list.length) return null;
+  const set = (name: string, text: string) => {
+    const { [name]: _, ...rest } = s.lora ?? {};
+    const lora = text === "" ? rest : { ...rest, [name]: Number(text) };
+    change({ lora: Object.keys(lora).length ? lora : undefined });
+  };
+  return (
+    <fieldset>
+      <legend>Adapters</legend>
+      {list.map(shortName).map((name) => (
+        <label key={name} class="number">
+          <span class="clip" title={name}>
+            {name}
+          </span>
+          <input
+            type="number"
+            min={-1000}
+            max={1000}
+            step={0.1}
+            placeholder="not chosen"
+            value={s.lora?.[name] ?? ""}
+            onInput={(e) => set(name, e.currentTarget.value)}
+          />
+        </label>
+      ))}
+      <p class="dim small">A weight of 1 is that of the training.</p>
+    </fieldset>
+  );
+}
+
 function ToolsForm({ s, change }: { s: ChatSettings; change: Change }) {
   const on = s.tools ?? [];
   const toggle = (name: string) => change({ tools: on.includes(name) ? on.filter((n) => n !== name) : [...on, name] });
@@ -178,7 +213,10 @@ function ToolsForm({ s, change }: { s: ChatSettings; change: Change }) {
       {builtin.map((t) => (
         <label key={t.name} class="check">
           <input type="checkbox" checked={on.includes(t.name)} onInput={() => toggle(t.name)} />
-          {t.name} <span class="dim">{t.help.toLowerCase()}</span>
+          <span>
+            {t.name}
+            <span class="dim about">{t.help}</span>
+          </span>
         </label>
       ))}
       <details>

@@ -23,6 +23,9 @@ export interface Figures {
   prompt_ms?: number;
   predicted_ms?: number;
   first_ms?: number;
+  /** Tokens that were guessed ahead, and those that were right. */
+  draft_n?: number;
+  draft_right?: number;
   total_tokens?: number;
 }
 

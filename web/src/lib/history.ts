@@ -15,6 +15,8 @@ export interface Point {
   pages: number;
   memory: number;
   connections: number;
+  /** Of the tokens written: those that speculation had guessed. */
+  guessed: number;
   /** Of the time to the first token, since the server began. */
   first: Bucket[];
 }
@@ -35,6 +37,7 @@ function between(s: Stats, then: { s: Stats; at: number }, at: number): Point {
     pages: s.kv_pages_total ? 1 - s.kv_pages_unused / s.kv_pages_total : 0,
     memory: s.resident_bytes + s.models.reduce((sum, m) => sum + (m.memory_bytes ?? 0), 0),
     connections: s.connections,
+    guessed: per(s.tokens_drafted_accepted ?? 0, then.s.tokens_drafted_accepted ?? 0),
     first: s.first_token_seconds.buckets ?? [],
   };
 }

@@ -1,6 +1,6 @@
 /** Pictures for models that see: whether one does, and a file as the address that a request carries. */
+import { statOf } from "./adapters";
 import { post } from "./api";
-import { models } from "./server";
 
 const LONGEST = 2048;
 const KEPT_BYTES = 1_500_000;
@@ -8,7 +8,7 @@ const KEPT_BYTES = 1_500_000;
 const KEPT = ["image/png", "image/webp", "image/gif"];
 
 /** What is known without asking; undefined: the model was not loaded yet. */
-export const seesNow = (model: string) => models.value.find((m) => m.name === model)?.capabilities?.includes("vision");
+export const seesNow = (model: string) => statOf(model)?.capabilities?.includes("vision");
 
 /** Loads a model that nobody has used yet: its file says what it can do. */
 export async function sees(model: string): Promise<boolean> {

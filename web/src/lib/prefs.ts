@@ -21,6 +21,8 @@ export interface ChatSettings extends Sampling {
   stop?: string;
   tools?: string[];
   custom_tools?: string;
+  /** Weights of adapters by their names; those of another model's do not count. */
+  lora?: Record<string, number>;
 }
 
 export interface Preset {

@@ -40,6 +40,8 @@ export interface Stats {
   tokens_generated: number;
   steps: number;
   tokens_evaluated: number;
+  tokens_drafted?: number;
+  tokens_drafted_accepted?: number;
   preemptions: number;
   kv_pages_total: number;
   kv_pages_unused: number;

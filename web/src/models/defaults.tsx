@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { post } from "../lib/api";
 import { note } from "../ui/toasts";
+import { PAGE_TYPES } from "./pagetypes";
 
 const FIELDS: [key: string, label: string, step: number][] = [
   ["temperature", "Temperature", 0.1],
@@ -34,7 +35,7 @@ export function Defaults({ name, parameters, system }: { name: string; parameter
         model: target.trim(),
         from: name,
         stream: false,
-        parameters: Object.fromEntries(given),
+        parameters: { ...Object.fromEntries(given), ...(values.cache_type && { cache_type: values.cache_type }) },
         ...(text && { system: text }),
       });
       if (target.trim() === name) await post("v1/models/unload", { model: name });
@@ -72,6 +73,18 @@ export function Defaults({ name, parameters, system }: { name: string; parameter
             />
           </label>
         ))}
+        <label class="number">
+          <span>Cache in</span>
+          <select
+            value={values.cache_type ?? ""}
+            onChange={(e) => setValues({ ...values, cache_type: e.currentTarget.value })}
+          >
+            <option value="">default</option>
+            {PAGE_TYPES.map(([value]) => (
+              <option key={value}>{value}</option>
+            ))}
+          </select>
+        </label>
         <label class="field">
           <span>Save as</span>
           <input value={target} placeholder="a name" onInput={(e) => setTarget(e.currentTarget.value)} />

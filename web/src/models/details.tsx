@@ -1,11 +1,16 @@
 /** One model beside the list: does it fit, what is it made of, its template and parameters. */
 import { useEffect, useState } from "preact/hooks";
+import { go } from "../app/router";
+import { BUNDLED } from "../chat/welcome";
 import { type ApiError, get, post } from "../lib/api";
 import { bytes, count, rate } from "../lib/format";
+import { setPrefs } from "../lib/prefs";
 import { models } from "../lib/server";
 import { type ModelInfo, removeModel } from "../pages/models";
 import { complain } from "../ui/toasts";
+import { Adapters } from "./adapters";
 import { Defaults } from "./defaults";
+import { PAGE_TYPES } from "./pagetypes";
 
 interface Fit {
   context: number;
@@ -41,18 +46,30 @@ export function Details({ name, info }: { name: string; info?: ModelInfo }) {
           <Fact k="Kind" v={`${info.meta.family}, ${info.meta.quantization}`} />
         </dl>
       )}
-      <FitPanel name={name} />
-      {state === "loaded" ? <Text name={name} /> : <p class="dim">Load it to see its template and parameters.</p>}
-      {name !== "demo" && (
-        <button
-          type="button"
-          onClick={() => confirm(`Remove ${name} from this machine?`) && removeModel(name).catch(complain)}
-        >
-          Remove
+      <div class="row wrap">
+        <button type="button" class="primary" onClick={() => chatWith(name)}>
+          Chat
         </button>
-      )}
+        {name in BUNDLED ? null : (
+          <button
+            type="button"
+            onClick={() => confirm(`Remove ${name} from this machine?`) && removeModel(name).catch(complain)}
+          >
+            Remove
+          </button>
+        )}
+      </div>
+      <FitPanel name={name} />
+      <Adapters name={name} onChat={chatWith} />
+      {state === "loaded" ? <Text name={name} /> : <p class="dim">Load it to see its template and parameters.</p>}
     </aside>
   );
+}
+
+/** A new chat; the model stays chosen. */
+function chatWith(model: string): void {
+  setPrefs({ model });
+  go("chat");
 }
 
 function Fact({ k, v }: { k: string; v: string }) {
@@ -66,11 +83,12 @@ function Fact({ k, v }: { k: string; v: string }) {
 
 function FitPanel({ name }: { name: string }) {
   const [ctx, setCtx] = useState(0);
+  const [type, setType] = useState("");
   const [fit, setFit] = useState<Fit | null>(null);
   const [why, setWhy] = useState("");
   useEffect(() => {
     const t = setTimeout(() => {
-      get<Fit>(`v1/fit?model=${encodeURIComponent(name)}&ctx=${ctx}`)
+      get<Fit>(`v1/fit?model=${encodeURIComponent(name)}&ctx=${ctx}${type && `&type=${type}`}`)
         .then((f) => {
           setFit(f);
           setWhy("");
@@ -78,7 +96,7 @@ function FitPanel({ name }: { name: string }) {
         .catch((e: ApiError) => setWhy(e.message));
     }, 200);
     return () => clearTimeout(t);
-  }, [name, ctx]);
+  }, [name, ctx, type]);
   const m = fit?.memory;
   const whole = m ? Math.max(m.total, m.available ?? m.total) : 1;
   const bar = (kind: string, n: number, x: number) => (
@@ -96,6 +114,17 @@ function FitPanel({ name }: { name: string }) {
           value={ctx || ""}
           onInput={(e) => setCtx(Number(e.currentTarget.value) || 0)}
         />
+      </label>
+      <label class="number">
+        <span>Cache in</span>
+        <select value={type} onChange={(e) => setType(e.currentTarget.value)}>
+          <option value="">default</option>
+          {PAGE_TYPES.map(([value, words]) => (
+            <option key={value} value={value}>
+              {words}
+            </option>
+          ))}
+        </select>
       </label>
       {why && <p class="problem">{why}</p>}
       {m && (

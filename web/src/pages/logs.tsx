@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { saveFile } from "../lib/clipboard";
 import { type LogLine, link, logs, topics } from "../lib/server";
+import { CopyButton } from "../ui/copy";
 
 const ROW = 20;
 const LEVELS = ["debug", "info", "warn", "error"] as const;
@@ -31,8 +32,7 @@ export function LogsPage() {
   const all = frozen ?? logs.value;
   const modules = useMemo(() => [...new Set(all.map((l) => l.module))].sort(), [all]);
   const list = useMemo(() => filtered(all, level, module, text), [all, level, module, text]);
-  const save = () =>
-    saveFile("hearth.log", list.map((l) => `${l.time} ${l.level} ${l.module}: ${l.message}`).join("\n"), "text/plain");
+  const save = () => saveFile("hearth.log", list.map(asText).join("\n"), "text/plain");
   return (
     <div class="page tall">
       <h1 class="page-title">Logs</h1>
@@ -73,9 +73,25 @@ export function LogsPage() {
   );
 }
 
+const asText = (l: LogLine) => `${l.time} ${l.level} ${l.module}: ${l.message}`;
+
+/** The line that was chosen, which may be wider than the page. */
+function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
+  return (
+    <div class="row log-whole">
+      <p class="mono grow">{asText(line)}</p>
+      <CopyButton text={asText(line)} label="Copy line" />
+      <button type="button" class="quiet" aria-label="Close line" onClick={onClose}>
+        ×
+      </button>
+    </div>
+  );
+}
+
 function Lines({ list, any }: { list: LogLine[]; any: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
+  const [chosen, setChosen] = useState<LogLine | null>(null);
   const follow = useRef(true);
   useEffect(() => {
     if (box.current && follow.current) box.current.scrollTop = box.current.scrollHeight;
@@ -95,22 +111,56 @@ function Lines({ list, any }: { list: LogLine[]; any: boolean }) {
       (space.current.firstElementChild as HTMLElement).style.transform = `translateY(${first * ROW}px)`;
     }
   });
+  const onClick = (e: MouseEvent) => {
+    const row = e.target instanceof Element ? e.target.closest<HTMLElement>("[data-seq]") : null;
+    if (row) setChosen(list.find((l) => l.seq === Number(row.dataset.seq)) ?? null);
+  };
+  const onKey = (e: KeyboardEvent) => {
+    const step = e.key === "ArrowDown" ? 1 : e.key === "ArrowUp" ? -1 : 0;
+    const at = chosen ? list.findIndex((l) => l.seq === chosen.seq) : -1;
+    if (e.key === "Escape") setChosen(null);
+    if (!step || at < 0) return;
+    e.preventDefault();
+    const next = Math.max(0, Math.min(list.length - 1, at + step));
+    setChosen(list[next] ?? null);
+    const b = box.current;
+    if (b && (next * ROW < b.scrollTop || (next + 1) * ROW > b.scrollTop + b.clientHeight))
+      b.scrollTop = next * ROW - b.clientHeight / 2;
+  };
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keyboard
-    <div class="log-lines" ref={box} onScroll={onScroll} tabIndex={0} role="log" aria-live="off" aria-label="Log lines">
-      <div ref={space}>
-        <div>
-          {shown.map((l) => (
-            <div key={l.seq} class={`log-line ${l.level}`} title={l.message}>
-              <span class="dim">{l.time.slice(11, 23)}</span>
-              <span class="level">{l.level}</span>
-              <span class="module">{l.module}</span>
-              <span class="what">{l.message}</span>
-            </div>
-          ))}
+    <>
+      <div
+        class="log-lines"
+        ref={box}
+        onScroll={onScroll}
+        onClick={onClick}
+        onKeyDown={onKey}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keyboard
+        tabIndex={0}
+        role="log"
+        aria-live="off"
+        aria-label="Log lines"
+      >
+        <div ref={space}>
+          <div>
+            {shown.map((l) => (
+              <div
+                key={l.seq}
+                class={`log-line ${l.level}${l.seq === chosen?.seq ? " chosen" : ""}`}
+                data-seq={l.seq}
+                title={l.message}
+              >
+                <span class="dim">{l.time.slice(11, 23)}</span>
+                <span class="level">{l.level}</span>
+                <span class="module">{l.module}</span>
+                <span class="what">{l.message}</span>
+              </div>
+            ))}
+          </div>
         </div>
+        {!list.length && <p class="empty">{any ? "No line has this level, module and text." : "No lines yet."}</p>}
       </div>
-      {!list.length && <p class="empty">{any ? "No line has this level, module and text." : "No lines yet."}</p>}
-    </div>
+      {chosen && <Whole line={chosen} onClose={() => setChosen(null)} />}
+    </>
   );
 }

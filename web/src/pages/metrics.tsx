@@ -19,6 +19,8 @@ const PLOTS: Row[] = [
   ["Memory", "memory", bytes],
   ["Connections", "connections", String],
 ];
+/** In place of the last one where the server speculates. */
+const GUESSED: Row = ["Guessed right, tokens/s", "guessed", rate];
 
 export function MetricsPage() {
   useEffect(() => {
@@ -33,29 +35,36 @@ export function MetricsPage() {
   const first = (q: number) => quantileBetween(points.value[0]?.first ?? [], now?.first ?? [], q);
   const codes = Object.entries(s.responses ?? {})
     .sort(([a], [b]) => Number(a) - Number(b))
-    .map(([code, n]) => `${n} with ${code}`)
+    .map(([code, n]) => `${count(n)} × ${code}`)
     .join(", ");
   return (
     <div class="page">
       <h1 class="page-title">Metrics</h1>
       <dl class="figures-row">
         <Big k="tokens/s" v={rate(now?.generated ?? 0)} />
-        <Big k="first token, p50" v={seconds(first(0.5) ?? s.first_token_seconds.p50)} />
-        <Big k="first token, p99" v={seconds(first(0.99) ?? s.first_token_seconds.p99)} />
+        <Big k="first token, median" v={seconds(first(0.5) ?? s.first_token_seconds.p50)} />
+        <Big k="first token, p99" help="99 of 100 came sooner" v={seconds(first(0.99) ?? s.first_token_seconds.p99)} />
         <Big k="waiting" v={String(s.waiting)} />
         <Big k="cache" v={percent(now?.pages ?? 0)} />
         <Big k="tokens written" v={count(s.tokens_generated)} />
+        {!!s.tokens_drafted && (
+          <Big
+            k="guesses right"
+            help="Speculation: the part of the tokens guessed ahead that was right"
+            v={percent((s.tokens_drafted_accepted ?? 0) / s.tokens_drafted)}
+          />
+        )}
         {s.machine && <Big k="memory free" v={bytes(s.machine.memory_available_bytes)} />}
         <Big k="up" v={seconds(s.uptime_seconds)} />
       </dl>
       <p class="dim small">
         {first(0.5) === undefined
-          ? "Quantiles are since the start of the server; plots show the last five minutes."
+          ? "The plots show the last five minutes, as far as this page was open; the rest is since the server began."
           : "The last five minutes, as far as this page was open."}
-        {codes && ` Answers so far: ${codes}.`}
+        {codes && ` Answers by HTTP status: ${codes}.`}
       </p>
       <div class="plots">
-        {PLOTS.map(([title, key, say]) => (
+        {(s.tokens_drafted ? [...PLOTS.slice(0, -1), GUESSED] : PLOTS).map(([title, key, say]) => (
           <Plot
             key={key}
             title={title}
@@ -70,9 +79,9 @@ export function MetricsPage() {
   );
 }
 
-function Big({ k, v }: { k: string; v: string }) {
+function Big({ k, v, help }: { k: string; v: string; help?: string }) {
   return (
-    <div>
+    <div title={help}>
       <dt>{k}</dt>
       <dd>{v}</dd>
     </div>

@@ -66,10 +66,12 @@ export function ModelsPage() {
           </tbody>
         </table>
         {!models.value.length && stats.value && <p class="empty">There is no model here yet. Pull one above.</p>}
+      </section>
+      {chosen && <Details key={chosen} name={chosen} info={info.get(chosen)} />}
+      <section class="page-main">
         <Catalogue />
         <Hub />
       </section>
-      {chosen && <Details key={chosen} name={chosen} info={info.get(chosen)} />}
     </div>
   );
 }
@@ -183,7 +185,7 @@ function Row({ model: m, info, chosen, onOpen }: RowProps) {
           <span class="dim">
             {" "}
             {bytes(m.memory_bytes)}
-            {left !== null && left !== undefined && ` · ${seconds(left)} left`}
+            {left !== null && left !== undefined && ` · unloads in ${seconds(left)}`}
           </span>
         )}
       </td>

@@ -1,10 +1,11 @@
 /** The playground: each endpoint with its input, its output, and the same request as a curl line. */
 import { useState } from "preact/hooks";
+import { answerers } from "../lib/adapters";
 import { type ApiError, apiKey, post, urlOf } from "../lib/api";
 import { imageUrl, seesNow } from "../lib/images";
 import { prefs } from "../lib/prefs";
 import { defaultModel, models } from "../lib/server";
-import { type Field, KINDS, type Kind } from "../playground/kinds";
+import { type Field, KINDS, type Kind, lines } from "../playground/kinds";
 import { Output } from "../playground/output";
 import { CopyButton } from "../ui/copy";
 import { complain } from "../ui/toasts";
@@ -24,7 +25,10 @@ export function PlaygroundPage() {
             id={`kind-${k.name}`}
             aria-selected={i === at}
             aria-controls="kind-panel"
-            onClick={() => setAt(i)}
+            onClick={(e) => {
+              setAt(i);
+              e.currentTarget.scrollIntoView({ block: "nearest", inline: "nearest" });
+            }}
           >
             {k.name}
           </button>
@@ -43,6 +47,7 @@ function Bench({ kind }: { kind: Kind }) {
   );
   const [model, setModel] = useState(() => modelFor(kind));
   const [result, setResult] = useState<unknown>(undefined);
+  const [texts, setTexts] = useState<string[]>([]);
   const [bad, setBad] = useState<{ message: string; param: string } | null>(null);
   const [busy, setBusy] = useState(false);
   const request = (): object | string => {
@@ -59,6 +64,7 @@ function Bench({ kind }: { kind: Kind }) {
     setBusy(true);
     try {
       setResult(await post(kind.path, body));
+      setTexts(lines(kind.lines && values[kind.lines]));
     } catch (why) {
       const e = why as ApiError;
       setBad({ message: e.message, param: e.param ?? "" });
@@ -88,8 +94,8 @@ function Bench({ kind }: { kind: Kind }) {
         <label class="field">
           <span>Model</span>
           <select value={model} onChange={(e) => setModel(e.currentTarget.value)}>
-            {models.value.map((m) => (
-              <option key={m.name}>{m.name}</option>
+            {answerers.value.map((name) => (
+              <option key={name}>{name}</option>
             ))}
           </select>
         </label>
@@ -122,7 +128,7 @@ function Bench({ kind }: { kind: Kind }) {
         </details>
       </div>
       <div class="output" aria-live="polite">
-        {busy ? <progress aria-label="Running" /> : <Output kind={kind} result={result} />}
+        {busy ? <progress aria-label="Running" /> : <Output kind={kind} result={result} texts={texts} />}
       </div>
     </form>
   );

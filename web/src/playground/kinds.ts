@@ -21,12 +21,14 @@ export interface Kind {
   fields: Field[];
   body: (v: Values, model: string) => object;
   jsonField?: string;
+  /** The field whose lines the answer speaks of. */
+  lines?: string;
   /** Needs a model that takes pictures. */
   sees?: boolean;
 }
 
 const number = (text: string | undefined, otherwise: number) => (text?.trim() ? Number(text) : otherwise);
-const lines = (text: string | undefined) => (text ?? "").split("\n").filter((l) => l.trim());
+export const lines = (text: string | undefined) => (text ?? "").split("\n").filter((l) => l.trim());
 const temperature: Field = { key: "temperature", label: "Temperature", initial: "0" };
 const maxTokens: Field = { key: "max_tokens", label: "Max tokens", initial: "64" };
 
@@ -71,6 +73,7 @@ export const KINDS: Kind[] = [
   },
   {
     name: "Embed",
+    lines: "input",
     path: "v1/embeddings",
     fields: [{ key: "input", label: "Texts, one per line", initial: "a small fire\na large fire\nthe sea", rows: 6 }],
     body: (v, model) => ({ model, input: lines(v.input) }),
@@ -123,6 +126,7 @@ export const KINDS: Kind[] = [
   },
   {
     name: "Rerank",
+    lines: "documents",
     path: "v1/rerank",
     fields: [
       { key: "query", label: "Question", initial: "Where is it warm?" },

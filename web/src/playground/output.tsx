@@ -6,11 +6,18 @@ import type { Kind } from "./kinds";
 // biome-ignore lint/suspicious/noExplicitAny: answers of many endpoints
 type Any = any;
 
-export function Output({ kind, result }: { kind: Kind; result: Any }) {
+/** texts: what was asked for, line by line. */
+interface Props {
+  kind: Kind;
+  result: Any;
+  texts: string[];
+}
+
+export function Output({ kind, result, texts }: Props) {
   if (result === undefined) return <p class="dim">The answer appears here. Ctrl or ⌘ with Enter runs.</p>;
   return (
     <>
-      <Shape kind={kind} result={result} />
+      <Shape kind={kind} result={result} texts={texts} />
       <details>
         <summary>Whole answer</summary>
         <CopyButton text={JSON.stringify(result, null, 2)} label="Copy answer" />
@@ -20,7 +27,7 @@ export function Output({ kind, result }: { kind: Kind; result: Any }) {
   );
 }
 
-function Shape({ kind, result }: { kind: Kind; result: Any }) {
+function Shape({ kind, result, texts }: Props) {
   switch (kind.name) {
     case "Complete":
       return <Logprobs choice={result.choices?.[0]} />;
@@ -29,16 +36,39 @@ function Shape({ kind, result }: { kind: Kind; result: Any }) {
     case "Vision":
       return <div class="plain">{result.choices?.[0]?.message?.content}</div>;
     case "Embed":
-      return <Cosines list={result.data?.map((d: Any) => d.embedding) ?? []} />;
+      return <Cosines list={result.data?.map((d: Any) => d.embedding) ?? []} texts={texts} />;
     case "Tokens":
       return <Tokens list={result.tokens ?? []} />;
     case "Template":
       return <pre class="sunk">{result.prompt}</pre>;
     case "Infill":
       return <pre class="sunk">{result.content}</pre>;
+    case "Rerank":
+      return <Ranks list={result.results ?? []} texts={texts} />;
     default:
-      return <pre class="sunk">{JSON.stringify(result.results ?? result, null, 2)}</pre>;
+      return <pre class="sunk">{JSON.stringify(result, null, 2)}</pre>;
   }
+}
+
+function Ranks({ list, texts }: { list: { index: number; relevance_score: number }[]; texts: string[] }) {
+  return (
+    <table class="rows">
+      <thead>
+        <tr>
+          <th>Text, best first</th>
+          <th>Score</th>
+        </tr>
+      </thead>
+      <tbody>
+        {list.map((r) => (
+          <tr key={r.index}>
+            <td>{texts[r.index] ?? r.index + 1}</td>
+            <td>{r.relevance_score.toFixed(3)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
 }
 
 const pretty = (text: string) => {
@@ -54,16 +84,33 @@ function Logprobs({ choice }: { choice: Any }) {
   const tokens: string[] = choice?.logprobs?.tokens ?? [];
   const probs: number[] = choice?.logprobs?.token_logprobs ?? [];
   if (!tokens.length) return <div class="plain">{choice?.text}</div>;
+  const others: Record<string, number>[] = choice?.logprobs?.top_logprobs ?? [];
   const level = (p: number) => (p > -0.1 ? "sure" : p > -1 ? "fair" : p > -2.5 ? "weak" : "rare");
   return (
-    <div class="plain tokens">
-      {tokens.map((t, i) => (
-        <span key={i} class={`token ${level(probs[i] ?? 0)}`} title={`${(Math.exp(probs[i] ?? 0) * 100).toFixed(1)}%`}>
-          {visible(t)}
-        </span>
-      ))}
-    </div>
+    <>
+      <div class="plain tokens">
+        {tokens.map((t, i) => (
+          <span key={i} class={`token ${level(probs[i] ?? 0)}`} title={alternatives(t, probs[i] ?? 0, others[i])}>
+            {visible(t)}
+          </span>
+        ))}
+      </div>
+      <p class="legend dim small">
+        How likely each token was:
+        <span class="token sure">over 90%</span>
+        <span class="token fair">over 37%</span>
+        <span class="token weak">over 8%</span>
+        <span class="token rare">less</span>
+      </p>
+    </>
   );
+}
+
+/** The token's own share, and what else might have stood there. */
+function alternatives(token: string, logprob: number, top: Record<string, number> = {}): string {
+  const share = (p: number) => `${(Math.exp(p) * 100).toFixed(1)}%`;
+  const rest = Object.entries(top).filter(([t]) => t !== token);
+  return [share(logprob), ...rest.map(([t, p]) => `${JSON.stringify(t)} ${share(p)}`)].join("\n");
 }
 
 function Tokens({ list }: { list: Any[] }) {
@@ -81,7 +128,7 @@ function Tokens({ list }: { list: Any[] }) {
   );
 }
 
-function Cosines({ list }: { list: number[][] }) {
+function Cosines({ list, texts }: { list: number[][]; texts: string[] }) {
   const dot = (a: number[], b: number[]) => a.reduce((s, x, i) => s + x * (b[i] ?? 0), 0);
   const cos = (a: number[], b: number[]) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b) || 1);
   return (
@@ -103,7 +150,9 @@ function Cosines({ list }: { list: number[][] }) {
         <tbody>
           {list.map((a, i) => (
             <tr key={i}>
-              <th scope="row">{i + 1}</th>
+              <th scope="row" class="clip" title={texts[i]}>
+                {i + 1} {texts[i]}
+              </th>
               {list.map((b, k) => (
                 <td key={k}>{cos(a, b).toFixed(3)}</td>
               ))}

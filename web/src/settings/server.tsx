@@ -1,6 +1,7 @@
 /** What holds on the server, where it came from, and a change of server.yaml with a word on when it holds. */
 import { useEffect, useState } from "preact/hooks";
 import { get, send } from "../lib/api";
+import { bytes } from "../lib/format";
 import { note } from "../ui/toasts";
 
 interface Setting {
@@ -119,6 +120,7 @@ function Row({ setting: s, editing, onEdit, onDone }: RowProps) {
         </td>
         <td class="mono">
           {show(s.value)}
+          {large(s) && <div class="dim small">{bytes(s.value as number)}</div>}
           {s.after_restart !== undefined && <div class="warn-text small">then {show(s.after_restart)}</div>}
         </td>
         <td class="wide-only">{s.where ?? s.origin}</td>
@@ -206,4 +208,5 @@ function ChangeForm({ setting: s, onCancel, onDone }: { setting: Setting; onCanc
   );
 }
 
+const large = (s: Setting) => /bytes/.test(s.key) && typeof s.value === "number" && s.value >= 10000;
 const show = (v: unknown) => (v === null || v === undefined ? "unset" : typeof v === "string" ? v : JSON.stringify(v));
