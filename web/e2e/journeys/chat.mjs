@@ -197,6 +197,10 @@ export const chatJourneys = {
     fake.chat = says("The heron stands in the reeds.");
     await ask(page, "A bird");
     await answered(page);
+    fake.chat = says("A crow, then.");
+    await last(page).getByRole("button", { name: "Retry", exact: true }).click();
+    await page.getByText("A crow, then.").waitFor();
+    await answered(page);
     await page.getByRole("button", { name: "New" }).click();
     fake.chat = says("Basalt.");
     await ask(page, "A stone");
@@ -206,6 +210,18 @@ export const chatJourneys = {
     await page.keyboard.type("heron");
     await page.locator(".hits a").first().click();
     await page.getByRole("heading", { name: "A bird" }).waitFor();
+    await page.locator(".message.found", { hasText: "heron" }).waitFor();
+  },
+  async "lists and wide tables"({ open, fake }) {
+    const page = await open();
+    const cells = (word) => `| ${Array.from({ length: 20 }, (_, i) => `${word}${i}`).join(" | ")} |`;
+    fake.chat = says(`- [ ] buy\n- [x] sell\n\n${cells("column")}\n|${"---|".repeat(20)}\n${cells("value")}\n`);
+    await ask(page, "Show");
+    await answered(page);
+    const tasks = await page.locator(".task").evaluateAll((list) => list.map((t) => [t.textContent, t.clientHeight]));
+    expect(tasks.length === 2 && tasks.every(([t, h]) => !t.includes("[") && h < 40), JSON.stringify(tasks));
+    const wide = await page.locator(".table-scroll").evaluate((t) => [t.scrollWidth > t.clientWidth, t.clientHeight]);
+    expect(wide[0] && wide[1] < 100, `words of the table are broken: ${wide}`);
   },
   async rename({ open, fake }) {
     const page = await open();
@@ -216,5 +232,10 @@ export const chatJourneys = {
     await page.getByRole("textbox", { name: "Title" }).fill("Greetings");
     await page.keyboard.press("Enter");
     await page.locator(".chat-row a", { hasText: "Greetings" }).waitFor();
+    await page.locator(".chat-row").hover();
+    await page.getByRole("button", { name: "Folder of Greetings" }).click();
+    await page.getByRole("textbox", { name: "Name; empty: none" }).fill("Work");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Work/" }).waitFor();
   },
 };

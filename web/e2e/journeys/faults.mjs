@@ -129,7 +129,7 @@ export const faultJourneys = {
       return true;
     };
     await ask(page, "Go");
-    await page.getByText("temperature: must be at most 2 (temperature) [req-7]").waitFor();
+    await page.getByText("temperature: must be at most 2 [req-7]").waitFor();
     fake.chat = says("Now.");
     await page.getByRole("button", { name: "Try again" }).click();
     await page.getByText("Now.").waitFor();

@@ -2,6 +2,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ChatPage } from "../pages/chat";
+import { Ask } from "../ui/ask";
 import { Icon } from "../ui/icons";
 import { Toasts } from "../ui/toasts";
 import { Banner } from "./banner";
@@ -40,6 +41,7 @@ export function Shell() {
       <Palette />
       <KeysHelp />
       <KeyDialog />
+      <Ask />
       <Toasts />
     </div>
   );

@@ -3,16 +3,24 @@ import { useEffect, useState } from "preact/hooks";
 import { useFollow } from "./follow";
 import { MessageView } from "./message";
 import { runs } from "./run";
-import { families, messagesLoaded, openId, path } from "./store";
+import { families, messages, messagesLoaded, openId, path, setHead } from "./store";
 import type { Message } from "./types";
 import { Welcome } from "./welcome";
 import { useWindow } from "./window";
 
-export function Conversation() {
+/** sought: a message that a search found; empty: none. */
+export function Conversation({ sought }: { sought: string }) {
   const list = path.value;
-  const { box, away, toEnd } = useFollow(list);
-  const { first, settled, older } = useWindow(list.length, messagesLoaded.value, box);
+  const { box, away, toEnd, letGo } = useFollow(list);
+  const at = sought ? list.findIndex((m) => m.id === sought) : -1;
+  const { first, settled, older } = useWindow(list.length, messagesLoaded.value, box, at);
   useEffect(() => toEnd(), [messagesLoaded.value]);
+  useEffect(() => {
+    if (!sought || !messagesLoaded.value) return;
+    if (at < 0) return messages.value.has(sought) ? setHead(sought) : undefined;
+    letGo();
+    return reveal(box.current?.querySelector(`[data-id="${CSS.escape(sought)}"]`));
+  }, [sought, messagesLoaded.value, at >= 0]);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keyboard
     <div class="conversation" ref={box} tabIndex={0} role="log" aria-label="Messages" aria-live="off">
@@ -33,6 +41,21 @@ export function Conversation() {
       <Announcer />
     </div>
   );
+}
+
+/** Into the middle of the view, and once more when what is above has its real height. */
+function reveal(found: Element | null | undefined): (() => void) | undefined {
+  if (!found) return;
+  const center = () => found.scrollIntoView({ block: "center" });
+  center();
+  found.classList.add("found");
+  const again = setTimeout(center, 100);
+  const fade = setTimeout(() => found.classList.remove("found"), 3000);
+  return () => {
+    clearTimeout(again);
+    clearTimeout(fade);
+    found.classList.remove("found");
+  };
 }
 
 /** One message with its place among its versions. Only what is another value than before is drawn again. */

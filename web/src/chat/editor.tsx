@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 interface Props {
   text: string;
@@ -9,6 +9,13 @@ interface Props {
 
 export function Editor({ text, label, onSave, onCancel }: Props) {
   const [value, setValue] = useState(text);
+  const area = useRef<HTMLTextAreaElement>(null);
+  useLayoutEffect(() => {
+    const a = area.current;
+    if (!a) return;
+    a.style.height = "auto";
+    a.style.height = `${Math.min(a.scrollHeight + 2, innerHeight * 0.5)}px`;
+  }, [value]);
   const onKey = (e: KeyboardEvent) => {
     if (e.isComposing) return;
     if (e.key === "Escape") {
@@ -22,7 +29,8 @@ export function Editor({ text, label, onSave, onCancel }: Props) {
       <textarea
         aria-label="Edit message"
         autofocus
-        rows={Math.min(16, value.split("\n").length + 1)}
+        ref={area}
+        rows={2}
         value={value}
         onInput={(e) => setValue(e.currentTarget.value)}
         onKeyDown={onKey}

@@ -77,5 +77,5 @@ export function useFollow(version: unknown) {
       removeEventListener("keydown", onKey);
     };
   }, []);
-  return { box, away, toEnd };
+  return { box, away, toEnd, letGo: () => set(false) };
 }

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { go } from "../app/router";
 import { allMessages } from "../lib/db";
 import { age } from "../lib/format";
+import { askText } from "../ui/ask";
 import { Icon } from "../ui/icons";
 import { runs } from "./run";
 import { chats, chatsLoaded, deleteChat, openId, updateChat } from "./store";
@@ -70,8 +71,8 @@ function Hits({ hits }: { hits: Hit[] | null }) {
     <ul class="hits">
       {hits.map((h) => (
         <li key={h.message}>
-          <a href={`#/chat/${h.chat}`}>
-            <span>{titles.get(h.chat)}</span>
+          <a href={`#/chat/${h.chat}/${h.message}`}>
+            <span class="clip">{titles.get(h.chat)}</span>
             <span class="dim clip">{h.text}</span>
           </a>
         </li>
@@ -107,9 +108,17 @@ function Groups() {
 
 function Row({ chat }: { chat: Chat }) {
   const busy = [...runs.value.values()].some((r) => r.message.chat === chat.id);
-  const folder = () => {
-    const name = prompt("Folder (empty: none)", chat.folder ?? "");
-    if (name !== null) updateChat(chat.id, { folder: name.trim() || undefined });
+  const folder = async () => {
+    const choices = [...new Set(chats.value.flatMap((c) => c.folder ?? []))];
+    const text = chat.folder ?? "";
+    const name = await askText({
+      title: "Folder of this chat",
+      label: "Name; empty: none",
+      text,
+      choices,
+      action: "Move",
+    });
+    if (name !== null) updateChat(chat.id, { folder: name || undefined });
   };
   return (
     <li class="chat-row">

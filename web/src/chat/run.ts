@@ -230,7 +230,8 @@ function fail(r: Run, why: unknown): void {
   }
   const error = why instanceof ApiError ? why : new ApiError("The connection was cut in the middle of the answer.", 0);
   m.state = error.offline || m.content ? "cut" : "failed";
-  m.error = error.message + (error.param ? ` (${error.param})` : "") + (error.requestId ? ` [${error.requestId}]` : "");
+  const field = error.param && !error.message.startsWith(error.param) ? ` (${error.param})` : "";
+  m.error = error.message + field + (error.requestId ? ` [${error.requestId}]` : "");
 }
 
 export function stop(r: Run): void {

@@ -21,8 +21,8 @@ function afterPaint(work: () => void): () => void {
   };
 }
 
-/** Returns the first message that is mounted, and what asks for older ones. */
-export function useWindow(n: number, ready: boolean, box: RefObject<HTMLElement | null>) {
+/** Returns the first message that is mounted, and what asks for older ones. sought is one that must be; -1: none. */
+export function useWindow(n: number, ready: boolean, box: RefObject<HTMLElement | null>, sought: number) {
   const from = useRef(-1);
   const goal = useRef(0);
   const fromEnd = useRef(-1);
@@ -31,6 +31,10 @@ export function useWindow(n: number, ready: boolean, box: RefObject<HTMLElement 
   if (from.current < 0 && ready && n) {
     from.current = Math.max(0, n - FIRST);
     goal.current = Math.max(0, n - NEWEST);
+  }
+  if (sought >= 0 && sought < from.current) {
+    from.current = sought;
+    goal.current = Math.min(goal.current, sought);
   }
   const first = Math.max(0, Math.min(from.current, n - 1));
   useLayoutEffect(() => {

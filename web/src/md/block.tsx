@@ -69,7 +69,8 @@ function List({ token, depth }: { token: Tokens.List; depth: number }) {
 }
 
 const Item = memo(function Item({ item, depth }: { item: Tokens.ListItem; depth: number }): ComponentChild {
-  const tokens = item.tokens.map((t, i) =>
+  const rest = item.tokens.filter((t) => t.type !== "checkbox");
+  const tokens = rest.map((t, i) =>
     t.type === "text" ? (
       <Inline key={i} tokens={(t as Tokens.Text).tokens ?? [t]} />
     ) : (

@@ -7,6 +7,7 @@ import { bytes, count, rate } from "../lib/format";
 import { setPrefs } from "../lib/prefs";
 import { models } from "../lib/server";
 import { type ModelInfo, removeModel } from "../pages/models";
+import { askSure } from "../ui/ask";
 import { complain } from "../ui/toasts";
 import { Adapters } from "./adapters";
 import { Defaults } from "./defaults";
@@ -51,10 +52,7 @@ export function Details({ name, info }: { name: string; info?: ModelInfo }) {
           Chat
         </button>
         {name in BUNDLED ? null : (
-          <button
-            type="button"
-            onClick={() => confirm(`Remove ${name} from this machine?`) && removeModel(name).catch(complain)}
-          >
+          <button type="button" onClick={() => remove(name).catch(complain)}>
             Remove
           </button>
         )}
@@ -64,6 +62,11 @@ export function Details({ name, info }: { name: string; info?: ModelInfo }) {
       {state === "loaded" ? <Text name={name} /> : <p class="dim">Load it to see its template and parameters.</p>}
     </aside>
   );
+}
+
+async function remove(name: string): Promise<void> {
+  const about = "Files that no other name uses go, too.";
+  if (await askSure({ title: `Remove ${name}?`, about, action: "Remove", danger: true })) await removeModel(name);
 }
 
 /** A new chat; the model stays chosen. */

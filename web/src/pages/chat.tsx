@@ -10,7 +10,8 @@ import { show } from "../chat/store";
 import { prefs, setPrefs } from "../lib/prefs";
 
 export function ChatPage() {
-  const id = tail.value || null;
+  const [chat, message] = tail.value.split("/");
+  const id = chat || null;
   useEffect(() => {
     show(id);
     if (innerWidth < 720) setPrefs({ listOpen: false, setupOpen: false });
@@ -21,7 +22,7 @@ export function ChatPage() {
       {listOpen && <ChatList />}
       <section class="chat" aria-label="Conversation">
         <ChatHead />
-        <Conversation key={id ?? "new"} />
+        <Conversation key={id ?? "new"} sought={message ?? ""} />
         <Composer key={`c${id ?? "new"}`} />
       </section>
       {setupOpen && <Setup />}
