@@ -3,13 +3,16 @@
  * What speculation brings, with a drafter that is right with probability p.
  *
  * First an answer is made without drafts. A scripted drafter then knows it, and errs at random: so the acceptance is p by
- * construction, and drafting itself costs nothing. t(R), the time of a step with R rows, is measured with drafts that are
- * always wrong: every step then gives one token. What p should bring follows from t(R) alone,
+ * construction, and drafting itself costs nothing. t(R), the time of a step with R rows, is the median over steps whose
+ * drafts are all wrong, so that each gives one token; the numbers of rows take turns. What p should bring follows from
+ * t(R) alone: the least time V(n) that n more tokens take if p and t(R) are known beforehand,
  *
- *     max over n of (1 + p + ... + p^n) t(1) / t(1 + n),
+ *     V(n) = min over k < n of t(1 + k) + sum over j <= k of P(j right) V(n - 1 - j).
  *
- * and stands beside what the engine achieves, which chooses the depth by itself. Answers with and without drafts follow
- * each other; the figures are medians of their ratios.
+ * For long answers that is max over k of (1 + p + ... + p^k) t(1) / t(1 + k), times t(1) n. It stands beside what the
+ * engine achieves, which knows neither. Each p has an engine of its own, and one answer goes by to learn. Then answers
+ * without drafts and with each p take turns; a figure is the median of the ratios to the answers without drafts before and
+ * behind it. The first token, which the prompt's step gives, begins the time.
  *
  *   bench_speculate [MODEL.gguf] [--threads N] [--tokens N] [--reps N] [--depths N,N...] [--chances P,P...] [--cpu]
  *
@@ -33,7 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PROMPT = 32, MOST = 1024, MAX_REPS = 32, WARM = 8 };
+enum { PROMPT = 32, MOST = 1024, MAX_REPS = 32, DEEPEST = 32, STEPS = 12, ROUNDS = 4 };
 
 enum { LISTED = 16 };
 
@@ -44,26 +47,34 @@ typedef struct list {
 
 /* What the answer is, and how often the drafter says so. */
 typedef struct script {
-    drafter  base;
-    int32_t  answer[MOST];
-    int      n;
-    double   p;
-    uint64_t random;
+    drafter        base;
+    const int32_t *answer;
+    int            n;
+    double         p;
+    uint64_t       random;
 } script;
 
 typedef struct result {
-    script *record; /* NULL: the answer is known */
-    int     n;
-    double  first, last, mid; /* when the first, the last and the first token behind the warm-up came */
-    err     failed;
+    int32_t *record; /* NULL: the answer is known */
+    int      n;
+    double   at[MOST]; /* when each token came */
+    err      failed;
 } result;
 
 typedef struct bench {
     const nn_model *model;
     int             threads, tokens, reps;
     list            depths, chances;
-    script          s;
+    int32_t         answer[MOST];
+    script          scripts[LISTED + 1]; /* one per chance, and one that is always wrong */
+    result          r;
 } bench;
+
+/* An engine, what its drafter says, and what became of its answers. */
+typedef struct subject {
+    engine *g;
+    double  ratios[MAX_REPS], speeds[MAX_REPS];
+} subject;
 
 static bool cpu_time;
 
@@ -94,44 +105,53 @@ static void propose(drafter *d, draft_ask *asks, int n_asks) {
 static void on_event(void *ctx, const engine_event *ev) {
     result *r = ctx;
     if (ev->kind == ENGINE_ERROR) r->failed = *ev->error;
-    if (ev->kind != ENGINE_TOKEN) return;
-    r->last = now();
-    if (r->record && r->n < MOST) r->record->answer[r->n] = ev->token;
-    if (++r->n == WARM) r->mid = r->last;
+    if (ev->kind != ENGINE_TOKEN || r->n >= MOST) return;
+    if (r->record) r->record[r->n] = ev->token;
+    r->at[r->n++] = now();
 }
 
-/* Tokens per second of one answer behind its first WARM tokens; negative: it failed. */
-static double speed(bench *b, engine *g, bool drafts, bool record, err *e) {
+typedef struct wish {
+    int  tokens, depth; /* depth 0: no drafts; -1: as the engine likes */
+    bool record;
+} wish;
+
+/* Seconds from the first token to the last; negative: it failed. */
+static double ask(bench *b, engine *g, wish w, err *e) {
     int32_t        prompt[PROMPT];
     uint64_t       id;
-    result         r = { .record = record ? &b->s : NULL };
     engine_request q = { .tokens = prompt,
                          .n_tokens = PROMPT,
-                         .max_tokens = b->tokens + WARM,
+                         .max_tokens = w.tokens,
                          .ignore_eos = true,
-                         .no_drafts = !drafts,
+                         .no_drafts = w.depth == 0,
+                         .draft_max = w.depth > 0 ? w.depth : 0,
                          .on_event = on_event,
-                         .ctx = &r };
+                         .ctx = &b->r };
+    b->r = (result){ .record = w.record ? b->answer : NULL };
     sampling_params_default(&q.sampling);
     q.sampling.temperature = 0;
     q.sampling.repeat_penalty = 1.1f; /* random weights would say one thing again and again */
     for (int i = 0; i < PROMPT; i++) prompt[i] = i * 7 % 250;
     if (engine_submit(g, &q, &id, e) < 0) return -1;
     engine_wait_idle(g);
-    if (record) b->s.n = r.n;
-    if (r.failed.code) *e = r.failed;
-    return r.failed.code ? -1 : (r.n - WARM) / (r.last - r.mid);
+    if (b->r.failed.code) *e = b->r.failed;
+    return b->r.failed.code ? -1 : b->r.at[b->r.n - 1] - b->r.at[0];
 }
 
-static engine *open_engine(bench *b, engine_options o, err *e) {
+static engine *open_engine(bench *b, int which, double p, bool always, err *e) {
     engine *g;
-    o.n_ctx = PROMPT + b->tokens + WARM + 1;
-    o.n_threads = b->threads;
-    o.max_seqs = 4;
-    o.k_type = o.v_type = NN_KV_F16;
-    o.cpu = cpu_detect();
-    o.device = "cpu";
-    o.drafter = &b->s.base;
+    script *s = &b->scripts[which];
+    *s = (script){ .base = { .name = "script", .propose = propose }, .answer = b->answer, .n = MOST, .p = p };
+    engine_options o = { .n_ctx = PROMPT + MOST,
+                         .n_threads = b->threads,
+                         .max_seqs = 1,
+                         .k_type = NN_KV_F16,
+                         .v_type = NN_KV_F16,
+                         .cpu = cpu_detect(),
+                         .device = "cpu",
+                         .drafter = &s->base,
+                         .draft_max = always ? DEEPEST : 0,
+                         .draft_always = always };
     return engine_open(&g, b->model, NULL, &o, e) < 0 ? NULL : g;
 }
 
@@ -140,63 +160,107 @@ static double median(double *v, int n) {
     return v[n / 2];
 }
 
-/* t: of the listed depths, one row = 1. Between two of them it is taken to rise evenly. */
-static double predicted(const list *depths, const double *t, double p) {
-    double best = 1, tokens = 1, low_t = 1;
-    int    depth = 0, low = 0;
-    for (int i = 0; i < depths->n; i++) {
-        for (; depth < (int)depths->v[i];
-             best = fmax(best, tokens / (low_t + (t[i] - low_t) * (depth - low) / (depths->v[i] - low))))
-            tokens += pow(p, ++depth);
-        low = depth;
-        low_t = t[i];
+/* --- what steps cost --------------------------------------------------------------------------------------------- */
+
+/* Of every depth STEPS steps, in turns, ROUNDS times. The last tokens of an answer have no room for a draft. */
+static int measure_costs(bench *b, engine *plain, double *t, err *e) {
+    double(*took)[ROUNDS * STEPS] = calloc(LISTED + 1, sizeof *took);
+    int rc = took ? 0 : err_set_nomem(e);
+    for (int round = 0; round < ROUNDS && rc == 0; round++) {
+        for (int i = 0; i <= b->depths.n && rc == 0; i++) {
+            int depth = i > 0 ? (int)b->depths.v[i - 1] : 0;
+            if (ask(b, plain, (wish){ STEPS + depth + 1, depth, false }, e) < 0) rc = e->code;
+            for (int k = 0; k < STEPS; k++) took[i][round * STEPS + k] = b->r.at[k + 1] - b->r.at[k];
+        }
     }
-    return best;
+    double one = rc == 0 ? median(took[0], ROUNDS * STEPS) : 0;
+    if (rc == 0) printf("rows  t(rows) / t(1); t(1) = %.2f ms\n", one * 1e3);
+    for (int i = 0; i < b->depths.n && rc == 0; i++) {
+        t[i] = median(took[i + 1], ROUNDS * STEPS) / one;
+        printf("%4d  %5.2f\n", (int)b->depths.v[i] + 1, t[i]);
+    }
+    fflush(stdout);
+    free(took);
+    return rc;
 }
 
-/* How many times faster answers with drafts are: the median over pairs of answers that follow each other. */
-static int compare(bench *b, engine_options o, double p, double *ratio, double *per_s, err *e) {
-    double  ratios[MAX_REPS], speeds[MAX_REPS];
-    engine *g = open_engine(b, o, e);
-    int     rc = g ? 0 : e->code;
-    b->s.p = p;
-    for (int i = -1; i < b->reps && rc == 0; i++) { /* once in vain: the engine learns what steps cost */
-        double off = speed(b, g, false, false, e), on = off < 0 ? -1 : speed(b, g, true, false, e);
-        if (on < 0) rc = e->code;
-        if (i < 0 || rc < 0) continue;
-        ratios[i] = on / off;
-        speeds[i] = on;
+/* Between two depths that were measured t is taken to rise evenly. */
+static double cost_at(const list *depths, const double *t, int depth) {
+    double low = 1;
+    int    from = 0;
+    if (depth == 0) return 1;
+    for (int i = 0; i < depths->n; i++) {
+        int to = (int)depths->v[i];
+        if (depth <= to) return low + (t[i] - low) * (depth - from) / (to - from);
+        low = t[i];
+        from = to;
     }
-    engine_free(g);
-    if (rc < 0) return rc;
-    *ratio = median(ratios, b->reps);
-    *per_s = median(speeds, b->reps);
+    return HUGE_VAL;
+}
+
+/* How many times faster n tokens can be. */
+static double predicted(const list *depths, const double *t, double p, int n) {
+    static double least[MOST + 1];
+    for (int left = 1; left <= n; left++) {
+        least[left] = HUGE_VAL;
+        for (int depth = 0; depth < left && depth <= DEEPEST; depth++) {
+            double time = cost_at(depths, t, depth), reached = 1;
+            for (int k = 0; k <= depth; k++, reached *= p)
+                time += reached * (k < depth ? 1 - p : 1) * least[left - 1 - k];
+            least[left] = fmin(least[left], time);
+        }
+    }
+    return n / least[n];
+}
+
+/* --- what drafts bring ------------------------------------------------------------------------------------------- */
+
+/* One answer without drafts, and one of each p. Round -1 goes by in vain: the engines learn. */
+static int take_turns(bench *b, engine *plain, subject *s, double *off, err *e) {
+    for (int rep = -1; rep <= b->reps; rep++) {
+        double alone = ask(b, plain, (wish){ b->tokens + 1, 0, false }, e);
+        if (alone < 0) return e->code;
+        if (rep >= 0) off[rep] = alone;
+        for (int i = 0; i < b->chances.n && rep < b->reps; i++) {
+            double took = ask(b, s[i].g, (wish){ b->tokens + 1, -1, false }, e);
+            if (took < 0) return e->code;
+            if (rep >= 0) s[i].speeds[rep] = b->tokens / took;
+        }
+    }
+    for (int i = 0; i < b->chances.n; i++) {
+        for (int rep = 0; rep < b->reps; rep++)
+            s[i].ratios[rep] = s[i].speeds[rep] * (off[rep] + off[rep + 1]) / 2 / b->tokens;
+    }
     return 0;
+}
+
+static void show(bench *b, subject *s, const double *t, double p) {
+    engine_stats st;
+    engine_stat(s->g, &st);
+    double drafts = st.drafts > 0 ? (double)st.drafts : 1;
+    double ratio = median(s->ratios, b->reps), best = predicted(&b->depths, t, p, b->tokens);
+    printf("%.1f  %6.1f  %7.2fx  %8.2fx  %6.2f  %5.2f .. %.2f  %5.1f of %5.1f\n", p, median(s->speeds, b->reps), ratio,
+           best, ratio / best, s->ratios[0], s->ratios[b->reps - 1], (double)st.accepted / drafts,
+           (double)st.drafted / drafts);
 }
 
 static int measure(bench *b, err *e) {
-    double  t[LISTED], ratio, per_s;
-    engine *g = open_engine(b, (engine_options){ 0 }, e);
-    if (!g) return e->code;
-    double first = speed(b, g, false, true, e);
-    engine_free(g);
-    if (first < 0) return e->code;
-    printf("rows  t(rows) / t(1)\n");
-    for (int i = 0; i < b->depths.n; i++) {
-        engine_options o = { .draft_max = (int)b->depths.v[i], .draft_always = true };
-        if (compare(b, o, 0, &ratio, &per_s, e) < 0) return e->code;
-        t[i] = 1 / ratio;
-        printf("%4d  %5.2f\n", o.draft_max + 1, t[i]);
-        fflush(stdout);
+    double  t[LISTED], off[MAX_REPS + 1];
+    subject s[LISTED] = { 0 };
+    engine *plain = open_engine(b, LISTED, 0, true, e);
+    int     rc = plain && ask(b, plain, (wish){ b->tokens + DEEPEST, 0, true }, e) >= 0 ? 0 : e->code;
+    if (rc == 0) rc = measure_costs(b, plain, t, e);
+    for (int i = 0; i < b->chances.n && rc == 0; i++) {
+        if (!(s[i].g = open_engine(b, i, b->chances.v[i], false, e))) rc = e->code;
     }
-    printf("p     tok/s  speed-up  predicted\n");
+    if (rc == 0) rc = take_turns(b, plain, s, off, e);
+    if (rc == 0) printf("p     tok/s  speed-up  predicted   ratio  least .. most  right of drafted\n");
     for (int i = 0; i < b->chances.n; i++) {
-        double p = b->chances.v[i];
-        if (compare(b, (engine_options){ 0 }, p, &ratio, &per_s, e) < 0) return e->code;
-        printf("%.1f  %6.1f  %7.2fx  %8.2fx\n", p, per_s, ratio, predicted(&b->depths, t, p));
-        fflush(stdout);
+        if (rc == 0) show(b, &s[i], t, b->chances.v[i]);
+        engine_free(s[i].g);
     }
-    return 0;
+    engine_free(plain);
+    return rc;
 }
 
 /* "1,2,5"; numbers that do not rise are left out. */
@@ -205,7 +269,7 @@ static list list_of(const char *text) {
     for (char *end; l.n < LISTED; text = end + 1) {
         double v = strtod(text, &end);
         if (end == text) break;
-        if (l.n == 0 || v > l.v[l.n - 1]) l.v[l.n++] = v;
+        if (l.n == 0 ? v >= 0 : v > l.v[l.n - 1]) l.v[l.n++] = v;
         if (*end != ',') break;
     }
     return l;
@@ -237,17 +301,17 @@ static const char *read_options(bench *b, int argc, char **argv, const char **wr
 }
 
 int main(int argc, char **argv) {
-    char  temp[] = "/tmp/hearth-bench-XXXXXX";
-    bench b = { .threads = 2, .tokens = 48, .reps = 3, .s = { .base = { .name = "script", .propose = propose } } };
-    int   rc = 0, fd = -1;
-    model_file *file = NULL;
-    nn_model   *model = NULL;
-    const char *write = NULL;
-    err         e = { 0 };
-    b.depths = list_of("1,2,3,4,5,7,11,15");
+    char         temp[] = "/tmp/hearth-bench-XXXXXX";
+    static bench b = { .threads = 2, .tokens = 100, .reps = 5 };
+    int          rc = 0, fd = -1;
+    model_file  *file = NULL;
+    nn_model    *model = NULL;
+    const char  *write = NULL;
+    err          e = { 0 };
+    b.depths = list_of("1,2,3,4,5,6,7,9,11,15");
     b.chances = list_of("0,0.5,0.7,0.8,0.9");
     const char *path = read_options(&b, argc, argv, &write);
-    if (b.tokens < 8 || b.tokens + WARM > MOST || b.reps < 1 || b.reps > MAX_REPS) return 1;
+    if (b.tokens < 8 || b.tokens + DEEPEST > MOST || b.reps < 1 || b.reps > MAX_REPS) return 1;
     if (write) {
         if ((rc = shape_1b(write, &e)) < 0) fprintf(stderr, "bench_speculate: %s\n", e.msg);
         return rc < 0;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/depth.h"
 
-enum { FIRST_PAUSE = 4, LONGEST_PAUSE = 512, FORGET_AFTER = 96 };
+#include <stddef.h>
+
+enum { FIRST_PAUSE = 4, LONGEST_PAUSE = 128, DOUBT_AFTER = 12, FORGET_AFTER = 512, PLAIN_AFTER = 256 };
 
 static const double LEAST_GAIN = 1.005;   /* less is noise, and not worth the rows of others */
 static const double UNKNOWN_SLOPE = 0.05; /* of t(R) where nothing was measured: low, so that it will be */
 static const double LEAST_SLOPE = 0.01;
-static const double MOST_AT_FIRST = 1.5; /* times what the neighbours let expect */
-static const double FORGET_RATE = 0.02;
+static const double DOUBT_RATE = 0.05, FORGET_RATE = 0.02;
+static const double CURIOSITY = 0.95; /* of what lies between two measurements, so that it will be measured, too */
+static const double MAY_LOSE = 0.01;  /* of the time that generating takes */
 static const double RATIO_RATE = 0.3, SCALE_RATE = 0.3, DRIFT_RATE = 0.1, CLAMP = 0.25;
 
 static double clamp(double x, double around) {
@@ -15,34 +18,62 @@ static double clamp(double x, double around) {
     return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* What was not measured lately moves towards the cost of one row. */
-static void forget(depth_costs *c, int rows) {
-    c->since[rows] = 0;
-    for (int r = 2; r <= DEPTH_ROWS; r++) {
-        if (r == rows || c->ratio[r] <= 1) continue;
-        if (c->since[r] < FORGET_AFTER)
-            c->since[r]++;
-        else
-            c->ratio[r] -= FORGET_RATE * (c->ratio[r] - 1);
+/* What so many rows take at most: two steps could share them. */
+static double most_of(const depth_costs *c, int rows) {
+    double most[DEPTH_ROWS + 1] = { 0, 1 };
+    if (rows > DEPTH_ROWS) rows = DEPTH_ROWS;
+    for (int r = 2, known = 1; r <= rows; r++) {
+        double halves = most[r / 2] + most[r - r / 2];
+        most[r] = most[known] + most[r - known];
+        if (halves < most[r]) most[r] = halves;
+        if (c->n[r] == 0) continue;
+        if (c->measured[r] < most[r]) most[r] = c->measured[r];
+        known = r;
     }
+    return most[rows];
 }
 
-static double first_ratio(const depth_costs *c, int rows, double now) {
-    double most = MOST_AT_FIRST * depth_ratio(c, rows);
-    return now < 1 ? 1 : now > most ? most : now;
+/* Other work only makes a step longer: of the first two measurements the shorter one is believed. */
+static void learn_ratio(depth_costs *c, int rows, double now) {
+    double *known = &c->measured[rows], most = most_of(c, rows);
+    if (c->n[rows] == 2)
+        *known += RATIO_RATE * (clamp(now, *known) - *known);
+    else if (c->n[rows] == 0)
+        *known = now < most ? now : most;
+    else if (now < *known)
+        *known = now;
+    if (c->n[rows] < 2) c->n[rows]++;
+    c->ratio[rows] = *known;
+    c->passed[rows] = 0;
 }
 
 void depth_measure(depth_costs *c, int rows, double seconds) {
     if (rows < 1 || rows > DEPTH_ROWS || !(seconds > 0)) return;
     if (c->scale <= 0) c->scale = seconds / depth_ratio(c, rows);
-    /* A step that was interrupted says little. */
-    double scale = clamp(seconds / depth_ratio(c, rows), c->scale);
-    if (rows > 1) {
-        double known = c->ratio[rows], now = seconds / c->scale;
-        c->ratio[rows] = known > 0 ? known + RATIO_RATE * (clamp(now, known) - known) : first_ratio(c, rows, now);
+    double before = rows == 1 ? 1 : c->n[rows] == 2 ? c->measured[rows] : 0;
+    if (rows > 1) learn_ratio(c, rows, seconds / c->scale);
+    /* A step that was interrupted says little, and a number of rows that is not known yet says nothing of others. */
+    if (before > 0) c->scale += (rows == 1 ? SCALE_RATE : DRIFT_RATE) * (clamp(seconds / before, c->scale) - c->scale);
+}
+
+/* Another number of rows was chosen: what was passed over often slowly counts as cheaper. */
+static void pass_over(depth_costs *c, int chosen, int below) {
+    for (int r = 2; r <= below; r++) {
+        bool doubted = c->n[r] == 1;
+        if (r == chosen || c->ratio[r] <= 1) continue;
+        if (c->passed[r] < (doubted ? DOUBT_AFTER : FORGET_AFTER))
+            c->passed[r]++;
+        else
+            c->ratio[r] -= (doubted ? DOUBT_RATE : FORGET_RATE) * (c->ratio[r] - 1);
     }
-    forget(c, rows);
-    c->scale += (rows == 1 ? SCALE_RATE : DRIFT_RATE) * (scale - c->scale);
+}
+
+/* Beyond what was measured the rise goes on as it was lately: from half as many rows to the most. */
+static double slope_at(const depth_costs *c, int rows) {
+    int half = (rows + 1) / 2;
+    if (rows <= 1) return UNKNOWN_SLOPE;
+    double slope = (c->ratio[rows] - depth_ratio(c, half)) / (rows - half);
+    return slope > LEAST_SLOPE ? slope : LEAST_SLOPE;
 }
 
 double depth_ratio(const depth_costs *c, int rows) {
@@ -52,9 +83,8 @@ double depth_ratio(const depth_costs *c, int rows) {
     while (hi <= DEPTH_ROWS && c->ratio[hi] <= 0) hi++;
     double low = lo > 1 ? c->ratio[lo] : 1;
     if (lo == rows) return low;
-    if (hi <= DEPTH_ROWS) return low + (c->ratio[hi] - low) * (rows - lo) / (hi - lo);
-    double slope = lo > 1 ? (low - 1) / (lo - 1) : UNKNOWN_SLOPE;
-    return low + (slope > LEAST_SLOPE ? slope : LEAST_SLOPE) * (rows - lo);
+    if (hi <= DEPTH_ROWS) return CURIOSITY * (low + (c->ratio[hi] - low) * (rows - lo) / (hi - lo));
+    return low + slope_at(c, lo) * (rows - lo);
 }
 
 void depth_learn(depth_odds *o, bool right, int memory) {
@@ -96,6 +126,14 @@ double depth_worth(const depth_offer *o, const depth_costs *c) {
     return best;
 }
 
+/* The most rows to try: nothing before something was measured, and then at most twice as many as were. */
+static int rows_to_try(const depth_costs *c, int rows) {
+    int known = DEPTH_ROWS;
+    if (c->scale <= 0) return 0;
+    while (known > rows && c->n[known] == 0) known--;
+    return 2 * known;
+}
+
 static depth_offer *likeliest(depth_offer *offers, int n_offers) {
     depth_offer *best = 0;
     for (int i = 0; i < n_offers; i++) {
@@ -104,11 +142,13 @@ static depth_offer *likeliest(depth_offer *offers, int n_offers) {
     return best;
 }
 
-void depth_choose(depth_offer *offers, int n_offers, const depth_costs *c, int sequences, int rows, int max_rows) {
+void depth_choose(depth_offer *offers, int n_offers, depth_costs *c, int sequences, int rows, int max_rows) {
     depth_offer *order[DEPTH_ROWS];
-    int          n = 0, best_n = 0;
+    int          n = 0, best_n = 0, least = rows;
     double       tokens = sequences, cost = 0;
     if (max_rows > DEPTH_ROWS) max_rows = DEPTH_ROWS;
+    if (max_rows > rows_to_try(c, rows)) max_rows = rows_to_try(c, rows);
+    if (c->drafted >= PLAIN_AFTER) max_rows = rows;
     double best = tokens / depth_ratio(c, rows) * LEAST_GAIN;
     for (int i = 0; i < n_offers; i++) {
         offers[i].take = 0;
@@ -126,4 +166,43 @@ void depth_choose(depth_offer *offers, int n_offers, const depth_costs *c, int s
     }
     for (int i = 0; i < n_offers; i++) offers[i].take = 0;
     for (int i = 0; i < best_n; i++) order[i]->take++;
+    if (best_n > 0) pass_over(c, least + best_n, rows);
+    c->drafted = best_n > 0 ? c->drafted + 1 : 0;
+}
+
+/* What is lost if all that is not certain is wrong. */
+static double at_stake(const depth_offer *offers, int n_offers, const depth_costs *c, int sequences, int rows) {
+    double cost = 0;
+    int    sure = 0;
+    for (int i = 0; i < n_offers; i++) {
+        int guessed = offers[i].take > offers[i].n_sure ? offers[i].take - offers[i].n_sure : 0;
+        cost += guessed * steps_of(c, offers[i].cost);
+        rows += offers[i].take;
+        sure += offers[i].take - guessed;
+    }
+    return most_of(c, rows) + cost - depth_ratio(c, sequences) * (sequences + sure) / sequences;
+}
+
+void depth_afford(const depth_budget *b, depth_offer *offers, int n_offers, const depth_costs *c, int sequences,
+                  int rows) {
+    while (at_stake(offers, n_offers, c, sequences, rows) > b->left) {
+        depth_offer *deepest = NULL;
+        int          guessed = 0;
+        for (int i = 0; i < n_offers; i++) {
+            int n = offers[i].take - offers[i].n_sure;
+            if (n <= 0) continue;
+            guessed += n;
+            if (!deepest || n > deepest->take - deepest->n_sure) deepest = &offers[i];
+        }
+        if (guessed == 0 || (guessed == 1 && b->left > 0)) return;
+        deepest->take--;
+    }
+}
+
+void depth_account(depth_budget *b, const depth_costs *c, int sequences, int rows, int tokens, double guess_s) {
+    if (sequences < 1 || rows > DEPTH_ROWS) return;
+    double spent = depth_ratio(c, rows) + steps_of(c, guess_s);
+    double alone = depth_ratio(c, sequences) * tokens / sequences; /* what these tokens take without drafts */
+    b->left += alone - spent + MAY_LOSE * alone;
+    if (b->left > DEPTH_MOST_LEFT) b->left = DEPTH_MOST_LEFT;
 }

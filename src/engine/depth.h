@@ -18,7 +18,14 @@
  * t(R) is measured: every step that only generates says what its number of rows took. Times drift as contexts grow, so
  * what is kept is a common scale and, for each number of rows, the ratio to one row. A number of rows that is thought to be
  * expensive is not chosen, so nothing would correct a time that somebody else's work made long. Therefore the first time is
- * believed only within reason, and what was not measured for a while slowly counts as cheaper until it is tried again.
+ * believed only within reason and is soon measured once more, and what was passed over very often slowly counts as
+ * cheaper until it is tried again. Steps in which nobody could choose do not count: they say nothing about other numbers.
+ * And since drafts are compared with none, a step without them is measured now and then.
+ *
+ * Chances and costs are learned by trying, and trying loses time where drafts are poor. What may be lost is bounded: a
+ * budget, counted in steps of one row, gets a hundredth of the time that generating takes and what good drafts save, and
+ * pays for what poor ones cost. No draft is made whose failure it could not pay for. So all that drafting ever loses is one
+ * per cent and what the budget begins with. (A drafter that reads the prompt first is not charged for that.)
  */
 #ifndef ENGINE_DEPTH_H
 #define ENGINE_DEPTH_H
@@ -29,8 +36,11 @@ enum { DEPTH_ROWS = 64 }; /* a step with more rows than this does not draft */
 
 typedef struct depth_costs {
     double scale;                 /* seconds of a step with one row; 0: nothing was measured */
-    double ratio[DEPTH_ROWS + 1]; /* to that; 0: not measured */
-    int    since[DEPTH_ROWS + 1]; /* measurements of other numbers of rows since then */
+    double ratio[DEPTH_ROWS + 1]; /* to that, as it is believed; 0: not measured */
+    double measured[DEPTH_ROWS + 1];
+    int    n[DEPTH_ROWS + 1];      /* how often it was measured; more than twice is not counted */
+    int    passed[DEPTH_ROWS + 1]; /* choices of another number since then */
+    int    drafted;                /* choices with drafts since one without */
 } depth_costs;
 
 void   depth_measure(depth_costs *c, int rows, double seconds);
@@ -44,7 +54,7 @@ typedef struct depth_odds {
     int    pause; /* so many are allowed before one is tried again */
 } depth_odds;
 
-enum { DEPTH_OWN = 9, DEPTH_ALL = 60 }; /* how long a sequence's own record and the engine's remember */
+enum { DEPTH_OWN = 20, DEPTH_ALL = 60 }; /* how long a sequence's own record and the engine's remember */
 
 void depth_learn(depth_odds *o, bool right, int memory);
 /* A sequence's own record begins with what all others achieved. */
@@ -66,6 +76,19 @@ typedef struct depth_offer {
 double depth_worth(const depth_offer *o, const depth_costs *c);
 
 /* rows, sequences: of the step without drafts. max_rows: the step's limit. */
-void depth_choose(depth_offer *offers, int n_offers, const depth_costs *c, int sequences, int rows, int max_rows);
+void depth_choose(depth_offer *offers, int n_offers, depth_costs *c, int sequences, int rows, int max_rows);
+
+typedef struct depth_budget {
+    double left; /* steps of one row */
+} depth_budget;
+
+enum { DEPTH_CREDIT = 2, DEPTH_MOST_LEFT = 4 }; /* what a budget begins with, and what it keeps at most */
+
+/* Takes tokens that are not certain out of offers until the budget can pay for all of them being wrong; one is left as long
+ * as there is a budget at all, since what guessing costs is only known by doing it. */
+void depth_afford(const depth_budget *b, depth_offer *offers, int n_offers, const depth_costs *c, int sequences,
+                  int rows);
+/* A step over so many rows gave so many tokens; guessing took so many seconds. */
+void depth_account(depth_budget *b, const depth_costs *c, int sequences, int rows, int tokens, double guess_s);
 
 #endif

@@ -202,10 +202,13 @@ static int run_step(engine *g, const nn_batch *b, err *e) {
     if (last > 0) g->counts.between_s += started - last;
     double took = g->step_end - begin;
     adapt(g, took, b->n_tok);
-    if (generates_only(g)) depth_measure(&g->spec.costs, b->n_tok, took);
+    bool     plain = generates_only(g);
+    uint64_t tokens = g->counts.tokens_generated;
+    if (plain) depth_measure(&g->spec.costs, b->n_tok, took);
     g->counts.steps++;
     batch(g, true);
     step_results(g);
+    if (plain) speculate_account(g, b->n_tok, (int)(g->counts.tokens_generated - tokens));
     return 0;
 }
 

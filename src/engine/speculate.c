@@ -106,6 +106,7 @@ int speculate_open(engine *g, int n_pages, err *e) {
     for (int i = 0; i < p->n_drafters; i++) {
         if (p->drafters[i]->costs) p->odds[i * DRAFT_GRADES].p = FIRST_ODDS_MODEL;
     }
+    p->budget.left = DEPTH_CREDIT;
     if (p->n_drafters > 0) p->most = most_of(&g->o);
     return 0;
 }
@@ -289,7 +290,10 @@ static void guess(engine *g, int drafter_index, int n) {
     }
     if (n_asks == 0) return;
     p->drafters[drafter_index]->propose(p->drafters[drafter_index], asks, n_asks);
-    for (int k = 0; k < n_asks; k++) take_draft(g, p->who[of[k]], &asks[k], drafter_index);
+    for (int k = 0; k < n_asks; k++) {
+        p->guess_s += (asks[k].n - p->who[of[k]]->draft.n) * p->drafters[drafter_index]->guess_s;
+        take_draft(g, p->who[of[k]], &asks[k], drafter_index);
+    }
 }
 
 /* The twin keeps the state that the draft would spoil. */
@@ -342,17 +346,24 @@ void speculate_plan(engine *g) {
         offer(g, s, n++);
     }
     depth_choose(p->offers, n, &p->costs, sequences, rows, most_rows);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0, all = rows; i < n; i++) {
         depth_offer *o = &p->offers[i];
         if (g->o.draft_always && o->n > 0) o->take = o->n;
         if (o->take == 0 && o->n > 0 && depth_probe(&p->who[i]->draft.odds[p->who[i]->draft.source])) o->take = 1;
-        if (o->take > most_rows - rows) o->take = most_rows - rows;
-        rows += o->take;
+        if (o->take > most_rows - all) o->take = most_rows - all;
+        all += o->take;
     }
+    if (!g->o.draft_always) depth_afford(&p->budget, p->offers, n, &p->costs, sequences, rows);
     for (int i = 0; i < p->n_drafters; i++) {
         if (p->drafters[i]->costs) guess(g, i, n);
     }
     for (int i = 0; i < n; i++) settle_draft(g, p->who[i], p->offers[i].take);
+}
+
+void speculate_account(engine *g, int rows, int tokens) {
+    speculation *p = &g->spec;
+    if (p->most > 0) depth_account(&p->budget, &p->costs, g->n_shares, rows, tokens, p->guess_s);
+    p->guess_s = 0;
 }
 
 void speculate_learn(engine *g, sequence *s, int accepted) {

@@ -55,6 +55,8 @@ typedef struct speculation {
     int               n_drafters;
     int               most; /* tokens of one draft; 0: nobody drafts */
     depth_costs       costs;
+    depth_budget      budget;
+    double            guess_s;                 /* spent on the drafts of this step */
     depth_odds        odds[SPECULATE_SOURCES]; /* of all sequences */
     draft_ask        *asks;
     struct sequence **who; /* whose ask */
@@ -79,6 +81,8 @@ void speculate_leave(struct engine *g, struct sequence *s); /* it does not run a
 
 /* Drafts for the next step; before schedule_batch. */
 void speculate_plan(struct engine *g);
+/* A step that only generates took so many rows and gave so many tokens. */
+void speculate_account(struct engine *g, int rows, int tokens);
 /* So many of a sequence's drafted tokens were right; the draft is gone afterwards. */
 void speculate_learn(struct engine *g, struct sequence *s, int accepted);
 

@@ -14,8 +14,9 @@
 #define OTHER HEARTH_SOURCE_DIR "/tests/golden/models/llama"
 #define USER(text) "[{\"role\": \"user\", \"content\": \"" text "\"}]"
 
-static runtime *open_demo(const char *who, const char *draft) {
-    runtime_options o = { .path = TEST_DEMO, .engine = { .n_threads = 1, .n_ctx = 512 } };
+/* always: whatever the machine is busy with, drafts are made. */
+static runtime *open_demo(const char *who, const char *draft, bool always) {
+    runtime_options o = { .path = TEST_DEMO, .engine = { .n_threads = 1, .n_ctx = 512, .draft_always = always } };
     runtime        *r;
     err             e;
     o.settings.speculate = who;
@@ -77,10 +78,11 @@ static void assert_same(const test_result *a, const test_result *b, const char *
 
 static void test_same_answers(void **state) {
     static const char *const who[] = { "lookup", "draft", "auto", "mtp", "auto" };
-    runtime                 *plain = open_demo("off", NULL);
+    runtime                 *plain = open_demo("off", NULL, false);
     (void)state;
     for (size_t w = 0; w < sizeof who / sizeof *who; w++) {
-        runtime *m = open_demo(who[w], w < 3 ? DRAFT : NULL); /* the head lies beside the model */
+        bool     always = w % 2 == 0;
+        runtime *m = open_demo(who[w], w < 3 ? DRAFT : NULL, always); /* the head lies beside the model */
         int      drafted = 0;
         for (int i = 0; i < ASKS; i++) {
             runtime_request q;
@@ -95,7 +97,7 @@ static void test_same_answers(void **state) {
             test_result_deinit(&want);
             test_result_deinit(&got);
         }
-        assert_true(drafted > 0);
+        assert_true(drafted > 0 || !always);
         runtime_free(m);
     }
     runtime_free(plain);
@@ -103,7 +105,7 @@ static void test_same_answers(void **state) {
 
 /* The prediction is the answer with a word changed: most of it is accepted, and the answer stays the model's. */
 static void test_prediction(void **state) {
-    runtime        *m = open_demo("lookup", NULL);
+    runtime        *m = open_demo("lookup", NULL, true);
     runtime_request q;
     test_result     first, second, third;
     str             other;
@@ -120,17 +122,13 @@ static void test_prediction(void **state) {
     test_ask(m, &q, &second);
     assert_same(&first, &second, "prediction", 1);
     assert_true(second.a[0].usage.predicted);
-#ifndef __SANITIZE_THREAD__ /* where every row costs as much as the first, drafts do not pay and are left out */
-    assert_true(second.a[0].usage.accepted_tokens > 0); /* how many: by the measured cost of rows */
-#endif
+    assert_true(second.a[0].usage.accepted_tokens > second.a[0].n_tokens / 2);
     q.prediction = (view){ "", 0 };
     q.draft_max = 1;
     test_ask(m, &q, &third);
     assert_same(&first, &third, "again", 1);
     assert_true(!third.a[0].usage.predicted);
-#ifndef __SANITIZE_THREAD__
     assert_true(third.a[0].usage.accepted_tokens > 0);
-#endif
     str_deinit(&other);
     test_result_deinit(&first);
     test_result_deinit(&second);
@@ -140,7 +138,7 @@ static void test_prediction(void **state) {
 
 /* What a request says about its drafts. */
 static void test_limits(void **state) {
-    runtime *m = open_demo("mtp", NULL);
+    runtime *m = open_demo("mtp", NULL, true);
     (void)state;
     for (int i = 0; i < 4; i++) {
         runtime_request q;
@@ -151,9 +149,7 @@ static void test_limits(void **state) {
         if (i == 3) q.draft_max = 1;
         test_ask(m, &q, &got);
         assert_false(got.failed);
-#ifndef __SANITIZE_THREAD__
         if (i == 0 || i == 3) assert_true(got.a[0].usage.accepted_tokens > 0);
-#endif
         if (i == 1 || i == 2) assert_int_equal(got.a[0].usage.drafted_tokens, 0);
         test_result_deinit(&got);
     }
