@@ -11,11 +11,21 @@ static const double LEAST_SLOPE = 0.01;
 static const double DOUBT_RATE = 0.05, FORGET_RATE = 0.02;
 static const double CURIOSITY = 0.95; /* of what lies between two measurements, so that it will be measured, too */
 static const double MAY_LOSE = 0.01;  /* of the time that generating takes */
-static const double RATIO_RATE = 0.3, SCALE_RATE = 0.3, DRIFT_RATE = 0.1, CLAMP = 0.25;
+static const double CLAMP = 0.25;
+/* How fast a measurement counts. Other work only makes a step longer, so longer ones count less. */
+typedef struct pace {
+    double shorter, longer;
+} pace;
+static const pace RATIO_PACE = { 0.3, 0.03 }, SCALE_PACE = { 0.3, 0.03 }, DRIFT_PACE = { 0.1, 0.01 };
 
 static double clamp(double x, double around) {
     double lo = around * (1 - CLAMP), hi = around * (1 + CLAMP);
     return x < lo ? lo : x > hi ? hi : x;
+}
+
+static double nearer(double known, double now, pace p) {
+    double to = clamp(now, known);
+    return known + (to < known ? p.shorter : p.longer) * (to - known);
 }
 
 /* What so many rows take at most: two steps could share them. */
@@ -37,7 +47,7 @@ static double most_of(const depth_costs *c, int rows) {
 static void learn_ratio(depth_costs *c, int rows, double now) {
     double *known = &c->measured[rows], most = most_of(c, rows);
     if (c->n[rows] == 2)
-        *known += RATIO_RATE * (clamp(now, *known) - *known);
+        *known = nearer(*known, now, RATIO_PACE);
     else if (c->n[rows] == 0)
         *known = now < most ? now : most;
     else if (now < *known)
@@ -53,7 +63,7 @@ void depth_measure(depth_costs *c, int rows, double seconds) {
     double before = rows == 1 ? 1 : c->n[rows] == 2 ? c->measured[rows] : 0;
     if (rows > 1) learn_ratio(c, rows, seconds / c->scale);
     /* A step that was interrupted says little, and a number of rows that is not known yet says nothing of others. */
-    if (before > 0) c->scale += (rows == 1 ? SCALE_RATE : DRIFT_RATE) * (clamp(seconds / before, c->scale) - c->scale);
+    if (before > 0) c->scale = nearer(c->scale, seconds / before, rows == 1 ? SCALE_PACE : DRIFT_PACE);
 }
 
 /* Another number of rows was chosen: what was passed over often slowly counts as cheaper. */
@@ -201,8 +211,10 @@ void depth_afford(const depth_budget *b, depth_offer *offers, int n_offers, cons
 
 void depth_account(depth_budget *b, const depth_costs *c, int sequences, int rows, int tokens, double guess_s) {
     if (sequences < 1 || rows > DEPTH_ROWS) return;
-    double spent = depth_ratio(c, rows) + steps_of(c, guess_s);
+    double guess = steps_of(c, guess_s); /* the first time it is that of cold memory, too: within reason */
+    double spent = depth_ratio(c, rows) + (guess < rows ? guess : rows);
     double alone = depth_ratio(c, sequences) * tokens / sequences; /* what these tokens take without drafts */
     b->left += alone - spent + MAY_LOSE * alone;
     if (b->left > DEPTH_MOST_LEFT) b->left = DEPTH_MOST_LEFT;
+    if (b->left < -DEPTH_MOST_OWED) b->left = -DEPTH_MOST_OWED;
 }

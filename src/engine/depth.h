@@ -82,7 +82,8 @@ typedef struct depth_budget {
     double left; /* steps of one row */
 } depth_budget;
 
-enum { DEPTH_CREDIT = 2, DEPTH_MOST_LEFT = 4 }; /* what a budget begins with, and what it keeps at most */
+/* What a budget begins with, what it keeps at most, and what it may owe: then nobody drafts for a hundred steps. */
+enum { DEPTH_CREDIT = 2, DEPTH_MOST_LEFT = 4, DEPTH_MOST_OWED = 1 };
 
 /* Takes tokens that are not certain out of offers until the budget can pay for all of them being wrong; one is left as long
  * as there is a budget at all, since what guessing costs is only known by doing it. */

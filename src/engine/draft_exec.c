@@ -71,7 +71,7 @@ int32_t draft_exec_pick(draft_exec *x, const draft_ask *a, int out_row) {
 }
 
 void draft_measure(double *known, double seconds, int n) {
-    double each = seconds / n, rate = each < *known ? 0.5 : 0.2; /* other work only makes it longer */
+    double each = seconds / n, rate = each < *known ? 0.7 : 0.1; /* other work only makes it longer */
     *known = *known > 0 ? *known + rate * ((each < 2 * *known ? each : 2 * *known) - *known) : each;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What drafts bring on real texts: a model is asked the same things with and without them, in turns, greedily. Answers
- * must be equal; that is checked. Copying (repeat this text, change one word of this code) is where looking up helps
- * most, a story where it helps least. Each repetition opens the model anew, since an answer that was given once can be
- * looked up; the task "again" measures just that, and "edit" comes with a prediction: the answer with every twelfth word
- * replaced.
+ * must be equal; that is checked. Copying is where looking up helps most, a story where it helps least: "copy" asks for a
+ * story that was told before once more, "edit" for that story with another word in it. (They are asked for in the words
+ * that the demo model was trained on; it does copy then.) Each repetition opens the model anew, since an answer that was
+ * given once can be looked up; the task "again" measures just that, and "predicted" comes with a prediction: the answer
+ * with every twelfth word replaced.
  */
 #include "cli/dev/bench_speculate.h"
 
@@ -22,26 +23,30 @@ typedef enum kind { PLAIN, AGAIN, EDIT } kind;
 typedef struct task {
     const char *name, *ask;
     kind        kind;
+    const char *asked, *told; /* said before; NULL: nothing */
 } task;
 
-#define TEXT                                                                                                           \
-    "The old lighthouse stood at the end of the pier. Every evening the keeper climbed the stairs and lit the lamp. "  \
-    "Ships far out at sea saw the light and knew that the harbour was near. In winter the waves were high, and the "   \
-    "keeper slept in the tower. In summer children came to visit, and he told them about the ships."
-#define CODE                                                                                                           \
-    "def total(items):\n    result = 0\n    for item in items:\n        result = result + item.price\n    return "     \
-    "result\n"                                                                                                         \
-    "\ndef mean(items):\n    if len(items) == 0:\n        return 0\n    return total(items) / len(items)\n"
+#define BOAT "Write a story with these words: boat, lamp and garden."
+#define BOAT_STORY                                                                                                     \
+    "It was a windy morning, and Zoe walked to the garden. She saw a round boat on the ground. It was orange and had " \
+    "no owner. On the way she passed a lamp. Soon Olga came along. She looked at the boat and wanted to play. They "   \
+    "played with the boat together until it was dark. She never forgot that day at the garden."
+#define KEY "Write a short story that uses the words key, dog and tower."
+#define KEY_STORY                                                                                                      \
+    "It was a windy morning, and Zoe walked to the market. She carried her green key in a bag. But on the way the "    \
+    "key fell out, and Zoe did not notice. A strong wind began to blow, and the leaves flew everywhere. A small dog "  \
+    "sat by the water. \"Hello,\" said Zoe. \"Are you alone?\" The dog ran away and came back with the key. Zoe "      \
+    "laughed and hugged the dog. Zoe also saw a tower that day. Zoe told her mother everything and then fell asleep."
 
 #define STORY "Tell me a story with the words fox, bread and river."
 
 static const task tasks[] = {
-    { "copy", "Repeat this text exactly: " TEXT, PLAIN },
-    { "code", "Write this code again and rename result to amount:\n\n" CODE, PLAIN },
-    { "story", STORY, PLAIN },
-    { "facts", "What is the capital of France? Then count from one to twenty in words.", PLAIN },
-    { "again", STORY, AGAIN },
-    { "edit", "Tell me a story with the words moon, hat and bridge.", EDIT },
+    { "copy", "Tell me the same story with the words boat, lamp and garden.", PLAIN, BOAT, BOAT_STORY },
+    { "edit", "Tell me the same story with the words key, dog and castle.", PLAIN, KEY, KEY_STORY },
+    { "story", STORY, PLAIN, NULL, NULL },
+    { "facts", "What is the capital of France? Then count from one to twenty in words.", PLAIN, NULL, NULL },
+    { "again", STORY, AGAIN, NULL, NULL },
+    { "predicted", "Tell me a story with the words moon, hat and bridge.", EDIT, NULL, NULL },
 };
 enum { N_TASKS = sizeof tasks / sizeof *tasks };
 
@@ -51,6 +56,12 @@ typedef struct outcome {
     str           text[2];
 } outcome;
 
+static void put_message(str *json, const char *role, const char *text) {
+    str_printf(json, "%s{\"role\":\"%s\",\"content\":", json->len > 1 ? "," : "", role);
+    str_put_json(json, text, strlen(text));
+    str_puts(json, "}");
+}
+
 /* A model that cannot chat goes on with the text. */
 static int ask(runtime *r, const task *t, bool chats, bool drafts, view prediction, int n_tokens, str *text,
                runtime_usage *u, err *e) {
@@ -58,9 +69,11 @@ static int ask(runtime *r, const task *t, bool chats, bool drafts, view predicti
     str             json;
     runtime_request_init(&q);
     str_init(&json);
-    str_puts(&json, "[{\"role\":\"user\",\"content\":");
-    str_put_json(&json, t->ask, strlen(t->ask));
-    str_puts(&json, "}]");
+    str_puts(&json, "[");
+    if (t->asked) put_message(&json, "user", t->asked);
+    if (t->told) put_message(&json, "assistant", t->told);
+    put_message(&json, "user", t->ask);
+    str_puts(&json, "]");
     q.task = chats ? RUNTIME_CHAT : RUNTIME_COMPLETE;
     if (chats)
         q.messages = (view){ str_cstr(&json), json.len };
@@ -117,7 +130,7 @@ static int measure_task(runtime *r, const task *t, bool chats, int rep, int n_to
 
 /* All tasks once, without and with drafts. */
 static int measure(const runtime_options *o, int rep, int n_tokens, outcome *outs, err *e) {
-    static const task warm = { "", "What is 12 plus 30?", PLAIN };
+    static const task warm = { "", "What is 12 plus 30?", PLAIN, NULL, NULL };
     runtime_info      info;
     runtime_usage     u;
     runtime          *r;
@@ -140,7 +153,7 @@ static void show(const task *t, outcome *o, int reps, bool json, bool first) {
                first ? "" : ",", t->name, o->usage.generated_tokens, without, with, o->usage.drafted_tokens,
                o->usage.accepted_tokens);
     else
-        printf("%-8s %7d %12.1f %12.1f %8.2fx %9d %9d\n", t->name, o->usage.generated_tokens, without, with, ratio,
+        printf("%-9s %7d %12.1f %12.1f %8.2fx %9d %9d\n", t->name, o->usage.generated_tokens, without, with, ratio,
                o->usage.drafted_tokens, o->usage.accepted_tokens);
 }
 
@@ -158,7 +171,7 @@ int bench_speculate(const cli_args *a, const char *path, const char *draft, cons
     if (rc == 0 && json)
         printf("{\"speculate\":\"%s\",\"tasks\":[", who);
     else if (rc == 0)
-        printf("%-8s %7s %12s %12s %9s %9s %9s\n", "task", "tokens", "tok/s off", "tok/s on", "", "drafted", "right");
+        printf("%-9s %7s %12s %12s %9s %9s %9s\n", "task", "tokens", "tok/s off", "tok/s on", "", "drafted", "right");
     for (int i = 0; i < N_TASKS; i++) {
         if (rc == 0) show(&tasks[i], &outs[i], reps, json, i == 0);
         str_deinit(&outs[i].text[0]);

@@ -31,7 +31,7 @@ static void test_costs(void **state) {
     double before = depth_ratio(&c, 4);
     depth_measure(&c, 4, 1.0); /* somebody else had the cores */
     assert_true(depth_ratio(&c, 4) < before * 1.1);
-    for (int i = 0; i < 40; i++) depth_measure(&c, 1, 2 * time_of(1)); /* contexts have grown: the scale moves */
+    for (int i = 0; i < 200; i++) depth_measure(&c, 1, 2 * time_of(1)); /* contexts have grown: the scale moves */
     assert_true(fabs(c.scale - 2 * time_of(1)) < 0.1 * time_of(1) &&
                 fabs(depth_ratio(&c, 8) - time_of(8) / time_of(1)) < 0.1);
 }
@@ -137,6 +137,7 @@ static void test_never_right(void **state) {
 typedef struct world {
     double       t[DEPTH_ROWS + 1]; /* of a step, by rows */
     double       p, guess_s;
+    double       disturbed; /* so many of the steps seem to take up to four times as long */
     uint64_t     seed;
     depth_costs  costs;
     depth_odds   all;
@@ -167,7 +168,8 @@ static int live(world *w, depth_odds *own, int left, bool drafts, double *clock)
     }
     if (own->pause > 0) w->all.pause = own->pause;
     double step = w->t[1 + o.take];
-    depth_measure(&w->costs, 1 + o.take, step);
+    double other = chance(&w->seed) < w->disturbed ? 3 * chance(&w->seed) : 0;
+    depth_measure(&w->costs, 1 + o.take, step * (1 + other));
     depth_account(&w->budget, &w->costs, 1, 1 + o.take, 1 + right, o.take * w->guess_s);
     *clock += step + o.take * w->guess_s;
     return 1 + right;
@@ -229,7 +231,8 @@ static double best_time(const world *w, int n) {
 }
 
 /* Answers with drafts, each behind one without, come near that: the costs that were learned are not forgotten while nobody
- * drafts, chances are known soon, and few steps go into trying. */
+ * drafts, chances are known soon, and few steps go into trying. Other work, which makes every third step longer than it is,
+ * does not change much. */
 static void test_reaches_best(void **state) {
     /* Four rows as one, then tiles of eight; and a small model, whose rows cost more. */
     static const double curves[2][18] = {
@@ -238,16 +241,18 @@ static void test_reaches_best(void **state) {
     };
     static const double chances[] = { 0.5, 0.7, 0.8, 0.9 };
     (void)state;
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 16; k++) {
         double spent = 0;
         world  w = world_of(chances[k % 4], 0.4, 0, (uint64_t)k + 1);
-        for (int r = 1; r <= DEPTH_ROWS; r++) w.t[r] = 1e-3 * curves[k / 4][r < 17 ? r : 17];
+        w.disturbed = k < 8 ? 0 : 0.33;
+        for (int r = 1; r <= DEPTH_ROWS; r++) w.t[r] = 1e-3 * curves[k / 4 % 2][r < 17 ? r : 17];
         for (int a = 0; a < 40; a++) {
             (void)answer(&w, 100, false);
             spent += answer(&w, 100, true);
         }
         double best = 40 * best_time(&w, 100);
-        if (best < 0.93 * spent) fail_msg("curve %d, p %.1f: %.3f of the best", k / 4, w.p, best / spent);
+        if (best < (k < 8 ? 0.94 : 0.85) * spent)
+            fail_msg("case %d, p %.1f: %.3f of the best", k / 4, w.p, best / spent);
     }
 }
 
