@@ -12,6 +12,7 @@
  */
 #include "base/clock.h"
 #include "base/pool.h"
+#include "bench/ceilings.h"
 #include "bench/measure.h"
 #include "kernels/kernels.h"
 
@@ -20,9 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#if KERNELS_X86
-#include <immintrin.h>
-#endif
 
 enum { MAX_REPS = 101, MAX_THREADS = 64, PAGE = 32 };
 #define COLD_BYTES ((size_t)192 << 20)
@@ -39,42 +37,6 @@ static void *memory(size_t bytes) {
 }
 
 /* ---- ceilings ---- */
-
-#if KERNELS_X86
-#define PEAK(name, feature, type, set1, fma, reg)                                                                      \
-    __attribute__((target(feature))) static float name(int64_t n) {                                                    \
-        type  x = set1(0.5f), a = x, b = x, c = x, d = x, e = x, f = x, g = x, h = x, i = x, j = x;                    \
-        float out[16];                                                                                                 \
-        for (; n > 0; n--) {                                                                                           \
-            a = fma(a, x, x), b = fma(b, x, x), c = fma(c, x, x), d = fma(d, x, x), e = fma(e, x, x);                  \
-            f = fma(f, x, x), g = fma(g, x, x), h = fma(h, x, x), i = fma(i, x, x), j = fma(j, x, x);                  \
-            __asm__ volatile(""                                                                                        \
-                             : "+" reg(a), "+" reg(b), "+" reg(c), "+" reg(d), "+" reg(e), "+" reg(f), "+" reg(g),     \
-                               "+" reg(h), "+" reg(i), "+" reg(j));                                                    \
-        }                                                                                                              \
-        a = fma(a, b, fma(c, d, fma(e, f, fma(g, h, fma(i, j, x)))));                                                  \
-        memcpy(out, &a, sizeof a);                                                                                     \
-        return out[0];                                                                                                 \
-    }
-PEAK(peak_512, "avx512f", __m512, _mm512_set1_ps, _mm512_fmadd_ps, "v")
-PEAK(peak_256, "avx2,fma", __m256, _mm256_set1_ps, _mm256_fmadd_ps, "x")
-#endif
-
-/* Four streams, or one with prefetch: which is faster depends on the machine, so both are tried. */
-static float read_streams(const uint8_t *p, size_t bytes, int streams) {
-    const size_t part = bytes / (size_t)streams / 64 * 64, ahead = streams == 1 ? 4096 : 0;
-    uint64_t     s[4] = { 0 };
-    for (size_t i = 0; i < part; i += 64) {
-        for (int k = 0; k < streams; k++) {
-            const uint8_t *at = p + (size_t)k * part + i;
-            uint64_t       v[8];
-            if (ahead && i + ahead < part) __builtin_prefetch(at + ahead, 0, 2);
-            memcpy(v, at, 64);
-            s[k] += v[0] ^ v[1] ^ v[2] ^ v[3] ^ v[4] ^ v[5] ^ v[6] ^ v[7];
-        }
-    }
-    return (float)(s[0] ^ s[1] ^ s[2] ^ s[3]);
-}
 
 typedef struct bench_case bench_case;
 typedef struct bench {
@@ -94,17 +56,14 @@ typedef struct bench {
 static void run_peak(void *ctx, int worker, int n_workers) {
     bench *b = ctx;
     (void)n_workers;
-#if KERNELS_X86
-    b->sink[worker * 16] = b->k.cpu & CPU_AVX512 ? peak_512(b->peak_n) : peak_256(b->peak_n);
-#else
-    b->sink[worker * 16] = 0;
-#endif
+    int lanes;
+    b->sink[worker * 16] = ceiling_fma(b->k.cpu, b->peak_n, &lanes);
 }
 
 static void run_read(void *ctx, int worker, int n_workers) {
     bench       *b = ctx;
     const size_t part = READ_BYTES / (size_t)n_workers / 4096 * 4096;
-    b->sink[worker * 16] = read_streams(b->read + part * (size_t)worker, part, b->streams);
+    b->sink[worker * 16] = ceiling_read(b->read + part * (size_t)worker, part, b->streams);
 }
 
 static void ceilings(bench *b, int rep) {
@@ -112,7 +71,7 @@ static void ceilings(bench *b, int rep) {
     b->peak_n = 4000000;
     double t = clock_s();
     pool_run(b->p, run_peak, b);
-    b->fma[rep] = (double)b->peak_n * 10 * lanes * b->threads / (clock_s() - t) * 1e-9;
+    b->fma[rep] = (double)b->peak_n * CEILING_FMAS * lanes * b->threads / (clock_s() - t) * 1e-9;
     b->bw[rep] = 0;
     for (b->streams = 1; b->streams <= 4; b->streams += 3) {
         t = clock_s();
