@@ -2,6 +2,7 @@
 .PHONY: help build run test test-kernels test-ui bench bench-kernels soak fuzz test-clients lint format install clean setup
 
 FUZZ_SECONDS ?= 60
+FUZZ_PICTURES ?= 10000
 SOAK_REQUESTS ?= 2000
 SOAK_SEED ?= 1
 SOAK_PAGES ?= q8_0,q8_0,0 q5_0,q5_0,0 q4_0,q4_0,0 tq4,tq4,0 tq3,tq3,0 tq2,tq2,0 fp8,fp8,0 bf16,bf16,0 q8_0,tq4,-1 tq3,q5_0,1
@@ -17,7 +18,7 @@ help:
 	@echo "make build    leave the program at build/hearth"
 	@echo "make bench    measure; bench-kernels measures the kernels alone"
 	@echo "make soak     SOAK_REQUESTS=$(SOAK_REQUESTS) random requests per kind of model, then 200 streams for a minute"
-	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
+	@echo "make fuzz     fuzz every parser, FUZZ_SECONDS=$(FUZZ_SECONDS) each; then FUZZ_PICTURES=$(FUZZ_PICTURES) broken pictures of each format"
 	@echo "make test-clients   install coding agents and frameworks from npm (2.5 GB), and run each against the server"
 	@echo "make lint     warnings of gcc and clang, cppcheck, clang-tidy, format"
 	@echo "make format   rewrite the sources with clang-format"
@@ -75,6 +76,9 @@ soak:
 fuzz:
 	@scripts/setup build test
 	@scripts/fuzz seconds $(FUZZ_SECONDS)
+	@cmake --preset asan >build.log 2>&1 || (cat build.log; exit 1)
+	@cmake --build --preset asan --target soak_pictures --target hearth
+	@HEARTH_PROGRAM=build-asan/hearth build-asan/tests/soak_pictures $(FUZZ_PICTURES)
 
 test-clients:
 	@scripts/setup build test

@@ -79,8 +79,15 @@ static void decode(job *x, const media_limits *l, int *orientation) {
     media_over_white(x->out->rgb, x->rgba, (size_t)w * (size_t)h);
 }
 
+/* Texts, profiles and palettes for others: the library would unpack each of them into memory. */
+static void ignore_unused(png_structp png) {
+    static const png_byte unused[] = "tEXt\0zTXt\0iTXt\0iCCP\0sPLT\0hIST";
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, unused, sizeof unused / 5);
+}
+
 static int run(job *x, const media_limits *l, int *orientation) {
     if (setjmp(png_jmpbuf(x->png)) == 0) {
+        ignore_unused(x->png);
         png_set_read_fn(x->png, x, take);
         /* The size is judged here, with a sentence of our own. */
         png_set_user_limits(x->png, 0x7fffffff, 0x7fffffff);
