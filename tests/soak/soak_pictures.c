@@ -291,6 +291,8 @@ static void expect(const str *s, int want, const char *what) {
 }
 
 static void claims(str *s) {
+    static const char frame[] =
+        "GIF89a\x04\0\x04\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02\x4c\x01\0;";
     begin_png(s, 65535, 65535, 8, PNG_COLOR_TYPE_RGB);
     chunk(s, "IDAT", "x", 1);
     expect(s, -1, "PNG of 65535 x 65535");
@@ -309,7 +311,7 @@ static void claims(str *s) {
     memset(s->data + 6, 255, 4);
     expect(s, -1, "GIF of 65535 x 65535");
     str_clear(s); /* a small canvas and a frame that is not */
-    str_append(s, "GIF89a\x04\0\x04\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\xff\xff\xff\xff\0\x02\x02\x4c\x01\0;", 37);
+    str_append(s, frame, sizeof frame - 1);
     expect(s, -1, "GIF with a frame of 65535 x 65535");
 }
 

@@ -3,7 +3,7 @@
  * Conversations with pictures of every family that sees (tests/golden/vision): two pictures, the same two the other way
  * round, one twice, a picture between texts. Each answer is that of an engine that computes it alone and keeps nothing, bit
  * for bit: again from the cache, beside others and beside texts in a cache so small that somebody always has to give way,
- * in small pieces, and from the disk in another engine.
+ * in small pieces, with somebody more important in the middle of a picture, and from the disk in another engine.
  */
 #include "unit/support/engine_support.h"
 #include "unit/support/support.h"
@@ -92,7 +92,7 @@ static void write_talk(seeing *s, talk *t, const char *plan) {
     if (t->n > s->longest) s->longest = t->n;
 }
 
-static void ask(engine *g, const talk *t, answer *a) {
+static void submit(engine *g, const talk *t, int priority, void (*on_event)(void *, const engine_event *), void *ctx) {
     engine_request r = { .tokens = t->tokens,
                          .n_tokens = (size_t)t->n,
                          .rows = t->rows,
@@ -100,13 +100,18 @@ static void ask(engine *g, const talk *t, answer *a) {
                          .max_tokens = REPLY,
                          .ignore_eos = true,
                          .want_logprob = true,
-                         .on_event = answer_collect,
-                         .ctx = a };
+                         .priority = priority,
+                         .on_event = on_event,
+                         .ctx = ctx };
     sampling_params_default(&r.sampling);
     r.sampling.seed = 11;
     r.sampling.temperature = 0.8f;
-    *a = (answer){ 0 };
     engine_submit_ok(g, &r);
+}
+
+static void ask(engine *g, const talk *t, answer *a) {
+    *a = (answer){ 0 };
+    submit(g, t, 0, answer_collect, a);
 }
 
 static void check(const seeing *s, const answer *a, int talk_no, const char *when) {
@@ -180,6 +185,55 @@ static uint64_t crowd(const seeing *s, int more) {
     return st.preemptions;
 }
 
+/* Somebody more important comes while a picture's rows are computed, or, where these are never cut, between two pictures. */
+typedef struct interruption {
+    engine       *g;
+    const seeing *s;
+    int           pause; /* the how many-th such moment */
+    int           n_moments, came_at;
+    answer        slow, quick;
+} interruption;
+
+static const engine_rows *rows_around(const talk *t, int done) {
+    for (int i = 0; i < t->n_rows; i++) {
+        if (done > t->rows[i].first && done < t->rows[i].first + t->rows[i].n) return &t->rows[i];
+    }
+    return NULL;
+}
+
+static void note_slow(void *ctx, const engine_event *ev) {
+    interruption *p = ctx;
+    const talk   *t = &p->s->talks[0];
+    bool          whole = vision_whole(p->s->v);
+    answer_collect(&p->slow, ev);
+    if (ev->kind != ENGINE_PROGRESS || p->came_at) return;
+    const engine_rows *around = rows_around(t, ev->done);
+    assert_false(whole && around);
+    if (whole ? ev->done <= t->rows[0].first || ev->done >= t->n : !around) return;
+    if (p->n_moments++ < p->pause) return;
+    p->came_at = ev->done;
+    submit(p->g, &p->s->talks[1], 1, answer_collect, &p->quick);
+}
+
+/* Returns where in the prompt it was; 0: there is no such moment. */
+static int interrupt(const seeing *s, int pause) {
+    int          widest = s->pictures[0].n > s->pictures[1].n ? s->pictures[0].n : s->pictures[1].n;
+    interruption p = { .s = s, .pause = pause };
+    engine_stats st;
+    p.g = open_engine(
+        s, (engine_options){ .n_threads = 1, .max_seqs = 1, .step_tokens = (vision_whole(s->v) ? widest : 2) + 1 });
+    submit(p.g, &s->talks[0], 0, note_slow, &p);
+    engine_wait_idle(p.g);
+    engine_stat(p.g, &st);
+    check(s, &p.slow, 0, "interrupted");
+    if (p.came_at) {
+        check(s, &p.quick, 1, "in between");
+        assert_int_equal(st.preemptions, 1);
+    }
+    engine_free(p.g);
+    return p.came_at;
+}
+
 /* From the cache, and from the disk in another engine. */
 static void again(const seeing *s) {
     char        *dir = test_temp_dir();
@@ -209,7 +263,8 @@ static void test_pictures(void **state) {
             print_message("%s\n", families[i]);
             uint64_t gave_way = 0;
             for (int more = 1; more < 7; more++) gave_way += crowd(s, more);
-            assert_true(gave_way > 0);
+            assert_true(gave_way > 0 && interrupt(s, 0) > 0);
+            (void)interrupt(s, 2);
             again(s);
             close_seeing(s);
         }
