@@ -27,7 +27,7 @@ static const nn_key keys[] = {
     NN_INT(n_expert, "expert_count", "num_local_experts|num_experts", 0),
     NN_INT(n_used, "expert_used_count", "num_experts_per_tok", 0),
     NN_INT(window, "attention.sliding_window", "sliding_window", 0),
-    NN_FLOAT(temperature, "attention.temperature_scale", "rope_parameters.llama_4_scaling_beta", 0),
+    NN_FLOAT(temperature, "attention.temperature_scale|rope.scaling_beta", "rope_parameters.llama_4_scaling_beta", 0),
     NN_INT(temperature_period, "rope.scaling.original_context_length",
            "rope_parameters.original_max_position_embeddings", 0),
     NN_INT(n_next, "nextn_predict_layers", NULL, 0), /* GGUF counts these layers, which predict further tokens */

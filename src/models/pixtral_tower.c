@@ -2,7 +2,8 @@
 /*
  * The tower of Pixtral and Mistral 3: pictures of any size, no learned positions; a head's pairs are turned by the row and the
  * column of a patch (frequencies of even number by the row, then those of odd number by the column). Mistral 3 has a norm
- * behind it, which belongs to its projector but comes before patches are put together.
+ * behind it, which belongs to its projector but comes before patches are put together. The second names of a tensor are those
+ * of Ollama's files, which have the tower inside.
  */
 #include "nn/nn.h"
 
@@ -30,7 +31,7 @@ typedef struct layer {
 static const nn_key keys[] = {
     NN_INT(t.patch, "patch_size", "patch_size", NN_REQUIRED),
     NN_INT(t.image, "image_size", "image_size", NN_REQUIRED),
-    NN_FLOAT(theta, NULL, "rope_parameters.rope_theta|rope_theta", 10000),
+    NN_FLOAT(theta, "rope.freq_base", "rope_parameters.rope_theta|rope_theta", 10000),
     { 0 },
 };
 
@@ -40,6 +41,7 @@ static void setup(nn_config *c, void *p) {
     int      pairs = d->head_dim / 2;
     d->n_kv = d->n_head;
     d->eps = 1e-5f;
+    if (!(h->theta > 0)) h->theta = 10000; /* a file that had none to copy */
     h->merges = nn_config_outer_int(c, "spatial_merge_size", "spatial_merge_size", 1) > 1;
     h->eps_behind = 1e-5f;
     h->act = nn_config_act(c, NULL, "hidden_act", nn_config_gguf(c) && !h->merges ? NN_ACT_GELU : NN_ACT_SILU);
@@ -52,19 +54,18 @@ static void setup(nn_config *c, void *p) {
         freq[i] = (float)pow((double)h->theta, -2.0 * number / d->head_dim);
         axis[i] = (uint8_t)(i >= half);
     }
-    /* Converters put the two of a pair side by side. */
-    h->rope = (nn_rope){
-        .n_rot = d->head_dim, .interleaved = nn_config_gguf(c), .scale = 1, .inv_freq = freq, .axis_of = axis
-    };
+    /* Converters of mmproj files put the two of a pair side by side. */
+    bool halves = !nn_config_gguf(c) || nn_config_int(c, "rope.halves", NULL, 0);
+    h->rope = (nn_rope){ .n_rot = d->head_dim, .interleaved = !halves, .scale = 1, .inv_freq = freq, .axis_of = axis };
 }
 
 static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
     const int64_t  n = h->t.d.n_embd;
-    nn_bind_patches(b, &t->patch, "v.patch_embd", "model.patch_conv", 3 * h->t.patch * h->t.patch, n);
-    nn_bind_vec(b, &t->pre, "v.pre_ln", "model.ln_pre", n, 0);
-    if (h->merges) nn_bind_vec(b, &t->behind, "mm.input_norm", "multi_modal_projector.norm", n, 0);
+    nn_bind_patches(b, &t->patch, "v.patch_embd|v.patch_conv", "model.patch_conv", 3 * h->t.patch * h->t.patch, n);
+    nn_bind_vec(b, &t->pre, "v.pre_ln|v.encoder_norm", "model.ln_pre", n, 0);
+    if (h->merges) nn_bind_vec(b, &t->behind, "mm.input_norm|mm.norm", "multi_modal_projector.norm", n, 0);
 }
 
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
@@ -72,12 +73,12 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     layer         *w = out;
     const int64_t  n = d->n_embd, q = (int64_t)d->n_head * d->head_dim, ff = d->n_ff;
     (void)i;
-    nn_bind_vec(b, &w->attn_norm, "ln1", "attention_norm", n, 0);
+    nn_bind_vec(b, &w->attn_norm, "ln1|attn_norm", "attention_norm", n, 0);
     nn_bind_linear(b, &w->q, "attn_q", "attention.q_proj", n, q, 0);
     nn_bind_linear(b, &w->k, "attn_k", "attention.k_proj", n, q, 0);
     nn_bind_linear(b, &w->v, "attn_v", "attention.v_proj", n, q, 0);
-    nn_bind_linear(b, &w->o, "attn_out", "attention.o_proj", q, n, 0);
-    nn_bind_vec(b, &w->ffn_norm, "ln2", "ffn_norm", n, 0);
+    nn_bind_linear(b, &w->o, "attn_out|attn_output", "attention.o_proj", q, n, 0);
+    nn_bind_vec(b, &w->ffn_norm, "ln2|ffn_norm", "ffn_norm", n, 0);
     nn_bind_linear(b, &w->gate, "ffn_gate", "feed_forward.gate_proj", n, ff, 0);
     nn_bind_linear(b, &w->up, "ffn_up", "feed_forward.up_proj", n, ff, 0);
     nn_bind_linear(b, &w->down, "ffn_down", "feed_forward.down_proj", ff, n, 0);

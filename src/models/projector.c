@@ -95,10 +95,12 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         nn_bind_linear(b, &t->first, "mm.model.fc", "model.connector.modality_projection.proj", h->n_in, h->n_out, 0);
         break;
     case MISTRAL3:
-        nn_bind_linear(b, &t->merge, "mm.patch_merger", "model.multi_modal_projector.patch_merger.merging_layer",
-                       h->n_in, h->d.n_embd, 0);
-        nn_bind_linear(b, &t->first, "mm.1", "model.multi_modal_projector.linear_1", h->d.n_embd, h->n_out, 0);
-        nn_bind_linear(b, &t->second, "mm.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
+        nn_bind_linear(b, &t->merge, "mm.patch_merger|mm.patch_merger.merging_layer",
+                       "model.multi_modal_projector.patch_merger.merging_layer", h->n_in, h->d.n_embd, 0);
+        nn_bind_linear(b, &t->first, "mm.1|mm.linear_1", "model.multi_modal_projector.linear_1", h->d.n_embd, h->n_out,
+                       0);
+        nn_bind_linear(b, &t->second, "mm.2|mm.linear_2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out,
+                       0);
         break;
     case GEMMA4:
         nn_bind_vec(b, &t->shift, "v.std_bias", "model.vision_tower.std_bias", h->n_in, NN_OPTIONAL);

@@ -64,7 +64,7 @@ static void read_rope(nn_config *c, hparams *h) {
 static void read_taps(nn_config *c, hparams *h) {
     const int *listed = nn_config_layer_is(c, "is_deepstack_layers", NULL, "", 0);
     for (int i = 0; i < h->t.d.n_layer; i++) {
-        if (!listed[i] && !nn_config_lists(c, NULL, "deepstack_visual_indexes", i)) continue;
+        if (!listed[i] && !nn_config_lists(c, "deepstack_visual_indexes", "deepstack_visual_indexes", i)) continue;
         if (h->n_taps == MAX_TAPS) {
             nn_config_fail(c, "deepstack_visual_indexes: more than %d layers", MAX_TAPS);
             return;
@@ -146,9 +146,9 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
     const int64_t  n = h->t.d.n_embd, side = h->first || h->second ? 0 : h->t.image / h->t.patch;
-    nn_bind_frames(b, &t->patch, "v.patch_embd|v.patch_embd_0", "model.patch_embed.proj", 3, 2, h->t.patch * h->t.patch,
-                   n);
-    if (side) nn_bind_table(b, &t->t.positions, "v.position_embd", "model.pos_embed", side * side, n);
+    nn_bind_frames(b, &t->patch, "v.patch_embd|v.patch_embd_0|v.patch_embed", "model.patch_embed.proj", 3, 2,
+                   h->t.patch * h->t.patch, n);
+    if (side) nn_bind_table(b, &t->t.positions, "v.position_embd|v.pos_embed", "model.pos_embed", side * side, n);
     t->t.side = (int)side;
 }
 
@@ -167,8 +167,8 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     layer         *w = out;
     const int64_t  n = d->n_embd, ff = d->n_ff;
     (void)i;
-    bind_norm(b, &w->attn_norm, "ln1", "norm1", n, h);
-    bind_norm(b, &w->ffn_norm, "ln2", "norm2", n, h);
+    bind_norm(b, &w->attn_norm, "ln1|norm1", "norm1", n, h);
+    bind_norm(b, &w->ffn_norm, "ln2|norm2", "norm2", n, h);
     if (nn_bind_exists(b, "attn_qkv", "attn.qkv")) {
         nn_bind_qkv(b, &w->attn, "attn_qkv", "attn.qkv", d, false);
     } else {
@@ -182,8 +182,9 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
         return;
     }
     if (h->second) nn_bind_linear(b, &w->mlp.gate, "ffn_gate", "mlp.gate_proj", n, ff, 0);
-    nn_bind_linear(b, &w->mlp.up, "ffn_up", h->second ? "mlp.up_proj" : "mlp.linear_fc1", n, ff, 0);
-    nn_bind_linear(b, &w->mlp.down, "ffn_down", h->second ? "mlp.down_proj" : "mlp.linear_fc2", ff, n, 0);
+    nn_bind_linear(b, &w->mlp.up, "ffn_up|mlp.linear_fc1", h->second ? "mlp.up_proj" : "mlp.linear_fc1", n, ff, 0);
+    nn_bind_linear(b, &w->mlp.down, "ffn_down|mlp.linear_fc2", h->second ? "mlp.down_proj" : "mlp.linear_fc2", ff, n,
+                   0);
 }
 
 static nn_buf feed(nn_tape *t, nn_buf x, const nn_mlp *mlp, const hparams *h) {
@@ -228,17 +229,19 @@ static void bind_mergers(nn_binder *b, void *out, const void *p) {
     merger        *w = out;
     const int64_t  n = h->t.d.n_embd, wide = n * h->merge * h->merge;
     const bool     old = h->first || h->second;
-    bind_norm(b, &w[0].norm, "v.post_ln|v.merger.ln_q", old ? "model.merger.ln_q" : "model.merger.norm", n, h);
-    nn_bind_linear(b, &w[0].first, "mm.0|v.merger.mlp.0", old ? "model.merger.mlp.0" : "model.merger.linear_fc1", wide,
-                   wide, 0);
-    nn_bind_linear(b, &w[0].second, "mm.2|v.merger.mlp.2", old ? "model.merger.mlp.2" : "model.merger.linear_fc2", wide,
-                   h->n_out, 0);
-    for (int k = 0; k < h->n_taps; k++) { /* GGUF numbers them by their layers */
+    bind_norm(b, &w[0].norm, "v.post_ln|v.merger.ln_q|v.merger.norm", old ? "model.merger.ln_q" : "model.merger.norm",
+              n, h);
+    nn_bind_linear(b, &w[0].first, "mm.0|v.merger.mlp.0|v.merger.linear_fc1",
+                   old ? "model.merger.mlp.0" : "model.merger.linear_fc1", wide, wide, 0);
+    nn_bind_linear(b, &w[0].second, "mm.2|v.merger.mlp.2|v.merger.linear_fc2",
+                   old ? "model.merger.mlp.2" : "model.merger.linear_fc2", wide, h->n_out, 0);
+    for (int k = 0; k < h->n_taps; k++) { /* GGUF numbers them by their layers, Ollama from zero */
         static const char *const ends[][2] = { { "norm", "norm" }, { "fc1", "linear_fc1" }, { "fc2", "linear_fc2" } };
         merger                  *m = w + 1 + k;
-        char                     gguf[3][64], hf[3][64];
+        char                     gguf[3][96], hf[3][64];
         for (int i = 0; i < 3; i++) {
-            snprintf(gguf[i], sizeof gguf[i], "v.deepstack.%d.%s", h->taps[k], ends[i][0]);
+            snprintf(gguf[i], sizeof gguf[i], "v.deepstack.%d.%s|v.deepstack_merger.%d.%s", h->taps[k], ends[i][0], k,
+                     ends[i][1]);
             snprintf(hf[i], sizeof hf[i], "model.deepstack_merger_list.%d.%s", k, ends[i][1]);
         }
         nn_bind_norm(b, &m->norm, gguf[0], hf[0], wide, 0);

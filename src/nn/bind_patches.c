@@ -47,25 +47,27 @@ void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const 
     char        chosen[160];
     const char *gguf = b->gguf ? present(b, gguf_names, chosen) : gguf_names;
     int64_t     in = channels * area;
+    bool        together = b->gguf && frames > 1 && nn_bind_size(b, gguf, NULL) == in * rows * frames;
     bool        last = !b->gguf && area != channels * channels && nn_bind_width(b, gguf, hf) == channels;
     float      *sum = NULL;
     const char *name = NULL;
     char        gguf_bias[192], hf_bias[160], gguf_more[192];
     *out = (nn_linear){ 0 };
-    for (int f = 0; f < (b->gguf ? frames : 1); f++) { /* GGUF has a tensor for each */
+    int n = b->gguf && !together ? frames : 1; /* tensors: mmproj files have one for each frame */
+    for (int f = 0; f < n; f++) {
         const nn_vec *all = NULL;
         size_t        end = strlen(gguf);
         if (end > 2 && strcmp(gguf + end - 2, "_0") == 0) /* Ollama numbers them all */
             snprintf(gguf_more, sizeof gguf_more, "%.*s%d", (int)end - 1, gguf, f);
         else
             snprintf(gguf_more, sizeof gguf_more, "%s.weight.%d", gguf, f);
-        nn_bind_vec(b, &all, f ? gguf_more : gguf, hf, in * rows * (b->gguf ? 1 : frames), 0);
+        nn_bind_vec(b, &all, f ? gguf_more : gguf, hf, in * rows * (frames / n), 0);
         if (!all) return;
         if (!sum && !(sum = arena_calloc(b->mem, (size_t)(in * rows), sizeof *sum))) {
             bind_fail(b, ERR_NOMEM, "out of memory");
             return;
         }
-        sum_frames(sum, all->data, channels, b->gguf ? 1 : frames, area, rows, last);
+        sum_frames(sum, all->data, channels, frames / n, area, rows, last);
         if (!name) name = all->name;
     }
     if (!(out->w = new_mat(b, name, sum, in, rows))) return;

@@ -132,8 +132,9 @@ static double yarn_factor(nn_config *c, const nn_dims *d, const nn_rope_want *w)
 
 static double yarn_scale(nn_config *c, const nn_rope_want *w, double factor) {
     double given = rope_real(c, w, "rope.scaling.yarn_attn_factor", "attention_factor", 0);
-    double all = nn_config_gguf(c) ? nn_config_real(c, "rope.scaling.yarn_log_multiplier", NULL, 0)
-                                   : rope_real(c, w, NULL, "mscale_all_dim", 0);
+    double all = nn_config_gguf(c)
+                     ? nn_config_real(c, "rope.scaling.yarn_log_multiplier|rope.scaling.mscale_all_dim", NULL, 0)
+                     : rope_real(c, w, NULL, "mscale_all_dim", 0);
     double one = nn_config_gguf(c) ? (all != 0 ? 1.0 : 0.0) : rope_real(c, w, NULL, "mscale", 0);
     if (!nn_config_gguf(c) && all != 0)
         nn_config_note_real(c, "rope.scaling.yarn_log_multiplier", w->mla ? 0.1 * all : all);
@@ -155,8 +156,8 @@ double nn_rope_yarn_mscale(nn_config *c) {
 static void yarn(nn_config *c, const nn_dims *d, const nn_rope_want *w, nn_rope *r, double base, float *freq) {
     int    dim = r->n_rot;
     double orig = original_context(c, d, w), factor = yarn_factor(c, d, w);
-    double fast = rope_real(c, w, "rope.scaling.yarn_beta_fast", "beta_fast", 32);
-    double slow = rope_real(c, w, "rope.scaling.yarn_beta_slow", "beta_slow", 1);
+    double fast = rope_real(c, w, "rope.scaling.yarn_beta_fast|rope.scaling.beta_fast", "beta_fast", 32);
+    double slow = rope_real(c, w, "rope.scaling.yarn_beta_slow|rope.scaling.beta_slow", "beta_slow", 1);
     paths  p = hf_paths(w, "truncate");
     bool   truncate = nn_config_bool(c, NULL, *p.text ? p.text : NULL, !w->untruncated);
     if (!(orig > 0) || !(factor > 0) || !(fast > 0) || !(slow > 0)) {

@@ -3,6 +3,7 @@
 #include "models/list.h"
 #include "vision/internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static void identify(vision *v, const model_file *f) {
 /* What the tower and the projector are built from, and how many rows they take. */
 typedef struct stages {
     nn_part       tower, projector;
-    nn_config_set renamed[2]; /* QWEN2; of a tower inside: the language model's width */
+    nn_config_set renamed[5]; /* QWEN2; of a tower inside: what its file does not say, or says elsewhere */
     char          keys[64];
     int           patches, squares;
 } stages;
@@ -66,18 +67,40 @@ static void rename_qwen2(stages *s, nn_part *base) {
     base->n_usual = 2;
 }
 
+/* Rows of the first of two matrices that is there; 0: neither is. */
+static double matrix_rows(const model_file *model, const char *name, const char *other) {
+    const model_tensor *t = model_file_tensor(model, name);
+    if (!t) t = model_file_tensor(model, other);
+    return t && t->n_dims == 2 ? (double)t->dims[1] : 0;
+}
+
+/* What a file with the tower inside leaves to its matrices, and where Mistral 3 differs from an mmproj file: the halves of a
+ * head's pairs lie apart. Returns how many there are. */
+static size_t complete_inside(nn_config_set set[5], const vision_rules *r, const model_file *model, int width) {
+    size_t n = 0;
+    double ff = matrix_rows(model, "v.blk.0.ffn_up.weight", "v.blk.0.mlp.linear_fc1.weight");
+    double places = matrix_rows(model, "v.position_embd.weight", "v.pos_embed.weight");
+    double out = r->kind == VISION_QWEN3 ? matrix_rows(model, "mm.2.weight", "v.merger.linear_fc2.weight") : 0;
+    set[n++] = (nn_config_set){ "projection_dim", out > 0 ? out : width, false }; /* QWEN3: taps come on top */
+    if (ff > 0) set[n++] = (nn_config_set){ "feed_forward_length", ff, true };
+    if (r->kind == VISION_QWEN3 && places > 0)
+        set[n++] = (nn_config_set){ "image_size", sqrt(places) * r->patch, true };
+    if (r->kind == VISION_PIXTRAL) {
+        set[n++] = (nn_config_set){ "spatial_merge_size", r->merge, false };
+        set[n++] = (nn_config_set){ "rope.halves", 1, false };
+    }
+    return n;
+}
+
 static void find_stages(stages *s, const vision_rules *r, const model_file *model, const model_file *mmproj,
                         int width) {
     const json_value *config = mmproj ? NULL : model_file_config(model);
     nn_part           base = { .config = json_get(config, "vision_config"), .outer = config, .keys = "clip.vision" };
     if (!mmproj && rules_inside(model, s->keys)) {
         s->keys[strlen(s->keys) - 1] = '\0'; /* the point */
-        const model_tensor *up = model_file_tensor(model, "v.blk.0.ffn_up.weight");
-        s->renamed[0] = (nn_config_set){ "projection_dim", width, false };
-        s->renamed[1] = (nn_config_set){ "feed_forward_length", up ? (double)up->dims[1] : 0, true };
         base.keys = s->keys;
         base.usual = s->renamed;
-        base.n_usual = up && up->n_dims == 2 ? 2 : 1; /* Qwen's files leave it to the matrices */
+        base.n_usual = complete_inside(s->renamed, r, model, width);
     } else if (!mmproj && r->kind == VISION_QWEN2) {
         rename_qwen2(s, &base);
     } else if (!mmproj && r->kind == VISION_QWEN2_5) {

@@ -42,16 +42,16 @@ static const struct {
     { "gemma3", "gemma3", "gemma3", NULL, VISION_GEMMA3, PIXELS_BILINEAR, &half },
     { "llava", "mlp", NULL, "clip_vision_model", VISION_LLAVA, PIXELS_BICUBIC, &clip },
     { "llava", "pixtral", NULL, "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
-    { "mistral3", "pixtral", NULL, "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
+    { "mistral3", "pixtral", "mistral3", "pixtral", VISION_PIXTRAL, PIXELS_BICUBIC, &clip },
     { "idefics3", "idefics3", NULL, NULL, VISION_IDEFICS3, PIXELS_LANCZOS, &half },
     { "smolvlm", "idefics3", NULL, NULL, VISION_IDEFICS3, PIXELS_LANCZOS, &half },
     { "qwen2_vl", "qwen2vl_merger", NULL, NULL, VISION_QWEN2, PIXELS_BICUBIC, &clip },
     { "qwen2_5_vl", "qwen2.5vl_merger", "qwen25vl", NULL, VISION_QWEN2_5, PIXELS_BICUBIC, &clip },
-    { "qwen3_vl", "qwen3vl_merger", NULL, NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
-    { "qwen3_vl_moe", "qwen3vl_merger", NULL, NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
-    { "qwen3_5", "qwen3vl_merger", NULL, NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
-    { "qwen3_5_moe", "qwen3vl_merger", NULL, NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
-    { "gemma4", "gemma4v", NULL, NULL, VISION_GEMMA4, PIXELS_BICUBIC, &half },
+    { "qwen3_vl", "qwen3vl_merger", "qwen3vl", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_vl_moe", "qwen3vl_merger", "qwen3vlmoe", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_5", "qwen3vl_merger", "qwen35", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "qwen3_5_moe", "qwen3vl_merger", "qwen35moe", NULL, VISION_QWEN3, PIXELS_BICUBIC, &half },
+    { "gemma4", "gemma4v", "gemma4", NULL, VISION_GEMMA4, PIXELS_BICUBIC, &half },
 };
 
 static bool text_is(view v, const char *text) { return text && view_eq_c(v, text); }
@@ -102,6 +102,14 @@ static int number(const source *s, const char *meta, const json_value *v, int df
     return x > 0 && x <= MAX_SIDE ? (int)x : -1;
 }
 
+/* A number beside the tower's in a file with the tower inside. */
+static bool outer_number(const source *s, const char *key, int *out) {
+    int64_t x;
+    if (!meta_int(model_file_meta(s->model, key), &x) || x < 1 || x > MAX_SIDE) return false;
+    *out = (int)x;
+    return true;
+}
+
 static const json_value *size_of(const source *s, const char *field, const char *side) {
     const json_value *size = json_get(s->pre, field);
     return json_is(size, JSON_K_OBJECT) ? json_get(size, side) : size;
@@ -139,7 +147,8 @@ static bool switched(const source *s, const char *field, bool dflt) {
 
 /* Pixels of a picture, between the family's and the file's limits. */
 static int area(const source *s, const char *key, const char *field, const char *edge, int dflt) {
-    int64_t x = dflt;
+    int64_t x = dflt, other;
+    if (s->mmproj && meta_int(tower_meta(s, edge), &other) && other > 0) x = other; /* Ollama's name; 0: it knew none */
     if (s->mmproj)
         (void)meta_int(tower_meta(s, key), &x);
     else if (!json_int(json_get(s->pre, field), &x))
@@ -211,9 +220,8 @@ static int read_sizes(vision_rules *r, const source *s, err *e) {
         r->side = image;
         r->merge = r->patch > 0 ? merge_for(image / r->patch, tokens) : -1;
         if (s->mmproj == s->model) {
-            int64_t own = tokens;
-            (void)meta_int(model_file_meta(s->model, "gemma3.mm.tokens_per_image"), &own);
-            r->merge = merge_for(r->patch > 0 ? image / r->patch : 0, own);
+            (void)outer_number(s, "gemma3.mm.tokens_per_image", &tokens);
+            r->merge = merge_for(r->patch > 0 ? image / r->patch : 0, tokens);
         } else if (s->mmproj) {
             r->merge = number(s, "projector.scale_factor", NULL, 4);
         }
@@ -241,6 +249,7 @@ static int read_sizes(vision_rules *r, const source *s, err *e) {
     case VISION_GEMMA4: return read_gemma4(r, s, e);
     case VISION_PIXTRAL:
         r->merge = number(s, "spatial_merge_size", json_get(s->config, "spatial_merge_size"), 1);
+        if (s->mmproj == s->model) (void)outer_number(s, "mistral3.spatial_merge_size", &r->merge);
         r->edge = number(s, "image_size", size_of(s, "size", "longest_edge"), image);
         if (r->patch > 0 && r->merge > 0 && r->edge > 0) r->side = up_to(r->edge, r->patch * r->merge);
         break;

@@ -209,6 +209,88 @@ def ollama_qwen(folder, path):
     return path
 
 
+# Leaves of towers as Ollama's files name them: Mistral 3's and Gemma 4's by parts of a name, in this order.
+MISTRAL3 = (("vision_tower.transformer.layers.", "v.blk."), ("vision_tower.", "v."), ("multi_modal_projector.", "mm."), ("ln_pre", "encoder_norm"),
+            ("attention_norm", "attn_norm"), ("attention.o_proj", "attn_output"), ("attention.q_proj", "attn_q"), ("attention.k_proj", "attn_k"),
+            ("attention.v_proj", "attn_v"), ("feed_forward.gate_proj", "ffn_gate"), ("feed_forward.up_proj", "ffn_up"), ("feed_forward.down_proj", "ffn_down"))
+GEMMA4_TOWER = ((".linear.weight", ".weight"), ("model.vision_tower.encoder.layers.", "v.blk."), ("model.vision_tower.patch_embedder.input_proj", "v.patch_embd"),
+                ("model.vision_tower.patch_embedder.position_embedding_table", "v.position_embd.weight"), ("model.vision_tower.", "v."),
+                ("model.embed_vision.embedding_projection", "mm.input_projection"), ("input_layernorm", "ln1"), ("post_attention_layernorm", "attn_post_norm"),
+                ("pre_feedforward_layernorm", "ln2"), ("post_feedforward_layernorm", "ffn_post_norm"), ("self_attn.q_norm", "attn_q_norm"),
+                ("self_attn.k_norm", "attn_k_norm"), ("self_attn.q_proj", "attn_q"), ("self_attn.k_proj", "attn_k"), ("self_attn.v_proj", "attn_v"),
+                ("self_attn.o_proj", "attn_out"), ("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down"))
+QWEN3 = (("model.visual.blocks.", "v.blk."), ("model.visual.deepstack_merger_list.", "v.deepstack_merger."), ("patch_embed.proj", "patch_embed"),
+         ("model.visual.", "v."), ("attn.proj", "attn_out"))
+
+
+def inner_tower(g, family, tensors):
+    """Adds a tower under Ollama's names. Returns the other tensors."""
+    text, n = {}, 0
+    for name, t in tensors.items():
+        own = name
+        for old, new in {"mistral3": MISTRAL3, "gemma4": GEMMA4_TOWER, "qwen3_vl": QWEN3}[family]:
+            own = own.replace(old, new)
+        if "language_model" in name or name.startswith("lm_head"):
+            text[name.removeprefix("language_model.")] = t
+            continue
+        t = t.f32() if len(t.shape) <= 1 else t
+        if family == "gemma4" and own == "v.patch_embd.weight":  # [n][y][x][3] becomes [n][3][y][x]
+            side = int((t.shape[1] // 3) ** 0.5)
+            t = t.columns([i * 3 + c for c in range(3) for i in range(side * side)]).reshape(t.shape[0], 3, side, side)
+        if own.endswith("patch_embed.weight"):  # both frames in one
+            t = t.f32().reshape(t.shape[0] * t.shape[1], *t.shape[2:])
+        if ".attn.qkv." in own:
+            n = t.shape[0] // 3
+            for i, part in enumerate(("attn_q", "attn_k", "attn_v")):
+                one = t.reshape(3 * n, t.shape[1] if len(t.shape) > 1 else 1).take(range(i * n, (i + 1) * n))
+                g.add(own.replace("attn.qkv", part), one if len(t.shape) > 1 else one.reshape(n))
+            continue
+        g.add(own, t if t.shape else t.reshape(1))
+    return text
+
+
+def ollama_inside(family, folder, path):
+    """A directory of Mistral 3, Qwen 3 VL or Gemma 4 as one file, as Ollama wrote it."""
+    sys.path.insert(0, os.path.join(GOLDEN, ".."))
+    import to_gguf
+
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    arch = {"qwen3_vl": "qwen3vl"}.get(family, family)
+    c, v, g = dict({"use_double_wide_mlp": False}, **config["text_config"]), config["vision_config"], to_gguf.Gguf(arch)
+    rope = to_gguf.rope_of(c)
+    to_gguf.common_keys(g, c, rope)
+    if family == "gemma4":
+        to_gguf.family_keys(g, c, rope, arch)
+        to_gguf.extra_tensors(g, c, rope, arch)
+    else:
+        for key, x in {"attention.head_count_kv": c["num_key_value_heads"], "attention.key_length": c["head_dim"], "attention.value_length": c["head_dim"]}.items():
+            g.key(key, x)
+    for key, x in {"block_count": v.get("depth", v.get("num_hidden_layers")), "embedding_length": v["hidden_size"],
+                   "attention.head_count": v.get("num_heads", v.get("num_attention_heads")), "patch_size": v["patch_size"], "num_channels": 3}.items():
+        g.key("vision." + key, x)
+    if family == "qwen3_vl":  # the feed-forward's width and the places are left to the matrices
+        g.key("rope.mrope_section", rope["mrope_section"])
+        for key, x in {"spatial_merge_size": v["spatial_merge_size"], "attention.layer_norm_epsilon": 1e-6, "rope.freq_base": 1e4, "temporal_patch_size": 2,
+                       "deepstack_visual_indexes": v["deepstack_visual_indexes"], "shortest_edge": 4096, "longest_edge": 16384,
+                       "image_mean": [0.5] * 3, "image_std": [0.5] * 3}.items():
+            g.key("vision." + key, x)
+    elif family == "mistral3":
+        g.key("rope.dimension_count", c["head_dim"])
+        for key, x in {"vision.feed_forward_length": v["intermediate_size"], "vision.attention.key_length": v["head_dim"], "vision.image_size": v["image_size"],
+                       "vision.rope.freq_base": v["rope_theta"], "spatial_merge_size": config["spatial_merge_size"], "image_token_index": 10,
+                       "mm.projector_bias": False, "mm.projector_hidden_act": "gelu"}.items():
+            g.key(key, x)
+    else:
+        for key, x in {"feed_forward_length": v["intermediate_size"], "projector.scale_factor": v["pooling_kernel_size"],
+                       "attention.layer_norm_epsilon": v["rms_norm_eps"]}.items():
+            g.key("vision." + key, x)
+    text = inner_tower(g, family, to_gguf.read_safetensors(os.path.join(folder, "model.safetensors")))
+    to_gguf.tensors(g, c, arch, text)
+    g.write(path, 0, tokenizer_keys(folder, words(folder), SPECIAL[family]))
+    return path
+
+
 def words(folder):
     with open(os.path.join(folder, "tokenizer.json")) as f:
         vocab = json.load(f)["model"]["vocab"]
