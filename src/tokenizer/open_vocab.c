@@ -402,8 +402,11 @@ static int build(tok *t, const tok_vocab_source *s, const tok_options *o, err *e
 }
 
 int tok_open_vocab(tok **out, const tok_vocab_source *source, const tok_options *o, err *e) {
+    tok_vocab_source own = *source;
+    /* Ollama's files of Gemma 4; SentencePiece has no pre-tokenizer. */
+    if (view_eq_c(own.model, "llama") && view_eq_c(own.pre, "gemma4") && own.n_merges) own.model = view_of("gemma4");
     tok *t = tok_new();
-    int  rc = t ? build(t, source, o, e) : err_set_nomem(e);
+    int  rc = t ? build(t, &own, o, e) : err_set_nomem(e);
     *out = NULL;
     if (rc < 0) {
         tok_free(t);

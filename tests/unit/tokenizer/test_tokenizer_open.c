@@ -293,6 +293,30 @@ static void test_phi3_strips(void **state) {
     assert_int_equal(tok_open_vocab(&t, &s, &(tok_options){ .pre = "gpt-2" }, &e), ERR_ARG); /* not ignored */
 }
 
+/* Ollama's files of Gemma 4 say "llama" of its merges. */
+static void test_gemma4_called_llama(void **state) {
+    const view       tokens[] = { { "a", 1 }, { "b", 1 }, { "ab", 2 }, { "ba", 2 } };
+    const view       merges[] = { { "a b", 3 } };
+    const float      scores[] = { 0, 0, -2, -1 };
+    tok_vocab_source s;
+    (void)state;
+    tok_vocab_source_init(&s);
+    s.tokens = tokens;
+    s.scores = scores;
+    s.n_tokens = 4;
+    s.merges = merges;
+    s.n_merges = 1;
+    s.pre = view_of("gemma4");
+    for (int i = 0; i < 2; i++) {
+        tok *t;
+        err  e = { 0 };
+        s.model = view_of(i ? "llama" : "gemma4");
+        assert_int_equal(tok_open_vocab(&t, &s, NULL, &e), 0);
+        expect(t, "abba", 0, "2 1 0");
+        tok_free(t);
+    }
+}
+
 /* ---- streams ---- */
 
 static tok *open_golden(const char *name) {
@@ -414,10 +438,12 @@ static void test_commands(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_tiktoken),    cmocka_unit_test(test_bpe_files),
-                                        cmocka_unit_test(test_bert_vocab),  cmocka_unit_test(test_sentencepiece_dir),
-                                        cmocka_unit_test(test_unknown_pre), cmocka_unit_test(test_phi3_strips),
-                                        cmocka_unit_test(test_stream),      cmocka_unit_test(test_threads),
-                                        cmocka_unit_test(test_commands) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tiktoken),    cmocka_unit_test(test_bpe_files),
+        cmocka_unit_test(test_bert_vocab),  cmocka_unit_test(test_sentencepiece_dir),
+        cmocka_unit_test(test_unknown_pre), cmocka_unit_test(test_phi3_strips),
+        cmocka_unit_test(test_stream),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_commands),    cmocka_unit_test(test_gemma4_called_llama)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
