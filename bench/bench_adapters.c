@@ -4,7 +4,7 @@
  * eight; how long one takes to load. The runs with and without take turns, and the median of the ratios counts, so that
  * other work on the machine hits both alike.
  *
- *   bench_adapters [MODEL.gguf] [--rank N] [--threads N] [--device ID] [--keep DIR] [--only TEXT]
+ *   bench_adapters [MODEL.gguf] [--rank N] [--type TYPE] [--threads N] [--device ID] [--keep DIR] [--only TEXT]
  *
  * --only leaves out the cases whose names do not contain the text.
  * --keep leaves the model and one adapter, as a GGUF file and in PEFT's form, in a directory, for other programs.
@@ -120,6 +120,7 @@ typedef struct bench {
     nn_adapter_set *sets[SETS];
     simple          s;
     int             n_threads;
+    lowrank_type    type;
     const char     *only; /* NULL: all cases */
     const char     *device;
 } bench;
@@ -172,7 +173,7 @@ static int load(bench *b, const char *path, const char *what, err *e) {
     for (int i = 0; i < 5 && rc == 0; i++) {
         nn_adapter *a;
         double      begin = clock_s(), begin_cpu = cpu_now();
-        if ((rc = nn_adapter_open(&a, b->m, path, e)) < 0) break;
+        if ((rc = nn_adapter_open(&a, b->m, path, b->type, e)) < 0) break;
         double took = clock_s() - begin, used = cpu_now() - begin_cpu;
         best = took < best ? took : best;
         busy = used < busy ? used : busy;
@@ -191,7 +192,7 @@ static int run(bench *b, const char *dir, int rank, err *e) {
     for (int i = 0; i < SETS && rc == 0; i++) {
         rc = write_adapter(b->m, dir, rank, (uint64_t)(SETS - i), e);
         snprintf(path, sizeof path, "%s/peft", dir);
-        if (rc == 0) rc = nn_adapter_open(&b->adapters[i], b->m, path, e);
+        if (rc == 0) rc = nn_adapter_open(&b->adapters[i], b->m, path, b->type, e);
         if (rc == 0) rc = nn_adapter_set_open(&b->sets[i], b->m, &(nn_adapter_use){ b->adapters[i], 1 }, 1, e);
     }
     struct stat st = { 0 };
@@ -227,6 +228,8 @@ int main(int argc, char **argv) {
             rank = atoi(argv[++i]);
         else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
             b.n_threads = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--type") == 0 && i + 1 < argc && lowrank_type_parse(argv[i + 1], &b.type))
+            i++;
         else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
             b.device = argv[++i];
         else if (strcmp(argv[i], "--keep") == 0 && i + 1 < argc)

@@ -344,6 +344,7 @@ static int wishes(model_settings *m, err *e) {
     r->rope_original_context = c->rope_original_context;
     r->speculate = c->speculate;
     r->draft_max = c->draft_max;
+    r->adapter_type = c->adapter_type;
     r->page_type = c->page_type;
     r->page_type_k = c->page_type_k;
     r->page_type_v = c->page_type_v;

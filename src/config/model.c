@@ -59,6 +59,12 @@ static const config_key keys[] = {
       .type = CONFIG_LIST,
       .items = &adapter_schema,
       .help = "{path, scale}: adapters of requests that name none" },
+    { .path = "adapter_type",
+      .type = CONFIG_CHOICE,
+      .choices = "auto|f32|f16|q8",
+      .help = "how adapters are kept; f32: exactly; auto: f16, but q8 on quantized matrices",
+      .env = "HEARTH_ADAPTER_TYPE",
+      .flag = "adapter-type" },
     { .path = "rope_scaling.type",
       .type = CONFIG_CHOICE,
       .choices = "none|linear|yarn",
@@ -244,6 +250,7 @@ int config_model_from(config_model *out, const config_values *v, err *e) {
     out->draft = keep(&out->mem, v, "draft", &bad);
     out->draft_max = (int)config_int(v, "draft_max");
     out->mmproj = keep(&out->mem, v, "mmproj", &bad);
+    out->adapter_type = keep(&out->mem, v, "adapter_type", &bad);
     take_pages(out, v, &bad);
     out->keep_alive_set = keep_alive->origin != CONFIG_UNSET;
     out->keep_alive_s = keep_alive->real;

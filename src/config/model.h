@@ -65,7 +65,8 @@ typedef struct config_model {
     size_t          n_messages;
     config_adapter *adapters;
     size_t          n_adapters;
-    const char     *rope_type; /* NULL: the model's own rule */
+    const char     *adapter_type; /* NULL: not set */
+    const char     *rope_type;    /* NULL: the model's own rule */
     double          rope_factor;
     int             rope_original_context;                 /* 0: not set */
     const char     *speculate, *draft;                     /* NULL: not set */

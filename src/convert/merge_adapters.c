@@ -42,26 +42,18 @@ typedef struct work {
 
 /* --- one row ------------------------------------------------------------------------------------------------------- */
 
-static float a_of(const nn_lora *l, int64_t rank, int64_t in) {
-    return tensor_f16_to_f32(l->a[nn_lora_a_at(l, rank, in)]);
-}
-
-static float b_of(const nn_lora *l, int64_t out, int64_t rank) {
-    return tensor_f16_to_f32(l->b[nn_lora_b_at(l, out, rank)]);
-}
-
 static void add_product(const nn_lora *l, float scale, int64_t row, float *w, int64_t cols) {
     for (int k = 0; k < l->used; k++) {
-        float b = scale * b_of(l, row, k);
-        for (int64_t c = 0; c < cols; c++) w[c] += b * a_of(l, k, c);
+        float b = scale * nn_lora_b(l, row, k);
+        for (int64_t c = 0; c < cols; c++) w[c] += b * nn_lora_a(l, k, c);
     }
 }
 
 /* An embedding's inputs are its rows. */
 static void add_looked_up(const nn_lora *l, float scale, int64_t row, float *w, int64_t cols) {
     for (int k = 0; k < l->used; k++) {
-        float a = scale * a_of(l, k, row);
-        for (int64_t c = 0; c < cols; c++) w[c] += a * b_of(l, c, k);
+        float a = scale * nn_lora_a(l, k, row);
+        for (int64_t c = 0; c < cols; c++) w[c] += a * nn_lora_b(l, c, k);
     }
 }
 

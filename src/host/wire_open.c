@@ -60,6 +60,7 @@ static const wire_field settings_fields[] = {
     WIRE_CSTR_OR_NULL(runtime_settings, speculate, "speculate", WIRE_MAX_SHORT),
     WIRE_CSTR_OR_NULL(runtime_settings, draft, "draft", WIRE_MAX_SHORT),
     WIRE_COUNTER(runtime_settings, draft_max, "draft_max"),
+    WIRE_CSTR_OR_NULL(runtime_settings, adapter_type, "adapter_type", WIRE_MAX_SHORT),
     WIRE_CSTR_OR_NULL(runtime_settings, page_type, "page_type", WIRE_MAX_SHORT),
     WIRE_CSTR_OR_NULL(runtime_settings, page_type_k, "page_type_k", WIRE_MAX_SHORT),
     WIRE_CSTR_OR_NULL(runtime_settings, page_type_v, "page_type_v", WIRE_MAX_SHORT),

@@ -11,6 +11,7 @@
 #define KERNELS_OPS_H
 
 #include "kernels/slot.h"
+#include "tensor/lowrank.h"
 #include "tensor/mat.h"
 
 #include <stdbool.h>
@@ -112,46 +113,45 @@ typedef struct ops_route {
 typedef void ops_route_fn(const ops_route *r, const float *logits, const float *bias, int32_t *idx, float *weight,
                           float *scratch);
 
-/* Low-rank products read both factors as one stream: OPS_PANEL ranks of A, OPS_TILE outputs of B side by side. */
-enum { OPS_PANEL = 16, OPS_TILE = 32 };
-
 /*
- * The first half of a low-rank product: 16 ranks of t = A x. A lies as f16, the ranks of a column side by side: rank j of
- * column i at a[i * 16 + j]. For one output the operations are
+ * The first half of a low-rank product: 16 ranks of t = A x. A is a panel (tensor/lowrank.h), whose values are floats. For
+ * one output the operations are
  *     s[0..3] = 0;  for i = 0, 1, ...: s[i % 4] = fma(A, x[i], s[i % 4]);  t = (s[0] + s[1]) + (s[2] + s[3])
  * whatever the rows beside it.
  */
 typedef struct ops_shrink {
-    float          *t; /* [..][16] */
-    size_t          t_stride;
-    const int32_t  *t_rows; /* their numbers in t; NULL: 0, 1, ... */
-    const float    *x;
-    size_t          x_stride;
-    const int32_t  *x_rows; /* their numbers in x; NULL: 0, 1, ... */
-    int64_t         n_rows;
-    const uint16_t *a;
-    int64_t         cols;
+    float         *t; /* [..][16] */
+    size_t         t_stride;
+    const int32_t *t_rows; /* their numbers in t; NULL: 0, 1, ... */
+    const float   *x;
+    size_t         x_stride;
+    const int32_t *x_rows; /* their numbers in x; NULL: 0, 1, ... */
+    int64_t        n_rows;
+    lowrank_type   type;
+    const uint8_t *a;
+    int64_t        cols;
 } ops_shrink;
 
 typedef void ops_shrink_fn(const ops_shrink *a);
 
 /*
- * The second half: rows of y += scale * gain * (B t). B lies as f16 in tiles of 32 outputs: output i of rank j at
- * b[(i / 32 * rank + j) * 32 + i % 32], whole tiles. For one output the operations are
+ * The second half: rows of y += scale * gain * (B t). B is tiles of 32 outputs (tensor/lowrank.h). For one output the
+ * operations are
  *     acc = 0;  for j = 0, 1, ...: acc = fma(B, t[j], acc);  y = fma(acc, scale * gain, y)
  * whatever the rows beside it and however the outputs are cut.
  */
 typedef struct ops_low_rank {
-    float          *y;
-    size_t          y_stride;
-    const float    *t; /* [..][rank] */
-    size_t          t_stride;
-    const int32_t  *rows; /* their numbers in y and t; NULL: 0, 1, ... */
-    int64_t         n_rows;
-    const uint16_t *b;
-    int             rank;
-    float           scale;
-    const float    *gain; /* one per output; NULL: 1 */
+    float         *y;
+    size_t         y_stride;
+    const float   *t; /* [..][rank] */
+    size_t         t_stride;
+    const int32_t *rows; /* their numbers in y and t; NULL: 0, 1, ... */
+    int64_t        n_rows;
+    lowrank_type   type;
+    const uint8_t *b;
+    int            rank;
+    float          scale;
+    const float   *gain; /* one per output; NULL: 1 */
 } ops_low_rank;
 
 /* Outputs [lo, hi); lo is a multiple of 32. */

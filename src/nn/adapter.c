@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening an adapter: every module finds its matrices, its factors become f16 in the order that the kernels read. */
+/* Opening an adapter: every module finds its matrices, its factors become what the kernels read. */
 #include "nn/adapter_impl.h"
 
 #include "base/file.h"
@@ -143,75 +143,81 @@ static int read_factors(const opening *x, const adapter_raw *r, factors *f) {
     return rc;
 }
 
-/* --- f16 ---------------------------------------------------------------------------------------------------------- */
+/* --- as products read them ---------------------------------------------------------------------------------------- */
 
-/* A value of at most 1 to the nearest f16: as tensor_f32_to_f16, without branches. */
-static inline uint16_t to_half(float v) {
-    uint32_t bits = tensor_f32_bits(v), sign = bits >> 16 & 0x8000u, mag = bits & 0x7fffffffu;
-    uint32_t small = tensor_f32_bits(tensor_bits_f32(mag) + 0.5f) - 0x3f000000u;
-    uint32_t large = (mag + 0xfffu + (mag >> 13 & 1u) - (112u << 23)) >> 13;
-    return (uint16_t)(sign | (mag < 0x38800000u ? small : large));
-}
-
-static void to_halves(const float *v, int64_t stride, uint16_t *out, int64_t n, float by) {
+/* Numbers of one rank of a block: every stride-th from v on. */
+static void gather(const float *v, int64_t stride, float *out, int n, float by) {
     if (stride == 1) {
-        for (int64_t i = 0; i < n; i++) out[i] = to_half(v[i] * by);
+        for (int i = 0; i < n; i++) out[i] = v[i] * by;
         return;
     }
-    for (int64_t i = 0; i < n; i++) out[i] = to_half(v[i * stride] * by);
+    for (int i = 0; i < n; i++) out[i] = v[i * stride] * by;
 }
 
-enum { A_COLS = 64 }; /* columns that are turned at a time */
-
-/* A of expert e, a panel at a time; fewer columns in the file than in the matrix: the others stay zero. */
-static void put_a(const factors *f, int e, const nn_lora *l, uint16_t *out) {
-    int64_t  in = l->in < f->in ? l->in : f->in;
-    uint16_t turn[NN_LORA_PANEL][A_COLS];
-    for (int j0 = 0; j0 < f->rank; j0 += NN_LORA_PANEL) {
-        int n = f->rank - j0 < NN_LORA_PANEL ? f->rank - j0 : NN_LORA_PANEL;
-        for (int64_t i0 = 0; i0 < in; i0 += A_COLS) {
-            int64_t      cols = in - i0 < A_COLS ? in - i0 : A_COLS;
-            uint16_t    *to = out + nn_lora_a_at(l, j0, i0);
+/* A of expert e; fewer columns in the file than in the matrix: the others stay zero. */
+static void put_a(const factors *f, int e, const nn_lora *l, float by, uint8_t *out) {
+    int64_t in = l->in < f->in ? l->in : f->in;
+    for (int j0 = 0; j0 < f->rank; j0 += LOWRANK_PANEL, out += lowrank_panel_bytes(l->type, l->in)) {
+        lowrank_block v = { { 0 } };
+        int           n = f->rank - j0 < LOWRANK_PANEL ? f->rank - j0 : LOWRANK_PANEL;
+        for (int64_t i0 = 0; i0 < in; i0 += LOWRANK_COLS) {
+            int          cols = in - i0 < LOWRANK_COLS ? (int)(in - i0) : LOWRANK_COLS;
             const float *from = f->a + e * f->a_e + j0 * f->a_j + i0 * f->a_i;
-            for (int j = 0; j < n; j++) to_halves(from + j * f->a_j, f->a_i, turn[j], cols, f->by_a);
-            for (int64_t i = 0; i < cols; i++) {
-                for (int j = 0; j < n; j++) to[i * NN_LORA_PANEL + j] = turn[j][i];
-            }
+            if (cols < LOWRANK_COLS) memset(v, 0, sizeof v);
+            for (int j = 0; j < n; j++) gather(from + j * f->a_j, f->a_i, v[j], cols, by);
+            lowrank_put_a(l->type, out, i0, cols, (const lowrank_block *)&v);
         }
     }
 }
 
 /* The rows of B that the matrix has, in its order. */
 static void put_b(const opening *x, const factors *f, const adapter_match *at, int e, bool embed, const nn_lora *l,
-                  uint16_t *out) {
-    uint16_t one[NN_ADAPTER_MAX_RANK];
-    for (int64_t r = 0; r < l->out; r++) {
-        int64_t   from = embed ? r : adapter_match_row(x->model, at, x->gguf, r);
-        uint16_t *to = out + nn_lora_b_at(l, r, 0);
-        if (from >= f->out) continue; /* rows that pad the vocabulary */
-        to_halves(f->b + e * f->b_e + from * f->b_o, f->b_j, one, f->rank, f->by_b);
-        for (int j = 0; j < f->rank; j++) to[j * NN_LORA_TILE] = one[j];
+                  float by, uint8_t *out) {
+    const float *rows[LOWRANK_TILE];
+    for (int64_t r0 = 0; r0 < l->out; r0 += LOWRANK_TILE, out += lowrank_tile_bytes(l->type, l->used)) {
+        for (int k = 0; k < LOWRANK_TILE; k++) {
+            int64_t r = r0 + k, from = r >= l->out || embed ? r : adapter_match_row(x->model, at, x->gguf, r);
+            /* Rows that pad the vocabulary have nothing. */
+            rows[k] = r < l->out && from < f->out ? f->b + e * f->b_e + from * f->b_o : NULL;
+        }
+        for (int j0 = 0; j0 < l->used; j0 += LOWRANK_PANEL) {
+            lowrank_block v = { { 0 } };
+            int           n = l->used - j0 < LOWRANK_PANEL ? l->used - j0 : LOWRANK_PANEL;
+            for (int k = 0; k < LOWRANK_TILE; k++) {
+                for (int j = 0; rows[k] && j < n; j++) v[j][k] = rows[k][(j0 + j) * f->b_j] * by;
+            }
+            lowrank_put_b(l->type, out, j0, n, (const lowrank_block *)&v);
+        }
     }
+}
+
+/* Looking up reads one column of A: there is nothing to be saved. */
+static lowrank_type type_of(const opening *x, const nn_mat *mat, bool embed) {
+    if (x->out->type != LOWRANK_AUTO) return x->out->type;
+    const tensor_type_info *info = tensor_type_get((int)mat->at->type);
+    return !embed && info && info->quantized ? LOWRANK_Q8 : LOWRANK_F16;
 }
 
 /* The factors of expert e as an nn_lora. */
 static int make_lora(opening *x, const factors *f, const adapter_match *at, int e, bool embed, nn_lora *out) {
     const nn_mat *mat = at->bound->mat;
-    nn_lora       l = { .rank = (f->rank + NN_LORA_PANEL - 1) / NN_LORA_PANEL * NN_LORA_PANEL,
+    lowrank_type  type = type_of(x, mat, embed);
+    float         by_a = lowrank_lift(type, f->by_a), by_b = lowrank_lift(type, f->by_b);
+    nn_lora       l = { .type = type,
+                        .rank = (f->rank + LOWRANK_PANEL - 1) / LOWRANK_PANEL * LOWRANK_PANEL,
                         .used = f->rank,
                         .in = embed ? mat->rows : f->in,
                         .out = embed ? mat->cols : at->bound->rows,
-                        .scale = (float)(f->scale / (double)f->by_a / (double)f->by_b) };
-    int64_t       padded = (l.out + NN_LORA_TILE - 1) / NN_LORA_TILE * NN_LORA_TILE;
+                        .scale = (float)(f->scale / (double)by_a / (double)by_b) };
     size_t        a_bytes, b_bytes;
-    if (!num_mul_size((size_t)l.rank, (size_t)l.in * sizeof *l.a, &a_bytes) ||
-        !num_mul_size((size_t)l.used, (size_t)padded * sizeof *l.b, &b_bytes))
+    if (!num_mul_size((size_t)l.rank / LOWRANK_PANEL, lowrank_panel_bytes(type, l.in), &a_bytes) ||
+        !num_mul_size(((size_t)l.out + LOWRANK_TILE - 1) / LOWRANK_TILE, lowrank_tile_bytes(type, l.used), &b_bytes))
         return err_set(x->e, ERR_LIMIT, "%s: too large", mat->name);
-    uint16_t *a = huge_take(&x->out->rooms, a_bytes, x->room_bytes);
-    uint16_t *b = huge_take(&x->out->rooms, b_bytes, x->room_bytes);
+    uint8_t *a = huge_take(&x->out->rooms, a_bytes, x->room_bytes);
+    uint8_t *b = huge_take(&x->out->rooms, b_bytes, x->room_bytes);
     if (!a || !b) return err_set_nomem(x->e);
-    put_a(f, e, &l, a);
-    put_b(x, f, at, e, embed, &l, b);
+    put_a(f, e, &l, by_a, a);
+    put_b(x, f, at, e, embed, &l, by_b, b);
     l.a = a;
     l.b = b;
     *out = l;
@@ -464,12 +470,13 @@ static int read_all(opening *x, const char *config, size_t config_bytes, const u
 }
 
 int nn_adapter_read(nn_adapter **out, const nn_model *m, const char *config, size_t config_bytes, const uint8_t *data,
-                    size_t bytes, err *e) {
+                    size_t bytes, lowrank_type type, err *e) {
     opening x = { .model = m, .e = e };
     *out = NULL;
     if (!m->tape) return err_set(e, ERR_ARG, "the model was opened without its tensors");
     if (!(x.out = calloc(1, sizeof *x.out))) return err_set_nomem(e);
-    x.room_bytes = bytes;
+    x.room_bytes = type == LOWRANK_F32 ? 2 * bytes : bytes;
+    x.out->type = type;
     arena_init(&x.out->mem, 0);
     int rc = read_all(&x, config, config_bytes, data, bytes);
     adapter_names_deinit(&x.names);
@@ -499,7 +506,7 @@ static char *dir_of(const char *path) {
     return slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
 }
 
-static int open_dir(nn_adapter **out, const nn_model *m, const char *path, err *e) {
+static int open_dir(nn_adapter **out, const nn_model *m, const char *path, lowrank_type type, err *e) {
     char    *dir = dir_of(path), *file = NULL, *config = NULL, *text = NULL;
     size_t   bytes = 0;
     file_map data = { 0 };
@@ -512,7 +519,7 @@ static int open_dir(nn_adapter **out, const nn_model *m, const char *path, err *
                      "adapters.safetensors) are expected");
     } else if ((rc = file_read(&text, &bytes, config, CONFIG_MOST, e)) == 0 &&
                (rc = file_map_open(&data, file, e)) == 0) {
-        rc = nn_adapter_read(out, m, text, bytes, data.data, data.bytes, e);
+        rc = nn_adapter_read(out, m, text, bytes, data.data, data.bytes, type, e);
     }
     file_map_close(&data);
     free(text);
@@ -522,17 +529,17 @@ static int open_dir(nn_adapter **out, const nn_model *m, const char *path, err *
     return rc;
 }
 
-int nn_adapter_open(nn_adapter **out, const nn_model *m, const char *path, err *e) {
+int nn_adapter_open(nn_adapter **out, const nn_model *m, const char *path, lowrank_type type, err *e) {
     size_t   len = strlen(path);
     file_map data = { 0 };
     int      rc;
     *out = NULL;
     if (dir_exists(path) || (len > 12 && strcmp(path + len - 12, ".safetensors") == 0) ||
         (len > 5 && strcmp(path + len - 5, ".json") == 0)) {
-        rc = open_dir(out, m, path, e);
+        rc = open_dir(out, m, path, type, e);
     } else if ((rc = file_map_open(&data, path, e)) == 0) {
         rc = gguf_is(data.data, data.bytes)
-                 ? nn_adapter_read(out, m, NULL, 0, data.data, data.bytes, e)
+                 ? nn_adapter_read(out, m, NULL, 0, data.data, data.bytes, type, e)
                  : err_set(e, ERR_FORMAT, "it is neither a GGUF file nor a directory with an adapter_config.json");
         file_map_close(&data);
     }

@@ -10,8 +10,10 @@
  * and binds it to an opened model by the names of its matrices, whichever format the model itself has. Every tensor must
  * find its matrix, with the right shape; what cannot be honoured is refused by name.
  *
- * What is kept is a copy: the file may be replaced afterwards. Numbers are kept as f16; a power of two per matrix moves
- * them into its range first, so that nothing over- or underflows.
+ * What is kept is a copy: the file may be replaced afterwards. Its factors are kept as the caller wishes: as f32; as f16;
+ * or as bytes with scales. LOWRANK_AUTO is f16, and bytes where the matrix itself is quantized: factors need not be more
+ * exact than what they change, and a step reads half as much. A power of two per matrix moves the numbers into the
+ * type's range first, so that nothing over- or underflows.
  *
  * For a matrix W with bias b and the adapters of a set, in their order:
  *     y = gain * W (in_gain * x) + bias_gain * b + sum over adapters of g * s * B (A x)
@@ -20,8 +22,8 @@
  * / root of rank), DoRA's g = m / |W + s B A| row by row, and an IA3 vector of 1 + c (l - 1).
  *
  * A set is up to NN_SET_MOST adapters with scales, prepared for a tape: per op what to add. It is immutable, and shared
- * by any number of threads and executors. Its key says what it computes: the content of its adapters and the scales,
- * never a name.
+ * by any number of threads and executors. Its key says what it computes: the content of its adapters, the type of
+ * their factors and the scales, never a name.
  */
 #ifndef NN_ADAPTER_H
 #define NN_ADAPTER_H
@@ -29,29 +31,26 @@
 #include "base/huge.h"
 #include "base/sha256.h"
 #include "nn/model.h"
+#include "tensor/lowrank.h"
 
-enum { NN_SET_MOST = 8, NN_ADAPTER_MAX_RANK = 4096, NN_LORA_PANEL = 16, NN_LORA_TILE = 32 };
+enum { NN_SET_MOST = 8, NN_ADAPTER_MAX_RANK = 4096 };
 
-/*
- * B A of one matrix, both f16 and in the order in which products read them:
- *     A  [rank / NN_LORA_PANEL][in][NN_LORA_PANEL]    ranks behind the last are zero
- *     B  [out / NN_LORA_TILE][used][NN_LORA_TILE]     outputs behind the last are zero
- * The inputs of an embedding are the tokens, its outputs are the columns of the table.
- */
+/* B A of one matrix, as tensor/lowrank.h lays them. The inputs of an embedding are the tokens, its outputs are the columns
+ * of the table. */
 typedef struct nn_lora {
-    int             rank; /* of A as it lies here, a multiple of NN_LORA_PANEL; 0: this expert has none */
-    int             used; /* of it, as the file has it */
-    int64_t         in, out;
-    const uint16_t *a, *b;
-    float           scale; /* alpha over rank, and the powers of two taken out of A and B */
+    lowrank_type type; /* not LOWRANK_AUTO */
+    int          rank; /* of A as it lies here, a multiple of LOWRANK_PANEL; 0: this expert has none */
+    int          used; /* of it, as the file has it */
+    int64_t      in, out;
+    const void  *a, *b;
+    float        scale; /* alpha over rank, and the powers of two taken out of A and B */
 } nn_lora;
 
-/* Where a value lies in them. */
-static inline size_t nn_lora_a_at(const nn_lora *l, int64_t rank, int64_t in) {
-    return (size_t)((rank / NN_LORA_PANEL * l->in + in) * NN_LORA_PANEL + rank % NN_LORA_PANEL);
+static inline float nn_lora_a(const nn_lora *l, int64_t rank, int64_t in) {
+    return lowrank_a(l->type, l->a, l->in, rank, in);
 }
-static inline size_t nn_lora_b_at(const nn_lora *l, int64_t out, int64_t rank) {
-    return (size_t)((out / NN_LORA_TILE * l->used + rank) * NN_LORA_TILE + out % NN_LORA_TILE);
+static inline float nn_lora_b(const nn_lora *l, int64_t out, int64_t rank) {
+    return lowrank_b(l->type, l->b, l->used, out, rank);
 }
 
 /* What an adapter does to one matrix, or to a stack of them. */
@@ -76,6 +75,7 @@ typedef struct nn_adapter {
     int               rank;  /* the largest, as the file has it */
     double            alpha; /* of the file; 0: none */
     int               n_tensors;
+    lowrank_type      type;       /* of the factors, as it was asked for */
     size_t            bytes;      /* of memory */
     const int32_t    *invocation; /* activated LoRA: it counts from the last occurrence of these tokens on */
     int               n_invocation;
@@ -83,12 +83,12 @@ typedef struct nn_adapter {
 } nn_adapter;
 
 /* path: a directory or a file. On success the caller owns *out. */
-int  nn_adapter_open(nn_adapter **out, const nn_model *m, const char *path, err *e);
+int  nn_adapter_open(nn_adapter **out, const nn_model *m, const char *path, lowrank_type type, err *e);
 void nn_adapter_free(nn_adapter *a); /* accepts NULL */
 
 /* The same from memory: the JSON of adapter_config.json (NULL: a GGUF file) and the bytes of the weights. */
 int nn_adapter_read(nn_adapter **out, const nn_model *m, const char *config, size_t config_bytes, const uint8_t *data,
-                    size_t bytes, err *e);
+                    size_t bytes, lowrank_type type, err *e);
 
 /* Where an activated adapter begins to count in a prompt: at the last occurrence of its invocation tokens; n: nowhere. */
 int nn_adapter_start(const nn_adapter *a, const int32_t *tokens, int n);

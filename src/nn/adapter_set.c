@@ -102,7 +102,9 @@ static void make_key(nn_adapter_set *s) {
     sha256 h;
     sha256_init(&h);
     for (int i = 0; i < s->n_uses; i++) {
+        uint8_t type = (uint8_t)s->uses[i].adapter->type;
         sha256_feed(&h, s->uses[i].adapter->key, SHA256_BYTES);
+        sha256_feed(&h, &type, sizeof type);
         sha256_feed(&h, &s->uses[i].scale, sizeof s->uses[i].scale);
     }
     sha256_finish(&h, s->key);

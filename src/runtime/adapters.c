@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/adapters.h"
 
+#include "backend/backend.h"
 #include "base/file.h"
 
 #include <pthread.h>
@@ -40,6 +41,7 @@ struct adapters_set {
 
 struct adapters {
     const nn_model *model;
+    lowrank_type    type; /* of factors */
     size_t          limit;
     pthread_mutex_t lock;     /* guards all below; files are read under it, by the one thread that takes sets */
     pthread_cond_t  returned; /* a set was given back */
@@ -51,10 +53,29 @@ struct adapters {
     void *ctx;
 };
 
+static int choose_type(const runtime_options *o, lowrank_type *out, err *e) {
+    const char       *said = o->settings.adapter_type;
+    const nn_backend *backend;
+    nn_device         d;
+    *out = LOWRANK_AUTO;
+    if (said && !lowrank_type_parse(said, out))
+        return err_set(e, ERR_ARG, "adapter_type: '%.40s' is not a type of adapters", said);
+    if (backend_find(o->engine.device, &backend, &d, NULL) < 0 || d.kind != NN_DEVICE_GPU) return 0;
+    if (*out != LOWRANK_AUTO && *out != LOWRANK_F16)
+        return err_set(e, ERR_UNSUPPORTED, "adapter_type: %s keeps adapters as f16 only", d.id);
+    *out = LOWRANK_F16;
+    return 0;
+}
+
 int adapters_open(adapters **out, const nn_model *m, const runtime_options *o, err *e) {
+    lowrank_type type;
+    int          rc = choose_type(o, &type, e);
+    *out = NULL;
+    if (rc < 0) return rc;
     adapters *a = *out = calloc(1, sizeof *a);
     if (!a) return err_set_nomem(e);
     a->model = m;
+    a->type = type;
     a->limit = o->adapter_bytes ? o->adapter_bytes : (size_t)1 << 30;
     a->on_change = o->on_adapters;
     a->ctx = o->adapters_ctx;
@@ -187,7 +208,7 @@ static int get(adapters *a, const char *path, kept_adapter **out, err *e) {
     if (!k) return err_set_nomem(e);
     k->id = id;
     k->path = strdup(path);
-    int rc = k->path ? nn_adapter_open(&k->adapter, a->model, path, e) : err_set_nomem(e);
+    int rc = k->path ? nn_adapter_open(&k->adapter, a->model, path, a->type, e) : err_set_nomem(e);
     if (rc == 0 && !await_room(a, k->adapter->bytes)) rc = no_room(a, k->adapter->bytes, e);
     if (rc < 0) {
         nn_adapter_free(k->adapter);

@@ -14,7 +14,7 @@
 typedef struct adapters     adapters;
 typedef struct adapters_set adapters_set;
 
-/* Of the options: adapter_bytes, on_adapters. */
+/* Of the options: adapter_bytes, on_adapters, settings.adapter_type. On a GPU only f16 is possible. */
 int  adapters_open(adapters **out, const nn_model *m, const runtime_options *o, err *e);
 void adapters_free(adapters *a); /* accepts NULL; nothing is in use any more */
 

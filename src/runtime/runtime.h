@@ -58,9 +58,10 @@ typedef struct runtime_settings {
     size_t              n_lora;
     const char         *mmproj; /* a GGUF file with the model's eyes; NULL: the one beside the model, if there is one */
     bool                mmproj_may_fail; /* eyes that cannot be opened are no reason not to open the model */
-    const char         *speculate; /* a name for runtime_speculate instead of the engine's option; NULL: that one */
-    const char         *draft;     /* path of a smaller model with the same vocabulary, or of a head; NULL: none */
-    int                 draft_max; /* tokens of one draft; 0: the engine's */
+    const char         *speculate;    /* a name for runtime_speculate instead of the engine's option; NULL: that one */
+    const char         *draft;        /* path of a smaller model with the same vocabulary, or of a head; NULL: none */
+    int                 draft_max;    /* tokens of one draft; 0: the engine's */
+    const char         *adapter_type; /* how adapters are kept, "auto", "f32", "f16" or "q8"; NULL: auto */
     const char         *page_type, *page_type_k, *page_type_v; /* for runtime_cache_types; all NULL: the engine's */
     int                 precise_layers;                        /* with page types, as in engine_options */
 } runtime_settings;

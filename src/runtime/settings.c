@@ -17,8 +17,9 @@ runtime_settings *runtime_settings_copy(const runtime_settings *s) {
     runtime_settings *c = malloc(sizeof *c);
     if (!c) return NULL;
     *c = *s;
-    const char **texts[] = { &c->system,    &c->messages, &c->template_text, &c->rope_type,   &c->mmproj,
-                             &c->speculate, &c->draft,    &c->page_type,     &c->page_type_k, &c->page_type_v };
+    const char **texts[] = { &c->system,      &c->messages,    &c->template_text, &c->rope_type,
+                             &c->mmproj,      &c->speculate,   &c->draft,         &c->page_type,
+                             &c->page_type_k, &c->page_type_v, &c->adapter_type };
     size_t       n_texts = sizeof texts / sizeof texts[0], i = 0;
     c->sampling.bias = NULL;
     c->sampling.dry_breakers = NULL;
@@ -60,6 +61,7 @@ void runtime_settings_free(runtime_settings *s) {
     free((void *)s->page_type);
     free((void *)s->page_type_k);
     free((void *)s->page_type_v);
+    free((void *)s->adapter_type);
     free(s);
 }
 

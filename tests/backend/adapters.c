@@ -5,7 +5,6 @@
 #include "backend/world.h"
 
 #include "base/str.h"
-#include "tensor/half.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,26 +16,41 @@ static void *need(void *p) {
     return p;
 }
 
-static uint16_t half(suite *s, float by) { return tensor_f32_to_f16(suite_normal(s) * by); }
-
 static float *floats(suite *s, arena *mem, int64_t n, float middle, float by) {
     float *v = need(arena_alloc(mem, (size_t)n * sizeof *v));
     for (int64_t i = 0; i < n; i++) v[i] = middle + by * suite_normal(s);
     return v;
 }
 
-static nn_lora random_lora(suite *s, arena *mem, int64_t rows, int64_t cols, bool embed) {
-    int       used = suite_chance(s, 20) ? suite_int(s, 17, 40) : suite_int(s, 1, 16), rank = (used + 15) / 16 * 16;
-    int64_t   in = embed ? rows : cols, out = embed ? cols : rows, tiles = (out + NN_LORA_TILE - 1) / NN_LORA_TILE;
-    nn_lora   l = { .rank = rank, .used = used, .in = in, .out = out, .scale = 0.5f };
-    uint16_t *a = need(arena_calloc(mem, (size_t)(rank * in), sizeof *a));
-    uint16_t *b = need(arena_calloc(mem, (size_t)(used * tiles * NN_LORA_TILE), sizeof *b));
-    for (int j = 0; j < used; j++) {
-        for (int64_t i = 0; i < in; i++) a[nn_lora_a_at(&l, j, i)] = half(s, embed ? 0.2f : 0.1f);
-        for (int64_t o = 0; o < out; o++) b[nn_lora_b_at(&l, o, j)] = half(s, 0.2f);
+static void random_block(suite *s, lowrank_block *v, int ranks, float by) {
+    memset(v, 0, sizeof *v);
+    for (int j = 0; j < ranks; j++) {
+        for (int i = 0; i < LOWRANK_TILE; i++) (*v)[j][i] = suite_normal(s) * by;
     }
+}
+
+static nn_lora random_lora(suite *s, arena *mem, int64_t rows, int64_t cols, bool embed) {
+    int           used = suite_chance(s, 20) ? suite_int(s, 17, 40) : suite_int(s, 1, 16), rank = (used + 15) / 16 * 16;
+    int64_t       in = embed ? rows : cols, out = embed ? cols : rows, tiles = (out + LOWRANK_TILE - 1) / LOWRANK_TILE;
+    lowrank_type  type = (lowrank_type)suite_int(s, LOWRANK_F16, LOWRANK_Q8);
+    size_t        panel = lowrank_panel_bytes(type, in), tile = lowrank_tile_bytes(type, used);
+    nn_lora       l = { .type = type, .rank = rank, .used = used, .in = in, .out = out, .scale = 0.5f };
+    uint8_t      *a = need(arena_calloc(mem, (size_t)(rank / LOWRANK_PANEL), panel));
+    uint8_t      *b = need(arena_calloc(mem, (size_t)tiles, tile));
+    lowrank_block v;
     l.a = a;
     l.b = b;
+    for (int j = 0; j < used; j += LOWRANK_PANEL, a += panel) {
+        int n = used - j < LOWRANK_PANEL ? used - j : LOWRANK_PANEL;
+        for (int64_t i = 0; i < in; i += LOWRANK_COLS) {
+            random_block(s, &v, n, embed ? 0.2f : 0.1f);
+            lowrank_put_a(type, a, i, in - i < LOWRANK_COLS ? (int)(in - i) : LOWRANK_COLS, (const lowrank_block *)&v);
+        }
+        for (int64_t k = 0; k < tiles; k++) {
+            random_block(s, &v, n, 0.2f);
+            lowrank_put_b(type, b + (size_t)k * tile, j, n, (const lowrank_block *)&v);
+        }
+    }
     return l;
 }
 

@@ -90,8 +90,8 @@ static void touch(const nn_adapter *a) {
         const nn_patch *p = &a->patches[i];
         for (int e = 0; p->lora && e < (p->mat->n_stack ? p->mat->n_stack : 1); e++) {
             const nn_lora *l = &p->lora[e];
-            for (int64_t k = 0; k < l->rank * l->in; k++) sink += l->a[k];
-            for (int64_t k = 0; k < l->used * l->out; k++) sink += l->b[nn_lora_b_at(l, k / l->used, k % l->used)];
+            for (int64_t k = 0; k < l->rank * l->in; k++) sink += nn_lora_a(l, k / l->in, k % l->in) > 0;
+            for (int64_t k = 0; k < l->used * l->out; k++) sink += nn_lora_b(l, k / l->used, k % l->used) > 0;
         }
         for (int64_t r = 0; r < p->mat->rows; r++)
             sink += (p->magnitude && p->magnitude[r] > p->w2[r]) + (p->out_gain && p->out_gain[r] > 0);
@@ -111,11 +111,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     make(&m, &t, &arch, &d);
     size_t n = data[0] | (size_t)data[1] << 8;
     int    rc;
+    /* The last byte belongs to the numbers, or to nothing: it also says how they are kept. */
+    lowrank_type type = (lowrank_type)(data[size - 1] % 4);
     if (data[0] == 'g') {
-        rc = nn_adapter_read(&a, &m, NULL, 0, data + 1, size - 1, &e);
+        rc = nn_adapter_read(&a, &m, NULL, 0, data + 1, size - 1, type, &e);
     } else {
         if (n > size - 2) n = size - 2;
-        rc = nn_adapter_read(&a, &m, (const char *)data + 2, n, data + 2 + n, size - 2 - n, &e);
+        rc = nn_adapter_read(&a, &m, (const char *)data + 2, n, data + 2 + n, size - 2 - n, type, &e);
     }
     if (rc < 0 && (a || e.code != rc || !e.msg[0])) abort();
     if (rc == 0) {

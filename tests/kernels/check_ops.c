@@ -514,33 +514,67 @@ static void check_halves(check *c, const kernels *k) {
     }
 }
 
+/* --- low-rank products --- */
+
+/* Values of a factor, some groups of which are zero or tiny. */
+static void fill_block(lowrank_block *v, int ranks, int64_t at) {
+    memset(v, 0, sizeof *v);
+    for (int j = 0; j < ranks; j++) {
+        for (int i = 0; i < LOWRANK_TILE; i++)
+            (*v)[j][i] = (at + j) % 11 == 0 ? 0 : (float)((at * 7 + j * 5 + i) % 41 - 20) / (at % 5 == 0 ? 16384 : 32);
+    }
+}
+
+/* What is read back is what was written: exactly as f32, to the nearest of the others. */
+static void check_block(check *c, lowrank_type t, const lowrank_block *v, int j, int i, float got) {
+    float want = (*v)[j][i], most = 0;
+    for (int k = 0; k < LOWRANK_TILE; k++) most = fabsf((*v)[j][k]) > most ? fabsf((*v)[j][k]) : most;
+    float off = t == LOWRANK_F32 ? 0 : t == LOWRANK_F16 ? fabsf(want) / 2048 + 3e-8f : most / 253 + 3e-6f;
+    CHECK(c, fabsf(got - want) <= off, "%s: %g became %g", lowrank_type_name(t), (double)want, (double)got);
+}
+
 /* One output of a low-rank product in double precision. */
 static double expand_want(const ops_low_rank *a, const float *old, int64_t row, int64_t i, double *size) {
     double sum = 0;
     *size = fabs((double)old[row * (int64_t)a->y_stride + i]);
     for (int j = 0; j < a->rank; j++) {
-        double v = (double)tensor_f16_to_f32(a->b[(i / OPS_TILE * a->rank + j) * OPS_TILE + i % OPS_TILE]) *
-                   (double)a->t[row * (int64_t)a->t_stride + j];
+        double v = (double)lowrank_b(a->type, a->b, a->rank, i, j) * (double)a->t[row * (int64_t)a->t_stride + j];
         sum += v;
         *size += fabs(v * (double)a->scale);
     }
     return (double)old[row * (int64_t)a->y_stride + i] + sum * (double)a->scale * (a->gain ? (double)a->gain[i] : 1);
 }
 
+static check_guard make_b(check *c, lowrank_type t, int64_t n, int rank) {
+    const int64_t tiles = (n + LOWRANK_TILE - 1) / LOWRANK_TILE;
+    const size_t  bytes = lowrank_tile_bytes(t, rank);
+    check_guard   g = check_guard_alloc((size_t)tiles * bytes, 0);
+    lowrank_block v;
+    memset(g.data, 0, (size_t)tiles * bytes);
+    for (int64_t k = 0; k < tiles; k++) {
+        for (int j = 0; j < rank; j += LOWRANK_PANEL) {
+            int ranks = rank - j < LOWRANK_PANEL ? rank - j : LOWRANK_PANEL;
+            fill_block(&v, ranks, k + j);
+            lowrank_put_b(t, g.data + (size_t)k * bytes, j, ranks, (const lowrank_block *)&v);
+            check_block(c, t, (const lowrank_block *)&v, ranks - 1, 7,
+                        lowrank_b(t, g.data, rank, k * LOWRANK_TILE + 7, j + ranks - 1));
+        }
+    }
+    return g;
+}
+
 /* Rows in any order, any number of them, columns in two parts: always the same bits, and right. */
-static void check_expand(check *c, const kernels *k) {
+static void check_expand(check *c, const kernels *k, lowrank_type type) {
     enum { ROWS = 7 };
     static const int32_t order[ROWS] = { 3, 0, 6, 2, 5, 1, 4 };
     for (int64_t n = 1; n; n = next_len(n)) {
-        const int64_t padded = (n + OPS_TILE - 1) / OPS_TILE * OPS_TILE;
-        const int     rank = (int)(n % 19) + 1;
-        vec           y = vec_new(c, ROWS * n, 1), old = vec_new(c, ROWS * n, 0), t = vec_new(c, ROWS * rank, 1),
+        const int rank = (int)(n % 19) + 1;
+        vec       y = vec_new(c, ROWS * n, 1), old = vec_new(c, ROWS * n, 0), t = vec_new(c, ROWS * rank, 1),
             gain = vec_new(c, n, 1);
-        check_guard g = check_guard_alloc((size_t)(rank * padded) * 2, 0);
-        uint16_t   *b = (uint16_t *)(void *)g.data;
-        for (int64_t i = 0; i < rank * padded; i++) b[i] = tensor_f32_to_f16((float)(i % 37 - 18) / 16);
+        check_guard g = make_b(c, type, n, rank);
         memcpy(old.p, y.p, (size_t)(ROWS * n) * sizeof *y.p);
-        ops_low_rank a = { y.p, (size_t)n, t.p, (size_t)rank, order, ROWS, b, rank, 0.75f, n % 2 ? gain.p : NULL };
+        ops_low_rank a = { y.p,    (size_t)n, t.p,   (size_t)rank,         order, ROWS, type,
+                           g.data, rank,      0.75f, n % 2 ? gain.p : NULL };
         k->ops.expand(&a, 0, n);
         double worst = 0;
         for (int64_t i = 0; i < ROWS * n; i++) {
@@ -554,7 +588,7 @@ static void check_expand(check *c, const kernels *k) {
         a.rows = NULL;
         a.n_rows = 1;
         for (int64_t r = 0; r < ROWS; r++, a.y += n, a.t += rank) {
-            int64_t cut = n / 2 / OPS_TILE * OPS_TILE;
+            int64_t cut = n / 2 / LOWRANK_TILE * LOWRANK_TILE;
             k->ops.expand(&a, 0, cut);
             k->ops.expand(&a, cut, n);
         }
@@ -564,33 +598,43 @@ static void check_expand(check *c, const kernels *k) {
     }
 }
 
+static check_guard make_a(check *c, lowrank_type t, int64_t n) {
+    check_guard   g = check_guard_alloc(lowrank_panel_bytes(t, n), 0);
+    lowrank_block v;
+    memset(g.data, 0, lowrank_panel_bytes(t, n));
+    for (int64_t i = 0; i < n; i += LOWRANK_COLS) {
+        fill_block(&v, LOWRANK_PANEL, i / LOWRANK_COLS);
+        lowrank_put_a(t, g.data, i, n - i < LOWRANK_COLS ? (int)(n - i) : LOWRANK_COLS, (const lowrank_block *)&v);
+        check_block(c, t, (const lowrank_block *)&v, 9, 0, lowrank_a(t, g.data, n, 9, i));
+    }
+    return g;
+}
+
 /* Rows in any order and any number of them: always the same bits, and right. */
-static void check_shrink(check *c, const kernels *k) {
-    enum { ROWS = 9 };
+static void check_shrink(check *c, const kernels *k, lowrank_type type) {
+    enum { ROWS = 9, PANEL = LOWRANK_PANEL };
     static const int32_t order[ROWS] = { 3, 8, 0, 6, 2, 7, 5, 1, 4 };
     for (int64_t n = 1; n; n = next_len(n)) {
-        vec x = vec_new(c, ROWS * n, 1), t = vec_new(c, ROWS * OPS_PANEL, 0), again = vec_new(c, ROWS * OPS_PANEL, 0);
-        check_guard g = check_guard_alloc((size_t)(n * OPS_PANEL) * 2, 0);
-        uint16_t   *a = (uint16_t *)(void *)g.data;
+        vec         x = vec_new(c, ROWS * n, 1), t = vec_new(c, ROWS * PANEL, 0), again = vec_new(c, ROWS * PANEL, 0);
+        check_guard g = make_a(c, type, n);
         double      worst = 0;
-        for (int64_t i = 0; i < n * OPS_PANEL; i++) a[i] = tensor_f32_to_f16((float)(i % 41 - 20) / 16);
-        ops_shrink all = { t.p, OPS_PANEL, order, x.p, (size_t)n, order, ROWS, a, n };
+        ops_shrink  all = { t.p, PANEL, order, x.p, (size_t)n, order, ROWS, type, g.data, n };
         k->ops.shrink(&all);
         for (int64_t r = 0; r < ROWS; r++) {
-            for (int64_t j = 0; j < OPS_PANEL; j++) {
+            for (int64_t j = 0; j < PANEL; j++) {
                 double want = 0, size = 1e-30;
                 for (int64_t i = 0; i < n; i++) {
-                    double v = (double)tensor_f16_to_f32(a[i * OPS_PANEL + j]) * (double)x.p[r * n + i];
+                    double v = (double)lowrank_a(type, g.data, n, j, i) * (double)x.p[r * n + i];
                     want += v;
                     size += fabs(v);
                 }
-                worst = larger(worst, fabs((double)t.p[r * OPS_PANEL + j] - want) / size);
+                worst = larger(worst, fabs((double)t.p[r * PANEL + j] - want) / size);
             }
-            ops_shrink one = { again.p + r * OPS_PANEL, OPS_PANEL, NULL, x.p + r * n, (size_t)n, NULL, 1, a, n };
+            ops_shrink one = { again.p + r * PANEL, PANEL, NULL, x.p + r * n, (size_t)n, NULL, 1, type, g.data, n };
             k->ops.shrink(&one);
         }
         CHECK(c, worst < 1e-7 * (double)(n + 4), "shrink of %d columns: %.2e", (int)n, worst);
-        CHECK(c, bits_equal(t.p, again.p, ROWS * OPS_PANEL), "shrink of %d columns row by row", (int)n);
+        CHECK(c, bits_equal(t.p, again.p, ROWS * PANEL), "shrink of %d columns row by row", (int)n);
         CHECK(c, check_guard_free(&g), "canary of shrink");
         vec_free(c, &x), vec_free(c, &t), vec_free(c, &again);
     }
@@ -609,7 +653,9 @@ int main(int argc, char **argv) {
     check_route(&c, &k);
     check_mixer(&c, &k);
     check_halves(&c, &k);
-    check_shrink(&c, &k);
-    check_expand(&c, &k);
+    for (lowrank_type t = LOWRANK_F16; t <= LOWRANK_Q8; t++) {
+        check_shrink(&c, &k, t);
+        check_expand(&c, &k, t);
+    }
     return check_end(&c);
 }

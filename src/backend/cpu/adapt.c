@@ -14,15 +14,11 @@
 #include "backend/cpu/cpu.h"
 
 #include "base/num.h"
-#include "tensor/half.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { ROW_BLOCK = 36, IN_ROWS = 16 };
-
-_Static_assert((int)NN_LORA_PANEL == (int)OPS_PANEL && (int)NN_LORA_TILE == (int)OPS_TILE,
-               "adapters lie as the kernels read them");
 
 void cpu_adapt_free(cpu_exec *x) {
     cpu_adapt *a = &x->adapt;
@@ -155,13 +151,14 @@ static void shrink_rows(turns *t, const cpu_item *it, const nn_op *op, const nn_
     ops_shrink a = { .t_stride = (size_t)x->adapt.rank,
                      .x = local_buf(&x->base, op->in[0]),
                      .x_stride = (size_t)x->base.x.model->tape->bufs[op->in[0]].width,
+                     .type = l->type,
                      .cols = l->in };
     for (int64_t r = 0; r < n; r += ROW_BLOCK) {
         a.x_rows = in + r;
         a.t_rows = out + r;
         a.n_rows = n - r < ROW_BLOCK ? n - r : ROW_BLOCK;
-        for (int j = 0; j < l->rank; j += OPS_PANEL) {
-            a.a = l->a + nn_lora_a_at(l, j, 0);
+        a.a = l->a;
+        for (int j = 0; j < l->rank; j += LOWRANK_PANEL, a.a += lowrank_panel_bytes(l->type, l->in)) {
             a.t = shrunk_of(x, it) + p->at + j;
             if (my_turn(t)) x->k.ops.shrink(&a);
         }
@@ -296,6 +293,7 @@ static ops_low_rank half_of(cpu_exec *x, const cpu_item *it, const nn_op *op, co
                            .y_stride = (size_t)op->u.linear.w->rows,
                            .t = shrunk_of(x, it) + p->at,
                            .t_stride = (size_t)x->adapt.rank,
+                           .type = l->type,
                            .b = l->b,
                            .rank = l->used,
                            .scale = l->scale * p->scale,
@@ -305,9 +303,9 @@ static ops_low_rank half_of(cpu_exec *x, const cpu_item *it, const nn_op *op, co
 /* Outputs are shared in whole tiles. */
 static void expand_share(const cpu_exec *x, const nn_op *op, int worker, int64_t *lo, int64_t *hi) {
     int64_t width = op->u.linear.w->rows;
-    cpu_share((width + OPS_TILE - 1) / OPS_TILE, worker, x->n_workers, lo, hi);
-    *lo *= OPS_TILE;
-    *hi = *hi * OPS_TILE < width ? *hi * OPS_TILE : width;
+    cpu_share((width + LOWRANK_TILE - 1) / LOWRANK_TILE, worker, x->n_workers, lo, hi);
+    *lo *= LOWRANK_TILE;
+    *hi = *hi * LOWRANK_TILE < width ? *hi * LOWRANK_TILE : width;
 }
 
 static void expand_run(turns *t, const cpu_item *it, const nn_op *op, const nn_set_part *p, const nn_lora *l,
@@ -350,10 +348,11 @@ void cpu_adapt_embed(cpu_exec *x, const nn_op *op, int64_t lo, int64_t hi) {
         const nn_set_op *o = b->adapter[row] ? x->adapt.sets[b->adapter[row]]->ops[index] : NULL;
         for (int k = 0; o && k < o->n_parts && !(b->embd && b->embd[row]); k++) {
             const nn_lora *l = o->parts[k].patch->lora;
-            for (int j = 0; j < l->used; j++) t[j] = tensor_f16_to_f32(l->a[nn_lora_a_at(l, j, b->token[row])]);
+            for (int j = 0; j < l->used; j++) t[j] = nn_lora_a(l, j, b->token[row]);
             ops_low_rank a = { .y = local_buf(&x->base, op->out) + row * width,
                                .t = t,
                                .n_rows = 1,
+                               .type = l->type,
                                .b = l->b,
                                .rank = l->used,
                                .scale = l->scale * o->parts[k].scale * op->u.embed.scale };

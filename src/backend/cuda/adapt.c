@@ -35,18 +35,18 @@ static const float *place_floats(packer *p, const float *from, int64_t n) {
     return there;
 }
 
-/* Where a value of a factor lies in the adapter: A by rank and input, B by output and rank. */
-typedef size_t (*factor_at)(const nn_lora *l, int64_t i, int64_t j);
+/* A value of a factor: of A by rank and input, of B by output and rank. */
+typedef float (*factor_at)(const nn_lora *l, int64_t i, int64_t j);
 
-/* A factor as rows of `stride`, or with `turned` its columns as rows; filled up with zeros. */
-static const void *place_factor(packer *p, const nn_lora *l, const uint16_t *from, factor_at at, bool turned,
-                                int64_t rows, int64_t cols, int64_t stride) {
+/* A factor in f16 as rows of `stride`, or with `turned` its columns as rows; filled up with zeros. */
+static const void *place_factor(packer *p, const nn_lora *l, factor_at at, bool turned, int64_t rows, int64_t cols,
+                                int64_t stride) {
     const void *there;
     uint16_t   *to = place(p, (size_t)(rows * stride) * sizeof *to, &there);
     if (!to) return there;
     memset(to, 0, (size_t)(rows * stride) * sizeof *to);
     for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < cols; c++) to[r * stride + c] = from[turned ? at(l, c, r) : at(l, r, c)];
+        for (int64_t c = 0; c < cols; c++) to[r * stride + c] = tensor_f32_to_f16(turned ? at(l, c, r) : at(l, r, c));
     }
     return there;
 }
@@ -58,8 +58,8 @@ static cuda_low place_low(packer *p, const nn_lora *l, bool embed) {
     int64_t rows = embed ? l->in : l->rank, cols = embed ? l->rank : l->in;
     low.a_stride = (cols + 7) / 8 * 8;
     low.bt_stride = (l->out + 15) / 16 * 16;
-    low.a = place_factor(p, l, l->a, nn_lora_a_at, embed, rows, cols, low.a_stride);
-    low.bt = place_factor(p, l, l->b, nn_lora_b_at, true, l->used, l->out, low.bt_stride);
+    low.a = place_factor(p, l, nn_lora_a, embed, rows, cols, low.a_stride);
+    low.bt = place_factor(p, l, nn_lora_b, true, l->used, l->out, low.bt_stride);
     return low;
 }
 

@@ -4,7 +4,6 @@
 
 #include "base/err.h"
 #include "tensor/codec.h"
-#include "tensor/half.h"
 
 #include <string.h>
 
@@ -40,7 +39,7 @@ const nn_set_op *scalar_adapt_of(const scalar_exec *x, const nn_op *op, int64_t 
 static void expand(const nn_lora *l, const nn_set_part *p, const double *t, double scale, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         double sum = 0;
-        for (int j = 0; j < l->used; j++) sum += (double)tensor_f16_to_f32(l->b[nn_lora_b_at(l, i, j)]) * t[j];
+        for (int j = 0; j < l->used; j++) sum += (double)nn_lora_b(l, i, j) * t[j];
         y[i] = (float)((double)y[i] +
                        sum * scale * (double)l->scale * (double)p->scale * (p->gain ? (double)p->gain[i] : 1));
     }
@@ -61,8 +60,7 @@ void scalar_adapt_row(scalar_exec *x, const nn_set_op *o, const tensor_mat *m, i
         const nn_lora *l = &o->parts[k].patch->lora[expert];
         double         t[NN_ADAPTER_MAX_RANK] = { 0 };
         for (int j = 0; j < l->used; j++) {
-            for (int64_t i = 0; i < m->cols; i++)
-                t[j] += (double)tensor_f16_to_f32(l->a[nn_lora_a_at(l, j, i)]) * (double)in[i];
+            for (int64_t i = 0; i < m->cols; i++) t[j] += (double)nn_lora_a(l, j, i) * (double)in[i];
         }
         expand(l, &o->parts[k], t, 1, out, m->rows);
     }
@@ -72,7 +70,7 @@ void scalar_adapt_embed(const nn_set_op *o, const nn_op *op, int32_t token, floa
     for (int k = 0; k < o->n_parts; k++) {
         const nn_lora *l = o->parts[k].patch->lora;
         double         t[NN_ADAPTER_MAX_RANK];
-        for (int j = 0; j < l->used; j++) t[j] = (double)tensor_f16_to_f32(l->a[nn_lora_a_at(l, j, token)]);
+        for (int j = 0; j < l->used; j++) t[j] = (double)nn_lora_a(l, j, token);
         expand(l, &o->parts[k], t, (double)op->u.embed.scale, y, op->u.embed.table->cols);
     }
 }

@@ -63,7 +63,8 @@ static int open_adapters(job *j, err *e) {
     for (const char *text; rc == 0 && (text = cli_string_at(j->args, "lora", j->n_uses));) {
         cli_lora l = { 0 };
         if (j->n_uses == NN_SET_MOST) return err_set(e, ERR_LIMIT, "--lora: at most %d adapters at once", NN_SET_MOST);
-        if ((rc = cli_lora_parse(&l, text, e)) == 0) rc = nn_adapter_open(&j->adapters[j->n_uses], j->model, l.path, e);
+        if ((rc = cli_lora_parse(&l, text, e)) == 0)
+            rc = nn_adapter_open(&j->adapters[j->n_uses], j->model, l.path, LOWRANK_F32, e);
         if (rc == 0) {
             j->uses[j->n_uses] = (nn_adapter_use){ j->adapters[j->n_uses], (float)l.scale };
             j->n_uses++;

@@ -141,10 +141,13 @@ static int open_executors(job *j, const nn_model *m, err *e) {
 static int open_adapters(job *j, const nn_model *m, err *e) {
     nn_adapter_use uses[NN_SET_MOST];
     int            n = 0, rc = 0;
+    const char    *said = cli_string(j->args, "adapter-type", "auto");
+    lowrank_type   type;
+    if (!lowrank_type_parse(said, &type)) return err_set(e, ERR_ARG, "--adapter-type: '%s' is not one", said);
     for (const char *text; rc == 0 && (text = cli_string_at(j->args, "lora", n)); n++) {
         cli_lora l = { 0 };
         if (n == NN_SET_MOST) return err_set(e, ERR_LIMIT, "--lora: at most %d adapters at once", NN_SET_MOST);
-        if ((rc = cli_lora_parse(&l, text, e)) == 0) rc = nn_adapter_open(&j->adapters[n], m, l.path, e);
+        if ((rc = cli_lora_parse(&l, text, e)) == 0) rc = nn_adapter_open(&j->adapters[n], m, l.path, type, e);
         uses[n] = (nn_adapter_use){ j->adapters[n], (float)l.scale };
         free(l.path);
     }
@@ -213,6 +216,7 @@ static const cli_option options[] = {
     { "kv", CLI_STRING, "TYPE", "how keys and values are stored: f32 (default), f16, q8_0, tq4 ...", 0 },
     CLI_CPU_OPTION,
     { "lora", CLI_STRING, "FILE[:SCALE]", "use this adapter; may be repeated", 0 },
+    { "adapter-type", CLI_STRING, "TYPE", "how it is kept: auto, f32, f16 or q8 (auto)", 0 },
     { "device", CLI_STRING, "NAME", "device to compute on (cpu)", 0 },
     { "scalar", CLI_FLAG, NULL, "use the reference backend", 0 },
     { "compare-scalar", CLI_FLAG, NULL, "run both backends and report the first op that differs", 0 },

@@ -39,7 +39,7 @@ static int look_at(const registry_model *m, const char *path, registry_adapter *
     int         rc = model_file_open(&file, m->path, e);
     if (rc == 0) rc = nn_model_open(&model, file, models_list, NULL, e);
     double begin = clock_s();
-    if (rc == 0) rc = nn_adapter_open(&own, model, path, e);
+    if (rc == 0) rc = nn_adapter_open(&own, model, path, LOWRANK_AUTO, e);
     *seconds = clock_s() - begin;
     if (rc == 0) {
         for (int i = 0; i < SHA256_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", own->key[i]);

@@ -26,7 +26,7 @@ static int close_base(void **state) {
 
 static int read_as(const char *config, const str *data, nn_adapter **out, err *e) {
     return nn_adapter_read(out, base.model, config, config ? strlen(config) : 0, (const uint8_t *)str_cstr(data),
-                           data->len, e);
+                           data->len, LOWRANK_AUTO, e);
 }
 
 static void refused(const char *config, const str *data, const char *words) {
@@ -161,7 +161,7 @@ static void test_damaged(void **state) {
         nn_adapter *a = NULL;
         err         e = { 0 };
         int rc = nn_adapter_read(&a, base.model, str_cstr(&p.config), p.config.len, (const uint8_t *)str_cstr(&p.data),
-                                 n, &e);
+                                 n, LOWRANK_AUTO, &e);
         assert_true(rc < 0 && e.msg[0] && !a);
     }
     for (int i = 0; i < 400; i++) {

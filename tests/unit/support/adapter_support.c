@@ -89,7 +89,7 @@ nn_adapter *test_peft_open(const test_peft *p, const nn_model *m) {
     nn_adapter *a;
     err         e = { 0 };
     if (nn_adapter_read(&a, m, str_cstr(&p->config), p->config.len, (const uint8_t *)str_cstr(&p->data), p->data.len,
-                        &e) < 0)
+                        LOWRANK_AUTO, &e) < 0)
         fail_msg("%s", e.msg);
     return a;
 }
