@@ -161,9 +161,15 @@ static bool put_view(writer *w, const wire_field *f, view v) {
     return true;
 }
 
+/* Whether there is something; the walk has made room for a number. */
+static bool put_there(writer *w, const wire_field *f, const void *p) {
+    if (!p && !(f->flags & WIRE_NULLABLE)) return fail(&w->bad, f, missing, ERR_ARG);
+    if (f->flags & WIRE_NULLABLE) *w->at++ = p != NULL;
+    return true;
+}
+
 static bool put_cstr(writer *w, const wire_field *f, const char *text) {
-    if (!text && !(f->flags & WIRE_NULLABLE)) return fail(&w->bad, f, missing, ERR_ARG);
-    if (f->flags & WIRE_NULLABLE) *w->at++ = text != NULL; /* the walk has made room for a number */
+    if (!put_there(w, f, text)) return false;
     return text ? put_view(w, f, view_of(text)) : true;
 }
 
@@ -228,8 +234,8 @@ static bool put_blobs(writer *w, const wire_field *f, const char *base) {
 static bool put_pointer(writer *w, const wire_field *f, const char *p) {
     const char *one;
     memcpy(&one, p, sizeof one);
-    if (!one) return fail(&w->bad, f, missing, ERR_ARG);
-    return put_fields(w, f->of, one) || fail_inside(&w->bad, f);
+    if (!put_there(w, f, one)) return false;
+    return !one || put_fields(w, f->of, one) || fail_inside(&w->bad, f);
 }
 
 /* What is not a number. */
@@ -327,16 +333,21 @@ static bool get_whole(reader *r, const wire_field *f, view *out) {
     return !memchr(out->data, 0, out->len) || fail(&r->bad, f, has_zero, ERR_FORMAT);
 }
 
+static bool get_there(reader *r, const wire_field *f, bool *there) {
+    *there = true;
+    if (!(f->flags & WIRE_NULLABLE)) return true;
+    if (left(r) < 1) return fail(&r->bad, f, cut_off, ERR_FORMAT);
+    unsigned char x = (unsigned char)*r->at++;
+    if (x > 1) return fail(&r->bad, f, no_bool, ERR_FORMAT);
+    *there = x != 0;
+    return true;
+}
+
 static bool get_cstr(reader *r, const wire_field *f, char *to) {
     const char *text = NULL;
     view        v;
-    bool        there = true;
-    if (f->flags & WIRE_NULLABLE) {
-        if (left(r) < 1) return fail(&r->bad, f, cut_off, ERR_FORMAT);
-        unsigned char x = (unsigned char)*r->at++;
-        if (x > 1) return fail(&r->bad, f, no_bool, ERR_FORMAT);
-        there = x != 0;
-    }
+    bool        there;
+    if (!get_there(r, f, &there)) return false;
     if (there && !get_whole(r, f, &v)) return false;
     if (there && !(text = arena_strndup(r->mem, v.data, v.len))) return fail(&r->bad, f, "", ERR_NOMEM);
     memcpy(to, &text, sizeof text);
@@ -420,9 +431,11 @@ static bool get_blobs(reader *r, const wire_field *f, char *base) {
 }
 
 static bool get_pointer(reader *r, const wire_field *f, char *to) {
-    char *one = arena_calloc(r->mem, 1, f->of->bytes);
-    if (!one) return fail(&r->bad, f, "", ERR_NOMEM);
-    if (!get_fields(r, f->of, one)) return fail_inside(&r->bad, f);
+    char *one = NULL;
+    bool  there;
+    if (!get_there(r, f, &there)) return false;
+    if (there && !(one = arena_calloc(r->mem, 1, f->of->bytes))) return fail(&r->bad, f, "", ERR_NOMEM);
+    if (there && !get_fields(r, f->of, one)) return fail_inside(&r->bad, f);
     memcpy(to, &one, sizeof one);
     return true;
 }

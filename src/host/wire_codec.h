@@ -41,7 +41,7 @@ typedef enum wire_kind {
     WIRE_K_CSTR,    /* a text as a pointer; without zero bytes */
     WIRE_K_CHARS,   /* a text inside the struct, terminated; without zero bytes */
     WIRE_K_STRUCT,  /* inside the struct */
-    WIRE_K_POINTER, /* one struct elsewhere, never NULL */
+    WIRE_K_POINTER, /* one struct elsewhere */
     WIRE_K_LIST,    /* items elsewhere, and how many */
     WIRE_K_ARRAY,   /* items inside the struct, and how many of them count */
     WIRE_K_BLOBS,   /* views, and how many; not more than sum_bytes together */
@@ -51,7 +51,7 @@ typedef enum wire_kind {
 
 enum {
     WIRE_UTF8 = 1 << 0,     /* of a VIEW */
-    WIRE_NULLABLE = 1 << 1, /* of a CSTR */
+    WIRE_NULLABLE = 1 << 1, /* of a CSTR or a POINTER */
     WIRE_BOUNDED = 1 << 2,  /* of a number: min to max; without it any value, but of a float a NaN, too */
 };
 
@@ -137,11 +137,13 @@ bool wire_is_utf8(view text);
 
 #define WIRE_STRUCT(T, m, table)                                                                                       \
     { .kind = WIRE_K_STRUCT, .offset = offsetof(T, m), .bytes = sizeof(((T *)0)->m), .of = &(table) }
-#define WIRE_POINTER(T, m, text, table)                                                                                \
+#define WIRE_ELSEWHERE(T, m, text, table, how)                                                                         \
     {                                                                                                                  \
-        .name = (text), .kind = WIRE_K_POINTER, .offset = offsetof(T, m), .bytes = sizeof(((T *)0)->m),                \
-        .item_bytes = sizeof(*((T *)0)->m), .of = &(table)                                                             \
+        .name = (text), .kind = WIRE_K_POINTER, .flags = (how), .offset = offsetof(T, m),                              \
+        .bytes = sizeof(((T *)0)->m), .item_bytes = sizeof(*((T *)0)->m), .of = &(table)                               \
     }
+#define WIRE_POINTER(T, m, text, table) WIRE_ELSEWHERE(T, m, text, table, 0)
+#define WIRE_POINTER_OR_NULL(T, m, text, table) WIRE_ELSEWHERE(T, m, text, table, WIRE_NULLABLE)
 #define WIRE_ITEMS(T, m, n)                                                                                            \
     .offset = offsetof(T, m), .bytes = sizeof(((T *)0)->m), .item_bytes = sizeof(((T *)0)->m[0]),                      \
     .count_at = offsetof(T, n), .count_bytes = sizeof(((T *)0)->n)

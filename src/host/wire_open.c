@@ -66,17 +66,18 @@ static const wire_field settings_fields[] = {
     WIRE_CSTR_OR_NULL(runtime_settings, page_type_v, "page_type_v", WIRE_MAX_SHORT),
     WIRE_INT(runtime_settings, precise_layers, "precise_layers", NN_KV_PRECISE_USUAL, INT_MAX),
 };
-static const wire_table settings_table = WIRE_TABLE(runtime_settings, settings_fields);
+const wire_table wire_table_settings = WIRE_TABLE(runtime_settings, settings_fields);
 
 static const wire_field runtime_fields[] = {
     WIRE_CSTR(runtime_options, path, "path", WIRE_MAX_SHORT),
     WIRE_CSTR_OR_NULL(runtime_options, template_text, "template", WIRE_MAX_DOWN),
     WIRE_STRUCT(runtime_options, engine, engine_table),
-    WIRE_STRUCT(runtime_options, settings, settings_table),
+    WIRE_STRUCT(runtime_options, settings, wire_table_settings),
     WIRE_COUNTER(runtime_options, max_preparing, "max_preparing"),
     WIRE_SIZE(runtime_options, grammar_bytes, "grammar_bytes"),
     WIRE_SIZE(runtime_options, adapter_bytes, "adapter_bytes"),
     WIRE_CSTR_OR_NULL(runtime_options, adapter_dir, "adapter_dir", WIRE_MAX_SHORT),
+    WIRE_LIST(runtime_options, adapter_paths, n_adapter_paths, "adapter_paths", WIRE_MAX_LIST, wire_item_cstr),
     WIRE_UINT64(runtime_options, spare_bytes, "spare_bytes"),
     WIRE_UNSENT(runtime_options, on_progress), /* the worker's own */
     WIRE_UNSENT(runtime_options, progress_ctx),

@@ -109,6 +109,7 @@ static const wire_field request_fields[] = {
     WIRE_BOOL(runtime_request, want_progress, "want_progress"),
     WIRE_LIST(runtime_request, lora, n_lora, "lora", RUNTIME_MAX_LORA, wire_item_lora),
     WIRE_BOOL(runtime_request, own_lora, "lora"),
+    WIRE_POINTER_OR_NULL(runtime_request, settings, "settings", wire_table_settings),
     WIRE_BOOL(runtime_request, no_drafts, "no_drafts"),
     WIRE_COUNTER(runtime_request, draft_max, "draft_max"),
     WIRE_COUNTER(runtime_request, draft_min, "draft_min"),

@@ -26,6 +26,7 @@ extern const wire_table wire_table_request;           /* runtime_request */
 extern const wire_table wire_table_event;             /* runtime_event */
 extern const wire_table wire_table_open;              /* wire_open */
 extern const wire_table wire_item_lora;               /* runtime_lora */
+extern const wire_table wire_table_settings;          /* runtime_settings */
 extern const wire_table wire_table_settings_sampling; /* sampling_params without its arrays */
 extern const wire_table wire_table_need;              /* need */
 extern const wire_table wire_table_info;              /* runtime_info */

@@ -191,11 +191,13 @@ static void put_b(const opening *x, const factors *f, const adapter_match *at, i
     }
 }
 
-/* Looking up reads one column of A: there is nothing to be saved. */
+/* Bytes where the matrix has fewer than 8 bits per value: what they lose is little beside what the matrix has lost. Looking
+ * up reads one column of A: there is nothing to be saved. */
 static lowrank_type type_of(const opening *x, const nn_mat *mat, bool embed) {
     if (x->out->type != LOWRANK_AUTO) return x->out->type;
     const tensor_type_info *info = tensor_type_get((int)mat->at->type);
-    return !embed && info && info->quantized ? LOWRANK_Q8 : LOWRANK_F16;
+    bool                    coarse = info && info->quantized && 8 * info->block_bytes < 8 * info->block_elems;
+    return coarse && !embed ? LOWRANK_Q8 : LOWRANK_F16;
 }
 
 /* The factors of expert e as an nn_lora. */

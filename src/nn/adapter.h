@@ -11,8 +11,8 @@
  * find its matrix, with the right shape; what cannot be honoured is refused by name.
  *
  * What is kept is a copy: the file may be replaced afterwards. Its factors are kept as the caller wishes: as f32; as f16;
- * or as bytes with scales. LOWRANK_AUTO is f16, and bytes where the matrix itself is quantized: factors need not be more
- * exact than what they change, and a step reads half as much. A power of two per matrix moves the numbers into the
+ * or as bytes with scales. LOWRANK_AUTO is f16, and bytes where the matrix itself has fewer than 8 bits per value: there
+ * they are the more exact ones still, and a step reads half as much. A power of two per matrix moves the numbers into the
  * type's range first, so that nothing over- or underflows.
  *
  * For a matrix W with bias b and the adapters of a set, in their order:

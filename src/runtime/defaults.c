@@ -48,7 +48,7 @@ engine_pooling defaults_pooling(const runtime *r, runtime_pooling own) {
 
 /* --- sampling --- */
 
-void runtime_sampling(const runtime *r, sampling_params *out) { *out = r->sampling; }
+void runtime_sampling(const runtime *r, sampling_params *out) { *out = r->wishes.sampling; }
 
 static int random_seed(uint64_t *out, err *e) {
     return getrandom(out, sizeof *out, 0) == (ssize_t)sizeof *out ? 0 : err_set_errno(e, "no random seed");
@@ -68,10 +68,10 @@ void defaults_overlay(sampling_params *out, const sampling_params *own, unsigned
     }
 }
 
-int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e) {
+int defaults_merge(const wishes *w, const runtime_request *q, sampling_params *out, err *e) {
     const sampling_params *own = &q->sampling;
     int                    rc = 0;
-    *out = r->sampling;
+    *out = w->sampling;
     defaults_overlay(out, own, q->sampling_set);
     if (q->sampling_set & RUNTIME_SET_DRY) {
         out->dry_breakers = own->dry_breakers;
@@ -79,7 +79,7 @@ int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *
     }
     if (q->sampling_set & RUNTIME_SET_SEED)
         out->seed = own->seed;
-    else if (!(r->settings->sampling_set & RUNTIME_SET_SEED))
+    else if (!(w->settings->sampling_set & RUNTIME_SET_SEED))
         rc = random_seed(&out->seed, e);
     out->bias = own->bias;
     out->n_bias = own->n_bias;

@@ -56,6 +56,14 @@ typedef struct cross_head {
     head_act       act; /* on the score */
 } cross_head;
 
+/* Settings as requests meet them; what they point at lives with the settings and with the arena that they were made in. */
+typedef struct wishes {
+    const runtime_settings *settings;
+    view                   *stop;
+    const json_value       *lead;     /* the messages; NULL: none */
+    sampling_params         sampling; /* recommended by the model, with the settings over it */
+} wishes;
+
 struct runtime {
     const char       *rank_form; /* asks for "yes" or "no"; NULL: it does not rank so */
     float            *rank_rows; /* of its head: yes, no */
@@ -71,9 +79,8 @@ struct runtime {
     engine           *engine;
     adapters         *adapters;
     runtime_settings *settings; /* a copy */
-    view             *stop;     /* of settings */
-    const json_value *lead;     /* the messages of settings; NULL: none */
-    sampling_params   sampling; /* recommended, with the settings over it */
+    wishes            wishes;   /* of settings */
+    sampling_params   sampling; /* recommended by the model */
     runtime_info      info;
     tok_ids           markers; /* special tokens that the parser of answers needs to see */
     arena             mem;     /* texts of info */
@@ -123,26 +130,28 @@ typedef struct request_picture {
 } request_picture;
 
 struct request {
-    runtime         *owner;
-    request         *next, *prev;
-    int              refs;
-    uint64_t         id, engine_id; /* engine_id 0: not submitted */
-    bool             cancelled, paused;
-    bool             only_calls; /* its answers are calls that a grammar holds, and nothing else */
-    runtime_request  q;          /* what it points at lives in mem */
-    arena            mem;
-    pthread_mutex_t  order; /* held while an event is made: they come one after another */
-    request_choice  *choices;
-    int              n_open;        /* choices whose last event was not given out; guarded by order */
-    int              n_unstopped;   /* choices that no stop text has ended; guarded by order */
-    int              n_engine_open; /* choices from which the engine has more to say; guarded by order */
-    double           submitted_at, prepared_at;
-    request_picture *pictures;    /* one per blob, once they were looked at */
-    str              bytes;       /* scratch of TOKEN events; guarded by order */
-    bool             owner_stops; /* the stop texts are those of the settings */
-    const char     **stop;        /* the request's stop texts as the engine and the matchers take them */
-    size_t          *stop_bytes;
-    runtime_top     *top;
+    runtime          *owner;
+    request          *next, *prev;
+    int               refs;
+    uint64_t          id, engine_id; /* engine_id 0: not submitted */
+    bool              cancelled, paused;
+    bool              only_calls; /* its answers are calls that a grammar holds, and nothing else */
+    runtime_request   q;          /* what it points at lives in mem */
+    arena             mem;
+    pthread_mutex_t   order; /* held while an event is made: they come one after another */
+    request_choice   *choices;
+    int               n_open;        /* choices whose last event was not given out; guarded by order */
+    int               n_unstopped;   /* choices that no stop text has ended; guarded by order */
+    int               n_engine_open; /* choices from which the engine has more to say; guarded by order */
+    double            submitted_at, prepared_at;
+    request_picture  *pictures;    /* one per blob, once they were looked at */
+    str               bytes;       /* scratch of TOKEN events; guarded by order */
+    bool              owner_stops; /* the stop texts are those of the settings */
+    runtime_settings *settings;    /* its own; NULL: the model's */
+    wishes            wishes;
+    const char      **stop; /* the request's stop texts as the engine and the matchers take them */
+    size_t           *stop_bytes;
+    runtime_top      *top;
     float        *vector;  /* what the dense layers made of it, twice embed.widest; NULL: the engine's is the result */
     adapters_set *set;     /* NULL: no adapters */
     tok_ids       context; /* of the prompt and of choice 0, with want_context; guarded by order */
@@ -177,7 +186,7 @@ typedef struct trees {
 int   trees_parse(const runtime_request *q, arena *long_lived, arena *short_lived, trees *out, err *e);
 void  prompt_init(prompt *p);
 void  prompt_deinit(prompt *p);
-int   prompt_make(const runtime *r, const runtime_request *q, const trees *t, prompt *out, err *e);
+int   prompt_make(const runtime *r, const wishes *w, const runtime_request *q, const trees *t, prompt *out, err *e);
 void *prepare_main(void *runtime); /* the preparation thread */
 
 /* guides.c: NULL where the answer is free */
@@ -223,12 +232,14 @@ void answer_close(request *x);
 void answer_event(void *ctx, const engine_event *ev); /* the engine's callback; ctx is a request */
 int  answer_markers(const chat *c, tok_ids *out, err *e);
 
-/* settings.c: keeps a copy and checks it; the sampling values are laid over r->sampling. */
+/* settings.c: keeps a copy and checks it. */
 int settings_open(runtime *r, const runtime_settings *s, err *e);
+/* Checks and reads settings, which must stay; in mem. */
+int settings_read(const runtime *r, const runtime_settings *s, arena *mem, wishes *out, err *e);
 /* Fills what the request does not say. */
-void settings_fill(const runtime *r, runtime_request *q);
+void settings_fill(const wishes *w, runtime_request *q);
 /* The conversation with the owner's system message and leading messages; in a. */
-int settings_messages(const runtime *r, const json_value **messages, arena *a, err *e);
+int settings_messages(const wishes *w, const json_value **messages, arena *a, err *e);
 
 /* defaults.c */
 void defaults_sampling(sampling_params *out, const model_file *m);
@@ -237,7 +248,7 @@ engine_pooling defaults_pooling(const runtime *r, runtime_pooling own);
 /* Fields of own over out. The seed and arrays are left alone. */
 void defaults_overlay(sampling_params *out, const sampling_params *own, unsigned set);
 /* The request's own fields over the recommended ones. */
-int defaults_merge(const runtime *r, const runtime_request *q, sampling_params *out, err *e);
+int defaults_merge(const wishes *w, const runtime_request *q, sampling_params *out, err *e);
 
 /* draft.c: who drafts, and the draft model; its error names the file. */
 int draft_open(runtime *r, const runtime_settings *s, engine_options *g, err *e);

@@ -74,7 +74,8 @@ int trees_parse(const runtime_request *q, arena *long_lived, arena *short_lived,
     return rc;
 }
 
-static int prompt_chat(const runtime *r, const runtime_request *q, const trees *have, prompt *out, err *e) {
+static int prompt_chat(const runtime *r, const wishes *w, const runtime_request *q, const trees *have, prompt *out,
+                       err *e) {
     static const chat_thinking thinking[] = { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF, CHAT_THINK_ON };
     const json_value          *messages = have->messages;
     chat_tokens                t;
@@ -83,7 +84,7 @@ static int prompt_chat(const runtime *r, const runtime_request *q, const trees *
     arena                      a;
     arena_init(&a, 0);
     chat_tokens_init(&t);
-    int rc = settings_messages(r, &messages, &a, e);
+    int rc = settings_messages(w, &messages, &a, e);
     if (rc == 0 && q->thinking == RUNTIME_THINK_ON && !r->info.can_think)
         rc = err_set(e, ERR_UNSUPPORTED, "thinking: this model does not mark its thoughts");
     if (rc == 0 && q->template_text.len && (rc = chat_with_template(&other, r->chat, q->template_text, e)) < 0)
@@ -164,7 +165,7 @@ static int prompt_embed(const runtime *r, const runtime_request *q, prompt *out,
     return tok_encode(t, str_cstr(&out->text), out->text.len, TOK_ADD_SPECIAL, &out->ids, e);
 }
 
-int prompt_make(const runtime *r, const runtime_request *q, const trees *t, prompt *out, err *e) {
+int prompt_make(const runtime *r, const wishes *w, const runtime_request *q, const trees *t, prompt *out, err *e) {
     if (q->n_blobs && !r->eyes)
         return err_set(e, ERR_UNSUPPORTED, "this model (%s) cannot see: it takes no pictures", r->info.family);
     if (q->n_blobs && q->task != RUNTIME_CHAT)
@@ -172,7 +173,7 @@ int prompt_make(const runtime *r, const runtime_request *q, const trees *t, prom
     if (q->n_blobs && q->n_tokens)
         return err_set(e, ERR_UNSUPPORTED, "context: a conversation with pictures cannot be continued by its tokens");
     switch (q->task) {
-    case RUNTIME_CHAT: return prompt_chat(r, q, t, out, e);
+    case RUNTIME_CHAT: return prompt_chat(r, w, q, t, out, e);
     case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);
     case RUNTIME_INFILL: return prompt_infill(r, q, out, e);
     case RUNTIME_EMBED: return prompt_embed(r, q, out, e);
@@ -350,14 +351,14 @@ static int prepare(request *x, err *e) {
     prompt_init(&p);
     arena_init(&a, 0);
     int rc = check(x->owner, q, e);
-    if (rc == 0) rc = defaults_merge(x->owner, q, &s, e);
+    if (rc == 0) rc = defaults_merge(&x->wishes, q, &s, e);
     if (rc == 0) rc = find_breakers(chat_tokenizer(x->owner->chat), q, &breakers, e);
     if (rc == 0 && breakers.count) {
         s.dry_breakers = breakers.data;
         s.n_dry_breakers = breakers.count;
     }
     if (rc == 0) rc = trees_parse(q, &x->mem, &a, &t, e); /* answers are read with the tools in hand */
-    if (rc == 0) rc = prompt_make(x->owner, q, &t, &p, e);
+    if (rc == 0) rc = prompt_make(x->owner, &x->wishes, q, &t, &p, e);
     if (rc == 0) rc = limit_context(x->owner, q, &p, &max_tokens, e);
     if (rc == 0) rc = adapters_take(x->owner->adapters, q->lora, q->n_lora, &x->set, e);
     if (rc == 0) rc = guides_get(x->owner, q, &t, &p, &guide, &calls, e);

@@ -79,6 +79,11 @@ static bool keep_request(request *x) {
            (x->top = arena_calloc(a, (size_t)q->n_top + 1, sizeof *x->top)) && keep_stops(x);
 }
 
+static int own_wishes(request *x, const runtime_settings *s, err *e) {
+    x->q.settings = x->settings = runtime_settings_copy(s);
+    return x->settings ? settings_read(x->owner, x->settings, &x->mem, &x->wishes, e) : err_set_nomem(e);
+}
+
 /* Copies what is asked for; the caller has the one reference. */
 static int request_open(request **out, runtime *r, const runtime_request *q, err *e) {
     *out = NULL;
@@ -87,20 +92,24 @@ static int request_open(request **out, runtime *r, const runtime_request *q, err
     x->owner = r;
     x->refs = 1;
     x->q = *q;
-    settings_fill(r, &x->q);
-    x->owner_stops = q->n_stop == 0 && x->q.n_stop > 0;
+    x->wishes = r->wishes;
     x->submitted_at = clock_s();
     if (x->q.n_choices < 1) x->q.n_choices = 1;
     x->n_open = x->n_engine_open = x->n_unstopped = x->q.n_choices;
     arena_init(&x->mem, 0);
     str_init(&x->bytes);
     pthread_mutex_init(&x->order, NULL);
-    if (!keep_request(x)) {
-        request_unref(x);
-        return err_set_nomem(e);
+    int rc = q->settings ? own_wishes(x, q->settings, e) : 0;
+    if (rc == 0) {
+        settings_fill(&x->wishes, &x->q);
+        x->owner_stops = q->n_stop == 0 && x->q.n_stop > 0;
+        if (!keep_request(x)) rc = err_set_nomem(e);
     }
-    *out = x;
-    return 0;
+    if (rc < 0)
+        request_unref(x);
+    else
+        *out = x;
+    return rc;
 }
 
 /* --- references and the list --- */
@@ -108,6 +117,7 @@ static int request_open(request **out, runtime *r, const runtime_request *q, err
 static void request_free(request *x) {
     answer_close(x);
     adapters_give_back(x->owner->adapters, x->set);
+    runtime_settings_free(x->settings);
     str_deinit(&x->bytes);
     tok_ids_deinit(&x->context);
     arena_deinit(&x->mem);

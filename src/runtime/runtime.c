@@ -220,11 +220,13 @@ int runtime_detokenize(const runtime *r, const int32_t *tokens, size_t n, bool k
 
 /* Outside of a request's life. */
 static int make_prompt(const runtime *r, const runtime_request *q, prompt *out, err *e) {
-    trees t;
-    arena a;
+    trees  t;
+    arena  a;
+    wishes w = r->wishes;
     arena_init(&a, 0);
     int rc = trees_parse(q, &a, &a, &t, e);
-    if (rc == 0) rc = prompt_make(r, q, &t, out, e);
+    if (rc == 0 && q->settings) rc = settings_read(r, q->settings, &a, &w, e);
+    if (rc == 0) rc = prompt_make(r, &w, q, &t, out, e);
     arena_deinit(&a);
     return rc;
 }

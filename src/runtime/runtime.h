@@ -71,15 +71,17 @@ runtime_settings *runtime_settings_copy(const runtime_settings *s);
 void              runtime_settings_free(runtime_settings *s); /* of a copy; accepts NULL */
 
 typedef struct runtime_options {
-    const char      *path;          /* a GGUF file or a model directory */
-    const char      *template_text; /* replaces the model's chat template and that of settings; NULL: theirs */
-    engine_options   engine;        /* cpu 0: all the machine has */
-    runtime_settings settings;
-    int              max_preparing; /* requests between submit and the engine; 0: 256 */
-    size_t           grammar_bytes; /* of compiled grammars that are kept; 0: 256 MiB */
-    size_t           adapter_bytes; /* of adapters that are loaded; 0: 1 GiB */
-    const char      *adapter_dir;   /* whose adapters requests may name later: a worker can read it; NULL: none */
-    uint64_t         spare_bytes; /* of memory; where the weights fit twice, they move into huge pages (a tenth faster),
+    const char        *path;          /* a GGUF file or a model directory */
+    const char        *template_text; /* replaces the model's chat template and that of settings; NULL: theirs */
+    engine_options     engine;        /* cpu 0: all the machine has */
+    runtime_settings   settings;
+    int                max_preparing; /* requests between submit and the engine; 0: 256 */
+    size_t             grammar_bytes; /* of compiled grammars that are kept; 0: 256 MiB */
+    size_t             adapter_bytes; /* of adapters that are loaded; 0: 1 GiB */
+    const char        *adapter_dir;   /* whose adapters requests may name later: a worker can read it; NULL: none */
+    const char *const *adapter_paths; /* further ones that it can read */
+    size_t             n_adapter_paths;
+    uint64_t spare_bytes; /* of memory; where the weights fit twice, they move into huge pages (a tenth faster),
                                      in the background; 0: they stay where the file is mapped */
 
     /* How far runtime_open has come, 0 to 1, from the thread that called it; NULL: nobody asks. */
@@ -274,6 +276,9 @@ typedef struct runtime_request {
     const runtime_lora *lora; /* adapters, in this order; at most RUNTIME_MAX_LORA */
     size_t              n_lora;
     bool                own_lora; /* these alone, even none; else those of the settings where n_lora is 0 */
+    /* Wishes instead of those that the model was opened with: several names share it. Of these, system, messages,
+     * sampling, stop, max_tokens, min_tokens and lora count. NULL: the model's own. */
+    const runtime_settings *settings;
 
     runtime_pooling pooling;
     int             dimensions;  /* EMBED: the first that many, normalised again; 0: all */

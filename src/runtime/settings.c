@@ -77,29 +77,34 @@ static int parse_messages(const char *text, const json_value **out, arena *a, er
     return rc < 0 ? request_mistake(e, rc, "messages of the settings") : 0;
 }
 
-int settings_open(runtime *r, const runtime_settings *s, err *e) {
+int settings_read(const runtime *r, const runtime_settings *s, arena *mem, wishes *out, err *e) {
     int rc = 0;
-    if (!(r->settings = runtime_settings_copy(s))) return err_set_nomem(e);
+    *out = (wishes){ .settings = s, .sampling = r->sampling };
     if (s->max_tokens < 0 || s->min_tokens < 0)
         return err_set(e, ERR_ARG, "max_tokens and min_tokens of the settings must not be negative");
     if (s->n_lora > RUNTIME_MAX_LORA)
         return err_set(e, ERR_LIMIT, "at most %d adapters can be used at once", RUNTIME_MAX_LORA);
-    if (s->messages && (rc = parse_messages(s->messages, &r->lead, &r->mem, e)) < 0) return rc;
-    if (!(r->stop = arena_calloc(&r->mem, s->n_stop + 1, sizeof *r->stop))) return err_set_nomem(e);
+    if (s->messages && (rc = parse_messages(s->messages, &out->lead, mem, e)) < 0) return rc;
+    if (!(out->stop = arena_calloc(mem, s->n_stop + 1, sizeof *out->stop))) return err_set_nomem(e);
     for (size_t i = 0; i < s->n_stop; i++) {
-        r->stop[i] = view_of(r->settings->stop[i]);
-        if (r->stop[i].len == 0) return err_set(e, ERR_ARG, "stop of the settings: text %zu is empty", i);
+        out->stop[i] = view_of(s->stop[i]);
+        if (out->stop[i].len == 0) return err_set(e, ERR_ARG, "stop of the settings: text %zu is empty", i);
     }
-    defaults_overlay(&r->sampling, &s->sampling, s->sampling_set);
-    if (s->sampling_set & RUNTIME_SET_SEED) r->sampling.seed = s->sampling.seed;
-    rc = sampling_params_check(&r->sampling, e);
+    defaults_overlay(&out->sampling, &s->sampling, s->sampling_set);
+    if (s->sampling_set & RUNTIME_SET_SEED) out->sampling.seed = s->sampling.seed;
+    rc = sampling_params_check(&out->sampling, e);
     return rc < 0 ? err_wrap(e, rc, "sampling of the settings") : 0;
+}
+
+int settings_open(runtime *r, const runtime_settings *s, err *e) {
+    if (!(r->settings = runtime_settings_copy(s))) return err_set_nomem(e);
+    return settings_read(r, r->settings, &r->mem, &r->wishes, e);
 }
 
 /* --- under a request --- */
 
-void settings_fill(const runtime *r, runtime_request *q) {
-    const runtime_settings *s = r->settings;
+void settings_fill(const wishes *w, runtime_request *q) {
+    const runtime_settings *s = w->settings;
     if (q->n_lora == 0 && !q->own_lora) {
         q->lora = s->lora;
         q->n_lora = s->n_lora;
@@ -108,7 +113,7 @@ void settings_fill(const runtime *r, runtime_request *q) {
     if (q->max_tokens == 0) q->max_tokens = s->max_tokens;
     if (q->min_tokens == 0 && (q->max_tokens == 0 || s->min_tokens <= q->max_tokens)) q->min_tokens = s->min_tokens;
     if (q->n_stop || !s->n_stop) return;
-    q->stop = r->stop;
+    q->stop = w->stop;
     q->n_stop = s->n_stop;
 }
 
@@ -131,9 +136,9 @@ static bool system_message(json_value *out, const char *text, arena *a) {
     return true;
 }
 
-int settings_messages(const runtime *r, const json_value **messages, arena *a, err *e) {
-    const runtime_settings *s = r->settings;
-    const json_value       *lead = r->lead, *own = *messages;
+int settings_messages(const wishes *w, const json_value **messages, arena *a, err *e) {
+    const runtime_settings *s = w->settings;
+    const json_value       *lead = w->lead, *own = *messages;
     size_t                  n_own = json_count(own), n_system = 0, n = 0;
     bool                    has_system = false;
     if (!own || (!s->system && !s->messages)) return 0;

@@ -159,6 +159,7 @@ def check(w):
     w.run("create", "tuned", "-f", modelfile)
     assert w.text("tuned") == first
     assert w.text("tuned", lora=[]) == base
+    check_shared(w, modelfile, base, first, second)
     # What does not fit is said when it is added.
     assert "h.0." in w.run("adapter", "add", "tiny", adapter("gpt2_lora"), code=1)
     shutil.copytree(one, os.path.join(w.dir.name, "bad"))
@@ -166,6 +167,30 @@ def check(w):
         f.truncate(2000)
     w.run("adapter", "add", "tiny", os.path.join(w.dir.name, "bad"), code=1)
     w.server.stop()
+
+
+def check_shared(w, modelfile, base, first, second):
+    """What was made of a base with adapters lives in the base's worker."""
+
+    def of(name):
+        return next(m for m in w.ask("/v1/stats")["models"] if m["name"].removesuffix(":latest") == name)
+
+    assert w.text("tiny") == base
+    pid, memory = of("tiny")["pid"], w.memory()
+    assert of("tuned")["pid"] == pid and set(memory) == {"tiny", "tuned"} and min(memory.values()) == 0, memory
+    with open(modelfile, "w") as f:
+        f.write(f"FROM tiny\nADAPTER {adapter('llama_rslora')}\nPARAMETER stop {second[:4]}\n")
+    w.run("create", "stopped", "-f", modelfile)
+    assert second.startswith(second[:4]) and w.text("stopped") == ""
+    assert w.text("stopped", stop=["nothing"]) == second
+    assert w.text("tuned") == first and w.text("tiny") == base
+    pid = of("tiny")["pid"]
+    assert of("tuned")["pid"] == of("stopped")["pid"] == pid
+    w.ask("/api/generate", {"model": "tiny", "keep_alive": 0})  # only its name goes
+    assert of("tiny")["state"] == "unloaded" and of("tuned")["pid"] == pid
+    w.run("rm", "stopped")
+    assert "does not exist" in w.text("stopped", 404)
+    assert w.text("tiny") == base and of("tiny")["pid"] == pid
 
 
 def check_budget(w):

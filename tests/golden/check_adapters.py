@@ -17,6 +17,7 @@ import json
 import math
 import os
 import struct
+import subprocess
 import sys
 import tempfile
 
@@ -284,6 +285,25 @@ def check_mlx_base(hearth, tmp):
     return far[1]
 
 
+def check_coarse_base(hearth, tmp):
+    """On a base of 4 bits, what bytes for factors lose is lost in what the base has lost."""
+    here = os.path.join(HERE, "adapters", "llama_lora")
+    with open(os.path.join(here, "golden.json")) as f:
+        golden = json.load(f)
+    with open(os.path.join(here, "logits.f32"), "rb") as f:
+        want = array.array("f", f.read())
+    base, out, far = os.path.join(tmp, "q4.gguf"), os.path.join(tmp, "logits.f32"), {}
+    plain = os.path.join(tmp, "plain.gguf")
+    to_gguf.convert(os.path.join(HERE, "models", "llama"), plain)
+    subprocess.run([hearth, "quantize", plain, base, "q4_0"], check=True, capture_output=True)
+    for kind in ("f32", "f16", "q8", "auto"):
+        got, _ = check.run(hearth, base, golden["prompt"], out, "--lora", here, "--adapter-type", kind)
+        far[kind] = math.sqrt(sum((x - y) ** 2 for x, y in zip(array.array("f", got), want)) / len(want)) / golden["logit_std"]
+    if far["q8"] > 1.1 * far["f32"] or far["f16"] > 1.01 * far["f32"] or far["auto"] != far["q8"]:
+        raise ValueError(f"distances by the type of factors: {far}")
+    return far
+
+
 def main():
     hearth, names = sys.argv[1], [a for a in sys.argv[2:] if not a.startswith("--")]
     failed = 0
@@ -302,6 +322,11 @@ def main():
             except Exception as e:
                 failed += 1
                 print(f"FAILED llama_mlx8: {e}")
+            try:
+                print(f"ok llama in q4_0: {check_coarse_base(hearth, tmp)}")
+            except Exception as e:
+                failed += 1
+                print(f"FAILED llama in q4_0: {e}")
     sys.exit(failed > 0)
 
 

@@ -88,6 +88,7 @@ int host_add_model_with(host *h, const char *name, const char *path, const host_
     bool    known = find_model(h, bare) != NULL;
     while (*end) end = &(*end)->next;
     if (!known) *end = m;
+    if (!known) model_join(h, m);
     m->worker = ++h->last_worker;
     pthread_mutex_unlock(&h->lock);
     if (!known) return 0;
@@ -206,16 +207,27 @@ void host_free(host *h) {
 
 static bool is_open(const model *m) { return m->phase == MODEL_UP && !m->leaving && !m->yielding; }
 
+/* By this name, which may share another's worker. */
 static void want(host *h, model *m, int64_t keep_ms) {
+    model *w = model_carrier(m);
     if (keep_ms != HOST_KEEP_DEFAULT)
         m->keep_ms = keep_ms;
-    else if (m->phase != MODEL_UP)
+    else if (w->phase != MODEL_UP || !m->used)
         m->keep_ms = m->own_keep_ms != HOST_KEEP_DEFAULT ? m->own_keep_ms : h->options.keep_alive_ms;
-    m->last_used = clock_ms();
-    if (!is_open(m)) {
-        m->wanted = true;
+    m->used = true;
+    m->last_used = w->last_used = clock_ms();
+    if (!is_open(w)) {
+        w->wanted = true;
         pthread_cond_signal(&h->keeper_wake);
     }
+}
+
+/* It begins again when what it works on is over. */
+static void widen(host *h, model *m) {
+    model *w = model_carrier(m);
+    if (!is_open(w) || model_reaches(h, w, m)) return;
+    w->leaving = w->wanted = true;
+    pthread_cond_signal(&h->keeper_wake);
 }
 
 int host_submit(host *h, view name, const runtime_request *q, int64_t keep_alive_ms,
@@ -234,7 +246,8 @@ int host_submit(host *h, view name, const runtime_request *q, int64_t keep_alive
     }
     *id = r->id;
     want(h, m, keep_alive_ms);
-    if (is_open(m)) host_request_send(h, r);
+    widen(h, m);
+    if (is_open(r->model)) host_request_send(h, r);
     pthread_mutex_unlock(&h->lock);
     return 0;
 }
@@ -297,27 +310,29 @@ void host_distrust(host *h, uint64_t worker, err *why) {
 
 /* --- blocking calls --- */
 
-/* With the lock held: waits until the model is there; it stays until put. */
+/* With the lock held: waits until the worker of a name is there; it stays until put. */
 static int hold(host *h, view name, int64_t keep_ms, model **out, err *e) {
-    model *m = need_model(h, name, e);
+    model *m = need_model(h, name, e), *w = m ? model_carrier(m) : NULL;
     int    rc = m ? 0 : ERR_NOTFOUND;
     *out = m;
     if (!m) return rc;
-    uint64_t loads = m->loads;
+    uint64_t loads = w->loads;
     h->inside++;
     want(h, m, keep_ms);
-    m->waiters++;
-    while (!h->closing && !is_open(m) && m->loads == loads) pthread_cond_wait(&h->changed, &h->lock);
-    m->waiters--;
+    w->waiters++;
+    m->asked++;
+    while (!h->closing && !is_open(w) && w->loads == loads) pthread_cond_wait(&h->changed, &h->lock);
+    w->waiters--;
     pthread_cond_signal(&h->keeper_wake);
     if (h->closing)
         rc = err_set(e, ERR_CANCELLED, "the server is stopping");
-    else if (is_open(m))
-        m->users++;
+    else if (is_open(w))
+        w->users++;
     else
-        rc = err_set(e, m->load_error.code == ERR_BUSY ? ERR_BUSY : ERR_UNLOADED, "cannot load model %s: %s",
-                     m->info.name, m->load_error.code ? m->load_error.msg : "it is being unloaded");
+        rc = err_set(e, w->load_error.code == ERR_BUSY ? ERR_BUSY : ERR_UNLOADED, "cannot load model %s: %s",
+                     m->info.name, w->load_error.code ? w->load_error.msg : "it is being unloaded");
     if (rc < 0) {
+        m->asked--;
         h->inside--;
         pthread_cond_broadcast(&h->changed);
     }
@@ -325,8 +340,10 @@ static int hold(host *h, view name, int64_t keep_ms, model **out, err *e) {
 }
 
 static void put(host *h, model *m) {
-    m->users--;
-    m->last_used = clock_ms();
+    model *w = model_carrier(m);
+    w->users--;
+    m->asked--;
+    m->last_used = w->last_used = clock_ms();
     h->inside--;
     pthread_cond_signal(&h->keeper_wake);
     if (h->closing) pthread_cond_broadcast(&h->changed);
@@ -339,20 +356,25 @@ typedef struct question {
     const runtime_request *q;
 } question;
 
-static int put_question(str *s, uint64_t id, const question *a, err *e) {
+static int put_question(str *s, uint64_t id, const question *a, const model *m, err *e) {
+    runtime_request q;
     switch (a->type) {
     case WIRE_TOKENIZE: return wire_put_text_call(s, id, &a->text, e);
     case WIRE_DETOKENIZE: return wire_put_ids_call(s, id, &a->ids, e);
-    default: return wire_put_request(s, a->type, id, a->q, e);
+    default:
+        q = *a->q;
+        q.settings = model_wishes(m);
+        return wire_put_request(s, a->type, id, &q, e);
     }
 }
 
 /* Sends a call to a model that is held and waits for its result. With the lock held; releases it meanwhile. */
-static int ask_worker(host *h, model *m, const question *a, host_request *r, err *e) {
-    str s;
+static int ask_worker(host *h, model *named, const question *a, host_request *r, err *e) {
+    model *m = model_carrier(named);
+    str    s;
     r->sent = r->done = false;
     if (m->phase != MODEL_UP) return err_set(e, ERR_IO, "%s", m->end_why.msg);
-    int rc = host_request_enlist(h, m, r, e);
+    int rc = host_request_enlist(h, named, r, e);
     if (rc < 0) return rc;
     child *c = m->child;
     r->sent = true;
@@ -360,7 +382,7 @@ static int ask_worker(host *h, model *m, const question *a, host_request *r, err
     m->holders++;
     pthread_mutex_unlock(&h->lock);
     str_init(&s);
-    rc = put_question(&s, r->id, a, e);
+    rc = put_question(&s, r->id, a, named, e);
     if (rc == 0) rc = child_send(c, s.data, s.len, e);
     str_deinit(&s);
     pthread_mutex_lock(&h->lock);
@@ -401,22 +423,29 @@ int host_load(host *h, view name, int64_t keep_alive_ms, err *e) {
     return rc;
 }
 
+/* Ends what came by this name. */
+static void cancel_named(model *m) {
+    for (host_request *r = model_carrier(m)->requests; r; r = r->next) {
+        if (r->named != m || !r->sent || !r->q || r->cancelled) continue; /* one that waits will load the model anew */
+        r->cancelled = true;
+        host_request_steer(r, WIRE_CANCEL);
+    }
+}
+
 int host_unload(host *h, view name, err *e) {
     pthread_mutex_lock(&h->lock);
-    model *m = need_model(h, name, e);
-    if (m && m->phase == MODEL_UP) {
-        m->leaving = true;
-        m->wanted = false;
-        for (host_request *r = m->requests; r; r = r->next) {
-            if (!r->sent || !r->q || r->cancelled) continue; /* one that still waits will load the model anew */
-            r->cancelled = true;
-            host_request_steer(r, WIRE_CANCEL);
-        }
+    model *m = need_model(h, name, e), *w = m ? model_carrier(m) : NULL;
+    bool   stays = m && model_used_otherwise(m);
+    if (m && w->phase == MODEL_UP) cancel_named(m);
+    if (stays) m->used = false;
+    if (m && w->phase == MODEL_UP && !stays) {
+        w->leaving = true;
+        w->wanted = false;
         pthread_cond_signal(&h->keeper_wake);
         h->inside++;
-        m->waiters++;
-        while (m->leaving && !h->closing) pthread_cond_wait(&h->changed, &h->lock);
-        m->waiters--;
+        w->waiters++;
+        while (w->leaving && !h->closing) pthread_cond_wait(&h->changed, &h->lock);
+        w->waiters--;
         h->inside--;
         pthread_cond_signal(&h->keeper_wake);
         if (h->closing) pthread_cond_broadcast(&h->changed);
@@ -461,7 +490,7 @@ int host_template(host *h, view name, str *out, err *e) {
     pthread_mutex_lock(&h->lock);
     int rc = hold(h, name, HOST_KEEP_DEFAULT, &m, e);
     if (rc == 0) {
-        if (m->template_text) str_puts(out, m->template_text);
+        if (model_carrier(m)->template_text) str_puts(out, model_carrier(m)->template_text);
         if (!str_ok(out)) rc = err_set_nomem(e);
         put(h, m);
     }
@@ -471,18 +500,32 @@ int host_template(host *h, view name, str *out, err *e) {
 
 /* --- what is there --- */
 
-static void snapshot(host *h, const model *m, host_model *out) {
-    *out = m->info;
-    out->active = m->users;
-    out->state = m->phase == MODEL_UP                                 ? HOST_LOADED
-                 : m->phase >= MODEL_MEASURING && m->phase < MODEL_UP ? HOST_LOADING
+/* What is said of a worker that several names share: memory under one of them, the rest under those that used it. */
+static void snapshot_shared(const model *m, const model *w, host_model *out) {
+    memcpy(out->name, m->info.name, sizeof out->name);
+    out->pinned = m->info.pinned;
+    out->active = m->asked;
+    if (!m->used) out->state = HOST_UNLOADED;
+    if (!m->used) out->pid = 0;
+    if (model_bears(m) || !w->placed) return;
+    out->need_bytes = 0;
+    out->need = (device_memory){ 0 };
+}
+
+static void snapshot(host *h, model *m, host_model *out) {
+    const model *w = model_carrier(m);
+    *out = w->info;
+    out->active = w->users;
+    out->state = w->phase == MODEL_UP                                 ? HOST_LOADED
+                 : w->phase >= MODEL_MEASURING && w->phase < MODEL_UP ? HOST_LOADING
                                                                       : HOST_UNLOADED;
-    out->quarantined = quarantine_holds_path(&h->quarantine, m->info.path);
-    if (out->state == HOST_LOADING) out->load_seconds = (double)(clock_ms() - m->load_begin) / 1000;
-    if (m->child) out->pid = (int)child_pid(m->child);
-    if (m->phase != MODEL_UP) return;
-    int64_t expiry = model_expiry(m);
-    out->expires_ms = expiry == INT64_MAX ? HOST_KEEP_FOREVER : m->users ? m->keep_ms : expiry - clock_ms();
+    out->quarantined = quarantine_holds_path(&h->quarantine, w->info.path);
+    if (out->state == HOST_LOADING) out->load_seconds = (double)(clock_ms() - w->load_begin) / 1000;
+    if (w->child) out->pid = (int)child_pid(w->child);
+    if (m->shares || w->sharers) snapshot_shared(m, w, out);
+    if (w->phase != MODEL_UP || out->state != HOST_LOADED) return;
+    int64_t expiry = model_expiry(w);
+    out->expires_ms = expiry == INT64_MAX ? HOST_KEEP_FOREVER : w->users ? m->keep_ms : expiry - clock_ms();
 }
 
 int host_list(host *h, host_model **out, size_t *n, err *e) {

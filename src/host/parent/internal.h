@@ -26,9 +26,10 @@ typedef struct host_request host_request;
 
 struct host_request {
     host_request          *prev, *next; /* of its model */
-    model                 *model;
-    uint64_t               id; /* its low bits are its place in host.slots */
-    const runtime_request *q;  /* NULL: a call */
+    model                 *model;       /* whose worker has it, or will */
+    model                 *named;       /* by whose name it came */
+    uint64_t               id;          /* its low bits are its place in host.slots */
+    const runtime_request *q;           /* NULL: a call */
     void (*on_event)(void *ctx, const host_event *ev);
     void   *ctx;
     int64_t since;
@@ -88,6 +89,13 @@ struct model {
     arena             mem;    /* of the child's thread: for the frame at hand */
 
     device_memory need; /* as its last worker said; info.need_bytes is the sum */
+
+    /* share.c. One that shares has no worker: of what stands above, only what is said of a name. */
+    model   *shares;      /* whose worker it uses; NULL: its own */
+    int      sharers;     /* models that use its worker */
+    int      asked;       /* requests and callers under way that came by its name */
+    bool     used;        /* its name was, since the worker began, and was not unloaded since */
+    uint64_t readable_by; /* the worker that can read its adapters */
 };
 
 struct host {
@@ -128,8 +136,21 @@ void           model_take_end(void *ctx, const child_end *end);
 void model_add_stats(runtime_stats *to, const runtime_stats *s, bool up);
 
 /* keeper.c */
-void   *keeper_main(void *ctx);
-int64_t model_expiry(const model *m);
-void    model_free(model *m);
+void *keeper_main(void *ctx);
+void  model_free(model *m);
+
+/* share.c; all with the lock held. A worker is named by the model that has it. */
+model                  *model_carrier(model *m);
+const runtime_settings *model_wishes(const model *m);  /* that its requests bring; NULL: none */
+void                    model_join(host *h, model *m); /* finds a worker for a new model, if one can be shared */
+void                    model_part(model *m);
+bool                    model_reaches(const host *h, const model *w, const model *m); /* reads all its adapters */
+/* The adapters of all that share, which the worker that begins now will read; the caller frees *out, NULL: no memory. */
+size_t  model_paths(host *h, model *w, const char ***out);
+bool    model_pinned(const model *w);
+int64_t model_expiry(const model *w);
+bool    model_used_otherwise(const model *m); /* by another name */
+void    model_unused(model *w);               /* the worker is gone: only names that are still asked for use the next */
+bool    model_bears(const model *m);          /* the name under which the worker's memory is listed */
 
 #endif

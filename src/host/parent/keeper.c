@@ -20,10 +20,6 @@
 #include <string.h>
 #include <time.h>
 
-int64_t model_expiry(const model *m) {
-    return m->info.pinned || m->keep_ms == HOST_KEEP_FOREVER ? INT64_MAX : m->last_used + m->keep_ms;
-}
-
 static bool is_wanted(const model *m) { return m->wanted || model_has_waiting(m); }
 
 static void sooner(int64_t *wake, int64_t at) {
@@ -45,6 +41,7 @@ static void clean_up(host *h, model *m) {
     pthread_mutex_lock(&h->lock);
     m->phase = MODEL_DOWN;
     m->placed = m->leaving = m->yielding = false;
+    model_unused(m);
     pthread_cond_broadcast(&h->changed);
 }
 
@@ -96,12 +93,17 @@ static void start(host *h, model *m) {
     o.open.runtime.path = m->info.path;
     if (m->settings) o.open.runtime.settings = *m->settings;
     o.open.runtime.spare_bytes = machine_memory_available(NULL); /* moved weights count as mapped ones do: once */
+    const char **paths = NULL;
+    o.open.runtime.n_adapter_paths = model_paths(h, m, &paths);
+    o.open.runtime.adapter_paths = paths;
     find_fault(h->options.debug_fault, m->info.name, fault);
     m->info.load_fraction = 0;
     m->moved = false;
     m->load_begin = m->wanted_at = clock_ms();
     m->phase = MODEL_MEASURING; /* its thread may begin before the next line is over, and waits for the lock */
-    if (child_open(&m->child, &o, &e) < 0) {
+    int rc = paths ? child_open(&m->child, &o, &e) : err_set_nomem(&e);
+    free(paths);
+    if (rc < 0) {
         m->phase = MODEL_DOWN;
         log_error("host", "cannot load %s: %s", m->info.name, e.msg);
         refuse(h, m, &e);
@@ -133,7 +135,7 @@ static host_request *oldest_waiting(const model *m) {
 /* A removed model that nobody uses: unloaded first, freed in a later round. */
 static bool forget(host *h, model *m) {
     model **at = &h->models;
-    if (!m->removed || m->users || m->waiters || m->requests || m->holders) return false;
+    if (!m->removed || m->users || m->waiters || m->requests || m->holders || m->asked || m->sharers) return false;
     if (m->phase >= MODEL_MEASURING && m->phase <= MODEL_UP) {
         stop(m);
         return true;
@@ -141,6 +143,7 @@ static bool forget(host *h, model *m) {
     if (m->phase != MODEL_DOWN) return false;
     while (*at != m) at = &(*at)->next;
     *at = m->next;
+    model_part(m);
     model_free(m);
     return true;
 }
@@ -207,7 +210,7 @@ static void look(host *h, room *r) {
         bool stays = m->phase == MODEL_LOADING || m->phase == MODEL_UP;
         take(&r->now, m);
         if (stays) take(&r->later, m);
-        if (stays && m->info.pinned) take(&r->pinned, m);
+        if (stays && model_pinned(m)) take(&r->pinned, m);
     }
 }
 
@@ -224,7 +227,7 @@ static bool is_idle(const model *m) {
 static model *victim(host *h, const taken *t, const model *newcomer, bool busy) {
     model *found = NULL;
     for (model *m = h->models; m; m = m->next) {
-        if (m->phase != MODEL_UP || m->info.pinned || is_idle(m) == busy) continue;
+        if (m->phase != MODEL_UP || model_pinned(m) || is_idle(m) == busy) continue;
         if (!budget_helps(&h->options.budget, &t->bytes, &newcomer->need, &m->need)) continue;
         int64_t a = busy ? m->load_begin : m->last_used;
         if (!found || a < (busy ? found->load_begin : found->last_used)) found = m;
@@ -340,7 +343,7 @@ static bool relieve(host *h) {
     look(h, &r);
     const char *device = r.later.count > 1 ? budget_exceeded(&h->options.budget, &r.later.bytes) : NULL;
     for (model *m = h->models; device && m; m = m->next) {
-        if (!is_idle(m) || m->info.pinned || !device_memory_on(&m->need, device)) continue;
+        if (!is_idle(m) || model_pinned(m) || !device_memory_on(&m->need, device)) continue;
         if (!found || m->last_used < found->last_used) found = m;
     }
     if (!found) return false;

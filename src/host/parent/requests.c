@@ -16,7 +16,9 @@ int host_request_enlist(host *h, model *m, host_request *r, err *e) {
     } while (h->slots[r->id % HOST_MAX_REQUESTS]);
     h->slots[r->id % HOST_MAX_REQUESTS] = r;
     h->n_requests++;
-    r->model = m;
+    r->named = m;
+    r->model = m = model_carrier(m);
+    r->named->asked++;
     r->since = clock_ms();
     r->next = m->requests;
     if (r->next) r->next->prev = r;
@@ -33,7 +35,9 @@ void host_request_end(host *h, host_request *r) {
     if (r->sent) m->users--;
     if (r->sent && r->paused) m->paused--;
     h->n_requests--;
-    m->last_used = clock_ms();
+    r->named->asked--;
+    m->last_used = r->named->last_used = clock_ms();
+    if (r->named->removed) pthread_cond_signal(&h->keeper_wake);
     if (m->users == 0) pthread_cond_signal(&h->keeper_wake);
 }
 
@@ -73,7 +77,9 @@ void host_request_send(host *h, host_request *r) {
     if (r->paused) m->paused++;
     pthread_mutex_unlock(&h->lock);
     str_init(&s);
-    int rc = wire_put_request(&s, WIRE_SUBMIT, r->id, r->q, &e);
+    runtime_request q = *r->q;
+    q.settings = model_wishes(r->named); /* they stay: the name is in use */
+    int rc = wire_put_request(&s, WIRE_SUBMIT, r->id, &q, &e);
     pthread_mutex_lock(&h->lock);
     r->encoded = true;
     pthread_mutex_unlock(&h->lock);
@@ -225,7 +231,9 @@ static int take_ready(model *m, const wire_frame *f, err *e) {
         d->load_seconds = (double)(now - m->load_begin) / 1000;
         m->load_error = (err){ 0 };
         m->loads++;
-        m->last_used = now;
+        for (model *o = h->models; o; o = o->next) {
+            if (model_carrier(o) == m) o->last_used = now;
+        }
         log_info("host", "loaded %s in %lld ms", d->name, (long long)(now - m->load_begin));
         pthread_cond_signal(&h->keeper_wake);
         pthread_cond_broadcast(&h->changed);

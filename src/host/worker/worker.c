@@ -604,15 +604,23 @@ static void prepare_device(void *ctx) {
 static int build_walls(worker *w, err *e) {
     const char             *cache = w->open.runtime.engine.disk_cache_dir, *dir = w->open.runtime.adapter_dir;
     const runtime_settings *s = &w->open.runtime.settings;
-    const char             *readable[4 + RUNTIME_MAX_LORA] = { w->open.runtime.path };
+    size_t                  n_more = w->open.runtime.n_adapter_paths, n = 0;
+    const char            **readable = arena_calloc(&w->open_mem, 4 + RUNTIME_MAX_LORA + n_more, sizeof *readable);
     char                   *head = s->draft ? NULL : runtime_find_head(w->open.runtime.path);
-    size_t                  n = 1;
+    if (!readable) {
+        free(head);
+        return err_set_nomem(e);
+    }
+    readable[n++] = w->open.runtime.path;
     if (s->mmproj && access(s->mmproj, F_OK) == 0) readable[n++] = s->mmproj;
     if (s->draft || head) readable[n++] = s->draft ? s->draft : head;
     /* Adapters that are added later lie in a directory of their own. One that is missing is said when it is used. */
     if (dir && dir_exists(dir)) readable[n++] = dir;
     for (size_t i = 0; i < s->n_lora; i++) {
         if (access(s->lora[i].path.data, F_OK) == 0) readable[n++] = s->lora[i].path.data;
+    }
+    for (size_t i = 0; i < n_more; i++) {
+        if (access(w->open.runtime.adapter_paths[i], F_OK) == 0) readable[n++] = w->open.runtime.adapter_paths[i];
     }
     bool            gpu = has_gpu(w->open.runtime.engine.device);
     sandbox_options o = { .gpu = gpu,

@@ -54,7 +54,113 @@ static void test_remove(void **state) {
     host_free(h);
 }
 
+/* --- names that share a worker --- */
+
+/* What the demo answers under this name. */
+static char *answer_of(host *h, const char *name) {
+    test_result     r;
+    runtime_request q;
+    uint64_t        id;
+    err             e = { 0 };
+    test_result_init(&r);
+    test_greedy(&q, "[{\"role\":\"user\",\"content\":\"What is 12 plus 30?\"}]");
+    q.on_event = test_collect;
+    q.ctx = &r;
+    if (test_host_submit(h, name, &q, &id, &e) < 0) fail_msg("%s", e.msg);
+    test_result_wait(&r);
+    if (r.failed) fail_msg("%s", r.why.msg);
+    char *out = strdup(str_cstr(&r.a[0].content));
+    test_result_deinit(&r);
+    return out;
+}
+
+static void assert_answer(host *h, const char *name, const char *want) {
+    char *got = answer_of(h, name);
+    assert_string_equal(got, want);
+    free(got);
+}
+
+static host_model look(host *h, const char *name) {
+    host_model m;
+    err        e = { 0 };
+    if (host_find(h, view_of(name), &m, &e) < 0) fail_msg("%s", e.msg);
+    return m;
+}
+
+/* An adapter of weight 0 makes a model of adapters that computes as its base; a stop text tells the names apart. */
+static void add_tuned(host *h, const char *name, const char *stop, bool pinned) {
+    runtime_lora       none = { view_of(TEST_DEMO), 0 };
+    runtime_settings   s = { .lora = &none, .n_lora = 1, .stop = &stop, .n_stop = 1 };
+    host_model_options o = { .settings = &s, .keep_alive_ms = HOST_KEEP_DEFAULT, .pinned = pinned };
+    err                e = { 0 };
+    if (host_add_model_with(h, name, TEST_DEMO, &o, &e) < 0) fail_msg("%s", e.msg);
+}
+
+static int loaded(host *h) {
+    host_stats s;
+    host_stat(h, &s);
+    return s.n_loaded;
+}
+
+static void check_sharing(host *h) {
+    host_stats s;
+    err        e = { 0 };
+    assert_answer(h, "base", "12 plus 30 is 42.");
+    assert_answer(h, "tuned", "12 plus ");
+    int pid = look(h, "base").pid;
+    assert_true(pid > 0 && look(h, "tuned").pid == pid);
+    assert_int_equal(look(h, "other").state, HOST_UNLOADED); /* nobody has asked for it by this name */
+    host_stat(h, &s);
+    assert_int_equal(s.n_loaded, 1);
+    assert_true(look(h, "base").need_bytes == s.need_bytes && look(h, "tuned").need_bytes == 0);
+    /* Unloading a name leaves the worker to the others. */
+    assert_int_equal(host_unload(h, view_of("base"), &e), 0);
+    assert_int_equal(look(h, "base").state, HOST_UNLOADED);
+    assert_true(look(h, "tuned").state == HOST_LOADED && look(h, "tuned").pid == pid);
+    assert_true(look(h, "tuned").need_bytes == s.need_bytes);
+    assert_answer(h, "other", "12 plus 30");
+    assert_int_equal(look(h, "other").pid, pid);
+    /* The base goes; the others keep what was its worker, and it comes back to it. */
+    assert_int_equal(host_remove_model(h, view_of("base"), &e), 0);
+    assert_answer(h, "tuned", "12 plus ");
+    assert_int_equal(look(h, "tuned").pid, pid);
+    assert_int_equal(host_add_model(h, "base", TEST_DEMO, &e), 0);
+    assert_answer(h, "base", "12 plus 30 is 42.");
+    assert_int_equal(look(h, "base").pid, pid);
+}
+
+static void test_share(void **state) {
+    host_options o = { .keep_alive_ms = HOST_KEEP_FOREVER };
+    host        *h;
+    err          e = { 0 };
+    (void)state;
+    o.program = getenv("HEARTH_PROGRAM");
+    if (!o.program) {
+        printf("skipped: HEARTH_PROGRAM is not set\n");
+        return;
+    }
+    o.runtime.engine.n_threads = 1;
+    assert_int_equal(host_open(&h, &o, &e), 0);
+    assert_int_equal(host_add_model(h, "base", TEST_DEMO, &e), 0);
+    add_tuned(h, "tuned", "30", false);
+    add_tuned(h, "other", " is", false);
+    check_sharing(h);
+    /* An adapter that the worker could not read yet: it begins again, and nobody else notices. */
+    int pid = look(h, "tuned").pid;
+    add_tuned(h, "late", "plus", true);
+    assert_answer(h, "late", "12 ");
+    assert_true(look(h, "late").pid != pid && loaded(h) == 1);
+    assert_answer(h, "tuned", "12 plus ");
+    assert_int_equal(look(h, "tuned").pid, look(h, "late").pid);
+    assert_true(look(h, "late").pinned && !look(h, "tuned").pinned);
+    /* Nobody is left. */
+    assert_int_equal(host_unload(h, view_of("tuned"), &e), 0);
+    assert_int_equal(host_unload(h, view_of("late"), &e), 0);
+    assert_int_equal(loaded(h), 0);
+    host_free(h);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_remove) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_remove), cmocka_unit_test(test_share) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
