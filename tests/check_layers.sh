@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' src --include='*.c' --include='*.h' --include='*.cu' | awk -F: '
 BEGIN {
-    split("base 0 tensor 1 params 1 pixels 1 formats 2 media 2 kernels 2 tokenizer 2 template 2 config 2 grammar 3 registry 3 nn 3 bundle 3 backend 4 models 4 " \
+    split("base 0 tensor 1 params 1 pixels 1 sound 1 formats 2 media 2 kernels 2 tokenizer 2 template 2 config 2 grammar 3 registry 3 nn 3 bundle 3 backend 4 models 4 " \
           "kv 4 sampling 4 chat 4 convert 5 tools 5 engine 5 vision 5 runtime 6 host 7 api 7 server 8 cli 9", pairs, " ")
     for (i = 1; i in pairs; i += 2) level[pairs[i]] = pairs[i + 1]
 }

@@ -1,5 +1,5 @@
 # libhearth: every room below src/api in one archive, and one shared object that exports hearth_* only.
-set(HEARTH_ROOMS base tensor params pixels formats kernels tokenizer template bundle grammar nn backend models kv sampling chat engine vision runtime api)
+set(HEARTH_ROOMS base tensor params pixels sound formats kernels tokenizer template bundle grammar nn backend models kv sampling chat engine vision runtime api)
 set(room_objects)
 if(HEARTH_FAST_KERNELS) # an archive from elsewhere has no objects here
   list(TRANSFORM HEARTH_ROOMS REPLACE "^kernels$" "kernels_checked")

@@ -312,7 +312,7 @@ static bool with_last(const json_value *from, json_value last, json_value *out, 
 static int tag_messages(const json_value *messages, json_value *out, arena *a, err *e) {
     const json_value *last = json_at(messages, json_count(messages) - 1), *content = json_get(last, "content");
     if (!json_is(content, JSON_K_STRING))
-        return err_set(e, ERR_UNSUPPORTED, "a message with pictures cannot be continued");
+        return err_set(e, ERR_UNSUPPORTED, "a message with pictures or sounds cannot be continued");
     json_value text, message;
     bool       ok = tagged_text(content->u.string, &text, a) && with_member(last, "content", text, &message, a) &&
               with_last(messages, message, out, a);
@@ -491,8 +491,9 @@ int chat_prompt(const chat *c, const chat_input *in, chat_tokens *out, err *e) {
         return err_set(e, ERR_ARG, "a prompt either continues the last message or begins a new one");
     arena_init(&a, 0);
     chat_wants wants = c->wants;
-    if (c->format.generic && chat_generic_rewrites(in->messages, in->tools)) wants.pictures = false; /* texts alone */
-    rc = chat_messages_fit(&wants, &c->format, in->picture, in->messages, &messages, &a, e);
+    if (c->format.generic && chat_generic_rewrites(in->messages, in->tools))
+        wants.pictures = wants.sounds = false; /* texts alone */
+    rc = chat_messages_fit(&wants, &c->format, &in->media, in->messages, &messages, &a, e);
     if (rc == 0 && c->format.generic)
         rc = chat_generic_fit(messages, in->tools, &(chat_generic){ c->shows_system, !c->wants.calls_as_text },
                               &messages, &a, e);

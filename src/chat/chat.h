@@ -25,6 +25,12 @@ typedef struct chat chat;
 
 typedef enum chat_thinking { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF } chat_thinking;
 
+/* What stands for a picture and for a sound in a text; "": none came; NULL: the model takes none, and a message with one is
+ * refused. Parts are {"type": "image", "blob": N} and {"type": "audio", "blob": N}, N counted from 0 in the order of all. */
+typedef struct chat_media {
+    const char *picture, *sound;
+} chat_media;
+
 typedef struct chat_input {
     const json_value *messages;  /* an array of objects with role and content */
     const json_value *tools;     /* an array, or NULL */
@@ -35,9 +41,7 @@ typedef struct chat_input {
     view              effort;          /* low, medium, high, for templates that know it; or empty */
     int64_t           thinking_budget; /* tokens, for templates that announce it to the model; 0: none */
     tmpl_clock        now;             /* what strftime_now() shows */
-    const char *
-        picture; /* what stands for a picture in a text; "": none came; NULL: the model takes none, and a message with one
-                                  is refused. Parts are {"type": "image", "blob": N}, N counted from 0 in their order */
+    chat_media        media;
     /* Changes the rendered text before it is tokenized; NULL: it stays. */
     int (*rewrite)(void *ctx, str *text, err *e);
     void *rewrite_ctx;

@@ -79,6 +79,7 @@ void chat_wants_find(chat_wants *w, view source, const char *const probes[4]) {
         .calls_as_text = rendered && !shown,
         .developer = reads(source, "developer"),
         .pictures = says(source, "'image'") || says(source, "\"image\""),
+        .sounds = says(source, "'audio'") || says(source, "\"audio\""),
         .thinking = reads(source, "thinking"),
         .reasoning = reads(source, "reasoning"),
         .reasoning_content = reads(source, "reasoning_content"),
@@ -95,8 +96,8 @@ typedef struct fitter {
     const chat_format *f;
     arena             *a;
     err               *e;
-    const char        *picture; /* NULL: none may come */
-    size_t             n_pictures;
+    const chat_media  *media;
+    size_t             n_pictures, n_sounds;
     size_t             index;                /* of the message */
     int                n_ids;                /* ids made up so far */
     view               names[256], ids[256]; /* calls so far, the newest at the end; older ones are forgotten */
@@ -167,21 +168,34 @@ static bool is_text_part(const json_value *part) {
            (!type || strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 || strcmp(type, "output_text") == 0);
 }
 
-/* A part that is a picture; they are counted in their order. */
-static int fit_picture(fitter *t, const json_value *part, bool *is) {
-    const char *type = json_cstr(json_get(part, "type"));
-    int64_t     blob = -1;
-    *is = type && strcmp(type, "image") == 0;
-    if (!*is) return 0;
-    if (!t->picture) return refuse(t, ERR_UNSUPPORTED, "this model cannot see: it takes no pictures");
-    if (!*t->picture) return refuse(t, ERR_ARG, "the bytes of a picture are missing");
-    if (!json_int(json_get(part, "blob"), &blob) || blob != (int64_t)t->n_pictures)
-        return refuse(t, ERR_ARG, "a picture must name its bytes, in the order of the pictures");
-    t->n_pictures++;
+static bool part_is(const json_value *part, const char *type) {
+    const char *own = json_cstr(json_get(part, "type"));
+    return own && strcmp(own, type) == 0;
+}
+
+/* A part that is a picture or a sound: what stands for it, else NULL. They are counted in their order. */
+static int fit_medium(fitter *t, const json_value *part, const char **piece) {
+    bool    image = part_is(part, "image"), sound = part_is(part, "audio");
+    int64_t blob = -1;
+    *piece = image ? t->media->picture : t->media->sound;
+    if (image && !*piece) return refuse(t, ERR_UNSUPPORTED, "this model cannot see: it takes no pictures");
+    if (sound && !*piece) return refuse(t, ERR_UNSUPPORTED, "this model cannot hear: it takes no sounds");
+    if (!image && !sound) {
+        *piece = NULL;
+        return 0;
+    }
+    if (!**piece)
+        return refuse(t, ERR_ARG, image ? "the bytes of a picture are missing" : "the bytes of a sound are missing");
+    if (!json_int(json_get(part, "blob"), &blob) || blob != (int64_t)(t->n_pictures + t->n_sounds))
+        return refuse(t, ERR_ARG,
+                      image ? "a picture must name its bytes, in the order of the pictures"
+                            : "a sound must name its bytes, in the order of the sounds");
+    t->n_pictures += image;
+    t->n_sounds += sound;
     return 0;
 }
 
-/* For a template that shows parts: texts and pictures, each a part of the plainest form. */
+/* For a template that shows parts: texts, pictures and sounds, each a part of the plainest form. */
 static int keep_parts(fitter *t, members *m, const json_value *c) {
     size_t       n = json_count(c);
     json_value  *items = arena_calloc(t->a, n + 1, sizeof *items);
@@ -189,12 +203,39 @@ static int keep_parts(fitter *t, members *m, const json_value *c) {
     if (!items || !pair) return err_set_nomem(t->e);
     for (size_t i = 0; i < n; i++, pair += 2) {
         const json_value *part = json_at(c, i), *text = json_get(part, "text");
-        bool              image = !json_is(text, JSON_K_STRING) && part->kind != JSON_K_STRING;
-        pair[0] = (json_member){ view_of("type"), string_value(view_of(image ? "image" : "text")) };
-        if (!image) pair[1] = (json_member){ view_of("text"), part->kind == JSON_K_STRING ? *part : *text };
-        items[i] = (json_value){ .kind = JSON_K_OBJECT, .u.object = { pair, image ? 1 : 2 } };
+        bool              medium = !json_is(text, JSON_K_STRING) && part->kind != JSON_K_STRING;
+        const char       *type = !medium ? "text" : part_is(part, "audio") ? "audio" : "image";
+        pair[0] = (json_member){ view_of("type"), string_value(view_of(type)) };
+        if (!medium) pair[1] = (json_member){ view_of("text"), part->kind == JSON_K_STRING ? *part : *text };
+        items[i] = (json_value){ .kind = JSON_K_OBJECT, .u.object = { pair, medium ? 1 : 2 } };
     }
     put(m, "content", (json_value){ .kind = JSON_K_ARRAY, .u.array = { items, n } });
+    return 0;
+}
+
+/* The parts as one text: a line each, but nothing between a sound and its neighbours. */
+static int join_parts(fitter *t, const json_value *c, str *text) {
+    bool before = false; /* a sound */
+    for (size_t i = 0; i < json_count(c); i++) {
+        const json_value *part = json_at(c, i);
+        const char       *medium, *type = json_cstr(json_get(part, "type"));
+        view              piece;
+        bool              sound = part_is(part, "audio");
+        int               rc = fit_medium(t, part, &medium);
+        if (rc < 0) return rc;
+        if (medium)
+            piece = view_of(medium);
+        else if (part->kind == JSON_K_STRING)
+            piece = part->u.string;
+        else if (is_text_part(part))
+            piece = json_get(part, "text")->u.string;
+        else
+            return err_set(t->e, type ? ERR_UNSUPPORTED : ERR_ARG, "message %zu: content of type %s cannot be read",
+                           t->index + 1, type ? type : "unknown");
+        if (text->len && !sound && !before) str_push(text, '\n');
+        str_append(text, piece.data, piece.len);
+        before = sound;
+    }
     return 0;
 }
 
@@ -208,33 +249,16 @@ static int fit_content(fitter *t, members *m) {
     if (c->kind == JSON_K_STRING) return 0;
     if (c->kind != JSON_K_ARRAY) return refuse(t, ERR_ARG, "content must be a text or a list of parts");
     str_init(&text);
-    size_t before = t->n_pictures;
-    for (size_t i = 0; i < json_count(c); i++) {
-        const json_value *part = json_at(c, i);
-        view              piece;
-        bool              image;
-        int               rc = fit_picture(t, part, &image);
-        if (rc < 0) {
-            str_deinit(&text);
-            return rc;
-        }
-        if (image) {
-            piece = view_of(t->picture);
-        } else if (part->kind == JSON_K_STRING) {
-            piece = part->u.string;
-        } else if (is_text_part(part)) {
-            piece = json_get(part, "text")->u.string;
-        } else {
-            const char *type = json_cstr(json_get(part, "type"));
-            str_deinit(&text);
-            return err_set(t->e, type ? ERR_UNSUPPORTED : ERR_ARG, "message %zu: content of type %s cannot be read",
-                           t->index + 1, type ? type : "unknown");
-        }
-        if (text.len) str_push(&text, '\n');
-        str_append(&text, piece.data, piece.len);
+    size_t seen = t->n_pictures, heard = t->n_sounds;
+    int    rc = join_parts(t, c, &text);
+    if (rc < 0) {
+        str_deinit(&text);
+        return rc;
     }
     const json_value *role = get(m, "role");
-    if (t->n_pictures > before && t->w->pictures && role && view_eq_c(role->u.string, "user")) {
+    bool              pictures = t->n_pictures > seen, sounds = t->n_sounds > heard;
+    bool              shown = (!pictures || t->w->pictures) && (!sounds || t->w->sounds);
+    if ((pictures || sounds) && shown && role && view_eq_c(role->u.string, "user")) {
         str_deinit(&text);
         return keep_parts(t, m, c);
     }
@@ -551,7 +575,7 @@ static int split_calls(fitter *t, json_value *all) {
     return 0;
 }
 
-int chat_messages_fit(const chat_wants *w, const chat_format *f, const char *picture, const json_value *in,
+int chat_messages_fit(const chat_wants *w, const chat_format *f, const chat_media *media, const json_value *in,
                       const json_value **out, arena *a, err *e) {
     size_t      n = json_count(in);
     fitter     *t = arena_calloc(a, 1, sizeof *t);
@@ -561,7 +585,7 @@ int chat_messages_fit(const chat_wants *w, const chat_format *f, const char *pic
     t->f = f;
     t->a = a;
     t->e = e;
-    t->picture = picture;
+    t->media = media;
     for (; t->index < n; t->index++) {
         int rc = fit_message(t, json_at(in, t->index), &list[t->index]);
         if (rc < 0) return rc;

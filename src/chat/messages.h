@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "chat/chat.h"
 #include "chat/format.h"
 #include "chat/turns.h"
 
@@ -28,7 +29,7 @@ typedef struct chat_wants {
     bool              developer;     /* knows the role */
     bool              thinking, reasoning, reasoning_content, thought; /* names of an earlier message's thoughts */
     bool              one_of_content_or_thoughts;                      /* gpt-oss: a call with both is refused */
-    bool              pictures;                                        /* shows parts of the type "image" itself */
+    bool              pictures, sounds; /* shows parts of the type "image" or "audio" itself */
     chat_system_place system;
     view              source;
 } chat_wants;
@@ -42,8 +43,7 @@ const char *chat_probe_two_calls(bool text, bool null);
 /* What its renderings say: object and text with "", object and text with null. NULL: the rendering failed. */
 void chat_wants_find(chat_wants *w, view source, const char *const probes[4]);
 
-/* picture: what stands for a picture in a text; NULL: none may come. */
-int chat_messages_fit(const chat_wants *w, const chat_format *f, const char *picture, const json_value *in,
+int chat_messages_fit(const chat_wants *w, const chat_format *f, const chat_media *media, const json_value *in,
                       const json_value **out, arena *a, err *e);
 
 #endif

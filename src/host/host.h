@@ -24,6 +24,7 @@
 #include "host/parent/budget.h"
 #include "pixels/pixels.h"
 #include "runtime/runtime.h"
+#include "sound/sound.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,7 +93,7 @@ typedef struct host_model {
     int        n_ctx, n_ctx_train, n_layer, n_embd;
     int        n_seqs; /* that compute at once */
     int64_t    n_vocab;
-    bool       can_chat, can_tools, can_think, can_embed, can_infill, can_generate, can_see;
+    bool       can_chat, can_tools, can_think, can_embed, can_infill, can_generate, can_see, can_hear;
 
     bool          pinned;
     float         load_fraction; /* while loading */
@@ -141,8 +142,9 @@ int host_tokenize(host *h, view model, view text, bool add_special, bool parse_s
 int host_detokenize(host *h, view model, const int32_t *tokens, size_t n, bool keep_special, str *out, err *e);
 int host_render(host *h, view model, const runtime_request *q, str *out, err *e);
 int host_count(host *h, view model, const runtime_request *q, size_t *out, err *e);
-/* A picture from the bytes of a file, in a process of its own (decoder.h). */
+/* A picture or a sound from the bytes of a file, in a process of its own (decoder.h). */
 int host_read_picture(host *h, view file, pixels *out, err *e);
+int host_read_sound(host *h, view file, sound *out, err *e);
 int host_template(host *h, view model, str *out, err *e); /* the chat template's text, appended; empty if none */
 
 /* Sums over the loaded models; counters go on when a model is unloaded. */

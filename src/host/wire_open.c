@@ -152,6 +152,7 @@ static const wire_field info_fields[] = {
     WIRE_BOOL(runtime_info, can_rerank, "can_rerank"),
     WIRE_BOOL(runtime_info, can_generate, "can_generate"),
     WIRE_BOOL(runtime_info, can_see, "can_see"),
+    WIRE_BOOL(runtime_info, can_hear, "can_hear"),
     WIRE_CSTR_OR_NULL(runtime_info, template_text, "template", WIRE_MAX_UP),
     WIRE_CSTR_OR_NULL(runtime_info, template_origin, "template origin", WIRE_MAX_SHORT),
     WIRE_CSTR_OR_NULL(runtime_info, drafters, "drafters", WIRE_MAX_SHORT),

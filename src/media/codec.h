@@ -4,6 +4,7 @@
 #define MEDIA_CODEC_H
 
 #include "media/media.h"
+#include "media/sound.h"
 
 #include <stdbool.h>
 
@@ -18,12 +19,16 @@ int media_png(pixels *out, media_bytes in, const media_limits *l, int *orientati
 int media_webp(pixels *out, media_bytes in, const media_limits *l, int *orientation, err *e);
 int media_gif(pixels *out, media_bytes in, const media_limits *l, err *e);
 
+int media_wav(sound *out, media_bytes in, int max_seconds, err *e);
+
 int media_check_size(const char *format, int64_t width, int64_t height, const media_limits *l, err *e);
 
 /* The orientation in a TIFF structure, 1 to 8; 1 where it has none or makes no sense. */
 int media_exif_orientation(media_bytes tiff);
 /* Turns and mirrors as an orientation says. */
 int media_turn(pixels *p, int orientation, err *e);
+
+bool media_begins(media_bytes in, size_t at, const char *text, size_t n);
 
 /* RGBA over white; n pixels. */
 void media_over_white(uint8_t *rgb, const uint8_t *rgba, size_t n);

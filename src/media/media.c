@@ -27,7 +27,7 @@ void media_over_white(uint8_t *rgb, const uint8_t *rgba, size_t n) {
     }
 }
 
-static bool begins(media_bytes in, size_t at, const char *text, size_t n) {
+bool media_begins(media_bytes in, size_t at, const char *text, size_t n) {
     return in.n >= at + n && memcmp(in.at + at, text, n) == 0;
 }
 
@@ -35,13 +35,13 @@ int media_decode(pixels *out, const void *data, size_t bytes, const media_limits
     media_bytes in = { data, bytes };
     int         orientation = 1, rc;
     *out = (pixels){ 0 };
-    if (begins(in, 0, "\xff\xd8\xff", 3))
+    if (media_begins(in, 0, "\xff\xd8\xff", 3))
         rc = media_jpeg(out, in, l, &orientation, e);
-    else if (begins(in, 0, "\x89PNG\r\n\x1a\n", 8))
+    else if (media_begins(in, 0, "\x89PNG\r\n\x1a\n", 8))
         rc = media_png(out, in, l, &orientation, e);
-    else if (begins(in, 0, "RIFF", 4) && begins(in, 8, "WEBP", 4))
+    else if (media_begins(in, 0, "RIFF", 4) && media_begins(in, 8, "WEBP", 4))
         rc = media_webp(out, in, l, &orientation, e);
-    else if (begins(in, 0, "GIF87a", 6) || begins(in, 0, "GIF89a", 6))
+    else if (media_begins(in, 0, "GIF87a", 6) || media_begins(in, 0, "GIF89a", 6))
         rc = media_gif(out, in, l, e);
     else
         rc = err_set(e, ERR_FORMAT, "this is not a picture that can be read: JPEG, PNG, WebP and GIF can");

@@ -7,13 +7,14 @@
  *     LLaVA       two layers over each patch
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
+ *     Voxtral     two layers over four places of a sound, side by side
  *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight
  */
 #include "nn/nn.h"
 
 #include <math.h>
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4 } kind;
+typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, VOXTRAL } kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -77,6 +78,19 @@ static void setup_gemma4(nn_config *c, void *p) {
     read_widths(c, h, 1);
 }
 
+/* config.json says how many places by the width that they have together. */
+static void setup_voxtral(nn_config *c, void *p) {
+    hparams *h = p;
+    int64_t  side_by_side = nn_config_int(c, "projector.stack_factor", NULL, 0);
+    if (!nn_config_gguf(c) && h->d.n_embd > 0)
+        side_by_side = nn_config_int(c, NULL, "intermediate_size", NN_REQUIRED_INT) / h->d.n_embd;
+    h->kind = VOXTRAL;
+    h->act = nn_config_outer_act(c, NULL, "projector_hidden_act", NN_ACT_GELU);
+    if (side_by_side < 1 || side_by_side > 64)
+        nn_config_fail(c, "%lld places of a sound become a row", (long long)side_by_side);
+    read_widths(c, h, side_by_side >= 1 && side_by_side <= 64 ? (int)side_by_side : 1);
+}
+
 static void bind_top(nn_binder *b, void *out, const void *p) {
     const hparams *h = p;
     top           *t = out;
@@ -101,6 +115,10 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
                        0);
         nn_bind_linear(b, &t->second, "mm.2|mm.linear_2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out,
                        0);
+        break;
+    case VOXTRAL:
+        nn_bind_linear(b, &t->first, "mm.a.mlp.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
+        nn_bind_linear(b, &t->second, "mm.a.mlp.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
         break;
     case GEMMA4:
         nn_bind_vec(b, &t->shift, "v.std_bias", "model.vision_tower.std_bias", h->n_in, NN_OPTIONAL);
@@ -152,3 +170,4 @@ PROJECTOR(llava, "llava_projector", setup_llava);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
 PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
 PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);
+PROJECTOR(voxtral, "voxtral_projector", setup_voxtral);

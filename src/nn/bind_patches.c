@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions whose kernel does not overlap itself: matrices of all that one place sees, [channel][y][x]. */
+/* Convolutions as matrices of all that one place sees: [channel][y][x] of pictures, whose kernels do not overlap themselves;
+ * [tap][channel] along rows, where the caller puts neighbours side by side. */
 #include "nn/bind.h"
 
 #include <stdio.h>
@@ -42,6 +43,13 @@ static const char *present(nn_binder *b, const char *list, char out[160]) {
     return out;
 }
 
+static void bind_bias(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t rows) {
+    char gguf_bias[192], hf_bias[160];
+    snprintf(gguf_bias, sizeof gguf_bias, "%s.bias", gguf);
+    snprintf(hf_bias, sizeof hf_bias, "%s.bias", hf);
+    nn_bind_vec(b, &out->b, gguf_bias, hf_bias, rows, NN_OPTIONAL);
+}
+
 void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const char *hf, int channels, int frames,
                     int64_t area, int64_t rows) {
     char        chosen[160];
@@ -51,7 +59,7 @@ void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const 
     bool        last = !b->gguf && area != channels * channels && nn_bind_width(b, gguf, hf) == channels;
     float      *sum = NULL;
     const char *name = NULL;
-    char        gguf_bias[192], hf_bias[160], gguf_more[192];
+    char        gguf_more[192];
     *out = (nn_linear){ 0 };
     int n = b->gguf && !together ? frames : 1; /* tensors: mmproj files have one for each frame */
     for (int f = 0; f < n; f++) {
@@ -71,9 +79,19 @@ void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf_names, const 
         if (!name) name = all->name;
     }
     if (!(out->w = new_mat(b, name, sum, in, rows))) return;
-    snprintf(gguf_bias, sizeof gguf_bias, "%s.bias", gguf);
-    snprintf(hf_bias, sizeof hf_bias, "%s.bias", hf);
-    nn_bind_vec(b, &out->b, gguf_bias, hf_bias, rows, NN_OPTIONAL);
+    bind_bias(b, out, gguf, hf, rows);
+}
+
+void nn_bind_taps(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int taps, int64_t rows) {
+    const nn_vec *all = NULL;
+    bool          last = !b->gguf && in != taps && nn_bind_width(b, gguf, hf) == in; /* MLX: it is so already */
+    *out = (nn_linear){ 0 };
+    nn_bind_vec(b, &all, gguf, hf, in * taps * rows, 0);
+    float *turned = all ? arena_calloc(b->mem, (size_t)(in * taps * rows), sizeof *turned) : NULL;
+    if (all && !turned) bind_fail(b, ERR_NOMEM, "out of memory");
+    if (!turned) return;
+    sum_frames(turned, all->data, last ? 1 : taps, 1, last ? in * taps : in, rows, true);
+    if ((out->w = new_mat(b, all->name, turned, in * taps, rows))) bind_bias(b, out, gguf, hf, rows);
 }
 
 void nn_bind_patches(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows) {

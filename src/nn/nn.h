@@ -236,6 +236,8 @@ void nn_bind_patches(nn_binder *b, nn_linear *out, const char *gguf, const char 
 /* The same over the same picture `frames` times: what the frames get is summed. in: channels * area. */
 void nn_bind_frames(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int channels, int frames,
                     int64_t area, int64_t rows);
+/* A convolution along rows: a matrix of `taps` neighbouring rows of `in` values, side by side, f32. The bias is optional. */
+void nn_bind_taps(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int taps, int64_t rows);
 /* A matrix and, where the file has one, its bias. */
 void nn_bind_linear(nn_binder *b, nn_linear *out, const char *gguf, const char *hf, int64_t in, int64_t rows,
                     unsigned flags);
@@ -526,6 +528,19 @@ typedef struct nn_tower_top {
     bool          crossed;       /* positions are one per column, then as many per row, and both are added */
     const nn_vec *class_row;     /* a row that is no patch and goes first; NULL: none */
 } nn_tower_top;
+/*
+ * The same for sounds: a tower takes the frames of a mel spectrogram and halves their number. Its hparams begin with nn_ears_dims
+ * and its top with nn_ears_top. An input row is NN_EARS_FRAMES frames around a place, a number (1, or 0 at the first place) and
+ * the place's position.
+ */
+enum { NN_EARS_FRAMES = 5 };
+typedef struct nn_ears_dims {
+    nn_dims d;
+    int     mels, positions; /* of a frame; of a piece of sound, which has twice as many frames */
+} nn_ears_dims;
+typedef struct nn_ears_top {
+    const nn_vec *positions; /* [positions][n_embd] */
+} nn_ears_top;
 /* Of a language model: behind how many of its first layers the rows of a picture get more (nn_add_supplied). */
 int    nn_deep_read(nn_config *c, int n_layer);
 nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */

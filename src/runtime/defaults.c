@@ -16,7 +16,7 @@ static bool recommended(const model_file *m, sampling_param p, double *out) {
 
 void defaults_sampling(sampling_params *p, const model_file *m) {
     sampling_params own;
-    bool            sound = true;
+    bool            sane = true;
     double          v;
     sampling_params_default(p);
     p->temperature = 0.8f;
@@ -28,9 +28,9 @@ void defaults_sampling(sampling_params *p, const model_file *m) {
         if (v >= sampling_param_fields[i].low && v <= sampling_param_fields[i].high)
             sampling_set_real(&own, (sampling_param)i, v);
         else
-            sound = false;
+            sane = false;
     }
-    if (sound) *p = own; /* a file's nonsense is not an error of the user */
+    if (sane) *p = own; /* a file's nonsense is not an error of the user */
 }
 
 /* --- pooling --- */

@@ -2,7 +2,7 @@
 /*
  * Inside the runtime: runtime.c (opening, facts), request.c (life of a request), prepare.c (request -> prompt tokens),
  * guides.c (what an answer may be), answer.c (engine events -> runtime events), embedding.c (how a text becomes a vector),
- * rerank.c (or a score), pictures.c (rows in a prompt), adapters.c (which adapters are loaded), infill.c, defaults.c,
+ * rerank.c (or a score), pictures.c (rows of pictures and sounds in a prompt), adapters.c (which adapters are loaded), infill.c, defaults.c,
  * settings.c (what a model's owner wishes).
  *
  * A request is owned by a counted reference each of whoever still works on it: the preparation thread, and from
@@ -23,6 +23,7 @@
 #include "runtime/head.h"
 #include "runtime/runtime.h"
 #include "sampling/stop.h"
+#include "vision/ears.h"
 #include "vision/vision.h"
 
 #include <pthread.h>
@@ -70,9 +71,10 @@ struct runtime {
     cross_head        cross;
     embedding         embed;
     model_file       *file;
-    model_file       *mmproj; /* a file with the tower; NULL: there is none */
-    vision           *eyes;   /* NULL: it does not see */
-    int32_t           row_token;
+    model_file       *mmproj;                 /* a file with the tower; NULL: there is none */
+    vision           *eyes;                   /* NULL: it does not see */
+    ears             *ears;                   /* NULL: it does not hear */
+    int32_t           row_token, sound_token; /* what stands for a row of a picture, of a sound; -1: nothing does */
     nn_model         *model;
     draft_files       drafts;
     chat             *chat;
@@ -98,7 +100,7 @@ struct runtime {
     queue    *incoming; /* of requests */
     pthread_t thread;   /* prepares */
     bool      started;
-    queue    *looking; /* requests with pictures, before that; NULL: no eyes */
+    queue    *looking; /* requests with pictures or sounds, before that; NULL: neither eyes nor ears */
     pthread_t looker;
     bool      looks;
 
@@ -123,10 +125,11 @@ typedef struct request_choice {
     int           stopped; /* which one was reached; -1: none */
 } request_choice;
 
-/* A picture that was looked at, and how its rows stand in it (vision_grid). */
+/* A picture that was looked at, and how its rows stand in it (vision_grid); or a sound that was listened to. */
 typedef struct request_picture {
     vision_rows rows;
     int         across, advance;
+    bool        sound;
 } request_picture;
 
 struct request {
@@ -144,7 +147,7 @@ struct request {
     int               n_unstopped;   /* choices that no stop text has ended; guarded by order */
     int               n_engine_open; /* choices from which the engine has more to say; guarded by order */
     double            submitted_at, prepared_at;
-    request_picture  *pictures;    /* one per blob, once they were looked at */
+    request_picture  *pictures;    /* one per blob, once they were encoded */
     str               bytes;       /* scratch of TOKEN events; guarded by order */
     bool              owner_stops; /* the stop texts are those of the settings */
     runtime_settings *settings;    /* its own; NULL: the model's */
@@ -197,16 +200,19 @@ void guides_close(runtime *r);
 
 /* pictures.c */
 char *pictures_find_mmproj(const char *model); /* a path to be freed; NULL: there is none */
-int   pictures_open(runtime *r, const runtime_settings *s, const engine_options *g, err *e); /* no eyes: no error */
-void  pictures_close(runtime *r);
-int   pictures_span_tokens(const runtime *r); /* of the longest picture that sees itself whole */
-void *pictures_main(void *runtime);           /* the thread that looks */
+/* Neither eyes nor ears: no error. */
+int        pictures_open(runtime *r, const runtime_settings *s, const engine_options *g, err *e);
+void       pictures_close(runtime *r);
+int        pictures_span_tokens(const runtime *r); /* of the longest picture that sees itself whole */
+void      *pictures_main(void *runtime);           /* the thread that looks and listens */
+int        pictures_refuse(const runtime *r, const runtime_request *q, err *e); /* what the model does not take */
+chat_media pictures_words(const runtime *r, const runtime_request *q);
 typedef struct pictures_text {
     const runtime         *owner;
     const runtime_request *q;
 } pictures_text;
 int pictures_rewrite(void *ctx, str *text, err *e); /* ctx: a pictures_text; for chat_input */
-/* Where the rows of x's pictures are in the prompt; the caller frees the list. */
+/* Where the rows of x's pictures and sounds are in the prompt; the caller frees the list. */
 int pictures_place(const request *x, prompt *p, engine_rows **out, size_t *n_out, err *e);
 
 /* infill.c */

@@ -9,6 +9,7 @@
 #include "runtime/draft.h"
 #include "runtime/runtime.h"
 #include "tensor/mat.h"
+#include "vision/ears.h"
 #include "vision/vision.h"
 
 #include <stdio.h>
@@ -22,23 +23,26 @@ enum { VOCAB_ENTRY_BYTES = 220 };
 /* What a process has on a GPU before it has any model: its context and all kernels, 528 MiB on an H200. */
 #define CONTEXT_BYTES ((uint64_t)544 << 20)
 
-/* The model's eyes, in itself, in the file that was named or in the one beside it: whether there are any, and what their own
- * file and all that looking takes come to. Eyes that cannot be opened take nothing. */
-static bool measure_eyes(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_model *model,
-                         const char *named, const engine_options *o) {
+/* The model's eyes and ears, in itself, in the file that was named or in the one beside it: whether there are eyes, and what
+ * their own file and all that looking and listening takes come to. What cannot be opened takes nothing. */
+static bool measure_senses(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_model *model,
+                           const char *named, const engine_options *o) {
     vision_options v = { .device = o->device, .n_threads = o->n_threads, .cpu = o->cpu };
     char          *found = named ? NULL : runtime_find_mmproj(model_file_path(f));
     const char    *path = named ? named : found;
     model_file    *mmproj = NULL;
     bool           there = !path || model_file_open(&mmproj, path, NULL) == 0;
     *bytes = *on_device = 0;
-    there = there && vision_known(f, mmproj);
-    int width = model->dims->n_embd * model->tape->n_parts;
-    if (there && vision_measure(bytes, on_device, f, mmproj, width, &v, NULL) == 0 && mmproj)
-        *bytes += model_file_bytes(mmproj);
+    bool     sees = there && vision_known(f, mmproj), hears = there && ears_known(f, mmproj);
+    uint64_t more = 0, more_on_device = 0;
+    int      width = model->dims->n_embd * model->tape->n_parts;
+    bool     open = sees && vision_measure(bytes, on_device, f, mmproj, width, &v, NULL) == 0;
+    open = (hears && ears_measure(&more, &more_on_device, f, mmproj, width, &v, NULL) == 0) || open;
+    *bytes += more + (open && mmproj ? model_file_bytes(mmproj) : 0);
+    *on_device += more_on_device;
     model_file_free(mmproj);
     free(found);
-    return there;
+    return sees;
 }
 
 static void fill(need *out, const engine_memory *m, const nn_model *model, const model_file *f, const engine_options *o,
@@ -131,7 +135,7 @@ static uint64_t limit_of(const char *device) {
 /* What will be asked of a model beside its options. */
 typedef struct asked {
     const char *draft;  /* a file that was named for drafting; NULL: none */
-    const char *mmproj; /* a file that was named for looking at pictures; NULL: none */
+    const char *mmproj; /* a file that was named for pictures and sounds; NULL: none */
     bool        adapters;
     int         n_sequences;
 } asked;
@@ -151,7 +155,7 @@ static int measure(need *out, const model_file *f, const engine_options *options
     int rc = nn_model_open(&model, f, models_list, &mo, e);
     if (rc < 0) return rc;
     uint64_t eyes_bytes, eyes_on_device;
-    bool     eyes = measure_eyes(&eyes_bytes, &eyes_on_device, f, model, ask->mmproj, &o);
+    bool     eyes = measure_senses(&eyes_bytes, &eyes_on_device, f, model, ask->mmproj, &o);
     rc = need_suits(o.device, model, eyes, ask->adapters, e);
     if (rc == 0) rc = draft_files_open(&d, model, ask->draft, o.speculate, e);
     o.draft_model = d.model;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pictures of a request: from the bytes that came with it to rows of its prompt.
+ * Pictures and sounds of a request: from the bytes that came with it to rows of its prompt.
  *
- * A request with pictures first goes to a thread that runs the tower, because that may take seconds, and from there to the
- * preparation thread like all others. What a picture is in the prompt depends on its size alone, so that counting and
+ * A request with any first goes to a thread that runs the towers, because that may take seconds, and from there to the
+ * preparation thread like all others. What a picture or a sound is in the prompt depends on its size alone, so that counting and
  * rendering need no tower.
  */
 #include "backend/backend.h"
@@ -53,60 +53,112 @@ char *pictures_find_mmproj(const char *model) {
     return path;
 }
 
-static int open_eyes(runtime *r, const char *mmproj, const engine_options *g, err *e) {
-    vision_options o = { .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu };
-    char          *found = mmproj ? NULL : pictures_find_mmproj(model_file_path(r->file));
-    const char    *path = mmproj ? mmproj : found;
-    int            rc = 0;
+/* The file that was named, or the one beside the model; r->mmproj stays NULL where there is none. */
+static int open_mmproj(runtime *r, const char *named, err *e) {
+    char       *found = named ? NULL : pictures_find_mmproj(model_file_path(r->file));
+    const char *path = named ? named : found;
+    int         rc = 0;
     if (path && (rc = model_file_open(&r->mmproj, path, e)) == 0) {
         const char *arch = model_file_arch(r->mmproj);
         if (!arch || strcmp(arch, "clip") != 0)
-            rc = err_set(e, ERR_FORMAT, "%s: the architecture is %s; a file with a vision tower has \"clip\"", path,
+            rc = err_set(e, ERR_FORMAT, "%s: the architecture is %s; a file with a tower for pictures or sounds has \"clip\"", path,
                          arch ? arch : "not named");
     }
-    int width = r->model->dims->n_embd * r->model->tape->n_parts;
-    if (rc == 0) rc = vision_open(&r->eyes, r->file, r->mmproj, width, &o, e);
-    if (rc == ERR_UNSUPPORTED && backend_is_auto(g->device)) { /* of a device that nobody named */
-        o.device = NEED_CPU;
-        rc = vision_open(&r->eyes, r->file, r->mmproj, width, &o, e);
-    }
     free(found);
-    if (rc < 0 || !r->eyes) return rc;
+    return rc;
+}
+
+/* The token that stands for a row. */
+static int find_token(const runtime *r, const char *name, const char *what, int32_t *out, err *e) {
     tok_ids ids = { 0 };
-    view    word = view_of(vision_row_word(r->eyes));
-    rc = tok_encode(chat_tokenizer(r->chat), word.data, word.len, TOK_PARSE_SPECIAL, &ids, e);
+    view    word = view_of(name);
+    int     rc = tok_encode(chat_tokenizer(r->chat), word.data, word.len, TOK_PARSE_SPECIAL, &ids, e);
     if (rc == 0 && ids.count != 1)
-        rc = err_set(e, ERR_UNSUPPORTED, "%s: the vocabulary has no token %s, which stands for a part of a picture",
-                     model_file_path(r->file), word.data);
-    r->row_token = rc == 0 ? ids.data[0] : -1;
+        rc = err_set(e, ERR_UNSUPPORTED, "%s: the vocabulary has no token %s, which stands for a part of a %s",
+                     model_file_path(r->file), word.data, what);
+    *out = rc == 0 ? ids.data[0] : -1;
     tok_ids_deinit(&ids);
+    return rc;
+}
+
+/* A file with ears only is not one of eyes that we do not know. */
+static int open_towers(runtime *r, const vision_options *o, err *e) {
+    int  rc = 0, width = r->model->dims->n_embd * r->model->tape->n_parts;
+    bool hears = ears_known(r->file, r->mmproj);
+    if (!hears || vision_known(r->file, r->mmproj)) rc = vision_open(&r->eyes, r->file, r->mmproj, width, o, e);
+    if (rc == 0 && hears) rc = ears_open(&r->ears, r->file, r->mmproj, width, o, e);
+    return rc;
+}
+
+static int open_senses(runtime *r, const char *mmproj, const engine_options *g, err *e) {
+    vision_options o = { .device = g->device, .n_threads = g->n_threads, .cpu = g->cpu };
+    int            rc = open_mmproj(r, mmproj, e);
+    if (rc == 0) rc = open_towers(r, &o, e);
+    if (rc == ERR_UNSUPPORTED && backend_is_auto(g->device)) { /* of a device that nobody named */
+        vision_free(r->eyes);
+        r->eyes = NULL;
+        o.device = NEED_CPU;
+        rc = open_towers(r, &o, e);
+    }
+    if (rc == 0 && r->eyes) rc = find_token(r, vision_row_word(r->eyes), "picture", &r->row_token, e);
+    if (rc == 0 && r->ears) rc = find_token(r, ears_row_word(r->ears), "sound", &r->sound_token, e);
     return rc;
 }
 
 void pictures_close(runtime *r) {
     vision_free(r->eyes);
+    ears_free(r->ears);
     model_file_free(r->mmproj);
     r->eyes = NULL;
+    r->ears = NULL;
     r->mmproj = NULL;
 }
 
-/* A model whose eyes cannot be opened is still good for text, unless somebody asked for them. */
+/* A model whose eyes or ears cannot be opened is still good for text, unless somebody asked for them. */
 int pictures_open(runtime *r, const runtime_settings *s, const engine_options *g, err *e) {
     err why = { 0 };
-    int rc = open_eyes(r, s->mmproj, g, &why);
+    r->row_token = r->sound_token = -1;
+    int rc = open_senses(r, s->mmproj, g, &why);
     if (rc == 0) return 0;
     pictures_close(r);
     if ((s->mmproj && !s->mmproj_may_fail) || rc == ERR_NOMEM) {
         if (e) *e = why;
         return rc;
     }
-    log_warn("vision", "the model will take no pictures: %s", why.msg);
+    log_warn("vision", "the model will take no pictures and no sounds: %s", why.msg);
     return 0;
 }
 
 int pictures_span_tokens(const runtime *r) { return r->eyes && vision_whole(r->eyes) ? vision_most_rows(r->eyes) : 0; }
 
 /* --- the prompt's text --- */
+
+static bool is_sound(const view *blob) { return sound_is(blob->data, blob->len); }
+
+int pictures_refuse(const runtime *r, const runtime_request *q, err *e) {
+    for (size_t i = 0; i < q->n_blobs; i++) {
+        bool heard = is_sound(&q->blobs[i]);
+        if (heard && !r->ears)
+            return err_set(e, ERR_UNSUPPORTED, "this model (%s) cannot hear: it takes no sounds", r->info.family);
+        if (!heard && !r->eyes)
+            return err_set(e, ERR_UNSUPPORTED, "this model (%s) cannot see: it takes no pictures", r->info.family);
+    }
+    if (q->n_blobs && q->task != RUNTIME_CHAT)
+        return err_set(e, ERR_UNSUPPORTED, "pictures and sounds can only be part of a chat");
+    if (q->n_blobs && q->n_tokens)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "context: a conversation with pictures or sounds cannot be continued by its tokens");
+    return 0;
+}
+
+chat_media pictures_words(const runtime *r, const runtime_request *q) {
+    return (chat_media){ .picture = !r->eyes     ? NULL
+                                    : q->n_blobs ? vision_placeholder(r->eyes)
+                                                 : "",
+                         .sound = !r->ears     ? NULL
+                                  : q->n_blobs ? ears_placeholder(r->ears)
+                                               : "" };
+}
 
 /* How often the placeholder stands in a text. */
 static size_t occurrences(const char *text, const char *what) {
@@ -115,25 +167,50 @@ static size_t occurrences(const char *text, const char *what) {
     return n;
 }
 
+/* As many placeholders as there are pictures, or sounds. */
+static int check_count(const runtime_request *q, const char *text, const char *what, bool heard, err *e) {
+    size_t      n = what ? occurrences(text, what) : 0, have = 0;
+    const char *name = heard ? "sound" : "picture";
+    for (size_t i = 0; i < q->n_blobs; i++) have += is_sound(&q->blobs[i]) == heard;
+    if (n == have) return 0;
+    return err_set(e, ERR_ARG,
+                   n > have ? "%s stands for a %s and cannot be part of a text (%zu times for %zu %ss)"
+                            : "the chat template shows %s, which stands for a %s, %zu times for %zu %ss",
+                   what, name, n, have, name);
+}
+
+static int write_medium(const runtime *r, const view *blob, str *out, err *e) {
+    pixels picture;
+    int    n, rc;
+    if (is_sound(blob)) {
+        rc = sound_count(blob->data, blob->len, &n, e);
+        return rc < 0 ? rc : ears_write(r->ears, n, out, e);
+    }
+    rc = pixels_view(&picture, blob->data, blob->len, e);
+    return rc < 0 ? rc : vision_write(r->eyes, &picture, out, e);
+}
+
 int pictures_rewrite(void *ctx, str *text, err *e) {
     const pictures_text *p = ctx;
-    const vision        *eyes = p->owner->eyes;
-    const char          *what = vision_placeholder(eyes), *from = str_cstr(text), *at;
-    size_t               i = 0, n = occurrences(from, what);
-    str                  out;
-    int                  rc = 0;
-    if (n != p->q->n_blobs)
-        return err_set(e, ERR_ARG,
-                       n > p->q->n_blobs
-                           ? "%s stands for a picture and cannot be part of a text (%zu times for %zu pictures)"
-                           : "the chat template shows %s %zu times for %zu pictures",
-                       what, n, p->q->n_blobs);
+    const runtime       *r = p->owner;
+    const char          *picture = r->eyes ? vision_placeholder(r->eyes) : NULL, *from = str_cstr(text),
+               *spoken = r->ears ? ears_placeholder(r->ears) : NULL;
+    str out;
+    int rc = check_count(p->q, from, picture, false, e);
+    if (rc == 0) rc = check_count(p->q, from, spoken, true, e);
+    if (rc < 0) return rc;
     str_init(&out);
-    for (; rc == 0 && (at = strstr(from, what)); from = at + strlen(what), i++) {
-        pixels picture;
+    for (size_t i = 0; rc == 0 && i < p->q->n_blobs; i++) {
+        const char *seen = picture ? strstr(from, picture) : NULL, *heard = spoken ? strstr(from, spoken) : NULL;
+        bool        hears = heard && (!seen || heard < seen);
+        const char *at = hears ? heard : seen;
+        if (!at || hears != is_sound(&p->q->blobs[i])) {
+            rc = err_set(e, ERR_ARG, "the chat template shows pictures and sounds in another order");
+            break;
+        }
         str_append(&out, from, (size_t)(at - from));
-        rc = pixels_view(&picture, p->q->blobs[i].data, p->q->blobs[i].len, e);
-        if (rc == 0) rc = vision_write(eyes, &picture, &out, e);
+        rc = write_medium(r, &p->q->blobs[i], &out, e);
+        from = at + strlen(hears ? spoken : picture);
     }
     str_puts(&out, from);
     if (rc == 0 && !str_ok(&out)) rc = err_set_nomem(e);
@@ -148,25 +225,41 @@ int pictures_rewrite(void *ctx, str *text, err *e) {
 
 /* --- the rows --- */
 
+static int encode_picture(runtime *r, const view *blob, request_picture *out, const vision_rows **rows, err *e) {
+    pixels picture;
+    int    rc = pixels_view(&picture, blob->data, blob->len, e);
+    if (rc == 0) rc = vision_encode(r->eyes, &picture, rows, e);
+    return rc < 0 ? rc : vision_grid(r->eyes, &picture, &out->across, &out->advance, e);
+}
+
+static int encode_sound(runtime *r, const view *blob, const vision_rows **rows, err *e) {
+    sound s;
+    int   rc = sound_read(&s, blob->data, blob->len, e);
+    if (rc == 0) rc = ears_encode(r->ears, &s, rows, e);
+    sound_deinit(&s);
+    return rc;
+}
+
 static int encode(request *x, err *e) {
     runtime *r = x->owner;
+    int      rc = pictures_refuse(r, &x->q, e);
+    if (rc < 0) return rc;
     x->pictures = arena_calloc(&x->mem, x->q.n_blobs, sizeof *x->pictures);
     if (!x->pictures) return err_set_nomem(e);
     for (size_t i = 0; i < x->q.n_blobs; i++) {
+        const view        *blob = &x->q.blobs[i];
+        request_picture   *p = &x->pictures[i];
         const vision_rows *rows;
-        pixels             picture;
-        int                rc = pixels_view(&picture, x->q.blobs[i].data, x->q.blobs[i].len, e);
-        if (rc == 0 && request_is_cancelled(x)) rc = ERR_CANCELLED;
-        if (rc == 0) rc = vision_encode(r->eyes, &picture, &rows, e);
-        if (rc < 0) return rc == ERR_CANCELLED ? rc : err_wrap(e, rc, "picture %zu", i + 1);
+        p->sound = is_sound(blob);
+        if (request_is_cancelled(x)) return ERR_CANCELLED;
+        rc = p->sound ? encode_sound(r, blob, &rows, e) : encode_picture(r, blob, p, &rows, e);
+        if (rc < 0) return err_wrap(e, rc, p->sound ? "sound %zu" : "picture %zu", i + 1);
         size_t floats = (size_t)rows->n * (size_t)rows->width;
         float *copy = arena_alloc(&x->mem, floats * sizeof *copy);
         if (!copy) return err_set_nomem(e);
         memcpy(copy, rows->data, floats * sizeof *copy);
-        x->pictures[i].rows = *rows;
-        x->pictures[i].rows.data = copy;
-        rc = vision_grid(r->eyes, &picture, &x->pictures[i].across, &x->pictures[i].advance, e);
-        if (rc < 0) return rc;
+        p->rows = *rows;
+        p->rows.data = copy;
     }
     return 0;
 }
@@ -197,50 +290,59 @@ static void hide_rows(prompt *p, int32_t word, int64_t n_vocab) {
     }
 }
 
+/* Whether a token stands for a row, and of what. */
+static bool stands(const runtime *r, int32_t id, bool *heard) {
+    *heard = id == r->sound_token && r->ears;
+    return *heard || (id == r->row_token && r->eyes);
+}
+
+/* The spans of a run of rows of one kind; pictures may stand side by side. Returns where it could not go on. */
+static size_t place_run(const request *x, size_t i, size_t end, bool heard, engine_rows *out, size_t *n, size_t *medium,
+                        int *used) {
+    while (i < end && *medium < x->q.n_blobs && x->pictures[*medium].sound == heard) {
+        const request_picture *p = &x->pictures[*medium];
+        int                    left = p->rows.n - *used, take = (int)(end - i) < left ? (int)(end - i) : left;
+        fill_span(&out[(*n)++], p, *used, (int)i, take, !heard && vision_whole(x->owner->eyes));
+        i += (size_t)take;
+        *used += take;
+        if (*used == p->rows.n) {
+            ++*medium;
+            *used = 0;
+        }
+    }
+    return i;
+}
+
 int pictures_place(const request *x, prompt *p, engine_rows **out, size_t *n_out, err *e) {
     const runtime *r = x->owner;
     const int32_t *ids = p->ids.data;
-    size_t         n = 0, picture = 0, count = p->ids.count;
-    int            used = 0; /* rows of the picture at hand */
+    size_t         n = 0, medium = 0, count = p->ids.count, i = 0;
+    int            used = 0; /* rows of the medium at hand */
+    bool           heard = false, other;
     *out = calloc(count ? count : 1, sizeof **out);
     *n_out = 0;
     if (!*out) return err_set_nomem(e);
-    for (size_t i = 0; i < count;) {
+    while (i < count) {
         size_t end = i;
-        while (end < count && ids[end] == r->row_token) end++;
-        if (end == i) {
+        if (!stands(r, ids[i], &heard)) {
             i++;
             continue;
         }
-        while (i < end && picture < x->q.n_blobs) { /* pictures may stand side by side */
-            const request_picture *p_at = &x->pictures[picture];
-            const vision_rows     *v = &p_at->rows;
-            int                    take = (int)(end - i) < v->n - used ? (int)(end - i) : v->n - used;
-            fill_span(&(*out)[n++], p_at, used, (int)i, take, vision_whole(r->eyes));
-            i += (size_t)take;
-            used += take;
-            if (used == v->n) {
-                picture++;
-                used = 0;
-            }
-        }
+        while (end < count && stands(r, ids[end], &other) && other == heard) end++;
+        i = place_run(x, i, end, heard, *out, &n, &medium, &used);
         if (i < end) break;
     }
-    if (picture == x->q.n_blobs && used == 0) {
-        size_t all = 0;
-        for (size_t k = 0; k < n; k++) all += (size_t)(*out)[k].n;
-        size_t there = 0;
-        for (size_t k = 0; k < count; k++) there += ids[k] == r->row_token;
-        if (all == there) {
-            hide_rows(p, r->row_token, r->info.n_vocab);
-            *n_out = n;
-            return 0;
-        }
+    if (i == count && medium == x->q.n_blobs && used == 0) {
+        if (r->eyes) hide_rows(p, r->row_token, r->info.n_vocab);
+        if (r->ears) hide_rows(p, r->sound_token, r->info.n_vocab);
+        *n_out = n;
+        return 0;
     }
+    if (medium < x->q.n_blobs) heard = x->pictures[medium].sound;
     free(*out);
     *out = NULL;
-    return err_set(e, ERR_ARG, "%s stands for a part of a picture and cannot be part of a text",
-                   vision_row_word(r->eyes));
+    return err_set(e, ERR_ARG, "%s stands for a part of a %s and cannot be part of a text",
+                   heard ? ears_row_word(r->ears) : vision_row_word(r->eyes), heard ? "sound" : "picture");
 }
 
 void *pictures_main(void *arg) {

@@ -100,10 +100,8 @@ static int prompt_chat(const runtime *r, const wishes *w, const runtime_request 
                           .effort = q->effort,
                           .thinking_budget = q->thinking_budget > 0 ? q->thinking_budget : 0,
                           .now = clock_now(),
-                          .picture = !r->eyes     ? NULL
-                                     : q->n_blobs ? vision_placeholder(r->eyes)
-                                                  : "",
-                          .rewrite = q->n_blobs && r->eyes ? pictures_rewrite : NULL,
+                          .media = pictures_words(r, q),
+                          .rewrite = q->n_blobs ? pictures_rewrite : NULL,
                           .rewrite_ctx = &words };
         rc = chat_prompt(other ? other : r->chat, &in, &t, e);
     }
@@ -166,12 +164,8 @@ static int prompt_embed(const runtime *r, const runtime_request *q, prompt *out,
 }
 
 int prompt_make(const runtime *r, const wishes *w, const runtime_request *q, const trees *t, prompt *out, err *e) {
-    if (q->n_blobs && !r->eyes)
-        return err_set(e, ERR_UNSUPPORTED, "this model (%s) cannot see: it takes no pictures", r->info.family);
-    if (q->n_blobs && q->task != RUNTIME_CHAT)
-        return err_set(e, ERR_UNSUPPORTED, "pictures can only be part of a chat");
-    if (q->n_blobs && q->n_tokens)
-        return err_set(e, ERR_UNSUPPORTED, "context: a conversation with pictures cannot be continued by its tokens");
+    int rc = pictures_refuse(r, q, e);
+    if (rc < 0) return rc;
     switch (q->task) {
     case RUNTIME_CHAT: return prompt_chat(r, w, q, t, out, e);
     case RUNTIME_COMPLETE: return prompt_text(r, q, out, e);

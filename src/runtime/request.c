@@ -167,7 +167,7 @@ int runtime_submit(runtime *r, const runtime_request *q, uint64_t *id, err *e) {
     r->last = x;
     r->stats.requests++;
     pthread_mutex_unlock(&r->lock);
-    if (queue_try_push(x->q.n_blobs && r->eyes ? r->looking : r->incoming, x)) return 0;
+    if (queue_try_push(x->q.n_blobs && r->looking ? r->looking : r->incoming, x)) return 0;
     rc = err_set(e, ERR_BUSY, "the queue is full: %zu requests are waiting to be prepared", queue_count(r->incoming));
     request_unref(x);
     return rc;

@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { LOOKING = 64 }; /* requests whose pictures wait */
+enum { LOOKING = 64 }; /* requests whose pictures or sounds wait */
 
 static int cache_type(const char *name, nn_kv_type *out, err *e) {
     return nn_kv_type_parse(name, out) ? 0 : err_set(e, ERR_ARG, "'%s' is not a page type", name);
@@ -71,6 +71,7 @@ static int describe(runtime *r, err *e) {
     i->can_think = chat_can_think(r->chat);
     i->can_embed = true;
     i->can_see = i->can_chat && r->eyes;
+    i->can_hear = i->can_chat && r->ears;
     i->n_vector = r->embed.size;
     i->can_rerank = r->rank_form || r->cross.n_layers;
     i->can_infill = i->can_generate && infill_known(chat_tokenizer(r->chat));
@@ -140,10 +141,10 @@ static int open_once(runtime **out, const runtime_options *o, err *e) {
         goto fail;
     }
     r->started = true;
-    if (r->eyes) {
+    if (r->eyes || r->ears) {
         if ((rc = queue_open(&r->looking, LOOKING, e)) < 0) goto fail;
         if (pthread_create(&r->looker, NULL, pictures_main, r) != 0) {
-            rc = err_set(e, ERR_NOMEM, "cannot start the thread that computes pictures");
+            rc = err_set(e, ERR_NOMEM, "cannot start the thread that computes pictures and sounds");
             goto fail;
         }
         r->looks = true;

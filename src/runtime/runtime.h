@@ -127,6 +127,7 @@ typedef struct runtime_info {
     int64_t     n_vocab;
     bool        can_chat, can_tools, can_think, can_embed, can_infill, can_rerank, can_generate;
     bool        can_see;         /* pictures in messages */
+    bool        can_hear;        /* sounds in messages */
     const char *template_text;   /* NULL: none */
     const char *template_origin; /* "tokenizer.chat_template", "built-in chatml", ...; NULL: none */
     const char *drafters;        /* "lookup, draft"; "": nobody drafts */
@@ -286,8 +287,8 @@ typedef struct runtime_request {
     bool
         prompt_is_side; /* it names a side of a search ("query", "document"): a model without such a prompt needs none */
 
-    /* Pictures, decoded, as pixels_view reads them. A part {"type": "image", "blob": N} of a message's content names one
-     * by its index; indexes rise in the order of the parts. At most RUNTIME_MAX_BLOBS, RUNTIME_MAX_BLOB_BYTES together. */
+    /* Pictures, decoded, as pixels_view reads them, and sounds as sound_read does. A part {"type": "image", "blob": N} or
+     * {"type": "audio", "blob": N} of a message's content names one by its index; indexes rise in the order of the parts. At most RUNTIME_MAX_BLOBS, RUNTIME_MAX_BLOB_BYTES together. */
     const view *blobs;
     size_t      n_blobs;
 

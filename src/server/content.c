@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { MAX_FILE = 20 << 20 }; /* bytes of an encoded picture */
+enum { MAX_FILE = 20 << 20 }; /* bytes of an encoded picture or sound */
 
 void content_init(content_reader *c, exchange *x, runtime_request *q) {
     *c = (content_reader){ .x = x, .q = q };
@@ -30,7 +30,7 @@ static void end_text(content_reader *c) {
     str_clear(&c->text);
 }
 
-/* --- pictures --- */
+/* --- pictures and sounds --- */
 
 static int digit_of(char c) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -65,51 +65,74 @@ static bool decode_base64(view in, str *out) {
     return str_ok(out);
 }
 
-/* Its place in the request's blobs, with the picture's bytes behind its size. */
-static bool add_blob(content_reader *c, const node *at, const pixels *p) {
+/* A place of so many bytes in the request's blobs, and the part that names it; NULL: it cannot be had. */
+static char *add_blob(content_reader *c, const node *at, const char *type, size_t bytes) {
     runtime_request *q = c->q;
-    size_t           bytes = PIXELS_HEAD_BYTES + pixels_bytes(p), before = 0;
-    int32_t          size[2] = { p->width, c->low ? -p->height : p->height };
+    size_t           before = 0;
     for (size_t i = 0; i < q->n_blobs; i++) before += q->blobs[i].len;
     if (before + bytes > RUNTIME_MAX_BLOB_BYTES) {
-        reader_fail(&c->x->in, at, "the pictures of a request have more than %d million pixels together",
-                    (int)(RUNTIME_MAX_BLOB_BYTES / PIXELS_CHANNELS / 1000000));
-        return false;
+        reader_fail(&c->x->in, at,
+                    "the pictures and sounds of a request have more than %d million pixels or %d minutes together",
+                    (int)(RUNTIME_MAX_BLOB_BYTES / PIXELS_CHANNELS / 1000000),
+                    (int)(RUNTIME_MAX_BLOB_BYTES / sizeof(float) / SOUND_RATE / 60));
+        return NULL;
     }
     view *list = q->blobs ? (view *)(uintptr_t)q->blobs : arena_calloc(&c->x->arena, RUNTIME_MAX_BLOBS, sizeof *list);
     char *copy = arena_alloc(&c->x->arena, bytes);
     if (!list || !copy) {
         reader_fail(&c->x->in, at, "out of memory");
-        return false;
+        return NULL;
     }
-    memcpy(copy, size, sizeof size);
-    memcpy(copy + PIXELS_HEAD_BYTES, p->rgb, pixels_bytes(p));
     list[q->n_blobs] = (view){ copy, bytes };
     q->blobs = list;
-    q->n_blobs++;
-    return true;
+    end_text(c);
+    jw_open(&c->w, '{');
+    jw_put_cstr(&c->w, "type", type);
+    jw_put_int(&c->w, "blob", (int64_t)q->n_blobs++);
+    jw_close(&c->w, '}');
+    c->media = true;
+    return copy;
+}
+
+/* Whether one more may come. */
+static bool check_file(content_reader *c, const node *at, const char *what, size_t bytes) {
+    if (c->q->n_blobs == RUNTIME_MAX_BLOBS)
+        reader_fail(&c->x->in, at, "a request may have %d %ss at most", RUNTIME_MAX_BLOBS, what);
+    else if (bytes > MAX_FILE)
+        reader_fail(&c->x->in, at, "the %s has %zu bytes; at most %d are read", what, bytes, MAX_FILE);
+    else
+        return true;
+    return false;
 }
 
 static void put_picture(content_reader *c, const node *at, view file) {
     pixels p;
     err    e = { 0 };
-    if (c->q->n_blobs == RUNTIME_MAX_BLOBS) {
-        reader_fail(&c->x->in, at, "a request may have %d pictures at most", RUNTIME_MAX_BLOBS);
-    } else if (file.len > MAX_FILE) {
-        reader_fail(&c->x->in, at, "the picture has %zu bytes; at most %d are read", file.len, MAX_FILE);
-    } else if (host_read_picture(c->x->host, file, &p, &e) < 0) {
+    if (!check_file(c, at, "picture", file.len)) return;
+    if (host_read_picture(c->x->host, file, &p, &e) < 0) {
         reader_fail(&c->x->in, at, "%s", e.msg);
-    } else {
-        end_text(c);
-        if (add_blob(c, at, &p)) {
-            jw_open(&c->w, '{');
-            jw_put_cstr(&c->w, "type", "image");
-            jw_put_int(&c->w, "blob", (int64_t)c->q->n_blobs - 1);
-            jw_close(&c->w, '}');
-            c->pictures = true;
-        }
-        pixels_deinit(&p);
+        return;
     }
+    int32_t size[2] = { p.width, c->low ? -p.height : p.height };
+    char   *to = add_blob(c, at, "image", PIXELS_HEAD_BYTES + pixels_bytes(&p));
+    if (to) {
+        memcpy(to, size, sizeof size);
+        memcpy(to + PIXELS_HEAD_BYTES, p.rgb, pixels_bytes(&p));
+    }
+    pixels_deinit(&p);
+}
+
+static void put_sound(content_reader *c, const node *at, view file) {
+    sound s;
+    err   e = { 0 };
+    if (!check_file(c, at, "sound", file.len)) return;
+    if (host_read_sound(c->x->host, file, &s, &e) < 0) {
+        reader_fail(&c->x->in, at, "%s", e.msg);
+        return;
+    }
+    char *to = add_blob(c, at, "audio", sound_bytes(&s));
+    if (to) sound_write(&s, to);
+    sound_deinit(&s);
 }
 
 void content_detail(content_reader *c, const node *from) {
@@ -119,6 +142,17 @@ void content_detail(content_reader *c, const node *from) {
         exchange_ignore(c->x, view_of("detail"));
 }
 
+/* The bytes of a file; false: they are not, and that was said. */
+static bool read_base64(content_reader *c, const node *at, view base64, const char *what, str *file) {
+    if (base64.len / 4 * 3 > MAX_FILE)
+        reader_fail(&c->x->in, at, "the %s has more than %d bytes", what, MAX_FILE);
+    else if (!decode_base64(base64, file))
+        reader_fail(&c->x->in, at, "is not base64");
+    else
+        return true;
+    return false;
+}
+
 void content_picture_base64(content_reader *c, const node *at, view base64) {
     str file;
     if (view_starts(base64, "data:")) {
@@ -126,12 +160,40 @@ void content_picture_base64(content_reader *c, const node *at, view base64) {
         return;
     }
     str_init(&file);
-    if (base64.len / 4 * 3 > MAX_FILE)
-        reader_fail(&c->x->in, at, "the picture has more than %d bytes", MAX_FILE);
-    else if (!decode_base64(base64, &file))
-        reader_fail(&c->x->in, at, "is not base64");
-    else
-        put_picture(c, at, (view){ str_cstr(&file), file.len });
+    if (read_base64(c, at, base64, "picture", &file)) put_picture(c, at, (view){ str_cstr(&file), file.len });
+    str_deinit(&file);
+}
+
+void content_sound(content_reader *c, const node *from) {
+    static const char *const formats[] = { "wav", "mp3", NULL };
+    reader                  *r = &c->x->in;
+    view                     data, format;
+    int                      which = 0;
+    str                      file;
+    if (!need_kind(r, from, NODE_OBJECT) || !need_string(r, from, "data", &data)) return;
+    if (!need_string(r, from, "format", &format) || !read_choice(r, from, "format", formats, &which)) return;
+    node at = node_get(from, "data");
+    str_init(&file);
+    if (read_base64(c, &at, data, "sound", &file)) put_sound(c, &at, (view){ str_cstr(&file), file.len });
+    str_deinit(&file);
+}
+
+/* How a WAV file begins; pictures in RIFF files have another name there. */
+static bool is_wav(view file) {
+    return file.len >= 12 && memcmp(file.data, "RIFF", 4) == 0 && memcmp(file.data + 8, "WAVE", 4) == 0;
+}
+
+void content_medium_base64(content_reader *c, const node *at, view base64) {
+    str file, head;
+    str_init(&head);
+    str_init(&file);
+    bool heard = decode_base64((view){ base64.data, base64.len < 16 ? base64.len : 16 }, &head) &&
+                 is_wav((view){ str_cstr(&head), head.len });
+    if (!heard)
+        content_picture_base64(c, at, base64);
+    else if (read_base64(c, at, base64, "sound", &file))
+        put_sound(c, at, (view){ str_cstr(&file), file.len });
+    str_deinit(&head);
     str_deinit(&file);
 }
 
@@ -166,7 +228,7 @@ void content_picture_url(content_reader *c, const node *at, view url) {
 }
 
 void content_put(content_reader *c, jw *w) {
-    if (!c->pictures) {
+    if (!c->media) {
         jw_put_text(w, "content", (view){ str_cstr(&c->text), c->text.len });
         return;
     }

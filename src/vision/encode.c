@@ -67,9 +67,7 @@ void stage_close(vision_stage *s) {
     *s = (vision_stage){ 0 };
 }
 
-/* axes: [AXES][n], or NULL; o: where rows see windows, or NULL. */
-static int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, const vision_order *o, float *out,
-                     err *e) {
+int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, const vision_order *o, float *out, err *e) {
     int32_t       start[2] = { 0, n }, length = n, slot = 0;
     int32_t      *zero = calloc((size_t)n, sizeof *zero), *count = calloc((size_t)n, sizeof *count);
     const float **rows = calloc((size_t)n, sizeof *rows);
@@ -286,10 +284,10 @@ int vision_encode(vision *v, const pixels *picture, const vision_rows **out, err
     pixels     *tiles;
     int         n_tiles;
     keep_key(v, picture, made.key);
-    if ((*out = keep_find(v, made.key))) return 0;
+    if ((*out = keep_find(&v->keep, made.key))) return 0;
     int rc = vision_cut(v, picture, &tiles, &n_tiles, e);
     if (rc < 0) return rc;
     rc = vision_encode_cut(v, tiles, n_tiles, &made.data, &made.n, e);
     vision_cut_free(tiles, n_tiles);
-    return rc < 0 ? rc : keep_add(v, &made, out, e);
+    return rc < 0 ? rc : keep_add(&v->keep, &made, out, e);
 }

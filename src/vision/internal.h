@@ -2,7 +2,7 @@
 /*
  * Inside the vision room: rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), text.c (words in
  * the prompt and its positions), open.c, order.c (which patch is where), encode.c (the tower and the projector), keep.c (rows
- * that are there already).
+ * that are there already); of sounds mel.c (what a tower gets) and ears.c (all else).
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H
@@ -60,13 +60,17 @@ typedef struct vision_kept {
     uint64_t    used;
 } vision_kept;
 
+typedef struct vision_keep {
+    vision_kept *kept;
+    size_t       n_kept, kept_bytes, limit_bytes;
+    uint64_t     clock;
+} vision_keep;
+
 struct vision {
     vision_rules rules;
     vision_stage tower, projector;
     uint8_t      source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
-    vision_kept *kept;
-    size_t       n_kept, kept_bytes, limit_bytes;
-    uint64_t     clock;
+    vision_keep  keep;
 };
 
 /* rules.c. *known is false where the file describes no tower that we know. */
@@ -94,12 +98,17 @@ void stage_close(vision_stage *s);
 /* What it would take beside the mapped weights. */
 int stage_measure(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_part *part, int max_rows,
                   const vision_options *o, err *e);
+/* axes: [2][n], or NULL; o: where rows see windows, or NULL. */
+int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, const vision_order *o, float *out, err *e);
+
+/* open.c */
+void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f); /* by its tensors */
 
 /* keep.c */
 void               keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYTES]);
-const vision_rows *keep_find(vision *v, const uint8_t key[VISION_KEY_BYTES]);
+const vision_rows *keep_find(vision_keep *k, const uint8_t key[VISION_KEY_BYTES]);
 /* Takes the rows' data over, also on failure. */
-int  keep_add(vision *v, const vision_rows *rows, const vision_rows **out, err *e);
-void keep_free(vision *v);
+int  keep_add(vision_keep *k, const vision_rows *rows, const vision_rows **out, err *e);
+void keep_free(vision_keep *k);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of pictures that were looked at, the least recently used ones forgotten first. */
+/* Rows of pictures and sounds that were encoded, the least recently used ones forgotten first. */
 #include "base/sha256.h"
 #include "vision/internal.h"
 
@@ -24,40 +24,40 @@ void keep_key(const vision *v, const pixels *picture, uint8_t key[VISION_KEY_BYT
 
 static size_t bytes_of(const vision_rows *r) { return (size_t)r->n * (size_t)r->width * sizeof *r->data; }
 
-const vision_rows *keep_find(vision *v, const uint8_t key[VISION_KEY_BYTES]) {
-    for (size_t i = 0; i < v->n_kept; i++) {
-        if (memcmp(v->kept[i].rows.key, key, VISION_KEY_BYTES) != 0) continue;
-        v->kept[i].used = ++v->clock;
-        return &v->kept[i].rows;
+const vision_rows *keep_find(vision_keep *k, const uint8_t key[VISION_KEY_BYTES]) {
+    for (size_t i = 0; i < k->n_kept; i++) {
+        if (memcmp(k->kept[i].rows.key, key, VISION_KEY_BYTES) != 0) continue;
+        k->kept[i].used = ++k->clock;
+        return &k->kept[i].rows;
     }
     return NULL;
 }
 
-static void forget_oldest(vision *v) {
+static void forget_oldest(vision_keep *k) {
     size_t oldest = 0;
-    for (size_t i = 1; i < v->n_kept; i++) {
-        if (v->kept[i].used < v->kept[oldest].used) oldest = i;
+    for (size_t i = 1; i < k->n_kept; i++) {
+        if (k->kept[i].used < k->kept[oldest].used) oldest = i;
     }
-    v->kept_bytes -= bytes_of(&v->kept[oldest].rows);
-    free(v->kept[oldest].rows.data);
-    v->kept[oldest] = v->kept[--v->n_kept];
+    k->kept_bytes -= bytes_of(&k->kept[oldest].rows);
+    free(k->kept[oldest].rows.data);
+    k->kept[oldest] = k->kept[--k->n_kept];
 }
 
-int keep_add(vision *v, const vision_rows *rows, const vision_rows **out, err *e) {
-    while (v->n_kept && v->kept_bytes + bytes_of(rows) > v->limit_bytes) forget_oldest(v);
-    vision_kept *grown = realloc(v->kept, (v->n_kept + 1) * sizeof *grown);
+int keep_add(vision_keep *k, const vision_rows *rows, const vision_rows **out, err *e) {
+    while (k->n_kept && k->kept_bytes + bytes_of(rows) > k->limit_bytes) forget_oldest(k);
+    vision_kept *grown = realloc(k->kept, (k->n_kept + 1) * sizeof *grown);
     if (!grown) {
         free(rows->data);
         return err_set_nomem(e);
     }
-    v->kept = grown;
-    v->kept[v->n_kept] = (vision_kept){ *rows, ++v->clock };
-    v->kept_bytes += bytes_of(rows);
-    *out = &v->kept[v->n_kept++].rows;
+    k->kept = grown;
+    k->kept[k->n_kept] = (vision_kept){ *rows, ++k->clock };
+    k->kept_bytes += bytes_of(rows);
+    *out = &k->kept[k->n_kept++].rows;
     return 0;
 }
 
-void keep_free(vision *v) {
-    for (size_t i = 0; i < v->n_kept; i++) free(v->kept[i].rows.data);
-    free(v->kept);
+void keep_free(vision_keep *k) {
+    for (size_t i = 0; i < k->n_kept; i++) free(k->kept[i].rows.data);
+    free(k->kept);
 }

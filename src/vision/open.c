@@ -32,7 +32,7 @@ static const nn_config_set usual_qwen2_5[] = { { "block_count", 32, true },
                                                { "projection_dim", 3584, true } };
 
 /* Which tower: the names, types and sizes of the file's tensors, and the first bytes of each. */
-static void identify(vision *v, const model_file *f) {
+void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f) {
     uint8_t digest[SHA256_BYTES];
     sha256  s;
     sha256_init(&s);
@@ -44,7 +44,7 @@ static void identify(vision *v, const model_file *f) {
         sha256_feed(&s, t->data, t->bytes < 64 ? t->bytes : 64);
     }
     sha256_finish(&s, digest);
-    memcpy(v->source, digest, sizeof v->source);
+    memcpy(out, digest, VISION_KEY_BYTES);
 }
 
 /* What the tower and the projector are built from, and how many rows they take. */
@@ -153,13 +153,13 @@ int vision_open(vision **out, const model_file *model, const model_file *mmproj,
     memcpy(&v->rules, &rules, sizeof rules); /* padding too: it is hashed */
     stages s;
     find_stages(&s, &rules, model, mmproj, width);
-    v->limit_bytes = kept_bytes(&rules, s.squares, width, o);
+    v->keep.limit_bytes = kept_bytes(&rules, s.squares, width, o);
     rc = open_stages(v, mmproj ? mmproj : model, &s, width, o, e);
     if (rc < 0) {
         vision_free(v);
         return rc;
     }
-    identify(v, mmproj ? mmproj : model);
+    tower_identify(v->source, mmproj ? mmproj : model);
     *out = v;
     return 0;
 }
@@ -187,6 +187,6 @@ void vision_free(vision *v) {
     if (!v) return;
     stage_close(&v->tower);
     stage_close(&v->projector);
-    keep_free(v);
+    keep_free(&v->keep);
     free(v);
 }

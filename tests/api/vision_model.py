@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny model that sees, as a directory with a tokenizer and a template: a golden model (tests/golden/vision) whose words are single
-characters. What it says means nothing; that it depends on the picture does."""
+"""A tiny model that sees or hears, as a directory with a tokenizer and a template: a golden model (tests/golden/vision, tests/golden/sound)
+whose words are single characters. What it says means nothing; that it depends on the picture or sound does."""
 import json
 import os
 import shutil
 import sys
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "vision")
+SOUNDS = os.path.join(GOLDEN, "..", "sound")
 
 GEMMA3 = ("{{ bos_token }}{% for message in messages %}{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else 'user') + '\\n' }}"
           "{% if message['content'] is string %}{{ message['content'] | trim }}{% else %}{% for item in message['content'] %}"
@@ -31,6 +32,7 @@ SPECIAL = {
                  **{120 + 5 * r + c: f"<row_{r + 1}_col_{c + 1}>" for r in range(4) for c in range(4)}},
     "mistral3": {150: "[IMG]", 151: "[IMG_BREAK]", 152: "[IMG_END]"},
     "pixtral": {150: "[IMG]", 151: "[IMG_BREAK]", 152: "[IMG_END]"},
+    "voxtral": {150: "[AUDIO]", 151: "[BEGIN_AUDIO]"},
     "gemma4": {150: "<|image|>", 151: "<|image>", 152: "<image|>", 157: "<|turn>", 158: "<turn|>"},
 }
 SPECIAL["gemma4_e"] = SPECIAL["gemma4"]
@@ -39,9 +41,8 @@ for qwen in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"):
 
 
 def make(family, folder, template=None, n_vocab=160):
-    shutil.copytree(os.path.join(GOLDEN, family), folder)
-    for name in ("golden.json", "pixels.u8", "rows.f32", "logits.f32"):
-        os.remove(os.path.join(folder, name))
+    shutil.copytree(os.path.join(SOUNDS if family == "voxtral" else GOLDEN, family), folder,
+                    ignore=shutil.ignore_patterns("golden.json", "pixels.u8", "mel.f32", "rows.f32", "logits.f32"))
     special = {0: "<pad>", 1: "<eos>", 2: "<bos>", **SPECIAL[family]}
     letters = ["\u0120"] + [chr(c) for c in range(33, 127)] + ["\u010a"]  # space and line break as GPT-2 writes them
     vocab, free = {text: i for i, text in special.items()}, [i for i in range(n_vocab) if i not in special]
@@ -65,6 +66,49 @@ def make(family, folder, template=None, n_vocab=160):
 def picture(name):
     with open(os.path.join(GOLDEN, "pictures", name + ".png"), "rb") as f:
         return f.read()
+
+
+def sound(name):
+    with open(os.path.join(SOUNDS, "sounds", name + ".wav"), "rb") as f:
+        return f.read()
+
+
+def ears(folder, path):
+    """The encoder of a Voxtral directory as published converters write it."""
+    sys.path.insert(0, os.path.join(GOLDEN, ".."))
+    import to_gguf
+
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    a, g = config["audio_config"], to_gguf.Gguf("clip")
+    g.key("has_audio_encoder", True)
+    g.key("projector_type", "voxtral")
+    for key, value in {"block_count": a["num_hidden_layers"], "embedding_length": a["hidden_size"], "feed_forward_length": a["intermediate_size"],
+                       "attention.head_count": a["num_attention_heads"], "attention.layer_norm_epsilon": 1e-5, "num_mel_bins": a["num_mel_bins"],
+                       "projection_dim": config["text_config"]["hidden_size"],
+                       "projector.stack_factor": a["intermediate_size"] // a["hidden_size"]}.items():
+        g.key("audio." + key, value)
+    whole = {"conv1": "a.conv1d.1", "conv2": "a.conv1d.2", "embed_positions": "a.position_embd", "layer_norm": "a.post_ln"}
+    leaves = {"self_attn_layer_norm": "ln1", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+              "self_attn.out_proj": "attn_out", "final_layer_norm": "ln2", "fc1": "ffn_up", "fc2": "ffn_down"}
+    for name, t in to_gguf.read_safetensors(os.path.join(folder, "model.safetensors")).items():
+        module, ending = name.rsplit(".", 1)
+        if module.startswith("multi_modal_projector.linear_"):
+            module = "mm.a.mlp." + module[-1]
+        elif module.startswith("audio_tower.layers."):
+            layer, leaf = module[len("audio_tower.layers."):].split(".", 1)
+            module = f"a.blk.{layer}.{leaves[leaf]}"
+        elif module.startswith("audio_tower."):
+            module = whole[module[len("audio_tower."):]]
+        else:
+            continue
+        if "conv1d" in module or len(t.shape) == 1:
+            t = t.f32()
+        if "conv1d" in module and ending == "bias":
+            t = t.reshape(t.shape[0], 1)
+        g.add(f"{module}.{ending}", t)
+    g.write(path, 0, [("general.name", 8, "ears")])
+    return path
 
 
 def mmproj(folder, path):

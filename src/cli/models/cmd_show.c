@@ -13,6 +13,7 @@
 #include "nn/plan.h"
 #include "registry/create.h"
 #include "runtime/runtime.h"
+#include "vision/ears.h"
 #include "vision/vision.h"
 
 #include <inttypes.h>
@@ -156,9 +157,9 @@ static void put_tensors(str *out, const model_file *m) {
     }
 }
 
-/* Whether it takes pictures, and where its tower is if that is another file. */
+/* Whether it takes pictures and sounds, and where its towers are if that is another file. */
 typedef struct eyes {
-    bool  there;
+    bool  sees, hears;
     char *path; /* NULL: in the model itself */
 } eyes;
 
@@ -173,21 +174,23 @@ static int find_eyes(eyes *out, const model_file *m, const named *n, err *e) {
     model_file *mmproj = NULL;
     bool        must = n->path && !n->may_fail;
     int         rc = path ? model_file_open(&mmproj, path, must ? e : NULL) : 0;
-    out->there = rc == 0 && vision_known(m, mmproj);
+    out->sees = rc == 0 && vision_known(m, mmproj);
+    out->hears = rc == 0 && ears_known(m, mmproj);
     model_file_free(mmproj);
-    if (out->there) {
+    if (out->sees || out->hears) {
         out->path = path;
         return 0;
     }
-    if (rc == 0 && must) rc = err_set(e, ERR_UNSUPPORTED, "%s is not a vision tower that is supported", path);
+    if (rc == 0 && must)
+        rc = err_set(e, ERR_UNSUPPORTED, "%s is not a vision tower or an encoder of sounds that is supported", path);
     free(path);
     return must ? rc : 0;
 }
 
 static void put_eyes(str *out, const eyes *y) {
-    if (!y->there) return;
+    if (!y->sees && !y->hears) return;
     put_label(out, "input");
-    str_puts(out, "text, pictures");
+    str_printf(out, "text%s%s", y->sees ? ", pictures" : "", y->hears ? ", sounds" : "");
     if (y->path) str_puts(out, " by ");
     if (y->path) text_put_safe(out, view_of(y->path));
     str_push(out, '\n');
@@ -390,7 +393,7 @@ static void put_json(str *out, const model_file *m, const model_summary *s, cons
     } else {
         str_puts(out, ",\"template\":null");
     }
-    str_printf(out, ",\"input\":[\"text\"%s]", y->there ? ",\"image\"" : "");
+    str_printf(out, ",\"input\":[\"text\"%s%s]", y->sees ? ",\"image\"" : "", y->hears ? ",\"audio\"" : "");
     put_json_string(out, "mmproj", view_of(y->path ? y->path : ""));
     put_json_memory(out, s);
     put_json_registered(out, g);

@@ -170,7 +170,7 @@ static int answer_once(const cli_args *a, session *s, conversation *c, const cha
     if (cli_flag(a, "raw")) {
         rc = session_continue(s, view_of(prompt), &r, e);
         if (!s->silent && r.text.len && r.text.data[r.text.len - 1] != '\n') putchar('\n');
-    } else if ((rc = s->n_pictures ? conversation_add_seen(c, prompt, s->n_pictures, e)
+    } else if ((rc = s->n_pictures ? conversation_add_media(c, prompt, s->pictures, s->n_pictures, e)
                                    : conversation_add(c, "user", prompt, e)) == 0) {
         rc = turn_run(c, s, &o, &r, e);
     }
@@ -189,17 +189,23 @@ static int answer_once(const cli_args *a, session *s, conversation *c, const cha
     return rc;
 }
 
-/* Every --image, in their order. */
+/* Every --image, then every --audio, in their order. */
 static int read_pictures(const cli_args *a, session *s, bool prompt, err *e) {
     const char *path;
-    int         n = 0, rc = 0;
-    while (cli_string_at(a, "image", n)) n++;
-    if (n == 0) return 0;
-    if (!prompt) return err_set(e, ERR_ARG, "--image needs a prompt");
-    if (n > RUNTIME_MAX_BLOBS) return err_set(e, ERR_ARG, "--image: %d pictures at most", RUNTIME_MAX_BLOBS);
-    if (!(s->pictures = calloc((size_t)n, sizeof *s->pictures))) return err_set_nomem(e);
+    int         seen = 0, heard = 0, rc = 0;
+    while (cli_string_at(a, "image", seen)) seen++;
+    while (cli_string_at(a, "audio", heard)) heard++;
+    if (seen + heard == 0) return 0;
+    if (!prompt) return err_set(e, ERR_ARG, "--%s needs a prompt", seen ? "image" : "audio");
+    if (seen + heard > RUNTIME_MAX_BLOBS)
+        return err_set(e, ERR_ARG, "--image, --audio: %d pictures and sounds at most", RUNTIME_MAX_BLOBS);
+    if (!(s->pictures = calloc((size_t)(seen + heard), sizeof *s->pictures))) return err_set_nomem(e);
     for (int i = 0; rc == 0 && (path = cli_string_at(a, "image", i)); i++) {
-        rc = picture_read(path, &s->pictures[i], e);
+        rc = picture_read(path, &s->pictures[s->n_pictures], e);
+        if (rc == 0) s->n_pictures++;
+    }
+    for (int i = 0; rc == 0 && (path = cli_string_at(a, "audio", i)); i++) {
+        rc = sound_file_read(path, &s->pictures[s->n_pictures], e);
         if (rc == 0) s->n_pictures++;
     }
     return rc;
@@ -259,7 +265,7 @@ static int read_prompt(const cli_args *a, char **out, err *e) {
 static bool raw_with_chat_options(const cli_args *a) {
     return cli_flag(a, "raw") &&
            (cli_string(a, "system", NULL) || cli_string(a, "think", NULL) || cli_string(a, "think-budget", NULL) ||
-            cli_string(a, "tools", NULL) || cli_string(a, "image", NULL));
+            cli_string(a, "tools", NULL) || cli_string(a, "image", NULL) || cli_string(a, "audio", NULL));
 }
 
 static int run(const cli_args *args) {
@@ -277,7 +283,7 @@ static int run(const cli_args *args) {
     int             rc;
     if (raw_with_chat_options(args))
         return cli_usage_error(args, "--raw does not use a chat template, so it cannot be used together with --system, "
-                                     "--think, --tools or --image");
+                                     "--think, --tools, --image or --audio");
     if (cli_model_wish_read(&wish, args, &e) < 0) return cli_usage_error(args, "%s", e.msg);
     if ((rc = settings_load(&all, args, &e)) < 0) goto done;
     if (config_text(&all.server, "telemetry.log_level") &&
@@ -323,6 +329,7 @@ static const cli_option options[] = {
     { "think", CLI_SWITCH, "on|off", "let the model reason before it answers (off)", 0 },
     { "json-schema", CLI_STRING, "FILE", "make the answer JSON that is valid by this schema", 0 },
     { "image", CLI_STRING, "FILE", "send this picture with the prompt; may be repeated", 0 },
+    { "audio", CLI_STRING, "FILE", "send this sound with the prompt; may be repeated", 0 },
     { "tools", CLI_STRING, "FILE", "offer these tools; call results come from stdin", 0 },
     CLI_CTX_OPTION(0),
     CLI_THREADS_OPTION,
@@ -350,7 +357,8 @@ static const cli_option options[] = {
     { "model", CLI_GROUP, NULL, "model and settings", 0 },
     { "lora", CLI_STRING, "FILE[:SCALE]", "use this adapter (GGUF file, or directory of PEFT or MLX); may be repeated",
       0 },
-    { "mmproj", CLI_STRING, "FILE", "read the model's vision tower from this GGUF file (the one beside the model)", 0 },
+    { "mmproj", CLI_STRING, "FILE", "read the model's eyes and ears from this GGUF file (the one beside the model)",
+      0 },
     CLI_MODEL_OPTIONS,
     CLI_CONFIG_OPTIONS,
     { "speculate", CLI_STRING, "WHO",

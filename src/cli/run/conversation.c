@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "sound/sound.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,11 +64,13 @@ int conversation_add(conversation *c, const char *role, const char *content, err
     return add(c, role, content, &json, e);
 }
 
-int conversation_add_seen(conversation *c, const char *content, size_t n, err *e) {
+int conversation_add_media(conversation *c, const char *content, const view *blobs, size_t n, err *e) {
     str json;
     str_init(&json);
     str_puts(&json, "{\"role\": \"user\", \"content\": [");
-    for (size_t i = 0; i < n; i++) str_printf(&json, "{\"type\": \"image\", \"blob\": %zu}, ", i);
+    for (size_t i = 0; i < n; i++)
+        str_printf(&json, "{\"type\": \"%s\", \"blob\": %zu}, ",
+                   sound_is(blobs[i].data, blobs[i].len) ? "audio" : "image", i);
     str_puts(&json, "{\"type\": \"text\", \"text\": ");
     str_put_json(&json, content, strlen(content));
     str_puts(&json, "}]}");

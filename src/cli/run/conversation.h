@@ -19,8 +19,8 @@ typedef struct conversation {
 
 void conversation_clear(conversation *c); /* empty; accepts a zeroed one */
 int  conversation_add(conversation *c, const char *role, const char *content, err *e);
-/* A user's message with n pictures before its text. */
-int conversation_add_seen(conversation *c, const char *content, size_t n, err *e);
+/* A user's message with n pictures and sounds (runtime_request.blobs) before its text. */
+int conversation_add_media(conversation *c, const char *content, const view *blobs, size_t n, err *e);
 /* The model's answer, with its tool calls. */
 int  conversation_add_answer(conversation *c, const session_result *r, err *e);
 int  conversation_add_tool_result(conversation *c, const session_call *call, const char *text, err *e);

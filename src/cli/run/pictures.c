@@ -21,6 +21,28 @@ static int pack(view *out, const pixels *p, err *e) {
     return 0;
 }
 
+int sound_file_read(const char *path, view *out, err *e) {
+    char  *file = NULL, *blob;
+    size_t bytes = 0;
+    sound  s = { 0 };
+    int    rc = file_read(&file, &bytes, path, MAX_FILE, e);
+    if (rc == 0) {
+        rc = decoder_hear(&s, (view){ file, bytes }, &(decoder_options){ 0 }, e);
+        if (rc < 0) err_wrap(e, rc, "%s", path);
+    }
+    if (rc == 0) {
+        if ((blob = malloc(sound_bytes(&s)))) {
+            sound_write(&s, blob);
+            *out = (view){ blob, sound_bytes(&s) };
+        } else {
+            rc = err_set_nomem(e);
+        }
+    }
+    sound_deinit(&s);
+    free(file);
+    return rc;
+}
+
 int picture_read(const char *path, view *out, err *e) {
     char  *file = NULL;
     size_t bytes = 0;

@@ -27,7 +27,7 @@ typedef struct session {
     int                 think_budget; /* -1: none */
     char               *tools;        /* JSON; NULL: none */
     bool                tools_off;
-    view               *pictures; /* that the messages name; owned */
+    view               *pictures; /* and sounds, that the messages name; owned */
     size_t              n_pictures;
     runtime_tool_choice tool_choice;
     const char         *tool_name;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth worker: what `hearth serve` starts for every model it loads, and for every picture; of no use to a person. Its socket is descriptor
+/* hearth worker: what `hearth serve` starts for every model it loads, and for every picture and sound; of no use to a person. Its socket is descriptor
  * 3, its log goes to the server, which adds time and model. */
 #include "cli/cli.h"
 #include "host/decoder/decoder.h"
@@ -32,7 +32,8 @@ static int run(const cli_args *args) {
         return cli_usage_error(args, "this command is started by hearth serve");
     fcntl(SOCKET, F_SETFD, FD_CLOEXEC);
     (void)syscall(SYS_close_range, SOCKET + 1, ~0U, 0U);
-    if (cli_flag(args, "picture")) _exit(decoder_run(SOCKET, cli_flag(args, "no-sandbox")));
+    bool hear = cli_flag(args, "sound");
+    if (hear || cli_flag(args, "picture")) _exit(decoder_run(SOCKET, hear, cli_flag(args, "no-sandbox")));
     fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK);
     log_set_sink(log_to_parent, NULL, LOG_WARN);
     int code = worker_run(SOCKET, (long)cli_int(args, "parent", 0), &e);
@@ -44,7 +45,8 @@ static int run(const cli_args *args) {
 static const cli_option options[] = {
     { "parent", CLI_INT, "PID", "process id of the server; the worker ends with the server", 0 },
     { "picture", CLI_FLAG, NULL, "decode one picture and end", 0 },
-    { "no-sandbox", CLI_FLAG, NULL, "with --picture: decode without the sandbox", 0 },
+    { "sound", CLI_FLAG, NULL, "decode one sound and end", 0 },
+    { "no-sandbox", CLI_FLAG, NULL, "with --picture or --sound: decode without the sandbox", 0 },
     { 0 },
 };
 

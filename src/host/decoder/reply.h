@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 typedef struct decoder_reply {
-    int32_t rc; /* 0: width * height * 3 bytes follow; else n_text of a sentence */
-    int32_t width, height;
+    int32_t rc; /* 0: width * height * 3 bytes follow, or `samples` floats; else n_text of a sentence */
+    int32_t width, height, samples;
     int32_t n_text;
 } decoder_reply;
 

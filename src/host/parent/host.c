@@ -478,11 +478,20 @@ int host_count(host *h, view name, const runtime_request *q, size_t *out, err *e
     return ask(h, name, &a, &r, e);
 }
 
+static decoder_options decoder_of(const host *h) {
+    return (decoder_options){ .program = h->options.program,
+                              .env = h->options.worker_env,
+                              .no_sandbox = h->options.no_sandbox };
+}
+
 int host_read_picture(host *h, view file, pixels *out, err *e) {
-    decoder_options o = { .program = h->options.program,
-                          .env = h->options.worker_env,
-                          .no_sandbox = h->options.no_sandbox };
+    decoder_options o = decoder_of(h);
     return decoder_read(out, file, &o, e);
+}
+
+int host_read_sound(host *h, view file, sound *out, err *e) {
+    decoder_options o = decoder_of(h);
+    return decoder_hear(out, file, &o, e);
 }
 
 int host_template(host *h, view name, str *out, err *e) {

@@ -222,6 +222,7 @@ static int take_ready(model *m, const wire_frame *f, err *e) {
     d->can_infill = i.can_infill;
     d->can_generate = i.can_generate;
     d->can_see = i.can_see;
+    d->can_hear = i.can_hear;
     d->described = true;
     free(m->template_text);
     m->template_text = text;

@@ -235,13 +235,13 @@ static void read_common(exchange *x, runtime_request *q, bool *stream, int64_t *
     if (read_int(&x->in, &x->body, "top_logprobs", 0, 20, &n)) q->n_top = (int)n;
 }
 
-/* Pictures in base64; they stand before the text. */
+/* Pictures in base64, and sounds, which have no place of their own there; they stand before the text. */
 static void read_images(content_reader *c, const node *o) {
     node images;
     if (!read_array(&c->x->in, o, "images", RUNTIME_MAX_BLOBS, &images)) return;
     for (size_t i = 0; i < node_count(&images) && !c->x->in.failed; i++) {
         node one = node_at(&images, i);
-        if (need_kind(&c->x->in, &one, NODE_STRING)) content_picture_base64(c, &one, node_text(&one));
+        if (need_kind(&c->x->in, &one, NODE_STRING)) content_medium_base64(c, &one, node_text(&one));
     }
 }
 
@@ -344,7 +344,8 @@ void ollama_generate(exchange *x) {
     if (q->task != RUNTIME_CHAT && node_count(&images))
         reader_fail(&x->in, &images, "can only be used with a prompt that is not raw");
     if (q->task == RUNTIME_CHAT) make_messages(x, system, prompt, q);
-    q->want_context = q->task == RUNTIME_CHAT && !q->n_blobs; /* tokens alone cannot say what a picture was */
+    q->want_context =
+        q->task == RUNTIME_CHAT && !q->n_blobs; /* tokens alone cannot say what a picture or a sound was */
     if (x->core->replied) return;
     if (x->in.failed) {
         exchange_reject(x);

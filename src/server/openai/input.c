@@ -47,7 +47,10 @@ static void put_content(exchange *x, jw *w, const node *from, runtime_request *q
             if (need_string(&x->in, &part, "refusal", &text)) content_text(&c, text);
         } else if (view_eq_c(type, "image_url")) {
             read_image_url(&c, &part);
-        } else if (view_eq_c(type, "input_audio") || view_eq_c(type, "file")) {
+        } else if (view_eq_c(type, "input_audio")) {
+            node heard = node_get(&part, "input_audio");
+            content_sound(&c, &heard);
+        } else if (view_eq_c(type, "file")) {
             reader_fail(&x->in, &at, "%s parts are not supported", type.data);
         } else {
             reader_fail(&x->in, &at, "expected one of text, image_url, input_audio, file, refusal; got '%.40s'",

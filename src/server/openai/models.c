@@ -19,6 +19,7 @@ static void put_model(jw *w, const host_model *m) {
         jw_open(w, '[');
         jw_cstr(w, "text");
         if (m->can_see) jw_cstr(w, "image");
+        if (m->can_hear) jw_cstr(w, "audio");
         jw_close(w, ']');
         jw_key(w, "meta");
         jw_open(w, '{');

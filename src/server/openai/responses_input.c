@@ -64,8 +64,12 @@ static void read_parts(content_reader *c, const node *from) {
             if (need_string(&x->in, &part, refusal ? "refusal" : "text", &text)) content_text(c, text);
         } else if (view_eq_c(type, "input_image")) {
             read_image(c, &part);
+        } else if (view_eq_c(type, "input_audio")) {
+            node heard = node_get(&part, "input_audio");
+            content_sound(c, &heard);
         } else {
-            reader_fail(&x->in, &at, "expected input_text, input_image or output_text; got '%.40s'", type.data);
+            reader_fail(&x->in, &at, "expected input_text, input_image, input_audio or output_text; got '%.40s'",
+                        type.data);
         }
     }
 }

@@ -297,7 +297,7 @@ void native_props(exchange *x) {
     jw_key(&w, "modalities");
     jw_open(&w, '{');
     jw_put_bool(&w, "vision", m.can_see);
-    jw_put_bool(&w, "audio", false);
+    jw_put_bool(&w, "audio", m.can_hear);
     jw_close(&w, '}');
     jw_close(&w, '}');
     str_deinit(&text);

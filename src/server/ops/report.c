@@ -74,6 +74,7 @@ void report_capabilities(jw *w, const host_model *m) {
     jw_open(w, '[');
     if (m->can_generate) jw_cstr(w, "completion");
     if (m->can_see) jw_cstr(w, "vision");
+    if (m->can_hear) jw_cstr(w, "audio");
     if (m->can_tools) jw_cstr(w, "tools");
     if (m->can_think) jw_cstr(w, "thinking");
     if (m->can_infill) jw_cstr(w, "insert");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conversations with pictures of every family that sees (tests/golden/vision): two pictures, the same two the other way
- * round, one twice, a picture between texts. Each answer is that of an engine that computes it alone and keeps nothing, bit
+ * Conversations with pictures of every family that sees (tests/golden/vision), and with sounds of one that hears
+ * (tests/golden/sound): two of them, the same two the other way round, one twice, one between texts. Each answer is that of an engine that computes it alone and keeps nothing, bit
  * for bit: again from the cache, beside others and beside texts in a cache so small that somebody always has to give way,
  * in small pieces, with somebody more important in the middle of a picture, and from the disk in another engine.
  */
@@ -10,7 +10,9 @@
 
 #include "base/file.h"
 #include "media/media.h"
+#include "media/sound.h"
 #include "models/list.h"
+#include "vision/ears.h"
 #include "vision/vision.h"
 
 #include <stdio.h>
@@ -18,9 +20,10 @@
 #include <string.h>
 
 #define DIR HEARTH_SOURCE_DIR "/tests/golden/vision"
+#define SOUNDS HEARTH_SOURCE_DIR "/tests/golden/sound"
 
-static const char *const families[] = { "gemma3",     "llava",    "idefics3", "mistral3", "pixtral", "qwen2_vl",
-                                        "qwen2_5_vl", "qwen3_vl", "gemma4",   "qwen3_5",  "gemma4_e" };
+static const char *const families[] = { "gemma3",     "llava",    "idefics3", "mistral3", "pixtral",  "qwen2_vl",
+                                        "qwen2_5_vl", "qwen3_vl", "gemma4",   "qwen3_5",  "gemma4_e", "voxtral" };
 enum {
     FAMILIES = sizeof families / sizeof *families,
     PICTURES = 2,
@@ -42,13 +45,22 @@ typedef struct talk {
 
 typedef struct seeing {
     fixture     f;
-    vision     *v;
+    vision     *v;    /* or */
+    ears       *ears; /* then the pictures are sounds */
+    bool        whole;
     vision_rows pictures[PICTURES]; /* copies */
     int         across[PICTURES], advance[PICTURES];
     talk        talks[TALKS];
     answer      alone[TALKS];
     int         longest;
 } seeing;
+
+static void keep_rows(seeing *s, int i, const vision_rows *rows) {
+    size_t bytes = (size_t)rows->n * (size_t)rows->width * sizeof(float);
+    s->pictures[i] = *rows;
+    s->pictures[i].data = malloc(bytes);
+    memcpy(s->pictures[i].data, rows->data, bytes);
+}
 
 static void look(seeing *s, int i, const char *name) {
     char               path[512], *data = NULL;
@@ -61,11 +73,23 @@ static void look(seeing *s, int i, const char *name) {
     assert_int_equal(media_decode(&p, data, n, &media_default_limits, &e), 0);
     assert_int_equal(vision_encode(s->v, &p, &rows, &e), 0);
     assert_int_equal(vision_grid(s->v, &p, &s->across[i], &s->advance[i], &e), 0);
-    s->pictures[i] = *rows;
-    size_t bytes = (size_t)rows->n * (size_t)rows->width * sizeof(float);
-    s->pictures[i].data = malloc(bytes);
-    memcpy(s->pictures[i].data, rows->data, bytes);
+    keep_rows(s, i, rows);
     pixels_deinit(&p);
+    free(data);
+}
+
+static void listen(seeing *s, int i, const char *name) {
+    char               path[512], *data = NULL;
+    const vision_rows *rows;
+    sound              heard;
+    size_t             n;
+    err                e = { 0 };
+    snprintf(path, sizeof path, "%s/sounds/%s.wav", SOUNDS, name);
+    assert_int_equal(file_read(&data, &n, path, 1 << 20, &e), 0);
+    assert_int_equal(media_sound_decode(&heard, data, n, MEDIA_SOUND_SECONDS, &e), 0);
+    assert_int_equal(ears_encode(s->ears, &heard, &rows, &e), 0);
+    keep_rows(s, i, rows);
+    sound_deinit(&heard);
     free(data);
 }
 
@@ -80,7 +104,7 @@ static void write_talk(seeing *s, talk *t, const char *plan) {
             *r = (engine_rows){ .first = t->n,
                                 .n = v->n,
                                 .embd = v->data,
-                                .whole = vision_whole(s->v),
+                                .whole = s->whole,
                                 .across = s->across[p],
                                 .advance = s->advance[p] };
             memcpy(r->content, v->key, sizeof r->content);
@@ -130,19 +154,23 @@ static bool open_seeing(seeing *s, const char *family) {
     char path[512];
     err  e = { 0 };
     *s = (seeing){ 0 };
-    snprintf(path, sizeof path, "%s/%s", DIR, family);
+    bool hears = strcmp(family, "voxtral") == 0;
+    snprintf(path, sizeof path, "%s/%s", hears ? SOUNDS : DIR, family);
     if (!dir_exists(path)) {
         print_message("skipped: there is no %s\n", path);
         return false;
     }
     int rc = model_file_open(&s->f.file, path, &e);
     if (rc == 0) rc = nn_model_open(&s->f.model, s->f.file, models_list, NULL, &e);
+    vision_options o = { .device = getenv("HEARTH_TEST_DEVICE"), .n_threads = 1 };
+    int            width = rc == 0 ? s->f.model->dims->n_embd * s->f.model->tape->n_parts : 0;
     if (rc == 0)
-        rc = vision_open(&s->v, s->f.file, NULL, s->f.model->dims->n_embd * s->f.model->tape->n_parts,
-                         &(vision_options){ .device = getenv("HEARTH_TEST_DEVICE"), .n_threads = 1 }, &e);
+        rc = hears ? ears_open(&s->ears, s->f.file, NULL, width, &o, &e)
+                   : vision_open(&s->v, s->f.file, NULL, width, &o, &e);
     if (rc < 0) fail_msg("%s", e.msg);
-    look(s, 0, "a");
-    look(s, 1, "d");
+    s->whole = !hears && vision_whole(s->v);
+    (hears ? listen : look)(s, 0, "a");
+    (hears ? listen : look)(s, 1, hears ? "b" : "d");
     for (int i = 0; i < TALKS; i++) write_talk(s, &s->talks[i], talks[i]);
     engine *g = open_engine(s, (engine_options){ .n_threads = 1, .no_prefix_cache = true });
     for (int i = 0; i < TALKS; i++) {
@@ -158,6 +186,7 @@ static bool open_seeing(seeing *s, const char *family) {
 static void close_seeing(seeing *s) {
     for (int i = 0; i < PICTURES; i++) free(s->pictures[i].data);
     vision_free(s->v);
+    ears_free(s->ears);
     fixture_close(&s->f);
 }
 
@@ -172,7 +201,7 @@ static uint64_t crowd(const seeing *s, int more) {
     engine_stats st;
     engine      *g = open_engine(s, (engine_options){ .n_threads = 2,
                                                       .max_seqs = 5,
-                                                      .step_tokens = (vision_whole(s->v) ? widest : 8) + 5,
+                                                      .step_tokens = (s->whole ? widest : 8) + 5,
                                                       .cache_bytes = (size_t)(pages + more) * page });
     for (int r = 0; r < ROUNDS; r++) {
         for (int i = 0; i < TALKS; i++) ask(g, &s->talks[i], &got[r * TALKS + i]);

@@ -82,7 +82,7 @@ static void check_memory(const golden *g, const char *device) {
     const vision  *v = g->v;
     const nn_exec *x[] = { v->tower.exec, v->projector.exec };
     int            width = g->model->dims->n_embd * g->model->tape->n_parts;
-    uint64_t       measured = 0, on_device, has = v->limit_bytes, rows = 0;
+    uint64_t       measured = 0, on_device, has = v->keep.limit_bytes, rows = 0;
     err            e = { 0 };
     assert_int_equal(
         vision_measure(&measured, &on_device, g->file, NULL, width, &(vision_options){ .device = device }, &e), 0);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model's ears: sounds become rows that take the place of tokens in its prompt, as pictures do (vision.h).
+ *
+ * A sound becomes a mel spectrogram (mel.h), cut into pieces of the length that the tower was made for (30 s), the last one
+ * padded with silence. Each piece goes through the tower, several neighbouring rows become one, side by side, and a projector
+ * makes rows of the language model's width. In the prompt a word stands for each of them, behind one that says that a sound
+ * begins.
+ *
+ * Known is Voxtral, from its directory or from an mmproj file. One thread at a time encodes; everything else may be asked by any
+ * thread.
+ */
+#ifndef VISION_EARS_H
+#define VISION_EARS_H
+
+#include "sound/sound.h"
+#include "vision/vision.h"
+
+typedef struct ears ears;
+
+/* As vision_open, vision_measure and vision_known. */
+int  ears_open(ears **out, const model_file *model, const model_file *mmproj, int width, const vision_options *o,
+               err *e);
+void ears_free(ears *h); /* accepts NULL */
+int  ears_measure(uint64_t *bytes, uint64_t *on_device, const model_file *model, const model_file *mmproj, int width,
+                  const vision_options *o, err *e);
+bool ears_known(const model_file *model, const model_file *mmproj);
+
+const char *ears_placeholder(const ears *h); /* what a template prints for a sound */
+const char *ears_row_word(const ears *h);    /* what stands for one row */
+/* Appends what stands for a sound of so many samples in the prompt. */
+int ears_write(const ears *h, int n_samples, str *out, err *e);
+/* Valid until the next call. */
+int ears_encode(ears *h, const sound *s, const vision_rows **out, err *e);
+
+#endif
