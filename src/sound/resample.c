@@ -28,36 +28,40 @@ static double bessel(double x) {
 
 typedef struct weights {
     int    up, down, half; /* half: old samples on each side */
+    double width;          /* of a crossing, in old samples */
     float *rows;           /* [up][2 * half] */
+    bool  *made;           /* [up]: rates that share little have thousands, and a short sound needs few of them */
 } weights;
 
 /* The row's old samples stand at 1 - half ... half from the one before the place. Each row sums to one: a constant stays. */
-static void fill_row(float *row, int half, double fraction, double width) {
+static void fill_row(const weights *w, int phase) {
+    float *row = w->rows + (size_t)phase * 2 * (size_t)w->half;
     double sum = 0, pi = acos(-1.0), top = bessel(BETA);
-    for (int pass = 0; pass < 2; pass++) {
-        for (int k = 0; k < 2 * half; k++) {
-            double x = (k + 1 - half - fraction) / width, edge = x / CROSSINGS;
-            double sinc = fabs(x) < 1e-12 ? 1 : sin(pi * x) / (pi * x);
-            double w = fabs(edge) < 1 ? sinc * bessel(BETA * sqrt(1 - edge * edge)) / top : 0;
-            if (pass)
-                row[k] = (float)(w / sum);
-            else
-                sum += w;
-        }
+    for (int k = 0; k < 2 * w->half; k++) {
+        double x = (k + 1 - w->half - (double)phase / w->up) / w->width, edge = x / CROSSINGS;
+        double sinc = fabs(x) < 1e-12 ? 1 : sin(pi * x) / (pi * x);
+        double v = fabs(edge) < 1 ? sinc * bessel(BETA * sqrt(1 - edge * edge)) / top : 0;
+        row[k] = (float)v;
+        sum += v;
     }
+    for (int k = 0; k < 2 * w->half; k++) row[k] = (float)((double)row[k] / sum);
+    w->made[phase] = true;
 }
 
 static int weights_make(weights *w, int rate, err *e) {
-    int    shared = common(SOUND_RATE, rate);
-    double width;
+    int shared = common(SOUND_RATE, rate);
     w->up = SOUND_RATE / shared;
     w->down = rate / shared;
-    width = (rate > SOUND_RATE ? (double)rate / SOUND_RATE : 1) / CUT; /* of a crossing, in old samples */
-    w->half = (int)ceil(CROSSINGS * width) + 1;
-    if (!(w->rows = malloc((size_t)w->up * 2 * (size_t)w->half * sizeof *w->rows))) return err_set_nomem(e);
-    for (int p = 0; p < w->up; p++)
-        fill_row(w->rows + (size_t)p * 2 * (size_t)w->half, w->half, (double)p / w->up, width);
-    return 0;
+    w->width = (rate > SOUND_RATE ? (double)rate / SOUND_RATE : 1) / CUT;
+    w->half = (int)ceil(CROSSINGS * w->width) + 1;
+    w->rows = calloc((size_t)w->up * 2 * (size_t)w->half, sizeof *w->rows);
+    w->made = calloc((size_t)w->up, sizeof *w->made);
+    return w->rows && w->made ? 0 : err_set_nomem(e);
+}
+
+static const float *row_of(const weights *w, int phase) {
+    if (!w->made[phase]) fill_row(w, phase);
+    return w->rows + (size_t)phase * 2 * (size_t)w->half;
 }
 
 static float weigh(const float *row, const float *from, int n) {
@@ -81,16 +85,14 @@ int sound_resample(sound *out, const float *from, int n, int rate, err *e) {
         return err_set(e, ERR_ARG, "%d samples of %d Hz cannot be a sound", n, rate);
     int rc = sound_init(out, (int)sound_length(n, rate), e);
     if (rc == 0) rc = weights_make(&w, rate, e);
-    if (rc < 0) {
-        sound_deinit(out);
-        return rc;
-    }
-    for (int64_t i = 0; i < out->n; i++) {
+    for (int64_t i = 0; rc == 0 && i < out->n; i++) {
         int64_t      at = i * w.down / w.up, first = at + 1 - w.half, last = at + w.half;
-        const float *row = w.rows + (size_t)(i * w.down % w.up) * 2 * (size_t)w.half;
+        const float *row = row_of(&w, (int)(i * w.down % w.up));
         int64_t      lo = first < 0 ? 0 : first, hi = last < n ? last + 1 : n;
         out->at[i] = lo < hi ? weigh(row + (lo - first), from + lo, (int)(hi - lo)) : 0;
     }
+    if (rc < 0) sound_deinit(out);
     free(w.rows);
-    return 0;
+    free(w.made);
+    return rc;
 }
