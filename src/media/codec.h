@@ -19,7 +19,11 @@ int media_png(pixels *out, media_bytes in, const media_limits *l, int *orientati
 int media_webp(pixels *out, media_bytes in, const media_limits *l, int *orientation, err *e);
 int media_gif(pixels *out, media_bytes in, const media_limits *l, err *e);
 
-int media_wav(sound *out, media_bytes in, int max_seconds, err *e);
+int  media_wav(sound *out, media_bytes in, int max_seconds, err *e);
+bool media_is_mp3(media_bytes in);
+int  media_mp3(sound *out, media_bytes in, int max_seconds, err *e);
+/* Samples of some rate as a sound; `from` may be empty afterwards. */
+int media_sound_settle(sound *out, sound *from, int rate, err *e);
 
 int media_check_size(const char *format, int64_t width, int64_t height, const media_limits *l, err *e);
 

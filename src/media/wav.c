@@ -113,12 +113,7 @@ int media_wav(sound *out, media_bytes in, int max_seconds, err *e) {
     if (n > INT32_MAX) return err_set(e, ERR_LIMIT, "the WAV file has %lld samples", (long long)n);
     rc = sound_init(&own, (int)n, e);
     if (rc == 0) rc = mix(own.at, &w, (int)n, e);
-    if (rc == 0 && w.rate != SOUND_RATE) {
-        rc = sound_resample(out, own.at, own.n, w.rate, e);
-    } else if (rc == 0) {
-        *out = own;
-        own = (sound){ 0 };
-    }
+    if (rc == 0) rc = media_sound_settle(out, &own, w.rate, e);
     sound_deinit(&own);
     return rc;
 }

@@ -178,9 +178,13 @@ void content_sound(content_reader *c, const node *from) {
     str_deinit(&file);
 }
 
-/* How a WAV file begins; pictures in RIFF files have another name there. */
-static bool is_wav(view file) {
-    return file.len >= 12 && memcmp(file.data, "RIFF", 4) == 0 && memcmp(file.data + 8, "WAVE", 4) == 0;
+/* How sounds begin: WAV (pictures in RIFF files have another name there), MP3 with and without a title (eleven bits that are
+ * one, which no picture has, and a layer). */
+static bool begins_sound(view file) {
+    if (file.len >= 12 && memcmp(file.data, "RIFF", 4) == 0) return memcmp(file.data + 8, "WAVE", 4) == 0;
+    if (view_starts(file, "ID3")) return true;
+    return file.len >= 2 && (uint8_t)file.data[0] == 0xff && (file.data[1] & 0xe0) == 0xe0 &&
+           (file.data[1] & 0x06) != 0;
 }
 
 void content_medium_base64(content_reader *c, const node *at, view base64) {
@@ -188,7 +192,7 @@ void content_medium_base64(content_reader *c, const node *at, view base64) {
     str_init(&head);
     str_init(&file);
     bool heard = decode_base64((view){ base64.data, base64.len < 16 ? base64.len : 16 }, &head) &&
-                 is_wav((view){ str_cstr(&head), head.len });
+                 begins_sound((view){ str_cstr(&head), head.len });
     if (!heard)
         content_picture_base64(c, at, base64);
     else if (read_base64(c, at, base64, "sound", &file))

@@ -68,8 +68,8 @@ def picture(name):
         return f.read()
 
 
-def sound(name):
-    with open(os.path.join(SOUNDS, "sounds", name + ".wav"), "rb") as f:
+def sound(name, ending="wav"):
+    with open(os.path.join(SOUNDS, "sounds", f"{name}.{ending}"), "rb") as f:
         return f.read()
 
 

@@ -10,6 +10,7 @@ they were saved. A piece of sound is 0.4 s long instead of 30: the model has 20 
 
 OUT receives
   sounds/NAME.wav     short sounds: a: less than a piece; b: two pieces and a bit, with an edge inside; c: a piece, stereo, 24 bits
+                      (tone.mp3 beside them was written by LAME 3.100: 0.4 s of 440 Hz at 22050 Hz)
   voxtral/config.json, preprocessor_config.json, model.safetensors
   voxtral/golden.json cases: sounds, tokens, and where the values begin in the files below
   voxtral/mel.f32     [frames][bins] per sound, for 16, 80 and 128 bins

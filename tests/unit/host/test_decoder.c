@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder's process: what it reads comes back, and what is wrong with a picture stays with it. */
+/* The decoder's process: what it reads comes back, and what is wrong with a picture or a sound stays with it. */
 #include "host/decoder/decoder.h"
 #include "unit/support/encode_picture.h"
 
@@ -59,14 +59,48 @@ static void test_refuses(void **state) {
     }
 }
 
+static void test_hears(void **state) {
+    enum { SAMPLES = 200000 }; /* more than a socket's buffer */
+    static const char head[] =
+        "RIFF\0\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x80\x3e\0\0\0\x7d\0\0\2\0\x10\0data\xff\xff\xff\xff";
+    decoder_options o = options();
+    sound           p;
+    err             e = { 0 };
+    str             s;
+    (void)state;
+    if (skipped()) return;
+    str_init(&s);
+    str_append(&s, head, sizeof head - 1);
+    for (int i = 0; i < SAMPLES; i++) {
+        int16_t v = (int16_t)(i * 2654435761u >> 16);
+        str_append(&s, (const char *)&v, sizeof v);
+    }
+    int rc = decoder_hear(&p, (view){ s.data, s.len }, &o, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    assert_int_equal(p.n, SAMPLES);
+    for (int i = 0; i < SAMPLES; i++) assert_true(p.at[i] == (float)(int16_t)(i * 2654435761u >> 16) / 32768);
+    sound_deinit(&p);
+    static const char *const bad[] = { "", "RIFF", "ID3", "\xff\xfb\x90\x64", "GIF89a" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(decoder_hear(&p, view_of(bad[i]), &o, &e), ERR_FORMAT);
+        assert_non_null(strstr(e.msg, "sound"));
+        assert_null(p.at);
+    }
+    str_deinit(&s);
+}
+
 /* A process that says nothing, and one that cannot be started. */
 static void test_no_answer(void **state) {
     decoder_options o = { .program = "/bin/true" };
     pixels          p;
+    sound           heard;
     err             e = { 0 };
     (void)state;
     assert_true(decoder_read(&p, view_of("GIF89a"), &o, &e) < 0);
     assert_non_null(strstr(e.msg, "decoder"));
+    assert_true(decoder_hear(&heard, view_of("RIFF"), &o, &e) < 0);
+    assert_non_null(strstr(e.msg, "sound's decoder"));
     o.program = "/nonexistent/program";
     assert_true(decoder_read(&p, view_of("GIF89a"), &o, &e) < 0);
     assert_non_null(strstr(e.msg, "decoder"));
@@ -74,6 +108,6 @@ static void test_no_answer(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_reads), cmocka_unit_test(test_refuses),
-                                        cmocka_unit_test(test_no_answer) };
+                                        cmocka_unit_test(test_hears), cmocka_unit_test(test_no_answer) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,16 +5,14 @@
  */
 #include "media/sound.h"
 
+#include "base/file.h"
 #include "base/str.h"
 
+#include "unit/support/support.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { PCM = 1, FLOATS = 3, EXTENSIBLE = 0xfffe };
 
@@ -38,7 +36,7 @@ static void head(str *s, const form *f, uint32_t data_bytes, bool parts) {
     put(s, (uint64_t)f->kind, 2);
     put(s, (uint64_t)f->channels, 2);
     put(s, (uint64_t)f->rate, 4);
-    put(s, (uint64_t)(f->rate * f->channels * f->bits / 8), 4);
+    put(s, (uint64_t)f->rate * (uint64_t)(f->channels * f->bits / 8), 4);
     put(s, (uint64_t)(f->channels * f->bits / 8), 2);
     put(s, (uint64_t)f->bits, 2);
     if (wide) {
@@ -61,11 +59,12 @@ static void put_sample(str *s, const form *f, double x) {
         double   d;
         uint64_t u;
     } b = { .d = x };
-    int64_t top = (int64_t)1 << (f->bits - 1), whole = (int64_t)lrint(x * (double)top);
-    if (f->kind == FLOATS)
+    if (f->kind == FLOATS) {
         put(s, f->bits == 32 ? a.u : b.u, f->bits / 8);
-    else
-        put(s, (uint64_t)(f->bits == 8 ? whole + 128 : whole), f->bits / 8);
+        return;
+    }
+    int64_t whole = (int64_t)lrint(x * (double)((int64_t)1 << (f->bits - 1)));
+    put(s, (uint64_t)(f->bits == 8 ? whole + 128 : whole), f->bits / 8);
 }
 
 static double wave(int i, int c) { return 0.5 * sin(0.07 * i + c) - 0.25 * c; }
@@ -228,6 +227,48 @@ static void test_nonsense(void **state) {
     str_deinit(&s);
 }
 
+/* 0.4 s of 440 Hz, half as loud as can be, which LAME wrote at 22050 Hz. Cut files are shorter sounds, or none. */
+static void test_mp3(void **state) {
+    char  *data = NULL;
+    size_t bytes;
+    sound  p;
+    err    e = { 0 };
+    (void)state;
+    assert_int_equal(file_read(&data, &bytes, HEARTH_SOURCE_DIR "/tests/golden/sound/sounds/tone.mp3", 1 << 16, &e), 0);
+    int rc = media_sound_decode(&p, data, bytes, 1, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    assert_true(p.n >= 6400 && p.n < 8000);
+    double turn = 2 * acos(-1.0) * 440 / SOUND_RATE, s = 0, c = 0, all = 0;
+    int    from = 1600, n = 3200; /* 88 periods */
+    for (int i = from; i < from + n; i++) {
+        s += (double)p.at[i] * sin(turn * i) * 2 / n;
+        c += (double)p.at[i] * cos(turn * i) * 2 / n;
+        all += (double)p.at[i] * (double)p.at[i] * 2 / n;
+    }
+    assert_true(fabs(sqrt(s * s + c * c) - 0.5) < 0.01); /* the tone */
+    assert_true(all - (s * s + c * c) < 0.001);          /* and nothing else */
+    sound_deinit(&p);
+    for (size_t n_cut = 0; n_cut < bytes; n_cut += 37) {
+        char *copy = malloc(n_cut ? n_cut : 1);
+        memcpy(copy, data, n_cut);
+        rc = media_sound_decode(&p, copy, n_cut, 1, &e);
+        assert_true(rc < 0 || (p.n > 0 && p.n < 8000));
+        sound_deinit(&p);
+        free(copy);
+    }
+    for (uint64_t i = 0, seed = 1; i < 50; i++) { /* and bytes that are other ones */
+        char *copy = malloc(bytes);
+        memcpy(copy, data, bytes);
+        for (int k = 0; k < 8; k++) copy[test_random(&seed) % bytes] = (char)test_random(&seed);
+        rc = media_sound_decode(&p, copy, bytes, 1, &e);
+        assert_true(rc < 0 || (p.n > 0 && p.n <= SOUND_RATE));
+        sound_deinit(&p);
+        free(copy);
+    }
+    free(data);
+}
+
 /* As bytes between processes. */
 static void test_bytes(void **state) {
     sound p, q;
@@ -254,6 +295,7 @@ static void test_bytes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_forms),      cmocka_unit_test(test_rates),
                                         cmocka_unit_test(test_file_rates), cmocka_unit_test(test_cut),
-                                        cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_bytes) };
+                                        cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_mp3),
+                                        cmocka_unit_test(test_bytes) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
