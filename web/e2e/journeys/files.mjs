@@ -145,7 +145,7 @@ export const fileJourneys = {
     await page.getByRole("button", { name: "Really remove all chats" }).click();
     await page.getByText("0 chats").waitFor();
     await page.getByLabel("Import chats").setInputFiles({ name: "a.json", mimeType: "application/json", buffer: Buffer.from(text) });
-    await page.getByText("1 chats imported").waitFor();
+    await page.getByText("1 chat imported").waitFor();
     await page.evaluate(() => (location.hash = "#/chat"));
     await page.getByRole("link", { name: "Keep this" }).click();
     await page.getByText("Kept.").waitFor();

@@ -1,7 +1,7 @@
 /** The line that says the server is away, loading or draining. */
 import { useEffect, useState } from "preact/hooks";
 import { percent } from "../lib/format";
-import { link, models, reconnect, retryAt } from "../lib/server";
+import { busy, link, models, reconnect, retryAt } from "../lib/server";
 
 export function Banner() {
   const [now, setNow] = useState(Date.now());
@@ -16,7 +16,10 @@ export function Banner() {
     const wait = Math.max(0, Math.ceil((retryAt.value - now) / 1000));
     return (
       <div class="banner warn" role="alert">
-        <span>The server does not answer. Chats stay readable{wait ? `; next try in ${wait} s` : ""}.</span>
+        <span>
+          {busy.value ? "The server is starting or shutting down." : "The server does not answer."} Chats stay readable
+          {wait ? `; next try in ${wait} s` : ""}.
+        </span>
         <button type="button" class="link" onClick={reconnect}>
           Try now
         </button>

@@ -1,8 +1,8 @@
 /** What an answer took: the short line, and all of it on a click. */
-import { count, rate, seconds } from "../lib/format";
+import { count, plural, rate, seconds } from "../lib/format";
 import type { Figures } from "./types";
 
-const tokens = (n: number) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
+const tokens = (n: number) => plural(n, "token");
 
 export function FiguresLine({ figures: f }: { figures: Figures }) {
   const rows: [string, string][] = [

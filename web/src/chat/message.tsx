@@ -1,7 +1,7 @@
 /** One message: who, what, and what can be done with it. */
 import { useState } from "preact/hooks";
 import { answerers, statOf } from "../lib/adapters";
-import { rate, seconds } from "../lib/format";
+import { plural, rate, seconds } from "../lib/format";
 import { isImage } from "../lib/images";
 import { prefs } from "../lib/prefs";
 import { link } from "../lib/server";
@@ -106,7 +106,7 @@ function Progress({ run }: { run: Run }) {
     return (
       <div class="progress-line">
         {now > 0 && <span>{rate(now)} t/s</span>}
-        <span>{run.tokens} tokens</span>
+        <span>{plural(run.tokens, "token")}</span>
       </div>
     );
   }

@@ -20,6 +20,7 @@ export function seconds(s: number): string {
 }
 
 export const count = (n: number) => n.toLocaleString("en-US");
+export const plural = (n: number, word: string) => `${count(n)} ${n === 1 ? word : `${word}s`}`;
 export const rate = (n: number) => (n >= 100 ? n.toFixed(0) : n.toFixed(1));
 export const percent = (n: number) => `${Math.round(n * 100)}%`;
 

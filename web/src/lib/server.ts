@@ -93,6 +93,8 @@ export const pulls = signal<Pull[]>([]);
 export const logs = signal<LogLine[]>([]);
 export const version = signal("");
 export const retryAt = signal(0);
+/** It answers, but not yet or no longer: it is starting or ends. */
+export const busy = signal(false);
 
 export const models = computed(() => stats.value?.models ?? []);
 export const defaultModel = computed(
@@ -138,6 +140,7 @@ async function listen(): Promise<void> {
     for await (const e of readEvents(answer.body!)) take(e.event, e.data);
   } catch (why) {
     if (own.signal.aborted) return;
+    busy.value = why instanceof ApiError && why.status === 503;
     if (why instanceof ApiError && why.status === 401) {
       link.value = "offline";
       return;

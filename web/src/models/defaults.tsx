@@ -10,7 +10,7 @@ const FIELDS: [key: string, label: string, step: number][] = [
   ["top_k", "Top k", 1],
   ["min_p", "Min p", 0.01],
   ["repeat_penalty", "Repeat penalty", 0.05],
-  ["num_predict", "Most tokens", 64],
+  ["num_predict", "Max tokens", 64],
   ["num_ctx", "Context", 1024],
 ];
 

@@ -54,6 +54,9 @@ export function MetricsPage() {
             v={percent((s.tokens_drafted_accepted ?? 0) / s.tokens_drafted)}
           />
         )}
+        {s.preemptions > 0 && (
+          <Big k="made way" help="Sequences that were put back because the cache was full" v={count(s.preemptions)} />
+        )}
         {s.machine && <Big k="memory free" v={bytes(s.machine.memory_available_bytes)} />}
         <Big k="up" v={seconds(s.uptime_seconds)} />
       </dl>
@@ -98,10 +101,10 @@ function Requests() {
         <table class="rows">
           <thead>
             <tr>
-              <th>Path</th>
+              <th class="wide-only">Path</th>
               <th>Model</th>
               <th>State</th>
-              <th>Prompt</th>
+              <th class="wide-only">Prompt</th>
               <th>Written</th>
               <th>Age</th>
               <th>
@@ -112,10 +115,10 @@ function Requests() {
           <tbody>
             {list.map((r) => (
               <tr key={r.id}>
-                <td>{r.path}</td>
+                <td class="wide-only">{r.path}</td>
                 <td>{r.model ?? ""}</td>
                 <td>{r.state}</td>
-                <td>{r.prompt_tokens || ""}</td>
+                <td class="wide-only">{r.prompt_tokens || ""}</td>
                 <td>{r.generated_tokens || ""}</td>
                 <td>{seconds(r.age_seconds)}</td>
                 <td class="end">

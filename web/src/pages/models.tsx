@@ -91,7 +91,7 @@ function PullForm() {
     }
   };
   return (
-    <form class="row" onSubmit={submit} aria-label="Pull a model">
+    <form class="row wrap" onSubmit={submit} aria-label="Pull a model">
       <input
         class="grow"
         data-search
@@ -104,7 +104,7 @@ function PullForm() {
         Pull
       </button>
       {why && (
-        <p class="problem" role="alert">
+        <p class="problem line" role="alert">
           {why}
         </p>
       )}

@@ -90,7 +90,8 @@ function KeyForm() {
       }}
     >
       <p class="dim">
-        Goes out in a header, to this server only. Without "remember" it is gone with the tab; it is never exported.
+        The key goes out in a header, to this server only. Unless it is remembered it is gone with the tab; it is never
+        part of an export.
       </p>
       <label class="field">
         <span>API key</span>

@@ -1,4 +1,6 @@
 /** Results of the playground, in the shape that says most. */
+import { MOD } from "../app/keys";
+import { plural } from "../lib/format";
 import { visible } from "../md/safe";
 import { CopyButton } from "../ui/copy";
 import type { Kind } from "./kinds";
@@ -14,7 +16,15 @@ interface Props {
 }
 
 export function Output({ kind, result, texts }: Props) {
-  if (result === undefined) return <p class="dim">The answer appears here. Ctrl or ⌘ with Enter runs.</p>;
+  if (result === undefined)
+    return (
+      <p class="dim">
+        The answer appears here.{" "}
+        <span class="hints">
+          <kbd>{MOD} Enter</kbd> runs.
+        </span>
+      </p>
+    );
   return (
     <>
       <Shape kind={kind} result={result} texts={texts} />
@@ -116,7 +126,7 @@ function alternatives(token: string, logprob: number, top: Record<string, number
 function Tokens({ list }: { list: Any[] }) {
   return (
     <>
-      <p class="dim">{list.length} tokens</p>
+      <p class="dim">{plural(list.length, "token")}</p>
       <div class="plain tokens">
         {list.map((t, i) => (
           <span key={i} class={`token ${i % 2 ? "fair" : "sure"}`} title={`${t.id ?? t}`}>
@@ -134,7 +144,7 @@ function Cosines({ list, texts }: { list: number[][]; texts: string[] }) {
   return (
     <>
       <p class="dim">
-        {list.length} vectors of {list[0]?.length ?? 0}; how alike they are:
+        {plural(list.length, "vector")} of {list[0]?.length ?? 0}; how alike they are:
       </p>
       <table class="rows matrix">
         <thead>

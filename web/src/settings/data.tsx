@@ -5,6 +5,7 @@ import { chats, loadChats, show } from "../chat/store";
 import { forgetServer } from "../chat/sync";
 import { saveFile } from "../lib/clipboard";
 import * as db from "../lib/db";
+import { plural } from "../lib/format";
 import { prefs, setPrefs } from "../lib/prefs";
 import { complain, note } from "../ui/toasts";
 
@@ -15,7 +16,7 @@ export function ChatData() {
     try {
       const n = await importText(await file.text());
       await loadChats();
-      note(`${n} chats imported`);
+      note(`${plural(n, "chat")} imported`);
     } catch (why) {
       complain(why);
     }
@@ -33,7 +34,8 @@ export function ChatData() {
   return (
     <>
       <p class="dim">
-        {chats.value.length} chats, kept in this browser{prefs.value.serverChats ? " and on the server" : " only"}.
+        {plural(chats.value.length, "chat")}, kept in this browser
+        {prefs.value.serverChats ? " and on the server" : " only"}.
       </p>
       <label class="check">
         <input
