@@ -185,8 +185,8 @@ function Actions({ message: m, at, n, before, after, onEdit }: ActionProps) {
         </button>
       )}
       {m.role === "assistant" && others.length > 0 && (
-        <label class="quiet pick">
-          <span>with…</span>
+        <span class="quiet pick">
+          <span aria-hidden="true">with…</span>
           <select
             aria-label="Retry with another model"
             value=""
@@ -197,7 +197,7 @@ function Actions({ message: m, at, n, before, after, onEdit }: ActionProps) {
               <option key={name}>{name}</option>
             ))}
           </select>
-        </label>
+        </span>
       )}
       {m.role === "user" && (
         <button type="button" class="quiet" onClick={() => guard(answer(m))}>
