@@ -80,7 +80,7 @@ export class Hearth {
   }
 
   async end(signal = "SIGTERM") {
-    if (!this.process || this.process.exitCode !== null) return;
+    if (!this.process || this.process.exitCode !== null || this.process.signalCode !== null) return;
     const over = new Promise((tell) => this.process.once("exit", tell));
     this.process.kill(signal);
     await over;
