@@ -21,6 +21,13 @@ static inline int64_t clock_us(void) { return clock_ns() / 1000; }
 static inline int64_t clock_ms(void) { return clock_ns() / 1000000; }
 static inline double  clock_s(void) { return 1e-9 * (double)clock_ns(); }
 
+/* What the calling thread has computed: neither what it waited nor what other programs took from it. */
+static inline double clock_thread_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* For pthread_cond_timedwait on a condition of clock_cond_init: the moment at_ms of clock_ms, and ms from now. */
 static inline struct timespec clock_moment(int64_t at_ms) {
     return (struct timespec){ .tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000 };

@@ -115,6 +115,7 @@ int draft_exec_open(draft_exec *x, const nn_device *device, const nn_backend *ba
                        .n_rows = m->tape->bufs[m->tape->logits].width };
     if (!take_arrays(x)) return err_set_nomem(e);
     if ((rc = sampling_work_open(&x->work, (size_t)x->n_vocab, e)) < 0) return rc;
+    x->gpu = device->kind == NN_DEVICE_GPU;
     return backend->open(&x->exec, device, m, &o, e);
 }
 

@@ -10,10 +10,12 @@
 #ifndef ENGINE_DRAFT_EXEC_H
 #define ENGINE_DRAFT_EXEC_H
 
+#include "base/clock.h"
 #include "engine/drafter.h"
 
 typedef struct draft_exec {
     nn_exec       *exec;
+    bool           gpu;
     sampling_work *work;
     int            n_places, n_ctx, max_pages, step_tokens;
     int64_t        n_vocab, n_rows; /* n_vocab: of the engine's model; n_rows: of this one's logits */
@@ -34,6 +36,10 @@ void draft_exec_add(draft_exec *x, nn_batch *b, int seat, int from, int n, bool 
 
 /* The token that the request would draw from an output row behind the draft so far; -1: none, or it is too unlikely. */
 int32_t draft_exec_pick(draft_exec *x, const draft_ask *a, int out_row);
+
+/* The clock of what steps cost, to compare them. On the CPU the calling thread takes part in every step, and what it
+ * computes is not made longer by other programs; a GPU is waited for. */
+static inline double draft_clock(bool gpu) { return gpu ? clock_s() : clock_thread_s(); }
 
 /* A running mean of seconds per token; single slow ones count little. */
 void draft_measure(double *known, double seconds, int n);

@@ -62,7 +62,7 @@ static bool step(model_drafter *d, draft_ask *asks, int n_asks) {
         if (feed(d, &b, &asks[i])) d->asked[n++] = i;
     }
     if (b.n_tok == 0) return false;
-    double begin = clock_s();
+    double begin = draft_clock(d->x.gpu);
     if (nn_exec_step(d->x.exec, &b, NULL) < 0) {
         for (int i = 0; i < n_asks; i++) {
             if (asks[i].seq.seat < d->x.n_places) d->places[asks[i].seq.seat].n = 0;
@@ -70,7 +70,7 @@ static bool step(model_drafter *d, draft_ask *asks, int n_asks) {
         return false;
     }
     /* A step that reads a prompt, too, says nothing about guessing. */
-    if (b.n_tok <= FEW_ROWS * b.n_seq) draft_measure(&d->base.guess_s, clock_s() - begin, b.n_seq);
+    if (b.n_tok <= FEW_ROWS * b.n_seq) draft_measure(&d->base.guess_s, draft_clock(d->x.gpu) - begin, b.n_seq);
     bool more = false;
     for (int k = 0; k < n; k++) {
         draft_ask *a = &asks[d->asked[k]];

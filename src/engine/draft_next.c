@@ -129,7 +129,7 @@ static bool step(next_drafter *d, draft_ask *asks, int n_asks) {
         if (takes_part(d, &asks[i]) && feed(d, &b, &asks[i])) d->asked[n++] = i;
     }
     if (b.n_tok == 0) return false;
-    double begin = clock_s();
+    double begin = draft_clock(d->x.gpu);
     if (nn_exec_step(d->x.exec, &b, NULL) < 0) {
         forget(d, asks, n_asks);
         return false;
@@ -139,7 +139,7 @@ static bool step(next_drafter *d, draft_ask *asks, int n_asks) {
         if (!take(d, a, k)) a->most = a->n;
     }
     /* A step that reads much of a prompt says nothing about guessing. */
-    if (b.n_tok <= FEW_ROWS * b.n_seq) draft_measure(&d->base.guess_s, clock_s() - begin, b.n_seq);
+    if (b.n_tok <= FEW_ROWS * b.n_seq) draft_measure(&d->base.guess_s, draft_clock(d->x.gpu) - begin, b.n_seq);
     return true;
 }
 

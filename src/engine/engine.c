@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "base/noalloc.h"
+#include "engine/draft_exec.h"
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -190,21 +191,23 @@ static bool generates_only(const engine *g) {
 }
 
 static int run_step(engine *g, const nn_batch *b, err *e) {
-    double    begin = clock_s();
+    bool      gpu = g->device.kind == NN_DEVICE_GPU;
+    double    begin = clock_s(), cost = draft_clock(gpu);
     nn_ticket step;
     int       rc = g->backend->submit(g->exec, b, &step, e);
-    double    started = g->device.kind == NN_DEVICE_GPU ? clock_s() : begin, last = g->step_end;
+    double    started = gpu ? clock_s() : begin, last = g->step_end;
     step_tell(g);
     if (rc == 0) rc = g->backend->wait(g->exec, step, e);
     if (rc < 0) return rc;
     g->step_end = clock_s();
+    cost = draft_clock(gpu) - cost;
     g->counts.step_s += g->step_end - started;
     if (last > 0) g->counts.between_s += started - last;
     double took = g->step_end - begin;
     adapt(g, took, b->n_tok);
     bool     plain = generates_only(g);
     uint64_t tokens = g->counts.tokens_generated;
-    if (plain) depth_measure(&g->spec.costs, b->n_tok, took);
+    if (plain) depth_measure(&g->spec.costs, b->n_tok, cost);
     g->counts.steps++;
     batch(g, true);
     step_results(g);
