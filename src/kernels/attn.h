@@ -6,15 +6,19 @@
  * K and V only - not on the rows beside it, the split over threads, the page size or the place of pages:
  *
  *   Positions are cut into chunks of ATTN_CHUNK, aligned to position 0. For one query row, head and chunk, with K and V
- *   read as f32 (exact for every page type):
+ *   read as f32 (exact for every page type without scales):
  *
- *     s[j] = scale * sum over d of q[d] k[j][d]      one chain of fma from zero in the order of d
+ *     s[j] = scale * sum over d of q[d] k[j][d]      one chain of fma from zero in the order of d; see below
  *     s[j] = cap * tanh(s[j] / cap)                  with a soft-cap
  *     s[j] = s[j] + bias[distance of j]              with biases
  *     s[j] = fma(-|pos - j|, slope, s[j])            with ALiBi, slope of the head
  *     m    = max s[j]                                over the row's positions
  *     p[j] = exp(s[j] - m),  l = sum p[j]            lane by lane, then across
- *     o[d] = sum over j of p[j] v[j][d]              one chain of fma from zero in the order of j
+ *     o[d] = sum over j of p[j] v[j][d]              one chain of fma from zero in the order of j; see below
+ *
+ *   Page types with scales keep numbers n and a scale for each group of dimensions. There the chain of a score runs over
+ *   the numbers of one group, and the groups' sums are put together in order: the first sum times its scale, then
+ *   fma(sum, scale, before). Of values, o[d] = sum over j of (p[j] scale[j]) n[j][d], the product of p and scale rounded.
  *
  *   Chunks are folded in order into (M, L, O), starting from (-inf, 0, 0):
  *
@@ -46,7 +50,8 @@
 
 enum {
     ATTN_CHUNK = 64,
-    ATTN_LANES = 64, /* query rows times heads that share one reading of a chunk */
+    ATTN_LANES = 64,     /* query rows times heads that share one reading of a chunk */
+    ATTN_TILE_LANES = 6, /* of these, the most that run side by side */
 };
 
 /* The rows of one sequence in one layer. */

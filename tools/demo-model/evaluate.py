@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores a served model on the held-out split, greedy; standard library only.
 
-  python3 evaluate.py [--url http://127.0.0.1:11434] [--model demo] [--count 200] [--skills a,b] [--stories]
+  python3 evaluate.py [--url http://127.0.0.1:11434] [--model demo] [--count 200] [--skills a,b] [--stories] [--beside URL]
+
+--beside asks a second server the same, such as one with other types of cache pages, and counts equal answers: needle.sh.
 
 Everything goes through /v1/chat/completions, so template, tokenizer, weights, sampling and the reading of tool calls are
 all part of what is scored. Any server with that interface can be asked.
@@ -58,6 +60,7 @@ def main():
     p.add_argument("--count", type=int, default=200)
     p.add_argument("--skills", default=",".join(SKILLS))
     p.add_argument("--stories", action="store_true", help="print the first ten stories, whatever they are")
+    p.add_argument("--beside", help="a second server, which is asked the same")
     a = p.parse_args()
     for skill in a.skills.split(","):
         rng = random.Random("held out " + skill)
@@ -65,9 +68,14 @@ def main():
         examples = [draw(rng, split, skill) for _ in range(a.count)]
         with concurrent.futures.ThreadPoolExecutor(8) as several:
             texts = list(several.map(lambda e: ask(a.url, a.model, e), examples))
-        examples, texts = zip(*[(e, t) for e, t in zip(examples, texts) if t is not None])
+            others = list(several.map(lambda e: ask(a.beside, a.model, e), examples)) if a.beside else texts
+        examples, texts, others = zip(*[x for x in zip(examples, texts, others) if None not in x])
         ok = [right(e, t) for e, t in zip(examples, texts)]
         print("%-12s %5.1f%% of %d" % (skill, 100 * sum(ok) / len(ok), len(ok)), flush=True)
+        if a.beside:
+            found = sum(right(e, t) for e, t in zip(examples, others))
+            print("%-12s %5.1f%% beside, the same answer in %d; right: %d and %d"
+                  % (skill, 100 * found / len(ok), sum(map(str.__eq__, texts, others)), sum(ok), found), flush=True)
         for e, t in [(e, t) for e, t, o in zip(examples, texts, ok) if not o][:3]:
             print("   wrong: %r -> %r, expected %r" % (e.messages[-2].get("content", "")[-120:], t[-200:], e.check))
         if skill == "stories" and a.stories:

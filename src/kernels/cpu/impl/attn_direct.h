@@ -2,7 +2,8 @@
 /*
  * The same chains as in attn_impl.h, reading K and V of a whole chunk straight from the pages: for few lanes, where
  * converting the chunk into scratch would cost more than the products. What a page type yields as f32 is exact, so both
- * ways give the same bits. The next chunk is prefetched beside the products, line by line.
+ * ways give the same bits. Beside the products the pages of the next chunk are prefetched, as many lines with every
+ * part of a chunk's work.
  */
 #ifndef KERNELS_CPU_IMPL_ATTN_DIRECT_H
 #define KERNELS_CPU_IMPL_ATTN_DIRECT_H
@@ -20,6 +21,9 @@ typedef struct attn_where {
     size_t          k_row, v_row;            /* bytes from one row of K to the next, from slot to slot of V */
     size_t          tokens, v_groups;
     int             k_group, v_group; /* dimensions that share a scale */
+    const uint8_t  *area[GROUPS];     /* the head's part of every page that the chunk touches: its K, then its V */
+    int             n_areas;
+    size_t          k_bytes, v_bytes; /* of an area */
 } attn_where;
 
 static void where_chunk(const attn_args *a, int kv_head, int64_t c, attn_where *w) {
@@ -32,11 +36,15 @@ static void where_chunk(const attn_args *a, int kv_head, int64_t c, attn_where *
     w->v_group = l->v_group;
     w->k_row = w->tokens * k_unit;
     w->v_row = (size_t)l->v_dim * v_bits / 8;
+    w->k_bytes = l->k_bytes;
+    w->v_bytes = l->v_bytes;
+    w->n_areas = 0;
     for (int g = 0; g < GROUPS; g++) {
         const int64_t  p = c * CHUNK + 16 * g;
         const size_t   slot = (size_t)(p % l->tokens);
         const uint8_t *base = (const uint8_t *)a->pages[p / l->tokens] + a->page_off;
         const uint8_t *k = base + kv_k_offset(l, kv_head), *v = base + kv_v_offset(l, kv_head);
+        if (g == 0 || slot == 0) w->area[w->n_areas++] = k;
         w->k[g] = k + slot * k_unit;
         w->v[g] = v + slot * w->v_row;
         w->ks[g] = (const uint16_t *)(const void *)(k + (size_t)l->k_dim * w->tokens * k_bits / 8) + slot;
@@ -44,7 +52,15 @@ static void where_chunk(const attn_args *a, int kv_head, int64_t c, attn_where *
     }
 }
 
-INLINE void prefetch(const void *p) { __builtin_prefetch(p, 0, 2); }
+/* Part number `part` of `parts` of the lines that lie in [from, from + bytes) of every area. */
+static void prefetch_part(const attn_where *next, size_t from, size_t bytes, int part, int parts) {
+    const size_t share = (bytes / 64 + (size_t)parts - 1) / (size_t)parts, first = share * (size_t)part;
+    const size_t end = first + share < bytes / 64 ? first + share : bytes / 64;
+    for (int i = 0; i < next->n_areas; i++) {
+        const uint8_t *p = next->area[i] + from;
+        for (size_t line = first; line < end; line++) __builtin_prefetch(p + line * 64, 0, 2);
+    }
+}
 
 /* Bits of a value, as a constant. */
 INLINE size_t kv_bits(kv_type type) {
@@ -57,17 +73,6 @@ INLINE size_t kv_bits(kv_type type) {
                                                : 4;
 }
 
-/* The lines that a step of K reads, one chunk ahead; o: bytes of its first row. Short rows share a line. */
-INLINE void prefetch_k(kv_type type, const attn_where *next, int x0, size_t o) {
-    const size_t rows = kv_bits(type) < 8 ? (size_t)kv_k_step(type) * kv_bits(type) / 8 : (size_t)kv_k_step(type);
-    UNROLL for (size_t r = 0; r < rows; r++, o += next->k_row) {
-        if (o % 64 && next->k_row < 64) continue;
-        UNROLL for (int x = 0; x < ND; x++) {
-            if ((x0 + x) * VW % 32 == 0) prefetch(next->k[(x0 + x) * VW / 16] + o);
-        }
-    }
-}
-
 /* fp8 is read in units of 1 / 256, which the other factor has to make good: exact, and one product less per vector. */
 INLINE const float *direct_factor(kv_type type, const float *x, int n, float *own) {
     if (type != KV_FP8) return x;
@@ -75,165 +80,157 @@ INLINE const float *direct_factor(kv_type type, const float *x, int n, float *ow
     return own;
 }
 
-/*
- * Types of four and five bits where VBYTES exists: stored numbers u become m = 1 + u / 2^15 by moving bytes, and
- * fma(m, 2^15 scale, -(2^15 + zero) scale) is (u - zero) scale, as exact as the product of the whole number and the
- * scale: no step of it rounds.
- */
-#ifdef VBYTES
-#define DIRECT_BYTES(type) ((type) == KV_Q4_0 || (type) == KV_TQ4 || (type) == KV_Q5_0)
-#else
-#define DIRECT_BYTES(type) false
-#endif
-#define DIRECT_UNIT 32768.0f
-
-INLINE float direct_zero(kv_type type) { return type == KV_TQ4 ? 128.0f : type == KV_Q5_0 ? 16.0f : 8.0f; }
-
 #ifdef VBYTES
 /* Sixteen positions of K, number e of the dimensions at p. */
 INLINE vbytes direct_k_bytes(kv_type type, const uint8_t *p, size_t row, int e, vcode code) {
-    const vbytes b = vb_load(p + (size_t)(e / 2) * row), n = e % 2 ? vb_high(b) : vb_low(b);
-    if (type == KV_Q5_0) return vb_with_bit(n, vb_load(p + 4 * row), e);
-    return type == KV_TQ4 ? vb_code(n, code) : n;
+    if (type == KV_Q8_0) return vb_load(p + (size_t)e * row);
+    if (type == KV_Q5_0) return vb_fives_k(vb_load(p + (size_t)(e / 2) * row), vb_load(p + 4 * row), e);
+    return vb_nibs_code(vb_load(p + (size_t)(e / 2) * row), e % 2, code);
 }
 
 /* Dimensions in .. in + 15 of the group of V at p. */
 INLINE vbytes direct_v_bytes(kv_type type, const uint8_t *p, int in, vcode code) {
-    const vbytes b = vb_load(p), n = in < 16 ? vb_low(b) : vb_high(b);
-    if (type == KV_Q5_0) return vb_with_bits(n, p + 16 + in / 8);
-    return type == KV_TQ4 ? vb_code(n, code) : n;
+    if (type == KV_Q8_0) return vb_load(p + in);
+    if (type == KV_Q5_0) return vb_fives_v(vb_load(p), p + 16 + in / 8, in / 16);
+    return vb_nibs_code(vb_load(p), in / 16, code);
 }
 #endif
 
-/* Vectors of K, scaled; x0 is a multiple of ND. */
-INLINE void direct_k(kv_type type, const uint8_t *const *kp, size_t o, size_t row, int e, vcode code, const vf *scale,
-                     const vf *less, vf *kv) {
+/* ND vectors of K before scaling, times kv_number_unit. */
+INLINE void direct_k(kv_type type, const uint8_t *const *kp, size_t o, size_t row, int e, vcode code, vf *kv) {
 #ifdef VBYTES
-    if (DIRECT_BYTES(type)) {
+    if (KV_BY_BYTES(type)) {
         const vbytes b = direct_k_bytes(type, kp[0] + o, row, e, code);
-        UNROLL for (int x = 0; x < ND; x++) kv[x] = vf_fma(vf_from_vb(b, x), scale[x], less[x]);
+        UNROLL for (int x = 0; x < ND; x++) kv[x] = vf_from_vb(b, x);
+        return;
+    }
+    if (type == KV_FP8) {
+        vf_load_fp8_two(kp[0] + o + (size_t)e * row, kv);
         return;
     }
 #endif
-    (void)less;
     UNROLL for (int x = 0; x < ND; x++) {
         kv[x] =
             type == KV_FP8 ? vf_load_fp8_part(kp[x] + o + (size_t)e * row) : kv_k_vector(type, kp[x] + o, row, e, code);
-        if (kv_scaled(type)) kv[x] = vf_mul(kv[x], scale[x]);
     }
 }
 
-/* Scores of mr lanes for the whole chunk. mr and type are constants at every call. */
+/* The sums of a group into the scores at t->s, ND vectors from x0 on; d: the group's first dimension. */
+INLINE void direct_k_fold(int mr, kv_type type, const attn_tile *t, const attn_where *w, int x0, int d, vf acc[4][ND]) {
+    UNROLL for (int x = 0; x < ND; x++) {
+        const int       at = (x0 + x) * VW;
+        const uint16_t *s = w->ks[at / 16] + (size_t)(d / w->k_group) * w->tokens + at % 16;
+        const vf        scale = vf_mul(vf_load_f16(s), vf_set1(1.0f / kv_number_unit(type)));
+        UNROLL for (int r = 0; r < mr; r++) {
+            vf_store(t->s[r] + at, d ? vf_fma(acc[r][x], scale, vf_load(t->s[r] + at)) : vf_mul(acc[r][x], scale));
+        }
+    }
+}
+
+/* Scores of mr lanes for the whole chunk. mr and type are constants at every call; groups are whole runs of KV_GROUP. */
 INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const attn_where *w, const attn_where *next,
                                int k_dim) {
-    const int    step = kv_k_step(type);
-    const size_t unit = kv_bits(type) < 8 ? 1 : kv_bits(type) / 8,
+    const int    step = kv_k_step(type), runs = (k_dim + KV_GROUP - 1) / KV_GROUP, parts = CHUNK / VW / ND * runs;
+    const int    group = kv_scaled(type) ? w->k_group : k_dim;
+    const size_t unit = kv_bits(type) < 8 ? 1 : kv_bits(type) / 8, row = w->k_row,
                  stride = w->tokens * kv_bits(type) * (size_t)step / 8;
     const vcode  code = kv_vcode(type);
     const float *q[4];
     float        own[4][KV_DIM_MAX];
+    int          part = 0;
     UNROLL for (int r = 0; r < mr; r++) q[r] = direct_factor(type, t->q[r], k_dim, own[r]);
     for (int x0 = 0; x0 < CHUNK / VW; x0 += ND) {
-        vf             acc[4][ND];
         const uint8_t *kp[ND];
         size_t         o = 0;
-        UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < ND; x++) acc[r][x] = vf_zero(); }
         UNROLL for (int x = 0; x < ND; x++) kp[x] = w->k[(x0 + x) * VW / 16] + (size_t)((x0 + x) * VW % 16) * unit;
-        for (int d0 = 0; d0 < k_dim; d0 += w->k_group) {
-            const int end = d0 + w->k_group < k_dim ? d0 + w->k_group : k_dim;
-            vf        scale[ND], less[ND];
-            UNROLL for (int x = 0; x < ND; x++) {
-                const int       at = (x0 + x) * VW;
-                const uint16_t *s = w->ks[at / 16] + (size_t)(d0 / w->k_group) * w->tokens + at % 16;
-                scale[x] = kv_scaled(type) ? vf_load_f16(s) : vf_zero();
-                less[x] = vf_mul(scale[x], vf_set1(-DIRECT_UNIT - direct_zero(type)));
-                if (DIRECT_BYTES(type)) scale[x] = vf_mul(scale[x], vf_set1(DIRECT_UNIT));
-            }
-            for (int d = d0; d < end; d += step, o += stride) {
-                if (next) prefetch_k(type, next, x0, o);
-                UNROLL for (int e = 0; e < step; e++) {
-                    vf kv[ND];
-                    direct_k(type, kp, o, w->k_row, e, code, scale, less, kv);
-                    UNROLL for (int r = 0; r < mr; r++) {
-                        const vf qd = vf_set1(q[r][d + e]);
-                        UNROLL for (int x = 0; x < ND; x++) acc[r][x] = vf_fma(qd, kv[x], acc[r][x]);
+        for (int d0 = 0; d0 < k_dim; d0 += group) {
+            const int end = d0 + group < k_dim ? d0 + group : k_dim;
+            vf        acc[4][ND];
+            UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < ND; x++) acc[r][x] = vf_zero(); }
+            for (int d1 = d0; d1 < end; d1 += KV_GROUP) {
+                const int run = d1 + KV_GROUP < end ? d1 + KV_GROUP : end;
+                if (next) prefetch_part(next, 0, next->k_bytes, part++, parts);
+                for (int d = d1; d < run; d += step, o += stride) {
+                    UNROLL for (int e = 0; e < step; e++) {
+                        vf kv[ND];
+                        direct_k(type, kp, o, row, e, code, kv);
+                        UNROLL for (int r = 0; r < mr; r++) {
+                            const vf qd = vf_set1(q[r][d + e]);
+                            UNROLL for (int x = 0; x < ND; x++) acc[r][x] = vf_fma(qd, kv[x], acc[r][x]);
+                        }
                     }
                 }
             }
+            if (kv_scaled(type)) {
+                direct_k_fold(mr, type, t, w, x0, d0, acc);
+                continue;
+            }
+            UNROLL for (int r = 0; r < mr; r++) {
+                UNROLL for (int x = 0; x < ND; x++) vf_store(t->s[r] + (x0 + x) * VW, acc[r][x]);
+            }
         }
-        UNROLL for (int r = 0; r < mr; r++) {
-            UNROLL for (int x = 0; x < ND; x++) vf_store(t->s[r] + (x0 + x) * VW, acc[r][x]);
-        }
-    }
-}
-
-/* The scales of a chunk's V as f32, [CHUNK][v_groups], times `by`. */
-static void direct_v_scales(const attn_where *w, float *s, float by) {
-    const size_t n = 16 * w->v_groups;
-    for (int g = 0; g < GROUPS; g++, s += n) {
-        for (size_t i = 0; i < n; i += VW) vf_store(s + i, vf_mul(vf_load_f16(w->vs[g] + i), vf_set1(by)));
     }
 }
 
 /* What a tile of values reads beside V. */
 typedef struct direct_factors {
-    const float *scale, *less; /* [CHUNK][v_groups] */
-    const float *p[4];         /* probabilities of the lanes */
+    const float *p[4];        /* of the lanes: [groups of V][CHUNK] */
+    int          part, parts; /* of what is prefetched: the tile's first, and of all tiles */
 } direct_factors;
 
-/* nv vectors of V at p, from number `in` of a group on, scaled. group: of each vector. */
-INLINE void direct_v(kv_type type, int nv, const uint8_t *p, int in, vcode code, const float *scale, const float *less,
-                     const int *group, vf *vv) {
+/* nv vectors of V at p, from number `in` of a group of KV_GROUP on, before scaling, times kv_number_unit. */
+INLINE void direct_v(kv_type type, int nv, const uint8_t *p, int in, vcode code, vf *vv) {
     const size_t bits = kv_bits(type);
-    vf           by = vf_zero();
 #ifdef VBYTES
-    if (DIRECT_BYTES(type) && nv == 2 && in % 16 == 0) {
+    if (KV_BY_BYTES(type) && nv == 2 && in % 16 == 0) {
         const vbytes b = direct_v_bytes(type, p, in, code);
-        const vf     up = vf_set1(scale[group[0]]), down = vf_set1(less[group[0]]);
-        UNROLL for (int x = 0; x < 2; x++) vv[x] = vf_fma(vf_from_vb(b, x), up, down);
+        UNROLL for (int x = 0; x < 2; x++) vv[x] = vf_from_vb(b, x);
+        return;
+    }
+    if (type == KV_FP8 && nv == 2 && in % 16 == 0) {
+        vf_load_fp8_two(p + in, vv);
         return;
     }
 #endif
-    (void)less;
     UNROLL for (int x = 0; x < nv; x++) {
         const int      i = in + x * VW;
         const uint8_t *at = p + (size_t)(i / KV_GROUP * KV_GROUP) * bits / 8;
         vv[x] = type == KV_FP8 ? vf_load_fp8_part(at + i % KV_GROUP) : kv_v_vector(type, at, i % KV_GROUP, code);
-        if (kv_scaled(type) && (x == 0 || i % KV_GROUP == 0)) by = vf_set1(scale[group[x]]);
-        if (kv_scaled(type)) vv[x] = vf_mul(vv[x], by);
+        if (KV_BY_BYTES(type)) vv[x] = vf_mul(vv[x], vf_set1(kv_number_unit(type)));
     }
 }
 
 /*
  * Values of mr lanes over the whole chunk and the fold, as value_tile does it; nv vectors from dimension d on, which is
- * number `in` of its group of KV_GROUP.
+ * number `in` of its group of KV_GROUP. split: the vectors have scales of several groups.
  */
-INLINE void direct_value_tile(int mr, int nv, kv_type type, const attn_tile *t, const attn_where *w,
+INLINE void direct_value_tile(int mr, int nv, kv_type type, bool split, const attn_tile *t, const attn_where *w,
                               const attn_where *next, const direct_factors *f, int d, int in) {
     const size_t bits = kv_bits(type), from = (size_t)(d - in) * bits / 8;
     const vcode  code = kv_vcode(type);
     vf           acc[4][ND];
-    int          group[ND];
-    UNROLL for (int x = 0; x < nv; x++) group[x] = (d + x * VW) / w->v_group;
-    UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_zero(); }
-    for (int j = 0; j < CHUNK; j++) {
-        const size_t   at = (size_t)(j % 16) * w->v_row;
-        const uint8_t *p = w->v[j / 16] + at + from;
-        const size_t   s = (size_t)j * w->v_groups;
-        vf             vv[ND];
-        if (next && (size_t)d * bits / 8 % 64 == 0) {
-            const size_t bytes = (size_t)nv * VW * bits / 8;
-            for (size_t line = 0; line < bytes; line += 64) prefetch(next->v[j / 16] + at + from + line);
+    const float *by[4][ND];
+    UNROLL for (int r = 0; r < mr; r++) {
+        UNROLL for (int x = 0; x < nv; x++) {
+            acc[r][x] = vf_zero();
+            by[r][x] = f->p[r] + (kv_scaled(type) ? (d + (split ? x : 0) * VW) / w->v_group * CHUNK : 0);
         }
-        direct_v(type, nv, p, in, code, f->scale + s, f->less + s, group, vv);
-        UNROLL for (int r = 0; r < mr; r++) {
-            const vf pj = vf_set1(f->p[r][j]);
-            UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(pj, vv[x], acc[r][x]);
+    }
+    for (int g = 0; g < GROUPS; g++) {
+        const uint8_t *p = w->v[g] + from;
+        if (next) prefetch_part(next, next->k_bytes, next->v_bytes, f->part + g, f->parts);
+        for (int j = 16 * g; j < 16 * g + 16; j++, p += w->v_row) {
+            vf vv[ND];
+            direct_v(type, nv, p, in, code, vv);
+            UNROLL for (int r = 0; r < mr; r++) {
+                UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(vf_set1(by[r][x][j]), vv[x], acc[r][x]);
+            }
         }
     }
     UNROLL for (int r = 0; r < mr; r++) {
         UNROLL for (int x = 0; x < nv; x++) {
             float *at = t->o[r] + d + x * VW;
+            if (KV_BY_BYTES(type)) acc[r][x] = vf_mul(acc[r][x], vf_set1(1.0f / kv_number_unit(type)));
             if (!t->alone) {
                 acc[r][x] = vf_fma(vf_load(at), vf_set1(t->wa[r]), vf_mul(acc[r][x], vf_set1(t->wb[r])));
             }
@@ -244,22 +241,25 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, const attn_tile *t, 
 
 INLINE void direct_value_lanes(int mr, kv_type type, const attn_tile *t, const attn_where *w, const attn_where *next,
                                int v_dim) {
-    float          scale[CHUNK * KV_DIM_MAX / KV_GROUP], less[CHUNK * KV_DIM_MAX / KV_GROUP], own[4][CHUNK];
-    direct_factors f = { .scale = scale, .less = less };
+    const bool     split = kv_scaled(type) && ND * VW > KV_GROUP && w->v_group % (ND * VW) != 0;
+    float          own[4][CHUNK];
+    direct_factors f = { .parts = (v_dim / (ND * VW) + v_dim % (ND * VW) / VW) * GROUPS };
     int            d = 0;
-    if (kv_scaled(type)) direct_v_scales(w, scale, DIRECT_BYTES(type) ? DIRECT_UNIT : 1.0f);
-    if (DIRECT_BYTES(type)) direct_v_scales(w, less, -DIRECT_UNIT - direct_zero(type));
-    UNROLL for (int r = 0; r < mr; r++) f.p[r] = direct_factor(type, t->s[r], CHUNK, own[r]);
-    for (; d + ND * VW <= v_dim; d += ND * VW) { /* what half of a group a tile reads is known to the compiler */
-        if (ND * VW % KV_GROUP == 0 || d % KV_GROUP == 0) {
-            direct_value_tile(mr, ND, type, t, w, next, &f, d, 0);
+    UNROLL for (int r = 0; r < mr; r++) f.p[r] = direct_factor(type, t->p[r], CHUNK, own[r]);
+    for (; d + ND * VW <= v_dim; d += ND * VW, f.part += GROUPS) { /* what half of a group a tile reads: a constant */
+        if (split) {
+            direct_value_tile(mr, ND, type, true, t, w, next, &f, d, 0);
+        } else if (ND * VW % KV_GROUP == 0 || d % KV_GROUP == 0) {
+            direct_value_tile(mr, ND, type, false, t, w, next, &f, d, 0);
         } else if (ND * VW == 16) {
-            direct_value_tile(mr, ND, type, t, w, next, &f, d, 16);
+            direct_value_tile(mr, ND, type, false, t, w, next, &f, d, 16);
         } else {
-            direct_value_tile(mr, ND, type, t, w, next, &f, d, d % KV_GROUP);
+            direct_value_tile(mr, ND, type, false, t, w, next, &f, d, d % KV_GROUP);
         }
     }
-    for (; d < v_dim; d += VW) direct_value_tile(mr, 1, type, t, w, next, &f, d, d % KV_GROUP);
+    for (; d < v_dim; d += VW, f.part += GROUPS) {
+        direct_value_tile(mr, 1, type, false, t, w, next, &f, d, d % KV_GROUP);
+    }
 }
 
 /* One function per type and number of lanes (4 or 1). */

@@ -4,7 +4,7 @@
  *
  * Work goes in blocks of up to ATTN_LANES lanes. A lane is one query row of one head; all lanes of a block share a K/V
  * head. For a chunk of positions the block reads K and V once as f32 into scratch (K [k_dim][ATTN_CHUNK],
- * V [ATTN_CHUNK][v_dim]), then runs tiles of MR lanes over it: scores, softmax, values, fold. A tile only changes how
+ * V [ATTN_CHUNK][v_dim], scales [groups][ATTN_CHUNK]), then runs tiles of MR lanes over it: scores, softmax, values, fold. A tile only changes how
  * many chains run side by side, never a chain.
  */
 #ifndef KERNELS_CPU_IMPL_ATTN_IMPL_H
@@ -21,7 +21,7 @@
 #define UNROLL16 _Pragma("GCC unroll 16")
 #endif
 
-enum { MR = VREGS >= 32 ? 6 : 4, NR = VREGS >= 32 ? 4 : 3, CHUNK = ATTN_CHUNK };
+enum { MR = VREGS >= 32 ? ATTN_TILE_LANES : 4, NR = VREGS >= 32 ? 4 : 3, CHUNK = ATTN_CHUNK };
 
 typedef struct attn_block {
     const attn_args *a;
@@ -31,6 +31,8 @@ typedef struct attn_block {
     int64_t          pos[ATTN_LANES];
     int64_t          lo[ATTN_LANES], hi[ATTN_LANES]; /* positions the lane sees */
     float           *k, *v, *s;                      /* chunk in f32; scores [lane][CHUNK] */
+    float           *ks, *vs;                        /* scales of the chunk: [groups][CHUNK] */
+    float           *p;                              /* probabilities times scales of V: [MR][groups][CHUNK] */
     const float     *read_k, *read_v;                /* these, or a page that is such a chunk */
     float           *o;                              /* [lane][v_dim] */
     float           *rotated;                        /* queries of rotated keys: [lane][k_dim] */
@@ -46,7 +48,10 @@ static void block_scratch(attn_block *b, const attn_args *a, void *scratch) {
     b->read_k = b->k;
     b->read_v = b->v;
     b->o = b->s + (size_t)ATTN_LANES * CHUNK;
-    b->rotated = b->o + (size_t)ATTN_LANES * (size_t)l->v_dim;
+    b->ks = b->o + (size_t)ATTN_LANES * (size_t)l->v_dim;
+    b->vs = l->v_in_k ? b->ks : b->ks + (size_t)kv_k_groups(l) * CHUNK;
+    b->p = b->ks + (size_t)(kv_k_groups(l) + kv_v_groups(l)) * CHUNK;
+    b->rotated = b->p + (size_t)(ATTN_TILE_LANES * kv_v_groups(l)) * CHUNK;
 }
 
 static void block_lane(attn_block *b, int row, int head) {
@@ -110,12 +115,12 @@ static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
         if (e > (p1 + 15) / 16 * 16) e = (p1 + 15) / 16 * 16;
         if (s < p0 / 16 * 16) s = p0 / 16 * 16;
         kv_load_k(l, base + kv_k_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
-                  b->k + (s - c * CHUNK), CHUNK);
+                  b->k + (s - c * CHUNK), b->ks + (s - c * CHUNK), CHUNK);
         if (e > p1) e = p1;
         if (s < p0) s = p0;
         if (!l->v_in_k) {
             kv_load_v(l, base + kv_v_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
-                      b->v + (s - c * CHUNK) * l->v_dim, l->v_dim);
+                      b->v + (s - c * CHUNK) * l->v_dim, b->vs + (s - c * CHUNK), CHUNK);
             continue;
         }
         latent_values(b, (int)(s - c * CHUNK), (int)(e - c * CHUNK));
@@ -125,19 +130,23 @@ static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
 /* A tile: up to MR lanes of one chunk. */
 typedef struct attn_tile {
     int          mr;
-    const float *q[MR];          /* [k_dim] */
-    float       *s[MR];          /* scores, then probabilities: [CHUNK] */
+    const float *q[MR];   /* [k_dim] */
+    float       *s[MR];   /* scores, then probabilities: [CHUNK] */
+    const float *p[MR];   /* these, or times scales: [v_groups][CHUNK] */
+    const float *ks;      /* scales of a converted chunk: [k_groups][CHUNK]; NULL: there are none */
+    int          k_group; /* dimensions that share a scale; v_group 0: there are none */
+    int          v_group;
+    float        v_unit;         /* what brings sums of values back to scale */
     float       *o[MR];          /* where the values go: [v_dim] */
     float        wa[MR], wb[MR]; /* o = o * wa + values * wb */
     bool         alone;          /* o = values */
     int64_t      j0[MR], j1[MR]; /* positions of the chunk that the lane sees */
 } attn_tile;
 
-/* Scores of mr lanes against nv vectors of positions; mr and nv are constants at every call. */
-INLINE void score_tile(int mr, int nv, const float *const *q, const float *k, int k_dim, float *const *s) {
-    vf acc[MR][NR];
+/* Dimensions [d, end) of the dot products of mr lanes and nv vectors of positions, each one chain from zero. */
+INLINE void score_chains(int mr, int nv, const float *const *q, const float *k, int d, int end, vf acc[MR][NR]) {
     UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_zero(); }
-    for (int d = 0; d < k_dim; d++, k += CHUNK) {
+    for (k += (size_t)d * CHUNK; d < end; d++, k += CHUNK) {
         vf kv[NR];
         UNROLL for (int x = 0; x < nv; x++) kv[x] = vf_load(k + x * VW);
         UNROLL for (int r = 0; r < mr; r++) {
@@ -145,21 +154,36 @@ INLINE void score_tile(int mr, int nv, const float *const *q, const float *k, in
             UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(qd, kv[x], acc[r][x]);
         }
     }
-    UNROLL for (int r = 0; r < mr; r++) { UNROLL for (int x = 0; x < nv; x++) vf_store(s[r] + x * VW, acc[r][x]); }
+}
+
+/* Scores of mr lanes against nv vectors of positions from j on; mr and nv are constants at every call. */
+INLINE void score_tile(int mr, int nv, const attn_tile *t, const float *k, int k_dim, int j) {
+    vf acc[MR][NR];
+    if (!t->ks) {
+        score_chains(mr, nv, t->q, k + j, 0, k_dim, acc);
+        UNROLL for (int r = 0; r < mr; r++) {
+            UNROLL for (int x = 0; x < nv; x++) vf_store(t->s[r] + j + x * VW, acc[r][x]);
+        }
+        return;
+    }
+    const float *scale = t->ks + j;
+    for (int d = 0; d < k_dim; d += t->k_group, scale += CHUNK) {
+        score_chains(mr, nv, t->q, k + j, d, d + t->k_group < k_dim ? d + t->k_group : k_dim, acc);
+        UNROLL for (int x = 0; x < nv; x++) {
+            const vf by = vf_load(scale + x * VW);
+            UNROLL for (int r = 0; r < mr; r++) {
+                float *at = t->s[r] + j + x * VW;
+                vf_store(at, d ? vf_fma(acc[r][x], by, vf_load(at)) : vf_mul(acc[r][x], by));
+            }
+        }
+    }
 }
 
 /* Positions [from, to) of the chunk, whole vectors. */
 INLINE void score_lanes(int mr, const attn_tile *t, const float *k, int k_dim, int from, int to) {
-    float *at[MR];
-    int    j = from;
-    for (; j + NR * VW <= to; j += NR * VW) {
-        UNROLL for (int r = 0; r < mr; r++) at[r] = t->s[r] + j;
-        score_tile(mr, NR, t->q, k + j, k_dim, at);
-    }
-    for (; j < to; j += VW) {
-        UNROLL for (int r = 0; r < mr; r++) at[r] = t->s[r] + j;
-        score_tile(mr, 1, t->q, k + j, k_dim, at);
-    }
+    int j = from;
+    for (; j + NR * VW <= to; j += NR * VW) score_tile(mr, NR, t, k, k_dim, j);
+    for (; j < to; j += VW) score_tile(mr, 1, t, k, k_dim, j);
 }
 
 /* Adds -|pos - j| * slope to the scaled scores of whole vectors; at: the query's position minus the chunk's first. */
@@ -231,43 +255,50 @@ static const float *lane_bias(const attn_block *b, int lane, int64_t c, float *t
 /* n: floats of a single vector; with several vectors (nv > 1) they are whole. */
 INLINE vf value_load(int nv, const float *at, int64_t n) { return nv > 1 ? vf_load(at) : vf_loadn(at, n); }
 
-INLINE void value_chain(int nv, int64_t n, vf *acc, const float *p, const float *v, int v_dim, int64_t j0, int64_t j1) {
+/* by: the factors of each vector, [CHUNK]. */
+INLINE void value_chain(int nv, int64_t n, vf *acc, const float *const *by, const float *v, int v_dim, int64_t j0,
+                        int64_t j1) {
     for (int64_t j = j0; j < j1; j++) {
-        const vf pj = vf_set1(p[j]);
-        UNROLL for (int x = 0; x < nv; x++) { acc[x] = vf_fma(pj, value_load(nv, v + j * v_dim + x * VW, n), acc[x]); }
+        UNROLL for (int x = 0; x < nv; x++) {
+            acc[x] = vf_fma(vf_set1(by[x][j]), value_load(nv, v + j * v_dim + x * VW, n), acc[x]);
+        }
     }
 }
 
 /*
  * Values of mr lanes for nv vectors of dimensions from d on, then the fold. Lanes may see different positions: what
- * they share runs side by side, the rest alone.
+ * they share runs side by side, the rest alone. split: the vectors have scales of several groups.
  */
-INLINE void value_tile(int mr, int nv, const attn_tile *t, const float *v, int v_dim, int d) {
+INLINE void value_tile(int mr, int nv, bool split, const attn_tile *t, const float *v, int v_dim, int d) {
     const int64_t n = v_dim - d;
     vf            acc[MR][NR];
+    const float  *by[MR][NR];
     int64_t       from = t->j0[0], to = t->j1[0];
     v += d;
     UNROLL for (int r = 0; r < mr; r++) {
-        UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_zero();
+        UNROLL for (int x = 0; x < nv; x++) {
+            acc[r][x] = vf_zero();
+            by[r][x] = t->p[r] + (t->v_group ? (d + (split ? x : 0) * VW) / t->v_group * CHUNK : 0);
+        }
         if (t->j0[r] > from) from = t->j0[r];
         if (t->j1[r] < to) to = t->j1[r];
     }
     if (from > to) from = to; /* nothing shared */
     UNROLL for (int r = 0; r < mr; r++) {
-        value_chain(nv, n, acc[r], t->s[r], v, v_dim, t->j0[r], from < t->j1[r] ? from : t->j1[r]);
+        value_chain(nv, n, acc[r], by[r], v, v_dim, t->j0[r], from < t->j1[r] ? from : t->j1[r]);
     }
     for (int64_t j = from; j < to; j++) {
         vf vv[NR];
         UNROLL for (int x = 0; x < nv; x++) vv[x] = value_load(nv, v + j * v_dim + x * VW, n);
         UNROLL for (int r = 0; r < mr; r++) {
-            const vf pj = vf_set1(t->s[r][j]);
-            UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(pj, vv[x], acc[r][x]);
+            UNROLL for (int x = 0; x < nv; x++) acc[r][x] = vf_fma(vf_set1(by[r][x][j]), vv[x], acc[r][x]);
         }
     }
     UNROLL for (int r = 0; r < mr; r++) {
-        value_chain(nv, n, acc[r], t->s[r], v, v_dim, to > t->j0[r] ? to : t->j0[r], t->j1[r]);
+        value_chain(nv, n, acc[r], by[r], v, v_dim, to > t->j0[r] ? to : t->j0[r], t->j1[r]);
         UNROLL for (int x = 0; x < nv; x++) {
             float *at = t->o[r] + d + x * VW;
+            if (t->v_group) acc[r][x] = vf_mul(acc[r][x], vf_set1(t->v_unit));
             if (!t->alone) {
                 const vf o = vf_mul(acc[r][x], vf_set1(t->wb[r]));
                 acc[r][x] = vf_fma(value_load(nv, at, n), vf_set1(t->wa[r]), o);
@@ -279,8 +310,14 @@ INLINE void value_tile(int mr, int nv, const attn_tile *t, const float *v, int v
 
 INLINE void value_lanes(int mr, const attn_tile *t, const float *v, int v_dim) {
     int d = 0;
-    for (; d + NR * VW <= v_dim; d += NR * VW) value_tile(mr, NR, t, v, v_dim, d);
-    for (; d < v_dim; d += VW) value_tile(mr, 1, t, v, v_dim, d);
+    for (; d + NR * VW <= v_dim; d += NR * VW) {
+        if (t->v_group && d / t->v_group != (d + NR * VW - 1) / t->v_group) {
+            value_tile(mr, NR, true, t, v, v_dim, d);
+        } else {
+            value_tile(mr, NR, false, t, v, v_dim, d);
+        }
+    }
+    for (; d < v_dim; d += VW) value_tile(mr, 1, false, t, v, v_dim, d);
 }
 
 /* One function per number of lanes: constants inside, calls outside. */
@@ -334,6 +371,21 @@ static void fold_weights(int n, float *m, float *l, const float *cm, const float
 
 #include "kernels/cpu/impl/attn_direct.h"
 
+/* Probabilities times the scales of V, where it has such. */
+static void tile_factors(attn_tile *t, attn_block *b) {
+    const kv_layout *l = b->a->layout;
+    const int        groups = kv_v_groups(l);
+    t->v_group = kv_scaled(l->v_type) ? l->v_group : 0;
+    t->v_unit = 1.0f / (l->v_in_k ? 1.0f : kv_number_unit(l->v_type));
+    for (int r = 0; r < t->mr; r++) {
+        float *p = b->p + (size_t)(r * groups) * CHUNK;
+        t->p[r] = t->v_group ? p : t->s[r];
+        for (int i = 0; t->v_group && i < groups * CHUNK; i += VW) {
+            vf_store(p + i, vf_mul(vf_load(t->s[r] + i % CHUNK), vf_load(b->vs + i)));
+        }
+    }
+}
+
 /*
  * mr lanes of chunk c, their numbers in lane[]. part: where each lane's own result goes instead of the fold. w: read
  * the pages directly, next: the chunk to prefetch.
@@ -343,7 +395,10 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     const attn_args *a = b->a;
     const int        k_dim = a->layout->k_dim, v_dim = a->layout->v_dim;
     int64_t          from = CHUNK, to = 0;
-    attn_tile        t = { .mr = mr, .alone = part != NULL };
+    attn_tile        t = { .mr = mr,
+                           .alone = part != NULL,
+                           .ks = kv_scaled(a->layout->k_type) ? b->ks : NULL,
+                           .k_group = a->layout->k_group };
     for (int r = 0; r < mr; r++) {
         const int64_t lo = b->lo[lane[r]] - c * CHUNK, hi = b->hi[lane[r]] - c * CHUNK;
         t.q[r] = b->q[lane[r]];
@@ -378,6 +433,7 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
             b->l[lane[r]] = l[r];
         }
     }
+    tile_factors(&t, b);
     if (w) {
         direct_values(&t, a->layout->v_type, w, next, v_dim);
     } else {
@@ -394,6 +450,9 @@ static bool block_direct(attn_block *b, const int *lane, int n, int64_t c, int64
     }
     where_chunk(b->a, b->kv_head, c, &w);
     if (c < last) where_chunk(b->a, b->kv_head, c + 1, &next), ahead = &next;
+    for (int g = 0; kv_scaled(b->a->layout->v_type) && g < GROUPS; g++) {
+        kv_load_v_scales(w.vs[g], 16, (int)w.v_groups, b->vs + 16 * g, CHUNK);
+    }
     int i = 0;
     for (; i + 4 <= n; i += 4) tile_run(4, b, lane + i, c, part, &w, i ? NULL : ahead);
     for (; i < n; i++) tile_run(1, b, lane + i, c, part, &w, i ? NULL : ahead);

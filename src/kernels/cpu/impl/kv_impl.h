@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Into and out of cache pages (layouts in kernels/kvpage.h, numbers in kv_pack.h), for every instruction set (see
- * vec/scalar.h). Loading as f32 is exact: 8 and 11 bit factors fit into 24.
+ * vec/scalar.h). Stored numbers and scales become f32 apart from one another; attention puts them together.
  */
 #ifndef KERNELS_CPU_IMPL_KV_IMPL_H
 #define KERNELS_CPU_IMPL_KV_IMPL_H
@@ -142,6 +142,18 @@ INLINE vcode kv_vcode(kv_type type) {
     return vcode_make(type == KV_TQ4 || type == KV_TQ3 || type == KV_TQ2 ? kv_codes(type) : nibbles);
 }
 
+/*
+ * Where VBYTES exists, numbers of these types are read sixteen bytes at a time, and come as multiples of a power of two.
+ * Values keep it until a chunk is added up, whichever way they were read, so that the smallest sums round alike.
+ */
+#ifdef VBYTES
+#define KV_BY_BYTES(type) ((type) == KV_Q8_0 || (type) == KV_Q5_0 || (type) == KV_Q4_0 || (type) == KV_TQ4)
+#else
+#define KV_BY_BYTES(type) false
+#endif
+
+INLINE float kv_number_unit(kv_type type) { return !KV_BY_BYTES(type) ? 1.0f : type == KV_Q5_0 ? 0x1p27f : 0x1p24f; }
+
 INLINE bool kv_scaled(kv_type type) { return type >= KV_Q8_0 && type <= KV_TQ2; }
 
 /* Dimensions of K that are packed together. */
@@ -196,44 +208,46 @@ INLINE vf kv_v_vector(kv_type type, const uint8_t *p, int in, vcode code) {
 }
 
 /* kv_load_k for one type. */
-INLINE void kv_load_k_type(kv_type type, const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
+INLINE void kv_load_k_type(kv_type type, const kv_layout *l, const uint8_t *area, int s0, int n, float *y, float *scale,
+                           int ld) {
     const size_t    tokens = (size_t)l->tokens, bits = (size_t)kv_type_get((int)type)->value_bits;
     const size_t    unit = bits < 8 ? 1 : bits / 8, row = tokens * unit;
     const int       step = kv_k_step(type);
-    const uint16_t *scale = (const uint16_t *)(const void *)(area + (size_t)l->k_dim * tokens * bits / 8) + s0;
+    const uint16_t *s = (const uint16_t *)(const void *)(area + (size_t)l->k_dim * tokens * bits / 8) + s0;
     const vcode     code = kv_vcode(type);
     area += (size_t)s0 * unit;
     for (int d = 0; d < l->k_dim; d += step, area += tokens * bits * (size_t)step / 8, y += step * ld) {
-        const uint16_t *s = scale + (size_t)(d / l->k_group) * tokens;
         for (int i = 0; i < n; i += VW) {
-            const vf by = kv_scaled(type) ? vf_load_f16(s + i) : vf_zero();
             for (int e = 0; e < step; e++) {
-                const vf v = kv_k_vector(type, area + (size_t)i * unit, row, e, code);
-                vf_store(y + e * ld + i, kv_scaled(type) ? vf_mul(v, by) : v);
+                vf_store(y + e * ld + i, kv_k_vector(type, area + (size_t)i * unit, row, e, code));
             }
         }
     }
+    for (int g = 0; kv_scaled(type) && g < kv_k_groups(l); g++, s += tokens, scale += ld) {
+        for (int i = 0; i < n; i += VW) vf_store(scale + i, vf_load_f16(s + i));
+    }
 }
 
-/* Slots [s0, s0 + n) of one head's K as f32: dimension d, slot s0 + i at y + d * ld + i. n is a multiple of 16. */
-static void kv_load_k(const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
+/* Slots [s0, s0 + n) of one head's K before scaling: dimension d, slot s0 + i at y + d * ld + i, and the scale of group g
+ * at scale + g * ld + i. n is a multiple of 16. */
+static void kv_load_k(const kv_layout *l, const uint8_t *area, int s0, int n, float *y, float *scale, int ld) {
     switch (l->k_type) {
-    case KV_F32: kv_load_k_type(KV_F32, l, area, s0, n, y, ld); return;
-    case KV_F16: kv_load_k_type(KV_F16, l, area, s0, n, y, ld); return;
-    case KV_BF16: kv_load_k_type(KV_BF16, l, area, s0, n, y, ld); return;
-    case KV_Q8_0: kv_load_k_type(KV_Q8_0, l, area, s0, n, y, ld); return;
-    case KV_Q4_0: kv_load_k_type(KV_Q4_0, l, area, s0, n, y, ld); return;
-    case KV_Q5_0: kv_load_k_type(KV_Q5_0, l, area, s0, n, y, ld); return;
-    case KV_TQ4: kv_load_k_type(KV_TQ4, l, area, s0, n, y, ld); return;
-    case KV_TQ3: kv_load_k_type(KV_TQ3, l, area, s0, n, y, ld); return;
-    case KV_TQ2: kv_load_k_type(KV_TQ2, l, area, s0, n, y, ld); return;
-    case KV_FP8: kv_load_k_type(KV_FP8, l, area, s0, n, y, ld); return;
+    case KV_F32: kv_load_k_type(KV_F32, l, area, s0, n, y, scale, ld); return;
+    case KV_F16: kv_load_k_type(KV_F16, l, area, s0, n, y, scale, ld); return;
+    case KV_BF16: kv_load_k_type(KV_BF16, l, area, s0, n, y, scale, ld); return;
+    case KV_Q8_0: kv_load_k_type(KV_Q8_0, l, area, s0, n, y, scale, ld); return;
+    case KV_Q4_0: kv_load_k_type(KV_Q4_0, l, area, s0, n, y, scale, ld); return;
+    case KV_Q5_0: kv_load_k_type(KV_Q5_0, l, area, s0, n, y, scale, ld); return;
+    case KV_TQ4: kv_load_k_type(KV_TQ4, l, area, s0, n, y, scale, ld); return;
+    case KV_TQ3: kv_load_k_type(KV_TQ3, l, area, s0, n, y, scale, ld); return;
+    case KV_TQ2: kv_load_k_type(KV_TQ2, l, area, s0, n, y, scale, ld); return;
+    case KV_FP8: kv_load_k_type(KV_FP8, l, area, s0, n, y, scale, ld); return;
     case KV_TYPE_COUNT: return;
     }
 }
 
 /* Dimensions behind the last whole vector or group of a row, one by one: only types that may have such. */
-static void kv_load_v_rest(kv_type type, const uint8_t *row, const uint16_t *scale, int d, int dim, float *y) {
+static void kv_load_v_rest(kv_type type, const uint8_t *row, int d, int dim, float unit, float *y) {
     const int first = d / KV_GROUP * KV_GROUP, half = (dim - first < KV_GROUP ? dim - first : KV_GROUP) / 2;
     for (; d < dim; d++) {
         uint16_t h;
@@ -245,52 +259,61 @@ static void kv_load_v_rest(kv_type type, const uint8_t *row, const uint16_t *sca
             y[d] = type == KV_F16 ? tensor_f16_to_f32(h) : tensor_bf16_to_f32(h);
             break;
         case KV_FP8: y[d] = tensor_f16_to_f32((uint16_t)((row[d] & 0x80) << 8 | (row[d] & 0x7f) << 7)) * 256.0f; break;
-        case KV_Q8_0: y[d] = (float)(int8_t)row[d] * tensor_f16_to_f32(scale[d / KV_GROUP]); break;
+        case KV_Q8_0: y[d] = (float)(int8_t)row[d] * unit; break;
         default: /* q4_0 */
             n = row[first / 2 + (d - first) % half];
-            y[d] = (float)((d - first < half ? n & 15 : n >> 4) - 8) * tensor_f16_to_f32(scale[d / KV_GROUP]);
+            y[d] = (float)((d - first < half ? n & 15 : n >> 4) - 8) * unit;
         }
+    }
+}
+
+/* The scales of n slots of V as f32: group g of slot i at to + g * ld + i. */
+static void kv_load_v_scales(const uint16_t *s, int n, int groups, float *to, int ld) {
+    float  own[KV_BLOCK_MAX * KV_DIM_MAX / KV_GROUP + 16];
+    int    i = 0;
+    float *y = groups == 1 ? to : own;
+    for (; i + VW <= n * groups; i += VW) vf_store(y + i, vf_load_f16(s + i));
+    if (i < n * groups) vf_storen(y + i, vf_loadn_f16(s + i, n * groups - i), n * groups - i);
+    for (int g = 0; groups > 1 && g < groups; g++) {
+        for (i = 0; i < n; i++) to[g * ld + i] = own[i * groups + g];
     }
 }
 
 /* kv_load_v for one type. */
-INLINE void kv_load_v_type(kv_type type, const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
+INLINE void kv_load_v_type(kv_type type, const kv_layout *l, const uint8_t *area, int s0, int n, float *y) {
     const size_t bits = (size_t)kv_type_get((int)type)->value_bits, bytes = (size_t)l->v_dim * bits / 8;
-    const size_t groups = (size_t)kv_v_groups(l);
     const int    whole = l->v_dim / KV_GROUP * KV_GROUP;
     const vcode  code = kv_vcode(type);
-    for (int i = 0; i < n; i++, y += ld) {
-        const size_t    at = (size_t)s0 + (size_t)i;
-        const uint8_t  *p = area + at * bytes;
-        const uint16_t *s = (const uint16_t *)(const void *)(area + (size_t)l->tokens * bytes) + at * groups;
+    const vf     unit = vf_set1(kv_number_unit(type));
+    for (int i = 0; i < n; i++, y += l->v_dim) {
+        const uint8_t *p = area + (size_t)(s0 + i) * bytes;
         for (int d = 0; d < whole; d += KV_GROUP) {
-            const vf by = kv_scaled(type) ? vf_set1_f16(s + d / l->v_group) : vf_zero();
             for (int in = 0; in < KV_GROUP; in += VW) {
                 const vf v = kv_v_vector(type, p + (size_t)d * bits / 8, in, code);
-                vf_store(y + d + in, kv_scaled(type) ? vf_mul(v, by) : v);
+                vf_store(y + d + in, kv_number_unit(type) != 1.0f ? vf_mul(v, unit) : v);
             }
         }
-        if (whole < l->v_dim) kv_load_v_rest(type, p, s, whole, l->v_dim, y);
+        if (whole < l->v_dim) kv_load_v_rest(type, p, whole, l->v_dim, kv_number_unit(type), y);
     }
 }
 
-/* Slots [s0, s0 + n) of one head's V as f32: slot s0 + i, dimension d at y + i * ld + d. */
-static void kv_load_v(const kv_layout *l, const uint8_t *area, int s0, int n, float *y, int ld) {
+/* Slots [s0, s0 + n) of one head's V before scaling, times kv_number_unit: slot s0 + i, dimension d at y + i * v_dim + d, and
+ * the scale of group g at scale + g * ld + i. */
+static void kv_load_v(const kv_layout *l, const uint8_t *area, int s0, int n, float *y, float *scale, int ld) {
+    const size_t    row = (size_t)l->v_dim, groups = (size_t)kv_v_groups(l);
+    const uint16_t *s = (const uint16_t *)(const void *)(area + kv_value_bytes(l->v_type, l->tokens, l->v_dim));
+    if (kv_scaled(l->v_type)) kv_load_v_scales(s + (size_t)s0 * groups, n, (int)groups, scale, ld);
     switch (l->v_type) {
-    case KV_F32:
-        for (int i = 0; i < n; i++) {
-            memcpy(y + i * ld, area + (size_t)(s0 + i) * (size_t)l->v_dim * sizeof *y, (size_t)l->v_dim * sizeof *y);
-        }
-        return;
-    case KV_F16: kv_load_v_type(KV_F16, l, area, s0, n, y, ld); return;
-    case KV_BF16: kv_load_v_type(KV_BF16, l, area, s0, n, y, ld); return;
-    case KV_Q8_0: kv_load_v_type(KV_Q8_0, l, area, s0, n, y, ld); return;
-    case KV_Q4_0: kv_load_v_type(KV_Q4_0, l, area, s0, n, y, ld); return;
-    case KV_Q5_0: kv_load_v_type(KV_Q5_0, l, area, s0, n, y, ld); return;
-    case KV_TQ4: kv_load_v_type(KV_TQ4, l, area, s0, n, y, ld); return;
-    case KV_TQ3: kv_load_v_type(KV_TQ3, l, area, s0, n, y, ld); return;
-    case KV_TQ2: kv_load_v_type(KV_TQ2, l, area, s0, n, y, ld); return;
-    case KV_FP8: kv_load_v_type(KV_FP8, l, area, s0, n, y, ld); return;
+    case KV_F32: memcpy(y, area + (size_t)s0 * row * sizeof *y, (size_t)n * row * sizeof *y); return;
+    case KV_F16: kv_load_v_type(KV_F16, l, area, s0, n, y); return;
+    case KV_BF16: kv_load_v_type(KV_BF16, l, area, s0, n, y); return;
+    case KV_Q8_0: kv_load_v_type(KV_Q8_0, l, area, s0, n, y); return;
+    case KV_Q4_0: kv_load_v_type(KV_Q4_0, l, area, s0, n, y); return;
+    case KV_Q5_0: kv_load_v_type(KV_Q5_0, l, area, s0, n, y); return;
+    case KV_TQ4: kv_load_v_type(KV_TQ4, l, area, s0, n, y); return;
+    case KV_TQ3: kv_load_v_type(KV_TQ3, l, area, s0, n, y); return;
+    case KV_TQ2: kv_load_v_type(KV_TQ2, l, area, s0, n, y); return;
+    case KV_FP8: kv_load_v_type(KV_FP8, l, area, s0, n, y); return;
     case KV_TYPE_COUNT: return;
     }
 }

@@ -163,35 +163,44 @@ static inline vf vf_load_fp8_part(const uint8_t *p) {
     return _mm256_cvtph_ps(h);
 }
 
-/* Sixteen bytes, in both halves. Bytes become floats without a conversion: as bits 8 to 15 of the mantissa of 1. */
+/* Sixteen bytes, in both halves. Signed bytes become floats as the upper eight bits of whole numbers. */
 #define VBYTES
 typedef __m256i      vbytes;
 static inline vbytes vb_load(const uint8_t *p) {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
 }
-static inline vbytes vb_low(vbytes a) { return _mm256_and_si256(a, _mm256_set1_epi8(15)); }
-static inline vbytes vb_high(vbytes a) { return vb_low(_mm256_srli_epi16(a, 4)); }
-static inline vbytes vb_code(vbytes a, vcode c) {
-    const __m128i u = _mm_xor_si128(c.bytes, _mm_set1_epi8((char)0x80));
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(u), a);
+static inline vbytes vb_nibs_code(vbytes a, int high, vcode c) {
+    const __m256i n = _mm256_and_si256(high ? _mm256_srli_epi16(a, 4) : a, _mm256_set1_epi8(15));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(c.bytes), n);
 }
-static inline vbytes vb_with_bit(vbytes a, vbytes bits, int e) { /* bit e of the bytes as bit 4 */
-    const vbytes moved = e < 4 ? _mm256_slli_epi16(bits, 4 - e) : _mm256_srli_epi16(bits, e - 4);
-    return _mm256_or_si256(a, _mm256_and_si256(moved, _mm256_set1_epi8(16)));
+static inline vbytes vb_nibs_by_8(vbytes a, int high) {
+    return _mm256_and_si256(high ? _mm256_srli_epi16(a, 1) : _mm256_slli_epi16(a, 3), _mm256_set1_epi8(0x78));
 }
-static inline vbytes vb_with_bits(vbytes a, const uint8_t *p) { /* sixteen bits, little endian, as bit 4 */
+static inline vbytes vb_fives_k(vbytes a, vbytes bits, int e) {
+    const vbytes zeros = _mm256_xor_si256(bits, _mm256_set1_epi8(-1));
+    const vbytes minus = _mm256_and_si256(_mm256_slli_epi16(zeros, 7 - e), _mm256_set1_epi8((char)0x80));
+    return _mm256_or_si256(vb_nibs_by_8(a, e % 2), minus);
+}
+static inline vbytes vb_fives_v(vbytes a, const uint8_t *bits, int high) {
     int16_t word;
-    memcpy(&word, p, sizeof word);
+    memcpy(&word, bits, sizeof word);
     const __m256i each = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
     const __m256i from = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
     const __m256i b = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi16(word), from), each);
-    return _mm256_or_si256(a, _mm256_and_si256(_mm256_cmpeq_epi8(b, each), _mm256_set1_epi8(16)));
+    const __m256i minus = _mm256_andnot_si256(_mm256_cmpeq_epi8(b, each), _mm256_set1_epi8((char)0x80));
+    return _mm256_or_si256(vb_nibs_by_8(a, high), minus);
 }
-static inline vf vf_from_vb(vbytes a, int half) {                                                  /* 1 + byte / 2^15 */
-    const __m256i z = _mm256_setr_epi8(-1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, /* the upper four */
-                                       -1, 4, -1, -1, -1, 5, -1, -1, -1, 6, -1, -1, -1, 7, -1, -1);
-    const __m256i at = half ? _mm256_add_epi8(z, _mm256_set1_epi32(0x800)) : z;
-    return _mm256_castsi256_ps(_mm256_or_si256(_mm256_shuffle_epi8(a, at), _mm256_set1_epi32(0x3f800000)));
+static inline void vf_load_fp8_two(const uint8_t *p, vf *a) {
+    const __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
+    const __m256i h = _mm256_and_si256(_mm256_slli_epi16(b, 7), _mm256_set1_epi16((short)0xbf80));
+    a[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(h));
+    a[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1));
+}
+static inline vf vf_from_vb(vbytes a, int half) {
+    const __m256i z = _mm256_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, /* the upper four */
+                                       -1, -1, -1, 4, -1, -1, -1, 5, -1, -1, -1, 6, -1, -1, -1, 7);
+    const __m256i at = half ? _mm256_add_epi8(z, _mm256_set1_epi32(0x8000000)) : z;
+    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(a, at));
 }
 static inline vf vf_butterfly(vf a, int h) {
     const vf n = _mm256_set1_ps(-0.0f), z = _mm256_setzero_ps();

@@ -27,8 +27,12 @@
  *   vf_load_nib_code          the entries for low and high nibbles of VW bytes
  *   vf_load_fp8_part          VW bytes of e4m3, exponent 15 counts like the others, divided by 256
  *   vf_butterfly(a, h)        lane i becomes a[i] + a[i + h], lane i + h becomes a[i] - a[i + h], for h < VW
- *   vbytes, vf_from_vb            sixteen bytes, and the floats 1 + byte / 2^15 of one half of them; optional, VBYTES says that
- *                             it exists
+ *   vbytes                    sixteen bytes; optional, VBYTES says that it exists
+ *   vb_nibs_code              entries of a codebook for low or high nibbles
+ *   vb_fives_k, vb_fives_v    (n - 16) * 8 of numbers n of five bits: nibbles, and the fifth as bit e of sixteen other bytes, or
+ *                             as sixteen bits in a row
+ *   vf_load_fp8_two           what vf_load_fp8_part gives for sixteen bytes, in two vectors
+ *   vf_from_vb                floats of one half of the bytes, signed, times 2^24
  *   vf_transpose              VW registers as a square, in place; optional, VTRANSPOSE says that it exists
  *   VREGS                     how many registers a tile may count on
  *   VFN(name), VSET           the set's suffix and name
