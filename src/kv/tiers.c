@@ -260,10 +260,8 @@ static bool save(kv_tree *t, kv_item *it, bool wait) {
     return it->is_state ? save_state(t, (kv_state *)it, wait) : save_page(t, (kv_node *)it, it->used, wait);
 }
 
-void kv_tree_save(kv_tree *t, const kv_text *text, int n, bool all) {
-    int P = t->page_tokens;
-    if (!t->o.disk) return;
-    learn_failures(t);
+static void save_path(kv_tree *t, const kv_text *text, int n, bool all) {
+    int      P = t->page_tokens;
     kv_node *x = kv_root_find(t, &text->space);
     for (int at = 0; x && at < n; at += P) {
         kv_span span = kv_text_span(text, at, n - at < P ? n - at : P);
@@ -275,6 +273,13 @@ void kv_tree_save(kv_tree *t, const kv_text *text, int n, bool all) {
             if (x->states[i]->bytes) (void)save(t, &x->states[i]->it, false);
         }
     }
+}
+
+void kv_tree_save(kv_tree *t, const kv_text *text, int n, bool all) {
+    if (!t->o.disk) return;
+    learn_failures(t);
+    save_path(t, text, n, all);
+    (void)kv_make_room(t, 0); /* a state for which there was none goes to its file */
 }
 
 void kv_tree_flush(kv_tree *t) {

@@ -269,8 +269,9 @@ void *kv_tree_add_state(kv_tree *t, const kv_text *text, int n) {
     }
     t->pin = t->clock + 1;
     kv_touch(t, x);
-    bool      room = kv_make_room(t, t->o.id.state_bytes), host = !room && kv_make_host_room(t, t->o.id.state_bytes);
-    void     *bytes = room || host ? malloc(t->o.id.state_bytes) : NULL;
+    bool room = kv_make_room(t, t->o.id.state_bytes), host = !room && kv_make_host_room(t, t->o.id.state_bytes);
+    /* With a disk it lies beyond the budget until kv_tree_save has written it. */
+    void     *bytes = room || host || t->o.disk ? malloc(t->o.id.state_bytes) : NULL;
     kv_state *s = bytes ? kv_state_new(x, offset) : NULL;
     t->pin = KV_NOTHING_PINNED;
     if (!s) {

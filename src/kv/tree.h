@@ -97,7 +97,8 @@ kv_match kv_tree_match(kv_tree *t, const kv_text *text, int n, int reserve, int3
 bool kv_tree_insert(kv_tree *t, const kv_text *text, int n, const int32_t *const pages[KV_MAX_GROUPS]);
 
 /* Room for the state behind position n of the text, which must have been inserted: the caller fills it before any other
- * call. NULL: it is there already, the budget has no room for it, or memory is out. */
+ * call, and with a disk calls kv_tree_save, which lets it go to its file where the budget has no room for it. NULL: it is
+ * there already, there is no room and no disk, or memory is out. */
 void *kv_tree_add_state(kv_tree *t, const kv_text *text, int n);
 /* Takes it back: the caller could not fill it. */
 void kv_tree_drop_state(kv_tree *t, const kv_text *text, int n);

@@ -288,12 +288,46 @@ static void test_saved_meanwhile(void **state) {
     test_temp_dir_remove(dir);
 }
 
+/* A state for which the budget has no room beside the pages of the running sequence goes to the disk, and comes back. */
+static void test_state_beyond_budget(void **state) {
+    char          *dir = test_temp_dir();
+    world_options  o = { .n_groups = 1, .states = true, .dir = dir, .disk_bytes = 1 << 30 };
+    prompt         p = counting(1, 12);
+    kv_text        text = prompt_text(&p);
+    world_sequence q = { .n_pages = 2, .tables = { q.pages[0] } };
+    uint64_t       value = prompt_hash(&p, 8);
+    (void)state;
+    for (int disk = 0; disk < 2; disk++) {
+        memset(&w, 0, sizeof w);
+        o.dir = disk ? dir : NULL;
+        kv_world_open(&w, &o);
+        w.tree->o.budget_bytes = 2 * WORLD_PAGE_BYTES;
+        for (int pos = 0; pos < 8; pos++) {
+            if (pos % WORLD_P == 0) q.pages[0][pos / WORLD_P] = kv_pool_take(w.pool, 0);
+            w.content[0][q.pages[0][pos / WORLD_P]][pos % WORLD_P] = prompt_hash(&p, pos + 1);
+        }
+        assert_true(kv_tree_insert(w.tree, &text, 8, (const int32_t *const *)q.tables));
+        void *room = kv_tree_add_state(w.tree, &text, 8);
+        assert_int_equal(room != NULL, disk); /* nowhere to go without one */
+        if (room) memcpy(room, &value, sizeof value);
+        kv_tree_save(w.tree, &text, 8, false);
+        assert_int_equal(kv_tree_stat(w.tree).state_bytes, 0); /* the budget holds again */
+        assert_int_equal(kv_tree_stat(w.tree).states, disk);
+        world_release(&w, &q);
+        q.n_pages = 2;
+        kv_world_check(&w);
+        assert_int_equal(look(&p), disk ? 8 : 0);
+        kv_world_close(&w);
+    }
+    test_temp_dir_remove(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_batches),    cmocka_unit_test(test_disk_batches),
         cmocka_unit_test(test_mixed_batch),     cmocka_unit_test(test_lost_copy),
         cmocka_unit_test(test_not_brought),     cmocka_unit_test(test_every_failure),
-        cmocka_unit_test(test_saved_meanwhile),
+        cmocka_unit_test(test_saved_meanwhile), cmocka_unit_test(test_state_beyond_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

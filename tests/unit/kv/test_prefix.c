@@ -147,16 +147,6 @@ static engine_stats stats_of(engine *g) {
 /* Tokens of all conversations and forks but the last one of each, whose successor nobody asked for. */
 enum { DISTINCT = SYSTEM + CONVERSATIONS * (TURNS * TURN - 1) + FORKED * (TURN - 1) };
 
-/* With f16 the pages of a conversation leave enough for fixed states; where pages are smaller, the states are not. */
-static size_t room_for_states(const fixture *f, const engine_options *options) {
-    engine_options o = *options;
-    engine_memory  m;
-    err            e;
-    if (!fixture_page_types(f, &o)) return 0;
-    if (engine_measure(&m, f->model, &o, &e) < 0) fail_msg("%s", e.msg);
-    return 4 * m.slot_bytes;
-}
-
 static void check_model(const char *name) {
     fixture f;
     fixture_open(&f, name);
@@ -196,7 +186,7 @@ static void check_model(const char *name) {
     engine_options tight = roomy;
     tight.late = true;
     tight.max_seqs = 1;
-    tight.cache_bytes = page * ((LONGEST + 31) / 32 + 4) + room_for_states(&f, &tight);
+    tight.cache_bytes = page * ((LONGEST + 31) / 32 + 4);
     tight.host_cache_bytes = 64u << 20;
     g = fixture_engine(&f, tight);
     for (int turn = 0; turn < TURNS; turn++) run_turn(g, turn, "host tier");
