@@ -59,7 +59,15 @@ void cpu_kv_store(cpu_exec *x, const nn_op *op, int worker) {
 
 /* --- attention -------------------------------------------------------------------------------------------------- */
 
-enum { ROW_BLOCK = 32, SPLIT_CHUNKS = 8, SPLIT_HEADS = 4 };
+enum { ROW_BLOCK = 32, LONE_ROWS = 60, SPLIT_CHUNKS = 8, SPLIT_HEADS = 4 };
+
+/* Rows per unit of work. Where a key head has one query head, rows alone are the lanes that share a reading of keys and
+ * values: as many as a block of the kernel has, in whole tiles of 4 or 6. */
+static int64_t rows_per_unit(int n_head, int n_kv) { return n_head == n_kv ? LONE_ROWS : ROW_BLOCK; }
+
+static int64_t blocks_of(const nn_batch *b, int s, int64_t rows) {
+    return (b->q_start[s + 1] - b->q_start[s] + rows - 1) / rows;
+}
 
 /* Query heads per unit of work: those of one key head, or fewer when there would be too few units. */
 static int heads_per_unit(const cpu_exec *x, int n_head, int n_kv, int64_t blocks) {
@@ -170,24 +178,22 @@ void cpu_attention(cpu_exec *x, const cpu_item *it, const nn_op *op, int worker)
         split_attention(x, it, op, worker);
         return;
     }
-    for (int s = 0; s < b->n_seq; s++) blocks += (b->q_start[s + 1] - b->q_start[s] + ROW_BLOCK - 1) / ROW_BLOCK;
-    int per = heads_per_unit(x, op->u.attn.n_head, l->n_kv, blocks), groups = op->u.attn.n_head / per;
+    int64_t rows = rows_per_unit(op->u.attn.n_head, l->n_kv);
+    for (int s = 0; s < b->n_seq; s++) blocks += blocks_of(b, s, rows);
+    int  per = heads_per_unit(x, op->u.attn.n_head, l->n_kv, blocks), groups = op->u.attn.n_head / per;
+    bool even = x->base.x.model->state[op->layer].kind == NN_STATE_STEP;
 
-    /* Units are handed out one by one, the long ones (late rows) first: their cost differs, their bits do not. */
+    /* Units are handed out one by one, the long ones (late rows) first: their cost differs, their bits do not. Where rows see
+     * all of the step they cost the same; then those of one head follow each other, while its keys are in the cache. */
     for (;;) {
         int64_t u = atomic_fetch_add_explicit(&x->counters[it->next], 1, memory_order_relaxed);
         if (u >= blocks * groups) return;
-        int64_t block = blocks - 1 - u / groups;
-        int     head0 = (int)(u % groups) * per, s = 0;
-        for (;; s++) {
-            int64_t n = (b->q_start[s + 1] - b->q_start[s] + ROW_BLOCK - 1) / ROW_BLOCK;
-            if (block < n) break;
-            block -= n;
-        }
+        int64_t block = even ? u % blocks : blocks - 1 - u / groups;
+        int     head0 = (int)(even ? u / blocks : u % groups) * per, s = 0;
+        for (int64_t n; block >= (n = blocks_of(b, s, rows)); s++) block -= n;
         attn_args a = attn_of(x, op, s);
-        int       row0 = (int)block * ROW_BLOCK;
-        x->k.attn.rows(&a, row0, row0 + ROW_BLOCK < a.n_rows ? row0 + ROW_BLOCK : a.n_rows, head0, head0 + per,
-                       cpu_scratch(x, worker));
+        int64_t   row0 = block * rows, row1 = row0 + rows < a.n_rows ? row0 + rows : a.n_rows;
+        x->k.attn.rows(&a, (int)row0, (int)row1, head0, head0 + per, cpu_scratch(x, worker));
     }
 }
 
