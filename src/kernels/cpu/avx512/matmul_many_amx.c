@@ -70,11 +70,16 @@ INLINE void pack_panel(const many *m, int64_t panel, uint8_t *out, bool f16) {
     }
 }
 
-/* Up to 16 activation rows; rows of the tiles behind them are zero. */
+/* Up to 16 activation rows; rows of the tiles behind them are zero. Those that are packed next time come into L2 meanwhile. */
 INLINE void pack_rows(const many *m, int64_t row, int64_t n, uint8_t *out, bool f16) {
     for (int64_t r = 0; r < 16; r++) {
         const float *x = r < n ? (const float *)matmul_row_in(m->a, row + r) + m->k0 : NULL;
-        uint8_t     *to = out + r * 64;
+        if (row + r + HALVES_AT_ONCE < m->a->n_rows) {
+            const float *next = (const float *)matmul_row_in(m->a, row + r + HALVES_AT_ONCE) + m->k0;
+            int64_t      left = min64(m->blocks * HALVES_BLOCK, m->a->w->cols - m->k0);
+            for (int64_t i = 0; i < left; i += 16) _mm_prefetch((const char *)(next + i), _MM_HINT_T1);
+        }
+        uint8_t *to = out + r * 64;
         for (int64_t b = 0; b < m->blocks; b++, to += HALVES_X * HALVES_TILE) {
             __m512i piece[HALVES_X] = { _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512() };
             if (x) split_x(x + b * HALVES_BLOCK, m->a->w->cols - m->k0 - b * HALVES_BLOCK, piece, f16);
