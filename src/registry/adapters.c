@@ -74,16 +74,6 @@ static int copy_file(const char *from, const char *to, int64_t *size, err *e) {
     return rc;
 }
 
-/* One of the files of an adapter's directory; one that is not there is nothing. */
-static int copy_from(const char *dir, const char *name, const char *to_dir, int64_t *size, err *e) {
-    char *from = path_join(dir, name), *to = path_join(to_dir, name);
-    int   rc = from && to ? 0 : err_set_nomem(e);
-    if (rc == 0 && file_exists(from)) rc = copy_file(from, to, size, e);
-    free(from);
-    free(to);
-    return rc;
-}
-
 static void remove_folder(const char *path) {
     DIR *d = opendir(path);
     for (struct dirent *x; d && (x = readdir(d));) {
@@ -93,28 +83,57 @@ static void remove_folder(const char *path) {
     (void)rmdir(path);
 }
 
-int registry_adapter_store(registry *r, const char *path, const char *sha256, char **out, int64_t *size, err *e) {
-    static const char *const names[] = { "adapter_config.json", "adapter_model.safetensors", "adapters.safetensors" };
-    char                    *dir = NULL, *own = NULL;
-    bool                     is_dir = dir_exists(path);
-    int                      rc = data_dir(r, true, &dir, e);
+/* The folder of this content, made; the caller frees. */
+static int make_own(registry *r, const char *sha256, char **out, err *e) {
+    char *dir = NULL;
+    int   rc = data_dir(r, true, &dir, e);
+    *out = NULL;
+    if (rc == 0 && !(*out = path_join(dir, sha256))) rc = err_set_nomem(e);
+    if (rc == 0) rc = dir_make(*out, e);
+    free(dir);
+    return rc;
+}
+
+int registry_adapter_keep(registry *r, const char *const *names, const char *const *paths, size_t n, const char *sha256,
+                          char **out, int64_t *size, err *e) {
+    char *own = NULL;
+    int   rc = make_own(r, sha256, &own, e);
     *out = NULL;
     *size = 0;
-    if (rc == 0 && !(own = path_join(dir, sha256))) rc = err_set_nomem(e);
-    if (rc == 0) rc = dir_make(own, e);
-    for (size_t i = 0; rc == 0 && is_dir && i < sizeof names / sizeof *names; i++)
-        rc = copy_from(path, names[i], own, size, e);
-    if (rc == 0 && !is_dir) {
-        char *to = path_join(own, "adapter.gguf");
-        rc = to ? copy_file(path, to, size, e) : err_set_nomem(e);
-        free(own);
-        own = to;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        char *to = path_join(own, names[i]);
+        rc = to ? copy_file(paths[i], to, size, e) : err_set_nomem(e);
+        free(to);
     }
-    free(dir);
     if (rc == 0)
         *out = own;
     else
         free(own);
+    return rc;
+}
+
+int registry_adapter_store(registry *r, const char *path, const char *sha256, char **out, int64_t *size, err *e) {
+    static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors", "adapters.safetensors" };
+    const char              *names[3], *paths[3];
+    char                    *full[3] = { NULL };
+    size_t                   n = 0;
+    int                      rc = 0;
+    if (!dir_exists(path)) {
+        char *own = NULL;
+        names[0] = "adapter.gguf";
+        if ((rc = registry_adapter_keep(r, names, &path, 1, sha256, &own, size, e)) < 0) return rc;
+        *out = path_join(own, names[0]);
+        free(own);
+        return *out ? 0 : err_set_nomem(e);
+    }
+    for (size_t i = 0; rc == 0 && i < 3; i++) {
+        if (!(full[i] = path_join(path, files[i]))) rc = err_set_nomem(e);
+        if (rc < 0 || !file_exists(full[i])) continue;
+        names[n] = files[i];
+        paths[n++] = full[i];
+    }
+    if (rc == 0) rc = registry_adapter_keep(r, names, paths, n, sha256, out, size, e);
+    for (size_t i = 0; i < 3; i++) free(full[i]);
     return rc;
 }
 

@@ -29,6 +29,9 @@ bool registry_adapter_name_ok(const char *name);
 /* The names of the files that an adapter consists of, from its path (a directory or a GGUF file), into the store.
  * sha256: 64 hex digits of the content. *out: the path of the copy (the caller frees); *size: its bytes. */
 int registry_adapter_store(registry *r, const char *path, const char *sha256, char **out, int64_t *size, err *e);
+/* The same of files that lie elsewhere, under these names; *out: the folder. */
+int registry_adapter_keep(registry *r, const char *const *names, const char *const *paths, size_t n, const char *sha256,
+                          char **out, int64_t *size, err *e);
 
 /* Gives a model an adapter (id and created_at are not looked at). A name that it has already is ERR_ARG unless
  * replace. */

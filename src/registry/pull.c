@@ -12,6 +12,7 @@
 #include "registry/names.h"
 #include "registry/ollama_hub.h"
 #include "registry/partial.h"
+#include "registry/pull_adapter.h"
 #include "registry/transfer.h"
 
 #include <errno.h>
@@ -451,8 +452,44 @@ static int projector_settings(pull *p, const hub_listing *l, const choice *c, ch
     return rc;
 }
 
+/* What an adapter is called: as the repository, with letters that a name may have. */
+static char *adapter_name(const pull *p) {
+    char *name = strdup(p->q->as ? p->q->as : p->ref.repo);
+    for (char *c = name; c && *c && !p->q->as; c++) {
+        char two[3] = { 'a', *c, 0 };
+        if (!registry_adapter_name_ok(two)) *c = '-';
+    }
+    while (name && !p->q->as && strlen(name) > 1 && !registry_adapter_name_ok(name)) name[strlen(name) - 1] = '\0';
+    return name;
+}
+
+static int pull_as_adapter(pull *p, const hub_file *config, const hub_file *weights, pull_result *out, err *e) {
+    char *paths[2] = { NULL }, *name = adapter_name(p), *model = NULL, *path = NULL;
+    err   ignored;
+    int   rc = name ? add_hub_file(p, config, e) : err_set_nomem(e);
+    if (rc == 0) rc = add_hub_file(p, weights, e);
+    if (rc == 0) rc = fetch_all(p, e);
+    if (rc == 0) rc = say(p, "writing manifest", e);
+    for (size_t i = 0; rc == 0 && i < 2; i++) rc = registry_blob_path(p->r, p->items[i].digest, "", &paths[i], e);
+    pull_adapter a = { paths[0], paths[1], weights->path, name, p->q->base };
+    if (rc == 0) rc = pull_adapter_enter(p->r, &a, &model, &path, e);
+    for (size_t i = 0; i < p->n; i++) blob_unlock(&p->items[i].pin); /* there is a copy */
+    if (rc == 0 && registry_blob_sweep(p->r, NULL, &ignored) < 0) log_warn("pull", "%s", ignored.msg);
+    if (rc == 0 && out) {
+        *out = (pull_result){ .name = model, .path = path, .bytes = p->total, .fetched = p->fetched, .adapter = true };
+        model = path = NULL;
+    }
+    free(model);
+    free(path);
+    free(name);
+    for (size_t i = 0; i < 2; i++) free(paths[i]);
+    return rc;
+}
+
 static int pull_hub(pull *p, pull_result *out, err *e) {
     hub_listing l = { 0 };
+    size_t      config, weights;
+    err         odd = { 0 };
     choice      c = { 0 };
     choose_wish w = { p->repo, p->ref.quant, p->q->file ? p->q->file : p->ref.file, p->q->format };
     const char *revision = p->q->revision ? p->q->revision : p->ref.revision;
@@ -460,7 +497,14 @@ static int pull_hub(pull *p, pull_result *out, err *e) {
     int         rc = hub_list(&l, &p->c, p->repo, revision, e);
     if (rc == 0) {
         memcpy(p->commit, l.commit, sizeof p->commit);
-        rc = choose_files(&c, &l, &w, e);
+        if (!w.file && pull_adapter_find(&l, &config, &weights, &odd)) {
+            rc = pull_as_adapter(p, &l.files[config], &l.files[weights], out, e);
+            hub_listing_deinit(&l);
+            return rc;
+        }
+        if (odd.code) rc = err_set(e, odd.code, "%s: %s", p->repo, odd.msg);
+        if (rc == 0 && p->q->base) rc = err_set(e, ERR_ARG, "%s is not an adapter: it needs no --base", p->repo);
+        if (rc == 0) rc = choose_files(&c, &l, &w, e);
     }
     if (rc == 0 && c.index != SIZE_MAX) {
         index = c.index;

@@ -38,6 +38,7 @@ typedef struct pull_request {
     pull_format format;   /* what is preferred where a repository has both */
     const char *file;     /* this file of the repository, or NULL */
     const char *revision; /* instead of the name's; NULL */
+    const char *base;     /* an adapter: the model that it is for, instead of the one that it names; NULL */
 
     const char   *hf_endpoint;     /* NULL: PULL_HF_ENDPOINT */
     const char   *hf_token;        /* NULL: none. Goes to the endpoint's host, port and scheme only */
@@ -64,10 +65,11 @@ typedef struct pull_events {
 } pull_events;
 
 typedef struct pull_result {
-    char   *name; /* in the registry */
+    char   *name; /* in the registry; of an adapter "base+name" */
     char   *path;
     int64_t bytes;   /* of all files */
     int64_t fetched; /* of these, from the network in this pull */
+    bool    adapter; /* it is one, of a model that was there before */
 } pull_result;
 void pull_result_deinit(pull_result *p); /* accepts a zeroed one */
 

@@ -160,6 +160,7 @@ def check(w):
     assert w.text("tuned") == first
     assert w.text("tuned", lora=[]) == base
     check_shared(w, modelfile, base, first, second)
+    check_pulled(w, first, second)
     # What does not fit is said when it is added.
     assert "h.0." in w.run("adapter", "add", "tiny", adapter("gpt2_lora"), code=1)
     shutil.copytree(one, os.path.join(w.dir.name, "bad"))
@@ -191,6 +192,37 @@ def check_shared(w, modelfile, base, first, second):
     w.run("rm", "stopped")
     assert "does not exist" in w.text("stopped", 404)
     assert w.text("tiny") == base and of("tiny")["pid"] == pid
+
+
+def check_pulled(w, first, second):
+    """A repository with an adapter, pulled by the command and by the server."""
+    root = os.path.join(w.dir.name, "hub")
+    for name, source in (("french", "llama_lora"), ("german", "llama_rslora")):
+        to = os.path.join(root, "hf", "acme", name)
+        shutil.copytree(adapter(source), to, ignore=shutil.ignore_patterns("golden.json", "logits.f32"))
+        with open(os.path.join(to, "adapter_config.json"), "r+") as f:
+            config = json.load(f)
+            f.seek(0)
+            json.dump(dict(config, base_model_name_or_path="tiny"), f)
+            f.truncate()
+    hub = subprocess.Popen([sys.executable, os.path.join(HERE, "..", "registry", "server.py"), root], stdin=subprocess.PIPE,
+                           stdout=subprocess.PIPE, text=True)
+    try:
+        port = hub.stdout.readline().split()[1]
+        w.env["HF_ENDPOINT"] = f"http://127.0.0.1:{port}"
+        said = w.run("pull", "acme/french")
+        assert "tiny+french" in said, said
+        assert w.text("tiny+french") == first
+        assert "use the model tiny+german" in w.run("run", "acme/german", "x", code=2)
+        assert w.text("tiny+german") == second
+    finally:
+        hub.stdin.close()
+        hub.wait()
+        hub.stdout.close()
+    shown = {a["name"]: a for a in json.loads(w.run("adapter", "list", "tiny", "--json"))}
+    assert shown["french"]["format"] == "PEFT" and shown["german"]["type"] == "rslora", shown
+    for name in ("french", "german"):
+        w.run("adapter", "rm", "tiny", name)
 
 
 def check_budget(w):

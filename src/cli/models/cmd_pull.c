@@ -46,7 +46,8 @@ static int run(const cli_args *a) {
     pulling_style style = cli_flag(a, "json") ? PULLING_JSON : cli_flag(a, "quiet") ? PULLING_QUIET : PULLING_TEXT;
     pull_request  q = { .name = cli_arg(a, 0),
                         .as = cli_string(a, "as", NULL),
-                        .revision = cli_string(a, "revision", NULL) };
+                        .revision = cli_string(a, "revision", NULL),
+                        .base = cli_string(a, "base", NULL) };
     pull_result   out = { 0 };
     registry     *r = NULL;
     char         *token = NULL;
@@ -71,6 +72,7 @@ static const cli_option options[] = {
     CLI_MODEL_FORMAT_OPTIONS,
     { "revision", CLI_STRING, "REV", "download this branch, tag or commit of the repository", 0 },
     { "as", CLI_STRING, "NAME", "name for the model on this machine (the name that is pulled)", 0 },
+    { "base", CLI_STRING, "MODEL", "an adapter: give it to this model (the one that it was trained on)", 0 },
     { "json", CLI_FLAG, NULL, "report progress as JSON lines", 0 },
     { "quiet", CLI_FLAG, NULL, "print errors only", 'q' },
     { 0 },
@@ -79,7 +81,9 @@ static const cli_option options[] = {
 const cli_command cli_cmd_pull = {
     "pull",
     "NAME [--gguf|--mlx] [--as NAME] [--json]",
-    "Download a model: owner/repo[:QUANT] of Hugging Face, or a name of an Ollama registry.",
+    "Download a model: owner/repo[:QUANT] of Hugging Face, or a name of an Ollama registry; or an adapter of a model "
+    "that is "
+    "here: owner/repo with an adapter_config.json.",
     options,
     1,
     1,

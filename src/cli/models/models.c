@@ -69,6 +69,9 @@ static int pull(cli_model *out, const char *name, const cli_model_wish *w, err *
     int          rc = pulling_settings(&q, &token, e);
     if (rc == 0) rc = catalogue_open(&r, e);
     if (rc == 0) rc = pulling_run(r, &q, PULLING_TEXT, &got, e);
+    bool adapter = rc == 0 && got.adapter;
+    if (adapter)
+        rc = err_set(e, ERR_ARG, "'%.80s' is an adapter, and is here now: use the model %.200s", name, got.name);
     if (rc == 0) {
         out->path = got.path;
         out->name = got.name;
@@ -77,6 +80,7 @@ static int pull(cli_model *out, const char *name, const cli_model_wish *w, err *
     pull_result_deinit(&got);
     registry_close(r);
     free(token);
+    if (adapter) return rc;
     return rc < 0 ? err_wrap(e, rc, "'%.80s' is not on this machine and cannot be pulled", name) : 0;
 }
 
