@@ -357,6 +357,7 @@ static const cli_option options[] = {
     { "model", CLI_GROUP, NULL, "model and settings", 0 },
     { "lora", CLI_STRING, "FILE[:SCALE]", "use this adapter (GGUF file, or directory of PEFT or MLX); may be repeated",
       0 },
+    { "adapter-type", CLI_STRING, "TYPE", "how adapters are kept: auto, f32 (exactly), f16 or q8 (auto)", 0 },
     { "mmproj", CLI_STRING, "FILE", "read the model's eyes and ears from this GGUF file (the one beside the model)",
       0 },
     CLI_MODEL_OPTIONS,
