@@ -6,9 +6,8 @@
 
 enum { Q8_MOST = 127, Q8_LIFT = 14 };
 
-static const char *const names[] = { "auto", "f16", "f32", "q8" };
-
 bool lowrank_type_parse(const char *name, lowrank_type *out) {
+    static const char *const names[] = { "auto", "f16", "f32", "q8" };
     for (int i = 0; i < 4; i++) {
         if (strcmp(name, names[i]) != 0) continue;
         *out = (lowrank_type)i;
@@ -16,8 +15,6 @@ bool lowrank_type_parse(const char *name, lowrank_type *out) {
     }
     return false;
 }
-
-const char *lowrank_type_name(lowrank_type t) { return names[t]; }
 
 float lowrank_lift(lowrank_type t, float by) {
     if (t == LOWRANK_F32) return 1;

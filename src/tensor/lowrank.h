@@ -29,8 +29,7 @@ enum {
     LOWRANK_SCALES = LOWRANK_PANEL * sizeof(uint16_t), /* bytes of 16 scales */
 };
 
-bool        lowrank_type_parse(const char *name, lowrank_type *out); /* "auto", "f16", "f32", "q8" */
-const char *lowrank_type_name(lowrank_type t);
+bool lowrank_type_parse(const char *name, lowrank_type *out); /* "auto", "f16", "f32", "q8" */
 
 /* Bytes of a value beside its scale. */
 static inline size_t lowrank_value_bytes(lowrank_type t) { return t == LOWRANK_Q8 ? 1 : t == LOWRANK_F32 ? 4 : 2; }
