@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "convert/gguf_writer.h"
+#include "convert/safetensors_writer.h"
 #include "media/sound.h"
 #include "models/list.h"
 #include "nn/model.h"
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DIR HEARTH_SOURCE_DIR "/tests/golden/sound"
 
@@ -361,6 +363,64 @@ static void test_mmproj(void **state) {
     close_golden(&g);
 }
 
+/* [n][channel][tap] becomes [n][tap][channel], as MLX has it; two bytes each. */
+static uint16_t *channels_last(const model_tensor *t, int64_t dims[3]) {
+    int64_t         taps = t->dims[0], channels = t->dims[1], n = t->dims[2];
+    const uint16_t *from = (const void *)t->data;
+    uint16_t       *to = malloc(t->bytes);
+    for (int64_t i = 0; i < n * channels * taps; i++)
+        to[(i / (channels * taps) * taps + i % taps) * channels + i / taps % channels] = from[i];
+    dims[0] = channels;
+    dims[1] = taps;
+    dims[2] = n;
+    return to;
+}
+
+/* A directory of MLX: the same rows, to the bit. */
+static void test_mlx(void **state) {
+    golden              g;
+    model_file         *mlx;
+    ears               *h;
+    safetensors_writer *w;
+    void               *kept[2] = { 0 };
+    int                 n_kept = 0;
+    const vision_rows  *a, *b;
+    sound               s;
+    err                 e = { 0 };
+    char *dir = test_temp_dir(), *path = path_join(dir, "model.safetensors"), *config = path_join(dir, "config.json");
+    (void)state;
+    open_golden(&g);
+    assert_int_equal(safetensors_writer_open(&w, &e), 0);
+    for (size_t i = 0; i < model_file_tensor_count(g.file); i++) {
+        const model_tensor *t = model_file_tensor_at(g.file, i);
+        const void         *data = t->data;
+        int64_t             dims[MODEL_MAX_DIMS];
+        memcpy(dims, t->dims, sizeof dims);
+        if (t->n_dims == 3) data = kept[n_kept++] = channels_last(t, dims);
+        assert_int_equal(safetensors_writer_add(w, t->name, t->type, t->n_dims, dims, data, t->bytes, &e), 0);
+    }
+    assert_int_equal(n_kept, 2);
+    assert_int_equal(safetensors_writer_write(w, path, &e), 0);
+    safetensors_writer_free(w);
+    assert_int_equal(symlink(DIR "/voxtral/config.json", config), 0);
+    assert_int_equal(model_file_open(&mlx, dir, &e), 0);
+    int rc = ears_open(&h, mlx, NULL, WIDTH, &(vision_options){ 0 }, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    read_sound(&s, "b");
+    assert_int_equal(ears_encode(g.h, &s, &a, &e), 0);
+    assert_int_equal(ears_encode(h, &s, &b, &e), 0);
+    assert_memory_equal(a->data, b->data, (size_t)(a->n * a->width) * sizeof *a->data);
+    sound_deinit(&s);
+    ears_free(h);
+    model_file_free(mlx);
+    for (int i = 0; i < 2; i++) free(kept[i]);
+    free(config);
+    free(path);
+    test_temp_dir_remove(dir);
+    close_golden(&g);
+}
+
 /* Files that contradict themselves are refused with a sentence. */
 static void test_nonsense(void **state) {
     static const struct {
@@ -413,9 +473,9 @@ static void test_measure(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_mel),    cmocka_unit_test(test_rows),
-                                        cmocka_unit_test(test_kept),   cmocka_unit_test(test_logits),
-                                        cmocka_unit_test(test_mmproj), cmocka_unit_test(test_nonsense),
-                                        cmocka_unit_test(test_measure) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_mel),      cmocka_unit_test(test_rows),
+                                        cmocka_unit_test(test_kept),     cmocka_unit_test(test_logits),
+                                        cmocka_unit_test(test_mmproj),   cmocka_unit_test(test_mlx),
+                                        cmocka_unit_test(test_nonsense), cmocka_unit_test(test_measure) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
