@@ -203,6 +203,21 @@ static inline void fit_affine_trials(const fit_group *g, const float *w, int n_t
     }
 }
 
+/*
+ * Pairs to begin with. First the lower end clipped by a fraction of the range, and the number of steps that the rest is cut
+ * into: coarse codes gain from clipping, fine ones hardly. Then the whole range, cut into many numbers of steps that are
+ * nearly the same: which elements round up is a matter of luck.
+ */
+static inline void fit_affine_start(int qmax, bool fine, float *s, float *b) {
+    float clip = qmax <= 3 ? 0.08f : qmax <= 7 ? 0.05f : 0.03f, first = qmax <= 3 ? 0.66f : 0.84f;
+    float step = qmax <= 3 ? 0.04f : 0.025f;
+    for (int k = 0; k < 48; k++) {
+        b[k] = fine ? 0 : clip * (float)(k % 3);
+        s[k] = fine ? 1 / ((float)qmax - 0.96f + 0.04f * (float)k)
+                    : (1 - b[k]) / ((float)qmax * (first + step * (float)(k / 3)) + 0.2f);
+    }
+}
+
 /* scale >= 0; with below_zero the offset is at most 0. */
 static inline void fit_affine(const float *src, const float *w, int n, int qmax, bool below_zero, float *scale,
                               float *offset) {
@@ -224,22 +239,18 @@ static inline void fit_affine(const float *src, const float *w, int n, int qmax,
         g.wxx += w[i] * g.x[i] * g.x[i];
     }
     g.top = below_zero ? -low / range : INFINITY;
-    /* Lower end clipped by a fraction of the range, and the number of steps that the rest is cut into. Coarse codes
-     * gain from clipping, fine ones hardly. */
-    float clip = qmax <= 3 ? 0.08f : qmax <= 7 ? 0.05f : 0.03f;
-    for (int k = 0; k < 48; k++) {
-        b[k] = clip * (float)(k % 3);
-        s[k] = (1 - b[k]) / ((float)qmax * (0.84f + 0.025f * (float)(k / 3)) + 0.2f);
-    }
-    for (int round = 0; round < 2; round++) { /* the fitted pairs may round some elements better */
-        fit_affine_trials(&g, w, round ? 16 : 48, s, b, e);
-        for (int k = 0; k < (round ? 16 : 48); k++)
-            if (e[k] < best) best = e[k], best_s = s[k], best_b = b[k];
-        if (best_s == 0) break;
-        for (int k = 0; k < 16; k++) {
+    for (int round = 0; round < 3; round++) {
+        int n_trials = round == 2 ? 16 : 48;
+        if (round == 1 && below_zero) continue; /* K types try the neighbours of their rounded scales later */
+        if (round < 2) fit_affine_start(qmax, round, s, b);
+        if (round == 2 && best_s == 0) break;
+        for (int k = 0; k < 16 && round == 2; k++) { /* the fitted pair may round some elements better */
             s[k] = best_s * (1 + 0.006f * (float)(k % 4 - 1));
             b[k] = best_b + best_s * 0.1f * (float)(k / 4 - 1);
         }
+        fit_affine_trials(&g, w, n_trials, s, b, e);
+        for (int k = 0; k < n_trials; k++)
+            if (e[k] < best) best = e[k], best_s = s[k], best_b = b[k];
     }
     if (qmax > 31) { /* errors so small that the sums above have lost them: measured, and the plain range among them */
         for (int k = 0; k < 15; k++) s[k] = 1 / (float)(qmax - k), b[k] = 0; /* what is on a grid already stays there */
