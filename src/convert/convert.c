@@ -150,8 +150,11 @@ int convert_gguf(const nn_model *m, const convert_options *o, pool *p, quantize_
     if (rc == 0) rc = gguf_writer_open(&w, 0, e);
     if (rc == 0) rc = set_keys(w, m, o, weights, o->mix ? mix_number(o->mix) : plain_file_type(t, n), e);
     if (rc == 0) {
-        plan_options write = o->write;
-        write.identity = quantize_source_identity(m->file);
+        plan_options      write = o->write;
+        const model_file *from = m->file;
+        write.identity = quantize_source_identity(from);
+        write.from = &from;
+        write.n_from = 1;
         if (o->importance) write.identity ^= imatrix_identity(o->importance);
         rc = plan_write_gguf(w, t, n, &write, p, &out->file, e);
     }

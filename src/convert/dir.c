@@ -117,7 +117,12 @@ static bool advance(void *ctx, uint64_t done, uint64_t total) {
 static int write_shard(work *w, size_t i, const plan_tensor *first, size_t n, pool *p, err *e) {
     char         name[64];
     char        *path = path_join(w->partial, shard_name(w, i, name));
-    plan_options o = { .path = path, .identity = w->identity ^ (i + 1), .keep = true, .dry = w->j->write.dry };
+    plan_options o = { .path = path,
+                       .identity = w->identity ^ (i + 1),
+                       .keep = true,
+                       .dry = w->j->write.dry,
+                       .from = w->j->write.from,
+                       .n_from = w->j->write.n_from };
     plan_result  r = { 0 };
     if (!path) return err_set_nomem(e);
     bool there = !o.dry && file_exists(path);

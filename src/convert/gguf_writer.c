@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "convert/stream.h"
 #include "convert/writer_tensor.h"
 #include "formats/text.h"
 
@@ -230,10 +231,14 @@ static bool write_padding(FILE *out, uint64_t size, uint32_t alignment) {
 int gguf_writer_write(gguf_writer *w, const char *path, err *e) {
     file_replace r;
     str          head;
+    uint64_t     bytes;
     int          rc;
     bool         ok;
     str_init(&head);
-    if ((rc = put_header(w, &head, e)) < 0 || (rc = file_replace_begin(&r, path, e)) < 0) {
+    rc = put_header(w, &head, e);
+    bytes = head.len;
+    for (size_t i = 0; i < w->tensors.count; i++) bytes += w->tensors.items[i].bytes;
+    if (rc < 0 || (rc = stream_check_room(path, bytes, e)) < 0 || (rc = file_replace_begin(&r, path, e)) < 0) {
         str_deinit(&head);
         return rc;
     }

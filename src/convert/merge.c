@@ -86,6 +86,7 @@ int merge_write(const model_file *first, const hf_plan *plan, const merge_option
     plan_options write = o->write;
     write.identity = quantize_source_identity(first) ^ identity;
     out->n_tensors = plan->n;
+    if (write.n_from == 0) write.from = &first, write.n_from = 1;
     return model_file_format(first) == MODEL_GGUF ? write_gguf(first, plan, &write, p, &out->file, e)
                                                   : write_dir(first, plan, o, &write, p, &out->file, e);
 }

@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "base/xxh64.h"
 #include "convert/quantize.h"
+#include "formats/forget.h"
 #include "tensor/codec.h"
 
 #include <math.h>
@@ -102,6 +103,9 @@ typedef struct measuring {
     size_t        n;
     atomic_size_t next;
     atomic_bool   failed;
+
+    const model_file *const *models;
+    int                      n_models;
 } measuring;
 
 static void measure_all(void *ctx, int worker, int n_workers) {
@@ -114,6 +118,7 @@ static void measure_all(void *ctx, int worker, int n_workers) {
         int    rc = !x ? ERR_NOMEM : t->r->method == MERGE_SLERP ? measure_arc(t, x) : measure_differences(t, x);
         if (rc < 0) atomic_store(&m->failed, true);
         free(x);
+        for (int k = 0; k < m->n_models; k++) model_file_forget(m->models[k]);
     }
 }
 
@@ -225,7 +230,7 @@ static int mix_all(work *w, const model_file *const *models, const merge_recipe 
     for (size_t i = 0; i < w->plans[0].n && rc == 0; i++)
         rc = mix_tensor_of(w, &w->plans[0].tensors[i], models, r, o, e);
     if (rc == 0 && !o->write.dry && (r->method == MERGE_SLERP || r->method == MERGE_TIES)) {
-        measuring m = { .list = w->list, .n = w->n_mixed };
+        measuring m = { .list = w->list, .n = w->n_mixed, .models = models, .n_models = w->n };
         pool_run(p, measure_all, &m);
         if (atomic_load(&m.failed)) rc = err_set_nomem(e);
     }
@@ -252,7 +257,10 @@ int merge_models(const model_file *const *models, int n, const merge_recipe *r, 
     if (rc == 0) rc = mix_all(&w, models, r, o, p, e);
     uint64_t identity = identity_of(r, n);
     for (int k = 1; k < n; k++) identity = identity * 31 ^ quantize_source_identity(models[k]);
-    if (rc == 0) rc = merge_write(models[0], &w.plans[0], o, identity, p, out, e);
+    merge_options all = *o;
+    all.write.from = models;
+    all.write.n_from = n;
+    if (rc == 0) rc = merge_write(models[0], &w.plans[0], &all, identity, p, out, e);
     for (int k = 0; k < n; k++) map_deinit(&w.names[k]);
     arena_deinit(&w.mem);
     return rc;

@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "convert/safetensors_writer.h"
+#include "formats/forget.h"
 #include "tensor/codec.h"
 
 #include <inttypes.h>
@@ -121,6 +122,11 @@ static int add_tensors(target w, const plan_tensor *tensors, size_t n, stream_te
     return 0;
 }
 
+static void give_back(const void *options) {
+    const plan_options *o = options;
+    for (int i = 0; i < o->n_from; i++) model_file_forget(o->from[i]);
+}
+
 static int write_file(target w, const plan_tensor *tensors, size_t n, const plan_options *o, pool *p, plan_result *out,
                       err *e) {
     stream_tensor *jobs = calloc(n ? n : 1, sizeof *jobs);
@@ -145,7 +151,9 @@ static int write_file(target w, const plan_tensor *tensors, size_t n, const plan
                          .identity = o->identity,
                          .keep = o->keep,
                          .progress = o->progress,
-                         .progress_ctx = o->progress_ctx };
+                         .progress_ctx = o->progress_ctx,
+                         .rest = give_back,
+                         .rest_ctx = o };
         rc = stream_write(&j, p, &done, e);
     }
     out->checksum = done.checksum;

@@ -8,6 +8,7 @@
 
 #include "convert/gguf_writer.h"
 #include "convert/stream.h"
+#include "formats/model_file.h"
 #include "tensor/mat.h"
 
 /* Rows of a source. `raw` gives a row's bytes in `type`, or is NULL; `floats` may be NULL where raw's type can be
@@ -37,6 +38,9 @@ typedef struct plan_options {
     const char *path;
     uint64_t    identity;
     bool        keep, dry; /* dry: sizes only, nothing is written */
+    /* What rows come from: memory of what was read of them is given back while the file grows. */
+    const model_file *const *from;
+    int                      n_from;
     bool (*progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
 } plan_options;

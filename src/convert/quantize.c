@@ -181,13 +181,14 @@ static int plan_one(work *w, size_t i, quantize_line *line, err *e) {
 }
 
 static int set_keys(gguf_writer *out, const work *w, err *e) {
-    int rc = 0;
+    int rc = 0, number = w->o->target_bpw > 0 ? -1 : mix_number(w->o->mix); /* chosen types are not a mix */
     for (size_t i = 0; rc == 0 && i < model_file_meta_count(w->in); i++) {
         const char *key = model_file_meta_key(w->in, i);
         if (strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0) continue; /* of the old file */
+        if (number < 0 && strcmp(key, "general.file_type") == 0) continue;
         rc = gguf_writer_set(out, key, model_file_meta_at(w->in, i), e);
     }
-    if (rc == 0) rc = gguf_writer_set_int(out, "general.file_type", META_U32, mix_number(w->o->mix), e);
+    if (rc == 0 && number >= 0) rc = gguf_writer_set_int(out, "general.file_type", META_U32, number, e);
     if (rc == 0 && tensor_type_get((int)mix_base(w->o->mix))->quantized)
         rc = gguf_writer_set_int(out, "general.quantization_version", META_U32, 2, e);
     if (rc == 0 && w->o->importance) rc = imatrix_note(w->o->importance, out, e);
@@ -210,6 +211,8 @@ int gguf_quantize(const model_file *in, const quantize_options *o, pool *p, quan
     if (rc == 0) {
         plan_options write = o->write;
         write.identity = quantize_source_identity(in);
+        write.from = &in;
+        write.n_from = 1;
         if (o->importance) write.identity ^= imatrix_identity(o->importance);
         rc = plan_write_gguf(writer, w.plan, w.n, &write, p, &out->file, e);
     }

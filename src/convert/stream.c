@@ -41,6 +41,7 @@ typedef struct run {
     float            *scratches;
     atomic_size_t     next;
     atomic_ullong     done, resumed;
+    uint64_t          rested; /* done, when the first worker rested last */
     atomic_bool       stop;
     atomic_int        failed; /* who fails first writes the error */
     err               error;
@@ -71,13 +72,17 @@ static char *folder_of(const char *path) {
     return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
 }
 
-uint64_t stream_room(const char *path) {
+static bool room_of(const char *path, uint64_t *room) {
     struct statvfs v;
     char          *folder = folder_of(path);
-    uint64_t       room = 0;
-    if (folder && statvfs(folder, &v) == 0) num_mul_u64(v.f_bavail, v.f_frsize, &room);
+    bool           said = folder && statvfs(folder, &v) == 0 && num_mul_u64(v.f_bavail, v.f_frsize, room);
     free(folder);
-    return room;
+    return said;
+}
+
+uint64_t stream_room(const char *path) {
+    uint64_t room;
+    return room_of(path, &room) ? room : 0;
 }
 
 void stream_forget(const void *data, size_t bytes) {
@@ -86,19 +91,23 @@ void stream_forget(const void *data, size_t bytes) {
     if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
-static int no_room(const run *r, uint64_t have, err *e) {
-    uint64_t need = r->j->bytes;
-    return err_set(e, ERR_IO, "%s needs %" PRIu64 " bytes; %" PRIu64 " are free, %" PRIu64 " are missing", r->j->path,
-                   need, have, need > have ? need - have : 0);
+static int no_room(const char *path, uint64_t need, uint64_t have, err *e) {
+    return err_set(e, ERR_IO, "%s needs %" PRIu64 " bytes; %" PRIu64 " are free, %" PRIu64 " are missing", path, need,
+                   have, need > have ? need - have : 0);
+}
+
+int stream_check_room(const char *path, uint64_t need, err *e) {
+    uint64_t have;
+    return room_of(path, &have) && have < need ? no_room(path, need, have, e) : 0;
 }
 
 /* Takes all the room at once, so that a full disk is known before hours of work and not after them. */
 static int take_room(run *r, err *e) {
     uint64_t before = stream_room(r->j->path);
     if (fallocate(r->out, 0, 0, (off_t)r->j->bytes) == 0) return 0;
-    if (errno == ENOSPC || errno == EFBIG) return no_room(r, before, e);
+    if (errno == ENOSPC || errno == EFBIG) return no_room(r->j->path, r->j->bytes, before, e);
     if (errno != EOPNOTSUPP && errno != ENOSYS) return err_set_errno(e, "cannot write %s", r->partial);
-    if (before && before < r->j->bytes) return no_room(r, before, e);
+    if (before && before < r->j->bytes) return no_room(r->j->path, r->j->bytes, before, e);
     return ftruncate(r->out, (off_t)r->j->bytes) == 0 ? 0 : err_set_errno(e, "cannot write %s", r->partial);
 }
 
@@ -182,7 +191,7 @@ static int write_at(const run *r, const void *data, size_t bytes, uint64_t offse
     while (bytes > 0) {
         ssize_t n = pwrite(r->out, from, bytes, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == ENOSPC) return no_room(r, stream_room(r->j->path), e);
+        if (n < 0 && errno == ENOSPC) return no_room(r->j->path, r->j->bytes, stream_room(r->j->path), e);
         if (n <= 0) return err_set_errno(e, "cannot write %s", r->partial);
         from += n;
         bytes -= (size_t)n;
@@ -222,6 +231,13 @@ static int make_piece(run *r, size_t at, uint8_t *buffer, float *scratch, err *e
     return 0;
 }
 
+static void rest(run *r) {
+    uint64_t done = atomic_load(&r->done);
+    if (!r->j->rest || done < r->rested + STREAM_REST) return;
+    r->rested = done;
+    r->j->rest(r->j->rest_ctx);
+}
+
 static void work(void *ctx, int worker, int n_workers) {
     run     *r = ctx;
     uint8_t *buffer = r->buffers + (size_t)worker * r->buffer_bytes;
@@ -235,6 +251,7 @@ static void work(void *ctx, int worker, int n_workers) {
             !r->j->progress(r->j->progress_ctx, atomic_load(&r->done), r->j->bytes))
             rc = err_set(&e, ERR_CANCELLED, "%s was not finished: it was asked to stop", r->j->path);
         if (rc < 0) fail(r, rc, &e);
+        if (worker == 0) rest(r);
     }
 }
 

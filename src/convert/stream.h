@@ -48,9 +48,11 @@ typedef struct stream_job {
     bool                 keep;
     bool (*progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL; false: stop. From one thread */
     void *progress_ctx;
+    void (*rest)(const void *ctx); /* may be NULL; after every STREAM_REST bytes or so, from one thread */
+    const void *rest_ctx;
 } stream_job;
 
-enum { STREAM_SHA256 = 65 };
+enum { STREAM_SHA256 = 65, STREAM_REST = 64 << 20 };
 
 typedef struct stream_result {
     uint64_t checksum;              /* XXH64 of the pieces' checksums: depends on the bytes alone */
@@ -65,6 +67,8 @@ int stream_sha256(const char *path, char out[STREAM_SHA256], err *e);
 
 /* Bytes that can be written beside `path`; 0 where the system does not say. */
 uint64_t stream_room(const char *path);
+/* ERR_IO with the bytes that are missing where `need` of them do not fit there. */
+int stream_check_room(const char *path, uint64_t need, err *e);
 
 /* Gives back the pages of a mapped file that were read: they can be read again, at the cost of reading them again. */
 void stream_forget(const void *data, size_t bytes);

@@ -93,10 +93,11 @@ static int plan_from_dir(job *j, err *e) {
 }
 
 int convert_to_dir(const nn_model *m, const to_dir_options *o, pool *p, plan_result *out, size_t *n_tensors, err *e) {
-    job j = { .m = m, .o = o };
+    job               j = { .m = m, .o = o };
+    const model_file *from = m->file;
     arena_init(&j.mem, 0);
     str_init(&j.quantization);
-    int rc = model_file_format(m->file) == MODEL_GGUF ? plan_from_gguf(&j, e) : plan_from_dir(&j, e);
+    int rc = model_file_format(from) == MODEL_GGUF ? plan_from_gguf(&j, e) : plan_from_dir(&j, e);
     if (rc == 0) {
         dir_job d = { .tensors = j.plan.tensors,
                       .n_tensors = j.plan.n,
@@ -107,7 +108,9 @@ int convert_to_dir(const nn_model *m, const to_dir_options *o, pool *p, plan_res
                       .write = o->write,
                       .check = check_result,
                       .check_ctx = &j };
-        d.write.identity = quantize_source_identity(m->file) ^ xxh64(str_cstr(&j.quantization), j.quantization.len);
+        d.write.from = &from;
+        d.write.n_from = 1;
+        d.write.identity = quantize_source_identity(from) ^ xxh64(str_cstr(&j.quantization), j.quantization.len);
         rc = dir_write(&d, p, out, e);
     }
     *n_tensors = j.plan.n;

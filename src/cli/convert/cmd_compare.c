@@ -15,6 +15,7 @@
 #include "cli/convert/progress.h"
 #include "cli/dev/windows.h"
 #include "cli/options.h"
+#include "convert/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,7 +140,8 @@ static int write_svg(const job *j, const compare_figures *f, const char *path, e
     str          s;
     str_init(&s);
     compare_svg(j->tokens, j->n, f, j->a.path, j->b.path, &s);
-    int rc = str_ok(&s) ? file_replace_begin(&r, path, e) : err_set_nomem(e);
+    int rc = str_ok(&s) ? stream_check_room(path, s.len, e) : err_set_nomem(e);
+    if (rc == 0) rc = file_replace_begin(&r, path, e);
     if (rc == 0) {
         fwrite(s.data, 1, s.len, r.out);
         rc = file_replace_commit(&r, e);

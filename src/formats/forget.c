@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "formats/forget.h"
+
+#include "formats/model_impl.h"
+
+#include <sys/mman.h>
+
+void model_file_forget(const model_file *m) {
+    for (size_t i = 0; i < m->n_maps; i++)
+        if (m->maps[i].data) madvise((void *)(uintptr_t)m->maps[i].data, m->maps[i].bytes, MADV_DONTNEED);
+}
