@@ -22,13 +22,21 @@ typedef struct layer {
 
 static const nn_key keys[] = { { 0 } };
 
+/*
+ * Files of llama.cpp's converter do not name the activation. Its first models (1bitLLM's reproduction) have Llama's SiLU and
+ * base of rotation, 10,000; those of the published BitNet have the squared ReLU and 500,000.
+ */
+static nn_act_kind usual_act(nn_config *c) {
+    return nn_config_gguf(c) && nn_config_real(c, "rope.freq_base", NULL, 10000) < 500000 ? NN_ACT_SILU : NN_ACT_RELU2;
+}
+
 static void setup(nn_config *c, void *p) {
     hparams *h = p;
     h->nano = nn_config_arch(c, "nanochat");
     if (h->nano) h->softcap = (float)nn_config_real(c, "final_logit_softcapping", "final_logit_softcapping", 0);
     if (nn_config_is(c, NULL, "quantization_config.quant_method", "bitnet", false))
         nn_config_fail(c, "weights of three values (quantization_config) are not supported; use a GGUF file");
-    h->act = nn_config_act(c, NULL, "hidden_act", NN_ACT_RELU2);
+    h->act = nn_config_act(c, "hidden_activation", "hidden_act", usual_act(c));
     h->rope = nn_rope_read(c, &h->d, (nn_rope_want){ .base = h->nano ? 10000 : 500000 });
     float *back = nn_config_alloc(c, (size_t)h->rope.n_rot / 2 + 1, sizeof *back);
     for (int i = 0; back && i < h->rope.n_rot / 2; i++) back[i] = h->nano ? -h->rope.inv_freq[i] : h->rope.inv_freq[i];
