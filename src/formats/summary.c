@@ -129,6 +129,26 @@ static void count_tensors(model_summary *s, const model_file *m) {
     if (s->n_types > 1) qsort(s->types, s->n_types, sizeof s->types[0], by_bytes);
 }
 
+/* The mixes by general.file_type. */
+static const char *mix_label(const model_file *m) {
+    static const char *const names[] = {
+        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",       [3] = "Q4_1",    [7] = "Q8_0",     [8] = "Q5_0",
+        [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S",    [12] = "Q3_K_M", [13] = "Q3_K_L",  [14] = "Q4_K_S",
+        [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M",    [18] = "Q6_K",   [19] = "IQ2_XXS", [20] = "IQ2_XS",
+        [21] = "Q2_K_S", [22] = "IQ3_XS", [23] = "IQ3_XXS",   [24] = "IQ1_S",  [25] = "IQ4_NL",  [26] = "IQ3_S",
+        [27] = "IQ3_M",  [28] = "IQ2_S",  [29] = "IQ2_M",     [30] = "IQ4_XS", [31] = "IQ1_M",   [32] = "BF16",
+        [36] = "TQ1_0",  [37] = "TQ2_0",  [38] = "MXFP4_MOE",
+    };
+    int64_t n = -1;
+    if (!meta_int(model_file_meta(m, "general.file_type"), &n)) return NULL;
+    return n >= 0 && n < (int64_t)(sizeof names / sizeof *names) ? names[n] : NULL;
+}
+
+static void name_level(model_summary *s, const model_file *m) {
+    const char *mix = model_file_format(m) == MODEL_GGUF ? mix_label(m) : NULL;
+    snprintf(s->level, sizeof s->level, "%s", mix ? mix : s->n_types ? s->types[0].label : "");
+}
+
 /* ---- numbers of the architecture ---- */
 
 static int64_t in_range(int64_t v) { return v > 0 && v <= MAX_COUNT ? v : 0; }
@@ -419,6 +439,7 @@ void model_summary_read(model_summary *s, const model_file *m) {
     if (model_file_arch(m)) s->arch = view_of(model_file_arch(m));
     s->file_bytes = model_file_bytes(m);
     count_tensors(s, m);
+    name_level(s, m);
     if (model_file_format(m) == MODEL_GGUF)
         read_gguf(s, m);
     else

@@ -18,9 +18,8 @@ int registry_describe(registry_model *m, const char *path, err *e) {
     if (!(m->path = strdup(path))) return err_set_nomem(e);
     if ((rc = model_file_open(&file, path, e)) < 0) return rc;
     model_summary_read(&s, file);
-    view label = view_of(s.n_types ? s.types[0].label : "");
     if ((rc = copy(&m->family, s.arch, e)) == 0 && (rc = copy(&m->format, view_of(s.format), e)) == 0)
-        rc = copy(&m->quant, label, e);
+        rc = copy(&m->quant, view_of(s.level), e);
     m->params = (int64_t)s.parameters;
     m->n_ctx = s.context;
     m->n_layer = s.layers;

@@ -52,7 +52,7 @@ static int describe(runtime *r, err *e) {
                          .name = keep_text(&r->mem, s->name),
                          .family = keep_text(&r->mem, s->arch),
                          .format = s->format,
-                         .quant = arena_strdup(&r->mem, s->n_types ? s->types[0].label : ""),
+                         .quant = arena_strdup(&r->mem, s->level),
                          .n_params = s->parameters,
                          .file_bytes = s->file_bytes,
                          .n_ctx = engine_context(r->engine),

@@ -119,7 +119,7 @@ void runtime_free(runtime *r); /* cancels what is under way and waits for its ev
 typedef struct runtime_info {
     const char *path, *name, *family; /* name: general.name of the file, or "" */
     const char *format;               /* "GGUF", "Hugging Face", "MLX" */
-    const char *quant;                /* the type that holds most of the weights: "Q4_K" */
+    const char *quant;                /* the file's mix, or the type of most of its weights: "Q4_K_M" */
     uint64_t    n_params, file_bytes;
     int         n_ctx, n_ctx_train, n_layer, n_embd;
     int         n_seqs;   /* that compute at once */

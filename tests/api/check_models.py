@@ -98,7 +98,9 @@ def quantize(server):
     os.unlink(out)
     assert os.path.exists(os.path.join(server.dir.name, "hearth/blobs/sha256-" + want)), want
     shown = server.post("/api/show", {"model": "mixed"})[1]
-    assert shown["details"]["quantization_level"] == "Q4_K", shown["details"]
+    assert shown["details"]["quantization_level"] == "Q4_K_M", shown["details"]
+    tagged = [m["details"]["quantization_level"] for m in server.get("/api/tags")[1]["models"] if m["name"] == "mixed:latest"]
+    assert tagged == ["Q4_K_M"], tagged
     says_42(server, "mixed")
     got = call(server, "POST", "/api/create", {"model": "least", "from": "whole", "quantize": "iq2_xs"})[1]
     assert "importance" in json.dumps(got), got

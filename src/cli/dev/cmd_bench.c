@@ -209,7 +209,7 @@ static void show(const bench *b, const char *path, bool json) {
         str_puts(&out, ",\"architecture\":");
         str_put_json(&out, m.arch.data, m.arch.len);
         str_puts(&out, ",\"type\":");
-        str_put_json(&out, m.types[0].label, strlen(m.types[0].label));
+        str_put_json(&out, m.level, strlen(m.level));
         str_printf(&out, ",\"parameters\":%llu,\"cpu\":", (unsigned long long)m.parameters);
         str_put_json(&out, cpu, strlen(cpu));
         str_printf(&out, ",\"threads\":%d,\"kv\":\"%s\",\"repetitions\":%d", b->threads, nn_kv_type_name(b->kv),

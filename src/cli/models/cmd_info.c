@@ -205,7 +205,7 @@ static void put_text(const info *x, str *out) {
     char                 a[32], b[32];
     str_printf(out, "model           %s\n", x->path);
     str_printf(out, "architecture    %.*s, %s%.1f M parameters, %s, %s\n", (int)s->arch.len, s->arch.data, "",
-               (double)s->parameters / 1e6, s->n_types ? s->types[0].label : "?", s->format);
+               (double)s->parameters / 1e6, s->level[0] ? s->level : "?", s->format);
     str_printf(out, "context         %d tokens", n->n_ctx);
     if (n->n_ctx_train > 0) str_printf(out, " (the model was made for %d)", n->n_ctx_train);
     str_printf(out, ", %d full sequence%s, cache in %s\n", n->n_sequences, n->n_sequences == 1 ? "" : "s",
@@ -257,8 +257,8 @@ static void put_json(const info *x, str *out) {
     str_puts(out, ",\"architecture\":");
     str_put_json(out, s->arch.data, s->arch.len);
     str_printf(out, ",\"format\":\"%s\",\"parameters\":%" PRIu64 ",\"type\":", s->format, s->parameters);
-    if (s->n_types)
-        str_put_json(out, s->types[0].label, strlen(s->types[0].label));
+    if (s->level[0])
+        str_put_json(out, s->level, strlen(s->level));
     else
         str_puts(out, "null");
     str_printf(out, ",\"context\":%d,\"context_trained\":%d,\"sequences\":%d,\"cache_type\":\"%s\",\"memory\":{",

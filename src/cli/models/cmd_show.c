@@ -209,6 +209,7 @@ static void put_summary(str *out, const model_file *m, const model_summary *s, c
         else
             str_printf(out, "%" PRIu64 "\n", s->parameters);
     }
+    put_text(out, "quantization", view_of(s->level));
     put_text(out, "quantized by", s->method);
     put_shape(out, s);
     put_number(out, "context length", s->context);
@@ -369,6 +370,7 @@ static void put_json(str *out, const model_file *m, const model_summary *s, cons
     put_json_string(out, "architecture", s->arch);
     str_printf(out, ",\"parameters\":%" PRIu64 ",\"bits_per_weight\":%.4f,\"size_bytes\":%zu,\"tensor_count\":%zu",
                s->parameters, bits_per_weight(s), s->file_bytes, s->tensors);
+    put_json_string(out, "quantization_level", view_of(s->level));
     put_json_string(out, "quantization_method", s->method);
     put_json_types(out, s);
     put_json_number(out, "context_length", s->context);
