@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Conversations with pictures of every family that sees (tests/golden/vision), and with sounds of one that hears
- * (tests/golden/sound): two of them, the same two the other way round, one twice, one between texts. Each answer is that of an engine that computes it alone and keeps nothing, bit
+ * (tests/golden/sound): two of them, the same two the other way round, one twice, one between texts. Each answer is that
+ * of an engine that computes it alone and keeps nothing, bit
  * for bit: again from the cache, beside others and beside texts in a cache so small that somebody always has to give way,
  * in small pieces, with somebody more important in the middle of a picture, and from the disk in another engine.
  */
@@ -233,7 +234,7 @@ static const engine_rows *rows_around(const talk *t, int done) {
 static void note_slow(void *ctx, const engine_event *ev) {
     interruption *p = ctx;
     const talk   *t = &p->s->talks[0];
-    bool          whole = vision_whole(p->s->v);
+    bool          whole = p->s->whole;
     answer_collect(&p->slow, ev);
     if (ev->kind != ENGINE_PROGRESS || p->came_at) return;
     const engine_rows *around = rows_around(t, ev->done);
@@ -249,8 +250,7 @@ static int interrupt(const seeing *s, int pause) {
     int          widest = s->pictures[0].n > s->pictures[1].n ? s->pictures[0].n : s->pictures[1].n;
     interruption p = { .s = s, .pause = pause };
     engine_stats st;
-    p.g = open_engine(
-        s, (engine_options){ .n_threads = 1, .max_seqs = 1, .step_tokens = (vision_whole(s->v) ? widest : 2) + 1 });
+    p.g = open_engine(s, (engine_options){ .n_threads = 1, .max_seqs = 1, .step_tokens = (s->whole ? widest : 2) + 1 });
     submit(p.g, &s->talks[0], 0, note_slow, &p);
     engine_wait_idle(p.g);
     engine_stat(p.g, &st);
