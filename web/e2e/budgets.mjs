@@ -230,7 +230,7 @@ const tokens = source.match(/[\s\S]{1,4}/g);
   await page
     .getByLabel("Import chats")
     .setInputFiles({ name: "a.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(file)) });
-  await page.getByText("1 chats imported").waitFor();
+  await page.getByText("1 chat imported").waitFor();
   const opened = await page.evaluate(async () => {
     const from = performance.now();
     location.hash = "#/chat/long";

@@ -18,8 +18,10 @@ export const baseOf = (name: string) => list.value.find((a) => a.id === name)?.p
 /** What is known of a model, or of the one that an adapter stands on. */
 export const statOf = (name: string): ModelStat | undefined => models.value.find((m) => m.name === baseOf(name));
 
+/** As one text, which is the same while the names are: figures come each second, and every message shows the names. */
+const names = computed(() => models.value.flatMap((m) => [m.name, ...adaptersOf(m.name).map((a) => a.id)]).join("\n"));
 /** Every name that can answer, adapters behind their models. */
-export const answerers = computed(() => models.value.flatMap((m) => [m.name, ...adaptersOf(m.name).map((a) => a.id)]));
+export const answerers = computed(() => (names.value ? names.value.split("\n") : []));
 
 export function refreshAdapters(): void {
   get<{ data: Partial<Adapter>[] }>("v1/models")
@@ -31,8 +33,8 @@ export function refreshAdapters(): void {
 
 /** The names are asked for when the server appears and when its models change. */
 export function keepAdapters(): void {
-  const names = computed(() => (link.value === "online" ? models.value.map((m) => m.name).join() : ""));
+  const here = computed(() => (link.value === "online" ? models.value.map((m) => m.name).join() : ""));
   effect(() => {
-    if (names.value) refreshAdapters();
+    if (here.value) refreshAdapters();
   });
 }
