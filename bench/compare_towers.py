@@ -2,9 +2,10 @@
 """How long a picture of 4096 patches takes here and in llama.cpp: the same mmproj file (random_tower.py), the same size, one and two threads,
 taking turns; medians of the tower's time and of whole commands up to the first token, which also open the files.
 
-    python3 bench/compare_towers.py BUILD LLAMA_MTMD_CLI [LAYERS] [ROUNDS]
+    python3 bench/compare_towers.py BUILD LLAMA_MTMD_CLI [LAYERS] [ROUNDS] [OPTION...]
 
-llama.cpp is asked without flash attention, which is its faster way on processors; its default once per line for comparison.
+llama.cpp is asked without flash attention, which is several times as fast on processors as its default; further options are for it
+(`-fa auto`: that default).
 """
 import os
 import re
@@ -42,11 +43,11 @@ def run(command, pattern=None):
     return float(found[1]) / 1e3 if found else 0.0, took, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
 
 
-def compare(build, peer, folder, kind, side, layers, rounds):
+def compare(build, peer, folder, kind, side, layers, rounds, options):
     subprocess.run([sys.executable, os.path.join(HERE, "random_tower.py"), kind, folder, str(layers)], check=True)
     model, tower, picture = (os.path.join(folder, name) for name in ("model.gguf", "mmproj.gguf", "picture.png"))
     png(picture, side)
-    theirs = [peer, "-m", model, "--mmproj", tower, "--image", picture, "-p", "hi", "-n", "1", "--no-warmup", "--no-repack", "--jinja"]
+    theirs = [peer, "-m", model, "--mmproj", tower, "--image", picture, "-p", "hi", "-n", "1", "--no-warmup", "--no-repack", "--jinja", *(options or ["-fa", "off"])]
     done = r"encoding done in (\d+) ms"
     for threads in ("1", "2"):
         ours = [os.path.join(build, "bench", "bench_vision"), model, "--mmproj", tower, "--size", f"{side}x{side}", "--rounds", "1", "--threads", threads]
@@ -54,12 +55,11 @@ def compare(build, peer, folder, kind, side, layers, rounds):
         a, b, c = [], [], []
         for _ in range(rounds):
             a.append(run(ours, r"rows: ([\d.]+) ms"))
-            b.append(run([*theirs, "-t", threads, "-fa", "off"], done))
+            b.append(run([*theirs, "-t", threads], done))
             c.append(run(first))
-        flash = run([*theirs, "-t", threads], done)
         mine, other = (statistics.median(x[0] for x in y) for y in (a, b))
         cpu = statistics.median(x[2] for x in a) / 2 / statistics.median(x[2] for x in b)  # bench_vision encodes twice
-        print(f"{kind} {side} x {side}, {layers} layers, {threads} threads: {mine:.2f} s, llama.cpp {other:.2f} s ({flash[0]:.2f} s by default): "
+        print(f"{kind} {side} x {side}, {layers} layers, {threads} threads: {mine:.2f} s, llama.cpp {other:.2f} s: "
               f"{mine / other:.2f}x, of processor time {cpu:.2f}x; first token {statistics.median(x[1] for x in c):.2f} s, "
               f"llama.cpp {statistics.median(x[1] for x in b):.2f} s", flush=True)
 
@@ -70,7 +70,7 @@ def main():
     layers, rounds = (int(sys.argv[i]) if len(sys.argv) > i else d for i, d in ((3, 1), (4, 3)))
     for kind, side in (("gemma3", 896), ("qwen3vl", 1024)):
         with tempfile.TemporaryDirectory() as folder:
-            compare(sys.argv[1], sys.argv[2], folder, kind, side, layers, rounds)
+            compare(sys.argv[1], sys.argv[2], folder, kind, side, layers, rounds, sys.argv[5:])
 
 
 main()
