@@ -51,11 +51,11 @@ def main():
             for name, (shape, most) in shapes.items():
                 without, with_one = of_chunks(model, text, shape, most, []), of_chunks(model, text, shape, most, lora)
                 more[name].append(with_one / without - 1)
-        for name in ("one sequence", "a prompt", "eight adapters"):
-            subprocess.run([*ours, name], check=True)
         for name, ratios in more.items():
             said = ", ".join(f"{r:+.1%}" for r in ratios)
-            print(f"llama.cpp, {name}: {statistics.median(ratios):+.1%} of a core ({said})")
+            print(f"llama.cpp, {name}: {statistics.median(ratios):+.1%} of a core ({said})", flush=True)
+        for name in ("one sequence", "a prompt", "eight adapters"):
+            subprocess.run([*ours, name], check=True)
 
 
 main()
