@@ -14,6 +14,7 @@ from hearth_server import Checks, Server
 from vision_model import ears, make, picture, sound
 
 PROGRAM = sys.argv[1]
+QUICK = os.environ.get("HEARTH_QUICK")  # under a sanitizer, where starting a decoder is slow
 A, B, C, TONE = sound("a"), sound("b"), sound("c"), sound("tone", "mp3")
 PARTS = ("{{ bos_token }}{% for message in messages %}{{ message['role'] + ': ' }}{% if message['content'] is string %}{{ message['content'] }}"
          "{% else %}{% for item in message['content'] %}{% if item['type'] == 'audio' %}{{ '[AUDIO]' }}{% elif item['type'] == 'text' %}"
@@ -115,7 +116,9 @@ def refused(server):
              ([audio(wav(rate=1 << 31, bits=8))], "samples a second"), ([audio(wav(channels=4000))], "channels"), ([audio(wav(kind=85))], "kind 85"),
              ([audio(wav(data=b""))], "0 bytes"), ([audio(wav(kind=3, bits=32, data=b"\xff" * 8))], "not a number"),
              ([audio(wav(bits=8, rate=4000, data=b"\x80" * 4000 * 1801))], "1801 seconds"),
-             ([audio(A), text("[AUDIO]")], "stands for a sound"), ([audio(A)] * 33, "32 sounds"), ([audio(b"ID3 and then nothing", "mp3")], "sound"), ([audio(TONE[:40], "mp3")], "sound is empty")]
+             ([audio(A), text("[AUDIO]")], "stands for a sound"), ([audio(b"ID3 and then nothing", "mp3")], "sound"), ([audio(TONE[:40], "mp3")], "sound is empty")]
+    if not QUICK:
+        cases.append(([audio(A)] * 33, "32 sounds"))
     for parts, words in cases:
         status, got = server.post("/v1/chat/completions", {"model": "voxtral", "messages": [{"role": "user", "content": parts}], "max_tokens": 1})
         assert status == 400 and words in got["error"]["message"], (words, status, got)
