@@ -16,7 +16,8 @@
 
 /* always: whatever the machine is busy with, drafts are made. */
 static runtime *open_demo(const char *who, const char *draft, bool always) {
-    runtime_options o = { .path = TEST_DEMO, .engine = { .n_threads = 1, .n_ctx = 512, .draft_always = always } };
+    runtime_options o = { .path = TEST_DEMO,
+                          .engine = { .n_threads = 1, .n_ctx = 512, .draft_always = always, .draft_max = 4 } };
     runtime        *r;
     err             e;
     o.settings.speculate = who;
