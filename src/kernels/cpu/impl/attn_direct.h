@@ -213,7 +213,7 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, bool split, const at
     UNROLL for (int r = 0; r < mr; r++) {
         UNROLL for (int x = 0; x < nv; x++) {
             acc[r][x] = vf_zero();
-            by[r][x] = f->p[r] + (kv_scaled(type) ? (d + (split ? x : 0) * VW) / w->v_group * CHUNK : 0);
+            by[r][x] = f->p[r] + (kv_scaled(type) ? (d + (split ? group_of(ND, x) : 0)) / w->v_group * CHUNK : 0);
         }
     }
     for (int g = 0; g < GROUPS; g++) {

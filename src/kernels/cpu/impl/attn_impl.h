@@ -265,6 +265,10 @@ INLINE void value_chain(int nv, int64_t n, vf *acc, const float *const *by, cons
     }
 }
 
+/* Where the scale of vector x of a tile of n stands: the first of its whole groups where tiles hold such, so that the
+ * compiler sees which vectors share one. */
+INLINE int group_of(int n, int x) { return n * VW % KV_GROUP == 0 ? x * VW / KV_GROUP * KV_GROUP : x * VW; }
+
 /*
  * Values of mr lanes for nv vectors of dimensions from d on, then the fold. Lanes may see different positions: what
  * they share runs side by side, the rest alone. split: the vectors have scales of several groups.
@@ -278,7 +282,7 @@ INLINE void value_tile(int mr, int nv, bool split, const attn_tile *t, const flo
     UNROLL for (int r = 0; r < mr; r++) {
         UNROLL for (int x = 0; x < nv; x++) {
             acc[r][x] = vf_zero();
-            by[r][x] = t->p[r] + (t->v_group ? (d + (split ? x : 0) * VW) / t->v_group * CHUNK : 0);
+            by[r][x] = t->p[r] + (t->v_group ? (d + (split ? group_of(NR, x) : 0)) / t->v_group * CHUNK : 0);
         }
         if (t->j0[r] > from) from = t->j0[r];
         if (t->j1[r] < to) to = t->j1[r];
