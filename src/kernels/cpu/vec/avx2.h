@@ -106,6 +106,9 @@ static inline vf   vf_loadn_bf16(const uint16_t *p, int64_t n) { return vf_from_
 static inline void vf_store_bf16(uint16_t *p, vf a) { _mm_storeu_si128((__m128i *)p, vf_to_bf16(a)); }
 static inline void vf_storen_bf16(uint16_t *p, vf a, int64_t n) { vf_store_u16n(p, vf_to_bf16(a), n); }
 
+/* One f16 in every lane. */
+static inline vf vf_set1_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_set1_epi16((short)*p)); }
+
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }

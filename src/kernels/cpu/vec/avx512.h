@@ -122,6 +122,9 @@ static inline void vf_storen_bf16(uint16_t *p, vf a, int64_t n) {
     _mm256_mask_storeu_epi16(p, vm_first(n), vf_to_bf16(a));
 }
 
+/* One f16 in every lane. */
+static inline vf vf_set1_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p)); }
+
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }

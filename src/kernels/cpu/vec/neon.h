@@ -92,6 +92,8 @@ static inline vf   vf_loadn_f16(const uint16_t *p, int64_t n) { return vf_from_f
 static inline void vf_store_f16(uint16_t *p, vf a) { vst1_u16(p, vf_to_f16(a)); }
 static inline void vf_storen_f16(uint16_t *p, vf a, int64_t n) { vf_store_u16n(p, vf_to_f16(a), n); }
 
+static inline vf vf_set1_f16(const uint16_t *p) { return vf_from_f16(vdup_n_u16(*p)); }
+
 static inline vf         vf_from_bf16(uint16x4_t h) { return vreinterpretq_f32_u32(vshll_n_u16(h, 16)); }
 static inline uint16x4_t vf_to_bf16(vf a) {
     const uint32x4_t b = vreinterpretq_u32_f32(a), odd = vandq_u32(vshrq_n_u32(b, 16), vdupq_n_u32(1));

@@ -13,6 +13,7 @@
  *   vf_sel(m, a, b)           m ? a : b
  *   vf_scale2(a, n)           a * 2^n for whole n
  *   vf_sum, vf_hmax           over the lanes, in a fixed order
+ *   vf_set1_f16               one f16 in every lane
  *   vi, vi_load_u8            VW whole numbers of 32 bits; from VW bytes
  *   vi_mix(a, b, m)           bits of b where m has ones, of a elsewhere
  *   vi_crumbs(p, in)          pairs of bits of dimensions in .. in + VW - 1 of 32: byte i holds those of i, i + 8, i + 16
@@ -94,6 +95,7 @@ static inline void vf_storen_bf16(uint16_t *p, vf a, int64_t n) {
     if (n > 0) *p = tensor_f32_to_bf16(a);
 }
 
+static inline vf vf_set1_f16(const uint16_t *p) { return tensor_f16_to_f32(*p); }
 static inline vf vf_load_i8(const int8_t *p) { return (float)*p; }
 
 typedef uint32_t      vi;
