@@ -316,7 +316,7 @@ static const cli_option options[] = {
     CLI_KV_OPTION("kv"),
     { "speculate", CLI_STRING, "WHO", "compare answers with and without drafts: auto, lookup, draft, mtp or eagle", 0 },
     { "draft", CLI_STRING, "MODEL", "draft model for --speculate", 0 },
-    { "cpu-time", CLI_FLAG, NULL, "with --speculate and one thread: count the CPU's time, not the clock's", 0 },
+    { "cpu-time", CLI_FLAG, NULL, "with --speculate and one thread: count CPU time", 0 },
     { "mapped", CLI_FLAG, NULL, "read the weights from the mapped file", 0 },
     CLI_JSON_OPTION,
     { 0 },
