@@ -30,7 +30,7 @@ typedef struct model_summary {
     size_t       tensors;
     summary_type types[SUMMARY_MAX_TYPES]; /* most bytes first */
     size_t       n_types;
-    char         level[24]; /* what people call the file: "Q4_K_M" where it names its mix, else the first type's label */
+    char level[24]; /* what people call the file: "Q4_K_M" where it names its mix, else the first type's label */
 
     int64_t context, layers, embedding, heads, kv_heads, vocabulary;
 

@@ -61,7 +61,8 @@ static int open_mmproj(runtime *r, const char *named, err *e) {
     if (path && (rc = model_file_open(&r->mmproj, path, e)) == 0) {
         const char *arch = model_file_arch(r->mmproj);
         if (!arch || strcmp(arch, "clip") != 0)
-            rc = err_set(e, ERR_FORMAT, "%s: the architecture is %s; a file with a tower for pictures or sounds has \"clip\"", path,
+            rc = err_set(e, ERR_FORMAT,
+                         "%s: the architecture is %s; a file with a tower for pictures or sounds has \"clip\"", path,
                          arch ? arch : "not named");
     }
     free(found);
