@@ -4,8 +4,8 @@
  * damage most.
  *
  * The damage of a type to a matrix is the part of its output's energy that becomes noise: the importance-weighted squared
- * error over the weighted squares. Noise of every matrix enters the same stream of activations, so the parts are added;
- * what the last product adds is seen by the reader at once and counts more. Starting from the cheapest type everywhere,
+ * error over the weighted squares. Noise of every matrix enters the same stream of activations, so the parts are added,
+ * each by how much of it is heard at the end (target.c). Starting from the cheapest type everywhere,
  * the step with the largest gain per bit is taken until the bits are spent.
  */
 #ifndef CONVERT_TARGET_H
