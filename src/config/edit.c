@@ -129,19 +129,25 @@ static void add_section(view text, view section, view key, const char *value, ch
     add_line(c, section.len ? INDENT : 0, key, value);
 }
 
+/* The reader counts more characters as ends of lines than are counted here: the place may lie behind the text. */
+static bool begins_with_brace(view text, const config_node *n) {
+    size_t at = place(text, n->line, n->column);
+    return at < text.len && text.data[at] == '{';
+}
+
 static int find_change(view text, const config_node *root, const config_key *k, const char *value, change *c, err *e) {
     const char        *dot = strchr(k->path, '.');
     view               section = { k->path, dot ? (size_t)(dot - k->path) : 0 };
     view               key = view_of(dot ? dot + 1 : k->path);
     const config_node *map = dot ? child(root, section) : root;
-    if (root && (root->kind != CONFIG_MAPPING || text.data[place(text, root->line, root->column)] == '{'))
+    if (root && (root->kind != CONFIG_MAPPING || begins_with_brace(text, root)))
         return refuse(e, k, root->line, "begins something other than a map over lines");
     if (!map) {
         if (value) add_section(text, section, key, value, c);
         return 0;
     }
     bool empty = map->kind == CONFIG_SCALAR && map->text.len == 0 && !map->quoted;
-    if (!empty && (map->kind != CONFIG_MAPPING || text.data[place(text, map->line, map->column)] == '{'))
+    if (!empty && (map->kind != CONFIG_MAPPING || begins_with_brace(text, map)))
         return refuse(e, k, map->line, "holds the section in one line");
     const config_node *entry = child(map, key);
     if (entry) return change_entry(text, k, entry, value, c, e);

@@ -82,6 +82,7 @@ typedef enum host_state { HOST_UNLOADED, HOST_LOADING, HOST_LOADED } host_state;
 typedef struct host_model {
     char       name[128];
     char       path[512];
+    char       parent[128]; /* of one made with adapters: the model without them, if there is one; else "" */
     host_state state;
     uint64_t   file_bytes;
     int64_t    modified;   /* of the file, seconds since 1970 */

@@ -187,6 +187,8 @@ def check_shared(w, modelfile, base, first, second):
     assert w.text("tuned") == first and w.text("tiny") == base
     pid = of("tiny")["pid"]
     assert of("tuned")["pid"] == of("stopped")["pid"] == pid
+    parents = {m["id"].removesuffix(":latest"): m.get("parent", "").removesuffix(":latest") for m in w.ask("/v1/models")["data"]}
+    assert parents["tuned"] == parents["stopped"] == "tiny" and parents["tiny"] == "", parents
     w.ask("/api/generate", {"model": "tiny", "keep_alive": 0})  # only its name goes
     assert of("tiny")["state"] == "unloaded" and of("tuned")["pid"] == pid
     w.run("rm", "stopped")

@@ -247,7 +247,18 @@ def check_docs(commands):
             check(re.search(f"`hearth {c['name']}[ `]", text), "docs/cli.md does not explain hearth", c["name"] + ": run scripts/docs")
 
 
+def check_folder_of_a_name():
+    """A folder that only has a model's name does not hide the model; asked for by its path, it is refused for what it lacks."""
+    with tempfile.TemporaryDirectory() as place:
+        (pathlib.Path(place) / "demo").mkdir()
+        name, path = (subprocess.run([PROGRAM, "info", model, "--json"], cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=ENV)
+                      for model in ("demo", "./demo"))
+        check(name.returncode == 0, "hearth info demo beside a folder of that name:", name.stderr)
+        check(path.returncode != 0 and "holds no model" in path.stderr, "hearth info ./demo of an empty folder:", path.stderr)
+
+
 def main():
+    check_folder_of_a_name()
     commands = json.loads(run("man", "--json").stdout)
     for c in commands:
         if c["group"]:

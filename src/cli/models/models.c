@@ -7,6 +7,7 @@
 #include "cli/models/pulling.h"
 #include "runtime/demo.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,22 +94,43 @@ static bool can_pull(const char *name, bool near) {
     return remote && (said || !near);
 }
 
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool holds_model(const char *dir) {
+    DIR                 *d = opendir(dir);
+    const struct dirent *f;
+    bool                 found = false;
+    while (d && !found && (f = readdir(d))) {
+        found = strcmp(f->d_name, "config.json") == 0 || ends_with(f->d_name, ".gguf") ||
+                ends_with(f->d_name, ".safetensors");
+    }
+    if (d) closedir(d);
+    return found;
+}
+
+static int take_path(cli_model *out, const char *path, err *e) {
+    out->path = strdup(path);
+    return out->path ? 0 : err_set_nomem(e);
+}
+
 static int find(cli_model *out, const char *name, const cli_model_wish *w, err *e) {
     int  rc;
-    bool near = false, here = file_exists(name) || dir_exists(name);
-    if (!here && is_path(name)) {
+    bool near = false, path = is_path(name), folder = dir_exists(name);
+    if (path && !folder && !file_exists(name)) {
         errno = ENOENT;
         return err_set_errno(e, "cannot open %.200s", name);
     }
-    if (here) {
-        out->path = strdup(name);
-        return out->path ? 0 : err_set_nomem(e);
-    }
+    /* A folder that merely has the same name as a model does not stand in its way. */
+    if (folder ? path || holds_model(name) : file_exists(name)) return take_path(out, name, e);
     rc = find_registered(out, name, w ? &w->wish : NULL, &near, e);
     if (rc < 0 || out->path) return rc;
     if (runtime_is_demo(name)) return runtime_demo_path(&out->path, name, e);
     const char *demo = near ? NULL : nearest_of(name, (const char *const[]){ RUNTIME_DEMO, RUNTIME_VISION_DEMO }, 2);
-    if (w && w->pull && can_pull(name, near || demo)) return pull(out, name, w, e);
+    if (w && w->pull && !folder && can_pull(name, near || demo)) return pull(out, name, w, e);
+    if (folder) return take_path(out, name, e); /* and hear what it lacks */
     if (demo) return err_set(e, ERR_NOTFOUND, "there is no model '%.100s'; did you mean '%s'?", name, demo);
     if (near) return ERR_NOTFOUND; /* with the sentence of names_find */
     return err_set(e, ERR_NOTFOUND,

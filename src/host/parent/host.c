@@ -524,6 +524,7 @@ static void snapshot_shared(const model *m, const model *w, host_model *out) {
 static void snapshot(host *h, model *m, host_model *out) {
     const model *w = model_carrier(m);
     *out = w->info;
+    model_parent(m, out->parent, sizeof out->parent);
     out->active = w->users;
     out->state = w->phase == MODEL_UP                                 ? HOST_LOADED
                  : w->phase >= MODEL_MEASURING && w->phase < MODEL_UP ? HOST_LOADING

@@ -152,5 +152,6 @@ int64_t model_expiry(const model *w);
 bool    model_used_otherwise(const model *m); /* by another name */
 void    model_unused(model *w);               /* the worker is gone: only names that are still asked for use the next */
 bool    model_bears(const model *m);          /* the name under which the worker's memory is listed */
+void    model_parent(const model *m, char *out, size_t cap); /* the name of the same file without adapters, or "" */
 
 #endif

@@ -12,6 +12,7 @@
  */
 #include "host/parent/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,17 @@ int64_t model_expiry(const model *w) {
         latest = at > latest ? at : latest;
     }
     return latest == INT64_MIN ? w->last_used : latest;
+}
+
+void model_parent(const model *m, char *out, size_t cap) {
+    const char *name = "";
+    for (const model *o = m->host->models; o && m->settings && m->settings->n_lora; o = o->next) {
+        bool plain = !o->settings || o->settings->n_lora == 0;
+        if (o->removed || !plain || strcmp(o->info.path, m->info.path) != 0) continue;
+        name = o->info.name;
+        break;
+    }
+    snprintf(out, cap, "%s", name);
 }
 
 bool model_used_otherwise(const model *m) {

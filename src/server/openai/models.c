@@ -14,6 +14,7 @@ static void put_model(jw *w, const host_model *m) {
     jw_put_int(w, "created", m->modified);
     jw_put_cstr(w, "owned_by", "hearth");
     jw_put_cstr(w, "status", m->state == HOST_LOADED ? "loaded" : m->state == HOST_LOADING ? "loading" : "unloaded");
+    if (m->parent[0]) jw_put_cstr(w, "parent", m->parent);
     if (m->described) {
         jw_key(w, "input_modalities");
         jw_open(w, '[');

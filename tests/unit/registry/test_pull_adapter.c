@@ -77,7 +77,7 @@ static void fails(registry *r, const char *name, const char *base, const char *w
 
 static void is_kept(registry *r, const char *name, const char *type, const char *format, const char *weights) {
     registry_adapter a;
-    char            *path, *source;
+    char            *path = NULL, *source = NULL;
     err              e = { 0 };
     if (registry_adapter_find(r, "acme/tiny-gguf", name, &a, &e) < 0) fail_msg("%s", e.msg);
     assert_string_equal(a.type, type);

@@ -23,7 +23,7 @@ static const char *const families[] = { "gemma3",     "llava",    "idefics3", "m
 /* Returns how many values the rows have. */
 static size_t encode(const model_file *f, const nn_model *m, const pixels *p, int n_threads, float **out) {
     vision            *v;
-    const vision_rows *rows;
+    const vision_rows *rows = NULL;
     err                e = { 0 };
     int                rc = vision_open(&v, f, NULL, m->dims->n_embd * m->tape->n_parts,
                                         &(vision_options){ .device = "cpu", .n_threads = n_threads }, &e);
