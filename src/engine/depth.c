@@ -81,7 +81,7 @@ static void pass_over(depth_costs *c, int chosen, int below) {
 /* Beyond what was measured the rise goes on as it was lately: from half as many rows to the most. */
 static double slope_at(const depth_costs *c, int rows) {
     int half = (rows + 1) / 2;
-    if (rows <= 1) return UNKNOWN_SLOPE;
+    if (rows <= 1 || rows > DEPTH_ROWS) return UNKNOWN_SLOPE;
     double slope = (c->ratio[rows] - depth_ratio(c, half)) / (rows - half);
     return slope > LEAST_SLOPE ? slope : LEAST_SLOPE;
 }

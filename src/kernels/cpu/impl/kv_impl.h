@@ -275,7 +275,7 @@ static void kv_load_v_scales(const uint16_t *s, int n, int groups, float *to, in
     for (; i + VW <= n * groups; i += VW) vf_store(y + i, vf_load_f16(s + i));
     if (i < n * groups) vf_storen(y + i, vf_loadn_f16(s + i, n * groups - i), n * groups - i);
     for (int g = 0; groups > 1 && g < groups; g++) {
-        for (i = 0; i < n; i++) to[g * ld + i] = own[i * groups + g];
+        for (i = 0; i < n; i++) to[g * ld + i] = y[i * groups + g];
     }
 }
 
