@@ -25,4 +25,6 @@ await esbuild.build({
   logLevel: "warning",
 });
 const files = entryPoints.map((e) => join(out, `${e.split("/").pop().slice(0, -3)}.mjs`));
-process.exit(spawnSync(process.execPath, ["--test", ...files], { stdio: "inherit", cwd: join(here, "..") }).status ?? 1);
+process.exit(
+  spawnSync(process.execPath, ["--test", ...files], { stdio: "inherit", cwd: join(here, "..") }).status ?? 1,
+);
