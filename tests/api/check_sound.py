@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 from hearth_server import Checks, Server
-from vision_model import ears, make, picture, sound
+from vision_model import ask_parts, ears, make, picture, sound, text
 
 PROGRAM = sys.argv[1]
 QUICK = os.environ.get("HEARTH_QUICK")  # under a sanitizer, where starting a decoder is slow
@@ -29,16 +29,8 @@ def audio(data, form="wav"):
     return {"type": "input_audio", "input_audio": {"data": plain(data), "format": form}}
 
 
-def text(words):
-    return {"type": "text", "text": words}
-
-
 def ask(server, parts, model="voxtral", **fields):
-    body = {"model": model, "messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 8, "logprobs": True}
-    status, got = server.post("/v1/chat/completions", dict(body, **fields))
-    assert status == 200, got
-    choice = got["choices"][0]
-    return choice["message"]["content"], [t["logprob"] for t in choice["logprobs"]["content"]], got["usage"]
+    return ask_parts(server, parts, model, **fields)
 
 
 def same_everywhere(server):

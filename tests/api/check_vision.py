@@ -12,7 +12,7 @@ import tempfile
 import zlib
 
 from hearth_server import Checks, Server
-from vision_model import make, mmproj, ollama, ollama_inside, ollama_qwen, picture
+from vision_model import ask_parts, make, mmproj, ollama, ollama_inside, ollama_qwen, picture, text
 
 PROGRAM = sys.argv[1]
 QUICK = os.environ.get("HEARTH_QUICK")  # under a sanitizer, where towers are slow
@@ -31,16 +31,8 @@ def image(data):
     return {"type": "image_url", "image_url": {"url": uri(data)}}
 
 
-def text(words):
-    return {"type": "text", "text": words}
-
-
 def ask(server, parts, model="gemma3", **fields):
-    body = {"model": model, "messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 8, "logprobs": True}
-    status, got = server.post("/v1/chat/completions", dict(body, **fields))
-    assert status == 200, got
-    choice = got["choices"][0]
-    return choice["message"]["content"], [t["logprob"] for t in choice["logprobs"]["content"]], got["usage"]
+    return ask_parts(server, parts, model, **fields)
 
 
 def same_everywhere(server):

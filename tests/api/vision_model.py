@@ -352,3 +352,16 @@ def tokenizer_keys(folder, tokens, special):
             ("tokenizer.ggml.tokens", (9, 8), tokens), ("tokenizer.ggml.token_type", (9, 5), types), ("tokenizer.ggml.merges", (9, 8), ["a b"]),
             ("tokenizer.ggml.bos_token_id", 4, 2), ("tokenizer.ggml.eos_token_id", 4, 1), ("tokenizer.ggml.add_bos_token", 7, False),
             ("tokenizer.chat_template", 8, template)]
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+def ask_parts(server, parts, model, **fields):
+    """What a model says to a message of parts, greedily: its text, the log-probabilities, the usage."""
+    body = {"model": model, "messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 8, "logprobs": True}
+    status, got = server.post("/v1/chat/completions", dict(body, **fields))
+    assert status == 200, got
+    choice = got["choices"][0]
+    return choice["message"]["content"], [t["logprob"] for t in choice["logprobs"]["content"]], got["usage"]
