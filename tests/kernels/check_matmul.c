@@ -169,26 +169,58 @@ static void scratch_free(check *c, uint8_t *s, size_t bytes, const char *name) {
     free(s);
 }
 
+/* Of 32 numbers: the largest magnitude, and the sum of the magnitudes. */
+typedef struct extent {
+    double most, sum;
+} extent;
+
+/* Rows of cols numbers each; [row][group of 32]. */
+static extent *extents_make(const float *v, int64_t rows, int64_t cols) {
+    int64_t groups = (cols + 31) / 32;
+    extent *to = calloc((size_t)(rows * groups), sizeof *to);
+    if (!to) abort();
+    for (int64_t i = 0; i < rows * cols; i++) {
+        extent *g = to + i / cols * groups + i % cols / 32;
+        double  m = fabs((double)v[i]);
+        g->most = m > g->most ? m : g->most;
+        g->sum += m;
+    }
+    return to;
+}
+
+/* In four sums, which the compiler keeps in one register. */
+static double dot(const float *a, const float *b, int64_t n) {
+    double  s[4] = { 0 };
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int j = 0; j < 4; j++) s[j] += (double)a[i + j] * b[i + j];
+    for (; i < n; i++) s[0] += (double)a[i] * b[i];
+    return s[0] + s[1] + (s[2] + s[3]);
+}
+
+/* A product's rows as doubles see them. */
+typedef struct expected {
+    const weights *w;
+    const acts    *a;
+    extent        *weights, *rounded, *before;
+} expected;
+
 /*
  * Bound: each group adds at most a few roundings of its own size and of the sum so far; a group's size is at most 32 *
  * its largest weight (four times, where a minimum cancels the scale) * its activations.
  */
-static void check_value(check *c, const tensor_mat *m, int64_t row, int64_t weight_row, float got, const float *w,
-                        const float *x, const float *before) {
-    double sum = 0, size = 0, rounding = 0, exact = 0;
-    for (int64_t k = 0; k < m->cols; k += 32) {
-        double wmax = 0, xsum = 0, wsum = 0, xmax = 0;
-        for (int64_t j = k; j < k + 32 && j < m->cols; j++) {
-            sum += (double)w[j] * x[j];
-            exact += (double)w[j] * before[j];
-            wmax = fmax(wmax, fabs((double)w[j]));
-            xmax = fmax(xmax, fabs((double)before[j]));
-            wsum += fabs((double)w[j]);
-            xsum += fabs((double)x[j]);
-        }
-        size += 4 * wmax * xsum;
-        rounding += wsum * xmax / 127 * 1.125 * 0.5001;
+static void check_value(check *c, const expected *x, int64_t row, int64_t weight_row, float got) {
+    const tensor_mat *m = &x->w->m;
+    const float      *w = x->w->values + weight_row * m->cols;
+    const int64_t     groups = (m->cols + 31) / 32;
+    double            size = 0, rounding = 0;
+    double            sum = dot(w, x->a->values + row * m->cols, m->cols);
+    double            exact = dot(w, x->a->before + row * m->cols, m->cols);
+    for (int64_t g = 0; g < groups; g++) {
+        size += 4 * x->weights[weight_row * groups + g].most * x->rounded[row * groups + g].sum;
+        rounding += x->weights[weight_row * groups + g].sum * x->before[row * groups + g].most;
     }
+    rounding *= 1.125 * 0.5001 / 127;
     double steps = matmul_input(m->type) == MATMUL_ACT8 ? (double)m->cols / 16 + 8 : (double)m->cols;
     double bound = steps * 0x1p-24 * size + 1e-37;
     CHECK(c, fabs(got - sum) <= bound, "%s %lldx%lld row %lld weight row %lld: %g instead of %g, bound %g",
@@ -214,16 +246,19 @@ static void check_against_double(check *c, const kernels *k, weights *w, int64_t
                          .out = (float *)out.data,
                          .out_stride = stride };
     k->matmul.run(&args, 0, matmul_panels(&w->m), scratch);
+    expected x = { .w = w, .a = &a };
+    x.weights = extents_make(w->values, w->m.rows, w->m.cols);
+    x.rounded = extents_make(a.values, n_rows, w->m.cols);
+    x.before = extents_make(a.before, n_rows, w->m.cols);
     for (int64_t r = 0; r < n_rows; r++) {
-        for (int64_t j = 0; j < w->m.rows; j++)
-            check_value(c, &w->m, r, j, args.out[(size_t)r * stride + (size_t)j], w->values + j * w->m.cols,
-                        a.values + r * w->m.cols, a.before + r * w->m.cols);
+        for (int64_t j = 0; j < w->m.rows; j++) check_value(c, &x, r, j, args.out[(size_t)r * stride + (size_t)j]);
         bool pad_ok = true;
         for (size_t j = 0; r + 1 < n_rows && j < out_pad * 4; j++)
             pad_ok = pad_ok && out.data[((size_t)r * stride + (size_t)w->m.rows) * 4 + j] == 0x5a;
         CHECK(c, pad_ok, "%s: wrote between output rows", name);
     }
     CHECK(c, check_guard_free(&out), "%s: wrote around the output", name);
+    free(x.weights), free(x.rounded), free(x.before);
     scratch_free(c, scratch, bytes, name);
     acts_free(c, &a);
 }
