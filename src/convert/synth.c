@@ -45,6 +45,7 @@ typedef struct synth {
     store                stores[MAX_STORES];
     int                  n_stores;
     uint64_t             random;
+    bool                 experts; /* the model has stacks of matrices */
     arena                mem;
     err                 *e;
 } synth;
@@ -101,24 +102,27 @@ static int store_for(synth *s, int type, int64_t cols, int64_t rows, store **out
     return fill_rows(s, st, row_bytes); /* NOLINT(clang-analyzer-unix.Malloc): the store owns it */
 }
 
-static int type_for(const synth *s, int64_t cols) {
+/* As files have them: routers are F32, and where experts are MXFP4 all other matrices are Q8_0. */
+static int type_for(const synth *s, const nn_wanted *n) {
     size_t bytes;
-    return tensor_row_bytes(s->o->type, cols, &bytes) ? s->o->type : TENSOR_F16;
+    int    type = s->experts && !n->n_stack && s->o->type == TENSOR_MXFP4 ? TENSOR_Q8_0 : s->o->type;
+    if (strstr(n->name, "ffn_gate_inp")) return TENSOR_F32;
+    return tensor_row_bytes(type, n->cols, &bytes) ? type : TENSOR_F16;
 }
 
 static int add_vec(synth *s, gguf_writer *w, const nn_wanted *n) {
-    int64_t count = n->total * (n->n_stack ? n->n_stack : 1), dims[1] = { count };
+    int64_t count = n->total * (n->n_stack ? n->n_stack : 1), dims[2] = { n->n_stack ? n->total : count, n->n_stack };
     bool    negative = strstr(n->name, "ssm_a") != NULL, weight = strstr(n->name, "norm") || strstr(n->name, "scale");
     float  *v = arena_alloc(&s->mem, (size_t)count * sizeof *v);
     if (!v) return err_set_nomem(s->e);
     for (int64_t i = 0; i < count; i++)
         v[i] = (float)((negative ? -1.0 : weight ? 1.0 : 0.0) + 0.05 * normal(&s->random));
-    return gguf_writer_add(w, n->name, TENSOR_F32, 1, dims, v, (size_t)count * 4, s->e);
+    return gguf_writer_add(w, n->name, TENSOR_F32, n->n_stack ? 2 : 1, dims, v, (size_t)count * 4, s->e);
 }
 
 static int add_mat(synth *s, gguf_writer *w, const nn_wanted *n) {
     int64_t stack = n->n_stack ? n->n_stack : 1, dims[3] = { n->cols, n->total, stack };
-    int     type = type_for(s, n->cols), rc;
+    int     type = type_for(s, n), rc;
     size_t  row_bytes;
     store  *st;
     if ((rc = store_for(s, type, n->cols, n->total * stack, &st)) < 0) return rc;
@@ -236,10 +240,10 @@ static int prepare_stores(synth *s, const nn_model *m) {
         int64_t most = 0;
         for (const nn_wanted *o = m->wanted; o; o = o->next) {
             int64_t rows = o->total * (o->n_stack ? o->n_stack : 1);
-            if (o->rows && o->cols == n->cols && rows > most) most = rows;
+            if (o->rows && o->cols == n->cols && type_for(s, o) == type_for(s, n) && rows > most) most = rows;
         }
         store *st;
-        rc = store_for(s, type_for(s, n->cols), n->cols, most, &st);
+        rc = store_for(s, type_for(s, n), n->cols, most, &st);
     }
     return rc;
 }
@@ -266,6 +270,7 @@ int synth_gguf(const synth_options *o, const char *path, err *e) {
     /* Other readers want it of an encoder, also where it has no table of them. */
     if (nn_model_whole(m) && (rc = gguf_writer_set_int(w, "tokenizer.ggml.token_type_count", META_U32, 2, e)) < 0)
         goto done;
+    for (const nn_wanted *n = m->wanted; n; n = n->next) s.experts = s.experts || (n->rows && n->n_stack);
     if ((rc = prepare_stores(&s, m)) < 0) goto done;
     for (const nn_wanted *n = m->wanted; n && rc == 0; n = n->next) {
         if (!seen_before(m, n)) rc = n->rows ? add_mat(&s, w, n) : add_vec(&s, w, n);

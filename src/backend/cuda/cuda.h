@@ -63,8 +63,8 @@ typedef struct cuda_step {
 
 /* Where the parts of the heap begin, in bytes. */
 typedef struct cuda_areas {
-    size_t arena, image, scale, scratch, step, parts, counts, slots, block, picks, ropes[CUDA_MAX_ROPES], order, items,
-        deep, turned, open, end;
+    size_t arena, image, scale, scratch, step, parts, counts, route, slots, block, picks, ropes[CUDA_MAX_ROPES], order,
+        items, deep, turned, open, end;
 } cuda_areas;
 
 typedef struct cuda_exec {
@@ -112,6 +112,7 @@ typedef struct cuda_exec {
     bool   whole;   /* a step runs, not single ops that somebody looks at */
     bool   raw;     /* embedding rows lie as the file has them */
     int    norm_at; /* 1 + the norm that the next product does itself; 0: none */
+    int    up_end;  /* the op behind the last one that was started, where that is gate and up of a few tokens' experts */
 
     cuda_sampler sampler;
     void        *staging; /* pinned, for rows on their way out */
@@ -157,6 +158,24 @@ int     cuda_join(cuda_exec *x, const nn_op *op, err *e);
  * many these were. */
 int cuda_run_ops(cuda_exec *x, int number, int end, err *e);
 
+/* What ops.c and experts.c share. The image of a buffer's rows, each cut into `split` rows of its own: true where it is
+ * there already; made where it is not. Whether two buffers share bytes of the arena. Whether no op behind `number` reads
+ * what buffer b holds now. */
+cuda_act cuda_act_of(nn_act_kind act);
+bool     cuda_image_of(cuda_exec *x, nn_buf b, int split, cuda_rows *out);
+int      cuda_make_image(cuda_exec *x, nn_buf b, int split, cuda_rows *out, err *e);
+bool     cuda_overlap(const cuda_exec *x, nn_buf a, nn_buf b);
+bool     cuda_is_dead(const cuda_exec *x, nn_buf b, int number);
+
+/* experts.c: a norm, a router's product and the choice as one kernel; products of experts and heads; those of a few
+ * tokens: how many ops from `number` on are one kernel. */
+bool cuda_is_router(const cuda_exec *x, int number, int end);
+int  cuda_run_router(cuda_exec *x, const nn_op *op, err *e);
+int  cuda_run_route(cuda_exec *x, const nn_op *op, err *e);
+int  cuda_run_grouped(cuda_exec *x, const nn_op *op, err *e);
+int  cuda_few_experts(const cuda_exec *x, int number, int end);
+int  cuda_run_few_experts(cuda_exec *x, int number, int n, err *e);
+
 /* step.c */
 int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e);
 int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e);
@@ -178,6 +197,12 @@ static inline float *cuda_buf(const cuda_exec *x, nn_buf b) {
 
 static inline int64_t cuda_buf_rows(const cuda_exec *x, nn_buf b) {
     return nn_batch_rows(&x->batch, x->x.model->tape, b);
+}
+
+static inline const nn_buf_info *cuda_info(const cuda_exec *x, nn_buf b) { return &x->x.model->tape->bufs[b]; }
+
+static inline const float *cuda_vector(const cuda_exec *x, const nn_vec *v) {
+    return v ? cuda_vec_of(x, v->data) : NULL;
 }
 
 static inline size_t cuda_align(size_t n) { return (n + 255) / 256 * 256; }

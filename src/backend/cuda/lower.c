@@ -268,6 +268,7 @@ static void lay_out(cuda_exec *x) {
     a->step = take(&at, x->step_bytes);
     a->parts = take(&at, x->parts_floats * sizeof(float));
     a->counts = take(&at, (size_t)l->max_seqs * x->most_kv * sizeof(unsigned));
+    a->route = take(&at, sizeof(unsigned));
     a->slots = take(&at, (size_t)l->n_slots * x->x.memory.slot_bytes);
     a->block = take(&at, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t));
     nn_buf logits = x->x.model->tape->logits;

@@ -4,11 +4,7 @@
 
 #include "tensor/mat.h"
 
-static const nn_buf_info *info(const cuda_exec *x, nn_buf b) { return &x->x.model->tape->bufs[b]; }
-
-static const float *vec(const cuda_exec *x, const nn_vec *v) { return v ? cuda_vec_of(x, v->data) : NULL; }
-
-static cuda_act act_of(nn_act_kind act) {
+cuda_act cuda_act_of(nn_act_kind act) {
     static const cuda_act acts[] = {
         [NN_ACT_NONE] = CUDA_ACT_NONE,           [NN_ACT_SILU] = CUDA_ACT_SILU,         [NN_ACT_GELU] = CUDA_ACT_GELU,
         [NN_ACT_GELU_TANH] = CUDA_ACT_GELU_TANH, [NN_ACT_RELU] = CUDA_ACT_RELU,         [NN_ACT_RELU2] = CUDA_ACT_RELU2,
@@ -19,7 +15,7 @@ static cuda_act act_of(nn_act_kind act) {
 
 static int run_embed(cuda_exec *x, int number, const nn_op *op, err *e) {
     float  *rows = NULL, *out = cuda_buf(x, op->out);
-    int64_t n = x->batch.n_tok * info(x, op->out)->width;
+    int64_t n = x->batch.n_tok * cuda_info(x, op->out)->width;
     for (int i = 0; i < x->n_embeds; i++) {
         if (x->embeds[i].op != number) continue;
         const tensor_mat *t = op->u.embed.table->at;
@@ -39,12 +35,12 @@ static int run_embed(cuda_exec *x, int number, const nn_op *op, err *e) {
 static bool is_multiplied(const cuda_exec *x, int number, int end) {
     const nn_op *op = &x->x.model->tape->ops[number], *next = op + 1;
     return number + 1 < end && next->kind == NN_OP_LINEAR && next->in[0] == op->out &&
-           info(x, op->out)->rows == info(x, next->out)->rows && cuda_mat_of(x, next->u.linear.w)->type != TENSOR_F32;
+           cuda_info(x, op->out)->rows == cuda_info(x, next->out)->rows && cuda_mat_of(x, next->u.linear.w)->type != TENSOR_F32;
 }
 
 /* The image of a buffer's rows, each cut into `split` rows of its own; true: it is there already. */
-static bool image_of(cuda_exec *x, nn_buf b, int split, cuda_rows *out) {
-    int64_t n = cuda_buf_rows(x, b) * split, cols = info(x, b)->width / split;
+bool cuda_image_of(cuda_exec *x, nn_buf b, int split, cuda_rows *out) {
+    int64_t n = cuda_buf_rows(x, b) * split, cols = cuda_info(x, b)->width / split;
     *out = (cuda_rows){ .n = n,
                         .n_pad = cuda_rows_pad(n),
                         .cols = cols,
@@ -56,52 +52,52 @@ static bool image_of(cuda_exec *x, nn_buf b, int split, cuda_rows *out) {
     return there || n == 0;
 }
 
-static int make_image(cuda_exec *x, nn_buf b, int split, cuda_rows *out, err *e) {
-    if (image_of(x, b, split, out)) return 0;
+int cuda_make_image(cuda_exec *x, nn_buf b, int split, cuda_rows *out, err *e) {
+    if (cuda_image_of(x, b, split, out)) return 0;
     return cuda_rows_make(out, cuda_buf(x, b), out->cols, x->stream, e);
 }
 
 /* A row that a product takes in f32. */
 static bool is_fused(const cuda_exec *x, nn_buf b, int64_t most) {
-    int64_t width = info(x, b)->width;
+    int64_t width = cuda_info(x, b)->width;
     return x->device.code >= 90 && cuda_buf_rows(x, b) == 1 && width % 8 == 0 && width <= most;
 }
 
 /* Whether the two buffers share bytes of the arena. */
-static bool overlap(const cuda_exec *x, nn_buf a, nn_buf b) {
+bool cuda_overlap(const cuda_exec *x, nn_buf a, nn_buf b) {
     size_t from = x->plan.offset[a], to = x->plan.offset[b];
-    size_t n = (size_t)(cuda_buf_rows(x, a) * info(x, a)->width) * sizeof(float),
-           m = (size_t)(cuda_buf_rows(x, b) * info(x, b)->width) * sizeof(float);
+    size_t n = (size_t)(cuda_buf_rows(x, a) * cuda_info(x, a)->width) * sizeof(float),
+           m = (size_t)(cuda_buf_rows(x, b) * cuda_info(x, b)->width) * sizeof(float);
     return from < to + m && to < from + n;
 }
 
 /* Whether the products behind a norm can do it themselves: blocks still read its row while others write results. */
 static bool can_fuse(const cuda_exec *x, int number, int end, const nn_op *op) {
-    int64_t width = info(x, op->out)->width;
+    int64_t width = cuda_info(x, op->out)->width;
     if (op->u.norm.kind != NN_NORM_RMS || op->u.norm.b || op->u.norm.group != width || width <= CUDA_NORM_HEADS ||
         !is_multiplied(x, number, end) || !is_fused(x, op->out, CUDA_NORM_FUSED))
         return false;
     int n = x->together[number + 1] > end - number - 1 ? end - number - 1 : x->together[number + 1];
     for (int i = 1; i <= n; i++) {
-        if (cuda_buf_rows(x, op[i].out) != 1 || overlap(x, op->in[0], op[i].out) || cuda_adapt_scales(x, number + i))
+        if (cuda_buf_rows(x, op[i].out) != 1 || cuda_overlap(x, op->in[0], op[i].out) || cuda_adapt_scales(x, number + i))
             return false;
     }
-    return op->in[0] != op->out && !overlap(x, op->in[0], op->out);
+    return op->in[0] != op->out && !cuda_overlap(x, op->in[0], op->out);
 }
 
 static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     static const cuda_norm_kind kinds[] = {
         [NN_NORM_RMS] = CUDA_NORM_RMS, [NN_NORM_LAYER] = CUDA_NORM_LAYER, [NN_NORM_L2] = CUDA_NORM_L2
     };
-    int64_t   width = info(x, op->out)->width, group = op->u.norm.group;
+    int64_t   width = cuda_info(x, op->out)->width, group = op->u.norm.group;
     cuda_norm a = { .kind = kinds[op->u.norm.kind],
                     .x = cuda_buf(x, op->in[0]),
                     .out = cuda_buf(x, op->out),
                     .groups = cuda_buf_rows(x, op->out) * (width / group),
                     .group = (int)group,
                     .w_groups = op->u.norm.w && op->u.norm.w->n == width ? (int)(width / group) : 1,
-                    .w = vec(x, op->u.norm.w),
-                    .b = vec(x, op->u.norm.b),
+                    .w = cuda_vector(x, op->u.norm.w),
+                    .b = cuda_vector(x, op->u.norm.b),
                     .eps = op->u.norm.eps };
     cuda_rows rows;
     if (can_fuse(x, number, end, op)) {
@@ -111,7 +107,7 @@ static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
     if (group != width || group <= CUDA_NORM_HEADS || !is_multiplied(x, number, end))
         return cuda_op_norm(&a, NULL, x->stream, e);
     x->image_of = 0;
-    (void)image_of(x, op->out, 1, &rows);
+    (void)cuda_image_of(x, op->out, 1, &rows);
     return cuda_op_norm(&a, &rows, x->stream, e);
 }
 
@@ -124,7 +120,7 @@ static bool is_gated(const cuda_exec *x, int number, int end) {
 }
 
 /* Whether no op behind `number` reads what buffer b holds now. */
-static bool is_dead(const cuda_exec *x, nn_buf b, int number) {
+bool cuda_is_dead(const cuda_exec *x, nn_buf b, int number) {
     const nn_tape *t = x->x.model->tape;
     if (b == t->logits || b == t->hidden) return false;
     for (int i = number + 1; i < t->n_ops; i++) {
@@ -143,8 +139,8 @@ static bool is_added(const cuda_exec *x, int number, int end) {
     const nn_op *op = &x->x.model->tape->ops[number], *add = op + 1;
     return x->whole && !x->norm_at && number + 2 <= end && !op->acc && add->kind == NN_OP_ADD &&
            add->in[0] == op->out && add->out != op->out && add->out != op->in[0] && add->u.scale == 1.0f &&
-           info(x, add->out)->rows == info(x, op->out)->rows && info(x, add->out)->mult == info(x, op->out)->mult &&
-           is_dead(x, op->out, number + 1);
+           cuda_info(x, add->out)->rows == cuda_info(x, op->out)->rows && cuda_info(x, add->out)->mult == cuda_info(x, op->out)->mult &&
+           cuda_is_dead(x, op->out, number + 1);
 }
 
 /* n products of the same rows; glu: NULL, or the gated unit behind them; add: NULL, or the sum behind the one product. */
@@ -157,7 +153,7 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
     if (w->type == TENSOR_F32) {
         cuda_plain a = { .w = (const float *)(const void *)data,
                          .x = cuda_buf(x, op->in[0]),
-                         .bias = vec(x, op->u.linear.b),
+                         .bias = cuda_vector(x, op->u.linear.b),
                          .out = cuda_buf(x, add ? add->out : op->out),
                          .rows = m->rows,
                          .cols = m->cols,
@@ -172,7 +168,7 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
     if (fused)
         rows = (cuda_rows){ .n = 1, .n_pad = 8, .cols = m->cols };
     else
-        rc = make_image(x, op->in[0], 1, &rows, e);
+        rc = cuda_make_image(x, op->in[0], 1, &rows, e);
     if (rc < 0) return rc;
     rows.n = n; /* logits are made of the first of the output rows */
     cuda_product_args a = { .w = { w->type, m->rows, m->cols, data },
@@ -182,16 +178,16 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
                             .scratch = x->heap + x->areas.scratch,
                             .early = true,
                             .w_scale = w->w_scale,
-                            .bias = vec(x, op->u.linear.b),
+                            .bias = cuda_vector(x, op->u.linear.b),
                             .add = op->acc || add,
                             .n_more = n_ops - 1,
                             .glu = glu,
-                            .act = glu ? act_of(glu->u.glu.act) : CUDA_ACT_NONE };
+                            .act = glu ? cuda_act_of(glu->u.glu.act) : CUDA_ACT_NONE };
     if (fused) a.row = cuda_buf(x, norm ? norm->in[0] : op->in[0]);
-    if (norm) a.norm = (cuda_row_norm){ cuda_buf(x, norm->out), vec(x, norm->u.norm.w), norm->u.norm.eps };
+    if (norm) a.norm = (cuda_row_norm){ cuda_buf(x, norm->out), cuda_vector(x, norm->u.norm.w), norm->u.norm.eps };
     for (int i = 1; i < n_ops; i++) {
         const nn_linear *l = &op[i].u.linear;
-        a.more[i - 1] = (cuda_more){ a.w.rows, cuda_buf(x, op[i].out), l->w->rows, vec(x, l->b) };
+        a.more[i - 1] = (cuda_more){ a.w.rows, cuda_buf(x, op[i].out), l->w->rows, cuda_vector(x, l->b) };
         a.w.rows += l->w->rows;
     }
     return cuda_product(&x->device, &a, x->stream, e);
@@ -202,100 +198,6 @@ static int run_adapted(cuda_exec *x, int number, const nn_op *op, err *e) {
     if (cuda_adapt_scales(x, number)) return cuda_adapt_product(x, number, e);
     int rc = run_linear(x, op, 1, NULL, NULL, e);
     return rc < 0 ? rc : cuda_adapt_low(x, number, 1, e);
-}
-
-/* Experts and heads. */
-static int run_grouped(cuda_exec *x, const nn_op *op, err *e) {
-    const nn_mat   *m = op->u.linear.w;
-    const cuda_mat *w = cuda_mat_of(x, m);
-    bool            experts = op->kind == NN_OP_EXPERTS;
-    cuda_grouped    a = { .type = w->type,
-                          .rows = m->rows,
-                          .cols = m->cols,
-                          .mats = (const void *const *)(const void *)(x->weights + w->table_at),
-                          .n_mats = m->n_stack,
-                          .xf = cuda_buf(x, op->in[0]),
-                          .w_scale = w->w_scale,
-                          .bias = vec(x, op->u.linear.b),
-                          .n = cuda_buf_rows(x, op->out) * (experts ? 1 : m->n_stack),
-                          .in_div = 1,
-                          .out = cuda_buf(x, op->out) };
-    int             rc = 0;
-    if (experts) {
-        a.in_div = info(x, op->in[0])->mult == 1 ? info(x, op->out)->mult : 1;
-        a.chosen = cuda_buf(x, op->in[1]);
-        a.order = (const int32_t *)(const void *)(x->heap + x->areas.order);
-        a.items = (const int32_t *)(const void *)(x->heap + x->areas.items);
-    }
-    if (w->type == TENSOR_F32) return cuda_op_grouped(&a, x->stream, e);
-    if (experts && x->sorted_of != op->in[1]) {
-        rc = cuda_op_sort((int32_t *)(void *)(x->heap + x->areas.order), (int32_t *)(void *)(x->heap + x->areas.items),
-                          a.chosen, a.n, m->n_stack, x->stream, e);
-        x->sorted_of = op->in[1];
-    }
-    if (rc == 0) rc = make_image(x, op->in[0], experts ? 1 : m->n_stack, &a.x, e);
-    return rc < 0 ? rc : cuda_op_grouped(&a, x->stream, e);
-}
-
-/* How many of the ops from `number` on are one kernel of a few tokens' experts: gate, up and the gated unit, or down,
- * the weighted sum and where it is added. 0: none. */
-static int few_experts(const cuda_exec *x, int number, int end) {
-    const nn_op    *op = &x->x.model->tape->ops[number], *next = op + 1;
-    const cuda_mat *w = cuda_mat_of(x, op->u.linear.w);
-    const nn_mat   *m = op->u.linear.w;
-    bool            many = info(x, op->in[0])->mult == 1; /* one row for all experts of a token */
-    int             n_used = info(x, op->out)->mult;
-    if (!x->whole || op->acc || cuda_buf_rows(x, op->out) != (int64_t)x->batch.n_tok * n_used) return 0;
-    if (cuda_adapt_touches(x, number)) return 0;
-    if (!cuda_can_experts(w->type, m->cols, x->batch.n_tok, n_used)) return 0;
-    if (many && number + 3 <= end && next->kind == NN_OP_EXPERTS && op[2].kind == NN_OP_GLU && !next->acc &&
-        !cuda_adapt_touches(x, number + 1)) {
-        const nn_mat *u = next->u.linear.w;
-        bool same = next->in[0] == op->in[0] && next->in[1] == op->in[1] && cuda_mat_of(x, u)->type == w->type &&
-                    u->rows == m->rows && u->cols == m->cols;
-        return same && op[2].out == op->out && op[2].in[0] == next->out && is_dead(x, next->out, number + 2) ? 3 : 0;
-    }
-    if (many || number + 2 > end || next->kind != NN_OP_COMBINE || next->in[0] != op->out ||
-        (!next->u.combine.even && next->in[1] != op->in[1]) || next->u.combine.n_used != n_used ||
-        !is_dead(x, op->out, number + 1))
-        return 0;
-    const nn_op *add = op + 2;
-    bool added = number + 3 <= end && add->kind == NN_OP_ADD && add->in[0] == next->out && add->u.scale == 1.0f &&
-                 add->out != next->out && info(x, add->out)->rows == info(x, next->out)->rows &&
-                 info(x, add->out)->mult == 1 && is_dead(x, next->out, number + 2);
-    if (added) return 3;
-    /* Blocks still read the rows while others write the sum. */
-    return overlap(x, op->in[0], next->out) || overlap(x, op->in[1], next->out) ? 0 : 2;
-}
-
-static int run_few_experts(cuda_exec *x, const nn_op *op, int n, err *e) {
-    const nn_mat   *m = op->u.linear.w;
-    const cuda_mat *w = cuda_mat_of(x, m);
-    bool            up = op[1].kind == NN_OP_EXPERTS;
-    cuda_experts    a = { .type = w->type,
-                          .rows = m->rows,
-                          .cols = m->cols,
-                          .gate = (const void *const *)(const void *)(x->weights + w->table_at),
-                          .gate_scale = w->w_scale,
-                          .gate_bias = vec(x, op->u.linear.b),
-                          .x = cuda_buf(x, op->in[0]),
-                          .chosen = cuda_buf(x, op->in[1]),
-                          .out = cuda_buf(x, op[n - 1].out),
-                          .n_tok = x->batch.n_tok,
-                          .n_used = info(x, op->out)->mult };
-    if (up) {
-        const cuda_mat *u = cuda_mat_of(x, op[1].u.linear.w);
-        a.up = (const void *const *)(const void *)(x->weights + u->table_at);
-        a.up_scale = u->w_scale;
-        a.up_bias = vec(x, op[1].u.linear.b);
-        a.act = act_of(op[2].u.glu.act);
-        a.limit = op[2].u.glu.limit;
-        a.alpha = op[2].u.glu.alpha;
-    } else {
-        a.even = op[1].u.combine.even;
-        a.add = n == 3;
-    }
-    return cuda_op_experts(&a, x->stream, e);
 }
 
 /* The table of a rotation, made where this batch does not have it yet. */
@@ -315,7 +217,7 @@ static int rope_table(cuda_exec *x, const nn_rope *r, float **table, err *e) {
 static int rope_args(cuda_exec *x, const nn_op *op, cuda_rope *a, err *e) {
     const nn_rope *r = &op->u.rope.rope;
     *a = (cuda_rope){ .x = cuda_buf(x, op->out),
-                      .width = info(x, op->out)->width,
+                      .width = cuda_info(x, op->out)->width,
                       .head_dim = op->u.rope.head_dim,
                       .offset = op->u.rope.offset,
                       .n = r->n_rot / 2,
@@ -345,7 +247,7 @@ static int run_store(cuda_exec *x, const nn_op *op, err *e) {
     cuda_pages   p = pages_of(x, op->layer);
     const float *k = cuda_buf(x, op->in[0]), *v = cuda_buf(x, op->in[1]);
     if (op->kind == NN_OP_KV_STORE) return cuda_op_store(&p, k, v, &x->on_device, x->stream, e);
-    return cuda_op_store_latent(&p, k, (int)info(x, op->in[0])->width, v, (int)info(x, op->in[1])->width, &x->on_device,
+    return cuda_op_store_latent(&p, k, (int)cuda_info(x, op->in[0])->width, v, (int)cuda_info(x, op->in[1])->width, &x->on_device,
                                 x->stream, e);
 }
 
@@ -363,14 +265,28 @@ static bool is_rope_store(const cuda_exec *x, const nn_op *op) {
 static int run_rope_store(cuda_exec *x, const nn_op *op, err *e) {
     cuda_rope_store a = { .q = cuda_buf(x, op->out),
                           .v = cuda_buf(x, op[2].in[1]),
-                          .n_head = (int)(info(x, op->out)->width / op->u.rope.head_dim),
+                          .n_head = (int)(cuda_info(x, op->out)->width / op->u.rope.head_dim),
                           .pages = pages_of(x, op[2].layer) };
     int             rc = rope_args(x, op + 1, &a.rope, e);
     return rc < 0 ? rc : cuda_op_rope_store(&a, x->stream, e);
 }
 
-/* turn: NULL, or the first of the three ops in front that rotate and store, which are done on the way where possible. */
-static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops, err *e) {
+/* Whether the norms of q and k from `number` on, of each head by itself, lead to their rotations and the store. */
+static bool is_normed(const cuda_exec *x, int number) {
+    const nn_op *q = &x->x.model->tape->ops[number], *k = q + 1;
+    if (k->kind != NN_OP_NORM || !is_rope_store(x, q + 2) || q[2].out != q->out || q[3].out != k->out) return false;
+    for (const nn_op *op = q; op <= k; op++) {
+        int dim = q[2].u.rope.head_dim;
+        if (op->u.norm.kind != NN_NORM_RMS || op->u.norm.b || !op->u.norm.w || op->u.norm.group != dim ||
+            op->u.norm.w->n != dim || op->u.norm.eps != q->u.norm.eps)
+            return false;
+    }
+    return cuda_is_dead(x, q->out, number + 5) && cuda_is_dead(x, k->out, number + 5);
+}
+
+/* turn: NULL, or the first of the three ops in front that rotate and store, which are done on the way where possible;
+ * norms: NULL, or the first of the two in front of those that norm q and k. */
+static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, const nn_op *norms, int *n_ops, err *e) {
     const nn_attn_spec *s = &op->u.attn;
     bool                latent = op->kind == NN_OP_LATENT_ATTN;
     cuda_attn           a = { .pages = pages_of(x, op->layer),
@@ -385,12 +301,12 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops
                               .window = s->window,
                               .scale = s->scale,
                               .softcap = s->softcap,
-                              .sinks = vec(x, s->sinks),
+                              .sinks = cuda_vector(x, s->sinks),
                               .chunk = s->chunk,
                               .reach = s->reach,
                               .spans = s->spans,
                               .strict = s->strict,
-                              .bias = vec(x, s->bias),
+                              .bias = cuda_vector(x, s->bias),
                               .bias_wide = s->bias ? (int)(s->bias->n / s->n_head) : 0,
                               .alibi = cuda_vec_of(x, s->alibi),
                               .parts = (float *)(void *)(x->heap + x->areas.parts) };
@@ -406,12 +322,22 @@ static int run_attn(cuda_exec *x, const nn_op *op, const nn_op *turn, int *n_ops
     if (turn) {
         int rc = rope_args(x, turn + 1, &r, e);
         if (rc < 0) return rc;
-        if (!single || !a.chunks || !(packed ? cuda_packed_turns(x, op, &a, &r) : cuda_attn_turns(&a, &r))) {
+        bool can = single && a.chunks && (packed ? cuda_packed_turns(x, op, &a, &r) : cuda_attn_turns(&a, &r));
+        if (norms && (!can || packed)) {
+            *n_ops = 1;
+            return run_norm(x, (int)(norms - x->x.model->tape->ops), x->x.model->tape->n_ops, norms, e);
+        }
+        if (!can) {
             *n_ops = packed ? 1 : 3;
             return packed ? run_rope(x, turn, e) : run_rope_store(x, turn, e);
         }
         a.k = cuda_buf(x, turn[1].out), a.v = cuda_buf(x, turn[2].in[1]), a.table = r.table;
         a.turned = r.n, a.interleaved = r.interleaved;
+    }
+    if (norms) {
+        a.q = cuda_buf(x, norms[0].in[0]), a.k = cuda_buf(x, norms[1].in[0]);
+        a.q_norm = cuda_vector(x, norms[0].u.norm.w), a.k_norm = cuda_vector(x, norms[1].u.norm.w);
+        a.norm_eps = norms->u.norm.eps;
     }
     if (single && a.chunks) a.counts = (unsigned *)(void *)(x->heap + x->areas.counts);
     return packed ? cuda_packed_attn(x, op, &a, turn ? &r : NULL, e) : cuda_op_attn(&a, x->stream, e);
@@ -423,22 +349,22 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         !is_fused(x, op->out, CUDA_ROW_FUSED)) {
         cuda_rows rows;
         x->image_of = 0;
-        (void)image_of(x, op->out, 1, &rows);
-        return cuda_op_glu_rows(act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows, x->stream,
+        (void)cuda_image_of(x, op->out, 1, &rows);
+        return cuda_op_glu_rows(cuda_act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows, x->stream,
                                 e);
     }
     cuda_each a = { .y = cuda_buf(x, op->out),
                     .a = cuda_buf(x, op->in[0]),
                     .rows = cuda_buf_rows(x, op->out),
-                    .width = info(x, op->out)->width,
-                    .a_width = op->in[0] ? info(x, op->in[0])->width : 0,
+                    .width = cuda_info(x, op->out)->width,
+                    .a_width = op->in[0] ? cuda_info(x, op->in[0])->width : 0,
                     .pos = x->on_device.pos };
     switch (op->kind) {
     case NN_OP_ADD: a.kind = CUDA_EACH_ADD, a.scale = op->u.scale; break;
     case NN_OP_SCALE: a.kind = CUDA_EACH_SCALE, a.scale = op->u.scale; break;
     case NN_OP_SOFTCAP: a.kind = CUDA_EACH_SOFTCAP, a.scale = op->u.scale; break;
-    case NN_OP_ACT: a.kind = CUDA_EACH_ACT, a.act = act_of(op->u.act); break;
-    case NN_OP_GATE: a.kind = CUDA_EACH_GATE, a.act = act_of(op->u.act); break;
+    case NN_OP_ACT: a.kind = CUDA_EACH_ACT, a.act = cuda_act_of(op->u.act); break;
+    case NN_OP_GATE: a.kind = CUDA_EACH_GATE, a.act = cuda_act_of(op->u.act); break;
     case NN_OP_POS_SCALE:
         a.kind = CUDA_EACH_POS_SCALE;
         a.scale = op->u.pos_scale.beta;
@@ -449,15 +375,15 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
     case NN_OP_CLAMP: a.kind = CUDA_EACH_CLAMP, a.scale = op->u.clamp.lo, a.alpha = op->u.clamp.hi; break;
     case NN_OP_ADD_EACH:
         a.kind = CUDA_EACH_ADD_EACH;
-        a.a = vec(x, op->u.add_each.w);
+        a.a = cuda_vector(x, op->u.add_each.w);
         a.scale = op->u.add_each.scale;
         break;
-    case NN_OP_SCALE_EACH: a.kind = CUDA_EACH_SCALE_BY, a.a = vec(x, op->u.each); break;
+    case NN_OP_SCALE_EACH: a.kind = CUDA_EACH_SCALE_BY, a.a = cuda_vector(x, op->u.each); break;
     case NN_OP_WEIGH: a.kind = CUDA_EACH_WEIGH; break;
     case NN_OP_ADD_BY:
         a.kind = CUDA_EACH_ADD_BY;
         a.b = cuda_buf(x, op->in[1]) + op->u.column;
-        a.a_width = info(x, op->in[1])->width;
+        a.a_width = cuda_info(x, op->in[1])->width;
         break;
     case NN_OP_XIELU:
         a.kind = CUDA_EACH_XIELU;
@@ -466,13 +392,13 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         break;
     case NN_OP_DECAY:
         a.kind = CUDA_EACH_DECAY;
-        a.a = vec(x, op->u.decay.a);
+        a.a = cuda_vector(x, op->u.decay.a);
         a.a_width = op->u.decay.a->n;
-        a.b = vec(x, op->u.decay.dt_bias);
+        a.b = cuda_vector(x, op->u.decay.dt_bias);
         break;
     default:
         a.kind = CUDA_EACH_GLU;
-        a.act = act_of(op->u.glu.act);
+        a.act = cuda_act_of(op->u.glu.act);
         a.scale = op->u.glu.limit;
         a.alpha = op->u.glu.alpha;
         break;
@@ -490,13 +416,13 @@ static cuda_state state_of(const cuda_exec *x, int layer, int64_t offset) {
 static int run_conv(cuda_exec *x, const nn_op *op, err *e) {
     cuda_conv a = { .st = state_of(x, op->layer, op->u.conv.channel0),
                     .x = cuda_buf(x, op->in[0]),
-                    .w = vec(x, op->u.conv.w),
-                    .bias = vec(x, op->u.conv.bias),
+                    .w = cuda_vector(x, op->u.conv.w),
+                    .bias = cuda_vector(x, op->u.conv.bias),
                     .out = cuda_buf(x, op->out),
-                    .width = (int)info(x, op->out)->width,
+                    .width = (int)cuda_info(x, op->out)->width,
                     .kernel = op->u.conv.kernel,
                     .channels = x->x.model->state[op->layer].conv_channels,
-                    .act = act_of(op->u.conv.act) };
+                    .act = cuda_act_of(op->u.conv.act) };
     return cuda_op_conv(&a, x->stream, e);
 }
 
@@ -515,7 +441,7 @@ static int run_delta(cuda_exec *x, const nn_op *op, err *e) {
                      .dim_v = d->dim_v,
                      .scale = d->scale,
                      .tiled = d->k_tiled,
-                     .per_channel = info(x, op->in[3])->width != d->heads_v };
+                     .per_channel = cuda_info(x, op->in[3])->width != d->heads_v };
     return cuda_op_delta(&a, x->stream, e);
 }
 
@@ -523,8 +449,8 @@ static int run_delta(cuda_exec *x, const nn_op *op, err *e) {
 #define SCANNED(x, op, spec)                                                                                           \
     .st = state_of(x, (op)->layer, (int64_t)nn_state_conv_floats(&(x)->x.model->state[(op)->layer])),                  \
     .x = cuda_buf(x, (op)->in[0]), .b = cuda_buf(x, (op)->in[1]), .c = cuda_buf(x, (op)->in[2]),                       \
-    .dt = cuda_buf(x, (op)->in[3]), .va = vec(x, (spec)->a), .vd = vec(x, (spec)->d),                                  \
-    .dt_bias = vec(x, (spec)->dt_bias), .out = cuda_buf(x, (op)->out), .n_state = (spec)->n_state
+    .dt = cuda_buf(x, (op)->in[3]), .va = cuda_vector(x, (spec)->a), .vd = cuda_vector(x, (spec)->d),                                  \
+    .dt_bias = cuda_vector(x, (spec)->dt_bias), .out = cuda_buf(x, (op)->out), .n_state = (spec)->n_state
 
 static int run_ssm(cuda_exec *x, const nn_op *op, err *e) {
     const nn_ssm_spec *s = &op->u.ssm;
@@ -540,31 +466,11 @@ static int run_scan(cuda_exec *x, const nn_op *op, err *e) {
 }
 #undef SCANNED
 
-static int run_route(cuda_exec *x, const nn_op *op, err *e) {
-    cuda_route a = { .logits = cuda_buf(x, op->in[0]),
-                     .bias = vec(x, op->u.route.bias),
-                     .expert_scale = vec(x, op->u.route.expert_scale),
-                     .out = cuda_buf(x, op->out),
-                     .rows = cuda_buf_rows(x, op->out),
-                     .n_expert = op->u.route.n_expert,
-                     .n_used = op->u.route.n_used,
-                     .n_group = op->u.route.n_group,
-                     .top_group = op->u.route.top_group,
-                     .softmax = op->u.route.score == NN_SCORE_SOFTMAX,
-                     .renorm = op->u.route.renorm,
-                     .group_best = op->u.route.group_best,
-                     .sparsemixer = op->u.route.score == NN_SCORE_SPARSEMIXER,
-                     .jitter = op->u.route.jitter,
-                     .renorm_eps = op->u.route.renorm_eps,
-                     .scale = op->u.route.scale };
-    return cuda_op_route(&a, x->stream, e);
-}
-
 static int run_take(cuda_exec *x, const nn_op *op, err *e) {
     cuda_take a = { .x = cuda_buf(x, op->in[0]),
                     .out = cuda_buf(x, op->out),
                     .rows = cuda_buf_rows(x, op->out),
-                    .in_width = info(x, op->in[0])->width,
+                    .in_width = cuda_info(x, op->in[0])->width,
                     .group = op->u.take.group,
                     .offset = op->u.take.offset,
                     .width = op->u.take.width };
@@ -592,29 +498,29 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     case NN_OP_NORM: return run_norm(x, number, end, op, e);
     case NN_OP_HEAD_LINEAR:
     case NN_OP_EXPERTS:
-        rc = run_grouped(x, op, e);
+        rc = cuda_run_grouped(x, op, e);
         return rc < 0 || op->kind == NN_OP_HEAD_LINEAR ? rc : cuda_adapt_low(x, number, 1, e);
     case NN_OP_ROPE: return run_rope(x, op, e);
     case NN_OP_KV_STORE:
     case NN_OP_LATENT_STORE: return run_store(x, op, e);
     case NN_OP_ATTN:
-    case NN_OP_LATENT_ATTN: return run_attn(x, op, NULL, NULL, e);
+    case NN_OP_LATENT_ATTN: return run_attn(x, op, NULL, NULL, NULL, e);
     case NN_OP_TAKE: return run_take(x, op, e);
-    case NN_OP_ROUTE: return run_route(x, op, e);
+    case NN_OP_ROUTE: return cuda_run_route(x, op, e);
     case NN_OP_COMBINE:
         return cuda_op_combine(out, in, op->u.combine.even ? NULL : cuda_buf(x, op->in[1]), x->batch.n_tok,
-                               op->u.combine.n_used, info(x, op->out)->width, x->stream, e);
+                               op->u.combine.n_used, cuda_info(x, op->out)->width, x->stream, e);
     case NN_OP_SCAN: return run_scan(x, op, e);
     case NN_OP_SPARSIFY:
-        return cuda_op_row_size(out, NULL, cuda_buf_rows(x, op->out), info(x, op->out)->width, op->u.scale, x->stream,
+        return cuda_op_row_size(out, NULL, cuda_buf_rows(x, op->out), cuda_info(x, op->out)->width, op->u.scale, x->stream,
                                 e);
     case NN_OP_MATCH_SIZE:
-        return cuda_op_row_size(out, in, cuda_buf_rows(x, op->out), info(x, op->out)->width, op->u.scale, x->stream, e);
+        return cuda_op_row_size(out, in, cuda_buf_rows(x, op->out), cuda_info(x, op->out)->width, op->u.scale, x->stream, e);
     case NN_OP_CONV: return run_conv(x, op, e);
     case NN_OP_DELTA: return run_delta(x, op, e);
     case NN_OP_SSM: return run_ssm(x, op, e);
     case NN_OP_OUTPUTS:
-        return cuda_op_gather(out, in, x->on_device.out_rows, x->batch.n_out, info(x, op->out)->width, x->stream, e);
+        return cuda_op_gather(out, in, x->on_device.out_rows, x->batch.n_out, cuda_info(x, op->out)->width, x->stream, e);
     default: return run_each(x, number, end, op, e);
     }
 }
@@ -629,6 +535,7 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
     const nn_op *op = &x->x.model->tape->ops[number];
     nn_buf       before = x->image_of;
     int          n = 1, rc;
+    if (x->up_end != number) x->up_end = 0;
     if (op->kind == NN_OP_LINEAR) {
         n = x->together[number] > end - number ? end - number : x->together[number];
         bool touched = false, scaled = false;
@@ -647,11 +554,18 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
         }
         n += gated + added;
         before = x->image_of;
-    } else if (op->kind == NN_OP_EXPERTS && (n = few_experts(x, number, end)) > 0) {
-        rc = run_few_experts(x, op, n, e);
+    } else if (op->kind == NN_OP_EXPERTS && (n = cuda_few_experts(x, number, end)) > 0) {
+        rc = cuda_run_few_experts(x, number, n, e);
+    } else if (op->kind == NN_OP_NORM && cuda_is_router(x, number, end)) {
+        n = 3;
+        before = 0;
+        rc = cuda_run_router(x, op, e);
+    } else if (op->kind == NN_OP_NORM && number + 6 <= end && is_normed(x, number) && is_turned(x, op + 2)) {
+        n = 6;
+        rc = run_attn(x, op + 5, op + 2, op, &n, e);
     } else if (number + 4 <= end && is_rope_store(x, op) && is_turned(x, op)) {
         n = 4;
-        rc = run_attn(x, op + 3, op, &n, e);
+        rc = run_attn(x, op + 3, op, NULL, &n, e);
     } else if (number + 3 <= end && is_rope_store(x, op) && !x->layers[op[2].layer].is_packed) {
         n = 3;
         rc = run_rope_store(x, op, e);

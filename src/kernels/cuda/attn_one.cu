@@ -26,7 +26,7 @@ bool cuda_attn_single(const cuda_attn *a) {
 
 bool cuda_attn_turns(const cuda_attn *a, const cuda_rope *r) {
     return cuda_attn_single(a) && r->offset == 0 && r->head_dim == a->dim_q &&
-           (r->interleaved || (a->dim_q == 128 && r->n == 64));
+           (r->interleaved || 2 * r->n == a->dim_q);
 }
 
 template <int D> static int start(const cuda_attn *a, cuda_stream s, err *e) {

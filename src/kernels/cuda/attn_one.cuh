@@ -4,6 +4,7 @@
 #define KERNELS_CUDA_ATTN_ONE_CUH
 
 #include "kernels/cuda/attn_tile.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 #define ONE_WARPS 4
 #define ONE_THREADS (ONE_WARPS * 32)
@@ -31,6 +32,17 @@ template <int D> __device__ static inline void one_turn(const cuda_attn &a, floa
             v[i].x = va * c[f] - vb * s[f];
             v[i].y = va * s[f] + vb * c[f];
         }
+    } else if (D == 64) { /* elements f and f + 32, half a warp apart */
+        const int    f = lane % 16 * 2;
+        const float2 mine = v[0], other = { __shfl_xor_sync(0xffffffffu, mine.x, 16),
+                                            __shfl_xor_sync(0xffffffffu, mine.y, 16) };
+        if (lane < 16) {
+            v[0].x = mine.x * c[f] - other.x * s[f];
+            v[0].y = mine.y * c[f + 1] - other.y * s[f + 1];
+        } else {
+            v[0].x = other.x * s[f] + mine.x * c[f];
+            v[0].y = other.y * s[f + 1] + mine.y * c[f + 1];
+        }
     } else if (D == 128) { /* element f and f + 64 */
         const int    f = lane * 2;
         const float2 va = v[0], vb = v[D / 128];
@@ -38,6 +50,23 @@ template <int D> __device__ static inline void one_turn(const cuda_attn &a, floa
         v[0].y = va.y * c[f + 1] - vb.y * s[f + 1];
         v[D / 128].x = va.x * s[f] + vb.x * c[f];
         v[D / 128].y = va.y * s[f + 1] + vb.y * c[f + 1];
+    }
+}
+
+/* A lane's pairs of a head, normed as norm.cu does it: there lane l adds elements l, l + 32, ... */
+template <int D>
+__device__ static inline void one_norm(const cuda_attn &a, float2 v[(D + 63) / 64], const float *from, const float *w,
+                                       int lane) {
+    float part = 0;
+#pragma unroll
+    for (int i = 0; i < D; i += 32) part = fmaf(from[i + lane], from[i + lane], part);
+    part = warp_sum(part);
+    const float scale = 1.0f / sqrtf(part / (float)D + a.norm_eps);
+#pragma unroll
+    for (int i = 0; i < (D + 63) / 64; i++) {
+        const float2 by = *reinterpret_cast<const float2 *>(w + i * 64 + lane * 2);
+        v[i].x = v[i].x * scale * by.x;
+        v[i].y = v[i].y * scale * by.y;
     }
 }
 
@@ -51,6 +80,7 @@ __device__ static inline void one_store(const cuda_attn &a, uint8_t *tile, int t
     float2       v[(D + 63) / 64];
 #pragma unroll
     for (int i = 0; i < (D + 63) / 64; i++) v[i] = *reinterpret_cast<const float2 *>(from + i * 64 + lane * 2);
+    if (KEYS && a.k_norm) one_norm<D>(a, v, from, a.k_norm, lane);
     if (KEYS) one_turn<D>(a, v, t, lane);
 #pragma unroll
     for (int i = 0; i < (D + 63) / 64; i++) {
@@ -74,6 +104,7 @@ __device__ static inline void one_load_q(const cuda_attn &a, one_room &m, uint8_
             const int at = i * 64 + lane * 2;
             v[i] = at < D ? *reinterpret_cast<const float2 *>(q + at) : make_float2(0, 0);
         }
+        if (a.q_norm) one_norm<D>(a, v, q, a.q_norm, lane);
         if (a.table) one_turn<D>(a, v, t, lane);
 #pragma unroll
         for (int i = 0; i < (D + 63) / 64; i++)

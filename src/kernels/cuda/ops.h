@@ -199,6 +199,9 @@ typedef struct cuda_attn {
     const float *k, *v, *table;
     int          turned; /* pairs */
     bool         interleaved;
+    /* Not NULL: heads of q and k are RMS-normed on the way, too, as norm.cu does it. */
+    const float *q_norm, *k_norm;
+    float        norm_eps;
     unsigned *counts; /* of rows times key heads, zero; zero again afterwards; NULL: the batch has longer sequences */
     int       chunks; /* that the longest row has, rounded up at will; 0: one block folds all */
 } cuda_attn;
@@ -256,7 +259,7 @@ int cuda_op_scan(const cuda_scan *a, cuda_stream s, err *e);
 
 /* --- experts ------------------------------------------------------------------------------------------------------ */
 
-enum { CUDA_MAX_EXPERTS = 4096, CUDA_ITEM_ROWS = 8 };
+enum { CUDA_MAX_EXPERTS = 4096, CUDA_ITEM_ROWS = 8, CUDA_EXPERTS_FEW = 16, CUDA_EXPERTS_TOKENS = 4 };
 
 typedef struct cuda_route {
     const float *logits, *bias, *expert_scale;
@@ -267,6 +270,21 @@ typedef struct cuda_route {
     float        renorm_eps, scale, jitter;
 } cuda_route;
 int cuda_op_route(const cuda_route *a, cuda_stream s, err *e);
+
+/* The RMS norm of a few rows, their product with a router's F32 weights, and the choice (router.cu). */
+typedef struct cuda_router {
+    const float *x, *norm_w; /* norm_w NULL: none */
+    float        eps;
+    float       *normed; /* in f32, */
+    cuda_rows    rows16; /* and in 16 bits */
+    const float *w, *bias;
+    float       *logits;
+    unsigned    *count; /* zero; zero again afterwards */
+    cuda_route   route; /* of logits; rows: at most CUDA_EXPERTS_TOKENS */
+    int64_t      cols;
+} cuda_router;
+bool cuda_can_router(int64_t cols, int n_expert, int64_t rows);
+int  cuda_op_router(const cuda_router *a, cuda_stream s, err *e);
 
 /* Rows by expert: order[] has the row numbers sorted, item i (of items[0]) is (expert, first place in order, rows). */
 int64_t cuda_items_max(int64_t rows, int n_expert);
@@ -292,21 +310,23 @@ typedef struct cuda_grouped {
 int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e);
 
 /* The experts of a few tokens (experts.cu). */
-enum { CUDA_EXPERTS_FEW = 16, CUDA_EXPERTS_TOKENS = 4 };
 typedef struct cuda_experts {
     tensor_type        type;
-    int64_t            rows, cols;       /* of a matrix */
-    const void *const *gate, *const *up; /* [n_mats], on the device; up NULL: out is the weighted sum of gate's rows */
-    float        gate_scale, up_scale;
-    const float *gate_bias, *up_bias; /* [n_mats][rows], or NULL */
-    const float *x;                   /* a row per token; up NULL: n_used rows per token */
-    const float *chosen;
-    float       *out; /* n_used gated rows per token; up NULL: one row per token */
-    int          n_tok, n_used;
-    cuda_act     act;
-    float        limit, alpha; /* limit 0: act(gate) * up */
-    bool         even;         /* weights are 1 */
-    bool         add;          /* to what out holds */
+    int64_t            rows, cols; /* of a matrix */
+    const uint8_t     *gate, *up;  /* the first matrices; up NULL: out is the weighted sum of gate's rows */
+    size_t             each;       /* bytes from matrix to matrix */
+    float              gate_scale, up_scale;
+    const float       *gate_bias, *up_bias; /* [n_mats][rows], or NULL */
+    cuda_rows          rows16;              /* a row per token */
+    const float       *x;                   /* up NULL: n_used rows per token */
+    const float       *chosen;
+    float             *out; /* n_used gated rows per token; up NULL: one row per token */
+    int                n_tok, n_used;
+    cuda_act           act;
+    float              limit, alpha; /* limit 0: act(gate) * up */
+    bool               even;         /* weights are 1 */
+    bool               add;          /* to what out holds */
+    bool               known;        /* the kernel in front was that of gate and up: chosen was made before it began */
 } cuda_experts;
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used);
 int  cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e);
