@@ -24,6 +24,8 @@ typedef struct synth_options {
     uint64_t             seed;
     const char          *rank_form; /* makes it a ranking model that is asked in this form; NULL: it is none */
     const char          *control;   /* texts of further control tokens, separated by commas; NULL: none */
+    const char *vectors; /* that the family need not have, of every layer: NAME=N or NAME=NxSTACK, with commas */
+    bool        untied;  /* the head has a matrix of its own */
 } synth_options;
 
 int synth_gguf(const synth_options *s, const char *path, err *e);

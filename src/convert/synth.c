@@ -230,6 +230,49 @@ static int set_ranking(synth *s, gguf_writer *w) {
     return rc < 0 ? rc : gguf_writer_set_string(w, "tokenizer.chat_template.rerank", s->o->rank_form, s->e);
 }
 
+/* Readers take a value's size from the width and the heads unless this key says otherwise. A family that has the key
+ * writes its own value behind it. */
+static int set_value_length(synth *s, gguf_writer *w) {
+    char key[128];
+    snprintf(key, sizeof key, "%s.attention.value_length", s->o->arch->names[0]);
+    for (size_t i = 0; i < s->o->n_set; i++) {
+        if (strcmp(s->o->set[i].key, "attention.key_length") == 0)
+            return gguf_writer_set_int(w, key, META_U32, (int64_t)s->o->set[i].value, s->e);
+    }
+    return 0;
+}
+
+/* The vectors that were asked for, of one layer. */
+static int add_vectors(synth *s, gguf_writer *w, int layer) {
+    for (const char *at = s->o->vectors; at && *at;) {
+        const char *equals = strchr(at, '=');
+        char       *end = NULL, name[96];
+        int64_t     n = equals ? strtoll(equals + 1, &end, 10) : 0,
+                stack = end && *end == 'x' ? strtoll(end + 1, &end, 10) : 0;
+        if (n <= 0 || n > 1 << 24 || stack < 0 || stack > 1 << 16 || (*end && *end != ',') || equals - at > 64)
+            return err_set(s->e, ERR_ARG, "vectors '%s': expected NAME=N or NAME=NxSTACK, separated by commas", at);
+        snprintf(name, sizeof name, "blk.%d.%.*s", layer, (int)(equals - at), at);
+        nn_wanted v = {
+            .name = arena_strndup(&s->mem, name, strlen(name)), .total = n, .cols = n, .n_stack = (int)stack
+        };
+        int rc = v.name ? add_vec(s, w, &v) : err_set_nomem(s->e);
+        if (rc < 0) return rc;
+        at = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+/* A head like the table of embeddings, with the same weights. */
+static int add_head(synth *s, gguf_writer *w, const nn_model *m) {
+    for (const nn_wanted *n = m->wanted; n; n = n->next) {
+        if (strcmp(n->name, "token_embd.weight") != 0) continue;
+        nn_wanted head = *n;
+        head.name = "output.weight";
+        return add_mat(s, w, &head);
+    }
+    return 0;
+}
+
 /* --- the file --------------------------------------------------------------------------------------------------- */
 
 /* Makes the largest store of each row length first, so that smaller tensors find theirs. */
@@ -263,6 +306,8 @@ int synth_gguf(const synth_options *o, const char *path, err *e) {
     arena_init(&s.mem, 0);
     if ((rc = nn_model_sketch(&m, o->arch, o->set, o->n_set, e)) < 0) goto done;
     if ((rc = gguf_writer_open(&w, 0, e)) < 0) goto done;
+    if ((rc = gguf_writer_set_string(w, "general.architecture", o->arch->names[0], e)) < 0) goto done;
+    if ((rc = set_value_length(&s, w)) < 0) goto done;
     if ((rc = export_keys(w, m, true, e)) < 0) goto done;
     if ((rc = gguf_writer_set_string(w, "general.name", "random weights", e)) < 0) goto done;
     if ((rc = set_vocabulary(&s, w)) < 0) goto done;
@@ -275,6 +320,8 @@ int synth_gguf(const synth_options *o, const char *path, err *e) {
     for (const nn_wanted *n = m->wanted; n && rc == 0; n = n->next) {
         if (!seen_before(m, n)) rc = n->rows ? add_mat(&s, w, n) : add_vec(&s, w, n);
     }
+    for (int i = 0; i < m->dims->n_layer && rc == 0; i++) rc = add_vectors(&s, w, i);
+    if (rc == 0 && o->untied) rc = add_head(&s, w, m);
     if (rc == 0) rc = gguf_writer_write(w, path, e);
 done:
     for (int i = 0; i < s.n_stores; i++) free(s.stores[i].data);

@@ -108,11 +108,11 @@ typedef struct cuda_exec {
     int        chunks; /* of the longest row */
     /* What the image and the lists of experts hold, as far as the tape was run; 0: nothing. */
     nn_buf image_of, sorted_of;
-    int    image_split;
-    bool   whole;   /* a step runs, not single ops that somebody looks at */
-    bool   raw;     /* embedding rows lie as the file has them */
-    int    norm_at; /* 1 + the norm that the next product does itself; 0: none */
-    int    up_end;  /* the op behind the last one that was started, where that is gate and up of a few tokens' experts */
+    int    image_split, item_rows; /* item_rows: of the lists of experts */
+    bool   whole;                  /* a step runs, not single ops that somebody looks at */
+    bool   raw;                    /* embedding rows lie as the file has them */
+    int    norm_at;                /* 1 + the norm that the next product does itself; 0: none */
+    int    up_end; /* the op behind the last one that was started, where that is gate and up of a few tokens' experts */
 
     cuda_sampler sampler;
     void        *staging; /* pinned, for rows on their way out */
@@ -175,6 +175,8 @@ int  cuda_run_route(cuda_exec *x, const nn_op *op, err *e);
 int  cuda_run_grouped(cuda_exec *x, const nn_op *op, err *e);
 int  cuda_few_experts(const cuda_exec *x, int number, int end);
 int  cuda_run_few_experts(cuda_exec *x, int number, int n, err *e);
+int  cuda_many_ops(const cuda_exec *x, int number, int end); /* the same of more tokens */
+int  cuda_run_many(cuda_exec *x, int number, int n, err *e);
 
 /* step.c */
 int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e);

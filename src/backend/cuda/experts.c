@@ -2,6 +2,16 @@
 /* Mixtures of experts as kernel launches: the choice, and the products with matrices of a row's own. */
 #include "backend/cuda/cuda.h"
 
+/* Lists of rows by their experts, where they are not there yet. */
+static int sort_rows(cuda_exec *x, const nn_op *op, int item_rows, err *e) {
+    if (x->sorted_of == op->in[1] && x->item_rows == item_rows) return 0;
+    x->sorted_of = op->in[1];
+    x->item_rows = item_rows;
+    return cuda_op_sort((int32_t *)(void *)(x->heap + x->areas.order), (int32_t *)(void *)(x->heap + x->areas.items),
+                        cuda_buf(x, op->in[1]), cuda_buf_rows(x, op->out), op->u.linear.w->n_stack, item_rows,
+                        x->stream, e);
+}
+
 /* Experts and heads. */
 int cuda_run_grouped(cuda_exec *x, const nn_op *op, err *e) {
     const nn_mat   *m = op->u.linear.w;
@@ -26,13 +36,22 @@ int cuda_run_grouped(cuda_exec *x, const nn_op *op, err *e) {
         a.items = (const int32_t *)(const void *)(x->heap + x->areas.items);
     }
     if (w->type == TENSOR_F32) return cuda_op_grouped(&a, x->stream, e);
-    if (experts && x->sorted_of != op->in[1]) {
-        rc = cuda_op_sort((int32_t *)(void *)(x->heap + x->areas.order), (int32_t *)(void *)(x->heap + x->areas.items),
-                          a.chosen, a.n, m->n_stack, x->stream, e);
-        x->sorted_of = op->in[1];
-    }
+    if (experts) rc = sort_rows(x, op, CUDA_ITEM_ROWS, e);
     if (rc == 0) rc = cuda_make_image(x, op->in[0], experts ? 1 : m->n_stack, &a.x, e);
     return rc < 0 ? rc : cuda_op_grouped(&a, x->stream, e);
+}
+
+/* Whether the two products of experts from `number` on have the same rows and shapes, and the gated unit of them follows. */
+static bool is_gate_up(const cuda_exec *x, int number, int end) {
+    const nn_op *op = &x->x.model->tape->ops[number], *next = op + 1;
+    if (number + 3 > end || next->kind != NN_OP_EXPERTS || op[2].kind != NN_OP_GLU || op->acc || next->acc ||
+        cuda_adapt_touches(x, number) || cuda_adapt_touches(x, number + 1))
+        return false;
+    const nn_mat   *m = op->u.linear.w, *u = next->u.linear.w;
+    const cuda_mat *a = cuda_mat_of(x, m), *b = cuda_mat_of(x, u);
+    return next->in[0] == op->in[0] && next->in[1] == op->in[1] && a->type == b->type && u->rows == m->rows &&
+           u->cols == m->cols && a->each == b->each && op[2].out == op->out && op[2].in[0] == next->out &&
+           cuda_is_dead(x, next->out, number + 2);
 }
 
 /* How many of the ops from `number` on are one kernel of a few tokens' experts: gate, up and the gated unit, or down,
@@ -40,19 +59,12 @@ int cuda_run_grouped(cuda_exec *x, const nn_op *op, err *e) {
 int cuda_few_experts(const cuda_exec *x, int number, int end) {
     const nn_op    *op = &x->x.model->tape->ops[number], *next = op + 1;
     const cuda_mat *w = cuda_mat_of(x, op->u.linear.w);
-    const nn_mat   *m = op->u.linear.w;
     bool            many = cuda_info(x, op->in[0])->mult == 1; /* one row for all experts of a token */
     int             n_used = cuda_info(x, op->out)->mult;
     if (!x->whole || op->acc || cuda_buf_rows(x, op->out) != (int64_t)x->batch.n_tok * n_used) return 0;
     if (cuda_adapt_touches(x, number)) return 0;
-    if (!cuda_can_experts(w->type, m->cols, x->batch.n_tok, n_used)) return 0;
-    if (many && number + 3 <= end && next->kind == NN_OP_EXPERTS && op[2].kind == NN_OP_GLU && !next->acc &&
-        !cuda_adapt_touches(x, number + 1)) {
-        const nn_mat *u = next->u.linear.w;
-        bool same = next->in[0] == op->in[0] && next->in[1] == op->in[1] && cuda_mat_of(x, u)->type == w->type &&
-                    u->rows == m->rows && u->cols == m->cols;
-        return same && op[2].out == op->out && op[2].in[0] == next->out && cuda_is_dead(x, next->out, number + 2) ? 3 : 0;
-    }
+    if (!cuda_can_experts(w->type, op->u.linear.w->cols, x->batch.n_tok, n_used)) return 0;
+    if (many && is_gate_up(x, number, end)) return 3;
     if (many || number + 2 > end || next->kind != NN_OP_COMBINE || next->in[0] != op->out ||
         (!next->u.combine.even && next->in[1] != op->in[1]) || next->u.combine.n_used != n_used ||
         !cuda_is_dead(x, op->out, number + 1))
@@ -102,23 +114,65 @@ int cuda_run_few_experts(cuda_exec *x, int number, int n, err *e) {
     return cuda_op_experts(&a, x->stream, e);
 }
 
+/* How many of the ops from `number` on are one kernel of many tokens' experts: gate, up and the gated unit, or a product
+ * alone. 0: grouped.cu's. */
+int cuda_many_ops(const cuda_exec *x, int number, int end) {
+    const nn_op  *op = &x->x.model->tape->ops[number];
+    const nn_mat *m = op->u.linear.w;
+    if (!cuda_can_many_experts(cuda_mat_of(x, m)->type, m->cols)) return 0;
+    return x->whole && is_gate_up(x, number, end) ? 3 : 1;
+}
+
+int cuda_run_many(cuda_exec *x, int number, int n, err *e) {
+    const nn_op      *op = &x->x.model->tape->ops[number];
+    const nn_mat     *m = op->u.linear.w;
+    const cuda_mat   *w = cuda_mat_of(x, m);
+    cuda_many_experts a = { .type = w->type,
+                            .rows = m->rows,
+                            .cols = m->cols,
+                            .gate = x->weights + w->at,
+                            .each = w->each,
+                            .n_mats = m->n_stack,
+                            .gate_scale = w->w_scale,
+                            .gate_bias = cuda_vector(x, op->u.linear.b),
+                            .in_div = cuda_info(x, op->in[0])->mult == 1 ? cuda_info(x, op->out)->mult : 1,
+                            .order = (const int32_t *)(const void *)(x->heap + x->areas.order),
+                            .items = (const int32_t *)(const void *)(x->heap + x->areas.items),
+                            .n = cuda_buf_rows(x, op->out),
+                            .out = cuda_buf(x, op->out) };
+    if (n == 3) {
+        const cuda_mat *u = cuda_mat_of(x, op[1].u.linear.w);
+        a.up = x->weights + u->at;
+        a.up_scale = u->w_scale;
+        a.up_bias = cuda_vector(x, op[1].u.linear.b);
+        a.act = cuda_act_of(op[2].u.glu.act);
+        a.limit = op[2].u.glu.limit;
+        a.alpha = op[2].u.glu.alpha;
+    }
+    /* One list serves gate, up and down: as wide as the longer of their rows allow. */
+    a.item_rows = cuda_item_rows(a.n, m->n_stack, m->cols > m->rows ? m->cols : m->rows);
+    int rc = sort_rows(x, op, a.item_rows, e);
+    if (rc == 0) rc = cuda_make_image(x, op->in[0], 1, &a.x, e);
+    return rc < 0 ? rc : cuda_op_many_experts(&a, x->stream, e);
+}
+
 static cuda_route route_args(const cuda_exec *x, const nn_op *op) {
     return (cuda_route){ .logits = cuda_buf(x, op->in[0]),
-                     .bias = cuda_vector(x, op->u.route.bias),
-                     .expert_scale = cuda_vector(x, op->u.route.expert_scale),
-                     .out = cuda_buf(x, op->out),
-                     .rows = cuda_buf_rows(x, op->out),
-                     .n_expert = op->u.route.n_expert,
-                     .n_used = op->u.route.n_used,
-                     .n_group = op->u.route.n_group,
-                     .top_group = op->u.route.top_group,
-                     .softmax = op->u.route.score == NN_SCORE_SOFTMAX,
-                     .renorm = op->u.route.renorm,
-                     .group_best = op->u.route.group_best,
-                     .sparsemixer = op->u.route.score == NN_SCORE_SPARSEMIXER,
-                     .jitter = op->u.route.jitter,
-                     .renorm_eps = op->u.route.renorm_eps,
-                     .scale = op->u.route.scale };
+                         .bias = cuda_vector(x, op->u.route.bias),
+                         .expert_scale = cuda_vector(x, op->u.route.expert_scale),
+                         .out = cuda_buf(x, op->out),
+                         .rows = cuda_buf_rows(x, op->out),
+                         .n_expert = op->u.route.n_expert,
+                         .n_used = op->u.route.n_used,
+                         .n_group = op->u.route.n_group,
+                         .top_group = op->u.route.top_group,
+                         .softmax = op->u.route.score == NN_SCORE_SOFTMAX,
+                         .renorm = op->u.route.renorm,
+                         .group_best = op->u.route.group_best,
+                         .sparsemixer = op->u.route.score == NN_SCORE_SPARSEMIXER,
+                         .jitter = op->u.route.jitter,
+                         .renorm_eps = op->u.route.renorm_eps,
+                         .scale = op->u.route.scale };
 }
 
 int cuda_run_route(cuda_exec *x, const nn_op *op, err *e) {

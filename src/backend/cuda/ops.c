@@ -35,7 +35,8 @@ static int run_embed(cuda_exec *x, int number, const nn_op *op, err *e) {
 static bool is_multiplied(const cuda_exec *x, int number, int end) {
     const nn_op *op = &x->x.model->tape->ops[number], *next = op + 1;
     return number + 1 < end && next->kind == NN_OP_LINEAR && next->in[0] == op->out &&
-           cuda_info(x, op->out)->rows == cuda_info(x, next->out)->rows && cuda_mat_of(x, next->u.linear.w)->type != TENSOR_F32;
+           cuda_info(x, op->out)->rows == cuda_info(x, next->out)->rows &&
+           cuda_mat_of(x, next->u.linear.w)->type != TENSOR_F32;
 }
 
 /* The image of a buffer's rows, each cut into `split` rows of its own; true: it is there already. */
@@ -55,6 +56,18 @@ bool cuda_image_of(cuda_exec *x, nn_buf b, int split, cuda_rows *out) {
 int cuda_make_image(cuda_exec *x, nn_buf b, int split, cuda_rows *out, err *e) {
     if (cuda_image_of(x, b, split, out)) return 0;
     return cuda_rows_make(out, cuda_buf(x, b), out->cols, x->stream, e);
+}
+
+/* Whether experts multiply what op `number` makes, behind a router that takes it in f32. */
+static bool is_for_experts(const cuda_exec *x, int number, int end) {
+    const nn_op *op = &x->x.model->tape->ops[number];
+    for (int i = 1; i <= 3 && number + i < end; i++) {
+        if (op[i].kind == NN_OP_EXPERTS && op[i].in[0] == op->out)
+            return cuda_mat_of(x, op[i].u.linear.w)->type != TENSOR_F32;
+        if (op[i].out == op->out || (op[i].kind != NN_OP_LINEAR && op[i].kind != NN_OP_ROUTE)) return false;
+        if (op[i].kind == NN_OP_LINEAR && cuda_mat_of(x, op[i].u.linear.w)->type != TENSOR_F32) return false;
+    }
+    return false;
 }
 
 /* A row that a product takes in f32. */
@@ -79,7 +92,8 @@ static bool can_fuse(const cuda_exec *x, int number, int end, const nn_op *op) {
         return false;
     int n = x->together[number + 1] > end - number - 1 ? end - number - 1 : x->together[number + 1];
     for (int i = 1; i <= n; i++) {
-        if (cuda_buf_rows(x, op[i].out) != 1 || cuda_overlap(x, op->in[0], op[i].out) || cuda_adapt_scales(x, number + i))
+        if (cuda_buf_rows(x, op[i].out) != 1 || cuda_overlap(x, op->in[0], op[i].out) ||
+            cuda_adapt_scales(x, number + i))
             return false;
     }
     return op->in[0] != op->out && !cuda_overlap(x, op->in[0], op->out);
@@ -104,7 +118,8 @@ static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         x->norm_at = number + 1;
         return 0;
     }
-    if (group != width || group <= CUDA_NORM_HEADS || !is_multiplied(x, number, end))
+    if (group != width || group <= CUDA_NORM_HEADS ||
+        (!is_multiplied(x, number, end) && !is_for_experts(x, number, end)))
         return cuda_op_norm(&a, NULL, x->stream, e);
     x->image_of = 0;
     (void)cuda_image_of(x, op->out, 1, &rows);
@@ -139,8 +154,8 @@ static bool is_added(const cuda_exec *x, int number, int end) {
     const nn_op *op = &x->x.model->tape->ops[number], *add = op + 1;
     return x->whole && !x->norm_at && number + 2 <= end && !op->acc && add->kind == NN_OP_ADD &&
            add->in[0] == op->out && add->out != op->out && add->out != op->in[0] && add->u.scale == 1.0f &&
-           cuda_info(x, add->out)->rows == cuda_info(x, op->out)->rows && cuda_info(x, add->out)->mult == cuda_info(x, op->out)->mult &&
-           cuda_is_dead(x, op->out, number + 1);
+           cuda_info(x, add->out)->rows == cuda_info(x, op->out)->rows &&
+           cuda_info(x, add->out)->mult == cuda_info(x, op->out)->mult && cuda_is_dead(x, op->out, number + 1);
 }
 
 /* n products of the same rows; glu: NULL, or the gated unit behind them; add: NULL, or the sum behind the one product. */
@@ -247,8 +262,8 @@ static int run_store(cuda_exec *x, const nn_op *op, err *e) {
     cuda_pages   p = pages_of(x, op->layer);
     const float *k = cuda_buf(x, op->in[0]), *v = cuda_buf(x, op->in[1]);
     if (op->kind == NN_OP_KV_STORE) return cuda_op_store(&p, k, v, &x->on_device, x->stream, e);
-    return cuda_op_store_latent(&p, k, (int)cuda_info(x, op->in[0])->width, v, (int)cuda_info(x, op->in[1])->width, &x->on_device,
-                                x->stream, e);
+    return cuda_op_store_latent(&p, k, (int)cuda_info(x, op->in[0])->width, v, (int)cuda_info(x, op->in[1])->width,
+                                &x->on_device, x->stream, e);
 }
 
 /* Rotations of q and k in the same way, and the store of k. */
@@ -350,8 +365,8 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         cuda_rows rows;
         x->image_of = 0;
         (void)cuda_image_of(x, op->out, 1, &rows);
-        return cuda_op_glu_rows(cuda_act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows, x->stream,
-                                e);
+        return cuda_op_glu_rows(cuda_act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows,
+                                x->stream, e);
     }
     cuda_each a = { .y = cuda_buf(x, op->out),
                     .a = cuda_buf(x, op->in[0]),
@@ -449,7 +464,7 @@ static int run_delta(cuda_exec *x, const nn_op *op, err *e) {
 #define SCANNED(x, op, spec)                                                                                           \
     .st = state_of(x, (op)->layer, (int64_t)nn_state_conv_floats(&(x)->x.model->state[(op)->layer])),                  \
     .x = cuda_buf(x, (op)->in[0]), .b = cuda_buf(x, (op)->in[1]), .c = cuda_buf(x, (op)->in[2]),                       \
-    .dt = cuda_buf(x, (op)->in[3]), .va = cuda_vector(x, (spec)->a), .vd = cuda_vector(x, (spec)->d),                                  \
+    .dt = cuda_buf(x, (op)->in[3]), .va = cuda_vector(x, (spec)->a), .vd = cuda_vector(x, (spec)->d),                  \
     .dt_bias = cuda_vector(x, (spec)->dt_bias), .out = cuda_buf(x, (op)->out), .n_state = (spec)->n_state
 
 static int run_ssm(cuda_exec *x, const nn_op *op, err *e) {
@@ -512,15 +527,17 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
                                op->u.combine.n_used, cuda_info(x, op->out)->width, x->stream, e);
     case NN_OP_SCAN: return run_scan(x, op, e);
     case NN_OP_SPARSIFY:
-        return cuda_op_row_size(out, NULL, cuda_buf_rows(x, op->out), cuda_info(x, op->out)->width, op->u.scale, x->stream,
-                                e);
+        return cuda_op_row_size(out, NULL, cuda_buf_rows(x, op->out), cuda_info(x, op->out)->width, op->u.scale,
+                                x->stream, e);
     case NN_OP_MATCH_SIZE:
-        return cuda_op_row_size(out, in, cuda_buf_rows(x, op->out), cuda_info(x, op->out)->width, op->u.scale, x->stream, e);
+        return cuda_op_row_size(out, in, cuda_buf_rows(x, op->out), cuda_info(x, op->out)->width, op->u.scale,
+                                x->stream, e);
     case NN_OP_CONV: return run_conv(x, op, e);
     case NN_OP_DELTA: return run_delta(x, op, e);
     case NN_OP_SSM: return run_ssm(x, op, e);
     case NN_OP_OUTPUTS:
-        return cuda_op_gather(out, in, x->on_device.out_rows, x->batch.n_out, cuda_info(x, op->out)->width, x->stream, e);
+        return cuda_op_gather(out, in, x->on_device.out_rows, x->batch.n_out, cuda_info(x, op->out)->width, x->stream,
+                              e);
     default: return run_each(x, number, end, op, e);
     }
 }
@@ -556,6 +573,9 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
         before = x->image_of;
     } else if (op->kind == NN_OP_EXPERTS && (n = cuda_few_experts(x, number, end)) > 0) {
         rc = cuda_run_few_experts(x, number, n, e);
+    } else if (op->kind == NN_OP_EXPERTS && (n = cuda_many_ops(x, number, end)) > 0) {
+        rc = cuda_run_many(x, number, n, e);
+        if (rc == 0 && n == 1) rc = cuda_adapt_low(x, number, 1, e);
     } else if (op->kind == NN_OP_NORM && cuda_is_router(x, number, end)) {
         n = 3;
         before = 0;

@@ -86,7 +86,9 @@ static int run_random(const cli_args *args) {
                         .n_vocab = cli_int(args, "vocab", 32000),
                         .seed = (uint64_t)cli_int(args, "seed", 1),
                         .control = cli_string(args, "control", NULL),
-                        .rank_form = cli_string(args, "rank", NULL) };
+                        .rank_form = cli_string(args, "rank", NULL),
+                        .vectors = cli_string(args, "vectors", NULL),
+                        .untied = cli_flag(args, "untied") };
     err           e = { 0 };
     int           rc;
     if (!s) return CLI_FAILED;
@@ -139,6 +141,8 @@ static const cli_option random_options[] = {
     { "experts-used", CLI_INT, "N", "number of experts per token", 0 },
     { "type", CLI_STRING, "TYPE", "type of the matrices (Q4_K)", 0 },
     { "set", CLI_STRING, "KEY=N,...", "any other hyper-parameters, by their GGUF keys", 0 },
+    { "vectors", CLI_STRING, "NAME=N,...", "vectors that every layer has beyond those that the family requires", 0 },
+    { "untied", CLI_FLAG, NULL, "give the head a matrix of its own", 0 },
     { "seed", CLI_INT, "N", "seed of the random weights (1)", 0 },
     { 0 },
 };

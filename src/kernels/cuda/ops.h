@@ -286,10 +286,11 @@ typedef struct cuda_router {
 bool cuda_can_router(int64_t cols, int n_expert, int64_t rows);
 int  cuda_op_router(const cuda_router *a, cuda_stream s, err *e);
 
-/* Rows by expert: order[] has the row numbers sorted, item i (of items[0]) is (expert, first place in order, rows). */
+/* Rows by expert: order[] has the row numbers sorted, item i (of items[0]) is (expert, first place in order, rows), of up
+ * to item_rows rows. cuda_items_max: of items of CUDA_ITEM_ROWS, the most that there are. */
 int64_t cuda_items_max(int64_t rows, int n_expert);
-int     cuda_op_sort(int32_t *order, int32_t *items, const float *chosen, int64_t rows, int n_expert, cuda_stream s,
-                     err *e);
+int     cuda_op_sort(int32_t *order, int32_t *items, const float *chosen, int64_t rows, int n_expert, int item_rows,
+                     cuda_stream s, err *e);
 
 /* out[row] = matrix of the row * x[row / in_div]. Which matrix: the row's expert, or row % n_mats. */
 typedef struct cuda_grouped {
@@ -330,6 +331,27 @@ typedef struct cuda_experts {
 } cuda_experts;
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used);
 int  cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e);
+
+/* The experts of many tokens (experts_many.cu), rows sorted into items of item_rows, 8, 16 or 32: how many are best. */
+typedef struct cuda_many_experts {
+    tensor_type    type;
+    int64_t        rows, cols; /* of a matrix */
+    const uint8_t *gate, *up;  /* the first matrices; up NULL: out is gate's product alone */
+    size_t         each;       /* bytes from matrix to matrix */
+    int            n_mats, item_rows;
+    float          gate_scale, up_scale;
+    const float   *gate_bias, *up_bias; /* [n_mats][rows], or NULL */
+    cuda_rows      x;                   /* out[row] is of x[row / in_div] */
+    int            in_div;
+    const int32_t *order, *items; /* of cuda_op_sort */
+    int64_t        n;             /* rows of out */
+    cuda_act       act;
+    float          limit, alpha; /* limit 0: act(gate) * up */
+    float         *out;
+} cuda_many_experts;
+bool cuda_can_many_experts(tensor_type type, int64_t cols);
+int  cuda_item_rows(int64_t rows, int n_expert, int64_t cols);
+int  cuda_op_many_experts(const cuda_many_experts *a, cuda_stream s, err *e);
 
 /* out[row] = the sum over k of weight k * y[row * n_used + k]; chosen NULL: all weights are 1. */
 int cuda_op_combine(float *out, const float *y, const float *chosen, int64_t rows, int n_used, int64_t width,

@@ -46,7 +46,7 @@ __device__ static inline int2 sums_before(int2 v, int2 *room, int2 *all) {
 
 /* The place of a row among those of its expert is left to chance: no result depends on it. */
 static __global__ __launch_bounds__(THREADS) void sort_kernel(int32_t *order, int32_t *items, const float *chosen,
-                                                              int64_t rows, int n_expert) {
+                                                              int64_t rows, int n_expert, int item_rows) {
     launch_begin();
     __shared__ int  count[CUDA_MAX_EXPERTS], first[CUDA_MAX_EXPERTS];
     __shared__ int2 room[THREADS / 32];
@@ -58,14 +58,14 @@ static __global__ __launch_bounds__(THREADS) void sort_kernel(int32_t *order, in
     int2 base = make_int2(0, 0); /* rows and items of the experts in front */
     for (int i0 = 0; i0 < n_expert; i0 += THREADS) {
         const int i = i0 + (int)threadIdx.x, c = i < n_expert ? count[i] : 0;
-        int2      all, before = sums_before(make_int2(c, (c + CUDA_ITEM_ROWS - 1) / CUDA_ITEM_ROWS), room, &all);
+        int2      all, before = sums_before(make_int2(c, (c + item_rows - 1) / item_rows), room, &all);
         const int at = base.x + before.x;
         int       n = base.y + before.y;
         if (i < n_expert) first[i] = at;
-        for (int k = 0; k < c; k += CUDA_ITEM_ROWS, n++) {
+        for (int k = 0; k < c; k += item_rows, n++) {
             items[1 + n * 3] = i;
             items[2 + n * 3] = at + k;
-            items[3 + n * 3] = min(CUDA_ITEM_ROWS, c - k);
+            items[3 + n * 3] = min(item_rows, c - k);
         }
         base.x += all.x, base.y += all.y;
     }
@@ -74,8 +74,8 @@ static __global__ __launch_bounds__(THREADS) void sort_kernel(int32_t *order, in
     for (int64_t r = threadIdx.x; r < rows; r += THREADS) order[atomicAdd(&first[id[r * 2]], 1)] = (int32_t)r;
 }
 
-int cuda_op_sort(int32_t *order, int32_t *items, const float *chosen, int64_t rows, int n_expert, cuda_stream s,
-                 err *e) {
+int cuda_op_sort(int32_t *order, int32_t *items, const float *chosen, int64_t rows, int n_expert, int item_rows,
+                 cuda_stream s, err *e) {
     const cuda_shape shape = { 1, THREADS, 1, 0, true };
-    return cuda_launch(sort_kernel, shape, s, e, order, items, chosen, rows, n_expert);
+    return cuda_launch(sort_kernel, shape, s, e, order, items, chosen, rows, n_expert, item_rows);
 }
