@@ -231,7 +231,7 @@ static void by_ops(const scene *s) {
     must(cuda_op_each(&glu, NULL, &e), &e);
     must(cuda_rows_make(&s->mid, s->gated, s->gate.rows, NULL, &e), &e);
     grouped(s, &s->down, &s->mid, 1, s->each);
-    must(cuda_op_combine(s->sum, s->each, s->chosen, s->n, s->n_used, s->down.rows, NULL, &e), &e);
+    must(cuda_op_combine(s->sum, s->each, s->chosen, s->n, s->n_used, s->down.rows, false, NULL, &e), &e);
     must(cuda_wait(NULL, &e), &e);
 }
 

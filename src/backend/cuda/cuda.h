@@ -175,7 +175,9 @@ int  cuda_run_route(cuda_exec *x, const nn_op *op, err *e);
 int  cuda_run_grouped(cuda_exec *x, const nn_op *op, err *e);
 int  cuda_few_experts(const cuda_exec *x, int number, int end);
 int  cuda_run_few_experts(cuda_exec *x, int number, int n, err *e);
-int  cuda_many_ops(const cuda_exec *x, int number, int end); /* the same of more tokens */
+bool cuda_is_summed(const cuda_exec *x, int number, int end); /* a weighted sum that is only added to other rows, */
+int  cuda_run_combine(cuda_exec *x, const nn_op *op, int n, err *e); /* and with that where n is 2 */
+int  cuda_many_ops(const cuda_exec *x, int number, int end);         /* the same of more tokens */
 int  cuda_run_many(cuda_exec *x, int number, int n, err *e);
 
 /* step.c */

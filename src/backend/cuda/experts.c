@@ -54,6 +54,21 @@ static bool is_gate_up(const cuda_exec *x, int number, int end) {
            cuda_is_dead(x, next->out, number + 2);
 }
 
+/* Whether the weighted sum `number` is only added to other rows by the op behind it. */
+bool cuda_is_summed(const cuda_exec *x, int number, int end) {
+    const nn_op *op = &x->x.model->tape->ops[number], *add = op + 1;
+    return x->whole && number + 2 <= end && add->kind == NN_OP_ADD && add->in[0] == op->out && add->u.scale == 1.0f &&
+           add->out != op->out && cuda_info(x, add->out)->rows == cuda_info(x, op->out)->rows &&
+           cuda_info(x, add->out)->mult == 1 && cuda_is_dead(x, op->out, number + 1);
+}
+
+/* n: 2 where the sum behind it is made, too. */
+int cuda_run_combine(cuda_exec *x, const nn_op *op, int n, err *e) {
+    return cuda_op_combine(cuda_buf(x, op[n - 1].out), cuda_buf(x, op->in[0]),
+                           op->u.combine.even ? NULL : cuda_buf(x, op->in[1]), x->batch.n_tok, op->u.combine.n_used,
+                           cuda_info(x, op->out)->width, n == 2, x->stream, e);
+}
+
 /* How many of the ops from `number` on are one kernel of a few tokens' experts: gate, up and the gated unit, or down,
  * the weighted sum and where it is added. 0: none. */
 int cuda_few_experts(const cuda_exec *x, int number, int end) {
@@ -69,11 +84,7 @@ int cuda_few_experts(const cuda_exec *x, int number, int end) {
         (!next->u.combine.even && next->in[1] != op->in[1]) || next->u.combine.n_used != n_used ||
         !cuda_is_dead(x, op->out, number + 1))
         return 0;
-    const nn_op *add = op + 2;
-    bool added = number + 3 <= end && add->kind == NN_OP_ADD && add->in[0] == next->out && add->u.scale == 1.0f &&
-                 add->out != next->out && cuda_info(x, add->out)->rows == cuda_info(x, next->out)->rows &&
-                 cuda_info(x, add->out)->mult == 1 && cuda_is_dead(x, next->out, number + 2);
-    if (added) return 3;
+    if (cuda_is_summed(x, number + 1, end)) return 3;
     /* Blocks still read the rows while others write the sum. */
     return cuda_overlap(x, op->in[0], next->out) || cuda_overlap(x, op->in[1], next->out) ? 0 : 2;
 }

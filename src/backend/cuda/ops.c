@@ -522,9 +522,6 @@ static int start(cuda_exec *x, int number, int end, const nn_op *op, err *e) {
     case NN_OP_LATENT_ATTN: return run_attn(x, op, NULL, NULL, NULL, e);
     case NN_OP_TAKE: return run_take(x, op, e);
     case NN_OP_ROUTE: return cuda_run_route(x, op, e);
-    case NN_OP_COMBINE:
-        return cuda_op_combine(out, in, op->u.combine.even ? NULL : cuda_buf(x, op->in[1]), x->batch.n_tok,
-                               op->u.combine.n_used, cuda_info(x, op->out)->width, x->stream, e);
     case NN_OP_SCAN: return run_scan(x, op, e);
     case NN_OP_SPARSIFY:
         return cuda_op_row_size(out, NULL, cuda_buf_rows(x, op->out), cuda_info(x, op->out)->width, op->u.scale,
@@ -576,6 +573,9 @@ int cuda_run_ops(cuda_exec *x, int number, int end, err *e) {
     } else if (op->kind == NN_OP_EXPERTS && (n = cuda_many_ops(x, number, end)) > 0) {
         rc = cuda_run_many(x, number, n, e);
         if (rc == 0 && n == 1) rc = cuda_adapt_low(x, number, 1, e);
+    } else if (op->kind == NN_OP_COMBINE) {
+        n = cuda_is_summed(x, number, end) ? 2 : 1;
+        rc = cuda_run_combine(x, op, n, e);
     } else if (op->kind == NN_OP_NORM && cuda_is_router(x, number, end)) {
         n = 3;
         before = 0;

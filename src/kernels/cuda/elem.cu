@@ -76,7 +76,7 @@ int cuda_op_gather(float *out, const float *x, const int32_t *rows, int64_t n, i
 }
 
 static __global__ __launch_bounds__(THREADS) void combine_kernel(float *out, const float *y, const float *chosen,
-                                                                 int64_t rows, int n_used, int64_t width) {
+                                                                 int64_t rows, int n_used, int64_t width, bool add) {
     launch_begin();
     const int64_t i = this_elem(), row = i / width;
     if (row >= rows) return;
@@ -85,10 +85,11 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(float *out, con
         const int64_t r = row * n_used + k;
         sum = fmaf(chosen ? chosen[r * 2 + 1] : 1.0f, y[r * width + i % width], sum);
     }
-    out[i] = sum;
+    out[i] = add ? out[i] + sum : sum;
 }
 
-int cuda_op_combine(float *out, const float *y, const float *chosen, int64_t rows, int n_used, int64_t width,
+int cuda_op_combine(float *out, const float *y, const float *chosen, int64_t rows, int n_used, int64_t width, bool add,
                     cuda_stream s, err *e) {
-    return rows ? cuda_launch(combine_kernel, elems_shape(rows * width), s, e, out, y, chosen, rows, n_used, width) : 0;
+    if (rows == 0) return 0;
+    return cuda_launch(combine_kernel, elems_shape(rows * width), s, e, out, y, chosen, rows, n_used, width, add);
 }

@@ -353,8 +353,9 @@ bool cuda_can_many_experts(tensor_type type, int64_t cols);
 int  cuda_item_rows(int64_t rows, int n_expert, int64_t cols);
 int  cuda_op_many_experts(const cuda_many_experts *a, cuda_stream s, err *e);
 
-/* out[row] = the sum over k of weight k * y[row * n_used + k]; chosen NULL: all weights are 1. */
-int cuda_op_combine(float *out, const float *y, const float *chosen, int64_t rows, int n_used, int64_t width,
+/* out[row] = the sum over k of weight k * y[row * n_used + k]; chosen NULL: all weights are 1. add: to what out
+ * holds. */
+int cuda_op_combine(float *out, const float *y, const float *chosen, int64_t rows, int n_used, int64_t width, bool add,
                     cuda_stream s, err *e);
 
 /* F32 weights in file layout: out = x * W^T, + bias, + the old out. */
