@@ -24,7 +24,8 @@ typedef struct work {
     int            lock;
     size_t        *shard; /* of each tensor */
     size_t         n_shards;
-    uint64_t       total, done; /* bytes of weights: all of them; in files that are complete */
+    uint64_t       total, done; /* bytes of tensors: all of them; in files that are complete */
+    uint64_t       beside;      /* of them, of those that are not weights */
     uint64_t       identity;
     str            digests;
     plan_result   *out;
@@ -74,9 +75,10 @@ static const char *shard_name(const work *w, size_t i, char out[64]) {
 static int check_room(const work *w, err *e) {
     uint64_t room = stream_room(w->partial), have = 0;
     char     name[64];
-    for (size_t i = 0; i < w->n_shards; i++) { /* what a job before this one has written */
+    for (size_t i = 0; i <= w->n_shards; i++) { /* what a job before this one has written */
         struct stat st;
-        char       *path = path_join(w->partial, shard_name(w, i, name));
+        const char *file = i < w->n_shards ? shard_name(w, i, name) : w->j->n_beside ? w->j->beside_name : "";
+        char       *path = *file ? path_join(w->partial, file) : NULL;
         if (path && stat(path, &st) == 0) have += (uint64_t)st.st_size;
         free(path);
     }
@@ -103,6 +105,13 @@ static int cut(work *w, err *e) {
         in_shard += bytes;
         w->total += bytes;
     }
+    for (size_t i = 0; i < w->j->n_beside; i++) {
+        size_t row_bytes, bytes;
+        if (!plan_bytes(&w->j->beside[i], &row_bytes, &bytes))
+            return err_set(e, ERR_FORMAT, "%s: its type and shape do not fit", w->j->beside[i].name);
+        w->beside += bytes;
+    }
+    w->total += w->beside;
     return 0;
 }
 
@@ -114,16 +123,15 @@ static bool advance(void *ctx, uint64_t done, uint64_t total) {
 }
 
 /* A file that is complete is kept: it got its name when it was. */
-static int write_shard(work *w, size_t i, const plan_tensor *first, size_t n, pool *p, err *e) {
-    char         name[64];
-    char        *path = path_join(w->partial, shard_name(w, i, name));
+static int write_weights(work *w, size_t i, const char *name, const plan_tensor *first, size_t n, plan_result *r,
+                         pool *p, err *e) {
+    char        *path = path_join(w->partial, name);
     plan_options o = { .path = path,
                        .identity = w->identity ^ (i + 1),
                        .keep = true,
                        .dry = w->j->write.dry,
                        .from = w->j->write.from,
                        .n_from = w->j->write.n_from };
-    plan_result  r = { 0 };
     if (!path) return err_set_nomem(e);
     bool there = !o.dry && file_exists(path);
     o.dry = o.dry || there;
@@ -131,33 +139,44 @@ static int write_shard(work *w, size_t i, const plan_tensor *first, size_t n, po
         o.progress = advance;
         o.progress_ctx = w;
     }
-    int rc = plan_write_safetensors(first, n, w->j->format, &o, p, &r, e);
+    int rc = plan_write_safetensors(first, n, w->j->format, &o, p, r, e);
     if (rc == 0 && there) {
-        rc = stream_sha256(path, r.sha256, e);
-        r.resumed = r.bytes;
+        rc = stream_sha256(path, r->sha256, e);
+        r->resumed = r->bytes;
     }
     free(path);
     if (rc < 0) return rc;
+    w->out->bytes += r->bytes;
+    w->out->resumed += r->resumed;
+    w->done += r->weight_bytes;
+    return 0;
+}
+
+static int write_shard(work *w, size_t i, const plan_tensor *first, size_t n, pool *p, err *e) {
+    char        name[64];
+    plan_result r = { 0 };
+    int         rc = write_weights(w, i, shard_name(w, i, name), first, n, &r, p, e);
+    if (rc < 0) return rc;
     uint64_t pair[2] = { w->out->checksum, xxh64(r.sha256, strlen(r.sha256)) };
     w->out->checksum = xxh64(pair, sizeof pair);
-    w->out->bytes += r.bytes;
     w->out->elements += r.elements;
     w->out->weight_bytes += r.weight_bytes;
-    w->out->resumed += r.resumed;
-    w->done += r.weight_bytes;
     str_printf(&w->digests, "%s  %s\n", r.sha256, name);
     return 0;
 }
 
 static int write_shards(work *w, pool *p, err *e) {
-    size_t first = 0;
-    int    rc = 0;
+    size_t      first = 0;
+    plan_result r = { 0 };
+    int         rc = 0;
     for (size_t i = 0; i < w->n_shards && rc == 0; i++) {
         size_t n = 0;
         while (first + n < w->j->n_tensors && w->shard[first + n] == i) n++;
         rc = write_shard(w, i, w->j->tensors + first, n, p, e);
         first += n;
     }
+    if (rc == 0 && w->j->n_beside)
+        rc = write_weights(w, w->n_shards, w->j->beside_name, w->j->beside, w->j->n_beside, &r, p, e);
     return rc;
 }
 
@@ -182,7 +201,8 @@ static int write_index(const work *w, err *e) {
     char name[64];
     if (w->n_shards == 1) return 0;
     str_init(&s);
-    str_printf(&s, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {", w->total);
+    str_printf(&s, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {",
+               w->total - w->beside);
     for (size_t i = 0; i < w->j->n_tensors; i++) {
         str_puts(&s, i ? ",\n    " : "\n    ");
         str_put_json(&s, w->j->tensors[i].name, strlen(w->j->tensors[i].name));

@@ -20,6 +20,9 @@ typedef struct dir_file {
 typedef struct dir_job {
     const plan_tensor *tensors;
     size_t             n_tensors;
+    const plan_tensor *beside; /* in a safetensors file of another name, which is not a weight file */
+    size_t             n_beside;
+    const char        *beside_name;
     const dir_file    *files; /* beside the weights */
     size_t             n_files;
     const char        *format;      /* "pt" or "mlx" */

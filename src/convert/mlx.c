@@ -2,6 +2,7 @@
 #include "convert/mlx.h"
 
 #include "base/map.h"
+#include "convert/mlx_record.h"
 #include "convert/rows.h"
 #include "tensor/codec.h"
 
@@ -146,29 +147,37 @@ typedef struct pack {
     tensor_mat  how;
     size_t      data_bytes, scale_bytes; /* of a row */
     int         which;                   /* 0 the words, 1 the scales, 2 the biases */
+    bool        recorded;
+    mlx_module  was;
 } pack;
+
+/* A row whose groups were recorded; those with other numbers now are fitted. */
+static bool pack_recorded(const pack *p, int64_t row, const float *x, uint8_t *data, uint8_t *scales, uint8_t *biases) {
+    tensor_mat one = p->how;
+    int64_t    groups = p->how.cols / p->how.group;
+    size_t     data_bytes = p->data_bytes / (size_t)groups, scale_bytes = p->scale_bytes / (size_t)groups;
+    one.cols = p->how.group;
+    one.row_bytes = data_bytes;
+    one.scale_row_bytes = scale_bytes;
+    for (int64_t g = 0; g < groups; g++, data += data_bytes, scales += scale_bytes, biases += scale_bytes) {
+        const float *at = x + g * p->how.group;
+        if (!mlx_record_group(&p->was, row, g, at, data, scales, biases) &&
+            !tensor_mat_quant_row(&one, at, data, scales, biases))
+            return false;
+    }
+    return true;
+}
 
 static int make_packed(const void *ctx, int64_t row, void *out, float *scratch, err *e) {
     const pack *p = ctx;
     uint8_t    *data = (uint8_t *)(scratch + p->how.cols), *scales = data + p->data_bytes,
             *biases = scales + p->scale_bytes;
     row_source_floats(&p->from.from, row, scratch, p->how.cols);
-    if (!tensor_mat_quant_row(&p->how, scratch, data, scales, biases))
-        return err_set(e, ERR_UNSUPPORTED, "%s: it cannot be packed", p->from.name);
+    bool done = p->recorded ? pack_recorded(p, row, scratch, data, scales, biases)
+                            : tensor_mat_quant_row(&p->how, scratch, data, scales, biases);
+    if (!done) return err_set(e, ERR_UNSUPPORTED, "%s: it cannot be packed", p->from.name);
     memcpy(out, p->which == 0 ? data : p->which == 1 ? scales : biases, p->which == 0 ? p->data_bytes : p->scale_bytes);
     return 0;
-}
-
-static tensor_type packed_type(const model_quant *q) {
-    static const tensor_type by_bits[] = {
-        0, 0, TENSOR_MLX_AFF2, TENSOR_MLX_AFF3, TENSOR_MLX_AFF4, TENSOR_MLX_AFF5, TENSOR_MLX_AFF6, 0, TENSOR_MLX_AFF8
-    };
-    switch (q->mode) {
-    case MODEL_QUANT_AFFINE: return by_bits[q->bits];
-    case MODEL_QUANT_MXFP4: return TENSOR_MLX_MXFP4;
-    case MODEL_QUANT_MXFP8: return TENSOR_MLX_MXFP8;
-    default: return TENSOR_MLX_NVFP4;
-    }
 }
 
 static bool ends_with(const char *name, const char *ending) {
@@ -193,6 +202,7 @@ static bool has_more(int i, int n) { return i < n / 8 || i >= 7 * n / 8 || (i - 
 
 /* How a module is packed; false: it stays. */
 static bool choose(const mlx_recipe *r, const plan_tensor *t, const char *module, int n_layers, model_quant *out) {
+    if (r->recorded) return mlx_record_quant(r->record, module, t, out);
     bool matrix = (t->n_dims == 2 || t->n_dims == 3) && ends_with(t->name, ".weight") &&
                   (t->type == TENSOR_F32 || t->type == TENSOR_F16 || t->type == TENSOR_BF16);
     if (!r->packs || !matrix || strstr(module, "norm") || strstr(module, "conv") || t->dims[1] < 2) return false;
@@ -210,13 +220,18 @@ static bool choose(const mlx_recipe *r, const plan_tensor *t, const char *module
     return t->dims[0] % out->group == 0;
 }
 
-static int add_packed(plan_tensor *out, const plan_tensor *t, const model_quant *q, const char *module, arena *mem,
-                      err *e) {
+static int add_packed(plan_tensor *out, const mlx_recipe *r, const plan_tensor *t, const model_quant *q,
+                      const char *module, arena *mem, err *e) {
     static const char *const endings[] = { ".weight", ".scales", ".biases" };
     bool                     is_affine = q->mode == MODEL_QUANT_AFFINE;
-    tensor_mat how = { .type = packed_type(q), .rows = 1, .cols = t->dims[0], .group = q->group, .group_rows = 1 };
-    how.scale_type = is_affine ? t->type : q->mode == MODEL_QUANT_NVFP4 ? TENSOR_F8_E4M3 : TENSOR_F8_E8M0;
-    tensor_type scale_type = is_affine ? t->type : TENSOR_U8;
+    tensor_mat how = { .type = mlx_packed_type(q), .rows = 1, .cols = t->dims[0], .group = q->group, .group_rows = 1 };
+    mlx_module was = { 0 };
+    bool       recorded = r->record && mlx_record_find(r->record, module, q, t, &was);
+    how.scale_type = recorded                       ? was.how.scale_type
+                     : is_affine                    ? t->type
+                     : q->mode == MODEL_QUANT_NVFP4 ? TENSOR_F8_E4M3
+                                                    : TENSOR_F8_E8M0;
+    tensor_type scale_type = is_affine ? how.scale_type : TENSOR_U8;
     int64_t     groups = t->dims[0] / q->group;
     size_t      data_bytes, scale_bytes;
     if (!tensor_row_bytes((int)how.type, how.cols, &data_bytes) || data_bytes % 4 ||
@@ -231,7 +246,13 @@ static int add_packed(plan_tensor *out, const plan_tensor *t, const model_quant 
         out[k] = *t;
         out[k].name = arena_strdup(mem, name);
         if (!p || !out[k].name) return err_set_nomem(e);
-        *p = (pack){ .from = *t, .how = how, .data_bytes = data_bytes, .scale_bytes = scale_bytes, .which = k };
+        *p = (pack){ .from = *t,
+                     .how = how,
+                     .data_bytes = data_bytes,
+                     .scale_bytes = scale_bytes,
+                     .which = k,
+                     .recorded = recorded,
+                     .was = was };
         out[k].type = k == 0 ? TENSOR_U32 : scale_type;
         out[k].dims[0] = k == 0 ? (int64_t)data_bytes / 4 : groups;
         out[k].from = (row_source){ .make = make_packed,
@@ -246,28 +267,55 @@ static void put_quant(str *s, const model_quant *q) {
     str_printf(s, "\"group_size\":%d,\"bits\":%d,\"mode\":\"%s\"", q->group, q->bits, modes[q->mode]);
 }
 
-int mlx_plan(hf_plan *p, const mlx_recipe *r, int n_layers, arena *mem, str *config, err *e) {
-    int rc = stack_experts(p, mem, e);
-    if (rc < 0 || !r->packs) return rc;
+static void module_of(const plan_tensor *t, char out[400]) {
+    snprintf(out, 400, "%.*s", (int)(strlen(t->name) - (ends_with(t->name, ".weight") ? 7 : 0)), t->name);
+}
+
+/* The packing that most recorded modules have: what config.json says of all. */
+static void commonest(mlx_recipe *r, const hf_plan *p) {
+    enum { KINDS = 24 };
+    struct {
+        model_quant q;
+        int         n;
+    } seen[KINDS] = { 0 };
+    int  best = 0;
+    char module[400];
+    for (size_t i = 0; i < p->n; i++) {
+        model_quant q;
+        int         k = 0;
+        module_of(&p->tensors[i], module);
+        if (!mlx_record_quant(r->record, module, &p->tensors[i], &q)) continue;
+        while (k < KINDS - 1 && seen[k].n && memcmp(&seen[k].q, &q, sizeof q) != 0) k++;
+        seen[k].q = q;
+        if (++seen[k].n > seen[best].n) best = k;
+    }
+    r->low = seen[best].q;
+    r->packs = seen[best].n > 0;
+}
+
+int mlx_plan(hf_plan *p, const mlx_recipe *recipe, int n_layers, arena *mem, str *config, err *e) {
+    mlx_recipe r = *recipe;
+    int        rc = stack_experts(p, mem, e);
+    if (rc == 0 && r.recorded) commonest(&r, p);
+    if (rc < 0 || !r.packs) return rc;
     plan_tensor *list = arena_calloc(mem, 3 * p->n + 1, sizeof *list);
     size_t       n = 0;
     if (!list) return err_set_nomem(e);
     str_push(config, '{');
-    put_quant(config, &r->low);
+    put_quant(config, &r.low);
     for (size_t i = 0; i < p->n; i++) {
         const plan_tensor *t = &p->tensors[i];
         model_quant        q;
         char               module[400];
-        bool               weight = ends_with(t->name, ".weight");
-        snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - (weight ? 7 : 0)), t->name);
-        if (!choose(r, t, module, n_layers, &q)) {
+        module_of(t, module);
+        if (!choose(&r, t, module, n_layers, &q)) {
             list[n++] = *t;
             continue;
         }
-        rc = add_packed(&list[n], t, &q, module, mem, e);
+        rc = add_packed(&list[n], &r, t, &q, module, mem, e);
         if (rc < 0) return rc;
         n += (size_t)rc;
-        if (memcmp(&q, &r->low, sizeof q) == 0) continue;
+        if (memcmp(&q, &r.low, sizeof q) == 0) continue;
         str_push(config, ',');
         str_put_json(config, module, strlen(module));
         str_puts(config, ":{");

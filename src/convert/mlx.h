@@ -16,6 +16,9 @@ typedef struct mlx_recipe {
     bool        packs; /* false: numbers stay numbers */
     model_quant low, high;
     bool        mixed;
+    bool        recorded; /* everything as the record says */
+
+    const model_file *record; /* of how the source was packed before (convert/mlx_record.h); NULL: none */
 } mlx_recipe;
 
 /* "4bit", "mixed_3_6", "mxfp4", "mxfp8", "nvfp4"; group 0: the mode's own. ERR_ARG: not one. */

@@ -5,6 +5,7 @@
 #include "bundle/tokenizer.h"
 #include "convert/dir.h"
 #include "convert/hf_files.h"
+#include "convert/mlx_record.h"
 #include "convert/quantize.h"
 #include "convert/vocab.h"
 #include "models/list.h"
@@ -20,6 +21,10 @@ typedef struct job {
     hf_plan               plan;
     hf_files              files;
     str                   quantization;
+    mlx_recipe            recipe;
+    model_file           *record; /* of the source */
+    plan_tensor          *left;   /* what is recorded of it */
+    size_t                n_left;
 } job;
 
 /* --- the result, opened again -------------------------------------------------------------------------------------- */
@@ -77,30 +82,43 @@ static int plan_from_gguf(job *j, err *e) {
         return err_set(e, ERR_UNSUPPORTED, "a GGUF file of the architecture \"%.60s\" cannot be written as a directory",
                        j->m->config.arch_name);
     int rc = hf_plan_gguf(&j->plan, j->m, f, j->o->type, &j->mem, e);
-    if (rc == 0 && j->o->mlx) rc = mlx_plan(&j->plan, &j->o->recipe, j->m->dims->n_layer, &j->mem, &j->quantization, e);
+    if (rc == 0 && j->o->mlx) rc = mlx_plan(&j->plan, &j->recipe, j->m->dims->n_layer, &j->mem, &j->quantization, e);
     if (rc == 0) rc = hf_config_from_gguf(&j->files, j->m, f, j->plan.type, &j->quantization, &j->mem, e);
     if (rc == 0 && j->o->tokenizer) rc = hf_vocab_from_gguf(&j->files, j->m->file, &j->mem, e);
+    return rc;
+}
+
+/* What the source left when it was unpacked, or leaves now. Without a --type it is packed as it was. */
+static int read_record(job *j, err *e) {
+    if (!j->o->mlx) return mlx_record_plan(&j->left, &j->n_left, j->m->file, j->plan.type, &j->mem, e);
+    int rc = mlx_record_open(&j->record, j->m->file, e);
+    j->recipe.record = j->record;
+    j->recipe.recorded = j->record && !j->recipe.packs && j->o->type < 0;
     return rc;
 }
 
 static int plan_from_dir(job *j, err *e) {
     const model_file *f = j->m->file;
     int               rc = hf_plan_dir(&j->plan, f, j->o->type, &j->mem, e);
-    if (rc == 0 && j->o->mlx) rc = mlx_plan(&j->plan, &j->o->recipe, j->m->dims->n_layer, &j->mem, &j->quantization, e);
+    if (rc == 0) rc = read_record(j, e);
+    if (rc == 0 && j->o->mlx) rc = mlx_plan(&j->plan, &j->recipe, j->m->dims->n_layer, &j->mem, &j->quantization, e);
     if (rc == 0) rc = hf_config_from_dir(&j->files, f, j->o->type, &j->quantization, &j->mem, e);
     if (rc == 0) rc = hf_vocab_from_dir(&j->files, f, &j->mem, e);
     return rc;
 }
 
 int convert_to_dir(const nn_model *m, const to_dir_options *o, pool *p, plan_result *out, size_t *n_tensors, err *e) {
-    job               j = { .m = m, .o = o };
-    const model_file *from = m->file;
+    job               j = { .m = m, .o = o, .recipe = o->recipe };
+    const model_file *from[2] = { m->file, NULL };
     arena_init(&j.mem, 0);
     str_init(&j.quantization);
-    int rc = model_file_format(from) == MODEL_GGUF ? plan_from_gguf(&j, e) : plan_from_dir(&j, e);
+    int rc = model_file_format(m->file) == MODEL_GGUF ? plan_from_gguf(&j, e) : plan_from_dir(&j, e);
     if (rc == 0) {
         dir_job d = { .tensors = j.plan.tensors,
                       .n_tensors = j.plan.n,
+                      .beside = j.left,
+                      .n_beside = j.n_left,
+                      .beside_name = MLX_RECORD_FILE,
                       .files = j.files.list,
                       .n_files = j.files.n,
                       .format = o->mlx ? "mlx" : "pt",
@@ -108,13 +126,16 @@ int convert_to_dir(const nn_model *m, const to_dir_options *o, pool *p, plan_res
                       .write = o->write,
                       .check = check_result,
                       .check_ctx = &j };
-        d.write.from = &from;
-        d.write.n_from = 1;
-        d.write.identity = quantize_source_identity(from) ^ xxh64(str_cstr(&j.quantization), j.quantization.len);
+        from[1] = j.record;
+        d.write.from = from;
+        d.write.n_from = j.record ? 2 : 1;
+        d.write.identity = quantize_source_identity(m->file) ^ xxh64(str_cstr(&j.quantization), j.quantization.len);
+        if (j.record) d.write.identity ^= quantize_source_identity(j.record);
         rc = dir_write(&d, p, out, e);
     }
     *n_tensors = j.plan.n;
     hf_plan_close(&j.plan);
+    model_file_free(j.record);
     str_deinit(&j.quantization);
     arena_deinit(&j.mem);
     return rc;

@@ -42,6 +42,8 @@ float tensor_mat_bias(const tensor_mat *m, int64_t expert, int64_t row, int64_t 
 
 /* The packed integer (MLX affine) or code (mxfp, nvfp, NF4, FP8: the byte) of one element of a row's packed data. */
 unsigned tensor_packed_get(int type, const void *row, int64_t col);
+/* Writes one into a row that was cleared before. */
+void tensor_packed_put(int type, void *row, int64_t col, unsigned v);
 
 /*
  * Quantizes one row for a type with separate scales: MLX_*, F8_E4M3, F8_E5M2, NF4. `m` gives type, cols, group,

@@ -119,6 +119,18 @@ unsigned tensor_packed_get(int type, const void *row, int64_t col) {
     return v & ((1u << bits) - 1);
 }
 
+void tensor_packed_put(int type, void *row, int64_t col, unsigned v) {
+    uint8_t *p = row;
+    int      bits = packed_bits(type);
+    if (type == TENSOR_NF4) {
+        p[col / 2] |= (uint8_t)(v << (col % 2 ? 0 : 4));
+        return;
+    }
+    size_t bit = (size_t)col * (size_t)bits;
+    p[bit / 8] |= (uint8_t)(v << (bit % 8));
+    if (bit % 8 + (size_t)bits > 8) p[bit / 8 + 1] |= (uint8_t)(v >> (8 - bit % 8));
+}
+
 static float code_value(int type, unsigned code) {
     switch (type) {
     case TENSOR_MLX_MXFP4:

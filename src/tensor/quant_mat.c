@@ -23,17 +23,6 @@ static float put_scale(int type, void *base, int64_t i, float v) {
     }
 }
 
-/* Writes one packed value into a row that was cleared before. */
-static void put_packed(int type, int bits, uint8_t *row, int64_t col, unsigned v) {
-    if (type == TENSOR_NF4) {
-        row[col / 2] |= (uint8_t)(v << (col % 2 ? 0 : 4));
-        return;
-    }
-    size_t bit = (size_t)col * (size_t)bits;
-    row[bit / 8] |= (uint8_t)(v << (bit % 8));
-    if (bit % 8 + (size_t)bits > 8) row[bit / 8 + 1] |= (uint8_t)(v >> (8 - bit % 8));
-}
-
 static unsigned nf4_code(float v) {
     unsigned best = 0;
     while (best < 15 && v > 0.5f * (tensor_nf4_values[best] + tensor_nf4_values[best + 1])) best++;
@@ -81,7 +70,7 @@ static void quant_affine_group(const tensor_mat *m, int bits, const float *x, in
     bias = put_scale(m->scale_type, biases, g, bias);
     for (int i = 0; i < m->group; i++) {
         int q = fit_round(fit_divide(x[i] - bias, scale), 0, qmax);
-        put_packed(m->type, bits, data, g * m->group + i, (unsigned)q);
+        tensor_packed_put(m->type, data, g * m->group + i, (unsigned)q);
     }
 }
 
@@ -102,14 +91,13 @@ static void quant_coded_group(const tensor_mat *m, const float *x, int64_t g, in
     for (int i = 0; i < n; i++) {
         float    v = fit_divide(x[i], scale);
         unsigned code;
-        int      bits = 4;
         switch (m->type) {
         case TENSOR_NF4: code = nf4_code(v); break;
         case TENSOR_MLX_MXFP4:
         case TENSOR_MLX_NVFP4: code = tensor_f32_to_e2m1(v); break;
-        default: code = e5m2 ? tensor_f32_to_e5m2(v) : tensor_f32_to_e4m3(v); bits = 8;
+        default: code = e5m2 ? tensor_f32_to_e5m2(v) : tensor_f32_to_e4m3(v);
         }
-        put_packed(m->type, bits, data, g * m->group + i, code);
+        tensor_packed_put(m->type, data, g * m->group + i, code);
     }
 }
 

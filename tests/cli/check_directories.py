@@ -5,7 +5,8 @@
   check_directories.py HEARTH [all]
 
 Golden models were saved by transformers: what comes back from their GGUF file must be their tensors, byte for byte, and the
-GGUF file of that the same bytes again. Packed MLX modules are decoded here and compared with what hearth makes of them.
+GGUF file of that the same bytes again. Packed MLX modules are decoded here and compared with what hearth makes of them; MLX's
+own rule of packing is written down here as well.
 """
 import glob
 import json
@@ -138,6 +139,14 @@ def packed(name, kind, group, folder):
         got = floats("F32", numbers[key][2])
         worst = max(abs(x - y) for x, y in zip(values, got))
         assert len(values) == len(got) and worst < 1e-6, (name, key, worst)
+        if mine["bits"] == 4 and "layers.0" in key:  # not above the error of MLX's rule, rounded alike
+            numbers_of, loss = floats(*tensors(source)[key][::2]), 0.0
+            for k in range(0, len(values), group):
+                x = numbers_of[k:k + group]
+                s, b, codes = mlx_rule(x, 4)
+                s, b = (struct.unpack("<f", struct.pack("<I", v << 16))[0] for v in (s, b))
+                loss += sum((s * c + b - v) ** 2 for c, v in zip(codes, x))
+            assert sum((x - y) ** 2 for x, y in zip(values, numbers_of)) <= loss, (key, loss)
     ids = "1,5,9,200,13,77"
     a, b = (rows(d, ids, folder) for d in (out, plain))
     worst = max(abs(x - y) for x, y in zip(a, b))
@@ -157,6 +166,96 @@ def mlx_round(name, folder):
     run("convert", hf, b, "--to", "mlx", "--no-tokenizer")
     assert same_files(a + "/model.safetensors", b + "/model.safetensors") and same_files(a + "/config.json", b + "/config.json")
     for path in (a, hf, b):
+        shutil.rmtree(path)
+
+
+def bf16(x):
+    """To the nearest number of 16 bits, ties to even: its bits."""
+    u = struct.unpack("<I", struct.pack("<f", x))[0]
+    return (u + 0x7fff + (u >> 16 & 1)) >> 16
+
+
+def mlx_rule(x, bits):
+    """MLX's own rule for a group: scale, bias and codes. The end that is farther from zero is a code, and so is zero."""
+    low, high, top = min(x), max(x), (1 << bits) - 1
+    scale = max((high - low) / top, 1e-7)
+    edge = low if abs(low) > abs(high) else high
+    scale = scale if edge == low else -scale
+    zero = round(edge / scale)
+    scale, bias = (edge / zero, edge) if zero else (scale, 0.0)
+    return bf16(scale), bf16(bias), [min(max(round((v - bias) / scale), 0), top) for v in x]
+
+
+def mlx_checkpoint(source, out, bits, group):
+    """A directory as mlx-lm packs it, in BF16; a few groups are alike, zero, far from zero or of even codes only."""
+    os.mkdir(out)
+    have, parts, places, at = tensors(source), [], {}, 0
+
+    def put(name, kind, shape, data):
+        nonlocal at
+        places[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + len(data)]}
+        parts.append(data)
+        at += len(data)
+
+    for name, (kind, shape, data) in have.items():
+        x = list(floats(kind, data))
+        if "norm" in name:
+            put(name, "BF16", shape, struct.pack(f"<{len(x)}H", *map(bf16, x)))
+            continue
+        words, scales, biases = [], [], []
+        for i, k in enumerate(range(0, len(x), group)):
+            g = x[k:k + group]
+            g = [0.25] * group if i == 1 else [0.0] * group if i == 2 else [3 + v / 64 for v in g] if i == 3 and bits > 2 else g
+            s, b, codes = mlx_rule(g, bits)
+            codes = [c & ~1 for c in codes] if i % 7 == 4 else codes
+            words.append(sum(c << (bits * n) for n, c in enumerate(codes)).to_bytes(group * bits // 8, "little"))
+            scales.append(s)
+            biases.append(b)
+        module, rows = name.removesuffix(".weight"), shape[0]
+        put(name, "U32", [rows, shape[1] * bits // 32], b"".join(words))
+        put(module + ".scales", "BF16", [rows, shape[1] // group], struct.pack(f"<{len(scales)}H", *scales))
+        put(module + ".biases", "BF16", [rows, shape[1] // group], struct.pack(f"<{len(biases)}H", *biases))
+    config = json.load(open(source + "/config.json"))
+    how = {"group_size": group, "bits": bits, "mode": "affine"}
+    json.dump({**config, "torch_dtype": "bfloat16", "quantization": how, "quantization_config": how}, open(out + "/config.json", "w"))
+    head = json.dumps({"__metadata__": {"format": "mlx"}, **places}).encode()
+    head += b" " * (-len(head) % 8)
+    open(out + "/model.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + b"".join(parts))
+
+
+def mlx_packed_round(name, kind, group, folder, *how):
+    """Packed MLX -> HF -> MLX: equal bytes, whoever packed it; and a change of the numbers changes its group only."""
+    a, hf, b = (os.path.join(folder, x) for x in ("a", "hf", "b"))
+    if kind.startswith("mlx-"):
+        mlx_checkpoint(os.path.join(GOLDEN, name), a, int(kind[4:]), group)
+        numbers, have = os.path.join(folder, "numbers"), tensors(a)
+        run("convert", a, numbers, "--to", "hf", "--type", "F32", "--no-tokenizer")
+        for key, (_, _, data) in tensors(numbers).items():
+            module = key.removesuffix(".weight")
+            if module + ".scales" in have:
+                want = decode(have[key], have[module + ".scales"], have[module + ".biases"], int(kind[4:]), group)
+                assert all(abs(x - y) <= 1e-6 * max(1, abs(x)) for x, y in zip(want, floats("F32", data))), key
+        shutil.rmtree(numbers)
+    else:
+        columns = ("--group", str(group)) if group else ()
+        run("convert", os.path.join(GOLDEN, name), a, "--to", "mlx", "--type", kind, *columns, "--no-tokenizer")
+    run("convert", a, hf, "--to", "hf", "--no-tokenizer", *how)
+    run("convert", hf, b, "--to", "mlx", "--no-tokenizer")
+    assert tensors(a) == tensors(b), (name, kind)
+    if not kind.startswith("mlx-"):  # ours, so the whole file is
+        assert same_files(a + "/model.safetensors", b + "/model.safetensors") and same_files(a + "/config.json", b + "/config.json")
+    shutil.rmtree(b)
+    if not how:
+        path, packed = hf + "/model.safetensors", tensors(a)
+        data = bytearray(open(path, "rb").read())
+        data[-1] ^= 0x40  # the exponent of the last number of the last tensor
+        open(path, "wb").write(data)
+        last = max(json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]]).items(), key=lambda t: t[1].get("data_offsets", [0])[0])[0]
+        run("convert", hf, b, "--to", "mlx", "--no-tokenizer")
+        after = tensors(b)
+        assert packed.keys() == after.keys() and {k for k in packed if packed[k] != after[k]} <= {last, *(last.removesuffix("weight") + x for x in ("scales", "biases"))}
+        shutil.rmtree(b)
+    for path in (a, hf):
         shutil.rmtree(path)
 
 
@@ -237,6 +336,12 @@ with tempfile.TemporaryDirectory() as temporary:
         quantized(golden, temporary)
     for golden in ("llama", "mixtral"):
         mlx_round(golden, temporary)
+    rounds = [("llama", "mlx-4", 64), ("mixtral", "mixed_3_6", 32), ("llama", "nvfp4", 0)]
+    if everything:
+        rounds += [("llama", f"mlx-{bits}", columns) for bits in (2, 3, 5, 6, 8) for columns in (32, 64)]
+        rounds += [("llama", "mlx-8", 64, "--type", "F32"), ("llama", "mlx-4", 64, "--type", "F16"), ("llama", "8bit", 64), ("llama", "mxfp4", 0), ("llama", "mxfp8", 0)]
+    for golden, kind, columns, *how in rounds:
+        mlx_packed_round(golden, kind, columns, temporary, *how)
     refusals(temporary)
     if os.path.isfile(DEMO):
         whole(temporary, 3)
