@@ -257,6 +257,7 @@ static int add_packed(plan_tensor *out, const mlx_recipe *r, const plan_tensor *
         out[k].dims[0] = k == 0 ? (int64_t)data_bytes / 4 : groups;
         out[k].from = (row_source){ .make = make_packed,
                                     .ctx = p,
+                                    .read_bytes = (size_t)how.cols * (t->type == TENSOR_F32 ? 4 : 2),
                                     .scratch = (size_t)how.cols + (data_bytes + 2 * scale_bytes + 3) / 4 + 1 };
     }
     return is_affine ? 3 : 2;

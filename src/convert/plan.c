@@ -113,9 +113,12 @@ static int add_tensors(target w, const plan_tensor *tensors, size_t n, stream_te
         int rc = w.gguf ? gguf_writer_add(w.gguf, t->name, t->type, t->n_dims, t->dims, NULL, bytes, e)
                         : safetensors_writer_add(w.tensors, t->name, t->type, t->n_dims, t->dims, NULL, bytes, e);
         if (rc < 0) return rc;
-        jobs[i] = (stream_tensor){
-            .rows = plan_rows(t), .row_bytes = row_bytes, .scratch = scratch, .fill = plan_fill, .ctx = t
-        };
+        jobs[i] = (stream_tensor){ .rows = plan_rows(t),
+                                   .row_bytes = row_bytes,
+                                   .read_bytes = t->from.read_bytes,
+                                   .scratch = scratch,
+                                   .fill = plan_fill,
+                                   .ctx = t };
         out->weight_bytes += bytes;
         out->elements += (uint64_t)(plan_rows(t) * t->dims[0]);
     }

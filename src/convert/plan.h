@@ -20,7 +20,8 @@ typedef struct row_source {
     int (*make)(const void *ctx, int64_t row, void *out, float *scratch, err *e);
     const void *ctx;
     size_t      scratch;
-    size_t      raw_bytes; /* of a row; rows lie one behind the other when contiguous is set */
+    size_t      read_bytes; /* make: what a row is made from */
+    size_t      raw_bytes;  /* of a row; rows lie one behind the other when contiguous is set */
     bool        contiguous;
 } row_source;
 

@@ -41,7 +41,8 @@ typedef struct run {
     float            *scratches;
     atomic_size_t     next;
     atomic_ullong     done, resumed;
-    uint64_t          rested; /* done, when the first worker rested last */
+    atomic_ullong     read;   /* or written, where that is more */
+    uint64_t          rested; /* read, when the first worker rested last */
     atomic_bool       stop;
     atomic_int        failed; /* who fails first writes the error */
     err               error;
@@ -158,8 +159,15 @@ static bool read_journal(run *r) {
 
 /* --- pieces ------------------------------------------------------------------------------------------------------ */
 
+static size_t read_of_row(const stream_tensor *t) {
+    return t->read_bytes > t->row_bytes ? t->read_bytes : t->row_bytes;
+}
+
+/* About a megabyte, made from not more than eight. */
 static int64_t rows_of_piece(const stream_tensor *t) {
     int64_t rows = t->row_bytes ? (int64_t)(PIECE_BYTES / t->row_bytes) : t->rows;
+    size_t  read = read_of_row(t);
+    if (read) rows = num_min(rows, (int64_t)(8 * (size_t)PIECE_BYTES / read));
     return rows < 1 ? 1 : rows;
 }
 
@@ -228,13 +236,14 @@ static int make_piece(run *r, size_t at, uint8_t *buffer, float *scratch, err *e
         note(r, at);
     }
     atomic_fetch_add(&r->done, bytes);
+    atomic_fetch_add(&r->read, (uint64_t)x->n * read_of_row(t));
     return 0;
 }
 
 static void rest(run *r) {
-    uint64_t done = atomic_load(&r->done);
-    if (!r->j->rest || done < r->rested + STREAM_REST) return;
-    r->rested = done;
+    uint64_t read = atomic_load(&r->read);
+    if (!r->j->rest || read < r->rested + STREAM_REST) return;
+    r->rested = read;
     r->j->rest(r->j->rest_ctx);
 }
 

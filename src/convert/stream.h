@@ -3,7 +3,7 @@
  * A large file written in pieces that are made while it is written.
  *
  * The layout of the file is known before the first row is made: a head, then tensors at their offsets, zeros between
- * them. Rows are made in pieces of about a megabyte, by as many threads as the pool has; a thread makes a piece, writes
+ * them. Rows are made in pieces of about a megabyte (less where they are made from far more), by as many threads as the pool has; a thread makes a piece, writes
  * it to its place and notes it in a journal. Which rows a piece has depends on the file alone, so the bytes are the same
  * for any number of threads, and memory is a few megabytes per thread whatever the model's size.
  *
@@ -32,6 +32,7 @@ typedef struct stream_tensor {
     uint64_t    offset; /* in the file */
     int64_t     rows;
     size_t      row_bytes;
+    size_t      read_bytes; /* what a row is made from, where that is more than the row */
     size_t      scratch;
     stream_fill fill;
     const void *ctx;
@@ -48,7 +49,8 @@ typedef struct stream_job {
     bool                 keep;
     bool (*progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL; false: stop. From one thread */
     void *progress_ctx;
-    void (*rest)(const void *ctx); /* may be NULL; after every STREAM_REST bytes or so, from one thread */
+    /* May be NULL; after every STREAM_REST bytes or so, written or read, whichever are more; from one thread. */
+    void (*rest)(const void *ctx);
     const void *rest_ctx;
 } stream_job;
 

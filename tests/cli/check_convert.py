@@ -81,10 +81,34 @@ def check(name, rule, folder):
     assert sorted(os.listdir(folder)) == sorted({*os.listdir(folder)} - {name + ".gguf.partial", name + ".gguf.journal"})
 
 
+def bitnet(folder):
+    """A file that does not name the activation: SiLU with the base of rotation of the first models, else a squared ReLU.
+    What each computes is what a directory that names it computes."""
+    def logits(model):
+        path = os.path.join(folder, "logits")
+        run("logits", model, "--ids", "1,5,9,13,77", "--scalar", "--out", path)
+        return open(path, "rb").read()
+
+    seen = set()
+    for act, base in (("silu", 10000.0), ("relu2", 500000.0)):
+        source, out = os.path.join(folder, "bitnet-" + act), os.path.join(folder, act + ".gguf")
+        shutil.copytree(os.path.join(GOLDEN, "bitnet"), source)
+        config = json.load(open(os.path.join(source, "config.json")))
+        config.pop("rope_parameters", None)
+        json.dump({**config, "hidden_act": act, "rope_theta": base}, open(os.path.join(source, "config.json"), "w"))
+        run("convert", source, out, "--no-tokenizer")
+        data = open(out, "rb").read()
+        open(out, "wb").write(data.replace(b"bitnet.hidden_activation", b"bitnet.hidden_actWithout"))
+        assert logits(out) == logits(source), act
+        seen.add(logits(out))
+    assert len(seen) == 2
+
+
 if not os.path.isdir(GOLDEN):
     print("skipped: no golden models")
     sys.exit(0)
 with tempfile.TemporaryDirectory() as temporary:
     check("llama", "llama-bpe", temporary)
     check("qwen3", "qwen2", temporary)
+    bitnet(temporary)
 print("2 directories became GGUF files that say the same")

@@ -285,26 +285,31 @@ def whole(folder, kills):
 
 
 def killed(folder, n):
-    """kill -9 at n random moments: the same command then gives the same SHA-256, as a file and as a directory."""
-    jobs = (["quantize", DEMO, os.path.join(folder, "k.gguf"), "Q4_K_M", "--json"],
-            ["convert", DEMO, os.path.join(folder, "k"), "--to", "mlx", "--type", "4bit", "--shard-size", "2", "--json"])
-    resumed = 0
+    """kill -9 at n random moments each: the same command then gives the same SHA-256, as a file and as a directory."""
+    source = os.path.join(folder, "source")
+    run("convert", DEMO, source, "--to", "hf")
+    k = os.path.join(folder, "k")
+    jobs = (["convert", source, k, "--to", "gguf", "--type", "Q4_K_M", "--json"],
+            ["convert", DEMO, k, "--to", "hf", "--shard-size", "2", "--json"],
+            ["convert", DEMO, k, "--to", "mlx", "--type", "4bit", "--shard-size", "2", "--json"])
     for job in jobs:
         begun = time.monotonic()
         want = json.loads(run(*job))["sha256"]
-        took = time.monotonic() - begun
-        for _ in range(n // len(jobs)):
-            shutil.rmtree(job[2], ignore_errors=True) if os.path.isdir(job[2]) else os.unlink(job[2])
+        took, resumed, late = time.monotonic() - begun, 0, 0
+        for _ in range(n):
+            shutil.rmtree(k) if os.path.isdir(k) else os.unlink(k)
             child = subprocess.Popen([HEARTH, *job], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(random.uniform(0, took))
             child.send_signal(signal.SIGKILL)
             child.wait()
-            if os.path.exists(job[2]):  # it was done before
+            if os.path.exists(k):  # it was done before
+                late += 1
                 continue
             got = json.loads(run(*job))
             assert got["sha256"] == want, job
             resumed += got["resumed"] > 0
-    print(f"{n} kills, {resumed} of them with something to continue: the same SHA-256")
+        print(f"{job[4]}: {n} kills, {late} of them after its end, {resumed} with something to continue: the same SHA-256")
+        shutil.rmtree(k) if os.path.isdir(k) else os.unlink(k)
 
 
 def sum256(path, data=None):
