@@ -106,13 +106,23 @@ typedef struct measuring {
 
     const model_file *const *models;
     int                      n_models;
+    const plan_options      *o; /* whom to ask whether to go on */
+    atomic_bool              stopped;
 } measuring;
+
+/* Nothing is written yet: the bar stands at its beginning. */
+static bool goes_on(measuring *m) {
+    if (!m->o->progress || m->o->progress(m->o->progress_ctx, 0, 1)) return true;
+    atomic_store(&m->stopped, true);
+    return false;
+}
 
 static void measure_all(void *ctx, int worker, int n_workers) {
     measuring *m = ctx;
     size_t     i;
-    (void)worker, (void)n_workers;
-    while ((i = atomic_fetch_add(&m->next, 1)) < m->n && !atomic_load(&m->failed)) {
+    (void)n_workers;
+    while ((i = atomic_fetch_add(&m->next, 1)) < m->n && !atomic_load(&m->failed) && !atomic_load(&m->stopped)) {
+        if (worker == 0 && !goes_on(m)) return;
         mixed *t = &m->list[i];
         float *x = malloc(2 * (size_t)t->cols * sizeof *x);
         int    rc = !x ? ERR_NOMEM : t->r->method == MERGE_SLERP ? measure_arc(t, x) : measure_differences(t, x);
@@ -230,9 +240,11 @@ static int mix_all(work *w, const model_file *const *models, const merge_recipe 
     for (size_t i = 0; i < w->plans[0].n && rc == 0; i++)
         rc = mix_tensor_of(w, &w->plans[0].tensors[i], models, r, o, e);
     if (rc == 0 && !o->write.dry && (r->method == MERGE_SLERP || r->method == MERGE_TIES)) {
-        measuring m = { .list = w->list, .n = w->n_mixed, .models = models, .n_models = w->n };
+        measuring m = { .list = w->list, .n = w->n_mixed, .models = models, .n_models = w->n, .o = &o->write };
         pool_run(p, measure_all, &m);
         if (atomic_load(&m.failed)) rc = err_set_nomem(e);
+        if (atomic_load(&m.stopped))
+            rc = err_set(e, ERR_CANCELLED, "%s was not finished: it was asked to stop", o->write.path);
     }
     return rc;
 }

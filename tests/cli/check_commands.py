@@ -36,7 +36,7 @@ CASES = {
     "embed": dict(error=([NOWHERE], 1, NOWHERE), json=NOT_A_LISTING),
     "pull": dict(error=(["owner/repo", "--quiet"], 1, "127.0.0.1"), json=NOT_A_LISTING),  # progress, see pull_json
     "bench": dict(error=([NOWHERE], 1, NOWHERE), json=["demo", "-p", "8", "-n", "2", "-t", "1", "--json"]),
-    "perplexity": dict(error=([NOWHERE, "/nowhere/text"], 1, "/nowhere/"), json=NOT_A_LISTING),
+    "perplexity": dict(error=([NOWHERE, "/nowhere/text"], 1, "/nowhere/"), json=["demo", str(ROOT / "Makefile"), "--ctx", "64", "--json"]),
     "convert": dict(error=([NOWHERE, HOME + "/o.gguf"], 1, NOWHERE), json=["demo", HOME + "/c.gguf", "--type", "Q8_0", "--dry-run", "--json"]),
     "quantize": dict(error=([NOWHERE, HOME + "/o.gguf", "Q8_0"], 1, NOWHERE),
                      json=["demo", HOME + "/q.gguf", "Q4_K_M", "--dry-run", "--json"]),

@@ -18,6 +18,7 @@
 #include "bundle/tokenizer.h"
 #include "cli/cli.h"
 #include "cli/convert/compare.h"
+#include "cli/convert/progress.h"
 #include "cli/dev/divergence.h"
 #include "cli/dev/windows.h"
 #include "cli/models/models.h"
@@ -103,34 +104,49 @@ static int open_pair(pair *p, const cli_args *a, const nn_model *m, int ctx, err
     return rc;
 }
 
-static void show(const score *s, const windows *w, bool documents) {
+static void show(const score *s, pair *p, const windows *w, const cli_args *a) {
     double mean = s->sum / (double)s->count, spread = s->squares / (double)s->count - mean * mean;
     double error = s->count > 1 && spread > 0 ? sqrt(spread / (double)(s->count - 1)) : 0;
+    if (cli_flag(a, "json")) {
+        printf("{\"perplexity\":%.9g,\"perplexity_error\":%.9g,\"scored\":%lld,\"tokens\":%zu,\"windows\":%zu",
+               exp(mean), error * exp(mean), s->count, w->ids.count, w->n);
+        divergence_print_json(&p->apart, s->sum);
+        puts("}");
+        return;
+    }
     printf("perplexity %.5f +/- %.5f\n", exp(mean), error * exp(mean));
-    if (documents)
+    if (cli_flag(a, "documents"))
         printf("scored %lld of %zu tokens in %zu documents\n", s->count, w->ids.count, w->n);
     else
         printf("scored %lld of %zu tokens in %zu windows of %zu\n", s->count, w->ids.count, w->n, w->start[1]);
+    divergence_print(&p->apart, s->sum);
 }
 
-static int evaluate(const cli_args *a, const nn_model *m, const tok *t, windows *w, int ctx, err *e) {
-    pair  p = { 0 };
-    score s = { 0 };
-    bool  documents = cli_flag(a, "documents"), begin = tok_adds_bos(t) && tok_bos(t) >= 0;
-    int   rc = open_pair(&p, a, m, ctx, e);
+static int score_all(pair *p, const cli_args *a, const tok *t, windows *w, score *s, err *e) {
+    bool     documents = cli_flag(a, "documents"), begin = tok_adds_bos(t) && tok_bos(t) >= 0;
+    progress bar;
+    int      rc = progress_begin(&bar, cli_flag(a, "json"), documents ? "documents" : "windows", e);
     if (rc < 0) return rc;
     for (size_t i = 0; rc == 0 && i < w->n; i++) {
         int32_t *at = w->ids.data + w->start[i];
         int      n = (int)(w->start[i + 1] - w->start[i]);
         if (begin && !documents) at[0] = tok_bos(t);
-        rc = score_window(&p, at, n, documents ? 1 : n / 2 + 1, &s, e);
+        rc = score_window(p, at, n, documents ? 1 : n / 2 + 1, s, e);
+        if (rc == 0 && !progress_at(&bar, i + 1, w->n)) rc = err_set(e, ERR_CANCELLED, "it was asked to stop");
     }
+    progress_end(&bar);
+    return rc;
+}
+
+static int evaluate(const cli_args *a, const nn_model *m, const tok *t, windows *w, int ctx, err *e) {
+    pair  p = { 0 };
+    score s = { 0 };
+    int   rc = open_pair(&p, a, m, ctx, e);
+    if (rc < 0) return rc;
+    rc = score_all(&p, a, t, w, &s, e);
     if (rc == 0 && s.count == 0)
         rc = err_set(e, ERR_ARG, "there is nothing to score: every document has only one token");
-    if (rc == 0) {
-        show(&s, w, documents);
-        divergence_print(&p.apart, s.sum);
-    }
+    if (rc == 0) show(&s, &p, w, a);
     simple_close(&p.x);
     if (p.both) simple_close(&p.exact);
     divergence_deinit(&p.apart);
@@ -181,6 +197,7 @@ done:
 static const cli_option options[] = {
     { "documents", CLI_FLAG, NULL, "FILE contains JSON lines, each a document that is scored separately", 0 },
     { "ctx", CLI_INT, "N", "number of tokens per window (512, or the model's context if that is less)", 0 },
+    CLI_JSON_OPTION,
     CLI_THREADS_OPTION,
     CLI_KV_OPTIONS,
     { 0 },

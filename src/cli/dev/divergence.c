@@ -27,15 +27,32 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-void divergence_print(divergence *d, double surprise) {
-    double sum = 0, n = (double)d->n;
-    if (!d->n) return;
+/* Sorts the rows; their mean. */
+static double settle(divergence *d) {
+    double sum = 0;
     qsort(d->each, d->n, sizeof *d->each, by_value);
     for (size_t i = 0; i < d->n; i++) sum += (double)d->each[i];
+    return sum / (double)d->n;
+}
+
+void divergence_print(divergence *d, double surprise) {
+    double n = (double)d->n;
+    if (!d->n) return;
+    double mean = settle(d);
     printf("with f32 pages %.5f, so %+.3f%%\n", exp(d->surprise / n), 100 * (exp((surprise - d->surprise) / n) - 1));
-    printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.4f\n", sum / n, (double)d->each[d->n / 2],
+    printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.4f\n", mean, (double)d->each[d->n / 2],
            (double)d->each[(d->n - 1) * 99 / 100], (double)d->each[d->n - 1]);
     printf("same top token %.3f%%\n", 100 * (double)d->same_top / n);
+}
+
+void divergence_print_json(divergence *d, double surprise) {
+    double n = (double)d->n;
+    if (!d->n) return;
+    double mean = settle(d);
+    printf(",\"perplexity_f32\":%.9g,\"ratio\":%.9g", exp(d->surprise / n), exp((surprise - d->surprise) / n));
+    printf(",\"kl_mean\":%.9g,\"kl_median\":%.9g,\"kl_99\":%.9g,\"kl_max\":%.9g", mean, (double)d->each[d->n / 2],
+           (double)d->each[(d->n - 1) * 99 / 100], (double)d->each[d->n - 1]);
+    printf(",\"same_top\":%.9g", (double)d->same_top / n);
 }
 
 void divergence_deinit(divergence *d) {

@@ -14,8 +14,10 @@ typedef struct divergence {
 } divergence;
 
 /* One row of logits of both. Negative: out of memory. */
-int  divergence_add(divergence *d, const float *reference, const float *row, int64_t n, int32_t token);
-void divergence_print(divergence *d, double surprise); /* surprise: the sum of the run itself */
+int divergence_add(divergence *d, const float *reference, const float *row, int64_t n, int32_t token);
+/* surprise: the sum of the run itself. Nothing where no row was added. */
+void divergence_print(divergence *d, double surprise);
+void divergence_print_json(divergence *d, double surprise); /* members, each behind a comma */
 void divergence_deinit(divergence *d);
 
 #endif
