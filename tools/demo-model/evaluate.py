@@ -2,8 +2,10 @@
 """Scores a served model on the held-out split, greedy; standard library only.
 
   python3 evaluate.py [--url http://127.0.0.1:11434] [--model demo] [--count 200] [--skills a,b] [--stories] [--beside URL]
+                      [--part K/N]
 
---beside asks a second server the same, such as one with other types of cache pages, and counts equal answers: needle.sh.
+--part takes every N-th example only, from the K-th on, so that N processes can share the work. --beside asks a second
+server the same, such as one with other types of cache pages, and counts equal answers: needle.sh.
 
 Everything goes through /v1/chat/completions, so template, tokenizer, weights, sampling and the reading of tool calls are
 all part of what is scored. Any server with that interface can be asked.
@@ -61,11 +63,13 @@ def main():
     p.add_argument("--skills", default=",".join(SKILLS))
     p.add_argument("--stories", action="store_true", help="print the first ten stories, whatever they are")
     p.add_argument("--beside", help="a second server, which is asked the same")
+    p.add_argument("--part", default="1/1", help="K/N: every N-th example, from the K-th on")
     a = p.parse_args()
+    first, step = (int(x) for x in a.part.split("/"))
     for skill in a.skills.split(","):
         rng = random.Random("held out " + skill)
         split = Split(skill not in ("about", "talk"))  # these two are learned by heart
-        examples = [draw(rng, split, skill) for _ in range(a.count)]
+        examples = [draw(rng, split, skill) for _ in range(a.count)][first - 1::step]
         with concurrent.futures.ThreadPoolExecutor(8) as several:
             texts = list(several.map(lambda e: ask(a.url, a.model, e), examples))
             others = list(several.map(lambda e: ask(a.beside, a.model, e), examples)) if a.beside else texts
