@@ -46,16 +46,17 @@ static void act_quantize_avx512(act8 *out, const float *x, int64_t n) {
 
 #define X(type, name) [TENSOR_##type] = matmul_unpack8_##name##_avx512,
 #define Y(type, name) [TENSOR_##type] = matmul_gemv8_##name##_avx512,
+#define Y1(type, name) [TENSOR_##type] = matmul_gemv8_##name##_once_avx512,
 #define Z(type, name)                                                                                                  \
     [TENSOR_##type] = { matmul_few8_##name##_2_avx512, matmul_few8_##name##_4_avx512, matmul_few8_##name##_8_avx512 },
 
 #define KERNELS                                                                                                        \
-    .unpack8 = { MATMUL_AVX512_FORMATS(X) }, .gemv8 = { MATMUL_AVX512_FORMATS(Y) }, .few8 = { MATMUL_AVX512_FEW(Z) },  \
-    .few_calls = MATMUL_FEW_CALLS, .arrange8 = matmul_arrange8_avx512, .tile8 = matmul_tile8_avx512,                   \
-    .floats = &matmul_floats_avx512
+    .unpack8 = { MATMUL_AVX512_FORMATS(X) }, .few8 = { MATMUL_AVX512_FEW(Z) }, .few_calls = MATMUL_FEW_CALLS,          \
+    .arrange8 = matmul_arrange8_avx512, .tile8 = matmul_tile8_avx512, .floats = &matmul_floats_avx512
 
-static const matmul_isa isa = { KERNELS };
-static const matmul_isa isa_amx = { KERNELS, .halves = { matmul_few_amx, matmul_many_amx } };
+static const matmul_isa isa = { KERNELS, .gemv8 = { MATMUL_AVX512_FORMATS(Y) } };
+static const matmul_isa isa_amx = { KERNELS, .gemv8 = { MATMUL_AVX512_FEW(Y1) MATMUL_AVX512_MLX(Y) },
+                                    .halves = { matmul_few_amx, matmul_many_amx } };
 
 static void matmul_avx512(const matmul_args *a, int64_t p0, int64_t p1, void *scratch) {
     matmul_drive(&isa, a, p0, p1, scratch);

@@ -68,11 +68,10 @@ INLINE __m512i acts16(const act8 *x, int half) {
 /* Groups of 32. All arguments but the first four are constants; n_raw registers are the raw bytes of a step. */
 INLINE void gemv_rows(const matmul_src *s, int64_t row0, const act8 *x, float *out, int unit, int part, int zero,
                       int largest, int bytes, int n_raw, row_head_fn *head, scale_fn *scale, scale_fn *min, raw_fn *raw,
-                      pieces_fn *pieces, bits_fn *more) {
+                      pieces_fn *pieces, bits_fn *more, bool again) {
     const int groups = part / 32, parts = unit / part, steps = 4 * parts, early = parts == 1 ? 4 : 2;
-    /* Rows per step that are read ahead, and how often a row is asked for: lines that are asked for again and again
-     * come sooner (Q8_0: 80% of plain reading with one, 93-95% with two). */
-    const int    lines = bytes / parts < 32 ? 2 : 4, asks = lines == 2 ? 1 : 3;
+    /* Rows per step that are read ahead, and how often a row is asked for (see MATMUL_FORMAT). */
+    const int    lines = bytes / parts < 32 ? 2 : 4, asks = lines == 2 || !again ? 1 : 3;
     const size_t stride = s->w->row_bytes;
     rows16       r = rows_at(s->data + (size_t)row0 * stride, stride);
     unit_bits    bits;
@@ -183,7 +182,7 @@ INLINE __m512i q6_k_start(__m512i x) {
     return _mm512_sub_epi32(_mm512_setzero_si512(), s);
 }
 
-INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *x, float *out) {
+INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *x, float *out, bool again) {
     enum { EARLY = 2 };
     const size_t stride = s->w->row_bytes;
     rows16       r = rows_at(s->data + (size_t)row0 * stride, stride);
@@ -215,9 +214,8 @@ INLINE void gemv_q6_k(const matmul_src *s, int64_t row0, const act8 *x, float *o
                     q6_k_half(b[t], v);
                     UNROLL
                     for (int e = 0; e < 2; e++) {
-                        /* Every line is asked for more than once: 5% faster than once. */
                         v[e] = with_fetch(v[e], row_of(&line, t % 16) + 104 * p + 52 * e);
-                        v[e] = with_fetch(v[e], row_of(&line, t % 16) + 104 * p + 52 * e + 26);
+                        if (again) v[e] = with_fetch(v[e], row_of(&line, t % 16) + 104 * p + 52 * e + 26);
                         d[i][e] = made_here(_mm512_dpbusd_epi32(from[e], v[e], y[e]));
                     }
                 }
