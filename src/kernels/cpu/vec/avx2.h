@@ -173,22 +173,27 @@ static inline vbytes vb_nibs_code(vbytes a, int high, vcode c) {
     const __m256i n = _mm256_and_si256(high ? _mm256_srli_epi16(a, 4) : a, _mm256_set1_epi8(15));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(c.bytes), n);
 }
-static inline vbytes vb_nibs_by_8(vbytes a, int high) {
-    return _mm256_and_si256(high ? _mm256_srli_epi16(a, 1) : _mm256_slli_epi16(a, 3), _mm256_set1_epi8(0x78));
+/* Sixteen bytes: eight times the low nibbles, then the high ones. */
+static inline __m256i vb_nibs_by_8(const uint8_t *p) {
+    const __m256i n = _mm256_srlv_epi32(vb_load(p), _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
+    return _mm256_and_si256(_mm256_slli_epi16(n, 3), _mm256_set1_epi8(0x78));
 }
-static inline vbytes vb_fives_k(vbytes a, vbytes bits, int e) {
-    const vbytes zeros = _mm256_xor_si256(bits, _mm256_set1_epi8(-1));
-    const vbytes minus = _mm256_and_si256(_mm256_slli_epi16(zeros, 7 - e), _mm256_set1_epi8((char)0x80));
-    return _mm256_or_si256(vb_nibs_by_8(a, e % 2), minus);
+static inline void vb_open_fives_k(const uint8_t *p, const uint8_t *bits, int e, uint8_t *to) {
+    const int     lo = 7 - e, hi = 6 - e;
+    const __m256i zeros = _mm256_xor_si256(vb_load(bits), _mm256_set1_epi8(-1));
+    const __m256i moved = _mm256_sllv_epi32(zeros, _mm256_setr_epi32(lo, lo, lo, lo, hi, hi, hi, hi));
+    const __m256i minus = _mm256_and_si256(moved, _mm256_set1_epi8((char)0x80));
+    _mm256_storeu_si256((__m256i *)to, _mm256_or_si256(vb_nibs_by_8(p), minus));
 }
-static inline vbytes vb_fives_v(vbytes a, const uint8_t *bits, int high) {
-    int16_t word;
-    memcpy(&word, bits, sizeof word);
+static inline void vb_open_fives_v(const uint8_t *p, uint8_t *to) {
     const __m256i each = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
-    const __m256i from = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
-    const __m256i b = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi16(word), from), each);
-    const __m256i minus = _mm256_andnot_si256(_mm256_cmpeq_epi8(b, each), _mm256_set1_epi8((char)0x80));
-    return _mm256_or_si256(vb_nibs_by_8(a, high), minus);
+    const __m256i from = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    int32_t       bits;
+    memcpy(&bits, p + 16, sizeof bits);
+    const __m256i b = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), from), each);
+    /* One less than nothing has the sign bit. */
+    const __m256i minus = _mm256_and_si256(_mm256_add_epi8(b, _mm256_set1_epi8(-1)), _mm256_set1_epi8((char)0x80));
+    _mm256_storeu_si256((__m256i *)to, _mm256_or_si256(vb_nibs_by_8(p), minus));
 }
 static inline void vf_load_fp8_two(const uint8_t *p, vf *a) {
     const __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));

@@ -29,8 +29,9 @@
  *   vf_butterfly(a, h)        lane i becomes a[i] + a[i + h], lane i + h becomes a[i] - a[i + h], for h < VW
  *   vbytes                    sixteen bytes; optional, VBYTES says that it exists
  *   vb_nibs_code              entries of a codebook for low or high nibbles
- *   vb_fives_k, vb_fives_v    (n - 16) * 8 of numbers n of five bits: nibbles, and the fifth as bit e of sixteen other bytes, or
- *                             as sixteen bits in a row
+ *   vb_open_fives_k           (n - 16) * 8 of 32 numbers n of five bits: those of the low nibbles of sixteen bytes, whose fifth is bit
+ *                             e of sixteen other bytes, and those of the high ones, for which it is bit e + 1
+ *   vb_open_fives_v           the same where the fifth bits are the four bytes behind the sixteen
  *   vf_load_fp8_two           what vf_load_fp8_part gives for sixteen bytes, in two vectors
  *   vf_from_vb                floats of one half of the bytes, signed, times 2^24
  *   vf_transpose              VW registers as a square, in place; optional, VTRANSPOSE says that it exists
