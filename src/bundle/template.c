@@ -42,6 +42,7 @@ static const char *bundle_template_guess(const char *arch, bool (*has)(const voi
         { "[|assistant|]", NULL, "exaone" },
         { "<|end|>", "<|assistant|>", "phi3" },
         { "<|assistant|>", NULL, "zephyr" },
+        { "[INST]", "[SYSTEM_PROMPT]", "mistral-tekken" },
         { "[INST]", NULL, "mistral" },
     };
     static const struct {
@@ -146,8 +147,10 @@ static int take_tokens(bundle_template *b, const json_value *config, err *e) {
     return rc < 0 ? rc : take_token(&b->eos, config, "eos_token", e);
 }
 
+enum { VOCAB_FILES = 4 };
+
 typedef struct raw_vocab {
-    dir_text parts[3];
+    dir_text parts[VOCAB_FILES];
 } raw_vocab;
 
 /* A special token stands in the tokenizer's JSON as a quoted string. */
@@ -155,23 +158,28 @@ static bool raw_has(const void *ctx, const char *token) {
     const raw_vocab *v = ctx;
     char             quoted[80];
     int              n = snprintf(quoted, sizeof quoted, "\"%s\"", token);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < VOCAB_FILES; i++) {
         if (v->parts[i].data && memmem(v->parts[i].data, v->parts[i].bytes, quoted, (size_t)n)) return true;
     }
     return false;
 }
 
 static int open_dir_builtin(bundle_template *b, const char *dir, arena *a, err *e) {
-    static const char *const names[] = { "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json" };
+    static const char *const names[VOCAB_FILES] = { "tokenizer_config.json", "tokenizer.json",
+                                                    "special_tokens_map.json", "tekken.json" };
     raw_vocab                v = { 0 };
     const json_value        *config = NULL;
     int                      rc = read_json(&config, dir, "config.json", a, e);
-    for (size_t i = 0; rc >= 0 && i < 3; i++) rc = read_optional(&v.parts[i], dir, names[i], MAX_VOCAB_BYTES, e);
+    for (size_t i = 0; rc >= 0 && i < VOCAB_FILES; i++)
+        rc = read_optional(&v.parts[i], dir, names[i], MAX_VOCAB_BYTES, e);
+    /* Nothing but the vocabulary itself names them there. */
+    if (rc >= 0 && v.parts[VOCAB_FILES - 1].data && !b->bos) rc = (b->bos = strdup("<s>")) ? 0 : err_set_nomem(e);
+    if (rc >= 0 && v.parts[VOCAB_FILES - 1].data && !b->eos) rc = (b->eos = strdup("</s>")) ? 0 : err_set_nomem(e);
     if (rc >= 0) {
         const char *arch = json_cstr(json_get(config, "model_type"));
         rc = open_builtin(b, bundle_template_guess(arch, raw_has, &v), arch, e);
     }
-    for (size_t i = 0; i < 3; i++) free(v.parts[i].data);
+    for (size_t i = 0; i < VOCAB_FILES; i++) free(v.parts[i].data);
     return rc;
 }
 

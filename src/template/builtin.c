@@ -48,6 +48,13 @@ static const struct {
       "{{ '[INST] ' + (ns.system + '\\n\\n' if loop.first and ns.system else '') + text(m) + ' [/INST]' }}"
       "{%- else -%}{{ ' ' + text(m) + eos_token }}{%- endif -%}"
       "{%- endfor -%}" },
+    { "mistral-tekken",
+      TEXT_MACRO "{{- bos_token -}}"
+                 "{%- for m in messages -%}"
+                 "{%- if m.role == 'user' -%}{{ '[INST]' + text(m) + '[/INST]' }}"
+                 "{%- elif m.role in ['system', 'developer'] -%}{{ '[SYSTEM_PROMPT]' + text(m) + '[/SYSTEM_PROMPT]' }}"
+                 "{%- else -%}{{ text(m) + eos_token }}{%- endif -%}"
+                 "{%- endfor -%}" },
     { "gemma",
       LEADING_SYSTEM "{{- bos_token -}}"
                      "{%- for m in messages -%}"

@@ -2,7 +2,7 @@
 /*
  * A tokenizer from a directory or one of its files.
  *
- * Preferred in this order: tokenizer.json, a SentencePiece or tiktoken model, vocab.json + merges.txt, vocab.txt.
+ * Preferred in this order: tokenizer.json, tekken.json, a SentencePiece or tiktoken model, vocab.json + merges.txt, vocab.txt.
  * Beside it, tokenizer_config.json names begin and end tokens, further added tokens (added_tokens_decoder) and whether
  * BOS and EOS are added; generation_config.json and config.json list the tokens that end a generation.
  */
@@ -225,6 +225,10 @@ static int open_file(tok **out, const char *path, const char *dir, const tok_opt
         rc = err_set(e, ERR_FORMAT, "the file is empty");
     } else if (strcmp(name, "vocab.json") == 0 && looks_like_json(&f)) {
         rc = open_bpe_pair(out, path, dir, &f, pre, s, e);
+    } else if (strcmp(name, "tekken.json") == 0) {
+        *from_json = true;
+        rc = pre ? err_set(e, ERR_ARG, "--pre does not apply: tekken.json brings its own pattern")
+                 : tok_open_tekken(out, (const char *)f.data, f.bytes, e);
     } else if (looks_like_json(&f)) {
         *from_json = true;
         rc = pre ? err_set(e, ERR_ARG, "--pre does not apply: tokenizer.json brings its own pre-tokenizer")
@@ -249,8 +253,8 @@ static int open_file(tok **out, const char *path, const char *dir, const tok_opt
 
 /* The tokenizer file of a directory; *out is NULL when there is none. */
 static int find_in(char **out, const char *dir, err *e) {
-    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
-                                         "tiktoken.model", "vocab.json",      "vocab.txt" };
+    static const char *const names[] = { "tokenizer.json",          "tekken.json",    "tokenizer.model", "spiece.model",
+                                         "sentencepiece.bpe.model", "tiktoken.model", "vocab.json",      "vocab.txt" };
     int                      rc = 0;
     *out = NULL;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -277,7 +281,8 @@ int tok_open_path(tok **out, const char *path, const tok_options *o, err *e) {
     if (!dir || (!file && !is_dir)) rc = err_set_nomem(e);
     if (rc == 0 && !file)
         rc = err_set(e, ERR_NOTFOUND,
-                     "the directory has no tokenizer file (tokenizer.json, tokenizer.model, vocab.json, *.tiktoken)");
+                     "the directory has no tokenizer file (tokenizer.json, tekken.json, tokenizer.model, vocab.json, "
+                     "*.tiktoken)");
     if (rc == 0) rc = load_tree(&s, *dir ? dir : "/", "tokenizer_config.json", &s.config, e);
     if (rc == 0) rc = load_tree(&s, *dir ? dir : "/", "special_tokens_map.json", &s.special_map, e);
     if (rc == 0) rc = load_tree(&s, *dir ? dir : "/", "generation_config.json", &s.generation, e);

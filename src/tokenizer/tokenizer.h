@@ -87,13 +87,14 @@ int tok_open_json(tok **out, const char *data, size_t bytes, err *e);          /
 int tok_open_sentencepiece(tok **out, const void *data, size_t bytes, err *e); /* tokenizer.model */
 /* A tiktoken rank file (base64 and rank per line) with a pattern: a name of the pre-tokenizer table. */
 int tok_open_tiktoken(tok **out, const char *data, size_t bytes, const char *pre, err *e);
+int tok_open_tekken(tok **out, const char *data, size_t bytes, err *e); /* Mistral's tekken.json */
 /* GPT-2's pair of files. */
 int tok_open_bpe_files(tok **out, const char *vocab, size_t vocab_bytes, const char *merges, size_t merges_bytes,
                        const char *pre, err *e);
 /* BERT's vocab.txt. */
 int tok_open_bert_vocab(tok **out, const char *data, size_t bytes, bool lower, err *e);
 /*
- * A path: a directory with tokenizer files (tokenizer.json, else tokenizer.model, spiece.model, vocab.json +
+ * A path: a directory with tokenizer files (tokenizer.json, else tekken.json, tokenizer.model, spiece.model, vocab.json +
  * merges.txt,
  * *.tiktoken, vocab.txt), or one of those files. tokenizer_config.json, special_tokens_map.json and
  * generation_config.json beside it are used for special tokens and end tokens.

@@ -26,6 +26,7 @@ def charsmap():
 ADDED = [{"id": 0, "content": "<unk>", "special": True}, {"id": 40, "content": "<|x|>", "special": True, "lstrip": True, "rstrip": True},
          {"id": 41, "content": "solo", "single_word": True, "normalized": True}]
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+TEKKEN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s+"
 
 
 def tokenizer(model, **parts):
@@ -91,6 +92,15 @@ def main():
     tokens = [bytes([i]) for i in range(97, 110)] + [b" ", b"ab", b"abc", b" a", b"\xc3", b"\xa9", b"\xc3\xa9"]
     put(root, T, "small", "".join("%s %d\n" % (base64.b64encode(t).decode(), i) for i, t in enumerate(tokens)))
     put(root, T, "bytes", "".join("%s %d\n" % (base64.b64encode(bytes([i])).decode(), i) for i in range(256)))
+    K = "fuzz_tekken"
+    for name, size, special, version, pattern, words, more in (
+            ("small", 9, 3, "v11", TEKKEN, [b"a", b"b", b"ab", b" a", b"\xc3", b"\xc3\xa9"], {"special_tokens": [
+                {"rank": 0, "token_str": "<s>", "is_control": True}, {"rank": 2, "token_str": "[INST]", "is_control": False}]}),
+            ("old", 24, 22, "v3", ".", [b"a", b"b", b"ab"], {}),
+            ("bytes", 261, 2, "v7", TEKKEN, [bytes([i]) for i in range(256)] + [b"He", b"ll", b"Hell"], {})):
+        config = {"pattern": pattern, "default_vocab_size": size, "default_num_special_tokens": special, "version": version}
+        vocab = [{"rank": i, "token_bytes": base64.b64encode(t).decode(), "token_str": None} for i, t in enumerate(words)]
+        put(root, K, name, json.dumps({"config": config, "vocab": vocab, **more}, separators=(",", ":")))
     E = "fuzz_encode"
     for i, text in enumerate(["Hello, world! It's 12345.\n\n  Tabs\tand  spaces ", "日本語とEnglish混ぜ 한국어 नमस्ते", "a\u0301é ﬁ ½ \U0001f44d\U0001f3fd <|x|> solo ▁ <0x0A>",
                               "    def f(x):\r\n\treturn x**2  # [MASK]\n", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "\ufffd\u200b\u00a0\u3000\u2028"]):

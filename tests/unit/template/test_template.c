@@ -330,6 +330,7 @@ static void test_builtin(void **state) {
                     "id|>\n\nC<|eot_id|>"
                     "<|start_header_id|>assistant<|end_header_id|>\n\n" },
         { "mistral", "<s>[INST] S\n\nA [/INST] B</s>[INST] C [/INST]" },
+        { "mistral-tekken", "<s>[SYSTEM_PROMPT]S[/SYSTEM_PROMPT][INST]A[/INST]B</s>[INST]C[/INST]" },
         { "gemma", "<s><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n<start_of_turn>"
                    "user\nC<end_of_turn>\n"
                    "<start_of_turn>model\n" },
@@ -408,6 +409,23 @@ static void expect_origin(const char *path, const char *origin, const char *want
         str_deinit(&out);
     }
     bundle_template_deinit(&b);
+}
+
+/* Mistral's directories: the vocabulary alone says how messages are written. */
+static void test_tekken_directory(void **state) {
+    char           *dir = test_temp_dir();
+    bundle_template b;
+    err             e = { 0 };
+    (void)state;
+    write_file(dir, "config.json", "{\"model_type\": \"voxtral\"}");
+    write_file(dir, "tekken.json",
+               "{\"special_tokens\": [{\"token_str\": \"[INST]\"}, {\"token_str\": \"[SYSTEM_PROMPT]\"}]}");
+    expect_origin(dir, "built-in mistral-tekken", NULL, NULL);
+    assert_int_equal(bundle_template_open(&b, dir, &e), 0);
+    assert_string_equal(b.bos, "<s>");
+    assert_string_equal(b.eos, "</s>");
+    bundle_template_deinit(&b);
+    test_temp_dir_remove(dir);
 }
 
 static void test_model_directories(void **state) {
@@ -490,15 +508,11 @@ static void test_command(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference_cases),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_deep_sources),
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_errors_name_the_line),
-        cmocka_unit_test(test_builtin),
-        cmocka_unit_test(test_uses_and_clock),
-        cmocka_unit_test(test_model_directories),
-        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_reference_cases),      cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_deep_sources),         cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_errors_name_the_line), cmocka_unit_test(test_builtin),
+        cmocka_unit_test(test_tekken_directory),     cmocka_unit_test(test_uses_and_clock),
+        cmocka_unit_test(test_model_directories),    cmocka_unit_test(test_command),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
