@@ -5,6 +5,7 @@ import type { Message } from "../src/chat/types";
 import { calculate } from "../src/lib/calc";
 import { age, bytes, seconds } from "../src/lib/format";
 import { quantileBetween } from "../src/lib/quantile";
+import { isSound, soundPart } from "../src/lib/sounds";
 import { SseParser } from "../src/lib/sse";
 
 const message = (id: string, parent: string | null, created: number): Message => ({
@@ -21,6 +22,14 @@ const tree = new Map(
     (m) => [m.id, m],
   ),
 );
+
+test("a sound is sent by its bytes and its kind", () => {
+  const wav = { type: "input_audio", input_audio: { data: "UklGRg==", format: "wav" } };
+  assert.deepEqual(soundPart("audio/x-wav", "data:audio/x-wav;base64,UklGRg=="), wav);
+  const mp3 = { type: "input_audio", input_audio: { data: "SUQz", format: "mp3" } };
+  assert.deepEqual(soundPart("audio/mpeg", "data:audio/mpeg;base64,SUQz"), mp3);
+  assert.ok(isSound("audio/wav") && !isSound("audio/ogg") && !isSound("image/png") && !isSound(""));
+});
 
 test("a path goes from the first message to the head", () => {
   assert.deepEqual(

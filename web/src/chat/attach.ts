@@ -1,11 +1,13 @@
-/** Files for a message: text as it is, PDF as its text, pictures for models that take them. */
+/** Files for a message: text as it is, PDF as its text, pictures and sounds for models that take them. */
 import { putBlob } from "../lib/db";
 import { uid } from "../lib/id";
-import { imageUrl, isImage, sees } from "../lib/images";
+import { asUrl, hears, imageUrl, isImage, sees } from "../lib/images";
+import { isSound } from "../lib/sounds";
 import type { Attachment } from "./types";
 
 const MAX_BYTES = 8_000_000;
 const MAX_IMAGE_BYTES = 30_000_000;
+const MAX_SOUND_BYTES = 20_000_000;
 export const PASTE_LIMIT = 4096;
 
 async function keep(name: string, type: string, text: string, size = text.length): Promise<Attachment> {
@@ -24,6 +26,12 @@ async function picture(file: File, model: string): Promise<Attachment> {
   return keep(file.name, file.type, await imageUrl(file), file.size);
 }
 
+async function sound(file: File, model: string): Promise<Attachment> {
+  if (file.size > MAX_SOUND_BYTES) throw new Error(`${file.name} is larger than 20 MB.`);
+  if (!(await hears(model))) throw new Error(`${file.name}: ${model || "this model"} does not take sounds.`);
+  return keep(file.name, file.type, await asUrl(file), file.size);
+}
+
 async function pdfText(file: File): Promise<string> {
   const { extractText, getDocumentProxy } = await import("unpdf");
   const pdf = await getDocumentProxy(new Uint8Array(await file.arrayBuffer()), { isEvalSupported: false } as object);
@@ -34,6 +42,7 @@ async function pdfText(file: File): Promise<string> {
 
 export async function attach(file: File, model: string): Promise<Attachment> {
   if (isImage(file.type)) return picture(file, model);
+  if (isSound(file.type)) return sound(file, model);
   if (file.size > MAX_BYTES) throw new Error(`${file.name} is larger than 8 MB.`);
   if (file.type === "application/pdf" || /\.pdf$/i.test(file.name))
     return keep(file.name, "application/pdf", await pdfText(file));

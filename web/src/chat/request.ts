@@ -3,6 +3,7 @@ import { adaptersOf, baseOf, shortName } from "../lib/adapters";
 import { getBlob } from "../lib/db";
 import { isImage } from "../lib/images";
 import type { ChatSettings } from "../lib/prefs";
+import { isSound, soundPart } from "../lib/sounds";
 import { toolList } from "./tools";
 import type { Attachment, Message } from "./types";
 
@@ -13,20 +14,24 @@ const dataOf = async (a: Attachment) => a.text ?? (await getBlob(a.blob));
 async function userText(m: Message): Promise<string> {
   const files = await Promise.all(
     (m.attachments ?? [])
-      .filter((a) => !isImage(a.type))
+      .filter((a) => !isImage(a.type) && !isSound(a.type))
       .map(async (a) => `File ${a.name}:\n\`\`\`\n${await dataOf(a)}\n\`\`\`\n`),
   );
   return files.length ? `${files.join("\n")}\n${m.content}` : m.content;
 }
 
-/** Pictures stand before the words, as most models learned it. */
+async function medium(a: Attachment): Promise<object> {
+  const url = await dataOf(a);
+  if (!url) throw new Error(`${a.name} of this chat is no longer in this browser.`);
+  return isImage(a.type) ? { type: "image_url", image_url: { url } } : soundPart(a.type, url);
+}
+
+/** Pictures and sounds stand before the words, as most models learned it. */
 async function userContent(m: Message): Promise<string | object[]> {
   const text = await userText(m);
-  const urls = await Promise.all((m.attachments ?? []).filter((a) => isImage(a.type)).map(dataOf));
-  if (urls.includes("")) throw new Error("a picture of this chat is no longer in this browser.");
-  if (!urls.length) return text;
-  const pictures: object[] = urls.map((url) => ({ type: "image_url", image_url: { url } }));
-  return text ? [...pictures, { type: "text", text }] : pictures;
+  const media = await Promise.all((m.attachments ?? []).filter((a) => isImage(a.type) || isSound(a.type)).map(medium));
+  if (!media.length) return text;
+  return text ? [...media, { type: "text", text }] : media;
 }
 
 async function wire(m: Message): Promise<object> {

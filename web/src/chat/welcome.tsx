@@ -1,6 +1,6 @@
 /** What stands in a chat without messages: who answers, something to begin with, and where more is. */
 import { MOD } from "../app/keys";
-import { seesNow } from "../lib/images";
+import { hearsNow, seesNow } from "../lib/images";
 import { defaultModel, link, models } from "../lib/server";
 import { guard, modelOf, sendText } from "./actions";
 
@@ -25,6 +25,7 @@ export function Welcome() {
       <h2>What would you like to know?</h2>
       <p class="dim">{name} answers, on this machine. Chats stay in this browser.</p>
       {(seesNow(name) || name === "vision-demo") && <p class="dim">It takes pictures: attach, paste or drop one.</p>}
+      {hearsNow(name) && <p class="dim">It takes sounds: attach or drop a WAV or MP3 file.</p>}
       {onlyBundled && (
         <p class="dim">
           It is a small model that comes with the program, to try things out. <a href="#/models">Get a larger one</a>

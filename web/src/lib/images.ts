@@ -1,4 +1,4 @@
-/** Pictures for models that see: whether one does, and a file as the address that a request carries. */
+/** Pictures and sounds for models that take them: whether one does, and a file as the address that a request carries. */
 import { statOf } from "./adapters";
 import { post } from "./api";
 
@@ -8,18 +8,23 @@ const KEPT_BYTES = 1_500_000;
 const KEPT = ["image/png", "image/webp", "image/gif"];
 
 /** What is known without asking; undefined: the model was not loaded yet. */
-export const seesNow = (model: string) => statOf(model)?.capabilities?.includes("vision");
+const knownCapable = (model: string, what: string) => statOf(model)?.capabilities?.includes(what);
 
 /** Loads a model that nobody has used yet: its file says what it can do. */
-export async function sees(model: string): Promise<boolean> {
-  const known = seesNow(model);
+async function capable(model: string, what: string): Promise<boolean> {
+  const known = knownCapable(model, what);
   if (known !== undefined) return known;
-  return (await post<{ capabilities?: string[] }>("api/show", { model })).capabilities?.includes("vision") ?? false;
+  return (await post<{ capabilities?: string[] }>("api/show", { model })).capabilities?.includes(what) ?? false;
 }
+
+export const seesNow = (model: string) => knownCapable(model, "vision");
+export const sees = (model: string) => capable(model, "vision");
+export const hearsNow = (model: string) => knownCapable(model, "audio");
+export const hears = (model: string) => capable(model, "audio");
 
 export const isImage = (type: string) => type.startsWith("image/");
 
-const asUrl = (blob: Blob) =>
+export const asUrl = (blob: Blob) =>
   new Promise<string>((tell, fail) => {
     const reader = new FileReader();
     reader.onload = () => tell(reader.result as string);
