@@ -8,7 +8,6 @@
 #include "nn/nn.h"
 
 #include <math.h>
-#include <stdio.h>
 
 typedef struct hparams {
     nn_tower_dims t;
@@ -22,15 +21,9 @@ typedef struct top {
     nn_linear    patch;
 } top;
 
-/* A matrix with limits on both sides; NULL: none. */
-typedef struct limited {
-    nn_linear     w;
-    const nn_vec *in_min, *in_max, *out_min, *out_max;
-} limited;
-
 typedef struct layer {
     const nn_vec *attn_norm, *post_attn_norm, *ffn_norm, *post_ffn_norm, *q_norm, *k_norm;
-    limited       q, k, v, o, gate, up, down;
+    nn_limited    q, k, v, o, gate, up, down;
 } layer;
 
 static const nn_key keys[] = {
@@ -84,20 +77,6 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     t->t.crossed = true;
 }
 
-/* hf: the module of Hugging Face's layer. */
-static void bind_limited(nn_binder *b, limited *w, const char *gguf, const char *hf, int64_t in, int64_t rows) {
-    static const char *const ends[] = { "input_min", "input_max", "output_min", "output_max" };
-    const nn_vec           **to[] = { &w->in_min, &w->in_max, &w->out_min, &w->out_max };
-    char                     own[2][96], both[160];
-    snprintf(both, sizeof both, "%s.linear|%s", hf, hf);
-    nn_bind_linear(b, &w->w, gguf, both, in, rows, NN_NO_BIAS);
-    for (int i = 0; i < 4; i++) {
-        snprintf(own[0], sizeof own[0], "%s.%s", gguf, ends[i]);
-        snprintf(own[1], sizeof own[1], "%s.%s", hf, ends[i]);
-        nn_bind_vec(b, to[i], own[0], own[1], 1, NN_OPTIONAL);
-    }
-}
-
 static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     const nn_dims *d = p;
     layer         *w = out;
@@ -109,27 +88,13 @@ static void bind_layer(nn_binder *b, void *out, const void *p, int i) {
     nn_bind_vec(b, &w->post_ffn_norm, "ffn_post_norm", "post_feedforward_layernorm", n, 0);
     nn_bind_vec(b, &w->q_norm, "attn_q_norm", "self_attn.q_norm", d->head_dim, 0);
     nn_bind_vec(b, &w->k_norm, "attn_k_norm", "self_attn.k_norm", d->head_dim, 0);
-    bind_limited(b, &w->q, "attn_q", "self_attn.q_proj", n, q);
-    bind_limited(b, &w->k, "attn_k", "self_attn.k_proj", n, kv);
-    bind_limited(b, &w->v, "attn_v", "self_attn.v_proj", n, kv);
-    bind_limited(b, &w->o, "attn_out", "self_attn.o_proj", q, n);
-    bind_limited(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff);
-    bind_limited(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff);
-    bind_limited(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n);
-}
-
-static void limit(nn_tape *t, nn_buf x, const nn_vec *min, const nn_vec *max) {
-    if (min || max) nn_clamp(t, x, min ? min->data[0] : -INFINITY, max ? max->data[0] : INFINITY);
-}
-
-static nn_buf project(nn_tape *t, nn_buf x, const limited *w) {
-    if (w->in_min || w->in_max) { /* others read x, too */
-        x = nn_take(t, x, 0, (int)w->w.w->cols);
-        limit(t, x, w->in_min, w->in_max);
-    }
-    nn_buf y = nn_project(t, x, w->w);
-    limit(t, y, w->out_min, w->out_max);
-    return y;
+    nn_bind_limited(b, &w->q, "attn_q", "self_attn.q_proj", n, q);
+    nn_bind_limited(b, &w->k, "attn_k", "self_attn.k_proj", n, kv);
+    nn_bind_limited(b, &w->v, "attn_v", "self_attn.v_proj", n, kv);
+    nn_bind_limited(b, &w->o, "attn_out", "self_attn.o_proj", q, n);
+    nn_bind_limited(b, &w->gate, "ffn_gate", "mlp.gate_proj", n, d->n_ff);
+    nn_bind_limited(b, &w->up, "ffn_up", "mlp.up_proj", n, d->n_ff);
+    nn_bind_limited(b, &w->down, "ffn_down", "mlp.down_proj", d->n_ff, n);
 }
 
 static void rotate(nn_tape *t, nn_buf x, const hparams *h) {
@@ -140,20 +105,20 @@ static void rotate(nn_tape *t, nn_buf x, const hparams *h) {
 
 static nn_buf attend(nn_tape *t, int i, nn_buf n, const hparams *h, const layer *w) {
     const nn_dims *d = &h->t.d;
-    nn_buf         q = nn_rms_norm(t, project(t, n, &w->q), w->q_norm, d->eps);
-    nn_buf         k = nn_rms_norm(t, project(t, n, &w->k), w->k_norm, d->eps);
-    nn_buf         v = nn_rms_norm_groups(t, project(t, n, &w->v), d->head_dim, NULL, d->eps);
+    nn_buf         q = nn_rms_norm(t, nn_project_limited(t, n, &w->q), w->q_norm, d->eps);
+    nn_buf         k = nn_rms_norm(t, nn_project_limited(t, n, &w->k), w->k_norm, d->eps);
+    nn_buf         v = nn_rms_norm_groups(t, nn_project_limited(t, n, &w->v), d->head_dim, NULL, d->eps);
     rotate(t, q, h);
     rotate(t, k, h);
     nn_kv_store(t, i, k, v);
     nn_attn_spec a = { .n_head = d->n_head, .n_kv = d->n_kv, .dim_k = d->head_dim, .scale = 1.0f };
-    return project(t, nn_attention(t, i, q, a), &w->o);
+    return nn_project_limited(t, nn_attention(t, i, q, a), &w->o);
 }
 
 static nn_buf feed(nn_tape *t, nn_buf n, const hparams *h, const layer *w) {
-    nn_buf gate = project(t, n, &w->gate), up = project(t, n, &w->up);
+    nn_buf gate = nn_project_limited(t, n, &w->gate), up = nn_project_limited(t, n, &w->up);
     nn_gate(t, up, gate, h->act);
-    return project(t, up, &w->down);
+    return nn_project_limited(t, up, &w->down);
 }
 
 static void forward(nn_tape *t, const nn_net *net) {

@@ -8,13 +8,14 @@
  *     Idefics 3   one matrix over a square of patches, side by side
  *     Mistral 3   the same, and two layers behind it
  *     Voxtral     two layers over four places of a sound, side by side
- *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight
+ *     Gemma 4     as Gemma 3, after the mean was brought to its usual size; the norm has no weight. Of a sound, too, without
+ *                 a mean
  */
 #include "nn/nn.h"
 
 #include <math.h>
 
-typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, VOXTRAL } kind;
+typedef enum kind { GEMMA3, LLAVA, IDEFICS3, MISTRAL3, GEMMA4, GEMMA4_EARS, VOXTRAL } kind;
 
 typedef struct hparams {
     nn_dims     d; /* the tower's */
@@ -78,6 +79,14 @@ static void setup_gemma4(nn_config *c, void *p) {
     read_widths(c, h, 1);
 }
 
+static void setup_gemma4_ears(nn_config *c, void *p) {
+    hparams *h = p;
+    h->kind = GEMMA4_EARS;
+    (void)nn_config_int(c, NULL, "attention_chunk_size", 0); /* the tower's */
+    h->d.eps = (float)nn_config_real(c, NULL, "rms_norm_eps", 1e-6); /* mmproj files have another one's */
+    read_widths(c, h, 1);
+}
+
 /* config.json says how many places by the width that they have together. */
 static void setup_voxtral(nn_config *c, void *p) {
     hparams *h = p;
@@ -120,6 +129,11 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
         nn_bind_linear(b, &t->first, "mm.a.mlp.1", "model.multi_modal_projector.linear_1", h->n_in, h->n_out, 0);
         nn_bind_linear(b, &t->second, "mm.a.mlp.2", "model.multi_modal_projector.linear_2", h->n_out, h->n_out, 0);
         break;
+    case GEMMA4_EARS: /* the matrix alone says how wide its input is */
+        nn_bind_linear(b, &t->first, "mm.a.input_projection", "model.embed_audio.embedding_projection",
+                       nn_bind_width(b, "mm.a.input_projection", "model.embed_audio.embedding_projection"), h->n_out,
+                       NN_NO_BIAS);
+        break;
     case GEMMA4:
         nn_bind_vec(b, &t->shift, "v.std_bias", "model.vision_tower.std_bias", h->n_in, NN_OPTIONAL);
         nn_bind_vec(b, &t->size, "v.std_scale", "model.vision_tower.std_scale", h->n_in, NN_OPTIONAL);
@@ -132,7 +146,8 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const top     *tw = net->top;
-    nn_buf         x = nn_input(t, h->n_in);
+    nn_buf         x = nn_input(t, h->kind == GEMMA4_EARS ? tw->first.w->cols : h->n_in);
+    if (h->kind == GEMMA4_EARS) x = nn_rms_norm(t, x, NULL, h->d.eps);
     if (h->kind == GEMMA4) {
         nn_scale(t, x, sqrtf((float)h->n_in));
         if (tw->shift) nn_add_each(t, x, tw->shift, -1.0f);
@@ -170,4 +185,5 @@ PROJECTOR(llava, "llava_projector", setup_llava);
 PROJECTOR(idefics3, "idefics3_projector", setup_idefics3);
 PROJECTOR(mistral3, "mistral3_projector", setup_mistral3);
 PROJECTOR(gemma4, "gemma4_projector", setup_gemma4);
+PROJECTOR(gemma4_ears, "gemma4_ears_projector", setup_gemma4_ears);
 PROJECTOR(voxtral, "voxtral_projector", setup_voxtral);

@@ -541,6 +541,46 @@ typedef struct nn_ears_dims {
 typedef struct nn_ears_top {
     const nn_vec *positions; /* [positions][n_embd] */
 } nn_ears_top;
+/* A tower of sounds whose rows see the last places only: its hparams begin with this. */
+typedef struct nn_reach_dims {
+    nn_dims d;
+    int     reach; /* places that a row sees, itself included */
+} nn_reach_dims;
+
+/* A matrix that Gemma 4's towers may limit: its inputs and its outputs, each below and above. NULL: no limit. */
+typedef struct nn_limited {
+    nn_linear     w;
+    const nn_vec *in_min, *in_max, *out_min, *out_max;
+} nn_limited;
+void   nn_bind_limited(nn_binder *b, nn_limited *w, const char *gguf, const char *hf, int64_t in, int64_t rows);
+nn_buf nn_project_limited(nn_tape *t, nn_buf x, const nn_limited *w);
+
+/*
+ * Attention over the last `reach` places that adds to the score of a query and a key d places before it the product of the query
+ * and a vector of the head for d: rows of the file's matrix times the sines and cosines of d. Queries and keys get some
+ * elements behind those of a head, which are rotated, so that attention itself stays what it is (distances.c). Axis 0 of
+ * a batch's positions is the place, or, exact to the last bit for long inputs, the place modulo `reach`.
+ */
+typedef struct nn_distances {
+    int           dim, offset; /* of a head with them; where they begin */
+    const nn_mat *q, *k;       /* by head; both scale, too */
+    const nn_vec *one;         /* added to keys */
+    nn_rope       rope;
+} nn_distances;
+typedef struct nn_distances_want {
+    int          n_head, dim, reach;
+    int64_t      n_in;               /* the matrix' inputs */
+    double       q_factor, k_factor; /* on queries and keys */
+    const float *q_scale;            /* [dim], on queries; NULL: one */
+    nn_rope      rope;               /* of all layers: nn_distances_rope */
+} nn_distances_want;
+static inline int nn_distances_dim(int dim, int reach) { return (dim + 2 * (reach / 2 + 1) + 15) / 16 * 16; }
+enum { NN_MAX_REACH = 256 };
+nn_rope nn_distances_rope(nn_config *c, int reach);
+void   nn_bind_distances(nn_binder *b, nn_distances *out, const char *gguf, const char *hf, const nn_distances_want *w);
+nn_buf nn_query_at(nn_tape *t, nn_buf q, const nn_distances *d);
+nn_buf nn_key_at(nn_tape *t, nn_buf k, const nn_distances *d);
+
 /* Of a language model: behind how many of its first layers the rows of a picture get more (nn_add_supplied). */
 int    nn_deep_read(nn_config *c, int n_layer);
 nn_buf nn_tower_input(nn_tape *t, const nn_tower_dims *d, nn_linear patch); /* embedded patches with their positions */

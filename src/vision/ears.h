@@ -2,12 +2,14 @@
 /*
  * A model's ears: sounds become rows that take the place of tokens in its prompt, as pictures do (vision.h).
  *
- * A sound becomes a mel spectrogram (mel.h), cut into pieces of the length that the tower was made for (30 s), the last one
- * padded with silence. Each piece goes through the tower, several neighbouring rows become one, side by side, and a projector
- * makes rows of the language model's width. In the prompt a word stands for each of them, behind one that says that a sound
- * begins.
+ * A sound becomes a mel spectrogram (mel.h) and goes through the family's encoder; a projector makes rows of the language
+ * model's width. In the prompt a word stands for each of them, behind one that says that a sound begins, and before one
+ * that says that it ends.
  *
- * Known is Voxtral, from its directory or from an mmproj file. One thread at a time encodes; everything else may be asked by any
+ * Voxtral cuts its spectrogram into pieces of the length that the tower was made for (30 s), the last one padded with silence, and
+ * puts several neighbouring rows side by side into one. Gemma 4 makes a row of four frames, and there is no padding.
+ *
+ * Both come from their directories or from an mmproj file. One thread at a time encodes; everything else may be asked by any
  * thread.
  */
 #ifndef VISION_EARS_H

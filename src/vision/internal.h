@@ -2,7 +2,7 @@
 /*
  * Inside the vision room: rules.c (what the files say about preparing pictures), cut.c (sizes and pieces), text.c (words in
  * the prompt and its positions), open.c, order.c (which patch is where), encode.c (the tower and the projector), keep.c (rows
- * that are there already); of sounds mel.c (what a tower gets) and ears.c (all else).
+ * that are there already); of sounds mel.c (what a tower gets) and the files behind ears_impl.h.
  */
 #ifndef VISION_INTERNAL_H
 #define VISION_INTERNAL_H

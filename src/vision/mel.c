@@ -6,82 +6,116 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 400, HALF = WINDOW / 2, BINS = HALF + 1 };
+enum {
+    WHISPER_WINDOW = 400,
+    GEMMA4_WINDOW = 320,
+    GEMMA4_LENGTH = 512,
+    MAX_LENGTH = 512,
+    MAX_FREQS = MAX_LENGTH / 2 + 1
+};
 
 typedef struct tables {
-    double hann[WINDOW];
-    double cosine[BINS][BINS], sine[BINS][BINS]; /* [sample][frequency] */
-    int    from[BINS], to[BINS];                 /* of each mel bin: frequencies that it sums */
-    double weight[BINS][BINS];                   /* [mel bin][frequency] */
+    int    window, length, freqs; /* samples of a frame; of the transform, the rest are zero; frequencies */
+    double hann[MAX_LENGTH];
+    double cosine[MAX_FREQS][MAX_FREQS], sine[MAX_FREQS][MAX_FREQS]; /* [sample][frequency] */
+    int    from[MAX_FREQS], to[MAX_FREQS];                           /* of each mel bin: frequencies that it sums */
+    double weight[MAX_FREQS][MAX_FREQS];                             /* [mel bin][frequency] */
 } tables;
 
 /* Slaney's scale: linear up to 1000 Hz, which is 15, then 27 steps for every factor of 6.4. */
-static double hertz(double m) { return m < 15 ? m * 200 / 3 : 1000 * exp((m - 15) * log(6.4) / 27); }
+static double slaney_hertz(double m) { return m < 15 ? m * 200 / 3 : 1000 * exp((m - 15) * log(6.4) / 27); }
+static double slaney_top(void) { return 15 + log(SOUND_RATE / 2000.0) * 27 / log(6.4); }
+static double htk_hertz(double m) { return 700 * (pow(10, m / 2595) - 1); }
+static double htk_top(void) { return 2595 * log10(1 + SOUND_RATE / 1400.0); }
 
-static void make_filters(tables *t, int bins) {
-    double top = 15 + log(SOUND_RATE / 2000.0) * 27 / log(6.4);
+/* top: the scale's value of the highest frequency; area: every triangle has one of one, else a height of one. */
+static void make_filters(tables *t, int bins, double (*hertz)(double), double top, bool area) {
     for (int m = 0; m < bins; m++) {
         double lo = hertz(top * m / (bins + 1)), mid = hertz(top * (m + 1) / (bins + 1)),
                hi = hertz(top * (m + 2) / (bins + 1));
-        t->from[m] = BINS;
-        for (int k = 0; k < BINS; k++) {
-            double f = (double)k * SOUND_RATE / WINDOW, up = (f - lo) / (mid - lo), down = (hi - f) / (hi - mid);
+        t->from[m] = t->freqs;
+        for (int k = 0; k < t->freqs; k++) {
+            double f = (double)k * SOUND_RATE / t->length, up = (f - lo) / (mid - lo), down = (hi - f) / (hi - mid);
             double w = up < down ? up : down;
-            t->weight[m][k] = w > 0 ? w * 2 / (hi - lo) : 0;
+            t->weight[m][k] = w > 0 ? w * (area ? 2 / (hi - lo) : 1) : 0;
             if (w <= 0) continue;
-            if (t->from[m] == BINS) t->from[m] = k;
+            if (t->from[m] == t->freqs) t->from[m] = k;
             t->to[m] = k + 1;
         }
     }
 }
 
-static tables *make_tables(int bins) {
+static tables *make_tables(int window, int length) {
     tables *t = calloc(1, sizeof *t);
-    double  turn = 2 * acos(-1.0) / WINDOW;
+    double  turn = 2 * acos(-1.0);
     if (!t) return NULL;
-    for (int i = 0; i < WINDOW; i++) t->hann[i] = 0.5 - 0.5 * cos(turn * i);
-    for (int i = 0; i < BINS; i++) {
-        for (int k = 0; k < BINS; k++) {
-            t->cosine[i][k] = cos(turn * (i * k % WINDOW));
-            t->sine[i][k] = sin(turn * (i * k % WINDOW));
+    t->window = window;
+    t->length = length;
+    t->freqs = length / 2 + 1;
+    for (int i = 0; i < window; i++) t->hann[i] = 0.5 - 0.5 * cos(turn * i / window);
+    for (int i = 0; i < t->freqs; i++) {
+        for (int k = 0; k < t->freqs; k++) {
+            t->cosine[i][k] = cos(turn * (i * k % length) / length);
+            t->sine[i][k] = sin(turn * (i * k % length) / length);
         }
     }
-    make_filters(t, bins);
     return t;
 }
 
+/* The power of each frequency of a frame. The halves of the frame share cosines, and sines but for the sign. */
+static void power_of(const tables *t, const double frame[MAX_LENGTH], double power[MAX_FREQS]) {
+    double re[MAX_FREQS] = { 0 }, im[MAX_FREQS] = { 0 };
+    int    n = t->length;
+    for (int i = 0; i < t->freqs; i++) {
+        bool   single = i == 0 || 2 * i == n;
+        double even = single ? frame[i] : frame[i] + frame[n - i], odd = single ? 0 : frame[i] - frame[n - i];
+        for (int k = 0; k < t->freqs; k++) {
+            re[k] += even * t->cosine[i][k];
+            im[k] += odd * t->sine[i][k];
+        }
+    }
+    for (int k = 0; k < t->freqs; k++) power[k] = re[k] * re[k] + im[k] * im[k];
+}
+
+/* The sum of a mel bin. */
+static double bin_of(const tables *t, const double power[MAX_FREQS], int m) {
+    double sum = 0;
+    for (int k = t->from[m]; k < t->to[m]; k++) sum += power[k] * t->weight[m][k];
+    return sum;
+}
+
+static int take(mel *out, tables *t, int frames, int bins, err *e) {
+    *out = (mel){ .bins = bins, .frames = frames, .at = calloc((size_t)frames * (size_t)bins, sizeof *out->at) };
+    if (t && out->at) return 0;
+    free(t);
+    mel_free(out);
+    return err_set_nomem(e);
+}
+
+static int refuse(mel *out, int bins, int samples, err *e) {
+    *out = (mel){ 0 };
+    return err_set(e, ERR_ARG, "%d mel bins of %d samples cannot be made", bins, samples);
+}
+
+/* --- Whisper --- */
+
 /* Sample i of the padded sound of n; mirrored outside of it. */
-static double sample(const sound *s, int64_t i, int64_t n) {
+static double mirrored(const sound *s, int64_t i, int64_t n) {
     if (i < 0) i = -i;
     if (i >= n) i = 2 * (n - 1) - i;
     return i < s->n ? (double)s->at[i] : 0;
 }
 
-/* The power of each frequency of a frame. The halves of the frame share cosines, and sines but for the sign. */
-static void power_of(const tables *t, const double frame[WINDOW], double power[BINS]) {
-    double re[BINS] = { 0 }, im[BINS] = { 0 };
-    for (int i = 0; i < BINS; i++) {
-        bool   single = i == 0 || i == HALF;
-        double even = single ? frame[i] : frame[i] + frame[WINDOW - i], odd = single ? 0 : frame[i] - frame[WINDOW - i];
-        for (int k = 0; k < BINS; k++) {
-            re[k] += even * t->cosine[i][k];
-            im[k] += odd * t->sine[i][k];
-        }
-    }
-    for (int k = 0; k < BINS; k++) power[k] = re[k] * re[k] + im[k] * im[k];
-}
-
-static void put_frame(float *out, const tables *t, const sound *s, int64_t at, int64_t n, int bins) {
-    double frame[WINDOW], power[BINS] = { 0 };
+static void put_whisper(float *out, const tables *t, const sound *s, int64_t at, int64_t n, int bins) {
+    double frame[MAX_LENGTH], power[MAX_FREQS] = { 0 };
     bool   silent = true;
-    for (int i = 0; i < WINDOW; i++) {
-        frame[i] = t->hann[i] * sample(s, at + i, n);
+    for (int i = 0; i < t->window; i++) {
+        frame[i] = t->hann[i] * mirrored(s, at + i, n);
         silent = silent && frame[i] == 0;
     }
     if (!silent) power_of(t, frame, power);
     for (int m = 0; m < bins; m++) {
-        double sum = 0;
-        for (int k = t->from[m]; k < t->to[m]; k++) sum += power[k] * t->weight[m][k];
+        double sum = bin_of(t, power, m);
         out[m] = (float)log10(sum > 1e-10 ? sum : 1e-10);
     }
 }
@@ -93,21 +127,40 @@ static void settle(mel *m) {
     for (size_t i = 0; i < n; i++) m->at[i] = ((m->at[i] < top - 8 ? top - 8 : m->at[i]) + 4) / 4;
 }
 
-int mel_make(mel *out, const sound *s, int bins, int piece_frames, err *e) {
+int mel_make_whisper(mel *out, const sound *s, int bins, int piece_frames, err *e) {
     int64_t piece = (int64_t)piece_frames * MEL_HOP, n = (s->n + piece - 1) / piece * piece;
-    *out = (mel){ .bins = bins, .frames = (int)(n / MEL_HOP) };
-    if (bins < 1 || bins > BINS || s->n < 1 || n <= HALF)
-        return err_set(e, ERR_ARG, "%d mel bins of %d samples cannot be made", bins, s->n);
-    tables *t = make_tables(bins);
-    out->at = calloc((size_t)out->frames * (size_t)bins, sizeof *out->at);
-    if (!t || !out->at) {
-        free(t);
-        mel_free(out);
-        return err_set_nomem(e);
-    }
+    if (bins < 1 || bins > WHISPER_WINDOW / 2 + 1 || s->n < 1 || n <= WHISPER_WINDOW / 2)
+        return refuse(out, bins, s->n, e);
+    tables *t = make_tables(WHISPER_WINDOW, WHISPER_WINDOW);
+    if (take(out, t, (int)(n / MEL_HOP), bins, e) < 0) return ERR_NOMEM;
+    make_filters(t, bins, slaney_hertz, slaney_top(), true);
     for (int64_t i = 0; i < out->frames; i++)
-        put_frame(out->at + (size_t)i * (size_t)bins, t, s, i * MEL_HOP - HALF, n, bins);
+        put_whisper(out->at + (size_t)i * (size_t)bins, t, s, i * MEL_HOP - WHISPER_WINDOW / 2, n, bins);
     settle(out);
+    free(t);
+    return 0;
+}
+
+/* --- Gemma 4 --- */
+
+int mel_frames_gemma4(int n) { return n > MEL_HOP ? (n - 1) / MEL_HOP : 1; }
+
+int mel_make_gemma4(mel *out, const float *samples, int n, int bins, err *e) {
+    double frame[MAX_LENGTH] = { 0 }, power[MAX_FREQS];
+    if (bins < 1 || bins > MAX_FREQS || n < 1) return refuse(out, bins, n, e);
+    tables *t = make_tables(GEMMA4_WINDOW, GEMMA4_LENGTH);
+    if (take(out, t, mel_frames_gemma4(n), bins, e) < 0) return ERR_NOMEM;
+    make_filters(t, bins, htk_hertz, htk_top(), false);
+    for (int f = 0; f < out->frames; f++) {
+        for (int i = 0; i < GEMMA4_WINDOW; i++) {
+            int64_t at = (int64_t)f * MEL_HOP + i - GEMMA4_WINDOW / 2;
+            frame[i] = at >= 0 && at < n ? t->hann[i] * (double)samples[at] : 0;
+        }
+        power_of(t, frame, power);
+        for (int k = 0; k < t->freqs; k++) power[k] = sqrt(power[k]);
+        for (int m = 0; m < bins; m++)
+            out->at[(size_t)f * (size_t)bins + (size_t)m] = (float)log(bin_of(t, power, m) + 0.001);
+    }
     free(t);
     return 0;
 }

@@ -132,8 +132,9 @@ def spectra(name, extractor, sounds):
 
 
 def features(name, model, args):
-    got = model.model.get_audio_features(**args, return_dict=True)
-    rows = got.pooler_output
+    owner = model if hasattr(model, "get_audio_features") else model.model
+    got = owner.get_audio_features(**args)
+    rows = getattr(got, "pooler_output", got)
     if name == "voxtral":
         return rows.reshape(-1, rows.shape[-1])
     return rows[got.attention_mask]
@@ -211,6 +212,8 @@ def save(name, cls, config, outdir):
         tensors = generate.st_read(os.path.join(tmp, "model.safetensors"))
     finally:
         shutil.rmtree(tmp)
+    # As published; transformers 5.17 saves Voxtral's language model under a name with one "model." too many.
+    tensors = {k.replace("language_model.model.model.", "language_model.model."): v for k, v in tensors.items()}
     generate.st_write(os.path.join(outdir, "model.safetensors"), tensors, {"format": "pt"})
     print("  ", name, "tensors:", " ".join(f"{k}{list(v.shape)}" for k, v in sorted(tensors.items()) if ".1." not in k and ".2." not in k))
 
@@ -239,6 +242,8 @@ def make(name, outdir, folders):
     if info.get("missing_keys") or info.get("unexpected_keys"):
         raise ValueError(f"loading again: {info}")
     model.eval()
+    if name == "gemma4":  # it reads the mask of eager attention (0 where a row sees) as if it were one of booleans
+        model.model.audio_tower.config._attn_implementation = "sdpa"
     files = {k: bytearray() for k in ("mel.f32", "rows.f32", "logits.f32")}
     rng = random.Random(name)
     doc = {"family": name, "vocab": VOCAB, "audio_token": AUDIO, "last": LAST, "versions": generate.versions(), "spectra": [], "cases": []}

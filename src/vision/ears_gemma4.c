@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From samples to rows as Gemma 4 does it. A piece is 30 s at most, the longest sound that it was made for; the reference cuts
+ * longer ones off there, here their pieces follow one another.
+ *
+ * The two convolutions run over single places: a few rows of time at once, of which the host puts what each place sees side by
+ * side. Where there are no frames any more, all is zero, behind the first convolution too.
+ */
+#include "vision/ears_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDE = 3, STRIDE = 2, AT_ONCE = 32 }; /* of a convolution; rows of the second one that are computed together */
+
+static int halved(int n) { return (n + 1) / STRIDE; }
+
+int gemma4_rows(int frames) { return halved(halved(frames)); }
+
+int gemma4_conv_rows(const ears_rules *r, int no) {
+    return no ? AT_ONCE * r->mels / 4 : (STRIDE * AT_ONCE + 1) * r->mels / 2;
+}
+
+/* What the places of n rows from `first` on see of `from`: [rows][pitches][channels], of which there are `rows` from row
+ * `base` on. */
+typedef struct seen {
+    const float *from;
+    int          base, rows, pitches, channels;
+} seen;
+
+static void put_places(const seen *s, int first, int n, float *to) {
+    size_t c = (size_t)s->channels;
+    for (int t = first; t < first + n; t++) {
+        for (int p = 0; p < s->pitches / STRIDE; p++) {
+            for (int k = 0; k < SIDE * SIDE; k++, to += c) {
+                int row = STRIDE * t + k / SIDE - 1, pitch = STRIDE * p + k % SIDE - 1;
+                if (row >= s->base && row < s->base + s->rows && pitch >= 0 && pitch < s->pitches)
+                    memcpy(to, s->from + ((size_t)(row - s->base) * (size_t)s->pitches + (size_t)pitch) * c,
+                           c * sizeof *to);
+                else
+                    memset(to, 0, c * sizeof *to);
+            }
+        }
+    }
+}
+
+typedef struct scratch {
+    float *places[2], *rows; /* what the convolutions take; what the first one gives */
+} scratch;
+
+static int take_scratch(scratch *x, const ears *h, err *e) {
+    const vision_stage *c = &h->stage[EARS_CONV0];
+    for (int i = 0; i < 2; i++)
+        x->places[i] = malloc((size_t)c[i].max_rows * (size_t)c[i].width_in * sizeof *x->places[i]);
+    x->rows = malloc((size_t)c[0].max_rows * (size_t)c[0].width_out * sizeof *x->rows);
+    return x->places[0] && x->places[1] && x->rows ? 0 : err_set_nomem(e);
+}
+
+static void free_scratch(scratch *x) {
+    free(x->places[0]);
+    free(x->places[1]);
+    free(x->rows);
+}
+
+/* Both convolutions: the tower's input, [row][pitch][channel]. */
+static int convolve(ears *h, const mel *m, float *out, err *e) {
+    vision_stage *c = &h->stage[EARS_CONV0];
+    int           half = halved(m->frames), n = halved(half);
+    scratch       x = { 0 };
+    int           rc = take_scratch(&x, h, e);
+    seen          frames = { m->at, 0, m->frames, m->bins, 1 };
+    for (int at = 0; rc == 0 && at < n; at += AT_ONCE) {
+        int  now = n - at < AT_ONCE ? n - at : AT_ONCE, first = at ? STRIDE * at - 1 : 0;
+        int  end = STRIDE * (at + now) < half ? STRIDE * (at + now) : half;
+        seen middle = { x.rows, first, end - first, m->bins / STRIDE, c[0].width_out };
+        put_places(&frames, first, end - first, x.places[0]);
+        rc = stage_run(&c[0], x.places[0], (end - first) * (m->bins / 2), NULL, NULL, x.rows, e);
+        if (rc < 0) break;
+        put_places(&middle, at, now, x.places[1]);
+        rc = stage_run(&c[1], x.places[1], now * (m->bins / 4), NULL, NULL, out, e);
+        out += (size_t)(now * (m->bins / 4)) * (size_t)c[1].width_out;
+    }
+    free_scratch(&x);
+    return rc;
+}
+
+/* Which places a row sees, and where it stands among as many. */
+typedef struct places {
+    int32_t *begin, *end, *axes;
+} places;
+
+static int take_places(places *p, int n, int reach, err *e) {
+    p->begin = malloc((size_t)n * sizeof *p->begin);
+    p->end = malloc((size_t)n * sizeof *p->end);
+    p->axes = malloc(2 * (size_t)n * sizeof *p->axes);
+    if (!p->begin || !p->end || !p->axes) return err_set_nomem(e);
+    for (int i = 0; i < n; i++) {
+        p->begin[i] = i < reach ? 0 : i - reach + 1;
+        p->end[i] = i + 1;
+        p->axes[i] = p->axes[n + i] = i % reach;
+    }
+    return 0;
+}
+
+static int encode_piece(ears *h, const float *samples, int n_samples, float *out, err *e) {
+    vision_stage *tower = &h->stage[EARS_TOWER], *projector = &h->stage[EARS_PROJECTOR];
+    places        p = { 0 };
+    float        *in = NULL, *rows = NULL;
+    mel           m;
+    int rc = mel_make_gemma4(&m, samples, n_samples, h->rules.mels, e), n = rc < 0 ? 0 : gemma4_rows(m.frames);
+    if (rc == 0) rc = take_places(&p, n, ((const nn_reach_dims *)tower->model->net.hp)->reach, e);
+    if (rc == 0) {
+        in = malloc((size_t)n * (size_t)tower->width_in * sizeof *in);
+        rows = malloc((size_t)n * (size_t)tower->width_out * sizeof *rows);
+        rc = in && rows ? convolve(h, &m, in, e) : err_set_nomem(e);
+    }
+    vision_order order = { .n = n, .begin = p.begin, .end = p.end };
+    if (rc == 0) rc = stage_run(tower, in, n, p.axes, &order, rows, e);
+    if (rc == 0) rc = stage_run(projector, rows, n, NULL, NULL, out, e);
+    mel_free(&m);
+    free(p.begin);
+    free(p.end);
+    free(p.axes);
+    free(in);
+    free(rows);
+    return rc;
+}
+
+int gemma4_encode(ears *h, const sound *s, float *out, err *e) {
+    int piece = ears_piece(&h->rules), rc = 0;
+    for (int at = 0; rc == 0 && at < s->n; at += piece) {
+        int n = s->n - at < piece ? s->n - at : piece;
+        rc = encode_piece(h, s->at + at, n, out, e);
+        out += (size_t)gemma4_rows(mel_frames_gemma4(n)) * (size_t)h->stage[EARS_PROJECTOR].width_out;
+    }
+    return rc;
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models that hear against transformers (tests/golden/hearing.py): the spectra of sounds, the rows that come out, and the logits of
+ * prompts with them; and that a directory and an mmproj file give the same bits. HEARTH_TEST_DEVICE names another device than
+ * the two that every machine has.
+ */
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "convert/gguf_writer.h"
+#include "convert/safetensors_writer.h"
+#include "media/sound.h"
+#include "models/list.h"
+#include "nn/model.h"
+#include "nn/tape.h"
+#include "tensor/half.h"
+#include "tools/simple.h"
+#include "unit/support/support.h"
+#include "vision/ears_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DIR HEARTH_SOURCE_DIR "/tests/golden/hearing"
+
+typedef struct golden {
+    const char       *family;
+    char             *text;
+    float            *mel, *rows, *logits;
+    const json_value *doc;
+    arena             mem;
+    model_file       *file;
+    nn_model         *model;
+    ears             *h;
+} golden;
+
+static char *load(const char *folder, const char *name, size_t *n) {
+    char   path[1024], *out = NULL;
+    size_t bytes;
+    err    e = { 0 };
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (!file_exists(path)) return NULL;
+    assert_int_equal(file_read(&out, n ? n : &bytes, path, 1 << 20, &e), 0);
+    return out;
+}
+
+static float *floats(const char *folder, const char *name) { return (float *)(void *)load(folder, name, NULL); }
+
+static int integer(const json_value *v, const char *key) {
+    int64_t x = -1;
+    assert_true(json_int(json_get(v, key), &x));
+    return (int)x;
+}
+
+static double real(const json_value *v, const char *key) {
+    double x = 0;
+    assert_true(json_number(json_get(v, key), &x));
+    return x;
+}
+
+static void open_golden(golden *g, const char *family, const char *device) {
+    char   folder[512];
+    size_t n;
+    err    e = { 0 };
+    snprintf(folder, sizeof folder, "%s/%s", DIR, family);
+    *g = (golden){ .family = family, .text = load(folder, "golden.json", &n) };
+    assert_non_null(g->text);
+    arena_init(&g->mem, 0);
+    assert_int_equal(json_parse(&g->doc, g->text, n, &g->mem, &e), 0);
+    g->mel = floats(folder, "mel.f32");
+    g->rows = floats(folder, "rows.f32");
+    g->logits = floats(folder, "logits.f32");
+    int rc = model_file_open(&g->file, folder, &e);
+    if (rc == 0) rc = nn_model_open(&g->model, g->file, models_list, NULL, &e);
+    if (rc == 0)
+        rc = ears_open(&g->h, g->file, NULL, g->model->dims->n_embd, &(vision_options){ .device = device }, &e);
+    if (rc < 0) print_message("%s: %s\n", family, e.msg);
+    assert_int_equal(rc, 0);
+    assert_non_null(g->h);
+}
+
+static void close_golden(golden *g) {
+    ears_free(g->h);
+    nn_model_free(g->model);
+    model_file_free(g->file);
+    arena_deinit(&g->mem);
+    free(g->text);
+    free(g->mel);
+    free(g->rows);
+    free(g->logits);
+}
+
+static void read_sound(sound *s, const char *name) {
+    char   file[64], *data;
+    size_t n;
+    err    e = { 0 };
+    snprintf(file, sizeof file, "%s.wav", name);
+    if (!(data = load(DIR "/sounds", file, &n))) data = load(HEARTH_SOURCE_DIR "/tests/golden/sound/sounds", file, &n);
+    assert_non_null(data);
+    assert_int_equal(media_sound_decode(s, data, n, MEDIA_SOUND_SECONDS, &e), 0);
+    free(data);
+}
+
+static double worst(const float *a, const float *b, size_t n) {
+    double off = 0;
+    for (size_t i = 0; i < n; i++) off = fmax(off, fabs((double)a[i] - (double)b[i]));
+    return off;
+}
+
+/* A GPU multiplies 16-bit numbers. */
+static double bound(const char *device, double usual) { return strncmp(device, "cuda", 4) == 0 ? 2.5e-2 : usual; }
+
+/* --- spectra --- */
+
+static void check_spectra(const golden *g) {
+    const json_value *all = json_get(g->doc, "spectra");
+    assert_true(json_count(all) > 0);
+    for (size_t i = 0; i < json_count(all); i++) {
+        const json_value *one = json_at(all, i);
+        int               bins = integer(one, "bins");
+        sound             s;
+        mel               m;
+        err               e = { 0 };
+        read_sound(&s, json_cstr(json_get(one, "sound")));
+        int rc = g->h->rules.kind == EARS_GEMMA4 ? mel_make_gemma4(&m, s.at, s.n, bins, &e)
+                                                 : mel_make_whisper(&m, &s, bins, 2 * g->h->rules.positions, &e);
+        assert_int_equal(rc, 0);
+        assert_int_equal(m.frames, integer(one, "frames"));
+        double off = worst(m.at, g->mel + integer(one, "at"), (size_t)(m.frames * bins));
+        if (off > 1e-4) print_message("%s: spectrum %zu differs by %g\n", g->family, i, off);
+        assert_true(off <= 1e-4);
+        mel_free(&m);
+        sound_deinit(&s);
+    }
+}
+
+/* --- rows and logits --- */
+
+/* The rows of a case's sounds, one behind the other; as many words stand for each. */
+static float *make_rows(golden *g, const json_value *c, int *n) {
+    const json_value *sounds = json_get(c, "sounds");
+    float            *all = NULL;
+    size_t            used = 0;
+    *n = 0;
+    for (size_t i = 0; i < json_count(sounds); i++) {
+        const vision_rows *rows;
+        int64_t            want = 0;
+        sound              x;
+        str                words;
+        err                e = { 0 };
+        read_sound(&x, json_cstr(json_at(sounds, i)));
+        int rc = ears_encode(g->h, &x, &rows, &e);
+        if (rc < 0) print_message("%s: %s\n", g->family, e.msg);
+        assert_int_equal(rc, 0);
+        assert_true(json_int(json_at(json_get(c, "counts"), i), &want));
+        assert_int_equal(rows->n, want);
+        str_init(&words);
+        assert_int_equal(ears_write(g->h, x.n, &words, &e), 0);
+        size_t found = 0;
+        for (const char *at = str_cstr(&words); (at = strstr(at, ears_row_word(g->h))); at++) found++;
+        assert_int_equal(found, want);
+        str_deinit(&words);
+        size_t more = (size_t)(rows->n * rows->width);
+        all = realloc(all, (used + more) * sizeof *all);
+        memcpy(all + used, rows->data, more * sizeof *all);
+        used += more;
+        *n += rows->n;
+        sound_deinit(&x);
+    }
+    return all;
+}
+
+/* The prompt in one batch, the rows in their places. */
+static double logits_off(golden *g, const json_value *c, const float *rows, const char *device) {
+    const json_value *ids = json_get(c, "tokens");
+    int           n = (int)json_count(ids), at = 0, last = integer(g->doc, "last"), vocab = integer(g->doc, "vocab");
+    int32_t      *tokens = calloc((size_t)n, sizeof *tokens);
+    const float **embd = calloc((size_t)n, sizeof *embd);
+    simple        s;
+    err           e = { 0 };
+    for (int i = 0; i < n; i++) {
+        int64_t id = 0;
+        assert_true(json_int(json_at(ids, (size_t)i), &id));
+        tokens[i] = (int32_t)id;
+        if (id == integer(g->doc, "audio_token")) embd[i] = rows + (size_t)at++ * (size_t)g->model->dims->n_embd;
+    }
+    assert_int_equal(simple_open(&s, device, g->model, &(simple_options){ .max_len = n, .max_tokens = n }, &e), 0);
+    assert_int_equal(simple_batch(&s, &(simple_feed){ .ids = tokens, .n = n, .all = true }, 1, &e), 0);
+    s.batch.embd = embd;
+    int rc = nn_exec_step(s.exec, &s.batch, &e);
+    if (rc < 0) print_message("%s: %s\n", g->family, e.msg);
+    assert_int_equal(rc, 0);
+    const float *got = simple_fetch(&s, NN_FETCH_LOGITS, &e) + (size_t)(n - last) * (size_t)vocab;
+    double       off = worst(got, g->logits + integer(c, "logits_at"), (size_t)(last * vocab));
+    simple_close(&s);
+    free(tokens);
+    free(embd);
+    return off / real(c, "logit_std");
+}
+
+/* Without a name the best device of the machine would be taken. */
+static const char *device_name(void) { return getenv("HEARTH_TEST_DEVICE") ? getenv("HEARTH_TEST_DEVICE") : "cpu"; }
+
+static void check_on(const char *family, const char *device) {
+    golden g;
+    double most[2] = { 0 };
+    open_golden(&g, family, device);
+    check_spectra(&g);
+    const json_value *cases = json_get(g.doc, "cases");
+    assert_int_equal(json_count(cases), 5);
+    for (size_t i = 0; i < json_count(cases); i++) {
+        const json_value *c = json_at(cases, i);
+        int               n;
+        float            *rows = make_rows(&g, c, &n);
+        double            off = worst(rows, g.rows + integer(c, "rows_at"), (size_t)(n * g.model->dims->n_embd));
+        most[0] = fmax(most[0], off / real(c, "row_std"));
+        most[1] = fmax(most[1], logits_off(&g, c, rows, device));
+        free(rows);
+    }
+    print_message("%s on %s: rows differ by %.1e, logits by %.1e of their deviation at most\n", family, device, most[0],
+                  most[1]);
+    assert_true(most[0] <= bound(device, 1e-4));
+    assert_true(most[1] <= bound(device, 2e-3));
+    close_golden(&g);
+}
+
+static void check_family(const char *family) {
+    const char *device = getenv("HEARTH_TEST_DEVICE");
+    check_on(family, device ? device : "cpu");
+    if (!device) check_on(family, "scalar");
+}
+
+/* --- other forms of Gemma 4's --- */
+
+typedef struct name_row {
+    const char *hf, *gguf;
+} name_row;
+
+static const name_row whole[] = { { "subsample_conv_projection.layer0.conv.", "a.conv1d.0." },
+                                  { "subsample_conv_projection.layer1.conv.", "a.conv1d.1." },
+                                  { "subsample_conv_projection.layer0.norm.", "a.conv1d.0.norm." },
+                                  { "subsample_conv_projection.layer1.norm.", "a.conv1d.1.norm." },
+                                  { "subsample_conv_projection.input_proj_linear.", "a.input_projection." },
+                                  { "output_proj.", "a.pre_encode.out." } };
+static const name_row leaves[] = { { "feed_forward1.pre_layer_norm.", "ffn_norm." },
+                                   { "feed_forward1.post_layer_norm.", "ffn_post_norm." },
+                                   { "feed_forward1.ffw_layer_1.", "ffn_up." },
+                                   { "feed_forward1.ffw_layer_2.", "ffn_down." },
+                                   { "feed_forward2.pre_layer_norm.", "ffn_norm_1." },
+                                   { "feed_forward2.post_layer_norm.", "ffn_post_norm_1." },
+                                   { "feed_forward2.ffw_layer_1.", "ffn_up_1." },
+                                   { "feed_forward2.ffw_layer_2.", "ffn_down_1." },
+                                   { "norm_pre_attn.", "attn_pre_norm." },
+                                   { "norm_post_attn.", "attn_post_norm." },
+                                   { "norm_out.", "ln2." },
+                                   { "self_attn.q_proj.", "attn_q." },
+                                   { "self_attn.k_proj.", "attn_k." },
+                                   { "self_attn.v_proj.", "attn_v." },
+                                   { "self_attn.post.", "attn_out." },
+                                   { "self_attn.relative_k_proj.", "attn_k_rel." },
+                                   { "self_attn.per_dim_scale", "per_dim_scale.weight" },
+                                   { "lconv1d.pre_layer_norm.", "conv_norm." }, /* converters exchange these two */
+                                   { "lconv1d.conv_norm.", "norm_conv." },
+                                   { "lconv1d.linear_start.", "conv_pw1." },
+                                   { "lconv1d.linear_end.", "conv_pw2." },
+                                   { "lconv1d.depthwise_conv1d.", "conv_dw." } };
+
+static bool gguf_name(const char *hf, char *out, size_t bytes) {
+    static const char tower[] = "model.audio_tower.", projector[] = "model.embed_audio.embedding_projection.";
+    char              plain[160];
+    if (strncmp(hf, projector, sizeof projector - 1) == 0) {
+        snprintf(out, bytes, "mm.a.input_projection.%s", hf + sizeof projector - 1);
+        return true;
+    }
+    if (strncmp(hf, tower, sizeof tower - 1) != 0) return false;
+    snprintf(plain, sizeof plain, "%s", hf + sizeof tower - 1);
+    char *wrapped = strstr(plain, ".linear.");
+    if (wrapped) memmove(wrapped, wrapped + 7, strlen(wrapped + 7) + 1);
+    bool        layer = strncmp(plain, "layers.", 7) == 0;
+    const char *leaf = layer ? strchr(plain + 7, '.') + 1 : plain;
+    for (size_t i = 0; i < (layer ? sizeof leaves : sizeof whole) / sizeof *whole; i++) {
+        const name_row *r = layer ? &leaves[i] : &whole[i];
+        if (strncmp(leaf, r->hf, strlen(r->hf)) != 0) continue;
+        if (layer)
+            snprintf(out, bytes, "a.blk.%d.%s%s", atoi(plain + 7), r->gguf, leaf + strlen(r->hf));
+        else
+            snprintf(out, bytes, "%s%s", r->gguf, leaf + strlen(r->hf));
+        return true;
+    }
+    return false;
+}
+
+/* As converters do it: vectors and convolutions as f32, numbers as vectors of one, scales behind softplus. */
+static void add_tensor(gguf_writer *w, const model_tensor *t, const char *name, void **keep) {
+    int64_t elems = 1, dims[MODEL_MAX_DIMS];
+    bool    conv = strstr(name, "conv_dw"), wide = t->n_dims <= 1 || strstr(name, "conv");
+    int     n_dims = t->n_dims ? t->n_dims : 1;
+    err     e = { 0 };
+    memcpy(dims, t->dims, sizeof dims);
+    for (int i = 0; i < t->n_dims; i++) elems *= t->dims[i];
+    if (t->n_dims == 0) dims[0] = 1;
+    if (conv) { /* [channel][1][tap] loses the one */
+        dims[1] = t->dims[2];
+        n_dims = 2;
+    }
+    assert_int_equal(t->type, TENSOR_BF16);
+    if (!wide || t->n_dims == 2) {
+        assert_int_equal(gguf_writer_add(w, name, t->type, n_dims, dims, t->data, t->bytes, &e), 0);
+        return;
+    }
+    float *x = *keep = malloc((size_t)elems * sizeof *x);
+    for (int64_t i = 0; i < elems; i++) {
+        x[i] = tensor_bf16_to_f32(((const uint16_t *)(const void *)t->data)[i]);
+        if (strstr(name, "per_dim_scale")) x[i] = log1pf(expf(x[i]));
+    }
+    assert_int_equal(gguf_writer_add(w, name, TENSOR_F32, n_dims, dims, x, (size_t)elems * sizeof *x, &e), 0);
+}
+
+/* swap: a key that gets another value. */
+static void write_mmproj(const model_file *m, const char *path, const char *swap, int64_t value) {
+    static const struct {
+        const char *key;
+        int64_t     value;
+    } ints[] = { { "clip.audio.block_count", 2 },           { "clip.audio.embedding_length", 32 },
+                 { "clip.audio.feed_forward_length", 128 }, { "clip.audio.attention.head_count", 2 },
+                 { "clip.audio.num_mel_bins", 16 },         { "clip.audio.projection_dim", 32 } };
+    size_t       n = model_file_tensor_count(m);
+    void       **kept = calloc(n, sizeof *kept);
+    gguf_writer *w;
+    char         name[160];
+    err          e = { 0 };
+    assert_int_equal(gguf_writer_open(&w, 0, &e), 0);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "clip", NULL), 0);
+    assert_int_equal(gguf_writer_set_string(w, "clip.audio.projector_type", "gemma4a", NULL), 0);
+    assert_int_equal(gguf_writer_set_real(w, "clip.audio.attention.layer_norm_epsilon", META_F32, 1e-3, NULL), 0);
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        bool other = swap && strcmp(swap, ints[i].key) == 0;
+        assert_int_equal(gguf_writer_set_int(w, ints[i].key, META_U32, other ? value : ints[i].value, NULL), 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const model_tensor *t = model_file_tensor_at(m, i);
+        if (gguf_name(t->name, name, sizeof name)) add_tensor(w, t, name, &kept[i]);
+    }
+    assert_int_equal(gguf_writer_write(w, path, &e), 0);
+    gguf_writer_free(w);
+    for (size_t i = 0; i < n; i++) free(kept[i]);
+    free(kept);
+}
+
+/* Other ears give the same rows, to the bit. */
+static void expect_same(golden *g, const model_file *model, const model_file *mmproj) {
+    const char        *device = device_name();
+    const vision_rows *a, *b;
+    sound              s;
+    ears              *h;
+    err                e = { 0 };
+    assert_true(ears_known(model, mmproj));
+    int rc = ears_open(&h, model, mmproj, g->model->dims->n_embd, &(vision_options){ .device = device }, &e);
+    if (rc < 0) print_message("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    read_sound(&s, "e");
+    assert_int_equal(ears_encode(g->h, &s, &a, &e), 0);
+    assert_int_equal(ears_encode(h, &s, &b, &e), 0);
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->data, b->data, (size_t)(a->n * a->width) * sizeof *a->data);
+    sound_deinit(&s);
+    ears_free(h);
+}
+
+static void test_mmproj(void **state) {
+    static const struct {
+        const char *key;
+        int64_t     value;
+    } bad[] = { { "clip.audio.num_mel_bins", 0 },         { "clip.audio.num_mel_bins", 18 },
+                { "clip.audio.num_mel_bins", 32 },        { "clip.audio.num_mel_bins", 1 << 30 },
+                { "clip.audio.attention.head_count", 5 }, { "clip.audio.attention.head_count", 0 },
+                { "clip.audio.embedding_length", 48 },    { "clip.audio.block_count", 3 },
+                { "clip.audio.projection_dim", 16 } };
+    golden      g;
+    model_file *mmproj;
+    ears       *h;
+    err         e = { 0 };
+    char       *dir = test_temp_dir(), *path = path_join(dir, "ears.gguf");
+    (void)state;
+    open_golden(&g, "gemma4", device_name());
+    write_mmproj(g.file, path, NULL, 0);
+    assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+    expect_same(&g, g.file, mmproj);
+    model_file_free(mmproj);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        e = (err){ 0 };
+        write_mmproj(g.file, path, bad[i].key, bad[i].value);
+        assert_int_equal(model_file_open(&mmproj, path, &e), 0);
+        assert_true(ears_open(&h, g.file, mmproj, 32, &(vision_options){ 0 }, &e) < 0);
+        assert_true(e.msg[0]);
+        assert_null(h);
+        model_file_free(mmproj);
+    }
+    free(path);
+    test_temp_dir_remove(dir);
+    close_golden(&g);
+}
+
+/* [n][channel][y][x] becomes [n][y][x][channel], as MLX has it; two bytes each. */
+static uint16_t *channels_last(const model_tensor *t, int64_t dims[MODEL_MAX_DIMS]) {
+    int64_t         area = t->dims[0] * t->dims[1], channels = t->dims[2], n = t->dims[3];
+    const uint16_t *from = (const void *)t->data;
+    uint16_t       *to = malloc(t->bytes);
+    for (int64_t i = 0; i < n * channels * area; i++)
+        to[(i / (channels * area) * area + i % area) * channels + i / area % channels] = from[i];
+    dims[0] = channels;
+    dims[1] = t->dims[0];
+    dims[2] = t->dims[1];
+    return to;
+}
+
+/* A directory of MLX, which leaves the first word of names out. */
+static void test_mlx(void **state) {
+    golden              g;
+    model_file         *mlx;
+    safetensors_writer *w;
+    void               *kept[2] = { 0 };
+    int                 n_kept = 0;
+    err                 e = { 0 };
+    char *dir = test_temp_dir(), *path = path_join(dir, "model.safetensors"), *config = path_join(dir, "config.json");
+    (void)state;
+    open_golden(&g, "gemma4", device_name());
+    assert_int_equal(safetensors_writer_open(&w, &e), 0);
+    for (size_t i = 0; i < model_file_tensor_count(g.file); i++) {
+        const model_tensor *t = model_file_tensor_at(g.file, i);
+        const void         *data = t->data;
+        int64_t             dims[MODEL_MAX_DIMS];
+        bool                ours = strstr(t->name, "audio");
+        memcpy(dims, t->dims, sizeof dims);
+        if (t->n_dims == 4 && ours) data = kept[n_kept++] = channels_last(t, dims);
+        assert_int_equal(
+            safetensors_writer_add(w, t->name + (ours ? 6 : 0), t->type, t->n_dims, dims, data, t->bytes, &e), 0);
+    }
+    assert_int_equal(n_kept, 2);
+    assert_int_equal(safetensors_writer_write(w, path, &e), 0);
+    safetensors_writer_free(w);
+    assert_int_equal(symlink(DIR "/gemma4/config.json", config), 0);
+    assert_int_equal(model_file_open(&mlx, dir, &e), 0);
+    expect_same(&g, mlx, NULL);
+    model_file_free(mlx);
+    for (int i = 0; i < 2; i++) free(kept[i]);
+    free(config);
+    free(path);
+    test_temp_dir_remove(dir);
+    close_golden(&g);
+}
+
+/* A sound of more than a piece is as its pieces are, one behind the other; silence and a single sample have rows, too. */
+static void test_long(void **state) {
+    golden             g;
+    const vision_rows *rows;
+    sound              all, part;
+    err                e = { 0 };
+    (void)state;
+    open_golden(&g, "gemma4", device_name());
+    int piece = ears_piece(&g.h->rules), width = 32;
+    assert_int_equal(piece, 480000);
+    assert_int_equal(sound_init(&all, piece + 4100, &e), 0);
+    for (int i = 0; i < all.n; i++) all.at[i] = 0.3f * sinf((float)(i % 9973) * 0.05f);
+    assert_int_equal(ears_encode(g.h, &all, &rows, &e), 0);
+    assert_int_equal(rows->n, 750 + 7);
+    float *joined = malloc((size_t)(rows->n * width) * sizeof *joined);
+    memcpy(joined, rows->data, (size_t)(rows->n * width) * sizeof *joined);
+    assert_int_equal(sound_init(&part, 4100, &e), 0);
+    memcpy(part.at, all.at + piece, 4100 * sizeof *part.at);
+    assert_int_equal(ears_encode(g.h, &part, &rows, &e), 0);
+    assert_int_equal(rows->n, 7);
+    assert_memory_equal(rows->data, joined + 750 * width, (size_t)(7 * width) * sizeof *joined);
+    part.n = 1;
+    assert_int_equal(ears_encode(g.h, &part, &rows, &e), 0);
+    assert_int_equal(rows->n, 1);
+    assert_true(isfinite(rows->data[0]));
+    free(joined);
+    sound_deinit(&part);
+    sound_deinit(&all);
+    close_golden(&g);
+}
+
+static void test_voxtral(void **state) { (void)state, check_family("voxtral"); }
+
+/* All layers turn by the same angles: backends have room for a few rotations, not for one per layer. */
+static void test_one_rotation(void **state) {
+    golden       g;
+    const float *angles = NULL;
+    int          n = 0;
+    (void)state;
+    open_golden(&g, "gemma4", "cpu");
+    const nn_tape *t = g.h->stage[EARS_TOWER].model->tape;
+    for (int i = 0; i < t->n_ops; i++) {
+        if (t->ops[i].kind != NN_OP_ROPE) continue;
+        assert_true(n++ == 0 || t->ops[i].u.rope.rope.inv_freq == angles);
+        angles = t->ops[i].u.rope.rope.inv_freq;
+    }
+    assert_int_equal(n, 4);
+    close_golden(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_voxtral), cmocka_unit_test(test_mmproj),
+                                        cmocka_unit_test(test_mlx), cmocka_unit_test(test_long),
+                                        cmocka_unit_test(test_one_rotation) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
