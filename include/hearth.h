@@ -106,7 +106,7 @@ typedef struct hearth_model_info {
     int         can_chat, can_use_tools, can_think, can_embed, can_infill; /* 1: yes */
     int         can_rerank, can_generate;                                  /* generate 0: it makes vectors only */
     int         vector_size;                                               /* of an embedding */
-    int         can_see;                                                   /* pictures in messages */
+    int         can_see, can_hear;                                         /* pictures and sounds in messages */
 } hearth_model_info;
 
 /* size: of your structure; what a later library knows beyond it is left out. */
@@ -178,6 +178,14 @@ typedef struct hearth_picture {
     const void *rgb; /* width * height * 3 bytes */
 } hearth_picture;
 
+/* A sound: one channel, values around -1 to 1. Decoding files is the caller's, as for pictures. */
+typedef struct hearth_sound {
+    const float *samples;
+    size_t       n;
+    int          rate; /* samples a second: 4000 to 192000 */
+    size_t blob; /* its number among pictures and sounds together: pictures have those that are left, in their order */
+} hearth_sound;
+
 /* Texts end with a NUL; everything is copied by hearth_submit. */
 typedef struct hearth_request {
     size_t size; /* of this structure; by hearth_request_init */
@@ -239,6 +247,10 @@ typedef struct hearth_request {
      * for picture N, counted from 0; numbers rise in the order of the parts. */
     const hearth_picture *pictures;
     size_t                n_pictures;
+
+    /* CHAT: its sounds, by rising numbers, for parts {"type": "audio", "blob": N}. 32 pictures and sounds at most. */
+    const hearth_sound *sounds;
+    size_t              n_sounds;
 } hearth_request;
 
 HEARTH_API void hearth_request_init(hearth_request *q, size_t size);

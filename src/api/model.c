@@ -109,7 +109,8 @@ void hearth_model_describe(const hearth_model *m, hearth_model_info *out, size_t
                                .can_rerank = i.can_rerank,
                                .can_generate = i.can_generate,
                                .vector_size = i.n_vector,
-                               .can_see = i.can_see };
+                               .can_see = i.can_see,
+                               .can_hear = i.can_hear };
     memset(out, 0, size);
     memcpy(out, &full, smaller(size, sizeof full));
 }

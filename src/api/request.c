@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A caller's request as the runtime takes it. */
 #include "api/api.h"
-
-#include "base/num.h"
-#include "pixels/pixels.h"
+#include "api/media.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,59 +93,28 @@ static int read_enums(const hearth_request *q, runtime_request *r, err *e) {
     return 0;
 }
 
-/* Bytes of a picture as the runtime takes it; 0: it cannot be one. */
-static size_t picture_bytes(const hearth_picture *p) {
-    size_t area = 0, bytes = 0;
-    if (!p->rgb || p->width <= 0 || p->height <= 0 || !num_mul_size((size_t)p->width, (size_t)p->height, &area) ||
-        !num_mul_size(area, PIXELS_CHANNELS, &bytes) || bytes > RUNTIME_MAX_BLOB_BYTES)
-        return 0;
-    return bytes + PIXELS_HEAD_BYTES;
-}
-
-static int check_pictures(const hearth_request *q, size_t *bytes, err *e) {
-    *bytes = 0;
-    if (q->n_pictures > RUNTIME_MAX_BLOBS) return err_set(e, ERR_ARG, "pictures: %d at most", RUNTIME_MAX_BLOBS);
-    for (size_t i = 0; i < q->n_pictures; i++) {
-        size_t one = picture_bytes(&q->pictures[i]);
-        if (!one || (*bytes += one) > RUNTIME_MAX_BLOB_BYTES)
-            return err_set(e, ERR_ARG, "pictures: number %zu of %d x %d cannot be taken", i, q->pictures[i].width,
-                           q->pictures[i].height);
-    }
-    return 0;
-}
-
-/* Their bytes go to `to`. */
-static void put_pictures(const hearth_request *q, view *blobs, char *to) {
-    for (size_t i = 0; i < q->n_pictures; i++) {
-        const hearth_picture *p = &q->pictures[i];
-        const int32_t         head[2] = { p->width, p->height };
-        size_t                n = picture_bytes(p);
-        _Static_assert(sizeof head == PIXELS_HEAD_BYTES, "width and height");
-        memcpy(to, head, sizeof head);
-        memcpy(to + sizeof head, p->rgb, n - sizeof head);
-        blobs[i] = (view){ to, n };
-        to += n;
-    }
-}
-
 int api_runtime_request(const hearth_request *q, runtime_request *r, view **stop, err *e) {
-    size_t all_pictures = 0;
+    api_media m = { 0 };
     *stop = NULL;
     runtime_request_init(r);
     int rc = read_enums(q, r, e);
-    if (rc == 0) rc = check_pictures(q, &all_pictures, e);
+    if (rc == 0 && q->n_adapters > RUNTIME_MAX_LORA)
+        rc = err_set(e, ERR_ARG, "adapters: at most %d can be used at once", RUNTIME_MAX_LORA);
+    if (rc == 0) rc = api_media_read(&m, q, e);
     if (rc < 0) return rc;
-    if (q->n_adapters > RUNTIME_MAX_LORA)
-        return err_set(e, ERR_ARG, "adapters: at most %d can be used at once", RUNTIME_MAX_LORA);
-    /* One block for the lists and the pictures. */
-    size_t bytes = (q->n_stop + q->n_pictures) * sizeof **stop + q->n_adapters * sizeof(runtime_lora) + all_pictures;
-    if (bytes && !(*stop = calloc(1, bytes))) return err_set_nomem(e);
-    runtime_lora *lora = bytes ? (runtime_lora *)(void *)(*stop + q->n_stop + q->n_pictures) : NULL;
-    if (q->n_pictures) {
-        put_pictures(q, *stop + q->n_stop, (char *)(lora + q->n_adapters));
-        r->blobs = *stop + q->n_stop;
-        r->n_blobs = q->n_pictures;
+    /* One block for the lists, the pictures and the sounds. */
+    size_t bytes = (q->n_stop + m.n) * sizeof **stop + q->n_adapters * sizeof(runtime_lora) + m.bytes;
+    if (bytes && !(*stop = calloc(1, bytes))) {
+        api_media_free(&m);
+        return err_set_nomem(e);
     }
+    runtime_lora *lora = bytes ? (runtime_lora *)(void *)(*stop + q->n_stop + m.n) : NULL;
+    if (m.n) {
+        api_media_put(&m, q, *stop + q->n_stop, (char *)(lora + q->n_adapters));
+        r->blobs = *stop + q->n_stop;
+        r->n_blobs = m.n;
+    }
+    api_media_free(&m);
     for (size_t i = 0; i < q->n_adapters; i++)
         lora[i] = (runtime_lora){ text_of(q->adapters[i].path), q->adapters[i].scale };
     r->lora = lora;
