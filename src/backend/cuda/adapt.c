@@ -395,7 +395,7 @@ static int bare_product(cuda_exec *x, const nn_op *op, const float *in, float *o
     x->image_of = 0;
     int rc = n ? cuda_rows_make(&rows, in, m->cols, x->stream, e) : 0;
     if (rc < 0 || n == 0) return rc;
-    cuda_product_args p = { .w = { w->type, m->rows, m->cols, data },
+    cuda_product_args p = { .w = { w->type, m->rows, m->cols, data, w->pitch },
                             .x = rows,
                             .out = out,
                             .out_stride = m->rows,

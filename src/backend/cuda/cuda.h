@@ -27,6 +27,8 @@ typedef struct cuda_mat {
     float         w_scale;  /* a power of two that F16 values made of another type were divided by */
     size_t        at, each; /* bytes: of the first matrix in the weights, of one matrix */
     size_t        table_at; /* of the pointers to a stack's matrices */
+    int           lead;     /* number of the first matrix that it shares an image and w_scale with; its own: none */
+    int64_t       pitch;    /* rows of that image; 0: it has one of its own */
 } cuda_mat;
 
 /* A vector on the device; several ops may read it. */
@@ -136,6 +138,9 @@ int             cuda_weights_add_vec(cuda_exec *x, const float *data, int64_t n,
 int             cuda_weights_load(cuda_exec *x, err *e);
 size_t          cuda_weights_staging(const cuda_exec *x);
 const cuda_mat *cuda_mat_of(const cuda_exec *x, const nn_mat *m);
+bool            cuda_weights_scaled(const cuda_mat *w); /* F16 made of another type */
+/* The F16 matrices of n products, which lie one behind the other, become one image. */
+void cuda_weights_join(cuda_exec *x, const nn_op *ops, int n);
 const float    *cuda_vec_of(const cuda_exec *x, const float *data); /* NULL for NULL */
 
 /* packed.c: layers with compressed pages. Their place in a page; bytes of rotated queries; storing; attention. */

@@ -33,7 +33,6 @@ static int lower_product(cuda_exec *x, int i, const nn_op *op, err *e) {
     const nn_limits *l = &x->x.options.limits;
     size_t           rows = nn_rows_max(l, &t->bufs[op->in[0]]), out = nn_rows_max(l, &t->bufs[op->out]);
     int              rc = cuda_weights_add(x, op, i, e);
-    if (rc == 0) rc = need_vec(x, op->u.linear.b, e);
     if (rc < 0) return rc;
     const cuda_mat *w = cuda_mat_of(x, m);
     if (op->kind == NN_OP_HEAD_LINEAR) rows *= (size_t)m->n_stack;
@@ -295,13 +294,14 @@ static void lay_out(cuda_exec *x) {
     x->x.memory.weights_bytes = x->weights_bytes;
 }
 
-/* Products of the same rows with matrices that lie one behind the other in tiles of 16 rows. */
+/* Products of the same rows with matrices that lie one behind the other in tiles of 16 rows; those of F16 can become one
+ * image. */
 static bool go_together(const cuda_exec *x, const nn_op *a, const nn_op *b) {
     if (a->kind != NN_OP_LINEAR || b->kind != NN_OP_LINEAR || a->in[0] != b->in[0] || a->acc || b->acc) return false;
     const cuda_mat *m = cuda_mat_of(x, a->u.linear.w), *n = cuda_mat_of(x, b->u.linear.w);
     const nn_tape  *t = x->x.model->tape;
-    return m->type == n->type && m->type != TENSOR_F32 && m->type != TENSOR_F16 &&
-           m->type != TENSOR_MXFP4 && /* has a scale of its own */
+    return m->type == n->type && m->type != TENSOR_F32 && m->type != TENSOR_MXFP4 && /* has a scale of its own */
+           !m->pitch && !n->pitch && cuda_weights_scaled(m) == cuda_weights_scaled(n) && m != n &&
            m->at + m->each == n->at && m->each == cuda_packed_bytes(m->type, m->from->rows, m->from->cols) &&
            m->from->rows % CUDA_MAT_ROWS == 0 && t->bufs[a->out].rows == t->bufs[b->out].rows;
 }
@@ -311,6 +311,7 @@ static int join_products(cuda_exec *x, err *e) {
     if (!(x->together = arena_calloc(&x->mem, (size_t)t->n_ops + 1, 1))) return err_set_nomem(e);
     for (int i = x->x.options.first_op; i < x->x.options.end_op; i++) {
         int n = 1;
+        if (x->together[i]) continue; /* of an image that begins in front */
         while (n <= CUDA_MORE && i + n < x->x.options.end_op && go_together(x, &t->ops[i + n - 1], &t->ops[i + n])) n++;
         x->together[i] = (uint8_t)n;
         if (n < 2) continue;
@@ -318,10 +319,24 @@ static int join_products(cuda_exec *x, err *e) {
         const cuda_mat *m = cuda_mat_of(x, t->ops[i].u.linear.w);
         int64_t         rows = 0;
         for (int k = 0; k < n; k++) rows += t->ops[i + k].u.linear.w->rows;
+        if (m->type == TENSOR_F16) {
+            cuda_weights_join(x, &t->ops[i], n);
+            for (int k = 1; k < n; k++) x->together[i + k] = (uint8_t)(n - k);
+        }
         if (nn_rows_max(&x->x.options.limits, &t->bufs[t->ops[i].out]) > CUDA_FEW)
             most(&x->scratch_bytes, cuda_scratch_bytes(m->type, rows, m->from->cols));
     }
     return 0;
+}
+
+/* Behind all matrices, so that those of Q, K and V lie one behind the other. */
+static int lower_biases(cuda_exec *x, err *e) {
+    const nn_tape *t = x->x.model->tape;
+    int            rc = 0;
+    for (int i = x->x.options.first_op; i < x->x.options.end_op && rc == 0; i++) {
+        if (cuda_product_of(&t->ops[i])) rc = need_vec(x, t->ops[i].u.linear.b, e);
+    }
+    return rc;
 }
 
 int cuda_lower(cuda_exec *x, err *e) {
@@ -329,6 +344,7 @@ int cuda_lower(cuda_exec *x, err *e) {
     int              rc = lower_layers(x, e);
     x->max_chunks = (l->page_tokens * l->max_pages + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
     for (int i = x->x.options.first_op; i < x->x.options.end_op && rc == 0; i++) rc = lower_op(x, i, e);
+    if (rc == 0) rc = lower_biases(x, e);
     if (rc == 0) rc = join_products(x, e);
     if (rc == 0) lay_out(x);
     return rc;

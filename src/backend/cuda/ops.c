@@ -186,7 +186,7 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
         rc = cuda_make_image(x, op->in[0], 1, &rows, e);
     if (rc < 0) return rc;
     rows.n = n; /* logits are made of the first of the output rows */
-    cuda_product_args a = { .w = { w->type, m->rows, m->cols, data },
+    cuda_product_args a = { .w = { w->type, m->rows, m->cols, data, w->pitch },
                             .x = rows,
                             .out = cuda_buf(x, add ? add->out : op->out),
                             .out_stride = m->rows,

@@ -75,7 +75,7 @@ int cuda_weights_add(cuda_exec *x, const nn_op *op, int number, err *e) {
         if (!more) return err_set_nomem(e);
         x->mats = more;
     }
-    cuda_mat w = { .from = m, .type = device_type(m), .w_scale = 1.0f, .at = x->weights_bytes };
+    cuda_mat w = { .from = m, .type = device_type(m), .w_scale = 1.0f, .at = x->weights_bytes, .lead = x->n_mats };
     w.each = cuda_align(w.type == TENSOR_F32 ? (size_t)(m->rows * m->cols) * sizeof(float)
                                              : cuda_packed_bytes(w.type, m->rows, m->cols));
     x->weights_bytes += w.each * (size_t)stack_of(m);
@@ -83,6 +83,22 @@ int cuda_weights_add(cuda_exec *x, const nn_op *op, int number, err *e) {
     if (m->n_stack) x->weights_bytes += cuda_align((size_t)m->n_stack * sizeof(void *));
     x->mats[x->n_mats++] = w;
     return 0;
+}
+
+bool cuda_weights_scaled(const cuda_mat *w) {
+    return w->type == TENSOR_F16 && (w->from->at[0].type != TENSOR_F16 || w->from->at[0].scales);
+}
+
+void cuda_weights_join(cuda_exec *x, const nn_op *ops, int n) {
+    const int lead = (int)(cuda_mat_of(x, ops[0].u.linear.w) - x->mats);
+    size_t    at = x->mats[lead].at;
+    int64_t   rows = 0;
+    for (int i = 0; i < n; i++) rows += ops[i].u.linear.w->rows;
+    for (int i = 0; i < n; i++) {
+        cuda_mat *w = &x->mats[cuda_mat_of(x, ops[i].u.linear.w) - x->mats];
+        w->lead = lead, w->pitch = cuda_round_up(rows, CUDA_TILE_ROWS), w->at = at;
+        at += (size_t)w->from->rows * CUDA_ROW_BYTES;
+    }
 }
 
 /* Bytes of one matrix on its way: in file layout, or as F16. */
@@ -164,6 +180,8 @@ static int load_one(cuda_exec *x, const cuda_mat *w, const tensor_mat *m, uint8_
     if (rc < 0 || w->type == TENSOR_F32) return rc;
     if (w->type == TENSOR_MXFP4)
         rc = cuda_pack_mxfp4(to, staged, row, m->rows, m->cols, ilogbf(w->w_scale) + CUDA_MXFP4_TOP, x->stream, e);
+    else if (w->pitch)
+        rc = cuda_pack_part(to, staged, row, w->type, m->rows, m->cols, w->pitch, x->stream, e);
     else
         rc = cuda_pack(to, staged, row, w->type, m->rows, m->cols, x->stream, e);
     return rc < 0 ? rc : cuda_wait(x->stream, e);
@@ -223,9 +241,6 @@ static int load_mat(cuda_exec *x, cuda_mat *w, err *e) {
     int          n = stack_of(w->from), rc = 0;
     const void **table = malloc((size_t)n * sizeof *table);
     if (!table) return err_set_nomem(e);
-    if (w->type == TENSOR_F16 && (w->from->at[0].type != TENSOR_F16 || w->from->at[0].scales))
-        rc = choose_scale(x, w, e);
-    if (w->type == TENSOR_MXFP4) rc = choose_mxfp4(x, w, e);
     for (int i = 0; i < n && rc == 0; i++) {
         uint8_t *to = x->weights + w->at + w->each * (size_t)i;
         rc = load_one(x, w, &w->from->at[i], to, e);
@@ -236,8 +251,22 @@ static int load_mat(cuda_exec *x, cuda_mat *w, err *e) {
     return rc < 0 ? err_wrap(e, rc, "%s", w->from->name) : 0;
 }
 
-int cuda_weights_load(cuda_exec *x, err *e) {
+/* What matrices are divided by; those of one image by the same. */
+static int choose_scales(cuda_exec *x, err *e) {
     int rc = 0;
+    for (int i = 0; i < x->n_mats && rc == 0; i++) {
+        cuda_mat *w = &x->mats[i], *lead = &x->mats[w->lead];
+        if (cuda_weights_scaled(w)) rc = choose_scale(x, w, e);
+        if (w->type == TENSOR_MXFP4) rc = choose_mxfp4(x, w, e);
+        if (lead->w_scale < w->w_scale) lead->w_scale = w->w_scale;
+        if (rc < 0) return err_wrap(e, rc, "%s", w->from->name);
+    }
+    for (int i = 0; i < x->n_mats; i++) x->mats[i].w_scale = x->mats[x->mats[i].lead].w_scale;
+    return rc;
+}
+
+int cuda_weights_load(cuda_exec *x, err *e) {
+    int rc = choose_scales(x, e);
     for (int i = 0; i < x->n_mats && rc == 0; i++) rc = load_mat(x, &x->mats[i], e);
     for (int i = 0; i < x->n_vecs && rc == 0; i++)
         rc = cuda_copy_in(x->weights + x->vecs[i].at, x->vecs[i].from, (size_t)x->vecs[i].n * sizeof(float), e);

@@ -216,7 +216,7 @@ template <class T> static int start(experts_args &g, cuda_stream s, err *e) {
 }
 
 int cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e) {
-    const cuda_weight   w = { a->type, a->rows, a->cols, NULL };
+    const cuda_weight   w = { a->type, a->rows, a->cols, NULL, 0 };
     const product_shape p = product_shape_of(&w);
     experts_args        g = {};
     if (a->n_tok == 0) return 0;

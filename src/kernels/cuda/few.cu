@@ -31,7 +31,7 @@ struct few_args {
     cuda_act       act;
     const float   *row; /* not NULL: the one activation row in f32, which every block brings to 16 bits itself */
     cuda_row_norm  norm;
-    int            cols;
+    int            cols, pitch;
     product_end    end;
 };
 
@@ -54,9 +54,9 @@ template <class T, int MT> struct few_stream {
                                 int kt0, int n) {
         lane = (int)threadIdx.x % 32;
         const int     each = a.up ? 1 : MT; /* row tiles from tile to tile */
-        const int64_t next = T::at(a.w, 1, kt0, a.n_kt, a.rows_pad) - T::at(a.w, 0, kt0, a.n_kt, a.rows_pad);
-        from = T::at(a.w, (int64_t)tile * each, kt0, a.n_kt, a.rows_pad);
-        kt_step = (int)(T::at(a.w, (int64_t)tile * each, kt0 + 1, a.n_kt, a.rows_pad) - from);
+        const int64_t next = T::at(a.w, 1, kt0, a.n_kt, a.pitch) - T::at(a.w, 0, kt0, a.n_kt, a.pitch);
+        from = T::at(a.w, (int64_t)tile * each, kt0, a.n_kt, a.pitch);
+        kt_step = (int)(T::at(a.w, (int64_t)tile * each, kt0 + 1, a.n_kt, a.pitch) - from);
         m_step = a.up ? next * a.up : next;
         row_step = next * (each * step) - (int64_t)kt_step * (n - 1);
         ring = at, bars = barriers;
@@ -482,6 +482,7 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        a->row,
                        a->norm,
                        (int)p.cols,
+                       (int)p.pitch,
                        product_end_of(a) };
         int      rc;
         switch (a->w.type) {

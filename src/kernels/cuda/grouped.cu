@@ -116,7 +116,7 @@ int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e) {
                                    true };
         return cuda_launch(grouped_plain_kernel, shape, s, e, *a);
     }
-    const cuda_weight   w = { a->type, a->rows, a->cols, NULL };
+    const cuda_weight   w = { a->type, a->rows, a->cols, NULL, 0 };
     const product_shape p = product_shape_of(&w);
     const grouped_args  g = { *a,
                               (int)((a->cols + p.tile_cols - 1) / p.tile_cols),

@@ -16,7 +16,7 @@
 struct many_args {
     const uint8_t *w, *x;
     const float   *scale;
-    int            rows, rows_pad, n, n_pad;
+    int            rows, rows_pad, pitch, n, n_pad;
     int            blocks, slice_blocks; /* of 64 columns */
     product_end    end;
 };
@@ -31,7 +31,7 @@ __device__ static inline void many_load(uint32_t to, const uint8_t *from, int co
 __device__ static inline void many_stage(const many_args &a, uint32_t at, int x0, int w0, int block) {
     if (block < a.blocks) {
         many_load(at, a.x + ((int64_t)block * a.n_pad + x0) * CUDA_ROW_BYTES, TILE_X, a.n_pad - x0);
-        many_load(at + TILE_X * CUDA_ROW_BYTES, a.w + ((int64_t)block * a.rows_pad + w0) * CUDA_ROW_BYTES, TILE_W,
+        many_load(at + TILE_X * CUDA_ROW_BYTES, a.w + ((int64_t)block * a.pitch + w0) * CUDA_ROW_BYTES, TILE_W,
                   a.rows_pad - w0);
     }
     copy_commit();
@@ -102,6 +102,7 @@ int product_many_mma(const cuda_device *, const cuda_product_args *a, const prod
                                a->x.scale,
                                (int)p.rows,
                                (int)p.rows_pad,
+                               (int)p.pitch,
                                (int)a->x.n,
                                (int)a->x.n_pad,
                                (int)((p.cols + 63) / 64),

@@ -20,7 +20,7 @@
 struct wgmma_args {
     const uint8_t *w, *x;
     const float   *scale;
-    int            rows, rows_pad, n, n_pad;
+    int            rows, rows_pad, pitch, n, n_pad;
     int            blocks, slice_blocks;  /* of 64 columns */
     int            cluster, pairs, tiles; /* activation tiles of a cluster's blocks; all tiles */
     product_end    end;
@@ -63,7 +63,7 @@ template <int N> __device__ static inline void wgmma_produce(const wgmma_args &a
                 bulk_copy(at.data(), a.x + ((int64_t)k * a.n_pad + x0) * CUDA_ROW_BYTES, x_rows * CUDA_ROW_BYTES,
                           at.full());
             if (part_rows) {
-                const uint8_t *from = a.w + ((int64_t)k * a.rows_pad + mine) * CUDA_ROW_BYTES;
+                const uint8_t *from = a.w + ((int64_t)k * a.pitch + mine) * CUDA_ROW_BYTES;
                 const uint32_t to = at.data() + wgmma_ring<N>::X_BYTES + rank * part * CUDA_ROW_BYTES;
                 if (a.cluster > 1)
                     bulk_copy_all(to, from, part_rows * CUDA_ROW_BYTES, at.full(), (uint16_t)((1 << a.cluster) - 1));
@@ -220,6 +220,7 @@ int product_many_wgmma(const cuda_device *d, const cuda_product_args *a, const p
                                a->x.scale,
                                (int)p.rows,
                                (int)p.rows_pad,
+                               (int)p.pitch,
                                (int)a->x.n,
                                (int)a->x.n_pad,
                                (int)((p.cols + 63) / 64),

@@ -15,6 +15,7 @@ struct pack_args {
     uint8_t       *to;
     int64_t        rows, cols, rows_pad, n_kt;
     int            top; /* of MXFP4: the largest scale */
+    int64_t        pitch; /* of an image */
 };
 
 __device__ static inline uint32_t byte_pair(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
@@ -186,7 +187,7 @@ static __global__ void pack_image_kernel(const pack_args a) {
         if (row < a.rows && col + c < a.cols)
             w[c / 2] |= byte_pair(a.from + row * a.row_bytes + (col + c) * 2) << (c % 2 * 16);
     }
-    *reinterpret_cast<uint4 *>(a.to + cuda_image_at(row, col, a.rows_pad)) = make_uint4(w[0], w[1], w[2], w[3]);
+    *reinterpret_cast<uint4 *>(a.to + cuda_image_at(row, col, a.pitch)) = make_uint4(w[0], w[1], w[2], w[3]);
 }
 
 /* Tiles to an image: one warp per 16 rows x 64 columns, through shared memory so that the rows leave as 2048 bytes. */
@@ -220,10 +221,10 @@ template <class T> static __global__ void unpack_kernel(const pack_args a) {
 static cuda_shape warps_shape(int64_t n) { return { (unsigned)((n + WARPS - 1) / WARPS), WARPS * 32, 1, 0, false }; }
 
 static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, int top,
-                cuda_stream s, err *e) {
+                int64_t pitch, cuda_stream s, err *e) {
     if (!cuda_can_multiply(type))
         return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d yet", (int)type);
-    const cuda_weight   w = { type, rows, cols, to };
+    const cuda_weight   w = { type, rows, cols, to, pitch };
     const product_shape p = product_shape_of(&w);
     const int           block = type == TENSOR_Q4_K || type == TENSOR_Q6_K   ? 256
                                 : type == TENSOR_Q4_0 || type == TENSOR_Q8_0 || type == TENSOR_MXFP4 ? 32
@@ -232,7 +233,7 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
         return err_set(e, ERR_ARG, "CUDA: a matrix of %lld rows and %lld columns", (long long)rows, (long long)cols);
     const pack_args a = {
         (const uint8_t *)from, row_bytes, (uint8_t *)to, rows, cols, p.rows_pad, (cols + p.tile_cols - 1) / p.tile_cols,
-        top
+        top, p.pitch
     };
     const int64_t tiles = p.rows_pad / CUDA_TILE_ROWS * a.n_kt;
     switch (type) {
@@ -247,12 +248,17 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
 
 int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
               err *e) {
-    return pack(to, from, row_bytes, type, rows, cols, CUDA_MXFP4_TOP, s, e);
+    return pack(to, from, row_bytes, type, rows, cols, CUDA_MXFP4_TOP, 0, s, e);
+}
+
+int cuda_pack_part(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols,
+                   int64_t pitch, cuda_stream s, err *e) {
+    return pack(to, from, row_bytes, type, rows, cols, 0, pitch, s, e);
 }
 
 int cuda_pack_mxfp4(void *to, const void *from, size_t row_bytes, int64_t rows, int64_t cols, int top, cuda_stream s,
                     err *e) {
-    return pack(to, from, row_bytes, TENSOR_MXFP4, rows, cols, top, s, e);
+    return pack(to, from, row_bytes, TENSOR_MXFP4, rows, cols, top, 0, s, e);
 }
 
 static __global__ __launch_bounds__(256) void top_kernel(uint32_t *top, const uint8_t *blocks, int64_t n) {
@@ -272,7 +278,7 @@ int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {
     const product_shape p = product_shape_of(w);
     const pack_args     a = {
             (const uint8_t *)w->data, 0, (uint8_t *)to, p.rows, p.cols, p.rows_pad,
-            (p.cols + p.tile_cols - 1) / p.tile_cols, 0
+            (p.cols + p.tile_cols - 1) / p.tile_cols, 0, p.pitch
     };
     const cuda_shape shape = warps_shape(p.rows_pad / CUDA_TILE_ROWS * a.n_kt * (p.tile_cols / 64));
     switch (w->type) {

@@ -12,6 +12,7 @@ product_shape product_shape_of(const cuda_weight *w) {
     p.rows = w->rows;
     p.cols = w->cols;
     p.rows_pad = cuda_round_up(w->rows, CUDA_TILE_ROWS);
+    p.pitch = w->pitch ? w->pitch : p.rows_pad;
     p.slices = cuda_slices(w->cols);
     p.slice_cols = cuda_slice_cols(w->cols);
     switch (w->type) {
@@ -28,7 +29,7 @@ product_shape product_shape_of(const cuda_weight *w) {
 static bool is_image(tensor_type type) { return type == TENSOR_F16 || type == TENSOR_BF16; }
 
 size_t cuda_packed_bytes(tensor_type type, int64_t rows, int64_t cols) {
-    const cuda_weight   w = { type, rows, cols, NULL };
+    const cuda_weight   w = { type, rows, cols, NULL, 0 };
     const product_shape p = product_shape_of(&w);
     return (size_t)(p.rows_pad / CUDA_TILE_ROWS * ((cols + p.tile_cols - 1) / p.tile_cols) * p.tile_bytes);
 }

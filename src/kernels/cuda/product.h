@@ -45,11 +45,13 @@ typedef enum cuda_act {
     CUDA_ACT_TANH,
 } cuda_act;
 
-/* A packed weight matrix. */
+/* A packed weight matrix. A 16-bit one may be rows of a larger image, from a multiple of 16 on: data is that of its first
+ * row, pitch the image's rows. */
 typedef struct cuda_weight {
     tensor_type type;
     int64_t     rows, cols;
     const void *data;
+    int64_t     pitch; /* 0: its own rows */
 } cuda_weight;
 
 /* Activation rows in 16 bits: an image (layout.h) of n_pad rows, and 2^e for each row. */
@@ -121,6 +123,10 @@ size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols); /* 0 fo
 /* From file layout (on the device, rows of row_bytes) to packed. Refuses by name what cannot be multiplied. */
 int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
               err *e);
+
+/* The same for a 16-bit matrix that becomes rows of an image of `pitch` rows. */
+int cuda_pack_part(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols,
+                   int64_t pitch, cuda_stream s, err *e);
 
 /* The same for MXFP4 with the largest scale `top`; *top becomes the largest of n blocks where that is more. */
 int cuda_pack_mxfp4(void *to, const void *from, size_t row_bytes, int64_t rows, int64_t cols, int top, cuda_stream s,
