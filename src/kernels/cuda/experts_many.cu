@@ -166,7 +166,7 @@ template <class T> static int start_type(many_args &g, cuda_stream s, err *e) {
 }
 
 int cuda_op_many_experts(const cuda_many_experts *a, cuda_stream s, err *e) {
-    const cuda_weight   w = { a->type, a->rows, a->cols, NULL };
+    const cuda_weight   w = { a->type, a->rows, a->cols, NULL, 0 };
     const product_shape p = product_shape_of(&w);
     many_args           g = {};
     if (a->n == 0) return 0;
