@@ -4,6 +4,9 @@
  *
  * One matrix row in ROWS is really drawn and quantized; the others repeat them in a scrambled order. Tensors with the
  * same row length share their bytes in memory, so a file of many gigabytes needs only its largest tensor.
+ *
+ * Such a model says the same about most tokens. One with outliers, which measures what the types of cache pages lose, has
+ * every row drawn, and keys in which few channels are much larger than the others, as trained models have them.
  */
 #include "convert/export.h"
 
@@ -18,6 +21,10 @@
 #include <string.h>
 
 enum { ROWS = 64, MAX_STORES = 64 };
+
+/* With outliers: how far logits spread, since those of a trained model do. Weights as they are drawn give a deviation of 1 and
+ * predictions that say nothing. */
+static const double SPREAD_LOGITS = 3;
 
 static uint64_t next_random(uint64_t *s) { /* splitmix64 */
     uint64_t z = (*s += 0x9e3779b97f4a7c15u);
@@ -44,6 +51,8 @@ typedef struct synth {
     const synth_options *o;
     store                stores[MAX_STORES];
     int                  n_stores;
+    void               **own; /* data of tensors that share with none */
+    size_t               n_own;
     uint64_t             random;
     bool                 experts; /* the model has stacks of matrices */
     arena                mem;
@@ -117,7 +126,84 @@ static int add_vec(synth *s, gguf_writer *w, const nn_wanted *n) {
     if (!v) return err_set_nomem(s->e);
     for (int64_t i = 0; i < count; i++)
         v[i] = (float)((negative ? -1.0 : weight ? 1.0 : 0.0) + 0.05 * normal(&s->random));
+    if (s->o->outliers > 0 && strcmp(n->name, "output_norm.weight") == 0) {
+        for (int64_t i = 0; i < count; i++) v[i] *= (float)SPREAD_LOGITS;
+    }
     return gguf_writer_add(w, n->name, TENSOR_F32, n->n_stack ? 2 : 1, dims, v, (size_t)count * 4, s->e);
+}
+
+/* --- outliers ---------------------------------------------------------------------------------------------------- */
+
+static double setting(const synth_options *o, const char *key, double otherwise) {
+    for (size_t i = 0; i < o->n_set; i++) {
+        if (strcmp(o->set[i].key, key) == 0) return o->set[i].value;
+    }
+    return otherwise;
+}
+
+/* The pair of channels of a key head that is large, among those that the positions turn slowly, and how large it is. */
+typedef struct outlier {
+    int64_t pair;
+    double  factor;
+} outlier;
+
+static outlier outlier_of(const synth *s, long layer, int64_t head, int64_t dim) {
+    uint64_t random = s->o->seed + (uint64_t)layer * 1000003u + (uint64_t)head * 1009u;
+    int64_t  slow = dim / 4 > 0 ? dim / 4 : 1;
+    outlier  o = { .pair = dim / 2 - 1 - (int64_t)(next_random(&random) % (uint64_t)slow) };
+    o.factor = s->o->outliers / 3 * pow(3, uniform(&random));
+    return o;
+}
+
+/* What a row of a matrix is multiplied with. Queries of a head are as much smaller as the outlier makes scores larger. */
+static double row_factor(const synth *s, const nn_wanted *n, int64_t row) {
+    const bool q = strstr(n->name, "attn_q.weight") != NULL, k = strstr(n->name, "attn_k.weight") != NULL;
+    if (!q && !k) return 1;
+    int64_t heads = (int64_t)setting(s->o, "attention.head_count", 1);
+    int64_t keys = (int64_t)setting(s->o, "attention.head_count_kv", (double)heads),
+            dim = n->total / (q ? heads : keys);
+    if (dim < 2 || keys < 1 || heads < keys) return 1;
+    long    layer = strncmp(n->name, "blk.", 4) == 0 ? strtol(n->name + 4, NULL, 10) : 0;
+    outlier o = outlier_of(s, layer, q ? row / dim / (heads / keys) : row / dim, dim);
+    if (q) return 1 / sqrt(((double)dim - 2 + 2 * o.factor * o.factor) / (double)dim);
+    return row % dim / 2 == o.pair ? o.factor : 1;
+}
+
+/* Nearly normal, and quick: the sum of four numbers out of 16 bits. */
+static double quick_normal(uint64_t *random) {
+    uint64_t z = next_random(random);
+    double   sum = (double)(z & 0xffff) + (double)(z >> 16 & 0xffff) + (double)(z >> 32 & 0xffff) + (double)(z >> 48);
+    return (sum - 2 * 65535.0) * 2.6427e-5; /* 1 / (65536 sqrt(4 / 12)) */
+}
+
+static int keep_own(synth *s, void *data) {
+    void **all = data ? realloc(s->own, (s->n_own + 1) * sizeof *all) : NULL;
+    if (!all) {
+        free(data);
+        return err_set_nomem(s->e);
+    }
+    s->own = all;
+    s->own[s->n_own++] = data;
+    return 0;
+}
+
+/* A matrix of which every row is drawn. */
+static int add_drawn(synth *s, gguf_writer *w, const nn_wanted *n, int type, size_t row_bytes, const int64_t *dims) {
+    int64_t  rows = n->total * dims[2];
+    uint8_t *data = malloc((size_t)rows * row_bytes);
+    float   *row = malloc((size_t)n->cols * sizeof *row);
+    int      rc = keep_own(s, data);
+    if (rc == 0 && !row) rc = err_set_nomem(s->e);
+    for (int64_t r = 0; r < rows && rc == 0; r++) {
+        double factor = row_factor(s, n, r) / sqrt((double)n->cols);
+        for (int64_t c = 0; c < n->cols; c++) row[c] = (float)(factor * quick_normal(&s->random));
+        if (!tensor_quant_row((tensor_type)type, row, data + (size_t)r * row_bytes, n->cols))
+            rc = err_set(s->e, ERR_UNSUPPORTED, "cannot draw weights of type %s", tensor_type_name(type));
+    }
+    free(row);
+    if (rc < 0) return rc;
+    return gguf_writer_add(w, n->name, (tensor_type)type, n->n_stack ? 3 : 2, dims, data, row_bytes * (size_t)rows,
+                           s->e);
 }
 
 static int add_mat(synth *s, gguf_writer *w, const nn_wanted *n) {
@@ -125,8 +211,9 @@ static int add_mat(synth *s, gguf_writer *w, const nn_wanted *n) {
     int     type = type_for(s, n), rc;
     size_t  row_bytes;
     store  *st;
-    if ((rc = store_for(s, type, n->cols, n->total * stack, &st)) < 0) return rc;
     if (!tensor_row_bytes(type, n->cols, &row_bytes)) return err_set(s->e, ERR_LIMIT, "a row too long");
+    if (s->o->outliers > 0) return add_drawn(s, w, n, type, row_bytes, dims);
+    if ((rc = store_for(s, type, n->cols, n->total * stack, &st)) < 0) return rc;
     return gguf_writer_add(w, n->name, (tensor_type)type, n->n_stack ? 3 : 2, dims, st->data,
                            row_bytes * (size_t)(n->total * stack), s->e);
 }
@@ -316,7 +403,7 @@ int synth_gguf(const synth_options *o, const char *path, err *e) {
     if (nn_model_whole(m) && (rc = gguf_writer_set_int(w, "tokenizer.ggml.token_type_count", META_U32, 2, e)) < 0)
         goto done;
     for (const nn_wanted *n = m->wanted; n; n = n->next) s.experts = s.experts || (n->rows && n->n_stack);
-    if ((rc = prepare_stores(&s, m)) < 0) goto done;
+    if (o->outliers <= 0 && (rc = prepare_stores(&s, m)) < 0) goto done;
     for (const nn_wanted *n = m->wanted; n && rc == 0; n = n->next) {
         if (!seen_before(m, n)) rc = n->rows ? add_mat(&s, w, n) : add_vec(&s, w, n);
     }
@@ -325,6 +412,8 @@ int synth_gguf(const synth_options *o, const char *path, err *e) {
     if (rc == 0) rc = gguf_writer_write(w, path, e);
 done:
     for (int i = 0; i < s.n_stores; i++) free(s.stores[i].data);
+    for (size_t i = 0; i < s.n_own; i++) free(s.own[i]);
+    free(s.own);
     gguf_writer_free(w);
     nn_model_free(m);
     arena_deinit(&s.mem);

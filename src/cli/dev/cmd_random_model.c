@@ -85,6 +85,7 @@ static int run_random(const cli_args *args) {
     synth_options o = { .arch = nn_arch_find(models_list, arch),
                         .n_vocab = cli_int(args, "vocab", 32000),
                         .seed = (uint64_t)cli_int(args, "seed", 1),
+                        .outliers = (double)cli_int(args, "outliers", 0),
                         .control = cli_string(args, "control", NULL),
                         .rank_form = cli_string(args, "rank", NULL),
                         .vectors = cli_string(args, "vectors", NULL),
@@ -144,6 +145,7 @@ static const cli_option random_options[] = {
     { "vectors", CLI_STRING, "NAME=N,...", "vectors that every layer has beyond those that the family requires", 0 },
     { "untied", CLI_FLAG, NULL, "give the head a matrix of its own", 0 },
     { "seed", CLI_INT, "N", "seed of the random weights (1)", 0 },
+    { "outliers", CLI_INT, "F", "draw every row; keys have two channels up to F times as large as others", 0 },
     { 0 },
 };
 const cli_command cli_cmd_debug_random_model = {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth debug random-model: every family can be written, opened and run; both backends agree op by op. */
+#include "formats/model_file.h"
 #include "models/list.h"
 #include "unit/support/support.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +63,47 @@ static void test_the_vocabulary_is_one(void **state) {
     test_temp_dir_remove(dir);
 }
 
+static double row_size(const float *row, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)row[i] * row[i];
+    return sqrt(sum / n);
+}
+
+/* Two channels of each key head, next to each other, are 10 to 30 times as large as the others; no two rows are alike. */
+static void test_outliers(void **state) {
+    enum { COLS = 256, DIM = 64, HEADS = 2 };
+    char       *dir = test_temp_dir(), path[600];
+    model_file *file;
+    err         e = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s/r.gguf", dir);
+    assert_int_equal(run("debug random-model --layers 1 --dim 256 --heads 4 --kv-heads 2 --vocab 300 --outliers 30 "
+                         "--type %s %s",
+                         "F32", path),
+                     0);
+    assert_int_equal(model_file_open(&file, path, &e), 0);
+    const model_tensor *k = model_file_tensor(file, "blk.0.attn_k.weight");
+    assert_non_null(k);
+    const float *rows = (const float *)(const void *)k->data;
+    for (int h = 0; h < HEADS; h++) {
+        double size[DIM];
+        int    large = 0;
+        for (int c = 0; c < DIM; c++) size[c] = row_size(rows + (h * DIM + c) * COLS, COLS);
+        for (int c = 0; c < DIM; c += 2) {
+            if (size[c] < 0.5) continue; /* the others: 1 / 16 */
+            large++;
+            assert_in_range((int)(size[c] * 16), 8, 32);
+            assert_true(size[c + 1] > 0.8 * size[c] && size[c + 1] < 1.25 * size[c]);
+        }
+        assert_int_equal(large, 1);
+    }
+    for (int a = 0; a < HEADS * DIM; a++) {
+        for (int b = 0; b < a; b++) assert_memory_not_equal(rows + a * COLS, rows + b * COLS, COLS * sizeof *rows);
+    }
+    model_file_free(file);
+    test_temp_dir_remove(dir);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     assert_int_equal(run("debug random-model --arch %s %s", "perceptron", "/dev/null/x"), 2);
@@ -71,6 +114,7 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_family),
-                                        cmocka_unit_test(test_the_vocabulary_is_one), cmocka_unit_test(test_refusals) };
+                                        cmocka_unit_test(test_the_vocabulary_is_one), cmocka_unit_test(test_outliers),
+                                        cmocka_unit_test(test_refusals) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
