@@ -29,14 +29,26 @@ typedef struct mixed {
     int64_t             rows, cols;
     double              along[2];          /* slerp: of the two */
     uint32_t            least[MERGE_MOST]; /* ties: bits of the least magnitude that counts */
+
+    const model_file *const *models;
 } mixed;
 
 /* --- measuring ----------------------------------------------------------------------------------------------------- */
 
+/* A row of two of the models; what was read is given back after every STREAM_REST bytes or so. */
+static void read_rows(const mixed *t, int a, int b, int64_t row, float *x) {
+    int64_t rows = STREAM_REST / (4 * t->cols) + 1;
+    row_source_floats(&t->from[a], row, x, t->cols);
+    row_source_floats(&t->from[b], row, x + t->cols, t->cols);
+    if (row % rows != rows - 1 && row != t->rows - 1) return;
+    model_file_forget(t->models[a]);
+    model_file_forget(t->models[b]);
+}
+
 static int measure_arc(mixed *t, float *x) {
     double dot = 0, a2 = 0, b2 = 0, s = t->r->t;
     for (int64_t row = 0; row < t->rows; row++) {
-        for (int k = 0; k < 2; k++) row_source_floats(&t->from[k], row, x + k * t->cols, t->cols);
+        read_rows(t, 0, 1, row, x);
         for (int64_t c = 0; c < t->cols; c++) {
             double a = (double)x[c], b = (double)x[t->cols + c];
             dot += a * b;
@@ -64,8 +76,7 @@ static uint32_t magnitude(float x) {
 static void count_bits(const mixed *t, int k, int64_t upper, float *x, uint64_t *bins) {
     memset(bins, 0, BINS * sizeof *bins);
     for (int64_t row = 0; row < t->rows; row++) {
-        row_source_floats(&t->from[0], row, x, t->cols);
-        row_source_floats(&t->from[k], row, x + t->cols, t->cols);
+        read_rows(t, 0, k, row, x);
         for (int64_t c = 0; c < t->cols; c++) {
             uint32_t m = magnitude(x[t->cols + c] - x[c]);
             if (upper < 0)
@@ -99,15 +110,12 @@ static int measure_differences(mixed *t, float *x) {
 }
 
 typedef struct measuring {
-    mixed        *list;
-    size_t        n;
-    atomic_size_t next;
-    atomic_bool   failed;
-
-    const model_file *const *models;
-    int                      n_models;
-    const plan_options      *o; /* whom to ask whether to go on */
-    atomic_bool              stopped;
+    mixed              *list;
+    size_t              n;
+    atomic_size_t       next;
+    atomic_bool         failed;
+    const plan_options *o; /* whom to ask whether to go on */
+    atomic_bool         stopped;
 } measuring;
 
 /* Nothing is written yet: the bar stands at its beginning. */
@@ -128,7 +136,6 @@ static void measure_all(void *ctx, int worker, int n_workers) {
         int    rc = !x ? ERR_NOMEM : t->r->method == MERGE_SLERP ? measure_arc(t, x) : measure_differences(t, x);
         if (rc < 0) atomic_store(&m->failed, true);
         free(x);
-        for (int k = 0; k < m->n_models; k++) model_file_forget(m->models[k]);
     }
 }
 
@@ -204,7 +211,7 @@ static int mix_tensor_of(work *w, plan_tensor *t, const model_file *const *model
                          const merge_options *o, err *e) {
     mixed *x = &w->list[w->n_mixed];
     if (!is_number(t)) return 0; /* taken from the first */
-    *x = (mixed){ .r = r, .n = w->n, .name = t->name, .rows = plan_rows(t), .cols = t->dims[0] };
+    *x = (mixed){ .r = r, .n = w->n, .name = t->name, .rows = plan_rows(t), .cols = t->dims[0], .models = models };
     x->from[0] = t->from;
     for (int k = 1; k < w->n; k++) {
         const plan_tensor *other = NULL;
@@ -240,7 +247,7 @@ static int mix_all(work *w, const model_file *const *models, const merge_recipe 
     for (size_t i = 0; i < w->plans[0].n && rc == 0; i++)
         rc = mix_tensor_of(w, &w->plans[0].tensors[i], models, r, o, e);
     if (rc == 0 && !o->write.dry && (r->method == MERGE_SLERP || r->method == MERGE_TIES)) {
-        measuring m = { .list = w->list, .n = w->n_mixed, .models = models, .n_models = w->n, .o = &o->write };
+        measuring m = { .list = w->list, .n = w->n_mixed, .o = &o->write };
         pool_run(p, measure_all, &m);
         if (atomic_load(&m.failed)) rc = err_set_nomem(e);
         if (atomic_load(&m.stopped))

@@ -42,7 +42,7 @@ typedef struct run {
     atomic_size_t     next;
     atomic_ullong     done, resumed;
     atomic_ullong     read;   /* or written, where that is more */
-    uint64_t          rested; /* read, when the first worker rested last */
+    atomic_ullong     rested; /* read, when a worker rested last */
     atomic_bool       stop;
     atomic_int        failed; /* who fails first writes the error */
     err               error;
@@ -240,10 +240,10 @@ static int make_piece(run *r, size_t at, uint8_t *buffer, float *scratch, err *e
     return 0;
 }
 
+/* Whoever comes first: one worker may be held up while the others go on. */
 static void rest(run *r) {
-    uint64_t read = atomic_load(&r->read);
-    if (!r->j->rest || read < r->rested + STREAM_REST) return;
-    r->rested = read;
+    unsigned long long read = atomic_load(&r->read), last = atomic_load(&r->rested);
+    if (!r->j->rest || read < last + STREAM_REST || !atomic_compare_exchange_strong(&r->rested, &last, read)) return;
     r->j->rest(r->j->rest_ctx);
 }
 
@@ -260,7 +260,7 @@ static void work(void *ctx, int worker, int n_workers) {
             !r->j->progress(r->j->progress_ctx, atomic_load(&r->done), r->j->bytes))
             rc = err_set(&e, ERR_CANCELLED, "%s was not finished: it was asked to stop", r->j->path);
         if (rc < 0) fail(r, rc, &e);
-        if (worker == 0) rest(r);
+        rest(r);
     }
 }
 

@@ -49,7 +49,7 @@ typedef struct stream_job {
     bool                 keep;
     bool (*progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL; false: stop. From one thread */
     void *progress_ctx;
-    /* May be NULL; after every STREAM_REST bytes or so, written or read, whichever are more; from one thread. */
+    /* May be NULL; after every STREAM_REST bytes or so, written or read, whichever are more; from any thread. */
     void (*rest)(const void *ctx);
     const void *rest_ctx;
 } stream_job;
