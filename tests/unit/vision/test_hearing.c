@@ -485,6 +485,7 @@ static void test_long(void **state) {
 }
 
 static void test_voxtral(void **state) { (void)state, check_family("voxtral"); }
+static void test_gemma4(void **state) { (void)state, check_family("gemma4"); }
 
 /* All layers turn by the same angles: backends have room for a few rotations, not for one per layer. */
 static void test_one_rotation(void **state) {
@@ -504,8 +505,8 @@ static void test_one_rotation(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_voxtral), cmocka_unit_test(test_mmproj),
-                                        cmocka_unit_test(test_mlx), cmocka_unit_test(test_long),
-                                        cmocka_unit_test(test_one_rotation) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_voxtral), cmocka_unit_test(test_gemma4),
+                                        cmocka_unit_test(test_mmproj),  cmocka_unit_test(test_mlx),
+                                        cmocka_unit_test(test_long),    cmocka_unit_test(test_one_rotation) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
