@@ -319,9 +319,9 @@ static void check_types(check *c) {
                 scene_open(c, &s, types[t], shapes[i].cols, shapes[i].ff, n, 1 + (int)((k + i) % 5), i % 2);
                 by_ops(&s);
                 if (cuda_can_experts((tensor_type)types[t], s.gate.cols, n, s.n_used)) check_few(c, &s);
-                check_many(c, &s, 8);
-                check_many(c, &s, 16);
-                if (shapes[i].cols <= 2048) check_many(c, &s, 32);
+                int64_t wide = s.gate.cols > s.down.cols ? s.gate.cols : s.down.cols;
+                int     most = cuda_item_rows((tensor_type)types[t], INT16_MAX, 1, wide);
+                for (int rows = CUDA_ITEM_ROWS; rows <= most; rows *= 2) check_many(c, &s, rows);
                 scene_close(&s);
             }
         }

@@ -160,8 +160,7 @@ int cuda_run_many(cuda_exec *x, int number, int n, err *e) {
         a.limit = op[2].u.glu.limit;
         a.alpha = op[2].u.glu.alpha;
     }
-    /* One list serves gate, up and down: as wide as the longer of their rows allow. */
-    a.item_rows = cuda_item_rows(a.n, m->n_stack, m->cols > m->rows ? m->cols : m->rows);
+    a.item_rows = cuda_item_rows(w->type, a.n, m->n_stack, m->cols);
     int rc = sort_rows(x, op, a.item_rows, e);
     if (rc == 0) rc = cuda_make_image(x, op->in[0], 1, &a.x, e);
     return rc < 0 ? rc : cuda_op_many_experts(&a, x->stream, e);

@@ -133,10 +133,13 @@ bool cuda_can_many_experts(tensor_type type, int64_t cols) {
     return known && rows_bytes(cols, CUDA_ITEM_ROWS) <= 100 * 1024;
 }
 
-int cuda_item_rows(int64_t rows, int n_expert, int64_t cols) {
-    const int64_t each = rows / n_expert; /* of an expert, on average */
-    int           n = each > 16 ? 32 : each > 4 ? 16 : CUDA_ITEM_ROWS;
-    while (n > CUDA_ITEM_ROWS && rows_bytes(cols, n) > 132 * 1024) n /= 2;
+int cuda_item_rows(tensor_type type, int64_t rows, int n_expert, int64_t cols) {
+    const cuda_weight   w = { type, 16, cols, NULL, 0 };
+    const product_shape p = product_shape_of(&w);
+    const size_t        rings = 16 * (size_t)(2 * p.tile_bytes + p.scratch_bytes); /* of 16 warps, at least */
+    const int64_t       each = rows / n_expert;                                   /* of an expert, on average */
+    int                 n = each > 16 ? 32 : each > 4 ? 16 : CUDA_ITEM_ROWS;
+    while (n > CUDA_ITEM_ROWS && rows_bytes(cols, n) + rings > 220 * 1024) n /= 2;
     return n;
 }
 

@@ -350,7 +350,7 @@ typedef struct cuda_many_experts {
     float         *out;
 } cuda_many_experts;
 bool cuda_can_many_experts(tensor_type type, int64_t cols);
-int  cuda_item_rows(int64_t rows, int n_expert, int64_t cols);
+int  cuda_item_rows(tensor_type type, int64_t rows, int n_expert, int64_t cols);
 int  cuda_op_many_experts(const cuda_many_experts *a, cuda_stream s, err *e);
 
 /* out[row] = the sum over k of weight k * y[row * n_used + k]; chosen NULL: all weights are 1. add: to what out
