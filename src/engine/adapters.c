@@ -15,6 +15,7 @@ int adapters_enter(engine *g, sequence *s, err *e) {
         if (!g->sets[i].users && at < 0) at = i;
     }
     if (at < 0) return err_set(e, ERR_BUSY, "too many adapter sets are in use");
+    ahead_finish(g);
     int rc = g->backend->adapt(g->exec, at + 1, set, e);
     if (rc < 0) return rc;
     g->sets[at].set = set;
@@ -29,5 +30,6 @@ void adapters_leave(engine *g, sequence *s) {
     s->adapter = 0;
     if (--g->sets[at].users > 0) return;
     g->sets[at].set = NULL;
+    ahead_finish(g);
     g->backend->adapt(g->exec, at + 1, NULL, NULL);
 }

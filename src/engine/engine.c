@@ -190,46 +190,58 @@ static bool generates_only(const engine *g) {
     return true;
 }
 
-static int run_step(engine *g, const nn_batch *b, err *e) {
-    bool      gpu = g->device.kind == NN_DEVICE_GPU;
-    double    begin = clock_s(), cost = draft_clock(gpu);
-    nn_ticket step;
-    int       rc = g->backend->submit(g->exec, b, &step, e);
-    double    started = gpu ? clock_s() : begin, last = g->step_end;
+/* The time since the last step ended: a part of it the device had nothing to do. */
+static void account(engine *g, double begin, double started, double last) {
+    double idle = g->exec->idle_s, wall = g->step_end - (last > 0 ? last : begin);
+    if (last <= 0)
+        idle = started - begin;
+    else if (idle < 0 || idle > wall)
+        idle = started - last;
+    g->counts.step_s += wall - idle;
+    if (last > 0) g->counts.between_s += idle;
+}
+
+/* b NULL: the step was started before. */
+static int run_step(engine *g, const nn_batch *b, ahead_step *step, err *e) {
+    bool   gpu = g->device.kind == NN_DEVICE_GPU;
+    double begin = clock_s(), cost = draft_clock(gpu), last = g->step_end;
+    int    rc = b ? g->backend->submit(g->exec, b, &step->ticket, e) : 0;
+    double started = gpu ? clock_s() : begin;
+    if (rc == 0) ahead_start(g);
     step_tell(g);
-    if (rc == 0) rc = g->backend->wait(g->exec, step, e);
+    if (rc == 0) rc = ahead_wait(g, step, e);
     if (rc < 0) return rc;
     g->step_end = clock_s();
     cost = draft_clock(gpu) - cost;
-    g->counts.step_s += g->step_end - started;
-    if (last > 0) g->counts.between_s += started - last;
-    double took = g->step_end - begin;
-    adapt(g, took, b->n_tok);
+    account(g, begin, started, last);
+    adapt(g, g->step_end - begin, step->n_tok);
     bool     plain = generates_only(g);
     uint64_t tokens = g->counts.tokens_generated;
-    if (plain) depth_measure(&g->spec.costs, b->n_tok, cost);
+    if (plain && b) depth_measure(&g->spec.costs, b->n_tok, cost);
     g->counts.steps++;
     batch(g, true);
     step_results(g);
-    if (plain) speculate_account(g, b->n_tok, (int)(g->counts.tokens_generated - tokens));
+    if (plain) speculate_account(g, step->n_tok, (int)(g->counts.tokens_generated - tokens));
     return 0;
 }
 
 void *engine_main(void *arg) {
     engine *g = arg;
     while (take_incoming(g)) {
-        nn_batch b;
-        err      e = { 0 };
+        nn_batch   b;
+        err        e = { 0 };
+        ahead_step step = { 0 };
         drop_cancelled(g, false);
         schedule_admit(g);
         schedule_make_room(g);
-        speculate_plan(g);
+        if (!g->ahead.under_way) speculate_plan(g);
         pthread_mutex_lock(&g->lock);
         publish_queue(g);
         pthread_mutex_unlock(&g->lock);
         noalloc_begin();
-        bool work = schedule_batch(g, &b);
-        int  rc = work ? run_step(g, &b, &e) : 0;
+        bool taken = ahead_take(g, &step), work = taken || schedule_batch(g, &b);
+        if (work && !taken) step.n_tok = b.n_tok;
+        int rc = work ? run_step(g, taken ? NULL : &b, &step, &e) : 0;
         if (!work) step_tell(g);
         noalloc_end();
         if (rc < 0)

@@ -8,6 +8,7 @@
  *     schedule.c   who computes
  *     front.c      shared beginnings
  *     step.c       what came out
+ *     ahead.c      the next step before it is known what came out
  *     cache.c      pages, prefix tree, tiers
  *     adapters.c   adapter sets of running sequences
  *     masks.c      the mask thread
@@ -51,7 +52,29 @@ typedef struct share {
 
     bool            asked; /* the device was asked for the pick, and this is its answer */
     sampling_result picked;
+    bool            again; /* nothing was picked: the row is gone, and is computed once more */
 } share;
+
+/* A step that was started and will be waited for. */
+typedef struct ahead_step {
+    nn_ticket ticket;
+    int       n_tok;
+    bool      waited;
+    int       rc; /* once it was waited for */
+    err       error;
+} ahead_step;
+
+/* The step behind the one whose tokens are picked next (ahead.c). */
+typedef struct ahead {
+    bool          can;
+    bool          followed;  /* one was started behind the step under way, or tried: its rows are gone */
+    bool          under_way; /* a step that was not taken yet */
+    ahead_step    step;
+    share        *shares; /* [max_seqs]: its rows; s NULL: dropped */
+    int           n;
+    int32_t      *from;  /* [max_seqs]: rows of logits of the step in front */
+    sampling_row *guess; /* by row of logits of a batch */
+} ahead;
 
 /* What somebody wants done with a request before the next step. */
 typedef struct order {
@@ -126,6 +149,7 @@ struct engine {
     /* The batch under construction; allocated once. */
     share        *shares;
     int           n_shares;
+    ahead         ahead;
     int32_t      *token, *pos, *seq_of, *q_start, *kv_len, *slot, *out_rows, *hidden_rows, *pages[KV_MAX_GROUPS];
     int32_t      *adapter, *row_end, *segment; /* used by batches that have such rows */
     int32_t      *axes;                        /* [ENGINE_AXES][n_tok] */
@@ -145,6 +169,7 @@ void schedule_enter(engine *g, sequence *s);   /* a new sequence */
 void schedule_admit(engine *g);                /* lets waiting sequences start while there is room */
 void schedule_make_room(engine *g);            /* for the tokens of the next step */
 bool schedule_batch(engine *g, nn_batch *b);   /* false: nothing to do */
+void schedule_begin(engine *g, nn_batch *b);   /* an empty batch in the engine's arrays */
 void schedule_release(engine *g, sequence *s); /* takes it off the running ones and gives its pages back */
 void schedule_charge(sequence *s);             /* its client pays for tokens that are new */
 
@@ -160,6 +185,17 @@ bool front_waits(sequence *s);                   /* whether it still has to */
 void front_leaves(engine *g, const sequence *r); /* r does not run any more: nobody waits behind it */
 int  front_next(const engine *g, const sequence *r, int most); /* where the next one behind r parts from it, or most */
 void front_lead(engine *g);                                    /* fills `lead` of all running ones */
+
+/* ahead.c */
+int  ahead_open(engine *g, err *e);
+void ahead_close(engine *g);
+void ahead_describe(engine *g, nn_batch *b);  /* says how the tokens of a batch will be picked */
+void ahead_start(engine *g);                  /* behind the step that was just started, or taken */
+bool ahead_take(engine *g, ahead_step *step); /* what is left of it becomes the step under way; false: nothing */
+int  ahead_wait(engine *g, ahead_step *s, err *e);
+void ahead_finish(engine *g);                  /* nothing is under way afterwards; it can still be taken */
+void ahead_drop(engine *g, const sequence *s); /* its row is worthless */
+void ahead_judge(engine *g, const share *h);   /* a token was picked: whether its row is */
 
 /* adapters.c: a sequence that starts gets a number for its set, which the device is told; when the last one that uses it
  * stops running, the number is free again. */

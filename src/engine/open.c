@@ -300,7 +300,7 @@ static int open_parts(engine *g, err *e) {
     if ((rc = g->backend->open(&g->exec, &g->device, g->model, &x, e)) < 0) return rc;
     if ((rc = cache_open(&g->cache, g->exec, &c, e)) < 0) return rc;
     if ((rc = open_batch(g, e)) < 0) return rc;
-    if ((rc = speculate_open(g, x.limits.n_pages, e)) < 0) return rc;
+    if ((rc = speculate_open(g, x.limits.n_pages, e)) < 0 || (rc = ahead_open(g, e)) < 0) return rc;
     g->counts.pages_bytes = g->exec->memory.pages_bytes;
     g->counts.heap_bytes = g->exec->memory.heap_bytes + own_bytes(g, &x.limits, g->exec->groups.n);
     /* Positions beyond what the cache can ever hold end an answer like a full context. */
@@ -348,6 +348,7 @@ void engine_free(engine *g) {
     }
     mask_thread_deinit(&g->guides);
     speculate_close(g);
+    ahead_close(g);
     cache_close(&g->cache);
     nn_exec_free(g->exec);
     sampling_work_free(g->work);

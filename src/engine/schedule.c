@@ -38,6 +38,7 @@ void schedule_release(engine *g, sequence *s) {
     cache_tables_release(&g->cache, &s->tables);
     adapters_leave(g, s);
     if (s->slot < 0) return;
+    ahead_drop(g, s);
     g->slot_used[s->slot] = false;
     if (s->twin >= 0) g->slot_used[s->twin] = false;
     s->slot = s->twin = -1;
@@ -348,8 +349,7 @@ static int add_prompts(engine *g, nn_batch *b, int budget, bool whole) {
     return budget;
 }
 
-bool schedule_batch(engine *g, nn_batch *b) {
-    g->generating = false;
+void schedule_begin(engine *g, nn_batch *b) {
     *b = (nn_batch){ .token = g->token,
                      .pos = g->pos,
                      .seq_of = g->seq_of,
@@ -359,6 +359,11 @@ bool schedule_batch(engine *g, nn_batch *b) {
                      .out_rows = g->out_rows,
                      .pages_stride = g->cache.max_pages };
     for (int k = 0; k < g->cache.n_groups; k++) b->pages[k] = g->pages[k];
+}
+
+bool schedule_batch(engine *g, nn_batch *b) {
+    g->generating = false;
+    schedule_begin(g, b);
     g->n_shares = 0;
     front_lead(g);
     for (int i = 0; i < g->n_running; i++) {
@@ -381,6 +386,7 @@ bool schedule_batch(engine *g, nn_batch *b) {
     add_prompts(g, b, budget, false);
     join_outputs(g, b);
     add_axes(g, b);
+    ahead_describe(g, b);
     b->n_seq = g->n_shares;
     g->q_start[g->n_shares] = b->n_tok;
     return b->n_tok > 0;

@@ -40,19 +40,20 @@ typedef struct sequence {
     bool             decodes;                    /* all that was known is evaluated; what is left was picked since */
     fair_client     *client;
     cache_tables     tables;
-    int32_t          slot;     /* -1: waiting */
-    int32_t          twin;     /* during a step with a draft: its fixed state before it; -1: none */
-    int              seat;     /* among the running ones, where drafters know it; -1: none */
-    sequence_draft   draft;    /* what stands behind the tokens in the next step; never part of them */
-    int              adapter;  /* while running: the number of its adapter set on the device; 0: none (adapters.c) */
-    bool             whole;    /* computed in one step, and nothing of it is kept */
-    bool             in_step;  /* has a share of the step under construction */
-    struct sequence *front;    /* while waiting: the running one that computes its beginning; NULL: none (front.c) */
-    int              parts_at; /* and how long that beginning is */
-    struct sequence *lead;     /* while running: the most important one of itself and those behind it */
-    sampler         *sampler;  /* NULL: an embedding */
-    double          *pooled;   /* an embedding: sum or largest of the rows so far, or the last one */
-    int              n_pooled; /* rows of it */
+    int32_t          slot;      /* -1: waiting */
+    int32_t          twin;      /* during a step with a draft: its fixed state before it; -1: none */
+    int              seat;      /* among the running ones, where drafters know it; -1: none */
+    sequence_draft   draft;     /* what stands behind the tokens in the next step; never part of them */
+    int              adapter;   /* while running: the number of its adapter set on the device; 0: none (adapters.c) */
+    bool             whole;     /* computed in one step, and nothing of it is kept */
+    bool             in_step;   /* has a share of the step under construction */
+    int              held_back; /* steps for which nothing goes ahead on its account (ahead.c) */
+    struct sequence *front;     /* while waiting: the running one that computes its beginning; NULL: none (front.c) */
+    int              parts_at;  /* and how long that beginning is */
+    struct sequence *lead;      /* while running: the most important one of itself and those behind it */
+    sampler         *sampler;   /* NULL: an embedding */
+    double          *pooled;    /* an embedding: sum or largest of the rows so far, or the last one */
+    int              n_pooled;  /* rows of it */
     mask_work        guide;
     err              error; /* why it failed */
     stop_matcher    *stop;  /* NULL: none */

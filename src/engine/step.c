@@ -242,6 +242,7 @@ static int pick_token(engine *g, const share *h, int drafted, const uint32_t *ma
     else if (g->backend->sample && sampling_on_device(sampler_params(h->s->sampler)))
         rc = device_pick(g, h, drafted, mask, out, e);
     if (rc == 0 && out->token == -1) rc = err_set(e, ERR_ARG, "no token is allowed at this place");
+    if (rc == 0 && out->token == SAMPLING_LEFT && g->ahead.followed) return 0; /* its row is gone */
     return rc < 0 || out->token != SAMPLING_LEFT ? rc : host_pick(g, h, drafted, mask, out, e);
 }
 
@@ -261,6 +262,11 @@ static void pick(engine *g, share *h, int drafted) {
     if (!h->failed && guide_forbids(s)) end(h, ENGINE_STOP_TOKEN, -1);
     if (h->failed || h->over) return;
     if ((h->failed = pick_token(g, h, drafted, mask, &got, &s->error) < 0)) return;
+    if (got.token == SAMPLING_LEFT) {
+        h->again = true;
+        s->n_evaluated--;
+        return;
+    }
     sampler_accept_pick(s->sampler, &got);
     s->tokens[s->n_tokens++] = got.token; /* there is room: a full sequence has ended */
     schedule_charge(s);
@@ -367,6 +373,7 @@ void step_results(engine *g) {
         if (h->ends && !sequence_embeds(s) && !h->failed) {
             say_progress(s);
             pick_all(g, h);
+            ahead_judge(g, h);
         } else if (h->ends && sequence_embeds(s) && !h->failed) {
             give_embedding(g, h);
         }

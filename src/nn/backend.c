@@ -17,6 +17,7 @@ int nn_exec_init(nn_exec *x, const nn_backend *backend, const nn_device *d, cons
     x->device = *d;
     x->model = m;
     x->options = *o;
+    x->idle_s = -1;
     if (x->options.first_op == 0 && x->options.end_op == 0) x->options.end_op = m->tape->n_ops;
     if (l->max_tokens <= 0 || l->max_seqs <= 0 || l->max_outputs <= 0 || l->page_tokens <= 0 || l->max_pages <= 0 ||
         l->n_pages <= 0)
@@ -60,6 +61,7 @@ int nn_exec_check(const nn_exec *x, const nn_batch *b, err *e) {
             return err_set(e, ERR_LIMIT, "%d positions: this model's attention is supported for up to %d", b->kv_len[s],
                            limit);
     }
+    if (b->ahead && !x->ahead) return err_set(e, ERR_UNSUPPORTED, "guessed tokens are not supported by this executor");
     if (b->pos_axes && b->n_axes < x->model->tape->n_axes)
         return err_set(e, ERR_ARG, "positions with %d axes; this model has %d", b->n_axes, x->model->tape->n_axes);
     return nn_batch_check(b, x->model->tape, &x->options.limits, &x->groups, (int)n_vocab, x->backend->can, e);

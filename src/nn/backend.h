@@ -22,6 +22,14 @@
  * used further, except after ERR_LOST: then the device is gone for this process, every later call fails in the same
  * way, and only free may follow.
  *
+ * Going ahead
+ *
+ * An executor with `ahead` guesses the token behind each row of logits as soon as it is there, as the batch's `guess`
+ * says it will be picked. A step may then be submitted while another one is under way, with guessed tokens (`ahead` of its
+ * batch). It is the caller who picks, from the step in front as soon as that was waited for; where the pick is not what
+ * was guessed, the rows of the step behind that came from it are worthless. Of a step that another one follows, `sample`
+ * knows only what came with it, and leaves more rows to the host than otherwise; nothing of it can be fetched.
+ *
  * An executor is used by one thread at a time.
  */
 #ifndef NN_BACKEND_H
@@ -107,6 +115,9 @@ struct nn_exec {
     nn_groups         groups;
     nn_memory         memory;
     uint64_t          arithmetic; /* executors of one backend with the same number compute the same bits */
+    bool              ahead;      /* guesses tokens, and takes batches that begin with them */
+    double            idle_s; /* by the device's clock: how long it had nothing to do between the step that was waited
+                                     for last and the one before; -1: not known */
 };
 
 /* --- moving ----------------------------------------------------------------------------------------------------- */
@@ -153,7 +164,7 @@ struct nn_backend {
      */
     int (*adapt)(nn_exec *x, int number, const nn_adapter_set *set, err *e);
 
-    /* One step over the executor's part of the tape. Only one may be under way. */
+    /* One step over the executor's part of the tape. Only one may be under way, and one behind it that goes ahead. */
     int (*submit)(nn_exec *x, const nn_batch *b, nn_ticket *step, err *e);
     int (*wait)(nn_exec *x, nn_ticket ticket, err *e); /* of a step or a move; once each */
     /* Rows of the last step that was waited for; they are there until the next submit. */

@@ -87,7 +87,8 @@ static int check_axes(const nn_batch *b, err *e) {
 /* Tokens, or rows of supplied embeddings in their place. */
 static int check_inputs(const nn_batch *b, int n_vocab, err *e) {
     for (int t = 0; t < b->n_tok; t++) {
-        if (!(b->embd && b->embd[t]) && (b->token[t] < 0 || b->token[t] >= n_vocab))
+        bool known = !(b->embd && b->embd[t]) && !(b->ahead && b->ahead[t] >= 0);
+        if (known && (b->token[t] < 0 || b->token[t] >= n_vocab))
             return err_set(e, ERR_ARG, "row %d: token %d; the vocabulary has %d", t, b->token[t], n_vocab);
         if (b->segment && (b->segment[t] < 0 || b->segment[t] > 1))
             return err_set(e, ERR_ARG, "row %d belongs to text %d of a pair", t, b->segment[t]);

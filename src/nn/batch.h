@@ -30,6 +30,7 @@
 
 #include "base/err.h"
 #include "nn/nn.h"
+#include "params/sampling.h"
 
 #include <stdint.h>
 
@@ -68,6 +69,12 @@ typedef struct nn_batch {
     const int32_t      *pos_axes;  /* [n_axes][n_tok] */
     int                 n_axes;
     const int32_t      *segment; /* [n_tok] */
+
+    /* For steps that begin before the tokens of the one in front are known (nn/backend.h). */
+    const sampling_row *guess; /* [n_out - n_hidden]: how the token behind a row of logits will be picked; params NULL:
+                                  nobody will go on from there. NULL: from none of them */
+    const int32_t      *ahead; /* [n_tok]: the row of logits of the step under way whose guess is the token; -1: `token`
+                                  has it */
 } nn_batch;
 
 /* Which page table each layer reads. */

@@ -156,6 +156,7 @@ typedef struct sampling_result {
     int32_t token;   /* -1: none is allowed */
     float   logprob; /* if asked for */
     double  mu_step; /* what mirostat's mu gains when the pick is accepted; 0 without mirostat and on devices */
+    int32_t guess;   /* of devices that go ahead (nn/backend.h): what was guessed */
 } sampling_result;
 
 #endif

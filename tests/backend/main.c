@@ -17,10 +17,11 @@ static const struct {
     const char *name;
     void (*run)(suite *s);
 } parts[] = {
-    { "ops", suite_ops },         { "types", suite_types },   { "families", suite_families },
-    { "bits", suite_bits },       { "inputs", suite_inputs }, { "moves", suite_moves },
-    { "batches", suite_batches }, { "ranges", suite_ranges }, { "calls", suite_calls },
-    { "sample", suite_sample },   { "whole", suite_whole },   { "adapters", suite_adapters },
+    { "ops", suite_ops },           { "types", suite_types },   { "families", suite_families },
+    { "bits", suite_bits },         { "inputs", suite_inputs }, { "moves", suite_moves },
+    { "batches", suite_batches },   { "ranges", suite_ranges }, { "calls", suite_calls },
+    { "sample", suite_sample },     { "ahead", suite_ahead },   { "whole", suite_whole },
+    { "adapters", suite_adapters },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 

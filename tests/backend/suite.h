@@ -38,8 +38,9 @@ void suite_moves(suite *s);    /* pages and slots */
 void suite_batches(suite *s);  /* what a batch may not be */
 void suite_ranges(suite *s);   /* a tape in two parts */
 void suite_calls(suite *s);    /* measure and open, tickets, fetch */
-void suite_sample(suite *s);
-void suite_whole(suite *s);    /* tokens picked on the device */
+void suite_sample(suite *s);   /* tokens picked on the device */
+void suite_ahead(suite *s);    /* steps that begin with guesses */
+void suite_whole(suite *s);    /* models that see the whole input */
 void suite_adapters(suite *s); /* adapter sets */
 
 #endif

@@ -4,6 +4,7 @@
 #include "backend/wrap.h"
 
 #include "backend/backend.h"
+#include "backend/plain_sample.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +22,8 @@ typedef struct work {
     bool         step;
     nn_batch     batch; /* of a step; the arrays lie in mem */
     arena        mem;
+    float       *logits; /* what came out of it, and the guesses; the executor's once it was waited for */
+    int32_t     *guess;
     nn_move     *moves;
     int          n;
     uint8_t    **out;  /* [n]: what a move out brought, until it is waited for */
@@ -33,9 +36,14 @@ typedef struct wrap_exec {
     wrap     *w;
     work     *pending;
     nn_ticket last;
-    bool      stepping, rows; /* a step is under way; its rows may be fetched */
-    bool      by_ops;         /* those rows come from read, since the step was run op by op */
-    nn_batch  batch;          /* of the last step or begin: only the counts are looked at later */
+    int       stepping; /* steps under way */
+    bool      rows;     /* those of the last step may be fetched */
+    float    *logits;   /* of the step that was waited for last, where executors go ahead */
+    int32_t  *guess;    /* and what was guessed; */
+    int32_t  *newest;   /* the guesses of the step that was carried out last */
+    int64_t   n_newest;
+    bool      by_ops; /* those rows come from read, since the step was run op by op */
+    nn_batch  batch;  /* of the last step or begin: only the counts are looked at later */
 } wrap_exec;
 
 static wrap *current; /* see the header */
@@ -88,6 +96,13 @@ void wrap_delay(wrap *w, bool on) {
     pthread_mutex_unlock(&w->lock);
 }
 
+void wrap_ahead(wrap *w, double misses, double leaves) {
+    w->ahead = true;
+    w->misses = misses;
+    w->leaves = leaves;
+    wrap_use(w);
+}
+
 void wrap_wrong(wrap *w, int kind) {
     pthread_mutex_lock(&w->lock);
     w->wrong = kind;
@@ -120,6 +135,14 @@ static uint64_t next_random(uint64_t *s) {
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     return z ^ z >> 31;
+}
+
+static bool chance(wrap *w, double share, uint64_t *count) {
+    pthread_mutex_lock(&w->lock);
+    bool yes = share > 0 && (double)(next_random(&w->random) >> 11) * 0x1p-53 < share;
+    *count += yes;
+    pthread_mutex_unlock(&w->lock);
+    return yes;
 }
 
 static int lost(const char *what, err *e) { return err_set(e, ERR_LOST, "injected: the device is gone (%s)", what); }
@@ -211,6 +234,7 @@ static void spoil_step(wrap_exec *x, const nn_batch *b) {
     for (int t = 0; t < b->n_tok; t++) token[t] = (int32_t)(((int64_t)t * 7 + 3) % vocab);
     other.token = token;
     other.embd = NULL;
+    other.ahead = NULL;
     (void)nn_exec_step(x->inner, &other, NULL);
     free(token);
     for (int s = 0; s < b->n_seq && x->inner->memory.slot_bytes; s++)
@@ -290,8 +314,44 @@ static void work_free(work *k) {
     free((void *)k->out);
     free(k->moves);
     free(k->sums);
+    free(k->logits);
+    free(k->guess);
     arena_deinit(&k->mem);
     free(k);
+}
+
+/* The tokens that the step before was guessed to give, in place of those that nobody knew. */
+static void fill_guessed(wrap_exec *x, nn_batch *b) {
+    int32_t *token = (int32_t *)(uintptr_t)b->token;
+    for (int t = 0; b->ahead && t < b->n_tok; t++) {
+        if (b->ahead[t] >= x->n_newest)
+            (void)misused(x->w, NULL, "a token was to be guessed from a row that is not there");
+        else if (b->ahead[t] >= 0)
+            token[t] = x->newest[b->ahead[t]];
+    }
+    b->ahead = NULL;
+}
+
+/* Rows are kept for picks, and tokens are guessed from them. A step that failed guesses, too. */
+static int keep_logits(wrap_exec *x, work *k, err *e) {
+    int64_t width = nn_exec_width(x->inner, NN_FETCH_LOGITS), n = k->batch.n_out - k->batch.n_hidden;
+    int     rc = 0;
+    x->n_newest = 0;
+    k->logits = calloc((size_t)(n * width) + 1, sizeof *k->logits);
+    k->guess = calloc((size_t)n + 1, sizeof *k->guess);
+    int32_t *newest = realloc(x->newest, ((size_t)n + 1) * sizeof *newest);
+    if (newest) x->newest = newest;
+    if (!k->logits || !k->guess || !newest) return err_set_nomem(e);
+    if (!k->doomed) rc = x->inner->backend->fetch(x->inner, NN_FETCH_LOGITS, 0, n, k->logits, e);
+    for (int64_t i = 0; i < n; i++) {
+        sampling_result r = { 0 };
+        if (k->batch.guess && k->batch.guess[i].params)
+            (void)plain_sample(k->logits + i * width, (size_t)width, &k->batch.guess[i], 1, &r, NULL, NULL);
+        if (chance(x->w, x->w->misses, &x->w->n_missed)) r.token++;
+        k->guess[i] = x->newest[i] = (int32_t)((r.token < 0 ? 0 : r.token) % width);
+    }
+    x->n_newest = n;
+    return rc;
 }
 
 static int run_step(wrap_exec *x, const nn_batch *b, err *e) {
@@ -325,6 +385,7 @@ static int run_moves(wrap_exec *x, work *k, err *e) {
 static void carry_out(wrap_exec *x, work *k) {
     if (k->done) return;
     k->done = true;
+    if (k->step) fill_guessed(x, &k->batch);
     if (k->doomed) {
         k->step ? spoil_step(x, &k->batch) : spoil_moves(x, k->moves, k->n, false);
         for (int i = 0; !k->step && i < k->n; i++) {
@@ -333,6 +394,11 @@ static void carry_out(wrap_exec *x, work *k) {
         k->rc = k->error.code;
     } else {
         k->rc = k->step ? run_step(x, &k->batch, &k->error) : run_moves(x, k, &k->error);
+    }
+    err other;
+    if (k->step && x->x.ahead && keep_logits(x, k, &other) < 0 && k->rc == 0) {
+        k->rc = other.code;
+        k->error = other;
     }
 }
 
@@ -377,6 +443,7 @@ static int wrap_open(nn_exec **out, const nn_device *d, const nn_model *m, const
     x->w = current;
     x->x = *x->inner;
     x->x.backend = wrap_backend;
+    x->x.ahead = current->ahead;
     *out = &x->x;
     return 0;
 }
@@ -390,6 +457,9 @@ static void wrap_free(nn_exec *base) {
         work_free(k);
     }
     nn_exec_free(x->inner);
+    free(x->logits);
+    free(x->guess);
+    free(x->newest);
     free(x);
 }
 
@@ -413,6 +483,20 @@ static bool keep_rows(const wrap_exec *x, work *k, const nn_batch *b) {
     return rows != NULL;
 }
 
+/* With their parameters, which their sequences may take along. */
+static const sampling_row *keep_guess(arena *mem, const nn_batch *b) {
+    size_t           n = (size_t)(b->n_out - b->n_hidden);
+    sampling_row    *to = b->guess ? arena_calloc(mem, n + 1, sizeof *to) : NULL;
+    sampling_params *p = to ? arena_calloc(mem, n + 1, sizeof *p) : NULL;
+    for (size_t i = 0; p && i < n; i++) {
+        to[i] = b->guess[i];
+        if (!to[i].params) continue;
+        p[i] = *to[i].params;
+        to[i].params = &p[i];
+    }
+    return p ? to : NULL;
+}
+
 /* The batch is only lent until submit returns. */
 static bool keep_batch(const wrap_exec *x, work *k, const nn_batch *b) {
     size_t n_tok = (size_t)b->n_tok, n_seq = (size_t)b->n_seq;
@@ -428,6 +512,8 @@ static bool keep_batch(const wrap_exec *x, work *k, const nn_batch *b) {
     k->batch.row_begin = keep(&k->mem, b->row_begin, n_tok);
     k->batch.adapter = keep(&k->mem, b->adapter, n_tok);
     k->batch.pos_axes = keep(&k->mem, b->pos_axes, n_tok * (size_t)b->n_axes);
+    k->batch.ahead = keep(&k->mem, b->ahead, n_tok);
+    k->batch.guess = keep_guess(&k->mem, b);
     bool ok = k->batch.token && k->batch.pos && k->batch.seq_of && k->batch.q_start && k->batch.kv_len;
     for (int g = 0; g < x->x.groups.n; g++)
         ok = (k->batch.pages[g] = keep(&k->mem, b->pages[g], n_seq * (size_t)b->pages_stride)) && ok;
@@ -439,9 +525,9 @@ static int wrap_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e
     work      *k = NULL;
     int        rc = check_lost(x->w, "submit", e);
     if (rc < 0) return rc;
-    if (x->stepping) return misused(x->w, e, "a step was submitted while one is under way");
+    if (x->stepping > (b->ahead ? 1 : 0)) return misused(x->w, e, "a step was submitted while one is under way");
     x->rows = false;
-    if ((rc = nn_exec_check(x->inner, b, e)) < 0) return rc;
+    if ((rc = nn_exec_check(base, b, e)) < 0) return rc;
     if ((rc = decide(x->w, WRAP_SUBMIT, e)) < 0) {
         carry_out_until(x, x->last);
         spoil_step(x, b);
@@ -455,7 +541,8 @@ static int wrap_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e
         return err_set_nomem(e);
     }
     x->batch = *b;
-    x->stepping = true;
+    x->stepping++;
+    if (b->ahead) (void)chance(x->w, 1, &x->w->n_ahead);
     add_work(x, k);
     *step = k->ticket;
     return 0;
@@ -492,8 +579,13 @@ static int wrap_wait(nn_exec *base, nn_ticket ticket, err *e) {
         pthread_mutex_unlock(&x->w->lock);
     }
     if (k->step) {
-        x->stepping = false;
-        x->rows = rc == 0;
+        free(x->logits);
+        free(x->guess);
+        x->logits = k->logits;
+        x->guess = k->guess;
+        k->logits = NULL;
+        k->guess = NULL;
+        x->rows = --x->stepping == 0 && rc == 0;
     } else {
         deliver(x, k);
     }
@@ -522,6 +614,23 @@ static int wrap_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t 
     if (!x->rows) return misused(x->w, e, "rows were fetched while there are none");
     if (x->by_ops) return fetch_read(x, what, first, n, to, e);
     return x->inner->backend->fetch(x->inner, what, first, n, to, e);
+}
+
+/* Of rows that can be fetched everything is left. */
+static int wrap_sample(nn_exec *base, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out,
+                       err *e) {
+    wrap_exec *x = (wrap_exec *)base;
+    int64_t    width = nn_exec_width(x->inner, NN_FETCH_LOGITS);
+    int        rc = check_lost(x->w, "sample", e);
+    for (int i = 0; i < n && rc == 0; i++) {
+        double margin = 1;
+        out[i] = (sampling_result){ .token = SAMPLING_LEFT };
+        if (!x->rows && !chance(x->w, x->w->leaves, &x->w->n_left))
+            rc = plain_sample(x->logits + out_rows[i] * width, (size_t)width, &rows[i], 1, &out[i], &margin, e);
+        if (margin < 1e-6) out[i].token = SAMPLING_LEFT;
+        out[i].guess = x->guess[out_rows[i]];
+    }
+    return rc;
 }
 
 static bool keep_moves(wrap_exec *x, work *k, const nn_move *moves, int n) {
@@ -614,4 +723,5 @@ const nn_backend *const wrap_backend = &backend;
 void wrap_use(wrap *w) {
     current = w;
     backend.can = w->inner->can; /* of the one that is opened next */
+    backend.sample = w->ahead ? wrap_sample : NULL;
 }

@@ -14,6 +14,9 @@
  * Being late. With `delay` nothing happens before wait: then everything that was started up to that ticket takes
  * effect, in order. The host memory of a move in is read then, that of a move out is garbage until its own wait.
  *
+ * Going ahead (wrap_ahead). Guesses are those of plain_sample, or wrong; picks are made only where a step follows, and then
+ * from a copy of the rows, since the rows themselves are gone. Some of them are left, as are those that are close.
+ *
  * What no caller may do is counted as misuse, with a sentence: a second step while one is under way, rows fetched while
  * there are none, a ticket waited for twice, host memory that changed before its ticket was waited for.
  */
@@ -52,6 +55,9 @@ typedef struct wrap {
     uint64_t        random;
     bool            lost, delay;
     int             wrong; /* the nn_op_kind whose results are changed; -1: none */
+    bool            ahead;
+    double          misses, leaves; /* parts of the guesses that are wrong, of the picks that are left */
+    uint64_t        n_ahead, n_missed, n_left;
     uint64_t        misuse;
     char            misused[160]; /* the first one */
 } wrap;
@@ -67,6 +73,9 @@ void wrap_fail_at(wrap *w, wrap_call call, uint64_t nth, int code); /* the nth f
 void wrap_fail_share(wrap *w, wrap_call call, double share, int code);
 void wrap_calm(wrap *w); /* no more failures; a device that is lost stays lost */
 void wrap_delay(wrap *w, bool on);
+
+/* Executors that are opened from now on go ahead. */
+void wrap_ahead(wrap *w, double misses, double leaves);
 
 /* From now on this kind of op gives a result in which one value lies beyond backend_compare's bound, by twice the bound
  * since the right one may lie anywhere within it. A store (which has no result) stores one value of the batch's first

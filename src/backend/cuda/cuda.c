@@ -18,13 +18,17 @@ static void cuda_exec_free(nn_exec *base) {
         if (x->stream && !x->lost) (void)cuda_wait(x->stream, NULL);
         for (int i = 0; i < CUDA_GRAPHS; i++) cuda_graph_free(x->steps[i].graph);
         for (int i = 0; i < CUDA_EVENTS; i++) cuda_event_free(x->events[i]);
+        for (int i = 0; i < CUDA_TIMES; i++) {
+            cuda_event_free(x->began[i]);
+            cuda_event_free(x->ended[i]);
+        }
+        for (int i = 0; i < 2; i++) cuda_host_free(x->blocks[i]);
         cuda_adapt_free(x);
         cuda_stream_free(x->stream);
         for (int g = 0; g < NN_MAX_GROUPS; g++) cuda_free(x->pages[g]);
         cuda_free(x->weights);
         cuda_free(x->heap);
         for (int i = 0; i < x->n_embeds; i++) cuda_host_free(x->embeds[i].host);
-        cuda_host_free(x->block);
         cuda_host_free(x->staging);
         cuda_sampler_close(&x->sampler);
     }
@@ -54,8 +58,13 @@ static int take(cuda_exec *x, uint8_t **out, size_t bytes, const char *what, err
 static int take_host(cuda_exec *x, err *e) {
     const nn_limits *l = &x->x.options.limits;
     void            *p = NULL;
-    int              rc = cuda_host_alloc(&p, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t), e);
-    x->block = p;
+    int              rc = 0;
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        rc = cuda_host_alloc(&p, cuda_block_ints(l, x->x.groups.n) * sizeof(int32_t), e);
+        x->blocks[i] = p;
+        p = NULL;
+    }
+    x->block = x->blocks[0];
     if (rc == 0) rc = cuda_host_alloc(&x->staging, CUDA_STAGING, e);
     if (rc == 0)
         rc = cuda_sampler_open(&x->sampler, x->heap + x->areas.picks, cuda_buf(x, x->x.model->tape->logits), e);
@@ -72,6 +81,10 @@ static int take_host(cuda_exec *x, err *e) {
 static int start(cuda_exec *x, err *e) {
     int rc = cuda_stream_open(&x->stream, e);
     for (int i = 0; i < CUDA_EVENTS && rc == 0; i++) rc = cuda_event_open(&x->events[i], e);
+    for (int i = 0; i < CUDA_TIMES && rc == 0; i++) {
+        rc = cuda_event_open_timed(&x->began[i], e);
+        if (rc == 0) rc = cuda_event_open_timed(&x->ended[i], e);
+    }
     if (rc == 0) rc = take(x, &x->weights, x->weights_bytes, "weights", e);
     if (rc == 0) rc = take(x, &x->heap, x->areas.end, "activations and scratch", e);
     for (int g = 0; g < x->x.groups.n && rc == 0; g++)
@@ -100,6 +113,8 @@ static int make(cuda_exec **out, bool planned, const nn_device *d, const nn_mode
     if ((rc = nn_plan_arena(&x->plan, m->tape, &o->limits, &x->mem, e)) < 0) goto fail;
     if ((rc = cuda_lower(x, e)) < 0) goto fail;
     if (!planned && (rc = cuda_device_open(&x->device, number_of(d), e)) < 0) goto fail;
+    x->x.ahead = x->n_embeds == 1 && x->embeds[0].there && m->tape->logits && x->x.options.first_op == 0 &&
+                 x->x.options.end_op == m->tape->n_ops;
     x->x.arithmetic = (uint64_t)ARITHMETIC << 32 | (uint64_t)(x->device.arch * 1000 + x->device.code);
     if (!planned && (rc = start(x, e)) < 0) goto fail;
     *out = x;

@@ -3,9 +3,12 @@
  * Inside the CUDA backend.
  *
  * open uploads the matrices (repacked for the product kernels) and takes all memory: one allocation for weights, one
- * for each group of pages, one for everything else (`heap`). A step copies one block of integers and the embedding rows
- * to the device and starts the ops' kernels in one stream; steps and moves follow each other there. Steps of single
- * tokens are recorded as graphs, by the sizes of the batch, and started as one.
+ * for each group of pages, one for everything else (`heap`). A step copies one block of integers, and embedding rows that
+ * are not on the device, there and starts the ops' kernels in one stream; steps and moves follow each other there. Steps
+ * of single tokens are recorded as graphs, by the sizes of the batch, and started as one.
+ *
+ * While a step is under way, one that goes ahead may be started behind it. What the host reads and writes meanwhile is
+ * there twice and used in turn: the block, the lists of likeliest tokens.
  */
 #ifndef BACKEND_CUDA_CUDA_H
 #define BACKEND_CUDA_CUDA_H
@@ -14,11 +17,12 @@
 #include "backend/cuda/sampler.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/packed.h"
+#include "kernels/cuda/times.h"
 #include "nn/backend.h"
 #include "nn/plan.h"
 
 enum { CUDA_MAT_ROWS = 16 }; /* of a tile of packed weights */
-enum { CUDA_MAX_ROPES = 8, CUDA_EVENTS = 64, CUDA_GRAPHS = 96, CUDA_MAX_EMBEDS = 4 };
+enum { CUDA_MAX_ROPES = 8, CUDA_EVENTS = 64, CUDA_GRAPHS = 96, CUDA_MAX_EMBEDS = 4, CUDA_TIMES = 4 };
 
 /* A matrix or a stack of them as it is multiplied. */
 typedef struct cuda_mat {
@@ -45,9 +49,13 @@ typedef struct cuda_layer {
     int64_t     fixed_at; /* floats into a slot */
 } cuda_layer;
 
-/* Rows that the host looks up and sends along with the batch. */
+/* Rows of a table of embeddings. That of the tokens lies on the device where the device can read it; other rows are
+ * looked up by the host and sent along with the batch. */
 typedef struct cuda_embed {
     int    op;
+    bool   there;    /* the table is on the device, */
+    size_t table_at; /* here in the weights, with rows of row_bytes */
+    size_t row_bytes;
     float *host;   /* pinned */
     size_t at;     /* in the heap */
     size_t raw_at; /* of rows as the file has them, where the device can read those; 0: the host makes them f32 */
@@ -92,8 +100,9 @@ typedef struct cuda_exec {
     size_t      most_kv; /* key heads of a layer */
     size_t      step_bytes, image_bytes, image_rows, scratch_bytes, parts_floats, group_rows, group_items;
     int         max_chunks;
-    size_t      open_bytes; /* of f16 rows of compressed pages, of one layer at a time */
-    uint8_t    *together;   /* [n_ops]: ops from this one on that one product computes; 0 and 1: itself alone */
+    size_t      tokens_at, guess_at; /* ints into the block */
+    size_t      open_bytes;          /* of f16 rows of compressed pages, of one layer at a time */
+    uint8_t    *together; /* [n_ops]: ops from this one on that one product computes; 0 and 1: itself alone */
 
     nn_rope      ropes[CUDA_MAX_ROPES];
     const float *rope_axes[CUDA_MAX_ROPES]; /* axis_of as vectors of the weights; NULL: none */
@@ -105,7 +114,12 @@ typedef struct cuda_exec {
 
     /* The batch under way, or the last one. */
     nn_batch   batch;
-    int32_t   *block; /* pinned */
+    int32_t   *blocks[2], *block; /* pinned; block: the one of this batch */
+    int        turn;              /* which of two this batch has: of blocks and lists */
+    int        n_under_way;       /* steps that were not waited for; 2: the batch goes ahead */
+    nn_ticket  ticket_of[2];
+    uint64_t   n_steps, number_of[2];                /* by turn: which step this is */
+    cuda_event began[CUDA_TIMES], ended[CUDA_TIMES]; /* of step n: n % CUDA_TIMES */
     cuda_batch on_device;
     int        chunks; /* of the longest row */
     /* What the image and the lists of experts hold, as far as the tape was run; 0: nothing. */

@@ -91,7 +91,14 @@ static int lower_embed(cuda_exec *x, int i, const nn_op *op, err *e) {
         return cuda_refuse(x, i, why, e);
     }
     if (x->n_embeds == CUDA_MAX_EMBEDS) return cuda_refuse(x, i, "more tables of embeddings than expected", e);
-    x->embeds[x->n_embeds++] = (cuda_embed){ .op = i };
+    cuda_embed       *m = &x->embeds[x->n_embeds++];
+    const tensor_mat *table = op->u.embed.table->at;
+    *m = (cuda_embed){ .op = i };
+    m->there = op->kind == NN_OP_EMBED && !op->u.embed.by_token && cuda_can_embed(table->type) && !table->scales;
+    if (!m->there) return 0;
+    (void)tensor_row_bytes((int)table->type, table->cols, &m->row_bytes);
+    m->table_at = x->weights_bytes;
+    x->weights_bytes += cuda_align((size_t)table->rows * m->row_bytes);
     return 0;
 }
 
@@ -251,7 +258,9 @@ static size_t take(size_t *at, size_t bytes) {
 }
 
 size_t cuda_block_ints(const nn_limits *l, int n_groups) {
-    return 8 + (6 + NN_MAX_AXES) * (size_t)l->max_tokens + 3 * (size_t)l->max_seqs + 1 + (size_t)l->max_outputs +
+    size_t n_logits = (size_t)(l->max_logits ? l->max_logits : l->max_outputs);
+    return 8 + (7 + NN_MAX_AXES) * (size_t)l->max_tokens + 3 * (size_t)l->max_seqs + 1 + (size_t)l->max_outputs +
+           n_logits * (sizeof(cuda_guess) / sizeof(int32_t)) +
            (size_t)n_groups * (size_t)l->max_seqs * (size_t)l->max_pages;
 }
 
@@ -282,7 +291,7 @@ static void lay_out(cuda_exec *x) {
         const nn_op      *op = &x->x.model->tape->ops[x->embeds[i].op];
         const tensor_mat *m = op->u.embed.table->at;
         x->embeds[i].at = take(&at, (size_t)l->max_tokens * (size_t)op->u.embed.table->cols * sizeof(float));
-        if (cuda_can_embed(m->type) && !m->scales)
+        if (cuda_can_embed(m->type) && !m->scales && !x->embeds[i].there)
             x->embeds[i].raw_at = take(&at, (size_t)l->max_tokens * m->row_bytes);
     }
     int64_t deep = cuda_deep_width(x);

@@ -13,6 +13,19 @@ cuda_act cuda_act_of(nn_act_kind act) {
     return acts[act];
 }
 
+/* From the table on the device. */
+static int run_lookup(cuda_exec *x, const cuda_embed *m, const nn_op *op, err *e) {
+    const tensor_mat *t = op->u.embed.table->at;
+    cuda_embed_table  r = { .rows = x->weights + m->table_at,
+                            .type = t->type,
+                            .n_rows = t->rows,
+                            .cols = t->cols,
+                            .row_bytes = m->row_bytes,
+                            .token = x->on_device.block + x->tokens_at,
+                            .lists = x->sampler.picks.likely };
+    return cuda_op_embed_tokens(cuda_buf(x, op->out), &r, x->batch.n_tok, op->u.embed.scale, x->stream, e);
+}
+
 static int run_embed(cuda_exec *x, int number, const nn_op *op, err *e) {
     float  *rows = NULL, *out = cuda_buf(x, op->out);
     int64_t n = x->batch.n_tok * cuda_info(x, op->out)->width;
@@ -20,6 +33,7 @@ static int run_embed(cuda_exec *x, int number, const nn_op *op, err *e) {
         if (x->embeds[i].op != number) continue;
         const tensor_mat *t = op->u.embed.table->at;
         bool              raw = x->raw && x->embeds[i].raw_at;
+        if (x->raw && x->embeds[i].there) return run_lookup(x, &x->embeds[i], op, e);
         rows = (float *)(void *)(x->heap + x->embeds[i].at);
         int rc = raw ? cuda_op_embed(op->kind == NN_OP_EMBED ? out : rows, x->heap + x->embeds[i].raw_at, t->type,
                                      x->batch.n_tok, t->cols, t->row_bytes, op->u.embed.scale, x->stream, e)

@@ -47,7 +47,8 @@ size_t cuda_sampler_bytes(const cuda_sampler *s) {
 
 static size_t lay_out_host(cuda_sampler *s, uint8_t *base) {
     size_t at = 0, asks = (size_t)s->max_asks;
-    s->likely = place(base, &at, (size_t)s->rows * sizeof *s->likely);
+    for (int i = 0; i < 2; i++) s->lists[i] = place(base, &at, (size_t)s->rows * sizeof *s->likely);
+    s->likely = s->lists[0];
     s->asked = place(base, &at, asks * sizeof *s->asked);
     s->drawn = place(base, &at, asks * sizeof *s->drawn);
     s->asks = place(base, &at, asks * sizeof *s->asks);
@@ -76,9 +77,38 @@ void cuda_sampler_close(cuda_sampler *s) {
 /* --- from the list alone -------------------------------------------------------------------------------------------- */
 
 int cuda_sampler_step(const cuda_sampler *s, int64_t rows, cuda_stream stream, err *e) {
-    if (rows == 0) return 0;
-    int rc = cuda_op_likely(&s->picks, rows, stream, e);
-    return rc < 0 ? rc : cuda_receive(s->likely, s->picks.likely, (size_t)rows * sizeof *s->likely, stream, e);
+    return rows ? cuda_op_likely(&s->picks, rows, stream, e) : 0;
+}
+
+int cuda_sampler_send(const cuda_sampler *s, int64_t rows, int turn, cuda_stream stream, err *e) {
+    return rows ? cuda_receive(s->lists[turn], s->picks.likely, (size_t)rows * sizeof *s->likely, stream, e) : 0;
+}
+
+static uint32_t guess_stage(sampling_stage stage) {
+    switch (stage) {
+    case SAMPLING_TOP_K: return CUDA_GUESS_TOP_K;
+    case SAMPLING_TOP_P: return CUDA_GUESS_TOP_P;
+    case SAMPLING_MIN_P: return CUDA_GUESS_MIN_P;
+    case SAMPLING_TEMPERATURE: return CUDA_GUESS_TEMPERATURE;
+    default: return 0;
+    }
+}
+
+cuda_guess cuda_sampler_guess(const sampling_row *r) {
+    const sampling_params *p = r ? r->params : NULL;
+    cuda_guess             g = { 0 };
+    if (!p || chain_greedy(p)) return g;
+    double uniform = rng_uniform(p->seed, r->position, SAMPLING_DRAW_PICK);
+    g.temperature = p->temperature;
+    g.top_p = p->top_p;
+    g.top_k = p->top_k > 0 ? p->top_k : CUDA_LIKELY;
+    g.log_min_p = p->min_p > 0 ? logf(p->min_p) : -INFINITY;
+    memcpy(g.uniform, &uniform, sizeof uniform);
+    for (int i = 0, n = 0; i < p->n_order; i++) {
+        uint32_t stage = guess_stage(p->order[i]);
+        if (stage && n < 8) g.stages |= stage << 4 * n++;
+    }
+    return g;
 }
 
 static chain_list list_of(const cuda_likely *l) {
@@ -242,16 +272,16 @@ static bool worth_asking(const sampling_row *r) {
     return r->mask || edits_of(r) || wants_logprobs(r) || draws_whole(r) || p->top_p < 1.0f;
 }
 
-int cuda_sampler_pick(cuda_sampler *s, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out,
-                      cuda_stream stream, err *e) {
+int cuda_sampler_pick(cuda_sampler *s, const int32_t *out_rows, const sampling_row *rows, int n, bool asks,
+                      sampling_result *out, cuda_stream stream, err *e) {
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {
         const sampling_row *r = &rows[i];
         const cuda_likely  *l = &s->likely[out_rows[i]];
-        out[i] = (sampling_result){ .token = SAMPLING_LEFT };
+        out[i] = (sampling_result){ .token = SAMPLING_LEFT, .guess = l->guess };
         if (!wants_logprobs(r) && (!draws_whole(r) || l->floor == -INFINITY))
             out[i].token = pick_from(s, l, r, false, 0);
-        if (out[i].token != SAMPLING_LEFT || !worth_asking(r)) continue;
+        if (out[i].token != SAMPLING_LEFT || !asks || !worth_asking(r)) continue;
         if (!has_room(s, r)) rc = flush(s, rows, out, stream, e);
         if (rc == 0 && has_room(s, r)) put_ask(s, i, out_rows[i], r);
     }

@@ -21,7 +21,7 @@ typedef struct cuda_sampler {
 
     /* The host's side, pinned. */
     void        *host;
-    cuda_likely *likely, *asked;
+    cuda_likely *lists[2], *likely, *asked; /* likely: the lists of the step that was waited for last */
     cuda_ask    *asks;
     cuda_edit   *edits;
     uint32_t    *masks;
@@ -39,11 +39,15 @@ size_t cuda_sampler_bytes(const cuda_sampler *s);                               
 int    cuda_sampler_open(cuda_sampler *s, void *device, const float *logits, err *e); /* device: of as many bytes */
 void   cuda_sampler_close(cuda_sampler *s);
 
-/* Behind the kernels that make the logits: what the host will look at first. */
+/* Behind the kernels that make the logits: what the host will look at first, and its way to lists[turn]. */
 int cuda_sampler_step(const cuda_sampler *s, int64_t rows, cuda_stream stream, err *e);
+int cuda_sampler_send(const cuda_sampler *s, int64_t rows, int turn, cuda_stream stream, err *e);
 
-/* nn_backend.sample; waits for what it asks. */
-int cuda_sampler_pick(cuda_sampler *s, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out,
-                      cuda_stream stream, err *e);
+/* How the pick from a row is guessed on the device; r NULL: nobody looks at the guess. */
+cuda_guess cuda_sampler_guess(const sampling_row *r);
+
+/* nn_backend.sample; waits for what it asks. asks: the logits are still there. */
+int cuda_sampler_pick(cuda_sampler *s, const int32_t *out_rows, const sampling_row *rows, int n, bool asks,
+                      sampling_result *out, cuda_stream stream, err *e);
 
 #endif

@@ -66,10 +66,25 @@ static int put_tiles(const nn_batch *b, int32_t *to) {
     return n;
 }
 
+/* Tokens, those to be guessed as ~ of their list; and how the next ones are guessed. Returns the end. */
+static int32_t *put_tokens(cuda_exec *x, int32_t *at) {
+    const nn_batch  *b = &x->batch;
+    const nn_limits *l = &x->x.options.limits;
+    x->tokens_at = (size_t)(at - x->block);
+    for (int t = 0; t < b->n_tok; t++) at[t] = b->ahead && b->ahead[t] >= 0 ? ~b->ahead[t] : b->token[t];
+    at += l->max_tokens;
+    x->guess_at = (size_t)(at - x->block);
+    for (int i = 0; i < b->n_out - b->n_hidden; i++) {
+        cuda_guess guess = cuda_sampler_guess(b->guess ? &b->guess[i] : NULL);
+        memcpy(at + (size_t)i * (sizeof guess / sizeof *at), &guess, sizeof guess);
+    }
+    return at + (size_t)(l->max_logits ? l->max_logits : l->max_outputs) * (sizeof(cuda_guess) / sizeof *at);
+}
+
 static int send_block(cuda_exec *x, err *e) {
     const nn_batch  *b = &x->batch;
     const nn_limits *l = &x->x.options.limits;
-    int32_t         *at = x->block + 8;
+    int32_t         *at = put_tokens(x, x->block + 8);
     int32_t         *pos = put(&at, b->pos, b->n_tok, (size_t)l->max_tokens);
     int32_t         *seq_of = put(&at, b->seq_of, b->n_tok, (size_t)l->max_tokens);
     int32_t         *row_end = put(&at, b->row_end, b->n_tok, (size_t)l->max_tokens);
@@ -102,6 +117,7 @@ static int send_block(cuda_exec *x, err *e) {
                                  .n_seq = b->n_seq,
                                  .n_out = b->n_out,
                                  .page_tokens = l->page_tokens };
+    x->sampler.picks.guess = (const cuda_guess *)(const void *)there(x, x->block + x->guess_at);
     return cuda_send(x->heap + x->areas.block, x->block, (size_t)(at - x->block) * sizeof *at, x->stream, e);
 }
 
@@ -143,6 +159,7 @@ static int send_embed(cuda_exec *x, const cuda_embed *m, err *e) {
     const nn_batch *b = &x->batch;
     const nn_op    *op = &x->x.model->tape->ops[m->op];
     size_t          cols = (size_t)op->u.embed.table->cols;
+    if (x->raw && m->there) return 0;
     if (x->raw && m->raw_at) return send_raw(x, m, e);
     for (int t = 0, sent = 0, rc; t < b->n_tok; t++) {
         make_row(b, op, t, m->host + (size_t)t * cols);
@@ -161,10 +178,24 @@ static void forget(cuda_exec *x) {
     memset(x->rope_made, 0, sizeof x->rope_made);
 }
 
+/* Guesses are those of the step under way. */
+static int check_ahead(const cuda_exec *x, const nn_batch *b, err *e) {
+    int n = x->n_under_way ? x->batch.n_out - x->batch.n_hidden : 0;
+    if (x->n_under_way > (b->ahead ? 1 : 0)) return err_set(e, ERR_ARG, "a step is under way");
+    for (int t = 0; b->ahead && t < b->n_tok; t++) {
+        if (b->ahead[t] >= n)
+            return err_set(e, ERR_ARG, "row %d goes on from row %d of logits; there are %d", t, b->ahead[t], n);
+    }
+    return 0;
+}
+
 static int begin(cuda_exec *x, const nn_batch *b, err *e) {
     int rc = nn_exec_check(&x->x, b, e);
+    if (rc == 0) rc = check_ahead(x, b, e);
     if (rc < 0) return rc;
     x->batch = *b;
+    x->turn = !x->turn;
+    x->block = x->blocks[x->turn];
     x->raw = !b->embd;
     forget(x);
     int n = (longest(b) + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
@@ -183,15 +214,18 @@ static int run(cuda_exec *x, int first_op, int end_op, err *e) {
     return 0;
 }
 
+/* Rows of logits that the executor makes. */
+static int64_t logits_rows(const cuda_exec *x) {
+    const nn_tape *t = x->x.model->tape;
+    return t->logits && x->x.options.end_op == t->n_ops ? cuda_buf_rows(x, t->logits) : 0;
+}
+
 /* All ops, and the likeliest tokens where the head is among them. */
 static int run_all(cuda_exec *x, err *e) {
-    const nn_tape *t = x->x.model->tape;
-    int64_t        n = t->logits && x->x.options.end_op == t->n_ops ? cuda_buf_rows(x, t->logits) : 0;
     x->whole = true;
     int rc = run(x, x->x.options.first_op, x->x.options.end_op, e);
     x->whole = false;
-    if (rc < 0 || n == 0) return rc;
-    return cuda_sampler_step(&x->sampler, n, x->stream, e);
+    return rc < 0 ? rc : cuda_sampler_step(&x->sampler, logits_rows(x), x->stream, e);
 }
 
 int cuda_begin(nn_exec *base, const nn_batch *b, err *e) {
@@ -276,9 +310,29 @@ int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e) {
     cuda_exec *x = (cuda_exec *)base;
     int        rc = cuda_enter(x, e);
     if (rc == 0) rc = begin(x, b, e);
+    uint64_t number = ++x->n_steps;
+    if (rc == 0) rc = cuda_event_record(x->began[number % CUDA_TIMES], x->stream, e);
     if (rc == 0) rc = run_step(x, e);
+    if (rc == 0) rc = cuda_event_record(x->ended[number % CUDA_TIMES], x->stream, e);
+    if (rc == 0) rc = cuda_sampler_send(&x->sampler, logits_rows(x), x->turn, x->stream, e);
     if (rc == 0) rc = give_ticket(x, step, e);
-    return cuda_leave(x, rc);
+    if (rc < 0) return cuda_leave(x, rc);
+    x->ticket_of[x->turn] = *step;
+    x->number_of[x->turn] = number;
+    x->n_under_way++;
+    return 0;
+}
+
+/* A step has ended: its lists are the ones to pick from. */
+static void end_step(cuda_exec *x, int turn) {
+    double   idle = 0;
+    uint64_t n = x->number_of[turn];
+    x->n_under_way--;
+    x->ticket_of[turn] = 0;
+    x->sampler.likely = x->sampler.lists[turn];
+    x->x.idle_s = -1;
+    if (n > 1 && cuda_event_between(&idle, x->ended[(n - 1) % CUDA_TIMES], x->began[n % CUDA_TIMES], NULL) == 0)
+        x->x.idle_s = idle;
 }
 
 int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e) {
@@ -287,7 +341,11 @@ int cuda_wait_for(nn_exec *base, nn_ticket ticket, err *e) {
     if (rc < 0) return rc;
     if (ticket == 0 || ticket > x->last)
         return err_set(e, ERR_ARG, "ticket %llu was never given out", (unsigned long long)ticket);
-    return cuda_leave(x, cuda_event_wait(x->events[ticket % CUDA_EVENTS], e));
+    rc = cuda_event_wait(x->events[ticket % CUDA_EVENTS], e);
+    for (int i = 0; i < 2; i++) {
+        if (x->ticket_of[i] == ticket) end_step(x, i);
+    }
+    return cuda_leave(x, rc);
 }
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
@@ -316,10 +374,12 @@ int cuda_fetch(nn_exec *base, nn_fetch_what what, int64_t first, int64_t n, floa
     return cuda_leave(x, copy_out(x, to, cuda_buf(x, b) + first * width, (size_t)(n * width) * sizeof *to, e));
 }
 
+/* Of a step that another one follows the logits are gone. */
 int cuda_sample(nn_exec *base, const int32_t *out_rows, const sampling_row *rows, int n, sampling_result *out, err *e) {
     cuda_exec *x = (cuda_exec *)base;
     int        rc = cuda_enter(x, e);
-    return rc < 0 ? rc : cuda_leave(x, cuda_sampler_pick(&x->sampler, out_rows, rows, n, out, x->stream, e));
+    bool       last = x->sampler.likely == x->sampler.lists[x->turn];
+    return rc < 0 ? rc : cuda_leave(x, cuda_sampler_pick(&x->sampler, out_rows, rows, n, last, out, x->stream, e));
 }
 
 static int check_buf(const cuda_exec *x, nn_buf b, size_t *bytes, err *e) {

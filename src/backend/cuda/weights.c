@@ -2,7 +2,8 @@
 /*
  * Weights on the device: every matrix that the executor's ops multiply with, in the layout of the product kernels, and
  * every small vector. BF16 becomes F16 on the device, types without a kernel of their own on the host; one power of two
- * per stack of matrices brings the largest value well into F16's range. Embedding tables stay in the file.
+ * per stack of matrices brings the largest value well into F16's range. The tokens' embeddings lie there as in the file,
+ * where the device can read their type; other tables stay in the file.
  */
 #include "backend/cuda/cuda.h"
 
@@ -265,8 +266,15 @@ static int choose_scales(cuda_exec *x, err *e) {
     return rc;
 }
 
+static int load_table(const cuda_exec *x, const cuda_embed *m, err *e) {
+    const tensor_mat *t = x->x.model->tape->ops[m->op].u.embed.table->at;
+    if (!m->there) return 0;
+    return cuda_copy_rows_in(x->weights + m->table_at, t->data, m->row_bytes, t->row_bytes, (size_t)t->rows, e);
+}
+
 int cuda_weights_load(cuda_exec *x, err *e) {
     int rc = choose_scales(x, e);
+    for (int i = 0; i < x->n_embeds && rc == 0; i++) rc = load_table(x, &x->embeds[i], e);
     for (int i = 0; i < x->n_mats && rc == 0; i++) rc = load_mat(x, &x->mats[i], e);
     for (int i = 0; i < x->n_vecs && rc == 0; i++)
         rc = cuda_copy_in(x->weights + x->vecs[i].at, x->vecs[i].from, (size_t)x->vecs[i].n * sizeof(float), e);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a table of embeddings, sent as the file has them, to f32: the values of tensor/dequant.c, bit for bit. */
+/* Rows of a table of embeddings, as the file has them, to f32: the values of tensor/dequant.c, bit for bit. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/picks.h"
 
 #define THREADS 256
 
@@ -34,28 +35,40 @@ __device__ static inline float value_at(tensor_type type, const uint8_t *row, in
     case TENSOR_Q8_0: return half_at(row + i / 32 * 34) * (float)(int8_t)row[i / 32 * 34 + 2 + i % 32];
     case TENSOR_Q4_K: return q4_k_at(row + i / 256 * 144, (int)(i % 256));
     case TENSOR_Q6_K: return q6_k_at(row + i / 256 * 210, (int)(i % 256));
+    case TENSOR_F32: return ((const float *)(const void *)row)[i];
     case TENSOR_BF16: return __uint_as_float(two_bytes(row + i * 2) << 16);
     default: return half_at(row + i * 2);
     }
 }
 
-static __global__ __launch_bounds__(THREADS) void embed_kernel(float *to, const uint8_t *rows, tensor_type type,
-                                                               int64_t n, int64_t cols, size_t row_bytes,
+/* Which row of the table a token takes; those that are guessed stand with the lists of the step before. */
+__device__ static inline int64_t row_of(const cuda_embed_table &r, int64_t t) {
+    if (!r.token) return t;
+    const int32_t id = r.token[t] >= 0 ? r.token[t] : r.lists[~r.token[t]].guess;
+    return min((int64_t)id, r.n_rows - 1);
+}
+
+static __global__ __launch_bounds__(THREADS) void embed_kernel(float *to, const cuda_embed_table r, int64_t n,
                                                                float scale) {
     launch_begin();
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n * cols) return;
-    const float v = value_at(type, rows + i / cols * row_bytes, i % cols);
+    if (i >= n * r.cols) return;
+    const float v = value_at(r.type, (const uint8_t *)r.rows + row_of(r, i / r.cols) * (int64_t)r.row_bytes, i % r.cols);
     to[i] = scale != 1.0f ? v * scale : v;
 }
 
 bool cuda_can_embed(tensor_type type) {
-    return type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
+    return type == TENSOR_F32 || type == TENSOR_F16 || type == TENSOR_BF16 || type == TENSOR_Q4_0 || type == TENSOR_Q8_0 ||
            type == TENSOR_Q4_K || type == TENSOR_Q6_K;
+}
+
+int cuda_op_embed_tokens(float *to, const cuda_embed_table *r, int64_t n, float scale, cuda_stream s, err *e) {
+    const cuda_shape shape = { (unsigned)((n * r->cols + THREADS - 1) / THREADS), THREADS, 1, 0, true };
+    return n ? cuda_launch(embed_kernel, shape, s, e, to, *r, n, scale) : 0;
 }
 
 int cuda_op_embed(float *to, const void *rows, tensor_type type, int64_t n, int64_t cols, size_t row_bytes, float scale,
                   cuda_stream s, err *e) {
-    const cuda_shape shape = { (unsigned)((n * cols + THREADS - 1) / THREADS), THREADS, 1, 0, true };
-    return n ? cuda_launch(embed_kernel, shape, s, e, to, (const uint8_t *)rows, type, n, cols, row_bytes, scale) : 0;
+    const cuda_embed_table r = { rows, type, n, cols, row_bytes, NULL, NULL };
+    return cuda_op_embed_tokens(to, &r, n, scale, s, e);
 }

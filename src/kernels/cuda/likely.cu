@@ -55,6 +55,67 @@ __device__ static void write_sorted(const list_room *m, cuda_likely *to) {
     to->x[rank] = m->x[i];
 }
 
+/* A warp's four places of a list each, one behind the other. */
+#define EACH (CUDA_LIKELY / 32)
+
+/* Weights of the first n places and their running sums; returns the sum of all. */
+__device__ static double weigh(const float x[EACH], int n, double first, double running[EACH]) {
+    const int lane = threadIdx.x % 32;
+    double    mine = 0;
+    for (int k = 0; k < EACH; k++) {
+        if (lane * EACH + k < n) mine += (double)expf((float)((double)x[k] - first));
+        running[k] = mine;
+    }
+    double before = mine;
+    for (int step = 1; step < 32; step *= 2) {
+        const double other = __shfl_up_sync(0xffffffffu, before, step);
+        if (lane >= step) before += other;
+    }
+    const double all = __shfl_sync(0xffffffffu, before, 31);
+    for (int k = 0; k < EACH; k++) running[k] += before - mine;
+    return all;
+}
+
+/* The first place whose running sum reaches the target; n - 1: none. */
+__device__ static int first_beyond(const double running[EACH], int n, double target, bool equal) {
+    const int lane = threadIdx.x % 32;
+    int       place = n - 1;
+    for (int k = EACH - 1; k >= 0; k--) {
+        const bool there = equal ? running[k] >= target : running[k] > target;
+        if (there && lane * EACH + k < n) place = lane * EACH + k;
+    }
+    return __reduce_min_sync(0xffffffffu, place);
+}
+
+/* By the first warp, from a list that is written. */
+__device__ static int32_t guess_token(const cuda_likely *l, int n, const cuda_guess &g) {
+    const int lane = threadIdx.x % 32;
+    float     x[EACH];
+    double    running[EACH];
+    if (n == 0) return 0;
+    if (g.temperature <= 0) return l->token[0];
+    for (int k = 0; k < EACH; k++) x[k] = lane * EACH + k < n ? fminf(l->x[lane * EACH + k], LARGEST) : 0;
+    for (uint32_t stages = g.stages; stages; stages >>= 4) {
+        const int stage = stages & 15;
+        const double first = (double)__shfl_sync(0xffffffffu, x[0], 0);
+        if (stage == CUDA_GUESS_TOP_K) {
+            n = min(n, g.top_k);
+        } else if (stage == CUDA_GUESS_TOP_P) {
+            const double sum = weigh(x, n, first, running);
+            n = first_beyond(running, n, (double)g.top_p * sum, true) + 1;
+        } else if (stage == CUDA_GUESS_MIN_P) {
+            int kept = 0;
+            for (int k = 0; k < EACH; k++) kept += lane * EACH + k < n && (double)x[k] >= first + (double)g.log_min_p;
+            n = max(1, (int)__reduce_add_sync(0xffffffffu, kept));
+        } else {
+            for (int k = 0; k < EACH; k++) x[k] /= g.temperature;
+        }
+    }
+    const double sum = weigh(x, n, (double)__shfl_sync(0xffffffffu, x[0], 0), running);
+    const double uniform = __hiloint2double((int)g.uniform[1], (int)g.uniform[0]);
+    return l->token[first_beyond(running, n, uniform * sum, false)];
+}
+
 static __global__ __launch_bounds__(CUDA_GROUPS) void list_kernel(const cuda_picks p, cuda_likely *lists) {
     launch_begin();
     __shared__ list_room m;
@@ -87,7 +148,11 @@ static __global__ __launch_bounds__(CUDA_GROUPS) void list_kernel(const cuda_pic
         __syncthreads();
     }
     write_sorted(&m, to);
+    __syncthreads();
+    if (i >= 32) return;
+    const int32_t guess = p.guess && !p.asks ? guess_token(to, m.n, p.guess[blockIdx.x]) : 0;
     if (i > 0) return;
+    to->guess = guess;
     to->n = m.n;
     to->floor = value_of(floor);
     to->most = good > 0 ? value_of(m.top_of[0]) : -INFINITY;

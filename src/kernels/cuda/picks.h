@@ -5,11 +5,16 @@
  *
  * A row is cut into groups of neighbours, at most CUDA_GROUPS. The largest entry of each is found first; groups whose
  * largest is among the CUDA_TAKEN largest are then read once more. What comes out does not depend on other rows.
+ *
+ * With each list comes a guess at the token that the host will pick from it, for a step that begins before the host has
+ * picked: the stages of params/chain.h over the list alone, in the sorted order, without mask, biases and penalties. The
+ * host's pick decides.
  */
 #ifndef KERNELS_CUDA_PICKS_H
 #define KERNELS_CUDA_PICKS_H
 
 #include "kernels/cuda/device.h"
+#include "tensor/types.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,10 +27,20 @@ typedef struct cuda_likely {
     int32_t n;
     float   floor; /* no other is above this, none of these below; -INFINITY: no other is possible */
     float   most;  /* the largest, at most 1e30; -INFINITY: none is possible */
-    int32_t unused;
+    int32_t guess; /* of rows as they came; a token of the vocabulary in any case */
     int32_t token[CUDA_LIKELY];
     float   x[CUDA_LIKELY]; /* as they came */
 } cuda_likely;
+
+/* How the token of a row is guessed: four bytes each, so that it lies anywhere in the batch's block. */
+typedef struct cuda_guess {
+    uint32_t uniform[2]; /* a double, lower half first */
+    float    temperature, top_p, log_min_p;
+    int32_t  top_k;  /* each: as if off where it does nothing; temperature 0: the first of the list */
+    uint32_t stages; /* 4 bits each, the first one lowest: CUDA_GUESS_*, 0 behind the last */
+    int32_t  unused;
+} cuda_guess;
+enum { CUDA_GUESS_TOP_K = 1, CUDA_GUESS_TOP_P, CUDA_GUESS_MIN_P, CUDA_GUESS_TEMPERATURE };
 
 /* Value and place as one number, whose order is that of the values, lower places first; 0: nothing. */
 typedef unsigned long long cuda_key;
@@ -58,22 +73,36 @@ typedef struct cuda_drawn {
 } cuda_drawn;
 
 typedef struct cuda_picks {
-    const float     *logits;
-    int64_t          width;
-    cuda_key        *tops;   /* [rows or asks][CUDA_GROUPS] */
-    cuda_likely     *likely; /* [rows] of the rows as they came */
-    const cuda_ask  *asks;
-    const cuda_edit *edits;
-    const uint32_t  *masks;  /* [masks][words] */
-    float           *edited; /* [changed rows][width] */
-    cuda_likely     *asked;  /* [asks] */
-    double          *sums;   /* [asks][2][CUDA_GROUPS] */
-    cuda_drawn      *drawn;  /* [asks] */
-    int              n, n_edited, n_masks;
+    const float      *logits;
+    int64_t           width;
+    cuda_key         *tops;   /* [rows or asks][CUDA_GROUPS] */
+    cuda_likely      *likely; /* [rows] of the rows as they came */
+    const cuda_guess *guess;  /* [rows] */
+    const cuda_ask   *asks;
+    const cuda_edit  *edits;
+    const uint32_t   *masks;  /* [masks][words] */
+    float            *edited; /* [changed rows][width] */
+    cuda_likely      *asked;  /* [asks] */
+    double           *sums;   /* [asks][2][CUDA_GROUPS] */
+    cuda_drawn       *drawn;  /* [asks] */
+    int               n, n_edited, n_masks;
 } cuda_picks;
 
 int cuda_op_likely(const cuda_picks *p, int64_t rows, cuda_stream s, err *e); /* of all rows, as they came */
 int cuda_op_ask(const cuda_picks *p, cuda_stream s, err *e);                  /* of n asks; `likely` is there */
+
+/* A table of embeddings on the device, in the file's layout, and which of its rows n tokens take. */
+typedef struct cuda_embed_table {
+    const void        *rows;
+    tensor_type        type;
+    int64_t            n_rows, cols;
+    size_t             row_bytes;
+    const int32_t     *token; /* [n]; ~i: what was guessed with list i; NULL: the rows in their order */
+    const cuda_likely *lists;
+} cuda_embed_table;
+
+/* To f32, times scale. */
+int cuda_op_embed_tokens(float *to, const cuda_embed_table *r, int64_t n, float scale, cuda_stream s, err *e);
 
 #ifdef __cplusplus
 }
