@@ -221,7 +221,7 @@ void suite_adapters(suite *s) {
         FACT(s, !s->backend->adapt, "no adapters, but a function for them");
         return;
     }
-    for (int i = 0; i < 9 * s->rounds; i++) {
+    for (int i = 0; i < suite_models(s, 9); i++) {
         nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = i % GEN_MIXERS, .ffn = i % GEN_FFNS });
         check_model(s, m);
         gen_free(m);

@@ -35,7 +35,7 @@ static void ask(chain *c) {
         sampling_params *p = &c->params[i];
         sampling_params_default(p);
         p->temperature = suite_chance(s, 30) ? 0 : (float)suite_int(s, 5, 15) * 0.1f;
-        p->top_k = suite_int(s, 1, 40);
+        p->top_k = suite_int(s, 1, c->n_vocab < 80 ? (int)c->n_vocab / 2 : 40); /* fewer than there are: ordered */
         p->top_p = suite_chance(s, 50) ? (float)suite_int(s, 50, 99) * 0.01f : 1;
         p->min_p = suite_chance(s, 20) ? (float)suite_int(s, 1, 20) * 0.01f : 0;
         p->seed = suite_u64(s);
@@ -130,7 +130,7 @@ static void check_model(suite *s, const nn_model *m) {
             while (world_random_batch(w, false) &&
                    FACT(s, nn_exec_step(w->x, &w->batch, &e) == 0, "a step: %s", e.msg)) {
             }
-            for (int i = 0; i < 12 && next_batch(w); i++) check_step(&c);
+            for (int i = 0; i < (s->quick ? 3 : 12) && next_batch(w); i++) check_step(&c);
             if (next_batch(w)) refuses(&c);
         }
         world_close(w);
@@ -142,7 +142,7 @@ static void check_model(suite *s, const nn_model *m) {
 
 void suite_ahead(suite *s) {
     FACT(s, true, "executors need not go ahead");
-    for (int i = 0; i < 4 * s->rounds && s->backend->sample; i++) {
+    for (int i = 0; i < suite_models(s, 4) && s->backend->sample; i++) {
         nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = GEN_ANY, .ffn = GEN_ANY });
         check_model(s, m);
         gen_free(m);

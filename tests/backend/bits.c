@@ -85,7 +85,7 @@ static void check_model(suite *s, const nn_model *m) {
 }
 
 void suite_bits(suite *s) {
-    for (int i = 0; i < 12 * s->rounds; i++) {
+    for (int i = 0; i < suite_models(s, 12); i++) {
         nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = i % GEN_MIXERS, .ffn = i % GEN_FFNS });
         check_model(s, m);
         gen_free(m);

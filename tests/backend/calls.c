@@ -150,7 +150,7 @@ static void lists_devices(suite *s) {
 
 void suite_calls(suite *s) {
     lists_devices(s);
-    for (int i = 0; i < 8 * s->rounds; i++) {
+    for (int i = 0; i < suite_models(s, 8); i++) {
         nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = i % GEN_MIXERS, .ffn = GEN_ANY });
         check_model(s, m);
         gen_free(m);

@@ -77,7 +77,7 @@ void suite_inputs(suite *s) {
         FACT(s, true, "nothing to see");
         return;
     }
-    for (int i = 0; i < 6 * s->rounds; i++) {
+    for (int i = 0; i < suite_models(s, 6); i++) {
         nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = i % GEN_MIXERS, .ffn = GEN_ANY });
         check_model(s, m);
         gen_free(m);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_backend DEVICE [--seed N] [--rounds N] [PART ...]
+ * check_backend DEVICE [--seed N] [--rounds N | --quick] [PART ...]
  *
  * The conformance suite on one device ("cpu", "scalar", "cuda:0"). One round is the short form that every test run
- * takes; more rounds draw more shapes. A part is named as in the table below. Exit code 0: every fact holds, or there
- * is no such device here.
+ * takes; more rounds draw more shapes, --quick draws one model per part and short sequences. A part is named as in the
+ * table below. Exit code 0: every fact holds, or there is no such device here.
  */
 #include "backend/backend.h"
 #include "backend/suite.h"
@@ -26,7 +26,7 @@ static const struct {
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
 static int usage(const char *program) {
-    fprintf(stderr, "usage: %s DEVICE [--seed N] [--rounds N] [PART ...]\n", program);
+    fprintf(stderr, "usage: %s DEVICE [--seed N] [--rounds N | --quick] [PART ...]\n", program);
     return 2;
 }
 
@@ -64,6 +64,8 @@ int main(int argc, char **argv) {
             seed = strtoull(argv[++i], NULL, 0);
         else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
             s.rounds = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--quick") == 0)
+            s.quick = true;
         else if (argv[i][0] != '-')
             names[n_names++] = argv[i];
         else

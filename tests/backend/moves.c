@@ -155,7 +155,7 @@ static void check_model(suite *s, const nn_model *m) {
 }
 
 void suite_moves(suite *s) {
-    for (int i = 0; i < 8 * s->rounds; i++) {
+    for (int i = 0; i < suite_models(s, 8); i++) {
         nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = i % GEN_MIXERS, .ffn = GEN_ANY });
         check_model(s, m);
         gen_free(m);

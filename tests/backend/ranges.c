@@ -102,7 +102,7 @@ static void check_cut(suite *s, const nn_model *m, int k) {
 }
 
 void suite_ranges(suite *s) {
-    for (int i = 0; i < 12 * s->rounds; i++) {
+    for (int i = 0; i < suite_models(s, 12); i++) {
         nn_model *m =
             gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = i % GEN_MIXERS, .ffn = GEN_ANY, .n_layer = 2 });
         for (int tries = 0; tries < 3; tries++) {

@@ -122,7 +122,7 @@ void suite_sample(suite *s) {
         FACT(s, true, "the host samples");
         return;
     }
-    for (int i = 0; i < 3 * s->rounds; i++) {
+    for (int i = 0; i < suite_models(s, 3); i++) {
         nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = GEN_ANY, .ffn = GEN_ANY });
         check_model(s, m);
         gen_free(m);

@@ -17,11 +17,15 @@ typedef struct suite {
     nn_device         device;
     uint64_t          random;
     int               rounds; /* 1: the short form */
+    bool              quick;  /* as little as states something: for tools that make everything slow */
     long              n_facts, n_failed;
 } suite;
 
 #define FACT(s, cond, ...) suite_that((s), (cond), __FILE__, __LINE__, __VA_ARGS__)
 bool suite_that(suite *s, bool ok, const char *file, int line, const char *fmt, ...) BASE_PRINTF(5, 6);
+
+/* How many models a part draws that draws n in the short form. */
+static inline int suite_models(const suite *s, int n) { return s->quick ? 1 : n * s->rounds; }
 
 uint64_t suite_u64(suite *s);
 int      suite_int(suite *s, int low, int high); /* both included */

@@ -71,7 +71,7 @@ static void check_refusal(suite *s, const nn_model *m) {
 }
 
 void suite_whole(suite *s) {
-    for (int i = 0; i < 4 * s->rounds; i++) {
+    for (int i = 0; i < suite_models(s, 4); i++) {
         nn_model *m = gen_model(s, (gen_want){ .type = GEN_ANY, .mixer = GEN_STEP, .ffn = i % GEN_FFNS });
         ops_check_model(s, m, NN_KV_F16, NN_KV_F16, 0);
         check_bits(s, m);

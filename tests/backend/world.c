@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { QUICK_LEN = 12 };
+
 nn_exec_options world_options(suite *s) {
     static const int sizes[] = { 16, 32, 64 };
     return (nn_exec_options){ .limits = { .max_tokens = WORLD_TOKENS,
@@ -47,6 +49,7 @@ bool world_open(world *w, suite *s, const nn_model *m, const nn_exec_options *o)
     err e;
     *w = (world){ .s = s, .m = m, .o = *o, .n_seq = WORLD_SEQS };
     int most = o->limits.page_tokens * WORLD_PAGES < WORLD_LEN ? o->limits.page_tokens * WORLD_PAGES : WORLD_LEN;
+    if (s->quick) most = QUICK_LEN;
     for (int q = 0; q < WORLD_SEQS; q++) {
         w->until[q] = suite_int(s, 1, most);
         for (int i = 0; i < WORLD_LEN; i++) w->tokens[q][i] = suite_int(s, 0, m->dims->n_vocab - 1);
