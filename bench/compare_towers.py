@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a picture of 4096 patches takes here and in llama.cpp: the same mmproj file (random_tower.py), the same size, one and two threads,
-taking turns; medians of the tower's time and of whole commands up to the first token, which also open the files.
+"""How long a picture of 4096 patches takes here and in llama.cpp: the same mmproj file (random_tower.py), the same size, one and two threads
+(or as many as are said: 8, or 1,4,8), taking turns; medians of the tower's time and of whole commands up to the first token, which also open
+the files.
 
-    python3 bench/compare_towers.py BUILD LLAMA_MTMD_CLI [LAYERS] [ROUNDS] [OPTION...]
+    python3 bench/compare_towers.py BUILD LLAMA_MTMD_CLI [LAYERS] [ROUNDS] [THREADS] [OPTION...]
 
 llama.cpp is asked without flash attention, which is several times as fast on processors as its default; further options are for it
 (`-fa auto`: that default).
@@ -43,13 +44,13 @@ def run(command, pattern=None):
     return float(found[1]) / 1e3 if found else 0.0, took, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
 
 
-def compare(build, peer, folder, kind, side, layers, rounds, options):
+def compare(build, peer, folder, kind, side, layers, rounds, threads_list, options):
     subprocess.run([sys.executable, os.path.join(HERE, "random_tower.py"), kind, folder, str(layers)], check=True)
     model, tower, picture = (os.path.join(folder, name) for name in ("model.gguf", "mmproj.gguf", "picture.png"))
     png(picture, side)
     theirs = [peer, "-m", model, "--mmproj", tower, "--image", picture, "-p", "hi", "-n", "1", "--no-warmup", "--no-repack", "--jinja", *(options or ["-fa", "off"])]
     done = r"encoding done in (\d+) ms"
-    for threads in ("1", "2"):
+    for threads in threads_list:
         ours = [os.path.join(build, "bench", "bench_vision"), model, "--mmproj", tower, "--size", f"{side}x{side}", "--rounds", "1", "--threads", threads]
         first = [os.path.join(build, "hearth"), "run", model, "--mmproj", tower, "--image", picture, "--threads", threads, "--max-tokens", "1", "hi"]
         a, b, c = [], [], []
@@ -68,9 +69,10 @@ def main():
     if len(sys.argv) < 3:
         raise SystemExit(__doc__)
     layers, rounds = (int(sys.argv[i]) if len(sys.argv) > i else d for i, d in ((3, 1), (4, 3)))
+    threads = sys.argv[5] if len(sys.argv) > 5 else "1,2"
     for kind, side in (("gemma3", 896), ("qwen3vl", 1024)):
         with tempfile.TemporaryDirectory() as folder:
-            compare(sys.argv[1], sys.argv[2], folder, kind, side, layers, rounds, sys.argv[5:])
+            compare(sys.argv[1], sys.argv[2], folder, kind, side, layers, rounds, threads.split(","), sys.argv[6:])
 
 
 main()

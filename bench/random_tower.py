@@ -6,6 +6,8 @@ picture takes, here and in other programs that read these files.
 
     gemma3     SigLIP so400m: 27 layers, width 1152, pictures of 896 x 896, 4096 patches
     qwen3vl    27 layers, width 1152, patches of 16 pixels: 4096 of them in 1024 x 1024
+    deep       the same, and what three of its layers leave is merged, too
+    pixtral    24 layers, width 1024, as many patches
 """
 import os
 import random
@@ -80,18 +82,35 @@ class File:
                 f.write(data + bytes(-len(data) % 32))
 
 
+def pixtral(g, layers, d, ff):
+    for i in range(layers):
+        b = f"v.blk.{i}."
+        g.norm(b + "ln1", d, bias=False)
+        g.norm(b + "ln2", d, bias=False)
+        for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+            g.add(b + name + ".weight", d, d)
+        g.add(b + "ffn_gate.weight", d, ff)
+        g.add(b + "ffn_up.weight", d, ff)
+        g.add(b + "ffn_down.weight", ff, d)
+    g.norm("v.pre_ln", d, bias=False)
+    g.linear("mm.1", d, WIDE)
+    g.linear("mm.2", WIDE, WIDE)
+    return g
+
+
 def tower(kind, layers):
-    d, ff = 1152, 4304
+    d, ff, patch, image = {"gemma3": (1152, 4304, 14, 896), "pixtral": (1024, 4096, 16, 1024)}.get(kind, (1152, 4304, 16, 768))
     g = File("clip")
-    gemma = kind == "gemma3"
-    patch, image = (14, 896) if gemma else (16, 768)
+    gemma, deep = kind == "gemma3", kind == "deep"
     g.key("has_vision_encoder", True)
     g.key("use_gelu", True)
-    g.key("projector_type", "gemma3" if gemma else "qwen3vl_merger")
+    g.key("projector_type", {"gemma3": "gemma3", "pixtral": "pixtral"}.get(kind, "qwen3vl_merger"))
     for key, x in {"block_count": layers, "embedding_length": d, "feed_forward_length": ff, "attention.head_count": 16, "patch_size": patch,
                    "image_size": image, "projection_dim": WIDE, "attention.layer_norm_epsilon": 1e-6, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}.items():
         g.key("vision." + key, x)
     g.add("v.patch_embd.weight", patch, patch, 3, d)
+    if kind == "pixtral":
+        return pixtral(g, layers, d, ff)
     g.add("v.patch_embd.bias", d, value=0.0)
     g.add("v.position_embd.weight", d, (image // patch) ** 2, value=0.01)
     for i in range(layers):
@@ -112,10 +131,15 @@ def tower(kind, layers):
         g.add("mm.input_projection.weight", WIDE, d)
         return g
     g.key("vision.spatial_merge_size", 2)
-    g.key("vision.is_deepstack_layers", [False] * layers)
+    taps = [i for i in (8, 16, 24) if deep and i < layers]
+    g.key("vision.is_deepstack_layers", [i in taps for i in range(layers)])
     g.add("v.patch_embd.weight.1", patch, patch, 3, d)
     g.linear("mm.0", 4 * d, 4 * d)
     g.linear("mm.2", 4 * d, WIDE)
+    for i in taps:
+        g.norm(f"v.deepstack.{i}.norm", 4 * d)
+        g.linear(f"v.deepstack.{i}.fc1", 4 * d, 4 * d)
+        g.linear(f"v.deepstack.{i}.fc2", 4 * d, WIDE)
     return g
 
 
@@ -123,25 +147,26 @@ def words():
     """Every byte by itself, as GPT-2 writes them, and the words around pictures."""
     plain = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     letters = [chr(b) if b in plain else chr(256 + [x for x in range(256) if x not in plain].index(b)) for b in range(256)]
-    return letters + ["<bos>", "<eos>", "<start_of_image>", "<image_soft_token>", "<end_of_image>", "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"]
+    return letters + ["<bos>", "<eos>", "<start_of_image>", "<image_soft_token>", "<end_of_image>", "<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]
 
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
 def language(kind):
-    """One layer, which is over at once."""
-    arch, vocab = ("gemma3" if kind == "gemma3" else "qwen3vl"), words()
+    """One layer, which is over at once; four where parts of a picture are added behind the first three."""
+    arch, vocab = {"gemma3": "gemma3", "pixtral": "llama"}.get(kind, "qwen3vl"), words()
     g, heads, dim = File(arch), 8, 64
-    for key, x in {"block_count": 1, "context_length": 32768, "embedding_length": WIDE, "feed_forward_length": 1024, "attention.head_count": heads,
+    layers = 4 if kind == "deep" else 1
+    for key, x in {"block_count": layers, "context_length": 32768, "embedding_length": WIDE, "feed_forward_length": 1024, "attention.head_count": heads,
                    "attention.head_count_kv": heads, "attention.key_length": dim, "attention.value_length": dim, "attention.layer_norm_rms_epsilon": 1e-6,
                    "rope.freq_base": 10000.0}.items():
         g.key(key, x)
     if arch == "gemma3":
         g.key("attention.sliding_window", 1024)
-    else:
+    elif arch == "qwen3vl":
         g.key("rope.dimension_sections", [12, 10, 10, 0])
-        g.key("n_deepstack_layers", 0)
+        g.key("n_deepstack_layers", 3 if kind == "deep" else 0)
     for key, x in {"model": "gpt2", "pre": "gpt-2", "tokens": vocab, "merges": ["a b"], "bos_token_id": 256, "eos_token_id": 257,
                    "add_bos_token": True, "chat_template": TEMPLATE}.items():
         g.key("tokenizer." + ("" if key == "chat_template" else "ggml.") + key, x, whole=True)
@@ -149,19 +174,20 @@ def language(kind):
     g.keys.append(g.text("tokenizer.ggml.token_type") + struct.pack("<IIQ", 9, 5, len(vocab)) + types)
     g.add("token_embd.weight", WIDE, len(vocab))
     g.norm("output_norm", WIDE, bias=False)
-    b = "blk.0."
-    for name in ("attn_norm", "ffn_norm") + (("post_attention_norm", "post_ffw_norm") if arch == "gemma3" else ()):
-        g.norm(b + name, WIDE, bias=False)
-    for name in ("attn_q_norm", "attn_k_norm"):
-        g.norm(b + name, dim, bias=False)
-    for name, n_in, n_out in (("attn_q", WIDE, WIDE), ("attn_k", WIDE, WIDE), ("attn_v", WIDE, WIDE), ("attn_output", WIDE, WIDE),
-                              ("ffn_gate", WIDE, 1024), ("ffn_up", WIDE, 1024), ("ffn_down", 1024, WIDE)):
-        g.add(b + name + ".weight", n_in, n_out)
+    for i in range(layers):
+        b = f"blk.{i}."
+        for name in ("attn_norm", "ffn_norm") + (("post_attention_norm", "post_ffw_norm") if arch == "gemma3" else ()):
+            g.norm(b + name, WIDE, bias=False)
+        for name in ("attn_q_norm", "attn_k_norm") if arch != "llama" else ():
+            g.norm(b + name, dim, bias=False)
+        for name, n_in, n_out in (("attn_q", WIDE, WIDE), ("attn_k", WIDE, WIDE), ("attn_v", WIDE, WIDE), ("attn_output", WIDE, WIDE),
+                                  ("ffn_gate", WIDE, 1024), ("ffn_up", WIDE, 1024), ("ffn_down", 1024, WIDE)):
+            g.add(b + name + ".weight", n_in, n_out)
     return g
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in ("gemma3", "qwen3vl"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("gemma3", "qwen3vl", "deep", "pixtral"):
         raise SystemExit(__doc__)
     random.seed(1)
     os.makedirs(sys.argv[2], exist_ok=True)
