@@ -107,7 +107,11 @@ static double difference(const nn_op *op, const float *a, const float *b, int64_
 
 static double bound_for(nn_exec *reference, const nn_exec *fast, const nn_batch *b, const nn_op *op, double rms,
                         float *in) {
-    return bound_of(fast, op) * fmax(rms, usual_size(reference, b, op, in)) + 1e-9;
+    double bound = bound_of(fast, op);
+    /* A GPU has the factors of adapters in f16, however they are kept. */
+    if (op->kind == NN_OP_EMBED && b->adapter && fast->device.kind == NN_DEVICE_GPU)
+        bound = fmax(bound, gpu_product_bound(TENSOR_F16));
+    return bound * fmax(rms, usual_size(reference, b, op, in)) + 1e-9;
 }
 
 int backend_bound(nn_exec *x, const nn_batch *b, int i, double *bound, err *e) {
