@@ -94,10 +94,11 @@ static void forward(nn_tape *t, const nn_net *net) {
     nn_buf x = nn_rms_norm(t, nn_tower_input(t, &h->t, tw->patch), tw->pre, d->eps);
     for (int i = 0; i < d->n_layer; i++) {
         const layer *w = (const layer *)net->layers + i;
-        nn_buf n = nn_rms_norm(t, x, w->attn_norm, d->eps), q = nn_project(t, n, w->q), k = nn_project(t, n, w->k);
+        nn_buf       n = nn_rms_norm(t, x, w->attn_norm, d->eps);
+        nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
         nn_rope_apply(t, q, d->head_dim, &h->rope);
         nn_rope_apply(t, k, d->head_dim, &h->rope);
-        nn_kv_store(t, i, k, nn_project(t, n, w->v));
+        nn_kv_store(t, i, k, v);
         nn_project_add(t, x, nn_attention(t, i, q, a), w->o);
         nn_project_add(t, x, nn_glu(t, nn_rms_norm(t, x, w->ffn_norm, d->eps), w->gate, w->up, h->act), w->down);
     }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Projectors: from the rows of a tower to those of a language model. The vision room pools the tower's rows, or puts several
- * side by side, before they come here.
+ * Projectors: from the rows of a tower to those of a language model. Those of a square of patches come side by side.
  *
  *     Gemma 3     a norm and a matrix over the mean of a square of patches
  *     LLaVA       two layers over each patch
@@ -21,6 +20,7 @@ typedef struct hparams {
     nn_dims     d; /* the tower's */
     kind        kind;
     int         n_in, n_out; /* widths */
+    int         pooled;      /* patches that a row is the mean of */
     nn_act_kind act;
 } hparams;
 
@@ -41,11 +41,18 @@ static void read_widths(nn_config *c, hparams *h, int side_by_side) {
         nn_config_fail(c, "a projector from %d to %d", h->n_in, h->n_out);
 }
 
+/* The vision room says how many, since files say it in several ways. */
+static void read_pooled(nn_config *c, hparams *h) {
+    h->pooled = (int)nn_config_int(c, "pooled", NULL, 1);
+    if (h->pooled < 1 || h->pooled > 256) nn_config_fail(c, "the mean of %d patches", h->pooled);
+    read_widths(c, h, 1);
+}
+
 static void setup_gemma3(nn_config *c, void *p) {
     hparams *h = p;
     h->kind = GEMMA3;
     h->d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "layer_norm_eps", 1e-6);
-    read_widths(c, h, 1);
+    read_pooled(c, h);
 }
 
 static void setup_llava(nn_config *c, void *p) {
@@ -76,13 +83,13 @@ static void setup_gemma4(nn_config *c, void *p) {
     hparams *h = p;
     h->kind = GEMMA4;
     h->d.eps = (float)nn_config_real(c, "attention.layer_norm_epsilon", "rms_norm_eps", 1e-6);
-    read_widths(c, h, 1);
+    read_pooled(c, h);
 }
 
 static void setup_gemma4_ears(nn_config *c, void *p) {
     hparams *h = p;
     h->kind = GEMMA4_EARS;
-    (void)nn_config_int(c, NULL, "attention_chunk_size", 0); /* the tower's */
+    (void)nn_config_int(c, NULL, "attention_chunk_size", 0);         /* the tower's */
     h->d.eps = (float)nn_config_real(c, NULL, "rms_norm_eps", 1e-6); /* mmproj files have another one's */
     read_widths(c, h, 1);
 }
@@ -143,10 +150,20 @@ static void bind_top(nn_binder *b, void *out, const void *p) {
     }
 }
 
+/* The mean of the patches that come side by side. */
+static nn_buf pool_rows(nn_tape *t, const hparams *h) {
+    nn_buf all = nn_input(t, (int64_t)h->n_in * h->pooled), x = nn_take(t, all, 0, h->n_in);
+    for (int k = 1; k < h->pooled; k++) nn_add(t, x, nn_take(t, all, k * h->n_in, h->n_in));
+    nn_scale(t, x, 1.0f / (float)h->pooled);
+    return x;
+}
+
 static void forward(nn_tape *t, const nn_net *net) {
     const hparams *h = net->hp;
     const top     *tw = net->top;
-    nn_buf         x = nn_input(t, h->kind == GEMMA4_EARS ? tw->first.w->cols : h->n_in);
+    nn_buf         x = h->kind == GEMMA4_EARS ? nn_input(t, tw->first.w->cols)
+                       : h->pooled > 1        ? pool_rows(t, h)
+                                              : nn_input(t, h->n_in);
     if (h->kind == GEMMA4_EARS) x = nn_rms_norm(t, x, NULL, h->d.eps);
     if (h->kind == GEMMA4) {
         nn_scale(t, x, sqrtf((float)h->n_in));

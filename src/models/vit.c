@@ -119,8 +119,9 @@ static void forward(nn_tape *t, const nn_net *net) {
     for (int i = 0; i < h->n_run; i++) {
         const layer *w = (const layer *)net->layers + i;
         nn_buf       n = nn_norm_rows(t, x, &w->attn_norm, d->eps);
-        nn_kv_store(t, i, nn_project(t, n, w->k), nn_project(t, n, w->v));
-        nn_project_add(t, x, nn_attention(t, i, nn_project(t, n, w->q), a), w->o);
+        nn_buf       q = nn_project(t, n, w->q), k = nn_project(t, n, w->k), v = nn_project(t, n, w->v);
+        nn_kv_store(t, i, k, v);
+        nn_project_add(t, x, nn_attention(t, i, q, a), w->o);
         nn_buf f = nn_project(t, nn_norm_rows(t, x, &w->ffn_norm, d->eps), w->up);
         activate(t, f, h);
         nn_project_add(t, x, f, w->down);

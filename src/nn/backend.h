@@ -164,6 +164,13 @@ struct nn_backend {
      */
     int (*adapt)(nn_exec *x, int number, const nn_adapter_set *set, err *e);
 
+    /*
+     * Memory of the executor where the supplied rows of the next step may be put, one behind the other, as many as a batch
+     * may have: rows that lie there, each in its place, are not copied. What is there stays until somebody writes there.
+     * NULL: rows come from anywhere.
+     */
+    float *(*input)(nn_exec *x);
+
     /* One step over the executor's part of the tape. Only one may be under way, and one behind it that goes ahead. */
     int (*submit)(nn_exec *x, const nn_batch *b, nn_ticket *step, err *e);
     int (*wait)(nn_exec *x, nn_ticket ticket, err *e); /* of a step or a move; once each */

@@ -46,7 +46,8 @@ static int check_seq(const nn_batch *b, const nn_limits *l, const nn_groups *g, 
 static unsigned nn_batch_holds(const nn_batch *b) {
     return (b->embd ? NN_BATCH_EMBD : 0u) | (b->row_end ? NN_BATCH_ROW_END : 0u) |
            (b->adapter ? NN_BATCH_ADAPTER : 0u) | (b->pos_axes || b->n_axes > 1 ? NN_BATCH_AXES : 0u) |
-           (b->segment ? NN_BATCH_SEGMENT : 0u) | (b->row_begin ? NN_BATCH_ROW_BEGIN : 0u);
+           (b->segment ? NN_BATCH_SEGMENT : 0u) | (b->row_begin ? NN_BATCH_ROW_BEGIN : 0u) |
+           (b->from ? NN_BATCH_FROM : 0u);
 }
 
 unsigned nn_batch_for(const nn_tape *t, unsigned holds) {
@@ -66,7 +67,8 @@ int nn_batch_allow(unsigned holds, unsigned can, err *e) {
                  { NN_BATCH_SEGMENT, "pairs of texts are" },
                  { NN_BATCH_ROW_BEGIN, "spans that see nothing but themselves are" },
                  { NN_BATCH_DEEP, "embeddings that are supplied to several layers are" },
-                 { NN_BATCH_STRICT, "spans that only some layers see whole are" } };
+                 { NN_BATCH_STRICT, "spans that only some layers see whole are" },
+                 { NN_BATCH_FROM, "rows of another executor are" } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (holds & rows[i].bit & ~can) return err_set(e, ERR_UNSUPPORTED, "%s not supported yet", rows[i].what);
     }

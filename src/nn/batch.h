@@ -21,6 +21,8 @@
  *               such a span lies in one batch. Layers may be exempt (nn_attn_spec.strict)
  *     row_begin with row_end, in layers that see the step's own rows: where the span begins that a row sees, for layers
  *               that say so (nn_attn_spec.spans); without it they see everything
+ *     from      instead of embd: the hidden rows of another executor's last step, which was waited for, of the same backend and
+ *               device. They lie one behind the other, so that several of them may be one row of this batch
  *     adapter   an adapter set per row (nn/adapter.h), by the number that the executor was told
  *     pos_axes  rotary positions with several axes; pos stays the place in the cache
  *     segment   which text of a pair a row belongs to, 0 or 1; without it all belong to the first
@@ -47,6 +49,7 @@ enum {
     /* These follow from the model that a batch is for; see nn_batch_for. */
     NN_BATCH_DEEP = 64,    /* supplied rows with several parts */
     NN_BATCH_STRICT = 128, /* spans that only some layers see whole */
+    NN_BATCH_FROM = 256,   /* rows that another executor left */
 };
 
 typedef struct nn_batch {
@@ -63,6 +66,7 @@ typedef struct nn_batch {
     int            n_hidden;
 
     const float *const *embd;      /* [n_tok]: the embedding of this row; NULL: look the token up */
+    struct nn_exec     *from;      /* all embeddings are what this executor's last step left */
     const int32_t      *row_end;   /* [n_tok] */
     const int32_t      *row_begin; /* [n_tok] */
     const int32_t      *adapter;   /* [n_tok]: which set, 0: none */

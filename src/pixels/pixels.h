@@ -10,6 +10,7 @@
 #define PIXELS_PIXELS_H
 
 #include "base/err.h"
+#include "base/pool.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,8 +37,8 @@ enum { PIXELS_HEAD_BYTES = 8 };
 /* A borrowed picture in such bytes; `out` is not to be deinitialised. */
 int pixels_view(pixels *out, const void *data, size_t bytes, err *e);
 
-/* Both make a new picture; `from` stays. */
-int pixels_resize(pixels *out, const pixels *from, int width, int height, pixels_filter filter, err *e);
+/* Both make a new picture; `from` stays. workers: they share the rows; NULL: the caller does it alone. */
+int pixels_resize(pixels *out, const pixels *from, int width, int height, pixels_filter filter, pool *workers, err *e);
 /* The part that begins at (x, y); what lies outside of `from` is black. */
 int pixels_crop(pixels *out, const pixels *from, int x, int y, int width, int height, err *e);
 

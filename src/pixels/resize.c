@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WEIGHT_BITS = 22 };
+enum { WEIGHT_BITS = 22, HALF = 1 << (WEIGHT_BITS - 1) };
 
 /* What one pass needs: for every place of the result where its sources begin, how many there are, and their weights. */
 typedef struct taps {
@@ -68,48 +68,88 @@ static int taps_init(taps *t, int from, int to, pixels_filter filter, err *e) {
     return ok ? 0 : err_set_nomem(e);
 }
 
-static uint8_t round_off(int64_t sum) {
+/* The weights of a place sum up to one and, with the negative ones of these filters, to less than two without their signs:
+ * 32 bits hold every sum. */
+static uint8_t round_off(int32_t sum) {
     sum >>= WEIGHT_BITS;
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* One pass: sources of a place lie `step` bytes apart. */
-static void mix(uint8_t *to, const uint8_t *from, size_t step, const int32_t *w, int n) {
-    int64_t sum[PIXELS_CHANNELS] = { 1 << (WEIGHT_BITS - 1), 1 << (WEIGHT_BITS - 1), 1 << (WEIGHT_BITS - 1) };
-    for (int k = 0; k < n; k++) {
-        for (int c = 0; c < PIXELS_CHANNELS; c++) sum[c] += (int64_t)from[(size_t)k * step + (size_t)c] * w[k];
+/* One pass, rows of the result shared out among the workers of a pool. */
+typedef struct pass_job {
+    pixels       *out;
+    const pixels *from;
+    bool          along_x;
+    taps          t;
+} pass_job;
+
+/* A row of the result from one row. */
+static void mix_along(uint8_t *to, const uint8_t *from, const taps *t, int width) {
+    for (int x = 0; x < width; x++, to += PIXELS_CHANNELS) {
+        const uint8_t *at = from + (size_t)t->first[x] * PIXELS_CHANNELS;
+        const int32_t *w = t->weight + (size_t)x * (size_t)t->stride;
+        int32_t        red = HALF, green = HALF, blue = HALF;
+        for (int k = 0; k < t->count[x]; k++, at += PIXELS_CHANNELS) {
+            red += at[0] * w[k];
+            green += at[1] * w[k];
+            blue += at[2] * w[k];
+        }
+        to[0] = round_off(red);
+        to[1] = round_off(green);
+        to[2] = round_off(blue);
     }
-    for (int c = 0; c < PIXELS_CHANNELS; c++) to[c] = round_off(sum[c]);
 }
 
-static int pass(pixels *out, const pixels *from, int width, int height, pixels_filter filter, err *e) {
-    bool along_x = width != from->width;
-    taps t;
-    int  rc = taps_init(&t, along_x ? from->width : from->height, along_x ? width : height, filter, e);
-    if (rc == 0) rc = pixels_init(out, width, height, e);
-    size_t row = (size_t)from->width * PIXELS_CHANNELS;
-    for (int y = 0; rc == 0 && y < height; y++) {
-        uint8_t *to = out->rgb + (size_t)y * (size_t)width * PIXELS_CHANNELS;
-        for (int x = 0; x < width; x++, to += PIXELS_CHANNELS) {
-            int            i = along_x ? x : y;
-            const uint8_t *at = along_x ? from->rgb + (size_t)y * row + (size_t)t.first[i] * PIXELS_CHANNELS
-                                        : from->rgb + (size_t)t.first[i] * row + (size_t)x * PIXELS_CHANNELS;
-            mix(to, at, along_x ? PIXELS_CHANNELS : row, t.weight + (size_t)i * (size_t)t.stride, t.count[i]);
+/* A row of the result from n rows that lie `bytes` apart: some columns at a time, so that compilers see loops over them. */
+static void mix_across(uint8_t *to, const uint8_t *from, size_t bytes, const int32_t *w, int n) {
+    enum { COLUMNS = 512 };
+    int32_t sum[COLUMNS];
+    for (size_t x = 0; x < bytes; x += COLUMNS) {
+        size_t columns = bytes - x < COLUMNS ? bytes - x : COLUMNS;
+        for (size_t i = 0; i < columns; i++) sum[i] = HALF;
+        for (int k = 0; k < n; k++) {
+            const uint8_t *at = from + (size_t)k * bytes + x;
+            for (size_t i = 0; i < columns; i++) sum[i] += at[i] * w[k];
         }
+        for (size_t i = 0; i < columns; i++) to[x + i] = round_off(sum[i]);
     }
-    taps_deinit(&t);
+}
+
+static void pass_rows(void *ctx, int worker, int n_workers) {
+    const pass_job *j = ctx;
+    const taps     *t = &j->t;
+    size_t          bytes = (size_t)j->from->width * PIXELS_CHANNELS;
+    int             first = (int)((int64_t)j->out->height * worker / n_workers),
+        end = (int)((int64_t)j->out->height * (worker + 1) / n_workers);
+    for (int y = first; y < end; y++) {
+        uint8_t *to = j->out->rgb + (size_t)y * (size_t)j->out->width * PIXELS_CHANNELS;
+        if (j->along_x)
+            mix_along(to, j->from->rgb + (size_t)y * bytes, t, j->out->width);
+        else
+            mix_across(to, j->from->rgb + (size_t)t->first[y] * bytes, bytes, t->weight + (size_t)y * (size_t)t->stride,
+                       t->count[y]);
+    }
+}
+
+static int pass(pixels *out, const pixels *from, int width, int height, pixels_filter filter, pool *workers, err *e) {
+    pass_job j = { .out = out, .from = from, .along_x = width != from->width };
+    int      rc = taps_init(&j.t, j.along_x ? from->width : from->height, j.along_x ? width : height, filter, e);
+    if (rc == 0) rc = pixels_init(out, width, height, e);
+    if (rc == 0 && workers) pool_run(workers, pass_rows, &j);
+    if (rc == 0 && !workers) pass_rows(&j, 0, 1);
+    taps_deinit(&j.t);
     return rc;
 }
 
-int pixels_resize(pixels *out, const pixels *from, int width, int height, pixels_filter filter, err *e) {
+int pixels_resize(pixels *out, const pixels *from, int width, int height, pixels_filter filter, pool *workers, err *e) {
     pixels between = { 0 };
     int    rc = 0;
     *out = (pixels){ 0 };
     if (width <= 0 || height <= 0) return err_set(e, ERR_ARG, "a picture cannot have %d x %d pixels", width, height);
     if (width == from->width && height == from->height) return pixels_crop(out, from, 0, 0, width, height, e);
-    if (width == from->width || height == from->height) return pass(out, from, width, height, filter, e);
-    rc = pass(&between, from, width, from->height, filter, e);
-    if (rc == 0) rc = pass(out, &between, width, height, filter, e);
+    if (width == from->width || height == from->height) return pass(out, from, width, height, filter, workers, e);
+    rc = pass(&between, from, width, from->height, filter, workers, e);
+    if (rc == 0) rc = pass(out, &between, width, height, filter, workers, e);
     pixels_deinit(&between);
     if (rc < 0) pixels_deinit(out);
     return rc;

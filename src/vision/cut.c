@@ -159,13 +159,13 @@ int plan_make(vision_plan *p, const vision_rules *rules, const pixels *picture, 
     return rc;
 }
 
-static int cut_tiles(const vision_plan *p, const vision_rules *r, const pixels *all, pixels *tiles, err *e) {
+static int cut_tiles(const vision *v, const vision_plan *p, const pixels *all, pixels *tiles, err *e) {
     int rc = 0, n = 0;
     for (int y = 0; y < p->rows; y++) {
         for (int x = 0; x < p->cols && rc == 0; x++, n++)
             rc = pixels_crop(&tiles[n], all, x * p->tile_width, y * p->tile_height, p->tile_width, p->tile_height, e);
     }
-    return rc < 0 ? rc : pixels_resize(&tiles[n], all, p->tile_width, p->tile_height, r->filter, e);
+    return rc < 0 ? rc : pixels_resize(&tiles[n], all, p->tile_width, p->tile_height, v->rules.filter, v->workers, e);
 }
 
 int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, err *e) {
@@ -179,12 +179,12 @@ int vision_cut(const vision *v, const pixels *picture, pixels **tiles, int *n, e
     if (!(*tiles = calloc((size_t)p.n_tiles, sizeof **tiles))) return err_set_nomem(e);
     *n = p.n_tiles;
     if (p.first_width) {
-        rc = pixels_resize(&first, picture, p.first_width, p.first_height, r->filter, e);
+        rc = pixels_resize(&first, picture, p.first_width, p.first_height, r->filter, v->workers, e);
         picture = &first;
     }
-    if (rc == 0) rc = pixels_resize(&all, picture, p.width, p.height, r->filter, e);
+    if (rc == 0) rc = pixels_resize(&all, picture, p.width, p.height, r->filter, v->workers, e);
     if (rc == 0 && p.n_tiles > 1)
-        rc = cut_tiles(&p, r, &all, *tiles, e);
+        rc = cut_tiles(v, &p, &all, *tiles, e);
     else if (rc == 0)
         rc = pixels_crop(*tiles, &all, (all.width - p.tile_width) / 2, (all.height - p.tile_height) / 2, p.tile_width,
                          p.tile_height, e);

@@ -74,10 +74,10 @@ static int convolve(ears *h, const mel *m, float *out, err *e) {
         int  end = STRIDE * (at + now) < half ? STRIDE * (at + now) : half;
         seen middle = { x.rows, first, end - first, m->bins / STRIDE, c[0].width_out };
         put_places(&frames, first, end - first, x.places[0]);
-        rc = stage_run(&c[0], x.places[0], (end - first) * (m->bins / 2), NULL, NULL, x.rows, e);
+        rc = stage_run(&c[0], &(stage_step){ .n = (end - first) * (m->bins / 2), .in = x.places[0], .out = x.rows }, e);
         if (rc < 0) break;
         put_places(&middle, at, now, x.places[1]);
-        rc = stage_run(&c[1], x.places[1], now * (m->bins / 4), NULL, NULL, out, e);
+        rc = stage_run(&c[1], &(stage_step){ .n = now * (m->bins / 4), .in = x.places[1], .out = out }, e);
         out += (size_t)(now * (m->bins / 4)) * (size_t)c[1].width_out;
     }
     free_scratch(&x);
@@ -115,8 +115,9 @@ static int encode_piece(ears *h, const float *samples, int n_samples, float *out
         rc = in && rows ? convolve(h, &m, in, e) : err_set_nomem(e);
     }
     vision_order order = { .n = n, .begin = p.begin, .end = p.end };
-    if (rc == 0) rc = stage_run(tower, in, n, p.axes, &order, rows, e);
-    if (rc == 0) rc = stage_run(projector, rows, n, NULL, NULL, out, e);
+    if (rc == 0)
+        rc = stage_run(tower, &(stage_step){ .n = n, .in = in, .axes = p.axes, .order = &order, .out = rows }, e);
+    if (rc == 0) rc = stage_run(projector, &(stage_step){ .n = n, .in = rows, .out = out }, e);
     mel_free(&m);
     free(p.begin);
     free(p.end);

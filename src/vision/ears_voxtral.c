@@ -36,8 +36,8 @@ static int encode_pieces(ears *h, const mel *m, float *out, err *e) {
     int rc = in && rows ? 0 : err_set_nomem(e);
     for (int at = 0; rc == 0 && at < m->frames; at += 2 * r->positions) {
         put_rows(h, m->at + (size_t)at * (size_t)m->bins, in);
-        rc = stage_run(tower, in, r->positions, NULL, NULL, rows, e);
-        if (rc == 0) rc = stage_run(projector, rows, rows_out, NULL, NULL, out, e);
+        rc = stage_run(tower, &(stage_step){ .n = r->positions, .in = in, .out = rows }, e);
+        if (rc == 0) rc = stage_run(projector, &(stage_step){ .n = rows_out, .in = rows, .out = out }, e);
         out += (size_t)rows_out * (size_t)projector->width_out;
     }
     free(in);

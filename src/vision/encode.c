@@ -67,18 +67,19 @@ void stage_close(vision_stage *s) {
     *s = (vision_stage){ 0 };
 }
 
-int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, const vision_order *o, float *out, err *e) {
+int stage_run(vision_stage *s, const stage_step *step, err *e) {
+    int           n = step->n, n_out = step->out_rows ? step->n_out : n;
     int32_t       start[2] = { 0, n }, length = n, slot = 0;
     int32_t      *zero = calloc((size_t)n, sizeof *zero), *count = calloc((size_t)n, sizeof *count);
     const float **rows = calloc((size_t)n, sizeof *rows);
     int           rc = zero && count && rows ? 0 : err_set_nomem(e);
     for (int i = 0; i < n && rc == 0; i++) {
         count[i] = i;
-        rows[i] = in + (size_t)i * (size_t)s->width_in;
+        if (step->in) rows[i] = step->in + (size_t)i * (size_t)s->width_in;
     }
     nn_batch b = { .n_tok = n,
                    .n_seq = 1,
-                   .n_out = n,
+                   .n_out = n_out,
                    .token = zero,
                    .pos = count,
                    .seq_of = zero,
@@ -86,15 +87,16 @@ int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, cons
                    .kv_len = &length,
                    .pages_stride = s->exec->options.limits.max_pages,
                    .state_slot = &slot,
-                   .out_rows = count,
-                   .embd = rows,
-                   .row_begin = o ? o->begin : NULL,
-                   .row_end = o ? o->end : NULL,
-                   .pos_axes = axes,
-                   .n_axes = axes ? AXES : 0 };
+                   .out_rows = step->out_rows ? step->out_rows : count,
+                   .embd = step->in ? rows : NULL,
+                   .from = step->in ? NULL : step->from->exec,
+                   .row_begin = step->order ? step->order->begin : NULL,
+                   .row_end = step->order ? step->order->end : NULL,
+                   .pos_axes = step->axes,
+                   .n_axes = step->axes ? AXES : 0 };
     for (int g = 0; g < NN_MAX_GROUPS; g++) b.pages[g] = zero; /* nothing is stored beyond the step */
     if (rc == 0) rc = nn_exec_step(s->exec, &b, e);
-    if (rc == 0) rc = s->exec->backend->fetch(s->exec, NN_FETCH_HIDDEN, 0, n, out, e);
+    if (rc == 0 && step->out) rc = s->exec->backend->fetch(s->exec, NN_FETCH_HIDDEN, 0, n_out, step->out, e);
     free(zero);
     free(count);
     free(rows);
@@ -153,69 +155,78 @@ static void put_position(float *to, const nn_tower_top *top, size_t width, int r
         to[k] = a[k] * ((1 - dy) * (1 - dx)) + b[k] * ((1 - dy) * dx) + c[k] * (dy * (1 - dx)) + d[k] * (dy * dx);
 }
 
-/* The tower's input: all patches in their order, behind the class row where there is one. Returns how many rows that are. */
-static int put_rows(const vision *v, const pixels *tile, const vision_order *o, float *in) {
-    const nn_tower_top *top = v->tower.model->net.top;
-    int                 across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
-    int                 before = 3 * v->rules.patch * v->rules.patch, width = v->tower.width_in - before;
+/* The tower's input: all patches in their order, behind the class row where there is one; rows are shared out among the
+ * workers. */
+typedef struct put_job {
+    const vision       *v;
+    const pixels       *tile;
+    const vision_order *o;
+    float              *in;
+    int                 n;      /* rows, the class row too */
+    bool                placed; /* their positions are there already */
     shades              s;
-    make_shades(&s, &v->rules);
-    for (int i = top->class_row ? -1 : 0; i < o->n; i++, n++) {
-        float *row = in + (size_t)n * (size_t)v->tower.width_in;
-        int    at = i < 0 ? -1 : o->patch[i];
-        if (i < 0)
+} put_job;
+
+static void put_place(const put_job *j, float *to, size_t width, int i, int at) {
+    const nn_tower_top *top = j->v->tower.model->net.top;
+    int                 across = j->tile->width / j->v->rules.patch, down = j->tile->height / j->v->rules.patch;
+    if (!top->positions) memset(to, 0, width * sizeof *to);
+    if (top->side || top->crossed)
+        put_position(to, top, width, at / across, at % across, down, across);
+    else if (top->positions)
+        memcpy(to, top->positions->data + (size_t)i * width, width * sizeof *to);
+    for (size_t k = 0; at < 0 && k < width; k++) to[k] += top->class_row->data[k];
+}
+
+static void put_some(void *ctx, int worker, int n_workers) {
+    const put_job      *j = ctx;
+    const vision_stage *tower = &j->v->tower;
+    const nn_tower_top *top = tower->model->net.top;
+    int                 p = j->v->rules.patch, across = j->tile->width / p, before = 3 * p * p;
+    int                 end = (int)((int64_t)j->n * (worker + 1) / n_workers);
+    for (int i = (int)((int64_t)j->n * worker / n_workers); i < end; i++) {
+        float *row = j->in + (size_t)i * (size_t)tower->width_in;
+        int    at = !top->class_row ? j->o->patch[i] : i ? j->o->patch[i - 1] : -1;
+        if (at < 0)
             memset(row, 0, (size_t)before * sizeof *row);
         else
-            put_patch(row, &s, v->rules.patch, tile, at / across, at % across, top->channels_last);
-        if (!top->positions) memset(row + before, 0, (size_t)width * sizeof *row);
-        if (top->side || top->crossed)
-            put_position(row + before, top, (size_t)width, at / across, at % across, down, across);
-        else if (top->positions)
-            memcpy(row + before, top->positions->data + (size_t)n * (size_t)width, (size_t)width * sizeof *row);
-        for (int k = 0; i < 0 && k < width; k++) row[before + k] += top->class_row->data[k];
-    }
-    return n;
-}
-
-/* What becomes of the rows of a square of patches. */
-typedef enum joining {
-    MEAN,
-    SIDE_BY_SIDE,
-    CHANNELS /* all of the first element, then all of the second, ... */
-} joining;
-
-static const joining joinings[] = {
-    [VISION_GEMMA3] = MEAN,        [VISION_LLAVA] = SIDE_BY_SIDE, [VISION_IDEFICS3] = SIDE_BY_SIDE,
-    [VISION_PIXTRAL] = CHANNELS,   [VISION_QWEN2] = SIDE_BY_SIDE, [VISION_QWEN2_5] = SIDE_BY_SIDE,
-    [VISION_QWEN3] = SIDE_BY_SIDE, [VISION_GEMMA4] = MEAN,
-};
-
-static void join(float *to, const float *from, size_t w, int k, int n, joining how) {
-    switch (how) {
-    case MEAN:
-        for (size_t i = 0; i < w; i++) to[i] = (k ? to[i] : 0) + from[i];
-        for (size_t i = 0; k + 1 == n && i < w; i++) to[i] /= (float)n;
-        break;
-    case SIDE_BY_SIDE: memcpy(to + (size_t)k * w, from, w * sizeof *to); break;
-    case CHANNELS:
-        for (size_t i = 0; i < w; i++) to[i * (size_t)n + (size_t)k] = from[i];
-        break;
+            put_patch(row, &j->s, p, j->tile, at / across, at % across, top->channels_last);
+        if (!j->placed) put_place(j, row + before, (size_t)(tower->width_in - before), i, at);
     }
 }
 
-/* Squares of patches become a row each. Returns how many there are. place: where each patch is among the tower's rows. */
-static int merge(const vision *v, const pixels *tile, const int32_t *place, const float *rows, float *out) {
-    int    m = v->rules.merge, across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
-    size_t w = (size_t)v->tower.width_out;
+/* Positions are the same for all pictures of a size, and stay in an input that is the executor's own. */
+static int put_rows(vision *v, const pixels *tile, const vision_order *o, float *in, bool stays) {
+    int     across = tile->width / v->rules.patch, down = tile->height / v->rules.patch;
+    put_job j = { .v = v, .tile = tile, .o = o, .in = in, .n = o->n };
+    j.n += ((const nn_tower_top *)v->tower.model->net.top)->class_row != NULL;
+    j.placed = stays && v->placed_across == across && v->placed_down == down;
+    make_shades(&j.s, &v->rules);
+    pool_run(v->workers, put_some, &j);
+    v->placed_across = stays ? across : 0;
+    v->placed_down = stays ? down : 0;
+    return j.n;
+}
+
+/* The tower's rows that come out: the patches of a square one behind the other, so that they are side by side in a row of the
+ * projector. first: in front of the patches. Returns how many there are. */
+static int list_squares(const vision *v, const pixels *tile, const int32_t *place, int first, int32_t *out) {
+    int m = v->rules.merge, across = tile->width / v->rules.patch, down = tile->height / v->rules.patch, n = 0;
     for (int y = 0; y < down / m; y++) {
-        for (int x = 0; x < across / m; x++, n++) {
-            float *to = out + (size_t)n * (size_t)v->projector.width_in;
-            for (int k = 0; k < m * m; k++)
-                join(to, rows + (size_t)place[(y * m + k / m) * across + x * m + k % m] * w, w, k, m * m,
-                     joinings[v->rules.kind]);
+        for (int x = 0; x < across / m; x++) {
+            for (int k = 0; k < m * m; k++) out[n++] = first + place[(y * m + k / m) * across + x * m + k % m];
         }
     }
     return n;
+}
+
+/* PIXTRAL: all of the first element of the n patches of a square, then all of the second, ... */
+static void put_channels(float *to, const float *from, size_t width, int n, int squares) {
+    for (int s = 0; s < squares; s++, to += width * (size_t)n, from += width * (size_t)n) {
+        for (int k = 0; k < n; k++) {
+            for (size_t i = 0; i < width; i++) to[i * (size_t)n + (size_t)k] = from[(size_t)k * width + i];
+        }
+    }
 }
 
 static int rows_of(const vision *v, const pixels *tile) {
@@ -223,9 +234,9 @@ static int rows_of(const vision *v, const pixels *tile) {
     return tile->width / square * (tile->height / square);
 }
 
-/* Where the tower's rows are in the picture, [AXES][n]; and the other way round, [n], behind them. */
+/* Where the tower's rows are in the picture, [AXES][n]; the other way round, [n]; and room for a list of them, [n]. */
 static int32_t *put_axes(const vision_order *o, int across) {
-    int32_t *axes = calloc((size_t)o->n * (AXES + 1), sizeof *axes);
+    int32_t *axes = calloc((size_t)o->n * (AXES + 2), sizeof *axes);
     for (int i = 0; axes && i < o->n; i++) {
         axes[i] = o->patch[i] / across;
         axes[o->n + i] = o->patch[i] % across;
@@ -234,22 +245,47 @@ static int32_t *put_axes(const vision_order *o, int across) {
     return axes;
 }
 
+/* From what the tower left to rows of the language model. */
+static int project(vision *v, int squares, float *rows, float *out, err *e) {
+    int        n = v->rules.merge * v->rules.merge;
+    size_t     width = (size_t)v->tower.width_out;
+    float     *turned = NULL;
+    stage_step step = { .n = squares, .in = rows, .from = &v->tower, .out = out };
+    if (rows && v->rules.kind == VISION_PIXTRAL && n > 1) {
+        if (!(turned = malloc((size_t)squares * (size_t)n * width * sizeof *turned))) return err_set_nomem(e);
+        put_channels(turned, rows, width, n, squares);
+        step.in = turned;
+    }
+    int rc = stage_run(&v->projector, &step, e);
+    free(turned);
+    return rc;
+}
+
+/* Whether it can take what the other one left. */
+static bool stage_follows(const vision_stage *s, const vision_stage *from) {
+    return s->exec->backend == from->exec->backend && (s->exec->backend->can & NN_BATCH_FROM) != 0;
+}
+
 static int run_tile(vision *v, const pixels *tile, const vision_order *o, float *out, err *e) {
     const nn_tower_top *top = v->tower.model->net.top;
-    size_t              most = (size_t)o->n + 1, wide = (size_t)v->tower.width_in;
+    const nn_backend   *backend = v->tower.exec->backend;
+    size_t              most = (size_t)o->n + 1;
     int32_t            *axes = put_axes(o, tile->width / v->rules.patch);
-    bool                turned = v->tower.model->tape->n_axes > 0;
-    size_t              merged = most * (size_t)v->projector.width_in;
-    float              *in = malloc((most * wide > merged ? most * wide : merged) * sizeof *in),
-          *rows = malloc(most * (size_t)v->tower.width_out * sizeof *rows);
-    int rc = in && rows && axes ? 0 : err_set_nomem(e);
-    int n = rc == 0 ? put_rows(v, tile, o, in) : 0;
-    if (rc == 0) rc = stage_run(&v->tower, in, n, turned ? axes : NULL, o, rows, e);
+    bool   stays = stage_follows(&v->projector, &v->tower) && (v->rules.kind != VISION_PIXTRAL || v->rules.merge == 1);
+    float *own = backend->input ? backend->input(v->tower.exec) : NULL;
+    float *in = own ? own : malloc(most * (size_t)v->tower.width_in * sizeof *in);
+    float *rows = stays ? NULL : malloc(most * (size_t)v->tower.width_out * sizeof *rows);
+    int    rc = in && axes && (rows || stays) ? 0 : err_set_nomem(e);
     if (rc == 0) {
-        n = merge(v, tile, axes + AXES * o->n, rows + (top->class_row ? v->tower.width_out : 0), in);
-        rc = stage_run(&v->projector, in, n, NULL, NULL, out, e);
+        int32_t   *list = axes + (AXES + 1) * o->n;
+        stage_step step = { .in = in, .order = o, .out_rows = list, .out = rows };
+        step.n = put_rows(v, tile, o, in, own != NULL);
+        step.n_out = list_squares(v, tile, axes + AXES * o->n, top->class_row != NULL, list);
+        if (v->tower.model->tape->n_axes > 0) step.axes = axes;
+        rc = stage_run(&v->tower, &step, e);
     }
-    free(in);
+    if (rc == 0) rc = project(v, rows_of(v, tile), rows, out, e);
+    if (!own) free(in);
     free(rows);
     free(axes);
     return rc;

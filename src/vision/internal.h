@@ -69,8 +69,10 @@ typedef struct vision_keep {
 struct vision {
     vision_rules rules;
     vision_stage tower, projector;
-    uint8_t      source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
-    vision_keep  keep;
+    pool        *workers;           /* for pixels */
+    int placed_across, placed_down; /* patches of the picture whose learned positions lie in the tower's own input */
+    uint8_t     source[VISION_KEY_BYTES]; /* what the tower's file hashes to */
+    vision_keep keep;
 };
 
 /* rules.c. *known is false where the file describes no tower that we know. */
@@ -98,8 +100,18 @@ void stage_close(vision_stage *s);
 /* What it would take beside the mapped weights. */
 int stage_measure(uint64_t *bytes, uint64_t *on_device, const model_file *f, const nn_part *part, int max_rows,
                   const vision_options *o, err *e);
-/* axes: [2][n], or NULL; o: where rows see windows, or NULL. */
-int stage_run(vision_stage *s, const float *in, int n, const int32_t *axes, const vision_order *o, float *out, err *e);
+/* A step of a stage. */
+typedef struct stage_step {
+    int                 n;
+    const float        *in;       /* [n][width_in]; NULL: what the last step of `from` left */
+    const vision_stage *from;     /* on the same device, which knows how (NN_BATCH_FROM) */
+    const int32_t      *axes;     /* [2][n], or NULL */
+    const vision_order *order;    /* where rows see windows, or NULL */
+    const int32_t      *out_rows; /* [n_out]: which rows come out, in this order; NULL: all */
+    int                 n_out;
+    float              *out; /* [n_out][width_out]; NULL: they stay where they are */
+} stage_step;
+int stage_run(vision_stage *s, const stage_step *step, err *e);
 
 /* open.c */
 void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f); /* by its tensors */

@@ -51,6 +51,7 @@ void tower_identify(uint8_t out[VISION_KEY_BYTES], const model_file *f) {
 typedef struct stages {
     nn_part       tower, projector;
     nn_config_set renamed[5]; /* QWEN2; of a tower inside: what its file does not say, or says elsewhere */
+    nn_config_set pooled[6];  /* the same and how many patches a row of the projector is the mean of */
     char          keys[64];
     int           patches, squares;
 } stages;
@@ -111,6 +112,12 @@ static void find_stages(stages *s, const vision_rules *r, const model_file *mode
     s->tower.arch = archs[r->kind].tower;
     s->projector.arch = archs[r->kind].projector;
     if (r->kind == VISION_PIXTRAL && r->merge == 1) s->projector.arch = &models_projector_llava;
+    if (r->kind == VISION_GEMMA3 || r->kind == VISION_GEMMA4) {
+        for (size_t i = 0; i < base.n_usual; i++) s->pooled[i] = base.usual[i];
+        s->pooled[base.n_usual] = (nn_config_set){ "pooled", r->merge * r->merge, false };
+        s->projector.usual = s->pooled;
+        s->projector.n_usual = base.n_usual + 1;
+    }
     s->patches = plan_most_patches(r) + 1;
     s->squares = plan_most_patches(r) / (r->merge * r->merge);
 }
@@ -125,11 +132,11 @@ static size_t kept_bytes(const vision_rules *r, int squares, int width, const vi
 static int open_stages(vision *v, const model_file *f, const stages *s, int width, const vision_options *o, err *e) {
     const vision_rules *r = &v->rules;
     int                 together = r->merge * r->merge;
-    int                 rc = stage_open(&v->tower, f, &s->tower, s->patches, o, e);
+    int                 rc = pool_open(&v->workers, o->n_threads ? o->n_threads : pool_default_threads(), false, e);
+    if (rc == 0) rc = stage_open(&v->tower, f, &s->tower, s->patches, o, e);
     if (rc == 0) rc = stage_open(&v->projector, f, &s->projector, s->squares, o, e);
     if (rc < 0) return rc;
     const nn_tower_dims *d = v->tower.model->net.hp;
-    if (r->kind == VISION_GEMMA3 || r->kind == VISION_GEMMA4) together = 1; /* the mean */
     if (d->patch != r->patch || v->tower.width_out * together != v->projector.width_in)
         return err_set(e, ERR_FORMAT, "%s: tower and projector do not fit each other", model_file_path(f));
     if (v->projector.width_out != width)
@@ -188,5 +195,6 @@ void vision_free(vision *v) {
     stage_close(&v->tower);
     stage_close(&v->projector);
     keep_free(&v->keep);
+    pool_free(v->workers);
     free(v);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows of pictures: parts of a supplied row that a model adds behind its first layers (nn_add_supplied), and columns of
- * several buffers side by side. Supplied embeddings themselves go the way of all embeddings (step.c).
+ * several buffers side by side. Supplied embeddings themselves go the way of all embeddings (step.c), unless they lie where
+ * the copy begins, or on the device already.
  */
 #include "backend/cuda/cuda.h"
 
@@ -46,4 +47,25 @@ int cuda_join(cuda_exec *x, const nn_op *op, err *e) {
         at += bufs[op->in[k]].width;
     }
     return rc;
+}
+
+float *cuda_input(nn_exec *base) {
+    cuda_exec *x = (cuda_exec *)base;
+    return x->n_embeds && x->embeds[0].op == 0 ? x->embeds[0].host : NULL;
+}
+
+/* The rows that the other one has left are as long together as those of the batch. */
+int cuda_check_from(const cuda_exec *x, err *e) {
+    const nn_batch  *b = &x->batch;
+    const cuda_exec *from = (const cuda_exec *)b->from;
+    const nn_tape   *t = x->x.model->tape;
+    if (b->from->backend != x->x.backend || from->device.number != x->device.number)
+        return err_set(e, ERR_ARG, "rows of an executor of %s for one of %s", b->from->device.id, x->x.device.id);
+    nn_buf  hidden = nn_fetch_buf(from->x.model->tape, NN_FETCH_HIDDEN);
+    int64_t there = hidden ? cuda_buf_rows(from, hidden) * from->x.model->tape->bufs[hidden].width : 0;
+    int64_t width = t->bufs[t->ops[0].out].width;
+    if (b->embd || x->n_embeds != 1 || x->embeds[0].op != 0 || there != b->n_tok * width)
+        return err_set(e, ERR_ARG, "%d rows of %lld floats of another executor, which has left %lld", b->n_tok,
+                       (long long)width, (long long)there);
+    return 0;
 }

@@ -147,7 +147,7 @@ static int send_raw(cuda_exec *x, const cuda_embed *m, err *e) {
 static void make_row(const nn_batch *b, const nn_op *op, int t, float *to) {
     const nn_mat *table = op->u.embed.table;
     if (op->kind == NN_OP_EMBED && b->embd && b->embd[t] && !op->u.embed.by_token) {
-        memcpy(to, b->embd[t], (size_t)table->cols * sizeof *to);
+        if (b->embd[t] != to) memcpy(to, b->embd[t], (size_t)table->cols * sizeof *to);
         return;
     }
     tensor_mat_dequant_row(table->at, 0, embed_row(b, op, t), to);
@@ -160,6 +160,12 @@ static int send_embed(cuda_exec *x, const cuda_embed *m, err *e) {
     const nn_op    *op = &x->x.model->tape->ops[m->op];
     size_t          cols = (size_t)op->u.embed.table->cols;
     if (x->raw && m->there) return 0;
+    if (b->from) {
+        const cuda_exec *from = (const cuda_exec *)b->from;
+        nn_buf           hidden = nn_fetch_buf(from->x.model->tape, NN_FETCH_HIDDEN);
+        return cuda_copy_within(x->heap + m->at, cuda_buf(from, hidden), (size_t)b->n_tok * cols * sizeof(float),
+                                x->stream, e);
+    }
     if (x->raw && m->raw_at) return send_raw(x, m, e);
     for (int t = 0, sent = 0, rc; t < b->n_tok; t++) {
         make_row(b, op, t, m->host + (size_t)t * cols);
@@ -194,9 +200,10 @@ static int begin(cuda_exec *x, const nn_batch *b, err *e) {
     if (rc == 0) rc = check_ahead(x, b, e);
     if (rc < 0) return rc;
     x->batch = *b;
+    x->raw = !b->embd && !b->from;
+    if (b->from && (rc = cuda_check_from(x, e)) < 0) return rc;
     x->turn = !x->turn;
     x->block = x->blocks[x->turn];
-    x->raw = !b->embd;
     forget(x);
     int n = (longest(b) + CUDA_ATTN_CHUNK - 1) / CUDA_ATTN_CHUNK;
     for (x->chunks = 1; x->chunks < n;) x->chunks *= 2; /* few different recordings */

@@ -375,6 +375,7 @@ static void test_resize(void **state) {
     size_t                     n;
     char                      *text = load(".", "resize.json", &n), *want = load(".", "resize.u8", NULL);
     arena                      a;
+    pool                      *workers;
     err                        e = { 0 };
     (void)state;
     if (!text || !want) {
@@ -384,6 +385,7 @@ static void test_resize(void **state) {
     arena_init(&a, 0);
     assert_int_equal(json_parse(&doc, text, n, &a, &e), 0);
     assert_true(json_count(doc) >= 20);
+    assert_int_equal(pool_open(&workers, 3, false, &e), 0);
     for (size_t i = 0; i < json_count(doc); i++) {
         const json_value *row = json_at(doc, i);
         int64_t           filter = 0, w = 0, h = 0, at = 0;
@@ -391,11 +393,12 @@ static void test_resize(void **state) {
         assert_true(json_int(json_at(row, 1), &filter) && json_int(json_at(row, 2), &w) &&
                     json_int(json_at(row, 3), &h) && json_int(json_at(row, 4), &at));
         read_picture(&p, json_cstr(json_at(row, 0)));
-        assert_int_equal(pixels_resize(&q, &p, (int)w, (int)h, filters[filter], &e), 0);
+        assert_int_equal(pixels_resize(&q, &p, (int)w, (int)h, filters[filter], i % 2 ? workers : NULL, &e), 0);
         assert_memory_equal(q.rgb, want + at, pixels_bytes(&q));
         pixels_deinit(&p);
         pixels_deinit(&q);
     }
+    pool_free(workers);
     arena_deinit(&a);
     free(text);
     free(want);
