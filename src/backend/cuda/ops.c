@@ -2,6 +2,7 @@
 /* Ops of the tape as kernel launches. Rows and buffers come from the batch under way; nothing waits. */
 #include "backend/cuda/cuda.h"
 
+#include "kernels/cuda/wide.h"
 #include "tensor/mat.h"
 
 cuda_act cuda_act_of(nn_act_kind act) {
@@ -275,7 +276,9 @@ static int run_store(cuda_exec *x, const nn_op *op, err *e) {
     if (x->layers[op->layer].is_packed) return cuda_packed_put(x, op, e);
     cuda_pages   p = pages_of(x, op->layer);
     const float *k = cuda_buf(x, op->in[0]), *v = cuda_buf(x, op->in[1]);
-    if (op->kind == NN_OP_KV_STORE) return cuda_op_store(&p, k, v, &x->on_device, x->stream, e);
+    if (op->kind == NN_OP_KV_STORE)
+        return cuda_can_store_step(&p) ? cuda_op_store_step(&p, k, v, &x->on_device, x->stream, e)
+                                       : cuda_op_store(&p, k, v, &x->on_device, x->stream, e);
     return cuda_op_store_latent(&p, k, (int)cuda_info(x, op->in[0])->width, v, (int)cuda_info(x, op->in[1])->width,
                                 &x->on_device, x->stream, e);
 }
@@ -297,7 +300,10 @@ static int run_rope_store(cuda_exec *x, const nn_op *op, err *e) {
                           .n_head = (int)(cuda_info(x, op->out)->width / op->u.rope.head_dim),
                           .pages = pages_of(x, op[2].layer) };
     int             rc = rope_args(x, op + 1, &a.rope, e);
-    return rc < 0 ? rc : cuda_op_rope_store(&a, x->stream, e);
+    bool            keep = !x->whole || !cuda_is_dead(x, op[1].out, (int)(op - x->x.model->tape->ops) + 2);
+    if (rc < 0) return rc;
+    return cuda_can_rope_store_step(&a) ? cuda_op_rope_store_step(&a, keep, x->stream, e)
+                                        : cuda_op_rope_store(&a, x->stream, e);
 }
 
 /* Whether the norms of q and k from `number` on, of each head by itself, lead to their rotations and the store. */
@@ -381,6 +387,14 @@ static int run_each(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
         (void)cuda_image_of(x, op->out, 1, &rows);
         return cuda_op_glu_rows(cuda_act_of(op->u.glu.act), cuda_buf(x, op->out), cuda_buf(x, op->in[0]), &rows,
                                 x->stream, e);
+    }
+    if (op->kind == NN_OP_ACT && is_multiplied(x, number, end) && !is_fused(x, op->out, CUDA_ROW_FUSED) &&
+        cuda_can_act_rows(cuda_info(x, op->out)->width)) {
+        bool      keep = !x->whole || x->adapt.on || !cuda_is_dead(x, op->out, number + 1);
+        cuda_rows rows;
+        x->image_of = 0;
+        (void)cuda_image_of(x, op->out, 1, &rows);
+        return cuda_op_act_rows(cuda_act_of(op->u.act), cuda_buf(x, op->out), keep, &rows, x->stream, e);
     }
     cuda_each a = { .y = cuda_buf(x, op->out),
                     .a = cuda_buf(x, op->in[0]),

@@ -93,12 +93,18 @@ __device__ static inline void wgmma_put(const wgmma_args &a, const product_end &
     }
 }
 
-/* Whole tiles of one output and without a bias, the usual ones, go a shorter way. */
+/* The biases from weight row `row` on; NULL: none. */
+__device__ static inline const float *wgmma_bias(const product_end &end, int row) {
+    const int    p = end.part(row);
+    const float *b = p == 0 ? end.bias[0] : p == 1 ? end.bias[1] : end.bias[2];
+    return b ? b + row - (p == 0 ? 0 : p == 1 ? end.first[1] : end.first[2]) : NULL;
+}
+
+/* Tiles of one output, the usual ones, go a shorter way. */
 template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, const float *sum, int x0, int w0) {
     const int  lane = (int)threadIdx.x % 32, row0 = x0 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const int  p = a.end.part(w0);
-    const bool plain = w0 + N <= a.rows && a.end.part(w0 + N - 1) == p && !a.end.bias[0] && !a.end.bias[1] &&
-                       !a.end.bias[2] && ((a.end.stride[0] | a.end.stride[1] | a.end.stride[2]) & 1) == 0 &&
+    const bool plain = a.rows % 8 == 0 && a.end.part(min(w0 + N, a.rows) - 1) == a.end.part(w0) &&
+                       ((a.end.stride[0] | a.end.stride[1] | a.end.stride[2]) & 1) == 0 &&
                        (reinterpret_cast<uintptr_t>(a.end.at(0, w0)) & 7) == 0;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -108,9 +114,15 @@ template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, 
             const float scale = a.scale[row] * a.end.w_scale;
             float      *out = a.end.at(row, w0) + lane % 4 * 2;
             const bool  add = a.end.add;
+            const float *bias = wgmma_bias(a.end, w0);
 #pragma unroll
             for (int i = 0; i < N / 8; i++) {
+                if (w0 + i * 8 >= a.rows) break;
                 float2 v = make_float2(sum[4 * i + half * 2] * scale, sum[4 * i + half * 2 + 1] * scale);
+                if (bias) {
+                    v.x += bias[i * 8 + lane % 4 * 2];
+                    v.y += bias[i * 8 + lane % 4 * 2 + 1];
+                }
                 if (add) {
                     const float2 old = *reinterpret_cast<const float2 *>(out + i * 8);
                     v = make_float2(old.x + v.x, old.y + v.y);

@@ -44,12 +44,14 @@ static __global__ __launch_bounds__(THREADS) void norm_heads_kernel(const cuda_n
     if (g < a.groups) norm_group<32>(a, g, (int)threadIdx.x % 32, [](float v) { return warp_sum(v); });
 }
 
-#define CHUNKS 2
+#define MOST_CHUNKS 2
 
-/* The same in one read of the row, for widths that fit: elements of a thread in order, then the threads. */
-static __global__ __launch_bounds__(THREADS) void norm_regs_kernel(const cuda_norm a, const rows_args rows) {
-    using regs = row_in_regs<THREADS, CHUNKS>;
-    __shared__ float room[THREADS / 32];
+/* The same in one read of the row, for widths that fit: elements of a thread in order, then the threads. Rows that fewer
+ * threads hold have the same sums by them: the others would add zeros. */
+template <int SOME, int CHUNKS>
+static __global__ __launch_bounds__(SOME) void norm_regs_kernel(const cuda_norm a, const rows_args rows) {
+    using regs = row_in_regs<SOME, CHUNKS>;
+    __shared__ float room[SOME / 32];
     regs             x, w;
     float            mean = 0, part = 0;
     if (a.w) w.load(a.w, a.group); /* known before the kernel in front has ended */
@@ -58,7 +60,7 @@ static __global__ __launch_bounds__(THREADS) void norm_regs_kernel(const cuda_no
     if (a.kind == CUDA_NORM_LAYER) {
 #pragma unroll
         for (int i = 0; i < CHUNKS * 8; i++) mean += x.v[i / 8][i % 8];
-        mean = block_sum<THREADS>(mean, room) / (float)a.group;
+        mean = block_sum<SOME>(mean, room) / (float)a.group;
     }
 #pragma unroll
     for (int i = 0; i < CHUNKS * 8; i++) {
@@ -66,7 +68,7 @@ static __global__ __launch_bounds__(THREADS) void norm_regs_kernel(const cuda_no
         x.v[i / 8][i % 8] = d;
         part = fmaf(d, d, part);
     }
-    part = block_sum<THREADS>(part, room);
+    part = block_sum<SOME>(part, room);
     const float scale = 1.0f / sqrtf((a.kind == CUDA_NORM_L2 ? part : part / (float)a.group) + a.eps);
 #pragma unroll
     for (int i = 0; i < CHUNKS * 8; i++) {
@@ -79,14 +81,24 @@ static __global__ __launch_bounds__(THREADS) void norm_regs_kernel(const cuda_no
     if (rows.image) x.image(rows, blockIdx.x);
 }
 
+template <int SOME, int CHUNKS>
+static int start_regs(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, err *e) {
+    const cuda_shape shape = { (unsigned)a->groups, SOME, 1, 0, true };
+    return cuda_launch(norm_regs_kernel<SOME, CHUNKS>, shape, s, e, *a, rows_args_of(rows, a->out, a->group));
+}
+
 int cuda_op_norm(const cuda_norm *a, const cuda_rows *rows, cuda_stream s, err *e) {
     if (a->groups == 0) return 0;
     const bool       heads = a->group <= CUDA_NORM_HEADS;
     const int64_t    blocks = heads ? (a->groups + THREADS / 32 - 1) / (THREADS / 32) : a->groups;
     const cuda_shape shape = { (unsigned)blocks, THREADS, 1, 0, true };
     const cuda_rows  none = {};
-    if (!heads && a->w_groups == 1 && row_fits(a->group, THREADS * 8 * CHUNKS))
-        return cuda_launch(norm_regs_kernel, shape, s, e, *a, rows_args_of(rows ? rows : &none, a->out, a->group));
+    if (!heads && a->w_groups == 1 && row_fits(a->group, THREADS * 8 * MOST_CHUNKS)) {
+        const cuda_rows *r = rows ? rows : &none;
+        return a->group <= 160 * 8   ? start_regs<160, 1>(a, r, s, e)
+               : a->group <= 256 * 8 ? start_regs<256, 1>(a, r, s, e)
+                                     : start_regs<THREADS, MOST_CHUNKS>(a, r, s, e);
+    }
     return heads ? cuda_launch(norm_heads_kernel, shape, s, e, *a)
                  : cuda_launch(norm_kernel, shape, s, e, *a, rows_args_of(rows ? rows : &none, a->out, a->group));
 }

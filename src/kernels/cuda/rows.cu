@@ -12,8 +12,8 @@ template <bool BF16> static __global__ __launch_bounds__(THREADS) void rows_kern
 
 #define CHUNKS 4
 
-static __global__ __launch_bounds__(THREADS) void rows_regs_kernel(const rows_args a) {
-    row_in_regs<THREADS, CHUNKS> r;
+template <int SOME, int PARTS> static __global__ __launch_bounds__(SOME) void rows_regs_kernel(const rows_args a) {
+    row_in_regs<SOME, PARTS> r;
     launch_begin();
     r.load(a.x + (int64_t)blockIdx.x * a.x_stride, a.cols);
     r.image(a, blockIdx.x);
@@ -26,9 +26,12 @@ size_t cuda_rows_bytes(int64_t n, int64_t cols) {
 int cuda_rows_make(const cuda_rows *r, const float *x, int64_t x_stride, cuda_stream s, err *e) {
     const rows_args  a = rows_args_of(r, x, x_stride);
     const cuda_shape shape = { (unsigned)r->n_pad, THREADS, 1, 0, true };
-    const cuda_shape each = { (unsigned)r->n, THREADS, 1, 0, true };
-    if (!r->bf16 && row_fits(r->cols, THREADS * 8 * CHUNKS) && x_stride % 4 == 0 && ((uintptr_t)x & 15) == 0)
-        return cuda_launch(rows_regs_kernel, each, s, e, a);
+    if (!r->bf16 && row_fits(r->cols, THREADS * 8 * CHUNKS) && x_stride % 4 == 0 && ((uintptr_t)x & 15) == 0) {
+        const bool       few = r->cols <= 160 * 8;
+        const cuda_shape each = { (unsigned)r->n, few ? 160u : THREADS, 1, 0, true };
+        return few ? cuda_launch(rows_regs_kernel<160, 1>, each, s, e, a)
+                   : cuda_launch(rows_regs_kernel<THREADS, CHUNKS>, each, s, e, a);
+    }
     return r->bf16 ? cuda_launch(rows_kernel<true>, shape, s, e, a) : cuda_launch(rows_kernel<false>, shape, s, e, a);
 }
 
