@@ -158,80 +158,6 @@ template <bool F16> static __global__ __launch_bounds__(THREADS) void attn_kerne
     }
 }
 
-/* Factors of up to THREADS chunks from `first` on, found at once: the largest score so far does not depend on the order
- * in which it is looked for. */
-struct fold_room {
-    float f_old[THREADS], f_part[THREADS], sum[THREADS];
-    float top[WARPS];
-};
-
-/* Returns the largest score up to the last of them. `before`: that of everything in front. */
-__device__ static inline float fold_factors(fold_room &m, const float *parts, int64_t stride, int first, int n,
-                                            float before) {
-    const int    lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, at = min((int)threadIdx.x, n - 1);
-    const float *part = parts + (first + at) * stride;
-    const float  most = part[0], sum = part[1];
-    float        top = most;
-#pragma unroll
-    for (int o = 1; o < 32; o *= 2) {
-        const float other = __shfl_up_sync(0xffffffffu, top, o);
-        if (lane >= o) top = fmaxf(top, other);
-    }
-    __syncthreads(); /* the room may still be read */
-    if (lane == 31) m.top[warp] = top;
-    __syncthreads();
-    float in_front = before;
-    for (int w = 0; w < warp; w++) in_front = fmaxf(in_front, m.top[w]);
-    const float left = __shfl_up_sync(0xffffffffu, top, 1), old = lane ? fmaxf(in_front, left) : in_front;
-    const float now = fmaxf(old, most);
-    m.f_old[threadIdx.x] = old == now ? 1.0f : expf(old - now);
-    m.f_part[threadIdx.x] = most == now ? 1.0f : expf(most - now);
-    m.sum[threadIdx.x] = sum;
-    float all = before;
-    for (int w = 0; w < WARPS; w++) all = fmaxf(all, m.top[w]);
-    __syncthreads();
-    return all;
-}
-
-/* The parts of one row and head, in order, as attn_fold does it; several are on their way at a time. */
-#define AHEAD 16
-static __global__ __launch_bounds__(THREADS) void fold_kernel(const cuda_attn a) {
-    launch_begin();
-    __shared__ fold_room m;
-    const int64_t        row = blockIdx.x, stride = a.dim_out + 2;
-    const int            t = (int)(row / a.n_head), head = (int)(row % a.n_head);
-    int                  lo, hi;
-    attn_range(a, t, &lo, &hi);
-    const int    first = lo / CHUNK, end = (hi + CHUNK - 1) / CHUNK;
-    const float *parts = a.parts + row * a.chunks * stride;
-    for (int i0 = 0; i0 < a.dim_out; i0 += THREADS) {
-        const int  i = min(i0 + (int)threadIdx.x, a.dim_out - 1);
-        attn_sum   sums = attn_begin(a, head);
-        float      all = 0;
-        for (int c0 = first; c0 < end; c0 += THREADS) {
-            const int n = min(THREADS, end - c0);
-            sums.most = fold_factors(m, parts, stride, c0, n, sums.most);
-            for (int c = 0; c < n; c += AHEAD) {
-                float o[AHEAD];
-#pragma unroll
-                for (int k = 0; k < AHEAD; k++) o[k] = parts[(c0 + min(c + k, n - 1)) * stride + 2 + i];
-#pragma unroll
-                for (int k = 0; k < AHEAD; k++) {
-                    if (c + k >= n) continue;
-                    sums.sum = sums.sum * m.f_old[c + k] + m.sum[c + k] * m.f_part[c + k];
-                    all = all * m.f_old[c + k] + o[k] * m.f_part[c + k];
-                }
-            }
-        }
-        if (i0 + (int)threadIdx.x < a.dim_out) a.out[row * a.dim_out + i] = all / sums.sum;
-    }
-}
-
-static int fold_parts(const cuda_attn *a, cuda_stream s, err *e) {
-    const cuda_shape shape = { (unsigned)((int64_t)a->batch.n_tok * a->n_head), THREADS, 1, 0, true };
-    return cuda_launch(fold_kernel, shape, s, e, *a);
-}
-
 int64_t cuda_attn_parts(int64_t rows, int n_head, int dim_out, int chunks) {
     return rows * n_head * chunks * (dim_out + 2);
 }
@@ -252,5 +178,5 @@ int cuda_op_attn(const cuda_attn *a, cuda_stream s, err *e) {
               : attn_mma_can(a) ? attn_mma(a, s, e)
               : f16             ? cuda_launch(attn_kernel<true>, shape, s, e, *a)
                                 : cuda_launch(attn_kernel<false>, shape, s, e, *a);
-    return rc != 0 || folded ? rc : fold_parts(a, s, e);
+    return rc != 0 || folded ? rc : attn_fold_parts(a, s, e);
 }

@@ -57,4 +57,11 @@ int attn_step(const cuda_attn *a, cuda_stream s, err *e);
 /* The same as attn_mma for one row of each sequence, chunk by chunk (attn_one.cu); *folded: the parts, too. */
 int  attn_one(const cuda_attn *a, bool *folded, cuda_stream s, err *e);
 
+/* The same behind many positions (attn_long.cu). */
+bool attn_long_can(const cuda_attn *a);
+int  attn_long(const cuda_attn *a, cuda_stream s, err *e);
+
+/* Parts of chunks to the result (attn_fold.cu). */
+int attn_fold_parts(const cuda_attn *a, cuda_stream s, err *e);
+
 #endif

@@ -94,7 +94,7 @@ __device__ static inline void one_store(const cuda_attn &a, uint8_t *tile, int t
 /* Queries of the heads from `head` on to f16, a head per warp at a time. */
 template <int D>
 __device__ static inline void one_load_q(const cuda_attn &a, one_room &m, uint8_t *to, int t, int head, int rep) {
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % ONE_WARPS;
     for (int r = warp; r < rep; r += ONE_WARPS) {
         const float *q = a.q + ((int64_t)t * a.n_head + head + r) * D;
         float2       v[(D + 63) / 64];
@@ -150,6 +150,16 @@ __device__ static inline void one_load(const cuda_attn &a, uint8_t *to, int s, i
         }
     }
     copy_commit();
+}
+
+/* The largest scores of all warps. */
+__device__ static inline void one_most(const one_room &m, float most[2], int lane) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        most[r] = m.most[0][lane / 4 + r * 8];
+#pragma unroll
+        for (int w = 1; w < ONE_WARPS; w++) most[r] = fmaxf(most[r], m.most[w][lane / 4 + r * 8]);
+    }
 }
 
 /* Scores of this warp's positions; most: of this thread's two heads among them. */
@@ -233,6 +243,28 @@ __device__ static inline void one_values(float o[D / 8 / ONE_WARPS][4], uint32_t
     }
 }
 
+/* A chunk's part of the result, as it is folded later. */
+template <int D>
+__device__ static inline void one_write(const cuda_attn &a, const one_room &m, int t, int kv, int chunk,
+                                        const float most[2], const float o[D / 8 / ONE_WARPS][4], int warp, int lane) {
+    const int rep = a.n_head / a.pages.n_kv;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int row = lane / 4 + r * 8;
+        if (row >= rep) continue;
+        float *part = a.parts + (((int64_t)t * a.n_head + kv * rep + row) * a.chunks + chunk) * (D + 2);
+        if (warp == 0 && lane % 4 == 0) {
+            float all = 0;
+#pragma unroll
+            for (int w = 0; w < ONE_WARPS; w++) all += m.sum[w][row];
+            part[0] = most[r], part[1] = all;
+        }
+#pragma unroll
+        for (int i = 0; i < D / 4 / ONE_WARPS; i++)
+            part[2 + warp * (D / ONE_WARPS) + i / 2 * 8 + lane % 4 * 2 + i % 2] = o[i / 2][r * 2 + i % 2];
+    }
+}
+
 /* The parts of this block's heads, in order; several are on their way at a time. */
 template <int D> __device__ static inline void one_fold(const cuda_attn &a, int t, int head, int rep, int first, int end) {
     for (int i = (int)threadIdx.x; i < rep * D; i += ONE_THREADS) {
@@ -293,33 +325,14 @@ __device__ static inline void one_item(const cuda_attn &a, uint8_t *smem, one_ro
     one_scores<D>(a, sc, most, smem_at(q), smem_at(k) + warp * GROUP * D * 2, c0 + warp * GROUP, lo, hi, factor, lane);
     if (lane % 4 == 0) m.most[warp][lane / 4] = most[0], m.most[warp][lane / 4 + 8] = most[1];
     one_sync();
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        most[r] = m.most[0][lane / 4 + r * 8];
-#pragma unroll
-        for (int w = 1; w < ONE_WARPS; w++) most[r] = fmaxf(most[r], m.most[w][lane / 4 + r * 8]);
-    }
+    one_most(m, most, lane);
     one_chances(sc, most, sum, p, warp, c0 + warp * GROUP, lo, hi, lane);
     if (lane % 4 == 0) m.sum[warp][lane / 4] = sum[0], m.sum[warp][lane / 4 + 8] = sum[1];
     copy_wait<0>();
     one_sync();
     float o[D / 8 / ONE_WARPS][4];
     one_values<D>(o, smem_at(p), smem_at(v), warp, lane);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const int row = lane / 4 + r * 8;
-        if (row >= rep) continue;
-        float *part = a.parts + (((int64_t)t * a.n_head + head + row) * a.chunks + chunk) * (D + 2);
-        if (warp == 0 && lane % 4 == 0) {
-            float all = 0;
-#pragma unroll
-            for (int w = 0; w < ONE_WARPS; w++) all += m.sum[w][row];
-            part[0] = most[r], part[1] = all;
-        }
-#pragma unroll
-        for (int i = 0; i < D / 4 / ONE_WARPS; i++)
-            part[2 + warp * (D / ONE_WARPS) + i / 2 * 8 + lane % 4 * 2 + i % 2] = o[i / 2][r * 2 + i % 2];
-    }
+    one_write<D>(a, m, t, kv, chunk, most, o, warp, lane);
     if (a.chunks > FOLDED) return;
     if (end - first == 1) { /* alone */
         one_sync();

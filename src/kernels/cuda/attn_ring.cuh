@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What attention of single rows behind many positions shares (attn_long.cu, attn_packed.cu): chunks in turn, and the ring in
+ * shared memory through which they come. */
+#ifndef KERNELS_CUDA_ATTN_RING_CUH
+#define KERNELS_CUDA_ATTN_RING_CUH
+
+#include "kernels/cuda/attn_one.cuh"
+
+/* A chunk of one row and key head. */
+struct ring_item {
+    int number, t, kv, chunk, s, lo, hi;
+};
+
+__device__ static inline ring_item ring_begin() { return { (int)blockIdx.x, -1, 0, 0, 0, 0, 0 }; }
+__device__ static inline void      ring_step(ring_item &it) { it.number += (int)gridDim.x; }
+
+/* The first of this block's chunks that is seen, from it.number on. */
+__device__ static inline bool ring_next(const cuda_attn &a, ring_item &it, int total) {
+    for (; it.number < total; ring_step(it)) {
+        const int at = it.number / a.pages.n_kv, row = it.t;
+        it.kv = it.number % a.pages.n_kv, it.chunk = at % a.chunks, it.t = at / a.chunks;
+        if (it.t != row) {
+            attn_range(a, it.t, &it.lo, &it.hi);
+            it.s = a.batch.seq_of[it.t];
+        }
+        if (it.chunk >= it.lo / CHUNK && it.chunk < (it.hi + CHUNK - 1) / CHUNK) return true;
+    }
+    return false;
+}
+
+/* A place in the ring and the parity of its round. */
+struct ring_place {
+    uint32_t full, empty; /* barriers of the first place */
+    int      slot, stages;
+    uint32_t parity;
+
+    __device__ inline uint32_t full_bar() const { return full + slot * 8; }
+    __device__ inline uint32_t empty_bar() const { return empty + slot * 8; }
+    __device__ inline void     advance() {
+        if (++slot == stages) slot = 0, parity ^= 1;
+    }
+};
+
+/* This thread's copies until now arrive at the barrier when they are done. */
+__device__ static inline void ring_arrive(uint32_t bar) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+}
+
+/* The ONE_THREADS threads of a team meet. */
+__device__ static inline void team_sync(int team) { asm volatile("bar.sync %0, 128;" ::"r"(team + 1) : "memory"); }
+
+#endif
