@@ -14,7 +14,7 @@
  *
  * Chunks are folded as in attn.cu. A row's place in its tile, the other rows and the split into blocks change nothing:
  * rows of a tile are independent, and a position that a row does not see has p = 0, which takes no part in a sum unless
- * the value is not finite. A chunk with such values is computed row by row with the unseen ones set to zero.
+ * the value is not finite. A chunk whose sums are not finite is computed again row by row, the unseen ones set to zero.
  */
 #include "kernels/cuda/attn_tile.cuh"
 
@@ -31,19 +31,25 @@ template <int D> struct mma_chunk {
 /* Queries of one warp to f16; lane r < 16 returns the factor that row r's products are multiplied by. */
 template <int D>
 __device__ static inline float mma_load_q(const cuda_attn &a, uint8_t *to, int t0, int n, int head, int lane) {
-    float factor = 0;
-#pragma unroll 4
-    for (int r = 0; r < n; r++) { /* rows behind the last are computed with whatever is there and not written */
-        const float *q = a.q + ((int64_t)(t0 + r) * a.n_head + head) * D;
-        uint32_t     top = 0;
+    const bool in = lane * 4 < D;
+    float      factor = 0;
+    float4     v[ROWS];
 #pragma unroll
-        for (int i = lane; i < D; i += 32) top = max(top, __float_as_uint(q[i]) & 0x7fffffffu);
+    for (int r = 0; r < ROWS; r++) { /* rows behind the last: that one again */
+        const float *q = a.q + ((int64_t)(t0 + min(r, n - 1)) * a.n_head + head) * D;
+        v[r] = in ? *reinterpret_cast<const float4 *>(q + lane * 4) : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const float4 q = v[r];
+        uint32_t     top = max(max(__float_as_uint(q.x) & 0x7fffffffu, __float_as_uint(q.y) & 0x7fffffffu),
+                               max(__float_as_uint(q.z) & 0x7fffffffu, __float_as_uint(q.w) & 0x7fffffffu));
         top = __reduce_max_sync(0xffffffffu, top);
         const int   e = cuda_row_exponent(top);
         const float down = __uint_as_float((uint32_t)(127 - e) << 23);
-        for (int i = lane * 2; i < D; i += 64)
-            *reinterpret_cast<uint32_t *>(to + tile_at<D>(0, r, i / 8) + i % 8 * 2) =
-                pack_halves(q[i] * down, q[i + 1] * down);
+        if (in)
+            *reinterpret_cast<uint2 *>(to + tile_at<D>(0, r, lane / 2) + lane % 2 * 8) =
+                make_uint2(pack_halves(q.x * down, q.y * down), pack_halves(q.z * down, q.w * down));
         if (lane == r) factor = __uint_as_float((uint32_t)(127 + e) << 23) * a.scale;
     }
     return factor;
@@ -79,16 +85,13 @@ template <int D> __device__ static inline void mma_load(uint32_t to, uint8_t *ze
     copy_commit();
 }
 
-/* Whether any of the values that this thread looks at is not finite. */
-template <int D> __device__ static inline bool mma_tainted(const uint8_t *v) {
-    bool bad = false;
-    for (int i = (int)threadIdx.x; i < CHUNK * D / 8; i += (int)blockDim.x) {
-        const uint4    w = reinterpret_cast<const uint4 *>(v)[i];
-        const uint32_t all[4] = { w.x, w.y, w.z, w.w };
+/* Whether any of this thread's sums is not finite. Zero times a value that is not finite is NaN, so no such value lies among
+ * those that were added, seen or not, where all are. */
+template <int D> __device__ static inline bool mma_tainted(const mma_chunk<D> &m) {
+    uint32_t top = 0;
 #pragma unroll
-        for (int k = 0; k < 4; k++) bad |= (all[k] & 0x7c00u) == 0x7c00u || (all[k] & 0x7c000000u) == 0x7c000000u;
-    }
-    return bad;
+    for (int i = 0; i < D / 2; i++) top = max(top, __float_as_uint(m.o[i / 4][i % 4]) & 0x7fffffffu);
+    return top >= 0x7f800000u;
 }
 
 /* Scores of a chunk, masked, to probabilities. lo, hi, factor: of this thread's two rows. */
@@ -214,12 +217,10 @@ template <int D> static __global__ __launch_bounds__(HEADS * 32) void attn_mma_k
     const int t0 = a.batch.tiles[tile], s = a.batch.seq_of[t0], n = min(ROWS, a.batch.q_start[s + 1] - t0);
     const int head = kv * rep + min(team * HEADS + warp, rep - 1);
     /* What any row of the tile sees: rows lie in the order of positions. */
-    int first_lo, first_hi, last_hi = 0;
-    attn_range(a, t0, &first_lo, &first_hi);
-    for (int r = 0, from, to; r < n; r++) {
-        attn_range(a, t0 + r, &from, &to);
-        last_hi = max(last_hi, to);
-    }
+    int first_lo, last_hi;
+    attn_range(a, t0 + min(lane, n - 1), &first_lo, &last_hi);
+    first_lo = __shfl_sync(0xffffffffu, first_lo, 0);
+    last_hi = (int)__reduce_max_sync(0xffffffffu, (unsigned)last_hi);
     const int c_first = chunk >= 0 ? chunk : first_lo / CHUNK,
               c_end = chunk >= 0 ? chunk + 1 : (last_hi + CHUNK - 1) / CHUNK;
     if (chunk >= 0 && ((chunk + 1) * CHUNK <= first_lo || chunk * CHUNK >= last_hi)) return;
@@ -254,14 +255,15 @@ template <int D> static __global__ __launch_bounds__(HEADS * 32) void attn_mma_k
         mma_scores<D>(a, m, smem_at(mine), smem_at(k), c0, lo, hi, factor, lane);
         copy_wait<0>();
         __syncthreads();
-        const bool tainted = __syncthreads_or(mma_tainted<D>(v));
-        if (more && !tainted) mma_load<D>(smem_at(k), k, rows[(c + 1) & 1].k);
-        if (tainted)
+        if (more) mma_load<D>(smem_at(k), k, rows[(c + 1) & 1].k);
+        mma_values<D, false>(m.o, m.p, smem_at(v), c0, 0, 0, lane);
+        if (__syncthreads_or(mma_tainted<D>(m))) { /* everybody is done with the values; k is their room for this */
+            copy_wait<0>();
+            __syncthreads();
             mma_values_each<D>(m, smem_at(v), reinterpret_cast<float *>(k) + warp * ROWS * D, c0, lo, hi, lane);
-        else
-            mma_values<D, false>(m.o, m.p, smem_at(v), c0, 0, 0, lane);
-        __syncthreads(); /* everybody is done with the values */
-        if (more && tainted) mma_load<D>(smem_at(k), k, rows[(c + 1) & 1].k);
+            __syncthreads();
+            if (more) mma_load<D>(smem_at(k), k, rows[(c + 1) & 1].k);
+        }
         if (more) mma_load<D>(smem_at(v), v, rows[(c + 1) & 1].v);
         if (chunk >= 0) break;
 #pragma unroll
