@@ -141,14 +141,6 @@ static int run_norm(cuda_exec *x, int number, int end, const nn_op *op, err *e) 
     return cuda_op_norm(&a, &rows, x->stream, e);
 }
 
-/* Whether the two products from `number` on are one of a row, and the gated unit of their results follows. */
-static bool is_gated(const cuda_exec *x, int number, int end) {
-    const nn_op *op = &x->x.model->tape->ops[number], *glu = op + 2;
-    return number + 3 <= end && x->together[number] == 2 && glu->kind == NN_OP_GLU && glu->u.glu.limit == 0 &&
-           glu->out == op[0].out && glu->in[0] == op[1].out && op[0].u.linear.w->rows == op[1].u.linear.w->rows &&
-           op[0].u.linear.w->rows % CUDA_MAT_ROWS == 0 && is_fused(x, op[0].out, INT64_MAX);
-}
-
 /* Whether no op behind `number` reads what buffer b holds now. */
 bool cuda_is_dead(const cuda_exec *x, nn_buf b, int number) {
     const nn_tape *t = x->x.model->tape;
@@ -161,6 +153,23 @@ bool cuda_is_dead(const cuda_exec *x, nn_buf b, int number) {
         if (op->out == b) return !op->acc;
     }
     return true;
+}
+
+/* Whether the product of gate and up can do the gated unit: for one row, or for many where nobody else looks at up. */
+static bool can_gate(const cuda_exec *x, int number, const nn_op *op) {
+    tensor_type type = cuda_mat_of(x, op->u.linear.w)->type;
+    int64_t     n = cuda_buf_rows(x, op->out);
+    if (n == 1) return is_fused(x, op->out, INT64_MAX);
+    return x->whole && n > 1 && type != TENSOR_F32 && cuda_product_gates(&x->device, type, n) && !op[0].u.linear.b &&
+           !op[1].u.linear.b && is_dead(x, op[1].out, number + 2);
+}
+
+/* Whether the two products from `number` on are one, and the gated unit of their results follows. */
+static bool is_gated(const cuda_exec *x, int number, int end) {
+    const nn_op *op = &x->x.model->tape->ops[number], *glu = op + 2;
+    return number + 3 <= end && x->together[number] == 2 && glu->kind == NN_OP_GLU && glu->u.glu.limit == 0 &&
+           glu->out == op[0].out && glu->in[0] == op[1].out && op[0].u.linear.w->rows == op[1].u.linear.w->rows &&
+           op[0].u.linear.w->rows % CUDA_MAT_ROWS == 0 && can_gate(x, number, op);
 }
 
 /* Whether what product `number` makes is only added to other rows by the op behind it, so that it can do that itself: not

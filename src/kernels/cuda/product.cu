@@ -44,6 +44,10 @@ static cuda_path path_of(const cuda_device *d, tensor_type type, int64_t n) {
     return n <= CUDA_FEW ? CUDA_PATH_FEW : n <= CUDA_HELD && !is_image(type) ? CUDA_PATH_HELD : CUDA_PATH_WGMMA;
 }
 
+bool cuda_product_gates(const cuda_device *d, tensor_type type, int64_t n) {
+    return n == 1 || (n <= CUDA_GATED && path_of(d, type, n) == CUDA_PATH_WGMMA);
+}
+
 int cuda_product(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
     if (!cuda_can_multiply(a->w.type))
         return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d", (int)a->w.type);

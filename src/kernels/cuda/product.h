@@ -30,6 +30,7 @@ extern "C" {
 enum {
     CUDA_FEW = 16,        /* rows that few.cu takes at a time */
     CUDA_FEW_PACKED = 48, /* rows up to which that is faster, several times over, than unpacking quantized weights */
+    CUDA_GATED = 128,     /* rows up to which a product does the gated unit; with more its end is slower than that kernel */
     CUDA_HELD = 256,      /* rows of quantized weights up to which held.cu is faster than unpacking (9.0) */
 };
 
@@ -112,11 +113,14 @@ typedef struct cuda_product_args {
     int           n_more;
     const float  *row; /* not NULL: x.n is 1, x has no data; the row is brought to 16 bits on the way */
     cuda_row_norm norm;
-    bool     glu; /* of one row: out becomes act(out) * more[0].out, whose matrix has as many rows, a multiple of 16 */
+    /* out becomes act(out) * more[0].out, whose matrix has as many rows, a multiple of 16; without biases and `add` where
+     * there is more than one row: cuda_product_gates says for how many; more[0].out is left alone then. */
+    bool     glu;
     cuda_act act;
 } cuda_product_args;
 
 bool   cuda_can_multiply(tensor_type type);
+bool   cuda_product_gates(const cuda_device *d, tensor_type type, int64_t n);
 size_t cuda_packed_bytes(tensor_type type, int64_t rows, int64_t cols);
 size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols); /* 0 for 16-bit types */
 
