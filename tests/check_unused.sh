@@ -22,7 +22,7 @@ ALLOWED = [
     (r'(pre_name|split_pattern)_at|tmpl_builtin_name', 'tests walk a table'),
     (r'tok_(eos|adds_eos)|chat_guide_in_reasoning|runtime_requests', 'tests look at what was read or is going on'),
     (r'host_add_model', 'a host without a registry: tests'),
-    (r'cuda_twin_(product|row|weights)', 'the plain twins of the CUDA products: their checker compares with them'),
+    (r'cuda_twin_(power|product|row|weights)', 'the plain twins of the CUDA products: their checker compares with them'),
     (r'queue_push', 'the waiting twin of queue_try_push: tests fill a queue with it'),
 ]
 

@@ -158,6 +158,12 @@ static void draw_row(check *c, tensor_type type, uint8_t *row, int64_t cols, siz
     }
 }
 
+/* The power of two that a matrix in file layout is divided by. */
+static int power_of(tensor_type type, const uint8_t *file, int64_t elems) {
+    const tensor_type_info *t = tensor_type_get(type);
+    return t->quantized ? cuda_twin_power(type, file, elems / t->block_elems, (size_t)t->block_bytes) : 0;
+}
+
 static void check_twin_weights(check *c) {
     enum { COLS = 512 };
     uint8_t  row[COLS * 2];
@@ -168,16 +174,18 @@ static void check_twin_weights(check *c) {
         size_t            bytes;
         if (!tensor_row_bytes(type, COLS, &bytes)) abort();
         draw_row(c, type, row, COLS, bytes);
-        CHECK(c, cuda_twin_weights(type, row, COLS, w) && tensor_dequant_row(type, row, f, COLS), "%s",
+        const int    power = power_of(type, row, COLS);
+        const double by = ldexp(1, power);
+        CHECK(c, cuda_twin_weights(type, row, COLS, power, w) && tensor_dequant_row(type, row, f, COLS), "%s",
               tensor_type_name(type));
         for (int g = 0; g < COLS; g += 32) {
             float top = 0;
             for (int k = g; k < g + 32; k++) top = fmaxf(top, fabsf(f[k]));
             for (int k = g; k < g + 32; k++) {
-                const double d = fabs(value16(type == TENSOR_BF16, w[k]) - (double)f[k]);
+                const double got = value16(type == TENSOR_BF16, w[k]) * by, d = fabs(got - (double)f[k]);
                 /* Q4_K: the two rounded factors may cancel, so the bound is that of their size, not of the sum's. */
-                CHECK(c, d <= (double)top * 0x1p-10 + (type == TENSOR_Q4_K ? 0x1p-8 * 16 : 0x1p-24),
-                      "%s: weight %g is %g", tensor_type_name(type), (double)f[k], value16(type == TENSOR_BF16, w[k]));
+                CHECK(c, d <= (double)top * 0x1p-10 + (type == TENSOR_Q4_K ? 0x1p-8 * 16 : 0x1p-24 * by),
+                      "%s: weight %g is %g", tensor_type_name(type), (double)f[k], got);
             }
         }
     }
@@ -223,6 +231,7 @@ typedef struct scene {
     const cuda_device *d;
     tensor_type        type;
     int64_t            rows, cols;
+    int                power; /* that the weights are divided by, of two */
     bool               bf16;
     buffer             w, scratch;
     uint16_t          *w16, *x16; /* rows x cols, MAX_N x cols; padded to cols16 */
@@ -230,6 +239,21 @@ typedef struct scene {
     float             *x;      /* MAX_N x cols */
     float             *expect; /* MAX_N x rows: the first many-row result, checked against the twin */
 } scene;
+
+/* The device finds the same power. */
+static void check_power(check *c, const scene *s, const uint8_t *file) {
+    const tensor_type_info *t = tensor_type_get(s->type);
+    uint32_t                top = 0;
+    err                     e;
+    if (!t->quantized) return;
+    buffer b = buffer_of(&top, sizeof top);
+    must(cuda_pack_top((uint32_t *)(void *)b.data, file, s->type, s->rows * s->cols / t->block_elems, NULL, &e), &e);
+    must(cuda_wait(NULL, &e), &e);
+    must(cuda_copy_out(&top, b.data, sizeof top, &e), &e);
+    buffer_free(c, &b, "top");
+    const int power = cuda_pack_power(s->type == TENSOR_MXFP4, top);
+    CHECK(c, power == s->power, "%s: divided by 2^%d, twin %d", tensor_type_name(s->type), power, s->power);
+}
 
 static void scene_open(check *c, scene *s, const cuda_device *d, tensor_type type, int64_t rows, int64_t cols) {
     err    e;
@@ -243,10 +267,10 @@ static void scene_open(check *c, scene *s, const cuda_device *d, tensor_type typ
     s->x16 = alloc((size_t)(MAX_N * s->cols16) * 2);
     s->x = alloc((size_t)(MAX_N * cols) * 4);
     s->expect = alloc((size_t)(MAX_N * rows) * 4);
-    for (int64_t r = 0; r < rows; r++) {
-        draw_row(c, type, file + (size_t)r * row_bytes, cols, row_bytes);
-        cuda_twin_weights(type, file + (size_t)r * row_bytes, cols, s->w16 + r * s->cols16);
-    }
+    for (int64_t r = 0; r < rows; r++) draw_row(c, type, file + (size_t)r * row_bytes, cols, row_bytes);
+    s->power = power_of(type, file, rows * cols);
+    for (int64_t r = 0; r < rows; r++)
+        cuda_twin_weights(type, file + (size_t)r * row_bytes, cols, s->power, s->w16 + r * s->cols16);
     for (int64_t n = 0; n < MAX_N; n++) {
         float *x = s->x + n * cols;
         check_fill_normal(c, x, (size_t)cols, ldexpf(1, check_int(c, -20, 10)));
@@ -257,8 +281,9 @@ static void scene_open(check *c, scene *s, const cuda_device *d, tensor_type typ
     buffer in = buffer_of(file, row_bytes * (size_t)rows);
     s->w = buffer_alloc(cuda_packed_bytes(type, rows, cols));
     s->scratch = buffer_alloc(cuda_scratch_bytes(type, rows, cols));
-    must(cuda_pack(s->w.data, in.data, row_bytes, type, rows, cols, NULL, &e), &e);
+    must(cuda_pack(s->w.data, in.data, row_bytes, type, rows, cols, s->power, NULL, &e), &e);
     must(cuda_wait(NULL, &e), &e);
+    check_power(c, s, in.data);
     buffer_free(c, &in, "file");
     free(file);
 }
@@ -288,7 +313,8 @@ static void scene_run(check *c, scene *s, const int *pick, int n, cuda_path path
                             .scratch = s->scratch.data,
                             .path = path,
                             .plan = plan,
-                            .early = check_int(c, 0, 1) };
+                            .early = check_int(c, 0, 1),
+                            .w_scale = ldexpf(1, s->power) };
     must(cuda_rows_make(&a.x, (float *)dx.data, s->cols, NULL, &e), &e);
     must(cuda_product(s->d, &a, NULL, &e), &e);
     must(cuda_wait(NULL, &e), &e);
@@ -329,12 +355,12 @@ static void scene_against_twin(check *c, scene *s, int n_rows) {
         for (int64_t r = 0; r < s->rows; r++) {
             const uint16_t *w = s->w16 + r * s->cols16;
             const float     got = s->expect[n * s->rows + r];
-            const float     want = cuda_twin_product(chip, s->bf16, w, x16, s->cols, exponent);
+            const float     want = ldexpf(cuda_twin_product(chip, s->bf16, w, x16, s->cols, exponent), s->power);
             if (bits(got) != bits(want) && differ++ < 3)
                 printf("  row %d weight row %lld: %a, twin %a\n", n, (long long)r, (double)got, (double)want);
             double exact = 0, size = 0;
             for (int64_t k = 0; k < s->cols; k++) {
-                const double v = value16(s->bf16, w[k]) * (double)s->x[n * s->cols + k];
+                const double v = ldexp(value16(s->bf16, w[k]), s->power) * (double)s->x[n * s->cols + k];
                 exact += v, size += fabs(v);
             }
             /* Rounding of x (2^-11, bf16 2^-8) and of at most cols / 16 steps. */

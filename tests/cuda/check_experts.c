@@ -10,6 +10,7 @@
 #include "kernels/cuda/ops.h"
 #include "tensor/codec.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,8 @@ static void random_rows(check *c, int type, uint8_t *to, int64_t rows, int64_t c
 }
 
 static stack stack_open(check *c, int type, int64_t rows, int64_t cols, bool biased) {
-    stack       s = { .type = type, .rows = rows, .cols = cols, .scale = type == TENSOR_MXFP4 ? 0.0625f : 1.0f };
+    const int   power = type == TENSOR_MXFP4 ? -4 : tensor_type_get(type)->quantized ? 6 : 0; /* of scales below 1/8 */
+    stack       s = { .type = type, .rows = rows, .cols = cols, .scale = ldexpf(1, power) };
     size_t      row_bytes = 0;
     const void *table[EXPERTS];
     err         e = { 0 };
@@ -97,9 +99,7 @@ static stack stack_open(check *c, int type, int64_t rows, int64_t cols, bool bia
         uint8_t *m = alloc((size_t)rows * row_bytes), *to = s.packed + s.each * (size_t)i;
         random_rows(c, type, m, rows, cols, row_bytes);
         void *raw = device(m, (size_t)rows * row_bytes);
-        must(type == TENSOR_MXFP4 ? cuda_pack_mxfp4(to, raw, row_bytes, rows, cols, 124, NULL, &e)
-                                  : cuda_pack(to, raw, row_bytes, (tensor_type)type, rows, cols, NULL, &e),
-             &e);
+        must(cuda_pack(to, raw, row_bytes, (tensor_type)type, rows, cols, power, NULL, &e), &e);
         must(cuda_wait(NULL, &e), &e);
         table[i] = to;
         cuda_free(raw);

@@ -28,7 +28,7 @@ enum { CUDA_MAX_ROPES = 8, CUDA_EVENTS = 64, CUDA_GRAPHS = 96, CUDA_MAX_EMBEDS =
 typedef struct cuda_mat {
     const nn_mat *from;
     tensor_type   type;     /* F32 or one of product.h; other types were made F16 */
-    float         w_scale;  /* a power of two that F16 values made of another type were divided by */
+    float         w_scale;  /* a power of two that the weights were divided by */
     size_t        at, each; /* bytes: of the first matrix in the weights, of one matrix */
     size_t        table_at; /* of the pointers to a stack's matrices */
     int           lead;     /* number of the first matrix that it shares an image and w_scale with; its own: none */
@@ -154,8 +154,8 @@ size_t          cuda_weights_staging(const cuda_exec *x);
 const cuda_mat *cuda_mat_of(const cuda_exec *x, const nn_mat *m);
 bool            cuda_weights_scaled(const cuda_mat *w); /* F16 made of another type */
 /* The F16 matrices of n products, which lie one behind the other, become one image. */
-void cuda_weights_join(cuda_exec *x, const nn_op *ops, int n);
-const float    *cuda_vec_of(const cuda_exec *x, const float *data); /* NULL for NULL */
+void         cuda_weights_join(cuda_exec *x, const nn_op *ops, int n);
+const float *cuda_vec_of(const cuda_exec *x, const float *data); /* NULL for NULL */
 
 /* packed.c: layers with compressed pages. Their place in a page; bytes of rotated queries; storing; attention. */
 bool   cuda_is_packed(nn_kv_type type);
@@ -200,6 +200,10 @@ bool cuda_is_summed(const cuda_exec *x, int number, int end); /* a weighted sum 
 int  cuda_run_combine(cuda_exec *x, const nn_op *op, int n, err *e); /* and with that where n is 2 */
 int  cuda_many_ops(const cuda_exec *x, int number, int end);         /* the same of more tokens */
 int  cuda_run_many(cuda_exec *x, int number, int n, err *e);
+
+/* ahead.c: what the product in front of op `number` asks for in advance, and the memory that it leaves beside it. */
+cuda_ahead cuda_ahead_of(const cuda_exec *x, int number);
+size_t     cuda_beside(const cuda_exec *x, int number);
 
 /* step.c */
 int cuda_submit(nn_exec *base, const nn_batch *b, nn_ticket *step, err *e);

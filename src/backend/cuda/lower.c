@@ -309,10 +309,10 @@ static bool go_together(const cuda_exec *x, const nn_op *a, const nn_op *b) {
     if (a->kind != NN_OP_LINEAR || b->kind != NN_OP_LINEAR || a->in[0] != b->in[0] || a->acc || b->acc) return false;
     const cuda_mat *m = cuda_mat_of(x, a->u.linear.w), *n = cuda_mat_of(x, b->u.linear.w);
     const nn_tape  *t = x->x.model->tape;
-    return m->type == n->type && m->type != TENSOR_F32 && m->type != TENSOR_MXFP4 && /* has a scale of its own */
-           !m->pitch && !n->pitch && cuda_weights_scaled(m) == cuda_weights_scaled(n) && m != n &&
-           m->at + m->each == n->at && m->each == cuda_packed_bytes(m->type, m->from->rows, m->from->cols) &&
-           m->from->rows % CUDA_MAT_ROWS == 0 && t->bufs[a->out].rows == t->bufs[b->out].rows;
+    return m->type == n->type && m->type != TENSOR_F32 && !m->pitch && !n->pitch &&
+           cuda_weights_scaled(m) == cuda_weights_scaled(n) && m != n && m->at + m->each == n->at &&
+           m->each == cuda_packed_bytes(m->type, m->from->rows, m->from->cols) && m->from->rows % CUDA_MAT_ROWS == 0 &&
+           t->bufs[a->out].rows == t->bufs[b->out].rows;
 }
 
 static int join_products(cuda_exec *x, err *e) {

@@ -210,6 +210,7 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
         rc = cuda_make_image(x, op->in[0], 1, &rows, e);
     if (rc < 0) return rc;
     rows.n = n; /* logits are made of the first of the output rows */
+    int               behind = (int)(op - x->x.model->tape->ops) + n_ops;
     cuda_product_args a = { .w = { w->type, m->rows, m->cols, data, w->pitch },
                             .x = rows,
                             .out = cuda_buf(x, add ? add->out : op->out),
@@ -221,12 +222,15 @@ static int run_linear(cuda_exec *x, const nn_op *op, int n_ops, const nn_op *glu
                             .add = op->acc || add,
                             .n_more = n_ops - 1,
                             .glu = glu,
-                            .act = glu ? cuda_act_of(glu->u.glu.act) : CUDA_ACT_NONE };
+                            .act = glu ? cuda_act_of(glu->u.glu.act) : CUDA_ACT_NONE,
+                            .ahead = cuda_ahead_of(x, behind),
+                            .beside = cuda_beside(x, behind) };
     if (fused) a.row = cuda_buf(x, norm ? norm->in[0] : op->in[0]);
     if (norm) a.norm = (cuda_row_norm){ cuda_buf(x, norm->out), cuda_vector(x, norm->u.norm.w), norm->u.norm.eps };
     for (int i = 1; i < n_ops; i++) {
         const nn_linear *l = &op[i].u.linear;
-        a.more[i - 1] = (cuda_more){ a.w.rows, cuda_buf(x, op[i].out), l->w->rows, cuda_vector(x, l->b) };
+        a.more[i - 1] = (cuda_more){ a.w.rows, cuda_buf(x, op[i].out), l->w->rows, cuda_vector(x, l->b),
+                                     cuda_mat_of(x, l->w)->w_scale };
         a.w.rows += l->w->rows;
     }
     return cuda_product(&x->device, &a, x->stream, e);

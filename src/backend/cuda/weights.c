@@ -179,12 +179,10 @@ static int load_one(cuda_exec *x, const cuda_mat *w, const tensor_mat *m, uint8_
         free(host);
     }
     if (rc < 0 || w->type == TENSOR_F32) return rc;
-    if (w->type == TENSOR_MXFP4)
-        rc = cuda_pack_mxfp4(to, staged, row, m->rows, m->cols, ilogbf(w->w_scale) + CUDA_MXFP4_TOP, x->stream, e);
-    else if (w->pitch)
+    if (w->pitch)
         rc = cuda_pack_part(to, staged, row, w->type, m->rows, m->cols, w->pitch, x->stream, e);
     else
-        rc = cuda_pack(to, staged, row, w->type, m->rows, m->cols, x->stream, e);
+        rc = cuda_pack(to, staged, row, w->type, m->rows, m->cols, ilogbf(w->w_scale), x->stream, e);
     return rc < 0 ? rc : cuda_wait(x->stream, e);
 }
 
@@ -204,19 +202,19 @@ static int bf16_largest(cuda_exec *x, const nn_mat *m, float *most, err *e) {
     return rc;
 }
 
-/* The power of two that MXFP4 weights of a stack are divided by. */
-static int choose_mxfp4(cuda_exec *x, cuda_mat *w, err *e) {
+/* The power of two that quantized weights of a stack are divided by. */
+static int choose_power(cuda_exec *x, cuda_mat *w, err *e) {
     uint32_t *top = (uint32_t *)(void *)(x->heap + x->areas.block), most = 0;
+    int64_t   blocks = w->from->rows * w->from->cols / tensor_type_get(w->type)->block_elems;
     int       rc = cuda_fill(top, 0, sizeof *top, e);
     for (int i = 0; i < stack_of(w->from) && rc == 0; i++) {
         size_t row = 0;
         rc = stage(x, &w->from->at[i], &row, e);
-        if (rc == 0)
-            rc = cuda_mxfp4_top(top, x->heap + x->areas.scratch, w->from->rows * w->from->cols / 32, x->stream, e);
+        if (rc == 0) rc = cuda_pack_top(top, x->heap + x->areas.scratch, w->type, blocks, x->stream, e);
         if (rc == 0) rc = cuda_wait(x->stream, e);
     }
     if (rc == 0) rc = cuda_copy_out(&most, top, sizeof most, e);
-    w->w_scale = ldexpf(1.0f, (most < 28 ? 28 : (int)most) - CUDA_MXFP4_TOP);
+    w->w_scale = ldexpf(1.0f, cuda_pack_power(w->type == TENSOR_MXFP4, most));
     return rc;
 }
 
@@ -258,7 +256,7 @@ static int choose_scales(cuda_exec *x, err *e) {
     for (int i = 0; i < x->n_mats && rc == 0; i++) {
         cuda_mat *w = &x->mats[i], *lead = &x->mats[w->lead];
         if (cuda_weights_scaled(w)) rc = choose_scale(x, w, e);
-        if (w->type == TENSOR_MXFP4) rc = choose_mxfp4(x, w, e);
+        if (w->type != TENSOR_F16 && w->type != TENSOR_F32) rc = choose_power(x, w, e);
         if (lead->w_scale < w->w_scale) lead->w_scale = w->w_scale;
         if (rc < 0) return err_wrap(e, rc, "%s", w->from->name);
     }

@@ -65,8 +65,9 @@ __device__ static inline void long_compute(const cuda_attn &a, uint8_t *ring, ui
     uint8_t  *k = ring, *v = k + long_ring<D>::SIDE, *p = q + 16 * D * 2;
     const int own = a.table ? it.hi - 1 : -1, p0 = it.chunk * CHUNK + warp * GROUP;
     if (own >= 0 && own / CHUNK == it.chunk && warp == ONE_WARPS - 1) {
-        one_store<D, true>(a, k, it.t, it.s, it.kv, own, lane);
-        one_store<D, false>(a, v, it.t, it.s, it.kv, own, lane);
+        const one_pages pages = one_pages_of(a, it.s);
+        one_store<D, true>(a, pages, k, it.t, it.kv, own, lane);
+        one_store<D, false>(a, pages, v, it.t, it.kv, own, lane);
     }
     team_sync(team);
     const float factor[2] = { m.factor[lane / 4], m.factor[lane / 4 + 8] };
@@ -90,7 +91,9 @@ __device__ static inline void long_consume(const cuda_attn &a, uint8_t *ring, ui
     launch_wait();
     for (int turn = 0; ring_next(a, it, total); ring_step(it), at.advance(), turn++) {
         if (turn % TEAMS != team) continue;
-        one_load_q<D>(a, m, q, it.t, it.kv * rep, rep);
+        float2 first_q[(D + 63) / 64];
+        if (warp < rep) one_fetch_q<D>(a, first_q, it.t, it.kv * rep + warp, lane);
+        one_load_q<D>(a, m, q, it.t, it.kv * rep, rep, first_q);
         barrier_wait(at.full_bar(), at.parity);
         long_compute<D>(a, ring + at.slot * long_ring<D>::BYTES, q, m, it, team, warp, lane);
         barrier_arrive(at.empty_bar());

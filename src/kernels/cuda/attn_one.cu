@@ -13,7 +13,7 @@
  */
 #include "kernels/cuda/attn_one.cuh"
 
-template <int D> static __global__ __launch_bounds__(ONE_THREADS) void attn_one_kernel(const cuda_attn a) {
+template <int D> static __global__ __launch_bounds__(ONE_THREADS, 4) void attn_one_kernel(const cuda_attn a) {
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ one_room                      m;
     launch_next();

@@ -70,12 +70,28 @@ __device__ static inline void one_norm(const cuda_attn &a, float2 v[(D + 63) / 6
     }
 }
 
+/* The pages of one sequence, by their numbers in its table. */
+struct one_pages {
+    const int32_t *table;
+
+    __device__ inline uint8_t *at(const cuda_attn &a, int p, int *in_page) const {
+        *in_page = p % a.batch.page_tokens;
+        return a.pages.base + (size_t)table[p / a.batch.page_tokens] * a.pages.page_bytes;
+    }
+};
+
+__device__ static inline one_pages one_pages_of(const cuda_attn &a, int s) {
+    const int32_t *block = a.batch.block;
+    return { block + block[1 + a.pages.group] + s * block[0] };
+}
+
 /* The row's own key or value, by one warp: turned, to its page and to the tile. */
 template <int D, bool KEYS>
-__device__ static inline void one_store(const cuda_attn &a, uint8_t *tile, int t, int s, int kv, int pos, int lane) {
+__device__ static inline void one_store(const cuda_attn &a, const one_pages &pages, uint8_t *tile, int t, int kv,
+                                        int pos, int lane) {
     const float *from = (KEYS ? a.k : a.v) + ((int64_t)t * a.pages.n_kv + kv) * D;
     int          in_page;
-    uint8_t     *page = page_at(a.pages, a.batch, s, pos, &in_page);
+    uint8_t     *page = pages.at(a, pos, &in_page);
     uint8_t     *to = KEYS ? page_k(a.pages, page, kv, in_page) : page_v(a.pages, page, kv, in_page);
     float2       v[(D + 63) / 64];
 #pragma unroll
@@ -91,20 +107,26 @@ __device__ static inline void one_store(const cuda_attn &a, uint8_t *tile, int t
     }
 }
 
-/* Queries of the heads from `head` on to f16, a head per warp at a time. */
+/* A lane's pairs of the query of one head. */
 template <int D>
-__device__ static inline void one_load_q(const cuda_attn &a, one_room &m, uint8_t *to, int t, int head, int rep) {
+__device__ static inline void one_fetch_q(const cuda_attn &a, float2 v[(D + 63) / 64], int t, int head, int lane) {
+    const float *q = a.q + ((int64_t)t * a.n_head + head) * D;
+#pragma unroll
+    for (int i = 0; i < (D + 63) / 64; i++) {
+        const int at = i * 64 + lane * 2;
+        v[i] = at < D ? *reinterpret_cast<const float2 *>(q + at) : make_float2(0, 0);
+    }
+}
+
+/* Queries of the heads from `head` on to f16, a head per warp at a time; v: the first of this warp. */
+template <int D>
+__device__ static inline void one_load_q(const cuda_attn &a, one_room &m, uint8_t *to, int t, int head, int rep,
+                                         float2 v[(D + 63) / 64]) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % ONE_WARPS;
     for (int r = warp; r < rep; r += ONE_WARPS) {
-        const float *q = a.q + ((int64_t)t * a.n_head + head + r) * D;
-        float2       v[(D + 63) / 64];
-        uint32_t     top = 0;
-#pragma unroll
-        for (int i = 0; i < (D + 63) / 64; i++) {
-            const int at = i * 64 + lane * 2;
-            v[i] = at < D ? *reinterpret_cast<const float2 *>(q + at) : make_float2(0, 0);
-        }
-        if (a.q_norm) one_norm<D>(a, v, q, a.q_norm, lane);
+        uint32_t top = 0;
+        if (r != warp) one_fetch_q<D>(a, v, t, head + r, lane);
+        if (a.q_norm) one_norm<D>(a, v, a.q + ((int64_t)t * a.n_head + head + r) * D, a.q_norm, lane);
         if (a.table) one_turn<D>(a, v, t, lane);
 #pragma unroll
         for (int i = 0; i < (D + 63) / 64; i++)
@@ -126,8 +148,8 @@ __device__ static inline void one_load_q(const cuda_attn &a, one_room &m, uint8_
 /* This warp's keys of a chunk, or its columns of the values; rows outside of [lo, hi) become zero. `own`: a position that
  * one_store brings. Each lane looks up the page of one position, for all that copy its pieces. */
 template <int D, bool KEYS>
-__device__ static inline void one_load(const cuda_attn &a, uint8_t *to, int s, int kv, int c0, int lo, int hi, int own,
-                                       int warp, int lane) {
+__device__ static inline void one_load(const cuda_attn &a, const one_pages &pages, uint8_t *to, int kv, int c0, int lo,
+                                       int hi, int own, int warp, int lane) {
     constexpr int PIECES = KEYS ? D / 8 : D / 8 / ONE_WARPS, ROWS = 32 / PIECES; /* of 16 bytes; rows at a time */
     const int     first = KEYS ? warp * GROUP : 0, n = KEYS ? GROUP : CHUNK;
     const int     piece = (KEYS ? 0 : warp * PIECES) + lane % PIECES;
@@ -136,7 +158,7 @@ __device__ static inline void one_load(const cuda_attn &a, uint8_t *to, int s, i
         unsigned long long mine = p == own; /* 0: zeros, 1: nothing */
         if (p != own && p >= lo && p < hi) {
             int      in_page;
-            uint8_t *page = page_at(a.pages, a.batch, s, p, &in_page);
+            uint8_t *page = pages.at(a, p, &in_page);
             mine = (unsigned long long)(KEYS ? page_k(a.pages, page, kv, in_page) : page_v(a.pages, page, kv, in_page));
         }
 #pragma unroll
@@ -289,6 +311,26 @@ template <int D> __device__ static inline void one_fold(const cuda_attn &a, int 
     }
 }
 
+/* What one_fold makes of the only part, without a way through memory. */
+template <int D>
+__device__ static inline void one_alone(const cuda_attn &a, const one_room &m, const float o[D / 8 / ONE_WARPS][4],
+                                        const float most[2], int t, int head, int rep) {
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int row = lane / 4 + r * 8;
+        if (row >= rep) continue;
+        float *out = a.out + ((int64_t)t * a.n_head + head + row) * D + warp * (D / ONE_WARPS) + lane % 4 * 2;
+        float  sum = 0, f_old, f_part;
+#pragma unroll
+        for (int w = 0; w < ONE_WARPS; w++) sum += m.sum[w][row];
+        const attn_sum all = attn_fold(attn_begin(a, head + row), { most[r], sum }, &f_old, &f_part);
+#pragma unroll
+        for (int i = 0; i < D / 4 / ONE_WARPS; i++)
+            out[i / 2 * 8 + i % 2] = (0.0f * f_old + o[i / 2][r * 2 + i % 2] * f_part) / all.sum;
+    }
+}
+
 /* The threads that work on an item meet. */
 __device__ static inline void one_sync() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 
@@ -303,21 +345,27 @@ __device__ static inline void one_item(const cuda_attn &a, uint8_t *smem, one_ro
     uint8_t  *k = smem, *v = k + CHUNK * D * 2, *q = v + CHUNK * D * 2, *p = q + 16 * D * 2;
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, rep = a.n_head / a.pages.n_kv;
     const int chunk = number % a.chunks, at = number / a.chunks, kv = at % a.pages.n_kv,
-              t = at / a.pages.n_kv, head = kv * rep, s = a.batch.seq_of[t], c0 = chunk * CHUNK;
-    int lo, hi;
+              t = at / a.pages.n_kv, head = kv * rep, c0 = chunk * CHUNK;
+    /* Everything that does not depend on another number from memory is asked for at once. */
+    const int32_t  *block = a.batch.block;
+    const int       s = a.batch.seq_of[t], stride = block[0], first_table = block[1 + a.pages.group];
+    const one_pages pages = { block + first_table + s * stride };
+    int             lo, hi;
     attn_range(a, t, &lo, &hi);
     const int first = lo / CHUNK, end = (hi + CHUNK - 1) / CHUNK;
     if (chunk < first || chunk >= end) return;
     const int own = a.table ? hi - 1 : -1;
     if (own < 0) wait(); /* another kernel stored the row's own position */
-    one_load<D, true>(a, k, s, kv, c0, lo, hi, own, warp, lane);
-    one_load<D, false>(a, v, s, kv, c0, lo, hi, own, warp, lane);
+    one_load<D, true>(a, pages, k, kv, c0, lo, hi, own, warp, lane);
+    one_load<D, false>(a, pages, v, kv, c0, lo, hi, own, warp, lane);
     if (own >= 0) wait();
-    if (own / CHUNK == chunk && own >= 0 && warp == ONE_WARPS - 1) {
-        one_store<D, true>(a, k, t, s, kv, own, lane);
-        one_store<D, false>(a, v, t, s, kv, own, lane);
+    float2 first_q[(D + 63) / 64]; /* on its way together with the row's own key and value */
+    if (warp < rep) one_fetch_q<D>(a, first_q, t, head + warp, lane);
+    if (own / CHUNK == chunk && own >= 0) {
+        if (warp == ONE_WARPS - 1) one_store<D, true>(a, pages, k, t, kv, own, lane);
+        if (warp == ONE_WARPS - 2) one_store<D, false>(a, pages, v, t, kv, own, lane);
     }
-    one_load_q<D>(a, m, q, t, head, rep);
+    one_load_q<D>(a, m, q, t, head, rep, first_q);
     copy_wait<1>();
     one_sync(); /* queries; zeros among the values of other warps are not looked at before the next meeting */
     const float factor[2] = { m.factor[lane / 4], m.factor[lane / 4 + 8] };
@@ -332,13 +380,12 @@ __device__ static inline void one_item(const cuda_attn &a, uint8_t *smem, one_ro
     one_sync();
     float o[D / 8 / ONE_WARPS][4];
     one_values<D>(o, smem_at(p), smem_at(v), warp, lane);
-    one_write<D>(a, m, t, kv, chunk, most, o, warp, lane);
-    if (a.chunks > FOLDED) return;
-    if (end - first == 1) { /* alone */
-        one_sync();
-        one_fold<D>(a, t, head, rep, first, end);
+    if (end - first == 1) {
+        one_alone<D>(a, m, o, most, t, head, rep);
         return;
     }
+    one_write<D>(a, m, t, kv, chunk, most, o, warp, lane);
+    if (a.chunks > FOLDED) return;
     __threadfence();
     one_sync();
     if (threadIdx.x == 0) m.last = atomicInc(&a.counts[at], (unsigned)(end - first - 1)) == (unsigned)(end - first - 1);

@@ -26,6 +26,7 @@ struct few_args {
     int            rows, rows_pad, n, n_pad;
     int            n_kt, slice_kt; /* column tiles: of the matrix, of a slice */
     int            log_slices, log_cluster, stages;
+    int            early; /* places of the ring that are filled before the activations are there */
     int            x_row; /* number of the first activation row in its image, for the swizzle */
     int            up;   /* not 0: row tile i of the first matrix goes with row tile i + up, its gate and what it gates */
     cuda_act       act;
@@ -33,6 +34,7 @@ struct few_args {
     cuda_row_norm  norm;
     int            cols, pitch;
     product_end    end;
+    cuda_ahead     ahead;
 };
 
 /*
@@ -112,10 +114,46 @@ template <class T, int MT> struct few_stream {
     }
 };
 
+/* Fragments of 16 * MT weight rows and 64 columns times the ONE row that the block made: x has the eight words of each of
+ * the four lanes with the first column. The other columns are nothing that anybody reads. */
+template <bool BF16, int MT>
+__device__ static inline void few_times_one(float acc[MT][1][4], const uint32_t fa[MT][4][4], const uint8_t *x,
+                                            int lane) {
+    uint4 p = make_uint4(0, 0, 0, 0), q = p;
+    if (lane < 4) p = load_lane16(x + lane * 32), q = load_lane16(x + lane * 32 + 16);
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        mma16<BF16>(acc[m][0], fa[m][0], p.x, p.y);
+        mma16<BF16>(acc[m][0], fa[m][1], p.z, p.w);
+        mma16<BF16>(acc[m][0], fa[m][2], q.x, q.y);
+        mma16<BF16>(acc[m][0], fa[m][3], q.z, q.w);
+    }
+}
+
+/* The same for n rows of an image, NT * 8 at most. */
+template <bool BF16, int NT, int MT>
+__device__ static inline void few_times_rows(float acc[MT][NT][4], const uint32_t fa[MT][4][4], uint32_t x, int n,
+                                             int x_row, int lane) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            const int row = min(nt * 8 + lane % 8, n - 1);
+            uint32_t  fb[4];
+            load_matrices(fb, x + row * CUDA_ROW_BYTES + ((4 * h + lane / 8) ^ ((row + x_row) & 7)) * 16);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma16<BF16>(acc[m][nt], fa[m][2 * h], fb[0], fb[1]);
+                mma16<BF16>(acc[m][nt], fa[m][2 * h + 1], fb[2], fb[3]);
+            }
+        }
+    }
+}
+
 /* Multiplies one column tile: 16 * MT weight rows, COLS columns, NT * 8 activation rows. */
-template <class T, int NT, int MT>
-__device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *tile, uint8_t *scratch, uint32_t x,
-                                           int n, int x_row, int lane) {
+template <class T, int NT, int MT, bool ONE>
+__device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *tile, uint8_t *scratch,
+                                           const uint8_t *x, int n, int x_row, int lane) {
     if (T::SCRATCH) {
 #pragma unroll
         for (int m = 0; m < MT; m++) T::prepare(tile + m * T::BYTES, scratch + m * T::SCRATCH, lane);
@@ -126,20 +164,10 @@ __device__ static inline void few_multiply(float acc[MT][NT][4], const uint8_t *
         uint32_t fa[MT][4][4];
 #pragma unroll
         for (int m = 0; m < MT; m++) T::fragments(fa[m], tile + m * T::BYTES, scratch + m * T::SCRATCH, b, lane);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-#pragma unroll
-            for (int nt = 0; nt < NT; nt++) {
-                const int row = min(nt * 8 + lane % 8, n - 1);
-                uint32_t  fb[4];
-                load_matrices(fb, x + (b * n + row) * CUDA_ROW_BYTES + ((4 * h + lane / 8) ^ ((row + x_row) & 7)) * 16);
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    mma16<T::BF16>(acc[m][nt], fa[m][2 * h], fb[0], fb[1]);
-                    mma16<T::BF16>(acc[m][nt], fa[m][2 * h + 1], fb[2], fb[3]);
-                }
-            }
-        }
+        if constexpr (ONE)
+            few_times_one<T::BF16, MT>(acc, fa, x + b * CUDA_ROW_BYTES, lane);
+        else
+            few_times_rows<T::BF16, NT, MT>(acc, fa, smem_at(x) + b * n * CUDA_ROW_BYTES, n, x_row, lane);
     }
 }
 
@@ -163,11 +191,17 @@ template <int MT, int NT> struct few_meeting {
 
     __device__ inline void load() {
         const uint32_t at = red + ((turn - 1) & 1) * buffer_bytes + place * 4;
+        if (a.log_cluster) {
+#pragma unroll
+            for (int s = 0; s < CUDA_SLICES_MAX; s++) {
+                if (s < 1 << a.log_slices)
+                    part[s] = cluster_load(at + (s & ((1 << log_spc) - 1)) * warp_bytes, (uint32_t)s >> log_spc);
+            }
+            return;
+        }
 #pragma unroll
         for (int s = 0; s < CUDA_SLICES_MAX; s++) {
-            if (s >= 1 << a.log_slices) break;
-            const uint32_t p = at + (s & ((1 << log_spc) - 1)) * warp_bytes;
-            part[s] = a.log_cluster ? cluster_load(p, (uint32_t)s >> log_spc) : shared_load(p);
+            if (s < 1 << a.log_slices) part[s] = shared_load(at + s * warp_bytes);
         }
     }
 
@@ -238,27 +272,42 @@ __device__ static inline void few_load_rows(const few_args &a, uint32_t x, float
     if ((int)threadIdx.x < a.n) scale[threadIdx.x] = a.scale[threadIdx.x];
 }
 
+/* A thread's part of a row of f32, as few_make_row has it. */
+template <int MOST> struct few_part {
+    static constexpr int THREADS = WARPS * 32, CHUNKS = MOST / 8 / THREADS;
+    float                v[CHUNKS][8];
+
+    __device__ static inline int at(int c) { return (c * THREADS + (int)threadIdx.x) * 8; }
+    __device__ inline void       load(const float *row, int cols, float rest) {
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            const bool   in = row && at(c) < cols;
+            const float4 p = in ? *reinterpret_cast<const float4 *>(row + at(c)) : make_float4(rest, rest, rest, rest),
+                         q = in ? *reinterpret_cast<const float4 *>(row + at(c) + 4)
+                                : make_float4(rest, rest, rest, rest);
+            v[c][0] = p.x, v[c][1] = p.y, v[c][2] = p.z, v[c][3] = p.w;
+            v[c][4] = q.x, v[c][5] = q.y, v[c][6] = q.z, v[c][7] = q.w;
+        }
+    }
+};
+
 /*
  * The one row in f32: normed where asked for, with the operations of norm_regs_kernel (norm.cu) by as many threads, then
- * its 16 bits as few_load_rows would fetch them.
+ * its 16 bits in the order in which few_multiply reads them.
  */
-template <bool NORM>
-__device__ static inline void few_make_row(const few_args &a, const float *w, uint8_t *x, float *scale, int b0, int b1) {
-    constexpr int       THREADS = WARPS * 32, CHUNKS = (NORM ? CUDA_NORM_FUSED : CUDA_ROW_FUSED) / 8 / THREADS;
+template <bool NORM, int MOST, class More>
+__device__ static inline void few_make_row(const few_args &a, const few_part<CUDA_NORM_FUSED> &w, uint8_t *x,
+                                           float *scale, int b0, int b1, More more) {
+    using row_part = few_part<MOST>;
+    constexpr int       THREADS = row_part::THREADS, CHUNKS = row_part::CHUNKS;
     __shared__ float    room[WARPS];
     __shared__ uint32_t tops[WARPS];
     const int           tid = (int)threadIdx.x;
-    float               v[CHUNKS][8];
-#pragma unroll
-    for (int c = 0; c < CHUNKS; c++) {
-        const int    at = (c * THREADS + tid) * 8;
-        const bool   in = at < a.cols;
-        const float4 p = in ? *reinterpret_cast<const float4 *>(a.row + at) : make_float4(0, 0, 0, 0),
-                     q = in ? *reinterpret_cast<const float4 *>(a.row + at + 4) : make_float4(0, 0, 0, 0);
-        v[c][0] = p.x, v[c][1] = p.y, v[c][2] = p.z, v[c][3] = p.w;
-        v[c][4] = q.x, v[c][5] = q.y, v[c][6] = q.z, v[c][7] = q.w;
-    }
-    if (NORM) {
+    row_part            row;
+    row.load(a.row, a.cols, 0);
+    more(); /* behind the row: it would wait for them */
+    auto &v = row.v;
+    if constexpr (NORM) {
         float part = 0;
 #pragma unroll
         for (int i = 0; i < CHUNKS * 8; i++) part = fmaf(v[i / 8][i % 8], v[i / 8][i % 8], part);
@@ -269,8 +318,7 @@ __device__ static inline void few_make_row(const few_args &a, const float *w, ui
             const int at = (c * THREADS + tid) * 8;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                v[c][i] *= by;
-                if (w && at < a.cols) v[c][i] *= w[at + i];
+                v[c][i] = v[c][i] * by * w.v[c][i];
                 if (blockIdx.x == 0 && at < a.cols) a.norm.out[at + i] = v[c][i];
             }
         }
@@ -289,19 +337,19 @@ __device__ static inline void few_make_row(const few_args &a, const float *w, ui
     for (int c = 0; c < CHUNKS; c++) {
         const int chunk = c * THREADS + tid;
         if (chunk < b0 * 8 || chunk >= b1 * 8) continue;
-        uint32_t h[4];
+        uint8_t *to = x + (chunk / 8 - b0) * CUDA_ROW_BYTES + chunk % 8 * 4;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const __half2 both = __halves2half2(__float2half_rn(__fmul_rn(v[c][2 * i], factor)),
-                                                __float2half_rn(__fmul_rn(v[c][2 * i + 1], factor)));
-            h[i] = *reinterpret_cast<const uint32_t *>(&both);
-        }
-        *reinterpret_cast<uint4 *>(x + (chunk - b0 * 8) * 16) = make_uint4(h[0], h[1], h[2], h[3]);
+        for (int i = 0; i < 4; i++)
+            *reinterpret_cast<__half2 *>(to + i * 32) =
+                __halves2half2(__float2half_rn(__fmul_rn(v[c][2 * i], factor)),
+                               __float2half_rn(__fmul_rn(v[c][2 * i + 1], factor)));
     }
 }
 
-template <class T, int NT, int MT>
-static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_args a) {
+/* Registers of one row's blocks leave room for one of attn_one.cu beside them: it starts while the product in front ends,
+ * and the one behind it has its weights by then. */
+template <class T, int NT, int MT, bool ONE>
+static __global__ __launch_bounds__(ONE && MT == 1 ? 640 : WARPS * 32, 1) void few_kernel(const few_args a) {
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ float                         scale[CUDA_FEW];
     __shared__ __align__(8) uint64_t bars[WARPS], ring_bars[WARPS][MAX_STAGES];
@@ -320,28 +368,37 @@ static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_arg
     uint8_t       *red = smem + WARPS * ring_bytes;
     const int      warp_bytes = a.n * MT * CUDA_TILE_ROWS * 4, buffer_bytes = WARPS * warp_bytes;
     uint8_t       *scratch = red + 2 * buffer_bytes + warp * MT * T::SCRATCH;
-    const uint32_t x = smem_at(red) + 2 * buffer_bytes + WARPS * MT * T::SCRATCH;
+    uint8_t       *x = red + 2 * buffer_bytes + WARPS * MT * T::SCRATCH;
 
     launch_next();
     few_stream<T, MT> in;
     in.init(a, smem_at(ring), smem_at(ring_bars[warp]), first_tile, step, n_tiles, kt0, n_kt);
-    for (int i = 0; i < a.stages; i++) in.next(i);
+    for (int i = 0; i < a.early; i++) in.next(i);
+    const auto rest = [&] {
+        for (int i = a.early; i < a.stages; i++) in.next(i);
+    };
+#ifdef CUDA_HOPPER
+    if (a.ahead.bytes && blockIdx.x == 0 && threadIdx.x == 0) bulk_prefetch(a.ahead.from, a.ahead.bytes);
+#endif
     if (lane == 0) barrier_init(smem_at(&bars[warp]), 32 << log_spc);
+    const bool                normed = ONE && a.norm.out;
+    few_part<CUDA_NORM_FUSED> norm_w;
+    if (normed) norm_w.load(a.norm.w, a.cols, 1); /* as the weights, these are never written */
     launch_wait();
     const int b0 = (rank << log_spc) * a.slice_kt * BLOCKS,
               b1 = min(a.n_kt * BLOCKS, b0 + (a.slice_kt * BLOCKS << log_spc));
-    if (a.row && a.norm.out)
-        few_make_row<true>(a, a.norm.w, smem + (x - smem_at(smem)), scale, b0, b1);
-    else if (a.row)
-        few_make_row<false>(a, NULL, smem + (x - smem_at(smem)), scale, b0, b1);
+    if (normed)
+        few_make_row<true, CUDA_NORM_FUSED>(a, norm_w, x, scale, b0, b1, rest);
+    else if (ONE)
+        few_make_row<false, CUDA_ROW_FUSED>(a, norm_w, x, scale, b0, b1, rest);
     else
-        few_load_rows(a, x, scale, b0, max(0, b1 - b0));
+        few_load_rows(a, smem_at(x), scale, b0, max(0, b1 - b0));
     copy_wait<0>();
     __syncthreads();
 
     /* The blocks of a cluster meet as a whole: every group goes as many rounds as the first. */
     const int      end = a.log_cluster ? n_tiles + n_teams * group : n_tiles;
-    const uint32_t x_slice = x + (kt0 * BLOCKS - b0) * a.n * CUDA_ROW_BYTES;
+    const uint8_t *x_slice = x + (kt0 * BLOCKS - b0) * a.n * CUDA_ROW_BYTES;
     meeting        meet = { a,
                             scale,
                             smem_at(red) + (group << log_spc) * warp_bytes,
@@ -358,13 +415,13 @@ static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_arg
     int            slot = 0;
     uint32_t       parity = 0;
     for (int tile = first_tile; tile < end; tile += step) {
-        float     acc[MT][NT][4] = {};
-        uint32_t  xk = x_slice;
-        const int last = tile < n_tiles ? n_kt : 0;
+        float          acc[MT][NT][4] = {};
+        const uint8_t *xk = x_slice;
+        const int      last = tile < n_tiles ? n_kt : 0;
         for (int kt = 0; kt < last; kt++, xk += BLOCKS * a.n * CUDA_ROW_BYTES) {
             if (kt == last / 2) meet.fetch();
             in.wait(slot, parity, a.stages);
-            few_multiply<T, NT, MT>(acc, ring + slot * (MT * T::BYTES), scratch, xk, a.n, a.x_row, lane);
+            few_multiply<T, NT, MT, ONE>(acc, ring + slot * (MT * T::BYTES), scratch, xk, a.n, a.x_row, lane);
             __syncwarp();
             in.next(slot);
             if (++slot == a.stages) slot = 0, parity ^= 1;
@@ -382,13 +439,19 @@ static __global__ __launch_bounds__(WARPS * 32, 1) void few_kernel(const few_arg
 
 struct few_choice {
     int    n, mt, cluster, stages;
-    size_t smem;
+    size_t smem, beside;
 };
 
 /* Shared memory of one block; stages 0: without the ring. */
 static size_t few_smem(const product_shape &p, const few_choice &c, int cluster, int stages) {
     return (size_t)WARPS * c.mt * (2 * c.n * CUDA_TILE_ROWS * 4 + p.scratch_bytes + stages * p.tile_bytes) +
            (size_t)c.n * (p.slices / cluster) * p.slice_cols * 2;
+}
+
+/* Places of the ring that are filled before the activations are there. Whatever is asked for before one row makes it come
+ * later: a single place where unpacking is the limit, all where reading is. */
+static int few_early(const cuda_product_args *a, const product_shape &p, const few_choice &c) {
+    return a->row && p.tile_bytes < 16 * p.tile_cols ? 1 : c.stages;
 }
 
 /* Bytes that must be under way on a multiprocessor for memory to run at full speed. */
@@ -399,7 +462,7 @@ static size_t few_smem(const product_shape &p, const few_choice &c, int cluster,
  * the most room; false where no block holds the activations. No more places in the ring than a warp has tiles.
  */
 static bool few_choose(const cuda_device *d, const product_shape &p, const cuda_few_plan *want, few_choice *c) {
-    const size_t  room = d->smem_bytes - 2048, stage = (size_t)WARPS * c->mt * p.tile_bytes;
+    const size_t  room = d->smem_bytes - 2048 - c->beside, stage = (size_t)WARPS * c->mt * p.tile_bytes;
     const int64_t groups = WARPS * (int64_t)d->sms / p.slices,
                   tiles = (p.rows + c->mt * CUDA_TILE_ROWS - 1) / (c->mt * CUDA_TILE_ROWS);
     const int64_t useful = (tiles + groups - 1) / groups * (p.slice_cols / p.tile_cols);
@@ -433,7 +496,7 @@ static bool few_choose_tile(const cuda_device *d, const product_shape &p, const 
     return few_choose(d, p, want, c);
 }
 
-template <class T, int NT, int MT>
+template <class T, int NT, int MT, bool ONE>
 static int few_start(const cuda_device *d, const cuda_product_args *a, const few_choice &c, const few_args &k,
                      cuda_stream s, err *e) {
     const int     groups = WARPS * c.cluster >> k.log_slices, tile = MT * CUDA_TILE_ROWS;
@@ -441,14 +504,17 @@ static int few_start(const cuda_device *d, const cuda_product_args *a, const few
     const int64_t most = c.cluster == 1 ? d->sms : d->clusters[log2_of(c.cluster)];
     cuda_shape shape = { (unsigned)((teams < most ? teams : most) * c.cluster), WARPS * 32, (unsigned)c.cluster, c.smem,
                          a->early && d->code >= 90 };
-    return cuda_launch(few_kernel<T, NT, MT>, shape, s, e, k);
+    return cuda_launch(few_kernel<T, NT, MT, ONE>, shape, s, e, k);
 }
 
 template <class T>
 static int few_start_type(const cuda_device *d, const cuda_product_args *a, const few_choice &c, const few_args &k,
                           cuda_stream s, err *e) {
-    if (c.n <= 8) return c.mt == 1 ? few_start<T, 1, 1>(d, a, c, k, s, e) : few_start<T, 1, 2>(d, a, c, k, s, e);
-    return c.mt == 1 ? few_start<T, 2, 1>(d, a, c, k, s, e) : few_start<T, 2, 2>(d, a, c, k, s, e);
+    if (a->row)
+        return c.mt == 1 ? few_start<T, 1, 1, true>(d, a, c, k, s, e) : few_start<T, 1, 2, true>(d, a, c, k, s, e);
+    if (c.n <= 8)
+        return c.mt == 1 ? few_start<T, 1, 1, false>(d, a, c, k, s, e) : few_start<T, 1, 2, false>(d, a, c, k, s, e);
+    return c.mt == 1 ? few_start<T, 2, 1, false>(d, a, c, k, s, e) : few_start<T, 2, 2, false>(d, a, c, k, s, e);
 }
 
 int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s, err *e) {
@@ -457,6 +523,7 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
     if (a->glu) plan.tile = 2;
     for (int64_t row = 0; row < a->x.n;) {
         few_choice c = {};
+        c.beside = a->beside;
         c.n = a->x.n - row < CUDA_FEW ? (int)(a->x.n - row) : CUDA_FEW;
         for (;; c.n = c.n > 8 ? 8 : c.n / 2) {
             if (c.n <= 0)
@@ -476,6 +543,7 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        log2_of(p.slices),
                        log2_of(c.cluster),
                        c.stages,
+                       few_early(a, p, c),
                        (int)row,
                        a->glu ? (int)(a->more[0].first / CUDA_TILE_ROWS) : 0,
                        a->act,
@@ -483,7 +551,8 @@ int product_few(const cuda_device *d, const cuda_product_args *a, cuda_stream s,
                        a->norm,
                        (int)p.cols,
                        (int)p.pitch,
-                       product_end_of(a) };
+                       product_end_of(a),
+                       a->ahead };
         int      rc;
         switch (a->w.type) {
         case TENSOR_F16: rc = few_start_type<unpack_f16>(d, a, c, k, s, e); break;

@@ -21,7 +21,7 @@ struct product_end {
     int64_t      stride[1 + CUDA_MORE];
     const float *bias[1 + CUDA_MORE];
     int          first[1 + CUDA_MORE]; /* weight row; beyond all rows where there is no such part */
-    float        w_scale;
+    float        w_scale[1 + CUDA_MORE];
     bool         add;
 
     __device__ inline int    part(int row) const { return (row >= first[1]) + (row >= first[2]); }
@@ -40,7 +40,7 @@ struct product_end {
     __device__ inline float value(float sum, float scale, int row, const float *old) const {
         const int    p = part(row);
         const float *b = p == 0 ? bias[0] : p == 1 ? bias[1] : bias[2];
-        float        v = sum * scale * w_scale;
+        float        v = sum * scale * (p == 0 ? w_scale[0] : p == 1 ? w_scale[1] : w_scale[2]);
         if (b) v += b[row - (p == 0 ? 0 : p == 1 ? first[1] : first[2])];
         return add ? *old + v : v;
     }
@@ -60,7 +60,7 @@ struct product_line {
         stride = p == 0 ? e.stride[0] : p == 1 ? e.stride[1] : e.stride[2];
         biased = b != NULL;
         bias = b ? b[row - (p == 0 ? 0 : p == 1 ? e.first[1] : e.first[2])] : 0.0f;
-        w_scale = e.w_scale, add = e.add;
+        w_scale = p == 0 ? e.w_scale[0] : p == 1 ? e.w_scale[1] : e.w_scale[2], add = e.add;
     }
     __device__ inline void put(int64_t x_row, float sum, float scale) const {
         float *to = out + x_row * stride, v = sum * scale * w_scale;
@@ -72,7 +72,7 @@ struct product_line {
 static inline product_end product_end_of(const cuda_product_args *a) {
     product_end p = {};
     p.out[0] = a->out, p.stride[0] = a->out_stride, p.bias[0] = a->bias;
-    p.w_scale = a->w_scale != 0 ? a->w_scale : 1.0f;
+    p.w_scale[0] = a->w_scale != 0 ? a->w_scale : 1.0f;
     p.add = a->add;
     for (int i = 0; i < CUDA_MORE; i++) {
         const bool there = i < a->n_more;
@@ -80,6 +80,7 @@ static inline product_end product_end_of(const cuda_product_args *a) {
         p.out[1 + i] = there ? a->more[i].out : NULL;
         p.stride[1 + i] = there ? a->more[i].out_stride : 0;
         p.bias[1 + i] = there ? a->more[i].bias : NULL;
+        p.w_scale[1 + i] = there && a->more[i].w_scale != 0 ? a->more[i].w_scale : 1.0f;
     }
     return p;
 }

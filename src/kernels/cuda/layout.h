@@ -20,19 +20,23 @@
  *     a0 = (g, 2t)  a1 = (g+8, 2t)  a2 = (g, 2t+8)  a3 = (g+8, 2t+8)
  *
  *     Q4_0  128 columns, 1152 bytes: [64 columns][lane] 16 bytes, word j = 16 columns j, nibbles p and p + 4 of a word
- *           = pair a_p; then [row][32 columns] d
- *     MXFP4 as Q4_0; d is the block's power of two, less that of the matrix (CUDA_MXFP4_TOP), times 2^14
- *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] four words: (d, -dmin), and 8 pairs (sc, mn) of 6
- *           bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
+ *           = pair a_p; then [row][32 columns] D
+ *     MXFP4 as Q4_0, but in each half of a word the lower three bits of pair a_p are at bit 9 - 3p, their signs of a0 ..
+ *           a3 at bits 15, 12, 14, 13; D is the block's power of two, less that of the matrix and CUDA_MXFP4_TOP, times
+ *           2^14
+ *     Q4_K  256 columns, 2304 bytes: nibbles as Q4_0; then [row] four words: (D, -dmin * 2^12), and 8 pairs (sc, mn) of
+ *           6 bits, sc in the lower and mn in the upper half of three words. Each half of word h = 0, 1 has pair 4h, pair
  *           4h+1 and the low 4 bits of pair 4h+2; byte h of each half of word 2 has the high 2 bits of pair 4h+2, and
  *           pair 4h+3
  *     Q6_K  256 columns, 3360 bytes: low nibbles as Q4_0; then [64 columns][lane] two words with the upper two bits:
  *           word j / 2, pair a_p of 16 columns j at bit 2 (4 (j % 2) + p) of each half; then [row][16 columns] scale
- *           + 128; then [row] d
+ *           + 128; then [row] D
  *     Q8_0  128 columns, 2176 bytes: [32 columns][lane] 16 bytes = two times 8 bytes for 16 columns: a0 a1 a2 a3, each
- *           byte q + 128; then [row][32 columns] d
+ *           byte q + 128; then [row][32 columns] D
  *
- * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block.
+ * A tile takes the bytes of the file's blocks, no more; of MXFP4 a byte more per block. All weights of a matrix are
+ * divided by two to a power (cuda_pack_power). D is the scale of the file, so divided, times 2^24, or times 2^20 for rows
+ * 8 to 15 of Q4_0 and Q4_K, whose nibbles are read where they lie (unpack.cuh).
  */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
@@ -54,9 +58,19 @@ enum {
     CUDA_ROW_BYTES = 128,  /* of an image: one row of a block */
 };
 
-/* Blocks of MXFP4 with this scale have weights of e2m1 * 2; more would not fit into 16 bits. A matrix with larger ones, or
- * only smaller ones, is packed with the largest in its place and has w_scale 2^(largest - CUDA_MXFP4_TOP). */
+/* Blocks of MXFP4 with this scale, less the matrix's power, have weights of e2m1 * 2; more would not fit into 16 bits. */
 enum { CUDA_MXFP4_TOP = 128 };
+
+/*
+ * The power of two that the weights of a matrix are divided by, from its largest block (cuda_pack_top): MXFP4's exponent
+ * comes to CUDA_MXFP4_TOP. Of other types `top` is a float's bits, the largest d (Q4_0, Q8_0), d * scale (Q6_K, Q4_K) or
+ * dmin * 2^-12 (Q4_K); times 2^24 it comes to [2^14, 2^15). So weights are at most 2^-2, and what is rounded away of the
+ * smallest of them, half of 2^-24, is less than the rounding of the largest.
+ */
+CUDA_BOTH static inline int cuda_pack_power(int is_mxfp4, uint32_t top) {
+    if (is_mxfp4) return (top < 28 ? 28 : (int)top) - CUDA_MXFP4_TOP;
+    return top == 0 ? 0 : (int)(top >> 23) - 126 + 24 - 15;
+}
 
 CUDA_BOTH static inline int64_t cuda_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 

@@ -64,14 +64,14 @@ template <int N> __device__ static inline void wgmma_store_gated(const wgmma_arg
     for (int half = 0; half < 2; half++) {
         const int row = row0 + half * 8;
         if (row >= a.n) continue;
-        const float scale = a.scale[row] * a.end.w_scale;
+        const float scale = a.scale[row] * a.end.w_scale[0], up_scale = a.scale[row] * a.end.w_scale[1];
         float      *out = a.end.out[0] + row * a.end.stride[0] + w0 + lane % 4 * 2;
 #pragma unroll
         for (int i = 0; i < N / 16; i++) {
             const float *gate = sum + 4 * i + half * 2, *up = gate + N / 4;
             if (w0 + i * 8 < a.up)
-                *reinterpret_cast<float2 *>(out + i * 8) = make_float2(act_of(a.act, gate[0] * scale) * (up[0] * scale),
-                                                                       act_of(a.act, gate[1] * scale) * (up[1] * scale));
+                *reinterpret_cast<float2 *>(out + i * 8) = make_float2(act_of(a.act, gate[0] * scale) * (up[0] * up_scale),
+                                                                       act_of(a.act, gate[1] * scale) * (up[1] * up_scale));
         }
     }
 }

@@ -67,7 +67,8 @@ __device__ static inline const float *wgmma_bias(const product_end &end, int row
 /* Tiles of one output, the usual ones, go a shorter way. */
 template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, const float *sum, int x0, int w0) {
     const int  lane = (int)threadIdx.x % 32, row0 = x0 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const bool plain = a.rows % 8 == 0 && a.end.part(min(w0 + N, a.rows) - 1) == a.end.part(w0) &&
+    const int  p = a.end.part(w0);
+    const bool plain = a.rows % 8 == 0 && a.end.part(min(w0 + N, a.rows) - 1) == p &&
                        ((a.end.stride[0] | a.end.stride[1] | a.end.stride[2]) & 1) == 0 &&
                        (reinterpret_cast<uintptr_t>(a.end.at(0, w0)) & 7) == 0;
 #pragma unroll
@@ -75,7 +76,7 @@ template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, 
         const int row = row0 + half * 8;
         if (row >= a.n) continue;
         if (plain) {
-            const float scale = a.scale[row] * a.end.w_scale;
+            const float scale = a.scale[row] * (p == 0 ? a.end.w_scale[0] : p == 1 ? a.end.w_scale[1] : a.end.w_scale[2]);
             float      *out = a.end.at(row, w0) + lane % 4 * 2;
             const bool  add = a.end.add;
             const float *bias = wgmma_bias(a.end, w0);

@@ -189,6 +189,11 @@ __device__ static inline void bulk_copy(uint32_t to, const void *from, uint32_t 
                  : "memory");
 }
 
+/* Asks for bytes to be in the L2 cache; both multiples of 16. */
+__device__ static inline void bulk_prefetch(const void *from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 #endif
 
 #ifdef CUDA_WGMMA

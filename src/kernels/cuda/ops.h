@@ -171,6 +171,7 @@ int cuda_op_store_latent(const cuda_pages *p, const float *latent, int n_latent,
 
 enum {
     CUDA_ATTN_CHUNK = 128, /* absolute positions whose part of the result is computed by itself */
+    CUDA_ATTN_BESIDE = 76 << 10, /* shared memory that a block of attn_one.cu takes of a multiprocessor, at most */
     CUDA_ATTN_DIM = 1024,  /* the widest head */
 };
 

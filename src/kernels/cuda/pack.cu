@@ -14,11 +14,17 @@ struct pack_args {
     size_t         row_bytes;
     uint8_t       *to;
     int64_t        rows, cols, rows_pad, n_kt;
-    int            top; /* of MXFP4: the largest scale */
+    int            power; /* the weights are divided by two to this power */
     int64_t        pitch; /* of an image */
 };
 
 __device__ static inline uint32_t byte_pair(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
+__device__ static inline float    half_at(const uint8_t *p) { return __half2float(__ushort_as_half(byte_pair(p))); }
+
+/* A scale of the file times 2^e as a half. */
+__device__ static inline uint32_t scaled(const uint8_t *p, int e) {
+    return __half_as_ushort(__float2half_rn(ldexpf(half_at(p), e)));
+}
 
 /* The two columns of pair p of 16 columns: offset of the first. */
 __device__ static inline int pair_col(int p, int lane) { return lane % 4 * 2 + p / 2 * 8; }
@@ -37,7 +43,7 @@ __device__ static inline void pack_nibbles(const pack_args &a, uint8_t *to, int6
                 for (int i = 0; i < 2; i++) {
                     const int code =
                         F::code(a, row0 + pair_row(p, lane), col0 + b * 64 + j * 16 + pair_col(p, lane) + i);
-                    w[j] |= (uint32_t)(code & 15) << (4 * p + 16 * i);
+                    w[j] |= F::place(code & 15, p) << (16 * i);
                 }
             }
         }
@@ -45,18 +51,26 @@ __device__ static inline void pack_nibbles(const pack_args &a, uint8_t *to, int6
     }
 }
 
-/* d of blocks of 32 columns, 16 rows of 4 values behind the quants of a tile of 128 columns. */
+/* D of blocks of 32 columns, 16 rows of 4 values behind the quants of a tile of 128 columns; `lower`: the factor of the
+ * lower eight rows is 2^-lower. */
 __device__ static inline void pack_scales32(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0,
-                                            int block_bytes, int lane) {
+                                            int block_bytes, int lower, int lane) {
     for (int i = lane; i < 64; i += 32) {
         const int64_t row = row0 + i / 4, col = col0 + i % 4 * 32;
         const bool    in = row < a.rows && col < a.cols;
         reinterpret_cast<uint16_t *>(to)[i] =
-            (uint16_t)(in ? byte_pair(a.from + row * a.row_bytes + col / 32 * block_bytes) : 0);
+            (uint16_t)(in ? scaled(a.from + row * a.row_bytes + col / 32 * block_bytes,
+                                   24 - a.power - (i >= 32 ? lower : 0))
+                          : 0);
     }
 }
 
-struct pack_q4_0 {
+/* Pair p of a half word in nibble p. */
+struct pack_in_nibbles {
+    __device__ static inline uint32_t place(int code, int p) { return (uint32_t)code << (4 * p); }
+};
+
+struct pack_q4_0 : pack_in_nibbles {
     using tile = unpack_q4_0;
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows || col >= a.cols) return 8;
@@ -64,7 +78,7 @@ struct pack_q4_0 {
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
         pack_nibbles<pack_q4_0>(a, to, row0, col0, 128, lane);
-        pack_scales32(a, to + 1024, row0, col0, 18, lane);
+        pack_scales32(a, to + 1024, row0, col0, 18, 4, lane);
     }
 };
 
@@ -74,9 +88,12 @@ struct pack_mxfp4 {
         if (row >= a.rows || col >= a.cols) return 0;
         return a.from[row * a.row_bytes + col / 32 * 17 + 1 + col % 16] >> (col % 32 / 16 * 4) & 15;
     }
-    /* 2^(e - top + 15) as a half; 0 where it is too small for one. */
-    __device__ static inline uint16_t scale(int e, int top) {
-        const int k = e - top + 15;
+    __device__ static inline uint32_t place(int code, int p) {
+        return (uint32_t)(code & 7) << (9 - 3 * p) | (uint32_t)(code >> 3) << (p == 0 ? 15 : p == 1 ? 12 : 16 - p);
+    }
+    /* The block's scale as a half; 0 where it is too small for one. */
+    __device__ static inline uint16_t scale(int e, int power) {
+        const int k = e - power - CUDA_MXFP4_TOP + 15;
         return (uint16_t)(k >= -14 ? (min(k, 15) + 15) << 10 : k >= -24 ? 1 << (k + 24) : 0);
     }
     __device__ static inline void run(const pack_args &a, uint8_t *to, int64_t row0, int64_t col0, int lane) {
@@ -85,7 +102,7 @@ struct pack_mxfp4 {
             const int64_t row = row0 + i / 4, col = col0 + i % 4 * 32;
             const bool    in = row < a.rows && col < a.cols;
             reinterpret_cast<uint16_t *>(to + 1024)[i] =
-                in ? scale(a.from[row * a.row_bytes + col / 32 * 17], a.top) : (uint16_t)0;
+                in ? scale(a.from[row * a.row_bytes + col / 32 * 17], a.power) : (uint16_t)0;
         }
     }
 };
@@ -102,11 +119,11 @@ struct pack_q8_0 {
             const int     at = i / 8 * 512 + lane * 16 + i % 8 * 2;
             *reinterpret_cast<uint16_t *>(to + at) = (uint16_t)(code(a, row, col) | code(a, row, col + 1) << 8);
         }
-        pack_scales32(a, to + 2048, row0, col0, 34, lane);
+        pack_scales32(a, to + 2048, row0, col0, 34, 0, lane);
     }
 };
 
-struct pack_q4_k {
+struct pack_q4_k : pack_in_nibbles {
     using tile = unpack_q4_k;
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows) return 0;
@@ -121,7 +138,7 @@ struct pack_q4_k {
         uint32_t pair[8] = {}, d = 0;
         if (row < a.rows) {
             const uint8_t *b = a.from + row * a.row_bytes + col0 / 256 * 144, *s = b + 4;
-            d = byte_pair(b) | (byte_pair(b + 2) ^ 0x8000u) << 16;
+            d = scaled(b, (lane < 8 ? 24 : 20) - a.power) | (scaled(b + 2, 12 - a.power) ^ 0x8000u) << 16;
             for (int j = 0; j < 8; j++) {
                 const uint32_t sc = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
                 const uint32_t mn = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
@@ -135,7 +152,7 @@ struct pack_q4_k {
     }
 };
 
-struct pack_q6_k {
+struct pack_q6_k : pack_in_nibbles {
     using tile = unpack_q6_k;
     __device__ static inline int code(const pack_args &a, int64_t row, int64_t col) {
         if (row >= a.rows) return 32;
@@ -163,7 +180,8 @@ struct pack_q6_k {
         if (lane < 16) {
             const int64_t row = row0 + lane;
             reinterpret_cast<uint16_t *>(to + 3328)[lane] =
-                (uint16_t)(row < a.rows ? byte_pair(a.from + row * a.row_bytes + col0 / 256 * 210 + 208) : 0);
+                (uint16_t)(row < a.rows ? scaled(a.from + row * a.row_bytes + col0 / 256 * 210 + 208, 24 - a.power)
+                                        : 0);
         }
     }
 };
@@ -220,7 +238,7 @@ template <class T> static __global__ void unpack_kernel(const pack_args a) {
 
 static cuda_shape warps_shape(int64_t n) { return { (unsigned)((n + WARPS - 1) / WARPS), WARPS * 32, 1, 0, false }; }
 
-static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, int top,
+static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, int power,
                 int64_t pitch, cuda_stream s, err *e) {
     if (!cuda_can_multiply(type))
         return err_set(e, ERR_UNSUPPORTED, "CUDA: no product with weights of type %d yet", (int)type);
@@ -233,7 +251,7 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
         return err_set(e, ERR_ARG, "CUDA: a matrix of %lld rows and %lld columns", (long long)rows, (long long)cols);
     const pack_args a = {
         (const uint8_t *)from, row_bytes, (uint8_t *)to, rows, cols, p.rows_pad, (cols + p.tile_cols - 1) / p.tile_cols,
-        top, p.pitch
+        power, p.pitch
     };
     const int64_t tiles = p.rows_pad / CUDA_TILE_ROWS * a.n_kt;
     switch (type) {
@@ -246,9 +264,9 @@ static int pack(void *to, const void *from, size_t row_bytes, tensor_type type, 
     }
 }
 
-int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
-              err *e) {
-    return pack(to, from, row_bytes, type, rows, cols, CUDA_MXFP4_TOP, 0, s, e);
+int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, int power,
+              cuda_stream s, err *e) {
+    return pack(to, from, row_bytes, type, rows, cols, power, 0, s, e);
 }
 
 int cuda_pack_part(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols,
@@ -256,22 +274,45 @@ int cuda_pack_part(void *to, const void *from, size_t row_bytes, tensor_type typ
     return pack(to, from, row_bytes, type, rows, cols, 0, pitch, s, e);
 }
 
-int cuda_pack_mxfp4(void *to, const void *from, size_t row_bytes, int64_t rows, int64_t cols, int top, cuda_stream s,
-                    err *e) {
-    return pack(to, from, row_bytes, TENSOR_MXFP4, rows, cols, top, 0, s, e);
+/* What the power of a matrix is chosen by, of one block: MXFP4's exponent; else a float's bits. */
+template <int TYPE> __device__ static inline uint32_t block_top(const uint8_t *b) {
+    if (TYPE == TENSOR_MXFP4) return b[0];
+    float top = fabsf(half_at(TYPE == TENSOR_Q6_K ? b + 208 : b));
+    if (TYPE == TENSOR_Q6_K) {
+        int most = 0;
+        for (int i = 0; i < 16; i++) most = max(most, abs((int)(int8_t)b[192 + i]));
+        top *= (float)most;
+    }
+    if (TYPE == TENSOR_Q4_K) {
+        int most = 0;
+        for (int j = 0; j < 4; j++) most = max(most, max(b[4 + j] & 63, (b[12 + j] & 15) | b[4 + j] >> 6 << 4));
+        const float low = fabsf(half_at(b + 2)) * 0x1p-12f;
+        top *= (float)most;
+        top = fmaxf(top < INFINITY ? top : 0.0f, low < INFINITY ? low : 0.0f);
+    }
+    return top < INFINITY ? __float_as_uint(top) : 0; /* of what is not finite nothing is kept anyway */
 }
 
-static __global__ __launch_bounds__(256) void top_kernel(uint32_t *top, const uint8_t *blocks, int64_t n) {
+template <int TYPE>
+static __global__ __launch_bounds__(256) void top_kernel(uint32_t *top, const uint8_t *blocks, size_t bytes, int64_t n) {
     uint32_t most = 0;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256)
-        most = max(most, (uint32_t)blocks[i * 17]);
+        most = max(most, block_top<TYPE>(blocks + i * bytes));
     most = __reduce_max_sync(0xffffffffu, most);
     if (threadIdx.x % 32 == 0) atomicMax(top, most);
 }
 
-int cuda_mxfp4_top(uint32_t *top, const void *blocks, int64_t n, cuda_stream s, err *e) {
+int cuda_pack_top(uint32_t *top, const void *blocks, tensor_type type, int64_t n, cuda_stream s, err *e) {
     const cuda_shape shape = { 512, 256, 1, 0, false };
-    return cuda_launch(top_kernel, shape, s, e, top, (const uint8_t *)blocks, n);
+    const uint8_t   *b = (const uint8_t *)blocks;
+    switch (type) {
+    case TENSOR_MXFP4: return cuda_launch(top_kernel<TENSOR_MXFP4>, shape, s, e, top, b, 17, n);
+    case TENSOR_Q4_0: return cuda_launch(top_kernel<TENSOR_Q4_0>, shape, s, e, top, b, 18, n);
+    case TENSOR_Q8_0: return cuda_launch(top_kernel<TENSOR_Q8_0>, shape, s, e, top, b, 34, n);
+    case TENSOR_Q4_K: return cuda_launch(top_kernel<TENSOR_Q4_K>, shape, s, e, top, b, 144, n);
+    case TENSOR_Q6_K: return cuda_launch(top_kernel<TENSOR_Q6_K>, shape, s, e, top, b, 210, n);
+    default: return 0;
+    }
 }
 
 int cuda_unpack(void *to, const cuda_weight *w, cuda_stream s, err *e) {

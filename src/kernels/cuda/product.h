@@ -84,6 +84,7 @@ typedef struct cuda_more {
     float       *out;
     int64_t      out_stride;
     const float *bias;
+    float        w_scale; /* 0: 1 */
 } cuda_more;
 enum { CUDA_MORE = 2 };
 
@@ -95,6 +96,12 @@ typedef struct cuda_row_norm {
 } cuda_row_norm;
 /* Columns of a row that a product can take in f32, a multiple of 8: normed, as it is. */
 enum { CUDA_NORM_FUSED = 8192, CUDA_ROW_FUSED = 16384 };
+
+/* Bytes that a later kernel reads and that are asked for here, so that it finds them in the cache. A multiple of 16. */
+typedef struct cuda_ahead {
+    const void *from;
+    uint32_t    bytes;
+} cuda_ahead;
 
 typedef struct cuda_product_args {
     cuda_weight   w;
@@ -117,6 +124,8 @@ typedef struct cuda_product_args {
      * there is more than one row: cuda_product_gates says for how many; more[0].out is left alone then. */
     bool     glu;
     cuda_act act;
+    cuda_ahead ahead;
+    size_t     beside; /* shared memory that a block of the next kernel finds beside one of this, if it starts early */
 } cuda_product_args;
 
 bool   cuda_can_multiply(tensor_type type);
@@ -124,18 +133,17 @@ bool   cuda_product_gates(const cuda_device *d, tensor_type type, int64_t n);
 size_t cuda_packed_bytes(tensor_type type, int64_t rows, int64_t cols);
 size_t cuda_scratch_bytes(tensor_type type, int64_t rows, int64_t cols); /* 0 for 16-bit types */
 
-/* From file layout (on the device, rows of row_bytes) to packed. Refuses by name what cannot be multiplied. */
-int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, cuda_stream s,
-              err *e);
+/* From file layout (on the device, rows of row_bytes) to packed, divided by two to a power that w_scale brings back.
+ * Refuses by name what cannot be multiplied. */
+int cuda_pack(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols, int power,
+              cuda_stream s, err *e);
 
 /* The same for a 16-bit matrix that becomes rows of an image of `pitch` rows. */
 int cuda_pack_part(void *to, const void *from, size_t row_bytes, tensor_type type, int64_t rows, int64_t cols,
                    int64_t pitch, cuda_stream s, err *e);
 
-/* The same for MXFP4 with the largest scale `top`; *top becomes the largest of n blocks where that is more. */
-int cuda_pack_mxfp4(void *to, const void *from, size_t row_bytes, int64_t rows, int64_t cols, int top, cuda_stream s,
-                    err *e);
-int cuda_mxfp4_top(uint32_t *top, const void *blocks, int64_t n, cuda_stream s, err *e);
+/* *top becomes the largest of n quantized blocks where that is more; cuda_pack_power (layout.h) makes a power of it. */
+int cuda_pack_top(uint32_t *top, const void *blocks, tensor_type type, int64_t n, cuda_stream s, err *e);
 
 /* n bf16 numbers: *top becomes the largest magnitude's bits where that is more (halves.cu); turned into f16 in place,
  * times a power of two. */

@@ -6,6 +6,7 @@
 #include "tensor/half.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const cuda_twin_chip cuda_twin_hopper = { 16, 25 };
@@ -95,67 +96,110 @@ static uint16_t round16(double v) {
 
 static double half(uint16_t h) { return (double)tensor_f16_to_f32(h); }
 
-static void weights_q4_k(const block_q4_k *b, uint16_t *out) {
+/* A scale of the file, divided by 2^power, times 2^e. */
+static double scaled(uint16_t h, int power, int e) { return half(round16(ldexp(half(h), e - power))); }
+
+static void weights_q4_k(const block_q4_k *b, int power, uint16_t *out) {
+    const double d = scaled(b->d, power, 24), dmin = scaled(b->dmin, power, 12);
     for (int j = 0; j < 8; j++) {
         int sc, mn;
         block_k4_scale_min(b->scales, j, &sc, &mn);
-        const double d = half(round16(half(b->d) * sc)), m = half(round16(half(b->dmin) * mn));
+        const double s = half(round16(d * sc)), m = half(round16(ldexp(dmin * mn, -12)));
         for (int l = 0; l < 32; l++) {
             const int q = b->qs[j / 2 * 32 + l] >> (j % 2 * 4) & 15;
-            out[32 * j + l] = round16(q * d - m);
+            out[32 * j + l] = round16(ldexp(q * s, -24) - m);
         }
     }
 }
 
-static void weights_q6_k(const block_q6_k *b, uint16_t *out) {
+/* s * 2^-24 * (q - zero), where the subtrahend is rounded. */
+static uint16_t less_zero(double s, int q, int zero) {
+    return round16(ldexp(q * s, -24) - half(round16(ldexp(zero * s, -24))));
+}
+
+static void weights_q6_k(const block_q6_k *b, int power, uint16_t *out) {
     for (int i = 0; i < 256; i++) {
         const int h = i / 128, s = i % 128 / 32, l = i % 32;
         const int low = b->ql[64 * h + 32 * (s % 2) + l] >> (s / 2 * 4) & 15, high = b->qh[32 * h + l] >> (2 * s) & 3;
-        const int scale = b->scales[i / 16];
-        out[i] = round16(((low | high << 4) - 32) * half(round16(half(b->d) * scale)));
+        out[i] = less_zero(half(round16(scaled(b->d, power, 24) * b->scales[i / 16])), low | high << 4, 32);
     }
 }
 
-static void weights_q4_0(const block_q4_0 *b, uint16_t *out) {
-    for (int i = 0; i < 32; i++) {
-        const int q = (b->qs[i % 16] >> (i / 16 * 4) & 15) - 8;
-        out[i] = round16(half(b->d) * q);
-    }
+static void weights_q4_0(const block_q4_0 *b, int power, uint16_t *out) {
+    for (int i = 0; i < 32; i++) out[i] = less_zero(scaled(b->d, power, 24), b->qs[i % 16] >> (i / 16 * 4) & 15, 8);
 }
 
-static void weights_mxfp4(const block_mxfp4 *b, uint16_t *out) {
+static void weights_mxfp4(const block_mxfp4 *b, int power, uint16_t *out) {
     static const double e2m1[8] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
     for (int i = 0; i < 32; i++) {
         const int q = b->qs[i % 16] >> (i / 16 * 4) & 15;
-        out[i] = round16((q & 8 ? -1 : 1) * ldexp(e2m1[q & 7], b->e - CUDA_MXFP4_TOP + 1));
+        out[i] = round16((q & 8 ? -1 : 1) * ldexp(e2m1[q & 7], b->e - power - CUDA_MXFP4_TOP + 1));
     }
 }
 
-static void weights_q8_0(const block_q8_0 *b, uint16_t *out) {
-    for (int i = 0; i < 32; i++) out[i] = round16(half(b->d) * b->qs[i]);
+static void weights_q8_0(const block_q8_0 *b, int power, uint16_t *out) {
+    for (int i = 0; i < 32; i++) out[i] = less_zero(scaled(b->d, power, 24), b->qs[i] + 128, 128);
 }
 
-bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, uint16_t *out) {
+bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, uint16_t *out) {
     switch (type) {
     case TENSOR_F16:
     case TENSOR_BF16: memcpy(out, row, (size_t)n * 2); return true;
     case TENSOR_Q4_0:
-        for (int64_t i = 0; i < n / 32; i++) weights_q4_0((const block_q4_0 *)row + i, out + 32 * i);
+        for (int64_t i = 0; i < n / 32; i++) weights_q4_0((const block_q4_0 *)row + i, power, out + 32 * i);
         return true;
     case TENSOR_MXFP4:
-        for (int64_t i = 0; i < n / 32; i++) weights_mxfp4((const block_mxfp4 *)row + i, out + 32 * i);
+        for (int64_t i = 0; i < n / 32; i++) weights_mxfp4((const block_mxfp4 *)row + i, power, out + 32 * i);
         return true;
     case TENSOR_Q8_0:
-        for (int64_t i = 0; i < n / 32; i++) weights_q8_0((const block_q8_0 *)row + i, out + 32 * i);
+        for (int64_t i = 0; i < n / 32; i++) weights_q8_0((const block_q8_0 *)row + i, power, out + 32 * i);
         return true;
     case TENSOR_Q4_K:
-        for (int64_t i = 0; i < n / 256; i++) weights_q4_k((const block_q4_k *)row + i, out + 256 * i);
+        for (int64_t i = 0; i < n / 256; i++) weights_q4_k((const block_q4_k *)row + i, power, out + 256 * i);
         return true;
     case TENSOR_Q6_K:
-        for (int64_t i = 0; i < n / 256; i++) weights_q6_k((const block_q6_k *)row + i, out + 256 * i);
+        for (int64_t i = 0; i < n / 256; i++) weights_q6_k((const block_q6_k *)row + i, power, out + 256 * i);
         return true;
     default: return false;
     }
+}
+
+static uint32_t magnitude(uint16_t d, double by) {
+    const double v = fabs(half(d)) * by;
+    return isfinite(v) ? tensor_f32_bits((float)v) : 0;
+}
+
+static uint32_t block_top(tensor_type type, const uint8_t *b) {
+    int      most = 0, sc, mn;
+    uint32_t low;
+    switch (type) {
+    case TENSOR_MXFP4: return ((const block_mxfp4 *)b)->e;
+    case TENSOR_Q4_0: return magnitude(((const block_q4_0 *)b)->d, 1);
+    case TENSOR_Q8_0: return magnitude(((const block_q8_0 *)b)->d, 1);
+    case TENSOR_Q6_K:
+        for (int i = 0; i < 16; i++) {
+            sc = abs(((const block_q6_k *)b)->scales[i]);
+            most = sc > most ? sc : most;
+        }
+        return magnitude(((const block_q6_k *)b)->d, most);
+    default:
+        for (int j = 0; j < 8; j++) {
+            block_k4_scale_min(((const block_q4_k *)b)->scales, j, &sc, &mn);
+            most = sc > most ? sc : most;
+        }
+        low = magnitude(((const block_q4_k *)b)->dmin, 0x1p-12);
+        return magnitude(((const block_q4_k *)b)->d, most) > low ? magnitude(((const block_q4_k *)b)->d, most) : low;
+    }
+}
+
+int cuda_twin_power(tensor_type type, const void *blocks, int64_t n, size_t bytes) {
+    uint32_t top = 0;
+    if (type == TENSOR_F16 || type == TENSOR_BF16) return 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t t = block_top(type, (const uint8_t *)blocks + (size_t)i * bytes);
+        if (t > top) top = t;
+    }
+    return cuda_pack_power(type == TENSOR_MXFP4, top);
 }
 
 int cuda_twin_row(bool bf16, const float *x, int64_t n, uint16_t *out) {

@@ -14,6 +14,7 @@
 #include "tensor/types.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* How a chip adds. */
@@ -28,8 +29,12 @@ extern const cuda_twin_chip cuda_twin_ampere; /* 8.0, 8.6, 8.9 */
 /* acc + sum of a[i] * b[i], n a multiple of 16, as a chain of k16 instructions; bf16 or f16 bits. */
 float cuda_twin_chain(cuda_twin_chip chip, bool bf16, const uint16_t *a, const uint16_t *b, int64_t n, float acc);
 
-/* The 16-bit value of each of the n weights of a row in file layout; false for a type the device does not multiply. */
-bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, uint16_t *out);
+/* The 16-bit value of each of the n weights of a row in file layout, which are divided by 2^power; false for a type the
+ * device does not multiply. */
+bool cuda_twin_weights(tensor_type type, const void *row, int64_t n, int power, uint16_t *out);
+
+/* The power that a matrix of n blocks is divided by. */
+int cuda_twin_power(tensor_type type, const void *blocks, int64_t n, size_t bytes);
 
 /* Activations of one row to 16 bits: x = out * 2^return value, rounded to nearest. */
 int cuda_twin_row(bool bf16, const float *x, int64_t n, uint16_t *out);

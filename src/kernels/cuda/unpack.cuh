@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights of a packed tile (layout.h) to fragments of mma.m16n8k16, in registers: the one place that says which 16-bit
- * value a weight has on the device. All kernels use it, so that decode and prefill multiply the same numbers. A small
- * integer becomes a half by setting it into the mantissa of 1024; subtracting is exact. Roundings, each to nearest:
+ * value a weight has on the device. All kernels use it, so that decode and prefill multiply the same numbers.
  *
- *     Q4_0, Q8_0   d * q
+ * A small integer q in the lowest bits of a half is the subnormal number q * 2^-24, in the next four bits q * 2^-20: one
+ * fused operation by a scale that is 2^24 or 2^20 times larger makes the weight of it. So that such scales fit into a
+ * half, each matrix is divided by a power of two when it is packed (cuda_pack_power) and products are multiplied by it
+ * at their end. Below, D is d (of the file) times 2^24 and less that power. Roundings, each to nearest half:
+ *
+ *     Q4_0, Q8_0   z = zero * D * 2^-24;                                 D * 2^-24 * q - z, fused
+ *     Q6_K         s = D * scale, z = 32 * s * 2^-24;                    s * 2^-24 * q - z, fused
+ *     Q4_K         s = D * sc, m = dmin * mn, less the matrix's power;   s * 2^-24 * q - m, fused
  *     MXFP4        d * q, which is exact but for weights 2^24 times smaller than the largest
- *     Q6_K         s = d * scale;                      s * q
- *     Q4_K         s = d * sc, m = dmin * mn;          s * q - m, fused
  *     F16, BF16    the value itself
  *
  * A type has COLS and BYTES of a tile, BF16 for the kind of multiplication, at() for a tile's address, prepare() for
@@ -45,13 +49,9 @@ __device__ static inline uint32_t set_in(uint32_t bits, uint32_t mask, uint32_t 
 
 #define HALF2_1024 0x64006400u
 
-/* Nibbles of both halves, at bit 0 or 4, less `zero`. */
-__device__ static inline __half2 nibbles_low(uint32_t w, float zero) {
-    return __hsub2_rn(as_half2(set_in(w, 0x000f000fu, HALF2_1024)), __float2half2_rn(1024 + zero));
-}
-__device__ static inline __half2 nibbles_high(uint32_t w, float zero) {
-    return __hfma2(as_half2(set_in(w, 0x00f000f0u, HALF2_1024)), __float2half2_rn(1.0f / 16),
-                   __float2half2_rn(-64 - zero));
+/* q times s less z, for integers q in the masked bits. */
+__device__ static inline uint32_t pair_of(uint32_t w, uint32_t mask, __half2 s, __half2 z) {
+    return as_u32(__hfma2(as_half2(w & mask), s, z));
 }
 
 __device__ static inline uint4 load_lane16(const uint8_t *p) { return *reinterpret_cast<const uint4 *>(p); }
@@ -69,13 +69,17 @@ struct unpack_q4_0 : unpack_tiled<1152> {
         const uint32_t d0 = *reinterpret_cast<const uint32_t *>(tile + 1024 + lane / 4 * 8 + block * 4);
         const uint32_t d8 = *reinterpret_cast<const uint32_t *>(tile + 1024 + lane / 4 * 8 + 64 + block * 4);
         const uint32_t w[4] = { q.x, q.y, q.z, q.w };
+        /* -8 d; D of the lower eight rows is for bits 4.. */
+        const uint32_t z0 = as_u32(__hmul2_rn(as_half2(d0), __float2half2_rn(-0x1p-21f)));
+        const uint32_t z8 = as_u32(__hmul2_rn(as_half2(d8), __float2half2_rn(-0x1p-17f)));
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const __half2 s0 = j < 2 ? low_twice(d0) : high_twice(d0), s8 = j < 2 ? low_twice(d8) : high_twice(d8);
-            a[j][0] = as_u32(__hmul2_rn(nibbles_low(w[j], 8), s0));
-            a[j][1] = as_u32(__hmul2_rn(nibbles_high(w[j], 8), s8));
-            a[j][2] = as_u32(__hmul2_rn(nibbles_low(w[j] >> 8, 8), s0));
-            a[j][3] = as_u32(__hmul2_rn(nibbles_high(w[j] >> 8, 8), s8));
+            const __half2 m0 = j < 2 ? low_twice(z0) : high_twice(z0), m8 = j < 2 ? low_twice(z8) : high_twice(z8);
+            a[j][0] = pair_of(w[j], 0x000f000fu, s0, m0);
+            a[j][1] = pair_of(w[j], 0x00f000f0u, s8, m8);
+            a[j][2] = pair_of(w[j] >> 8, 0x000f000fu, s0, m0);
+            a[j][3] = pair_of(w[j] >> 8, 0x00f000f0u, s8, m8);
         }
     }
 };
@@ -83,9 +87,12 @@ struct unpack_q4_0 : unpack_tiled<1152> {
 /* Three bits of e2m1 are the lowest of an exponent and the highest of a mantissa: 2^-14 of the number. */
 struct unpack_mxfp4 : unpack_tiled<1152> {
     enum { COLS = 128, BYTES = 1152, BF16 = 0 };
-    /* Bits 12.. of both halves. */
+    /* Signs at bit 15 of one word, the other bits from bit 9 on of another. */
+    __device__ static inline uint32_t pair(uint32_t w, uint32_t signs, __half2 s) {
+        return as_u32(__hmul2_rn(as_half2(set_in(signs, 0x80008000u, w & 0x0e000e00u)), s));
+    }
     __device__ static inline uint32_t pair(uint32_t w, __half2 s) {
-        return as_u32(__hmul2_rn(as_half2(set_in(w >> 3, 0x0e000e00u, w & 0x80008000u)), s));
+        return as_u32(__hmul2_rn(as_half2(w & 0x8e008e00u), s));
     }
     __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
                                             int lane) {
@@ -96,35 +103,39 @@ struct unpack_mxfp4 : unpack_tiled<1152> {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const __half2 s0 = j < 2 ? low_twice(d0) : high_twice(d0), s8 = j < 2 ? low_twice(d8) : high_twice(d8);
-            a[j][0] = pair(w[j] << 12, s0);
-            a[j][1] = pair(w[j] << 8, s8);
-            a[j][2] = pair(w[j] << 4, s0);
-            a[j][3] = pair(w[j], s8);
+            a[j][0] = pair(w[j], s0);
+            a[j][1] = pair(w[j] << 3, s8);
+            a[j][2] = pair(w[j] << 6, w[j] << 1, s0);
+            a[j][3] = pair(w[j] << 9, w[j] << 2, s8);
         }
     }
 };
 
 struct unpack_q8_0 : unpack_tiled<2176> {
     enum { COLS = 128, BYTES = 2176, BF16 = 0 };
-    /* Bytes 0, 1 or 2, 3 of a word, less 128, times s. */
-    __device__ static inline uint32_t pair(uint32_t w, uint32_t select, __half2 s) {
-        return as_u32(__hmul2_rn(__hsub2_rn(as_half2(__byte_perm(w, 0x64646464u, select)), __float2half2_rn(1152)), s));
+    /* Bytes 0, 1 or 2, 3 of a word. */
+    __device__ static inline uint32_t pair(uint32_t w, uint32_t select, __half2 s, __half2 z) {
+        return as_u32(__hfma2(as_half2(__byte_perm(w, 0, select)), s, z));
     }
     __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
                                             int lane) {
         const uint32_t d0 = *reinterpret_cast<const uint32_t *>(tile + 2048 + lane / 4 * 8 + block * 4);
         const uint32_t d8 = *reinterpret_cast<const uint32_t *>(tile + 2048 + lane / 4 * 8 + 64 + block * 4);
+        /* -128 d */
+        const uint32_t z0 = as_u32(__hmul2_rn(as_half2(d0), __float2half2_rn(-0x1p-17f)));
+        const uint32_t z8 = as_u32(__hmul2_rn(as_half2(d8), __float2half2_rn(-0x1p-17f)));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const uint4    q = load_lane16(tile + (block * 2 + i) * 512 + lane * 16);
             const uint32_t w[4] = { q.x, q.y, q.z, q.w };
             const __half2  s0 = i == 0 ? low_twice(d0) : high_twice(d0), s8 = i == 0 ? low_twice(d8) : high_twice(d8);
+            const __half2  m0 = i == 0 ? low_twice(z0) : high_twice(z0), m8 = i == 0 ? low_twice(z8) : high_twice(z8);
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                a[2 * i + j][0] = pair(w[2 * j], 0x4140, s0);
-                a[2 * i + j][1] = pair(w[2 * j], 0x4342, s8);
-                a[2 * i + j][2] = pair(w[2 * j + 1], 0x4140, s0);
-                a[2 * i + j][3] = pair(w[2 * j + 1], 0x4342, s8);
+                a[2 * i + j][0] = pair(w[2 * j], 0x4140, s0, m0);
+                a[2 * i + j][1] = pair(w[2 * j], 0x4342, s8, m8);
+                a[2 * i + j][2] = pair(w[2 * j + 1], 0x4140, s0, m0);
+                a[2 * i + j][3] = pair(w[2 * j + 1], 0x4342, s8, m8);
             }
         }
     }
@@ -132,12 +143,14 @@ struct unpack_q8_0 : unpack_tiled<2176> {
 
 /*
  * Four lanes share a row, and every lane would decode all scales of its rows: prepare() has each scale decoded once, as
- * (d * sc, -dmin * mn) in the scratch: [64 columns][row][32 columns] 4 bytes.
+ * (D * sc, -dmin * mn) in the scratch: [64 columns][row][32 columns] 4 bytes.
  */
 struct unpack_q4_k : unpack_tiled<2304> {
     enum { COLS = 256, BYTES = 2304, BF16 = 0, SCRATCH = 512 };
+    /* 1024 + sc and 1024 + mn to sc and mn * 2^-12, times (D, -dmin * 2^12). */
     __device__ static inline uint32_t scale(uint32_t bits, uint32_t d) {
-        return as_u32(__hmul2_rn(__hsub2_rn(as_half2(bits), __float2half2_rn(1024)), as_half2(d)));
+        const uint32_t by = 0x0c003c00u, less = 0xb400e400u;
+        return as_u32(__hmul2_rn(__hfma2(as_half2(bits), as_half2(by), as_half2(less)), as_half2(d)));
     }
     /* Lane 2r + h: pairs 4h .. 4h+3 of row r. */
     __device__ static inline void prepare(const uint8_t *tile, uint8_t *scratch, int lane) {
@@ -160,10 +173,10 @@ struct unpack_q4_k : unpack_tiled<2304> {
         for (int j = 0; j < 4; j++) {
             const uint32_t p0 = j < 2 ? r0.x : r0.y, p8 = j < 2 ? r8.x : r8.y;
             const __half2  s0 = low_twice(p0), m0 = high_twice(p0), s8 = low_twice(p8), m8 = high_twice(p8);
-            a[j][0] = as_u32(__hfma2(nibbles_low(w[j], 0), s0, m0));
-            a[j][1] = as_u32(__hfma2(nibbles_high(w[j], 0), s8, m8));
-            a[j][2] = as_u32(__hfma2(nibbles_low(w[j] >> 8, 0), s0, m0));
-            a[j][3] = as_u32(__hfma2(nibbles_high(w[j] >> 8, 0), s8, m8));
+            a[j][0] = pair_of(w[j], 0x000f000fu, s0, m0);
+            a[j][1] = pair_of(w[j], 0x00f000f0u, s8, m8);
+            a[j][2] = pair_of(w[j] >> 8, 0x000f000fu, s0, m0);
+            a[j][3] = pair_of(w[j] >> 8, 0x00f000f0u, s8, m8);
         }
     }
 };
@@ -176,11 +189,10 @@ struct unpack_q6_k : unpack_tiled<3360> {
         return __hmul2_rn(__hsub2_rn(as_half2(h), __float2half2_rn(1152)), d);
     }
     /* Pair p of 16 columns j: low bits at bit 0 of `low`, high bits in `high` (of that word). */
-    __device__ static inline uint32_t pair(uint32_t low, uint32_t high, int place, __half2 s) {
+    __device__ static inline uint32_t pair(uint32_t low, uint32_t high, int place, __half2 s, __half2 z) {
         const int      shift = 2 * place - 4;
         const uint32_t up = shift < 0 ? high << -shift : high >> shift;
-        const uint32_t v = set_in(low, 0x000f000fu, set_in(up, 0x00300030u, HALF2_1024));
-        return as_u32(__hmul2_rn(__hsub2_rn(as_half2(v), __float2half2_rn(1056)), s));
+        return as_u32(__hfma2(as_half2(set_in(low, 0x000f000fu, up & 0x00300030u)), s, z));
     }
     __device__ static inline void fragments(uint32_t a[4][4], const uint8_t *tile, const uint8_t *, int block,
                                             int lane) {
@@ -195,12 +207,14 @@ struct unpack_q6_k : unpack_tiled<3360> {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const __half2  s0 = scale(c0, j, d0), s8 = scale(c8, j, d8);
+            const __half2  z0 = __hmul2_rn(s0, __float2half2_rn(-0x1p-19f)); /* -32 s */
+            const __half2  z8 = __hmul2_rn(s8, __float2half2_rn(-0x1p-19f));
             const uint32_t high = j < 2 ? h.x : h.y;
             const int      place = j % 2 * 4;
-            a[j][0] = pair(w[j], high, place, s0);
-            a[j][1] = pair(w[j] >> 4, high, place + 1, s8);
-            a[j][2] = pair(w[j] >> 8, high, place + 2, s0);
-            a[j][3] = pair(w[j] >> 12, high, place + 3, s8);
+            a[j][0] = pair(w[j], high, place, s0, z0);
+            a[j][1] = pair(w[j] >> 4, high, place + 1, s8, z8);
+            a[j][2] = pair(w[j] >> 8, high, place + 2, s0, z0);
+            a[j][3] = pair(w[j] >> 12, high, place + 3, s8, z8);
         }
     }
 };
