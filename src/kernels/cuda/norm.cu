@@ -46,8 +46,8 @@ static __global__ __launch_bounds__(THREADS) void norm_heads_kernel(const cuda_n
 
 #define MOST_CHUNKS 2
 
-/* The same in one read of the row, for widths that fit: elements of a thread in order, then the threads. Rows that fewer
- * threads hold have the same sums by them: the others would add zeros. */
+/* The same in one read of the row, for widths that fit: elements of a thread in order, then the threads. Rows that
+ * fewer threads hold have the same sums by them: the others would add zeros. */
 template <int SOME, int CHUNKS>
 static __global__ __launch_bounds__(SOME) void norm_regs_kernel(const cuda_norm a, const rows_args rows) {
     using regs = row_in_regs<SOME, CHUNKS>;

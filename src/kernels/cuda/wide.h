@@ -11,7 +11,7 @@ extern "C" {
 
 /* Keys and values of a step's own rows to f16 (store_step.cu), where they can be; else cuda_op_store. */
 bool cuda_can_store_step(const cuda_pages *p);
-int  cuda_op_store_step(const cuda_pages *p, const float *k, const float *v, const cuda_batch *b, cuda_stream s, err *e);
+int cuda_op_store_step(const cuda_pages *p, const float *k, const float *v, const cuda_batch *b, cuda_stream s, err *e);
 
 /* The same with rotations in front; keep: the turned keys are read again. */
 bool cuda_can_rope_store_step(const cuda_rope_store *a);
