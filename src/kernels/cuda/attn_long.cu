@@ -122,7 +122,7 @@ template <int D> static __global__ __launch_bounds__(THREADS, 1) void attn_long_
     long_consume<D>(a, smem, q, rooms[team], at, total, team, warp, lane);
 }
 
-template <int D> constexpr size_t long_bytes() {
+template <int D> static constexpr size_t long_bytes() {
     return (size_t)long_ring<D>::STAGES * long_ring<D>::BYTES + TEAMS * (16 * D * 2 + 16 * CHUNK * 2);
 }
 

@@ -112,7 +112,7 @@ __device__ static inline void packed_table(__half2 *to, const int8_t *codes) {
         to[i] = whole(codes[i / COPIES & 15], codes[i / COPIES >> 4]);
 }
 
-template <int D> __host__ __device__ constexpr int packed_team_bytes() { return CHUNK * D * 2 + 16 * D * 2 + 16 * CHUNK * 2; }
+template <int D> __host__ __device__ static constexpr int packed_team_bytes() { return CHUNK * D * 2 + 16 * D * 2 + 16 * CHUNK * 2; }
 
 template <int D, int TEAMS>
 static __global__ __launch_bounds__(TEAMS *ONE_THREADS + 32) void attn_packed_kernel(const cuda_attn a, const cuda_packed p,
