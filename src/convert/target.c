@@ -36,7 +36,6 @@ typedef struct search {
     size_t                  longest; /* row */
     float                  *scratch; /* per worker: a row, it decoded again */
     uint8_t                *coded;
-    double                 *raised;
     atomic_size_t           next;
 } search;
 
@@ -117,31 +116,6 @@ static void choices(candidate *c, const model_tensor *t, const char *head, bool 
     c->weight = strcmp(t->name, head) == 0 ? HEAD : weight_of(t->name);
 }
 
-/* "ffn_down.weight" of "blk.7.ffn_down.weight". */
-static const char *kind_of(const char *name) {
-    const char *dot = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
-    return dot ? dot + 1 : name;
-}
-
-/* No matrix counts less than the mean of its kind: where a few columns hold most of the importance its noise is measured
- * small, but what it does to the model is not. */
-static void level(search *s) {
-    double *raised = s->raised;
-    for (size_t i = 0; i < s->n; i++) {
-        const candidate *c = &s->c[i];
-        const char      *kind = kind_of(model_file_tensor_at(s->in, c->at)->name);
-        double           sum[MAX_CHOICES] = { 0 }, n = 0;
-        for (size_t k = 0; k < s->n; k++) {
-            if (s->c[k].types != c->types || strcmp(kind, kind_of(model_file_tensor_at(s->in, s->c[k].at)->name)) != 0)
-                continue;
-            for (int t = 0; t < c->n; t++) sum[t] += s->c[k].damage[t];
-            n++;
-        }
-        for (int t = 0; t < c->n; t++) raised[i * MAX_CHOICES + (size_t)t] = fmax(c->damage[t], sum[t] / n);
-    }
-    for (size_t i = 0; i < s->n; i++) memcpy(s->c[i].damage, raised + i * MAX_CHOICES, sizeof s->c[i].damage);
-}
-
 /* Takes the step with the largest gain per bit that still fits; false: none does. */
 static bool improve(search *s, double *left) {
     double     best = 0;
@@ -207,17 +181,14 @@ int target_types(const model_file *in, const quantize_options *o, pool *p, int *
     s.longest = (s.longest + 63) & ~(size_t)63;
     s.scratch = calloc(workers * 2, s.longest * sizeof *s.scratch + 1);
     s.coded = calloc(workers, 4 * s.longest + 1);
-    s.raised = calloc(s.n + 1, MAX_CHOICES * sizeof *s.raised);
-    if (!s.scratch || !s.coded || !s.raised) rc = err_set_nomem(e);
+    if (!s.scratch || !s.coded) rc = err_set_nomem(e);
     if (rc == 0) {
         pool_run(p, measure_all, &s);
-        level(&s);
         rc = spend(&s, types, e);
     }
     for (size_t i = 0; i < s.n && rc == 0; i++) types[s.c[i].at] = (int)s.c[i].types[s.c[i].is];
     free(s.c);
     free(s.scratch);
     free(s.coded);
-    free(s.raised);
     return rc;
 }
