@@ -110,8 +110,7 @@ static double bound_for(nn_exec *reference, const nn_exec *fast, const nn_batch 
     double bound = bound_of(fast, op);
     /* A GPU has the factors of adapters in f16, however they are kept. */
     bool adapted = op->kind == NN_OP_EMBED || op->kind == NN_OP_LINEAR || op->kind == NN_OP_EXPERTS;
-    if (adapted && b->adapter && fast->device.kind == NN_DEVICE_GPU)
-        bound = fmax(bound, gpu_product_bound(TENSOR_F16));
+    if (adapted && b->adapter && fast->device.kind == NN_DEVICE_GPU) bound = fmax(bound, gpu_product_bound(TENSOR_F16));
     return bound * fmax(rms, usual_size(reference, b, op, in)) + 1e-9;
 }
 

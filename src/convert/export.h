@@ -22,11 +22,11 @@ typedef struct synth_options {
     int                  type; /* tensor_type of matrices; rows that are not a whole number of blocks become F16 */
     int64_t              n_vocab;
     uint64_t             seed;
-    double               outliers;  /* two channels of each key head are a third of this to this times as large; 0: none */
-    const char          *rank_form; /* makes it a ranking model that is asked in this form; NULL: it is none */
-    const char          *control;   /* texts of further control tokens, separated by commas; NULL: none */
-    const char *vectors; /* that the family need not have, of every layer: NAME=N or NAME=NxSTACK, with commas */
-    bool        untied;  /* the head has a matrix of its own */
+    double      outliers;  /* two channels of each key head are a third of this to this times as large; 0: none */
+    const char *rank_form; /* makes it a ranking model that is asked in this form; NULL: it is none */
+    const char *control;   /* texts of further control tokens, separated by commas; NULL: none */
+    const char *vectors;   /* that the family need not have, of every layer: NAME=N or NAME=NxSTACK, with commas */
+    bool        untied;    /* the head has a matrix of its own */
 } synth_options;
 
 int synth_gguf(const synth_options *s, const char *path, err *e);

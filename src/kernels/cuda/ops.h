@@ -170,9 +170,9 @@ int cuda_op_store_latent(const cuda_pages *p, const float *latent, int n_latent,
                          const cuda_batch *b, cuda_stream s, err *e);
 
 enum {
-    CUDA_ATTN_CHUNK = 128, /* absolute positions whose part of the result is computed by itself */
+    CUDA_ATTN_CHUNK = 128,       /* absolute positions whose part of the result is computed by itself */
     CUDA_ATTN_BESIDE = 76 << 10, /* shared memory that a block of attn_one.cu takes of a multiprocessor, at most */
-    CUDA_ATTN_DIM = 1024,  /* the widest head */
+    CUDA_ATTN_DIM = 1024,        /* the widest head */
 };
 
 /*
@@ -313,22 +313,22 @@ int cuda_op_grouped(const cuda_grouped *a, cuda_stream s, err *e);
 
 /* The experts of a few tokens (experts.cu). */
 typedef struct cuda_experts {
-    tensor_type        type;
-    int64_t            rows, cols; /* of a matrix */
-    const uint8_t     *gate, *up;  /* the first matrices; up NULL: out is the weighted sum of gate's rows */
-    size_t             each;       /* bytes from matrix to matrix */
-    float              gate_scale, up_scale;
-    const float       *gate_bias, *up_bias; /* [n_mats][rows], or NULL */
-    cuda_rows          rows16;              /* a row per token */
-    const float       *x;                   /* up NULL: n_used rows per token */
-    const float       *chosen;
-    float             *out; /* n_used gated rows per token; up NULL: one row per token */
-    int                n_tok, n_used;
-    cuda_act           act;
-    float              limit, alpha; /* limit 0: act(gate) * up */
-    bool               even;         /* weights are 1 */
-    bool               add;          /* to what out holds */
-    bool               known;        /* the kernel in front was that of gate and up: chosen was made before it began */
+    tensor_type    type;
+    int64_t        rows, cols; /* of a matrix */
+    const uint8_t *gate, *up;  /* the first matrices; up NULL: out is the weighted sum of gate's rows */
+    size_t         each;       /* bytes from matrix to matrix */
+    float          gate_scale, up_scale;
+    const float   *gate_bias, *up_bias; /* [n_mats][rows], or NULL */
+    cuda_rows      rows16;              /* a row per token */
+    const float   *x;                   /* up NULL: n_used rows per token */
+    const float   *chosen;
+    float         *out; /* n_used gated rows per token; up NULL: one row per token */
+    int            n_tok, n_used;
+    cuda_act       act;
+    float          limit, alpha; /* limit 0: act(gate) * up */
+    bool           even;         /* weights are 1 */
+    bool           add;          /* to what out holds */
+    bool           known;        /* the kernel in front was that of gate and up: chosen was made before it began */
 } cuda_experts;
 bool cuda_can_experts(tensor_type type, int64_t cols, int n_tok, int n_used);
 int  cuda_op_experts(const cuda_experts *a, cuda_stream s, err *e);

@@ -30,8 +30,8 @@ extern "C" {
 enum {
     CUDA_FEW = 16,        /* rows that few.cu takes at a time */
     CUDA_FEW_PACKED = 48, /* rows up to which that is faster, several times over, than unpacking quantized weights */
-    CUDA_GATED = 128,     /* rows up to which a product does the gated unit; with more its end is slower than that kernel */
-    CUDA_HELD = 256,      /* rows of quantized weights up to which held.cu is faster than unpacking (9.0) */
+    CUDA_GATED = 128, /* rows up to which a product does the gated unit; with more its end is slower than that kernel */
+    CUDA_HELD = 256,  /* rows of quantized weights up to which held.cu is faster than unpacking (9.0) */
 };
 
 typedef enum cuda_act {
@@ -122,8 +122,8 @@ typedef struct cuda_product_args {
     cuda_row_norm norm;
     /* out becomes act(out) * more[0].out, whose matrix has as many rows, a multiple of 16; without biases and `add` where
      * there is more than one row: cuda_product_gates says for how many; more[0].out is left alone then. */
-    bool     glu;
-    cuda_act act;
+    bool       glu;
+    cuda_act   act;
     cuda_ahead ahead;
     size_t     beside; /* shared memory that a block of the next kernel finds beside one of this, if it starts early */
 } cuda_product_args;
