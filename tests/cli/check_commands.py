@@ -26,7 +26,7 @@ for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
     if name in os.environ:
         ENV[name] = os.environ[name]
 
-LINES = {"serve": 40, "debug options": 40, "run": 26}  # of --help; all others: one screen of 24
+LINES = {"serve": 40, "debug options": 40, "run": 26, "debug random-model": 25}  # of --help; all others: one screen of 24
 NOT_A_LISTING = None
 
 # error: arguments that must fail, the status, and what must be said. json: arguments whose output must be JSON.

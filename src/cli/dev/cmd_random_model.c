@@ -127,7 +127,7 @@ done:
 }
 
 static const cli_option random_options[] = {
-    { "arch", CLI_STRING, "NAME", "name of the family in GGUF files or config.json (llama)", 0 },
+    { "arch", CLI_STRING, "NAME", "family, as GGUF or config.json call it (llama)", 0 },
     { "layers", CLI_INT, "N", "number of layers (16)", 0 },
     { "dim", CLI_INT, "N", "width of the hidden state (2048)", 0 },
     { "ff", CLI_INT, "N", "width of the feed-forward (4 times dim)", 0 },
@@ -142,10 +142,10 @@ static const cli_option random_options[] = {
     { "experts-used", CLI_INT, "N", "number of experts per token", 0 },
     { "type", CLI_STRING, "TYPE", "type of the matrices (Q4_K)", 0 },
     { "set", CLI_STRING, "KEY=N,...", "any other hyper-parameters, by their GGUF keys", 0 },
-    { "vectors", CLI_STRING, "NAME=N,...", "vectors that every layer has beyond those that the family requires", 0 },
+    { "vectors", CLI_STRING, "NAME=N,...", "additional vectors of every layer", 0 },
     { "untied", CLI_FLAG, NULL, "give the head a matrix of its own", 0 },
     { "seed", CLI_INT, "N", "seed of the random weights (1)", 0 },
-    { "outliers", CLI_INT, "F", "draw every row; keys have two channels up to F times as large as others", 0 },
+    { "outliers", CLI_INT, "F", "keys with two channels up to F times as large", 0 },
     { 0 },
 };
 const cli_command cli_cmd_debug_random_model = {

@@ -43,7 +43,7 @@ static inline int cuda_launch(void (*kernel)(Formal...), const cuda_shape &s, cu
         attr[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attr[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }
-    if (s.smem > 40 * 1024) { /* with its static part it may be more than 48 KB */
+    if (s.smem > 24 * 1024) { /* with its static part it may be more than 48 KB, which must be asked for */
         int rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.smem),
                             "shared memory");
         /* All kernels the same share of a multiprocessor's memory: another one would wait until it is empty. */
