@@ -46,9 +46,11 @@ static inline int cuda_launch(void (*kernel)(Formal...), const cuda_shape &s, cu
     if (s.smem > 24 * 1024) { /* with its static part it may be more than 48 KB, which must be asked for */
         int rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.smem),
                             "shared memory");
-        /* All kernels the same share of a multiprocessor's memory: another one would wait until it is empty. */
-        if (rc == 0)
-            rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+        if (rc != 0) return rc;
+    }
+    /* All kernels that need much the same share of a multiprocessor's memory: another one would wait until it is empty. */
+    if (s.smem > 40 * 1024) {
+        int rc = cuda_error(e, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                     cudaSharedmemCarveoutMaxShared),
                             "shared memory");
         if (rc != 0) return rc;
