@@ -64,36 +64,48 @@ __device__ static inline const float *wgmma_bias(const product_end &end, int row
     return b ? b + row - (p == 0 ? 0 : p == 1 ? end.first[1] : end.first[2]) : NULL;
 }
 
-/* Tiles of one output, the usual ones, go a shorter way. */
+/* A row of a tile of one output. ENDS: there may be biases, or the matrix ends within the tile; tests of either cost the usual
+ * tiles 4% of a prompt's time. */
+template <int N, bool ENDS>
+__device__ static inline void wgmma_store_row(const wgmma_args &a, const float *sum, float *out, float scale, int w0) {
+    const int    first = (int)threadIdx.x % 4 * 2;
+    const float *bias = ENDS ? wgmma_bias(a.end, w0) : NULL;
+    const bool   add = a.end.add;
+#pragma unroll
+    for (int i = 0; i < N / 8; i++) {
+        if (ENDS && w0 + i * 8 >= a.rows) break;
+        float2 v = make_float2(sum[4 * i] * scale, sum[4 * i + 1] * scale);
+        if (ENDS && bias) {
+            v.x += bias[i * 8 + first];
+            v.y += bias[i * 8 + first + 1];
+        }
+        if (add) {
+            const float2 old = *reinterpret_cast<const float2 *>(out + i * 8);
+            v = make_float2(old.x + v.x, old.y + v.y);
+        }
+        *reinterpret_cast<float2 *>(out + i * 8) = v;
+    }
+}
+
+/* Tiles of one output, the usual ones, go a shorter way; whole ones without a bias the shortest. */
 template <int N> __device__ static inline void wgmma_store(const wgmma_args &a, const float *sum, int x0, int w0) {
     const int  lane = (int)threadIdx.x % 32, row0 = x0 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
     const int  p = a.end.part(w0);
-    const bool plain = a.rows % 8 == 0 && a.end.part(min(w0 + N, a.rows) - 1) == p &&
+    const bool pairs = a.end.part(min(w0 + N, a.rows) - 1) == p &&
                        ((a.end.stride[0] | a.end.stride[1] | a.end.stride[2]) & 1) == 0 &&
                        (reinterpret_cast<uintptr_t>(a.end.at(0, w0)) & 7) == 0;
+    const bool whole = pairs && w0 + N <= a.rows && !a.end.bias[0] && !a.end.bias[1] && !a.end.bias[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = row0 + half * 8;
         if (row >= a.n) continue;
-        if (plain) {
+        if (whole || (pairs && a.rows % 8 == 0)) {
             const float scale = a.scale[row] * (p == 0 ? a.end.w_scale[0] : p == 1 ? a.end.w_scale[1] : a.end.w_scale[2]);
             float      *out = a.end.at(row, w0) + lane % 4 * 2;
-            const bool  add = a.end.add;
-            const float *bias = wgmma_bias(a.end, w0);
-#pragma unroll
-            for (int i = 0; i < N / 8; i++) {
-                if (w0 + i * 8 >= a.rows) break;
-                float2 v = make_float2(sum[4 * i + half * 2] * scale, sum[4 * i + half * 2 + 1] * scale);
-                if (bias) {
-                    v.x += bias[i * 8 + lane % 4 * 2];
-                    v.y += bias[i * 8 + lane % 4 * 2 + 1];
-                }
-                if (add) {
-                    const float2 old = *reinterpret_cast<const float2 *>(out + i * 8);
-                    v = make_float2(old.x + v.x, old.y + v.y);
-                }
-                *reinterpret_cast<float2 *>(out + i * 8) = v;
-            }
+            if (whole)
+                wgmma_store_row<N, false>(a, sum + half * 2, out, scale, w0);
+            else
+                wgmma_store_row<N, true>(a, sum + half * 2, out, scale, w0);
             continue;
         }
         const float scale = a.scale[row];
