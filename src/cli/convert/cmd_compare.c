@@ -171,18 +171,20 @@ static int open_all(job *j, const cli_args *a, int ctx, err *e) {
 static int compare(job *j, const cli_args *a, int ctx, compare_figures *f, err *e) {
     progress    bar;
     const char *svg = cli_string(a, "svg", NULL);
-    int         worst = (int)cli_int(a, "worst", 5), rc = open_all(j, a, ctx, e);
+    int         worst = (int)cli_int(a, "worst", 5), drawn = 0, rc = open_all(j, a, ctx, e);
     if (rc == 0 && (rc = progress_begin(&bar, cli_flag(a, "json"), "windows", e)) == 0) {
         rc = walk(j, cli_flag(a, "documents"), &bar, e);
+        if (rc == 0) compare_figures_of(j->tokens, j->n, f);
+        if (rc == 0 && svg) drawn = write_svg(j, f, svg, e); /* Ctrl-C does not tear it */
         progress_end(&bar);
     }
     if (rc < 0) return rc;
-    compare_figures_of(j->tokens, j->n, f);
+    err unsaid = { 0 };
     if (cli_flag(a, "json"))
-        say_json(j, f, worst, e);
+        say_json(j, f, worst, &unsaid);
     else
-        say_text(j, f, worst, e);
-    return svg ? write_svg(j, f, svg, e) : 0;
+        say_text(j, f, worst, &unsaid);
+    return drawn;
 }
 
 static int run(const cli_args *a) {

@@ -135,11 +135,11 @@ static int collect(opened *m, watch *x, const cli_args *a, int ctx, err *e) {
     size_t limit = chunks > 0 && (size_t)chunks < w.n ? (size_t)chunks : w.n;
     if (rc == 0 && (rc = progress_begin(&bar, cli_flag(a, "json"), "windows", e)) == 0) {
         rc = feed(m, &w, limit, tok_adds_bos(t) && !documents ? tok_bos(t) : -1, &bar, e);
+        if (rc == 0) rc = imatrix_add_text(x->sums, cli_arg(a, 1), (int64_t)limit, ctx, e);
+        if (rc == 0) rc = add_files(x->sums, a, e);
+        if (rc == 0) rc = imatrix_write(x->sums, cli_arg(a, 2), e); /* Ctrl-C does not tear it */
         progress_end(&bar);
     }
-    if (rc == 0) rc = imatrix_add_text(x->sums, cli_arg(a, 1), (int64_t)limit, ctx, e);
-    if (rc == 0) rc = add_files(x->sums, a, e);
-    if (rc == 0) rc = imatrix_write(x->sums, cli_arg(a, 2), e);
     if (rc == 0) say(x, a, limit);
     windows_deinit(&w);
     tok_free(t);
