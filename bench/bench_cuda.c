@@ -140,7 +140,7 @@ static cudaGraphExec_t capture_read(bench *b) {
 }
 
 static cuda_product_args product_of(bench *b, tensor_type type, shape s, int n, const void *w) {
-    return (cuda_product_args){ .w = { type, s.rows, s.cols, w },
+    return (cuda_product_args){ .w = { type, s.rows, s.cols, w, 0 },
                                 .x = { type == TENSOR_BF16, n, cuda_rows_pad(n), s.cols, b->image, b->scale },
                                 .out = b->out,
                                 .out_stride = s.rows,

@@ -306,7 +306,7 @@ static void scene_run(check *c, scene *s, const int *pick, int n, cuda_path path
     }
     buffer dx = buffer_of(x, (size_t)(n * s->cols) * 4), image = buffer_alloc(cuda_rows_bytes(n, s->cols)),
            scale = buffer_alloc((size_t)n * 4), dout = buffer_alloc((size_t)(n * stride) * 4);
-    cuda_product_args a = { .w = { s->type, s->rows, s->cols, s->w.data },
+    cuda_product_args a = { .w = { s->type, s->rows, s->cols, s->w.data, 0 },
                             .x = { s->bf16, n, pad, s->cols, image.data, (float *)scale.data },
                             .out = (float *)dout.data,
                             .out_stride = stride,
