@@ -6,6 +6,7 @@
  *
  * Without a device it says so. Inputs are fresh in every run; --seed N repeats one, --quick takes fewer cases.
  */
+#include "cuda/must.h"
 #include "kernels/check.h"
 #include "kernels/cuda/packed.h"
 #include "kernels/kernels.h"
@@ -20,18 +21,6 @@
 enum { ROWS = 40, PAGES = 8, SHIFT = 64, BLOCK_INTS = 8 + PAGES + 2 * ROWS + 4 };
 
 typedef enum row_kind { ROW_NORMAL, ROW_OUTLIER, ROW_ZERO, ROW_TIES, ROW_WILD, ROW_KINDS } row_kind;
-
-static void *alloc(size_t bytes) {
-    void *p = calloc(1, bytes ? bytes : 1);
-    if (!p) abort();
-    return p;
-}
-
-static void must(int rc, const err *e) {
-    if (rc == 0) return;
-    printf("check FAILED: %s\n", e->msg);
-    exit(1);
-}
 
 static void *upload(const void *from, size_t bytes) {
     void *p = NULL;

@@ -6,6 +6,7 @@
  *
  * Without a device it says so. Inputs are fresh in every run; --seed N repeats one, --quick takes fewer cases.
  */
+#include "cuda/must.h"
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
 #include "tensor/codec.h"
@@ -17,18 +18,6 @@
 #include <time.h>
 
 enum { EXPERTS = 7, MOST = 300, GUARD = 64 };
-
-static void *alloc(size_t bytes) {
-    void *p = calloc(1, bytes ? bytes : 1);
-    if (!p) abort();
-    return p;
-}
-
-static void must(int rc, const err *e) {
-    if (rc == 0) return;
-    printf("check FAILED: %s\n", e->msg);
-    exit(1);
-}
 
 /* Device memory; from NULL: bytes that no kernel writes. */
 static void *device(const void *from, size_t bytes) {
