@@ -3,10 +3,10 @@
  * Pictures through the public API, with a tiny model that sees (tests/golden/vision) and a vocabulary of single characters:
  * the answer depends on the picture, its prompt has the picture's rows, and what cannot be a picture is refused.
  */
+#include "unit/support/letters.h"
 #include "unit/support/support.h"
 
 #include "base/file.h"
-#include "base/str.h"
 #include "hearth.h"
 
 #include <stdio.h>
@@ -27,61 +27,11 @@ static const char TEMPLATE[] =
     "%}"
     "{% endfor %}{% endif %}{% endfor %}";
 
-static void put(const char *dir, const char *name, const str *text) {
-    char *path = path_join(dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text->data, 1, text->len, f), text->len);
-    assert_int_equal(fclose(f), 0);
-    free(path);
-}
-
-static const char *special(int id) {
-    static const char *const words[] = { "<|image_pad|>", "<|vision_start|>", "<|vision_end|>" };
-    return id == 0 ? "<eos>" : id >= 150 && id < 153 ? words[id - 150] : NULL;
-}
-
-static void put_tokenizer(const char *dir) {
-    str s;
-    str_init(&s);
-    str_puts(&s, "{\"version\":\"1.0\",\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,"
-                 "\"decoder\":{\"type\":\"Fuse\"},\"added_tokens\":[");
-    for (int i = 0, n = 0; i < VOCAB; i++) {
-        if (special(i))
-            str_printf(&s, "%s{\"id\":%d,\"content\":\"%s\",\"special\":true}", n++ ? "," : "", i, special(i));
-    }
-    str_puts(&s, "],\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
-    for (int i = 0; i < VOCAB; i++) {
-        char word[2] = { (char)(i + 31), 0 };
-        str_puts(&s, i ? "," : "");
-        if (special(i))
-            str_put_json(&s, special(i), strlen(special(i)));
-        else if (i <= 95)
-            str_put_json(&s, word, 1);
-        else
-            str_printf(&s, "\"<unused%d>\"", i);
-        str_printf(&s, ":%d", i);
-    }
-    str_puts(&s, "}}}");
-    put(dir, "tokenizer.json", &s);
-    str_deinit(&s);
-    str_puts(&s, "{\"eos_token\":\"<eos>\",\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"chat_template\":");
-    str_put_json(&s, TEMPLATE, strlen(TEMPLATE));
-    str_puts(&s, "}");
-    put(dir, "tokenizer_config.json", &s);
-    str_deinit(&s);
-}
-
 static char *make_model(void) {
     static const char *const files[] = { "config.json", "preprocessor_config.json", "model.safetensors" };
-    char                    *dir = test_temp_dir();
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *from = path_join(GOLDEN, files[i]), *to = path_join(dir, files[i]);
-        assert_int_equal(symlink(from, to), 0);
-        free(from);
-        free(to);
-    }
-    put_tokenizer(dir);
+    static const char *const words[] = { "<|image_pad|>", "<|vision_start|>", "<|vision_end|>" };
+    char                    *dir = letters_model(GOLDEN, files, sizeof files / sizeof *files);
+    letters_tokenizer(dir, words, sizeof words / sizeof *words, TEMPLATE);
     return dir;
 }
 

@@ -4,6 +4,7 @@
  * directories have them, and a vocabulary of single characters: the answer depends on the sound and on whether it stands before or
  * behind a picture, the prompt has as many rows, and what cannot be a sound is refused.
  */
+#include "unit/support/letters.h"
 #include "unit/support/support.h"
 
 #include "base/file.h"
@@ -27,70 +28,13 @@ static const char TEMPLATE[] =
     "{% for m in messages %}{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for x in m['content'] %}"
     "{% if x['type'] == 'image' %}{{ '<|image|>' }}{% elif x['type'] == 'audio' %}{{ '<|audio|>' }}"
     "{% else %}{{ x['text'] }}{% endif %}{% endfor %}{% endif %}{% endfor %}";
-static const char PROCESSORS[] =
+static const char *const WORDS[] = { "<|audio|>", "<|audio>", "<audio|>", "<x>", "<|image|>", "<|image>", "<image|>" };
+static const char        PROCESSORS[] =
     "{\"image_processor\": {\"image_processor_type\": \"Gemma4ImageProcessor\", \"patch_size\": 4, "
     "\"max_soft_tokens\": 70, "
     "\"pooling_kernel_size\": 3, \"resample\": 3}, \"feature_extractor\": {\"feature_extractor_type\": "
     "\"Gemma4AudioFeatureExtractor\", \"feature_size\": 16, \"per_bin_mean\": null, \"mel_floor\": 0.001, \"dither\": "
     "0.0}}";
-
-static void put(const char *dir, const char *name, const char *text, size_t n) {
-    char *path = path_join(dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-    free(path);
-}
-
-static const char *special(int id) {
-    static const char *const words[] = {
-        "<|audio|>", "<|audio>", "<audio|>", "<x>", "<|image|>", "<|image>", "<image|>"
-    };
-    return id == 0 ? "<eos>" : id >= 150 && id < 157 ? words[id - 150] : NULL;
-}
-
-static void put_tokenizer(const char *dir) {
-    str s;
-    str_init(&s);
-    str_puts(&s, "{\"version\":\"1.0\",\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,"
-                 "\"decoder\":{\"type\":\"Fuse\"},\"added_tokens\":[");
-    for (int i = 0, n = 0; i < VOCAB; i++) {
-        if (special(i))
-            str_printf(&s, "%s{\"id\":%d,\"content\":\"%s\",\"special\":true}", n++ ? "," : "", i, special(i));
-    }
-    str_puts(&s, "],\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
-    for (int i = 0; i < VOCAB; i++) {
-        char word[2] = { (char)(i + 31), 0 };
-        str_puts(&s, i ? "," : "");
-        if (special(i))
-            str_put_json(&s, special(i), strlen(special(i)));
-        else if (i <= 95)
-            str_put_json(&s, word, 1);
-        else
-            str_printf(&s, "\"<unused%d>\"", i);
-        str_printf(&s, ":%d", i);
-    }
-    str_puts(&s, "}}}");
-    put(dir, "tokenizer.json", str_cstr(&s), s.len);
-    str_clear(&s);
-    str_puts(&s, "{\"eos_token\":\"<eos>\",\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"chat_template\":");
-    str_put_json(&s, TEMPLATE, strlen(TEMPLATE));
-    str_puts(&s, "}");
-    put(dir, "tokenizer_config.json", str_cstr(&s), s.len);
-    str_deinit(&s);
-}
-
-static char *make_model(const char *golden, const char *const *files, size_t n) {
-    char *dir = test_temp_dir();
-    for (size_t i = 0; i < n; i++) {
-        char *from = path_join(golden, files[i]), *to = path_join(dir, files[i]);
-        assert_int_equal(symlink(from, to), 0);
-        free(from);
-        free(to);
-    }
-    return dir;
-}
 
 static hearth_request request(const char *messages, const hearth_sound *sounds, size_t n) {
     hearth_request q;
@@ -176,7 +120,7 @@ static void test_sounds(void **state) {
     static const char *const files[] = { "config.json", "model.safetensors" };
     static float             x[SAMPLES + 200], twice[2 * SAMPLES];
     static uint8_t           rgb[SIDE * SIDE * 3];
-    char                    *dir = make_model(GOLDENS "/gemma4", files, 2);
+    char                    *dir = letters_model(GOLDENS "/gemma4", files, 2);
     hearth_model_options     o;
     hearth_model_info        info;
     hearth_error             e;
@@ -184,8 +128,8 @@ static void test_sounds(void **state) {
     for (int i = 0; i < SAMPLES + 200; i++) x[i] = 0.4f * sinf((float)i * (0.1f + (float)i * 1e-5f));
     for (int i = 0; i < 2 * SAMPLES; i++) twice[i] = 0.4f * sinf((float)i / 2 * (0.1f + (float)i / 2 * 1e-5f));
     for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * 7 % 251);
-    put(dir, "processor_config.json", PROCESSORS, strlen(PROCESSORS));
-    put_tokenizer(dir);
+    letters_put(dir, "processor_config.json", PROCESSORS, strlen(PROCESSORS));
+    letters_tokenizer(dir, WORDS, sizeof WORDS / sizeof *WORDS, TEMPLATE);
     hearth_model_options_init(&o, sizeof o);
     o.threads = 1;
     hearth_model *m = hearth_model_open(dir, &o, &e);
@@ -214,12 +158,12 @@ static void test_tekken(void **state) {
     static const char *const files[] = { "config.json", "preprocessor_config.json", "model.safetensors" };
     static float             x[SAMPLES];
     hearth_sound             sound = { x, SAMPLES, 16000, 0 };
-    char                    *dir = make_model(GOLDENS "/voxtral", files, 3);
+    char                    *dir = letters_model(GOLDENS "/voxtral", files, 3);
     hearth_model_info        info;
     hearth_error             e;
     (void)state;
     for (int i = 0; i < SAMPLES; i++) x[i] = 0.4f * sinf((float)i * 0.2f);
-    put(dir, "tekken.json", TEKKEN, strlen(TEKKEN));
+    letters_put(dir, "tekken.json", TEKKEN, strlen(TEKKEN));
     hearth_model *m = hearth_model_open(dir, NULL, &e);
     if (!m) fail_msg("%s", e.text);
     hearth_model_describe(m, &info, sizeof info);
