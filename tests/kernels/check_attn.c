@@ -161,12 +161,25 @@ static double dot(const float *a, const float *b, int n, double *magnitude) {
     return s[0] + s[1] + (s[2] + s[3]);
 }
 
-/* One row and head in double; returns the error bound. */
-static double reference(const scene *s, const data *d, int row, int head, int64_t lo, int64_t hi, double *out) {
+/* Whether a side is read in whole numbers (impl/attn_whole.h): the query and the factors of values are rounded to 16 bits. */
+static bool whole(const check *c, const kv_layout *l, kv_type type, int dim) {
+    const bool set = (c->cpu & CPU_AVX2) && !(c->cpu & CPU_AVX512);
+    return set && kv_type_get((int)type)->scaled && dim % KV_GROUP == 0 && !l->v_in_k;
+}
+
+/*
+ * One row and head in double; returns the error bound. In whole numbers it has five deviations of two roundings more: those of
+ * a query by half of 1 / 32767 of its largest dimension, which is five times the mean square at most, and those of 64
+ * factors by as much of the largest, where values have a third of their largest as mean square.
+ */
+static double reference(const check *c, const scene *s, const data *d, int row, int head, int64_t lo, int64_t hi,
+                        double *out) {
     const kv_layout *l = &s->layout;
     const int        kvh = head / (s->n_head / l->n_kv);
     const float     *q = d->q + ((size_t)row * (size_t)s->n_head + (size_t)head) * (size_t)l->k_dim;
     const double     scale = 1.0 / sqrt((double)l->k_dim);
+    const double     round = 5 / 32767.0 / sqrt(12), whole_k = whole(c, l, l->k_type, l->k_dim) ? 5 * round : 0;
+    const double     whole_v = whole(c, l, l->v_type, l->v_dim) ? 8 * round / 3 : 0;
     double           m = -INFINITY, sum = 0, vmax = 0, s_err = 0, *x = alloc((size_t)(hi + 1) * sizeof *x), qq;
     dot(q, q, l->k_dim, &qq);
     for (int64_t j = lo; j < hi; j++) {
@@ -177,7 +190,7 @@ static double reference(const scene *s, const data *d, int row, int head, int64_
             dot(k, k, l->k_dim, &kk);
             mag = 2 * sqrt(qq * kk);
         }
-        s_err = fmax(s_err, mag * scale * 0x1p-24 * (4 + sqrt((double)l->k_dim)));
+        s_err = fmax(s_err, mag * scale * (0x1p-24 * (4 + sqrt((double)l->k_dim)) + whole_k / 2 * scale));
         if (s->softcap > 0) {
             x[j] = (double)s->softcap * tanh(x[j] / (double)s->softcap);
             s_err = fmax(s_err, (double)s->softcap * 1e-6);
@@ -208,7 +221,7 @@ static double reference(const scene *s, const data *d, int row, int head, int64_
     if (s->sinks) sum += exp((double)d->sinks[head] - m);
     for (int i = 0; i < l->v_dim && lo < hi; i++) out[i] /= sum;
     free(x);
-    return vmax * (2 * s_err + 4e-6) * (l->v_block ? 2 : 1);
+    return vmax * (2 * s_err + 4e-6 + whole_v / 2) * (l->v_block ? 2 : 1);
 }
 
 static attn_args args_of(const scene *s, const data *d, float *out) {
@@ -521,7 +534,7 @@ static void check_scene(check *c, const kernels *k, const scene *s) {
         for (int h = 0; h < s->n_head; h++) {
             int64_t lo, hi;
             attn_row_range(&a, t, &lo, &hi);
-            const double tol = reference(s, &d, t, h, lo, hi, want);
+            const double tol = reference(c, s, &d, t, h, lo, hi, want);
             const float *got = d.out + ((size_t)t * (size_t)s->n_head + (size_t)h) * (size_t)l->v_dim;
             double       worst = 0;
             for (int i = 0; i < l->v_dim; i++) {

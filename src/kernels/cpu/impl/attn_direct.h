@@ -80,56 +80,9 @@ INLINE const float *direct_factor(kv_type type, const float *x, int n, float *ow
     return own;
 }
 
-/*
- * Where numbers are read as bytes, those of q5_0 are made bytes before: their fifth bits lie apart, and for two vectors of
- * numbers at a time that takes half the work of doing it for each.
- */
-INLINE bool direct_opens(kv_type type) { return KV_BY_BYTES(type) && type == KV_Q5_0; }
-
-/* Sixteen positions of all dimensions of K: a row of 16 bytes each. */
-static inline void direct_open_k(const uint8_t *p, size_t row, int dim, uint8_t *to) {
-#ifdef VBYTES
-    for (int d = 0; d < dim; d += 8, p += 5 * row, to += 8 * 16) {
-        UNROLL for (int e = 0; e < 8; e += 2) vb_open_fives_k(p + (size_t)(e / 2) * row, p + 4 * row, e, to + e * 16);
-    }
-#else
-    (void)p, (void)row, (void)dim, (void)to;
-#endif
-}
-
-/* A group of V, its bytes at `from` of every position's: a row of 32 bytes each. */
-static inline void direct_open_v(const attn_where *w, size_t from, uint8_t *to) {
-#ifdef VBYTES
-    for (int j = 0; j < CHUNK; j++, to += KV_GROUP) {
-        vb_open_fives_v(w->v[j / 16] + (size_t)(j % 16) * w->v_row + from, to);
-    }
-#else
-    (void)w, (void)from, (void)to;
-#endif
-}
-
-#ifdef VBYTES
-/* Sixteen positions of K, number e of the dimensions at p. */
-INLINE vbytes direct_k_bytes(kv_type type, const uint8_t *p, size_t row, int e, vcode code) {
-    if (type == KV_Q8_0 || direct_opens(type)) return vb_load(p + (size_t)e * row);
-    return vb_nibs_code(vb_load(p + (size_t)(e / 2) * row), e % 2, code);
-}
-
-/* Dimensions in .. in + 15 of the group of V at p. */
-INLINE vbytes direct_v_bytes(kv_type type, const uint8_t *p, int in, vcode code) {
-    if (type == KV_Q8_0 || direct_opens(type)) return vb_load(p + in);
-    return vb_nibs_code(vb_load(p), in / 16, code);
-}
-#endif
-
-/* ND vectors of K before scaling, times kv_number_unit. */
+/* ND vectors of K before scaling. */
 INLINE void direct_k(kv_type type, const uint8_t *const *kp, size_t o, size_t row, int e, vcode code, vf *kv) {
-#ifdef VBYTES
-    if (KV_BY_BYTES(type)) {
-        const vbytes b = direct_k_bytes(type, kp[0] + o, row, e, code);
-        UNROLL for (int x = 0; x < ND; x++) kv[x] = vf_from_vb(b, x);
-        return;
-    }
+#ifdef VFP8_TWO
     if (type == KV_FP8) {
         vf_load_fp8_two(kp[0] + o + (size_t)e * row, kv);
         return;
@@ -142,11 +95,11 @@ INLINE void direct_k(kv_type type, const uint8_t *const *kp, size_t o, size_t ro
 }
 
 /* The sums of a group into the scores at t->s, ND vectors from x0 on; d: the group's first dimension. */
-INLINE void direct_k_fold(int mr, kv_type type, const attn_tile *t, const attn_where *w, int x0, int d, vf acc[4][ND]) {
+INLINE void direct_k_fold(int mr, const attn_tile *t, const attn_where *w, int x0, int d, vf acc[4][ND]) {
     UNROLL for (int x = 0; x < ND; x++) {
         const int       at = (x0 + x) * VW;
         const uint16_t *s = w->ks[at / 16] + (size_t)(d / w->k_group) * w->tokens + at % 16;
-        const vf        scale = vf_mul(vf_load_f16(s), vf_set1(1.0f / kv_number_unit(type)));
+        const vf        scale = vf_load_f16(s);
         UNROLL for (int r = 0; r < mr; r++) {
             vf_store(t->s[r] + at, d ? vf_fma(acc[r][x], scale, vf_load(t->s[r] + at)) : vf_mul(acc[r][x], scale));
         }
@@ -158,22 +111,17 @@ INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const a
                                int k_dim) {
     const int    step = kv_k_step(type), runs = (k_dim + KV_GROUP - 1) / KV_GROUP, parts = CHUNK / VW / ND * runs;
     const int    group = kv_scaled(type) ? w->k_group : k_dim;
-    const size_t unit = kv_bits(type) < 8 ? 1 : kv_bits(type) / 8, row = direct_opens(type) ? 16 : w->k_row,
-                 stride = direct_opens(type) ? 16 * (size_t)step : w->tokens * kv_bits(type) * (size_t)step / 8;
+    const size_t unit = kv_bits(type) < 8 ? 1 : kv_bits(type) / 8, row = w->k_row,
+                 stride = w->tokens * kv_bits(type) * (size_t)step / 8;
     const vcode  code = kv_vcode(type);
     const float *q[4];
     float        own[4][KV_DIM_MAX];
-    uint8_t      open[16 * KV_DIM_MAX];
     int          part = 0;
     UNROLL for (int r = 0; r < mr; r++) q[r] = direct_factor(type, t->q[r], k_dim, own[r]);
     for (int x0 = 0; x0 < CHUNK / VW; x0 += ND) {
         const uint8_t *kp[ND];
         size_t         o = 0;
         UNROLL for (int x = 0; x < ND; x++) kp[x] = w->k[(x0 + x) * VW / 16] + (size_t)((x0 + x) * VW % 16) * unit;
-        if (direct_opens(type)) {
-            direct_open_k(kp[0], w->k_row, k_dim, open);
-            kp[0] = open;
-        }
         for (int d0 = 0; d0 < k_dim; d0 += group) {
             const int end = d0 + group < k_dim ? d0 + group : k_dim;
             vf        acc[4][ND];
@@ -193,7 +141,7 @@ INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const a
                 }
             }
             if (kv_scaled(type)) {
-                direct_k_fold(mr, type, t, w, x0, d0, acc);
+                direct_k_fold(mr, t, w, x0, d0, acc);
                 continue;
             }
             UNROLL for (int r = 0; r < mr; r++) {
@@ -207,18 +155,12 @@ INLINE void direct_score_lanes(int mr, kv_type type, const attn_tile *t, const a
 typedef struct direct_factors {
     const float *p[4];        /* of the lanes: [groups of V][CHUNK] */
     int          part, parts; /* of what is prefetched: the tile's first, and of all tiles */
-    uint8_t      open[CHUNK * KV_GROUP];
 } direct_factors;
 
-/* nv vectors of V at p, from number `in` of a group of KV_GROUP on, before scaling, times kv_number_unit. */
+/* nv vectors of V at p, from number `in` of a group of KV_GROUP on, before scaling. */
 INLINE void direct_v(kv_type type, int nv, const uint8_t *p, int in, vcode code, vf *vv) {
     const size_t bits = kv_bits(type);
-#ifdef VBYTES
-    if (KV_BY_BYTES(type) && nv == 2 && in % 16 == 0) {
-        const vbytes b = direct_v_bytes(type, p, in, code);
-        UNROLL for (int x = 0; x < 2; x++) vv[x] = vf_from_vb(b, x);
-        return;
-    }
+#ifdef VFP8_TWO
     if (type == KV_FP8 && nv == 2 && in % 16 == 0) {
         vf_load_fp8_two(p + in, vv);
         return;
@@ -228,7 +170,6 @@ INLINE void direct_v(kv_type type, int nv, const uint8_t *p, int in, vcode code,
         const int      i = in + x * VW;
         const uint8_t *at = p + (size_t)(i / KV_GROUP * KV_GROUP) * bits / 8;
         vv[x] = type == KV_FP8 ? vf_load_fp8_part(at + i % KV_GROUP) : kv_v_vector(type, at, i % KV_GROUP, code);
-        if (KV_BY_BYTES(type)) vv[x] = vf_mul(vv[x], vf_set1(kv_number_unit(type)));
     }
 }
 
@@ -249,9 +190,9 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, bool split, const at
         }
     }
     for (int g = 0; g < GROUPS; g++) {
-        const uint8_t *p = direct_opens(type) ? f->open + 16 * g * KV_GROUP : w->v[g] + from;
+        const uint8_t *p = w->v[g] + from;
         if (next) prefetch_part(next, next->k_bytes, next->v_bytes, f->part + g, f->parts);
-        for (int j = 16 * g; j < 16 * g + 16; j++, p += direct_opens(type) ? KV_GROUP : w->v_row) {
+        for (int j = 16 * g; j < 16 * g + 16; j++, p += w->v_row) {
             vf vv[ND];
             direct_v(type, nv, p, in, code, vv);
             UNROLL for (int r = 0; r < mr; r++) {
@@ -262,7 +203,6 @@ INLINE void direct_value_tile(int mr, int nv, kv_type type, bool split, const at
     UNROLL for (int r = 0; r < mr; r++) {
         UNROLL for (int x = 0; x < nv; x++) {
             float *at = t->o[r] + d + x * VW;
-            if (KV_BY_BYTES(type)) acc[r][x] = vf_mul(acc[r][x], vf_set1(1.0f / kv_number_unit(type)));
             if (!t->alone) {
                 acc[r][x] = vf_fma(vf_load(at), vf_set1(t->wa[r]), vf_mul(acc[r][x], vf_set1(t->wb[r])));
             }
@@ -281,7 +221,6 @@ INLINE void direct_value_lanes(int mr, kv_type type, const attn_tile *t, const a
     f.parts = (v_dim / (ND * VW) + v_dim % (ND * VW) / VW) * GROUPS;
     UNROLL for (int r = 0; r < mr; r++) f.p[r] = direct_factor(type, t->p[r], CHUNK, own[r]);
     for (; d + ND * VW <= v_dim; d += ND * VW, f.part += GROUPS) { /* what half of a group a tile reads: a constant */
-        if (direct_opens(type) && d % KV_GROUP == 0) direct_open_v(w, (size_t)d * kv_bits(type) / 8, f.open);
         if (split) {
             direct_value_tile(mr, ND, type, true, t, w, next, &f, d, 0);
         } else if (ND * VW % KV_GROUP == 0 || d % KV_GROUP == 0) {

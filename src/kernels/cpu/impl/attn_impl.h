@@ -36,6 +36,8 @@ typedef struct attn_block {
     const float     *read_k, *read_v;                /* these, or a page that is such a chunk */
     float           *o;                              /* [lane][v_dim] */
     float           *rotated;                        /* queries of rotated keys: [lane][k_dim] */
+    const int32_t   *qi[ATTN_LANES];                 /* or in whole numbers (attn_whole.h), and what brings them back */
+    float            qf[ATTN_LANES];
     float            m[ATTN_LANES], l[ATTN_LANES];
 } attn_block;
 
@@ -52,21 +54,6 @@ static void block_scratch(attn_block *b, const attn_args *a, void *scratch) {
     b->vs = l->v_in_k ? b->ks : b->ks + (size_t)kv_k_groups(l) * CHUNK;
     b->p = b->ks + (size_t)(kv_k_groups(l) + kv_v_groups(l)) * CHUNK;
     b->rotated = b->p + (size_t)(ATTN_TILE_LANES * kv_v_groups(l)) * CHUNK;
-}
-
-static void block_lane(attn_block *b, int row, int head) {
-    const attn_args *a = b->a;
-    const int        i = b->n++;
-    const int        k_dim = a->layout->k_dim, block = a->layout->k_block;
-    b->q[i] = a->q + (size_t)row * a->q_stride + (size_t)head * (size_t)k_dim;
-    if (block) {
-        float *y = b->rotated + (size_t)i * (size_t)k_dim;
-        kv_rotate(b->q[i], k_dim, block, y);
-        b->q[i] = y;
-    }
-    b->head[i] = head;
-    b->pos[i] = a->pos[row];
-    attn_row_range(a, row, &b->lo[i], &b->hi[i]);
 }
 
 /* V from K in the latent form: slots [j0, j1) of the chunk, transposed. */
@@ -97,36 +84,6 @@ static bool block_lies(const kv_layout *l) {
     return l->k_type == KV_F32 && l->v_type == KV_F32 && l->tokens == CHUNK && !l->v_in_k;
 }
 
-/* Brings positions [p0, p1), all of chunk c, into the block's K and V. */
-static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
-    const attn_args *a = b->a;
-    const kv_layout *l = a->layout;
-    if (block_lies(l)) {
-        const uint8_t *base = (const uint8_t *)a->pages[c] + a->page_off;
-        b->read_k = (const float *)(const void *)(base + kv_k_offset(l, b->kv_head));
-        b->read_v = (const float *)(const void *)(base + kv_v_offset(l, b->kv_head));
-        return;
-    }
-    for (int64_t page = p0 / l->tokens; page * l->tokens < p1; page++) {
-        const uint8_t *base = (const uint8_t *)a->pages[page] + a->page_off;
-        /* Positions of this page inside the chunk; K in whole groups of 16 slots. */
-        int64_t s = page * l->tokens > c * CHUNK ? page * l->tokens : c * CHUNK;
-        int64_t e = (page + 1) * l->tokens < (c + 1) * CHUNK ? (page + 1) * l->tokens : (c + 1) * CHUNK;
-        if (e > (p1 + 15) / 16 * 16) e = (p1 + 15) / 16 * 16;
-        if (s < p0 / 16 * 16) s = p0 / 16 * 16;
-        kv_load_k(l, base + kv_k_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
-                  b->k + (s - c * CHUNK), b->ks + (s - c * CHUNK), CHUNK);
-        if (e > p1) e = p1;
-        if (s < p0) s = p0;
-        if (!l->v_in_k) {
-            kv_load_v(l, base + kv_v_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
-                      b->v + (s - c * CHUNK) * l->v_dim, b->vs + (s - c * CHUNK), CHUNK);
-            continue;
-        }
-        latent_values(b, (int)(s - c * CHUNK), (int)(e - c * CHUNK));
-    }
-}
-
 /* A tile: up to MR lanes of one chunk. */
 typedef struct attn_tile {
     int          mr;
@@ -136,11 +93,13 @@ typedef struct attn_tile {
     const float *ks;      /* scales of a converted chunk: [k_groups][CHUNK]; NULL: there are none */
     int          k_group; /* dimensions that share a scale; v_group 0: there are none */
     int          v_group;
-    float        v_unit;         /* what brings sums of values back to scale */
     float       *o[MR];          /* where the values go: [v_dim] */
     float        wa[MR], wb[MR]; /* o = o * wa + values * wb */
     bool         alone;          /* o = values */
     int64_t      j0[MR], j1[MR]; /* positions of the chunk that the lane sees */
+
+    const int32_t *qi[MR], *w[MR]; /* whole numbers (attn_whole.h): queries and factors of values in pairs, ... */
+    float          qf[MR], wf[MR]; /* ... and what brings them back */
 } attn_tile;
 
 /* Dimensions [d, end) of the dot products of mr lanes and nv vectors of positions, each one chain from zero. */
@@ -302,7 +261,6 @@ INLINE void value_tile(int mr, int nv, bool split, const attn_tile *t, const flo
         value_chain(nv, n, acc[r], by[r], v, v_dim, to > t->j0[r] ? to : t->j0[r], t->j1[r]);
         UNROLL for (int x = 0; x < nv; x++) {
             float *at = t->o[r] + d + x * VW;
-            if (t->v_group) acc[r][x] = vf_mul(acc[r][x], vf_set1(t->v_unit));
             if (!t->alone) {
                 const vf o = vf_mul(acc[r][x], vf_set1(t->wb[r]));
                 acc[r][x] = vf_fma(value_load(nv, at, n), vf_set1(t->wa[r]), o);
@@ -374,13 +332,68 @@ static void fold_weights(int n, float *m, float *l, const float *cm, const float
 }
 
 #include "kernels/cpu/impl/attn_direct.h"
+#include "kernels/cpu/impl/attn_whole.h"
+
+static void block_lane(attn_block *b, int row, int head) {
+    const attn_args *a = b->a;
+    const int        i = b->n++;
+    const int        k_dim = a->layout->k_dim, block = a->layout->k_block;
+    b->q[i] = a->q + (size_t)row * a->q_stride + (size_t)head * (size_t)k_dim;
+    if (whole_k(a->layout)) {
+        int32_t *n = (int32_t *)(void *)(b->rotated + (size_t)i * (size_t)k_dim);
+        float    y[KV_DIM_MAX];
+        kv_rotate(b->q[i], k_dim, block, y);
+        b->qf[i] = whole_query(a->layout, y, n);
+        b->qi[i] = n;
+    } else if (block) {
+        float *y = b->rotated + (size_t)i * (size_t)k_dim;
+        kv_rotate(b->q[i], k_dim, block, y);
+        b->q[i] = y;
+    }
+    b->head[i] = head;
+    b->pos[i] = a->pos[row];
+    attn_row_range(a, row, &b->lo[i], &b->hi[i]);
+}
+
+/* Brings positions [p0, p1), all of chunk c, into the block's K and V. */
+static void block_load(attn_block *b, int64_t c, int64_t p0, int64_t p1) {
+    const attn_args *a = b->a;
+    const kv_layout *l = a->layout;
+    if (block_lies(l)) {
+        const uint8_t *base = (const uint8_t *)a->pages[c] + a->page_off;
+        b->read_k = (const float *)(const void *)(base + kv_k_offset(l, b->kv_head));
+        b->read_v = (const float *)(const void *)(base + kv_v_offset(l, b->kv_head));
+        return;
+    }
+    if (whole_k(l)) whole_load_k_chunk(b, c, (int)(p0 - c * CHUNK) / 16, (int)(p1 - c * CHUNK + 15) / 16);
+    if (whole_v(l)) whole_load_v_chunk(b, c, (int)(p0 - c * CHUNK), (int)(p1 - c * CHUNK));
+    for (int64_t page = p0 / l->tokens; page * l->tokens < p1; page++) {
+        const uint8_t *base = (const uint8_t *)a->pages[page] + a->page_off;
+        /* Positions of this page inside the chunk; K in whole groups of 16 slots. */
+        int64_t s = page * l->tokens > c * CHUNK ? page * l->tokens : c * CHUNK;
+        int64_t e = (page + 1) * l->tokens < (c + 1) * CHUNK ? (page + 1) * l->tokens : (c + 1) * CHUNK;
+        if (e > (p1 + 15) / 16 * 16) e = (p1 + 15) / 16 * 16;
+        if (s < p0 / 16 * 16) s = p0 / 16 * 16;
+        if (!whole_k(l)) {
+            kv_load_k(l, base + kv_k_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
+                      b->k + (s - c * CHUNK), b->ks + (s - c * CHUNK), CHUNK);
+        }
+        if (e > p1) e = p1;
+        if (s < p0) s = p0;
+        if (l->v_in_k) {
+            latent_values(b, (int)(s - c * CHUNK), (int)(e - c * CHUNK));
+        } else if (!whole_v(l)) {
+            kv_load_v(l, base + kv_v_offset(l, b->kv_head), (int)(s - page * l->tokens), (int)(e - s),
+                      b->v + (s - c * CHUNK) * l->v_dim, b->vs + (s - c * CHUNK), CHUNK);
+        }
+    }
+}
 
 /* Probabilities times the scales of V, where it has such. */
 static void tile_factors(attn_tile *t, attn_block *b) {
     const kv_layout *l = b->a->layout;
     const int        groups = kv_v_groups(l);
     t->v_group = kv_scaled(l->v_type) ? l->v_group : 0;
-    t->v_unit = 1.0f / (l->v_in_k ? 1.0f : kv_number_unit(l->v_type));
     for (int r = 0; r < t->mr; r++) {
         float *p = b->p + (size_t)(r * groups) * CHUNK;
         t->p[r] = t->v_group ? p : t->s[r];
@@ -406,6 +419,8 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     for (int r = 0; r < mr; r++) {
         const int64_t lo = b->lo[lane[r]] - c * CHUNK, hi = b->hi[lane[r]] - c * CHUNK;
         t.q[r] = b->q[lane[r]];
+        t.qi[r] = b->qi[lane[r]];
+        t.qf[r] = b->qf[lane[r]];
         t.s[r] = b->s + (size_t)lane[r] * CHUNK;
         t.o[r] = part ? part[lane[r]] : b->o + (size_t)lane[r] * (size_t)v_dim;
         t.j0[r] = lo > 0 ? lo : 0;
@@ -415,6 +430,8 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
     }
     if (w) {
         direct_scores(&t, a->layout->k_type, w, next, k_dim);
+    } else if (whole_k(a->layout)) {
+        whole_scores(&t, b->read_k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW, next);
     } else {
         tile_scores(&t, b->read_k, k_dim, (int)from / VW * VW, (int)(to + VW - 1) / VW * VW);
     }
@@ -437,6 +454,10 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
             b->l[lane[r]] = l[r];
         }
     }
+    if (whole_v(a->layout)) {
+        whole_values(&t, b, (int)from, (int)to, next);
+        return;
+    }
     tile_factors(&t, b);
     if (w) {
         direct_values(&t, a->layout->v_type, w, next, v_dim);
@@ -448,7 +469,7 @@ static void tile_run(int mr, attn_block *b, const int *lane, int64_t c, float *c
 /* Few lanes that see the whole chunk: no conversion. False: not that case. */
 static bool block_direct(attn_block *b, const int *lane, int n, int64_t c, int64_t last, float *const *part) {
     attn_where w, next, *ahead = NULL;
-    if (n > DIRECT_LANES || !direct_fits(b->a->layout)) return false;
+    if (n > DIRECT_LANES || !direct_fits(b->a->layout) || whole_k(b->a->layout) || whole_v(b->a->layout)) return false;
     for (int i = 0; i < n; i++) {
         if (b->lo[lane[i]] > c * CHUNK || b->hi[lane[i]] < (c + 1) * CHUNK) return false;
     }
@@ -465,8 +486,9 @@ static bool block_direct(attn_block *b, const int *lane, int n, int64_t c, int64
 
 /* last: no whole chunk lies behind this one, so that prefetching stops. */
 static void block_chunk(attn_block *b, int64_t c, int64_t last, float *const *part) {
-    int     lane[ATTN_LANES], n = 0;
-    int64_t p0 = INT64_MAX, p1 = 0;
+    int        lane[ATTN_LANES], n = 0;
+    int64_t    p0 = INT64_MAX, p1 = 0;
+    attn_where next, *ahead = NULL;
     for (int i = 0; i < b->n; i++) {
         const int64_t s = b->lo[i] > c * CHUNK ? b->lo[i] : c * CHUNK;
         const int64_t e = b->hi[i] < (c + 1) * CHUNK ? b->hi[i] : (c + 1) * CHUNK;
@@ -478,8 +500,10 @@ static void block_chunk(attn_block *b, int64_t c, int64_t last, float *const *pa
     if (n == 0) return;
     if (block_direct(b, lane, n, c, last, part)) return;
     block_load(b, c, p0, p1);
+    if (n <= DIRECT_LANES && c < last && whole_k(b->a->layout))
+        where_chunk(b->a, b->kv_head, c + 1, &next), ahead = &next;
     int i = 0;
-    for (; i + MR <= n; i += MR) tile_run(MR, b, lane + i, c, part, NULL, NULL);
+    for (; i + MR <= n; i += MR) tile_run(MR, b, lane + i, c, part, NULL, i ? NULL : ahead);
     if (i + 4 <= n) tile_run(4, b, lane + i, c, part, NULL, NULL), i += 4;
     if (i + 2 <= n) tile_run(2, b, lane + i, c, part, NULL, NULL), i += 2;
     for (; i < n; i++) tile_run(1, b, lane + i, c, part, NULL, NULL);

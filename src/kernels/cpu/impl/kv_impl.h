@@ -142,18 +142,6 @@ INLINE vcode kv_vcode(kv_type type) {
     return vcode_make(type == KV_TQ4 || type == KV_TQ3 || type == KV_TQ2 ? kv_codes(type) : nibbles);
 }
 
-/*
- * Where VBYTES exists, numbers of these types are read sixteen bytes at a time, and come as multiples of a power of two.
- * Values keep it until a chunk is added up, whichever way they were read, so that the smallest sums round alike.
- */
-#ifdef VBYTES
-#define KV_BY_BYTES(type) ((type) == KV_Q8_0 || (type) == KV_Q5_0 || (type) == KV_Q4_0 || (type) == KV_TQ4)
-#else
-#define KV_BY_BYTES(type) false
-#endif
-
-INLINE float kv_number_unit(kv_type type) { return !KV_BY_BYTES(type) ? 1.0f : type == KV_Q5_0 ? 0x1p27f : 0x1p24f; }
-
 INLINE bool kv_scaled(kv_type type) { return type >= KV_Q8_0 && type <= KV_TQ2; }
 
 /* Dimensions of K that are packed together. */
@@ -247,7 +235,7 @@ static void kv_load_k(const kv_layout *l, const uint8_t *area, int s0, int n, fl
 }
 
 /* Dimensions behind the last whole vector or group of a row, one by one: only types that may have such. */
-static void kv_load_v_rest(kv_type type, const uint8_t *row, int d, int dim, float unit, float *y) {
+static void kv_load_v_rest(kv_type type, const uint8_t *row, int d, int dim, float *y) {
     const int first = d / KV_GROUP * KV_GROUP, half = (dim - first < KV_GROUP ? dim - first : KV_GROUP) / 2;
     for (; d < dim; d++) {
         uint16_t h;
@@ -259,10 +247,10 @@ static void kv_load_v_rest(kv_type type, const uint8_t *row, int d, int dim, flo
             y[d] = type == KV_F16 ? tensor_f16_to_f32(h) : tensor_bf16_to_f32(h);
             break;
         case KV_FP8: y[d] = tensor_f16_to_f32((uint16_t)((row[d] & 0x80) << 8 | (row[d] & 0x7f) << 7)) * 256.0f; break;
-        case KV_Q8_0: y[d] = (float)(int8_t)row[d] * unit; break;
+        case KV_Q8_0: y[d] = (float)(int8_t)row[d]; break;
         default: /* q4_0 */
             n = row[first / 2 + (d - first) % half];
-            y[d] = (float)((d - first < half ? n & 15 : n >> 4) - 8) * unit;
+            y[d] = (float)((d - first < half ? n & 15 : n >> 4) - 8);
         }
     }
 }
@@ -284,21 +272,19 @@ INLINE void kv_load_v_type(kv_type type, const kv_layout *l, const uint8_t *area
     const size_t bits = (size_t)kv_type_get((int)type)->value_bits, bytes = (size_t)l->v_dim * bits / 8;
     const int    whole = l->v_dim / KV_GROUP * KV_GROUP;
     const vcode  code = kv_vcode(type);
-    const vf     unit = vf_set1(kv_number_unit(type));
     for (int i = 0; i < n; i++, y += l->v_dim) {
         const uint8_t *p = area + (size_t)(s0 + i) * bytes;
         for (int d = 0; d < whole; d += KV_GROUP) {
             for (int in = 0; in < KV_GROUP; in += VW) {
-                const vf v = kv_v_vector(type, p + (size_t)d * bits / 8, in, code);
-                vf_store(y + d + in, kv_number_unit(type) != 1.0f ? vf_mul(v, unit) : v);
+                vf_store(y + d + in, kv_v_vector(type, p + (size_t)d * bits / 8, in, code));
             }
         }
-        if (whole < l->v_dim) kv_load_v_rest(type, p, whole, l->v_dim, kv_number_unit(type), y);
+        if (whole < l->v_dim) kv_load_v_rest(type, p, whole, l->v_dim, y);
     }
 }
 
-/* Slots [s0, s0 + n) of one head's V before scaling, times kv_number_unit: slot s0 + i, dimension d at y + i * v_dim + d, and
- * the scale of group g at scale + g * ld + i. */
+/* Slots [s0, s0 + n) of one head's V before scaling: slot s0 + i, dimension d at y + i * v_dim + d, and the scale of group g
+ * at scale + g * ld + i. */
 static void kv_load_v(const kv_layout *l, const uint8_t *area, int s0, int n, float *y, float *scale, int ld) {
     const size_t    row = (size_t)l->v_dim, groups = (size_t)kv_v_groups(l);
     const uint16_t *s = (const uint16_t *)(const void *)(area + kv_value_bytes(l->v_type, l->tokens, l->v_dim));

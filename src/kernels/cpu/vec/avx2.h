@@ -163,55 +163,90 @@ static inline vf vf_load_fp8_part(const uint8_t *p) {
     return _mm256_cvtph_ps(h);
 }
 
-/* Sixteen bytes, in both halves. Signed bytes become floats as the upper eight bits of whole numbers. */
-#define VBYTES
-typedef __m256i      vbytes;
-static inline vbytes vb_load(const uint8_t *p) {
-    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
-}
-static inline vbytes vb_nibs_code(vbytes a, int high, vcode c) {
-    const __m256i n = _mm256_and_si256(high ? _mm256_srli_epi16(a, 4) : a, _mm256_set1_epi8(15));
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(c.bytes), n);
-}
-/* Sixteen bytes: eight times the low nibbles, then the high ones. */
-static inline __m256i vb_nibs_by_8(const uint8_t *p) {
-    const __m256i n = _mm256_srlv_epi32(vb_load(p), _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
-    return _mm256_and_si256(_mm256_slli_epi16(n, 3), _mm256_set1_epi8(0x78));
-}
-static inline void vb_open_fives_k(const uint8_t *p, const uint8_t *bits, int e, uint8_t *to) {
-    const int     lo = 7 - e, hi = 6 - e;
-    const __m256i zeros = _mm256_xor_si256(vb_load(bits), _mm256_set1_epi8(-1));
-    const __m256i moved = _mm256_sllv_epi32(zeros, _mm256_setr_epi32(lo, lo, lo, lo, hi, hi, hi, hi));
-    const __m256i minus = _mm256_and_si256(moved, _mm256_set1_epi8((char)0x80));
-    _mm256_storeu_si256((__m256i *)to, _mm256_or_si256(vb_nibs_by_8(p), minus));
-}
-static inline void vb_open_fives_v(const uint8_t *p, uint8_t *to) {
-    const __m256i each = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
-    const __m256i from = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    int32_t       bits;
-    memcpy(&bits, p + 16, sizeof bits);
-    const __m256i b = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), from), each);
-    /* One less than nothing has the sign bit. */
-    const __m256i minus = _mm256_and_si256(_mm256_add_epi8(b, _mm256_set1_epi8(-1)), _mm256_set1_epi8((char)0x80));
-    _mm256_storeu_si256((__m256i *)to, _mm256_or_si256(vb_nibs_by_8(p), minus));
-}
+#define VFP8_TWO
 static inline void vf_load_fp8_two(const uint8_t *p, vf *a) {
     const __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
     const __m256i h = _mm256_and_si256(_mm256_slli_epi16(b, 7), _mm256_set1_epi16((short)0xbf80));
     a[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(h));
     a[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1));
 }
-static inline vf vf_from_vb(vbytes a, int half) {
-    const __m256i z = _mm256_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, /* the upper four */
-                                       -1, -1, -1, 4, -1, -1, -1, 5, -1, -1, -1, 6, -1, -1, -1, 7);
-    const __m256i at = half ? _mm256_add_epi8(z, _mm256_set1_epi32(0x8000000)) : z;
-    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(a, at));
-}
 static inline vf vf_butterfly(vf a, int h) {
     const vf n = _mm256_set1_ps(-0.0f), z = _mm256_setzero_ps();
     if (h == 1) return _mm256_add_ps(_mm256_permute_ps(a, 0xb1), _mm256_xor_ps(a, _mm256_blend_ps(z, n, 0xaa)));
     if (h == 2) return _mm256_add_ps(_mm256_permute_ps(a, 0x4e), _mm256_xor_ps(a, _mm256_blend_ps(z, n, 0xcc)));
     return _mm256_add_ps(_mm256_permute2f128_ps(a, a, 1), _mm256_xor_ps(a, _mm256_blend_ps(z, n, 0xf0)));
+}
+
+/* Whole numbers of 16 bits in pairs, and 32 bytes in two halves. */
+#define VWHOLE
+static inline vi      vi_load(const void *p) { return _mm256_loadu_si256(p); }
+static inline vi      vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
+static inline vi      vi_dot(vi acc, vi a, vi b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
+static inline int32_t vi_sum(vi a) {
+    __m128i q = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    q = _mm_add_epi32(q, _mm_shuffle_epi32(q, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
+}
+static inline vi   vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+static inline vi   vi_round(vf a) { return _mm256_cvtps_epi32(a); }
+static inline void vi_store_i16(int16_t *p, vi a, vi b) {
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8));
+}
+typedef __m256i      vbytes;
+static inline vbytes vb_two(const uint8_t *p, const uint8_t *q) {
+    const __m256i a = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_inserti128_si256(a, _mm_loadu_si128((const __m128i *)q), 1);
+}
+static inline vbytes vb_and(vbytes a, int m) { return _mm256_and_si256(a, _mm256_set1_epi8((char)m)); }
+static inline vbytes vb_or(vbytes a, vbytes b) { return _mm256_or_si256(a, b); }
+static inline vbytes vb_flip(vbytes a) { return _mm256_xor_si256(a, _mm256_set1_epi8((char)0x80)); }
+static inline vbytes vb_shr(vbytes a, int n) { return n ? _mm256_srli_epi16(a, n) : a; }
+static inline vbytes vb_shl(vbytes a, int n) { return n ? _mm256_slli_epi16(a, n) : a; }
+static inline vbytes vb_codes(const int8_t *c) {
+    return vb_flip(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)c)));
+}
+static inline vbytes vb_pick(vbytes code, vbytes n) { return _mm256_shuffle_epi8(code, n); }
+static inline vbytes vb_bytes(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+static inline vbytes vb_nibs(const uint8_t *p) {
+    const __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    return vb_and(_mm256_srlv_epi32(x, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), 15);
+}
+static inline vbytes vb_fifths(const uint8_t *p) {
+    const __m256i each = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
+    const __m256i from = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    int32_t       bits;
+    memcpy(&bits, p, sizeof bits);
+    return vb_and(_mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), from), each), each),
+                  16);
+}
+static inline vbytes vb_thirds(const uint8_t *p) {
+    const __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    const __m256i low =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 1, -1, 2, -1, 3, -1, 4, -1, 5, -1, 6, -1, 7, -1));
+    const __m256i up =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(8, -1, 9, -1, 10, -1, 11, -1, 8, -1, 9, -1, 10, -1, 11, -1));
+    const __m256i times = _mm256_broadcastsi128_si256(_mm_setr_epi16(256, 256, 256, 256, 16, 16, 16, 16));
+    const __m256i upper = _mm256_mullo_epi16(_mm256_shuffle_epi8(x, up), times), three = _mm256_set1_epi16(7);
+    const __m256i w = _mm256_or_si256(_mm256_shuffle_epi8(x, low), _mm256_and_si256(upper, _mm256_set1_epi16(0xf00)));
+    const __m256i n = _mm256_srlv_epi32(w, _mm256_setr_epi32(0, 0, 0, 0, 6, 6, 6, 6));
+    return _mm256_packus_epi16(_mm256_and_si256(n, three), _mm256_and_si256(_mm256_srli_epi16(n, 3), three));
+}
+static inline vbytes vb_crumbs(const uint8_t *p) {
+    int64_t x;
+    memcpy(&x, p, sizeof x);
+    return vb_and(_mm256_srlv_epi64(_mm256_set1_epi64x(x), _mm256_setr_epi64x(0, 2, 4, 6)), 3);
+}
+static inline void vb_pairs(vbytes a, vbytes b, int32_t *to) {
+    const __m256i z = _mm256_setzero_si256(), lo = _mm256_unpacklo_epi8(a, b), hi = _mm256_unpackhi_epi8(a, b);
+    _mm256_storeu_si256((__m256i *)to, _mm256_unpacklo_epi8(lo, z));
+    _mm256_storeu_si256((__m256i *)(to + 8), _mm256_unpackhi_epi8(lo, z));
+    _mm256_storeu_si256((__m256i *)(to + 16), _mm256_unpacklo_epi8(hi, z));
+    _mm256_storeu_si256((__m256i *)(to + 24), _mm256_unpackhi_epi8(hi, z));
+}
+static inline void vf_pair(vf *a, vf *b) {
+    const __m256 t = _mm256_permute2f128_ps(*a, *b, 0x31);
+    *a = _mm256_permute2f128_ps(*a, *b, 0x20);
+    *b = t;
 }
 
 #define VTRANSPOSE

@@ -27,13 +27,18 @@
  *   vf_load_nib_code          the entries for low and high nibbles of VW bytes
  *   vf_load_fp8_part          VW bytes of e4m3, exponent 15 counts like the others, divided by 256
  *   vf_butterfly(a, h)        lane i becomes a[i] + a[i + h], lane i + h becomes a[i] - a[i + h], for h < VW
- *   vbytes                    sixteen bytes; optional, VBYTES says that it exists
- *   vb_nibs_code              entries of a codebook for low or high nibbles
- *   vb_open_fives_k           (n - 16) * 8 of 32 numbers n of five bits: those of the low nibbles of sixteen bytes, whose fifth is bit
- *                             e of sixteen other bytes, and those of the high ones, for which it is bit e + 1
- *   vb_open_fives_v           the same where the fifth bits are the four bytes behind the sixteen
- *   vf_load_fp8_two           what vf_load_fp8_part gives for sixteen bytes, in two vectors
- *   vf_from_vb                floats of one half of the bytes, signed, times 2^24
+ *   vf_load_fp8_two           what vf_load_fp8_part gives for sixteen bytes, in two vectors; optional (VFP8_TWO)
+ *   vi_dot(acc, a, b)         optional with all that follow (VWHOLE): adds the products of the 16-bit halves of the lanes to acc
+ *   vi_round, vi_store_i16    floats rounded to nearest; two vectors as numbers of 16 bits
+ *   vbytes, vb_two(p, q)      32 bytes: sixteen of p and sixteen of q
+ *   vb_shr, vb_shl            by bits; what comes in from a neighbour is undefined
+ *   vb_flip                   the highest bit of every byte
+ *   vb_codes, vb_pick         a codebook whose entries are 128 larger; its entries by the bytes, which are below 16
+ *   vb_nibs, vb_thirds, ...   numbers of four, three and two bits of 32 dimensions as vi_nibs, vi_thirds and vi_crumbs find them,
+ *   vb_fifths                 and the fifth bits of 32 dimensions, four bytes, as 16 or 0
+ *   vb_pairs(a, b, to)        stores 32 bits for each byte of a (low half) and b (high half): those of bytes 0 to 3 and 16 to 19,
+ *                             of 4 to 7 and 20 to 23, and so on
+ *   vf_pair(a, b)             exchanges the upper half of a and the lower one of b
  *   vf_transpose              VW registers as a square, in place; optional, VTRANSPOSE says that it exists
  *   VREGS                     how many registers a tile may count on
  *   VFN(name), VSET           the set's suffix and name
